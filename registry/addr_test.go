@@ -1,0 +1,104 @@
+package registry
+
+import (
+	"net/netip"
+	"strings"
+	"testing"
+)
+
+func TestParseAddr(t *testing.T) {
+	label := strings.Repeat("a", 63)
+	longest := label + "." + label + "." + label + "." + label[:61]
+	for _, c := range []struct{ in, want string }{
+		{"10.244.1.5:80", "10.244.1.5:80"},
+		{"127.0.0.1:1", "127.0.0.1:1"},
+		{"10.0.0.1:65535", "10.0.0.1:65535"},
+		{"[2001:DB8::0:5]:80", "[2001:db8::5]:80"},
+		{"[fe80::1%eth0.4]:80", "[fe80::1%eth0.4]:80"},
+		{"[fe80::1%2]:80", "[fe80::1%2]:80"},
+		{"[::ffff:10.0.0.1]:80", "10.0.0.1:80"},
+		{"[10.0.0.1]:80", "10.0.0.1:80"},
+		{"localhost:80", "localhost:80"},
+		{"Web-1.Example.internal.:80", "Web-1.Example.internal.:80"},
+		{"my_app_1:80", "my_app_1:80"},
+		{"1.db:80", "1.db:80"},
+		{"3f2a9c1b2d4e:80", "3f2a9c1b2d4e:80"},
+		{longest + ":80", longest + ":80"},
+		{longest + ".:80", longest + ".:80"},
+	} {
+		a, err := ParseAddr(c.in)
+		if err != nil || a.String() != c.want {
+			t.Errorf("%s: %q, %v; want %q", Quote(c.in), a, err, c.want)
+			continue
+		}
+		checkAddrs(t, "", []Addr{a})
+	}
+	for _, c := range []struct{ in, err string }{
+		{"", "missing port in address"},
+		{"10.0.0.1", "missing port in address"},
+		{"::1:80", "too many colons in address"},
+		{"[::1]", "missing port in address"},
+		{"[::1:80", "missing ']' in address"},
+		{":80", "no host"},
+		{"[]:80", "no host"},
+		{"10.0.0.1:", "no port"},
+		{"10.0.0.1:0", "port is not between 1 and 65535"},
+		{"10.0.0.1:65536", "port is not between 1 and 65535"},
+		{"10.0.0.1:99999999999999999999", "port is not between 1 and 65535"},
+		{"10.0.0.1:-1", "port is not a plain decimal number"},
+		{"10.0.0.1:+80", "port is not a plain decimal number"},
+		{"10.0.0.1:080", "port is not a plain decimal number"},
+		{"10.0.0.1:00", "port is not a plain decimal number"},
+		{"10.0.0.1:0x50", "port is not a plain decimal number"},
+		{"10.0.0.1:http", "port is not a plain decimal number"},
+		{"10.0.0.1:80 ", "port is not a plain decimal number"},
+		{"10.0.0.1:٨٠", "port is not a plain decimal number"},
+		{"0.0.0.0:80", "unspecified address"},
+		{"[::]:80", "unspecified address"},
+		{"[::ffff:0.0.0.0]:80", "unspecified address"},
+		{"[fe80::1%a\nb]:80", "zone is not an interface name"},
+		{"[fe80::1%" + strings.Repeat("e", 16) + "]:80", "zone is not an interface name"},
+		{"10.0.0.256:80", "neither an address nor a host name"},
+		{"10.1:80", "neither an address nor a host name"},
+		{"10.0.0.1.:80", "neither an address nor a host name"},
+		{"167772161:80", "neither an address nor a host name"},
+		{"0x7f000001:80", "neither an address nor a host name"},
+		{"host.0X7F:80", "neither an address nor a host name"},
+		{".:80", "neither an address nor a host name"},
+		{"a..b:80", "neither an address nor a host name"},
+		{".a:80", "neither an address nor a host name"},
+		{"-a:80", "neither an address nor a host name"},
+		{"a-:80", "neither an address nor a host name"},
+		{"a b:80", "neither an address nor a host name"},
+		{" a:80", "neither an address nor a host name"},
+		{"a/b:80", "neither an address nor a host name"},
+		{"user@a:80", "neither an address nor a host name"},
+		{"bücher.example:80", "neither an address nor a host name"},
+		{"\x00:80", "neither an address nor a host name"},
+		{label + "a:80", "neither an address nor a host name"},
+		{longest + "a:80", "neither an address nor a host name"},
+		{longest + "a.:80", "host is too long"},
+		{strings.Repeat("a.", 200) + ":80", "host is too long"},
+	} {
+		a, err := ParseAddr(c.in)
+		if err == nil || err.Error() != c.err {
+			t.Errorf("%s: %q, %v; want %q", Quote(c.in), a, err, c.err)
+		}
+	}
+}
+
+func TestAddrAsText(t *testing.T) {
+	for _, c := range []struct {
+		addr Addr
+		want string
+	}{
+		{Addr{IP: netip.MustParseAddrPort("10.0.0.1:80")}, "10.0.0.1:80"},
+		{Addr{IP: netip.MustParseAddrPort("[2001:db8::1]:80")}, "[2001:db8::1]:80"},
+		{Addr{IP: netip.MustParseAddrPort("[fe80::1%eth0]:80")}, "[fe80::1%eth0]:80"},
+		{Addr{IP: netip.AddrPortFrom(netip.Addr{}, 80), Host: "db.example"}, "db.example:80"},
+	} {
+		if got := c.addr.String(); got != c.want {
+			t.Errorf("%q, want %q", got, c.want)
+		}
+	}
+}

@@ -1,0 +1,52 @@
+package registry
+
+import (
+	"fmt"
+	"testing"
+)
+
+// benchmarkDecode decodes one record over and over; it must be accepted.
+func benchmarkDecode(b *testing.B, key string, value []byte) {
+	b.SetBytes(int64(len(value)))
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, _, err := Decode(key, value); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func BenchmarkDecodeService(b *testing.B) {
+	for _, file := range []string{"service-v1beta1-stored.json", "service-v1-multiport.json"} {
+		b.Run(file, func(b *testing.B) {
+			benchmarkDecode(b, SpecsPrefix+"default/frontend", fixture{File: file}.value(b))
+		})
+	}
+}
+
+func BenchmarkDecodeEndpoints(b *testing.B) {
+	for _, c := range []struct {
+		n    int
+		file string
+	}{
+		{3, "endpoints-v1beta1-stored.json"},
+		{20_000, "endpoints-huge.json"},
+	} {
+		b.Run(fmt.Sprint(c.n), func(b *testing.B) {
+			benchmarkDecode(b, EndpointsPrefix+"frontend", fixture{File: c.file}.value(b))
+		})
+	}
+}
+
+func BenchmarkParseAddr(b *testing.B) {
+	for _, s := range []string{"10.244.1.5:80", "[2001:db8::5]:80", "web-1.example.internal:80"} {
+		b.Run(s, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, err := ParseAddr(s); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}

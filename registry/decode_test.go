@@ -1,0 +1,469 @@
+package registry
+
+import (
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+// A fixture is a record, and what is wanted of it: one entry of expectations.json.
+type fixture struct {
+	File string `json:"file"`
+	Key  string `json:"key"`
+	Want struct {
+		Result    string `json:"result"` // accept, reject, skip (valid, nothing to serve), either
+		Namespace string `json:"namespace"`
+		Name      string `json:"name"`
+		Ports     []struct {
+			Name     string `json:"name"`
+			Protocol string `json:"protocol"`
+			Port     uint16 `json:"port"`
+		} `json:"ports"`
+		SessionAffinity string              `json:"sessionAffinity"`
+		Endpoints       map[string][]string `json:"endpoints"`
+		EndpointCount   *int                `json:"endpointCount"`
+		Dropped         int                 `json:"dropped"`
+		Warn            string              `json:"warn"`
+	} `json:"want"`
+}
+
+// value reads the record itself.
+func (f fixture) value(t testing.TB) []byte {
+	t.Helper()
+	value, err := os.ReadFile(filepath.Join("testdata", "fixtures", f.File))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return value
+}
+
+// fixtures reads expectations.json.
+func fixtures(t testing.TB) []fixture {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join("testdata", "fixtures", "expectations.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var fs []fixture
+	if err := json.Unmarshal(data, &fs); err != nil {
+		t.Fatal(err)
+	}
+	if len(fs) == 0 {
+		t.Fatal("expectations.json is empty")
+	}
+	return fs
+}
+
+func TestFixturesDecodeAsExpected(t *testing.T) {
+	for _, f := range fixtures(t) {
+		t.Run(f.File, func(t *testing.T) {
+			r, warnings, err := Decode(f.Key, f.value(t))
+			checkAnswer(t, r, warnings, err)
+			switch f.Want.Result {
+			case "reject":
+				if err == nil {
+					t.Fatalf("accepted: %s", summary(r))
+				}
+				return
+			case "either": // both are about what package json tolerates, and so do we
+			case "accept", "skip":
+			default:
+				t.Fatalf("unknown result %q", f.Want.Result)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if f.Want.Result != "either" {
+				f.check(t, r)
+			}
+			contradictions := 0
+			for _, w := range warnings {
+				if strings.Contains(string(w), "the key counts") {
+					contradictions++
+				}
+			}
+			want := 0
+			if strings.HasPrefix(f.Want.Warn, "body id differs from key") {
+				want = 1
+			}
+			if contradictions != want {
+				t.Errorf("warnings %q: %d of them about the body's name, want %d", warnings, contradictions, want)
+			}
+		})
+	}
+}
+
+// check compares an accepted record with what is wanted.
+func (f fixture) check(t *testing.T, r Record) {
+	t.Helper()
+	name := Name{f.Want.Namespace, f.Want.Name}
+	if r.Key.Name != name {
+		t.Errorf("name of the key is %v, want %v", r.Key.Name, name)
+	}
+	if r.Dropped != f.Want.Dropped {
+		t.Errorf("%d entries dropped, want %d", r.Dropped, f.Want.Dropped)
+	}
+	if r.Service != nil {
+		want := &Service{Name: name}
+		for _, p := range f.Want.Ports {
+			protocol := map[string]Protocol{"TCP": TCP, "UDP": UDP}[p.Protocol]
+			want.Ports = append(want.Ports, Port{p.Name, protocol, p.Port})
+		}
+		if f.Want.SessionAffinity == "ClientIP" {
+			want.Affinity = AffinityClientIP
+		}
+		if diff := cmp.Diff(want, r.Service); diff != "" {
+			t.Errorf("service (-want +got):\n%s", diff)
+		}
+		return
+	}
+	if r.Endpoints.Name != name {
+		t.Errorf("name of the endpoints is %v, want %v", r.Endpoints.Name, name)
+	}
+	if f.Want.EndpointCount != nil {
+		count := 0
+		for _, addrs := range r.Endpoints.ByPort {
+			count += len(addrs)
+		}
+		if count != *f.Want.EndpointCount {
+			t.Errorf("%d endpoints, want %d", count, *f.Want.EndpointCount)
+		}
+		return
+	}
+	got := make(map[string][]string)
+	for port, addrs := range r.Endpoints.ByPort {
+		for _, a := range addrs {
+			got[port] = append(got[port], a.String())
+		}
+	}
+	if diff := cmp.Diff(f.Want.Endpoints, got); diff != "" {
+		t.Errorf("endpoints (-want +got):\n%s", diff)
+	}
+}
+
+// checkAnswer holds the answer of Decode to the promises of the package that are the same for
+// every record.
+func checkAnswer(t testing.TB, r Record, warnings []Warning, err error) {
+	t.Helper()
+	if err != nil {
+		checkLine(t, err.Error())
+		if len(warnings) > 0 || r != (Record{}) {
+			t.Errorf("error %q comes with warnings %q and record %v", err, warnings, r)
+		}
+		return
+	}
+	for _, w := range warnings {
+		checkLine(t, string(w))
+	}
+	if (r.Service == nil) == (r.Endpoints == nil) {
+		t.Fatalf("record is not exactly one of service and endpoints: %+v", r)
+	}
+	if r.Service != nil {
+		if r.Key.Kind != KindService || r.Service.Name != r.Key.Name || r.Dropped != 0 {
+			t.Errorf("service %v does not fit key %v, %d dropped", r.Service.Name, r.Key, r.Dropped)
+		}
+		checkPorts(t, r.Service.Ports)
+		return
+	}
+	if r.Key.Kind != KindEndpoints || r.Endpoints.Name != r.Key.Name {
+		t.Errorf("endpoints %v do not fit key %v", r.Endpoints.Name, r.Key)
+	}
+	for port, addrs := range r.Endpoints.ByPort {
+		checkAddrs(t, port, addrs)
+	}
+}
+
+// checkLine holds a text to the promise for errors, warnings and names.
+func checkLine(t testing.TB, s string) {
+	t.Helper()
+	if s == "" || len(s) > 1000 || !utf8.ValidString(s) || strings.ContainsFunc(s, unprintable) {
+		t.Errorf("not one printable line of 1 to 1000 bytes, but %d: %q", len(s), s)
+	}
+}
+
+func unprintable(r rune) bool { return !strconv.IsPrint(r) }
+
+func checkPorts(t testing.TB, ports []Port) {
+	t.Helper()
+	type socket struct {
+		Protocol
+		number uint16
+	}
+	seen := make(map[socket]bool)
+	for _, p := range ports {
+		s := socket{p.Protocol, p.Number}
+		if p.Number == 0 || p.Protocol != TCP && p.Protocol != UDP || seen[s] {
+			t.Errorf("port %+v is impossible or repeated", p)
+		}
+		seen[s] = true
+	}
+}
+
+func checkAddrs(t testing.TB, port string, addrs []Addr) {
+	t.Helper()
+	if len(addrs) == 0 {
+		t.Errorf("empty list for port %s", Quote(port))
+	}
+	seen := make(map[Addr]bool, len(addrs))
+	for _, a := range addrs {
+		if seen[a] {
+			t.Errorf("%v is repeated", a)
+		}
+		seen[a] = true
+		checkLine(t, a.String())
+		if a.IP.Addr().IsValid() == (a.Host != "") || a.IP.Port() == 0 || a.IP.Addr().IsUnspecified() {
+			t.Errorf("%#v cannot be dialled", a)
+		}
+		if again, err := ParseAddr(a.String()); err != nil || again != a {
+			t.Errorf("%q is read back as %v, %v", a.String(), again, err)
+		}
+	}
+}
+
+// summary tells what a record holds, in one line for few endpoints.
+func summary(r Record) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%v %v:", r.Key.Kind, r.Key.Name)
+	if r.Service != nil {
+		for _, p := range r.Service.Ports {
+			fmt.Fprintf(&b, " %s/%v/%d", p.Name, p.Protocol, p.Number)
+		}
+		fmt.Fprintf(&b, " affinity %v", r.Service.Affinity)
+		return b.String()
+	}
+	for port, addrs := range r.Endpoints.ByPort {
+		fmt.Fprintf(&b, " %s/%v", port, addrs)
+	}
+	return b.String()
+}
+
+// golden compares got with a file in testdata, or writes it there.
+func golden(t *testing.T, file, got string) {
+	t.Helper()
+	path := filepath.Join("testdata", file)
+	if *update {
+		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), got); diff != "" {
+		t.Errorf("%s (-want +got; -update writes it anew):\n%s", path, diff)
+	}
+}
+
+// The lines are what an operator gets to read, so they are kept where they can be read.
+func TestFixturesAreSpokenOfAsInTheGoldenFile(t *testing.T) {
+	var b strings.Builder
+	for _, f := range fixtures(t) {
+		_, warnings, err := Decode(f.Key, f.value(t))
+		if err != nil {
+			fmt.Fprintf(&b, "%s: record %s: %v\n", f.File, Quote(f.Key), err)
+		}
+		for _, w := range warnings {
+			fmt.Fprintf(&b, "%s: record %s: warning: %s\n", f.File, Quote(f.Key), w)
+		}
+	}
+	golden(t, "messages.golden", b.String())
+}
+
+// The values were written by the programs of v0.4.4; the name of a file tells which write it was:
+// <version>-<index>-<action>-<kind>-<id>.json.
+func TestRecordsWrittenByV04Decode(t *testing.T) {
+	files, err := filepath.Glob(filepath.Join("testdata", "captured", "values", "*.json"))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no captured values: %v", err)
+	}
+	slices.Sort(files)
+	var b strings.Builder
+	for _, path := range files {
+		file := filepath.Base(path)
+		parts := strings.SplitN(strings.TrimSuffix(file, ".json"), "-", 5)
+		key := map[string]string{"service": SpecsPrefix, "endpoints": EndpointsPrefix}[parts[3]] + parts[4]
+		value, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, warnings, err := Decode(key, value)
+		checkAnswer(t, r, warnings, err)
+		if err != nil || len(warnings) > 0 {
+			t.Errorf("%s: %v, warnings %q", file, err, warnings)
+			continue
+		}
+		fmt.Fprintf(&b, "%s: %s\n", file, summary(r))
+	}
+	golden(t, filepath.Join("captured", "values.golden"), b.String())
+}
+
+const (
+	specKey      = SpecsPrefix + "x"
+	endpointsKey = EndpointsPrefix + "x"
+)
+
+func TestErrorsSayWhatIsWrong(t *testing.T) {
+	for _, c := range []struct{ name, key, value, want string }{
+		{"foreign key", "/registry/pods/x", `{}`, "neither a service spec nor endpoints"},
+		{"string", specKey, ` "kind" `, "a string where a JSON object is wanted"},
+		{"boolean", specKey, `true`, "a boolean where a JSON object is wanted"},
+		{"number", specKey, `-1`, "a number where a JSON object is wanted"},
+		{"almost null", specKey, `nul`, `not JSON: begins with "nul" (YAML and plain text are not accepted)`},
+		{"other white space", specKey, "\v", `not JSON: begins with "\v" (YAML and plain text are not accepted)`},
+		{"unquoted", specKey, `{kind: Service}`, "not valid JSON: invalid character 'k' looking for beginning of object key string at byte 2"},
+		{"kind", specKey, `{"kind":["Service"]}`, "kind holds an array where a string is wanted"},
+		{"version", specKey, `{"apiVersion":1,"port":80}`, "apiVersion holds a number where a string is wanted"},
+		{"later version", endpointsKey, `{"apiVersion":"discovery.k8s.io/v1"}`, `unknown apiVersion "discovery.k8s.io/v1"`},
+		{"namespace", specKey, `{"namespace":{},"port":80}`, "namespace holds an object where a string is wanted"},
+		{"metadata", specKey, `{"apiVersion":"v1","metadata":"x"}`, "metadata holds a string where an object is wanted"},
+		{"name", specKey, `{"apiVersion":"v1","metadata":{"name":7}}`, "metadata.name holds a number where a string is wanted"},
+		{"fraction", specKey, `{"port":80.0}`, `port holds the number "80.0" where a whole number is wanted`},
+		{"long number", specKey, `{"port":1` + strings.Repeat("0", 999) + `}`,
+			`port holds the number "1` + strings.Repeat("0", 39) + `"… (1000 bytes) where a whole number is wanted`},
+		{"port in the list", specKey, `{"apiVersion":"v1","spec":{"ports":[{"port":true}]}}`, "spec.ports.port holds a boolean where a whole number is wanted"},
+		{"hole in the list", specKey, `{"ports":[{"port":1},null]}`, "no port number"},
+		{"one bad port of two", specKey, `{"ports":[{"port":1},{"port":65536}]}`, "port 65536 is not between 1 and 65535"},
+		{"same socket twice", specKey, `{"ports":[{"name":"a","port":53,"protocol":"UDP"},{"name":"b","port":53,"protocol":"udp"}]}`, "udp port 53 is listed twice"},
+		{"protocol", specKey, `{"port":1,"protocol":"\n"}`, `unsupported protocol "\n"`},
+		{"no spec", specKey, `{"apiVersion":"v1","metadata":{"name":"x"}}`, "no port"},
+		{"flat port in a nested record", specKey, `{"apiVersion":"v1","port":80}`, "no port"},
+		{"null among strings", endpointsKey, `{"endpoints":["10.0.0.1:80",null]}`, "endpoints holds null where a string is wanted"},
+		{"pairs in a flat record", endpointsKey, `{"endpoints":[{"ip":"10.0.0.1","port":80}]}`, "endpoints holds an object where a string is wanted"},
+		{"port of a pair", endpointsKey, `{"apiVersion":"v1beta3","endpoints":[{"ip":"10.0.0.1","port":"80"}]}`, "endpoints.port holds a string where a whole number is wanted"},
+		{"subsets", endpointsKey, `{"subsets":{}}`, "subsets holds an object where an array is wanted"},
+		{"addresses", endpointsKey, `{"subsets":[{"addresses":["10.0.0.1"]}]}`, "subsets.addresses holds a string where an object is wanted"},
+		{"ip", endpointsKey, `{"subsets":[{"addresses":[{"ip":1}]}]}`, "subsets.addresses.ip holds a number where a string is wanted"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r, warnings, err := Decode(c.key, []byte(c.value))
+			checkAnswer(t, r, warnings, err)
+			if err == nil {
+				t.Fatalf("accepted: %s", summary(r))
+			}
+			if err.Error() != c.want {
+				t.Errorf("error  %s\n  want %s", err, c.want)
+			}
+		})
+	}
+}
+
+func TestForeignKeysAreToldApart(t *testing.T) {
+	if _, _, err := Decode(Prefix+"other/x", nil); !errors.Is(err, ErrForeign) {
+		t.Errorf("foreign key: %v", err)
+	}
+	if _, _, err := Decode(SpecsPrefix+"a/b/c", nil); err == nil || errors.Is(err, ErrForeign) {
+		t.Errorf("key of the wrong depth: %v", err)
+	}
+}
+
+// D21: identity comes from the key.
+func TestTheKeyCountsWhenTheBodyDisagrees(t *testing.T) {
+	const nothing = ""
+	for _, c := range []struct{ name, key, value, want string }{
+		{"agrees", "prod/x", `{"id":"x","namespace":"prod","port":1}`, nothing},
+		{"says nothing", "prod/x", `{"port":1}`, nothing},
+		{"says null", "prod/x", `{"id":null,"namespace":null,"port":1}`, nothing},
+		{"id", "prod/x", `{"id":"y","port":1}`, `the body says that it is "prod/y"; the key counts`},
+		{"namespace", "x", `{"id":"x","namespace":"prod","port":1}`, `the body says that it is "prod/x"; the key counts`},
+		{"both", "prod/x", `{"id":"y","namespace":"q","port":1}`, `the body says that it is "q/y"; the key counts`},
+		{"nested", "prod/x", `{"apiVersion":"v1","metadata":{"name":"y"},"spec":{"port":1}}`, `the body says that it is "prod/y"; the key counts`},
+		{"the other version's fields mean nothing", "x", `{"metadata":{"name":"y"},"port":1}`, nothing},
+		{"nor there", "x", `{"apiVersion":"v1","id":5,"namespace":[],"spec":{"port":1}}`, nothing},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r, warnings, err := Decode(SpecsPrefix+c.key, []byte(c.value))
+			checkAnswer(t, r, warnings, err)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if r.Service.Name.Name != "x" {
+				t.Errorf("named %v", r.Service.Name)
+			}
+			var got string
+			switch len(warnings) {
+			case 0:
+			case 1:
+				got = string(warnings[0])
+			default:
+				t.Errorf("%d warnings: %q", len(warnings), warnings)
+			}
+			if got != c.want {
+				t.Errorf("warning %s\n   want %s", got, c.want)
+			}
+		})
+	}
+}
+
+// Package json would fill in the first list's names where the second has none.
+func TestOfRepeatedKeysTheLastCountsWhole(t *testing.T) {
+	for _, c := range []struct{ name, key, value, plain string }{
+		{"ports", specKey,
+			`{"ports":[{"name":"a","port":1,"protocol":"UDP"},{"port":2}],"ports":[{"port":3}]}`,
+			`{"ports":[{"port":3}]}`},
+		{"port taken back", specKey, `{"ports":[{"port":4}],"port":1,"port":null}`, `{"ports":[{"port":4}]}`},
+		{"ports in spec", specKey,
+			`{"apiVersion":"v1","spec":{"ports":[{"name":"a","port":1}],"ports":[{"port":2}]}}`,
+			`{"apiVersion":"v1","spec":{"ports":[{"port":2}]}}`},
+		{"spec", specKey,
+			`{"apiVersion":"v1","spec":{"clusterIP":"None","port":1},"spec":{"port":2}}`,
+			`{"apiVersion":"v1","spec":{"port":2}}`},
+		{"metadata", specKey,
+			`{"apiVersion":"v1","metadata":{"name":"wrong"},"metadata":{},"spec":{"port":2}}`,
+			`{"apiVersion":"v1","spec":{"port":2}}`},
+		{"endpoints", endpointsKey, `{"endpoints":["a:1","b:2"],"endpoints":["c:3"]}`, `{"endpoints":["c:3"]}`},
+		{"subsets", endpointsKey,
+			`{"subsets":[{"addresses":[{"ip":"a"}],"ports":[{"name":"n","port":1}]}],"subsets":[{"addresses":[{"ip":"b"}],"ports":[{"port":1}]}]}`,
+			`{"subsets":[{"addresses":[{"ip":"b"}],"ports":[{"port":1}]}]}`},
+		{"ports of a subset", endpointsKey,
+			`{"subsets":[{"addresses":[{"ip":"a"}],"addresses":[{"ip":"b"}],"ports":[{"name":"n","port":1}],"ports":[{"port":2}]}]}`,
+			`{"subsets":[{"addresses":[{"ip":"b"}],"ports":[{"port":2}]}]}`},
+		{"in another case", specKey, `{"Port":1,"port":2}`, `{"port":2}`},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			got, warnings, err := Decode(c.key, []byte(c.value))
+			if err != nil || len(warnings) > 0 {
+				t.Fatalf("error %v, warnings %q", err, warnings)
+			}
+			want, _, err := Decode(c.key, []byte(c.plain))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !got.Service.Equal(want.Service) || !got.Endpoints.Equal(want.Endpoints) {
+				t.Errorf("%s\n got %s\nwant %s", c.value, summary(got), summary(want))
+			}
+		})
+	}
+}
+
+func TestFieldsOfNoUseMayHoldAnything(t *testing.T) {
+	for _, c := range []struct{ name, key, value string }{
+		{"flat service", specKey, `{"port":1,"metadata":5,"spec":[],"endpoints":{},"subsets":true,"containerPort":[],"labels":"x"}`},
+		{"nested service", specKey, `{"apiVersion":"v1","spec":{"ports":[{"port":1,"targetPort":{},"nodePort":"x"}],"selector":[]},"port":"x","status":1}`},
+		{"flat endpoints", endpointsKey, `{"endpoints":["10.0.0.1:80"],"targetRefs":1,"protocol":[],"port":"x","spec":1}`},
+		{"nested endpoints", endpointsKey, `{"apiVersion":"v1","id":{},"subsets":[{"addresses":[{"ip":"10.0.0.1","targetRef":7}],"notReadyAddresses":"x","ports":[{"port":80,"protocol":6}]}]}`},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r, warnings, err := Decode(c.key, []byte(c.value))
+			checkAnswer(t, r, warnings, err)
+			if err != nil || len(warnings) > 0 {
+				t.Fatalf("error %v, warnings %q", err, warnings)
+			}
+			if r.Service != nil && len(r.Service.Ports) != 1 || r.Endpoints != nil && len(r.Endpoints.ByPort) != 1 {
+				t.Errorf("decoded as %s", summary(r))
+			}
+		})
+	}
+}

@@ -1,0 +1,241 @@
+package registry
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// Endpoints are the addresses behind one service, by the name of the port they serve; "" is the
+// unnamed port. Each list is in the order of the record, without repeats. No list is empty, and
+// ByPort is nil when there is none.
+type Endpoints struct {
+	Name
+	ByPort map[string][]Addr
+}
+
+// Equal tells whether two endpoints records say the same, order included.
+func (e *Endpoints) Equal(f *Endpoints) bool {
+	if e == nil || f == nil {
+		return e == f
+	}
+	return e.Name == f.Name && maps.EqualFunc(e.ByPort, f.ByPort, slices.Equal[[]Addr])
+}
+
+// maxCombined bounds how many endpoints the subsets of one record may stand for. Each address of a
+// subset goes with each of its ports, so a record of etcd's largest size (1.5 MiB) could stand for
+// thousands of millions. A plain list of that size is shorter than this.
+const maxCombined = 1 << 18
+
+// A subset is a set of addresses that all serve the same ports (v0.14 and later). Its
+// notReadyAddresses are not read: they must not be given any client.
+type subset struct {
+	Addresses last[[]address]      `json:"addresses"`
+	Ports     last[[]endpointPort] `json:"ports"`
+}
+
+// An address is spelled "IP" until v1beta3 and "ip" in v1; package json takes one for the other.
+// Masters that derived subsets from older records put host names there too.
+type address struct {
+	IP string `json:"ip"`
+}
+
+type endpointPort struct {
+	Name string `json:"name"`
+	Port *int64 `json:"port"`
+}
+
+// decodeEndpoints makes endpoints of a body, leaving out entries that nobody could connect to.
+func decodeEndpoints(name Name, b *body) (*Endpoints, leftOut, error) {
+	var subsets []subset
+	if err := b.field("subsets", b.Subsets, &subsets); err != nil {
+		return nil, leftOut{}, err
+	}
+	var c collector
+	var err error
+	switch {
+	case len(subsets) > 0: // then the older list is a copy for older readers
+		err = c.addSubsets(subsets)
+	case b.nested && isListOf('{', b.Endpoints):
+		err = c.addPairs(b)
+	default:
+		err = c.addStrings(b)
+	}
+	if err != nil {
+		return nil, leftOut{}, err
+	}
+	return &Endpoints{Name: name, ByPort: c.byPort()}, c.leftOut, nil
+}
+
+// isListOf tells whether the first element of a JSON array begins with b.
+func isListOf(b byte, array []byte) bool {
+	first := bytes.TrimLeft(bytes.TrimPrefix(array, []byte("[")), jsonSpace)
+	return len(first) > 0 && first[0] == b
+}
+
+// addStrings adds the list of v1beta1, v1beta2 and the first v1beta3: ["10.244.1.5:80"].
+func (c *collector) addStrings(b *body) error {
+	var list []*string // pointers, to tell null from the empty string
+	if err := b.field("endpoints", b.Endpoints, &list); err != nil {
+		return err
+	}
+	port := c.port("", len(list))
+	for _, s := range list {
+		if s == nil {
+			return errors.New("endpoints holds null where a string is wanted")
+		}
+		a, err := ParseAddr(*s)
+		if err != nil {
+			c.leaveOut(1, *s, err)
+			continue
+		}
+		port.add(a)
+	}
+	return nil
+}
+
+// addPairs adds the list of v1beta3 in v0.12 and v0.13: [{"ip": "10.244.1.5", "port": 80}].
+func (c *collector) addPairs(b *body) error {
+	var list []struct {
+		IP   string `json:"ip"`
+		Port *int64 `json:"port"`
+	}
+	if err := b.field("endpoints", b.Endpoints, &list); err != nil {
+		return err
+	}
+	port := c.port("", len(list))
+	for _, pair := range list {
+		number, err := portNumber(pair.Port)
+		if err != nil {
+			c.leaveOut(1, pair.IP, err)
+			continue
+		}
+		a, err := parseHost(pair.IP)
+		if err != nil {
+			c.leaveOut(1, pair.IP, err)
+			continue
+		}
+		port.add(a.withPort(number))
+	}
+	return nil
+}
+
+// addSubsets adds every address of a subset with every port of that subset. What is wrong with one
+// of them is found once, and counts for all that it would have been combined with.
+func (c *collector) addSubsets(subsets []subset) error {
+	combined := 0
+	for _, s := range subsets {
+		var hosts []Addr
+		for _, address := range s.Addresses.value {
+			host, err := parseHost(address.IP)
+			if err != nil {
+				c.leaveOut(len(s.Ports.value), address.IP, err)
+				continue
+			}
+			hosts = append(hosts, host)
+		}
+		for _, p := range s.Ports.value {
+			number, err := portNumber(p.Port)
+			if err != nil {
+				c.leaveOut(len(hosts), p.Name, err)
+				continue
+			}
+			if combined += len(hosts); combined > maxCombined {
+				return fmt.Errorf("subsets stand for more than %d endpoints", maxCombined)
+			}
+			port := c.port(p.Name, len(hosts))
+			for _, host := range hosts {
+				port.add(host.withPort(number))
+			}
+		}
+	}
+	return nil
+}
+
+// A collector gathers the addresses of one record by port name, each address once.
+type collector struct {
+	ports map[string]*portAddrs
+	leftOut
+}
+
+// portAddrs are the addresses of one port, in the order they were first seen.
+type portAddrs struct {
+	addrs []Addr
+	seen  map[Addr]struct{}
+}
+
+// port gives the list of one port name, to which about n addresses will be added. Looking it up
+// once for all of them matters: the name may be long.
+func (c *collector) port(name string, n int) *portAddrs {
+	p := c.ports[name]
+	if p == nil {
+		if c.ports == nil {
+			c.ports = make(map[string]*portAddrs)
+		}
+		p = &portAddrs{make([]Addr, 0, n), make(map[Addr]struct{}, n)}
+		c.ports[name] = p
+	}
+	return p
+}
+
+// add appends a, unless it is there. D31: in v0.4 a repeated entry got a double share of clients.
+func (p *portAddrs) add(a Addr) {
+	if _, again := p.seen[a]; !again {
+		p.seen[a] = struct{}{}
+		p.addrs = append(p.addrs, a)
+	}
+}
+
+// byPort gives what was gathered, without the ports that got no address.
+func (c *collector) byPort() map[string][]Addr {
+	var byPort map[string][]Addr
+	for name, p := range c.ports {
+		if len(p.addrs) == 0 {
+			continue
+		}
+		if byPort == nil {
+			byPort = make(map[string][]Addr, len(c.ports))
+		}
+		if cap(p.addrs) > 2*len(p.addrs) {
+			p.addrs = slices.Clone(p.addrs) // repeats have left room that nobody will use
+		}
+		byPort[name] = p.addrs
+	}
+	return byPort
+}
+
+// maxNamed is how many of the entries left out are named: enough to find the mistake, and few
+// enough for one log line.
+const maxNamed = 3
+
+// leftOut counts the entries of a record that could not be used.
+type leftOut struct {
+	count int
+	named []string
+}
+
+// leaveOut counts n entries that cannot be used because of what.
+func (l *leftOut) leaveOut(n int, what string, why error) {
+	if n == 0 {
+		return
+	}
+	l.count += n
+	if len(l.named) < maxNamed {
+		l.named = append(l.named, quote(what, maxQuotedShort)+" ("+why.Error()+")")
+	}
+}
+
+// warning tells of all that was left out in one line.
+func (l *leftOut) warning() Warning {
+	said := "unusable endpoint left out: "
+	if l.count > 1 {
+		said = fmt.Sprintf("%d unusable endpoints left out: ", l.count)
+	}
+	if l.count > len(l.named) {
+		said = fmt.Sprintf("%d unusable endpoints left out, among them ", l.count)
+	}
+	return Warning(said + strings.Join(l.named, ", "))
+}

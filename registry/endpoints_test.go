@@ -1,0 +1,207 @@
+package registry
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// byPort gives endpoints as text, to compare with.
+func byPort(e *Endpoints) map[string]string {
+	m := make(map[string]string)
+	for port, addrs := range e.ByPort {
+		m[port] = strings.Trim(fmt.Sprint(addrs), "[]")
+	}
+	return m
+}
+
+func TestEndpointsOfARecord(t *testing.T) {
+	for _, c := range []struct {
+		name, value string
+		want        map[string]string
+	}{
+		{"strings, flat", `{"endpoints":["10.0.0.2:80","10.0.0.1:80","10.0.0.2:80"]}`, map[string]string{"": "10.0.0.2:80 10.0.0.1:80"}},
+		{"strings, nested", `{"apiVersion":"v1beta3","endpoints":["10.0.0.2:80"]}`, map[string]string{"": "10.0.0.2:80"}},
+		{"pairs", `{"apiVersion":"v1beta3","endpoints":[ {"ip":"10.0.0.2","port":80},{"ip":"db.local","port":81}]}`, map[string]string{"": "10.0.0.2:80 db.local:81"}},
+		{"subsets win", `{"endpoints":["10.0.0.1:1"],"subsets":[{"addresses":[{"IP":"10.0.0.2"}],"ports":[{"port":2}]}]}`, map[string]string{"": "10.0.0.2:2"}},
+		{"empty subsets do not", `{"endpoints":["10.0.0.1:1"],"subsets":[]}`, map[string]string{"": "10.0.0.1:1"}},
+		{"each with each",
+			`{"apiVersion":"v1","subsets":[{"addresses":[{"ip":"10.0.0.1"},{"ip":"::1"}],"ports":[{"name":"a","port":1},{"name":"b","port":2}]}]}`,
+			map[string]string{"a": "10.0.0.1:1 [::1]:1", "b": "10.0.0.1:2 [::1]:2"}},
+		{"subsets add up, each address once",
+			`{"subsets":[{"addresses":[{"ip":"10.0.0.1"}],"ports":[{"port":1}]},
+			             {"addresses":[{"ip":"10.0.0.1"},{"ip":"10.0.0.2"}],"ports":[{"port":1},{"port":2}]}]}`,
+			map[string]string{"": "10.0.0.1:1 10.0.0.2:1 10.0.0.1:2 10.0.0.2:2"}},
+		{"addresses without ports, ports without addresses",
+			`{"subsets":[{"addresses":[{"ip":"10.0.0.1"}]},{"ports":[{"name":"p","port":1}]},{},null]}`, map[string]string{}},
+		{"one address spelled twice", `{"endpoints":["[::ffff:10.0.0.1]:80","10.0.0.1:80"]}`, map[string]string{"": "10.0.0.1:80"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r, warnings := decodeTo(t, endpointsKey, c.value)
+			if warnings != "" || r.Dropped != 0 {
+				t.Errorf("%d dropped, warnings %q", r.Dropped, warnings)
+			}
+			if diff := cmp.Diff(c.want, byPort(r.Endpoints)); diff != "" {
+				t.Errorf("%s (-want +got):\n%s", c.value, diff)
+			}
+		})
+	}
+}
+
+func TestUnusableEntriesAreCountedAndSomeNamed(t *testing.T) {
+	for _, c := range []struct {
+		name, value string
+		dropped     int
+		kept        map[string]string
+		warning     string
+	}{
+		{"one", `{"endpoints":["web"]}`, 1, map[string]string{},
+			`unusable endpoint left out: "web" (missing port in address)`},
+		{"many", `{"endpoints":["a:0","b:0","c:80","d:0","e:0"]}`, 4, map[string]string{"": "c:80"},
+			`4 unusable endpoints left out, among them "a:0" (port is not between 1 and 65535),` +
+				` "b:0" (port is not between 1 and 65535), "d:0" (port is not between 1 and 65535)`},
+		{"pairs", `{"apiVersion":"v1beta3","endpoints":[{"ip":"10.0.0.1"},{"port":1},{"ip":"10.0.0.2","port":2}]}`, 2, map[string]string{"": "10.0.0.2:2"},
+			`2 unusable endpoints left out: "10.0.0.1" (no port number), "" (no host)`},
+		{"in a subset, for all that they stand for",
+			`{"subsets":[{"addresses":[{"ip":"-"},{"ip":"10.0.0.1"},{"ip":"10.0.0.2"}],"ports":[{"port":1},{"name":"p","port":-1}]}]}`,
+			4, map[string]string{"": "10.0.0.1:1 10.0.0.2:1"},
+			`4 unusable endpoints left out, among them "-" (neither an address nor a host name), "p" (port -1 is not between 1 and 65535)`},
+		{"in a subset, standing for nothing", `{"subsets":[{"addresses":[{"ip":"-"}]},{"ports":[{"port":0}]}]}`, 0, map[string]string{}, ""},
+		{"standing for nothing beside another", `{"subsets":[{"addresses":[{"ip":"-"}]},{"addresses":[{"ip":"/"}],"ports":[{"port":1}]}]}`, 1, map[string]string{},
+			`unusable endpoint left out: "/" (neither an address nor a host name)`},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r, warnings := decodeTo(t, endpointsKey, c.value)
+			if r.Dropped != c.dropped || warnings != c.warning {
+				t.Errorf("%d dropped: %s\nwant %d: %s", r.Dropped, warnings, c.dropped, c.warning)
+			}
+			if diff := cmp.Diff(c.kept, byPort(r.Endpoints)); diff != "" {
+				t.Errorf("kept (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// etcdLimit is the largest value that etcd takes by default.
+const etcdLimit = 3 << 19 // 1.5 MiB
+
+// fill repeats an element, %d standing for its number, until the array in the record has reached a
+// size. What comes after the array is part of it.
+func fill(size int, before, element, after string) string {
+	var b strings.Builder
+	b.WriteString(before)
+	for i := 0; b.Len() < size-len(after)-len(element)-10; i++ {
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		b.WriteString(strings.ReplaceAll(element, "%d", fmt.Sprint(i)))
+	}
+	b.WriteString(after)
+	return b.String()
+}
+
+// Each of these would take minutes or the whole memory if any of the work grew with the square of
+// the length.
+func TestLargestRecordsAreDecodedInProportion(t *testing.T) {
+	long := strings.Repeat("n", etcdLimit/2)
+	for _, c := range []struct{ name, key, value, err string }{
+		{"strings", endpointsKey, fill(etcdLimit, `{"endpoints":[`, `"h%d:80"`, `]}`), ""},
+		{"the same string", endpointsKey, fill(etcdLimit, `{"endpoints":[`, `"h:80"`, `]}`), ""},
+		{"unusable strings", endpointsKey, fill(etcdLimit, `{"endpoints":[`, `""`, `]}`), ""},
+		{"addresses of one subset", endpointsKey, fill(etcdLimit, `{"subsets":[{"ports":[{"port":1}],"addresses":[`, `{"ip":"h%d"}`, `]}]}`), ""},
+		{"subsets", endpointsKey, fill(etcdLimit, `{"subsets":[`, `{"addresses":[{"ip":"h%d"}],"ports":[{"name":"p%d","port":1}]}`, `]}`), ""},
+		{"subsets of one port", endpointsKey, fill(etcdLimit, `{"subsets":[`, `{"addresses":[{"ip":"h%d"}],"ports":[{"port":1}]}`, `]}`), ""},
+		{"addresses on a port with a long name", endpointsKey,
+			fill(etcdLimit, `{"subsets":[{"ports":[{"name":"`+long+`","port":1}],"addresses":[`, `{"ip":"h%d"}`, `]}]}`), ""},
+		{"all with all", endpointsKey, fill(etcdLimit,
+			fill(etcdLimit/2, `{"subsets":[{"ports":[`, `{"port":1}`, `],"addresses":[`), `{"ip":"h%d"}`, `]}]}`),
+			"subsets stand for more than 262144 endpoints"},
+		{"unusable with unusable", endpointsKey, fill(etcdLimit,
+			fill(etcdLimit/2, `{"subsets":[{"ports":[`, `{"port":0}`, `],"addresses":[`), `{"ip":"/%d"}`, `]}]}`), ""},
+		{"ports", specKey, fill(etcdLimit, `{"ports":[`, `{"port":1%d}`, `]}`), "port 110000 is not"},
+		{"repeated keys", specKey, fill(etcdLimit, `{`, `"ports":[{"port":%d}]`, `,"port":1,"ports":[]}`), ""},
+		{"long id", specKey, `{"id":"` + long + `","port":1}`, ""},
+		{"long protocol", specKey, `{"protocol":"` + long + `","port":1}`, "unsupported protocol"},
+		{"long kind", specKey, `{"kind":"` + long + `","port":1}`, "kind is"},
+		{"long number", specKey, `{"port":` + strings.Repeat("9", etcdLimit-20) + `}`, "port holds the number"},
+		{"long host", endpointsKey, `{"endpoints":["` + long + `:80","10.0.0.1:80"]}`, ""},
+		{"long field name", specKey, `{"` + long + `":1,"port":1}`, ""},
+		{"long text", specKey, long, "not JSON"},
+		{"deep", specKey, strings.Repeat(`{"spec":`, etcdLimit/8), "not valid JSON: "},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			r, warnings, err := Decode(c.key, []byte(c.value))
+			checkAnswer(t, r, warnings, err)
+			if (c.err == "") != (err == nil) || err != nil && !strings.HasPrefix(err.Error(), c.err) {
+				t.Errorf("%.60s…: error %v, want %q", c.value, err, c.err)
+			}
+		})
+	}
+}
+
+// The numbers of a subset's combinations are bounded, not those of a list that has them spelled out.
+func TestNoListOfTheLargestSizeIsTooLong(t *testing.T) {
+	r, warnings := decodeTo(t, endpointsKey, fill(etcdLimit, `{"endpoints":[`, `"h:1"`, `,"last:1"]}`))
+	if warnings != "" || byPort(r.Endpoints)[""] != "h:1 last:1" {
+		t.Errorf("warnings %q, endpoints %v", warnings, byPort(r.Endpoints))
+	}
+	if room := cap(r.Endpoints.ByPort[""]); room > 8 {
+		t.Errorf("room for %d endpoints is held on to for 2", room)
+	}
+	var subsets struct {
+		Subsets [1]struct {
+			Addresses [512]struct{ IP string }
+			Ports     [maxCombined / 512]struct{ Port int }
+		}
+	}
+	s := &subsets.Subsets[0]
+	for i := range s.Addresses {
+		s.Addresses[i].IP = fmt.Sprintf("10.0.%d.%d", i/256, i%256)
+	}
+	for i := range s.Ports {
+		s.Ports[i].Port = 1 + i
+	}
+	value, err := json.Marshal(subsets)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r, _ := decodeTo(t, endpointsKey, string(value)); len(r.Endpoints.ByPort[""]) != maxCombined {
+		t.Errorf("%d endpoints, want %d", len(r.Endpoints.ByPort[""]), maxCombined)
+	}
+}
+
+func TestEqualEndpointsAreInTheSameOrder(t *testing.T) {
+	a, b := Addr{IP: netip.MustParseAddrPort("10.0.0.1:1")}, Addr{IP: netip.MustParseAddrPort("10.0.0.2:1")}
+	make := func(name string, byPort map[string][]Addr) *Endpoints {
+		return &Endpoints{Name{"default", name}, byPort}
+	}
+	base := make("x", map[string][]Addr{"p": {a, b}, "q": {a}})
+	if !base.Equal(make("x", map[string][]Addr{"q": {a}, "p": {a, b}})) {
+		t.Error("not equal to its like")
+	}
+	if !make("x", nil).Equal(make("x", map[string][]Addr{})) {
+		t.Error("without ports there is nothing to tell apart")
+	}
+	for what, other := range map[string]*Endpoints{
+		"name":     make("y", base.ByPort),
+		"order":    make("x", map[string][]Addr{"p": {b, a}, "q": {a}}),
+		"address":  make("x", map[string][]Addr{"p": {a, b}, "q": {b}}),
+		"ports":    make("x", map[string][]Addr{"p": {a, b}, "r": {a}}),
+		"fewer":    make("x", map[string][]Addr{"p": {a, b}}),
+		"nil":      nil,
+		"all gone": make("x", nil),
+	} {
+		if base.Equal(other) || other.Equal(base) {
+			t.Errorf("equal in spite of another: %s", what)
+		}
+	}
+	var none *Endpoints
+	if !none.Equal(nil) {
+		t.Error("nil is equal to nil")
+	}
+}

@@ -1,0 +1,48 @@
+package registry
+
+import (
+	"errors"
+	"testing"
+)
+
+func TestParseKey(t *testing.T) {
+	for _, c := range []struct {
+		key  string
+		want Key
+	}{
+		{"/registry/services/specs/x", Key{KindService, Name{"default", "x"}, true}},
+		{"/registry/services/specs/default/x", Key{KindService, Name{"default", "x"}, false}},
+		{"/registry/services/specs/prod/x", Key{KindService, Name{"prod", "x"}, false}},
+		{"/registry/services/endpoints/x", Key{KindEndpoints, Name{"default", "x"}, true}},
+		{"/registry/services/endpoints/prod/x", Key{KindEndpoints, Name{"prod", "x"}, false}},
+		// D21: v0.4 took any key with "/endpoints/" in it for endpoints.
+		{"/registry/services/specs/endpoints/x", Key{KindService, Name{"endpoints", "x"}, false}},
+		{"/registry/services/specs/..", Key{KindService, Name{"default", ".."}, true}},
+		{"/registry/services/specs/a b\n\xff", Key{KindService, Name{"default", "a b\n\xff"}, true}},
+	} {
+		if got, err := ParseKey(c.key); err != nil || got != c.want {
+			t.Errorf("%q: %+v, %v; want %+v", c.key, got, err, c.want)
+		}
+	}
+	const foreign = "neither a service spec nor endpoints"
+	for _, c := range []struct{ key, err string }{
+		{"", foreign},
+		{"/registry/services/", foreign},
+		{"/registry/services/specs", foreign},
+		{"/registry/services/specs-x/y", foreign},
+		{"/registry/services/other/x", foreign},
+		{"/registry/pods/x", foreign},
+		{"registry/services/specs/x", foreign}, // etcd v2 knew no difference, etcd v3 does
+		{"/registry/services/specs/", "empty name in key"},
+		{"/registry/services/specs/prod/", "empty name in key"},
+		{"/registry/services/specs//", "empty name in key"},
+		{"/registry/services/endpoints//x", "empty namespace in key"},
+		{"/registry/services/endpoints/a/b/c", "key has more than two segments below /registry/services/endpoints/"},
+		{"/registry/services/specs/a/b/", "key has more than two segments below /registry/services/specs/"},
+	} {
+		got, err := ParseKey(c.key)
+		if err == nil || err.Error() != c.err || errors.Is(err, ErrForeign) != (c.err == foreign) || got != (Key{}) {
+			t.Errorf("%q: %+v, %v; want %q", c.key, got, err, c.err)
+		}
+	}
+}

@@ -1,0 +1,43 @@
+package registry
+
+import (
+	"cmp"
+	"strings"
+)
+
+// A Name identifies a service, and the endpoints of that service. It comes from the etcd key and
+// never from the body of a record (D21).
+type Name struct {
+	Namespace string // "default" for the flat keys of v0.4
+	Name      string
+}
+
+// String gives the name as logs show it: "name" in namespace default, else "namespace/name". Keys
+// may hold any bytes, so a name that is not plain is quoted and cut (D47).
+func (n Name) String() string {
+	s := n.Name
+	if n.Namespace != DefaultNamespace {
+		s = n.Namespace + "/" + n.Name
+	}
+	return plainOrQuoted(s)
+}
+
+// Compare orders names by namespace, then by name.
+func (n Name) Compare(m Name) int {
+	return cmp.Or(strings.Compare(n.Namespace, m.Namespace), strings.Compare(n.Name, m.Name))
+}
+
+// A PortKey names one rotation: the endpoints behind one port of one service. Port is the name of
+// that port, "" for the unnamed one.
+type PortKey struct {
+	Name
+	Port string
+}
+
+// String gives the key as logs show it: the service's name, and the port's after a colon if it has one.
+func (k PortKey) String() string {
+	if k.Port == "" {
+		return k.Name.String()
+	}
+	return k.Name.String() + ":" + plainOrQuoted(k.Port)
+}

@@ -1,0 +1,130 @@
+package registry
+
+import (
+	"slices"
+	"strings"
+	"testing"
+)
+
+// decodeTo decodes a record that must be accepted, and gives its warnings joined.
+func decodeTo(t *testing.T, key, value string) (Record, string) {
+	t.Helper()
+	r, warnings, err := Decode(key, []byte(value))
+	checkAnswer(t, r, warnings, err)
+	if err != nil {
+		t.Fatalf("%s: %v", value, err)
+	}
+	var lines []string
+	for _, w := range warnings {
+		lines = append(lines, string(w))
+	}
+	return r, strings.Join(lines, "\n")
+}
+
+func TestPortsOfAService(t *testing.T) {
+	for _, c := range []struct {
+		name, value string
+		want        []Port
+	}{
+		{"one, before v0.15", `{"port":80,"portName":"web","protocol":"Udp"}`, []Port{{"web", UDP, 80}}},
+		{"the list wins over the one", `{"port":80,"protocol":"SCTP","ports":[{"name":"web","port":81}]}`, []Port{{"web", TCP, 81}}},
+		{"an empty list does not", `{"port":80,"ports":[]}`, []Port{{"", TCP, 80}}},
+		{"nor a null", `{"port":80,"ports":null}`, []Port{{"", TCP, 80}}},
+		{"in the order of the record", `{"ports":[{"port":9},{"port":1},{"port":5}]}`, []Port{{"", TCP, 9}, {"", TCP, 1}, {"", TCP, 5}}},
+		{"one number, two protocols, no names", `{"ports":[{"port":53},{"port":53,"protocol":"UDP"}]}`, []Port{{"", TCP, 53}, {"", UDP, 53}}},
+		{"one name, two numbers", `{"ports":[{"name":"w","port":80},{"name":"w","port":8080}]}`, []Port{{"w", TCP, 80}, {"w", TCP, 8080}}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			for version, value := range map[string]string{
+				"flat":   c.value,
+				"nested": `{"apiVersion":"v1","spec":` + c.value + `}`,
+			} {
+				r, warnings := decodeTo(t, specKey, value)
+				if warnings != "" {
+					t.Errorf("%s: warnings %q", version, warnings)
+				}
+				if !slices.Equal(r.Service.Ports, c.want) {
+					t.Errorf("%s: ports %v, want %v", version, r.Service.Ports, c.want)
+				}
+			}
+		})
+	}
+}
+
+func TestServicesWithNothingToServeAreValid(t *testing.T) {
+	for _, value := range []string{
+		`{"port":80,"portalIP":"None"}`,
+		`{"apiVersion":"v1beta3","spec":{"ports":[{"port":80}],"portalIP":"None"}}`,
+		`{"apiVersion":"v1","spec":{"ports":[{"port":80}],"clusterIP":"None","sessionAffinity":"ClientIP"}}`,
+		`{"apiVersion":"v1","spec":{"clusterIP":"None"}}`,
+		`{"apiVersion":"v1","spec":{"type":"ExternalName","ports":[{"port":80}]}}`,
+	} {
+		r, warnings := decodeTo(t, specKey, value)
+		if len(r.Service.Ports) > 0 || warnings != "" {
+			t.Errorf("%s: %s, warnings %q", value, summary(r), warnings)
+		}
+	}
+}
+
+func TestAffinityIsCarriedWithAWarning(t *testing.T) {
+	for _, c := range []struct {
+		stored  string
+		want    Affinity
+		warning string
+	}{
+		{`null`, AffinityNone, ""},
+		{`""`, AffinityNone, ""},
+		{`"None"`, AffinityNone, ""},
+		{`"ClientIP"`, AffinityClientIP, "session affinity ClientIP is not implemented yet; clients are balanced one by one"},
+		{`"Cookie"`, AffinityNone, `unknown session affinity "Cookie" is taken for None`},
+	} {
+		r, warnings := decodeTo(t, specKey, `{"port":80,"sessionAffinity":`+c.stored+`}`)
+		if r.Service.Affinity != c.want || warnings != c.warning {
+			t.Errorf("%s: affinity %v, warnings %q; want %v, %q", c.stored, r.Service.Affinity, warnings, c.want, c.warning)
+		}
+	}
+}
+
+func TestEqualServicesAreTheSameInEverything(t *testing.T) {
+	base := func() *Service {
+		return &Service{Name: Name{"default", "x"}, Created: 7, Ports: []Port{{"a", TCP, 1}, {"b", UDP, 2}}}
+	}
+	if !base().Equal(base()) {
+		t.Error("not equal to its like")
+	}
+	for what, change := range map[string]func(*Service){
+		"namespace": func(s *Service) { s.Namespace = "other" },
+		"name":      func(s *Service) { s.Name.Name = "y" },
+		"created":   func(s *Service) { s.Created++ },
+		"affinity":  func(s *Service) { s.Affinity = AffinityClientIP },
+		"number":    func(s *Service) { s.Ports[1].Number++ },
+		"order":     func(s *Service) { slices.Reverse(s.Ports) },
+		"fewer":     func(s *Service) { s.Ports = s.Ports[:1] },
+	} {
+		other := base()
+		change(other)
+		if base().Equal(other) || other.Equal(base()) {
+			t.Errorf("equal in spite of another %s", what)
+		}
+	}
+	var none *Service
+	if none.Equal(base()) || base().Equal(none) || !none.Equal(nil) {
+		t.Error("nil is equal to nil and to nothing else")
+	}
+}
+
+func TestProtocolsAndAffinitiesAsText(t *testing.T) {
+	for _, c := range []struct{ got, want string }{
+		{TCP.String(), "tcp"},
+		{UDP.String(), "udp"},
+		{Protocol(7).String(), "protocol(7)"},
+		{AffinityNone.String(), "None"},
+		{AffinityClientIP.String(), "ClientIP"},
+		{KindService.String(), "Service"},
+		{KindEndpoints.String(), "Endpoints"},
+	} {
+		if c.got != c.want {
+			t.Errorf("%q, want %q", c.got, c.want)
+		}
+	}
+}
