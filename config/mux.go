@@ -1,0 +1,148 @@
+package config
+
+import (
+	"context"
+	"errors"
+	"sync"
+
+	"github.com/golang/glog"
+
+	"kubeproxy/registry"
+)
+
+// A Mux is where sources meet: it merges what they send and hands the outcome to its broadcaster.
+type Mux struct {
+	broadcaster *Broadcaster
+
+	mu      sync.Mutex // guards the fields below, and holds updates apart until they are in the queues
+	running bool
+	sources []*source // in the order of precedence; fixed once running
+	store   store
+	silent  int // sources that have yet to send their first SET
+}
+
+// A source is one of the mux's inputs.
+type source struct {
+	name     string
+	updates  chan registry.Update
+	complete bool // its first SET is here, or it will never send one; guarded by the mux's mu
+}
+
+// NewMux returns a mux without sources. Nothing else may feed b.
+func NewMux(b *Broadcaster) *Mux { return &Mux{broadcaster: b, store: newStore()} }
+
+// Channel returns the channel on which a source sends its updates. The order of calls is the
+// precedence, the first one highest; the same name gives the same channel. All calls come before
+// [Mux.Run], since that has to know whom to wait for: a later one panics, as does an empty name.
+//
+// The source begins with a SET, and nobody is told anything until each source has sent one. Changes
+// that come before it are kept; but as the SET lists all there is, it decides which of them remain.
+// A SET cannot contain a REMOVE: a change in it that has no value counts as not being there.
+//
+// The channel has no buffer. A send waits only while updates are being merged, never for a handler.
+// Once the context of Run has ended nobody receives any more, so a source must give up then too:
+//
+//	select {
+//	case updates <- update:
+//	case <-ctx.Done():
+//	}
+//
+// A source may close its channel. It then has nothing more to say, and what it said stays in force.
+func (m *Mux) Channel(name string) chan<- registry.Update {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if name == "" {
+		panic("config: a source must have a name")
+	}
+	for _, s := range m.sources {
+		if s.name == name {
+			return s.updates
+		}
+	}
+	if m.running {
+		panic("config: source " + name + " was added after Run began")
+	}
+	s := &source{name: name, updates: make(chan registry.Update)}
+	m.sources = append(m.sources, s)
+	m.store.addLayer(name)
+	m.silent++
+	return s.updates
+}
+
+// Run merges what the sources send and has the broadcaster's handlers told, until ctx ends. Then it
+// begins no further batch, waits until every handler of the batches under way has returned, and
+// returns nil: being told to stop is no error. Only a second call gets one.
+func (m *Mux) Run(ctx context.Context) error {
+	m.mu.Lock()
+	if m.running {
+		m.mu.Unlock()
+		return errors.New("the mux has been run before")
+	}
+	m.running = true
+	m.publishLocked(registry.Update{}) // a mux without sources has nobody to wait for
+	m.mu.Unlock()
+
+	var listeners sync.WaitGroup
+	for i, s := range m.sources {
+		listeners.Go(func() { m.listen(ctx, i, s) })
+	}
+	m.broadcaster.run(ctx)
+	listeners.Wait()
+	return nil
+}
+
+// listen merges the updates of one source until ctx ends or the source closes its channel. D26: v0.4
+// took the zero value from a closed channel again and again, as fast as it could.
+func (m *Mux) listen(ctx context.Context, precedence int, s *source) {
+	for {
+		select {
+		case u, ok := <-s.updates:
+			if !ok {
+				m.close(s)
+				return
+			}
+			m.merge(precedence, s, u)
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// merge applies one update. The lock is held until the outcome is in every queue, so that all queues
+// see the updates of all sources in the same order.
+func (m *Mux) merge(precedence int, s *source, u registry.Update) {
+	if v := glog.V(4); v {
+		operation := "changes"
+		if u.Set {
+			operation = "SET"
+		}
+		v.Infof("%s: %s @%d: %d services, %d endpoints", s.name, operation, u.Revision, len(u.Services), len(u.Endpoints))
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if u.Set {
+		m.completeLocked(s)
+	}
+	m.publishLocked(m.store.apply(precedence, u))
+}
+
+// close notes that a source will say nothing more. If it never sent a SET, then what it did say is
+// all that it ever will: to wait for more would be to wait for ever.
+func (m *Mux) close(s *source) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	glog.Warningf("source %s has closed its channel; what it said stays in force", s.name)
+	m.completeLocked(s)
+	m.publishLocked(registry.Update{})
+}
+
+func (m *Mux) completeLocked(s *source) {
+	if !s.complete {
+		s.complete = true
+		m.silent--
+	}
+}
+
+func (m *Mux) publishLocked(merged registry.Update) {
+	m.broadcaster.publish(merged, m.silent == 0)
+}

@@ -1,0 +1,183 @@
+package config
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"kubeproxy/registry"
+)
+
+// A queue stands between the broadcaster, which must not wait, and handlers, which may be slow.
+type queue struct {
+	handlers []Handler
+	wake     chan struct{} // capacity 1: a full channel means that a wake-up is already due
+
+	mu      sync.Mutex // guards the fields below
+	backlog backlog    // empty until the queue is opened
+	first   bool       // the first batch is due, and so even if it is empty
+}
+
+func newQueue(hs []Handler) *queue {
+	return &queue{handlers: slices.Clone(hs), wake: make(chan struct{}, 1)}
+}
+
+// run gives the handlers one batch after the other until ctx ends. A batch that has begun goes to
+// all of the handlers, so that they agree on where they stopped.
+func (q *queue) run(ctx context.Context) {
+	for {
+		select {
+		case <-q.wake:
+		case <-ctx.Done():
+		}
+		if ctx.Err() != nil { // asked again: select picks any case that is ready
+			return
+		}
+		batch, ok := q.take()
+		if !ok {
+			continue // what woke us has been undone
+		}
+		for _, h := range q.handlers {
+			h.OnUpdate(batch)
+		}
+	}
+}
+
+// open begins to tell the handlers, with everything there is. It is called once.
+func (q *queue) open(all backlog) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.backlog = all.clone()
+	q.first = true
+	q.wakeLocked()
+}
+
+// fold lets an update in. It is one step for whoever takes a batch: no batch splits an update.
+func (q *queue) fold(u registry.Update) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.backlog.fold(u)
+	if !q.backlog.empty() {
+		q.wakeLocked()
+	}
+}
+
+func (q *queue) wakeLocked() {
+	select {
+	case q.wake <- struct{}{}:
+	default:
+	}
+}
+
+// take returns all that the handlers have not been told yet, if there is anything.
+func (q *queue) take() (batch registry.Batch, ok bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.backlog.empty() && !q.first {
+		return registry.Batch{}, false
+	}
+	q.first = false
+	return q.backlog.take(), true
+}
+
+// A backlog is the difference between the merged state and what some handlers were given.
+type backlog struct {
+	services  difference[registry.Service]
+	endpoints difference[registry.Endpoints]
+}
+
+func newBacklog() backlog {
+	return backlog{newDifference(services), newDifference(endpoints)}
+}
+
+func (b *backlog) empty() bool { return len(b.services.pending)+len(b.endpoints.pending) == 0 }
+
+// fold takes in plain changes to the merged state.
+func (b *backlog) fold(u registry.Update) {
+	for _, c := range u.Services {
+		b.services.fold(c, u.Received)
+	}
+	for _, c := range u.Endpoints {
+		b.endpoints.fold(c, u.Received)
+	}
+}
+
+// take makes a batch of the difference, after which there is none.
+func (b *backlog) take() registry.Batch {
+	var batch registry.Batch
+	batch.Services = b.services.take(&batch.Oldest)
+	batch.Endpoints = b.endpoints.take(&batch.Oldest)
+	return batch
+}
+
+func (b *backlog) clone() backlog { return backlog{b.services.clone(), b.endpoints.clone()} }
+
+// A difference is a backlog's part of one kind. An object is pending when its value now is not the
+// one that the handlers were given last, and only then.
+type difference[T any] struct {
+	kind    kind[T]
+	given   map[registry.Name]*T // an object they were never given is missing, as is one they know to be gone
+	pending map[registry.Name]pending[T]
+	most    int // the largest number of entries that this pending has had
+}
+
+// A pending change is one that the handlers have yet to be told of.
+type pending[T any] struct {
+	value *T        // the newest; nil for a removal
+	since time.Time // when the oldest of the changes folded into this one was received
+}
+
+func newDifference[T any](k kind[T]) difference[T] {
+	return difference[T]{kind: k, given: make(map[registry.Name]*T), pending: make(map[registry.Name]pending[T])}
+}
+
+// fold takes in the newest value of one object. Back to what the handlers know, and be it that there
+// is no such object, means that there is nothing to tell: so a removal cancels an addition that is
+// still pending, but never one that they have heard of.
+func (d *difference[T]) fold(c registry.Change[T], received time.Time) {
+	if d.kind.same(c.Value, d.given[c.Name]) {
+		delete(d.pending, c.Name)
+		return
+	}
+	since := received
+	if p, ok := d.pending[c.Name]; ok && p.since.Before(since) {
+		since = p.since
+	}
+	d.pending[c.Name] = pending[T]{c.Value, since}
+	d.most = max(d.most, len(d.pending))
+}
+
+// take returns what is pending, nil for nothing, and counts it as given. It moves oldest back to the
+// oldest of these changes; a zero oldest stands for none yet.
+func (d *difference[T]) take(oldest *time.Time) map[registry.Name]*T {
+	if len(d.pending) == 0 {
+		return nil
+	}
+	batch := make(map[registry.Name]*T, len(d.pending))
+	for name, p := range d.pending {
+		batch[name] = p.value
+		if p.value == nil {
+			delete(d.given, name)
+		} else {
+			d.given[name] = p.value
+		}
+		if oldest.IsZero() || p.since.Before(*oldest) {
+			*oldest = p.since
+		}
+	}
+	// A map keeps its size when it is cleared, and to range over it would go on costing what it did
+	// when it was full. So only a small one is used again.
+	if d.most <= 8 {
+		clear(d.pending)
+	} else {
+		d.pending = make(map[registry.Name]pending[T])
+	}
+	d.most = 0
+	return batch
+}
+
+func (d *difference[T]) clone() difference[T] {
+	return difference[T]{d.kind, maps.Clone(d.given), maps.Clone(d.pending), d.most}
+}
