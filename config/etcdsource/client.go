@@ -1,0 +1,144 @@
+package etcdsource
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/status"
+
+	"kubeproxy/registry"
+)
+
+// The pulse of an open connection. gRPC allows no shorter one. Only a connection in use has it: to
+// pings without a call etcd answers by hanging up ("too many pings").
+const (
+	keepaliveTime    = 10 * time.Second
+	keepaliveTimeout = 3 * time.Second
+)
+
+// maxBackoff is the longest pause between two attempts, gRPC's own included, which would otherwise
+// grow to two minutes.
+const maxBackoff = time.Second
+
+// A client is a fresh connection to etcd and, with a user, a fresh token.
+//
+// clientv3 gives us the balancing over members, TLS and the pulse. Its Get and Watch we leave alone
+// and call etcd's own protocol: they wait for a connection, try again and resume behind the
+// caller's back, where we want to be told what went wrong, at once, and decide ourselves.
+type client struct {
+	conn  *clientv3.Client
+	kv    etcdserverpb.KVClient
+	watch etcdserverpb.WatchClient
+}
+
+// dial returns a client, logged in if there is a user. Without one it does not touch the network:
+// the first call connects.
+func (c *Config) dial(ctx context.Context) (*client, error) {
+	// Every client starts elsewhere, or a fleet would crowd on the first member, and a member that
+	// is gone would be tried first each time.
+	endpoints := make([]string, len(c.Endpoints))
+	for i, j := range rand.Perm(len(endpoints)) {
+		endpoints[i] = c.Endpoints[j]
+	}
+	token := new(token)
+	conn, err := clientv3.New(clientv3.Config{
+		Endpoints:            endpoints,
+		TLS:                  c.TLS,
+		DialKeepAliveTime:    keepaliveTime,
+		DialKeepAliveTimeout: keepaliveTimeout,
+		MaxUnaryRetries:      1,            // one attempt: trying again is our business
+		Logger:               zap.NewNop(), // D46: what matters comes back as an error
+		DialOptions: []grpc.DialOption{
+			grpc.WithPerRPCCredentials(token),
+			grpc.WithConnectParams(grpc.ConnectParams{
+				Backoff:           backoff.Config{BaseDelay: maxBackoff / 20, Multiplier: 2, Jitter: 0.2, MaxDelay: maxBackoff},
+				MinConnectTimeout: c.DialTimeout,
+			}),
+		},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("set up a client for %v: %w", c.Endpoints, err)
+	}
+	cl := &client{conn, etcdserverpb.NewKVClient(conn.ActiveConnection()), etcdserverpb.NewWatchClient(conn.ActiveConnection())}
+	if c.Username != "" {
+		if err := token.login(ctx, conn.ActiveConnection(), c); err != nil {
+			cl.close()
+			return nil, err
+		}
+	}
+	return cl, nil
+}
+
+// close ends the connection, and every call on it. The error only says that it has ended.
+func (c *client) close() { _ = c.conn.Close() }
+
+// The options of every call. Answers may be as large as they like: etcd's own limits are on what
+// is written.
+var callOptions = []grpc.CallOption{grpc.MaxCallRecvMsgSize(math.MaxInt32)}
+
+// A token is what etcd gives a user who has logged in. clientv3 could keep it for us, but it asks
+// for it in New, which then blocks, and hides why it could not have it.
+type token struct{ text string } // set before the first call that uses it
+
+func (t *token) login(ctx context.Context, conn *grpc.ClientConn, c *Config) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, c.DialTimeout, fmt.Errorf("no answer for %v", c.DialTimeout))
+	defer cancel()
+	resp, err := etcdserverpb.NewAuthClient(conn).Authenticate(ctx, &etcdserverpb.AuthenticateRequest{Name: c.Username, Password: c.Password})
+	switch err := rpctypes.Error(err); {
+	case errors.Is(err, rpctypes.ErrAuthNotEnabled):
+		return nil // then nobody asks for a token
+	case err != nil:
+		return fmt.Errorf("log in as %s: %w", registry.Quote(c.Username), explain(ctx, err))
+	}
+	t.text = resp.Token
+	return nil
+}
+
+// GetRequestMetadata implements gRPC's credentials.PerRPCCredentials.
+func (t *token) GetRequestMetadata(context.Context, ...string) (map[string]string, error) {
+	if t.text == "" {
+		return nil, nil
+	}
+	return map[string]string{rpctypes.TokenFieldNameGRPC: t.text}, nil
+}
+
+// RequireTransportSecurity implements gRPC's credentials.PerRPCCredentials. Whether a password may
+// cross the network in the clear is said by the scheme of the URL.
+func (t *token) RequireTransportSecurity() bool { return false }
+
+// explain makes an error of a call fit for a log line: etcd's or gRPC's message without its frame
+// and, where ctx was ended for a reason of ours, that reason.
+func explain(ctx context.Context, err error) error {
+	if err == nil {
+		return nil
+	}
+	if cause := context.Cause(ctx); cause != nil && ctx.Err() != nil {
+		return cause
+	}
+	err = rpctypes.Error(err) // etcd's own errors become comparable
+	if s, ok := status.FromError(err); ok {
+		return errors.New(s.Message())
+	}
+	return err
+}
+
+// pauses are the waits between attempts. Each is twice the one before, up to maxBackoff, less a
+// random part of up to half: when an etcd comes back, its clients should not all call at once.
+type pauses struct{ last time.Duration }
+
+func (p *pauses) next() time.Duration {
+	p.last = min(max(2*p.last, maxBackoff/20), maxBackoff)
+	return p.last/2 + rand.N(p.last/2)
+}
+
+func (p *pauses) reset() { p.last = 0 }

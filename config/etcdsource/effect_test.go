@@ -1,0 +1,242 @@
+package etcdsource
+
+import (
+	"strings"
+	"testing"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"kubeproxy/config/etcdsource/etcdtest"
+	"kubeproxy/registry"
+)
+
+func TestWhatIsWrittenTakesEffect(t *testing.T) {
+	etcd := etcdtest.StartProcess(t)
+	c := etcd.Client(t)
+	put(t, c, spec("mysql"), port(3306), ends("mysql"), addrs("10.0.0.1:1"))
+	f := follow(t, quick(etcd.URL()))
+	f.await(t, "mysql:3306 | mysql=10.0.0.1:1")
+
+	// D10: v0.4 acted on "set" alone, and a real master never used it for services.
+	put(t, c, spec("redis"), port(6379))
+	f.await(t, "mysql:3306 redis:6379 | mysql=10.0.0.1:1")
+	if _, err := c.Txn(t.Context()).If(clientv3.Compare(clientv3.Value(spec("redis")), "=", port(6379))).
+		Then(clientv3.OpPut(spec("redis"), port(6380))).Commit(); err != nil {
+		t.Fatal(err)
+	}
+	f.await(t, "mysql:3306 redis:6380 | mysql=10.0.0.1:1")
+	put(t, c, ends("mysql"), addrs("10.0.0.2:2", "10.0.0.1:1"))
+	f.await(t, "mysql:3306 redis:6380 | mysql=10.0.0.2:2,10.0.0.1:1")
+
+	// D11: to delete endpoints deletes endpoints, and to delete a service the service.
+	del(t, c, ends("mysql"))
+	f.await(t, "mysql:3306 redis:6380 | ")
+	put(t, c, ends("redis"), addrs("10.0.0.3:3"))
+	del(t, c, spec("redis"))
+	f.await(t, "mysql:3306 | redis=10.0.0.3:3")
+
+	// A lease that runs out deletes, too.
+	lease, err := c.Grant(t.Context(), 60)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Put(t.Context(), spec("brief"), port(1), clientv3.WithLease(lease.ID)); err != nil {
+		t.Fatal(err)
+	}
+	f.await(t, "brief:1 mysql:3306 | redis=10.0.0.3:3")
+	if _, err := c.Revoke(t.Context(), lease.ID); err != nil {
+		t.Fatal(err)
+	}
+	f.await(t, "mysql:3306 | redis=10.0.0.3:3")
+}
+
+func TestAnEmptyRegistryIsAState(t *testing.T) { // D9
+	etcd := etcdtest.StartProcess(t)
+	c := etcd.Client(t)
+	f := follow(t, quick(etcd.URL()))
+	f.await(t, " | ")
+	if u := f.last(); !u.Set || u.Revision != 1 {
+		t.Errorf("first update %+v; want a SET at revision 1", u)
+	}
+	put(t, c, spec("last"), port(1))
+	f.await(t, "last:1 | ")
+	del(t, c, spec("last"))
+	f.await(t, " | ")
+
+	// The last one deleted while nobody watched: the list must remove it.
+	put(t, c, spec("last"), port(1))
+	f.await(t, "last:1 | ")
+	sessions := f.source.Status().Sessions
+	link := etcdtest.NewLink(t, etcd.Addr())
+	g := follow(t, quick(link.Addr()))
+	g.await(t, "last:1 | ")
+	link.Down()
+	del(t, c, spec("last"))
+	link.Cut()
+	link.Up()
+	g.await(t, " | ")
+	f.await(t, " | ")
+	if now := f.source.Status().Sessions; now != sessions {
+		t.Errorf("the undisturbed source had %d sessions, now %d", sessions, now)
+	}
+}
+
+func TestATransactionArrivesWhole(t *testing.T) {
+	etcd := etcdtest.StartProcess(t)
+	c := etcd.Client(t)
+	put(t, c, spec("old"), port(1))
+	f := follow(t, quick(etcd.URL()))
+	f.await(t, "old:1 | ")
+	resp, err := c.Txn(t.Context()).Then(
+		clientv3.OpPut(ends("new"), addrs("10.0.0.1:1")), clientv3.OpDelete(spec("old")), clientv3.OpPut(spec("new"), port(1)),
+	).Commit()
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.await(t, "new:1 | new=10.0.0.1:1")
+	u := f.last()
+	if u.Set || u.Revision != resp.Header.Revision || len(u.Services) != 2 || len(u.Endpoints) != 1 || u.Received.IsZero() {
+		t.Errorf("got %+v; want one change at revision %d with everything in it", u, resp.Header.Revision)
+	}
+}
+
+func TestABadValueHurtsOnlyItself(t *testing.T) { // D17, D18
+	etcd := etcdtest.StartProcess(t)
+	c := etcd.Client(t)
+	put(t, c, spec("good"), port(1), spec("zz"), "{", ends("good"), `{"endpoints":"no list"}`)
+	log := logSince(t)
+	f := follow(t, quick(etcd.URL()))
+	f.await(t, "good:1 | ") // bad at the start blocks nothing, not even as the last in key order
+	put(t, c, spec("good"), "no JSON\nW1121 forged line")
+	f.awaitRevision(t, put(t, c, spec("other"), port(2)))
+	f.await(t, "good:1 other:2 | ")
+	if n := f.source.Status().Rejected; n != 3 {
+		t.Errorf("%d rejected keys; want 3", n)
+	}
+	f.resync(t)
+	f.await(t, "good:1 other:2 | ") // v0.4 kept the old one on an event, and dropped it at the next list
+	put(t, c, spec("good"), port(3))
+	f.await(t, "good:3 other:2 | ")
+
+	// Each value is complained of once: not by the resync, not by a new session, not when it comes back.
+	put(t, c, spec("good"), "no JSON\nW1121 forged line", spec("good"), "another", spec("good"), port(4))
+	f.await(t, "good:4 other:2 | ")
+	etcd.Kill()
+	etcd.Start(t)
+	f.awaitStatus(t, "a second session", func(st Status) bool { return st.Sessions == 2 })
+	text := log()
+	for key, want := range map[string]int{`specs/zz"`: 1, `specs/good"`: 2, `endpoints/good"`: 1, "\nW1121 forged": 0} {
+		if n := strings.Count(text, key); n != want {
+			t.Errorf("%d log lines with %s; want %d:\n%s", n, key, want, text)
+		}
+	}
+}
+
+func TestADeletionEndsTheLastGoodVersion(t *testing.T) {
+	etcd := etcdtest.StartProcess(t)
+	c := etcd.Client(t)
+	put(t, c, spec("a"), port(1))
+	f := follow(t, quick(etcd.URL()))
+	f.await(t, "a:1 | ")
+	if _, err := c.Txn(t.Context()).Then(clientv3.OpDelete(spec("a"))).Commit(); err != nil {
+		t.Fatal(err)
+	}
+	put(t, c, spec("a"), "{")
+	f.awaitRevision(t, put(t, c, spec("b"), port(2)))
+	f.await(t, "b:2 | ")
+
+	// The same while nobody watches: the list shows another create revision.
+	put(t, c, spec("a"), port(3))
+	f.await(t, "a:3 b:2 | ")
+	f.stop()
+	link := etcdtest.NewLink(t, etcd.Addr())
+	g := follow(t, quick(link.Addr()))
+	g.await(t, "a:3 b:2 | ")
+	link.Down()
+	del(t, c, spec("a"))
+	put(t, c, spec("a"), "{", spec("b"), "{")
+	link.Cut()
+	link.Up()
+	g.await(t, "b:2 | ")
+}
+
+func TestTheNamespacedKeyWinsOverTheFlatOne(t *testing.T) {
+	etcd := etcdtest.StartProcess(t)
+	c := etcd.Client(t)
+	f := follow(t, quick(etcd.URL()))
+	flat := put(t, c, spec("a"), port(1))
+	f.await(t, "a:1 | ")
+	namespaced := put(t, c, spec("default/a"), port(2))
+	f.await(t, "a:2 | ")
+	if got := f.last().Services[0].Value.Created; got != namespaced {
+		t.Errorf("created %d; want that of the namespaced key, %d", got, namespaced)
+	}
+	put(t, c, spec("a"), port(3)) // in the shadow
+	put(t, c, spec("default/a"), "{")
+	f.awaitRevision(t, put(t, c, spec("prod/a"), port(4)))
+	f.await(t, "a:2 prod/a:4 | ") // its last good version holds the place
+	del(t, c, spec("default/a"))
+	f.await(t, "a:3 prod/a:4 | ")
+	if got := f.last().Services[0].Value.Created; got != flat {
+		t.Errorf("created %d; want that of the flat key, %d", got, flat)
+	}
+	put(t, c, spec("default/a"), "{") // no good version in this life: no shadow
+	f.awaitRevision(t, put(t, c, spec("prod/a"), port(5)))
+	f.await(t, "a:3 prod/a:5 | ")
+	put(t, c, spec("default/a"), port(6))
+	f.await(t, "a:6 prod/a:5 | ")
+	del(t, c, spec("a"))
+	f.awaitRevision(t, put(t, c, spec("prod/a"), port(7)))
+	f.await(t, "a:6 prod/a:7 | ")
+	del(t, c, spec("default/a"))
+	f.await(t, "prod/a:7 | ")
+}
+
+func TestStrangeKeysAreLeftAlone(t *testing.T) {
+	etcd := etcdtest.StartProcess(t)
+	c := etcd.Client(t)
+	log := logSince(t)
+	put(t, c,
+		registry.Prefix+"other/x", port(1), "/registry/services-x", port(2), spec("a/b/c"), port(3), spec("ns/"), port(4),
+		"registry/services/specs/y", port(5), spec("z"), port(6))
+	f := follow(t, quick(etcd.URL()))
+	f.await(t, "z:6 | ")
+	put(t, c, spec("a/b/c"), port(7), registry.Prefix+"other/x", port(8), spec("z"), port(9))
+	f.await(t, "z:9 | ")
+	del(t, c, registry.Prefix+"other/x", spec("a/b/c"))
+	f.resync(t)
+	f.await(t, "z:9 | ")
+	text := log()
+	for key, want := range map[string]int{`specs/a/b/c"`: 1, `specs/ns/"`: 1, "other/x": 0} {
+		if n := strings.Count(text, key); n != want {
+			t.Errorf("%d log lines with %s; want %d:\n%s", n, key, want, text)
+		}
+	}
+	if n := f.source.Status().Rejected; n != 1 {
+		t.Errorf("%d rejected keys; want the one that is left, ns/", n)
+	}
+}
+
+func TestNothingIsSentBeforeTheRegistryIsKnown(t *testing.T) {
+	etcd := etcdtest.StartProcess(t)
+	put(t, etcd.Client(t), spec("a"), port(1))
+	etcd.Stop()
+	f := follow(t, quick(etcd.URL()))
+	st := f.awaitStatus(t, "a reason", func(st Status) bool { return st.Reason != "" })
+	if st.Ready || st.Connected || st.Since.IsZero() || !strings.Contains(st.Reason, "connection refused") {
+		t.Errorf("without etcd: %+v; want neither ready nor connected, and why not", st)
+	}
+	if got := f.text(); got != "nothing yet" {
+		t.Errorf("without etcd it sent %q", got)
+	}
+	etcd.Start(t)
+	f.await(t, "a:1 | ")
+	st = f.awaitStatus(t, "ready", func(st Status) bool { return st.Ready })
+	if !st.Connected || st.Revision != 2 || st.Services != 1 || st.Sessions != 1 || st.Reason != "" || st.ClusterID == 0 {
+		t.Errorf("with etcd: %+v", st)
+	}
+	f.stop()
+	if st := f.source.Status(); st.Connected || !st.Ready {
+		t.Errorf("after its end: %+v; want not connected", st)
+	}
+}

@@ -1,0 +1,221 @@
+package etcdsource_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"slices"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+)
+
+// What is done to etcd, to its data and to the way there while the writer writes. Where the data
+// themselves are exchanged the writer stands still, because what was being written at that moment
+// could not be known afterwards; everywhere else it writes on, and is hit in the middle.
+
+// compact forgets the history up to some recent revision, sometimes all of it.
+func (m *model) compact() {
+	m.t.Helper()
+	m.history.mu.Lock()
+	head := m.history.newest().head()
+	m.history.mu.Unlock()
+	revision := head - max(0, m.random.Int64N(60)-20)
+	_, err := m.writer.client.Compact(m.t.Context(), revision)
+	if err != nil && !errors.Is(err, rpctypes.ErrCompacted) && !errors.Is(err, rpctypes.ErrFutureRev) {
+		m.t.Fatalf("compact at %d: %v", revision, err)
+	}
+}
+
+// kill ends etcd without warning, in the middle of a write.
+func (m *model) kill() {
+	m.etcd.Kill()
+	m.etcd.Start(m.t)
+}
+
+// restart stops etcd in good order. Its data are put aside: [model.restore] goes back to them.
+func (m *model) restart() {
+	m.writer.gate.Lock()
+	defer m.writer.gate.Unlock()
+	if m.random.IntN(4) > 0 { // else etcd waits for the source's watch to end, and gives up after 5 s
+		m.line.refuse()
+		defer m.line.open()
+		m.line.cut()
+	}
+	m.etcd.Stop()
+	e := m.history.newest()
+	m.save(m.copyOf(m.etcd.DataDir()), e)
+	m.etcd.Start(m.t)
+}
+
+// pause stops the process: its connections live on, and nobody answers.
+func (m *model) pause() {
+	m.etcd.Pause()
+	time.Sleep(time.Duration(m.random.Int64N(int64(1500 * time.Millisecond))))
+	m.etcd.Resume()
+}
+
+// hold lets some of the source's connections fall silent while the registry changes, and then go on
+// as if nothing had been, or break.
+func (m *model) hold() {
+	release := m.line.hold(m.random)
+	defer release()
+	for range m.random.IntN(4) {
+		m.await(1 + m.random.IntN(30))
+		m.source.Resync()
+	}
+	if m.random.IntN(2) == 0 {
+		m.compact()
+	}
+	if m.random.IntN(3) == 0 {
+		m.line.cut()
+	}
+}
+
+// outage keeps the source away while the registry changes, until what it would have gone on from is
+// compacted.
+func (m *model) outage() {
+	m.line.refuse()
+	defer m.line.open()
+	m.line.cut()
+	m.await(1 + m.random.IntN(100))
+	if m.random.IntN(2) == 0 {
+		m.compact()
+	}
+}
+
+// restore brings back data that were put aside: an older revision of this era, or another era.
+func (m *model) restore() {
+	if len(m.saved) == 0 {
+		m.restart()
+		m.await(1 + m.random.IntN(100))
+	}
+	m.writer.gate.Lock()
+	defer m.writer.gate.Unlock()
+	m.etcd.Kill()
+	saved := pick(m.random, m.saved)
+	m.drop(m.etcd.SwapDataDir(m.copyOf(saved.dir)))
+	m.history.add(newEra(saved.era, saved.at))
+	m.etcd.Start(m.t)
+}
+
+// wipe loses everything: the same etcd, with the same ids, begins at revision 1.
+func (m *model) wipe() {
+	m.writer.gate.Lock()
+	defer m.writer.gate.Unlock()
+	m.etcd.Kill()
+	m.drop(m.etcd.SwapDataDir(m.t.TempDir()))
+	m.history.add(newEra(nil, 0))
+	m.etcd.Start(m.t)
+}
+
+// twin is the wipe that hides itself. While the source cannot look, a second data directory is made
+// with the same flags and filled with the same transactions, revision by revision, but with other
+// values: cluster id, member id and revisions are all the same again. Nothing more is written before
+// the source has seen it: that would only make the deception easier to see through.
+func (m *model) twin() {
+	m.writer.gate.Lock()
+	defer m.writer.gate.Unlock()
+	m.settleAlone() // so that there is something to mistake it for
+	m.line.refuse()
+	m.exchangeTwins(0)
+	m.line.open()
+	m.settleAlone()
+}
+
+// busyTwin is a twin that does not stand still: when the source sees it, it is a little younger or
+// older than what it is taken for, and it goes on being written to.
+func (m *model) busyTwin() {
+	m.line.refuse()
+	defer m.line.open()
+	m.writer.gate.Lock()
+	m.exchangeTwins(m.random.IntN(20))
+	m.writer.gate.Unlock()
+	m.await(m.random.IntN(40))
+}
+
+// lateNews is an etcd that dies and comes back as another while some of its last words are still on
+// their way. They arrive when the source may already have listed the new one.
+func (m *model) lateNews() {
+	release := m.line.hold(m.random)
+	defer release()
+	m.await(1 + m.random.IntN(30))
+	pick(m.random, []func(*model){(*model).wipe, (*model).restore, (*model).busyTwin})(m)
+	m.await(1 + m.random.IntN(150))
+}
+
+// exchangeTwins makes a twin that lacks the last few transactions, and has etcd start on it. The
+// caller holds the gate.
+func (m *model) exchangeTwins(fewer int) {
+	m.t.Helper()
+	ctx, cancel := context.WithTimeout(m.t.Context(), patience)
+	defer cancel()
+	first := m.headerOfEtcd(ctx)
+	old := m.history.newest()
+	m.etcd.Kill()
+	m.save(m.etcd.SwapDataDir(m.t.TempDir()), old)
+	m.etcd.Start(m.t)
+	e := newEra(nil, 0)
+	for _, tx := range old.log[:max(0, len(old.log)-fewer)] {
+		ops := slices.Clone(tx.ops)
+		for i, o := range ops {
+			switch {
+			case o.key == settledKey: // at least this one is never the same
+				ops[i] = m.writer.settled()
+			case !o.remove && m.random.IntN(2) == 0:
+				ops[i] = m.writer.put(o.key)
+			}
+		}
+		resp, err := m.writer.client.Txn(ctx).Then(etcdOps(ops, "twin")...).Commit()
+		if err != nil {
+			m.t.Fatal(err)
+		}
+		if resp.Header.Revision != tx.revision {
+			m.t.Fatalf("the twin is none: transaction %d became %d", tx.revision, resp.Header.Revision)
+		}
+		e.commit(tx.revision, ops)
+	}
+	second := m.headerOfEtcd(ctx)
+	if first.ClusterId != second.ClusterId || first.MemberId != second.MemberId {
+		m.t.Fatalf("the twin is none: cluster and member are %x and %x; they were %x and %x",
+			second.ClusterId, second.MemberId, first.ClusterId, first.MemberId)
+	}
+	m.history.add(e)
+}
+
+func (m *model) headerOfEtcd(ctx context.Context) *etcdserverpb.ResponseHeader {
+	m.t.Helper()
+	resp, err := m.writer.client.Get(ctx, serialKey)
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	return resp.Header
+}
+
+// save keeps a data directory that ends with the newest revision of e, and forgets the oldest of
+// those that were kept: they are large.
+func (m *model) save(dir string, e *era) {
+	m.t.Helper()
+	m.saved = append(m.saved, savedData{dir, e, e.head()})
+	if len(m.saved) > 3 {
+		m.drop(m.saved[0].dir)
+		m.saved = m.saved[1:]
+	}
+}
+
+func (m *model) drop(dir string) {
+	m.t.Helper()
+	if err := os.RemoveAll(dir); err != nil {
+		m.t.Fatal(err)
+	}
+}
+
+func (m *model) copyOf(dir string) string {
+	m.t.Helper()
+	c := m.t.TempDir()
+	if err := os.CopyFS(c, os.DirFS(dir)); err != nil {
+		m.t.Fatal(err)
+	}
+	return c
+}

@@ -1,0 +1,123 @@
+package etcdsource
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"time"
+
+	"kubeproxy/registry"
+)
+
+// maxFile is more than any etcd config file or bundle of certificates needs.
+const maxFile = 1 << 20
+
+// A configFile is the file that v0.4's -etcd_config names, as its etcd client wrote and read it.
+// Names of fields match in any case, and unknown ones are ignored.
+type configFile struct {
+	Config struct {
+		CertFile    string   `json:"certFile"`
+		KeyFile     string   `json:"keyFile"`
+		CACertFiles []string `json:"caCertFiles"`
+		Timeout     int64    `json:"timeout"` // nanoseconds, for dialling only
+		Consistency string   `json:"consistency"`
+	} `json:"config"`
+	Cluster *struct {
+		Leader   string   `json:"leader"`
+		Machines []string `json:"machines"`
+	} `json:"cluster"`
+}
+
+// LoadConfigFile reads an etcd config file of v0.4. The warnings say what it asks for that will not be
+// done as it says, one line each. An error is one line that names the file and the reason.
+func LoadConfigFile(path string) (Config, []string, error) {
+	data, err := readFile(path)
+	var cfg Config
+	var warnings []string
+	if err == nil {
+		cfg, warnings, err = parseConfigFile(data)
+	}
+	if err != nil {
+		return Config{}, nil, fmt.Errorf("etcd config file %s: %w", registry.Quote(path), err)
+	}
+	return cfg, warnings, nil
+}
+
+// readFile reads a file of a sensible size. Its errors do not name the file.
+func readFile(path string) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, bareCause(err)
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, maxFile+1))
+	if err != nil {
+		return nil, bareCause(err)
+	}
+	if len(data) > maxFile {
+		return nil, fmt.Errorf("larger than %d bytes", maxFile)
+	}
+	return data, nil
+}
+
+// bareCause leaves out the path.
+func bareCause(err error) error {
+	if pathErr, ok := errors.AsType[*os.PathError](err); ok {
+		return pathErr.Err
+	}
+	return err
+}
+
+// parseConfigFile maps the old file to a [Config]. It opens the certificates that the file names.
+func parseConfigFile(data []byte) (Config, []string, error) {
+	var file configFile
+	if err := json.Unmarshal(data, &file); err != nil {
+		if len(data) == 0 {
+			return Config{}, nil, errors.New("the file is empty")
+		}
+		return Config{}, nil, fmt.Errorf("not the JSON of an etcd config: %s", oneLine(err.Error()))
+	}
+	if file.Cluster == nil {
+		return Config{}, nil, errors.New(`no "cluster"`) // D6
+	}
+	var cfg Config
+	var warnings []string
+
+	// D7: the leader was where v0.4 went first. Today's client finds it, so here it is one more machine.
+	cfg.Endpoints = slices.Clone(file.Cluster.Machines)
+	if leader := file.Cluster.Leader; leader != "" && !slices.Contains(cfg.Endpoints, leader) {
+		cfg.Endpoints = append(cfg.Endpoints, leader)
+	}
+	if len(cfg.Endpoints) == 0 {
+		return Config{}, nil, errors.New(`no "machines" and no "leader" in "cluster"`)
+	}
+	if file.Config.Timeout < 0 {
+		return Config{}, nil, fmt.Errorf(`negative "timeout" %d`, file.Config.Timeout)
+	}
+	cfg.DialTimeout = time.Duration(file.Config.Timeout)
+
+	switch file.Config.Consistency {
+	case "", "STRONG":
+	case "WEAK":
+		cfg.Weak = true
+	default:
+		warnings = append(warnings, fmt.Sprintf("unknown consistency %s in etcd config: taken as STRONG", registry.Quote(file.Config.Consistency)))
+	}
+
+	var err error
+	cfg.TLS, err = TLSFiles{CA: file.Config.CACertFiles, Cert: file.Config.CertFile, Key: file.Config.KeyFile}.Config()
+	if err != nil {
+		return Config{}, nil, err
+	}
+	checked, err := cfg.withDefaults()
+	if err != nil {
+		return Config{}, nil, err
+	}
+	if isHTTPS(checked.Endpoints[0]) && len(file.Config.CACertFiles) == 0 {
+		warnings = append(warnings, "no caCertFiles in etcd config: the server is verified with the system's roots (v0.4 did not verify it)") // D4
+	}
+	return cfg, warnings, nil
+}

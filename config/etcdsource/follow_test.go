@@ -1,0 +1,262 @@
+package etcdsource
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/golang/glog"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"kubeproxy/registry"
+)
+
+// patience is how long a test waits for what must come. Nothing is measured by it.
+const patience = 30 * time.Second
+
+// A follower stands where the Mux stands and keeps what the Updates add up to.
+type follower struct {
+	source *Source
+	stop   func() // ends Run and waits for it
+
+	mu        sync.Mutex // guards the fields below
+	services  map[string]*registry.Service
+	endpoints map[string]*registry.Endpoints
+	updates   []registry.Update
+	moved     chan struct{} // closed and replaced with every Update
+}
+
+// quick is a configuration for tests: the same as the program's, but for its periods.
+func quick(urls ...string) Config {
+	return Config{
+		Endpoints:      urls,
+		SyncPeriod:     time.Hour, // resyncs come when asked for
+		RequestTimeout: 5 * time.Second,
+		ProbePeriod:    100 * time.Millisecond,
+		PageSize:       3,
+	}
+}
+
+// follow runs a source until the test ends.
+func follow(t testing.TB, cfg Config) *follower {
+	t.Helper()
+	source, err := New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := &follower{source: source, moved: make(chan struct{})}
+	out := make(chan registry.Update)
+	ctx, cancel := context.WithCancel(context.Background())
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		defer close(out)
+		if err := source.Run(ctx, out); err != nil {
+			t.Errorf("Run: %v", err)
+		}
+	})
+	wg.Go(func() {
+		for u := range out {
+			f.apply(u)
+		}
+	})
+	f.stop = sync.OnceFunc(func() {
+		cancel()
+		wg.Wait()
+	})
+	t.Cleanup(f.stop)
+	return f
+}
+
+func (f *follower) apply(u registry.Update) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if u.Set {
+		f.services, f.endpoints = make(map[string]*registry.Service), make(map[string]*registry.Endpoints)
+	}
+	for _, c := range u.Services {
+		if c.Value == nil {
+			delete(f.services, c.Name.String())
+		} else {
+			f.services[c.Name.String()] = c.Value
+		}
+	}
+	for _, c := range u.Endpoints {
+		if c.Value == nil {
+			delete(f.endpoints, c.Name.String())
+		} else {
+			f.endpoints[c.Name.String()] = c.Value
+		}
+	}
+	f.updates = append(f.updates, u)
+	close(f.moved)
+	f.moved = make(chan struct{})
+}
+
+// text shows what is known in one line: "mysql:3306 redis:6379 | mysql=10.0.0.1:1".
+func (f *follower) text() string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.textLocked()
+}
+
+func (f *follower) textLocked() string {
+	if len(f.updates) == 0 {
+		return "nothing yet"
+	}
+	var services, endpoints []string
+	for _, name := range slices.Sorted(maps.Keys(f.services)) {
+		for _, p := range f.services[name].Ports {
+			services = append(services, fmt.Sprintf("%s:%d", name, p.Number))
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(f.endpoints)) {
+		line := name + "="
+		for i, addr := range f.endpoints[name].ByPort[""] {
+			if i > 0 {
+				line += ","
+			}
+			line += addr.String()
+		}
+		endpoints = append(endpoints, line)
+	}
+	return strings.Join(services, " ") + " | " + strings.Join(endpoints, " ")
+}
+
+// await waits until what is known reads like this.
+func (f *follower) await(t testing.TB, want string) {
+	t.Helper()
+	f.awaitThat(t, want, func() bool { return f.textLocked() == want })
+}
+
+// awaitRevision waits for an Update at a revision or a later one.
+func (f *follower) awaitRevision(t testing.TB, revision int64) {
+	t.Helper()
+	f.awaitThat(t, fmt.Sprintf("revision %d", revision), func() bool {
+		return len(f.updates) > 0 && f.updates[len(f.updates)-1].Revision >= revision
+	})
+}
+
+// awaitThat waits for a condition, which is looked at with the lock held after every Update.
+func (f *follower) awaitThat(t testing.TB, what string, condition func() bool) {
+	t.Helper()
+	timeout := time.NewTimer(patience)
+	defer timeout.Stop()
+	for {
+		f.mu.Lock()
+		met, text, moved := condition(), f.textLocked(), f.moved
+		f.mu.Unlock()
+		if met {
+			return
+		}
+		select {
+		case <-moved:
+		case <-timeout.C:
+			t.Fatalf("after %v it is still %q; want %s. Status: %+v", patience, text, what, f.source.Status())
+		}
+	}
+}
+
+// awaitStatus waits for the status to be like this.
+func (f *follower) awaitStatus(t testing.TB, what string, condition func(Status) bool) Status {
+	t.Helper()
+	for deadline := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
+		st := f.source.Status()
+		if condition(st) {
+			return st
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("after %v the status is still %+v; want %s", patience, st, what)
+		}
+	}
+}
+
+// resync asks for a full list and waits until it was applied.
+func (f *follower) resync(t testing.TB) Status {
+	t.Helper()
+	before := f.source.Status().Resyncs
+	f.source.Resync()
+	return f.awaitStatus(t, "another resync", func(st Status) bool { return st.Resyncs > before })
+}
+
+// last returns the newest Update.
+func (f *follower) last() registry.Update {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.updates[len(f.updates)-1]
+}
+
+// past returns all Updates so far.
+func (f *follower) past() []registry.Update {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Clone(f.updates)
+}
+
+// Keys and values, short: most tests speak of few and simple ones.
+
+func spec(name string) string { return registry.SpecsPrefix + name }
+
+func ends(name string) string { return registry.EndpointsPrefix + name }
+
+func port(n int) string { return fmt.Sprintf(`{"kind":"Service","apiVersion":"v1beta1","port":%d}`, n) }
+
+func addrs(list ...string) string {
+	return fmt.Sprintf(`{"kind":"Endpoints","apiVersion":"v1beta1","endpoints":["%s"]}`, strings.Join(list, `","`))
+}
+
+// put writes pairs of key and value, each in its own revision, and returns the last one.
+func put(t testing.TB, c *clientv3.Client, pairs ...string) (revision int64) {
+	t.Helper()
+	for i := 0; i < len(pairs); i += 2 {
+		resp, err := c.Put(t.Context(), pairs[i], pairs[i+1])
+		if err != nil {
+			t.Fatal(err)
+		}
+		revision = resp.Header.Revision
+	}
+	return revision
+}
+
+// del deletes keys, each in its own revision.
+func del(t testing.TB, c *clientv3.Client, keys ...string) (revision int64) {
+	t.Helper()
+	for _, key := range keys {
+		resp, err := c.Delete(t.Context(), key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		revision = resp.Header.Revision
+	}
+	return revision
+}
+
+// logSince gives what is logged from now on, when called.
+func logSince(t testing.TB) func() string {
+	t.Helper()
+	read := func() string {
+		glog.Flush()
+		files, err := filepath.Glob(filepath.Join(flag.Lookup("log_dir").Value.String(), "*.INFO.*"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var all strings.Builder
+		for _, file := range files {
+			text, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			all.Write(text)
+		}
+		return all.String()
+	}
+	before := len(read())
+	return func() string { return read()[before:] }
+}

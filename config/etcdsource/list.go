@@ -1,0 +1,176 @@
+package etcdsource
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"kubeproxy/registry"
+)
+
+// The keys that make the registry: everything that begins with the prefix (D16).
+var (
+	prefixStart = []byte(registry.Prefix)
+	prefixEnd   = []byte(clientv3.GetPrefixRangeEnd(registry.Prefix))
+)
+
+// A listing is what etcd answered to a question about the prefix.
+type listing struct {
+	cluster  uint64
+	revision int64 // the keys are of this revision
+	count    int64 // how many keys there are, listed or not
+	kvs      []*mvccpb.KeyValue
+	at       time.Time // when the answer was complete
+}
+
+// A question is put to etcd with a client that may be used for nothing else meanwhile.
+type question func(context.Context, *client) (listing, error)
+
+// list asks for all keys at one revision, 0 for the newest. However long it takes, the answer is one
+// snapshot: every page is read at the revision of the first.
+func list(revision int64, weak bool, pageSize int64) question {
+	return func(ctx context.Context, c *client) (listing, error) {
+		for {
+			l, err := c.list(ctx, revision, weak, pageSize)
+			switch {
+			case errors.Is(err, rpctypes.ErrCompacted) && revision == 0 && ctx.Err() == nil:
+				// The snapshot was compacted between two pages: take another, in larger pages, so that
+				// this ends however busy etcd is. A single page cannot be compacted half-way.
+				pageSize *= 2
+			case errors.Is(err, rpctypes.ErrFutureRev) && weak:
+				weak = false // this member has not come so far yet: ask them all
+			default:
+				return l, err
+			}
+		}
+	}
+}
+
+func (c *client) list(ctx context.Context, revision int64, weak bool, pageSize int64) (listing, error) {
+	req := &etcdserverpb.RangeRequest{Key: prefixStart, RangeEnd: prefixEnd, Limit: pageSize, Revision: revision, Serializable: weak}
+	var l listing
+	for {
+		resp, err := c.kv.Range(ctx, req, callOptions...)
+		if err != nil {
+			return listing{}, explain(ctx, err)
+		}
+		if l.kvs == nil {
+			l.cluster, l.revision, l.count = resp.Header.ClusterId, resp.Header.Revision, resp.Count
+			if revision != 0 {
+				l.revision = revision // the header speaks of now, the keys of then
+			}
+			l.kvs = make([]*mvccpb.KeyValue, 0, resp.Count)
+		} else if resp.Header.ClusterId != l.cluster {
+			return listing{}, fmt.Errorf("one list was answered by two clusters, %x and %x", l.cluster, resp.Header.ClusterId)
+		}
+		l.kvs = append(l.kvs, resp.Kvs...)
+		if !resp.More || len(resp.Kvs) == 0 {
+			l.at = time.Now()
+			return l, nil
+		}
+		last := resp.Kvs[len(resp.Kvs)-1].Key
+		req.Key = append(last[:len(last):len(last)], 0) // the next key after it
+		req.Revision = l.revision
+	}
+}
+
+// newest asks for the revision that etcd has reached, as cheaply as can be: one key, which need not
+// exist. The read is linearizable, so a member that was cut off cannot answer it.
+func newest(ctx context.Context, c *client) (listing, error) {
+	resp, err := c.kv.Range(ctx, &etcdserverpb.RangeRequest{Key: prefixStart, CountOnly: true}, callOptions...)
+	if err != nil {
+		return listing{}, explain(ctx, err)
+	}
+	return listing{cluster: resp.Header.ClusterId, revision: resp.Header.Revision}, nil
+}
+
+// changes asks for the state of a revision, but only for keys that were put after another, without
+// their values. If there are none, and the count is right, nothing was changed between the two.
+func changes(after, until int64) question {
+	return func(ctx context.Context, c *client) (listing, error) {
+		resp, err := c.kv.Range(ctx, &etcdserverpb.RangeRequest{
+			Key: prefixStart, RangeEnd: prefixEnd, Revision: until, MinModRevision: after + 1, KeysOnly: true,
+		}, callOptions...)
+		if err != nil {
+			return listing{}, explain(ctx, err)
+		}
+		return listing{cluster: resp.Header.ClusterId, revision: until, count: resp.Count, kvs: resp.Kvs}, nil
+	}
+}
+
+// An answer is what became of a question.
+type answer struct {
+	listing
+	err error
+}
+
+// A reader puts one question at a time to etcd, in a goroutine, over a connection that it keeps
+// between questions. Its methods are for the goroutine that owns it.
+type reader struct {
+	cfg     *Config
+	client  *client // nil: dial first. Belongs to the goroutine while busy
+	busy    bool    // an answer is due
+	answers chan answer
+}
+
+func newReader(cfg *Config) *reader {
+	return &reader{cfg: cfg, answers: make(chan answer, 1)}
+}
+
+// ask puts a question; the answer comes over r.answers, within the time given. The reader must not
+// be busy.
+func (r *reader) ask(ctx context.Context, timeout time.Duration, q question) {
+	r.busy = true
+	go func() {
+		ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("no answer for %v", timeout))
+		defer cancel()
+		l, err := r.try(ctx, q)
+		r.answers <- answer{l, err}
+	}()
+}
+
+// try answers a question. A connection that was kept may have broken meanwhile, and its token may
+// have expired, so a failure on it counts only if it happens again on a fresh one.
+func (r *reader) try(ctx context.Context, q question) (listing, error) {
+	for {
+		fresh := r.client == nil
+		if fresh {
+			c, err := r.cfg.dial(ctx)
+			if err != nil {
+				return listing{}, explain(ctx, err)
+			}
+			r.client = c
+		}
+		l, err := q(ctx, r.client)
+		if err == nil || errors.Is(err, rpctypes.ErrCompacted) || errors.Is(err, rpctypes.ErrFutureRev) {
+			return l, err // the two are answers
+		}
+		r.client.close()
+		r.client = nil
+		if fresh || ctx.Err() != nil {
+			return listing{}, err
+		}
+	}
+}
+
+// take receives the answer that is due. The asker's context must have ended.
+func (r *reader) take() {
+	if r.busy {
+		<-r.answers
+		r.busy = false
+	}
+}
+
+// close ends the connection that was kept.
+func (r *reader) close() {
+	if r.client != nil {
+		r.client.close()
+		r.client = nil
+	}
+}

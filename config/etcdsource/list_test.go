@@ -1,0 +1,152 @@
+package etcdsource
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+
+	"kubeproxy/config/etcdsource/etcdtest"
+)
+
+func isList(req *etcdserverpb.RangeRequest) bool {
+	return string(req.RangeEnd) == string(prefixEnd) && !req.KeysOnly
+}
+
+func TestAListIsOneSnapshotHoweverManyPagesItHas(t *testing.T) {
+	etcd := etcdtest.StartProcess(t)
+	c := etcd.Client(t)
+	for i := range 10 {
+		put(t, c, spec(fmt.Sprintf("s%d", i)), port(100))
+	}
+	m := newMiddleman(t, c)
+	pages := 0
+	m.hook(func(m *middleman) {
+		m.onRange = func(req *etcdserverpb.RangeRequest, etcd answerer) (*etcdserverpb.RangeResponse, error) {
+			if isList(req) {
+				// Behind the reader's back and before its eyes: all keys change before each page.
+				pages++
+				for i := range 10 {
+					put(t, c, spec(fmt.Sprintf("s%d", i)), port(100+pages))
+				}
+			}
+			return etcd(req)
+		}
+	})
+	f := follow(t, quick(m.url))
+	f.awaitRevision(t, 1)
+	first := f.past()[0]
+	if !first.Set || len(first.Services) != 10 {
+		t.Fatalf("first update %+v; want a SET of 10", first)
+	}
+	for _, s := range first.Services {
+		if s.Value.Ports[0].Number != 101 {
+			t.Errorf("%v has port %d; want 101 as in the first page's revision", s.Name, s.Value.Ports[0].Number)
+		}
+	}
+	var want string
+	for i := range 10 {
+		want += fmt.Sprintf("s%d:104 ", i)
+	}
+	f.await(t, strings.TrimSuffix(want, " ")+" | ") // and the watch tells the rest
+	m.hook(func(*middleman) {
+		if pages != 4 {
+			t.Errorf("%d pages; want 4 of 3 keys", pages)
+		}
+	})
+}
+
+func TestACompactionBetweenTwoPagesStartsTheListAgain(t *testing.T) {
+	etcd := etcdtest.StartProcess(t)
+	c := etcd.Client(t)
+	for i := range 7 {
+		put(t, c, spec(fmt.Sprintf("s%d", i)), port(1))
+	}
+	m := newMiddleman(t, c)
+	var limits []int64
+	m.hook(func(m *middleman) {
+		m.onRange = func(req *etcdserverpb.RangeRequest, etcd answerer) (*etcdserverpb.RangeResponse, error) {
+			if isList(req) {
+				limits = append(limits, req.Limit)
+				revision := put(t, c, spec("busy"), port(2))
+				if _, err := c.Compact(t.Context(), revision); err != nil {
+					t.Error(err)
+				}
+			}
+			return etcd(req)
+		}
+	})
+	f := follow(t, quick(m.url))
+	f.await(t, "busy:2 s0:1 s1:1 s2:1 s3:1 s4:1 s5:1 s6:1 | ")
+	// Pages of 3, 6, and 12, which hold everything: it ends however busy etcd is.
+	m.hook(func(*middleman) {
+		if got, want := fmt.Sprint(limits), "[3 3 6 6 12]"; got != want {
+			t.Errorf("limits %s; want %s", got, want)
+		}
+	})
+}
+
+func TestAWeakReadNeverTakesUsBack(t *testing.T) {
+	etcd := etcdtest.StartProcess(t)
+	c := etcd.Client(t)
+	past := put(t, c, spec("a"), port(1))
+	put(t, c, spec("a"), port(2), spec("b"), port(2))
+
+	// This member lags: it answers weak reads out of its past.
+	m := newMiddleman(t, c)
+	var weak, strong int
+	m.hook(func(m *middleman) {
+		m.onRange = func(req *etcdserverpb.RangeRequest, etcd answerer) (*etcdserverpb.RangeResponse, error) {
+			switch {
+			case !isList(req):
+				return etcd(req)
+			case !req.Serializable:
+				strong++
+				return etcd(req)
+			}
+			weak++
+			if req.Revision > past {
+				return nil, rpctypes.ErrGRPCFutureRev
+			}
+			req.Revision = past
+			resp, err := etcd(req)
+			if err == nil {
+				resp.Header.Revision = past
+			}
+			return resp, err
+		}
+	})
+	cfg := quick(m.url)
+	cfg.Weak = true
+	f := follow(t, cfg)
+	f.await(t, "a:2 b:2 | ")
+	m.hook(func(*middleman) {
+		if weak != 1 || strong == 0 {
+			t.Errorf("%d weak and %d strong reads; want one weak one, and its answer thrown away", weak, strong)
+		}
+	})
+	m.cancel("for the test", 0)
+	f.awaitStatus(t, "a second session", func(st Status) bool { return st.Sessions == 2 })
+	f.await(t, "a:2 b:2 | ")
+
+	// A resync reads at a revision that this member has not reached.
+	m.hook(func(*middleman) { weak = 0 })
+	f.resync(t)
+	f.await(t, "a:2 b:2 | ")
+	m.hook(func(m *middleman) {
+		if weak != 1 {
+			t.Errorf("%d weak reads; want the resync to have asked weakly first", weak)
+		}
+		m.onRange = nil // it has caught up
+	})
+	for _, u := range f.past() {
+		if u.Revision < past+2 {
+			t.Errorf("an update went back to revision %d", u.Revision)
+		}
+	}
+	f.awaitRevision(t, put(t, c, spec("b"), port(3)))
+	f.resync(t)
+	f.await(t, "a:2 b:3 | ")
+}

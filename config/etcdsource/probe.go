@@ -1,0 +1,140 @@
+package etcdsource
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+)
+
+// A probe finds out whether a watch that says nothing is idle or dead. Its fields belong to the
+// goroutine in Run.
+type probe struct {
+	stage     stage
+	timer     *time.Timer
+	target    int64         // a revision that etcd has reached, and the watch must come to
+	requests  int           // for progress, sent in this session
+	answers   int           // how many of them were answered
+	patience  time.Duration // how long silence may last; 0 for the configured period
+	unreached pauses        // between questions that were not answered at all
+}
+
+// A stage is what a probe waits for. Whatever the watch says brings it back to the first.
+//
+//	calm ──silent──▶ asked ──silent──▶ reading ──etcd is further──▶ doubted ──silent──▶ proving
+//	  ▲                                   │                            │                   │
+//	  └──────────── it is not ────────────┘                     dead, or not sure?     dead, or not
+type stage int
+
+const (
+	calm    stage = iota
+	asked         // for progress. Idle or not, most etcds answer
+	reading       // which revision etcd has reached
+	doubted       // etcd has reached a later one than the watch: asked for progress again
+	proving       // whether the watch has missed anything
+)
+
+// maxUnheeded is how many progress requests a watch is sent that never answers one. A grpc-proxy never
+// does, and logs an error for each.
+const maxUnheeded = 3
+
+// stir takes in that the watch has said something, whatever it was.
+func (x *session) stir() {
+	x.stage, x.patience = calm, 0
+	x.unreached.reset()
+	x.wait()
+}
+
+// wait gives the watch time to speak.
+func (x *session) wait() { x.timer.Reset(max(x.patience, x.cfg.ProbePeriod)) }
+
+// request asks the watch for progress, unless that has proved to be no use.
+func (x *session) request() {
+	if (x.answers > 0 || x.requests < maxUnheeded) && x.watch.askProgress() {
+		x.requests++
+	}
+}
+
+// silent takes in that the watch has said nothing for as long as it was given. Silence proves nothing
+// by itself: an etcd that is idle is silent too, and a progress request that came too early is
+// dropped. Only an etcd that has gone on without its watch convicts it.
+func (x *session) silent() error {
+	if len(x.watch.messages) > 0 {
+		x.wait() // it has spoken, and it was we who did not listen
+		return nil
+	}
+	switch x.stage {
+	case calm:
+		x.stage = asked
+		x.request()
+		x.wait()
+	case asked:
+		if x.probes.busy { // with a question that the watch has answered meanwhile
+			x.wait()
+			return nil
+		}
+		x.stage = reading
+		x.probes.ask(x.ctx, x.readTimeout(), newest)
+	case doubted:
+		if x.answers > 0 {
+			return x.dead()
+		}
+		x.stage = proving
+		x.probes.ask(x.ctx, x.cfg.RequestTimeout, changes(x.heard, x.target))
+	}
+	return nil
+}
+
+// readTimeout is short, because while the question hangs nobody knows whether etcd lives.
+func (x *session) readTimeout() time.Duration { return min(2*x.cfg.ProbePeriod, x.cfg.RequestTimeout) }
+
+// probed takes in an answer.
+func (x *session) probed(a answer) error {
+	if x.answers > 0 {
+		x.probes.close() // such an etcd is seldom asked, and by then the connection may be as deaf as the watch
+	}
+	switch {
+	case x.stage != reading && x.stage != proving:
+		return nil // the watch has spoken meanwhile
+	case errors.Is(a.err, rpctypes.ErrCompacted):
+		x.stage = asked // too late for that revision: take a newer one
+		x.wait()
+		return nil
+	case a.err != nil:
+		// That says nothing against the watch, which may be sound. It is kept, and etcd asked again.
+		x.trouble(fmt.Errorf("watch silent and no answer to a read: %w", a.err))
+		x.stage = asked
+		x.timer.Reset(x.unreached.next())
+		return nil
+	case x.watched != 0 && a.cluster != x.watched:
+		return fmt.Errorf("watch and read are of two clusters, %x and %x", x.watched, a.cluster)
+	}
+	x.unreached.reset()
+	x.well("")
+	switch {
+	case x.stage == reading && a.revision < x.heard:
+		return wentBack(x.heard, a.revision)
+	case x.stage == reading && a.revision == x.heard:
+		x.stage = calm // nothing has happened that the watch could have told
+		x.wait()
+	case x.stage == reading:
+		x.stage, x.target = doubted, a.revision
+		x.request()
+		x.wait()
+	case len(a.kvs) > 0 || a.count != int64(len(x.records.entries)):
+		return x.dead()
+	default:
+		// Only other keys than ours were written, and this etcd leaves progress requests unanswered (a
+		// grpc-proxy does). The proof is not cheap: from now on silence may last longer, up to the
+		// period in which a resync would find out.
+		x.stage, x.heard = calm, max(x.heard, x.target)
+		x.patience = min(2*max(x.patience, x.cfg.ProbePeriod), x.cfg.SyncPeriod)
+		x.wait()
+	}
+	return nil
+}
+
+func (x *session) dead() error {
+	return fmt.Errorf("watch dead: it stopped at revision %d, and etcd has reached %d", x.heard, x.target)
+}

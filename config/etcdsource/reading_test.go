@@ -1,0 +1,181 @@
+package etcdsource_test
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"kubeproxy/registry"
+)
+
+// A reading is one way in which all Updates so far are true: the last one was the state of this era
+// at this revision. It also remembers what the source was given, because for a key whose newest value
+// does not decode the invariant asks for the newest value of that life that did, and that the source
+// has seen.
+type reading struct {
+	era      *era
+	revision int64
+	given    map[string][]*version // by key: what the source may hold of it, nil for nothing; no entry means nil alone
+}
+
+// next reads u as the state of era e, which is r's own or a later one. An error says why it cannot
+// be that.
+func (r *reading) next(u registry.Update, e *era) (*reading, error) {
+	common := shared(r.era, e)
+	switch {
+	case e == r.era && u.Revision < r.revision:
+		return nil, fmt.Errorf("the revision went back from %d to %d, and etcd did not", r.revision, u.Revision)
+	case e != r.era && !u.Set && common < r.revision:
+		return nil, fmt.Errorf("a change from %d to %d continues a history that ended at %d", r.revision, u.Revision, common)
+	case !u.Set && !e.wroteAt(u.Revision):
+		return nil, fmt.Errorf("a change at revision %d, but nothing below the prefix was written then", u.Revision)
+	}
+	known := min(r.revision, common, u.Revision) // up to here r speaks of e's own history
+	next := &reading{era: e, revision: u.Revision, given: make(map[string][]*version)}
+	for key, v := range e.state(u.Revision) {
+		missed := e.goodOf(key, v.created, known, u.Revision)
+		switch {
+		case v.good:
+			next.given[key] = []*version{v}
+		case r.revision == 0:
+			next.given[key] = []*version{nil} // the first SET: it was given this one value
+		case !u.Set && len(missed) > 0:
+			next.given[key] = missed[len(missed)-1:] // a watch hands over every value
+		case !u.Set:
+			next.given[key] = r.stillGiven(v, e, known, u.Revision)
+		default: // a list: the values in between may have been missed
+			next.given[key] = append(r.stillGiven(v, e, known, u.Revision), missed...)
+		}
+	}
+	return next, nil
+}
+
+// stillGiven returns what the source may hold from before for the key of v, an undecodable value, in
+// the life that v belongs to.
+func (r *reading) stillGiven(v *version, e *era, known, revision int64) []*version {
+	var still []*version
+	for _, old := range r.mayHold(v.key) {
+		switch {
+		case old == nil || old.created != v.created:
+			still = append(still, nil) // a delete or a re-creation ends the last good version
+		case old.revision <= known:
+			still = append(still, old)
+		default:
+			// It was written in an era that is over. When the same create revision has come again,
+			// the source cannot tell the two lives apart and may keep it, unless it is from the future.
+			still = append(still, nil)
+			still = append(still, e.goodOf(v.key, v.created, 0, known)...)
+			if old.revision <= revision {
+				still = append(still, old)
+			}
+		}
+	}
+	return distinct(still)
+}
+
+// mayHold returns what the source may hold for key: versions, or nil for nothing.
+func (r *reading) mayHold(key string) []*version {
+	if given, ok := r.given[key]; ok {
+		return given
+	}
+	return []*version{nil}
+}
+
+// match compares what is held with what the reading demands, object by object. Where more than one
+// version may be held, it forgets those that are plainly not.
+func (r *reading) match(held *holding) error {
+	var differences []string
+	objects := r.era.objects()
+	for _, o := range slices.SortedFunc(maps.Keys(objects), object.compare) {
+		keys := objects[o]
+		var namespaced, flat []*version // those that explain what is held
+		for _, n := range r.mayHold(keys.namespaced) {
+			for _, f := range r.mayHold(keys.flat) {
+				// The namespaced key wins while it has a good version; the flat one waits in its shadow.
+				if held.is(o, cmp.Or(n, f)) {
+					namespaced, flat = append(namespaced, n), append(flat, f)
+				}
+			}
+		}
+		if len(namespaced) == 0 {
+			differences = append(differences, r.difference(o, keys, held))
+			continue
+		}
+		r.given[keys.namespaced], r.given[keys.flat] = distinct(namespaced), distinct(flat)
+	}
+	for _, o := range held.objects() {
+		if _, ok := objects[o]; !ok {
+			differences = append(differences, fmt.Sprintf("%v: the source holds %s; no such key was ever written", o, held.describe(o)))
+		}
+	}
+	if len(differences) > 0 {
+		return fmt.Errorf("%s", strings.Join(differences, "\n    "))
+	}
+	return nil
+}
+
+// difference says what is held, what should be, and what was written.
+func (r *reading) difference(o object, keys objectKeys, held *holding) string {
+	var demanded []string
+	for _, n := range r.mayHold(keys.namespaced) {
+		for _, f := range r.mayHold(keys.flat) {
+			demanded = append(demanded, describe(cmp.Or(n, f)))
+		}
+	}
+	slices.Sort(demanded)
+	text := fmt.Sprintf("%v: the source holds %s%s; the registry demands %s",
+		o, held.describe(o), r.origin(o, keys, held), strings.Join(slices.Compact(demanded), " or "))
+	for _, key := range []string{keys.namespaced, keys.flat} {
+		if key != "" {
+			text += "\n        " + r.era.story(key, r.revision)
+		}
+	}
+	return text
+}
+
+// origin finds out where a wrong value comes from, if it was ever right.
+func (r *reading) origin(o object, keys objectKeys, held *holding) string {
+	for e := r.era; e != nil; e = e.before {
+		for _, key := range []string{keys.namespaced, keys.flat} {
+			for _, v := range slices.Backward(e.keys[key]) {
+				switch {
+				case !v.good || !held.is(o, v):
+				case e != r.era:
+					return fmt.Sprintf(" (of revision %d in era %d, which is over)", v.revision, e.number)
+				case v.revision > r.revision:
+					return fmt.Sprintf(" (of revision %d, which is still to come)", v.revision)
+				default:
+					return fmt.Sprintf(" (of revision %d, which is overtaken)", v.revision)
+				}
+			}
+		}
+	}
+	return ""
+}
+
+// merge adds a reading to those that stand. Two that speak of one era differ only in what the source
+// may hold: together they allow both.
+func merge(standing []*reading, next *reading) []*reading {
+	for _, r := range standing {
+		if r.era == next.era {
+			for key := range next.given {
+				r.given[key] = distinct(append(r.mayHold(key), next.given[key]...))
+			}
+			return standing
+		}
+	}
+	return append(standing, next)
+}
+
+// distinct returns the versions without repeats.
+func distinct(versions []*version) []*version {
+	var d []*version
+	for _, v := range versions {
+		if !slices.Contains(d, v) {
+			d = append(d, v)
+		}
+	}
+	return d
+}

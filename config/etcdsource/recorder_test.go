@@ -1,0 +1,303 @@
+package etcdsource_test
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+
+	"kubeproxy/registry"
+)
+
+// A recorder stands where the Mux stands: it takes every Update of the source and applies it to maps
+// of its own. After each one it holds these against the history, at exactly that Update's revision.
+//
+// Which era an Update speaks of is not written on it, and one that was on its way when etcd was
+// killed still speaks of the old one. So the recorder keeps every [reading] under which all Updates so
+// far are true, and fails when none is left.
+type recorder struct {
+	history *history
+
+	mu       sync.Mutex // guards the fields below
+	held     holding
+	readings []*reading
+	updates  int           // how many were applied
+	sets     int           // how many of them were SETs
+	trace    []string      // the last few Updates, for the message of a failure
+	err      error         // the first failure; nothing is compared after it
+	failed   chan struct{} // closed with the first failure
+	moved    chan struct{} // closed and replaced after every Update
+}
+
+// A holding is the sum of the Updates so far.
+type holding struct {
+	services  map[registry.Name]*registry.Service
+	endpoints map[registry.Name]*registry.Endpoints
+}
+
+func newRecorder(h *history) *recorder {
+	return &recorder{
+		history: h,
+		held: holding{
+			services:  make(map[registry.Name]*registry.Service),
+			endpoints: make(map[registry.Name]*registry.Endpoints),
+		},
+		readings: []*reading{{era: h.eras[0]}},
+		failed:   make(chan struct{}),
+		moved:    make(chan struct{}),
+	}
+}
+
+// run records until updates is closed. After a failure it only empties the channel, so that the
+// source can still be stopped.
+func (r *recorder) run(updates <-chan registry.Update) {
+	for u := range updates {
+		r.record(u)
+	}
+}
+
+// record applies one Update and compares.
+func (r *recorder) record(u registry.Update) {
+	r.history.mu.Lock() // waits for a write that is under way: the Update may already speak of it
+	defer r.history.mu.Unlock()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.err != nil {
+		return
+	}
+	r.updates++
+	if u.Set {
+		r.sets++
+	}
+	r.trace = append(r.trace, fmt.Sprintf("%5d %s", r.updates, describeUpdate(u)))
+	r.trace = r.trace[max(0, len(r.trace)-15):]
+	if err := r.checkForm(u); err != nil {
+		r.err = fmt.Errorf("update %d (%s) is malformed: %w\n%s", r.updates, describeUpdate(u), err, r.lastUpdates())
+	} else {
+		r.held.apply(u)
+		r.err = r.compareLocked(u)
+	}
+	if r.err != nil {
+		close(r.failed)
+	}
+	close(r.moved)
+	r.moved = make(chan struct{})
+}
+
+// checkForm holds an Update to what package registry says of its words.
+func (r *recorder) checkForm(u registry.Update) error {
+	switch {
+	case r.updates == 1 && !u.Set:
+		return fmt.Errorf("the first update must be a SET")
+	case u.Received.IsZero():
+		return fmt.Errorf("it does not say when it was received")
+	}
+	seen := make(map[object]bool)
+	check := func(o object, called registry.Name, removed bool) error {
+		switch {
+		case seen[o]:
+			return fmt.Errorf("it speaks of %v twice", o)
+		case removed && u.Set:
+			return fmt.Errorf("a SET removes %v", o)
+		case !removed && called != o.name:
+			return fmt.Errorf("it calls %v %v", o, called)
+		}
+		seen[o] = true
+		return nil
+	}
+	for _, c := range u.Services {
+		var called registry.Name
+		if c.Value != nil {
+			called = c.Value.Name
+		}
+		if err := check(object{registry.KindService, c.Name}, called, c.Value == nil); err != nil {
+			return err
+		}
+	}
+	for _, c := range u.Endpoints {
+		var called registry.Name
+		if c.Value != nil {
+			called = c.Value.Name
+		}
+		if err := check(object{registry.KindEndpoints, c.Name}, called, c.Value == nil); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// apply does what a Mux does with an Update.
+func (h *holding) apply(u registry.Update) {
+	if u.Set {
+		clear(h.services)
+		clear(h.endpoints)
+	}
+	for _, c := range u.Services {
+		if c.Value == nil {
+			delete(h.services, c.Name)
+		} else {
+			h.services[c.Name] = c.Value
+		}
+	}
+	for _, c := range u.Endpoints {
+		if c.Value == nil {
+			delete(h.endpoints, c.Name)
+		} else {
+			h.endpoints[c.Name] = c.Value
+		}
+	}
+}
+
+// compareLocked keeps the readings that the Update leaves standing. Eras only move forward.
+func (r *recorder) compareLocked(u registry.Update) error {
+	var standing []*reading
+	var fallen []string
+	for _, old := range r.readings {
+		for _, e := range r.history.eras[old.era.number:] {
+			next, err := old.next(u, e)
+			if err == nil {
+				err = next.match(&r.held)
+			}
+			if err != nil {
+				fallen = append(fallen, fmt.Sprintf("read as era %d (after era %d at %d): %v", e.number, old.era.number, old.revision, err))
+				continue
+			}
+			standing = merge(standing, next)
+		}
+	}
+	if len(standing) == 0 {
+		// The shortest complaint comes first: it is the nearest to the truth.
+		slices.SortStableFunc(fallen, func(a, b string) int { return cmp.Compare(strings.Count(a, "\n"), strings.Count(b, "\n")) })
+		return fmt.Errorf("after update %d (%s) the source differs from the registry at revision %d:\n%s\n%s",
+			r.updates, describeUpdate(u), u.Revision, strings.Join(fallen, "\n"), r.lastUpdates())
+	}
+	slices.SortFunc(standing, func(a, b *reading) int { return cmp.Compare(a.era.number, b.era.number) })
+	r.readings = standing
+	return nil
+}
+
+// waitFor blocks until the newest era stands alone at revision or later, and fails when a comparison
+// failed or when ctx is done first.
+func (r *recorder) waitFor(ctx context.Context, revision int64) error {
+	for {
+		r.history.mu.Lock()
+		newest := r.history.newest()
+		r.history.mu.Unlock()
+		r.mu.Lock()
+		last, err, moved := r.readings[len(r.readings)-1], r.err, r.moved
+		if err == nil && last.era == newest && last.revision >= revision {
+			r.readings = []*reading{last} // what is older has been overtaken
+			r.mu.Unlock()
+			return nil
+		}
+		trace := r.lastUpdates()
+		r.mu.Unlock()
+		if err != nil {
+			return err
+		}
+		select {
+		case <-moved:
+		case <-ctx.Done():
+			return fmt.Errorf("the source did not reach revision %d of era %d; it stands at %d of era %d\n%s",
+				revision, newest.number, last.revision, last.era.number, trace)
+		}
+	}
+}
+
+// countSets tells how many SETs there were.
+func (r *recorder) countSets() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.sets
+}
+
+// sum says how much was compared.
+func (r *recorder) sum() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return fmt.Sprintf("%d updates compared (%d of them SETs)", r.updates, r.sets)
+}
+
+// is tells whether what is held of o is v, nil for nothing.
+func (h *holding) is(o object, v *version) bool {
+	var service *registry.Service
+	var endpoints *registry.Endpoints
+	if v != nil && v.record.Service != nil {
+		s := *v.record.Service
+		s.Created = v.created
+		service = &s
+	}
+	if v != nil {
+		endpoints = v.record.Endpoints
+	}
+	if o.kind == registry.KindService {
+		return h.services[o.name].Equal(service)
+	}
+	return h.endpoints[o.name].Equal(endpoints)
+}
+
+// objects lists what is held, in order.
+func (h *holding) objects() []object {
+	var objects []object
+	for name := range h.services {
+		objects = append(objects, object{registry.KindService, name})
+	}
+	for name := range h.endpoints {
+		objects = append(objects, object{registry.KindEndpoints, name})
+	}
+	slices.SortFunc(objects, object.compare)
+	return objects
+}
+
+// describe shows what is held of o.
+func (h *holding) describe(o object) string {
+	if o.kind == registry.KindService {
+		return describeService(h.services[o.name])
+	}
+	return describeEndpoints(h.endpoints[o.name])
+}
+
+// describe shows a version's record, nil as nothing.
+func describe(v *version) string {
+	switch {
+	case v == nil:
+		return "nothing"
+	case v.record.Service != nil:
+		s := *v.record.Service
+		s.Created = v.created
+		return describeService(&s)
+	}
+	return describeEndpoints(v.record.Endpoints)
+}
+
+func describeService(s *registry.Service) string {
+	if s == nil {
+		return "nothing"
+	}
+	ports := make([]string, len(s.Ports))
+	for i, p := range s.Ports {
+		ports[i] = fmt.Sprintf("%s%v/%d", p.Name, p.Protocol, p.Number)
+	}
+	return fmt.Sprintf("[%s %v, created %d]", strings.Join(ports, " "), s.Affinity, s.Created)
+}
+
+func describeEndpoints(e *registry.Endpoints) string {
+	if e == nil {
+		return "nothing"
+	}
+	return fmt.Sprintf("%v", e.ByPort)
+}
+
+func describeUpdate(u registry.Update) string {
+	kind := "change"
+	if u.Set {
+		kind = "SET"
+	}
+	return fmt.Sprintf("%s at revision %d, %d services, %d endpoints", kind, u.Revision, len(u.Services), len(u.Endpoints))
+}
+
+func (r *recorder) lastUpdates() string {
+	return "the last updates:\n  " + strings.Join(r.trace, "\n  ")
+}

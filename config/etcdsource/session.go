@@ -1,0 +1,334 @@
+package etcdsource
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/golang/glog"
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+
+	"kubeproxy/registry"
+)
+
+// A session is one watch stream and what goes with it, from its opening to its end. It is never
+// resumed. Its fields belong to the goroutine in Run.
+type session struct {
+	*Source
+	ctx     context.Context
+	watch   *watch
+	created bool      // the watch stands; a list must say from where
+	stood   time.Time // when the list was in; zero before
+	watched uint64    // the cluster id behind the watch; 0 when a proxy does not say
+	heard   int64     // everything up to this revision has been delivered, or was in the list
+	held    []message // came before the first list, whose deadline bounds them
+
+	listing listRequest
+	touched map[string]int64 // while a resync is under way: the revision of the last event of a key
+	next    *time.Timer      // the next resync
+	retry   pauses           // between resyncs that fail
+
+	unproved *listing // a list that is in; whether it is of the same etcd as the watch is being asked
+	proof    int      // which progress answer tells
+	proving  *time.Timer
+
+	probe
+}
+
+// A listRequest is the list that was asked for last.
+type listRequest struct {
+	revision int64 // 0 for the newest
+	weak     bool  // a member that lags may answer
+	atLeast  int64 // what the newest cannot be older than: as much had been heard of
+}
+
+// attend opens a session and stays with it until it ends. It returns for how long the session stood, and
+// why it ended.
+func (s *Source) attend(ctx context.Context) (time.Duration, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	x := &session{
+		Source:  s,
+		ctx:     ctx,
+		watch:   startWatch(ctx, &s.cfg),
+		next:    time.NewTimer(jitter(s.cfg.SyncPeriod)),
+		proving: time.NewTimer(0),
+		probe:   probe{timer: time.NewTimer(s.cfg.ProbePeriod)},
+	}
+	defer func() {
+		cancel()
+		x.watch.stop()
+		s.lists.take()
+		s.probes.take()
+		s.lists.close() // whatever ended the session may have happened to these connections, too
+		s.probes.close()
+		for _, timer := range []*time.Timer{x.next, x.proving, x.timer} {
+			timer.Stop()
+		}
+	}()
+	for {
+		if err := x.step(); err != nil {
+			if x.stood.IsZero() {
+				return 0, err
+			}
+			return time.Since(x.stood), err
+		}
+	}
+}
+
+// jitter varies a period by up to 20 %, so that a fleet which started together does not list together.
+func jitter(d time.Duration) time.Duration { return d - d/5 + rand.N(2*d/5+1) }
+
+// step waits for whatever comes next and deals with it. An error ends the session.
+func (x *session) step() error {
+	var resync <-chan struct{} // nil channels are never ready
+	var due, silence, proving <-chan time.Time
+	if !x.stood.IsZero() {
+		silence = x.timer.C
+	}
+	switch {
+	case x.unproved != nil:
+		proving = x.proving.C
+	case !x.stood.IsZero() && !x.lists.busy:
+		resync, due = x.resync, x.next.C
+	}
+	select {
+	case m, ok := <-x.watch.messages:
+		if !ok {
+			return x.watch.err
+		}
+		return x.receive(m)
+	case a := <-x.lists.answers:
+		x.lists.busy = false
+		return x.listed(a)
+	case a := <-x.probes.answers:
+		x.probes.busy = false
+		return x.probed(a)
+	case <-resync:
+		x.startResync()
+	case <-due:
+		x.startResync()
+	case <-proving:
+		return x.prove()
+	case <-silence:
+		return x.silent()
+	case <-x.ctx.Done():
+		return x.ctx.Err()
+	}
+	return nil
+}
+
+// receive takes in what the watch says.
+func (x *session) receive(m message) error {
+	x.stir()
+	switch {
+	case m.Created && !x.created:
+		x.created, x.watched, x.heard = true, m.Header.GetClusterId(), m.Header.GetRevision()
+		x.request() // to learn early whether this etcd answers such requests
+		// The stream stands, so nothing can fall between it and a list that is asked for now.
+		x.ask(0, x.cfg.Weak)
+		return nil
+	case len(m.Events) == 0: // progress, or a proxy that repeats itself
+		if !m.Created {
+			x.heard = max(x.heard, m.Header.GetRevision())
+		}
+		if !x.stood.IsZero() {
+			x.well("")
+		}
+		if m.WatchId == manualProgress {
+			x.answers++
+		}
+		if x.unproved != nil && x.answers >= x.proof {
+			x.use(*x.unproved)
+		}
+		return nil
+	case x.stood.IsZero():
+		x.held = append(x.held, m)
+		x.heard = max(x.heard, m.Events[len(m.Events)-1].Kv.ModRevision)
+		return nil
+	}
+	x.well("")
+	x.apply(m)
+	return nil
+}
+
+// apply makes one Update of one watch response: what etcd committed together stays together. Its revision
+// is that of the last event. The response's header may speak of a later one, whose events are still to
+// come.
+func (x *session) apply(m message) {
+	news := false
+	for _, ev := range m.Events {
+		if ev.Kv.ModRevision <= x.applied {
+			continue // a list knew it already
+		}
+		news = true
+		key := string(ev.Kv.Key)
+		if ev.Type == mvccpb.Event_DELETE { // D11: of this key and nothing else; a lease that ran out, too
+			glog.V(4).Infof("etcd delete %s @%d", registry.Quote(key), ev.Kv.ModRevision)
+			x.records.remove(key)
+		} else { // D10: every put, the first as well as any later one
+			glog.V(4).Infof("etcd set %s @%d", registry.Quote(key), ev.Kv.ModRevision)
+			x.records.put(ev.Kv)
+		}
+		if x.touched != nil {
+			x.touched[key] = ev.Kv.ModRevision
+		}
+	}
+	if news {
+		x.applied = m.Events[len(m.Events)-1].Kv.ModRevision
+		x.heard = max(x.heard, x.applied)
+		x.send(x.ctx, false, m.at) // even when nothing changes by it: the revision has moved
+	}
+}
+
+// ask asks for a list. The newest must show at least what has been heard of by now, and where a member
+// that lags may answer, at least what is known: otherwise etcd would seem to have gone back.
+func (x *session) ask(revision int64, weak bool) {
+	x.listing = listRequest{revision: revision, weak: weak, atLeast: x.heard}
+	if weak {
+		x.listing.atLeast = max(x.heard, x.applied)
+	}
+	select {
+	case <-x.resync: // this is the list that was asked for
+	default:
+	}
+	x.lists.ask(x.ctx, x.cfg.RequestTimeout, list(revision, weak, x.cfg.PageSize))
+}
+
+// startResync asks for everything, at the newest revision that the watch is known to have come to. The
+// watch goes on meanwhile, and what it says is remembered.
+func (x *session) startResync() {
+	x.touched = make(map[string]int64)
+	x.ask(x.heard, x.cfg.Weak)
+}
+
+// listed takes in the answer to a list.
+func (x *session) listed(a answer) error {
+	first := x.stood.IsZero()
+	switch {
+	case errors.Is(a.err, rpctypes.ErrCompacted) && x.listing.revision != 0:
+		x.ask(0, x.cfg.Weak) // then the newest, whatever it is
+		return nil
+	case errors.Is(a.err, rpctypes.ErrFutureRev):
+		return fmt.Errorf("etcd knows nothing of revision %d any more: restored or wiped?", max(x.listing.revision, x.listing.atLeast))
+	case a.err != nil && first:
+		return fmt.Errorf("list: %w", a.err)
+	case a.err != nil:
+		x.resyncFailed(a.err)
+		return nil
+	case x.watched != 0 && a.cluster != x.watched:
+		return fmt.Errorf("watch and list are of two clusters, %x and %x", x.watched, a.cluster)
+	case x.listing.revision == 0 && a.revision < x.listing.atLeast && x.listing.weak:
+		x.ask(0, false) // a member that lags: ask them all
+		return nil
+	case x.listing.revision == 0 && a.revision < x.listing.atLeast:
+		return wentBack(x.listing.atLeast, a.revision)
+	}
+	x.unproved, x.proof = &a.listing, x.requests+1
+	return x.prove()
+}
+
+// prove has the watch give a sign of life that is younger than the list.
+//
+// The two came over different connections. If etcd was killed in between, wiped, and started again, the
+// list is of the new one, while events of the old one are still on their way to us: no revision would
+// tell them apart. But a stream that answers a question which was put after the list was in has
+// outlived it, so list and events are of the same etcd. Answers keep the order of the requests, and some
+// requests are dropped, so the n-th answer is never to an earlier request than the n-th.
+func (x *session) prove() error {
+	switch {
+	case x.answers == 0 && x.requests >= maxUnheeded:
+		if x.watch.over() {
+			return x.watch.err
+		}
+		if !x.unprovable {
+			x.unprovable = true
+			glog.Warningf("etcd at %v answers no progress requests (a grpc-proxy does not): whether lists and watch are of one etcd is taken on trust", x.cfg.Endpoints)
+		}
+		x.use(*x.unproved)
+		return nil
+	case time.Since(x.unproved.at) > x.cfg.RequestTimeout:
+		x.unproved = nil
+		err := fmt.Errorf("the watch answered nothing for %v after a list", x.cfg.RequestTimeout)
+		if first := x.stood.IsZero(); first {
+			return err
+		}
+		x.resyncFailed(err)
+		return nil
+	}
+	x.request()
+	x.proving.Reset(x.cfg.ProbePeriod / 2)
+	return nil
+}
+
+// use applies a list that is known to be of the same etcd as the watch.
+func (x *session) use(l listing) {
+	x.unproved = nil
+	if x.stood.IsZero() {
+		x.begin(l)
+	} else {
+		x.finishResync(l)
+	}
+}
+
+// begin starts from a complete list. It is the truth, empty or not (D9), whatever was known before.
+func (x *session) begin(l listing) {
+	switch {
+	case x.cluster != 0 && x.cluster != l.cluster:
+		glog.Warningf("another etcd cluster: id %x, was %x; taking its revision %d for the truth", l.cluster, x.cluster, l.revision)
+	case l.revision < x.applied:
+		glog.Warningf("etcd went back from revision %d to %d (restored or wiped?); taking that for the truth", x.applied, l.revision)
+	}
+	different, _ := x.records.merge(l, nil, 0)
+	again := x.cluster != 0
+	x.cluster, x.applied = l.cluster, l.revision
+	x.heard = max(x.heard, l.revision)
+	x.stood = time.Now()
+	x.report(func(st *Status) {
+		st.Sessions++
+		st.Listed = l.at
+	})
+	x.well(fmt.Sprintf(" with %d changed keys", different))
+	x.send(x.ctx, true, l.at)
+	if !again {
+		glog.Infof("etcd read at revision %d: %d services, %d endpoints", l.revision, len(x.records.services), len(x.records.endpoints))
+	}
+	for _, m := range x.held {
+		x.apply(m)
+	}
+	x.held = nil
+}
+
+// finishResync applies a list that was read beside the watch.
+func (x *session) finishResync(l listing) {
+	different, divergent := x.records.merge(l, x.touched, x.heard)
+	x.touched = nil
+	x.applied = max(x.applied, l.revision)
+	x.heard = max(x.heard, x.applied)
+	x.retry.reset()
+	x.next.Reset(jitter(x.cfg.SyncPeriod))
+	x.report(func(st *Status) {
+		st.Resyncs++
+		st.Listed = l.at
+		st.Divergences += uint64(len(divergent))
+	})
+	x.well("")
+	if len(divergent) > 0 {
+		glog.Warningf("resync at revision %d mended %d keys that the watch had not told of: %s", l.revision, len(divergent), some(divergent))
+	}
+	glog.V(4).Infof("etcd resync @%d: %d keys, %d changed", l.revision, len(l.kvs), different)
+	x.send(x.ctx, true, l.at)
+}
+
+// resyncFailed puts the resync off a little. The watch stands, so what is served is still true; if
+// etcd is gone, the watch will soon say so.
+func (x *session) resyncFailed(err error) {
+	again := x.retry != (pauses{})
+	x.touched = nil
+	x.next.Reset(x.retry.next())
+	if again && x.resyncWarnings.allow(time.Now()) {
+		glog.Warningf("no resync with etcd at %v: %s; the watch goes on", x.cfg.Endpoints, oneLine(err.Error()))
+	}
+}

@@ -1,0 +1,111 @@
+package etcdsource
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/golang/glog"
+
+	"kubeproxy/registry"
+)
+
+// A Source follows one etcd. Make it with [New].
+type Source struct {
+	cfg    Config
+	resync chan struct{} // capacity 1: a full channel means that a resync is already due
+
+	mu     sync.Mutex // guards status
+	status Status
+
+	// The rest belongs to the goroutine in Run.
+	out     chan<- registry.Update
+	records *records
+	applied int64  // the revision that records are of: the last Update's
+	cluster uint64 // the etcd that they are of; 0 before the first list
+	lists   *reader
+	probes  *reader // apart from lists: one that hangs must not hold up the question why
+
+	warnings       throttle
+	warned         bool // the present outage was made known
+	resyncWarnings throttle
+	unprovable     bool // it was made known that etcd answers no progress requests
+}
+
+// New checks cfg and returns a source that does nothing yet.
+func New(cfg Config) (*Source, error) {
+	cfg, err := cfg.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	s := &Source{cfg: cfg, resync: make(chan struct{}, 1), records: newRecords()}
+	s.lists, s.probes = newReader(&s.cfg), newReader(&s.cfg)
+	return s, nil
+}
+
+// Resync asks for a full list now, as the sync period will sooner or later. It does not wait for it.
+// While there is no session nothing is lost: the next begins with a list.
+func (s *Source) Resync() {
+	select {
+	case s.resync <- struct{}{}:
+	default:
+	}
+}
+
+// Run keeps out informed of the registry until ctx ends, and then returns nil. It never gives up: while
+// etcd cannot be reached, nothing is sent. It may run once at a time.
+func (s *Source) Run(ctx context.Context, out chan<- registry.Update) error {
+	s.out = out
+	defer s.lists.close()
+	defer s.probes.close()
+	glog.Infof("watching etcd at %v", s.cfg.Endpoints)
+	if s.cfg.TLS != nil && !isHTTPS(s.cfg.Endpoints[0]) {
+		glog.Warningf("the URLs of etcd are http: certificates are neither shown nor checked")
+	}
+	for wait := (pauses{}); ; sleep(ctx, wait.next()) {
+		stood, err := s.attend(ctx)
+		if ctx.Err() != nil {
+			break
+		}
+		s.trouble(err)
+		if stood > maxBackoff { // else something breaks it again and again
+			wait.reset()
+		}
+	}
+	s.report(func(st *Status) { st.Connected, st.Since, st.Reason = false, time.Now(), "stopped" })
+	return nil
+}
+
+func sleep(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}
+
+// send hands one Update on, with all changes since the last. A SET carries everything instead.
+func (s *Source) send(ctx context.Context, set bool, at time.Time) {
+	u := registry.Update{Set: set, Revision: s.applied, Received: at}
+	if set {
+		u.Services, u.Endpoints = s.records.everything()
+	} else {
+		u.Services, u.Endpoints = s.records.changes()
+	}
+	select {
+	case s.out <- u:
+	case <-ctx.Done():
+		return
+	}
+	s.report(func(st *Status) {
+		st.Ready, st.Revision, st.ClusterID = true, s.applied, s.cluster
+		st.Services, st.Endpoints, st.Rejected = len(s.records.services), len(s.records.endpoints), s.records.invalid
+	})
+}
+
+// wentBack is the end of a session whose etcd has lost what it had.
+func wentBack(from, to int64) error {
+	return fmt.Errorf("etcd went back from revision %d to %d: restored or wiped?", from, to)
+}

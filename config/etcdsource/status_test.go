@@ -1,0 +1,87 @@
+package etcdsource
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+func TestRepeatedWarningsGrowQuiet(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var lines throttle
+		var at []time.Duration
+		start := time.Now()
+		for time.Since(start) < 20*time.Minute {
+			if lines.allow(time.Now()) {
+				at = append(at, time.Since(start))
+			}
+			time.Sleep(time.Second)
+		}
+		want := []time.Duration{0, 10, 30, 70, 150, 310, 610, 910} // seconds
+		for i := range want {
+			want[i] *= time.Second
+		}
+		for i, d := range want {
+			if i >= len(at) || at[i] != d {
+				t.Fatalf("lines after %v; want them after %v", at, want)
+			}
+		}
+		time.Sleep(2*lastRepeat + time.Second) // after a long peace the next one is loud again
+		if !lines.allow(time.Now()) {
+			t.Error("the first line of new trouble was swallowed")
+		}
+		time.Sleep(firstRepeat)
+		if !lines.allow(time.Now()) {
+			t.Error("new trouble begins with long intervals")
+		}
+	})
+}
+
+func TestPausesDoubleUpToASecondWithJitter(t *testing.T) {
+	var p pauses
+	for range 2 {
+		for _, want := range []time.Duration{50, 100, 200, 400, 800, 1000, 1000} {
+			want *= time.Millisecond
+			if got := p.next(); got < want/2 || got > want {
+				t.Errorf("pause %v; want between half of %v and that", got, want)
+			}
+		}
+		p.reset()
+	}
+}
+
+func TestTheSyncPeriodVariesByAFifth(t *testing.T) {
+	low, high := time.Hour, time.Duration(0)
+	for range 1000 {
+		d := jitter(30 * time.Second)
+		low, high = min(low, d), max(high, d)
+	}
+	if low < 24*time.Second || low > 26*time.Second || high < 34*time.Second || high > 36*time.Second {
+		t.Errorf("between %v and %v; want 24 s to 36 s, and most of that", low, high)
+	}
+}
+
+func TestReasonsAreOneShortLine(t *testing.T) {
+	for _, s := range []string{"plain", "two\nlines\x1b[31m", strings.Repeat("é", 1000), "\xff\xfe"} {
+		if got := oneLine(s); !isShortLine(got) || len(got) > maxReason+len("…") {
+			t.Errorf("%q became %q", s, got)
+		}
+	}
+	err := explain(t.Context(), status.Error(codes.Unavailable, "connection refused"))
+	if err.Error() != "connection refused" {
+		t.Errorf("%q; want it without gRPC's frame", err)
+	}
+	ctx, cancel := context.WithTimeoutCause(t.Context(), 0, context.Canceled)
+	defer cancel()
+	if err := explain(ctx, status.Error(codes.DeadlineExceeded, "x")); err != context.Canceled {
+		t.Errorf("%v; want the cause", err)
+	}
+	if got := some(strings.Split("a b c d e f g", " ")); got != `"a", "b", "c", "d", "e" and 2 more` {
+		t.Errorf("some keys: %s", got)
+	}
+}
