@@ -1,0 +1,76 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+
+	"github.com/golang/glog"
+	"golang.org/x/sync/semaphore"
+)
+
+// A budget shares out the descriptors that clients can make us open. When they are used up, new
+// clients wait in the kernel's queue until others leave, and what is open goes on. v0.4 ran into
+// the system's limit instead: then nothing else could be opened either, not even a connection to
+// etcd, and accepting became a hot loop (D38).
+//
+// A listening socket and a UDP session cost one, a TCP client costs two: its own connection and the
+// one to its endpoint.
+type budget struct {
+	limit   int                 // the descriptor limit of this process
+	clients int                 // how many of them clients may have
+	free    *semaphore.Weighted // first come, first served
+	inHand  atomic.Int64        // clients accepted, and waiting in acquire
+	hands   int64               // how many of those there may be
+	scarce  quieter
+}
+
+// errNoDescriptors is what those get for whom there is no room.
+var errNoDescriptors = errors.New("out of descriptors")
+
+// reserve is how many descriptors clients never get. The process itself has a dozen open (the
+// standard streams, the network poller, log files, two connections to etcd, listeners for HTTP) and
+// opens more at times: connections to other members of etcd, look-ups of names, requests of
+// operators. Some more are for clients in hand: that there is no room shows only after a client has
+// been accepted, and this may happen to every listener at once.
+//
+// Where the limit is low the reserve is a third of it.
+const reserve = 128
+
+func newBudget(limit int) *budget {
+	kept := min(reserve, limit/3)
+	clients := max(limit-kept, 1+2) // a listener and a client of it
+	return &budget{
+		limit:   limit,
+		clients: clients,
+		free:    semaphore.NewWeighted(int64(clients)),
+		hands:   int64(max(1, kept/4)),
+	}
+}
+
+// acquire takes n descriptors, and waits for them if it must. It fails when ctx ends, and when too
+// many wait already: the caller has a client in hand, which costs a descriptor as well.
+func (b *budget) acquire(ctx context.Context, n int) error {
+	if b.tryAcquire(n) {
+		return nil
+	}
+	defer b.inHand.Add(-1)
+	if b.inHand.Add(1) > b.hands {
+		return errNoDescriptors
+	}
+	return b.free.Acquire(ctx, int64(n))
+}
+
+// tryAcquire takes n descriptors if they are to be had at once.
+func (b *budget) tryAcquire(n int) bool {
+	if b.free.TryAcquire(int64(n)) {
+		return true
+	}
+	if times, ok := b.scarce.ask(1); ok {
+		glog.Warningf("out of descriptors: of the limit of %d, listeners and clients have all the %d that they may have; new clients wait (%d since such a line). "+
+			"If this lasts, raise the limit (ulimit -n, or LimitNOFILE= of a systemd unit)", b.limit, b.clients, times)
+	}
+	return false
+}
+
+func (b *budget) release(n int) { b.free.Release(int64(n)) }

@@ -1,0 +1,90 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+)
+
+func TestABudgetKeepsAReserve(t *testing.T) {
+	for _, c := range []struct {
+		limit, clients int
+		hands          int64
+	}{
+		{0, 3, 1},
+		{64, 43, 5},
+		{256, 171, 21},
+		{1024, 896, 32},
+		{20000, 19872, 32},
+	} {
+		b := newBudget(c.limit)
+		if b.clients != c.clients || b.hands != c.hands {
+			t.Errorf("of %d descriptors clients may have %d, and %d be in hand; want %d and %d", c.limit, b.clients, b.hands, c.clients, c.hands)
+		}
+		for range c.clients {
+			if !b.tryAcquire(1) {
+				t.Fatalf("of %d descriptors clients cannot have %d", c.limit, c.clients)
+			}
+		}
+		if b.tryAcquire(1) {
+			t.Errorf("of %d descriptors clients can have more than %d", c.limit, c.clients)
+		}
+	}
+}
+
+func TestThoseWhoWaitForDescriptorsGetThemInTheOrderTheyCame(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBudget(64)
+		for b.tryAcquire(1) {
+		}
+		var served []int
+		for i := range 4 {
+			go func() {
+				if err := b.acquire(t.Context(), 2); err != nil {
+					t.Error(err)
+				}
+				served = append(served, i)
+			}()
+			synctest.Wait()
+		}
+		for i := range 4 {
+			b.release(1)
+			synctest.Wait()
+			if b.tryAcquire(1) {
+				t.Error("a newcomer was let in before those who wait")
+			}
+			b.release(1)
+			synctest.Wait()
+			if len(served) != i+1 || served[i] != i {
+				t.Fatalf("served %v after %d clients have left", served, i+1)
+			}
+		}
+	})
+}
+
+func TestOnlySoManyCanWaitForDescriptors(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBudget(64)
+		for b.tryAcquire(1) {
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		for range b.hands {
+			go func() {
+				if err := b.acquire(ctx, 2); !errors.Is(err, context.Canceled) {
+					t.Errorf("got %v; want that the context has ended", err)
+				}
+			}()
+		}
+		synctest.Wait()
+		if err := b.acquire(ctx, 2); err != errNoDescriptors {
+			t.Errorf("one more got %v; want %v", err, errNoDescriptors)
+		}
+		cancel()
+		synctest.Wait()
+		b.release(2)
+		if err := b.acquire(t.Context(), 2); err != nil {
+			t.Errorf("after all have given up: %v", err)
+		}
+	})
+}

@@ -1,0 +1,192 @@
+//go:build linux
+
+package proxy_test
+
+// The conformance tests say what an engine owes to clients and endpoints, and hold every engine to
+// it: real sockets on one side and the other, the exported API in between, and nothing of what is
+// inside. They are for Linux, since some of them need namespaces, limits and /proc.
+
+import (
+	"context"
+	"flag"
+	"net"
+	"net/netip"
+	"testing"
+	"time"
+
+	"kubeproxy/proxy"
+	"kubeproxy/proxy/proxytest"
+	"kubeproxy/registry"
+)
+
+// engines lists the engines that are held to these tests, and how to configure each.
+var engines = []struct {
+	name   string
+	config func() proxy.Config
+}{
+	{"portable", func() proxy.Config { return proxy.Config{} }},
+}
+
+// What the proxy logs belongs to the test's output, not into files.
+func init() { flag.Set("logtostderr", "true") }
+
+// conform runs a test once for every engine. The test may change the configuration it is given.
+func conform(t *testing.T, test func(t *testing.T, cfg proxy.Config)) {
+	t.Helper()
+	for _, engine := range engines {
+		t.Run(engine.name, func(t *testing.T) {
+			cfg := engine.config()
+			cfg.BindAddress = proxytest.Loopback
+			cfg.DrainTimeout = 2 * time.Second
+			test(t, cfg)
+		})
+	}
+}
+
+// A node is a running proxy. When the test ends, so does the node, and leaves nothing behind.
+type node struct {
+	*proxy.Proxier
+	t        *testing.T
+	balancer *proxy.LoadBalancerRR
+	stop     context.CancelFunc
+	stopped  chan struct{} // closed when Run has returned
+	err      error         // what Run returned
+}
+
+// newNode starts a proxy. Call it before anything else is opened, so that all is closed before the
+// node is stopped and counted.
+func newNode(t *testing.T, cfg proxy.Config) *node {
+	t.Helper()
+	proxytest.NothingLeaks(t)
+	balancer := proxy.NewLoadBalancerRR(false)
+	n := &node{
+		Proxier:  proxy.NewProxier(cfg, balancer),
+		t:        t,
+		balancer: balancer,
+		stopped:  make(chan struct{}),
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	n.stop = stop
+	go func() {
+		defer close(n.stopped)
+		n.err = n.Run(ctx)
+	}()
+	t.Cleanup(n.end)
+	return n
+}
+
+// end stops the node and waits for it. It is safe twice.
+func (n *node) end() {
+	n.t.Helper()
+	n.stop()
+	proxytest.Receive(n.t, n.stopped, "Run to return")
+	if n.err != nil {
+		n.t.Errorf("Run returned %v", n.err)
+	}
+}
+
+// A change is something to say in a batch.
+type change func(*registry.Batch)
+
+// tell gives the node one batch, the balancer first, and returns when it is in effect.
+func (n *node) tell(changes ...change) {
+	batch := registry.Batch{
+		Oldest:    time.Now(),
+		Services:  make(map[registry.Name]*registry.Service),
+		Endpoints: make(map[registry.Name]*registry.Endpoints),
+	}
+	for _, change := range changes {
+		change(&batch)
+	}
+	n.balancer.OnUpdate(batch)
+	n.OnUpdate(batch)
+}
+
+// apply tells a batch after which every port must be open.
+func (n *node) apply(changes ...change) {
+	n.t.Helper()
+	n.tell(changes...)
+	for _, s := range n.Status() {
+		if s.Err != nil {
+			n.t.Fatalf("%s port %d of %s: %v", s.Protocol, s.Port, s.Owner, s.Err)
+		}
+	}
+}
+
+// service says that a service offers ports. All services were created at the same revision, but for
+// those of [serviceSince].
+func service(name string, ports ...registry.Port) change { return serviceSince(name, 1, ports...) }
+
+// serviceSince says that a service was created at a revision, and offers ports.
+func serviceSince(name string, created int64, ports ...registry.Port) change {
+	return func(b *registry.Batch) {
+		b.Services[named(name)] = &registry.Service{Name: named(name), Created: created, Ports: ports}
+	}
+}
+
+// noService says that a service is gone.
+func noService(name string) change {
+	return func(b *registry.Batch) { b.Services[named(name)] = nil }
+}
+
+// endpoints says where the unnamed port of a service is answered; nowhere: its record is gone.
+func endpoints(name string, addrs ...registry.Addr) change {
+	return endpointsOf(name, "", addrs...)
+}
+
+// endpointsOf says where one port of a service is answered.
+func endpointsOf(name, port string, addrs ...registry.Addr) change {
+	return func(b *registry.Batch) {
+		if len(addrs) == 0 {
+			b.Endpoints[named(name)] = nil
+			return
+		}
+		e := b.Endpoints[named(name)]
+		if e == nil {
+			e = &registry.Endpoints{Name: named(name), ByPort: make(map[string][]registry.Addr)}
+			b.Endpoints[named(name)] = e
+		}
+		e.ByPort[port] = addrs
+	}
+}
+
+func named(name string) registry.Name {
+	return registry.Name{Namespace: registry.DefaultNamespace, Name: name}
+}
+
+func tcp(number uint16) registry.Port { return registry.Port{Protocol: registry.TCP, Number: number} }
+func udp(number uint16) registry.Port { return registry.Port{Protocol: registry.UDP, Number: number} }
+
+// host makes an endpoint's address of a host name.
+func host(name string, port uint16) registry.Addr {
+	return registry.Addr{IP: netip.AddrPortFrom(netip.Addr{}, port), Host: name}
+}
+
+// served starts a TCP endpoint on 127.0.0.1.
+func served(t *testing.T, handler func(*net.TCPConn)) registry.Addr {
+	t.Helper()
+	return proxytest.ServeTCP(t, "127.0.0.1:0", handler).Addr
+}
+
+// servedUDP starts a UDP endpoint on 127.0.0.1 that says who it is.
+func servedUDP(t *testing.T, name string) registry.Addr {
+	t.Helper()
+	return proxytest.ServeUDP(t, "127.0.0.1:0", proxytest.IdentifyUDP(name)).Addr
+}
+
+// tcpThrough starts a node with one service that has the given endpoints, and returns where its
+// clients connect to.
+func tcpThrough(t *testing.T, n *node, endpointAddrs ...registry.Addr) netip.AddrPort {
+	t.Helper()
+	port := proxytest.FreePort(t)
+	n.apply(service("web", tcp(port)), endpoints("web", endpointAddrs...))
+	return proxytest.On(port)
+}
+
+// udpThrough is [tcpThrough] for UDP.
+func udpThrough(t *testing.T, n *node, endpointAddrs ...registry.Addr) netip.AddrPort {
+	t.Helper()
+	port := proxytest.FreePort(t)
+	n.apply(service("dns", udp(port)), endpoints("dns", endpointAddrs...))
+	return proxytest.On(port)
+}

@@ -1,0 +1,277 @@
+//go:build linux
+
+package proxy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"kubeproxy/proxy/proxytest"
+	"kubeproxy/registry"
+)
+
+// A network stands in for the real one where time matters, or what only a large or broken network
+// does. It notes each dial: the last byte of the address, and when.
+type network struct {
+	start  time.Time
+	dials  []string
+	answer map[byte]func(ctx context.Context) (*net.TCPConn, error) // by the last byte of the address
+}
+
+func (n *network) dial(ctx context.Context, to netip.AddrPort) (*net.TCPConn, error) {
+	ip := to.Addr().As16()
+	n.dials = append(n.dials, fmt.Sprintf("%d at %v", ip[15], time.Since(n.start)))
+	return n.answer[ip[15]](ctx)
+}
+
+func refuse(context.Context) (*net.TCPConn, error) { return nil, fails(syscall.ECONNREFUSED) }
+
+// swallow is what a black hole does.
+func swallow(ctx context.Context) (*net.TCPConn, error) {
+	<-ctx.Done()
+	return nil, fails(ctx.Err())
+}
+
+func fails(err error) error { return &net.OpError{Op: "dial", Net: "tcp", Err: err} }
+
+func connectTo(conn *net.TCPConn) func(context.Context) (*net.TCPConn, error) {
+	return func(context.Context) (*net.TCPConn, error) { return conn, nil }
+}
+
+// newTestDialer makes a dialer into the network, with the timeouts that are standard.
+func newTestDialer(n *network) *dialer {
+	n.start = time.Now()
+	d := newDialer(Config{}.withDefaults(), newResolver(newOwnPorts(proxytest.Loopback)))
+	d.dial = n.dial
+	return d
+}
+
+// rotationOf makes a rotation of endpoints that begins with the first.
+func rotationOf(addrs ...registry.Addr) *rotation {
+	r := &rotation{key: registry.PortKey{Name: web}}
+	r.set.Store(new(endpointSet))
+	r.replace(addrs, false)
+	return r
+}
+
+// reach dials for one client, which must be turned away.
+func turnedAway(t *testing.T, d *dialer, r *rotation) (failed []failure) {
+	t.Helper()
+	conn, _, failed := d.reach(t.Context(), r)
+	if conn != nil {
+		t.Fatal("an endpoint answered")
+	}
+	return failed
+}
+
+// down lists the endpoints of r that are being passed over.
+func down(r *rotation) (ns []int) {
+	for _, e := range r.set.Load().endpoints {
+		if e.down() {
+			ns = append(ns, number(e))
+		}
+	}
+	return ns
+}
+
+func TestDialMovesOnToTheNextEndpointAndToNoneTwice(t *testing.T) { // D37
+	conn, _ := tcpPair(t)
+	n := &network{answer: map[byte]func(context.Context) (*net.TCPConn, error){1: refuse, 2: refuse, 3: connectTo(conn)}}
+	d, r := newTestDialer(n), rotationOf(addrs(1, 2, 3)...)
+	got, e, failed := d.reach(t.Context(), r)
+	if got != conn || number(e) != 3 || len(failed) != 2 || number(failed[0].endpoint) != 1 || number(failed[1].endpoint) != 2 {
+		t.Errorf("reached %v after %v; want endpoint 3 after 1 and 2", e.addr, failed)
+	}
+	if got := down(r); !slices.Equal(got, []int{1, 2}) {
+		t.Errorf("endpoints %v are passed over from now on; want 1 and 2", got)
+	}
+
+	n.dials, n.answer[3] = nil, refuse
+	failed = turnedAway(t, d, r)
+	tried := make(map[int]bool)
+	for _, f := range failed {
+		tried[number(f.endpoint)] = true
+	}
+	if len(failed) != 3 || len(tried) != 3 || len(n.dials) != 3 {
+		t.Errorf("dialled %v; want each of the three once", n.dials)
+	}
+	if turnedAway(t, d, rotationOf()) != nil {
+		t.Error("a rotation without endpoints was tried")
+	}
+}
+
+func TestDialForgivesAnEndpointThatAnswersAgain(t *testing.T) {
+	conn, _ := tcpPair(t)
+	n := &network{answer: map[byte]func(context.Context) (*net.TCPConn, error){1: refuse}}
+	d, r := newTestDialer(n), rotationOf(addrs(1)...)
+	turnedAway(t, d, r)
+	n.answer[1] = connectTo(conn)
+	if got, _, _ := d.reach(t.Context(), r); got != conn || down(r) != nil {
+		t.Errorf("reached %v, and %v are passed over; want the connection, and nobody", got, down(r))
+	}
+}
+
+// Several attempts must fit into the time that a client is kept waiting, however long each may take.
+func TestDialSharesItsTimeAmongTheEndpoints(t *testing.T) {
+	for _, c := range []struct {
+		attempt, total time.Duration
+		endpoints      int
+		want           string
+		blamed         int
+	}{
+		{time.Second, 5 * time.Second, 1, "1 at 0s, end at 1s", 1},
+		{time.Second, 5 * time.Second, 3, "1 at 0s, 2 at 1s, 3 at 2s, end at 3s", 3},
+		// The silence of the last two was too short to hold it against them.
+		{time.Second, 5 * time.Second, 9, "1 at 0s, 2 at 1s, 3 at 2s, 4 at 3s, 5 at 4s, 6 at 4.5s, 7 at 4.75s, end at 4.875s", 5},
+		{5 * time.Second, 5 * time.Second, 1, "1 at 0s, end at 5s", 1},
+		{5 * time.Second, 5 * time.Second, 2, "1 at 0s, 2 at 2.5s, end at 5s", 2},
+		{9 * time.Second, 4 * time.Second, 9, "1 at 0s, 2 at 2s, 3 at 3s, end at 3.5s", 0},
+	} {
+		t.Run(fmt.Sprintf("%d endpoints with %v in %v", c.endpoints, c.attempt, c.total), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				n := &network{answer: make(map[byte]func(context.Context) (*net.TCPConn, error))}
+				var list []registry.Addr
+				for i := range c.endpoints {
+					n.answer[byte(i+1)] = swallow
+					list = append(list, addr(i+1))
+				}
+				d, r := newTestDialer(n), rotationOf(list...)
+				d.attempt, d.total = c.attempt, c.total
+				turnedAway(t, d, r)
+				got := strings.Join(n.dials, ", ") + fmt.Sprintf(", end at %v", time.Since(n.start))
+				if got != c.want {
+					t.Errorf("got  %s\nwant %s", got, c.want)
+				}
+				blamed := 0
+				for _, e := range r.set.Load().endpoints {
+					blamed += int(e.failures.Load())
+				}
+				if blamed != c.blamed {
+					t.Errorf("%d endpoints are blamed; want %d", blamed, c.blamed)
+				}
+			})
+		})
+	}
+}
+
+func TestDialTriesEachAddressOfAHostNameInItsShareOfTheTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := &network{answer: map[byte]func(context.Context) (*net.TCPConn, error){1: swallow, 2: refuse, 3: swallow}}
+		d := newTestDialer(n)
+		names := &nameServer{}
+		for _, ip := range []string{"10.0.0.1", "2001:db8::2", "10.0.0.3"} {
+			names.addrs = append(names.addrs, netip.MustParseAddr(ip))
+		}
+		d.resolver.lookup = names.lookup // takes a second
+		d.attempt, d.total = 4*time.Second, 10*time.Second
+		r := rotationOf(hostAddr("db.example", 80))
+		turnedAway(t, d, r)
+		got := strings.Join(n.dials, ", ") + fmt.Sprintf(", end at %v", time.Since(n.start))
+		if want := "1 at 1s, 2 at 2s, 3 at 2s, end at 4s"; got != want {
+			t.Errorf("got  %s\nwant %s", got, want)
+		}
+		if !r.set.Load().endpoints[0].down() {
+			t.Error("the endpoint is not passed over from now on")
+		}
+	})
+}
+
+func TestDialEndsAtOnceWhenItIsCut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := &network{answer: map[byte]func(context.Context) (*net.TCPConn, error){1: swallow, 2: swallow}}
+		d, r := newTestDialer(n), rotationOf(addrs(1, 2)...)
+		ctx, cut := context.WithCancel(t.Context())
+		time.AfterFunc(100*time.Millisecond, cut)
+		if conn, _, _ := d.reach(ctx, r); conn != nil || time.Since(n.start) != 100*time.Millisecond || len(n.dials) != 1 {
+			t.Errorf("dialled %v and ended after %v; want one dial, ended after 100ms", n.dials, time.Since(n.start))
+		}
+		if down(r) != nil {
+			t.Errorf("endpoints %v are blamed for it", down(r))
+		}
+	})
+}
+
+// When it is we who are short of descriptors, no endpoint is to blame, and none would do better.
+func TestDialBlamesNoEndpointForOurOwnShortage(t *testing.T) {
+	n := &network{answer: map[byte]func(context.Context) (*net.TCPConn, error){
+		1: func(context.Context) (*net.TCPConn, error) { return nil, fails(syscall.EMFILE) },
+	}}
+	d, r := newTestDialer(n), rotationOf(addrs(1, 2)...)
+	if failed := turnedAway(t, d, r); len(failed) != 1 || down(r) != nil {
+		t.Errorf("tried %v, and %v are passed over from now on; want one tried and nobody blamed", failed, down(r))
+	}
+}
+
+func TestDialRefusesOurOwnListenersAndMovesOn(t *testing.T) {
+	conn, _ := tcpPair(t)
+	n := &network{answer: map[byte]func(context.Context) (*net.TCPConn, error){2: connectTo(conn)}}
+	d := newTestDialer(n)
+	d.resolver.own.add(tcpPort(80))
+	r := rotationOf(proxytest.At(proxytest.On(80)), addr(2))
+	got, _, failed := d.reach(t.Context(), r)
+	if got != conn || len(failed) != 1 || !errors.Is(failed[0].err, errOwnListener) {
+		t.Errorf("reached %v after %v; want the other endpoint after %v", got, failed, errOwnListener)
+	}
+	if down(r) != nil {
+		t.Error("the endpoint would not be tried as soon as it is no longer ours")
+	}
+}
+
+// A dial of a port that nobody listens on, from that same port: the kernel connects it to itself.
+// Package net asks for another one at first; a dialer that is told its own port does not.
+func TestDialUndoesAConnectionToItself(t *testing.T) {
+	if !proxytest.InOwnNetwork(t) {
+		return
+	}
+	proxytest.NothingLeaks(t)
+	self := proxytest.On(40000)
+	fromItself := net.Dialer{LocalAddr: net.TCPAddrFromAddrPort(self)}
+	d := newTestDialer(&network{})
+	d.dial = func(ctx context.Context, to netip.AddrPort) (*net.TCPConn, error) {
+		conn, err := fromItself.DialContext(ctx, "tcp", to.String())
+		if err != nil {
+			t.Fatalf("this kernel does not connect a port to itself: %v", err)
+		}
+		return conn.(*net.TCPConn), nil
+	}
+	r := rotationOf(proxytest.At(self))
+	failed := turnedAway(t, d, r)
+	if len(failed) != 1 || !errors.Is(failed[0].err, errReachedItself) || down(r) == nil {
+		t.Errorf("got %v; want that it reached itself, and is passed over", failed)
+	}
+	proxytest.ServeTCP(t, self.String(), proxytest.Hold) // its port is free again
+}
+
+// A connection to an endpoint, and what the kernel remembers of it when it has ended, must not keep
+// a service from its port.
+func TestAPortThatADialHasForItsOwnCanBeListenedOn(t *testing.T) {
+	if !proxytest.InOwnNetwork(t) { // where no other program's connections have the same port
+		return
+	}
+	e := newTestEngine(t, Config{})
+	server := proxytest.ServeTCP(t, "127.0.0.1:0", proxytest.Hold)
+	conn, _, failed := e.dialer.reach(t.Context(), rotationOf(server.Addr))
+	if conn == nil {
+		t.Fatal(failed)
+	}
+	defer conn.Close()
+	own := conn.LocalAddr().(*net.TCPAddr).AddrPort()
+	for _, state := range []string{"connected", "closed"} {
+		s, err := e.listen(tcpPort(own.Port()), ownerOf(rotationOf()))
+		if err != nil {
+			t.Errorf("while a dial from the port is %s: %v", state, err)
+			continue
+		}
+		s.close()
+		conn.Close() // before the endpoint does, so that the kernel remembers (TIME_WAIT)
+	}
+}

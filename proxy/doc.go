@@ -1,0 +1,37 @@
+// Package proxy carries client traffic to service endpoints: it makes so what package config says
+// is wanted.
+//
+//	batch ──▶ LoadBalancerRR ──▶ rotation: the endpoints of one port of one service, in turn
+//	  │                              ▲
+//	  │                              │ choose, next, failed, answered
+//	  └─────▶ Proxier ──▶ listener ──┴──▶ engine ──▶ sockets
+//	          claims      first claim      bytes
+//	                      owns the port
+//
+// A [LoadBalancerRR] holds one rotation for each port of each service. A [Proxier] holds one listener
+// for each (protocol, port) that a service claims. The first claim on a port owns it; later ones
+// wait, visibly, until it is theirs. To move a port from one service to another is to swap a
+// pointer: the socket stays open, and closes only when no claim is left. Both are told of changes
+// in batches, the balancer first, so that a port never opens before its endpoints are known.
+//
+// A TCP client is given one endpoint, or the next one if that does not answer, and the two are
+// relayed until both sides have finished speaking. A UDP client, known by its address, is given an
+// endpoint for as long as its session lasts: until it has been silent for a while, the endpoint
+// goes, or the port changes hands.
+//
+// # Promises
+//
+//   - A batch is applied as a whole when OnUpdate returns. Two services that swap ports in one batch
+//     both work after it, and no client is refused meanwhile.
+//   - A service that keeps its port never blinks, whatever happens to others. Connections that are
+//     being relayed outlive their listener, their service and their endpoint; only the end of the
+//     drain that Run makes when it is told to stop cuts them.
+//   - Which of two services gets a port depends on nothing but the sequence of batches: who has it
+//     keeps it, and of newcomers the one created first gets it.
+//   - Choosing an endpoint takes no lock. No client waits for another client's dial.
+//   - An endpoint that refuses is passed over for a while, but never all endpoints are.
+//   - What a stranger can make grow is bounded: buffers, sessions, descriptors.
+//
+// The words listener, claim, session, relay, pump, client and backend are used throughout as
+// ARCHITECTURE.md defines them.
+package proxy

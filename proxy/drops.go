@@ -1,0 +1,78 @@
+package proxy
+
+import (
+	"sync/atomic"
+	"time"
+)
+
+// A dropReason says why a datagram was not carried further. UDP lets us drop; it does not let us
+// drop in silence.
+type dropReason uint8
+
+const (
+	dropNoEndpoints dropReason = iota
+	dropOwnListener
+	dropUnreachable
+	dropSessionLimit
+	dropDescriptorLimit
+	dropWaiting
+	dropEndpointQueue
+	dropTooLong
+	dropEnded
+	dropClient
+
+	dropReasons // how many there are
+)
+
+var dropNames = [dropReasons]string{
+	dropNoEndpoints:     "no endpoints",
+	dropOwnListener:     "the only endpoints are listeners of this proxy",
+	dropUnreachable:     "no endpoint reachable",
+	dropSessionLimit:    "session limit reached",
+	dropDescriptorLimit: "out of descriptors or local ports",
+	dropWaiting:         "too many wait for an endpoint",
+	dropEndpointQueue:   "send queue full",
+	dropTooLong:         "too long",
+	dropEnded:           "session ended",
+	dropClient:          "client unreachable",
+}
+
+func (r dropReason) String() string { return dropNames[r] }
+
+// drops counts the datagrams that were dropped, by reason.
+type drops [dropReasons]atomic.Uint64
+
+// counts returns how many datagrams were dropped so far, for each reason there was.
+func (d *drops) counts() map[dropReason]uint64 {
+	counts := make(map[dropReason]uint64)
+	for why := range dropReasons {
+		if n := d[why].Load(); n > 0 {
+			counts[why] = n
+		}
+	}
+	return counts
+}
+
+// A quieter lets the first of many like events be logged at once, and after that one line in
+// quietFor, which tells how many there have been since the line before. The zero value is ready.
+type quieter struct {
+	next  atomic.Int64 // by the clock of sinceStart
+	since atomic.Int64 // events since the last line
+}
+
+const quietFor = time.Minute
+
+// ask counts n events, and tells whether to log a line now, and for how many events it stands.
+func (q *quieter) ask(n int) (events int64, ok bool) {
+	q.since.Add(int64(n))
+	now, next := int64(sinceStart()), q.next.Load()
+	if now < next || !q.next.CompareAndSwap(next, now+int64(quietFor)) {
+		return 0, false
+	}
+	return q.since.Swap(0), true
+}
+
+var start = time.Now()
+
+// sinceStart is a clock that only goes forward, whatever happens to the time of day.
+func sinceStart() time.Duration { return time.Since(start) }

@@ -1,0 +1,76 @@
+package proxy
+
+import (
+	"errors"
+	"net"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"kubeproxy/registry"
+)
+
+// errOwnListener is what an endpoint gets that is one of our own listeners. To dial it would make
+// each connection open another to ourselves until no descriptor is left: one such record would take
+// the whole node down. A loop over two nodes is not seen.
+var errOwnListener = errors.New("the endpoint is a listener of this proxy")
+
+// ownPorts knows the ports that this proxy listens on. It is asked before every dial, so the common
+// answer, no, takes one load and no lock.
+type ownPorts struct {
+	bind  netip.Addr
+	ports [2][1 << 16 / 64]atomic.Uint64 // a bit for each protocol and port
+
+	mu    sync.Mutex // guards the fields below
+	local map[netip.Addr]bool
+	asked time.Time // when the addresses of this machine were read
+}
+
+// localFor is how long the addresses of this machine are taken to stay as they were read.
+const localFor = 5 * time.Second
+
+func newOwnPorts(bind netip.Addr) *ownPorts {
+	return &ownPorts{bind: bind.Unmap()}
+}
+
+func (o *ownPorts) add(id portID) { o.ports[id.protocol][id.number/64].Or(1 << (id.number % 64)) }
+func (o *ownPorts) remove(id portID) {
+	o.ports[id.protocol][id.number/64].And(^(1 << (id.number % 64)))
+}
+
+// contains tells whether traffic to addr would arrive at one of our own listeners.
+func (o *ownPorts) contains(protocol registry.Protocol, addr netip.AddrPort) bool {
+	port := addr.Port()
+	if o.ports[protocol][port/64].Load()&(1<<(port%64)) == 0 {
+		return false
+	}
+	to := addr.Addr().Unmap().WithZone("")
+	switch {
+	case o.bind.IsUnspecified():
+		return to.IsUnspecified() || to.IsLoopback() || o.isLocal(to)
+	case to.IsUnspecified(): // dialling the unspecified address reaches this machine's loopback
+		return o.bind.IsLoopback()
+	}
+	return to == o.bind.WithZone("")
+}
+
+// isLocal tells whether addr belongs to an interface of this machine. When the machine will not
+// say, no address is local.
+func (o *ownPorts) isLocal(addr netip.Addr) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.local == nil || time.Since(o.asked) > localFor {
+		o.local, o.asked = make(map[netip.Addr]bool), time.Now()
+		addrs, err := net.InterfaceAddrs()
+		if err != nil {
+			return false
+		}
+		for _, a := range addrs {
+			if prefix, err := netip.ParsePrefix(a.String()); err == nil {
+				o.local[prefix.Addr().Unmap().WithZone("")] = true
+			}
+		}
+	}
+	return o.local[addr]
+}

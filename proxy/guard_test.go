@@ -1,0 +1,53 @@
+package proxy
+
+import (
+	"net/netip"
+	"testing"
+
+	"kubeproxy/registry"
+)
+
+func TestOwnListenersAreRecognisedHoweverTheyAreAddressed(t *testing.T) {
+	for _, c := range []struct {
+		bind, to string
+		want     bool
+	}{
+		{"0.0.0.0", "127.0.0.1:80", true},
+		{"0.0.0.0", "127.1.2.3:80", true},
+		{"0.0.0.0", "[::1]:80", true}, // the IPv4 wildcard listens on both families, as in v0.4
+		{"0.0.0.0", "0.0.0.0:80", true},
+		{"0.0.0.0", "[::]:80", true},
+		{"0.0.0.0", "[::ffff:127.0.0.1]:80", true},
+		{"0.0.0.0", "192.0.2.1:80", false}, // a documentation address: nobody's
+		{"0.0.0.0", "127.0.0.1:81", false},
+		{"127.0.0.1", "127.0.0.1:80", true},
+		{"127.0.0.1", "127.0.0.2:80", false},
+		{"127.0.0.1", "0.0.0.0:80", true},
+		{"127.0.0.1", "[::ffff:127.0.0.1]:80", true},
+		{"127.0.0.1", "[::1]:80", false},
+		{"192.0.2.1", "127.0.0.1:80", false},
+		{"192.0.2.1", "192.0.2.1:80", true},
+		{"fe80::1%lo", "[fe80::1%lo]:80", true},
+	} {
+		own := newOwnPorts(netip.MustParseAddr(c.bind))
+		own.add(tcpPort(80))
+		to := netip.MustParseAddrPort(c.to)
+		if got := own.contains(registry.TCP, to); got != c.want {
+			t.Errorf("bound to %s: %s is ours: %v; want %v", c.bind, c.to, got, c.want)
+		}
+		if own.contains(registry.UDP, to) {
+			t.Errorf("bound to %s over tcp only: %s is ours over udp", c.bind, c.to)
+		}
+		own.remove(tcpPort(80))
+		if own.contains(registry.TCP, to) {
+			t.Errorf("bound to %s: %s is still ours after the port was closed", c.bind, c.to)
+		}
+	}
+}
+
+func TestAnAddressOfAnInterfaceIsOurs(t *testing.T) {
+	own := newOwnPorts(netip.IPv4Unspecified())
+	if !own.isLocal(netip.MustParseAddr("127.0.0.1")) {
+		t.Error("127.0.0.1 is on no interface of this machine")
+	}
+}

@@ -1,0 +1,72 @@
+package proxy
+
+import (
+	"encoding/binary"
+	"fmt"
+	"net"
+	"net/netip"
+
+	"golang.org/x/sys/unix"
+)
+
+// pktinfoSpace is room for the control messages of one datagram. A socket of both families adds two
+// to the datagram of an IPv4 client.
+var pktinfoSpace = unix.CmsgSpace(unix.SizeofInet4Pktinfo) + unix.CmsgSpace(unix.SizeofInet6Pktinfo)
+
+// askLocal makes the kernel say, with each datagram, which of our addresses it was sent to (ip(7),
+// IP_PKTINFO; RFC 3542, IPV6_RECVPKTINFO). A socket of both families needs both options; one of a
+// single family refuses the other's.
+func askLocal(conn *net.UDPConn) error {
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var err4, err6 error
+	err = raw.Control(func(fd uintptr) {
+		err4 = unix.SetsockoptInt(int(fd), unix.IPPROTO_IP, unix.IP_PKTINFO, 1)
+		err6 = unix.SetsockoptInt(int(fd), unix.IPPROTO_IPV6, unix.IPV6_RECVPKTINFO, 1)
+	})
+	if err == nil && err4 != nil && err6 != nil {
+		err = fmt.Errorf("ask for destination addresses: %w, %w", err4, err6)
+	}
+	return err
+}
+
+// parseLocal finds in the control messages of a datagram the address of ours to reply from; the
+// zero localAddr if they don't say.
+//
+// Of the two messages that come with an IPv4 datagram on a socket of both families, IP_PKTINFO
+// counts: it holds an address that is ours even when the datagram was sent to a broadcast address.
+func parseLocal(control []byte) localAddr {
+	var local localAddr
+	for len(control) > 0 {
+		header, data, rest, err := unix.ParseOneSocketControlMessage(control)
+		if err != nil {
+			break
+		}
+		control = rest
+		switch {
+		case header.Level == unix.IPPROTO_IP && header.Type == unix.IP_PKTINFO && len(data) >= unix.SizeofInet4Pktinfo:
+			return localAddr{addr: netip.AddrFrom4([4]byte(data[4:8]))} // ipi_spec_dst
+		case header.Level == unix.IPPROTO_IPV6 && header.Type == unix.IPV6_PKTINFO && len(data) >= unix.SizeofInet6Pktinfo:
+			local.addr = netip.AddrFrom16([16]byte(data[:16])).Unmap()
+			if local.addr.IsLinkLocalUnicast() && local.addr.Is6() {
+				local.iface = binary.NativeEndian.Uint32(data[16:20])
+			}
+		}
+	}
+	return local
+}
+
+// controlFrom makes the control message with which a datagram leaves from local. It names an
+// interface only where the address means nothing without one: else the routing table decides, as
+// it does for every other program.
+func controlFrom(local localAddr) []byte {
+	switch {
+	case local.addr.Is4():
+		return unix.PktInfo4(&unix.Inet4Pktinfo{Spec_dst: local.addr.As4()})
+	case local.addr.Is6():
+		return unix.PktInfo6(&unix.Inet6Pktinfo{Addr: local.addr.As16(), Ifindex: local.iface})
+	}
+	return nil
+}

@@ -1,0 +1,94 @@
+//go:build linux
+
+package proxy
+
+import (
+	"net"
+	"net/netip"
+	"slices"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"kubeproxy/proxy/proxytest"
+)
+
+func TestTheControlMessageForAReplyNamesAnInterfaceOnlyIfItMust(t *testing.T) {
+	for _, c := range []struct {
+		local localAddr
+		want  []byte
+	}{
+		{localAddr{}, nil},
+		{localAddr{addr: netip.MustParseAddr("192.0.2.1")}, unix.PktInfo4(&unix.Inet4Pktinfo{Spec_dst: [4]byte{192, 0, 2, 1}})},
+		{localAddr{addr: netip.MustParseAddr("2001:db8::1")}, unix.PktInfo6(&unix.Inet6Pktinfo{Addr: [16]byte{0x20, 1, 0xd, 0xb8, 15: 1}})},
+		{localAddr{netip.MustParseAddr("fe80::1"), 7}, unix.PktInfo6(&unix.Inet6Pktinfo{Addr: [16]byte{0xfe, 0x80, 15: 1}, Ifindex: 7})},
+	} {
+		if got := controlFrom(c.local); !slices.Equal(got, c.want) {
+			t.Errorf("%v: got %x; want %x", c.local, got, c.want)
+		}
+	}
+}
+
+func TestTheLocalAddressIsFoundInWhatTheKernelSays(t *testing.T) {
+	v4 := unix.PktInfo4(&unix.Inet4Pktinfo{Ifindex: 3, Spec_dst: [4]byte{192, 0, 2, 1}, Addr: [4]byte{192, 0, 2, 255}})
+	mapped := unix.PktInfo6(&unix.Inet6Pktinfo{Ifindex: 3, Addr: [16]byte{10: 0xff, 11: 0xff, 12: 192, 13: 0, 14: 2, 15: 255}})
+	global := unix.PktInfo6(&unix.Inet6Pktinfo{Ifindex: 3, Addr: [16]byte{0x20, 1, 0xd, 0xb8, 15: 1}})
+	link := unix.PktInfo6(&unix.Inet6Pktinfo{Ifindex: 3, Addr: [16]byte{0xfe, 0x80, 15: 1}})
+	other := unix.UnixRights(1)
+	address := localAddr{addr: netip.MustParseAddr("192.0.2.1")}
+	for _, c := range []struct {
+		name    string
+		control []byte
+		want    localAddr
+	}{
+		{"nothing", nil, localAddr{}},
+		{"IPv4: an address of ours, though it was sent to a broadcast address", v4, address},
+		{"IPv4 on a socket of both families", slices.Concat(mapped, v4), address},
+		{"the same in the other order", slices.Concat(v4, mapped), address},
+		{"IPv6", global, localAddr{addr: netip.MustParseAddr("2001:db8::1")}},
+		{"IPv6, link-local", link, localAddr{netip.MustParseAddr("fe80::1"), 3}},
+		{"after a message we did not ask for", slices.Concat(other, v4), address},
+		{"cut short", v4[:len(v4)-8], localAddr{}},
+		{"a length that is too short", slices.Concat([]byte{1}, v4[1:]), localAddr{}},
+	} {
+		if got := parseLocal(c.control); got != c.want {
+			t.Errorf("%s: got %v; want %v", c.name, got, c.want)
+		}
+	}
+}
+
+// A broadcast is received, and answered from an address that is ours: a broadcast address is no
+// address to send from.
+func TestABroadcastIsAnsweredFromAnAddressOfOurs(t *testing.T) {
+	e := newUDPEngine(t, Config{BindAddress: netip.IPv4Unspecified()})
+	s := serveUDP(t, e, identity(t, "1"))
+	client := proxytest.NewUDPSocket(t) // package net allows every UDP socket to broadcast
+	to := netip.AddrPortFrom(netip.MustParseAddr("127.255.255.255"), s.addr.Port())
+	from := proxytest.AskFrom(t, client, to)
+	if want := proxytest.On(s.addr.Port()); from != want {
+		t.Errorf("answered from %v; want %v", from, want)
+	}
+}
+
+// Every link-local address of this machine, if it has one: there the interface counts.
+func TestRepliesToLinkLocalClientsStayOnTheirLink(t *testing.T) {
+	e := newUDPEngine(t, Config{BindAddress: netip.IPv6Unspecified()})
+	s := serveUDP(t, e, identity(t, "1"))
+	interfaces, err := net.Interfaces()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, i := range interfaces {
+		addrs, err := i.Addrs()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, a := range addrs {
+			ip, ok := netip.AddrFromSlice(a.(*net.IPNet).IP)
+			if !ok || !ip.Is6() || !ip.IsLinkLocalUnicast() {
+				continue
+			}
+			proxytest.DialUDP(t, netip.AddrPortFrom(ip.WithZone(i.Name), s.addr.Port())).Ask(t)
+		}
+	}
+}

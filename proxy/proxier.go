@@ -1,0 +1,250 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/golang/glog"
+
+	"kubeproxy/registry"
+)
+
+// A Config says how a [Proxier] listens and how patient it is. A zero duration or count means the default.
+type Config struct {
+	BindAddress netip.Addr // every listener binds to it; 0.0.0.0 binds to all addresses of both families, as in v0.4
+
+	DialTimeout       time.Duration // for one attempt to reach one endpoint; default 1s
+	DialTotalTimeout  time.Duration // for all attempts on behalf of one client; default 5s
+	HalfClosedTimeout time.Duration // how long a connection may be silent once one side has finished; default 60s
+	UDPTimeout        time.Duration // how long a UDP session may be silent; default 60s
+	TCPKeepAlive      time.Duration // between keepalive probes, of which three may go unanswered; default 15s
+	DrainTimeout      time.Duration // how long Run lets relays finish once it has been told to stop; default 30s
+
+	MaxUDPSessions           int // in all; default: a quarter of the descriptor limit
+	MaxUDPSessionsPerService int // for one port of one service; default: half of MaxUDPSessions
+}
+
+func (c Config) withDefaults() Config {
+	if !c.BindAddress.IsValid() {
+		c.BindAddress = netip.IPv4Unspecified()
+	}
+	for _, d := range []struct {
+		value    *time.Duration
+		standard time.Duration
+	}{
+		{&c.DialTimeout, time.Second},
+		{&c.DialTotalTimeout, 5 * time.Second},
+		{&c.HalfClosedTimeout, 60 * time.Second},
+		{&c.UDPTimeout, 60 * time.Second},
+		{&c.TCPKeepAlive, 15 * time.Second},
+		{&c.DrainTimeout, 30 * time.Second},
+	} {
+		if *d.value == 0 {
+			*d.value = d.standard
+		}
+	}
+	if c.MaxUDPSessions == 0 {
+		c.MaxUDPSessions = descriptorLimit() / 4
+	}
+	if c.MaxUDPSessionsPerService == 0 {
+		c.MaxUDPSessionsPerService = max(1, c.MaxUDPSessions/2)
+	}
+	return c
+}
+
+// A Proxier keeps one listener open for each port that a service claims, and sees each client of it
+// to an endpoint. It is a handler: a batch of services is applied when OnUpdate returns.
+type Proxier struct {
+	cfg    Config
+	lb     *LoadBalancerRR
+	engine engine
+	own    *ownPorts
+
+	synced chan struct{} // closed once the first batch has been applied
+	wake   chan struct{} // capacity 1: a full channel means Run already knows that a port could not be opened
+
+	mu        sync.Mutex // guards the fields below
+	stopped   bool
+	services  map[registry.Name]*registry.Service
+	listeners map[portID]*listener
+}
+
+// NewProxier returns a proxier whose clients are given the endpoints that lb knows. It opens nothing
+// before the first batch.
+func NewProxier(cfg Config, lb *LoadBalancerRR) *Proxier {
+	cfg = cfg.withDefaults()
+	own := newOwnPorts(cfg.BindAddress)
+	return &Proxier{
+		cfg:       cfg,
+		lb:        lb,
+		engine:    newPortable(cfg, own),
+		own:       own,
+		synced:    make(chan struct{}),
+		wake:      make(chan struct{}, 1),
+		services:  make(map[registry.Name]*registry.Service),
+		listeners: make(map[portID]*listener),
+	}
+}
+
+// Synced is closed once the first batch has been applied: from then on every port that can be open is.
+func (p *Proxier) Synced() <-chan struct{} { return p.synced }
+
+// OnUpdate applies the services of a batch: first all claims are edited, then each port that was
+// touched is settled once, in order. So two services that swap ports in one batch swap two pointers,
+// and no client is refused meanwhile (D34). The endpoints in the batch are the balancer's concern, which
+// has been told of them already.
+func (p *Proxier) OnUpdate(batch registry.Batch) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.stopped {
+		return
+	}
+	touched := make(map[portID]struct{})
+	var newcomers []newcomer
+	for name, service := range batch.Services {
+		newcomers = append(newcomers, p.editClaimsLocked(name, service, touched)...)
+	}
+	slices.SortFunc(newcomers, func(a, b newcomer) int { return compareClaims(a.claim, b.claim) })
+	for _, n := range newcomers {
+		l := p.listeners[n.id]
+		if l == nil {
+			l = &listener{id: n.id}
+			p.listeners[n.id] = l
+		}
+		l.claims = append(l.claims, n.claim)
+		touched[n.id] = struct{}{}
+	}
+	for _, id := range slices.SortedFunc(maps.Keys(touched), portID.compare) {
+		p.settleLocked(p.listeners[id])
+	}
+	p.lb.letGo()                  // no port belongs any more to a service that went with its endpoints
+	for _, n := range newcomers { // only now: the order of claims is the same, whichever order they came in
+		if owner := p.listeners[n.id].claims[0]; owner != n.claim {
+			glog.Errorf("%s cannot have %s: %s has it; waiting", n.claim.key, n.id, owner.key)
+		}
+	}
+	select {
+	case <-p.synced:
+	default:
+		close(p.synced)
+	}
+}
+
+// A newcomer is a claim on a port that its service did not claim before.
+type newcomer struct {
+	id    portID
+	claim *claim
+}
+
+// editClaimsLocked drops the claims that a service no longer makes, renews those whose port has
+// another name now, and returns those that are new. A claim that the service goes on making keeps
+// its place, also when the service was deleted and created again in one step: it never blinks.
+func (p *Proxier) editClaimsLocked(name registry.Name, service *registry.Service, touched map[portID]struct{}) []newcomer {
+	wanted := make(map[portID]*claim)
+	if service != nil {
+		for _, port := range service.Ports {
+			wanted[portID{port.Protocol, port.Number}] = &claim{
+				key:     registry.PortKey{Name: name, Port: port.Name},
+				created: service.Created,
+			}
+		}
+	}
+	if previous := p.services[name]; previous != nil {
+		for _, port := range previous.Ports {
+			id := portID{port.Protocol, port.Number}
+			l := p.listeners[id]
+			at := l.find(name)
+			had, want := l.claims[at], wanted[id]
+			delete(wanted, id)
+			switch {
+			case want == nil:
+				l.claims = slices.Delete(l.claims, at, at+1)
+			case want.key == had.key:
+				continue
+			default:
+				want.rotation = p.lb.hold(want.key)
+				l.claims[at] = want
+			}
+			p.lb.release(had.rotation)
+			touched[id] = struct{}{}
+		}
+	}
+	if service != nil {
+		p.services[name] = service
+		glog.V(3).Infof("service %s: %d ports", name, len(service.Ports))
+	} else {
+		delete(p.services, name)
+		glog.V(3).Infof("service %s is gone", name)
+	}
+	var newcomers []newcomer
+	for id, c := range wanted {
+		c.rotation = p.lb.hold(c.key)
+		newcomers = append(newcomers, newcomer{id, c})
+	}
+	return newcomers
+}
+
+// Run tries again to open the ports that could not be opened, until ctx ends. Then it closes every
+// listener, lets what is being relayed finish for DrainTimeout, cuts the rest and returns nil. After
+// that nothing of the proxier is running, and further batches are ignored.
+func (p *Proxier) Run(ctx context.Context) error {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			p.stop()
+			// The drain has its own time: the one who told us to stop is not to cut it short.
+			drain, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), p.cfg.DrainTimeout, errDrainTimeout)
+			defer cancel()
+			p.engine.drain(drain)
+			return nil
+		case <-p.wake:
+		case <-timer.C:
+		}
+		if next, ok := p.retry(); ok {
+			timer.Reset(time.Until(next))
+		}
+	}
+}
+
+var errDrainTimeout = errors.New("drain timeout")
+
+// retry tries the ports that are due, and tells when the next one is.
+func (p *Proxier) retry() (next time.Time, ok bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, id := range slices.SortedFunc(maps.Keys(p.listeners), portID.compare) {
+		l := p.listeners[id]
+		if l.socket == nil && !time.Now().Before(l.retryAt) {
+			p.openLocked(l)
+		}
+		if l.socket == nil && (!ok || l.retryAt.Before(next)) {
+			next, ok = l.retryAt, true
+		}
+	}
+	return next, ok
+}
+
+// wakeRetries makes Run look at the ports that could not be opened.
+func (p *Proxier) wakeRetries() {
+	select {
+	case p.wake <- struct{}{}:
+	default:
+	}
+}
+
+// stop closes every listener for good.
+func (p *Proxier) stop() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.stopped = true
+	for _, l := range p.listeners {
+		p.closeLocked(l)
+	}
+}

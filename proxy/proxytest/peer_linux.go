@@ -1,0 +1,95 @@
+package proxytest
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"runtime"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// A Peer is another machine: a network namespace, joined to the test's own by a pair of virtual
+// Ethernet devices. What it opens stays open, but nothing more is heard of it, once its link is down.
+type Peer struct {
+	Here  netip.Addr // the test's own address on the link
+	There netip.Addr // the peer's
+	tasks chan func()
+}
+
+// NewPeer makes another machine. The test must be in its own network (see [InOwnNetwork]).
+func NewPeer(t *testing.T) *Peer {
+	t.Helper()
+	if !Inside(t) {
+		t.Fatal("a peer needs a network of the test's own")
+	}
+	p := &Peer{
+		Here:  netip.MustParseAddr("10.77.0.1"),
+		There: netip.MustParseAddr("10.77.0.2"),
+		tasks: make(chan func()),
+	}
+	ready, ended := make(chan error), make(chan struct{})
+	go func() {
+		// The thread that left the others' network is not given back: it ends with the goroutine,
+		// and the namespace and the pair of devices with it.
+		defer close(ended)
+		runtime.LockOSThread()
+		ready <- unix.Unshare(unix.CLONE_NEWNET)
+		for task := range p.tasks {
+			task()
+		}
+	}()
+	if err := <-ready; err != nil {
+		t.Fatalf("make a network namespace: %v", err)
+	}
+	t.Cleanup(func() { close(p.tasks); <-ended })
+
+	// Not the network of the process's id, which is that of its first thread: that may be the peer's.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	ours := fmt.Sprintf("/proc/%d/task/%d/ns/net", os.Getpid(), unix.Gettid())
+	p.Do(t, func() error {
+		return errors.Join(
+			run("ip", "link", "add", "there", "type", "veth", "peer", "name", "here", "netns", ours),
+			run("ip", "addr", "add", p.There.String()+"/24", "dev", "there"),
+			run("ip", "link", "set", "there", "up"),
+			run("ip", "link", "set", "lo", "up"),
+		)
+	})
+	MustRun(t, "ip", "addr", "add", p.Here.String()+"/24", "dev", "here")
+	MustRun(t, "ip", "link", "set", "here", "up")
+	return p
+}
+
+// Do runs task on the peer: sockets that it opens are the peer's. It must not leave that to another
+// goroutine, nor end the test.
+func (p *Peer) Do(t *testing.T, task func() error) {
+	t.Helper()
+	done := make(chan error)
+	p.tasks <- func() { done <- task() }
+	if err := <-done; err != nil {
+		t.Fatalf("on the peer: %v", err)
+	}
+}
+
+// Vanish takes the peer's link down: whatever is sent to it is lost without a word.
+func (p *Peer) Vanish(t *testing.T) {
+	t.Helper()
+	p.Do(t, func() error { return run("ip", "link", "set", "there", "down") })
+}
+
+// Unsent returns how many bytes written to a connection have not arrived at the other end yet
+// (SIOCOUTQ, tcp(7)).
+func Unsent(conn *net.TCPConn) (n int, err error) {
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return 0, err
+	}
+	if cerr := raw.Control(func(fd uintptr) { n, err = unix.IoctlGetInt(int(fd), unix.SIOCOUTQ) }); cerr != nil {
+		return 0, cerr
+	}
+	return n, err
+}

@@ -1,0 +1,270 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+)
+
+// A relay carries bytes between a client and a backend: a pump for each direction, each on its own
+// goroutine. All of the work is in how it ends.
+//
+// While both sides talk, nothing limits how long they are silent. A direction ends when its source
+// does, or when its destination no longer takes anything:
+//
+//	src ends by   dst is           then
+//	---------------------------------------------------------------------------------------------
+//	FIN           there            the FIN is passed on; the other direction goes on
+//	FIN           finished too     all is said: both are closed
+//	RST           there            what src had sent is delivered to dst, then dst is reset
+//	no answer     there            the same (src has vanished: keepalive finds out, or read)
+//	              gone, after FIN  writing fails by EPIPE: dst had said all it wanted to say. src gets
+//	              (it sent RST)    that and the FIN; what src goes on sending is thrown away. A client
+//	                               is given time to finish, a backend is reset at once
+//	              gone, without    writing fails by ECONNRESET: seen from the other direction, a
+//	              (it sent RST)    source that ended by RST, and dealt with there; what src goes on
+//	                               sending is thrown away meanwhile
+//
+// From the first of these ends on the relay may be silent for HalfClosedTimeout: so long may nothing
+// be delivered, in either direction. Then, as when all is said, whoever has been sent the FIN of the
+// other is closed, and whoever has not is reset: what was cut off never looks complete (v0.4 shut
+// down the wrong half of each connection, and answers were lost: D39).
+//
+// Reading before closing is not politeness. To close a connection with input that was not read sends
+// a RST, and a RST makes both kernels throw away what was on its way: the tail of an answer.
+type relay struct {
+	client, backend side
+
+	patience  time.Duration // HalfClosedTimeout
+	lookAfter time.Duration // how often a pump looks whether its source is still there
+
+	pumping atomic.Int32  // pumps that have not ended
+	done    chan struct{} // closed when both have
+}
+
+// A side is one of the two connections of a relay.
+type side struct {
+	conn *net.TCPConn
+	sent atomic.Int64 // bytes written to it
+	fin  atomic.Bool  // it has been sent a FIN: all that the other side said
+
+	writing sync.Mutex // held during a write, and guards the field below
+	broken  bool       // a write failed because the connection was reset or has timed out
+}
+
+func newRelay(client, backend *net.TCPConn, cfg Config) *relay {
+	return &relay{
+		client:    side{conn: client},
+		backend:   side{conn: backend},
+		patience:  cfg.HalfClosedTimeout,
+		lookAfter: (1 + probes) * cfg.TCPKeepAlive, // as long as keepalive takes to find out
+		done:      make(chan struct{}),
+	}
+}
+
+// run relays until both directions have ended, and closes both connections. When ctx ends it cuts
+// them. It returns how many bytes the client and the backend have sent each other.
+func (r *relay) run(ctx context.Context) (sent, received int64) {
+	var others sync.WaitGroup
+	others.Add(1)
+	stop := context.AfterFunc(ctx, func() {
+		defer others.Done()
+		reset(r.client.conn)
+		reset(r.backend.conn)
+	})
+	r.pumping.Store(2)
+	others.Go(func() { r.carry(&r.client, &r.backend) })
+	r.carry(&r.backend, &r.client)
+	if stop() {
+		others.Done()
+	}
+	others.Wait()
+	r.end()
+	return r.backend.sent.Load(), r.client.sent.Load()
+}
+
+// carry pumps one direction to its end, and then keeps watch over the other.
+func (r *relay) carry(dst, src *side) {
+	r.pump(dst, src)
+	if r.pumping.Add(-1) > 0 {
+		r.watch()
+	} else {
+		close(r.done)
+	}
+}
+
+// bufferSize is how much a pump reads at a time.
+const bufferSize = 32 << 10
+
+var buffers = sync.Pool{New: func() any { return new([bufferSize]byte) }}
+
+// pump copies what src sends to dst until one of them ends, and deals with that as the table says.
+// A slow dst holds up the writes, these the reads, and so in the end src: the kernel's buffers and
+// one of ours are all that is held for it.
+func (r *relay) pump(dst, src *side) {
+	buf := buffers.Get().(*[bufferSize]byte)
+	defer buffers.Put(buf)
+	src.conn.SetReadDeadline(time.Now().Add(r.lookAfter))
+	for {
+		n, err := r.read(src, buf[:])
+		if n > 0 && dst.write(buf[:n]) != nil {
+			r.discard(src, buf[:])
+			return
+		}
+		switch {
+		case err == nil:
+		case err == io.EOF && src.hasFinished():
+			dst.finish()
+			return
+		default:
+			r.flush(dst)
+			reset(dst.conn)
+			return
+		}
+	}
+}
+
+// errVanished is how a source ends that has gone without a word.
+var errVanished = errors.New("the peer no longer answers")
+
+// read reads what src sends next, however long that takes. Every now and then it looks whether src
+// is still there, because keepalive cannot while we have sent src something that it has not
+// acknowledged: then the kernel sends that again, instead of probes, for a quarter of an hour
+// (tcp_retries2, tcp(7)). TCP_USER_TIMEOUT would be shorter, but would also end a peer that is well
+// and just reads nothing for a while.
+func (r *relay) read(src *side, buf []byte) (int, error) {
+	for {
+		n, err := src.conn.Read(buf)
+		if err == nil || !errors.Is(err, os.ErrDeadlineExceeded) {
+			return n, err
+		}
+		if d := inspect(src.conn); d.pending && d.unanswered >= probes && d.heard >= r.lookAfter {
+			return 0, errVanished
+		}
+		src.conn.SetReadDeadline(time.Now().Add(r.lookAfter))
+	}
+}
+
+// write writes to the side, and remembers what a failure says about it. The kernel says it only
+// once: after a write has got ECONNRESET, a read finds a clean end where there was none. After
+// EPIPE it is a true one: the peer had sent its FIN before the RST.
+func (s *side) write(b []byte) error {
+	s.writing.Lock()
+	defer s.writing.Unlock()
+	n, err := s.conn.Write(b)
+	s.sent.Add(int64(n))
+	if err != nil && !errors.Is(err, syscall.EPIPE) {
+		s.broken = true
+	}
+	return err
+}
+
+// hasFinished tells whether an EOF that was just read from the side is the end that its peer meant.
+func (s *side) hasFinished() bool {
+	if !s.writing.TryLock() {
+		// The other pump is in a write, which may have taken the error that the EOF hides. If the
+		// connection is dead the write returns at once; if not, it may wait for a slow reader for
+		// ever, and there was no error.
+		if !inspect(s.conn).dead {
+			return true
+		}
+		s.writing.Lock()
+	}
+	defer s.writing.Unlock()
+	return !s.broken
+}
+
+// finish tells the side that the other one has nothing more to say. It may go on itself.
+func (s *side) finish() {
+	s.fin.Store(true)
+	s.conn.CloseWrite() // fails when the side has gone, which its own pump sees
+}
+
+// reset ends a connection by a RST. What has not been delivered yet is lost.
+func reset(conn *net.TCPConn) {
+	conn.SetLinger(0) // fails on a connection that is closed
+	conn.Close()
+}
+
+// end closes both connections, if they are still open.
+func (r *relay) end() {
+	for _, s := range []*side{&r.client, &r.backend} {
+		if s.fin.Load() {
+			s.conn.Close()
+		} else {
+			reset(s.conn)
+		}
+	}
+}
+
+// watch lets the relay end when, now that one direction has ended, there is silence. It returns when
+// both have ended.
+func (r *relay) watch() {
+	silence := r.silence()
+	tick := time.NewTicker(r.tick())
+	defer tick.Stop()
+	for {
+		select {
+		case <-r.done:
+			return
+		case <-tick.C:
+			if silence.lasts() {
+				r.end()
+			}
+		}
+	}
+}
+
+// discard reads what src goes on sending although dst takes no more: else src might be stuck in its
+// writes before it has heard all that dst had to say.
+func (r *relay) discard(src *side, buf []byte) {
+	silence := r.silence()
+	for !silence.lasts() {
+		if src == &r.backend && r.pumping.Load() == 1 && !inspect(src.conn).pending {
+			return // it has the client's whole request, and works for nobody
+		}
+		src.conn.SetReadDeadline(time.Now().Add(r.tick()))
+		if _, err := src.conn.Read(buf); err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
+			return
+		}
+	}
+	r.end()
+}
+
+// flush waits until what was written to dst has been delivered, so that a reset does not destroy
+// it. It gives up when there is silence. Where the kernel does not tell, it does not wait.
+func (r *relay) flush(dst *side) {
+	silence := r.silence()
+	for pause := time.Millisecond; inspect(dst.conn).pending && !silence.lasts(); pause = min(2*pause, 50*time.Millisecond) {
+		time.Sleep(pause)
+	}
+}
+
+// A silence is how long a relay has delivered nothing.
+type silence struct {
+	relay     *relay
+	delivered uint64
+	since     time.Time
+}
+
+func (r *relay) silence() silence { return silence{relay: r, since: time.Now()} }
+
+// lasts tells whether the silence has lasted for longer than the relay has patience. It has to be
+// asked every now and then. What the kernel still holds for a slow reader counts as it is delivered.
+func (s *silence) lasts() bool {
+	r, now := s.relay, time.Now()
+	delivered := uint64(r.client.sent.Load()+r.backend.sent.Load()) + inspect(r.client.conn).acked + inspect(r.backend.conn).acked
+	if delivered != s.delivered {
+		s.delivered, s.since = delivered, now
+	}
+	return now.Sub(s.since) >= r.patience
+}
+
+// tick is how often those who wait for a silence to last look.
+func (r *relay) tick() time.Duration { return max(r.patience/16, time.Millisecond) }

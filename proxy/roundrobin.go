@@ -1,0 +1,290 @@
+package proxy
+
+import (
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/golang/glog"
+
+	"kubeproxy/registry"
+)
+
+// A LoadBalancerRR knows the endpoints of every port of every service, and gives them out in turn.
+// It is a handler: the broadcaster tells it of endpoints before it tells the [Proxier] of services,
+// so that a port never opens ahead of what is behind it.
+//
+// Choosing takes no lock. An update replaces a rotation's endpoints and its cursor together, as one
+// value, so that the two never disagree (D32).
+type LoadBalancerRR struct {
+	randomStart bool
+
+	mu       sync.Mutex                             // guards the fields below
+	services map[registry.Name]map[string]*rotation // by service, then by port name
+	leaving  []*rotation                            // have lost all their endpoints, and still offer them until letGo
+}
+
+// NewLoadBalancerRR returns a balancer without endpoints. With randomStart each rotation begins at
+// an endpoint of its own choice, so that a fleet of nodes does not herd on the first endpoint of
+// every record; without it a rotation begins at the first, as in v0.4.
+func NewLoadBalancerRR(randomStart bool) *LoadBalancerRR {
+	return &LoadBalancerRR{
+		randomStart: randomStart,
+		services:    make(map[registry.Name]map[string]*rotation),
+	}
+}
+
+// OnUpdate takes over the endpoints of a batch. The services in it are not its concern.
+//
+// What comes, comes first, and what goes, goes last: a rotation that loses all its endpoints goes on
+// offering them until the proxier has applied the services of the same batch. Else a service that
+// goes together with its endpoints would, for a moment, own its port and have nothing behind it,
+// and turn away a client of the service that takes the port over.
+func (lb *LoadBalancerRR) OnUpdate(batch registry.Batch) {
+	lb.mu.Lock()
+	defer lb.mu.Unlock()
+	lb.letGoLocked() // of what the batch before left, should there be no proxier
+	for name, endpoints := range batch.Endpoints {
+		var byPort map[string][]registry.Addr // nil, and so all rotations empty, when they are gone
+		if endpoints != nil {
+			byPort = endpoints.ByPort
+		}
+		for port, r := range lb.services[name] {
+			if _, ok := byPort[port]; !ok {
+				lb.leaving = append(lb.leaving, r)
+			}
+		}
+		for port, addrs := range byPort {
+			lb.rotationLocked(registry.PortKey{Name: name, Port: port}).replace(addrs, lb.randomStart)
+		}
+	}
+}
+
+// letGo empties the rotations that the last batch left without endpoints.
+func (lb *LoadBalancerRR) letGo() {
+	lb.mu.Lock()
+	defer lb.mu.Unlock()
+	lb.letGoLocked()
+}
+
+func (lb *LoadBalancerRR) letGoLocked() {
+	for _, r := range lb.leaving {
+		r.replace(nil, lb.randomStart)
+		lb.forgetUnusedLocked(r)
+	}
+	lb.leaving = nil
+}
+
+// hold returns the rotation of one port, which may be empty, and keeps it the same value for every
+// caller until [LoadBalancerRR.release] has been called as often: endpoints come and go inside it.
+func (lb *LoadBalancerRR) hold(key registry.PortKey) *rotation {
+	lb.mu.Lock()
+	defer lb.mu.Unlock()
+	r := lb.rotationLocked(key)
+	r.holders++
+	return r
+}
+
+// release gives back what hold gave out. A rotation that nobody holds and that has no endpoints is
+// forgotten, so that memory follows what the registry holds now.
+func (lb *LoadBalancerRR) release(r *rotation) {
+	lb.mu.Lock()
+	defer lb.mu.Unlock()
+	r.holders--
+	lb.forgetUnusedLocked(r)
+}
+
+func (lb *LoadBalancerRR) rotationLocked(key registry.PortKey) *rotation {
+	byPort := lb.services[key.Name]
+	if byPort == nil {
+		byPort = make(map[string]*rotation)
+		lb.services[key.Name] = byPort
+	}
+	r := byPort[key.Port]
+	if r == nil {
+		r = &rotation{key: key}
+		r.set.Store(new(endpointSet))
+		byPort[key.Port] = r
+	}
+	return r
+}
+
+func (lb *LoadBalancerRR) forgetUnusedLocked(r *rotation) {
+	if r.holders > 0 || len(r.set.Load().endpoints) > 0 {
+		return
+	}
+	delete(lb.services[r.key.Name], r.key.Port)
+	if len(lb.services[r.key.Name]) == 0 {
+		delete(lb.services, r.key.Name)
+	}
+}
+
+// A rotation gives out the endpoints of one port of one service in turn. The rotation is stable;
+// the set of endpoints inside it is replaced.
+type rotation struct {
+	key     registry.PortKey
+	set     atomic.Pointer[endpointSet] // never nil
+	holders int                         // guarded by the balancer's mu
+}
+
+// An endpointSet is a rotation's endpoints together with the cursor that walks them. The list never
+// changes; a change of endpoints makes a new set.
+type endpointSet struct {
+	endpoints []*endpoint
+	cursor    atomic.Uint64
+}
+
+// draw moves the cursor on by one. The set must not be empty.
+func (s *endpointSet) draw() *endpoint {
+	return s.endpoints[(s.cursor.Add(1)-1)%uint64(len(s.endpoints))]
+}
+
+// replace makes addrs the endpoints of the rotation, in that order. The same addresses in another
+// order change nothing. Otherwise the rotation goes on with the first surviving endpoint at or
+// after the next one, and what was known of the health of survivors stays known (v0.4 began again
+// at the first on every change). Only the balancer calls it, under its lock.
+func (r *rotation) replace(addrs []registry.Addr, randomStart bool) {
+	old := r.set.Load()
+	known := make(map[registry.Addr]*endpoint, len(old.endpoints))
+	for _, e := range old.endpoints {
+		known[e.addr] = e
+	}
+	set := &endpointSet{endpoints: make([]*endpoint, len(addrs))}
+	position := make(map[*endpoint]int, len(addrs))
+	for i, addr := range addrs {
+		e := known[addr]
+		if e == nil {
+			e = &endpoint{addr: addr}
+		}
+		delete(known, addr)
+		set.endpoints[i] = e
+		position[e] = i
+	}
+	if len(known) == 0 && len(set.endpoints) == len(old.endpoints) {
+		return
+	}
+	if randomStart && len(addrs) > 0 {
+		set.cursor.Store(rand.Uint64N(uint64(len(addrs))))
+	}
+	n := uint64(len(old.endpoints))
+	for i, next := uint64(0), old.cursor.Load(); i < n; i++ {
+		if at, ok := position[old.endpoints[(next+i)%n]]; ok {
+			set.cursor.Store(uint64(at))
+			break
+		}
+	}
+	r.set.Store(set)
+	for _, e := range known { // what is left in it did not survive
+		e.gone.Store(true)
+	}
+	if v := glog.V(3); v {
+		v.Infof("endpoints of %s: %d, of them new %d, gone %d", r.key, len(addrs), len(addrs)+len(known)-len(old.endpoints), len(known))
+	}
+}
+
+// choose begins the choice of an endpoint for one client: a snapshot, and one atomic add.
+func (r *rotation) choose() choice {
+	set := r.set.Load()
+	if len(set.endpoints) == 0 {
+		return choice{set: set}
+	}
+	return choice{set: set, drawn: set.draw()}
+}
+
+// A choice offers one client the endpoints of a rotation, each at most once: the next one if the
+// one before did not answer. It sees the endpoints as they were when the choice began.
+type choice struct {
+	set     *endpointSet
+	drawn   *endpoint   // the draw that choose made, until it is used
+	offered []*endpoint // what next has returned so far, but for the last
+	last    *endpoint
+}
+
+// next returns the endpoint to try now, or false when none is left. An endpoint that is down is
+// passed over while there is another; when all are down, the one that is due back first is tried.
+//
+// Each endpoint passed over costs another draw from the shared cursor, rather than a step to the
+// neighbour: so the share of an endpoint that is down is spread over all others, and does not fall
+// on the one that happens to follow it.
+func (c *choice) next() (*endpoint, bool) {
+	n := len(c.set.endpoints)
+	if c.last != nil {
+		c.offered = append(c.offered, c.last)
+	}
+	if len(c.offered) == n {
+		return nil, false
+	}
+	e := c.drawn
+	c.drawn = nil
+	for range n {
+		if e == nil {
+			e = c.set.draw()
+		}
+		if !e.down() && !slices.Contains(c.offered, e) {
+			c.last = e
+			return e, true
+		}
+		e = nil
+	}
+	c.last = c.soonest()
+	return c.last, true
+}
+
+// soonest returns the endpoint not offered yet that is up, or else the first due back.
+func (c *choice) soonest() *endpoint {
+	var best *endpoint
+	for _, e := range c.set.endpoints {
+		if slices.Contains(c.offered, e) {
+			continue
+		}
+		if best == nil || e.downUntil.Load() < best.downUntil.Load() {
+			best = e
+		}
+	}
+	return best
+}
+
+// An endpoint that refuses or stays silent is passed over for firstDown, then twice as long each
+// time it fails again on its return, up to mostDown.
+const (
+	firstDown = time.Second
+	mostDown  = 30 * time.Second
+)
+
+// An endpoint is one address in one rotation. Later sets of the rotation keep it, and with it what
+// is known of its health.
+type endpoint struct {
+	addr      registry.Addr
+	downUntil atomic.Int64 // Unix time in nanoseconds; 0 when the last attempt succeeded
+	failures  atomic.Int64 // failed returns since the last success
+	gone      atomic.Bool  // no longer in the rotation: a UDP session looks at it on each datagram
+}
+
+// down tells whether the endpoint is being passed over just now.
+func (e *endpoint) down() bool {
+	until := e.downUntil.Load()
+	return until != 0 && time.Now().UnixNano() < until
+}
+
+// failed notes that the endpoint refused or stayed silent. Of many clients that fail together only
+// the first counts, and only a failure after the endpoint was due back makes the next wait longer.
+func (e *endpoint) failed() {
+	until, now := e.downUntil.Load(), time.Now()
+	if until > now.UnixNano() {
+		return
+	}
+	wait := min(firstDown<<min(e.failures.Load(), 5), mostDown)
+	if e.downUntil.CompareAndSwap(until, now.Add(wait).UnixNano()) {
+		e.failures.Add(1)
+	}
+}
+
+// answered notes that the endpoint is well.
+func (e *endpoint) answered() {
+	if e.downUntil.Load() != 0 {
+		e.downUntil.Store(0)
+		e.failures.Store(0)
+	}
+}

@@ -1,0 +1,351 @@
+package proxy
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"kubeproxy/registry"
+)
+
+var web = registry.Name{Namespace: registry.DefaultNamespace, Name: "web"}
+
+// addr is a made-up endpoint that differs from the others by n.
+func addr(n int) registry.Addr {
+	return registry.Addr{IP: netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, byte(n >> 8), byte(n)}), 80)}
+}
+
+func addrs(ns ...int) []registry.Addr {
+	var list []registry.Addr
+	for _, n := range ns {
+		list = append(list, addr(n))
+	}
+	return list
+}
+
+// setEndpoints tells lb the endpoints of the unnamed port of a service; none at all: the record is gone.
+func setEndpoints(lb *LoadBalancerRR, name registry.Name, ns ...int) {
+	var endpoints *registry.Endpoints
+	if len(ns) > 0 {
+		endpoints = &registry.Endpoints{Name: name, ByPort: map[string][]registry.Addr{"": addrs(ns...)}}
+	}
+	lb.OnUpdate(registry.Batch{Endpoints: map[registry.Name]*registry.Endpoints{name: endpoints}})
+	lb.letGo()
+}
+
+// chosen gives the numbers of the endpoints that n clients in a row are given.
+func chosen(t *testing.T, r *rotation, n int) []int {
+	t.Helper()
+	var got []int
+	for range n {
+		c := r.choose()
+		e, ok := c.next()
+		if !ok {
+			t.Fatal("no endpoint")
+		}
+		got = append(got, number(e))
+	}
+	return got
+}
+
+func number(e *endpoint) int {
+	ip := e.addr.IP.Addr().As4()
+	return int(ip[2])<<8 | int(ip[3])
+}
+
+func TestARotationWithoutEndpointsOffersNone(t *testing.T) {
+	lb := NewLoadBalancerRR(false)
+	c := lb.hold(registry.PortKey{Name: web}).choose()
+	if e, ok := c.next(); ok {
+		t.Errorf("an unknown service offered %v", e.addr)
+	}
+}
+
+func TestOneEndpointIsGivenEveryTime(t *testing.T) {
+	lb := NewLoadBalancerRR(false)
+	setEndpoints(lb, web, 1)
+	if got, want := chosen(t, lb.hold(registry.PortKey{Name: web}), 3), []int{1, 1, 1}; !slices.Equal(got, want) {
+		t.Errorf("got %v; want %v", got, want)
+	}
+}
+
+func TestEndpointsAreGivenInTurnFromTheFirst(t *testing.T) {
+	lb := NewLoadBalancerRR(false)
+	setEndpoints(lb, web, 1, 2, 3)
+	if got, want := chosen(t, lb.hold(registry.PortKey{Name: web}), 4), []int{1, 2, 3, 1}; !slices.Equal(got, want) {
+		t.Errorf("got %v; want %v", got, want)
+	}
+}
+
+func TestRandomStartBeginsAnywhereAndThenKeepsTheOrder(t *testing.T) {
+	starts := map[int]bool{}
+	for range 100 {
+		lb := NewLoadBalancerRR(true)
+		setEndpoints(lb, web, 0, 1, 2)
+		got := chosen(t, lb.hold(registry.PortKey{Name: web}), 3)
+		starts[got[0]] = true
+		if got[1] != (got[0]+1)%3 || got[2] != (got[0]+2)%3 {
+			t.Fatalf("got %v, which is not in turn", got)
+		}
+	}
+	if len(starts) != 3 { // 100 starts all alike for one of three: once in 10^17 runs
+		t.Errorf("100 rotations began only at %v", starts)
+	}
+}
+
+func TestAChangeGoesOnWithTheFirstSurvivorAtOrAfterTheNext(t *testing.T) {
+	for _, c := range []struct {
+		name          string
+		before        []int
+		given         int // how many clients came before the change
+		after, given2 []int
+	}{
+		{"the next one survives", []int{1, 2, 3}, 1, []int{2, 3, 4}, []int{2, 3, 4}},
+		{"the next one goes", []int{1, 2, 3}, 1, []int{1, 3}, []int{3, 1, 3}},
+		{"the next two go", []int{1, 2, 3, 4}, 1, []int{4, 1}, []int{4, 1, 4}},
+		{"one is added in front", []int{1, 2}, 1, []int{9, 1, 2}, []int{2, 9, 1}},
+		{"the order changes too", []int{1, 2, 3}, 2, []int{3, 2, 5}, []int{3, 2, 5}},
+		{"none survives", []int{1, 2, 3}, 2, []int{7, 8}, []int{7, 8, 7}},
+		{"the same set in another order", []int{1, 2, 3}, 1, []int{3, 1, 2}, []int{2, 3, 1}},
+		{"an equal set", []int{1, 2, 3}, 1, []int{1, 2, 3}, []int{2, 3, 1}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			lb := NewLoadBalancerRR(false)
+			setEndpoints(lb, web, c.before...)
+			r := lb.hold(registry.PortKey{Name: web})
+			chosen(t, r, c.given)
+			setEndpoints(lb, web, c.after...)
+			if got := chosen(t, r, len(c.given2)); !slices.Equal(got, c.given2) {
+				t.Errorf("%v, %d given, then %v: got %v; want %v", c.before, c.given, c.after, got, c.given2)
+			}
+		})
+	}
+}
+
+func TestTwoServicesRotateIndependently(t *testing.T) {
+	lb := NewLoadBalancerRR(false)
+	db := registry.Name{Namespace: "prod", Name: "db"}
+	setEndpoints(lb, web, 1, 2, 3)
+	setEndpoints(lb, db, 4, 5)
+	r, s := lb.hold(registry.PortKey{Name: web}), lb.hold(registry.PortKey{Name: db})
+	chosen(t, r, 1)
+	chosen(t, s, 1)
+	setEndpoints(lb, db) // gone
+	if c := s.choose(); c.set == nil || len(c.set.endpoints) != 0 {
+		t.Error("a service without endpoints still offers one")
+	}
+	if got, want := chosen(t, r, 2), []int{2, 3}; !slices.Equal(got, want) {
+		t.Errorf("the other service went on with %v; want %v", got, want)
+	}
+}
+
+func TestPortsOfOneServiceRotateIndependently(t *testing.T) {
+	lb := NewLoadBalancerRR(false)
+	tell := func(byPort map[string][]registry.Addr) {
+		lb.OnUpdate(registry.Batch{Endpoints: map[registry.Name]*registry.Endpoints{web: {Name: web, ByPort: byPort}}})
+		lb.letGo()
+	}
+	tell(map[string][]registry.Addr{"http": addrs(1, 2), "https": addrs(3, 4)})
+	plain, secure := lb.hold(registry.PortKey{Name: web, Port: "http"}), lb.hold(registry.PortKey{Name: web, Port: "https"})
+	chosen(t, plain, 1)
+	tell(map[string][]registry.Addr{"https": addrs(3, 4)})
+	if c := plain.choose(); len(c.set.endpoints) != 0 {
+		t.Error("a port without endpoints still offers one")
+	}
+	if got, want := chosen(t, secure, 2), []int{3, 4}; !slices.Equal(got, want) {
+		t.Errorf("the other port gave %v; want %v", got, want)
+	}
+}
+
+func TestFailoverOffersEachEndpointOnce(t *testing.T) {
+	lb := NewLoadBalancerRR(false)
+	setEndpoints(lb, web, 1, 2, 3)
+	r := lb.hold(registry.PortKey{Name: web})
+	for range 50 { // also once all are known to be down
+		c := r.choose()
+		var got []int
+		for e, ok := c.next(); ok; e, ok = c.next() {
+			got = append(got, number(e))
+			e.failed()
+		}
+		slices.Sort(got)
+		if want := []int{1, 2, 3}; !slices.Equal(got, want) {
+			t.Fatalf("offered %v; want each of %v once", got, want)
+		}
+	}
+}
+
+func TestAnEndpointThatFailsIsPassedOverForAGrowingWhile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		lb := NewLoadBalancerRR(false)
+		setEndpoints(lb, web, 1, 2)
+		r := lb.hold(registry.PortKey{Name: web})
+		bad := r.set.Load().endpoints[1]
+		for _, want := range []time.Duration{1, 2, 4, 8, 16, 30, 30} {
+			start := time.Now()
+			bad.failed()
+			bad.failed() // a second client that was refused meanwhile does not count
+			if got := chosen(t, r, 4); slices.Contains(got, 2) {
+				t.Fatalf("got %v although 2 is down", got)
+			}
+			for bad.down() {
+				time.Sleep(100 * time.Millisecond)
+			}
+			if got := time.Since(start); got != want*time.Second {
+				t.Errorf("passed over for %v; want %v", got, want*time.Second)
+			}
+		}
+		bad.answered()
+		bad.failed()
+		time.Sleep(firstDown)
+		if bad.down() {
+			t.Error("after a success the next wait was not the first again")
+		}
+	})
+}
+
+func TestTheShareOfAnEndpointThatIsDownFallsOnAllOthers(t *testing.T) {
+	lb := NewLoadBalancerRR(false)
+	setEndpoints(lb, web, 1, 2, 3, 4)
+	r := lb.hold(registry.PortKey{Name: web})
+	r.set.Load().endpoints[1].failed()
+	count := map[int]int{}
+	for _, n := range chosen(t, r, 300) {
+		count[n]++
+	}
+	if count[1] != 100 || count[2] != 0 || count[3] != 100 || count[4] != 100 {
+		t.Errorf("300 clients were given %v; want 100 each for 1, 3 and 4", count)
+	}
+}
+
+func TestWhenAllAreDownTheFirstDueBackIsTried(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		lb := NewLoadBalancerRR(false)
+		setEndpoints(lb, web, 1, 2, 3)
+		r := lb.hold(registry.PortKey{Name: web})
+		for _, i := range []int{2, 0, 1} { // 3 first
+			r.set.Load().endpoints[i].failed()
+			time.Sleep(time.Millisecond)
+		}
+		if got, want := chosen(t, r, 2), []int{3, 3}; !slices.Equal(got, want) {
+			t.Errorf("got %v; want %v", got, want)
+		}
+	})
+}
+
+func TestHealthSurvivesAChangeOfEndpoints(t *testing.T) {
+	lb := NewLoadBalancerRR(false)
+	setEndpoints(lb, web, 1, 2)
+	r := lb.hold(registry.PortKey{Name: web})
+	r.set.Load().endpoints[0].failed()
+	setEndpoints(lb, web, 3, 1, 2)
+	if got := chosen(t, r, 6); slices.Contains(got, 1) {
+		t.Errorf("got %v although 1 is down", got)
+	}
+}
+
+func TestAnEndpointThatLeavesIsGoneAndOneThatStaysIsNot(t *testing.T) {
+	lb := NewLoadBalancerRR(false)
+	setEndpoints(lb, web, 1, 2)
+	r := lb.hold(registry.PortKey{Name: web})
+	one, two := r.set.Load().endpoints[0], r.set.Load().endpoints[1]
+	setEndpoints(lb, web, 2, 3)
+	if !one.gone.Load() || two.gone.Load() {
+		t.Errorf("gone: 1 %v, 2 %v; want true, false", one.gone.Load(), two.gone.Load())
+	}
+}
+
+func TestWhatGoesGoesLast(t *testing.T) {
+	lb := NewLoadBalancerRR(false)
+	setEndpoints(lb, web, 1)
+	r := lb.hold(registry.PortKey{Name: web})
+	lb.OnUpdate(registry.Batch{Endpoints: map[registry.Name]*registry.Endpoints{web: nil}})
+	if got, want := chosen(t, r, 1), []int{1}; !slices.Equal(got, want) {
+		t.Errorf("until the proxier has applied the batch: got %v; want %v", got, want)
+	}
+	NewProxier(Config{}, lb).OnUpdate(registry.Batch{})
+	if n := len(r.set.Load().endpoints); n != 0 {
+		t.Errorf("after that %d endpoints are left; want 0", n)
+	}
+}
+
+func TestARotationIsForgottenWhenNobodyNeedsIt(t *testing.T) {
+	lb := NewLoadBalancerRR(false)
+	setEndpoints(lb, web, 1)
+	r := lb.hold(registry.PortKey{Name: web})
+	setEndpoints(lb, web)
+	if lb.hold(registry.PortKey{Name: web}) != r {
+		t.Error("a rotation that is held was replaced")
+	}
+	lb.release(r)
+	lb.release(r)
+	if n := len(lb.services); n != 0 {
+		t.Errorf("%d services are remembered; want 0", n)
+	}
+}
+
+// D32: v0.4 read the cursor and wrote it back under two locks, and indexed past the end of a list
+// that had shrunk in between.
+func TestChoosingWhileEndpointsChangeAlwaysFindsOne(t *testing.T) {
+	lb := NewLoadBalancerRR(false)
+	setEndpoints(lb, web, 1, 2, 3, 4, 5)
+	r := lb.hold(registry.PortKey{Name: web})
+	done := make(chan struct{})
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() {
+			for {
+				select {
+				case <-done:
+					return
+				default:
+				}
+				c := r.choose()
+				if _, ok := c.next(); !ok {
+					t.Error("no endpoint")
+					return
+				}
+			}
+		})
+	}
+	for i := range 2000 {
+		setEndpoints(lb, web, []int{1, 2, 3, 4, 5}[:1+i%5]...)
+	}
+	close(done)
+	wg.Wait()
+}
+
+func TestChoosingAllocatesNothing(t *testing.T) {
+	lb := NewLoadBalancerRR(false)
+	setEndpoints(lb, web, 1, 2, 3)
+	r := lb.hold(registry.PortKey{Name: web})
+	if n := testing.AllocsPerRun(1000, func() {
+		c := r.choose()
+		c.next()
+	}); n != 0 {
+		t.Errorf("%v allocations for each choice; want 0", n)
+	}
+}
+
+func BenchmarkChoose(b *testing.B) {
+	for _, n := range []int{1, 10, 1000} {
+		b.Run(fmt.Sprint("endpoints=", n), func(b *testing.B) {
+			lb := NewLoadBalancerRR(false)
+			var ns []int
+			for i := range n {
+				ns = append(ns, i)
+			}
+			setEndpoints(lb, web, ns...)
+			r := lb.hold(registry.PortKey{Name: web})
+			b.ReportAllocs()
+			for b.Loop() {
+				c := r.choose()
+				c.next()
+			}
+		})
+	}
+}

@@ -1,0 +1,267 @@
+package proxy
+
+import (
+	"container/list"
+	"context"
+	"errors"
+	"net/netip"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/golang/glog"
+)
+
+// A sessionKey tells sessions apart. A client that speaks to two of our addresses has two: each
+// expects its replies from another one.
+type sessionKey struct {
+	client netip.AddrPort // unmapped: an IPv4 client is the same on a socket of either family
+	local  localAddr
+}
+
+// A session is one UDP client's flow to one endpoint, for as long as either side speaks. When the
+// endpoint leaves its rotation or refuses, the session moves to another one, and the client sees
+// nothing of it: replies go on leaving from the address that it spoke to.
+//
+// Two goroutines work on a session: the socket's, in forward, and its own, in run. The latter finds
+// endpoints and connects to them: a session without a backend is one that it finds an endpoint for.
+type session struct {
+	socket  *udpSocket
+	key     sessionKey
+	claim   *claim
+	control []byte // makes replies leave from key.local
+
+	ctx    context.Context // ends with the session
+	cancel context.CancelFunc
+	done   chan struct{} // closed when run has returned
+
+	lastHeard atomic.Int64     // when either side last sent, by the clock of sinceStart
+	rank      [2]*list.Element // its places in the ranks of its socket and of all; nil when not counted
+
+	// Used by run only, and by begin before it.
+	choice   choice
+	why      dropReason // why the endpoints tried so far won't do
+	received int64      // bytes from endpoints
+
+	mu        sync.Mutex // guards the fields below; never held while sending or receiving
+	ended     bool
+	answered  bool        // the client was given a reply
+	confirmed bool        // and has sent again after it
+	backend   *udpBackend // nil while an endpoint is being found
+	waiting   [][]byte    // what the client sends meanwhile
+	sent      int64       // bytes from the client
+
+	// What the client sent last, should the endpoint refuse it: then the next one gets it.
+	unanswered bool
+	kept       bool // false for one that is too long to keep
+	last       []byte
+}
+
+// maxWaiting bounds how many datagrams of one session wait. While a name is looked up, a client that
+// repeats its question adds a few; a client in full flow would add thousands, soon out of date.
+const maxWaiting = 16
+
+// maxKept bounds what is kept of a datagram until it is answered: one Ethernet frame. Questions are
+// shorter. What is longer is part of a stream, and streams can do without one datagram.
+const maxKept = 1500
+
+func newSession(u *udpSocket, key sessionKey, owner *claim, choice choice) *session {
+	s := &session{
+		socket:  u,
+		key:     key,
+		claim:   owner,
+		control: controlFrom(key.local),
+		done:    make(chan struct{}),
+		choice:  choice,
+	}
+	s.ctx, s.cancel = context.WithCancel(u.ctx)
+	s.heard()
+	return s
+}
+
+// forward sends what the client sent on to the endpoint, or puts it aside while there is none. It
+// returns false when the session has ended. It never waits, and allocates nothing.
+func (s *session) forward(datagram []byte) bool {
+	s.mu.Lock()
+	if s.ended {
+		s.mu.Unlock()
+		return false
+	}
+	s.heard()
+	s.sent += int64(len(datagram))
+	confirms := s.answered && !s.confirmed
+	s.confirmed = s.confirmed || confirms
+	b, ok := s.backend, true
+	if b != nil && b.endpoint.gone.Load() {
+		s.leaveLocked() // D42: v0.4 went on sending to an endpoint that was gone
+		b = nil
+	}
+	if b == nil {
+		ok = s.waitLocked(datagram)
+	} else {
+		s.keepLocked(datagram)
+	}
+	s.mu.Unlock()
+
+	if confirms {
+		s.socket.engine.sessions.confirm(s)
+	}
+	if !ok {
+		s.drop(dropWaiting, 1)
+	}
+	if b != nil {
+		if err := s.send(b, datagram); err != nil {
+			s.refused(b, err)
+		}
+	}
+	return true
+}
+
+// send sends one datagram to an endpoint. It returns an error when the endpoint, or the way to it,
+// refuses; other failures cost just this datagram.
+func (s *session) send(b *udpBackend, datagram []byte) error {
+	err := b.send(datagram)
+	switch {
+	case err == nil:
+		return nil
+	case isQueueFull(err):
+		s.drop(dropEndpointQueue, 1)
+		return nil
+	case isTooLong(err):
+		s.drop(dropTooLong, 1)
+		return nil
+	}
+	return err
+}
+
+// run is the session's own goroutine: it carries the replies of one endpoint after another until
+// the session ends. Its first endpoint is given unless that was tried already.
+func (s *session) run(first *endpoint) {
+	defer s.finish()
+	if first != nil {
+		s.try(first)
+	}
+	for {
+		b := s.current()
+		if b == nil {
+			if !s.move() {
+				return
+			}
+			continue
+		}
+		s.carryReplies(b)
+		b.conn.Close()
+		s.reconsider(b)
+	}
+}
+
+// carryReplies gives the client what the endpoint sends, until the session has left that endpoint.
+func (s *session) carryReplies(b *udpBackend) {
+	for {
+		buf, n, err := b.receive()
+		switch {
+		case err == nil:
+			s.reply(b, buf[:n])
+			datagramBuffers.Put(buf)
+		case errors.Is(err, os.ErrDeadlineExceeded):
+			if !s.stay(b) {
+				return
+			}
+		default:
+			s.refused(b, err)
+			return
+		}
+	}
+}
+
+// reply gives the client one datagram of the endpoint, unless the session has left that endpoint.
+func (s *session) reply(b *udpBackend, datagram []byte) {
+	b.answered = true
+	b.endpoint.answered()
+	s.mu.Lock()
+	current := s.backend == b
+	if current {
+		s.answered, s.unanswered = true, false
+	}
+	s.mu.Unlock()
+	s.heard()
+	s.received += int64(len(datagram))
+	switch {
+	case !current:
+		s.drop(dropEnded, 1)
+	case len(datagram) == maxDatagram:
+		s.drop(dropTooLong, 1)
+	default:
+		if _, _, err := s.socket.conn.WriteMsgUDPAddrPort(datagram, s.control, s.key.client); err != nil {
+			s.drop(dropClient, 1)
+		}
+	}
+}
+
+// stay is asked when the read deadline of b has passed. The deadline was right when it was set;
+// since then either side may have spoken, which moves it: this way no timer is touched for each
+// datagram. Otherwise the session has been silent for too long, and ends.
+func (s *session) stay(b *udpBackend) bool {
+	timeout := s.socket.engine.cfg.UDPTimeout
+	s.mu.Lock()
+	if s.backend != b {
+		s.mu.Unlock()
+		return false // the deadline was a wake-up call: the session has left
+	}
+	if rest := timeout - s.silentFor(); rest > 0 && b.conn.SetReadDeadline(time.Now().Add(rest)) == nil {
+		s.mu.Unlock()
+		return true
+	}
+	s.endLocked() // in the same step, so that nothing can be forwarded in between
+	s.mu.Unlock()
+	glog.V(1).Infof("UDP session of %v for %s was silent for %v", s.key.client, s.claim.key, timeout)
+	return false
+}
+
+// stop ends the session. Its goroutine finishes soon after. It is safe to repeat.
+func (s *session) stop() {
+	s.mu.Lock()
+	s.endLocked()
+	s.mu.Unlock()
+	s.socket.forget(s)
+	s.socket.engine.sessions.remove(s)
+}
+
+func (s *session) endLocked() {
+	s.ended = true
+	s.cancel()
+	if s.backend != nil {
+		s.leaveLocked()
+	}
+}
+
+// finish gives back what the session held.
+func (s *session) finish() {
+	e := s.socket.engine
+	if s.ctx.Err() != nil {
+		s.why = dropEnded // stopped by others: not the endpoints' fault
+	}
+	s.stop()
+	s.mu.Lock()
+	waiting, sent := s.waiting, s.sent
+	s.waiting = nil
+	s.mu.Unlock()
+	for _, datagram := range waiting {
+		e.sessions.unreserve(len(datagram))
+	}
+	if len(waiting) > 0 {
+		s.drop(s.why, len(waiting))
+	}
+	e.budget.release(1)
+	if v := glog.V(4); v {
+		v.Infof("UDP session of %v for %s ended: %d bytes sent, %d received", s.key.client, s.claim.key, sent, s.received)
+	}
+	close(s.done)
+}
+
+func (s *session) heard() { s.lastHeard.Store(int64(sinceStart())) }
+
+func (s *session) silentFor() time.Duration { return sinceStart() - time.Duration(s.lastHeard.Load()) }
+
+func (s *session) drop(why dropReason, n int) { s.socket.drop(why, n, s.key.client) }

@@ -1,0 +1,188 @@
+package proxy
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"time"
+
+	"github.com/golang/glog"
+
+	"kubeproxy/registry"
+)
+
+// How a session gets from one endpoint to the next.
+//
+//	            leaveLocked: the endpoint is gone, or refused
+//	         ┌─────────────────────────────────────────────────┐
+//	   a backend                                    no backend: datagrams wait
+//	         └─────────────────────────────────────────────────┘
+//	            handOver: connected, and what waited has been sent
+//
+// Anybody who holds mu may take a session from its endpoint; only its own goroutine takes it to the
+// next one. (For the first endpoint, before that goroutine runs, begin does.)
+
+// settleTime is how long an endpoint that never answers has not refused, either, when it counts as
+// reached. Not every protocol has answers.
+const settleTime = time.Second
+
+// aLongTimeAgo as a deadline ends a wait at once.
+var aLongTimeAgo = time.Unix(1, 0)
+
+// leaveLocked takes the session from its endpoint, and wakes run to find another.
+func (s *session) leaveLocked() {
+	b := s.backend
+	s.backend = nil
+	_ = b.conn.SetReadDeadline(aLongTimeAgo) // fails only when run has closed it: then it is awake
+}
+
+// refused takes the session from an endpoint that refuses: who reads the port and who reads the
+// endpoint may both hear of it, and the first counts. The datagram that was refused goes to the
+// next endpoint, for it reached nobody. (Or almost: of several on their way at once, one may have
+// been refused while a later one was not, and is now sent twice. UDP may do that, RFC 768.)
+func (s *session) refused(b *udpBackend, err error) {
+	why, lost := dropUnreachable, false
+	s.mu.Lock()
+	switch {
+	case s.backend == b:
+		b.endpoint.failed()
+		s.leaveLocked()
+		if s.unanswered {
+			lost = !s.kept || !s.waitLocked(s.last)
+		}
+	case s.ended:
+		why, lost = dropEnded, true
+	}
+	s.mu.Unlock()
+	if v := glog.V(3); v {
+		v.Infof("%s: UDP client %v has to leave %v: %v", s.claim.key, s.key.client, b.endpoint.addr, err)
+	}
+	if lost {
+		s.drop(why, 1)
+	}
+}
+
+// keepLocked remembers the datagram that is being sent, if it is short: a copy of some hundred bytes
+// buys that no answer is lost with an endpoint.
+func (s *session) keepLocked(datagram []byte) {
+	s.unanswered, s.kept = true, len(datagram) <= maxKept
+	if s.kept {
+		s.last = append(s.last[:0], datagram...)
+	}
+}
+
+// waitLocked puts a copy of a datagram aside until there is an endpoint; false: no room for it.
+func (s *session) waitLocked(datagram []byte) bool {
+	if len(s.waiting) >= maxWaiting || !s.socket.engine.sessions.reserve(len(datagram)) {
+		return false
+	}
+	s.waiting = append(s.waiting, bytes.Clone(datagram))
+	return true
+}
+
+// current returns the backend of the session; nil while there is none.
+func (s *session) current() *udpBackend {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.backend
+}
+
+// reconsider decides, when the session has left b, whether it may be offered endpoints anew. It may
+// if b had been reached. Otherwise it goes on with the endpoints that it was not offered yet, so
+// that when all refuse it comes to an end.
+func (s *session) reconsider(b *udpBackend) {
+	s.why = dropUnreachable
+	if b.answered || b.endpoint.gone.Load() || sinceStart()-b.began > settleTime {
+		s.choice, s.why = s.claim.rotation.choose(), dropNoEndpoints
+	}
+}
+
+// move connects to the next endpoint that can be; false: there is none, or the session has ended.
+func (s *session) move() bool {
+	for s.ctx.Err() == nil {
+		e, ok := s.choice.next()
+		if !ok {
+			return false
+		}
+		if !e.gone.Load() && s.try(e) {
+			return true
+		}
+	}
+	return false
+}
+
+// try makes e the endpoint of the session, if it can be connected to.
+func (s *session) try(e *endpoint) bool {
+	b, err := s.dial(e)
+	if err == nil {
+		if err = s.handOver(b); err == nil {
+			if v := glog.V(3); v {
+				v.Infof("%s: UDP %v → %v", s.claim.key, s.key.client, e.addr)
+			}
+			return true
+		}
+		b.conn.Close()
+	}
+	switch {
+	case s.ctx.Err() != nil: // not the endpoint's fault
+		return false
+	case isShortage(err), isQueueFull(err): // nor this: out of descriptors, or of local ports
+		s.why = dropDescriptorLimit
+		return false
+	case errors.Is(err, errOwnListener):
+		s.why = dropOwnListener
+		s.socket.refuseOwn(s.claim.key, e)
+	default:
+		s.why = dropUnreachable
+	}
+	e.failed()
+	if v := glog.V(3); v {
+		v.Infof("%s: UDP client %v cannot have %v: %v", s.claim.key, s.key.client, e.addr, err)
+	}
+	return false
+}
+
+// dial opens a socket connected to e. With a host name it may take as long as a look-up takes.
+func (s *session) dial(e *endpoint) (*udpBackend, error) {
+	cfg := &s.socket.engine.cfg
+	ctx, cancel := context.WithTimeout(s.ctx, cfg.DialTotalTimeout)
+	defer cancel()
+	addrs, err := s.socket.engine.resolver.resolve(ctx, registry.UDP, e.addr)
+	if err != nil {
+		return nil, err
+	}
+	var b *udpBackend
+	for _, addr := range addrs {
+		if b, err = dialUDPBackend(e, addr, cfg.UDPTimeout); err == nil {
+			return b, nil
+		}
+	}
+	return nil, err
+}
+
+// handOver sends what waited, in order, and then makes b the session's backend. When it cannot,
+// because the endpoint refuses or the session has ended, what was not sent goes on waiting.
+func (s *session) handOver(b *udpBackend) error {
+	for {
+		s.mu.Lock()
+		switch {
+		case s.ended:
+			s.mu.Unlock()
+			return context.Canceled
+		case len(s.waiting) == 0:
+			s.backend = b
+			s.mu.Unlock()
+			return nil
+		}
+		next := s.waiting[0]
+		s.keepLocked(next)
+		s.mu.Unlock()
+		if err := s.send(b, next); err != nil {
+			return err
+		}
+		s.mu.Lock()
+		s.waiting = s.waiting[1:]
+		s.mu.Unlock()
+		s.socket.engine.sessions.unreserve(len(next))
+	}
+}

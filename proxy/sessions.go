@@ -1,0 +1,126 @@
+package proxy
+
+import (
+	"container/list"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// A sessionLimit bounds what UDP clients can make grow: the sessions of one socket, those of all
+// sockets together, and the bytes that wait for endpoints. The source of a datagram can be forged,
+// so a session proves little by being there, and who fills the table must not push out those who
+// were there before. So sessions are evicted in this order:
+//
+//   - First those never confirmed, the oldest first. A client confirms its session when it sends
+//     again after it was given a reply. A flood of forged sources never does, so it only evicts
+//     itself, and the one-shot clients whose answer has long been given.
+//   - Then a confirmed one that has been silent for a share of the timeout: it most likely has
+//     nothing more to say, and would soon end anyway.
+//   - A confirmed session in use is not evicted: then the newcomer is refused. Whom we have
+//     served goes on being served, and a refused client that asks again asks when others have ended.
+//
+// Its lock is taken when a session begins, is confirmed, and ends: never for a datagram.
+type sessionLimit struct {
+	silent       time.Duration // how long a confirmed session is silent before it can be evicted
+	waitingBytes atomic.Int64
+	evictions    atomic.Uint64
+
+	mu  sync.Mutex // guards all, the ranks of every socket, and the rank fields of every session
+	all ranks
+}
+
+// maxWaitingBytes bounds the datagrams that wait, in all sessions, for an endpoint to be found.
+const maxWaitingBytes = 4 << 20
+
+// Ranks are the sessions that one limit counts, each list in the order in which they go.
+type ranks struct {
+	max         int
+	unconfirmed list.List // of *session, oldest first
+	confirmed   list.List // of *session, in the order in which they will be looked at
+}
+
+func newSessionLimit(limit int, timeout time.Duration) *sessionLimit {
+	return &sessionLimit{silent: timeout / 2, all: ranks{max: limit}}
+}
+
+// admit makes room for s if it must, and counts it. The evicted session is no longer counted; the
+// caller stops it.
+func (l *sessionLimit) admit(s *session) (evicted *session, ok bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	both := [...]*ranks{&s.socket.ranks, &l.all} // room made in a socket is room made in all
+	for _, r := range both {
+		if r.unconfirmed.Len()+r.confirmed.Len() < r.max {
+			continue
+		}
+		if evicted = r.victim(l.silent); evicted == nil {
+			return nil, false
+		}
+		l.removeLocked(evicted)
+		l.evictions.Add(1)
+	}
+	for i, r := range both {
+		s.rank[i] = r.unconfirmed.PushBack(s)
+	}
+	return evicted, true
+}
+
+// maxLooks bounds how many confirmed sessions are looked at for one newcomer. They are looked at in
+// turn, so that each gets its look: true order of last use would cost a lock for every datagram.
+const maxLooks = 16
+
+// victim returns the session to evict, or nil when all deserve to stay.
+func (r *ranks) victim(silent time.Duration) *session {
+	if oldest := r.unconfirmed.Front(); oldest != nil {
+		return oldest.Value.(*session)
+	}
+	for range min(maxLooks, r.confirmed.Len()) {
+		next := r.confirmed.Front()
+		if s := next.Value.(*session); s.silentFor() >= silent {
+			return s
+		}
+		r.confirmed.MoveToBack(next)
+	}
+	return nil
+}
+
+// confirm moves s to those that a flood cannot push out.
+func (l *sessionLimit) confirm(s *session) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if s.rank[0] == nil {
+		return // it was evicted just now
+	}
+	l.removeLocked(s)
+	s.rank[0] = s.socket.ranks.confirmed.PushBack(s)
+	s.rank[1] = l.all.confirmed.PushBack(s)
+}
+
+// remove stops counting s. It is safe to repeat.
+func (l *sessionLimit) remove(s *session) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if s.rank[0] != nil {
+		l.removeLocked(s)
+	}
+}
+
+func (l *sessionLimit) removeLocked(s *session) {
+	for i, r := range [...]*ranks{&s.socket.ranks, &l.all} {
+		r.unconfirmed.Remove(s.rank[i]) // Remove looks whether the element is in this list
+		r.confirmed.Remove(s.rank[i])
+		s.rank[i] = nil
+	}
+}
+
+// reserve takes n of the bytes that may wait, if they are to be had.
+func (l *sessionLimit) reserve(n int) bool {
+	if l.waitingBytes.Add(int64(n)) <= maxWaitingBytes {
+		return true
+	}
+	l.unreserve(n)
+	return false
+}
+
+func (l *sessionLimit) unreserve(n int) { l.waitingBytes.Add(int64(-n)) }

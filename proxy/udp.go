@@ -1,0 +1,251 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/golang/glog"
+
+	"kubeproxy/registry"
+)
+
+// A udpSocket is the open UDP socket of one port. All its clients speak to this one socket, so one
+// goroutine reads what all of them send, and it must not wait for any of them: it finds the
+// session, has it send the datagram on, and reads the next. What comes back is the business of
+// each session's own goroutine.
+//
+//	client ──▶ udpSocket.read ──▶ session.forward ──▶ udpBackend ──▶ endpoint
+//	client ◀──────────────── session.carryReplies ◀── udpBackend ◀── endpoint
+type udpSocket struct {
+	engine *portable
+	conn   *net.UDPConn
+	owner  *atomic.Pointer[claim]
+	ranks  ranks // guarded by the session limit's mu
+	quiet  [dropReasons]quieter
+	errors quieter // of reading
+
+	ctx     context.Context // ends when the socket is closed
+	cancel  context.CancelFunc
+	closing sync.Once
+
+	mu       sync.Mutex // guards the map
+	sessions map[sessionKey]*session
+}
+
+// udpReceiveBuffer is what we ask the kernel to hold for a port while the read loop is not
+// running. Its usual 208 KiB are gone after two datagrams of full length.
+const udpReceiveBuffer = 1 << 20
+
+// listenUDP opens the socket of a port. Bound to 0.0.0.0 it serves both families, as in v0.4: for a
+// wildcard address package net opens an IPv6 socket that takes IPv4 too, or an IPv4 socket where
+// IPv6 is off.
+func (e *portable) listenUDP(addr netip.AddrPort, owner *atomic.Pointer[claim]) (socket, error) {
+	if !e.budget.tryAcquire(1) {
+		return nil, fmt.Errorf("listen udp %s: %w", addr, errNoDescriptors)
+	}
+	conn, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(addr))
+	if err == nil {
+		if err = askLocal(conn); err != nil {
+			conn.Close()
+		}
+	}
+	if err != nil {
+		e.budget.release(1)
+		return nil, err
+	}
+	_ = conn.SetReadBuffer(udpReceiveBuffer) // a smaller one works too
+	u := &udpSocket{
+		engine:   e,
+		conn:     conn,
+		owner:    owner,
+		ranks:    ranks{max: e.cfg.MaxUDPSessionsPerService},
+		sessions: make(map[sessionKey]*session),
+	}
+	u.ctx, u.cancel = context.WithCancel(e.ctx)
+	stop := context.AfterFunc(e.ctx, u.close)
+	e.work.Go(func() {
+		defer stop()
+		u.read()
+	})
+	return u, nil
+}
+
+// read hands on what clients send, until the socket is closed. An error must not end it: v0.4 was
+// left with an open port that nobody read.
+func (u *udpSocket) read() {
+	buf, control := make([]byte, maxDatagram), make([]byte, pktinfoSpace)
+	var pause time.Duration
+	for {
+		n, controlled, _, client, err := u.conn.ReadMsgUDPAddrPort(buf, control)
+		switch {
+		case err == nil:
+			pause = 0
+			key := sessionKey{
+				client: netip.AddrPortFrom(client.Addr().Unmap(), client.Port()),
+				local:  parseLocal(control[:controlled]),
+			}
+			u.carry(key, buf[:n])
+		case errors.Is(err, net.ErrClosed):
+			return
+		case errors.Is(err, syscall.ECONNREFUSED):
+			// A client that went away refuses our reply. That is no fault of the port.
+		default:
+			pause = min(max(2*pause, firstPause), lastPause)
+			u.reportRead(err)
+			sleep(u.ctx, pause)
+		}
+	}
+}
+
+// reportRead logs that the port cannot be read just now.
+func (u *udpSocket) reportRead(err error) {
+	if times, ok := u.errors.ask(1); ok {
+		glog.Warningf("cannot read datagrams for %s: %v; trying again until it can (%d times since such a line)", u.owner.Load().key, err, times)
+	}
+}
+
+// carry has the client's session send a datagram on. A client without one is given one.
+func (u *udpSocket) carry(key sessionKey, datagram []byte) {
+	if len(datagram) == maxDatagram {
+		u.drop(dropTooLong, 1, key.client)
+		return
+	}
+	for u.ctx.Err() == nil {
+		u.mu.Lock()
+		s := u.sessions[key]
+		u.mu.Unlock()
+		if s == nil {
+			if s = u.begin(key); s == nil {
+				return
+			}
+		}
+		if s.forward(datagram) {
+			return
+		}
+		u.forget(s) // it has just ended; the client begins anew
+	}
+	u.drop(dropEnded, 1, key.client)
+}
+
+// begin starts a session for a client, or drops its datagram for one of many good reasons.
+func (u *udpSocket) begin(key sessionKey) *session {
+	e, owner := u.engine, u.owner.Load()
+	choice := owner.rotation.choose()
+	first, ok := choice.next()
+	if !ok {
+		u.drop(dropNoEndpoints, 1, key.client)
+		return nil
+	}
+	if !e.budget.tryAcquire(1) {
+		u.drop(dropDescriptorLimit, 1, key.client)
+		return nil
+	}
+	s := newSession(u, key, owner, choice)
+	evicted, ok := e.sessions.admit(s)
+	if evicted != nil {
+		evicted.stop()
+		if v := glog.V(2); v {
+			v.Infof("evicted the UDP session of %v for %s", evicted.key.client, evicted.claim.key)
+		}
+	}
+	if !ok {
+		e.budget.release(1)
+		u.drop(dropSessionLimit, 1, key.client)
+		return nil
+	}
+	if v := glog.V(2); v {
+		v.Infof("new UDP session of %v for %s", key.client, owner.key)
+	}
+	u.add(s)
+	// A literal address is connected to at once, so that a client's first burst can pass. A name has
+	// to be looked up, which may take seconds: not here, where everybody waits (D36).
+	if first.addr.Host == "" {
+		s.try(first)
+		first = nil
+	}
+	e.work.Go(func() { s.run(first) })
+	return s
+}
+
+// add makes s known, unless it comes too late: the port was closed or has changed hands since s was
+// begun, and who then ended the sessions could not see it yet.
+func (u *udpSocket) add(s *session) {
+	u.mu.Lock()
+	late := u.ctx.Err() != nil || u.owner.Load() != s.claim
+	if !late {
+		u.sessions[s.key] = s
+	}
+	u.mu.Unlock()
+	if late {
+		s.stop()
+	}
+}
+
+// forget makes s unknown. It is safe to repeat.
+func (u *udpSocket) forget(s *session) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.sessions[s.key] == s {
+		delete(u.sessions, s.key)
+	}
+}
+
+// disownPatience bounds how long disown waits for replies that are just being sent. It takes a
+// network card that has stopped sending to need it.
+const disownPatience = time.Second
+
+func (u *udpSocket) disown(previous *claim) {
+	_ = u.conn.SetWriteDeadline(time.Now().Add(disownPatience)) // fails only when the socket is closed
+	u.endSessions(func(s *session) bool { return s.claim == previous })
+	_ = u.conn.SetWriteDeadline(time.Time{})
+}
+
+func (u *udpSocket) close() {
+	u.closing.Do(func() {
+		u.cancel()
+		u.conn.Close()
+		u.endSessions(func(*session) bool { return true })
+		u.engine.budget.release(1)
+	})
+}
+
+// endSessions ends the sessions that are meant. When it returns they send no more replies.
+func (u *udpSocket) endSessions(meant func(*session) bool) {
+	var ending []*session
+	u.mu.Lock()
+	for _, s := range u.sessions {
+		if meant(s) {
+			ending = append(ending, s)
+		}
+	}
+	u.mu.Unlock()
+	for _, s := range ending {
+		s.stop()
+	}
+	for _, s := range ending {
+		<-s.done
+	}
+}
+
+// drop counts datagrams that are not carried further, and logs it now and then.
+func (u *udpSocket) drop(why dropReason, n int, client netip.AddrPort) {
+	u.engine.dropped[why].Add(uint64(n))
+	if events, ok := u.quiet[why].ask(n); ok {
+		glog.Warningf("%s: datagram of %v dropped (%d since such a line): %s", u.owner.Load().key, client, events, why)
+	}
+}
+
+// refuseOwn logs, now and then, that an endpoint is one of our own listeners: a record has to be
+// mended. It is not yet a drop, for there may be other endpoints.
+func (u *udpSocket) refuseOwn(service registry.PortKey, e *endpoint) {
+	if _, ok := u.quiet[dropOwnListener].ask(0); ok {
+		glog.Errorf("%s: endpoint %v is not used: %v", service, e.addr, errOwnListener)
+	}
+}
