@@ -1,0 +1,45 @@
+# What everybody runs; `make` lists it. Tools come from go.mod's tool block: nothing to install.
+# Without cgo etcd is compiled once; the race detector needs cgo, and so a C compiler.
+
+VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
+COMMIT  := $(shell git rev-parse HEAD 2>/dev/null)
+TREE    := $(shell test -z "$$(git status --porcelain 2>/dev/null)" && echo clean || echo dirty)
+STAMP   := -X main.gitVersion=$(VERSION) -X main.gitCommit=$(COMMIT) -X main.gitTreeState=$(TREE)
+
+# FUZZTIME: for each fuzz target. BENCH, BENCHTIME, COUNT: which benchmarks, how long or how many
+# iterations, how many times (benchstat wants at least 6). PKG: which packages.
+FUZZTIME  ?= 10s
+BENCH     ?= .
+BENCHTIME ?= 1s
+COUNT     ?= 6
+PKG       ?= ./...
+
+export CGO_ENABLED = 0
+
+.PHONY: help build run test check fuzz bench clean
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+build: ## build bin/kube-proxy and bin/playground
+	go build -trimpath -ldflags '$(STAMP)' -o bin/ ./cmd/...
+
+run: ## the classroom: etcd, three backends and the proxy in one process
+	go run ./cmd/playground
+
+test: ## every test, with the race detector
+	CGO_ENABLED=1 go test -race $(PKG)
+
+check: ## what must be clean before a commit: gofmt, vet, staticcheck, test
+	@test -z "$$(gofmt -l .)" || { gofmt -d .; exit 1; }
+	go vet ./...
+	go tool staticcheck ./...
+	$(MAKE) test
+
+fuzz: ## every fuzz target for FUZZTIME
+	scripts/fuzz.sh $(FUZZTIME)
+
+bench: ## benchmarks; compare two outputs with: go tool benchstat old new
+	go test -run '^$$' -bench '$(BENCH)' -benchtime $(BENCHTIME) -benchmem -count $(COUNT) $(PKG)
+
+clean: ## remove what was built
+	rm -rf bin bench

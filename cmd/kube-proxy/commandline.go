@@ -1,0 +1,118 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"text/tabwriter"
+
+	"github.com/spf13/pflag"
+
+	"kubeproxy/config/etcdsource"
+)
+
+// parse reads the command line. An error is one line for the user, or [pflag.ErrHelp].
+//
+// Asked for the version, it does not look any further than v0.4 did: flags that contradict each
+// other, and arguments that are no flags, are no concern of somebody who wants to know the version.
+func parse(flags *pflag.FlagSet, o *options, args []string) error {
+	if err := flags.Parse(normalise(flags, args)); err != nil {
+		return inOldWords(err)
+	}
+	if o.version != versionOff {
+		return nil
+	}
+	if flags.NArg() > 0 { // v0.4 dropped what it did not understand here, flags included
+		return fmt.Errorf("unexpected argument: %s", oneLine(flags.Arg(0)))
+	}
+	return o.contradiction()
+}
+
+// contradiction tells what about the options cannot be done together, if anything.
+func (o *options) contradiction() error {
+	if o.master.address != "" {
+		return nil // which is another complaint, and comes first
+	}
+	if o.dial.Duration > o.dialTotal.Duration {
+		return fmt.Errorf("-dial_timeout (%v) is more than -dial_total_timeout (%v)", o.dial, o.dialTotal)
+	}
+	return o.etcd.contradiction()
+}
+
+func (e *etcdOptions) contradiction() error {
+	switch {
+	case len(e.servers) == 0 && e.configFile == "": // D2: v0.4 ran on without a source and did nothing
+		return errors.New("nothing to read services from: give -etcd_servers or -etcd_config (README.md shows how)")
+	case len(e.servers) > 0 && e.configFile != "": // D1
+		return errors.New("-etcd_servers and -etcd_config are mutually exclusive")
+	case (e.certFile == "") != (e.keyFile == ""):
+		return errors.New("-etcd_certfile and -etcd_keyfile need each other")
+	case (e.username == "") != (e.passwordFile == ""):
+		return errors.New("-etcd_username and -etcd_password_file need each other")
+	case e.caFile != "" && e.insecure:
+		return errors.New("-etcd_cafile and -etcd_insecure_skip_tls_verify are mutually exclusive")
+	}
+	if len(e.servers) == 0 {
+		return nil
+	}
+	if _, err := etcdsource.New(etcdsource.Config{Endpoints: e.servers}); err != nil {
+		return fmt.Errorf("-etcd_servers: %w", err)
+	}
+	if e.wantsTLS() && !encrypted(e.servers) { // better than to talk in the clear to the surprise of all
+		return errors.New(errPlain + " of -etcd_servers")
+	}
+	return nil
+}
+
+// inOldWords puts an error of pflag in the words of package flag, which were v0.4's.
+func inOldWords(err error) error {
+	if errors.Is(err, pflag.ErrHelp) {
+		return pflag.ErrHelp
+	}
+	if e, ok := errors.AsType[*pflag.NotExistError](err); ok {
+		return fmt.Errorf("flag provided but not defined: -%s", oneLine(e.GetSpecifiedName()))
+	}
+	if e, ok := errors.AsType[*pflag.ValueRequiredError](err); ok {
+		return fmt.Errorf("flag needs an argument: -%s", e.GetFlag().Name)
+	}
+	if e, ok := errors.AsType[*pflag.InvalidSyntaxError](err); ok {
+		return fmt.Errorf("bad flag syntax: %s", oneLine(e.GetSpecifiedFlag()))
+	}
+	e, ok := errors.AsType[*pflag.InvalidValueError](err)
+	if !ok {
+		return err
+	}
+	reason := e.Unwrap()
+	if number, ok := errors.AsType[*strconv.NumError](reason); ok {
+		reason = number.Err // the rest of it says the value again
+	}
+	if e.GetFlag().NoOptDefVal != "" { // a flag that is true without a value: a boolean
+		return fmt.Errorf("invalid boolean value %q for -%s: %w", e.GetValue(), e.GetFlag().Name, reason)
+	}
+	return fmt.Errorf("invalid value %q for flag -%s: %w", e.GetValue(), e.GetFlag().Name, reason)
+}
+
+// oneLine gives s as it is when it can be shown so, else quoted.
+func oneLine(s string) string {
+	if quoted := strconv.Quote(s); quoted != `"`+s+`"` {
+		return quoted
+	}
+	return s
+}
+
+// usage explains the flags, in the form that v0.4's operators type them.
+func usage(w io.Writer, flags *pflag.FlagSet) {
+	fmt.Fprintf(w, "Usage of %s:\n", flags.Name())
+	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	flags.VisitAll(func(f *pflag.Flag) {
+		value, text := pflag.UnquoteUsage(f)
+		if f.NoOptDefVal == "" && f.DefValue != "" {
+			text += " (default " + f.DefValue + ")"
+		} else if f.DefValue == "true" {
+			text += " (default true; =false turns it off)"
+		}
+		fmt.Fprintf(table, "  -%s %s\t%s\n", f.Name, value, text)
+	})
+	table.Flush()
+}

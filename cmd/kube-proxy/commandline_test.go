@@ -1,0 +1,184 @@
+package main
+
+import (
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"kubeproxy/config/etcdsource"
+	"kubeproxy/proxy"
+)
+
+func TestFlagsThatCannotBeDoneTogether(t *testing.T) {
+	for _, tt := range []struct{ args, want string }{
+		{"", "nothing to read services from: give -etcd_servers or -etcd_config (README.md shows how)"},
+		{"-etcd_config=", "nothing to read services from: give -etcd_servers or -etcd_config (README.md shows how)"},
+		{"-etcd_servers=http://a:1 -etcd_config=f", "-etcd_servers and -etcd_config are mutually exclusive"},
+		{"-etcd_servers=https://a:1 -etcd_certfile=f", "-etcd_certfile and -etcd_keyfile need each other"},
+		{"-etcd_servers=https://a:1 -etcd_keyfile=f", "-etcd_certfile and -etcd_keyfile need each other"},
+		{"-etcd_servers=http://a:1 -etcd_username=u", "-etcd_username and -etcd_password_file need each other"},
+		{"-etcd_servers=http://a:1 -etcd_password_file=f", "-etcd_username and -etcd_password_file need each other"},
+		{"-etcd_servers=https://a:1 -etcd_cafile=f -etcd_insecure_skip_tls_verify", "-etcd_cafile and -etcd_insecure_skip_tls_verify are mutually exclusive"},
+		{"-etcd_servers=http://a:1 -etcd_cafile=f", "flags about TLS are given, but https is in none of the URLs of -etcd_servers"},
+		{"-etcd_servers=a:1 -etcd_insecure_skip_tls_verify", "flags about TLS are given, but https is in none of the URLs of -etcd_servers"},
+		{"-etcd_servers=http://a:1 -etcd_certfile=f -etcd_keyfile=f", "flags about TLS are given, but https is in none of the URLs of -etcd_servers"},
+		{"-etcd_servers=http://a:1 -dial_timeout=6s", "-dial_timeout (6s) is more than -dial_total_timeout (5s)"},
+
+		{"-etcd_servers=a:1,b:2", ""},
+		{"-etcd_config=f", ""},
+		{"-etcd_config=f -etcd_cafile=f -etcd_username=u -etcd_password_file=f", ""}, // the file says whether there is https
+		{"-etcd_servers=https://a:1 -etcd_cafile=f -etcd_certfile=f -etcd_keyfile=f", ""},
+		{"-etcd_servers=https://a:1 -etcd_insecure_skip_tls_verify -etcd_certfile=f -etcd_keyfile=f", ""},
+		{"-etcd_servers=http://a:1 -etcd_username=u -etcd_password_file=f", ""},
+		{"-etcd_servers=http://a:1 -dial_timeout=6s -dial_total_timeout=6s", ""},
+		{"-master=m", ""}, // complained of later, and by another exit status
+		{"-version", ""},
+		{"-version anything -goes", ""},
+	} {
+		t.Run(tt.args, func(t *testing.T) {
+			if got := parseError(strings.Fields(tt.args)...); got != tt.want {
+				t.Errorf("got %q, want %q", got, tt.want)
+			}
+		})
+	}
+}
+
+func TestValuesThatFlagsRefuse(t *testing.T) {
+	for _, tt := range []struct{ arg, want string }{
+		{"-bind_address=fe80::1%eth0", `invalid value "fe80::1%eth0" for flag -bind_address: invalid IP address: 'fe80::1%eth0'`},
+		{"-bind_address=10.0.0.0/8", `invalid value "10.0.0.0/8" for flag -bind_address: invalid IP address: '10.0.0.0/8'`},
+		{"-bind-address= x ", `invalid value " x " for flag -bind_address: invalid IP address: ' x '`},
+		{"-etcd_servers=http://a:1, ", `invalid value "http://a:1, " for flag -etcd_servers: value should not be an empty string`},
+		{"-dial_timeout=0", `invalid value "0" for flag -dial_timeout: must be more than zero`},
+		{"-udp_timeout=-1s", `invalid value "-1s" for flag -udp_timeout: must not be negative`},
+		{"-drain_timeout=-1s", `invalid value "-1s" for flag -drain_timeout: must not be negative`},
+		{"-config_sync_period=5", `invalid value "5" for flag -config_sync_period: time: missing unit in duration "5"`},
+		{"-v=1.5", `invalid value "1.5" for flag -v: invalid syntax`},
+		{"-rr_random_start=2", `invalid boolean value "2" for -rr_random_start: invalid syntax`},
+		{"-version=2", `invalid boolean value "2" for -version: invalid syntax`},
+		{"-bogus=1", `flag provided but not defined: -bogus`},
+		{"-q", `flag provided but not defined: -q`},
+		{"-bo\ngus", `flag provided but not defined: -"bo\ngus"`},
+		{"---v", `bad flag syntax: ---v`},
+		{"-dial_timeout", `flag needs an argument: -dial_timeout`},
+		{"-", `unexpected argument: -`},
+		{"x\ny", `unexpected argument: "x\ny"`},
+
+		{"-drain_timeout=0", ""}, // cuts connections at once
+		{"-bind_address= ::1 ", ""},
+		{"--", ""}, // ends the flags, and nothing follows
+	} {
+		t.Run(tt.arg, func(t *testing.T) {
+			if got := parseError("-etcd_servers=http://a:1", tt.arg); got != tt.want {
+				t.Errorf("got %q\nwant %q", got, tt.want)
+			}
+		})
+	}
+}
+
+// TestURLsThatCannotWorkAreRefused: v0.4 tried them every two seconds, for ever (D3).
+func TestURLsThatCannotWorkAreRefused(t *testing.T) {
+	for _, url := range []string{"ftp://a:1", "http://", "http://a", "http://:1", "http://a:1/path", "http://a:port", "http://a:1,https://b:1"} {
+		if got := parseError("-etcd_servers=" + url); !strings.HasPrefix(got, "-etcd_servers: ") {
+			t.Errorf("%s: got %q, want an error", url, got)
+		}
+	}
+}
+
+func TestPasswordsInURLsAreRefusedAndNotRepeated(t *testing.T) {
+	got := parseError("-etcd_servers=http://scott:tiger@a:1")
+	if got == "" || strings.Contains(got, "tiger") {
+		t.Errorf("got %q", got)
+	}
+}
+
+// TestTheFirstBadFlagIsNamed: as in v0.4, flags are looked at from left to right.
+func TestTheFirstBadFlagIsNamed(t *testing.T) {
+	for _, tt := range []struct{ args, want string }{
+		{"-v=x -bogus", `invalid value "x" for flag -v: invalid syntax`},
+		{"-bogus -v=x", "flag provided but not defined: -bogus"},
+		{"-help -bogus", "pflag: help requested"},
+		{"-bogus -help", "flag provided but not defined: -bogus"},
+		{"-version -bogus", "flag provided but not defined: -bogus"},
+	} {
+		if got := parseError(strings.Fields(tt.args)...); got != tt.want {
+			t.Errorf("%s: got %q, want %q", tt.args, got, tt.want)
+		}
+	}
+}
+
+func TestLastValueOfAFlagWins(t *testing.T) {
+	o := defaults()
+	if err := parse(o.flagSet(), o, strings.Fields("-etcd_config=a -etcd_config b -udp_timeout=1s --udp-timeout 2s")); err != nil {
+		t.Fatal(err)
+	}
+	if o.etcd.configFile != "b" || o.udp.String() != "2s" {
+		t.Errorf("got %s and %v, want b and 2s", o.etcd.configFile, o.udp)
+	}
+}
+
+// TestFlagsReachTheRoomsTheyAreFor gives every flag that is passed on a value of its own.
+func TestFlagsReachTheRoomsTheyAreFor(t *testing.T) {
+	password := filepath.Join(t.TempDir(), "password")
+	if err := os.WriteFile(password, []byte("tiger\r\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	o := defaults()
+	if err := parse(o.flagSet(), o, []string{
+		"-etcd_servers=http://a:1,http://b:2", "-config_sync_period=1h", "-etcd_username=scott", "-etcd_password_file=" + password,
+		"-bind_address=10.0.0.1", "-dial_timeout=1ms", "-dial_total_timeout=2ms", "-half_closed_timeout=3ms", "-udp_timeout=4ms",
+		"-tcp_keepalive=5ms", "-drain_timeout=6ms",
+	}); err != nil {
+		t.Fatal(err)
+	}
+	source, err := o.etcd.source()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(etcdsource.Config{
+		Endpoints: []string{"http://a:1", "http://b:2"}, SyncPeriod: time.Hour, Username: "scott", Password: "tiger",
+	}, source); diff != "" {
+		t.Errorf("the source: want (-), got (+):\n%s", diff)
+	}
+	if diff := cmp.Diff(proxy.Config{
+		BindAddress: netip.MustParseAddr("10.0.0.1"), DialTimeout: time.Millisecond, DialTotalTimeout: 2 * time.Millisecond,
+		HalfClosedTimeout: 3 * time.Millisecond, UDPTimeout: 4 * time.Millisecond, TCPKeepAlive: 5 * time.Millisecond, DrainTimeout: 6 * time.Millisecond,
+	}, o.proxyConfig(), cmp.Comparer(func(a, b netip.Addr) bool { return a == b })); diff != "" {
+		t.Errorf("the proxy: want (-), got (+):\n%s", diff)
+	}
+}
+
+// TestDefaultsAreThoseOfTheManual: what doc.go says, and the README.
+func TestDefaultsAreThoseOfTheManual(t *testing.T) {
+	o := defaults()
+	flags := o.flagSet()
+	for name, want := range map[string]string{
+		"bind_address": "0.0.0.0", "config_sync_period": "30s", "dial_timeout": "1s", "dial_total_timeout": "5s", "half_closed_timeout": "1m0s",
+		"udp_timeout": "1m0s", "tcp_keepalive": "15s", "drain_timeout": "30s", "rr_random_start": "true", "log_flush_frequency": "5s",
+		"logtostderr": "true", "alsologtostderr": "false", "v": "0", "etcd_servers": "", "etcd_config": "", "master": "", "api_version": "",
+		"insecure_skip_tls_verify": "false", "client_certificate": "", "client_key": "", "certificate_authority": "", "version": "false",
+		"stderrthreshold": "2", "vmodule": "", "log_backtrace_at": "", "log_dir": "", "etcd_cafile": "", "etcd_certfile": "", "etcd_keyfile": "",
+		"etcd_insecure_skip_tls_verify": "false", "etcd_username": "", "etcd_password_file": "",
+	} {
+		switch f := flags.Lookup(name); {
+		case f == nil:
+			t.Errorf("there is no flag -%s", name)
+		case f.DefValue != want:
+			t.Errorf("-%s is %q by default, want %q", name, f.DefValue, want)
+		}
+	}
+}
+
+// parseError reads a command line and gives the error's text, "" for none.
+func parseError(args ...string) string {
+	o := defaults()
+	if err := parse(o.flagSet(), o, args); err != nil {
+		return err.Error()
+	}
+	return ""
+}

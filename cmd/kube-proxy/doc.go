@@ -1,0 +1,73 @@
+// Kube-proxy carries clients to services: it listens on the port of each service that etcd tells of,
+// and gives each client to one of that service's endpoints.
+//
+//	kube-proxy -etcd_servers=URL[,URL...] [flags]
+//	kube-proxy -etcd_config=FILE          [flags]
+//
+// This is its manual. It is also the last page to read: package cmd/internal/node has the wiring,
+// and what happens to a record and to a connection is told by packages config and proxy.
+//
+// # The command line
+//
+// It is v0.4's. A name takes one dash or two, and its words are joined by underscores or dashes.
+// A value follows after "=" or as the next argument, except that true and false need the "=". The
+// last use of a flag wins, and -etcd_servers adds to its list. Arguments that are no flags are
+// refused: v0.4 took no notice of them, nor of the flags after them.
+//
+// Where the records are:
+//
+//	-etcd_servers        URLs of the members of an etcd, v3, separated by commas; no scheme means http
+//	-etcd_config         a file with client settings as v0.4's etcd client saved them, instead
+//	-config_sync_period  how often everything is read again, beside the watch (30s)
+//
+// How etcd is known to be etcd, and we to be us. For https the server is verified, with the
+// system's authorities if no others are given. Once one of the first four is given, what the file
+// of -etcd_config says about TLS does not count:
+//
+//	-etcd_cafile                     a file with the authorities that may vouch for it (PEM)
+//	-etcd_certfile, -etcd_keyfile    our certificate and key; read again for each connection
+//	-etcd_insecure_skip_tls_verify   do not verify it
+//	-etcd_username                   a user to log in as
+//	-etcd_password_file              a file with the password; an end of line at its end is no part of it
+//
+// How clients are served:
+//
+//	-bind_address         what every listener binds to (0.0.0.0: every address of both families)
+//	-rr_random_start      begin each rotation anywhere, or a fleet would herd on the first endpoint (true)
+//	-dial_timeout         how long one endpoint may take to accept (1s)
+//	-dial_total_timeout   how long all of them together may take, for one client (5s)
+//	-half_closed_timeout  how long a connection may be silent once one side has finished (60s)
+//	-udp_timeout          how long a UDP session may be silent (60s)
+//	-tcp_keepalive        time between two probes of a silent peer; three may go unanswered (15s)
+//	-drain_timeout        how long connections may go on once we are told to stop; 0: not at all (30s)
+//
+// Times need a unit. None but the last may be zero.
+//
+// What it says: -v=1 tells of listeners, 2 of each connection, 3 of each decision, 4 of all that was
+// received; -vmodule=proxier=3 sets the level of one source file. Logs go to standard error unless
+// -logtostderr=false, and then to files in -log_dir, every -log_flush_frequency (5s).
+//
+// -version prints the version, -version=raw all that is known of the build, -help the rest of the flags.
+// -master and the flags that go with it are v0.4's for reading from the Kubernetes API. That is not
+// there yet, and -master says so; the others are ignored with a warning, as they mean nothing without it.
+//
+// # Its life
+//
+// It starts whether etcd can be reached or not, and opens its first port when it has read everything
+// once. From then on it follows etcd, and serves what it knows while etcd is away.
+//
+// SIGTERM or SIGINT closes the listeners. Connections that are being relayed may go on for
+// -drain_timeout; when the last has ended, so has the program. A second signal ends it at once.
+// Services come and go without a restart, so there is nothing to reload.
+//
+// As a systemd service it is of Type=notify: it says READY=1 when the first state is in force, and
+// STOPPING=1 when it drains. Until etcd can be reached it is not ready; TimeoutStartSec=infinity
+// keeps systemd from giving up on it. TimeoutStopSec should be more than -drain_timeout, and ports
+// below 1024 need AmbientCapabilities=CAP_NET_BIND_SERVICE.
+//
+// # Exit status
+//
+//	0  a clean stop, -version, -help
+//	1  it could not start or go on; a file cannot be used. The reason is the last line of the log.
+//	2  the command line makes no sense, or its flags contradict each other: one line, then usage
+package main

@@ -1,0 +1,117 @@
+package main
+
+import (
+	"net/netip"
+	"time"
+
+	"github.com/spf13/pflag"
+)
+
+// options is what the command line asks for.
+type options struct {
+	version  versionValue
+	logFlush durationValue
+
+	bind        addressValue
+	randomStart bool
+	dial        durationValue
+	dialTotal   durationValue
+	halfClosed  durationValue
+	udp         durationValue
+	keepAlive   durationValue
+	drain       durationValue
+
+	etcd   etcdOptions
+	master masterOptions
+}
+
+// etcdOptions says where etcd is and how to talk to it. The files are read only when the source is
+// made of it.
+type etcdOptions struct {
+	servers      listValue
+	configFile   string
+	sync         durationValue
+	caFile       string
+	certFile     string
+	keyFile      string
+	insecure     bool
+	username     string
+	passwordFile string
+}
+
+// masterOptions are v0.4's flags for reading services from the Kubernetes API, which cannot be done
+// yet. They are parsed, so that a bad value is still a bad value.
+type masterOptions struct {
+	address    string
+	apiVersion string
+	insecure   bool
+	certFile   string
+	keyFile    string
+	caFile     string
+}
+
+// defaults is what an empty command line asks for.
+func defaults() *options {
+	seconds := func(n time.Duration) durationValue { return durationValue{Duration: n * time.Second} }
+	return &options{
+		logFlush:    seconds(5),
+		bind:        addressValue(netip.IPv4Unspecified()),
+		randomStart: true,
+		dial:        seconds(1),
+		dialTotal:   seconds(5),
+		halfClosed:  seconds(60),
+		udp:         seconds(60),
+		keepAlive:   seconds(15),
+		drain:       durationValue{Duration: 30 * time.Second, zero: true},
+		etcd:        etcdOptions{sync: seconds(30)},
+	}
+}
+
+// flagSet gives the flags that fill in o: all of v0.4's by their old names, and ours by the names
+// that later kube-proxies gave them, where there is one.
+func (o *options) flagSet() *pflag.FlagSet {
+	f := pflag.NewFlagSet("kube-proxy", pflag.ContinueOnError)
+	f.SetInterspersed(false)
+	f.SetNormalizeFunc(underscored)
+
+	boolean := func(v pflag.Value, name, shorthand, usage string) {
+		f.VarPF(v, name, shorthand, usage).NoOptDefVal = "true"
+	}
+	boolean(helpValue{}, "help", "h", "print this and exit")
+	boolean(&o.version, "version", "", "print the version and exit; =raw prints all that is known of it")
+
+	e := &o.etcd
+	f.Var(&e.servers, "etcd_servers", "the etcd to watch: `URLs` of its members, separated by commas; repeat to add more")
+	f.StringVar(&e.configFile, "etcd_config", "", "`file` with etcd client settings as go-etcd saved them (JSON)")
+	f.Var(&e.sync, "config_sync_period", "how often everything is read from etcd again, beside the watch")
+	f.StringVar(&e.caFile, "etcd_cafile", "", "`file` with the authorities that may vouch for etcd (PEM); the system's if not given")
+	f.StringVar(&e.certFile, "etcd_certfile", "", "`file` with the certificate to show to etcd (PEM)")
+	f.StringVar(&e.keyFile, "etcd_keyfile", "", "`file` with the key of -etcd_certfile (PEM)")
+	f.BoolVar(&e.insecure, "etcd_insecure_skip_tls_verify", false, "believe any server that says it is etcd")
+	f.StringVar(&e.username, "etcd_username", "", "`user` to log in to etcd as")
+	f.StringVar(&e.passwordFile, "etcd_password_file", "", "`file` with the password of -etcd_username")
+
+	f.Var(&o.bind, "bind_address", "`address` that every service listens on")
+	f.BoolVar(&o.randomStart, "rr_random_start", o.randomStart, "begin each rotation at a random endpoint, not at the first")
+	f.Var(&o.dial, "dial_timeout", "how long to wait for one endpoint to accept a connection")
+	f.Var(&o.dialTotal, "dial_total_timeout", "how long to look for an endpoint for one client, in all")
+	f.Var(&o.halfClosed, "half_closed_timeout", "how long a TCP connection may be silent once one side has finished")
+	f.Var(&o.udp, "udp_timeout", "how long a UDP session may be silent")
+	f.Var(&o.keepAlive, "tcp_keepalive", "time between the probes that find out whether a silent peer is still there")
+	f.Var(&o.drain, "drain_timeout", "how long connections may go on after SIGTERM or SIGINT; 0 cuts them at once")
+
+	m := &o.master
+	f.StringVar(&m.address, "master", "", "`address` of the Kubernetes API to read from instead of etcd (not there yet)")
+	f.StringVar(&m.apiVersion, "api_version", "", "with -master: `version` of the API, v1beta1 or v1beta2")
+	f.BoolVar(&m.insecure, "insecure_skip_tls_verify", false, "with -master: believe any server")
+	f.StringVar(&m.certFile, "client_certificate", "", "with -master: `file` with the client certificate")
+	f.StringVar(&m.keyFile, "client_key", "", "with -master: `file` with the client key")
+	f.StringVar(&m.caFile, "certificate_authority", "", "with -master: `file` with the authorities")
+
+	f.Var(&o.logFlush, "log_flush_frequency", "how often buffered log lines are written out")
+	addLogFlags(f)
+	return f
+}
+
+// onlyForMaster are the names of the flags that mean nothing without -master.
+var onlyForMaster = []string{"api_version", "insecure_skip_tls_verify", "client_certificate", "client_key", "certificate_authority"}

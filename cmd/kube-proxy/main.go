@@ -1,0 +1,51 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/golang/glog"
+	"github.com/spf13/pflag"
+)
+
+// Exit statuses.
+const (
+	exitDone   = 0 // a clean stop, -version, -help
+	exitFailed = 1 // could not start, or could not go on
+	exitUsage  = 2 // the command line makes no sense
+)
+
+func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
+
+// run is the program, without its name.
+func run(args []string, stdout, stderr io.Writer) int {
+	defer glog.Flush()
+
+	o := defaults()
+	flags := o.flagSet()
+	switch err := parse(flags, o, args); {
+	case errors.Is(err, pflag.ErrHelp):
+		usage(stderr, flags)
+		return exitDone
+	case err != nil:
+		fmt.Fprintln(stderr, err)
+		usage(stderr, flags)
+		return exitUsage
+	}
+	switch o.version {
+	case versionShort:
+		fmt.Fprintln(stdout, readBuildInfo())
+		return exitDone
+	case versionRaw:
+		fmt.Fprintln(stdout, readBuildInfo().raw())
+		return exitDone
+	}
+
+	if err := serve(o, flags); err != nil {
+		glog.Error(err)
+		return exitFailed
+	}
+	return exitDone
+}

@@ -1,0 +1,235 @@
+package main
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"kubeproxy/cmd/internal/programtest"
+	"kubeproxy/config/etcdsource/etcdtest"
+	"kubeproxy/proxy/proxytest"
+	"kubeproxy/registry"
+)
+
+// A site is an etcd and a service in it that chats.
+type site struct {
+	etcd *etcdtest.Process
+	kv   *clientv3.Client
+	port uint16
+}
+
+func newSite(t *testing.T) *site {
+	t.Helper()
+	s := &site{etcd: etcdtest.StartProcess(t), port: proxytest.FreePort(t)}
+	s.kv = s.etcd.Client(t)
+	endpoint := proxytest.ServeTCP(t, "127.0.0.1:0", proxytest.Chat("a"))
+	s.put(t, registry.EndpointsPrefix+"chat", fmt.Sprintf(`{"kind":"Endpoints","apiVersion":"v1beta1","id":"chat","endpoints":[%q]}`, endpoint.Addr))
+	s.offer(t)
+	return s
+}
+
+// offer writes the service's spec, and withdraw deletes it.
+func (s *site) offer(t *testing.T) {
+	t.Helper()
+	s.put(t, registry.SpecsPrefix+"chat", fmt.Sprintf(`{"kind":"Service","apiVersion":"v1beta1","id":"chat","port":%d}`, s.port))
+}
+
+func (s *site) withdraw(t *testing.T) {
+	t.Helper()
+	if _, err := s.kv.Delete(t.Context(), registry.SpecsPrefix+"chat"); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (s *site) put(t *testing.T, key, value string) {
+	t.Helper()
+	if _, err := s.kv.Put(t.Context(), key, value); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// serve starts kube-proxy there, and waits until the service is open.
+func (s *site) serve(t *testing.T, args ...string) *programtest.Program {
+	t.Helper()
+	p := start(t, nil, append([]string{"-etcd_servers", s.etcd.URL(), "-bind_address=127.0.0.1", "-v=1"}, args...)...)
+	s.opens(t)
+	return p
+}
+
+func (s *site) opens(t *testing.T) {
+	t.Helper()
+	proxytest.Eventually(t, func() bool { return proxytest.Listens(proxytest.On(s.port)) }, "port %d opens", s.port)
+}
+
+func (s *site) closes(t *testing.T) {
+	t.Helper()
+	proxytest.Eventually(t, func() bool { return !proxytest.Listens(proxytest.On(s.port)) }, "port %d closes", s.port)
+}
+
+// talk is a client that has been answered once, so that its connection is relayed.
+func (s *site) talk(t *testing.T) *proxytest.Talk {
+	t.Helper()
+	c := proxytest.TalkTo(t, proxytest.On(s.port))
+	c.MustSay(t, "hello")
+	return c
+}
+
+// TestFromARecordToAByte is the whole of the program: a service is written, reached, deleted, and
+// written again, and who was being served when it was deleted goes on being served.
+func TestFromARecordToAByte(t *testing.T) {
+	s := newSite(t)
+	p := s.serve(t)
+	c := s.talk(t)
+	s.withdraw(t)
+	s.closes(t)
+	c.MustSay(t, "are you still there?")
+	s.offer(t)
+	s.opens(t)
+	s.talk(t).Conn.Close()
+	c.MustSay(t, "and now?")
+	c.Conn.Close()
+	p.Signal(t, syscall.SIGTERM)
+	if code := p.Exit(t).ExitCode(); code != exitDone {
+		t.Errorf("exit status %d, want %d", code, exitDone)
+	}
+}
+
+// TestFirstSignalDrains: it stops accepting, goes on relaying, and ends well with the last relay.
+func TestFirstSignalDrains(t *testing.T) {
+	s := newSite(t)
+	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT} {
+		p := s.serve(t, "-drain_timeout=1h")
+		c := s.talk(t)
+		p.Signal(t, sig)
+		s.closes(t)
+		c.MustSay(t, "I am not done yet")
+		c.Conn.Close()
+		if code := p.Exit(t).ExitCode(); code != exitDone {
+			t.Errorf("%v: exit status %d, want %d", sig, code, exitDone)
+		}
+	}
+}
+
+func TestDrainTimeoutCutsWhoTakesTooLong(t *testing.T) {
+	s := newSite(t)
+	for _, timeout := range []string{"100ms", "0"} {
+		p := s.serve(t, "-drain_timeout="+timeout)
+		c := s.talk(t)
+		p.Signal(t, syscall.SIGTERM)
+		if code := p.Exit(t).ExitCode(); code != exitDone {
+			t.Errorf("after %s: exit status %d, want %d", timeout, code, exitDone)
+		}
+		if name, err := c.Say("hello?"); err == nil {
+			t.Errorf("after %s: %s still answers", timeout, name)
+		}
+	}
+}
+
+func TestSecondSignalEndsAtOnce(t *testing.T) {
+	s := newSite(t)
+	p := s.serve(t, "-drain_timeout=1h")
+	s.talk(t)
+	p.Signal(t, syscall.SIGTERM)
+	p.Stderr.Wait(t, "draining for at most 1h0m0s")
+	p.Signal(t, syscall.SIGTERM)
+	how := p.Exit(t).Sys().(syscall.WaitStatus)
+	if !how.Signaled() || how.Signal() != syscall.SIGTERM {
+		t.Errorf("ended by %v, want SIGTERM", how)
+	}
+}
+
+// TestRotationBeginsWithTheFirst endpoint, when -rr_random_start=false wants it. There are so many
+// endpoints that it would hardly be by chance.
+func TestRotationBeginsWithTheFirst(t *testing.T) {
+	s := newSite(t)
+	var addrs []string
+	for i := range 32 {
+		addrs = append(addrs, strconv.Quote(proxytest.ServeTCP(t, "127.0.0.1:0", proxytest.Chat(strconv.Itoa(i))).Addr.String()))
+	}
+	s.put(t, registry.EndpointsPrefix+"chat", `{"kind":"Endpoints","apiVersion":"v1beta1","id":"chat","endpoints":[`+strings.Join(addrs, ",")+`]}`)
+	p := start(t, nil, "-etcd_servers="+s.etcd.URL(), "-bind_address=127.0.0.1", "-rr_random_start=false", "-v=1")
+	p.Stderr.Wait(t, "listening for chat") // to try the port would be to take a turn
+	if first := proxytest.TalkTo(t, proxytest.On(s.port)).MustSay(t, "hello"); first != "0" {
+		t.Errorf("the first client was given endpoint %s, want 0", first)
+	}
+}
+
+// TestServiceManagerIsTold: READY=1 comes with the first state in force, and not before.
+func TestServiceManagerIsTold(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "notify")
+	socket, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer socket.Close()
+	hear := func() string {
+		t.Helper()
+		if err := socket.SetReadDeadline(time.Now().Add(programtest.Patience)); err != nil {
+			t.Fatal(err)
+		}
+		buf := make([]byte, 1024)
+		n, err := socket.Read(buf)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(buf[:n])
+	}
+	env := []string{"NOTIFY_SOCKET=" + path}
+
+	s := newSite(t)
+	p := start(t, env, "-etcd_servers="+s.etcd.URL(), "-bind_address=127.0.0.1")
+	if got := hear(); got != "READY=1" {
+		t.Errorf("heard %q, want READY=1", got)
+	}
+	if !proxytest.Listens(proxytest.On(s.port)) {
+		t.Error("said that it is ready, and the port is not open")
+	}
+	p.Signal(t, syscall.SIGTERM)
+	if got := hear(); got != "STOPPING=1" {
+		t.Errorf("heard %q, want STOPPING=1", got)
+	}
+	p.Exit(t)
+
+	p = start(t, env, "-etcd_servers=http://127.0.0.1:1")
+	p.Stderr.Wait(t, "unreachable")
+	p.Signal(t, syscall.SIGTERM)
+	if got := hear(); got != "STOPPING=1" {
+		t.Errorf("without etcd: heard %q, want STOPPING=1", got)
+	}
+	if code := p.Exit(t).ExitCode(); code != exitDone {
+		t.Errorf("without etcd: exit status %d, want %d", code, exitDone)
+	}
+}
+
+// TestLogFilesAreFlushedInTime: -logtostderr=false logs to files, and -log_flush_frequency says when.
+func TestLogFilesAreFlushedInTime(t *testing.T) {
+	dir := t.TempDir()
+	start(t, nil, "-logtostderr=false", "-log_dir="+dir, "-log_flush_frequency=10ms", "-etcd_servers=http://127.0.0.1:1")
+	proxytest.Eventually(t, func() bool {
+		text, err := os.ReadFile(filepath.Join(dir, "kube-proxy.INFO"))
+		return err == nil && strings.Contains(string(text), "watching etcd at [http://127.0.0.1:1]")
+	}, "the log file says what is watched")
+}
+
+// TestPasswordLogsIn has an etcd that lets nobody in without a password.
+func TestPasswordLogsIn(t *testing.T) {
+	s := newSite(t)
+	etcdtest.EnableAuth(t, s.kv, "root", "kube-proxy", "se cret", registry.Prefix)
+	file := filepath.Join(t.TempDir(), "password")
+	if err := os.WriteFile(file, []byte("se cret\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	p := s.serve(t, "-etcd_username=kube-proxy", "-etcd_password_file="+file, "-v=4")
+	s.talk(t)
+	if said := p.Stderr.String(); !strings.Contains(said, "can be read by every user") || strings.Contains(said, "se cret") {
+		t.Errorf("no warning about the file that everybody can read, or the password itself, in:\n%s", said)
+	}
+}

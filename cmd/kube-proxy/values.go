@@ -1,0 +1,105 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+)
+
+// An addressValue is a flag that holds an IP address, by v0.4's rules: blanks around it are
+// trimmed, and nothing but a whole numeric address will do.
+type addressValue netip.Addr
+
+func (a *addressValue) Set(s string) error {
+	ip, err := netip.ParseAddr(strings.TrimSpace(s))
+	if err != nil || ip.Zone() != "" {
+		return fmt.Errorf("invalid IP address: '%s'", s)
+	}
+	*a = addressValue(ip.Unmap())
+	return nil
+}
+
+func (a *addressValue) String() string { return netip.Addr(*a).String() }
+func (a *addressValue) Type() string   { return "ip" }
+
+// A listValue is a flag that holds a list: values are split at commas, and each use of the flag
+// adds to it. Blanks are trimmed. v0.4 kept those of "http://a:1, http://b:1", and the second
+// address never worked.
+type listValue []string
+
+func (l *listValue) Set(s string) error {
+	for item := range strings.SplitSeq(s, ",") {
+		if item = strings.TrimSpace(item); item == "" {
+			return errors.New("value should not be an empty string")
+		}
+		*l = append(*l, item)
+	}
+	return nil
+}
+
+func (l *listValue) String() string { return strings.Join(*l, ",") }
+func (l *listValue) Type() string   { return "list" }
+
+// A durationValue is a flag that holds a time span. None of ours means anything when it is
+// negative, and only a few when it is zero.
+type durationValue struct {
+	time.Duration
+	zero bool // whether zero means something
+}
+
+func (d *durationValue) Set(s string) error {
+	v, err := time.ParseDuration(s)
+	switch {
+	case err != nil:
+		return err
+	case v < 0:
+		return errors.New("must not be negative")
+	case v == 0 && !d.zero:
+		return errors.New("must be more than zero")
+	}
+	d.Duration = v
+	return nil
+}
+
+func (d *durationValue) Type() string { return "duration" }
+
+// A versionValue is the flag -version: a boolean that may also be "raw".
+type versionValue uint8
+
+const (
+	versionOff versionValue = iota
+	versionShort
+	versionRaw
+)
+
+func (v *versionValue) Set(s string) error {
+	if s == "raw" {
+		*v = versionRaw
+		return nil
+	}
+	on, err := strconv.ParseBool(s)
+	switch {
+	case err != nil:
+		return err
+	case on:
+		*v = versionShort
+	default:
+		*v = versionOff
+	}
+	return nil
+}
+
+func (v *versionValue) String() string { return [...]string{"false", "true", "raw"}[*v] }
+func (v *versionValue) Type() string   { return "bool" }
+
+// A helpValue is the flag -help. Set gives [pflag.ErrHelp], which ends the parsing right there.
+type helpValue struct{}
+
+func (helpValue) Set(string) error { return pflag.ErrHelp }
+func (helpValue) String() string   { return "false" }
+func (helpValue) Type() string     { return "bool" }

@@ -1,0 +1,151 @@
+// Package docs holds no code: its tests keep the documents and the layout of the house true.
+package docs
+
+import (
+	"encoding/json"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// root is the top of the repository, seen from here.
+const root = ".."
+
+const module = "kubeproxy"
+
+// A goPackage is what `go list` says of one package of ours.
+type goPackage struct {
+	ImportPath string
+	Dir        string
+	Name       string
+	Doc        string
+	GoFiles    []string
+	Imports    []string // of the package itself
+	Deps       []string // of everything below it too
+}
+
+func packages(t *testing.T) []goPackage {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "go", "list", "-json=ImportPath,Dir,Name,Doc,GoFiles,Imports,Deps", "./...")
+	cmd.Dir = root
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("go list: %v", err)
+	}
+	var all []goPackage
+	for dec := json.NewDecoder(strings.NewReader(string(out))); dec.More(); {
+		var p goPackage
+		if err := dec.Decode(&p); err != nil {
+			t.Fatal(err)
+		}
+		if len(p.GoFiles) > 0 {
+			all = append(all, p)
+		}
+	}
+	return all
+}
+
+// ours tells whether a package belongs to this module.
+func ours(importPath string) bool {
+	return importPath == module || strings.HasPrefix(importPath, module+"/")
+}
+
+// inside tells whether a package is room, or one below it.
+func inside(importPath, room string) bool {
+	return importPath == module+"/"+room || strings.HasPrefix(importPath, module+"/"+room+"/")
+}
+
+// forTests tells whether a package is a helper that only tests may import.
+func forTests(importPath string) bool { return strings.HasSuffix(importPath, "test") }
+
+func TestArrowsPointOneWayOnly(t *testing.T) {
+	all := packages(t)
+	if len(all) < 6 {
+		t.Fatalf("go list found %d packages; want all of them", len(all))
+	}
+	for _, p := range all {
+		for _, dep := range p.Deps {
+			switch {
+			case inside(p.ImportPath, "registry"):
+				if ours(dep) && !inside(dep, "registry") || strings.Contains(strings.Split(dep, "/")[0], ".") {
+					t.Errorf("%s needs %s: registry imports the standard library only", p.ImportPath, dep)
+				}
+			case inside(p.ImportPath, "config"):
+				if inside(dep, "proxy") || inside(dep, "cmd") {
+					t.Errorf("%s needs %s: config does not know how traffic moves", p.ImportPath, dep)
+				}
+			case inside(p.ImportPath, "proxy"):
+				if inside(dep, "config") || inside(dep, "cmd") {
+					t.Errorf("%s needs %s: proxy does not know where state comes from", p.ImportPath, dep)
+				}
+				if strings.HasPrefix(dep, "go.etcd.io/") {
+					t.Errorf("%s needs %s: proxy knows no etcd", p.ImportPath, dep)
+				}
+			}
+			if forTests(dep) && ours(dep) && !forTests(p.ImportPath) {
+				t.Errorf("%s needs %s, which is for tests", p.ImportPath, dep)
+			}
+		}
+		for _, dep := range p.Imports {
+			switch {
+			case inside(p.ImportPath, "registry") && slices.Contains([]string{"os", "syscall", "net/http", "time/tzdata"}, dep):
+				t.Errorf("%s imports %s: registry does no I/O", p.ImportPath, dep)
+			case inside(p.ImportPath, "proxy") && dep == "encoding/json":
+				t.Errorf("%s imports %s: proxy knows no JSON", p.ImportPath, dep)
+			case p.ImportPath == module+"/config" && strings.HasPrefix(dep, "go.etcd.io/"):
+				t.Errorf("%s imports %s: sources have packages of their own", p.ImportPath, dep)
+			}
+		}
+	}
+}
+
+func TestEveryPackageSaysWhatItIsFor(t *testing.T) {
+	for _, p := range packages(t) {
+		want := "Package " + p.Name + " "
+		if p.Name == "main" {
+			want = ""
+		}
+		if !strings.HasPrefix(p.Doc, want) || len(p.Doc) < 40 {
+			t.Errorf("%s: its doc begins %q; want a sentence that begins %q", p.ImportPath, p.Doc, want)
+		}
+		if base := filepath.Base(p.ImportPath); slices.Contains([]string{"util", "utils", "common", "types", "helpers"}, base) {
+			t.Errorf("%s: %q says nothing", p.ImportPath, base)
+		}
+	}
+}
+
+// testNames finds every test, fuzz target, benchmark and example of the module.
+func testNames(t *testing.T) map[string]bool {
+	t.Helper()
+	names := make(map[string]bool)
+	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && (d.Name() == "testdata" || strings.HasPrefix(d.Name(), ".") && path != root):
+			return filepath.SkipDir
+		case !strings.HasSuffix(path, "_test.go"):
+			return nil
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
+		if err != nil {
+			return err
+		}
+		for _, decl := range file.Decls {
+			if f, ok := decl.(*ast.FuncDecl); ok && f.Recv == nil {
+				names[f.Name.Name] = true
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return names
+}
