@@ -344,7 +344,7 @@ func TestConnectionsGoToTheEndpointsInTurn(t *testing.T) {
 		if got, want := ask(7), "1231231"; got != want {
 			t.Errorf("connections went to %s; want %s", got, want)
 		}
-		n.apply(endpoints("web", addrs[2], addrs[0], addrs[1])) // the same in another order: no change
+		n.apply(endpoints("web", addrs[2], addrs[1], addrs[0])) // the same in another order: no change
 		if got, want := ask(3), "231"; got != want {
 			t.Errorf("after a change of order only, to %s; want %s", got, want)
 		}

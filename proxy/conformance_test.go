@@ -11,6 +11,8 @@ import (
 	"flag"
 	"net"
 	"net/netip"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -189,4 +191,44 @@ func udpThrough(t *testing.T, n *node, endpointAddrs ...registry.Addr) netip.Add
 	port := proxytest.FreePort(t)
 	n.apply(service("dns", udp(port)), endpoints("dns", endpointAddrs...))
 	return proxytest.On(port)
+}
+
+// hammer has clients connect without a pause before, while and after something is done, and counts
+// those that got no answer.
+func hammer(t *testing.T, at netip.AddrPort, do func()) (refused int64) {
+	t.Helper()
+	var clients sync.WaitGroup
+	var asked, failed atomic.Int64
+	done := make(chan struct{})
+	for range 4 {
+		clients.Go(func() {
+			for !isClosed(done) {
+				if answer, err := proxytest.AskTCP(at); answer == "" || err != nil {
+					if failed.Add(1) == 1 {
+						t.Logf("the first client without an answer: %q, %v", answer, err)
+					}
+				}
+				asked.Add(1)
+			}
+		})
+	}
+	func() {
+		defer clients.Wait()
+		defer close(done)
+		for _, step := range []func(){func() {}, do} {
+			step()
+			until := asked.Load() + 40
+			proxytest.Eventually(t, func() bool { return asked.Load() >= until }, "more clients")
+		}
+	}()
+	return failed.Load()
+}
+
+func isClosed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
 }

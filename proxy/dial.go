@@ -91,21 +91,23 @@ func (d *dialer) share(remaining time.Duration, left int) (patience time.Duratio
 
 // try connects to one endpoint. A host name may have several addresses: they are tried in turn, and
 // share the time.
-func (d *dialer) try(ctx context.Context, addr registry.Addr, patience time.Duration) (conn *net.TCPConn, err error) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
+func (d *dialer) try(ctx context.Context, addr registry.Addr, patience time.Duration) (*net.TCPConn, error) {
 	deadline := time.Now().Add(patience)
+	ctx, cancel := context.WithDeadline(ctx, deadline)
+	defer cancel()
 	addrs, err := d.resolver.resolve(ctx, registry.TCP, addr)
 	if err != nil {
 		return nil, err
 	}
-	for i, to := range addrs {
-		share := time.Until(deadline) / time.Duration(len(addrs)-i)
-		if conn, err = d.connect(ctx, to, share); err == nil {
+	for ; len(addrs) > 1; addrs = addrs[1:] {
+		share, cancel := context.WithTimeout(ctx, time.Until(deadline)/time.Duration(len(addrs)))
+		conn, err := d.connect(share, addrs[0])
+		cancel()
+		if err == nil {
 			return conn, nil
 		}
 	}
-	return nil, err
+	return d.connect(ctx, addrs[0])
 }
 
 // errReachedItself is what an endpoint gets that is only the echo of our own dial.
@@ -116,9 +118,7 @@ var errReachedItself = errors.New("the connection reached itself")
 // To a port of this machine that nobody listens on, the kernel may give a dial that same port as its
 // own, and the connection then reaches itself: it carries back to the client what the client sends.
 // Package net undoes this twice and then lets it pass, so we look ourselves.
-func (d *dialer) connect(ctx context.Context, to netip.AddrPort, patience time.Duration) (*net.TCPConn, error) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
+func (d *dialer) connect(ctx context.Context, to netip.AddrPort) (*net.TCPConn, error) {
 	conn, err := d.dial(ctx, to)
 	if err != nil {
 		return nil, err

@@ -16,7 +16,7 @@ const (
 	dropSessionLimit
 	dropDescriptorLimit
 	dropWaiting
-	dropEndpointQueue
+	dropNotSent
 	dropTooLong
 	dropEnded
 	dropClient
@@ -31,7 +31,7 @@ var dropNames = [dropReasons]string{
 	dropSessionLimit:    "session limit reached",
 	dropDescriptorLimit: "out of descriptors or local ports",
 	dropWaiting:         "too many wait for an endpoint",
-	dropEndpointQueue:   "send queue full",
+	dropNotSent:         "send queue full, or dropped by this machine's firewall",
 	dropTooLong:         "too long",
 	dropEnded:           "session ended",
 	dropClient:          "client unreachable",

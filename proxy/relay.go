@@ -99,7 +99,9 @@ func (r *relay) carry(dst, src *side) {
 	}
 }
 
-// bufferSize is how much a pump reads at a time.
+// bufferSize is how much a pump reads at a time. In bulk, 8 KiB costs about twice the processor time
+// of 32 KiB, 16 KiB a third more, 64 KiB a fifth less. It is also the most that Go's allocator has a
+// size class for. What of a buffer was never used takes no memory.
 const bufferSize = 32 << 10
 
 var buffers = sync.Pool{New: func() any { return new([bufferSize]byte) }}

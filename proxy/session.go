@@ -125,8 +125,8 @@ func (s *session) send(b *udpBackend, datagram []byte) error {
 	switch {
 	case err == nil:
 		return nil
-	case isQueueFull(err):
-		s.drop(dropEndpointQueue, 1)
+	case isOurTrouble(err):
+		s.drop(dropNotSent, 1)
 		return nil
 	case isTooLong(err):
 		s.drop(dropTooLong, 1)

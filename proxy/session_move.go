@@ -126,7 +126,7 @@ func (s *session) try(e *endpoint) bool {
 	switch {
 	case s.ctx.Err() != nil: // not the endpoint's fault
 		return false
-	case isShortage(err), isQueueFull(err): // nor this: out of descriptors, or of local ports
+	case isShortage(err), isOurTrouble(err): // nor this: we are out of descriptors, or of local ports
 		s.why = dropDescriptorLimit
 		return false
 	case errors.Is(err, errOwnListener):

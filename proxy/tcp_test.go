@@ -4,6 +4,7 @@ package proxy
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -147,11 +148,18 @@ func TestAClientInHandLeavesWithTheListener(t *testing.T) {
 func TestAPortIsNotOpenedIntoTheReserve(t *testing.T) {
 	e := newTestEngine(t, Config{})
 	e.budget = newBudget(0)
+	for range 10 {
+		s, addr := open(t, e, ownerOf(rotationOf()))
+		if _, err := e.listen(tcpPort(addr.Port()), ownerOf(rotationOf())); !errors.Is(err, syscall.EADDRINUSE) {
+			t.Fatalf("a port that is open was opened again: %v", err)
+		}
+		s.close()
+	}
 	for range 3 {
 		open(t, e, ownerOf(rotationOf()))
 	}
-	if _, err := e.listen(tcpPort(0), ownerOf(rotationOf())); err == nil {
-		t.Error("a port was opened although no descriptor is left for it")
+	if _, err := e.listen(tcpPort(0), ownerOf(rotationOf())); !errors.Is(err, errNoDescriptors) {
+		t.Errorf("opening a port for which no descriptor is left: %v; want %v", err, errNoDescriptors)
 	}
 }
 

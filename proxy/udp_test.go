@@ -190,6 +190,13 @@ func TestRepliesLeaveFromTheAddressTheClientSpokeTo(t *testing.T) {
 					t.Errorf("%d sessions after %d clients", got, i+1)
 				}
 			}
+			s.mu.Lock()
+			for key := range s.sessions {
+				if key.client.Addr().Is4In6() || key.local.addr.Is4In6() {
+					t.Errorf("an IPv4 client is known as %v", key)
+				}
+			}
+			s.mu.Unlock()
 			s.set(two.Addr) // also after a move
 			client := proxytest.DialUDP(t, netip.AddrPortFrom(netip.MustParseAddr(c.ips[0]), s.addr.Port()))
 			client.Ask(t)
@@ -324,6 +331,50 @@ func TestASessionThatIsNeverAnsweredMovesWhenRefused(t *testing.T) {
 	}
 }
 
+// Where nothing is ever answered, an endpoint that has not refused for a while counts as reached: when
+// it does refuse, others that refused before are offered again.
+func TestASessionThatHasSettledIsOfferedAllEndpointsAnew(t *testing.T) {
+	e := newUDPEngine(t, Config{})
+	returns := proxytest.At(proxytest.On(proxytest.FreePort(t)))
+	dies := proxytest.ServeUDP(t, "127.0.0.1:0", proxytest.MuteUDP)
+	s := serveUDP(t, e, returns, dies.Addr)
+	client := proxytest.DialUDP(t, s.addr)
+	client.Write([]byte("1"))
+	proxytest.Eventually(t, func() bool { return dies.Received() == 1 }, "a datagram at the second endpoint")
+	returned := proxytest.ServeUDP(t, returns.String(), proxytest.MuteUDP)
+	s.mu.Lock()
+	for _, session := range s.sessions {
+		session.mu.Lock()
+		session.backend.began -= settleTime // a while later
+		session.mu.Unlock()
+	}
+	s.mu.Unlock()
+	dies.Close()
+	client.Write([]byte("2"))
+	proxytest.Eventually(t, func() bool { return returned.Received() == 1 }, "the datagram at the endpoint that returned")
+	hasDropped(t, e, map[dropReason]uint64{})
+}
+
+// What was answered is not sent again, whatever happens to the endpoint then.
+func TestWhatWasAnsweredIsNotSentAgain(t *testing.T) {
+	e := newUDPEngine(t, Config{})
+	next := proxytest.ServeUDP(t, "127.0.0.1:0", proxytest.IdentifyUDP("2"))
+	s := serveUDP(t, e, identity(t, "1"), next.Addr)
+	client := proxytest.DialUDP(t, s.addr)
+	client.Ask(t)
+	s.mu.Lock()
+	for _, session := range s.sessions {
+		session.refused(session.current(), errors.New("a refusal that was long on its way"))
+	}
+	s.mu.Unlock()
+	if got := client.Ask(t).Name; got != "2" {
+		t.Errorf("answered by %s", got)
+	}
+	if n := next.Received(); n != 1 {
+		t.Errorf("the next endpoint was sent %d datagrams; want 1", n)
+	}
+}
+
 // With every endpoint refusing, each datagram is offered to each endpoint once, and that is that:
 // no session goes round and round.
 func TestWhenAllEndpointsRefuseADatagramIsDropped(t *testing.T) {
@@ -365,11 +416,11 @@ func TestRepliesOfAnEndpointThatWasLeftAreNotPassedOn(t *testing.T) {
 	for range 10 {
 		left.Send("late", old) // refused: nobody is there any more
 	}
-	s.mu.Lock()
-	for _, session := range s.sessions { // and one that was being read just when the session left
-		session.reply(&udpBackend{endpoint: new(endpoint)}, []byte("late"))
-	}
-	s.mu.Unlock()
+	// And one that was being read just when the session left:
+	owner := s.ownership.Load()
+	key := sessionKey{client: client.LocalAddr().(*net.UDPAddr).AddrPort()}
+	newSession(s.udpSocket, key, owner, owner.rotation.choose()).reply(&udpBackend{endpoint: new(endpoint)}, []byte("late"))
+	hasDropped(t, e, map[dropReason]uint64{dropEnded: 1})
 	if got, err := client.Exchange([]byte("the next answer")); err != nil || !bytes.HasSuffix(got, []byte("the next answer")) {
 		t.Errorf("got %q, %v", got, err)
 	}
@@ -490,6 +541,9 @@ func TestASessionOfTheOldOwnerThatComesTooLateEnds(t *testing.T) {
 			t.Errorf("after %s a late session goes on", when)
 		}
 		session.stop()
+		if session.forward([]byte("late")) {
+			t.Errorf("after %s a late session takes datagrams", when)
+		}
 		session.run(nil)
 	}
 	late := begin()
@@ -670,34 +724,33 @@ func TestEveryDropHasItsReason(t *testing.T) {
 	})
 }
 
-// What cannot be sent at once is dropped, counted, and forgotten: neither the client nor the
-// endpoint is to blame.
-func TestAFullSendQueueCostsTheDatagramOnly(t *testing.T) {
+// What this machine cannot send just then is dropped, counted, and forgotten: neither the client nor
+// the endpoint is to blame.
+func TestWhatCannotBeSentCostsTheDatagramOnly(t *testing.T) {
 	e := newUDPEngine(t, Config{})
 	s := serveUDP(t, e, identity(t, "1"))
 	client := proxytest.DialUDP(t, s.addr)
 	before := client.Ask(t)
-	full := func(full bool) {
+	sendsEnd := func(err error) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		for _, session := range s.sessions {
 			session.mu.Lock()
-			session.backend.io.write = func(uintptr) bool {
-				session.backend.io.outErr = unix.EAGAIN
-				return true
-			}
-			if !full {
-				session.backend.io.init(session.backend.conn)
+			io := &session.backend.io
+			if err == nil {
+				io.init(session.backend.conn)
+			} else {
+				io.write = func(uintptr) bool { io.outErr = err; return true }
 			}
 			session.mu.Unlock()
 		}
 	}
-	full(true)
-	for range 3 {
+	for i, err := range []error{unix.EAGAIN, unix.ENOBUFS, unix.EPERM} {
+		sendsEnd(err)
 		client.Write([]byte("lost"))
+		hasDropped(t, e, map[dropReason]uint64{dropNotSent: uint64(i) + 1})
 	}
-	hasDropped(t, e, map[dropReason]uint64{dropEndpointQueue: 3})
-	full(false)
+	sendsEnd(nil)
 	if got := client.Ask(t); got != before {
 		t.Errorf("the session went from %v to %v", before, got)
 	}

@@ -28,5 +28,5 @@ func (b *udpBackend) receive() (buf *datagramBuffer, n int, err error) {
 
 // Without the system's own errors every error of a socket is a refusal by its endpoint.
 
-func isQueueFull(error) bool { return false }
-func isTooLong(error) bool   { return false }
+func isOurTrouble(error) bool { return false }
+func isTooLong(error) bool    { return false }

@@ -85,9 +85,11 @@ func (b *udpBackend) receive() (buf *datagramBuffer, n int, err error) {
 	return buf, u.inLen, u.inErr
 }
 
-// isQueueFull tells whether a datagram could not be sent just then.
-func isQueueFull(err error) bool {
-	return errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.ENOBUFS)
+// isOurTrouble tells whether it is this machine that cannot send just now: its queues or its local
+// ports are used up, or its firewall dropped the datagram (EPERM; so it does when the table of
+// connections that it tracks is full). No endpoint is to blame for that.
+func isOurTrouble(err error) bool {
+	return errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.ENOBUFS) || errors.Is(err, unix.ENOMEM) || errors.Is(err, unix.EPERM)
 }
 
 // isTooLong tells whether a datagram could not be sent because of its length.

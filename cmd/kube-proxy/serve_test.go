@@ -56,10 +56,18 @@ func (s *site) put(t *testing.T, key, value string) {
 	}
 }
 
+// start starts kube-proxy there. It is patient with endpoints: a busy loopback loses packets, and a
+// lost SYN takes a second.
+func (s *site) start(t *testing.T, args ...string) *programtest.Program {
+	t.Helper()
+	return start(t, nil, append([]string{"-etcd_servers", s.etcd.URL(), "-bind_address=127.0.0.1", "-v=1",
+		"-dial_timeout=15s", "-dial_total_timeout=15s"}, args...)...)
+}
+
 // serve starts kube-proxy there, and waits until the service is open.
 func (s *site) serve(t *testing.T, args ...string) *programtest.Program {
 	t.Helper()
-	p := start(t, nil, append([]string{"-etcd_servers", s.etcd.URL(), "-bind_address=127.0.0.1", "-v=1"}, args...)...)
+	p := s.start(t, args...)
 	s.opens(t)
 	return p
 }
@@ -155,7 +163,7 @@ func TestRotationBeginsWithTheFirst(t *testing.T) {
 		addrs = append(addrs, strconv.Quote(proxytest.ServeTCP(t, "127.0.0.1:0", proxytest.Chat(strconv.Itoa(i))).Addr.String()))
 	}
 	s.put(t, registry.EndpointsPrefix+"chat", `{"kind":"Endpoints","apiVersion":"v1beta1","id":"chat","endpoints":[`+strings.Join(addrs, ",")+`]}`)
-	p := start(t, nil, "-etcd_servers="+s.etcd.URL(), "-bind_address=127.0.0.1", "-rr_random_start=false", "-v=1")
+	p := s.start(t, "-rr_random_start=false")
 	p.Stderr.Wait(t, "listening for chat") // to try the port would be to take a turn
 	if first := proxytest.TalkTo(t, proxytest.On(s.port)).MustSay(t, "hello"); first != "0" {
 		t.Errorf("the first client was given endpoint %s, want 0", first)

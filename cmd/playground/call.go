@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"strings"
 	"time"
 )
@@ -69,19 +70,27 @@ func callTCP(ctx context.Context, addr string) (string, error) {
 	return string(answer), err
 }
 
-// callUDP sends one datagram, and waits for one.
+// callUDP sends a datagram, and again each second until one comes back: either may get lost.
 func callUDP(ctx context.Context, addr string) (string, error) {
 	conn, err := dial(ctx, "udp", addr)
 	if err != nil {
 		return "", err
 	}
 	defer conn.Close()
-	if _, err := io.WriteString(conn, "hello"); err != nil {
-		return "", err
-	}
 	buf := make([]byte, 64<<10)
-	n, err := conn.Read(buf)
-	return string(buf[:n]), err
+	for {
+		if _, err := io.WriteString(conn, "hello"); err != nil {
+			return "", err
+		}
+		if err := conn.SetReadDeadline(time.Now().Add(time.Second)); err != nil {
+			return "", err
+		}
+		n, err := conn.Read(buf)
+		if errors.Is(err, os.ErrDeadlineExceeded) && ctx.Err() == nil {
+			continue
+		}
+		return string(buf[:n]), err
+	}
 }
 
 // dial opens a connection whose deadline is that of ctx.

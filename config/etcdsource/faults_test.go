@@ -73,6 +73,17 @@ func (m *model) hold() {
 	}
 }
 
+// flood writes more than etcd can get rid of while the source's connections are held. The watch falls
+// out of etcd's queue, and what it missed comes later in a few large responses, whose headers speak
+// of a later revision than their events.
+func (m *model) flood() {
+	m.writer.large.Store(true)
+	defer m.writer.large.Store(false)
+	release := m.line.hold(nil)
+	defer release()
+	m.await(200 + m.random.IntN(200))
+}
+
 // outage keeps the source away while the registry changes, until what it would have gone on from is
 // compacted.
 func (m *model) outage() {
@@ -87,14 +98,15 @@ func (m *model) outage() {
 
 // restore brings back data that were put aside: an older revision of this era, or another era.
 func (m *model) restore() {
-	if len(m.saved) == 0 {
+	if len(m.saved) == 0 || m.random.IntN(2) == 0 {
 		m.restart()
-		m.await(1 + m.random.IntN(100))
+		m.await(1 + m.random.IntN(60))
+		m.settle()
 	}
 	m.writer.gate.Lock()
 	defer m.writer.gate.Unlock()
 	m.etcd.Kill()
-	saved := pick(m.random, m.saved)
+	saved := m.saved[max(m.random.IntN(len(m.saved)), m.random.IntN(len(m.saved)))]
 	m.drop(m.etcd.SwapDataDir(m.copyOf(saved.dir)))
 	m.history.add(newEra(saved.era, saved.at))
 	m.etcd.Start(m.t)
@@ -141,8 +153,8 @@ func (m *model) lateNews() {
 	release := m.line.hold(m.random)
 	defer release()
 	m.await(1 + m.random.IntN(30))
-	pick(m.random, []func(*model){(*model).wipe, (*model).restore, (*model).busyTwin})(m)
-	m.await(1 + m.random.IntN(150))
+	pick(m.random, []func(*model){(*model).wipe, (*model).restore, (*model).busyTwin, (*model).busyTwin})(m)
+	m.await(1 + m.random.IntN(60))
 }
 
 // exchangeTwins makes a twin that lacks the last few transactions, and has etcd start on it. The

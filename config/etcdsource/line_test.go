@@ -122,15 +122,15 @@ func (l *line) open() {
 	l.refusing = false
 }
 
-// hold stops some of the connections, chosen at random, or all of them, without a word to either side:
-// what was sent arrives once they are released. So a watch can fall behind a list, or a list behind a watch.
+// hold stops some of the connections, chosen at random, or (without r) all of them, and neither side is
+// told: what was sent arrives once they are released. So a watch can fall behind a list, or a list
+// behind a watch.
 func (l *line) hold(r *rand.Rand) (release func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	var held []*call
-	all := r.IntN(3) == 0
 	for c := range l.calls {
-		if all || r.IntN(2) == 0 {
+		if r == nil || r.IntN(3) > 0 {
 			c.held.Lock()
 			held = append(held, c)
 		}

@@ -70,6 +70,7 @@ var faults = []struct {
 	{"restart", (*model).restart},
 	{"pause", (*model).pause},
 	{"hold", (*model).hold},
+	{"flood", (*model).flood},
 	{"outage", (*model).outage},
 	{"restore", (*model).restore},
 	{"wipe", (*model).wipe},
@@ -162,10 +163,10 @@ func newModel(t *testing.T, seed uint64) *model {
 	m.source, err = etcdsource.New(etcdsource.Config{
 		Endpoints:      []string{m.line.url()},
 		DialTimeout:    time.Second,
-		SyncPeriod:     100 * time.Millisecond,
+		SyncPeriod:     pick(m.random, []time.Duration{50 * time.Millisecond, 200 * time.Millisecond}),
 		PageSize:       2 + m.random.Int64N(4),
-		RequestTimeout: time.Second,
-		ProbePeriod:    200 * time.Millisecond,
+		RequestTimeout: pick(m.random, []time.Duration{500 * time.Millisecond, 2 * time.Second}),
+		ProbePeriod:    pick(m.random, []time.Duration{100 * time.Millisecond, time.Second}),
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -42,7 +42,7 @@ func InOwnNetwork(t *testing.T) bool {
 	}
 	p := start(t, attr)
 	if hello := p.Hear(); hello != "inside" {
-		t.Errorf("the test did not run in its own network (that takes root, or user namespaces): %s", hello)
+		t.Errorf("the test did not run in its own network: %q", hello)
 	}
 	p.Stop()
 	return false
@@ -93,7 +93,7 @@ func start(t *testing.T, attr *syscall.SysProcAttr, variables ...string) *Proces
 		t.Fatal(err)
 	}
 	if err := p.cmd.Start(); err != nil {
-		t.Fatalf("start the test again in a process of its own: %v", err)
+		t.Fatalf("start the test again in a process of its own (for one with its own network it takes root, or user namespaces): %v", err)
 	}
 	p.read.Go(func() {
 		defer close(p.heard)

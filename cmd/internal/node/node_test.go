@@ -5,8 +5,8 @@ import (
 	"flag"
 	"fmt"
 	"net/netip"
+	"strconv"
 	"testing"
-	"time"
 
 	"go.uber.org/goleak"
 
@@ -24,16 +24,20 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/golang/glog.(*fileSink).flushDaemon"))
 }
 
-// TestReadyMeansServing: when Ready is called, a service that was in etcd can be reached. When Run has
-// returned, nothing of it is left.
+// TestReadyMeansServing: when Ready is called, a service that was in etcd can be reached, even one
+// with so many endpoints that it takes the balancer a while to learn them: it comes before the proxier.
+// When Run has returned, nothing of it is left.
 func TestReadyMeansServing(t *testing.T) {
 	etcd := etcdtest.StartServer(t)
 	kv := etcd.Client(t)
 	port := proxytest.FreePort(t)
-	endpoint := proxytest.ServeTCP(t, "127.0.0.1:0", proxytest.Identify("a"))
+	endpoints := strconv.Quote(proxytest.ServeTCP(t, "127.0.0.1:0", proxytest.Identify("a")).Addr.String())
+	for i := range 20_000 {
+		endpoints += fmt.Sprintf(`,"10.1.%d.%d:80"`, i/256, i%256) // whose turn does not come
+	}
 	for key, value := range map[string]string{
 		registry.SpecsPrefix + "one":     fmt.Sprintf(`{"kind":"Service","apiVersion":"v1beta1","id":"one","port":%d}`, port),
-		registry.EndpointsPrefix + "one": fmt.Sprintf(`{"kind":"Endpoints","apiVersion":"v1beta1","id":"one","endpoints":[%q]}`, endpoint.Addr),
+		registry.EndpointsPrefix + "one": fmt.Sprintf(`{"kind":"Endpoints","apiVersion":"v1beta1","id":"one","endpoints":[%s]}`, endpoints),
 	} {
 		if _, err := kv.Put(t.Context(), key, value); err != nil {
 			t.Fatal(err)
@@ -46,8 +50,13 @@ func TestReadyMeansServing(t *testing.T) {
 	ready, done := make(chan string, 2), make(chan error)
 	go func() {
 		done <- Run(ctx, Options{
-			Etcd:  etcdsource.Config{Endpoints: []string{etcd.URL()}},
-			Proxy: proxy.Config{BindAddress: netip.MustParseAddr("127.0.0.1"), DrainTimeout: time.Minute},
+			Etcd: etcdsource.Config{Endpoints: []string{etcd.URL()}},
+			Proxy: proxy.Config{
+				BindAddress:      netip.MustParseAddr("127.0.0.1"),
+				DialTimeout:      proxytest.Patience, // a busy loopback loses packets, and a lost SYN takes a second
+				DialTotalTimeout: proxytest.Patience,
+				DrainTimeout:     proxytest.Patience,
+			},
 			Ready: func() {
 				answer, err := proxytest.AskTCP(proxytest.On(port))
 				ready <- fmt.Sprint(answer, err)
