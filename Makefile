@@ -16,9 +16,9 @@ PKG       ?= ./...
 
 export CGO_ENABLED = 0
 
-.PHONY: help build run test check fuzz bench clean
+.PHONY: help build run test check fuzz bench lab lab-check lab-down clean
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 build: ## build bin/kube-proxy and bin/playground
 	go build -trimpath -ldflags '$(STAMP)' -o bin/ ./cmd/...
@@ -40,6 +40,15 @@ fuzz: ## every fuzz target for FUZZTIME
 
 bench: ## benchmarks; compare two outputs with: go tool benchstat old new
 	go test -run '^$$' -bench '$(BENCH)' -benchtime $(BENCHTIME) -benchmem -count $(COUNT) $(PKG)
+
+lab: ## the lab: etcd, two nodes, three backends and a client, in containers
+	./lab up
+
+lab-check: ## run every drill of docs/lab in the lab, and compare
+	./lab check
+
+lab-down: ## stop the lab; nothing stays behind
+	./lab down
 
 clean: ## remove what was built
 	rm -rf bin bench

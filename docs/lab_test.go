@@ -1,0 +1,98 @@
+package docs
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestTheDrillsAreTrue does what the drills say, with processes on loopback addresses. What needs
+// containers is left to make lab-check.
+func TestTheDrillsAreTrue(t *testing.T) {
+	ctx := t.Context()
+	if deadline, ok := t.Deadline(); ok { // end in time to stop what was started: it would outlive us
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithDeadline(ctx, deadline.Add(-20*time.Second))
+		defer cancel()
+	}
+	env := append(os.Environ(), "LAB=local",
+		"LAB_RUN="+filepath.Join(t.TempDir(), "run"),
+		"LAB_NET="+strconv.Itoa(100+rand.IntN(150)), // so that this disturbs nobody's lab
+	)
+	lab := func(ctx context.Context, args ...string) error {
+		cmd := exec.CommandContext(ctx, "./lab", args...)
+		cmd.Dir, cmd.Env, cmd.WaitDelay = root, env, time.Second
+		out, err := cmd.CombinedOutput()
+		t.Logf("lab %s\n%s", strings.Join(args, " "), out)
+		return err
+	}
+	t.Cleanup(func() {
+		if err := lab(context.WithoutCancel(ctx), "down"); err != nil {
+			t.Errorf("lab down: %v", err)
+		}
+	})
+	for _, step := range []string{"up", "check"} {
+		if err := lab(ctx, step); err != nil {
+			t.Fatalf("lab %s: %v", step, err)
+		}
+	}
+}
+
+// TestEachDrillHasItsParts holds the shape of a drill: a teacher finds the same parts in the same order.
+func TestEachDrillHasItsParts(t *testing.T) {
+	drills, err := filepath.Glob("lab/[0-9]*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(drills) < 8 {
+		t.Fatalf("%d drills; want 8 at least", len(drills))
+	}
+	index, err := os.ReadFile("lab/README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	parts := []string{
+		"## What you will see, and why it matters\n", "## Do it\n", "./lab fresh\n", "## Break it", "## Mend it\n",
+		"## What v0.4.4 did\n", "## What others do today\n", "## A question\n", "<details>\n", "</details>\n",
+	}
+	defect := regexp.MustCompile(`\bD(\d+)\b`)
+	for i, file := range drills {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		drill := string(text)
+		title, rest, _ := strings.Cut(drill, "\n")
+		if want := fmt.Sprintf("# %d. ", i+1); !strings.HasPrefix(title, want) {
+			t.Errorf("%s:1: the title is %q; want it to begin with %q", file, title, want)
+		}
+		if link := fmt.Sprintf("| %d | [%s](%s)", i+1, strings.TrimPrefix(title, fmt.Sprintf("# %d. ", i+1)), filepath.Base(file)); !strings.Contains(string(index), link) {
+			t.Errorf("lab/README.md: lacks the row %s", link)
+		}
+		for _, part := range parts {
+			_, after, ok := strings.Cut(rest, part)
+			if !ok {
+				t.Errorf("%s: %q is missing, or not in its place", file, part)
+				continue
+			}
+			rest = after
+		}
+		cited := defect.FindAllStringSubmatch(drill, -1)
+		if len(cited) == 0 {
+			t.Errorf("%s: cites no defect of v0.4.4", file)
+		}
+		for _, m := range cited {
+			if n, _ := strconv.Atoi(m[1]); n < 1 || n > 49 { // it is a number
+				t.Errorf("%s: there is no %s", file, m[0])
+			}
+		}
+	}
+}

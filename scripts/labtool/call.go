@@ -1,0 +1,181 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"maps"
+	"net"
+	"net/http"
+	"os"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// runCall calls each address, and prints the answers.
+func runCall(ctx context.Context, args []string) error {
+	flags := flag.NewFlagSet("call", flag.ContinueOnError)
+	n := flags.Int("n", 1, "")
+	sum := flags.Bool("sum", false, "")
+	timed := flags.Bool("time", false, "")
+	pause := flags.Duration("pause", 0, "")
+	timeout := flags.Duration("timeout", 5*time.Second, "")
+	from := flags.Int("from", 0, "")
+	if err := flags.Parse(args); err != nil || flags.NArg() < 2 {
+		return errUsage
+	}
+	var call func(ctx context.Context, addr string) (string, error)
+	switch flags.Arg(0) {
+	case "http":
+		call = callHTTP
+	case "udp":
+		call = func(ctx context.Context, addr string) (string, error) { return callUDP(ctx, addr, *from) }
+	default:
+		return errUsage
+	}
+
+	counts := make(map[string]int)
+	var failed error
+	for i := range *n {
+		for _, addr := range flags.Args()[1:] {
+			if i > 0 {
+				time.Sleep(*pause)
+			}
+			start := time.Now()
+			one, cancel := context.WithTimeout(ctx, *timeout)
+			answer, err := call(one, addr)
+			cancel()
+			if err != nil {
+				failed = errUnanswered
+				answer = inWords(err, *timeout)
+			}
+			if *timed {
+				answer += fmt.Sprintf(" after %.1fs", time.Since(start).Seconds())
+			}
+			counts[answer]++
+			if !*sum {
+				fmt.Println(answer)
+			}
+		}
+	}
+	if *sum {
+		for _, answer := range slices.Sorted(maps.Keys(counts)) {
+			fmt.Printf("%s: %d\n", answer, counts[answer])
+		}
+	}
+	return failed
+}
+
+// callHTTP asks for "/" on a connection of its own: the proxy chooses once for each connection. It
+// speaks plainly, because net/http's client has words of its own for a connection that is cut.
+func callHTTP(ctx context.Context, addr string) (string, error) {
+	conn, err := new(net.Dialer).DialContext(ctx, "tcp", addr)
+	if err != nil {
+		return "", err
+	}
+	defer conn.Close()
+	deadline, _ := ctx.Deadline()
+	if err := conn.SetDeadline(deadline); err != nil {
+		return "", err
+	}
+	if _, err := io.WriteString(conn, "GET / HTTP/1.0\r\n\r\n"); err != nil {
+		return "", err
+	}
+	response, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	if err != nil {
+		return "", err
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(response.Body)
+	return strings.TrimSpace(string(body)), err
+}
+
+// callUDP sends one datagram, and waits for one. The port it comes from is a free one if 0.
+func callUDP(ctx context.Context, addr string, from int) (string, error) {
+	dialer := net.Dialer{LocalAddr: &net.UDPAddr{Port: from}}
+	conn, err := dialer.DialContext(ctx, "udp4", addr)
+	if err != nil {
+		return "", err
+	}
+	defer conn.Close()
+	deadline, _ := ctx.Deadline()
+	if err := conn.SetDeadline(deadline); err != nil {
+		return "", err
+	}
+	if _, err := conn.Write([]byte("who is there?")); err != nil {
+		return "", err
+	}
+	buf := make([]byte, 64<<10)
+	n, err := conn.Read(buf)
+	return string(buf[:n]), err
+}
+
+// runAsk says something, and that this is all, and prints what comes back until the other side has
+// finished too.
+func runAsk(ctx context.Context, args []string) error {
+	flags := flag.NewFlagSet("ask", flag.ContinueOnError)
+	hold := flags.Bool("hold", false, "")
+	timeout := flags.Duration("timeout", 10*time.Second, "")
+	if err := flags.Parse(args); err != nil || flags.NArg() != 2 {
+		return errUsage
+	}
+	ctx, cancel := context.WithTimeout(ctx, *timeout)
+	defer cancel()
+	start := time.Now()
+	answer, err := ask(ctx, flags.Arg(0), flags.Arg(1), *hold)
+	switch {
+	case err != nil:
+		answer, err = inWords(err, *timeout), errUnanswered
+	case answer == "":
+		answer, err = "closed without an answer", errUnanswered
+	}
+	if err != nil && !strings.HasPrefix(answer, noAnswer) { // which says itself how long it took
+		answer += fmt.Sprintf(" after %.1fs", time.Since(start).Seconds())
+	}
+	fmt.Println(answer)
+	return err
+}
+
+func ask(ctx context.Context, addr, text string, hold bool) (string, error) {
+	conn, err := new(net.Dialer).DialContext(ctx, "tcp", addr)
+	if err != nil {
+		return "", err
+	}
+	defer conn.Close()
+	deadline, _ := ctx.Deadline()
+	if err := conn.SetDeadline(deadline); err != nil {
+		return "", err
+	}
+	if _, err := io.WriteString(conn, text); err != nil {
+		return "", err
+	}
+	if !hold {
+		if err := conn.(*net.TCPConn).CloseWrite(); err != nil {
+			return "", err
+		}
+	}
+	answer, err := io.ReadAll(conn)
+	return strings.TrimSpace(string(answer)), err
+}
+
+const noAnswer = "no answer"
+
+// inWords says what became of a call that was not answered.
+func inWords(err error, timeout time.Duration) string {
+	switch {
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return "refused"
+	case errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE): // EPIPE: it came while we wrote
+		return "reset"
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+		return "closed without an answer"
+	case errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, context.DeadlineExceeded):
+		return fmt.Sprintf("%s in %v", noAnswer, timeout)
+	}
+	return err.Error()
+}
