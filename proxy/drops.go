@@ -13,6 +13,7 @@ const (
 	dropNoEndpoints dropReason = iota
 	dropOwnListener
 	dropUnreachable
+	dropNewcomer
 	dropSessionLimit
 	dropDescriptorLimit
 	dropWaiting
@@ -28,6 +29,7 @@ var dropNames = [dropReasons]string{
 	dropNoEndpoints:     "no endpoints",
 	dropOwnListener:     "the only endpoints are listeners of this proxy",
 	dropUnreachable:     "no endpoint reachable",
+	dropNewcomer:        "too many newcomers at once",
 	dropSessionLimit:    "session limit reached",
 	dropDescriptorLimit: "out of descriptors or local ports",
 	dropWaiting:         "too many wait for an endpoint",

@@ -20,7 +20,7 @@ type portable struct {
 	sessions *sessionLimit // UDP sessions in all
 	dropped  drops         // UDP datagrams
 
-	acceptErrors quieter
+	acceptErrors quieter // of all TCP listeners
 
 	ctx  context.Context // ends when what is left is to be cut
 	cut  context.CancelFunc

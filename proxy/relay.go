@@ -24,12 +24,13 @@ import (
 //	FIN           finished too     all is said: both are closed
 //	RST           there            what src had sent is delivered to dst, then dst is reset
 //	no answer     there            the same (src has vanished: keepalive finds out, or read)
-//	              gone, after FIN  writing fails by EPIPE: dst had said all it wanted to say. src gets
-//	              (it sent RST)    that and the FIN; what src goes on sending is thrown away. A client
-//	                               is given time to finish, a backend is reset at once
-//	              gone, without    writing fails by ECONNRESET: seen from the other direction, a
-//	              (it sent RST)    source that ended by RST, and dealt with there; what src goes on
-//	                               sending is thrown away meanwhile
+//	              gone: RST after  writing fails by EPIPE: dst had said all it wanted to. src gets that
+//	              its FIN          and the FIN; what src goes on sending is thrown away. A client is
+//	                               given time to finish; a backend is stopped by a reset as soon as
+//	                               it has all of the request
+//	              gone: RST        writing fails by ECONNRESET: to the other direction this is a source
+//	              without FIN      that ended by RST, and is dealt with there; what src goes on sending
+//	                               is thrown away meanwhile
 //
 // From the first of these ends on the relay may be silent for HalfClosedTimeout: so long may nothing
 // be delivered, in either direction. Then, as when all is said, whoever has been sent the FIN of the
@@ -146,7 +147,7 @@ func (r *relay) read(src *side, buf []byte) (int, error) {
 		if err == nil || !errors.Is(err, os.ErrDeadlineExceeded) {
 			return n, err
 		}
-		if d := inspect(src.conn); d.pending && d.unanswered >= probes && d.heard >= r.lookAfter {
+		if d := inspect(src.conn); d.pending && d.unanswered >= probes && d.silent >= r.lookAfter {
 			return 0, errVanished
 		}
 		src.conn.SetReadDeadline(time.Now().Add(r.lookAfter))

@@ -14,7 +14,7 @@ type delivery struct {
 	dead    bool   // the connection is no more: it was reset, or has timed out
 
 	unanswered int           // times that the kernel has sent the same again, or a probe
-	heard      time.Duration // since the peer's kernel last said anything
+	silent     time.Duration // since the peer's kernel last said anything
 }
 
 // tcpClose is TCP_CLOSE of the kernel's tcp_states.h.
@@ -36,7 +36,7 @@ func inspect(conn *net.TCPConn) (d delivery) {
 			pending:    info.State != tcpClose && (info.Unacked > 0 || info.Notsent_bytes > 0),
 			dead:       info.State == tcpClose,
 			unanswered: int(info.Retransmits) + int(info.Probes),
-			heard:      time.Duration(info.Last_ack_recv) * time.Millisecond,
+			silent:     time.Duration(info.Last_ack_recv) * time.Millisecond,
 		}
 	})
 	return d

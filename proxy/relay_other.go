@@ -12,7 +12,7 @@ type delivery struct {
 	acked         uint64
 	pending, dead bool
 	unanswered    int
-	heard         time.Duration
+	silent        time.Duration
 }
 
 // inspect knows nothing: what was just written may then be lost when it is followed by a reset, and

@@ -374,10 +374,10 @@ func TestRelayEndsAHalfClosedConnectionAfterSilence(t *testing.T) {
 // Any byte pushes back the end.
 func TestRelayStaysWhileAHalfClosedConnectionIsNotSilent(t *testing.T) {
 	cfg := patient
-	cfg.HalfClosedTimeout = 300 * time.Millisecond
+	cfg.HalfClosedTimeout = time.Second
 	fromBothSides(t, cfg, func(t *testing.T, j *joint, actor, other *net.TCPConn) {
 		must(t, actor.CloseWrite())
-		for start := time.Now(); time.Since(start) < 3*cfg.HalfClosedTimeout; time.Sleep(cfg.HalfClosedTimeout / 10) {
+		for start := time.Now(); time.Since(start) < 2*cfg.HalfClosedTimeout; time.Sleep(cfg.HalfClosedTimeout / 10) {
 			exchange(t, other, actor)
 		}
 		must(t, other.CloseWrite())

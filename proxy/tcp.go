@@ -171,9 +171,9 @@ func (s *tcpSocket) reportUnserved(owner *claim, client *net.TCPConn, failed []f
 	if !ok {
 		return
 	}
-	why := "it has no endpoints"
+	why := "the service has no endpoints"
 	if n := len(failed); n > 0 {
-		why = fmt.Sprintf("no endpoint of the %d tried answers, the last, %s, because: %v", n, failed[n-1].endpoint.addr, failed[n-1].err)
+		why = fmt.Sprintf("no endpoint of the %d tried answers; the last was %s: %v", n, failed[n-1].endpoint.addr, failed[n-1].err)
 	}
 	glog.Warningf("%s: client %s was turned away (%d since such a line): %s", owner.key, client.RemoteAddr(), times, why)
 }

@@ -26,6 +26,7 @@ import (
 type udpSocket struct {
 	engine *portable
 	conn   *net.UDPConn
+	queue  udpQueue
 	owner  *atomic.Pointer[claim]
 	ranks  ranks // guarded by the session limit's mu
 	quiet  [dropReasons]quieter
@@ -51,16 +52,10 @@ func (e *portable) listenUDP(addr netip.AddrPort, owner *atomic.Pointer[claim]) 
 		return nil, fmt.Errorf("listen udp %s: %w", addr, errNoDescriptors)
 	}
 	conn, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(addr))
-	if err == nil {
-		if err = askLocal(conn); err != nil {
-			conn.Close()
-		}
-	}
 	if err != nil {
 		e.budget.release(1)
 		return nil, err
 	}
-	_ = conn.SetReadBuffer(udpReceiveBuffer) // a smaller one works too
 	u := &udpSocket{
 		engine:   e,
 		conn:     conn,
@@ -68,6 +63,12 @@ func (e *portable) listenUDP(addr netip.AddrPort, owner *atomic.Pointer[claim]) 
 		ranks:    ranks{max: e.cfg.MaxUDPSessionsPerService},
 		sessions: make(map[sessionKey]*session),
 	}
+	if err := errors.Join(askLocal(conn), u.queue.init(conn)); err != nil {
+		conn.Close()
+		e.budget.release(1)
+		return nil, err
+	}
+	_ = conn.SetReadBuffer(udpReceiveBuffer) // a smaller one works too
 	u.ctx, u.cancel = context.WithCancel(e.ctx)
 	stop := context.AfterFunc(e.ctx, u.close)
 	e.work.Go(func() {
@@ -135,7 +136,16 @@ func (u *udpSocket) carry(key sessionKey, datagram []byte) {
 }
 
 // begin starts a session for a client, or drops its datagram for one of many good reasons.
+//
+// To begin a session takes some ten times as long as to forward a datagram, and anybody can send
+// from ever new addresses. When they come faster than sessions can begin, the kernel's queue fills,
+// and what does not fit is lost, whoever sent it. So when it is filling, newcomers are dropped,
+// which is quick, and those who have a session get through.
 func (u *udpSocket) begin(key sessionKey) *session {
+	if u.queue.filling() {
+		u.drop(dropNewcomer, 1, key.client)
+		return nil
+	}
 	e, owner := u.engine, u.owner.Load()
 	choice := owner.rotation.choose()
 	first, ok := choice.next()

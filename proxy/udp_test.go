@@ -759,6 +759,37 @@ func TestWhatCannotBeSentCostsTheDatagramOnly(t *testing.T) {
 	}
 }
 
+// When a path turns out to carry less than thought (path MTU discovery, RFC 1191), the kernel says so
+// once, by an error of whatever we ask of the socket next. That is news, not a refusal.
+func TestNewsOfAShorterPathCostsNothing(t *testing.T) {
+	server := proxytest.ServeUDP(t, "127.0.0.1:0", proxytest.EchoUDP)
+	b, err := dialUDPBackend(&endpoint{addr: server.Addr}, server.Addr.IP, proxytest.Patience)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.conn.Close()
+	write, receive, news := b.io.write, b.io.receive, 0
+	first := func(is *error, otherwise func(uintptr) bool) func(uintptr) bool {
+		told := false
+		return func(fd uintptr) bool {
+			if !told {
+				told, *is = true, unix.EMSGSIZE
+				news++
+				return true
+			}
+			return otherwise(fd)
+		}
+	}
+	b.io.write, b.io.receive = first(&b.io.outErr, write), first(&b.io.inErr, receive)
+	if err := b.send([]byte("question")); err != nil {
+		t.Errorf("send: %v", err)
+	}
+	buf, n, err := b.receive()
+	if err != nil || string(buf[:n]) != "question" || news != 2 {
+		t.Errorf("received %d bytes, %v, after %d errors; want the echo after 2", n, err, news)
+	}
+}
+
 // D32: an error of the port's socket must not leave an open port that nobody reads.
 func TestReadingGoesOnAfterAnError(t *testing.T) {
 	e := newUDPEngine(t, Config{})

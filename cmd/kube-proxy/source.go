@@ -42,6 +42,9 @@ func (e *etcdOptions) source() (etcdsource.Config, error) {
 		if cfg.Password, err = readPassword(e.passwordFile); err != nil {
 			return cfg, fmt.Errorf("-etcd_password_file: %w", err)
 		}
+		if !encrypted(cfg.Endpoints) {
+			glog.Warningf("the password of %s crosses the network in the clear: the URLs of etcd are not https", e.username)
+		}
 	}
 	cfg.SyncPeriod = e.sync.Duration
 	return cfg, nil

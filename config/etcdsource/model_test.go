@@ -140,8 +140,11 @@ func (m *model) catchUp() {
 	m.t.Helper()
 	m.writer.moderate.Store(true)
 	defer m.writer.moderate.Store(false)
-	for sets := m.recorder.countSets(); m.recorder.countSets() == sets; {
-		m.await(1)
+	started := time.Now()
+	for sets := m.recorder.countSets(); m.recorder.countSets() == sets; m.await(1) {
+		if time.Since(started) > patience {
+			m.t.Fatalf("for %v the source has not listed: %+v", patience, m.source.Status())
+		}
 	}
 }
 

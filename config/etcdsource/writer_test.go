@@ -70,15 +70,15 @@ type writer struct {
 func (w *writer) run(ctx context.Context, t *testing.T) {
 	var pace time.Duration
 	for n := 0; ctx.Err() == nil; n++ {
-		if n%40 == 0 {
-			pace = pick(w.random, []time.Duration{0, 0, time.Millisecond, 3 * time.Millisecond})
-		}
 		if w.moderate.Load() {
 			pace = 300 * time.Microsecond
 		}
 		time.Sleep(pace)
-		w.gate.Lock()
+		w.gate.Lock() // also for the random numbers, which faults draw from too
 		w.commit(ctx, t, w.change())
+		if n%40 == 0 {
+			pace = pick(w.random, []time.Duration{0, 0, time.Millisecond, 3 * time.Millisecond})
+		}
 		w.gate.Unlock()
 		select {
 		case w.beat <- struct{}{}:

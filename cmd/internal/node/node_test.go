@@ -32,7 +32,7 @@ func TestReadyMeansServing(t *testing.T) {
 	kv := etcd.Client(t)
 	port := proxytest.FreePort(t)
 	endpoints := strconv.Quote(proxytest.ServeTCP(t, "127.0.0.1:0", proxytest.Identify("a")).Addr.String())
-	for i := range 20_000 {
+	for i := range 60_000 {
 		endpoints += fmt.Sprintf(`,"10.1.%d.%d:80"`, i/256, i%256) // whose turn does not come
 	}
 	for key, value := range map[string]string{
