@@ -24,7 +24,7 @@ build: ## build bin/kube-proxy and bin/playground
 	go build -trimpath -ldflags '$(STAMP)' -o bin/ ./cmd/...
 
 run: ## the classroom: etcd, three backends and the proxy in one process
-	go run ./cmd/playground
+	go build -o bin/ ./cmd/playground && exec bin/playground
 
 test: ## every test, with the race detector
 	CGO_ENABLED=1 go test -race $(PKG)

@@ -117,7 +117,7 @@ func parseConfigFile(data []byte) (Config, []string, error) {
 		return Config{}, nil, err
 	}
 	if isHTTPS(checked.Endpoints[0]) && len(file.Config.CACertFiles) == 0 {
-		warnings = append(warnings, "no caCertFiles in etcd config: the server is verified with the system's roots (v0.4 did not verify it)") // D4
+		warnings = append(warnings, "no caCertFiles in etcd config: unless a flag says otherwise, the server is verified with the roots of the system (v0.4 did not verify it)") // D4
 	}
 	return cfg, warnings, nil
 }

@@ -2,10 +2,10 @@ package node
 
 import (
 	"context"
+	"encoding/json"
 	"flag"
 	"fmt"
 	"net/netip"
-	"strconv"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -31,13 +31,17 @@ func TestReadyMeansServing(t *testing.T) {
 	etcd := etcdtest.StartServer(t)
 	kv := etcd.Client(t)
 	port := proxytest.FreePort(t)
-	endpoints := strconv.Quote(proxytest.ServeTCP(t, "127.0.0.1:0", proxytest.Identify("a")).Addr.String())
+	endpoints := []string{proxytest.ServeTCP(t, "127.0.0.1:0", proxytest.Identify("a")).Addr.String()}
 	for i := range 60_000 {
-		endpoints += fmt.Sprintf(`,"10.1.%d.%d:80"`, i/256, i%256) // whose turn does not come
+		endpoints = append(endpoints, fmt.Sprintf("10.1.%d.%d:80", i/256, i%256)) // whose turn does not come
+	}
+	list, err := json.Marshal(endpoints)
+	if err != nil {
+		t.Fatal(err)
 	}
 	for key, value := range map[string]string{
 		registry.SpecsPrefix + "one":     fmt.Sprintf(`{"kind":"Service","apiVersion":"v1beta1","id":"one","port":%d}`, port),
-		registry.EndpointsPrefix + "one": fmt.Sprintf(`{"kind":"Endpoints","apiVersion":"v1beta1","id":"one","endpoints":[%s]}`, endpoints),
+		registry.EndpointsPrefix + "one": fmt.Sprintf(`{"kind":"Endpoints","apiVersion":"v1beta1","id":"one","endpoints":%s}`, list),
 	} {
 		if _, err := kv.Put(t.Context(), key, value); err != nil {
 			t.Fatal(err)
