@@ -23,7 +23,7 @@ help: ## list the targets
 build: ## build bin/kube-proxy and bin/playground
 	go build -trimpath -ldflags '$(STAMP)' -o bin/ ./cmd/...
 
-run: ## the classroom: etcd, three backends and the proxy in one process
+run: ## the classroom: etcd, a few backends and the proxy in one process
 	go build -o bin/ ./cmd/playground && exec bin/playground
 
 test: ## every test, with the race detector

@@ -156,7 +156,7 @@ func (r *rotation) replace(addrs []registry.Addr, randomStart bool) {
 	for i, addr := range addrs {
 		e := known[addr]
 		if e == nil {
-			e = &endpoint{addr: addr}
+			e = &endpoint{addr: addr, rotation: r}
 		}
 		delete(known, addr)
 		set.endpoints[i] = e
@@ -257,6 +257,7 @@ const (
 // is known of its health.
 type endpoint struct {
 	addr      registry.Addr
+	rotation  *rotation
 	downUntil atomic.Int64 // Unix time in nanoseconds; 0 when the last attempt succeeded
 	failures  atomic.Int64 // failed returns since the last success
 	gone      atomic.Bool  // no longer in the rotation: a UDP session looks at it on each datagram
@@ -276,15 +277,15 @@ func (e *endpoint) failed() {
 		return
 	}
 	wait := min(firstDown<<min(e.failures.Load(), 5), mostDown)
-	if e.downUntil.CompareAndSwap(until, now.Add(wait).UnixNano()) {
-		e.failures.Add(1)
+	if e.downUntil.CompareAndSwap(until, now.Add(wait).UnixNano()) && e.failures.Add(1) == 1 {
+		glog.Warningf("%s: endpoint %s does not answer; passing it over until it does", e.rotation.key, e.addr)
 	}
 }
 
 // answered notes that the endpoint is well.
 func (e *endpoint) answered() {
-	if e.downUntil.Load() != 0 {
-		e.downUntil.Store(0)
+	if e.downUntil.Load() != 0 && e.downUntil.Swap(0) != 0 {
 		e.failures.Store(0)
+		glog.Infof("%s: endpoint %s answers again", e.rotation.key, e.addr)
 	}
 }

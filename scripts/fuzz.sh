@@ -14,7 +14,7 @@ count=0
 for dir in $(git grep -l --untracked '^func Fuzz' -- '*_test.go' | xargs -n1 dirname | sort -u); do
 	for target in $(grep -ho '^func Fuzz[A-Za-z0-9_]*' "$dir"/*_test.go | sed 's/^func //' | sort); do
 		echo "== ./$dir $target, $time"
-		go test "./$dir" -run '^$' -fuzz "^$target\$" -fuzztime "$time"
+		go test "./$dir" -run '^$' -fuzz "^$target\$" -fuzztime "$time" -fuzzminimizetime 1x
 		count=$((count + 1))
 	done
 done

@@ -27,7 +27,7 @@
 // another one is used; the playground says so, and prints its commands accordingly. Since another
 // etcd may be what is found at the usual port, put and del leave alone what is not a playground's.
 //
-// While it runs the proxy tells what it does, at glog's level 3. -v=0 makes it quiet, -v=4 shows
+// While it runs the proxy tells what it does, at glog's level 2. -v=0 makes it quiet, -v=4 shows
 // all that it receives.
 //
 // Ctrl-C or SIGTERM stops it: the listeners close, the backends, etcd, and etcd's data are gone.

@@ -10,7 +10,7 @@ import (
 )
 
 func main() {
-	for name, value := range map[string]string{"logtostderr": "true", "v": "3"} { // glog's; level 3 tells who was chosen
+	for name, value := range map[string]string{"logtostderr": "true", "v": "2"} { // glog's; level 2 tells of each client
 		if err := flag.Set(name, value); err != nil {
 			panic(err) // glog defines them
 		}
