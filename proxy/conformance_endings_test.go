@@ -23,9 +23,9 @@ import (
 func TestAResetByTheClientReachesTheEndpointAsAReset(t *testing.T) {
 	conform(t, func(t *testing.T, cfg proxy.Config) {
 		n := newNode(t, cfg)
-		accepted, ended := make(chan struct{}), make(chan error, 1)
+		accepted, ended := make(chan struct{}, 1), make(chan error, 1)
 		client := proxytest.Dial(t, tcpThrough(t, n, served(t, func(conn *net.TCPConn) {
-			close(accepted)
+			accepted <- struct{}{}
 			ended <- proxytest.Discard(conn)
 		})))
 		proxytest.Receive(t, accepted, "the endpoint to accept")

@@ -322,20 +322,23 @@ func TestAFloodDoesNotPushOutKnownClients(t *testing.T) {
 			sessions = append(sessions, client.Ask(t)) // speaking again after an answer makes it known
 			clients = append(clients, client)
 		}
-		for i := range flood {
-			stranger := proxytest.DialUDP(t, addr)
-			stranger.Ask(t) // every one is served, at the cost of the oldest of its kind
-			// Those that were pushed out may still be closing.
-			if got, most := proxytest.Sockets(t)-base, known+1+i+2*limit; got > most {
-				t.Fatalf("%d sockets after %d strangers; want at most %d", got, i+1, most)
-			}
+		for range flood {
+			proxytest.DialUDP(t, addr).Ask(t) // every stranger is served, at the cost of the oldest of its kind
+		}
+		newcomer := proxytest.DialUDP(t, addr)
+		had := newcomer.Ask(t)
+		for range 3 {
+			proxytest.DialUDP(t, addr).Ask(t)
+		}
+		if got := newcomer.Ask(t); got != had { // many were older
+			t.Errorf("a newcomer that soon came back had %v and now has %v", had, got)
 		}
 		for i, client := range clients {
 			if got := client.Ask(t); got != sessions[i] {
 				t.Errorf("known client %d had %v and now has %v", i, sessions[i], got)
 			}
 		}
-		proxytest.Eventually(t, func() bool { return proxytest.Sockets(t)-base <= known+flood+limit }, "no more than %d sessions", limit)
+		proxytest.Eventually(t, func() bool { return proxytest.Sockets(t)-base <= known+flood+4+limit }, "no more than %d sessions", limit)
 	})
 }
 

@@ -13,7 +13,6 @@ const (
 	dropNoEndpoints dropReason = iota
 	dropOwnListener
 	dropUnreachable
-	dropNewcomer
 	dropSessionLimit
 	dropDescriptorLimit
 	dropWaiting
@@ -29,7 +28,6 @@ var dropNames = [dropReasons]string{
 	dropNoEndpoints:     "no endpoints",
 	dropOwnListener:     "the only endpoints are listeners of this proxy",
 	dropUnreachable:     "no endpoint reachable",
-	dropNewcomer:        "too many newcomers at once",
 	dropSessionLimit:    "session limit reached",
 	dropDescriptorLimit: "out of descriptors or local ports",
 	dropWaiting:         "too many wait for an endpoint",

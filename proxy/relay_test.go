@@ -392,7 +392,7 @@ func TestRelayStaysWhileASlowReaderEmptiesTheKernelsBuffers(t *testing.T) {
 	cfg.HalfClosedTimeout = time.Second
 	answer := proxytest.Stream{Seed: 7, Size: 6 << 20}
 	j := join(t, cfg)
-	must(t, j.client.SetReadBuffer(512<<10))
+	must(t, j.client.SetReadBuffer(64<<10)) // so that the window opens often
 	must(t, j.client.CloseWrite())
 	must(t, proxytest.Discard(j.backend))
 	go func() {
@@ -469,6 +469,7 @@ func FuzzRelay(f *testing.F) {
 	f.Add([]byte{1, 254, 254, 6, 10, 0})
 	f.Add(bytes.Repeat([]byte{250, 251, 2, 3}, 50))
 	f.Fuzz(func(t *testing.T, script []byte) {
+		script = script[:min(len(script), 200)]
 		j := join(t, patient)
 		programs := [2]*net.TCPConn{j.client, j.backend}
 		var said, heard [2][]byte

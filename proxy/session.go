@@ -58,9 +58,10 @@ type session struct {
 	last       []byte
 }
 
-// maxWaiting bounds how many datagrams of one session wait. While a name is looked up, a client that
-// repeats its question adds a few; a client in full flow would add thousands, soon out of date.
-const maxWaiting = 16
+// maxWaiting bounds how many datagrams of one session wait. It is enough for a client in full flow
+// while its session moves, which takes a millisecond, and for one that repeats its question while a
+// name is looked up.
+const maxWaiting = 64
 
 // maxKept bounds what is kept of a datagram until it is answered: one Ethernet frame. Questions are
 // shorter. What is longer is part of a stream, and streams can do without one datagram.
@@ -245,18 +246,16 @@ func (s *session) finish() {
 	s.stop()
 	s.mu.Lock()
 	waiting, sent := s.waiting, s.sent
-	s.waiting = nil
 	s.mu.Unlock()
-	for _, datagram := range waiting {
-		e.sessions.unreserve(len(datagram))
-	}
-	if len(waiting) > 0 {
-		s.drop(s.why, len(waiting))
+	e.sessions.unreserve(waiting)
+	if n := len(waiting); n > 0 {
+		s.drop(s.why, n)
 	}
 	e.budget.release(1)
 	if v := glog.V(4); v {
 		v.Infof("UDP session of %v for %s ended: %d bytes sent, %d received", s.key.client, s.claim.key, sent, s.received)
 	}
+	s.socket.returned(s)
 	close(s.done)
 }
 

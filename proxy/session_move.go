@@ -73,7 +73,7 @@ func (s *session) keepLocked(datagram []byte) {
 
 // waitLocked puts a copy of a datagram aside until there is an endpoint; false: no room for it.
 func (s *session) waitLocked(datagram []byte) bool {
-	if len(s.waiting) >= maxWaiting || !s.socket.engine.sessions.reserve(len(datagram)) {
+	if len(s.waiting) >= maxWaiting || !s.socket.engine.sessions.reserve(datagram) {
 		return false
 	}
 	s.waiting = append(s.waiting, bytes.Clone(datagram))
@@ -129,13 +129,13 @@ func (s *session) try(e *endpoint) bool {
 	case isShortage(err), isOurTrouble(err): // nor this: we are out of descriptors, or of local ports
 		s.why = dropDescriptorLimit
 		return false
-	case errors.Is(err, errOwnListener):
+	case errors.Is(err, errOwnListener): // the record is wrong, and not for how long it takes
 		s.why = dropOwnListener
 		s.socket.refuseOwn(s.claim.key, e)
 	default:
 		s.why = dropUnreachable
+		e.failed()
 	}
-	e.failed()
 	if v := glog.V(3); v {
 		v.Infof("%s: UDP client %v cannot have %v: %v", s.claim.key, s.key.client, e.addr, err)
 	}
@@ -161,28 +161,26 @@ func (s *session) dial(e *endpoint) (*udpBackend, error) {
 }
 
 // handOver sends what waited, in order, and then makes b the session's backend. When it cannot,
-// because the endpoint refuses or the session has ended, what was not sent goes on waiting.
+// because the endpoint refuses or the session has ended, all of it goes on waiting: what b had been
+// sent before it refused was what it refused.
 func (s *session) handOver(b *udpBackend) error {
-	for {
+	for sent := 0; ; sent++ {
 		s.mu.Lock()
 		switch {
 		case s.ended:
 			s.mu.Unlock()
 			return context.Canceled
-		case len(s.waiting) == 0:
-			s.backend = b
+		case sent == len(s.waiting):
+			s.socket.engine.sessions.unreserve(s.waiting)
+			s.backend, s.waiting = b, nil
 			s.mu.Unlock()
 			return nil
 		}
-		next := s.waiting[0]
+		next := s.waiting[sent]
 		s.keepLocked(next)
 		s.mu.Unlock()
 		if err := s.send(b, next); err != nil {
 			return err
 		}
-		s.mu.Lock()
-		s.waiting = s.waiting[1:]
-		s.mu.Unlock()
-		s.socket.engine.sessions.unreserve(len(next))
 	}
 }

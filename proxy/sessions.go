@@ -114,13 +114,19 @@ func (l *sessionLimit) removeLocked(s *session) {
 	}
 }
 
-// reserve takes n of the bytes that may wait, if they are to be had.
-func (l *sessionLimit) reserve(n int) bool {
-	if l.waitingBytes.Add(int64(n)) <= maxWaitingBytes {
+// reserve takes room for a datagram that is to wait, if there is any.
+func (l *sessionLimit) reserve(datagram []byte) bool {
+	n := int64(len(datagram))
+	if l.waitingBytes.Add(n) <= maxWaitingBytes {
 		return true
 	}
-	l.unreserve(n)
+	l.waitingBytes.Add(-n)
 	return false
 }
 
-func (l *sessionLimit) unreserve(n int) { l.waitingBytes.Add(int64(-n)) }
+// unreserve gives back the room of datagrams that wait no longer.
+func (l *sessionLimit) unreserve(datagrams [][]byte) {
+	for _, datagram := range datagrams {
+		l.waitingBytes.Add(-int64(len(datagram)))
+	}
+}

@@ -26,18 +26,18 @@ import (
 type udpSocket struct {
 	engine *portable
 	conn   *net.UDPConn
-	queue  udpQueue
 	owner  *atomic.Pointer[claim]
 	ranks  ranks // guarded by the session limit's mu
 	quiet  [dropReasons]quieter
-	errors quieter // of reading
+	unread quieter // errors of reading
 
 	ctx     context.Context // ends when the socket is closed
 	cancel  context.CancelFunc
 	closing sync.Once
 
-	mu       sync.Mutex // guards the map
+	mu       sync.Mutex // guards the fields below
 	sessions map[sessionKey]*session
+	running  map[*session]struct{} // those whose run has not returned, so also some that have ended
 }
 
 // udpReceiveBuffer is what we ask the kernel to hold for a port while the read loop is not
@@ -62,8 +62,9 @@ func (e *portable) listenUDP(addr netip.AddrPort, owner *atomic.Pointer[claim]) 
 		owner:    owner,
 		ranks:    ranks{max: e.cfg.MaxUDPSessionsPerService},
 		sessions: make(map[sessionKey]*session),
+		running:  make(map[*session]struct{}),
 	}
-	if err := errors.Join(askLocal(conn), u.queue.init(conn)); err != nil {
+	if err := askLocal(conn); err != nil {
 		conn.Close()
 		e.budget.release(1)
 		return nil, err
@@ -107,7 +108,7 @@ func (u *udpSocket) read() {
 
 // reportRead logs that the port cannot be read just now.
 func (u *udpSocket) reportRead(err error) {
-	if times, ok := u.errors.ask(1); ok {
+	if times, ok := u.unread.ask(1); ok {
 		glog.Warningf("cannot read datagrams for %s: %v; trying again until it can (%d times since such a line)", u.owner.Load().key, err, times)
 	}
 }
@@ -136,16 +137,7 @@ func (u *udpSocket) carry(key sessionKey, datagram []byte) {
 }
 
 // begin starts a session for a client, or drops its datagram for one of many good reasons.
-//
-// To begin a session takes some ten times as long as to forward a datagram, and anybody can send
-// from ever new addresses. When they come faster than sessions can begin, the kernel's queue fills,
-// and what does not fit is lost, whoever sent it. So when it is filling, newcomers are dropped,
-// which is quick, and those who have a session get through.
 func (u *udpSocket) begin(key sessionKey) *session {
-	if u.queue.filling() {
-		u.drop(dropNewcomer, 1, key.client)
-		return nil
-	}
 	e, owner := u.engine, u.owner.Load()
 	choice := owner.rotation.choose()
 	first, ok := choice.next()
@@ -191,6 +183,7 @@ func (u *udpSocket) add(s *session) {
 	late := u.ctx.Err() != nil || u.owner.Load() != s.claim
 	if !late {
 		u.sessions[s.key] = s
+		u.running[s] = struct{}{}
 	}
 	u.mu.Unlock()
 	if late {
@@ -198,13 +191,20 @@ func (u *udpSocket) add(s *session) {
 	}
 }
 
-// forget makes s unknown. It is safe to repeat.
+// forget makes s unknown: the client's next datagram begins another. It is safe to repeat.
 func (u *udpSocket) forget(s *session) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.sessions[s.key] == s {
 		delete(u.sessions, s.key)
 	}
+}
+
+// returned notes that nothing more will come of s.
+func (u *udpSocket) returned(s *session) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	delete(u.running, s)
 }
 
 // disownPatience bounds how long disown waits for replies that are just being sent. It takes a
@@ -226,11 +226,12 @@ func (u *udpSocket) close() {
 	})
 }
 
-// endSessions ends the sessions that are meant. When it returns they send no more replies.
+// endSessions ends the sessions that are meant. When it returns they send no more replies, and nor
+// do those of them that had ended before, but were still busy with one.
 func (u *udpSocket) endSessions(meant func(*session) bool) {
 	var ending []*session
 	u.mu.Lock()
-	for _, s := range u.sessions {
+	for s := range u.running {
 		if meant(s) {
 			ending = append(ending, s)
 		}

@@ -238,7 +238,7 @@ func TestASilentSessionEndsWhetherOrNotItWasEverAnswered(t *testing.T) {
 }
 
 func TestASessionStaysWhileOneSideSpeaks(t *testing.T) {
-	const timeout = 300 * time.Millisecond
+	const timeout = time.Second
 	e := newUDPEngine(t, Config{UDPTimeout: timeout})
 	mute := proxytest.ServeUDP(t, "127.0.0.1:0", proxytest.MuteUDP)
 	server := proxytest.ServeUDP(t, "127.0.0.1:0", proxytest.IdentifyUDP("2"))
@@ -246,7 +246,7 @@ func TestASessionStaysWhileOneSideSpeaks(t *testing.T) {
 	speaks, listens := proxytest.DialUDP(t, s.addr), proxytest.DialUDP(t, s.addr)
 	speaks.Write([]byte("x"))
 	backend := listens.Ask(t).Session
-	for start := time.Now(); time.Since(start) < 3*timeout; time.Sleep(timeout / 10) {
+	for start := time.Now(); time.Since(start) < 2*timeout+timeout/2; time.Sleep(timeout / 20) {
 		speaks.Write([]byte("x"))
 		server.Send("x", backend)
 	}
@@ -388,6 +388,36 @@ func TestWhenAllEndpointsRefuseADatagramIsDropped(t *testing.T) {
 	}
 }
 
+// The same for a burst that waited for the endpoint, and of which only the second datagram meets with
+// the refusal.
+func TestABurstThatWasRefusedGoesToTheNextEndpointInOrder(t *testing.T) {
+	e := newUDPEngine(t, Config{})
+	dead := deadUDP(t)
+	lookedUp := make(chan struct{})
+	e.resolver.lookup = func(ctx context.Context, _, _ string) ([]netip.Addr, error) {
+		select {
+		case <-lookedUp:
+			return []netip.Addr{proxytest.Loopback}, nil
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+	s := serveUDP(t, e, registry.Addr{Host: "dead.example", IP: dead.IP}, proxytest.ServeUDP(t, "127.0.0.1:0", proxytest.EchoUDP).Addr)
+	client := proxytest.DialUDP(t, s.addr)
+	for i := range byte(10) {
+		client.Write([]byte{i})
+	}
+	proxytest.Eventually(t, func() bool { return e.sessions.waitingBytes.Load() == 10 }, "ten bytes waiting")
+	close(lookedUp)
+	client.SetReadDeadline(time.Now().Add(proxytest.Patience))
+	for i := range byte(10) {
+		buf := make([]byte, 10)
+		if n, err := client.Read(buf); err != nil || n != 1 || buf[0] != i {
+			t.Fatalf("got %v, %v; want %d", buf[:n], err, i)
+		}
+	}
+}
+
 // A datagram too long to keep is lost with the endpoint that refuses it; the session moves all the same.
 func TestALongDatagramThatWasRefusedIsCounted(t *testing.T) {
 	e := newUDPEngine(t, Config{})
@@ -488,6 +518,35 @@ func TestAfterDisownNothingComesFromTheOldService(t *testing.T) {
 	if got := client.Ask(t).Name; got != "heir" {
 		t.Errorf("answered by %s", got)
 	}
+}
+
+// A session that was evicted just before may still be busy with a reply.
+func TestDisownWaitsForSessionsThatHadEndedBefore(t *testing.T) {
+	e := newUDPEngine(t, Config{})
+	busy := make(chan struct{})
+	e.resolver.lookup = func(context.Context, string, string) ([]netip.Addr, error) {
+		<-busy // stands for anything that takes long
+		return nil, errors.New("no such host")
+	}
+	s := serveUDP(t, e, registry.Addr{Host: "slow.example", IP: netip.AddrPortFrom(netip.Addr{}, 53)})
+	proxytest.DialUDP(t, s.addr).Write([]byte("question"))
+	proxytest.Eventually(t, func() bool { return s.sessionCount() == 1 }, "a session")
+	s.mu.Lock()
+	sessions := slices.Collect(maps.Values(s.sessions))
+	s.mu.Unlock()
+	sessions[0].stop()
+	disowned := make(chan struct{})
+	go func() {
+		defer close(disowned)
+		s.disown(s.ownership.Swap(s.claim("heir")))
+	}()
+	select {
+	case <-disowned:
+		t.Error("disown returned although a session was busy")
+	case <-time.After(20 * time.Millisecond): // it would have taken microseconds
+	}
+	close(busy)
+	proxytest.Receive(t, disowned, "disown to return")
 }
 
 // A client that speaks while its port changes hands is served by one owner or the other, and by the

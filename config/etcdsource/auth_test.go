@@ -63,7 +63,7 @@ func TestAnExpiredTokenIsRenewedWithoutAWord(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer witness.close()
-	for deadline := time.Now().Add(patience); ; time.Sleep(2 * time.Second) { // a use renews it
+	for deadline := time.Now().Add(patience); ; time.Sleep(3 * time.Second) { // each use renews it
 		_, err := newest(t.Context(), witness)
 		if errors.Is(err, rpctypes.ErrInvalidAuthToken) {
 			break

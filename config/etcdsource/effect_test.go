@@ -1,9 +1,11 @@
 package etcdsource
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"kubeproxy/config/etcdsource/etcdtest"
@@ -100,6 +102,58 @@ func TestATransactionArrivesWhole(t *testing.T) {
 	}
 }
 
+// etcd cuts a response that is larger than its request limit into fragments. Deletions by range make such
+// responses: one revision, any number of events.
+func TestAHugeTransactionArrivesWhole(t *testing.T) {
+	etcd := etcdtest.StartProcess(t, "--max-request-bytes=100000") // and half a MiB of overhead
+	c := etcd.Client(t)
+	const n = 2500
+	long := strings.Repeat("x", 230)
+	var ops []clientv3.Op
+	for i := range n {
+		ops = append(ops, clientv3.OpPut(spec(fmt.Sprintf("%s/s%d", long, i)), port(1)))
+		if len(ops) == 100 || i == n-1 {
+			if _, err := c.Txn(t.Context()).Then(ops...).Commit(); err != nil {
+				t.Fatal(err)
+			}
+			ops = nil
+		}
+	}
+	m := newMiddleman(t, c)
+	fragments := 0
+	m.hook(func(m *middleman) {
+		m.onEvents = func(resp *etcdserverpb.WatchResponse) bool {
+			if resp.Fragment {
+				fragments++
+			}
+			// The header may run ahead of what was delivered: revisions come from the events.
+			resp.Header.Revision += 10 * int64(min(1, len(resp.Events)))
+			return true
+		}
+	})
+	cfg := quick(m.url)
+	cfg.PageSize = 1000
+	f := follow(t, cfg)
+	f.awaitRevision(t, 1)
+	if first := f.past()[0]; len(first.Services) != n {
+		t.Fatalf("%d services in the first list; want %d", len(first.Services), n)
+	}
+	if _, err := c.Delete(t.Context(), registry.SpecsPrefix, clientv3.WithPrefix()); err != nil {
+		t.Fatal(err)
+	}
+	revision := put(t, c, spec("after"), port(1))
+	f.await(t, "after:1 | ")
+	past := f.past()
+	if u := past[len(past)-2]; len(u.Services) != n || u.Set || u.Revision != revision-1 {
+		t.Errorf("%d removals in one update at revision %d; want all %d at %d", len(u.Services), u.Revision, n, revision-1)
+	}
+	m.hook(func(*middleman) {
+		if fragments == 0 {
+			t.Error("the response came whole: this test shows nothing")
+		}
+	})
+}
+
 func TestABadValueHurtsOnlyItself(t *testing.T) { // D17, D18
 	etcd := etcdtest.StartProcess(t)
 	c := etcd.Client(t)
@@ -181,8 +235,9 @@ func TestTheNamespacedKeyWinsOverTheFlatOne(t *testing.T) {
 		t.Errorf("created %d; want that of the flat key, %d", got, flat)
 	}
 	put(t, c, spec("default/a"), "{") // no good version in this life: no shadow
+	put(t, c, spec("a"), port(5))
 	f.awaitRevision(t, put(t, c, spec("prod/a"), port(5)))
-	f.await(t, "a:3 prod/a:5 | ")
+	f.await(t, "a:5 prod/a:5 | ")
 	put(t, c, spec("default/a"), port(6))
 	f.await(t, "a:6 prod/a:5 | ")
 	del(t, c, spec("a"))

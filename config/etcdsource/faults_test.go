@@ -5,10 +5,14 @@ import (
 	"errors"
 	"os"
 	"slices"
+	"strings"
+	"sync"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+
+	"kubeproxy/registry"
 )
 
 // What is done to etcd, to its data and to the way there while the writer writes. Where the data
@@ -34,15 +38,17 @@ func (m *model) kill() {
 	m.etcd.Start(m.t)
 }
 
-// restart stops etcd in good order. Its data are put aside: [model.restore] goes back to them.
+// restart stops etcd in good order. Its data are put aside: [model.restore] goes back to them. They
+// end with a value that does not decode, on a key that will soon have a good one again.
 func (m *model) restart() {
 	m.writer.gate.Lock()
 	defer m.writer.gate.Unlock()
-	if m.random.IntN(4) > 0 { // else etcd waits for the source's watch to end, and gives up after 5 s
+	if m.random.IntN(6) > 0 { // else etcd waits for the source's watch to end, and gives up after 5 s
 		m.line.refuse()
 		defer m.line.open()
 		m.line.cut()
 	}
+	m.writer.commit(m.t.Context(), m.t, []op{{key: settledKey, value: "{"}})
 	m.etcd.Stop()
 	e := m.history.newest()
 	m.save(m.copyOf(m.etcd.DataDir()), e)
@@ -73,15 +79,29 @@ func (m *model) hold() {
 	}
 }
 
-// flood writes more than etcd can get rid of while the source's connections are held. The watch falls
-// out of etcd's queue, and what it missed comes later in a few large responses, whose headers speak
-// of a later revision than their events.
+// flood writes more than the network takes while the source's connections are held. The watch drops
+// out of etcd's queue; what it missed comes later, in a few large responses whose headers speak of a
+// later revision than their events.
 func (m *model) flood() {
-	m.writer.large.Store(true)
-	defer m.writer.large.Store(false)
-	release := m.line.hold(nil)
+	m.line.refuse() // else the source finds out soon that its watch is behind, and gives it up
+	defer m.line.open()
+	release := sync.OnceFunc(m.line.hold(nil))
 	defer release()
-	m.await(200 + m.random.IntN(200))
+	m.writer.gate.Lock()
+	for range 8 { // fills what lies between: the watch has this key in view, though nobody needs its value
+		m.writer.commit(m.t.Context(), m.t, []op{{key: registry.Prefix + "nodes/a", value: strings.Repeat("x", 1<<20)}})
+	}
+	m.writer.gate.Unlock()
+	m.await(150 + m.random.IntN(150)) // fills etcd's queue, which holds 128 responses
+	m.writer.gate.Lock()
+	defer m.writer.gate.Unlock()
+	revision := m.writer.commit(m.t.Context(), m.t, []op{m.writer.settled()})
+	for _, key := range outsideKeys {
+		m.writer.commit(m.t.Context(), m.t, []op{{key: key, value: "busy"}})
+	}
+	release()
+	m.line.open()
+	m.reach(revision)
 }
 
 // outage keeps the source away while the registry changes, until what it would have gone on from is
@@ -98,15 +118,21 @@ func (m *model) outage() {
 
 // restore brings back data that were put aside: an older revision of this era, or another era.
 func (m *model) restore() {
-	if len(m.saved) == 0 || m.random.IntN(2) == 0 {
+	if len(m.saved) == 0 || m.random.IntN(4) > 0 {
 		m.restart()
 		m.await(1 + m.random.IntN(60))
 		m.settle()
+		m.restoreTo(m.saved[len(m.saved)-1])
+		return
 	}
+	m.restoreTo(pick(m.random, m.saved))
+}
+
+func (m *model) restoreTo(saved savedData) {
+	m.t.Helper()
 	m.writer.gate.Lock()
 	defer m.writer.gate.Unlock()
 	m.etcd.Kill()
-	saved := m.saved[max(m.random.IntN(len(m.saved)), m.random.IntN(len(m.saved)))]
 	m.drop(m.etcd.SwapDataDir(m.copyOf(saved.dir)))
 	m.history.add(newEra(saved.era, saved.at))
 	m.etcd.Start(m.t)

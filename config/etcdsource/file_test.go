@@ -122,7 +122,7 @@ func isShortLine(s string) bool {
 func TestConfigFilesThatAskForWhatIsNotDoneAreWarnedOf(t *testing.T) {
 	for text, want := range map[string]string{
 		`{"config":{"consistency":"strong\nish"},"cluster":{"leader":"http://h:1"}}`: `unknown consistency "strong\nish"`,
-		`{"cluster":{"leader":"https://h:1"}}`:                                       "verified with the system's roots", // D4
+		`{"cluster":{"leader":"https://h:1"}}`:                                       "verified with the roots of the system", // D4
 	} {
 		cfg, warnings, err := LoadConfigFile(writeFile(t, text))
 		if err != nil || cfg.Weak {

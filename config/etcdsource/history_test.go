@@ -131,10 +131,10 @@ func (e *era) remove(key string, revision int64) {
 	}
 }
 
-// head returns the newest revision.
+// head returns the newest revision. An empty etcd stands at 1.
 func (e *era) head() int64 {
 	if len(e.log) == 0 {
-		return e.fork
+		return max(1, e.fork)
 	}
 	return e.log[len(e.log)-1].revision
 }

@@ -141,6 +141,12 @@ func TestTheRecorderKnowsRightFromWrong(t *testing.T) {
 			updates: []registry.Update{set(3, "default/a=80/2")},
 		},
 		{
+			name:    "a revision that etcd has not reached",
+			tales:   []tale{{txs: [][]op{{put(flatKey, service(80))}}}},
+			updates: []registry.Update{set(3, "default/a=80/2")},
+			wrong:   "revision 3, but etcd came no further than 2",
+		},
+		{
 			name:    "the revision goes back",
 			tales:   []tale{{txs: [][]op{{put(flatKey, service(80))}, {put("/elsewhere", "x")}}}},
 			updates: []registry.Update{set(3, "default/a=80/2"), set(2, "default/a=80/2")},
@@ -246,9 +252,9 @@ func TestTheRecorderKnowsRightFromWrong(t *testing.T) {
 			name: "a restored etcd that is bad where the source knows of a later good value",
 			tales: []tale{
 				{txs: [][]op{{put(flatKey, service(80))}, {put(flatKey, bad)}, {put(flatKey, service(82))}}},
-				{fork: 3},
+				{fork: 3, txs: [][]op{{put("/elsewhere", "x")}, {put("/elsewhere", "y")}}},
 			},
-			updates: []registry.Update{set(2, "default/a=80/2"), change(4, "default/a=82/2"), set(3, "default/a=82/2")},
+			updates: []registry.Update{set(2, "default/a=80/2"), change(4, "default/a=82/2"), set(5, "default/a=82/2")},
 			wrong:   "the registry demands [tcp/80 None, created 2] or nothing",
 		},
 		{
@@ -303,7 +309,7 @@ func madeUp(tales []tale) *history {
 			e = newEra(e, tale.fork)
 		}
 		for _, ops := range tale.txs {
-			e.commit(max(1, e.head())+1, ops) // an empty etcd stands at revision 1
+			e.commit(e.head()+1, ops)
 		}
 		h.add(e)
 	}

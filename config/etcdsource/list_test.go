@@ -1,6 +1,8 @@
 package etcdsource
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -38,6 +40,13 @@ func TestAListIsOneSnapshotHoweverManyPagesItHas(t *testing.T) {
 	f := follow(t, quick(m.url))
 	f.awaitRevision(t, 1)
 	first := f.past()[0]
+	defer func() {
+		for _, u := range f.past()[1:] {
+			if u.Revision <= first.Revision {
+				t.Errorf("an update at revision %d, which was in the list of revision %d", u.Revision, first.Revision)
+			}
+		}
+	}()
 	if !first.Set || len(first.Services) != 10 {
 		t.Fatalf("first update %+v; want a SET of 10", first)
 	}
@@ -149,4 +158,62 @@ func TestAWeakReadNeverTakesUsBack(t *testing.T) {
 	f.awaitRevision(t, put(t, c, spec("b"), port(3)))
 	f.resync(t)
 	f.await(t, "a:2 b:3 | ")
+}
+
+func TestAListThatIsOlderThanTheWatchIsRefused(t *testing.T) {
+	etcd := etcdtest.StartProcess(t)
+	c := etcd.Client(t)
+	past := put(t, c, spec("a"), port(1))
+	put(t, c, spec("a"), port(2))
+	m := newMiddleman(t, c)
+	m.hook(func(m *middleman) { // what answers the lists has lost the last revision
+		m.onRange = func(req *etcdserverpb.RangeRequest, etcd answerer) (*etcdserverpb.RangeResponse, error) {
+			req.Revision = past
+			resp, err := etcd(req)
+			if err == nil {
+				resp.Header.Revision = past
+			}
+			return resp, err
+		}
+	})
+	f := follow(t, quick(m.url))
+	f.awaitStatus(t, "a reason", func(st Status) bool { return strings.Contains(st.Reason, "went back from revision 3 to 2") })
+	if got := f.text(); got != "nothing yet" {
+		t.Errorf("sent %q, which the watch would never bring up to date", got)
+	}
+	m.hook(func(m *middleman) { m.onRange = nil })
+	f.await(t, "a:2 | ")
+}
+
+func TestAFailureOnAKeptConnectionCountsOnlyIfItHappensAgain(t *testing.T) {
+	cfg, err := quick("http://127.0.0.1:1").withDefaults() // nothing is sent there
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := newReader(&cfg)
+	defer r.close()
+	failure := errors.New("for the test")
+	for _, test := range []struct {
+		name   string
+		errors []error // of the attempts that are made
+		want   error
+		fresh  bool // the next question begins with a new connection
+	}{
+		{"a fresh connection fails", []error{failure}, failure, true},
+		{"a fresh connection works", []error{nil}, nil, false},
+		{"the kept one works", []error{nil}, nil, false},
+		{"the kept one fails and a fresh one works", []error{failure, nil}, nil, false},
+		{"both fail", []error{failure, failure}, failure, true},
+		{"compacted is an answer", []error{rpctypes.ErrCompacted}, rpctypes.ErrCompacted, false},
+		{"a future revision is an answer", []error{rpctypes.ErrFutureRev}, rpctypes.ErrFutureRev, false},
+	} {
+		attempts := 0
+		r.ask(t.Context(), patience, func(context.Context, *client) (listing, error) {
+			attempts++
+			return listing{}, test.errors[attempts-1]
+		})
+		if a := <-r.answers; a.err != test.want || attempts != len(test.errors) || (r.client == nil) != test.fresh {
+			t.Errorf("%s: %v after %d attempts, and a connection is kept: %v", test.name, a.err, attempts, r.client != nil)
+		}
+	}
 }

@@ -20,7 +20,7 @@ import (
 )
 
 var (
-	modelSteps = flag.Int("model.steps", 2400, "transactions that the model test makes")
+	modelSteps = flag.Int("model.steps", 2640, "transactions that the model test makes")
 	modelSeed  = flag.Uint64("model.seed", 0, "seed of the model test's choices; 0 takes a new one")
 )
 
@@ -245,6 +245,14 @@ func (m *model) settleAlone() {
 	defer cancel()
 	revision := m.writer.commit(ctx, m.t, []op{m.writer.settled()})
 	m.checkHistory(ctx)
+	m.reach(revision)
+}
+
+// reach waits until the source has come to revision.
+func (m *model) reach(revision int64) {
+	m.t.Helper()
+	ctx, cancel := context.WithTimeout(m.t.Context(), patience)
+	defer cancel()
 	if err := m.recorder.waitFor(ctx, revision); err != nil {
 		m.t.Fatal(err)
 	}

@@ -14,8 +14,8 @@ type probe struct {
 	stage     stage
 	timer     *time.Timer
 	target    int64         // a revision that etcd has reached, and the watch must come to
-	requests  int           // for progress, sent in this session
-	answers   int           // how many of them were answered
+	requests  int           // for progress, sent while none was answered
+	answers   bool          // this etcd answers progress requests
 	patience  time.Duration // how long silence may last; 0 for the configured period
 	unreached pauses        // between questions that were not answered at all
 }
@@ -51,9 +51,13 @@ func (x *session) wait() { x.timer.Reset(max(x.patience, x.cfg.ProbePeriod)) }
 
 // request asks the watch for progress, unless that has proved to be no use.
 func (x *session) request() {
-	if (x.answers > 0 || x.requests < maxUnheeded) && x.watch.askProgress() {
+	if !x.answers {
+		if x.requests == maxUnheeded {
+			return
+		}
 		x.requests++
 	}
+	x.watch.askProgress()
 }
 
 // silent takes in that the watch has said nothing for as long as it was given. Silence proves nothing
@@ -77,7 +81,7 @@ func (x *session) silent() error {
 		x.stage = reading
 		x.probes.ask(x.ctx, x.readTimeout(), newest)
 	case doubted:
-		if x.answers > 0 {
+		if x.answers {
 			return x.dead()
 		}
 		x.stage = proving
@@ -91,7 +95,7 @@ func (x *session) readTimeout() time.Duration { return min(2*x.cfg.ProbePeriod, 
 
 // probed takes in an answer.
 func (x *session) probed(a answer) error {
-	if x.answers > 0 {
+	if x.answers {
 		x.probes.close() // such an etcd is seldom asked, and by then the connection may be as deaf as the watch
 	}
 	switch {

@@ -29,6 +29,8 @@ func (r *reading) next(u registry.Update, e *era) (*reading, error) {
 		return nil, fmt.Errorf("the revision went back from %d to %d, and etcd did not", r.revision, u.Revision)
 	case e != r.era && !u.Set && common < r.revision:
 		return nil, fmt.Errorf("a change from %d to %d continues a history that ended at %d", r.revision, u.Revision, common)
+	case u.Revision > e.head():
+		return nil, fmt.Errorf("revision %d, but etcd came no further than %d", u.Revision, e.head())
 	case !u.Set && !e.wroteAt(u.Revision):
 		return nil, fmt.Errorf("a change at revision %d, but nothing below the prefix was written then", u.Revision)
 	}
@@ -44,9 +46,9 @@ func (r *reading) next(u registry.Update, e *era) (*reading, error) {
 		case !u.Set && len(missed) > 0:
 			next.given[key] = missed[len(missed)-1:] // a watch hands over every value
 		case !u.Set:
-			next.given[key] = r.stillGiven(v, e, known, u.Revision)
+			next.given[key] = r.stillGiven(v, e, known)
 		default: // a list: the values in between may have been missed
-			next.given[key] = append(r.stillGiven(v, e, known, u.Revision), missed...)
+			next.given[key] = append(r.stillGiven(v, e, known), missed...)
 		}
 	}
 	return next, nil
@@ -54,7 +56,7 @@ func (r *reading) next(u registry.Update, e *era) (*reading, error) {
 
 // stillGiven returns what the source may hold from before for the key of v, an undecodable value, in
 // the life that v belongs to.
-func (r *reading) stillGiven(v *version, e *era, known, revision int64) []*version {
+func (r *reading) stillGiven(v *version, e *era, known int64) []*version {
 	var still []*version
 	for _, old := range r.mayHold(v.key) {
 		switch {
@@ -64,10 +66,11 @@ func (r *reading) stillGiven(v *version, e *era, known, revision int64) []*versi
 			still = append(still, old)
 		default:
 			// It was written in an era that is over. When the same create revision has come again,
-			// the source cannot tell the two lives apart and may keep it, unless it is from the future.
+			// the source cannot tell the two lives apart and may keep it, unless it is younger than
+			// the value that is the newest now.
 			still = append(still, nil)
 			still = append(still, e.goodOf(v.key, v.created, 0, known)...)
-			if old.revision <= revision {
+			if old.revision <= v.revision {
 				still = append(still, old)
 			}
 		}

@@ -31,9 +31,11 @@ type session struct {
 	next    *time.Timer      // the next resync
 	retry   pauses           // between resyncs that fail
 
-	unproved *listing // a list that is in; whether it is of the same etcd as the watch is being asked
-	proof    int      // which progress answer tells
-	proving  *time.Timer
+	unproved   *listing    // a list that is in; whether it is of the same etcd as the watch is being asked
+	challenges int         // sent to the watch
+	met        int         // how many of them were answered; they keep their order
+	awaited    int         // the number of the one whose answer proves it; 0 when it could not be sent
+	proof      *time.Timer // until when
 
 	probe
 }
@@ -50,12 +52,12 @@ type listRequest struct {
 func (s *Source) attend(ctx context.Context) (time.Duration, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	x := &session{
-		Source:  s,
-		ctx:     ctx,
-		watch:   startWatch(ctx, &s.cfg),
-		next:    time.NewTimer(jitter(s.cfg.SyncPeriod)),
-		proving: time.NewTimer(0),
-		probe:   probe{timer: time.NewTimer(s.cfg.ProbePeriod)},
+		Source: s,
+		ctx:    ctx,
+		watch:  startWatch(ctx, &s.cfg),
+		next:   time.NewTimer(jitter(s.cfg.SyncPeriod)),
+		proof:  time.NewTimer(0),
+		probe:  probe{timer: time.NewTimer(s.cfg.ProbePeriod)},
 	}
 	defer func() {
 		cancel()
@@ -64,7 +66,7 @@ func (s *Source) attend(ctx context.Context) (time.Duration, error) {
 		s.probes.take()
 		s.lists.close() // whatever ended the session may have happened to these connections, too
 		s.probes.close()
-		for _, timer := range []*time.Timer{x.next, x.proving, x.timer} {
+		for _, timer := range []*time.Timer{x.next, x.proof, x.timer} {
 			timer.Stop()
 		}
 	}()
@@ -84,13 +86,13 @@ func jitter(d time.Duration) time.Duration { return d - d/5 + rand.N(2*d/5+1) }
 // step waits for whatever comes next and deals with it. An error ends the session.
 func (x *session) step() error {
 	var resync <-chan struct{} // nil channels are never ready
-	var due, silence, proving <-chan time.Time
+	var due, silence, late <-chan time.Time
 	if !x.stood.IsZero() {
 		silence = x.timer.C
 	}
 	switch {
 	case x.unproved != nil:
-		proving = x.proving.C
+		late = x.proof.C
 	case !x.stood.IsZero() && !x.lists.busy:
 		resync, due = x.resync, x.next.C
 	}
@@ -110,8 +112,8 @@ func (x *session) step() error {
 		x.startResync()
 	case <-due:
 		x.startResync()
-	case <-proving:
-		return x.prove()
+	case <-late:
+		return x.unproven()
 	case <-silence:
 		return x.silent()
 	case <-x.ctx.Done():
@@ -130,18 +132,16 @@ func (x *session) receive(m message) error {
 		// The stream stands, so nothing can fall between it and a list that is asked for now.
 		x.ask(0, x.cfg.Weak)
 		return nil
-	case len(m.Events) == 0: // progress, or a proxy that repeats itself
-		if !m.Created {
-			x.heard = max(x.heard, m.Header.GetRevision())
+	case m.Created:
+		if x.met++; x.unproved != nil && x.met == x.awaited {
+			x.use(*x.unproved)
 		}
+		return nil
+	case len(m.Events) == 0: // progress
+		x.heard = max(x.heard, m.Header.GetRevision())
+		x.answers = x.answers || m.WatchId == manualProgress
 		if !x.stood.IsZero() {
 			x.well("")
-		}
-		if m.WatchId == manualProgress {
-			x.answers++
-		}
-		if x.unproved != nil && x.answers >= x.proof {
-			x.use(*x.unproved)
 		}
 		return nil
 	case x.stood.IsZero():
@@ -226,40 +226,33 @@ func (x *session) listed(a answer) error {
 	case x.listing.revision == 0 && a.revision < x.listing.atLeast:
 		return wentBack(x.listing.atLeast, a.revision)
 	}
-	x.unproved, x.proof = &a.listing, x.requests+1
-	return x.prove()
+	x.prove(a.listing)
+	return nil
 }
 
-// prove has the watch give a sign of life that is younger than the list.
+// prove has the watch give a sign of life that is younger than the list, before the list is used.
 //
 // The two came over different connections. If etcd was killed in between, wiped, and started again, the
 // list is of the new one, while events of the old one are still on their way to us: no revision would
-// tell them apart. But a stream that answers a question which was put after the list was in has
-// outlived it, so list and events are of the same etcd. Answers keep the order of the requests, and some
-// requests are dropped, so the n-th answer is never to an earlier request than the n-th.
-func (x *session) prove() error {
-	switch {
-	case x.answers == 0 && x.requests >= maxUnheeded:
-		if x.watch.over() {
-			return x.watch.err
-		}
-		if !x.unprovable {
-			x.unprovable = true
-			glog.Warningf("etcd at %v answers no progress requests (a grpc-proxy does not): whether lists and watch are of one etcd is taken on trust", x.cfg.Endpoints)
-		}
-		x.use(*x.unproved)
-		return nil
-	case time.Since(x.unproved.at) > x.cfg.RequestTimeout:
-		x.unproved = nil
-		err := fmt.Errorf("the watch answered nothing for %v after a list", x.cfg.RequestTimeout)
-		if first := x.stood.IsZero(); first {
-			return err
-		}
-		x.resyncFailed(err)
-		return nil
+// tell them apart. But a stream that answers what was asked after the list was in has outlived it,
+// so list and events are of the same etcd.
+func (x *session) prove(l listing) {
+	x.unproved, x.awaited = &l, 0
+	if x.watch.challenge() {
+		x.challenges++
+		x.awaited = x.challenges
 	}
-	x.request()
-	x.proving.Reset(x.cfg.ProbePeriod / 2)
+	x.proof.Reset(x.cfg.RequestTimeout)
+}
+
+// unproven takes in that the watch has not answered in time.
+func (x *session) unproven() error {
+	x.unproved = nil
+	err := fmt.Errorf("the watch gave no sign of life for %v after a list", x.cfg.RequestTimeout)
+	if first := x.stood.IsZero(); first {
+		return err
+	}
+	x.resyncFailed(err) // it may only be slow; the probe will tell if it is dead
 	return nil
 }
 

@@ -30,7 +30,6 @@ type Source struct {
 	warnings       throttle
 	warned         bool // the present outage was made known
 	resyncWarnings throttle
-	unprovable     bool // it was made known that etcd answers no progress requests
 }
 
 // New checks cfg and returns a source that does nothing yet.

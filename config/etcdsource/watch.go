@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"kubeproxy/registry"
@@ -26,10 +27,9 @@ const backlog = 256
 // etcd behind the next connection may be another one with the same ids and revisions, and nothing
 // on the wire would tell: so a watch that has broken is over, and a list must say where things stand.
 type watch struct {
-	messages chan message  // closed when it is over, once all that had come was delivered
-	done     chan struct{} // closed as soon as it is over
-	err      error         // why; valid once done is closed
-	asks     chan struct{} // capacity 1: a full channel means that a request is already due
+	messages chan message                    // closed when it is over, once all that had come was delivered
+	err      error                           // why; valid once messages is closed
+	requests chan *etcdserverpb.WatchRequest // what the owner wants to have sent
 	cancel   context.CancelFunc
 }
 
@@ -44,15 +44,13 @@ func startWatch(ctx context.Context, cfg *Config) *watch {
 	ctx, cancel := context.WithCancel(ctx)
 	w := &watch{
 		messages: make(chan message, backlog),
-		done:     make(chan struct{}),
-		asks:     make(chan struct{}, 1),
+		requests: make(chan *etcdserverpb.WatchRequest, 4),
 		cancel:   cancel,
 	}
 	go func() {
 		defer close(w.messages)
+		defer cancel()
 		w.err = w.run(ctx, cfg)
-		cancel()
-		close(w.done)
 	}()
 	return w
 }
@@ -75,34 +73,48 @@ func (w *watch) run(ctx context.Context, cfg *Config) error {
 	if err != nil {
 		return fmt.Errorf("open a watch: %w", explain(ctx, err))
 	}
-	create := &etcdserverpb.WatchCreateRequest{Key: prefixStart, RangeEnd: prefixEnd, ProgressNotify: true, Fragment: true}
-	if err := stream.Send(&etcdserverpb.WatchRequest{RequestUnion: &etcdserverpb.WatchRequest_CreateRequest{CreateRequest: create}}); err != nil && !errors.Is(err, io.EOF) {
-		return fmt.Errorf("create a watch: %w", explain(ctx, err)) // io.EOF: Recv says why
+	err = stream.Send(creation(&etcdserverpb.WatchCreateRequest{Key: prefixStart, RangeEnd: prefixEnd, ProgressNotify: true, Fragment: true}))
+	if err != nil && !errors.Is(err, io.EOF) { // io.EOF: Recv says why
+		return fmt.Errorf("create a watch: %w", explain(ctx, err))
 	}
 
-	var asking sync.WaitGroup
-	defer asking.Wait()
+	var sending sync.WaitGroup
+	defer sending.Wait()
 	defer cancel(nil)
-	asking.Go(func() { w.ask(ctx, stream) })
-	for fragments := (*etcdserverpb.WatchResponse)(nil); ; {
+	sending.Go(func() { w.send(ctx, stream) })
+	return w.receive(ctx, stream, func() { deadline.Stop() })
+}
+
+// receive passes on what the stream says, until it breaks or the watch is cancelled.
+func (w *watch) receive(ctx context.Context, stream etcdserverpb.Watch_WatchClient, created func()) error {
+	stands := false
+	var id int64 // of the watch, once it stands. Others on the stream are challenges
+	var fragments []*mvccpb.Event
+	for {
 		resp, err := stream.Recv()
 		if err != nil {
 			return fmt.Errorf("watch: %w", explain(ctx, err))
 		}
-		if fragments != nil {
-			resp.Events = append(fragments.Events, resp.Events...)
-		}
-		if fragments = resp; resp.Fragment {
+		fragments = append(fragments, resp.Events...)
+		if resp.Fragment {
 			continue // more of the same revision may follow
 		}
-		fragments = nil
+		resp.Events, fragments = fragments, nil
 		switch {
+		case stands && resp.Created: // a challenge was answered; if it was granted, take it back
+			if !resp.Canceled {
+				w.ask(&etcdserverpb.WatchRequest{RequestUnion: &etcdserverpb.WatchRequest_CancelRequest{
+					CancelRequest: &etcdserverpb.WatchCancelRequest{WatchId: resp.WatchId}}})
+			}
+		case stands && resp.Canceled && resp.WatchId != id:
+			continue // a challenge that was taken back
 		case resp.CompactRevision != 0:
 			return fmt.Errorf("watch cancelled: what it had to tell next was compacted at revision %d", resp.CompactRevision)
 		case resp.Canceled:
 			return fmt.Errorf("watch cancelled: %s", registry.Quote(resp.CancelReason))
 		case resp.Created:
-			deadline.Stop()
+			stands, id = true, resp.WatchId
+			created()
 		}
 		select {
 		case w.messages <- message{resp, time.Now()}:
@@ -112,13 +124,12 @@ func (w *watch) run(ctx context.Context, cfg *Config) error {
 	}
 }
 
-// ask sends the progress requests. Sending may block, and the owner must not.
-func (w *watch) ask(ctx context.Context, stream etcdserverpb.Watch_WatchClient) {
-	request := &etcdserverpb.WatchRequest{RequestUnion: &etcdserverpb.WatchRequest_ProgressRequest{ProgressRequest: new(etcdserverpb.WatchProgressRequest)}}
+// send sends the requests. That may block, and the owner must not.
+func (w *watch) send(ctx context.Context, stream etcdserverpb.Watch_WatchClient) {
 	for {
 		select {
-		case <-w.asks:
-			if stream.Send(request) != nil {
+		case req := <-w.requests:
+			if stream.Send(req) != nil {
 				return // Recv says why
 			}
 		case <-ctx.Done():
@@ -127,25 +138,33 @@ func (w *watch) ask(ctx context.Context, stream etcdserverpb.Watch_WatchClient) 
 	}
 }
 
-// askProgress has etcd asked to say which revision the watch has come to, unless that is about to be
-// asked already. Etcd may not answer, but never answers twice.
-func (w *watch) askProgress() (asked bool) {
+// ask has a request sent, unless too many wait already: then the stream is stuck.
+func (w *watch) ask(req *etcdserverpb.WatchRequest) bool {
 	select {
-	case w.asks <- struct{}{}:
+	case w.requests <- req:
 		return true
 	default:
 		return false
 	}
 }
 
-// over tells whether the watch has ended, though messages of it may still wait.
-func (w *watch) over() bool {
-	select {
-	case <-w.done:
-		return true
-	default:
-		return false
-	}
+// askProgress has etcd asked to which revision the watch has come. The answer has the watch id
+// manualProgress, and comes only if the watch has told of everything there is.
+func (w *watch) askProgress() bool {
+	return w.ask(&etcdserverpb.WatchRequest{RequestUnion: &etcdserverpb.WatchRequest_ProgressRequest{
+		ProgressRequest: new(etcdserverpb.WatchProgressRequest)}})
+}
+
+// challenge has etcd asked for a sign of life: another watch on this stream, of one key and without
+// events, which is taken back at once. Unlike a progress request it is always answered, even if with a
+// refusal, and exactly once.
+func (w *watch) challenge() bool {
+	return w.ask(creation(&etcdserverpb.WatchCreateRequest{Key: prefixStart, Filters: []etcdserverpb.WatchCreateRequest_FilterType{
+		etcdserverpb.WatchCreateRequest_NOPUT, etcdserverpb.WatchCreateRequest_NODELETE}}))
+}
+
+func creation(req *etcdserverpb.WatchCreateRequest) *etcdserverpb.WatchRequest {
+	return &etcdserverpb.WatchRequest{RequestUnion: &etcdserverpb.WatchRequest_CreateRequest{CreateRequest: req}}
 }
 
 // stop ends the watch and waits until nothing of it is left.

@@ -62,7 +62,6 @@ type writer struct {
 	settles int
 
 	moderate atomic.Bool // not at full speed
-	large    atomic.Bool // every other value is a large one
 }
 
 // run makes transactions until ctx is done. Its pace changes: the source has to be right when it can
@@ -203,7 +202,7 @@ func (w *writer) put(key string) op {
 // value invents a record that decodes, in one of the stored formats.
 func (w *writer) value(key string) string {
 	padding := ""
-	if n := w.random.IntN(100); n == 0 || n < 50 && w.large.Load() {
+	if w.random.IntN(100) == 0 {
 		padding = strings.Repeat("x", 30_000) // a page and a response may be large
 	}
 	number, v1 := 1+w.random.IntN(65535), w.random.IntN(2) == 0

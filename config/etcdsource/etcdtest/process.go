@@ -104,8 +104,15 @@ func (p *Process) Start(t testing.TB) {
 	if p.running() {
 		t.Fatal("etcd is already running")
 	}
-	if err := p.start(); err != nil {
-		t.Fatal(err)
+	// Another test's look for free ports may hold one of ours for a moment.
+	for deadline := time.Now().Add(startTimeout); ; time.Sleep(50 * time.Millisecond) {
+		err := p.start()
+		if err == nil {
+			return
+		}
+		if !strings.Contains(err.Error(), "address already in use") || time.Now().After(deadline) {
+			t.Fatal(err)
+		}
 	}
 }
 
