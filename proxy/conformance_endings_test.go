@@ -171,17 +171,7 @@ func TestTheTailOfALargeAnswerReachesASlowClientThatKeepsSending(t *testing.T) {
 					}
 					gone <- errors.Join(err, taken(conn)) // and the connection is closed, with unread input
 				}))), 8<<10)
-				cut := make(chan error, 1)
-				go func() {
-					chunk := make([]byte, 1<<10)
-					for {
-						if _, err := client.Write(chunk); err != nil {
-							cut <- err
-							return
-						}
-						time.Sleep(time.Millisecond)
-					}
-				}()
+				cut := keepSending(client)
 				got, err := slowly(client)
 				client.Close()
 				// The kernel tells of a reset once, to the reader or to the writer. (And a writer who
@@ -240,6 +230,53 @@ func TestAResetDoesNotOvertakeDataOnItsWayToASlowReader(t *testing.T) {
 		}
 		e := proxytest.Receive(t, received, "the endpoint")
 		check("endpoint", e.got, e.err)
+	})
+}
+
+// keepSending writes to a connection until that fails, and then tells how.
+func keepSending(conn *net.TCPConn) <-chan error {
+	ended := make(chan error, 1)
+	go func() {
+		chunk := make([]byte, 1<<10)
+		for {
+			if _, err := conn.Write(chunk); err != nil {
+				ended <- err
+				return
+			}
+			time.Sleep(time.Millisecond)
+		}
+	}()
+	return ended
+}
+
+// A server that has finished is silent, but its answer is not, for as long as the client is reading
+// it: the time that a half-closed connection may be silent does not cut it short.
+func TestAReaderSlowerThanTheHalfClosedTimeoutGetsAll(t *testing.T) {
+	answer := proxytest.Stream{Seed: 5, Size: 512 << 10}
+	conform(t, func(t *testing.T, cfg proxy.Config) {
+		cfg.HalfClosedTimeout = 400 * time.Millisecond
+		n := newNode(t, cfg)
+		client := proxytest.DialNarrow(t, tcpThrough(t, n, served(t, afterAByte(func(conn *net.TCPConn) {
+			answer.SendTo(conn)
+			conn.CloseWrite()
+			taken(conn)
+		}))), 8<<10)
+		ended := keepSending(client)
+		got := 0
+		start := time.Now()
+		for buf := make([]byte, 4<<10); ; time.Sleep(8 * time.Millisecond) {
+			m, err := client.Read(buf)
+			if got += m; err == io.EOF {
+				break
+			} else if err != nil {
+				t.Fatalf("after %v the client had %d bytes of %d, and then %v", time.Since(start), got, answer.Size, err)
+			}
+		}
+		if got != answer.Size || time.Since(start) < 2*cfg.HalfClosedTimeout {
+			t.Errorf("the client got %d bytes of %d in %v", got, answer.Size, time.Since(start))
+		}
+		client.Close()
+		<-ended
 	})
 }
 

@@ -3,6 +3,7 @@
 package proxy_test
 
 import (
+	"bufio"
 	"errors"
 	"fmt"
 	"net"
@@ -106,6 +107,40 @@ func refusesLoops(t *testing.T, n *node, entrance netip.Addr, to string) {
 	n.apply(noService("loop"), noService("there"), noService("back"), noService("web"), noService("dns"))
 }
 
+// Addresses move: one that was another node's a moment ago, and an endpoint all the time, may be ours
+// now, as when a virtual address fails over.
+func TestAnEndpointWhoseAddressHasJustBecomeOursIsRefused(t *testing.T) {
+	conform(t, func(t *testing.T, cfg proxy.Config) {
+		if !proxytest.InOwnNetwork(t) {
+			return
+		}
+		limitDescriptors(t, fewDescriptors)
+		cfg.BindAddress = netip.IPv4Unspecified()
+		n := newNode(t, cfg)
+		virtual := netip.MustParseAddr("10.79.0.1")
+		port := proxytest.FreePort(t)
+		loop := proxytest.At(netip.AddrPortFrom(virtual, port))
+		n.apply(service("loop", tcp(port), udp(port)), endpoints("loop", loop))
+		if !proxytest.Refuses(proxytest.On(port)) {
+			t.Error("a client of an endpoint that cannot be reached was not turned away")
+		}
+		client := proxytest.DialUDP(t, proxytest.On(port))
+		client.Write([]byte("nowhere to go"))
+
+		proxytest.MustRun(t, "ip", "addr", "add", virtual.String()+"/32", "dev", "lo")
+		before := proxytest.Sockets(t)
+		if !proxytest.Refuses(proxytest.On(port)) {
+			t.Error("a client of the loop was not turned away")
+		}
+		if !client.Drops() {
+			t.Error("a datagram into the loop was answered or refused")
+		}
+		if got := proxytest.Sockets(t); got > before+2 {
+			t.Errorf("two clients of the loop opened %d sockets", got-before)
+		}
+	})
+}
+
 // The guard knows an address from a port: what is on the same port of another address is somebody
 // else's.
 func TestTheSamePortOfAnotherAddressIsNotOurs(t *testing.T) {
@@ -207,6 +242,54 @@ func connectsToItself(t *testing.T, port uint16) bool {
 		t.Fatal(err)
 	}
 	return unix.Connect(fd, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}, Port: int(port)}) == nil
+}
+
+// The proxy's own connections to endpoints have local ports that the kernel chose. They must not keep
+// a service from such a port.
+func TestOurOwnConnectionsDoNotKeepAPortFromAService(t *testing.T) {
+	conform(t, func(t *testing.T, cfg proxy.Config) {
+		if !proxytest.InOwnNetwork(t) {
+			return
+		}
+		n := newNode(t, cfg)
+		web := served(t, proxytest.Chat("web"))
+		addr := tcpThrough(t, n, web)
+		dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: int(proxytest.FreePort(t))}}
+		const low, high = 40000, 40001
+		ephemeralPorts(t, low, high) // one of these is the connection's
+		conn, err := dialer.Dial("tcp", addr.String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		fmt.Fprintln(conn, "hello")
+		if _, err := bufio.NewReader(conn).ReadString('\n'); err != nil {
+			t.Fatal(err)
+		}
+		n.apply(service("low", tcp(low)), service("high", tcp(high)))
+	})
+}
+
+// Without a route the kernel refuses at once, and not as a closed port does.
+func TestAnEndpointWithoutARouteIsPassedOver(t *testing.T) {
+	conform(t, func(t *testing.T, cfg proxy.Config) {
+		if !proxytest.InOwnNetwork(t) { // which has no route to anywhere
+			return
+		}
+		n := newNode(t, cfg)
+		nowhere := registry.Addr{IP: netip.MustParseAddrPort("203.0.113.1:80")}
+		nowhere6 := registry.Addr{IP: netip.MustParseAddrPort("[2001:db8::1]:80")}
+		addr := tcpThrough(t, n, nowhere, nowhere6, served(t, proxytest.Identify("web")))
+		udpAddr := udpThrough(t, n, nowhere, nowhere6, servedUDP(t, "dns"))
+		for range 4 {
+			if got := proxytest.WhoAnswers(t, addr); got != "web" {
+				t.Errorf("answered by %q", got)
+			}
+			if got := proxytest.DialUDP(t, udpAddr).Ask(t).Name; got != "dns" {
+				t.Errorf("answered by %q", got)
+			}
+		}
+	})
 }
 
 // ephemeralPorts sets the range of ports that the kernel gives to sockets that ask for none, in the

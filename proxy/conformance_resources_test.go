@@ -204,6 +204,7 @@ func TestWhateverHappensNothingIsLeft(t *testing.T) {
 				}
 			}
 			n.tell(batch...)
+			n.Status()
 			time.Sleep(time.Duration(rng.IntN(3)) * time.Millisecond)
 		}
 		n.end()
@@ -264,9 +265,7 @@ func serveScarce(t *testing.T, cfg proxy.Config) {
 	if err := json.Unmarshal([]byte(os.Getenv(fewEnv)), &setting); err != nil {
 		t.Fatal(err)
 	}
-	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: fewDescriptors, Max: fewDescriptors}); err != nil {
-		t.Fatal(err)
-	}
+	limitDescriptors(t, fewDescriptors)
 	n := newNode(t, cfg)
 	n.apply(
 		service("web", tcp(setting.WebPort)), endpoints("web", setting.Web...),
@@ -312,6 +311,14 @@ func serveScarce(t *testing.T, cfg proxy.Config) {
 		}
 		return "ready"
 	})
+}
+
+// limitDescriptors bounds how many descriptors this process may have, which must be one of its own.
+func limitDescriptors(t *testing.T, limit uint64) {
+	t.Helper()
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: limit, Max: limit}); err != nil {
+		t.Fatal(err)
+	}
 }
 
 func (s *scarcity) number(command string) (n int64) {

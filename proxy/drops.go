@@ -33,7 +33,7 @@ var dropNames = [dropReasons]string{
 	dropWaiting:         "too many wait for an endpoint",
 	dropNotSent:         "send queue full, or dropped by this machine's firewall",
 	dropTooLong:         "too long",
-	dropEnded:           "session ended",
+	dropEnded:           "session ended or moved",
 	dropClient:          "client unreachable",
 }
 

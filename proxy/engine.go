@@ -14,12 +14,13 @@ type portID struct {
 }
 
 // A claim is the wish of one port of one service to own a listener, and what its traffic needs: the
-// rotation of its endpoints. A claim never changes; a listener changes hands by swapping a pointer
+// rotation of its endpoints. To an engine a claim never changes; a listener changes hands by swapping a pointer
 // to one.
 type claim struct {
 	key      registry.PortKey
 	created  int64
 	rotation *rotation
+	waited   bool // it was made known that the port is another's; the Proxier's, guarded by its mu
 }
 
 // An engine holds sockets open and carries what arrives on them. The [Proxier] decides which

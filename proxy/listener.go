@@ -61,6 +61,10 @@ func (p *Proxier) settleLocked(l *listener) {
 			l.socket.disown(previous)
 			glog.V(1).Infof("%s on %s takes over from %s", owner.key, l.id, previous.key)
 		}
+		if owner.waited {
+			owner.waited = false
+			glog.Infof("%s has %s at last", owner.key, l.id)
+		}
 	}
 	if l.socket == nil {
 		p.openLocked(l)
@@ -74,9 +78,10 @@ func (p *Proxier) openLocked(l *listener) {
 	s, err := p.engine.listen(l.id, &l.owner)
 	if err == nil {
 		if l.err != nil {
-			glog.Infof("listening for %s on %s at last", service, l.id)
+			glog.Infof("listening for %s on %s of %s at last", service, l.id, p.cfg.BindAddress)
+		} else {
+			glog.V(1).Infof("listening for %s on %s of %s", service, l.id, p.cfg.BindAddress)
 		}
-		glog.V(1).Infof("listening for %s on %s of %s", service, l.id, p.cfg.BindAddress)
 		l.socket, l.err, l.backoff = s, nil, 0
 		return
 	}

@@ -125,6 +125,7 @@ func (p *Proxier) OnUpdate(batch registry.Batch) {
 	p.lb.letGo()                  // no port belongs any more to a service that went with its endpoints
 	for _, n := range newcomers { // only now: the order of claims is the same, whichever order they came in
 		if owner := p.listeners[n.id].claims[0]; owner != n.claim {
+			n.claim.waited = true
 			glog.Errorf("%s cannot have %s: %s has it; waiting", n.claim.key, n.id, owner.key)
 		}
 	}
@@ -203,6 +204,11 @@ func (p *Proxier) Run(ctx context.Context) error {
 			drain, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), p.cfg.DrainTimeout, errDrainTimeout)
 			defer cancel()
 			p.engine.drain(drain)
+			if drain.Err() != nil {
+				glog.Warningf("some connections had not finished after %v, and were cut", p.cfg.DrainTimeout)
+			} else {
+				glog.Info("all connections have finished")
+			}
 			return nil
 		case <-p.wake:
 		case <-timer.C:

@@ -182,21 +182,31 @@ func (s *session) reply(b *udpBackend, datagram []byte) {
 	b.endpoint.answered()
 	s.mu.Lock()
 	current := s.backend == b
+	if current && b.endpoint.gone.Load() && !s.unanswered {
+		s.leaveLocked() // D42: it may answer what it was asked before it went, and no more
+		current = false
+	}
 	if current {
 		s.answered, s.unanswered = true, false
 	}
 	s.mu.Unlock()
 	s.heard()
 	s.received += int64(len(datagram))
-	switch {
-	case !current:
+	if !current {
 		s.drop(dropEnded, 1)
-	case len(datagram) == maxDatagram:
+		return
+	}
+	if len(datagram) == maxDatagram {
 		s.drop(dropTooLong, 1)
+		return
+	}
+	_, _, err := s.socket.conn.WriteMsgUDPAddrPort(datagram, s.control, s.key.client)
+	switch {
+	case err == nil:
+	case s.ctx.Err() != nil: // the port was closed under it
+		s.drop(dropEnded, 1)
 	default:
-		if _, _, err := s.socket.conn.WriteMsgUDPAddrPort(datagram, s.control, s.key.client); err != nil {
-			s.drop(dropClient, 1)
-		}
+		s.drop(dropClient, 1)
 	}
 }
 

@@ -41,11 +41,13 @@ func (s *session) leaveLocked() {
 // next endpoint, for it reached nobody. (Or almost: of several on their way at once, one may have
 // been refused while a later one was not, and is now sent twice. UDP may do that, RFC 768.)
 func (s *session) refused(b *udpBackend, err error) {
+	if s.current() == b { // else the error may be that the socket was closed
+		b.endpoint.failed()
+	}
 	why, lost := dropUnreachable, false
 	s.mu.Lock()
 	switch {
 	case s.backend == b:
-		b.endpoint.failed()
 		s.leaveLocked()
 		if s.unanswered {
 			lost = !s.kept || !s.waitLocked(s.last)

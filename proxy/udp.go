@@ -245,9 +245,13 @@ func (u *udpSocket) endSessions(meant func(*session) bool) {
 	}
 }
 
-// drop counts datagrams that are not carried further, and logs it now and then.
+// drop counts datagrams that are not carried further, and logs it now and then. That a session
+// ended, or moved, while one was on its way is no news.
 func (u *udpSocket) drop(why dropReason, n int, client netip.AddrPort) {
 	u.engine.dropped[why].Add(uint64(n))
+	if why == dropEnded {
+		return
+	}
 	if events, ok := u.quiet[why].ask(n); ok {
 		glog.Warningf("%s: datagram of %v dropped (%d since such a line): %s", u.owner.Load().key, client, events, why)
 	}

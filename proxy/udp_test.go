@@ -1,3 +1,5 @@
+//go:build linux
+
 package proxy
 
 import (
@@ -454,6 +456,50 @@ func TestRepliesOfAnEndpointThatWasLeftAreNotPassedOn(t *testing.T) {
 	if got, err := client.Exchange([]byte("the next answer")); err != nil || !bytes.HasSuffix(got, []byte("the next answer")) {
 		t.Errorf("got %q, %v", got, err)
 	}
+}
+
+func TestAnEndpointThatIsGoneAnswersWhatItWasAskedAndNoMore(t *testing.T) {
+	e := newUDPEngine(t, Config{})
+	release := make(chan struct{})
+	left := proxytest.ServeUDP(t, "127.0.0.1:0", func(payload []byte, from netip.AddrPort) []byte {
+		if !bytes.HasSuffix(payload, []byte("-1")) {
+			<-release
+		}
+		return proxytest.IdentifyUDP("left")(payload, from)
+	})
+	s := serveUDP(t, e, left.Addr, identity(t, "2"))
+	client := proxytest.DialUDP(t, s.addr)
+	session := client.Ask(t).Session
+	if _, err := client.Write([]byte("asked before")); err != nil {
+		t.Fatal(err)
+	}
+	proxytest.Eventually(t, s.waitsForAnswer, "the question is on its way")
+	s.setOf("dns", s.ownership.Load().rotation.set.Load().endpoints[1].addr)
+	close(release)
+	buf := make([]byte, 100)
+	client.SetReadDeadline(time.Now().Add(proxytest.Patience))
+	if n, err := client.Read(buf); err != nil || !bytes.HasSuffix(buf[:n], []byte("asked before")) {
+		t.Fatalf("got %q, %v; want the answer to what was asked before", buf[:n], err)
+	}
+	if err := left.Send("unasked", session); err != nil {
+		t.Fatal(err)
+	}
+	hasDropped(t, e, map[dropReason]uint64{dropEnded: 1})
+	if got := client.Ask(t).Name; got != "2" {
+		t.Errorf("answered by %s", got)
+	}
+}
+
+// waitsForAnswer tells whether a session has sent on what was not answered yet.
+func (s *udpService) waitsForAnswer() (waits bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, session := range s.sessions {
+		session.mu.Lock()
+		waits = waits || session.unanswered
+		session.mu.Unlock()
+	}
+	return waits
 }
 
 func TestAfterDisownNothingComesFromTheOldService(t *testing.T) {

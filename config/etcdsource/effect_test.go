@@ -141,6 +141,7 @@ func TestAHugeTransactionArrivesWhole(t *testing.T) {
 	if _, err := c.Delete(t.Context(), registry.SpecsPrefix, clientv3.WithPrefix()); err != nil {
 		t.Fatal(err)
 	}
+	f.await(t, " | ") // before the next write: a watch that lags is told of several revisions at once
 	revision := put(t, c, spec("after"), port(1))
 	f.await(t, "after:1 | ")
 	past := f.past()

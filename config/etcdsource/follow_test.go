@@ -40,7 +40,7 @@ func quick(urls ...string) Config {
 		Endpoints:      urls,
 		SyncPeriod:     time.Hour, // resyncs come when asked for
 		RequestTimeout: 5 * time.Second,
-		ProbePeriod:    100 * time.Millisecond,
+		ProbePeriod:    200 * time.Millisecond,
 		PageSize:       3,
 	}
 }

@@ -16,12 +16,12 @@ import (
 type middleman struct {
 	etcdserverpb.UnimplementedKVServer
 	etcdserverpb.UnimplementedWatchServer
-	url   string
-	ctx   context.Context
-	kv    etcdserverpb.KVClient
-	watch etcdserverpb.WatchClient
+	url string
+	ctx context.Context
 
 	mu       sync.Mutex // guards the fields below, and is held while a hook runs
+	kv       etcdserverpb.KVClient
+	watch    etcdserverpb.WatchClient
 	onRange  func(*etcdserverpb.RangeRequest, answerer) (*etcdserverpb.RangeResponse, error)
 	onEvents func(*etcdserverpb.WatchResponse) bool // false: it is not passed on
 	onAsk    func(*etcdserverpb.WatchRequest) bool
@@ -91,12 +91,9 @@ func (m *middleman) ask(req *etcdserverpb.RangeRequest) (*etcdserverpb.RangeResp
 
 // Watch implements etcd's Watch service.
 func (m *middleman) Watch(client etcdserverpb.Watch_WatchServer) error {
-	etcd, err := m.watch.Watch(client.Context())
-	if err != nil {
-		return err
-	}
 	own := make(chan *etcdserverpb.WatchResponse, 16)
 	m.mu.Lock()
+	watch := m.watch
 	m.streams[own] = struct{}{}
 	m.mu.Unlock()
 	defer func() {
@@ -105,6 +102,10 @@ func (m *middleman) Watch(client etcdserverpb.Watch_WatchServer) error {
 		delete(m.streams, own)
 	}()
 
+	etcd, err := watch.Watch(client.Context())
+	if err != nil {
+		return err
+	}
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	ctx, cancel := context.WithCancel(client.Context())

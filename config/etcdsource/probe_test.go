@@ -54,16 +54,18 @@ func TestAnIdleWatchIsNotTakenForADeadOne(t *testing.T) {
 	etcd := etcdtest.StartProcess(t)
 	c := etcd.Client(t)
 	m := newMiddleman(t, c)
-	f := follow(t, quick(m.url))
+	cfg := quick(m.url)
+	cfg.ProbePeriod = 500 * time.Millisecond // time enough for an answer, however busy this machine is
+	f := follow(t, cfg)
 	f.awaitRevision(t, 1)
 	asked, reads := 0, 0
 	busy, calm := make(chan struct{}), make(chan struct{})
 	m.hook(func(m *middleman) {
 		m.onAsk = func(*etcdserverpb.WatchRequest) bool {
 			switch asked++; asked {
-			case 10:
+			case 4:
 				close(busy)
-			case 13: // the one before was answered with the last revision there is
+			case 7: // the one before was answered with the last revision there is
 				close(calm)
 			}
 			return true
