@@ -128,6 +128,10 @@ func (d *dialer) connect(ctx context.Context, to netip.AddrPort) (*net.TCPConn, 
 		reset(conn) // a close would keep the port from its endpoint for a minute more (TIME_WAIT)
 		return nil, errReachedItself
 	}
+	if d.resolver.own.reached(registry.TCP, local.AddrPort(), remote.AddrPort()) {
+		reset(conn)
+		return nil, errOwnListener
+	}
 	return conn, nil
 }
 

@@ -39,10 +39,14 @@ func (o *ownPorts) remove(id portID) {
 	o.ports[id.protocol][id.number/64].And(^(1 << (id.number % 64)))
 }
 
+// listens tells whether the port is ours, on whatever address.
+func (o *ownPorts) listens(id portID) bool {
+	return o.ports[id.protocol][id.number/64].Load()&(1<<(id.number%64)) != 0
+}
+
 // contains tells whether traffic to addr would arrive at one of our own listeners.
 func (o *ownPorts) contains(protocol registry.Protocol, addr netip.AddrPort) bool {
-	port := addr.Port()
-	if o.ports[protocol][port/64].Load()&(1<<(port%64)) == 0 {
+	if !o.listens(portID{protocol, addr.Port()}) {
 		return false
 	}
 	to := addr.Addr().Unmap().WithZone("")
@@ -53,6 +57,19 @@ func (o *ownPorts) contains(protocol registry.Protocol, addr netip.AddrPort) boo
 		return o.bind.IsLoopback()
 	}
 	return to == o.bind.WithZone("")
+}
+
+// reached tells the same of a connection that was made all the same: the address may have become one
+// of this machine's since they were last read. Only a connection within one machine has the same
+// address at both ends. The addresses are read again, so that the loop goes no further than this.
+func (o *ownPorts) reached(protocol registry.Protocol, local, remote netip.AddrPort) bool {
+	if !o.listens(portID{protocol, remote.Port()}) || local.Addr().Unmap() != remote.Addr().Unmap() {
+		return false
+	}
+	o.mu.Lock()
+	o.local = nil
+	o.mu.Unlock()
+	return o.contains(protocol, remote)
 }
 
 // isLocal tells whether addr belongs to an interface of this machine. When the machine will not

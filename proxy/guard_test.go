@@ -51,3 +51,20 @@ func TestAnAddressOfAnInterfaceIsOurs(t *testing.T) {
 		t.Error("127.0.0.1 is on no interface of this machine")
 	}
 }
+
+func TestAConnectionToAnAddressThatHasJustBecomeOursIsRecognised(t *testing.T) {
+	own := newOwnPorts(netip.IPv4Unspecified())
+	own.add(tcpPort(80))
+	ours := netip.MustParseAddrPort("127.0.0.1:80")
+	for _, c := range []struct {
+		local string
+		want  bool
+	}{{"127.0.0.1:40000", true}, {"192.0.2.7:40000", false}} {
+		if got := own.reached(registry.TCP, netip.MustParseAddrPort(c.local), ours); got != c.want {
+			t.Errorf("connected from %s to %s: %v; want %v", c.local, ours, got, c.want)
+		}
+	}
+	if elsewhere := netip.MustParseAddrPort("127.0.0.1:81"); own.reached(registry.TCP, netip.MustParseAddrPort("127.0.0.1:40000"), elsewhere) {
+		t.Error("a port that is not ours was taken for ours")
+	}
+}

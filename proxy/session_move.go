@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"net"
 	"time"
 
 	"github.com/golang/glog"
@@ -155,9 +156,14 @@ func (s *session) dial(e *endpoint) (*udpBackend, error) {
 	}
 	var b *udpBackend
 	for _, addr := range addrs {
-		if b, err = dialUDPBackend(e, addr, cfg.UDPTimeout); err == nil {
+		if b, err = dialUDPBackend(e, addr, cfg.UDPTimeout); err != nil {
+			continue
+		}
+		if !s.socket.engine.resolver.own.reached(registry.UDP, b.conn.LocalAddr().(*net.UDPAddr).AddrPort(), addr) {
 			return b, nil
 		}
+		b.conn.Close()
+		err = errOwnListener
 	}
 	return nil, err
 }
