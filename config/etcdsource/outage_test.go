@@ -64,7 +64,8 @@ func TestAWipedEtcdIsNotMistakenForTheOldOne(t *testing.T) {
 	link := etcdtest.NewLink(t, etcd.Addr())
 	f := follow(t, quick(link.Addr()))
 	f.await(t, "a:1 b:1 | a=10.0.0.1:1")
-	cluster := f.source.Status().ClusterID
+	var cluster uint64
+	f.awaitStatus(t, "the first list", func(st Status) bool { cluster = st.ClusterID; return st.Ready })
 
 	link.Down()
 	etcd.Kill()
@@ -74,6 +75,7 @@ func TestAWipedEtcdIsNotMistakenForTheOldOne(t *testing.T) {
 	link.Cut()
 	link.Up()
 	f.await(t, "a:2 b:1 | a=10.0.0.2:2")
+	f.awaitStatus(t, "the second list", func(st Status) bool { return st.Sessions == 2 })
 	if st := f.source.Status(); first != second || st.Revision != second || st.ClusterID != cluster {
 		t.Errorf("this was to be revision %d = %d of cluster %x: %+v", first, second, cluster, st)
 	}
