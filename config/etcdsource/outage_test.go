@@ -75,7 +75,7 @@ func TestAWipedEtcdIsNotMistakenForTheOldOne(t *testing.T) {
 	link.Cut()
 	link.Up()
 	f.await(t, "a:2 b:1 | a=10.0.0.2:2")
-	f.awaitStatus(t, "the second list", func(st Status) bool { return st.Sessions == 2 })
+	f.awaitStatus(t, "the second list", func(st Status) bool { return st.Sessions == 2 && st.Revision == second })
 	if st := f.source.Status(); first != second || st.Revision != second || st.ClusterID != cluster {
 		t.Errorf("this was to be revision %d = %d of cluster %x: %+v", first, second, cluster, st)
 	}
