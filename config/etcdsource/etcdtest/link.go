@@ -144,6 +144,9 @@ func (c *lane) pump(dst, src *net.TCPConn) {
 		c.held.RLock()
 		_, werr := dst.Write(buf[:n])
 		c.held.RUnlock()
+		if err == nil && werr != nil && dst == c.server {
+			return // it is gone, but its last words must still arrive: the other direction ends both
+		}
 		if err != nil || werr != nil {
 			_ = src.Close()
 			_ = dst.Close()

@@ -1,0 +1,117 @@
+package etcdsource
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+
+	"kubeproxy/config/etcdsource/etcdtest"
+	"kubeproxy/registry"
+)
+
+// standing is a session in the middle of its life, without any goroutine or connection.
+func standing(t *testing.T) *session {
+	t.Helper()
+	s, err := New(quick("http://127.0.0.1:1"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.out = make(chan registry.Update, 10)
+	return &session{
+		Source:  s,
+		ctx:     t.Context(),
+		watch:   &watch{messages: make(chan message, 10), requests: make(chan *etcdserverpb.WatchRequest, 10)},
+		created: true,
+		stood:   time.Now(),
+		next:    time.NewTimer(time.Hour),
+		proof:   time.NewTimer(time.Hour),
+		probe:   probe{timer: time.NewTimer(time.Hour)},
+	}
+}
+
+func TestOnlyTheAnswerToTheLastChallengeProvesAList(t *testing.T) {
+	x := standing(t)
+	out := x.out
+	answered := message{&etcdserverpb.WatchResponse{Created: true, Header: new(etcdserverpb.ResponseHeader)}, time.Now()}
+
+	x.touched = make(map[string]int64)
+	x.prove(listed(5))
+	if err := x.unproven(); err != nil || x.unproved != nil || x.touched != nil {
+		t.Fatalf("an unanswered challenge after the beginning: %v; want the list given up, and nothing else", err)
+	}
+	x.prove(listed(6))
+	if err := x.receive(answered); err != nil || len(out) != 0 {
+		t.Fatalf("the late answer to the first challenge: %v, %d updates; want none", err, len(out))
+	}
+	if err := x.receive(answered); err != nil || len(out) != 1 {
+		t.Fatalf("the answer to the second: %v, %d updates; want one", err, len(out))
+	}
+	if err := x.receive(answered); err != nil || len(out) != 1 {
+		t.Fatalf("an answer that nobody asked for: %v, %d updates; want no more", err, len(out))
+	}
+
+	// A stream that takes no more requests is stuck. Answers to earlier ones prove nothing.
+	x.watch.requests = nil
+	x.prove(listed(7))
+	if err := x.receive(answered); err != nil || len(out) != 1 {
+		t.Fatalf("an answer without a challenge: %v, %d updates; want no more", err, len(out))
+	}
+}
+
+func TestASessionWhoseWatchDoesNotMeetTheChallengeIsGivenUp(t *testing.T) {
+	etcd := etcdtest.StartProcess(t)
+	c := etcd.Client(t)
+	put(t, c, spec("a"), port(1))
+	m := newMiddleman(t, c)
+	dropped := 0
+	m.hook(func(m *middleman) {
+		m.onAsk = func(req *etcdserverpb.WatchRequest) bool {
+			if create := req.GetCreateRequest(); create != nil && create.RangeEnd == nil && dropped == 0 {
+				dropped++
+				return false
+			}
+			return true
+		}
+	})
+	cfg := quick(m.url)
+	cfg.RequestTimeout = 500 * time.Millisecond
+	f := follow(t, cfg)
+	f.await(t, "a:1 | ")
+	m.hook(func(*middleman) {
+		if dropped != 1 {
+			t.Error("no challenge was put")
+		}
+	})
+}
+
+func TestAProbeKeepsItsConnectionOnlyWhereItIsNeededOften(t *testing.T) {
+	for _, answers := range []bool{false, true} {
+		x := standing(t)
+		x.answers, x.stage = answers, asked
+		x.probes.ask(t.Context(), patience, func(context.Context, *client) (listing, error) { return listed(5), nil })
+		if err := x.probed(<-x.probes.answers); err != nil {
+			t.Fatal(err)
+		}
+		if kept := x.probes.client != nil; kept == answers {
+			t.Errorf("with an etcd that answers (%v) the connection was kept: %v", answers, kept)
+		}
+		x.probes.close()
+	}
+}
+
+func TestTheStatusSaysSinceWhenAndWhyEtcdIsGone(t *testing.T) {
+	x := standing(t)
+	x.trouble(errors.New("gone"))
+	since := x.Status().Since
+	x.trouble(errors.New("gone\nfor good"))
+	if st := x.Status(); st.Connected || st.Since != since || st.Reason != "gone?for good" {
+		t.Errorf("%+v; want not connected, since the first time, for the last reason", st)
+	}
+	x.well("")
+	if st := x.Status(); !st.Connected || !st.Since.After(since) || st.Reason != "" || st.Heard.IsZero() {
+		t.Errorf("%+v; want connected, since now", st)
+	}
+}
