@@ -16,6 +16,11 @@ type Record struct {
 	Dropped   int // entries of Endpoints that could not be used; a warning names some of them
 }
 
+// MaxRecordBytes is how long the value of a record may be: as long as etcd takes, unless it was told
+// to take longer requests (-max-request-bytes, 1.5 MiB). A longer one is refused unread, so that what
+// one record can make us do has an end.
+const MaxRecordBytes = 3 << 19
+
 // A Warning is something odd in a record that is used all the same. It is one line, safe to log.
 type Warning string
 
@@ -28,6 +33,9 @@ func Decode(key string, value []byte) (Record, []Warning, error) {
 	k, err := ParseKey(key)
 	if err != nil {
 		return Record{}, nil, err
+	}
+	if len(value) > MaxRecordBytes {
+		return Record{}, nil, fmt.Errorf("value of %d bytes is longer than the limit of %d", len(value), MaxRecordBytes)
 	}
 	b, err := open(k.Kind, value)
 	if err != nil {
@@ -71,14 +79,15 @@ type body struct {
 	value  []byte
 	nested bool // v1beta3 and v1
 
-	Kind       string          `json:"kind"`
-	APIVersion string          `json:"apiVersion"`
-	ID         json.RawMessage `json:"id"`        // flat
-	Namespace  json.RawMessage `json:"namespace"` // flat
-	Metadata   json.RawMessage `json:"metadata"`  // nested
-	Spec       json.RawMessage `json:"spec"`      // nested
-	Endpoints  json.RawMessage `json:"endpoints"`
-	Subsets    json.RawMessage `json:"subsets"`
+	Kind        string          `json:"kind"`
+	APIVersion  string          `json:"apiVersion"`
+	ID          json.RawMessage `json:"id"`        // flat
+	Namespace   json.RawMessage `json:"namespace"` // flat
+	Metadata    json.RawMessage `json:"metadata"`  // nested
+	Spec        json.RawMessage `json:"spec"`      // nested
+	Endpoints   json.RawMessage `json:"endpoints"`
+	Annotations json.RawMessage `json:"annotations"` // flat
+	Subsets     json.RawMessage `json:"subsets"`
 }
 
 // open checks that value is a record of this kind and of a version that is known.

@@ -5,12 +5,14 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
@@ -122,7 +124,7 @@ func (f fixture) check(t *testing.T, r Record) {
 			want.Ports = append(want.Ports, Port{p.Name, protocol, p.Port})
 		}
 		if f.Want.SessionAffinity == "ClientIP" {
-			want.Affinity = AffinityClientIP
+			want.Affinity, want.AffinityTimeout = AffinityClientIP, 3*time.Hour
 		}
 		if diff := cmp.Diff(want, r.Service); diff != "" {
 			t.Errorf("service (-want +got):\n%s", diff)
@@ -175,6 +177,10 @@ func checkAnswer(t testing.TB, r Record, warnings []Warning, err error) {
 			t.Errorf("service %v does not fit key %v, %d dropped", r.Service.Name, r.Key, r.Dropped)
 		}
 		checkPorts(t, r.Service.Ports)
+		checkRanges(t, r.Service.SourceRanges)
+		if a, timeout := r.Service.Affinity, r.Service.AffinityTimeout; (a == AffinityNone) != (timeout == 0) || timeout < 0 || timeout > 24*time.Hour {
+			t.Errorf("affinity %v for %v", a, timeout)
+		}
 		return
 	}
 	if r.Key.Kind != KindEndpoints || r.Endpoints.Name != r.Key.Name {
@@ -211,6 +217,18 @@ func checkPorts(t testing.TB, ports []Port) {
 	}
 }
 
+func checkRanges(t testing.TB, ranges []netip.Prefix) {
+	t.Helper()
+	for i, r := range ranges {
+		if !r.IsValid() || r != r.Masked() || r.Addr().Is4In6() || i > 0 && ranges[i-1].Compare(r) >= 0 {
+			t.Errorf("range %v is not in its one form, or not in its place in %v", r, ranges)
+		}
+	}
+	if len(ranges) > maxSourceRanges || ranges != nil && len(ranges) == 0 {
+		t.Errorf("%d ranges", len(ranges))
+	}
+}
+
 func checkAddrs(t testing.TB, port string, addrs []Addr) {
 	t.Helper()
 	if len(addrs) == 0 {
@@ -241,6 +259,9 @@ func summary(r Record) string {
 			fmt.Fprintf(&b, " %s/%v/%d", p.Name, p.Protocol, p.Number)
 		}
 		fmt.Fprintf(&b, " affinity %v", r.Service.Affinity)
+		if len(r.Service.SourceRanges) > 0 {
+			fmt.Fprintf(&b, " for %v", r.Service.SourceRanges)
+		}
 		return b.String()
 	}
 	for port, addrs := range r.Endpoints.ByPort {
@@ -343,6 +364,19 @@ func TestErrorsSayWhatIsWrong(t *testing.T) {
 		{"null among strings", endpointsKey, `{"endpoints":["10.0.0.1:80",null]}`, "endpoints holds null where a string is wanted"},
 		{"pairs in a flat record", endpointsKey, `{"endpoints":[{"ip":"10.0.0.1","port":80}]}`, "endpoints holds an object where a string is wanted"},
 		{"port of a pair", endpointsKey, `{"apiVersion":"v1beta3","endpoints":[{"ip":"10.0.0.1","port":"80"}]}`, "endpoints.port holds a string where a whole number is wanted"},
+		{"affinity timeout", specKey, `{"apiVersion":"v1","spec":{"port":1,"sessionAffinity":"ClientIP","sessionAffinityConfig":{"clientIP":{"timeoutSeconds":"60"}}}}`,
+			"spec.sessionAffinityConfig.clientIP.timeoutSeconds holds a string where a whole number is wanted"},
+		{"source ranges", specKey, `{"apiVersion":"v1","spec":{"port":1,"loadBalancerSourceRanges":"10.0.0.0/8"}}`,
+			"spec.loadBalancerSourceRanges holds a string where an array is wanted"},
+		{"one bad source range of two", specKey, `{"apiVersion":"v1","spec":{"port":1,"loadBalancerSourceRanges":["10.0.0.0/8","10.0.0.0/33"]}}`,
+			`spec.loadBalancerSourceRanges holds "10.0.0.0/33": not a range of addresses such as 10.0.0.0/8`},
+		{"a hole in the source ranges", specKey, `{"apiVersion":"v1","spec":{"port":1,"loadBalancerSourceRanges":["10.0.0.0/8",null]}}`,
+			`spec.loadBalancerSourceRanges holds "": not a range of addresses such as 10.0.0.0/8`},
+		{"one bad range in the annotation", specKey, `{"port":1,"annotations":{"` + sourceRangesAnnotation + `":"10.0.0.0/8,"}}`,
+			`annotation ` + sourceRangesAnnotation + ` holds "": not a range of addresses such as 10.0.0.0/8`},
+		{"annotation of the wrong type", specKey, `{"apiVersion":"v1","metadata":{"annotations":{"` + sourceRangesAnnotation + `":["10.0.0.0/8"]}},"spec":{"port":1}}`,
+			`annotations.` + sourceRangesAnnotation + ` holds an array where a string is wanted`},
+		{"too long", specKey, strings.Repeat(" ", MaxRecordBytes) + `{`, "value of 1572865 bytes is longer than the limit of 1572864"},
 		{"subsets", endpointsKey, `{"subsets":{}}`, "subsets holds an object where an array is wanted"},
 		{"addresses", endpointsKey, `{"subsets":[{"addresses":["10.0.0.1"]}]}`, "subsets.addresses holds a string where an object is wanted"},
 		{"ip", endpointsKey, `{"subsets":[{"addresses":[{"ip":1}]}]}`, "subsets.addresses.ip holds a number where a string is wanted"},
@@ -450,7 +484,10 @@ func TestOfRepeatedKeysTheLastCountsWhole(t *testing.T) {
 
 func TestFieldsOfNoUseMayHoldAnything(t *testing.T) {
 	for _, c := range []struct{ name, key, value string }{
-		{"flat service", specKey, `{"port":1,"metadata":5,"spec":[],"endpoints":{},"subsets":true,"containerPort":[],"labels":"x"}`},
+		{"flat service", specKey, `{"port":1,"metadata":5,"spec":[],"endpoints":{},"subsets":true,"containerPort":[],"labels":"x",
+			"annotations":"x","loadBalancerSourceRanges":null,"sessionAffinityConfig":7}`},
+		{"annotations of other people", specKey, `{"apiVersion":"v1","metadata":{"annotations":{"a":5,"b":{}}},"spec":{"port":1,"sessionAffinityConfig":7}}`},
+		{"ranges of a service with nothing to serve", specKey, `{"apiVersion":"v1","spec":{"clusterIP":"None","loadBalancerSourceRanges":5}}`},
 		{"nested service", specKey, `{"apiVersion":"v1","spec":{"ports":[{"port":1,"targetPort":{},"nodePort":"x"}],"selector":[]},"port":"x","status":1}`},
 		{"flat endpoints", endpointsKey, `{"endpoints":["10.0.0.1:80"],"targetRefs":1,"protocol":[],"port":"x","spec":1}`},
 		{"nested endpoints", endpointsKey, `{"apiVersion":"v1","id":{},"subsets":[{"addresses":[{"ip":"10.0.0.1","targetRef":7}],"notReadyAddresses":"x","ports":[{"port":80,"protocol":6}]}]}`},
@@ -461,7 +498,7 @@ func TestFieldsOfNoUseMayHoldAnything(t *testing.T) {
 			if err != nil || len(warnings) > 0 {
 				t.Fatalf("error %v, warnings %q", err, warnings)
 			}
-			if r.Service != nil && len(r.Service.Ports) != 1 || r.Endpoints != nil && len(r.Endpoints.ByPort) != 1 {
+			if r.Service != nil && len(r.Service.Ports) != 1 && !strings.Contains(c.value, "None") || r.Endpoints != nil && len(r.Endpoints.ByPort) != 1 {
 				t.Errorf("decoded as %s", summary(r))
 			}
 		})

@@ -50,10 +50,12 @@
 //     give the same answer each time.
 //   - What it returns needs no second look. Port numbers are 1 to 65535 and protocols known (a
 //     missing one is TCP, D15); no service offers the same port twice; every address can be dialled;
-//     no list of addresses is empty or names one address twice (D31).
+//     no list of addresses is empty or names one address twice (D31); source ranges have one form.
 //   - One bad entry in a list of endpoints costs that entry; one bad record costs that record. What
 //     becomes of the last good version is for the reader of etcd to decide (D17, D18).
-//   - No value can make it panic, or cost more than time in proportion to its length.
+//   - No value can make it panic, or cost more than time in proportion to its length. A value longer
+//     than [MaxRecordBytes] is refused unread. The worst within it takes 200 times that in memory
+//     while it is read, most of it garbage at once, and leaves 10 times that behind.
 //   - Errors and warnings are one printable line of at most 1000 bytes, whatever the record holds,
 //     and so is every name that this package turns into text (D47).
 //   - Values are never changed once they have been sent: [Update] and [Batch] share them freely.

@@ -25,10 +25,10 @@ func (e *Endpoints) Equal(f *Endpoints) bool {
 	return e.Name == f.Name && maps.EqualFunc(e.ByPort, f.ByPort, slices.Equal[[]Addr])
 }
 
-// maxCombined bounds how many endpoints the subsets of one record may stand for. Each address of a
-// subset goes with each of its ports, so a record of etcd's largest size (1.5 MiB) could stand for
-// thousands of millions. A plain list of that size is shorter than this.
-const maxCombined = 1 << 18
+// maxCombined bounds how many endpoints the subsets of one record may stand for beside those that it
+// spells out. Each address of a subset goes with each of its ports, so that a few kilobytes could
+// stand for millions, and a record of [MaxRecordBytes] for thousands of millions.
+const maxCombined = 1 << 16
 
 // A subset is a set of addresses that all serve the same ports (v0.14 and later). Its
 // notReadyAddresses are not read: they must not be given any client.
@@ -137,14 +137,17 @@ func (c *collector) addSubsets(subsets []subset) error {
 			}
 			hosts = append(hosts, host)
 		}
-		for _, p := range s.Ports.value {
+		for i, p := range s.Ports.value {
 			number, err := portNumber(p.Port)
 			if err != nil {
 				c.leaveOut(len(hosts), p.Name, err)
 				continue
 			}
-			if combined += len(hosts); combined > maxCombined {
-				return fmt.Errorf("subsets stand for more than %d endpoints", maxCombined)
+			if i > 0 { // the first port is what a plain list would have spelled out
+				combined += len(hosts)
+			}
+			if combined > maxCombined {
+				return fmt.Errorf("subsets combine to more than %d endpoints", maxCombined)
 			}
 			port := c.port(p.Name, len(hosts))
 			for _, host := range hosts {

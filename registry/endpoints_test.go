@@ -86,9 +86,6 @@ func TestUnusableEntriesAreCountedAndSomeNamed(t *testing.T) {
 	}
 }
 
-// etcdLimit is the largest value that etcd takes by default.
-const etcdLimit = 3 << 19 // 1.5 MiB
-
 // fill repeats an element, %d standing for its number, until the array in the record has reached a
 // size. What comes after the array is part of it.
 func fill(size int, before, element, after string) string {
@@ -107,31 +104,36 @@ func fill(size int, before, element, after string) string {
 // Each of these would take minutes or the whole memory if any of the work grew with the square of
 // the length.
 func TestLargestRecordsAreDecodedInProportion(t *testing.T) {
-	long := strings.Repeat("n", etcdLimit/2)
+	long := strings.Repeat("n", MaxRecordBytes/2)
 	for _, c := range []struct{ name, key, value, err string }{
-		{"strings", endpointsKey, fill(etcdLimit, `{"endpoints":[`, `"h%d:80"`, `]}`), ""},
-		{"the same string", endpointsKey, fill(etcdLimit, `{"endpoints":[`, `"h:80"`, `]}`), ""},
-		{"unusable strings", endpointsKey, fill(etcdLimit, `{"endpoints":[`, `""`, `]}`), ""},
-		{"addresses of one subset", endpointsKey, fill(etcdLimit, `{"subsets":[{"ports":[{"port":1}],"addresses":[`, `{"ip":"h%d"}`, `]}]}`), ""},
-		{"subsets", endpointsKey, fill(etcdLimit, `{"subsets":[`, `{"addresses":[{"ip":"h%d"}],"ports":[{"name":"p%d","port":1}]}`, `]}`), ""},
-		{"subsets of one port", endpointsKey, fill(etcdLimit, `{"subsets":[`, `{"addresses":[{"ip":"h%d"}],"ports":[{"port":1}]}`, `]}`), ""},
+		{"strings", endpointsKey, fill(MaxRecordBytes, `{"endpoints":[`, `"h%d:80"`, `]}`), ""},
+		{"the same string", endpointsKey, fill(MaxRecordBytes, `{"endpoints":[`, `"h:80"`, `]}`), ""},
+		{"unusable strings", endpointsKey, fill(MaxRecordBytes, `{"endpoints":[`, `""`, `]}`), ""},
+		{"addresses of one subset", endpointsKey, fill(MaxRecordBytes, `{"subsets":[{"ports":[{"port":1}],"addresses":[`, `{"ip":"h%d"}`, `]}]}`), ""},
+		{"subsets", endpointsKey, fill(MaxRecordBytes, `{"subsets":[`, `{"addresses":[{"ip":"h%d"}],"ports":[{"name":"p%d","port":1}]}`, `]}`), ""},
+		{"subsets of one port", endpointsKey, fill(MaxRecordBytes, `{"subsets":[`, `{"addresses":[{"ip":"h%d"}],"ports":[{"port":1}]}`, `]}`), ""},
 		{"addresses on a port with a long name", endpointsKey,
-			fill(etcdLimit, `{"subsets":[{"ports":[{"name":"`+long+`","port":1}],"addresses":[`, `{"ip":"h%d"}`, `]}]}`), ""},
-		{"all with all", endpointsKey, fill(etcdLimit,
-			fill(etcdLimit/2, `{"subsets":[{"ports":[`, `{"port":1}`, `],"addresses":[`), `{"ip":"h%d"}`, `]}]}`),
-			"subsets stand for more than 262144 endpoints"},
-		{"unusable with unusable", endpointsKey, fill(etcdLimit,
-			fill(etcdLimit/2, `{"subsets":[{"ports":[`, `{"port":0}`, `],"addresses":[`), `{"ip":"/%d"}`, `]}]}`), ""},
-		{"ports", specKey, fill(etcdLimit, `{"ports":[`, `{"port":1%d}`, `]}`), "port 110000 is not"},
-		{"repeated keys", specKey, fill(etcdLimit, `{`, `"ports":[{"port":%d}]`, `,"port":1,"ports":[]}`), ""},
+			fill(MaxRecordBytes, `{"subsets":[{"ports":[{"name":"`+long+`","port":1}],"addresses":[`, `{"ip":"h%d"}`, `]}]}`), ""},
+		{"all with all", endpointsKey, fill(MaxRecordBytes,
+			fill(MaxRecordBytes/2, `{"subsets":[{"ports":[`, `{"port":1}`, `],"addresses":[`), `{"ip":"h%d"}`, `]}]}`),
+			"subsets combine to more than 65536 endpoints"},
+		{"unusable with unusable", endpointsKey, fill(MaxRecordBytes,
+			fill(MaxRecordBytes/2, `{"subsets":[{"ports":[`, `{"port":0}`, `],"addresses":[`), `{"ip":"/%d"}`, `]}]}`), ""},
+		{"ports", specKey, fill(MaxRecordBytes, `{"ports":[`, `{"port":1%d}`, `]}`), "port 110000 is not"},
+		{"repeated keys", specKey, fill(MaxRecordBytes, `{`, `"ports":[{"port":%d}]`, `,"port":1,"ports":[]}`), ""},
 		{"long id", specKey, `{"id":"` + long + `","port":1}`, ""},
 		{"long protocol", specKey, `{"protocol":"` + long + `","port":1}`, "unsupported protocol"},
 		{"long kind", specKey, `{"kind":"` + long + `","port":1}`, "kind is"},
-		{"long number", specKey, `{"port":` + strings.Repeat("9", etcdLimit-20) + `}`, "port holds the number"},
+		{"long number", specKey, `{"port":` + strings.Repeat("9", MaxRecordBytes-20) + `}`, "port holds the number"},
 		{"long host", endpointsKey, `{"endpoints":["` + long + `:80","10.0.0.1:80"]}`, ""},
+		{"source ranges", specKey, fill(MaxRecordBytes, `{"apiVersion":"v1","spec":{"port":1,"loadBalancerSourceRanges":[`, `"10.0.0.0/8"`, `]}}`),
+			"spec.loadBalancerSourceRanges lists"},
+		{"source ranges in the annotation", specKey,
+			`{"port":1,"annotations":{"` + sourceRangesAnnotation + `":"` + strings.Repeat("::/0,", MaxRecordBytes/6) + `"}}`,
+			"annotation " + sourceRangesAnnotation + " lists"},
 		{"long field name", specKey, `{"` + long + `":1,"port":1}`, ""},
 		{"long text", specKey, long, "not JSON"},
-		{"deep", specKey, strings.Repeat(`{"spec":`, etcdLimit/8), "not valid JSON: "},
+		{"deep", specKey, strings.Repeat(`{"spec":`, MaxRecordBytes/8), "not valid JSON: "},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -146,7 +148,7 @@ func TestLargestRecordsAreDecodedInProportion(t *testing.T) {
 
 // The numbers of a subset's combinations are bounded, not those of a list that has them spelled out.
 func TestNoListOfTheLargestSizeIsTooLong(t *testing.T) {
-	r, warnings := decodeTo(t, endpointsKey, fill(etcdLimit, `{"endpoints":[`, `"h:1"`, `,"last:1"]}`))
+	r, warnings := decodeTo(t, endpointsKey, fill(MaxRecordBytes, `{"endpoints":[`, `"h:1"`, `,"last:1"]}`))
 	if warnings != "" || byPort(r.Endpoints)[""] != "h:1 last:1" {
 		t.Errorf("warnings %q, endpoints %v", warnings, byPort(r.Endpoints))
 	}
@@ -156,7 +158,7 @@ func TestNoListOfTheLargestSizeIsTooLong(t *testing.T) {
 	var subsets struct {
 		Subsets [1]struct {
 			Addresses [512]struct{ IP string }
-			Ports     [maxCombined / 512]struct{ Port int }
+			Ports     [1 + maxCombined/512]struct{ Port int }
 		}
 	}
 	s := &subsets.Subsets[0]
@@ -170,8 +172,8 @@ func TestNoListOfTheLargestSizeIsTooLong(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if r, _ := decodeTo(t, endpointsKey, string(value)); len(r.Endpoints.ByPort[""]) != maxCombined {
-		t.Errorf("%d endpoints, want %d", len(r.Endpoints.ByPort[""]), maxCombined)
+	if r, _ := decodeTo(t, endpointsKey, string(value)); len(r.Endpoints.ByPort[""]) != 512+maxCombined {
+		t.Errorf("%d endpoints, want %d", len(r.Endpoints.ByPort[""]), 512+maxCombined)
 	}
 }
 

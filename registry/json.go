@@ -28,6 +28,9 @@ func unmarshal(field string, value []byte, into any) error {
 	return errors.New("not valid JSON: " + Quote(err.Error()))
 }
 
+// isNull tells whether a field is null or not there, which package json takes for the same.
+func isNull(raw json.RawMessage) bool { return raw == nil || string(raw) == "null" }
+
 // foundText gives the JSON that package json found, as a noun. It says "number 80.5" of numbers
 // that did not fit, however long they are.
 func foundText(value string) string {

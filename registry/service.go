@@ -1,10 +1,13 @@
 package registry
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
+	"time"
 )
 
 // A Service is what is offered on every node. One without Ports is valid and has nothing to serve
@@ -14,9 +17,15 @@ import (
 // the same endpoints: that is how a record without port names offers DNS on TCP and on UDP.
 type Service struct {
 	Name
-	Created  int64 // the create revision of its key: which of two services came first; set by the source
-	Ports    []Port
-	Affinity Affinity
+	Created int64 // the create revision of its key: which of two services came first; set by the source
+	Ports   []Port
+
+	Affinity        Affinity
+	AffinityTimeout time.Duration // how long a client is remembered after its last new connection; 0 with AffinityNone
+
+	// Who may connect; empty means anyone. Each range is masked, no IPv4 range is in its IPv6
+	// spelling, and they are sorted without repeats.
+	SourceRanges []netip.Prefix
 }
 
 // A Port is one port that a service offers on every node. Its Number is the port that clients
@@ -48,36 +57,25 @@ func (p Protocol) String() string {
 	return fmt.Sprintf("protocol(%d)", uint8(p))
 }
 
-// An Affinity says whether a client should come back to the endpoint it had.
-type Affinity uint8
-
-// The session affinities of the stored formats since v0.8.
-const (
-	AffinityNone Affinity = iota
-	AffinityClientIP
-)
-
-// String gives the affinity as the records spell it.
-func (a Affinity) String() string {
-	if a == AffinityClientIP {
-		return "ClientIP"
-	}
-	return "None"
-}
-
 // Equal tells whether two services are the same in everything, Created included.
 func (s *Service) Equal(t *Service) bool {
 	if s == nil || t == nil {
 		return s == t
 	}
-	return s.Name == t.Name && s.Created == t.Created && s.Affinity == t.Affinity && slices.Equal(s.Ports, t.Ports)
+	return s.Name == t.Name && s.Created == t.Created && slices.Equal(s.Ports, t.Ports) &&
+		s.Affinity == t.Affinity && s.AffinityTimeout == t.AffinityTimeout &&
+		slices.Equal(s.SourceRanges, t.SourceRanges)
 }
 
 // serviceSpec is what the proxy reads of a service: of spec in the nested form, of the record
 // itself in the flat one.
 type serviceSpec struct {
-	Ports           last[[]servicePort] `json:"ports"` // since v0.15
-	SessionAffinity string              `json:"sessionAffinity"`
+	Ports last[[]servicePort] `json:"ports"` // since v0.15
+
+	SessionAffinity       string          `json:"sessionAffinity"`       // since v0.8
+	SessionAffinityConfig json.RawMessage `json:"sessionAffinityConfig"` // since v1.8
+
+	LoadBalancerSourceRanges json.RawMessage `json:"loadBalancerSourceRanges"` // since v1.3
 
 	// The one port of the formats before v0.15. Later masters go on writing it for older readers.
 	Port     *int64 `json:"port"`
@@ -103,25 +101,22 @@ func decodeService(name Name, b *body) (*Service, []Warning, error) {
 		return nil, nil, err
 	}
 	s := &Service{Name: name}
-	var warnings []Warning
-	switch spec.SessionAffinity {
-	case "", "None":
-	case "ClientIP":
-		s.Affinity = AffinityClientIP
-	default:
-		warnings = append(warnings, Warning("unknown session affinity "+Quote(spec.SessionAffinity)+" is taken for None"))
-	}
 	if spec.PortalIP == "None" || spec.ClusterIP == "None" || spec.Type == "ExternalName" {
-		return s, warnings, nil // its clients go by DNS, past any proxy
-	}
-	if s.Affinity == AffinityClientIP {
-		warnings = append(warnings, "session affinity ClientIP is not implemented yet; clients are balanced one by one")
+		return s, nil, nil // its clients go by DNS, past any proxy
 	}
 	var err error
 	if s.Ports, err = spec.ports(); err != nil {
 		return nil, nil, err
 	}
-	return s, warnings, nil
+	affinity, err := spec.affinity(b, s)
+	if err != nil {
+		return nil, nil, err
+	}
+	ranges, err := spec.sourceRanges(b, s)
+	if err != nil {
+		return nil, nil, err
+	}
+	return s, append(affinity, ranges...), nil
 }
 
 // ports gives the ports that the service is to be served on: at least one, none of them twice.

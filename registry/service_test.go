@@ -1,9 +1,11 @@
 package registry
 
 import (
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 )
 
 // decodeTo decodes a record that must be accepted, and gives its warnings joined.
@@ -66,28 +68,51 @@ func TestServicesWithNothingToServeAreValid(t *testing.T) {
 	}
 }
 
-func TestAffinityIsCarriedWithAWarning(t *testing.T) {
+func TestAffinityOfAService(t *testing.T) {
+	config := func(seconds string) string {
+		return `"ClientIP","sessionAffinityConfig":{"clientIP":{"timeoutSeconds":` + seconds + `}}`
+	}
 	for _, c := range []struct {
-		stored  string
-		want    Affinity
-		warning string
+		name, stored string
+		want         Affinity
+		timeout      time.Duration
+		warning      string
 	}{
-		{`null`, AffinityNone, ""},
-		{`""`, AffinityNone, ""},
-		{`"None"`, AffinityNone, ""},
-		{`"ClientIP"`, AffinityClientIP, "session affinity ClientIP is not implemented yet; clients are balanced one by one"},
-		{`"Cookie"`, AffinityNone, `unknown session affinity "Cookie" is taken for None`},
+		{"null", `null`, AffinityNone, 0, ""},
+		{"empty", `""`, AffinityNone, 0, ""},
+		{"none", `"None"`, AffinityNone, 0, ""},
+		{"none, with a timeout", `"None","sessionAffinityConfig":{"clientIP":{"timeoutSeconds":60}}`, AffinityNone, 0, ""},
+		{"unknown", `"Cookie"`, AffinityNone, 0, `unknown session affinity "Cookie" is taken for None`},
+		{"client", `"ClientIP"`, AffinityClientIP, 3 * time.Hour, ""},
+		{"empty config", `"ClientIP","sessionAffinityConfig":{}`, AffinityClientIP, 3 * time.Hour, ""},
+		{"null config", `"ClientIP","sessionAffinityConfig":null`, AffinityClientIP, 3 * time.Hour, ""},
+		{"null timeout", config(`null`), AffinityClientIP, 3 * time.Hour, ""},
+		{"shortest", config(`1`), AffinityClientIP, time.Second, ""},
+		{"longest", config(`86400`), AffinityClientIP, 24 * time.Hour, ""},
+		{"zero", config(`0`), AffinityClientIP, 3 * time.Hour, "session affinity timeout of 0 seconds is not between 1 and 86400; it is taken for 10800"},
+		{"negative", config(`-1`), AffinityClientIP, 3 * time.Hour, "session affinity timeout of -1 seconds is not between 1 and 86400; it is taken for 10800"},
+		{"too long", config(`9223372036854775807`), AffinityClientIP, 3 * time.Hour,
+			"session affinity timeout of 9223372036854775807 seconds is not between 1 and 86400; it is taken for 10800"},
 	} {
-		r, warnings := decodeTo(t, specKey, `{"port":80,"sessionAffinity":`+c.stored+`}`)
-		if r.Service.Affinity != c.want || warnings != c.warning {
-			t.Errorf("%s: affinity %v, warnings %q; want %v, %q", c.stored, r.Service.Affinity, warnings, c.want, c.warning)
-		}
+		t.Run(c.name, func(t *testing.T) {
+			r, warnings := decodeTo(t, specKey, `{"apiVersion":"v1","spec":{"port":80,"sessionAffinity":`+c.stored+`}}`)
+			if s := r.Service; s.Affinity != c.want || s.AffinityTimeout != c.timeout || warnings != c.warning {
+				t.Errorf("affinity %v for %v, warnings %q; want %v for %v, %q", s.Affinity, s.AffinityTimeout, warnings, c.want, c.timeout, c.warning)
+			}
+		})
+	}
+	r, warnings := decodeTo(t, specKey, `{"port":80,"sessionAffinity":`+config(`60`)+`}`)
+	if r.Service.AffinityTimeout != 3*time.Hour || warnings != "" {
+		t.Errorf("the flat form never had the timeout, and here it counts: %v, warnings %q", r.Service.AffinityTimeout, warnings)
 	}
 }
 
 func TestEqualServicesAreTheSameInEverything(t *testing.T) {
 	base := func() *Service {
-		return &Service{Name: Name{"default", "x"}, Created: 7, Ports: []Port{{"a", TCP, 1}, {"b", UDP, 2}}}
+		return &Service{
+			Name: Name{"default", "x"}, Created: 7, Ports: []Port{{"a", TCP, 1}, {"b", UDP, 2}},
+			SourceRanges: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")},
+		}
 	}
 	if !base().Equal(base()) {
 		t.Error("not equal to its like")
@@ -97,6 +122,9 @@ func TestEqualServicesAreTheSameInEverything(t *testing.T) {
 		"name":      func(s *Service) { s.Name.Name = "y" },
 		"created":   func(s *Service) { s.Created++ },
 		"affinity":  func(s *Service) { s.Affinity = AffinityClientIP },
+		"timeout":   func(s *Service) { s.AffinityTimeout++ },
+		"range":     func(s *Service) { s.SourceRanges[0] = netip.MustParsePrefix("10.0.0.0/9") },
+		"no range":  func(s *Service) { s.SourceRanges = nil },
 		"number":    func(s *Service) { s.Ports[1].Number++ },
 		"order":     func(s *Service) { slices.Reverse(s.Ports) },
 		"fewer":     func(s *Service) { s.Ports = s.Ports[:1] },
