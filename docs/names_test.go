@@ -193,19 +193,21 @@ func receiver(e ast.Expr) string {
 	return ""
 }
 
-// flagNames asks the program itself.
+// flagNames asks the program itself, and its check, which has some of its own.
 func flagNames(t *testing.T) map[string]bool {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), "go", "run", "./cmd/kube-proxy", "-h")
-	cmd.Dir = root
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-	usage, err := cmd.CombinedOutput()
-	if err != nil {
-		t.Fatalf("kube-proxy -h: %v\n%s", err, usage)
-	}
 	flags := map[string]bool{"h": true}
-	for _, m := range regexp.MustCompile(`(?m)^ *(?:-\w, )?--?(\w+)`).FindAllStringSubmatch(string(usage), -1) {
-		flags[m[1]] = true
+	for _, args := range [][]string{{"-h"}, {"check", "-h"}} {
+		cmd := exec.CommandContext(t.Context(), "go", append([]string{"run", "./cmd/kube-proxy"}, args...)...)
+		cmd.Dir = root
+		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+		usage, err := cmd.CombinedOutput()
+		if err != nil {
+			t.Fatalf("kube-proxy %s: %v\n%s", strings.Join(args, " "), err, usage)
+		}
+		for _, m := range regexp.MustCompile(`(?m)^ *(?:-\w, )?--?(\w+)`).FindAllStringSubmatch(string(usage), -1) {
+			flags[m[1]] = true
+		}
 	}
 	if len(flags) < 20 {
 		t.Fatalf("kube-proxy -h names only the flags %v", flags)

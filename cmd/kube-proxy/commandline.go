@@ -106,6 +106,9 @@ func usage(w io.Writer, flags *pflag.FlagSet) {
 	fmt.Fprintf(w, "Usage of %s:\n", flags.Name())
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	flags.VisitAll(func(f *pflag.Flag) {
+		if f.Hidden {
+			return
+		}
 		value, text := pflag.UnquoteUsage(f)
 		if f.NoOptDefVal == "" && f.DefValue != "" {
 			text += " (default " + f.DefValue + ")"

@@ -3,6 +3,7 @@
 //
 //	kube-proxy -etcd_servers=URL[,URL...] [flags]
 //	kube-proxy -etcd_config=FILE          [flags]
+//	kube-proxy check                      [flags] [DIRECTORY]
 //
 // This is its manual. It is also the last page to read: package cmd/internal/node has the wiring,
 // and what happens to a record and to a connection is told by packages config and proxy.
@@ -51,6 +52,17 @@
 // -master and the flags that go with it are v0.4's for reading from the Kubernetes API. That is not
 // there yet, and -master says so; the others are ignored with a warning, as they mean nothing without it.
 //
+// # Checking the records
+//
+// After the word check, which counts in the first place only, it runs no proxy. It reads the records
+// of etcd, or of a directory in which the path of a file is its key, gives each its verdict, and tells
+// what does not fit together. It takes the flags above, and two more:
+//
+//	-o        text or json (text)
+//	-timeout  how long to wait for etcd, in all (10s)
+//
+// docs/check.md has the verdicts and the form of the JSON.
+//
 // # Its life
 //
 // It starts whether etcd can be reached or not, and opens its first port when it has read everything
@@ -69,5 +81,6 @@
 //
 //	0  a clean stop, -version, -help
 //	1  it could not start or go on; a file cannot be used. The reason is the last line of the log.
+//	   After check: something is wrong with the records, or they could not be read.
 //	2  the command line makes no sense, or its flags contradict each other: one line, then usage
 package main

@@ -23,6 +23,9 @@ func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
 func run(args []string, stdout, stderr io.Writer) int {
 	defer glog.Flush()
 
+	if len(args) > 0 && args[0] == "check" {
+		return runCheck(args[1:], stdout, stderr)
+	}
 	o := defaults()
 	flags := o.flagSet()
 	switch err := parse(flags, o, args); {
@@ -34,12 +37,8 @@ func run(args []string, stdout, stderr io.Writer) int {
 		usage(stderr, flags)
 		return exitUsage
 	}
-	switch o.version {
-	case versionShort:
-		fmt.Fprintln(stdout, readBuildInfo())
-		return exitDone
-	case versionRaw:
-		fmt.Fprintln(stdout, readBuildInfo().raw())
+	if o.version != versionOff {
+		printVersion(o.version, stdout)
 		return exitDone
 	}
 
@@ -48,4 +47,12 @@ func run(args []string, stdout, stderr io.Writer) int {
 		return exitFailed
 	}
 	return exitDone
+}
+
+func printVersion(v versionValue, stdout io.Writer) {
+	if v == versionRaw {
+		fmt.Fprintln(stdout, readBuildInfo().raw())
+		return
+	}
+	fmt.Fprintln(stdout, readBuildInfo())
 }

@@ -1,0 +1,191 @@
+package check
+
+import (
+	"cmp"
+	"errors"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"kubeproxy/proxy"
+	"kubeproxy/registry"
+)
+
+// Options say how the proxy would be run. The zero value is a proxy that listens on every address, and
+// that allows everything.
+type Options struct {
+	Bind netip.Addr // what its listeners bind to; the zero Addr means 0.0.0.0
+
+	// RefusePort tells why no service may have a port, or nil if they may. AllowEndpoint tells whether
+	// the proxy may dial an address; host names of endpoints are not looked up, and so not asked about.
+	// Where there is no function, anything goes.
+	RefusePort    func(registry.Protocol, uint16) error
+	AllowEndpoint func(netip.Addr) bool
+
+	DescriptorLimit int // of a process; 0: do not compare
+	ListenerRoom    int // how many of them are left for listeners and their clients
+}
+
+// An examination is one run of [Examine].
+type examination struct {
+	Options
+	verdicts  []Verdict
+	whole     []Finding
+	services  map[registry.Name]*held // what is in force
+	endpoints map[registry.Name]*held
+	unusable  map[object]bool // there is a record, and it cannot be used
+	listeners int
+	own       proxy.OwnListeners // all of them
+}
+
+// An object is a service or the endpoints of one.
+type object struct {
+	kind registry.Kind
+	name registry.Name
+}
+
+// A held is a record that can be used, and its verdict.
+type held struct {
+	registry.Record
+	verdict *Verdict
+}
+
+// Examine judges every record of a registry, and all of them together.
+func Examine(r Registry, o Options) *Report {
+	if !o.Bind.IsValid() {
+		o.Bind = netip.IPv4Unspecified()
+	}
+	x := &examination{
+		Options:   o,
+		services:  make(map[registry.Name]*held),
+		endpoints: make(map[registry.Name]*held),
+		unusable:  make(map[object]bool),
+		own:       proxy.NewOwnListeners(o.Bind),
+	}
+	stored := slices.Clone(r.Records)
+	slices.SortFunc(stored, func(a, b Record) int { return cmp.Compare(a.Key, b.Key) })
+	x.verdicts = make([]Verdict, len(stored))
+	for i := range stored {
+		x.read(&stored[i], &x.verdicts[i])
+	}
+	x.explainEndpointsOfNobody()
+	x.shareOutPorts()
+	x.join()
+	if len(stored) == 0 {
+		x.say(Warning, NoRecords, "there are no records: nothing is below "+registry.Prefix)
+	}
+	return x.report(r)
+}
+
+// read judges one record for itself, and takes it in if it can be used.
+func (x *examination) read(stored *Record, v *Verdict) {
+	*v = Verdict{Key: showKey(stored.Key), Verdict: OK, Findings: []Finding{}}
+	key, err := registry.ParseKey(stored.Key)
+	o := object{key.Kind, key.Name}
+	if err == nil {
+		v.Kind, v.Name = key.Kind.String(), key.Name.String()
+	}
+	switch {
+	case stored.Err != nil: // before all else: a directory that cannot be read is no key
+		v.find(Error, Unreadable, stored.Err.Error())
+		x.unusable[o] = true
+		return
+	case errors.Is(err, registry.ErrForeign):
+		v.find(Info, ForeignKey, err.Error())
+		v.Verdict = Ignored
+		return
+	case err != nil:
+		v.find(Error, BadKey, err.Error())
+		return
+	}
+	record, warnings, err := registry.Decode(stored.Key, stored.Value)
+	if err != nil {
+		v.find(Error, BadRecord, err.Error())
+		x.unusable[o] = true
+		return
+	}
+	for _, w := range warnings {
+		v.find(Warning, OddRecord, string(w))
+	}
+	v.Holds = holds(record)
+	if record.Service != nil {
+		record.Service.Created = stored.Created
+	}
+	x.take(&held{record, v})
+}
+
+// take puts a record in force. A flat key and a namespaced one may name the same object: then the
+// namespaced one counts.
+func (x *examination) take(h *held) {
+	objects := x.services
+	if h.Endpoints != nil {
+		objects = x.endpoints
+	}
+	if other := objects[h.Key.Name]; other != nil {
+		if h.Key.Flat {
+			h, other = other, h
+		}
+		other.verdict.find(Warning, Shadowed, "is not in force: "+h.verdict.Key+" names the same and comes first")
+	}
+	objects[h.Key.Name] = h
+}
+
+// explainEndpointsOfNobody marks the endpoints that no service offers.
+func (x *examination) explainEndpointsOfNobody() {
+	for name, e := range x.endpoints {
+		switch {
+		case x.services[name] != nil:
+		case x.unusable[object{registry.KindService, name}]:
+			e.verdict.find(Warning, NoService, "the record of its service cannot be used")
+		default:
+			e.verdict.find(Warning, NoService, "there is no service of this name")
+		}
+	}
+}
+
+func (x *examination) say(level string, code Code, text string) {
+	x.whole = append(x.whole, Finding{level, code, text})
+}
+
+// report counts, and puts it all together.
+func (x *examination) report(r Registry) *Report {
+	report := &Report{
+		Source: r.Source, Revision: r.Revision,
+		Records: x.verdicts, Findings: x.whole,
+		Summary: Summary{
+			Records: len(x.verdicts), Services: len(x.services), Endpoints: len(x.endpoints), Listeners: x.listeners,
+		},
+	}
+	if report.Findings == nil {
+		report.Findings = []Finding{} // an empty list in JSON too
+	}
+	s := &report.Summary
+	for _, v := range report.Records {
+		switch v.Verdict {
+		case OK:
+			s.OK++
+		case Ignored:
+			s.Ignored++
+		case Warning:
+			s.Warnings++
+		case Error:
+			s.Errors++
+		}
+	}
+	return report
+}
+
+// maxKey is how long a key may be to be shown as it is: any that a master writes.
+const maxKey = len(registry.EndpointsPrefix) + 63 + len("/") + 63
+
+// showKey gives a key as it is when it can stand in a line, else quoted and cut. The two can be told
+// apart: keys begin with a slash.
+func showKey(key string) string {
+	plain := func(r rune) bool {
+		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("-._/", r)
+	}
+	if len(key) <= maxKey && strings.TrimFunc(key, plain) == "" {
+		return key
+	}
+	return registry.Quote(key)
+}

@@ -1,0 +1,120 @@
+package check
+
+import (
+	"fmt"
+	"strings"
+)
+
+// A Report is what there is to say about a registry. Its JSON is documented in docs/check.md: fields
+// and codes may be added, and none changes its meaning.
+type Report struct {
+	Source   string    `json:"source"`
+	Revision int64     `json:"revision,omitempty"` // of etcd
+	Records  []Verdict `json:"records"`            // one for each key, in the order of the keys' bytes
+	Findings []Finding `json:"findings"`           // about no single record
+	Summary  Summary   `json:"summary"`
+}
+
+// Failed tells whether anything is wrong.
+func (r *Report) Failed() bool { return r.Summary.Errors > 0 }
+
+// A Verdict is what there is to say about one record.
+type Verdict struct {
+	Key      string    `json:"key"`             // quoted if it is long, or not made of the letters of keys
+	Kind     string    `json:"kind,omitempty"`  // Service or Endpoints
+	Name     string    `json:"name,omitempty"`  // as the logs show it
+	Verdict  string    `json:"verdict"`         // ok, ignored, warning or error: the worst of the findings
+	Holds    string    `json:"holds,omitempty"` // what the record offers, if it can be used
+	Findings []Finding `json:"findings"`
+}
+
+// What a verdict can be, and the levels of findings.
+const (
+	OK      = "ok"
+	Ignored = "ignored" // not ours
+	Info    = "info"    // a finding that makes no difference
+	Warning = "warning"
+	Error   = "error"
+)
+
+// A Finding is one thing to say, in a line that is safe to show.
+type Finding struct {
+	Level string `json:"level"`
+	Code  Code   `json:"code"`
+	Text  string `json:"text"`
+}
+
+// A Code says what a finding is about, for programs.
+type Code string
+
+// The codes of errors.
+const (
+	BadKey            Code = "bad-key"            // of the wrong depth, or a name in it is empty
+	BadRecord         Code = "bad-record"         // the value cannot be used
+	Unreadable        Code = "unreadable"         // what lies in the directory cannot be read as a value
+	PortConflict      Code = "port-conflict"      // ports of a service belong to others
+	ForbiddenPort     Code = "forbidden-port"     // a guard of the proxy refuses them
+	OwnListener       Code = "own-listener"       // endpoints are listeners of the proxy itself
+	ForbiddenEndpoint Code = "forbidden-endpoint" // a guard of the proxy would not have them dialled
+)
+
+// The codes of warnings.
+const (
+	OddRecord          Code = "odd-record"            // what the proxy itself warns of
+	Shadowed           Code = "shadowed"              // a flat key, while the namespaced one of the same name counts
+	NoService          Code = "no-service"            // endpoints that nobody offers
+	NoEndpoints        Code = "no-endpoints"          // a service whose clients are refused
+	NoEndpointsForPort Code = "no-endpoints-for-port" // the same for some of its ports, by their names
+	TooManyListeners   Code = "too-many-listeners"    // more than the descriptor limit leaves room for
+	NoRecords          Code = "no-records"            // nothing there, which is most often another etcd's nothing
+)
+
+// The codes of the rest.
+const (
+	ForeignKey      Code = "foreign-key"      // below the prefix, and neither a service nor endpoints
+	PrivilegedPorts Code = "privileged-ports" // ports below 1024
+)
+
+// A Summary counts.
+type Summary struct {
+	Records   int `json:"records"`
+	Services  int `json:"services"`  // in force
+	Endpoints int `json:"endpoints"` // records of endpoints in force
+	Listeners int `json:"listeners"` // what a proxy would open
+
+	OK       int `json:"ok"` // records by their verdict
+	Ignored  int `json:"ignored"`
+	Warnings int `json:"warnings"`
+	Errors   int `json:"errors"`
+}
+
+// find adds a finding; the worst decides the verdict.
+func (v *Verdict) find(level string, code Code, text string) {
+	v.Findings = append(v.Findings, Finding{level, code, text})
+	if level == Error || level == Warning && v.Verdict != Error {
+		v.Verdict = level
+	}
+}
+
+// maxListed is how many of the things that one finding is about are named.
+const maxListed = 3
+
+// A list is the things that one finding is about, of which the first few are named.
+type list struct {
+	count int
+	named []string
+}
+
+func (l *list) add(text func() string) {
+	if l.count++; l.count <= maxListed {
+		l.named = append(l.named, text())
+	}
+}
+
+func (l *list) String() string {
+	text := strings.Join(l.named, ", ")
+	if more := l.count - len(l.named); more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	return text
+}

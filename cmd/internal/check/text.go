@@ -1,0 +1,107 @@
+package check
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+
+	"kubeproxy/registry"
+)
+
+// widest is how far the column of the keys may go; longer keys push the rest of their line aside.
+const widest = 60
+
+// WriteText writes a report to be read: a line for each record, what there is to say about the whole,
+// and a summary.
+func (r *Report) WriteText(w io.Writer) error {
+	out := bufio.NewWriter(w)
+	width := len("RECORD")
+	for _, v := range r.Records {
+		width = max(width, min(len(v.Key), widest))
+	}
+	if len(r.Records) > 0 {
+		fmt.Fprintf(out, "%-7s  %-*s  %s\n", "VERDICT", width, "RECORD", "WHAT IT HOLDS, AND WHAT IS WRONG WITH IT")
+	}
+	for _, v := range r.Records {
+		fmt.Fprintf(out, "%-7s  %-*s  %s\n", v.Verdict, width, v.Key, v.line())
+	}
+	for _, f := range r.Findings {
+		fmt.Fprintf(out, "%-7s  %s\n", f.Level, f.Text)
+	}
+	s := r.Summary
+	at := ""
+	if r.Revision > 0 {
+		at = fmt.Sprintf(" at revision %d", r.Revision)
+	}
+	fmt.Fprintf(out, "%s%s: %s: %d ok, %d ignored, %d with warnings, %d with errors; %s in force, %s\n", r.Source, at,
+		count(s.Records, "record"), s.OK, s.Ignored, s.Warnings, s.Errors, count(s.Services, "service"), count(s.Listeners, "listener"))
+	return out.Flush()
+}
+
+// line is what a verdict says besides its key.
+func (v *Verdict) line() string {
+	var said []string
+	if v.Holds != "" {
+		said = append(said, v.Holds)
+	}
+	for i, f := range v.Findings {
+		if i == maxListed {
+			said = append(said, fmt.Sprintf("%d more", len(v.Findings)-i))
+			break
+		}
+		said = append(said, f.Text)
+	}
+	return strings.Join(said, "; ")
+}
+
+// count gives a number of things, in the singular or the plural.
+func count(n int, thing string) string {
+	if n == 1 {
+		return "1 " + thing
+	}
+	return fmt.Sprintf("%d %ss", n, thing)
+}
+
+// WriteJSON writes a report as one JSON object.
+func (r *Report) WriteJSON(w io.Writer) error {
+	out := bufio.NewWriter(w)
+	enc := json.NewEncoder(out)
+	enc.SetIndent("", "  ")
+	if err := enc.Encode(r); err != nil {
+		return err
+	}
+	return out.Flush()
+}
+
+// holds tells in a few words what a record offers.
+func holds(r registry.Record) string {
+	if r.Endpoints != nil {
+		n := 0
+		for _, addrs := range r.Endpoints.ByPort {
+			n += len(addrs)
+		}
+		return count(n, "endpoint")
+	}
+	s := r.Service
+	if len(s.Ports) == 0 {
+		return "nothing to serve"
+	}
+	var ports list
+	for _, p := range s.Ports {
+		ports.add(socket{p.Protocol, p.Number}.String)
+	}
+	text := ports.String()
+	if s.Affinity == registry.AffinityClientIP {
+		text += fmt.Sprintf(", affinity %v for %v", s.Affinity, s.AffinityTimeout)
+	}
+	if len(s.SourceRanges) > 0 {
+		var ranges list
+		for _, p := range s.SourceRanges {
+			ranges.add(p.String)
+		}
+		text += ", from " + ranges.String() + " only"
+	}
+	return text
+}

@@ -1,0 +1,187 @@
+package check
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strconv"
+
+	"kubeproxy/registry"
+)
+
+// A socket is what two services cannot both have.
+type socket struct {
+	protocol registry.Protocol
+	number   uint16
+}
+
+func (s socket) String() string { return fmt.Sprintf("%v %d", s.protocol, s.number) }
+
+func (s socket) compare(t socket) int {
+	return cmp.Or(cmp.Compare(s.number, t.number), cmp.Compare(s.protocol, t.protocol))
+}
+
+// privileged is the first port that everybody may listen on.
+const privileged = 1024
+
+// shareOutPorts decides who would have each port, as a proxy does that starts now: of those who want
+// it the one that comes first. It marks the services that have to wait, and those that ask for what is
+// not allowed.
+func (x *examination) shareOutPorts() {
+	claims := make(map[socket][]*held)
+	for _, s := range x.services {
+		var forbidden list
+		for _, p := range s.Service.Ports {
+			id := socket{p.Protocol, p.Number}
+			if x.RefusePort != nil {
+				if err := x.RefusePort(p.Protocol, p.Number); err != nil {
+					forbidden.add(func() string { return id.String() + ": " + err.Error() })
+					continue
+				}
+			}
+			claims[id] = append(claims[id], s)
+		}
+		if forbidden.count > 0 {
+			s.verdict.find(Error, ForbiddenPort, "cannot have "+forbidden.String())
+		}
+	}
+	waiting, low := make(map[*held]*list), 0
+	for _, id := range slices.SortedFunc(maps.Keys(claims), socket.compare) {
+		slices.SortFunc(claims[id], func(a, b *held) int { return seniority(a).Compare(seniority(b)) })
+		owner := claims[id][0]
+		x.own.Add(id.protocol, id.number)
+		for _, s := range claims[id][1:] {
+			if waiting[s] == nil {
+				waiting[s] = new(list)
+			}
+			waiting[s].add(func() string { return id.String() + " belongs to " + owner.Service.Name.String() + why(owner, s) })
+		}
+		if id.number < privileged {
+			low++
+		}
+	}
+	for s, ports := range waiting {
+		s.verdict.find(Error, PortConflict, ports.String())
+	}
+	x.listeners = len(claims)
+	if low > 0 {
+		x.say(Info, PrivilegedPorts, fmt.Sprintf("listeners on ports below %d, which take root or CAP_NET_BIND_SERVICE: %d of %d", privileged, low, x.listeners))
+	}
+	if x.DescriptorLimit > 0 && x.listeners > x.ListenerRoom {
+		x.say(Warning, TooManyListeners, fmt.Sprintf("%d listeners do not fit the descriptor limit: of the %d of this shell (ulimit -n), listeners and clients may have %d",
+			x.listeners, x.DescriptorLimit, x.ListenerRoom))
+	}
+}
+
+func seniority(s *held) registry.Seniority {
+	return registry.Seniority{Created: s.Service.Created, Name: s.Service.Name}
+}
+
+// why tells what made the owner the owner.
+func why(owner, s *held) string {
+	if owner.Service.Created < s.Service.Created {
+		return ", which is older"
+	}
+	return ", which comes first by name" // in a directory they are all of the same age
+}
+
+// join looks at each service together with its endpoints.
+func (x *examination) join() {
+	for name, s := range x.services {
+		if len(s.Service.Ports) == 0 {
+			continue // its clients do not come to us
+		}
+		e := x.endpoints[name]
+		switch {
+		case e != nil && len(e.Endpoints.ByPort) > 0:
+			x.joinPortNames(s, e)
+			x.findForbidden(s, e)
+		case e != nil:
+			s.verdict.find(Warning, NoEndpoints, "the record of its endpoints names none that can be used")
+		case x.unusable[object{registry.KindEndpoints, name}]:
+			s.verdict.find(Warning, NoEndpoints, "the record of its endpoints cannot be used")
+		default:
+			s.verdict.find(Warning, NoEndpoints, "there are no endpoints of this name")
+		}
+	}
+}
+
+// joinPortNames marks a service of which some ports have no endpoint while others have: most often
+// they go by different names on the two sides.
+func (x *examination) joinPortNames(s, e *held) {
+	var without list
+	for _, p := range s.Service.Ports {
+		if len(e.Endpoints.ByPort[p.Name]) == 0 {
+			without.add(func() string { return socket{p.Protocol, p.Number}.String() + " (" + portName(p.Name) + ")" })
+		}
+	}
+	if without.count == 0 {
+		return
+	}
+	var names list
+	for _, name := range slices.Sorted(maps.Keys(e.Endpoints.ByPort)) {
+		names.add(func() string { return portName(name) })
+	}
+	s.verdict.find(Warning, NoEndpointsForPort, "no endpoint serves "+without.String()+"; its endpoints serve the "+names.String())
+}
+
+func portName(name string) string {
+	if name == "" {
+		return "unnamed port"
+	}
+	return "port named " + registry.Quote(name)
+}
+
+// findForbidden marks endpoints that the proxy would not dial for a service.
+func (x *examination) findForbidden(s, e *held) {
+	type dialled struct {
+		protocol registry.Protocol
+		port     string
+	}
+	seen := make(map[dialled]bool)
+	var loops, forbidden list
+	for _, p := range s.Service.Ports {
+		if d := (dialled{p.Protocol, p.Name}); seen[d] {
+			continue // ports of one name lead to the same endpoints
+		} else {
+			seen[d] = true
+		}
+		for _, addr := range e.Endpoints.ByPort[p.Name] {
+			show := func() string { return p.Protocol.String() + " " + showAddr(addr) }
+			if slices.ContainsFunc(literal(addr), func(a netip.AddrPort) bool { return x.own.Contains(p.Protocol, a) }) {
+				loops.add(show)
+			}
+			if x.AllowEndpoint != nil && slices.ContainsFunc(literal(addr), func(a netip.AddrPort) bool { return !x.AllowEndpoint(a.Addr()) }) {
+				forbidden.add(show)
+			}
+		}
+	}
+	if loops.count > 0 {
+		e.verdict.find(Error, OwnListener, "the proxy's own listeners: "+loops.String())
+	}
+	if forbidden.count > 0 {
+		e.verdict.find(Error, ForbiddenEndpoint, "-allowed_endpoints does not allow "+forbidden.String())
+	}
+}
+
+// literal gives the addresses that an endpoint is known to have without asking anybody.
+func literal(a registry.Addr) []netip.AddrPort {
+	switch a.Host {
+	case "":
+		return []netip.AddrPort{a.IP}
+	case "localhost", "localhost.":
+		port := a.IP.Port()
+		return []netip.AddrPort{netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), port), netip.AddrPortFrom(netip.IPv6Loopback(), port)}
+	}
+	return nil
+}
+
+// showAddr cuts a host name that is too long to be read.
+func showAddr(a registry.Addr) string {
+	if s := a.String(); len(s) <= 100 {
+		return s
+	}
+	return registry.Quote(a.Host) + ":" + strconv.Itoa(int(a.IP.Port()))
+}

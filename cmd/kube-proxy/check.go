@@ -1,0 +1,154 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"kubeproxy/cmd/internal/check"
+	"kubeproxy/proxy"
+)
+
+// checkOptions is what "kube-proxy check" was asked for: what the proxy itself may be asked for, so
+// that the command line of a node can be given as it is, and a few things more.
+type checkOptions struct {
+	options
+	directory string // instead of etcd
+	timeout   durationValue
+	output    outputValue
+}
+
+// flagsForCheck are the flags of the proxy that make a difference to a check. The others are taken and
+// do nothing.
+var flagsForCheck = []string{
+	"help", "version", "o", "timeout", "bind_address",
+	"etcd_servers", "etcd_config", "etcd_cafile", "etcd_certfile", "etcd_keyfile", "etcd_insecure_skip_tls_verify",
+	"etcd_username", "etcd_password_file",
+}
+
+// runCheck is the program when its first argument is "check": without that word.
+func runCheck(args []string, stdout, stderr io.Writer) int {
+	o := &checkOptions{options: *defaults(), timeout: durationValue{Duration: 10 * time.Second}, output: outputText}
+	flags := o.flagSet()
+	switch err := o.parse(flags, args); {
+	case errors.Is(err, pflag.ErrHelp):
+		usage(stderr, flags)
+		return exitDone
+	case err != nil:
+		fmt.Fprintln(stderr, err)
+		usage(stderr, flags)
+		return exitUsage
+	}
+	if o.version != versionOff {
+		printVersion(o.version, stdout)
+		return exitDone
+	}
+	report, err := o.report()
+	if err == nil {
+		err = o.output.write(report, stdout)
+	}
+	if err != nil {
+		fmt.Fprintln(stderr, "kube-proxy check:", err)
+		return exitFailed
+	}
+	if report.Failed() {
+		return exitFailed
+	}
+	return exitDone
+}
+
+func (o *checkOptions) flagSet() *pflag.FlagSet {
+	f := o.options.flagSet()
+	f.Init("kube-proxy check [flags] [DIRECTORY]", pflag.ContinueOnError)
+	f.VarP(&o.output, "o", "o", "write `text or json`")
+	f.Var(&o.timeout, "timeout", "how long to wait for etcd, in all")
+	f.VisitAll(func(f *pflag.Flag) { f.Hidden = !slices.Contains(flagsForCheck, f.Name) })
+	return f
+}
+
+// parse reads the command line after the word check. It is to that as [parse] is to the program's.
+func (o *checkOptions) parse(flags *pflag.FlagSet, args []string) error {
+	if err := flags.Parse(normalise(flags, args)); err != nil {
+		return inOldWords(err)
+	}
+	if o.version != versionOff {
+		return nil
+	}
+	o.directory = flags.Arg(0)
+	etcd := len(o.etcd.servers) > 0 || o.etcd.configFile != ""
+	switch {
+	case flags.NArg() > 1 && strings.HasPrefix(flags.Arg(1), "-"):
+		return fmt.Errorf("unexpected argument: %s (flags come before the directory)", oneLine(flags.Arg(1)))
+	case flags.NArg() > 1:
+		return fmt.Errorf("unexpected argument: %s (one directory at a time)", oneLine(flags.Arg(1)))
+	case flags.NArg() == 1 && o.directory == "":
+		return errors.New("the directory has no name")
+	case o.directory != "" && etcd:
+		return errors.New("an etcd and a directory are mutually exclusive")
+	case o.directory != "":
+		return nil
+	case !etcd:
+		return errors.New("nothing to check: give -etcd_servers, -etcd_config or a directory")
+	}
+	return o.etcd.contradiction()
+}
+
+// report reads the registry and judges it.
+func (o *checkOptions) report() (*check.Report, error) {
+	var r check.Registry
+	var err error
+	if o.directory != "" {
+		r, err = check.FromDirectory(o.directory)
+	} else {
+		r, err = o.fromEtcd()
+	}
+	if err != nil {
+		return nil, err
+	}
+	limit, room := proxy.DescriptorRoom()
+	return check.Examine(r, check.Options{Bind: netip.Addr(o.bind), DescriptorLimit: limit, ListenerRoom: room}), nil
+}
+
+func (o *checkOptions) fromEtcd() (check.Registry, error) {
+	cfg, err := o.etcd.source()
+	if err != nil {
+		return check.Registry{}, err
+	}
+	ctx, cancel := context.WithTimeoutCause(context.Background(), o.timeout.Duration, fmt.Errorf("no answer for %v", o.timeout))
+	defer cancel()
+	return check.FromEtcd(ctx, cfg)
+}
+
+// An outputValue is the flag -o: how a report is written.
+type outputValue string
+
+const (
+	outputText outputValue = "text"
+	outputJSON outputValue = "json"
+)
+
+func (v *outputValue) Set(s string) error {
+	switch o := outputValue(s); o {
+	case outputText, outputJSON:
+		*v = o
+		return nil
+	}
+	return errors.New("must be text or json")
+}
+
+func (v *outputValue) String() string { return string(*v) }
+func (v *outputValue) Type() string   { return "text or json" }
+
+func (v *outputValue) write(r *check.Report, w io.Writer) error {
+	if *v == outputJSON {
+		return r.WriteJSON(w)
+	}
+	return r.WriteText(w)
+}

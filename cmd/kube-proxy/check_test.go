@@ -1,0 +1,220 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"kubeproxy/cmd/internal/check"
+	"kubeproxy/config/etcdsource/etcdtest"
+)
+
+// checked runs "kube-proxy check -o json" and gives its exit status and its report.
+func checked(t *testing.T, args ...string) (int, check.Report) {
+	t.Helper()
+	var stdout, stderr bytes.Buffer
+	exit := runCheck(append([]string{"-o", "json"}, args...), &stdout, &stderr)
+	if stderr.Len() > 0 {
+		t.Fatalf("check %q: exit status %d, %s", args, exit, stderr.String())
+	}
+	var report check.Report
+	if err := json.Unmarshal(stdout.Bytes(), &report); err != nil {
+		t.Fatal(err)
+	}
+	return exit, report
+}
+
+// put lays a value down where its key says.
+func putFile(t *testing.T, dir, key string, value []byte) {
+	t.Helper()
+	at := filepath.Join(dir, filepath.FromSlash(key))
+	if err := os.MkdirAll(filepath.Dir(at), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(at, value, 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A fixture is a record, good or bad, and what is wanted of it.
+type fixture struct {
+	File string `json:"file"`
+	Key  string `json:"key"`
+	Want struct {
+		Result string `json:"result"`
+	} `json:"want"`
+}
+
+// TestCheckNamesEachBadFixtureAndItsReason lays the fixtures out in one directory, each under a name
+// of its own, since most of them share a key.
+func TestCheckNamesEachBadFixtureAndItsReason(t *testing.T) {
+	const fixtures = "../../registry/testdata/fixtures"
+	text, err := os.ReadFile(filepath.Join(fixtures, "expectations.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all []fixture
+	if err := json.Unmarshal(text, &all); err != nil {
+		t.Fatal(err)
+	}
+	dir, want := t.TempDir(), make(map[string]fixture)
+	for _, f := range all {
+		value, err := os.ReadFile(filepath.Join(fixtures, f.File))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.HasSuffix(f.Key, "/") {
+			continue // no file can be called so: TestCheckReadsAnEtcd has such a key
+		}
+		key := path.Join(path.Dir(f.Key), strings.TrimSuffix(f.File, ".json"))
+		putFile(t, dir, key, value)
+		want[key] = f
+	}
+	exit, report := checked(t, dir)
+	if exit != exitFailed {
+		t.Errorf("exit status %d, want %d", exit, exitFailed)
+	}
+	rejected := 0
+	for _, v := range report.Records {
+		f, ok := want[v.Key]
+		if !ok {
+			t.Errorf("nobody wrote %s", v.Key)
+		}
+		delete(want, v.Key)
+		reason := ""
+		for _, finding := range v.Findings {
+			if finding.Code == check.BadRecord || finding.Code == check.BadKey {
+				reason = finding.Text
+			}
+		}
+		bad := v.Verdict == check.Error && reason != ""
+		if f.Want.Result == "reject" {
+			rejected++
+		}
+		if f.Want.Result != "either" && bad != (f.Want.Result == "reject") {
+			t.Errorf("%s is wanted to be judged %s, and is judged %s (%s)", f.File, f.Want.Result, v.Verdict, reason)
+		}
+	}
+	if len(want) > 0 || rejected < 40 {
+		t.Errorf("%d bad records; without a verdict are %v", rejected, want)
+	}
+}
+
+// TestCheckFindsNothingWrongInWhatV04Wrote takes the last version of each captured record, as a
+// master of v0.4.4 left them in etcd.
+func TestCheckFindsNothingWrongInWhatV04Wrote(t *testing.T) {
+	for _, storage := range []string{"v1beta1", "v1beta2"} {
+		dir := t.TempDir()
+		for _, c := range capturedRecords(t) { // in the order in which they were written
+			if c.storage == storage {
+				putFile(t, dir, c.key(), c.value)
+			}
+		}
+		exit, report := checked(t, dir)
+		if exit != exitDone || report.Summary.Errors > 0 || report.Summary.Records < 2 {
+			t.Errorf("%s: exit status %d, %+v", storage, exit, report)
+		}
+	}
+}
+
+func TestCheckReadsAnEtcd(t *testing.T) {
+	etcd := etcdtest.StartServer(t)
+	client := etcd.Client(t)
+	put := func(key, value string) {
+		t.Helper()
+		if _, err := client.Put(t.Context(), key, value); err != nil {
+			t.Fatal(err)
+		}
+	}
+	exit, report := checked(t, "-etcd_servers="+etcd.URL())
+	if exit != exitDone || report.Summary.Records != 0 || report.Findings[0].Code != check.NoRecords {
+		t.Errorf("an empty etcd: exit status %d, %+v", exit, report)
+	}
+
+	put("/registry/services/specs/b", `{"port":8000}`) // the older, and second by name
+	put("/registry/services/specs/a", `{"port":8000}`)
+	put("/registry/services/specs/", `{"port":8001}`)
+	put("/registry/services/specs/binary\x00\xff\n", "k8s\x00\x01\x02")
+	put("/registry/pods/x", "not ours")
+	exit, report = checked(t, "-etcd_servers="+etcd.URL())
+	if exit != exitFailed || report.Revision != 6 || len(report.Records) != 4 {
+		t.Fatalf("exit status %d, %+v", exit, report)
+	}
+	for i, want := range []struct {
+		key, verdict string
+		code         check.Code
+		text         string
+	}{
+		{"/registry/services/specs/", check.Error, check.BadKey, "empty name in key"},
+		{"/registry/services/specs/a", check.Error, check.PortConflict, "tcp 8000 belongs to b, which is older"},
+		{"/registry/services/specs/b", check.Warning, check.NoEndpoints, "there are no endpoints of this name"},
+		{`"/registry/services/specs/binary\x00\xff\n"`, check.Error, check.BadRecord, "protobuf value, as Kubernetes stores since 1.6: only JSON can be read"},
+	} {
+		v := report.Records[i]
+		if v.Key != want.key || v.Verdict != want.verdict || v.Findings[0].Code != want.code || v.Findings[0].Text != want.text {
+			t.Errorf("%+v, want %+v", v, want)
+		}
+	}
+}
+
+// 10,000 services, each with endpoints, are many pages, and one revision.
+func TestCheckOfTenThousandServices(t *testing.T) {
+	etcd := etcdtest.StartServer(t)
+	client := etcd.Client(t)
+	const services, together = 10_000, 50 // a transaction of etcd has at most 128 operations
+	for i := 0; i < services; i += together {
+		var ops []clientv3.Op
+		for n := i; n < i+together; n++ {
+			ops = append(ops,
+				clientv3.OpPut(fmt.Sprintf("/registry/services/specs/s%05d", n), fmt.Sprintf(`{"port":%d}`, 10_000+n)),
+				clientv3.OpPut(fmt.Sprintf("/registry/services/endpoints/s%05d", n), `{"endpoints":["10.0.0.1:80","10.0.0.2:80"]}`))
+		}
+		if _, err := client.Txn(t.Context()).Then(ops...).Commit(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	start := time.Now()
+	exit, report := checked(t, "-etcd_servers="+etcd.URL())
+	t.Logf("checked in %v", time.Since(start))
+	if s := report.Summary; exit != exitDone || s.OK != 2*services || s.Listeners != services || report.Revision != 1+services/together {
+		t.Errorf("exit status %d, revision %d, %+v", exit, report.Revision, s)
+	}
+}
+
+func TestCheckDoesNotWaitForEverForEtcd(t *testing.T) {
+	etcd := etcdtest.StartProcess(t)
+	etcd.Pause()
+	defer etcd.Resume()
+	p := start(t, nil, "check", "-timeout=500ms", "-etcd_servers="+etcd.URL())
+	if got := p.Exit(t).ExitCode(); got != exitFailed {
+		t.Errorf("exit status %d, want %d", got, exitFailed)
+	}
+	if got, want := p.Stderr.String(), "kube-proxy check: read etcd at ["+etcd.URL()+"]: no answer for 500ms\n"; got != want || p.Stdout.String() != "" {
+		t.Errorf("standard error %q, want %q; standard output %q", got, want, p.Stdout)
+	}
+}
+
+// A disk that is full must not look like a registry that is empty.
+func TestAReportThatCannotBeWrittenIsAFailure(t *testing.T) {
+	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	if err != nil {
+		t.Skipf("this system has no /dev/full: %v", err)
+	}
+	defer full.Close()
+	dir := t.TempDir()
+	putFile(t, dir, "/registry/services/specs/web", []byte(`{"port":8000}`))
+	for _, output := range []string{"text", "json"} {
+		var stderr bytes.Buffer
+		if exit := runCheck([]string{"-o", output, dir}, full, &stderr); exit != exitFailed || !strings.HasPrefix(stderr.String(), "kube-proxy check: write ") {
+			t.Errorf("%s: exit status %d, %s", output, exit, stderr.String())
+		}
+	}
+}
