@@ -4,7 +4,6 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"syscall"
 	"testing"
@@ -68,9 +67,6 @@ func TestThePathOfAFileIsItsKey(t *testing.T) {
 // What is no regular file is not opened: a pipe would have us wait for ever, a link could lead to
 // anything.
 func TestADirectoryCanHoldAnythingAndNothingStopsIt(t *testing.T) {
-	if runtime.GOOS == "windows" {
-		t.Skip("windows has neither pipes in directories nor modes")
-	}
 	dir := t.TempDir()
 	const specs = "registry/services/specs/"
 	at := func(name string) string { return filepath.Join(dir, specs, name) }
@@ -117,12 +113,10 @@ func TestADirectoryCanHoldAnythingAndNothingStopsIt(t *testing.T) {
 	write(t, dir, specs+"locked directory/web", `{"port":8000}`)
 	must(os.Chmod(at("locked directory"), 0))
 	t.Cleanup(func() { _ = os.Chmod(at("locked directory"), 0o755) }) // or it could not be removed
-	if os.Getuid() == 0 {                                             // root may read all of it
-		want["locked"] = ""
-		delete(want, "locked directory/")
-		want["locked directory/web"] = ""
-	}
-	r, err := FromDirectory(dir)
+	must(os.Chmod(filepath.Dir(dir), 0o755))
+	must(os.Chmod(dir, 0o755))
+	var r Registry
+	asNobody(t, func() { r, err = FromDirectory(dir) })
 	must(err)
 	for _, record := range r.Records {
 		name := strings.TrimPrefix(record.Key, registry.SpecsPrefix)
@@ -145,7 +139,7 @@ func TestADirectoryCanHoldAnythingAndNothingStopsIt(t *testing.T) {
 	report := Examine(r, Options{})
 	checkReport(t, report)
 	for _, v := range report.Records {
-		if good := v.Key == registry.SpecsPrefix+"good"; (v.Verdict == Error) == good && os.Getuid() != 0 {
+		if good := v.Key == registry.SpecsPrefix+"good"; (v.Verdict == Error) == good {
 			t.Errorf("%s: %s", v.Key, v.Verdict)
 		}
 	}

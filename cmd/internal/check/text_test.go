@@ -65,6 +65,16 @@ a test at revision 100: 6 records: 3 ok, 1 ignored, 0 with warnings, 2 with erro
 	}
 }
 
+func TestALineNamesAFewFindingsAndCountsTheRest(t *testing.T) {
+	v := Verdict{Holds: "tcp 80"}
+	for _, text := range []string{"a", "b", "c", "d", "e"} {
+		v.find(Warning, OddRecord, text)
+	}
+	if got, want := v.line(), "tcp 80; a; b; c; 2 more"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
+
 // squeezed is a text with single blanks only.
 func squeezed(s string) string {
 	for strings.Contains(s, "  ") {
