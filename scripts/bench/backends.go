@@ -1,0 +1,268 @@
+//go:build linux
+
+package main
+
+import (
+	"encoding/binary"
+	"fmt"
+	"net/netip"
+	"os"
+	"runtime"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// The backends run in a process of their own, so that neither their work nor their descriptors count
+// for anybody else. One thread for TCP, one for UDP.
+
+// backendHosts is how many addresses the backends have. Each has 28,000 ports to be connected to from, so
+// that proxies find one free while others are in TIME_WAIT.
+const backendHosts = 8
+
+// The kinds of socket in the TCP loop.
+const (
+	echoListener = iota
+	bulkListener
+	echoConn
+	bulkConn // waits for a byte, then sends without end
+)
+
+// runBackends opens the backends on the ports, says so on standard output, and serves until standard
+// input ends: when whoever started it is gone.
+func runBackends(ports ports) error {
+	p, err := newPoller()
+	if err != nil {
+		return err
+	}
+	var echoes, stamps []int
+	for i := range backendHosts {
+		for port, kind := range map[uint16]int{ports.echo: echoListener, ports.bulk: bulkListener} {
+			fd, err := listenTCP(netip.AddrPortFrom(backendHost(i), port))
+			if err != nil {
+				return err
+			}
+			if err := p.set(unix.EPOLL_CTL_ADD, fd, unix.EPOLLIN, fd, kind); err != nil {
+				return err
+			}
+		}
+		echo, err := listenUDP(netip.AddrPortFrom(backendHost(i), ports.udp))
+		if err != nil {
+			return err
+		}
+		stamp, err := listenUDP(netip.AddrPortFrom(backendHost(i), ports.stamp))
+		if err != nil {
+			return err
+		}
+		echoes, stamps = append(echoes, echo), append(stamps, stamp)
+	}
+	failed := make(chan error, 2)
+	go func() { failed <- serveTCP(p) }()
+	go func() { failed <- serveUDP(echoes, stamps) }()
+	go func() {
+		_, _ = os.Stdin.Read(make([]byte, 1)) // nobody writes: it returns at the end
+		failed <- nil
+	}()
+	fmt.Println("ready")
+	return <-failed
+}
+
+func backendHost(i int) netip.Addr { return netip.AddrFrom4([4]byte{127, 0, 2, byte(1 + i)}) }
+
+// backendsAt gives the addresses of all backends that have this port.
+func backendsAt(port uint16) []netip.AddrPort {
+	var all []netip.AddrPort
+	for i := range backendHosts {
+		all = append(all, netip.AddrPortFrom(backendHost(i), port))
+	}
+	return all
+}
+
+func listenTCP(addr netip.AddrPort) (int, error) {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return -1, fmt.Errorf("socket: %w", err)
+	}
+	if err = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1); err == nil {
+		err = unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1) // accepted sockets inherit it
+	}
+	if err == nil {
+		err = unix.Bind(fd, address(addr))
+	}
+	if err == nil {
+		err = unix.Listen(fd, 4096)
+	}
+	if err != nil {
+		return -1, fmt.Errorf("listen on %v: %w", addr, err)
+	}
+	return fd, nil
+}
+
+func serveTCP(p *poller) error {
+	runtime.LockOSThread()
+	buf := make([]byte, 256<<10)
+	for {
+		events, err := p.wait(time.Minute)
+		if err != nil {
+			return err
+		}
+		for _, ev := range events {
+			fd := int(ev.Fd)
+			switch ev.Pad {
+			case echoListener:
+				acceptAll(p, fd, echoConn)
+			case bulkListener:
+				acceptAll(p, fd, bulkConn)
+			case echoConn:
+				n, err := unix.Read(fd, buf)
+				if err != nil && again(err) {
+					continue
+				}
+				if n > 0 {
+					if sent, err := unix.Write(fd, buf[:n]); err == nil && sent == n {
+						continue
+					}
+				}
+				unix.Close(fd) // the client has finished, or is gone
+			case bulkConn:
+				if ev.Events&unix.EPOLLOUT == 0 {
+					if n, err := unix.Read(fd, buf); n > 0 && p.set(unix.EPOLL_CTL_MOD, fd, unix.EPOLLOUT, fd, bulkConn) == nil || err != nil && again(err) {
+						continue
+					}
+				} else if _, err := unix.Write(fd, buf); err == nil || again(err) {
+					continue
+				}
+				unix.Close(fd)
+			}
+		}
+	}
+}
+
+// acceptAll takes what waits at a listener.
+func acceptAll(p *poller, listener, kind int) {
+	for range 64 {
+		// unix.Accept4 would allocate the peer's address.
+		fd, _, errno := unix.Syscall6(unix.SYS_ACCEPT4, uintptr(listener), 0, 0, unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0, 0)
+		if errno != 0 {
+			return
+		}
+		if p.set(unix.EPOLL_CTL_ADD, int(fd), unix.EPOLLIN, int(fd), kind) != nil {
+			unix.Close(int(fd))
+		}
+	}
+}
+
+func listenUDP(addr netip.AddrPort) (int, error) {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return -1, fmt.Errorf("socket: %w", err)
+	}
+	// As much as a burst may bring: more than others may ask for, if we are root.
+	if unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, 32<<20) != nil {
+		_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, 32<<20) // as much as is allowed
+	}
+	if err := unix.Bind(fd, address(addr)); err != nil {
+		return -1, fmt.Errorf("listen on %v: %w", addr, err)
+	}
+	return fd, nil
+}
+
+// serveUDP sends back what comes. On the sockets among stamps, the index of the socket and the time
+// are written into it first.
+func serveUDP(echoes, stamps []int) error {
+	runtime.LockOSThread()
+	p, err := newPoller()
+	if err != nil {
+		return err
+	}
+	for _, fd := range echoes {
+		if err := p.set(unix.EPOLL_CTL_ADD, fd, unix.EPOLLIN, fd, 0); err != nil {
+			return err
+		}
+	}
+	for i, fd := range stamps {
+		if err := p.set(unix.EPOLL_CTL_ADD, fd, unix.EPOLLIN, fd, 1+i); err != nil {
+			return err
+		}
+	}
+	b := newMessages()
+	for {
+		events, err := p.wait(time.Minute)
+		if err != nil {
+			return err
+		}
+		for _, ev := range events {
+			n := b.receive(int(ev.Fd))
+			if ev.Pad > 0 {
+				for i := range n {
+					writeStamp(&b.bufs[i], stamp{uint64(ev.Pad), sinceBoot()})
+				}
+			}
+			b.send(int(ev.Fd), n)
+		}
+	}
+}
+
+// messages are datagrams that are received and sent by one system call.
+type messages struct {
+	headers [64]unix.Mmsghdr
+	vectors [64]unix.Iovec
+	names   [64]unix.RawSockaddrInet4
+	bufs    [64][messageSize]byte
+}
+
+func newMessages() *messages {
+	m := &messages{}
+	for i := range m.headers {
+		h := &m.headers[i].Hdr
+		m.vectors[i].Base = &m.bufs[i][0]
+		h.Iov, h.Name = &m.vectors[i], (*byte)(unsafe.Pointer(&m.names[i]))
+		h.SetIovlen(1)
+	}
+	return m
+}
+
+func (m *messages) receive(fd int) int {
+	for i := range m.headers {
+		m.vectors[i].SetLen(messageSize)
+		m.headers[i].Hdr.Namelen = unix.SizeofSockaddrInet4
+	}
+	n, _, errno := unix.Syscall6(unix.SYS_RECVMMSG, uintptr(fd), uintptr(unsafe.Pointer(&m.headers)), uintptr(len(m.headers)), 0, 0, 0)
+	if errno != 0 {
+		return 0
+	}
+	for i := range int(n) {
+		m.vectors[i].SetLen(int(m.headers[i].Len))
+	}
+	return int(n)
+}
+
+// send sends the first n. One that cannot be sent is lost, as datagrams may be.
+func (m *messages) send(fd, n int) {
+	for sent := 0; sent < n; {
+		k, _, errno := unix.Syscall6(unix.SYS_SENDMMSG, uintptr(fd), uintptr(unsafe.Pointer(&m.headers[sent])), uintptr(n-sent), 0, 0, 0)
+		if errno != 0 {
+			k = 1
+		}
+		sent += int(k)
+	}
+}
+
+// sinceBoot reads the clock that all processes of a machine share.
+func sinceBoot() time.Duration {
+	var t unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &t); err != nil {
+		panic(err) // there is no Linux without it
+	}
+	return time.Duration(t.Nano())
+}
+
+func writeStamp(message *[messageSize]byte, s stamp) {
+	binary.LittleEndian.PutUint64(message[8:], s.endpoint)
+	binary.LittleEndian.PutUint64(message[16:], uint64(s.asked))
+}
+
+func readStamp(message *[messageSize]byte) stamp {
+	return stamp{binary.LittleEndian.Uint64(message[8:]), time.Duration(binary.LittleEndian.Uint64(message[16:]))}
+}

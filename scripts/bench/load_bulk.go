@@ -1,0 +1,83 @@
+//go:build linux
+
+package main
+
+import (
+	"fmt"
+	"net/netip"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// A bulkLoad is clients that each receive as much as they are given. It counts bytes.
+type bulkLoad struct {
+	tally
+	to []netip.AddrPort
+	n  int
+}
+
+func newBulkLoad(to []netip.AddrPort, n int) *bulkLoad { return &bulkLoad{to: to, n: n} }
+
+func (l *bulkLoad) run(c *conductor) error {
+	p, err := newPoller()
+	if err != nil {
+		return err
+	}
+	defer p.close()
+	var fds []int
+	defer func() {
+		for _, fd := range fds {
+			reset(fd)
+		}
+	}()
+	for i := range l.n {
+		fd, err := dial(unix.SOCK_STREAM, l.to[i%len(l.to)])
+		if err != nil {
+			return err
+		}
+		fds = append(fds, fd)
+		if err := p.set(unix.EPOLL_CTL_ADD, fd, unix.EPOLLIN, i, 0); err != nil {
+			return err
+		}
+		if _, err := unix.Write(fd, []byte("!")); err != nil { // the backend waits for a byte
+			return fmt.Errorf("ask for bulk: %w", err)
+		}
+	}
+	heard := now()
+	for !c.stopped.Load() || l.done.Load() == 0 { // at least until the first byte, or its absence
+		events, err := p.wait(100 * time.Millisecond)
+		if err != nil {
+			return err
+		}
+		if len(events) == 0 && now()-heard > lostAfter {
+			l.fail("no byte within %v", lostAfter)
+			return nil
+		}
+		for _, ev := range events {
+			heard = now()
+			n, err := discard(fds[ev.Fd], 1<<20)
+			switch {
+			case err != nil && again(err):
+			case err != nil || n == 0:
+				l.fail("receiving: %d, %v", n, err)
+				return nil
+			default:
+				l.done.Add(uint64(n))
+			}
+		}
+	}
+	return nil
+}
+
+// discard takes up to n bytes that have arrived, without copying them anywhere: a client that is
+// no bottleneck, and leaves the processor to the proxy.
+func discard(fd, n int) (int, error) {
+	var nowhere byte
+	got, _, errno := unix.Syscall6(unix.SYS_RECVFROM, uintptr(fd), uintptr(unsafe.Pointer(&nowhere)), uintptr(n), unix.MSG_TRUNC, 0, 0)
+	if errno != 0 {
+		return 0, errno
+	}
+	return int(got), nil
+}

@@ -1,0 +1,204 @@
+//go:build linux
+
+package main
+
+import (
+	"net/netip"
+	"slices"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// A connectLoad is clients that each connect, make one round trip and close, again and again.
+//
+// With fin a client says that it has finished, and is done when the other side has finished, too: so
+// an operation that counts is one that is over, for the proxy as well. Otherwise it resets.
+type connectLoad struct {
+	tally
+	to      []netip.AddrPort
+	n       int
+	fin     bool
+	poller  *poller
+	clients []connectClient
+	targets []*unix.SockaddrInet4
+	source  unix.SockaddrInet4
+	ending  bool // nobody connects any more
+	next    int  // counts connections, to take the targets and the sources in turn
+	buf     [4 * messageSize]byte
+}
+
+type connectClient struct {
+	fd      int // -1: none
+	started time.Duration
+	got     int
+	asked   bool // the message is sent
+}
+
+// sources is how many addresses clients connect from: each has its own 28,000 ports, which are not to
+// be used again within a second while their last connection is in TIME_WAIT.
+const sources = 64
+
+func newConnectLoad(to []netip.AddrPort, n int, fin bool) *connectLoad {
+	l := &connectLoad{to: to, n: n, fin: fin, source: unix.SockaddrInet4{Addr: [4]byte{127, 0, 3, 0}}}
+	for _, a := range to {
+		l.targets = append(l.targets, address(a))
+	}
+	return l
+}
+
+func (l *connectLoad) run(c *conductor) error {
+	var err error
+	if l.poller, err = newPoller(); err != nil {
+		return err
+	}
+	defer l.poller.close()
+	l.clients = make([]connectClient, l.n)
+	for i := range l.clients {
+		l.start(i)
+	}
+	for checked := now(); !c.stopped.Load(); {
+		events, err := l.poller.wait(100 * time.Millisecond)
+		if err != nil {
+			return err
+		}
+		measuring := c.measuring.Load()
+		for _, ev := range events {
+			l.advance(int(ev.Fd), measuring)
+		}
+		if t := now(); t-checked > lostAfter/4 {
+			checked = t
+			for i := range l.clients {
+				switch client := &l.clients[i]; {
+				case client.fd < 0:
+					l.start(i) // once more
+				case t-client.started > dialTimeout:
+					l.abandon(i, "not done within %v", dialTimeout)
+					l.start(i)
+				}
+			}
+		}
+	}
+	return l.finish()
+}
+
+// finish waits for the connections that are still under way.
+func (l *connectLoad) finish() error {
+	l.ending = true
+	underWay := func(c connectClient) bool { return c.fd >= 0 }
+	for deadline := now() + dialTimeout; slices.ContainsFunc(l.clients, underWay) && now() < deadline; {
+		events, err := l.poller.wait(100 * time.Millisecond)
+		if err != nil {
+			return err
+		}
+		for _, ev := range events {
+			l.advance(int(ev.Fd), false)
+		}
+	}
+	for i := range l.clients {
+		if underWay(l.clients[i]) {
+			l.abandon(i, "not done within %v", dialTimeout)
+		}
+	}
+	return nil
+}
+
+// start begins a connection. If that fails, the next check tries again.
+func (l *connectLoad) start(i int) {
+	client := &l.clients[i]
+	*client = connectClient{fd: -1, started: now()}
+	if l.ending {
+		return
+	}
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		l.fail("socket: %v", err)
+		return
+	}
+	client.fd = fd
+	l.next++
+	l.source.Addr[3] = byte(1 + l.next%sources)
+	// Without this option bind would look for a port that is free for every target.
+	err = unix.SetsockoptInt(fd, unix.IPPROTO_IP, unix.IP_BIND_ADDRESS_NO_PORT, 1)
+	if err == nil {
+		err = unix.Bind(fd, &l.source)
+	}
+	if err == nil {
+		err = unix.Connect(fd, l.targets[l.next%len(l.targets)])
+	}
+	if err != nil && err != unix.EINPROGRESS {
+		l.abandon(i, "connect: %v", err)
+		return
+	}
+	// Over loopback the connection is most often there already. Else it will be writable.
+	events := uint32(unix.EPOLLIN)
+	if !l.ask(client) {
+		events = unix.EPOLLOUT
+	}
+	if err := l.poller.set(unix.EPOLL_CTL_ADD, fd, events, i, 0); err != nil {
+		l.abandon(i, "epoll_ctl: %v", err)
+	}
+}
+
+// ask sends the message, and tells whether that was possible.
+func (l *connectLoad) ask(client *connectClient) bool {
+	n, err := unix.Write(client.fd, l.buf[:messageSize])
+	client.asked = err == nil && n == messageSize
+	return client.asked
+}
+
+// advance goes on with a connection on which something has happened.
+func (l *connectLoad) advance(i int, measuring bool) {
+	client := &l.clients[i]
+	if client.fd < 0 {
+		return
+	}
+	if !client.asked {
+		if !l.ask(client) {
+			code, _ := unix.GetsockoptInt(client.fd, unix.SOL_SOCKET, unix.SO_ERROR)
+			l.abandon(i, "connecting: %v", unix.Errno(code))
+			l.start(i)
+		} else if err := l.poller.set(unix.EPOLL_CTL_MOD, client.fd, unix.EPOLLIN, i, 0); err != nil {
+			l.abandon(i, "epoll_ctl: %v", err)
+		}
+		return
+	}
+	n, err := unix.Read(client.fd, l.buf[:])
+	switch {
+	case err != nil && again(err):
+		return
+	case err != nil || n == 0 && client.got < messageSize:
+		l.abandon(i, "after %d bytes of the answer: %d, %v", client.got, n, err)
+		l.start(i)
+		return
+	}
+	client.got += n
+	switch {
+	case client.got < messageSize:
+		return
+	case n == 0: // both sides have finished
+		unix.Close(client.fd)
+	case l.fin:
+		if err := unix.Shutdown(client.fd, unix.SHUT_WR); err != nil {
+			l.abandon(i, "shutdown: %v", err)
+			l.start(i)
+		}
+		return
+	default:
+		reset(client.fd)
+	}
+	l.done.Add(1)
+	if measuring {
+		l.latency.record(now() - client.started)
+	}
+	l.start(i)
+}
+
+// abandon counts a failure, and closes what there is of the connection.
+func (l *connectLoad) abandon(i int, why string, args ...any) {
+	l.fail(why, args...)
+	if client := &l.clients[i]; client.fd >= 0 {
+		reset(client.fd)
+		client.fd = -1
+	}
+}

@@ -1,0 +1,128 @@
+//go:build linux
+
+package main
+
+import (
+	"fmt"
+	"net/netip"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Round trips over UDP are an echoLoad. This file has what does not wait for answers.
+
+// A burst is many datagrams from many clients, all at once.
+type burst struct {
+	clients, each int
+}
+
+// quiet is after how much silence no more answers to a burst are expected.
+const quiet = time.Second
+
+// fire sends the burst, each client one datagram in turn, as fast as one thread can; then collects
+// answers until none has come for a while. Nothing is sent twice: what is lost stays lost.
+func (b burst) fire(to []netip.AddrPort) (sent, answered int, err error) {
+	p, err := newPoller()
+	if err != nil {
+		return 0, 0, err
+	}
+	defer p.close()
+	var fds []int
+	defer func() {
+		for _, fd := range fds {
+			unix.Close(fd)
+		}
+	}()
+	for i := range b.clients {
+		fd, err := dial(unix.SOCK_DGRAM, to[i%len(to)])
+		if err != nil {
+			return 0, 0, err
+		}
+		fds = append(fds, fd)
+		if err := p.set(unix.EPOLL_CTL_ADD, fd, unix.EPOLLIN, i, 0); err != nil {
+			return 0, 0, err
+		}
+		// Room for all its answers, so that what is lost is not lost here.
+		if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, b.each*2048); err != nil {
+			return 0, 0, fmt.Errorf("receive buffer: %w", err)
+		}
+	}
+	var message, answer [messageSize]byte
+	for range b.each {
+		for _, fd := range fds {
+			if _, err := unix.Write(fd, message[:]); err == nil {
+				sent++
+			}
+		}
+	}
+	for heard := now(); now()-heard < quiet; {
+		events, err := p.wait(100 * time.Millisecond)
+		if err != nil {
+			return sent, answered, err
+		}
+		for _, ev := range events {
+			if _, err := unix.Read(fds[ev.Fd], answer[:]); err == nil {
+				answered++
+				heard = now()
+			}
+		}
+	}
+	return sent, answered, nil
+}
+
+// A probe asks one service over UDP, at even intervals, who answers.
+type probe struct {
+	to      netip.AddrPort
+	every   time.Duration
+	stopped atomic.Bool
+	heard   chan stamp
+}
+
+// A stamp is how an endpoint answers a probe: who it is, and when it was asked.
+type stamp struct {
+	endpoint uint64
+	asked    time.Duration // since the machine has started
+}
+
+// run sends until it is stopped, and gives every answer of another endpoint than the one before to
+// heard.
+func (p *probe) run() error {
+	defer close(p.heard)
+	fd, err := dial(unix.SOCK_DGRAM, p.to)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	poller, err := newPoller()
+	if err != nil {
+		return err
+	}
+	defer poller.close()
+	if err := poller.set(unix.EPOLL_CTL_ADD, fd, unix.EPOLLIN, 0, 0); err != nil {
+		return err
+	}
+	var buf [messageSize]byte
+	var last uint64
+	for due := now(); !p.stopped.Load(); {
+		if t := now(); t >= due {
+			_, _ = unix.Write(fd, buf[:]) // a refusal is told here; the next one may be accepted
+			due = max(due+p.every, t)
+		}
+		events, err := poller.waitExactly(due - now())
+		if err != nil {
+			return err
+		}
+		if len(events) == 0 {
+			continue
+		}
+		if n, err := unix.Read(fd, buf[:]); err == nil && n == messageSize {
+			if s := readStamp(&buf); s.endpoint != last {
+				last = s.endpoint
+				p.heard <- s
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,312 @@
+//go:build linux
+
+// Bench measures kube-proxy beside other proxies, on the same machine at the same time.
+//
+//	bench [-all | -only=ROW,...] [-rounds=N] [-self='NAME=FLAGS;...'] [-peers=NAME,...] [-json=FILE]
+//
+// It starts backends, an etcd, kube-proxy, HAProxy and nginx, each as processes of their own, and is
+// itself the clients. In every round each proxy does the same work for a moment, in random order; what
+// is compared is two proxies within one round, so what the rest of the machine does meanwhile matters
+// little. docs/performance.md tells what each row means; -h lists them.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"os"
+	"os/exec"
+	"os/signal"
+	"runtime/debug"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// A bench is what the rows share.
+type bench struct {
+	rounds      int
+	warm        time.Duration
+	measured    time.Duration
+	random      *rand.Rand
+	descriptors int
+
+	ps         *processes
+	executable string // ourselves
+	backends   *process
+	behind     ports // of the backends
+	etcdURL    string
+	etcd       *clientv3.Client
+	proxies    []*proxy
+
+	directRate float64  // see fixedRate
+	watcher    *process // see effect
+	stampedBy  int      // the backend behind the stamp service
+}
+
+func main() {
+	if len(os.Args) > 2 && os.Args[1] == "backends" { // we started ourselves
+		exit(runAsBackends(os.Args[2]))
+	}
+	if len(os.Args) > 3 && os.Args[1] == "watcher" {
+		exit(runWatcher(os.Args[2], os.Args[3]))
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	defer stop()
+	exit(run(ctx, os.Args[1:]))
+}
+
+func exit(err error) {
+	switch {
+	case err == nil, errors.Is(err, flag.ErrHelp):
+		os.Exit(0)
+	case errors.As(err, new(usageError)):
+		fmt.Fprintf(os.Stderr, "bench: %v (see bench -h)\n", err)
+		os.Exit(2)
+	}
+	fmt.Fprintln(os.Stderr, "bench:", err)
+	os.Exit(1)
+}
+
+func runAsBackends(base string) error {
+	if _, err := raiseDescriptorLimit(); err != nil {
+		return err
+	}
+	at, err := parsePorts(base)
+	if err != nil {
+		return err
+	}
+	return runBackends(at)
+}
+
+func run(ctx context.Context, args []string) (err error) {
+	o, err := parseOptions(args)
+	if err != nil {
+		return err
+	}
+	// The clients allocate next to nothing once they run; let them not collect what there is.
+	debug.SetGCPercent(-1)
+	debug.SetMemoryLimit(1 << 30)
+	dir, err := os.MkdirTemp("", "bench-")
+	if err != nil {
+		return err
+	}
+	b := &bench{rounds: o.rounds, warm: o.warm, measured: o.time, random: rand.New(rand.NewPCG(o.seed, 0)), ps: &processes{dir: dir}}
+	defer func() { err = errors.Join(err, b.ps.stop()) }()
+	ctx, cancel := context.WithTimeoutCause(ctx, o.limit, fmt.Errorf("not done after %v", o.limit))
+	defer cancel()
+	if err := b.prepare(ctx, o); err != nil {
+		return err
+	}
+	return b.measure(ctx, o)
+}
+
+// prepare starts everything and waits until all of it answers.
+func (b *bench) prepare(ctx context.Context, o options) error {
+	var err error
+	if b.executable, err = os.Executable(); err != nil {
+		return err
+	}
+	if b.descriptors, err = raiseDescriptorLimit(); err != nil {
+		return err
+	}
+	base, err := freePorts(netip.IPv4Unspecified(), 12)
+	if err != nil {
+		return err
+	}
+	b.behind = portsFrom(base)
+	forPeers, offered := portsFrom(base+4), portsFrom(base+8)
+	if b.backends, err = b.ps.start("backends", b.executable, "backends", strconv.Itoa(int(base))); err != nil {
+		return err
+	}
+	if err := b.backends.await(10*time.Second, func() bool { return b.backends.said("ready") }); err != nil {
+		return err
+	}
+	if b.etcdURL, err = startEtcd(b.ps, o.etcd); err != nil {
+		return err
+	}
+	if b.etcd, err = newClient(b.etcdURL); err != nil {
+		return err
+	}
+	if err := putServices(ctx, b.etcd, offered, b.behind); err != nil {
+		return fmt.Errorf("put the services: %w", err)
+	}
+
+	wanted := func(name string) bool { return o.peers == nil || slices.Contains(o.peers, name) }
+	if wanted("direct") {
+		b.proxies = append(b.proxies, direct(b.behind))
+	}
+	for i, peer := range []struct {
+		name string
+		make func(*processes, netip.Addr, ports, ports, int) (*proxy, error)
+	}{{"haproxy", haproxy}, {"nginx", nginx}} {
+		if !wanted(peer.name) {
+			continue
+		}
+		p, err := peer.make(b.ps, proxyHost(i), forPeers, b.behind, b.descriptors)
+		if err != nil {
+			fmt.Printf("without %s in every row: %v (bench -h tells what to install)\n", peer.name, err)
+			continue
+		}
+		b.proxies = append(b.proxies, p)
+	}
+	for i, v := range o.variants {
+		p, err := kubeProxy(b.ps, v, o.binary, proxyHost(2+i), offered, b.etcdURL)
+		if err != nil {
+			return err
+		}
+		b.proxies = append(b.proxies, p)
+	}
+	for _, p := range b.proxies {
+		if err := p.start(); err != nil {
+			return err
+		}
+	}
+	return context.Cause(ctx)
+}
+
+// measure does the rows, one after the other, and prints what each has found.
+func (b *bench) measure(ctx context.Context, o options) error {
+	out := report{Machine: machine(), Rounds: b.rounds, Measured: b.measured.Seconds(), Seed: o.seed}
+	fmt.Printf("%s\n", out.Machine)
+	for _, p := range b.proxies {
+		if !p.isDirect() {
+			out.Versions = append(out.Versions, fmt.Sprintf("%s (%s): %s", p.name, version(p.cmd[0]), strings.Join(p.cmd, " ")))
+			fmt.Println(" ", out.Versions[len(out.Versions)-1])
+		}
+	}
+	busy, err := busyNow(ctx)
+	if err != nil {
+		return err
+	}
+	out.Idle = busy
+	fmt.Printf("%d rounds, seed %d, about %v; before it begins %.0f %% of the processors are in use\n", b.rounds, o.seed, b.estimate(o.rows).Round(time.Second), 100*busy)
+	if busy > 0.05 {
+		fmt.Println("WARNING: others are at work on this machine: the ratios will spread, and the absolute figures mean little")
+	}
+	invalid := 0
+	for _, r := range o.rows {
+		found, err := b.measureRow(ctx, r)
+		if err != nil {
+			return fmt.Errorf("%s: %w", r.name, err)
+		}
+		found.print(os.Stdout)
+		if len(found.Invalid) > 0 {
+			invalid++
+		}
+		out.Rows = append(out.Rows, found)
+		if o.json != "" { // after every row, so that what is known is not lost
+			if err := out.write(o.json); err != nil {
+				return err
+			}
+		}
+	}
+	if invalid > 0 {
+		return fmt.Errorf("%d of %d rows are invalid", invalid, len(o.rows))
+	}
+	return nil
+}
+
+// fitting gives those who can do a row.
+func (b *bench) fitting(r row) []*proxy {
+	return slices.DeleteFunc(slices.Clone(b.proxies), func(p *proxy) bool { return r.fits != nil && !r.fits(p) })
+}
+
+// pause lies between two measurements, so that what one leaves behind is over when the next begins.
+const pause = 50 * time.Millisecond
+
+// toRestart is about how long it takes until a new process is ready.
+const toRestart = 150 * time.Millisecond
+
+// measureRow has each proxy do the work in every round, each time in a new process: where a process
+// happens to lie in memory makes it faster or slower for as long as it lives, and no number of rounds
+// would show that it was luck.
+func (b *bench) measureRow(ctx context.Context, r row) (rowReport, error) {
+	proxies := b.fitting(r)
+	rounds := b.rounds
+	if r.rounds > 0 {
+		rounds = min(rounds, r.rounds)
+	}
+	samples := make(map[string][]sample)
+	for range rounds {
+		for _, i := range b.random.Perm(len(proxies)) {
+			p := proxies[i]
+			debug.FreeOSMemory() // what the last one left
+			select {
+			case <-time.After(pause):
+			case <-ctx.Done():
+				return rowReport{}, context.Cause(ctx)
+			}
+			var s sample
+			err := p.restart()
+			if err == nil {
+				s, err = r.measure(ctx, b, p)
+			}
+			if ctx.Err() != nil {
+				return rowReport{}, context.Cause(ctx)
+			}
+			if err != nil { // the row is spoilt, the others may not be
+				s.Failed, s.Why = s.Failed+1, err.Error()
+			}
+			samples[p.name] = append(samples[p.name], s)
+		}
+	}
+	return summarise(r, proxies, samples), nil
+}
+
+// estimate says how long it will take.
+func (b *bench) estimate(rows []row) time.Duration {
+	var total time.Duration
+	for _, r := range rows {
+		rounds, takes := b.rounds, b.warm+time.Duration(max(1, r.longer))*b.measured
+		if r.rounds > 0 {
+			rounds = min(rounds, r.rounds)
+		}
+		if r.takes > 0 {
+			takes = r.takes
+		}
+		total += time.Duration(rounds*len(b.fitting(r))) * (takes + pause + toRestart)
+	}
+	return total
+}
+
+// busyNow gives the share of the processors that are in use while we do nothing.
+func busyNow(ctx context.Context) (float64, error) {
+	const long = 2 * time.Second
+	before, err := look(nil, nil)
+	if err != nil {
+		return 0, err
+	}
+	select {
+	case <-time.After(long):
+	case <-ctx.Done():
+		return 0, context.Cause(ctx)
+	}
+	after, err := look(nil, nil)
+	if err != nil {
+		return 0, err
+	}
+	elapsed := after.at.Sub(before.at)
+	return busyBetween(before.machine, after.machine, elapsed).Seconds() / (elapsed.Seconds() * float64(after.machine.processors)), nil
+}
+
+// version asks a program for its version: the first line of what it says.
+func version(binary string) string {
+	for _, flag := range []string{"-v", "-version"} {
+		if strings.HasSuffix(binary, "kube-proxy") {
+			flag = "-version"
+		}
+		if text, err := exec.Command(binary, flag).CombinedOutput(); err == nil {
+			line, _, _ := strings.Cut(string(text), "\n")
+			return line
+		}
+	}
+	return "version unknown"
+}

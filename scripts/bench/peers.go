@@ -1,0 +1,210 @@
+//go:build linux
+
+package main
+
+import (
+	"fmt"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// A proxy is something that clients reach backends through. The one called direct is nothing at all:
+// clients go to the backends themselves.
+type proxy struct {
+	name string
+	ours bool
+	udp  bool
+	host netip.Addr // where it listens
+	at   ports
+	cmd  []string
+	// slow is how long it may take until all its ports answer.
+	slow time.Duration
+
+	ps      *processes
+	process *process
+	pids    []int // itself and its workers
+}
+
+// direct is no proxy: the backends.
+func direct(at ports) *proxy { return &proxy{name: "direct", udp: true, at: at} }
+
+func (p *proxy) isDirect() bool { return p.cmd == nil }
+
+// to gives the addresses that clients use for one of the ports.
+func (p *proxy) to(port uint16) []netip.AddrPort {
+	if p.isDirect() {
+		return backendsAt(port)
+	}
+	return []netip.AddrPort{netip.AddrPortFrom(p.host, port)}
+}
+
+// start starts the proxy's process, and returns once all its ports answer.
+func (p *proxy) start() error {
+	if p.isDirect() {
+		return nil
+	}
+	var err error
+	if p.process, err = p.ps.start(p.name, p.cmd...); err != nil {
+		return err
+	}
+	if err := p.process.await(p.slow, p.ready); err != nil {
+		return err
+	}
+	p.pids, err = family(p.process.pid())
+	return err
+}
+
+// ready tells whether backends answer through the proxy, over TCP and, if it does that, UDP.
+func (p *proxy) ready() bool {
+	return answers(unix.SOCK_STREAM, p.to(p.at.bulk)[0]) && answers(unix.SOCK_STREAM, p.to(p.at.echo)[0]) &&
+		(!p.udp || answers(unix.SOCK_DGRAM, p.to(p.at.udp)[0]))
+}
+
+// answers tells whether somebody who is asked once says anything.
+func answers(kind int, addr netip.AddrPort) bool {
+	fd, err := dial(kind, addr)
+	if err != nil {
+		return false
+	}
+	defer reset(fd)
+	var buf [messageSize]byte
+	if _, err := unix.Write(fd, buf[:]); err != nil {
+		return false
+	}
+	if ready, err := await(fd, unix.POLLIN, 200*time.Millisecond); err != nil || !ready {
+		return false
+	}
+	n, err := unix.Read(fd, buf[:])
+	return err == nil && n > 0
+}
+
+// restart puts a new process in the place of the old one.
+func (p *proxy) restart() error {
+	if p.process != nil {
+		p.process.stop()
+	}
+	return p.start()
+}
+
+// The peers' configurations are as their manuals advise for such work. What they have in common: as
+// many threads as processors, no logs, keepalive on both connections as kube-proxy has it, half-closed
+// connections carried, the same endpoints in turn, one listening address.
+
+// haproxy makes a peer of an installed HAProxy. Bulk goes through a port of its own that always uses
+// splice(2); round trips would only pay for it. (With splice-auto HAProxy copies for the first seconds
+// of a flow, which here would be all of it.) It carries no UDP.
+func haproxy(ps *processes, host netip.Addr, at, behind ports, descriptors int) (*proxy, error) {
+	path, err := exec.LookPath("haproxy")
+	if err != nil {
+		return nil, err
+	}
+	const pipes = 64 // a quarter of maxconn by default, which would not fit into the descriptors
+	var b strings.Builder
+	fmt.Fprintf(&b, `global
+  nbthread %d
+  maxconn %d
+  maxpipes %d
+defaults
+  mode tcp
+  balance roundrobin
+  option clitcpka
+  option srvtcpka
+  timeout connect 5s
+  timeout client 1h
+  timeout server 1h
+  timeout client-fin 60s
+  timeout server-fin 60s
+`, runtime.NumCPU(), (descriptors-200)/2-pipes, pipes)
+	for _, s := range []struct {
+		name, option string
+		port, behind uint16
+	}{{"echo", "", at.echo, behind.echo}, {"bulk", "  option splice-request\n  option splice-response\n", at.bulk, behind.bulk}} {
+		fmt.Fprintf(&b, "listen %s\n  bind %v\n%s", s.name, netip.AddrPortFrom(host, s.port), s.option)
+		for i, addr := range backendsAt(s.behind) {
+			fmt.Fprintf(&b, "  server %d %v\n", i+1, addr)
+		}
+	}
+	file := filepath.Join(ps.dir, "haproxy.cfg")
+	if err := os.WriteFile(file, []byte(b.String()), 0o600); err != nil {
+		return nil, err
+	}
+	return &proxy{name: "haproxy", host: host, at: at, cmd: []string{path, "-db", "-f", file}, slow: 10 * time.Second, ps: ps}, nil
+}
+
+var modulesPath = regexp.MustCompile(`--modules-path=(\S+)`)
+
+// nginx makes a peer of an installed nginx with its stream module. Over UDP it has a socket for each
+// worker, as its manual advises, and the same receive buffer as kube-proxy.
+func nginx(ps *processes, host netip.Addr, at, behind ports, descriptors int) (*proxy, error) {
+	path, err := exec.LookPath("nginx")
+	if err != nil {
+		return nil, err
+	}
+	about, err := exec.Command(path, "-V").CombinedOutput()
+	if err != nil {
+		return nil, fmt.Errorf("nginx -V: %w", err)
+	}
+	load := ""
+	switch text := string(about) + " "; {
+	case strings.Contains(text, "--with-stream "):
+	case modulesPath.MatchString(text):
+		module := filepath.Join(modulesPath.FindStringSubmatch(text)[1], "ngx_stream_module.so")
+		if _, err := os.Stat(module); err != nil {
+			return nil, fmt.Errorf("its stream module: %w", err)
+		}
+		load = "load_module " + module + ";\n"
+	default:
+		return nil, fmt.Errorf("%s has no stream module", path)
+	}
+	var b strings.Builder
+	if os.Geteuid() == 0 {
+		b.WriteString("user root;\n")
+	}
+	fmt.Fprintf(&b, `%[1]sdaemon off;
+pid %[2]s/nginx.pid;
+error_log stderr crit;
+worker_processes %[3]d;
+worker_rlimit_nofile %[4]d;
+events {
+  worker_connections %[4]d;
+}
+stream {
+  access_log off;
+  proxy_connect_timeout 5s;
+  proxy_timeout 1h;
+  proxy_half_close on;
+  proxy_socket_keepalive on;
+`, load, ps.dir, runtime.NumCPU(), descriptors)
+	for _, s := range []struct {
+		name, listen, options string
+		port, behind          uint16
+	}{
+		{"echo", "so_keepalive=on", "", at.echo, behind.echo},
+		{"bulk", "so_keepalive=on", "", at.bulk, behind.bulk},
+		{"udp", "udp reuseport rcvbuf=1m", fmt.Sprintf(" proxy_timeout %ds;", int(udpTimeout.Seconds())), at.udp, behind.udp},
+	} {
+		fmt.Fprintf(&b, "  upstream %s {\n", s.name)
+		for _, addr := range backendsAt(s.behind) {
+			fmt.Fprintf(&b, "    server %v;\n", addr)
+		}
+		fmt.Fprintf(&b, "  }\n  server { listen %v %s;%s proxy_pass %s; }\n", netip.AddrPortFrom(host, s.port), s.listen, s.options, s.name)
+	}
+	b.WriteString("}\n")
+	file := filepath.Join(ps.dir, "nginx.conf")
+	if err := os.WriteFile(file, []byte(b.String()), 0o600); err != nil {
+		return nil, err
+	}
+	return &proxy{name: "nginx", udp: true, host: host, at: at, cmd: []string{path, "-p", ps.dir, "-e", "stderr", "-c", file}, slow: 10 * time.Second, ps: ps}, nil
+}
+
+// udpTimeout is after how much silence UDP sessions end. Every round brings new clients; the old ones
+// have to be gone before the descriptors are.
+const udpTimeout = 10 * time.Second

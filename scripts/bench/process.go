@@ -1,0 +1,139 @@
+//go:build linux
+
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// A process is one that we started. It is the leader of a process group of its own, so that a
+// signal from the terminal is ours alone, and the workers of nginx end with their master.
+type process struct {
+	name   string
+	output string // a file
+	cmd    *exec.Cmd
+	exited chan struct{} // closed once it is gone
+}
+
+// start runs a command with its output going to a file in dir.
+func start(dir, name string, args ...string) (*process, error) {
+	p := &process{name: name, output: filepath.Join(dir, name+".log"), exited: make(chan struct{})}
+	log, err := os.Create(p.output)
+	if err != nil {
+		return nil, err
+	}
+	defer log.Close()
+	p.cmd = exec.Command(args[0], args[1:]...)
+	p.cmd.Stdout, p.cmd.Stderr = log, log
+	// Should we be killed without a chance to clean up, the kernel kills it (though not what it has
+	// started: the workers of nginx would go on).
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	// A pipe that nobody writes to: its end tells the backends that we are gone.
+	if _, err := p.cmd.StdinPipe(); err != nil {
+		return nil, err
+	}
+	if err := p.cmd.Start(); err != nil {
+		return nil, fmt.Errorf("start %s: %w", name, err)
+	}
+	go func() {
+		_ = p.cmd.Wait() // how it ended is in its output
+		close(p.exited)
+	}()
+	return p, nil
+}
+
+func (p *process) pid() int { return p.cmd.Process.Pid }
+
+// await waits until ready says so; it fails when the process ends before, or takes too long.
+func (p *process) await(limit time.Duration, ready func() bool) error {
+	for deadline := time.Now().Add(limit); ; {
+		if ready() {
+			return nil
+		}
+		select {
+		case <-p.exited:
+			return fmt.Errorf("%s ended early:\n%s", p.name, p.lastWords())
+		case <-time.After(20 * time.Millisecond):
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("%s is not ready after %v:\n%s", p.name, limit, p.lastWords())
+		}
+	}
+}
+
+// lastWords gives the end of the output.
+func (p *process) lastWords() string {
+	text, _ := os.ReadFile(p.output) // without it there is just nothing to show
+	return string(text[max(0, len(text)-2000):])
+}
+
+// said tells whether the output holds some words.
+func (p *process) said(words string) bool {
+	text, err := os.ReadFile(p.output)
+	return err == nil && bytes.Contains(text, []byte(words))
+}
+
+// stop ends the process and its group, asking first, and waits until it is gone. It may be called again.
+func (p *process) stop() {
+	signal := func(sig syscall.Signal) { _ = syscall.Kill(-p.pid(), sig) } // the group may be gone already
+	select {
+	case <-p.exited:
+	default:
+		signal(syscall.SIGTERM)
+	}
+	select {
+	case <-p.exited:
+	case <-time.After(3 * time.Second):
+	}
+	signal(syscall.SIGKILL)
+	<-p.exited
+}
+
+// processes is everything that we started.
+type processes struct {
+	dir string
+	mu  sync.Mutex // guards all
+	all []*process
+}
+
+func (ps *processes) start(name string, args ...string) (*process, error) {
+	p, err := start(ps.dir, name, args...)
+	if err == nil {
+		ps.mu.Lock()
+		ps.all = append(ps.all, p)
+		ps.mu.Unlock()
+	}
+	return p, err
+}
+
+// stop ends what still runs, the last one first, and removes the directory.
+func (ps *processes) stop() error {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	for i := len(ps.all) - 1; i >= 0; i-- {
+		ps.all[i].stop()
+	}
+	return os.RemoveAll(ps.dir)
+}
+
+// raiseDescriptorLimit gives us and what we start all the descriptors that we may have, and says how
+// many those are.
+func raiseDescriptorLimit() (int, error) {
+	var limit syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
+		return 0, err
+	}
+	limit.Cur = limit.Max
+	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
+		return 0, errors.Join(errors.New("raise the limit of descriptors"), err)
+	}
+	return int(min(limit.Cur, 1<<20)), nil
+}

@@ -1,0 +1,270 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"regexp"
+	"strconv"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// A row is one kind of work, done by every proxy in every round.
+type row struct {
+	name    string
+	title   string
+	metrics []metric
+	rounds  int               // 0: as many as asked for
+	takes   time.Duration     // by one proxy in one round; 0: as long as the others
+	longer  int               // how many times as long as others it is measured; 0: once
+	fits    func(*proxy) bool // nil: every proxy can do it
+	measure func(context.Context, *bench, *proxy) (sample, error)
+}
+
+// A metric is a column.
+type metric struct {
+	key   string
+	title string
+	scale float64 // from seconds, bytes or a plain number to what the title says
+}
+
+// A sample is what one proxy did in one round.
+type sample struct {
+	Values map[string]float64 `json:"values"`         // by the keys of metrics; what cannot be had is missing
+	Pool   []float64          `json:"pool,omitempty"` // single figures, for quantiles over all rounds
+	Failed int                `json:"failed"`
+	Why    string             `json:"why,omitempty"` // the first failure
+}
+
+func (s *sample) count(t *tally) {
+	if s.Failed == 0 {
+		s.Why = t.why
+	}
+	s.Failed += t.failed
+}
+
+var perOperation = []metric{
+	{"cpu", "CPU us/op", 1e6}, {"machine", "machine us/op", 1e6}, {"rate", "ops/s", 1},
+	{"p50", "p50 us", 1e6}, {"p99", "p99 us", 1e6},
+}
+
+var perByte = []metric{{"cpu", "CPU ms/GB", 1e12}, {"machine", "machine ms/GB", 1e12}, {"rate", "MB/s", 1e-6}}
+
+var defaultRows = []string{"roundtrip-32", "connect-reset", "connect-fin", "bulk-4", "udp-32", "udp-256", "mixed", "idle"}
+
+var moreRows = []string{"roundtrip-1", "roundtrip-512", "rate-50", "bulk-1", "bulk-2", "bulk-8", "udp-1000", "burst", "effect"}
+
+var numbered = regexp.MustCompile(`^(roundtrip|bulk|udp|rate)-([1-9][0-9]{0,3})$`)
+
+// rowNamed makes a row of its name. Those with a number may have any.
+func rowNamed(name string) (row, error) {
+	if m := numbered.FindStringSubmatch(name); m != nil {
+		n, err := strconv.Atoi(m[2])
+		if err != nil {
+			return row{}, err
+		}
+		switch m[1] {
+		case "roundtrip":
+			return row{name: name, title: fmt.Sprintf("64 B there and back, on %d TCP connections", n),
+				metrics: perOperation, measure: roundTrips(unix.SOCK_STREAM, n)}, nil
+		case "udp":
+			return row{name: name, title: fmt.Sprintf("64 B there and back, over UDP by %d clients", n),
+				metrics: perOperation, measure: roundTrips(unix.SOCK_DGRAM, n), fits: func(p *proxy) bool { return p.udp }}, nil
+		case "bulk":
+			return row{name: name, title: fmt.Sprintf("from backend to client, as much as there is room for, on %d connections", n),
+				metrics: perByte, measure: bulk(n)}, nil
+		case "rate":
+			return row{name: name, title: fmt.Sprintf("64 B there and back, on 32 connections, %d %% of what direct carries is offered; times begin when a message was due", n),
+				metrics: append([]metric{{"carried", "carried", 1}}, perOperation...), measure: fixedRate(n)}, nil
+		}
+	}
+	through := func(p *proxy) bool { return !p.isDirect() }
+	switch name {
+	case "connect-reset":
+		return row{name: name, title: "connect, 64 B there and back, reset; 32 at a time", metrics: perOperation, measure: connects(false)}, nil
+	case "connect-fin":
+		return row{name: name, title: "connect, 64 B there and back, both sides finish; 32 at a time", metrics: perOperation, measure: connects(true)}, nil
+	case "mixed":
+		return row{name: name, title: "64 B there and back, on 32 connections, beside two bulk flows", metrics: []metric{
+			{"p50", "p50 us", 1e6}, {"p99", "p99 us", 1e6}, {"rate", "ops/s", 1}, {"bulk", "bulk MB/s", 1e-6}, {"cpu", "processors", 1}}, measure: mixed}, nil
+	case "idle":
+		return row{name: name, title: fmt.Sprintf("one more held connection, from %d to %d of them in a fresh process", fewHeld, manyHeld), metrics: []metric{
+			{"memory", "bytes/connection", 1}, {"descriptors", "descriptors/connection", 1}}, rounds: 3, takes: 7 * time.Second, fits: through, measure: idle}, nil
+	case "burst":
+		return row{name: name, title: fmt.Sprintf("%d datagrams at once, from %d new clients; nothing is sent twice", burstClients*burstEach, burstClients), metrics: []metric{
+			{"answered", "answered", 1}, {"drops", "dropped at its sockets", 1}, {"elsewhere", "dropped at backends", 1}, {"lost", "lost otherwise", 1},
+			{"cpu", "CPU us/answer", 1e6}}, takes: 3 * time.Second, fits: func(p *proxy) bool { return p.udp && !p.isDirect() }, measure: fireBurst}, nil
+	case "effect":
+		return row{name: name, title: "a change of endpoints while 32 connections saturate: first datagram to the new endpoint, after a bare watcher beside it saw the event",
+			metrics: []metric{{"behind50", "p50 ms", 1e3}, {"behind99", "p99 ms", 1e3}, {"put50", "after the put, p50 ms", 1e3}, {"rate", "ops/s", 1}},
+			longer:  effectRounds, fits: func(p *proxy) bool { return p.ours }, measure: effect}, nil
+	}
+	return row{}, fmt.Errorf("there is no row %q", name)
+}
+
+// clients is how many there are where a row's name does not say.
+const clients = 32
+
+func roundTrips(kind, n int) func(context.Context, *bench, *proxy) (sample, error) {
+	return func(ctx context.Context, b *bench, p *proxy) (sample, error) {
+		port := p.at.echo
+		if kind == unix.SOCK_DGRAM {
+			port = p.at.udp
+		}
+		l := newEchoLoad(kind, p.to(port), n)
+		w, err := conduct(ctx, p.pids, b.warm, b.measured, l)
+		return operations(w, &l.tally), err
+	}
+}
+
+func connects(fin bool) func(context.Context, *bench, *proxy) (sample, error) {
+	return func(ctx context.Context, b *bench, p *proxy) (sample, error) {
+		l := newConnectLoad(p.to(p.at.echo), clients, fin)
+		w, err := conduct(ctx, p.pids, b.warm, b.measured, l)
+		return operations(w, &l.tally), err
+	}
+}
+
+func bulk(n int) func(context.Context, *bench, *proxy) (sample, error) {
+	return func(ctx context.Context, b *bench, p *proxy) (sample, error) {
+		l := newBulkLoad(p.to(p.at.bulk), n)
+		w, err := conduct(ctx, p.pids, b.warm, b.measured, l)
+		return operations(w, &l.tally), err
+	}
+}
+
+// fixedRate offers a share of what clients can do without a proxy, which is measured once.
+func fixedRate(percent int) func(context.Context, *bench, *proxy) (sample, error) {
+	return func(ctx context.Context, b *bench, p *proxy) (sample, error) {
+		if b.directRate == 0 {
+			l := newEchoLoad(unix.SOCK_STREAM, backendsAt(b.behind.echo), clients)
+			w, err := conduct(ctx, nil, b.warm, b.measured, l)
+			if err != nil {
+				return sample{}, err
+			}
+			b.directRate = w.done[0] / w.elapsed.Seconds()
+		}
+		l := newEchoLoad(unix.SOCK_STREAM, p.to(p.at.echo), clients)
+		l.rate = b.directRate * float64(percent) / 100
+		w, err := conduct(ctx, p.pids, b.warm, b.measured, l)
+		s := operations(w, &l.tally)
+		s.Values["carried"] = s.Values["rate"] / l.rate
+		return s, err
+	}
+}
+
+// mixed measures round trips; the bulk flows are what disturbs them.
+func mixed(ctx context.Context, b *bench, p *proxy) (sample, error) {
+	l, other := newEchoLoad(unix.SOCK_STREAM, p.to(p.at.echo), clients), newBulkLoad(p.to(p.at.bulk), 2)
+	w, err := conduct(ctx, p.pids, b.warm, b.measured, l, other)
+	if err != nil {
+		return sample{}, err
+	}
+	s := operations(w, &l.tally)
+	s.count(&other.tally)
+	delete(s.Values, "machine")
+	s.Values["bulk"] = w.done[1] / w.elapsed.Seconds()
+	if !p.isDirect() {
+		s.Values["cpu"] = w.proxyCPU.Seconds() / w.elapsed.Seconds()
+	}
+	return s, nil
+}
+
+// clientsBusy is no column: how much of a processor each thread of the clients used. Near 1 it is them
+// that set the pace, and not who is measured.
+const clientsBusy = "clients"
+
+// operations makes a sample of what the first load did in a window.
+func operations(w window, t *tally) sample {
+	s := sample{Values: make(map[string]float64)}
+	s.count(t)
+	if len(w.done) == 0 || w.done[0] == 0 {
+		if s.Failed == 0 {
+			s.Failed, s.Why = 1, "nothing was done"
+		}
+		return s
+	}
+	s.Values["rate"] = w.done[0] / w.elapsed.Seconds()
+	s.Values[clientsBusy] = w.clients.Seconds() / w.elapsed.Seconds() / float64(len(w.done))
+	s.Values["machine"] = w.busy.Seconds() / w.done[0]
+	if w.proxyCPU > 0 {
+		s.Values["cpu"] = w.proxyCPU.Seconds() / w.done[0]
+	}
+	if t.latency.count > 0 {
+		s.Values["p50"], s.Values["p99"] = t.latency.quantile(0.50), t.latency.quantile(0.99)
+	}
+	return s
+}
+
+// How many connections are held, at first and in the end.
+const (
+	fewHeld  = 1000
+	manyHeld = 9000
+)
+
+// idle relies on a new process: in one that has been busy, memory that was freed would be used again,
+// and new connections would seem to cost nothing.
+func idle(ctx context.Context, b *bench, p *proxy) (sample, error) {
+	if need := 2*manyHeld + 500; b.descriptors < need {
+		return sample{}, fmt.Errorf("needs a descriptor limit of %d, and has %d (ulimit -n)", need, b.descriptors)
+	}
+	var held crowd
+	defer held.disperse()
+	var memory, descriptors [2]float64
+	for i, n := range [2]int{fewHeld, manyHeld} {
+		if err := held.grow(ctx, p.to(p.at.echo), n); err != nil {
+			return sample{}, err
+		}
+		var err error
+		memory[i], err = settle(ctx, 2*time.Second, func() (float64, error) { return anonymousMemory(p.pids) })
+		if err == nil {
+			descriptors[i], err = descriptorsOf(p.pids)
+		}
+		if err != nil {
+			return sample{}, err
+		}
+	}
+	const more = manyHeld - fewHeld
+	return sample{Values: map[string]float64{
+		"memory": (memory[1] - memory[0]) / more, "descriptors": (descriptors[1] - descriptors[0]) / more}}, nil
+}
+
+// The size of a burst.
+const (
+	burstClients = 1000
+	burstEach    = 100
+)
+
+func fireBurst(_ context.Context, b *bench, p *proxy) (sample, error) {
+	backends := []int{b.backends.pid()}
+	var drops, elsewhere [2]float64
+	var cpu [2]time.Duration
+	var sent, answered int
+	for i := range 2 {
+		var err error
+		if drops[i], err = kernelDrops(p.pids); err != nil {
+			return sample{}, err
+		}
+		if elsewhere[i], err = kernelDrops(backends); err != nil {
+			return sample{}, err
+		}
+		if cpu[i], err = cpuOf(p.pids); err != nil {
+			return sample{}, err
+		}
+		if i == 0 {
+			if sent, answered, err = (burst{burstClients, burstEach}).fire(p.to(p.at.udp)); err != nil {
+				return sample{}, err
+			}
+		}
+	}
+	s := sample{Values: map[string]float64{
+		"answered": float64(answered), "drops": drops[1] - drops[0], "elsewhere": elsewhere[1] - elsewhere[0]}}
+	s.Values["lost"] = float64(sent-answered) - s.Values["drops"] - s.Values["elsewhere"]
+	if answered > 0 {
+		s.Values["cpu"] = (cpu[1] - cpu[0]).Seconds() / float64(answered)
+	}
+	return s, nil
+}

@@ -1,0 +1,63 @@
+package main
+
+import (
+	"math"
+	"slices"
+)
+
+// A spread is the median of some values, and the interval that holds the true median.
+type spread struct {
+	Median float64 `json:"median"`
+	Low    float64 `json:"low"`
+	High   float64 `json:"high"`
+	N      int     `json:"n"`
+	// Sure tells whether the interval holds the true median with at least 95 %. With fewer than six
+	// values there is no such interval, and Low and High are merely the smallest and the largest.
+	Sure bool `json:"sure"`
+}
+
+// spreadOf gives the spread of some values. The interval is made of order statistics: how many of n
+// values lie below the true median is like n tosses of a coin, whatever the values are drawn from.
+// So there is nothing to assume about how noise is shaped, and one wild round moves nothing.
+func spreadOf(values []float64) spread {
+	sorted := slices.Sorted(slices.Values(values))
+	n := len(sorted)
+	if n == 0 {
+		return spread{Median: math.NaN(), Low: math.NaN(), High: math.NaN()}
+	}
+	s := spread{Median: (sorted[(n-1)/2] + sorted[n/2]) / 2, Low: sorted[0], High: sorted[n-1], N: n}
+	if k := outside(n); k > 0 {
+		s.Low, s.High, s.Sure = sorted[k-1], sorted[n-k], true
+	}
+	return s
+}
+
+// outside gives the largest k such that the k-th smallest and the k-th largest of n values have the
+// true median between them with at least 95 %; 0 if even the smallest and the largest do not.
+func outside(n int) int {
+	below := 0.0 // the chance that fewer than k values lie below the median
+	term := math.Pow(0.5, float64(n))
+	for k := 0; ; k++ {
+		if below += term; below > 0.025 {
+			return k
+		}
+		term *= float64(n-k) / float64(k+1)
+	}
+}
+
+// nan stands for what was not measured.
+var nan = math.NaN()
+
+func isNaN(v float64) bool { return math.IsNaN(v) }
+
+// pairedRatios divides what was measured in the same round. Rounds in which either is missing, or
+// the divisor is zero, have no ratio.
+func pairedRatios(ours, theirs []float64) []float64 {
+	var ratios []float64
+	for i := range min(len(ours), len(theirs)) {
+		if r := ours[i] / theirs[i]; !math.IsNaN(r) && !math.IsInf(r, 0) {
+			ratios = append(ratios, r)
+		}
+	}
+	return ratios
+}
