@@ -14,11 +14,16 @@ BENCHTIME ?= 1s
 COUNT     ?= 6
 PKG       ?= ./...
 
+# ARGS: of bench-peers and bench-self, such as '-all' or '-rounds=30 -only=idle' (bin/bench -h). SELF: what bench-self
+# compares, NAME=FLAGS;NAME=FLAGS: by default kube-proxy with itself, which has to come out as 1.
+ARGS ?=
+SELF ?= one=;other=
+
 export CGO_ENABLED = 0
 
-.PHONY: help build run test check fuzz bench lab lab-check lab-down clean
+.PHONY: help build run test check fuzz bench bench-peers bench-self lab lab-check lab-down clean
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 build: ## build bin/kube-proxy and bin/playground
 	go build -trimpath -ldflags '$(STAMP)' -o bin/ ./cmd/...
@@ -40,6 +45,12 @@ fuzz: ## every fuzz target for FUZZTIME
 
 bench: ## benchmarks; compare two outputs with: go tool benchstat old new
 	go test -run '^$$' -bench '$(BENCH)' -benchtime $(BENCHTIME) -benchmem -count $(COUNT) $(PKG)
+
+bench-peers: build ## kube-proxy beside HAProxy, nginx and no proxy: docs/performance.md
+	go build -o bin/ ./scripts/bench && bin/bench $(ARGS)
+
+bench-self: build ## kube-proxy beside itself with other flags, SELF='off=FLAGS;on=FLAGS'
+	go build -o bin/ ./scripts/bench && bin/bench -peers=none -self='$(SELF)' -only=roundtrip-32,connect-reset,connect-fin,udp-32 $(ARGS)
 
 lab: ## the lab: etcd, two nodes, three backends and a client, in containers
 	./lab up
