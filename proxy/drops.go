@@ -5,12 +5,12 @@ import (
 	"time"
 )
 
-// A dropReason says why a datagram was not carried further. UDP lets us drop; it does not let us
+// A DropReason says why a datagram was not carried further. UDP lets us drop; it does not let us
 // drop in silence.
-type dropReason uint8
+type DropReason uint8
 
 const (
-	dropNoEndpoints dropReason = iota
+	dropNoEndpoints DropReason = iota
 	dropOwnListener
 	dropUnreachable
 	dropSessionLimit
@@ -37,14 +37,40 @@ var dropNames = [dropReasons]string{
 	dropClient:          "client unreachable",
 }
 
-func (r dropReason) String() string { return dropNames[r] }
+var dropCodes = [dropReasons]string{
+	dropNoEndpoints:     "no_endpoints",
+	dropOwnListener:     "own_listener",
+	dropUnreachable:     "unreachable",
+	dropSessionLimit:    "session_limit",
+	dropDescriptorLimit: "descriptor_limit",
+	dropWaiting:         "waiting",
+	dropNotSent:         "not_sent",
+	dropTooLong:         "too_long",
+	dropEnded:           "ended",
+	dropClient:          "client_unreachable",
+}
+
+// String gives the reason in words, as the logs have it.
+func (r DropReason) String() string { return dropNames[r] }
+
+// Code gives the reason as metrics spell it: a word that will not change.
+func (r DropReason) Code() string { return dropCodes[r] }
+
+// DropReasons lists all reasons in their order.
+func DropReasons() []DropReason {
+	all := make([]DropReason, dropReasons)
+	for i := range all {
+		all[i] = DropReason(i)
+	}
+	return all
+}
 
 // drops counts the datagrams that were dropped, by reason.
 type drops [dropReasons]atomic.Uint64
 
 // counts returns how many datagrams were dropped so far, for each reason there was.
-func (d *drops) counts() map[dropReason]uint64 {
-	counts := make(map[dropReason]uint64)
+func (d *drops) counts() map[DropReason]uint64 {
+	counts := make(map[DropReason]uint64)
 	for why := range dropReasons {
 		if n := d[why].Load(); n > 0 {
 			counts[why] = n

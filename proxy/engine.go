@@ -20,6 +20,7 @@ type claim struct {
 	key      registry.PortKey
 	created  int64
 	rotation *rotation
+	tally    *tally
 	waited   bool // it was made known that the port is another's; the Proxier's, guarded by its mu
 }
 

@@ -25,8 +25,29 @@ type Config struct {
 	TCPKeepAlive      time.Duration // between keepalive probes, of which three may go unanswered; default 15s
 	DrainTimeout      time.Duration // how long Run lets relays finish once it has been told to stop; default 30s
 
+	MaxConnections           int // TCP, in all; default: what the descriptor limit leaves
+	MaxConnectionsPerService int // TCP, for one port of one service; default: MaxConnections
+	MaxDialsPerEndpoint      int // TCP, under way at one time; default 1024
 	MaxUDPSessions           int // in all; default: a quarter of the descriptor limit
 	MaxUDPSessionsPerService int // for one port of one service; default: half of MaxUDPSessions
+
+	AllowedPorts     []PortRange    // the ports that services may claim; none: all
+	ReservedPorts    []uint16       // TCP ports that no service can claim, allowed or not: the operators'
+	AllowedEndpoints []netip.Prefix // where endpoints may be; none: anywhere
+
+	OnRemoval Removal      // what becomes of TCP connections whose endpoint or service is removed
+	Ended     func(Ending) // called at the end of each TCP connection and UDP session; must not block; may be nil
+}
+
+// A PortRange is the ports from First to Last, both included.
+type PortRange struct{ First, Last uint16 }
+
+// A Removal says what becomes of a TCP connection when its endpoint leaves the service, or the service
+// leaves the port. The zero value lets it go on for as long as it likes. (A UDP session moves to
+// another endpoint, or ends with its service.)
+type Removal struct {
+	Close bool          // close it
+	After time.Duration // so long after the removal
 }
 
 func (c Config) withDefaults() Config {
@@ -60,10 +81,11 @@ func (c Config) withDefaults() Config {
 // A Proxier keeps one listener open for each port that a service claims, and sees each client of it
 // to an endpoint. It is a handler: a batch of services is applied when OnUpdate returns.
 type Proxier struct {
-	cfg    Config
-	lb     *LoadBalancerRR
-	engine engine
-	own    *ownPorts
+	cfg     Config
+	lb      *LoadBalancerRR
+	engine  engine
+	own     *ownPorts
+	tallies tallies
 
 	synced chan struct{} // closed once the first batch has been applied
 	wake   chan struct{} // capacity 1: a full channel means Run already knows that a port could not be opened
@@ -84,6 +106,7 @@ func NewProxier(cfg Config, lb *LoadBalancerRR) *Proxier {
 		lb:        lb,
 		engine:    newPortable(cfg, own),
 		own:       own,
+		tallies:   tallies{all: make(map[tallyKey]*tally)},
 		synced:    make(chan struct{}),
 		wake:      make(chan struct{}, 1),
 		services:  make(map[registry.Name]*registry.Service),
@@ -169,9 +192,11 @@ func (p *Proxier) editClaimsLocked(name registry.Name, service *registry.Service
 				continue
 			default:
 				want.rotation = p.lb.hold(want.key)
+				want.tally = p.tallies.hold(want.key, id.protocol)
 				l.claims[at] = want
 			}
 			p.lb.release(had.rotation)
+			p.tallies.release(had.tally)
 			touched[id] = struct{}{}
 		}
 	}
@@ -185,6 +210,7 @@ func (p *Proxier) editClaimsLocked(name registry.Name, service *registry.Service
 	var newcomers []newcomer
 	for id, c := range wanted {
 		c.rotation = p.lb.hold(c.key)
+		c.tally = p.tallies.hold(c.key, id.protocol)
 		newcomers = append(newcomers, newcomer{id, c})
 	}
 	return newcomers

@@ -41,7 +41,7 @@ type session struct {
 
 	// Used by run only, and by begin before it.
 	choice   choice
-	why      dropReason // why the endpoints tried so far won't do
+	why      DropReason // why the endpoints tried so far won't do
 	received int64      // bytes from endpoints
 
 	mu        sync.Mutex // guards the fields below; never held while sending or receiving
@@ -273,4 +273,4 @@ func (s *session) heard() { s.lastHeard.Store(int64(sinceStart())) }
 
 func (s *session) silentFor() time.Duration { return sinceStart() - time.Duration(s.lastHeard.Load()) }
 
-func (s *session) drop(why dropReason, n int) { s.socket.drop(why, n, s.key.client) }
+func (s *session) drop(why DropReason, n int) { s.socket.drop(why, n, s.key.client) }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"maps"
 	"slices"
+	"time"
 
 	"kubeproxy/registry"
 )
@@ -33,7 +34,28 @@ func (p *Proxier) Status() []PortStatus {
 	return all
 }
 
+// Totals tells what each port of each service has carried, in order. A port that is no longer claimed
+// is told of until nothing that began on it is active.
+func (p *Proxier) Totals() []Totals { return p.tallies.totals() }
+
 // compare orders ports by number, then by protocol.
 func (id portID) compare(other portID) int {
 	return cmp.Or(cmp.Compare(id.number, other.number), cmp.Compare(id.protocol, other.protocol))
+}
+
+// A Limit is something that there is only so much of.
+type Limit struct {
+	Name string // connections, udp_sessions or descriptors
+	Used int
+	Max  int
+}
+
+// An EndpointStatus tells how things stand with one endpoint of one port of a service.
+type EndpointStatus struct {
+	Service     registry.PortKey
+	Addr        registry.Addr
+	Active      int64     // connections and sessions now
+	Connections uint64    // and since it came, those that have ended included
+	Failures    uint64    // attempts that did not reach it
+	DownUntil   time.Time // it is passed over until then; zero when it is not
 }

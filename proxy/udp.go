@@ -247,7 +247,7 @@ func (u *udpSocket) endSessions(meant func(*session) bool) {
 
 // drop counts datagrams that are not carried further, and logs it now and then. That a session
 // ended, or moved, while one was on its way is no news.
-func (u *udpSocket) drop(why dropReason, n int, client netip.AddrPort) {
+func (u *udpSocket) drop(why DropReason, n int, client netip.AddrPort) {
 	u.engine.dropped[why].Add(uint64(n))
 	if why == dropEnded {
 		return

@@ -98,7 +98,7 @@ func (s *udpService) sessionCount() int {
 }
 
 // hasDropped waits until just these drops were counted.
-func hasDropped(t *testing.T, e *portable, want map[dropReason]uint64) {
+func hasDropped(t *testing.T, e *portable, want map[DropReason]uint64) {
 	t.Helper()
 	proxytest.Eventually(t, func() bool { return maps.Equal(e.dropped.counts(), want) },
 		"drops %v; there are %v", want, stringer(func() string { return fmt.Sprint(e.dropped.counts()) }))
@@ -157,7 +157,7 @@ func TestADatagramTooLongForTheEndpointsFamilyIsDropped(t *testing.T) {
 	if _, err := client.Write(make([]byte, 65508)); err != nil {
 		t.Fatal(err)
 	}
-	hasDropped(t, e, map[dropReason]uint64{dropTooLong: 1})
+	hasDropped(t, e, map[DropReason]uint64{dropTooLong: 1})
 	if got, err := client.Exchange([]byte("short")); err != nil || string(got) != "short" {
 		t.Errorf("got %q, %v", got, err)
 	}
@@ -282,7 +282,7 @@ func TestASessionWhoseEndpointsAreAllGoneEnds(t *testing.T) {
 	client.Ask(t)
 	s.set()
 	client.Write([]byte("lost"))
-	hasDropped(t, e, map[dropReason]uint64{dropNoEndpoints: 1})
+	hasDropped(t, e, map[DropReason]uint64{dropNoEndpoints: 1})
 	proxytest.Eventually(t, func() bool { return s.sessionCount() == 0 }, "the session gone")
 	s.set(one)
 	client.Ask(t)
@@ -304,7 +304,7 @@ func TestWhatAnEndpointRefusedIsAnsweredByTheNext(t *testing.T) {
 	if got := s.sessionCount(); got != 1 {
 		t.Errorf("%d sessions; want 1", got)
 	}
-	hasDropped(t, e, map[dropReason]uint64{})
+	hasDropped(t, e, map[DropReason]uint64{})
 	for range 8 {
 		if got := proxytest.DialUDP(t, s.addr).Ask(t).Name; got != "lives" {
 			t.Errorf("a newcomer was answered by %s", got)
@@ -354,7 +354,7 @@ func TestASessionThatHasSettledIsOfferedAllEndpointsAnew(t *testing.T) {
 	dies.Close()
 	client.Write([]byte("2"))
 	proxytest.Eventually(t, func() bool { return returned.Received() == 1 }, "the datagram at the endpoint that returned")
-	hasDropped(t, e, map[dropReason]uint64{})
+	hasDropped(t, e, map[DropReason]uint64{})
 }
 
 // What was answered is not sent again, whatever happens to the endpoint then.
@@ -385,7 +385,7 @@ func TestWhenAllEndpointsRefuseADatagramIsDropped(t *testing.T) {
 	client := proxytest.DialUDP(t, s.addr)
 	for i := range uint64(5) {
 		client.Write([]byte("lost"))
-		hasDropped(t, e, map[dropReason]uint64{dropUnreachable: i + 1})
+		hasDropped(t, e, map[DropReason]uint64{dropUnreachable: i + 1})
 		proxytest.Eventually(t, func() bool { return s.sessionCount() == 0 }, "the session gone")
 	}
 }
@@ -426,7 +426,7 @@ func TestALongDatagramThatWasRefusedIsCounted(t *testing.T) {
 	s := serveUDP(t, e, deadUDP(t), identity(t, "lives"))
 	client := proxytest.DialUDP(t, s.addr)
 	client.Write(make([]byte, maxKept+1))
-	hasDropped(t, e, map[dropReason]uint64{dropUnreachable: 1})
+	hasDropped(t, e, map[DropReason]uint64{dropUnreachable: 1})
 	if got := client.Ask(t).Name; got != "lives" {
 		t.Errorf("answered by %s", got)
 	}
@@ -452,7 +452,7 @@ func TestRepliesOfAnEndpointThatWasLeftAreNotPassedOn(t *testing.T) {
 	owner := s.ownership.Load()
 	key := sessionKey{client: client.LocalAddr().(*net.UDPAddr).AddrPort()}
 	newSession(s.udpSocket, key, owner, owner.rotation.choose()).reply(&udpBackend{endpoint: new(endpoint)}, []byte("late"))
-	hasDropped(t, e, map[dropReason]uint64{dropEnded: 1})
+	hasDropped(t, e, map[DropReason]uint64{dropEnded: 1})
 	if got, err := client.Exchange([]byte("the next answer")); err != nil || !bytes.HasSuffix(got, []byte("the next answer")) {
 		t.Errorf("got %q, %v", got, err)
 	}
@@ -484,7 +484,7 @@ func TestAnEndpointThatIsGoneAnswersWhatItWasAskedAndNoMore(t *testing.T) {
 	if err := left.Send("unasked", session); err != nil {
 		t.Fatal(err)
 	}
-	hasDropped(t, e, map[dropReason]uint64{dropEnded: 1})
+	hasDropped(t, e, map[DropReason]uint64{dropEnded: 1})
 	if got := client.Ask(t).Name; got != "2" {
 		t.Errorf("answered by %s", got)
 	}
@@ -723,7 +723,7 @@ func TestAClientThatWaitsForANameHoldsUpNobody(t *testing.T) {
 	for i := range maxWaiting + 3 {
 		fmt.Fprintf(waits, "%02d", i)
 	}
-	hasDropped(t, e, map[dropReason]uint64{dropWaiting: 3})
+	hasDropped(t, e, map[DropReason]uint64{dropWaiting: 3})
 	for range 3 {
 		if got := other.Ask(t).Name; got != "fast" {
 			t.Errorf("answered by %s", got)
@@ -749,7 +749,7 @@ func TestAClientThatWaitsForANameHoldsUpNobody(t *testing.T) {
 
 	s.set(registry.Addr{Host: "unknown.example", IP: named.IP})
 	waits.Write([]byte("lost"))
-	hasDropped(t, e, map[dropReason]uint64{dropWaiting: 3, dropUnreachable: 1})
+	hasDropped(t, e, map[DropReason]uint64{dropWaiting: 3, dropUnreachable: 1})
 }
 
 // Strangers can make datagrams wait, but not without bound.
@@ -766,9 +766,9 @@ func TestWhatWaitsForNamesIsBounded(t *testing.T) {
 		proxytest.DialUDP(t, s.addr).Write(make([]byte, length))
 		proxytest.Eventually(t, func() bool { return s.sessionCount() == i+1 }, "session %d", i+1)
 	}
-	hasDropped(t, e, map[dropReason]uint64{dropWaiting: 10})
+	hasDropped(t, e, map[DropReason]uint64{dropWaiting: 10})
 	s.close()
-	hasDropped(t, e, map[dropReason]uint64{dropWaiting: 10, dropEnded: uint64(fit)})
+	hasDropped(t, e, map[DropReason]uint64{dropWaiting: 10, dropEnded: uint64(fit)})
 	if got := e.sessions.waitingBytes.Load(); got != 0 {
 		t.Errorf("%d bytes are taken for waiting", got)
 	}
@@ -779,7 +779,7 @@ func TestEveryDropHasItsReason(t *testing.T) {
 		e := newUDPEngine(t, Config{})
 		s := serveUDP(t, e)
 		proxytest.DialUDP(t, s.addr).Write([]byte("lost"))
-		hasDropped(t, e, map[dropReason]uint64{dropNoEndpoints: 1})
+		hasDropped(t, e, map[DropReason]uint64{dropNoEndpoints: 1})
 	})
 	t.Run("own listener", func(t *testing.T) {
 		e := newUDPEngine(t, Config{})
@@ -787,7 +787,7 @@ func TestEveryDropHasItsReason(t *testing.T) {
 		s.set(proxytest.At(s.addr))
 		client := proxytest.DialUDP(t, s.addr)
 		client.Write([]byte("lost"))
-		hasDropped(t, e, map[dropReason]uint64{dropOwnListener: 1})
+		hasDropped(t, e, map[DropReason]uint64{dropOwnListener: 1})
 		s.set(proxytest.At(s.addr), identity(t, "well"))
 		for range 4 {
 			if got := proxytest.DialUDP(t, s.addr).Ask(t).Name; got != "well" {
@@ -802,7 +802,7 @@ func TestEveryDropHasItsReason(t *testing.T) {
 		known.Ask(t)
 		known.Ask(t)
 		proxytest.DialUDP(t, s.addr).Write([]byte("lost"))
-		hasDropped(t, e, map[dropReason]uint64{dropSessionLimit: 1})
+		hasDropped(t, e, map[DropReason]uint64{dropSessionLimit: 1})
 		known.Ask(t)
 	})
 	t.Run("out of descriptors", func(t *testing.T) {
@@ -815,7 +815,7 @@ func TestEveryDropHasItsReason(t *testing.T) {
 			taken++
 		}
 		stranger.Write([]byte("lost"))
-		hasDropped(t, e, map[dropReason]uint64{dropDescriptorLimit: 1})
+		hasDropped(t, e, map[DropReason]uint64{dropDescriptorLimit: 1})
 		known.Ask(t)
 		e.budget.release(taken)
 		stranger.Ask(t)
@@ -825,7 +825,7 @@ func TestEveryDropHasItsReason(t *testing.T) {
 		server := proxytest.ServeUDP(t, "[::1]:0", func([]byte, netip.AddrPort) []byte { return make([]byte, 65527) })
 		s := serveUDP(t, e, server.Addr) // which answers more than the client's family can hold
 		proxytest.DialUDP(t, proxytest.On(s.addr.Port())).Write([]byte("question"))
-		hasDropped(t, e, map[dropReason]uint64{dropClient: 1})
+		hasDropped(t, e, map[DropReason]uint64{dropClient: 1})
 	})
 }
 
@@ -853,7 +853,7 @@ func TestWhatCannotBeSentCostsTheDatagramOnly(t *testing.T) {
 	for i, err := range []error{unix.EAGAIN, unix.ENOBUFS, unix.EPERM} {
 		sendsEnd(err)
 		client.Write([]byte("lost"))
-		hasDropped(t, e, map[dropReason]uint64{dropNotSent: uint64(i) + 1})
+		hasDropped(t, e, map[DropReason]uint64{dropNotSent: uint64(i) + 1})
 	}
 	sendsEnd(nil)
 	if got := client.Ask(t); got != before {

@@ -1,0 +1,133 @@
+package proxy
+
+import (
+	"cmp"
+	"net/netip"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"kubeproxy/registry"
+)
+
+// An Ending tells of one TCP connection or UDP session that has ended, or of a client that was turned
+// away: what a line of the connection log says.
+type Ending struct {
+	Protocol registry.Protocol
+	Service  registry.PortKey
+	Port     uint16 // that the client connected to
+	Client   netip.AddrPort
+	Endpoint registry.Addr // the last one that carried it; zero when none did
+
+	Began    time.Time     // when it was accepted
+	Duration time.Duration // from then to its end
+	Dialled  time.Duration // of that, until the first endpoint was reached, or none
+	Attempts int           // endpoints that were tried
+	Sent     uint64        // bytes from the client that were handed to the endpoint
+	Received uint64        // bytes from the endpoint that were handed to the client
+	Reason   Reason
+}
+
+// A tally counts what one port of one service has carried over one protocol. It belongs to the
+// claims on that port, outlives a change of its owner, and is counted up by any goroutine.
+type tally struct {
+	service  registry.PortKey
+	protocol registry.Protocol
+	claims   int // that hold it; guarded by the tallies' mu
+
+	active         atomic.Int64 // connections or sessions
+	ended          [reasons]atomic.Uint64
+	sent, received atomic.Uint64 // bytes, counted as they are written
+	dialFailures   atomic.Uint64 // attempts that did not reach an endpoint, those that a later one made up for included
+
+	// UDP only.
+	datagramsSent, datagramsReceived atomic.Uint64
+	moved                            atomic.Uint64 // sessions, to another endpoint
+	dropped                          drops
+}
+
+// Totals are what one port of one service has carried over one protocol since it was first claimed. It
+// is a copy.
+type Totals struct {
+	Service  registry.PortKey
+	Protocol registry.Protocol
+
+	Active                                          int64           // connections or sessions now
+	Ended                                           [reasons]uint64 // by Reason
+	Sent, Received                                  uint64          // bytes to the endpoints, and to the clients
+	DialFailures                                    uint64          // attempts that did not reach an endpoint
+	SentDatagrams, ReceivedDatagrams, MovedSessions uint64
+	Dropped                                         [dropReasons]uint64 // datagrams, by DropReason
+}
+
+// tallies are all tallies there are. A tally that no claim holds stays as long as something that is
+// counted in it is active.
+type tallies struct {
+	mu  sync.Mutex // guards all, and the claims of each
+	all map[tallyKey]*tally
+}
+
+type tallyKey struct {
+	service  registry.PortKey
+	protocol registry.Protocol
+}
+
+// hold returns the tally of a port for a claim, which gives it back by release.
+func (ts *tallies) hold(service registry.PortKey, protocol registry.Protocol) *tally {
+	ts.mu.Lock()
+	defer ts.mu.Unlock()
+	key := tallyKey{service, protocol}
+	t := ts.all[key]
+	if t == nil {
+		t = &tally{service: service, protocol: protocol}
+		ts.all[key] = t
+	}
+	t.claims++
+	return t
+}
+
+func (ts *tallies) release(t *tally) {
+	ts.mu.Lock()
+	defer ts.mu.Unlock()
+	t.claims--
+}
+
+// totals copies all tallies, in order, and forgets those that nothing will be counted in any more.
+func (ts *tallies) totals() []Totals {
+	ts.mu.Lock()
+	defer ts.mu.Unlock()
+	all := make([]Totals, 0, len(ts.all))
+	for key, t := range ts.all {
+		if t.claims == 0 && t.active.Load() == 0 {
+			delete(ts.all, key)
+			continue
+		}
+		all = append(all, t.totals())
+	}
+	slices.SortFunc(all, func(a, b Totals) int {
+		return cmp.Or(a.Service.Name.Compare(b.Service.Name), cmp.Compare(a.Service.Port, b.Service.Port), cmp.Compare(a.Protocol, b.Protocol))
+	})
+	return all
+}
+
+func (t *tally) totals() Totals {
+	sum := Totals{
+		Service:           t.service,
+		Protocol:          t.protocol,
+		Active:            t.active.Load(),
+		Sent:              t.sent.Load(),
+		Received:          t.received.Load(),
+		DialFailures:      t.dialFailures.Load(),
+		SentDatagrams:     t.datagramsSent.Load(),
+		ReceivedDatagrams: t.datagramsReceived.Load(),
+		MovedSessions:     t.moved.Load(),
+	}
+	for r := range reasons {
+		sum.Ended[r] = t.ended[r].Load()
+	}
+	for r := range dropReasons {
+		sum.Dropped[r] = t.dropped[r].Load()
+	}
+	return sum
+}
