@@ -20,6 +20,7 @@ type budget struct {
 	limit   int                 // the descriptor limit of this process
 	clients int                 // how many of them clients may have
 	free    *semaphore.Weighted // first come, first served
+	used    atomic.Int64        // descriptors that clients have
 	inHand  atomic.Int64        // clients accepted, and waiting in acquire
 	hands   int64               // how many of those there may be
 	scarce  quieter
@@ -58,12 +59,17 @@ func (b *budget) acquire(ctx context.Context, n int) error {
 	if b.inHand.Add(1) > b.hands {
 		return errNoDescriptors
 	}
-	return b.free.Acquire(ctx, int64(n))
+	if err := b.free.Acquire(ctx, int64(n)); err != nil {
+		return err
+	}
+	b.used.Add(int64(n))
+	return nil
 }
 
 // tryAcquire takes n descriptors if they are to be had at once.
 func (b *budget) tryAcquire(n int) bool {
 	if b.free.TryAcquire(int64(n)) {
+		b.used.Add(int64(n))
 		return true
 	}
 	if times, ok := b.scarce.ask(1); ok {
@@ -73,4 +79,7 @@ func (b *budget) tryAcquire(n int) bool {
 	return false
 }
 
-func (b *budget) release(n int) { b.free.Release(int64(n)) }
+func (b *budget) release(n int) {
+	b.used.Add(-int64(n))
+	b.free.Release(int64(n))
+}

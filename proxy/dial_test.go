@@ -59,7 +59,7 @@ func newTestDialer(n *network) *dialer {
 func rotationOf(addrs ...registry.Addr) *rotation {
 	r := &rotation{key: registry.PortKey{Name: web}}
 	r.set.Store(new(endpointSet))
-	r.replace(addrs, false)
+	r.replace(addrs, false, Removal{})
 	return r
 }
 
@@ -153,7 +153,7 @@ func TestDialSharesItsTimeAmongTheEndpoints(t *testing.T) {
 				}
 				blamed := 0
 				for _, e := range r.set.Load().endpoints {
-					blamed += int(e.failures.Load())
+					blamed += int(e.strikes.Load())
 				}
 				if blamed != c.blamed {
 					t.Errorf("%d endpoints are blamed; want %d", blamed, c.blamed)

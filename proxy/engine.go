@@ -2,7 +2,10 @@ package proxy
 
 import (
 	"context"
+	"net/netip"
+	"slices"
 	"sync/atomic"
+	"time"
 
 	"kubeproxy/registry"
 )
@@ -14,14 +17,39 @@ type portID struct {
 }
 
 // A claim is the wish of one port of one service to own a listener, and what its traffic needs: the
-// rotation of its endpoints. To an engine a claim never changes; a listener changes hands by swapping a pointer
-// to one.
+// rotation of its endpoints, and on what terms clients are let in. To an engine a claim never changes;
+// a listener changes hands, and a service its terms, by swapping a pointer to one. A claim that only
+// renews the terms has the rotation, the tally and the tenure of the one before.
 type claim struct {
 	key      registry.PortKey
 	created  int64
 	rotation *rotation
 	tally    *tally
-	waited   bool // it was made known that the port is another's; the Proxier's, guarded by its mu
+	tenure   *tenure // on the port
+	waited   bool    // it was made known that the port is another's; the Proxier's, guarded by its mu
+
+	sources  []netip.Prefix // who may connect; none: anybody
+	affinity time.Duration  // how long a client is remembered; 0: not at all
+}
+
+// choose begins the choice of an endpoint for one client.
+func (c *claim) choose(netip.Addr) choice { return c.rotation.choose() }
+
+// allows tells whether a client may connect.
+func (c *claim) allows(client netip.Addr) bool {
+	return len(c.sources) == 0 || contains(c.sources, client)
+}
+
+// keeps tells whether a UDP session of a client, begun under previous, goes on now that c owns the port: it does
+// if c only renews the terms, and they still let the client in.
+func (c *claim) keeps(previous *claim, client netip.Addr) bool {
+	return c.rotation == previous.rotation && c.allows(client)
+}
+
+// contains tells whether an address lies in one of the prefixes, which hold IPv4 addresses as such.
+func contains(prefixes []netip.Prefix, addr netip.Addr) bool {
+	addr = addr.Unmap().WithZone("")
+	return slices.ContainsFunc(prefixes, func(p netip.Prefix) bool { return p.Contains(addr) })
 }
 
 // An engine holds sockets open and carries what arrives on them. The [Proxier] decides which
@@ -35,12 +63,15 @@ type engine interface {
 	// drain waits for the relays still running, and cuts them when ctx ends. It is called once,
 	// after every socket has been closed. When it returns, nothing of the engine is running.
 	drain(ctx context.Context)
+
+	// limits tells how much is used of what there is only so much of.
+	limits() []Limit
 }
 
 // A socket is one open port of an engine.
 type socket interface {
-	// disown tells that owner no longer points to previous: UDP sessions that began under it end.
-	// TCP connections being relayed stay.
+	// disown tells that owner no longer points to previous: UDP sessions end that the new owner does
+	// not keep. TCP connections being relayed stay.
 	disown(previous *claim)
 
 	// close frees the port: when it returns another socket can be opened on it. UDP sessions end;

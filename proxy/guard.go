@@ -16,6 +16,9 @@ import (
 // the whole node down. A loop over two nodes is not seen.
 var errOwnListener = errors.New("the endpoint is a listener of this proxy")
 
+// errNotAllowed is what an endpoint gets whose address lies outside [Config].AllowedEndpoints.
+var errNotAllowed = errors.New("its address is not allowed (-allowed_endpoints)")
+
 // ownPorts knows the ports that this proxy listens on. It is asked before every dial, so the common
 // answer, no, takes one load and no lock.
 type ownPorts struct {

@@ -30,6 +30,7 @@ type portable struct {
 func newPortable(cfg Config, own *ownPorts) *portable {
 	ctx, cut := context.WithCancel(context.Background())
 	resolver := newResolver(own)
+	resolver.allowed = cfg.AllowedEndpoints
 	return &portable{
 		cfg:      cfg,
 		resolver: resolver,
@@ -50,6 +51,13 @@ func (e *portable) listen(id portID, owner *atomic.Pointer[claim]) (socket, erro
 		return e.listenUDP(addr, owner)
 	}
 	return nil, fmt.Errorf("cannot carry %s", id.protocol)
+}
+
+func (e *portable) limits() []Limit {
+	return []Limit{
+		{Name: "udp_sessions", Used: e.sessions.counted(), Max: e.cfg.MaxUDPSessions},
+		{Name: "descriptors", Used: int(e.budget.used.Load()), Max: e.budget.clients},
+	}
 }
 
 func (e *portable) drain(ctx context.Context) {

@@ -101,6 +101,7 @@ type Proxier struct {
 func NewProxier(cfg Config, lb *LoadBalancerRR) *Proxier {
 	cfg = cfg.withDefaults()
 	own := newOwnPorts(cfg.BindAddress)
+	lb.onRemoval = cfg.OnRemoval
 	return &Proxier{
 		cfg:       cfg,
 		lb:        lb,

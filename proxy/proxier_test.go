@@ -49,6 +49,7 @@ func (e *fakeEngine) listen(id portID, owner *atomic.Pointer[claim]) (socket, er
 	return s, nil
 }
 func (e *fakeEngine) drain(context.Context) {}
+func (e *fakeEngine) limits() []Limit       { return nil }
 
 func (s *fakeSocket) disown(previous *claim) {
 	s.engine.mu.Lock()

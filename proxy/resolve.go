@@ -22,10 +22,11 @@ const (
 const maxHosts = 1024
 
 // A resolver turns endpoints into addresses to dial: it resolves host names, and refuses our own
-// listeners. Looking up a name may take seconds, so it is never called where others wait behind.
+// listeners and what lies outside the allowed addresses. Looking up a name may take seconds, so it is never called where others wait behind.
 type resolver struct {
-	own    *ownPorts
-	lookup func(ctx context.Context, network, host string) ([]netip.Addr, error)
+	own     *ownPorts
+	allowed []netip.Prefix // where endpoints may be; none: anywhere
+	lookup  func(ctx context.Context, network, host string) ([]netip.Addr, error)
 
 	mu    sync.Mutex // guards the fields below
 	hosts map[string]*hostAnswer
@@ -57,15 +58,20 @@ func (r *resolver) resolve(ctx context.Context, protocol registry.Protocol, addr
 		}
 	}
 	var usable []netip.AddrPort
+	var refusal error
 	for _, ip := range ips {
 		to := netip.AddrPortFrom(ip.Unmap(), addr.IP.Port())
-		if r.own.contains(protocol, to) {
-			continue
+		switch {
+		case r.own.contains(protocol, to):
+			refusal = errOwnListener
+		case len(r.allowed) > 0 && !contains(r.allowed, ip):
+			refusal = errNotAllowed
+		default:
+			usable = append(usable, to)
 		}
-		usable = append(usable, to)
 	}
 	if len(usable) == 0 {
-		return nil, errOwnListener
+		return nil, refusal
 	}
 	return usable, nil
 }

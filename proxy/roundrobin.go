@@ -20,6 +20,7 @@ import (
 // value, so that the two never disagree (D32).
 type LoadBalancerRR struct {
 	randomStart bool
+	onRemoval   Removal // of endpoints; set before the first batch
 
 	mu       sync.Mutex                             // guards the fields below
 	services map[registry.Name]map[string]*rotation // by service, then by port name
@@ -57,7 +58,7 @@ func (lb *LoadBalancerRR) OnUpdate(batch registry.Batch) {
 			}
 		}
 		for port, addrs := range byPort {
-			lb.rotationLocked(registry.PortKey{Name: name, Port: port}).replace(addrs, lb.randomStart)
+			lb.rotationLocked(registry.PortKey{Name: name, Port: port}).replace(addrs, lb.randomStart, lb.onRemoval)
 		}
 	}
 }
@@ -71,7 +72,7 @@ func (lb *LoadBalancerRR) letGo() {
 
 func (lb *LoadBalancerRR) letGoLocked() {
 	for _, r := range lb.leaving {
-		r.replace(nil, lb.randomStart)
+		r.replace(nil, lb.randomStart, lb.onRemoval)
 		lb.forgetUnusedLocked(r)
 	}
 	lb.leaving = nil
@@ -145,7 +146,7 @@ func (s *endpointSet) draw() *endpoint {
 // order change nothing. Otherwise the rotation goes on with the first surviving endpoint at or
 // after the next one, and what was known of the health of survivors stays known (v0.4 began again
 // at the first on every change). Only the balancer calls it, under its lock.
-func (r *rotation) replace(addrs []registry.Addr, randomStart bool) {
+func (r *rotation) replace(addrs []registry.Addr, randomStart bool, onRemoval Removal) {
 	old := r.set.Load()
 	known := make(map[registry.Addr]*endpoint, len(old.endpoints))
 	for _, e := range old.endpoints {
@@ -156,7 +157,7 @@ func (r *rotation) replace(addrs []registry.Addr, randomStart bool) {
 	for i, addr := range addrs {
 		e := known[addr]
 		if e == nil {
-			e = &endpoint{addr: addr, rotation: r}
+			e = &endpoint{addr: addr, rotation: r, tenure: newTenure()}
 		}
 		delete(known, addr)
 		set.endpoints[i] = e
@@ -178,6 +179,7 @@ func (r *rotation) replace(addrs []registry.Addr, randomStart bool) {
 	r.set.Store(set)
 	for _, e := range known { // what is left in it did not survive
 		e.gone.Store(true)
+		e.tenure.end(onRemoval, EndpointRemoved)
 	}
 	if v := glog.V(3); v {
 		v.Infof("endpoints of %s: %d, of them new %d, gone %d", r.key, len(addrs), len(addrs)+len(known)-len(old.endpoints), len(known))
@@ -259,9 +261,23 @@ type endpoint struct {
 	addr      registry.Addr
 	rotation  *rotation
 	downUntil atomic.Int64 // Unix time in nanoseconds; 0 when the last attempt succeeded
-	failures  atomic.Int64 // failed returns since the last success
+	strikes   atomic.Int64 // failed returns since the last success
 	gone      atomic.Bool  // no longer in the rotation: a UDP session looks at it on each datagram
+	tenure    *tenure      // in the rotation; for TCP connections
+
+	dialing     atomic.Int64  // TCP dials under way
+	active      atomic.Int64  // connections and sessions now
+	connections atomic.Uint64 // and since it came
+	failures    atomic.Uint64 // attempts that did not reach it; counted by failed
 }
+
+// given notes that the endpoint was given a connection or a session, and left that it has left.
+func (e *endpoint) given() {
+	e.active.Add(1)
+	e.connections.Add(1)
+}
+
+func (e *endpoint) left() { e.active.Add(-1) }
 
 // down tells whether the endpoint is being passed over just now.
 func (e *endpoint) down() bool {
@@ -272,12 +288,13 @@ func (e *endpoint) down() bool {
 // failed notes that the endpoint refused or stayed silent. Of many clients that fail together only
 // the first counts, and only a failure after the endpoint was due back makes the next wait longer.
 func (e *endpoint) failed() {
+	e.failures.Add(1)
 	until, now := e.downUntil.Load(), time.Now()
 	if until > now.UnixNano() {
 		return
 	}
-	wait := min(firstDown<<min(e.failures.Load(), 5), mostDown)
-	if e.downUntil.CompareAndSwap(until, now.Add(wait).UnixNano()) && e.failures.Add(1) == 1 {
+	wait := min(firstDown<<min(e.strikes.Load(), 5), mostDown)
+	if e.downUntil.CompareAndSwap(until, now.Add(wait).UnixNano()) && e.strikes.Add(1) == 1 {
 		glog.Warningf("%s: endpoint %s does not answer; passing it over until it does", e.rotation.key, e.addr)
 	}
 }
@@ -285,7 +302,7 @@ func (e *endpoint) failed() {
 // answered notes that the endpoint is well.
 func (e *endpoint) answered() {
 	if e.downUntil.Load() != 0 && e.downUntil.Swap(0) != 0 {
-		e.failures.Store(0)
+		e.strikes.Store(0)
 		glog.Infof("%s: endpoint %s answers again", e.rotation.key, e.addr)
 	}
 }

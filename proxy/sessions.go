@@ -114,6 +114,13 @@ func (l *sessionLimit) removeLocked(s *session) {
 	}
 }
 
+// counted tells how many sessions there are.
+func (l *sessionLimit) counted() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.all.unconfirmed.Len() + l.all.confirmed.Len()
+}
+
 // reserve takes room for a datagram that is to wait, if there is any.
 func (l *sessionLimit) reserve(datagram []byte) bool {
 	n := int64(len(datagram))

@@ -38,6 +38,38 @@ func (p *Proxier) Status() []PortStatus {
 // is told of until nothing that began on it is active.
 func (p *Proxier) Totals() []Totals { return p.tallies.totals() }
 
+// Limits tells how much is used of what there is only so much of.
+func (p *Proxier) Limits() []Limit { return p.engine.limits() }
+
+// Status tells how things stand with every endpoint, in the order of services, of their ports, and of the record.
+func (lb *LoadBalancerRR) Status() []EndpointStatus {
+	lb.mu.Lock()
+	defer lb.mu.Unlock()
+	var all []EndpointStatus
+	for _, name := range slices.SortedFunc(maps.Keys(lb.services), registry.Name.Compare) {
+		for _, port := range slices.Sorted(maps.Keys(lb.services[name])) {
+			for _, e := range lb.services[name][port].set.Load().endpoints {
+				all = append(all, e.status())
+			}
+		}
+	}
+	return all
+}
+
+func (e *endpoint) status() EndpointStatus {
+	s := EndpointStatus{
+		Service:     e.rotation.key,
+		Addr:        e.addr,
+		Active:      e.active.Load(),
+		Connections: e.connections.Load(),
+		Failures:    e.failures.Load(),
+	}
+	if e.down() {
+		s.DownUntil = time.Unix(0, e.downUntil.Load())
+	}
+	return s
+}
+
 // compare orders ports by number, then by protocol.
 func (id portID) compare(other portID) int {
 	return cmp.Or(cmp.Compare(id.number, other.number), cmp.Compare(id.protocol, other.protocol))
