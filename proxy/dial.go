@@ -50,7 +50,7 @@ type failure struct {
 func (d *dialer) reach(ctx context.Context, r *rotation) (*net.TCPConn, *endpoint, []failure) {
 	var failed []failure
 	deadline := time.Now().Add(d.total)
-	c := r.choose()
+	c := r.choose(registry.TCP)
 	for left := len(c.set.endpoints); left > 0; left-- {
 		patience, ok := d.share(time.Until(deadline), left)
 		if !ok {
@@ -62,7 +62,8 @@ func (d *dialer) reach(ctx context.Context, r *rotation) (*net.TCPConn, *endpoin
 		}
 		conn, err := d.try(ctx, e.addr, patience)
 		if err == nil {
-			e.answered()
+			e.answered(registry.TCP)
+			c.reached()
 			return conn, e, failed
 		}
 		failed = append(failed, failure{e, err})
@@ -72,7 +73,7 @@ func (d *dialer) reach(ctx context.Context, r *rotation) (*net.TCPConn, *endpoin
 		case errors.Is(err, errOwnListener): // the record is wrong, and not for how long it takes
 		case isTimeout(err) && patience < d.attempt/2: // silence as short as that proves nothing
 		default:
-			e.failed()
+			c.failed()
 		}
 	}
 	return nil, nil, failed

@@ -76,7 +76,7 @@ func turnedAway(t *testing.T, d *dialer, r *rotation) (failed []failure) {
 // down lists the endpoints of r that are being passed over.
 func down(r *rotation) (ns []int) {
 	for _, e := range r.set.Load().endpoints {
-		if e.down() {
+		if e.down(registry.TCP) {
 			ns = append(ns, number(e))
 		}
 	}
@@ -153,7 +153,7 @@ func TestDialSharesItsTimeAmongTheEndpoints(t *testing.T) {
 				}
 				blamed := 0
 				for _, e := range r.set.Load().endpoints {
-					blamed += int(e.strikes.Load())
+					blamed += int(e.health[registry.TCP].strikes.Load())
 				}
 				if blamed != c.blamed {
 					t.Errorf("%d endpoints are blamed; want %d", blamed, c.blamed)
@@ -179,7 +179,7 @@ func TestDialTriesEachAddressOfAHostNameInItsShareOfTheTime(t *testing.T) {
 		if want := "1 at 1s, 2 at 2s, 3 at 2s, end at 4s"; got != want {
 			t.Errorf("got  %s\nwant %s", got, want)
 		}
-		if !r.set.Load().endpoints[0].down() {
+		if !r.set.Load().endpoints[0].down(registry.TCP) {
 			t.Error("the endpoint is not passed over from now on")
 		}
 	})

@@ -32,9 +32,6 @@ type claim struct {
 	affinity time.Duration  // how long a client is remembered; 0: not at all
 }
 
-// choose begins the choice of an endpoint for one client.
-func (c *claim) choose(netip.Addr) choice { return c.rotation.choose() }
-
 // allows tells whether a client may connect.
 func (c *claim) allows(client netip.Addr) bool {
 	return len(c.sources) == 0 || contains(c.sources, client)

@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"container/list"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -21,6 +22,7 @@ import (
 type LoadBalancerRR struct {
 	randomStart bool
 	onRemoval   Removal // of endpoints; set before the first batch
+	affinities  *affinities
 
 	mu       sync.Mutex                             // guards the fields below
 	services map[registry.Name]map[string]*rotation // by service, then by port name
@@ -33,6 +35,7 @@ type LoadBalancerRR struct {
 func NewLoadBalancerRR(randomStart bool) *LoadBalancerRR {
 	return &LoadBalancerRR{
 		randomStart: randomStart,
+		affinities:  newAffinities(mostAffinities, mostAffinitiesEach),
 		services:    make(map[registry.Name]map[string]*rotation),
 	}
 }
@@ -105,7 +108,7 @@ func (lb *LoadBalancerRR) rotationLocked(key registry.PortKey) *rotation {
 	}
 	r := byPort[key.Port]
 	if r == nil {
-		r = &rotation{key: key}
+		r = &rotation{key: key, affinities: lb.affinities}
 		r.set.Store(new(endpointSet))
 		byPort[key.Port] = r
 	}
@@ -116,6 +119,7 @@ func (lb *LoadBalancerRR) forgetUnusedLocked(r *rotation) {
 	if r.holders > 0 || len(r.set.Load().endpoints) > 0 {
 		return
 	}
+	lb.affinities.forgetAll(r)
 	delete(lb.services[r.key.Name], r.key.Port)
 	if len(lb.services[r.key.Name]) == 0 {
 		delete(lb.services, r.key.Name)
@@ -128,6 +132,9 @@ type rotation struct {
 	key     registry.PortKey
 	set     atomic.Pointer[endpointSet] // never nil
 	holders int                         // guarded by the balancer's mu
+
+	affinities *affinities  // the balancer's
+	clients    [2]list.List // those it remembers of this rotation, by Protocol; see affinity.go
 }
 
 // An endpointSet is a rotation's endpoints together with the cursor that walks them. The list never
@@ -186,36 +193,47 @@ func (r *rotation) replace(addrs []registry.Addr, randomStart bool, onRemoval Re
 	}
 }
 
-// choose begins the choice of an endpoint for one client: a snapshot, and one atomic add.
-func (r *rotation) choose() choice {
+// choose begins the choice of an endpoint for one client, whoever it is: a snapshot, and one atomic add.
+func (r *rotation) choose(protocol registry.Protocol) choice {
 	set := r.set.Load()
 	if len(set.endpoints) == 0 {
-		return choice{set: set}
+		return choice{set: set, protocol: protocol}
 	}
-	return choice{set: set, drawn: set.draw()}
+	return choice{set: set, protocol: protocol, drawn: set.draw()}
 }
 
 // A choice offers one client the endpoints of a rotation, each at most once: the next one if the
 // one before did not answer. It sees the endpoints as they were when the choice began.
 type choice struct {
-	set     *endpointSet
-	drawn   *endpoint   // the draw that choose made, until it is used
-	offered []*endpoint // what next has returned so far, but for the last
-	last    *endpoint
+	set      *endpointSet
+	protocol registry.Protocol // whose health counts
+	sticky   *sticky           // the client, if its service wants affinity
+	drawn    *endpoint         // the draw that choose made, until it is used
+	offered  []*endpoint       // what next has returned so far, but for the last
+	last     *endpoint
 }
 
-// next returns the endpoint to try now, or false when none is left. An endpoint that is down is
-// passed over while there is another; when all are down, the one that is due back first is tried.
+// next returns the endpoint to try now, or false when none is left: the one that the client was given
+// before, if it is to have it again, or the next one in turn.
+func (c *choice) next() (*endpoint, bool) {
+	if c.sticky != nil {
+		return c.sticky.next(c)
+	}
+	return c.nextInTurn()
+}
+
+// nextInTurn offers the next endpoint in turn. One that is down is passed over while there is
+// another; when all are down, the one that is due back first is tried.
 //
 // Each endpoint passed over costs another draw from the shared cursor, rather than a step to the
 // neighbour: so the share of an endpoint that is down is spread over all others, and does not fall
 // on the one that happens to follow it.
-func (c *choice) next() (*endpoint, bool) {
-	n := len(c.set.endpoints)
+func (c *choice) nextInTurn() (*endpoint, bool) {
+	n, offered := len(c.set.endpoints), len(c.offered)
 	if c.last != nil {
-		c.offered = append(c.offered, c.last)
+		offered++
 	}
-	if len(c.offered) == n {
+	if offered >= n {
 		return nil, false
 	}
 	e := c.drawn
@@ -224,28 +242,53 @@ func (c *choice) next() (*endpoint, bool) {
 		if e == nil {
 			e = c.set.draw()
 		}
-		if !e.down() && !slices.Contains(c.offered, e) {
-			c.last = e
+		if !e.down(c.protocol) && !c.hasOffered(e) {
+			c.offer(e)
 			return e, true
 		}
 		e = nil
 	}
-	c.last = c.soonest()
-	return c.last, true
+	e = c.soonest()
+	c.offer(e)
+	return e, true
 }
+
+func (c *choice) offer(e *endpoint) {
+	if c.last != nil {
+		c.offered = append(c.offered, c.last)
+	}
+	c.last = e
+}
+
+func (c *choice) hasOffered(e *endpoint) bool { return e == c.last || slices.Contains(c.offered, e) }
 
 // soonest returns the endpoint not offered yet that is up, or else the first due back.
 func (c *choice) soonest() *endpoint {
 	var best *endpoint
 	for _, e := range c.set.endpoints {
-		if slices.Contains(c.offered, e) {
+		if c.hasOffered(e) {
 			continue
 		}
-		if best == nil || e.downUntil.Load() < best.downUntil.Load() {
+		if best == nil || e.health[c.protocol].downUntil.Load() < best.health[c.protocol].downUntil.Load() {
 			best = e
 		}
 	}
 	return best
+}
+
+// reached notes that the client has begun at the endpoint offered last.
+func (c *choice) reached() {
+	if c.sticky != nil {
+		c.sticky.reached(c.last)
+	}
+}
+
+// failed notes that the endpoint offered last refused this client, or stayed silent.
+func (c *choice) failed() {
+	c.last.failed(c.protocol)
+	if c.sticky != nil {
+		c.sticky.forget(c.last)
+	}
 }
 
 // An endpoint that refuses or stays silent is passed over for firstDown, then twice as long each
@@ -258,12 +301,11 @@ const (
 // An endpoint is one address in one rotation. Later sets of the rotation keep it, and with it what
 // is known of its health.
 type endpoint struct {
-	addr      registry.Addr
-	rotation  *rotation
-	downUntil atomic.Int64 // Unix time in nanoseconds; 0 when the last attempt succeeded
-	strikes   atomic.Int64 // failed returns since the last success
-	gone      atomic.Bool  // no longer in the rotation: a UDP session looks at it on each datagram
-	tenure    *tenure      // in the rotation; for TCP connections
+	addr     registry.Addr
+	rotation *rotation
+	health   [2]health   // by Protocol: who refuses datagrams may well accept connections
+	gone     atomic.Bool // no longer in the rotation: a UDP session looks at it on each datagram
+	tenure   *tenure     // in the rotation; for TCP connections
 
 	dialing     atomic.Int64  // TCP dials under way
 	active      atomic.Int64  // connections and sessions now
@@ -279,30 +321,38 @@ func (e *endpoint) given() {
 
 func (e *endpoint) left() { e.active.Add(-1) }
 
+// A health is what is known of an endpoint over one protocol. The zero value is well.
+type health struct {
+	downUntil atomic.Int64 // Unix time in nanoseconds; 0 when the last attempt succeeded
+	strikes   atomic.Int64 // failed returns since the last success
+}
+
 // down tells whether the endpoint is being passed over just now.
-func (e *endpoint) down() bool {
-	until := e.downUntil.Load()
+func (e *endpoint) down(protocol registry.Protocol) bool {
+	until := e.health[protocol].downUntil.Load()
 	return until != 0 && time.Now().UnixNano() < until
 }
 
 // failed notes that the endpoint refused or stayed silent. Of many clients that fail together only
 // the first counts, and only a failure after the endpoint was due back makes the next wait longer.
-func (e *endpoint) failed() {
+func (e *endpoint) failed(protocol registry.Protocol) {
 	e.failures.Add(1)
-	until, now := e.downUntil.Load(), time.Now()
+	h := &e.health[protocol]
+	until, now := h.downUntil.Load(), time.Now()
 	if until > now.UnixNano() {
 		return
 	}
-	wait := min(firstDown<<min(e.strikes.Load(), 5), mostDown)
-	if e.downUntil.CompareAndSwap(until, now.Add(wait).UnixNano()) && e.strikes.Add(1) == 1 {
-		glog.Warningf("%s: endpoint %s does not answer; passing it over until it does", e.rotation.key, e.addr)
+	wait := min(firstDown<<min(h.strikes.Load(), 5), mostDown)
+	if h.downUntil.CompareAndSwap(until, now.Add(wait).UnixNano()) && h.strikes.Add(1) == 1 {
+		glog.Warningf("%s: endpoint %s does not answer over %s; passing it over until it does", e.rotation.key, e.addr, protocol)
 	}
 }
 
 // answered notes that the endpoint is well.
-func (e *endpoint) answered() {
-	if e.downUntil.Load() != 0 && e.downUntil.Swap(0) != 0 {
-		e.strikes.Store(0)
-		glog.Infof("%s: endpoint %s answers again", e.rotation.key, e.addr)
+func (e *endpoint) answered(protocol registry.Protocol) {
+	h := &e.health[protocol]
+	if h.downUntil.Load() != 0 && h.downUntil.Swap(0) != 0 {
+		h.strikes.Store(0)
+		glog.Infof("%s: endpoint %s answers again over %s", e.rotation.key, e.addr, protocol)
 	}
 }

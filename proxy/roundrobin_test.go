@@ -42,7 +42,7 @@ func chosen(t *testing.T, r *rotation, n int) []int {
 	t.Helper()
 	var got []int
 	for range n {
-		c := r.choose()
+		c := r.choose(registry.TCP)
 		e, ok := c.next()
 		if !ok {
 			t.Fatal("no endpoint")
@@ -59,7 +59,7 @@ func number(e *endpoint) int {
 
 func TestARotationWithoutEndpointsOffersNone(t *testing.T) {
 	lb := NewLoadBalancerRR(false)
-	c := lb.hold(registry.PortKey{Name: web}).choose()
+	c := lb.hold(registry.PortKey{Name: web}).choose(registry.TCP)
 	if e, ok := c.next(); ok {
 		t.Errorf("an unknown service offered %v", e.addr)
 	}
@@ -135,7 +135,7 @@ func TestTwoServicesRotateIndependently(t *testing.T) {
 	chosen(t, r, 1)
 	chosen(t, s, 1)
 	setEndpoints(lb, db) // gone
-	if c := s.choose(); c.set == nil || len(c.set.endpoints) != 0 {
+	if c := s.choose(registry.TCP); c.set == nil || len(c.set.endpoints) != 0 {
 		t.Error("a service without endpoints still offers one")
 	}
 	if got, want := chosen(t, r, 2), []int{2, 3}; !slices.Equal(got, want) {
@@ -153,7 +153,7 @@ func TestPortsOfOneServiceRotateIndependently(t *testing.T) {
 	plain, secure := lb.hold(registry.PortKey{Name: web, Port: "http"}), lb.hold(registry.PortKey{Name: web, Port: "https"})
 	chosen(t, plain, 1)
 	tell(map[string][]registry.Addr{"https": addrs(3, 4)})
-	if c := plain.choose(); len(c.set.endpoints) != 0 {
+	if c := plain.choose(registry.TCP); len(c.set.endpoints) != 0 {
 		t.Error("a port without endpoints still offers one")
 	}
 	if got, want := chosen(t, secure, 2), []int{3, 4}; !slices.Equal(got, want) {
@@ -166,11 +166,11 @@ func TestFailoverOffersEachEndpointOnce(t *testing.T) {
 	setEndpoints(lb, web, 1, 2, 3)
 	r := lb.hold(registry.PortKey{Name: web})
 	for range 50 { // also once all are known to be down
-		c := r.choose()
+		c := r.choose(registry.TCP)
 		var got []int
 		for e, ok := c.next(); ok; e, ok = c.next() {
 			got = append(got, number(e))
-			e.failed()
+			e.failed(registry.TCP)
 		}
 		slices.Sort(got)
 		if want := []int{1, 2, 3}; !slices.Equal(got, want) {
@@ -187,22 +187,22 @@ func TestAnEndpointThatFailsIsPassedOverForAGrowingWhile(t *testing.T) {
 		bad := r.set.Load().endpoints[1]
 		for _, want := range []time.Duration{1, 2, 4, 8, 16, 30, 30} {
 			start := time.Now()
-			bad.failed()
-			bad.failed() // a second client that was refused meanwhile does not count
+			bad.failed(registry.TCP)
+			bad.failed(registry.TCP) // a second client that was refused meanwhile does not count
 			if got := chosen(t, r, 4); slices.Contains(got, 2) {
 				t.Fatalf("got %v although 2 is down", got)
 			}
-			for bad.down() {
+			for bad.down(registry.TCP) {
 				time.Sleep(100 * time.Millisecond)
 			}
 			if got := time.Since(start); got != want*time.Second {
 				t.Errorf("passed over for %v; want %v", got, want*time.Second)
 			}
 		}
-		bad.answered()
-		bad.failed()
+		bad.answered(registry.TCP)
+		bad.failed(registry.TCP)
 		time.Sleep(firstDown)
-		if bad.down() {
+		if bad.down(registry.TCP) {
 			t.Error("after a success the next wait was not the first again")
 		}
 	})
@@ -212,7 +212,7 @@ func TestTheShareOfAnEndpointThatIsDownFallsOnAllOthers(t *testing.T) {
 	lb := NewLoadBalancerRR(false)
 	setEndpoints(lb, web, 1, 2, 3, 4)
 	r := lb.hold(registry.PortKey{Name: web})
-	r.set.Load().endpoints[1].failed()
+	r.set.Load().endpoints[1].failed(registry.TCP)
 	count := map[int]int{}
 	for _, n := range chosen(t, r, 300) {
 		count[n]++
@@ -228,7 +228,7 @@ func TestWhenAllAreDownTheFirstDueBackIsTried(t *testing.T) {
 		setEndpoints(lb, web, 1, 2, 3)
 		r := lb.hold(registry.PortKey{Name: web})
 		for _, i := range []int{2, 0, 1} { // 3 first
-			r.set.Load().endpoints[i].failed()
+			r.set.Load().endpoints[i].failed(registry.TCP)
 			time.Sleep(time.Millisecond)
 		}
 		if got, want := chosen(t, r, 2), []int{3, 3}; !slices.Equal(got, want) {
@@ -241,7 +241,7 @@ func TestHealthSurvivesAChangeOfEndpoints(t *testing.T) {
 	lb := NewLoadBalancerRR(false)
 	setEndpoints(lb, web, 1, 2)
 	r := lb.hold(registry.PortKey{Name: web})
-	r.set.Load().endpoints[0].failed()
+	r.set.Load().endpoints[0].failed(registry.TCP)
 	setEndpoints(lb, web, 3, 1, 2)
 	if got := chosen(t, r, 6); slices.Contains(got, 1) {
 		t.Errorf("got %v although 1 is down", got)
@@ -304,7 +304,7 @@ func TestChoosingWhileEndpointsChangeAlwaysFindsOne(t *testing.T) {
 					return
 				default:
 				}
-				c := r.choose()
+				c := r.choose(registry.TCP)
 				if _, ok := c.next(); !ok {
 					t.Error("no endpoint")
 					return
@@ -324,7 +324,7 @@ func TestChoosingAllocatesNothing(t *testing.T) {
 	setEndpoints(lb, web, 1, 2, 3)
 	r := lb.hold(registry.PortKey{Name: web})
 	if n := testing.AllocsPerRun(1000, func() {
-		c := r.choose()
+		c := r.choose(registry.TCP)
 		c.next()
 	}); n != 0 {
 		t.Errorf("%v allocations for each choice; want 0", n)
@@ -343,7 +343,7 @@ func BenchmarkChoose(b *testing.B) {
 			r := lb.hold(registry.PortKey{Name: web})
 			b.ReportAllocs()
 			for b.Loop() {
-				c := r.choose()
+				c := r.choose(registry.TCP)
 				c.next()
 			}
 		})

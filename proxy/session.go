@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/golang/glog"
+
+	"kubeproxy/registry"
 )
 
 // A sessionKey tells sessions apart. A client that speaks to two of our addresses has two: each
@@ -179,7 +181,7 @@ func (s *session) carryReplies(b *udpBackend) {
 // reply gives the client one datagram of the endpoint, unless the session has left that endpoint.
 func (s *session) reply(b *udpBackend, datagram []byte) {
 	b.answered = true
-	b.endpoint.answered()
+	b.endpoint.answered(registry.UDP)
 	s.mu.Lock()
 	current := s.backend == b
 	if current && b.endpoint.gone.Load() && !s.unanswered {

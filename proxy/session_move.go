@@ -43,7 +43,7 @@ func (s *session) leaveLocked() {
 // been refused while a later one was not, and is now sent twice. UDP may do that, RFC 768.)
 func (s *session) refused(b *udpBackend, err error) {
 	if s.current() == b { // else the error may be that the socket was closed
-		b.endpoint.failed()
+		b.endpoint.failed(registry.UDP)
 	}
 	why, lost := dropUnreachable, false
 	s.mu.Lock()
@@ -96,7 +96,7 @@ func (s *session) current() *udpBackend {
 func (s *session) reconsider(b *udpBackend) {
 	s.why = dropUnreachable
 	if b.answered || b.endpoint.gone.Load() || sinceStart()-b.began > settleTime {
-		s.choice, s.why = s.claim.rotation.choose(), dropNoEndpoints
+		s.choice, s.why = s.claim.rotation.choose(registry.UDP), dropNoEndpoints
 	}
 }
 
@@ -137,7 +137,7 @@ func (s *session) try(e *endpoint) bool {
 		s.socket.refuseOwn(s.claim.key, e)
 	default:
 		s.why = dropUnreachable
-		e.failed()
+		e.failed(registry.UDP)
 	}
 	if v := glog.V(3); v {
 		v.Infof("%s: UDP client %v cannot have %v: %v", s.claim.key, s.key.client, e.addr, err)

@@ -64,8 +64,10 @@ func (e *endpoint) status() EndpointStatus {
 		Connections: e.connections.Load(),
 		Failures:    e.failures.Load(),
 	}
-	if e.down() {
-		s.DownUntil = time.Unix(0, e.downUntil.Load())
+	for _, protocol := range [...]registry.Protocol{registry.TCP, registry.UDP} {
+		if until := time.Unix(0, e.health[protocol].downUntil.Load()); e.down(protocol) && until.After(s.DownUntil) {
+			s.DownUntil = until
+		}
 	}
 	return s
 }
@@ -89,5 +91,5 @@ type EndpointStatus struct {
 	Active      int64     // connections and sessions now
 	Connections uint64    // and since it came, those that have ended included
 	Failures    uint64    // attempts that did not reach it
-	DownUntil   time.Time // it is passed over until then; zero when it is not
+	DownUntil   time.Time // it is passed over until then, over one protocol or both; zero when it is not
 }

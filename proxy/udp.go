@@ -139,7 +139,7 @@ func (u *udpSocket) carry(key sessionKey, datagram []byte) {
 // begin starts a session for a client, or drops its datagram for one of many good reasons.
 func (u *udpSocket) begin(key sessionKey) *session {
 	e, owner := u.engine, u.owner.Load()
-	choice := owner.rotation.choose()
+	choice := owner.rotation.choose(registry.UDP)
 	first, ok := choice.next()
 	if !ok {
 		u.drop(dropNoEndpoints, 1, key.client)

@@ -161,7 +161,7 @@ func TestADatagramTooLongForTheEndpointsFamilyIsDropped(t *testing.T) {
 	if got, err := client.Exchange([]byte("short")); err != nil || string(got) != "short" {
 		t.Errorf("got %q, %v", got, err)
 	}
-	if s.ownership.Load().rotation.set.Load().endpoints[0].down() {
+	if s.ownership.Load().rotation.set.Load().endpoints[0].down(registry.UDP) {
 		t.Error("the endpoint was blamed")
 	}
 }
@@ -311,7 +311,7 @@ func TestWhatAnEndpointRefusedIsAnsweredByTheNext(t *testing.T) {
 		}
 	}
 	for _, ep := range s.ownership.Load().rotation.set.Load().endpoints[:3] {
-		if !ep.down() {
+		if !ep.down(registry.UDP) {
 			t.Errorf("%v refused and is not passed over", ep.addr)
 		}
 	}
@@ -451,7 +451,7 @@ func TestRepliesOfAnEndpointThatWasLeftAreNotPassedOn(t *testing.T) {
 	// And one that was being read just when the session left:
 	owner := s.ownership.Load()
 	key := sessionKey{client: client.LocalAddr().(*net.UDPAddr).AddrPort()}
-	newSession(s.udpSocket, key, owner, owner.rotation.choose()).reply(&udpBackend{endpoint: new(endpoint)}, []byte("late"))
+	newSession(s.udpSocket, key, owner, owner.rotation.choose(registry.UDP)).reply(&udpBackend{endpoint: new(endpoint)}, []byte("late"))
 	hasDropped(t, e, map[DropReason]uint64{dropEnded: 1})
 	if got, err := client.Exchange([]byte("the next answer")); err != nil || !bytes.HasSuffix(got, []byte("the next answer")) {
 		t.Errorf("got %q, %v", got, err)
@@ -637,7 +637,7 @@ func TestASessionOfTheOldOwnerThatComesTooLateEnds(t *testing.T) {
 	previous := s.ownership.Load()
 	begin := func() *session {
 		e.budget.tryAcquire(1)
-		return newSession(s.udpSocket, sessionKey{}, previous, previous.rotation.choose())
+		return newSession(s.udpSocket, sessionKey{}, previous, previous.rotation.choose(registry.UDP))
 	}
 	finishes := func(when string, session *session) {
 		t.Helper()
@@ -859,7 +859,7 @@ func TestWhatCannotBeSentCostsTheDatagramOnly(t *testing.T) {
 	if got := client.Ask(t); got != before {
 		t.Errorf("the session went from %v to %v", before, got)
 	}
-	if s.ownership.Load().rotation.set.Load().endpoints[0].down() {
+	if s.ownership.Load().rotation.set.Load().endpoints[0].down(registry.UDP) {
 		t.Error("the endpoint was blamed")
 	}
 }

@@ -1,0 +1,192 @@
+package proxy
+
+import (
+	"container/list"
+	"net/netip"
+	"sync"
+	"time"
+
+	"kubeproxy/registry"
+)
+
+// Session affinity: a service may ask that a client is given the same endpoint each time it comes
+// (sessionAffinity: ClientIP). A client is an IP address: its next connection comes from another port.
+//
+//   - An endpoint is remembered for a client from when it is offered, so that of several connections
+//     that begin together none goes elsewhere.
+//   - It is remembered for the service's timeout, counted from the last connection or session that
+//     reached it. Neither traffic nor attempts that fail make it longer: else a client that goes
+//     on asking could never leave an endpoint that is broken.
+//   - It is forgotten when it fails this client, when it is passed over because it failed others, and
+//     when it leaves the rotation. Then the client is given another, and that one again. Nothing else
+//     that happens to the rotation matters, not even that its endpoints are listed in another order.
+//   - An endpoint that leaves and comes back, as all do when a service is scaled to nothing and back,
+//     is a new one: what a client had there is most likely gone. That a service wants affinity is
+//     part of its claim, and outlasts all its endpoints.
+//
+// As all that rotations know, it is known for each port of a service and each protocol by itself.
+
+// An affinities table remembers who was given which endpoint, for all rotations of one balancer. Only
+// services that ask for affinity come here, and only when a client of theirs begins: never for a
+// datagram or a byte.
+//
+// A stranger can fill it (the source of a datagram can be forged), so it is bounded: for each rotation, so
+// that one service cannot push out the clients of another, and in all. Those go first who began
+// longest ago. An entry takes about 300 bytes, the whole table so 20 MB at most.
+type affinities struct {
+	most, mostEach int // entries in all, and of one rotation and protocol
+
+	mu      sync.Mutex // guards the fields below, and clients of every rotation
+	entries map[affinityKey]*affinity
+	recent  list.List // of *affinity, those who began longest ago first
+}
+
+const (
+	mostAffinities     = 1 << 16
+	mostAffinitiesEach = 1 << 15
+)
+
+// An affinityKey names a client of a rotation.
+type affinityKey struct {
+	rotation *rotation
+	protocol registry.Protocol
+	client   netip.Addr // unmapped, without zone
+}
+
+// An affinity is the endpoint that one client was given.
+type affinity struct {
+	key      affinityKey
+	endpoint *endpoint
+	since    time.Duration // when the client last began, by the clock of sinceStart
+	timeout  time.Duration // as it was then; only for clearing up
+
+	inAll, inRotation *list.Element
+}
+
+func newAffinities(most, mostEach int) *affinities {
+	return &affinities{most: most, mostEach: mostEach, entries: make(map[affinityKey]*affinity)}
+}
+
+// choose begins the choice of an endpoint for a client of the claim.
+func (c *claim) choose(client netip.Addr) choice {
+	if c.affinity == 0 {
+		return c.rotation.choose(c.tally.protocol)
+	}
+	return choice{set: c.rotation.set.Load(), protocol: c.tally.protocol, sticky: c.sticky(client)}
+}
+
+// forget makes the next choice for a client of the claim another than e.
+func (c *claim) forget(client netip.Addr, e *endpoint) {
+	if c.affinity != 0 {
+		c.sticky(client).forget(e)
+	}
+}
+
+func (c *claim) sticky(client netip.Addr) *sticky {
+	return &sticky{
+		table:   c.rotation.affinities,
+		key:     affinityKey{c.rotation, c.tally.protocol, client.Unmap().WithZone("")},
+		timeout: c.affinity,
+	}
+}
+
+// A sticky is a client for whom an endpoint is remembered.
+type sticky struct {
+	table   *affinities
+	key     affinityKey
+	timeout time.Duration
+}
+
+// next offers the endpoint that the client was given before, or else the next one in turn, which is
+// the client's from now on. (The cursor of the rotation moves only for the latter: else those who
+// come back would decide what the others get.)
+func (s *sticky) next(c *choice) (*endpoint, bool) {
+	s.table.mu.Lock()
+	defer s.table.mu.Unlock()
+	if a := s.table.entries[s.key]; a != nil {
+		switch e := a.endpoint; {
+		case e == c.last: // it has failed this client, or it would not ask again
+		case sinceStart()-a.since >= s.timeout, e.gone.Load(), e.down(s.key.protocol), c.hasOffered(e):
+		default:
+			c.offer(e)
+			return e, true
+		}
+		s.table.removeLocked(a)
+	}
+	e, ok := c.nextInTurn()
+	if ok {
+		s.table.addLocked(s, e)
+	}
+	return e, ok
+}
+
+// reached notes that the client has begun at e.
+func (s *sticky) reached(e *endpoint) {
+	s.table.mu.Lock()
+	defer s.table.mu.Unlock()
+	a := s.table.entries[s.key]
+	if a == nil || a.endpoint != e { // a connection that began beside this one fared otherwise
+		return
+	}
+	a.since, a.timeout = sinceStart(), s.timeout
+	s.table.recent.MoveToBack(a.inAll)
+	s.key.clients().MoveToBack(a.inRotation)
+}
+
+// forget makes the client's next choice another than e.
+func (s *sticky) forget(e *endpoint) {
+	s.table.mu.Lock()
+	defer s.table.mu.Unlock()
+	if a := s.table.entries[s.key]; a != nil && a.endpoint == e {
+		s.table.removeLocked(a)
+	}
+}
+
+// clients are all whom the rotation of a key remembers, those who began longest ago first.
+func (k affinityKey) clients() *list.List { return &k.rotation.clients[k.protocol] }
+
+// maxExpired is how many entries are cleared up for each that is added: as two go for each that comes,
+// those that are out of date do not pile up, and nobody has to come by just to sweep.
+const maxExpired = 2
+
+func (t *affinities) addLocked(s *sticky, e *endpoint) {
+	now := sinceStart()
+	for _, l := range [...]*list.List{s.key.clients(), &t.recent} {
+		for range maxExpired {
+			if l.Len() == 0 {
+				break
+			}
+			oldest := l.Front().Value.(*affinity)
+			if now-oldest.since < oldest.timeout {
+				break
+			}
+			t.removeLocked(oldest)
+		}
+	}
+	if l := s.key.clients(); l.Len() >= t.mostEach {
+		t.removeLocked(l.Front().Value.(*affinity))
+	}
+	if t.recent.Len() >= t.most {
+		t.removeLocked(t.recent.Front().Value.(*affinity))
+	}
+	a := &affinity{key: s.key, endpoint: e, since: now, timeout: s.timeout}
+	a.inAll, a.inRotation = t.recent.PushBack(a), s.key.clients().PushBack(a)
+	t.entries[s.key] = a
+}
+
+func (t *affinities) removeLocked(a *affinity) {
+	delete(t.entries, a.key)
+	t.recent.Remove(a.inAll)
+	a.key.clients().Remove(a.inRotation)
+}
+
+// forgetAll forgets the clients of a rotation that nobody needs any more.
+func (t *affinities) forgetAll(r *rotation) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for i := range r.clients {
+		for l := &r.clients[i]; l.Len() > 0; {
+			t.removeLocked(l.Front().Value.(*affinity))
+		}
+	}
+}
