@@ -9,8 +9,9 @@ import (
 	"golang.org/x/sync/semaphore"
 )
 
-// A budget shares out the descriptors that clients can make us open. When they are used up, new
-// clients wait in the kernel's queue until others leave, and what is open goes on. v0.4 ran into
+// A budget shares out the descriptors that clients can make us open. It is the hard limit behind those
+// of limits.go, and reached where listeners or a low descriptor limit leave less than these assume. When
+// they are used up, new clients wait in the kernel's queue until others leave, and what is open goes on. v0.4 ran into
 // the system's limit instead: then nothing else could be opened either, not even a connection to
 // etcd, and accepting became a hot loop (D38).
 //
@@ -39,14 +40,18 @@ var errNoDescriptors = errors.New("out of descriptors")
 const reserve = 128
 
 func newBudget(limit int) *budget {
-	kept := min(reserve, limit/3)
-	clients := max(limit-kept, 1+2) // a listener and a client of it
+	kept, clients := min(reserve, limit/3), clientShare(limit)
 	return &budget{
 		limit:   limit,
 		clients: clients,
 		free:    semaphore.NewWeighted(int64(clients)),
 		hands:   int64(max(1, kept/4)),
 	}
+}
+
+// clientShare is how many descriptors of a limit clients and listeners may have.
+func clientShare(limit int) int {
+	return max(limit-min(reserve, limit/3), 1+2) // at least a listener and a client of it
 }
 
 // acquire takes n descriptors, and waits for them if it must. It fails when ctx ends, and when too

@@ -232,8 +232,12 @@ type scarcity struct {
 const fewDescriptors = 256
 
 // scarce runs a test with a proxy that has few descriptors.
-func scarce(t *testing.T, test func(t *testing.T, s *scarcity)) {
+func scarce(t *testing.T, test func(t *testing.T, s *scarcity)) { scarceWith(t, proxy.Config{}, test) }
+
+// scarceWith is [scarce] with limits other than the default.
+func scarceWith(t *testing.T, limits proxy.Config, test func(t *testing.T, s *scarcity)) {
 	conform(t, func(t *testing.T, cfg proxy.Config) {
+		cfg.MaxConnections = limits.MaxConnections
 		if proxytest.Inside(t) {
 			serveScarce(t, cfg)
 			return
@@ -304,6 +308,14 @@ func serveScarce(t *testing.T, cfg proxy.Config) {
 				return err.Error()
 			}
 			return fmt.Sprint(used.Utime.Nano() + used.Stime.Nano())
+		case "ended": // how often clients over TCP ended for each reason
+			var told []string
+			for _, r := range proxy.Reasons() {
+				if n := totalsOf(n, "web").Ended[r]; n > 0 {
+					told = append(told, fmt.Sprintf("%s: %d", r, n))
+				}
+			}
+			return strings.Join(told, ", ")
 		case "sockets":
 			return fmt.Sprint(proxytest.Sockets(t))
 		case "without endpoints":
@@ -344,11 +356,65 @@ func (s *scarcity) isCalm(what string, meanwhile func()) {
 	}
 }
 
-// More clients than there are descriptors for: those that have one go on, the others wait their
-// turn, some descriptors are left for others, and nothing needs to be restarted.
-func TestMoreClientsThanDescriptorsWaitTheirTurn(t *testing.T) { // D38
+// talkTo says hello to a server that chats. One that refuses may do so before the client knows that
+// it is connected.
+func talkTo(t *testing.T, addr netip.AddrPort) (*proxytest.Talk, error) {
+	t.Helper()
+	talk, err := proxytest.TryTalkTo(t, addr)
+	if err == nil {
+		_, err = talk.Say("hello")
+	}
+	return talk, err
+}
+
+// By default no client has to wait for descriptors: the limit of connections is reached first, and who
+// is too many hears so at once. Those that are there notice nothing.
+func TestMoreClientsThanTheLimitAreRefusedBeforeDescriptorsRunOut(t *testing.T) {
 	const clients = fewDescriptors
 	scarce(t, func(t *testing.T, s *scarcity) {
+		var served []*proxytest.Talk
+		refused := 0
+		s.isCalm("more clients than the limit", func() {
+			for range clients {
+				talk, err := talkTo(t, s.Web)
+				if err == nil {
+					served = append(served, talk)
+				} else if !proxytest.IsReset(err) {
+					t.Fatalf("a client too many saw %v; want a reset", err)
+				} else {
+					refused++
+				}
+			}
+			for _, talk := range served {
+				talk.MustSay(t, "still here")
+			}
+			for range 10 { // and there is room for UDP
+				proxytest.DialUDP(t, s.DNS).AskOften(t)
+			}
+			if got := s.Ask("reserve"); got != "enough" {
+				t.Errorf("descriptors left for others: %s", got)
+			}
+		})
+		if len(served) < clients/8 {
+			t.Errorf("%d clients at once were served with %d descriptors", len(served), fewDescriptors)
+		}
+		if got, want := s.Ask("ended"), fmt.Sprintf("connection_limit: %d", refused); got != want {
+			t.Errorf("ended so far: %s; want %s", got, want)
+		}
+		served[0].Conn.Close()
+		proxytest.Eventually(t, func() bool {
+			_, err := talkTo(t, s.Web)
+			return err == nil
+		}, "room for one when one has left")
+	})
+}
+
+// More clients than there are descriptors for, as when listeners have taken what the limit of
+// connections counts on: those that have one go on, the others wait their turn, some descriptors are
+// left for others, and nothing needs to be restarted.
+func TestMoreClientsThanDescriptorsWaitTheirTurn(t *testing.T) { // D38
+	const clients = fewDescriptors
+	scarceWith(t, proxy.Config{MaxConnections: clients}, func(t *testing.T, s *scarcity) {
 		idle := s.number("sockets")
 		var answered atomic.Int64
 		leave := make(chan struct{})

@@ -193,6 +193,22 @@ func udpThrough(t *testing.T, n *node, endpointAddrs ...registry.Addr) netip.Add
 	return proxytest.On(port)
 }
 
+// totalsOf tells what the unnamed port of a service has carried, over all protocols.
+func totalsOf(n *node, name string) (sum proxy.Totals) {
+	for _, t := range n.Totals() {
+		if t.Service.Name == named(name) {
+			sum.Active += t.Active
+			sum.Sent += t.Sent
+			sum.Received += t.Received
+			sum.DialFailures += t.DialFailures
+			for r, ended := range t.Ended {
+				sum.Ended[r] += ended
+			}
+		}
+	}
+	return sum
+}
+
 // hammer has clients connect without a pause before, while and after something is done, and counts
 // those that got no answer.
 func hammer(t *testing.T, at netip.AddrPort, do func()) (refused int64) {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"net"
 	"net/netip"
-	"syscall"
 	"time"
 
 	"kubeproxy/registry"
@@ -16,6 +15,7 @@ type dialer struct {
 	resolver *resolver
 	attempt  time.Duration // for one endpoint
 	total    time.Duration // for all that are tried on behalf of one client
+	maxDials int64         // under way to one endpoint
 	dial     func(ctx context.Context, to netip.AddrPort) (*net.TCPConn, error)
 }
 
@@ -25,6 +25,7 @@ func newDialer(cfg Config, resolver *resolver) *dialer {
 		resolver: resolver,
 		attempt:  cfg.DialTimeout,
 		total:    cfg.DialTotalTimeout,
+		maxDials: int64(cfg.MaxDialsPerEndpoint),
 		dial: func(ctx context.Context, to netip.AddrPort) (*net.TCPConn, error) {
 			// Not DialTCP: even without a local address it calls bind(2), which then takes a
 			// local port for us alone, of the 28,000 that there are (ip_local_port_range). Without
@@ -38,56 +39,39 @@ func newDialer(cfg Config, resolver *resolver) *dialer {
 	}
 }
 
-// A failure is an endpoint that did not answer, and why.
-type failure struct {
-	endpoint *endpoint
-	err      error
-}
-
 // reach connects to the endpoint whose turn it is or, when that one refuses or stays silent, to the
 // next one, and none twice (v0.4 gave up after the first: D37). It returns nil when none answered,
 // and in any case those that did not.
-func (d *dialer) reach(ctx context.Context, r *rotation) (*net.TCPConn, *endpoint, []failure) {
-	var failed []failure
-	deadline := time.Now().Add(d.total)
-	c := r.choose(registry.TCP)
-	for left := len(c.set.endpoints); left > 0; left-- {
-		patience, ok := d.share(time.Until(deadline), left)
+func (d *dialer) reach(ctx context.Context, c choice) (*net.TCPConn, *endpoint, []failure) {
+	s := d.search(c)
+	for {
+		e, patience, ok := s.next()
 		if !ok {
-			break
-		}
-		e, ok := c.next()
-		if !ok {
-			break
+			return nil, nil, s.failed
 		}
 		conn, err := d.try(ctx, e.addr, patience)
-		if err == nil {
-			e.answered(registry.TCP)
-			c.reached()
-			return conn, e, failed
-		}
-		failed = append(failed, failure{e, err})
 		switch {
-		case ctx.Err() != nil, isShortage(err):
-			return nil, nil, failed // our own end; the next endpoint would fare no better
-		case errors.Is(err, errOwnListener): // the record is wrong, and not for how long it takes
-		case isTimeout(err) && patience < d.attempt/2: // silence as short as that proves nothing
-		default:
-			c.failed()
+		case err == nil:
+			s.answered(e)
+			return conn, e, s.failed
+		case ctx.Err() != nil: // our own end
+			s.abandoned(e, err)
+			return nil, nil, s.failed
+		case !s.missed(e, patience, err):
+			return nil, nil, s.failed
 		}
 	}
-	return nil, nil, failed
 }
 
-// share is how long the next attempt may take when so much of the total is left for so many
-// endpoints: an attempt's own time, but never more than half of what is left while there are
-// others to try. It is not ok to begin when little would be left to succeed in.
-func (d *dialer) share(remaining time.Duration, left int) (patience time.Duration, ok bool) {
-	if left > 1 {
-		remaining /= 2
+func (d *dialer) search(c choice) search {
+	return search{
+		choice:   c,
+		attempt:  d.attempt,
+		total:    d.total,
+		maxDials: d.maxDials,
+		deadline: time.Now().Add(d.total),
+		left:     len(c.set.endpoints),
 	}
-	patience = min(d.attempt, remaining)
-	return patience, patience >= min(d.attempt, d.total)/8
 }
 
 // try connects to one endpoint. A host name may have several addresses: they are tried in turn, and
@@ -140,9 +124,4 @@ func (d *dialer) connect(ctx context.Context, to netip.AddrPort) (*net.TCPConn, 
 func isTimeout(err error) bool {
 	e, ok := errors.AsType[net.Error](err)
 	return ok && e.Timeout()
-}
-
-// isShortage tells whether it was our own descriptors, or the system's, that there were none left of.
-func isShortage(err error) bool {
-	return errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE)
 }

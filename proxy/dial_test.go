@@ -66,7 +66,7 @@ func rotationOf(addrs ...registry.Addr) *rotation {
 // reach dials for one client, which must be turned away.
 func turnedAway(t *testing.T, d *dialer, r *rotation) (failed []failure) {
 	t.Helper()
-	conn, _, failed := d.reach(t.Context(), r)
+	conn, _, failed := d.reach(t.Context(), r.choose(registry.TCP))
 	if conn != nil {
 		t.Fatal("an endpoint answered")
 	}
@@ -87,7 +87,7 @@ func TestDialMovesOnToTheNextEndpointAndToNoneTwice(t *testing.T) { // D37
 	conn, _ := tcpPair(t)
 	n := &network{answer: map[byte]func(context.Context) (*net.TCPConn, error){1: refuse, 2: refuse, 3: connectTo(conn)}}
 	d, r := newTestDialer(n), rotationOf(addrs(1, 2, 3)...)
-	got, e, failed := d.reach(t.Context(), r)
+	got, e, failed := d.reach(t.Context(), r.choose(registry.TCP))
 	if got != conn || number(e) != 3 || len(failed) != 2 || number(failed[0].endpoint) != 1 || number(failed[1].endpoint) != 2 {
 		t.Errorf("reached %v after %v; want endpoint 3 after 1 and 2", e.addr, failed)
 	}
@@ -115,7 +115,7 @@ func TestDialForgivesAnEndpointThatAnswersAgain(t *testing.T) {
 	d, r := newTestDialer(n), rotationOf(addrs(1)...)
 	turnedAway(t, d, r)
 	n.answer[1] = connectTo(conn)
-	if got, _, _ := d.reach(t.Context(), r); got != conn || down(r) != nil {
+	if got, _, _ := d.reach(t.Context(), r.choose(registry.TCP)); got != conn || down(r) != nil {
 		t.Errorf("reached %v, and %v are passed over; want the connection, and nobody", got, down(r))
 	}
 }
@@ -191,7 +191,7 @@ func TestDialEndsAtOnceWhenItIsCut(t *testing.T) {
 		d, r := newTestDialer(n), rotationOf(addrs(1, 2)...)
 		ctx, cut := context.WithCancel(t.Context())
 		time.AfterFunc(100*time.Millisecond, cut)
-		if conn, _, _ := d.reach(ctx, r); conn != nil || time.Since(n.start) != 100*time.Millisecond || len(n.dials) != 1 {
+		if conn, _, _ := d.reach(ctx, r.choose(registry.TCP)); conn != nil || time.Since(n.start) != 100*time.Millisecond || len(n.dials) != 1 {
 			t.Errorf("dialled %v and ended after %v; want one dial, ended after 100ms", n.dials, time.Since(n.start))
 		}
 		if down(r) != nil {
@@ -217,7 +217,7 @@ func TestDialRefusesOurOwnListenersAndMovesOn(t *testing.T) {
 	d := newTestDialer(n)
 	d.resolver.own.add(tcpPort(80))
 	r := rotationOf(proxytest.At(proxytest.On(80)), addr(2))
-	got, _, failed := d.reach(t.Context(), r)
+	got, _, failed := d.reach(t.Context(), r.choose(registry.TCP))
 	if got != conn || len(failed) != 1 || !errors.Is(failed[0].err, errOwnListener) {
 		t.Errorf("reached %v after %v; want the other endpoint after %v", got, failed, errOwnListener)
 	}
@@ -259,7 +259,7 @@ func TestAPortThatADialHasForItsOwnCanBeListenedOn(t *testing.T) {
 	}
 	e := newTestEngine(t, Config{})
 	server := proxytest.ServeTCP(t, "127.0.0.1:0", proxytest.Hold)
-	conn, _, failed := e.dialer.reach(t.Context(), rotationOf(server.Addr))
+	conn, _, failed := e.dialer.reach(t.Context(), rotationOf(server.Addr).choose(registry.TCP))
 	if conn == nil {
 		t.Fatal(failed)
 	}

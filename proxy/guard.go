@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net"
 	"net/netip"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -15,6 +16,24 @@ import (
 // each connection open another to ourselves until no descriptor is left: one such record would take
 // the whole node down. A loop over two nodes is not seen.
 var errOwnListener = errors.New("the endpoint is a listener of this proxy")
+
+// Why a port is not claimed although a service asks for it: what [PortStatus].Err wraps then.
+var (
+	ErrPortNotAllowed = errors.New("no service may have it (-allowed_ports)")
+	ErrPortReserved   = errors.New("this proxy has it for its operators")
+)
+
+// refusal tells why no service may claim a port; nil when they may.
+func (p *Proxier) refusal(id portID) error {
+	if id.protocol == registry.TCP && slices.Contains(p.cfg.ReservedPorts, id.number) {
+		return ErrPortReserved
+	}
+	within := func(r PortRange) bool { return r.First <= id.number && id.number <= r.Last }
+	if len(p.cfg.AllowedPorts) > 0 && !slices.ContainsFunc(p.cfg.AllowedPorts, within) {
+		return ErrPortNotAllowed
+	}
+	return nil
+}
 
 // errNotAllowed is what an endpoint gets whose address lies outside [Config].AllowedEndpoints.
 var errNotAllowed = errors.New("its address is not allowed (-allowed_endpoints)")

@@ -58,7 +58,9 @@ func (p *Proxier) settleLocked(l *listener) {
 		l.owner.Store(owner)
 		if l.socket != nil {
 			l.socket.disown(previous)
-			glog.V(1).Infof("%s on %s takes over from %s", owner.key, l.id, previous.key)
+			if owner.key != previous.key {
+				glog.V(1).Infof("%s on %s takes over from %s", owner.key, l.id, previous.key)
+			}
 		}
 		if owner.waited {
 			owner.waited = false

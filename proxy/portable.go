@@ -17,6 +17,7 @@ type portable struct {
 	resolver *resolver
 	dialer   *dialer       // of TCP endpoints
 	budget   *budget       // descriptors for clients
+	conns    *connections  // TCP clients in all
 	sessions *sessionLimit // UDP sessions in all
 	dropped  drops         // UDP datagrams
 
@@ -36,6 +37,7 @@ func newPortable(cfg Config, own *ownPorts) *portable {
 		resolver: resolver,
 		dialer:   newDialer(cfg, resolver),
 		budget:   newBudget(descriptorLimit()),
+		conns:    newConnections(cfg),
 		sessions: newSessionLimit(cfg.MaxUDPSessions, cfg.UDPTimeout),
 		ctx:      ctx,
 		cut:      cut,
@@ -55,6 +57,7 @@ func (e *portable) listen(id portID, owner *atomic.Pointer[claim]) (socket, erro
 
 func (e *portable) limits() []Limit {
 	return []Limit{
+		e.conns.limit(),
 		{Name: "udp_sessions", Used: e.sessions.counted(), Max: e.cfg.MaxUDPSessions},
 		{Name: "descriptors", Used: int(e.budget.used.Load()), Max: e.budget.clients},
 	}

@@ -69,13 +69,7 @@ func (c Config) withDefaults() Config {
 			*d.value = d.standard
 		}
 	}
-	if c.MaxUDPSessions == 0 {
-		c.MaxUDPSessions = descriptorLimit() / 4
-	}
-	if c.MaxUDPSessionsPerService == 0 {
-		c.MaxUDPSessionsPerService = max(1, c.MaxUDPSessions/2)
-	}
-	return c
+	return c.withLimits(descriptorLimit())
 }
 
 // A Proxier keeps one listener open for each port that a service claims, and sees each client of it
@@ -167,21 +161,30 @@ type newcomer struct {
 }
 
 // editClaimsLocked drops the claims that a service no longer makes, renews those whose port has
-// another name now, and returns those that are new. A claim that the service goes on making keeps
-// its place, also when the service was deleted and created again in one step: it never blinks.
+// another name or other terms now, and returns those that are new. A claim that the service goes on
+// making keeps its place, also when the service was deleted and created again in one step: it never
+// blinks. A port that no service may have is not claimed at all.
 func (p *Proxier) editClaimsLocked(name registry.Name, service *registry.Service, touched map[portID]struct{}) []newcomer {
+	previous := p.services[name]
 	wanted := make(map[portID]*claim)
 	if service != nil {
 		for _, port := range service.Ports {
-			wanted[portID{port.Protocol, port.Number}] = &claim{
-				key:     registry.PortKey{Name: name, Port: port.Name},
-				created: service.Created,
+			id := portID{port.Protocol, port.Number}
+			if err := p.refusal(id); err != nil {
+				if previous == nil || !slices.Contains(previous.Ports, port) {
+					glog.Errorf("%s cannot have %s: %v", registry.PortKey{Name: name, Port: port.Name}, id, err)
+				}
+				continue
 			}
+			wanted[id] = newClaim(service, port)
 		}
 	}
-	if previous := p.services[name]; previous != nil {
+	if previous != nil {
 		for _, port := range previous.Ports {
 			id := portID{port.Protocol, port.Number}
+			if p.refusal(id) != nil {
+				continue
+			}
 			l := p.listeners[id]
 			at := l.find(name)
 			had, want := l.claims[at], wanted[id]
@@ -189,9 +192,11 @@ func (p *Proxier) editClaimsLocked(name registry.Name, service *registry.Service
 			switch {
 			case want == nil:
 				l.claims = slices.Delete(l.claims, at, at+1)
-			case want.key == had.key:
+				had.tenure.end(p.cfg.OnRemoval, ServiceRemoved)
+			case want.same(had):
 				continue
 			default:
+				want.tenure, want.waited = had.tenure, had.waited
 				want.rotation = p.lb.hold(want.key)
 				want.tally = p.tallies.hold(want.key, id.protocol)
 				l.claims[at] = want
@@ -210,6 +215,7 @@ func (p *Proxier) editClaimsLocked(name registry.Name, service *registry.Service
 	}
 	var newcomers []newcomer
 	for id, c := range wanted {
+		c.tenure = newTenure()
 		c.rotation = p.lb.hold(c.key)
 		c.tally = p.tallies.hold(c.key, id.protocol)
 		newcomers = append(newcomers, newcomer{id, c})

@@ -11,7 +11,8 @@ const (
 	ClientFinished Reason = iota
 	EndpointFinished
 
-	// TCP: one side broke off. Vanished: it no longer acknowledges anything, and keepalive gave it up.
+	// TCP: one side broke off. Reset: it reset the connection, or took no more of what the other side
+	// went on to say. Vanished: it no longer acknowledges anything, and keepalive gave it up.
 	ClientReset
 	EndpointReset
 	ClientVanished
@@ -41,6 +42,8 @@ const (
 	Shutdown
 
 	reasons // how many there are
+
+	firstTurnedAway, lastTurnedAway = NoEndpoints, DescriptorLimit // the client was given no endpoint
 )
 
 var reasonNames = [reasons]string{

@@ -16,24 +16,32 @@ import (
 // goroutine. All of the work is in how it ends.
 //
 // While both sides talk, nothing limits how long they are silent. A direction ends when its source
-// does, or when its destination no longer takes anything:
+// does, or when its destination no longer takes anything. The last column is the reason that this is
+// for the relay to have ended, with the side that it names:
 //
-//	src ends by   dst is           then
-//	---------------------------------------------------------------------------------------------
-//	FIN           there            the FIN is passed on; the other direction goes on
-//	FIN           finished too     all is said: both are closed
-//	RST           there            what src had sent is delivered to dst, then dst is reset
-//	no answer     there            the same (src has vanished: keepalive finds out, or read)
-//	              gone: RST after  writing fails by EPIPE: dst had said all it wanted to. src gets that
-//	              its FIN          and the FIN; what src goes on sending is thrown away. A client is
-//	                               given time to finish; a backend is stopped by a reset as soon as
+//	src ends by   dst is           then                                                 reason
+//	---------------------------------------------------------------------------------------------------
+//	FIN           there            the FIN is passed on; the other direction goes on    src finished
+//	FIN           finished too     all is said: both are closed                         who did so first
+//	RST           there            what src had sent is delivered to dst, then dst is   src reset
+//	                               reset
+//	no answer     there            the same (src has vanished: keepalive finds out, or  src vanished
+//	                               read)
+//	              gone: RST after  writing fails by EPIPE: dst had said all it wanted   dst reset
+//	              its FIN          to. src gets that and the FIN; what src goes on
+//	                               sending is thrown away. A client is given time to
+//	                               finish; a backend is stopped by a reset as soon as
 //	                               it has all of the request
-//	              gone: RST        writing fails by ECONNRESET: to the other direction this is a source
-//	              without FIN      that ended by RST, and is dealt with there; what src goes on sending
-//	                               is thrown away meanwhile
+//	              gone: RST        writing fails by ECONNRESET: to the other direction  dst reset
+//	              without FIN      this is a source that ended by RST, and is dealt
+//	                               with there; what src goes on sending is thrown away
+//	                               meanwhile
+//
+// The first of these decides, but that one side has finished counts only as long as nothing else
+// happens: that is how a relay goes well.
 //
 // From the first of these ends on the relay may be silent for HalfClosedTimeout: so long may nothing
-// be delivered, in either direction. Then, as when all is said, whoever has been sent the FIN of the
+// be delivered, in either direction. Then (HalfClosedTimeout is the reason), as when all is said, whoever has been sent the FIN of the
 // other is closed, and whoever has not is reset: what was cut off never looks complete (v0.4 shut
 // down the wrong half of each connection, and answers were lost: D39).
 //
@@ -47,35 +55,53 @@ type relay struct {
 
 	pumping atomic.Int32  // pumps that have not ended
 	done    chan struct{} // closed when both have
+	why     atomic.Int32  // the Reason so far; undecided at first
 }
+
+const undecided = -1
 
 // A side is one of the two connections of a relay.
 type side struct {
-	conn *net.TCPConn
-	sent atomic.Int64 // bytes written to it
-	fin  atomic.Bool  // it has been sent a FIN: all that the other side said
+	conn  *net.TCPConn
+	ends  sideEnds
+	sent  atomic.Int64   // bytes written to it
+	total *atomic.Uint64 // bytes written to this side of all relays of the service
+	fin   atomic.Bool    // it has been sent a FIN: all that the other side said
 
-	writing sync.Mutex // held during a write, and guards the field below
+	writing sync.Mutex // held during a write, and guards the fields below
 	broken  bool       // a write failed because the connection was reset or has timed out
+	closed  bool       // a write failed because the peer has closed: it had sent its FIN before
 }
 
-func newRelay(client, backend *net.TCPConn, cfg Config) *relay {
-	return &relay{
-		client:    side{conn: client},
-		backend:   side{conn: backend},
+// sideEnds are the reasons that a side can be.
+type sideEnds struct{ finished, reset, vanished Reason }
+
+var (
+	clientEnds  = sideEnds{ClientFinished, ClientReset, ClientVanished}
+	backendEnds = sideEnds{EndpointFinished, EndpointReset, EndpointVanished}
+)
+
+// newRelay makes a relay whose bytes are counted in t as they are written.
+func newRelay(client, backend *net.TCPConn, cfg Config, t *tally) *relay {
+	r := &relay{
+		client:    side{conn: client, ends: clientEnds, total: &t.received},
+		backend:   side{conn: backend, ends: backendEnds, total: &t.sent},
 		patience:  cfg.HalfClosedTimeout,
 		lookAfter: (1 + probes) * cfg.TCPKeepAlive, // as long as keepalive takes to find out
 		done:      make(chan struct{}),
 	}
+	r.why.Store(undecided)
+	return r
 }
 
-// run relays until both directions have ended, and closes both connections. When ctx ends it cuts
-// them. It returns how many bytes the client and the backend have sent each other.
-func (r *relay) run(ctx context.Context) (sent, received int64) {
+// run relays until both directions have ended, closes both connections, and tells why. When ctx ends
+// it cuts them, for the reason that is its cause.
+func (r *relay) run(ctx context.Context) Reason {
 	var others sync.WaitGroup
 	others.Add(1)
 	stop := context.AfterFunc(ctx, func() {
 		defer others.Done()
+		r.because(reasonOf(ctx))
 		reset(r.client.conn)
 		reset(r.backend.conn)
 	})
@@ -87,7 +113,33 @@ func (r *relay) run(ctx context.Context) (sent, received int64) {
 	}
 	others.Wait()
 	r.end()
-	return r.backend.sent.Load(), r.client.sent.Load()
+	for _, s := range []*side{&r.client, &r.backend} {
+		if s.closed {
+			r.because(s.ends.reset)
+		}
+	}
+	return Reason(r.why.Load())
+}
+
+// because notes why the relay ends, if it is the first reason. That a side has finished gives way to
+// any other.
+func (r *relay) because(why Reason) {
+	for {
+		had := r.why.Load()
+		decided := had != undecided && Reason(had) != ClientFinished && Reason(had) != EndpointFinished
+		again := had != undecided && (why == ClientFinished || why == EndpointFinished)
+		if decided || again || r.why.CompareAndSwap(had, int32(why)) {
+			return
+		}
+	}
+}
+
+// of tells which of the ends an error of reading or writing is.
+func (e sideEnds) of(err error) Reason {
+	if errors.Is(err, syscall.ECONNRESET) {
+		return e.reset
+	}
+	return e.vanished
 }
 
 // carry pumps one direction to its end, and then keeps watch over the other.
@@ -109,23 +161,35 @@ var buffers = sync.Pool{New: func() any { return new([bufferSize]byte) }}
 
 // pump copies what src sends to dst until one of them ends, and deals with that as the table says.
 // A slow dst holds up the writes, these the reads, and so in the end src: the kernel's buffers and
-// one of ours are all that is held for it.
+// one of ours are all that is held for it. So a connection whose sides both read nothing holds two
+// buffers here, 64 KiB, beside two goroutines; and four in the kernel, which are bounded each by
+// net.ipv4.tcp_rmem and tcp_wmem, and all together by tcp_mem (tcp(7)). With MaxConnections such
+// clients that is all the memory that they can take.
 func (r *relay) pump(dst, src *side) {
 	buf := buffers.Get().(*[bufferSize]byte)
 	defer buffers.Put(buf)
 	src.conn.SetReadDeadline(time.Now().Add(r.lookAfter))
 	for {
 		n, err := r.read(src, buf[:])
-		if n > 0 && dst.write(buf[:n]) != nil {
-			r.discard(src, buf[:])
-			return
+		if n > 0 {
+			if err := dst.write(buf[:n]); err != nil {
+				if !errors.Is(err, syscall.EPIPE) {
+					r.because(dst.ends.of(err))
+				}
+				r.discard(src, buf[:])
+				return
+			}
 		}
 		switch {
 		case err == nil:
 		case err == io.EOF && src.hasFinished():
+			r.because(src.ends.finished)
 			dst.finish()
 			return
 		default:
+			if err != io.EOF { // else the other pump got the error, and knows why
+				r.because(src.ends.of(err))
+			}
 			r.flush(dst)
 			reset(dst.conn)
 			return
@@ -162,7 +226,10 @@ func (s *side) write(b []byte) error {
 	defer s.writing.Unlock()
 	n, err := s.conn.Write(b)
 	s.sent.Add(int64(n))
-	if err != nil && !errors.Is(err, syscall.EPIPE) {
+	s.total.Add(uint64(n))
+	if errors.Is(err, syscall.EPIPE) {
+		s.closed = true
+	} else if err != nil {
 		s.broken = true
 	}
 	return err
@@ -218,6 +285,7 @@ func (r *relay) watch() {
 			return
 		case <-tick.C:
 			if silence.lasts() {
+				r.because(HalfClosedTimeout)
 				r.end()
 			}
 		}
@@ -237,6 +305,7 @@ func (r *relay) discard(src *side, buf []byte) {
 			return
 		}
 	}
+	r.because(HalfClosedTimeout)
 	r.end()
 }
 

@@ -31,7 +31,8 @@ type joint struct {
 	held            struct{ client, backend *net.TCPConn } // as the relay does
 	cut             context.CancelFunc
 	ended           chan struct{} // closed when the relay has ended
-	sent, received  int64         // what it returned
+	why             Reason        // and what it returned
+	counted         tally
 }
 
 // join relays between a client and a backend, until the test ends at the latest.
@@ -44,7 +45,7 @@ func join(t testing.TB, cfg Config) *joint {
 	j.held.backend, j.backend = tcpPair(t)
 	go func() {
 		defer close(j.ended)
-		j.sent, j.received = newRelay(j.held.client, j.held.backend, cfg).run(ctx)
+		j.why = newRelay(j.held.client, j.held.backend, cfg, &j.counted).run(ctx)
 	}()
 	t.Cleanup(func() {
 		cut()
@@ -143,11 +144,11 @@ func TestRelayCarriesOnInOneDirectionWhenTheOtherHasEnded(t *testing.T) {
 		}()
 		must(t, second.ReceiveAllFrom(actor))
 		proxytest.Receive(t, j.ended, "the relay to end, since all is said")
-		want := [2]int64{3 << 20, 2 << 20}
+		want := [2]uint64{3 << 20, 2 << 20}
 		if actor == j.backend {
-			want = [2]int64{2 << 20, 3 << 20}
+			want = [2]uint64{2 << 20, 3 << 20}
 		}
-		if got := [2]int64{j.sent, j.received}; got != want {
+		if got := [2]uint64{j.counted.sent.Load(), j.counted.received.Load()}; got != want {
 			t.Errorf("counted %v bytes there and back; want %v", got, want)
 		}
 	})

@@ -18,21 +18,48 @@ type PortStatus struct {
 	Err      error              // why the port is not open; nil when it is
 }
 
-// Status tells how things stand with every claimed port, in order.
+// Status tells how things stand with every port that a service claims, in order. One that no service may have
+// has no owner, only an Err, [ErrPortNotAllowed] or [ErrPortReserved]; Waiting names those who asked for it.
 func (p *Proxier) Status() []PortStatus {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	var all []PortStatus
-	for _, id := range slices.SortedFunc(maps.Keys(p.listeners), portID.compare) {
-		l := p.listeners[id]
+	for id, l := range p.listeners {
 		s := PortStatus{Protocol: id.protocol, Port: id.number, Owner: l.claims[0].key, Err: l.err}
 		for _, c := range l.claims[1:] {
 			s.Waiting = append(s.Waiting, c.key)
 		}
 		all = append(all, s)
 	}
+	all = append(all, p.refusedLocked()...)
+	slices.SortFunc(all, func(a, b PortStatus) int { return a.id().compare(b.id()) })
 	return all
 }
+
+// refusedLocked lists the ports that services ask for in vain.
+func (p *Proxier) refusedLocked() []PortStatus {
+	refused := make(map[portID]*PortStatus)
+	for _, name := range slices.SortedFunc(maps.Keys(p.services), registry.Name.Compare) {
+		for _, port := range p.services[name].Ports {
+			id := portID{port.Protocol, port.Number}
+			err := p.refusal(id)
+			if err == nil {
+				continue
+			}
+			if refused[id] == nil {
+				refused[id] = &PortStatus{Protocol: id.protocol, Port: id.number, Err: err}
+			}
+			refused[id].Waiting = append(refused[id].Waiting, registry.PortKey{Name: name, Port: port.Name})
+		}
+	}
+	var all []PortStatus
+	for _, s := range refused {
+		all = append(all, *s)
+	}
+	return all
+}
+
+func (s PortStatus) id() portID { return portID{s.Protocol, s.Port} }
 
 // Totals tells what each port of each service has carried, in order. A port that is no longer claimed
 // is told of until nothing that began on it is active.

@@ -41,6 +41,10 @@ type tally struct {
 	sent, received atomic.Uint64 // bytes, counted as they are written
 	dialFailures   atomic.Uint64 // attempts that did not reach an endpoint, those that a later one made up for included
 
+	// TCP only: what is logged now and then.
+	turnedAway [lastTurnedAway - firstTurnedAway + 1]quieter // clients, by reason
+	refused    quieter                                       // endpoints that may not be used
+
 	// UDP only.
 	datagramsSent, datagramsReceived atomic.Uint64
 	moved                            atomic.Uint64 // sessions, to another endpoint

@@ -21,12 +21,10 @@ type tcpSocket struct {
 	listener *net.TCPListener
 	accept   func() (*net.TCPConn, error) // the listener's
 	owner    *atomic.Pointer[claim]
+	port     uint16
 
 	ctx  context.Context // ends when the socket is closed
 	stop context.CancelFunc
-
-	unserved quieter // clients that no endpoint answered
-	loops    quieter // endpoints that are listeners of ours
 }
 
 // listenTCP opens the socket of a port. Bound to 0.0.0.0 it serves both families, as in v0.4.
@@ -42,7 +40,7 @@ func (e *portable) listenTCP(addr netip.AddrPort, owner *atomic.Pointer[claim]) 
 		return nil, err
 	}
 	listener := l.(*net.TCPListener)
-	s := &tcpSocket{engine: e, listener: listener, accept: listener.AcceptTCP, owner: owner}
+	s := &tcpSocket{engine: e, listener: listener, accept: listener.AcceptTCP, owner: owner, port: uint16(listener.Addr().(*net.TCPAddr).Port)}
 	s.ctx, s.stop = context.WithCancel(e.ctx)
 	e.work.Go(s.acceptAll)
 	return s, nil
@@ -83,13 +81,18 @@ func (s *tcpSocket) acceptAll() {
 	for {
 		client, err := s.accept()
 		if err == nil {
-			owner := s.owner.Load()
+			c, ok := e.conns.admit(s.owner.Load(), s.port, remote(client))
+			if !ok {
+				reset(client)
+				continue
+			}
 			if err = e.budget.acquire(s.ctx, 2); err == nil {
 				pause = 0
-				e.work.Go(func() { s.serve(owner, client) })
+				e.work.Go(func() { s.serve(c, client) })
 				continue
 			}
 			reset(client)
+			c.turnAway(s.whyNoRoom(c, err), nil)
 		}
 		if errors.Is(err, net.ErrClosed) || s.ctx.Err() != nil {
 			return
@@ -100,6 +103,23 @@ func (s *tcpSocket) acceptAll() {
 		}
 		sleep(s.ctx, pause)
 	}
+}
+
+// whyNoRoom tells why a client in hand was given no descriptors.
+func (s *tcpSocket) whyNoRoom(c connection, err error) Reason {
+	switch {
+	case err == errNoDescriptors:
+		return DescriptorLimit
+	case c.claim.tenure.over.Load():
+		return ServiceRemoved
+	}
+	return Shutdown
+}
+
+// remote is the address of a client; one of IPv4 is the same on a socket of either family.
+func remote(client *net.TCPConn) netip.AddrPort {
+	addr := client.RemoteAddr().(*net.TCPAddr).AddrPort()
+	return netip.AddrPortFrom(addr.Addr().Unmap(), addr.Port())
 }
 
 // reportAccept logs that clients cannot be accepted, one line for all ports.
@@ -121,59 +141,51 @@ func sleep(ctx context.Context, d time.Duration) {
 
 // serve sees one client to an endpoint and back, from beginning to end. A client that no endpoint
 // answers is turned away by a reset: a clean end could be taken for an empty answer.
-func (s *tcpSocket) serve(owner *claim, client *net.TCPConn) {
+func (s *tcpSocket) serve(c connection, client *net.TCPConn) {
 	e := s.engine
 	defer e.budget.release(2)
-	if v := glog.V(2); v {
-		v.Infof("accepted %s for %s", client.RemoteAddr(), owner.key)
-	}
-	backend, endpoint, failed := e.dialer.reach(e.ctx, owner.rotation)
-	for backend == nil && len(failed) == 0 && s.owner.Load() != owner {
+	backend, endpoint, failed := e.dialer.reach(e.ctx, c.choose())
+	for owner := s.owner.Load(); backend == nil && len(failed) == 0 && owner != c.claim; owner = s.owner.Load() {
 		// The port changed hands before we had chosen, and who had it has no endpoints any more.
-		owner = s.owner.Load()
-		backend, endpoint, failed = e.dialer.reach(e.ctx, owner.rotation)
+		if !c.follow(owner) {
+			reset(client)
+			return
+		}
+		backend, endpoint, failed = e.dialer.reach(e.ctx, c.choose())
 	}
-	s.report(owner, client, failed)
 	if backend == nil {
 		reset(client)
-		s.reportUnserved(owner, client, failed)
+		why := whyNone(failed)
+		if e.ctx.Err() != nil {
+			why = Shutdown
+		}
+		c.turnAway(why, failed)
 		return
 	}
-	if v := glog.V(3); v {
-		v.Infof("%s: %s → %s", owner.key, client.RemoteAddr(), endpoint.addr)
-	}
-	sent, received := newRelay(client, backend, e.cfg).run(e.ctx)
-	if v := glog.V(4); v {
-		v.Infof("%s: %s → %s has ended: %d bytes there, %d back", owner.key, client.RemoteAddr(), endpoint.addr, sent, received)
-	}
+	c.given(endpoint, failed)
+	ctx, release := e.tenures(c.claim.tenure, endpoint.tenure)
+	defer release()
+	r := newRelay(client, backend, e.cfg, c.claim.tally)
+	why := r.run(ctx)
+	c.sent, c.received = uint64(r.backend.sent.Load()), uint64(r.client.sent.Load())
+	c.end(why)
 }
 
-// report logs which endpoints did not answer a client.
-func (s *tcpSocket) report(owner *claim, client *net.TCPConn, failed []failure) {
-	for _, f := range failed {
-		if v := glog.V(3); v {
-			v.Infof("%s: %s is not served by %s: %v", owner.key, client.RemoteAddr(), f.endpoint.addr, f.err)
+// tenures returns a context that ends with the engine's, and when one of the tenures wants its
+// connections closed. Where none ever will, it is the engine's own.
+func (e *portable) tenures(tenures ...*tenure) (ctx context.Context, release func()) {
+	if !e.cfg.OnRemoval.Close {
+		return e.ctx, func() {}
+	}
+	ctx, cancel := context.WithCancelCause(e.ctx)
+	var stops []func() bool
+	for _, t := range tenures {
+		stops = append(stops, context.AfterFunc(t.ctx, func() { cancel(context.Cause(t.ctx)) }))
+	}
+	return ctx, func() {
+		for _, stop := range stops {
+			stop()
 		}
-		if errors.Is(f.err, errOwnListener) {
-			if times, ok := s.loops.ask(1); ok {
-				glog.Errorf("%s: endpoint %s is not used: %v (%d clients since such a line)", owner.key, f.endpoint.addr, f.err, times)
-			}
-		}
+		cancel(nil)
 	}
-}
-
-// reportUnserved logs that a client was turned away, unless we are just being stopped.
-func (s *tcpSocket) reportUnserved(owner *claim, client *net.TCPConn, failed []failure) {
-	if s.engine.ctx.Err() != nil {
-		return
-	}
-	times, ok := s.unserved.ask(1)
-	if !ok {
-		return
-	}
-	why := "the service has no endpoints"
-	if n := len(failed); n > 0 {
-		why = fmt.Sprintf("no endpoint of the %d tried answers; the last was %s: %v", n, failed[n-1].endpoint.addr, failed[n-1].err)
-	}
-	glog.Warningf("%s: client %s was turned away (%d since such a line): %s", owner.key, client.RemoteAddr(), times, why)
 }

@@ -36,7 +36,7 @@ func newTestEngine(t testing.TB, cfg Config) *portable {
 // ownerOf makes a claim the owner of a socket.
 func ownerOf(r *rotation) *atomic.Pointer[claim] {
 	owner := new(atomic.Pointer[claim])
-	owner.Store(&claim{key: r.key, rotation: r})
+	owner.Store(&claim{key: r.key, rotation: r, tally: new(tally), tenure: newTenure()})
 	return owner
 }
 

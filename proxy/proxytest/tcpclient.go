@@ -109,6 +109,17 @@ func TalkTo(t testing.TB, addr netip.AddrPort) *Talk {
 	return &Talk{conn, bufio.NewReader(conn)}
 }
 
+// TryTalkTo is [TalkTo] for a server that may refuse.
+func TryTalkTo(t testing.TB, addr netip.AddrPort) (*Talk, error) {
+	t.Helper()
+	conn, err := dial(addr)
+	if err != nil {
+		return nil, err
+	}
+	t.Cleanup(func() { conn.Close() })
+	return &Talk{conn, bufio.NewReader(conn)}, nil
+}
+
 // Say says something and returns the name of who answers.
 func (c *Talk) Say(something string) (name string, err error) {
 	if _, err := fmt.Fprintln(c.Conn, something); err != nil {
