@@ -35,8 +35,10 @@ type claim struct {
 // newClaim makes the claim of a service on one of its ports, without what only the Proxier can give it.
 func newClaim(service *registry.Service, port registry.Port) *claim {
 	return &claim{
-		key:     registry.PortKey{Name: service.Name, Port: port.Name},
-		created: service.Created,
+		key:      registry.PortKey{Name: service.Name, Port: port.Name},
+		created:  service.Created,
+		sources:  service.SourceRanges,
+		affinity: service.AffinityTimeout,
 	}
 }
 
