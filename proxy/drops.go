@@ -12,8 +12,11 @@ type DropReason uint8
 const (
 	dropNoEndpoints DropReason = iota
 	dropOwnListener
+	dropNotAllowed
 	dropUnreachable
+	dropSource
 	dropSessionLimit
+	dropServiceLimit
 	dropDescriptorLimit
 	dropWaiting
 	dropNotSent
@@ -27,8 +30,11 @@ const (
 var dropNames = [dropReasons]string{
 	dropNoEndpoints:     "no endpoints",
 	dropOwnListener:     "the only endpoints are listeners of this proxy",
+	dropNotAllowed:      "no endpoint is at an address that is allowed (-allowed_endpoints)",
 	dropUnreachable:     "no endpoint reachable",
-	dropSessionLimit:    "session limit reached",
+	dropSource:          "the client lies outside the source ranges of the service",
+	dropSessionLimit:    "as many UDP sessions are in use as there may be (-max_udp_sessions)",
+	dropServiceLimit:    "the service has as many UDP sessions in use as it may (-max_udp_sessions_per_service)",
 	dropDescriptorLimit: "out of descriptors or local ports",
 	dropWaiting:         "too many wait for an endpoint",
 	dropNotSent:         "send queue full, or dropped by this machine's firewall",
@@ -40,8 +46,11 @@ var dropNames = [dropReasons]string{
 var dropCodes = [dropReasons]string{
 	dropNoEndpoints:     "no_endpoints",
 	dropOwnListener:     "own_listener",
+	dropNotAllowed:      "endpoint_not_allowed",
 	dropUnreachable:     "unreachable",
+	dropSource:          "source_not_allowed",
 	dropSessionLimit:    "session_limit",
+	dropServiceLimit:    "service_limit",
 	dropDescriptorLimit: "descriptor_limit",
 	dropWaiting:         "waiting",
 	dropNotSent:         "not_sent",
@@ -67,17 +76,6 @@ func DropReasons() []DropReason {
 
 // drops counts the datagrams that were dropped, by reason.
 type drops [dropReasons]atomic.Uint64
-
-// counts returns how many datagrams were dropped so far, for each reason there was.
-func (d *drops) counts() map[DropReason]uint64 {
-	counts := make(map[DropReason]uint64)
-	for why := range dropReasons {
-		if n := d[why].Load(); n > 0 {
-			counts[why] = n
-		}
-	}
-	return counts
-}
 
 // A quieter lets the first of many like events be logged at once, and after that one line in
 // quietFor, which tells how many there have been since the line before. The zero value is ready.

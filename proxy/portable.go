@@ -19,7 +19,6 @@ type portable struct {
 	budget   *budget       // descriptors for clients
 	conns    *connections  // TCP clients in all
 	sessions *sessionLimit // UDP sessions in all
-	dropped  drops         // UDP datagrams
 
 	acceptErrors quieter // of all TCP listeners
 

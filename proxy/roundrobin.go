@@ -202,6 +202,9 @@ func (r *rotation) choose(protocol registry.Protocol) choice {
 	return choice{set: set, protocol: protocol, drawn: set.draw()}
 }
 
+// isEmpty tells whether there is no endpoint to choose.
+func (r *rotation) isEmpty() bool { return len(r.set.Load().endpoints) == 0 }
+
 // A choice offers one client the endpoints of a rotation, each at most once: the next one if the
 // one before did not answer. It sees the endpoints as they were when the choice began.
 type choice struct {

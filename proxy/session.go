@@ -38,21 +38,26 @@ type session struct {
 	cancel context.CancelFunc
 	done   chan struct{} // closed when run has returned
 
+	began     time.Time
 	lastHeard atomic.Int64     // when either side last sent, by the clock of sinceStart
+	sent      atomic.Uint64    // bytes that were handed to endpoints
 	rank      [2]*list.Element // its places in the ranks of its socket and of all; nil when not counted
 
 	// Used by run only, and by begin before it.
 	choice   choice
-	why      DropReason // why the endpoints tried so far won't do
-	received int64      // bytes from endpoints
+	why      DropReason    // why the endpoints tried so far won't do
+	attempts int           // endpoints that were tried
+	endpoint *endpoint     // the last that carried it; nil when none has yet
+	dialled  time.Duration // how long it took until the first did
+	received uint64        // bytes that were handed to the client
 
 	mu        sync.Mutex // guards the fields below; never held while sending or receiving
 	ended     bool
+	reason    Reason      // why, once it has
 	answered  bool        // the client was given a reply
 	confirmed bool        // and has sent again after it
 	backend   *udpBackend // nil while an endpoint is being found
 	waiting   [][]byte    // what the client sends meanwhile
-	sent      int64       // bytes from the client
 
 	// What the client sent last, should the endpoint refuse it: then the next one gets it.
 	unanswered bool
@@ -69,14 +74,14 @@ const maxWaiting = 64
 // shorter. What is longer is part of a stream, and streams can do without one datagram.
 const maxKept = 1500
 
-func newSession(u *udpSocket, key sessionKey, owner *claim, choice choice) *session {
+func newSession(u *udpSocket, key sessionKey, owner *claim) *session {
 	s := &session{
 		socket:  u,
 		key:     key,
 		claim:   owner,
 		control: controlFrom(key.local),
 		done:    make(chan struct{}),
-		choice:  choice,
+		began:   time.Now(),
 	}
 	s.ctx, s.cancel = context.WithCancel(u.ctx)
 	s.heard()
@@ -92,7 +97,6 @@ func (s *session) forward(datagram []byte) bool {
 		return false
 	}
 	s.heard()
-	s.sent += int64(len(datagram))
 	confirms := s.answered && !s.confirmed
 	s.confirmed = s.confirmed || confirms
 	b, ok := s.backend, true
@@ -127,6 +131,10 @@ func (s *session) send(b *udpBackend, datagram []byte) error {
 	err := b.send(datagram)
 	switch {
 	case err == nil:
+		t := s.claim.tally
+		s.sent.Add(uint64(len(datagram)))
+		t.sent.Add(uint64(len(datagram)))
+		t.datagramsSent.Add(1)
 		return nil
 	case isOurTrouble(err):
 		s.drop(dropNotSent, 1)
@@ -139,23 +147,18 @@ func (s *session) send(b *udpBackend, datagram []byte) error {
 }
 
 // run is the session's own goroutine: it carries the replies of one endpoint after another until
-// the session ends. Its first endpoint is given unless that was tried already.
-func (s *session) run(first *endpoint) {
+// the session ends. It is given its first endpoint to try, or else the backend that came of that.
+func (s *session) run(first *endpoint, b *udpBackend) {
 	defer s.finish()
 	if first != nil {
-		s.try(first)
+		b = s.try(first)
 	}
-	for {
-		b := s.current()
-		if b == nil {
-			if !s.move() {
-				return
-			}
-			continue
-		}
+	for b != nil || s.move(&b) {
 		s.carryReplies(b)
 		b.conn.Close()
+		b.endpoint.left()
 		s.reconsider(b)
+		b = nil
 	}
 }
 
@@ -193,7 +196,6 @@ func (s *session) reply(b *udpBackend, datagram []byte) {
 	}
 	s.mu.Unlock()
 	s.heard()
-	s.received += int64(len(datagram))
 	if !current {
 		s.drop(dropEnded, 1)
 		return
@@ -205,6 +207,10 @@ func (s *session) reply(b *udpBackend, datagram []byte) {
 	_, _, err := s.socket.conn.WriteMsgUDPAddrPort(datagram, s.control, s.key.client)
 	switch {
 	case err == nil:
+		t := s.claim.tally
+		s.received += uint64(len(datagram))
+		t.received.Add(uint64(len(datagram)))
+		t.datagramsReceived.Add(1)
 	case s.ctx.Err() != nil: // the port was closed under it
 		s.drop(dropEnded, 1)
 	default:
@@ -226,53 +232,14 @@ func (s *session) stay(b *udpBackend) bool {
 		s.mu.Unlock()
 		return true
 	}
-	s.endLocked() // in the same step, so that nothing can be forwarded in between
+	s.endLocked(Idle) // in the same step, so that nothing can be forwarded in between
 	s.mu.Unlock()
 	glog.V(1).Infof("UDP session of %v for %s was silent for %v", s.key.client, s.claim.key, timeout)
 	return false
-}
-
-// stop ends the session. Its goroutine finishes soon after. It is safe to repeat.
-func (s *session) stop() {
-	s.mu.Lock()
-	s.endLocked()
-	s.mu.Unlock()
-	s.socket.forget(s)
-	s.socket.engine.sessions.remove(s)
-}
-
-func (s *session) endLocked() {
-	s.ended = true
-	s.cancel()
-	if s.backend != nil {
-		s.leaveLocked()
-	}
-}
-
-// finish gives back what the session held.
-func (s *session) finish() {
-	e := s.socket.engine
-	if s.ctx.Err() != nil {
-		s.why = dropEnded // stopped by others: not the endpoints' fault
-	}
-	s.stop()
-	s.mu.Lock()
-	waiting, sent := s.waiting, s.sent
-	s.mu.Unlock()
-	e.sessions.unreserve(waiting)
-	if n := len(waiting); n > 0 {
-		s.drop(s.why, n)
-	}
-	e.budget.release(1)
-	if v := glog.V(4); v {
-		v.Infof("UDP session of %v for %s ended: %d bytes sent, %d received", s.key.client, s.claim.key, sent, s.received)
-	}
-	s.socket.returned(s)
-	close(s.done)
 }
 
 func (s *session) heard() { s.lastHeard.Store(int64(sinceStart())) }
 
 func (s *session) silentFor() time.Duration { return sinceStart() - time.Duration(s.lastHeard.Load()) }
 
-func (s *session) drop(why DropReason, n int) { s.socket.drop(why, n, s.key.client) }
+func (s *session) drop(why DropReason, n int) { s.socket.drop(s.claim, why, n, s.key.client) }

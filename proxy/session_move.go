@@ -44,11 +44,13 @@ func (s *session) leaveLocked() {
 func (s *session) refused(b *udpBackend, err error) {
 	if s.current() == b { // else the error may be that the socket was closed
 		b.endpoint.failed(registry.UDP)
+		s.claim.forget(s.key.client.Addr(), b.endpoint)
 	}
 	why, lost := dropUnreachable, false
 	s.mu.Lock()
 	switch {
 	case s.backend == b:
+		b.refused = true
 		s.leaveLocked()
 		if s.unanswered {
 			lost = !s.kept || !s.waitLocked(s.last)
@@ -95,54 +97,83 @@ func (s *session) current() *udpBackend {
 // that when all refuse it comes to an end.
 func (s *session) reconsider(b *udpBackend) {
 	s.why = dropUnreachable
-	if b.answered || b.endpoint.gone.Load() || sinceStart()-b.began > settleTime {
-		s.choice, s.why = s.claim.rotation.choose(registry.UDP), dropNoEndpoints
+	settled := b.answered || sinceStart()-b.began > settleTime
+	if settled || b.endpoint.gone.Load() {
+		s.choice, s.why = s.claim.choose(s.key.client.Addr()), dropNoEndpoints
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if b.refused && !settled {
+		s.claim.tally.dialFailures.Add(1)
 	}
 }
 
 // move connects to the next endpoint that can be; false: there is none, or the session has ended.
-func (s *session) move() bool {
+func (s *session) move(b **udpBackend) bool {
 	for s.ctx.Err() == nil {
 		e, ok := s.choice.next()
 		if !ok {
 			return false
 		}
-		if !e.gone.Load() && s.try(e) {
+		if e.gone.Load() {
+			continue
+		}
+		if *b = s.try(e); *b != nil {
 			return true
 		}
 	}
 	return false
 }
 
-// try makes e the endpoint of the session, if it can be connected to.
-func (s *session) try(e *endpoint) bool {
+// try makes e the endpoint of the session, if it can be connected to; nil: it cannot.
+func (s *session) try(e *endpoint) *udpBackend {
+	s.attempts++
 	b, err := s.dial(e)
 	if err == nil {
 		if err = s.handOver(b); err == nil {
-			if v := glog.V(3); v {
-				v.Infof("%s: UDP %v → %v", s.claim.key, s.key.client, e.addr)
-			}
-			return true
+			s.reached(e)
+			return b
 		}
 		b.conn.Close()
 	}
 	switch {
 	case s.ctx.Err() != nil: // not the endpoint's fault
-		return false
+		return nil
 	case isShortage(err), isOurTrouble(err): // nor this: we are out of descriptors, or of local ports
 		s.why = dropDescriptorLimit
-		return false
+		return nil
 	case errors.Is(err, errOwnListener): // the record is wrong, and not for how long it takes
 		s.why = dropOwnListener
-		s.socket.refuseOwn(s.claim.key, e)
+		s.socket.reportUnusable(s.claim.key, e, s.why, err)
+	case errors.Is(err, errNotAllowed): // the same
+		s.why = dropNotAllowed
+		s.socket.reportUnusable(s.claim.key, e, s.why, err)
 	default:
 		s.why = dropUnreachable
-		e.failed(registry.UDP)
+		s.claim.tally.dialFailures.Add(1)
+		s.choice.failed()
 	}
 	if v := glog.V(3); v {
 		v.Infof("%s: UDP client %v cannot have %v: %v", s.claim.key, s.key.client, e.addr, err)
 	}
-	return false
+	return nil
+}
+
+// reached notes that e is the endpoint of the session now.
+func (s *session) reached(e *endpoint) {
+	switch s.endpoint {
+	case nil:
+		s.dialled = time.Since(s.began)
+	case e:
+	default:
+		s.claim.tally.moved.Add(1)
+	}
+	s.endpoint = e
+	s.choice.reached()
+	e.given()
+	if v := glog.V(3); v {
+		v.Infof("%s: UDP %v → %v", s.claim.key, s.key.client, e.addr)
+	}
 }
 
 // dial opens a socket connected to e. With a host name it may take as long as a look-up takes.

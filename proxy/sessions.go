@@ -36,17 +36,18 @@ const maxWaitingBytes = 4 << 20
 // Ranks are the sessions that one limit counts, each list in the order in which they go.
 type ranks struct {
 	max         int
-	unconfirmed list.List // of *session, oldest first
-	confirmed   list.List // of *session, in the order in which they will be looked at
+	full        DropReason // what newcomers are refused for when all deserve to stay
+	unconfirmed list.List  // of *session, oldest first
+	confirmed   list.List  // of *session, in the order in which they will be looked at
 }
 
 func newSessionLimit(limit int, timeout time.Duration) *sessionLimit {
-	return &sessionLimit{silent: timeout / 2, all: ranks{max: limit}}
+	return &sessionLimit{silent: timeout / 2, all: ranks{max: limit, full: dropSessionLimit}}
 }
 
-// admit makes room for s if it must, and counts it. The evicted session is no longer counted; the
-// caller stops it.
-func (l *sessionLimit) admit(s *session) (evicted *session, ok bool) {
+// admit makes room for s if it must, and counts it, or tells which limit is full. The evicted session is
+// no longer counted; the caller stops it.
+func (l *sessionLimit) admit(s *session) (evicted *session, full DropReason, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	both := [...]*ranks{&s.socket.ranks, &l.all} // room made in a socket is room made in all
@@ -55,7 +56,7 @@ func (l *sessionLimit) admit(s *session) (evicted *session, ok bool) {
 			continue
 		}
 		if evicted = r.victim(l.silent); evicted == nil {
-			return nil, false
+			return nil, r.full, false
 		}
 		l.removeLocked(evicted)
 		l.evictions.Add(1)
@@ -63,7 +64,7 @@ func (l *sessionLimit) admit(s *session) (evicted *session, ok bool) {
 	for i, r := range both {
 		s.rank[i] = r.unconfirmed.PushBack(s)
 	}
-	return evicted, true
+	return evicted, 0, true
 }
 
 // maxLooks bounds how many confirmed sessions are looked at for one newcomer. They are looked at in

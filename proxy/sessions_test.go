@@ -28,7 +28,7 @@ func newCensus(all, perSocket, sockets int) *census {
 func (c *census) begin(socket int) (s, evicted *session, ok bool) {
 	s = &session{socket: c.sockets[socket]}
 	s.heard()
-	evicted, ok = c.admit(s)
+	evicted, _, ok = c.admit(s)
 	return s, evicted, ok
 }
 

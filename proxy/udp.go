@@ -26,6 +26,7 @@ import (
 type udpSocket struct {
 	engine *portable
 	conn   *net.UDPConn
+	port   uint16
 	owner  *atomic.Pointer[claim]
 	ranks  ranks // guarded by the session limit's mu
 	quiet  [dropReasons]quieter
@@ -59,8 +60,9 @@ func (e *portable) listenUDP(addr netip.AddrPort, owner *atomic.Pointer[claim]) 
 	u := &udpSocket{
 		engine:   e,
 		conn:     conn,
+		port:     conn.LocalAddr().(*net.UDPAddr).AddrPort().Port(),
 		owner:    owner,
-		ranks:    ranks{max: e.cfg.MaxUDPSessionsPerService},
+		ranks:    ranks{max: e.cfg.MaxUDPSessionsPerService, full: dropServiceLimit},
 		sessions: make(map[sessionKey]*session),
 		running:  make(map[*session]struct{}),
 	}
@@ -116,7 +118,7 @@ func (u *udpSocket) reportRead(err error) {
 // carry has the client's session send a datagram on. A client without one is given one.
 func (u *udpSocket) carry(key sessionKey, datagram []byte) {
 	if len(datagram) == maxDatagram {
-		u.drop(dropTooLong, 1, key.client)
+		u.drop(u.owner.Load(), dropTooLong, 1, key.client)
 		return
 	}
 	for u.ctx.Err() == nil {
@@ -133,62 +135,86 @@ func (u *udpSocket) carry(key sessionKey, datagram []byte) {
 		}
 		u.forget(s) // it has just ended; the client begins anew
 	}
-	u.drop(dropEnded, 1, key.client)
+	u.drop(u.owner.Load(), dropEnded, 1, key.client)
 }
 
 // begin starts a session for a client, or drops its datagram for one of many good reasons.
+//
+// A client that is given no session has no ending either, only a dropped datagram. A TCP client has been
+// accepted, and is owed a line of its own; a datagram comes unasked, and who forges a million senders is not to
+// have a million lines written.
 func (u *udpSocket) begin(key sessionKey) *session {
 	e, owner := u.engine, u.owner.Load()
-	choice := owner.rotation.choose(registry.UDP)
-	first, ok := choice.next()
+	refuse := func(why DropReason) *session {
+		u.drop(owner, why, 1, key.client)
+		return nil
+	}
+	switch {
+	case !owner.allows(key.client.Addr()):
+		return refuse(dropSource)
+	case owner.rotation.isEmpty(): // nobody is evicted for this
+		return refuse(dropNoEndpoints)
+	case !e.budget.tryAcquire(1):
+		return refuse(dropDescriptorLimit)
+	}
+	s := newSession(u, key, owner)
+	evicted, full, ok := e.sessions.admit(s)
 	if !ok {
-		u.drop(dropNoEndpoints, 1, key.client)
-		return nil
+		s.cancel()
+		e.budget.release(1)
+		return refuse(full)
 	}
-	if !e.budget.tryAcquire(1) {
-		u.drop(dropDescriptorLimit, 1, key.client)
-		return nil
-	}
-	s := newSession(u, key, owner, choice)
-	evicted, ok := e.sessions.admit(s)
 	if evicted != nil {
-		evicted.stop()
+		evicted.stop(Evicted)
 		if v := glog.V(2); v {
 			v.Infof("evicted the UDP session of %v for %s", evicted.key.client, evicted.claim.key)
 		}
-	}
-	if !ok {
-		e.budget.release(1)
-		u.drop(dropSessionLimit, 1, key.client)
-		return nil
 	}
 	if v := glog.V(2); v {
 		v.Infof("new UDP session of %v for %s", key.client, owner.key)
 	}
 	u.add(s)
+	s.choice = owner.choose(key.client.Addr()) // only now: who is not let in takes nobody's turn
 	// A literal address is connected to at once, so that a client's first burst can pass. A name has
 	// to be looked up, which may take seconds: not here, where everybody waits (D36).
-	if first.addr.Host == "" {
-		s.try(first)
+	var b *udpBackend
+	first, ok := s.choice.next()
+	if ok && first.addr.Host == "" {
+		b = s.try(first)
 		first = nil
 	}
-	e.work.Go(func() { s.run(first) })
+	e.work.Go(func() { s.run(first, b) })
 	return s
 }
 
 // add makes s known, unless it comes too late: the port was closed or has changed hands since s was
 // begun, and who then ended the sessions could not see it yet.
 func (u *udpSocket) add(s *session) {
+	s.claim.tally.active.Add(1)
 	u.mu.Lock()
-	late := u.ctx.Err() != nil || u.owner.Load() != s.claim
-	if !late {
+	why, ends := u.ends(s)
+	if !ends {
 		u.sessions[s.key] = s
 		u.running[s] = struct{}{}
 	}
 	u.mu.Unlock()
-	if late {
-		s.stop()
+	if ends {
+		s.stop(why)
 	}
+}
+
+// ends tells whether a session cannot go on, and why, as things stand with the port and its owner.
+func (u *udpSocket) ends(s *session) (why Reason, ends bool) {
+	owner := u.owner.Load()
+	switch {
+	case u.ctx.Err() != nil && !owner.tenure.over.Load():
+		return Shutdown, true // the port was closed under a service that goes on wanting it
+	case u.ctx.Err() != nil, owner.rotation != s.claim.rotation:
+		return ServiceRemoved, true
+	case !owner.keeps(s.claim, s.key.client.Addr()):
+		return SourceNotAllowed, true
+	}
+	return 0, false
 }
 
 // forget makes s unknown: the client's next datagram begins another. It is safe to repeat.
@@ -211,9 +237,9 @@ func (u *udpSocket) returned(s *session) {
 // network card that has stopped sending to need it.
 const disownPatience = time.Second
 
-func (u *udpSocket) disown(previous *claim) {
+func (u *udpSocket) disown(*claim) {
 	_ = u.conn.SetWriteDeadline(time.Now().Add(disownPatience)) // fails only when the socket is closed
-	u.endSessions(func(s *session) bool { return s.claim == previous })
+	u.endSessions()
 	_ = u.conn.SetWriteDeadline(time.Time{})
 }
 
@@ -221,46 +247,46 @@ func (u *udpSocket) close() {
 	u.closing.Do(func() {
 		u.cancel()
 		u.conn.Close()
-		u.endSessions(func(*session) bool { return true })
+		u.endSessions()
 		u.engine.budget.release(1)
 	})
 }
 
-// endSessions ends the sessions that are meant. When it returns they send no more replies, and nor
+// endSessions ends the sessions that cannot go on. When it returns they send no more replies, and nor
 // do those of them that had ended before, but were still busy with one.
-func (u *udpSocket) endSessions(meant func(*session) bool) {
-	var ending []*session
+func (u *udpSocket) endSessions() {
+	ending := make(map[*session]Reason)
 	u.mu.Lock()
 	for s := range u.running {
-		if meant(s) {
-			ending = append(ending, s)
+		if why, ends := u.ends(s); ends {
+			ending[s] = why
 		}
 	}
 	u.mu.Unlock()
-	for _, s := range ending {
-		s.stop()
+	for s, why := range ending {
+		s.stop(why)
 	}
-	for _, s := range ending {
+	for s := range ending {
 		<-s.done
 	}
 }
 
-// drop counts datagrams that are not carried further, and logs it now and then. That a session
-// ended, or moved, while one was on its way is no news.
-func (u *udpSocket) drop(why DropReason, n int, client netip.AddrPort) {
-	u.engine.dropped[why].Add(uint64(n))
+// drop counts datagrams that are not carried further, for the service that they were meant for, and
+// logs it now and then. That a session ended, or moved, while one was on its way is no news.
+func (u *udpSocket) drop(c *claim, why DropReason, n int, client netip.AddrPort) {
+	c.tally.dropped[why].Add(uint64(n))
 	if why == dropEnded {
 		return
 	}
 	if events, ok := u.quiet[why].ask(n); ok {
-		glog.Warningf("%s: datagram of %v dropped (%d since such a line): %s", u.owner.Load().key, client, events, why)
+		glog.Warningf("%s: datagram of %v dropped (%d since such a line): %s", c.key, client, events, why)
 	}
 }
 
-// refuseOwn logs, now and then, that an endpoint is one of our own listeners: a record has to be
-// mended. It is not yet a drop, for there may be other endpoints.
-func (u *udpSocket) refuseOwn(service registry.PortKey, e *endpoint) {
-	if _, ok := u.quiet[dropOwnListener].ask(0); ok {
-		glog.Errorf("%s: endpoint %v is not used: %v", service, e.addr, errOwnListener)
+// reportUnusable logs, now and then, that an endpoint cannot be used at all: a record has to be mended. It is
+// not yet a drop, for there may be other endpoints.
+func (u *udpSocket) reportUnusable(service registry.PortKey, e *endpoint, why DropReason, err error) {
+	if _, ok := u.quiet[why].ask(0); ok {
+		glog.Errorf("%s: endpoint %v is not used: %v", service, e.addr, err)
 	}
 }

@@ -29,6 +29,7 @@ type udpService struct {
 	lb        *LoadBalancerRR
 	ownership atomic.Pointer[claim]
 	addr      netip.AddrPort // where its clients find it
+	claims    []*claim       // all there were
 }
 
 // newUDPEngine returns an engine that ends with the test, and leaves nothing behind.
@@ -76,7 +77,9 @@ func (s *udpService) open(t testing.TB, e *portable, port uint16) {
 // claim makes the claim of a service whose endpoints set tells.
 func (s *udpService) claim(name string) *claim {
 	key := registry.PortKey{Name: registry.Name{Namespace: registry.DefaultNamespace, Name: name}}
-	return &claim{key: key, rotation: s.lb.hold(key)}
+	c := &claim{key: key, rotation: s.lb.hold(key), tally: &tally{service: key, protocol: registry.UDP}, tenure: newTenure()}
+	s.claims = append(s.claims, c)
+	return c
 }
 
 func (s *udpService) set(endpoints ...registry.Addr) { s.setOf("dns", endpoints...) }
@@ -97,11 +100,24 @@ func (s *udpService) sessionCount() int {
 	return len(s.sessions)
 }
 
+// dropped counts the datagrams that were dropped so far, for each reason there was.
+func (s *udpService) dropped() map[DropReason]uint64 {
+	counts := make(map[DropReason]uint64)
+	for _, c := range s.claims {
+		for why := range dropReasons {
+			if n := c.tally.dropped[why].Load(); n > 0 {
+				counts[why] += n
+			}
+		}
+	}
+	return counts
+}
+
 // hasDropped waits until just these drops were counted.
-func hasDropped(t *testing.T, e *portable, want map[DropReason]uint64) {
+func (s *udpService) hasDropped(t *testing.T, want map[DropReason]uint64) {
 	t.Helper()
-	proxytest.Eventually(t, func() bool { return maps.Equal(e.dropped.counts(), want) },
-		"drops %v; there are %v", want, stringer(func() string { return fmt.Sprint(e.dropped.counts()) }))
+	proxytest.Eventually(t, func() bool { return maps.Equal(s.dropped(), want) },
+		"drops %v; there are %v", want, stringer(func() string { return fmt.Sprint(s.dropped()) }))
 }
 
 type stringer func() string
@@ -157,7 +173,7 @@ func TestADatagramTooLongForTheEndpointsFamilyIsDropped(t *testing.T) {
 	if _, err := client.Write(make([]byte, 65508)); err != nil {
 		t.Fatal(err)
 	}
-	hasDropped(t, e, map[DropReason]uint64{dropTooLong: 1})
+	s.hasDropped(t, map[DropReason]uint64{dropTooLong: 1})
 	if got, err := client.Exchange([]byte("short")); err != nil || string(got) != "short" {
 		t.Errorf("got %q, %v", got, err)
 	}
@@ -282,7 +298,7 @@ func TestASessionWhoseEndpointsAreAllGoneEnds(t *testing.T) {
 	client.Ask(t)
 	s.set()
 	client.Write([]byte("lost"))
-	hasDropped(t, e, map[DropReason]uint64{dropNoEndpoints: 1})
+	s.hasDropped(t, map[DropReason]uint64{dropNoEndpoints: 1})
 	proxytest.Eventually(t, func() bool { return s.sessionCount() == 0 }, "the session gone")
 	s.set(one)
 	client.Ask(t)
@@ -304,7 +320,7 @@ func TestWhatAnEndpointRefusedIsAnsweredByTheNext(t *testing.T) {
 	if got := s.sessionCount(); got != 1 {
 		t.Errorf("%d sessions; want 1", got)
 	}
-	hasDropped(t, e, map[DropReason]uint64{})
+	s.hasDropped(t, map[DropReason]uint64{})
 	for range 8 {
 		if got := proxytest.DialUDP(t, s.addr).Ask(t).Name; got != "lives" {
 			t.Errorf("a newcomer was answered by %s", got)
@@ -354,7 +370,7 @@ func TestASessionThatHasSettledIsOfferedAllEndpointsAnew(t *testing.T) {
 	dies.Close()
 	client.Write([]byte("2"))
 	proxytest.Eventually(t, func() bool { return returned.Received() == 1 }, "the datagram at the endpoint that returned")
-	hasDropped(t, e, map[DropReason]uint64{})
+	s.hasDropped(t, map[DropReason]uint64{})
 }
 
 // What was answered is not sent again, whatever happens to the endpoint then.
@@ -385,7 +401,7 @@ func TestWhenAllEndpointsRefuseADatagramIsDropped(t *testing.T) {
 	client := proxytest.DialUDP(t, s.addr)
 	for i := range uint64(5) {
 		client.Write([]byte("lost"))
-		hasDropped(t, e, map[DropReason]uint64{dropUnreachable: i + 1})
+		s.hasDropped(t, map[DropReason]uint64{dropUnreachable: i + 1})
 		proxytest.Eventually(t, func() bool { return s.sessionCount() == 0 }, "the session gone")
 	}
 }
@@ -426,7 +442,7 @@ func TestALongDatagramThatWasRefusedIsCounted(t *testing.T) {
 	s := serveUDP(t, e, deadUDP(t), identity(t, "lives"))
 	client := proxytest.DialUDP(t, s.addr)
 	client.Write(make([]byte, maxKept+1))
-	hasDropped(t, e, map[DropReason]uint64{dropUnreachable: 1})
+	s.hasDropped(t, map[DropReason]uint64{dropUnreachable: 1})
 	if got := client.Ask(t).Name; got != "lives" {
 		t.Errorf("answered by %s", got)
 	}
@@ -451,8 +467,8 @@ func TestRepliesOfAnEndpointThatWasLeftAreNotPassedOn(t *testing.T) {
 	// And one that was being read just when the session left:
 	owner := s.ownership.Load()
 	key := sessionKey{client: client.LocalAddr().(*net.UDPAddr).AddrPort()}
-	newSession(s.udpSocket, key, owner, owner.rotation.choose(registry.UDP)).reply(&udpBackend{endpoint: new(endpoint)}, []byte("late"))
-	hasDropped(t, e, map[DropReason]uint64{dropEnded: 1})
+	newSession(s.udpSocket, key, owner).reply(&udpBackend{endpoint: new(endpoint)}, []byte("late"))
+	s.hasDropped(t, map[DropReason]uint64{dropEnded: 1})
 	if got, err := client.Exchange([]byte("the next answer")); err != nil || !bytes.HasSuffix(got, []byte("the next answer")) {
 		t.Errorf("got %q, %v", got, err)
 	}
@@ -484,7 +500,7 @@ func TestAnEndpointThatIsGoneAnswersWhatItWasAskedAndNoMore(t *testing.T) {
 	if err := left.Send("unasked", session); err != nil {
 		t.Fatal(err)
 	}
-	hasDropped(t, e, map[DropReason]uint64{dropEnded: 1})
+	s.hasDropped(t, map[DropReason]uint64{dropEnded: 1})
 	if got := client.Ask(t).Name; got != "2" {
 		t.Errorf("answered by %s", got)
 	}
@@ -580,7 +596,7 @@ func TestDisownWaitsForSessionsThatHadEndedBefore(t *testing.T) {
 	s.mu.Lock()
 	sessions := slices.Collect(maps.Values(s.sessions))
 	s.mu.Unlock()
-	sessions[0].stop()
+	sessions[0].stop(Evicted)
 	disowned := make(chan struct{})
 	go func() {
 		defer close(disowned)
@@ -637,7 +653,7 @@ func TestASessionOfTheOldOwnerThatComesTooLateEnds(t *testing.T) {
 	previous := s.ownership.Load()
 	begin := func() *session {
 		e.budget.tryAcquire(1)
-		return newSession(s.udpSocket, sessionKey{}, previous, previous.rotation.choose(registry.UDP))
+		return newSession(s.udpSocket, sessionKey{}, previous)
 	}
 	finishes := func(when string, session *session) {
 		t.Helper()
@@ -645,11 +661,11 @@ func TestASessionOfTheOldOwnerThatComesTooLateEnds(t *testing.T) {
 		if session.ctx.Err() == nil || s.sessionCount() != 0 {
 			t.Errorf("after %s a late session goes on", when)
 		}
-		session.stop()
+		session.stop(Idle)
 		if session.forward([]byte("late")) {
 			t.Errorf("after %s a late session takes datagrams", when)
 		}
-		session.run(nil)
+		session.run(nil, nil)
 	}
 	late := begin()
 	s.ownership.Store(s.claim("heir"))
@@ -723,7 +739,7 @@ func TestAClientThatWaitsForANameHoldsUpNobody(t *testing.T) {
 	for i := range maxWaiting + 3 {
 		fmt.Fprintf(waits, "%02d", i)
 	}
-	hasDropped(t, e, map[DropReason]uint64{dropWaiting: 3})
+	s.hasDropped(t, map[DropReason]uint64{dropWaiting: 3})
 	for range 3 {
 		if got := other.Ask(t).Name; got != "fast" {
 			t.Errorf("answered by %s", got)
@@ -749,7 +765,7 @@ func TestAClientThatWaitsForANameHoldsUpNobody(t *testing.T) {
 
 	s.set(registry.Addr{Host: "unknown.example", IP: named.IP})
 	waits.Write([]byte("lost"))
-	hasDropped(t, e, map[DropReason]uint64{dropWaiting: 3, dropUnreachable: 1})
+	s.hasDropped(t, map[DropReason]uint64{dropWaiting: 3, dropUnreachable: 1})
 }
 
 // Strangers can make datagrams wait, but not without bound.
@@ -766,9 +782,9 @@ func TestWhatWaitsForNamesIsBounded(t *testing.T) {
 		proxytest.DialUDP(t, s.addr).Write(make([]byte, length))
 		proxytest.Eventually(t, func() bool { return s.sessionCount() == i+1 }, "session %d", i+1)
 	}
-	hasDropped(t, e, map[DropReason]uint64{dropWaiting: 10})
+	s.hasDropped(t, map[DropReason]uint64{dropWaiting: 10})
 	s.close()
-	hasDropped(t, e, map[DropReason]uint64{dropWaiting: 10, dropEnded: uint64(fit)})
+	s.hasDropped(t, map[DropReason]uint64{dropWaiting: 10, dropEnded: uint64(fit)})
 	if got := e.sessions.waitingBytes.Load(); got != 0 {
 		t.Errorf("%d bytes are taken for waiting", got)
 	}
@@ -779,7 +795,7 @@ func TestEveryDropHasItsReason(t *testing.T) {
 		e := newUDPEngine(t, Config{})
 		s := serveUDP(t, e)
 		proxytest.DialUDP(t, s.addr).Write([]byte("lost"))
-		hasDropped(t, e, map[DropReason]uint64{dropNoEndpoints: 1})
+		s.hasDropped(t, map[DropReason]uint64{dropNoEndpoints: 1})
 	})
 	t.Run("own listener", func(t *testing.T) {
 		e := newUDPEngine(t, Config{})
@@ -787,7 +803,7 @@ func TestEveryDropHasItsReason(t *testing.T) {
 		s.set(proxytest.At(s.addr))
 		client := proxytest.DialUDP(t, s.addr)
 		client.Write([]byte("lost"))
-		hasDropped(t, e, map[DropReason]uint64{dropOwnListener: 1})
+		s.hasDropped(t, map[DropReason]uint64{dropOwnListener: 1})
 		s.set(proxytest.At(s.addr), identity(t, "well"))
 		for range 4 {
 			if got := proxytest.DialUDP(t, s.addr).Ask(t).Name; got != "well" {
@@ -802,7 +818,7 @@ func TestEveryDropHasItsReason(t *testing.T) {
 		known.Ask(t)
 		known.Ask(t)
 		proxytest.DialUDP(t, s.addr).Write([]byte("lost"))
-		hasDropped(t, e, map[DropReason]uint64{dropSessionLimit: 1})
+		s.hasDropped(t, map[DropReason]uint64{dropServiceLimit: 1})
 		known.Ask(t)
 	})
 	t.Run("out of descriptors", func(t *testing.T) {
@@ -815,7 +831,7 @@ func TestEveryDropHasItsReason(t *testing.T) {
 			taken++
 		}
 		stranger.Write([]byte("lost"))
-		hasDropped(t, e, map[DropReason]uint64{dropDescriptorLimit: 1})
+		s.hasDropped(t, map[DropReason]uint64{dropDescriptorLimit: 1})
 		known.Ask(t)
 		e.budget.release(taken)
 		stranger.Ask(t)
@@ -825,7 +841,7 @@ func TestEveryDropHasItsReason(t *testing.T) {
 		server := proxytest.ServeUDP(t, "[::1]:0", func([]byte, netip.AddrPort) []byte { return make([]byte, 65527) })
 		s := serveUDP(t, e, server.Addr) // which answers more than the client's family can hold
 		proxytest.DialUDP(t, proxytest.On(s.addr.Port())).Write([]byte("question"))
-		hasDropped(t, e, map[DropReason]uint64{dropClient: 1})
+		s.hasDropped(t, map[DropReason]uint64{dropClient: 1})
 	})
 }
 
@@ -853,7 +869,7 @@ func TestWhatCannotBeSentCostsTheDatagramOnly(t *testing.T) {
 	for i, err := range []error{unix.EAGAIN, unix.ENOBUFS, unix.EPERM} {
 		sendsEnd(err)
 		client.Write([]byte("lost"))
-		hasDropped(t, e, map[DropReason]uint64{dropNotSent: uint64(i) + 1})
+		s.hasDropped(t, map[DropReason]uint64{dropNotSent: uint64(i) + 1})
 	}
 	sendsEnd(nil)
 	if got := client.Ask(t); got != before {
@@ -942,7 +958,7 @@ func TestAFloodOfStrangersLeavesKnownClientsTheirSessions(t *testing.T) { // D44
 	if got := s.sessionCount(); got != limit {
 		t.Errorf("%d sessions; want %d", got, limit)
 	}
-	for why, n := range e.dropped.counts() {
+	for why, n := range s.dropped() {
 		if why != dropEnded { // answers to strangers whose sessions had ended
 			t.Errorf("%d datagrams were dropped: %v", n, why)
 		}

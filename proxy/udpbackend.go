@@ -28,6 +28,7 @@ type udpBackend struct {
 	io       udpIO
 	began    time.Duration // by the clock of sinceStart
 	answered bool          // the endpoint has sent something; only the session's goroutine looks
+	refused  bool          // it has refused a datagram; guarded by the session's mu
 }
 
 // dialUDPBackend opens a socket connected to addr. That sends nothing: whether anybody is there
