@@ -48,6 +48,7 @@ type session struct {
 	why      DropReason    // why the endpoints tried so far won't do
 	attempts int           // endpoints that were tried
 	endpoint *endpoint     // the last that carried it; nil when none has yet
+	previous *endpoint     // the one before
 	dialled  time.Duration // how long it took until the first did
 	received uint64        // bytes that were handed to the client
 

@@ -168,8 +168,8 @@ func TestEndpointsKnowTheirSessions(t *testing.T) {
 	if got := status(1); got.Active != 3 || got.Connections != 3 || got.Failures != 0 {
 		t.Errorf("the endpoint that answers: %+v; want 3 sessions", got)
 	}
-	if got := s.ownership.Load().tally.dialFailures.Load(); got != 1 {
-		t.Errorf("%d dial failures; want 1", got)
+	if tally := s.ownership.Load().tally; tally.dialFailures.Load() != 1 || tally.moved.Load() != 0 {
+		t.Errorf("%d dial failures, %d moves; want 1 and 0: who refuses at once has carried nothing", tally.dialFailures.Load(), tally.moved.Load())
 	}
 	s.close()
 	if got := status(1); got.Active != 0 || got.Connections != 3 {

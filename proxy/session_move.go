@@ -103,7 +103,8 @@ func (s *session) reconsider(b *udpBackend) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if b.refused && !settled {
+	if b.refused && !settled { // then it was only tried
+		s.endpoint = s.previous
 		s.claim.tally.dialFailures.Add(1)
 	}
 }
@@ -127,7 +128,6 @@ func (s *session) move(b **udpBackend) bool {
 
 // try makes e the endpoint of the session, if it can be connected to; nil: it cannot.
 func (s *session) try(e *endpoint) *udpBackend {
-	s.attempts++
 	b, err := s.dial(e)
 	if err == nil {
 		if err = s.handOver(b); err == nil {
@@ -150,6 +150,7 @@ func (s *session) try(e *endpoint) *udpBackend {
 		s.socket.reportUnusable(s.claim.key, e, s.why, err)
 	default:
 		s.why = dropUnreachable
+		s.attempts++
 		s.claim.tally.dialFailures.Add(1)
 		s.choice.failed()
 	}
@@ -159,8 +160,9 @@ func (s *session) try(e *endpoint) *udpBackend {
 	return nil
 }
 
-// reached notes that e is the endpoint of the session now.
+// reached notes that e is the endpoint of the session now, unless it refuses.
 func (s *session) reached(e *endpoint) {
+	s.attempts++
 	switch s.endpoint {
 	case nil:
 		s.dialled = time.Since(s.began)
@@ -168,7 +170,7 @@ func (s *session) reached(e *endpoint) {
 	default:
 		s.claim.tally.moved.Add(1)
 	}
-	s.endpoint = e
+	s.previous, s.endpoint = s.endpoint, e
 	s.choice.reached()
 	e.given()
 	if v := glog.V(3); v {
