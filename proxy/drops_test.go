@@ -21,12 +21,14 @@ func TestTheFirstOfManyEventsIsLoudAndTheOthersAreCounted(t *testing.T) {
 	}
 }
 
-func TestEveryDropReasonHasAName(t *testing.T) {
+func TestEveryDropReasonHasANameAndACode(t *testing.T) {
 	seen := make(map[string]bool)
-	for why := range dropReasons {
-		if name := why.String(); name == "" || seen[name] {
-			t.Errorf("reason %d is called %q", why, name)
+	for _, why := range DropReasons() {
+		for _, name := range []string{why.String(), "code " + why.Code()} {
+			if name == "" || name == "code " || seen[name] {
+				t.Errorf("reason %d is called %q", why, name)
+			}
+			seen[name] = true
 		}
-		seen[why.String()] = true
 	}
 }

@@ -182,27 +182,11 @@ func TestNewTermsEndOnlySessionsThatTheyDoNotAllow(t *testing.T) {
 	cfg, endings := told(Config{BindAddress: netip.IPv4Unspecified()})
 	e := newUDPEngine(t, cfg)
 	s := serveUDP(t, e, identity(t, "1"))
-	from := func(ip string) *proxytest.UDPClient {
-		conn, err := net.DialUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(netip.MustParseAddr(ip), 0)), net.UDPAddrFromAddrPort(proxytest.On(s.addr.Port())))
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { conn.Close() })
-		return &proxytest.UDPClient{UDPConn: conn}
-	}
-	inside, outside := from("127.1.0.1"), from("127.2.0.1")
-	say := func(client *proxytest.UDPClient) (answer string) {
-		client.Write([]byte("x"))
-		client.SetReadDeadline(time.Now().Add(proxytest.Patience))
-		buf := make([]byte, 100)
-		n, err := client.Read(buf)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return string(buf[:n])
-	}
-	before := say(inside)
-	say(outside)
+	at := proxytest.On(s.addr.Port())
+	inside := proxytest.DialUDPFrom(t, netip.MustParseAddr("127.1.0.1"), at)
+	outside := proxytest.DialUDPFrom(t, netip.MustParseAddr("127.2.0.1"), at)
+	before := inside.Ask(t)
+	outside.Ask(t)
 	for range 3 { // also for a session that began two claims ago
 		narrower := *s.ownership.Load()
 		narrower.sources = []netip.Prefix{netip.MustParsePrefix("127.1.0.0/16")}
@@ -211,8 +195,8 @@ func TestNewTermsEndOnlySessionsThatTheyDoNotAllow(t *testing.T) {
 	if got := proxytest.Receive(t, endings, "one session to end"); got.Reason != SourceNotAllowed || got.Client.Addr() != netip.MustParseAddr("127.2.0.1") {
 		t.Errorf("told of %+v; want the session of the client outside", got)
 	}
-	if got := say(inside); got != before {
-		t.Errorf("the client inside had %q and now has %q", before, got)
+	if got := inside.Ask(t); got != before {
+		t.Errorf("the client inside had %v and now has %v", before, got)
 	}
 	outside.Write([]byte("again"))
 	s.hasDropped(t, map[DropReason]uint64{dropSource: 1})

@@ -811,7 +811,36 @@ func TestEveryDropHasItsReason(t *testing.T) {
 			}
 		}
 	})
+	t.Run("endpoint not allowed", func(t *testing.T) {
+		e := newUDPEngine(t, Config{AllowedEndpoints: []netip.Prefix{netip.MustParsePrefix("127.0.0.2/32")}})
+		s := serveUDP(t, e, identity(t, "elsewhere"))
+		proxytest.DialUDP(t, s.addr).Write([]byte("lost"))
+		s.hasDropped(t, map[DropReason]uint64{dropNotAllowed: 1})
+		s.set(identity(t, "elsewhere"), proxytest.ServeUDP(t, "127.0.0.2:0", proxytest.IdentifyUDP("well")).Addr)
+		for range 4 {
+			if got := proxytest.DialUDP(t, s.addr).Ask(t).Name; got != "well" {
+				t.Errorf("answered by %s", got)
+			}
+		}
+	})
+	t.Run("client not allowed", func(t *testing.T) {
+		e := newUDPEngine(t, Config{})
+		s := serveUDP(t, e, identity(t, "1"))
+		s.ownership.Load().sources = []netip.Prefix{netip.MustParsePrefix("127.0.0.2/32")}
+		proxytest.DialUDP(t, s.addr).Write([]byte("lost"))
+		s.hasDropped(t, map[DropReason]uint64{dropSource: 1})
+		proxytest.DialUDPFrom(t, netip.MustParseAddr("127.0.0.2"), s.addr).Ask(t)
+	})
 	t.Run("session limit", func(t *testing.T) {
+		e := newUDPEngine(t, Config{MaxUDPSessions: 1, MaxUDPSessionsPerService: 2})
+		s := serveUDP(t, e, identity(t, "1"))
+		known := proxytest.DialUDP(t, s.addr)
+		known.Ask(t)
+		known.Ask(t)
+		proxytest.DialUDP(t, s.addr).Write([]byte("lost"))
+		s.hasDropped(t, map[DropReason]uint64{dropSessionLimit: 1})
+	})
+	t.Run("session limit of a service", func(t *testing.T) {
 		e := newUDPEngine(t, Config{MaxUDPSessionsPerService: 1})
 		s := serveUDP(t, e, identity(t, "1"))
 		known := proxytest.DialUDP(t, s.addr)

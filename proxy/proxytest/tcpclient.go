@@ -55,8 +55,15 @@ func dialWith(dialer *net.Dialer, addr netip.AddrPort) (*net.TCPConn, error) {
 }
 
 // AskTCP connects to addr, says nothing, and returns what the server says until it finishes.
-func AskTCP(addr netip.AddrPort) (string, error) {
-	conn, err := dial(addr)
+func AskTCP(addr netip.AddrPort) (string, error) { return AskTCPFrom(netip.Addr{}, addr) }
+
+// AskTCPFrom is [AskTCP] for a client with an address of its own, such as 127.0.0.2.
+func AskTCPFrom(client netip.Addr, addr netip.AddrPort) (string, error) {
+	dialer := &net.Dialer{Timeout: Patience}
+	if client.IsValid() {
+		dialer.LocalAddr = net.TCPAddrFromAddrPort(netip.AddrPortFrom(client, 0))
+	}
+	conn, err := dialWith(dialer, addr)
 	if err != nil {
 		return "", err
 	}

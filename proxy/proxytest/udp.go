@@ -118,7 +118,17 @@ type Answer struct {
 // DialUDP makes a client of addr that ends with the test.
 func DialUDP(t testing.TB, addr netip.AddrPort) *UDPClient {
 	t.Helper()
-	conn, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(addr))
+	return DialUDPFrom(t, netip.Addr{}, addr)
+}
+
+// DialUDPFrom is [DialUDP] for a client with an address of its own, such as 127.0.0.2.
+func DialUDPFrom(t testing.TB, client netip.Addr, addr netip.AddrPort) *UDPClient {
+	t.Helper()
+	var local *net.UDPAddr
+	if client.IsValid() {
+		local = net.UDPAddrFromAddrPort(netip.AddrPortFrom(client, 0))
+	}
+	conn, err := net.DialUDP("udp", local, net.UDPAddrFromAddrPort(addr))
 	if err != nil {
 		t.Fatal(err)
 	}
