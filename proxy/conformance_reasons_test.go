@@ -1,0 +1,470 @@
+//go:build linux
+
+package proxy_test
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"kubeproxy/proxy"
+	"kubeproxy/proxy/proxytest"
+	"kubeproxy/registry"
+)
+
+// Every client that was let in ends once, and for a reason. Here something is done to a client for each
+// reason there is, and the books must say that it was this.
+
+// A reasonCase does to a client of the service "web" what a reason says.
+type reasonCase struct {
+	why    proxy.Reason
+	when   string
+	config func(*proxy.Config)            // may be nil
+	alone  bool                           // in a process and a network of its own
+	do     func(t *testing.T, b *bookish) // returns when it is done; what it opened stays
+}
+
+// reasonCases has a case for each reason, those of UDP in a table of their own.
+var reasonCases = slices.Concat(tcpReasonCases, udpReasonCases)
+
+var tcpReasonCases = []reasonCase{
+	{why: proxy.ClientFinished, when: "the client finishes, and is answered", do: func(t *testing.T, b *bookish) {
+		client := b.dial(t, func(conn *net.TCPConn) {
+			question, _ := io.ReadAll(conn)
+			fmt.Fprintf(conn, "you said %s", question)
+		})
+		io.WriteString(client, "hello")
+		client.CloseWrite()
+		io.ReadAll(client)
+		b.sent, b.received = 5, 14
+	}},
+	{why: proxy.EndpointFinished, when: "the endpoint finishes, and the client then too", do: func(t *testing.T, b *bookish) {
+		client := b.dial(t, proxytest.Identify("web"))
+		io.ReadAll(client)
+		client.Close()
+		b.received = 3
+	}},
+	{why: proxy.ClientReset, when: "the client resets", do: func(t *testing.T, b *bookish) {
+		proxytest.Reset(b.talk(t).Conn)
+	}},
+	{why: proxy.ClientReset, when: "the client leaves while the endpoint goes on", do: func(t *testing.T, b *bookish) {
+		client := b.dial(t, sendForEver)
+		client.Read(make([]byte, 1))
+		client.Close()
+		b.sent, b.received = unknown, unknown
+	}},
+	{why: proxy.EndpointReset, when: "the endpoint resets", do: func(t *testing.T, b *bookish) {
+		client := b.dial(t, afterAByte(proxytest.Reset))
+		client.Write([]byte("?"))
+		proxytest.Discard(client)
+		b.sent = 1
+	}},
+	{why: proxy.EndpointReset, when: "the endpoint closes with input that it did not read", do: func(t *testing.T, b *bookish) {
+		client := b.dial(t, afterAByte(func(conn *net.TCPConn) { io.WriteString(conn, "too large") }))
+		go sendForEver(client)
+		proxytest.Discard(client)
+		b.sent, b.received = unknown, 9
+	}},
+	{why: proxy.EndpointReset, when: "the endpoint finishes and closes while the client goes on", do: func(t *testing.T, b *bookish) {
+		gone := make(chan struct{})
+		client := b.dial(t, afterAByte(func(conn *net.TCPConn) {
+			io.WriteString(conn, "enough")
+			conn.CloseWrite()
+			conn.Close()
+			close(gone)
+		}))
+		io.WriteString(client, "hello")
+		proxytest.Receive(t, gone, "the endpoint to close")
+		io.WriteString(client, "and another thing")
+		io.ReadAll(client)
+		client.Close()
+		b.sent, b.received = 5, 6
+	}},
+	{why: proxy.ClientVanished, when: "the client's machine goes", alone: true, config: probing, do: func(t *testing.T, b *bookish) {
+		accepted, hold := make(chan struct{}), make(chan struct{})
+		at := b.serve(t, served(t, func(*net.TCPConn) { accepted <- struct{}{}; <-hold }))
+		t.Cleanup(func() { close(hold) })
+		peer := proxytest.NewPeer(t)
+		peer.Do(t, func() error {
+			client, err := net.Dial("tcp", netip.AddrPortFrom(peer.Here, at.Port()).String())
+			if err == nil {
+				t.Cleanup(func() { client.Close() })
+			}
+			return err
+		})
+		proxytest.Receive(t, accepted, "the endpoint to accept")
+		peer.Vanish(t)
+	}},
+	{why: proxy.EndpointVanished, when: "the endpoint's machine goes", alone: true, config: probing, do: func(t *testing.T, b *bookish) {
+		peer := proxytest.NewPeer(t)
+		var listener *net.TCPListener
+		peer.Do(t, func() (err error) {
+			if listener, err = net.ListenTCP("tcp", &net.TCPAddr{IP: peer.There.AsSlice()}); err == nil {
+				err = listener.SetDeadline(time.Now().Add(proxytest.Patience))
+			}
+			return err
+		})
+		t.Cleanup(func() { listener.Close() })
+		client := proxytest.Dial(t, b.serve(t, proxytest.At(listener.Addr().(*net.TCPAddr).AddrPort())))
+		endpoint, err := listener.AcceptTCP()
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { endpoint.Close() })
+		peer.Vanish(t)
+		client.Write([]byte("lost")) // what is not acknowledged keeps keepalive from asking
+		b.sent = 4
+	}},
+	{why: proxy.HalfClosedTimeout, when: "the client has finished, and nobody says anything", config: impatient, do: func(t *testing.T, b *bookish) {
+		hold := make(chan struct{})
+		client := b.dial(t, func(*net.TCPConn) { <-hold })
+		t.Cleanup(func() { close(hold) })
+		client.CloseWrite()
+	}},
+	{why: proxy.NoEndpoints, when: "the service has none", do: func(t *testing.T, b *bookish) {
+		b.refuses(t)
+	}},
+	{why: proxy.DialFailed, when: "each endpoint refuses", do: func(t *testing.T, b *bookish) {
+		b.refuses(t, proxytest.Refusing(t), proxytest.Refusing(t))
+		b.attempts = 2
+	}},
+	{why: proxy.DialFailed, when: "the endpoint is silent", config: impatient, do: func(t *testing.T, b *bookish) {
+		b.refuses(t, proxytest.BlackHole(t))
+		b.attempts = 1
+	}},
+	{why: proxy.OwnListener, when: "the only endpoint is a port of the proxy", do: func(t *testing.T, b *bookish) {
+		port := proxytest.FreePort(t)
+		b.apply(service("loop", tcp(port)))
+		b.refuses(t, proxytest.At(proxytest.On(port)))
+	}},
+	{why: proxy.EndpointNotAllowed, when: "the only endpoint lies elsewhere", config: func(cfg *proxy.Config) {
+		cfg.AllowedEndpoints = []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("::/0")}
+	}, do: func(t *testing.T, b *bookish) {
+		b.refuses(t, served(t, proxytest.Identify("web")))
+	}},
+	{why: proxy.DialLimit, when: "another client's dial is under way", config: func(cfg *proxy.Config) {
+		cfg.MaxDialsPerEndpoint = 1
+	}, do: func(t *testing.T, b *bookish) {
+		at := b.serve(t, proxytest.BlackHole(t))
+		proxytest.Dial(t, at)
+		proxytest.Eventually(t, func() bool { return totalsOf(b.node, "web").Active == 1 }, "the first client")
+		refuses(t, at)
+	}},
+	{why: proxy.SourceNotAllowed, when: "the client comes from elsewhere", do: func(t *testing.T, b *bookish) {
+		at := b.serve(t, served(t, proxytest.Identify("web")))
+		b.apply(from("web", at.Port(), "127.0.0.2/32", "10.0.0.0/8"))
+		refuses(t, at)
+	}},
+	{why: proxy.ConnectionLimit, when: "there is another client", config: func(cfg *proxy.Config) {
+		cfg.MaxConnections = 1
+	}, do: func(t *testing.T, b *bookish) {
+		b.talk(t)
+		refuses(t, b.at)
+		b.sent, b.received = 0, 0
+	}},
+	{why: proxy.ServiceLimit, when: "the service has another client", config: func(cfg *proxy.Config) {
+		cfg.MaxConnectionsPerService = 1
+	}, do: func(t *testing.T, b *bookish) {
+		b.talk(t)
+		other := proxytest.FreePort(t)
+		b.apply(service("other", tcp(other)), endpoints("other", served(t, proxytest.Identify("other"))))
+		refuses(t, b.at)
+		if got := proxytest.WhoAnswers(t, proxytest.On(other)); got != "other" {
+			t.Errorf("another service is answered by %q", got)
+		}
+		b.sent, b.received = 0, 0
+	}},
+	{why: proxy.DescriptorLimit, when: "others have all descriptors", alone: true, do: func(t *testing.T, b *bookish) {
+		at := b.serve(t, served(t, proxytest.Identify("web")))
+		client, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { unix.Close(client) })
+		limitDescriptors(t, fewDescriptors)
+		var hoard []*os.File
+		for {
+			f, err := os.Open(os.DevNull)
+			if err != nil {
+				break
+			}
+			hoard = append(hoard, f)
+		}
+		t.Cleanup(func() {
+			for _, f := range hoard {
+				f.Close()
+			}
+		})
+		hoard[0].Close() // enough to accept a client, and not to dial for it
+		if err := unix.Connect(client, &unix.SockaddrInet4{Addr: at.Addr().As4(), Port: int(at.Port())}); err != nil {
+			t.Fatal(err)
+		}
+	}},
+	{why: proxy.EndpointRemoved, when: "its endpoint goes", config: closing, do: func(t *testing.T, b *bookish) {
+		talk := b.talk(t)
+		b.apply(endpoints("web", served(t, proxytest.Chat("other"))))
+		b.cuts(t, talk)
+	}},
+	{why: proxy.ServiceRemoved, when: "its service goes", config: closing, do: func(t *testing.T, b *bookish) {
+		talk := b.talk(t)
+		b.apply(noService("web"))
+		b.cuts(t, talk)
+	}},
+	{why: proxy.ServiceRemoved, when: "its port is another's", config: closing, do: func(t *testing.T, b *bookish) {
+		talk := b.talk(t)
+		b.apply(serviceSince("heir", 2, tcp(b.at.Port())), service("web", tcp(proxytest.FreePort(t))))
+		b.cuts(t, talk)
+	}},
+	{why: proxy.Shutdown, when: "the proxy is stopped", do: func(t *testing.T, b *bookish) {
+		talk := b.talk(t)
+		b.end()
+		b.cuts(t, talk)
+	}},
+}
+
+// impatient makes the reasons that have to be waited for come soon.
+func impatient(cfg *proxy.Config) {
+	cfg.DialTimeout = 100 * time.Millisecond
+	cfg.HalfClosedTimeout = 100 * time.Millisecond
+}
+
+// probing makes keepalive find out soon, about clients from another machine too.
+func probing(cfg *proxy.Config) {
+	cfg.TCPKeepAlive = time.Second      // the shortest that the kernel knows
+	cfg.DialTimeout = 4 * time.Second   // a link that is new may lose the first SYN
+	cfg.HalfClosedTimeout = time.Second // which a relay waits for what can no longer be delivered
+	cfg.BindAddress = netip.IPv4Unspecified()
+}
+
+func closing(cfg *proxy.Config) { cfg.OnRemoval.Close = true }
+
+// from says that a service has one TCP port, and who may connect to it.
+func from(name string, port uint16, ranges ...string) change {
+	return func(b *registry.Batch) {
+		service(name, tcp(port))(b)
+		for _, r := range ranges {
+			b.Services[named(name)].SourceRanges = append(b.Services[named(name)].SourceRanges, netip.MustParsePrefix(r))
+		}
+	}
+}
+
+// sendForEver writes until that fails.
+func sendForEver(conn *net.TCPConn) {
+	chunk := make([]byte, 64<<10)
+	for {
+		if _, err := conn.Write(chunk); err != nil {
+			return
+		}
+		time.Sleep(100 * time.Microsecond)
+	}
+}
+
+// refuses checks that a client is turned away by a reset.
+func refuses(t *testing.T, at netip.AddrPort) {
+	t.Helper()
+	if !proxytest.Refuses(at) {
+		t.Errorf("a client of %s was not turned away", at)
+	}
+}
+
+// A bookish node tells of every client that ends, and what is to be read of the one that the test is about.
+type bookish struct {
+	*node
+	at             netip.AddrPort // where the service "web" is
+	sent, received uint64
+	attempts       int
+
+	mu      sync.Mutex // guards the field below
+	endings []proxy.Ending
+}
+
+const unknown = 1<<64 - 1
+
+// serve gives the service "web" its endpoints.
+func (b *bookish) serve(t *testing.T, addrs ...registry.Addr) netip.AddrPort {
+	t.Helper()
+	b.at = tcpThrough(t, b.node, addrs...)
+	return b.at
+}
+
+// dial connects to the service "web", whose endpoint does the given.
+func (b *bookish) dial(t *testing.T, endpoint func(*net.TCPConn)) *net.TCPConn {
+	t.Helper()
+	return proxytest.Dial(t, b.serve(t, served(t, endpoint)))
+}
+
+// talk has a client exchange a few words with the service "web".
+func (b *bookish) talk(t *testing.T) *proxytest.Talk {
+	t.Helper()
+	talk := proxytest.TalkTo(t, b.serve(t, served(t, proxytest.Chat("web"))))
+	talk.MustSay(t, "hello")
+	b.sent, b.received = uint64(len("hello\n")), uint64(len("web: hello\n"))
+	return talk
+}
+
+// refuses checks that the service "web" turns its client away when it has these endpoints.
+func (b *bookish) refuses(t *testing.T, addrs ...registry.Addr) {
+	t.Helper()
+	refuses(t, b.serve(t, addrs...))
+}
+
+// cuts checks that a client sees a reset.
+func (b *bookish) cuts(t *testing.T, talk *proxytest.Talk) {
+	t.Helper()
+	if err := proxytest.Discard(talk.Conn); !proxytest.IsReset(err) {
+		t.Errorf("the client saw %v; want a reset", err)
+	}
+}
+
+// ended returns the endings for a reason so far.
+func (b *bookish) ended(why proxy.Reason) (some []proxy.Ending) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, e := range b.endings {
+		if e.Reason == why {
+			some = append(some, e)
+		}
+	}
+	return some
+}
+
+func TestEveryReasonIsWhatWasDone(t *testing.T) {
+	for _, c := range reasonCases {
+		t.Run(fmt.Sprintf("%s: %s", c.why, c.when), func(t *testing.T) {
+			conform(t, func(t *testing.T, cfg proxy.Config) {
+				if c.alone && !proxytest.InOwnNetwork(t) {
+					return
+				}
+				cfg.DrainTimeout = 200 * time.Millisecond
+				if c.config != nil {
+					c.config(&cfg)
+				}
+				b := &bookish{}
+				cfg.Ended = func(e proxy.Ending) {
+					b.mu.Lock()
+					defer b.mu.Unlock()
+					b.endings = append(b.endings, e)
+				}
+				b.node = newNode(t, cfg)
+				started := time.Now()
+				c.do(t, b)
+				if !proxytest.Becomes(func() bool { return len(b.ended(c.why)) > 0 }) {
+					t.Fatalf("the client has not ended for this reason, but: %+v", b.endings)
+				}
+				b.check(t, c.why, started)
+				b.end()
+				b.checkAll(t)
+			})
+		})
+	}
+}
+
+// check looks at the ending that the test is about.
+func (b *bookish) check(t *testing.T, why proxy.Reason, started time.Time) {
+	t.Helper()
+	all := b.ended(why)
+	e := all[0]
+	served := e.Endpoint != registry.Addr{}
+	var wrong []error
+	complain := func(bad bool, what string) {
+		if bad {
+			wrong = append(wrong, errors.New(what))
+		}
+	}
+	complain(len(all) != 1, "it has ended more than once")
+	complain(e.Service.Name != named("web") || e.Port != b.port(e), "another service or port")
+	complain(!e.Client.Addr().IsValid() || e.Client.Port() == 0, "no client")
+	complain(e.Began.Before(started) || e.Duration < 0 || e.Began.Add(e.Duration).After(time.Now()), "another time")
+	complain(e.Dialled < 0 || e.Dialled > e.Duration, "another time of dialling")
+	complain(b.sent != unknown && e.Sent != b.sent, fmt.Sprintf("want %d bytes sent", b.sent))
+	complain(b.received != unknown && e.Received != b.received, fmt.Sprintf("want %d bytes received", b.received))
+	complain(served && e.Attempts == 0 || !served && e.Attempts != b.attempts, "another number of attempts")
+	complain(served && turnedAway[why] && e.Protocol == registry.TCP, "a client that was turned away has an endpoint") // a UDP session can lose its leave
+	if wrong != nil {
+		t.Errorf("%v:\n%+v", errors.Join(wrong...), all)
+	}
+}
+
+func (b *bookish) port(e proxy.Ending) uint16 {
+	if b.at.IsValid() && e.Protocol == registry.TCP {
+		return b.at.Port()
+	}
+	return e.Port
+}
+
+// turnedAway are the reasons of clients that were given no endpoint.
+var turnedAway = map[proxy.Reason]bool{
+	proxy.NoEndpoints: true, proxy.DialFailed: true, proxy.OwnListener: true, proxy.EndpointNotAllowed: true, proxy.DialLimit: true,
+	proxy.SourceNotAllowed: true, proxy.ConnectionLimit: true, proxy.ServiceLimit: true, proxy.DescriptorLimit: true,
+}
+
+// checkAll looks, when the node has stopped, whether the books are balanced: what was told of each
+// client, one by one, is what was counted, and nothing is active any more.
+func (b *bookish) checkAll(t *testing.T) {
+	t.Helper()
+	type count struct {
+		ended          [64]uint64
+		sent, received uint64
+	}
+	told, counted := make(map[registry.PortKey]*count), make(map[registry.PortKey]*count)
+	of := func(m map[registry.PortKey]*count, key registry.PortKey) *count {
+		if m[key] == nil {
+			m[key] = new(count)
+		}
+		return m[key]
+	}
+	for _, e := range b.endings {
+		c := of(told, e.Service)
+		c.ended[e.Reason]++
+		c.sent += e.Sent
+		c.received += e.Received
+	}
+	for _, s := range b.Totals() {
+		c := of(counted, s.Service)
+		for r, n := range s.Ended {
+			c.ended[r] += n
+		}
+		c.sent += s.Sent
+		c.received += s.Received
+		if s.Active != 0 {
+			t.Errorf("%s: %d are still active", s.Service, s.Active)
+		}
+	}
+	for key, c := range counted { // services that are gone may be forgotten
+		if *c != *of(told, key) {
+			t.Errorf("%s: counted %+v; told %+v", key, *c, *of(told, key))
+		}
+	}
+	for _, s := range b.balancer.Status() {
+		if s.Active != 0 {
+			t.Errorf("endpoint %s of %s has %d that are active", s.Addr, s.Service, s.Active)
+		}
+	}
+	for _, l := range b.Limits() {
+		if l.Used != 0 {
+			t.Errorf("when all is closed, %d of %d %s are used", l.Used, l.Max, l.Name)
+		}
+	}
+}
+
+func TestNoReasonIsWithoutACase(t *testing.T) {
+	words := make(map[string]bool)
+	for _, why := range proxy.Reasons() {
+		if why.String() == "" || words[why.String()] {
+			t.Errorf("reason %d is spelled %q", why, why)
+		}
+		words[why.String()] = true
+		if !slices.ContainsFunc(reasonCases, func(c reasonCase) bool { return c.why == why }) {
+			t.Errorf("nothing is done to a client to make it end by %s", why)
+		}
+	}
+}
