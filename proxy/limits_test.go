@@ -1,0 +1,71 @@
+package proxy
+
+import (
+	"strings"
+	"testing"
+	"time"
+)
+
+// The shares that limits have by default: connections reach theirs before descriptors run out, and many
+// listeners do not keep them from it.
+func TestTheDefaultLimitsFitTheDescriptorLimit(t *testing.T) {
+	for _, descriptors := range []int{64, 256, 1024, 20000, 1 << 20} {
+		cfg := Config{}.withLimits(descriptors)
+		if needed := 2*cfg.MaxConnections + cfg.MaxUDPSessions; needed > clientShare(descriptors) {
+			t.Errorf("of %d descriptors, %d connections and %d sessions need %d", descriptors, cfg.MaxConnections, cfg.MaxUDPSessions, needed)
+		}
+		if left := clientShare(descriptors) - 2*cfg.MaxConnections - cfg.MaxUDPSessions; left > 1 {
+			t.Errorf("of %d descriptors, %d are left to nobody", descriptors, left)
+		}
+		if err := cfg.validate(descriptors); err != nil {
+			t.Errorf("the default limits are refused: %v", err)
+		}
+	}
+	cfg := Config{}.withLimits(20000)
+	if room := min(cfg.MaxConnections, (clientShare(20000)-10000)/2); room < 4000 {
+		t.Errorf("10,000 listeners within 20,000 descriptors leave room for %d connections; want 4,000", room)
+	}
+	if cfg := (Config{MaxUDPSessions: 1 << 20}).withLimits(1024); cfg.MaxConnections < 1 {
+		t.Errorf("with too many sessions there can be %d connections", cfg.MaxConnections)
+	}
+}
+
+// A start that cannot fit says which limit it is, what it needs, what there is, and what to do.
+func TestLimitsThatCannotFitAreRefusedByName(t *testing.T) {
+	for _, c := range []struct {
+		cfg  Config
+		want []string // parts of the error; none: there is none
+	}{
+		{Config{}, nil},
+		{Config{MaxConnections: 9936}, nil},
+		{Config{MaxConnections: 9937}, []string{"-max_connections=9937", "19874", "20000", "19872", "ulimit -n", "LimitNOFILE", "at most 9936"}},
+		{Config{MaxConnectionsPerService: 20000}, []string{"-max_connections_per_service=20000", "40000", "at most 9936"}},
+		{Config{MaxUDPSessions: 19873}, []string{"-max_udp_sessions=19873", "19873", "at most 19872"}},
+		{Config{MaxUDPSessionsPerService: 30000}, []string{"-max_udp_sessions_per_service=30000", "at most 19872"}},
+		{Config{MaxConnections: 7000, MaxUDPSessions: 5872}, nil},
+		{Config{MaxConnections: 7000, MaxUDPSessions: 5873}, []string{"-max_connections=7000 and -max_udp_sessions=5873", "19873", "19872", "at most 6999 and 5873"}},
+		{Config{MaxConnections: -1}, []string{"-max_connections=-1", "negative"}},
+		{Config{MaxDialsPerEndpoint: -1}, []string{"-max_dials_per_endpoint=-1", "negative"}},
+		{Config{MaxConnections: 9937, MaxUDPSessions: 19873}, []string{"-max_connections=9937", "-max_udp_sessions=19873"}},
+		{Config{AllowedPorts: []PortRange{{80, 80}, {1024, 65535}}}, nil},
+		{Config{AllowedPorts: []PortRange{{80, 79}}}, []string{"-allowed_ports", "80-79"}},
+		{Config{AllowedPorts: []PortRange{{0, 79}}}, []string{"-allowed_ports", "0-79"}},
+		{Config{OnRemoval: Removal{Close: true, After: -time.Second}}, []string{"-on_removal", "-1s"}},
+	} {
+		err := c.cfg.validate(20000)
+		if err == nil {
+			if c.want != nil {
+				t.Errorf("%+v passes", c.cfg)
+			}
+			continue
+		}
+		if c.want == nil {
+			t.Errorf("%+v: %v", c.cfg, err)
+		}
+		for _, part := range c.want {
+			if !strings.Contains(err.Error(), part) {
+				t.Errorf("%v\nlacks %q", err, part)
+			}
+		}
+	}
+}
