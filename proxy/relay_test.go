@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"runtime"
 	"sync"
 	"syscall"
 	"testing"
@@ -52,6 +53,23 @@ func join(t testing.TB, cfg Config) *joint {
 		proxytest.Receive(t, j.ended, "the relay to end")
 	})
 	return j
+}
+
+// endsBy waits until the relay has ended, for this reason.
+func (j *joint) endsBy(t testing.TB, want Reason) {
+	t.Helper()
+	proxytest.Receive(t, j.ended, "the relay to end")
+	if j.why != want {
+		t.Errorf("the relay ended by %v; want %v", j.why, want)
+	}
+}
+
+// of is what one of the two programs can be the reason of.
+func (j *joint) of(actor *net.TCPConn) sideEnds {
+	if actor == j.client {
+		return clientEnds
+	}
+	return backendEnds
 }
 
 // tcpPair makes the two ends of a connection. Nothing on them blocks for ever.
@@ -143,7 +161,7 @@ func TestRelayCarriesOnInOneDirectionWhenTheOtherHasEnded(t *testing.T) {
 			other.CloseWrite()
 		}()
 		must(t, second.ReceiveAllFrom(actor))
-		proxytest.Receive(t, j.ended, "the relay to end, since all is said")
+		j.endsBy(t, j.of(actor).finished) // since all is said
 		want := [2]uint64{3 << 20, 2 << 20}
 		if actor == j.backend {
 			want = [2]uint64{2 << 20, 3 << 20}
@@ -177,7 +195,7 @@ func TestRelayDeliversWhatCameBeforeAResetAndThenResets(t *testing.T) {
 				proxytest.Reset(actor)
 				must(t, words.ReceiveFrom(other))
 				wantReset(t, "other side", other)
-				proxytest.Receive(t, j.ended, "the relay to end")
+				j.endsBy(t, j.of(actor).reset)
 			})
 		})
 	}
@@ -212,6 +230,7 @@ func TestRelayNeverTakesAnEarlyCloseForACleanEnd(t *testing.T) {
 			if !bytes.Equal(got, answer) || !errors.Is(err, syscall.ECONNRESET) && !errors.Is(werr, syscall.ECONNRESET) {
 				t.Errorf("the client got %q, then %v, and its writes %v; want the answer, then a reset", got, err, werr)
 			}
+			j.endsBy(t, EndpointReset)
 		}) {
 			return
 		}
@@ -238,7 +257,7 @@ func TestRelayLetsAClientFinishAndGivesItTheWholeAnswerOfABackendThatHasLeft(t *
 			default:
 			}
 			must(t, j.client.Close())
-			proxytest.Receive(t, j.ended, "the relay to end once the client has")
+			j.endsBy(t, EndpointReset)
 		})
 	}
 }
@@ -336,6 +355,52 @@ func fill(t *testing.T, conn *net.TCPConn) {
 	}
 }
 
+// What a slow reader costs is bounded: when both sides of a relay write and neither reads, it holds one
+// buffer for each, and all else is the kernel's.
+func TestRelayHoldsTwoBuffersForSidesThatReadNothing(t *testing.T) {
+	const relays = 60
+	proxytest.NothingLeaks(t)
+	var ends []*net.TCPConn // of the programs
+	var stuck []*relay
+	for range relays {
+		client, heldClient := tcpPair(t)
+		heldBackend, backend := tcpPair(t)
+		ends = append(ends, client, backend)
+		for _, conn := range []*net.TCPConn{client, heldClient, heldBackend, backend} {
+			must(t, conn.SetReadBuffer(16<<10)) // so that they are full soon
+			must(t, conn.SetWriteBuffer(16<<10))
+		}
+		stuck = append(stuck, newRelay(heldClient, heldBackend, patient, new(tally)))
+	}
+	ctx, cut := context.WithCancel(t.Context())
+	var running, filling sync.WaitGroup
+	defer running.Wait()
+	defer cut()
+
+	before := memory()
+	for _, r := range stuck {
+		running.Go(func() { r.run(ctx) })
+	}
+	for _, conn := range ends {
+		filling.Go(func() { fill(t, conn) })
+	}
+	filling.Wait()
+	each := (memory() - before) / relays
+	t.Logf("each relay holds %d bytes", each)
+	if least, most := int64(2*bufferSize), int64(2*bufferSize+32<<10); each < least || each > most {
+		t.Errorf("each relay that is stuck holds %d bytes; want two buffers, and not 32 KiB more: %d to %d", each, least, most)
+	}
+}
+
+// memory returns how much this process uses of heap and stacks.
+func memory() int64 {
+	runtime.GC()
+	runtime.GC() // pools keep what they hold for one more
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc + m.StackInuse)
+}
+
 // Silence, while nobody has finished, is nobody's business.
 func TestRelayLeavesASilentConnectionAlone(t *testing.T) {
 	cfg := patient
@@ -368,7 +433,7 @@ func TestRelayEndsAHalfClosedConnectionAfterSilence(t *testing.T) {
 		if took := time.Since(start); took < cfg.HalfClosedTimeout {
 			t.Errorf("ended after %v; want not before %v", took, cfg.HalfClosedTimeout)
 		}
-		proxytest.Receive(t, j.ended, "the relay to end")
+		j.endsBy(t, HalfClosedTimeout)
 	})
 }
 
@@ -458,7 +523,7 @@ func TestRelayDoesNotListenInVainForEver(t *testing.T) {
 			if took := time.Since(start); took < cfg.HalfClosedTimeout {
 				t.Errorf("ended after %v; want not before %v", took, cfg.HalfClosedTimeout)
 			}
-			proxytest.Receive(t, j.ended, "the relay to end")
+			j.endsBy(t, HalfClosedTimeout)
 		})
 	}
 }
