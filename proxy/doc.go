@@ -23,14 +23,18 @@
 //
 //   - A batch is applied as a whole when OnUpdate returns. Two services that swap ports in one batch
 //     both work after it, and no client is refused meanwhile.
-//   - A service that keeps its port never blinks, whatever happens to others. Connections that are
-//     being relayed outlive their listener, their service and their endpoint; only the end of the
-//     drain that Run makes when it is told to stop cuts them.
+//   - A service that keeps its port never blinks, whatever happens to others, or to its own terms for
+//     clients. Connections that are being relayed outlive their listener, their service and their
+//     endpoint, unless [Config].OnRemoval says otherwise; else only the end of the drain that Run
+//     makes when it is told to stop cuts them.
 //   - Which of two services gets a port depends on nothing but the sequence of batches: who has it
 //     keeps it, and of newcomers the one created first gets it.
 //   - Choosing an endpoint takes no lock. No client waits for another client's dial.
 //   - An endpoint that refuses is passed over for a while, but never all endpoints are.
-//   - What a stranger can make grow is bounded: buffers, sessions, descriptors.
+//   - What a stranger can make grow is bounded: buffers, connections, sessions, descriptors. Who is
+//     one too many is refused at once, and a [Limit] tells how close that is.
+//   - Every client that is accepted ends once, by one [Reason], and is counted there: [Totals] adds up
+//     what [Config].Ended was told of one by one.
 //
 // The words listener, claim, session, relay, pump, client and backend are used throughout as
 // ARCHITECTURE.md defines them.
