@@ -18,6 +18,7 @@ const (
 	dropSessionLimit
 	dropServiceLimit
 	dropDescriptorLimit
+	dropOverload
 	dropWaiting
 	dropNotSent
 	dropTooLong
@@ -36,6 +37,7 @@ var dropNames = [dropReasons]string{
 	dropSessionLimit:    "as many UDP sessions are in use as there may be (-max_udp_sessions)",
 	dropServiceLimit:    "the service has as many UDP sessions in use as it may (-max_udp_sessions_per_service)",
 	dropDescriptorLimit: "out of descriptors or local ports",
+	dropOverload:        "more new clients come than can be given sessions",
 	dropWaiting:         "too many wait for an endpoint",
 	dropNotSent:         "send queue full, or dropped by this machine's firewall",
 	dropTooLong:         "too long",
@@ -52,6 +54,7 @@ var dropCodes = [dropReasons]string{
 	dropSessionLimit:    "session_limit",
 	dropServiceLimit:    "service_limit",
 	dropDescriptorLimit: "descriptor_limit",
+	dropOverload:        "overload",
 	dropWaiting:         "waiting",
 	dropNotSent:         "not_sent",
 	dropTooLong:         "too_long",

@@ -56,6 +56,7 @@ func (s *session) finish() {
 		s.drop(s.why, n)
 	}
 	e.budget.release(1)
+	e.sessions.existing.Add(-1)
 	s.tell()
 	s.socket.returned(s)
 	close(s.done)

@@ -25,6 +25,7 @@ type sessionLimit struct {
 	silent       time.Duration // how long a confirmed session is silent before it can be evicted
 	waitingBytes atomic.Int64
 	evictions    atomic.Uint64
+	existing     atomic.Int64 // sessions, those included that have ended and whose goroutines have not
 
 	mu  sync.Mutex // guards all, the ranks of every socket, and the rank fields of every session
 	all ranks
@@ -113,6 +114,12 @@ func (l *sessionLimit) removeLocked(s *session) {
 		r.confirmed.Remove(s.rank[i])
 		s.rank[i] = nil
 	}
+}
+
+// lagsBehind tells whether so many sessions are just ending that no more should begin: a flood must not
+// begin them faster than they end. Whoever has one is not concerned.
+func (l *sessionLimit) lagsBehind() bool {
+	return l.existing.Load() >= int64(l.all.max+l.all.max/8+64)
 }
 
 // counted tells how many sessions there are.

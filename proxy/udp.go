@@ -27,6 +27,7 @@ type udpSocket struct {
 	engine *portable
 	conn   *net.UDPConn
 	port   uint16
+	queue  udpQueue
 	owner  *atomic.Pointer[claim]
 	ranks  ranks // guarded by the session limit's mu
 	quiet  [dropReasons]quieter
@@ -42,8 +43,10 @@ type udpSocket struct {
 }
 
 // udpReceiveBuffer is what we ask the kernel to hold for a port while the read loop is not
-// running. Its usual 208 KiB are gone after two datagrams of full length.
-const udpReceiveBuffer = 1 << 20
+// running. Its usual 208 KiB are gone after two datagrams of full length. The kernel grants as much
+// as net.core.rmem_max allows. (Of what 100 known clients sent while 100,000 forged senders did, all
+// was answered with 4 MiB, 94 % with 1 MiB, 86 % with 208 KiB; see udpQueue.)
+const udpReceiveBuffer = 4 << 20
 
 // listenUDP opens the socket of a port. Bound to 0.0.0.0 it serves both families, as in v0.4: for a
 // wildcard address package net opens an IPv6 socket that takes IPv4 too, or an IPv4 socket where
@@ -66,7 +69,7 @@ func (e *portable) listenUDP(addr netip.AddrPort, owner *atomic.Pointer[claim]) 
 		sessions: make(map[sessionKey]*session),
 		running:  make(map[*session]struct{}),
 	}
-	if err := askLocal(conn); err != nil {
+	if err := errors.Join(askLocal(conn), u.queue.init(conn)); err != nil {
 		conn.Close()
 		e.budget.release(1)
 		return nil, err
@@ -154,6 +157,8 @@ func (u *udpSocket) begin(key sessionKey) *session {
 		return refuse(dropSource)
 	case owner.rotation.isEmpty(): // nobody is evicted for this
 		return refuse(dropNoEndpoints)
+	case u.queue.isCrowded(), e.sessions.lagsBehind():
+		return refuse(dropOverload)
 	case !e.budget.tryAcquire(1):
 		return refuse(dropDescriptorLimit)
 	}
@@ -191,6 +196,7 @@ func (u *udpSocket) begin(key sessionKey) *session {
 // begun, and who then ended the sessions could not see it yet.
 func (u *udpSocket) add(s *session) {
 	s.claim.tally.active.Add(1)
+	u.engine.sessions.existing.Add(1)
 	u.mu.Lock()
 	why, ends := u.ends(s)
 	if !ends {

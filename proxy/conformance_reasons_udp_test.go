@@ -1,0 +1,108 @@
+//go:build linux
+
+package proxy_test
+
+import (
+	"net/netip"
+	"testing"
+	"time"
+
+	"kubeproxy/proxy"
+	"kubeproxy/proxy/proxytest"
+	"kubeproxy/registry"
+)
+
+// udpReasonCases are the reasons of UDP sessions. A newcomer who is refused a session has none that could
+// end: its datagrams are dropped, each with a reason of its own.
+var udpReasonCases = []reasonCase{
+	{why: proxy.Idle, when: "nobody says anything", config: func(cfg *proxy.Config) {
+		cfg.UDPTimeout = 100 * time.Millisecond
+	}, do: func(t *testing.T, b *bookish) {
+		b.ask(t)
+	}},
+	{why: proxy.DialFailed, when: "over UDP, each endpoint refuses", do: func(t *testing.T, b *bookish) {
+		b.send(t, refusingUDP(t), refusingUDP(t))
+		b.sent = unknown // the second is only asked for as long as the first has not passed the datagram on
+		b.attempts = 2
+	}},
+	{why: proxy.OwnListener, when: "over UDP, the only endpoint is a port of the proxy", do: func(t *testing.T, b *bookish) {
+		port := proxytest.FreePort(t)
+		b.apply(service("loop", udp(port)))
+		b.send(t, proxytest.At(proxytest.On(port)))
+	}},
+	{why: proxy.EndpointNotAllowed, when: "over UDP, the only endpoint lies elsewhere", config: func(cfg *proxy.Config) {
+		cfg.AllowedEndpoints = []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("::/0")}
+	}, do: func(t *testing.T, b *bookish) {
+		b.send(t, servedUDP(t, "web"))
+	}},
+	{why: proxy.SourceNotAllowed, when: "its address is not allowed any more", do: func(t *testing.T, b *bookish) {
+		b.ask(t)
+		b.apply(fromUDP("web", b.at.Port(), "127.0.0.2/32"))
+	}},
+	{why: proxy.Evicted, when: "another client needs the room", config: func(cfg *proxy.Config) {
+		cfg.MaxUDPSessions = 1
+	}, do: func(t *testing.T, b *bookish) {
+		b.ask(t)
+		proxytest.DialUDP(t, b.at).Write([]byte("hello"))
+	}},
+	{why: proxy.EndpointRemoved, when: "its only endpoint goes", do: func(t *testing.T, b *bookish) {
+		client := b.ask(t)
+		b.apply(endpoints("web"))
+		client.Write([]byte("lost"))
+	}},
+	{why: proxy.ServiceRemoved, when: "over UDP, its service goes", do: func(t *testing.T, b *bookish) {
+		b.ask(t)
+		b.apply(noService("web"))
+	}},
+	{why: proxy.ServiceRemoved, when: "over UDP, its port is another's", do: func(t *testing.T, b *bookish) {
+		b.ask(t)
+		b.apply(serviceSince("heir", 2, udp(b.at.Port())), service("web", udp(proxytest.FreePort(t))))
+	}},
+	{why: proxy.Shutdown, when: "over UDP, the proxy is stopped", do: func(t *testing.T, b *bookish) {
+		b.ask(t)
+		b.end()
+	}},
+}
+
+// serveUDP gives the service "web" its endpoints, over UDP.
+func (b *bookish) serveUDP(t *testing.T, addrs ...registry.Addr) netip.AddrPort {
+	t.Helper()
+	b.at = proxytest.On(proxytest.FreePort(t))
+	b.apply(service("web", udp(b.at.Port())), endpoints("web", addrs...))
+	return b.at
+}
+
+// ask has a client of the service "web" exchange a datagram with it.
+func (b *bookish) ask(t *testing.T) *proxytest.UDPClient {
+	t.Helper()
+	client := proxytest.DialUDP(t, b.serveUDP(t, proxytest.ServeUDP(t, "127.0.0.1:0", proxytest.EchoUDP).Addr))
+	if _, err := client.Exchange([]byte("hello")); err != nil {
+		t.Fatal(err)
+	}
+	b.sent, b.received = 5, 5
+	return client
+}
+
+// send has a client of the service "web" send a datagram.
+func (b *bookish) send(t *testing.T, addrs ...registry.Addr) {
+	t.Helper()
+	proxytest.DialUDP(t, b.serveUDP(t, addrs...)).Write([]byte("hello"))
+}
+
+// refusingUDP is an endpoint that refuses datagrams.
+func refusingUDP(t *testing.T) registry.Addr {
+	t.Helper()
+	s := proxytest.ServeUDP(t, "127.0.0.1:0", proxytest.MuteUDP)
+	s.Close()
+	return s.Addr
+}
+
+// fromUDP says that a service has one UDP port, and who may send to it.
+func fromUDP(name string, port uint16, ranges ...string) change {
+	return func(b *registry.Batch) {
+		service(name, udp(port))(b)
+		for _, r := range ranges {
+			b.Services[named(name)].SourceRanges = append(b.Services[named(name)].SourceRanges, netip.MustParsePrefix(r))
+		}
+	}
+}
