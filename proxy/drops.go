@@ -19,6 +19,7 @@ const (
 	dropServiceLimit
 	dropDescriptorLimit
 	dropOverload
+	dropQueueFull
 	dropWaiting
 	dropNotSent
 	dropTooLong
@@ -38,6 +39,7 @@ var dropNames = [dropReasons]string{
 	dropServiceLimit:    "the service has as many UDP sessions in use as it may (-max_udp_sessions_per_service)",
 	dropDescriptorLimit: "out of descriptors or local ports",
 	dropOverload:        "more new clients come than can be given sessions",
+	dropQueueFull:       "datagrams come faster than they can be read (a higher net.core.rmem_max lets more of them wait)",
 	dropWaiting:         "too many wait for an endpoint",
 	dropNotSent:         "send queue full, or dropped by this machine's firewall",
 	dropTooLong:         "too long",
@@ -55,6 +57,7 @@ var dropCodes = [dropReasons]string{
 	dropServiceLimit:    "service_limit",
 	dropDescriptorLimit: "descriptor_limit",
 	dropOverload:        "overload",
+	dropQueueFull:       "queue_full",
 	dropWaiting:         "waiting",
 	dropNotSent:         "not_sent",
 	dropTooLong:         "too_long",

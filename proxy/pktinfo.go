@@ -10,3 +10,9 @@ type localAddr struct {
 	addr  netip.Addr // unmapped, without zone
 	iface uint32     // the index of the interface it belongs to; 0 except for an IPv6 link-local address
 }
+
+// A receipt is what the kernel says along with a datagram. The zero value means that it says nothing.
+type receipt struct {
+	local localAddr
+	lost  uint32 // datagrams for which the socket's queue had no room so far, or 0; it wraps around
+}

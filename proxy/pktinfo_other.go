@@ -7,10 +7,10 @@ import "net"
 // Where we don't know how to ask which address a datagram was sent to, the kernel chooses the
 // address that replies leave from. It is the right one unless this machine has several.
 
-const pktinfoSpace = 0
+const receiptSpace = 0
 
-func askLocal(*net.UDPConn) error { return nil }
+func askReceipts(*net.UDPConn) error { return nil }
 
-func parseLocal([]byte) localAddr { return localAddr{} }
+func parseReceipt([]byte) receipt { return receipt{} }
 
 func controlFrom(localAddr) []byte { return nil }

@@ -69,7 +69,7 @@ func (e *portable) listenUDP(addr netip.AddrPort, owner *atomic.Pointer[claim]) 
 		sessions: make(map[sessionKey]*session),
 		running:  make(map[*session]struct{}),
 	}
-	if err := errors.Join(askLocal(conn), u.queue.init(conn)); err != nil {
+	if err := errors.Join(askReceipts(conn), u.queue.init(conn)); err != nil {
 		conn.Close()
 		e.budget.release(1)
 		return nil, err
@@ -87,16 +87,22 @@ func (e *portable) listenUDP(addr netip.AddrPort, owner *atomic.Pointer[claim]) 
 // read hands on what clients send, until the socket is closed. An error must not end it: v0.4 was
 // left with an open port that nobody read.
 func (u *udpSocket) read() {
-	buf, control := make([]byte, maxDatagram), make([]byte, pktinfoSpace)
+	buf, control := make([]byte, maxDatagram), make([]byte, receiptSpace)
 	var pause time.Duration
+	var lost uint32
 	for {
 		n, controlled, _, client, err := u.conn.ReadMsgUDPAddrPort(buf, control)
 		switch {
 		case err == nil:
 			pause = 0
+			said := parseReceipt(control[:controlled])
 			key := sessionKey{
 				client: netip.AddrPortFrom(client.Addr().Unmap(), client.Port()),
-				local:  parseLocal(control[:controlled]),
+				local:  said.local,
+			}
+			if more := said.lost - lost; said.lost != 0 && more != 0 {
+				lost = said.lost
+				u.drop(u.owner.Load(), dropQueueFull, int(more), key.client) // who sent those is not known
 			}
 			u.carry(key, buf[:n])
 		case errors.Is(err, net.ErrClosed):

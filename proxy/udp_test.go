@@ -879,6 +879,24 @@ func TestEveryDropHasItsReason(t *testing.T) {
 		e.sessions.existing.Add(-1)
 		stranger.Ask(t)
 	})
+	t.Run("queue full", func(t *testing.T) {
+		e := newUDPEngine(t, Config{})
+		s := serveUDP(t, e, identity(t, "1"))
+		must(t, s.conn.SetReadBuffer(1<<16))
+		client := proxytest.DialUDP(t, s.addr)
+		client.Ask(t)
+		s.mu.Lock() // nothing can be read now but one datagram
+		const many = 2000
+		for range many {
+			client.Write(make([]byte, 100))
+		}
+		s.mu.Unlock()
+		client.AskOften(t)
+		sent := s.ownership.Load().tally.datagramsSent.Load()
+		if lost := s.dropped()[dropQueueFull]; lost == 0 || lost+sent < many {
+			t.Errorf("of %d datagrams %d were sent on, and %d counted as lost", many, sent, lost)
+		}
+	})
 	t.Run("client unreachable", func(t *testing.T) {
 		e := newUDPEngine(t, Config{BindAddress: netip.IPv4Unspecified()})
 		server := proxytest.ServeUDP(t, "[::1]:0", func([]byte, netip.AddrPort) []byte { return make([]byte, 65527) })
