@@ -17,20 +17,20 @@ import (
 // the whole node down. A loop over two nodes is not seen.
 var errOwnListener = errors.New("the endpoint is a listener of this proxy")
 
-// Why a port is not claimed although a service asks for it: what [PortStatus].Err wraps then.
+// Why a port is not claimed although a service asks for it.
 var (
-	ErrPortNotAllowed = errors.New("no service may have it (-allowed_ports)")
-	ErrPortReserved   = errors.New("this proxy has it for its operators")
+	errPortNotAllowed = errors.New("no service may have it (-allowed_ports)")
+	errPortReserved   = errors.New("this proxy has it for its operators")
 )
 
 // refusal tells why no service may claim a port; nil when they may.
 func (p *Proxier) refusal(id portID) error {
 	if id.protocol == registry.TCP && slices.Contains(p.cfg.ReservedPorts, id.number) {
-		return ErrPortReserved
+		return errPortReserved
 	}
 	within := func(r PortRange) bool { return r.First <= id.number && id.number <= r.Last }
 	if len(p.cfg.AllowedPorts) > 0 && !slices.ContainsFunc(p.cfg.AllowedPorts, within) {
-		return ErrPortNotAllowed
+		return errPortNotAllowed
 	}
 	return nil
 }

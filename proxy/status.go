@@ -16,10 +16,10 @@ type PortStatus struct {
 	Owner    registry.PortKey
 	Waiting  []registry.PortKey // whose claim comes next when the owner lets go, in order
 	Err      error              // why the port is not open; nil when it is
+	Refused  bool               // no service may have it: it has no owner, and Waiting names those who ask in vain
 }
 
-// Status tells how things stand with every port that a service claims, in order. One that no service may have
-// has no owner, only an Err, [ErrPortNotAllowed] or [ErrPortReserved]; Waiting names those who asked for it.
+// Status tells how things stand with every port that a service claims or asks for, in order.
 func (p *Proxier) Status() []PortStatus {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -47,7 +47,7 @@ func (p *Proxier) refusedLocked() []PortStatus {
 				continue
 			}
 			if refused[id] == nil {
-				refused[id] = &PortStatus{Protocol: id.protocol, Port: id.number, Err: err}
+				refused[id] = &PortStatus{Protocol: id.protocol, Port: id.number, Err: err, Refused: true}
 			}
 			refused[id].Waiting = append(refused[id].Waiting, registry.PortKey{Name: name, Port: port.Name})
 		}
