@@ -126,6 +126,30 @@ func TestAServiceOpensItsPortsAndClosesThem(t *testing.T) {
 	if len(p.lb.services) != 0 {
 		t.Errorf("rotations of %d services are still held", len(p.lb.services))
 	}
+	if got := p.Totals(); len(got) != 0 {
+		t.Errorf("there are still totals: %+v", got)
+	}
+}
+
+// Nobody may ever ask for the totals: what is kept for them follows the services there are all the same.
+func TestTalliesOfServicesThatAreGoneAreForgotten(t *testing.T) {
+	p, _ := newFakeProxier()
+	for i := range 1000 {
+		name := fmt.Sprint("service-", i)
+		apply(p, service(name, 1, tcpPort(80)))
+		if i%100 == 0 { // one that stays active for a while
+			active := &p.listeners[tcpPort(80)].claims[0].tally.active
+			active.Add(1)
+			defer active.Add(-1)
+		}
+		apply(p, service(name, 0))
+	}
+	if n := len(p.tallies.all); n < 10 || n > 100 {
+		t.Errorf("%d tallies are kept, of which 10 are active", n)
+	}
+	if n := len(p.Totals()); n != 10 {
+		t.Errorf("the totals tell of %d services; want the 10 that are active", n)
+	}
 }
 
 func TestAProtocolChangeReopensThePort(t *testing.T) { // D33

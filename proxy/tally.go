@@ -68,8 +68,10 @@ type Totals struct {
 // tallies are all tallies there are. A tally that no claim holds stays as long as something that is
 // counted in it is active.
 type tallies struct {
-	mu  sync.Mutex // guards all, and the claims of each
-	all map[tallyKey]*tally
+	mu      sync.Mutex // guards the fields below, and the claims of each
+	all     map[tallyKey]*tally
+	leaving []*tally // that no claim held when last seen
+	enough  int      // of them, to look which can be forgotten
 }
 
 type tallyKey struct {
@@ -94,19 +96,34 @@ func (ts *tallies) hold(service registry.PortKey, protocol registry.Protocol) *t
 func (ts *tallies) release(t *tally) {
 	ts.mu.Lock()
 	defer ts.mu.Unlock()
-	t.claims--
+	if t.claims--; t.claims > 0 {
+		return
+	}
+	ts.leaving = append(ts.leaving, t)
+	if len(ts.leaving) > ts.enough {
+		ts.forgetLocked()
+		ts.enough = 2*len(ts.leaving) + 16 // so that a look at all of them is worth it
+	}
 }
 
-// totals copies all tallies, in order, and forgets those that nothing will be counted in any more.
+// forgetLocked forgets the tallies that nothing will be counted in any more.
+func (ts *tallies) forgetLocked() {
+	ts.leaving = slices.DeleteFunc(ts.leaving, func(t *tally) bool {
+		idle := t.active.Load() == 0
+		if key := (tallyKey{t.service, t.protocol}); t.claims == 0 && idle && ts.all[key] == t {
+			delete(ts.all, key)
+		}
+		return t.claims > 0 || idle
+	})
+}
+
+// totals copies all tallies, in order.
 func (ts *tallies) totals() []Totals {
 	ts.mu.Lock()
 	defer ts.mu.Unlock()
+	ts.forgetLocked()
 	all := make([]Totals, 0, len(ts.all))
-	for key, t := range ts.all {
-		if t.claims == 0 && t.active.Load() == 0 {
-			delete(ts.all, key)
-			continue
-		}
+	for _, t := range ts.all {
 		all = append(all, t.totals())
 	}
 	slices.SortFunc(all, func(a, b Totals) int {
