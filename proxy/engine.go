@@ -32,16 +32,6 @@ type claim struct {
 	affinity time.Duration  // how long a client is remembered; 0: not at all
 }
 
-// newClaim makes the claim of a service on one of its ports, without what only the Proxier can give it.
-func newClaim(service *registry.Service, port registry.Port) *claim {
-	return &claim{
-		key:      registry.PortKey{Name: service.Name, Port: port.Name},
-		created:  service.Created,
-		sources:  service.SourceRanges,
-		affinity: service.AffinityTimeout,
-	}
-}
-
 // same tells whether two claims of a service on a port differ in nothing that its traffic could notice.
 func (c *claim) same(d *claim) bool {
 	return c.key == d.key && slices.Equal(c.sources, d.sources) && c.affinity == d.affinity

@@ -166,19 +166,7 @@ type newcomer struct {
 // blinks. A port that no service may have is not claimed at all.
 func (p *Proxier) editClaimsLocked(name registry.Name, service *registry.Service, touched map[portID]struct{}) []newcomer {
 	previous := p.services[name]
-	wanted := make(map[portID]*claim)
-	if service != nil {
-		for _, port := range service.Ports {
-			id := portID{port.Protocol, port.Number}
-			if err := p.refusal(id); err != nil {
-				if previous == nil || !slices.Contains(previous.Ports, port) {
-					glog.Errorf("%s cannot have %s: %v", registry.PortKey{Name: name, Port: port.Name}, id, err)
-				}
-				continue
-			}
-			wanted[id] = newClaim(service, port)
-		}
-	}
+	wanted := p.wanted(service, previous)
 	if previous != nil {
 		for _, port := range previous.Ports {
 			id := portID{port.Protocol, port.Number}
@@ -221,6 +209,26 @@ func (p *Proxier) editClaimsLocked(name registry.Name, service *registry.Service
 		newcomers = append(newcomers, newcomer{id, c})
 	}
 	return newcomers
+}
+
+// wanted makes the claims of a service, without what only the balancer and the tallies can give them. It
+// logs the ports that the service asks for in vain, unless it did so before.
+func (p *Proxier) wanted(service, previous *registry.Service) map[portID]*claim {
+	wanted := make(map[portID]*claim)
+	if service == nil {
+		return wanted
+	}
+	for _, port := range service.Ports {
+		id, key := portID{port.Protocol, port.Number}, registry.PortKey{Name: service.Name, Port: port.Name}
+		if err := p.refusal(id); err != nil {
+			if previous == nil || !slices.Contains(previous.Ports, port) {
+				glog.Errorf("%s cannot have %s: %v", key, id, err)
+			}
+			continue
+		}
+		wanted[id] = &claim{key: key, created: service.Created, sources: service.SourceRanges, affinity: service.AffinityTimeout}
+	}
+	return wanted
 }
 
 // Run tries again to open the ports that could not be opened, until ctx ends. Then it closes every
