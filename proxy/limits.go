@@ -42,7 +42,7 @@ func (c Config) withLimits(descriptors int) Config {
 }
 
 // Validate tells what in c cannot be: a limit that the descriptor limit of this process has no room for,
-// a negative one, a range of ports that ends before it begins. It says what to do about it, and
+// a negative one, a range that holds nothing. It says what to do about it, and
 // names each field as the flag that sets it.
 func (c Config) Validate() error { return c.validate(descriptorLimit()) }
 
@@ -76,6 +76,11 @@ func (c Config) validate(descriptors int) error {
 	for _, r := range c.AllowedPorts {
 		if r.First == 0 || r.First > r.Last {
 			complain("-allowed_ports: %d-%d is no range of ports", r.First, r.Last)
+		}
+	}
+	for _, p := range c.AllowedEndpoints {
+		if !p.IsValid() || p.Addr().Is4In6() { // which would contain nothing
+			complain("-allowed_endpoints: %v is no range of addresses; an IPv4 range is written as 10.0.0.0/8", p)
 		}
 	}
 	if c.OnRemoval.After < 0 {

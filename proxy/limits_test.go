@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"net/netip"
 	"strings"
 	"testing"
 	"time"
@@ -50,6 +51,9 @@ func TestLimitsThatCannotFitAreRefusedByName(t *testing.T) {
 		{Config{AllowedPorts: []PortRange{{80, 80}, {1024, 65535}}}, nil},
 		{Config{AllowedPorts: []PortRange{{80, 79}}}, []string{"-allowed_ports", "80-79"}},
 		{Config{AllowedPorts: []PortRange{{0, 79}}}, []string{"-allowed_ports", "0-79"}},
+		{Config{AllowedEndpoints: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("fd00::/8")}}, nil},
+		{Config{AllowedEndpoints: []netip.Prefix{netip.PrefixFrom(netip.MustParseAddr("::ffff:10.0.0.0"), 104)}}, []string{"-allowed_endpoints", "::ffff:10.0.0.0/104"}},
+		{Config{AllowedEndpoints: []netip.Prefix{{}}}, []string{"-allowed_endpoints"}},
 		{Config{OnRemoval: Removal{Close: true, After: -time.Second}}, []string{"-on_removal", "-1s"}},
 	} {
 		err := c.cfg.validate(20000)
