@@ -23,6 +23,7 @@ import (
 //   - An endpoint that leaves and comes back, as all do when a service is scaled to nothing and back,
 //     is a new one: what a client had there is most likely gone. That a service wants affinity is
 //     part of its claim, and outlasts all its endpoints.
+//   - A timeout that is changed counts at once, also for those who are remembered already.
 //
 // As all that rotations know, it is known for each port of a service and each protocol by itself.
 
@@ -72,22 +73,11 @@ func (c *claim) choose(client netip.Addr) choice {
 	if c.affinity == 0 {
 		return c.rotation.choose(c.tally.protocol)
 	}
-	return choice{set: c.rotation.set.Load(), protocol: c.tally.protocol, sticky: c.sticky(client)}
-}
-
-// forget makes the next choice for a client of the claim another than e.
-func (c *claim) forget(client netip.Addr, e *endpoint) {
-	if c.affinity != 0 {
-		c.sticky(client).forget(e)
-	}
-}
-
-func (c *claim) sticky(client netip.Addr) *sticky {
-	return &sticky{
+	return choice{set: c.rotation.set.Load(), protocol: c.tally.protocol, sticky: &sticky{
 		table:   c.rotation.affinities,
 		key:     affinityKey{c.rotation, c.tally.protocol, client.Unmap().WithZone("")},
 		timeout: c.affinity,
-	}
+	}}
 }
 
 // A sticky is a client for whom an endpoint is remembered.
@@ -104,10 +94,9 @@ func (s *sticky) next(c *choice) (*endpoint, bool) {
 	s.table.mu.Lock()
 	defer s.table.mu.Unlock()
 	if a := s.table.entries[s.key]; a != nil {
-		switch e := a.endpoint; {
-		case e == c.last: // it has failed this client, or it would not ask again
-		case sinceStart()-a.since >= s.timeout, e.gone.Load(), e.down(s.key.protocol), c.hasOffered(e):
-		default:
+		e := a.endpoint
+		fails := e.gone.Load() || e.down(s.key.protocol) || c.hasOffered(e) // who asks again was not served by it
+		if !fails && sinceStart()-a.since < s.timeout {
 			c.offer(e)
 			return e, true
 		}

@@ -156,8 +156,25 @@ func TestAffinityKeepsItsPromises(t *testing.T) {
 			one.failed()
 			one.next()
 			one.reached()
+			time.Sleep(affinityTimeout - time.Second)
 			other.reached() // it was luckier, but the client has moved on
 			s.given(b, number(one.last))
+			other.reached()
+			time.Sleep(affinityTimeout - time.Second)
+			other.reached() // and makes nothing last
+			time.Sleep(time.Second)
+			if next := s.connects(b); next == number(one.last) {
+				t.Errorf("given %d after its timeout", next)
+			}
+		}},
+		{"who asks again is given another, whatever was wrong with the one before", func(t *testing.T, s *stickyPort) {
+			c := s.choose(a)
+			c.next()
+			e, _ := c.next()
+			if number(e) == 1 {
+				t.Fatal("given the same again")
+			}
+			s.given(a, number(e))
 		}},
 		{"each protocol has its own", func(t *testing.T, s *stickyPort) {
 			udp := *s.claim
@@ -165,6 +182,9 @@ func TestAffinityKeepsItsPromises(t *testing.T) {
 			c := udp.choose(a)
 			if e, _ := c.next(); number(e) != 2 {
 				t.Errorf("over the other protocol given %d; want 2", number(e))
+			}
+			if n := [2]int{s.rotation.clients[0].Len(), s.rotation.clients[1].Len()}; n != [2]int{1, 1} {
+				t.Errorf("remembered by protocol: %d; want 1 each", n)
 			}
 		}},
 		{"a shorter timeout counts for those who are remembered", func(t *testing.T, s *stickyPort) {

@@ -44,7 +44,6 @@ func (s *session) leaveLocked() {
 func (s *session) refused(b *udpBackend, err error) {
 	if s.current() == b { // else the error may be that the socket was closed
 		b.endpoint.failed(registry.UDP)
-		s.claim.forget(s.key.client.Addr(), b.endpoint)
 	}
 	why, lost := dropUnreachable, false
 	s.mu.Lock()
