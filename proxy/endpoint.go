@@ -1,0 +1,76 @@
+package proxy
+
+import (
+	"sync/atomic"
+	"time"
+
+	"github.com/golang/glog"
+
+	"kubeproxy/registry"
+)
+
+// An endpoint that refuses or stays silent is passed over for firstDown, then twice as long each
+// time it fails again on its return, up to mostDown.
+const (
+	firstDown = time.Second
+	mostDown  = 30 * time.Second
+)
+
+// An endpoint is one address in one rotation. Later sets of the rotation keep it, and with it what
+// is known of its health.
+type endpoint struct {
+	addr     registry.Addr
+	rotation *rotation
+	health   [2]health   // by Protocol: who refuses datagrams may well accept connections
+	gone     atomic.Bool // no longer in the rotation: a UDP session looks at it on each datagram
+	tenure   *tenure     // in the rotation; for TCP connections
+
+	dialing     atomic.Int64  // TCP dials under way
+	active      atomic.Int64  // connections and sessions now
+	connections atomic.Uint64 // and since it came
+	failures    atomic.Uint64 // attempts that did not reach it; counted by failed
+}
+
+// given notes that the endpoint was given a connection or a session, and left that it has left.
+func (e *endpoint) given() {
+	e.active.Add(1)
+	e.connections.Add(1)
+}
+
+func (e *endpoint) left() { e.active.Add(-1) }
+
+// A health is what is known of an endpoint over one protocol. The zero value is well.
+type health struct {
+	downUntil atomic.Int64 // Unix time in nanoseconds; 0 when the last attempt succeeded
+	strikes   atomic.Int64 // failed returns since the last success
+}
+
+// down tells whether the endpoint is being passed over just now.
+func (e *endpoint) down(protocol registry.Protocol) bool {
+	until := e.health[protocol].downUntil.Load()
+	return until != 0 && time.Now().UnixNano() < until
+}
+
+// failed notes that the endpoint refused or stayed silent. Of many clients that fail together only
+// the first counts, and only a failure after the endpoint was due back makes the next wait longer.
+func (e *endpoint) failed(protocol registry.Protocol) {
+	e.failures.Add(1)
+	h := &e.health[protocol]
+	until, now := h.downUntil.Load(), time.Now()
+	if until > now.UnixNano() {
+		return
+	}
+	wait := min(firstDown<<min(h.strikes.Load(), 5), mostDown)
+	if h.downUntil.CompareAndSwap(until, now.Add(wait).UnixNano()) && h.strikes.Add(1) == 1 {
+		glog.Warningf("%s: endpoint %s does not answer over %s; passing it over until it does", e.rotation.key, e.addr, protocol)
+	}
+}
+
+// answered notes that the endpoint is well.
+func (e *endpoint) answered(protocol registry.Protocol) {
+	h := &e.health[protocol]
+	if h.downUntil.Load() != 0 && h.downUntil.Swap(0) != 0 {
+		h.strikes.Store(0)
+		glog.Infof("%s: endpoint %s answers again over %s", e.rotation.key, e.addr, protocol)
+	}
+}
