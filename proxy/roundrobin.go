@@ -231,6 +231,10 @@ func (c *choice) next() (*endpoint, bool) {
 // neighbour: so the share of an endpoint that is down is spread over all others, and does not fall
 // on the one that happens to follow it.
 func (c *choice) nextInTurn() (*endpoint, bool) {
+	if e := c.drawn; e != nil && !e.down(c.protocol) { // most often: the first, and well
+		c.drawn, c.last = nil, e
+		return e, true
+	}
 	n, offered := len(c.set.endpoints), len(c.offered)
 	if c.last != nil {
 		offered++
