@@ -277,7 +277,8 @@ func TestDrainingEndsByItselfWhenTheLastRelayDoes(t *testing.T) {
 }
 
 func TestDialsEndWhenTheDrainDoes(t *testing.T) {
-	e := newTestEngine(t, Config{DialTimeout: time.Hour, DialTotalTimeout: time.Hour})
+	ended := make(chan Ending, 1)
+	e := newTestEngine(t, Config{DialTimeout: time.Hour, DialTotalTimeout: time.Hour, Ended: func(end Ending) { ended <- end }})
 	dialling := make(chan struct{})
 	e.dialer.dial = func(ctx context.Context, _ netip.AddrPort) (*net.TCPConn, error) {
 		close(dialling)
@@ -287,8 +288,47 @@ func TestDialsEndWhenTheDrainDoes(t *testing.T) {
 	client := proxytest.Dial(t, addr)
 	proxytest.Receive(t, dialling, "the dial")
 	s.close()
-	cut, ended := drainFor(t, e)
+	cut, drained := drainFor(t, e)
 	cut()
-	proxytest.Receive(t, ended, "drain to return")
+	proxytest.Receive(t, drained, "drain to return")
 	wantReset(t, "client", client)
+	if got := proxytest.Receive(t, ended, "the end of the client").Reason; got != Shutdown {
+		t.Errorf("the client ended by %v; want %v", got, Shutdown)
+	}
+}
+
+// An endpoint may see millions of connections before it is removed: of those that have ended it knows nothing.
+func TestATenureForgetsTheConnectionsThatHaveEnded(t *testing.T) {
+	e := newTestEngine(t, Config{OnRemoval: Removal{Close: true}})
+	ofClaim, ofEndpoint := newTenure(), newTenure()
+	before := memory()
+	for range 20_000 {
+		ctx, release := e.tenures(ofClaim, ofEndpoint)
+		release()
+		if ctx.Err() == nil {
+			t.Fatal("what has ended goes on")
+		}
+	}
+	if left := memory() - before; left > 1<<20 {
+		t.Errorf("20,000 connections that have ended left %d bytes behind", left)
+	}
+	lives, release := e.tenures(ofClaim, ofEndpoint)
+	defer release()
+	ofEndpoint.end(Removal{Close: true}, EndpointRemoved)
+	proxytest.Receive(t, lives.Done(), "the one that lives to hear of the removal")
+	if got := reasonOf(lives); got != EndpointRemoved {
+		t.Errorf("it is told %v", got)
+	}
+}
+
+// Where connections may outlive everything there is nothing to do for each.
+func TestConnectionsThatMayGoOnCostNothingForIt(t *testing.T) {
+	e := newTestEngine(t, Config{})
+	ofClaim, ofEndpoint := newTenure(), newTenure()
+	if n := testing.AllocsPerRun(100, func() {
+		_, release := e.tenures(ofClaim, ofEndpoint)
+		release()
+	}); n != 0 {
+		t.Errorf("%v allocations for each connection", n)
+	}
 }
