@@ -17,7 +17,7 @@ func BenchmarkUnchangedResync10000(b *testing.B) {
 	r.merge(l, nil, 0)
 	r.everything()
 	for b.Loop() {
-		if different, _ := r.merge(l, nil, l.revision); different != 0 {
+		if different, _ := r.merge(l, nil, l.revision); different.n != 0 {
 			b.Fatal(different)
 		}
 		if s, e := r.everything(); len(s) != 5000 || len(e) != 5000 {

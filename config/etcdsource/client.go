@@ -14,7 +14,6 @@ import (
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
-	"google.golang.org/grpc/status"
 
 	"kubeproxy/registry"
 )
@@ -116,22 +115,6 @@ func (t *token) GetRequestMetadata(context.Context, ...string) (map[string]strin
 // RequireTransportSecurity implements gRPC's credentials.PerRPCCredentials. Whether a password may
 // cross the network in the clear is said by the scheme of the URL.
 func (t *token) RequireTransportSecurity() bool { return false }
-
-// explain makes an error of a call fit for a log line: etcd's or gRPC's message without its frame
-// and, where ctx was ended for a reason of ours, that reason.
-func explain(ctx context.Context, err error) error {
-	if err == nil {
-		return nil
-	}
-	if cause := context.Cause(ctx); cause != nil && ctx.Err() != nil {
-		return cause
-	}
-	err = rpctypes.Error(err) // etcd's own errors become comparable
-	if s, ok := status.FromError(err); ok {
-		return errors.New(s.Message())
-	}
-	return err
-}
 
 // pauses are the waits between attempts. Each is twice the one before, up to maxBackoff, less a
 // random part of up to half: when an etcd comes back, its clients should not all call at once.

@@ -180,7 +180,7 @@ func TestABadValueHurtsOnlyItself(t *testing.T) { // D17, D18
 	etcd.Start(t)
 	f.awaitStatus(t, "a second session", func(st Status) bool { return st.Sessions == 2 })
 	text := log()
-	for key, want := range map[string]int{`specs/zz"`: 1, `specs/good"`: 2, `endpoints/good"`: 1, "\nW1121 forged": 0} {
+	for key, want := range map[string]int{`specs/zz" at`: 1, `specs/good" at`: 2, `endpoints/good" at`: 1, `specs/good" can be used again`: 2, `zz" can`: 0, "\nW1121 forged": 0} {
 		if n := strings.Count(text, key); n != want {
 			t.Errorf("%d log lines with %s; want %d:\n%s", n, key, want, text)
 		}

@@ -67,7 +67,7 @@ func (c *client) list(ctx context.Context, revision int64, weak bool, pageSize i
 			}
 			l.kvs = make([]*mvccpb.KeyValue, 0, resp.Count)
 		} else if resp.Header.ClusterId != l.cluster {
-			return listing{}, fmt.Errorf("one list was answered by two clusters, %x and %x", l.cluster, resp.Header.ClusterId)
+			return listing{}, failure{WentBack, fmt.Errorf("one list was answered by two clusters, %x and %x", l.cluster, resp.Header.ClusterId)}
 		}
 		l.kvs = append(l.kvs, resp.Kvs...)
 		if !resp.More || len(resp.Kvs) == 0 {

@@ -33,7 +33,7 @@ func TestAnEtcdThatIsKilledChangesNothing(t *testing.T) {
 	if n := strings.Count(text, "unreachable"); n != 1 {
 		t.Errorf("%d lines about the outage; want one, however many attempts there were:\n%s", n, text)
 	}
-	if n := strings.Count(text, "etcd answers again after"); n != 1 {
+	if n := strings.Count(text, "answers again after"); n != 1 {
 		t.Errorf("%d lines about its end; want one:\n%s", n, text)
 	}
 }

@@ -107,15 +107,15 @@ func (x *session) probed(a answer) error {
 		return nil
 	case a.err != nil:
 		// That says nothing against the watch, which may be sound. It is kept, and etcd asked again.
-		x.trouble(fmt.Errorf("watch silent and no answer to a read: %w", a.err))
+		x.trouble(fmt.Errorf("watch silent, read failed: %w", a.err))
 		x.stage = asked
 		x.timer.Reset(x.unreached.next())
 		return nil
 	case x.watched != 0 && a.cluster != x.watched:
-		return fmt.Errorf("watch and read are of two clusters, %x and %x", x.watched, a.cluster)
+		return failure{WentBack, fmt.Errorf("watch and read are of two clusters, %x and %x", x.watched, a.cluster)}
 	}
 	x.unreached.reset()
-	x.well("")
+	x.well()
 	switch {
 	case x.stage == reading && a.revision < x.heard:
 		return wentBack(x.heard, a.revision)
@@ -140,5 +140,5 @@ func (x *session) probed(a answer) error {
 }
 
 func (x *session) dead() error {
-	return fmt.Errorf("watch dead: it stopped at revision %d, and etcd has reached %d", x.heard, x.target)
+	return failure{Stale, fmt.Errorf("it stopped at revision %d, and etcd has reached %d", x.heard, x.target)}
 }

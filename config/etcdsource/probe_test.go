@@ -186,7 +186,7 @@ func TestAReadThatShowsAnOlderRevisionEndsTheSession(t *testing.T) {
 		}
 	})
 	f.awaitStatus(t, "another session", func(st Status) bool { return st.Sessions > 1 })
-	if !strings.Contains(log(), "etcd went back from revision 2 to 1") {
+	if !strings.Contains(log(), "it went back from revision 2 to 1") {
 		t.Errorf("that was said nowhere:\n%s", log())
 	}
 }

@@ -141,7 +141,7 @@ func (x *session) receive(m message) error {
 		x.heard = max(x.heard, m.Header.GetRevision())
 		x.answers = x.answers || m.WatchId == manualProgress
 		if !x.stood.IsZero() {
-			x.well("")
+			x.well()
 		}
 		return nil
 	case x.stood.IsZero():
@@ -149,7 +149,7 @@ func (x *session) receive(m message) error {
 		x.heard = max(x.heard, m.Events[len(m.Events)-1].Kv.ModRevision)
 		return nil
 	}
-	x.well("")
+	x.well()
 	x.apply(m)
 	return nil
 }
@@ -212,14 +212,14 @@ func (x *session) listed(a answer) error {
 		x.ask(0, x.cfg.Weak) // then the newest, whatever it is
 		return nil
 	case errors.Is(a.err, rpctypes.ErrFutureRev):
-		return fmt.Errorf("etcd knows nothing of revision %d any more: restored or wiped?", max(x.listing.revision, x.listing.atLeast))
+		return failure{WentBack, fmt.Errorf("it knows nothing of revision %d any more: restored or wiped?", max(x.listing.revision, x.listing.atLeast))}
 	case a.err != nil && first:
 		return fmt.Errorf("list: %w", a.err)
 	case a.err != nil:
 		x.resyncFailed(a.err)
 		return nil
 	case x.watched != 0 && a.cluster != x.watched:
-		return fmt.Errorf("watch and list are of two clusters, %x and %x", x.watched, a.cluster)
+		return failure{WentBack, fmt.Errorf("watch and list are of two clusters, %x and %x", x.watched, a.cluster)}
 	case x.listing.revision == 0 && a.revision < x.listing.atLeast && x.listing.weak:
 		x.ask(0, false) // a member that lags: ask them all
 		return nil
@@ -248,7 +248,7 @@ func (x *session) prove(l listing) {
 // unproven takes in that the watch has not answered in time.
 func (x *session) unproven() error {
 	x.unproved = nil
-	err := fmt.Errorf("the watch gave no sign of life for %v after a list", x.cfg.RequestTimeout)
+	err := failure{Silent, fmt.Errorf("the watch gave no sign of life for %v after a list", x.cfg.RequestTimeout)}
 	if first := x.stood.IsZero(); first {
 		return err
 	}
@@ -268,14 +268,11 @@ func (x *session) use(l listing) {
 
 // begin starts from a complete list. It is the truth, empty or not (D9), whatever was known before.
 func (x *session) begin(l listing) {
-	switch {
-	case x.cluster != 0 && x.cluster != l.cluster:
-		glog.Warningf("another etcd cluster: id %x, was %x; taking its revision %d for the truth", l.cluster, x.cluster, l.revision)
-	case l.revision < x.applied:
-		glog.Warningf("etcd went back from revision %d to %d (restored or wiped?); taking that for the truth", x.applied, l.revision)
+	first, from := x.cluster == 0, x.applied
+	different, lost := x.records.merge(l, nil, x.applied)
+	if !first {
+		x.compareHistories(l, different, lost)
 	}
-	different, _ := x.records.merge(l, nil, 0)
-	again := x.cluster != 0
 	x.cluster, x.applied = l.cluster, l.revision
 	x.heard = max(x.heard, l.revision)
 	x.stood = time.Now()
@@ -283,15 +280,43 @@ func (x *session) begin(l listing) {
 		st.Sessions++
 		st.Listed = l.at
 	})
-	x.well(fmt.Sprintf(" with %d changed keys", different))
+	away, told := x.connected()
 	x.send(x.ctx, true, l.at)
-	if !again {
-		glog.Infof("etcd read at revision %d: %d services, %d endpoints", l.revision, len(x.records.services), len(x.records.endpoints))
+	if first {
+		glog.Infof("etcd read at revision %d: %d services, %d endpoints, %d keys that cannot be used",
+			l.revision, len(x.records.services), len(x.records.endpoints), x.records.invalid)
+	} else {
+		x.recovered(away, told, fmt.Sprintf("read at revision %d, was %d; %s", l.revision, from, different.differ()))
 	}
 	for _, m := range x.held {
 		x.apply(m)
 	}
 	x.held = nil
+}
+
+// compareHistories says so when the etcd of a session's first list is not the one that was followed
+// before, or has lost what it had. Ids and revision often tell; and where they are the same or
+// have been overtaken, keys do that etcd says are older than the revision that is known, and that
+// were not so then.
+func (x *session) compareHistories(l listing, different, lost tally) {
+	var what string
+	switch {
+	case x.cluster != l.cluster:
+		what = fmt.Sprintf("another etcd cluster: id %x, was %x; taking its revision %d for the truth, where that of the other was %d",
+			l.cluster, x.cluster, l.revision, x.applied)
+		lost = different
+	case l.revision < x.applied:
+		what = fmt.Sprintf("etcd went back from revision %d to %d (restored or wiped?); taking that for the truth", x.applied, l.revision)
+	case lost.n > 0:
+		what = fmt.Sprintf("etcd is at revision %d but has another past than the one known up to %d (restored or wiped?); taking that for the truth",
+			l.revision, x.applied)
+	default:
+		return
+	}
+	x.report(func(st *Status) { st.Setbacks++ })
+	if x.historyWarnings.allow(time.Now()) {
+		glog.Warningf("%s; %s", what, lost.differ())
+	}
 }
 
 // finishResync applies a list that was read beside the watch.
@@ -305,13 +330,13 @@ func (x *session) finishResync(l listing) {
 	x.report(func(st *Status) {
 		st.Resyncs++
 		st.Listed = l.at
-		st.Divergences += uint64(len(divergent))
+		st.Divergences += uint64(divergent.n)
 	})
-	x.well("")
-	if len(divergent) > 0 {
-		glog.Warningf("resync at revision %d mended %d keys that the watch had not told of: %s", l.revision, len(divergent), some(divergent))
+	x.well()
+	if divergent.n > 0 {
+		glog.Warningf("resync at revision %d mended %d keys that the watch had not told of: %s", l.revision, divergent.n, divergent)
 	}
-	glog.V(4).Infof("etcd resync @%d: %d keys, %d changed", l.revision, len(l.kvs), different)
+	glog.V(4).Infof("etcd resync @%d: %d keys, %d changed", l.revision, len(l.kvs), different.n)
 	x.send(x.ctx, true, l.at)
 }
 

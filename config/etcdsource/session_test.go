@@ -110,7 +110,7 @@ func TestTheStatusSaysSinceWhenAndWhyEtcdIsGone(t *testing.T) {
 	if st := x.Status(); st.Connected || st.Since != since || st.Reason != "gone?for good" {
 		t.Errorf("%+v; want not connected, since the first time, for the last reason", st)
 	}
-	x.well("")
+	x.well()
 	if st := x.Status(); !st.Connected || !st.Since.After(since) || st.Reason != "" || st.Heard.IsZero() {
 		t.Errorf("%+v; want connected, since now", st)
 	}

@@ -27,9 +27,10 @@ type Source struct {
 	lists   *reader
 	probes  *reader // apart from lists: one that hangs must not hold up the question why
 
-	warnings       throttle
-	warned         bool // the present outage was made known
-	resyncWarnings throttle
+	warnings        [NumCauses]throttle
+	warned          bool // the present outage was made known
+	resyncWarnings  throttle
+	historyWarnings throttle
 }
 
 // New checks cfg and returns a source that does nothing yet.
@@ -67,6 +68,9 @@ func (s *Source) Run(ctx context.Context, out chan<- registry.Update) error {
 		if ctx.Err() != nil {
 			break
 		}
+		if stood > 0 {
+			s.report(func(st *Status) { st.Ended[causeOf(err)]++ })
+		}
 		s.trouble(err)
 		if stood > maxBackoff { // else something breaks it again and again
 			wait.reset()
@@ -101,10 +105,13 @@ func (s *Source) send(ctx context.Context, set bool, at time.Time) {
 	s.report(func(st *Status) {
 		st.Ready, st.Revision, st.ClusterID = true, s.applied, s.cluster
 		st.Services, st.Endpoints, st.Rejected = len(s.records.services), len(s.records.endpoints), s.records.invalid
+		if rejections, changed := s.records.rejections(); changed {
+			st.Rejections = rejections
+		}
 	})
 }
 
 // wentBack is the end of a session whose etcd has lost what it had.
 func wentBack(from, to int64) error {
-	return fmt.Errorf("etcd went back from revision %d to %d: restored or wiped?", from, to)
+	return failure{WentBack, fmt.Errorf("it went back from revision %d to %d: restored or wiped?", from, to)}
 }

@@ -2,8 +2,10 @@ package etcdsource
 
 import (
 	"errors"
+	"fmt"
 	"hash/maphash"
 	"slices"
+	"time"
 
 	"github.com/golang/glog"
 	"go.etcd.io/etcd/api/v3/mvccpb"
@@ -19,6 +21,10 @@ type records struct {
 	seed    maphash.Seed
 	sweep   uint64 // number of the last merge
 	invalid int    // entries whose newest value cannot be used
+
+	listed     []*Rejection // some of them
+	relisted   bool         // since rejections was called last
+	complaints ration
 
 	services  map[registry.Name]*registry.Service // what the changes taken so far add up to
 	endpoints map[registry.Name]*registry.Endpoints
@@ -39,8 +45,10 @@ type entry struct {
 	sum     uint64          // hash of its newest bytes
 	good    registry.Record // the newest version in this life that decoded; zero if none did
 	goodAt  int64           // the mod revision of that version
-	bad     bool            // the newest bytes cannot be used
+	bad     *Rejection      // why the newest bytes cannot be used; nil: they can
+	seen    int64           // the mod revision of its newest bytes
 	told    []uint64        // hashes of values that a log line was written about
+	blamed  bool            // an error was logged, and that it is mended was not yet
 	sweep   uint64          // number of the merge whose list had this key
 }
 
@@ -73,9 +81,10 @@ func (r *records) put(kv *mvccpb.KeyValue) (different bool) {
 	if different && !e.foreign {
 		r.read(e, kv, sum)
 	}
-	e.sum = sum
+	e.sum, e.seen = sum, kv.ModRevision
+	r.list(e)
 	switch {
-	case !e.bad:
+	case e.bad == nil:
 		e.goodAt = kv.ModRevision
 	case e.goodAt > kv.ModRevision: // of a history that etcd has lost, for it went back
 		e.good, e.goodAt = registry.Record{}, 0
@@ -88,20 +97,35 @@ func (r *records) put(kv *mvccpb.KeyValue) (different bool) {
 // stays in force (D17, D18).
 func (r *records) read(e *entry, kv *mvccpb.KeyValue, sum uint64) {
 	record, warnings, err := registry.Decode(string(kv.Key), kv.Value)
-	r.mark(e, err != nil)
-	if err == nil {
-		r.use(e, record, kv)
-	}
-	if (err == nil && len(warnings) == 0) || !e.news(sum) {
-		return
-	}
 	key := registry.Quote(string(kv.Key))
 	if err != nil {
-		glog.Errorf("bad value of key %s at revision %d: %v", key, kv.ModRevision, err)
+		r.mark(e, rejection(kv, err))
+	} else {
+		r.mark(e, nil)
+		r.use(e, record, kv)
+		if e.blamed {
+			e.blamed = false
+			glog.Infof("key %s can be used again, since revision %d", key, kv.ModRevision)
+		}
+	}
+	if (err == nil && len(warnings) == 0) || !e.news(sum) || !r.complaints.allow(time.Now()) {
+		return
+	}
+	if err != nil {
+		e.blamed = true
+		glog.Errorf("bad value of key %s at revision %d: %v; %s", key, kv.ModRevision, err, e.remains())
 	}
 	for _, w := range warnings {
 		glog.Warningf("key %s: %s", key, w)
 	}
+}
+
+// remains says what is in force in place of a bad value.
+func (e *entry) remains() string {
+	if e.good == (registry.Record{}) {
+		return "nothing is known in its place"
+	}
+	return fmt.Sprintf("its value of revision %d stays in force", e.goodAt)
 }
 
 // create begins a life of a key. Nothing of an earlier one counts any more, except that what was said
@@ -110,7 +134,7 @@ func (r *records) create(kv *mvccpb.KeyValue, old *entry) *entry {
 	e := &entry{created: kv.CreateRevision}
 	if old != nil {
 		r.forget(old)
-		e.told, e.sweep = old.told, old.sweep
+		e.told, e.blamed, e.sweep = old.told, old.blamed, old.sweep
 	}
 	key, err := registry.ParseKey(string(kv.Key))
 	if err != nil {
@@ -118,10 +142,12 @@ func (r *records) create(kv *mvccpb.KeyValue, old *entry) *entry {
 		switch {
 		case errors.Is(err, registry.ErrForeign):
 			glog.V(4).Infof("ignored key %s: %v", registry.Quote(string(kv.Key)), err)
-		case e.news(0):
-			glog.Errorf("bad key %s: %v", registry.Quote(string(kv.Key)), err)
+		default:
+			if e.news(0) && r.complaints.allow(time.Now()) {
+				glog.Errorf("bad key %s: %v", registry.Quote(string(kv.Key)), err)
+			}
+			r.mark(e, rejection(kv, err))
 		}
-		r.mark(e, !errors.Is(err, registry.ErrForeign))
 	}
 	e.key = key
 	r.entries[string(kv.Key)] = e
@@ -145,7 +171,7 @@ func (r *records) use(e *entry, record registry.Record, kv *mvccpb.KeyValue) {
 // the last good version, if there is one, is older still.
 func (r *records) fill(kv *mvccpb.KeyValue) {
 	e := r.entries[string(kv.Key)]
-	if e == nil || e.foreign || e.created != kv.CreateRevision || !e.bad || kv.ModRevision <= e.goodAt {
+	if e == nil || e.foreign || e.created != kv.CreateRevision || e.bad == nil || kv.ModRevision <= e.goodAt {
 		return
 	}
 	if record, _, err := registry.Decode(string(kv.Key), kv.Value); err == nil {
@@ -162,21 +188,9 @@ func (r *records) remove(key string) {
 }
 
 func (r *records) forget(e *entry) {
-	r.mark(e, false)
+	r.mark(e, nil)
 	if e.good != (registry.Record{}) {
 		r.dirty = append(r.dirty, e.object())
-	}
-}
-
-// mark counts the keys that cannot be used.
-func (r *records) mark(e *entry, bad bool) {
-	if e.bad != bad {
-		e.bad = bad
-		if bad {
-			r.invalid++
-		} else {
-			r.invalid--
-		}
 	}
 }
 
@@ -197,14 +211,15 @@ func (e *entry) object() object { return object{e.key.Kind, e.key.Name} }
 // list was asked for: touched has the revision of its last event for each, and the newer of the two
 // counts (D22: in v0.4 the list won, always).
 //
-// It returns how many keys were different from what was known. The watch has told of everything up to
-// revision heard: what is different from before that it should have told, and has not. The keys of
-// these divergences are returned too.
-func (r *records) merge(l listing, touched map[string]int64, heard int64) (different int, divergent []string) {
+// It returns which keys were different from what was known. The watch has told of everything up to
+// revision heard: what is different from before that it should have told, and has not. These
+// divergences are returned too.
+func (r *records) merge(l listing, touched map[string]int64, heard int64) (different, divergent tally) {
 	r.sweep++
 	differs := func(key string, since int64) {
-		if different++; since <= heard {
-			divergent = append(divergent, key)
+		different.add(key)
+		if since <= heard {
+			divergent.add(key)
 		}
 	}
 	for _, kv := range l.kvs {
@@ -212,8 +227,14 @@ func (r *records) merge(l listing, touched map[string]int64, heard int64) (diffe
 			r.fill(kv)
 			continue
 		}
-		if r.put(kv) {
-			differs(string(kv.Key), kv.ModRevision)
+		since := kv.ModRevision
+		e := r.entries[string(kv.Key)]
+		if e == nil || e.created != kv.CreateRevision {
+			since = kv.CreateRevision
+		}
+		older := e != nil && kv.ModRevision < e.seen // than was known: that is another history
+		if r.put(kv) || older {
+			differs(string(kv.Key), since)
 		}
 		r.entries[string(kv.Key)].sweep = r.sweep
 	}

@@ -102,12 +102,12 @@ func TestTheNewestGoodVersionGivenIsInForce(t *testing.T) {
 func TestAnUnchangedListChangesNothing(t *testing.T) {
 	r := newRecords()
 	l := bigList(100)
-	if different, _ := r.merge(l, nil, 0); different != 200 {
-		t.Errorf("%d different at first; want all", different)
+	if different, _ := r.merge(l, nil, 0); different.n != 200 {
+		t.Errorf("%d different at first; want all", different.n)
 	}
 	before, _ := r.everything()
-	if different, divergent := r.merge(l, nil, l.revision); different != 0 || len(divergent) != 0 {
-		t.Errorf("%d different, divergent %q; want none", different, divergent)
+	if different, divergent := r.merge(l, nil, l.revision); different.n != 0 || divergent.n != 0 {
+		t.Errorf("%d different (%v), divergent %v; want none", different.n, different, divergent)
 	}
 	if s, e := r.changes(); len(s)+len(e) != 0 {
 		t.Errorf("changes %v, %v", s, e)
@@ -152,8 +152,8 @@ func TestDivergencesAreWhatTheWatchShouldHaveTold(t *testing.T) {
 	} {
 		r := newRecords()
 		r.put(kv(2, 2, port(1)))
-		if _, divergent := r.merge(listed(test.revision, test.kvs...), nil, test.heard); len(divergent) != test.want {
-			t.Errorf("%s: divergent %q; want %d", test.name, divergent, test.want)
+		if _, divergent := r.merge(listed(test.revision, test.kvs...), nil, test.heard); divergent.n != test.want {
+			t.Errorf("%s: divergent %v; want %d", test.name, divergent, test.want)
 		}
 	}
 }

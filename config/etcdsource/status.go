@@ -11,24 +11,30 @@ import (
 	"kubeproxy/registry"
 )
 
-// A Status says how a [Source] is doing. It is a copy: reading it needs no lock.
+// A Status says how a [Source] is doing. It is a copy: reading it needs no lock. Nobody may edit the
+// lists in it.
 type Status struct {
 	Ready     bool      // a first SET was sent: what is served is, or was, the registry
 	Revision  int64     // of the last Update sent; 0 before the first
 	ClusterID uint64    // of the etcd it came from
 	Connected bool      // etcd answers
 	Since     time.Time // for how long Connected has been what it is
-	Reason    string    // why not, when not Connected: one line
+	Cause     Cause     // why not, when not Connected
+	Reason    string    // the same in one line
+	Attempts  int       // how often etcd was tried since then, in vain
 	Heard     time.Time // when etcd last said anything
 	Listed    time.Time // when the last full list was read
 
-	Services  int // objects in force
-	Endpoints int
-	Rejected  int // keys whose newest value cannot be used, or that cannot be keys of records
+	Services   int // objects in force
+	Endpoints  int
+	Rejected   int         // keys whose newest value cannot be used, or that cannot be keys of records
+	Rejections []Rejection // these keys, at most [MaxRejections] of them, sorted
 
-	Sessions    uint64 // watch streams that came to stand, each with a list
-	Resyncs     uint64 // full lists beside a standing watch
-	Divergences uint64 // keys that a resync found different though the watch had said nothing
+	Sessions    uint64            // watch streams that came to stand, each with a list
+	Ended       [NumCauses]uint64 // those of them that are over, by cause
+	Resyncs     uint64            // full lists beside a standing watch
+	Divergences uint64            // keys that a resync found different though the watch had said nothing
+	Setbacks    uint64            // times that etcd was found to have lost what it had, or to be another one
 }
 
 // Status tells how the source is doing. Any goroutine may ask.
@@ -46,51 +52,66 @@ func (s *Source) report(edit func(*Status)) {
 }
 
 // trouble takes in that etcd cannot be reached or used now. What is known goes on being served. The
-// first line is loud, repeats grow quiet.
+// first line about each cause is loud, repeats grow quiet: ten minutes of it take a dozen lines.
 func (s *Source) trouble(err error) {
-	reason := oneLine(err.Error())
+	cause, reason := causeOf(err), oneLine(err.Error())
 	now := time.Now()
-	var since time.Time
-	s.report(func(st *Status) {
-		if st.Connected || st.Since.IsZero() {
-			st.Connected, st.Since = false, now
+	var st Status
+	s.report(func(status *Status) {
+		if status.Connected || status.Since.IsZero() {
+			status.Connected, status.Since, status.Attempts = false, now, 0
 		}
-		st.Reason, since = reason, st.Since
+		status.Cause, status.Reason = cause, reason
+		status.Attempts++
+		st = *status
 	})
-	switch {
-	case !s.warnings.allow(now):
-		glog.V(2).Infof("etcd at %v unreachable: %s", s.cfg.Endpoints, reason)
-	case !s.warned:
+	line := fmt.Sprintf(causes[cause].line, s.cfg.Endpoints) + ": " + reason
+	if st.Attempts > 1 {
+		line += fmt.Sprintf("; away since %s (%v, %d attempts)", st.Since.Format(time.TimeOnly), now.Sub(st.Since).Round(time.Second), st.Attempts)
+	}
+	if st.Ready {
+		line += fmt.Sprintf("; what is known of revision %d stays in force, trying again", st.Revision)
+	} else {
+		line += "; nothing is known yet, trying again"
+	}
+	if s.warnings[cause].allow(now) {
 		s.warned = true
-		glog.Warningf("etcd at %v unreachable: %s; trying again", s.cfg.Endpoints, reason)
-	default:
-		glog.Warningf("etcd at %v unreachable since %s (%v): %s", s.cfg.Endpoints,
-			since.Format(time.TimeOnly), now.Sub(since).Round(time.Second), reason)
+		glog.Warning(line)
+	} else {
+		glog.V(4).Info(line)
 	}
 }
 
-// well takes in that etcd answers.
-func (s *Source) well(news string) {
+// connected takes in that etcd answers, and tells for how long it has not; 0 if it has all the time.
+func (s *Source) connected() (away time.Duration, told bool) {
 	now := time.Now()
-	var gone time.Duration
 	s.report(func(st *Status) {
 		if !st.Connected {
 			if !st.Since.IsZero() {
-				gone = now.Sub(st.Since)
+				away = now.Sub(st.Since)
 			}
-			st.Connected, st.Since, st.Reason = true, now, ""
+			st.Connected, st.Since, st.Reason, st.Attempts = true, now, "", 0
 		}
 		st.Heard = now
 	})
-	if gone == 0 {
-		return
-	}
-	line := fmt.Sprintf("etcd answers again after %v%s", gone.Round(time.Millisecond), news)
-	if s.warned {
-		s.warned = false
+	told, s.warned = s.warned, false
+	return away, told
+}
+
+// recovered ends an outage in the log, loudly if it began so.
+func (s *Source) recovered(away time.Duration, told bool, news string) {
+	line := fmt.Sprintf("etcd at %v answers again after %v: %s", s.cfg.Endpoints, away.Round(time.Millisecond), news)
+	if told {
 		glog.Info(line)
 	} else {
-		glog.V(2).Info(line)
+		glog.V(4).Info(line)
+	}
+}
+
+// well takes in that etcd answers a session that stands.
+func (x *session) well() {
+	if away, told := x.connected(); away > 0 {
+		x.recovered(away, told, fmt.Sprintf("the watch has outlived it, at revision %d", x.heard))
 	}
 }
 
@@ -136,18 +157,41 @@ func oneLine(s string) string {
 	return strings.ToValidUTF8(s[:maxReason], "") + "…"
 }
 
-// some shows the first few of a list of keys.
-func some(keys []string) string {
+// A tally counts keys, and remembers the first few of them for a log line.
+type tally struct {
+	n   int
+	few []string
+}
+
+func (t *tally) add(key string) {
 	const few = 5
+	if t.n++; len(t.few) < few {
+		t.few = append(t.few, key)
+	}
+}
+
+// String gives the few, and how many more there are.
+func (t tally) String() string {
 	var b strings.Builder
-	for i, key := range keys[:min(len(keys), few)] {
+	for i, key := range t.few {
 		if i > 0 {
 			b.WriteString(", ")
 		}
 		b.WriteString(registry.Quote(key))
 	}
-	if n := len(keys) - few; n > 0 {
+	if n := t.n - len(t.few); n > 0 {
 		fmt.Fprintf(&b, " and %d more", n)
 	}
 	return b.String()
+}
+
+// differ says it of the keys.
+func (t tally) differ() string {
+	switch t.n {
+	case 0:
+		return "no key differs"
+	case 1:
+		return "one key differs: " + t.String()
+	}
+	return fmt.Sprintf("%d keys differ: %v", t.n, t)
 }

@@ -60,7 +60,7 @@ func (w *watch) run(ctx context.Context, cfg *Config) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	deadline := time.AfterFunc(cfg.RequestTimeout, func() {
-		cancel(fmt.Errorf("no watch was created for %v", cfg.RequestTimeout))
+		cancel(failure{Silent, fmt.Errorf("no watch was created for %v", cfg.RequestTimeout)})
 	})
 	defer deadline.Stop()
 	c, err := cfg.dial(ctx)
@@ -109,9 +109,9 @@ func (w *watch) receive(ctx context.Context, stream etcdserverpb.Watch_WatchClie
 		case stands && resp.Canceled && resp.WatchId != id:
 			continue // a challenge that was taken back
 		case resp.CompactRevision != 0:
-			return fmt.Errorf("watch cancelled: what it had to tell next was compacted at revision %d", resp.CompactRevision)
+			return failure{Compacted, fmt.Errorf("what it had to tell next was compacted at revision %d", resp.CompactRevision)}
 		case resp.Canceled:
-			return fmt.Errorf("watch cancelled: %s", registry.Quote(resp.CancelReason))
+			return failure{causeOfCancel(resp.CancelReason), fmt.Errorf("watch cancelled: %s", registry.Quote(resp.CancelReason))}
 		case resp.Created:
 			stands, id = true, resp.WatchId
 			created()

@@ -1,0 +1,148 @@
+package etcdsource
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// A Cause is why a session ended, or why none can begin. They are kept apart because each asks something
+// else of an operator: to start etcd, to mend a certificate, to grant a permission, or nothing at all.
+type Cause int
+
+// The causes.
+const (
+	Broken     Cause = iota // there is no connection, or it broke
+	Insecure                // no connection that TLS approves of: somebody's certificate
+	Silent                  // no answer in time
+	Refused                 // etcd says no: user, password, token or permission
+	Leaderless              // a member has no leader, and so nothing to say
+	Unable                  // etcd answers with another error
+	Cancelled               // etcd ended the watch
+	Compacted               // etcd ended the watch, because what it had to tell next was compacted
+	Stale                   // etcd has gone on, and the watch has not told
+	WentBack                // etcd has lost what it had, or another one answers
+	NumCauses               // how many there are
+)
+
+// The words for each cause: a short name, as in metrics, and the beginning of a log line about etcd at
+// some address.
+var causes = [NumCauses]struct{ name, line string }{
+	Broken:     {"broken", "etcd at %v unreachable"},
+	Insecure:   {"tls", "etcd at %v unreachable by TLS"},
+	Silent:     {"silent", "etcd at %v does not answer"},
+	Refused:    {"auth", "etcd at %v refuses us"},
+	Leaderless: {"no leader", "etcd at %v has no leader"},
+	Unable:     {"error", "etcd at %v answers with an error"},
+	Cancelled:  {"cancelled", "etcd at %v ended the watch"},
+	Compacted:  {"compacted", "etcd at %v ended the watch"},
+	Stale:      {"stale", "etcd at %v answers, but its watch is dead"},
+	WentBack:   {"went back", "etcd at %v is not what it was"},
+}
+
+// String is the short name.
+func (c Cause) String() string { return causes[c].name }
+
+// A failure is an error whose cause is known.
+type failure struct {
+	cause Cause
+	error
+}
+
+func (f failure) Unwrap() error { return f.error }
+
+// causeOf gives the cause of an error.
+func causeOf(err error) Cause {
+	if f, ok := errors.AsType[failure](err); ok {
+		return f.cause
+	}
+	return Broken
+}
+
+// explain makes an error of a call fit for a log line, and finds its cause: etcd's or gRPC's message
+// without its frame and, where ctx was ended for a reason of ours, that reason.
+func explain(ctx context.Context, err error) error {
+	if err == nil {
+		return nil
+	}
+	if cause := context.Cause(ctx); cause != nil && ctx.Err() != nil {
+		return failure{Silent, cause} // a deadline of ours
+	}
+	err = rpctypes.Error(err) // etcd's own errors become comparable
+	if etcds, ok := errors.AsType[rpctypes.EtcdError](err); ok {
+		return failure{causeOfEtcds(etcds), err}
+	}
+	s, ok := status.FromError(err)
+	if !ok {
+		return err
+	}
+	err = errors.New(unframed(s.Message()))
+	switch s.Code() {
+	case codes.Unauthenticated, codes.PermissionDenied:
+		return failure{Refused, err}
+	case codes.DeadlineExceeded:
+		return failure{Silent, err}
+	case codes.Unimplemented, codes.ResourceExhausted, codes.FailedPrecondition, codes.InvalidArgument:
+		return failure{Unable, err}
+	}
+	if strings.Contains(err.Error(), "handshake failed") || strings.Contains(err.Error(), "tls: ") {
+		return failure{Insecure, err}
+	}
+	return failure{Broken, err}
+}
+
+// What etcd says when it does not want us, and when it has no leader.
+var (
+	refusals = []error{rpctypes.ErrAuthFailed, rpctypes.ErrPermissionDenied, rpctypes.ErrInvalidAuthToken, rpctypes.ErrUserEmpty,
+		rpctypes.ErrUserNotFound, rpctypes.ErrAuthOldRevision, rpctypes.ErrPermissionNotGranted}
+	leaderless = []error{rpctypes.ErrNoLeader, rpctypes.ErrNotLeader, rpctypes.ErrLeaderChanged, rpctypes.ErrTimeout,
+		rpctypes.ErrTimeoutDueToLeaderFail, rpctypes.ErrTimeoutDueToConnectionLost, rpctypes.ErrUnhealthy}
+)
+
+func causeOfEtcds(err rpctypes.EtcdError) Cause {
+	switch {
+	case slices.Contains(refusals, error(err)):
+		return Refused
+	case slices.Contains(leaderless, error(err)):
+		return Leaderless
+	case err == rpctypes.ErrStopped:
+		return Broken
+	}
+	return Unable
+}
+
+// causeOfCancel gives the cause of a watch's cancellation, whose reason is an error of etcd's written
+// out: etcd looks at permissions when a watch is created.
+func causeOfCancel(reason string) Cause {
+	_, message, framed := strings.Cut(reason, "desc = ")
+	if !framed {
+		message = reason
+	}
+	etcds, ok := errors.AsType[rpctypes.EtcdError](rpctypes.Error(errors.New(message)))
+	if !ok {
+		return Cancelled
+	}
+	if cause := causeOfEtcds(etcds); cause != Unable {
+		return cause
+	}
+	return Cancelled
+}
+
+// unframed takes away what gRPC puts around the message of a connection that cannot be made.
+func unframed(message string) string {
+	for _, frame := range []string{"connection error: desc = ", "last connection error: "} {
+		if _, inner, ok := strings.Cut(message, frame); ok {
+			message = inner
+		}
+	}
+	message = strings.Trim(message, `"`)
+	for _, frame := range []string{"transport: ", "Error while dialing: ", "Error while dialing "} {
+		message = strings.TrimPrefix(message, frame)
+	}
+	return message
+}

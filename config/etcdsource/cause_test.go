@@ -1,0 +1,107 @@
+package etcdsource
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"kubeproxy/config/etcdsource/etcdtest"
+)
+
+func TestEachErrorHasItsCause(t *testing.T) {
+	for _, test := range []struct {
+		err  error // of a call
+		want Cause
+		text string
+	}{
+		{status.Error(codes.Unavailable, `connection error: desc = "transport: Error while dialing: dial tcp 127.0.0.1:1: connect: connection refused"`),
+			Broken, "dial tcp 127.0.0.1:1: connect: connection refused"},
+		{status.Error(codes.Unavailable, `last connection error: connection error: desc = "transport: authentication handshake failed: tls: bad"`),
+			Insecure, "authentication handshake failed: tls: bad"},
+		{status.Error(codes.Unavailable, "error reading from server: EOF"), Broken, "error reading from server: EOF"},
+		{status.Error(codes.Unauthenticated, "by somebody in between"), Refused, "by somebody in between"},
+		{status.Error(codes.DeadlineExceeded, "late"), Silent, "late"},
+		{status.Error(codes.Unimplemented, "unknown service"), Unable, "unknown service"},
+		{rpctypes.ErrGRPCAuthFailed, Refused, "etcdserver: authentication failed, invalid user ID or password"},
+		{rpctypes.ErrGRPCInvalidAuthToken, Refused, "etcdserver: invalid auth token"},
+		{rpctypes.ErrGRPCPermissionDenied, Refused, "etcdserver: permission denied"},
+		{rpctypes.ErrGRPCUserEmpty, Refused, "etcdserver: user name is empty"},
+		{rpctypes.ErrGRPCNoLeader, Leaderless, "etcdserver: no leader"},
+		{rpctypes.ErrGRPCTimeout, Leaderless, "etcdserver: request timed out"},
+		{rpctypes.ErrGRPCStopped, Broken, "etcdserver: server stopped"},
+		{rpctypes.ErrGRPCCorrupt, Unable, "etcdserver: corrupt cluster"},
+		{errors.New("whatever else"), Broken, "whatever else"},
+	} {
+		err := explain(t.Context(), test.err)
+		if cause := causeOf(fmt.Errorf("list: %w", err)); cause != test.want || err.Error() != test.text {
+			t.Errorf("%v: %v, %q; want %v, %q", test.err, cause, err, test.want, test.text)
+		}
+	}
+	ctx, cancel := context.WithTimeoutCause(t.Context(), 0, errors.New("no answer"))
+	defer cancel()
+	if err := explain(ctx, status.Error(codes.Unavailable, "x")); causeOf(err) != Silent || err.Error() != "no answer" {
+		t.Errorf("after a deadline of ours: %v, %v; want silent, and ours", causeOf(err), err)
+	}
+	for reason, want := range map[string]Cause{
+		"rpc error: code = PermissionDenied desc = etcdserver: permission denied": Refused,
+		"etcdserver: no leader":                                  Leaderless,
+		"etcdserver: mvcc: required revision has been compacted": Cancelled,
+		"for the test": Cancelled,
+		"":             Cancelled,
+	} {
+		if got := causeOfCancel(reason); got != want {
+			t.Errorf("cancelled with %q: %v; want %v", reason, got, want)
+		}
+	}
+}
+
+func TestEndedSessionsAreCountedByCause(t *testing.T) {
+	etcd := etcdtest.StartProcess(t)
+	c := etcd.Client(t)
+	m := newMiddleman(t, c)
+	f := follow(t, quick(m.url))
+	ends := []struct {
+		cause Cause
+		end   func()
+	}{
+		{Cancelled, func() { m.cancel("for the test", 0) }},
+		{Compacted, func() { m.cancel("", 17) }},
+		{Refused, func() { m.cancel("etcdserver: permission denied", 0) }},
+		{Compacted, func() { m.cancel("", 17) }},
+	}
+	var want [NumCauses]uint64
+	for i, e := range ends {
+		f.awaitStatus(t, "one more session", func(st Status) bool { return st.Sessions == uint64(i+1) })
+		e.end()
+		want[e.cause]++
+	}
+	st := f.awaitStatus(t, "the last session", func(st Status) bool { return st.Sessions == uint64(len(ends)+1) })
+	if st.Ended != want {
+		t.Errorf("ended: %v; want %v", st.Ended, want)
+	}
+
+	// What never came to stand has not ended either. It is an attempt.
+	etcd.Kill()
+	want[Broken]++
+	st = f.awaitStatus(t, "several attempts", func(st Status) bool { return st.Attempts > 3 })
+	if st.Ended != want || st.Connected || st.Cause != Broken {
+		t.Errorf("%+v; want the sessions before to have ended as %v, and no other", st, want)
+	}
+	etcd.Start(t)
+	f.awaitStatus(t, "a session, and no attempts", func(st Status) bool { return st.Connected && st.Attempts == 0 })
+}
+
+func TestEveryCauseHasItsWords(t *testing.T) {
+	seen := make(map[string]bool)
+	for cause := range NumCauses {
+		if name := cause.String(); name == "" || seen[name] || causes[cause].line == "" {
+			t.Errorf("cause %d is called %q, which is nothing or taken, and said as %q", cause, name, causes[cause].line)
+		}
+		seen[cause.String()] = true
+	}
+}

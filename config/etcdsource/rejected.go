@@ -1,0 +1,97 @@
+package etcdsource
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/golang/glog"
+	"go.etcd.io/etcd/api/v3/mvccpb"
+
+	"kubeproxy/registry"
+)
+
+// A Rejection is a key whose newest value cannot be used, or that cannot be the key of a record. It
+// hurts nobody but itself, and is nobody's news for long: so whoever wants to mend it can ask for it.
+type Rejection struct {
+	Key      string // one printable line, cut where it is too long
+	Kind     registry.Kind
+	Reason   string
+	Revision int64 // at which the value was written
+}
+
+// MaxRejections is how many rejected keys a [Status] lists.
+const MaxRejections = 100
+
+func rejection(kv *mvccpb.KeyValue, err error) *Rejection {
+	rejected := &Rejection{Key: oneLine(string(kv.Key)), Reason: oneLine(err.Error()), Revision: kv.ModRevision}
+	if strings.HasPrefix(string(kv.Key), registry.EndpointsPrefix) {
+		rejected.Kind = registry.KindEndpoints
+	}
+	return rejected
+}
+
+// mark notes why the newest value of a key cannot be used, nil that it can.
+func (r *records) mark(e *entry, why *Rejection) {
+	if e.bad != nil {
+		r.invalid--
+		if i := slices.Index(r.listed, e.bad); i >= 0 {
+			r.listed, r.relisted = slices.Delete(r.listed, i, i+1), true
+		}
+	}
+	if e.bad = why; why != nil {
+		r.invalid++
+		r.list(e)
+	}
+}
+
+// list puts a rejected key on the list, if there is room. As every list of etcd's keys passes here, one
+// that found no room at first gets it later.
+func (r *records) list(e *entry) {
+	if e.bad != nil && len(r.listed) < MaxRejections && !slices.Contains(r.listed, e.bad) {
+		r.listed, r.relisted = append(r.listed, e.bad), true
+	}
+}
+
+// rejections gives the list as it is now, sorted by key, if it has changed since the last time.
+func (r *records) rejections() (list []Rejection, changed bool) {
+	if !r.relisted {
+		return nil, false
+	}
+	r.relisted = false
+	for _, rejected := range r.listed {
+		list = append(list, *rejected)
+	}
+	slices.SortFunc(list, func(a, b Rejection) int { return cmp.Compare(a.Key, b.Key) })
+	return list, true
+}
+
+// A ration lets some log lines about records pass, and holds back what is more: whoever writes
+// nonsense a thousand times a second shall not fill a disk here. Its pauses grow like a throttle's.
+type ration struct {
+	left     int
+	withheld int
+	pauses   throttle
+}
+
+// maxComplaints is how many lines pass between two pauses.
+const maxComplaints = 20
+
+func (q *ration) allow(now time.Time) bool {
+	if q.left == 0 {
+		if !q.pauses.allow(now) {
+			if q.withheld++; q.withheld == 1 {
+				glog.Warningf("more lines about bad records are held back for %v", q.pauses.next.Sub(now).Round(time.Second))
+			}
+			return false
+		}
+		q.left = maxComplaints
+		if q.withheld > 0 {
+			glog.Warningf("%d lines about bad records were held back", q.withheld)
+			q.withheld = 0
+		}
+	}
+	q.left--
+	return true
+}
