@@ -39,9 +39,9 @@ var causes = [NumCauses]struct{ name, line string }{
 	Refused:    {"auth", "etcd at %v refuses us"},
 	Leaderless: {"no leader", "etcd at %v has no leader"},
 	Unable:     {"error", "etcd at %v answers with an error"},
-	Cancelled:  {"cancelled", "etcd at %v ended the watch"},
-	Compacted:  {"compacted", "etcd at %v ended the watch"},
-	Stale:      {"stale", "etcd at %v answers, but its watch is dead"},
+	Cancelled:  {"cancelled", "etcd at %v has to be read again"},
+	Compacted:  {"compacted", "etcd at %v has to be read again"},
+	Stale:      {"stale", "etcd at %v has to be read again"},
 	WentBack:   {"went back", "etcd at %v is not what it was"},
 }
 

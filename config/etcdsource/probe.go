@@ -140,5 +140,5 @@ func (x *session) probed(a answer) error {
 }
 
 func (x *session) dead() error {
-	return failure{Stale, fmt.Errorf("it stopped at revision %d, and etcd has reached %d", x.heard, x.target)}
+	return failure{Stale, fmt.Errorf("watch dead: it stopped at revision %d, and etcd has reached %d", x.heard, x.target)}
 }

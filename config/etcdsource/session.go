@@ -270,9 +270,7 @@ func (x *session) use(l listing) {
 func (x *session) begin(l listing) {
 	first, from := x.cluster == 0, x.applied
 	different, lost := x.records.merge(l, nil, x.applied)
-	if !first {
-		x.compareHistories(l, different, lost)
-	}
+	setback := x.setback(l, lost)
 	x.cluster, x.applied = l.cluster, l.revision
 	x.heard = max(x.heard, l.revision)
 	x.stood = time.Now()
@@ -283,40 +281,18 @@ func (x *session) begin(l listing) {
 	away, told := x.connected()
 	x.send(x.ctx, true, l.at)
 	if first {
-		glog.Infof("etcd read at revision %d: %d services, %d endpoints, %d keys that cannot be used",
-			l.revision, len(x.records.services), len(x.records.endpoints), x.records.invalid)
+		line := fmt.Sprintf("etcd read at revision %d: %d services, %d endpoints", l.revision, len(x.records.services), len(x.records.endpoints))
+		if n := x.records.invalid; n > 0 {
+			line += fmt.Sprintf("; %d keys cannot be used", n)
+		}
+		glog.Info(line)
 	} else {
-		x.recovered(away, told, fmt.Sprintf("read at revision %d, was %d; %s", l.revision, from, different.differ()))
+		x.recovered(away, told || setback, fmt.Sprintf("read at revision %d, was %d; %s", l.revision, from, different.differ()))
 	}
 	for _, m := range x.held {
 		x.apply(m)
 	}
 	x.held = nil
-}
-
-// compareHistories says so when the etcd of a session's first list is not the one that was followed
-// before, or has lost what it had. Ids and revision often tell; and where they are the same or
-// have been overtaken, keys do that etcd says are older than the revision that is known, and that
-// were not so then.
-func (x *session) compareHistories(l listing, different, lost tally) {
-	var what string
-	switch {
-	case x.cluster != l.cluster:
-		what = fmt.Sprintf("another etcd cluster: id %x, was %x; taking its revision %d for the truth, where that of the other was %d",
-			l.cluster, x.cluster, l.revision, x.applied)
-		lost = different
-	case l.revision < x.applied:
-		what = fmt.Sprintf("etcd went back from revision %d to %d (restored or wiped?); taking that for the truth", x.applied, l.revision)
-	case lost.n > 0:
-		what = fmt.Sprintf("etcd is at revision %d but has another past than the one known up to %d (restored or wiped?); taking that for the truth",
-			l.revision, x.applied)
-	default:
-		return
-	}
-	x.report(func(st *Status) { st.Setbacks++ })
-	if x.historyWarnings.allow(time.Now()) {
-		glog.Warningf("%s; %s", what, lost.differ())
-	}
 }
 
 // finishResync applies a list that was read beside the watch.

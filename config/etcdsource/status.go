@@ -67,10 +67,10 @@ func (s *Source) trouble(err error) {
 	})
 	line := fmt.Sprintf(causes[cause].line, s.cfg.Endpoints) + ": " + reason
 	if st.Attempts > 1 {
-		line += fmt.Sprintf("; away since %s (%v, %d attempts)", st.Since.Format(time.TimeOnly), now.Sub(st.Since).Round(time.Second), st.Attempts)
+		line += fmt.Sprintf("; without it since %s (%v, %d attempts)", st.Since.Format(time.TimeOnly), now.Sub(st.Since).Round(time.Second), st.Attempts)
 	}
 	if st.Ready {
-		line += fmt.Sprintf("; what is known of revision %d stays in force, trying again", st.Revision)
+		line += fmt.Sprintf("; what was known at revision %d stays in force, trying again", st.Revision)
 	} else {
 		line += "; nothing is known yet, trying again"
 	}

@@ -6,7 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/golang/glog"
 
@@ -61,6 +63,9 @@ func (f TLSFiles) Config() (*tls.Config, error) {
 type keyPair struct {
 	cert, key string
 	last      atomic.Pointer[tls.Certificate] // the last that was whole
+
+	mu       sync.Mutex // guards the field below
+	warnings throttle
 }
 
 func (p *keyPair) load() error {
@@ -79,7 +84,11 @@ func (p *keyPair) load() error {
 // that went wrong, it shows the certificate from before: the server will say whether that still does.
 func (p *keyPair) show(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
 	if err := p.load(); err != nil {
-		glog.V(1).Infof("client certificate for etcd: %v; using the one from before", err)
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if p.warnings.allow(time.Now()) { // nobody will notice otherwise, before the old one expires
+			glog.Warningf("client certificate for etcd: %v; using the one from before", err)
+		}
 	}
 	return p.last.Load(), nil
 }

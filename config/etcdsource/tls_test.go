@@ -108,9 +108,13 @@ func TestTheClientShowsItsCertificateAndItsSuccessor(t *testing.T) {
 	if err := os.WriteFile(key, []byte("half a k"), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	log := logSince(t)
 	etcd.Kill()
 	etcd.Start(t)
 	f.awaitStatus(t, "a second session", func(st Status) bool { return st.Sessions == 2 })
+	if n := strings.Count(log(), "using the one from before"); n != 1 {
+		t.Errorf("%d warnings about the new certificate; want one:\n%s", n, log())
+	}
 }
 
 func TestTLSFilesThatCannotBeUsedAreNamed(t *testing.T) {

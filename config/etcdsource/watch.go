@@ -109,7 +109,7 @@ func (w *watch) receive(ctx context.Context, stream etcdserverpb.Watch_WatchClie
 		case stands && resp.Canceled && resp.WatchId != id:
 			continue // a challenge that was taken back
 		case resp.CompactRevision != 0:
-			return failure{Compacted, fmt.Errorf("what it had to tell next was compacted at revision %d", resp.CompactRevision)}
+			return failure{Compacted, fmt.Errorf("watch cancelled: what it had to tell next was compacted at revision %d", resp.CompactRevision)}
 		case resp.Canceled:
 			return failure{causeOfCancel(resp.CancelReason), fmt.Errorf("watch cancelled: %s", registry.Quote(resp.CancelReason))}
 		case resp.Created:

@@ -1,0 +1,309 @@
+package etcdsource
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"kubeproxy/config/etcdsource/etcdtest"
+	"kubeproxy/registry"
+)
+
+// loglines gives the lines of a log without what glog puts before them but the level: "W etcd at …".
+func loglines(text string) []string {
+	var lines []string
+	for line := range strings.Lines(text) {
+		if _, message, ok := strings.Cut(line, "] "); ok && line[0] != 'L' { // the head of a log file
+			lines = append(lines, line[:1]+" "+strings.TrimSpace(message))
+		}
+	}
+	return lines
+}
+
+// mustRead compares a log with what it is to be, line by line. In what is wanted, … stands for
+// anything.
+func mustRead(t *testing.T, text string, want ...string) {
+	t.Helper()
+	got := loglines(text)
+	for _, line := range got {
+		t.Log(line)
+	}
+	for i := range max(len(got), len(want)) {
+		switch {
+		case i >= len(got):
+			t.Errorf("line %d is missing; want: %s", i+1, want[i])
+		case i >= len(want):
+			t.Errorf("one line too many: %s", got[i])
+		case !regexp.MustCompile("^" + strings.ReplaceAll(regexp.QuoteMeta(want[i]), "…", ".*") + "$").MatchString(got[i]):
+			t.Errorf("line %d reads: %s\nwant:          %s", i+1, got[i], want[i])
+		}
+	}
+}
+
+// followed is a source in its first session, and a log that begins then.
+func followed(t *testing.T, cfg Config, registry string) (*follower, func() string) {
+	t.Helper()
+	log := logSince(t)
+	f := follow(t, cfg)
+	f.await(t, registry)
+	for deadline := time.Now().Add(patience); !strings.Contains(log(), "etcd read at"); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("the log does not say that etcd was read")
+		}
+	}
+	return f, logSince(t)
+}
+
+func TestTenMinutesWithoutEtcdTakeADozenLines(t *testing.T) {
+	log := logSince(t)
+	synctest.Test(t, func(t *testing.T) {
+		s, err := New(Config{Endpoints: []string{"127.0.0.1:1"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
+		defer cancel()
+		if err := s.Run(ctx, nil); err != nil {
+			t.Error(err)
+		}
+		if n := s.Status().Attempts; n < 600 {
+			t.Errorf("%d attempts; want one a second or more", n)
+		}
+	})
+	const refused = "etcd at [http://127.0.0.1:1] unreachable: open a watch: dial tcp 127.0.0.1:1: connect: connection refused; "
+	want := []string{"I watching etcd at [http://127.0.0.1:1]", "W " + refused + "nothing is known yet, trying again"}
+	for _, since := range []string{"1?s", "3?s", "1m1?s", "2m3?s", "5m1?s"} {
+		want = append(want, "W "+refused+"without it since … ("+strings.ReplaceAll(since, "?", "…")+", … attempts); nothing is known yet, trying again")
+	}
+	mustRead(t, log(), want...)
+}
+
+func TestTenMinutesOfChangingTroubleTakeTensOfLines(t *testing.T) {
+	log := logSince(t)
+	synctest.Test(t, func(t *testing.T) {
+		x := standing(t)
+		for i := range 600 {
+			for cause := range NumCauses {
+				x.trouble(failure{cause, context.Canceled})
+				if i%10 == 0 { // and it comes back now and then
+					x.well()
+				}
+				time.Sleep(time.Second / time.Duration(NumCauses))
+			}
+		}
+	})
+	if n := len(loglines(log())); n < 5*int(NumCauses) || n > 10*int(NumCauses) {
+		t.Errorf("%d lines; want some for each of %d causes, and not many", n, NumCauses)
+	}
+}
+
+func TestTheLogOfAStartWithoutEtcd(t *testing.T) {
+	etcd := etcdtest.StartProcess(t)
+	put(t, etcd.Client(t), spec("a"), port(1), spec("b"), "{", ends("a"), addrs("10.0.0.1:1"))
+	etcd.Stop()
+	log := logSince(t)
+	f := follow(t, quick(etcd.URL()))
+	f.awaitStatus(t, "attempts", func(st Status) bool { return st.Attempts > 3 })
+	etcd.Start(t)
+	f.await(t, "a:1 | a=10.0.0.1:1")
+	f.stop()
+	mustRead(t, log(),
+		"I watching etcd at […]",
+		"W etcd at […] unreachable: open a watch: dial tcp …: connect: connection refused; nothing is known yet, trying again",
+		`E bad value of key "/registry/services/specs/b" at revision 3: not valid JSON: …; nothing is known in its place`,
+		"I etcd read at revision 4: 1 services, 1 endpoints; 1 keys cannot be used",
+	)
+}
+
+func TestTheLogOfAnOutageSaysWhatDiffersAfterIt(t *testing.T) {
+	etcd := etcdtest.StartProcess(t)
+	c := etcd.Client(t)
+	put(t, c, spec("a"), port(1), spec("b"), port(1), spec("c"), port(1))
+	link := etcdtest.NewLink(t, etcd.Addr())
+	f, log := followed(t, quick(link.Addr()), "a:1 b:1 c:1 | ")
+	link.Down()
+	link.Cut()
+	f.awaitStatus(t, "not connected", func(st Status) bool { return !st.Connected })
+	put(t, c, spec("a"), port(2))
+	del(t, c, spec("b"))
+	link.Up()
+	f.await(t, "a:2 c:1 | ")
+	f.stop()
+	mustRead(t, log(),
+		"W etcd at […] unreachable: …; what was known at revision 4 stays in force, trying again",
+		`I etcd at […] answers again after …: read at revision 6, was 4; 2 keys differ: "/registry/services/specs/a", "/registry/services/specs/b"`,
+	)
+}
+
+func TestTheLogOfAnEtcdThatRefusesUs(t *testing.T) {
+	etcd := etcdtest.StartProcess(t)
+	put(t, etcd.Client(t), spec("a"), port(1))
+	f, log := followed(t, asProxy(quick(etcd.URL())), "a:1 | ")
+	c := withAuth(t, etcd)
+	if _, err := c.UserChangePassword(t.Context(), "proxy", "another"); err != nil {
+		t.Fatal(err)
+	}
+	etcd.Kill()
+	etcd.Start(t)
+	f.awaitStatus(t, "refused", func(st Status) bool { return st.Cause == Refused })
+	c = etcd.Client(t, func(cfg *clientv3.Config) { cfg.Username, cfg.Password = "root", "root password" })
+	if _, err := c.UserChangePassword(t.Context(), "proxy", "proxy password"); err != nil {
+		t.Fatal(err)
+	}
+	f.awaitStatus(t, "connected", func(st Status) bool { return st.Connected })
+	if _, err := c.RoleRevokePermission(t.Context(), "reader", registry.Prefix, clientv3.GetPrefixRangeEnd(registry.Prefix)); err != nil {
+		t.Fatal(err)
+	}
+	etcd.Kill()
+	etcd.Start(t)
+	f.awaitStatus(t, "refused", func(st Status) bool { return st.Cause == Refused && !st.Connected })
+	f.stop()
+	const stays = "; what was known at revision 2 stays in force, trying again"
+	mustRead(t, log(),
+		"W etcd at […] unreachable: …"+stays,
+		`W etcd at […] refuses us: log in as "proxy": etcdserver: authentication failed, invalid user ID or password; without it since … (…, … attempts)`+stays,
+		"I etcd at […] answers again after …: read at revision 2, was 2; no key differs",
+	)
+}
+
+func TestTheLogOfARestoredEtcd(t *testing.T) {
+	etcd := etcdtest.StartProcess(t)
+	put(t, etcd.Client(t), spec("a"), port(1))
+	etcd.Stop()
+	backup := filepath.Join(t.TempDir(), "backup")
+	if err := os.CopyFS(backup, os.DirFS(etcd.DataDir())); err != nil {
+		t.Fatal(err)
+	}
+	etcd.Start(t)
+	put(t, etcd.Client(t), spec("a"), port(2), spec("b"), port(2))
+	f, log := followed(t, quick(etcd.URL()), "a:2 b:2 | ")
+	etcd.Kill()
+	etcd.SwapDataDir(backup)
+	etcd.Start(t)
+	f.await(t, "a:1 | ")
+	f.stop()
+	const both = `2 keys differ: "/registry/services/specs/a", "/registry/services/specs/b"`
+	mustRead(t, log(),
+		"W etcd at […] unreachable: …; what was known at revision 4 stays in force, trying again",
+		"W etcd went back from revision 4 to 2 (restored or wiped?); taking that for the truth",
+		"I etcd at […] answers again after …: read at revision 2, was 4; "+both,
+	)
+	if n := f.source.Status().Setbacks; n != 1 {
+		t.Errorf("%d setbacks; want 1", n)
+	}
+}
+
+// By the time that we can read it, the new etcd has written more than the old one had: neither its ids
+// nor its revision tell that it is another one. Its keys do.
+func TestAWipedEtcdThatHasOvertakenTheOldOneIsNoticed(t *testing.T) {
+	for _, test := range []struct {
+		name  string
+		write func(*testing.T, *clientv3.Client)
+		keys  string // that cannot be so
+	}{
+		{"other values at the same revisions", func(t *testing.T, c *clientv3.Client) {
+			put(t, c, spec("a"), port(2), spec("b"), port(1), spec("c"), port(1), spec("a"), port(2), spec("a"), port(2))
+		}, `2 keys differ: "/registry/services/specs/b", "/registry/services/specs/c"`},
+		{"the same keys, created in another order", func(t *testing.T, c *clientv3.Client) {
+			put(t, c, spec("b"), port(1), spec("a"), port(1), "/elsewhere", "", spec("c"), port(2), spec("c"), port(2))
+		}, `2 keys differ: "/registry/services/specs/a", "/registry/services/specs/b"`},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			etcd := etcdtest.StartProcess(t)
+			put(t, etcd.Client(t), spec("a"), port(1), spec("b"), port(1), spec("b"), port(1))
+			link := etcdtest.NewLink(t, etcd.Addr())
+			f, log := followed(t, quick(link.Addr()), "a:1 b:1 | ")
+			link.Down()
+			etcd.Kill()
+			etcd.SwapDataDir(t.TempDir())
+			etcd.Start(t)
+			test.write(t, etcd.Client(t))
+			link.Cut()
+			link.Up()
+			f.awaitStatus(t, "the second session", func(st Status) bool { return st.Sessions == 2 && st.Revision == 6 })
+			f.stop()
+			text := log()
+			want := "etcd is at revision 6, but not by way of the revision 4 that is known (restored or wiped?); taking that for the truth: of what is older, " + test.keys
+			if !slices.Contains(loglines(text), "W "+want) {
+				t.Errorf("want the warning: %s\nin the log:\n%s", want, text)
+			}
+			if n := f.source.Status().Setbacks; n != 1 {
+				t.Errorf("%d setbacks; want 1", n)
+			}
+		})
+	}
+}
+
+func TestTheLogOfAWatchThatEnds(t *testing.T) {
+	etcd := etcdtest.StartProcess(t)
+	c := etcd.Client(t)
+	put(t, c, spec("a"), port(1))
+	m := newMiddleman(t, c)
+	f, log := followed(t, quick(m.url), "a:1 | ")
+	for i, end := range []func(){
+		func() { m.cancel("", 17) },
+		func() { m.cancel("for the\ntest", 0) },
+		func() { m.cancel("etcdserver: permission denied", 0) },
+		func() { m.cancel("etcdserver: permission denied", 0) }, // the second of a row is quiet
+	} {
+		end()
+		f.awaitStatus(t, "one more session", func(st Status) bool { return st.Sessions == uint64(i+2) })
+	}
+	f.stop()
+	const (
+		stays = "; what was known at revision 2 stays in force, trying again"
+		again = "I etcd at […] answers again after …: read at revision 2, was 2; no key differs"
+	)
+	mustRead(t, log(),
+		"W etcd at […] has to be read again: watch cancelled: what it had to tell next was compacted at revision 17"+stays, again,
+		`W etcd at […] has to be read again: watch cancelled: "for the\ntest"`+stays, again,
+		`W etcd at […] refuses us: watch cancelled: "etcdserver: permission denied"`+stays, again,
+	)
+}
+
+func TestTheLogOfSilence(t *testing.T) {
+	etcd := etcdtest.StartProcess(t)
+	c := etcd.Client(t)
+	put(t, c, spec("a"), port(1))
+	link := etcdtest.NewLink(t, etcd.Addr())
+	f, log := followed(t, quick(link.Addr()), "a:1 | ")
+	etcd.Pause()
+	f.awaitStatus(t, "not connected", func(st Status) bool { return !st.Connected })
+	etcd.Resume()
+	f.awaitStatus(t, "connected", func(st Status) bool { return st.Connected })
+	link.Swallow()
+	put(t, c, spec("a"), port(2))
+	f.await(t, "a:2 | ")
+	f.stop()
+	const stays = "; what was known at revision 2 stays in force, trying again"
+	mustRead(t, log(),
+		"W etcd at […] does not answer: watch silent, read failed: no answer for 400ms"+stays,
+		"I etcd at […] answers again after …: the watch has outlived it, at revision 2",
+		"W etcd at […] has to be read again: watch dead: it stopped at revision 2, and etcd has reached 3"+stays,
+		`I etcd at […] answers again after …: read at revision 3, was 2; one key differs: "/registry/services/specs/a"`,
+	)
+}
+
+func TestTheLogOfABadRecordEndsWithItsMending(t *testing.T) {
+	etcd := etcdtest.StartProcess(t)
+	c := etcd.Client(t)
+	put(t, c, spec("a"), port(1))
+	f, log := followed(t, quick(etcd.URL()), "a:1 | ")
+	put(t, c, spec("a"), "{", spec("b"), "{", spec("a"), "[", spec("a"), "{", spec("a"), port(2), spec("a"), port(3))
+	f.await(t, "a:3 | ")
+	f.stop()
+	mustRead(t, log(),
+		`E bad value of key "/registry/services/specs/a" at revision 3: …; its value of revision 2 stays in force`,
+		`E bad value of key "/registry/services/specs/b" at revision 4: …; nothing is known in its place`,
+		`E bad value of key "/registry/services/specs/a" at revision 5: …; its value of revision 2 stays in force`,
+		`I key "/registry/services/specs/a" can be used again, since revision 7`,
+	)
+}

@@ -1,0 +1,39 @@
+package etcdsource
+
+import (
+	"time"
+
+	"github.com/golang/glog"
+)
+
+// setback tells whether the etcd of a session's first list is not the one that was followed before, or
+// has lost what it had, and says so in the log.
+//
+// Ids and revision mostly tell. An etcd that was wiped, or restored from a backup, and has written more
+// since than was ever known of it, has the same ids and a later revision. Then only its keys can tell:
+// in one history, a key that was neither created nor written after the revision that is known must
+// be as it is known. Those that are not so are given as lost. (Had an earlier watch kept something to
+// itself, that would look the same; which is as good a reason to be loud.)
+func (x *session) setback(l listing, lost tally) bool {
+	var loud bool
+	warn := func(format string, args ...any) {
+		if loud = x.historyWarnings.allow(time.Now()); loud {
+			glog.Warningf(format, args...)
+		}
+	}
+	switch {
+	case x.cluster == 0: // there was none before
+		return false
+	case x.cluster != l.cluster:
+		warn("another etcd cluster: id %x, was %x; taking its revision %d for the truth", l.cluster, x.cluster, l.revision)
+	case l.revision < x.applied:
+		warn("etcd went back from revision %d to %d (restored or wiped?); taking that for the truth", x.applied, l.revision)
+	case lost.n > 0:
+		warn("etcd is at revision %d, but not by way of the revision %d that is known (restored or wiped?); taking that for the truth: of what is older, %s",
+			l.revision, x.applied, lost.differ())
+	default:
+		return false
+	}
+	x.report(func(st *Status) { st.Setbacks++ })
+	return loud
+}
