@@ -116,21 +116,20 @@ func causeOfEtcds(err rpctypes.EtcdError) Cause {
 	return Unable
 }
 
-// causeOfCancel gives the cause of a watch's cancellation, whose reason is an error of etcd's written
-// out: etcd looks at permissions when a watch is created.
-func causeOfCancel(reason string) Cause {
-	_, message, framed := strings.Cut(reason, "desc = ")
-	if !framed {
-		message = reason
+// causeOfCancel gives the cause of a watch's cancellation, and the reason without its frame. The reason is
+// an error of etcd's written out: etcd looks at permissions when a watch is created.
+func causeOfCancel(reason string) (Cause, string) {
+	if _, message, framed := strings.Cut(reason, " desc = "); framed {
+		reason = message
 	}
-	etcds, ok := errors.AsType[rpctypes.EtcdError](rpctypes.Error(errors.New(message)))
+	etcds, ok := errors.AsType[rpctypes.EtcdError](rpctypes.Error(errors.New(reason)))
 	if !ok {
-		return Cancelled
+		return Cancelled, reason
 	}
 	if cause := causeOfEtcds(etcds); cause != Unable {
-		return cause
+		return cause, reason
 	}
-	return Cancelled
+	return Cancelled, reason
 }
 
 // unframed takes away what gRPC puts around the message of a connection that cannot be made.

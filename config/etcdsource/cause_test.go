@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -54,8 +55,8 @@ func TestEachErrorHasItsCause(t *testing.T) {
 		"for the test": Cancelled,
 		"":             Cancelled,
 	} {
-		if got := causeOfCancel(reason); got != want {
-			t.Errorf("cancelled with %q: %v; want %v", reason, got, want)
+		if got, bare := causeOfCancel(reason); got != want || strings.Contains(bare, "desc") {
+			t.Errorf("cancelled with %q: %v, %q; want %v", reason, got, bare, want)
 		}
 	}
 }

@@ -2,6 +2,7 @@ package etcdsource
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -87,22 +88,52 @@ func TestTenMinutesWithoutEtcdTakeADozenLines(t *testing.T) {
 }
 
 func TestTenMinutesOfChangingTroubleTakeTensOfLines(t *testing.T) {
+	for _, test := range []struct {
+		name     string
+		causes   []Cause // one after the other, each for a second
+		recovers bool    // in between
+	}{
+		{"two causes in turn", []Cause{Broken, Silent}, false},
+		{"every cause in turn", []Cause{Broken, Insecure, Silent, Refused, Leaderless, Unable, Cancelled, Compacted, Stale, WentBack}, false},
+		{"an etcd that comes and goes", []Cause{Broken}, true},
+		{"an etcd that goes in two ways", []Cause{Broken, Leaderless}, true},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			log := logSince(t)
+			synctest.Test(t, func(t *testing.T) {
+				x := standing(t)
+				for i := range 600 {
+					x.trouble(failure{test.causes[i%len(test.causes)], errors.New("for the test")})
+					if time.Sleep(time.Second / 2); test.recovers {
+						x.well()
+					}
+					time.Sleep(time.Second / 2)
+				}
+			})
+			lines := loglines(log())
+			if n := len(lines); n < 6 || n > 99 {
+				t.Errorf("%d lines; want tens:\n%s", n, strings.Join(lines, "\n"))
+			}
+			t.Logf("%d lines", len(lines))
+		})
+	}
+}
+
+func TestEveryOutageHasItsLines(t *testing.T) {
 	log := logSince(t)
 	synctest.Test(t, func(t *testing.T) {
 		x := standing(t)
-		for i := range 600 {
-			for cause := range NumCauses {
-				x.trouble(failure{cause, context.Canceled})
-				if i%10 == 0 { // and it comes back now and then
-					x.well()
-				}
-				time.Sleep(time.Second / time.Duration(NumCauses))
+		for range 3 {
+			for range 4 {
+				x.trouble(errors.New("for the test"))
+				time.Sleep(time.Second)
 			}
+			x.well()
+			time.Sleep(time.Second)
 		}
 	})
-	if n := len(loglines(log())); n < 5*int(NumCauses) || n > 10*int(NumCauses) {
-		t.Errorf("%d lines; want some for each of %d causes, and not many", n, NumCauses)
-	}
+	const goes, comes = "W etcd at […] unreachable: for the test; nothing is known yet, trying again", "I etcd at […] answers again after 4s: …"
+	mustRead(t, log(), goes, comes, goes, comes, goes, comes)
 }
 
 func TestTheLogOfAStartWithoutEtcd(t *testing.T) {
@@ -171,6 +202,7 @@ func TestTheLogOfAnEtcdThatRefusesUs(t *testing.T) {
 		"W etcd at […] unreachable: …"+stays,
 		`W etcd at […] refuses us: log in as "proxy": etcdserver: authentication failed, invalid user ID or password; without it since … (…, … attempts)`+stays,
 		"I etcd at […] answers again after …: read at revision 2, was 2; no key differs",
+		"W etcd at […] unreachable: …"+stays, // and that it refuses us again will be said in ten seconds
 	)
 }
 
@@ -251,8 +283,7 @@ func TestTheLogOfAWatchThatEnds(t *testing.T) {
 	for i, end := range []func(){
 		func() { m.cancel("", 17) },
 		func() { m.cancel("for the\ntest", 0) },
-		func() { m.cancel("etcdserver: permission denied", 0) },
-		func() { m.cancel("etcdserver: permission denied", 0) }, // the second of a row is quiet
+		func() { m.cancel("rpc error: code = PermissionDenied desc = etcdserver: permission denied", 0) },
 	} {
 		end()
 		f.awaitStatus(t, "one more session", func(st Status) bool { return st.Sessions == uint64(i+2) })
@@ -265,7 +296,7 @@ func TestTheLogOfAWatchThatEnds(t *testing.T) {
 	mustRead(t, log(),
 		"W etcd at […] has to be read again: watch cancelled: what it had to tell next was compacted at revision 17"+stays, again,
 		`W etcd at […] has to be read again: watch cancelled: "for the\ntest"`+stays, again,
-		`W etcd at […] refuses us: watch cancelled: "etcdserver: permission denied"`+stays, again,
+		`W etcd at […] refuses us: watch cancelled: "etcdserver: permission denied" (no user is set)`+stays, again,
 	)
 }
 

@@ -4,9 +4,7 @@ import (
 	"cmp"
 	"slices"
 	"strings"
-	"time"
 
-	"github.com/golang/glog"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 
 	"kubeproxy/registry"
@@ -65,33 +63,4 @@ func (r *records) rejections() (list []Rejection, changed bool) {
 	}
 	slices.SortFunc(list, func(a, b Rejection) int { return cmp.Compare(a.Key, b.Key) })
 	return list, true
-}
-
-// A ration lets some log lines about records pass, and holds back what is more: whoever writes
-// nonsense a thousand times a second shall not fill a disk here. Its pauses grow like a throttle's.
-type ration struct {
-	left     int
-	withheld int
-	pauses   throttle
-}
-
-// maxComplaints is how many lines pass between two pauses.
-const maxComplaints = 20
-
-func (q *ration) allow(now time.Time) bool {
-	if q.left == 0 {
-		if !q.pauses.allow(now) {
-			if q.withheld++; q.withheld == 1 {
-				glog.Warningf("more lines about bad records are held back for %v", q.pauses.next.Sub(now).Round(time.Second))
-			}
-			return false
-		}
-		q.left = maxComplaints
-		if q.withheld > 0 {
-			glog.Warningf("%d lines about bad records were held back", q.withheld)
-			q.withheld = 0
-		}
-	}
-	q.left--
-	return true
 }

@@ -52,6 +52,9 @@ type entry struct {
 	sweep   uint64          // number of the merge whose list had this key
 }
 
+// maxComplaints is how many bad records have their lines before the log has to rest.
+const maxComplaints = 20
+
 // maxTold bounds how many values of one key are remembered for not being logged again.
 const maxTold = 8
 
@@ -61,6 +64,8 @@ func newRecords() *records {
 		seed:      maphash.MakeSeed(),
 		services:  make(map[registry.Name]*registry.Service),
 		endpoints: make(map[registry.Name]*registry.Endpoints),
+
+		complaints: ration{what: "more bad records", size: maxComplaints},
 	}
 }
 

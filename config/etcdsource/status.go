@@ -52,9 +52,13 @@ func (s *Source) report(edit func(*Status)) {
 }
 
 // trouble takes in that etcd cannot be reached or used now. What is known goes on being served. The
-// first line about each cause is loud, repeats grow quiet: ten minutes of it take a dozen lines.
+// first line about each cause is loud, repeats grow quiet: ten minutes of it take a dozen lines. An etcd
+// that comes and goes all the time does not make it more than tens.
 func (s *Source) trouble(err error) {
 	cause, reason := causeOf(err), oneLine(err.Error())
+	if cause == Refused && s.cfg.Username == "" {
+		reason += " (no user is set)"
+	}
 	now := time.Now()
 	var st Status
 	s.report(func(status *Status) {
@@ -74,13 +78,23 @@ func (s *Source) trouble(err error) {
 	} else {
 		line += "; nothing is known yet, trying again"
 	}
-	if s.warnings[cause].allow(now) {
+	var loud bool
+	if st.Attempts > 1 {
+		loud = s.warnings[cause].allow(now)
+	} else if loud = s.outages.allow(now); loud {
+		s.warnings[cause] = throttle{} // another outage, another row of lines
+		s.warnings[cause].allow(now)
+	}
+	if loud {
 		s.warned = true
 		glog.Warning(line)
 	} else {
 		glog.V(4).Info(line)
 	}
 }
+
+// maxOutages is how many outages have their lines before the log has to rest.
+const maxOutages = 5
 
 // connected takes in that etcd answers, and tells for how long it has not; 0 if it has all the time.
 func (s *Source) connected() (away time.Duration, told bool) {
@@ -113,31 +127,6 @@ func (x *session) well() {
 	if away, told := x.connected(); away > 0 {
 		x.recovered(away, told, fmt.Sprintf("the watch has outlived it, at revision %d", x.heard))
 	}
-}
-
-// A throttle lets the first of a row of log lines pass and the others at intervals that double. A row
-// has ended when the next line, which could have passed by then, did not come for an interval.
-type throttle struct {
-	interval time.Duration
-	next     time.Time
-}
-
-// The intervals between repeated warnings.
-const (
-	firstRepeat = 10 * time.Second
-	lastRepeat  = 5 * time.Minute
-)
-
-func (t *throttle) allow(now time.Time) bool {
-	if now.Before(t.next) {
-		return false
-	}
-	if now.Sub(t.next) > t.interval {
-		t.interval = 0
-	}
-	t.interval = min(max(2*t.interval, firstRepeat), lastRepeat)
-	t.next = now.Add(t.interval)
-	return true
 }
 
 // maxReason bounds an error from outside in a log line.

@@ -111,7 +111,8 @@ func (w *watch) receive(ctx context.Context, stream etcdserverpb.Watch_WatchClie
 		case resp.CompactRevision != 0:
 			return failure{Compacted, fmt.Errorf("watch cancelled: what it had to tell next was compacted at revision %d", resp.CompactRevision)}
 		case resp.Canceled:
-			return failure{causeOfCancel(resp.CancelReason), fmt.Errorf("watch cancelled: %s", registry.Quote(resp.CancelReason))}
+			cause, reason := causeOfCancel(resp.CancelReason)
+			return failure{cause, fmt.Errorf("watch cancelled: %s", registry.Quote(reason))}
 		case resp.Created:
 			stands, id = true, resp.WatchId
 			created()
