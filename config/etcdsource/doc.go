@@ -79,6 +79,7 @@
 //   - The goroutine that owns the state does no I/O. If the receiver of the Updates stalls, a bounded number
 //     of events waits here, and the rest in etcd.
 //   - One bad record never hides a good one. It is logged once for each distinct value.
+//   - The log of ten minutes of trouble, whatever trouble it is, has tens of lines.
 //   - A service's Created is the create revision of the key in force. In namespace default that is the
 //     namespaced key if it has a good version, else v0.4's flat key.
 //
@@ -93,5 +94,7 @@
 //
 // config.go and file.go say what can be set. source.go is the frame: sessions one after the other.
 // session.go is the picture above, told in code, with watch.go, list.go and client.go below it;
-// state.go turns values into changes; probe.go listens to silence; status.go is what operators see.
+// state.go turns values into changes; probe.go listens to silence. status.go is what operators see, and
+// where an outage begins and ends in the log; cause.go says why, throttle.go how often, rejected.go which
+// records, and setback.go whether it is still the same etcd.
 package etcdsource
