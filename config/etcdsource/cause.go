@@ -85,8 +85,8 @@ func explain(ctx context.Context, err error) error {
 	switch s.Code() {
 	case codes.Unauthenticated, codes.PermissionDenied:
 		return failure{Refused, err}
-	case codes.DeadlineExceeded:
-		return failure{Silent, err}
+	case codes.DeadlineExceeded: // etcd has given up a little before us
+		return failure{Silent, errors.New("no answer in time")}
 	case codes.Unimplemented, codes.ResourceExhausted, codes.FailedPrecondition, codes.InvalidArgument:
 		return failure{Unable, err}
 	}

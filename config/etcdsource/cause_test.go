@@ -26,7 +26,7 @@ func TestEachErrorHasItsCause(t *testing.T) {
 			Insecure, "authentication handshake failed: tls: bad"},
 		{status.Error(codes.Unavailable, "error reading from server: EOF"), Broken, "error reading from server: EOF"},
 		{status.Error(codes.Unauthenticated, "by somebody in between"), Refused, "by somebody in between"},
-		{status.Error(codes.DeadlineExceeded, "late"), Silent, "late"},
+		{status.Error(codes.DeadlineExceeded, "late"), Silent, "no answer in time"},
 		{status.Error(codes.Unimplemented, "unknown service"), Unable, "unknown service"},
 		{rpctypes.ErrGRPCAuthFailed, Refused, "etcdserver: authentication failed, invalid user ID or password"},
 		{rpctypes.ErrGRPCInvalidAuthToken, Refused, "etcdserver: invalid auth token"},

@@ -177,7 +177,9 @@ func TestTheLogOfAnOutageSaysWhatDiffersAfterIt(t *testing.T) {
 func TestTheLogOfAnEtcdThatRefusesUs(t *testing.T) {
 	etcd := etcdtest.StartProcess(t)
 	put(t, etcd.Client(t), spec("a"), port(1))
-	f, log := followed(t, asProxy(quick(etcd.URL())), "a:1 | ")
+	cfg := asProxy(quick(etcd.URL()))
+	cfg.DialTimeout, cfg.RequestTimeout = patience, patience // to check a password takes etcd its time
+	f, log := followed(t, cfg, "a:1 | ")
 	c := withAuth(t, etcd)
 	if _, err := c.UserChangePassword(t.Context(), "proxy", "another"); err != nil {
 		t.Fatal(err)
