@@ -149,6 +149,8 @@ func TestDivergencesAreWhatTheWatchShouldHaveTold(t *testing.T) {
 		{"gone, and heard of all that the list shows", 8, nil, 8, 1},
 		{"gone, perhaps only just", 9, nil, 8, 0},
 		{"the same", 9, []*mvccpb.KeyValue{kv(2, 2, port(1))}, 8, 0},
+		{"created before, and put after", 9, []*mvccpb.KeyValue{kv(7, 9, port(2))}, 8, 1},
+		{"the same, but older than it was", 9, []*mvccpb.KeyValue{kv(2, 1, port(1))}, 0, 1},
 	} {
 		r := newRecords()
 		r.put(kv(2, 2, port(1)))
