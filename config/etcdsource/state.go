@@ -232,12 +232,13 @@ func (r *records) merge(l listing, touched map[string]int64, heard int64) (diffe
 			r.fill(kv)
 			continue
 		}
-		since := kv.ModRevision
-		e := r.entries[string(kv.Key)]
-		if e == nil || e.created != kv.CreateRevision {
+		since, older := kv.ModRevision, false
+		switch e := r.entries[string(kv.Key)]; {
+		case e == nil || e.created != kv.CreateRevision:
 			since = kv.CreateRevision
+		case kv.ModRevision < e.seen: // whatever its bytes are, that is another history
+			since, older = 0, true
 		}
-		older := e != nil && kv.ModRevision < e.seen // than was known: that is another history
 		if r.put(kv) || older {
 			differs(string(kv.Key), since)
 		}

@@ -60,7 +60,7 @@ func (w *watch) run(ctx context.Context, cfg *Config) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	deadline := time.AfterFunc(cfg.RequestTimeout, func() {
-		cancel(failure{Silent, fmt.Errorf("no watch was created for %v", cfg.RequestTimeout)})
+		cancel(fmt.Errorf("no watch was created for %v", cfg.RequestTimeout))
 	})
 	defer deadline.Stop()
 	c, err := cfg.dial(ctx)
