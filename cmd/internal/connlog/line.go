@@ -1,0 +1,100 @@
+package connlog
+
+import (
+	"fmt"
+	"net/netip"
+	"strconv"
+	"time"
+	"unicode/utf16"
+	"unicode/utf8"
+
+	"kubeproxy/proxy"
+	"kubeproxy/registry"
+)
+
+// timeFormat is RFC 3339 with milliseconds, and always as long.
+const timeFormat = "2006-01-02T15:04:05.000Z07:00"
+
+// appendLine adds the line that tells of one ending. Its time is that of the end; duration and dial
+// are in seconds. Every field is always there: what there was none of is "" or 0.
+func appendLine(b []byte, e *proxy.Ending) []byte {
+	b = append(b, `{"time":"`...)
+	b = e.Began.Add(e.Duration).UTC().AppendFormat(b, timeFormat)
+	b = append(b, `","service":`...)
+	b = appendText(b, e.Service.Namespace, "/", e.Service.Name.Name)
+	b = append(b, `,"port_name":`...)
+	b = appendText(b, e.Service.Port)
+	b = append(b, `,"port":`...)
+	b = strconv.AppendUint(b, uint64(e.Port), 10)
+	b = append(b, `,"protocol":"`...)
+	b = append(b, e.Protocol.String()...)
+	b = append(b, `","client":`...)
+	b = appendAddr(b, e.Client)
+	b = append(b, `,"endpoint":`...)
+	b = appendEndpoint(b, e.Endpoint)
+	b = append(b, `,"attempts":`...)
+	b = strconv.AppendInt(b, int64(e.Attempts), 10)
+	b = append(b, `,"sent":`...)
+	b = strconv.AppendUint(b, e.Sent, 10)
+	b = append(b, `,"received":`...)
+	b = strconv.AppendUint(b, e.Received, 10)
+	b = append(b, `,"duration":`...)
+	b = appendSeconds(b, e.Duration)
+	b = append(b, `,"dial":`...)
+	b = appendSeconds(b, e.Dialled)
+	b = append(b, `,"reason":"`...)
+	b = append(b, e.Reason.String()...)
+	return append(b, "\"}\n"...)
+}
+
+// appendSeconds adds a duration in seconds, to the microsecond.
+func appendSeconds(b []byte, d time.Duration) []byte {
+	return strconv.AppendFloat(b, max(d, 0).Seconds(), 'f', 6, 64)
+}
+
+// appendAddr adds a client's address. An IPv4 client of a socket that serves both families is shown
+// as the IPv4 client it is.
+func appendAddr(b []byte, a netip.AddrPort) []byte {
+	if !a.IsValid() {
+		return append(b, `""`...)
+	}
+	if a.Addr().Zone() != "" {
+		return appendText(b, a.String())
+	}
+	b = append(b, '"')
+	b = netip.AddrPortFrom(a.Addr().Unmap(), a.Port()).AppendTo(b)
+	return append(b, '"')
+}
+
+func appendEndpoint(b []byte, a registry.Addr) []byte {
+	if a.Host != "" {
+		return appendText(b, a.String())
+	}
+	return appendAddr(b, a.IP)
+}
+
+// appendText adds some text as one JSON string. Names come from etcd keys, and keys may hold anything:
+// what cannot be printed and what is markup is escaped, bytes that are no UTF-8 are replaced, so that a
+// line stays one harmless line whoever shows it.
+func appendText(b []byte, parts ...string) []byte {
+	b = append(b, '"')
+	for _, s := range parts {
+		for _, r := range s {
+			switch {
+			case r == '"', r == '\\', r == '<', r == '>', r == '&', r == utf8.RuneError, !strconv.IsPrint(r):
+				b = appendEscape(b, r)
+			default:
+				b = utf8.AppendRune(b, r)
+			}
+		}
+	}
+	return append(b, '"')
+}
+
+// appendEscape adds \uXXXX, or two of them for what does not fit into one.
+func appendEscape(b []byte, r rune) []byte {
+	if high, low := utf16.EncodeRune(r); high != utf8.RuneError {
+		return fmt.Appendf(b, `\u%04x\u%04x`, high, low)
+	}
+	return fmt.Appendf(b, `\u%04x`, r)
+}

@@ -1,0 +1,219 @@
+package connlog
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"os"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/golang/glog"
+
+	"kubeproxy/proxy"
+)
+
+// queued is how many endings may wait to be written: a second's worth at a rate that two cores
+// hardly reach. They take 200 bytes each.
+const queued = 16 << 10
+
+// chunk is how many bytes are gathered before they are written, if more lines are waiting.
+const chunk = 64 << 10
+
+// A Log is a connection log. Record may be called by any goroutine; Run writes.
+type Log struct {
+	path    string // "-" is standard output
+	endings chan proxy.Ending
+	reopen  chan struct{} // capacity 1: a full channel means that it is due already
+	out     io.WriteCloser
+
+	written atomic.Uint64 // lines
+	dropped atomic.Uint64
+
+	trouble atomic.Pointer[string] // why the last write that failed did; nil once it was told
+
+	torn  bool      // the last write broke off in the middle of a line; writeAll's own
+	told  uint64    // how many of the dropped have been told of; Run's own
+	quiet time.Time // no complaint before; Run's own
+}
+
+// Open opens the log at path, which is made with mode 0640 if it is not there, and appended to if it
+// is. The path "-" stands for standard output.
+func Open(path string) (*Log, error) {
+	l := &Log{path: path, endings: make(chan proxy.Ending, queued), reopen: make(chan struct{}, 1)}
+	out, err := l.open()
+	if err != nil {
+		return nil, err
+	}
+	l.out = out
+	return l, nil
+}
+
+func (l *Log) open() (io.WriteCloser, error) {
+	if l.path == "-" {
+		return standardOutput{}, nil
+	}
+	// O_NONBLOCK: a named pipe that nobody reads is an error here, where opening it would wait for ever.
+	return os.OpenFile(l.path, os.O_WRONLY|os.O_APPEND|os.O_CREATE|syscall.O_NONBLOCK, 0o640)
+}
+
+// standardOutput is not ours to close.
+type standardOutput struct{}
+
+func (standardOutput) Write(b []byte) (int, error) { return os.Stdout.Write(b) }
+func (standardOutput) Close() error                { return nil }
+
+// Record has a line written. It never waits: a line for which there is no room is counted as dropped.
+func (l *Log) Record(e proxy.Ending) {
+	select {
+	case l.endings <- e:
+	default:
+		l.dropped.Add(1)
+	}
+}
+
+// Reopen has the file opened anew, by its name: for those who have just moved it away.
+func (l *Log) Reopen() {
+	select {
+	case l.reopen <- struct{}{}:
+	default:
+	}
+}
+
+// Written counts the lines that were written.
+func (l *Log) Written() uint64 { return l.written.Load() }
+
+// Dropped counts the lines that were lost: there was no room, or they could not be written.
+func (l *Log) Dropped() uint64 { return l.dropped.Load() }
+
+// lastWords is how long Run waits at the end for a reader who does not read.
+const lastWords = 3 * time.Second
+
+// Run writes what is recorded until ctx ends, then what had been recorded by then, closes the file, and
+// returns. If by then the one who reads the pipe does not, it gives up after a while, and what is stuck
+// stays behind until the process ends.
+func (l *Log) Run(ctx context.Context) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		l.writeAll(ctx)
+	}()
+	ticker := time.NewTicker(checkDrops)
+	defer ticker.Stop()
+	for ctx.Err() == nil {
+		select {
+		case <-ticker.C:
+			l.complain(time.Now())
+		case <-ctx.Done():
+		}
+	}
+	late := time.NewTimer(lastWords)
+	defer late.Stop()
+	select {
+	case <-done:
+	case <-late.C:
+		glog.Warningf("connection log: nobody reads %s; what was left is lost", l.path)
+	}
+	l.complain(time.Time{})
+}
+
+// writeAll writes until ctx ends, and then the rest.
+func (l *Log) writeAll(ctx context.Context) {
+	defer func() { l.out.Close() }()
+	buf := make([]byte, 0, chunk+4096)
+	for {
+		select {
+		case e := <-l.endings:
+			l.write(l.gather(buf, e))
+		case <-l.reopen:
+			l.change()
+		case <-ctx.Done():
+			for {
+				select {
+				case e := <-l.endings:
+					l.write(l.gather(buf, e))
+				default:
+					return
+				}
+			}
+		}
+	}
+}
+
+// gather makes lines of an ending and of those that are waiting behind it, up to a chunk.
+func (l *Log) gather(buf []byte, e proxy.Ending) (lines []byte, n uint64) {
+	lines = appendLine(buf[:0], &e)
+	for n = 1; len(lines) < chunk; n++ {
+		select {
+		case e = <-l.endings:
+			lines = appendLine(lines, &e)
+		default:
+			return lines, n
+		}
+	}
+	return lines, n
+}
+
+// write writes n lines. If that fails they are lost; the next ones are tried again, because disks are
+// emptied and readers come back.
+func (l *Log) write(lines []byte, n uint64) {
+	if l.torn {
+		if _, err := io.WriteString(l.out, "\n"); err != nil {
+			l.lose(n, err)
+			return
+		}
+		l.torn = false
+	}
+	written, err := l.out.Write(lines)
+	if err == nil {
+		l.written.Add(n)
+		return
+	}
+	whole := uint64(bytes.Count(lines[:written], []byte{'\n'}))
+	l.torn = written > 0 && lines[written-1] != '\n'
+	l.written.Add(whole)
+	l.lose(n-whole, err)
+}
+
+// lose counts n lines that could not be written.
+func (l *Log) lose(n uint64, err error) {
+	reason := err.Error()
+	l.trouble.Store(&reason)
+	l.dropped.Add(n)
+}
+
+// change goes on with the file that has the log's name now. If it cannot be opened, the one that is
+// open is kept: better a line in the wrong place than none.
+func (l *Log) change() {
+	out, err := l.open()
+	if err != nil {
+		glog.Errorf("connection log: cannot reopen it, going on with the file as it was: %v", err)
+		return
+	}
+	l.out.Close()
+	l.out, l.torn = out, false
+	glog.Infof("connection log: reopened %s", l.path)
+}
+
+// How often lost lines are looked for, and told of.
+const (
+	checkDrops = time.Second
+	quietFor   = time.Minute
+)
+
+// complain tells of lines that were lost since it last did, unless that was a moment ago. The zero
+// time is always late enough.
+func (l *Log) complain(now time.Time) {
+	lost := l.dropped.Load() - l.told
+	if lost == 0 || !now.IsZero() && now.Before(l.quiet) {
+		return
+	}
+	l.told += lost
+	l.quiet = now.Add(quietFor)
+	why := "they came faster than they could be written"
+	if reason := l.trouble.Swap(nil); reason != nil {
+		why = *reason
+	}
+	glog.Warningf("connection log: %d lines were lost: %s", lost, why)
+}
