@@ -1,0 +1,238 @@
+package metrics
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"kubeproxy/config"
+	"kubeproxy/config/etcdsource"
+	"kubeproxy/proxy"
+	"kubeproxy/registry"
+)
+
+// A Node is where metrics are read.
+type Node struct {
+	Ready     func() error         // nil for yes
+	ConfigAge func() time.Duration // how old what is served may be
+	Source    interface{ Status() etcdsource.Status }
+	Pending   func() config.Pending
+	Proxier   interface {
+		Status() []proxy.PortStatus
+		Totals() []proxy.Totals
+		Limits() []proxy.Limit
+	}
+	Endpoints func() []proxy.EndpointStatus // nil for no series about endpoints
+	Log       interface {                   // the connection log; nil if there is none
+		Written() uint64
+		Dropped() uint64
+	}
+}
+
+// A collector reads a node each time that it is asked.
+type collector struct {
+	node Node
+	*Metrics
+}
+
+// A family is one metric that a collector tells of, with the labels of its series.
+type family struct {
+	*prometheus.Desc
+	kind prometheus.ValueType
+}
+
+// families are all of them.
+var families []family
+
+func newFamily(kind prometheus.ValueType, name, help string, labels ...string) family {
+	f := family{prometheus.NewDesc("kubeproxy_"+name, help, labels, nil), kind}
+	families = append(families, f)
+	return f
+}
+
+func gauge(name, help string, labels ...string) family {
+	return newFamily(prometheus.GaugeValue, name, help, labels...)
+}
+
+func counter(name, help string, labels ...string) family {
+	return newFamily(prometheus.CounterValue, name, help, labels...)
+}
+
+// What there is to say of the configuration, of etcd, and of the ports.
+var (
+	ready       = gauge("ready", "1 if /readyz says so: the first state is in force, not too old, and nothing is being drained.")
+	configAge   = gauge("config_age_seconds", "Time since what is served was last known to be what etcd holds; before the first state, since the start.")
+	revision    = gauge("etcd_revision", "Revision of etcd up to which changes were received; they are in force when none is pending.")
+	connected   = gauge("etcd_connected", "1 if etcd answers.")
+	sessions    = counter("etcd_sessions_total", "Watches that came to stand, each with a full list.")
+	resyncs     = counter("etcd_resyncs_total", "Full lists that were read beside a standing watch.")
+	divergences = counter("etcd_divergences_total", "Keys that a resync found different though the watch had said nothing of it.")
+	objects     = gauge("objects", "Records in force.", "kind")
+	rejected    = gauge("rejected_keys", "Keys whose newest value cannot be used, or that cannot be keys of records.")
+
+	servicesPending  = gauge("sync_proxy_rules_service_changes_pending", "Changes of services that are waiting to be applied.")
+	endpointsPending = gauge("sync_proxy_rules_endpoint_changes_pending", "Changes of endpoints that are waiting to be applied.")
+	lastApplied      = gauge("sync_proxy_rules_last_timestamp_seconds", "When a batch of changes was last applied, in Unix time.")
+
+	listeners = gauge("listeners", "Ports that are open.", "protocol")
+	notOpen   = gauge("ports_not_open", "Ports that are claimed and cannot be opened.", "protocol")
+	waiting   = gauge("claims_waiting", "Claims to ports that another service has.", "protocol")
+	limitUsed = gauge("limit_used", "How much is used of what there is only so much of.", "limit")
+	limitMax  = gauge("limit_max", "How much there is of it.", "limit")
+
+	logLines   = counter("connection_log_lines_total", "Lines that were written to the connection log.")
+	logDropped = counter("connection_log_dropped_lines_total", "Lines of the connection log that were lost.")
+)
+
+// What there is to say of traffic, by service.
+var (
+	active   = gauge("connections_active", "TCP connections now, those that are looking for an endpoint included.", "service", "port_name")
+	ended    = counter("connections_ended_total", "TCP connections that have ended, and clients that were turned away, by reason.", "service", "port_name", "reason")
+	sent     = counter("sent_bytes_total", "Bytes from clients that were handed to endpoints.", "service", "port_name", "protocol")
+	received = counter("received_bytes_total", "Bytes from endpoints that were handed to clients.", "service", "port_name", "protocol")
+	failures = counter("dial_failures_total", "Attempts that did not reach an endpoint, those that a later one made up for included.", "service", "port_name", "protocol")
+
+	udpActive   = gauge("udp_sessions_active", "UDP sessions now.", "service", "port_name")
+	udpEnded    = counter("udp_sessions_ended_total", "UDP sessions that have ended, and clients that were turned away, by reason.", "service", "port_name", "reason")
+	udpMoved    = counter("udp_sessions_moved_total", "Times that a UDP session moved to another endpoint.", "service", "port_name")
+	udpSent     = counter("udp_sent_datagrams_total", "Datagrams from clients that were handed to endpoints.", "service", "port_name")
+	udpReceived = counter("udp_received_datagrams_total", "Datagrams from endpoints that were handed to clients.", "service", "port_name")
+	udpDropped  = counter("udp_dropped_datagrams_total", "Datagrams that were not carried further, by reason.", "service", "port_name", "reason")
+
+	endpointActive   = gauge("endpoint_active", "Connections and sessions of an endpoint now.", "service", "port_name", "endpoint")
+	endpointTotal    = counter("endpoint_connections_total", "Connections and sessions that an endpoint was given since it came.", "service", "port_name", "endpoint")
+	endpointFailures = counter("endpoint_dial_failures_total", "Attempts that did not reach an endpoint, since it came.", "service", "port_name", "endpoint")
+	endpointDown     = gauge("endpoint_passed_over", "1 if an endpoint is passed over for a while, because it did not answer.", "service", "port_name", "endpoint")
+)
+
+// Describe implements [prometheus.Collector].
+func (c collector) Describe(descs chan<- *prometheus.Desc) {
+	for _, f := range families {
+		descs <- f.Desc
+	}
+}
+
+// Collect implements [prometheus.Collector].
+func (c collector) Collect(metrics chan<- prometheus.Metric) {
+	out := sink(metrics)
+	c.collectConfig(out)
+	c.collectPorts(out)
+	for _, t := range c.node.Proxier.Totals() {
+		if t.Protocol == registry.UDP {
+			out.udp(t)
+		} else {
+			out.tcp(t)
+		}
+	}
+	if c.node.Endpoints != nil {
+		for _, e := range c.node.Endpoints() {
+			out.endpoint(e)
+		}
+	}
+	if c.node.Log != nil {
+		out.tell(logLines, float64(c.node.Log.Written()))
+		out.tell(logDropped, float64(c.node.Log.Dropped()))
+	}
+}
+
+func (c collector) collectConfig(out sink) {
+	st := c.node.Source.Status()
+	out.tell(ready, truth(c.node.Ready() == nil))
+	out.tell(configAge, c.node.ConfigAge().Seconds())
+	out.tell(revision, float64(st.Revision))
+	out.tell(connected, truth(st.Connected))
+	out.tell(sessions, float64(st.Sessions))
+	out.tell(resyncs, float64(st.Resyncs))
+	out.tell(divergences, float64(st.Divergences))
+	out.tell(objects, float64(st.Services), "service")
+	out.tell(objects, float64(st.Endpoints), "endpoints")
+	out.tell(rejected, float64(st.Rejected))
+
+	pending := c.node.Pending()
+	out.tell(servicesPending, float64(pending.Services))
+	out.tell(endpointsPending, float64(pending.Endpoints))
+	if at := c.lastApplied(); !at.IsZero() {
+		out.tell(lastApplied, float64(at.UnixMilli())/1000)
+	}
+}
+
+func (c collector) collectPorts(out sink) {
+	var open, closed, claims [2]int // by protocol
+	for _, p := range c.node.Proxier.Status() {
+		claims[p.Protocol] += len(p.Waiting)
+		if p.Err != nil {
+			closed[p.Protocol]++
+		} else {
+			open[p.Protocol]++
+		}
+	}
+	for _, protocol := range []registry.Protocol{registry.TCP, registry.UDP} {
+		out.tell(listeners, float64(open[protocol]), protocol.String())
+		out.tell(notOpen, float64(closed[protocol]), protocol.String())
+		out.tell(waiting, float64(claims[protocol]), protocol.String())
+	}
+	for _, l := range c.node.Proxier.Limits() {
+		out.tell(limitUsed, float64(l.Used), l.Name)
+		out.tell(limitMax, float64(l.Max), l.Name)
+	}
+}
+
+// A sink is where series go.
+type sink chan<- prometheus.Metric
+
+func (s sink) tell(f family, value float64, labels ...string) {
+	s <- prometheus.MustNewConstMetric(f.Desc, f.kind, value, labels...)
+}
+
+// tellAny leaves out what did not happen: most reasons never come up, and ten thousand services have
+// many ports.
+func (s sink) tellAny(f family, n uint64, labels ...string) {
+	if n > 0 {
+		s.tell(f, float64(n), labels...)
+	}
+}
+
+func (s sink) tcp(t proxy.Totals) {
+	service, port, protocol := t.Service.Name.Label(), registry.Label(t.Service.Port), t.Protocol.String()
+	s.tell(active, float64(t.Active), service, port)
+	for _, reason := range proxy.Reasons() {
+		s.tellAny(ended, t.Ended[reason], service, port, reason.String())
+	}
+	s.carried(t, service, port, protocol)
+}
+
+func (s sink) udp(t proxy.Totals) {
+	service, port, protocol := t.Service.Name.Label(), registry.Label(t.Service.Port), t.Protocol.String()
+	s.tell(udpActive, float64(t.Active), service, port)
+	for _, reason := range proxy.Reasons() {
+		s.tellAny(udpEnded, t.Ended[reason], service, port, reason.String())
+	}
+	s.tellAny(udpMoved, t.MovedSessions, service, port)
+	s.tellAny(udpSent, t.SentDatagrams, service, port)
+	s.tellAny(udpReceived, t.ReceivedDatagrams, service, port)
+	for _, reason := range proxy.DropReasons() {
+		s.tellAny(udpDropped, t.Dropped[reason], service, port, reason.Code())
+	}
+	s.carried(t, service, port, protocol)
+}
+
+func (s sink) carried(t proxy.Totals, service, port, protocol string) {
+	s.tell(sent, float64(t.Sent), service, port, protocol)
+	s.tell(received, float64(t.Received), service, port, protocol)
+	s.tellAny(failures, t.DialFailures, service, port, protocol)
+}
+
+func (s sink) endpoint(e proxy.EndpointStatus) {
+	service, port, addr := e.Service.Name.Label(), registry.Label(e.Service.Port), registry.Label(e.Addr.String())
+	s.tell(endpointActive, float64(e.Active), service, port, addr)
+	s.tell(endpointTotal, float64(e.Connections), service, port, addr)
+	s.tell(endpointFailures, float64(e.Failures), service, port, addr)
+	s.tell(endpointDown, truth(!e.DownUntil.IsZero()), service, port, addr)
+}
+
+func truth(yes bool) float64 {
+	if yes {
+		return 1
+	}
+	return 0
+}

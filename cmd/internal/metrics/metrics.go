@@ -1,0 +1,111 @@
+package metrics
+
+import (
+	"net/http"
+	"runtime"
+
+	"github.com/golang/glog"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"kubeproxy/proxy"
+	"kubeproxy/registry"
+)
+
+// Metrics are all metrics of one node. What happens is noted in them by any goroutine; [Metrics.Watch]
+// says where the rest is read.
+type Metrics struct {
+	Stopwatch
+
+	registry *prometheus.Registry
+	page     http.Handler
+	dial     prometheus.Histogram
+	duration [2]prometheus.Histogram // by protocol
+	probes   map[string]*prometheus.CounterVec
+}
+
+// The buckets of the histograms, in seconds. A dial over a LAN takes well below a millisecond, one that
+// is not answered as long as it may; a connection lasts anything from a moment to days.
+var (
+	dialBuckets     = []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5}
+	durationBuckets = []float64{.001, .01, .1, 1, 10, 60, 300, 1800, 3600, 6 * 3600, 24 * 3600}
+	latencyBuckets  = []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60}
+)
+
+// New returns metrics in which nothing has happened yet, of a program of this version and source revision.
+func New(version, revision string) *Metrics {
+	histogram := func(name, help string, buckets []float64) prometheus.Histogram {
+		return prometheus.NewHistogram(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets})
+	}
+	counter := func(name, help string) prometheus.Counter {
+		return prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
+	}
+	m := &Metrics{
+		registry: prometheus.NewRegistry(),
+		Stopwatch: Stopwatch{
+			apply: histogram("kubeproxy_sync_proxy_rules_duration_seconds",
+				"Time it took to apply one batch of changes: rotations set, ports opened and closed.", latencyBuckets),
+			latency: histogram("kubeproxy_network_programming_duration_seconds",
+				"Time from the receipt of a change from etcd until it was applied; of the oldest change in each batch.", latencyBuckets),
+			services: counter("kubeproxy_sync_proxy_rules_service_changes_total",
+				"Changes of services that were applied."),
+			endpoints: counter("kubeproxy_sync_proxy_rules_endpoint_changes_total",
+				"Changes of endpoints that were applied; each change of the endpoints of one service counts once."),
+		},
+		dial: histogram("kubeproxy_dial_duration_seconds",
+			"Time from the acceptance of a TCP client until an endpoint was reached, or none, all attempts taken together.", dialBuckets),
+		duration: [2]prometheus.Histogram{
+			registry.TCP: histogram("kubeproxy_connection_duration_seconds",
+				"How long TCP connections lasted that have reached an endpoint and ended.", durationBuckets),
+			registry.UDP: histogram("kubeproxy_udp_session_duration_seconds",
+				"How long UDP sessions lasted that have had an endpoint and ended.", durationBuckets),
+		},
+		probes: make(map[string]*prometheus.CounterVec),
+	}
+	for _, page := range []string{"healthz", "livez", "readyz"} {
+		m.probes[page] = prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "kubeproxy_proxy_" + page + "_total",
+			Help: "Answers given at /" + page + ", by HTTP status.",
+		}, []string{"code"})
+		m.registry.MustRegister(m.probes[page])
+	}
+	build := prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "kubeproxy_build_info",
+		Help: "Always 1; the labels say which program this is.",
+	}, []string{"version", "revision", "goversion"})
+	build.WithLabelValues(registry.Label(version), registry.Label(revision), runtime.Version()).Set(1)
+	m.registry.MustRegister(build, m.apply, m.latency, m.services, m.endpoints, m.dial, m.duration[registry.TCP], m.duration[registry.UDP],
+		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	m.page = promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{
+		ErrorLog:      errorLog{},
+		ErrorHandling: promhttp.ContinueOnError, // one metric that cannot be told is no reason to tell none
+	})
+	return m
+}
+
+// Ended notes how long a connection or a session lasted. It is for [proxy.Config].Ended, and takes no lock.
+func (m *Metrics) Ended(e proxy.Ending) {
+	if e.Protocol == registry.TCP && e.Attempts > 0 {
+		m.dial.Observe(e.Dialled.Seconds())
+	}
+	if e.Endpoint != (registry.Addr{}) {
+		m.duration[e.Protocol].Observe(e.Duration.Seconds())
+	}
+}
+
+// Probed notes that one of the pages healthz, livez and readyz was answered.
+func (m *Metrics) Probed(page, code string) { m.probes[page].WithLabelValues(code).Inc() }
+
+// Watch has everything else read from the node whenever somebody asks. It is called once.
+func (m *Metrics) Watch(n Node) {
+	m.registry.MustRegister(collector{n, m})
+}
+
+// ServeHTTP answers with all metrics.
+func (m *Metrics) ServeHTTP(w http.ResponseWriter, r *http.Request) { m.page.ServeHTTP(w, r) }
+
+// errorLog takes what the Prometheus library complains of.
+type errorLog struct{}
+
+func (errorLog) Println(words ...any) { glog.Errorln(append([]any{"metrics:"}, words...)...) }

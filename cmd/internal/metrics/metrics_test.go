@@ -1,0 +1,343 @@
+package metrics
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
+	dto "github.com/prometheus/client_model/go"
+
+	"kubeproxy/config"
+	"kubeproxy/config/etcdsource"
+	"kubeproxy/proxy"
+	"kubeproxy/registry"
+)
+
+var update = flag.Bool("update", false, "write testdata/metrics.golden anew")
+
+// A site stands for the rooms that metrics are read from.
+type site struct {
+	status    etcdsource.Status
+	pending   config.Pending
+	ports     []proxy.PortStatus
+	totals    []proxy.Totals
+	limits    []proxy.Limit
+	endpoints []proxy.EndpointStatus
+	notReady  error
+}
+
+func (s *site) Status() []proxy.PortStatus { return s.ports }
+func (s *site) Totals() []proxy.Totals     { return s.totals }
+func (s *site) Limits() []proxy.Limit      { return s.limits }
+
+type fakeSource struct{ *site }
+
+func (s fakeSource) Status() etcdsource.Status { return s.status }
+
+type fakeLog struct{}
+
+func (fakeLog) Written() uint64 { return 11 }
+func (fakeLog) Dropped() uint64 { return 2 }
+
+// watch gives the metrics of the site.
+func (s *site) watch() *Metrics {
+	m := New("v1.2.3", "cafe")
+	m.Watch(Node{
+		Ready:     func() error { return s.notReady },
+		ConfigAge: func() time.Duration { return 1500 * time.Millisecond },
+		Source:    fakeSource{s},
+		Pending:   func() config.Pending { return s.pending },
+		Proxier:   s,
+		Endpoints: func() []proxy.EndpointStatus { return s.endpoints },
+		Log:       fakeLog{},
+	})
+	return m
+}
+
+func key(name, port string) registry.PortKey {
+	return registry.PortKey{Name: registry.Name{Namespace: "default", Name: name}, Port: port}
+}
+
+// busySite is one where everything has happened that can be counted.
+func busySite() *site {
+	s := &site{
+		status:  etcdsource.Status{Revision: 42, Connected: true, Sessions: 3, Resyncs: 4, Divergences: 5, Services: 6, Endpoints: 7, Rejected: 8},
+		pending: config.Pending{Services: 1, Endpoints: 2},
+		ports: []proxy.PortStatus{
+			{Protocol: registry.TCP, Port: 1, Owner: key("web", ""), Waiting: []registry.PortKey{key("late", ""), key("later", "")}},
+			{Protocol: registry.UDP, Port: 1, Owner: key("dns", ""), Err: errors.New("address in use")},
+		},
+		limits: []proxy.Limit{{Name: "descriptors", Used: 3, Max: 1000}},
+		endpoints: []proxy.EndpointStatus{{Service: key("web", ""), Addr: registry.Addr{IP: netip.MustParseAddrPort("10.1.2.3:80")},
+			Active: 1, Connections: 2, Failures: 3, DownUntil: time.Now().Add(time.Hour)}},
+	}
+	for _, protocol := range []registry.Protocol{registry.TCP, registry.UDP} {
+		t := proxy.Totals{Service: key(map[registry.Protocol]string{registry.TCP: "web", registry.UDP: "dns"}[protocol], "p"), Protocol: protocol,
+			Active: 1, Sent: 2, Received: 3, DialFailures: 4}
+		for i := range t.Ended {
+			t.Ended[i] = uint64(i + 1)
+		}
+		if protocol == registry.UDP {
+			t.SentDatagrams, t.ReceivedDatagrams, t.MovedSessions = 5, 6, 7
+			for i := range t.Dropped {
+				t.Dropped[i] = uint64(i + 1)
+			}
+		}
+		s.totals = append(s.totals, t)
+	}
+	return s
+}
+
+// happen notes one of everything.
+func happen(m *Metrics) {
+	m.Begin().OnUpdate(registry.Batch{})
+	m.End().OnUpdate(registry.Batch{Oldest: time.Now()})
+	for _, protocol := range []registry.Protocol{registry.TCP, registry.UDP} {
+		m.Ended(proxy.Ending{Protocol: protocol, Endpoint: registry.Addr{Host: "a"}, Attempts: 1, Duration: time.Second, Dialled: time.Millisecond})
+	}
+	for _, page := range []string{"healthz", "livez", "readyz"} {
+		m.Probed(page, "200")
+	}
+}
+
+func scrape(t testing.TB, m *Metrics) string {
+	t.Helper()
+	w := httptest.NewRecorder()
+	m.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+	if w.Code != http.StatusOK {
+		t.Fatalf("status %d: %s", w.Code, w.Body)
+	}
+	return w.Body.String()
+}
+
+// TestNamesTypesAndLabelsDoNotChangeByAccident: other people's dashboards and alerts know them. The list
+// has no go_ and process_ metrics, which are the Prometheus library's.
+func TestNamesTypesAndLabelsDoNotChangeByAccident(t *testing.T) {
+	m := busySite().watch()
+	happen(m)
+	families, err := m.registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var list strings.Builder
+	for _, f := range families {
+		if strings.HasPrefix(f.GetName(), "go_") || strings.HasPrefix(f.GetName(), "process_") {
+			continue
+		}
+		fmt.Fprintf(&list, "%s %s {%s}\n", f.GetName(), strings.ToLower(f.GetType().String()), strings.Join(labels(f), ","))
+	}
+	const golden = "testdata/metrics.golden"
+	if *update {
+		if err := os.WriteFile(golden, []byte(list.String()), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(golden)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), list.String()); diff != "" {
+		t.Errorf("want (-), got (+):\n%s", diff)
+	}
+}
+
+func labels(f *dto.MetricFamily) []string {
+	var names []string
+	for _, metric := range f.Metric {
+		for _, label := range metric.Label {
+			if !slices.Contains(names, label.GetName()) {
+				names = append(names, label.GetName())
+			}
+		}
+	}
+	return names
+}
+
+func TestPrometheusFindsNothingToComplainOf(t *testing.T) {
+	m := busySite().watch()
+	happen(m)
+	problems, err := promlint.New(strings.NewReader(scrape(t, m))).Lint()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range problems {
+		t.Errorf("%s: %s", p.Metric, p.Text)
+	}
+}
+
+// TestWhatIsToldIsWhatHappened: some of the values, each from another room.
+func TestWhatIsToldIsWhatHappened(t *testing.T) {
+	m := busySite().watch()
+	happen(m)
+	text := scrape(t, m)
+	for _, line := range []string{
+		`kubeproxy_build_info{goversion="go1.`,
+		`kubeproxy_ready 1`,
+		`kubeproxy_config_age_seconds 1.5`,
+		`kubeproxy_etcd_revision 42`,
+		`kubeproxy_objects{kind="endpoints"} 7`,
+		`kubeproxy_sync_proxy_rules_endpoint_changes_pending 2`,
+		`kubeproxy_listeners{protocol="tcp"} 1`,
+		`kubeproxy_listeners{protocol="udp"} 0`,
+		`kubeproxy_ports_not_open{protocol="udp"} 1`,
+		`kubeproxy_claims_waiting{protocol="tcp"} 2`,
+		`kubeproxy_limit_max{limit="descriptors"} 1000`,
+		`kubeproxy_connections_ended_total{port_name="p",reason="client_finished",service="default/web"} 1`,
+		`kubeproxy_udp_sessions_ended_total{port_name="p",reason="shutdown",service="default/dns"} ` + fmt.Sprint(len(proxy.Reasons())),
+		`kubeproxy_udp_dropped_datagrams_total{port_name="p",reason="no_endpoints",service="default/dns"} 1`,
+		`kubeproxy_sent_bytes_total{port_name="p",protocol="tcp",service="default/web"} 2`,
+		`kubeproxy_endpoint_passed_over{endpoint="10.1.2.3:80",port_name="",service="default/web"} 1`,
+		`kubeproxy_dial_duration_seconds_bucket{le="0.001"} 1`,
+		`kubeproxy_connection_duration_seconds_count 1`,
+		`kubeproxy_udp_session_duration_seconds_sum 1`,
+		`kubeproxy_network_programming_duration_seconds_count 1`,
+		`kubeproxy_proxy_healthz_total{code="200"} 1`,
+		`kubeproxy_connection_log_dropped_lines_total 2`,
+		`process_open_fds `,
+		`go_goroutines `,
+	} {
+		if !strings.Contains(text, "\n"+line) {
+			t.Errorf("it is not said that %s", line)
+		}
+	}
+}
+
+// TestClientsTurnedAwayHaveNoDuration: a connection that never was would pull the quantiles down.
+func TestClientsTurnedAwayHaveNoDuration(t *testing.T) {
+	m := busySite().watch()
+	m.Ended(proxy.Ending{Protocol: registry.TCP, Reason: proxy.ServiceLimit})
+	m.Ended(proxy.Ending{Protocol: registry.TCP, Reason: proxy.DialFailed, Attempts: 3, Dialled: time.Second})
+	text := scrape(t, m)
+	for _, line := range []string{"kubeproxy_connection_duration_seconds_count 0", "kubeproxy_dial_duration_seconds_count 1"} {
+		if !strings.Contains(text, "\n"+line+"\n") {
+			t.Errorf("it is not said that %s", line)
+		}
+	}
+}
+
+// TestSeriesGoWithTheirService, and what did not happen has none.
+func TestSeriesGoWithTheirService(t *testing.T) {
+	s := busySite()
+	s.totals[0].Ended = proxy.Totals{}.Ended
+	m := s.watch()
+	if text := scrape(t, m); strings.Contains(text, "kubeproxy_connections_ended_total") || !strings.Contains(text, "default/web") {
+		t.Error("there are series of what never happened, or none of the service")
+	}
+	s.totals, s.endpoints = nil, nil
+	if text := scrape(t, m); strings.Contains(text, "default/") {
+		t.Error("there are series of services that are gone")
+	}
+}
+
+// TestWhatStrangersNameBreaksNoScrape: control characters, markup, bytes that are no text, and a name of a
+// megabyte. All services are told of.
+func TestWhatStrangersNameBreaksNoScrape(t *testing.T) {
+	s := busySite()
+	s.totals = nil
+	names := []string{"a\nkubeproxy_fake 1\n", "<script>", "\x1b[31m", `"} 1`, `\`, "\xff", "\xfe", strings.Repeat("x", 1<<20)}
+	for _, name := range names {
+		s.totals = append(s.totals, proxy.Totals{Service: key(name, name)})
+	}
+	m := s.watch()
+	text := scrape(t, m)
+	if n := strings.Count(text, "\nkubeproxy_connections_active{"); n != len(names) {
+		t.Errorf("%d services are told of, want %d:\n%s", n, len(names), text)
+	}
+	if strings.Contains(text, "\nkubeproxy_fake") || strings.ContainsAny(text, "\x1b\xff") || len(text) > 100_000 {
+		t.Errorf("a name is told as it is (%d bytes)", len(text))
+	}
+	if problems, err := promlint.New(strings.NewReader(text)).Lint(); err != nil || len(problems) > 0 {
+		t.Errorf("%v, %v", problems, err)
+	}
+}
+
+// TestScrapesWhileEverythingHappens is for the race detector.
+func TestScrapesWhileEverythingHappens(t *testing.T) {
+	m := busySite().watch()
+	var all sync.WaitGroup
+	for range 4 {
+		all.Go(func() {
+			for range 50 {
+				happen(m)
+				scrape(t, m)
+			}
+		})
+	}
+	all.Wait()
+}
+
+// TestOldestIsOfTheBatchInHand.
+func TestOldestIsOfTheBatchInHand(t *testing.T) {
+	m := New("", "")
+	at := time.Now().Add(-time.Minute)
+	batch := registry.Batch{Oldest: at}
+	m.Begin().OnUpdate(batch)
+	if got := m.Oldest(); !got.Equal(at) {
+		t.Errorf("while it is applied: %v, want %v", got, at)
+	}
+	m.End().OnUpdate(batch)
+	if got := m.Oldest(); !got.IsZero() {
+		t.Errorf("after that: %v, want none", got)
+	}
+}
+
+// BenchmarkScrape has ten thousand services, with a port each, of which one in a hundred had trouble.
+func BenchmarkScrape(b *testing.B) {
+	s := busySite()
+	s.totals, s.endpoints = nil, nil
+	for i := range 10_000 {
+		t := proxy.Totals{Service: key(fmt.Sprintf("service-%05d", i), "http"), Active: 3, Sent: 1e9 + uint64(i), Received: 1e10 + uint64(i)}
+		t.Ended[proxy.ClientFinished], t.Ended[proxy.EndpointFinished] = 1000, uint64(i)
+		if i%100 == 0 {
+			t.Ended[proxy.DialFailed], t.DialFailures = 7, 9
+		}
+		s.totals = append(s.totals, t)
+		s.ports = append(s.ports, proxy.PortStatus{Port: uint16(i), Owner: t.Service})
+	}
+	m := s.watch()
+	server := httptest.NewServer(m)
+	defer server.Close()
+	for _, encoding := range []string{"identity", "gzip"} {
+		b.Run(encoding, func(b *testing.B) {
+			var size int64
+			for b.Loop() {
+				r, err := http.NewRequest(http.MethodGet, server.URL, nil)
+				if err != nil {
+					b.Fatal(err)
+				}
+				r.Header.Set("Accept-Encoding", encoding)
+				answer, err := http.DefaultClient.Do(r)
+				if err != nil {
+					b.Fatal(err)
+				}
+				if size, err = io.Copy(io.Discard, answer.Body); err != nil {
+					b.Fatal(err)
+				}
+				answer.Body.Close()
+			}
+			b.ReportMetric(float64(size), "bytes")
+		})
+	}
+}
+
+// BenchmarkEnded is what a connection pays at its end.
+func BenchmarkEnded(b *testing.B) {
+	m := New("", "")
+	e := proxy.Ending{Endpoint: registry.Addr{Host: "a"}, Attempts: 1, Duration: time.Second, Dialled: time.Millisecond}
+	b.ReportAllocs()
+	for b.Loop() {
+		m.Ended(e)
+	}
+}

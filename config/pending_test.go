@@ -1,0 +1,35 @@
+package config
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// TestPendingTellsHowFarTheSlowestQueueIsBehind: what handlers are being told is not pending any more,
+// and a quick queue does not hide a slow one.
+func TestPendingTellsHowFarTheSlowestQueueIsBehind(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRoom(t, []string{"one"}, newView(), busyView(), newView())
+		wants := func(want Pending) {
+			t.Helper()
+			if got := r.broadcaster.Pending(); got != want {
+				t.Errorf("pending: %+v, want %+v", got, want)
+			}
+		}
+		wants(Pending{})
+		r.send("one", set().service("web", 80))
+		wants(Pending{})
+		pass(time.Second)
+		oldest := time.Now()
+		r.send("one", changes().service("web", 81).endpoints("web", 1))
+		pass(time.Second)
+		r.send("one", changes().service("web", 82).service("db", 1))
+		wants(Pending{Services: 2, Endpoints: 1, Oldest: oldest})
+		r.send("one", changes().noService("db"))
+		wants(Pending{Services: 1, Endpoints: 1, Oldest: oldest})
+		pass(time.Minute)
+		wants(Pending{})
+		pass(time.Hour) // until nobody is busy any more
+	})
+}
