@@ -1,0 +1,160 @@
+package operators
+
+import (
+	"bytes"
+	"encoding/json"
+	"log"
+	"maps"
+	"net/http"
+	"net/http/pprof"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/golang/glog"
+)
+
+// Answers are what operators are told. All of its functions may be called at any time, by any number of
+// goroutines. What they return is shown to whoever asked.
+type Answers struct {
+	Live    func() error // whether the node's work is getting done; nil for yes
+	Healthy func() error
+	Ready   func() (notes []string, err error) // the notes do not stand in the way
+
+	Configz func() any   // to be shown as JSON
+	Version any          // the same
+	Metrics http.Handler // nil if there are none
+
+	Probed func(page, code string) // told of each answer of livez, healthz and readyz; may be nil
+}
+
+// pages are what is answered at one address, by path. A path that ends with a slash stands for all below it.
+type pages map[string]http.Handler
+
+// atWork is how many requests that take work or much memory are answered at one time, by one process.
+const atWork = 4
+
+// pages gives what is answered at a socket.
+func (a Answers) pages(k socket, profiling bool) pages {
+	p := make(pages)
+	p["/livez"] = a.probe("livez", func() ([]string, error) { return nil, a.Live() })
+	p["/healthz"] = a.probe("healthz", func() ([]string, error) { return nil, a.Healthy() })
+	p["/readyz"] = a.probe("readyz", a.Ready)
+	if !k.all {
+		return p
+	}
+	few := make(chan struct{}, atWork)
+	p["/version"] = document(func() any { return a.Version })
+	p["/configz"] = limited(few, document(a.Configz))
+	if a.Metrics != nil {
+		p["/metrics"] = limited(few, a.Metrics)
+	}
+	if profiling {
+		p["/debug/pprof/"] = limited(few, http.HandlerFunc(pprof.Index))
+		p["/debug/pprof/cmdline"] = limited(few, http.HandlerFunc(pprof.Cmdline))
+		p["/debug/pprof/profile"] = limited(few, http.HandlerFunc(pprof.Profile))
+		p["/debug/pprof/symbol"] = limited(few, http.HandlerFunc(pprof.Symbol))
+		p["/debug/pprof/trace"] = limited(few, http.HandlerFunc(pprof.Trace))
+	}
+	return p
+}
+
+// String lists the paths.
+func (p pages) String() string { return strings.Join(slices.Sorted(maps.Keys(p)), " ") }
+
+// ServeHTTP answers a request for a page that there is, and refuses all others in few words. (A ServeMux
+// would redirect some.)
+func (p pages) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	header := w.Header()
+	header.Set("X-Content-Type-Options", "nosniff")
+	header.Set("Cache-Control", "no-store")
+	page, ok := p[r.URL.Path]
+	if !ok && strings.HasPrefix(r.URL.Path, "/debug/pprof/") {
+		page, ok = p["/debug/pprof/"] // which looks for the profile of that name
+	}
+	switch {
+	case !ok:
+		write(w, http.StatusNotFound, "there is no such page\n")
+	case r.Method != http.MethodGet && r.Method != http.MethodHead:
+		header.Set("Allow", "GET, HEAD")
+		write(w, http.StatusMethodNotAllowed, "only GET and HEAD\n")
+	default:
+		page.ServeHTTP(w, r)
+	}
+}
+
+// shortly is how long a client may take to read a short answer: it fits into the socket's buffer, so only
+// one who asks on and on without reading notices.
+const shortly = 5 * time.Second
+
+// write answers with a text.
+func write(w http.ResponseWriter, status int, text string) {
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(shortly)) // a recorder of tests has none
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	w.Header().Set("Content-Length", strconv.Itoa(len(text)))
+	w.WriteHeader(status)
+	_, _ = w.Write([]byte(text)) // who does not want to know need not
+}
+
+// probe answers "ok", or why not.
+func (a Answers) probe(page string, ask func() ([]string, error)) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		status, text := http.StatusOK, "ok\n"
+		notes, err := ask()
+		if err != nil {
+			status, text = http.StatusServiceUnavailable, err.Error()+"\n"
+		}
+		for _, note := range notes {
+			text += note + "\n"
+		}
+		if a.Probed != nil {
+			a.Probed(page, strconv.Itoa(status))
+		}
+		write(w, status, text)
+	})
+}
+
+// document shows a value as JSON, in which markup is escaped.
+func document(get func() any) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		text, err := json.MarshalIndent(get(), "", "  ")
+		if err != nil {
+			glog.Errorf("%s: %v", r.URL.Path, err)
+			write(w, http.StatusInternalServerError, "it cannot be shown\n")
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		w.Header().Set("Content-Length", strconv.Itoa(len(text)+1))
+		_, _ = w.Write(append(text, '\n')) // who does not want to know need not
+	})
+}
+
+// limited refuses a request when too many are being answered already.
+func limited(few chan struct{}, next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		select {
+		case few <- struct{}{}:
+			defer func() { <-few }()
+			next.ServeHTTP(w, r)
+		default:
+			w.Header().Set("Retry-After", "1")
+			write(w, http.StatusServiceUnavailable, "too many requests are being answered; try again\n")
+		}
+	})
+}
+
+// quietLog takes what net/http has to say. Of clients, such as that they speak TLS, that is nothing that an
+// operator could act on; of us, that a page has panicked.
+func quietLog() *log.Logger { return log.New(quiet{}, "", 0) }
+
+type quiet struct{}
+
+func (quiet) Write(line []byte) (int, error) {
+	if bytes.Contains(line, []byte("panic")) {
+		glog.Errorf("operators: %s", line)
+	} else {
+		glog.V(4).Infof("operators: %.200q", line)
+	}
+	return len(line), nil
+}
