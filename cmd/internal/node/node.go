@@ -2,28 +2,62 @@ package node
 
 import (
 	"context"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 
+	"kubeproxy/cmd/internal/connlog"
+	"kubeproxy/cmd/internal/metrics"
+	"kubeproxy/cmd/internal/operators"
 	"kubeproxy/config"
 	"kubeproxy/config/etcdsource"
 	"kubeproxy/proxy"
 )
 
-// Options says where the services come from and how they are served.
+// Options says where the services come from, how they are served, and what operators are told.
 type Options struct {
 	Etcd        etcdsource.Config
 	Proxy       proxy.Config
 	RandomStart bool   // begin each rotation at a random endpoint
 	Ready       func() // called once, when the first state has been applied; may be nil
+
+	Operators        operators.Config
+	ConnectionLog    *connlog.Log      // to be run and written; nil for none
+	ConfigMaxAge     time.Duration     // of what is served, before /readyz complains; 0 for any
+	MetricsEndpoints bool              // series for each endpoint, too
+	Version          Version           // of the program
+	Settings         map[string]string // what /configz shows of the command line
+}
+
+// A Version says which program this is.
+type Version struct {
+	Version   string `json:"version"`
+	Revision  string `json:"revision"` // of the source
+	TreeState string `json:"tree_state"`
+	Go        string `json:"go"`
+	Platform  string `json:"platform"`
 }
 
 // Run carries clients to services until ctx ends. Then it stops accepting, lets relays finish for
-// [proxy.Config].DrainTimeout, and returns nil. After that nothing of it is running.
+// [proxy.Config].DrainTimeout, and returns nil. After that nothing of it is running. Operators are
+// answered until the last relay has ended, and the connection log is complete.
 func Run(ctx context.Context, o Options) error {
 	source, err := etcdsource.New(o.Etcd)
 	if err != nil {
 		return err
+	}
+	server, err := operators.Listen(o.Operators)
+	if err != nil {
+		return err
+	}
+	numbers := metrics.New(o.Version.Version, o.Version.Revision)
+	o.Proxy.ReservedPorts = append(o.Proxy.ReservedPorts, server.Ports()...)
+	o.Proxy.Ended = numbers.Ended
+	if o.ConnectionLog != nil {
+		o.Proxy.Ended = func(e proxy.Ending) {
+			numbers.Ended(e)
+			o.ConnectionLog.Record(e)
+		}
 	}
 	balancer := proxy.NewLoadBalancerRR(o.RandomStart)
 	proxier := proxy.NewProxier(o.Proxy, balancer)
@@ -31,11 +65,42 @@ func Run(ctx context.Context, o Options) error {
 	// D8: v0.4 started its source before there was anybody to tell. The handlers come first here;
 	// and among them the balancer, so that it knows the endpoints of a port before the port opens.
 	broadcaster := config.NewBroadcaster()
-	broadcaster.Add(balancer, proxier)
+	broadcaster.Add(numbers.Begin(), balancer, proxier, numbers.End())
 	mux := config.NewMux(broadcaster)
 	updates := mux.Channel("etcd")
 
 	g, ctx := errgroup.WithContext(ctx)
+	h := &health{
+		stopping: ctx,
+		started:  time.Now(),
+		maxAge:   o.ConfigMaxAge,
+		source:   source,
+		pending:  broadcaster.Pending,
+		inHand:   numbers.Oldest,
+		synced:   proxier.Synced(),
+		ports:    proxier.Status,
+	}
+	numbers.Watch(o.measured(h, proxier, balancer))
+
+	// Who tells outlives what is told of: the relays end first, then the log, then the server.
+	failed := make(chan error, 1)
+	defer background(ctx, func(ctx context.Context) {
+		if err := server.Run(ctx, o.answers(h, numbers, proxier)); err != nil {
+			failed <- err
+		}
+	})()
+	if o.ConnectionLog != nil {
+		defer background(ctx, o.ConnectionLog.Run)()
+	}
+
+	g.Go(func() error {
+		select {
+		case err := <-failed:
+			return err
+		case <-ctx.Done():
+			return nil
+		}
+	})
 	g.Go(func() error { return source.Run(ctx, updates) })
 	g.Go(func() error { return mux.Run(ctx) })
 	g.Go(func() error { return proxier.Run(ctx) })
@@ -50,4 +115,53 @@ func Run(ctx context.Context, o Options) error {
 		return nil
 	})
 	return g.Wait()
+}
+
+// background runs f until the function that it returns is called, which waits for the end of f. The end of
+// ctx is no reason for f to end.
+func background(ctx context.Context, f func(context.Context)) (stop func()) {
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		f(ctx)
+	}()
+	return func() {
+		cancel()
+		<-done
+	}
+}
+
+// answers is what operators are told.
+func (o *Options) answers(h *health, numbers *metrics.Metrics, proxier *proxy.Proxier) operators.Answers {
+	return operators.Answers{
+		Live:    h.live,
+		Healthy: h.healthy,
+		Ready:   h.ready,
+		Configz: func() any { return h.configz(o.Settings, proxier.Limits()) },
+		Version: o.Version,
+		Metrics: numbers,
+		Probed:  numbers.Probed,
+	}
+}
+
+// measured is where the metrics are read.
+func (o *Options) measured(h *health, proxier *proxy.Proxier, balancer *proxy.LoadBalancerRR) metrics.Node {
+	n := metrics.Node{
+		Ready: func() error {
+			_, err := h.ready()
+			return err
+		},
+		ConfigAge: h.age,
+		Source:    h.source,
+		Pending:   h.pending,
+		Proxier:   proxier,
+	}
+	if o.MetricsEndpoints {
+		n.Endpoints = balancer.Status
+	}
+	if o.ConnectionLog != nil {
+		n.Log = o.ConnectionLog
+	}
+	return n
 }

@@ -1,0 +1,108 @@
+package node
+
+import (
+	"time"
+
+	"kubeproxy/config/etcdsource"
+	"kubeproxy/proxy"
+	"kubeproxy/registry"
+)
+
+// A configz is what /configz shows: how the node was set up, and what it makes of the registry.
+type configz struct {
+	Settings map[string]string `json:"settings"` // the flags
+	Ready    string            `json:"ready"`    // yes, or why not
+	Etcd     etcdz             `json:"etcd"`
+	Limits   []limitz          `json:"limits"`
+	Ports    []portz           `json:"ports"`
+	LeftOff  int               `json:"ports_left_off"` // how many more there are
+}
+
+type etcdz struct {
+	Connected  bool    `json:"connected"`
+	Reason     string  `json:"reason,omitempty"` // why not
+	Revision   int64   `json:"revision"`
+	ClusterID  uint64  `json:"cluster_id,string"` // too large for a number of JSON
+	ConfigAge  float64 `json:"config_age_seconds"`
+	Listed     string  `json:"listed,omitempty"` // when everything was last read
+	Services   int     `json:"services"`
+	Endpoints  int     `json:"endpoints"`
+	Rejected   int     `json:"rejected_keys"`
+	Sessions   uint64  `json:"sessions"`
+	Resyncs    uint64  `json:"resyncs"`
+	Divergence uint64  `json:"divergences"`
+}
+
+type limitz struct {
+	Name string `json:"name"`
+	Used int    `json:"used"`
+	Max  int    `json:"max"`
+}
+
+type portz struct {
+	Protocol string   `json:"protocol"`
+	Port     uint16   `json:"port"`
+	Owner    string   `json:"owner"`
+	Waiting  []string `json:"waiting,omitempty"`
+	Error    string   `json:"error,omitempty"` // why the port is not open
+}
+
+// How much is shown: the answer stays below a few megabytes, whatever is in the registry.
+const (
+	maxPorts   = 5000
+	maxWaiting = 10
+)
+
+func (h *health) configz(settings map[string]string, limits []proxy.Limit) configz {
+	st := h.source.Status()
+	z := configz{
+		Settings: settings,
+		Ready:    "yes",
+		Etcd:     h.etcdz(st),
+		Limits:   []limitz{},
+		Ports:    []portz{},
+	}
+	if _, err := h.ready(); err != nil {
+		z.Ready = err.Error()
+	}
+	for _, l := range limits {
+		z.Limits = append(z.Limits, limitz(l))
+	}
+	ports := h.ports()
+	for _, p := range ports[:min(len(ports), maxPorts)] {
+		z.Ports = append(z.Ports, newPortz(p))
+	}
+	z.LeftOff = len(ports) - len(z.Ports)
+	return z
+}
+
+func (h *health) etcdz(st etcdsource.Status) etcdz {
+	z := etcdz{
+		Connected: st.Connected, Reason: st.Reason, Revision: st.Revision, ClusterID: st.ClusterID, ConfigAge: h.age().Seconds(),
+		Services: st.Services, Endpoints: st.Endpoints, Rejected: st.Rejected,
+		Sessions: st.Sessions, Resyncs: st.Resyncs, Divergence: st.Divergences,
+	}
+	if !st.Listed.IsZero() {
+		z.Listed = st.Listed.UTC().Format(time.RFC3339)
+	}
+	return z
+}
+
+func newPortz(p proxy.PortStatus) portz {
+	z := portz{Protocol: p.Protocol.String(), Port: p.Port, Owner: label(p.Owner)}
+	for _, w := range p.Waiting[:min(len(p.Waiting), maxWaiting)] {
+		z.Waiting = append(z.Waiting, label(w))
+	}
+	if p.Err != nil {
+		z.Error = p.Err.Error()
+	}
+	return z
+}
+
+// label names one port of a service as "namespace/name:port".
+func label(k registry.PortKey) string {
+	if k.Port == "" {
+		return k.Name.Label()
+	}
+	return k.Name.Label() + ":" + registry.Label(k.Port)
+}

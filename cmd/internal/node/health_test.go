@@ -1,0 +1,166 @@
+package node
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"kubeproxy/config"
+	"kubeproxy/config/etcdsource"
+	"kubeproxy/proxy"
+	"kubeproxy/registry"
+)
+
+// A patient is a node whose health is asked for.
+type patient struct {
+	health
+	status  etcdsource.Status
+	waiting time.Time // since when a change is waiting
+	applied time.Time // when the one in hand was received
+	open    []proxy.PortStatus
+	synced  chan struct{}
+	stop    context.CancelFunc
+}
+
+func (p *patient) Status() etcdsource.Status { return p.status }
+
+// newPatient has read everything, applied it, and heard of etcd just now.
+func newPatient(t *testing.T) *patient {
+	p := &patient{synced: make(chan struct{}), status: etcdsource.Status{Ready: true, Heard: time.Now()}}
+	ctx, stop := context.WithCancel(t.Context())
+	p.stop = stop
+	p.health = health{
+		stopping: ctx,
+		started:  time.Now(),
+		source:   p,
+		pending:  func() config.Pending { return config.Pending{Oldest: p.waiting} },
+		inHand:   func() time.Time { return p.applied },
+		synced:   p.synced,
+		ports:    func() []proxy.PortStatus { return p.open },
+	}
+	close(p.synced)
+	return p
+}
+
+// words gives the answers of livez, healthz and readyz.
+func (p *patient) words() string {
+	word := func(err error) string {
+		if err == nil {
+			return "ok"
+		}
+		begin, _, _ := strings.Cut(err.Error(), ":")
+		return begin
+	}
+	_, err := p.ready()
+	return word(p.live()) + ", " + word(p.healthy()) + ", " + word(err)
+}
+
+// TestWhatIsWrongWithANode, in the answers of livez, healthz and readyz: each asks for more than the one before.
+func TestWhatIsWrongWithANode(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		ail  func(*patient)
+		want string
+	}{
+		{"nothing", func(*patient) {}, "ok, ok, ok"},
+		{"nothing read yet", func(p *patient) { p.health.synced, p.status.Ready = nil, false }, "ok, ok, not yet"},
+		{"first state not applied yet", func(p *patient) { p.health.synced = nil }, "ok, ok, not yet"},
+		{"etcd away, and nobody minds", func(p *patient) { time.Sleep(24 * time.Hour) }, "ok, ok, ok"},
+		{"etcd away too long", func(p *patient) { p.maxAge = time.Minute; time.Sleep(61 * time.Second) }, "ok, ok, too old"},
+		{"etcd away, but not too long", func(p *patient) { p.maxAge = time.Minute; time.Sleep(59 * time.Second) }, "ok, ok, ok"},
+		{"a change waits a little", func(p *patient) { p.waiting = time.Now(); time.Sleep(59 * time.Second) }, "ok, ok, ok"},
+		{"a change waits", func(p *patient) { p.waiting = time.Now(); time.Sleep(61 * time.Second) }, "stuck, stuck, stuck"},
+		{"a handler hangs", func(p *patient) { p.applied = time.Now(); time.Sleep(61 * time.Second) }, "stuck, stuck, stuck"},
+		{"stopping", func(p *patient) { p.stop() }, "ok, draining, draining"},
+		{"stopping for long, with changes that nobody applies any more", func(p *patient) {
+			p.waiting = time.Now()
+			p.stop()
+			time.Sleep(time.Hour)
+		}, "ok, draining, draining"},
+		{"a port that another program has", func(p *patient) { p.open = []proxy.PortStatus{{Err: errors.New("in use")}} }, "ok, ok, ok"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p := newPatient(t)
+				defer p.stop()
+				tt.ail(p)
+				if got := p.words(); got != tt.want {
+					t.Errorf("got %s; want %s", got, tt.want)
+				}
+			})
+		})
+	}
+}
+
+// TestAgeIsOfWhatIsServed: hearing from etcd makes nothing younger that was not applied.
+func TestAgeIsOfWhatIsServed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPatient(t)
+		defer p.stop()
+		wants := func(want time.Duration) {
+			t.Helper()
+			if got := p.age(); got != want {
+				t.Errorf("%v, want %v", got, want)
+			}
+		}
+		wants(0)
+		time.Sleep(2 * time.Second)
+		wants(2 * time.Second)
+		p.status.Heard = time.Now()
+		wants(0)
+		p.waiting = time.Now()
+		time.Sleep(5 * time.Second)
+		p.status.Heard = time.Now()
+		wants(5 * time.Second)
+		p.waiting, p.applied = time.Now(), p.waiting // it is being applied, and another came
+		time.Sleep(time.Second)
+		wants(6 * time.Second)
+		p.applied = time.Time{}
+		p.status.Heard = time.Now()
+		wants(time.Second)
+		p.waiting = time.Time{}
+		wants(0)
+		p.health.synced = nil // nothing is in force
+		wants(8 * time.Second)
+	})
+}
+
+// TestPortsNotOpenAreNotedWithoutNames: strangers read it.
+func TestPortsNotOpenAreNotedWithoutNames(t *testing.T) {
+	p := newPatient(t)
+	defer p.stop()
+	p.open = []proxy.PortStatus{{Err: errors.New("in use"), Owner: registry.PortKey{Name: registry.Name{Namespace: "default", Name: "secret"}}}, {}}
+	if notes, err := p.ready(); fmt.Sprint(notes) != "[ports that services claim and that cannot be opened: 1]" || err != nil {
+		t.Errorf("%q, %v", notes, err)
+	}
+}
+
+// TestConfigzIsBounded, with every port claimed by many services of the longest names, on both protocols.
+func TestConfigzIsBounded(t *testing.T) {
+	p := newPatient(t)
+	defer p.stop()
+	long := registry.PortKey{Name: registry.Name{Namespace: strings.Repeat("<", 1000), Name: strings.Repeat("\x01", 1<<20)}, Port: strings.Repeat("p", 1<<20)}
+	for port := range 1 << 17 {
+		s := proxy.PortStatus{Port: uint16(port)}
+		if port < maxPorts/100 { // making labels of all would only take time
+			s.Owner, s.Err = long, errors.New("in use")
+			for range 100 {
+				s.Waiting = append(s.Waiting, long)
+			}
+		}
+		p.open = append(p.open, s)
+	}
+	z := p.configz(map[string]string{"v": "4"}, []proxy.Limit{{Name: "descriptors", Used: 1, Max: 2}})
+	text, err := json.Marshal(z)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(text) > 2<<20 || len(z.Ports) != maxPorts || z.LeftOff != 1<<17-maxPorts || len(z.Ports[0].Waiting) != maxWaiting {
+		t.Errorf("%d bytes, %d ports and %d left off, %d waiting", len(text), len(z.Ports), z.LeftOff, len(z.Ports[0].Waiting))
+	}
+}
