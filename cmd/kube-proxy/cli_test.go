@@ -112,9 +112,9 @@ func (c cliCase) check(t *testing.T) {
 	}
 	first, rest, _ := strings.Cut(stderr, "\n")
 	switch want.exit {
-	case exitUsage: // one line, then usage
-		if !strings.HasPrefix(rest, "Usage of kube-proxy:\n") {
-			t.Errorf("after the line %q comes no usage", first)
+	case exitUsage: // one line, then where there is more
+		if rest != moreHelp+"\n" {
+			t.Errorf("after the line %q comes %q", first, rest)
 		}
 	case exitFailed: // one line
 		if first == "" || rest != "" {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -36,6 +37,9 @@ func (o *options) contradiction() error {
 	}
 	if o.dial.Duration > o.dialTotal.Duration {
 		return fmt.Errorf("-dial_timeout (%v) is more than -dial_total_timeout (%v)", o.dial, o.dialTotal)
+	}
+	if err := cmp.Or(o.limitsContradiction(), o.operatorsContradiction()); err != nil {
+		return err
 	}
 	return o.etcd.contradiction()
 }

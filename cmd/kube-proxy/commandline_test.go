@@ -29,7 +29,16 @@ func TestFlagsThatCannotBeDoneTogether(t *testing.T) {
 		{"-etcd_servers=http://a:1 -etcd_certfile=f -etcd_keyfile=f", "flags about TLS are given, but https is in none of the URLs of -etcd_servers"},
 		{"-etcd_servers=http://a:1 -dial_timeout=6s", "-dial_timeout (6s) is more than -dial_total_timeout (5s)"},
 
+		{"-etcd_servers=a:1 -max_connections=10 -max_connections_per_service=11", "-max_connections_per_service (11) is more than -max_connections (10)"},
+		{"-etcd_servers=a:1 -max_udp_sessions=10 -max_udp_sessions_per_service=11", "-max_udp_sessions_per_service (11) is more than -max_udp_sessions (10)"},
+		{"-etcd_servers=a:1 -metrics_bind_address= -profiling", "-profiling means nothing without -metrics_bind_address"},
+		{"-etcd_servers=a:1 -metrics_bind_address= -metrics_endpoints", "-metrics_endpoints means nothing without -metrics_bind_address"},
+		{"-etcd_servers=a:1 -metrics_bind_address= -healthz_bind_address= -config_max_age=1m", "-config_max_age means nothing without -healthz_bind_address or -metrics_bind_address"},
+
 		{"-etcd_servers=a:1,b:2", ""},
+		{"-etcd_servers=a:1 -max_connections_per_service=11 -max_udp_sessions_per_service=11", ""}, // of what turns out to fit
+		{"-etcd_servers=a:1 -metrics_bind_address= -config_max_age=1m", ""},
+		{"-etcd_servers=a:1 -healthz_bind_address= -metrics_bind_address=", ""},
 		{"-etcd_config=f", ""},
 		{"-etcd_config=f -etcd_cafile=f -etcd_username=u -etcd_password_file=f", ""}, // the file says whether there is https
 		{"-etcd_servers=https://a:1 -etcd_cafile=f -etcd_certfile=f -etcd_keyfile=f", ""},
@@ -69,6 +78,25 @@ func TestValuesThatFlagsRefuse(t *testing.T) {
 		{"-", `unexpected argument: -`},
 		{"x\ny", `unexpected argument: "x\ny"`},
 
+		{"-config_max_age=9s", `invalid value "9s" for flag -config_max_age: must be at least 10s`},
+		{"-max_connections=-1", `invalid value "-1" for flag -max_connections: must not be negative`},
+		{"-max_connections=1e3", `invalid value "1e3" for flag -max_connections: invalid syntax`},
+		{"-max_udp_sessions=9999999999", `invalid value "9999999999" for flag -max_udp_sessions: value out of range`},
+		{"-healthz_bind_address=:10256", `invalid value ":10256" for flag -healthz_bind_address: want an IP address with a port, such as 127.0.0.1:10256 or [::1]:10256, or nothing`},
+		{"-metrics_bind_address=localhost:1", `invalid value "localhost:1" for flag -metrics_bind_address: want an IP address with a port, such as 127.0.0.1:10256 or [::1]:10256, or nothing`},
+		{"-metrics_bind_address=127.0.0.1", `invalid value "127.0.0.1" for flag -metrics_bind_address: want an IP address with a port, such as 127.0.0.1:10256 or [::1]:10256, or nothing`},
+		{"-allowed_ports=80,0", `invalid value "80,0" for flag -allowed_ports: want ports from 1 to 65535 and ranges of them, such as 80,8000-8999`},
+		{"-allowed_ports=90-80", `invalid value "90-80" for flag -allowed_ports: the range 90-80 is the wrong way round`},
+		{"-allowed_ports=", `invalid value "" for flag -allowed_ports: want ports from 1 to 65535 and ranges of them, such as 80,8000-8999`},
+		{"-allowed_endpoints=10.0.0.1/8", `invalid value "10.0.0.1/8" for flag -allowed_endpoints: 10.0.0.1/8 has bits beyond its length; the network is 10.0.0.0/8`},
+		{"-allowed_endpoints=10.0.0.0/33", `invalid value "10.0.0.0/33" for flag -allowed_endpoints: want networks, such as 10.0.0.0/8,fd00::/8`},
+		{"-allowed_endpoints=", `invalid value "" for flag -allowed_endpoints: want networks, such as 10.0.0.0/8,fd00::/8`},
+		{"-on_removal=cut", `invalid value "cut" for flag -on_removal: want drain, close or close-after=TIME`},
+		{"-on_removal=close-after=5", `invalid value "close-after=5" for flag -on_removal: time: missing unit in duration "5"`},
+		{"-on_removal=close-after=-5s", `invalid value "close-after=-5s" for flag -on_removal: must not be negative`},
+
+		{"-config_max_age=0", ""},
+		{"-healthz_bind_address= [::1]:0 ", ""},
 		{"-drain_timeout=0", ""}, // cuts connections at once
 		{"-bind_address= ::1 ", ""},
 		{"--", ""}, // ends the flags, and nothing follows
@@ -132,7 +160,9 @@ func TestFlagsReachTheRoomsTheyAreFor(t *testing.T) {
 	if err := parse(o.flagSet(), o, []string{
 		"-etcd_servers=http://a:1,http://b:2", "-config_sync_period=1h", "-etcd_username=scott", "-etcd_password_file=" + password,
 		"-bind_address=10.0.0.1", "-dial_timeout=1ms", "-dial_total_timeout=2ms", "-half_closed_timeout=3ms", "-udp_timeout=4ms",
-		"-tcp_keepalive=5ms", "-drain_timeout=6ms",
+		"-tcp_keepalive=5ms", "-drain_timeout=6ms", "-on_removal=close-after=7ms",
+		"-max_connections=22", "-max_connections_per_service=21", "-max_dials_per_endpoint=23", "-max_udp_sessions=25", "-max_udp_sessions_per_service=24",
+		"-allowed_ports=80, 90-91", "-allowed_ports=100", "-allowed_endpoints=10.0.0.0/8,fd00::1",
 	}); err != nil {
 		t.Fatal(err)
 	}
@@ -148,7 +178,11 @@ func TestFlagsReachTheRoomsTheyAreFor(t *testing.T) {
 	if diff := cmp.Diff(proxy.Config{
 		BindAddress: netip.MustParseAddr("10.0.0.1"), DialTimeout: time.Millisecond, DialTotalTimeout: 2 * time.Millisecond,
 		HalfClosedTimeout: 3 * time.Millisecond, UDPTimeout: 4 * time.Millisecond, TCPKeepAlive: 5 * time.Millisecond, DrainTimeout: 6 * time.Millisecond,
-	}, o.proxyConfig(), cmp.Comparer(func(a, b netip.Addr) bool { return a == b })); diff != "" {
+		MaxConnections: 22, MaxConnectionsPerService: 21, MaxDialsPerEndpoint: 23, MaxUDPSessions: 25, MaxUDPSessionsPerService: 24,
+		AllowedPorts:     []proxy.PortRange{{First: 80, Last: 80}, {First: 90, Last: 91}, {First: 100, Last: 100}},
+		AllowedEndpoints: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("fd00::1/128")},
+		OnRemoval:        proxy.Removal{Close: true, After: 7 * time.Millisecond},
+	}, o.proxyConfig(), cmp.Comparer(func(a, b netip.Addr) bool { return a == b }), cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })); diff != "" {
 		t.Errorf("the proxy: want (-), got (+):\n%s", diff)
 	}
 }
@@ -164,6 +198,9 @@ func TestDefaultsAreThoseOfTheManual(t *testing.T) {
 		"insecure_skip_tls_verify": "false", "client_certificate": "", "client_key": "", "certificate_authority": "", "version": "false",
 		"stderrthreshold": "2", "vmodule": "", "log_backtrace_at": "", "log_dir": "", "etcd_cafile": "", "etcd_certfile": "", "etcd_keyfile": "",
 		"etcd_insecure_skip_tls_verify": "false", "etcd_username": "", "etcd_password_file": "",
+		"healthz_bind_address": "0.0.0.0:10256", "metrics_bind_address": "127.0.0.1:10249", "metrics_endpoints": "false", "profiling": "false",
+		"config_max_age": "0s", "connection_log": "", "on_removal": "drain", "allowed_ports": "", "allowed_endpoints": "",
+		"max_connections": "0", "max_connections_per_service": "0", "max_dials_per_endpoint": "0", "max_udp_sessions": "0", "max_udp_sessions_per_service": "0",
 	} {
 		switch f := flags.Lookup(name); {
 		case f == nil:

@@ -20,6 +20,22 @@ type options struct {
 	udp         durationValue
 	keepAlive   durationValue
 	drain       durationValue
+	onRemoval   removalValue
+
+	connections           countValue
+	connectionsPerService countValue
+	dialsPerEndpoint      countValue
+	sessions              countValue
+	sessionsPerService    countValue
+	allowedPorts          portsValue
+	allowedEndpoints      prefixesValue
+
+	healthz          placeValue
+	metrics          placeValue
+	metricsEndpoints bool
+	profiling        bool
+	configMaxAge     durationValue
+	connectionLog    string
 
 	etcd   etcdOptions
 	master masterOptions
@@ -54,16 +70,19 @@ type masterOptions struct {
 func defaults() *options {
 	seconds := func(n time.Duration) durationValue { return durationValue{Duration: n * time.Second} }
 	return &options{
-		logFlush:    seconds(5),
-		bind:        addressValue(netip.IPv4Unspecified()),
-		randomStart: true,
-		dial:        seconds(1),
-		dialTotal:   seconds(5),
-		halfClosed:  seconds(60),
-		udp:         seconds(60),
-		keepAlive:   seconds(15),
-		drain:       durationValue{Duration: 30 * time.Second, zero: true},
-		etcd:        etcdOptions{sync: seconds(30)},
+		logFlush:     seconds(5),
+		bind:         addressValue(netip.IPv4Unspecified()),
+		randomStart:  true,
+		dial:         seconds(1),
+		dialTotal:    seconds(5),
+		halfClosed:   seconds(60),
+		udp:          seconds(60),
+		keepAlive:    seconds(15),
+		drain:        durationValue{Duration: 30 * time.Second, zero: true},
+		healthz:      placeValue(netip.AddrPortFrom(netip.IPv4Unspecified(), 10256)),
+		metrics:      placeValue(netip.MustParseAddrPort("127.0.0.1:10249")),
+		configMaxAge: durationValue{zero: true, least: leastMaxAge},
+		etcd:         etcdOptions{sync: seconds(30)},
 	}
 }
 
@@ -99,6 +118,22 @@ func (o *options) flagSet() *pflag.FlagSet {
 	f.Var(&o.udp, "udp_timeout", "how long a UDP session may be silent")
 	f.Var(&o.keepAlive, "tcp_keepalive", "time between the probes that find out whether a silent peer is still there")
 	f.Var(&o.drain, "drain_timeout", "how long connections may go on after SIGTERM or SIGINT; 0 cuts them at once")
+	f.Var(&o.onRemoval, "on_removal", "what becomes of TCP connections whose endpoint or service is removed: `rule` drain, close or close-after=TIME")
+
+	f.Var(&o.connections, "max_connections", "`number` of TCP connections in all; 0: what the descriptor limit allows")
+	f.Var(&o.connectionsPerService, "max_connections_per_service", "`number` of TCP connections for each port of a service; 0: as many as in all")
+	f.Var(&o.dialsPerEndpoint, "max_dials_per_endpoint", "`number` of dials to one endpoint at one time; 0: 1024")
+	f.Var(&o.sessions, "max_udp_sessions", "`number` of UDP sessions in all; 0: what the descriptor limit allows")
+	f.Var(&o.sessionsPerService, "max_udp_sessions_per_service", "`number` of UDP sessions for each port of a service; 0: half of all")
+	f.Var(&o.allowedPorts, "allowed_ports", "`ports` that services may claim, such as 80,8000-8999; all if not given")
+	f.Var(&o.allowedEndpoints, "allowed_endpoints", "`networks` that endpoints may be in, such as 10.0.0.0/8; anywhere if not given")
+
+	f.Var(&o.healthz, "healthz_bind_address", "`address` with port where /livez, /healthz and /readyz are answered; empty: nowhere")
+	f.Var(&o.metrics, "metrics_bind_address", "`address` with port where /metrics, /configz and /version are answered too; empty: nowhere")
+	f.BoolVar(&o.metricsEndpoints, "metrics_endpoints", false, "have metrics of each endpoint, too")
+	f.BoolVar(&o.profiling, "profiling", false, "answer /debug/pprof/ at -metrics_bind_address")
+	f.Var(&o.configMaxAge, "config_max_age", "how old what is served may be before /readyz complains; 0: as old as it likes")
+	f.StringVar(&o.connectionLog, "connection_log", "", "`file` for a line of JSON about each connection and session that ended; - is standard output")
 
 	m := &o.master
 	f.StringVar(&m.address, "master", "", "`address` of the Kubernetes API to read from instead of etcd (not there yet)")

@@ -17,6 +17,8 @@ const (
 	exitUsage  = 2 // the command line makes no sense
 )
 
+const moreHelp = "(kube-proxy -help explains the flags)"
+
 func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
 
 // run is the program, without its name.
@@ -34,7 +36,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 		return exitDone
 	case err != nil:
 		fmt.Fprintln(stderr, err)
-		usage(stderr, flags)
+		fmt.Fprintln(stderr, moreHelp) // v0.4 printed the usage: so many lines that the error was out of sight
 		return exitUsage
 	}
 	if o.version != versionOff {

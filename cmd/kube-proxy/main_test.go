@@ -14,10 +14,11 @@ import (
 
 func TestMain(m *testing.M) { programtest.Main(m, "kube-proxy", main) }
 
-// start runs kube-proxy, with these variables added to the environment.
+// start runs kube-proxy, with these variables added to the environment. It answers operators only if args
+// say where: several of it run at a time.
 func start(t testing.TB, env []string, args ...string) *programtest.Program {
 	t.Helper()
-	return programtest.Start(t, env, "kube-proxy", args...)
+	return programtest.Start(t, env, "kube-proxy", append([]string{"-healthz_bind_address=", "-metrics_bind_address="}, args...)...)
 }
 
 // TestScripts runs what testdata/script tells. There "exits 2 kube-proxy -bogus" runs a program and

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/netip"
 	"os/signal"
 	"runtime"
@@ -15,7 +16,9 @@ import (
 	"github.com/spf13/pflag"
 	"golang.org/x/sync/errgroup"
 
+	"kubeproxy/cmd/internal/connlog"
 	"kubeproxy/cmd/internal/node"
+	"kubeproxy/cmd/internal/operators"
 	"kubeproxy/proxy"
 )
 
@@ -27,6 +30,13 @@ func serve(o *options, flags *pflag.FlagSet) error {
 	etcd, err := o.etcd.source()
 	if err != nil {
 		return err
+	}
+	var connections *connlog.Log
+	if o.connectionLog != "" {
+		if connections, err = connlog.Open(o.connectionLog); err != nil {
+			return fmt.Errorf("-connection_log: %w", err)
+		}
+		signal.Ignore(syscall.SIGPIPE) // standard output may be a pipe whose reader leaves: no reason for us to go
 	}
 	signals, restore := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer restore()
@@ -52,11 +62,21 @@ func serve(o *options, flags *pflag.FlagSet) error {
 		return nil
 	})
 	g.Go(func() error {
+		reopenOnSignal(ctx, connections)
+		return nil
+	})
+	g.Go(func() error {
 		return node.Run(ctx, node.Options{
-			Etcd:        etcd,
-			Proxy:       o.proxyConfig(),
-			RandomStart: o.randomStart,
-			Ready:       func() { notify(daemon.SdNotifyReady) },
+			Etcd:             etcd,
+			Proxy:            o.proxyConfig(),
+			RandomStart:      o.randomStart,
+			Ready:            func() { notify(daemon.SdNotifyReady) },
+			Operators:        operators.Config{Healthz: netip.AddrPort(o.healthz), Metrics: netip.AddrPort(o.metrics), Profiling: o.profiling},
+			ConnectionLog:    connections,
+			ConfigMaxAge:     o.configMaxAge.Duration,
+			MetricsEndpoints: o.metricsEndpoints,
+			Version:          readBuildInfo().document(),
+			Settings:         settings(flags),
 		})
 	})
 	return g.Wait()
@@ -72,7 +92,26 @@ func (o *options) proxyConfig() proxy.Config {
 		UDPTimeout:        o.udp.Duration,
 		TCPKeepAlive:      o.keepAlive.Duration,
 		DrainTimeout:      max(o.drain.Duration, time.Nanosecond), // zero would mean the default there
+
+		MaxConnections:           int(o.connections),
+		MaxConnectionsPerService: int(o.connectionsPerService),
+		MaxDialsPerEndpoint:      int(o.dialsPerEndpoint),
+		MaxUDPSessions:           int(o.sessions),
+		MaxUDPSessionsPerService: int(o.sessionsPerService),
+		AllowedPorts:             o.allowedPorts,
+		AllowedEndpoints:         o.allowedEndpoints,
+		OnRemoval:                proxy.Removal(o.onRemoval),
 	}
+}
+
+// settings is what the command line and the defaults make together, for operators to see. No flag holds
+// a secret: the password is in a file, and URLs with one are refused.
+func settings(flags *pflag.FlagSet) map[string]string {
+	all := make(map[string]string)
+	flags.VisitAll(func(f *pflag.Flag) { all[f.Name] = f.Value.String() })
+	delete(all, "help")
+	delete(all, "version")
+	return all
 }
 
 // given picks the flags that are on the command line.

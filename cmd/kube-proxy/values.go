@@ -49,7 +49,8 @@ func (l *listValue) Type() string   { return "list" }
 // negative, and only a few when it is zero.
 type durationValue struct {
 	time.Duration
-	zero bool // whether zero means something
+	zero  bool          // whether zero means something
+	least time.Duration // but for zero
 }
 
 func (d *durationValue) Set(s string) error {
@@ -61,6 +62,8 @@ func (d *durationValue) Set(s string) error {
 		return errors.New("must not be negative")
 	case v == 0 && !d.zero:
 		return errors.New("must be more than zero")
+	case v != 0 && v < d.least:
+		return fmt.Errorf("must be at least %v", d.least)
 	}
 	d.Duration = v
 	return nil

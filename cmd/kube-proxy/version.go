@@ -6,6 +6,8 @@ import (
 	"runtime"
 	"runtime/debug"
 	"strings"
+
+	"kubeproxy/cmd/internal/node"
 )
 
 // The linker stamps these:
@@ -54,4 +56,10 @@ func (b buildInfo) raw() string {
 	}
 	return fmt.Sprintf("version.Info{Major:%q, Minor:%q, GitVersion:%q, GitCommit:%q, GitTreeState:%q, GoVersion:%q, Platform:%q}",
 		major, minor, b.version, b.commit, b.treeState, runtime.Version(), runtime.GOOS+"/"+runtime.GOARCH)
+}
+
+// document is what operators see at /version.
+func (b buildInfo) document() node.Version {
+	return node.Version{Version: b.version, Revision: b.commit, TreeState: b.treeState,
+		Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
 }

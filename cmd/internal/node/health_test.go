@@ -144,7 +144,7 @@ func TestPortsNotOpenAreNotedWithoutNames(t *testing.T) {
 func TestConfigzIsBounded(t *testing.T) {
 	p := newPatient(t)
 	defer p.stop()
-	long := registry.PortKey{Name: registry.Name{Namespace: strings.Repeat("<", 1000), Name: strings.Repeat("\x01", 1<<20)}, Port: strings.Repeat("p", 1<<20)}
+	long := registry.PortKey{Name: registry.Name{Namespace: strings.Repeat("<", 1000), Name: strings.Repeat("\x01", 1<<14)}, Port: strings.Repeat("p", 1<<14)}
 	for port := range 1 << 17 {
 		s := proxy.PortStatus{Port: uint16(port)}
 		if port < maxPorts/100 { // making labels of all would only take time

@@ -43,6 +43,7 @@ func (l leakChecked) Run() int {
 type Program struct {
 	Stdout *Transcript
 	Stderr *Transcript
+	stdout io.Closer // our end of it
 	cmd    *exec.Cmd
 	ended  chan struct{} // closed once cmd is gone and all that it said is in the transcripts
 }
@@ -71,6 +72,7 @@ func Start(t testing.TB, env []string, name string, args ...string) *Program {
 	if err != nil {
 		t.Fatal(err)
 	}
+	p.stdout = stdout
 	if err := p.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -97,6 +99,14 @@ func (p *Program) Signal(t testing.TB, sig syscall.Signal) {
 	t.Helper()
 	if err := p.cmd.Process.Signal(sig); err != nil {
 		t.Fatalf("%v: %v", sig, err)
+	}
+}
+
+// CloseStdout stops reading what the program says on standard output.
+func (p *Program) CloseStdout(t testing.TB) {
+	t.Helper()
+	if err := p.stdout.Close(); err != nil {
+		t.Fatal(err)
 	}
 }
 

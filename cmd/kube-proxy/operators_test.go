@@ -1,0 +1,225 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"kubeproxy/cmd/internal/programtest"
+	"kubeproxy/proxy/proxytest"
+	"kubeproxy/registry"
+)
+
+// operatorsURL gives a free address, as the value of a flag and as a URL.
+func operatorsURL(t *testing.T) (addr, url string) {
+	t.Helper()
+	addr = fmt.Sprintf("127.0.0.1:%d", proxytest.FreePort(t))
+	return addr, "http://" + addr
+}
+
+// see asks for a page, and gives status 0 while nobody answers.
+func see(t *testing.T, url string) (status int, body string) {
+	t.Helper()
+	client := http.Client{Timeout: proxytest.Patience, Transport: &http.Transport{DisableKeepAlives: true}}
+	response, err := client.Get(url)
+	if err != nil {
+		return 0, err.Error()
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	if err != nil {
+		return 0, err.Error()
+	}
+	return response.StatusCode, string(text)
+}
+
+// awaitPage waits until a page is answered so.
+func awaitPage(t *testing.T, url string, status int, part string) {
+	t.Helper()
+	proxytest.Eventually(t, func() bool {
+		got, body := see(t, url)
+		return got == status && strings.Contains(body, part)
+	}, "%s answers %d %q", url, status, part)
+}
+
+// TestOperatorsSeeTheWholeLifeOfANode: without etcd it lives and is not ready, with it it is, while it
+// drains it says so, and when the last client has left it is gone.
+func TestOperatorsSeeTheWholeLifeOfANode(t *testing.T) {
+	s := newSite(t)
+	s.etcd.Stop()
+	healthz, at := operatorsURL(t)
+	metrics, more := operatorsURL(t)
+	p := s.start(t, "-healthz_bind_address="+healthz, "-metrics_bind_address="+metrics, "-drain_timeout=1h", "-metrics_endpoints")
+	awaitPage(t, at+"/livez", 200, "ok")
+	awaitPage(t, at+"/healthz", 200, "ok")
+	awaitPage(t, at+"/readyz", 503, "nothing has been read from etcd")
+	awaitPage(t, more+"/metrics", 200, "\nkubeproxy_ready 0\n")
+
+	s.etcd.Start(t)
+	s.opens(t)
+	awaitPage(t, at+"/readyz", 200, "ok")
+	c := s.talk(t)
+	awaitPage(t, more+"/metrics", 200, "\nkubeproxy_ready 1\n")
+	awaitPage(t, more+"/metrics", 200, `kubeproxy_objects{kind="service"} 1`)
+	awaitPage(t, more+"/metrics", 200, `kubeproxy_connections_active{port_name="",service="default/chat"} `)
+	awaitPage(t, more+"/metrics", 200, `kubeproxy_endpoint_active{endpoint="127.0.0.1:`)
+	awaitPage(t, more+"/configz", 200, `"owner": "default/chat"`)
+	awaitPage(t, more+"/version", 200, `"go": "go1.`)
+	if status, _ := see(t, at+"/configz"); status != 404 {
+		t.Errorf("the healthz address answers /configz with %d", status)
+	}
+
+	p.Signal(t, syscall.SIGTERM)
+	s.closes(t)
+	awaitPage(t, at+"/readyz", 503, "draining")
+	awaitPage(t, at+"/healthz", 503, "draining")
+	awaitPage(t, at+"/livez", 200, "ok")
+	c.MustSay(t, "still here")
+	c.Conn.Close()
+	if code := p.Exit(t).ExitCode(); code != exitDone {
+		t.Errorf("exit status %d, want %d", code, exitDone)
+	}
+}
+
+// TestAnOldConfigurationIsNotReady, when -config_max_age says how old is too old; what is known goes on
+// being served.
+func TestAnOldConfigurationIsNotReady(t *testing.T) {
+	s := newSite(t)
+	addr, at := operatorsURL(t)
+	s.serve(t, "-healthz_bind_address="+addr, "-config_max_age=10s")
+	awaitPage(t, at+"/readyz", 200, "ok")
+	s.etcd.Pause()
+	awaitPage(t, at+"/readyz", 503, "-config_max_age is 10s")
+	s.talk(t)
+	s.etcd.Resume()
+	awaitPage(t, at+"/readyz", 200, "ok")
+}
+
+func TestAnOperatorsPortThatIsTakenEndsTheStart(t *testing.T) {
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	for _, flag := range []string{"-healthz_bind_address", "-metrics_bind_address"} {
+		p := start(t, nil, "-etcd_servers=http://127.0.0.1:1", flag+"="+taken.Addr().String())
+		if code := p.Exit(t).ExitCode(); code != exitFailed {
+			t.Errorf("exit status %d, want %d", code, exitFailed)
+		}
+		if said := p.Stderr.String(); !strings.Contains(said, flag+": listen tcp "+taken.Addr().String()) {
+			t.Errorf("said %q", said)
+		}
+	}
+}
+
+// TestNoServiceGetsTheOperatorsPort, whatever its record says.
+func TestNoServiceGetsTheOperatorsPort(t *testing.T) {
+	s := newSite(t)
+	addr, at := operatorsURL(t)
+	s.serve(t, "-healthz_bind_address="+addr)
+	_, port, err := net.SplitHostPort(addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.put(t, registry.SpecsPrefix+"thief", `{"kind":"Service","apiVersion":"v1beta1","id":"thief","port":`+port+`}`)
+	awaitPage(t, at+"/readyz", 200, "cannot be opened: 1")
+}
+
+// logged waits for n lines of a connection log, and reads them.
+func logged(t *testing.T, path string, n int) []map[string]any {
+	t.Helper()
+	var lines []map[string]any
+	proxytest.Eventually(t, func() bool {
+		text, err := os.ReadFile(path)
+		if err != nil || strings.Count(string(text), "\n") < n {
+			return false
+		}
+		lines = nil
+		for line := range strings.Lines(string(text)) {
+			var fields map[string]any
+			if err := json.Unmarshal([]byte(line), &fields); err != nil {
+				t.Fatalf("%v: %s", err, line)
+			}
+			lines = append(lines, fields)
+		}
+		return true
+	}, "there are %d lines in %s", n, path)
+	return lines
+}
+
+// TestConnectionLogTellsOfEachClient, in the file that had the name when it ended; the last lines are there
+// when the program is not any more.
+func TestConnectionLogTellsOfEachClient(t *testing.T) {
+	s := newSite(t)
+	path := filepath.Join(t.TempDir(), "log")
+	p := s.start(t, "-connection_log="+path)
+	p.Stderr.Wait(t, "listening for chat")
+	s.talk(t).Conn.Close()
+	line := logged(t, path, 1)[0]
+	if line["service"] != "default/chat" || line["port"] != float64(s.port) || line["attempts"] != 1.0 || line["sent"].(float64) == 0 {
+		t.Errorf("the line says %v", line)
+	}
+	if at, err := time.Parse(time.RFC3339, line["time"].(string)); err != nil || time.Since(at) > programtest.Patience {
+		t.Errorf("its time is %v, %v", line["time"], err)
+	}
+
+	if err := os.Rename(path, path+".1"); err != nil {
+		t.Fatal(err)
+	}
+	p.Signal(t, syscall.SIGUSR1)
+	p.Stderr.Wait(t, "reopened")
+	c := s.talk(t)
+	p.Signal(t, syscall.SIGTERM)
+	s.closes(t)
+	c.Conn.Close()
+	p.Exit(t)
+	if n := len(logged(t, path, 1)); n != 1 {
+		t.Errorf("%d lines in the new file, want 1", n)
+	}
+}
+
+func TestConnectionLogOnStandardOutput(t *testing.T) {
+	s := newSite(t)
+	p := s.start(t, "-connection_log=-")
+	p.Stderr.Wait(t, "listening for chat")
+	s.talk(t).Conn.Close()
+	p.Stdout.Wait(t, `"service":"default/chat"`)
+}
+
+// TestNobodyWhoReadsTheConnectionLogIsNoReasonToEnd: standard output is a pipe whose reader has left.
+func TestNobodyWhoReadsTheConnectionLogIsNoReasonToEnd(t *testing.T) {
+	s := newSite(t)
+	p := s.start(t, "-connection_log=-")
+	p.Stderr.Wait(t, "listening for chat")
+	p.CloseStdout(t)
+	s.talk(t).Conn.Close()
+	p.Stderr.Wait(t, "connection log: 1 lines were lost: write /dev/stdout: broken pipe")
+	s.talk(t)
+}
+
+func TestConnectionLogThatCannotBeOpenedEndsTheStart(t *testing.T) {
+	p := start(t, nil, "-etcd_servers=http://127.0.0.1:1", "-connection_log=/nonexistent/log")
+	if code := p.Exit(t).ExitCode(); code != exitFailed {
+		t.Errorf("exit status %d, want %d", code, exitFailed)
+	}
+	if said := p.Stderr.String(); !strings.Contains(said, "-connection_log: open /nonexistent/log: no such file or directory\n") {
+		t.Errorf("said %q", said)
+	}
+}
+
+// TestSIGUSR1WithoutAConnectionLogIsHarmless: by default it would end the program.
+func TestSIGUSR1WithoutAConnectionLogIsHarmless(t *testing.T) {
+	s := newSite(t)
+	p := s.serve(t)
+	p.Signal(t, syscall.SIGUSR1)
+	p.Stderr.Wait(t, "there is no connection log to reopen")
+	s.talk(t)
+}
