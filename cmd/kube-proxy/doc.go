@@ -41,8 +41,29 @@
 //	-udp_timeout          how long a UDP session may be silent (60s)
 //	-tcp_keepalive        time between two probes of a silent peer; three may go unanswered (15s)
 //	-drain_timeout        how long connections may go on once we are told to stop; 0: not at all (30s)
+//	-on_removal           what becomes of TCP connections whose endpoint or service is removed: drain lets
+//	                      them go on, close ends them, close-after=TIME ends them so much later (drain)
 //
-// Times need a unit. None but the last may be zero.
+// How many may be served, and what a record may ask for. A limit of 0 is derived from the descriptor limit:
+//
+//	-max_connections               TCP connections in all
+//	-max_connections_per_service   TCP connections for each port of a service
+//	-max_dials_per_endpoint        dials to one endpoint at one time
+//	-max_udp_sessions              UDP sessions in all
+//	-max_udp_sessions_per_service  UDP sessions for each port of a service
+//	-allowed_ports                 ports that services may claim: 80,8000-8999 (all)
+//	-allowed_endpoints             networks that endpoints may be in: 10.0.0.0/8,fd00::/8 (anywhere)
+//
+// Where operators are answered, and what they see; docs/operating.md tells of all of it:
+//
+//	-healthz_bind_address  /livez, /healthz and /readyz; empty: nowhere (0.0.0.0:10256)
+//	-metrics_bind_address  these, /metrics, /configz and /version; empty: nowhere (127.0.0.1:10249)
+//	-metrics_endpoints     metrics of each endpoint, too
+//	-profiling             /debug/pprof/ at -metrics_bind_address
+//	-config_max_age        how old what is served may be before /readyz complains; 0: as old as it likes (0)
+//	-connection_log        a file for a line of JSON about each connection and session that ended; -: standard output
+//
+// Times need a unit. None may be zero but -drain_timeout and -config_max_age.
 //
 // What it says: -v=1 tells of listeners, 2 of each connection, 3 of each decision, 4 of all that was
 // received; -vmodule=proxier=3 sets the level of one source file. Logs go to standard error unless
@@ -70,17 +91,18 @@
 //
 // SIGTERM or SIGINT closes the listeners. Connections that are being relayed may go on for
 // -drain_timeout; when the last has ended, so has the program. A second signal ends it at once.
-// Services come and go without a restart, so there is nothing to reload.
+// Services come and go without a restart, so there is nothing to reload. SIGUSR1 has the connection log
+// reopened by its name, for programs that rotate logs.
 //
 // As a systemd service it is of Type=notify: it says READY=1 when the first state is in force, and
 // STOPPING=1 when it drains. Until etcd can be reached it is not ready; TimeoutStartSec=infinity
 // keeps systemd from giving up on it. TimeoutStopSec should be more than -drain_timeout, and ports
-// below 1024 need AmbientCapabilities=CAP_NET_BIND_SERVICE.
+// below 1024 need AmbientCapabilities=CAP_NET_BIND_SERVICE. docs/kube-proxy.service has it all.
 //
 // # Exit status
 //
 //	0  a clean stop, -version, -help
 //	1  it could not start or go on; a file cannot be used. The reason is the last line of the log.
 //	   After check: something is wrong with the records, or they could not be read.
-//	2  the command line makes no sense, or its flags contradict each other: one line, then usage
+//	2  the command line makes no sense, or its flags contradict each other: one line says how
 package main

@@ -31,6 +31,10 @@ func serve(o *options, flags *pflag.FlagSet) error {
 	if err != nil {
 		return err
 	}
+	served := o.proxyConfig()
+	if err := served.Validate(); err != nil {
+		return errors.New(strings.ReplaceAll(err.Error(), "\n", "; ")) // each of them, in one line
+	}
 	var connections *connlog.Log
 	if o.connectionLog != "" {
 		if connections, err = connlog.Open(o.connectionLog); err != nil {
@@ -68,7 +72,7 @@ func serve(o *options, flags *pflag.FlagSet) error {
 	g.Go(func() error {
 		return node.Run(ctx, node.Options{
 			Etcd:             etcd,
-			Proxy:            o.proxyConfig(),
+			Proxy:            served,
 			RandomStart:      o.randomStart,
 			Ready:            func() { notify(daemon.SdNotifyReady) },
 			Operators:        operators.Config{Healthz: netip.AddrPort(o.healthz), Metrics: netip.AddrPort(o.metrics), Profiling: o.profiling},

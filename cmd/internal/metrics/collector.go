@@ -1,6 +1,7 @@
 package metrics
 
 import (
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -65,6 +66,8 @@ var (
 	revision    = gauge("etcd_revision", "Revision of etcd up to which changes were received; they are in force when none is pending.")
 	connected   = gauge("etcd_connected", "1 if etcd answers.")
 	sessions    = counter("etcd_sessions_total", "Watches that came to stand, each with a full list.")
+	sessionEnds = counter("etcd_session_ends_total", "Watches that had stood and are over, by reason.", "reason")
+	setbacks    = counter("etcd_setbacks_total", "Times that etcd was found to have lost what it had, or to be another one.")
 	resyncs     = counter("etcd_resyncs_total", "Full lists that were read beside a standing watch.")
 	divergences = counter("etcd_divergences_total", "Keys that a resync found different though the watch had said nothing of it.")
 	objects     = gauge("objects", "Records in force.", "kind")
@@ -142,6 +145,10 @@ func (c collector) collectConfig(out sink) {
 	out.tell(revision, float64(st.Revision))
 	out.tell(connected, truth(st.Connected))
 	out.tell(sessions, float64(st.Sessions))
+	for cause, n := range st.Ended {
+		out.tell(sessionEnds, float64(n), strings.ReplaceAll(etcdsource.Cause(cause).String(), " ", "_"))
+	}
+	out.tell(setbacks, float64(st.Setbacks))
 	out.tell(resyncs, float64(st.Resyncs))
 	out.tell(divergences, float64(st.Divergences))
 	out.tell(objects, float64(st.Services), "service")

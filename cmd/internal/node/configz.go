@@ -31,6 +31,15 @@ type etcdz struct {
 	Sessions   uint64  `json:"sessions"`
 	Resyncs    uint64  `json:"resyncs"`
 	Divergence uint64  `json:"divergences"`
+	Setbacks   uint64  `json:"setbacks"`
+
+	Rejections []rejectionz `json:"rejections"` // of the rejected keys, as many as the source lists
+}
+
+type rejectionz struct {
+	Key      string `json:"key"`
+	Reason   string `json:"reason"`
+	Revision int64  `json:"revision"`
 }
 
 type limitz struct {
@@ -80,7 +89,11 @@ func (h *health) etcdz(st etcdsource.Status) etcdz {
 	z := etcdz{
 		Connected: st.Connected, Reason: st.Reason, Revision: st.Revision, ClusterID: st.ClusterID, ConfigAge: h.age().Seconds(),
 		Services: st.Services, Endpoints: st.Endpoints, Rejected: st.Rejected,
-		Sessions: st.Sessions, Resyncs: st.Resyncs, Divergence: st.Divergences,
+		Sessions: st.Sessions, Resyncs: st.Resyncs, Divergence: st.Divergences, Setbacks: st.Setbacks,
+		Rejections: []rejectionz{},
+	}
+	for _, r := range st.Rejections {
+		z.Rejections = append(z.Rejections, rejectionz{r.Key, r.Reason, r.Revision})
 	}
 	if !st.Listed.IsZero() {
 		z.Listed = st.Listed.UTC().Format(time.RFC3339)
