@@ -7,7 +7,9 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"syscall"
 	"testing"
@@ -222,4 +224,66 @@ func TestSIGUSR1WithoutAConnectionLogIsHarmless(t *testing.T) {
 	p.Signal(t, syscall.SIGUSR1)
 	p.Stderr.Wait(t, "there is no connection log to reopen")
 	s.talk(t)
+}
+
+// TestTheReadOnlyUserOfTheManual runs the commands of docs/security.md against an etcd. The user that they
+// make is enough for kube-proxy, and can do no more than read the services.
+func TestTheReadOnlyUserOfTheManual(t *testing.T) {
+	s := newSite(t)
+	manual, err := os.ReadFile("../../docs/security.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	for name, password := range map[string]string{"root-password": "secret", "etcd-password": "sesame"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(password), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	run := etcdctl(t, s.etcd.URL())
+	commands := regexp.MustCompile(`(?m)^    etcdctl .*$`).FindAllString(string(manual), -1)
+	if len(commands) != 7 {
+		t.Fatalf("the manual has the commands %q; want 7", commands)
+	}
+	for _, command := range commands {
+		if out, err := run(strings.ReplaceAll(command, "/etc/kube-proxy", dir)); err != nil {
+			t.Fatalf("%s: %v\n%s", command, err, out)
+		}
+	}
+	for command, want := range map[string]string{
+		"get --prefix /registry/services/":  registry.SpecsPrefix + "chat",
+		"put /registry/services/specs/x y":  "permission denied",
+		"del /registry/services/specs/chat": "permission denied",
+		"get /registry/pods/x":              "permission denied",
+		"get --prefix /":                    "permission denied",
+		"role list":                         "permission denied",
+		"auth disable":                      "permission denied",
+	} {
+		if out, _ := run("etcdctl --user=kube-proxy:sesame " + command); !strings.Contains(out, want) {
+			t.Errorf("%s as kube-proxy: got %q, want %q", command, out, want)
+		}
+	}
+	s.serve(t, "-etcd_username=kube-proxy", "-etcd_password_file="+filepath.Join(dir, "etcd-password"))
+	s.talk(t)
+}
+
+// etcdctl gives a shell in which etcdctl talks to an etcd.
+func etcdctl(t *testing.T, url string) (run func(command string) (output string, err error)) {
+	t.Helper()
+	find := exec.Command("go", "tool", "-n", "go.etcd.io/etcd/etcdctl/v3")
+	find.Env = append(os.Environ(), "CGO_ENABLED=0")
+	path, err := find.Output()
+	if err != nil {
+		t.Fatalf("build etcdctl: %v", err)
+	}
+	dir := t.TempDir()
+	if err := os.Symlink(strings.TrimSpace(string(path)), filepath.Join(dir, "etcdctl")); err != nil {
+		t.Fatal(err)
+	}
+	return func(command string) (string, error) {
+		shell := exec.Command("sh", "-c", command)
+		shell.Env = append(os.Environ(), "ETCDCTL_ENDPOINTS="+url, "PATH="+dir+":"+os.Getenv("PATH"))
+		out, err := shell.CombinedOutput()
+		return string(out), err
+	}
 }

@@ -1,0 +1,119 @@
+package docs
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"kubeproxy/config/etcdsource"
+	"kubeproxy/proxy"
+)
+
+// TestTheOperatorsManualIsComplete: docs/operating.md names every flag, signal, exit status, page, metric,
+// field of the connection log, log level and reason that there is, and no metric that there is not.
+func TestTheOperatorsManualIsComplete(t *testing.T) {
+	text, err := os.ReadFile("operating.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	manual := make(map[string]bool) // whatever is quoted
+	for _, m := range code.FindAllStringSubmatch(string(text), -1) {
+		manual[m[1]] = true
+	}
+	want := func(kind string, words ...string) {
+		t.Helper()
+		if len(words) < 2 {
+			t.Errorf("found only %q of %s", words, kind)
+		}
+		for _, word := range words {
+			if !manual[word] {
+				t.Errorf("operating.md does not tell of %s %s", kind, word)
+			}
+		}
+	}
+	for flag := range flagNames(t) {
+		want("flag", "-"+flag, "-"+flag)
+	}
+	metrics := found(t, "../cmd/internal/metrics/testdata/metrics.golden", `(?m)^(\w+) `)
+	want("metric", metrics...)
+	want("label", found(t, "../cmd/internal/metrics/collector.go", `(?m)^\s*\w+ += (?:gauge|counter)\(.*", "(\w+)"\)$`)...)
+	want("page", found(t, "../cmd/internal/operators/pages.go", `p\["(/[^"]+)"\]`)...)
+	want("field", found(t, "../cmd/internal/connlog/line.go", `"(\w+)":`)...)
+	for _, r := range proxy.Reasons() {
+		want("reason", r.String(), r.String())
+	}
+	for _, r := range proxy.DropReasons() {
+		want("reason", r.Code(), r.Code())
+	}
+	for cause := range etcdsource.NumCauses {
+		word := strings.ReplaceAll(cause.String(), " ", "_")
+		want("reason", word, word)
+	}
+	for _, row := range []string{"| SIGTERM, SIGINT |", "| SIGUSR1 |", "\n| 0 | a clean", "\n| 1 | it could", "\n| 2 | the command", "\n| 1 | listeners", "\n| 4 | what was"} {
+		if !strings.Contains(string(text), row) {
+			t.Errorf("operating.md has no row %q", row)
+		}
+	}
+
+	exists := strings.Join(metrics, " ")
+	for word := range manual {
+		name, _, _ := strings.Cut(word, "{")
+		if strings.HasPrefix(name, "kubeproxy_") && !strings.Contains(" "+exists+" ", " "+name+" ") {
+			t.Errorf("operating.md tells of %s, which does not exist", name)
+		}
+	}
+}
+
+// found gives what a pattern matches in a file.
+func found(t *testing.T, file, pattern string) []string {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all []string
+	for _, m := range regexp.MustCompile(pattern).FindAllStringSubmatch(string(text), -1) {
+		all = append(all, m[1])
+	}
+	return all
+}
+
+// TestTheSystemdUnitIsSound has systemd read it, where there is one: it understands every line, and finds
+// little that the service could do besides its work.
+func TestTheSystemdUnitIsSound(t *testing.T) {
+	analyze, err := exec.LookPath("systemd-analyze")
+	if err != nil {
+		t.Log("no systemd on this machine: the unit was not read")
+		return
+	}
+	text, err := os.ReadFile("kube-proxy.service")
+	if err != nil {
+		t.Fatal(err)
+	}
+	program := filepath.Join(t.TempDir(), "kube-proxy")
+	if err := os.WriteFile(program, []byte("#!/bin/sh\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	unit := filepath.Join(t.TempDir(), "kube-proxy.service")
+	if err := os.WriteFile(unit, []byte(strings.ReplaceAll(string(text), "/usr/local/bin/kube-proxy", program)), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for _, args := range [][]string{{"verify"}, {"security", "--offline=true", "--threshold=20"}} {
+		if out, err := exec.Command(analyze, append(args, unit)...).CombinedOutput(); err != nil || args[0] == "verify" && len(out) > 0 {
+			t.Errorf("systemd-analyze %v: %v\n%s", args, err, out)
+		}
+	}
+}
+
+// TestTheUnitsFlagsExist.
+func TestTheUnitsFlagsExist(t *testing.T) {
+	flags := flagNames(t)
+	for _, flag := range found(t, "kube-proxy.service", ` -([a-z_]+)[=.]`) {
+		if !flags[flag] {
+			t.Errorf("kube-proxy.service uses -%s, which is no flag", flag)
+		}
+	}
+}
