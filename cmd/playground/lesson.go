@@ -17,6 +17,7 @@ type lesson struct {
 	etcd            string // its address
 	web, echo, ping *service
 	more            int // a port that is still free
+	operators       int // the port where the proxy tells how it is
 }
 
 func (l *lesson) print(out io.Writer) {
@@ -34,6 +35,11 @@ func (l *lesson) print(out io.Writer) {
 	fmt.Fprintf(out, "\nRunning: etcd on %s, three services, and the proxy that carries clients to them.\n", l.etcd)
 	for _, s := range l.services() {
 		fmt.Fprintf(out, "  %-5s %-5s %s  →  %s\n", s.name, s.kind, s.addr(), strings.Join(s.backendAddrs(), "  "))
+	}
+
+	fmt.Fprintf(out, "What the proxy counts, what it makes of the records, and whether it is well:\n")
+	for _, page := range []string{"metrics", "configz", "readyz"} {
+		fmt.Fprintf(out, "  http://127.0.0.1:%d/%s\n", l.operators, page)
 	}
 
 	fmt.Fprint(out, "\nTry, in another terminal. Each call is a new client, and gets the next backend:\n")

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"kubeproxy/cmd/internal/node"
+	"kubeproxy/cmd/internal/operators"
 	"kubeproxy/config/etcdsource"
 	"kubeproxy/proxy"
 )
@@ -56,7 +57,9 @@ func run(ctx context.Context, out io.Writer) (err error) {
 				BindAddress:  netip.MustParseAddr("127.0.0.1"), // nobody else's business
 				DrainTimeout: time.Second,
 			},
-			Ready: func() { l.print(out) },
+			Ready:            func() { l.print(out) },
+			Operators:        operators.Config{Metrics: netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), uint16(l.operators))},
+			MetricsEndpoints: true,
 		})
 	})
 	return g.Wait()
@@ -76,6 +79,9 @@ func prepare(ctx context.Context, etcd *embed.Etcd) (*lesson, error) {
 		return nil, err
 	}
 	if l.more, err = freePort("tcp", 8103); err != nil { // for the reader to open
+		return nil, err
+	}
+	if l.operators, err = freePort("tcp", 8104); err != nil {
 		return nil, err
 	}
 	client := v3client.New(etcd.Server)

@@ -5,11 +5,17 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
+	"io"
+	"net/http"
 	"net/netip"
+	"path/filepath"
+	"sync"
 	"testing"
 
 	"go.uber.org/goleak"
 
+	"kubeproxy/cmd/internal/connlog"
+	"kubeproxy/cmd/internal/operators"
 	"kubeproxy/config/etcdsource"
 	"kubeproxy/config/etcdsource/etcdtest"
 	"kubeproxy/proxy"
@@ -61,6 +67,7 @@ func TestReadyMeansServing(t *testing.T) {
 				DialTotalTimeout: proxytest.Patience,
 				DrainTimeout:     proxytest.Patience,
 			},
+			Operators: operators.Config{Healthz: netip.MustParseAddrPort("127.0.0.1:0"), Metrics: netip.MustParseAddrPort("[::1]:0"), Profiling: true},
 			Ready: func() {
 				answer, err := proxytest.AskTCP(proxytest.On(port))
 				ready <- fmt.Sprint(answer, err)
@@ -99,5 +106,87 @@ func TestRunWithoutEtcdWaits(t *testing.T) {
 func TestRunRefusesAnEtcdThatCannotBe(t *testing.T) {
 	if err := Run(t.Context(), Options{}); err == nil {
 		t.Error("Run without an etcd ended without an error")
+	}
+}
+
+// TestOperatorsMayAskWhileEverythingChanges: services come, change and go, clients connect, and all pages
+// are asked for without a pause. It is for the race detector; and the names are of the kind that breaks
+// what is put together carelessly.
+func TestOperatorsMayAskWhileEverythingChanges(t *testing.T) {
+	etcd := etcdtest.StartServer(t)
+	kv := etcd.Client(t)
+	endpoint := proxytest.ServeTCP(t, "127.0.0.1:0", proxytest.Identify("a"))
+	ports := []uint16{proxytest.FreePort(t), proxytest.FreePort(t)}
+	operatorsPort := proxytest.FreePort(t)
+	log, err := connlog.Open(filepath.Join(t.TempDir(), "log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ready, done := make(chan struct{}), make(chan error)
+	go func() {
+		done <- Run(ctx, Options{
+			Etcd:             etcdsource.Config{Endpoints: []string{etcd.URL()}},
+			Proxy:            proxy.Config{BindAddress: netip.MustParseAddr("127.0.0.1"), DialTimeout: proxytest.Patience, DialTotalTimeout: proxytest.Patience},
+			Operators:        operators.Config{Metrics: netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), operatorsPort)},
+			ConnectionLog:    log,
+			MetricsEndpoints: true,
+			Ready:            func() { close(ready) },
+		})
+	}()
+	proxytest.Receive(t, ready, "Ready")
+
+	changing, stop := context.WithCancel(t.Context())
+	var others sync.WaitGroup
+	defer others.Wait()
+	defer stop()
+	for _, page := range []string{"metrics", "configz", "readyz"} {
+		others.Go(func() {
+			client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: proxytest.Patience}
+			for changing.Err() == nil {
+				answer, err := client.Get(fmt.Sprintf("http://127.0.0.1:%d/%s", operatorsPort, page))
+				if err != nil {
+					t.Errorf("%s: %v", page, err)
+					return
+				}
+				body, err := io.ReadAll(answer.Body)
+				answer.Body.Close()
+				if err != nil || answer.StatusCode != http.StatusOK || page == "configz" && !json.Valid(body) {
+					t.Errorf("%s: %d, %v: %s", page, answer.StatusCode, err, body)
+					return
+				}
+			}
+		})
+	}
+	for _, port := range ports {
+		others.Go(func() {
+			for changing.Err() == nil {
+				_, _ = proxytest.AskTCP(proxytest.On(port)) // it may be closed just now
+			}
+		})
+	}
+	for i := range 60 {
+		name := []string{"plain", "line\nbreak", "<b>&\"\\", "\x1b[31m\xff"}[i%4]
+		spec := fmt.Sprintf(`{"kind":"Service","apiVersion":"v1beta1","id":"x","port":%d}`, ports[i%2])
+		list := fmt.Sprintf(`{"kind":"Endpoints","apiVersion":"v1beta1","id":"x","endpoints":[%q]}`, endpoint.Addr)
+		for key, value := range map[string]string{registry.SpecsPrefix + name: spec, registry.EndpointsPrefix + name: list} {
+			if i%3 == 2 {
+				_, err = kv.Delete(t.Context(), key)
+			} else {
+				_, err = kv.Put(t.Context(), key, value)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	stop()
+	others.Wait()
+	cancel()
+	if err := proxytest.Receive(t, done, "the end of Run"); err != nil {
+		t.Errorf("Run: %v", err)
+	}
+	if log.Written() == 0 || log.Dropped() != 0 {
+		t.Errorf("%d lines were written and %d lost", log.Written(), log.Dropped())
 	}
 }
