@@ -68,6 +68,9 @@ type engine interface {
 
 	// limits tells how much is used of what there is only so much of.
 	limits() []Limit
+
+	// paused counts the pauses that accepting made because it failed.
+	paused() uint64
 }
 
 // A socket is one open port of an engine.

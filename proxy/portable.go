@@ -20,7 +20,8 @@ type portable struct {
 	conns    *connections  // TCP clients in all
 	sessions *sessionLimit // UDP sessions in all
 
-	acceptErrors quieter // of all TCP listeners
+	acceptErrors quieter       // of all TCP listeners
+	pauses       atomic.Uint64 // that they made
 
 	ctx  context.Context // ends when what is left is to be cut
 	cut  context.CancelFunc
@@ -53,6 +54,8 @@ func (e *portable) listen(id portID, owner *atomic.Pointer[claim]) (socket, erro
 	}
 	return nil, fmt.Errorf("cannot carry %s", id.protocol)
 }
+
+func (e *portable) paused() uint64 { return e.pauses.Load() }
 
 func (e *portable) limits() []Limit {
 	return []Limit{

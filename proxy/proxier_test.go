@@ -50,6 +50,7 @@ func (e *fakeEngine) listen(id portID, owner *atomic.Pointer[claim]) (socket, er
 }
 func (e *fakeEngine) drain(context.Context) {}
 func (e *fakeEngine) limits() []Limit       { return nil }
+func (e *fakeEngine) paused() uint64        { return 0 }
 
 func (s *fakeSocket) disown(previous *claim) {
 	s.engine.mu.Lock()

@@ -68,6 +68,10 @@ func (p *Proxier) Totals() []Totals { return p.tallies.totals() }
 // Limits tells how much is used of what there is only so much of.
 func (p *Proxier) Limits() []Limit { return p.engine.limits() }
 
+// AcceptPauses counts the times that a TCP listener paused, because a client could not be accepted or
+// there were no descriptors for it.
+func (p *Proxier) AcceptPauses() uint64 { return p.engine.paused() }
+
 // Status tells how things stand with every endpoint, in the order of services, of their ports, and of the record.
 func (lb *LoadBalancerRR) Status() []EndpointStatus {
 	lb.mu.Lock()

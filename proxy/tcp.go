@@ -98,6 +98,7 @@ func (s *tcpSocket) acceptAll() {
 			return
 		}
 		pause = min(max(2*pause, firstPause), lastPause)
+		e.pauses.Add(1)
 		if err != errNoDescriptors { // the budget logs that one
 			s.reportAccept(err)
 		}

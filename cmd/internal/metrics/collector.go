@@ -22,6 +22,7 @@ type Node struct {
 		Status() []proxy.PortStatus
 		Totals() []proxy.Totals
 		Limits() []proxy.Limit
+		AcceptPauses() uint64
 	}
 	Endpoints func() []proxy.EndpointStatus // nil for no series about endpoints
 	Log       interface {                   // the connection log; nil if there is none
@@ -82,6 +83,8 @@ var (
 	waiting   = gauge("claims_waiting", "Claims to ports that another service has.", "protocol")
 	limitUsed = gauge("limit_used", "How much is used of what there is only so much of.", "limit")
 	limitMax  = gauge("limit_max", "How much there is of it.", "limit")
+
+	pauses = counter("accept_pauses_total", "Times that a TCP listener paused, because a client could not be accepted or there were no descriptors for it.")
 
 	logLines   = counter("connection_log_lines_total", "Lines that were written to the connection log.")
 	logDropped = counter("connection_log_dropped_lines_total", "Lines of the connection log that were lost.")
@@ -178,6 +181,7 @@ func (c collector) collectPorts(out sink) {
 		out.tell(notOpen, float64(closed[protocol]), protocol.String())
 		out.tell(waiting, float64(claims[protocol]), protocol.String())
 	}
+	out.tell(pauses, float64(c.node.Proxier.AcceptPauses()))
 	for _, l := range c.node.Proxier.Limits() {
 		out.tell(limitUsed, float64(l.Used), l.Name)
 		out.tell(limitMax, float64(l.Max), l.Name)

@@ -41,6 +41,7 @@ type site struct {
 func (s *site) Status() []proxy.PortStatus { return s.ports }
 func (s *site) Totals() []proxy.Totals     { return s.totals }
 func (s *site) Limits() []proxy.Limit      { return s.limits }
+func (s *site) AcceptPauses() uint64       { return 9 }
 
 type fakeSource struct{ *site }
 
@@ -194,6 +195,7 @@ func TestWhatIsToldIsWhatHappened(t *testing.T) {
 		`kubeproxy_ports_not_open{protocol="udp"} 1`,
 		`kubeproxy_claims_waiting{protocol="tcp"} 2`,
 		`kubeproxy_limit_max{limit="descriptors"} 1000`,
+		`kubeproxy_accept_pauses_total 9`,
 		`kubeproxy_connections_ended_total{port_name="p",reason="client_finished",service="default/web"} 1`,
 		`kubeproxy_udp_sessions_ended_total{port_name="p",reason="shutdown",service="default/dns"} ` + fmt.Sprint(len(proxy.Reasons())),
 		`kubeproxy_udp_dropped_datagrams_total{port_name="p",reason="no_endpoints",service="default/dns"} 1`,
