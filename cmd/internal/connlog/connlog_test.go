@@ -252,6 +252,17 @@ func TestAReaderWhoSleepsDelaysNobody(t *testing.T) {
 	}
 }
 
+// TestAReaderWhoNeverReadsAgainIsNotWaitedFor: the program has to end.
+func TestAReaderWhoNeverReadsAgainIsNotWaitedFor(t *testing.T) {
+	l, reader := stall(t)
+	stop := run(t, l)
+	for l.Dropped() == 0 {
+		l.Record(ending())
+	}
+	stop()
+	reader.Close() // which frees what is stuck, here where no process ends
+}
+
 func TestAReaderWhoLeavesIsNoEndOfTheLog(t *testing.T) {
 	l, reader := stall(t)
 	run(t, l)
