@@ -318,6 +318,8 @@ func serveScarce(t *testing.T, cfg proxy.Config) {
 			return strings.Join(told, ", ")
 		case "sockets":
 			return fmt.Sprint(proxytest.Sockets(t))
+		case "pauses":
+			return fmt.Sprint(n.AcceptPauses())
 		case "without endpoints":
 			n.apply(endpoints("web"), endpoints("dns"))
 		}
@@ -471,6 +473,9 @@ func TestWithoutASingleDescriptorTheProxyStaysCalmAndRecovers(t *testing.T) { //
 				t.Errorf("a session moved from %v to %v", session, got)
 			}
 		})
+		if s.number("pauses") == 0 {
+			t.Error("no pause of accepting was counted")
+		}
 		s.isCalm("one descriptor left", func() { // enough to accept, and not to dial
 			s.Ask("one")
 			talk.MustSay(t, "still here")
