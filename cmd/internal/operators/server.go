@@ -101,10 +101,11 @@ func (s *Server) Run(ctx context.Context, a Answers) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	failed := make(chan error, len(s.sockets))
+	limit, clients := proxy.DescriptorRoom()
 	for _, k := range s.sockets {
 		pages := a.pages(k, s.cfg.Profiling)
 		glog.Infof("answering operators at http://%s: %s", k.Addr(), pages)
-		crowd := newCrowd(k.Listener, roomFor(proxy.Reserve()))
+		crowd := newCrowd(k.Listener, roomFor(limit-clients))
 		server := &http.Server{
 			Handler:                      crowd.handler(pages),
 			ReadHeaderTimeout:            headerTimeout,
