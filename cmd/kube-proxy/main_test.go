@@ -18,7 +18,10 @@ func TestMain(m *testing.M) { programtest.Main(m, "kube-proxy", main) }
 // say where: several of it run at a time.
 func start(t testing.TB, env []string, args ...string) *programtest.Program {
 	t.Helper()
-	return programtest.Start(t, env, "kube-proxy", append([]string{"-healthz_bind_address=", "-metrics_bind_address="}, args...)...)
+	if len(args) == 0 || args[0] != "check" {
+		args = append([]string{"-healthz_bind_address=", "-metrics_bind_address="}, args...)
+	}
+	return programtest.Start(t, env, "kube-proxy", args...)
 }
 
 // TestScripts runs what testdata/script tells. There "exits 2 kube-proxy -bogus" runs a program and
