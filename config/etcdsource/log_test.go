@@ -208,6 +208,26 @@ func TestTheLogOfAnEtcdThatRefusesUs(t *testing.T) {
 	)
 }
 
+func TestEverySetbackHasItsLine(t *testing.T) {
+	log := logSince(t)
+	x := standing(t)
+	x.use(listed(9)) // beside the watch
+	x.cluster = 1
+	for _, l := range []listing{{cluster: 1, revision: 5}, {cluster: 1, revision: 3}, {cluster: 2, revision: 7}} {
+		x.trouble(errors.New("for the test"))
+		x.begin(l)
+	}
+	var said []string
+	for _, line := range loglines(log()) {
+		if strings.HasSuffix(line, "for the truth") {
+			said = append(said, line)
+		}
+	}
+	if len(said) != 3 || x.Status().Setbacks != 3 {
+		t.Errorf("%d setbacks, and these lines:\n%s\nwant 3 of each", x.Status().Setbacks, strings.Join(said, "\n"))
+	}
+}
+
 func TestTheLogOfARestoredEtcd(t *testing.T) {
 	etcd := etcdtest.StartProcess(t)
 	put(t, etcd.Client(t), spec("a"), port(1))

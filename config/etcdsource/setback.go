@@ -17,7 +17,7 @@ import (
 func (x *session) setback(l listing, lost tally) bool {
 	var loud bool
 	warn := func(format string, args ...any) {
-		if loud = x.historyWarnings.allow(time.Now()); loud {
+		if loud = x.setbacks.allow(time.Now()); loud {
 			glog.Warningf(format, args...)
 		}
 	}

@@ -27,11 +27,11 @@ type Source struct {
 	lists   *reader
 	probes  *reader // apart from lists: one that hangs must not hold up the question why
 
-	outages         ration
-	warnings        [NumCauses]throttle
-	warned          bool // the present outage was made known
-	resyncWarnings  throttle
-	historyWarnings throttle
+	outages        ration
+	warnings       [NumCauses]throttle
+	warned         bool // the present outage was made known
+	resyncWarnings throttle
+	setbacks       ration
 }
 
 // New checks cfg and returns a source that does nothing yet.
@@ -41,7 +41,7 @@ func New(cfg Config) (*Source, error) {
 		return nil, err
 	}
 	s := &Source{cfg: cfg, resync: make(chan struct{}, 1), records: newRecords()}
-	s.outages = ration{what: "more outages", size: maxOutages}
+	s.outages, s.setbacks = ration{what: "more outages", size: maxOutages}, ration{what: "more setbacks", size: maxOutages}
 	s.lists, s.probes = newReader(&s.cfg), newReader(&s.cfg)
 	return s, nil
 }
