@@ -63,5 +63,8 @@ type stage interface {
 //	(*cluster).client() (*clientv3.Client, error)              to the members themselves, past every breaker and proxy,
 //	                                                           logged in if need be, with a short backoff; the caller closes it
 //	(*cluster).source() etcdsource.Config                      how the proxy under test gets there: URLs (of breakers), user
+//	(*cluster).hide(), show()                                  the proxy under test cannot reach etcd at all (reset and
+//	                                                           refused), and can again: goBack uses them around a start with
+//	                                                           empty data until the steady services are written again
 //	(*cluster).heal()                                          undoes what an inject that failed left behind; safe twice
 //	(*cluster).close()                                         ends every process, removes namespaces and mounts; safe twice
