@@ -12,6 +12,7 @@ import (
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 
+	"kubeproxy/config/etcdsource/truth"
 	"kubeproxy/registry"
 )
 
@@ -22,11 +23,8 @@ import (
 // compact forgets the history up to some recent revision, sometimes all of it.
 func (m *model) compact() {
 	m.t.Helper()
-	m.history.mu.Lock()
-	head := m.history.newest().head()
-	m.history.mu.Unlock()
-	revision := head - max(0, m.random.Int64N(60)-20)
-	_, err := m.writer.client.Compact(m.t.Context(), revision)
+	revision := m.history.Head() - max(0, m.random.Int64N(60)-20)
+	_, err := m.writer.Client.Compact(m.t.Context(), revision)
 	if err != nil && !errors.Is(err, rpctypes.ErrCompacted) && !errors.Is(err, rpctypes.ErrFutureRev) {
 		m.t.Fatalf("compact at %d: %v", revision, err)
 	}
@@ -41,16 +39,16 @@ func (m *model) kill() {
 // restart stops etcd in good order. Its data are put aside: [model.restore] goes back to them. They
 // end with a value that does not decode, on a key that will soon have a good one again.
 func (m *model) restart() {
-	m.writer.gate.Lock()
-	defer m.writer.gate.Unlock()
+	m.writer.Gate.Lock()
+	defer m.writer.Gate.Unlock()
 	if m.random.IntN(6) > 0 { // else etcd waits for the source's watch to end, and gives up after 5 s
 		m.line.refuse()
 		defer m.line.open()
 		m.line.cut()
 	}
-	m.writer.commit(m.t.Context(), m.t, []op{{key: settledKey, value: "{"}})
+	m.writer.Commit(m.t.Context(), []truth.Op{{Key: truth.SettledKey, Value: "{"}})
 	m.etcd.Stop()
-	e := m.history.newest()
+	e := m.history.Newest()
 	m.save(m.copyOf(m.etcd.DataDir()), e)
 	m.etcd.Start(m.t)
 }
@@ -87,17 +85,17 @@ func (m *model) flood() {
 	defer m.line.open()
 	release := sync.OnceFunc(m.line.hold(nil))
 	defer release()
-	m.writer.gate.Lock()
+	m.writer.Gate.Lock()
 	for range 8 { // fills what lies between: the watch has this key in view, though nobody needs its value
-		m.writer.commit(m.t.Context(), m.t, []op{{key: registry.Prefix + "nodes/a", value: strings.Repeat("x", 1<<20)}})
+		m.writer.Commit(m.t.Context(), []truth.Op{{Key: registry.Prefix + "nodes/a", Value: strings.Repeat("x", 1<<20)}})
 	}
-	m.writer.gate.Unlock()
+	m.writer.Gate.Unlock()
 	m.await(150 + m.random.IntN(150)) // fills etcd's queue, which holds 128 responses
-	m.writer.gate.Lock()
-	defer m.writer.gate.Unlock()
-	revision := m.writer.commit(m.t.Context(), m.t, []op{m.writer.settled()})
-	for _, key := range outsideKeys {
-		m.writer.commit(m.t.Context(), m.t, []op{{key: key, value: "busy"}})
+	m.writer.Gate.Lock()
+	defer m.writer.Gate.Unlock()
+	revision := m.writer.Commit(m.t.Context(), []truth.Op{m.settled()})
+	for _, key := range truth.OutsideKeys {
+		m.writer.Commit(m.t.Context(), []truth.Op{{Key: key, Value: "busy"}})
 	}
 	release()
 	m.line.open()
@@ -130,21 +128,23 @@ func (m *model) restore() {
 
 func (m *model) restoreTo(saved savedData) {
 	m.t.Helper()
-	m.writer.gate.Lock()
-	defer m.writer.gate.Unlock()
+	m.writer.Gate.Lock()
+	defer m.writer.Gate.Unlock()
 	m.etcd.Kill()
 	m.drop(m.etcd.SwapDataDir(m.copyOf(saved.dir)))
-	m.history.add(newEra(saved.era, saved.at))
+	m.writer.Forget()
+	m.history.Add(truth.NewEra(saved.era, saved.at))
 	m.etcd.Start(m.t)
 }
 
 // wipe loses everything: the same etcd, with the same ids, begins at revision 1.
 func (m *model) wipe() {
-	m.writer.gate.Lock()
-	defer m.writer.gate.Unlock()
+	m.writer.Gate.Lock()
+	defer m.writer.Gate.Unlock()
 	m.etcd.Kill()
 	m.drop(m.etcd.SwapDataDir(m.t.TempDir()))
-	m.history.add(newEra(nil, 0))
+	m.writer.Forget()
+	m.history.Add(truth.NewEra(nil, 0))
 	m.etcd.Start(m.t)
 }
 
@@ -153,8 +153,8 @@ func (m *model) wipe() {
 // values: cluster id, member id and revisions are all the same again. Nothing more is written before
 // the source has seen it: that would only make the deception easier to see through.
 func (m *model) twin() {
-	m.writer.gate.Lock()
-	defer m.writer.gate.Unlock()
+	m.writer.Gate.Lock()
+	defer m.writer.Gate.Unlock()
 	m.settleAlone() // so that there is something to mistake it for
 	m.line.refuse()
 	m.exchangeTwins(0)
@@ -167,9 +167,9 @@ func (m *model) twin() {
 func (m *model) busyTwin() {
 	m.line.refuse()
 	defer m.line.open()
-	m.writer.gate.Lock()
+	m.writer.Gate.Lock()
 	m.exchangeTwins(m.random.IntN(20))
-	m.writer.gate.Unlock()
+	m.writer.Gate.Unlock()
 	m.await(m.random.IntN(40))
 }
 
@@ -190,41 +190,43 @@ func (m *model) exchangeTwins(fewer int) {
 	ctx, cancel := context.WithTimeout(m.t.Context(), patience)
 	defer cancel()
 	first := m.headerOfEtcd(ctx)
-	old := m.history.newest()
+	old := m.history.Newest()
 	m.etcd.Kill()
 	m.save(m.etcd.SwapDataDir(m.t.TempDir()), old)
 	m.etcd.Start(m.t)
-	e := newEra(nil, 0)
-	for _, tx := range old.log[:max(0, len(old.log)-fewer)] {
-		ops := slices.Clone(tx.ops)
+	e := truth.NewEra(nil, 0)
+	log := old.Log()
+	for _, tx := range log[:max(0, len(log)-fewer)] {
+		ops := slices.Clone(tx.Ops)
 		for i, o := range ops {
 			switch {
-			case o.key == settledKey: // at least this one is never the same
-				ops[i] = m.writer.settled()
-			case !o.remove && m.random.IntN(2) == 0:
-				ops[i] = m.writer.put(o.key)
+			case o.Key == truth.SettledKey: // at least this one is never the same
+				ops[i] = m.settled()
+			case !o.Remove && m.random.IntN(2) == 0:
+				ops[i] = m.writer.Put(o.Key)
 			}
 		}
-		resp, err := m.writer.client.Txn(ctx).Then(etcdOps(ops, "twin")...).Commit()
+		revision, err := m.writer.Replay(ctx, ops)
 		if err != nil {
 			m.t.Fatal(err)
 		}
-		if resp.Header.Revision != tx.revision {
-			m.t.Fatalf("the twin is none: transaction %d became %d", tx.revision, resp.Header.Revision)
+		if revision != tx.Revision {
+			m.t.Fatalf("the twin is none: transaction %d became %d", tx.Revision, revision)
 		}
-		e.commit(tx.revision, ops)
+		e.Commit(tx.Revision, ops)
 	}
 	second := m.headerOfEtcd(ctx)
 	if first.ClusterId != second.ClusterId || first.MemberId != second.MemberId {
 		m.t.Fatalf("the twin is none: cluster and member are %x and %x; they were %x and %x",
 			second.ClusterId, second.MemberId, first.ClusterId, first.MemberId)
 	}
-	m.history.add(e)
+	m.writer.Forget()
+	m.history.Add(e)
 }
 
 func (m *model) headerOfEtcd(ctx context.Context) *etcdserverpb.ResponseHeader {
 	m.t.Helper()
-	resp, err := m.writer.client.Get(ctx, serialKey)
+	resp, err := m.writer.Client.Get(ctx, truth.SerialKey)
 	if err != nil {
 		m.t.Fatal(err)
 	}
@@ -233,9 +235,9 @@ func (m *model) headerOfEtcd(ctx context.Context) *etcdserverpb.ResponseHeader {
 
 // save keeps a data directory that ends with the newest revision of e, and forgets the oldest of
 // those that were kept: they are large.
-func (m *model) save(dir string, e *era) {
+func (m *model) save(dir string, e *truth.Era) {
 	m.t.Helper()
-	m.saved = append(m.saved, savedData{dir, e, e.head()})
+	m.saved = append(m.saved, savedData{dir, e, e.Head()})
 	if len(m.saved) > 3 {
 		m.drop(m.saved[0].dir)
 		m.saved = m.saved[1:]

@@ -16,6 +16,7 @@ import (
 
 	"kubeproxy/config/etcdsource"
 	"kubeproxy/config/etcdsource/etcdtest"
+	"kubeproxy/config/etcdsource/truth"
 	"kubeproxy/registry"
 )
 
@@ -26,9 +27,6 @@ var (
 
 // faultEvery is how many transactions lie between two faults.
 const faultEvery = 120
-
-// errStopped ends the writer when the test is over.
-var errStopped = errors.New("the test is over")
 
 // patience is how long the source may take to notice whatever was done to it. It is not what is
 // measured here: it is long.
@@ -43,10 +41,10 @@ type model struct {
 	random   *rand.Rand
 	etcd     *etcdtest.Process
 	line     *line
-	writer   *writer
-	history  *history
+	writer   *truth.Writer
+	history  *truth.History
 	source   *etcdsource.Source
-	recorder *recorder
+	recorder *truth.Recorder
 	saved    []savedData
 	turn     []int // the faults that this turn still brings
 	began    time.Time
@@ -55,7 +53,7 @@ type model struct {
 // savedData is a data directory, put aside while no etcd ran on it.
 type savedData struct {
 	dir string
-	era *era
+	era *truth.Era
 	at  int64 // the newest revision in it
 }
 
@@ -105,7 +103,7 @@ func TestAfterEveryUpdateTheSourceEqualsTheRegistry(t *testing.T) {
 	}
 	m.settle()
 	status := m.source.Status()
-	t.Logf("%s over %d eras, %d sessions, %d resyncs", m.recorder.sum(), len(m.history.eras), status.Sessions, status.Resyncs)
+	t.Logf("%s over %d eras, %d sessions, %d resyncs", m.recorder.Sum(), m.history.Eras(), status.Sessions, status.Resyncs)
 	if status.Divergences > 0 {
 		t.Errorf("the source speaks of %d divergences; no event was ever lost", status.Divergences)
 	}
@@ -138,10 +136,10 @@ func (m *model) fault(step int) {
 // catchUp goes on writing, at a moderate pace, until the source has listed again: in the middle of it.
 func (m *model) catchUp() {
 	m.t.Helper()
-	m.writer.moderate.Store(true)
-	defer m.writer.moderate.Store(false)
+	m.writer.Moderate.Store(true)
+	defer m.writer.Moderate.Store(false)
 	started := time.Now()
-	for sets := m.recorder.countSets(); m.recorder.countSets() == sets; m.await(1) {
+	for sets := m.recorder.CountSets(); m.recorder.CountSets() == sets; m.await(1) {
 		if time.Since(started) > patience {
 			m.t.Fatalf("for %v the source has not listed: %+v", patience, m.source.Status())
 		}
@@ -150,17 +148,17 @@ func (m *model) catchUp() {
 
 // newModel starts everything. It all ends with the test, the source first.
 func newModel(t *testing.T, seed uint64) *model {
-	m := &model{t: t, random: rand.New(rand.NewPCG(seed, 0)), history: new(history), began: time.Now()}
+	m := &model{t: t, random: rand.New(rand.NewPCG(seed, 0)), history: new(truth.History), began: time.Now()}
 	// Short elections: most of a restart would be waiting for one.
 	m.etcd = etcdtest.StartProcess(t, "--heartbeat-interval=10", "--election-timeout=50")
 	m.line = newLine(t, m.etcd.Addr())
-	m.history.add(newEra(nil, 0))
-	m.recorder = newRecorder(m.history)
-	m.writer = &writer{
-		history: m.history,
-		client:  newClient(t, m.etcd.URL()),
-		random:  rand.New(rand.NewPCG(seed, 1)),
-		beat:    make(chan struct{}, 50),
+	m.history.Add(truth.NewEra(nil, 0))
+	m.recorder = truth.NewRecorder(m.history)
+	m.writer = &truth.Writer{
+		History: m.history,
+		Client:  newClient(t, m.etcd.URL()),
+		Random:  rand.New(rand.NewPCG(seed, 1)),
+		Beat:    make(chan struct{}, 50),
 	}
 	var err error
 	m.source, err = etcdsource.New(etcdsource.Config{
@@ -177,16 +175,16 @@ func newModel(t *testing.T, seed uint64) *model {
 
 	updates := make(chan registry.Update, 1<<14) // the source is never held up by the comparing
 	var sourceDone, recorderDone, writerDone sync.WaitGroup
-	ctx, stop := context.WithCancelCause(context.Background())
+	ctx, stop := context.WithCancel(context.Background())
 	sourceDone.Go(func() {
 		if err := m.source.Run(ctx, updates); err != nil && !errors.Is(err, context.Canceled) {
 			t.Errorf("the source ended: %v", err)
 		}
 	})
-	recorderDone.Go(func() { m.recorder.run(updates) })
-	writerDone.Go(func() { m.writer.run(ctx, t) })
+	recorderDone.Go(func() { m.recorder.Run(updates) })
+	writerDone.Go(func() { m.writer.Run(ctx) })
 	t.Cleanup(func() {
-		stop(errStopped)
+		stop()
 		sourceDone.Wait()
 		writerDone.Wait()
 		close(updates)
@@ -220,9 +218,9 @@ func (m *model) await(n int) {
 	defer timer.Stop()
 	for range n {
 		select {
-		case <-m.writer.beat:
-		case <-m.recorder.failed:
-			m.t.Fatal(m.recorder.err)
+		case <-m.writer.Beat:
+		case <-m.recorder.Failed():
+			m.t.Fatal(m.recorder.Err())
 		case <-timer.C:
 			m.t.Fatal("the writer is stuck")
 		}
@@ -233,8 +231,8 @@ func (m *model) await(n int) {
 // its newest revision. Then the history itself is held against etcd.
 func (m *model) settle() {
 	m.t.Helper()
-	m.writer.gate.Lock()
-	defer m.writer.gate.Unlock()
+	m.writer.Gate.Lock()
+	defer m.writer.Gate.Unlock()
 	m.settleAlone()
 }
 
@@ -243,9 +241,15 @@ func (m *model) settleAlone() {
 	m.t.Helper()
 	ctx, cancel := context.WithTimeout(m.t.Context(), patience)
 	defer cancel()
-	revision := m.writer.commit(ctx, m.t, []op{m.writer.settled()})
+	revision := m.writer.Commit(ctx, []truth.Op{m.settled()})
 	m.checkHistory(ctx)
 	m.reach(revision)
+}
+
+// settled is the op that brings the source to rest: at least its value is never the same.
+func (m *model) settled() truth.Op {
+	op, _ := m.writer.Settled()
+	return op
 }
 
 // reach waits until the source has come to revision.
@@ -253,7 +257,7 @@ func (m *model) reach(revision int64) {
 	m.t.Helper()
 	ctx, cancel := context.WithTimeout(m.t.Context(), patience)
 	defer cancel()
-	if err := m.recorder.waitFor(ctx, revision); err != nil {
+	if err := m.recorder.WaitFor(ctx, revision); err != nil {
 		m.t.Fatal(err)
 	}
 }
@@ -261,18 +265,18 @@ func (m *model) reach(revision int64) {
 // checkHistory compares what the history says of this moment with what etcd says.
 func (m *model) checkHistory(ctx context.Context) {
 	m.t.Helper()
-	resp, err := m.writer.client.Get(ctx, registry.Prefix, clientv3.WithPrefix())
+	resp, err := m.writer.Client.Get(ctx, registry.Prefix, clientv3.WithPrefix())
 	if err != nil {
 		m.t.Fatal(err)
 	}
-	e := m.history.newest()
-	if resp.Header.Revision != e.head() {
-		m.t.Fatalf("the test's own history is wrong: it ends at %d, etcd is at %d", e.head(), resp.Header.Revision)
+	e := m.history.Newest()
+	if resp.Header.Revision != e.Head() {
+		m.t.Fatalf("the test's own history is wrong: it ends at %d, etcd is at %d", e.Head(), resp.Header.Revision)
 	}
-	state := e.state(e.head())
+	state := e.State(e.Head())
 	for _, kv := range resp.Kvs {
 		v := state[string(kv.Key)]
-		if v == nil || v.value != string(kv.Value) || v.created != kv.CreateRevision || v.revision != kv.ModRevision {
+		if v == nil || v.Value != string(kv.Value) || v.Created != kv.CreateRevision || v.Revision != kv.ModRevision {
 			m.t.Fatalf("the test's own history is wrong about %q: %+v; etcd has %v", kv.Key, v, kv)
 		}
 		delete(state, string(kv.Key))
@@ -281,3 +285,5 @@ func (m *model) checkHistory(ctx context.Context) {
 		m.t.Fatalf("the test's own history is wrong: etcd knows nothing of %v", state)
 	}
 }
+
+func pick[T any](r *rand.Rand, from []T) T { return from[r.IntN(len(from))] }

@@ -1,4 +1,4 @@
-package etcdsource_test
+package truth
 
 import (
 	"context"
@@ -22,9 +22,9 @@ const (
 
 func service(port int) string { return fmt.Sprintf(`{"kind":"Service","id":"x","port":%d}`, port) }
 
-func put(key, value string) op { return op{key: key, value: value} }
+func put(key, value string) Op { return Op{Key: key, Value: value} }
 
-func deletion(key string) op { return op{key: key, remove: true} }
+func deletion(key string) Op { return Op{Key: key, Remove: true} }
 
 // told builds an Update from lines like "default/a=80/5": the service a on port 80, created at 5.
 // "default/a" alone is a removal.
@@ -57,7 +57,7 @@ func change(revision int64, services ...string) registry.Update {
 // A tale is one made-up era: what was written, one transaction for each revision.
 type tale struct {
 	fork int64 // of an era after the first: -1 for an empty etcd
-	txs  [][]op
+	txs  [][]Op
 }
 
 func TestTheRecorderKnowsRightFromWrong(t *testing.T) {
@@ -75,13 +75,13 @@ func TestTheRecorderKnowsRightFromWrong(t *testing.T) {
 		},
 		{
 			name:    "the first update is a change",
-			tales:   []tale{{txs: [][]op{{put(flatKey, service(80))}}}},
+			tales:   []tale{{txs: [][]Op{{put(flatKey, service(80))}}}},
 			updates: []registry.Update{change(2, "default/a=80/2")},
 			wrong:   "first update must be a SET",
 		},
 		{
 			name: "put, change, delete, create again",
-			tales: []tale{{txs: [][]op{
+			tales: []tale{{txs: [][]Op{
 				{put(flatKey, service(80))}, {put(flatKey, service(81))}, {deletion(flatKey)}, {put(flatKey, service(82))},
 			}}},
 			updates: []registry.Update{
@@ -90,25 +90,25 @@ func TestTheRecorderKnowsRightFromWrong(t *testing.T) {
 		},
 		{
 			name:    "an older value",
-			tales:   []tale{{txs: [][]op{{put(flatKey, service(80))}, {put(flatKey, service(81))}}}},
+			tales:   []tale{{txs: [][]Op{{put(flatKey, service(80))}, {put(flatKey, service(81))}}}},
 			updates: []registry.Update{set(3, "default/a=80/2")},
 			wrong:   "service a: the source holds [tcp/80 None, created 2] (of revision 2, which is overtaken); the registry demands [tcp/81 None, created 2]",
 		},
 		{
 			name:    "a newer value than the revision has",
-			tales:   []tale{{txs: [][]op{{put(flatKey, service(80))}, {put(flatKey, service(81))}}}},
+			tales:   []tale{{txs: [][]Op{{put(flatKey, service(80))}, {put(flatKey, service(81))}}}},
 			updates: []registry.Update{set(2, "default/a=81/2")},
 			wrong:   "(of revision 3, which is still to come); the registry demands [tcp/80 None, created 2]",
 		},
 		{
 			name:    "the create revision of another life",
-			tales:   []tale{{txs: [][]op{{put(flatKey, service(80))}, {deletion(flatKey)}, {put(flatKey, service(80))}}}},
+			tales:   []tale{{txs: [][]Op{{put(flatKey, service(80))}, {deletion(flatKey)}, {put(flatKey, service(80))}}}},
 			updates: []registry.Update{set(2, "default/a=80/2"), set(4, "default/a=80/2")},
 			wrong:   "demands [tcp/80 None, created 4]",
 		},
 		{
 			name:    "a deleted service is still there",
-			tales:   []tale{{txs: [][]op{{put(flatKey, service(80))}, {deletion(flatKey)}}}},
+			tales:   []tale{{txs: [][]Op{{put(flatKey, service(80))}, {deletion(flatKey)}}}},
 			updates: []registry.Update{set(3, "default/a=80/2")},
 			wrong:   "the registry demands nothing",
 		},
@@ -120,73 +120,73 @@ func TestTheRecorderKnowsRightFromWrong(t *testing.T) {
 		},
 		{
 			name:    "half a transaction",
-			tales:   []tale{{txs: [][]op{{put(flatKey, service(80)), put(otherKey, service(81))}}}},
+			tales:   []tale{{txs: [][]Op{{put(flatKey, service(80)), put(otherKey, service(81))}}}},
 			updates: []registry.Update{set(1), change(2, "default/a=80/2")},
 			wrong:   "service prod/b: the source holds nothing",
 		},
 		{
 			name:    "a response of several transactions at once",
-			tales:   []tale{{txs: [][]op{{put(flatKey, service(80))}, {put(otherKey, service(81))}, {deletion(flatKey)}}}},
+			tales:   []tale{{txs: [][]Op{{put(flatKey, service(80))}, {put(otherKey, service(81))}, {deletion(flatKey)}}}},
 			updates: []registry.Update{set(1), change(4, "prod/b=81/3")},
 		},
 		{
 			name:    "a change at a revision that wrote nothing below the prefix",
-			tales:   []tale{{txs: [][]op{{put(flatKey, service(80))}, {put("/elsewhere", "x")}}}},
+			tales:   []tale{{txs: [][]Op{{put(flatKey, service(80))}, {put("/elsewhere", "x")}}}},
 			updates: []registry.Update{set(1), change(3, "default/a=80/2")},
 			wrong:   "nothing below the prefix was written then",
 		},
 		{
 			name:    "a list's revision may be one that wrote nothing below the prefix",
-			tales:   []tale{{txs: [][]op{{put(flatKey, service(80))}, {put("/elsewhere", "x")}}}},
+			tales:   []tale{{txs: [][]Op{{put(flatKey, service(80))}, {put("/elsewhere", "x")}}}},
 			updates: []registry.Update{set(3, "default/a=80/2")},
 		},
 		{
 			name:    "a revision that etcd has not reached",
-			tales:   []tale{{txs: [][]op{{put(flatKey, service(80))}}}},
+			tales:   []tale{{txs: [][]Op{{put(flatKey, service(80))}}}},
 			updates: []registry.Update{set(3, "default/a=80/2")},
 			wrong:   "revision 3, but etcd came no further than 2",
 		},
 		{
 			name:    "the revision goes back",
-			tales:   []tale{{txs: [][]op{{put(flatKey, service(80))}, {put("/elsewhere", "x")}}}},
+			tales:   []tale{{txs: [][]Op{{put(flatKey, service(80))}, {put("/elsewhere", "x")}}}},
 			updates: []registry.Update{set(3, "default/a=80/2"), set(2, "default/a=80/2")},
 			wrong:   "the revision went back from 3 to 2",
 		},
 		{
 			name:    "the last good version stays in force",
-			tales:   []tale{{txs: [][]op{{put(flatKey, service(80))}, {put(flatKey, bad)}}}},
+			tales:   []tale{{txs: [][]Op{{put(flatKey, service(80))}, {put(flatKey, bad)}}}},
 			updates: []registry.Update{set(2, "default/a=80/2"), change(3), set(3, "default/a=80/2")},
 		},
 		{
 			name:    "a last good version that the source has seen is dropped",
-			tales:   []tale{{txs: [][]op{{put(flatKey, service(80))}, {put(flatKey, bad)}}}},
+			tales:   []tale{{txs: [][]Op{{put(flatKey, service(80))}, {put(flatKey, bad)}}}},
 			updates: []registry.Update{set(2, "default/a=80/2"), set(3)},
 			wrong:   "the source holds nothing; the registry demands [tcp/80 None, created 2]",
 		},
 		{
 			name:    "a source that starts on a bad value has no last good version",
-			tales:   []tale{{txs: [][]op{{put(flatKey, service(80))}, {put(flatKey, bad)}}}},
+			tales:   []tale{{txs: [][]Op{{put(flatKey, service(80))}, {put(flatKey, bad)}}}},
 			updates: []registry.Update{set(3)},
 		},
 		{
 			name:    "a source that starts on a bad value cannot know the one before",
-			tales:   []tale{{txs: [][]op{{put(flatKey, service(80))}, {put(flatKey, bad)}}}},
+			tales:   []tale{{txs: [][]Op{{put(flatKey, service(80))}, {put(flatKey, bad)}}}},
 			updates: []registry.Update{set(3, "default/a=80/2")},
 			wrong:   "the registry demands nothing",
 		},
 		{
 			name:    "a good value between two lists may have been missed",
-			tales:   []tale{{txs: [][]op{{put(flatKey, service(80))}, {put(flatKey, service(81))}, {put(flatKey, bad)}}}},
+			tales:   []tale{{txs: [][]Op{{put(flatKey, service(80))}, {put(flatKey, service(81))}, {put(flatKey, bad)}}}},
 			updates: []registry.Update{set(2, "default/a=80/2"), set(4, "default/a=80/2")},
 		},
 		{
 			name:    "or it may have been seen",
-			tales:   []tale{{txs: [][]op{{put(flatKey, service(80))}, {put(flatKey, service(81))}, {put(flatKey, bad)}}}},
+			tales:   []tale{{txs: [][]Op{{put(flatKey, service(80))}, {put(flatKey, service(81))}, {put(flatKey, bad)}}}},
 			updates: []registry.Update{set(2, "default/a=80/2"), set(4, "default/a=81/2")},
 		},
 		{
 			name: "but then it is not forgotten again",
-			tales: []tale{{txs: [][]op{
+			tales: []tale{{txs: [][]Op{
 				{put(flatKey, service(80))}, {put(flatKey, service(81))}, {put(flatKey, bad)}, {put(flatKey, bad+bad)},
 			}}},
 			updates: []registry.Update{set(2, "default/a=80/2"), set(4, "default/a=81/2"), set(5, "default/a=80/2")},
@@ -194,47 +194,47 @@ func TestTheRecorderKnowsRightFromWrong(t *testing.T) {
 		},
 		{
 			name:    "a watch misses nothing",
-			tales:   []tale{{txs: [][]op{{put(flatKey, service(80))}, {put(flatKey, service(81))}, {put(flatKey, bad)}}}},
+			tales:   []tale{{txs: [][]Op{{put(flatKey, service(80))}, {put(flatKey, service(81))}, {put(flatKey, bad)}}}},
 			updates: []registry.Update{set(2, "default/a=80/2"), change(4, "default/a=80/2")},
 			wrong:   "the registry demands [tcp/81 None, created 2]",
 		},
 		{
 			name:    "a re-creation ends the last good version",
-			tales:   []tale{{txs: [][]op{{put(flatKey, service(80))}, {deletion(flatKey)}, {put(flatKey, bad)}}}},
+			tales:   []tale{{txs: [][]Op{{put(flatKey, service(80))}, {deletion(flatKey)}, {put(flatKey, bad)}}}},
 			updates: []registry.Update{set(2, "default/a=80/2"), set(4, "default/a=80/2")},
 			wrong:   "the registry demands nothing",
 		},
 		{
 			name: "the namespaced key wins, the flat one waits in its shadow",
-			tales: []tale{{txs: [][]op{
+			tales: []tale{{txs: [][]Op{
 				{put(flatKey, service(80))}, {put(namespacedKey, service(81))}, {put(flatKey, service(82))}, {deletion(namespacedKey)},
 			}}},
 			updates: []registry.Update{set(1), change(2, "default/a=80/2"), change(3, "default/a=81/3"), change(4), change(5, "default/a=82/2")},
 		},
 		{
 			name:    "a namespaced key without a good version hides nothing",
-			tales:   []tale{{txs: [][]op{{put(flatKey, service(80))}, {put(namespacedKey, bad)}}}},
+			tales:   []tale{{txs: [][]Op{{put(flatKey, service(80))}, {put(namespacedKey, bad)}}}},
 			updates: []registry.Update{set(3, "default/a=80/2")},
 		},
 		{
 			name:    "the flat key wins",
-			tales:   []tale{{txs: [][]op{{put(flatKey, service(80))}, {put(namespacedKey, service(81))}}}},
+			tales:   []tale{{txs: [][]Op{{put(flatKey, service(80))}, {put(namespacedKey, service(81))}}}},
 			updates: []registry.Update{set(3, "default/a=80/2")},
 			wrong:   "the registry demands [tcp/81 None, created 3]",
 		},
 		{
 			name: "restored to an older revision",
 			tales: []tale{
-				{txs: [][]op{{put(flatKey, service(80))}, {put(flatKey, service(81))}}},
-				{fork: 2, txs: [][]op{{put("/elsewhere", "x")}}},
+				{txs: [][]Op{{put(flatKey, service(80))}, {put(flatKey, service(81))}}},
+				{fork: 2, txs: [][]Op{{put("/elsewhere", "x")}}},
 			},
 			updates: []registry.Update{set(3, "default/a=81/2"), set(2, "default/a=80/2"), set(3, "default/a=80/2")},
 		},
 		{
 			name: "a restored etcd is not taken for the one before once it has been noticed",
 			tales: []tale{
-				{txs: [][]op{{put(flatKey, service(80))}, {put(flatKey, service(81))}}},
-				{fork: 2, txs: [][]op{{put("/elsewhere", "x")}}},
+				{txs: [][]Op{{put(flatKey, service(80))}, {put(flatKey, service(81))}}},
+				{fork: 2, txs: [][]Op{{put("/elsewhere", "x")}}},
 			},
 			updates: []registry.Update{set(3, "default/a=80/2"), set(3, "default/a=81/2")},
 			wrong:   "demands [tcp/80 None, created 2]",
@@ -242,8 +242,8 @@ func TestTheRecorderKnowsRightFromWrong(t *testing.T) {
 		{
 			name: "a change must not carry the old base into a wiped etcd, even where nothing shows",
 			tales: []tale{
-				{txs: [][]op{{put(flatKey, service(80))}}},
-				{fork: -1, txs: [][]op{{put(flatKey, service(70))}, {put(flatKey, service(82))}}},
+				{txs: [][]Op{{put(flatKey, service(80))}}},
+				{fork: -1, txs: [][]Op{{put(flatKey, service(70))}, {put(flatKey, service(82))}}},
 			},
 			updates: []registry.Update{set(2, "default/a=80/2"), change(3, "default/a=82/2")},
 			wrong:   "a change from 2 to 3 continues a history that ended at 0",
@@ -251,8 +251,8 @@ func TestTheRecorderKnowsRightFromWrong(t *testing.T) {
 		{
 			name: "a restored etcd that is bad where the source knows of a later good value",
 			tales: []tale{
-				{txs: [][]op{{put(flatKey, service(80))}, {put(flatKey, bad)}, {put(flatKey, service(82))}}},
-				{fork: 3, txs: [][]op{{put("/elsewhere", "x")}, {put("/elsewhere", "y")}}},
+				{txs: [][]Op{{put(flatKey, service(80))}, {put(flatKey, bad)}, {put(flatKey, service(82))}}},
+				{fork: 3, txs: [][]Op{{put("/elsewhere", "x")}, {put("/elsewhere", "y")}}},
 			},
 			updates: []registry.Update{set(2, "default/a=80/2"), change(4, "default/a=82/2"), set(5, "default/a=82/2")},
 			wrong:   "the registry demands [tcp/80 None, created 2] or nothing",
@@ -260,8 +260,8 @@ func TestTheRecorderKnowsRightFromWrong(t *testing.T) {
 		{
 			name: "the same revisions with other values",
 			tales: []tale{
-				{txs: [][]op{{put(flatKey, service(80))}, {put(otherKey, service(81))}}},
-				{fork: -1, txs: [][]op{{put(flatKey, service(70))}, {put(otherKey, service(71))}}},
+				{txs: [][]Op{{put(flatKey, service(80))}, {put(otherKey, service(81))}}},
+				{fork: -1, txs: [][]Op{{put(flatKey, service(70))}, {put(otherKey, service(71))}}},
 			},
 			updates: []registry.Update{set(3, "default/a=80/2", "prod/b=81/3"), set(3, "default/a=70/2", "prod/b=81/3")},
 			wrong:   "service prod/b: the source holds [tcp/81 None, created 3] (of revision 3 in era 0, which is over); the registry demands [tcp/71 None, created 3]",
@@ -274,16 +274,16 @@ func TestTheRecorderKnowsRightFromWrong(t *testing.T) {
 		},
 		{
 			name:    "one object twice",
-			tales:   []tale{{txs: [][]op{{put(flatKey, service(80))}}}},
+			tales:   []tale{{txs: [][]Op{{put(flatKey, service(80))}}}},
 			updates: []registry.Update{set(2, "default/a=80/2", "default/a=80/2")},
 			wrong:   "it speaks of service a twice",
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			h := madeUp(c.tales)
-			r := newRecorder(h)
+			r := NewRecorder(h)
 			for i, u := range c.updates {
-				r.record(u)
+				r.Record(u)
 				if last := i == len(c.updates)-1; r.err != nil && !(last && c.wrong != "") {
 					t.Fatalf("update %d: %v", i+1, r.err)
 				}
@@ -299,69 +299,69 @@ func TestTheRecorderKnowsRightFromWrong(t *testing.T) {
 }
 
 // madeUp builds a history whose eras follow one another.
-func madeUp(tales []tale) *history {
-	h := new(history)
-	var e *era
+func madeUp(tales []tale) *History {
+	h := new(History)
+	var e *Era
 	for i, tale := range tales {
 		if i == 0 || tale.fork < 0 {
-			e = newEra(nil, 0)
+			e = NewEra(nil, 0)
 		} else {
-			e = newEra(e, tale.fork)
+			e = NewEra(e, tale.fork)
 		}
 		for _, ops := range tale.txs {
-			e.commit(e.head()+1, ops)
+			e.Commit(e.Head()+1, ops)
 		}
-		h.add(e)
+		h.Add(e)
 	}
 	return h
 }
 
 func TestTheRecorderWaitsForTheNewestEra(t *testing.T) {
 	h := madeUp([]tale{
-		{txs: [][]op{{put(flatKey, service(80))}}},
-		{fork: -1, txs: [][]op{{put(flatKey, service(81))}}},
+		{txs: [][]Op{{put(flatKey, service(80))}}},
+		{fork: -1, txs: [][]Op{{put(flatKey, service(81))}}},
 	})
-	r := newRecorder(h)
-	r.record(set(2, "default/a=80/2"))
+	r := NewRecorder(h)
+	r.Record(set(2, "default/a=80/2"))
 	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 	defer cancel()
-	if err := r.waitFor(ctx, 2); err == nil || !strings.Contains(err.Error(), "did not reach revision 2 of era 1") {
+	if err := r.WaitFor(ctx, 2); err == nil || !strings.Contains(err.Error(), "did not reach revision 2 of era 1") {
 		t.Errorf("with only the old era seen: %v; want it to go on waiting", err)
 	}
-	r.record(set(2, "default/a=81/2"))
-	if err := r.waitFor(t.Context(), 2); err != nil {
+	r.Record(set(2, "default/a=81/2"))
+	if err := r.WaitFor(t.Context(), 2); err != nil {
 		t.Error(err)
 	}
 }
 
 func TestTheHistoryKnowsEveryRevision(t *testing.T) {
-	h := madeUp([]tale{{txs: [][]op{
+	h := madeUp([]tale{{txs: [][]Op{
 		{put(flatKey, service(80)), put(otherKey, service(81))},
 		{put(otherKey, service(82))},
-		{{key: registry.SpecsPrefix + "prod/", end: registry.SpecsPrefix + "prod0", remove: true}},
+		{{Key: registry.SpecsPrefix + "prod/", End: registry.SpecsPrefix + "prod0", Remove: true}},
 		{put(otherKey, service(83)), put("/elsewhere", "x")},
 	}}})
-	e := h.newest()
+	e := h.Newest()
 	for _, c := range []struct {
 		revision, modified, created int64 // of otherKey; 0 when there is none
 	}{{1, 0, 0}, {2, 2, 2}, {3, 3, 2}, {4, 0, 0}, {5, 5, 5}, {9, 5, 5}} {
 		var modified, created int64
 		if v := e.at(otherKey, c.revision); v != nil {
-			modified, created = v.revision, v.created
+			modified, created = v.Revision, v.Created
 		}
 		if modified != c.modified || created != c.created {
 			t.Errorf("at %d: modified %d, created %d; want %d, %d", c.revision, modified, created, c.modified, c.created)
 		}
 	}
-	if n := len(e.state(5)); n != 2 {
+	if n := len(e.State(5)); n != 2 {
 		t.Errorf("%d keys at revision 5; want 2, and none from outside the prefix", n)
 	}
-	a := newEra(e, 4)
-	b := newEra(newEra(e, 3), 5)
+	a := NewEra(e, 4)
+	b := NewEra(NewEra(e, 3), 5)
 	for _, c := range []struct {
-		a, b *era
+		a, b *Era
 		want int64
-	}{{e, e, 1 << 62}, {e, a, 4}, {a, b, 3}, {b, a, 3}, {a, newEra(nil, 0), 0}} {
+	}{{e, e, 1 << 62}, {e, a, 4}, {a, b, 3}, {b, a, 3}, {a, NewEra(nil, 0), 0}} {
 		if got := shared(c.a, c.b); got != c.want {
 			t.Errorf("eras share %d; want %d", got, c.want)
 		}

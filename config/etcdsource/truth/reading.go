@@ -1,4 +1,4 @@
-package etcdsource_test
+package truth
 
 import (
 	"cmp"
@@ -15,34 +15,34 @@ import (
 // does not decode the invariant asks for the newest value of that life that did, and that the source
 // has seen.
 type reading struct {
-	era      *era
+	era      *Era
 	revision int64
-	given    map[string][]*version // by key: what the source may hold of it, nil for nothing; no entry means nil alone
+	given    map[string][]*Version // by key: what the source may hold of it, nil for nothing; no entry means nil alone
 }
 
 // next reads u as the state of era e, which is r's own or a later one. An error says why it cannot
 // be that.
-func (r *reading) next(u registry.Update, e *era) (*reading, error) {
+func (r *reading) next(u registry.Update, e *Era) (*reading, error) {
 	common := shared(r.era, e)
 	switch {
 	case e == r.era && u.Revision < r.revision:
 		return nil, fmt.Errorf("the revision went back from %d to %d, and etcd did not", r.revision, u.Revision)
 	case e != r.era && !u.Set && common < r.revision:
 		return nil, fmt.Errorf("a change from %d to %d continues a history that ended at %d", r.revision, u.Revision, common)
-	case u.Revision > e.head():
-		return nil, fmt.Errorf("revision %d, but etcd came no further than %d", u.Revision, e.head())
+	case u.Revision > e.Head():
+		return nil, fmt.Errorf("revision %d, but etcd came no further than %d", u.Revision, e.Head())
 	case !u.Set && !e.wroteAt(u.Revision):
 		return nil, fmt.Errorf("a change at revision %d, but nothing below the prefix was written then", u.Revision)
 	}
 	known := min(r.revision, common, u.Revision) // up to here r speaks of e's own history
-	next := &reading{era: e, revision: u.Revision, given: make(map[string][]*version)}
-	for key, v := range e.state(u.Revision) {
-		missed := e.goodOf(key, v.created, known, u.Revision)
+	next := &reading{era: e, revision: u.Revision, given: make(map[string][]*Version)}
+	for key, v := range e.State(u.Revision) {
+		missed := e.goodOf(key, v.Created, known, u.Revision)
 		switch {
-		case v.good:
-			next.given[key] = []*version{v}
+		case v.Good:
+			next.given[key] = []*Version{v}
 		case r.revision == 0:
-			next.given[key] = []*version{nil} // the first SET: it was given this one value
+			next.given[key] = []*Version{nil} // the first SET: it was given this one value
 		case !u.Set && len(missed) > 0:
 			next.given[key] = missed[len(missed)-1:] // a watch hands over every value
 		case !u.Set:
@@ -56,21 +56,21 @@ func (r *reading) next(u registry.Update, e *era) (*reading, error) {
 
 // stillGiven returns what the source may hold from before for the key of v, an undecodable value, in
 // the life that v belongs to.
-func (r *reading) stillGiven(v *version, e *era, known int64) []*version {
-	var still []*version
-	for _, old := range r.mayHold(v.key) {
+func (r *reading) stillGiven(v *Version, e *Era, known int64) []*Version {
+	var still []*Version
+	for _, old := range r.mayHold(v.Key) {
 		switch {
-		case old == nil || old.created != v.created:
+		case old == nil || old.Created != v.Created:
 			still = append(still, nil) // a delete or a re-creation ends the last good version
-		case old.revision <= known:
+		case old.Revision <= known:
 			still = append(still, old)
 		default:
 			// It was written in an era that is over. When the same create revision has come again,
 			// the source cannot tell the two lives apart and may keep it, unless it is younger than
 			// the value that is the newest now.
 			still = append(still, nil)
-			still = append(still, e.goodOf(v.key, v.created, 0, known)...)
-			if old.revision <= v.revision {
+			still = append(still, e.goodOf(v.Key, v.Created, 0, known)...)
+			if old.Revision <= v.Revision {
 				still = append(still, old)
 			}
 		}
@@ -79,11 +79,11 @@ func (r *reading) stillGiven(v *version, e *era, known int64) []*version {
 }
 
 // mayHold returns what the source may hold for key: versions, or nil for nothing.
-func (r *reading) mayHold(key string) []*version {
+func (r *reading) mayHold(key string) []*Version {
 	if given, ok := r.given[key]; ok {
 		return given
 	}
-	return []*version{nil}
+	return []*Version{nil}
 }
 
 // match compares what is held with what the reading demands, object by object. Where more than one
@@ -93,7 +93,7 @@ func (r *reading) match(held *holding) error {
 	objects := r.era.objects()
 	for _, o := range slices.SortedFunc(maps.Keys(objects), object.compare) {
 		keys := objects[o]
-		var namespaced, flat []*version // those that explain what is held
+		var namespaced, flat []*Version // those that explain what is held
 		for _, n := range r.mayHold(keys.namespaced) {
 			for _, f := range r.mayHold(keys.flat) {
 				// The namespaced key wins while it has a good version; the flat one waits in its shadow.
@@ -144,13 +144,13 @@ func (r *reading) origin(o object, keys objectKeys, held *holding) string {
 		for _, key := range []string{keys.namespaced, keys.flat} {
 			for _, v := range slices.Backward(e.keys[key]) {
 				switch {
-				case !v.good || !held.is(o, v):
+				case !v.Good || !held.is(o, v):
 				case e != r.era:
-					return fmt.Sprintf(" (of revision %d in era %d, which is over)", v.revision, e.number)
-				case v.revision > r.revision:
-					return fmt.Sprintf(" (of revision %d, which is still to come)", v.revision)
+					return fmt.Sprintf(" (of revision %d in era %d, which is over)", v.Revision, e.number)
+				case v.Revision > r.revision:
+					return fmt.Sprintf(" (of revision %d, which is still to come)", v.Revision)
 				default:
-					return fmt.Sprintf(" (of revision %d, which is overtaken)", v.revision)
+					return fmt.Sprintf(" (of revision %d, which is overtaken)", v.Revision)
 				}
 			}
 		}
@@ -173,8 +173,8 @@ func merge(standing []*reading, next *reading) []*reading {
 }
 
 // distinct returns the versions without repeats.
-func distinct(versions []*version) []*version {
-	var d []*version
+func distinct(versions []*Version) []*Version {
+	var d []*Version
 	for _, v := range versions {
 		if !slices.Contains(d, v) {
 			d = append(d, v)

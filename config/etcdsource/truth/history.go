@@ -1,4 +1,4 @@
-package etcdsource_test
+package truth
 
 import (
 	"cmp"
@@ -10,8 +10,9 @@ import (
 	"kubeproxy/registry"
 )
 
-// The history is what the model test knows for certain: every write that etcd committed, and so the
-// value of every key below the prefix at every revision. The source is judged by it alone.
+// A History is what an experiment knows for certain: every write that etcd committed, and so the
+// value of every key below the prefix at every revision. The source is judged by it alone. It begins
+// without an era: Add one.
 //
 //	era 0  ──1────────────────58─────────90      restored: back to 58, then on from there
 //	                           └──59────73       wiped: from nothing, and revision 1 comes again
@@ -19,49 +20,49 @@ import (
 //
 // One revision can therefore name several states. An era is one life of the data directory in which
 // it names one.
-type history struct {
+type History struct {
 	mu   sync.Mutex // held while a write is under way, so that who reads the history misses none
-	eras []*era     // oldest first
+	eras []*Era     // oldest first
 }
 
-// An era begins empty or as a copy of an earlier era up to the revision fork. Each key has its own
+// An Era begins empty or as a copy of an earlier era up to the revision fork. Each key has its own
 // list of versions, so the state at any revision can be had without replaying anything.
-type era struct {
+type Era struct {
 	number int
-	before *era  // the one that etcd lived in before, whatever it began as
-	parent *era  // nil: began empty
+	before *Era  // the one that etcd lived in before, whatever it began as
+	parent *Era  // nil: began empty
 	fork   int64 // the last revision taken over from parent
-	keys   map[string][]*version
-	log    []transaction // every transaction since the empty etcd, oldest first
+	keys   map[string][]*Version
+	log    []Transaction // every transaction since the empty etcd, oldest first
 }
 
-// A transaction is one commit: a revision and what was done at it, to distinct keys.
-type transaction struct {
-	revision int64
-	ops      []op
+// A Transaction is one commit: a revision and what was done at it, to distinct keys.
+type Transaction struct {
+	Revision int64
+	Ops      []Op
 }
 
-// An op puts a value, or deletes one key or (with end) the keys from key up to but without end.
-type op struct {
-	key, end string
-	value    string
-	remove   bool
+// An Op puts a value, or deletes one key or (with end) the keys from key up to but without end.
+type Op struct {
+	Key, End string
+	Value    string
+	Remove   bool
 }
 
-// A version is what one write left under one key.
-type version struct {
-	key      string
-	value    string
-	revision int64           // of the write: the key's mod revision
-	created  int64           // the key's create revision; 0: this write deleted the key
-	record   registry.Record // valid when good
-	good     bool            // the value decodes
+// A Version is what one write left under one key.
+type Version struct {
+	Key      string
+	Value    string
+	Revision int64           // of the write: the key's mod revision
+	Created  int64           // the key's create revision; 0: this write deleted the key
+	Record   registry.Record // valid when Good
+	Good     bool            // the value decodes
 }
 
-// newEra returns an era that knows what parent knew up to fork, or nothing when parent is nil. It is
+// NewEra returns an era that knows what parent knew up to fork, or nothing when parent is nil. It is
 // part of a history once it is added to one.
-func newEra(parent *era, fork int64) *era {
-	e := &era{parent: parent, fork: fork, keys: make(map[string][]*version)}
+func NewEra(parent *Era, fork int64) *Era {
+	e := &Era{parent: parent, fork: fork, keys: make(map[string][]*Version)}
 	if parent == nil {
 		return e
 	}
@@ -71,38 +72,53 @@ func newEra(parent *era, fork int64) *era {
 		}
 	}
 	for _, tx := range parent.log {
-		if tx.revision <= fork {
+		if tx.Revision <= fork {
 			e.log = append(e.log, tx)
 		}
 	}
 	return e
 }
 
-// add makes e the era that etcd lives in from now on.
-func (h *history) add(e *era) {
+// Add makes e the era that etcd lives in from now on.
+func (h *History) Add(e *Era) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if e.number = len(h.eras); e.number > 0 {
-		e.before = h.newest()
+		e.before = h.Newest()
 	}
 	h.eras = append(h.eras, e)
 }
 
-// newest returns the era that etcd is living in. The caller holds mu, or the writer's gate.
-func (h *history) newest() *era { return h.eras[len(h.eras)-1] }
+// Newest returns the era that etcd is living in. The caller holds the writer's Gate.
+func (h *History) Newest() *Era { return h.eras[len(h.eras)-1] }
 
-// commit writes down one transaction that etcd has committed at revision.
-func (e *era) commit(revision int64, ops []op) {
-	e.log = append(e.log, transaction{revision, ops})
+// Head returns the newest revision of the newest era. Anybody may ask; the answer waits for a write that
+// is under way.
+func (h *History) Head() int64 {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.Newest().Head()
+}
+
+// Eras tells how many there have been.
+func (h *History) Eras() int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return len(h.eras)
+}
+
+// Commit writes down one transaction that etcd has committed at revision.
+func (e *Era) Commit(revision int64, ops []Op) {
+	e.log = append(e.log, Transaction{revision, ops})
 	for _, o := range ops {
 		switch {
-		case !o.remove:
-			e.put(o.key, o.value, revision)
-		case o.end == "":
-			e.remove(o.key, revision)
+		case !o.Remove:
+			e.put(o.Key, o.Value, revision)
+		case o.End == "":
+			e.remove(o.Key, revision)
 		default:
 			for key := range e.keys {
-				if o.key <= key && key < o.end {
+				if o.Key <= key && key < o.End {
 					e.remove(key, revision)
 				}
 			}
@@ -110,40 +126,43 @@ func (e *era) commit(revision int64, ops []op) {
 	}
 }
 
-func (e *era) put(key, value string, revision int64) {
+func (e *Era) put(key, value string, revision int64) {
 	if !strings.HasPrefix(key, registry.Prefix) {
 		return // nothing the source may ever speak of
 	}
-	v := &version{key: key, value: value, revision: revision, created: revision}
+	v := &Version{Key: key, Value: value, Revision: revision, Created: revision}
 	if last := e.at(key, revision); last != nil {
-		v.created = last.created
+		v.Created = last.Created
 	}
 	if _, err := registry.ParseKey(key); err == nil {
 		rec, _, err := registry.Decode(key, []byte(value))
-		v.record, v.good = rec, err == nil
+		v.Record, v.Good = rec, err == nil
 	}
 	e.keys[key] = append(e.keys[key], v)
 }
 
-func (e *era) remove(key string, revision int64) {
+func (e *Era) remove(key string, revision int64) {
 	if e.at(key, revision) != nil {
-		e.keys[key] = append(e.keys[key], &version{key: key, revision: revision})
+		e.keys[key] = append(e.keys[key], &Version{Key: key, Revision: revision})
 	}
 }
 
-// head returns the newest revision. An empty etcd stands at 1.
-func (e *era) head() int64 {
+// Log gives every transaction since the empty etcd, oldest first.
+func (e *Era) Log() []Transaction { return e.log }
+
+// Head returns the newest revision. An empty etcd stands at 1.
+func (e *Era) Head() int64 {
 	if len(e.log) == 0 {
 		return max(1, e.fork)
 	}
-	return e.log[len(e.log)-1].revision
+	return e.log[len(e.log)-1].Revision
 }
 
 // at returns what key held at revision, nil for nothing.
-func (e *era) at(key string, revision int64) *version {
+func (e *Era) at(key string, revision int64) *Version {
 	versions := e.keys[key]
 	n := countUpTo(versions, revision)
-	if n == 0 || versions[n-1].created == 0 {
+	if n == 0 || versions[n-1].Created == 0 {
 		return nil
 	}
 	return versions[n-1]
@@ -151,11 +170,11 @@ func (e *era) at(key string, revision int64) *version {
 
 // goodOf returns the decodable versions that key had in the life that began at created, written
 // after the revision after and not after upTo, oldest first.
-func (e *era) goodOf(key string, created, after, upTo int64) []*version {
-	var good []*version
+func (e *Era) goodOf(key string, created, after, upTo int64) []*Version {
+	var good []*Version
 	versions := e.keys[key]
 	for _, v := range versions[countUpTo(versions, after):countUpTo(versions, upTo)] {
-		if v.created == created && v.good {
+		if v.Created == created && v.Good {
 			good = append(good, v)
 		}
 	}
@@ -163,18 +182,18 @@ func (e *era) goodOf(key string, created, after, upTo int64) []*version {
 }
 
 // wroteAt tells whether some key below the prefix changed at revision.
-func (e *era) wroteAt(revision int64) bool {
+func (e *Era) wroteAt(revision int64) bool {
 	for _, versions := range e.keys {
-		if n := countUpTo(versions, revision); n > 0 && versions[n-1].revision == revision {
+		if n := countUpTo(versions, revision); n > 0 && versions[n-1].Revision == revision {
 			return true
 		}
 	}
 	return false
 }
 
-// state returns every key below the prefix that exists at revision.
-func (e *era) state(revision int64) map[string]*version {
-	s := make(map[string]*version)
+// State returns every key below the prefix that exists at revision.
+func (e *Era) State(revision int64) map[string]*Version {
+	s := make(map[string]*Version)
 	for key := range e.keys {
 		if v := e.at(key, revision); v != nil {
 			s[key] = v
@@ -185,8 +204,8 @@ func (e *era) state(revision int64) map[string]*version {
 
 // shared returns the last revision up to which two eras tell the same story: 0 when they have
 // nothing in common.
-func shared(a, b *era) int64 {
-	upTo := map[*era]int64{}
+func shared(a, b *Era) int64 {
+	upTo := map[*Era]int64{}
 	for e, limit := a, int64(1<<62); e != nil; e, limit = e.parent, min(limit, e.fork) {
 		upTo[e] = limit
 	}
@@ -199,13 +218,13 @@ func shared(a, b *era) int64 {
 }
 
 // countUpTo counts the versions written at or before revision.
-func countUpTo(versions []*version, revision int64) int {
-	n, _ := slices.BinarySearchFunc(versions, revision+1, func(v *version, rev int64) int { return int(v.revision - rev) })
+func countUpTo(versions []*Version, revision int64) int {
+	n, _ := slices.BinarySearchFunc(versions, revision+1, func(v *Version, rev int64) int { return int(v.Revision - rev) })
 	return n
 }
 
 // story tells what happened to key around revision, for the message of a failure.
-func (e *era) story(key string, revision int64) string {
+func (e *Era) story(key string, revision int64) string {
 	versions := e.keys[key]
 	n := countUpTo(versions, revision)
 	var b strings.Builder
@@ -216,12 +235,12 @@ func (e *era) story(key string, revision int64) string {
 			b.WriteString(" | later")
 		}
 		switch {
-		case v.created == 0:
-			fmt.Fprintf(&b, " @%d deleted", v.revision)
-		case v.good:
-			fmt.Fprintf(&b, " @%d (created %d) %s", v.revision, v.created, describe(v))
+		case v.Created == 0:
+			fmt.Fprintf(&b, " @%d deleted", v.Revision)
+		case v.Good:
+			fmt.Fprintf(&b, " @%d (created %d) %s", v.Revision, v.Created, describe(v))
 		default:
-			fmt.Fprintf(&b, " @%d (created %d) undecodable", v.revision, v.created)
+			fmt.Fprintf(&b, " @%d (created %d) undecodable", v.Revision, v.Created)
 		}
 	}
 	return b.String()
@@ -243,7 +262,7 @@ func (o object) compare(p object) int {
 type objectKeys struct{ namespaced, flat string }
 
 // objects returns every object that the era ever heard of.
-func (e *era) objects() map[object]objectKeys {
+func (e *Era) objects() map[object]objectKeys {
 	objects := make(map[object]objectKeys)
 	for key := range e.keys {
 		k, err := registry.ParseKey(key)

@@ -1,8 +1,9 @@
-package etcdsource_test
+package truth
 
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -11,14 +12,14 @@ import (
 	"kubeproxy/registry"
 )
 
-// A recorder stands where the Mux stands: it takes every Update of the source and applies it to maps
+// A Recorder stands where the Mux stands: it takes every Update of the source and applies it to maps
 // of its own. After each one it holds these against the history, at exactly that Update's revision.
 //
 // Which era an Update speaks of is not written on it, and one that was on its way when etcd was
-// killed still speaks of the old one. So the recorder keeps every [reading] under which all Updates so
+// killed still speaks of the old one. So the Recorder keeps every [reading] under which all Updates so
 // far are true, and fails when none is left.
-type recorder struct {
-	history *history
+type Recorder struct {
+	history *History
 
 	mu       sync.Mutex // guards the fields below
 	held     holding
@@ -37,8 +38,9 @@ type holding struct {
 	endpoints map[registry.Name]*registry.Endpoints
 }
 
-func newRecorder(h *history) *recorder {
-	return &recorder{
+// NewRecorder returns a recorder that has seen nothing yet. The history has its first era.
+func NewRecorder(h *History) *Recorder {
+	return &Recorder{
 		history: h,
 		held: holding{
 			services:  make(map[registry.Name]*registry.Service),
@@ -50,16 +52,16 @@ func newRecorder(h *history) *recorder {
 	}
 }
 
-// run records until updates is closed. After a failure it only empties the channel, so that the
+// Run records until updates is closed. After a failure it only empties the channel, so that the
 // source can still be stopped.
-func (r *recorder) run(updates <-chan registry.Update) {
+func (r *Recorder) Run(updates <-chan registry.Update) {
 	for u := range updates {
-		r.record(u)
+		r.Record(u)
 	}
 }
 
-// record applies one Update and compares.
-func (r *recorder) record(u registry.Update) {
+// Record applies one Update and compares.
+func (r *Recorder) Record(u registry.Update) {
 	r.history.mu.Lock() // waits for a write that is under way: the Update may already speak of it
 	defer r.history.mu.Unlock()
 	r.mu.Lock()
@@ -87,7 +89,7 @@ func (r *recorder) record(u registry.Update) {
 }
 
 // checkForm holds an Update to what package registry says of its words.
-func (r *recorder) checkForm(u registry.Update) error {
+func (r *Recorder) checkForm(u registry.Update) error {
 	switch {
 	case r.updates == 1 && !u.Set:
 		return fmt.Errorf("the first update must be a SET")
@@ -151,7 +153,7 @@ func (h *holding) apply(u registry.Update) {
 }
 
 // compareLocked keeps the readings that the Update leaves standing. Eras only move forward.
-func (r *recorder) compareLocked(u registry.Update) error {
+func (r *Recorder) compareLocked(u registry.Update) error {
 	var standing []*reading
 	var fallen []string
 	for _, old := range r.readings {
@@ -178,12 +180,12 @@ func (r *recorder) compareLocked(u registry.Update) error {
 	return nil
 }
 
-// waitFor blocks until the newest era stands alone at revision or later, and fails when a comparison
+// WaitFor blocks until the newest era stands alone at revision or later, and fails when a comparison
 // failed or when ctx is done first.
-func (r *recorder) waitFor(ctx context.Context, revision int64) error {
+func (r *Recorder) WaitFor(ctx context.Context, revision int64) error {
 	for {
 		r.history.mu.Lock()
-		newest := r.history.newest()
+		newest := r.history.Newest()
 		r.history.mu.Unlock()
 		r.mu.Lock()
 		last, err, moved := r.readings[len(r.readings)-1], r.err, r.moved
@@ -206,36 +208,64 @@ func (r *recorder) waitFor(ctx context.Context, revision int64) error {
 	}
 }
 
-// countSets tells how many SETs there were.
-func (r *recorder) countSets() int {
+// Failed is closed with the first failure.
+func (r *Recorder) Failed() <-chan struct{} { return r.failed }
+
+// Err is the first failure: which Update, and what differs.
+func (r *Recorder) Err() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.err
+}
+
+// CountSets tells how many SETs there were.
+func (r *Recorder) CountSets() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.sets
 }
 
-// sum says how much was compared.
-func (r *recorder) sum() string {
+// Sum says how much was compared.
+func (r *Recorder) Sum() string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return fmt.Sprintf("%d updates compared (%d of them SETs)", r.updates, r.sets)
 }
 
 // is tells whether what is held of o is v, nil for nothing.
-func (h *holding) is(o object, v *version) bool {
+func (h *holding) is(o object, v *Version) bool {
 	var service *registry.Service
 	var endpoints *registry.Endpoints
-	if v != nil && v.record.Service != nil {
-		s := *v.record.Service
-		s.Created = v.created
+	if v != nil && v.Record.Service != nil {
+		s := *v.Record.Service
+		s.Created = v.Created
 		service = &s
 	}
 	if v != nil {
-		endpoints = v.record.Endpoints
+		endpoints = v.Record.Endpoints
 	}
 	if o.kind == registry.KindService {
 		return h.services[o.name].Equal(service)
 	}
 	return h.endpoints[o.name].Equal(endpoints)
+}
+
+// Same says how what somebody else holds differs from the sum of the Updates, nil if it does not.
+func (r *Recorder) Same(services map[registry.Name]*registry.Service, endpoints map[registry.Name]*registry.Endpoints) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	other := holding{services, endpoints}
+	var differences []string
+	for _, o := range slices.Compact(slices.SortedFunc(slices.Values(append(r.held.objects(), other.objects()...)), object.compare)) {
+		if !r.held.services[o.name].Equal(services[o.name]) && o.kind == registry.KindService ||
+			!r.held.endpoints[o.name].Equal(endpoints[o.name]) && o.kind == registry.KindEndpoints {
+			differences = append(differences, fmt.Sprintf("%v: %s; the Updates say %s", o, other.describe(o), r.held.describe(o)))
+		}
+	}
+	if len(differences) > 0 {
+		return errors.New(strings.Join(differences, "\n    "))
+	}
+	return nil
 }
 
 // objects lists what is held, in order.
@@ -260,16 +290,16 @@ func (h *holding) describe(o object) string {
 }
 
 // describe shows a version's record, nil as nothing.
-func describe(v *version) string {
+func describe(v *Version) string {
 	switch {
 	case v == nil:
 		return "nothing"
-	case v.record.Service != nil:
-		s := *v.record.Service
-		s.Created = v.created
+	case v.Record.Service != nil:
+		s := *v.Record.Service
+		s.Created = v.Created
 		return describeService(&s)
 	}
-	return describeEndpoints(v.record.Endpoints)
+	return describeEndpoints(v.Record.Endpoints)
 }
 
 func describeService(s *registry.Service) string {
@@ -298,6 +328,6 @@ func describeUpdate(u registry.Update) string {
 	return fmt.Sprintf("%s at revision %d, %d services, %d endpoints", kind, u.Revision, len(u.Services), len(u.Endpoints))
 }
 
-func (r *recorder) lastUpdates() string {
+func (r *Recorder) lastUpdates() string {
 	return "the last updates:\n  " + strings.Join(r.trace, "\n  ")
 }

@@ -1,0 +1,153 @@
+package truth
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"kubeproxy/registry"
+)
+
+// The keys that the writer writes. Few names, so that they are changed, deleted and made again often;
+// flat and namespaced keys that name the same object; keys that name none; and the neighbours of the
+// prefix, which the source must not even hear of.
+var (
+	serviceKeys = append(keysBelow(registry.SpecsPrefix, "a", "b", "c", "d", "e", "f"),
+		keysBelow(registry.SpecsPrefix, "default/a", "default/b", "default/c", "prod/a", "prod/b", "prod/g", "prod/h", "test/a")...)
+	endpointsKeys = append(keysBelow(registry.EndpointsPrefix, "a", "b", "c", "d", "e", "f"),
+		keysBelow(registry.EndpointsPrefix, "default/a", "default/b", "default/i", "prod/a", "prod/b", "prod/g", "prod/j", "test/a")...)
+	strangeKeys = keysBelow(registry.Prefix, "", "specs", "specs/", "specs/x/", "specs//x", "specs/x/y/z", "endpoints/",
+		"endpoints/default/a/b", "nodes/a", "specs-old/a", "endpoint/a", "specs/\xff\x00\n")
+)
+
+// OutsideKeys are neighbours of the prefix, which the source must not even hear of.
+var OutsideKeys = []string{"/registry/services", "/registry/services0", "/registry/services-x/specs/a", "/registry/service",
+	"/registry/pods/a", "/registry/pods/b", "/registry/events/default/c", "registry/services/specs/a"}
+
+func keysBelow(prefix string, names ...string) []string {
+	keys := make([]string, len(names))
+	for i, name := range names {
+		keys[i] = prefix + name
+	}
+	return keys
+}
+
+// Words limit what a writer may invent. The zero value does not.
+type Words struct {
+	Ports int  // services claim ports up to this one; 0: any
+	Spare bool // nothing is deleted by a range that covers other keys than the writer's own
+}
+
+// ports is the highest port.
+func (l Words) ports() int {
+	if l.Ports == 0 {
+		return 65535
+	}
+	return l.Ports
+}
+
+// ranges are what is deleted at once, the rarest last. None spares a key that a multi-key transaction
+// may write beside it, so each goes alone.
+func (l Words) ranges() []string {
+	some := []string{registry.SpecsPrefix + "prod/", registry.EndpointsPrefix + "default/", registry.SpecsPrefix + "d"}
+	if l.Spare {
+		return some
+	}
+	return append(some, registry.EndpointsPrefix, registry.Prefix)
+}
+
+// Change invents the next transaction. The caller holds Gate.
+func (w *Writer) Change() []Op {
+	switch n := w.Random.IntN(100); {
+	case n < 45:
+		return []Op{w.Put(w.anyKey())}
+	case n < 55:
+		return []Op{{Key: w.anyKey(), Remove: true}}
+	case n < 75: // several keys of both kinds, each put or deleted: all of it or nothing
+		var ops []Op
+		for _, i := range w.Random.Perm(len(serviceKeys) + len(endpointsKeys))[:2+w.Random.IntN(7)] {
+			key := slices.Concat(serviceKeys, endpointsKeys)[i]
+			if w.Random.IntN(3) == 0 {
+				ops = append(ops, Op{Key: key, Remove: true})
+			} else {
+				ops = append(ops, w.Put(key))
+			}
+		}
+		return ops
+	case n < 78:
+		ranges := w.Words.ranges()
+		prefix := ranges[min(w.Random.IntN(len(ranges)*3/2), w.Random.IntN(len(ranges)))]
+		return []Op{{Key: prefix, End: clientv3.GetPrefixRangeEnd(prefix), Remove: true}}
+	case n < 84:
+		return []Op{{Key: pick(w.Random, strangeKeys), Value: w.value(pick(w.Random, serviceKeys)), Remove: n == 83}}
+	default:
+		return []Op{{Key: pick(w.Random, OutsideKeys), Value: w.value(pick(w.Random, serviceKeys))}}
+	}
+}
+
+func (w *Writer) anyKey() string {
+	if w.Random.IntN(2) == 0 {
+		return pick(w.Random, serviceKeys)
+	}
+	return pick(w.Random, endpointsKeys)
+}
+
+// Put writes a value that stands in some relation to what is there: another one, the same bytes, the
+// same meaning in other bytes, one that was there before, or one that does not decode.
+func (w *Writer) Put(key string) Op {
+	versions := w.History.Newest().keys[key]
+	var now string
+	if n := len(versions); n > 0 {
+		now = versions[n-1].Value
+	}
+	switch n := w.Random.IntN(20); {
+	case n < 2 && now != "":
+		return Op{Key: key, Value: now}
+	case n < 4 && now != "":
+		return Op{Key: key, Value: " " + now}
+	case n < 6 && len(versions) > 0:
+		return Op{Key: key, Value: pick(w.Random, versions).Value}
+	case n < 10:
+		return Op{Key: key, Value: w.badValue(key)}
+	}
+	return Op{Key: key, Value: w.value(key)}
+}
+
+// value invents a record that decodes, in one of the stored formats.
+func (w *Writer) value(key string) string {
+	padding := ""
+	if w.Random.IntN(100) == 0 {
+		padding = strings.Repeat("x", 30_000) // a page and a response may be large
+	}
+	number, v1 := 1+w.Random.IntN(w.Words.ports()), w.Random.IntN(2) == 0
+	switch service := strings.HasPrefix(key, registry.SpecsPrefix); {
+	case service && v1:
+		return fmt.Sprintf(`{"kind":"Service","apiVersion":"v1","metadata":{"name":"x","annotations":{"p":%q}},"spec":{"ports":[`+
+			`{"name":"a","port":%d,"protocol":"TCP"},{"name":"b","port":%d,"protocol":"UDP"}],"sessionAffinity":%q}}`,
+			padding, number, number, pick(w.Random, []string{"None", "ClientIP"}))
+	case service:
+		return fmt.Sprintf(`{"kind":"Service","id":"x","apiVersion":"v1beta1","port":%d,"protocol":%q,"selector":{"p":%q}}`,
+			number, pick(w.Random, []string{"TCP", "UDP"}), padding)
+	case v1:
+		return fmt.Sprintf(`{"kind":"Endpoints","apiVersion":"v1","metadata":{"name":"x","annotations":{"p":%q}},"subsets":[`+
+			`{"addresses":[{"ip":"10.0.0.1"},{"ip":"10.0.1.%d"}],"ports":[{"name":"a","port":%d}]}]}`, padding, w.Random.IntN(256), number)
+	}
+	var addrs []string // sometimes none: endpoints that nobody answers are a record like any other
+	for i := range w.Random.IntN(4) {
+		addrs = append(addrs, fmt.Sprintf(`"10.1.%d.%d:%d"`, i, w.Random.IntN(256), number))
+	}
+	return fmt.Sprintf(`{"kind":"Endpoints","id":"x","apiVersion":"v1beta1","endpoints":[%s]}`, strings.Join(addrs, ","))
+}
+
+// badValue invents a value that is no record.
+func (w *Writer) badValue(key string) string {
+	n := w.Random.IntN(1000)
+	whole := w.value(key)
+	return pick(w.Random, []string{"", "null", "{", "[]", "k8s\x00\n\x0c", fmt.Sprintf("not a record %d", n), whole[:len(whole)/2],
+		fmt.Sprintf(`{"kind":"Pod","id":"p%d"}`, n), fmt.Sprintf(`{"kind":"Service","id":"x","port":%d}`, 70000+n)})
+}
+
+func pick[T any](r *rand.Rand, from []T) T { return from[r.IntN(len(from))] }
