@@ -126,7 +126,8 @@ func (w *Writer) recall(ctx context.Context) bool {
 	return w.known
 }
 
-// How long one attempt to learn what became of a transaction may take, and how long to wait after it.
+// How long one attempt may take to make a transaction or to learn what became of it, and how long to
+// wait before the next.
 const (
 	attempt         = time.Second
 	betweenAttempts = 20 * time.Millisecond
@@ -139,6 +140,8 @@ func (w *Writer) try(ctx context.Context, serial string, ops []Op) (int64, error
 	if w.last == "" {
 		unchanged = clientv3.Compare(clientv3.CreateRevision(SerialKey), "=", 0)
 	}
+	ctx, cancel := context.WithTimeout(ctx, attempt)
+	defer cancel()
 	resp, err := w.Client.Txn(ctx).If(unchanged).Then(etcdOps(ops, serial)...).Else(clientv3.OpGet(SerialKey)).Commit()
 	switch {
 	case err != nil:
@@ -159,9 +162,7 @@ func (w *Writer) try(ctx context.Context, serial string, ops []Op) (int64, error
 func (w *Writer) whatBecameOf(ctx context.Context, serial string) int64 {
 	fence := "instead of " + serial
 	for ctx.Err() == nil {
-		limited, cancel := context.WithTimeout(ctx, attempt)
-		revision, err := w.try(limited, fence, nil)
-		cancel()
+		revision, err := w.try(ctx, fence, nil)
 		switch {
 		case err != nil:
 			sleep(ctx, betweenAttempts)
@@ -170,7 +171,11 @@ func (w *Writer) whatBecameOf(ctx context.Context, serial string) int64 {
 			w.History.Newest().Commit(revision, nil)
 			return 0
 		default:
-			if resp, err := w.Client.Get(ctx, SerialKey); err == nil && len(resp.Kvs) == 1 && string(resp.Kvs[0].Value) == serial {
+			// Somebody has succeeded, and it was not the fence: it was the transaction, and nobody else writes.
+			get, cancel := context.WithTimeout(ctx, attempt)
+			resp, err := w.Client.Get(get, SerialKey)
+			cancel()
+			if err == nil && len(resp.Kvs) == 1 && string(resp.Kvs[0].Value) == serial {
 				return resp.Kvs[0].ModRevision
 			}
 		}

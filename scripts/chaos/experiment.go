@@ -1,0 +1,261 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"time"
+
+	"kubeproxy/config/etcdsource/truth"
+)
+
+// An experiment is everything that takes part:
+//
+//	writer ──▶ etcd ◀── breakers ◀── node ──▶ backends
+//	   │         ▲                  ▲  │
+//	   │       faults         clients  │ reports
+//	   ▼                            ▼  ▼
+//	history ◀────────────────────── the judge: recorder, told, quiet points
+type experiment struct {
+	settings settings
+	log      io.Writer
+	began    time.Time
+
+	history  *truth.History
+	writer   *truth.Writer
+	recorder *truth.Recorder
+	cluster  *cluster
+	node     *child
+	backends backends
+	steady   []*steady
+	due      time.Time // when the next transaction is; guarded by the writer's Gate
+	told     told
+	clients  clients
+	tally    *tally
+
+	settledAt chan settledReport // what the node's handlers were given last
+	stopping  []func()           // in the order in which things were started
+}
+
+// settledReport says that the settled service with this port reached the handlers.
+type settledReport struct {
+	port int
+	at   time.Time
+}
+
+// newExperiment starts everything but the clients. It is stopped by close, whatever came of it.
+func newExperiment(ctx context.Context, s settings, log io.Writer) (x *experiment, err error) {
+	x = &experiment{
+		settings:  s,
+		log:       log,
+		began:     time.Now(),
+		history:   new(truth.History),
+		tally:     newTally(),
+		settledAt: make(chan settledReport, 1<<10),
+	}
+	defer func() {
+		if err != nil {
+			x.close()
+		}
+	}()
+	x.history.Add(truth.NewEra(nil, 0))
+	x.recorder = truth.NewRecorder(x.history)
+	x.stop(x.backends.close)
+	if x.steady, err = newSteady(&x.backends); err != nil {
+		return x, err
+	}
+	x.clients.told, x.clients.fail = &x.told, x.clientFailed
+	for _, s := range x.steady {
+		x.told.watch(s.name)
+	}
+
+	if x.cluster, err = startCluster(ctx, s.dir, s.members, x); err != nil {
+		return x, err
+	}
+	x.stop(func() {
+		if err := x.cluster.close(); err != nil {
+			x.logf("the cluster: %v", err)
+		}
+	})
+	if err := x.startWriter(); err != nil {
+		return x, err
+	}
+	if err := x.startNode(); err != nil {
+		return x, err
+	}
+	return x, nil
+}
+
+// stop has something done at the end, in reverse order.
+func (x *experiment) stop(f func()) { x.stopping = append(x.stopping, f) }
+
+func (x *experiment) close() {
+	for len(x.stopping) > 0 {
+		last := len(x.stopping) - 1
+		x.stopping[last]()
+		x.stopping = x.stopping[:last]
+	}
+}
+
+// startWriter first writes the steady services, so that every state of the registry has them.
+func (x *experiment) startWriter() error {
+	client, err := x.cluster.client()
+	if err != nil {
+		return err
+	}
+	x.stop(func() { _ = client.Close() }) // only tells that its context has ended
+	x.writer = &truth.Writer{
+		History: x.history,
+		Client:  client,
+		Random:  rand.New(rand.NewPCG(x.settings.seed, 1)),
+		Beat:    make(chan struct{}, 1),
+		Words:   truth.Words{Ports: firstSteadyPort - 1, Spare: true},
+		Invent:  x.invent,
+		Pace:    x.pace,
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	x.stop(func() { cancel(); running.Wait() })
+	if err := x.writeSteady(ctx); err != nil {
+		return err
+	}
+	running.Go(func() { x.writer.Run(ctx) })
+	running.Go(func() { // the writer waits for nobody
+		for {
+			select {
+			case <-x.writer.Beat:
+				x.tally.wrote()
+			case <-ctx.Done():
+				return
+			}
+		}
+	})
+	return nil
+}
+
+// writeSteady writes what an empty registry lacks. The caller holds the Gate, or nobody else writes.
+func (x *experiment) writeSteady(ctx context.Context) error {
+	for _, s := range x.steady {
+		if x.writer.Commit(ctx, []truth.Op{s.spec(), s.endpoints()}) == 0 {
+			return errors.New("the steady services could not be written")
+		}
+	}
+	return nil
+}
+
+// invent makes the next transaction: every third moves a steady service, by itself or, as a roll-out
+// does, together with others.
+func (x *experiment) invent() []truth.Op {
+	r := x.writer.Random
+	if r.IntN(3) > 0 {
+		return x.writer.Change()
+	}
+	var ops []truth.Op
+	for _, i := range r.Perm(len(x.steady))[:1+r.IntN(2)*r.IntN(3)] {
+		ops = append(ops, x.steady[i].move(r))
+	}
+	return ops
+}
+
+// pace keeps to the rate on average, in no rhythm. What an outage has prevented is not made up for.
+func (x *experiment) pace() time.Duration {
+	if now := time.Now(); now.Sub(x.due) > time.Second {
+		x.due = now
+	}
+	x.due = x.due.Add(time.Duration(x.writer.Random.ExpFloat64() * float64(time.Second) / x.settings.rate))
+	return time.Until(x.due)
+}
+
+// startNode starts the proxy and the judging of its reports.
+func (x *experiment) startNode() error {
+	log, err := os.Create(filepath.Join(x.settings.dir, "node.log"))
+	if err != nil {
+		return err
+	}
+	x.stop(func() { _ = log.Close() }) // the node has ended
+	etcd := x.cluster.source()
+	cfg := nodeConfig{etcd.Endpoints, etcd.Username, etcd.Password, x.settings.sync, etcd.PageSize}
+	if x.node, err = startNode(x.settings.node, cfg, x.settings.verbosity, log); err != nil {
+		return err
+	}
+	var listening sync.WaitGroup
+	x.stop(func() { x.node.close(); listening.Wait() })
+	listening.Go(x.listen)
+	return nil
+}
+
+// listen judges what the node reports, until the node has ended.
+func (x *experiment) listen() {
+	for r := range x.node.reports {
+		switch {
+		case r.Update != nil:
+			x.told.update(r.Update, r.At) // first: the clients wait for it, and the recorder waits for the writer
+			x.recorder.Record(*r.Update)
+		case r.Settled != nil:
+			select {
+			case x.settledAt <- settledReport{*r.Settled, r.At}:
+			default: // nobody has asked for long
+			}
+		}
+	}
+}
+
+// clientFailed takes in one failed client.
+func (x *experiment) clientFailed(err error) {
+	if x.tally.clientFailed(err) {
+		x.logf("FAILED CLIENT: %v", err)
+	}
+}
+
+// logf writes a line to the log of the run, with the time since its beginning.
+func (x *experiment) logf(format string, args ...any) {
+	fmt.Fprintf(x.log, "%8.3f  %s\n", time.Since(x.began).Seconds(), fmt.Sprintf(format, args...))
+}
+
+// write, head, pauseNode, resumeNode and goBack are what faults ask for: see [stage].
+
+func (x *experiment) write(ctx context.Context, n int) error {
+	target := x.tally.written() + n
+	for x.tally.written() < target {
+		if pause(ctx, 5*time.Millisecond); ctx.Err() != nil {
+			return ctx.Err()
+		}
+	}
+	return nil
+}
+
+func (x *experiment) head() int64 { return x.history.Head() }
+
+func (x *experiment) pauseNode() error { return x.node.signal(syscall.SIGSTOP) }
+
+func (x *experiment) resumeNode() error { return x.node.signal(syscall.SIGCONT) }
+
+func (x *experiment) goBack(ctx context.Context, stop func(context.Context) (int64, error), start func(context.Context) error) (err error) {
+	x.writer.Gate.Lock()
+	defer x.writer.Gate.Unlock()
+	keep, err := stop(ctx)
+	if err != nil {
+		return err
+	}
+	if keep == 0 {
+		x.cluster.hide()
+		defer func() { err = errors.Join(err, x.cluster.show()) }()
+		x.history.Add(truth.NewEra(nil, 0))
+	} else {
+		x.history.Add(truth.NewEra(x.history.Newest(), keep))
+	}
+	x.writer.Forget()
+	if err := start(ctx); err != nil {
+		return err
+	}
+	if keep == 0 {
+		return x.writeSteady(ctx)
+	}
+	return nil
+}

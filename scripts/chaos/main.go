@@ -1,0 +1,187 @@
+// Chaos runs a proxy against an etcd to which everything happens that can happen to an etcd, and watches
+// whether what the proxy serves is what the registry says.
+//
+//	writer ──▶ etcd ◀── breakers ◀── node ──▶ backends
+//	   │         ▲                  ▲  │
+//	   │       faults         clients  │ reports
+//	   ▼                            ▼  ▼
+//	history ◀────────────────────── the judge: recorder, told, quiet points
+//
+// The etcd members and the proxy are real processes; sockets, clients and backends are real; only the
+// network between them is loopback, with breakers in it. Each Update of the source is held against the
+// history of what was written, at exactly its revision (see [truth]). After each fault the writer pauses:
+// how long it takes, from the first linearizable read that etcd answers again, until the newest change
+// has reached the proxier, is the recovery. All the while clients connect to services that exist
+// throughout, and none may fail or be answered by a backend that is in no record.
+//
+// Every choice comes from the seed. Timing does not: a seed repeats what is done, and roughly when.
+//
+// # Reading order
+//
+// fault.go says what a fault is; run.go is the run. experiment.go puts the parties together: node.go is
+// the proxy under test, steady.go, clients.go and flows.go are those who use it, told.go and quiet.go
+// judge. cluster.go and the files beside it are etcd and what happens to it. breakage.go proves that
+// the run can fail; soak.go is another run, without faults, that writes as much as etcd takes.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// settings is what the command line asks for.
+type settings struct {
+	members     int
+	duration    time.Duration
+	seed        uint64
+	rate        float64 // transactions a second
+	connections int     // a second
+	flows       int     // UDP, at any time
+	sync        time.Duration
+	only        string
+	smoke       bool
+	soak        int
+	breakage    string
+	dir         string
+	verbosity   int
+
+	node  string // the program that is the node: this one, or one with a breakage in it
+	first bool   // the first failure ends the run
+}
+
+const usage = `Usage: chaos [flags]
+Runs a proxy against a real etcd while faults are injected, and checks all the while that what is
+served is what the registry says. Ends by itself and prints a table; exits with 1 when there was a
+wrong state, a failed client or a recovery that took too long.
+`
+
+func main() {
+	os.Exit(realMain(os.Args[1:], os.Stdout, os.Stderr))
+}
+
+func realMain(args []string, stdout, stderr io.Writer) int {
+	s, f, err := parse(args, stderr)
+	switch {
+	case err == flag.ErrHelp:
+		return 0
+	case err != nil:
+		fmt.Fprintf(stderr, "chaos: %v; -h explains\n", err)
+		return 2
+	case len(f.Args()) == 1 && f.Arg(0) == "node":
+		if err := runNode(); err != nil {
+			fmt.Fprintf(stderr, "chaos node: %v\n", err)
+			return 1
+		}
+		return 0
+	case len(f.Args()) > 0:
+		fmt.Fprintf(stderr, "chaos: what is %q? -h explains\n", f.Arg(0))
+		return 2
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	switch {
+	case s.breakage != "":
+		err = runBreakages(ctx, s, stdout)
+	case s.soak > 0:
+		err = withDirectory(s, func(s settings) error { return runSoak(ctx, s, stdout) })
+	default:
+		err = withDirectory(s, func(s settings) error { return runChaos(ctx, s, stdout) })
+	}
+	if err != nil {
+		fmt.Fprintf(stderr, "chaos: %v\n", err)
+		return 1
+	}
+	return 0
+}
+
+// parse reads the command line. glog's flags are among ours: the node needs them.
+func parse(args []string, stderr io.Writer) (settings, *flag.FlagSet, error) {
+	var s settings
+	f := flag.NewFlagSet("chaos", flag.ContinueOnError)
+	f.SetOutput(stderr)
+	f.IntVar(&s.members, "members", 1, "members of the etcd cluster, 1 or 3")
+	f.DurationVar(&s.duration, "duration", 10*time.Minute, "how long faults are injected")
+	f.Uint64Var(&s.seed, "seed", 0, "what all choices are drawn from; 0 takes a new one")
+	f.Float64Var(&s.rate, "rate", 50, "transactions a second")
+	f.IntVar(&s.connections, "connections", 500, "client connections a second")
+	f.IntVar(&s.flows, "flows", 20, "UDP flows at any time")
+	f.DurationVar(&s.sync, "config_sync_period", 5*time.Second, "the proxy's: how often it reads everything again")
+	f.StringVar(&s.only, "only", "", "inject only these faults, `NAME,...`")
+	f.BoolVar(&s.smoke, "smoke", false, "a small run: each fault that is quick and needs no privileges, once")
+	f.IntVar(&s.soak, "soak", 0, "instead of faults: make `N` changes to a healthy etcd as fast as it takes them, and compare what the proxy needs before and after")
+	f.StringVar(&s.breakage, "breakage", "", "build the proxy with a deliberate fault, and see that the run notices: `NAME` of a file in testdata/breakages, or all")
+	f.StringVar(&s.dir, "dir", "", "keep data and the proxy's log in this `directory`; else they are removed after a run without failures")
+	f.IntVar(&s.verbosity, "v", 0, "the proxy's log level")
+	f.Usage = func() {
+		fmt.Fprint(stderr, usage)
+		f.PrintDefaults()
+		fmt.Fprintln(stderr, "Faults:")
+		for _, fault := range faults {
+			fmt.Fprintf(stderr, "  %-22s %s\n", fault.name, fault.about)
+		}
+	}
+	if err := f.Parse(args); err != nil {
+		return s, f, err
+	}
+	switch {
+	case s.members != 1 && s.members != 3:
+		return s, f, fmt.Errorf("-members is 1 or 3, not %d", s.members)
+	case s.rate <= 0 || s.connections < 0 || s.flows < 0 || s.soak < 0:
+		return s, f, fmt.Errorf("rates and counts are positive")
+	}
+	for _, name := range s.chosen() {
+		if _, err := find(name); err != nil {
+			return s, f, err
+		}
+	}
+	if s.seed == 0 {
+		s.seed = rand.Uint64()>>32 + 1 // one that is easy to copy
+	}
+	var err error
+	s.node, err = os.Executable()
+	return s, f, err
+}
+
+// chosen are the names given with -only.
+func (s settings) chosen() []string {
+	if s.only == "" {
+		return nil
+	}
+	return strings.Split(s.only, ",")
+}
+
+func find(name string) (fault, error) {
+	for _, f := range faults {
+		if f.name == name {
+			return f, nil
+		}
+	}
+	return fault{}, fmt.Errorf("there is no fault %q", name)
+}
+
+// withDirectory gives a run a directory, and removes it when nothing in it can be of interest.
+func withDirectory(s settings, run func(settings) error) error {
+	if s.dir != "" {
+		if err := os.MkdirAll(s.dir, 0o700); err != nil {
+			return err
+		}
+		return run(s)
+	}
+	dir, err := os.MkdirTemp("", "chaos")
+	if err != nil {
+		return err
+	}
+	s.dir = dir
+	if err := run(s); err != nil {
+		return fmt.Errorf("%w\nwhat is left of it is in %s", err, dir)
+	}
+	return os.RemoveAll(dir)
+}

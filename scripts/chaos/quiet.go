@@ -1,0 +1,131 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"kubeproxy/config/etcdsource/truth"
+	"kubeproxy/registry"
+)
+
+// quietPatience is how long anything may take before the run is given up. It is no bound of ours.
+const quietPatience = time.Minute
+
+// answers waits until etcd answers linearizable reads, and tells when the first one that was answered
+// was answered. From that moment on recovery counts.
+func (x *experiment) answers(ctx context.Context) (time.Time, error) {
+	ctx, cancel := context.WithTimeout(ctx, quietPatience)
+	defer cancel()
+	for {
+		try, cancelTry := context.WithTimeout(ctx, 500*time.Millisecond)
+		_, err := x.writer.Client.Get(try, truth.SerialKey, clientv3.WithCountOnly())
+		cancelTry()
+		if err == nil {
+			return time.Now(), nil
+		}
+		if ctx.Err() != nil {
+			return time.Time{}, fmt.Errorf("etcd has not come back: %w", err)
+		}
+		pause(ctx, 10*time.Millisecond)
+	}
+}
+
+// quiet is a quiet point: the writer stands still, and what is served must become equal to the history.
+// It tells when the last change had reached the proxier. Then it looks at everything.
+func (x *experiment) quiet(ctx context.Context) (time.Time, error) {
+	ctx, cancel := context.WithTimeout(ctx, quietPatience)
+	defer cancel()
+	x.writer.Gate.Lock()
+	defer x.writer.Gate.Unlock()
+	for len(x.settledAt) > 0 {
+		<-x.settledAt // of an earlier quiet point
+	}
+	op, port := x.writer.Settled()
+	revision := x.writer.Commit(ctx, []truth.Op{op})
+	if revision == 0 {
+		return time.Time{}, errors.New("etcd took no write")
+	}
+	var at time.Time
+	for at.IsZero() {
+		select {
+		case s := <-x.settledAt:
+			if s.port == port {
+				at = s.at
+			}
+		case <-x.recorder.Failed():
+			return time.Time{}, wrongState{x.recorder.Err()}
+		case <-x.node.exited:
+			return time.Time{}, fmt.Errorf("the node has ended: %v", x.node.err)
+		case <-ctx.Done():
+			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+			defer cancel()
+			a, err := x.node.ask(last, order{Brief: true})
+			return time.Time{}, wrongState{fmt.Errorf("for %v the node has not come to revision %d of etcd; its source says %+v, %v", quietPatience, revision, a.Source, err)}
+		}
+	}
+	if err := x.recorder.WaitFor(ctx, revision); err != nil {
+		return at, wrongState{err}
+	}
+	a, err := x.node.ask(ctx, order{})
+	if err != nil {
+		return at, err
+	}
+	if err := x.recorder.Same(a.Held.Services, a.Held.Endpoints); err != nil {
+		return at, wrongState{fmt.Errorf("at a quiet point the handlers hold something else than they were told:\n    %w", err)}
+	}
+	if err := samePorts(a); err != nil {
+		return at, wrongState{fmt.Errorf("at a quiet point the ports are not those of the services:\n    %w", err)}
+	}
+	return at, nil
+}
+
+// A wrongState is what must never be.
+type wrongState struct{ error }
+
+// samePorts says how the claims on ports differ from what the services ask for.
+func samePorts(a answer) error {
+	type port struct {
+		protocol registry.Protocol
+		number   uint16
+	}
+	wanted := make(map[port][]string)
+	for name, s := range a.Held.Services {
+		for _, p := range s.Ports {
+			id := port{p.Protocol, p.Number}
+			if claim := (registry.PortKey{Name: name, Port: p.Name}).String(); !slices.Contains(wanted[id], claim) {
+				wanted[id] = append(wanted[id], claim)
+			}
+		}
+	}
+	var differences []string
+	for _, p := range a.Ports {
+		id := port{p.Protocol, p.Port}
+		var claims []string
+		for _, c := range p.Claims {
+			claims = append(claims, c.String())
+		}
+		slices.Sort(claims)
+		want := slices.Sorted(slices.Values(wanted[id]))
+		if !slices.Equal(claims, want) {
+			differences = append(differences, fmt.Sprintf("%v/%d is claimed by %v; the services that ask for it are %v", p.Protocol, p.Port, claims, want))
+		}
+		if p.Err != "" && !strings.Contains(p.Err, "permission denied") { // to open a low port takes privileges
+			differences = append(differences, fmt.Sprintf("%v/%d of %v is not open: %s", p.Protocol, p.Port, claims, p.Err))
+		}
+		delete(wanted, id)
+	}
+	for id := range maps.Keys(wanted) {
+		differences = append(differences, fmt.Sprintf("%v/%d is not claimed; %v ask for it", id.protocol, id.number, wanted[id]))
+	}
+	if len(differences) > 0 {
+		return errors.New(strings.Join(differences, "\n    "))
+	}
+	return nil
+}

@@ -1,0 +1,140 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"sync"
+	"text/tabwriter"
+	"time"
+)
+
+// Within these, what is served must be right again after etcd can answer: bound is ours; silentBound is for
+// faults that nobody is told of, where only silence tells.
+const (
+	bound       = 2 * time.Second
+	silentBound = 5 * time.Second
+)
+
+// A tally is what the table is made of.
+type tally struct {
+	mu      sync.Mutex // guards the fields below
+	now     string     // the fault that is being injected or recovered from; "" between faults
+	rows    map[string]*row
+	writes  int
+	failed  int // clients
+	reasons []string
+}
+
+// A row is one fault's.
+type row struct {
+	recoveries []time.Duration
+	wrong      int
+	failed     int
+	missed     int // recoveries that took longer than they may
+}
+
+func newTally() *tally { return &tally{rows: make(map[string]*row)} }
+
+// begin says which fault what happens from now on belongs to.
+func (t *tally) begin(name string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.now = name
+}
+
+func (t *tally) row(name string) *row {
+	if t.rows[name] == nil {
+		t.rows[name] = new(row)
+	}
+	return t.rows[name]
+}
+
+func (t *tally) recovered(f fault, took time.Duration) (inTime bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	r := t.row(f.name)
+	r.recoveries = append(r.recoveries, took)
+	if took > f.bound() {
+		r.missed++
+		t.reasons = append(t.reasons, fmt.Sprintf("after %s it took %v until what is served was right; the bound is %v", f.name, took.Round(time.Millisecond), f.bound()))
+		return false
+	}
+	return true
+}
+
+func (t *tally) wrong(err error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.row(t.now).wrong++
+	t.reasons = append(t.reasons, err.Error())
+}
+
+// clientFailed counts, and tells whether it is one of the first.
+func (t *tally) clientFailed(err error) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.row(t.now).failed++
+	if t.failed++; t.failed > 20 {
+		return false
+	}
+	t.reasons = append(t.reasons, "a client failed: "+err.Error())
+	return true
+}
+
+func (t *tally) wrote() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.writes++
+}
+
+func (t *tally) written() int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.writes
+}
+
+// failures says what went wrong, in order; nothing did when there are none.
+func (t *tally) failures() []string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return slices.Clone(t.reasons)
+}
+
+// bound is how long recovery may take.
+func (f fault) bound() time.Duration {
+	if f.silent {
+		return silentBound
+	}
+	return bound
+}
+
+// print writes the table.
+func (t *tally) print(out io.Writer, faults []fault) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	w := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
+	fmt.Fprintln(w, "fault\ttimes\tmedian\tworst\tbound\twrong states\tfailed clients\tset by")
+	times, wrong, failed := 0, 0, 0
+	line := func(name string, r *row, bound, knob string) {
+		median, worst := "-", "-"
+		if n := len(r.recoveries); n > 0 {
+			slices.Sort(r.recoveries)
+			median, worst = seconds(r.recoveries[n/2]), seconds(r.recoveries[n-1])
+		}
+		fmt.Fprintf(w, "%s\t%d\t%s\t%s\t%s\t%d\t%d\t%s\n", name, len(r.recoveries), median, worst, bound, r.wrong, r.failed, knob)
+		times, wrong, failed = times+len(r.recoveries), wrong+r.wrong, failed+r.failed
+	}
+	for _, f := range faults {
+		if r := t.rows[f.name]; r != nil {
+			line(f.name, r, seconds(f.bound()), f.knob)
+		}
+	}
+	if r := t.rows[""]; r != nil {
+		line("(between faults)", r, "-", "")
+	}
+	fmt.Fprintf(w, "in all\t%d\t\t\t\t%d\t%d\t\n", times, wrong, failed)
+	_ = w.Flush() // to the terminal, or a buffer
+}
+
+func seconds(d time.Duration) string { return fmt.Sprintf("%.2fs", d.Seconds()) }
