@@ -1,0 +1,132 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+func init() {
+	faults = append(faults,
+		fault{name: "compact-list", about: "what a paged list reads is compacted between two of its pages", small: true, inject: compactList},
+		fault{name: "compact-asleep", about: "history is compacted while the proxy is stopped and its watch is behind", small: true, inject: compactAsleep},
+		fault{name: "defragment", about: "every member rewrites its database, and answers nobody meanwhile", inject: defragment},
+		fault{name: "move-leader", about: "leadership is handed on, several times", members: 3, inject: moveLeader},
+	)
+}
+
+// compact forgets the history before a revision. One that is forgotten already, or not yet there (a
+// member that lags), is no fault.
+func (c *cluster) compact(ctx context.Context, revision int64) error {
+	if revision < 1 {
+		return nil
+	}
+	return c.do(ctx, "compact", func(ctx context.Context, client *clientv3.Client) error {
+		_, err := client.Compact(ctx, revision)
+		if errors.Is(err, rpctypes.ErrCompacted) || errors.Is(err, rpctypes.ErrFutureRev) {
+			return nil
+		}
+		return err
+	})
+}
+
+// compactList is a busy cluster with a short auto-compaction: pages are read at the revision of the
+// first, which is gone when the next one is asked for. The list is made slow, the pages are small,
+// and history is forgotten as fast as it is written.
+func compactList(ctx context.Context, c *cluster, r *rand.Rand) error {
+	delay := between(r, 5*time.Millisecond, 40*time.Millisecond)
+	rounds := 5 + r.IntN(10)
+	c.stage.logf("%d compactions while lists take %v for a page", rounds, delay)
+	c.each(func(b *breaker) {
+		b.slow(delay)
+		b.cut(all) // the next session begins with a list
+	})
+	var err error
+	for i := 0; i < rounds && err == nil; i++ {
+		if err = sleep(ctx, 3*delay); err == nil {
+			err = firstError(c.stage.write(ctx, 1+r.IntN(3)), c.compact(ctx, c.stage.head()))
+		}
+	}
+	return firstError(err, c.restore())
+}
+
+// compactAsleep is a node that was suspended, or so overloaded that its proxy did not run: when it
+// wakes up, what it would go on from is gone. Sometimes its connections have ended as well.
+func compactAsleep(ctx context.Context, c *cluster, r *rand.Rand) error {
+	changes, ended := 1+r.IntN(60), r.IntN(2) == 0
+	c.stage.logf("%d changes and a compaction while the proxy sleeps; connections end: %t", changes, ended)
+	if err := c.stage.pauseNode(); err != nil {
+		return err
+	}
+	err := c.stage.write(ctx, changes)
+	if err == nil {
+		err = c.compact(ctx, c.stage.head()-r.Int64N(5))
+	}
+	if err == nil && ended {
+		c.each(func(b *breaker) { b.cut(all) })
+		err = c.stage.write(ctx, r.IntN(20))
+	}
+	return firstError(err, c.stage.resumeNode())
+}
+
+// defragment is the housekeeping that operators run from cron, often on all members at once: each one
+// stands still while it copies its database.
+func defragment(ctx context.Context, c *cluster, r *rand.Rand) error {
+	c.stage.logf("defragment")
+	if err := c.compact(ctx, c.stage.head()-r.Int64N(100)); err != nil {
+		return err
+	}
+	err := c.do(ctx, "defragment", func(ctx context.Context, client *clientv3.Client) error {
+		for _, i := range r.Perm(len(c.members)) {
+			if _, err := client.Defragment(ctx, c.members[i].addr); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return firstError(err, c.answers(ctx))
+}
+
+// moveLeader is what an upgrade does before it stops a member, and what members do by themselves when
+// machines are slow. Nobody is down, yet for a moment nobody may answer.
+func moveLeader(ctx context.Context, c *cluster, r *rand.Rand) error {
+	for range 1 + r.IntN(4) {
+		leader, err := c.leader(ctx)
+		if err != nil {
+			return err
+		}
+		to := c.members[r.IntN(len(c.members))]
+		if to == leader {
+			continue
+		}
+		c.stage.logf("%s hands on to %s", leader.name, to.name)
+		ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+		err = c.handOn(ctx, leader, to)
+		cancel()
+		if err != nil {
+			return err
+		}
+	}
+	return c.answers(ctx)
+}
+
+func (c *cluster) handOn(ctx context.Context, leader, to *member) error {
+	client, err := dialEtcd(ctx, leader.addr) // only the leader can
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	status, err := client.Status(ctx, to.addr)
+	if err != nil {
+		return err
+	}
+	_, err = client.MoveLeader(ctx, status.Header.MemberId)
+	if errors.Is(err, rpctypes.ErrNotLeader) || errors.Is(err, rpctypes.ErrBadLeaderTransferee) {
+		return nil // another election came first
+	}
+	return err
+}
