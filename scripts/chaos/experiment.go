@@ -223,7 +223,7 @@ func (x *experiment) logf(format string, args ...any) {
 func (x *experiment) write(ctx context.Context, n int) error {
 	target := x.tally.written() + n
 	for x.tally.written() < target {
-		if pause(ctx, 5*time.Millisecond); ctx.Err() != nil {
+		if sleep(ctx, 5*time.Millisecond) != nil {
 			return ctx.Err()
 		}
 	}

@@ -24,7 +24,7 @@ func (c *clients) talk(ctx context.Context, services []*steady, r *rand.Rand) {
 		s := services[r.IntN(len(services))]
 		if err := c.flow(ctx, s, fmt.Sprintf("%d-%d", r.Int64(), n)); err != nil {
 			c.fail(fmt.Errorf("%s %v: %w", s.protocol, s.name, err))
-			pause(ctx, time.Second)
+			_ = sleep(ctx, time.Second) // if it ends early, so does the loop
 		}
 	}
 }
@@ -45,7 +45,7 @@ func (c *clients) flow(ctx context.Context, s *steady, name string) error {
 		}
 		c.exchanges.Add(1)
 		c.check(s, who, begin, time.Now())
-		if pause(ctx, betweenQuestions); ctx.Err() != nil {
+		if sleep(ctx, betweenQuestions) != nil {
 			return nil
 		}
 	}
@@ -74,14 +74,4 @@ func exchange(conn net.Conn, question string) (who string, err error) {
 		}
 	}
 	return "", errors.New("no answer")
-}
-
-// pause waits, or until ctx ends.
-func pause(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
-	}
 }

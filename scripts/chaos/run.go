@@ -89,7 +89,7 @@ func (x *experiment) run(ctx context.Context, able []fault) error {
 				break // every fault has had its turn
 			}
 			n++
-			pause(ctx, time.Duration(200+r.IntN(800))*time.Millisecond)
+			_ = sleep(ctx, time.Duration(200+r.IntN(800))*time.Millisecond) // if it ends early, so does the loop
 			// Each fault has random numbers of its own: how many it draws does not change what follows.
 			if err := x.suffer(ctx, able[i], rand.New(rand.NewPCG(x.settings.seed, uint64(2+n)))); err != nil {
 				return x.over(err)

@@ -1,0 +1,225 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"kubeproxy/registry"
+)
+
+// The soak writes to a healthy etcd as much as it takes, and asks what stays behind: in the end the
+// proxy must hold what etcd holds, and need what it needed in the beginning.
+//
+// It has a writer of its own, which keeps no history: a million changes would make the judge the
+// largest thing in the room. That every Update was right is the other run's business.
+const (
+	soakServices  = 40   // each with a port that opens and closes
+	soakEndpoints = 1000 // objects
+	soakBatch     = 100  // changes in one transaction
+	soakCompact   = 50_000
+)
+
+// What may be more at the end than at the beginning. Memory is counted once it was given back: the
+// rest is what the allocator keeps in hand.
+const (
+	soakMemory     = 12 << 20
+	soakSockets    = 4
+	soakGoroutines = 8
+)
+
+// runSoak makes s.soak changes. An error says what was not as before.
+func runSoak(ctx context.Context, s settings, out io.Writer) error {
+	fmt.Fprintf(out, "soak: -soak=%d -members=%d -seed=%d\n", s.soak, s.members, s.seed)
+	x, err := newExperiment(ctx, s, out)
+	if err != nil {
+		return err
+	}
+	defer x.close()
+	x.writer.Gate.Lock() // its writer rests
+	defer x.writer.Gate.Unlock()
+	k := soak{x: x, random: rand.New(rand.NewPCG(s.seed, 3))}
+
+	// The tenth part first: what the first changes make grow (maps, buffers, pools) is not what leaks.
+	if err := k.write(ctx, s.soak/10); err != nil {
+		return err
+	}
+	before, err := k.rest(ctx)
+	if err != nil {
+		return fmt.Errorf("before: %w", err)
+	}
+	began := time.Now()
+	x.logf("before: %s", figures(before))
+	for part := range 4 {
+		if err := k.write(ctx, s.soak/4); err != nil {
+			return err
+		}
+		a, err := x.node.ask(ctx, order{Brief: true})
+		if err != nil {
+			return err
+		}
+		x.logf("after %d changes, in the middle of it: %s", (part+1)*(s.soak/4), figures(a))
+	}
+	took := time.Since(began)
+	after, err := k.rest(ctx)
+	if err != nil {
+		return fmt.Errorf("after: %w", err)
+	}
+	x.logf("after: %s", figures(after))
+	fmt.Fprintf(out, "%d changes in %v, %.0f a second, and as many more by a tenth before; the final state is equal\n",
+		s.soak/4*4, took.Round(time.Millisecond), float64(s.soak/4*4)/took.Seconds())
+	fmt.Fprintf(out, "memory %+.1f MiB, descriptors %+d, goroutines %+d\n", float64(after.Resident-before.Resident)/(1<<20),
+		after.Descriptors-before.Descriptors, after.Goroutines-before.Goroutines)
+	var more []error
+	check := func(what string, was, is, slack int64) {
+		if is > was+slack {
+			more = append(more, fmt.Errorf("%s: %d, and it was %d", what, is, was))
+		}
+	}
+	check("bytes of memory", before.Resident, after.Resident, soakMemory)
+	check("descriptors", int64(before.Descriptors), int64(after.Descriptors), soakSockets)
+	check("goroutines", int64(before.Goroutines), int64(after.Goroutines), soakGoroutines)
+	return errors.Join(more...)
+}
+
+func figures(a answer) string {
+	return fmt.Sprintf("%.1f MiB, %d descriptors, %d goroutines; %d services, %d endpoints", float64(a.Resident)/(1<<20),
+		a.Descriptors, a.Goroutines, a.Source.Services, a.Source.Endpoints)
+}
+
+type soak struct {
+	x         *experiment
+	random    *rand.Rand
+	compacted int // changes since the last compaction
+}
+
+// write makes n changes, in transactions of many.
+func (k *soak) write(ctx context.Context, n int) error {
+	for ; n > 0; n -= soakBatch {
+		seen := make(map[string]bool) // a transaction may name a key once
+		var ops []clientv3.Op
+		for len(ops) < min(n, soakBatch) {
+			key, value := k.change()
+			if seen[key] {
+				continue
+			}
+			seen[key] = true
+			if k.random.IntN(10) == 0 {
+				ops = append(ops, clientv3.OpDelete(key))
+			} else {
+				ops = append(ops, clientv3.OpPut(key, value))
+			}
+		}
+		resp, err := k.x.writer.Client.Txn(ctx).Then(ops...).Commit()
+		if err != nil {
+			return fmt.Errorf("write: %w", err)
+		}
+		if k.compacted += len(ops); k.compacted >= soakCompact { // or etcd's own quota ends the soak
+			k.compacted = 0
+			if _, err := k.x.writer.Client.Compact(ctx, resp.Header.Revision-100); err != nil {
+				return fmt.Errorf("compact: %w", err)
+			}
+		}
+	}
+	return nil
+}
+
+// change invents a record.
+func (k *soak) change() (key, value string) {
+	r := k.random
+	if r.IntN(20) == 0 {
+		i := r.IntN(soakServices)
+		return fmt.Sprintf("%ssoak/s%d", registry.SpecsPrefix, i),
+			fmt.Sprintf(`{"kind":"Service","apiVersion":"v1beta1","id":"s%d","port":%d}`, i, 20_000+r.IntN(10_000))
+	}
+	i := r.IntN(soakEndpoints)
+	return fmt.Sprintf("%ssoak/s%d", registry.EndpointsPrefix, i),
+		fmt.Sprintf(`{"kind":"Endpoints","apiVersion":"v1beta1","id":"s%d","endpoints":["10.1.%d.%d:80","10.2.%d.%d:80"]}`,
+			i, r.IntN(256), r.IntN(256), r.IntN(256), r.IntN(256))
+}
+
+// rest writes what makes the registry the same size whenever it rests, waits until the proxy holds what etcd
+// holds, and asks what the proxy needs.
+func (k *soak) rest(ctx context.Context) (answer, error) {
+	ctx, cancel := context.WithTimeout(ctx, 2*quietPatience)
+	defer cancel()
+	for i := range soakServices {
+		key, value := fmt.Sprintf("%ssoak/s%d", registry.SpecsPrefix, i), fmt.Sprintf(`{"kind":"Service","apiVersion":"v1beta1","id":"s%d","port":%d}`, i, 20_000+i)
+		if _, err := k.x.writer.Client.Put(ctx, key, value); err != nil {
+			return answer{}, err
+		}
+	}
+	for i := range soakEndpoints {
+		key, value := fmt.Sprintf("%ssoak/s%d", registry.EndpointsPrefix, i),
+			fmt.Sprintf(`{"kind":"Endpoints","apiVersion":"v1beta1","id":"s%d","endpoints":["10.1.%d.%d:80"]}`, i, k.random.IntN(256), k.random.IntN(256))
+		if _, err := k.x.writer.Client.Put(ctx, key, value); err != nil {
+			return answer{}, err
+		}
+	}
+	for {
+		err := k.equal(ctx)
+		if err == nil {
+			break
+		}
+		if sleep(ctx, 200*time.Millisecond) != nil {
+			return answer{}, fmt.Errorf("the proxy does not come to hold what etcd holds: %w", err)
+		}
+	}
+	var least answer
+	for range 10 { // what is being done at the moment of asking is not what stays
+		a, err := k.x.node.ask(ctx, order{Brief: true, Free: true})
+		if err != nil {
+			return answer{}, err
+		}
+		if least.Resident == 0 || a.Resident < least.Resident {
+			least.Resident = a.Resident
+		}
+		if least.Goroutines == 0 || a.Goroutines < least.Goroutines {
+			least.Goroutines, least.Descriptors, least.Source = a.Goroutines, a.Descriptors, a.Source
+		}
+		_ = sleep(ctx, 300*time.Millisecond) // if it ends early, so does the loop
+	}
+	return least, nil
+}
+
+// equal says how what the handlers hold differs from what etcd holds now.
+func (k *soak) equal(ctx context.Context) error {
+	resp, err := k.x.writer.Client.Get(ctx, registry.Prefix, clientv3.WithPrefix())
+	if err != nil {
+		return err
+	}
+	a, err := k.x.node.ask(ctx, order{})
+	if err != nil {
+		return err
+	}
+	n := 0
+	for _, kv := range resp.Kvs {
+		record, _, err := registry.Decode(string(kv.Key), kv.Value)
+		if err != nil {
+			return fmt.Errorf("the soak wrote %q: %w", kv.Key, err)
+		}
+		key, err := registry.ParseKey(string(kv.Key))
+		if err != nil {
+			return err
+		}
+		n++
+		if record.Service != nil {
+			s := *record.Service
+			s.Created = kv.CreateRevision
+			record.Service = &s
+		}
+		if key.Kind == registry.KindService && !a.Held.Services[key.Name].Equal(record.Service) ||
+			key.Kind == registry.KindEndpoints && !a.Held.Endpoints[key.Name].Equal(record.Endpoints) {
+			return fmt.Errorf("%q at revision %d is another one there", kv.Key, kv.ModRevision)
+		}
+	}
+	if held := len(a.Held.Services) + len(a.Held.Endpoints); held != n {
+		return fmt.Errorf("it holds %d objects, etcd %d", held, n)
+	}
+	return nil
+}
