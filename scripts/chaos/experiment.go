@@ -180,7 +180,7 @@ func (x *experiment) startNode() error {
 	}
 	x.stop(func() { _ = log.Close() }) // the node has ended
 	etcd := x.cluster.source()
-	cfg := nodeConfig{etcd.Endpoints, etcd.Username, etcd.Password, x.settings.sync, etcd.PageSize}
+	cfg := nodeConfig{nodeAddress, etcd.Endpoints, etcd.Username, etcd.Password, x.settings.sync, etcd.PageSize}
 	if x.node, err = startNode(x.settings.node, cfg, x.settings.verbosity, log); err != nil {
 		return err
 	}

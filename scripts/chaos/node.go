@@ -3,10 +3,8 @@ package main
 import (
 	"context"
 	"encoding/gob"
-	"errors"
 	"flag"
 	"fmt"
-	"io"
 	"maps"
 	"net/netip"
 	"os"
@@ -47,6 +45,7 @@ type node struct {
 
 // A nodeConfig is the first value that a node reads.
 type nodeConfig struct {
+	Address            netip.Addr
 	Endpoints          []string
 	Username, Password string
 	SyncPeriod         time.Duration
@@ -117,7 +116,7 @@ func runNode() error {
 	balancer := proxy.NewLoadBalancerRR(true)
 	n := &node{
 		source:  source,
-		proxier: proxy.NewProxier(proxy.Config{BindAddress: nodeAddress}, balancer),
+		proxier: proxy.NewProxier(proxy.Config{BindAddress: cfg.Address}, balancer),
 		reports: gob.NewEncoder(os.Stdout),
 		held:    serving{make(map[registry.Name]*registry.Service), make(map[registry.Name]*registry.Endpoints)},
 	}
@@ -240,13 +239,3 @@ func resources() (resident int64, descriptors int) {
 	}
 	return resident, descriptors
 }
-
-// loopback gives the addresses that keep the three parties apart: etcd has 127.0.0.1, and any service
-// may claim any port of the node's address without meeting anybody else's.
-var (
-	nodeAddress    = netip.MustParseAddr("127.0.0.2")
-	backendAddress = netip.MustParseAddr("127.0.0.3")
-)
-
-// isOver tells whether an error only says that the other side has ended.
-func isOver(err error) bool { return errors.Is(err, io.EOF) || errors.Is(err, os.ErrClosed) }

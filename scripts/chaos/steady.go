@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
+	"os"
 	"slices"
 	"strings"
 
@@ -35,6 +36,18 @@ const (
 	alivePool = 4
 	deadPool  = 2
 )
+
+// Three parties share the loopback: etcd has 127.0.0.1; the node has an address where any service may claim
+// any port without meeting anybody else's; and so have the backends. Each experiment has its own.
+var (
+	nodeAddress    = loopback(1)
+	backendAddress = loopback(65)
+)
+
+func loopback(first int) netip.Addr {
+	pid := os.Getpid()
+	return netip.AddrFrom4([4]byte{127, byte(first + pid>>16&63), byte(pid >> 8), byte(pid)})
+}
 
 // newSteady finds addresses that are dead, and starts the backends.
 func newSteady(b *backends) ([]*steady, error) {
