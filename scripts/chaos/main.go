@@ -85,6 +85,13 @@ func realMain(args []string, stdout, stderr io.Writer) int {
 		fmt.Fprintf(stderr, "chaos: what is %q? -h explains\n", f.Arg(0))
 		return 2
 	}
+	if status, done := isolate(args, stdout, stderr); done {
+		return status
+	}
+	if err := settleIn(); err != nil {
+		fmt.Fprintf(stderr, "chaos: %v\n", err)
+		return 1
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	switch {
@@ -167,21 +174,19 @@ func find(name string) (fault, error) {
 	return fault{}, fmt.Errorf("there is no fault %q", name)
 }
 
-// withDirectory gives a run a directory, and removes it when nothing in it can be of interest.
+// withDirectory gives a run a directory of its own, and removes it when nothing in it can be of interest.
 func withDirectory(s settings, run func(settings) error) error {
-	if s.dir != "" {
-		if err := os.MkdirAll(s.dir, 0o700); err != nil {
-			return err
-		}
-		return run(s)
-	}
-	dir, err := os.MkdirTemp("", "chaos")
+	keep := s.dir != ""
+	dir, err := os.MkdirTemp(s.dir, "chaos")
 	if err != nil {
 		return err
 	}
 	s.dir = dir
 	if err := run(s); err != nil {
 		return fmt.Errorf("%w\nwhat is left of it is in %s", err, dir)
+	}
+	if keep {
+		return nil
 	}
 	return os.RemoveAll(dir)
 }
