@@ -25,14 +25,25 @@ func init() {
 func exceedQuota(ctx context.Context, c *cluster, r *rand.Rand) error {
 	m := c.members[r.IntN(len(c.members))]
 	length := between(r, 200*time.Millisecond, 2*time.Second)
-	c.stage.logf("%s exceeds its quota for %v", m.name, length)
 	m.kill()
 	m.extra = []string{"--quota-backend-bytes=1"}
 	err := c.start(ctx)
 	m.extra = nil
-	if err == nil {
-		err = sleep(ctx, length) // in which the writer sets off the alarm
+	if err != nil {
+		return err
 	}
+	if err := sleep(ctx, length); err != nil { // in which the writer sets off the alarm
+		return err
+	}
+	alarms := 0
+	err = c.do(ctx, "list alarms", func(ctx context.Context, client *clientv3.Client) error {
+		resp, err := client.AlarmList(ctx)
+		if err == nil {
+			alarms = len(resp.Alarms)
+		}
+		return err
+	})
+	c.stage.logf("%s exceeded its quota for %v; alarms: %d", m.name, length, alarms)
 	m.kill()
 	return firstError(err, c.start(ctx), c.silenceAlarms(ctx))
 }
@@ -86,8 +97,8 @@ func fillDisk(ctx context.Context, c *cluster, r *rand.Rand) error {
 	if err := fill(filler); err != nil {
 		return err
 	}
-	err := m.struggle(ctx, c, length)
-	c.stage.logf("the disk of %s was full for %v; it died of it: %t", m.name, length, !m.running())
+	deaths, err := m.struggle(ctx, c, length)
+	c.stage.logf("the disk of %s was full for %v; it died of it %d times", m.name, length, deaths)
 	return firstError(err, os.Remove(filler), c.start(ctx), c.leaveSmallDisk(), c.start(ctx), c.silenceAlarms(ctx))
 }
 
@@ -108,19 +119,20 @@ func fill(name string) error {
 	return nil // what was to be brought about
 }
 
-// struggle starts the member again whenever it dies, as a supervisor does.
-func (m *member) struggle(ctx context.Context, c *cluster, length time.Duration) error {
+// struggle starts the member again whenever it dies, as a supervisor does, and tells how often it died.
+func (m *member) struggle(ctx context.Context, c *cluster, length time.Duration) (deaths int, err error) {
 	for end := time.Now().Add(length); time.Now().Before(end); {
 		if err := sleep(ctx, 200*time.Millisecond); err != nil {
-			return err
+			return deaths, err
 		}
 		if !m.running() {
+			deaths++
 			if err := c.startMember(m); err != nil {
-				return err
+				return deaths, err
 			}
 		}
 	}
-	return nil
+	return deaths, nil
 }
 
 // moveData moves the data directory. The member must not be running.
