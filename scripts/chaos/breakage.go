@@ -58,6 +58,9 @@ func runBreakage(ctx context.Context, s settings, b truth.Breakage, out io.Write
 	if err != nil {
 		return "", err
 	}
+	if s.only == "" {
+		s.only = b.Hint // the faults that bring it out soonest
+	}
 	s.node, s.dir, s.first = filepath.Join(dir, "broken"), filepath.Join(dir, "run"), true
 	cmd := exec.CommandContext(ctx, "go", "build", "-o", s.node, "-overlay", overlay, "./scripts/chaos")
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")

@@ -115,8 +115,14 @@ func runNode() error {
 	}
 	balancer := proxy.NewLoadBalancerRR(true)
 	n := &node{
-		source:  source,
-		proxier: proxy.NewProxier(proxy.Config{BindAddress: cfg.Address}, balancer),
+		source: source,
+		proxier: proxy.NewProxier(proxy.Config{
+			BindAddress: cfg.Address,
+			// A loopback that is flooded, as it is after a pause, loses packets, and a lost SYN costs a
+			// second or three. How the proxy chooses among backends that are late is not looked at here.
+			DialTimeout:      clientPatience / 3,
+			DialTotalTimeout: clientPatience - time.Second,
+		}, balancer),
 		reports: gob.NewEncoder(os.Stdout),
 		held:    serving{make(map[registry.Name]*registry.Service), make(map[registry.Name]*registry.Endpoints)},
 	}

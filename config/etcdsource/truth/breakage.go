@@ -20,6 +20,7 @@ import (
 type Breakage struct {
 	Name    string         // of the archive
 	Message *regexp.Regexp // what the experiment must say
+	Hint    string         // how the experiment comes to it soonest, in its own words; may be empty
 
 	edits []edit
 }
@@ -27,8 +28,8 @@ type Breakage struct {
 // An edit replaces one passage of one file.
 type edit struct{ file, old, new string }
 
-// ReadBreakage reads an archive: a comment, for each edit the parts "FILE: old" and "FILE: new", and
-// the part "message".
+// ReadBreakage reads an archive: a comment, for each edit the parts "FILE: old" and "FILE: new", the
+// part "message" and, if need be, the part "hint".
 func ReadBreakage(archive string) (Breakage, error) {
 	b := Breakage{Name: strings.TrimSuffix(filepath.Base(archive), ".txtar")}
 	a, err := txtar.ParseFile(archive)
@@ -42,6 +43,8 @@ func ReadBreakage(archive string) (Breakage, error) {
 			if b.Message, err = regexp.Compile(strings.TrimSpace(string(part.Data))); err != nil {
 				return b, fmt.Errorf("%s: %w", archive, err)
 			}
+		case part.Name == "hint":
+			b.Hint = strings.TrimSpace(string(part.Data))
 		case what == "old" && i+1 < len(a.Files) && a.Files[i+1].Name == file+": new":
 			b.edits = append(b.edits, edit{file, string(part.Data), string(a.Files[i+1].Data)})
 		case what != "new":
