@@ -19,9 +19,13 @@ PKG       ?= ./...
 ARGS ?=
 SELF ?= one=;other=
 
+# CHAOS: flags of the chaos run as they are, or one by one; CHAOS=-h explains them.
+CHAOS     ?= $(if $(MEMBERS),-members=$(MEMBERS)) $(if $(DURATION),-duration=$(DURATION)) $(if $(SEED),-seed=$(SEED)) \
+             $(if $(ONLY),-only=$(ONLY)) $(if $(BREAKAGE),-breakage=$(BREAKAGE)) $(if $(SOAK),-soak=$(SOAK))
+
 export CGO_ENABLED = 0
 
-.PHONY: help build run test check fuzz bench bench-peers bench-self lab lab-check lab-down clean
+.PHONY: help build run test check fuzz bench bench-peers bench-self chaos lab lab-check lab-down clean
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
@@ -51,6 +55,9 @@ bench-peers: build ## kube-proxy beside HAProxy, nginx and no proxy: docs/perfor
 
 bench-self: build ## kube-proxy beside itself with other flags, SELF='off=FLAGS;on=FLAGS'
 	go build -o bin/ ./scripts/bench && bin/bench -peers=none -self='$(SELF)' -only=roundtrip-32,connect-reset,connect-fin,udp-32 $(ARGS)
+
+chaos: ## ten minutes in which everything happens to etcd (MEMBERS, DURATION, SEED, ONLY, BREAKAGE, SOAK; CHAOS=-h)
+	go build -o bin/ ./scripts/chaos && exec bin/chaos $(CHAOS)
 
 lab: ## the lab: etcd, two nodes, three backends and a client, in containers
 	./lab up

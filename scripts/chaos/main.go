@@ -76,7 +76,7 @@ func realMain(args []string, stdout, stderr io.Writer) int {
 		fmt.Fprintf(stderr, "chaos: %v; -h explains\n", err)
 		return 2
 	case len(f.Args()) == 1 && f.Arg(0) == "node":
-		if err := runNode(); err != nil {
+		if err := runNode(s.verbosity); err != nil {
 			fmt.Fprintf(stderr, "chaos node: %v\n", err)
 			return 1
 		}
@@ -109,7 +109,7 @@ func realMain(args []string, stdout, stderr io.Writer) int {
 	return 0
 }
 
-// parse reads the command line. glog's flags are among ours: the node needs them.
+// parse reads the command line.
 func parse(args []string, stderr io.Writer) (settings, *flag.FlagSet, error) {
 	var s settings
 	f := flag.NewFlagSet("chaos", flag.ContinueOnError)

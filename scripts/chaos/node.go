@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/gob"
+	"errors"
 	"flag"
 	"fmt"
 	"maps"
@@ -94,8 +95,8 @@ type portState struct {
 }
 
 // runNode is the life of a node. It ends with its stdin.
-func runNode() error {
-	if err := flag.Set("logtostderr", "true"); err != nil {
+func runNode(verbosity int) error {
+	if err := errors.Join(flag.Set("logtostderr", "true"), flag.Set("v", strconv.Itoa(verbosity))); err != nil { // glog's
 		return err
 	}
 	orders := gob.NewDecoder(os.Stdin)
