@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -18,6 +19,7 @@ import (
 // It is a table of nftables that names single ports of 127.0.0.1, and that its owner, an nft process
 // which waits for more, takes along when it ends: the kernel removes it even if everybody is killed.
 type packetLoss struct {
+	table string
 	nft   *exec.Cmd
 	stdin io.Closer
 }
@@ -28,16 +30,21 @@ func packetsFrom(addr string) string { return "tcp sport " + portOf(addr) }
 
 func portOf(addr string) string { return addr[strings.LastIndexByte(addr, ':')+1:] }
 
+// tables counts the tables that were made, so that no two have one name.
+var tables atomic.Int64
+
 // losePackets has the matching packets lost from now on.
 func losePackets(matches ...string) (*packetLoss, error) {
-	table := fmt.Sprintf("chaos_%d", os.Getpid())
 	var rules strings.Builder
 	for _, match := range matches {
 		// On the way in: a sender whose own firewall refuses the packet would be told.
 		fmt.Fprintf(&rules, `iifname "lo" %s drop; `, match)
 	}
 	var said strings.Builder
-	p := &packetLoss{nft: exec.Command("nft", "-i")}
+	p := &packetLoss{
+		table: fmt.Sprintf("chaos_%d_%d", os.Getpid(), tables.Add(1)),
+		nft:   exec.Command("nft", "-i"),
+	}
 	endWithParent(p.nft)
 	p.nft.Stdout, p.nft.Stderr = &said, &said
 	stdin, err := p.nft.StdinPipe()
@@ -48,9 +55,9 @@ func losePackets(matches ...string) (*packetLoss, error) {
 	if err := p.nft.Start(); err != nil {
 		return nil, fmt.Errorf("nft: %w", err)
 	}
-	_, err = fmt.Fprintf(stdin, "table inet %s { flags owner; chain in { type filter hook input priority 0; %s}; }\n", table, &rules)
+	_, err = fmt.Fprintf(stdin, "table inet %s { flags owner; chain in { type filter hook input priority 0; %s}; }\n", p.table, &rules)
 	for deadline := time.Now().Add(5 * time.Second); err == nil; time.Sleep(5 * time.Millisecond) {
-		out, _ := exec.Command("nft", "list", "table", "inet", table).Output() // it may not be there yet
+		out, _ := exec.Command("nft", "list", "table", "inet", p.table).Output() // it may not be there yet
 		if strings.Count(string(out), " drop") == len(matches) {
 			return p, nil
 		}

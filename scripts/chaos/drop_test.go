@@ -1,8 +1,6 @@
 package main
 
 import (
-	"fmt"
-	"os"
 	"os/exec"
 	"testing"
 	"time"
@@ -29,9 +27,10 @@ func TestLostPacketsAreNotAcknowledged(t *testing.T) {
 	if err := reads(t, client, 500*time.Millisecond); err == nil {
 		t.Error("a read was answered while no packet arrived")
 	}
+	table := c.loss.table
 	c.packetsArrive()
 	w.hears(t, lost) // the kernel sends it again
-	if err := exec.Command("nft", "list", "table", "inet", fmt.Sprintf("chaos_%d", os.Getpid())).Run(); err == nil {
+	if err := exec.Command("nft", "list", "table", "inet", table).Run(); err == nil {
 		t.Error("the table is still there")
 	}
 }
