@@ -26,6 +26,7 @@ func TestWhatIsServedStaysTrueWhateverHappensToEtcd(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.dir = t.TempDir()
+	s.factor = 5 // tests share the machine
 	var out bytes.Buffer
 	began := time.Now()
 	err = runChaos(t.Context(), s, &out)

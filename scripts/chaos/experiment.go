@@ -40,6 +40,7 @@ type experiment struct {
 	tally    *tally
 
 	settledAt chan settledReport // what the node's handlers were given last
+	stalls    stalls
 	stopping  []func()           // in the order in which things were started
 }
 
@@ -56,7 +57,7 @@ func newExperiment(ctx context.Context, s settings, log io.Writer) (x *experimen
 		log:       log,
 		began:     time.Now(),
 		history:   new(truth.History),
-		tally:     newTally(),
+		tally:     newTally(s.factor),
 		settledAt: make(chan settledReport, 1<<10),
 	}
 	defer func() {
@@ -64,6 +65,7 @@ func newExperiment(ctx context.Context, s settings, log io.Writer) (x *experimen
 			x.close()
 		}
 	}()
+	x.stop(x.stalls.measure())
 	x.history.Add(truth.NewEra(nil, 0))
 	x.recorder = truth.NewRecorder(x.history)
 	x.stop(x.backends.close)

@@ -55,6 +55,8 @@ type settings struct {
 
 	node  string // the program that is the node: this one, or one with a breakage in it
 	first bool   // the first failure ends the run
+
+	factor int // of the bounds for recovery
 }
 
 const usage = `Usage: chaos [flags]
@@ -111,7 +113,7 @@ func realMain(args []string, stdout, stderr io.Writer) int {
 
 // parse reads the command line.
 func parse(args []string, stderr io.Writer) (settings, *flag.FlagSet, error) {
-	var s settings
+	s := settings{factor: 1}
 	f := flag.NewFlagSet("chaos", flag.ContinueOnError)
 	f.SetOutput(stderr)
 	f.IntVar(&s.members, "members", 1, "members of the etcd cluster, 1 or 3")

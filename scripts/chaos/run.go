@@ -112,6 +112,7 @@ func (x *experiment) suffer(ctx context.Context, f fault, r *rand.Rand) error {
 	x.tally.begin(f.name)
 	defer x.tally.begin("")
 	x.logf("%s", f.name)
+	x.stalls.worst() // from here on
 	began := time.Now()
 	if err := f.inject(ctx, x.cluster, r); err != nil {
 		return fmt.Errorf("the harness could not inject %q: %w", f.name, errors.Join(err, x.cluster.heal()))
@@ -129,6 +130,9 @@ func (x *experiment) suffer(ctx context.Context, f fault, r *rand.Rand) error {
 	late := ""
 	if !x.tally.recovered(f, recovery) {
 		late = ", TOO LATE"
+	}
+	if stall := x.stalls.worst(); stall > 100*time.Millisecond {
+		late += fmt.Sprintf("; the machine was busy elsewhere for %v", stall.Round(time.Millisecond))
 	}
 	x.logf("%s: took %v, recovered in %v%s", f.name, took.Round(time.Millisecond), recovery.Round(time.Millisecond), late)
 	return nil
@@ -168,6 +172,7 @@ func (x *experiment) sum(ctx context.Context) string {
 		x.tally.written(), x.recorder.Sum(), x.history.Eras())
 	fmt.Fprintf(&b, "%d connections and %d datagrams answered, the slowest after %v\n",
 		x.clients.answered.Load(), x.clients.exchanges.Load(), time.Duration(x.clients.slowest.Load()).Round(time.Millisecond))
+	fmt.Fprintf(&b, "the machine was busy elsewhere for up to %v\n", x.stalls.ever().Round(time.Millisecond))
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	if a, err := x.node.ask(ctx, order{Brief: true}); err == nil {
