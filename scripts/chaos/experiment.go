@@ -41,7 +41,7 @@ type experiment struct {
 
 	settledAt chan settledReport // what the node's handlers were given last
 	stalls    stalls
-	stopping  []func()           // in the order in which things were started
+	stopping  []func() // in the order in which things were started
 }
 
 // settledReport says that the settled service with this port reached the handlers.
