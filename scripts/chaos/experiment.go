@@ -183,6 +183,9 @@ func (x *experiment) startNode() error {
 	x.stop(func() { _ = log.Close() }) // the node has ended
 	etcd := x.cluster.source()
 	cfg := nodeConfig{nodeAddress, etcd.Endpoints, etcd.Username, etcd.Password, x.settings.sync, etcd.PageSize}
+	if !x.settings.login {
+		cfg.Username, cfg.Password = "", ""
+	}
 	if x.node, err = startNode(x.settings.node, cfg, x.settings.verbosity, log); err != nil {
 		return err
 	}

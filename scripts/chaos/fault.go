@@ -13,6 +13,7 @@ type fault struct {
 	members int    // how large the cluster must be; 0: any size
 	silent  bool   // nobody is told that anything ended: only silence tells, so recovery may take longer
 	knob    string // with silent: the setting of the source that decides how long
+	login   bool   // the proxy needs a user
 	small   bool   // quick, and in need of no privileges: part of the small run
 
 	// able says why this machine cannot have the fault (no root, no namespaces, no etcdutl), nil that

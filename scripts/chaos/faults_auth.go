@@ -14,7 +14,7 @@ import (
 
 func init() {
 	faults = append(faults,
-		fault{name: "auth", about: "authentication is turned on, tokens of 5 s expire, members forget them, and it is turned off", inject: auth})
+		fault{name: "auth", about: "authentication is turned on, tokens of 5 s expire, members forget them, and it is turned off", login: true, inject: auth})
 }
 
 // auth is a cluster that is being secured while it is in use. The proxy has a user from the start, whom

@@ -46,6 +46,7 @@ type settings struct {
 	connections int     // a second
 	flows       int     // UDP, at any time
 	sync        time.Duration
+	login       bool
 	only        string
 	smoke       bool
 	soak        int
@@ -123,6 +124,7 @@ func parse(args []string, stderr io.Writer) (settings, *flag.FlagSet, error) {
 	f.IntVar(&s.connections, "connections", 500, "client connections a second")
 	f.IntVar(&s.flows, "flows", 20, "UDP flows at any time")
 	f.DurationVar(&s.sync, "config_sync_period", 5*time.Second, "the proxy's: how often it reads everything again")
+	f.BoolVar(&s.login, "login", true, "the proxy logs in as a user: etcd asks for that while it has authentication, and takes it at any time. Without, each new connection begins with what is wanted of it")
 	f.StringVar(&s.only, "only", "", "inject only these faults, `NAME,...`")
 	f.BoolVar(&s.smoke, "smoke", false, "a small run: each fault that is quick and needs no privileges, once")
 	f.IntVar(&s.soak, "soak", 0, "instead of faults: make `N` changes to a healthy etcd as fast as it takes them, and compare what the proxy needs before and after")

@@ -76,6 +76,7 @@ type answer struct {
 	Ports       []portState
 	Source      etcdsource.Status
 	Resident    int64 // bytes
+	Live        int64 // bytes of the heap in use; after a collection when memory was given back first
 	Descriptors int
 	Goroutines  int
 }
@@ -216,6 +217,9 @@ func (n *node) obey(o order) {
 	}
 	a := &answer{Number: o.Number, Source: n.source.Status(), Goroutines: runtime.NumGoroutine()}
 	a.Resident, a.Descriptors = resources()
+	var stats runtime.MemStats
+	runtime.ReadMemStats(&stats)
+	a.Live = int64(stats.HeapAlloc)
 	if !o.Brief {
 		for _, p := range n.proxier.Status() {
 			s := portState{Protocol: p.Protocol, Port: p.Port, Claims: append([]registry.PortKey{p.Owner}, p.Waiting...)}

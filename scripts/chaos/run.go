@@ -47,6 +47,9 @@ func (s settings) extra() string {
 	if s.smoke {
 		text += " -smoke"
 	}
+	if !s.login {
+		text += " -login=false"
+	}
 	if s.only != "" {
 		text += " -only=" + s.only
 	}
@@ -61,6 +64,9 @@ func (s settings) faults() (able []fault, unable []string) {
 		case chosen != nil && !slices.Contains(chosen, f.name), s.smoke && !f.small:
 			continue
 		case f.members != 0 && f.members != s.members:
+			continue
+		case f.login && !s.login:
+			unable = append(unable, f.name+": the proxy has no user")
 			continue
 		}
 		if f.able != nil {
