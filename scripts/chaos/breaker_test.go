@@ -35,9 +35,11 @@ func TestOnlyTheWatchFallsSilent(t *testing.T) {
 				}
 			}
 			w.hearsNothing(t)
+			b.set(watches, sound)
 			if err := b.restore(); err != nil {
 				t.Fatal(err)
 			}
+			write(t, c)
 			w.hearsNothing(t) // what has lost bytes stays silent
 			if n := b.conns(watches); n != 1 {
 				t.Errorf("%d connections watch; want the one that nobody has told anything", n)
@@ -189,5 +191,23 @@ func waitFor(t *testing.T, what string, is func() bool) {
 		if time.Now().After(deadline) {
 			t.Fatalf("no %s within %v", what, patience)
 		}
+	}
+}
+
+func TestASlowBreakerTakesItsTime(t *testing.T) {
+	c, _ := begin(t, 1)
+	b := c.members[0].breaker
+	client := throughBreakers(t, c)
+	if err := reads(t, client, patience); err != nil {
+		t.Fatal(err)
+	}
+	const delay = 200 * time.Millisecond
+	b.slow(delay)
+	began := time.Now()
+	if err := reads(t, client, patience); err != nil {
+		t.Fatal(err)
+	}
+	if took := time.Since(began); took < delay {
+		t.Errorf("a read took %v; want at least %v", took, delay)
 	}
 }

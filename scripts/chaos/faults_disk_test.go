@@ -55,6 +55,7 @@ func writing(t *testing.T, c *cluster) (refused func(error) bool) {
 			default:
 			}
 			ctx, cancel := context.WithTimeout(context.Background(), 200*time.Millisecond)
+			time.Sleep(5 * time.Millisecond) // a restart replays all that was written
 			_, err := client.Put(ctx, fmt.Sprintf("%sbig-%d", registry.SpecsPrefix, i%50), strings.Repeat("x", 10<<10))
 			cancel()
 			mu.Lock()
