@@ -41,6 +41,8 @@ type experiment struct {
 
 	settledAt chan settledReport // what the node's handlers were given last
 	stalls    stalls
+	ctx       context.Context // of the writer
+	cancel    context.CancelFunc
 	stopping  []func() // in the order in which things were started
 }
 
@@ -60,6 +62,7 @@ func newExperiment(ctx context.Context, s settings, log io.Writer) (x *experimen
 		tally:     newTally(s.factor),
 		settledAt: make(chan settledReport, 1<<10),
 	}
+	x.ctx, x.cancel = context.WithCancel(context.Background())
 	defer func() {
 		if err != nil {
 			x.close()
@@ -98,6 +101,7 @@ func newExperiment(ctx context.Context, s settings, log io.Writer) (x *experimen
 func (x *experiment) stop(f func()) { x.stopping = append(x.stopping, f) }
 
 func (x *experiment) close() {
+	x.cancel() // the writer may be waiting for an etcd that is gone, and the judge for the writer
 	for len(x.stopping) > 0 {
 		last := len(x.stopping) - 1
 		x.stopping[last]()
@@ -121,9 +125,9 @@ func (x *experiment) startWriter() error {
 		Invent:  x.invent,
 		Pace:    x.pace,
 	}
-	ctx, cancel := context.WithCancel(context.Background())
+	ctx := x.ctx
 	var running sync.WaitGroup
-	x.stop(func() { cancel(); running.Wait() })
+	x.stop(running.Wait)
 	if err := x.writeSteady(ctx); err != nil {
 		return err
 	}
