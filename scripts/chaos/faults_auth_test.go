@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -59,7 +60,10 @@ func TestAuthenticationIsOnForALongToken(t *testing.T) {
 			}
 		}
 	}
-	inject(t, c, "auth", seed(1))
+	inject(t, c, "auth", seed(4))
+	if line := s.log()[0]; !strings.HasSuffix(line, "restart: false") {
+		t.Fatalf("%s; want a seed that draws no restart, which would forget the token", line)
+	}
 	if calls != 2 {
 		t.Errorf("written to %d times; want twice", calls)
 	}

@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
+	"io/fs"
 	"math/rand/v2"
 	"os"
 	"os/exec"
@@ -69,8 +71,9 @@ func (c *cluster) silenceAlarms(ctx context.Context) error {
 	})
 }
 
-// diskSize has room for etcd's write-ahead log, which reserves two segments of 64 MB, and some more.
-const diskSize = "192m"
+// spareRoom is how much larger than the data a small disk is, in bytes: etcd's write-ahead log reserves
+// a segment of 64 MB ahead when it is opened, and another when one is full.
+const spareRoom = 160 << 20
 
 // fillDisk is a log that filled the disk which etcd shares with it. A member that cannot write dies at
 // once, and again each time it is started, until somebody makes room. Before it dies it may have
@@ -82,11 +85,15 @@ func fillDisk(ctx context.Context, c *cluster, r *rand.Rand) error {
 	if err := os.Mkdir(disk, 0o700); err != nil {
 		return err
 	}
-	if _, err := run(ctx, "mount", "-t", "tmpfs", "-o", "size="+diskSize, "tmpfs", disk); err != nil {
+	m.kill()
+	size, err := sizeOf(m.dir)
+	if err != nil {
+		return err
+	}
+	if _, err := run(ctx, "mount", "-t", "tmpfs", "-o", fmt.Sprintf("size=%d", size+spareRoom), "tmpfs", disk); err != nil {
 		return err
 	}
 	c.disk = disk
-	m.kill()
 	if err := m.moveData(filepath.Join(disk, "data")); err != nil {
 		return err
 	}
@@ -100,6 +107,21 @@ func fillDisk(ctx context.Context, c *cluster, r *rand.Rand) error {
 	deaths, err := m.struggle(ctx, c, length)
 	c.stage.logf("the disk of %s was full for %v; it died of it %d times", m.name, length, deaths)
 	return firstError(err, os.Remove(filler), c.start(ctx), c.leaveSmallDisk(), c.start(ctx), c.silenceAlarms(ctx))
+}
+
+// sizeOf adds up the files below dir, in bytes.
+func sizeOf(dir string) (size int64, err error) {
+	err = filepath.WalkDir(dir, func(_ string, e fs.DirEntry, err error) error {
+		if err != nil || e.IsDir() {
+			return err
+		}
+		info, err := e.Info()
+		if err == nil {
+			size += info.Size()
+		}
+		return err
+	})
+	return size, err
 }
 
 // fill writes a file until the disk has no room.

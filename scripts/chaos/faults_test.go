@@ -286,6 +286,9 @@ func TestHealMendsWhatAnInterruptedFaultLeft(t *testing.T) {
 	if err := reads(t, throughBreakers(t, c), patience); err != nil {
 		t.Error(err)
 	}
+	if c.through != nil || m.breaker.target != m.addr {
+		t.Error("the grpc-proxy is still in between")
+	}
 }
 
 // TestNothingSurvivesClose: no process, no mount, no table; and with the directory, no file.
@@ -293,10 +296,10 @@ func TestNothingSurvivesClose(t *testing.T) {
 	c, _ := begin(t, 1)
 	write(t, c)
 	if canMount() == nil {
-		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		if err := fillDisk(ctx, c, seed(1)); err == nil {
-			t.Fatal("the disk was full for less than two seconds") // seed 1 draws more
+			t.Fatal("the disk was full for less than a second") // seed 1 draws more
 		}
 	}
 	process := c.members[0].process
