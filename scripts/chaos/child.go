@@ -29,7 +29,7 @@ type child struct {
 // startNode starts binary as a node. What it logs goes to log. Whoever starts it reads the reports.
 func startNode(binary string, cfg nodeConfig, verbosity int, log io.Writer) (*child, error) {
 	cmd := exec.Command(binary, fmt.Sprintf("-v=%d", verbosity), "node")
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} // see prctl(2)
+	endWithParent(cmd)
 	cmd.Stderr = log
 	stdin, err := cmd.StdinPipe()
 	if err != nil {
