@@ -23,6 +23,16 @@ func (o OwnListeners) Contains(protocol registry.Protocol, addr netip.AddrPort) 
 	return o.own.contains(protocol, addr)
 }
 
+// Refusal tells why a proxier of this configuration lets no service have a port; nil when they may.
+func (c Config) Refusal(protocol registry.Protocol, port uint16) error {
+	return (&Proxier{cfg: c}).refusal(portID{protocol, port})
+}
+
+// Allows tells whether such a proxier may dial an address for an endpoint.
+func (c Config) Allows(endpoint netip.Addr) bool {
+	return len(c.AllowedEndpoints) == 0 || contains(c.AllowedEndpoints, endpoint)
+}
+
 // DescriptorRoom returns how many descriptors a process that is started like this one may have, and
 // how many of them a proxier would let listeners and clients have together.
 func DescriptorRoom() (limit, room int) {

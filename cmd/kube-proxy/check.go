@@ -29,9 +29,12 @@ type checkOptions struct {
 // do nothing.
 var flagsForCheck = []string{
 	"help", "version", "o", "timeout", "bind_address",
+	"allowed_ports", "allowed_endpoints", "healthz_bind_address", "metrics_bind_address",
 	"etcd_servers", "etcd_config", "etcd_cafile", "etcd_certfile", "etcd_keyfile", "etcd_insecure_skip_tls_verify",
 	"etcd_username", "etcd_password_file",
 }
+
+const moreCheckHelp = "(kube-proxy check -help explains the flags)"
 
 // runCheck is the program when its first argument is "check": without that word.
 func runCheck(args []string, stdout, stderr io.Writer) int {
@@ -43,7 +46,7 @@ func runCheck(args []string, stdout, stderr io.Writer) int {
 		return exitDone
 	case err != nil:
 		fmt.Fprintln(stderr, err)
-		usage(stderr, flags)
+		fmt.Fprintln(stderr, moreCheckHelp)
 		return exitUsage
 	}
 	if o.version != versionOff {
@@ -113,7 +116,26 @@ func (o *checkOptions) report() (*check.Report, error) {
 		return nil, err
 	}
 	limit, room := proxy.DescriptorRoom()
-	return check.Examine(r, check.Options{Bind: netip.Addr(o.bind), DescriptorLimit: limit, ListenerRoom: room}), nil
+	served := o.guards()
+	return check.Examine(r, check.Options{
+		Bind:            served.BindAddress,
+		RefusePort:      served.Refusal,
+		AllowEndpoint:   served.Allows,
+		DescriptorLimit: limit,
+		ListenerRoom:    room,
+	}), nil
+}
+
+// guards is what the proxy would be told to keep from services, the ports of its operators included. A
+// port 0 of theirs is one that nobody knows yet.
+func (o *checkOptions) guards() proxy.Config {
+	served := o.proxyConfig()
+	for _, at := range [...]placeValue{o.healthz, o.metrics} {
+		if port := netip.AddrPort(at).Port(); port != 0 {
+			served.ReservedPorts = append(served.ReservedPorts, port)
+		}
+	}
+	return served
 }
 
 func (o *checkOptions) fromEtcd() (check.Registry, error) {

@@ -182,7 +182,7 @@ func TestCheckOfTenThousandServices(t *testing.T) {
 		}
 	}
 	start := time.Now()
-	exit, report := checked(t, "-etcd_servers="+etcd.URL())
+	exit, report := checked(t, "-etcd_servers="+etcd.URL(), "-healthz_bind_address=", "-metrics_bind_address=") // whose ports are among these
 	t.Logf("checked in %v", time.Since(start))
 	if s := report.Summary; exit != exitDone || s.OK != 2*services || s.Listeners != services || report.Revision != 1+services/together {
 		t.Errorf("exit status %d, revision %d, %+v", exit, report.Revision, s)
