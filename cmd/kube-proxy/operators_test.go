@@ -133,7 +133,7 @@ func TestNoServiceGetsTheOperatorsPort(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.put(t, registry.SpecsPrefix+"thief", `{"kind":"Service","apiVersion":"v1beta1","id":"thief","port":`+port+`}`)
-	awaitPage(t, at+"/readyz", 200, "cannot be opened: 1")
+	awaitPage(t, at+"/readyz", 200, "none may have: 1")
 }
 
 // logged waits for n lines of a connection log, and reads them.

@@ -80,6 +80,7 @@ var (
 
 	listeners = gauge("listeners", "Ports that are open.", "protocol")
 	notOpen   = gauge("ports_not_open", "Ports that are claimed and cannot be opened.", "protocol")
+	refused   = gauge("ports_refused", "Ports that services ask for and that none may have.", "protocol")
 	waiting   = gauge("claims_waiting", "Claims to ports that another service has.", "protocol")
 	limitUsed = gauge("limit_used", "How much is used of what there is only so much of.", "limit")
 	limitMax  = gauge("limit_max", "How much there is of it.", "limit")
@@ -167,8 +168,12 @@ func (c collector) collectConfig(out sink) {
 }
 
 func (c collector) collectPorts(out sink) {
-	var open, closed, claims [2]int // by protocol
+	var open, closed, barred, claims [2]int // by protocol
 	for _, p := range c.node.Proxier.Status() {
+		if p.Refused {
+			barred[p.Protocol]++ // those who ask for it wait for nobody
+			continue
+		}
 		claims[p.Protocol] += len(p.Waiting)
 		if p.Err != nil {
 			closed[p.Protocol]++
@@ -179,6 +184,7 @@ func (c collector) collectPorts(out sink) {
 	for _, protocol := range []registry.Protocol{registry.TCP, registry.UDP} {
 		out.tell(listeners, float64(open[protocol]), protocol.String())
 		out.tell(notOpen, float64(closed[protocol]), protocol.String())
+		out.tell(refused, float64(barred[protocol]), protocol.String())
 		out.tell(waiting, float64(claims[protocol]), protocol.String())
 	}
 	out.tell(pauses, float64(c.node.Proxier.AcceptPauses()))

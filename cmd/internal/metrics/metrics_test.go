@@ -80,6 +80,7 @@ func busySite() *site {
 		ports: []proxy.PortStatus{
 			{Protocol: registry.TCP, Port: 1, Owner: key("web", ""), Waiting: []registry.PortKey{key("late", ""), key("later", "")}},
 			{Protocol: registry.UDP, Port: 1, Owner: key("dns", ""), Err: errors.New("address in use")},
+			{Protocol: registry.TCP, Port: 2, Waiting: []registry.PortKey{key("web", "")}, Err: errors.New("not allowed"), Refused: true},
 		},
 		limits: []proxy.Limit{{Name: "descriptors", Used: 3, Max: 1000}},
 		endpoints: []proxy.EndpointStatus{{Service: key("web", ""), Addr: registry.Addr{IP: netip.MustParseAddrPort("10.1.2.3:80")},
@@ -194,6 +195,8 @@ func TestWhatIsToldIsWhatHappened(t *testing.T) {
 		`kubeproxy_listeners{protocol="tcp"} 1`,
 		`kubeproxy_listeners{protocol="udp"} 0`,
 		`kubeproxy_ports_not_open{protocol="udp"} 1`,
+		`kubeproxy_ports_not_open{protocol="tcp"} 0`,
+		`kubeproxy_ports_refused{protocol="tcp"} 1`,
 		`kubeproxy_claims_waiting{protocol="tcp"} 2`,
 		`kubeproxy_limit_max{limit="descriptors"} 1000`,
 		`kubeproxy_accept_pauses_total 9`,

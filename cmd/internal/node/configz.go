@@ -53,7 +53,8 @@ type portz struct {
 	Port     uint16   `json:"port"`
 	Owner    string   `json:"owner"`
 	Waiting  []string `json:"waiting,omitempty"`
-	Error    string   `json:"error,omitempty"` // why the port is not open
+	Error    string   `json:"error,omitempty"`   // why the port is not open
+	Refused  bool     `json:"refused,omitempty"` // no service may have it
 }
 
 // How much is shown: the answer stays below a few megabytes, whatever is in the registry.
@@ -102,7 +103,10 @@ func (h *health) etcdz(st etcdsource.Status) etcdz {
 }
 
 func newPortz(p proxy.PortStatus) portz {
-	z := portz{Protocol: p.Protocol.String(), Port: p.Port, Owner: label(p.Owner)}
+	z := portz{Protocol: p.Protocol.String(), Port: p.Port, Refused: p.Refused}
+	if !p.Refused {
+		z.Owner = label(p.Owner)
+	}
 	for _, w := range p.Waiting[:min(len(p.Waiting), maxWaiting)] {
 		z.Waiting = append(z.Waiting, label(w))
 	}

@@ -49,16 +49,23 @@ func (h *health) healthy() error {
 }
 
 // ready tells whether what etcd holds is being served. That a port cannot be opened, because another
-// program has it, is noted and no more: else one record could take every node out of service.
+// program has it, or that no service may have it, is noted and no more: else one record could take every
+// node out of service.
 func (h *health) ready() (notes []string, err error) {
-	var closed int
+	var closed, refused int
 	for _, p := range h.ports() {
-		if p.Err != nil {
+		switch {
+		case p.Refused:
+			refused++
+		case p.Err != nil:
 			closed++
 		}
 	}
 	if closed > 0 {
 		notes = append(notes, fmt.Sprintf("ports that services claim and that cannot be opened: %d", closed))
+	}
+	if refused > 0 {
+		notes = append(notes, fmt.Sprintf("ports that services ask for and that none may have: %d", refused))
 	}
 	if err := h.healthy(); err != nil {
 		return notes, err

@@ -140,6 +140,26 @@ func TestPortsNotOpenAreNotedWithoutNames(t *testing.T) {
 	}
 }
 
+// TestAPortThatIsRefusedIsNotOneThatCannotBeOpened: nothing on the machine has to be mended for it.
+func TestAPortThatIsRefusedIsNotOneThatCannotBeOpened(t *testing.T) {
+	p := newPatient(t)
+	defer p.stop()
+	web := registry.PortKey{Name: registry.Name{Namespace: "default", Name: "web"}}
+	p.open = []proxy.PortStatus{{Err: errors.New("not allowed"), Refused: true, Waiting: []registry.PortKey{web}}, {Owner: web}}
+	if notes, err := p.ready(); fmt.Sprint(notes) != "[ports that services ask for and that none may have: 1]" || err != nil {
+		t.Errorf("%q, %v", notes, err)
+	}
+	text, err := json.Marshal(p.configz(nil, nil).Ports)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := `[{"protocol":"tcp","port":0,"owner":"","waiting":["default/web"],"error":"not allowed","refused":true},` +
+		`{"protocol":"tcp","port":0,"owner":"default/web"}]`
+	if string(text) != want {
+		t.Errorf("/configz has %s; want %s", text, want)
+	}
+}
+
 // TestConfigzIsBounded, with every port claimed by many services of the longest names, on both protocols.
 func TestConfigzIsBounded(t *testing.T) {
 	p := newPatient(t)
