@@ -362,6 +362,9 @@ func TestEveryReasonIsWhatWasDone(t *testing.T) {
 				}
 				b.check(t, c.why, started)
 				b.end()
+				if n := len(b.ended(c.why)); n != 1 {
+					t.Errorf("when all is closed, it has ended %d times", n)
+				}
 				b.checkAll(t)
 			})
 		})
@@ -380,9 +383,7 @@ func (b *bookish) check(t *testing.T, why proxy.Reason, started time.Time) {
 			wrong = append(wrong, errors.New(what))
 		}
 	}
-	// (A datagram may begin more than one session: the first can have found that there is no endpoint
-	// for it before the datagram reached it.)
-	complain(len(all) != 1 && e.Protocol == registry.TCP, "it has ended more than once")
+	complain(len(all) != 1, "it has ended more than once")
 	complain(e.Service.Name != named("web") || e.Port != b.port(e), "another service or port")
 	complain(!e.Client.Addr().IsValid() || e.Client.Port() == 0, "no client")
 	complain(e.Began.Before(started) || e.Duration < 0 || e.Began.Add(e.Duration).After(time.Now()), "another time")

@@ -4,6 +4,7 @@ package proxy_test
 
 import (
 	"net/netip"
+	"slices"
 	"testing"
 	"time"
 
@@ -21,19 +22,18 @@ var udpReasonCases = []reasonCase{
 		b.ask(t)
 	}},
 	{why: proxy.DialFailed, when: "over UDP, each endpoint refuses", do: func(t *testing.T, b *bookish) {
-		b.send(t, refusingUDP(t), refusingUDP(t))
-		b.sent = unknown // the second is only asked for as long as the first has not passed the datagram on
-		b.attempts = 2
+		b.lose(t, "unreachable", refusingUDP(t), refusingUDP(t))
+		b.sent, b.attempts = 10, 2 // each was sent the datagram, and refused it
 	}},
 	{why: proxy.OwnListener, when: "over UDP, the only endpoint is a port of the proxy", do: func(t *testing.T, b *bookish) {
 		port := proxytest.FreePort(t)
 		b.apply(service("loop", udp(port)))
-		b.send(t, proxytest.At(proxytest.On(port)))
+		b.lose(t, "own_listener", proxytest.At(proxytest.On(port)))
 	}},
 	{why: proxy.EndpointNotAllowed, when: "over UDP, the only endpoint lies elsewhere", config: func(cfg *proxy.Config) {
 		cfg.AllowedEndpoints = []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("::/0")}
 	}, do: func(t *testing.T, b *bookish) {
-		b.send(t, servedUDP(t, "web"))
+		b.lose(t, "endpoint_not_allowed", servedUDP(t, "web"))
 	}},
 	{why: proxy.SourceNotAllowed, when: "its address is not allowed any more", do: func(t *testing.T, b *bookish) {
 		b.ask(t)
@@ -83,10 +83,25 @@ func (b *bookish) ask(t *testing.T) *proxytest.UDPClient {
 	return client
 }
 
-// send has a client of the service "web" send a datagram.
-func (b *bookish) send(t *testing.T, addrs ...registry.Addr) {
+// lose has a client of the service "web" send a datagram that no endpoint gets, and waits until it is
+// counted as dropped for this reason: then nothing more may come of it.
+func (b *bookish) lose(t *testing.T, why string, addrs ...registry.Addr) {
 	t.Helper()
 	proxytest.DialUDP(t, b.serveUDP(t, addrs...)).Write([]byte("hello"))
+	var dropped []string
+	if !proxytest.Becomes(func() bool {
+		dropped = nil
+		for _, totals := range b.Totals() {
+			for _, reason := range proxy.DropReasons() {
+				for range totals.Dropped[reason] {
+					dropped = append(dropped, reason.Code())
+				}
+			}
+		}
+		return slices.Equal(dropped, []string{why})
+	}) {
+		t.Errorf("dropped were %v; want %s", dropped, why)
+	}
 }
 
 // refusingUDP is an endpoint that refuses datagrams.

@@ -44,7 +44,7 @@ func TestEverySessionEndsWithItsReason(t *testing.T) {
 		}},
 		{DescriptorLimit, Config{}, func(t *testing.T, e *portable, s *udpService) {
 			defer leaveNoDescriptors(t)()
-			s.begin(sessionKey{client: netip.MustParseAddrPort("127.0.0.1:9")})
+			s.begin(sessionKey{client: netip.MustParseAddrPort("127.0.0.1:9")}, []byte("hello"))
 		}},
 		{NoEndpoints, Config{}, func(t *testing.T, e *portable, s *udpService) {
 			s.set() // just when the session has been let in
@@ -249,7 +249,7 @@ func TestARefusedClientLeavesNothingBehind(t *testing.T) {
 	before := heap()
 	const many = 20_000
 	for n := range many {
-		if s.begin(client(n)) != nil {
+		if s.begin(client(n), []byte("hello")) != nil {
 			t.Fatal("a stranger was given the room of a known client")
 		}
 	}

@@ -130,29 +130,32 @@ func (u *udpSocket) carry(key sessionKey, datagram []byte) {
 		u.drop(u.owner.Load(), dropTooLong, 1, key.client)
 		return
 	}
-	for u.ctx.Err() == nil {
-		u.mu.Lock()
-		s := u.sessions[key]
-		u.mu.Unlock()
-		if s == nil {
-			if s = u.begin(key); s == nil {
-				return
-			}
-		}
+	u.mu.Lock()
+	s := u.sessions[key]
+	u.mu.Unlock()
+	if s != nil {
 		if s.forward(datagram) {
 			return
 		}
 		u.forget(s) // it has just ended; the client begins anew
 	}
-	u.drop(u.owner.Load(), dropEnded, 1, key.client)
+	if u.ctx.Err() != nil {
+		u.drop(u.owner.Load(), dropEnded, 1, key.client)
+		return
+	}
+	u.begin(key, datagram)
 }
 
-// begin starts a session for a client, or drops its datagram for one of many good reasons.
+// begin starts a session for a client, and gives it the datagram that it begins with, or drops that for
+// one of many good reasons.
+//
+// The datagram is the session's before anything else can happen to it: if the session comes to nothing,
+// because no endpoint can be had, it takes the datagram with it. So one datagram never begins two.
 //
 // A client that is given no session has no ending either, only a dropped datagram. A TCP client has been
 // accepted, and is owed a line of its own; a datagram comes unasked, and who forges a million senders is not to
 // have a million lines written.
-func (u *udpSocket) begin(key sessionKey) *session {
+func (u *udpSocket) begin(key sessionKey, datagram []byte) *session {
 	e, owner := u.engine, u.owner.Load()
 	refuse := func(why DropReason) *session {
 		u.drop(owner, why, 1, key.client)
@@ -193,6 +196,9 @@ func (u *udpSocket) begin(key sessionKey) *session {
 	if ok && first.addr.Host == "" {
 		b = s.try(first)
 		first = nil
+	}
+	if !s.forward(datagram) {
+		s.drop(dropEnded, 1) // the port was closed or changed hands just now
 	}
 	e.work.Go(func() { s.run(first, b) })
 	return s
