@@ -30,19 +30,19 @@ const (
 	NumCauses               // how many there are
 )
 
-// The words for each cause: a short name, as in metrics, and the beginning of a log line about etcd at
+// The words for each cause: a short name without blanks, which metrics spell the same, and the beginning of a log line about etcd at
 // some address.
 var causes = [NumCauses]struct{ name, line string }{
 	Broken:     {"broken", "etcd at %v unreachable"},
 	Insecure:   {"tls", "etcd at %v unreachable by TLS"},
 	Silent:     {"silent", "etcd at %v does not answer"},
 	Refused:    {"auth", "etcd at %v refuses us"},
-	Leaderless: {"no leader", "etcd at %v has no leader"},
+	Leaderless: {"no_leader", "etcd at %v has no leader"},
 	Unable:     {"error", "etcd at %v answers with an error"},
 	Cancelled:  {"cancelled", "etcd at %v has to be read again"},
 	Compacted:  {"compacted", "etcd at %v has to be read again"},
 	Stale:      {"stale", "etcd at %v has to be read again"},
-	WentBack:   {"went back", "etcd at %v is not what it was"},
+	WentBack:   {"went_back", "etcd at %v is not what it was"},
 }
 
 // String is the short name.

@@ -1,7 +1,6 @@
 package metrics
 
 import (
-	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -150,7 +149,7 @@ func (c collector) collectConfig(out sink) {
 	out.tell(connected, truth(st.Connected))
 	out.tell(sessions, float64(st.Sessions))
 	for cause, n := range st.Ended {
-		out.tell(sessionEnds, float64(n), strings.ReplaceAll(etcdsource.Cause(cause).String(), " ", "_"))
+		out.tell(sessionEnds, float64(n), etcdsource.Cause(cause).String())
 	}
 	out.tell(setbacks, float64(st.Setbacks))
 	out.tell(resyncs, float64(st.Resyncs))
