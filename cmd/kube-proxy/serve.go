@@ -50,14 +50,18 @@ func serve(o *options, flags *pflag.FlagSet) error {
 		glog.Warningf("%s is ignored: it means nothing without -master", strings.Join(ignored, ", "))
 	}
 
-	g, ctx := errgroup.WithContext(signals)
+	g, ctx := errgroup.WithContext(context.Background())
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
 	g.Go(func() error {
-		<-ctx.Done()
-		if signals.Err() == nil {
+		select {
+		case <-signals.Done():
+		case <-ctx.Done():
 			return nil // not told to stop: something went wrong, and Wait tells what
 		}
 		restore() // a second signal finds the default handling again, and ends us at once
 		glog.Infof("%v: draining for at most %v", context.Cause(signals), o.drain)
+		stop() // only now, for this line to come before those that tell of the drain
 		notify(daemon.SdNotifyStopping)
 		return nil
 	})

@@ -154,6 +154,18 @@ func TestSecondSignalEndsAtOnce(t *testing.T) {
 	}
 }
 
+// TestTheLogOfAStopIsInOrder: what stops it comes before what came of that.
+func TestTheLogOfAStopIsInOrder(t *testing.T) {
+	p := newSite(t).serve(t)
+	p.Signal(t, syscall.SIGTERM)
+	p.Exit(t)
+	log := p.Stderr.String()
+	told, ended := strings.Index(log, "draining for at most"), strings.Index(log, "all connections have finished")
+	if told < 0 || ended < told {
+		t.Errorf("the log is\n%s", log)
+	}
+}
+
 // TestRotationBeginsWithTheFirst endpoint, when -rr_random_start=false wants it. There are so many
 // endpoints that it would hardly be by chance.
 func TestRotationBeginsWithTheFirst(t *testing.T) {
