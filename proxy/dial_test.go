@@ -57,7 +57,7 @@ func newTestDialer(n *network) *dialer {
 
 // rotationOf makes a rotation of endpoints that begins with the first.
 func rotationOf(addrs ...registry.Addr) *rotation {
-	r := &rotation{key: registry.PortKey{Name: web}}
+	r := &rotation{key: registry.PortKey{Name: web}, outages: new(ration)}
 	r.set.Store(new(endpointSet))
 	r.replace(addrs, false, Removal{})
 	return r

@@ -62,7 +62,11 @@ func (e *endpoint) failed(protocol registry.Protocol) {
 	}
 	wait := min(firstDown<<min(h.strikes.Load(), 5), mostDown)
 	if h.downUntil.CompareAndSwap(until, now.Add(wait).UnixNano()) && h.strikes.Add(1) == 1 {
-		glog.Warningf("%s: endpoint %s does not answer over %s; passing it over until it does", e.rotation.key, e.addr, protocol)
+		if note, ok := e.rotation.outages.ask(); ok {
+			glog.Warningf("%s: endpoint %s does not answer over %s; passing it over until it does%s", e.rotation.key, e.addr, protocol, note)
+		} else if v := glog.V(3); v {
+			v.Infof("%s: endpoint %s does not answer over %s", e.rotation.key, e.addr, protocol)
+		}
 	}
 }
 
@@ -71,6 +75,10 @@ func (e *endpoint) answered(protocol registry.Protocol) {
 	h := &e.health[protocol]
 	if h.downUntil.Load() != 0 && h.downUntil.Swap(0) != 0 {
 		h.strikes.Store(0)
-		glog.Infof("%s: endpoint %s answers again over %s", e.rotation.key, e.addr, protocol)
+		if note, ok := e.rotation.outages.ask(); ok {
+			glog.Infof("%s: endpoint %s answers again over %s%s", e.rotation.key, e.addr, protocol, note)
+		} else if v := glog.V(3); v {
+			v.Infof("%s: endpoint %s answers again over %s", e.rotation.key, e.addr, protocol)
+		}
 	}
 }

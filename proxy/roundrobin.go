@@ -22,6 +22,7 @@ type LoadBalancerRR struct {
 	randomStart bool
 	onRemoval   Removal // of endpoints; set before the first batch
 	affinities  *affinities
+	outages     ration // of lines about endpoints that do not answer, or answer again
 
 	mu       sync.Mutex                             // guards the fields below
 	services map[registry.Name]map[string]*rotation // by service, then by port name
@@ -107,7 +108,7 @@ func (lb *LoadBalancerRR) rotationLocked(key registry.PortKey) *rotation {
 	}
 	r := byPort[key.Port]
 	if r == nil {
-		r = &rotation{key: key, affinities: lb.affinities}
+		r = &rotation{key: key, affinities: lb.affinities, outages: &lb.outages}
 		r.set.Store(new(endpointSet))
 		byPort[key.Port] = r
 	}
@@ -133,6 +134,7 @@ type rotation struct {
 	holders int                         // guarded by the balancer's mu
 
 	affinities *affinities  // the balancer's
+	outages    *ration      // the same
 	clients    [2]list.List // those it remembers of this rotation, by Protocol; see affinity.go
 }
 
