@@ -49,8 +49,7 @@ func TestTheOperatorsManualIsComplete(t *testing.T) {
 		want("reason", r.Code(), r.Code())
 	}
 	for cause := range etcdsource.NumCauses {
-		word := strings.ReplaceAll(cause.String(), " ", "_")
-		want("reason", word, word)
+		want("reason", cause.String(), cause.String())
 	}
 	for _, row := range []string{"| SIGTERM, SIGINT |", "| SIGUSR1 |", "\n| 0 | a clean", "\n| 1 | it could", "\n| 2 | the command", "\n| 1 | listeners", "\n| 4 | what was"} {
 		if !strings.Contains(string(text), row) {
