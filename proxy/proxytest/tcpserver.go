@@ -66,7 +66,7 @@ func serve(t testing.TB, config net.ListenConfig, addr string, handle func(*net.
 func narrow(buffer int) func(network, address string, raw syscall.RawConn) error {
 	return func(_, _ string, raw syscall.RawConn) (err error) {
 		if cerr := raw.Control(func(fd uintptr) {
-			err = syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_RCVBUF, buffer)
+			err = syscall.SetsockoptInt(descriptor(fd), syscall.SOL_SOCKET, syscall.SO_RCVBUF, buffer)
 		}); cerr != nil {
 			return cerr
 		}
@@ -202,7 +202,7 @@ func BlackHole(t testing.TB) registry.Addr {
 		t.Fatal(err)
 	}
 	// A queue of length 0 holds one connection: the one that fills it.
-	if cerr := raw.Control(func(fd uintptr) { err = syscall.Listen(int(fd), 0) }); cerr != nil || err != nil {
+	if cerr := raw.Control(func(fd uintptr) { err = syscall.Listen(descriptor(fd), 0) }); cerr != nil || err != nil {
 		t.Fatal(cerr, err)
 	}
 	filler, err := net.DialTimeout("tcp", listener.Addr().String(), Patience)

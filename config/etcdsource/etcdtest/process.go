@@ -122,12 +122,6 @@ func (p *Process) Kill() { p.end(syscall.SIGKILL) }
 // Stop ends etcd as an administrator would (SIGTERM) and waits until it is gone.
 func (p *Process) Stop() { p.end(syscall.SIGTERM) }
 
-// Pause freezes etcd: its connections stay open and nothing answers on them.
-func (p *Process) Pause() { p.signal(syscall.SIGSTOP) }
-
-// Resume lets a paused etcd go on.
-func (p *Process) Resume() { p.signal(syscall.SIGCONT) }
-
 func (p *Process) choosePorts() (err error) {
 	if p.client, err = freePort(); err == nil {
 		p.peer, err = freePort()

@@ -1,0 +1,6 @@
+//go:build unix
+
+package proxytest
+
+// A descriptor is what package syscall calls a socket by.
+type descriptor = int
