@@ -10,13 +10,10 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
-	"kubeproxy/cmd/internal/programtest"
 	"kubeproxy/proxy/proxytest"
 	"kubeproxy/registry"
 )
@@ -158,38 +155,6 @@ func logged(t *testing.T, path string, n int) []map[string]any {
 	return lines
 }
 
-// TestConnectionLogTellsOfEachClient, in the file that had the name when it ended; the last lines are there
-// when the program is not any more.
-func TestConnectionLogTellsOfEachClient(t *testing.T) {
-	s := newSite(t)
-	path := filepath.Join(t.TempDir(), "log")
-	p := s.start(t, "-connection_log="+path)
-	p.Stderr.Wait(t, "listening for chat")
-	s.talk(t).Conn.Close()
-	line := logged(t, path, 1)[0]
-	if line["service"] != "default/chat" || line["port"] != float64(s.port) || line["attempts"] != 1.0 || line["sent"].(float64) == 0 {
-		t.Errorf("the line says %v", line)
-	}
-	if at, err := time.Parse(time.RFC3339, line["time"].(string)); err != nil || time.Since(at) > programtest.Patience {
-		t.Errorf("its time is %v, %v", line["time"], err)
-	}
-
-	if err := os.Rename(path, path+".1"); err != nil {
-		t.Fatal(err)
-	}
-	p.Signal(t, syscall.SIGUSR1)
-	p.Stderr.Wait(t, "reopened")
-	c := s.talk(t)
-	p.Signal(t, syscall.SIGTERM)
-	s.closes(t)
-	c.Conn.Close()
-	p.Exit(t)
-	lines := logged(t, path, 1) // of those who looked whether the port is closed, too
-	if !slices.ContainsFunc(lines, func(line map[string]any) bool { return line["client"] == c.Conn.LocalAddr().String() }) {
-		t.Errorf("no line in the new file is of %v: %v", c.Conn.LocalAddr(), lines)
-	}
-}
-
 func TestConnectionLogOnStandardOutput(t *testing.T) {
 	s := newSite(t)
 	p := s.start(t, "-connection_log=-")
@@ -217,15 +182,6 @@ func TestConnectionLogThatCannotBeOpenedEndsTheStart(t *testing.T) {
 	if said := p.Stderr.String(); !strings.Contains(said, "-connection_log: open /nonexistent/log: no such file or directory\n") {
 		t.Errorf("said %q", said)
 	}
-}
-
-// TestSIGUSR1WithoutAConnectionLogIsHarmless: by default it would end the program.
-func TestSIGUSR1WithoutAConnectionLogIsHarmless(t *testing.T) {
-	s := newSite(t)
-	p := s.serve(t)
-	p.Signal(t, syscall.SIGUSR1)
-	p.Stderr.Wait(t, "there is no connection log to reopen")
-	s.talk(t)
 }
 
 // TestTheReadOnlyUserOfTheManual runs the commands of docs/security.md against an etcd. The user that they
