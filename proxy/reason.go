@@ -31,8 +31,8 @@ const (
 
 	// The client was not let in.
 	SourceNotAllowed // by the service's source ranges
-	ConnectionLimit  // of connections, or sessions, in all
-	ServiceLimit     // of those of this service
+	ConnectionLimit  // TCP: of connections in all
+	ServiceLimit     // TCP: of those of this service
 	DescriptorLimit  // or of local ports
 
 	// It was ended from here.

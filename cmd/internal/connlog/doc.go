@@ -1,5 +1,5 @@
 // Package connlog writes the connection log: one line of JSON for each TCP connection and each UDP
-// session that has ended, and for each client that was turned away.
+// session that has ended, and for each TCP client that was turned away.
 //
 //	relay, session ──Record──▶ bounded queue ──▶ Run: encode, write ──▶ file or standard output
 //	never waits                full: counted      may wait as long as it likes

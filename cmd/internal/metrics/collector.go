@@ -99,7 +99,7 @@ var (
 	failures = counter("dial_failures_total", "Attempts that did not reach an endpoint, those that a later one made up for included.", "service", "port_name", "protocol")
 
 	udpActive   = gauge("udp_sessions_active", "UDP sessions now.", "service", "port_name")
-	udpEnded    = counter("udp_sessions_ended_total", "UDP sessions that have ended, and clients that were turned away, by reason.", "service", "port_name", "reason")
+	udpEnded    = counter("udp_sessions_ended_total", "UDP sessions that have ended, by reason.", "service", "port_name", "reason")
 	udpMoved    = counter("udp_sessions_moved_total", "Times that a UDP session moved to another endpoint.", "service", "port_name")
 	udpSent     = counter("udp_sent_datagrams_total", "Datagrams from clients that were handed to endpoints.", "service", "port_name")
 	udpReceived = counter("udp_received_datagrams_total", "Datagrams from endpoints that were handed to clients.", "service", "port_name")
