@@ -45,10 +45,10 @@ func (s *stickyPort) connects(client netip.Addr, bad ...int) int {
 		}
 		if !slices.Contains(bad, number(e)) {
 			e.answered(registry.TCP)
-			c.reached()
+			c.reached(e)
 			return number(e)
 		}
-		c.failed()
+		c.failed(e)
 	}
 }
 
@@ -153,15 +153,15 @@ func TestAffinityKeepsItsPromises(t *testing.T) {
 			if first != second {
 				t.Errorf("given %d and %d", number(first), number(second))
 			}
-			one.failed()
+			one.failed(first)
 			one.next()
-			one.reached()
+			one.reached(one.last)
 			time.Sleep(affinityTimeout - time.Second)
-			other.reached() // it was luckier, but the client has moved on
+			other.reached(second) // it was luckier, but the client has moved on
 			s.given(b, number(one.last))
-			other.reached()
+			other.reached(second)
 			time.Sleep(affinityTimeout - time.Second)
-			other.reached() // and makes nothing last
+			other.reached(second) // and makes nothing last
 			time.Sleep(time.Second)
 			if next := s.connects(b); next == number(one.last) {
 				t.Errorf("given %d after its timeout", next)
@@ -284,10 +284,10 @@ func TestAffinityUnderChangeOfEverything(t *testing.T) {
 				for e, ok := c.next(); ok; e, ok = c.next() {
 					if random.IntN(10) > 0 {
 						e.answered(registry.TCP)
-						c.reached()
+						c.reached(e)
 						break
 					}
-					c.failed()
+					c.failed(e)
 				}
 			}
 		})
@@ -336,8 +336,8 @@ func BenchmarkChooseWithAffinity(b *testing.B) {
 			for i := 0; b.Loop(); i++ {
 				n := i % clients
 				choice := c.choose(netip.AddrFrom4([4]byte{10, byte(n >> 16), byte(n >> 8), byte(n)}))
-				choice.next()
-				choice.reached()
+				e, _ := choice.next()
+				choice.reached(e)
 			}
 		})
 	}

@@ -26,7 +26,8 @@ var engines = []struct {
 	name   string
 	config func() proxy.Config
 }{
-	{"portable", func() proxy.Config { return proxy.Config{} }},
+	{"portable", func() proxy.Config { return proxy.Config{Engine: proxy.Portable} }},
+	{"epoll", func() proxy.Config { return proxy.Config{Engine: proxy.Epoll} }},
 }
 
 // What the proxy logs belongs to the test's output, not into files.

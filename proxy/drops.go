@@ -1,8 +1,13 @@
 package proxy
 
 import (
+	"net/netip"
 	"sync/atomic"
 	"time"
+
+	"github.com/golang/glog"
+
+	"kubeproxy/registry"
 )
 
 // A DropReason says why a datagram was not carried further. UDP lets us drop; it does not let us
@@ -82,6 +87,29 @@ func DropReasons() []DropReason {
 
 // drops counts the datagrams that were dropped, by reason.
 type drops [dropReasons]atomic.Uint64
+
+// A dropLog counts drops and, now and then, logs them: those of one socket.
+type dropLog [dropReasons]quieter
+
+// drop counts datagrams that are not carried further, for the service that they were meant for, and
+// logs it now and then. That a session ended, or moved, while one was on its way is no news.
+func (l *dropLog) drop(c *claim, why DropReason, n int, client netip.AddrPort) {
+	c.tally.dropped[why].Add(uint64(n))
+	if why == dropEnded {
+		return
+	}
+	if events, ok := l[why].ask(n); ok {
+		glog.Warningf("%s: datagram of %v dropped (%d since such a line): %s", c.key, client, events, why)
+	}
+}
+
+// reportUnusable logs, now and then, that an endpoint cannot be used at all: a record has to be mended. It is
+// not yet a drop, for there may be other endpoints.
+func (l *dropLog) reportUnusable(service registry.PortKey, e *endpoint, why DropReason, err error) {
+	if _, ok := l[why].ask(0); ok {
+		glog.Errorf("%s: endpoint %v is not used: %v", service, e.addr, err)
+	}
+}
 
 // A quieter lets the first of many like events be logged at once, and after that one line in
 // quietFor, which tells how many there have been since the line before. The zero value is ready.

@@ -2,8 +2,10 @@ package proxy
 
 import (
 	"context"
+	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -72,6 +74,29 @@ type engine interface {
 	// paused counts the pauses that accepting made because it failed.
 	paused() uint64
 }
+
+// A Kind says which engine carries the bytes.
+type Kind uint8
+
+// The engines.
+const (
+	Auto     Kind = iota // the best one for this system
+	Epoll                // Linux: event loops over bare sockets
+	Portable             // plain Go, everywhere
+)
+
+// String gives the kind as the flag -engine spells it.
+func (k Kind) String() string { return kindNames[k] }
+
+// ParseKind is the reverse of String.
+func ParseKind(s string) (Kind, error) {
+	if i := slices.Index(kindNames[:], s); i >= 0 {
+		return Kind(i), nil
+	}
+	return Auto, fmt.Errorf("no such engine; there are %s", strings.Join(kindNames[:], ", "))
+}
+
+var kindNames = [...]string{Auto: "auto", Epoll: "epoll", Portable: "portable"}
 
 // A socket is one open port of an engine.
 type socket interface {

@@ -18,6 +18,8 @@ import (
 type Config struct {
 	BindAddress netip.Addr // every listener binds to it; 0.0.0.0 binds to all addresses of both families, as in v0.4
 
+	Engine Kind
+
 	DialTimeout       time.Duration // for one attempt to reach one endpoint; default 1s
 	DialTotalTimeout  time.Duration // for all attempts on behalf of one client; default 5s
 	HalfClosedTimeout time.Duration // how long a connection may be silent once one side has finished; default 60s
@@ -99,7 +101,7 @@ func NewProxier(cfg Config, lb *LoadBalancerRR) *Proxier {
 	return &Proxier{
 		cfg:       cfg,
 		lb:        lb,
-		engine:    newPortable(cfg, own),
+		engine:    newEngine(cfg, own),
 		own:       own,
 		tallies:   tallies{all: make(map[tallyKey]*tally)},
 		synced:    make(chan struct{}),

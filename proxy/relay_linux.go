@@ -26,18 +26,21 @@ func inspect(conn *net.TCPConn) (d delivery) {
 	if err != nil {
 		return delivery{}
 	}
-	raw.Control(func(fd uintptr) {
-		info, err := unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO)
-		if err != nil {
-			return
-		}
-		d = delivery{
-			acked:      info.Bytes_acked,
-			pending:    info.State != tcpClose && (info.Unacked > 0 || info.Notsent_bytes > 0),
-			dead:       info.State == tcpClose,
-			unanswered: int(info.Retransmits) + int(info.Probes),
-			silent:     time.Duration(info.Last_ack_recv) * time.Millisecond,
-		}
-	})
+	raw.Control(func(fd uintptr) { d = inspectTCP(int(fd)) })
 	return d
+}
+
+// inspectTCP is inspect for a bare descriptor.
+func inspectTCP(fd int) delivery {
+	info, err := unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO)
+	if err != nil {
+		return delivery{}
+	}
+	return delivery{
+		acked:      info.Bytes_acked,
+		pending:    info.State != tcpClose && (info.Unacked > 0 || info.Notsent_bytes > 0),
+		dead:       info.State == tcpClose,
+		unanswered: int(info.Retransmits) + int(info.Probes),
+		silent:     time.Duration(info.Last_ack_recv) * time.Millisecond,
+	}
 }

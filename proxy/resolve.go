@@ -61,12 +61,9 @@ func (r *resolver) resolve(ctx context.Context, protocol registry.Protocol, addr
 	var refusal error
 	for _, ip := range ips {
 		to := netip.AddrPortFrom(ip.Unmap(), addr.IP.Port())
-		switch {
-		case r.own.contains(protocol, to):
-			refusal = errOwnListener
-		case len(r.allowed) > 0 && !contains(r.allowed, ip):
-			refusal = errNotAllowed
-		default:
+		if err := r.refuse(protocol, to); err != nil {
+			refusal = err
+		} else {
 			usable = append(usable, to)
 		}
 	}
@@ -74,6 +71,17 @@ func (r *resolver) resolve(ctx context.Context, protocol registry.Protocol, addr
 		return nil, refusal
 	}
 	return usable, nil
+}
+
+// refuse tells why an address is not to be dialled; nil: it may be.
+func (r *resolver) refuse(protocol registry.Protocol, to netip.AddrPort) error {
+	switch {
+	case r.own.contains(protocol, to):
+		return errOwnListener
+	case len(r.allowed) > 0 && !contains(r.allowed, to.Addr()):
+		return errNotAllowed
+	}
+	return nil
 }
 
 // host returns the addresses of a name, from the cache while the answer is fresh. Those who ask for

@@ -284,17 +284,17 @@ func (c *choice) soonest() *endpoint {
 	return best
 }
 
-// reached notes that the client has begun at the endpoint offered last.
-func (c *choice) reached() {
+// reached notes that the client has begun at an endpoint that it was offered.
+func (c *choice) reached(e *endpoint) {
 	if c.sticky != nil {
-		c.sticky.reached(c.last)
+		c.sticky.reached(e)
 	}
 }
 
-// failed notes that the endpoint offered last refused this client, or stayed silent.
-func (c *choice) failed() {
-	c.last.failed(c.protocol)
+// failed notes that an endpoint that was offered refused this client, or stayed silent.
+func (c *choice) failed(e *endpoint) {
+	e.failed(c.protocol)
 	if c.sticky != nil {
-		c.sticky.forget(c.last)
+		c.sticky.forget(e)
 	}
 }

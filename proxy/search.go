@@ -67,7 +67,7 @@ func (s *search) share(remaining time.Duration) (patience time.Duration, ok bool
 func (s *search) answered(e *endpoint) {
 	e.dialing.Add(-1)
 	e.answered(registry.TCP)
-	s.choice.reached()
+	s.choice.reached(e)
 }
 
 // abandoned ends an attempt for which nobody waits any more. The endpoint is not to blame.
@@ -75,6 +75,9 @@ func (s *search) abandoned(e *endpoint, err error) {
 	e.dialing.Add(-1)
 	s.failed = append(s.failed, failure{e, err})
 }
+
+// outrun ends an attempt because another one was faster.
+func (s *search) outrun(e *endpoint) { e.dialing.Add(-1) }
 
 // missed ends an attempt that failed within the time that it was given. It tells whether to go on.
 func (s *search) missed(e *endpoint, patience time.Duration, err error) (goOn bool) {
@@ -87,7 +90,7 @@ func (s *search) missed(e *endpoint, patience time.Duration, err error) (goOn bo
 		if isTimeout(err) && patience < s.attempt/2 { // silence as short as that proves nothing
 			e.failures.Add(1)
 		} else {
-			s.choice.failed()
+			s.choice.failed(e)
 		}
 	}
 	return true

@@ -1,7 +1,6 @@
 package proxy
 
 import (
-	"container/list"
 	"context"
 	"errors"
 	"net/netip"
@@ -29,6 +28,7 @@ type sessionKey struct {
 // Two goroutines work on a session: the socket's, in forward, and its own, in run. The latter finds
 // endpoints and connects to them: a session without a backend is one that it finds an endpoint for.
 type session struct {
+	place   // in the limits
 	socket  *udpSocket
 	key     sessionKey
 	claim   *claim
@@ -38,10 +38,8 @@ type session struct {
 	cancel context.CancelFunc
 	done   chan struct{} // closed when run has returned
 
-	began     time.Time
-	lastHeard atomic.Int64     // when either side last sent, by the clock of sinceStart
-	sent      atomic.Uint64    // bytes that were handed to endpoints
-	rank      [2]*list.Element // its places in the ranks of its socket and of all; nil when not counted
+	began time.Time
+	sent  atomic.Uint64 // bytes that were handed to endpoints
 
 	// Used by run only, and by begin before it.
 	choice   choice
@@ -84,6 +82,7 @@ func newSession(u *udpSocket, key sessionKey, owner *claim) *session {
 		done:    make(chan struct{}),
 		began:   time.Now(),
 	}
+	s.place.socket, s.tenant = &u.ranks, s
 	s.ctx, s.cancel = context.WithCancel(u.ctx)
 	s.heard()
 	return s
@@ -113,7 +112,7 @@ func (s *session) forward(datagram []byte) bool {
 	s.mu.Unlock()
 
 	if confirms {
-		s.socket.engine.sessions.confirm(s)
+		s.socket.engine.sessions.confirm(&s.place)
 	}
 	if !ok {
 		s.drop(dropWaiting, 1)
@@ -239,8 +238,4 @@ func (s *session) stay(b *udpBackend) bool {
 	return false
 }
 
-func (s *session) heard() { s.lastHeard.Store(int64(sinceStart())) }
-
-func (s *session) silentFor() time.Duration { return sinceStart() - time.Duration(s.lastHeard.Load()) }
-
-func (s *session) drop(why DropReason, n int) { s.socket.drop(s.claim, why, n, s.key.client) }
+func (s *session) drop(why DropReason, n int) { s.socket.quiet.drop(s.claim, why, n, s.key.client) }

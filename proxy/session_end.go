@@ -28,7 +28,15 @@ func (s *session) stop(why Reason) {
 	s.endLocked(why)
 	s.mu.Unlock()
 	s.socket.forget(s)
-	s.socket.engine.sessions.remove(s)
+	s.socket.engine.sessions.remove(&s.place)
+}
+
+// evict ends the session for the sake of another one.
+func (s *session) evict() {
+	s.stop(Evicted)
+	if v := glog.V(2); v {
+		v.Infof("evicted the UDP session of %v for %s", s.key.client, s.claim.key)
+	}
 }
 
 func (s *session) endLocked(why Reason) {
@@ -64,10 +72,17 @@ func (s *session) finish() {
 
 // whyUnserved is why a session ends for which no endpoint was found, if nobody has said otherwise.
 func (s *session) whyUnserved() Reason {
-	switch s.why {
-	case dropEnded: // most often by stop, and this does not count; or its socket was closed just now
+	if s.why == dropEnded { // most often by stop, and this does not count; or its socket was closed just now
 		why, _ := s.socket.ends(s)
 		return why
+	}
+	return unserved(s.why, s.endpoint != nil)
+}
+
+// unserved is why a session ends for which no endpoint was found, from what was wrong with those that were
+// tried, and whether one had carried it before.
+func unserved(why DropReason, carried bool) Reason {
+	switch why {
 	case dropOwnListener:
 		return OwnListener
 	case dropNotAllowed:
@@ -77,7 +92,7 @@ func (s *session) whyUnserved() Reason {
 	case dropDescriptorLimit:
 		return DescriptorLimit
 	}
-	if s.endpoint != nil {
+	if carried {
 		return EndpointRemoved
 	}
 	return NoEndpoints
@@ -85,16 +100,6 @@ func (s *session) whyUnserved() Reason {
 
 // tell counts the session as ended, and tells whoever wants to know.
 func (s *session) tell() {
-	if v := glog.V(4); v {
-		v.Infof("UDP session of %v for %s ended: %d bytes sent, %d received; %s", s.key.client, s.claim.key, s.sent.Load(), s.received, s.reason)
-	}
-	t := s.claim.tally
-	t.ended[s.reason].Add(1)
-	t.active.Add(-1)
-	told := s.socket.engine.cfg.Ended
-	if told == nil {
-		return
-	}
 	ending := Ending{
 		Protocol: registry.UDP,
 		Service:  s.claim.key,
@@ -111,5 +116,17 @@ func (s *session) tell() {
 	if s.endpoint != nil {
 		ending.Endpoint = s.endpoint.addr
 	}
-	told(ending)
+	tellSession(s.claim, ending, s.socket.engine.cfg.Ended)
+}
+
+// tellSession counts a session, which began under a claim, as ended, and tells whoever wants to know.
+func tellSession(c *claim, e Ending, told func(Ending)) {
+	if v := glog.V(4); v {
+		v.Infof("UDP session of %v for %s ended: %d bytes sent, %d received; %s", e.Client, e.Service, e.Sent, e.Received, e.Reason)
+	}
+	c.tally.ended[e.Reason].Add(1)
+	c.tally.active.Add(-1)
+	if told != nil {
+		told(e)
+	}
 }

@@ -143,15 +143,15 @@ func (s *session) try(e *endpoint) *udpBackend {
 		return nil
 	case errors.Is(err, errOwnListener): // the record is wrong, and not for how long it takes
 		s.why = dropOwnListener
-		s.socket.reportUnusable(s.claim.key, e, s.why, err)
+		s.socket.quiet.reportUnusable(s.claim.key, e, s.why, err)
 	case errors.Is(err, errNotAllowed): // the same
 		s.why = dropNotAllowed
-		s.socket.reportUnusable(s.claim.key, e, s.why, err)
+		s.socket.quiet.reportUnusable(s.claim.key, e, s.why, err)
 	default:
 		s.why = dropUnreachable
 		s.attempts++
 		s.claim.tally.dialFailures.Add(1)
-		s.choice.failed()
+		s.choice.failed(e)
 	}
 	if v := glog.V(3); v {
 		v.Infof("%s: UDP client %v cannot have %v: %v", s.claim.key, s.key.client, e.addr, err)
@@ -170,7 +170,7 @@ func (s *session) reached(e *endpoint) {
 		s.claim.tally.moved.Add(1)
 	}
 	s.previous, s.endpoint = s.endpoint, e
-	s.choice.reached()
+	s.choice.reached(e)
 	e.given()
 	if v := glog.V(3); v {
 		v.Infof("%s: UDP %v → %v", s.claim.key, s.key.client, e.addr)

@@ -27,7 +27,7 @@ type sessionLimit struct {
 	evictions    atomic.Uint64
 	existing     atomic.Int64 // sessions, those included that have ended and whose goroutines have not
 
-	mu  sync.Mutex // guards all, the ranks of every socket, and the rank fields of every session
+	mu  sync.Mutex // guards all, the ranks of every socket, and the places of every session in them
 	all ranks
 }
 
@@ -38,20 +38,32 @@ const maxWaitingBytes = 4 << 20
 type ranks struct {
 	max         int
 	full        DropReason // what newcomers are refused for when all deserve to stay
-	unconfirmed list.List  // of *session, oldest first
-	confirmed   list.List  // of *session, in the order in which they will be looked at
+	unconfirmed list.List  // of *place, oldest first
+	confirmed   list.List  // of *place, in the order in which they will be looked at
 }
+
+// A place is what the limit knows of a session, whichever engine it belongs to.
+type place struct {
+	socket    *ranks           // those of its socket
+	in        [2]*list.Element // where it is in these, and in those of all; nil when it is not counted
+	lastHeard atomic.Int64     // when either side last sent, by the clock of sinceStart
+	tenant    interface{ evict() }
+}
+
+func (p *place) heard() { p.lastHeard.Store(int64(sinceStart())) }
+
+func (p *place) silentFor() time.Duration { return sinceStart() - time.Duration(p.lastHeard.Load()) }
 
 func newSessionLimit(limit int, timeout time.Duration) *sessionLimit {
 	return &sessionLimit{silent: timeout / 2, all: ranks{max: limit, full: dropSessionLimit}}
 }
 
-// admit makes room for s if it must, and counts it, or tells which limit is full. The evicted session is
-// no longer counted; the caller stops it.
-func (l *sessionLimit) admit(s *session) (evicted *session, full DropReason, ok bool) {
+// admit makes room for a session if it must, and counts it, or tells which limit is full. The evicted
+// one is no longer counted; the caller has to evict it.
+func (l *sessionLimit) admit(p *place) (evicted *place, full DropReason, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	both := [...]*ranks{&s.socket.ranks, &l.all} // room made in a socket is room made in all
+	both := [...]*ranks{p.socket, &l.all} // room made in a socket is room made in all
 	for _, r := range both {
 		if r.unconfirmed.Len()+r.confirmed.Len() < r.max {
 			continue
@@ -63,7 +75,7 @@ func (l *sessionLimit) admit(s *session) (evicted *session, full DropReason, ok 
 		l.evictions.Add(1)
 	}
 	for i, r := range both {
-		s.rank[i] = r.unconfirmed.PushBack(s)
+		p.in[i] = r.unconfirmed.PushBack(p)
 	}
 	return evicted, 0, true
 }
@@ -73,46 +85,46 @@ func (l *sessionLimit) admit(s *session) (evicted *session, full DropReason, ok 
 const maxLooks = 16
 
 // victim returns the session to evict, or nil when all deserve to stay.
-func (r *ranks) victim(silent time.Duration) *session {
+func (r *ranks) victim(silent time.Duration) *place {
 	if oldest := r.unconfirmed.Front(); oldest != nil {
-		return oldest.Value.(*session)
+		return oldest.Value.(*place)
 	}
 	for range min(maxLooks, r.confirmed.Len()) {
 		next := r.confirmed.Front()
-		if s := next.Value.(*session); s.silentFor() >= silent {
-			return s
+		if p := next.Value.(*place); p.silentFor() >= silent {
+			return p
 		}
 		r.confirmed.MoveToBack(next)
 	}
 	return nil
 }
 
-// confirm moves s to those that a flood cannot push out.
-func (l *sessionLimit) confirm(s *session) {
+// confirm moves a session to those that a flood cannot push out.
+func (l *sessionLimit) confirm(p *place) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if s.rank[0] == nil {
+	if p.in[0] == nil {
 		return // it was evicted just now
 	}
-	l.removeLocked(s)
-	s.rank[0] = s.socket.ranks.confirmed.PushBack(s)
-	s.rank[1] = l.all.confirmed.PushBack(s)
+	l.removeLocked(p)
+	p.in[0] = p.socket.confirmed.PushBack(p)
+	p.in[1] = l.all.confirmed.PushBack(p)
 }
 
-// remove stops counting s. It is safe to repeat.
-func (l *sessionLimit) remove(s *session) {
+// remove stops counting a session. It is safe to repeat.
+func (l *sessionLimit) remove(p *place) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if s.rank[0] != nil {
-		l.removeLocked(s)
+	if p.in[0] != nil {
+		l.removeLocked(p)
 	}
 }
 
-func (l *sessionLimit) removeLocked(s *session) {
-	for i, r := range [...]*ranks{&s.socket.ranks, &l.all} {
-		r.unconfirmed.Remove(s.rank[i]) // Remove looks whether the element is in this list
-		r.confirmed.Remove(s.rank[i])
-		s.rank[i] = nil
+func (l *sessionLimit) removeLocked(p *place) {
+	for i, r := range [...]*ranks{p.socket, &l.all} {
+		r.unconfirmed.Remove(p.in[i]) // Remove looks whether the element is in this list
+		r.confirmed.Remove(p.in[i])
+		p.in[i] = nil
 	}
 }
 

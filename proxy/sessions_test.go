@@ -11,7 +11,7 @@ import (
 // A census is a sessionLimit with sockets and sessions that exist only on paper.
 type census struct {
 	*sessionLimit
-	sockets []*udpSocket
+	sockets []*ranks
 }
 
 const censusTimeout = time.Minute
@@ -19,21 +19,21 @@ const censusTimeout = time.Minute
 func newCensus(all, perSocket, sockets int) *census {
 	c := &census{sessionLimit: newSessionLimit(all, censusTimeout)}
 	for range sockets {
-		c.sockets = append(c.sockets, &udpSocket{ranks: ranks{max: perSocket}})
+		c.sockets = append(c.sockets, &ranks{max: perSocket})
 	}
 	return c
 }
 
 // begin begins a session of a socket.
-func (c *census) begin(socket int) (s, evicted *session, ok bool) {
-	s = &session{socket: c.sockets[socket]}
+func (c *census) begin(socket int) (s, evicted *place, ok bool) {
+	s = &place{socket: c.sockets[socket]}
 	s.heard()
 	evicted, _, ok = c.admit(s)
 	return s, evicted, ok
 }
 
 // mustBegin begins sessions, none of which may evict or be refused.
-func (c *census) mustBegin(t *testing.T, socket, n int) (all []*session) {
+func (c *census) mustBegin(t *testing.T, socket, n int) (all []*place) {
 	t.Helper()
 	for range n {
 		s, evicted, ok := c.begin(socket)
@@ -45,14 +45,14 @@ func (c *census) mustBegin(t *testing.T, socket, n int) (all []*session) {
 	return all
 }
 
-func (s *session) silentSince(ago time.Duration) { s.lastHeard.Store(int64(sinceStart() - ago)) }
+func (s *place) silentSince(ago time.Duration) { s.lastHeard.Store(int64(sinceStart() - ago)) }
 
 func TestTheOldestUnconfirmedSessionIsEvictedFirst(t *testing.T) {
 	c := newCensus(4, 4, 1)
 	s := c.mustBegin(t, 0, 4)
 	c.confirm(s[0])
 	c.confirm(s[2])
-	for i, want := range []*session{s[1], s[3]} {
+	for i, want := range []*place{s[1], s[3]} {
 		newcomer, evicted, ok := c.begin(0)
 		if !ok || evicted != want {
 			t.Errorf("newcomer %d: evicted %d, %v; want %d", i, slices.Index(s, evicted), ok, slices.Index(s, want))
@@ -146,13 +146,13 @@ func TestEndingASessionTwiceCountsOnce(t *testing.T) {
 // The same as a sessionLimit, with plain slices: slow, and plain to see right.
 type censusModel struct {
 	all, perSocket int
-	unconfirmed    []*session // oldest first
-	confirmed      []*session
+	unconfirmed    []*place // oldest first
+	confirmed      []*place
 }
 
-func (m *censusModel) begin(s *session) (evicted *session, ok bool) {
-	of := func(list []*session) []*session { // the same socket's
-		return slices.DeleteFunc(slices.Clone(list), func(o *session) bool { return o.socket != s.socket })
+func (m *censusModel) begin(s *place) (evicted *place, ok bool) {
+	of := func(list []*place) []*place { // the same socket's
+		return slices.DeleteFunc(slices.Clone(list), func(o *place) bool { return o.socket != s.socket })
 	}
 	if len(of(m.unconfirmed))+len(of(m.confirmed)) >= m.perSocket {
 		if evicted, ok = m.evict(of(m.unconfirmed)); !ok {
@@ -167,7 +167,7 @@ func (m *censusModel) begin(s *session) (evicted *session, ok bool) {
 	return evicted, true
 }
 
-func (m *censusModel) evict(from []*session) (*session, bool) {
+func (m *censusModel) evict(from []*place) (*place, bool) {
 	if len(from) == 0 {
 		return nil, false
 	}
@@ -176,13 +176,13 @@ func (m *censusModel) evict(from []*session) (*session, bool) {
 	return oldest, true
 }
 
-func (m *censusModel) remove(s *session) {
-	is := func(o *session) bool { return o == s }
+func (m *censusModel) remove(s *place) {
+	is := func(o *place) bool { return o == s }
 	m.unconfirmed = slices.DeleteFunc(m.unconfirmed, is)
 	m.confirmed = slices.DeleteFunc(m.confirmed, is)
 }
 
-func (m *censusModel) confirm(s *session) {
+func (m *censusModel) confirm(s *place) {
 	if i := slices.Index(m.unconfirmed, s); i >= 0 {
 		m.unconfirmed = slices.Delete(m.unconfirmed, i, i+1)
 		m.confirmed = append(m.confirmed, s)
@@ -194,7 +194,7 @@ func TestSessionLimitAgreesWithItsModel(t *testing.T) {
 		random := rand.New(rand.NewPCG(seed, 0))
 		c := newCensus(8, 5, 3)
 		m := &censusModel{all: 8, perSocket: 5}
-		var ever []*session // also those that ended: late confirmations and endings must not matter
+		var ever []*place // also those that ended: late confirmations and endings must not matter
 		for step := range 500 {
 			what := ""
 			switch random.IntN(4) {

@@ -12,8 +12,6 @@ import (
 	"time"
 
 	"github.com/golang/glog"
-
-	"kubeproxy/registry"
 )
 
 // A udpSocket is the open UDP socket of one port. All its clients speak to this one socket, so one
@@ -30,7 +28,7 @@ type udpSocket struct {
 	queue  udpQueue
 	owner  *atomic.Pointer[claim]
 	ranks  ranks // guarded by the session limit's mu
-	quiet  [dropReasons]quieter
+	quiet  dropLog
 	unread quieter // errors of reading
 
 	ctx     context.Context // ends when the socket is closed
@@ -102,7 +100,7 @@ func (u *udpSocket) read() {
 			}
 			if more := said.lost - lost; said.lost != 0 && more != 0 {
 				lost = said.lost
-				u.drop(u.owner.Load(), dropQueueFull, int(more), key.client) // who sent those is not known
+				u.quiet.drop(u.owner.Load(), dropQueueFull, int(more), key.client) // who sent those is not known
 			}
 			u.carry(key, buf[:n])
 		case errors.Is(err, net.ErrClosed):
@@ -127,7 +125,7 @@ func (u *udpSocket) reportRead(err error) {
 // carry has the client's session send a datagram on. A client without one is given one.
 func (u *udpSocket) carry(key sessionKey, datagram []byte) {
 	if len(datagram) == maxDatagram {
-		u.drop(u.owner.Load(), dropTooLong, 1, key.client)
+		u.quiet.drop(u.owner.Load(), dropTooLong, 1, key.client)
 		return
 	}
 	u.mu.Lock()
@@ -140,7 +138,7 @@ func (u *udpSocket) carry(key sessionKey, datagram []byte) {
 		u.forget(s) // it has just ended; the client begins anew
 	}
 	if u.ctx.Err() != nil {
-		u.drop(u.owner.Load(), dropEnded, 1, key.client)
+		u.quiet.drop(u.owner.Load(), dropEnded, 1, key.client)
 		return
 	}
 	u.begin(key, datagram)
@@ -158,7 +156,7 @@ func (u *udpSocket) carry(key sessionKey, datagram []byte) {
 func (u *udpSocket) begin(key sessionKey, datagram []byte) *session {
 	e, owner := u.engine, u.owner.Load()
 	refuse := func(why DropReason) *session {
-		u.drop(owner, why, 1, key.client)
+		u.quiet.drop(owner, why, 1, key.client)
 		return nil
 	}
 	switch {
@@ -172,17 +170,14 @@ func (u *udpSocket) begin(key sessionKey, datagram []byte) *session {
 		return refuse(dropDescriptorLimit)
 	}
 	s := newSession(u, key, owner)
-	evicted, full, ok := e.sessions.admit(s)
+	evicted, full, ok := e.sessions.admit(&s.place)
 	if !ok {
 		s.cancel()
 		e.budget.release(1)
 		return refuse(full)
 	}
 	if evicted != nil {
-		evicted.stop(Evicted)
-		if v := glog.V(2); v {
-			v.Infof("evicted the UDP session of %v for %s", evicted.key.client, evicted.claim.key)
-		}
+		evicted.tenant.evict()
 	}
 	if v := glog.V(2); v {
 		v.Infof("new UDP session of %v for %s", key.client, owner.key)
@@ -221,15 +216,20 @@ func (u *udpSocket) add(s *session) {
 	}
 }
 
-// ends tells whether a session cannot go on, and why, as things stand with the port and its owner.
+// ends tells whether a session cannot go on, and why.
 func (u *udpSocket) ends(s *session) (why Reason, ends bool) {
-	owner := u.owner.Load()
+	return sessionEnds(u.ctx.Err() != nil, u.owner.Load(), s.claim, s.key.client.Addr())
+}
+
+// sessionEnds tells whether a session that a client began under a claim cannot go on, and why, as things
+// stand with its socket and who owns that.
+func sessionEnds(closed bool, owner, began *claim, client netip.Addr) (why Reason, ends bool) {
 	switch {
-	case u.ctx.Err() != nil && !owner.tenure.over.Load():
+	case closed && !owner.tenure.over.Load():
 		return Shutdown, true // the port was closed under a service that goes on wanting it
-	case u.ctx.Err() != nil, owner.rotation != s.claim.rotation:
+	case closed, owner.rotation != began.rotation:
 		return ServiceRemoved, true
-	case !owner.keeps(s.claim, s.key.client.Addr()):
+	case !owner.keeps(began, client):
 		return SourceNotAllowed, true
 	}
 	return 0, false
@@ -286,25 +286,5 @@ func (u *udpSocket) endSessions() {
 	}
 	for s := range ending {
 		<-s.done
-	}
-}
-
-// drop counts datagrams that are not carried further, for the service that they were meant for, and
-// logs it now and then. That a session ended, or moved, while one was on its way is no news.
-func (u *udpSocket) drop(c *claim, why DropReason, n int, client netip.AddrPort) {
-	c.tally.dropped[why].Add(uint64(n))
-	if why == dropEnded {
-		return
-	}
-	if events, ok := u.quiet[why].ask(n); ok {
-		glog.Warningf("%s: datagram of %v dropped (%d since such a line): %s", c.key, client, events, why)
-	}
-}
-
-// reportUnusable logs, now and then, that an endpoint cannot be used at all: a record has to be mended. It is
-// not yet a drop, for there may be other endpoints.
-func (u *udpSocket) reportUnusable(service registry.PortKey, e *endpoint, why DropReason, err error) {
-	if _, ok := u.quiet[why].ask(0); ok {
-		glog.Errorf("%s: endpoint %v is not used: %v", service, e.addr, err)
 	}
 }

@@ -13,6 +13,7 @@ type options struct {
 	logFlush durationValue
 
 	bind        addressValue
+	engine      engineValue
 	randomStart bool
 	dial        durationValue
 	dialTotal   durationValue
@@ -111,6 +112,7 @@ func (o *options) flagSet() *pflag.FlagSet {
 	f.StringVar(&e.passwordFile, "etcd_password_file", "", "`file` with the password of -etcd_username")
 
 	f.Var(&o.bind, "bind_address", "`address` that every service listens on")
+	f.Var(&o.engine, "engine", "`how` bytes move: epoll (Linux), portable, or auto for the best there is")
 	f.BoolVar(&o.randomStart, "rr_random_start", o.randomStart, "begin each rotation at a random endpoint, not at the first")
 	f.Var(&o.dial, "dial_timeout", "how long to wait for one endpoint to accept a connection")
 	f.Var(&o.dialTotal, "dial_total_timeout", "how long to look for an endpoint for one client, in all")

@@ -94,6 +94,7 @@ func serve(o *options, flags *pflag.FlagSet) error {
 func (o *options) proxyConfig() proxy.Config {
 	return proxy.Config{
 		BindAddress:       netip.Addr(o.bind),
+		Engine:            o.engine.Kind,
 		DialTimeout:       o.dial.Duration,
 		DialTotalTimeout:  o.dialTotal.Duration,
 		HalfClosedTimeout: o.halfClosed.Duration,

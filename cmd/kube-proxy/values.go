@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
+
+	"kubeproxy/proxy"
 )
 
 // An addressValue is a flag that holds an IP address, by v0.4's rules: blanks around it are
@@ -106,3 +108,13 @@ type helpValue struct{}
 func (helpValue) Set(string) error { return pflag.ErrHelp }
 func (helpValue) String() string   { return "false" }
 func (helpValue) Type() string     { return "bool" }
+
+// An engineValue is the flag -engine.
+type engineValue struct{ proxy.Kind }
+
+func (e *engineValue) Set(s string) (err error) {
+	e.Kind, err = proxy.ParseKind(s)
+	return err
+}
+
+func (e *engineValue) Type() string { return "engine" }

@@ -1,0 +1,166 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/golang/glog"
+	"golang.org/x/sys/unix"
+)
+
+// A epollTCP is one open TCP port of the epoll engine. Its loop accepts one client for each event: if
+// more wait, the next turn says so, and the clients that are being served have their turn in between.
+type epollTCP struct {
+	loop   *loop
+	fd     int
+	number uint16
+	owner  *atomic.Pointer[claim]
+	index  int32
+	era    uint32
+	paused bool
+	pause  time.Duration // how long the last pause was
+}
+
+// listenTCP opens the socket of a port. Package net opens it, as it knows best how to serve both
+// families; what it would do with it afterwards we do ourselves.
+func (e *epoll) listenTCP(addr netip.AddrPort, owner *atomic.Pointer[claim]) (socket, error) {
+	if !e.budget.tryAcquire(1) {
+		return nil, fmt.Errorf("listen tcp %s: %w", addr, errNoDescriptors)
+	}
+	l, err := e.loopFor()
+	if err != nil {
+		e.budget.release(1)
+		return nil, err
+	}
+	fd, err := openTCP(e.ctx, e.cfg, addr)
+	if err != nil {
+		e.budget.release(1)
+		return nil, err
+	}
+	p := &epollTCP{loop: l, fd: fd, number: addr.Port(), owner: owner}
+	p.loop.call(func() {
+		slot, index, era := p.loop.listeners.add()
+		*slot = p
+		p.index, p.era = index, era
+		err = p.loop.watch(fd, p.ticket(), unix.EPOLLIN)
+	})
+	if err != nil {
+		p.close()
+		return nil, err
+	}
+	return p, nil
+}
+
+// openTCP opens a listening socket. Clients inherit its options.
+func openTCP(ctx context.Context, cfg Config, addr netip.AddrPort) (fd int, err error) {
+	config := net.ListenConfig{KeepAliveConfig: keepAlive(cfg)}
+	config.SetMultipathTCP(false) // its resets and half-closes are not those of TCP
+	listener, err := config.Listen(ctx, "tcp", addr.String())
+	if err != nil {
+		return 0, err
+	}
+	defer listener.Close()
+	raw, err := listener.(*net.TCPListener).SyscallConn()
+	if err != nil {
+		return 0, err
+	}
+	if fd, err = duplicate(raw); err == nil {
+		_ = setsockopt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1) // neither can fail
+		keepWatch(fd, cfg.TCPKeepAlive)
+	}
+	return fd, err
+}
+
+// duplicate returns a descriptor of our own for a socket that package net has opened and is about to close.
+func duplicate(raw syscall.RawConn) (fd int, err error) {
+	controlErr := raw.Control(func(theirs uintptr) { fd, err = unix.FcntlInt(theirs, unix.F_DUPFD_CLOEXEC, 0) })
+	return fd, errors.Join(controlErr, err)
+}
+
+func (p *epollTCP) ticket() ticket { return ticket{listening, p.index, p.era} }
+
+// disown does nothing: TCP connections outlive the claim they began under.
+func (p *epollTCP) disown(*claim) {}
+
+// close returns when the port is free. The kernel resets the clients in its queue.
+func (p *epollTCP) close() {
+	l := p.loop
+	l.call(func() {
+		unix.Close(p.fd)
+		l.listeners.remove(p.index)
+		p.paused = false
+	})
+	l.engine.budget.release(1)
+}
+
+// accept accepts one client.
+func (l *loop) accept(p *epollTCP) {
+	e := l.engine
+	if !e.budget.tryAcquire(2) {
+		l.pauseAccepting(p)
+		return
+	}
+	fd, from, errno := accept(p.fd)
+	if errno != 0 {
+		e.budget.release(2)
+		switch errno {
+		case unix.EAGAIN, unix.ECONNABORTED, unix.EINTR:
+		default:
+			if times, ok := e.acceptErrors.ask(1); ok {
+				glog.Warningf("cannot accept clients of %s: %v; trying again until it can (%d times since such a line)", p.owner.Load().key, errno, times)
+			}
+			l.pauseAccepting(p)
+		}
+		return
+	}
+	p.pause = 0
+	book, ok := e.conns.admit(p.owner.Load(), p.number, from)
+	if !ok {
+		linger(fd)
+		unix.Close(fd)
+		e.budget.release(2)
+		return
+	}
+	c, index, era := l.conns.add()
+	*c = conn{
+		client: half{fd: int32(fd), open: true},
+		port:   p,
+		book:   book,
+		index:  index,
+		era:    era,
+		live:   true,
+		why:    undecided,
+	}
+	l.reach(c)
+}
+
+// pauseAccepting leaves the clients of p in the kernel's queue for a while.
+func (l *loop) pauseAccepting(p *epollTCP) {
+	_ = epollCtl(l.epfd, unix.EPOLL_CTL_DEL, p.fd, new(unix.EpollEvent)) // it is there
+	p.paused = true
+	p.pause = min(max(2*p.pause, firstPause), lastPause)
+	if len(l.paused) == 0 || l.now+p.pause < l.resumeAt {
+		l.resumeAt = l.now + p.pause
+	}
+	l.paused = append(l.paused, p)
+}
+
+// resume accepts clients again wherever that was paused.
+func (l *loop) resume() {
+	if len(l.paused) == 0 || l.now < l.resumeAt {
+		return
+	}
+	for i, p := range l.paused {
+		if l.paused[i] = nil; p.paused {
+			p.paused = false
+			_ = l.watch(p.fd, p.ticket(), unix.EPOLLIN)
+		}
+	}
+	l.paused = l.paused[:0]
+}

@@ -1,0 +1,295 @@
+package proxy
+
+import (
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// A conn is one connection of a client, from its acceptance to its end: while an endpoint is looked
+// for it has a dial, and after that a backend. It is what an idle client costs, so it is small, and
+// has no buffer.
+type conn struct {
+	client, backend half
+	port            *epollTCP
+	dial            *dial // while an endpoint is looked for
+	book            connection
+
+	in         listID
+	prev, next *conn
+	due        time.Duration // when it is looked at, in a list by time
+
+	tenures []func() bool // undo what has c ended by a removal; none where removal ends nothing
+
+	delivered uint64        // while it ends: so much had arrived, on both sides
+	since     time.Duration // and nothing more has since then
+
+	index  int32
+	era    uint32
+	live   bool
+	queued bool // it is among the loop's unfinished
+	why    int8 // the Reason to end, so far; undecided at first
+}
+
+// A half is one of the two TCP connections of a conn.
+type half struct {
+	fd   int32
+	full uint8  // reads in a row that filled the buffer
+	sent uint64 // bytes written to it
+	held *tail  // is still to be written to it
+	bulk *pipe  // and so is what is in here
+
+	open     bool
+	readable bool // a read may find something: the kernel said so, and no read has denied it
+	wantsOut bool // the kernel tells when it can be written to again
+	hungUp   bool // the kernel has told of an end: that a read is short does not mean that there is no more
+	finished bool // it has sent FIN, and all it said before that has been read
+	told     bool // it has been sent FIN: all that the other side said
+	deaf     bool // it takes no more: it had finished, and was gone when it was written to
+	broken   bool // the same, but it was reset, or has vanished
+}
+
+// refuses tells whether the side takes no more.
+func (s *half) refuses() bool { return s.deaf || s.broken }
+
+// stalled tells whether the side has yet to take what it was sent before.
+func (s *half) stalled() bool { return s.held != nil || s.bulk != nil && s.bulk.n > 0 }
+
+// ticket is what events of a side bear.
+func (c *conn) ticket(kind ticketKind) ticket { return ticket{kind, c.index, c.era} }
+
+// A listID names one of the lists that a conn can be in: at most one at a time.
+type listID uint8
+
+const (
+	noList    listID = iota
+	dialling         // looks for an endpoint
+	young            // is being relayed, but not for long yet: by time
+	settled          // has been for longer: by time
+	flushing         // one side was broken, and the other is still to get what it said
+	finishing        // a direction has ended in another way
+
+	listIDs
+)
+
+// A ring is a list of connections, linked to one another.
+type ring struct{ root conn }
+
+func (l *ring) init() { l.root.prev, l.root.next = &l.root, &l.root }
+
+func (l *ring) first() *conn {
+	if l.root.next == &l.root {
+		return nil
+	}
+	return l.root.next
+}
+
+// after returns what follows c.
+func (l *ring) after(c *conn) *conn {
+	if c.next == &l.root {
+		return nil
+	}
+	return c.next
+}
+
+// enlist moves c to the end of a list.
+func (l *loop) enlist(c *conn, id listID) {
+	if c.in != noList {
+		c.prev.next, c.next.prev = c.next, c.prev
+		c.prev, c.next = nil, nil
+	}
+	if c.in = id; id == noList {
+		return
+	}
+	root := &l.lists[id].root
+	c.prev, c.next = root.prev, root
+	root.prev.next, root.prev = c, c
+}
+
+// relay begins to carry bytes between the client of c and the backend that has answered.
+func (l *loop) relay(c *conn, fd int32, mask uint32) {
+	c.backend.fd, c.backend.open, c.backend.wantsOut = fd, true, true
+	c.client.readable = true // what it said meanwhile waits in the kernel
+	c.due = l.now + youth
+	l.enlist(c, young)
+	if !c.backend.stalled() || l.flush(c, &c.backend, &c.client) {
+		l.pump(c, &c.backend, &c.client)
+	}
+	if !c.live {
+		return
+	}
+	// Only now is the kernel asked to tell of the client: what was read just now is no news any more.
+	if err := l.watch(int(c.client.fd), c.ticket(clientSide), unix.EPOLLIN|unix.EPOLLRDHUP|unix.EPOLLET); err != nil {
+		l.end(c, DescriptorLimit)
+		return
+	}
+	l.stirred(c, &c.backend, &c.client, mask)
+}
+
+// stirred takes in what the kernel tells of side s of c.
+func (l *loop) stirred(c *conn, s, other *half, mask uint32) {
+	if mask&(unix.EPOLLRDHUP|unix.EPOLLHUP|unix.EPOLLERR) != 0 {
+		s.readable, s.hungUp = true, true
+	} else if mask&unix.EPOLLIN != 0 {
+		s.readable = true
+	}
+	if mask&unix.EPOLLOUT != 0 && s.stalled() {
+		if l.flush(c, s, other) && other.readable {
+			l.pump(c, s, other)
+		}
+	}
+	if c.live && s.readable && s.open {
+		l.pump(c, other, s)
+	}
+}
+
+// pumpBoth goes on in both directions.
+func (l *loop) pumpBoth(c *conn) {
+	l.pump(c, &c.backend, &c.client)
+	if c.live {
+		l.pump(c, &c.client, &c.backend)
+	}
+}
+
+// How much one direction may carry before it is others' turn, and how much is read at a time when
+// it passes through our memory. The latter is also the most that is held for a side that stalls.
+const (
+	turnBudget = 256 << 10
+	chunk      = 16 << 10
+)
+
+// pump carries what src has sent to dst until there is no more for now, dst stalls, the budget is
+// used up, or one of them ends. A slow dst so holds up src: the kernel's buffers and one of ours
+// are all that is held for it.
+func (l *loop) pump(c *conn, dst, src *half) {
+	for budget := turnBudget; src.readable && !src.finished && !dst.stalled(); {
+		if budget <= 0 {
+			l.interrupt(c)
+			return
+		}
+		var n int
+		var more bool
+		switch {
+		case dst.refuses():
+			n, more = l.discard(c, dst, src)
+		case src.full >= bulkAfter:
+			n, more = l.splice(c, dst, src)
+		default:
+			n, more = l.copy(c, dst, src)
+		}
+		if !more {
+			return
+		}
+		budget -= n
+	}
+}
+
+// interrupt lets c go on in the next turn.
+func (l *loop) interrupt(c *conn) {
+	if !c.queued {
+		c.queued = true
+		l.unfinished = append(l.unfinished, c)
+	}
+}
+
+// copy reads once and writes once. It returns false when there is no more to do for now.
+func (l *loop) copy(c *conn, dst, src *half) (n int, more bool) {
+	n, errno := receive(int(src.fd), l.buffer[:])
+	if n <= 0 || errno != 0 {
+		l.unread(c, dst, src, errno)
+		return 0, false
+	}
+	if n < len(l.buffer) {
+		src.full = 0
+		if !src.hungUp {
+			src.readable = false // that was all there was; what comes now is told anew
+		}
+	} else if src.full < bulkAfter {
+		src.full++
+	}
+	l.send(c, dst, src, l.buffer[:n])
+	return n, c.live
+}
+
+// send writes to dst what src said, and holds what does not fit.
+func (l *loop) send(c *conn, dst, src *half, b []byte) {
+	n, errno := send(int(dst.fd), b)
+	if n > 0 {
+		l.count(c, dst, n)
+	}
+	switch {
+	case errno == 0 && n == len(b):
+		return
+	case errno == 0 || errno == unix.EAGAIN:
+		dst.held = l.tail(b[max(n, 0):])
+		l.wantOut(c, dst)
+	default:
+		l.unwritten(c, dst, src, errno)
+	}
+}
+
+// count notes that n bytes were written to dst.
+func (l *loop) count(c *conn, dst *half, n int) {
+	dst.sent += uint64(n)
+	if dst == &c.backend {
+		c.book.claim.tally.sent.Add(uint64(n))
+	} else {
+		c.book.claim.tally.received.Add(uint64(n))
+	}
+}
+
+// wantOut has the kernel tell when s can be written to again. Most connections never need it.
+func (l *loop) wantOut(c *conn, s *half) {
+	if s.wantsOut {
+		return
+	}
+	s.wantsOut = true
+	ev := c.ticket(clientSide).event(unix.EPOLLIN | unix.EPOLLOUT | unix.EPOLLRDHUP | unix.EPOLLET)
+	_ = epollCtl(l.epfd, unix.EPOLL_CTL_MOD, int(s.fd), &ev) // a backend always tells; the client is watched
+}
+
+// flush writes what is held for dst, and tells whether src may go on.
+func (l *loop) flush(c *conn, dst, src *half) bool {
+	if t := dst.held; t != nil {
+		n, errno := send(int(dst.fd), t.rest())
+		if n > 0 {
+			l.count(c, dst, n)
+			t.from += n
+		}
+		switch {
+		case len(t.rest()) == 0:
+			l.tails, dst.held = append(l.tails, t), nil
+		case errno == 0 || errno == unix.EAGAIN:
+			return false
+		default:
+			l.unwritten(c, dst, src, errno)
+			return c.live
+		}
+	}
+	if dst.bulk != nil && !l.unpipe(c, dst, src) {
+		return false
+	}
+	if src.finished {
+		l.pass(c, dst, src)
+	}
+	return c.live
+}
+
+// A tail is the end of what was read, which did not fit into a socket any more.
+type tail struct {
+	from, to int
+	data     [chunk]byte
+}
+
+func (t *tail) rest() []byte { return t.data[t.from:t.to] }
+
+func (l *loop) tail(b []byte) *tail {
+	var t *tail
+	if n := len(l.tails); n > 0 {
+		t, l.tails = l.tails[n-1], l.tails[:n-1]
+	} else {
+		t = new(tail)
+	}
+	t.from, t.to = 0, copy(t.data[:], b)
+	return t
+}

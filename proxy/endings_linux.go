@@ -1,0 +1,360 @@
+package proxy
+
+import (
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// How a connection ends here is what the table of [relay] says. This file tells it in the words of
+// the epoll engine: what each system call's failure means, and what is done then.
+
+// unread takes in that a read from src has found nothing, or failed.
+func (l *loop) unread(c *conn, dst, src *half, errno unix.Errno) {
+	switch errno {
+	case unix.EAGAIN:
+		src.full = 0
+		src.readable = false
+	case unix.EINTR: // it stays readable
+		l.interrupt(c)
+	case 0:
+		if src.broken { // the error that this end hides was taken by a write
+			l.breakOff(c, dst, src)
+			return
+		}
+		l.finish(c, dst, src)
+	default:
+		l.name(c, src, errno)
+		src.broken = true
+		l.breakOff(c, dst, src)
+	}
+}
+
+// finish takes in that src has nothing more to say.
+func (l *loop) finish(c *conn, dst, src *half) {
+	src.finished = true
+	if src == &c.client {
+		l.because(c, ClientFinished)
+	} else {
+		l.because(c, EndpointFinished)
+	}
+	switch {
+	case dst.broken && dst.finished:
+		l.breakOff(c, src, dst)
+	case dst.broken || dst.stalled():
+		l.leave(c, finishing)
+	default:
+		l.pass(c, dst, src)
+	}
+}
+
+// pass passes the FIN of src on to dst, which has got all that came before it. When both have
+// finished, all is said.
+func (l *loop) pass(c *conn, dst, src *half) {
+	if dst.finished && !src.stalled() {
+		l.conclude(c)
+		return
+	}
+	if !dst.refuses() && !dst.told {
+		_ = unix.Shutdown(int(dst.fd), unix.SHUT_WR) // fails when dst has gone, which reading from it will show
+		dst.told = true
+	}
+	l.leave(c, finishing)
+}
+
+// unwritten takes in that dst takes no more. After EPIPE it had sent its FIN before it went: it had
+// said all it wanted to. After any other error what it said ends by a reset. The kernel tells of that
+// only once, so it is noted: a read would find a clean end where there was none.
+func (l *loop) unwritten(c *conn, dst, src *half, errno unix.Errno) {
+	l.drop(dst)
+	if errno == unix.EPIPE {
+		dst.deaf, dst.readable = true, true
+	} else {
+		l.name(c, dst, errno)
+		dst.broken, dst.readable = true, true
+	}
+	src.readable = true // to be thrown away
+	l.leave(c, finishing)
+	l.interrupt(c)
+}
+
+// breakOff takes in that src was reset, or has vanished, and all that it said has been read: once
+// that has been delivered, dst is reset.
+func (l *loop) breakOff(c *conn, dst, src *half) {
+	src.finished = true
+	if dst.refuses() || !dst.stalled() && !unacknowledged(int(dst.fd)) {
+		l.conclude(c)
+		return
+	}
+	l.leave(c, flushing)
+}
+
+// discard reads and throws away what src goes on sending although dst takes no more: else src might
+// be stuck in its writes before it has heard all that dst had to say.
+func (l *loop) discard(c *conn, dst, src *half) (n int, more bool) {
+	if src == &c.backend && dst.deaf && l.works(c) {
+		l.conclude(c)
+		return 0, false
+	}
+	n, errno := receive(int(src.fd), l.buffer[:])
+	if n <= 0 || errno != 0 {
+		l.unread(c, dst, src, errno)
+		return 0, false
+	}
+	return n, true
+}
+
+// works tells whether the backend of c has the client's whole request, and so works for nobody: its
+// client is gone.
+func (l *loop) works(c *conn) bool {
+	return c.client.finished && !c.backend.stalled() && !unacknowledged(int(c.backend.fd))
+}
+
+// because notes why c ends, if it is the first reason. That a side has finished gives way to any
+// other.
+func (l *loop) because(c *conn, why Reason) {
+	finishes := func(r Reason) bool { return r == ClientFinished || r == EndpointFinished }
+	if c.why == undecided || finishes(Reason(c.why)) && !finishes(why) {
+		c.why = int8(why)
+	}
+}
+
+// name notes that c ends because side s has broken off.
+func (l *loop) name(c *conn, s *half, errno unix.Errno) {
+	vanished := errno == unix.ETIMEDOUT || errno == unix.EHOSTUNREACH
+	switch {
+	case s == &c.client && vanished:
+		l.because(c, ClientVanished)
+	case s == &c.client:
+		l.because(c, ClientReset)
+	case vanished:
+		l.because(c, EndpointVanished)
+	default:
+		l.because(c, EndpointReset)
+	}
+}
+
+// leave lets c end when nothing is delivered for too long.
+func (l *loop) leave(c *conn, list listID) {
+	if c.in == finishing || c.in == flushing {
+		if c.in != list && list == flushing {
+			l.enlist(c, flushing)
+		}
+		return
+	}
+	c.delivered, c.since = 0, l.now
+	l.enlist(c, list)
+}
+
+// conclude ends c: whoever has been sent the other's FIN, or can be sent it by closing, is closed, and
+// whoever has not is reset: what was cut off never looks complete.
+func (l *loop) conclude(c *conn) {
+	if c.client.deaf {
+		l.because(c, ClientReset)
+	}
+	if c.backend.deaf {
+		l.because(c, EndpointReset)
+	}
+	l.closeSide(c, &c.client, &c.backend)
+	l.closeSide(c, &c.backend, &c.client)
+	l.release(c)
+}
+
+func (l *loop) closeSide(c *conn, s, other *half) {
+	if !s.open {
+		return
+	}
+	clean := s.told || other.finished && !other.broken && !s.stalled()
+	if !clean && !s.broken {
+		linger(int(s.fd))
+	}
+	l.drop(s)
+	unix.Close(int(s.fd))
+	s.open = false
+}
+
+// end ends c before its time.
+func (l *loop) end(c *conn, why Reason) {
+	l.because(c, why)
+	l.cut(c)
+	l.release(c)
+}
+
+// cut resets both sides.
+func (l *loop) cut(c *conn) {
+	for _, s := range [...]*half{&c.client, &c.backend} {
+		if s.open {
+			linger(int(s.fd))
+			l.drop(s)
+			unix.Close(int(s.fd))
+			s.open = false
+		}
+	}
+}
+
+// drop throws away what is held for a side.
+func (l *loop) drop(s *half) {
+	if s.held != nil {
+		l.tails, s.held = append(l.tails, s.held), nil
+	}
+	if s.bulk != nil {
+		l.pipes.giveBack(s.bulk)
+		s.bulk = nil
+	}
+}
+
+// release closes the books of c and frees it.
+func (l *loop) release(c *conn) {
+	var failed []failure
+	if c.dial != nil {
+		failed = l.abandon(c)
+	}
+	if b := &c.book; b.endpoint == nil {
+		b.turnAway(Reason(c.why), failed)
+	} else {
+		b.sent, b.received = c.backend.sent, c.client.sent
+		b.end(Reason(c.why))
+	}
+	l.free(c)
+}
+
+// free gives back what c has.
+func (l *loop) free(c *conn) {
+	l.enlist(c, noList)
+	l.forgetTenures(c)
+	l.drop(&c.client)
+	l.drop(&c.backend)
+	l.engine.budget.release(2)
+	c.book = connection{}
+	c.live = false
+	l.conns.remove(c.index)
+}
+
+// How long a connection counts as young, and how often those that flush are looked at.
+const (
+	youth      = time.Second
+	flushEvery = 5 * time.Millisecond
+)
+
+// expire looks at the connections whose time has come.
+func (l *loop) expire() {
+	e := l.engine
+	for c := l.lists[young].first(); c != nil && c.due <= l.now; c = l.lists[young].first() {
+		keepWatch(int(c.backend.fd), e.cfg.TCPKeepAlive)
+		c.due = l.now + e.lookAfter
+		l.enlist(c, settled)
+	}
+	for c := l.lists[settled].first(); c != nil && c.due <= l.now; c = l.lists[settled].first() {
+		c.due = l.now + e.lookAfter
+		l.enlist(c, settled)
+		l.lookAt(c)
+	}
+	l.sweep(flushing, flushEvery, l.flushed)
+	l.sweep(finishing, max(e.cfg.HalfClosedTimeout/16, time.Millisecond), l.silent)
+	l.sweep(dialling, dialTick, l.impatient)
+	if l.flows.used > 0 && l.now >= l.sweepFlows {
+		l.sweepFlows = l.now + max(e.cfg.UDPTimeout/32, time.Millisecond)
+		l.idleFlows()
+	}
+	l.resume()
+}
+
+// sweep looks at all connections of a list, if that was not done just now.
+func (l *loop) sweep(id listID, every time.Duration, look func(*conn)) {
+	list := &l.lists[id]
+	c := list.first()
+	if c == nil {
+		list.root.due = 0
+		return
+	}
+	if list.root.due == 0 {
+		list.root.due = l.now + every // it was empty until now
+		return
+	}
+	if l.now < list.root.due {
+		return
+	}
+	list.root.due = l.now + every
+	for c != nil {
+		next := list.after(c)
+		look(c)
+		c = next
+	}
+}
+
+// setAlarm makes sure that a wait ends when something is due.
+func (l *loop) setAlarm() {
+	due := time.Duration(1<<63 - 1)
+	for _, id := range [...]listID{young, settled} {
+		if c := l.lists[id].first(); c != nil {
+			due = min(due, c.due)
+		}
+	}
+	for _, id := range [...]listID{flushing, finishing, dialling} {
+		if l.lists[id].first() != nil {
+			due = min(due, l.lists[id].root.due)
+		}
+	}
+	if l.flows.used > 0 {
+		due = min(due, l.sweepFlows)
+	}
+	if len(l.paused) > 0 {
+		due = min(due, l.resumeAt)
+	}
+	if l.alarmAt > l.now && l.alarmAt <= due {
+		return // it will go off early enough
+	}
+	if l.alarmAt = due; due < 1<<63-1 {
+		l.alarm.Reset(due - sinceStart())
+	}
+}
+
+// lookAt looks whether both sides of a connection are still there, because keepalive cannot while we
+// have sent one something that it has not acknowledged: then the kernel sends that again, instead
+// of probes, for a quarter of an hour (tcp_retries2, tcp(7)).
+func (l *loop) lookAt(c *conn) {
+	for _, s := range [...]*half{&c.client, &c.backend} {
+		d := inspectTCP(int(s.fd))
+		if d.pending && d.unanswered >= probes && d.silent >= l.engine.lookAfter {
+			l.name(c, s, unix.ETIMEDOUT)
+			s.broken = true
+			if s == &c.client {
+				l.breakOff(c, &c.backend, s)
+			} else {
+				l.breakOff(c, &c.client, s)
+			}
+			return
+		}
+	}
+}
+
+// flushed ends a connection of which one side was broken when the other has got all that it said.
+func (l *loop) flushed(c *conn) {
+	dst := &c.client
+	if c.client.broken {
+		dst = &c.backend
+	}
+	if !dst.stalled() && !unacknowledged(int(dst.fd)) || dst.refuses() {
+		l.conclude(c)
+		return
+	}
+	l.silent(c)
+}
+
+// silent ends a connection of which a direction has ended when nothing has been delivered for too long.
+// What the kernel still holds for a slow reader counts as it is delivered.
+func (l *loop) silent(c *conn) {
+	if c.client.deaf && l.works(c) {
+		l.conclude(c)
+		return
+	}
+	delivered := c.client.sent + c.backend.sent + inspectTCP(int(c.client.fd)).acked + inspectTCP(int(c.backend.fd)).acked
+	if delivered != c.delivered {
+		c.delivered, c.since = delivered, l.now
+		return
+	}
+	if l.now-c.since >= l.engine.cfg.HalfClosedTimeout {
+		l.because(c, HalfClosedTimeout)
+		l.conclude(c)
+	}
+}

@@ -1,0 +1,147 @@
+package proxy
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"kubeproxy/registry"
+)
+
+// epoll is the engine for Linux: the same promises as [portable], kept with far fewer system calls,
+// hand-overs between goroutines, and memory. A few loops carry all connections; none has a goroutine
+// or a buffer of its own.
+type epoll struct {
+	cfg       Config
+	resolver  *resolver
+	budget    *budget
+	conns     *connections
+	dialer    *dialer
+	sessions  *sessionLimit
+	lookAfter time.Duration // how often a connection is looked at
+
+	acceptErrors quieter // of all TCP ports
+
+	mu    sync.Mutex // guards the fields below
+	loops []*loop
+	turn  int // which loop gets the next port
+
+	draining atomic.Bool
+	ctx      context.Context // ends when what is left is to be cut
+	cut      context.CancelFunc
+	work     sync.WaitGroup // every goroutine of the engine
+}
+
+func newEpoll(cfg Config, own *ownPorts) *epoll {
+	ctx, cut := context.WithCancel(context.Background())
+	resolver := newResolver(own)
+	resolver.allowed = cfg.AllowedEndpoints
+	return &epoll{
+		cfg:       cfg,
+		resolver:  resolver,
+		dialer:    newDialer(cfg, resolver),
+		budget:    newBudget(descriptorLimit()),
+		conns:     newConnections(cfg),
+		sessions:  newSessionLimit(cfg.MaxUDPSessions, cfg.UDPTimeout),
+		lookAfter: (1 + probes) * cfg.TCPKeepAlive,
+		ctx:       ctx,
+		cut:       cut,
+	}
+}
+
+// loopCount is how many loops there are.
+const loopCount = 1
+
+// loopFor returns the loop for one more port. The first port starts the loops.
+func (e *epoll) loopFor() (*loop, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for len(e.loops) < loopCount {
+		l, err := newLoop(e)
+		if err != nil {
+			return nil, err
+		}
+		e.loops = append(e.loops, l)
+		e.work.Go(l.run)
+	}
+	e.turn++
+	return e.loops[e.turn%len(e.loops)], nil
+}
+
+func (e *epoll) listen(id portID, owner *atomic.Pointer[claim]) (socket, error) {
+	addr := netip.AddrPortFrom(e.cfg.BindAddress, id.number)
+	switch id.protocol {
+	case registry.TCP:
+		return e.listenTCP(addr, owner)
+	case registry.UDP:
+		return e.listenUDP(addr, owner)
+	}
+	return nil, fmt.Errorf("cannot carry %s", id.protocol)
+}
+
+func (e *epoll) limits() []Limit {
+	return []Limit{
+		e.conns.limit(),
+		{Name: "udp_sessions", Used: e.sessions.counted(), Max: e.cfg.MaxUDPSessions},
+		{Name: "descriptors", Used: int(e.budget.used.Load()), Max: e.budget.clients},
+	}
+}
+
+// resolve has the name of an endpoint looked up beside the loops, and calls then with its addresses.
+func (e *epoll) resolve(protocol registry.Protocol, of *endpoint, patience time.Duration, then func([]netip.AddrPort, error)) {
+	e.work.Go(func() {
+		ctx, cancel := context.WithTimeout(e.ctx, patience)
+		defer cancel()
+		then(e.resolver.resolve(ctx, protocol, of.addr))
+	})
+}
+
+// drain lets the loops end when they have nothing left to carry, and cuts what there is when ctx ends.
+func (e *epoll) drain(ctx context.Context) {
+	e.draining.Store(true)
+	e.mu.Lock()
+	defer e.mu.Unlock() // every socket has been closed: nobody needs it
+	for _, l := range e.loops {
+		l.wake()
+	}
+	stop := context.AfterFunc(ctx, func() {
+		e.cut()
+		for _, l := range e.loops {
+			l.do(func() {
+				for c := range l.conns.all {
+					l.end(c, Shutdown)
+				}
+			})
+		}
+	})
+	defer stop()
+	e.work.Wait()
+	e.cut()
+}
+
+// watchTenures has c ended when its endpoint or its service is removed, where that is what removal means.
+func (l *loop) watchTenures(c *conn) {
+	if !l.engine.cfg.OnRemoval.Close {
+		return
+	}
+	index, era := c.index, c.era
+	for _, t := range []*tenure{c.book.claim.tenure, c.book.endpoint.tenure} {
+		c.tenures = append(c.tenures, context.AfterFunc(t.ctx, func() {
+			l.do(func() {
+				if c := l.conns.at(index, era); c != nil {
+					l.end(c, reasonOf(t.ctx))
+				}
+			})
+		}))
+	}
+}
+
+func (l *loop) forgetTenures(c *conn) {
+	for _, stop := range c.tenures {
+		stop()
+	}
+	c.tenures = nil
+}

@@ -1,0 +1,307 @@
+package proxy
+
+import (
+	"bytes"
+	"errors"
+	"net/netip"
+	"time"
+
+	"github.com/golang/glog"
+	"golang.org/x/sys/unix"
+
+	"kubeproxy/registry"
+)
+
+// A flow is a UDP session of the epoll engine: the same promises as those of [session], without a
+// goroutine, and so without a lock. Its loop reads what its client sends (see udpport_linux.go) and
+// what its endpoint answers, and moves it when its endpoint has gone or refuses.
+type flow struct {
+	place
+	port    *epollUDP
+	key     sessionKey
+	claim   *claim
+	control []byte // makes replies leave from key.local
+	index   int32
+	era     uint32
+	live    bool
+
+	fd        int32 // connected to the endpoint; noDescriptor while there is none
+	endpoint  *endpoint
+	connected time.Duration // when it was
+	replied   bool          // the endpoint has sent something
+	looking   bool          // its name is being looked up
+	read      uint64        // the turn in which it was last read
+	eager     uint8         // how many datagrams were, at most
+
+	answered, confirmed bool // the client was given a reply; and has sent again after it
+	unanswered, kept    bool // what the client sent last was not answered yet; and is in last
+	last                []byte
+	waiting             [][]byte // what the client sends while there is no endpoint
+
+	choice            choice
+	why               DropReason // why the endpoints tried so far won't do
+	attempts          int
+	carried, previous *endpoint // the last that carried it, and the one before
+	began             time.Time
+	dialled           time.Duration
+	sent, received    uint64
+}
+
+func (f *flow) ticket() ticket { return ticket{answering, f.index, f.era} }
+
+// forward sends what the client sent on to the endpoint, or puts it aside while there is none.
+func (l *loop) forward(f *flow, datagram []byte) {
+	f.heard()
+	if f.answered && !f.confirmed {
+		f.confirmed = true
+		l.engine.sessions.confirm(&f.place)
+	}
+	if f.fd != noDescriptor && f.endpoint.gone.Load() {
+		l.desert(f, false) // D42: v0.4 went on sending to an endpoint that was gone
+		l.redirect(f)
+		if !f.live {
+			l.dropFor(f, dropEnded, 1)
+			return
+		}
+	}
+	if f.fd == noDescriptor {
+		if !l.hold(f, datagram) {
+			l.dropFor(f, dropWaiting, 1)
+		}
+		return
+	}
+	f.keep(datagram)
+	if err := l.sendOn(f, datagram); err != nil {
+		l.refusedBy(f, err)
+	}
+}
+
+// sendOn sends one datagram to the endpoint. It returns an error when the endpoint, or the way to it,
+// refuses; other failures cost just this datagram.
+func (l *loop) sendOn(f *flow, datagram []byte) error {
+	_, errno := send(int(f.fd), datagram)
+	if errno == unix.EMSGSIZE { // it may be an earlier one that was too long for the path: see udpBackend.send
+		_, errno = send(int(f.fd), datagram)
+	}
+	switch {
+	case errno == 0:
+		n := uint64(len(datagram))
+		f.sent += n
+		t := f.claim.tally
+		t.sent.Add(n)
+		t.datagramsSent.Add(1)
+		return nil
+	case isOurTrouble(errno):
+		l.dropFor(f, dropNotSent, 1)
+		return nil
+	case isTooLong(errno):
+		l.dropFor(f, dropTooLong, 1)
+		return nil
+	}
+	return errno
+}
+
+// keep remembers a datagram that is being sent, should the endpoint refuse it: then the next one gets it.
+func (f *flow) keep(datagram []byte) {
+	f.unanswered, f.kept = true, len(datagram) <= maxKept
+	if f.kept {
+		f.last = append(f.last[:0], datagram...)
+	}
+}
+
+// hold puts a copy of a datagram aside until there is an endpoint; false: no room for it.
+func (l *loop) hold(f *flow, datagram []byte) bool {
+	if len(f.waiting) >= maxWaiting || !l.engine.sessions.reserve(datagram) {
+		return false
+	}
+	f.waiting = append(f.waiting, bytes.Clone(datagram))
+	return true
+}
+
+// answers reads what the endpoint of f sends, and has it sent to the client at the end of the turn. A
+// flow whose endpoint keeps answering in turn after turn is read ever more often in each.
+func (l *loop) answers(f *flow) {
+	if l.turn == f.read+1 {
+		f.eager = min(2*f.eager, replyBatch)
+	} else {
+		f.eager = 1
+	}
+	f.read = l.turn
+	for range f.eager {
+		if f.fd == noDescriptor || !f.live {
+			return
+		}
+		n, errno := receive(int(f.fd), l.nextReply()[:])
+		switch errno {
+		case 0:
+			if l.answer(f, n) {
+				l.reply(f, n)
+			}
+		case unix.EAGAIN:
+			return
+		case unix.EINTR, unix.EMSGSIZE: // the latter: an earlier one we sent was too long for the path
+		default:
+			l.refusedBy(f, errno)
+			return
+		}
+	}
+}
+
+// answer takes in that the endpoint has sent n bytes, and tells whether the client is to have them.
+func (l *loop) answer(f *flow, n int) bool {
+	f.replied = true
+	f.endpoint.answered(registry.UDP)
+	f.heard()
+	if f.endpoint.gone.Load() && !f.unanswered {
+		l.dropFor(f, dropEnded, 1) // D42: it may answer what it was asked before it went, and no more
+		l.desert(f, false)
+		l.redirect(f)
+		return false
+	}
+	f.answered, f.unanswered = true, false
+	if n == maxDatagram {
+		l.dropFor(f, dropTooLong, 1)
+		return false
+	}
+	return true
+}
+
+// refusedBy takes f from an endpoint that refuses. The datagram that was refused goes to the next one, for
+// it reached nobody.
+func (l *loop) refusedBy(f *flow, err error) {
+	e := f.endpoint
+	e.failed(registry.UDP)
+	if v := glog.V(3); v {
+		v.Infof("%s: UDP client %v has to leave %v: %v", f.claim.key, f.key.client, e.addr, err)
+	}
+	l.desert(f, true)
+	if f.unanswered && (!f.kept || !l.hold(f, f.last)) {
+		l.dropFor(f, dropUnreachable, 1)
+	}
+	l.redirect(f)
+}
+
+// desert takes f from its endpoint, and decides whether it may be offered endpoints anew. It may if this
+// one had been reached. Otherwise it goes on with those that it was not offered yet, so that when
+// all refuse it comes to an end.
+func (l *loop) desert(f *flow, refused bool) {
+	e := f.endpoint
+	unix.Close(int(f.fd))
+	f.fd, f.endpoint = noDescriptor, nil
+	e.left()
+	f.why = dropUnreachable
+	settled := f.replied || l.now-f.connected > settleTime
+	if settled || e.gone.Load() {
+		f.choice, f.why = f.claim.choose(f.key.client.Addr()), dropNoEndpoints
+	}
+	if refused && !settled { // then it was only tried
+		f.carried = f.previous
+		f.claim.tally.dialFailures.Add(1)
+	}
+}
+
+// redirect finds an endpoint for f. When there is none, f ends.
+func (l *loop) redirect(f *flow) {
+	for f.fd == noDescriptor && !f.looking {
+		e, ok := f.choice.next()
+		switch {
+		case !ok:
+			l.endFlow(f, f.whyUnserved())
+			return
+		case e.gone.Load():
+		case e.addr.Host != "":
+			l.lookUpFlow(f, e)
+			return
+		default:
+			to := netip.AddrPortFrom(e.addr.IP.Addr().Unmap(), e.addr.IP.Port())
+			err := l.engine.resolver.refuse(registry.UDP, to)
+			if err == nil {
+				err = l.direct(f, e, to)
+			}
+			if err != nil && !l.cannot(f, e, err) {
+				return
+			}
+		}
+	}
+}
+
+// direct makes e, at an address of its, the endpoint of f, and sends it what waited. When it cannot, all of
+// that goes on waiting.
+func (l *loop) direct(f *flow, e *endpoint, to netip.AddrPort) error {
+	fd, errno := connectUDP(to)
+	if errno != 0 {
+		return errno
+	}
+	err := l.suspectUDP(fd, to)
+	if err == nil {
+		err = l.watch(fd, f.ticket(), unix.EPOLLIN)
+	}
+	if err != nil {
+		unix.Close(fd)
+		return err
+	}
+	f.fd, f.replied, f.connected = int32(fd), false, l.now
+	for _, datagram := range f.waiting {
+		f.keep(datagram)
+		if err := l.sendOn(f, datagram); err != nil {
+			unix.Close(fd)
+			f.fd = noDescriptor
+			return err
+		}
+	}
+	l.engine.sessions.unreserve(f.waiting)
+	f.waiting = nil
+	f.endpoint = e
+	f.attempts++
+	switch f.carried {
+	case nil:
+		f.dialled = time.Since(f.began)
+	case e:
+	default:
+		f.claim.tally.moved.Add(1)
+	}
+	f.previous, f.carried = f.carried, e
+	f.choice.reached(e)
+	e.given()
+	if v := glog.V(3); v {
+		v.Infof("%s: UDP %v → %v", f.claim.key, f.key.client, e.addr)
+	}
+	return nil
+}
+
+// suspectUDP looks whether a socket has been connected to itself, or to a listener of ours.
+func (l *loop) suspectUDP(fd int, to netip.AddrPort) error {
+	local := localName(fd)
+	switch {
+	case local == to:
+		return errReachedItself
+	case l.engine.resolver.own.reached(registry.UDP, local, to):
+		return errOwnListener
+	}
+	return nil
+}
+
+// cannot takes in why e cannot be the endpoint of f, and tells whether f is still to be found one.
+func (l *loop) cannot(f *flow, e *endpoint, err error) bool {
+	if v := glog.V(3); v {
+		v.Infof("%s: UDP client %v cannot have %v: %v", f.claim.key, f.key.client, e.addr, err)
+	}
+	switch {
+	case isShortage(err), isOurTrouble(err): // we are out of descriptors, or of local ports
+		f.why = dropDescriptorLimit
+		l.endFlow(f, DescriptorLimit)
+		return false
+	case errors.Is(err, errOwnListener): // the record is wrong, and not for how long it takes
+		f.why = dropOwnListener
+		f.port.quiet.reportUnusable(f.claim.key, e, f.why, err)
+	case errors.Is(err, errNotAllowed): // the same
+		f.why = dropNotAllowed
+		f.port.quiet.reportUnusable(f.claim.key, e, f.why, err)
+	default:
+		f.why = dropUnreachable
+		f.attempts++
+		f.claim.tally.dialFailures.Add(1)
+		f.choice.failed(e)
+	}
+	return true
+}

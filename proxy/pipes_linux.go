@@ -1,0 +1,127 @@
+package proxy
+
+import "golang.org/x/sys/unix"
+
+// In bulk, bytes need not pass through our memory: splice(2) moves the kernel's own pages from one
+// socket into a pipe, and from there into the other. That saves two copies, and costs two
+// descriptors for as long as there is something in the pipe, so it is for directions that keep
+// filling the buffer only.
+
+// bulkAfter is how many reads in a row must fill the buffer.
+const bulkAfter = 4
+
+// pipeSize is how much a pipe is to hold. An unprivileged process may have 64 MiB in all of its user's
+// pipes (pipe-user-pages-soft, pipe(7)); past that it gets pipes too small to be worth it.
+const (
+	pipeSize  = 1 << 20
+	leastPipe = 128 << 10
+	maxPipes  = 32 // for each loop
+)
+
+// A pipe holds bytes on their way to one side.
+type pipe struct {
+	r, w int
+	n    int // bytes in it
+	size int
+}
+
+// pipes are a loop's pipes that nobody uses just now.
+type pipes struct {
+	free  []*pipe
+	made  int
+	scant bool // the kernel gives no pipes that are worth it
+}
+
+// take returns an empty pipe, or nil when none is to be had.
+func (ps *pipes) take(b *budget) *pipe {
+	if n := len(ps.free); n > 0 {
+		p := ps.free[n-1]
+		ps.free = ps.free[:n-1]
+		return p
+	}
+	if ps.scant || ps.made == maxPipes || !b.free.TryAcquire(2) {
+		return nil
+	}
+	var fds [2]int
+	if err := unix.Pipe2(fds[:], unix.O_CLOEXEC|unix.O_NONBLOCK); err != nil {
+		b.release(2)
+		return nil
+	}
+	size := 0
+	for want := pipeSize; want >= leastPipe && size == 0; want /= 2 {
+		size, _ = unix.FcntlInt(uintptr(fds[1]), unix.F_SETPIPE_SZ, want)
+	}
+	p := &pipe{r: fds[0], w: fds[1], size: size}
+	if size < leastPipe {
+		ps.scant = true
+		p.close()
+		b.release(2)
+		return nil
+	}
+	ps.made++
+	return p
+}
+
+func (ps *pipes) giveBack(p *pipe) {
+	if p.n > 0 { // what is in it belongs to nobody
+		ps.made--
+		p.close()
+		return
+	}
+	ps.free = append(ps.free, p)
+}
+
+func (p *pipe) close() {
+	unix.Close(p.r)
+	unix.Close(p.w)
+}
+
+func (ps *pipes) close() {
+	for _, p := range ps.free {
+		p.close()
+	}
+}
+
+// splice moves a pipe's worth from src to dst. It returns false when there is no more to do for now.
+func (l *loop) splice(c *conn, dst, src *half) (n int, more bool) {
+	if dst.bulk == nil {
+		if dst.bulk = l.pipes.take(l.engine.budget); dst.bulk == nil {
+			return l.copy(c, dst, src)
+		}
+	}
+	p := dst.bulk
+	n, errno := splice(int(src.fd), p.w, p.size)
+	if n <= 0 || errno != 0 {
+		dst.bulk = nil
+		l.pipes.giveBack(p)
+		l.unread(c, dst, src, errno)
+		return 0, false
+	}
+	p.n = n
+	if n < len(l.buffer) {
+		src.full = 0 // that is no bulk any more
+	}
+	return n, l.unpipe(c, dst, src)
+}
+
+// unpipe moves what is in the pipe on to dst, and tells whether all of it has gone.
+func (l *loop) unpipe(c *conn, dst, src *half) bool {
+	p := dst.bulk
+	for p.n > 0 {
+		n, errno := splice(p.r, int(dst.fd), p.n)
+		if n > 0 {
+			p.n -= n
+			l.count(c, dst, n)
+			continue
+		}
+		if errno == unix.EAGAIN {
+			l.wantOut(c, dst)
+		} else if errno != unix.EINTR {
+			l.unwritten(c, dst, src, errno)
+		}
+		return false
+	}
+	dst.bulk = nil
+	l.pipes.giveBack(p)
+	return true
+}

@@ -1,0 +1,222 @@
+package proxy
+
+import (
+	"encoding/binary"
+	"net"
+	"net/netip"
+	"strconv"
+	"syscall"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// The system calls of the epoll engine. Those on a path where each one counts are made without
+// telling the scheduler: they are short and never wait, as all descriptors are in non-blocking mode.
+
+func read(fd int, b []byte) (int, unix.Errno) {
+	n, _, errno := syscall.RawSyscall(unix.SYS_READ, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(b))), uintptr(len(b)))
+	return int(n), errno
+}
+
+func write(fd int, b []byte) (int, unix.Errno) {
+	n, _, errno := syscall.RawSyscall(unix.SYS_WRITE, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(b))), uintptr(len(b)))
+	return int(n), errno
+}
+
+// receive reads from a socket.
+func receive(fd int, b []byte) (int, unix.Errno) {
+	n, _, errno := syscall.RawSyscall6(unix.SYS_RECVFROM, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(b))), uintptr(len(b)), 0, 0, 0)
+	return int(n), errno
+}
+
+// send writes to a socket. Writing would also raise a signal when nobody reads any more.
+func send(fd int, b []byte) (int, unix.Errno) {
+	n, _, errno := syscall.RawSyscall6(unix.SYS_SENDTO, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(b))), uintptr(len(b)), unix.MSG_NOSIGNAL, 0, 0)
+	return int(n), errno
+}
+
+// splice moves up to n bytes. It may take a while, so the scheduler is told.
+func splice(from, to, n int) (int, unix.Errno) {
+	moved, _, errno := syscall.Syscall6(unix.SYS_SPLICE, uintptr(from), 0, uintptr(to), 0, uintptr(n), unix.SPLICE_F_MOVE|unix.SPLICE_F_NONBLOCK)
+	return int(moved), errno
+}
+
+func epollCtl(epfd, op, fd int, ev *unix.EpollEvent) error {
+	_, _, errno := syscall.RawSyscall6(unix.SYS_EPOLL_CTL, uintptr(epfd), uintptr(op), uintptr(fd), uintptr(unsafe.Pointer(ev)), 0, 0)
+	if errno != 0 {
+		return errno
+	}
+	return nil
+}
+
+// accept takes a client from the queue of a listening socket.
+func accept(fd int) (int, netip.AddrPort, unix.Errno) {
+	var from unix.RawSockaddrAny
+	size := uint32(unsafe.Sizeof(from))
+	n, _, errno := syscall.RawSyscall6(unix.SYS_ACCEPT4, uintptr(fd), uintptr(unsafe.Pointer(&from)), uintptr(unsafe.Pointer(&size)), unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0, 0)
+	if errno != 0 {
+		return -1, netip.AddrPort{}, errno
+	}
+	return int(n), addrPort(&from), 0
+}
+
+// addrPort reads an address as the kernel writes it. An IPv4 client of a socket of both families is an
+// IPv4 client.
+func addrPort(from *unix.RawSockaddrAny) netip.AddrPort {
+	switch from.Addr.Family {
+	case unix.AF_INET:
+		a := (*unix.RawSockaddrInet4)(unsafe.Pointer(from))
+		return netip.AddrPortFrom(netip.AddrFrom4(a.Addr), bigEndian(&a.Port))
+	case unix.AF_INET6:
+		a := (*unix.RawSockaddrInet6)(unsafe.Pointer(from))
+		ip := netip.AddrFrom16(a.Addr).Unmap()
+		if a.Scope_id != 0 {
+			ip = ip.WithZone(strconv.Itoa(int(a.Scope_id)))
+		}
+		return netip.AddrPortFrom(ip, bigEndian(&a.Port))
+	}
+	return netip.AddrPort{}
+}
+
+func bigEndian(port *uint16) uint16 {
+	return binary.BigEndian.Uint16((*[2]byte)(unsafe.Pointer(port))[:])
+}
+
+// connect begins a connection. Without bind(2) the kernel may use one local port for connections to
+// different endpoints; with it each would take one of the 28,000 for itself (ip_local_port_range).
+//
+// SO_REUSEADDR: else a connection of ours that was given a service's port as its own would keep the
+// service from it.
+func connect(to netip.AddrPort) (int, unix.Errno) {
+	family, address, size := sockaddr(to)
+	n, _, errno := syscall.RawSyscall(unix.SYS_SOCKET, uintptr(family), unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
+	if errno != 0 {
+		return -1, errno
+	}
+	fd := int(n)
+	_ = setsockopt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1) // neither can fail
+	_ = setsockopt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1)
+	_, _, errno = syscall.RawSyscall(unix.SYS_CONNECT, n, uintptr(unsafe.Pointer(&address)), size)
+	if errno != 0 && errno != unix.EINPROGRESS {
+		unix.Close(fd)
+		return -1, errno
+	}
+	return fd, 0 // the kernel tells when it is there, also when it is already
+}
+
+// sockaddr writes an address as the kernel reads it.
+func sockaddr(to netip.AddrPort) (family int, address unix.RawSockaddrInet6, size uintptr) {
+	ip := to.Addr()
+	if ip.Is4() {
+		a := (*unix.RawSockaddrInet4)(unsafe.Pointer(&address))
+		a.Family, a.Addr = unix.AF_INET, ip.As4()
+		binary.BigEndian.PutUint16((*[2]byte)(unsafe.Pointer(&a.Port))[:], to.Port())
+		return unix.AF_INET, address, unix.SizeofSockaddrInet4
+	}
+	address.Family, address.Addr = unix.AF_INET6, ip.As16()
+	binary.BigEndian.PutUint16((*[2]byte)(unsafe.Pointer(&address.Port))[:], to.Port())
+	if zone := ip.Zone(); zone != "" {
+		address.Scope_id = zoneID(zone)
+	}
+	return unix.AF_INET6, address, unix.SizeofSockaddrInet6
+}
+
+// connectUDP opens a socket connected to an address. That sends nothing.
+func connectUDP(to netip.AddrPort) (int, unix.Errno) {
+	family, address, size := sockaddr(to)
+	n, _, errno := syscall.RawSyscall(unix.SYS_SOCKET, uintptr(family), unix.SOCK_DGRAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
+	if errno != 0 {
+		return -1, errno
+	}
+	if _, _, errno = syscall.RawSyscall(unix.SYS_CONNECT, n, uintptr(unsafe.Pointer(&address)), size); errno != 0 {
+		unix.Close(int(n))
+		return -1, errno
+	}
+	return int(n), 0
+}
+
+// recvmmsg receives as many datagrams as there are and headers has room for.
+func recvmmsg(fd int, headers []mmsghdr) (int, unix.Errno) {
+	n, _, errno := syscall.RawSyscall6(unix.SYS_RECVMMSG, uintptr(fd), uintptr(unsafe.Pointer(&headers[0])), uintptr(len(headers)), unix.MSG_DONTWAIT, 0, 0)
+	return int(n), errno
+}
+
+// sendmmsg sends as many datagrams as it can: if the first cannot be sent, it tells why.
+func sendmmsg(fd int, headers []mmsghdr) (int, unix.Errno) {
+	n, _, errno := syscall.RawSyscall6(unix.SYS_SENDMMSG, uintptr(fd), uintptr(unsafe.Pointer(&headers[0])), uintptr(len(headers)), unix.MSG_DONTWAIT, 0, 0)
+	return int(n), errno
+}
+
+// family is the address family of a socket.
+func family(fd int) int {
+	n, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_DOMAIN)
+	if err != nil {
+		return unix.AF_UNSPEC
+	}
+	return n
+}
+
+// outcome tells how an attempt to connect stands.
+func outcome(fd int) (connected bool, err error) {
+	value, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_ERROR)
+	switch {
+	case err != nil:
+		return false, err
+	case value != 0:
+		return false, unix.Errno(value)
+	}
+	_, err = unix.Getpeername(fd)
+	return err == nil, nil
+}
+
+// localName is our own address of a connection.
+func localName(fd int) netip.AddrPort {
+	var name unix.RawSockaddrAny
+	size := uint32(unsafe.Sizeof(name))
+	if _, _, errno := syscall.RawSyscall(unix.SYS_GETSOCKNAME, uintptr(fd), uintptr(unsafe.Pointer(&name)), uintptr(unsafe.Pointer(&size))); errno != 0 {
+		return netip.AddrPort{}
+	}
+	return addrPort(&name)
+}
+
+func setsockopt(fd, level, option int, value int32) error {
+	_, _, errno := syscall.RawSyscall6(unix.SYS_SETSOCKOPT, uintptr(fd), uintptr(level), uintptr(option), uintptr(unsafe.Pointer(&value)), unsafe.Sizeof(value), 0)
+	if errno != 0 {
+		return errno
+	}
+	return nil
+}
+
+// keepWatch has the kernel find out whether a silent peer is still there, and lets it miss three probes.
+func keepWatch(fd int, period time.Duration) {
+	seconds := int32(max(1, (period+time.Second-1)/time.Second))
+	_ = setsockopt(fd, unix.IPPROTO_TCP, unix.TCP_KEEPIDLE, seconds)
+	_ = setsockopt(fd, unix.IPPROTO_TCP, unix.TCP_KEEPINTVL, seconds)
+	_ = setsockopt(fd, unix.IPPROTO_TCP, unix.TCP_KEEPCNT, probes)
+	_ = setsockopt(fd, unix.SOL_SOCKET, unix.SO_KEEPALIVE, 1)
+}
+
+// linger makes closing a connection reset it.
+func linger(fd int) {
+	_ = unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1})
+}
+
+// unacknowledged tells whether something that was written to a connection has not been confirmed by
+// its peer's kernel yet.
+func unacknowledged(fd int) bool {
+	n, err := unix.IoctlGetInt(fd, unix.SIOCOUTQ)
+	return err == nil && n > 0 && inspectTCP(fd).pending
+}
+
+// zoneID gives the index of an interface, by which the kernel knows the zone of a link-local address.
+func zoneID(zone string) uint32 {
+	if n, err := strconv.ParseUint(zone, 10, 32); err == nil {
+		return uint32(n)
+	}
+	if i, err := net.InterfaceByName(zone); err == nil {
+		return uint32(i.Index)
+	}
+	return 0
+}

@@ -1,0 +1,463 @@
+package proxy
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"sync/atomic"
+	"time"
+	"unsafe"
+
+	"github.com/golang/glog"
+	"golang.org/x/sys/unix"
+
+	"kubeproxy/registry"
+)
+
+// A epollUDP is one open UDP port of the epoll engine: the socket that all its clients speak to, and
+// their flows. What they send is read many datagrams at a time (recvmmsg(2)), and what they are
+// answered is sent many at a time, at the end of the turn (sendmmsg(2)).
+type epollUDP struct {
+	loop   *loop
+	fd     int
+	number uint16
+	owner  *atomic.Pointer[claim]
+	index  int32
+	era    uint32
+	closed bool
+	lost   uint32 // datagrams that the kernel had no room for, as far as it has said
+	dual   bool   // it serves both families, and knows IPv4 clients by mapped addresses
+
+	ranks  ranks // guarded by the session limit's mu
+	quiet  dropLog
+	unread quieter // errors of reading
+	flows  map[sessionKey]*flow
+}
+
+// listenUDP opens the socket of a port. As with TCP, package net opens it.
+func (e *epoll) listenUDP(addr netip.AddrPort, owner *atomic.Pointer[claim]) (socket, error) {
+	if !e.budget.tryAcquire(1) {
+		return nil, fmt.Errorf("listen udp %s: %w", addr, errNoDescriptors)
+	}
+	l, err := e.loopFor()
+	if err != nil {
+		e.budget.release(1)
+		return nil, err
+	}
+	fd, err := openUDP(addr)
+	if err != nil {
+		e.budget.release(1)
+		return nil, err
+	}
+	p := &epollUDP{
+		loop:   l,
+		fd:     fd,
+		number: addr.Port(),
+		owner:  owner,
+		ranks:  ranks{max: e.cfg.MaxUDPSessionsPerService, full: dropServiceLimit},
+		flows:  make(map[sessionKey]*flow),
+		dual:   family(fd) == unix.AF_INET6,
+	}
+	l.call(func() {
+		slot, index, era := l.udpPorts.add()
+		*slot = p
+		p.index, p.era = index, era
+		err = l.watch(fd, ticket{asking, index, era}, unix.EPOLLIN)
+	})
+	if err != nil {
+		p.close()
+		return nil, err
+	}
+	return p, nil
+}
+
+// openUDP opens a socket that tells, with each datagram, which of our addresses it was sent to.
+func openUDP(addr netip.AddrPort) (fd int, err error) {
+	conn, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(addr))
+	if err != nil {
+		return 0, err
+	}
+	defer conn.Close()
+	if err := askReceipts(conn); err != nil {
+		return 0, err
+	}
+	_ = conn.SetReadBuffer(udpBuffer) // smaller ones work too
+	_ = conn.SetWriteBuffer(udpBuffer)
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return 0, err
+	}
+	return duplicate(raw)
+}
+
+const udpBuffer = udpReceiveBuffer
+
+// disown ends the flows that the new owner of the port does not keep.
+func (p *epollUDP) disown(*claim) {
+	p.loop.call(p.endFlows)
+}
+
+func (p *epollUDP) close() {
+	l := p.loop
+	l.call(func() {
+		p.closed = true
+		p.endFlows()
+		unix.Close(p.fd)
+		l.udpPorts.remove(p.index)
+	})
+	l.engine.budget.release(1)
+}
+
+// endFlows ends the flows that cannot go on. What they were answered before has been sent.
+func (p *epollUDP) endFlows() {
+	p.loop.sendReplies()
+	for _, f := range p.flows {
+		if why, ends := p.ends(f); ends {
+			f.why = dropEnded
+			p.loop.endFlow(f, why)
+		}
+	}
+}
+
+// ends tells whether a flow cannot go on, and why, as things stand with the port and its owner.
+func (p *epollUDP) ends(f *flow) (why Reason, ends bool) {
+	return sessionEnds(p.closed, p.owner.Load(), f.claim, f.key.client.Addr())
+}
+
+// receive reads what clients send, a batch at a time, for at most a few batches.
+func (l *loop) receive(p *epollUDP) {
+	for range 4 {
+		in := l.incoming()
+		n, errno := in.receive(p.fd)
+		switch errno {
+		case 0:
+		case unix.EAGAIN, unix.EINTR, unix.ECONNREFUSED: // the last: a client that went away refuses our reply
+			return
+		default:
+			if times, ok := p.unread.ask(1); ok {
+				glog.Warningf("cannot read datagrams for %s: %v; trying again until it can (%d times since such a line)", p.owner.Load().key, errno, times)
+			}
+			return
+		}
+		for i := range n {
+			client, said, datagram := in.datagram(i)
+			if said.lost != 0 && said.lost != p.lost {
+				p.quiet.drop(p.owner.Load(), dropQueueFull, int(said.lost-p.lost), client) // who sent those is not known
+				p.lost = said.lost
+			}
+			l.carry(p, sessionKey{client, said.local}, datagram)
+			if p.closed {
+				return
+			}
+		}
+		if n < datagramBatch {
+			return
+		}
+	}
+}
+
+// carry has the client's flow send a datagram on. A client without one is given one.
+func (l *loop) carry(p *epollUDP, key sessionKey, datagram []byte) {
+	if len(datagram) == maxDatagram {
+		p.quiet.drop(p.owner.Load(), dropTooLong, 1, key.client)
+		return
+	}
+	f := p.flows[key]
+	if f == nil {
+		if f = l.beginFlow(p, key); f == nil {
+			return
+		}
+	}
+	l.forward(f, datagram)
+	if f.fd == noDescriptor && f.live && !f.looking { // it is new, and has something to send now
+		l.redirect(f)
+	}
+}
+
+// beginFlow starts a flow for a client, or drops its datagram for one of many good reasons; see
+// [udpSocket.begin], which also says why such a client has no ending.
+func (l *loop) beginFlow(p *epollUDP, key sessionKey) *flow {
+	e, owner := l.engine, p.owner.Load()
+	refuse := func(why DropReason) *flow {
+		p.quiet.drop(owner, why, 1, key.client)
+		return nil
+	}
+	switch {
+	case !owner.allows(key.client.Addr()):
+		return refuse(dropSource)
+	case owner.rotation.isEmpty(): // nobody is evicted for this
+		return refuse(dropNoEndpoints)
+	case crowded(p.fd): // see udpQueue
+		return refuse(dropOverload)
+	case !e.budget.tryAcquire(1):
+		return refuse(dropDescriptorLimit)
+	}
+	f := &flow{port: p, key: key, claim: owner, control: controlFrom(key.local), fd: noDescriptor, began: time.Now(), live: true}
+	f.place.socket, f.tenant = &p.ranks, f
+	f.heard()
+	evicted, full, ok := e.sessions.admit(&f.place)
+	if !ok {
+		e.budget.release(1)
+		return refuse(full)
+	}
+	if evicted != nil {
+		evicted.tenant.evict()
+	}
+	if v := glog.V(2); v {
+		v.Infof("new UDP session of %v for %s", key.client, owner.key)
+	}
+	slot, index, era := l.flows.add()
+	*slot = f
+	f.index, f.era = index, era
+	p.flows[key] = f
+	owner.tally.active.Add(1)
+	f.choice = owner.choose(key.client.Addr()) // only now: who is not let in takes nobody's turn
+	return f
+}
+
+// crowded tells whether more than half of the queue of a socket is taken.
+func crowded(fd int) bool {
+	used, most, ok := queueOf(fd)
+	return ok && used > most/2
+}
+
+// evict ends the flow for the sake of another one.
+func (f *flow) evict() {
+	l := f.port.loop
+	l.do(func() {
+		if f.live {
+			f.why = dropEnded
+			l.endFlow(f, Evicted)
+			if v := glog.V(2); v {
+				v.Infof("evicted the UDP session of %v for %s", f.key.client, f.claim.key)
+			}
+		}
+	})
+}
+
+func (f *flow) whyUnserved() Reason { return unserved(f.why, f.carried != nil) }
+
+// endFlow ends a flow: gives back what it has, and tells whoever wants to know.
+func (l *loop) endFlow(f *flow, why Reason) {
+	l.sendReplies() // what is still to be sent counts
+	e := l.engine
+	f.live = false
+	if f.fd != noDescriptor {
+		unix.Close(int(f.fd))
+		f.fd = noDescriptor
+		f.endpoint.left()
+	}
+	delete(f.port.flows, f.key)
+	l.flows.remove(f.index)
+	e.sessions.remove(&f.place)
+	e.sessions.unreserve(f.waiting)
+	if n := len(f.waiting); n > 0 {
+		l.dropFor(f, f.why, n)
+	}
+	e.budget.release(1)
+	ending := Ending{
+		Protocol: registry.UDP,
+		Service:  f.claim.key,
+		Port:     f.port.number,
+		Client:   f.key.client,
+		Began:    f.began,
+		Duration: time.Since(f.began),
+		Dialled:  f.dialled,
+		Attempts: f.attempts,
+		Sent:     f.sent,
+		Received: f.received,
+		Reason:   why,
+	}
+	if f.carried != nil {
+		ending.Endpoint = f.carried.addr
+	}
+	tellSession(f.claim, ending, e.cfg.Ended)
+}
+
+func (l *loop) dropFor(f *flow, why DropReason, n int) {
+	f.port.quiet.drop(f.claim, why, n, f.key.client)
+}
+
+// lookUpFlow resolves the name of an endpoint beside the loop.
+func (l *loop) lookUpFlow(f *flow, e *endpoint) {
+	f.looking = true
+	l.engine.resolve(registry.UDP, e, l.engine.cfg.DialTotalTimeout, func(addrs []netip.AddrPort, err error) {
+		l.do(func() {
+			if !f.live {
+				return
+			}
+			f.looking = false
+			for _, to := range addrs {
+				if err = l.direct(f, e, to); err == nil {
+					return
+				}
+			}
+			if l.cannot(f, e, err) {
+				l.redirect(f)
+			}
+		})
+	})
+}
+
+// idle ends the flows that have been silent for too long.
+func (l *loop) idleFlows() {
+	timeout := l.engine.cfg.UDPTimeout
+	for f := range l.flows.all {
+		if (*f).silentFor() >= timeout {
+			glog.V(1).Infof("UDP session of %v for %s was silent for %v", (*f).key.client, (*f).claim.key, timeout)
+			(*f).why = dropEnded
+			l.endFlow(*f, Idle)
+		}
+	}
+}
+
+// How many datagrams are read from a port at once, and how many replies are collected before they are
+// sent.
+const (
+	datagramBatch = 64
+	replyBatch    = 64
+)
+
+// An intake is room for a batch of datagrams, their senders, and which of our addresses they were
+// sent to.
+type intake struct {
+	headers [datagramBatch]mmsghdr
+	vectors [datagramBatch]unix.Iovec
+	senders [datagramBatch]unix.RawSockaddrAny
+	control [datagramBatch][128]byte // no less than receiptSpace
+	data    [datagramBatch]datagramBuffer
+}
+
+// mmsghdr is struct mmsghdr of recvmmsg(2).
+type mmsghdr struct {
+	unix.Msghdr
+	length uint32
+}
+
+// incoming returns the loop's intake. It is made for the first UDP port: what of it no datagram has
+// touched takes no memory.
+func (l *loop) incoming() *intake {
+	if l.intake == nil {
+		in := new(intake)
+		for i := range in.headers {
+			in.vectors[i].Base = &in.data[i][0]
+			in.vectors[i].SetLen(maxDatagram)
+			h := &in.headers[i]
+			h.Iov = &in.vectors[i]
+			h.SetIovlen(1)
+			h.Name = (*byte)(unsafe.Pointer(&in.senders[i]))
+			h.Control = &in.control[i][0]
+		}
+		l.intake = in
+	}
+	return l.intake
+}
+
+// receive reads as many datagrams as there are, up to a batch.
+func (in *intake) receive(fd int) (n int, errno unix.Errno) {
+	for i := range in.headers {
+		in.headers[i].Namelen = uint32(unsafe.Sizeof(in.senders[i]))
+		in.headers[i].SetControllen(len(in.control[i]))
+	}
+	return recvmmsg(fd, in.headers[:])
+}
+
+// datagram returns the nth of a batch, with its sender and what the kernel says of it.
+func (in *intake) datagram(n int) (client netip.AddrPort, said receipt, datagram []byte) {
+	h := &in.headers[n]
+	return addrPort(&in.senders[n]), parseReceipt(in.control[n][:h.Controllen]), in.data[n][:h.length]
+}
+
+// An outgo is room for a batch of replies.
+type outgo struct {
+	n       int
+	replies [replyBatch]reply
+	headers [replyBatch]mmsghdr
+	vectors [replyBatch]unix.Iovec
+	names   [replyBatch]unix.RawSockaddrInet6
+	data    [replyBatch]datagramBuffer
+}
+
+// A reply waits to be sent to the client of a flow.
+type reply struct {
+	flow   *flow
+	length int
+}
+
+// nextReply returns room for one more reply.
+func (l *loop) nextReply() *datagramBuffer {
+	if l.outgo == nil {
+		l.outgo = new(outgo)
+	}
+	if l.outgo.n == replyBatch {
+		l.sendReplies()
+	}
+	return &l.outgo.data[l.outgo.n]
+}
+
+// reply has what was read into the room for one more reply sent to the client of f at the end of the turn.
+func (l *loop) reply(f *flow, length int) {
+	l.outgo.replies[l.outgo.n] = reply{f, length}
+	l.outgo.n++
+}
+
+// sendReplies sends what was collected, a batch for each run of replies that leave from one port.
+func (l *loop) sendReplies() {
+	out := l.outgo
+	if out == nil || out.n == 0 {
+		return
+	}
+	for i := range out.n {
+		r := &out.replies[i]
+		out.vectors[i].Base = &out.data[i][0]
+		out.vectors[i].SetLen(r.length)
+		h := &out.headers[i]
+		h.Iov = &out.vectors[i]
+		h.SetIovlen(1)
+		var size uintptr
+		out.names[i], size = r.flow.port.name(r.flow.key.client)
+		h.Name, h.Namelen = (*byte)(unsafe.Pointer(&out.names[i])), uint32(size)
+		h.Control = nil
+		if len(r.flow.control) > 0 {
+			h.Control = &r.flow.control[0]
+		}
+		h.SetControllen(len(r.flow.control))
+	}
+	for from := 0; from < out.n; {
+		to := from + 1
+		for to < out.n && out.replies[to].flow.port == out.replies[from].flow.port {
+			to++
+		}
+		sent, errno := sendmmsg(out.replies[from].flow.port.fd, out.headers[from:to])
+		if errno != 0 {
+			sent = 0
+		}
+		for _, r := range out.replies[from : from+sent] {
+			n, t := uint64(r.length), r.flow.claim.tally
+			r.flow.received += n
+			t.received.Add(n)
+			t.datagramsReceived.Add(1)
+		}
+		if from += sent; sent == 0 {
+			if errno != unix.EINTR && errno != unix.ECONNREFUSED { // that was the answer to an earlier one
+				why := dropClient
+				if isOurTrouble(errno) {
+					why = dropNotSent
+				}
+				l.dropFor(out.replies[from].flow, why, 1)
+				from++
+			}
+		}
+	}
+	clear(out.replies[:out.n])
+	out.n = 0
+}
+
+// name writes the address of a client as the socket of the port wants it.
+func (p *epollUDP) name(client netip.AddrPort) (unix.RawSockaddrInet6, uintptr) {
+	if p.dual && client.Addr().Is4() {
+		client = netip.AddrPortFrom(netip.AddrFrom16(client.Addr().As16()), client.Port())
+	}
+	_, name, size := sockaddr(client)
+	return name, size
+}
