@@ -201,7 +201,11 @@ func (l *loop) beginFlow(p *epollUDP, key sessionKey) *flow {
 		return refuse(full)
 	}
 	if evicted != nil {
-		evicted.tenant.evict()
+		if other, ok := evicted.tenant.(*flow); ok && other.port.loop == l {
+			l.evict(other)
+		} else {
+			evicted.tenant.evict()
+		}
 	}
 	if v := glog.V(2); v {
 		v.Infof("new UDP session of %v for %s", key.client, owner.key)
@@ -221,18 +225,21 @@ func crowded(fd int) bool {
 	return ok && used > most/2
 }
 
-// evict ends the flow for the sake of another one.
+// evict has its loop end the flow for the sake of another one.
 func (f *flow) evict() {
 	l := f.port.loop
-	l.do(func() {
-		if f.live {
-			f.why = dropEnded
-			l.endFlow(f, Evicted)
-			if v := glog.V(2); v {
-				v.Infof("evicted the UDP session of %v for %s", f.key.client, f.claim.key)
-			}
-		}
-	})
+	l.do(func() { l.evict(f) })
+}
+
+func (l *loop) evict(f *flow) {
+	if !f.live {
+		return
+	}
+	f.why = dropEnded
+	l.endFlow(f, Evicted)
+	if v := glog.V(2); v {
+		v.Infof("evicted the UDP session of %v for %s", f.key.client, f.claim.key)
+	}
 }
 
 func (f *flow) whyUnserved() Reason { return unserved(f.why, f.carried != nil) }
