@@ -144,6 +144,7 @@ func (l *loop) accept(p *epollTCP) {
 func (l *loop) pauseAccepting(p *epollTCP) {
 	_ = epollCtl(l.epfd, unix.EPOLL_CTL_DEL, p.fd, new(unix.EpollEvent)) // it is there
 	p.paused = true
+	l.engine.pauses.Add(1)
 	p.pause = min(max(2*p.pause, firstPause), lastPause)
 	if len(l.paused) == 0 || l.now+p.pause < l.resumeAt {
 		l.resumeAt = l.now + p.pause

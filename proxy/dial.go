@@ -5,6 +5,8 @@ import (
 	"errors"
 	"net"
 	"net/netip"
+	"slices"
+	"sync"
 	"time"
 
 	"kubeproxy/registry"
@@ -17,15 +19,17 @@ type dialer struct {
 	total    time.Duration // for all that are tried on behalf of one client
 	maxDials int64         // under way to one endpoint
 	dial     func(ctx context.Context, to netip.AddrPort) (*net.TCPConn, error)
+	work     *sync.WaitGroup // the engine's
 }
 
-func newDialer(cfg Config, resolver *resolver) *dialer {
+func newDialer(cfg Config, resolver *resolver, work *sync.WaitGroup) *dialer {
 	tcp := net.Dialer{KeepAliveConfig: keepAlive(cfg), Control: prepareDial}
 	return &dialer{
 		resolver: resolver,
 		attempt:  cfg.DialTimeout,
 		total:    cfg.DialTotalTimeout,
 		maxDials: int64(cfg.MaxDialsPerEndpoint),
+		work:     work,
 		dial: func(ctx context.Context, to netip.AddrPort) (*net.TCPConn, error) {
 			// Not DialTCP: even without a local address it calls bind(2), which then takes a
 			// local port for us alone, of the 28,000 that there are (ip_local_port_range). Without
@@ -39,39 +43,72 @@ func newDialer(cfg Config, resolver *resolver) *dialer {
 	}
 }
 
-// reach connects to the endpoint whose turn it is or, when that one refuses or stays silent, to the
-// next one, and none twice (v0.4 gave up after the first: D37). It returns nil when none answered,
-// and in any case those that did not.
-func (d *dialer) reach(ctx context.Context, c choice) (*net.TCPConn, *endpoint, []failure) {
-	s := d.search(c)
-	for {
-		e, patience, ok := s.next()
-		if !ok {
-			return nil, nil, s.failed
-		}
-		conn, err := d.try(ctx, e.addr, patience)
-		switch {
-		case err == nil:
-			s.answered(e)
-			return conn, e, s.failed
-		case ctx.Err() != nil: // our own end
-			s.abandoned(e, err)
-			return nil, nil, s.failed
-		case !s.missed(e, patience, err):
-			return nil, nil, s.failed
-		}
-	}
+// A trial is an attempt to connect to one endpoint, and what came of it.
+type trial struct {
+	endpoint *endpoint
+	began    time.Time
+	conn     *net.TCPConn
+	err      error
 }
 
-func (d *dialer) search(c choice) search {
-	return search{
-		choice:   c,
-		attempt:  d.attempt,
-		total:    d.total,
-		maxDials: d.maxDials,
-		deadline: time.Now().Add(d.total),
-		left:     len(c.set.endpoints),
+// reach connects to the endpoint that answers first, of those that [search] says to try (v0.4 gave up
+// after the first: D37). It returns nil when none answered, and in any case those that did not.
+func (d *dialer) reach(ctx context.Context, c choice) (*net.TCPConn, *endpoint, []failure) {
+	s := newSearch(c, d.attempt, d.total, d.maxDials)
+	racing, callOff := context.WithCancel(ctx)
+	defer callOff()
+	var trials []*trial // under way
+	ended := make(chan *trial)
+	begin := func() bool {
+		e, patience, ok := s.next()
+		if !ok {
+			return false
+		}
+		t := &trial{endpoint: e, began: time.Now()}
+		trials = append(trials, t)
+		d.work.Go(func() {
+			t.conn, t.err = d.try(racing, e.addr, patience)
+			select {
+			case ended <- t:
+			case <-racing.Done():
+				if t.conn != nil {
+					reset(t.conn) // another was faster
+				}
+			}
+		})
+		return true
 	}
+	silence := time.NewTicker(stagger)
+	defer silence.Stop()
+	for len(trials) > 0 || begin() {
+		select {
+		case <-silence.C:
+			begin()
+			continue
+		case t := <-ended:
+			trials = slices.DeleteFunc(trials, func(other *trial) bool { return other == t })
+			if t.err == nil {
+				for _, other := range trials {
+					s.outrun(other.endpoint, time.Since(other.began))
+				}
+				s.answered(t.endpoint)
+				return t.conn, t.endpoint, s.failed
+			}
+			if ctx.Err() == nil {
+				s.missed(t.endpoint, time.Since(t.began), t.err)
+				silence.Reset(stagger)
+				begin()
+				continue
+			}
+			trials = append(trials, t)
+		case <-ctx.Done():
+		}
+		for _, t := range trials { // our own end: nobody is to blame
+			s.abandoned(t.endpoint, ctx.Err())
+		}
+		return nil, nil, s.failed
+	}
+	return nil, nil, s.failed
 }
 
 // try connects to one endpoint. A host name may have several addresses: they are tried in turn, and

@@ -10,16 +10,12 @@ import (
 	"kubeproxy/registry"
 )
 
-// A dial looks for the endpoint that answers a client. It begins with the one whose turn it is; when
-// that refuses, the next is tried, and when it only stays silent, the next is tried beside it: a
-// dead endpoint then costs a client stagger, not DialTimeout (RFC 8305 has browsers do the same).
-// The first that answers has the client.
+// A dial is a [search] under way in a loop.
 type dial struct {
-	search    search
-	attempts  []attempt     // under way
-	next      time.Duration // when another is tried beside those under way
-	until     time.Duration // when the search is over
-	exhausted bool          // there is no other endpoint to try
+	search   search
+	attempts []attempt     // under way
+	next     time.Duration // when another is begun beside those
+	until    time.Duration // when the search is over
 }
 
 // An attempt is a connection being made to an endpoint, or the look-up of its name.
@@ -33,9 +29,6 @@ type attempt struct {
 
 const noDescriptor = -1
 
-// stagger is how long an endpoint may stay silent before another is tried beside it.
-const stagger = 250 * time.Millisecond
-
 // dialTick is how often those that wait for silent endpoints are looked at.
 const dialTick = 20 * time.Millisecond
 
@@ -47,10 +40,11 @@ func (l *loop) reach(c *conn) {
 	} else {
 		d = new(dial)
 	}
+	cfg := &l.engine.cfg
 	*d = dial{
-		search:   l.engine.dialer.search(c.book.choose()),
+		search:   newSearch(c.book.choose(), cfg.DialTimeout, cfg.DialTotalTimeout, int64(cfg.MaxDialsPerEndpoint)),
 		attempts: d.attempts[:0],
-		until:    l.now + l.engine.cfg.DialTotalTimeout,
+		until:    l.now + cfg.DialTotalTimeout,
 	}
 	c.dial = d
 	l.enlist(c, dialling)
@@ -60,11 +54,13 @@ func (l *loop) reach(c *conn) {
 // tryNext begins an attempt at the next endpoint that can be tried. When none is left and nothing is
 // under way, c is turned away.
 func (l *loop) tryNext(c *conn) {
-	for d := c.dial; !d.exhausted; {
+	for d := c.dial; ; {
 		e, _, ok := d.search.next()
 		if !ok {
-			d.exhausted = true
-			break
+			if len(d.attempts) == 0 {
+				l.giveUp(c)
+			}
+			return
 		}
 		d.next = l.now + stagger
 		if e.addr.Host != "" {
@@ -79,10 +75,7 @@ func (l *loop) tryNext(c *conn) {
 		if err == nil {
 			return
 		}
-		l.missed(d, e, err)
-	}
-	if len(c.dial.attempts) == 0 {
-		l.giveUp(c)
+		d.search.missed(e, 0, err)
 	}
 }
 
@@ -167,7 +160,7 @@ func (l *loop) tryAddresses(c *conn, e *endpoint, addrs []netip.AddrPort, err er
 			return
 		}
 	}
-	l.missed(c.dial, e, err)
+	c.dial.search.missed(e, 0, err)
 	l.tryNext(c)
 }
 
@@ -216,28 +209,16 @@ func (l *loop) settle(c *conn, i int, mask uint32) {
 	d := c.dial
 	won := d.attempts[i]
 	for j, a := range d.attempts {
-		switch {
-		case j == i:
-			continue
-		case l.now-a.began >= stagger: // it was silent for so long, and another was not
-			l.missed(d, a.endpoint, unix.ETIMEDOUT)
-		default:
-			d.search.outrun(a.endpoint)
+		if j != i {
+			a.close()
+			d.search.outrun(a.endpoint, l.now-a.began)
 		}
-		a.close()
 	}
 	d.search.answered(won.endpoint)
 	c.book.given(won.endpoint, d.search.failed)
 	l.recycle(c)
 	l.watchTenures(c)
 	l.relay(c, won.fd, mask)
-}
-
-// missed takes in that an endpoint did not let a client in.
-func (l *loop) missed(d *dial, e *endpoint, why error) {
-	if !d.search.missed(e, l.engine.cfg.DialTimeout, why) {
-		d.exhausted = true
-	}
 }
 
 // impatient sees to a client whose endpoint has not answered yet.
@@ -247,15 +228,12 @@ func (l *loop) impatient(c *conn) {
 		if a := d.attempts[i]; l.now-a.began >= l.engine.cfg.DialTimeout || l.now >= d.until {
 			d.attempts = slices.Delete(d.attempts, i, i+1)
 			a.close()
-			l.missed(d, a.endpoint, unix.ETIMEDOUT)
+			d.search.missed(a.endpoint, l.now-a.began, unix.ETIMEDOUT)
 		} else {
 			i++
 		}
 	}
-	if l.now >= d.until {
-		d.exhausted = true
-	}
-	if len(d.attempts) == 0 || l.now >= d.next && !d.exhausted {
+	if len(d.attempts) == 0 || l.now >= d.next {
 		l.tryNext(c)
 	}
 }
@@ -284,7 +262,7 @@ func (a *attempt) close() {
 func (l *loop) abandon(c *conn) []failure {
 	d := c.dial
 	for _, a := range d.attempts {
-		d.search.outrun(a.endpoint)
+		d.search.outrun(a.endpoint, 0)
 		a.close()
 	}
 	failed := d.search.failed

@@ -19,11 +19,11 @@ type epoll struct {
 	resolver  *resolver
 	budget    *budget
 	conns     *connections
-	dialer    *dialer
 	sessions  *sessionLimit
 	lookAfter time.Duration // how often a connection is looked at
 
-	acceptErrors quieter // of all TCP ports
+	acceptErrors quieter       // of all TCP ports
+	pauses       atomic.Uint64 // that they made
 
 	mu    sync.Mutex // guards the fields below
 	loops []*loop
@@ -42,7 +42,6 @@ func newEpoll(cfg Config, own *ownPorts) *epoll {
 	return &epoll{
 		cfg:       cfg,
 		resolver:  resolver,
-		dialer:    newDialer(cfg, resolver),
 		budget:    newBudget(descriptorLimit()),
 		conns:     newConnections(cfg),
 		sessions:  newSessionLimit(cfg.MaxUDPSessions, cfg.UDPTimeout),
@@ -81,6 +80,8 @@ func (e *epoll) listen(id portID, owner *atomic.Pointer[claim]) (socket, error) 
 	}
 	return nil, fmt.Errorf("cannot carry %s", id.protocol)
 }
+
+func (e *epoll) paused() uint64 { return e.pauses.Load() }
 
 func (e *epoll) limits() []Limit {
 	return []Limit{

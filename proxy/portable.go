@@ -32,16 +32,17 @@ func newPortable(cfg Config, own *ownPorts) *portable {
 	ctx, cut := context.WithCancel(context.Background())
 	resolver := newResolver(own)
 	resolver.allowed = cfg.AllowedEndpoints
-	return &portable{
+	e := &portable{
 		cfg:      cfg,
 		resolver: resolver,
-		dialer:   newDialer(cfg, resolver),
 		budget:   newBudget(descriptorLimit()),
 		conns:    newConnections(cfg),
 		sessions: newSessionLimit(cfg.MaxUDPSessions, cfg.UDPTimeout),
 		ctx:      ctx,
 		cut:      cut,
 	}
+	e.dialer = newDialer(cfg, resolver, &e.work)
+	return e
 }
 
 func (e *portable) listen(id portID, owner *atomic.Pointer[claim]) (socket, error) {

@@ -9,18 +9,32 @@ import (
 	"kubeproxy/registry"
 )
 
-// A search finds an endpoint for one TCP client, attempt by attempt: next says which to try and how
-// long, and the attempt ends by answered, missed or abandoned. It opens nothing and waits for nothing; that is for
-// the engine.
+// A search finds an endpoint for one TCP client, attempt by attempt: next says which to try, and each
+// attempt ends by answered, outrun, missed or abandoned. It opens nothing and waits for nothing; that
+// is for the engine, and the engine keeps to this order:
+//
+//	begin with the endpoint whose turn it is
+//	when it refuses, try the next one at once
+//	while it is silent, try another beside it every 250 ms; the first that answers has the client
+//
+// So a dead endpoint costs a client a quarter of a second, and not DialTimeout (RFC 8305 has browsers
+// do the same), and those who come after nothing, since from then on it is passed over.
 type search struct {
 	choice         choice
 	attempt, total time.Duration
 	maxDials       int64
 
 	deadline time.Time
-	left     int // endpoints that were not offered yet
+	over     bool // there is none left to try
 	failed   []failure
 }
+
+func newSearch(c choice, attempt, total time.Duration, maxDials int64) search {
+	return search{choice: c, attempt: attempt, total: total, maxDials: maxDials, deadline: time.Now().Add(total)}
+}
+
+// stagger is how long an endpoint may be silent before another is tried beside it.
+const stagger = 250 * time.Millisecond
 
 // A failure is an endpoint that a client was not given, and why.
 type failure struct {
@@ -31,37 +45,28 @@ type failure struct {
 // errDialLimit is what an endpoint gets that is being dialled as often as it may be.
 var errDialLimit = errors.New("too many dials are under way")
 
-// next returns the endpoint to try now and how long that may take, or false when none is left or
-// the time is up. An endpoint that is being dialled for as many clients as may be is passed over as if it
-// were not there: it may be slow or well, and says so soon.
+// next returns the endpoint to try now, and how long that may take: false when none is left, or too
+// little time to succeed in. An endpoint that is being dialled for as many clients as may be is passed
+// over as if it were not there: it may be slow or well, and says so soon.
 func (s *search) next() (e *endpoint, patience time.Duration, ok bool) {
-	for s.left > 0 {
-		if patience, ok = s.share(time.Until(s.deadline)); !ok {
+	for !s.over {
+		patience = min(s.attempt, time.Until(s.deadline))
+		if e, ok = s.choice.next(); !ok || patience < s.enough()/4 {
 			break
 		}
-		if e, ok = s.choice.next(); !ok {
-			break
-		}
-		s.left--
 		if e.dialing.Add(1) <= s.maxDials {
 			return e, patience, true
 		}
 		e.dialing.Add(-1)
 		s.failed = append(s.failed, failure{e, errDialLimit})
 	}
+	s.over = true
 	return nil, 0, false
 }
 
-// share is how long the next attempt may take when so much of the total is left for the endpoints
-// that are left: an attempt's own time, but never more than half of what is left while there are
-// others to try. It is not ok to begin when little would be left to succeed in.
-func (s *search) share(remaining time.Duration) (patience time.Duration, ok bool) {
-	if s.left > 1 {
-		remaining /= 2
-	}
-	patience = min(s.attempt, remaining)
-	return patience, patience >= min(s.attempt, s.total)/8
-}
+// enough is how long an endpoint must have been silent for that to be held against it, if no other
+// has answered meanwhile.
+func (s *search) enough() time.Duration { return min(s.attempt, s.total) / 2 }
 
 // answered ends an attempt, and the search.
 func (s *search) answered(e *endpoint) {
@@ -76,24 +81,33 @@ func (s *search) abandoned(e *endpoint, err error) {
 	s.failed = append(s.failed, failure{e, err})
 }
 
-// outrun ends an attempt because another one was faster.
-func (s *search) outrun(e *endpoint) { e.dialing.Add(-1) }
+// outrun ends an attempt, begun so long ago, because another endpoint has answered.
+func (s *search) outrun(e *endpoint, ago time.Duration) {
+	if ago < stagger {
+		e.dialing.Add(-1)
+		return
+	}
+	s.abandoned(e, errSilent)
+	s.choice.failed(e)
+}
 
-// missed ends an attempt that failed within the time that it was given. It tells whether to go on.
-func (s *search) missed(e *endpoint, patience time.Duration, err error) (goOn bool) {
+// errSilent is what an endpoint gets that was silent while another answered.
+var errSilent = errors.New("silent, and another endpoint answered")
+
+// missed ends an attempt that failed after so long.
+func (s *search) missed(e *endpoint, after time.Duration, err error) {
 	s.abandoned(e, err)
 	switch (failure{e, err}).reason() {
 	case DescriptorLimit: // the next endpoint would fare no better
-		return false
+		s.over = true
 	case OwnListener, EndpointNotAllowed: // the record is wrong, and not for how long it takes
 	default:
-		if isTimeout(err) && patience < s.attempt/2 { // silence as short as that proves nothing
+		if isTimeout(err) && after < s.enough() {
 			e.failures.Add(1)
 		} else {
 			s.choice.failed(e)
 		}
 	}
-	return true
 }
 
 // reason is the failure in one word.
