@@ -33,6 +33,7 @@
 //
 // How clients are served:
 //
+//	-engine               how bytes move: epoll (Linux), portable, or auto for the best there is (auto)
 //	-bind_address         what every listener binds to (0.0.0.0: every address of both families)
 //	-rr_random_start      begin each rotation anywhere, or a fleet would herd on the first endpoint (true)
 //	-dial_timeout         how long one endpoint may take to accept (1s)
