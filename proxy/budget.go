@@ -71,10 +71,18 @@ func (b *budget) acquire(ctx context.Context, n int) error {
 	return nil
 }
 
+// take takes n descriptors if they are to be had at once, for something that can be done without.
+func (b *budget) take(n int) bool {
+	if !b.free.TryAcquire(int64(n)) {
+		return false
+	}
+	b.used.Add(int64(n))
+	return true
+}
+
 // tryAcquire takes n descriptors if they are to be had at once.
 func (b *budget) tryAcquire(n int) bool {
-	if b.free.TryAcquire(int64(n)) {
-		b.used.Add(int64(n))
+	if b.take(n) {
 		return true
 	}
 	if times, ok := b.scarce.ask(1); ok {

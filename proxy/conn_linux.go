@@ -258,7 +258,8 @@ func (l *loop) flush(c *conn, dst, src *half) bool {
 		}
 		switch {
 		case len(t.rest()) == 0:
-			l.tails, dst.held = append(l.tails, t), nil
+			l.tails.giveBack(t)
+			dst.held = nil
 		case errno == 0 || errno == unix.EAGAIN:
 			return false
 		default:
@@ -284,12 +285,7 @@ type tail struct {
 func (t *tail) rest() []byte { return t.data[t.from:t.to] }
 
 func (l *loop) tail(b []byte) *tail {
-	var t *tail
-	if n := len(l.tails); n > 0 {
-		t, l.tails = l.tails[n-1], l.tails[:n-1]
-	} else {
-		t = new(tail)
-	}
+	t := l.tails.take()
 	t.from, t.to = 0, copy(t.data[:], b)
 	return t
 }

@@ -34,12 +34,7 @@ const dialTick = 20 * time.Millisecond
 
 // reach begins to look for an endpoint for c.
 func (l *loop) reach(c *conn) {
-	var d *dial
-	if n := len(l.dials); n > 0 {
-		d, l.dials = l.dials[n-1], l.dials[:n-1]
-	} else {
-		d = new(dial)
-	}
+	d := l.dials.take()
 	cfg := &l.engine.cfg
 	*d = dial{
 		search:   newSearch(c.book.choose(), cfg.DialTimeout, cfg.DialTotalTimeout, int64(cfg.MaxDialsPerEndpoint)),
@@ -276,5 +271,5 @@ func (l *loop) recycle(c *conn) {
 	clear(d.attempts[:cap(d.attempts)])
 	*d = dial{attempts: d.attempts[:0]}
 	c.dial = nil
-	l.dials = append(l.dials, d)
+	l.dials.giveBack(d)
 }

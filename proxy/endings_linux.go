@@ -195,7 +195,8 @@ func (l *loop) cut(c *conn) {
 // drop throws away what is held for a side.
 func (l *loop) drop(s *half) {
 	if s.held != nil {
-		l.tails, s.held = append(l.tails, s.held), nil
+		l.tails.giveBack(s.held)
+		s.held = nil
 	}
 	if s.bulk != nil {
 		l.pipes.giveBack(s.bulk)

@@ -44,8 +44,8 @@ type loop struct {
 	sweepFlows time.Duration // when flows are looked at next
 	unfinished []*conn       // interrupted in this turn, to go on in the next
 	lists      [listIDs]ring
-	dials      []*dial // to be used again
-	tails      []*tail
+	dials      spare[dial]
+	tails      spare[tail]
 	pipes      pipes
 
 	alarm   *time.Timer   // ends a wait when something is due
@@ -92,7 +92,7 @@ func newLoop(e *epoll) (*loop, error) {
 	if err != nil {
 		return nil, os.NewSyscallError("epoll_create1", err)
 	}
-	l := &loop{engine: e, epfd: epfd, now: sinceStart()}
+	l := &loop{engine: e, epfd: epfd, now: sinceStart(), pipes: pipes{budget: e.budget}}
 	for i := range l.lists {
 		l.lists[i].init()
 	}

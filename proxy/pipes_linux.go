@@ -27,65 +27,67 @@ type pipe struct {
 
 // pipes are a loop's pipes that nobody uses just now.
 type pipes struct {
-	free  []*pipe
-	made  int
-	scant bool // the kernel gives no pipes that are worth it
+	budget *budget
+	free   []*pipe
+	made   int  // in use and not
+	scant  bool // the kernel gives no pipes that are worth it
 }
 
-// take returns an empty pipe, or nil when none is to be had.
-func (ps *pipes) take(b *budget) *pipe {
+// take returns an empty pipe, or nil when none is to be had: then bytes have to pass through our memory.
+func (ps *pipes) take() *pipe {
 	if n := len(ps.free); n > 0 {
 		p := ps.free[n-1]
 		ps.free = ps.free[:n-1]
 		return p
 	}
-	if ps.scant || ps.made == maxPipes || !b.free.TryAcquire(2) {
+	if ps.scant || ps.made == maxPipes || !ps.budget.take(2) {
 		return nil
 	}
 	var fds [2]int
 	if err := unix.Pipe2(fds[:], unix.O_CLOEXEC|unix.O_NONBLOCK); err != nil {
-		b.release(2)
+		ps.budget.release(2)
 		return nil
 	}
-	size := 0
-	for want := pipeSize; want >= leastPipe && size == 0; want /= 2 {
-		size, _ = unix.FcntlInt(uintptr(fds[1]), unix.F_SETPIPE_SZ, want)
-	}
-	p := &pipe{r: fds[0], w: fds[1], size: size}
-	if size < leastPipe {
-		ps.scant = true
-		p.close()
-		b.release(2)
-		return nil
-	}
+	p := &pipe{r: fds[0], w: fds[1]}
 	ps.made++
+	for want := pipeSize; want >= leastPipe && p.size == 0; want /= 2 {
+		p.size, _ = unix.FcntlInt(uintptr(p.w), unix.F_SETPIPE_SZ, want) // fails when that is more than we may have
+	}
+	if p.size < leastPipe {
+		ps.scant = true
+		ps.discard(p)
+		return nil
+	}
 	return p
 }
 
+// giveBack takes a pipe that is no longer needed. What is still in it belongs to nobody.
 func (ps *pipes) giveBack(p *pipe) {
-	if p.n > 0 { // what is in it belongs to nobody
-		ps.made--
-		p.close()
-		return
+	if p.n > 0 {
+		ps.discard(p)
+	} else {
+		ps.free = append(ps.free, p)
 	}
-	ps.free = append(ps.free, p)
 }
 
-func (p *pipe) close() {
+func (ps *pipes) discard(p *pipe) {
 	unix.Close(p.r)
 	unix.Close(p.w)
+	ps.made--
+	ps.budget.release(2)
 }
 
 func (ps *pipes) close() {
 	for _, p := range ps.free {
-		p.close()
+		ps.discard(p)
 	}
+	ps.free = nil
 }
 
 // splice moves a pipe's worth from src to dst. It returns false when there is no more to do for now.
 func (l *loop) splice(c *conn, dst, src *half) (n int, more bool) {
 	if dst.bulk == nil {
-		if dst.bulk = l.pipes.take(l.engine.budget); dst.bulk == nil {
+		if dst.bulk = l.pipes.take(); dst.bulk == nil {
 			return l.copy(c, dst, src)
 		}
 	}

@@ -67,3 +67,25 @@ func (s *slots[T]) all(yield func(*T) bool) {
 		}
 	}
 }
+
+// Spare values are kept to be used again, a bounded number of them: the rest is for the garbage
+// collector, so that a storm leaves nothing behind.
+type spare[T any] struct{ kept []*T }
+
+const maxSpare = 64
+
+func (s *spare[T]) take() *T {
+	n := len(s.kept)
+	if n == 0 {
+		return new(T)
+	}
+	v := s.kept[n-1]
+	s.kept = s.kept[:n-1]
+	return v
+}
+
+func (s *spare[T]) giveBack(v *T) {
+	if len(s.kept) < maxSpare {
+		s.kept = append(s.kept, v)
+	}
+}
