@@ -29,7 +29,9 @@ const (
 // grow to two minutes.
 const maxBackoff = time.Second
 
-// A client is a fresh connection to etcd and, with a user, a fresh token.
+// A client is a fresh connection to etcd and, with a user, a fresh token. Neither outlives a session: an
+// etcd that was restored or wiped does not refuse a token of before, but waits with it until its log
+// has grown to where it was.
 //
 // clientv3 gives us the balancing over members, TLS and the pulse. Its Get and Watch we leave alone
 // and call etcd's own protocol: they wait for a connection, try again and resume behind the

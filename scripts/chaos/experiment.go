@@ -111,20 +111,18 @@ func (x *experiment) close() {
 
 // startWriter first writes the steady services, so that every state of the registry has them.
 func (x *experiment) startWriter() error {
-	client, err := x.cluster.client()
-	if err != nil {
-		return err
-	}
-	x.stop(func() { _ = client.Close() }) // only tells that its context has ended
 	x.writer = &truth.Writer{
 		History: x.history,
-		Client:  client,
 		Random:  rand.New(rand.NewPCG(x.settings.seed, 1)),
 		Beat:    make(chan struct{}, 1),
 		Words:   truth.Words{Ports: firstSteadyPort - 1, Spare: true},
 		Invent:  x.invent,
 		Pace:    x.pace,
 	}
+	if err := x.renewClient(); err != nil {
+		return err
+	}
+	x.stop(func() { _ = x.writer.Client.Close() }) // only tells that its context has ended
 	ctx := x.ctx
 	var running sync.WaitGroup
 	x.stop(running.Wait)
@@ -142,6 +140,24 @@ func (x *experiment) startWriter() error {
 			}
 		}
 	})
+	return nil
+}
+
+// renewClient gives the writer a client that knows nothing of before. The caller holds the Gate, or nobody
+// writes.
+//
+// An etcd that is shown a token waits until its log is as long as it was when the token was given, so that
+// it knows the token if anybody does. After a restore or a wipe the log is short again: calls with an old
+// token then hang until their deadline, and clientv3 never learns that it should log in anew.
+func (x *experiment) renewClient() error {
+	client, err := x.cluster.client()
+	if err != nil {
+		return err
+	}
+	if old := x.writer.Client; old != nil {
+		_ = old.Close() // only tells that its context has ended
+	}
+	x.writer.Client = client
 	return nil
 }
 
@@ -261,6 +277,9 @@ func (x *experiment) goBack(ctx context.Context, stop func(context.Context) (int
 	}
 	x.writer.Forget()
 	if err := start(ctx); err != nil {
+		return err
+	}
+	if err := x.renewClient(); err != nil {
 		return err
 	}
 	if keep == 0 {
