@@ -1,0 +1,93 @@
+package proxy
+
+import (
+	"crypto/rand"
+	"io"
+	"net"
+	"testing"
+	"unsafe"
+
+	"kubeproxy/proxy/proxytest"
+)
+
+// What a connection costs while nothing happens on it, beside two descriptors and what the kernel has for it.
+func TestAnIdleConnectionTakesFewBytes(t *testing.T) {
+	if size := unsafe.Sizeof(slot[conn]{}); size > 400 {
+		t.Errorf("%d bytes; want 400 at most", size)
+	}
+}
+
+// newEpollPort opens a port of an epoll engine in front of one endpoint, and returns the engine's loop.
+func newEpollPort(t *testing.T, handle func(*net.TCPConn)) (*loop, string) {
+	t.Helper()
+	proxytest.NothingLeaks(t)
+	e := newEpoll(Config{BindAddress: proxytest.Loopback}.withDefaults(), newOwnPorts(proxytest.Loopback))
+	to := proxytest.ServeTCP(t, "127.0.0.1:0", handle).Addr
+	port := proxytest.FreePort(t)
+	s, err := e.listen(tcpPort(port), ownerOf(rotationOf(to)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		s.close()
+		e.drain(t.Context())
+	})
+	return e.loops[0], proxytest.On(port).String()
+}
+
+// Bytes in bulk go through a pipe, small amounts do not take one; and what a pipe takes of the budget is
+// given back with it.
+func TestBulkTakesAPipeAndLittleDoesNot(t *testing.T) {
+	l, addr := newEpollPort(t, func(conn *net.TCPConn) { _, _ = io.Copy(conn, conn) })
+	pipes := func() (made int) {
+		l.call(func() { made = l.pipes.made })
+		return made
+	}
+	echo := func(size int) {
+		conn, err := net.Dial("tcp", addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		question, answer := make([]byte, size), make([]byte, size)
+		_, _ = rand.Read(question)
+		go func() { _, _ = conn.Write(question) }()
+		if _, err := io.ReadFull(conn, answer); err != nil || string(answer) != string(question) {
+			t.Fatalf("%d bytes did not come back as they went: %v", size, err)
+		}
+	}
+	echo(1000)
+	if n := pipes(); n != 0 {
+		t.Errorf("%d pipes after a thousand bytes", n)
+	}
+	echo(8 << 20)
+	if n := pipes(); n == 0 || n > 2 {
+		t.Errorf("%d pipes after 8 MiB each way; want one or two", n)
+	}
+	proxytest.Eventually(t, func() bool { return len(idlePipes(l)) == pipes() }, "every pipe is given back")
+	if used := l.engine.budget.used.Load(); used != int64(1+2*pipes()) {
+		t.Errorf("%d descriptors are counted; want the port's and the pipes'", used)
+	}
+}
+
+func idlePipes(l *loop) (idle []*pipe) {
+	l.call(func() { idle = append(idle, l.pipes.free...) })
+	return idle
+}
+
+// A storm of slow readers leaves nothing behind but a few buffers.
+func TestWhatALoopKeepsIsBounded(t *testing.T) {
+	var s spare[tail]
+	for range 10 * maxSpare {
+		s.giveBack(new(tail))
+	}
+	if len(s.kept) != maxSpare {
+		t.Errorf("%d are kept; want %d", len(s.kept), maxSpare)
+	}
+	for range maxSpare {
+		s.take()
+	}
+	if len(s.kept) != 0 || s.take() == nil {
+		t.Error("what is kept is not used again, or nothing is made when none is kept")
+	}
+}
