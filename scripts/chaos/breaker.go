@@ -63,10 +63,12 @@ func newBreaker(target string) (*breaker, error) {
 	return b, b.listen()
 }
 
-// all is the choice of every connection, watches of those that carry a watch.
-func all(*lane) bool       { return true }
-func watches(l *lane) bool { return l.watches.Load() }
-func others(l *lane) bool  { return !l.watches.Load() }
+// all is the choice of every connection, watches of those that carry a watch, crippled of those that have
+// lost bytes: they stand, and may even go on carrying something one way, until an end gives them up.
+func all(*lane) bool        { return true }
+func watches(l *lane) bool  { return l.watches.Load() }
+func others(l *lane) bool   { return !l.watches.Load() }
+func crippled(l *lane) bool { return l.toMember.lossy() || l.toProxy.lossy() }
 
 // cut resets the chosen connections. New ones pass.
 func (b *breaker) cut(chosen func(*lane) bool) (n int) {
@@ -301,6 +303,13 @@ func (v *valve) set(f fate) {
 		v.fate = f
 		v.moved.Broadcast()
 	}
+}
+
+// lossy tells whether bytes were lost on their way.
+func (v *valve) lossy() bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.fate == swallowed
 }
 
 // release has what is held go on.

@@ -121,6 +121,13 @@ func (c *cluster) source() etcdsource.Config {
 	return cfg
 }
 
+// crippled tells whether a connection stands that has lost bytes.
+func (c *cluster) crippled() bool {
+	n := 0
+	c.each(func(b *breaker) { n += b.conns(crippled) })
+	return n > 0
+}
+
 // do calls etcd through a client of its own.
 func (c *cluster) do(ctx context.Context, what string, call func(context.Context, *clientv3.Client) error) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, 20*time.Second, errors.New("no answer for 20s"))

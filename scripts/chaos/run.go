@@ -119,6 +119,10 @@ func (x *experiment) suffer(ctx context.Context, f fault, r *rand.Rand) error {
 	defer x.tally.begin("")
 	x.logf("%s", f.name)
 	x.stalls.worst() // from here on
+	if !f.silent && x.cluster.crippled() {
+		x.logf("a connection still stands that lost bytes before: when it ends, only silence may tell")
+		f.silent = true
+	}
 	began := time.Now()
 	if err := f.inject(ctx, x.cluster, r); err != nil {
 		return fmt.Errorf("the harness could not inject %q: %w", f.name, errors.Join(err, x.cluster.heal()))
