@@ -104,13 +104,6 @@ func (c *child) ask(ctx context.Context, o order) (answer, error) {
 	}
 }
 
-// resync has the node's source read everything again, now.
-func (c *child) resync() error {
-	c.asking.Lock()
-	defer c.asking.Unlock()
-	return c.orders.Encode(order{Resync: true})
-}
-
 func (c *child) signal(sig os.Signal) error { return c.cmd.Process.Signal(sig) }
 
 // close ends the node, by force if it does not listen, and waits until it has ended.

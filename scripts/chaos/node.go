@@ -58,7 +58,6 @@ type order struct {
 	Number int
 	Free   bool // give memory back to the system first
 	Brief  bool // leave out what is held
-	Resync bool // read everything from etcd again
 }
 
 // A report is what a node says of itself. Exactly one of its pointers is set.
@@ -208,10 +207,6 @@ func (n *node) report(r report) error {
 }
 
 func (n *node) obey(o order) {
-	if o.Resync {
-		n.source.Resync()
-		return
-	}
 	if o.Free {
 		debug.FreeOSMemory()
 	}
