@@ -15,40 +15,19 @@ import (
 // hand-overs between goroutines, and memory. A few loops carry all connections; none has a goroutine
 // or a buffer of its own.
 type epoll struct {
-	cfg       Config
-	resolver  *resolver
-	budget    *budget
-	conns     *connections
-	sessions  *sessionLimit
+	chassis
 	lookAfter time.Duration // how often a connection is looked at
-
-	acceptErrors quieter       // of all TCP ports
-	pauses       atomic.Uint64 // that they made
+	draining  atomic.Bool
 
 	mu    sync.Mutex // guards the fields below
 	loops []*loop
 	turn  int // which loop gets the next port
-
-	draining atomic.Bool
-	ctx      context.Context // ends when what is left is to be cut
-	cut      context.CancelFunc
-	work     sync.WaitGroup // every goroutine of the engine
 }
 
 func newEpoll(cfg Config, own *ownPorts) *epoll {
-	ctx, cut := context.WithCancel(context.Background())
-	resolver := newResolver(own)
-	resolver.allowed = cfg.AllowedEndpoints
-	return &epoll{
-		cfg:       cfg,
-		resolver:  resolver,
-		budget:    newBudget(descriptorLimit()),
-		conns:     newConnections(cfg),
-		sessions:  newSessionLimit(cfg.MaxUDPSessions, cfg.UDPTimeout),
-		lookAfter: (1 + probes) * cfg.TCPKeepAlive,
-		ctx:       ctx,
-		cut:       cut,
-	}
+	e := &epoll{lookAfter: (1 + probes) * cfg.TCPKeepAlive}
+	e.init(cfg, own)
+	return e
 }
 
 // loopCount is how many loops there are.
@@ -81,16 +60,6 @@ func (e *epoll) listen(id portID, owner *atomic.Pointer[claim]) (socket, error) 
 	return nil, fmt.Errorf("cannot carry %s", id.protocol)
 }
 
-func (e *epoll) paused() uint64 { return e.pauses.Load() }
-
-func (e *epoll) limits() []Limit {
-	return []Limit{
-		e.conns.limit(),
-		{Name: "udp_sessions", Used: e.sessions.counted(), Max: e.cfg.MaxUDPSessions},
-		{Name: "descriptors", Used: int(e.budget.used.Load()), Max: e.budget.clients},
-	}
-}
-
 // resolve has the name of an endpoint looked up beside the loops, and calls then with its addresses.
 func (e *epoll) resolve(protocol registry.Protocol, of *endpoint, patience time.Duration, then func([]netip.AddrPort, error)) {
 	e.work.Go(func() {
@@ -106,7 +75,7 @@ func (e *epoll) drain(ctx context.Context) {
 	e.mu.Lock()
 	defer e.mu.Unlock() // every socket has been closed: nobody needs it
 	for _, l := range e.loops {
-		l.wake()
+		l.do(func() {}) // it has to look up
 	}
 	stop := context.AfterFunc(ctx, func() {
 		e.cut()

@@ -119,7 +119,7 @@ func newLoop(e *epoll) (*loop, error) {
 		l.happened = l.poll()
 		return l.happened > 0
 	}
-	l.alarm = time.AfterFunc(time.Hour, l.wake)
+	l.alarm = time.AfterFunc(time.Hour, func() { l.do(func() {}) })
 	return l, nil
 }
 
@@ -239,7 +239,7 @@ func (l *loop) do(f func()) bool {
 	}
 	l.asked = append(l.asked, f)
 	if len(l.asked) == 1 {
-		l.wake()
+		l.wakeLocked()
 	}
 	return true
 }
@@ -254,7 +254,8 @@ func (l *loop) call(f func()) bool {
 	return true
 }
 
-func (l *loop) wake() {
+// wakeLocked ends a wait. The loop must not have ended: its descriptors may be others' by now.
+func (l *loop) wakeLocked() {
 	one := [8]byte{7: 1}
 	_, _ = write(l.waker, one[:]) // fails only when it is full: then the wait ends all the same
 }
