@@ -14,7 +14,7 @@ BENCHTIME ?= 1s
 COUNT     ?= 6
 PKG       ?= ./...
 
-# ARGS: of bench-peers and bench-self, such as '-all' or '-rounds=30 -only=idle' (bin/bench -h). SELF: what bench-self
+# ARGS: of hostile (-v, -run=Records), and of bench-peers and bench-self, such as '-all' or '-rounds=30 -only=idle' (bin/bench -h). SELF: what bench-self
 # compares, NAME=FLAGS;NAME=FLAGS: by default kube-proxy with itself, which has to come out as 1.
 ARGS ?=
 SELF ?= one=;other=
@@ -25,7 +25,7 @@ CHAOS     ?= $(if $(MEMBERS),-members=$(MEMBERS)) $(if $(DURATION),-duration=$(D
 
 export CGO_ENABLED = 0
 
-.PHONY: help build run test check fuzz bench bench-peers bench-self chaos lab lab-check lab-down clean
+.PHONY: help build run test check fuzz hostile bench bench-peers bench-self chaos lab lab-check lab-down clean
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
@@ -46,6 +46,9 @@ check: ## what must be clean before a commit: gofmt, vet, staticcheck, test
 
 fuzz: ## every fuzz target for FUZZTIME
 	scripts/fuzz.sh $(FUZZTIME)
+
+hostile: build ## what strangers and bad records can do to bin/kube-proxy, with a table; three minutes, Linux
+	go test -count=1 -timeout 10m ./cmd/internal/hostile -full -binary=$(CURDIR)/bin/kube-proxy $(ARGS)
 
 bench: ## benchmarks; compare two outputs with: go tool benchstat old new
 	go test -run '^$$' -bench '$(BENCH)' -benchtime $(BENCHTIME) -benchmem -count $(COUNT) $(PKG)

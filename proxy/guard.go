@@ -38,11 +38,12 @@ func (p *Proxier) refusal(id portID) error {
 // errNotAllowed is what an endpoint gets whose address lies outside [Config].AllowedEndpoints.
 var errNotAllowed = errors.New("its address is not allowed (-allowed_endpoints)")
 
-// ownPorts knows the ports that this proxy listens on. It is asked before every dial, so the common
-// answer, no, takes one load and no lock.
+// ownPorts knows the ports that this proxy listens on, for clients and for operators. It is asked before
+// every dial, so the common answer, no, takes one load and no lock.
 type ownPorts struct {
-	bind  netip.Addr
-	ports [2][1 << 16 / 64]atomic.Uint64 // a bit for each protocol and port
+	bind      netip.Addr
+	ports     [2][1 << 16 / 64]atomic.Uint64 // a bit for each protocol and port
+	operators []uint16                       // TCP ports of ours that no service has, at addresses not known here
 
 	mu    sync.Mutex // guards the fields below
 	local map[netip.Addr]bool
@@ -54,6 +55,15 @@ const localFor = 5 * time.Second
 
 func newOwnPorts(bind netip.Addr) *ownPorts {
 	return &ownPorts{bind: bind.Unmap()}
+}
+
+// reserve adds operators' ports, before anybody asks. Their pages are for whoever reaches them as they are
+// bound, often from this machine only: a record must not offer them to all who reach a service.
+func (o *ownPorts) reserve(operators []uint16) {
+	o.operators = operators
+	for _, port := range operators {
+		o.add(portID{registry.TCP, port})
+	}
 }
 
 func (o *ownPorts) add(id portID) { o.ports[id.protocol][id.number/64].Or(1 << (id.number % 64)) }
@@ -73,7 +83,7 @@ func (o *ownPorts) contains(protocol registry.Protocol, addr netip.AddrPort) boo
 	}
 	to := addr.Addr().Unmap().WithZone("")
 	switch {
-	case o.bind.IsUnspecified():
+	case o.bind.IsUnspecified(), protocol == registry.TCP && slices.Contains(o.operators, addr.Port()):
 		return to.IsUnspecified() || to.IsLoopback() || o.isLocal(to)
 	case to.IsUnspecified(): // dialling the unspecified address reaches this machine's loopback
 		return o.bind.IsLoopback()

@@ -68,3 +68,22 @@ func TestAConnectionToAnAddressThatHasJustBecomeOursIsRecognised(t *testing.T) {
 		t.Error("a port that is not ours was taken for ours")
 	}
 }
+
+// Operators' ports are ours at every address of this machine, whatever services bind to: nobody here knows where
+// they are bound. Elsewhere the same number is another machine's.
+func TestOperatorsPortsAreOursWhateverServicesBindTo(t *testing.T) {
+	for _, bind := range []string{"0.0.0.0", "192.0.2.1", "127.0.0.1"} {
+		own := newOwnPorts(netip.MustParseAddr(bind))
+		own.reserve([]uint16{10249})
+		for to, want := range map[string]bool{
+			"127.0.0.1:10249": true, "[::1]:10249": true, "0.0.0.0:10249": true, "127.0.0.1:10250": false, "192.0.2.7:10249": false,
+		} {
+			if got := own.contains(registry.TCP, netip.MustParseAddrPort(to)); got != want {
+				t.Errorf("bound to %s: %s is ours: %v; want %v", bind, to, got, want)
+			}
+			if own.contains(registry.UDP, netip.MustParseAddrPort(to)) {
+				t.Errorf("bound to %s: %s is ours over udp", bind, to)
+			}
+		}
+	}
+}

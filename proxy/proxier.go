@@ -34,7 +34,7 @@ type Config struct {
 	MaxUDPSessionsPerService int // for one port of one service; default: half of MaxUDPSessions
 
 	AllowedPorts     []PortRange    // the ports that services may claim; none: all
-	ReservedPorts    []uint16       // TCP ports that no service can claim, allowed or not: the operators'
+	ReservedPorts    []uint16       // TCP ports that no service can claim, and that are no endpoints on this machine: the operators'
 	AllowedEndpoints []netip.Prefix // where endpoints may be; none: anywhere
 
 	OnRemoval Removal      // what becomes of TCP connections whose endpoint or service is removed
@@ -97,6 +97,7 @@ type Proxier struct {
 func NewProxier(cfg Config, lb *LoadBalancerRR) *Proxier {
 	cfg = cfg.withDefaults()
 	own := newOwnPorts(cfg.BindAddress)
+	own.reserve(cfg.ReservedPorts)
 	lb.onRemoval = cfg.OnRemoval
 	return &Proxier{
 		cfg:       cfg,

@@ -56,14 +56,18 @@ func Start(t testing.TB, env []string, name string, args ...string) *Program {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &Program{
-		Stdout: newTranscript(),
-		Stderr: newTranscript(),
-		cmd:    &exec.Cmd{Path: path, Args: append([]string{name}, args...)},
-		ended:  make(chan struct{}),
+	return Run(t, &exec.Cmd{Path: path, Args: append([]string{name}, args...), Env: append(os.Environ(), env...)})
+}
+
+// Run is Start for any command that has not been started, with its path and, unless it is to be ours, its
+// environment.
+func Run(t testing.TB, cmd *exec.Cmd) *Program {
+	t.Helper()
+	p := &Program{Stdout: newTranscript(), Stderr: newTranscript(), cmd: cmd, ended: make(chan struct{})}
+	if p.cmd.Env == nil {
+		p.cmd.Env = os.Environ()
 	}
-	p.cmd.Env = append(os.Environ(), "GORACE=atexit_sleep_ms=0") // or the race detector sleeps a second at each exit
-	p.cmd.Env = append(p.cmd.Env, env...)
+	p.cmd.Env = append(p.cmd.Env, "GORACE=atexit_sleep_ms=0") // or the race detector sleeps a second at each exit
 	stdout, err := p.cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -88,11 +92,14 @@ func Start(t testing.TB, env []string, name string, args ...string) *Program {
 		_ = p.cmd.Process.Kill() // it may have ended
 		<-p.ended
 		if t.Failed() {
-			t.Logf("%s %q said:\n%s%s", name, args, p.Stdout, p.Stderr)
+			t.Logf("%q said:\n%s%s", cmd.Args, p.Stdout, p.Stderr)
 		}
 	})
 	return p
 }
+
+// Pid is the process's number.
+func (p *Program) Pid() int { return p.cmd.Process.Pid }
 
 // Signal sends a signal to the program.
 func (p *Program) Signal(t testing.TB, sig syscall.Signal) {

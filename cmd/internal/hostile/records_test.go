@@ -1,0 +1,84 @@
+//go:build linux
+
+package hostile
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"kubeproxy/proxy/proxytest"
+	"kubeproxy/registry"
+)
+
+// recordSize is just under etcd's request limit, 1.5 MiB, of which the key and the request take some.
+const recordSize = 1_500_000
+
+// TestRecordsJustUnderTheLimit are written again and again, good ones and bad ones, beside many small bad ones.
+func TestRecordsJustUnderTheLimit(t *testing.T) {
+	if !proxytest.InOwnNetwork(t) {
+		return
+	}
+	s := newSite(t)
+	bad := number(2000, 200)
+	for i := range bad {
+		s.put(t, fmt.Sprintf("%sbad-%d", registry.SpecsPrefix, i), []string{"", "{", `{"kind":"Service"`, `[]`, strings.Repeat("[", 5000), "\x00\x01", `{"kind":"Service","apiVersion":"v9","port":-1}`}[i%7])
+	}
+	eventually(t, func() bool { return s.sum(t, "kubeproxy_rejected_keys", "", "")[""] == float64(bad) }, "%d keys are rejected", bad)
+	endpoints := func(seed int) string { // addresses, as many as fit
+		var b strings.Builder
+		b.WriteString(`{"kind":"Endpoints","apiVersion":"v1beta1","id":"large","endpoints":[`)
+		for i := 0; b.Len() < recordSize-40; i++ {
+			if i > 0 {
+				b.WriteByte(',')
+			}
+			fmt.Fprintf(&b, `"10.%d.%d.%d:%d"`, seed, i>>8&255, i&255, 1+i>>16)
+		}
+		return b.String() + "]}"
+	}
+	fill := func(head, each, tail string) string {
+		return head + strings.Repeat(each+",", (recordSize-len(head)-len(tail))/(len(each)+1)-1) + each + tail
+	}
+	var files []string
+	for i, value := range []string{
+		endpoints(1), endpoints(2),
+		fill(`{"kind":"Endpoints","apiVersion":"v1","subsets":[`, `{}`, `]}`),
+		fill(`{"kind":"Endpoints","apiVersion":"v1","subsets":[`, `{"addresses":[{"ip":"10.0.0.1"}],"ports":[{"port":1}]}`, `]}`),
+		fill(`{"kind":"Endpoints","apiVersion":"v1beta3","endpoints":[`, `{}`, `]}`),
+		fill(`{"kind":"Endpoints","apiVersion":"v1beta1","endpoints":[`, `"x"`, `]`), // and no end
+		strings.Repeat("[", recordSize),
+		`{"kind":"Endpoints","apiVersion":"v1beta1","endpoints":["` + strings.Repeat("a", recordSize) + `"]}`,
+	} {
+		file := filepath.Join(s.dir, fmt.Sprintf("value-%d", i))
+		if err := os.WriteFile(file, []byte(value), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		files = append(files, file)
+	}
+	writes := number(60, 16)
+	proxy, sink, ratio := s.beside(t, 3, func(t *testing.T, atProxy bool) {
+		prefix := "/elsewhere/" // etcd has the same to do, and the proxy does not follow it
+		if atProxy {
+			prefix = registry.EndpointsPrefix
+		}
+		p := cast(t, "writer", s.etcd.URL(), prefix, strings.Join(files, ","), writes, 12)
+		p.Stdout.Wait(t, "done: ")
+		if !strings.Contains(p.Stdout.String(), "done: 0 failed") {
+			t.Errorf("writing: %s", p.Stdout)
+		}
+		dismiss(t, p)
+		if atProxy {
+			s.works(t)
+		}
+	})
+	r := s.row(t, fmt.Sprintf("records of %d bytes, %d writes in each round, and %d bad ones", recordSize, writes, bad), largeRecords)
+	r.Refused = fmt.Sprintf("%.0f keys rejected", s.sum(t, "kubeproxy_rejected_keys", "", "")[""])
+	r.Proxy, r.Sink, r.Ratio = proxy, sink, ratio
+	r.judge(t)
+}
+
+// largeRecords is what the process may take while it reads the largest records: a list of all that etcd holds, the
+// decoded form of each, and what decoding one leaves to be collected.
+const largeRecords = 512 << 20

@@ -1,0 +1,309 @@
+//go:build linux
+
+package hostile
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+	"golang.org/x/sys/unix"
+)
+
+// Where everybody is: the network is ours alone.
+const (
+	echoes   = "127.0.0.1:7101" // endpoint: sends back what comes
+	holds    = "127.0.0.1:7102" // endpoint: reads, and never says anything
+	floods   = "127.0.0.1:7103" // endpoint: once asked, sends without end
+	mirrors  = "127.0.0.1:7104" // endpoint over UDP: answers with the address that it was asked from
+	sinkAddr = "127.0.0.1:7201" // the sink, over TCP and UDP
+)
+
+// play does the part of this process until it is killed.
+func play(role string, args []string) error {
+	switch role {
+	case "endpoints":
+		return playEndpoints()
+	case "sink":
+		return playSink()
+	case "silent":
+		return playSilent(args)
+	case "forger":
+		return playForger(args)
+	case "caller":
+		return playCaller(args)
+	case "writer":
+		return playWriter(args)
+	}
+	return errors.New("no such role: " + role)
+}
+
+func playEndpoints() error {
+	for addr, handle := range map[string]func(net.Conn){
+		echoes: func(c net.Conn) { _, _ = io.Copy(struct{ io.Writer }{c}, struct{ io.Reader }{c}) },
+		holds:  func(c net.Conn) { _, _ = io.Copy(struct{ io.Writer }{io.Discard}, c) },
+		floods: func(c net.Conn) {
+			if _, err := bufio.NewReader(c).ReadString('\n'); err != nil {
+				return
+			}
+			for {
+				if _, err := c.Write(nothing[:]); err != nil {
+					return
+				}
+			}
+		},
+	} {
+		if err := serveTCP(addr, handle); err != nil {
+			return err
+		}
+	}
+	mirror, err := net.ListenPacket("udp4", mirrors)
+	if err != nil {
+		return err
+	}
+	go func() {
+		var buf [2048]byte
+		for {
+			_, from, err := mirror.ReadFrom(buf[:])
+			if err != nil {
+				return
+			}
+			_, _ = mirror.WriteTo([]byte(from.String()), from) // a lost answer is asked for again
+		}
+	}()
+	fmt.Println("ready")
+	select {}
+}
+
+var nothing [16 << 10]byte
+
+// sinkHolds is how many connections the sink has room for; it resets the rest.
+const sinkHolds = 12_000
+
+// playSink swallows what it is sent.
+func playSink() error {
+	var held atomic.Int64
+	err := serveTCP(sinkAddr, func(c net.Conn) {
+		defer held.Add(-1)
+		if held.Add(1) > sinkHolds {
+			_ = c.(*net.TCPConn).SetLinger(0)
+			return
+		}
+		buf := make([]byte, 512)
+		for {
+			if _, err := c.Read(buf); err != nil {
+				return
+			}
+		}
+	})
+	if err != nil {
+		return err
+	}
+	packets, err := net.ListenPacket("udp4", sinkAddr)
+	if err != nil {
+		return err
+	}
+	fmt.Println("ready")
+	var buf [2048]byte
+	for {
+		if _, _, err := packets.ReadFrom(buf[:]); err != nil {
+			return err
+		}
+	}
+}
+
+func serveTCP(addr string, handle func(net.Conn)) error {
+	l, err := net.Listen("tcp4", addr)
+	if err != nil {
+		return err
+	}
+	go func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				time.Sleep(time.Millisecond) // out of descriptors
+				continue
+			}
+			go func() {
+				defer conn.Close()
+				handle(conn)
+			}()
+		}
+	}()
+	return nil
+}
+
+// playSilent opens connections at a rate, from an address of its own, says one line on each if it is given one,
+// reads nothing, and holds them. It tells how many are open and how many were refused, and stays.
+func playSilent(args []string) error {
+	to, from, line := args[0], args[1], args[2]
+	n, rate, err := two(args[3:])
+	if err != nil {
+		return err
+	}
+	fmt.Println("ready")
+	dialer := net.Dialer{Timeout: 5 * time.Second, LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}
+	var open, refused atomic.Int64
+	var attempts, greeted sync.WaitGroup
+	slots := make(chan struct{}, 256)
+	paced(n, rate, func(int) {
+		slots <- struct{}{}
+		attempts.Go(func() {
+			defer func() { <-slots }()
+			conn, err := dialer.Dial("tcp4", to)
+			if err == nil && line != "" {
+				_, err = io.WriteString(conn, line+"\n")
+			}
+			if err != nil {
+				refused.Add(1)
+				return
+			}
+			open.Add(1)
+			raw, err := conn.(*net.TCPConn).SyscallConn()
+			if err != nil {
+				return
+			}
+			greeted.Go(func() { // wait for a reset without taking a byte out of the queue
+				_ = raw.Read(func(fd uintptr) bool {
+					events := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLRDHUP}}
+					if n, err := unix.Poll(events, 0); n == 0 && err == nil {
+						return false
+					}
+					return true
+				})
+				open.Add(-1)
+				refused.Add(1)
+				conn.Close()
+			})
+		})
+	})
+	attempts.Wait()
+	time.Sleep(300 * time.Millisecond) // the last refusals are on their way
+	fmt.Printf("done: %d open, %d refused\n", open.Load(), refused.Load())
+	greeted.Wait()
+	select {}
+}
+
+// playForger sends datagrams from addresses where nobody waits for an answer, each from another one.
+func playForger(args []string) error {
+	to, err := netip.ParseAddrPort(args[0])
+	if err != nil {
+		return err
+	}
+	n, rate, err := two(args[1:])
+	if err != nil {
+		return err
+	}
+	fmt.Println("ready")
+	sent := 0
+	paced(n, rate, func(i int) {
+		from := [4]byte{127, byte(1 + i>>16), byte(i >> 8), byte(i)}
+		fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM, 0)
+		if err != nil {
+			return
+		}
+		defer unix.Close(fd)
+		if unix.Bind(fd, &unix.SockaddrInet4{Addr: from}) == nil &&
+			unix.Sendto(fd, []byte("forged"), 0, &unix.SockaddrInet4{Addr: to.Addr().As4(), Port: int(to.Port())}) == nil {
+			sent++
+		}
+	})
+	fmt.Printf("done: %d sent\n", sent)
+	select {}
+}
+
+// playCaller connects to one place after the other, waits a moment for being sent away, and leaves.
+func playCaller(args []string) error {
+	to := strings.Split(args[0], ",")
+	n, rate, err := two(args[1:])
+	if err != nil {
+		return err
+	}
+	fmt.Println("ready")
+	var callers sync.WaitGroup
+	paced(n, rate, func(i int) {
+		callers.Go(func() {
+			network := "tcp"
+			addr, isUDP := strings.CutPrefix(to[i%len(to)], "udp:")
+			if isUDP {
+				network = "udp"
+			}
+			conn, err := net.DialTimeout(network, addr, time.Second)
+			if err != nil {
+				return
+			}
+			defer conn.Close()
+			_, _ = io.WriteString(conn, "GET /metrics HTTP/1.0\r\n\r\n")
+			_ = conn.SetReadDeadline(time.Now().Add(200 * time.Millisecond))
+			_, _ = io.Copy(io.Discard, conn)
+		})
+	})
+	callers.Wait()
+	fmt.Println("done")
+	select {}
+}
+
+// playWriter writes the values in files to keys below a prefix, in turn, again and again.
+func playWriter(args []string) error {
+	url, prefix, files := args[0], args[1], strings.Split(args[2], ",")
+	n, rate, err := two(args[3:])
+	if err != nil {
+		return err
+	}
+	var values []string
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			return err
+		}
+		values = append(values, string(text))
+	}
+	c, err := clientv3.New(clientv3.Config{Endpoints: []string{url}, DialTimeout: 10 * time.Second, Logger: zap.NewNop()})
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	fmt.Println("ready")
+	failed := 0
+	paced(n, rate, func(i int) {
+		key := prefix + "large-" + strconv.Itoa(i%4) // four keys, so that each one's value changes from write to write
+		if _, err := c.Put(context.Background(), key, values[(i/4+i)%len(values)]); err != nil {
+			if failed++; failed == 1 {
+				fmt.Println("write:", err)
+			}
+		}
+	})
+	fmt.Printf("done: %d failed\n", failed)
+	select {}
+}
+
+func two(args []string) (n, rate int, err error) {
+	n, err = strconv.Atoi(args[0])
+	if err == nil {
+		rate, err = strconv.Atoi(args[1])
+	}
+	return n, rate, err
+}
+
+// paced does something n times, so many times a second, late rather than never.
+func paced(n, rate int, do func(i int)) {
+	began := time.Now()
+	for i := range n {
+		if ahead := time.Duration(i)*time.Second/time.Duration(rate) - time.Since(began); ahead > time.Millisecond {
+			time.Sleep(ahead)
+		}
+		do(i)
+	}
+}

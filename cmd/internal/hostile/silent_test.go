@@ -1,0 +1,135 @@
+//go:build linux
+
+package hostile
+
+import (
+	"fmt"
+	"strings"
+	"syscall"
+	"testing"
+
+	"kubeproxy/cmd/internal/programtest"
+	"kubeproxy/proxy/proxytest"
+)
+
+// connectionBytes is what a connection may take of memory while nobody reads from it: both directions' buffers, two
+// goroutines, two sockets as package net has them.
+const connectionBytes = (64 + 24) << 10
+
+// base is what the process may have, whatever comes: it begins with about 20 MiB.
+const base = 64 << 20
+
+// A crowd is clients that connect and do nothing, in several processes, each with an address of its own.
+func crowd(t *testing.T, to, line string, n, rate int) (processes []*programtest.Program) {
+	t.Helper()
+	const each = 5000 // of 28,000 local ports and 20,000 descriptors
+	for i := 0; n > 0; i++ {
+		some := min(n, each)
+		processes = append(processes, cast(t, "silent", to, fmt.Sprintf("127.0.3.%d", 1+i), line, some, max(1, rate/4)))
+		n -= some
+	}
+	for _, p := range processes {
+		p.Stdout.Wait(t, "done: ")
+	}
+	return processes
+}
+
+// TestTwentyThousandSilentClients: as many are let in as there is room for, the rest is refused, and the
+// proxy goes on as before: those who are connected, operators, etcd, UDP.
+func TestTwentyThousandSilentClients(t *testing.T) {
+	if !proxytest.InOwnNetwork(t) {
+		return
+	}
+	limitDescriptors(t, uint64(number(20_000, 4096)))
+	clients, rate := number(20_000, 3000), 8000
+	s := newSite(t)
+	room := s.sum(t, "kubeproxy_limit_max", `limit="connections"`, "")[""]
+	active := func() float64 { return s.sum(t, "kubeproxy_connections_active", "", "")[""] }
+	proxy, sink, ratio := s.beside(t, 3, func(t *testing.T, atProxy bool) {
+		aim := sinkAddr
+		if atProxy {
+			aim = at(silentPort)
+		}
+		all := crowd(t, aim, "", clients, rate)
+		if atProxy {
+			eventually(t, func() bool { return active() == room }, "%v clients are connected", room)
+			s.works(t)
+		}
+		for _, p := range all {
+			dismiss(t, p)
+		}
+		if atProxy {
+			eventually(t, func() bool { return active() == bystanders }, "the crowd is gone")
+		}
+	})
+	rounds := float64(number(3, 1))
+	got := s.ended(t, "kubeproxy_connections_ended_total", "silent")
+	if want := rounds * (float64(clients) - room + bystanders); got["connection_limit"] != want {
+		t.Errorf("of %d clients in each round and room for %.0f, the proxy ended: %s; want connection_limit %.0f", clients, room, told(got), want)
+	}
+	r := s.row(t, fmt.Sprintf("%d silent clients, room for %.0f", clients, room), base+uint64(room)*connectionBytes)
+	r.Refused, r.Proxy, r.Sink, r.Ratio = told(got), proxy, sink, ratio
+	r.judge(t)
+}
+
+// TestOneServicesCrowdLeavesRoomForOthers, with a limit for each service.
+func TestOneServicesCrowdLeavesRoomForOthers(t *testing.T) {
+	if !proxytest.InOwnNetwork(t) {
+		return
+	}
+	limit := number(2000, 500)
+	s := newSite(t, fmt.Sprintf("-max_connections_per_service=%d", limit))
+	crowd(t, at(silentPort), "", 2*limit, 4000)
+	stand(t, at(bystanderPort)).leave(t) // new connections to another service
+	s.works(t)
+	got := s.ended(t, "kubeproxy_connections_ended_total", "silent")
+	if got["service_limit"] != float64(limit) {
+		t.Errorf("of %d clients and room for %d, the proxy ended: %s; want service_limit %d", 2*limit, limit, told(got), limit)
+	}
+	r := s.row(t, fmt.Sprintf("%d silent clients of a service that may have %d", 2*limit, limit), base+uint64(limit)*connectionBytes)
+	r.Refused = told(got)
+	r.judge(t)
+}
+
+// TestSlowReaders: thousands ask for an answer without end and read none of it.
+func TestSlowReaders(t *testing.T) {
+	if !proxytest.InOwnNetwork(t) {
+		return
+	}
+	readers := number(2000, 300)
+	// What the kernel buffers is the kernel's to bound; a machine that runs tests has better things to do with it.
+	proxytest.MustRun(t, "sh", "-c", "echo 4096 16384 65536 >/proc/sys/net/ipv4/tcp_wmem && echo 4096 16384 65536 >/proc/sys/net/ipv4/tcp_rmem")
+	s := newSite(t)
+	proxy, sink, ratio := s.beside(t, 3, func(t *testing.T, atProxy bool) {
+		aim := sinkAddr
+		if atProxy {
+			aim = at(floodPort)
+		}
+		all := crowd(t, aim, "give me everything", readers, 2000)
+		if atProxy {
+			proxytest.Settled(t, func() int64 { return int64(s.sum(t, "kubeproxy_received_bytes_total", "flood", "")[""]) }, settled)
+			s.works(t)
+		}
+		for _, p := range all {
+			if !strings.Contains(p.Stdout.String(), " 0 refused") {
+				t.Errorf("a slow reader was refused: %s", p.Stdout)
+			}
+			dismiss(t, p)
+		}
+		if atProxy {
+			eventually(t, func() bool { return s.sum(t, "kubeproxy_connections_active", "", "")[""] == bystanders }, "the readers are gone")
+		}
+	})
+	r := s.row(t, fmt.Sprintf("%d slow readers", readers), base+uint64(readers)*connectionBytes)
+	r.Refused = told(s.ended(t, "kubeproxy_connections_ended_total", "flood"))
+	r.Proxy, r.Sink, r.Ratio = proxy, sink, ratio
+	r.judge(t)
+}
+
+// limitDescriptors bounds what this process and those that it starts may open.
+func limitDescriptors(t *testing.T, n uint64) {
+	t.Helper()
+	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &syscall.Rlimit{Cur: n, Max: n}); err != nil {
+		t.Fatal(err)
+	}
+}

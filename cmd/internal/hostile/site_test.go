@@ -1,0 +1,270 @@
+//go:build linux
+
+package hostile
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"kubeproxy/cmd/internal/programtest"
+	"kubeproxy/config/etcdsource/etcdtest"
+	"kubeproxy/proxy/proxytest"
+	"kubeproxy/registry"
+)
+
+// Services that every site has, on 127.0.0.1 and wherever else the proxy listens.
+const (
+	bystanderPort = "7001" // to echoes
+	silentPort    = "7002" // to holds
+	floodPort     = "7003" // to floods
+	mirrorPort    = "7004" // UDP, to mirrors
+	canaryPort    = "7005" // opened and closed, to see that etcd is followed
+	metricsURL    = "http://127.0.0.1:10249"
+	healthzURL    = "http://127.0.0.1:10256"
+)
+
+func at(port string) string { return "127.0.0.1:" + port }
+
+// A site is an etcd, the endpoints, a sink and a kube-proxy, in a network of their own.
+type site struct {
+	etcd    *etcdtest.Process
+	kv      *clientv3.Client
+	proxy   *programtest.Program
+	dir     string
+	connlog string
+
+	before  uint64
+	highest atomic.Uint64
+}
+
+// newSite makes a site. A host's address that is not loopback is 10.78.0.1.
+func newSite(t *testing.T, flags ...string) *site {
+	t.Helper()
+	proxytest.MustRun(t, "ip", "addr", "add", "10.78.0.1/32", "dev", "lo")
+	s := &site{etcd: etcdtest.StartProcess(t), dir: t.TempDir()}
+	s.kv = s.etcd.Client(t)
+	s.connlog = filepath.Join(s.dir, "connections.log")
+	cast(t, "endpoints")
+	cast(t, "sink")
+	s.service(t, "bystander", bystanderPort, "TCP", echoes)
+	s.service(t, "silent", silentPort, "TCP", holds)
+	s.service(t, "flood", floodPort, "TCP", floods)
+	s.service(t, "mirror", mirrorPort, "UDP", mirrors)
+	args := append([]string{"-etcd_servers=" + s.etcd.URL(), "-connection_log=" + s.connlog, "-drain_timeout=0", "-v=1"}, flags...)
+	cmd := exec.Command(os.Getenv(binaryEnv), args...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	s.proxy = programtest.Run(t, cmd)
+	eventually(t, func() bool { return s.page(t, healthzURL+"/readyz") == "ok\n" }, "kube-proxy is ready")
+	s.watchMemory(t)
+	return s
+}
+
+// service writes a service and its endpoints.
+func (s *site) service(t *testing.T, name, port, protocol string, endpoints ...string) {
+	t.Helper()
+	s.put(t, registry.EndpointsPrefix+name, record(t, map[string]any{"kind": "Endpoints", "apiVersion": "v1beta1", "id": name, "endpoints": endpoints}))
+	n, err := strconv.Atoi(port)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.put(t, registry.SpecsPrefix+name, record(t, map[string]any{"kind": "Service", "apiVersion": "v1beta1", "id": name, "port": n, "protocol": protocol}))
+}
+
+func record(t *testing.T, fields map[string]any) string {
+	t.Helper()
+	text, err := json.Marshal(fields)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+func (s *site) put(t *testing.T, key, value string) {
+	t.Helper()
+	if _, err := s.kv.Put(t.Context(), key, value); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// page asks for a page of the operators', and gives "" if there is none.
+func (s *site) page(t *testing.T, url string) string {
+	t.Helper()
+	client := http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
+	response, err := client.Get(url)
+	if err != nil {
+		return ""
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	if err != nil || response.StatusCode != http.StatusOK {
+		return ""
+	}
+	return string(text)
+}
+
+// works checks that in the middle of it all operators are answered, and changes in etcd followed.
+func (s *site) works(t *testing.T) {
+	t.Helper()
+	for _, url := range []string{healthzURL + "/livez", healthzURL + "/healthz", healthzURL + "/readyz"} {
+		if got := s.page(t, url); !strings.HasPrefix(got, "ok") {
+			t.Errorf("%s says %q", url, got)
+		}
+	}
+	if s.page(t, metricsURL+"/metrics") == "" {
+		t.Error("no answer from /metrics")
+	}
+	if !json.Valid([]byte(s.page(t, metricsURL+"/configz"))) {
+		t.Error("no JSON from /configz")
+	}
+	open := func() float64 { return s.sum(t, "kubeproxy_listeners", "", "")[""] }
+	had := open()
+	s.service(t, "canary", canaryPort, "TCP", echoes)
+	eventually(t, func() bool { return open() == had+1 }, "a new service is open")
+	if _, err := s.kv.Delete(t.Context(), registry.SpecsPrefix+"canary"); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, func() bool { return open() == had }, "a removed service is closed")
+}
+
+// series is a line of /metrics.
+var series = regexp.MustCompile(`(?m)^(\w+)(?:\{(.*)\})? (\S+)$`)
+
+// sum adds up the series of a metric whose labels hold some text, by the value of a label.
+func (s *site) sum(t *testing.T, metric, holding, by string) map[string]float64 {
+	t.Helper()
+	sums := make(map[string]float64)
+	value := regexp.MustCompile(`\b` + by + `="((?:[^"\\]|\\.)*)"`)
+	for _, m := range series.FindAllStringSubmatch(s.page(t, metricsURL+"/metrics"), -1) {
+		if m[1] != metric || !strings.Contains(m[2], holding) {
+			continue
+		}
+		name := ""
+		if of := value.FindStringSubmatch(m[2]); by != "" && of != nil {
+			name = of[1]
+		}
+		n, err := strconv.ParseFloat(m[3], 64)
+		if err != nil {
+			t.Errorf("/metrics has %q: %v", m[0], err)
+		}
+		sums[name] += n
+	}
+	return sums
+}
+
+// ended gives how many clients were sent away or ended, by reason, of a service; "" is all of them.
+func (s *site) ended(t *testing.T, metric, service string) map[string]float64 {
+	t.Helper()
+	holding := ""
+	if service != "" {
+		holding = `service="default/` + service + `"`
+	}
+	return s.sum(t, metric, holding, "reason")
+}
+
+// told spells out counts.
+func told(counts map[string]float64) string {
+	var items []string
+	for _, reason := range slices.Sorted(maps.Keys(counts)) {
+		if counts[reason] > 0 {
+			items = append(items, fmt.Sprintf("%s %.0f", reason, counts[reason]))
+		}
+	}
+	if len(items) == 0 {
+		return "nothing"
+	}
+	return strings.Join(items, ", ")
+}
+
+// watchMemory looks at the memory of kube-proxy until the test ends.
+func (s *site) watchMemory(t *testing.T) {
+	s.before = s.memory(t)
+	s.highest.Store(s.before)
+	over := make(chan struct{})
+	watched := make(chan struct{})
+	go func() {
+		defer close(watched)
+		for {
+			select {
+			case <-over:
+				return
+			case <-time.After(20 * time.Millisecond):
+			}
+			if now, err := rssAnon(s.proxy.Pid()); err == nil {
+				s.highest.Store(max(s.highest.Load(), now))
+			}
+		}
+	}()
+	t.Cleanup(func() {
+		close(over)
+		<-watched
+	})
+}
+
+func (s *site) memory(t *testing.T) uint64 {
+	t.Helper()
+	n, err := rssAnon(s.proxy.Pid())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// rssAnon is the memory that a process has for itself, in bytes: not what it maps of files, nor what the kernel
+// buffers for it.
+func rssAnon(pid int) (uint64, error) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		return 0, err
+	}
+	_, rest, _ := strings.Cut(string(text), "RssAnon:")
+	line, _, _ := strings.Cut(rest, "kB")
+	n, err := strconv.ParseUint(strings.TrimSpace(line), 10, 64)
+	return n << 10, err
+}
+
+// row begins the row of this site.
+func (s *site) row(t *testing.T, scenario string, bound uint64) row {
+	t.Helper()
+	return row{Scenario: scenario, Before: s.before, Highest: s.highest.Load(), Rest: s.memory(t), Bound: bound}
+}
+
+// beside runs a load in turn aimed at a sink and at the proxy, and enters what the bystander felt. The short form
+// aims at the proxy only.
+func (s *site) beside(t *testing.T, rounds int, load func(t *testing.T, atProxy bool)) (proxy, sink time.Duration, ratio float64) {
+	t.Helper()
+	under := func(atProxy bool) time.Duration {
+		b := stand(t, at(bystanderPort))
+		load(t, atProxy)
+		return b.leave(t)
+	}
+	if !*full {
+		return under(true), 0, 0
+	}
+	var proxies, sinks []time.Duration
+	var ratios []float64
+	for range rounds {
+		sinks = append(sinks, under(false))
+		proxies = append(proxies, under(true))
+		ratios = append(ratios, float64(proxies[len(proxies)-1])/float64(sinks[len(sinks)-1]))
+	}
+	slices.Sort(proxies)
+	slices.Sort(sinks)
+	slices.Sort(ratios)
+	return proxies[rounds/2], sinks[rounds/2], ratios[rounds/2]
+}
