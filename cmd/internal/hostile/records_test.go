@@ -57,13 +57,13 @@ func TestRecordsJustUnderTheLimit(t *testing.T) {
 		}
 		files = append(files, file)
 	}
-	writes := number(60, 16)
+	writes := number(24, 16)
 	proxy, sink, ratio := s.beside(t, 3, func(t *testing.T, atProxy bool) {
 		prefix := "/elsewhere/" // etcd has the same to do, and the proxy does not follow it
 		if atProxy {
 			prefix = registry.EndpointsPrefix
 		}
-		p := cast(t, "writer", s.etcd.URL(), prefix, strings.Join(files, ","), writes, 12)
+		p := cast(t, "writer", s.etcd.URL(), prefix, strings.Join(files, ","), writes, number(3, 12))
 		p.Stdout.Wait(t, "done: ")
 		if !strings.Contains(p.Stdout.String(), "done: 0 failed") {
 			t.Errorf("writing: %s", p.Stdout)

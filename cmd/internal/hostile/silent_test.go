@@ -41,7 +41,7 @@ func TestTwentyThousandSilentClients(t *testing.T) {
 		return
 	}
 	limitDescriptors(t, uint64(number(20_000, 4096)))
-	clients, rate := number(20_000, 3000), 8000
+	clients, rate := number(20_000, 3000), 4000
 	s := newSite(t)
 	room := s.sum(t, "kubeproxy_limit_max", `limit="connections"`, "")[""]
 	active := func() float64 { return s.sum(t, "kubeproxy_connections_active", "", "")[""] }
@@ -101,11 +101,11 @@ func TestSlowReaders(t *testing.T) {
 	proxytest.MustRun(t, "sh", "-c", "echo 4096 16384 65536 >/proc/sys/net/ipv4/tcp_wmem && echo 4096 16384 65536 >/proc/sys/net/ipv4/tcp_rmem")
 	s := newSite(t)
 	proxy, sink, ratio := s.beside(t, 3, func(t *testing.T, atProxy bool) {
-		aim := sinkAddr
+		aim := floods // what a sink is to them: the endpoint itself, which is not read from either
 		if atProxy {
 			aim = at(floodPort)
 		}
-		all := crowd(t, aim, "give me everything", readers, 2000)
+		all := crowd(t, aim, "give me everything", readers, 500)
 		if atProxy {
 			proxytest.Settled(t, func() int64 { return int64(s.sum(t, "kubeproxy_received_bytes_total", "flood", "")[""]) }, settled)
 			s.works(t)
