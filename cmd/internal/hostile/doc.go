@@ -10,5 +10,6 @@
 //
 // Columns of the table: what the proxy refused or ended, by reason, as /metrics has it; the anonymous memory of
 // the process (RssAnon) before, at its highest and some seconds after, with the bound; the bystander's p99
-// beside the proxy and beside the sink, medians of the rounds, and the median of their ratios.
+// beside the proxy and beside the sink, medians of the rounds, and the median of their ratios: from the
+// first of the load until all of it stands. The slow readers' sink is the endpoint that they would read from.
 package hostile

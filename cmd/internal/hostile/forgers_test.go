@@ -63,7 +63,7 @@ func TestForgedSendersTakeNoSession(t *testing.T) {
 		}
 	}
 	var answered, lost atomic.Int64
-	proxy, sink, ratio := s.beside(t, 3, func(t *testing.T, atProxy bool) {
+	proxy, sink, ratio := s.beside(t, 3, func(t *testing.T, atProxy bool) func() {
 		aim := sinkAddr
 		if atProxy {
 			aim = at(mirrorPort)
@@ -92,7 +92,7 @@ func TestForgedSendersTakeNoSession(t *testing.T) {
 		}
 		over.Store(true)
 		talking.Wait()
-		dismiss(t, p)
+		return func() { dismiss(t, p) }
 	})
 	for i, c := range clients {
 		eventually(t, func() bool {

@@ -32,14 +32,14 @@ func TestEndpointsThatAreOurOwnListeners(t *testing.T) {
 	}
 	eventually(t, func() bool { return s.sum(t, "kubeproxy_listeners", "", "")[""] == 4+6*8 }, "all services are open")
 	calls := number(2000, 200)
-	proxy, sink, ratio := s.beside(t, 3, func(t *testing.T, atProxy bool) {
+	proxy, sink, ratio := s.beside(t, 3, func(t *testing.T, atProxy bool) func() {
 		aim := strings.Join(to, ",")
 		if !atProxy {
 			aim = sinkAddr
 		}
 		callers := cast(t, "caller", aim, calls, 1000)
 		callers.Stdout.Wait(t, "done")
-		dismiss(t, callers)
+		return func() { dismiss(t, callers) }
 	})
 	s.works(t)
 	got := s.sum(t, "kubeproxy_connections_ended_total", `service="default/loop-`, "reason")

@@ -58,7 +58,7 @@ func TestRecordsJustUnderTheLimit(t *testing.T) {
 		files = append(files, file)
 	}
 	writes := number(24, 16)
-	proxy, sink, ratio := s.beside(t, 3, func(t *testing.T, atProxy bool) {
+	proxy, sink, ratio := s.beside(t, 3, func(t *testing.T, atProxy bool) func() {
 		prefix := "/elsewhere/" // etcd has the same to do, and the proxy does not follow it
 		if atProxy {
 			prefix = registry.EndpointsPrefix
@@ -68,14 +68,16 @@ func TestRecordsJustUnderTheLimit(t *testing.T) {
 		if !strings.Contains(p.Stdout.String(), "done: 0 failed") {
 			t.Errorf("writing: %s", p.Stdout)
 		}
-		dismiss(t, p)
 		if atProxy {
 			s.works(t)
 		}
+		return func() { dismiss(t, p) }
 	})
 	r := s.row(t, fmt.Sprintf("records of %d bytes, %d writes in each round, and %d bad ones", recordSize, writes, bad), largeRecords)
 	r.Refused = fmt.Sprintf("%.0f keys rejected", s.sum(t, "kubeproxy_rejected_keys", "", "")[""])
-	r.Proxy, r.Sink, r.Ratio = proxy, sink, ratio
+	// To read such a record takes a processor for a tenth of a second and more, each time that it is written, and on
+	// a machine with two everybody waits: docs/security.md says so.
+	r.Proxy, r.Sink, r.Ratio, r.Unjudged = proxy, sink, ratio, true
 	r.judge(t)
 }
 

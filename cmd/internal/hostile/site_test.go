@@ -244,14 +244,18 @@ func (s *site) row(t *testing.T, scenario string, bound uint64) row {
 	return row{Scenario: scenario, Before: s.before, Highest: s.highest.Load(), Rest: s.memory(t), Bound: bound}
 }
 
-// beside runs a load in turn aimed at a sink and at the proxy, and enters what the bystander felt. The short form
-// aims at the proxy only.
-func (s *site) beside(t *testing.T, rounds int, load func(t *testing.T, atProxy bool)) (proxy, sink time.Duration, ratio float64) {
+// beside runs a load in turn aimed at a sink and at the proxy, and tells what a bystander felt from its beginning until it
+// has all been there; over, if there is one, ends it. The short form aims at the proxy only.
+func (s *site) beside(t *testing.T, rounds int, load func(t *testing.T, atProxy bool) (over func())) (proxy, sink time.Duration, ratio float64) {
 	t.Helper()
 	under := func(atProxy bool) time.Duration {
 		b := stand(t, at(bystanderPort))
-		load(t, atProxy)
-		return b.leave(t)
+		over := load(t, atProxy)
+		p99 := b.leave(t)
+		if over != nil {
+			over()
+		}
+		return p99
 	}
 	if !*full {
 		return under(true), 0, 0

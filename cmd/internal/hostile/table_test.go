@@ -20,6 +20,7 @@ type row struct {
 	Bound                 uint64 // that Highest may not pass
 	Proxy, Sink           time.Duration
 	Ratio                 float64 // 0: not measured
+	Unjudged              bool    // the ratio is told, and nothing more
 	Verdict               string
 }
 
@@ -32,7 +33,7 @@ func (r row) judge(t *testing.T) {
 	if r.Highest > r.Bound {
 		t.Errorf("memory rose from %s to %s; want %s at most", mebibytes(r.Before), mebibytes(r.Highest), mebibytes(r.Bound))
 	}
-	if *full && r.Ratio > most {
+	if *full && !r.Unjudged && r.Ratio > most {
 		t.Errorf("the bystander's p99 is %v beside the proxy and %v beside a sink: a ratio of %.2f; want %.1f at most", r.Proxy, r.Sink, r.Ratio, most)
 	}
 	if r.Verdict = "ok"; t.Failed() {
@@ -67,6 +68,9 @@ func printTable(dir string) {
 		p99 := "not measured"
 		if r.Ratio > 0 {
 			p99 = fmt.Sprintf("%v; beside a sink %v; ratio %.2f", r.Proxy.Round(10*time.Microsecond), r.Sink.Round(10*time.Microsecond), r.Ratio)
+		}
+		if r.Unjudged && r.Ratio > 0 {
+			p99 += " (not judged)"
 		}
 		fmt.Printf("%-6s  %s\n        refused  %s\n        memory   %s before, %s at most, %s after; bound %s\n        p99      %s\n",
 			r.Verdict, r.Scenario, r.Refused, mebibytes(r.Before), mebibytes(r.Highest), mebibytes(r.Rest), mebibytes(r.Bound), p99)
