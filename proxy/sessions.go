@@ -20,10 +20,6 @@ import (
 //   - A confirmed session in use is not evicted: then the newcomer is refused. Whom we have
 //     served goes on being served, and a refused client that asks again asks when others have ended.
 //
-// Evictions are paced. To begin a session takes some fifty microseconds of processor time, which a flood would take from
-// every other service; and whoever is let in has to stay long enough to be answered and come back, or
-// nobody would ever be confirmed while it lasts.
-//
 // Its lock is taken when a session begins, is confirmed, and ends: never for a datagram.
 type sessionLimit struct {
 	silent       time.Duration // how long a confirmed session is silent before it can be evicted
@@ -33,31 +29,6 @@ type sessionLimit struct {
 
 	mu  sync.Mutex // guards all, the ranks of every socket, and the places of every session in them
 	all ranks
-
-	evictable float64   // how many may be evicted now, as of paced
-	paced     time.Time // zero: never
-}
-
-// How many sessions may be evicted in a second, and how many at once. At this pace a flood costs a
-// tenth of a processor, and who is let in stays for a second where a service may have 2,000 sessions.
-const (
-	evictionsPerSecond = 2000
-	evictionsAtOnce    = 1000
-)
-
-// mayEvictLocked takes one of the evictions that there may be, if there is one.
-func (l *sessionLimit) mayEvictLocked() bool {
-	now := time.Now()
-	if l.paced.IsZero() {
-		l.evictable, l.paced = evictionsAtOnce, now
-	}
-	l.evictable = min(evictionsAtOnce, l.evictable+now.Sub(l.paced).Seconds()*evictionsPerSecond)
-	l.paced = now
-	if l.evictable < 1 {
-		return false
-	}
-	l.evictable--
-	return true
 }
 
 // maxWaitingBytes bounds the datagrams that wait, in all sessions, for an endpoint to be found.
@@ -87,7 +58,7 @@ func newSessionLimit(limit int, timeout time.Duration) *sessionLimit {
 	return &sessionLimit{silent: timeout / 2, all: ranks{max: limit, full: dropSessionLimit}}
 }
 
-// admit makes room for a session if it must, and counts it, or tells why it cannot. The evicted
+// admit makes room for a session if it must, and counts it, or tells which limit is full. The evicted
 // one is no longer counted; the caller has to evict it.
 func (l *sessionLimit) admit(p *place) (evicted *place, full DropReason, ok bool) {
 	l.mu.Lock()
@@ -99,9 +70,6 @@ func (l *sessionLimit) admit(p *place) (evicted *place, full DropReason, ok bool
 		}
 		if evicted = r.victim(l.silent); evicted == nil {
 			return nil, r.full, false
-		}
-		if !l.mayEvictLocked() {
-			return nil, dropOverload, false
 		}
 		l.removeLocked(evicted)
 		l.evictions.Add(1)

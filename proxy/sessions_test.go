@@ -5,7 +5,6 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
-	"testing/synctest"
 	"time"
 )
 
@@ -228,35 +227,4 @@ func TestSessionLimitAgreesWithItsModel(t *testing.T) {
 			}
 		}
 	}
-}
-
-// A flood is let in at a pace: who came in has time to be answered, and the processor does not only begin sessions.
-func TestEvictionsArePaced(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := newCensus(10, 10, 1)
-		c.mustBegin(t, 0, 10)
-		flood := func() (evicted int) {
-			for range 5 * evictionsPerSecond {
-				s := &place{socket: c.sockets[0]}
-				switch _, why, ok := c.admit(s); {
-				case ok:
-					evicted++
-				case why != dropOverload:
-					t.Fatalf("refused for %v; want %v", why, dropOverload)
-				}
-			}
-			return evicted
-		}
-		if got := flood(); got != evictionsAtOnce {
-			t.Errorf("a flood evicted %d at once; want %d", got, evictionsAtOnce)
-		}
-		time.Sleep(time.Second / 4)
-		if got := flood(); got != evictionsPerSecond/4 {
-			t.Errorf("a quarter of a second later it evicted %d; want %d", got, evictionsPerSecond/4)
-		}
-		time.Sleep(time.Hour)
-		if got := flood(); got != evictionsAtOnce {
-			t.Errorf("an hour later it evicted %d; want %d", got, evictionsAtOnce)
-		}
-	})
 }
