@@ -8,7 +8,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -102,9 +101,5 @@ func number(inFull, inShort int) int {
 	return inShort
 }
 
-// eventually is proxytest.Eventually, which says what was waited for.
+// eventually waits for what has to become true.
 var eventually = proxytest.Eventually
-
-func indent(text string) string {
-	return "  " + strings.ReplaceAll(strings.TrimSpace(text), "\n", "\n  ")
-}
