@@ -39,6 +39,7 @@ type loop struct {
 	resumeAt   time.Duration
 	udpPorts   slots[*epollUDP]
 	flows      slots[*flow]
+	begun      int // flows, ever
 	intake     *intake
 	outgo      *outgo
 	sweepFlows time.Duration // when flows are looked at next

@@ -25,6 +25,7 @@ type epollUDP struct {
 	index  int32
 	era    uint32
 	closed bool
+	batch  int    // how many datagrams are read at once
 	lost   uint32 // datagrams that the kernel had no room for, as far as it has said
 	dual   bool   // it serves both families, and knows IPv4 clients by mapped addresses
 
@@ -56,6 +57,7 @@ func (e *epoll) listenUDP(addr netip.AddrPort, owner *atomic.Pointer[claim]) (so
 		owner:  owner,
 		ranks:  ranks{max: e.cfg.MaxUDPSessionsPerService, full: dropServiceLimit},
 		flows:  make(map[sessionKey]*flow),
+		batch:  datagramBatch,
 		dual:   family(fd) == unix.AF_INET6,
 	}
 	l.call(func() {
@@ -124,11 +126,13 @@ func (p *epollUDP) ends(f *flow) (why Reason, ends bool) {
 	return sessionEnds(p.closed, p.owner.Load(), f.claim, f.key.client.Addr())
 }
 
-// receive reads what clients send, a batch at a time, for at most a few batches.
+// receive reads what clients send, a batch at a time, for at most a few batches. To begin a flow takes far
+// longer than to go on with one, so where many are begun, batches are small: everybody else on the
+// loop would wait for them.
 func (l *loop) receive(p *epollUDP) {
 	for range 4 {
 		in := l.incoming()
-		n, errno := in.receive(p.fd)
+		n, errno := in.receive(p.fd, p.batch)
 		switch errno {
 		case 0:
 		case unix.EAGAIN, unix.EINTR, unix.ECONNREFUSED: // the last: a client that went away refuses our reply
@@ -139,6 +143,7 @@ func (l *loop) receive(p *epollUDP) {
 			}
 			return
 		}
+		before := l.begun
 		for i := range n {
 			client, said, datagram := in.datagram(i)
 			if said.lost != 0 && said.lost != p.lost {
@@ -150,8 +155,14 @@ func (l *loop) receive(p *epollUDP) {
 				return
 			}
 		}
-		if n < datagramBatch {
+		switch begun := l.begun - before; {
+		case begun > fewFlows:
+			p.batch = fewFlows
 			return
+		case n < p.batch:
+			return
+		default:
+			p.batch = min(2*p.batch, datagramBatch)
 		}
 	}
 }
@@ -210,6 +221,7 @@ func (l *loop) beginFlow(p *epollUDP, key sessionKey) *flow {
 	if v := glog.V(2); v {
 		v.Infof("new UDP session of %v for %s", key.client, owner.key)
 	}
+	l.begun++
 	slot, index, era := l.flows.add()
 	*slot = f
 	f.index, f.era = index, era
@@ -319,10 +331,11 @@ func (l *loop) idleFlows() {
 }
 
 // How many datagrams are read from a port at once, and how many replies are collected before they are
-// sent.
+// sent; and how many flows may begin in one batch before batches become as small as that.
 const (
 	datagramBatch = 64
 	replyBatch    = 64
+	fewFlows      = 8
 )
 
 // An intake is room for a batch of datagrams, their senders, and which of our addresses they were
@@ -360,13 +373,13 @@ func (l *loop) incoming() *intake {
 	return l.intake
 }
 
-// receive reads as many datagrams as there are, up to a batch.
-func (in *intake) receive(fd int) (n int, errno unix.Errno) {
-	for i := range in.headers {
+// receive reads as many datagrams as there are, up to most.
+func (in *intake) receive(fd, most int) (n int, errno unix.Errno) {
+	for i := range most {
 		in.headers[i].Namelen = uint32(unsafe.Sizeof(in.senders[i]))
 		in.headers[i].SetControllen(len(in.control[i]))
 	}
-	return recvmmsg(fd, in.headers[:])
+	return recvmmsg(fd, in.headers[:most])
 }
 
 // datagram returns the nth of a batch, with its sender and what the kernel says of it.
