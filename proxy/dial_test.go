@@ -24,13 +24,16 @@ import (
 // does. It notes each dial: the last byte of the address, and when.
 type network struct {
 	start  time.Time
+	mu     sync.Mutex // guards dials
 	dials  []string
 	answer map[byte]func(ctx context.Context) (*net.TCPConn, error) // by the last byte of the address
 }
 
 func (n *network) dial(ctx context.Context, to netip.AddrPort) (*net.TCPConn, error) {
 	ip := to.Addr().As16()
+	n.mu.Lock()
 	n.dials = append(n.dials, fmt.Sprintf("%d at %v", ip[15], time.Since(n.start)))
+	n.mu.Unlock()
 	return n.answer[ip[15]](ctx)
 }
 

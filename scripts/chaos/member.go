@@ -218,16 +218,16 @@ func (p *process) output() string {
 
 // freePort finds a TCP port of 127.0.0.1 that nobody listens on. It looks below the range that kernels
 // take the ports of outgoing connections from (32768 and up on Linux), so that none of those occupies
-// it while its owner is down.
+// it while its owner is down, and below that of the tests of the proxy (proxytest), which may run beside.
 func freePort() (int, error) {
 	for range 1000 {
-		port := 20000 + rand.IntN(12000)
+		port := 3000 + rand.IntN(3000)
 		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
 		if err == nil {
 			return port, l.Close()
 		}
 	}
-	return 0, errors.New("no free port between 20000 and 32000")
+	return 0, errors.New("no free port between 3000 and 6000")
 }
 
 // sleep waits, and returns early with an error when ctx ends.
