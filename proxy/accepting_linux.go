@@ -92,7 +92,7 @@ func (p *epollTCP) disown(*claim) {}
 func (p *epollTCP) close() {
 	l := p.loop
 	l.call(func() {
-		unix.Close(p.fd)
+		closeFD(p.fd)
 		l.listeners.remove(p.index)
 		p.paused = false
 	})
@@ -123,7 +123,7 @@ func (l *loop) accept(p *epollTCP) {
 	book, ok := e.conns.admit(p.owner.Load(), p.number, from)
 	if !ok {
 		linger(fd)
-		unix.Close(fd)
+		closeFD(fd)
 		e.budget.release(2)
 		return
 	}

@@ -81,7 +81,7 @@ func (l *loop) begin(c *conn, e *endpoint, to netip.AddrPort, others []netip.Add
 		return errno
 	}
 	if err := l.watch(fd, c.ticket(backendSide), unix.EPOLLIN|unix.EPOLLOUT|unix.EPOLLRDHUP|unix.EPOLLET); err != nil {
-		unix.Close(fd)
+		closeFD(fd)
 		return err
 	}
 	c.dial.attempts = append(c.dial.attempts, attempt{int32(fd), e, l.now, to, others})
@@ -121,7 +121,7 @@ func (l *loop) tryEarly(c *conn) {
 	case unix.EAGAIN, unix.EINTR: // it has not answered yet
 	default:
 		d.attempts = d.attempts[:0]
-		unix.Close(int(a.fd))
+		closeFD(int(a.fd))
 		l.tryAddresses(c, a.endpoint, a.others, errno)
 	}
 }
@@ -179,7 +179,7 @@ func (l *loop) progress(c *conn, mask uint32) {
 		}
 		if err != nil {
 			linger(int(a.fd)) // had it reached itself, a close would keep the port from its endpoint for a minute (TIME_WAIT)
-			unix.Close(int(a.fd))
+			closeFD(int(a.fd))
 			d.attempts = slices.Delete(d.attempts, i, i+1)
 			l.tryAddresses(c, a.endpoint, a.others, err)
 			return // of the others the kernel tells by themselves
@@ -249,7 +249,7 @@ func (l *loop) giveUp(c *conn) {
 
 func (a *attempt) close() {
 	if a.fd != noDescriptor {
-		unix.Close(int(a.fd))
+		closeFD(int(a.fd))
 	}
 }
 

@@ -56,7 +56,7 @@ func (l *loop) pass(c *conn, dst, src *half) {
 		return
 	}
 	if !dst.refuses() && !dst.told {
-		_ = unix.Shutdown(int(dst.fd), unix.SHUT_WR) // fails when dst has gone, which reading from it will show
+		finishSending(int(dst.fd))
 		dst.told = true
 	}
 	l.leave(c, finishing)
@@ -169,7 +169,7 @@ func (l *loop) closeSide(c *conn, s, other *half) {
 		linger(int(s.fd))
 	}
 	l.drop(s)
-	unix.Close(int(s.fd))
+	closeFD(int(s.fd))
 	s.open = false
 }
 
@@ -186,7 +186,7 @@ func (l *loop) cut(c *conn) {
 		if s.open {
 			linger(int(s.fd))
 			l.drop(s)
-			unix.Close(int(s.fd))
+			closeFD(int(s.fd))
 			s.open = false
 		}
 	}

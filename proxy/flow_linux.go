@@ -186,7 +186,7 @@ func (l *loop) refusedBy(f *flow, err error) {
 // all refuse it comes to an end.
 func (l *loop) desert(f *flow, refused bool) {
 	e := f.endpoint
-	unix.Close(int(f.fd))
+	closeFD(int(f.fd))
 	f.fd, f.endpoint = noDescriptor, nil
 	e.left()
 	f.why = dropUnreachable
@@ -237,14 +237,14 @@ func (l *loop) direct(f *flow, e *endpoint, to netip.AddrPort) error {
 		err = l.watch(fd, f.ticket(), unix.EPOLLIN)
 	}
 	if err != nil {
-		unix.Close(fd)
+		closeFD(fd)
 		return err
 	}
 	f.fd, f.replied, f.connected = int32(fd), false, l.now
 	for _, datagram := range f.waiting {
 		f.keep(datagram)
 		if err := l.sendOn(f, datagram); err != nil {
-			unix.Close(fd)
+			closeFD(fd)
 			f.fd = noDescriptor
 			return err
 		}

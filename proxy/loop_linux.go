@@ -98,12 +98,12 @@ func newLoop(e *epoll) (*loop, error) {
 		l.lists[i].init()
 	}
 	if l.waker, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err != nil {
-		unix.Close(epfd)
+		closeFD(epfd)
 		return nil, os.NewSyscallError("eventfd", err)
 	}
 	if err := l.watch(l.waker, ticket{kind: waker}, unix.EPOLLIN|unix.EPOLLET); err != nil {
-		unix.Close(epfd)
-		unix.Close(l.waker)
+		closeFD(epfd)
+		closeFD(l.waker)
 		return nil, err
 	}
 	// An epoll descriptor can itself be waited for. In non-blocking mode the Go runtime waits for it
@@ -113,7 +113,7 @@ func newLoop(e *epoll) (*loop, error) {
 	l.file = os.NewFile(uintptr(epfd), "epoll")
 	if l.parking, err = l.file.SyscallConn(); err != nil {
 		l.file.Close()
-		unix.Close(l.waker)
+		closeFD(l.waker)
 		return nil, err
 	}
 	l.ready = func(uintptr) bool {
@@ -147,7 +147,7 @@ func (l *loop) close() {
 	l.alarm.Stop()
 	l.pipes.close()
 	l.file.Close()
-	unix.Close(l.waker)
+	closeFD(l.waker)
 }
 
 // wait returns when something has happened. While connections are unfinished it does not wait.

@@ -71,8 +71,8 @@ func (ps *pipes) giveBack(p *pipe) {
 }
 
 func (ps *pipes) discard(p *pipe) {
-	unix.Close(p.r)
-	unix.Close(p.w)
+	closeFD(p.r)
+	closeFD(p.w)
 	ps.made--
 	ps.budget.release(2)
 }

@@ -104,7 +104,7 @@ func (p *epollUDP) close() {
 	l.call(func() {
 		p.closed = true
 		p.endFlows()
-		unix.Close(p.fd)
+		closeFD(p.fd)
 		l.udpPorts.remove(p.index)
 	})
 	l.engine.budget.release(1)
@@ -262,7 +262,7 @@ func (l *loop) endFlow(f *flow, why Reason) {
 	e := l.engine
 	f.live = false
 	if f.fd != noDescriptor {
-		unix.Close(int(f.fd))
+		closeFD(int(f.fd))
 		f.fd = noDescriptor
 		f.endpoint.left()
 	}
