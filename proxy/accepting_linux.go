@@ -129,7 +129,7 @@ func (l *loop) accept(p *epollTCP) {
 	}
 	c, index, era := l.conns.add()
 	*c = conn{
-		client: half{fd: int32(fd), open: true},
+		client: half{fd: int32(fd), open: true, readable: true}, // it may have said something by now
 		port:   p,
 		book:   book,
 		index:  index,

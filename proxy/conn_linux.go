@@ -106,12 +106,18 @@ func (l *loop) enlist(c *conn, id listID) {
 	root.prev.next, root.prev = c, c
 }
 
-// relay begins to carry bytes between the client of c and the backend that has answered.
+// relay begins to carry bytes between the client of c and the backend that has answered. The kernel has told of
+// that by mask; or, when that is 0, it does not tell of the backend yet.
 func (l *loop) relay(c *conn, fd int32, mask uint32) {
-	c.backend.fd, c.backend.open, c.backend.wantsOut = fd, true, true
-	c.client.readable = true // what it said meanwhile waits in the kernel
+	c.backend.fd, c.backend.open, c.backend.wantsOut = fd, true, mask != 0
 	c.due = l.now + youth
 	l.enlist(c, young)
+	if mask == 0 {
+		if err := l.watch(int(fd), c.ticket(backendSide), unix.EPOLLIN|unix.EPOLLRDHUP|unix.EPOLLET); err != nil {
+			l.end(c, DescriptorLimit)
+			return
+		}
+	}
 	if !c.backend.stalled() || l.flush(c, &c.backend, &c.client) {
 		l.pump(c, &c.backend, &c.client)
 	}
@@ -244,8 +250,12 @@ func (l *loop) wantOut(c *conn, s *half) {
 		return
 	}
 	s.wantsOut = true
-	ev := c.ticket(clientSide).event(unix.EPOLLIN | unix.EPOLLOUT | unix.EPOLLRDHUP | unix.EPOLLET)
-	_ = epollCtl(l.epfd, unix.EPOLL_CTL_MOD, int(s.fd), &ev) // a backend always tells; the client is watched
+	kind := clientSide
+	if s == &c.backend {
+		kind = backendSide
+	}
+	ev := c.ticket(kind).event(unix.EPOLLIN | unix.EPOLLOUT | unix.EPOLLRDHUP | unix.EPOLLET)
+	_ = epollCtl(l.epfd, unix.EPOLL_CTL_MOD, int(s.fd), &ev) // it is watched
 }
 
 // flush writes what is held for dst, and tells whether src may go on.
@@ -261,6 +271,7 @@ func (l *loop) flush(c *conn, dst, src *half) bool {
 			l.tails.giveBack(t)
 			dst.held = nil
 		case errno == 0 || errno == unix.EAGAIN:
+			l.wantOut(c, dst)
 			return false
 		default:
 			l.unwritten(c, dst, src, errno)

@@ -74,56 +74,61 @@ func (l *loop) tryNext(c *conn) {
 	}
 }
 
-// begin begins an attempt.
+// begin begins an attempt. If the endpoint has answered by then, it also ends the search.
 func (l *loop) begin(c *conn, e *endpoint, to netip.AddrPort, others []netip.AddrPort) error {
 	fd, errno := connect(to)
 	if errno != 0 {
 		return errno
 	}
-	if err := l.watch(fd, c.ticket(backendSide), unix.EPOLLIN|unix.EPOLLOUT|unix.EPOLLRDHUP|unix.EPOLLET); err != nil {
-		closeFD(fd)
-		return err
+	d := c.dial
+	d.attempts = append(d.attempts, attempt{int32(fd), e, l.now, to, others})
+	last := len(d.attempts) - 1
+	answered, err := l.tryEarly(c, &d.attempts[last])
+	if answered {
+		l.settle(c, last, 0)
+		return nil
 	}
-	c.dial.attempts = append(c.dial.attempts, attempt{int32(fd), e, l.now, to, others})
-	l.tryEarly(c)
-	return nil
+	if err == nil {
+		err = l.watch(fd, c.ticket(backendSide), unix.EPOLLIN|unix.EPOLLOUT|unix.EPOLLRDHUP|unix.EPOLLET)
+	}
+	if err != nil {
+		d.attempts = d.attempts[:last]
+		closeFD(fd)
+	}
+	return err
 }
 
-// tryEarly sends what the client has said already to the endpoint that is being connected to. A near
-// endpoint takes it: its connection stands by then, and not one turn of the loop was waited for it.
-// Another does not take it yet, and it is held for whichever endpoint answers.
-func (l *loop) tryEarly(c *conn) {
-	d := c.dial
-	if len(d.attempts) != 1 || c.backend.held != nil || l.suspect(d.attempts[0]) != nil {
-		return
+// tryEarly sends what the client has said already to an endpoint that is being connected to, and tells
+// whether that went well. A near endpoint takes it: its connection stands by then, and not one turn of the
+// loop was waited for it. Another does not take it yet, and it is held for whichever endpoint answers.
+func (l *loop) tryEarly(c *conn, a *attempt) (answered bool, err error) {
+	if len(c.dial.attempts) != 1 || c.backend.held != nil || l.suspect(*a) != nil {
+		return false, nil
 	}
-	a := d.attempts[0]
 	n, errno := receive(int(c.client.fd), l.buffer[:])
 	if n <= 0 || errno != 0 {
 		if errno != 0 && errno != unix.EAGAIN && errno != unix.EINTR { // of which the kernel tells only once
 			l.name(c, &c.client, errno)
 			c.client.broken = true
 		}
-		return
+		return false, nil
 	}
+	c.client.readable = n == len(l.buffer) // otherwise that was all there was
 	sent, errno := send(int(a.fd), l.buffer[:n])
-	if errno == 0 {
-		l.count(c, &c.backend, sent)
-	} else {
+	if errno != 0 {
 		sent = 0
 	}
+	l.count(c, &c.backend, sent)
 	if sent < n {
 		c.backend.held = l.tail(l.buffer[sent:n])
 	}
 	switch errno {
 	case 0:
-		l.settle(c, 0, 0)
+		return true, nil
 	case unix.EAGAIN, unix.EINTR: // it has not answered yet
-	default:
-		d.attempts = d.attempts[:0]
-		closeFD(int(a.fd))
-		l.tryAddresses(c, a.endpoint, a.others, errno)
+		return false, nil
 	}
+	return false, errno
 }
 
 // lookUp resolves the name of an endpoint beside the loop, and tries its addresses in turn.
