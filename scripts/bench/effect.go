@@ -12,6 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"kubeproxy/registry"
+	"kubeproxy/scripts/internal/load"
+	"kubeproxy/scripts/internal/measure"
 )
 
 // How long a change of the registry takes until it is served, beside traffic that leaves no processor
@@ -38,31 +40,28 @@ func effect(ctx context.Context, b *bench, p *proxy) (sample, error) {
 	key := registry.EndpointsPrefix + "stamp"
 	if b.watcher == nil {
 		var err error
-		if b.watcher, err = b.ps.start("watcher", b.executable, "watcher", b.etcdURL, key); err != nil {
-			return sample{}, err
-		}
-		if err := b.watcher.await(10*time.Second, func() bool { return b.watcher.said("watching") }); err != nil {
+		if b.watcher, err = measure.StartWatcher(b.ps, b.executable, b.etcdURL, key); err != nil {
 			return sample{}, err
 		}
 	}
-	asks := &probe{to: p.to(p.at.stamp)[0], every: 500 * time.Microsecond, heard: make(chan stamp, 1000)}
+	asks := &load.Probe{To: p.to(p.at.Stamp)[0], Every: 500 * time.Microsecond, Heard: make(chan load.Stamp, 1000)}
 	probing := make(chan error, 1)
-	go func() { probing <- asks.run() }()
+	go func() { probing <- asks.Run() }()
 
-	l := newEchoLoad(unix.SOCK_STREAM, p.to(p.at.echo), clients)
-	var w window
+	l := load.NewEcho(unix.SOCK_STREAM, p.to(p.at.Echo), clients)
+	var w load.Window
 	conducted := make(chan error, 1)
 	go func() {
 		var err error
-		w, err = conduct(ctx, p.pids, b.warm, effectRounds*b.measured, l)
+		w, err = load.Conduct(ctx, p.pids, b.warm, effectRounds*b.measured, l)
 		conducted <- err
 	}()
-	effects, err := move(ctx, b, asks.heard, key, time.Now().Add(b.warm), effectRounds*b.measured)
+	effects, err := move(ctx, b, asks.Heard, key, time.Now().Add(b.warm), effectRounds*b.measured)
 	if cerr := <-conducted; err == nil {
 		err = cerr
 	}
-	asks.stopped.Store(true)
-	for range asks.heard { // until it is closed: nobody waits to send
+	asks.Stop()
+	for range asks.Heard { // until it is closed: nobody waits to send
 	}
 	if perr := <-probing; err == nil {
 		err = perr
@@ -71,30 +70,30 @@ func effect(ctx context.Context, b *bench, p *proxy) (sample, error) {
 		return sample{}, err
 	}
 
-	came, err := readEvents(b.watcher.output)
+	came, err := measure.ReadEvents(b.watcher.Output)
 	if err != nil {
 		return sample{}, err
 	}
-	s := operations(w, &l.tally)
-	var behind, sincePut histogram
+	s := operations(w, &l.Tally)
+	var behind, sincePut measure.Histogram
 	for _, e := range effects {
 		seen, ok := came[e.revision]
 		if !ok {
 			s.Failed, s.Why = s.Failed+1, fmt.Sprintf("the bare watcher did not see revision %d", e.revision)
 			continue
 		}
-		behind.record(e.served - seen)
-		sincePut.record(e.served - e.put)
+		behind.Record(e.served - seen)
+		sincePut.Record(e.served - e.put)
 		s.Pool = append(s.Pool, (e.served - seen).Seconds())
 	}
-	s.Values["behind50"], s.Values["behind99"] = behind.quantile(0.50), behind.quantile(0.99)
-	s.Values["put50"] = sincePut.quantile(0.50)
+	s.Values["behind50"], s.Values["behind99"] = behind.Quantile(0.50), behind.Quantile(0.99)
+	s.Values["put50"] = sincePut.Quantile(0.50)
 	return s, nil
 }
 
 // move changes the endpoint of the service at even intervals, each time waiting until the change is
 // served.
-func move(ctx context.Context, b *bench, heard <-chan stamp, key string, from time.Time, lasts time.Duration) ([]effectOf, error) {
+func move(ctx context.Context, b *bench, heard <-chan load.Stamp, key string, from time.Time, lasts time.Duration) ([]effectOf, error) {
 	var effects []effectOf
 	for at := from; at.Before(from.Add(lasts)); at = at.Add(effectEvery) {
 		select {
@@ -103,10 +102,10 @@ func move(ctx context.Context, b *bench, heard <-chan stamp, key string, from ti
 			return nil, context.Cause(ctx)
 		}
 		b.stampedBy = 1 - b.stampedBy
-		to := []netip.AddrPort{netip.AddrPortFrom(backendHost(b.stampedBy), b.behind.stamp)}
-		e := effectOf{put: sinceBoot()}
-		put, cancel := context.WithTimeout(ctx, putTimeout)
-		r, err := b.etcd.Do(put, clientv3.OpPut(key, endpointsRecord("stamp", to)))
+		to := []netip.AddrPort{netip.AddrPortFrom(load.BackendHost(b.stampedBy), b.behind.Stamp)}
+		e := effectOf{put: measure.SinceBoot()}
+		put, cancel := context.WithTimeout(ctx, measure.PutTimeout)
+		r, err := b.etcd.Do(put, clientv3.OpPut(key, measure.EndpointsRecord("stamp", to)))
 		cancel()
 		if err != nil {
 			return nil, fmt.Errorf("put: %w", err)
@@ -118,8 +117,8 @@ func move(ctx context.Context, b *bench, heard <-chan stamp, key string, from ti
 				switch {
 				case !ok:
 					return nil, fmt.Errorf("the probe has ended")
-				case s.endpoint == uint64(1+b.stampedBy):
-					e.served = s.asked
+				case s.Endpoint == uint64(1+b.stampedBy):
+					e.served = s.Asked
 				}
 			case <-time.After(5 * time.Second):
 				return nil, fmt.Errorf("revision %d is not served after 5 s", e.revision)

@@ -22,12 +22,14 @@ import (
 	"os/signal"
 	"runtime/debug"
 	"slices"
-	"strconv"
 	"strings"
 	"syscall"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"kubeproxy/scripts/internal/load"
+	"kubeproxy/scripts/internal/measure"
 )
 
 // A bench is what the rows share.
@@ -38,25 +40,25 @@ type bench struct {
 	random      *rand.Rand
 	descriptors int
 
-	ps         *processes
+	ps         *measure.Processes
 	executable string // ourselves
-	backends   *process
-	behind     ports // of the backends
+	backends   *measure.Process
+	behind     load.Ports // of the backends
 	etcdURL    string
 	etcd       *clientv3.Client
 	proxies    []*proxy
 
-	directRate float64  // see fixedRate
-	watcher    *process // see effect
-	stampedBy  int      // the backend behind the stamp service
+	directRate float64          // see fixedRate
+	watcher    *measure.Process // see effect
+	stampedBy  int              // the backend behind the stamp service
 }
 
 func main() {
 	if len(os.Args) > 2 && os.Args[1] == "backends" { // we started ourselves
-		exit(runAsBackends(os.Args[2]))
+		exit(load.RunBackends(os.Args[2]))
 	}
 	if len(os.Args) > 3 && os.Args[1] == "watcher" {
-		exit(runWatcher(os.Args[2], os.Args[3]))
+		exit(measure.RunWatcher(os.Args[2], os.Args[3]))
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
@@ -75,17 +77,6 @@ func exit(err error) {
 	os.Exit(1)
 }
 
-func runAsBackends(base string) error {
-	if _, err := raiseDescriptorLimit(); err != nil {
-		return err
-	}
-	at, err := parsePorts(base)
-	if err != nil {
-		return err
-	}
-	return runBackends(at)
-}
-
 func run(ctx context.Context, args []string) (err error) {
 	o, err := parseOptions(args)
 	if err != nil {
@@ -98,8 +89,8 @@ func run(ctx context.Context, args []string) (err error) {
 	if err != nil {
 		return err
 	}
-	b := &bench{rounds: o.rounds, warm: o.warm, measured: o.time, random: rand.New(rand.NewPCG(o.seed, 0)), ps: &processes{dir: dir}}
-	defer func() { err = errors.Join(err, b.ps.stop()) }()
+	b := &bench{rounds: o.rounds, warm: o.warm, measured: o.time, random: rand.New(rand.NewPCG(o.seed, 0)), ps: &measure.Processes{Dir: dir}}
+	defer func() { err = errors.Join(err, b.ps.Stop()) }()
 	ctx, cancel := context.WithTimeoutCause(ctx, o.limit, fmt.Errorf("not done after %v", o.limit))
 	defer cancel()
 	if err := b.prepare(ctx, o); err != nil {
@@ -114,25 +105,22 @@ func (b *bench) prepare(ctx context.Context, o options) error {
 	if b.executable, err = os.Executable(); err != nil {
 		return err
 	}
-	if b.descriptors, err = raiseDescriptorLimit(); err != nil {
+	if b.descriptors, err = measure.RaiseDescriptorLimit(); err != nil {
 		return err
 	}
-	base, err := freePorts(netip.IPv4Unspecified(), 12)
+	base, err := measure.FreePorts(netip.IPv4Unspecified(), 12)
 	if err != nil {
 		return err
 	}
-	b.behind = portsFrom(base)
-	forPeers, offered := portsFrom(base+4), portsFrom(base+8)
-	if b.backends, err = b.ps.start("backends", b.executable, "backends", strconv.Itoa(int(base))); err != nil {
+	b.behind = load.PortsFrom(base)
+	forPeers, offered := load.PortsFrom(base+4), load.PortsFrom(base+8)
+	if b.backends, err = load.StartBackends(b.ps, b.executable, base); err != nil {
 		return err
 	}
-	if err := b.backends.await(10*time.Second, func() bool { return b.backends.said("ready") }); err != nil {
+	if b.etcdURL, err = measure.StartEtcd(b.ps, o.etcd); err != nil {
 		return err
 	}
-	if b.etcdURL, err = startEtcd(b.ps, o.etcd); err != nil {
-		return err
-	}
-	if b.etcd, err = newClient(b.etcdURL); err != nil {
+	if b.etcd, err = measure.NewEtcdClient(b.etcdURL); err != nil {
 		return err
 	}
 	if err := putServices(ctx, b.etcd, offered, b.behind); err != nil {
@@ -145,7 +133,7 @@ func (b *bench) prepare(ctx context.Context, o options) error {
 	}
 	for i, peer := range []struct {
 		name string
-		make func(*processes, netip.Addr, ports, ports, int) (*proxy, error)
+		make func(*measure.Processes, netip.Addr, load.Ports, load.Ports, int) (*proxy, error)
 	}{{"haproxy", haproxy}, {"nginx", nginx}} {
 		if !wanted(peer.name) {
 			continue
@@ -174,7 +162,7 @@ func (b *bench) prepare(ctx context.Context, o options) error {
 
 // measure does the rows, one after the other, and prints what each has found.
 func (b *bench) measure(ctx context.Context, o options) error {
-	out := report{Machine: machine(), Rounds: b.rounds, Measured: b.measured.Seconds(), Seed: o.seed}
+	out := report{Machine: measure.Machine(), Rounds: b.rounds, Measured: b.measured.Seconds(), Seed: o.seed}
 	fmt.Printf("%s\n", out.Machine)
 	for _, p := range b.proxies {
 		if !p.isDirect() {
@@ -182,7 +170,7 @@ func (b *bench) measure(ctx context.Context, o options) error {
 			fmt.Println(" ", out.Versions[len(out.Versions)-1])
 		}
 	}
-	busy, err := busyNow(ctx)
+	busy, err := measure.BusyNow(ctx)
 	if err != nil {
 		return err
 	}
@@ -275,26 +263,6 @@ func (b *bench) estimate(rows []row) time.Duration {
 		total += time.Duration(rounds*len(b.fitting(r))) * (takes + pause + toRestart)
 	}
 	return total
-}
-
-// busyNow gives the share of the processors that are in use while we do nothing.
-func busyNow(ctx context.Context) (float64, error) {
-	const long = 2 * time.Second
-	before, err := look(nil, nil)
-	if err != nil {
-		return 0, err
-	}
-	select {
-	case <-time.After(long):
-	case <-ctx.Done():
-		return 0, context.Cause(ctx)
-	}
-	after, err := look(nil, nil)
-	if err != nil {
-		return 0, err
-	}
-	elapsed := after.at.Sub(before.at)
-	return busyBetween(before.machine, after.machine, elapsed).Seconds() / (elapsed.Seconds() * float64(after.machine.processors)), nil
 }
 
 // version asks a program for its version: the first line of what it says.

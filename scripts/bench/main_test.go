@@ -15,7 +15,18 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"kubeproxy/scripts/internal/load"
+	"kubeproxy/scripts/internal/measure"
 )
+
+// TestMain is also what the tests start: the program itself.
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && (os.Args[1] == "backends" || os.Args[1] == "watcher") {
+		main()
+	}
+	os.Exit(m.Run())
+}
 
 func TestVariants(t *testing.T) {
 	for _, c := range []struct {
@@ -109,6 +120,13 @@ func TestTheReportComparesWithinRounds(t *testing.T) {
 	}
 }
 
+func TestARowInWhichNothingWasDoneHasFailed(t *testing.T) {
+	s := operations(load.Window{Done: []float64{0}, Elapsed: time.Second}, new(load.Tally))
+	if s.Failed == 0 || s.Why == "" {
+		t.Errorf("the sample is %+v", s)
+	}
+}
+
 // buildKubeProxy builds the program that is measured.
 func buildKubeProxy(t *testing.T) string {
 	t.Helper()
@@ -154,7 +172,7 @@ func TestAWholeRun(t *testing.T) {
 }
 
 func TestNothingIsLeftRunning(t *testing.T) {
-	before, err := family(os.Getpid())
+	before, err := measure.Family(os.Getpid())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -164,7 +182,7 @@ func TestNothingIsLeftRunning(t *testing.T) {
 	if !errors.Is(err, context.Canceled) {
 		t.Errorf("run: %v; want it to say that it was told to stop", err)
 	}
-	after, err := family(os.Getpid())
+	after, err := measure.Family(os.Getpid())
 	if err != nil || len(after) > len(before) {
 		t.Errorf("before: %v; afterwards: %v (%v)", before, after, err)
 	}

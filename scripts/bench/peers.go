@@ -14,6 +14,9 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"kubeproxy/scripts/internal/load"
+	"kubeproxy/scripts/internal/measure"
 )
 
 // A proxy is something that clients reach backends through. The one called direct is nothing at all:
@@ -23,25 +26,28 @@ type proxy struct {
 	ours bool
 	udp  bool
 	host netip.Addr // where it listens
-	at   ports
+	at   load.Ports // the numbers are the same for all peers, who have addresses of their own
 	cmd  []string
 	// slow is how long it may take until all its ports answer.
 	slow time.Duration
 
-	ps      *processes
-	process *process
+	ps      *measure.Processes
+	process *measure.Process
 	pids    []int // itself and its workers
 }
 
+// proxyHost is the address that the i-th proxy listens on.
+func proxyHost(i int) netip.Addr { return netip.AddrFrom4([4]byte{127, 0, 1, byte(1 + i)}) }
+
 // direct is no proxy: the backends.
-func direct(at ports) *proxy { return &proxy{name: "direct", udp: true, at: at} }
+func direct(at load.Ports) *proxy { return &proxy{name: "direct", udp: true, at: at} }
 
 func (p *proxy) isDirect() bool { return p.cmd == nil }
 
 // to gives the addresses that clients use for one of the ports.
 func (p *proxy) to(port uint16) []netip.AddrPort {
 	if p.isDirect() {
-		return backendsAt(port)
+		return load.BackendsAt(port)
 	}
 	return []netip.AddrPort{netip.AddrPortFrom(p.host, port)}
 }
@@ -52,44 +58,26 @@ func (p *proxy) start() error {
 		return nil
 	}
 	var err error
-	if p.process, err = p.ps.start(p.name, p.cmd...); err != nil {
+	if p.process, err = p.ps.Start(p.name, p.cmd...); err != nil {
 		return err
 	}
-	if err := p.process.await(p.slow, p.ready); err != nil {
+	if err := p.process.Await(p.slow, p.ready); err != nil {
 		return err
 	}
-	p.pids, err = family(p.process.pid())
+	p.pids, err = measure.Family(p.process.PID())
 	return err
 }
 
 // ready tells whether backends answer through the proxy, over TCP and, if it does that, UDP.
 func (p *proxy) ready() bool {
-	return answers(unix.SOCK_STREAM, p.to(p.at.bulk)[0]) && answers(unix.SOCK_STREAM, p.to(p.at.echo)[0]) &&
-		(!p.udp || answers(unix.SOCK_DGRAM, p.to(p.at.udp)[0]))
-}
-
-// answers tells whether somebody who is asked once says anything.
-func answers(kind int, addr netip.AddrPort) bool {
-	fd, err := dial(kind, addr)
-	if err != nil {
-		return false
-	}
-	defer reset(fd)
-	var buf [messageSize]byte
-	if _, err := unix.Write(fd, buf[:]); err != nil {
-		return false
-	}
-	if ready, err := await(fd, unix.POLLIN, 200*time.Millisecond); err != nil || !ready {
-		return false
-	}
-	n, err := unix.Read(fd, buf[:])
-	return err == nil && n > 0
+	return load.Answers(unix.SOCK_STREAM, p.to(p.at.Bulk)[0]) && load.Answers(unix.SOCK_STREAM, p.to(p.at.Echo)[0]) &&
+		(!p.udp || load.Answers(unix.SOCK_DGRAM, p.to(p.at.UDP)[0]))
 }
 
 // restart puts a new process in the place of the old one.
 func (p *proxy) restart() error {
 	if p.process != nil {
-		p.process.stop()
+		p.process.Stop()
 	}
 	return p.start()
 }
@@ -101,7 +89,7 @@ func (p *proxy) restart() error {
 // haproxy makes a peer of an installed HAProxy. Bulk goes through a port of its own that always uses
 // splice(2); round trips would only pay for it. (With splice-auto HAProxy copies for the first seconds
 // of a flow, which here would be all of it.) It carries no UDP.
-func haproxy(ps *processes, host netip.Addr, at, behind ports, descriptors int) (*proxy, error) {
+func haproxy(ps *measure.Processes, host netip.Addr, at, behind load.Ports, descriptors int) (*proxy, error) {
 	path, err := exec.LookPath("haproxy")
 	if err != nil {
 		return nil, err
@@ -126,13 +114,13 @@ defaults
 	for _, s := range []struct {
 		name, option string
 		port, behind uint16
-	}{{"echo", "", at.echo, behind.echo}, {"bulk", "  option splice-request\n  option splice-response\n", at.bulk, behind.bulk}} {
+	}{{"echo", "", at.Echo, behind.Echo}, {"bulk", "  option splice-request\n  option splice-response\n", at.Bulk, behind.Bulk}} {
 		fmt.Fprintf(&b, "listen %s\n  bind %v\n%s", s.name, netip.AddrPortFrom(host, s.port), s.option)
-		for i, addr := range backendsAt(s.behind) {
+		for i, addr := range load.BackendsAt(s.behind) {
 			fmt.Fprintf(&b, "  server %d %v\n", i+1, addr)
 		}
 	}
-	file := filepath.Join(ps.dir, "haproxy.cfg")
+	file := filepath.Join(ps.Dir, "haproxy.cfg")
 	if err := os.WriteFile(file, []byte(b.String()), 0o600); err != nil {
 		return nil, err
 	}
@@ -143,7 +131,7 @@ var modulesPath = regexp.MustCompile(`--modules-path=(\S+)`)
 
 // nginx makes a peer of an installed nginx with its stream module. Over UDP it has a socket for each
 // worker, as its manual advises, and the same receive buffer as kube-proxy.
-func nginx(ps *processes, host netip.Addr, at, behind ports, descriptors int) (*proxy, error) {
+func nginx(ps *measure.Processes, host netip.Addr, at, behind load.Ports, descriptors int) (*proxy, error) {
 	path, err := exec.LookPath("nginx")
 	if err != nil {
 		return nil, err
@@ -152,7 +140,7 @@ func nginx(ps *processes, host netip.Addr, at, behind ports, descriptors int) (*
 	if err != nil {
 		return nil, fmt.Errorf("nginx -V: %w", err)
 	}
-	load := ""
+	loadModule := ""
 	switch text := string(about) + " "; {
 	case strings.Contains(text, "--with-stream "):
 	case modulesPath.MatchString(text):
@@ -160,7 +148,7 @@ func nginx(ps *processes, host netip.Addr, at, behind ports, descriptors int) (*
 		if _, err := os.Stat(module); err != nil {
 			return nil, fmt.Errorf("its stream module: %w", err)
 		}
-		load = "load_module " + module + ";\n"
+		loadModule = "load_module " + module + ";\n"
 	default:
 		return nil, fmt.Errorf("%s has no stream module", path)
 	}
@@ -182,27 +170,27 @@ stream {
   proxy_timeout 1h;
   proxy_half_close on;
   proxy_socket_keepalive on;
-`, load, ps.dir, runtime.NumCPU(), descriptors)
+`, loadModule, ps.Dir, runtime.NumCPU(), descriptors)
 	for _, s := range []struct {
 		name, listen, options string
 		port, behind          uint16
 	}{
-		{"echo", "so_keepalive=on", "", at.echo, behind.echo},
-		{"bulk", "so_keepalive=on", "", at.bulk, behind.bulk},
-		{"udp", "udp reuseport rcvbuf=1m", fmt.Sprintf(" proxy_timeout %ds;", int(udpTimeout.Seconds())), at.udp, behind.udp},
+		{"echo", "so_keepalive=on", "", at.Echo, behind.Echo},
+		{"bulk", "so_keepalive=on", "", at.Bulk, behind.Bulk},
+		{"udp", "udp reuseport rcvbuf=1m", fmt.Sprintf(" proxy_timeout %ds;", int(udpTimeout.Seconds())), at.UDP, behind.UDP},
 	} {
 		fmt.Fprintf(&b, "  upstream %s {\n", s.name)
-		for _, addr := range backendsAt(s.behind) {
+		for _, addr := range load.BackendsAt(s.behind) {
 			fmt.Fprintf(&b, "    server %v;\n", addr)
 		}
 		fmt.Fprintf(&b, "  }\n  server { listen %v %s;%s proxy_pass %s; }\n", netip.AddrPortFrom(host, s.port), s.listen, s.options, s.name)
 	}
 	b.WriteString("}\n")
-	file := filepath.Join(ps.dir, "nginx.conf")
+	file := filepath.Join(ps.Dir, "nginx.conf")
 	if err := os.WriteFile(file, []byte(b.String()), 0o600); err != nil {
 		return nil, err
 	}
-	return &proxy{name: "nginx", udp: true, host: host, at: at, cmd: []string{path, "-p", ps.dir, "-e", "stderr", "-c", file}, slow: 10 * time.Second, ps: ps}, nil
+	return &proxy{name: "nginx", udp: true, host: host, at: at, cmd: []string{path, "-p", ps.Dir, "-e", "stderr", "-c", file}, slow: 10 * time.Second, ps: ps}, nil
 }
 
 // udpTimeout is after how much silence UDP sessions end. Every round brings new clients; the old ones

@@ -6,14 +6,12 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"math"
 	"os"
-	"runtime"
 	"slices"
-	"strings"
 	"text/tabwriter"
-	"time"
 
-	"golang.org/x/sys/unix"
+	"kubeproxy/scripts/internal/measure"
 )
 
 // A report is everything that was found out.
@@ -41,7 +39,7 @@ type rowReport struct {
 	metrics []metric
 }
 
-type spreadsOf map[string]spread // by metric
+type spreadsOf map[string]measure.Spread // by metric
 
 // A ratioReport compares two proxies, round by round.
 type ratioReport struct {
@@ -62,7 +60,7 @@ type pool struct {
 func values(samples []sample, key string, scale float64) []float64 {
 	all := make([]float64, len(samples))
 	for i, s := range samples {
-		all[i] = nan
+		all[i] = math.NaN()
 		if v, ok := s.Values[key]; ok {
 			all[i] = v * scale
 		}
@@ -80,8 +78,8 @@ func summarise(r row, proxies []*proxy, samples map[string][]sample) rowReport {
 		out.order = append(out.order, p.name)
 		medians := make(spreadsOf)
 		for _, m := range r.metrics {
-			if known := slices.DeleteFunc(values(all, m.key, m.scale), isNaN); len(known) > 0 {
-				medians[m.key] = spreadOf(known)
+			if known := slices.DeleteFunc(values(all, m.key, m.scale), math.IsNaN); len(known) > 0 {
+				medians[m.key] = measure.SpreadOf(known)
 			}
 		}
 		out.Medians[p.name] = medians
@@ -112,8 +110,8 @@ func summarise(r row, proxies []*proxy, samples map[string][]sample) rowReport {
 			}
 			paired := make(spreadsOf)
 			for _, m := range r.metrics {
-				if ratios := pairedRatios(values(samples[p.name], m.key, 1), values(samples[other.name], m.key, 1)); len(ratios) > 0 {
-					paired[m.key] = spreadOf(ratios)
+				if ratios := measure.PairedRatios(values(samples[p.name], m.key, 1), values(samples[other.name], m.key, 1)); len(ratios) > 0 {
+					paired[m.key] = measure.SpreadOf(ratios)
 				}
 			}
 			out.Ratios = append(out.Ratios, ratioReport{p.name, other.name, paired})
@@ -130,7 +128,7 @@ func (r *rowReport) print(w io.Writer) {
 		fmt.Fprintf(t, "\t%s", m.title)
 	}
 	fmt.Fprintln(t, "\t")
-	cells := func(name string, of spreadsOf, show func(spread) string) {
+	cells := func(name string, of spreadsOf, show func(measure.Spread) string) {
 		fmt.Fprint(t, name)
 		for _, m := range r.metrics {
 			if s, ok := of[m.key]; ok {
@@ -144,10 +142,10 @@ func (r *rowReport) print(w io.Writer) {
 	rounds, sure := 0, true
 	for _, name := range r.order {
 		rounds = max(rounds, len(r.Samples[name]))
-		cells(name, r.Medians[name], func(s spread) string { return figure(s.Median) })
+		cells(name, r.Medians[name], func(s measure.Spread) string { return measure.Figure(s.Median) })
 	}
 	for _, ratio := range r.Ratios {
-		cells(ratio.Of+" / "+ratio.To, ratio.Paired, func(s spread) string {
+		cells(ratio.Of+" / "+ratio.To, ratio.Paired, func(s measure.Spread) string {
 			sure = sure && s.Sure
 			return fmt.Sprintf("%.3f [%.3f, %.3f]", s.Median, s.Low, s.High)
 		})
@@ -166,44 +164,14 @@ func (r *rowReport) print(w io.Writer) {
 		}
 	}
 	for _, name := range r.order {
-		busy := slices.DeleteFunc(values(r.Samples[name], clientsBusy, 100), isNaN)
-		if s := spreadOf(busy); name != "direct" && s.Median > 90 {
+		busy := slices.DeleteFunc(values(r.Samples[name], clientsBusy, 100), math.IsNaN)
+		if s := measure.SpreadOf(busy); name != "direct" && s.Median > 90 {
 			fmt.Fprintf(w, "  NOTE: with %s the clients' threads were busy for %.0f %% of the time: perhaps it is they who were measured\n", name, s.Median)
 		}
 	}
 	for _, why := range r.Invalid {
 		fmt.Fprintf(w, "  INVALID: %s\n", why)
 	}
-}
-
-// figure shows a number with three digits that matter.
-func figure(v float64) string {
-	switch {
-	case v >= 100 || v <= -100:
-		return fmt.Sprintf("%.0f", v)
-	case v >= 10 || v <= -10:
-		return fmt.Sprintf("%.1f", v)
-	}
-	return fmt.Sprintf("%.2f", v)
-}
-
-// machine describes where it was measured.
-func machine() string {
-	var name unix.Utsname
-	if err := unix.Uname(&name); err != nil {
-		panic(err) // it fails for a bad pointer only
-	}
-	model := "unknown processor"
-	if text, err := os.ReadFile("/proc/cpuinfo"); err == nil {
-		for line := range strings.Lines(string(text)) {
-			if what, is, _ := strings.Cut(line, ":"); strings.TrimSpace(what) == "model name" {
-				model = strings.TrimSpace(is)
-				break
-			}
-		}
-	}
-	return fmt.Sprintf("%d processors (%s), Linux %s %s, %s", runtime.NumCPU(), model,
-		unix.ByteSliceToString(name.Release[:]), unix.ByteSliceToString(name.Machine[:]), time.Now().UTC().Format("2006-01-02 15:04 UTC"))
 }
 
 // write stores the report as JSON.

@@ -10,6 +10,9 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"kubeproxy/scripts/internal/load"
+	"kubeproxy/scripts/internal/measure"
 )
 
 // A row is one kind of work, done by every proxy in every round.
@@ -39,11 +42,11 @@ type sample struct {
 	Why    string             `json:"why,omitempty"` // the first failure
 }
 
-func (s *sample) count(t *tally) {
+func (s *sample) count(t *load.Tally) {
 	if s.Failed == 0 {
-		s.Why = t.why
+		s.Why = t.Why
 	}
-	s.Failed += t.failed
+	s.Failed += t.Failed
 }
 
 var perOperation = []metric{
@@ -110,29 +113,29 @@ const clients = 32
 
 func roundTrips(kind, n int) func(context.Context, *bench, *proxy) (sample, error) {
 	return func(ctx context.Context, b *bench, p *proxy) (sample, error) {
-		port := p.at.echo
+		port := p.at.Echo
 		if kind == unix.SOCK_DGRAM {
-			port = p.at.udp
+			port = p.at.UDP
 		}
-		l := newEchoLoad(kind, p.to(port), n)
-		w, err := conduct(ctx, p.pids, b.warm, b.measured, l)
-		return operations(w, &l.tally), err
+		l := load.NewEcho(kind, p.to(port), n)
+		w, err := load.Conduct(ctx, p.pids, b.warm, b.measured, l)
+		return operations(w, &l.Tally), err
 	}
 }
 
 func connects(fin bool) func(context.Context, *bench, *proxy) (sample, error) {
 	return func(ctx context.Context, b *bench, p *proxy) (sample, error) {
-		l := newConnectLoad(p.to(p.at.echo), clients, fin)
-		w, err := conduct(ctx, p.pids, b.warm, b.measured, l)
-		return operations(w, &l.tally), err
+		l := load.NewConnect(p.to(p.at.Echo), clients, fin)
+		w, err := load.Conduct(ctx, p.pids, b.warm, b.measured, l)
+		return operations(w, &l.Tally), err
 	}
 }
 
 func bulk(n int) func(context.Context, *bench, *proxy) (sample, error) {
 	return func(ctx context.Context, b *bench, p *proxy) (sample, error) {
-		l := newBulkLoad(p.to(p.at.bulk), n)
-		w, err := conduct(ctx, p.pids, b.warm, b.measured, l)
-		return operations(w, &l.tally), err
+		l := load.NewBulk(p.to(p.at.Bulk), n)
+		w, err := load.Conduct(ctx, p.pids, b.warm, b.measured, l)
+		return operations(w, &l.Tally), err
 	}
 }
 
@@ -140,35 +143,35 @@ func bulk(n int) func(context.Context, *bench, *proxy) (sample, error) {
 func fixedRate(percent int) func(context.Context, *bench, *proxy) (sample, error) {
 	return func(ctx context.Context, b *bench, p *proxy) (sample, error) {
 		if b.directRate == 0 {
-			l := newEchoLoad(unix.SOCK_STREAM, backendsAt(b.behind.echo), clients)
-			w, err := conduct(ctx, nil, b.warm, b.measured, l)
+			l := load.NewEcho(unix.SOCK_STREAM, load.BackendsAt(b.behind.Echo), clients)
+			w, err := load.Conduct(ctx, nil, b.warm, b.measured, l)
 			if err != nil {
 				return sample{}, err
 			}
-			b.directRate = w.done[0] / w.elapsed.Seconds()
+			b.directRate = w.Done[0] / w.Elapsed.Seconds()
 		}
-		l := newEchoLoad(unix.SOCK_STREAM, p.to(p.at.echo), clients)
-		l.rate = b.directRate * float64(percent) / 100
-		w, err := conduct(ctx, p.pids, b.warm, b.measured, l)
-		s := operations(w, &l.tally)
-		s.Values["carried"] = s.Values["rate"] / l.rate
+		l := load.NewEcho(unix.SOCK_STREAM, p.to(p.at.Echo), clients)
+		l.Rate = b.directRate * float64(percent) / 100
+		w, err := load.Conduct(ctx, p.pids, b.warm, b.measured, l)
+		s := operations(w, &l.Tally)
+		s.Values["carried"] = s.Values["rate"] / l.Rate
 		return s, err
 	}
 }
 
 // mixed measures round trips; the bulk flows are what disturbs them.
 func mixed(ctx context.Context, b *bench, p *proxy) (sample, error) {
-	l, other := newEchoLoad(unix.SOCK_STREAM, p.to(p.at.echo), clients), newBulkLoad(p.to(p.at.bulk), 2)
-	w, err := conduct(ctx, p.pids, b.warm, b.measured, l, other)
+	l, other := load.NewEcho(unix.SOCK_STREAM, p.to(p.at.Echo), clients), load.NewBulk(p.to(p.at.Bulk), 2)
+	w, err := load.Conduct(ctx, p.pids, b.warm, b.measured, l, other)
 	if err != nil {
 		return sample{}, err
 	}
-	s := operations(w, &l.tally)
-	s.count(&other.tally)
+	s := operations(w, &l.Tally)
+	s.count(&other.Tally)
 	delete(s.Values, "machine")
-	s.Values["bulk"] = w.done[1] / w.elapsed.Seconds()
+	s.Values["bulk"] = w.Done[1] / w.Elapsed.Seconds()
 	if !p.isDirect() {
-		s.Values["cpu"] = w.proxyCPU.Seconds() / w.elapsed.Seconds()
+		s.Values["cpu"] = w.ProxyCPU.Seconds() / w.Elapsed.Seconds()
 	}
 	return s, nil
 }
@@ -178,23 +181,23 @@ func mixed(ctx context.Context, b *bench, p *proxy) (sample, error) {
 const clientsBusy = "clients"
 
 // operations makes a sample of what the first load did in a window.
-func operations(w window, t *tally) sample {
+func operations(w load.Window, t *load.Tally) sample {
 	s := sample{Values: make(map[string]float64)}
 	s.count(t)
-	if len(w.done) == 0 || w.done[0] == 0 {
+	if len(w.Done) == 0 || w.Done[0] == 0 {
 		if s.Failed == 0 {
 			s.Failed, s.Why = 1, "nothing was done"
 		}
 		return s
 	}
-	s.Values["rate"] = w.done[0] / w.elapsed.Seconds()
-	s.Values[clientsBusy] = w.clients.Seconds() / w.elapsed.Seconds() / float64(len(w.done))
-	s.Values["machine"] = w.busy.Seconds() / w.done[0]
-	if w.proxyCPU > 0 {
-		s.Values["cpu"] = w.proxyCPU.Seconds() / w.done[0]
+	s.Values["rate"] = w.Done[0] / w.Elapsed.Seconds()
+	s.Values[clientsBusy] = w.Clients.Seconds() / w.Elapsed.Seconds() / float64(len(w.Done))
+	s.Values["machine"] = w.Busy.Seconds() / w.Done[0]
+	if w.ProxyCPU > 0 {
+		s.Values["cpu"] = w.ProxyCPU.Seconds() / w.Done[0]
 	}
-	if t.latency.count > 0 {
-		s.Values["p50"], s.Values["p99"] = t.latency.quantile(0.50), t.latency.quantile(0.99)
+	if t.Latency.Count > 0 {
+		s.Values["p50"], s.Values["p99"] = t.Latency.Quantile(0.50), t.Latency.Quantile(0.99)
 	}
 	return s
 }
@@ -211,17 +214,17 @@ func idle(ctx context.Context, b *bench, p *proxy) (sample, error) {
 	if need := 2*manyHeld + 500; b.descriptors < need {
 		return sample{}, fmt.Errorf("needs a descriptor limit of %d, and has %d (ulimit -n)", need, b.descriptors)
 	}
-	var held crowd
-	defer held.disperse()
+	var held load.Crowd
+	defer held.Disperse()
 	var memory, descriptors [2]float64
 	for i, n := range [2]int{fewHeld, manyHeld} {
-		if err := held.grow(ctx, p.to(p.at.echo), n); err != nil {
+		if err := held.Grow(ctx, p.to(p.at.Echo), n); err != nil {
 			return sample{}, err
 		}
 		var err error
-		memory[i], err = settle(ctx, 2*time.Second, func() (float64, error) { return anonymousMemory(p.pids) })
+		memory[i], err = measure.Settle(ctx, 2*time.Second, func() (float64, error) { return measure.AnonymousMemory(p.pids) })
 		if err == nil {
-			descriptors[i], err = descriptorsOf(p.pids)
+			descriptors[i], err = measure.DescriptorsOf(p.pids)
 		}
 		if err != nil {
 			return sample{}, err
@@ -239,7 +242,7 @@ const (
 )
 
 func fireBurst(_ context.Context, b *bench, p *proxy) (sample, error) {
-	backends := []int{b.backends.pid()}
+	backends := []int{b.backends.PID()}
 	var drops, elsewhere [2]float64
 	var cpu [2]time.Duration
 	var sent, answered int
@@ -251,11 +254,11 @@ func fireBurst(_ context.Context, b *bench, p *proxy) (sample, error) {
 		if elsewhere[i], err = kernelDrops(backends); err != nil {
 			return sample{}, err
 		}
-		if cpu[i], err = cpuOf(p.pids); err != nil {
+		if cpu[i], err = measure.CPUOf(p.pids); err != nil {
 			return sample{}, err
 		}
 		if i == 0 {
-			if sent, answered, err = (burst{burstClients, burstEach}).fire(p.to(p.at.udp)); err != nil {
+			if sent, answered, err = (load.Burst{Clients: burstClients, Each: burstEach}).Fire(p.to(p.at.UDP)); err != nil {
 				return sample{}, err
 			}
 		}

@@ -8,6 +8,9 @@ import (
 	"os/exec"
 	"strings"
 	"time"
+
+	"kubeproxy/scripts/internal/load"
+	"kubeproxy/scripts/internal/measure"
 )
 
 // A variant is one kube-proxy to measure: a binary and flags.
@@ -50,7 +53,7 @@ func parseVariants(text string) ([]variant, error) {
 var operatorFlags = []string{"-metrics_bind_address={ip}:10249", "-healthz_bind_address={ip}:10256"}
 
 // kubeProxy makes a proxy of a variant. Later flags win, so a variant can undo ours.
-func kubeProxy(ps *processes, v variant, binary string, host netip.Addr, at ports, etcd string) (*proxy, error) {
+func kubeProxy(ps *measure.Processes, v variant, binary string, host netip.Addr, at load.Ports, etcd string) (*proxy, error) {
 	if v.binary != "" {
 		binary = v.binary
 	}

@@ -1,6 +1,6 @@
 //go:build linux
 
-package main
+package measure
 
 import (
 	"bytes"
@@ -16,8 +16,6 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
-
-	"kubeproxy/registry"
 )
 
 // etcdBinary builds etcd from the version that go.mod pins and gives its path; the Go build cache
@@ -34,63 +32,45 @@ func etcdBinary() (string, error) {
 	return strings.TrimSpace(string(out)), nil
 }
 
-// startEtcd starts an etcd and gives the URL that it serves clients at.
-func startEtcd(ps *processes, binary string) (string, error) {
+// StartEtcd starts an etcd and gives the URL that it serves clients at.
+func StartEtcd(ps *Processes, binary string) (string, error) {
 	if binary == "" {
 		var err error
 		if binary, err = etcdBinary(); err != nil {
 			return "", err
 		}
 	}
-	base, err := freePorts(netip.MustParseAddr("127.0.0.1"), 2)
+	base, err := FreePorts(netip.MustParseAddr("127.0.0.1"), 2)
 	if err != nil {
 		return "", err
 	}
 	url, peer := fmt.Sprintf("http://127.0.0.1:%d", base), fmt.Sprintf("http://127.0.0.1:%d", base+1)
-	p, err := ps.start("etcd", binary, "--name=default", "--data-dir="+filepath.Join(ps.dir, "etcd"),
+	p, err := ps.Start("etcd", binary, "--name=default", "--data-dir="+filepath.Join(ps.Dir, "etcd"),
 		"--listen-client-urls="+url, "--advertise-client-urls="+url,
 		"--listen-peer-urls="+peer, "--initial-advertise-peer-urls="+peer, "--initial-cluster=default="+peer,
 		"--unsafe-no-fsync", "--log-level=info")
 	if err != nil {
 		return "", err
 	}
-	return url, p.await(time.Minute, func() bool { return p.said("ready to serve client requests") })
+	return url, p.Await(time.Minute, func() bool { return p.Said("ready to serve client requests") })
 }
 
-func newClient(url string) (*clientv3.Client, error) {
+// NewEtcdClient makes a client that says nothing of its own.
+func NewEtcdClient(url string) (*clientv3.Client, error) {
 	return clientv3.New(clientv3.Config{Endpoints: []string{url}, DialTimeout: 10 * time.Second, Logger: zap.NewNop()})
 }
 
-// putTimeout bounds one write to etcd.
-const putTimeout = 10 * time.Second
+// PutTimeout bounds one write to etcd.
+const PutTimeout = 10 * time.Second
 
-// putServices stores the services that every kube-proxy offers, with the backends as endpoints.
-func putServices(ctx context.Context, c *clientv3.Client, offered, behind ports) error {
-	ctx, cancel := context.WithTimeout(ctx, putTimeout)
-	defer cancel()
-	var ops []clientv3.Op
-	put := func(key, value string) { ops = append(ops, clientv3.OpPut(key, value)) }
-	for _, s := range []struct {
-		name, protocol string
-		port, behind   uint16
-		backends       int
-	}{
-		{"echo", "TCP", offered.echo, behind.echo, backendHosts},
-		{"bulk", "TCP", offered.bulk, behind.bulk, backendHosts},
-		{"udp", "UDP", offered.udp, behind.udp, backendHosts},
-		{"stamp", "UDP", offered.stamp, behind.stamp, 1},
-	} {
-		put(registry.SpecsPrefix+s.name, fmt.Sprintf(
-			`{"kind":"Service","id":%q,"apiVersion":"v1beta1","port":%d,"protocol":%q,"selector":{"name":%q},"containerPort":0}`,
-			s.name, s.port, s.protocol, s.name))
-		put(registry.EndpointsPrefix+s.name, endpointsRecord(s.name, backendsAt(s.behind)[:s.backends]))
-	}
-	_, err := c.Txn(ctx).Then(ops...).Commit()
-	return err
+// ServiceRecord says at which port a service is offered ("TCP" or "UDP").
+func ServiceRecord(name, protocol string, port uint16) string {
+	return fmt.Sprintf(`{"kind":"Service","id":%q,"apiVersion":"v1beta1","port":%d,"protocol":%q,"selector":{"name":%q},"containerPort":0}`,
+		name, port, protocol, name)
 }
 
-// endpointsRecord says where the backends of a service answer.
-func endpointsRecord(name string, addrs []netip.AddrPort) string {
+// EndpointsRecord says where the backends of a service answer.
+func EndpointsRecord(name string, addrs []netip.AddrPort) string {
 	list, err := json.Marshal(addrs)
 	if err != nil {
 		panic(err) // addresses are text
@@ -98,10 +78,20 @@ func endpointsRecord(name string, addrs []netip.AddrPort) string {
 	return fmt.Sprintf(`{"kind":"Endpoints","id":%q,"apiVersion":"v1beta1","endpoints":%s}`, name, list)
 }
 
-// runWatcher is the bare watcher: a process that does nothing but watch a key, and print for each
-// event its revision and when it came, until standard input ends.
-func runWatcher(url, key string) error {
-	c, err := newClient(url)
+// StartWatcher starts a bare watcher and waits until it watches. The executable is a program that calls
+// [RunWatcher] when its arguments are "watcher", the URL and the prefix.
+func StartWatcher(ps *Processes, executable, url, prefix string) (*Process, error) {
+	p, err := ps.Start("watcher", executable, "watcher", url, prefix)
+	if err != nil {
+		return nil, err
+	}
+	return p, p.Await(10*time.Second, func() bool { return p.Said("watching") })
+}
+
+// RunWatcher is the bare watcher: a process that does nothing but watch the keys that begin with a prefix, and
+// print for each event its revision and when it came, until standard input ends.
+func RunWatcher(url, prefix string) error {
+	c, err := NewEtcdClient(url)
 	if err != nil {
 		return err
 	}
@@ -112,9 +102,9 @@ func runWatcher(url, key string) error {
 		_, _ = os.Stdin.Read(make([]byte, 1)) // nobody writes: it returns at the end
 		cancel()
 	}()
-	events := c.Watch(ctx, key, clientv3.WithCreatedNotify())
+	events := c.Watch(ctx, prefix, clientv3.WithPrefix(), clientv3.WithCreatedNotify())
 	for r := range events {
-		at := sinceBoot()
+		at := SinceBoot()
 		if err := r.Err(); err != nil {
 			return err
 		}
@@ -128,8 +118,8 @@ func runWatcher(url, key string) error {
 	return nil
 }
 
-// readEvents takes what a watcher has printed: when the event of each revision came.
-func readEvents(output string) (map[int64]time.Duration, error) {
+// ReadEvents takes what a watcher has printed: when the event of each revision came.
+func ReadEvents(output string) (map[int64]time.Duration, error) {
 	text, err := os.ReadFile(output)
 	if err != nil {
 		return nil, err

@@ -1,8 +1,9 @@
 //go:build linux
 
-package main
+package measure
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -13,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// cpuOf gives the processor time, in nanoseconds, that processes have used, all their threads
+// CPUOf gives the processor time, in nanoseconds, that processes have used, all their threads
 // together.
 //
 // It is the same figure that /proc/PID/task/*/schedstat begins with, from the clock of the whole
@@ -21,7 +22,7 @@ import (
 // one after the other. The kernel charges what it does for a system call, and the interrupts that
 // happen meanwhile, to the thread; so a packet that crosses the loopback interface counts for who
 // sent it.
-func cpuOf(pids []int) (time.Duration, error) {
+func CPUOf(pids []int) (time.Duration, error) {
 	var total time.Duration
 	for _, pid := range pids {
 		var t unix.Timespec
@@ -37,56 +38,9 @@ func cpuOf(pids []int) (time.Duration, error) {
 // inverted process id, and below it the kind: 2, what the scheduler measured, to the nanosecond.
 func processClock(pid int) int32 { return int32(^pid<<3 | 2) }
 
-// userHz is what /proc counts in, for every architecture that Go knows.
-const userHz = 100
-
-// A machineTime is what /proc/stat says of all processors together.
-type machineTime struct {
-	processors int
-	idle       time.Duration // nothing to do, or waiting for a disk
-	stole      time.Duration // taken by the hypervisor
-}
-
-func readMachineTime() (machineTime, error) {
-	text, err := os.ReadFile("/proc/stat")
-	if err != nil {
-		return machineTime{}, err
-	}
-	return parseStat(string(text))
-}
-
-// parseStat takes the first line of /proc/stat: "cpu", user, nice, system, idle, iowait, irq,
-// softirq, steal, and more; a line for each processor
-// follows. Idle time is kept exactly, while the kinds of busy time are sampled by
-// the clock tick: so whoever wants the busy time subtracts.
-func parseStat(text string) (machineTime, error) {
-	line, _, _ := strings.Cut(text, "\n")
-	fields := strings.Fields(line)
-	if len(fields) < 9 || fields[0] != "cpu" {
-		return machineTime{}, fmt.Errorf("/proc/stat begins with %q", line)
-	}
-	var ticks [9]int64
-	for i := 1; i < len(ticks); i++ {
-		var err error
-		if ticks[i], err = strconv.ParseInt(fields[i], 10, 64); err != nil {
-			return machineTime{}, fmt.Errorf("/proc/stat: %w", err)
-		}
-	}
-	processors := strings.Count(text, "\ncpu")
-	inTicks := func(n int64) time.Duration { return time.Duration(n) * time.Second / userHz }
-	return machineTime{processors: processors, idle: inTicks(ticks[4] + ticks[5]), stole: inTicks(ticks[8])}, nil
-}
-
-// busyBetween gives the processor time that the whole machine used between two readings that lie
-// elapsed apart: by whomever, in whatever way, the kernel's threads and interrupts included.
-func busyBetween(before, after machineTime, elapsed time.Duration) time.Duration {
-	all := elapsed * time.Duration(after.processors)
-	return max(0, all-(after.idle-before.idle)-(after.stole-before.stole))
-}
-
-// anonymousMemory gives the RssAnon of processes, in bytes: memory of their own that is really
+// AnonymousMemory gives the RssAnon of processes, in bytes: memory of their own that is really
 // there. (RSS would count the program's text, which differs with what else was read from the disk.)
-func anonymousMemory(pids []int) (float64, error) {
+func AnonymousMemory(pids []int) (float64, error) {
 	total := 0.0
 	for _, pid := range pids {
 		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
@@ -112,8 +66,8 @@ func parseRssAnon(status string) (float64, error) {
 	return float64(kb) * 1024, err
 }
 
-// descriptorsOf counts the open descriptors of processes.
-func descriptorsOf(pids []int) (float64, error) {
+// DescriptorsOf counts the open descriptors of processes.
+func DescriptorsOf(pids []int) (float64, error) {
 	total := 0
 	for _, pid := range pids {
 		entries, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid))
@@ -125,8 +79,8 @@ func descriptorsOf(pids []int) (float64, error) {
 	return float64(total), nil
 }
 
-// family gives a process and all that descend from it.
-func family(pid int) ([]int, error) {
+// Family gives a process and all that descend from it.
+func Family(pid int) ([]int, error) {
 	children := make(map[int][]int)
 	files, err := filepath.Glob("/proc/[0-9]*/stat")
 	if err != nil {
@@ -159,4 +113,24 @@ func parseParent(stat string) (pid, parent int, err error) {
 		_, err = fmt.Sscanf(stat[end+1:], " %1s %d", new(string), &parent)
 	}
 	return pid, parent, err
+}
+
+// Settle waits until a figure stays the same for a while, and gives it: collectors of garbage and
+// closers of descriptors come later. It waits limit at most.
+func Settle(ctx context.Context, limit time.Duration, read func() (float64, error)) (float64, error) {
+	last, err := read()
+	for same, deadline := 0, time.Now().Add(limit); err == nil && same < 5 && time.Now().Before(deadline); {
+		select {
+		case <-time.After(100 * time.Millisecond):
+		case <-ctx.Done():
+			return 0, context.Cause(ctx)
+		}
+		var figure float64
+		if figure, err = read(); figure == last {
+			same++
+		} else {
+			same, last = 0, figure
+		}
+	}
+	return last, err
 }

@@ -1,6 +1,6 @@
 //go:build linux
 
-package main
+package load
 
 import (
 	"fmt"
@@ -120,4 +120,22 @@ func (p *poller) waitExactly(timeout time.Duration) ([]unix.EpollEvent, error) {
 		return nil, nil
 	}
 	return nil, fmt.Errorf("epoll_pwait2 (Linux 5.11 and later): %w", errno)
+}
+
+// Answers tells whether somebody who is asked once says anything.
+func Answers(kind int, addr netip.AddrPort) bool {
+	fd, err := dial(kind, addr)
+	if err != nil {
+		return false
+	}
+	defer reset(fd)
+	var buf [messageSize]byte
+	if _, err := unix.Write(fd, buf[:]); err != nil {
+		return false
+	}
+	if ready, err := await(fd, unix.POLLIN, 200*time.Millisecond); err != nil || !ready {
+		return false
+	}
+	n, err := unix.Read(fd, buf[:])
+	return err == nil && n > 0
 }

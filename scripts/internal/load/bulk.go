@@ -1,6 +1,6 @@
 //go:build linux
 
-package main
+package load
 
 import (
 	"fmt"
@@ -11,16 +11,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A bulkLoad is clients that each receive as much as they are given. It counts bytes.
-type bulkLoad struct {
-	tally
+// A Bulk is clients that each receive as much as they are given. It counts bytes.
+type Bulk struct {
+	Tally
 	to []netip.AddrPort
 	n  int
 }
 
-func newBulkLoad(to []netip.AddrPort, n int) *bulkLoad { return &bulkLoad{to: to, n: n} }
+// NewBulk makes n clients of these addresses.
+func NewBulk(to []netip.AddrPort, n int) *Bulk { return &Bulk{to: to, n: n} }
 
-func (l *bulkLoad) run(c *conductor) error {
+func (l *Bulk) run(c *conductor) error {
 	p, err := newPoller()
 	if err != nil {
 		return err
@@ -46,7 +47,7 @@ func (l *bulkLoad) run(c *conductor) error {
 		}
 	}
 	heard := now()
-	for !c.stopped.Load() || l.done.Load() == 0 { // at least until the first byte, or its absence
+	for !c.stopped.Load() || l.Done.Load() == 0 { // at least until the first byte, or its absence
 		events, err := p.wait(100 * time.Millisecond)
 		if err != nil {
 			return err
@@ -64,7 +65,7 @@ func (l *bulkLoad) run(c *conductor) error {
 				l.fail("receiving: %d, %v", n, err)
 				return nil
 			default:
-				l.done.Add(uint64(n))
+				l.Done.Add(uint64(n))
 			}
 		}
 	}

@@ -1,6 +1,6 @@
 //go:build linux
 
-package main
+package measure
 
 import (
 	"bytes"
@@ -14,19 +14,19 @@ import (
 	"time"
 )
 
-// A process is one that we started. It is the leader of a process group of its own, so that a
+// A Process is one that we started. It is the leader of a process group of its own, so that a
 // signal from the terminal is ours alone, and the workers of nginx end with their master.
-type process struct {
+type Process struct {
 	name   string
-	output string // a file
+	Output string // the file that its output goes to
 	cmd    *exec.Cmd
 	exited chan struct{} // closed once it is gone
 }
 
-// start runs a command with its output going to a file in dir.
-func start(dir, name string, args ...string) (*process, error) {
-	p := &process{name: name, output: filepath.Join(dir, name+".log"), exited: make(chan struct{})}
-	log, err := os.Create(p.output)
+// Start runs a command with its output going to a file in dir.
+func Start(dir, name string, args ...string) (*Process, error) {
+	p := &Process{name: name, Output: filepath.Join(dir, name+".log"), exited: make(chan struct{})}
+	log, err := os.Create(p.Output)
 	if err != nil {
 		return nil, err
 	}
@@ -50,10 +50,11 @@ func start(dir, name string, args ...string) (*process, error) {
 	return p, nil
 }
 
-func (p *process) pid() int { return p.cmd.Process.Pid }
+// PID gives its id, which is also that of its group.
+func (p *Process) PID() int { return p.cmd.Process.Pid }
 
-// await waits until ready says so; it fails when the process ends before, or takes too long.
-func (p *process) await(limit time.Duration, ready func() bool) error {
+// Await waits until ready says so; it fails when the process ends before, or takes too long.
+func (p *Process) Await(limit time.Duration, ready func() bool) error {
 	for deadline := time.Now().Add(limit); ; {
 		if ready() {
 			return nil
@@ -70,20 +71,20 @@ func (p *process) await(limit time.Duration, ready func() bool) error {
 }
 
 // lastWords gives the end of the output.
-func (p *process) lastWords() string {
-	text, _ := os.ReadFile(p.output) // without it there is just nothing to show
+func (p *Process) lastWords() string {
+	text, _ := os.ReadFile(p.Output) // without it there is just nothing to show
 	return string(text[max(0, len(text)-2000):])
 }
 
-// said tells whether the output holds some words.
-func (p *process) said(words string) bool {
-	text, err := os.ReadFile(p.output)
+// Said tells whether the output holds some words.
+func (p *Process) Said(words string) bool {
+	text, err := os.ReadFile(p.Output)
 	return err == nil && bytes.Contains(text, []byte(words))
 }
 
-// stop ends the process and its group, asking first, and waits until it is gone. It may be called again.
-func (p *process) stop() {
-	signal := func(sig syscall.Signal) { _ = syscall.Kill(-p.pid(), sig) } // the group may be gone already
+// Stop ends the process and its group, asking first, and waits until it is gone. It may be called again.
+func (p *Process) Stop() {
+	signal := func(sig syscall.Signal) { _ = syscall.Kill(-p.PID(), sig) } // the group may be gone already
 	select {
 	case <-p.exited:
 	default:
@@ -97,15 +98,16 @@ func (p *process) stop() {
 	<-p.exited
 }
 
-// processes is everything that we started.
-type processes struct {
-	dir string
+// Processes is everything that we started, and the directory for what it writes.
+type Processes struct {
+	Dir string
 	mu  sync.Mutex // guards all
-	all []*process
+	all []*Process
 }
 
-func (ps *processes) start(name string, args ...string) (*process, error) {
-	p, err := start(ps.dir, name, args...)
+// Start is the function Start; the process ends with the others.
+func (ps *Processes) Start(name string, args ...string) (*Process, error) {
+	p, err := Start(ps.Dir, name, args...)
 	if err == nil {
 		ps.mu.Lock()
 		ps.all = append(ps.all, p)
@@ -114,19 +116,19 @@ func (ps *processes) start(name string, args ...string) (*process, error) {
 	return p, err
 }
 
-// stop ends what still runs, the last one first, and removes the directory.
-func (ps *processes) stop() error {
+// Stop ends what still runs, the last one first, and removes the directory.
+func (ps *Processes) Stop() error {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
 	for i := len(ps.all) - 1; i >= 0; i-- {
-		ps.all[i].stop()
+		ps.all[i].Stop()
 	}
-	return os.RemoveAll(ps.dir)
+	return os.RemoveAll(ps.Dir)
 }
 
-// raiseDescriptorLimit gives us and what we start all the descriptors that we may have, and says how
+// RaiseDescriptorLimit gives us and what we start all the descriptors that we may have, and says how
 // many those are.
-func raiseDescriptorLimit() (int, error) {
+func RaiseDescriptorLimit() (int, error) {
 	var limit syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
 		return 0, err

@@ -1,6 +1,6 @@
 //go:build linux
 
-package main
+package measure
 
 import (
 	"math"
@@ -26,25 +26,25 @@ func TestSpreadOf(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		values []float64
-		want   spread
+		want   Spread
 	}{
-		{"odd", fifteen, spread{Median: 8, Low: 4, High: 12, N: 15, Sure: true}},
-		{"even", []float64{6, 5, 4, 3, 2, 1}, spread{Median: 3.5, Low: 1, High: 6, N: 6, Sure: true}},
-		{"too few for an interval", []float64{3, 1, 2}, spread{Median: 2, Low: 1, High: 3, N: 3}},
-		{"one", []float64{7}, spread{Median: 7, Low: 7, High: 7, N: 1}},
+		{"odd", fifteen, Spread{Median: 8, Low: 4, High: 12, N: 15, Sure: true}},
+		{"even", []float64{6, 5, 4, 3, 2, 1}, Spread{Median: 3.5, Low: 1, High: 6, N: 6, Sure: true}},
+		{"too few for an interval", []float64{3, 1, 2}, Spread{Median: 2, Low: 1, High: 3, N: 3}},
+		{"one", []float64{7}, Spread{Median: 7, Low: 7, High: 7, N: 1}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			before := slices.Clone(c.values)
-			if diff := cmp.Diff(c.want, spreadOf(c.values)); diff != "" {
-				t.Errorf("spreadOf(%v) (-want +got):\n%s", c.values, diff)
+			if diff := cmp.Diff(c.want, SpreadOf(c.values)); diff != "" {
+				t.Errorf("SpreadOf(%v) (-want +got):\n%s", c.values, diff)
 			}
 			if !slices.Equal(before, c.values) {
 				t.Errorf("the values are now %v", c.values) // rounds would no longer be paired
 			}
 		})
 	}
-	if got := spreadOf(nil); !isNaN(got.Median) || got.N != 0 {
-		t.Errorf("spreadOf(nothing) = %+v", got)
+	if got := SpreadOf(nil); !math.IsNaN(got.Median) || got.N != 0 {
+		t.Errorf("SpreadOf(nothing) = %+v", got)
 	}
 }
 
@@ -59,7 +59,7 @@ func TestTheIntervalHoldsTheTrueMedian(t *testing.T) {
 			for i := range values {
 				values[i] = math.Exp(3 * random.NormFloat64()) // its median is 1, its mean 90
 			}
-			if s := spreadOf(values); s.Low <= 1 && 1 <= s.High {
+			if s := SpreadOf(values); s.Low <= 1 && 1 <= s.High {
 				held++
 			}
 		}
@@ -70,13 +70,13 @@ func TestTheIntervalHoldsTheTrueMedian(t *testing.T) {
 }
 
 func TestPairedRatiosLeaveOutWhatHasNone(t *testing.T) {
-	got := pairedRatios([]float64{2, nan, 3, 4, 5}, []float64{1, 1, nan, 0, 10})
+	got := PairedRatios([]float64{2, math.NaN(), 3, 4, 5}, []float64{1, 1, math.NaN(), 0, 10})
 	if diff := cmp.Diff([]float64{2, 0.5}, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	// In a machine that gets slower from round to round, the ratio within a round stays.
 	ours, theirs := []float64{1.1, 2.2, 4.4, 8.8}, []float64{1, 2, 4, 8}
-	if s := spreadOf(pairedRatios(ours, theirs)); math.Abs(s.High-1.1) > 1e-9 || math.Abs(s.Low-1.1) > 1e-9 {
+	if s := SpreadOf(PairedRatios(ours, theirs)); math.Abs(s.High-1.1) > 1e-9 || math.Abs(s.Low-1.1) > 1e-9 {
 		t.Errorf("the ratios of %v and %v are %+v; want 1.1 in every round", ours, theirs, s)
 	}
 }
@@ -97,8 +97,8 @@ func TestHistogramIsExactToOnePercent(t *testing.T) {
 }
 
 func TestQuantilesAreThoseOfTheSortedValues(t *testing.T) {
-	var h, rest histogram
-	if h.quantile(0.5) != 0 {
+	var h, rest Histogram
+	if h.Quantile(0.5) != 0 {
 		t.Error("a quantile of nothing")
 	}
 	for i := 1; i <= 1000; i++ { // 1 us to 1 ms, spread over two histograms
@@ -106,19 +106,19 @@ func TestQuantilesAreThoseOfTheSortedValues(t *testing.T) {
 		if i%3 == 0 {
 			to = &rest
 		}
-		to.record(time.Duration(i) * time.Microsecond)
+		to.Record(time.Duration(i) * time.Microsecond)
 	}
-	h.add(&rest)
+	h.Add(&rest)
 	for q, want := range map[float64]float64{0: 1e-6, 0.5: 500e-6, 0.99: 990e-6, 1: 1000e-6} {
-		if got := h.quantile(q); math.Abs(got-want) > 0.006*want {
-			t.Errorf("quantile(%v) = %v; want %v", q, got, want)
+		if got := h.Quantile(q); math.Abs(got-want) > 0.006*want {
+			t.Errorf("Quantile(%v) = %v; want %v", q, got, want)
 		}
 	}
 }
 
 func TestHistogramsAllocateNothing(t *testing.T) {
-	var h histogram
-	if n := testing.AllocsPerRun(100, func() { h.record(time.Millisecond) }); n != 0 {
-		t.Errorf("record allocates %v times", n)
+	var h Histogram
+	if n := testing.AllocsPerRun(100, func() { h.Record(time.Millisecond) }); n != 0 {
+		t.Errorf("Record allocates %v times", n)
 	}
 }

@@ -1,12 +1,13 @@
-package main
+package measure
 
 import (
+	"fmt"
 	"math"
 	"slices"
 )
 
-// A spread is the median of some values, and the interval that holds the true median.
-type spread struct {
+// A Spread is the median of some values, and the interval that holds the true median.
+type Spread struct {
 	Median float64 `json:"median"`
 	Low    float64 `json:"low"`
 	High   float64 `json:"high"`
@@ -16,16 +17,16 @@ type spread struct {
 	Sure bool `json:"sure"`
 }
 
-// spreadOf gives the spread of some values. The interval is made of order statistics: how many of n
+// SpreadOf gives the spread of some values. The interval is made of order statistics: how many of n
 // values lie below the true median is like n tosses of a coin, whatever the values are drawn from.
 // So there is nothing to assume about how noise is shaped, and one wild round moves nothing.
-func spreadOf(values []float64) spread {
+func SpreadOf(values []float64) Spread {
 	sorted := slices.Sorted(slices.Values(values))
 	n := len(sorted)
 	if n == 0 {
-		return spread{Median: math.NaN(), Low: math.NaN(), High: math.NaN()}
+		return Spread{Median: math.NaN(), Low: math.NaN(), High: math.NaN()}
 	}
-	s := spread{Median: (sorted[(n-1)/2] + sorted[n/2]) / 2, Low: sorted[0], High: sorted[n-1], N: n}
+	s := Spread{Median: (sorted[(n-1)/2] + sorted[n/2]) / 2, Low: sorted[0], High: sorted[n-1], N: n}
 	if k := outside(n); k > 0 {
 		s.Low, s.High, s.Sure = sorted[k-1], sorted[n-k], true
 	}
@@ -45,14 +46,9 @@ func outside(n int) int {
 	}
 }
 
-// nan stands for what was not measured.
-var nan = math.NaN()
-
-func isNaN(v float64) bool { return math.IsNaN(v) }
-
-// pairedRatios divides what was measured in the same round. Rounds in which either is missing, or
+// PairedRatios divides what was measured in the same round. Rounds in which either is missing, or
 // the divisor is zero, have no ratio.
-func pairedRatios(ours, theirs []float64) []float64 {
+func PairedRatios(ours, theirs []float64) []float64 {
 	var ratios []float64
 	for i := range min(len(ours), len(theirs)) {
 		if r := ours[i] / theirs[i]; !math.IsNaN(r) && !math.IsInf(r, 0) {
@@ -60,4 +56,15 @@ func pairedRatios(ours, theirs []float64) []float64 {
 		}
 	}
 	return ratios
+}
+
+// Figure shows a number with three digits that matter.
+func Figure(v float64) string {
+	switch {
+	case v >= 100 || v <= -100:
+		return fmt.Sprintf("%.0f", v)
+	case v >= 10 || v <= -10:
+		return fmt.Sprintf("%.1f", v)
+	}
+	return fmt.Sprintf("%.2f", v)
 }

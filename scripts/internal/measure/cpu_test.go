@@ -1,6 +1,6 @@
 //go:build linux
 
-package main
+package measure
 
 import (
 	"bufio"
@@ -18,17 +18,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestMain is also what the tests start: the program itself, and a process that burns processor time
-// on threads that end.
+// TestMain is also a process that the tests start: it burns processor time on threads that end.
 func TestMain(m *testing.M) {
-	switch {
-	case os.Getenv("BENCH_BURN") != "":
+	if os.Getenv("MEASURE_BURN") != "" {
 		burn()
-	case len(os.Args) > 1 && (os.Args[1] == "backends" || os.Args[1] == "watcher"):
-		main()
-	default:
-		os.Exit(m.Run())
+		return
 	}
+	os.Exit(m.Run())
 }
 
 // burn works for a moment on each of four threads that end, and on one that stays; then it says so
@@ -77,7 +73,7 @@ func schedstatOf(t *testing.T, pid int) time.Duration {
 
 func TestProcessorTimeCountsThreadsThatHaveEnded(t *testing.T) {
 	cmd := exec.CommandContext(t.Context(), os.Args[0])
-	cmd.Env = append(os.Environ(), "BENCH_BURN=1")
+	cmd.Env = append(os.Environ(), "MEASURE_BURN=1")
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -92,7 +88,7 @@ func TestProcessorTimeCountsThreadsThatHaveEnded(t *testing.T) {
 	if line, err := bufio.NewReader(out).ReadString('\n'); err != nil {
 		t.Fatalf("%q, %v", line, err)
 	}
-	got, err := cpuOf([]int{cmd.Process.Pid})
+	got, err := CPUOf([]int{cmd.Process.Pid})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -114,7 +110,7 @@ func TestProcessorTimeCountsThreadsThatHaveEnded(t *testing.T) {
 func TestProcessorTimeOfTheLivingIsSchedstats(t *testing.T) {
 	spin(20 * time.Millisecond)
 	before := schedstatOf(t, os.Getpid())
-	got, err := cpuOf([]int{os.Getpid()})
+	got, err := CPUOf([]int{os.Getpid()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -130,13 +126,13 @@ func TestBusyTimeIsWhatWasNeitherIdleNorStolen(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := (machineTime{2, 10200 * time.Millisecond, 300 * time.Millisecond}); before != want {
+	if want := (MachineTime{2, 10200 * time.Millisecond, 300 * time.Millisecond}); before != want {
 		t.Fatalf("parseStat: got %+v; want %+v", before, want)
 	}
 	after := before
 	after.idle += 600 * time.Millisecond
 	after.stole += 100 * time.Millisecond
-	if got, want := busyBetween(before, after, time.Second), 1300*time.Millisecond; got != want {
+	if got, want := BusyBetween(before, after, time.Second), 1300*time.Millisecond; got != want {
 		t.Errorf("busy for %v of a second of two processors; want %v", got, want)
 	}
 	for _, bad := range []string{"", "cpu 1 2", "cpu0 1 2 3 4 5 6 7 8 9", "cpu 1 2 3 x 5 6 7 8 9"} {
@@ -144,7 +140,7 @@ func TestBusyTimeIsWhatWasNeitherIdleNorStolen(t *testing.T) {
 			t.Errorf("parseStat(%q) did not complain", bad)
 		}
 	}
-	if now, err := readMachineTime(); err != nil || now.processors < 1 || now.idle <= 0 {
+	if now, err := ReadMachineTime(); err != nil || now.processors < 1 || now.idle <= 0 {
 		t.Errorf("of this machine: %+v, %v", now, err)
 	}
 }
@@ -157,7 +153,7 @@ func TestAnonymousMemoryIsRssAnon(t *testing.T) {
 		t.Error("a status without it did not lead to an error")
 	}
 	us := []int{os.Getpid()}
-	before, err := anonymousMemory(us)
+	before, err := AnonymousMemory(us)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -170,7 +166,7 @@ func TestAnonymousMemoryIsRssAnon(t *testing.T) {
 	for i := 0; i < len(block); i += 4096 {
 		block[i] = 1
 	}
-	after, err := anonymousMemory(us)
+	after, err := AnonymousMemory(us)
 	if more := after - before; err != nil || more < 60<<20 || more > 80<<20 {
 		t.Errorf("64 MiB more are %.0f bytes (%v)", more, err)
 	}
@@ -187,7 +183,7 @@ func TestFamilyIsEverybodyWhoDescends(t *testing.T) {
 	}
 	defer child.Wait()
 	defer child.Process.Kill()
-	members, err := family(os.Getpid())
+	members, err := Family(os.Getpid())
 	if err != nil || len(members) != 2 || members[0] != os.Getpid() || members[1] != child.Process.Pid {
 		t.Errorf("family: %v, %v; want us and %d", members, err, child.Process.Pid)
 	}

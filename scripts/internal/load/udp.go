@@ -1,6 +1,6 @@
 //go:build linux
 
-package main
+package load
 
 import (
 	"fmt"
@@ -11,19 +11,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Round trips over UDP are an echoLoad. This file has what does not wait for answers.
+// Round trips over UDP are an Echo. This file has what does not wait for answers.
 
-// A burst is many datagrams from many clients, all at once.
-type burst struct {
-	clients, each int
+// A Burst is many datagrams from many clients, all at once.
+type Burst struct {
+	Clients, Each int
 }
 
 // quiet is after how much silence no more answers to a burst are expected.
 const quiet = time.Second
 
-// fire sends the burst, each client one datagram in turn, as fast as one thread can; then collects
+// Fire sends the burst, each client one datagram in turn, as fast as one thread can; then collects
 // answers until none has come for a while. Nothing is sent twice: what is lost stays lost.
-func (b burst) fire(to []netip.AddrPort) (sent, answered int, err error) {
+func (b Burst) Fire(to []netip.AddrPort) (sent, answered int, err error) {
 	p, err := newPoller()
 	if err != nil {
 		return 0, 0, err
@@ -35,7 +35,7 @@ func (b burst) fire(to []netip.AddrPort) (sent, answered int, err error) {
 			unix.Close(fd)
 		}
 	}()
-	for i := range b.clients {
+	for i := range b.Clients {
 		fd, err := dial(unix.SOCK_DGRAM, to[i%len(to)])
 		if err != nil {
 			return 0, 0, err
@@ -45,12 +45,12 @@ func (b burst) fire(to []netip.AddrPort) (sent, answered int, err error) {
 			return 0, 0, err
 		}
 		// Room for all its answers, so that what is lost is not lost here.
-		if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, b.each*2048); err != nil {
+		if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, b.Each*2048); err != nil {
 			return 0, 0, fmt.Errorf("receive buffer: %w", err)
 		}
 	}
 	var message, answer [messageSize]byte
-	for range b.each {
+	for range b.Each {
 		for _, fd := range fds {
 			if _, err := unix.Write(fd, message[:]); err == nil {
 				sent++
@@ -72,25 +72,28 @@ func (b burst) fire(to []netip.AddrPort) (sent, answered int, err error) {
 	return sent, answered, nil
 }
 
-// A probe asks one service over UDP, at even intervals, who answers.
-type probe struct {
-	to      netip.AddrPort
-	every   time.Duration
+// A Probe asks one service over UDP, at even intervals, who answers.
+type Probe struct {
+	To      netip.AddrPort
+	Every   time.Duration
+	Heard   chan Stamp // closed at the end
 	stopped atomic.Bool
-	heard   chan stamp
 }
 
-// A stamp is how an endpoint answers a probe: who it is, and when it was asked.
-type stamp struct {
-	endpoint uint64
-	asked    time.Duration // since the machine has started
+// A Stamp is how an endpoint answers a probe: who it is, and when it was asked.
+type Stamp struct {
+	Endpoint uint64
+	Asked    time.Duration // since the machine has started
 }
 
-// run sends until it is stopped, and gives every answer of another endpoint than the one before to
-// heard.
-func (p *probe) run() error {
-	defer close(p.heard)
-	fd, err := dial(unix.SOCK_DGRAM, p.to)
+// Stop makes Run end soon. Until then somebody has to read Heard.
+func (p *Probe) Stop() { p.stopped.Store(true) }
+
+// Run sends until it is stopped, and gives every answer of another endpoint than the one before to
+// Heard.
+func (p *Probe) Run() error {
+	defer close(p.Heard)
+	fd, err := dial(unix.SOCK_DGRAM, p.To)
 	if err != nil {
 		return err
 	}
@@ -108,7 +111,7 @@ func (p *probe) run() error {
 	for due := now(); !p.stopped.Load(); {
 		if t := now(); t >= due {
 			_, _ = unix.Write(fd, buf[:]) // a refusal is told here; the next one may be accepted
-			due = max(due+p.every, t)
+			due = max(due+p.Every, t)
 		}
 		events, err := poller.waitExactly(due - now())
 		if err != nil {
@@ -118,9 +121,9 @@ func (p *probe) run() error {
 			continue
 		}
 		if n, err := unix.Read(fd, buf[:]); err == nil && n == messageSize {
-			if s := readStamp(&buf); s.endpoint != last {
-				last = s.endpoint
-				p.heard <- s
+			if s := readStamp(&buf); s.Endpoint != last {
+				last = s.Endpoint
+				p.Heard <- s
 			}
 		}
 	}

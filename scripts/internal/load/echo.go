@@ -1,6 +1,6 @@
 //go:build linux
 
-package main
+package load
 
 import (
 	"encoding/binary"
@@ -19,14 +19,14 @@ const messageSize = 64
 // so that nothing is lost unseen.
 const lostAfter = 3 * time.Second
 
-// An echoLoad is clients that each send a message, wait until it has come back, and go on with the
+// An Echo is clients that each send a message, wait until it has come back, and go on with the
 // next: as fast as they can or, with a rate, when the next one is due.
-type echoLoad struct {
-	tally
-	kind    int // unix.SOCK_STREAM or unix.SOCK_DGRAM
+type Echo struct {
+	Tally
+	Rate    float64 // messages per second over all clients; 0: as fast as they can
+	kind    int     // unix.SOCK_STREAM or unix.SOCK_DGRAM
 	to      []netip.AddrPort
 	n       int
-	rate    float64 // messages per second over all clients; 0: as fast as they can
 	poller  *poller
 	clients []echoClient
 	idle    []int // with a rate: clients with nothing to do
@@ -44,11 +44,12 @@ type echoClient struct {
 	busy  bool
 }
 
-func newEchoLoad(kind int, to []netip.AddrPort, n int) *echoLoad {
-	return &echoLoad{kind: kind, to: to, n: n}
+// NewEcho makes n clients of these addresses, over TCP (unix.SOCK_STREAM) or UDP (unix.SOCK_DGRAM).
+func NewEcho(kind int, to []netip.AddrPort, n int) *Echo {
+	return &Echo{kind: kind, to: to, n: n}
 }
 
-func (l *echoLoad) run(c *conductor) error {
+func (l *Echo) run(c *conductor) error {
 	var err error
 	if l.poller, err = newPoller(); err != nil {
 		return err
@@ -69,8 +70,8 @@ func (l *echoLoad) run(c *conductor) error {
 			return err
 		}
 	}
-	if l.rate > 0 {
-		l.every = time.Duration(float64(time.Second) / l.rate)
+	if l.Rate > 0 {
+		l.every = time.Duration(float64(time.Second) / l.Rate)
 		l.due = now()
 		for i := range l.clients {
 			l.idle = append(l.idle, i)
@@ -98,7 +99,7 @@ func (l *echoLoad) run(c *conductor) error {
 }
 
 // finish waits for the answers that are still to come.
-func (l *echoLoad) finish() error {
+func (l *Echo) finish() error {
 	l.ending = true
 	for deadline := now() + lostAfter; slices.ContainsFunc(l.clients, func(c echoClient) bool { return c.busy }); {
 		if now() > deadline {
@@ -121,8 +122,8 @@ func (l *echoLoad) finish() error {
 }
 
 // next waits for answers. With a rate, what has become due is sent first.
-func (l *echoLoad) next() ([]unix.EpollEvent, error) {
-	if l.rate == 0 {
+func (l *Echo) next() ([]unix.EpollEvent, error) {
+	if l.Rate == 0 {
 		return l.poller.wait(100 * time.Millisecond)
 	}
 	t := now()
@@ -137,21 +138,21 @@ func (l *echoLoad) next() ([]unix.EpollEvent, error) {
 	return l.poller.waitExactly(l.due - t)
 }
 
-func (l *echoLoad) ask(i int, asked time.Duration) {
+func (l *Echo) ask(i int, asked time.Duration) {
 	client := &l.clients[i]
 	client.asked, client.got, client.busy = asked, 0, true
 	client.seq++
 	l.send(client)
 }
 
-func (l *echoLoad) send(client *echoClient) {
+func (l *Echo) send(client *echoClient) {
 	binary.LittleEndian.PutUint64(l.buf[:], client.seq)
 	if n, err := unix.Write(client.fd, l.buf[:messageSize]); err != nil || n != messageSize {
 		l.fail("sent %d bytes: %v", n, err)
 	}
 }
 
-func (l *echoLoad) answered(i int, measuring bool) {
+func (l *Echo) answered(i int, measuring bool) {
 	client := &l.clients[i]
 	n, err := unix.Read(client.fd, l.buf[:])
 	switch {
@@ -174,14 +175,14 @@ func (l *echoLoad) answered(i int, measuring bool) {
 		return
 	}
 	t := now()
-	l.done.Add(1)
+	l.Done.Add(1)
 	if measuring {
-		l.latency.record(t - client.asked)
+		l.Latency.Record(t - client.asked)
 	}
 	client.busy = false
 	switch {
 	case l.ending:
-	case l.rate > 0:
+	case l.Rate > 0:
 		l.idle = append(l.idle, i)
 	default:
 		l.ask(i, t)
@@ -189,10 +190,10 @@ func (l *echoLoad) answered(i int, measuring bool) {
 }
 
 // findLost counts clients that have waited too long.
-func (l *echoLoad) findLost(t time.Duration) {
+func (l *Echo) findLost(t time.Duration) {
 	for i := range l.clients {
 		client := &l.clients[i]
-		if !client.busy || t-client.asked < lostAfter || l.rate > 0 && l.behind(t) {
+		if !client.busy || t-client.asked < lostAfter || l.Rate > 0 && l.behind(t) {
 			continue
 		}
 		l.fail("no answer within %v", lostAfter)
@@ -207,10 +208,10 @@ func (l *echoLoad) findLost(t time.Duration) {
 
 // behind tells whether more is offered than can be carried. Then a message may have been due long
 // before it was sent, and is not lost.
-func (l *echoLoad) behind(t time.Duration) bool { return t-l.due > lostAfter/2 }
+func (l *Echo) behind(t time.Duration) bool { return t-l.due > lostAfter/2 }
 
 // giveUp leaves a client out from now on.
-func (l *echoLoad) giveUp(client *echoClient) {
+func (l *Echo) giveUp(client *echoClient) {
 	client.busy = false
 	_ = unix.EpollCtl(l.poller.fd, unix.EPOLL_CTL_DEL, client.fd, nil) // it is registered
 	l.idle = slices.DeleteFunc(l.idle, func(i int) bool { return &l.clients[i] == client })

@@ -1,6 +1,6 @@
 //go:build linux
 
-package main
+package load
 
 import (
 	"encoding/binary"
@@ -8,18 +8,21 @@ import (
 	"net/netip"
 	"os"
 	"runtime"
+	"strconv"
 	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"kubeproxy/scripts/internal/measure"
 )
 
 // The backends run in a process of their own, so that neither their work nor their descriptors count
 // for anybody else. One thread for TCP, one for UDP.
 
-// backendHosts is how many addresses the backends have. Each has 28,000 ports to be connected to from, so
+// BackendHosts is how many addresses the backends have. Each has 28,000 ports to be connected to from, so
 // that proxies find one free while others are in TIME_WAIT.
-const backendHosts = 8
+const BackendHosts = 8
 
 // The kinds of socket in the TCP loop.
 const (
@@ -29,17 +32,46 @@ const (
 	bulkConn // waits for a byte, then sends without end
 )
 
-// runBackends opens the backends on the ports, says so on standard output, and serves until standard
-// input ends: when whoever started it is gone.
-func runBackends(ports ports) error {
+// Ports are where somebody is reached for each purpose.
+type Ports struct {
+	Echo  uint16 // TCP: sends back what comes
+	Bulk  uint16 // TCP: sends without end
+	UDP   uint16 // UDP: sends back what comes
+	Stamp uint16 // UDP: says which backend it is, and the time
+}
+
+// PortsFrom gives four ports in a row.
+func PortsFrom(base uint16) Ports { return Ports{base, base + 1, base + 2, base + 3} }
+
+// StartBackends starts the backends, which take their ports from base on, and waits until they answer. The
+// executable is a program that calls [RunBackends] when its arguments are "backends" and the base.
+func StartBackends(ps *measure.Processes, executable string, base uint16) (*measure.Process, error) {
+	p, err := ps.Start("backends", executable, "backends", strconv.Itoa(int(base)))
+	if err != nil {
+		return nil, err
+	}
+	return p, p.Await(10*time.Second, func() bool { return p.Said("ready") })
+}
+
+// RunBackends opens the backends on the ports from base on, says so on standard output, and serves until
+// standard input ends: when whoever started it is gone.
+func RunBackends(base string) error {
+	n, err := strconv.ParseUint(base, 10, 16)
+	if err != nil {
+		return err
+	}
+	if _, err := measure.RaiseDescriptorLimit(); err != nil {
+		return err
+	}
+	ports := PortsFrom(uint16(n))
 	p, err := newPoller()
 	if err != nil {
 		return err
 	}
 	var echoes, stamps []int
-	for i := range backendHosts {
-		for port, kind := range map[uint16]int{ports.echo: echoListener, ports.bulk: bulkListener} {
-			fd, err := listenTCP(netip.AddrPortFrom(backendHost(i), port))
+	for i := range BackendHosts {
+		for port, kind := range map[uint16]int{ports.Echo: echoListener, ports.Bulk: bulkListener} {
+			fd, err := listenTCP(netip.AddrPortFrom(BackendHost(i), port))
 			if err != nil {
 				return err
 			}
@@ -47,11 +79,11 @@ func runBackends(ports ports) error {
 				return err
 			}
 		}
-		echo, err := listenUDP(netip.AddrPortFrom(backendHost(i), ports.udp))
+		echo, err := listenUDP(netip.AddrPortFrom(BackendHost(i), ports.UDP))
 		if err != nil {
 			return err
 		}
-		stamp, err := listenUDP(netip.AddrPortFrom(backendHost(i), ports.stamp))
+		stamp, err := listenUDP(netip.AddrPortFrom(BackendHost(i), ports.Stamp))
 		if err != nil {
 			return err
 		}
@@ -68,13 +100,14 @@ func runBackends(ports ports) error {
 	return <-failed
 }
 
-func backendHost(i int) netip.Addr { return netip.AddrFrom4([4]byte{127, 0, 2, byte(1 + i)}) }
+// BackendHost is the address of one of the backends.
+func BackendHost(i int) netip.Addr { return netip.AddrFrom4([4]byte{127, 0, 2, byte(1 + i)}) }
 
-// backendsAt gives the addresses of all backends that have this port.
-func backendsAt(port uint16) []netip.AddrPort {
+// BackendsAt gives the addresses of all backends that have this port.
+func BackendsAt(port uint16) []netip.AddrPort {
 	var all []netip.AddrPort
-	for i := range backendHosts {
-		all = append(all, netip.AddrPortFrom(backendHost(i), port))
+	for i := range BackendHosts {
+		all = append(all, netip.AddrPortFrom(BackendHost(i), port))
 	}
 	return all
 }
@@ -196,7 +229,7 @@ func serveUDP(echoes, stamps []int) error {
 			n := b.receive(int(ev.Fd))
 			if ev.Pad > 0 {
 				for i := range n {
-					writeStamp(&b.bufs[i], stamp{uint64(ev.Pad), sinceBoot()})
+					writeStamp(&b.bufs[i], Stamp{uint64(ev.Pad), measure.SinceBoot()})
 				}
 			}
 			b.send(int(ev.Fd), n)
@@ -249,20 +282,11 @@ func (m *messages) send(fd, n int) {
 	}
 }
 
-// sinceBoot reads the clock that all processes of a machine share.
-func sinceBoot() time.Duration {
-	var t unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &t); err != nil {
-		panic(err) // there is no Linux without it
-	}
-	return time.Duration(t.Nano())
+func writeStamp(message *[messageSize]byte, s Stamp) {
+	binary.LittleEndian.PutUint64(message[8:], s.Endpoint)
+	binary.LittleEndian.PutUint64(message[16:], uint64(s.Asked))
 }
 
-func writeStamp(message *[messageSize]byte, s stamp) {
-	binary.LittleEndian.PutUint64(message[8:], s.endpoint)
-	binary.LittleEndian.PutUint64(message[16:], uint64(s.asked))
-}
-
-func readStamp(message *[messageSize]byte) stamp {
-	return stamp{binary.LittleEndian.Uint64(message[8:]), time.Duration(binary.LittleEndian.Uint64(message[16:]))}
+func readStamp(message *[messageSize]byte) Stamp {
+	return Stamp{binary.LittleEndian.Uint64(message[8:]), time.Duration(binary.LittleEndian.Uint64(message[16:]))}
 }

@@ -1,15 +1,15 @@
-package main
+package measure
 
 import (
 	"math/bits"
 	"time"
 )
 
-// A histogram counts durations in buckets that are at most 1/128 wide of what they hold. Recording
+// A Histogram counts durations in buckets that are at most 1/128 wide of what they hold. Recording
 // allocates nothing, so it does not disturb what it measures.
-type histogram struct {
+type Histogram struct {
 	buckets [fine * 36]uint32 // up to 2^42 ns, more than an hour
-	count   uint64
+	Count   uint64
 }
 
 // fine is how many buckets there are from one power of two to the next.
@@ -33,24 +33,26 @@ func middleOf(bucket int) float64 {
 	return (float64(bucket-fine*shift) + 0.5) * float64(uint64(1)<<shift)
 }
 
-func (h *histogram) record(d time.Duration) {
+// Record counts one duration.
+func (h *Histogram) Record(d time.Duration) {
 	h.buckets[bucketOf(uint64(max(d, 0)))]++
-	h.count++
+	h.Count++
 }
 
-func (h *histogram) add(other *histogram) {
+// Add counts all that the other has counted.
+func (h *Histogram) Add(other *Histogram) {
 	for i, n := range other.buckets {
 		h.buckets[i] += n
 	}
-	h.count += other.count
+	h.Count += other.Count
 }
 
-// quantile gives the duration in seconds that the share q of all does not exceed; 0 without any.
-func (h *histogram) quantile(q float64) float64 {
-	if h.count == 0 {
+// Quantile gives the duration in seconds that the share q of all does not exceed; 0 without any.
+func (h *Histogram) Quantile(q float64) float64 {
+	if h.Count == 0 {
 		return 0
 	}
-	left := uint64(q * float64(h.count-1))
+	left := uint64(q * float64(h.Count-1))
 	for i, n := range h.buckets {
 		if uint64(n) > left {
 			return middleOf(i) / 1e9

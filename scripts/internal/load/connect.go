@@ -1,6 +1,6 @@
 //go:build linux
 
-package main
+package load
 
 import (
 	"net/netip"
@@ -10,12 +10,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A connectLoad is clients that each connect, make one round trip and close, again and again.
+// A Connect is clients that each connect, make one round trip and close, again and again.
 //
 // With fin a client says that it has finished, and is done when the other side has finished, too: so
 // an operation that counts is one that is over, for the proxy as well. Otherwise it resets.
-type connectLoad struct {
-	tally
+type Connect struct {
+	Tally
 	to      []netip.AddrPort
 	n       int
 	fin     bool
@@ -39,15 +39,16 @@ type connectClient struct {
 // be used again within a second while their last connection is in TIME_WAIT.
 const sources = 64
 
-func newConnectLoad(to []netip.AddrPort, n int, fin bool) *connectLoad {
-	l := &connectLoad{to: to, n: n, fin: fin, source: unix.SockaddrInet4{Addr: [4]byte{127, 0, 3, 0}}}
+// NewConnect makes n clients of these addresses.
+func NewConnect(to []netip.AddrPort, n int, fin bool) *Connect {
+	l := &Connect{to: to, n: n, fin: fin, source: unix.SockaddrInet4{Addr: [4]byte{127, 0, 3, 0}}}
 	for _, a := range to {
 		l.targets = append(l.targets, address(a))
 	}
 	return l
 }
 
-func (l *connectLoad) run(c *conductor) error {
+func (l *Connect) run(c *conductor) error {
 	var err error
 	if l.poller, err = newPoller(); err != nil {
 		return err
@@ -83,7 +84,7 @@ func (l *connectLoad) run(c *conductor) error {
 }
 
 // finish waits for the connections that are still under way.
-func (l *connectLoad) finish() error {
+func (l *Connect) finish() error {
 	l.ending = true
 	underWay := func(c connectClient) bool { return c.fd >= 0 }
 	for deadline := now() + dialTimeout; slices.ContainsFunc(l.clients, underWay) && now() < deadline; {
@@ -104,7 +105,7 @@ func (l *connectLoad) finish() error {
 }
 
 // start begins a connection. If that fails, the next check tries again.
-func (l *connectLoad) start(i int) {
+func (l *Connect) start(i int) {
 	client := &l.clients[i]
 	*client = connectClient{fd: -1, started: now()}
 	if l.ending {
@@ -141,14 +142,14 @@ func (l *connectLoad) start(i int) {
 }
 
 // ask sends the message, and tells whether that was possible.
-func (l *connectLoad) ask(client *connectClient) bool {
+func (l *Connect) ask(client *connectClient) bool {
 	n, err := unix.Write(client.fd, l.buf[:messageSize])
 	client.asked = err == nil && n == messageSize
 	return client.asked
 }
 
 // advance goes on with a connection on which something has happened.
-func (l *connectLoad) advance(i int, measuring bool) {
+func (l *Connect) advance(i int, measuring bool) {
 	client := &l.clients[i]
 	if client.fd < 0 {
 		return
@@ -187,15 +188,15 @@ func (l *connectLoad) advance(i int, measuring bool) {
 	default:
 		reset(client.fd)
 	}
-	l.done.Add(1)
+	l.Done.Add(1)
 	if measuring {
-		l.latency.record(now() - client.started)
+		l.Latency.Record(now() - client.started)
 	}
 	l.start(i)
 }
 
 // abandon counts a failure, and closes what there is of the connection.
-func (l *connectLoad) abandon(i int, why string, args ...any) {
+func (l *Connect) abandon(i int, why string, args ...any) {
 	l.fail(why, args...)
 	if client := &l.clients[i]; client.fd >= 0 {
 		reset(client.fd)
