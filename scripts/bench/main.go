@@ -30,6 +30,7 @@ import (
 
 	"kubeproxy/scripts/internal/load"
 	"kubeproxy/scripts/internal/measure"
+	"kubeproxy/scripts/internal/ownnet"
 )
 
 // A bench is what the rows share.
@@ -59,6 +60,21 @@ func main() {
 	}
 	if len(os.Args) > 3 && os.Args[1] == "watcher" {
 		exit(measure.RunWatcher(os.Args[2], os.Args[3]))
+	}
+	if o, err := parseOptions(os.Args[1:]); err == nil { // else run tells
+		status, done, err := ownnet.Again(os.Args[1:], os.Stdout, os.Stderr, func() error {
+			if o.etcd != "" {
+				return nil
+			}
+			_, err := measure.EtcdBinary()
+			return err
+		})
+		if err != nil {
+			exit(err)
+		}
+		if done {
+			os.Exit(status)
+		}
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
@@ -146,7 +162,7 @@ func (b *bench) prepare(ctx context.Context, o options) error {
 		b.proxies = append(b.proxies, p)
 	}
 	for i, v := range o.variants {
-		p, err := kubeProxy(b.ps, v, o.binary, proxyHost(2+i), offered, b.etcdURL)
+		p, err := kubeProxy(b.ps, v, o.binary, proxyHost(2+i), offered, b.etcdURL, b.descriptors)
 		if err != nil {
 			return err
 		}

@@ -37,7 +37,8 @@ The numbers in roundtrip-N, bulk-N, udp-N (clients) and rate-N (percent of what 
 
 What has to be installed, on Debian: apt-get install -y --no-install-recommends haproxy nginx-light libnginx-mod-stream
 (and, if that starts them: systemctl disable --now haproxy nginx). What is missing is left out, and named.
-It needs a descriptor limit of 20,000 (ulimit -n) for the idle row, and no privileges.
+It needs a descriptor limit of 20,000 (ulimit -n) for the idle row, and no privileges. As root it runs in a network
+namespace of its own, where nobody else's firewall takes part.
 `
 
 // options is the command line.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -28,6 +29,12 @@ func build(tool string) (string, error) {
 		return "", fmt.Errorf("build %s: %w: %s", tool, err, stderr.String())
 	}
 	return strings.TrimSpace(string(out)), nil
+}
+
+// buildTools builds what a run may need.
+func buildTools() error {
+	_, err := etcdBinary()
+	return errors.Join(err, haveEtcdutl())
 }
 
 func haveEtcdutl() error {

@@ -35,6 +35,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"kubeproxy/scripts/internal/ownnet"
 )
 
 // settings is what the command line asks for.
@@ -88,12 +90,13 @@ func realMain(args []string, stdout, stderr io.Writer) int {
 		fmt.Fprintf(stderr, "chaos: what is %q? -h explains\n", f.Arg(0))
 		return 2
 	}
-	if status, done := isolate(args, stdout, stderr); done {
-		return status
-	}
-	if err := settleIn(); err != nil {
+	status, done, err := ownnet.Again(args, stdout, stderr, buildTools)
+	if err != nil {
 		fmt.Fprintf(stderr, "chaos: %v\n", err)
 		return 1
+	}
+	if done {
+		return status
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()

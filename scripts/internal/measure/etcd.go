@@ -18,9 +18,9 @@ import (
 	"go.uber.org/zap"
 )
 
-// etcdBinary builds etcd from the version that go.mod pins and gives its path; the Go build cache
+// EtcdBinary builds etcd from the version that go.mod pins and gives its path; the Go build cache
 // keeps it.
-func etcdBinary() (string, error) {
+func EtcdBinary() (string, error) {
 	cmd := exec.Command("go", "tool", "-n", "go.etcd.io/etcd/server/v3")
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	var stderr bytes.Buffer
@@ -36,7 +36,7 @@ func etcdBinary() (string, error) {
 func StartEtcd(ps *Processes, binary string) (string, error) {
 	if binary == "" {
 		var err error
-		if binary, err = etcdBinary(); err != nil {
+		if binary, err = EtcdBinary(); err != nil {
 			return "", err
 		}
 	}
