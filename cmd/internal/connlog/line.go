@@ -91,7 +91,8 @@ func appendText(b []byte, parts ...string) []byte {
 	return append(b, '"')
 }
 
-// appendEscape adds \uXXXX, or two of them for what does not fit into one.
+// appendEscape adds a character as JSON escapes it: by its number, four hexadecimal digits after \u, or by two such numbers where four
+// digits are too few (RFC 8259, section 7).
 func appendEscape(b []byte, r rune) []byte {
 	if high, low := utf16.EncodeRune(r); high != utf8.RuneError {
 		return fmt.Appendf(b, `\u%04x\u%04x`, high, low)
