@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A epollTCP is one open TCP port of the epoll engine. Its loop accepts one client for each event: if
+// An epollTCP is one open TCP port of the epoll engine. Its loop accepts one client for each event: if
 // more wait, the next turn says so, and the clients that are being served have their turn in between.
 type epollTCP struct {
 	loop   *loop

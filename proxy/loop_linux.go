@@ -108,7 +108,9 @@ func newLoop(e *epoll) (*loop, error) {
 	}
 	// An epoll descriptor can itself be waited for. In non-blocking mode the Go runtime waits for it
 	// as for any socket: the loop parks as a goroutine does, and keeps no processor and no thread.
-	// Blocking in epoll_wait would cost the goroutines beside it milliseconds (see docs/performance.md).
+	// Blocking in epoll_wait would cost the goroutines beside it milliseconds: its thread would keep its
+	// processor until the runtime's monitor takes that away, and the monitor looks every 10 ms while
+	// little happens.
 	_ = unix.SetNonblock(epfd, true) // cannot fail on a descriptor that is open
 	l.file = os.NewFile(uintptr(epfd), "epoll")
 	if l.parking, err = l.file.SyscallConn(); err != nil {

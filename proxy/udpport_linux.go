@@ -14,7 +14,7 @@ import (
 	"kubeproxy/registry"
 )
 
-// A epollUDP is one open UDP port of the epoll engine: the socket that all its clients speak to, and
+// An epollUDP is one open UDP port of the epoll engine: the socket that all its clients speak to, and
 // their flows. What they send is read many datagrams at a time (recvmmsg(2)), and what they are
 // answered is sent many at a time, at the end of the turn (sendmmsg(2)).
 type epollUDP struct {
