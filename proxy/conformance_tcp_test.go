@@ -261,6 +261,60 @@ func TestAHalfClosedConnectionThatKeepsTalkingStays(t *testing.T) {
 	})
 }
 
+// What comes in small pieces is passed on piece by piece, until its reader takes no more: that is in the
+// midst of a piece. Nothing of it is lost, nor the end that follows it.
+func TestSmallPiecesReachAReaderThatBeginsLate(t *testing.T) {
+	const most, size = 2000, 12 << 10
+	piece := func(i int) proxytest.Stream { return proxytest.Stream{Seed: uint64(i), Size: size} }
+	for _, direction := range []string{"down", "up"} {
+		t.Run(direction, func(t *testing.T) {
+			conform(t, func(t *testing.T, cfg proxy.Config) {
+				n := newNode(t, cfg)
+				passed := func() uint64 {
+					sum := totalsOf(n, "web")
+					return sum.Sent + sum.Received
+				}
+				sent := make(chan int, 1) // how many pieces
+				write := func(conn *net.TCPConn) error {
+					for i := range most {
+						if err := piece(i).SendTo(conn); err != nil {
+							return err
+						}
+						for start := time.Now(); passed() < uint64(i+1)*size; time.Sleep(100 * time.Microsecond) {
+							if time.Since(start) > 100*time.Millisecond {
+								sent <- i + 1
+								return conn.CloseWrite()
+							}
+						}
+					}
+					return fmt.Errorf("%d bytes were taken although nobody reads", most*size)
+				}
+				read := func(conn *net.TCPConn) error {
+					for i := range <-sent {
+						if err := piece(i).ReceiveFrom(conn); err != nil {
+							return fmt.Errorf("piece %d: %w", i, err)
+						}
+					}
+					return proxytest.Stream{}.ReceiveAllFrom(conn)
+				}
+				there, here := write, read
+				if direction == "up" {
+					there, here = read, write
+				}
+				ended := make(chan error, 1)
+				endpoint := proxytest.ServeNarrow(t, "127.0.0.1:0", 8<<10, func(conn *net.TCPConn) { ended <- there(conn) })
+				client := proxytest.DialNarrow(t, tcpThrough(t, n, endpoint.Addr), 8<<10)
+				if err := here(client); err != nil {
+					t.Errorf("client: %v", err)
+				}
+				if err := proxytest.Receive(t, ended, "the endpoint"); err != nil {
+					t.Errorf("endpoint: %v", err)
+				}
+			})
+		})
+	}
+}
+
 // A writer much faster than its reader is held back by the kernel's buffers; the proxy adds little
 // to them and nothing that grows.
 func TestASlowReaderHoldsBoundedMemory(t *testing.T) {
