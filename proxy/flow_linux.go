@@ -60,7 +60,7 @@ func (l *loop) forward(f *flow, datagram []byte) {
 		l.desert(f, false) // D42: v0.4 went on sending to an endpoint that was gone
 		l.redirect(f)
 		if !f.live {
-			l.dropFor(f, dropEnded, 1)
+			l.dropFor(f, f.why, 1)
 			return
 		}
 	}

@@ -22,67 +22,68 @@ import (
 // What becomes of sessions when their port changes hands or is closed.
 
 func TestAfterDisownNothingComesFromTheOldService(t *testing.T) {
-	e := newUDPEngine(t, Config{})
-	var sequence atomic.Int64
-	stop, streaming := make(chan struct{}), sync.WaitGroup{}
-	t.Cleanup(streaming.Wait)
-	t.Cleanup(sync.OnceFunc(func() { close(stop) }))
-	stream, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(proxytest.On(0)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { stream.Close() })
-	s := serveUDP(t, e, proxytest.At(stream.LocalAddr().(*net.UDPAddr).AddrPort()))
-	s.setOf("heir", identity(t, "heir"))
-	streaming.Go(func() { // an endpoint that does not stop talking
-		buf := make([]byte, 100)
-		_, session, err := stream.ReadFromUDPAddrPort(buf)
-		for err == nil {
-			select {
-			case <-stop:
-				return
-			default:
+	onBothEngines(t, Config{}, func(t *testing.T, e *udpEngine) {
+		var sequence atomic.Int64
+		stop, streaming := make(chan struct{}), sync.WaitGroup{}
+		t.Cleanup(streaming.Wait)
+		t.Cleanup(sync.OnceFunc(func() { close(stop) }))
+		stream, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(proxytest.On(0)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { stream.Close() })
+		s := e.serve(t, proxytest.At(stream.LocalAddr().(*net.UDPAddr).AddrPort()))
+		s.setOf("heir", identity(t, "heir"))
+		streaming.Go(func() { // an endpoint that does not stop talking
+			buf := make([]byte, 100)
+			_, session, err := stream.ReadFromUDPAddrPort(buf)
+			for err == nil {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				stream.WriteToUDPAddrPort(strconv.AppendInt(nil, sequence.Add(1), 10), session) // refused in the end
 			}
-			stream.WriteToUDPAddrPort(strconv.AppendInt(nil, sequence.Add(1), 10), session) // refused in the end
+		})
+		client := proxytest.DialUDP(t, s.addr)
+		client.Write([]byte("begin"))
+		heard := make(chan int64, 1)
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			buf, most, signal := make([]byte, 100), int64(0), heard
+			for {
+				n, err := client.Read(buf)
+				if err != nil {
+					heard <- most
+					return
+				}
+				if most, _ = strconv.ParseInt(string(buf[:n]), 10, 64); signal != nil {
+					signal <- most
+					signal = nil
+				}
+			}
+		}()
+		proxytest.Receive(t, heard, "the stream to begin")
+
+		previous := s.ownership.Swap(s.claim("heir"))
+		s.disown(previous)
+		last := sequence.Load() + 1 // numbered, and sent at any time from now on
+		if got := s.sessionCount(); got != 0 {
+			t.Errorf("%d sessions are left", got)
+		}
+		before := sequence.Load()
+		proxytest.Eventually(t, func() bool { return sequence.Load() > before+1000 }, "a thousand more of the stream")
+		client.SetReadDeadline(time.Now().Add(50 * time.Millisecond))
+		<-done
+		if got := <-heard; got > last {
+			t.Errorf("number %d of the stream arrived; %d was sent last before disown returned", got, last)
+		}
+		if got := client.Ask(t).Name; got != "heir" {
+			t.Errorf("answered by %s", got)
 		}
 	})
-	client := proxytest.DialUDP(t, s.addr)
-	client.Write([]byte("begin"))
-	heard := make(chan int64, 1)
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		buf, most, signal := make([]byte, 100), int64(0), heard
-		for {
-			n, err := client.Read(buf)
-			if err != nil {
-				heard <- most
-				return
-			}
-			if most, _ = strconv.ParseInt(string(buf[:n]), 10, 64); signal != nil {
-				signal <- most
-				signal = nil
-			}
-		}
-	}()
-	proxytest.Receive(t, heard, "the stream to begin")
-
-	previous := s.ownership.Swap(s.claim("heir"))
-	s.disown(previous)
-	last := sequence.Load() + 1 // numbered, and sent at any time from now on
-	if got := s.sessionCount(); got != 0 {
-		t.Errorf("%d sessions are left", got)
-	}
-	before := sequence.Load()
-	proxytest.Eventually(t, func() bool { return sequence.Load() > before+1000 }, "a thousand more of the stream")
-	client.SetReadDeadline(time.Now().Add(50 * time.Millisecond))
-	<-done
-	if got := <-heard; got > last {
-		t.Errorf("number %d of the stream arrived; %d was sent last before disown returned", got, last)
-	}
-	if got := client.Ask(t).Name; got != "heir" {
-		t.Errorf("answered by %s", got)
-	}
 }
 
 // A session that was evicted just before may still be busy with a reply.
@@ -117,35 +118,36 @@ func TestDisownWaitsForSessionsThatHadEndedBefore(t *testing.T) {
 // A client that speaks while its port changes hands is served by one owner or the other, and by the
 // new one from when disown has returned.
 func TestAClientThatSpeaksWhileItsPortChangesHandsFollows(t *testing.T) {
-	e := newUDPEngine(t, Config{})
-	s := serveUDP(t, e, identity(t, "dns"))
-	s.setOf("heir", identity(t, "heir"))
-	owners := []*claim{s.ownership.Load(), s.claim("heir")}
-	stop, speaking := make(chan struct{}), sync.WaitGroup{}
-	for range 4 {
-		client := proxytest.DialUDP(t, s.addr)
-		speaking.Go(func() {
-			for {
-				select {
-				case <-stop:
-					return
-				default:
-					client.Try(time.Millisecond)
+	onBothEngines(t, Config{}, func(t *testing.T, e *udpEngine) {
+		s := e.serve(t, identity(t, "dns"))
+		s.setOf("heir", identity(t, "heir"))
+		owners := []*claim{s.ownership.Load(), s.claim("heir")}
+		stop, speaking := make(chan struct{}), sync.WaitGroup{}
+		for range 4 {
+			client := proxytest.DialUDP(t, s.addr)
+			speaking.Go(func() {
+				for {
+					select {
+					case <-stop:
+						return
+					default:
+						client.Try(time.Millisecond)
+					}
 				}
-			}
-		})
-	}
-	client := proxytest.DialUDP(t, s.addr)
-	for i := range 200 {
-		previous, next := owners[i%2], owners[(i+1)%2]
-		s.ownership.Store(next)
-		s.disown(previous)
-		if got := client.Ask(t).Name; got != next.key.Name.Name {
-			t.Errorf("round %d: answered by %s; want %s", i, got, next.key)
+			})
 		}
-	}
-	close(stop)
-	speaking.Wait()
+		client := proxytest.DialUDP(t, s.addr)
+		for i := range 200 {
+			previous, next := owners[i%2], owners[(i+1)%2]
+			s.ownership.Store(next)
+			s.disown(previous)
+			if got := client.Ask(t).Name; got != next.key.Name.Name {
+				t.Errorf("round %d: answered by %s; want %s", i, got, next.key)
+			}
+		}
+		close(stop)
+		speaking.Wait()
+	})
 }
 
 // The reader may have begun a session for the old owner, and not yet made it known, when the port

@@ -16,80 +16,87 @@ import (
 
 func TestEveryDropHasItsReason(t *testing.T) {
 	t.Run("no endpoints", func(t *testing.T) {
-		e := newUDPEngine(t, Config{})
-		s := serveUDP(t, e)
-		proxytest.DialUDP(t, s.addr).Write([]byte("lost"))
-		s.hasDropped(t, map[DropReason]uint64{dropNoEndpoints: 1})
+		onBothEngines(t, Config{}, func(t *testing.T, e *udpEngine) {
+			s := e.serve(t)
+			proxytest.DialUDP(t, s.addr).Write([]byte("lost"))
+			s.hasDropped(t, map[DropReason]uint64{dropNoEndpoints: 1})
+		})
 	})
 	t.Run("own listener", func(t *testing.T) {
-		e := newUDPEngine(t, Config{})
-		s := serveUDP(t, e)
-		s.set(proxytest.At(s.addr))
-		client := proxytest.DialUDP(t, s.addr)
-		client.Write([]byte("lost"))
-		s.hasDropped(t, map[DropReason]uint64{dropOwnListener: 1})
-		s.set(proxytest.At(s.addr), identity(t, "well"))
-		for range 4 {
-			if got := proxytest.DialUDP(t, s.addr).Ask(t).Name; got != "well" {
-				t.Errorf("answered by %s", got)
+		onBothEngines(t, Config{}, func(t *testing.T, e *udpEngine) {
+			s := e.serve(t)
+			s.set(proxytest.At(s.addr))
+			client := proxytest.DialUDP(t, s.addr)
+			client.Write([]byte("lost"))
+			s.hasDropped(t, map[DropReason]uint64{dropOwnListener: 1})
+			s.set(proxytest.At(s.addr), identity(t, "well"))
+			for range 4 {
+				if got := proxytest.DialUDP(t, s.addr).Ask(t).Name; got != "well" {
+					t.Errorf("answered by %s", got)
+				}
 			}
-		}
+		})
 	})
 	t.Run("endpoint not allowed", func(t *testing.T) {
-		e := newUDPEngine(t, Config{AllowedEndpoints: []netip.Prefix{netip.MustParsePrefix("127.0.0.2/32")}})
-		s := serveUDP(t, e, identity(t, "elsewhere"))
-		proxytest.DialUDP(t, s.addr).Write([]byte("lost"))
-		s.hasDropped(t, map[DropReason]uint64{dropNotAllowed: 1})
-		s.set(identity(t, "elsewhere"), proxytest.ServeUDP(t, "127.0.0.2:0", proxytest.IdentifyUDP("well")).Addr)
-		for range 4 {
-			if got := proxytest.DialUDP(t, s.addr).Ask(t).Name; got != "well" {
-				t.Errorf("answered by %s", got)
+		onBothEngines(t, Config{AllowedEndpoints: []netip.Prefix{netip.MustParsePrefix("127.0.0.2/32")}}, func(t *testing.T, e *udpEngine) {
+			s := e.serve(t, identity(t, "elsewhere"))
+			proxytest.DialUDP(t, s.addr).Write([]byte("lost"))
+			s.hasDropped(t, map[DropReason]uint64{dropNotAllowed: 1})
+			s.set(identity(t, "elsewhere"), proxytest.ServeUDP(t, "127.0.0.2:0", proxytest.IdentifyUDP("well")).Addr)
+			for range 4 {
+				if got := proxytest.DialUDP(t, s.addr).Ask(t).Name; got != "well" {
+					t.Errorf("answered by %s", got)
+				}
 			}
-		}
+		})
 	})
 	t.Run("client not allowed", func(t *testing.T) {
-		e := newUDPEngine(t, Config{})
-		s := serveUDP(t, e, identity(t, "1"))
-		narrower := *s.ownership.Load()
-		narrower.sources = []netip.Prefix{netip.MustParsePrefix("127.0.0.2/32")}
-		s.ownership.Store(&narrower)
-		proxytest.DialUDP(t, s.addr).Write([]byte("lost"))
-		s.hasDropped(t, map[DropReason]uint64{dropSource: 1})
-		proxytest.DialUDPFrom(t, netip.MustParseAddr("127.0.0.2"), s.addr).Ask(t)
+		onBothEngines(t, Config{}, func(t *testing.T, e *udpEngine) {
+			s := e.serve(t, identity(t, "1"))
+			narrower := *s.ownership.Load()
+			narrower.sources = []netip.Prefix{netip.MustParsePrefix("127.0.0.2/32")}
+			s.ownership.Store(&narrower)
+			proxytest.DialUDP(t, s.addr).Write([]byte("lost"))
+			s.hasDropped(t, map[DropReason]uint64{dropSource: 1})
+			proxytest.DialUDPFrom(t, netip.MustParseAddr("127.0.0.2"), s.addr).Ask(t)
+		})
 	})
 	t.Run("session limit", func(t *testing.T) {
-		e := newUDPEngine(t, Config{MaxUDPSessions: 1, MaxUDPSessionsPerService: 2})
-		s := serveUDP(t, e, identity(t, "1"))
-		known := proxytest.DialUDP(t, s.addr)
-		known.Ask(t)
-		known.Ask(t)
-		proxytest.DialUDP(t, s.addr).Write([]byte("lost"))
-		s.hasDropped(t, map[DropReason]uint64{dropSessionLimit: 1})
+		onBothEngines(t, Config{MaxUDPSessions: 1, MaxUDPSessionsPerService: 2}, func(t *testing.T, e *udpEngine) {
+			s := e.serve(t, identity(t, "1"))
+			known := proxytest.DialUDP(t, s.addr)
+			known.Ask(t)
+			known.Ask(t)
+			proxytest.DialUDP(t, s.addr).Write([]byte("lost"))
+			s.hasDropped(t, map[DropReason]uint64{dropSessionLimit: 1})
+		})
 	})
 	t.Run("session limit of a service", func(t *testing.T) {
-		e := newUDPEngine(t, Config{MaxUDPSessionsPerService: 1})
-		s := serveUDP(t, e, identity(t, "1"))
-		known := proxytest.DialUDP(t, s.addr)
-		known.Ask(t)
-		known.Ask(t)
-		proxytest.DialUDP(t, s.addr).Write([]byte("lost"))
-		s.hasDropped(t, map[DropReason]uint64{dropServiceLimit: 1})
-		known.Ask(t)
+		onBothEngines(t, Config{MaxUDPSessionsPerService: 1}, func(t *testing.T, e *udpEngine) {
+			s := e.serve(t, identity(t, "1"))
+			known := proxytest.DialUDP(t, s.addr)
+			known.Ask(t)
+			known.Ask(t)
+			proxytest.DialUDP(t, s.addr).Write([]byte("lost"))
+			s.hasDropped(t, map[DropReason]uint64{dropServiceLimit: 1})
+			known.Ask(t)
+		})
 	})
 	t.Run("out of descriptors", func(t *testing.T) {
-		e := newUDPEngine(t, Config{})
-		s := serveUDP(t, e, identity(t, "1"))
-		known, stranger := proxytest.DialUDP(t, s.addr), proxytest.DialUDP(t, s.addr)
-		known.Ask(t)
-		var taken int
-		for e.budget.tryAcquire(1) {
-			taken++
-		}
-		stranger.Write([]byte("lost"))
-		s.hasDropped(t, map[DropReason]uint64{dropDescriptorLimit: 1})
-		known.Ask(t)
-		e.budget.release(taken)
-		stranger.Ask(t)
+		onBothEngines(t, Config{}, func(t *testing.T, e *udpEngine) {
+			s := e.serve(t, identity(t, "1"))
+			known, stranger := proxytest.DialUDP(t, s.addr), proxytest.DialUDP(t, s.addr)
+			known.Ask(t)
+			var taken int
+			for e.budget.tryAcquire(1) {
+				taken++
+			}
+			stranger.Write([]byte("lost"))
+			s.hasDropped(t, map[DropReason]uint64{dropDescriptorLimit: 1})
+			known.Ask(t)
+			e.budget.release(taken)
+			stranger.Ask(t)
+		})
 	})
 	t.Run("overload", func(t *testing.T) {
 		e := newUDPEngine(t, Config{MaxUDPSessions: 8})
@@ -122,11 +129,12 @@ func TestEveryDropHasItsReason(t *testing.T) {
 		}
 	})
 	t.Run("client unreachable", func(t *testing.T) {
-		e := newUDPEngine(t, Config{BindAddress: netip.IPv4Unspecified()})
-		server := proxytest.ServeUDP(t, "[::1]:0", func([]byte, netip.AddrPort) []byte { return make([]byte, 65527) })
-		s := serveUDP(t, e, server.Addr) // which answers more than the client's family can hold
-		proxytest.DialUDP(t, proxytest.On(s.addr.Port())).Write([]byte("question"))
-		s.hasDropped(t, map[DropReason]uint64{dropClient: 1})
+		onBothEngines(t, Config{BindAddress: netip.IPv4Unspecified()}, func(t *testing.T, e *udpEngine) {
+			server := proxytest.ServeUDP(t, "[::1]:0", func([]byte, netip.AddrPort) []byte { return make([]byte, 65527) })
+			s := e.serve(t, server.Addr) // which answers more than the client's family can hold
+			proxytest.DialUDP(t, proxytest.On(s.addr.Port())).Write([]byte("question"))
+			s.hasDropped(t, map[DropReason]uint64{dropClient: 1})
+		})
 	})
 }
 

@@ -4,13 +4,10 @@ package proxy
 
 import (
 	"bytes"
-	"fmt"
-	"maps"
 	"net"
 	"net/netip"
 	"strconv"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -18,13 +15,10 @@ import (
 	"kubeproxy/registry"
 )
 
-// A udpService is one UDP port of an engine, and the service that owns it.
+// A udpService is one UDP port of the portable engine, and the service that owns it.
 type udpService struct {
 	*udpSocket
-	lb        *LoadBalancerRR
-	ownership atomic.Pointer[claim]
-	addr      netip.AddrPort // where its clients find it
-	claims    []*claim       // all there were
+	udpRecord
 }
 
 // newUDPEngine returns an engine that ends with the test, and leaves nothing behind.
@@ -49,9 +43,8 @@ func newUDPEngine(t testing.TB, cfg Config) *portable {
 // serveUDP opens a port of e for a service with these endpoints.
 func serveUDP(t testing.TB, e *portable, endpoints ...registry.Addr) *udpService {
 	t.Helper()
-	s := &udpService{lb: NewLoadBalancerRR(false)}
-	s.set(endpoints...)
-	s.ownership.Store(s.claim("dns"))
+	s := new(udpService)
+	s.init(endpoints...)
 	s.open(t, e, 0)
 	return s
 }
@@ -69,67 +62,10 @@ func (s *udpService) open(t testing.TB, e *portable, port uint16) {
 	s.addr = netip.AddrPortFrom(e.cfg.BindAddress, port)
 }
 
-// claim makes the claim of a service whose endpoints set tells.
-func (s *udpService) claim(name string) *claim {
-	key := registry.PortKey{Name: registry.Name{Namespace: registry.DefaultNamespace, Name: name}}
-	c := &claim{key: key, rotation: s.lb.hold(key), tally: &tally{service: key, protocol: registry.UDP}, tenure: newTenure()}
-	s.claims = append(s.claims, c)
-	return c
-}
-
-func (s *udpService) set(endpoints ...registry.Addr) { s.setOf("dns", endpoints...) }
-
-func (s *udpService) setOf(name string, endpoints ...registry.Addr) {
-	n := registry.Name{Namespace: registry.DefaultNamespace, Name: name}
-	record := &registry.Endpoints{Name: n, ByPort: map[string][]registry.Addr{"": endpoints}}
-	if len(endpoints) == 0 {
-		record = nil
-	}
-	s.lb.OnUpdate(registry.Batch{Endpoints: map[registry.Name]*registry.Endpoints{n: record}})
-	s.lb.letGo()
-}
-
 func (s *udpService) sessionCount() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.sessions)
-}
-
-// dropped counts the datagrams that were dropped so far, for each reason there was.
-func (s *udpService) dropped() map[DropReason]uint64 {
-	counts := make(map[DropReason]uint64)
-	for _, c := range s.claims {
-		for why := range dropReasons {
-			if n := c.tally.dropped[why].Load(); n > 0 {
-				counts[why] += n
-			}
-		}
-	}
-	return counts
-}
-
-// hasDropped waits until just these drops were counted.
-func (s *udpService) hasDropped(t *testing.T, want map[DropReason]uint64) {
-	t.Helper()
-	proxytest.Eventually(t, func() bool { return maps.Equal(s.dropped(), want) },
-		"drops %v; there are %v", want, stringer(func() string { return fmt.Sprint(s.dropped()) }))
-}
-
-type stringer func() string
-
-func (s stringer) String() string { return s() }
-
-func identity(t testing.TB, name string) registry.Addr {
-	t.Helper()
-	return proxytest.ServeUDP(t, "127.0.0.1:0", proxytest.IdentifyUDP(name)).Addr
-}
-
-// deadUDP is an address of this machine that refuses datagrams.
-func deadUDP(t testing.TB) registry.Addr {
-	t.Helper()
-	s := proxytest.ServeUDP(t, "127.0.0.1:0", proxytest.MuteUDP)
-	s.Close()
-	return s.Addr
 }
 
 func TestDatagramsOfEveryLengthPassBothWays(t *testing.T) { // D41
@@ -162,19 +98,20 @@ func TestDatagramsOfEveryLengthPassBothWays(t *testing.T) { // D41
 // What fits into IPv6 need not fit into IPv4. That costs the datagram, not the session, nor is it
 // the endpoint's fault.
 func TestADatagramTooLongForTheEndpointsFamilyIsDropped(t *testing.T) {
-	e := newUDPEngine(t, Config{BindAddress: netip.IPv6Loopback()})
-	s := serveUDP(t, e, proxytest.ServeUDP(t, "127.0.0.1:0", proxytest.EchoUDP).Addr)
-	client := proxytest.DialUDP(t, s.addr)
-	if _, err := client.Write(make([]byte, 65508)); err != nil {
-		t.Fatal(err)
-	}
-	s.hasDropped(t, map[DropReason]uint64{dropTooLong: 1})
-	if got, err := client.Exchange([]byte("short")); err != nil || string(got) != "short" {
-		t.Errorf("got %q, %v", got, err)
-	}
-	if s.ownership.Load().rotation.set.Load().endpoints[0].down(registry.UDP) {
-		t.Error("the endpoint was blamed")
-	}
+	onBothEngines(t, Config{BindAddress: netip.IPv6Loopback()}, func(t *testing.T, e *udpEngine) {
+		s := e.serve(t, proxytest.ServeUDP(t, "127.0.0.1:0", proxytest.EchoUDP).Addr)
+		client := proxytest.DialUDP(t, s.addr)
+		if _, err := client.Write(make([]byte, 65508)); err != nil {
+			t.Fatal(err)
+		}
+		s.hasDropped(t, map[DropReason]uint64{dropTooLong: 1})
+		if got, err := client.Exchange([]byte("short")); err != nil || string(got) != "short" {
+			t.Errorf("got %q, %v", got, err)
+		}
+		if s.ownership.Load().rotation.set.Load().endpoints[0].down(registry.UDP) {
+			t.Error("the endpoint was blamed")
+		}
+	})
 }
 
 // D45. A connected client is only given what comes from the address it is connected to.
@@ -218,54 +155,57 @@ func TestRepliesLeaveFromTheAddressTheClientSpokeTo(t *testing.T) {
 }
 
 func TestEachUDPSessionIsGivenTheNextEndpointAndKeepsIt(t *testing.T) {
-	e := newUDPEngine(t, Config{})
-	s := serveUDP(t, e, identity(t, "1"), identity(t, "2"), identity(t, "3"))
-	var order string
-	for range 4 {
-		client := proxytest.DialUDP(t, s.addr)
-		first := client.Ask(t)
-		for range 3 {
-			if got := client.Ask(t); got != first {
-				t.Errorf("a session went from %v to %v", first, got)
+	onBothEngines(t, Config{}, func(t *testing.T, e *udpEngine) {
+		s := e.serve(t, identity(t, "1"), identity(t, "2"), identity(t, "3"))
+		var order string
+		for range 4 {
+			client := proxytest.DialUDP(t, s.addr)
+			first := client.Ask(t)
+			for range 3 {
+				if got := client.Ask(t); got != first {
+					t.Errorf("a session went from %v to %v", first, got)
+				}
 			}
+			order += first.Name
 		}
-		order += first.Name
-	}
-	if order != "1231" {
-		t.Errorf("four sessions were given %s; want 1231", order)
-	}
+		if order != "1231" {
+			t.Errorf("four sessions were given %s; want 1231", order)
+		}
+	})
 }
 
 // D40: v0.4 set the timer after the first successful write, so such a session never ended.
 func TestASilentSessionEndsWhetherOrNotItWasEverAnswered(t *testing.T) {
-	e := newUDPEngine(t, Config{UDPTimeout: 100 * time.Millisecond})
-	mute := proxytest.ServeUDP(t, "127.0.0.1:0", proxytest.MuteUDP)
-	s := serveUDP(t, e, identity(t, "1"), mute.Addr)
-	sockets := proxytest.Sockets(t)
-	answered, ignored := proxytest.DialUDP(t, s.addr), proxytest.DialUDP(t, s.addr)
-	answered.Ask(t)
-	ignored.Write([]byte("is anybody there?"))
-	proxytest.Eventually(t, func() bool { return mute.Received() == 1 }, "the second session")
-	proxytest.Eventually(t, func() bool { return s.sessionCount() == 0 && proxytest.Sockets(t) == sockets+2 },
-		"all sessions gone")
+	onBothEngines(t, Config{UDPTimeout: 100 * time.Millisecond}, func(t *testing.T, e *udpEngine) {
+		mute := proxytest.ServeUDP(t, "127.0.0.1:0", proxytest.MuteUDP)
+		s := e.serve(t, identity(t, "1"), mute.Addr)
+		sockets := proxytest.Sockets(t)
+		answered, ignored := proxytest.DialUDP(t, s.addr), proxytest.DialUDP(t, s.addr)
+		answered.Ask(t)
+		ignored.Write([]byte("is anybody there?"))
+		proxytest.Eventually(t, func() bool { return mute.Received() == 1 }, "the second session")
+		proxytest.Eventually(t, func() bool { return s.sessionCount() == 0 && proxytest.Sockets(t) == sockets+2 },
+			"all sessions gone")
+	})
 }
 
 func TestASessionStaysWhileOneSideSpeaks(t *testing.T) {
 	const timeout = time.Second
-	e := newUDPEngine(t, Config{UDPTimeout: timeout})
-	mute := proxytest.ServeUDP(t, "127.0.0.1:0", proxytest.MuteUDP)
-	server := proxytest.ServeUDP(t, "127.0.0.1:0", proxytest.IdentifyUDP("2"))
-	s := serveUDP(t, e, mute.Addr, server.Addr)
-	speaks, listens := proxytest.DialUDP(t, s.addr), proxytest.DialUDP(t, s.addr)
-	speaks.Write([]byte("x"))
-	backend := listens.Ask(t).Session
-	for start := time.Now(); time.Since(start) < 2*timeout+timeout/2; time.Sleep(timeout / 20) {
+	onBothEngines(t, Config{UDPTimeout: timeout}, func(t *testing.T, e *udpEngine) {
+		mute := proxytest.ServeUDP(t, "127.0.0.1:0", proxytest.MuteUDP)
+		server := proxytest.ServeUDP(t, "127.0.0.1:0", proxytest.IdentifyUDP("2"))
+		s := e.serve(t, mute.Addr, server.Addr)
+		speaks, listens := proxytest.DialUDP(t, s.addr), proxytest.DialUDP(t, s.addr)
 		speaks.Write([]byte("x"))
-		server.Send("x", backend)
-	}
-	if s.sessionCount() != 2 || mute.Sessions() != 1 {
-		t.Errorf("%d sessions are left, and the endpoint that is only spoken to saw %d; want 2 and 1", s.sessionCount(), mute.Sessions())
-	}
+		backend := listens.Ask(t).Session
+		for start := time.Now(); time.Since(start) < 2*timeout+timeout/2; time.Sleep(timeout / 20) {
+			speaks.Write([]byte("x"))
+			server.Send("x", backend)
+		}
+		if s.sessionCount() != 2 || mute.Sessions() != 1 {
+			t.Errorf("%d sessions are left, and the endpoint that is only spoken to saw %d; want 2 and 1", s.sessionCount(), mute.Sessions())
+		}
+	})
 }
 
 // D32: an error of the port's socket must not leave an open port that nobody reads.
