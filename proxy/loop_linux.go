@@ -44,6 +44,7 @@ type loop struct {
 	outgo      *outgo
 	sweepFlows time.Duration // when flows are looked at next
 	unfinished []*conn       // interrupted in this turn, to go on in the next
+	resumed    []*conn       // empty; the room of those that went on in the last
 	lists      [listIDs]ring
 	dials      spare[dial]
 	tails      spare[tail]
@@ -220,7 +221,7 @@ func (l *loop) proceed() {
 		return
 	}
 	again := l.unfinished
-	l.unfinished = nil
+	l.unfinished = l.resumed // they may be interrupted once more
 	for i, c := range again {
 		again[i] = nil
 		c.queued = false
@@ -228,9 +229,7 @@ func (l *loop) proceed() {
 			l.pumpBoth(c)
 		}
 	}
-	if l.unfinished == nil {
-		l.unfinished = again[:0]
-	}
+	l.resumed = again[:0]
 }
 
 // do has the loop call f in its next turn, and tells whether it will: false once it has ended.

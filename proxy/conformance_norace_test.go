@@ -1,0 +1,5 @@
+//go:build linux && !race
+
+package proxy_test
+
+const poolsLose = false

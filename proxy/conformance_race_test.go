@@ -1,0 +1,6 @@
+//go:build linux && race
+
+package proxy_test
+
+// The race detector has every fourth value that is put into a sync.Pool be lost, on purpose.
+const poolsLose = true
