@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"runtime"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -75,6 +76,7 @@ func effect(ctx context.Context, b *bench, p *proxy) (sample, error) {
 		return sample{}, err
 	}
 	s := operations(w, &l.Tally)
+	s.Values["used"] = w.Busy.Seconds() / w.Elapsed.Seconds() / float64(runtime.NumCPU())
 	var behind, sincePut measure.Histogram
 	for _, e := range effects {
 		seen, ok := came[e.revision]

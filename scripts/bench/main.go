@@ -2,7 +2,7 @@
 
 // Bench measures kube-proxy beside other proxies, on the same machine at the same time.
 //
-//	bench [-all | -only=ROW,...] [-rounds=N] [-self='NAME=FLAGS;...'] [-peers=NAME,...] [-json=FILE]
+//	bench [-all | -only=ROW,...] [-rounds=N] [-self='NAME=FLAGS;...'] [-peers=NAME,...] [-judge] [-json=FILE]
 //
 // It starts backends, an etcd, kube-proxy, HAProxy and nginx, each as processes of their own, and is
 // itself the clients. In every round each proxy does the same work for a moment, in random order; what
@@ -40,6 +40,7 @@ type bench struct {
 	measured    time.Duration
 	random      *rand.Rand
 	descriptors int
+	divisor     int // of how many connections, sessions and datagrams some rows are made of
 
 	ps         *measure.Processes
 	executable string // ourselves
@@ -52,6 +53,7 @@ type bench struct {
 	directRate float64          // see fixedRate
 	watcher    *measure.Process // see effect
 	stampedBy  int              // the backend behind the stamp service
+	failing    uint16           // the first of the ports of the services that have an endpoint that fails
 }
 
 func main() {
@@ -105,7 +107,7 @@ func run(ctx context.Context, args []string) (err error) {
 	if err != nil {
 		return err
 	}
-	b := &bench{rounds: o.rounds, warm: o.warm, measured: o.time, random: rand.New(rand.NewPCG(o.seed, 0)), ps: &measure.Processes{Dir: dir}}
+	b := &bench{rounds: o.rounds, warm: o.warm, measured: o.time, divisor: o.fewer, random: rand.New(rand.NewPCG(o.seed, 0)), ps: &measure.Processes{Dir: dir}}
 	defer func() { err = errors.Join(err, b.ps.Stop()) }()
 	ctx, cancel := context.WithTimeoutCause(ctx, o.limit, fmt.Errorf("not done after %v", o.limit))
 	defer cancel()
@@ -124,7 +126,7 @@ func (b *bench) prepare(ctx context.Context, o options) error {
 	if b.descriptors, err = measure.RaiseDescriptorLimit(); err != nil {
 		return err
 	}
-	base, err := measure.FreePorts(netip.IPv4Unspecified(), 12)
+	base, err := measure.FreePorts(netip.IPv4Unspecified(), 13+len(situations))
 	if err != nil {
 		return err
 	}
@@ -141,6 +143,9 @@ func (b *bench) prepare(ctx context.Context, o options) error {
 	}
 	if err := putServices(ctx, b.etcd, offered, b.behind); err != nil {
 		return fmt.Errorf("put the services: %w", err)
+	}
+	if err := b.offerFailing(ctx, base+13, base+12); err != nil {
+		return fmt.Errorf("put services with endpoints that fail: %w", err)
 	}
 
 	wanted := func(name string) bool { return o.peers == nil || slices.Contains(o.peers, name) }
@@ -201,6 +206,7 @@ func (b *bench) measure(ctx context.Context, o options) error {
 		if err != nil {
 			return fmt.Errorf("%s: %w", r.name, err)
 		}
+		found.judge(r.bars, b.fitting(r))
 		found.print(os.Stdout)
 		if len(found.Invalid) > 0 {
 			invalid++
@@ -212,8 +218,12 @@ func (b *bench) measure(ctx context.Context, o options) error {
 			}
 		}
 	}
-	if invalid > 0 {
+	short := printJudgements(os.Stdout, out.Rows)
+	switch {
+	case invalid > 0:
 		return fmt.Errorf("%d of %d rows are invalid", invalid, len(o.rows))
+	case o.judge && short > 0:
+		return fmt.Errorf("%d bars are not reached", short)
 	}
 	return nil
 }
@@ -249,7 +259,7 @@ func (b *bench) measureRow(ctx context.Context, r row) (rowReport, error) {
 				return rowReport{}, context.Cause(ctx)
 			}
 			var s sample
-			err := p.restart()
+			err := p.restart(r.flags...)
 			if err == nil {
 				s, err = r.measure(ctx, b, p)
 			}
@@ -264,6 +274,9 @@ func (b *bench) measureRow(ctx context.Context, r row) (rowReport, error) {
 	}
 	return summarise(r, proxies, samples), nil
 }
+
+// fewer is how many there are of something of which there are n, unless it is only to be tried out.
+func (b *bench) fewer(n int) int { return max(1, n/max(1, b.divisor)) }
 
 // estimate says how long it will take.
 func (b *bench) estimate(rows []row) time.Duration {

@@ -143,8 +143,8 @@ func buildKubeProxy(t *testing.T) string {
 // installed.
 func TestAWholeRun(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "report.json")
-	rows := "roundtrip-2,connect-reset,connect-fin,bulk-1,udp-2,mixed,effect"
-	err := run(t.Context(), []string{"-binary=" + buildKubeProxy(t), "-only=" + rows, "-rounds=1", "-time=250ms", "-warm=50ms", "-self=a=;b=-v=1", "-json=" + file})
+	rows := "roundtrip-2,connect-reset,connect-fin,bulk-1,udp-2,mixed,burst,effect,failing"
+	err := run(t.Context(), []string{"-binary=" + buildKubeProxy(t), "-only=" + rows, "-rounds=1", "-time=250ms", "-warm=50ms", "-fewer=100", "-self=a=;b=-v=1", "-json=" + file})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -160,14 +160,48 @@ func TestAWholeRun(t *testing.T) {
 		t.Errorf("%d rows are reported; want %s", len(got.Rows), rows)
 	}
 	for _, r := range got.Rows {
+		key := "rate"
+		switch r.Name {
+		case "burst":
+			key = "answered"
+		case "failing":
+			key = "healthy"
+		}
 		for _, name := range []string{"a", "b"} {
-			if rate := r.Medians[name]["rate"].Median; rate <= 0 {
+			if figure := r.Medians[name][key].Median; figure <= 0 {
 				t.Errorf("%s: %s has done nothing", r.Name, name)
 			}
+			if !slices.ContainsFunc(r.Judged, func(j judgement) bool { return j.Of == name }) {
+				t.Errorf("%s: %s is not judged", r.Name, name)
+			}
 		}
-		if !slices.ContainsFunc(r.Ratios, func(ratio ratioReport) bool { return ratio.Of == "b" && ratio.To == "a" && ratio.Paired["rate"].N == 1 }) {
+		if !slices.ContainsFunc(r.Ratios, func(ratio ratioReport) bool { return ratio.Of == "b" && ratio.To == "a" && ratio.Paired[key].N == 1 }) {
 			t.Errorf("%s: b is not compared with a", r.Name)
 		}
+	}
+}
+
+// Two hundred sessions, and as many again.
+func TestWhatClientsLeaveBehindIsMeasured(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "report.json")
+	args := []string{"-binary=" + buildKubeProxy(t), "-peers=none", "-only=churn-udp", "-fewer=500", "-json=" + file}
+	if err := run(t.Context(), args); err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got report
+	if err := json.Unmarshal(text, &got); err != nil {
+		t.Fatal(err)
+	}
+	found := got.Rows[0].Medians["kube-proxy"]
+	if m := found["second"].Median; m < 1 || m > 200 {
+		t.Errorf("it is said to have %v MB of memory", m)
+	}
+	if d, g := found["descriptors"].Median, found["goroutines"].Median; d > 0 || g > 0 {
+		t.Errorf("%v descriptors and %v goroutines are left behind", d, g)
 	}
 }
 

@@ -31,6 +31,8 @@ row what each one did and the ratios within a round.
   -seed=N          of the random order (default: another one each time)
   -limit=DURATION  give up after this (default 15m, with -all 60m)
   -json=FILE       write everything that was measured there, too
+  -judge           end with exit status 1 also when a figure does not reach its bar
+  -fewer=N         let burst, failing and the churns be made of an Nth, to try them out
 Rows: %s
 with -all also: %s
 The numbers in roundtrip-N, bulk-N, udp-N (clients) and rate-N (percent of what direct carries) can be others.
@@ -52,6 +54,8 @@ type options struct {
 	limit        time.Duration
 	seed         uint64
 	json         string
+	judge        bool
+	fewer        int
 }
 
 func parseOptions(args []string) (options, error) {
@@ -70,6 +74,8 @@ func parseOptions(args []string) (options, error) {
 	f.Uint64Var(&o.seed, "seed", rand.Uint64N(1e6), "")
 	f.DurationVar(&o.limit, "limit", 0, "")
 	f.StringVar(&o.json, "json", "", "")
+	f.BoolVar(&o.judge, "judge", false, "")
+	f.IntVar(&o.fewer, "fewer", 1, "")
 	if err := f.Parse(args); errors.Is(err, flag.ErrHelp) {
 		return o, err
 	} else if err != nil {
@@ -79,8 +85,8 @@ func parseOptions(args []string) (options, error) {
 	switch {
 	case f.NArg() > 0:
 		return o, usageError{fmt.Errorf("unexpected %q", f.Arg(0))}
-	case o.rounds < 1 || o.time <= 0 || o.warm <= 0:
-		return o, usageError{errors.New("-rounds, -time and -warm have to be positive")}
+	case o.rounds < 1 || o.time <= 0 || o.warm <= 0 || o.fewer < 1:
+		return o, usageError{errors.New("-rounds, -time, -warm and -fewer have to be positive")}
 	case *all && *only != "":
 		return o, usageError{errors.New("-all and -only contradict each other")}
 	case *all:

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"runtime"
+	"slices"
 	"strings"
 	"time"
 
@@ -52,13 +53,13 @@ func (p *proxy) to(port uint16) []netip.AddrPort {
 	return []netip.AddrPort{netip.AddrPortFrom(p.host, port)}
 }
 
-// start starts the proxy's process, and returns once all its ports answer.
-func (p *proxy) start() error {
+// start starts the proxy's process, with some more flags, and returns once all its ports answer.
+func (p *proxy) start(flags ...string) error {
 	if p.isDirect() {
 		return nil
 	}
 	var err error
-	if p.process, err = p.ps.Start(p.name, p.cmd...); err != nil {
+	if p.process, err = p.ps.Start(p.name, slices.Concat(p.cmd, flags)...); err != nil {
 		return err
 	}
 	if err := p.process.Await(p.slow, p.ready); err != nil {
@@ -75,11 +76,11 @@ func (p *proxy) ready() bool {
 }
 
 // restart puts a new process in the place of the old one.
-func (p *proxy) restart() error {
+func (p *proxy) restart(flags ...string) error {
 	if p.process != nil {
 		p.process.Stop()
 	}
-	return p.start()
+	return p.start(flags...)
 }
 
 // The peers' configurations are as their manuals advise for such work. What they have in common: as
@@ -177,7 +178,7 @@ stream {
 	}{
 		{"echo", "so_keepalive=on", "", at.Echo, behind.Echo},
 		{"bulk", "so_keepalive=on", "", at.Bulk, behind.Bulk},
-		{"udp", "udp reuseport rcvbuf=1m", fmt.Sprintf(" proxy_timeout %ds;", int(udpTimeout.Seconds())), at.UDP, behind.UDP},
+		{"udp", "udp reuseport rcvbuf=4m", fmt.Sprintf(" proxy_timeout %ds;", int(udpTimeout.Seconds())), at.UDP, behind.UDP},
 	} {
 		fmt.Fprintf(&b, "  upstream %s {\n", s.name)
 		for _, addr := range load.BackendsAt(s.behind) {

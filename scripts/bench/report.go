@@ -33,6 +33,7 @@ type rowReport struct {
 	Medians map[string]spreadsOf `json:"medians"` // by proxy; in the units of the columns
 	Ratios  []ratioReport        `json:"ratios"`
 	Pools   map[string]pool      `json:"pools,omitempty"`
+	Judged  []judgement          `json:"judged,omitempty"`
 	Invalid []string             `json:"invalid,omitempty"` // what went wrong, if something did
 
 	order   []string
@@ -68,6 +69,9 @@ func values(samples []sample, key string, scale float64) []float64 {
 	return all
 }
 
+// known leaves out the rounds that have none.
+func known(values []float64) []float64 { return slices.DeleteFunc(values, math.IsNaN) }
+
 // summarise works out a row. Each of ours is compared with every other proxy that is not ours, and
 // with the first of ours.
 func summarise(r row, proxies []*proxy, samples map[string][]sample) rowReport {
@@ -78,8 +82,8 @@ func summarise(r row, proxies []*proxy, samples map[string][]sample) rowReport {
 		out.order = append(out.order, p.name)
 		medians := make(spreadsOf)
 		for _, m := range r.metrics {
-			if known := slices.DeleteFunc(values(all, m.key, m.scale), math.IsNaN); len(known) > 0 {
-				medians[m.key] = measure.SpreadOf(known)
+			if all := known(values(all, m.key, m.scale)); len(all) > 0 {
+				medians[m.key] = measure.SpreadOf(all)
 			}
 		}
 		out.Medians[p.name] = medians
@@ -168,6 +172,9 @@ func (r *rowReport) print(w io.Writer) {
 		if s := measure.SpreadOf(busy); name != "direct" && s.Median > 90 {
 			fmt.Fprintf(w, "  NOTE: with %s the clients' threads were busy for %.0f %% of the time: perhaps it is they who were measured\n", name, s.Median)
 		}
+	}
+	for _, j := range r.Judged {
+		fmt.Fprintf(w, "  %s\n", j)
 	}
 	for _, why := range r.Invalid {
 		fmt.Fprintf(w, "  INVALID: %s\n", why)

@@ -24,6 +24,8 @@ type row struct {
 	takes   time.Duration     // by one proxy in one round; 0: as long as the others
 	longer  int               // how many times as long as others it is measured; 0: once
 	fits    func(*proxy) bool // nil: every proxy can do it
+	flags   []string          // more of them for each kube-proxy, while it lasts
+	bars    []bar
 	measure func(context.Context, *bench, *proxy) (sample, error)
 }
 
@@ -58,7 +60,7 @@ var perByte = []metric{{"cpu", "CPU ms/GB", 1e12}, {"machine", "machine ms/GB", 
 
 var defaultRows = []string{"roundtrip-32", "connect-reset", "connect-fin", "bulk-4", "udp-32", "udp-256", "mixed", "idle"}
 
-var moreRows = []string{"roundtrip-1", "roundtrip-512", "rate-50", "bulk-1", "bulk-2", "bulk-8", "udp-1000", "burst", "effect"}
+var moreRows = []string{"roundtrip-1", "roundtrip-512", "rate-50", "bulk-1", "bulk-2", "bulk-8", "udp-1000", "burst", "effect", "failing", "churn-tcp", "churn-udp"}
 
 var numbered = regexp.MustCompile(`^(roundtrip|bulk|udp|rate)-([1-9][0-9]{0,3})$`)
 
@@ -69,41 +71,82 @@ func rowNamed(name string) (row, error) {
 		if err != nil {
 			return row{}, err
 		}
+		r := row{name: name, metrics: perOperation}
 		switch m[1] {
 		case "roundtrip":
-			return row{name: name, title: fmt.Sprintf("64 B there and back, on %d TCP connections", n),
-				metrics: perOperation, measure: roundTrips(unix.SOCK_STREAM, n)}, nil
+			r.title = fmt.Sprintf("64 B there and back, on %d TCP connections", n)
+			r.measure = roundTrips(unix.SOCK_STREAM, n)
+			r.bars = withBars(bar{key: "cpu", to: "haproxy", bar: 0.95, aim: 0.80})
 		case "udp":
-			return row{name: name, title: fmt.Sprintf("64 B there and back, over UDP by %d clients", n),
-				metrics: perOperation, measure: roundTrips(unix.SOCK_DGRAM, n), fits: func(p *proxy) bool { return p.udp }}, nil
+			r.title = fmt.Sprintf("64 B there and back, over UDP by %d clients", n)
+			r.measure = roundTrips(unix.SOCK_DGRAM, n)
+			r.fits = func(p *proxy) bool { return p.udp }
+			cpu := bar{key: "cpu", to: "nginx", bar: 0.80, aim: 0.60}
+			if n >= 256 { // then there is more in each batch
+				cpu.bar, cpu.aim = 0.70, 0.50
+			}
+			r.bars = withBars(cpu)
 		case "bulk":
-			return row{name: name, title: fmt.Sprintf("from backend to client, as much as there is room for, on %d connections", n),
-				metrics: perByte, measure: bulk(n)}, nil
+			r.title = fmt.Sprintf("from backend to client, as much as there is room for, on %d connections", n)
+			r.measure = bulk(n)
+			r.metrics = perByte
+			r.bars = withBars(bar{key: "cpu", to: "haproxy", bar: 0.65, aim: 0.55})
 		case "rate":
-			return row{name: name, title: fmt.Sprintf("64 B there and back, on 32 connections, %d %% of what direct carries is offered; times begin when a message was due", n),
-				metrics: append([]metric{{"carried", "carried", 1}}, perOperation...), measure: fixedRate(n)}, nil
+			r.title = fmt.Sprintf("64 B there and back, on 32 connections, %d %% of what direct carries is offered; times begin when a message was due", n)
+			r.measure = fixedRate(n)
+			r.metrics = append([]metric{{"carried", "carried", 1}}, perOperation...)
+			// What is offered is carried by all: nobody is ahead of the others in that.
+			r.bars = []bar{{key: "carried", is: atLeast, bar: 0.99, aim: 0.99}, {key: "cpu", to: "haproxy", bar: 0.95, aim: 0.80}, p99BesidePeers, machineBesidePeers}
 		}
+		return r, nil
 	}
 	through := func(p *proxy) bool { return !p.isDirect() }
+	ours := func(p *proxy) bool { return p.ours }
+	connecting := withBars(bar{key: "cpu", to: "haproxy", bar: 1.00, aim: 0.90})
+	leftBehind := []metric{{"began", "MB at first", 1e-6}, {"first", "MB after", 1e-6}, {"second", "MB after the second time", 1e-6}, {"growth", "ratio of these", 1},
+		{"descriptors", "more descriptors", 1}, {"goroutines", "more goroutines", 1}, {"rate", "a second", 1}}
+	nothing := []bar{{key: "growth", bar: 1.05, aim: 1.05}, {key: "descriptors", bar: 0, aim: 0}, {key: "goroutines", bar: 0, aim: 0}}
 	switch name {
 	case "connect-reset":
-		return row{name: name, title: "connect, 64 B there and back, reset; 32 at a time", metrics: perOperation, measure: connects(false)}, nil
+		return row{name: name, title: "connect, 64 B there and back, reset; 32 at a time", metrics: perOperation, bars: connecting, measure: connects(false)}, nil
 	case "connect-fin":
-		return row{name: name, title: "connect, 64 B there and back, both sides finish; 32 at a time", metrics: perOperation, measure: connects(true)}, nil
+		return row{name: name, title: "connect, 64 B there and back, both sides finish; 32 at a time", metrics: perOperation, bars: connecting, measure: connects(true)}, nil
 	case "mixed":
 		return row{name: name, title: "64 B there and back, on 32 connections, beside two bulk flows", metrics: []metric{
-			{"p50", "p50 us", 1e6}, {"p99", "p99 us", 1e6}, {"rate", "ops/s", 1}, {"bulk", "bulk MB/s", 1e-6}, {"cpu", "processors", 1}}, measure: mixed}, nil
+			{"p50", "p50 us", 1e6}, {"p99", "p99 us", 1e6}, {"rate", "ops/s", 1}, {"bulk", "bulk MB/s", 1e-6}, {"cpu", "processors", 1}}, measure: mixed,
+			bars: []bar{{key: "p99", to: "haproxy", bar: 1, aim: 1}, rateBesidePeers, {key: "bulk", to: bestPeer, is: atLeast, bar: rateBesidePeers.bar, aim: rateBesidePeers.aim}}}, nil
 	case "idle":
 		return row{name: name, title: fmt.Sprintf("one more held connection, from %d to %d of them in a fresh process", fewHeld, manyHeld), metrics: []metric{
-			{"memory", "bytes/connection", 1}, {"descriptors", "descriptors/connection", 1}}, rounds: 3, takes: 7 * time.Second, fits: through, measure: idle}, nil
+			{"memory", "bytes/connection", 1}, {"descriptors", "descriptors/connection", 1}}, rounds: 3, takes: 7 * time.Second, fits: through, measure: idle,
+			bars: []bar{{key: "memory", bar: 400, aim: 200}, {key: "descriptors", is: exactly, bar: 2, aim: 2}}}, nil
 	case "burst":
 		return row{name: name, title: fmt.Sprintf("%d datagrams at once, from %d new clients; nothing is sent twice", burstClients*burstEach, burstClients), metrics: []metric{
-			{"answered", "answered", 1}, {"drops", "dropped at its sockets", 1}, {"elsewhere", "dropped at backends", 1}, {"lost", "lost otherwise", 1},
-			{"cpu", "CPU us/answer", 1e6}}, takes: 3 * time.Second, fits: func(p *proxy) bool { return p.udp && !p.isDirect() }, measure: fireBurst}, nil
+			{"answered", "answered", 1}, {"drops", "dropped at its sockets", 1}, {"own", "dropped by it", 1}, {"elsewhere", "dropped at backends", 1}, {"lost", "lost otherwise", 1},
+			{"cpu", "CPU us/answer", 1e6}}, takes: 3 * time.Second, fits: func(p *proxy) bool { return p.udp && !p.isDirect() }, measure: fireBurst,
+			bars: []bar{{key: "drops", to: "nginx", is: noMore}, {key: "own", bar: 0}}}, nil
 	case "effect":
 		return row{name: name, title: "a change of endpoints while 32 connections saturate: first datagram to the new endpoint, after a bare watcher beside it saw the event",
-			metrics: []metric{{"behind50", "p50 ms", 1e3}, {"behind99", "p99 ms", 1e3}, {"put50", "after the put, p50 ms", 1e3}, {"rate", "ops/s", 1}},
-			longer:  effectRounds, fits: func(p *proxy) bool { return p.ours }, measure: effect}, nil
+			metrics: []metric{{"behind50", "p50 ms", 1e3}, {"behind99", "p99 ms", 1e3}, {"put50", "after the put, p50 ms", 1e3}, {"rate", "ops/s", 1}, {"used", "% of the processors", 100}},
+			longer:  effectRounds, fits: ours, measure: effect,
+			bars: []bar{{key: "behind99", pool: true, bar: 5, aim: 5}, {key: "used", is: atLeast, bar: 95, aim: 95}}}, nil
+	case "failing":
+		r := row{name: name, title: fmt.Sprintf("connect, 64 B there and back, reset; %d times, where one of three endpoints refuses, is silent, or is as well as the others", failingConnections),
+			takes: 5 * time.Second, fits: ours, measure: failing}
+		for i, s := range situations {
+			r.metrics = append(r.metrics, metric{s, s + ": p99 us", 1e6}, metric{"longest " + s, "longest ms", 1e3})
+			if i > 0 {
+				r.metrics = append(r.metrics, metric{s + " ratio", s + " / healthy", 1})
+				r.bars = append(r.bars, bar{key: s + " ratio", bar: 1.3, aim: 1.3})
+			}
+		}
+		r.metrics = append(r.metrics, metric{"waited", "clients that met the silent one", 1})
+		return r, nil
+	case "churn-tcp":
+		return row{name: name, title: fmt.Sprintf("what %d short connections leave behind, and as many again", churnConnections), metrics: leftBehind, bars: nothing,
+			rounds: 1, takes: 4 * time.Minute, fits: ours, measure: churnTCP}, nil
+	case "churn-udp":
+		return row{name: name, title: fmt.Sprintf("what %d UDP sessions leave behind, and as many again", churnSessions), metrics: leftBehind, bars: nothing,
+			rounds: 1, takes: time.Minute, flags: churnFlags, fits: ours, measure: churnUDP}, nil
 	}
 	return row{}, fmt.Errorf("there is no row %q", name)
 }
@@ -241,7 +284,7 @@ const (
 	burstEach    = 100
 )
 
-func fireBurst(_ context.Context, b *bench, p *proxy) (sample, error) {
+func fireBurst(ctx context.Context, b *bench, p *proxy) (sample, error) {
 	backends := []int{b.backends.PID()}
 	var drops, elsewhere [2]float64
 	var cpu [2]time.Duration
@@ -258,7 +301,7 @@ func fireBurst(_ context.Context, b *bench, p *proxy) (sample, error) {
 			return sample{}, err
 		}
 		if i == 0 {
-			if sent, answered, err = (load.Burst{Clients: burstClients, Each: burstEach}).Fire(p.to(p.at.UDP)); err != nil {
+			if sent, answered, err = (load.Burst{Clients: b.fewer(burstClients), Each: burstEach}).Fire(p.to(p.at.UDP)); err != nil {
 				return sample{}, err
 			}
 		}
@@ -266,6 +309,14 @@ func fireBurst(_ context.Context, b *bench, p *proxy) (sample, error) {
 	s := sample{Values: map[string]float64{
 		"answered": float64(answered), "drops": drops[1] - drops[0], "elsewhere": elsewhere[1] - elsewhere[0]}}
 	s.Values["lost"] = float64(sent-answered) - s.Values["drops"] - s.Values["elsewhere"]
+	if p.ours {
+		all, err := p.ask(ctx)
+		if err != nil {
+			return s, err
+		}
+		const dropped = "kubeproxy_udp_dropped_datagrams_total"
+		s.Values["own"] = all.sum(dropped, "") - all.sum(dropped, `reason="queue_full"`) // those are the kernel's
+	}
 	if answered > 0 {
 		s.Values["cpu"] = (cpu[1] - cpu[0]).Seconds() / float64(answered)
 	}

@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"net/netip"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
@@ -17,7 +18,6 @@ func putServices(ctx context.Context, c *clientv3.Client, offered, behind load.P
 	ctx, cancel := context.WithTimeout(ctx, measure.PutTimeout)
 	defer cancel()
 	var ops []clientv3.Op
-	put := func(key, value string) { ops = append(ops, clientv3.OpPut(key, value)) }
 	for _, s := range []struct {
 		name, protocol string
 		port, behind   uint16
@@ -28,9 +28,16 @@ func putServices(ctx context.Context, c *clientv3.Client, offered, behind load.P
 		{"udp", "UDP", offered.UDP, behind.UDP, load.BackendHosts},
 		{"stamp", "UDP", offered.Stamp, behind.Stamp, 1},
 	} {
-		put(registry.SpecsPrefix+s.name, measure.ServiceRecord(s.name, s.protocol, s.port))
-		put(registry.EndpointsPrefix+s.name, measure.EndpointsRecord(s.name, load.BackendsAt(s.behind)[:s.backends]))
+		ops = append(ops, offer(s.name, s.protocol, s.port, load.BackendsAt(s.behind)[:s.backends])...)
 	}
 	_, err := c.Txn(ctx).Then(ops...).Commit()
 	return err
+}
+
+// offer is what stores one service with its endpoints.
+func offer(name, protocol string, port uint16, endpoints []netip.AddrPort) []clientv3.Op {
+	return []clientv3.Op{
+		clientv3.OpPut(registry.SpecsPrefix+name, measure.ServiceRecord(name, protocol, port)),
+		clientv3.OpPut(registry.EndpointsPrefix+name, measure.EndpointsRecord(name, endpoints)),
+	}
 }

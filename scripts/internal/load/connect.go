@@ -10,27 +10,30 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A Connect is clients that each connect, make one round trip and close, again and again.
+// A Connect is clients that each connect, make one round trip and close, again and again, until they are
+// told to stop or there have been Most of them. The First are not among those whose latency counts.
 //
 // With fin a client says that it has finished, and is done when the other side has finished, too: so
 // an operation that counts is one that is over, for the proxy as well. Otherwise it resets.
 type Connect struct {
 	Tally
-	to      []netip.AddrPort
-	n       int
-	fin     bool
-	poller  *poller
-	clients []connectClient
-	targets []*unix.SockaddrInet4
-	source  unix.SockaddrInet4
-	ending  bool // nobody connects any more
-	next    int  // counts connections, to take the targets and the sources in turn
-	buf     [4 * messageSize]byte
+	Most, First int // 0: no bound; none
+	to          []netip.AddrPort
+	n           int
+	fin         bool
+	poller      *poller
+	clients     []connectClient
+	targets     []*unix.SockaddrInet4
+	source      unix.SockaddrInet4
+	ending      bool // nobody connects any more
+	next        int  // counts connections, to take the targets and the sources in turn
+	buf         [4 * messageSize]byte
 }
 
 type connectClient struct {
 	fd      int // -1: none
 	started time.Duration
+	nth     int
 	got     int
 	asked   bool // the message is sent
 }
@@ -39,9 +42,12 @@ type connectClient struct {
 // be used again within a second while their last connection is in TIME_WAIT.
 const sources = 64
 
+// sourceHost is the address that the nth client connects from.
+func sourceHost(n int) [4]byte { return [4]byte{127, 0, 3, byte(1 + n%sources)} }
+
 // NewConnect makes n clients of these addresses.
 func NewConnect(to []netip.AddrPort, n int, fin bool) *Connect {
-	l := &Connect{to: to, n: n, fin: fin, source: unix.SockaddrInet4{Addr: [4]byte{127, 0, 3, 0}}}
+	l := &Connect{to: to, n: n, fin: fin}
 	for _, a := range to {
 		l.targets = append(l.targets, address(a))
 	}
@@ -58,7 +64,7 @@ func (l *Connect) run(c *conductor) error {
 	for i := range l.clients {
 		l.start(i)
 	}
-	for checked := now(); !c.stopped.Load(); {
+	for checked := now(); !c.stopped.Load() && !l.complete(); {
 		events, err := l.poller.wait(100 * time.Millisecond)
 		if err != nil {
 			return err
@@ -83,6 +89,9 @@ func (l *Connect) run(c *conductor) error {
 	return l.finish()
 }
 
+// complete tells whether there have been as many connections as there should be.
+func (l *Connect) complete() bool { return l.Most > 0 && l.next >= l.Most }
+
 // finish waits for the connections that are still under way.
 func (l *Connect) finish() error {
 	l.ending = true
@@ -93,7 +102,7 @@ func (l *Connect) finish() error {
 			return err
 		}
 		for _, ev := range events {
-			l.advance(int(ev.Fd), false)
+			l.advance(int(ev.Fd), l.complete())
 		}
 	}
 	for i := range l.clients {
@@ -108,17 +117,18 @@ func (l *Connect) finish() error {
 func (l *Connect) start(i int) {
 	client := &l.clients[i]
 	*client = connectClient{fd: -1, started: now()}
-	if l.ending {
+	if l.ending || l.complete() {
 		return
 	}
+	l.next++
+	client.nth = l.next
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		l.fail("socket: %v", err)
 		return
 	}
 	client.fd = fd
-	l.next++
-	l.source.Addr[3] = byte(1 + l.next%sources)
+	l.source.Addr = sourceHost(l.next)
 	// Without this option bind would look for a port that is free for every target.
 	err = unix.SetsockoptInt(fd, unix.IPPROTO_IP, unix.IP_BIND_ADDRESS_NO_PORT, 1)
 	if err == nil {
@@ -189,8 +199,9 @@ func (l *Connect) advance(i int, measuring bool) {
 		reset(client.fd)
 	}
 	l.Done.Add(1)
-	if measuring {
-		l.Latency.Record(now() - client.started)
+	if took := now() - client.started; measuring && client.nth > l.First {
+		l.Latency.Record(took)
+		l.Longest = max(l.Longest, took)
 	}
 	l.start(i)
 }

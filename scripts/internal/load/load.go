@@ -28,6 +28,7 @@ type Load interface {
 type Tally struct {
 	Done    atomic.Uint64     // operations, or bytes
 	Latency measure.Histogram // of those that ended while it was measured
+	Longest time.Duration     // of these, where somebody wants to know
 	Failed  int
 	Why     string // the first failure
 }
@@ -133,6 +134,23 @@ func Conduct(ctx context.Context, pids []int, warm, measured time.Duration, load
 		w.Done = append(w.Done, float64(after.done[i]-before.done[i]))
 	}
 	return w, nil
+}
+
+// Complete has a load work until it has done all that it was made for, measured from the beginning.
+func Complete(ctx context.Context, l Load) error {
+	c := &conductor{}
+	c.measuring.Store(true)
+	defer context.AfterFunc(ctx, func() { c.stopped.Store(true) })()
+	done := make(chan error)
+	go func() {
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		done <- l.run(c)
+	}()
+	if err := <-done; err != nil {
+		return err
+	}
+	return context.Cause(ctx)
 }
 
 // epoch is what times are counted from: reading a clock as a distance is cheap.

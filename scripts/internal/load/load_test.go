@@ -5,6 +5,7 @@ package load
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -201,6 +202,57 @@ func TestABurstIsCounted(t *testing.T) {
 	sent, answered, err := Burst{Clients: 20, Each: 10}.Fire(BackendsAt(at.UDP))
 	if sent != 200 || answered != 200 || err != nil {
 		t.Errorf("sent %d, answered %d, %v; want 200 of each", sent, answered, err)
+	}
+}
+
+func TestThereAreAsManyConnectionsAsAskedFor(t *testing.T) {
+	at := startBackends(t)
+	for _, fin := range []bool{false, true} {
+		l := NewConnect(BackendsAt(at.Echo), 8, fin)
+		l.Most, l.First = 500, 100
+		if err := Complete(t.Context(), l); err != nil {
+			t.Fatal(err)
+		}
+		if done := l.Done.Load(); done != 500 || l.Failed > 0 || l.Latency.Count != 400 || l.Longest <= 0 {
+			t.Errorf("%d connections, %d failed (%s), %d measured, the longest took %v; want 500, and 400 measured", done, l.Failed, l.Why, l.Latency.Count, l.Longest)
+		}
+	}
+}
+
+func TestUDPClientsComeAndGo(t *testing.T) {
+	echo := proxytest.ServeUDP(t, "127.0.0.1:0", proxytest.EchoUDP)
+	l := NewSessions([]netip.AddrPort{echo.Addr.IP})
+	l.Most, l.Rate = 300, 3000
+	if err := Complete(t.Context(), l); err != nil {
+		t.Fatal(err)
+	}
+	if done := l.Done.Load(); done != 300 || l.Failed > 0 {
+		t.Errorf("%d done, %d failed: %s", done, l.Failed, l.Why)
+	}
+	if got := echo.Received(); got != 450 {
+		t.Errorf("%d datagrams; want one of half of the clients and two of the others", got)
+	}
+	if n := echo.Sessions(); n < 297 {
+		t.Errorf("they came from %d addresses; want nearly as many as there were clients", n)
+	}
+}
+
+func TestWhatFailsDoesSoAsItShould(t *testing.T) {
+	base, err := measure.FreePorts(netip.IPv4Unspecified(), 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	refuses, silent := netip.AddrPortFrom(BackendHost(0), base), netip.AddrPortFrom(BackendHost(1), base)
+	if err := errors.Join(Refuse(refuses), FallSilent(silent)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := dial(unix.SOCK_STREAM, refuses); !errors.Is(err, unix.ECONNREFUSED) {
+		t.Errorf("%v: %v; want it to refuse", refuses, err)
+	}
+	for range 3 {
+		if conn, err := net.DialTimeout("tcp", silent.String(), brief); err == nil || !err.(net.Error).Timeout() {
+			t.Errorf("%v: %v, %v; want silence", silent, conn, err)
+		}
 	}
 }
 

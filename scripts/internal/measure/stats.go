@@ -58,6 +58,53 @@ func PairedRatios(ours, theirs []float64) []float64 {
 	return ratios
 }
 
+// PairedDifferences subtracts what was measured in the same round, of others from ours.
+func PairedDifferences(ours, theirs []float64) []float64 {
+	var differences []float64
+	for i := range min(len(ours), len(theirs)) {
+		if d := ours[i] - theirs[i]; !math.IsNaN(d) {
+			differences = append(differences, d)
+		}
+	}
+	return differences
+}
+
+// QuantileOf gives a quantile of some values, and the interval that holds the true one, by the same
+// argument as [SpreadOf]: how many of n values lie below the true quantile is like n throws of a coin that
+// falls on one side with q.
+func QuantileOf(values []float64, q float64) Spread {
+	sorted := slices.Sorted(slices.Values(values))
+	n := len(sorted)
+	if n == 0 {
+		return Spread{Median: math.NaN(), Low: math.NaN(), High: math.NaN()}
+	}
+	s := Spread{Median: sorted[min(n-1, int(q*float64(n)))], Low: sorted[0], High: sorted[n-1], N: n}
+	low, high := -1, -1
+	atMost := 0.0 // the chance that at most k values lie below the quantile
+	for k := range n {
+		atMost += binomial(n, k, q)
+		if atMost <= 0.025 {
+			low = k
+		}
+		if atMost >= 0.975 && high < 0 {
+			high = k
+		}
+	}
+	if low >= 0 && high >= 0 {
+		s.Low, s.High, s.Sure = sorted[low], sorted[high], true
+	}
+	return s
+}
+
+// binomial gives the chance of k among n, each of which has the chance q.
+func binomial(n, k int, q float64) float64 {
+	ways := func(n int) float64 {
+		log, _ := math.Lgamma(float64(n + 1))
+		return log
+	}
+	return math.Exp(ways(n) - ways(k) - ways(n-k) + float64(k)*math.Log(q) + float64(n-k)*math.Log(1-q))
+}
+
 // Figure shows a number with three digits that matter.
 func Figure(v float64) string {
 	switch {

@@ -69,6 +69,52 @@ func TestTheIntervalHoldsTheTrueMedian(t *testing.T) {
 	}
 }
 
+// The median is a quantile, too.
+func TestTheMiddleQuantileIsTheMedian(t *testing.T) {
+	random := rand.New(rand.NewPCG(3, 4))
+	for n := 1; n < 40; n += 2 {
+		values := make([]float64, n)
+		for i := range values {
+			values[i] = random.NormFloat64()
+		}
+		if diff := cmp.Diff(SpreadOf(values), QuantileOf(values, 0.5)); diff != "" {
+			t.Errorf("%d values (-SpreadOf +QuantileOf):\n%s", n, diff)
+		}
+	}
+}
+
+func TestTheIntervalHoldsTheTrueQuantile(t *testing.T) {
+	random := rand.New(rand.NewPCG(5, 6))
+	const trials = 2000
+	held := 0
+	for range trials {
+		values := make([]float64, 750)
+		for i := range values {
+			values[i] = random.Float64()
+		}
+		s := QuantileOf(values, 0.99)
+		if !s.Sure {
+			t.Fatalf("%d values are said to be too few", len(values))
+		}
+		if s.Low <= 0.99 && 0.99 <= s.High {
+			held++
+		}
+	}
+	if share := float64(held) / trials; share < 0.94 || share > 0.985 {
+		t.Errorf("the interval held the quantile in %.3f of all trials", share)
+	}
+	if s := QuantileOf(make([]float64, 100), 0.99); s.Sure {
+		t.Error("100 values are enough to bound what one of them exceeds")
+	}
+}
+
+func TestPairedDifferencesMayBeOfZeros(t *testing.T) {
+	got := PairedDifferences([]float64{0, 3, math.NaN()}, []float64{0, 5, 1})
+	if diff := cmp.Diff([]float64{0, -2}, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
 func TestPairedRatiosLeaveOutWhatHasNone(t *testing.T) {
 	got := PairedRatios([]float64{2, math.NaN(), 3, 4, 5}, []float64{1, 1, math.NaN(), 0, 10})
 	if diff := cmp.Diff([]float64{2, 0.5}, got); diff != "" {
