@@ -95,8 +95,8 @@ func (s *sticky) next(c *choice) (*endpoint, bool) {
 	defer s.table.mu.Unlock()
 	if a := s.table.entries[s.key]; a != nil {
 		e := a.endpoint
-		fails := e.gone.Load() || e.down(s.key.protocol) || c.hasOffered(e) // who asks again was not served by it
-		if !fails && sinceStart()-a.since < s.timeout {
+		fails := e.gone.Load() || c.hasOffered(e) || sinceStart()-a.since >= s.timeout // who asks again was not served by it
+		if !fails && !e.passesOver(s.key.protocol) {
 			c.offer(e)
 			return e, true
 		}

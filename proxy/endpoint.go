@@ -43,6 +43,7 @@ func (e *endpoint) left() { e.active.Add(-1) }
 type health struct {
 	downUntil atomic.Int64 // Unix time in nanoseconds; 0 when the last attempt succeeded
 	strikes   atomic.Int64 // failed returns since the last success
+	onTrial   atomic.Bool  // its time to return has come, and one client is finding out whether it does
 }
 
 // down tells whether the endpoint is being passed over just now.
@@ -51,13 +52,39 @@ func (e *endpoint) down(protocol registry.Protocol) bool {
 	return until != 0 && time.Now().UnixNano() < until
 }
 
+// passesOver tells whether a client that could have the endpoint is to be given another one: while it is down
+// and, over TCP, while another client finds out whether it has returned. Who is told false first after it was
+// due back is that one: if it is silent still, it costs nobody else a quarter of a second. (A UDP client that
+// hears nothing finds out nothing.)
+func (e *endpoint) passesOver(protocol registry.Protocol) bool {
+	h := &e.health[protocol]
+	until := h.downUntil.Load()
+	if until == 0 {
+		return false
+	}
+	now := time.Now()
+	switch {
+	case now.UnixNano() < until:
+		return true
+	case protocol == registry.UDP:
+		return false
+	case !h.downUntil.CompareAndSwap(until, now.Add(trialTime).UnixNano()):
+		return h.downUntil.Load() != 0 // somebody else was first, or it has answered
+	}
+	h.onTrial.Store(true)
+	return false
+}
+
+// trialTime is when another client may try, should the first not have found out: it went away meanwhile.
+const trialTime = time.Second
+
 // failed notes that the endpoint refused or stayed silent. Of many clients that fail together only
 // the first counts, and only a failure after the endpoint was due back makes the next wait longer.
 func (e *endpoint) failed(protocol registry.Protocol) {
 	e.failures.Add(1)
 	h := &e.health[protocol]
 	until, now := h.downUntil.Load(), time.Now()
-	if until > now.UnixNano() {
+	if trial := h.onTrial.CompareAndSwap(true, false); until > now.UnixNano() && !trial {
 		return
 	}
 	wait := min(firstDown<<min(h.strikes.Load(), 5), mostDown)
@@ -75,6 +102,7 @@ func (e *endpoint) answered(protocol registry.Protocol) {
 	h := &e.health[protocol]
 	if h.downUntil.Load() != 0 && h.downUntil.Swap(0) != 0 {
 		h.strikes.Store(0)
+		h.onTrial.Store(false)
 		if note, ok := e.rotation.outages.ask(); ok {
 			glog.Infof("%s: endpoint %s answers again over %s%s", e.rotation.key, e.addr, protocol, note)
 		} else if v := glog.V(3); v {

@@ -233,7 +233,7 @@ func (c *choice) next() (*endpoint, bool) {
 // neighbour: so the share of an endpoint that is down is spread over all others, and does not fall
 // on the one that happens to follow it.
 func (c *choice) nextInTurn() (*endpoint, bool) {
-	if e := c.drawn; e != nil && !e.down(c.protocol) { // most often: the first, and well
+	if e := c.drawn; e != nil && !e.passesOver(c.protocol) { // most often: the first, and well
 		c.drawn, c.last = nil, e
 		return e, true
 	}
@@ -250,7 +250,7 @@ func (c *choice) nextInTurn() (*endpoint, bool) {
 		if e == nil {
 			e = c.set.draw()
 		}
-		if !e.down(c.protocol) && !c.hasOffered(e) {
+		if !c.hasOffered(e) && !e.passesOver(c.protocol) {
 			c.offer(e)
 			return e, true
 		}

@@ -208,6 +208,47 @@ func TestAnEndpointThatFailsIsPassedOverForAGrowingWhile(t *testing.T) {
 	})
 }
 
+// A silent endpoint costs whoever tries it a quarter of a second, so when it is due back one client tries it,
+// and not all that happen to come before that one knows.
+func TestOneClientFindsOutWhetherAnEndpointHasReturned(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		lb := NewLoadBalancerRR(false)
+		setEndpoints(lb, web, 1, 2, 3)
+		r := lb.hold(registry.PortKey{Name: web})
+		bad := r.set.Load().endpoints[1]
+		tried := func() (times int) {
+			for _, n := range chosen(t, r, 30) {
+				if n == 2 {
+					times++
+				}
+			}
+			return times
+		}
+		bad.failed(registry.TCP)
+		time.Sleep(firstDown)
+		if n := tried(); n != 1 {
+			t.Errorf("due back, it was tried by %d clients; want one", n)
+		}
+		bad.failed(registry.TCP)
+		time.Sleep(2*firstDown - 1)
+		if n := tried(); n != 0 {
+			t.Errorf("it failed on its return, and was tried by %d clients before twice the time was over", n)
+		}
+		time.Sleep(time.Nanosecond)
+		if n := tried(); n != 1 {
+			t.Errorf("due back again, it was tried by %d clients; want one", n)
+		}
+		time.Sleep(trialTime) // that one went away, and nobody knows
+		if n := tried(); n != 1 {
+			t.Errorf("after nobody had found out, it was tried by %d clients; want one", n)
+		}
+		bad.answered(registry.TCP)
+		if n := tried(); n != 10 {
+			t.Errorf("after it had answered, %d of 30 clients were given it; want its share", n)
+		}
+	})
+}
+
 func TestTheShareOfAnEndpointThatIsDownFallsOnAllOthers(t *testing.T) {
 	lb := NewLoadBalancerRR(false)
 	setEndpoints(lb, web, 1, 2, 3, 4)
