@@ -17,7 +17,7 @@ type slot[T any] struct {
 // slotBlock is how many places are made at a time.
 const slotBlock = 64
 
-// add finds a place. Its value is what the one before left, for the caller to overwrite.
+// add finds a place. Its value is zero.
 func (s *slots[T]) add() (value *T, index int32, era uint32) {
 	if len(s.free) == 0 {
 		base := int32(len(s.blocks) * slotBlock)
@@ -45,10 +45,11 @@ func (s *slots[T]) at(index int32, era uint32) *T {
 	return &p.value
 }
 
-// remove frees a place.
+// remove frees a place. What its value had is let go of: there may never be so many tenants again.
 func (s *slots[T]) remove(index int32) {
 	p := s.place(index)
 	p.taken = false
+	p.value = *new(T)
 	s.used--
 	s.free = append(s.free, index)
 }

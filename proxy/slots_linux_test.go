@@ -26,6 +26,17 @@ func TestALateEventDoesNotReachTheNextTenant(t *testing.T) {
 	}
 }
 
+// A crowd that has left is not held in memory by the places that it had.
+func TestAnEmptyPlaceHoldsNothing(t *testing.T) {
+	var s slots[*string]
+	value, index, _ := s.add()
+	*value = new(string)
+	s.remove(index)
+	if p := s.place(index); p.value != nil {
+		t.Error("the tenant that has left is still there")
+	}
+}
+
 func TestATicketIsWhatItWasWhenItComesBack(t *testing.T) {
 	for _, want := range []ticket{
 		{waker, 0, 0},
