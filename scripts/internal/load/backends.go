@@ -18,13 +18,13 @@ import (
 )
 
 // The backends run in a process of their own, so that neither their work nor their descriptors count
-// for anybody else. One thread for TCP, one for UDP.
+// for anybody else. A thread for round trips over TCP, one for bulk, one for UDP.
 
 // BackendHosts is how many addresses the backends have. Each has 28,000 ports to be connected to from, so
 // that proxies find one free while others are in TIME_WAIT.
 const BackendHosts = 8
 
-// The kinds of socket in the TCP loop.
+// The kinds of socket in the TCP loops.
 const (
 	echoListener = iota
 	bulkListener
@@ -64,21 +64,18 @@ func RunBackends(base string) error {
 		return err
 	}
 	ports := PortsFrom(uint16(n))
-	p, err := newPoller()
+	// A thread for each: else round trips would wait here while bulk is written, the more so the better a
+	// proxy carries it.
+	roundTrips, err := listenEverywhere(ports.Echo, echoListener)
+	if err != nil {
+		return err
+	}
+	bulk, err := listenEverywhere(ports.Bulk, bulkListener)
 	if err != nil {
 		return err
 	}
 	var echoes, stamps []int
 	for i := range BackendHosts {
-		for port, kind := range map[uint16]int{ports.Echo: echoListener, ports.Bulk: bulkListener} {
-			fd, err := listenTCP(netip.AddrPortFrom(BackendHost(i), port))
-			if err != nil {
-				return err
-			}
-			if err := p.set(unix.EPOLL_CTL_ADD, fd, unix.EPOLLIN, fd, kind); err != nil {
-				return err
-			}
-		}
 		echo, err := listenUDP(netip.AddrPortFrom(BackendHost(i), ports.UDP))
 		if err != nil {
 			return err
@@ -89,8 +86,9 @@ func RunBackends(base string) error {
 		}
 		echoes, stamps = append(echoes, echo), append(stamps, stamp)
 	}
-	failed := make(chan error, 2)
-	go func() { failed <- serveTCP(p) }()
+	failed := make(chan error, 4)
+	go func() { failed <- serveTCP(roundTrips) }()
+	go func() { failed <- serveTCP(bulk) }()
 	go func() { failed <- serveUDP(echoes, stamps) }()
 	go func() {
 		_, _ = os.Stdin.Read(make([]byte, 1)) // nobody writes: it returns at the end
@@ -98,6 +96,24 @@ func RunBackends(base string) error {
 	}()
 	fmt.Println("ready")
 	return <-failed
+}
+
+// listenEverywhere listens on a port of every backend, for one kind of connection.
+func listenEverywhere(port uint16, kind int) (*poller, error) {
+	p, err := newPoller()
+	if err != nil {
+		return nil, err
+	}
+	for _, addr := range BackendsAt(port) {
+		fd, err := listenTCP(addr)
+		if err != nil {
+			return nil, err
+		}
+		if err := p.set(unix.EPOLL_CTL_ADD, fd, unix.EPOLLIN, fd, kind); err != nil {
+			return nil, err
+		}
+	}
+	return p, nil
 }
 
 // BackendHost is the address of one of the backends.
