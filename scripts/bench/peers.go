@@ -53,10 +53,13 @@ func (p *proxy) to(port uint16) []netip.AddrPort {
 	return []netip.AddrPort{netip.AddrPortFrom(p.host, port)}
 }
 
-// start starts the proxy's process, with some more flags, and returns once all its ports answer.
+// start starts the proxy's process, and returns once all its ports answer. The flags are added if it is ours.
 func (p *proxy) start(flags ...string) error {
 	if p.isDirect() {
 		return nil
+	}
+	if !p.ours {
+		flags = nil
 	}
 	var err error
 	if p.process, err = p.ps.Start(p.name, slices.Concat(p.cmd, flags)...); err != nil {
