@@ -229,7 +229,7 @@ func TestUDPClientsComeAndGo(t *testing.T) {
 	if done := l.Done.Load(); done != 300 || l.Failed > 0 {
 		t.Errorf("%d done, %d failed: %s", done, l.Failed, l.Why)
 	}
-	if got := echo.Received(); got != 450 {
+	if got := echo.Received(); got < 450 { // more if somebody had to ask again
 		t.Errorf("%d datagrams; want one of half of the clients and two of the others", got)
 	}
 	if n := echo.Sessions(); n < 297 {

@@ -12,7 +12,8 @@ import (
 
 // Sessions are UDP clients that come one after the other, a rate of them per second, each from a port of its
 // own: they ask, wait for the answer, and go. Every other one asks a second time first, and is then known to
-// mean it. It ends when there have been Most of them.
+// mean it. It ends when there have been Most of them. Where they are not served as quickly, no more than
+// mostSessions are there at once; and who hears nothing for a while asks again, as clients over UDP do.
 type Sessions struct {
 	Tally
 	Most   int
@@ -25,10 +26,15 @@ type Sessions struct {
 	buf    [4 * messageSize]byte
 }
 
+const (
+	mostSessions = 256
+	askAgain     = 300 * time.Millisecond
+)
+
 type sessionClient struct {
-	nth   int
-	since time.Duration // asked when
-	left  int           // answers
+	nth         int
+	began, last time.Duration // when it asked first, and last
+	left        int           // answers
 }
 
 // NewSessions makes clients of these addresses, which they take in turn.
@@ -51,12 +57,12 @@ func (l *Sessions) run(c *conductor) error {
 	due := now()
 	for checked := now(); (l.next < l.Most || len(l.live) > 0) && !c.stopped.Load(); {
 		t := now()
-		for ; due <= t && l.next < l.Most; due += every {
+		for ; due <= t && l.next < l.Most && len(l.live) < mostSessions; due += every {
 			l.start(t)
 		}
-		wait := 100 * time.Millisecond
-		if l.next < l.Most {
-			wait = due - t
+		wait := askAgain / 4
+		if l.next < l.Most && len(l.live) < mostSessions {
+			wait = min(wait, due-t)
 		}
 		events, err := l.poller.waitExactly(wait)
 		if err != nil {
@@ -65,12 +71,16 @@ func (l *Sessions) run(c *conductor) error {
 		for _, ev := range events {
 			l.answered(int(ev.Fd))
 		}
-		if t := now(); t-checked > lostAfter/4 {
+		if t := now(); t-checked > askAgain/4 {
 			checked = t
 			for fd, client := range l.live {
-				if t-client.since > lostAfter {
+				switch {
+				case t-client.began > lostAfter:
 					l.fail("no answer within %v", lostAfter)
 					l.end(fd)
+				case t-client.last > askAgain:
+					client.last = t
+					l.ask(fd, client)
 				}
 			}
 		}
@@ -89,7 +99,7 @@ func (l *Sessions) start(t time.Duration) {
 	if n := len(l.spare); n > 0 {
 		client, l.spare = l.spare[n-1], l.spare[:n-1]
 	}
-	*client = sessionClient{nth: l.next, since: t, left: 1 + l.next%2}
+	*client = sessionClient{nth: l.next, began: t, last: t, left: 1 + l.next%2}
 	l.live[fd] = client
 	// As for connections: many addresses, so that no port is soon used again.
 	err = unix.SetsockoptInt(fd, unix.IPPROTO_IP, unix.IP_BIND_ADDRESS_NO_PORT, 1)
@@ -131,8 +141,8 @@ func (l *Sessions) answered(fd int) {
 		l.end(fd)
 	default:
 		t := now()
-		l.Latency.Record(t - client.since)
-		client.since = t
+		l.Latency.Record(t - client.began)
+		client.began, client.last = t, t
 		if client.left--; client.left > 0 {
 			l.ask(fd, client)
 			return
