@@ -127,7 +127,15 @@ func (l *loop) accept(p *epollTCP) {
 		e.budget.release(2)
 		return
 	}
+	if other := e.lightest(l); other == l || !other.do(func() { other.serve(p, fd, book) }) {
+		l.serve(p, fd, book)
+	}
+}
+
+// serve begins to see a client to an endpoint. It need not have come to a port of l.
+func (l *loop) serve(p *epollTCP, fd int, book connection) {
 	c, index, era := l.conns.add()
+	l.load.Store(int64(l.conns.used))
 	*c = conn{
 		client: half{fd: int32(fd), open: true, readable: true}, // it may have said something by now
 		port:   p,

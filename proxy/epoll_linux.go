@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -13,40 +14,68 @@ import (
 
 // epoll is the engine for Linux: the same promises as [portable], kept with far fewer system calls,
 // hand-overs between goroutines, and memory. A few loops carry all connections; none has a goroutine
-// or a buffer of its own.
+// or a buffer of its own. A port belongs to one loop, which accepts its TCP clients, and hands some over to the
+// others; its UDP clients stay there.
 type epoll struct {
 	chassis
 	lookAfter time.Duration // how often a connection is looked at
+	loopCount int
 	draining  atomic.Bool
 
 	mu    sync.Mutex // guards the fields below
-	loops []*loop
-	turn  int // which loop gets the next port
+	loops []*loop    // does not change once the first port is open
+	turn  int        // which loop gets the next port
 }
 
 func newEpoll(cfg Config, own *ownPorts) *epoll {
-	e := &epoll{lookAfter: (1 + probes) * cfg.TCPKeepAlive}
+	e := &epoll{lookAfter: (1 + probes) * cfg.TCPKeepAlive, loopCount: min(runtime.NumCPU(), runtime.GOMAXPROCS(0), maxLoops)}
 	e.init(cfg, own)
 	return e
 }
 
-// loopCount is how many loops there are.
-const loopCount = 1
+// maxLoops is how many loops there are at most: one for each processor that we may use, so that beside
+// clients and backends of the same machine we get our share of it.
+const maxLoops = 8
 
 // loopFor returns the loop for one more port. The first port starts the loops.
 func (e *epoll) loopFor() (*loop, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	for len(e.loops) < loopCount {
-		l, err := newLoop(e)
-		if err != nil {
-			return nil, err
+	if e.loops == nil {
+		var loops []*loop
+		for range e.loopCount {
+			l, err := newLoop(e)
+			if err != nil {
+				for _, l := range loops {
+					l.close()
+				}
+				return nil, err
+			}
+			loops = append(loops, l)
 		}
-		e.loops = append(e.loops, l)
-		e.work.Go(l.run)
+		e.loops = loops
+		for _, l := range loops {
+			e.work.Go(l.run)
+		}
 	}
+	l := e.loops[e.turn%len(e.loops)]
 	e.turn++
-	return e.loops[e.turn%len(e.loops)], nil
+	return l, nil
+}
+
+// slack is how many connections more than another a loop may have before it hands clients over to that.
+const slack = 2
+
+// lightest returns the loop for one more client of a port of l: l itself, unless another has clearly less
+// to carry.
+func (e *epoll) lightest(l *loop) *loop {
+	least := l.load.Load() - slack
+	for _, other := range e.loops {
+		if n := other.load.Load(); n < least {
+			l, least = other, n
+		}
+	}
+	return l
 }
 
 func (e *epoll) listen(id portID, owner *atomic.Pointer[claim]) (socket, error) {

@@ -4,6 +4,7 @@ import (
 	"crypto/rand"
 	"io"
 	"net"
+	"slices"
 	"testing"
 	"unsafe"
 
@@ -17,11 +18,18 @@ func TestAnIdleConnectionTakesSome300Bytes(t *testing.T) {
 	}
 }
 
-// newEpollPort opens a port of an epoll engine in front of one endpoint, and returns the engine's loop.
+// newEpollPort opens a port of an epoll engine of one loop in front of one endpoint, and returns the loop.
 func newEpollPort(t *testing.T, handle func(*net.TCPConn)) (*loop, string) {
+	t.Helper()
+	e, addr := newEpollPortOf(t, 1, handle)
+	return e.loops[0], addr
+}
+
+func newEpollPortOf(t *testing.T, loops int, handle func(*net.TCPConn)) (*epoll, string) {
 	t.Helper()
 	proxytest.NothingLeaks(t)
 	e := newEpoll(Config{BindAddress: proxytest.Loopback}.withDefaults(), newOwnPorts(proxytest.Loopback))
+	e.loopCount = loops
 	to := proxytest.ServeTCP(t, "127.0.0.1:0", handle).Addr
 	port := proxytest.FreePort(t)
 	s, err := e.listen(tcpPort(port), ownerOf(rotationOf(to)))
@@ -32,7 +40,40 @@ func newEpollPort(t *testing.T, handle func(*net.TCPConn)) (*loop, string) {
 		s.close()
 		e.drain(t.Context())
 	})
-	return e.loops[0], proxytest.On(port).String()
+	return e, proxytest.On(port).String()
+}
+
+// The clients of one port are shared out among all loops, and each is served and ended where it is.
+func TestLoopsShareTheClientsOfAPort(t *testing.T) {
+	e, addr := newEpollPortOf(t, 3, func(conn *net.TCPConn) { _, _ = io.Copy(conn, conn) })
+	loads := func() (loads []int64) {
+		for _, l := range e.loops {
+			loads = append(loads, l.load.Load())
+		}
+		return loads
+	}
+	var clients []net.Conn
+	for range 30 {
+		conn, err := net.Dial("tcp", addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		clients = append(clients, conn)
+		if _, err := conn.Write([]byte("hello")); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.ReadFull(conn, make([]byte, 5)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := loads(); slices.Min(got) < slices.Max(got)-slack-1 {
+		t.Errorf("the loops have %v connections", got)
+	}
+	for _, conn := range clients {
+		conn.Close()
+	}
+	proxytest.Eventually(t, func() bool { return slices.Max(loads()) == 0 }, "every connection ends")
 }
 
 // Bytes in bulk go through a pipe, small amounts do not take one; and what a pipe takes of the budget is

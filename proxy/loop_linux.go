@@ -3,6 +3,7 @@ package proxy
 import (
 	"os"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 	"unsafe"
@@ -52,6 +53,8 @@ type loop struct {
 
 	alarm   *time.Timer   // ends a wait when something is due
 	alarmAt time.Duration // when that is; 0 when it is not set
+
+	load atomic.Int64 // how many connections it has, for other loops to see
 
 	mu     sync.Mutex // guards the fields below
 	asked  []func()
