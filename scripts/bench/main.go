@@ -167,7 +167,7 @@ func (b *bench) prepare(ctx context.Context, o options) error {
 		b.proxies = append(b.proxies, p)
 	}
 	for i, v := range o.variants {
-		p, err := kubeProxy(b.ps, v, o.binary, proxyHost(2+i), offered, b.etcdURL, b.descriptors)
+		p, err := kubeProxy(b.ps, v, o.binary, proxyHost(2+i), offered, b.etcdURL)
 		if err != nil {
 			return err
 		}

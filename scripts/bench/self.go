@@ -48,17 +48,12 @@ func parseVariants(text string) ([]variant, error) {
 	return all, nil
 }
 
-// optionalFlags turn on what operators see, at the variant's own address, and let as many connections in as
-// descriptors allow, beside the UDP sessions of any row. They are left out where the binary does not know them.
-func optionalFlags(descriptors int) []string {
-	const sessions = 1100
-	return []string{"-metrics_bind_address={ip}:10249", "-healthz_bind_address={ip}:10256",
-		fmt.Sprintf("-max_udp_sessions=%d", sessions), fmt.Sprintf("-max_udp_sessions_per_service=%d", sessions),
-		fmt.Sprintf("-max_connections=%d", (descriptors-sessions-700)/2)}
-}
+// operatorFlags turn on what operators see, at the variant's own address. They are left out where the
+// binary does not know them.
+var operatorFlags = []string{"-metrics_bind_address={ip}:10249", "-healthz_bind_address={ip}:10256"}
 
 // kubeProxy makes a proxy of a variant. Later flags win, so a variant can undo ours.
-func kubeProxy(ps *measure.Processes, v variant, binary string, host netip.Addr, at load.Ports, etcd string, descriptors int) (*proxy, error) {
+func kubeProxy(ps *measure.Processes, v variant, binary string, host netip.Addr, at load.Ports, etcd string) (*proxy, error) {
 	if v.binary != "" {
 		binary = v.binary
 	}
@@ -68,7 +63,7 @@ func kubeProxy(ps *measure.Processes, v variant, binary string, host netip.Addr,
 	}
 	cmd := []string{binary, "-logtostderr", "-etcd_servers=" + etcd, "-bind_address={ip}",
 		"-drain_timeout=0", fmt.Sprintf("-udp_timeout=%v", udpTimeout)}
-	for _, flag := range optionalFlags(descriptors) {
+	for _, flag := range operatorFlags {
 		name, _, _ := strings.Cut(flag, "=")
 		if strings.Contains(string(usage), name+" ") {
 			cmd = append(cmd, flag)
