@@ -104,12 +104,14 @@ func parsePort(s string) (uint16, error) {
 	return uint16(n), nil
 }
 
+var errNoPortNumber = errors.New("no port number")
+
 // portNumber reads a port that was a JSON number. D12: v0.4 left at zero what it could not read,
 // and the kernel takes port zero for "any".
 func portNumber(n *int64) (uint16, error) {
 	switch {
 	case n == nil:
-		return 0, errors.New("no port number")
+		return 0, errNoPortNumber
 	case *n < 1 || *n > 65535:
 		return 0, fmt.Errorf("port %d is not between 1 and 65535", *n)
 	}

@@ -11,8 +11,8 @@ import (
 // allocated while they are read, and on what is left of it.
 func TestWhatARecordCostsIsBounded(t *testing.T) {
 	const (
-		maxAllocated = 200 * MaxRecordBytes // an array of what is not wanted: each element grows to a struct
-		maxKept      = 10 * MaxRecordBytes  // an address of five bytes becomes 48, and its port's name a map entry
+		maxAllocated = 90 * MaxRecordBytes // an array of what is not wanted: each element grows to a struct
+		maxKept      = 10 * MaxRecordBytes // an address of five bytes becomes 48, and its port's name a map entry
 	)
 	combined := func(addresses, ports int) string {
 		a := make([]string, addresses)

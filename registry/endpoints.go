@@ -2,7 +2,6 @@ package registry
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -50,15 +49,10 @@ type endpointPort struct {
 
 // decodeEndpoints makes endpoints of a body, leaving out entries that nobody could connect to.
 func decodeEndpoints(name Name, b *body) (*Endpoints, leftOut, error) {
-	var subsets []subset
-	if err := b.field("subsets", b.Subsets, &subsets); err != nil {
-		return nil, leftOut{}, err
-	}
 	var c collector
-	var err error
+	any, err := c.addSubsets(b)
 	switch {
-	case len(subsets) > 0: // then the older list is a copy for older readers
-		err = c.addSubsets(subsets)
+	case err != nil || any: // then the older list is a copy for older readers
 	case b.nested && isListOf('{', b.Endpoints):
 		err = c.addPairs(b)
 	default:
@@ -78,20 +72,25 @@ func isListOf(b byte, array []byte) bool {
 
 // addStrings adds the list of v1beta1, v1beta2 and the first v1beta3: ["10.244.1.5:80"].
 func (c *collector) addStrings(b *body) error {
-	var list []*string // pointers, to tell null from the empty string
-	if err := b.field("endpoints", b.Endpoints, &list); err != nil {
-		return err
+	if b.Endpoints == nil {
+		return nil
 	}
-	port := c.port("", len(list))
-	for _, s := range list {
-		if s == nil {
-			return errors.New("endpoints holds null where a string is wanted")
-		}
-		a, err := ParseAddr(*s)
+	if b.Endpoints[0] != '[' {
+		return unmarshal("endpoints", b.Endpoints, new([]string)) // which says what is wrong with it
+	}
+	list := string(b.Endpoints) // of which each entry is a part, and needs no memory of its own
+	port := c.port("", min(strings.Count(list, ","), len(list)/len(`"1.2.3.4:5",`))+1)
+	for text := range elements(list) {
+		s, err := stringOf("endpoints", text)
 		if err != nil {
-			c.leaveOut(1, *s, err)
+			return err
+		}
+		a, err := ParseAddr(s)
+		if err != nil {
+			c.leaveOut(1, s, err)
 			continue
 		}
+		a.Host = strings.Clone(a.Host) // or it would keep the list
 		port.add(a)
 	}
 	return nil
@@ -99,35 +98,33 @@ func (c *collector) addStrings(b *body) error {
 
 // addPairs adds the list of v1beta3 in v0.12 and v0.13: [{"ip": "10.244.1.5", "port": 80}].
 func (c *collector) addPairs(b *body) error {
-	var list []struct {
+	type pair struct {
 		IP   string `json:"ip"`
 		Port *int64 `json:"port"`
 	}
-	if err := b.field("endpoints", b.Endpoints, &list); err != nil {
-		return err
-	}
-	port := c.port("", len(list))
-	for _, pair := range list {
-		number, err := portNumber(pair.Port)
+	port := c.port("", 0)
+	return eachOf("endpoints", b.Endpoints, func(p *pair) error {
+		number, err := portNumber(p.Port)
 		if err != nil {
-			c.leaveOut(1, pair.IP, err)
-			continue
+			c.leaveOut(1, p.IP, err)
+			return nil
 		}
-		a, err := parseHost(pair.IP)
+		a, err := parseHost(p.IP)
 		if err != nil {
-			c.leaveOut(1, pair.IP, err)
-			continue
+			c.leaveOut(1, p.IP, err)
+			return nil
 		}
 		port.add(a.withPort(number))
-	}
-	return nil
+		return nil
+	})
 }
 
-// addSubsets adds every address of a subset with every port of that subset. What is wrong with one
-// of them is found once, and counts for all that it would have been combined with.
-func (c *collector) addSubsets(subsets []subset) error {
+// addSubsets adds every address of a subset with every port of that subset, and tells whether there are any
+// subsets. What is wrong with one of them is found once, and counts for all that it would have been combined with.
+func (c *collector) addSubsets(b *body) (any bool, err error) {
 	combined := 0
-	for _, s := range subsets {
+	err = eachOf("subsets", b.Subsets, func(s *subset) error {
+		any = true
 		var hosts []Addr
 		for _, address := range s.Addresses.value {
 			host, err := parseHost(address.IP)
@@ -154,8 +151,9 @@ func (c *collector) addSubsets(subsets []subset) error {
 				port.add(host.withPort(number))
 			}
 		}
-	}
-	return nil
+		return nil
+	})
+	return any, err
 }
 
 // A collector gathers the addresses of one record by port name, each address once.
@@ -186,8 +184,8 @@ func (c *collector) port(name string, n int) *portAddrs {
 
 // add appends a, unless it is there. D31: in v0.4 a repeated entry got a double share of clients.
 func (p *portAddrs) add(a Addr) {
-	if _, again := p.seen[a]; !again {
-		p.seen[a] = struct{}{}
+	p.seen[a] = struct{}{}
+	if len(p.seen) > len(p.addrs) { // to have looked before would take as long again
 		p.addrs = append(p.addrs, a)
 	}
 }

@@ -4,8 +4,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"iter"
 	"reflect"
 	"strings"
+	"unicode/utf8"
 )
 
 // jsonSpace is what JSON takes for white space (RFC 8259, 2).
@@ -30,6 +32,112 @@ func unmarshal(field string, value []byte, into any) error {
 
 // isNull tells whether a field is null or not there, which package json takes for the same.
 func isNull(raw json.RawMessage) bool { return raw == nil || string(raw) == "null" }
+
+// elements yields the elements of an array in turn, as they are written. The array must be valid JSON.
+func elements(array string) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		from, depth, quoted := len("["), 0, false
+		for i := 0; i < len(array); i++ {
+			switch c := array[i]; {
+			case quoted && c == '\\':
+				i++ // what follows ends nothing
+				continue
+			case c == '"':
+				quoted = !quoted
+			case quoted:
+			case c == '[', c == '{':
+				depth++
+			case c == ']', c == '}':
+				depth--
+			}
+			switch {
+			case depth == 0:
+				if last := trim(array[from:i]); last != "" {
+					yield(last)
+				}
+				return
+			case depth == 1 && !quoted && array[i] == ',':
+				if !yield(trim(array[from:i])) {
+					return
+				}
+				from = i + 1
+			}
+		}
+	}
+}
+
+// trim cuts off white space. Valid JSON has no other control characters around a value.
+func trim(value string) string {
+	for len(value) > 0 && value[0] <= ' ' {
+		value = value[1:]
+	}
+	for len(value) > 0 && value[len(value)-1] <= ' ' {
+		value = value[:len(value)-1]
+	}
+	return value
+}
+
+// pieceBytes is about how much of an array is decoded at one time.
+const pieceBytes = 32 << 10
+
+// eachOf decodes the array found in a field, and hands its elements to use, until that returns an error. It decodes a
+// piece at a time: each "{}" of an array becomes a struct, and half a million of them at once were a hundred megabytes.
+// Elements are used again, so use must not keep them. A field that is not there, or null, has none.
+func eachOf[T any](field string, array json.RawMessage, use func(*T) error) error {
+	if array == nil {
+		return nil
+	}
+	if array[0] != '[' {
+		return unmarshal(field, array, new([]T)) // which says what is wrong with it
+	}
+	var decoded []T
+	piece := []byte{'['}
+	decode := func() error {
+		clear(decoded[:cap(decoded)]) // or package json would mix what was there with what comes
+		decoded = decoded[:0]
+		if err := unmarshal(field, append(piece, ']'), &decoded); err != nil {
+			return err
+		}
+		for i := range decoded {
+			if err := use(&decoded[i]); err != nil {
+				return err
+			}
+		}
+		piece = piece[:1]
+		return nil
+	}
+	for element := range elements(string(array)) {
+		if len(piece) > 1 {
+			piece = append(piece, ',')
+		}
+		if piece = append(piece, element...); len(piece) >= pieceBytes {
+			if err := decode(); err != nil {
+				return err
+			}
+		}
+	}
+	return decode()
+}
+
+// stringOf reads one element of an array of strings found in a field. Of one that is spelled as it reads it gives a
+// part of what it was given.
+func stringOf(field, element string) (string, error) {
+	plain := len(element) >= 2 && element[0] == '"'
+	for i := 0; plain && i < len(element); i++ {
+		plain = element[i] < utf8.RuneSelf && element[i] != '\\'
+	}
+	if plain {
+		return element[1 : len(element)-1], nil
+	}
+	var s *string // to tell null from the empty string
+	if err := unmarshal(field, []byte(element), &s); err != nil {
+		return "", err
+	}
+	if s == nil {
+		return "", fmt.Errorf("%s holds null where a string is wanted", field)
+	}
+	return *s, nil
+}
 
 // foundText gives the JSON that package json found, as a noun. It says "number 80.5" of numbers
 // that did not fit, however long they are.
