@@ -23,7 +23,7 @@ type endpoint struct {
 	rotation *rotation
 	health   [2]health   // by Protocol: who refuses datagrams may well accept connections
 	gone     atomic.Bool // no longer in the rotation: a UDP session looks at it on each datagram
-	tenure   *tenure     // in the rotation; for TCP connections
+	tenure   tenure      // in the rotation; for TCP connections
 
 	dialing     atomic.Int64  // TCP dials under way
 	active      atomic.Int64  // connections and sessions now

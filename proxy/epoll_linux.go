@@ -127,11 +127,11 @@ func (l *loop) watchTenures(c *conn) {
 		return
 	}
 	index, era := c.index, c.era
-	for _, t := range []*tenure{c.book.claim.tenure, c.book.endpoint.tenure} {
-		c.tenures = append(c.tenures, context.AfterFunc(t.ctx, func() {
+	for _, t := range []*tenure{c.book.claim.tenure, &c.book.endpoint.tenure} {
+		c.tenures = append(c.tenures, context.AfterFunc(t.context(), func() {
 			l.do(func() {
 				if c := l.conns.at(index, era); c != nil {
-					l.end(c, reasonOf(t.ctx))
+					l.end(c, reasonOf(t.context()))
 				}
 			})
 		}))

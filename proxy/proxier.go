@@ -206,7 +206,7 @@ func (p *Proxier) editClaimsLocked(name registry.Name, service *registry.Service
 	}
 	var newcomers []newcomer
 	for id, c := range wanted {
-		c.tenure = newTenure()
+		c.tenure = new(tenure)
 		c.rotation = p.lb.hold(c.key)
 		c.tally = p.tallies.hold(c.key, id.protocol)
 		newcomers = append(newcomers, newcomer{id, c})

@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"context"
+	"sync"
 	"sync/atomic"
 	"time"
 )
@@ -14,16 +15,26 @@ import (
 type tenure struct {
 	over atomic.Bool
 
-	// Ends, with a cause, when the connections of the tenure are to be closed: never where they may
-	// go on. So there is nothing to do for each connection where nothing is to happen to it.
+	mu    sync.Mutex // guards the fields below
 	ctx   context.Context
 	close context.CancelCauseFunc
 }
 
-func newTenure() *tenure {
-	t := new(tenure)
-	t.ctx, t.close = context.WithCancelCause(context.Background())
-	return t
+// context ends, with a cause, when the connections of the tenure are to be closed: never where they may
+// go on. So there is nothing to do for each connection where nothing is to happen to it, and nothing is
+// made for each endpoint before somebody asks: a record may hold a hundred thousand.
+func (t *tenure) context() context.Context {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.ctx == nil {
+		t.ctx, t.close = context.WithCancelCause(context.Background())
+	}
+	return t.ctx
+}
+
+func (t *tenure) cut(why Reason) {
+	t.context()
+	t.close(cut(why))
 }
 
 // end notes that the endpoint or the service was removed, and sees to it that the connections of the
@@ -33,9 +44,9 @@ func (t *tenure) end(then Removal, why Reason) {
 	switch {
 	case !then.Close:
 	case then.After > 0:
-		time.AfterFunc(then.After, func() { t.close(cut(why)) })
+		time.AfterFunc(then.After, func() { t.cut(why) })
 	default:
-		t.close(cut(why))
+		t.cut(why)
 	}
 }
 

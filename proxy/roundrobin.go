@@ -161,11 +161,12 @@ func (r *rotation) replace(addrs []registry.Addr, randomStart bool, onRemoval Re
 		known[e.addr] = e
 	}
 	set := &endpointSet{endpoints: make([]*endpoint, len(addrs))}
-	position := make(map[*endpoint]int, len(addrs))
+	position := make(map[*endpoint]int) // of those that stay
 	for i, addr := range addrs {
 		e := known[addr]
 		if e == nil {
-			e = &endpoint{addr: addr, rotation: r, tenure: newTenure()}
+			set.endpoints[i] = &endpoint{addr: addr, rotation: r}
+			continue
 		}
 		delete(known, addr)
 		set.endpoints[i] = e

@@ -164,7 +164,7 @@ func (s *tcpSocket) serve(c connection, client *net.TCPConn) {
 		return
 	}
 	c.given(endpoint, failed)
-	ctx, release := e.tenures(c.claim.tenure, endpoint.tenure)
+	ctx, release := e.tenures(c.claim.tenure, &endpoint.tenure)
 	defer release()
 	r := newRelay(client, backend, e.cfg, c.claim.tally)
 	why := r.run(ctx)
@@ -181,7 +181,8 @@ func (e *portable) tenures(tenures ...*tenure) (ctx context.Context, release fun
 	ctx, cancel := context.WithCancelCause(e.ctx)
 	var stops []func() bool
 	for _, t := range tenures {
-		stops = append(stops, context.AfterFunc(t.ctx, func() { cancel(context.Cause(t.ctx)) }))
+		ends := t.context()
+		stops = append(stops, context.AfterFunc(ends, func() { cancel(context.Cause(ends)) }))
 	}
 	return ctx, func() {
 		for _, stop := range stops {

@@ -36,7 +36,7 @@ func newTestEngine(t testing.TB, cfg Config) *portable {
 // ownerOf makes a claim the owner of a socket.
 func ownerOf(r *rotation) *atomic.Pointer[claim] {
 	owner := new(atomic.Pointer[claim])
-	owner.Store(&claim{key: r.key, rotation: r, tally: new(tally), tenure: newTenure()})
+	owner.Store(&claim{key: r.key, rotation: r, tally: new(tally), tenure: new(tenure)})
 	return owner
 }
 
@@ -300,7 +300,7 @@ func TestDialsEndWhenTheDrainDoes(t *testing.T) {
 // An endpoint may see millions of connections before it is removed: of those that have ended it knows nothing.
 func TestATenureForgetsTheConnectionsThatHaveEnded(t *testing.T) {
 	e := newTestEngine(t, Config{OnRemoval: Removal{Close: true}})
-	ofClaim, ofEndpoint := newTenure(), newTenure()
+	ofClaim, ofEndpoint := new(tenure), new(tenure)
 	before := memory()
 	for range 20_000 {
 		ctx, release := e.tenures(ofClaim, ofEndpoint)
@@ -324,7 +324,7 @@ func TestATenureForgetsTheConnectionsThatHaveEnded(t *testing.T) {
 // Where connections may outlive everything there is nothing to do for each.
 func TestConnectionsThatMayGoOnCostNothingForIt(t *testing.T) {
 	e := newTestEngine(t, Config{})
-	ofClaim, ofEndpoint := newTenure(), newTenure()
+	ofClaim, ofEndpoint := new(tenure), new(tenure)
 	if n := testing.AllocsPerRun(100, func() {
 		_, release := e.tenures(ofClaim, ofEndpoint)
 		release()
