@@ -14,6 +14,7 @@ type chassis struct {
 	conns    *connections  // TCP clients in all
 	sessions *sessionLimit // UDP sessions in all
 
+	newcomers    *pace         // UDP sessions that begin
 	acceptErrors quieter       // of all TCP ports
 	pauses       atomic.Uint64 // that they made
 
@@ -29,6 +30,7 @@ func (c *chassis) init(cfg Config, own *ownPorts) {
 	c.budget = newBudget(descriptorLimit())
 	c.conns = newConnections(cfg)
 	c.sessions = newSessionLimit(cfg.MaxUDPSessions, cfg.UDPTimeout)
+	c.newcomers = newPace(cfg.MaxNewUDPSessions)
 	c.ctx, c.cut = context.WithCancel(context.Background())
 }
 

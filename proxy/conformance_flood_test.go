@@ -134,3 +134,53 @@ func forge(from netip.Addr, to netip.AddrPort) error {
 	}
 	return unix.Sendto(fd, []byte("forged"), 0, &unix.SockaddrInet4{Addr: to.Addr().As4(), Port: int(to.Port())})
 }
+
+// When more clients come anew than may be given sessions in a second, the rest is dropped, and counted. Who has a session
+// goes on, and who asks again is let in when it is his turn.
+func TestNewcomersAreGivenSessionsAtAPaceAndKnownClientsDoNotNoticeIt(t *testing.T) {
+	const strangers = 50
+	conform(t, func(t *testing.T, cfg proxy.Config) {
+		cfg.MaxNewUDPSessions = 1
+		n := newNode(t, cfg)
+		addr := udpThrough(t, n, servedUDP(t, "1"), servedUDP(t, "2"))
+		client := proxytest.DialUDP(t, addr)
+		began := time.Now()
+		had := client.Ask(t)
+		for range strangers {
+			proxytest.DialUDP(t, addr).Write([]byte("let me in"))
+		}
+		dropped := func() int {
+			sum := 0
+			for _, why := range proxy.DropReasons() {
+				if why.Code() == "overload" {
+					sum += int(totalsOf(n, "dns").Dropped[why])
+				}
+			}
+			return sum
+		}
+		proxytest.Eventually(t, func() bool { return int(totalsOf(n, "dns").Active)+dropped() == 1+strangers }, "all of %d clients have come", 1+strangers)
+		if most := 1 + int(time.Since(began)/time.Second) + 1; int(totalsOf(n, "dns").Active) > most {
+			t.Errorf("%d of %d newcomers were given sessions; want one a second, and so at most %d", totalsOf(n, "dns").Active, 1+strangers, most)
+		}
+		if got := client.Ask(t); got != had {
+			t.Errorf("a known client had %v and now has %v", had, got)
+		}
+		proxytest.DialUDP(t, addr).AskOften(t)
+	})
+}
+
+// A flood of newcomers to one service takes a part of what may begin in a second, and leaves the rest to others.
+func TestAFloodOfNewcomersLeavesRoomForThoseOfOtherServices(t *testing.T) {
+	const strangers = 200
+	conform(t, func(t *testing.T, cfg proxy.Config) {
+		cfg.MaxNewUDPSessions = 5
+		n := newNode(t, cfg)
+		flooded := udpThrough(t, n, servedUDP(t, "flooded"))
+		quiet := proxytest.On(proxytest.FreePort(t))
+		n.apply(service("quiet", udp(quiet.Port())), endpoints("quiet", servedUDP(t, "quiet")))
+		for range strangers {
+			proxytest.DialUDP(t, flooded).Write([]byte("let me in"))
+		}
+		proxytest.DialUDP(t, quiet).Ask(t)
+	})
+}

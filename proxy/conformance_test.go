@@ -205,6 +205,9 @@ func totalsOf(n *node, name string) (sum proxy.Totals) {
 			for r, ended := range t.Ended {
 				sum.Ended[r] += ended
 			}
+			for r, dropped := range t.Dropped {
+				sum.Dropped[r] += dropped
+			}
 		}
 	}
 	return sum

@@ -43,7 +43,7 @@ var dropNames = [dropReasons]string{
 	dropSessionLimit:    "as many UDP sessions are in use as there may be (-max_udp_sessions)",
 	dropServiceLimit:    "the service has as many UDP sessions in use as it may (-max_udp_sessions_per_service)",
 	dropDescriptorLimit: "out of descriptors or local ports",
-	dropOverload:        "more new clients come than can be given sessions",
+	dropOverload:        "more new clients come than can be given sessions (-max_new_udp_sessions)",
 	dropQueueFull:       "datagrams come faster than they can be read (a higher net.core.rmem_max lets more of them wait)",
 	dropWaiting:         "too many wait for an endpoint",
 	dropNotSent:         "send queue full, or dropped by this machine's firewall",

@@ -35,6 +35,9 @@ func (c Config) withLimits(descriptors int) Config {
 	if c.MaxConnectionsPerService == 0 {
 		c.MaxConnectionsPerService = c.MaxConnections
 	}
+	if c.MaxNewUDPSessions == 0 {
+		c.MaxNewUDPSessions = 5000
+	}
 	if c.MaxDialsPerEndpoint == 0 {
 		c.MaxDialsPerEndpoint = 1024
 	}
@@ -59,6 +62,7 @@ func (c Config) validate(descriptors int) error {
 		{"-max_connections_per_service", c.MaxConnectionsPerService, 2},
 		{"-max_udp_sessions", c.MaxUDPSessions, 1},
 		{"-max_udp_sessions_per_service", c.MaxUDPSessionsPerService, 1},
+		{"-max_new_udp_sessions", c.MaxNewUDPSessions, 0},
 		{"-max_dials_per_endpoint", c.MaxDialsPerEndpoint, 0},
 	} {
 		switch {

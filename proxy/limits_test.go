@@ -47,6 +47,8 @@ func TestLimitsThatCannotFitAreRefusedByName(t *testing.T) {
 		{Config{MaxConnections: 7000, MaxUDPSessions: 5873}, []string{"-max_connections=7000 and -max_udp_sessions=5873", "19873", "19872", "at most 6999 and 5873"}},
 		{Config{MaxConnections: -1}, []string{"-max_connections=-1", "negative"}},
 		{Config{MaxDialsPerEndpoint: -1}, []string{"-max_dials_per_endpoint=-1", "negative"}},
+		{Config{MaxNewUDPSessions: -1}, []string{"-max_new_udp_sessions=-1", "negative"}},
+		{Config{MaxNewUDPSessions: 1 << 30}, nil}, // who wants none
 		{Config{MaxConnections: 9937, MaxUDPSessions: 19873}, []string{"-max_connections=9937", "-max_udp_sessions=19873"}},
 		{Config{AllowedPorts: []PortRange{{80, 80}, {1024, 65535}}}, nil},
 		{Config{AllowedPorts: []PortRange{{80, 79}}}, []string{"-allowed_ports", "80-79"}},

@@ -32,6 +32,7 @@ type Config struct {
 	MaxDialsPerEndpoint      int // TCP, under way at one time; default 1024
 	MaxUDPSessions           int // in all; default: a quarter of the descriptor limit
 	MaxUDPSessionsPerService int // for one port of one service; default: half of MaxUDPSessions
+	MaxNewUDPSessions        int // in a second, in all; default 5000
 
 	AllowedPorts     []PortRange    // the ports that services may claim; none: all
 	ReservedPorts    []uint16       // TCP ports that no service can claim, and that are no endpoints on this machine: the operators'

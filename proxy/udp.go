@@ -28,6 +28,7 @@ type udpSocket struct {
 	queue  udpQueue
 	owner  *atomic.Pointer[claim]
 	ranks  ranks // guarded by the session limit's mu
+	pace   *pace // of sessions that begin
 	quiet  dropLog
 	unread quieter // errors of reading
 
@@ -64,6 +65,7 @@ func (e *portable) listenUDP(addr netip.AddrPort, owner *atomic.Pointer[claim]) 
 		port:     conn.LocalAddr().(*net.UDPAddr).AddrPort().Port(),
 		owner:    owner,
 		ranks:    ranks{max: e.cfg.MaxUDPSessionsPerService, full: dropServiceLimit},
+		pace:     newPortPace(e.cfg.MaxNewUDPSessions),
 		sessions: make(map[sessionKey]*session),
 		running:  make(map[*session]struct{}),
 	}
@@ -164,7 +166,7 @@ func (u *udpSocket) begin(key sessionKey, datagram []byte) *session {
 		return refuse(dropSource)
 	case owner.rotation.isEmpty(): // nobody is evicted for this
 		return refuse(dropNoEndpoints)
-	case u.queue.isCrowded(), e.sessions.lagsBehind():
+	case u.queue.isCrowded(), e.sessions.lagsBehind(), !u.pace.ask(sinceStart()), !e.newcomers.ask(sinceStart()):
 		return refuse(dropOverload)
 	case !e.budget.tryAcquire(1):
 		return refuse(dropDescriptorLimit)

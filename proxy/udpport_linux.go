@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 	"sync/atomic"
 	"time"
 	"unsafe"
@@ -26,10 +27,12 @@ type epollUDP struct {
 	era    uint32
 	closed bool
 	batch  int    // how many datagrams are read at once
+	queue  packed // what is known of the kernel's queue; of this batch
 	lost   uint32 // datagrams that the kernel had no room for, as far as it has said
 	dual   bool   // it serves both families, and knows IPv4 clients by mapped addresses
 
 	ranks  ranks // guarded by the session limit's mu
+	pace   *pace // of flows that begin
 	quiet  dropLog
 	unread quieter // errors of reading
 	flows  map[sessionKey]*flow
@@ -56,6 +59,7 @@ func (e *epoll) listenUDP(addr netip.AddrPort, owner *atomic.Pointer[claim]) (so
 		number: addr.Port(),
 		owner:  owner,
 		ranks:  ranks{max: e.cfg.MaxUDPSessionsPerService, full: dropServiceLimit},
+		pace:   newPortPace(e.cfg.MaxNewUDPSessions),
 		flows:  make(map[sessionKey]*flow),
 		batch:  datagramBatch,
 		dual:   family(fd) == unix.AF_INET6,
@@ -144,6 +148,7 @@ func (l *loop) receive(p *epollUDP) {
 			return
 		}
 		before := l.begun
+		p.queue = unasked
 		for i := range n {
 			client, said, datagram := in.datagram(i)
 			if said.lost != 0 && said.lost != p.lost {
@@ -156,7 +161,7 @@ func (l *loop) receive(p *epollUDP) {
 			}
 		}
 		switch begun := l.begun - before; {
-		case begun > fewFlows:
+		case begun >= fewFlows:
 			p.batch = fewFlows
 			return
 		case n < p.batch:
@@ -173,15 +178,13 @@ func (l *loop) carry(p *epollUDP, key sessionKey, datagram []byte) {
 		p.quiet.drop(p.owner.Load(), dropTooLong, 1, key.client)
 		return
 	}
-	f := p.flows[key]
-	if f == nil {
-		if f = l.beginFlow(p, key); f == nil {
-			return
-		}
+	if f := p.flows[key]; f != nil {
+		l.forward(f, datagram)
+		return
 	}
-	l.forward(f, datagram)
-	if f.fd == noDescriptor && f.live && !f.looking { // it is new, and has something to send now
-		l.redirect(f)
+	if f := l.beginFlow(p, key); f != nil {
+		l.forward(f, datagram)
+		l.redirect(f) // it has something to send now
 	}
 }
 
@@ -198,7 +201,7 @@ func (l *loop) beginFlow(p *epollUDP, key sessionKey) *flow {
 		return refuse(dropSource)
 	case owner.rotation.isEmpty(): // nobody is evicted for this
 		return refuse(dropNoEndpoints)
-	case crowded(p.fd): // see udpQueue
+	case p.isCrowded(), !p.pace.ask(l.now), !e.newcomers.ask(l.now):
 		return refuse(dropOverload)
 	case !e.budget.tryAcquire(1):
 		return refuse(dropDescriptorLimit)
@@ -231,10 +234,25 @@ func (l *loop) beginFlow(p *epollUDP, key sessionKey) *flow {
 	return f
 }
 
-// crowded tells whether more than half of the queue of a socket is taken.
-func crowded(fd int) bool {
-	used, most, ok := queueOf(fd)
-	return ok && used > most/2
+// packed is what is known of how full the kernel's queue of a port is.
+type packed uint8
+
+const (
+	unasked packed = iota
+	roomy
+	crowded
+)
+
+// isCrowded tells whether more than half of the queue was taken when a newcomer first asked in this batch: see
+// udpQueue. To ask is a system call.
+func (p *epollUDP) isCrowded() bool {
+	if p.queue == unasked {
+		p.queue = roomy
+		if used, most, ok := queueOf(p.fd); ok && used > most/2 {
+			p.queue = crowded
+		}
+	}
+	return p.queue == crowded
 }
 
 // evict has its loop end the flow for the sake of another one.
@@ -258,7 +276,9 @@ func (f *flow) whyUnserved() Reason { return unserved(f.why, f.carried != nil) }
 
 // endFlow ends a flow: gives back what it has, and tells whoever wants to know.
 func (l *loop) endFlow(f *flow, why Reason) {
-	l.sendReplies() // what is still to be sent counts
+	if l.owes(f) {
+		l.sendReplies() // they count
+	}
 	e := l.engine
 	f.live = false
 	if f.fd != noDescriptor {
@@ -419,6 +439,11 @@ func (l *loop) nextReply() *datagramBuffer {
 func (l *loop) reply(f *flow, length int) {
 	l.outgo.replies[l.outgo.n] = reply{f, length}
 	l.outgo.n++
+}
+
+// owes tells whether a reply to the client of f was collected, and is still to be sent.
+func (l *loop) owes(f *flow) bool {
+	return l.outgo != nil && slices.ContainsFunc(l.outgo.replies[:l.outgo.n], func(r reply) bool { return r.flow == f })
 }
 
 // sendReplies sends what was collected, a batch for each run of replies that leave from one port.

@@ -161,7 +161,7 @@ func TestFlagsReachTheRoomsTheyAreFor(t *testing.T) {
 		"-etcd_servers=http://a:1,http://b:2", "-config_sync_period=1h", "-etcd_username=scott", "-etcd_password_file=" + password,
 		"-bind_address=10.0.0.1", "-dial_timeout=1ms", "-dial_total_timeout=2ms", "-half_closed_timeout=3ms", "-udp_timeout=4ms",
 		"-tcp_keepalive=5ms", "-drain_timeout=6ms", "-on_removal=close-after=7ms",
-		"-max_connections=22", "-max_connections_per_service=21", "-max_dials_per_endpoint=23", "-max_udp_sessions=25", "-max_udp_sessions_per_service=24",
+		"-max_connections=22", "-max_connections_per_service=21", "-max_dials_per_endpoint=23", "-max_udp_sessions=25", "-max_udp_sessions_per_service=24", "-max_new_udp_sessions=26",
 		"-allowed_ports=80, 90-91", "-allowed_ports=100", "-allowed_endpoints=10.0.0.0/8,fd00::1",
 	}); err != nil {
 		t.Fatal(err)
@@ -178,7 +178,7 @@ func TestFlagsReachTheRoomsTheyAreFor(t *testing.T) {
 	if diff := cmp.Diff(proxy.Config{
 		BindAddress: netip.MustParseAddr("10.0.0.1"), DialTimeout: time.Millisecond, DialTotalTimeout: 2 * time.Millisecond,
 		HalfClosedTimeout: 3 * time.Millisecond, UDPTimeout: 4 * time.Millisecond, TCPKeepAlive: 5 * time.Millisecond, DrainTimeout: 6 * time.Millisecond,
-		MaxConnections: 22, MaxConnectionsPerService: 21, MaxDialsPerEndpoint: 23, MaxUDPSessions: 25, MaxUDPSessionsPerService: 24,
+		MaxConnections: 22, MaxConnectionsPerService: 21, MaxDialsPerEndpoint: 23, MaxUDPSessions: 25, MaxUDPSessionsPerService: 24, MaxNewUDPSessions: 26,
 		AllowedPorts:     []proxy.PortRange{{First: 80, Last: 80}, {First: 90, Last: 91}, {First: 100, Last: 100}},
 		AllowedEndpoints: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("fd00::1/128")},
 		OnRemoval:        proxy.Removal{Close: true, After: 7 * time.Millisecond},
@@ -200,7 +200,7 @@ func TestDefaultsAreThoseOfTheManual(t *testing.T) {
 		"etcd_insecure_skip_tls_verify": "false", "etcd_username": "", "etcd_password_file": "",
 		"healthz_bind_address": "0.0.0.0:10256", "metrics_bind_address": "127.0.0.1:10249", "metrics_endpoints": "false", "profiling": "false",
 		"config_max_age": "0s", "connection_log": "", "on_removal": "drain", "allowed_ports": "", "allowed_endpoints": "",
-		"max_connections": "0", "max_connections_per_service": "0", "max_dials_per_endpoint": "0", "max_udp_sessions": "0", "max_udp_sessions_per_service": "0",
+		"max_connections": "0", "max_connections_per_service": "0", "max_dials_per_endpoint": "0", "max_udp_sessions": "0", "max_udp_sessions_per_service": "0", "max_new_udp_sessions": "0",
 	} {
 		switch f := flags.Lookup(name); {
 		case f == nil:

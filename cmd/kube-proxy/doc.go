@@ -52,6 +52,7 @@
 //	-max_dials_per_endpoint        dials to one endpoint at one time
 //	-max_udp_sessions              UDP sessions in all
 //	-max_udp_sessions_per_service  UDP sessions for each port of a service
+//	-max_new_udp_sessions          UDP sessions that may begin in a second (5000)
 //	-allowed_ports                 ports that services may claim: 80,8000-8999 (all)
 //	-allowed_endpoints             networks that endpoints may be in: 10.0.0.0/8,fd00::/8 (anywhere)
 //

@@ -28,6 +28,7 @@ type options struct {
 	dialsPerEndpoint      countValue
 	sessions              countValue
 	sessionsPerService    countValue
+	newSessions           countValue
 	allowedPorts          portsValue
 	allowedEndpoints      prefixesValue
 
@@ -127,6 +128,7 @@ func (o *options) flagSet() *pflag.FlagSet {
 	f.Var(&o.dialsPerEndpoint, "max_dials_per_endpoint", "`number` of dials to one endpoint at one time; 0: 1024")
 	f.Var(&o.sessions, "max_udp_sessions", "`number` of UDP sessions in all; 0: what the descriptor limit allows")
 	f.Var(&o.sessionsPerService, "max_udp_sessions_per_service", "`number` of UDP sessions for each port of a service; 0: half of all")
+	f.Var(&o.newSessions, "max_new_udp_sessions", "`number` of UDP sessions that may begin in a second; 0: 5000")
 	f.Var(&o.allowedPorts, "allowed_ports", "`ports` that services may claim, such as 80,8000-8999; all if not given")
 	f.Var(&o.allowedEndpoints, "allowed_endpoints", "`networks` that endpoints may be in, such as 10.0.0.0/8; anywhere if not given")
 

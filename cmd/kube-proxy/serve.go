@@ -107,6 +107,7 @@ func (o *options) proxyConfig() proxy.Config {
 		MaxDialsPerEndpoint:      int(o.dialsPerEndpoint),
 		MaxUDPSessions:           int(o.sessions),
 		MaxUDPSessionsPerService: int(o.sessionsPerService),
+		MaxNewUDPSessions:        int(o.newSessions),
 		AllowedPorts:             o.allowedPorts,
 		AllowedEndpoints:         o.allowedEndpoints,
 		OnRemoval:                proxy.Removal(o.onRemoval),
