@@ -42,6 +42,7 @@ func serve(o *options, flags *pflag.FlagSet) error {
 		}
 		signal.Ignore(syscall.SIGPIPE) // standard output may be a pipe whose reader leaves: no reason for us to go
 	}
+	oneMoreThanProcessors()
 	signals, restore := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer restore()
 
