@@ -36,6 +36,13 @@ func TestMain(m *testing.M) {
 		os.Exit(0)
 	}
 	binary := flag.String("binary", "", "kube-proxy (default: built from this tree)")
+	flag.Usage = func() {
+		fmt.Fprint(flag.CommandLine.Output(), usage)
+		for _, name := range []string{"full", "binary", "test.run", "test.v"} {
+			f := flag.Lookup(name)
+			fmt.Fprintf(flag.CommandLine.Output(), "  -%s\n\t%s\n", name, f.Usage)
+		}
+	}
 	flag.Parse()
 	if os.Getenv(tableEnv) != "" { // in its own network
 		os.Exit(m.Run())
@@ -65,8 +72,14 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
+const usage = `Treats kube-proxy as badly as strangers and bad records can, each load in a network of its own, and prints a table:
+what was refused and why, what the process took of memory, and the p99 of another service's round trips beside the
+load, as a ratio to the same load aimed at a process that swallows it. "go doc ./cmd/internal/hostile" tells the rest.
+
+`
+
 // roleTimeout is when a process that plays a part ends, should nobody have ended it.
-const roleTimeout = 2 * time.Minute
+const roleTimeout = 10 * time.Minute
 
 // cast starts a process that plays a part, and waits until it says that it is ready.
 func cast(t *testing.T, role string, args ...any) *programtest.Program {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -61,7 +62,6 @@ func newSite(t *testing.T, flags ...string) *site {
 	s.kv = s.etcd.Client(t)
 	s.connlog = filepath.Join(s.dir, "connections.log")
 	cast(t, "endpoints")
-	cast(t, "sink")
 	s.service(t, "bystander", bystanderPort, "TCP", echoes)
 	s.service(t, "silent", silentPort, "TCP", holds)
 	s.service(t, "flood", floodPort, "TCP", floods)
@@ -71,6 +71,8 @@ func newSite(t *testing.T, flags ...string) *site {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	s.proxy = programtest.Run(t, cmd)
 	eventually(t, func() bool { return s.page(t, healthzURL+"/readyz") == "ok\n" }, "kube-proxy is ready")
+	// The sink has room for as many as the proxy, and sends the rest away as well.
+	cast(t, "sink", int(s.sum(t, "kubeproxy_limit_max", `limit="connections"`, "")[""]))
 	s.watchMemory(t)
 	return s
 }
@@ -140,6 +142,25 @@ func (s *site) works(t *testing.T) {
 		t.Fatal(err)
 	}
 	eventually(t, func() bool { return open() == had }, "a removed service is closed")
+}
+
+// arrived tells how many datagrams the sink has swallowed.
+func (s *site) arrived(t *testing.T) int {
+	t.Helper()
+	conn, err := net.Dial("tcp4", sinkCounts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	text, err := io.ReadAll(conn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n, err := strconv.Atoi(string(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
 }
 
 // series is a line of /metrics.
@@ -244,31 +265,59 @@ func (s *site) row(t *testing.T, scenario string, bound uint64) row {
 	return row{Scenario: scenario, Before: s.before, Highest: s.highest.Load(), Rest: s.memory(t), Bound: bound}
 }
 
-// beside runs a load in turn aimed at a sink and at the proxy, and tells what a bystander felt from its beginning until it
-// has all been there; over, if there is one, ends it. The short form aims at the proxy only.
-func (s *site) beside(t *testing.T, rounds int, load func(t *testing.T, atProxy bool) (over func())) (proxy, sink time.Duration, ratio float64) {
+// pairs is how often a load is aimed at each of the two, in full.
+const pairs = 5
+
+// rounds is how often a load is aimed at the proxy.
+func rounds() int { return number(pairs, 1) }
+
+// A side is what a bystander felt beside a load, and how long that took to come.
+type side struct{ p99, took time.Duration }
+
+// beside aims a load at a sink and at the proxy, side by side in time, several times, and tells what a bystander felt
+// from its beginning until all of it has been there. What else is asked of the proxy meanwhile has to be the same
+// in both. The load returns what ends it, and what is to be looked at while it stands can be done there:
+// the bystander has left. The short form aims at the proxy only.
+func (s *site) beside(t *testing.T, load func(t *testing.T, atProxy bool) (over func())) comparison {
 	t.Helper()
-	under := func(atProxy bool) time.Duration {
+	under := func(atProxy bool) side {
 		b := stand(t, at(bystanderPort))
+		began := time.Now()
 		over := load(t, atProxy)
+		took := time.Since(began)
 		p99 := b.leave(t)
-		if over != nil {
-			over()
-		}
-		return p99
+		over()
+		return side{p99, took}
 	}
 	if !*full {
-		return under(true), 0, 0
+		return comparison{Proxy: under(true).p99}
 	}
-	var proxies, sinks []time.Duration
-	var ratios []float64
-	for range rounds {
-		sinks = append(sinks, under(false))
-		proxies = append(proxies, under(true))
-		ratios = append(ratios, float64(proxies[len(proxies)-1])/float64(sinks[len(sinks)-1]))
+	var proxies, sinks []side
+	for i := range pairs {
+		if i%2 == 0 { // what one leaves behind must not always fall to the other
+			sinks = append(sinks, under(false))
+			proxies = append(proxies, under(true))
+		} else {
+			proxies = append(proxies, under(true))
+			sinks = append(sinks, under(false))
+		}
 	}
-	slices.Sort(proxies)
-	slices.Sort(sinks)
-	slices.Sort(ratios)
-	return proxies[rounds/2], sinks[rounds/2], ratios[rounds/2]
+	c := comparison{
+		Proxy: median(proxies, func(s side) time.Duration { return s.p99 }), ProxyTook: median(proxies, func(s side) time.Duration { return s.took }),
+		Sink: median(sinks, func(s side) time.Duration { return s.p99 }), SinkTook: median(sinks, func(s side) time.Duration { return s.took }),
+	}
+	for i := range pairs {
+		c.Ratios = append(c.Ratios, float64(proxies[i].p99)/float64(sinks[i].p99))
+	}
+	slices.Sort(c.Ratios)
+	return c
+}
+
+func median(sides []side, of func(side) time.Duration) time.Duration {
+	var all []time.Duration
+	for _, s := range sides {
+		all = append(all, of(s))
+	}
+	slices.Sort(all)
+	return all[len(all)/2]
 }
