@@ -164,11 +164,22 @@ const (
 	chunk      = 16 << 10
 )
 
+// How much all directions that carry in bulk may move in a turn, about, and how much each may however many they
+// are: whoever says little has to wait until the turn is over. Up to eight may move a pipe full each, for
+// that is cheapest.
+const (
+	turnTotal   = 8 << 20
+	leastBudget = 64 << 10
+)
+
+// share is how much each of so many that carry in bulk may move in a turn.
+func share(many int) int { return max(leastBudget, turnTotal/max(1, many)) }
+
 // pump carries what src has sent to dst until there is no more for now, dst stalls, the budget is
 // used up, or one of them ends. A slow dst so holds up src: the kernel's buffers and one of ours
 // are all that is held for it.
 func (l *loop) pump(c *conn, dst, src *half) {
-	for budget := turnBudget; src.readable && !src.finished && !dst.stalled(); {
+	for budget := min(turnBudget, l.share); src.readable && !src.finished && !dst.stalled(); {
 		if budget <= 0 {
 			l.interrupt(c)
 			return

@@ -44,6 +44,8 @@ type loop struct {
 	intake     *intake
 	outgo      *outgo
 	sweepFlows time.Duration // when flows are looked at next
+	share      int           // what each that carries in bulk may move in this turn
+	spliced    int           // how often one has, in this turn
 	unfinished []*conn       // interrupted in this turn, to go on in the next
 	resumed    []*conn       // empty; the room of those that went on in the last
 	lists      [listIDs]ring
@@ -137,6 +139,7 @@ func (l *loop) run() {
 		l.wait()
 		l.now = sinceStart()
 		l.turn++
+		l.share, l.spliced = share(l.spliced), 0
 		for i := range l.happened {
 			l.deal(&l.events[i])
 		}

@@ -92,7 +92,7 @@ func (l *loop) splice(c *conn, dst, src *half) (n int, more bool) {
 		}
 	}
 	p := dst.bulk
-	n, errno := splice(int(src.fd), p.w, p.size)
+	n, errno := splice(int(src.fd), p.w, min(p.size, l.share))
 	if n <= 0 || errno != 0 {
 		dst.bulk = nil
 		l.pipes.giveBack(p)
@@ -100,6 +100,7 @@ func (l *loop) splice(c *conn, dst, src *half) (n int, more bool) {
 		return 0, false
 	}
 	p.n = n
+	l.spliced++
 	if n < len(l.buffer) {
 		src.full = 0 // that is no bulk any more
 	}
