@@ -193,6 +193,11 @@ func TestASessionMovesAtOnceWhenItsEndpointGoes(t *testing.T) {
 		if after := two.Ask(t); after != before {
 			t.Errorf("a session whose endpoint stays moved from %v to %v", before, after)
 		}
+		for _, totals := range n.Totals() {
+			if totals.Service.Name == named("dns") && totals.MovedSessions != 1 {
+				t.Errorf("%d sessions were counted as moved; want 1", totals.MovedSessions)
+			}
+		}
 		proxytest.Eventually(t, func() bool { return proxytest.Sockets(t) == sockets }, "as many sockets as sessions")
 	})
 }

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"unsafe"
 
+	"golang.org/x/sys/unix"
+
 	"kubeproxy/proxy/proxytest"
 )
 
@@ -112,6 +114,54 @@ func TestBulkTakesAPipeAndLittleDoesNot(t *testing.T) {
 func idlePipes(l *loop) (idle []*pipe) {
 	l.call(func() { idle = append(idle, l.pipes.free...) })
 	return idle
+}
+
+// Others may ask a loop for something when it has ended. They are told, and its descriptors are left alone:
+// these may be others' by then.
+func TestALoopThatHasEndedIsAskedForNothing(t *testing.T) {
+	e := newEpoll(Config{BindAddress: proxytest.Loopback}.withDefaults(), newOwnPorts(proxytest.Loopback))
+	s, err := e.listen(tcpPort(proxytest.FreePort(t)), ownerOf(rotationOf()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.close()
+	e.drain(t.Context())
+	asked := false
+	if e.loops[0].do(func() { asked = true }) || e.loops[0].call(func() { asked = true }) || asked {
+		t.Error("a loop that has ended was asked, or says that it does what it is asked")
+	}
+}
+
+// A port may close while its clients wait for descriptors. Its own is another's by the time that it would
+// be watched again.
+func TestAPortThatClosesWhileItIsPausedIsNotWatchedAgain(t *testing.T) {
+	proxytest.NothingLeaks(t)
+	e := newEpoll(Config{BindAddress: proxytest.Loopback}.withDefaults(), newOwnPorts(proxytest.Loopback))
+	stays, err := e.listen(tcpPort(proxytest.FreePort(t)), ownerOf(rotationOf()))
+	must(t, err)
+	goes, err := e.listen(tcpPort(proxytest.FreePort(t)), ownerOf(rotationOf()))
+	must(t, err)
+	p := goes.(*epollTCP)
+	l := p.loop
+	l.call(func() {
+		l.pauseAccepting(p)
+		l.resumeAt = 1 << 62 // not before we say so
+	})
+	p.close()
+	other, err := unix.Eventfd(0, unix.EFD_CLOEXEC)
+	must(t, err)
+	must(t, unix.Dup3(other, p.fd, unix.O_CLOEXEC))
+	l.call(func() {
+		l.resumeAt = 0
+		l.resume()
+		if err := epollCtl(l.epfd, unix.EPOLL_CTL_DEL, p.fd, new(unix.EpollEvent)); err != unix.ENOENT {
+			t.Errorf("the loop watched what has the descriptor now (%v)", err)
+		}
+	})
+	unix.Close(other)
+	unix.Close(p.fd)
+	stays.close()
+	e.drain(t.Context())
 }
 
 // A storm of slow readers leaves nothing behind but a few buffers.

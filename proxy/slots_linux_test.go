@@ -37,6 +37,19 @@ func TestAnEmptyPlaceHoldsNothing(t *testing.T) {
 	}
 }
 
+// A ticket has room for so many eras. Then they begin anew, and events still find the tenant.
+func TestErasBeginAnewWhenTheyAreUsedUp(t *testing.T) {
+	var s slots[string]
+	_, index, _ := s.add()
+	s.place(index).era = 1<<eraBits - 1
+	s.remove(index)
+	_, index, era := s.add()
+	ev := ticket{clientSide, index, era}.event(0)
+	if got := ticketOf(&ev); s.at(got.index, got.era) == nil {
+		t.Errorf("an event of era %d does not find its tenant", era)
+	}
+}
+
 func TestATicketIsWhatItWasWhenItComesBack(t *testing.T) {
 	for _, want := range []ticket{
 		{waker, 0, 0},

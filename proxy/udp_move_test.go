@@ -37,6 +37,21 @@ func TestASessionLeavesAnEndpointThatIsGoneWithTheNextDatagram(t *testing.T) { /
 	})
 }
 
+// It does so whether or not the first one has ever answered.
+func TestASessionThatWasNeverAnsweredLeavesAnEndpointThatIsReplaced(t *testing.T) {
+	onBothEngines(t, Config{}, func(t *testing.T, e *udpEngine) {
+		one, two := proxytest.ServeUDP(t, "127.0.0.1:0", proxytest.MuteUDP), proxytest.ServeUDP(t, "127.0.0.1:0", proxytest.MuteUDP)
+		s := e.serve(t, one.Addr)
+		client := proxytest.DialUDP(t, s.addr)
+		client.Write([]byte("1"))
+		proxytest.Eventually(t, func() bool { return one.Received() == 1 }, "a datagram at the first endpoint")
+		s.set(two.Addr)
+		client.Write([]byte("2"))
+		proxytest.Eventually(t, func() bool { return two.Received() == 1 }, "a datagram at the second endpoint")
+		s.hasDropped(t, map[DropReason]uint64{})
+	})
+}
+
 func TestASessionWhoseEndpointsAreAllGoneEnds(t *testing.T) {
 	onBothEngines(t, Config{}, func(t *testing.T, e *udpEngine) {
 		one := identity(t, "1")
@@ -102,45 +117,66 @@ func TestASessionThatIsNeverAnsweredMovesWhenRefused(t *testing.T) {
 // Where nothing is ever answered, an endpoint that has not refused for a while counts as reached: when
 // it does refuse, others that refused before are offered again.
 func TestASessionThatHasSettledIsOfferedAllEndpointsAnew(t *testing.T) {
-	e := newUDPEngine(t, Config{})
-	returns := proxytest.At(proxytest.On(proxytest.FreePort(t)))
-	dies := proxytest.ServeUDP(t, "127.0.0.1:0", proxytest.MuteUDP)
-	s := serveUDP(t, e, returns, dies.Addr)
-	client := proxytest.DialUDP(t, s.addr)
-	client.Write([]byte("1"))
-	proxytest.Eventually(t, func() bool { return dies.Received() == 1 }, "a datagram at the second endpoint")
-	returned := proxytest.ServeUDP(t, returns.String(), proxytest.MuteUDP)
-	s.mu.Lock()
-	for _, session := range s.sessions {
-		session.mu.Lock()
-		session.backend.began -= settleTime // a while later
-		session.mu.Unlock()
-	}
-	s.mu.Unlock()
-	dies.Close()
-	client.Write([]byte("2"))
-	proxytest.Eventually(t, func() bool { return returned.Received() == 1 }, "the datagram at the endpoint that returned")
-	s.hasDropped(t, map[DropReason]uint64{})
+	onBothEngines(t, Config{}, func(t *testing.T, e *udpEngine) {
+		returns := proxytest.At(proxytest.On(proxytest.FreePort(t)))
+		dies := proxytest.ServeUDP(t, "127.0.0.1:0", proxytest.MuteUDP)
+		s := e.serve(t, returns, dies.Addr)
+		client := proxytest.DialUDP(t, s.addr)
+		client.Write([]byte("1"))
+		proxytest.Eventually(t, func() bool { return dies.Received() == 1 }, "a datagram at the second endpoint")
+		returned := proxytest.ServeUDP(t, returns.String(), proxytest.MuteUDP)
+		switch s := s.socket.(type) { // a while later
+		case *udpSocket:
+			s.mu.Lock()
+			for _, session := range s.sessions {
+				session.mu.Lock()
+				session.backend.began -= settleTime
+				session.mu.Unlock()
+			}
+			s.mu.Unlock()
+		case *epollUDP:
+			s.loop.call(func() {
+				for _, f := range s.flows {
+					f.connected -= settleTime
+				}
+			})
+		}
+		dies.Close()
+		client.Write([]byte("2"))
+		proxytest.Eventually(t, func() bool { return returned.Received() == 1 }, "the datagram at the endpoint that returned")
+		s.hasDropped(t, map[DropReason]uint64{})
+	})
 }
 
 // What was answered is not sent again, whatever happens to the endpoint then.
 func TestWhatWasAnsweredIsNotSentAgain(t *testing.T) {
-	e := newUDPEngine(t, Config{})
-	next := proxytest.ServeUDP(t, "127.0.0.1:0", proxytest.IdentifyUDP("2"))
-	s := serveUDP(t, e, identity(t, "1"), next.Addr)
-	client := proxytest.DialUDP(t, s.addr)
-	client.Ask(t)
-	s.mu.Lock()
-	for _, session := range s.sessions {
-		session.refused(session.current(), errors.New("a refusal that was long on its way"))
-	}
-	s.mu.Unlock()
-	if got := client.Ask(t).Name; got != "2" {
-		t.Errorf("answered by %s", got)
-	}
-	if n := next.Received(); n != 1 {
-		t.Errorf("the next endpoint was sent %d datagrams; want 1", n)
-	}
+	onBothEngines(t, Config{}, func(t *testing.T, e *udpEngine) {
+		next := proxytest.ServeUDP(t, "127.0.0.1:0", proxytest.IdentifyUDP("2"))
+		s := e.serve(t, identity(t, "1"), next.Addr)
+		client := proxytest.DialUDP(t, s.addr)
+		client.Ask(t)
+		err := errors.New("a refusal that was long on its way")
+		switch s := s.socket.(type) {
+		case *udpSocket:
+			s.mu.Lock()
+			for _, session := range s.sessions {
+				session.refused(session.current(), err)
+			}
+			s.mu.Unlock()
+		case *epollUDP:
+			s.loop.call(func() {
+				for _, f := range s.flows {
+					s.loop.refusedBy(f, err)
+				}
+			})
+		}
+		if got := client.Ask(t).Name; got != "2" {
+			t.Errorf("answered by %s", got)
+		}
+		if n := next.Received(); n != 1 {
+			t.Errorf("the next endpoint was sent %d datagrams; want 1", n)
+		}
+	})
 }
 
 // With every endpoint refusing, each datagram is offered to each endpoint once, and that is that:
