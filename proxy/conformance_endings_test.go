@@ -280,6 +280,58 @@ func TestAReaderSlowerThanTheHalfClosedTimeoutGetsAll(t *testing.T) {
 	})
 }
 
+// The same for a client that has sent all and finished, and whose endpoint reads slowly before it answers.
+func TestAnEndpointSlowerThanTheHalfClosedTimeoutGetsAll(t *testing.T) {
+	upload := proxytest.Stream{Seed: 7, Size: 256 << 10}
+	conform(t, func(t *testing.T, cfg proxy.Config) {
+		cfg.HalfClosedTimeout = 400 * time.Millisecond
+		n := newNode(t, cfg)
+		type end struct {
+			got  int
+			err  error
+			took time.Duration
+		}
+		received := make(chan end, 1)
+		client := proxytest.Dial(t, tcpThrough(t, n, proxytest.ServeNarrow(t, "127.0.0.1:0", 8<<10, func(conn *net.TCPConn) {
+			start := time.Now()
+			for got, buf := 0, make([]byte, 4<<10); ; time.Sleep(16 * time.Millisecond) {
+				m, err := conn.Read(buf)
+				if got += m; err != nil {
+					received <- end{got, err, time.Since(start)}
+					io.WriteString(conn, "got it")
+					return
+				}
+			}
+		}).Addr))
+		if err := errors.Join(upload.SendTo(client), client.CloseWrite()); err != nil {
+			t.Fatal(err)
+		}
+		e := proxytest.Receive(t, received, "the endpoint to read all")
+		if e.got != upload.Size || e.err != io.EOF || e.took < 2*cfg.HalfClosedTimeout {
+			t.Errorf("the endpoint got %d bytes of %d in %v, and then %v", e.got, upload.Size, e.took, e.err)
+		}
+		if answer, err := io.ReadAll(client); string(answer) != "got it" || err != nil {
+			t.Errorf("the client got %q, %v; want the answer", answer, err)
+		}
+	})
+}
+
+// What a reset must not overtake is not waited for without end: a reader that does not read at all has had
+// its time when it has been half-closed for as long as it may be silent.
+func TestAResetDoesNotWaitForAReaderThatDoesNotRead(t *testing.T) {
+	conform(t, func(t *testing.T, cfg proxy.Config) {
+		cfg.HalfClosedTimeout = 200 * time.Millisecond
+		n := newNode(t, cfg)
+		client := proxytest.DialNarrow(t, tcpThrough(t, n, served(t, afterAByte(func(conn *net.TCPConn) {
+			proxytest.Stream{Seed: 8, Size: 256 << 10}.SendTo(conn)
+			taken(conn)
+			proxytest.Reset(conn)
+		}))), 8<<10)
+		client.Write([]byte("?"))
+		proxytest.Eventually(t, func() bool { return totalsOf(n, "web").Ended[proxy.EndpointReset] == 1 }, "the connection's end")
+	})
+}
+
 // taken waits until the proxy's kernel has everything that was written.
 func taken(conn *net.TCPConn) error {
 	var left int

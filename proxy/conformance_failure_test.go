@@ -59,6 +59,27 @@ func TestBesideASilentEndpointAnotherIsTried(t *testing.T) {
 	})
 }
 
+// The dial that was given up because another endpoint was faster is no longer counted as under way.
+func TestADialThatWasOutrunIsNotUnderWay(t *testing.T) {
+	conform(t, func(t *testing.T, cfg proxy.Config) {
+		cfg.MaxDialsPerEndpoint = 1
+		cfg.DialTimeout = 500 * time.Millisecond
+		n := newNode(t, cfg)
+		silent := proxytest.BlackHole(t)
+		addr := tcpThrough(t, n, silent, served(t, proxytest.Identify("alive")))
+		if got := proxytest.WhoAnswers(t, addr); got != "alive" {
+			t.Errorf("answered by %q", got)
+		}
+		n.apply(endpoints("web", silent))
+		if !proxytest.Refuses(addr) {
+			t.Error("a client of a silent endpoint was not turned away")
+		}
+		if !proxytest.Becomes(func() bool { return totalsOf(n, "web").Ended[proxy.DialFailed] == 1 }) {
+			t.Errorf("it has not ended because of %s, but %d because of %s", proxy.DialFailed, totalsOf(n, "web").Ended[proxy.DialLimit], proxy.DialLimit)
+		}
+	})
+}
+
 // A client need not wait until it has an endpoint: what it says meanwhile, and that it has finished,
 // reaches the one that it is given in the end.
 func TestWhatAClientSaysWhileItsEndpointIsDialledIsNotLost(t *testing.T) {
@@ -128,7 +149,7 @@ func TestNobodyWaitsForAnothersDial(t *testing.T) {
 
 func TestDiallingEndsAtItsTotalTimeout(t *testing.T) {
 	conform(t, func(t *testing.T, cfg proxy.Config) {
-		cfg.DialTimeout, cfg.DialTotalTimeout = 400*time.Millisecond, 600*time.Millisecond
+		cfg.DialTimeout, cfg.DialTotalTimeout = proxytest.Patience, 600*time.Millisecond // no endpoint has more time than there is in all
 		n := newNode(t, cfg)
 		addr := tcpThrough(t, n, proxytest.BlackHole(t), proxytest.BlackHole(t), proxytest.BlackHole(t), proxytest.BlackHole(t))
 		start := time.Now()

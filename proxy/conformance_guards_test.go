@@ -138,6 +138,14 @@ func TestAnEndpointWhoseAddressHasJustBecomeOursIsRefused(t *testing.T) {
 		if got := proxytest.Sockets(t); got > before+2 {
 			t.Errorf("two clients of the loop opened %d sockets", got-before)
 		}
+		var ended uint64 // each round through the loop is one more client; the first is seen only when it has been made
+		loops := totalsOf(n, "loop")
+		for _, times := range loops.Ended {
+			ended += times
+		}
+		if ended += uint64(loops.Active); ended > 6 {
+			t.Errorf("two clients before the address was ours and two of the loop have become %d", ended)
+		}
 	})
 }
 

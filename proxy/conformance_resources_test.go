@@ -218,6 +218,16 @@ func TestAProxyThatNeverServedStopsAtOnce(t *testing.T) {
 	})
 }
 
+func TestAProxyThatHadNoClientsStopsAtOnce(t *testing.T) {
+	conform(t, func(t *testing.T, cfg proxy.Config) {
+		cfg.DrainTimeout = 2 * proxytest.Patience
+		n := newNode(t, cfg)
+		tcpThrough(t, n)
+		udpThrough(t, n)
+		n.end()
+	})
+}
+
 // What the tests below tell the process in which descriptors are few.
 const fewEnv = "PROXYTEST_FEW"
 

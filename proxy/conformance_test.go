@@ -78,13 +78,23 @@ func newNode(t *testing.T, cfg proxy.Config) *node {
 	return n
 }
 
-// end stops the node and waits for it. It is safe twice.
+// end stops the node, waits for it, and looks whether all that was taken has been given back. It is safe twice.
 func (n *node) end() {
 	n.t.Helper()
 	n.stop()
 	proxytest.Receive(n.t, n.stopped, "Run to return")
 	if n.err != nil {
 		n.t.Errorf("Run returned %v", n.err)
+	}
+	for _, l := range n.Limits() {
+		if l.Used != 0 {
+			n.t.Errorf("when all is closed, %d of %d %s are used", l.Used, l.Max, l.Name)
+		}
+	}
+	for _, s := range n.balancer.Status() {
+		if s.Active != 0 {
+			n.t.Errorf("when all is closed, endpoint %s of %s has %d that are active", s.Addr, s.Service, s.Active)
+		}
 	}
 }
 
