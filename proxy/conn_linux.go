@@ -292,9 +292,6 @@ func (l *loop) flush(c *conn, dst, src *half) bool {
 	if dst.bulk != nil && !l.unpipe(c, dst, src) {
 		return false
 	}
-	if src.finished {
-		l.pass(c, dst, src)
-	}
 	return c.live
 }
 

@@ -24,13 +24,12 @@ func (l *loop) unread(c *conn, dst, src *half, errno unix.Errno) {
 		}
 		l.finish(c, dst, src)
 	default:
-		l.name(c, src, errno)
-		src.broken = true
-		l.breakOff(c, dst, src)
+		l.lose(c, dst, src, errno)
 	}
 }
 
-// finish takes in that src has nothing more to say.
+// finish takes in that src has nothing more to say. All that it said has been written to dst: while a side is
+// stalled the other is not read.
 func (l *loop) finish(c *conn, dst, src *half) {
 	src.finished = true
 	if src == &c.client {
@@ -41,7 +40,7 @@ func (l *loop) finish(c *conn, dst, src *half) {
 	switch {
 	case dst.broken && dst.finished:
 		l.breakOff(c, src, dst)
-	case dst.broken || dst.stalled():
+	case dst.broken:
 		l.leave(c, finishing)
 	default:
 		l.pass(c, dst, src)
@@ -51,7 +50,7 @@ func (l *loop) finish(c *conn, dst, src *half) {
 // pass passes the FIN of src on to dst, which has got all that came before it. When both have
 // finished, all is said.
 func (l *loop) pass(c *conn, dst, src *half) {
-	if dst.finished && !src.stalled() {
+	if dst.finished {
 		l.conclude(c)
 		return
 	}
@@ -78,6 +77,13 @@ func (l *loop) unwritten(c *conn, dst, src *half, errno unix.Errno) {
 	l.interrupt(c)
 }
 
+// lose takes in that src was reset, or has vanished.
+func (l *loop) lose(c *conn, dst, src *half, errno unix.Errno) {
+	l.name(c, src, errno)
+	src.broken = true
+	l.breakOff(c, dst, src)
+}
+
 // breakOff takes in that src was reset, or has vanished, and all that it said has been read: once
 // that has been delivered, dst is reset.
 func (l *loop) breakOff(c *conn, dst, src *half) {
@@ -92,7 +98,7 @@ func (l *loop) breakOff(c *conn, dst, src *half) {
 // discard reads and throws away what src goes on sending although dst takes no more: else src might
 // be stuck in its writes before it has heard all that dst had to say.
 func (l *loop) discard(c *conn, dst, src *half) (n int, more bool) {
-	if src == &c.backend && dst.deaf && l.works(c) {
+	if dst.deaf && l.works(c) {
 		l.conclude(c)
 		return 0, false
 	}
@@ -107,7 +113,7 @@ func (l *loop) discard(c *conn, dst, src *half) (n int, more bool) {
 // works tells whether the backend of c has the client's whole request, and so works for nobody: its
 // client is gone.
 func (l *loop) works(c *conn) bool {
-	return c.client.finished && !c.backend.stalled() && !unacknowledged(int(c.backend.fd))
+	return c.client.finished && !unacknowledged(int(c.backend.fd))
 }
 
 // because notes why c ends, if it is the first reason. That a side has finished gives way to any
@@ -164,7 +170,7 @@ func (l *loop) closeSide(c *conn, s, other *half) {
 	if !s.open {
 		return
 	}
-	clean := s.told || other.finished && !other.broken && !s.stalled()
+	clean := s.told || other.finished && !other.broken
 	if !clean && !s.broken {
 		linger(int(s.fd))
 	}
@@ -223,8 +229,7 @@ func (l *loop) release(c *conn) {
 func (l *loop) free(c *conn) {
 	l.enlist(c, noList)
 	l.forgetTenures(c)
-	l.drop(&c.client)
-	l.drop(&c.backend)
+	l.drop(&c.backend) // what the client said early, when no endpoint was found for it
 	l.engine.budget.release(2)
 	c.book = connection{}
 	c.live = false
@@ -318,12 +323,10 @@ func (l *loop) lookAt(c *conn) {
 	for _, s := range [...]*half{&c.client, &c.backend} {
 		d := inspectTCP(int(s.fd))
 		if d.pending && d.unanswered >= probes && d.silent >= l.engine.lookAfter {
-			l.name(c, s, unix.ETIMEDOUT)
-			s.broken = true
 			if s == &c.client {
-				l.breakOff(c, &c.backend, s)
+				l.lose(c, &c.backend, s, unix.ETIMEDOUT)
 			} else {
-				l.breakOff(c, &c.client, s)
+				l.lose(c, &c.client, s, unix.ETIMEDOUT)
 			}
 			return
 		}

@@ -4,6 +4,7 @@ import (
 	"crypto/rand"
 	"io"
 	"net"
+	"net/netip"
 	"slices"
 	"testing"
 	"unsafe"
@@ -162,6 +163,47 @@ func TestAPortThatClosesWhileItIsPausedIsNotWatchedAgain(t *testing.T) {
 	unix.Close(p.fd)
 	stays.close()
 	e.drain(t.Context())
+}
+
+// An endpoint may vanish while something of it is still held for a slow client. The client gets that, and then a
+// reset: what was cut off never looks complete.
+func TestWhatIsHeldForAClientArrivesBeforeTheResetWhenItsEndpointVanishes(t *testing.T) {
+	l, addr := newEpollPort(t, func(conn *net.TCPConn) {
+		for chunk := make([]byte, 10<<10); ; {
+			if _, err := conn.Write(chunk); err != nil {
+				return
+			}
+		}
+	})
+	client := proxytest.DialNarrow(t, netip.MustParseAddrPort(addr), 8<<10)
+	var want uint64
+	proxytest.Eventually(t, func() bool {
+		l.call(func() {
+			for c := range l.conns.all {
+				if s := &c.client; s.stalled() {
+					if want = s.sent; s.held != nil {
+						want += uint64(len(s.held.rest()))
+					}
+					if s.bulk != nil {
+						want += uint64(s.bulk.n)
+					}
+					l.lose(c, s, &c.backend, unix.ETIMEDOUT) // as lookAt does
+				}
+			}
+		})
+		return want > 0
+	}, "the client's side stalls")
+	got, buf := uint64(0), make([]byte, 64<<10)
+	for {
+		n, err := client.Read(buf)
+		if got += uint64(n); err == nil {
+			continue
+		}
+		if got != want || !proxytest.IsReset(err) {
+			t.Errorf("the client got %d bytes of %d, and then %v; want a reset", got, want, err)
+		}
+		return
+	}
 }
 
 // A storm of slow readers leaves nothing behind but a few buffers.
