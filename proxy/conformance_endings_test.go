@@ -4,11 +4,15 @@ package proxy_test
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/netip"
+	"os"
+	"runtime"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -454,5 +458,13 @@ func TestAPeerThatVanishesEndsTheRelay(t *testing.T) {
 			}
 		}
 		proxytest.Eventually(t, func() bool { return proxytest.Sockets(t) == relaying-2*len(partners) }, "both sockets of each relay closed")
+		// Nor does the kernel go on for minutes with what we closed.
+		gone := fmt.Sprintf(" %08X:", binary.NativeEndian.Uint32(peer.There.AsSlice()))
+		runtime.LockOSThread() // one that is of this network
+		defer runtime.UnlockOSThread()
+		proxytest.Eventually(t, func() bool {
+			connections, err := os.ReadFile("/proc/thread-self/net/tcp")
+			return err == nil && !strings.Contains(string(connections), gone)
+		}, "no connection to the peer left in the kernel")
 	})
 }

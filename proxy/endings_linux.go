@@ -171,7 +171,7 @@ func (l *loop) closeSide(c *conn, s, other *half) {
 		return
 	}
 	clean := s.told || other.finished && !other.broken
-	if !clean && !s.broken {
+	if !clean { // one that has vanished too: else the kernel would go on with it for minutes
 		linger(int(s.fd))
 	}
 	l.drop(s)
