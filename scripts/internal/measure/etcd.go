@@ -32,27 +32,51 @@ func EtcdBinary() (string, error) {
 	return strings.TrimSpace(string(out)), nil
 }
 
-// StartEtcd starts an etcd and gives the URL that it serves clients at.
-func StartEtcd(ps *Processes, binary string) (string, error) {
+// An Etcd is one member that is a cluster of its own. Its addresses and its data stay the same through
+// every restart.
+type Etcd struct {
+	URL    string // that it serves clients at
+	Binary string // that it runs
+	*Process
+	ps   *Processes
+	args []string
+}
+
+// NewEtcd chooses the addresses of an etcd without data, and starts nothing.
+func NewEtcd(ps *Processes, binary string) (*Etcd, error) {
 	if binary == "" {
 		var err error
 		if binary, err = EtcdBinary(); err != nil {
-			return "", err
+			return nil, err
 		}
 	}
 	base, err := FreePorts(netip.MustParseAddr("127.0.0.1"), 2)
 	if err != nil {
-		return "", err
+		return nil, err
 	}
 	url, peer := fmt.Sprintf("http://127.0.0.1:%d", base), fmt.Sprintf("http://127.0.0.1:%d", base+1)
-	p, err := ps.Start("etcd", binary, "--name=default", "--data-dir="+filepath.Join(ps.Dir, "etcd"),
-		"--listen-client-urls="+url, "--advertise-client-urls="+url,
-		"--listen-peer-urls="+peer, "--initial-advertise-peer-urls="+peer, "--initial-cluster=default="+peer,
-		"--unsafe-no-fsync", "--log-level=info")
+	return &Etcd{URL: url, Binary: binary, ps: ps, args: []string{"--name=default", "--data-dir=" + filepath.Join(ps.Dir, "etcd"),
+		"--listen-client-urls=" + url, "--advertise-client-urls=" + url,
+		"--listen-peer-urls=" + peer, "--initial-advertise-peer-urls=" + peer, "--initial-cluster=default=" + peer,
+		"--unsafe-no-fsync", "--log-level=info"}}, nil
+}
+
+// Start starts it, again if it was killed, and waits until it serves clients.
+func (e *Etcd) Start() error {
+	var err error
+	if e.Process, err = e.ps.Start("etcd", append([]string{e.Binary}, e.args...)...); err != nil {
+		return err
+	}
+	return e.Await(time.Minute, func() bool { return e.Said("ready to serve client requests") })
+}
+
+// StartEtcd starts an etcd and gives the URL that it serves clients at.
+func StartEtcd(ps *Processes, binary string) (string, error) {
+	e, err := NewEtcd(ps, binary)
 	if err != nil {
 		return "", err
 	}
-	return url, p.Await(time.Minute, func() bool { return p.Said("ready to serve client requests") })
+	return e.URL, e.Start()
 }
 
 // NewEtcdClient makes a client that says nothing of its own.

@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 )
@@ -21,6 +22,7 @@ type Process struct {
 	Output string // the file that its output goes to
 	cmd    *exec.Cmd
 	exited chan struct{} // closed once it is gone
+	over   atomic.Bool   // it was killed
 }
 
 // Start runs a command with its output going to a file in dir.
@@ -84,19 +86,30 @@ func (p *Process) Said(words string) bool {
 
 // Stop ends the process and its group, asking first, and waits until it is gone. It may be called again.
 func (p *Process) Stop() {
-	signal := func(sig syscall.Signal) { _ = syscall.Kill(-p.PID(), sig) } // the group may be gone already
 	select {
 	case <-p.exited:
 	default:
-		signal(syscall.SIGTERM)
+		p.signal(syscall.SIGTERM)
 	}
 	select {
 	case <-p.exited:
 	case <-time.After(3 * time.Second):
 	}
-	signal(syscall.SIGKILL)
+	p.Kill()
+}
+
+// Kill ends the process and its group as a power cut would, and waits until it is gone. It may be called again.
+func (p *Process) Kill() {
+	if p.over.Swap(true) {
+		<-p.exited
+		return // the number of the group may be another's by now
+	}
+	p.signal(syscall.SIGKILL)
 	<-p.exited
 }
+
+// signal reaches the whole group, if there is still one.
+func (p *Process) signal(sig syscall.Signal) { _ = syscall.Kill(-p.PID(), sig) }
 
 // Processes is everything that we started, and the directory for what it writes.
 type Processes struct {
