@@ -64,7 +64,7 @@ func TestAnExpiredTokenIsRenewedWithoutAWord(t *testing.T) {
 	}
 	defer witness.close()
 	for deadline := time.Now().Add(patience); ; time.Sleep(3 * time.Second) { // each use renews it
-		_, err := newest(t.Context(), witness)
+		_, err := newest(t.Context(), witness, nil)
 		if errors.Is(err, rpctypes.ErrInvalidAuthToken) {
 			break
 		}

@@ -42,7 +42,7 @@ type Config struct {
 
 	DialTimeout    time.Duration // for one connection attempt and, apart from it, one login
 	SyncPeriod     time.Duration // between full lists, ±20 %
-	RequestTimeout time.Duration // for one list with all its pages, and for opening a watch
+	RequestTimeout time.Duration // for each page of a list, and for opening a watch
 	ProbePeriod    time.Duration // how long the watch may say nothing before it is asked whether it lives
 	PageSize       int64         // keys in one page of a list
 }

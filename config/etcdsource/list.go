@@ -29,15 +29,16 @@ type listing struct {
 	at       time.Time // when the answer was complete
 }
 
-// A question is put to etcd with a client that may be used for nothing else meanwhile.
-type question func(context.Context, *client) (listing, error)
+// A question is put to etcd with a client that may be used for nothing else meanwhile. It calls more
+// whenever a part of the answer is in: the next part has as much time again.
+type question func(ctx context.Context, c *client, more func()) (listing, error)
 
 // list asks for all keys at one revision, 0 for the newest. However long it takes, the answer is one
 // snapshot: every page is read at the revision of the first.
 func list(revision int64, weak bool, pageSize int64) question {
-	return func(ctx context.Context, c *client) (listing, error) {
+	return func(ctx context.Context, c *client, more func()) (listing, error) {
 		for {
-			l, err := c.list(ctx, revision, weak, pageSize)
+			l, err := c.list(ctx, revision, weak, pageSize, more)
 			switch {
 			case errors.Is(err, rpctypes.ErrCompacted) && revision == 0 && ctx.Err() == nil:
 				// The snapshot was compacted between two pages: take another, in larger pages, so that
@@ -52,7 +53,7 @@ func list(revision int64, weak bool, pageSize int64) question {
 	}
 }
 
-func (c *client) list(ctx context.Context, revision int64, weak bool, pageSize int64) (listing, error) {
+func (c *client) list(ctx context.Context, revision int64, weak bool, pageSize int64, more func()) (listing, error) {
 	req := &etcdserverpb.RangeRequest{Key: prefixStart, RangeEnd: prefixEnd, Limit: pageSize, Revision: revision, Serializable: weak}
 	var l listing
 	for {
@@ -60,6 +61,7 @@ func (c *client) list(ctx context.Context, revision int64, weak bool, pageSize i
 		if err != nil {
 			return listing{}, explain(ctx, err)
 		}
+		more()
 		if l.kvs == nil {
 			l.cluster, l.revision, l.count = resp.Header.ClusterId, resp.Header.Revision, resp.Count
 			if revision != 0 {
@@ -82,7 +84,7 @@ func (c *client) list(ctx context.Context, revision int64, weak bool, pageSize i
 
 // newest asks for the revision that etcd has reached, as cheaply as can be: one key, which need not
 // exist. The read is linearizable, so a member that was cut off cannot answer it.
-func newest(ctx context.Context, c *client) (listing, error) {
+func newest(ctx context.Context, c *client, _ func()) (listing, error) {
 	resp, err := c.kv.Range(ctx, &etcdserverpb.RangeRequest{Key: prefixStart, CountOnly: true}, callOptions...)
 	if err != nil {
 		return listing{}, explain(ctx, err)
@@ -93,7 +95,7 @@ func newest(ctx context.Context, c *client) (listing, error) {
 // changes asks for the state of a revision, but only for keys that were put after another, without
 // their values. If there are none, and the count is right, nothing was changed between the two.
 func changes(after, until int64) question {
-	return func(ctx context.Context, c *client) (listing, error) {
+	return func(ctx context.Context, c *client, _ func()) (listing, error) {
 		resp, err := c.kv.Range(ctx, &etcdserverpb.RangeRequest{
 			Key: prefixStart, RangeEnd: prefixEnd, Revision: until, MinModRevision: after + 1, KeysOnly: true,
 		}, callOptions...)
@@ -123,21 +125,28 @@ func newReader(cfg *Config) *reader {
 	return &reader{cfg: cfg, answers: make(chan answer, 1)}
 }
 
-// ask puts a question; the answer comes over r.answers, within the time given. The reader must not
-// be busy.
+// ask puts a question; the answer comes over r.answers, each part of it within the time given. The reader
+// must not be busy.
+//
+// A limit for all parts together would be a trap for a fleet: after an outage all nodes list at once, each
+// gets its share of what etcd can send, and should the sum take longer than the limit, every list
+// is given up half-way and begun anew, for ever. With a limit for each part the lists take as long
+// as they need to.
 func (r *reader) ask(ctx context.Context, timeout time.Duration, q question) {
 	r.busy = true
 	go func() {
-		ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("no answer for %v", timeout))
-		defer cancel()
-		l, err := r.try(ctx, q)
+		ctx, cancel := context.WithCancelCause(ctx)
+		defer cancel(nil)
+		deadline := time.AfterFunc(timeout, func() { cancel(fmt.Errorf("no answer for %v", timeout)) })
+		defer deadline.Stop()
+		l, err := r.try(ctx, q, func() { deadline.Reset(timeout) })
 		r.answers <- answer{l, err}
 	}()
 }
 
 // try answers a question. A connection that was kept may have broken meanwhile, and its token may
 // have expired, so a failure on it counts only if it happens again on a fresh one.
-func (r *reader) try(ctx context.Context, q question) (listing, error) {
+func (r *reader) try(ctx context.Context, q question, more func()) (listing, error) {
 	for {
 		fresh := r.client == nil
 		if fresh {
@@ -147,7 +156,7 @@ func (r *reader) try(ctx context.Context, q question) (listing, error) {
 			}
 			r.client = c
 		}
-		l, err := q(ctx, r.client)
+		l, err := q(ctx, r.client, more)
 		if err == nil || errors.Is(err, rpctypes.ErrCompacted) || errors.Is(err, rpctypes.ErrFutureRev) {
 			return l, err // the two are answers
 		}

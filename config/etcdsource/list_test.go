@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -208,12 +210,77 @@ func TestAFailureOnAKeptConnectionCountsOnlyIfItHappensAgain(t *testing.T) {
 		{"a future revision is an answer", []error{rpctypes.ErrFutureRev}, rpctypes.ErrFutureRev, false},
 	} {
 		attempts := 0
-		r.ask(t.Context(), patience, func(context.Context, *client) (listing, error) {
+		r.ask(t.Context(), patience, func(context.Context, *client, func()) (listing, error) {
 			attempts++
 			return listing{}, test.errors[attempts-1]
 		})
 		if a := <-r.answers; a.err != test.want || attempts != len(test.errors) || (r.client == nil) != test.fresh {
 			t.Errorf("%s: %v after %d attempts, and a connection is kept: %v", test.name, a.err, attempts, r.client != nil)
 		}
+	}
+}
+
+func TestEachPartOfAnAnswerHasTimeOfItsOwn(t *testing.T) {
+	cfg, err := quick("http://127.0.0.1:1").withDefaults() // nothing is sent there
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := cfg.dial(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.close()
+	const each, parts = 10 * time.Second, 100
+	for _, test := range []struct {
+		name  string
+		takes time.Duration
+		want  error
+		parts int
+	}{
+		{"all of them together take longer", each - time.Nanosecond, nil, parts},
+		{"one of them takes longer", each + time.Nanosecond, context.Canceled, 0},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := newReader(&cfg)
+				r.client = c // there is no network in this bubble
+				came := 0
+				r.ask(t.Context(), each, func(ctx context.Context, _ *client, more func()) (listing, error) {
+					for came < parts {
+						sleep(ctx, test.takes)
+						if ctx.Err() != nil {
+							return listing{}, ctx.Err()
+						}
+						came++
+						more()
+					}
+					return listing{}, nil
+				})
+				if a := <-r.answers; !errors.Is(a.err, test.want) || came != test.parts {
+					t.Errorf("%v after %d parts; want %v after %d", a.err, came, test.want, test.parts)
+				}
+			})
+		})
+	}
+}
+
+func TestAPageIsAPart(t *testing.T) {
+	etcd := etcdtest.StartProcess(t)
+	c := etcd.Client(t)
+	for i := range 10 {
+		put(t, c, spec(fmt.Sprintf("s%d", i)), port(100))
+	}
+	cfg, err := quick(etcd.URL()).withDefaults()
+	if err != nil {
+		t.Fatal(err)
+	}
+	own, err := cfg.dial(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer own.close()
+	parts := 0
+	if l, err := list(0, false, 3)(t.Context(), own, func() { parts++ }); err != nil || len(l.kvs) != 10 || parts != 4 {
+		t.Errorf("%d keys in %d parts, %v; want 10 in 4", len(l.kvs), parts, err)
 	}
 }

@@ -24,7 +24,7 @@ type session struct {
 	stood   time.Time // when the list was in; zero before
 	watched uint64    // the cluster id behind the watch; 0 when a proxy does not say
 	heard   int64     // everything up to this revision has been delivered, or was in the list
-	held    []message // came before the first list, whose deadline bounds them
+	held    []message // came before the first list, which has a deadline for each page
 
 	listing listRequest
 	touched map[string]int64 // while a resync is under way: the revision of the last event of a key

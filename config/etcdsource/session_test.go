@@ -91,7 +91,7 @@ func TestAProbeKeepsItsConnectionOnlyWhereItIsNeededOften(t *testing.T) {
 	for _, answers := range []bool{false, true} {
 		x := standing(t)
 		x.answers, x.stage = answers, asked
-		x.probes.ask(t.Context(), patience, func(context.Context, *client) (listing, error) { return listed(5), nil })
+		x.probes.ask(t.Context(), patience, func(context.Context, *client, func()) (listing, error) { return listed(5), nil })
 		if err := x.probed(<-x.probes.answers); err != nil {
 			t.Fatal(err)
 		}
