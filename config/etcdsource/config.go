@@ -41,7 +41,7 @@ type Config struct {
 	Weak bool
 
 	DialTimeout    time.Duration // for one connection attempt and, apart from it, one login
-	SyncPeriod     time.Duration // between full lists, ±20 %
+	SyncPeriod     time.Duration // between full lists, ±20 %; to the first resync of a session, 20 to 120 %
 	RequestTimeout time.Duration // for each page of a list, and for opening a watch
 	ProbePeriod    time.Duration // how long the watch may say nothing before it is asked whether it lives
 	PageSize       int64         // keys in one page of a list

@@ -43,7 +43,7 @@
 //	SET @H ──▶ out
 //	      │◀─ events: those ≤ H are in the list already; each response with later ones is one Update
 //	      │
-//	      │         every 30 s ± 20 %: a resync, while the watch goes on
+//	      │         every 30 s ± 20 %, first sooner: a resync, while the watch goes on
 //	      │                                             ├─ read the prefix at the newest revision heard of
 //	      │◀─ events: remembered, they are newer        │
 //	SET  ──▶ out                                        │◀─ all pages

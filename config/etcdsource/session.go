@@ -55,7 +55,7 @@ func (s *Source) attend(ctx context.Context) (time.Duration, error) {
 		Source: s,
 		ctx:    ctx,
 		watch:  startWatch(ctx, &s.cfg),
-		next:   time.NewTimer(jitter(s.cfg.SyncPeriod)),
+		next:   time.NewTimer(s.cfg.SyncPeriod), // begins anew with the first list
 		proof:  time.NewTimer(0),
 		probe:  probe{timer: time.NewTimer(s.cfg.ProbePeriod)},
 	}
@@ -80,7 +80,12 @@ func (s *Source) attend(ctx context.Context) (time.Duration, error) {
 	}
 }
 
-// jitter varies a period by up to 20 %, so that a fleet which started together does not list together.
+// spread gives the time from the first list of a session to its first resync: anything from a fifth of the
+// period to six fifths. An etcd that comes back has the sessions of all nodes begin at one moment, and if
+// each then waited for about a period they would all list at about one moment again.
+func spread(d time.Duration) time.Duration { return d/5 + rand.N(d+1) }
+
+// jitter varies a period by up to 20 %, so that nodes which list together once do not go on doing so.
 func jitter(d time.Duration) time.Duration { return d - d/5 + rand.N(2*d/5+1) }
 
 // step waits for whatever comes next and deals with it. An error ends the session.
@@ -274,6 +279,7 @@ func (x *session) begin(l listing) {
 	x.cluster, x.applied = l.cluster, l.revision
 	x.heard = max(x.heard, l.revision)
 	x.stood = time.Now()
+	x.next.Reset(spread(x.cfg.SyncPeriod))
 	x.report(func(st *Status) {
 		st.Sessions++
 		st.Listed = l.at

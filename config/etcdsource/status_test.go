@@ -67,6 +67,21 @@ func TestTheSyncPeriodVariesByAFifth(t *testing.T) {
 	}
 }
 
+func TestTheFirstResyncsOfAFleetAreSpreadOverAPeriod(t *testing.T) {
+	const period, nodes = 30 * time.Second, 1000
+	tenths := make([]int, 13)
+	for range nodes {
+		tenths[10*spread(period)/period]++
+	}
+	for i, n := range tenths {
+		// A hundred of them are expected in each tenth. That one has less than 40 or more than 160 is a matter of
+		// six standard deviations.
+		if within := i >= 2 && i < 12; within && (n < 40 || n > 160) || !within && n > 1 {
+			t.Errorf("%d of %d resyncs in tenth %d of a period; want all in tenths 2 to 11, evenly: %v", n, nodes, i, tenths)
+		}
+	}
+}
+
 func TestReasonsAreOneShortLine(t *testing.T) {
 	for _, s := range []string{"plain", "two\nlines\x1b[31m", strings.Repeat("é", 1000), "\xff\xfe"} {
 		if got := oneLine(s); !isShortLine(got) || len(got) > maxReason+len("…") {
