@@ -2,7 +2,6 @@ package proxy
 
 import (
 	"bytes"
-	"errors"
 	"net/netip"
 	"time"
 
@@ -286,19 +285,13 @@ func (l *loop) cannot(f *flow, e *endpoint, err error) bool {
 	if v := glog.V(3); v {
 		v.Infof("%s: UDP client %v cannot have %v: %v", f.claim.key, f.key.client, e.addr, err)
 	}
-	switch {
-	case isShortage(err), isOurTrouble(err): // we are out of descriptors, or of local ports
-		f.why = dropDescriptorLimit
+	switch f.why = whyUnusable(err); f.why {
+	case dropDescriptorLimit:
 		l.endFlow(f, DescriptorLimit)
 		return false
-	case errors.Is(err, errOwnListener): // the record is wrong, and not for how long it takes
-		f.why = dropOwnListener
-		f.port.quiet.reportUnusable(f.claim.key, e, f.why, err)
-	case errors.Is(err, errNotAllowed): // the same
-		f.why = dropNotAllowed
+	case dropOwnListener, dropNotAllowed:
 		f.port.quiet.reportUnusable(f.claim.key, e, f.why, err)
 	default:
-		f.why = dropUnreachable
 		f.attempts++
 		f.claim.tally.dialFailures.Add(1)
 		f.choice.failed(e)

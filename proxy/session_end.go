@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"errors"
 	"time"
 
 	"github.com/golang/glog"
@@ -77,6 +78,21 @@ func (s *session) whyUnserved() Reason {
 		return why
 	}
 	return unserved(s.why, s.endpoint != nil)
+}
+
+// whyUnusable is why a session cannot have an endpoint, from the error that it met with. When we are out of
+// descriptors, or of local ports, that is not the endpoint's fault, and the next would fare no better; when
+// the record is wrong, that is not for how long it takes.
+func whyUnusable(err error) DropReason {
+	switch {
+	case isShortage(err), isOurTrouble(err):
+		return dropDescriptorLimit
+	case errors.Is(err, errOwnListener):
+		return dropOwnListener
+	case errors.Is(err, errNotAllowed):
+		return dropNotAllowed
+	}
+	return dropUnreachable
 }
 
 // unserved is why a session ends for which no endpoint was found, from what was wrong with those that were

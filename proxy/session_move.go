@@ -3,7 +3,6 @@ package proxy
 import (
 	"bytes"
 	"context"
-	"errors"
 	"net"
 	"time"
 
@@ -135,20 +134,15 @@ func (s *session) try(e *endpoint) *udpBackend {
 		}
 		b.conn.Close()
 	}
-	switch {
-	case s.ctx.Err() != nil: // not the endpoint's fault
+	if s.ctx.Err() != nil {
+		return nil // not the endpoint's fault
+	}
+	switch s.why = whyUnusable(err); s.why {
+	case dropDescriptorLimit:
 		return nil
-	case isShortage(err), isOurTrouble(err): // nor this: we are out of descriptors, or of local ports
-		s.why = dropDescriptorLimit
-		return nil
-	case errors.Is(err, errOwnListener): // the record is wrong, and not for how long it takes
-		s.why = dropOwnListener
-		s.socket.quiet.reportUnusable(s.claim.key, e, s.why, err)
-	case errors.Is(err, errNotAllowed): // the same
-		s.why = dropNotAllowed
+	case dropOwnListener, dropNotAllowed:
 		s.socket.quiet.reportUnusable(s.claim.key, e, s.why, err)
 	default:
-		s.why = dropUnreachable
 		s.attempts++
 		s.claim.tally.dialFailures.Add(1)
 		s.choice.failed(e)
