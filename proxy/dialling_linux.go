@@ -102,7 +102,7 @@ func (l *loop) begin(c *conn, e *endpoint, to netip.AddrPort, others []netip.Add
 // whether that went well. A near endpoint takes it: its connection stands by then, and not one turn of the
 // loop was waited for it. Another does not take it yet, and it is held for whichever endpoint answers.
 func (l *loop) tryEarly(c *conn, a *attempt) (answered bool, err error) {
-	if len(c.dial.attempts) != 1 || c.backend.held != nil || l.suspect(*a) != nil {
+	if len(c.dial.attempts) != 1 || c.backend.held != nil || l.suspect(registry.TCP, int(a.fd), a.to) != nil {
 		return false, nil
 	}
 	n, errno := receive(int(c.client.fd), l.buffer[:])
@@ -177,7 +177,7 @@ func (l *loop) progress(c *conn, mask uint32) {
 			connected, err = outcome(int(a.fd))
 		}
 		if connected {
-			if err = l.suspect(a); err == nil {
+			if err = l.suspect(registry.TCP, int(a.fd), a.to); err == nil {
 				l.settle(c, i, mask)
 				return
 			}
@@ -192,13 +192,14 @@ func (l *loop) progress(c *conn, mask uint32) {
 	}
 }
 
-// suspect looks whether an attempt has reached who it was meant for: see [dialer.connect].
-func (l *loop) suspect(a attempt) error {
-	local := localName(int(a.fd))
+// suspect looks whether a socket that was connected to an endpoint has reached who it was meant for, and not
+// itself or a listener of ours: see [dialer.connect].
+func (l *loop) suspect(protocol registry.Protocol, fd int, to netip.AddrPort) error {
+	local := localName(fd)
 	switch {
-	case local == a.to:
+	case local == to:
 		return errReachedItself
-	case l.engine.resolver.own.reached(registry.TCP, local, a.to):
+	case l.engine.resolver.own.reached(protocol, local, to):
 		return errOwnListener
 	}
 	return nil

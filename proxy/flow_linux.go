@@ -231,7 +231,7 @@ func (l *loop) direct(f *flow, e *endpoint, to netip.AddrPort) error {
 	if errno != 0 {
 		return errno
 	}
-	err := l.suspectUDP(fd, to)
+	err := l.suspect(registry.UDP, fd, to)
 	if err == nil {
 		err = l.watch(fd, f.ticket(), unix.EPOLLIN)
 	}
@@ -264,18 +264,6 @@ func (l *loop) direct(f *flow, e *endpoint, to netip.AddrPort) error {
 	e.given()
 	if v := glog.V(3); v {
 		v.Infof("%s: UDP %v → %v", f.claim.key, f.key.client, e.addr)
-	}
-	return nil
-}
-
-// suspectUDP looks whether a socket has been connected to itself, or to a listener of ours.
-func (l *loop) suspectUDP(fd int, to netip.AddrPort) error {
-	local := localName(fd)
-	switch {
-	case local == to:
-		return errReachedItself
-	case l.engine.resolver.own.reached(registry.UDP, local, to):
-		return errOwnListener
 	}
 	return nil
 }
