@@ -3,6 +3,7 @@
 package proxy_test
 
 import (
+	"net"
 	"net/netip"
 	"runtime"
 	"sync"
@@ -149,16 +150,7 @@ func TestNewcomersAreGivenSessionsAtAPaceAndKnownClientsDoNotNoticeIt(t *testing
 		for range strangers {
 			proxytest.DialUDP(t, addr).Write([]byte("let me in"))
 		}
-		dropped := func() int {
-			sum := 0
-			for _, why := range proxy.DropReasons() {
-				if why.Code() == "overload" {
-					sum += int(totalsOf(n, "dns").Dropped[why])
-				}
-			}
-			return sum
-		}
-		proxytest.Eventually(t, func() bool { return int(totalsOf(n, "dns").Active)+dropped() == 1+strangers }, "all of %d clients have come", 1+strangers)
+		proxytest.Eventually(t, func() bool { return int(totalsOf(n, "dns").Active)+overloads(n, "dns") == 1+strangers }, "all of %d clients have come", 1+strangers)
 		if most := 1 + int(time.Since(began)/time.Second) + 1; int(totalsOf(n, "dns").Active) > most {
 			t.Errorf("%d of %d newcomers were given sessions; want one a second, and so at most %d", totalsOf(n, "dns").Active, 1+strangers, most)
 		}
@@ -171,16 +163,40 @@ func TestNewcomersAreGivenSessionsAtAPaceAndKnownClientsDoNotNoticeIt(t *testing
 
 // A flood of newcomers to one service takes a part of what may begin in a second, and leaves the rest to others.
 func TestAFloodOfNewcomersLeavesRoomForThoseOfOtherServices(t *testing.T) {
-	const strangers = 200
 	conform(t, func(t *testing.T, cfg proxy.Config) {
-		cfg.MaxNewUDPSessions = 5
+		cfg.MaxNewUDPSessions = 100
 		n := newNode(t, cfg)
 		flooded := udpThrough(t, n, servedUDP(t, "flooded"))
 		quiet := proxytest.On(proxytest.FreePort(t))
 		n.apply(service("quiet", udp(quiet.Port())), endpoints("quiet", servedUDP(t, "quiet")))
-		for range strangers {
-			proxytest.DialUDP(t, flooded).Write([]byte("let me in"))
+		over := make(chan struct{})
+		var flood sync.WaitGroup
+		defer flood.Wait()
+		defer close(over)
+		flood.Go(func() {
+			for !isClosed(over) {
+				stranger, err := net.Dial("udp", flooded.String())
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				stranger.Write([]byte("let me in"))
+				stranger.Close()
+			}
+		})
+		proxytest.Eventually(t, func() bool { return overloads(n, "dns") > 0 }, "more have come than may begin")
+		for range 3 {
+			proxytest.DialUDP(t, quiet).Ask(t)
 		}
-		proxytest.DialUDP(t, quiet).Ask(t)
 	})
+}
+
+// overloads tells how many newcomers to a service were dropped because there were too many.
+func overloads(n *node, name string) (sum int) {
+	for _, why := range proxy.DropReasons() {
+		if why.Code() == "overload" {
+			sum += int(totalsOf(n, name).Dropped[why])
+		}
+	}
+	return sum
 }
