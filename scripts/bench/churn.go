@@ -22,7 +22,7 @@ const (
 
 // churnFlags are such that some UDP sessions are evicted while others are silent for too long: both ways
 // to end.
-var churnFlags = []string{"-udp_timeout=1s", "-max_udp_sessions=3000", "-max_udp_sessions_per_service=3000"}
+var churnFlags = []string{"-profiling", "-udp_timeout=1s", "-max_udp_sessions=3000", "-max_udp_sessions_per_service=3000"}
 
 // A holding is what a process has at rest.
 type holding struct{ memory, descriptors, goroutines float64 }
@@ -37,6 +37,9 @@ func holdingOf(ctx context.Context, p *proxy) (h holding, err error) {
 		return h, err
 	}
 	if h.descriptors, err = measure.Settle(ctx, limit, func() (float64, error) { return measure.DescriptorsOf(p.pids) }); err != nil {
+		return h, err
+	}
+	if err := p.collect(ctx); err != nil { // or it is chance how much of it waits for that
 		return h, err
 	}
 	h.memory, err = measure.Settle(ctx, limit, func() (float64, error) { return measure.AnonymousMemory(p.pids) })

@@ -22,7 +22,29 @@ type told map[string]float64
 
 // ask has a kube-proxy tell its metrics. No connection stays behind that would count among its descriptors.
 func (p *proxy) ask(ctx context.Context) (told, error) {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, fmt.Sprintf("http://%v/metrics", netip.AddrPortFrom(p.host, metricsPort)), nil)
+	answer, err := p.get(ctx, "/metrics")
+	if err != nil {
+		return nil, err
+	}
+	defer answer.Close()
+	return parseMetrics(answer)
+}
+
+// collect has the process collect its garbage, which it does by itself within two minutes. It must have been
+// started with -profiling.
+func (p *proxy) collect(ctx context.Context) error {
+	answer, err := p.get(ctx, "/debug/pprof/heap?gc=1")
+	if err != nil {
+		return err
+	}
+	defer answer.Close()
+	_, err = io.Copy(io.Discard, answer)
+	return err
+}
+
+// get asks for a path of what operators see.
+func (p *proxy) get(ctx context.Context, path string) (io.ReadCloser, error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, fmt.Sprintf("http://%v%s", netip.AddrPortFrom(p.host, metricsPort), path), nil)
 	if err != nil {
 		return nil, err
 	}
@@ -31,8 +53,11 @@ func (p *proxy) ask(ctx context.Context) (told, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer answer.Body.Close()
-	return parseMetrics(answer.Body)
+	if answer.StatusCode != http.StatusOK {
+		answer.Body.Close()
+		return nil, fmt.Errorf("%s: %s", request.URL, answer.Status)
+	}
+	return answer.Body, nil
 }
 
 // parseMetrics reads the text format of Prometheus, as far as we need it: a series and its value on a line.
