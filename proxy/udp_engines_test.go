@@ -129,12 +129,6 @@ func (r *udpRecord) sessionCount() (n int) {
 	return n
 }
 
-// hasSessions waits until there are so many sessions.
-func (r *udpRecord) hasSessions(t *testing.T, want int) {
-	t.Helper()
-	proxytest.Eventually(t, func() bool { return r.sessionCount() == want }, "%d sessions", want)
-}
-
 // dropped counts the datagrams that were dropped so far, for each reason there was.
 func (r *udpRecord) dropped() map[DropReason]uint64 {
 	counts := make(map[DropReason]uint64)
