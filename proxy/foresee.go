@@ -11,9 +11,13 @@ import (
 // goroutines at once.
 type OwnListeners struct{ own *ownPorts }
 
-// NewOwnListeners is for a proxier on this machine whose listeners bind to this address, of which it
-// does not know any yet.
-func NewOwnListeners(bind netip.Addr) OwnListeners { return OwnListeners{newOwnPorts(bind)} }
+// NewOwnListeners is for a proxier on this machine whose listeners bind to this address. Of those it knows
+// none yet, but its operators' ports are ([Config].ReservedPorts).
+func NewOwnListeners(bind netip.Addr, operators []uint16) OwnListeners {
+	own := newOwnPorts(bind)
+	own.reserve(operators)
+	return OwnListeners{own}
+}
 
 // Add says that the proxier listens on a port.
 func (o OwnListeners) Add(protocol registry.Protocol, port uint16) { o.own.add(portID{protocol, port}) }

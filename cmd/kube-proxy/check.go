@@ -119,6 +119,7 @@ func (o *checkOptions) report() (*check.Report, error) {
 	served := o.guards()
 	return check.Examine(r, check.Options{
 		Bind:            served.BindAddress,
+		Operators:       served.ReservedPorts,
 		RefusePort:      served.Refusal,
 		AllowEndpoint:   served.Allows,
 		DescriptorLimit: limit,

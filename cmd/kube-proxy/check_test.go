@@ -165,6 +165,19 @@ func TestCheckReadsAnEtcd(t *testing.T) {
 	}
 }
 
+// The proxy does not dial the pages for its operators for anybody, whatever services are bound to: check says so of
+// the very addresses that the command line names.
+func TestCheckKnowsTheOperatorsPortsForListenersOfItsOwn(t *testing.T) {
+	dir := t.TempDir()
+	putFile(t, dir, "/registry/services/specs/web", []byte(`{"port":8000}`))
+	putFile(t, dir, "/registry/services/endpoints/web", []byte(`{"endpoints":["127.0.0.1:7001","127.0.0.1:7002","127.0.0.1:10249"]}`))
+	exit, report := checked(t, "-bind_address=192.0.2.1", "-healthz_bind_address=0.0.0.0:7001", "-metrics_bind_address=127.0.0.1:7002", dir)
+	const want = "the proxy's own listeners: tcp 127.0.0.1:7001, tcp 127.0.0.1:7002"
+	if f := report.Records[0].Findings; exit != exitFailed || len(f) != 1 || f[0].Code != check.OwnListener || f[0].Text != want {
+		t.Errorf("exit status %d, %+v; want %s", exit, f, want)
+	}
+}
+
 // 10,000 services, each with endpoints, are many pages, and one revision.
 func TestCheckOfTenThousandServices(t *testing.T) {
 	etcd := etcdtest.StartServer(t)

@@ -14,7 +14,8 @@ import (
 // Options say how the proxy would be run. The zero value is a proxy that listens on every address, and
 // that allows everything.
 type Options struct {
-	Bind netip.Addr // what its listeners bind to; the zero Addr means 0.0.0.0
+	Bind      netip.Addr // what its listeners bind to; the zero Addr means 0.0.0.0
+	Operators []uint16   // TCP ports of its own, where it answers its operators
 
 	// RefusePort tells why no service may have a port, or nil if they may. AllowEndpoint tells whether
 	// the proxy may dial an address; host names of endpoints are not looked up, and so not asked about.
@@ -35,7 +36,7 @@ type examination struct {
 	endpoints map[registry.Name]*held
 	unusable  map[object]bool // there is a record, and it cannot be used
 	listeners int
-	own       proxy.OwnListeners // all of them
+	own       proxy.OwnListeners // all of them, and the operators' ports
 }
 
 // An object is a service or the endpoints of one.
@@ -60,7 +61,7 @@ func Examine(r Registry, o Options) *Report {
 		services:  make(map[registry.Name]*held),
 		endpoints: make(map[registry.Name]*held),
 		unusable:  make(map[object]bool),
-		own:       proxy.NewOwnListeners(o.Bind),
+		own:       proxy.NewOwnListeners(o.Bind, o.Operators),
 	}
 	stored := slices.Clone(r.Records)
 	slices.SortFunc(stored, func(a, b Record) int { return cmp.Compare(a.Key, b.Key) })

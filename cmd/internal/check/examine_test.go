@@ -118,6 +118,10 @@ func TestWhatARegistryIsToldOfItself(t *testing.T) {
 		{"but on the one that is bound to", stored("specs/web", `{"port":8000}`, "endpoints/web", `{"endpoints":["192.0.2.1:8000"]}`),
 			Options{Bind: netip.MustParseAddr("192.0.2.1")}, []string{
 				"endpoints/web: error own-listener: the proxy's own listeners: tcp 192.0.2.1:8000"}},
+		{"an endpoint that answers the proxy's operators", stored("specs/web", `{"port":8000}`, "endpoints/web", `{"endpoints":["127.0.0.1:10249","192.0.2.7:10249"]}`,
+			"specs/dns", `{"port":8000,"protocol":"UDP"}`, "endpoints/dns", `{"endpoints":["127.0.0.1:10249"]}`),
+			Options{Bind: netip.MustParseAddr("192.0.2.1"), Operators: []uint16{10249}}, []string{
+				"endpoints/web: error own-listener: the proxy's own listeners: tcp 127.0.0.1:10249"}},
 		{"two ports of one name and protocol count once", stored("specs/web", `{"ports":[{"port":8000},{"port":8001}]}`, "endpoints/web", `{"endpoints":["127.0.0.1:8000"]}`), Options{}, []string{
 			"endpoints/web: error own-listener: the proxy's own listeners: tcp 127.0.0.1:8000"}},
 
