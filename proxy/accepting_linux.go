@@ -3,7 +3,6 @@ package proxy
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net"
 	"net/netip"
 	"sync/atomic"
@@ -30,17 +29,12 @@ type epollTCP struct {
 // listenTCP opens the socket of a port. Package net opens it, as it knows best how to serve both
 // families; what it would do with it afterwards we do ourselves.
 func (e *epoll) listenTCP(addr netip.AddrPort, owner *atomic.Pointer[claim]) (socket, error) {
-	if !e.budget.tryAcquire(1) {
-		return nil, fmt.Errorf("listen tcp %s: %w", addr, errNoDescriptors)
-	}
 	l, err := e.loopFor()
 	if err != nil {
-		e.budget.release(1)
 		return nil, err
 	}
 	fd, err := openTCP(e.ctx, e.cfg, addr)
 	if err != nil {
-		e.budget.release(1)
 		return nil, err
 	}
 	p := &epollTCP{loop: l, fd: fd, number: addr.Port(), owner: owner}
@@ -51,7 +45,7 @@ func (e *epoll) listenTCP(addr netip.AddrPort, owner *atomic.Pointer[claim]) (so
 		err = p.loop.watch(fd, p.ticket(), unix.EPOLLIN)
 	})
 	if err != nil {
-		p.close()
+		l.call(p.leave)
 		return nil, err
 	}
 	return p, nil
@@ -90,13 +84,14 @@ func (p *epollTCP) disown(*claim) {}
 
 // close returns when the port is free. The kernel resets the clients in its queue.
 func (p *epollTCP) close() {
-	l := p.loop
-	l.call(func() {
-		closeFD(p.fd)
-		l.listeners.remove(p.index)
-		p.paused = false
-	})
-	l.engine.budget.release(1)
+	p.loop.call(p.leave)
+	p.loop.engine.budget.releaseOfListener()
+}
+
+func (p *epollTCP) leave() {
+	closeFD(p.fd)
+	p.loop.listeners.remove(p.index)
+	p.paused = false
 }
 
 // accept accepts one client.

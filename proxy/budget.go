@@ -3,6 +3,7 @@ package proxy
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync/atomic"
 
 	"github.com/golang/glog"
@@ -19,9 +20,11 @@ import (
 // one to its endpoint.
 type budget struct {
 	limit   int                 // the descriptor limit of this process
-	clients int                 // how many of them clients may have
+	clients int                 // how many of them clients and listeners may have
+	most    int                 // how many of those listeners may have
 	free    *semaphore.Weighted // first come, first served
-	used    atomic.Int64        // descriptors that clients have
+	used    atomic.Int64        // descriptors that clients and listeners have
+	open    atomic.Int64        // those of them that listeners have
 	inHand  atomic.Int64        // clients accepted, and waiting in acquire
 	hands   int64               // how many of those there may be
 	scarce  quieter
@@ -44,6 +47,7 @@ func newBudget(limit int) *budget {
 	return &budget{
 		limit:   limit,
 		clients: clients,
+		most:    listenerShare(limit),
 		free:    semaphore.NewWeighted(int64(clients)),
 		hands:   int64(max(1, kept/4)),
 	}
@@ -52,6 +56,41 @@ func newBudget(limit int) *budget {
 // clientShare is how many descriptors of a limit clients and listeners may have.
 func clientShare(limit int) int {
 	return max(limit-min(reserve, limit/3), 1+2) // at least a listener and a client of it
+}
+
+// listenerShare is how many descriptors of a limit listeners may have: three quarters of what clients and
+// listeners have together. A port is worth nothing when its clients find no descriptors: rather fewer
+// services than none that works.
+func listenerShare(limit int) int {
+	share := clientShare(limit)
+	return share - max(share/4, 2)
+}
+
+// descriptorsFor is the lowest limit that has room for so many listeners.
+func descriptorsFor(listeners int) int {
+	limit := listeners
+	for listenerShare(limit) < listeners {
+		limit++
+	}
+	return limit
+}
+
+// takeForListener takes the descriptor of one more listener, if it is to be had at once.
+func (b *budget) takeForListener() error {
+	if b.open.Add(1) > int64(b.most) {
+		b.open.Add(-1)
+		return fmt.Errorf("%w: of the limit of %d, listeners may have %d and have them all", errNoDescriptors, b.limit, b.most)
+	}
+	if !b.take(1) {
+		b.open.Add(-1)
+		return fmt.Errorf("%w: of the limit of %d, clients have all that listeners leave", errNoDescriptors, b.limit)
+	}
+	return nil
+}
+
+func (b *budget) releaseOfListener() {
+	b.open.Add(-1)
+	b.release(1)
 }
 
 // acquire takes n descriptors, and waits for them if it must. It fails when ctx ends, and when too

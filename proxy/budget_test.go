@@ -88,3 +88,34 @@ func TestOnlySoManyCanWaitForDescriptors(t *testing.T) {
 		}
 	})
 }
+
+// Some descriptors are never listeners': at least one client finds two.
+func TestListenersLeaveDescriptorsForClients(t *testing.T) {
+	for _, c := range []struct{ limit, listeners int }{{0, 1}, {64, 33}, {256, 129}, {1024, 672}, {20000, 14904}} {
+		b := newBudget(c.limit)
+		opened := 0
+		for b.takeForListener() == nil {
+			opened++
+		}
+		if opened != c.listeners || !b.take(2) {
+			t.Errorf("of %d descriptors listeners have %d, want %d; and a client finds none", c.limit, opened, c.listeners)
+		}
+		b.release(2)
+		for b.take(1) {
+		}
+		b.releaseOfListener()
+		if err := b.takeForListener(); err != nil {
+			t.Errorf("of %d descriptors a listener's is no listener's any more: %v", c.limit, err)
+		}
+		b.releaseOfListener()
+		if !b.take(1) {
+			t.Fatal("what a listener gave back is not there")
+		}
+		if err := b.takeForListener(); !errors.Is(err, errNoDescriptors) {
+			t.Errorf("when clients have all there are, a listener is told %v", err)
+		}
+		if got := descriptorsFor(c.listeners); listenerShare(got) < c.listeners || got > c.listeners && listenerShare(got-1) >= c.listeners {
+			t.Errorf("%d listeners are told to ask for %d descriptors", c.listeners, got)
+		}
+	}
+}

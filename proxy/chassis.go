@@ -34,6 +34,20 @@ func (c *chassis) init(cfg Config, own *ownPorts) {
 	c.ctx, c.cut = context.WithCancel(context.Background())
 }
 
+// listening opens the socket of one port, if there is a descriptor for it. Closing it gives the
+// descriptor back, by releaseOfListener.
+func (c *chassis) listening(open func() (socket, error)) (socket, error) {
+	if err := c.budget.takeForListener(); err != nil {
+		return nil, err
+	}
+	s, err := open()
+	if err != nil {
+		c.budget.releaseOfListener()
+		return nil, err
+	}
+	return s, nil
+}
+
 func (c *chassis) paused() uint64 { return c.pauses.Load() }
 
 func (c *chassis) limits() []Limit {
@@ -41,5 +55,6 @@ func (c *chassis) limits() []Limit {
 		c.conns.limit(),
 		{Name: "udp_sessions", Used: c.sessions.counted(), Max: c.cfg.MaxUDPSessions},
 		{Name: "descriptors", Used: int(c.budget.used.Load()), Max: c.budget.clients},
+		{Name: "listeners", Used: int(c.budget.open.Load()), Max: c.budget.most},
 	}
 }

@@ -82,9 +82,9 @@ func (e *epoll) listen(id portID, owner *atomic.Pointer[claim]) (socket, error) 
 	addr := netip.AddrPortFrom(e.cfg.BindAddress, id.number)
 	switch id.protocol {
 	case registry.TCP:
-		return e.listenTCP(addr, owner)
+		return e.listening(func() (socket, error) { return e.listenTCP(addr, owner) })
 	case registry.UDP:
-		return e.listenUDP(addr, owner)
+		return e.listening(func() (socket, error) { return e.listenUDP(addr, owner) })
 	}
 	return nil, fmt.Errorf("cannot carry %s", id.protocol)
 }

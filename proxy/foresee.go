@@ -37,9 +37,16 @@ func (c Config) Allows(endpoint netip.Addr) bool {
 	return len(c.AllowedEndpoints) == 0 || contains(c.AllowedEndpoints, endpoint)
 }
 
-// DescriptorRoom returns how many descriptors a process that is started like this one may have, and
-// how many of them a proxier would let listeners and clients have together.
-func DescriptorRoom() (limit, room int) {
+// DescriptorRoom returns how many descriptors a process that is started like this one may have, how many
+// of them a proxier would let listeners and clients have together, and how many of these listeners.
+func DescriptorRoom() (limit, room, listeners int) {
 	b := newBudget(descriptorLimit())
-	return b.limit, b.clients
+	return b.limit, b.clients, b.most
 }
+
+// DescriptorsFor returns the lowest descriptor limit under which a proxier would open so many listeners.
+func DescriptorsFor(listeners int) int { return descriptorsFor(listeners) }
+
+// LocalPorts returns the range that this machine takes the local ports of connections from, if it says so.
+// A service's port in it may be in use as one of those when its listener is to be opened.
+func LocalPorts() (first, last uint16, ok bool) { return localPorts() }

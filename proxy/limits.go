@@ -18,8 +18,9 @@ import (
 //	UDP sessions      a quarter of the descriptor limit, at one descriptor each
 //	TCP connections   what is left, at two descriptors each
 //
-// Listeners have no share: they take theirs from what the others do not use. So a node with ten
-// thousand ports still serves thousands of connections, as long as there are not as many sessions.
+// Listeners take theirs from what the others do not use, up to listenerShare. So a node with ten
+// thousand ports still serves thousands of connections, as long as there are not as many sessions; and
+// one with more ports than descriptors serves some of them.
 
 // withLimits fills in the limits that were not set, for a descriptor limit.
 func (c Config) withLimits(descriptors int) Config {

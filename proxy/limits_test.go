@@ -26,6 +26,9 @@ func TestTheDefaultLimitsFitTheDescriptorLimit(t *testing.T) {
 	if room := min(cfg.MaxConnections, (clientShare(20000)-10000)/2); room < 4000 {
 		t.Errorf("10,000 listeners within 20,000 descriptors leave room for %d connections; want 4,000", room)
 	}
+	if room := listenerShare(20000); room < 10000 {
+		t.Errorf("within 20,000 descriptors there may be %d listeners; want 10,000", room)
+	}
 	if cfg := (Config{MaxUDPSessions: 1 << 20}).withLimits(1024); cfg.MaxConnections < 1 {
 		t.Errorf("with too many sessions there can be %d connections", cfg.MaxConnections)
 	}

@@ -24,13 +24,6 @@ type listener struct {
 	backoff time.Duration // how long the last wait was
 }
 
-// How long to wait before a port that could not be opened is tried again. The first wait is short,
-// since most often a program is just being replaced by another.
-const (
-	firstRetry = 250 * time.Millisecond
-	lastRetry  = 5 * time.Second
-)
-
 // compareClaims orders the newcomers of one batch, and so everybody after a restart: who was
 // created first comes first, then namespace and name decide (D30).
 func compareClaims(a, b *claim) int {
@@ -47,7 +40,7 @@ func (id portID) String() string {
 	return fmt.Sprintf("%s port %d", id.protocol, id.number)
 }
 
-// settleLocked makes the port what its claims say it should be. It is safe to repeat.
+// settleLocked makes the port what its claims say it should be, but does not open it. It is safe to repeat.
 func (p *Proxier) settleLocked(l *listener) {
 	if len(l.claims) == 0 {
 		p.closeLocked(l)
@@ -64,41 +57,17 @@ func (p *Proxier) settleLocked(l *listener) {
 		}
 		if owner.waited {
 			owner.waited = false
-			glog.Infof("%s has %s at last", owner.key, l.id)
+			if note, ok := p.conflicts.ask(); ok {
+				glog.Infof("%s has %s at last%s", owner.key, l.id, note)
+			}
 		}
 	}
-	if l.socket == nil {
-		p.openLocked(l)
-	}
-}
-
-// openLocked opens the socket of l, or sees to it that Run tries again later.
-func (p *Proxier) openLocked(l *listener) {
-	service := l.claims[0].key
-	p.own.add(l.id) // before it is open: no endpoint may lead back to us
-	s, err := p.engine.listen(l.id, &l.owner)
-	if err == nil {
-		if l.err != nil {
-			glog.Infof("listening for %s on %s of %s at last", service, l.id, p.cfg.BindAddress)
-		} else {
-			glog.V(1).Infof("listening for %s on %s of %s", service, l.id, p.cfg.BindAddress)
-		}
-		l.socket, l.err, l.backoff = s, nil, 0
-		return
-	}
-	p.own.remove(l.id)
-	l.backoff = min(max(2*l.backoff, firstRetry), lastRetry)
-	l.retryAt = time.Now().Add(l.backoff)
-	if l.err == nil || l.err.Error() != err.Error() { // the same again is not news
-		glog.Errorf("cannot listen for %s on %s: %v; trying again until it can", service, l.id, err)
-	}
-	l.err = err
-	p.wakeRetries()
 }
 
 // closeLocked closes the socket of l and forgets l.
 func (p *Proxier) closeLocked(l *listener) {
 	delete(p.listeners, l.id)
+	delete(p.unopened, l.id)
 	if l.socket == nil {
 		return
 	}

@@ -27,9 +27,9 @@ func (e *portable) listen(id portID, owner *atomic.Pointer[claim]) (socket, erro
 	addr := netip.AddrPortFrom(e.cfg.BindAddress, id.number)
 	switch id.protocol {
 	case registry.TCP:
-		return e.listenTCP(addr, owner)
+		return e.listening(func() (socket, error) { return e.listenTCP(addr, owner) })
 	case registry.UDP:
-		return e.listenUDP(addr, owner)
+		return e.listening(func() (socket, error) { return e.listenUDP(addr, owner) })
 	}
 	return nil, fmt.Errorf("cannot carry %s", id.protocol)
 }

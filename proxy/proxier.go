@@ -91,6 +91,12 @@ type Proxier struct {
 	stopped   bool
 	services  map[registry.Name]*registry.Service
 	listeners map[portID]*listener
+	unopened  map[portID]*listener // those of them that could not be opened
+
+	conflicts, forbidden ration  // of lines about ports that another service has, or that none may have
+	refusals, reopened   ration  // the same of ports that cannot be opened, and that can again
+	shortages            quieter // of descriptors for ports
+	hushed               bool    // lines of the latter two were held back
 }
 
 // NewProxier returns a proxier whose clients are given the endpoints that lb knows. It opens nothing
@@ -110,6 +116,7 @@ func NewProxier(cfg Config, lb *LoadBalancerRR) *Proxier {
 		wake:      make(chan struct{}, 1),
 		services:  make(map[registry.Name]*registry.Service),
 		listeners: make(map[portID]*listener),
+		unopened:  make(map[portID]*listener),
 	}
 }
 
@@ -141,19 +148,36 @@ func (p *Proxier) OnUpdate(batch registry.Batch) {
 		l.claims = append(l.claims, n.claim)
 		touched[n.id] = struct{}{}
 	}
+	var due []*listener // only when all others have been closed: there may be descriptors for them then
+	freed := false
 	for _, id := range slices.SortedFunc(maps.Keys(touched), portID.compare) {
-		p.settleLocked(p.listeners[id])
+		l := p.listeners[id]
+		wasOpen := l.socket != nil
+		p.settleLocked(l)
+		switch {
+		case len(l.claims) == 0:
+			freed = freed || wasOpen
+		case l.socket == nil:
+			due = append(due, l)
+		}
 	}
+	if freed {
+		due = p.withThoseWithoutLocked(due)
+	}
+	p.openLocked(due)
 	p.lb.letGo()                  // no port belongs any more to a service that went with its endpoints
 	for _, n := range newcomers { // only now: the order of claims is the same, whichever order they came in
 		if owner := p.listeners[n.id].claims[0]; owner != n.claim {
 			n.claim.waited = true
-			glog.Errorf("%s cannot have %s: %s has it; waiting", n.claim.key, n.id, owner.key)
+			if note, ok := p.conflicts.ask(); ok {
+				glog.Errorf("%s cannot have %s: %s has it; waiting%s", n.claim.key, n.id, owner.key, note)
+			}
 		}
 	}
 	select {
 	case <-p.synced:
 	default:
+		glog.Infof("the first state is in force: of %d ports that services claim, %d are open", len(p.listeners), len(p.listeners)-len(p.unopened))
 		close(p.synced)
 	}
 }
@@ -226,7 +250,9 @@ func (p *Proxier) wanted(service, previous *registry.Service) map[portID]*claim 
 		id, key := portID{port.Protocol, port.Number}, registry.PortKey{Name: service.Name, Port: port.Name}
 		if err := p.refusal(id); err != nil {
 			if previous == nil || !slices.Contains(previous.Ports, port) {
-				glog.Errorf("%s cannot have %s: %v", key, id, err)
+				if note, ok := p.forbidden.ask(); ok {
+					glog.Errorf("%s cannot have %s: %v%s", key, id, err, note)
+				}
 			}
 			continue
 		}
@@ -265,30 +291,6 @@ func (p *Proxier) Run(ctx context.Context) error {
 }
 
 var errDrainTimeout = errors.New("drain timeout")
-
-// retry tries the ports that are due, and tells when the next one is.
-func (p *Proxier) retry() (next time.Time, ok bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for _, id := range slices.SortedFunc(maps.Keys(p.listeners), portID.compare) {
-		l := p.listeners[id]
-		if l.socket == nil && !time.Now().Before(l.retryAt) {
-			p.openLocked(l)
-		}
-		if l.socket == nil && (!ok || l.retryAt.Before(next)) {
-			next, ok = l.retryAt, true
-		}
-	}
-	return next, ok
-}
-
-// wakeRetries makes Run look at the ports that could not be opened.
-func (p *Proxier) wakeRetries() {
-	select {
-	case p.wake <- struct{}{}:
-	default:
-	}
-}
 
 // stop closes every listener for good.
 func (p *Proxier) stop() {

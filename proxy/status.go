@@ -110,7 +110,7 @@ func (id portID) compare(other portID) int {
 
 // A Limit is something that there is only so much of.
 type Limit struct {
-	Name string // connections, udp_sessions or descriptors
+	Name string // connections, udp_sessions, descriptors or listeners
 	Used int
 	Max  int
 }

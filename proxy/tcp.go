@@ -3,7 +3,6 @@ package proxy
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net"
 	"net/netip"
 	"sync/atomic"
@@ -29,14 +28,10 @@ type tcpSocket struct {
 
 // listenTCP opens the socket of a port. Bound to 0.0.0.0 it serves both families, as in v0.4.
 func (e *portable) listenTCP(addr netip.AddrPort, owner *atomic.Pointer[claim]) (socket, error) {
-	if !e.budget.tryAcquire(1) {
-		return nil, fmt.Errorf("listen tcp %s: %w", addr, errNoDescriptors)
-	}
 	config := net.ListenConfig{KeepAliveConfig: keepAlive(e.cfg)}
 	config.SetMultipathTCP(false) // its resets and half-closes are not those of TCP
 	l, err := config.Listen(e.ctx, "tcp", addr.String())
 	if err != nil {
-		e.budget.release(1)
 		return nil, err
 	}
 	listener := l.(*net.TCPListener)
@@ -62,7 +57,7 @@ func (s *tcpSocket) disown(*claim) {}
 func (s *tcpSocket) close() {
 	s.listener.Close()
 	s.stop()
-	s.engine.budget.release(1)
+	s.engine.budget.releaseOfListener()
 }
 
 // How long accepting pauses when it fails: at first only for a moment, since most often a client is

@@ -3,7 +3,6 @@ package proxy
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net"
 	"net/netip"
 	"sync"
@@ -51,12 +50,8 @@ const udpReceiveBuffer = 4 << 20
 // wildcard address package net opens an IPv6 socket that takes IPv4 too, or an IPv4 socket where
 // IPv6 is off.
 func (e *portable) listenUDP(addr netip.AddrPort, owner *atomic.Pointer[claim]) (socket, error) {
-	if !e.budget.tryAcquire(1) {
-		return nil, fmt.Errorf("listen udp %s: %w", addr, errNoDescriptors)
-	}
 	conn, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(addr))
 	if err != nil {
-		e.budget.release(1)
 		return nil, err
 	}
 	u := &udpSocket{
@@ -71,7 +66,6 @@ func (e *portable) listenUDP(addr netip.AddrPort, owner *atomic.Pointer[claim]) 
 	}
 	if err := errors.Join(askReceipts(conn), u.queue.init(conn)); err != nil {
 		conn.Close()
-		e.budget.release(1)
 		return nil, err
 	}
 	_ = conn.SetReadBuffer(udpReceiveBuffer) // a smaller one works too
@@ -268,7 +262,7 @@ func (u *udpSocket) close() {
 		u.cancel()
 		u.conn.Close()
 		u.endSessions()
-		u.engine.budget.release(1)
+		u.engine.budget.releaseOfListener()
 	})
 }
 

@@ -51,7 +51,7 @@ func serveUDP(t testing.TB, e *portable, endpoints ...registry.Addr) *udpService
 
 func (s *udpService) open(t testing.TB, e *portable, port uint16) {
 	t.Helper()
-	opened, err := e.listenUDP(netip.AddrPortFrom(e.cfg.BindAddress, port), &s.ownership)
+	opened, err := e.listen(udpPort(port), &s.ownership)
 	if err != nil {
 		t.Fatal(err)
 	}

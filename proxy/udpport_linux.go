@@ -1,7 +1,6 @@
 package proxy
 
 import (
-	"fmt"
 	"net"
 	"net/netip"
 	"slices"
@@ -40,17 +39,12 @@ type epollUDP struct {
 
 // listenUDP opens the socket of a port. As with TCP, package net opens it.
 func (e *epoll) listenUDP(addr netip.AddrPort, owner *atomic.Pointer[claim]) (socket, error) {
-	if !e.budget.tryAcquire(1) {
-		return nil, fmt.Errorf("listen udp %s: %w", addr, errNoDescriptors)
-	}
 	l, err := e.loopFor()
 	if err != nil {
-		e.budget.release(1)
 		return nil, err
 	}
 	fd, err := openUDP(addr)
 	if err != nil {
-		e.budget.release(1)
 		return nil, err
 	}
 	p := &epollUDP{
@@ -71,7 +65,7 @@ func (e *epoll) listenUDP(addr netip.AddrPort, owner *atomic.Pointer[claim]) (so
 		err = l.watch(fd, ticket{asking, index, era}, unix.EPOLLIN)
 	})
 	if err != nil {
-		p.close()
+		l.call(p.leave)
 		return nil, err
 	}
 	return p, nil
@@ -104,14 +98,15 @@ func (p *epollUDP) disown(*claim) {
 }
 
 func (p *epollUDP) close() {
-	l := p.loop
-	l.call(func() {
-		p.closed = true
-		p.endFlows()
-		closeFD(p.fd)
-		l.udpPorts.remove(p.index)
-	})
-	l.engine.budget.release(1)
+	p.loop.call(p.leave)
+	p.loop.engine.budget.releaseOfListener()
+}
+
+func (p *epollUDP) leave() {
+	p.closed = true
+	p.endFlows()
+	closeFD(p.fd)
+	p.loop.udpPorts.remove(p.index)
 }
 
 // endFlows ends the flows that cannot go on. What they were answered before has been sent.

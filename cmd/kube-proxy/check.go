@@ -115,7 +115,11 @@ func (o *checkOptions) report() (*check.Report, error) {
 	if err != nil {
 		return nil, err
 	}
-	limit, room := proxy.DescriptorRoom()
+	limit, _, room := proxy.DescriptorRoom()
+	var local proxy.PortRange
+	if first, last, ok := proxy.LocalPorts(); ok {
+		local = proxy.PortRange{First: first, Last: last}
+	}
 	served := o.guards()
 	return check.Examine(r, check.Options{
 		Bind:            served.BindAddress,
@@ -124,6 +128,7 @@ func (o *checkOptions) report() (*check.Report, error) {
 		AllowEndpoint:   served.Allows,
 		DescriptorLimit: limit,
 		ListenerRoom:    room,
+		LocalPorts:      local,
 	}), nil
 }
 

@@ -24,7 +24,9 @@ type Options struct {
 	AllowEndpoint func(netip.Addr) bool
 
 	DescriptorLimit int // of a process; 0: do not compare
-	ListenerRoom    int // how many of them are left for listeners and their clients
+	ListenerRoom    int // how many of them listeners may have
+
+	LocalPorts proxy.PortRange // that the machine gives to connections; the zero value: nobody knows
 }
 
 // An examination is one run of [Examine].

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"kubeproxy/proxy"
 	"kubeproxy/registry"
 )
 
@@ -138,9 +139,15 @@ func TestWhatARegistryIsToldOfItself(t *testing.T) {
 
 		{"low ports", stored("specs/web", `{"ports":[{"port":80},{"port":1023},{"port":1024}]}`, "endpoints/web", one), Options{}, []string{
 			"info privileged-ports: listeners on ports below 1024, which take root or CAP_NET_BIND_SERVICE: 2 of 3"}},
-		{"more listeners than descriptors", stored("specs/web", `{"ports":[{"port":8000},{"port":8001}]}`, "endpoints/web", one),
+		{"more listeners than descriptors", stored("specs/web", `{"ports":[{"port":8000},{"port":8001},{"port":8002},{"port":8003}]}`, "endpoints/web", one,
+			"specs/dns", `{"port":8001,"protocol":"UDP"}`, "endpoints/dns", one),
 			Options{DescriptorLimit: 10, ListenerRoom: 1}, []string{
-				"warning too-many-listeners: 2 listeners do not fit the descriptor limit: of the 10 of this shell (ulimit -n), listeners and clients may have 1"}},
+				"warning too-many-listeners: 5 listeners do not fit the descriptor limit: of the 10 of this shell (ulimit -n), listeners may have 1; " +
+					"not open would be tcp 8001 of web, udp 8001 of dns, tcp 8002 of web and 1 more; a limit of 10 has room for all"}},
+		{"ports that connections may have", stored("specs/web", `{"ports":[{"port":8000},{"port":8001},{"port":8002}]}`, "endpoints/web", one),
+			Options{LocalPorts: proxy.PortRange{First: 8001, Last: 9000}}, []string{
+				"info local-ports: listeners on ports from 8001 to 9000, any of which this machine may have given to a connection (net.ipv4.ip_local_port_range; " +
+					"net.ipv4.ip_local_reserved_ports keeps ports out of it): 2 of 3"}},
 		{"just as many", stored("specs/web", `{"ports":[{"port":8000},{"port":8001}]}`, "endpoints/web", one), Options{DescriptorLimit: 10, ListenerRoom: 2}, nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -65,7 +65,7 @@ const (
 	NoService          Code = "no-service"            // endpoints that nobody offers
 	NoEndpoints        Code = "no-endpoints"          // a service whose clients are refused
 	NoEndpointsForPort Code = "no-endpoints-for-port" // the same for some of its ports, by their names
-	TooManyListeners   Code = "too-many-listeners"    // more than the descriptor limit leaves room for
+	TooManyListeners   Code = "too-many-listeners"    // more than may be open under the descriptor limit
 	NoRecords          Code = "no-records"            // nothing there, which is most often another etcd's nothing
 )
 
@@ -73,6 +73,7 @@ const (
 const (
 	ForeignKey      Code = "foreign-key"      // below the prefix, and neither a service nor endpoints
 	PrivilegedPorts Code = "privileged-ports" // ports below 1024
+	LocalPorts      Code = "local-ports"      // ports that the machine may give to a connection
 )
 
 // A Summary counts.

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 
+	"kubeproxy/proxy"
 	"kubeproxy/registry"
 )
 
@@ -47,8 +48,9 @@ func (x *examination) shareOutPorts() {
 			s.verdict.find(Error, ForbiddenPort, "cannot have "+forbidden.String())
 		}
 	}
-	waiting, low := make(map[*held]*list), 0
-	for _, id := range slices.SortedFunc(maps.Keys(claims), socket.compare) {
+	waiting, low, local := make(map[*held]*list), 0, 0
+	var without list // of a descriptor
+	for i, id := range slices.SortedFunc(maps.Keys(claims), socket.compare) {
 		slices.SortFunc(claims[id], func(a, b *held) int { return seniority(a).Compare(seniority(b)) })
 		owner := claims[id][0]
 		x.own.Add(id.protocol, id.number)
@@ -61,6 +63,12 @@ func (x *examination) shareOutPorts() {
 		if id.number < privileged {
 			low++
 		}
+		if x.LocalPorts.First <= id.number && id.number <= x.LocalPorts.Last {
+			local++
+		}
+		if x.DescriptorLimit > 0 && i >= x.ListenerRoom { // they are opened in this order
+			without.add(func() string { return id.String() + " of " + owner.Service.Name.String() })
+		}
 	}
 	for s, ports := range waiting {
 		s.verdict.find(Error, PortConflict, ports.String())
@@ -69,9 +77,13 @@ func (x *examination) shareOutPorts() {
 	if low > 0 {
 		x.say(Info, PrivilegedPorts, fmt.Sprintf("listeners on ports below %d, which take root or CAP_NET_BIND_SERVICE: %d of %d", privileged, low, x.listeners))
 	}
-	if x.DescriptorLimit > 0 && x.listeners > x.ListenerRoom {
-		x.say(Warning, TooManyListeners, fmt.Sprintf("%d listeners do not fit the descriptor limit: of the %d of this shell (ulimit -n), listeners and clients may have %d",
-			x.listeners, x.DescriptorLimit, x.ListenerRoom))
+	if local > 0 {
+		x.say(Info, LocalPorts, fmt.Sprintf("listeners on ports from %d to %d, any of which this machine may have given to a connection (net.ipv4.ip_local_port_range; "+
+			"net.ipv4.ip_local_reserved_ports keeps ports out of it): %d of %d", x.LocalPorts.First, x.LocalPorts.Last, local, x.listeners))
+	}
+	if without.count > 0 {
+		x.say(Warning, TooManyListeners, fmt.Sprintf("%d listeners do not fit the descriptor limit: of the %d of this shell (ulimit -n), listeners may have %d; "+
+			"not open would be %s; a limit of %d has room for all", x.listeners, x.DescriptorLimit, x.ListenerRoom, &without, proxy.DescriptorsFor(x.listeners)))
 	}
 }
 

@@ -101,7 +101,7 @@ func (s *Server) Run(ctx context.Context, a Answers) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	failed := make(chan error, len(s.sockets))
-	limit, clients := proxy.DescriptorRoom()
+	limit, clients, _ := proxy.DescriptorRoom()
 	for _, k := range s.sockets {
 		pages := a.pages(k, s.cfg.Profiling)
 		glog.Infof("answering operators at http://%s: %s", k.Addr(), pages)
