@@ -74,7 +74,7 @@ func (c *claim) choose(client netip.Addr) choice {
 		return c.rotation.choose(c.tally.protocol)
 	}
 	return choice{set: c.rotation.set.Load(), protocol: c.tally.protocol, sticky: &sticky{
-		table:   c.rotation.affinities,
+		table:   c.rotation.balancer.affinities,
 		key:     affinityKey{c.rotation, c.tally.protocol, client.Unmap().WithZone("")},
 		timeout: c.affinity,
 	}}
@@ -95,7 +95,7 @@ func (s *sticky) next(c *choice) (*endpoint, bool) {
 	defer s.table.mu.Unlock()
 	if a := s.table.entries[s.key]; a != nil {
 		e := a.endpoint
-		fails := e.gone.Load() || c.hasOffered(e) || sinceStart()-a.since >= s.timeout // who asks again was not served by it
+		fails := e.gone() || c.hasOffered(e) || sinceStart()-a.since >= s.timeout // who asks again was not served by it
 		if !fails && !e.passesOver(s.key.protocol) {
 			c.offer(e)
 			return e, true

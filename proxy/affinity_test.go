@@ -206,7 +206,6 @@ func TestAffinityKeepsItsPromises(t *testing.T) {
 func TestAffinityIsBoundedAndThoseWhoBeganLongestAgoGoFirst(t *testing.T) {
 	s := newStickyPort(t, 1, 2, 3, 4, 5)
 	s.lb.affinities = newAffinities(6, 4)
-	s.rotation.affinities = s.lb.affinities
 	for n := range 4 {
 		s.connects(person(n))
 	}

@@ -81,7 +81,7 @@ func (c *connection) warn(why Reason, failed []failure) {
 	if why < firstTurnedAway || why > lastTurnedAway {
 		return // it was we who went
 	}
-	quiet := &c.claim.tally.turnedAway[why-firstTurnedAway]
+	quiet := c.claim.tally.quiet(why)
 	if why == ConnectionLimit {
 		quiet = &c.all.full // one line for all services
 	}

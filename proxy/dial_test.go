@@ -61,7 +61,7 @@ func newTestDialer(n *network) *dialer {
 
 // rotationOf makes a rotation of endpoints that begins with the first.
 func rotationOf(addrs ...registry.Addr) *rotation {
-	r := &rotation{key: registry.PortKey{Name: web}, outages: new(ration)}
+	r := &rotation{key: registry.PortKey{Name: web}, balancer: NewLoadBalancerRR(false)}
 	r.set.Store(new(endpointSet))
 	r.replace(addrs, false, Removal{})
 	return r
@@ -155,7 +155,7 @@ func TestDialSharesItsTimeAmongTheEndpoints(t *testing.T) {
 				}
 				blamed := 0
 				for _, e := range r.set.Load().endpoints {
-					blamed += int(e.health[registry.TCP].strikes.Load())
+					blamed += int(e.experience().health[registry.TCP].strikes.Load())
 				}
 				if blamed != c.blamed {
 					t.Errorf("%d endpoints are blamed; want %d", blamed, c.blamed)

@@ -127,7 +127,7 @@ func (l *loop) watchTenures(c *conn) {
 		return
 	}
 	index, era := c.index, c.era
-	for _, t := range []*tenure{c.book.claim.tenure, &c.book.endpoint.tenure} {
+	for _, t := range []*tenure{c.book.claim.tenure, &c.book.endpoint.experience().tenure} {
 		c.tenures = append(c.tenures, context.AfterFunc(t.context(), func() {
 			l.do(func() {
 				if c := l.conns.at(index, era); c != nil {

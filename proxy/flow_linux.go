@@ -55,7 +55,7 @@ func (l *loop) forward(f *flow, datagram []byte) {
 		f.confirmed = true
 		l.engine.sessions.confirm(&f.place)
 	}
-	if f.fd != noDescriptor && f.endpoint.gone.Load() {
+	if f.fd != noDescriptor && f.endpoint.gone() {
 		l.desert(f, false) // D42: v0.4 went on sending to an endpoint that was gone
 		l.redirect(f)
 		if !f.live {
@@ -151,7 +151,7 @@ func (l *loop) answer(f *flow, n int) bool {
 	f.replied = true
 	f.endpoint.answered(registry.UDP)
 	f.heard()
-	if f.endpoint.gone.Load() && !f.unanswered {
+	if f.endpoint.gone() && !f.unanswered {
 		l.dropFor(f, dropEnded, 1) // D42: it may answer what it was asked before it went, and no more
 		l.desert(f, false)
 		l.redirect(f)
@@ -190,7 +190,7 @@ func (l *loop) desert(f *flow, refused bool) {
 	e.left()
 	f.why = dropUnreachable
 	settled := f.replied || l.now-f.connected > settleTime
-	if settled || e.gone.Load() {
+	if settled || e.gone() {
 		f.choice, f.why = f.claim.choose(f.key.client.Addr()), dropNoEndpoints
 	}
 	if refused && !settled { // then it was only tried
@@ -207,7 +207,7 @@ func (l *loop) redirect(f *flow) {
 		case !ok:
 			l.endFlow(f, f.whyUnserved())
 			return
-		case e.gone.Load():
+		case e.gone():
 		case e.addr.Host != "":
 			l.lookUpFlow(f, e)
 			return

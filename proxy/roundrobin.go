@@ -108,7 +108,7 @@ func (lb *LoadBalancerRR) rotationLocked(key registry.PortKey) *rotation {
 	}
 	r := byPort[key.Port]
 	if r == nil {
-		r = &rotation{key: key, affinities: lb.affinities, outages: &lb.outages}
+		r = &rotation{key: key, balancer: lb}
 		r.set.Store(new(endpointSet))
 		byPort[key.Port] = r
 	}
@@ -133,9 +133,8 @@ type rotation struct {
 	set     atomic.Pointer[endpointSet] // never nil
 	holders int                         // guarded by the balancer's mu
 
-	affinities *affinities  // the balancer's
-	outages    *ration      // the same
-	clients    [2]list.List // those it remembers of this rotation, by Protocol; see affinity.go
+	balancer *LoadBalancerRR // whose it is
+	clients  [2]list.List    // those whom it remembers of this rotation, by Protocol; see affinity.go
 }
 
 // An endpointSet is a rotation's endpoints together with the cursor that walks them. The list never
@@ -187,8 +186,9 @@ func (r *rotation) replace(addrs []registry.Addr, randomStart bool, onRemoval Re
 	}
 	r.set.Store(set)
 	for _, e := range known { // what is left in it did not survive
-		e.gone.Store(true)
-		e.tenure.end(onRemoval, EndpointRemoved)
+		x := e.experience() // also of one that had none: a client may be choosing it just now
+		x.gone.Store(true)
+		x.tenure.end(onRemoval, EndpointRemoved)
 	}
 	if v := glog.V(3); v {
 		v.Infof("endpoints of %s: %d, of them new %d, gone %d", r.key, len(addrs), len(addrs)+len(known)-len(old.endpoints), len(known))
@@ -278,7 +278,7 @@ func (c *choice) soonest() *endpoint {
 		if c.hasOffered(e) {
 			continue
 		}
-		if best == nil || e.health[c.protocol].downUntil.Load() < best.health[c.protocol].downUntil.Load() {
+		if best == nil || e.downUntil(c.protocol) < best.downUntil(c.protocol) {
 			best = e
 		}
 	}

@@ -295,8 +295,8 @@ func TestAnEndpointThatLeavesIsGoneAndOneThatStaysIsNot(t *testing.T) {
 	r := lb.hold(registry.PortKey{Name: web})
 	one, two := r.set.Load().endpoints[0], r.set.Load().endpoints[1]
 	setEndpoints(lb, web, 2, 3)
-	if !one.gone.Load() || two.gone.Load() {
-		t.Errorf("gone: 1 %v, 2 %v; want true, false", one.gone.Load(), two.gone.Load())
+	if !one.gone() || two.gone() {
+		t.Errorf("gone: 1 %v, 2 %v; want true, false", one.gone(), two.gone())
 	}
 }
 

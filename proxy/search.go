@@ -54,10 +54,10 @@ func (s *search) next() (e *endpoint, patience time.Duration, ok bool) {
 		if e, ok = s.choice.next(); !ok || patience < s.enough()/4 {
 			break
 		}
-		if e.dialing.Add(1) <= s.maxDials {
+		if e.experience().dialing.Add(1) <= s.maxDials {
 			return e, patience, true
 		}
-		e.dialing.Add(-1)
+		e.experience().dialing.Add(-1)
 		s.failed = append(s.failed, failure{e, errDialLimit})
 	}
 	s.over = true
@@ -70,21 +70,21 @@ func (s *search) enough() time.Duration { return min(s.attempt, s.total) / 2 }
 
 // answered ends an attempt, and the search.
 func (s *search) answered(e *endpoint) {
-	e.dialing.Add(-1)
+	e.experience().dialing.Add(-1)
 	e.answered(registry.TCP)
 	s.choice.reached(e)
 }
 
 // abandoned ends an attempt for which nobody waits any more. The endpoint is not to blame.
 func (s *search) abandoned(e *endpoint, err error) {
-	e.dialing.Add(-1)
+	e.experience().dialing.Add(-1)
 	s.failed = append(s.failed, failure{e, err})
 }
 
 // outrun ends an attempt, begun so long ago, because another endpoint has answered.
 func (s *search) outrun(e *endpoint, ago time.Duration) {
 	if ago < stagger {
-		e.dialing.Add(-1)
+		e.experience().dialing.Add(-1)
 		return
 	}
 	s.abandoned(e, errSilent)
@@ -103,7 +103,7 @@ func (s *search) missed(e *endpoint, after time.Duration, err error) {
 	case OwnListener, EndpointNotAllowed: // the record is wrong, and not for how long it takes
 	default:
 		if isTimeout(err) && after < s.enough() {
-			e.failures.Add(1)
+			e.experience().failures.Add(1)
 		} else {
 			s.choice.failed(e)
 		}

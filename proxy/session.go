@@ -100,7 +100,7 @@ func (s *session) forward(datagram []byte) bool {
 	confirms := s.answered && !s.confirmed
 	s.confirmed = s.confirmed || confirms
 	b, ok := s.backend, true
-	if b != nil && b.endpoint.gone.Load() {
+	if b != nil && b.endpoint.gone() {
 		s.leaveLocked() // D42: v0.4 went on sending to an endpoint that was gone
 		b = nil
 	}
@@ -187,7 +187,7 @@ func (s *session) reply(b *udpBackend, datagram []byte) {
 	b.endpoint.answered(registry.UDP)
 	s.mu.Lock()
 	current := s.backend == b
-	if current && b.endpoint.gone.Load() && !s.unanswered {
+	if current && b.endpoint.gone() && !s.unanswered {
 		s.leaveLocked() // D42: it may answer what it was asked before it went, and no more
 		current = false
 	}

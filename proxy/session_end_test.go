@@ -225,7 +225,7 @@ func TestASessionThatEndsBeforeItRunsLeavesNothingOpen(t *testing.T) {
 	if got := proxytest.Sockets(t); got != sockets {
 		t.Errorf("%d sockets; want %d", got, sockets)
 	}
-	if got := s.ownership.Load().rotation.set.Load().endpoints[0].active.Load(); got != 0 {
+	if got := s.ownership.Load().rotation.set.Load().endpoints[0].experience().active.Load(); got != 0 {
 		t.Errorf("the endpoint is said to have %d sessions", got)
 	}
 }

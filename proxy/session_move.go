@@ -96,7 +96,7 @@ func (s *session) current() *udpBackend {
 func (s *session) reconsider(b *udpBackend) {
 	s.why = dropUnreachable
 	settled := b.answered || sinceStart()-b.began > settleTime
-	if settled || b.endpoint.gone.Load() {
+	if settled || b.endpoint.gone() {
 		s.choice, s.why = s.claim.choose(s.key.client.Addr()), dropNoEndpoints
 	}
 	s.mu.Lock()
@@ -114,7 +114,7 @@ func (s *session) move(b **udpBackend) bool {
 		if !ok {
 			return false
 		}
-		if e.gone.Load() {
+		if e.gone() {
 			continue
 		}
 		if *b = s.try(e); *b != nil {

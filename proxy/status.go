@@ -21,9 +21,16 @@ type PortStatus struct {
 
 // Status tells how things stand with every port that a service claims or asks for, in order.
 func (p *Proxier) Status() []PortStatus {
+	all := p.ports()
+	slices.SortFunc(all, func(a, b PortStatus) int { return a.id().compare(b.id()) })
+	return all
+}
+
+// ports is Status in no order: batches wait for it, and probes ask every second.
+func (p *Proxier) ports() []PortStatus {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	var all []PortStatus
+	all := make([]PortStatus, 0, len(p.listeners))
 	for id, l := range p.listeners {
 		s := PortStatus{Protocol: id.protocol, Port: id.number, Owner: l.claims[0].key, Err: l.err}
 		for _, c := range l.claims[1:] {
@@ -31,16 +38,14 @@ func (p *Proxier) Status() []PortStatus {
 		}
 		all = append(all, s)
 	}
-	all = append(all, p.refusedLocked()...)
-	slices.SortFunc(all, func(a, b PortStatus) int { return a.id().compare(b.id()) })
-	return all
+	return append(all, p.refusedLocked()...)
 }
 
 // refusedLocked lists the ports that services ask for in vain.
 func (p *Proxier) refusedLocked() []PortStatus {
 	refused := make(map[portID]*PortStatus)
-	for _, name := range slices.SortedFunc(maps.Keys(p.services), registry.Name.Compare) {
-		for _, port := range p.services[name].Ports {
+	for name, service := range p.services {
+		for _, port := range service.Ports {
 			id := portID{port.Protocol, port.Number}
 			err := p.refusal(id)
 			if err == nil {
@@ -54,6 +59,9 @@ func (p *Proxier) refusedLocked() []PortStatus {
 	}
 	var all []PortStatus
 	for _, s := range refused {
+		slices.SortFunc(s.Waiting, func(a, b registry.PortKey) int {
+			return cmp.Or(a.Name.Compare(b.Name), cmp.Compare(a.Port, b.Port))
+		})
 		all = append(all, *s)
 	}
 	return all
@@ -88,15 +96,14 @@ func (lb *LoadBalancerRR) Status() []EndpointStatus {
 }
 
 func (e *endpoint) status() EndpointStatus {
-	s := EndpointStatus{
-		Service:     e.rotation.key,
-		Addr:        e.addr,
-		Active:      e.active.Load(),
-		Connections: e.connections.Load(),
-		Failures:    e.failures.Load(),
+	s := EndpointStatus{Service: e.rotation.key, Addr: e.addr}
+	x := e.known.Load()
+	if x == nil {
+		return s
 	}
+	s.Active, s.Connections, s.Failures = x.active.Load(), x.connections.Load(), x.failures.Load()
 	for _, protocol := range [...]registry.Protocol{registry.TCP, registry.UDP} {
-		if until := time.Unix(0, e.health[protocol].downUntil.Load()); e.down(protocol) && until.After(s.DownUntil) {
+		if until := time.Unix(0, e.downUntil(protocol)); e.down(protocol) && until.After(s.DownUntil) {
 			s.DownUntil = until
 		}
 	}

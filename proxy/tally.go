@@ -41,14 +41,35 @@ type tally struct {
 	sent, received atomic.Uint64 // bytes, counted as they are written
 	dialFailures   atomic.Uint64 // attempts that did not reach an endpoint, those that a later one made up for included
 
-	// TCP only: what is logged now and then.
-	turnedAway [lastTurnedAway - firstTurnedAway + 1]quieter // clients, by reason
-	refused    quieter                                       // endpoints that may not be used
+	refused    quieter                // lines about endpoints that may not be used; TCP only
+	turnedAway atomic.Pointer[hushes] // nil until a client was; the same
 
-	// UDP only.
+	*datagrams // UDP only
+}
+
+// Hushes quiet the lines about clients that are turned away, by reason.
+type hushes [lastTurnedAway - firstTurnedAway + 1]quieter
+
+func (t *tally) quiet(why Reason) *quieter {
+	if t.turnedAway.Load() == nil {
+		t.turnedAway.CompareAndSwap(nil, new(hushes))
+	}
+	return &t.turnedAway.Load()[why-firstTurnedAway]
+}
+
+// Datagrams are what there is to count over UDP only.
+type datagrams struct {
 	datagramsSent, datagramsReceived atomic.Uint64
 	moved                            atomic.Uint64 // sessions, to another endpoint
 	dropped                          drops
+}
+
+func newTally(service registry.PortKey, protocol registry.Protocol) *tally {
+	t := &tally{service: service, protocol: protocol}
+	if protocol == registry.UDP {
+		t.datagrams = new(datagrams)
+	}
+	return t
 }
 
 // Totals are what one port of one service has carried over one protocol since it was first claimed. It
@@ -86,7 +107,7 @@ func (ts *tallies) hold(service registry.PortKey, protocol registry.Protocol) *t
 	key := tallyKey{service, protocol}
 	t := ts.all[key]
 	if t == nil {
-		t = &tally{service: service, protocol: protocol}
+		t = newTally(service, protocol)
 		ts.all[key] = t
 	}
 	t.claims++
@@ -120,33 +141,38 @@ func (ts *tallies) forgetLocked() {
 // totals copies all tallies, in order.
 func (ts *tallies) totals() []Totals {
 	ts.mu.Lock()
-	defer ts.mu.Unlock()
 	ts.forgetLocked()
-	all := make([]Totals, 0, len(ts.all))
+	all := make([]*tally, 0, len(ts.all))
 	for _, t := range ts.all {
-		all = append(all, t.totals())
+		all = append(all, t)
 	}
-	slices.SortFunc(all, func(a, b Totals) int {
-		return cmp.Or(a.Service.Name.Compare(b.Service.Name), cmp.Compare(a.Service.Port, b.Service.Port), cmp.Compare(a.Protocol, b.Protocol))
+	ts.mu.Unlock() // nobody who opens or closes a port is to wait for the rest
+	slices.SortFunc(all, func(a, b *tally) int {
+		return cmp.Or(a.service.Name.Compare(b.service.Name), cmp.Compare(a.service.Port, b.service.Port), cmp.Compare(a.protocol, b.protocol))
 	})
-	return all
+	totals := make([]Totals, len(all))
+	for i, t := range all {
+		totals[i] = t.totals()
+	}
+	return totals
 }
 
 func (t *tally) totals() Totals {
 	sum := Totals{
-		Service:           t.service,
-		Protocol:          t.protocol,
-		Active:            t.active.Load(),
-		Sent:              t.sent.Load(),
-		Received:          t.received.Load(),
-		DialFailures:      t.dialFailures.Load(),
-		SentDatagrams:     t.datagramsSent.Load(),
-		ReceivedDatagrams: t.datagramsReceived.Load(),
-		MovedSessions:     t.moved.Load(),
+		Service:      t.service,
+		Protocol:     t.protocol,
+		Active:       t.active.Load(),
+		Sent:         t.sent.Load(),
+		Received:     t.received.Load(),
+		DialFailures: t.dialFailures.Load(),
 	}
 	for r := range reasons {
 		sum.Ended[r] = t.ended[r].Load()
 	}
+	if t.datagrams == nil {
+		return sum
+	}
+	sum.SentDatagrams, sum.ReceivedDatagrams, sum.MovedSessions = t.datagramsSent.Load(), t.datagramsReceived.Load(), t.moved.Load()
 	for r := range dropReasons {
 		sum.Dropped[r] = t.dropped[r].Load()
 	}

@@ -159,7 +159,7 @@ func (s *tcpSocket) serve(c connection, client *net.TCPConn) {
 		return
 	}
 	c.given(endpoint, failed)
-	ctx, release := e.tenures(c.claim.tenure, &endpoint.tenure)
+	ctx, release := e.tenures(c.claim.tenure, &endpoint.experience().tenure)
 	defer release()
 	r := newRelay(client, backend, e.cfg, c.claim.tally)
 	why := r.run(ctx)

@@ -104,7 +104,7 @@ func (r *udpRecord) init(endpoints ...registry.Addr) {
 // claim makes the claim of a service whose endpoints set tells.
 func (r *udpRecord) claim(name string) *claim {
 	key := registry.PortKey{Name: registry.Name{Namespace: registry.DefaultNamespace, Name: name}}
-	c := &claim{key: key, rotation: r.lb.hold(key), tally: &tally{service: key, protocol: registry.UDP}, tenure: new(tenure)}
+	c := &claim{key: key, rotation: r.lb.hold(key), tally: newTally(key, registry.UDP), tenure: new(tenure)}
 	r.claims = append(r.claims, c)
 	return c
 }

@@ -256,7 +256,7 @@ func TestRepliesOfAnEndpointThatWasLeftAreNotPassedOn(t *testing.T) {
 	// And one that was being read just when the session left:
 	owner := s.ownership.Load()
 	key := sessionKey{client: client.LocalAddr().(*net.UDPAddr).AddrPort()}
-	newSession(s.udpSocket, key, owner).reply(&udpBackend{endpoint: new(endpoint)}, []byte("late"))
+	newSession(s.udpSocket, key, owner).reply(&udpBackend{endpoint: &endpoint{rotation: owner.rotation}}, []byte("late"))
 	s.hasDropped(t, map[DropReason]uint64{dropEnded: 1})
 	if got, err := client.Exchange([]byte("the next answer")); err != nil || !bytes.HasSuffix(got, []byte("the next answer")) {
 		t.Errorf("got %q, %v", got, err)
