@@ -3,6 +3,7 @@ package proxy
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/golang/glog"
@@ -103,6 +104,9 @@ func (c *connection) explain(why Reason, failed []failure) string {
 		return fmt.Sprintf("the service has %d connections, as many as it may (-max_connections_per_service)", c.all.perService)
 	case ConnectionLimit:
 		return fmt.Sprintf("there are %d connections in all, as many as there may be (-max_connections)", c.all.max)
+	}
+	if i := slices.IndexFunc(failed, failure.lacksLocalPort); i >= 0 && why == DescriptorLimit {
+		return fmt.Sprintf("no local port is left towards %s: there are as many as net.ipv4.ip_local_port_range has, for each endpoint", failed[i].endpoint.addr)
 	}
 	if n := len(failed); n > 0 {
 		return fmt.Sprintf("no endpoint of the %d tried answers; the last was %s: %v", n, failed[n-1].endpoint.addr, failed[n-1].err)

@@ -277,3 +277,23 @@ func TestAPortThatADialHasForItsOwnCanBeListenedOn(t *testing.T) {
 		conn.Close() // before the endpoint does, so that the kernel remembers (TIME_WAIT)
 	}
 }
+
+// Local ports are scarce for each endpoint by itself: when they are used up towards one, another is tried. When they are
+// towards all, that is why.
+func TestWithoutALocalPortTowardsOneEndpointAnotherIsTried(t *testing.T) {
+	conn, _ := tcpPair(t)
+	noPort := func(context.Context) (*net.TCPConn, error) { return nil, fails(syscall.EADDRNOTAVAIL) }
+	n := &network{answer: map[byte]func(context.Context) (*net.TCPConn, error){1: noPort, 2: connectTo(conn)}}
+	d, r := newTestDialer(n), rotationOf(addrs(1, 2)...)
+	if got, e, failed := d.reach(t.Context(), r.choose(registry.TCP)); got != conn || number(e) != 2 || len(failed) != 1 {
+		t.Errorf("reached %v after %v; want endpoint 2 after 1", e, failed)
+	}
+	n.answer[2] = noPort
+	failed := turnedAway(t, d, rotationOf(addrs(1, 2)...))
+	if got := whyNone(failed); got != DescriptorLimit {
+		t.Errorf("the client is turned away for %v", got)
+	}
+	if got := new(connection).explain(DescriptorLimit, failed); !strings.Contains(got, "ip_local_port_range") {
+		t.Errorf("the log says: %s", got)
+	}
+}

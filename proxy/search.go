@@ -97,11 +97,11 @@ var errSilent = errors.New("silent, and another endpoint answered")
 // missed ends an attempt that failed after so long.
 func (s *search) missed(e *endpoint, after time.Duration, err error) {
 	s.abandoned(e, err)
-	switch (failure{e, err}).reason() {
-	case DescriptorLimit: // the next endpoint would fare no better
+	switch why := (failure{e, err}).reason(); {
+	case isShortage(err): // the next endpoint would fare no better
 		s.over = true
-	case OwnListener, EndpointNotAllowed: // the record is wrong, and not for how long it takes
-	default:
+	case why == OwnListener, why == EndpointNotAllowed: // the record is wrong, and not for how long it takes
+	default: // an endpoint towards which no local port is left included: to look for one takes long, and the others have theirs
 		if isTimeout(err) && after < s.enough() {
 			e.experience().failures.Add(1)
 		} else {
@@ -119,10 +119,16 @@ func (f failure) reason() Reason {
 		return EndpointNotAllowed
 	case f.err == errDialLimit:
 		return DialLimit
-	case isShortage(f.err):
+	case isShortage(f.err), f.lacksLocalPort():
 		return DescriptorLimit
 	}
 	return DialFailed
+}
+
+// lacksLocalPort tells whether all local ports were taken, of those that there are towards one address. (Of
+// IPv6 the error may as well mean that this machine has no address to come from.)
+func (f failure) lacksLocalPort() bool {
+	return errors.Is(f.err, syscall.EADDRNOTAVAIL) && f.endpoint.addr.IP.Addr().Is4()
 }
 
 // whyNone tells why a search came to nothing: of its failures, the one that says most.
