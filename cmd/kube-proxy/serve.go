@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"os"
 	"os/signal"
 	"runtime"
+	"runtime/debug"
 	"strings"
 	"syscall"
 	"time"
@@ -21,6 +23,11 @@ import (
 	"kubeproxy/cmd/internal/operators"
 	"kubeproxy/proxy"
 )
+
+// garbage is how much of it may pile up, in percent of what lives, before it is collected. What lives is the
+// state, which seldom changes, and traffic makes hardly any garbage: so half of Go's usual 100 is
+// hardly ever felt as work, and always as memory.
+const garbage = 50
 
 // serve carries clients to services until SIGTERM or SIGINT, and then until they have been drained.
 func serve(o *options, flags *pflag.FlagSet) error {
@@ -43,6 +50,9 @@ func serve(o *options, flags *pflag.FlagSet) error {
 		signal.Ignore(syscall.SIGPIPE) // standard output may be a pipe whose reader leaves: no reason for us to go
 	}
 	oneMoreThanProcessors()
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(garbage)
+	}
 	signals, restore := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer restore()
 
@@ -76,10 +86,13 @@ func serve(o *options, flags *pflag.FlagSet) error {
 	})
 	g.Go(func() error {
 		return node.Run(ctx, node.Options{
-			Etcd:             etcd,
-			Proxy:            served,
-			RandomStart:      o.randomStart,
-			Ready:            func() { notify(daemon.SdNotifyReady) },
+			Etcd:        etcd,
+			Proxy:       served,
+			RandomStart: o.randomStart,
+			Ready: func() {
+				notify(daemon.SdNotifyReady)
+				debug.FreeOSMemory() // what reading the first state took, which is as much again as the state
+			},
 			Operators:        operators.Config{Healthz: netip.AddrPort(o.healthz), Metrics: netip.AddrPort(o.metrics), Profiling: o.profiling},
 			ConnectionLog:    connections,
 			ConfigMaxAge:     o.configMaxAge.Duration,

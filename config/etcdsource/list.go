@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"sync"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -26,7 +28,8 @@ type listing struct {
 	revision int64 // the keys are of this revision
 	count    int64 // how many keys there are, listed or not
 	kvs      []*mvccpb.KeyValue
-	at       time.Time // when the answer was complete
+	decoded  []decoding // of kvs, one for one; nil where nobody asked for it
+	at       time.Time  // when the answer was complete
 }
 
 // A question is put to etcd with a client that may be used for nothing else meanwhile. It calls more
@@ -34,11 +37,17 @@ type listing struct {
 type question func(ctx context.Context, c *client, more func()) (listing, error)
 
 // list asks for all keys at one revision, 0 for the newest. However long it takes, the answer is one
-// snapshot: every page is read at the revision of the first.
-func list(revision int64, weak bool, pageSize int64) question {
+// snapshot: every page is read at the revision of the first. The values of a page are decoded while the
+// next one is on its way, if they are to be.
+func list(revision int64, weak bool, pageSize int64, decoded bool) question {
 	return func(ctx context.Context, c *client, more func()) (listing, error) {
 		for {
-			l, err := c.list(ctx, revision, weak, pageSize, more)
+			var d *decoder
+			if decoded {
+				d = new(decoder)
+			}
+			l, err := c.list(ctx, revision, weak, pageSize, more, d)
+			l.decoded = d.wait()
 			switch {
 			case errors.Is(err, rpctypes.ErrCompacted) && revision == 0 && ctx.Err() == nil:
 				// The snapshot was compacted between two pages: take another, in larger pages, so that
@@ -53,7 +62,7 @@ func list(revision int64, weak bool, pageSize int64) question {
 	}
 }
 
-func (c *client) list(ctx context.Context, revision int64, weak bool, pageSize int64, more func()) (listing, error) {
+func (c *client) list(ctx context.Context, revision int64, weak bool, pageSize int64, more func(), d *decoder) (listing, error) {
 	req := &etcdserverpb.RangeRequest{Key: prefixStart, RangeEnd: prefixEnd, Limit: pageSize, Revision: revision, Serializable: weak}
 	var l listing
 	for {
@@ -72,6 +81,7 @@ func (c *client) list(ctx context.Context, revision int64, weak bool, pageSize i
 			return listing{}, failure{WentBack, fmt.Errorf("one list was answered by two clusters, %x and %x", l.cluster, resp.Header.ClusterId)}
 		}
 		l.kvs = append(l.kvs, resp.Kvs...)
+		d.add(resp.Kvs)
 		if !resp.More || len(resp.Kvs) == 0 {
 			l.at = time.Now()
 			return l, nil
@@ -80,6 +90,56 @@ func (c *client) list(ctx context.Context, revision int64, weak bool, pageSize i
 		req.Key = append(last[:len(last):len(last)], 0) // the next key after it
 		req.Revision = l.revision
 	}
+}
+
+// A decoding is what a value says, or why it says nothing.
+type decoding struct {
+	record   registry.Record
+	warnings []registry.Warning
+	err      error
+}
+
+// decodedAt returns what the value at i says.
+func (l *listing) decodedAt(i int) decoding {
+	if l.decoded == nil {
+		return decode(l.kvs[i])
+	}
+	return l.decoded[i]
+}
+
+func decode(kv *mvccpb.KeyValue) (d decoding) {
+	d.record, d.warnings, d.err = registry.Decode(string(kv.Key), kv.Value)
+	return d
+}
+
+// A decoder decodes the pages of a list on all processors: before the first state is in force nobody else
+// needs them. (Later there are clients, and the few values that have changed are decoded one by one.)
+// Nil decodes nothing.
+type decoder struct {
+	pages [][]decoding
+	work  sync.WaitGroup
+}
+
+func (d *decoder) add(page []*mvccpb.KeyValue) {
+	if d == nil {
+		return
+	}
+	decoded := make([]decoding, len(page))
+	d.pages = append(d.pages, decoded)
+	d.work.Go(func() {
+		for i, kv := range page {
+			decoded[i] = decode(kv)
+		}
+	})
+}
+
+// wait returns what all pages say.
+func (d *decoder) wait() []decoding {
+	if d == nil {
+		return nil
+	}
+	d.work.Wait()
+	return slices.Concat(d.pages...)
 }
 
 // newest asks for the revision that etcd has reached, as cheaply as can be: one key, which need not

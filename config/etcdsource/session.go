@@ -171,10 +171,10 @@ func (x *session) apply(m message) {
 		news = true
 		key := string(ev.Kv.Key)
 		if ev.Type == mvccpb.Event_DELETE { // D11: of this key and nothing else; a lease that ran out, too
-			glog.V(4).Infof("etcd delete %s @%d", registry.Quote(key), ev.Kv.ModRevision)
+			narrate("delete", key, ev.Kv.ModRevision)
 			x.records.remove(key)
 		} else { // D10: every put, the first as well as any later one
-			glog.V(4).Infof("etcd set %s @%d", registry.Quote(key), ev.Kv.ModRevision)
+			narrate("set", key, ev.Kv.ModRevision)
 			x.records.put(ev.Kv)
 		}
 		if x.touched != nil {
@@ -185,6 +185,12 @@ func (x *session) apply(m message) {
 		x.applied = m.Events[len(m.Events)-1].Kv.ModRevision
 		x.heard = max(x.heard, x.applied)
 		x.send(x.ctx, false, m.at) // even when nothing changes by it: the revision has moved
+	}
+}
+
+func narrate(what, key string, revision int64) {
+	if v := glog.V(4); v {
+		v.Infof("etcd %s %s @%d", what, registry.Quote(key), revision)
 	}
 }
 
@@ -199,7 +205,8 @@ func (x *session) ask(revision int64, weak bool) {
 	case <-x.resync: // this is the list that was asked for
 	default:
 	}
-	x.lists.ask(x.ctx, x.cfg.RequestTimeout, list(revision, weak, x.cfg.PageSize))
+	nothingKnown := len(x.records.entries) == 0 // then each value will have to be decoded
+	x.lists.ask(x.ctx, x.cfg.RequestTimeout, list(revision, weak, x.cfg.PageSize, nothingKnown))
 }
 
 // startResync asks for everything, at the newest revision that the watch is known to have come to. The

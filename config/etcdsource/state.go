@@ -76,6 +76,11 @@ func newRecords() *records {
 // back with the same ids and revisions and other values. Equal bytes cost no decoding, so to list a
 // registry that has not changed is cheap.
 func (r *records) put(kv *mvccpb.KeyValue) (different bool) {
+	return r.take(kv, func() decoding { return decode(kv) })
+}
+
+// take is put of a value that may have been decoded before: decoded is called for what it says, if that is news.
+func (r *records) take(kv *mvccpb.KeyValue, decoded func() decoding) (different bool) {
 	e := r.entries[string(kv.Key)]
 	sum := maphash.Bytes(r.seed, kv.Value)
 	if e == nil || e.created != kv.CreateRevision {
@@ -84,7 +89,7 @@ func (r *records) put(kv *mvccpb.KeyValue) (different bool) {
 		different = e.sum != sum
 	}
 	if different && !e.foreign {
-		r.read(e, kv, sum)
+		r.read(e, kv, sum, decoded())
 	}
 	e.sum, e.seen = sum, kv.ModRevision
 	r.list(e)
@@ -98,11 +103,10 @@ func (r *records) put(kv *mvccpb.KeyValue) (different bool) {
 	return different
 }
 
-// read decodes a new value. One that does not decode hurts only itself: the last good version of its key
-// stays in force (D17, D18).
-func (r *records) read(e *entry, kv *mvccpb.KeyValue, sum uint64) {
-	record, warnings, err := registry.Decode(string(kv.Key), kv.Value)
-	key := registry.Quote(string(kv.Key))
+// read takes in what a new value says. One that does not decode hurts only itself: the last good version of
+// its key stays in force (D17, D18).
+func (r *records) read(e *entry, kv *mvccpb.KeyValue, sum uint64, said decoding) {
+	record, warnings, err := said.record, said.warnings, said.err
 	if err != nil {
 		r.mark(e, rejection(kv, err))
 	} else {
@@ -110,12 +114,13 @@ func (r *records) read(e *entry, kv *mvccpb.KeyValue, sum uint64) {
 		r.use(e, record, kv)
 		if e.blamed {
 			e.blamed = false
-			glog.Infof("key %s can be used again, since revision %d", key, kv.ModRevision)
+			glog.Infof("key %s can be used again, since revision %d", registry.Quote(string(kv.Key)), kv.ModRevision)
 		}
 	}
 	if (err == nil && len(warnings) == 0) || !e.news(sum) || !r.complaints.allow(time.Now()) {
 		return
 	}
+	key := registry.Quote(string(kv.Key))
 	if err != nil {
 		e.blamed = true
 		glog.Errorf("bad value of key %s at revision %d: %v; %s", key, kv.ModRevision, err, e.remains())
@@ -227,7 +232,7 @@ func (r *records) merge(l listing, touched map[string]int64, heard int64) (diffe
 			divergent.add(key)
 		}
 	}
-	for _, kv := range l.kvs {
+	for i, kv := range l.kvs {
 		if touched[string(kv.Key)] > l.revision {
 			r.fill(kv)
 			continue
@@ -239,7 +244,7 @@ func (r *records) merge(l listing, touched map[string]int64, heard int64) (diffe
 		case kv.ModRevision < e.seen: // whatever its bytes are, that is another history
 			since, older = 0, true
 		}
-		if r.put(kv) || older {
+		if r.take(kv, func() decoding { return l.decodedAt(i) }) || older {
 			differs(string(kv.Key), since)
 		}
 		r.entries[string(kv.Key)].sweep = r.sweep
