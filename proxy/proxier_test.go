@@ -371,3 +371,26 @@ func TestClaimsAgreeWithTheModel(t *testing.T) {
 		}
 	}
 }
+
+func TestCountsAgreeWithTheStatus(t *testing.T) {
+	p, e := newFakeProxier()
+	p.cfg.ReservedPorts = []uint16{82}
+	e.refuse[udpPort(80)] = errors.New("in use")
+	apply(p, service("a", 1, tcpPort(80), udpPort(80), tcpPort(81)), service("b", 2, tcpPort(80), tcpPort(82)), service("c", 3, tcpPort(80), tcpPort(82), udpPort(80)))
+	var want [2]PortCount
+	for _, s := range p.Status() {
+		switch c := &want[s.Protocol]; {
+		case s.Refused:
+			c.Refused++
+		case s.Err != nil:
+			c.Unopened++
+			c.Waiting += len(s.Waiting)
+		default:
+			c.Open++
+			c.Waiting += len(s.Waiting)
+		}
+	}
+	if got := p.PortCounts(); got != want || want != [2]PortCount{{Open: 2, Refused: 1, Waiting: 2}, {Unopened: 1, Waiting: 1}} {
+		t.Errorf("counted %+v, and of the status %+v", got, want)
+	}
+}

@@ -26,7 +26,34 @@ func (p *Proxier) Status() []PortStatus {
 	return all
 }
 
-// ports is Status in no order: batches wait for it, and probes ask every second.
+// A PortCount counts the ports of one protocol.
+type PortCount struct {
+	Open     int
+	Unopened int // claimed, and they cannot be opened
+	Refused  int // asked for, and no service may have them
+	Waiting  int // claims of others on the first two
+}
+
+// PortCounts tells what Status tells in numbers, by protocol, and costs little: probes ask every second.
+func (p *Proxier) PortCounts() (counts [2]PortCount) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for id, l := range p.listeners {
+		c := &counts[id.protocol]
+		if l.err != nil {
+			c.Unopened++
+		} else {
+			c.Open++
+		}
+		c.Waiting += len(l.claims) - 1
+	}
+	for _, s := range p.refusedLocked() {
+		counts[s.Protocol].Refused++
+	}
+	return counts
+}
+
+// ports is Status in no order: batches wait for it.
 func (p *Proxier) ports() []PortStatus {
 	p.mu.Lock()
 	defer p.mu.Unlock()

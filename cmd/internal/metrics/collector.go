@@ -18,7 +18,7 @@ type Node struct {
 	Source    interface{ Status() etcdsource.Status }
 	Pending   func() config.Pending
 	Proxier   interface {
-		Status() []proxy.PortStatus
+		PortCounts() [2]proxy.PortCount
 		Totals() []proxy.Totals
 		Limits() []proxy.Limit
 		AcceptPauses() uint64
@@ -167,24 +167,12 @@ func (c collector) collectConfig(out sink) {
 }
 
 func (c collector) collectPorts(out sink) {
-	var open, closed, barred, claims [2]int // by protocol
-	for _, p := range c.node.Proxier.Status() {
-		if p.Refused {
-			barred[p.Protocol]++ // those who ask for it wait for nobody
-			continue
-		}
-		claims[p.Protocol] += len(p.Waiting)
-		if p.Err != nil {
-			closed[p.Protocol]++
-		} else {
-			open[p.Protocol]++
-		}
-	}
-	for _, protocol := range []registry.Protocol{registry.TCP, registry.UDP} {
-		out.tell(listeners, float64(open[protocol]), protocol.String())
-		out.tell(notOpen, float64(closed[protocol]), protocol.String())
-		out.tell(refused, float64(barred[protocol]), protocol.String())
-		out.tell(waiting, float64(claims[protocol]), protocol.String())
+	for protocol, n := range c.node.Proxier.PortCounts() {
+		name := registry.Protocol(protocol).String()
+		out.tell(listeners, float64(n.Open), name)
+		out.tell(notOpen, float64(n.Unopened), name)
+		out.tell(refused, float64(n.Refused), name)
+		out.tell(waiting, float64(n.Waiting), name)
 	}
 	out.tell(pauses, float64(c.node.Proxier.AcceptPauses()))
 	for _, l := range c.node.Proxier.Limits() {

@@ -1,7 +1,6 @@
 package metrics
 
 import (
-	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -32,17 +31,17 @@ var update = flag.Bool("update", false, "write testdata/metrics.golden anew")
 type site struct {
 	status    etcdsource.Status
 	pending   config.Pending
-	ports     []proxy.PortStatus
+	ports     [2]proxy.PortCount
 	totals    []proxy.Totals
 	limits    []proxy.Limit
 	endpoints []proxy.EndpointStatus
 	notReady  error
 }
 
-func (s *site) Status() []proxy.PortStatus { return s.ports }
-func (s *site) Totals() []proxy.Totals     { return s.totals }
-func (s *site) Limits() []proxy.Limit      { return s.limits }
-func (s *site) AcceptPauses() uint64       { return 9 }
+func (s *site) PortCounts() [2]proxy.PortCount { return s.ports }
+func (s *site) Totals() []proxy.Totals         { return s.totals }
+func (s *site) Limits() []proxy.Limit          { return s.limits }
+func (s *site) AcceptPauses() uint64           { return 9 }
 
 type fakeSource struct{ *site }
 
@@ -77,12 +76,8 @@ func busySite() *site {
 	s := &site{
 		status:  etcdsource.Status{Revision: 42, Connected: true, Sessions: 3, Resyncs: 4, Divergences: 5, Services: 6, Endpoints: 7, Rejected: 8},
 		pending: config.Pending{Services: 1, Endpoints: 2},
-		ports: []proxy.PortStatus{
-			{Protocol: registry.TCP, Port: 1, Owner: key("web", ""), Waiting: []registry.PortKey{key("late", ""), key("later", "")}},
-			{Protocol: registry.UDP, Port: 1, Owner: key("dns", ""), Err: errors.New("address in use")},
-			{Protocol: registry.TCP, Port: 2, Waiting: []registry.PortKey{key("web", "")}, Err: errors.New("not allowed"), Refused: true},
-		},
-		limits: []proxy.Limit{{Name: "descriptors", Used: 3, Max: 1000}},
+		ports:   [2]proxy.PortCount{registry.TCP: {Open: 1, Waiting: 2, Refused: 1}, registry.UDP: {Unopened: 1}},
+		limits:  []proxy.Limit{{Name: "descriptors", Used: 3, Max: 1000}},
 		endpoints: []proxy.EndpointStatus{{Service: key("web", ""), Addr: registry.Addr{IP: netip.MustParseAddrPort("10.1.2.3:80")},
 			Active: 1, Connections: 2, Failures: 3, DownUntil: time.Now().Add(time.Hour)}},
 	}
@@ -310,7 +305,7 @@ func BenchmarkScrape(b *testing.B) {
 			t.Ended[proxy.DialFailed], t.DialFailures = 7, 9
 		}
 		s.totals = append(s.totals, t)
-		s.ports = append(s.ports, proxy.PortStatus{Port: uint16(i), Owner: t.Service})
+		s.ports[registry.TCP].Open++
 	}
 	m := s.watch()
 	server := httptest.NewServer(m)

@@ -22,6 +22,7 @@ type health struct {
 	inHand  func() time.Time // when the oldest change that is being applied was received; zero for none
 	synced  <-chan struct{}  // closed once the first state is in force
 	ports   func() []proxy.PortStatus
+	counts  func() [2]proxy.PortCount // of them, by protocol
 }
 
 // stuckAfter is how long a change may wait to be applied. Ten thousand services take a second.
@@ -53,13 +54,9 @@ func (h *health) healthy() error {
 // node out of service.
 func (h *health) ready() (notes []string, err error) {
 	var closed, refused int
-	for _, p := range h.ports() {
-		switch {
-		case p.Refused:
-			refused++
-		case p.Err != nil:
-			closed++
-		}
+	for _, c := range h.counts() {
+		closed += c.Unopened
+		refused += c.Refused
 	}
 	if closed > 0 {
 		notes = append(notes, fmt.Sprintf("ports that services claim and that cannot be opened: %d", closed))

@@ -42,6 +42,17 @@ func newPatient(t *testing.T) *patient {
 		inHand:   func() time.Time { return p.applied },
 		synced:   p.synced,
 		ports:    func() []proxy.PortStatus { return p.open },
+		counts: func() (counts [2]proxy.PortCount) {
+			for _, s := range p.open {
+				switch c := &counts[s.Protocol]; {
+				case s.Refused:
+					c.Refused++
+				case s.Err != nil:
+					c.Unopened++
+				}
+			}
+			return counts
+		},
 	}
 	close(p.synced)
 	return p

@@ -79,6 +79,7 @@ func Run(ctx context.Context, o Options) error {
 		inHand:   numbers.Oldest,
 		synced:   proxier.Synced(),
 		ports:    proxier.Status,
+		counts:   proxier.PortCounts,
 	}
 	numbers.Watch(o.measured(h, proxier, balancer))
 
