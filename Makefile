@@ -14,8 +14,8 @@ BENCHTIME ?= 1s
 COUNT     ?= 6
 PKG       ?= ./...
 
-# ARGS: of hostile (-v, -run=Records), of bench-peers and bench-self, such as '-all' or '-rounds=30 -only=idle' (bin/bench -h), and of
-# bench-fleet, such as '-nodes=20 -steps=change' (bin/fleet -h). SELF: what bench-self
+# ARGS: of hostile (-v, -run=Records), of bench-peers and bench-self, such as '-all' or '-rounds=30 -only=idle' (bin/bench -h), of
+# bench-fleet, such as '-nodes=20 -steps=change' (bin/fleet -h), and of bench-scale, such as '-quick' (bin/scale -h). SELF: what bench-self
 # compares, NAME=FLAGS;NAME=FLAGS: by default kube-proxy with itself, which has to come out as 1.
 ARGS ?=
 SELF ?= one=;other=
@@ -26,7 +26,7 @@ CHAOS     ?= $(if $(MEMBERS),-members=$(MEMBERS)) $(if $(DURATION),-duration=$(D
 
 export CGO_ENABLED = 0
 
-.PHONY: help build run test check fuzz hostile bench bench-peers bench-self bench-fleet chaos lab lab-check lab-down clean
+.PHONY: help build run test check fuzz hostile bench bench-peers bench-self bench-fleet bench-scale chaos lab lab-check lab-down clean
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
@@ -62,6 +62,9 @@ bench-self: build ## kube-proxy beside itself with other flags, SELF='off=FLAGS;
 
 bench-fleet: build ## fifty nodes and more with one etcd: docs/scale.md; fifteen minutes, Linux
 	go build -o bin/ ./scripts/fleet && bin/fleet $(ARGS)
+
+bench-scale: build ## a change, a resync and a start at 10, 1,000 and 10,000 services; fifteen minutes, Linux
+	go build -o bin/ ./scripts/scale && bin/scale $(ARGS)
 
 chaos: ## ten minutes in which everything happens to etcd (MEMBERS, DURATION, SEED, ONLY, BREAKAGE, SOAK; CHAOS=-h)
 	go build -o bin/ ./scripts/chaos && exec bin/chaos $(CHAOS)

@@ -40,14 +40,20 @@ func processClock(pid int) int32 { return int32(^pid<<3 | 2) }
 
 // AnonymousMemory gives the RssAnon of processes, in bytes: memory of their own that is really
 // there. (RSS would count the program's text, which differs with what else was read from the disk.)
-func AnonymousMemory(pids []int) (float64, error) {
+func AnonymousMemory(pids []int) (float64, error) { return memory(pids, "RssAnon") }
+
+// ResidentMemory gives the VmRSS of processes, in bytes: all memory of theirs that is really there, the
+// program's text included.
+func ResidentMemory(pids []int) (float64, error) { return memory(pids, "VmRSS") }
+
+func memory(pids []int, field string) (float64, error) {
 	total := 0.0
 	for _, pid := range pids {
 		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 		if err != nil {
 			return 0, err
 		}
-		bytes, err := parseRssAnon(string(text))
+		bytes, err := parseStatus(string(text), field)
 		if err != nil {
 			return 0, fmt.Errorf("process %d: %w", pid, err)
 		}
@@ -56,11 +62,11 @@ func AnonymousMemory(pids []int) (float64, error) {
 	return total, nil
 }
 
-func parseRssAnon(status string) (float64, error) {
-	_, rest, ok := strings.Cut(status, "\nRssAnon:")
+func parseStatus(status, field string) (float64, error) {
+	_, rest, ok := strings.Cut(status, "\n"+field+":")
 	fields := strings.Fields(rest)
 	if !ok || len(fields) < 2 || fields[1] != "kB" {
-		return 0, fmt.Errorf("its status has no RssAnon")
+		return 0, fmt.Errorf("its status has no %s", field)
 	}
 	kb, err := strconv.ParseInt(fields[0], 10, 64)
 	return float64(kb) * 1024, err

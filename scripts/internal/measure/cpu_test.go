@@ -146,10 +146,13 @@ func TestBusyTimeIsWhatWasNeitherIdleNorStolen(t *testing.T) {
 }
 
 func TestAnonymousMemoryIsRssAnon(t *testing.T) {
-	if got, err := parseRssAnon("Name:\tx\nVmRSS:\t 999 kB\nRssAnon:\t    2048 kB\nRssFile:\t 5 kB\n"); got != 2<<20 || err != nil {
-		t.Errorf("got %v, %v; want 2 MiB", got, err)
+	const status = "Name:\tx\nVmRSS:\t 1024 kB\nRssAnon:\t    2048 kB\nRssFile:\t 5 kB\n"
+	for field, want := range map[string]float64{"RssAnon": 2 << 20, "VmRSS": 1 << 20} {
+		if got, err := parseStatus(status, field); got != want || err != nil {
+			t.Errorf("%s: got %v, %v; want %v", field, got, err, want)
+		}
 	}
-	if _, err := parseRssAnon("Name:\tx\n"); err == nil {
+	if _, err := parseStatus("Name:\tx\n", "RssAnon"); err == nil {
 		t.Error("a status without it did not lead to an error")
 	}
 	us := []int{os.Getpid()}

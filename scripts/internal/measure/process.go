@@ -72,6 +72,16 @@ func (p *Process) Await(limit time.Duration, ready func() bool) error {
 	}
 }
 
+// Running returns nil while the process runs, and then its last words.
+func (p *Process) Running() error {
+	select {
+	case <-p.exited:
+		return fmt.Errorf("%s has ended:\n%s", p.name, p.lastWords())
+	default:
+		return nil
+	}
+}
+
 // lastWords gives the end of the output.
 func (p *Process) lastWords() string {
 	text, _ := os.ReadFile(p.Output) // without it there is just nothing to show

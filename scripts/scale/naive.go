@@ -1,0 +1,110 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"kubeproxy/registry"
+	"kubeproxy/scripts/internal/measure"
+)
+
+// A naive handler rebuilds everything whenever something changes, as v0.4 did: the change is decoded, the
+// complete lists of services and of endpoints are made anew and handed over, and who is given them
+// compares and rebuilds every rotation and every port. It opens no sockets.
+type naive struct {
+	records map[string]registry.Record // by key
+
+	services  map[registry.Name]*registry.Service
+	rotations map[registry.PortKey][]registry.Addr
+	rebuilt   int
+}
+
+// runNaive watches the registry as kube-proxy does, naively, until standard input ends.
+func runNaive(url string) error {
+	c, err := measure.NewEtcdClient(url)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	go func() {
+		_, _ = os.Stdin.Read(make([]byte, 1)) // nobody writes: it returns at the end
+		cancel()
+	}()
+	list, err := c.Get(ctx, registry.Prefix, clientv3.WithPrefix())
+	if err != nil {
+		return err
+	}
+	n := &naive{records: make(map[string]registry.Record)}
+	for _, kv := range list.Kvs {
+		if err := n.put(string(kv.Key), kv.Value); err != nil {
+			return err
+		}
+	}
+	n.rebuild()
+	fmt.Println("ready")
+	for r := range c.Watch(ctx, registry.Prefix, clientv3.WithPrefix(), clientv3.WithRev(list.Header.Revision+1)) {
+		for _, ev := range r.Events {
+			if err := n.put(string(ev.Kv.Key), ev.Kv.Value); err != nil {
+				return err
+			}
+			n.rebuild()
+			n.rebuilt++
+		}
+		fmt.Println("rebuilt", n.rebuilt)
+	}
+	return nil
+}
+
+func (n *naive) put(key string, value []byte) error {
+	record, _, err := registry.Decode(key, value)
+	n.records[key] = record
+	return err
+}
+
+func (n *naive) rebuild() {
+	var services []*registry.Service
+	var endpoints []*registry.Endpoints
+	for _, r := range n.records {
+		switch {
+		case r.Service != nil:
+			services = append(services, r.Service)
+		case r.Endpoints != nil:
+			endpoints = append(endpoints, r.Endpoints)
+		}
+	}
+	rotations := make(map[registry.PortKey][]registry.Addr)
+	for _, e := range endpoints {
+		for port, addrs := range e.ByPort {
+			key := registry.PortKey{Name: e.Name, Port: port}
+			rotation := n.rotations[key]
+			if len(rotation) != len(addrs) {
+				rotation = nil
+			}
+			for i := range rotation {
+				if rotation[i] != addrs[i] {
+					rotation = nil
+					break
+				}
+			}
+			if rotation == nil {
+				rotation = append(rotation, addrs...)
+			}
+			rotations[key] = rotation
+		}
+	}
+	byName := make(map[registry.Name]*registry.Service)
+	for _, s := range services {
+		if had := n.services[s.Name]; had.Equal(s) {
+			s = had
+		}
+		byName[s.Name] = s
+	}
+	n.services, n.rotations = byName, rotations
+}
