@@ -132,7 +132,13 @@ func (s *sticky) forget(e *endpoint) {
 }
 
 // clients are all whom the rotation of a key remembers, those who began longest ago first.
-func (k affinityKey) clients() *list.List { return &k.rotation.clients[k.protocol] }
+func (k affinityKey) clients() *list.List {
+	l := &k.rotation.clients[k.protocol]
+	if *l == nil {
+		*l = list.New()
+	}
+	return *l
+}
 
 // maxExpired is how many entries are cleared up for each that is added: as two go for each that comes,
 // those that are out of date do not pile up, and nobody has to come by just to sweep.
@@ -173,8 +179,8 @@ func (t *affinities) removeLocked(a *affinity) {
 func (t *affinities) forgetAll(r *rotation) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for i := range r.clients {
-		for l := &r.clients[i]; l.Len() > 0; {
+	for _, l := range r.clients {
+		for l != nil && l.Len() > 0 {
 			t.removeLocked(l.Front().Value.(*affinity))
 		}
 	}

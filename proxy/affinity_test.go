@@ -183,7 +183,7 @@ func TestAffinityKeepsItsPromises(t *testing.T) {
 			if e, _ := c.next(); number(e) != 2 {
 				t.Errorf("over the other protocol given %d; want 2", number(e))
 			}
-			if n := [2]int{s.rotation.clients[0].Len(), s.rotation.clients[1].Len()}; n != [2]int{1, 1} {
+			if n := [2]int{rememberedBy(s.rotation, registry.Protocol(0)), rememberedBy(s.rotation, registry.Protocol(1))}; n != [2]int{1, 1} {
 				t.Errorf("remembered by protocol: %d; want 1 each", n)
 			}
 		}},
@@ -236,7 +236,7 @@ func TestAffinityIsBoundedAndThoseWhoBeganLongestAgoGoFirst(t *testing.T) {
 	if got := len(s.lb.affinities.entries); got != 6 {
 		t.Errorf("%d entries; want 6", got)
 	}
-	if got := stranger.rotation.clients[registry.TCP].Len(); got != 4 {
+	if got := rememberedBy(stranger.rotation, registry.TCP); got != 4 {
 		t.Errorf("a service without bound has %d; want 4", got)
 	}
 }
@@ -296,8 +296,8 @@ func TestAffinityUnderChangeOfEverything(t *testing.T) {
 	}
 	working.Wait()
 	table := s.lb.affinities
-	if table.recent.Len() != len(table.entries) || s.rotation.clients[registry.TCP].Len() != len(table.entries) {
-		t.Errorf("%d entries, %d listed, and %d of the rotation", len(table.entries), table.recent.Len(), s.rotation.clients[registry.TCP].Len())
+	if table.recent.Len() != len(table.entries) || rememberedBy(s.rotation, registry.TCP) != len(table.entries) {
+		t.Errorf("%d entries, %d listed, and %d of the rotation", len(table.entries), table.recent.Len(), rememberedBy(s.rotation, registry.TCP))
 	}
 }
 
@@ -340,4 +340,9 @@ func BenchmarkChooseWithAffinity(b *testing.B) {
 			}
 		})
 	}
+}
+
+// rememberedBy counts the clients that a rotation remembers.
+func rememberedBy(r *rotation, protocol registry.Protocol) int {
+	return affinityKey{rotation: r, protocol: protocol}.clients().Len()
 }

@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"cmp"
 	"container/list"
 	"math/rand/v2"
 	"slices"
@@ -24,9 +25,9 @@ type LoadBalancerRR struct {
 	affinities  *affinities
 	outages     ration // of lines about endpoints that do not answer, or answer again
 
-	mu       sync.Mutex                             // guards the fields below
-	services map[registry.Name]map[string]*rotation // by service, then by port name
-	leaving  []*rotation                            // have lost all their endpoints, and still offer them until letGo
+	mu       sync.Mutex                    // guards the fields below
+	services map[registry.Name][]*rotation // those of a service by the names of their ports: most often one
+	leaving  []*rotation                   // have lost all their endpoints, and still offer them until letGo
 }
 
 // NewLoadBalancerRR returns a balancer without endpoints. With randomStart each rotation begins at
@@ -36,7 +37,7 @@ func NewLoadBalancerRR(randomStart bool) *LoadBalancerRR {
 	return &LoadBalancerRR{
 		randomStart: randomStart,
 		affinities:  newAffinities(mostAffinities, mostAffinitiesEach),
-		services:    make(map[registry.Name]map[string]*rotation),
+		services:    make(map[registry.Name][]*rotation),
 	}
 }
 
@@ -55,8 +56,8 @@ func (lb *LoadBalancerRR) OnUpdate(batch registry.Batch) {
 		if endpoints != nil {
 			byPort = endpoints.ByPort
 		}
-		for port, r := range lb.services[name] {
-			if _, ok := byPort[port]; !ok {
+		for _, r := range lb.services[name] {
+			if _, ok := byPort[r.key.Port]; !ok {
 				lb.leaving = append(lb.leaving, r)
 			}
 		}
@@ -101,18 +102,19 @@ func (lb *LoadBalancerRR) release(r *rotation) {
 }
 
 func (lb *LoadBalancerRR) rotationLocked(key registry.PortKey) *rotation {
-	byPort := lb.services[key.Name]
-	if byPort == nil {
-		byPort = make(map[string]*rotation)
-		lb.services[key.Name] = byPort
+	at, ok := lb.findLocked(key)
+	if ok {
+		return lb.services[key.Name][at]
 	}
-	r := byPort[key.Port]
-	if r == nil {
-		r = &rotation{key: key, balancer: lb}
-		r.set.Store(new(endpointSet))
-		byPort[key.Port] = r
-	}
+	r := &rotation{key: key, balancer: lb}
+	r.set.Store(new(endpointSet))
+	lb.services[key.Name] = slices.Insert(lb.services[key.Name], at, r)
 	return r
+}
+
+// findLocked tells where among the rotations of its service one is, or would be.
+func (lb *LoadBalancerRR) findLocked(key registry.PortKey) (at int, ok bool) {
+	return slices.BinarySearchFunc(lb.services[key.Name], key.Port, func(r *rotation, port string) int { return cmp.Compare(r.key.Port, port) })
 }
 
 func (lb *LoadBalancerRR) forgetUnusedLocked(r *rotation) {
@@ -120,9 +122,13 @@ func (lb *LoadBalancerRR) forgetUnusedLocked(r *rotation) {
 		return
 	}
 	lb.affinities.forgetAll(r)
-	delete(lb.services[r.key.Name], r.key.Port)
-	if len(lb.services[r.key.Name]) == 0 {
+	rotations := lb.services[r.key.Name]
+	switch at, ok := lb.findLocked(r.key); {
+	case !ok || rotations[at] != r: // it is forgotten already
+	case len(rotations) == 1:
 		delete(lb.services, r.key.Name)
+	default:
+		lb.services[r.key.Name] = slices.Delete(rotations, at, at+1)
 	}
 }
 
@@ -134,7 +140,7 @@ type rotation struct {
 	holders int                         // guarded by the balancer's mu
 
 	balancer *LoadBalancerRR // whose it is
-	clients  [2]list.List    // those whom it remembers of this rotation, by Protocol; see affinity.go
+	clients  [2]*list.List   // those whom it remembers of this rotation, by Protocol, nil for nobody yet; see affinity.go
 }
 
 // An endpointSet is a rotation's endpoints together with the cursor that walks them. The list never

@@ -390,3 +390,25 @@ func BenchmarkChoose(b *testing.B) {
 		})
 	}
 }
+
+// Whatever the order in which a service's ports come and go, each is found, and only what nobody needs is forgotten.
+func TestOneOfSeveralPortsIsForgottenAlone(t *testing.T) {
+	lb := NewLoadBalancerRR(false)
+	held := make(map[string]*rotation)
+	for _, port := range []string{"m", "z", "a", "", "q"} {
+		held[port] = lb.hold(registry.PortKey{Name: web, Port: port})
+	}
+	for _, port := range []string{"q", "", "m"} {
+		lb.release(held[port])
+		delete(held, port)
+		if len(lb.services[web]) != len(held) {
+			t.Fatalf("%d rotations are left; want %d", len(lb.services[web]), len(held))
+		}
+		for port, r := range held {
+			if again := lb.hold(registry.PortKey{Name: web, Port: port}); again != r {
+				t.Errorf("port %q has another rotation than before", port)
+			}
+			lb.release(r)
+		}
+	}
+}

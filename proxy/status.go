@@ -113,8 +113,8 @@ func (lb *LoadBalancerRR) Status() []EndpointStatus {
 	defer lb.mu.Unlock()
 	var all []EndpointStatus
 	for _, name := range slices.SortedFunc(maps.Keys(lb.services), registry.Name.Compare) {
-		for _, port := range slices.Sorted(maps.Keys(lb.services[name])) {
-			for _, e := range lb.services[name][port].set.Load().endpoints {
+		for _, r := range lb.services[name] {
+			for _, e := range r.set.Load().endpoints {
 				all = append(all, e.status())
 			}
 		}
