@@ -28,14 +28,15 @@ type epoll struct {
 }
 
 func newEpoll(cfg Config, own *ownPorts) *epoll {
-	e := &epoll{lookAfter: (1 + probes) * cfg.TCPKeepAlive, loopCount: min(runtime.NumCPU(), runtime.GOMAXPROCS(0), maxLoops)}
+	e := &epoll{lookAfter: (1 + probes) * cfg.TCPKeepAlive, loopCount: loopsFor(min(runtime.NumCPU(), runtime.GOMAXPROCS(0)))}
 	e.init(cfg, own)
 	return e
 }
 
-// maxLoops is how many loops there are at most: one for each processor that we may use, so that beside
-// clients and backends of the same machine we get our share of it.
-const maxLoops = 8
+// loopsFor tells how many loops there are for so many processors. On two processors one loop carries a
+// connection for a tenth less than two do, and nearly as many of them: it finds more to do each time it is woken up, and clients
+// and endpoints of the same machine want a processor as well (docs/performance.md). More than eight were not tried.
+func loopsFor(processors int) int { return min(max(1, processors/2), 8) }
 
 // loopFor returns the loop for one more port. The first port starts the loops.
 func (e *epoll) loopFor() (*loop, error) {
