@@ -19,8 +19,13 @@ type pace struct {
 
 const makeUpFor = 200 * time.Millisecond
 
-// newPace lets n happen in a second.
-func newPace(n int) *pace { return &pace{each: max(1, time.Second/time.Duration(n))} }
+// newPace lets n happen in a second. Before it was made nothing happened, so all of what may be made up for is there,
+// even if the process has only just started.
+func newPace(n int) *pace {
+	p := &pace{each: max(1, time.Second/time.Duration(n))}
+	p.next.Store(int64(-makeUpFor))
+	return p
+}
 
 // newPortPace lets most of them be of one port, and not all: so a flood of one leaves room for newcomers to others.
 func newPortPace(n int) *pace { return newPace(max(1, n-n/5)) }

@@ -33,8 +33,15 @@ func TestAPaceIsKeptHoweverManyAsk(t *testing.T) {
 	}
 }
 
-// Clients that come together after a silence are welcome; a second crowd has to wait for its time.
+// Clients that come together after a silence are welcome, and so are those that a process finds waiting when it starts; a
+// second crowd has to wait for its time.
 func TestAPaceLetsACrowdIn(t *testing.T) {
+	for _, start := range []time.Duration{0, time.Hour} {
+		t.Run(start.String(), func(t *testing.T) { letsACrowdIn(t, start) })
+	}
+}
+
+func letsACrowdIn(t *testing.T, start time.Duration) {
 	const most, crowd = 5000, 1000
 	p := newPace(most)
 	come := func(at time.Duration) int {
@@ -56,7 +63,7 @@ func TestAPaceLetsACrowdIn(t *testing.T) {
 		after time.Duration
 		want  int
 	}{{0, crowd + 1}, {100 * time.Millisecond, crowd / 2}, {time.Minute, crowd + 1}} {
-		if got := come(time.Hour + c.after); got != c.want {
+		if got := come(start + c.after); got != c.want {
 			t.Errorf("after %v %d are let in at once; want %d", c.after, got, c.want)
 		}
 	}
