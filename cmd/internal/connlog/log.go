@@ -21,6 +21,10 @@ const queued = 16 << 10
 // chunk is how many bytes are gathered before they are written, if more lines are waiting.
 const chunk = 64 << 10
 
+// lull is how long lines are collected once all have been written. To be woken up for each line would cost
+// as much as a third of a short connection does.
+const lull = 50 * time.Millisecond
+
 // A Log is a connection log. Record may be called by any goroutine; Run writes.
 type Log struct {
 	path    string // "-" is standard output
@@ -126,6 +130,12 @@ func (l *Log) writeAll(ctx context.Context) {
 		select {
 		case e := <-l.endings:
 			l.write(l.gather(buf, e))
+			if len(l.endings) == 0 {
+				select {
+				case <-time.After(lull):
+				case <-ctx.Done():
+				}
+			}
 		case <-l.reopen:
 			l.change()
 		case <-ctx.Done():
