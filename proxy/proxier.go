@@ -195,6 +195,7 @@ type newcomer struct {
 func (p *Proxier) editClaimsLocked(name registry.Name, service *registry.Service, touched map[portID]struct{}) []newcomer {
 	previous := p.services[name]
 	wanted := p.wanted(service, previous)
+	var dropped []*tally // given back last, or what a service has carried would be forgotten when it moves to another port
 	if previous != nil {
 		for _, port := range previous.Ports {
 			id := portID{port.Protocol, port.Number}
@@ -218,7 +219,7 @@ func (p *Proxier) editClaimsLocked(name registry.Name, service *registry.Service
 				l.claims[at] = want
 			}
 			p.lb.release(had.rotation)
-			p.tallies.release(had.tally)
+			dropped = append(dropped, had.tally)
 			touched[id] = struct{}{}
 		}
 	}
@@ -235,6 +236,9 @@ func (p *Proxier) editClaimsLocked(name registry.Name, service *registry.Service
 		c.rotation = p.lb.hold(c.key)
 		c.tally = p.tallies.hold(c.key, id.protocol)
 		newcomers = append(newcomers, newcomer{id, c})
+	}
+	for _, t := range dropped {
+		p.tallies.release(t)
 	}
 	return newcomers
 }

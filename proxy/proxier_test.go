@@ -132,6 +132,16 @@ func TestAServiceOpensItsPortsAndClosesThem(t *testing.T) {
 	}
 }
 
+func TestAServiceThatMovesToAnotherPortKeepsItsTotals(t *testing.T) {
+	p, _ := newFakeProxier()
+	apply(p, service("web", 1, tcpPort(80)))
+	p.listeners[tcpPort(80)].claims[0].tally.sent.Add(7)
+	apply(p, service("web", 1, tcpPort(81)))
+	if got := p.Totals(); len(got) != 1 || got[0].Sent != 7 {
+		t.Errorf("totals %+v; want the 7 bytes of before", got)
+	}
+}
+
 // Nobody may ever ask for the totals: what is kept for them follows the services there are all the same.
 func TestTalliesOfServicesThatAreGoneAreForgotten(t *testing.T) {
 	p, _ := newFakeProxier()

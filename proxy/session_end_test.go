@@ -232,7 +232,7 @@ func TestASessionThatEndsBeforeItRunsLeavesNothingOpen(t *testing.T) {
 
 // To be refused a session must not leave anything behind: strangers can be refused as often as they like.
 func TestARefusedClientLeavesNothingBehind(t *testing.T) {
-	e := newUDPEngine(t, Config{MaxUDPSessionsPerService: 1})
+	e := newUDPEngine(t, Config{MaxUDPSessionsPerService: 1, MaxNewUDPSessions: 1_000_000_000})
 	s := serveUDP(t, e, identity(t, "1"))
 	known := proxytest.DialUDP(t, s.addr)
 	known.Ask(t)
