@@ -55,7 +55,9 @@ func TestAPagedListIsCompactedInTheMiddle(t *testing.T) {
 			}
 		}
 	}()
-	inject(t, c, "compact-list", seed(1))
+	for n := uint64(1); n <= 20 && !compacted.Load(); n++ { // whether a compaction comes between two pages is chance
+		inject(t, c, "compact-list", seed(n))
+	}
 	close(stop)
 	<-done
 	if !compacted.Load() {
