@@ -13,8 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// An epollTCP is one open TCP port of the epoll engine. Its loop accepts one client for each event: if
-// more wait, the next turn says so, and the clients that are being served have their turn in between.
+// An epollTCP is one open TCP port of the epoll engine.
 type epollTCP struct {
 	loop   *loop
 	fd     int
@@ -94,12 +93,25 @@ func (p *epollTCP) leave() {
 	p.paused = false
 }
 
-// accept accepts one client.
+// acceptsAtOnce is how many clients a port may accept in a turn. Those beyond wait for the next, and the clients that
+// are being served have their turn in between.
+const acceptsAtOnce = 8
+
+// accept accepts the clients that wait.
 func (l *loop) accept(p *epollTCP) {
+	for range acceptsAtOnce {
+		if !l.acceptOne(p) {
+			return
+		}
+	}
+}
+
+// acceptOne accepts one client, and tells whether there may be another.
+func (l *loop) acceptOne(p *epollTCP) bool {
 	e := l.engine
 	if !e.budget.tryAcquire(2) {
 		l.pauseAccepting(p)
-		return
+		return false
 	}
 	fd, from, errno := accept(p.fd)
 	if errno != 0 {
@@ -112,7 +124,7 @@ func (l *loop) accept(p *epollTCP) {
 			}
 			l.pauseAccepting(p)
 		}
-		return
+		return false
 	}
 	p.pause = 0
 	book, ok := e.conns.admit(p.owner.Load(), p.number, from)
@@ -120,11 +132,12 @@ func (l *loop) accept(p *epollTCP) {
 		linger(fd)
 		closeFD(fd)
 		e.budget.release(2)
-		return
+		return false
 	}
 	if other := e.lightest(l); other == l || !other.do(func() { other.serve(p, fd, book) }) {
 		l.serve(p, fd, book)
 	}
+	return true
 }
 
 // serve begins to see a client to an endpoint. It need not have come to a port of l.
