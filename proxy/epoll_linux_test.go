@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"slices"
 	"testing"
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -220,5 +221,36 @@ func TestWhatALoopKeepsIsBounded(t *testing.T) {
 	}
 	if len(s.kept) != 0 || s.take() == nil {
 		t.Error("what is kept is not used again, or nothing is made when none is kept")
+	}
+}
+
+// A loop that always finds something to do lets the Go scheduler look around now and then: else nobody might, for
+// up to 10 ms.
+func TestALoopThatIsAlwaysBusyYieldsNowAndThen(t *testing.T) {
+	l, _ := newEpollPort(t, func(*net.TCPConn) {})
+	busy, err := unix.Eventfd(1, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK) // nobody reads it, so it is ready in each turn
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(busy)
+	const nobody = 1<<eraBits - 1
+	l.call(func() { err = l.watch(busy, ticket{kind: listening, era: nobody}, unix.EPOLLIN) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	state := func() (turn uint64, yielded time.Duration) {
+		l.call(func() { turn, yielded = l.turn, l.yielded })
+		return turn, yielded
+	}
+	began, last := state()
+	for range 3 {
+		proxytest.Eventually(t, func() bool {
+			_, yielded := state()
+			defer func() { last = yielded }()
+			return yielded > last
+		}, "it yields once more")
+	}
+	if ended, _ := state(); ended < began+100 {
+		t.Errorf("only %d turns", ended-began)
 	}
 }

@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"os"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -28,7 +29,9 @@ type loop struct {
 	file     *os.File        // epfd, as the Go runtime knows it
 	parking  syscall.RawConn // of file
 	ready    func(uintptr) bool
-	happened int // events in the present turn
+	happened int           // events in the present turn
+	parked   bool          // in the last wait
+	yielded  time.Duration // when it last parked, or let others run
 
 	turn       uint64        // how many there have been
 	now        time.Duration // by the clock of sinceStart, read once a turn
@@ -126,6 +129,7 @@ func newLoop(e *epoll) (*loop, error) {
 	}
 	l.ready = func(uintptr) bool {
 		l.happened = l.poll()
+		l.parked = l.parked || l.happened == 0
 		return l.happened > 0
 	}
 	l.alarm = time.AfterFunc(time.Hour, func() { l.do(func() {}) })
@@ -138,6 +142,9 @@ func (l *loop) run() {
 	for {
 		l.wait()
 		l.now = sinceStart()
+		if l.parked {
+			l.parked, l.yielded = false, l.now
+		}
 		l.turn++
 		l.share, l.spliced = share(l.spliced), 0
 		for i := range l.happened {
@@ -149,6 +156,23 @@ func (l *loop) run() {
 		if !l.oblige() {
 			return
 		}
+		l.yield()
+	}
+}
+
+// yieldAfter is how long a loop may be busy without letting the Go scheduler look around.
+//
+// The runtime asks the kernel what goroutines wait for, and looks at their timers, when a thread of its has nothing to do. When a loop
+// parks it is often the loop's thread that asks; and when the loop is woken up then and always finds something to do, nobody
+// asks until the runtime's monitor interferes, after 10 ms: so long a change in the registry would not be
+// seen. Yielding wakes up a thread that takes over, which is why it is not done in each turn.
+const yieldAfter = 4 * time.Millisecond
+
+// yield lets the scheduler look around if it has not done so for long.
+func (l *loop) yield() {
+	if l.now-l.yielded >= yieldAfter {
+		l.yielded = l.now
+		runtime.Gosched()
 	}
 }
 
@@ -247,7 +271,7 @@ func (l *loop) do(f func()) bool {
 	}
 	l.asked = append(l.asked, f)
 	if len(l.asked) == 1 {
-		l.wakeLocked()
+		l.wake()
 	}
 	return true
 }
@@ -262,8 +286,8 @@ func (l *loop) call(f func()) bool {
 	return true
 }
 
-// wakeLocked ends a wait. The loop must not have ended: its descriptors may be others' by now.
-func (l *loop) wakeLocked() {
+// wake ends a wait. The loop must not have ended, for its descriptors may be others' then: who is not the loop holds mu.
+func (l *loop) wake() {
 	one := [8]byte{7: 1}
 	_, _ = write(l.waker, one[:]) // fails only when it is full: then the wait ends all the same
 }
