@@ -117,9 +117,7 @@ func (c *connection) explain(why Reason, failed []failure) string {
 // end enters the ending of the client into the books, after the last of its bytes. It is the last
 // that happens to c.
 func (c *connection) end(why Reason) {
-	t := c.claim.tally
-	t.ended[why].Add(1)
-	t.active.Add(-1)
+	c.claim.tally.end(why)
 	c.all.now.Add(-1)
 	if c.endpoint != nil {
 		c.endpoint.left()
@@ -147,7 +145,7 @@ func (c *connection) ending(why Reason) Ending {
 		Reason:   why,
 	}
 	if c.endpoint != nil {
-		e.Endpoint = c.endpoint.addr
+		e.Endpoint = *c.endpoint.addr
 	}
 	return e
 }

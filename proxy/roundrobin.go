@@ -163,19 +163,21 @@ func (r *rotation) replace(addrs []registry.Addr, randomStart bool, onRemoval Re
 	old := r.set.Load()
 	known := make(map[registry.Addr]*endpoint, len(old.endpoints))
 	for _, e := range old.endpoints {
-		known[e.addr] = e
+		known[*e.addr] = e
 	}
 	set := &endpointSet{endpoints: make([]*endpoint, len(addrs))}
 	position := make(map[*endpoint]int) // of those that stay
 	for i, addr := range addrs {
-		e := known[addr]
-		if e == nil {
-			set.endpoints[i] = &endpoint{addr: addr, rotation: r}
-			continue
+		if e := known[addr]; e != nil {
+			delete(known, addr)
+			set.endpoints[i] = e
+			position[e] = i
 		}
-		delete(known, addr)
-		set.endpoints[i] = e
-		position[e] = i
+	}
+	for i, e := range set.endpoints {
+		if e == nil {
+			set.endpoints[i] = &endpoint{addr: fresh(addrs, i, len(position) > 0), rotation: r}
+		}
 	}
 	if len(known) == 0 && len(set.endpoints) == len(old.endpoints) {
 		return
@@ -199,6 +201,17 @@ func (r *rotation) replace(addrs []registry.Addr, randomStart bool, onRemoval Re
 	if v := glog.V(3); v {
 		v.Infof("endpoints of %s: %d, of them new %d, gone %d", r.key, len(addrs), len(addrs)+len(known)-len(old.endpoints), len(known))
 	}
+}
+
+// fresh gives the address of an endpoint that is new. Where no endpoint of before stays it is an element of the record's
+// list, which is kept as long as the record is, and need not be there twice. Else it is a copy: a rotation that is replaced
+// little by little would keep a list for each step. So it keeps one that is not the newest record's at most.
+func fresh(addrs []registry.Addr, i int, some bool) *registry.Addr {
+	if some {
+		addr := addrs[i]
+		return &addr
+	}
+	return &addrs[i]
 }
 
 // choose begins the choice of an endpoint for one client, whoever it is: a snapshot, and one atomic add.

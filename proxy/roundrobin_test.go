@@ -412,3 +412,36 @@ func TestOneOfSeveralPortsIsForgottenAlone(t *testing.T) {
 		}
 	}
 }
+
+func TestARotationKeepsOneListOfARecordThatIsGoneAtMost(t *testing.T) {
+	lb := NewLoadBalancerRR(false)
+	elementOf := func(record []registry.Addr, e *endpoint) bool {
+		for i := range record {
+			if e.addr == &record[i] {
+				return true
+			}
+		}
+		return false
+	}
+	tell := func(list []registry.Addr) {
+		lb.OnUpdate(registry.Batch{Endpoints: map[registry.Name]*registry.Endpoints{web: {Name: web, ByPort: map[string][]registry.Addr{"": list}}}})
+	}
+	first, second, third := addrs(1, 2), addrs(2, 3), addrs(4, 5)
+	r := lb.hold(registry.PortKey{Name: web})
+	for _, step := range []struct {
+		list    []registry.Addr
+		shared  []registry.Addr
+		sharing []bool
+	}{
+		{first, first, []bool{true, true}},
+		{second, first, []bool{true, false}}, // 3 is a copy: else both lists would be kept
+		{third, third, []bool{true, true}},
+	} {
+		tell(step.list)
+		for i, e := range r.set.Load().endpoints {
+			if *e.addr != step.list[i] || elementOf(step.shared, e) != step.sharing[i] || &step.list[i] == e.addr && !step.sharing[i] {
+				t.Errorf("endpoint %d of %v: %v, element of %v: %t, want %t", i, step.list, e.addr, step.shared, elementOf(step.shared, e), step.sharing[i])
+			}
+		}
+	}
+}

@@ -130,7 +130,7 @@ func (s *session) tell() {
 		Reason:   s.reason,
 	}
 	if s.endpoint != nil {
-		ending.Endpoint = s.endpoint.addr
+		ending.Endpoint = *s.endpoint.addr
 	}
 	tellSession(s.claim, ending, s.socket.engine.cfg.Ended)
 }
@@ -140,8 +140,7 @@ func tellSession(c *claim, e Ending, told func(Ending)) {
 	if v := glog.V(4); v {
 		v.Infof("UDP session of %v for %s ended: %d bytes sent, %d received; %s", e.Client, e.Service, e.Sent, e.Received, e.Reason)
 	}
-	c.tally.ended[e.Reason].Add(1)
-	c.tally.active.Add(-1)
+	c.tally.end(e.Reason)
 	if told != nil {
 		told(e)
 	}

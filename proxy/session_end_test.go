@@ -99,7 +99,7 @@ func TestEverySessionEndsWithItsReason(t *testing.T) {
 			if ending.Reason != c.reason || ending.Service != owner.key || ending.Protocol != registry.UDP {
 				t.Errorf("told of %+v; want %s of %s over UDP", ending, c.reason, owner.key)
 			}
-			if got := owner.tally.ended[c.reason].Load(); got != 1 {
+			if got := owner.tally.endings()[c.reason]; got != 1 {
 				t.Errorf("%d sessions ended with %s; want 1", got, c.reason)
 			}
 			s.close()

@@ -123,7 +123,7 @@ func (lb *LoadBalancerRR) Status() []EndpointStatus {
 }
 
 func (e *endpoint) status() EndpointStatus {
-	s := EndpointStatus{Service: e.rotation.key, Addr: e.addr}
+	s := EndpointStatus{Service: e.rotation.key, Addr: *e.addr}
 	x := e.known.Load()
 	if x == nil {
 		return s

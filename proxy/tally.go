@@ -37,7 +37,7 @@ type tally struct {
 	claims   int // that hold it; guarded by the tallies' mu
 
 	active         atomic.Int64 // connections or sessions
-	ended          [reasons]atomic.Uint64
+	ended          atomic.Pointer[[reasons]atomic.Uint64] // nil until one has ended: most of ten thousand services may see no client
 	sent, received atomic.Uint64 // bytes, counted as they are written
 	dialFailures   atomic.Uint64 // attempts that did not reach an endpoint, those that a later one made up for included
 
@@ -55,6 +55,25 @@ func (t *tally) quiet(why Reason) *quieter {
 		t.turnedAway.CompareAndSwap(nil, new(hushes))
 	}
 	return &t.turnedAway.Load()[why-firstTurnedAway]
+}
+
+// end counts the end of what was active.
+func (t *tally) end(why Reason) {
+	if t.ended.Load() == nil {
+		t.ended.CompareAndSwap(nil, new([reasons]atomic.Uint64))
+	}
+	t.ended.Load()[why].Add(1)
+	t.active.Add(-1)
+}
+
+// endings tells how many have ended, by reason.
+func (t *tally) endings() (n [reasons]uint64) {
+	if ended := t.ended.Load(); ended != nil {
+		for r := range n {
+			n[r] = ended[r].Load()
+		}
+	}
+	return n
 }
 
 // Datagrams are what there is to count over UDP only.
@@ -162,12 +181,10 @@ func (t *tally) totals() Totals {
 		Service:      t.service,
 		Protocol:     t.protocol,
 		Active:       t.active.Load(),
+		Ended:        t.endings(),
 		Sent:         t.sent.Load(),
 		Received:     t.received.Load(),
 		DialFailures: t.dialFailures.Load(),
-	}
-	for r := range reasons {
-		sum.Ended[r] = t.ended[r].Load()
 	}
 	if t.datagrams == nil {
 		return sum

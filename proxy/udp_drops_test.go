@@ -20,7 +20,7 @@ func TestEveryDropHasItsReason(t *testing.T) {
 			s := e.serve(t)
 			proxytest.DialUDP(t, s.addr).Write([]byte("lost"))
 			s.hasDropped(t, map[DropReason]uint64{dropNoEndpoints: 1})
-			if n := s.ownership.Load().tally.ended[NoEndpoints].Load(); n != 0 {
+			if n := s.ownership.Load().tally.endings()[NoEndpoints]; n != 0 {
 				t.Errorf("%d sessions were begun for it", n)
 			}
 		})
@@ -192,7 +192,7 @@ func TestWhatCannotBeSentCostsTheDatagramOnly(t *testing.T) {
 // once, by an error of whatever we ask of the socket next. That is news, not a refusal.
 func TestNewsOfAShorterPathCostsNothing(t *testing.T) {
 	server := proxytest.ServeUDP(t, "127.0.0.1:0", proxytest.EchoUDP)
-	b, err := dialUDPBackend(&endpoint{addr: server.Addr}, server.Addr.IP, proxytest.Patience)
+	b, err := dialUDPBackend(&endpoint{addr: &server.Addr}, server.Addr.IP, proxytest.Patience)
 	if err != nil {
 		t.Fatal(err)
 	}
