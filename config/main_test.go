@@ -45,7 +45,7 @@ func newService(name string, port int) *registry.Service {
 
 func newEndpoints(name string, port int) *registry.Endpoints {
 	addr := registry.Addr{IP: netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, 0, 1}), uint16(port))}
-	return &registry.Endpoints{Name: named(name), ByPort: map[string][]registry.Addr{"": {addr}}}
+	return &registry.Endpoints{Name: named(name), ByPort: []registry.PortAddrs{{Addrs: []registry.Addr{addr}}}}
 }
 
 // A step is an update in the making. Tests write what a source says as
@@ -88,7 +88,7 @@ func say(services map[registry.Name]*registry.Service, endpoints map[registry.Na
 	for name, v := range endpoints {
 		value := "gone"
 		if v != nil {
-			value = fmt.Sprint(v.ByPort[""][0].IP.Port())
+			value = fmt.Sprint(v.Of("")[0].IP.Port())
 		}
 		words["endpoints "+name.String()] = value
 	}

@@ -11,6 +11,8 @@ import (
 	"flag"
 	"net"
 	"net/netip"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -156,10 +158,11 @@ func endpointsOf(name, port string, addrs ...registry.Addr) change {
 		}
 		e := b.Endpoints[named(name)]
 		if e == nil {
-			e = &registry.Endpoints{Name: named(name), ByPort: make(map[string][]registry.Addr)}
+			e = &registry.Endpoints{Name: named(name)}
 			b.Endpoints[named(name)] = e
 		}
-		e.ByPort[port] = addrs
+		e.ByPort = append(e.ByPort, registry.PortAddrs{Port: port, Addrs: addrs})
+		slices.SortFunc(e.ByPort, func(a, b registry.PortAddrs) int { return strings.Compare(a.Port, b.Port) })
 	}
 }
 

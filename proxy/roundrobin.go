@@ -52,17 +52,16 @@ func (lb *LoadBalancerRR) OnUpdate(batch registry.Batch) {
 	defer lb.mu.Unlock()
 	lb.letGoLocked() // of what the batch before left, should there be no proxier
 	for name, endpoints := range batch.Endpoints {
-		var byPort map[string][]registry.Addr // nil, and so all rotations empty, when they are gone
-		if endpoints != nil {
-			byPort = endpoints.ByPort
+		if endpoints == nil {
+			endpoints = &registry.Endpoints{} // they are gone, and so all rotations are empty
 		}
 		for _, r := range lb.services[name] {
-			if _, ok := byPort[r.key.Port]; !ok {
+			if len(endpoints.Of(r.key.Port)) == 0 {
 				lb.leaving = append(lb.leaving, r)
 			}
 		}
-		for port, addrs := range byPort {
-			lb.rotationLocked(registry.PortKey{Name: name, Port: port}).replace(addrs, lb.randomStart, lb.onRemoval)
+		for _, p := range endpoints.ByPort {
+			lb.rotationLocked(registry.PortKey{Name: name, Port: p.Port}).replace(p.Addrs, lb.randomStart, lb.onRemoval)
 		}
 	}
 }

@@ -31,7 +31,7 @@ func addrs(ns ...int) []registry.Addr {
 func setEndpoints(lb *LoadBalancerRR, name registry.Name, ns ...int) {
 	var endpoints *registry.Endpoints
 	if len(ns) > 0 {
-		endpoints = &registry.Endpoints{Name: name, ByPort: map[string][]registry.Addr{"": addrs(ns...)}}
+		endpoints = &registry.Endpoints{Name: name, ByPort: []registry.PortAddrs{{Addrs: addrs(ns...)}}}
 	}
 	lb.OnUpdate(registry.Batch{Endpoints: map[registry.Name]*registry.Endpoints{name: endpoints}})
 	lb.letGo()
@@ -145,14 +145,14 @@ func TestTwoServicesRotateIndependently(t *testing.T) {
 
 func TestPortsOfOneServiceRotateIndependently(t *testing.T) {
 	lb := NewLoadBalancerRR(false)
-	tell := func(byPort map[string][]registry.Addr) {
+	tell := func(byPort ...registry.PortAddrs) {
 		lb.OnUpdate(registry.Batch{Endpoints: map[registry.Name]*registry.Endpoints{web: {Name: web, ByPort: byPort}}})
 		lb.letGo()
 	}
-	tell(map[string][]registry.Addr{"http": addrs(1, 2), "https": addrs(3, 4)})
+	tell(registry.PortAddrs{Port: "http", Addrs: addrs(1, 2)}, registry.PortAddrs{Port: "https", Addrs: addrs(3, 4)})
 	plain, secure := lb.hold(registry.PortKey{Name: web, Port: "http"}), lb.hold(registry.PortKey{Name: web, Port: "https"})
 	chosen(t, plain, 1)
-	tell(map[string][]registry.Addr{"https": addrs(3, 4)})
+	tell(registry.PortAddrs{Port: "https", Addrs: addrs(3, 4)})
 	if c := plain.choose(registry.TCP); len(c.set.endpoints) != 0 {
 		t.Error("a port without endpoints still offers one")
 	}
@@ -424,7 +424,7 @@ func TestARotationKeepsOneListOfARecordThatIsGoneAtMost(t *testing.T) {
 		return false
 	}
 	tell := func(list []registry.Addr) {
-		lb.OnUpdate(registry.Batch{Endpoints: map[registry.Name]*registry.Endpoints{web: {Name: web, ByPort: map[string][]registry.Addr{"": list}}}})
+		lb.OnUpdate(registry.Batch{Endpoints: map[registry.Name]*registry.Endpoints{web: {Name: web, ByPort: []registry.PortAddrs{{Addrs: list}}}}})
 	}
 	first, second, third := addrs(1, 2), addrs(2, 3), addrs(4, 5)
 	r := lb.hold(registry.PortKey{Name: web})

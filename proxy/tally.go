@@ -36,10 +36,10 @@ type tally struct {
 	protocol registry.Protocol
 	claims   int // that hold it; guarded by the tallies' mu
 
-	active         atomic.Int64 // connections or sessions
+	active         atomic.Int64                           // connections or sessions
 	ended          atomic.Pointer[[reasons]atomic.Uint64] // nil until one has ended: most of ten thousand services may see no client
-	sent, received atomic.Uint64 // bytes, counted as they are written
-	dialFailures   atomic.Uint64 // attempts that did not reach an endpoint, those that a later one made up for included
+	sent, received atomic.Uint64                          // bytes, counted as they are written
+	dialFailures   atomic.Uint64                          // attempts that did not reach an endpoint, those that a later one made up for included
 
 	refused    quieter                // lines about endpoints that may not be used; TCP only
 	turnedAway atomic.Pointer[hushes] // nil until a client was; the same

@@ -136,8 +136,8 @@ func (f fixture) check(t *testing.T, r Record) {
 	}
 	if f.Want.EndpointCount != nil {
 		count := 0
-		for _, addrs := range r.Endpoints.ByPort {
-			count += len(addrs)
+		for _, p := range r.Endpoints.ByPort {
+			count += len(p.Addrs)
 		}
 		if count != *f.Want.EndpointCount {
 			t.Errorf("%d endpoints, want %d", count, *f.Want.EndpointCount)
@@ -145,7 +145,8 @@ func (f fixture) check(t *testing.T, r Record) {
 		return
 	}
 	got := make(map[string][]string)
-	for port, addrs := range r.Endpoints.ByPort {
+	for _, p := range r.Endpoints.ByPort {
+		port, addrs := p.Port, p.Addrs
 		for _, a := range addrs {
 			got[port] = append(got[port], a.String())
 		}
@@ -186,7 +187,8 @@ func checkAnswer(t testing.TB, r Record, warnings []Warning, err error) {
 	if r.Key.Kind != KindEndpoints || r.Endpoints.Name != r.Key.Name {
 		t.Errorf("endpoints %v do not fit key %v", r.Endpoints.Name, r.Key)
 	}
-	for port, addrs := range r.Endpoints.ByPort {
+	for _, p := range r.Endpoints.ByPort {
+		port, addrs := p.Port, p.Addrs
 		checkAddrs(t, port, addrs)
 	}
 }
@@ -264,7 +266,8 @@ func summary(r Record) string {
 		}
 		return b.String()
 	}
-	for port, addrs := range r.Endpoints.ByPort {
+	for _, p := range r.Endpoints.ByPort {
+		port, addrs := p.Port, p.Addrs
 		fmt.Fprintf(&b, " %s/%v", port, addrs)
 	}
 	return b.String()

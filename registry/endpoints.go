@@ -2,18 +2,34 @@ package registry
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 )
 
 // Endpoints are the addresses behind one service, by the name of the port they serve; "" is the
-// unnamed port. Each list is in the order of the record, without repeats. No list is empty, and
-// ByPort is nil when there is none.
+// unnamed port. Each list is in the order of the record, without repeats. No list is empty, no port is
+// named twice, and they are sorted by their names: most records have one, for which a map is large.
 type Endpoints struct {
 	Name
-	ByPort map[string][]Addr
+	ByPort []PortAddrs
+}
+
+// PortAddrs are the addresses that serve one port.
+type PortAddrs struct {
+	Port  string
+	Addrs []Addr
+}
+
+func (p PortAddrs) compareTo(port string) int { return cmp.Compare(p.Port, port) }
+
+// Of gives the addresses that serve a port; none if it is not named.
+func (e *Endpoints) Of(port string) []Addr {
+	if at, ok := slices.BinarySearchFunc(e.ByPort, port, PortAddrs.compareTo); ok {
+		return e.ByPort[at].Addrs
+	}
+	return nil
 }
 
 // Equal tells whether two endpoints records say the same, order included.
@@ -21,7 +37,9 @@ func (e *Endpoints) Equal(f *Endpoints) bool {
 	if e == nil || f == nil {
 		return e == f
 	}
-	return e.Name == f.Name && maps.EqualFunc(e.ByPort, f.ByPort, slices.Equal[[]Addr])
+	return e.Name == f.Name && slices.EqualFunc(e.ByPort, f.ByPort, func(p, q PortAddrs) bool {
+		return p.Port == q.Port && slices.Equal(p.Addrs, q.Addrs)
+	})
 }
 
 // maxCombined bounds how many endpoints the subsets of one record may stand for beside those that it
@@ -165,8 +183,11 @@ type collector struct {
 // portAddrs are the addresses of one port, in the order they were first seen.
 type portAddrs struct {
 	addrs []Addr
-	seen  map[Addr]struct{}
+	seen  map[Addr]struct{} // nil while there are few
 }
+
+// few is how many addresses are sooner compared one by one than looked up.
+const few = 16
 
 // port gives the list of one port name, to which about n addresses will be added. Looking it up
 // once for all of them matters: the name may be long.
@@ -176,7 +197,7 @@ func (c *collector) port(name string, n int) *portAddrs {
 		if c.ports == nil {
 			c.ports = make(map[string]*portAddrs)
 		}
-		p = &portAddrs{make([]Addr, 0, n), make(map[Addr]struct{}, n)}
+		p = &portAddrs{addrs: make([]Addr, 0, n)}
 		c.ports[name] = p
 	}
 	return p
@@ -184,6 +205,18 @@ func (c *collector) port(name string, n int) *portAddrs {
 
 // add appends a, unless it is there. D31: in v0.4 a repeated entry got a double share of clients.
 func (p *portAddrs) add(a Addr) {
+	if len(p.addrs) < few {
+		if !slices.Contains(p.addrs, a) {
+			p.addrs = append(p.addrs, a)
+		}
+		return
+	}
+	if p.seen == nil {
+		p.seen = make(map[Addr]struct{}, cap(p.addrs))
+		for _, known := range p.addrs {
+			p.seen[known] = struct{}{}
+		}
+	}
 	p.seen[a] = struct{}{}
 	if len(p.seen) > len(p.addrs) { // to have looked before would take as long again
 		p.addrs = append(p.addrs, a)
@@ -191,20 +224,21 @@ func (p *portAddrs) add(a Addr) {
 }
 
 // byPort gives what was gathered, without the ports that got no address.
-func (c *collector) byPort() map[string][]Addr {
-	var byPort map[string][]Addr
+func (c *collector) byPort() []PortAddrs {
+	var byPort []PortAddrs
 	for name, p := range c.ports {
 		if len(p.addrs) == 0 {
 			continue
 		}
 		if byPort == nil {
-			byPort = make(map[string][]Addr, len(c.ports))
+			byPort = make([]PortAddrs, 0, len(c.ports))
 		}
 		if cap(p.addrs) > 2*len(p.addrs) {
 			p.addrs = slices.Clone(p.addrs) // repeats have left room that nobody will use
 		}
-		byPort[name] = p.addrs
+		byPort = append(byPort, PortAddrs{name, p.addrs})
 	}
+	slices.SortFunc(byPort, func(p, q PortAddrs) int { return p.compareTo(q.Port) })
 	return byPort
 }
 

@@ -13,7 +13,8 @@ import (
 // byPort gives endpoints as text, to compare with.
 func byPort(e *Endpoints) map[string]string {
 	m := make(map[string]string)
-	for port, addrs := range e.ByPort {
+	for _, p := range e.ByPort {
+		port, addrs := p.Port, p.Addrs
 		m[port] = strings.Trim(fmt.Sprint(addrs), "[]")
 	}
 	return m
@@ -152,7 +153,7 @@ func TestNoListOfTheLargestSizeIsTooLong(t *testing.T) {
 	if warnings != "" || byPort(r.Endpoints)[""] != "h:1 last:1" {
 		t.Errorf("warnings %q, endpoints %v", warnings, byPort(r.Endpoints))
 	}
-	if room := cap(r.Endpoints.ByPort[""]); room > 8 {
+	if room := cap(r.Endpoints.Of("")); room > 8 {
 		t.Errorf("room for %d endpoints is held on to for 2", room)
 	}
 	var subsets struct {
@@ -172,29 +173,47 @@ func TestNoListOfTheLargestSizeIsTooLong(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if r, _ := decodeTo(t, endpointsKey, string(value)); len(r.Endpoints.ByPort[""]) != 512+maxCombined {
-		t.Errorf("%d endpoints, want %d", len(r.Endpoints.ByPort[""]), 512+maxCombined)
+	if r, _ := decodeTo(t, endpointsKey, string(value)); len(r.Endpoints.Of("")) != 512+maxCombined {
+		t.Errorf("%d endpoints, want %d", len(r.Endpoints.Of("")), 512+maxCombined)
+	}
+}
+
+func TestPortsOfEndpointsAreSortedAndFound(t *testing.T) {
+	r, _ := decodeTo(t, endpointsKey, `{"apiVersion":"v1","subsets":[{"addresses":[{"ip":"10.0.0.1"}],"ports":[
+		{"name":"q","port":2},{"name":"p","port":1},{"name":"","port":3}]}]}`)
+	var names []string
+	for _, p := range r.Endpoints.ByPort {
+		names = append(names, p.Port)
+		if got := r.Endpoints.Of(p.Port); len(got) != 1 || got[0] != p.Addrs[0] {
+			t.Errorf("of port %q: %v; want %v", p.Port, got, p.Addrs)
+		}
+	}
+	if diff := cmp.Diff([]string{"", "p", "q"}, names); diff != "" {
+		t.Errorf("ports (-want +got):\n%s", diff)
+	}
+	if got := r.Endpoints.Of("z"); got != nil {
+		t.Errorf("of a port that is not named: %v", got)
 	}
 }
 
 func TestEqualEndpointsAreInTheSameOrder(t *testing.T) {
 	a, b := Addr{IP: netip.MustParseAddrPort("10.0.0.1:1")}, Addr{IP: netip.MustParseAddrPort("10.0.0.2:1")}
-	make := func(name string, byPort map[string][]Addr) *Endpoints {
+	make := func(name string, byPort []PortAddrs) *Endpoints {
 		return &Endpoints{Name{"default", name}, byPort}
 	}
-	base := make("x", map[string][]Addr{"p": {a, b}, "q": {a}})
-	if !base.Equal(make("x", map[string][]Addr{"q": {a}, "p": {a, b}})) {
+	base := make("x", []PortAddrs{{"p", []Addr{a, b}}, {"q", []Addr{a}}})
+	if !base.Equal(make("x", []PortAddrs{{"p", []Addr{a, b}}, {"q", []Addr{a}}})) {
 		t.Error("not equal to its like")
 	}
-	if !make("x", nil).Equal(make("x", map[string][]Addr{})) {
+	if !make("x", nil).Equal(make("x", []PortAddrs{})) {
 		t.Error("without ports there is nothing to tell apart")
 	}
 	for what, other := range map[string]*Endpoints{
 		"name":     make("y", base.ByPort),
-		"order":    make("x", map[string][]Addr{"p": {b, a}, "q": {a}}),
-		"address":  make("x", map[string][]Addr{"p": {a, b}, "q": {b}}),
-		"ports":    make("x", map[string][]Addr{"p": {a, b}, "r": {a}}),
-		"fewer":    make("x", map[string][]Addr{"p": {a, b}}),
+		"order":    make("x", []PortAddrs{{"p", []Addr{b, a}}, {"q", []Addr{a}}}),
+		"address":  make("x", []PortAddrs{{"p", []Addr{a, b}}, {"q", []Addr{b}}}),
+		"ports":    make("x", []PortAddrs{{"p", []Addr{a, b}}, {"r", []Addr{a}}}),
+		"fewer":    make("x", []PortAddrs{{"p", []Addr{a, b}}}),
 		"nil":      nil,
 		"all gone": make("x", nil),
 	} {

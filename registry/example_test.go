@@ -28,7 +28,8 @@ func Example() {
 				fmt.Printf("%v listens on %v port %d\n", registry.PortKey{Name: r.Service.Name, Port: p.Name}, p.Protocol, p.Number)
 			}
 		case r.Endpoints != nil:
-			for port, addrs := range r.Endpoints.ByPort {
+			for _, p := range r.Endpoints.ByPort {
+				port, addrs := p.Port, p.Addrs
 				fmt.Printf("%v is answered at %v\n", registry.PortKey{Name: r.Endpoints.Name, Port: port}, addrs)
 			}
 		}

@@ -119,7 +119,7 @@ func (f *follower) textLocked() string {
 	}
 	for _, name := range slices.Sorted(maps.Keys(f.endpoints)) {
 		line := name + "="
-		for i, addr := range f.endpoints[name].ByPort[""] {
+		for i, addr := range f.endpoints[name].Of("") {
 			if i > 0 {
 				line += ","
 			}

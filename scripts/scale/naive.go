@@ -81,7 +81,8 @@ func (n *naive) rebuild() {
 	}
 	rotations := make(map[registry.PortKey][]registry.Addr)
 	for _, e := range endpoints {
-		for port, addrs := range e.ByPort {
+		for _, p := range e.ByPort {
+			port, addrs := p.Port, p.Addrs
 			key := registry.PortKey{Name: e.Name, Port: port}
 			rotation := n.rotations[key]
 			if len(rotation) != len(addrs) {

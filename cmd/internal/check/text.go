@@ -79,8 +79,8 @@ func (r *Report) WriteJSON(w io.Writer) error {
 func holds(r registry.Record) string {
 	if r.Endpoints != nil {
 		n := 0
-		for _, addrs := range r.Endpoints.ByPort {
-			n += len(addrs)
+		for _, p := range r.Endpoints.ByPort {
+			n += len(p.Addrs)
 		}
 		return count(n, "endpoint")
 	}

@@ -125,7 +125,7 @@ func (x *examination) join() {
 func (x *examination) joinPortNames(s, e *held) {
 	var without list
 	for _, p := range s.Service.Ports {
-		if len(e.Endpoints.ByPort[p.Name]) == 0 {
+		if len(e.Endpoints.Of(p.Name)) == 0 {
 			without.add(func() string { return socket{p.Protocol, p.Number}.String() + " (" + portName(p.Name) + ")" })
 		}
 	}
@@ -133,8 +133,8 @@ func (x *examination) joinPortNames(s, e *held) {
 		return
 	}
 	var names list
-	for _, name := range slices.Sorted(maps.Keys(e.Endpoints.ByPort)) {
-		names.add(func() string { return portName(name) })
+	for _, p := range e.Endpoints.ByPort {
+		names.add(func() string { return portName(p.Port) })
 	}
 	s.verdict.find(Warning, NoEndpointsForPort, "no endpoint serves "+without.String()+"; its endpoints serve the "+names.String())
 }
@@ -160,7 +160,7 @@ func (x *examination) findForbidden(s, e *held) {
 		} else {
 			seen[d] = true
 		}
-		for _, addr := range e.Endpoints.ByPort[p.Name] {
+		for _, addr := range e.Endpoints.Of(p.Name) {
 			show := func() string { return p.Protocol.String() + " " + showAddr(addr) }
 			if slices.ContainsFunc(literal(addr), func(a netip.AddrPort) bool { return x.own.Contains(p.Protocol, a) }) {
 				loops.add(show)
