@@ -28,6 +28,7 @@ type listing struct {
 	revision int64 // the keys are of this revision
 	count    int64 // how many keys there are, listed or not
 	kvs      []*mvccpb.KeyValue
+	known    []familiar // the other keys: those whose values were known when they came
 	decoded  []decoding // of kvs, one for one; nil where nobody asked for it
 	at       time.Time  // when the answer was complete
 }
@@ -38,15 +39,15 @@ type question func(ctx context.Context, c *client, more func()) (listing, error)
 
 // list asks for all keys at one revision, 0 for the newest. However long it takes, the answer is one
 // snapshot: every page is read at the revision of the first. The values of a page are decoded while the
-// next one is on its way, if they are to be.
-func list(revision int64, weak bool, pageSize int64, decoded bool) question {
+// next one is on its way, if they are to be. Of those that are known nothing else is kept, if it is said what is known.
+func list(revision int64, weak bool, pageSize int64, decoded bool, known *records) question {
 	return func(ctx context.Context, c *client, more func()) (listing, error) {
 		for {
 			var d *decoder
 			if decoded {
 				d = new(decoder)
 			}
-			l, err := c.list(ctx, revision, weak, pageSize, more, d)
+			l, err := c.list(ctx, revision, weak, pageSize, more, d, known)
 			l.decoded = d.wait()
 			switch {
 			case errors.Is(err, rpctypes.ErrCompacted) && revision == 0 && ctx.Err() == nil:
@@ -62,26 +63,34 @@ func list(revision int64, weak bool, pageSize int64, decoded bool) question {
 	}
 }
 
-func (c *client) list(ctx context.Context, revision int64, weak bool, pageSize int64, more func(), d *decoder) (listing, error) {
+func (c *client) list(ctx context.Context, revision int64, weak bool, pageSize int64, more func(), d *decoder, known *records) (listing, error) {
 	req := &etcdserverpb.RangeRequest{Key: prefixStart, RangeEnd: prefixEnd, Limit: pageSize, Revision: revision, Serializable: weak}
 	var l listing
-	for {
+	for first := true; ; first = false {
 		resp, err := c.kv.Range(ctx, req, callOptions...)
 		if err != nil {
 			return listing{}, explain(ctx, err)
 		}
 		more()
-		if l.kvs == nil {
+		if first {
 			l.cluster, l.revision, l.count = resp.Header.ClusterId, resp.Header.Revision, resp.Count
 			if revision != 0 {
 				l.revision = revision // the header speaks of now, the keys of then
 			}
-			l.kvs = make([]*mvccpb.KeyValue, 0, resp.Count)
+			if known == nil {
+				l.kvs = make([]*mvccpb.KeyValue, 0, resp.Count)
+			} else {
+				l.known = make([]familiar, 0, resp.Count)
+			}
 		} else if resp.Header.ClusterId != l.cluster {
 			return listing{}, failure{WentBack, fmt.Errorf("one list was answered by two clusters, %x and %x", l.cluster, resp.Header.ClusterId)}
 		}
-		l.kvs = append(l.kvs, resp.Kvs...)
-		d.add(resp.Kvs)
+		news := resp.Kvs
+		if known != nil {
+			news = known.sift(resp.Kvs, &l.known)
+		}
+		l.kvs = append(l.kvs, news...)
+		d.add(news)
 		if !resp.More || len(resp.Kvs) == 0 {
 			l.at = time.Now()
 			return l, nil
@@ -94,21 +103,23 @@ func (c *client) list(ctx context.Context, revision int64, weak bool, pageSize i
 
 // A decoding is what a value says, or why it says nothing.
 type decoding struct {
-	record   registry.Record
+	content  content
 	warnings []registry.Warning
 	err      error
 }
 
-// decodedAt returns what the value at i says.
-func (l *listing) decodedAt(i int) decoding {
+// decodedAt returns what the value at i says, nil if it was not decoded.
+func (l *listing) decodedAt(i int) *decoding {
 	if l.decoded == nil {
-		return decode(l.kvs[i])
+		return nil
 	}
-	return l.decoded[i]
+	return &l.decoded[i]
 }
 
 func decode(kv *mvccpb.KeyValue) (d decoding) {
-	d.record, d.warnings, d.err = registry.Decode(string(kv.Key), kv.Value)
+	var record registry.Record
+	record, d.warnings, d.err = registry.Decode(string(kv.Key), kv.Value)
+	d.content = content{record.Service, record.Endpoints}
 	return d
 }
 

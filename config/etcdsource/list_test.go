@@ -280,7 +280,7 @@ func TestAPageIsAPart(t *testing.T) {
 	}
 	defer own.close()
 	parts := 0
-	if l, err := list(0, false, 3, false)(t.Context(), own, func() { parts++ }); err != nil || len(l.kvs) != 10 || parts != 4 {
+	if l, err := list(0, false, 3, false, nil)(t.Context(), own, func() { parts++ }); err != nil || len(l.kvs) != 10 || parts != 4 {
 		t.Errorf("%d keys in %d parts, %v; want 10 in 4", len(l.kvs), parts, err)
 	}
 }
@@ -299,13 +299,13 @@ func TestAListDecodedPageByPageSaysWhatItsValuesSay(t *testing.T) {
 	r := newReader(&cfg)
 	defer r.close()
 	for _, ahead := range []bool{true, false} {
-		l, err := r.try(t.Context(), list(0, false, 3, ahead), func() {})
+		l, err := r.try(t.Context(), list(0, false, 3, ahead, nil), func() {})
 		if err != nil || len(l.kvs) != 10 || (l.decoded != nil) != ahead {
 			t.Fatalf("%d keys, decoded %v, %v", len(l.kvs), l.decoded != nil, err)
 		}
 		for i, kv := range l.kvs {
-			got, want := l.decodedAt(i), decode(kv)
-			if (got.err == nil) != (i < 8) || (want.err == nil) != (got.err == nil) || got.record.Key != want.record.Key || !got.record.Service.Equal(want.record.Service) {
+			got, want := newRecords().version(kv, l.decodedAt(i)).says(), decode(kv)
+			if (got.err == nil) != (i < 8) || (want.err == nil) != (got.err == nil) || !got.content.service.Equal(want.content.service) {
 				t.Errorf("%s says %+v; want %+v", kv.Key, got, want)
 			}
 		}

@@ -25,7 +25,7 @@ func Read(ctx context.Context, cfg Config) (Snapshot, error) {
 	}
 	r := newReader(&cfg)
 	defer r.close()
-	l, err := r.try(ctx, list(0, false, cfg.PageSize, false), func() {})
+	l, err := r.try(ctx, list(0, false, cfg.PageSize, false, nil), func() {})
 	if err != nil {
 		return Snapshot{}, err
 	}

@@ -5,8 +5,6 @@ import (
 	"slices"
 	"strings"
 
-	"go.etcd.io/etcd/api/v3/mvccpb"
-
 	"kubeproxy/registry"
 )
 
@@ -22,9 +20,9 @@ type Rejection struct {
 // MaxRejections is how many rejected keys a [Status] lists.
 const MaxRejections = 100
 
-func rejection(kv *mvccpb.KeyValue, err error) *Rejection {
-	rejected := &Rejection{Key: oneLine(string(kv.Key)), Reason: oneLine(err.Error()), Revision: kv.ModRevision}
-	if strings.HasPrefix(string(kv.Key), registry.EndpointsPrefix) {
+func rejection(v version, err error) *Rejection {
+	rejected := &Rejection{Key: oneLine(v.key), Reason: oneLine(err.Error()), Revision: v.modified}
+	if strings.HasPrefix(v.key, registry.EndpointsPrefix) {
 		rejected.Kind = registry.KindEndpoints
 	}
 	return rejected
@@ -32,23 +30,31 @@ func rejection(kv *mvccpb.KeyValue, err error) *Rejection {
 
 // mark notes why the newest value of a key cannot be used, nil that it can.
 func (r *records) mark(e *entry, why *Rejection) {
-	if e.bad != nil {
+	was := e.bad()
+	if was != nil {
 		r.invalid--
-		if i := slices.Index(r.listed, e.bad); i >= 0 {
+		if i := slices.Index(r.listed, was); i >= 0 {
 			r.listed, r.relisted = slices.Delete(r.listed, i, i+1), true
 		}
+		e.trouble.bad = nil
 	}
-	if e.bad = why; why != nil {
-		r.invalid++
-		r.list(e)
+	if why == nil {
+		return
 	}
+	t := e.troubled()
+	if was == nil {
+		t.goodAt = e.seen // which was good, or is 0
+	}
+	t.bad = why
+	r.invalid++
+	r.list(e)
 }
 
 // list puts a rejected key on the list, if there is room. As every list of etcd's keys passes here, one
 // that found no room at first gets it later.
 func (r *records) list(e *entry) {
-	if e.bad != nil && len(r.listed) < MaxRejections && !slices.Contains(r.listed, e.bad) {
-		r.listed, r.relisted = append(r.listed, e.bad), true
+	if bad := e.bad(); bad != nil && len(r.listed) < MaxRejections && !slices.Contains(r.listed, bad) {
+		r.listed, r.relisted = append(r.listed, bad), true
 	}
 }
 

@@ -205,8 +205,11 @@ func (x *session) ask(revision int64, weak bool) {
 	case <-x.resync: // this is the list that was asked for
 	default:
 	}
-	nothingKnown := len(x.records.entries) == 0 // then each value will have to be decoded
-	x.lists.ask(x.ctx, x.cfg.RequestTimeout, list(revision, weak, x.cfg.PageSize, nothingKnown))
+	question := list(revision, weak, x.cfg.PageSize, false, x.records)
+	if len(x.records.entries) == 0 { // then each value will have to be decoded
+		question = list(revision, weak, x.cfg.PageSize, true, nil)
+	}
+	x.lists.ask(x.ctx, x.cfg.RequestTimeout, question)
 }
 
 // startResync asks for everything, at the newest revision that the watch is known to have come to. The
@@ -325,7 +328,7 @@ func (x *session) finishResync(l listing) {
 	if divergent.n > 0 {
 		glog.Warningf("resync at revision %d mended %d keys that the watch had not told of: %s", l.revision, divergent.n, divergent)
 	}
-	glog.V(4).Infof("etcd resync @%d: %d keys, %d changed", l.revision, len(l.kvs), different.n)
+	glog.V(4).Infof("etcd resync @%d: %d keys, %d changed", l.revision, len(l.kvs)+len(l.known), different.n)
 	x.send(x.ctx, true, l.at)
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"hash/maphash"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/golang/glog"
@@ -15,12 +16,14 @@ import (
 
 // Records are what the source knows of the registry: every key below the prefix, and which objects
 // these make. Values arrive by list and by watch; what has changed since the last time is taken out
-// as changes, which make an Update. It belongs to one goroutine.
+// as changes, which make an Update. It belongs to one goroutine; but sift may be called by another.
 type records struct {
+	seed maphash.Seed
+
+	mu      sync.Mutex        // held by the owner where it edits entries, and by sift
 	entries map[string]*entry // by etcd key: every one, usable or not
-	seed    maphash.Seed
-	sweep   uint64 // number of the last merge
-	invalid int    // entries whose newest value cannot be used
+	sweep   uint32            // number of the last merge
+	invalid int               // entries whose newest value cannot be used
 
 	listed     []*Rejection // some of them
 	relisted   bool         // since rejections was called last
@@ -39,17 +42,120 @@ type object struct {
 
 // An entry is one key, from its creation to its deletion.
 type entry struct {
-	key     registry.Key
-	foreign bool            // not a record's key: somebody else's, or of the wrong depth
-	created int64           // create revision: another one is another life of the key
-	sum     uint64          // hash of its newest bytes
-	good    registry.Record // the newest version in this life that decoded; zero if none did
-	goodAt  int64           // the mod revision of that version
-	bad     *Rejection      // why the newest bytes cannot be used; nil: they can
-	seen    int64           // the mod revision of its newest bytes
-	told    []uint64        // hashes of values that a log line was written about
-	blamed  bool            // an error was logged, and that it is mended was not yet
-	sweep   uint64          // number of the merge whose list had this key
+	key     string
+	over    bool     // the key was deleted, or has begun another life since
+	foreign bool     // not a record's key: somebody else's, or of the wrong depth
+	sweep   uint32   // number of the merge whose list had this key
+	created int64    // create revision: another one is another life of the key
+	sum     uint64   // hash of its newest bytes
+	seen    int64    // the mod revision of its newest bytes
+	good    content  // the newest version in this life that decoded; zero if none did
+	trouble *trouble // nil as long as there was none: of most there never is any
+}
+
+// A content is what a record says, by its kind.
+type content struct {
+	service   *registry.Service
+	endpoints *registry.Endpoints
+}
+
+// A trouble is what is remembered of an entry with values that cannot be used, or are odd.
+type trouble struct {
+	bad    *Rejection // why the newest bytes cannot be used; nil: they can
+	goodAt int64      // then the mod revision of the good version
+	told   []uint64   // hashes of values that a log line was written about
+	blamed bool       // an error was logged, and that it is mended was not yet
+}
+
+// troubled gives the trouble of an entry, for more to be added.
+func (e *entry) troubled() *trouble {
+	if e.trouble == nil {
+		e.trouble = new(trouble)
+	}
+	return e.trouble
+}
+
+// bad tells why the newest bytes cannot be used; nil when they can.
+func (e *entry) bad() *Rejection {
+	if e.trouble == nil {
+		return nil
+	}
+	return e.trouble.bad
+}
+
+// goodAt gives the mod revision of the good version.
+func (e *entry) goodAt() int64 {
+	if e.bad() == nil {
+		return e.seen
+	}
+	return e.trouble.goodAt
+}
+
+// A version is one value of a key, as etcd has it at some revision.
+type version struct {
+	key               string
+	created, modified int64
+	sum               uint64 // hash of its bytes
+
+	// What it says: decoded before, or still to be decoded, or known by another version of the same bytes.
+	decoded *decoding
+	kv      *mvccpb.KeyValue
+	content content
+}
+
+// sum gives the hash of a value's bytes.
+func (r *records) sum(kv *mvccpb.KeyValue) uint64 {
+	return maphash.Bytes(r.seed, kv.Value)
+}
+
+func (r *records) version(kv *mvccpb.KeyValue, decoded *decoding) version {
+	return version{key: string(kv.Key), created: kv.CreateRevision, modified: kv.ModRevision, sum: r.sum(kv), decoded: decoded, kv: kv}
+}
+
+func (v version) says() decoding {
+	switch {
+	case v.decoded != nil:
+		return *v.decoded
+	case v.kv != nil:
+		return decode(v.kv)
+	}
+	return decoding{content: v.content}
+}
+
+// A familiar is a listed version whose bytes were those of the newest good one when they came. That one's
+// content takes the place of the bytes.
+type familiar struct {
+	entry    *entry // for its key and its life only; the rest may change
+	modified int64
+	sum      uint64
+	content  content
+}
+
+func (f familiar) version() version {
+	return version{key: f.entry.key, created: f.entry.created, modified: f.modified, sum: f.sum, content: f.content}
+}
+
+// isNewest tells whether the entry has still these bytes, and is no younger than they are.
+func (f familiar) isNewest() bool {
+	e := f.entry
+	return !e.over && e.sum == f.sum && e.seen <= f.modified
+}
+
+// sift sorts a page of a list: what is known is added to familiar, and needs its bytes no more; the rest is
+// returned. So a list of a registry that has hardly changed takes little room, however long it is.
+// Any goroutine may call it.
+func (r *records) sift(page []*mvccpb.KeyValue, known *[]familiar) (news []*mvccpb.KeyValue) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, kv := range page {
+		e, sum := r.entries[string(kv.Key)], r.sum(kv)
+		if e == nil || e.created != kv.CreateRevision || e.sum != sum || e.bad() != nil {
+			news = append(news, kv)
+			continue
+		}
+		*known = append(*known, familiar{e, kv.ModRevision, sum, e.good})
+	}
+	return news
 }
 
 // maxComplaints is how many bad records have their lines before the log has to rest.
@@ -76,121 +182,128 @@ func newRecords() *records {
 // back with the same ids and revisions and other values. Equal bytes cost no decoding, so to list a
 // registry that has not changed is cheap.
 func (r *records) put(kv *mvccpb.KeyValue) (different bool) {
-	return r.take(kv, func() decoding { return decode(kv) })
-}
-
-// take is put of a value that may have been decoded before: decoded is called for what it says, if that is news.
-func (r *records) take(kv *mvccpb.KeyValue, decoded func() decoding) (different bool) {
-	e := r.entries[string(kv.Key)]
-	sum := maphash.Bytes(r.seed, kv.Value)
-	if e == nil || e.created != kv.CreateRevision {
-		e, different = r.create(kv, e), true
-	} else {
-		different = e.sum != sum
-	}
-	if different && !e.foreign {
-		r.read(e, kv, sum, decoded())
-	}
-	e.sum, e.seen = sum, kv.ModRevision
-	r.list(e)
-	switch {
-	case e.bad == nil:
-		e.goodAt = kv.ModRevision
-	case e.goodAt > kv.ModRevision: // of a history that etcd has lost, for it went back
-		e.good, e.goodAt = registry.Record{}, 0
-		r.dirty = append(r.dirty, e.object())
-	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	_, different = r.takeLocked(r.entries[string(kv.Key)], r.version(kv, nil))
 	return different
 }
 
-// read takes in what a new value says. One that does not decode hurts only itself: the last good version of
-// its key stays in force (D17, D18).
-func (r *records) read(e *entry, kv *mvccpb.KeyValue, sum uint64, said decoding) {
-	record, warnings, err := said.record, said.warnings, said.err
-	if err != nil {
-		r.mark(e, rejection(kv, err))
+// takeLocked is put of a version that may have been decoded before. It is given the entry of its key, nil for none,
+// and returns it.
+func (r *records) takeLocked(e *entry, v version) (_ *entry, different bool) {
+	if e == nil || e.created != v.created {
+		e, different = r.createLocked(v, e), true
+	} else {
+		different = e.sum != v.sum
+	}
+	if different && !e.foreign {
+		r.readLocked(e, v)
+	}
+	e.sum, e.seen = v.sum, v.modified
+	r.list(e)
+	if e.bad() != nil && e.trouble.goodAt > v.modified { // of a history that etcd has lost, for it went back
+		e.good, e.trouble.goodAt = content{}, 0
+		r.dirty = append(r.dirty, e.object())
+	}
+	return e, different
+}
+
+// readLocked takes in what a new value says. One that does not decode hurts only itself: the last good version
+// of its key stays in force (D17, D18).
+func (r *records) readLocked(e *entry, v version) {
+	said := v.says()
+	if said.err != nil {
+		r.mark(e, rejection(v, said.err))
 	} else {
 		r.mark(e, nil)
-		r.use(e, record, kv)
-		if e.blamed {
-			e.blamed = false
-			glog.Infof("key %s can be used again, since revision %d", registry.Quote(string(kv.Key)), kv.ModRevision)
+		r.useLocked(e, said.content, v)
+		if e.trouble != nil && e.trouble.blamed {
+			e.trouble.blamed = false
+			glog.Infof("key %s can be used again, since revision %d", registry.Quote(v.key), v.modified)
 		}
 	}
-	if (err == nil && len(warnings) == 0) || !e.news(sum) || !r.complaints.allow(time.Now()) {
+	if (said.err == nil && len(said.warnings) == 0) || !e.news(v.sum) || !r.complaints.allow(time.Now()) {
 		return
 	}
-	key := registry.Quote(string(kv.Key))
-	if err != nil {
-		e.blamed = true
-		glog.Errorf("bad value of key %s at revision %d: %v; %s", key, kv.ModRevision, err, e.remains())
+	key := registry.Quote(v.key)
+	if said.err != nil {
+		e.trouble.blamed = true
+		glog.Errorf("bad value of key %s at revision %d: %v; %s", key, v.modified, said.err, e.remains())
 	}
-	for _, w := range warnings {
+	for _, w := range said.warnings {
 		glog.Warningf("key %s: %s", key, w)
 	}
 }
 
 // remains says what is in force in place of a bad value.
 func (e *entry) remains() string {
-	if e.good == (registry.Record{}) {
+	if e.good == (content{}) {
 		return "nothing is known in its place"
 	}
-	return fmt.Sprintf("its value of revision %d stays in force", e.goodAt)
+	return fmt.Sprintf("its value of revision %d stays in force", e.goodAt())
 }
 
-// create begins a life of a key. Nothing of an earlier one counts any more, except that what was said
+// createLocked begins a life of a key. Nothing of an earlier one counts any more, except that what was said
 // of its values need not be said again.
-func (r *records) create(kv *mvccpb.KeyValue, old *entry) *entry {
-	e := &entry{created: kv.CreateRevision}
+func (r *records) createLocked(v version, old *entry) *entry {
+	e := &entry{key: v.key, created: v.created}
 	if old != nil {
 		r.forget(old)
-		e.told, e.blamed, e.sweep = old.told, old.blamed, old.sweep
+		e.key, e.sweep = old.key, old.sweep
+		if old.trouble != nil {
+			e.trouble = &trouble{told: old.trouble.told, blamed: old.trouble.blamed}
+		}
 	}
-	key, err := registry.ParseKey(string(kv.Key))
-	if err != nil {
+	if _, err := registry.ParseKey(v.key); err != nil {
 		e.foreign = true
 		switch {
 		case errors.Is(err, registry.ErrForeign):
-			glog.V(4).Infof("ignored key %s: %v", registry.Quote(string(kv.Key)), err)
+			glog.V(4).Infof("ignored key %s: %v", registry.Quote(v.key), err)
 		default:
 			if e.news(0) && r.complaints.allow(time.Now()) {
-				glog.Errorf("bad key %s: %v", registry.Quote(string(kv.Key)), err)
+				glog.Errorf("bad key %s: %v", registry.Quote(v.key), err)
 			}
-			r.mark(e, rejection(kv, err))
+			r.mark(e, rejection(v, err))
 		}
 	}
-	e.key = key
-	r.entries[string(kv.Key)] = e
+	r.entries[e.key] = e
 	return e
 }
 
-// use makes a decoded record the good version of its key.
-func (r *records) use(e *entry, record registry.Record, kv *mvccpb.KeyValue) {
-	e.goodAt = kv.ModRevision
-	if record.Service != nil {
-		record.Service.Created = kv.CreateRevision // nobody else has seen it yet
+// useLocked makes what a version says the good one of its key.
+func (r *records) useLocked(e *entry, says content, v version) {
+	if e.bad() != nil {
+		e.trouble.goodAt = v.modified
 	}
-	if e.good != (registry.Record{}) && e.good.Service.Equal(record.Service) && e.good.Endpoints.Equal(record.Endpoints) {
+	if says.service != nil && says.service.Created != v.created {
+		says.service.Created = v.created // it is new, and nobody else has seen it yet
+	}
+	if e.good != (content{}) && e.good.service.Equal(says.service) && e.good.endpoints.Equal(says.endpoints) {
 		return // written otherwise, saying the same
 	}
-	e.good = record
+	e.good = says
 	r.dirty = append(r.dirty, e.object())
 }
 
-// fill takes in an older value than the newest known. It counts where the newest value is a bad one and
+// fillLocked takes in an older value than the newest known. It counts where the newest value is a bad one and
 // the last good version, if there is one, is older still.
-func (r *records) fill(kv *mvccpb.KeyValue) {
-	e := r.entries[string(kv.Key)]
-	if e == nil || e.foreign || e.created != kv.CreateRevision || e.bad == nil || kv.ModRevision <= e.goodAt {
+func (r *records) fillLocked(e *entry, v version) {
+	if e == nil || e.foreign || e.created != v.created || e.bad() == nil || v.modified <= e.goodAt() {
 		return
 	}
-	if record, _, err := registry.Decode(string(kv.Key), kv.Value); err == nil {
-		r.use(e, record, kv)
+	if said := v.says(); said.err == nil {
+		r.useLocked(e, said.content, v)
 	}
 }
 
 // remove takes in that a key is gone, and with it its last good version.
 func (r *records) remove(key string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.removeLocked(key)
+}
+
+func (r *records) removeLocked(key string) {
 	if e := r.entries[key]; e != nil {
 		r.forget(e)
 		delete(r.entries, key)
@@ -198,24 +311,30 @@ func (r *records) remove(key string) {
 }
 
 func (r *records) forget(e *entry) {
+	e.over = true
 	r.mark(e, nil)
-	if e.good != (registry.Record{}) {
+	if e.good != (content{}) {
 		r.dirty = append(r.dirty, e.object())
 	}
 }
 
 // news tells whether this value of the key has not been spoken of, and remembers that it has been.
 func (e *entry) news(sum uint64) bool {
-	if slices.Contains(e.told, sum) {
+	t := e.troubled()
+	if slices.Contains(t.told, sum) {
 		return false
 	}
-	if e.told = append(e.told, sum); len(e.told) > maxTold {
-		e.told = e.told[1:]
+	if t.told = append(t.told, sum); len(t.told) > maxTold {
+		t.told = t.told[1:]
 	}
 	return true
 }
 
-func (e *entry) object() object { return object{e.key.Kind, e.key.Name} }
+// object tells which one an entry speaks of, which is not foreign.
+func (e *entry) object() object {
+	key, _ := registry.ParseKey(e.key) // it was read before
+	return object{key.Kind, key.Name}
+}
 
 // merge makes the records equal to a complete list, but for keys that the watch has spoken of since the
 // list was asked for: touched has the revision of its last event for each, and the newer of the two
@@ -225,6 +344,8 @@ func (e *entry) object() object { return object{e.key.Kind, e.key.Name} }
 // revision heard: what is different from before that it should have told, and has not. These
 // divergences are returned too.
 func (r *records) merge(l listing, touched map[string]int64, heard int64) (different, divergent tally) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	r.sweep++
 	differs := func(key string, since int64) {
 		different.add(key)
@@ -232,28 +353,40 @@ func (r *records) merge(l listing, touched map[string]int64, heard int64) (diffe
 			divergent.add(key)
 		}
 	}
-	for i, kv := range l.kvs {
-		if touched[string(kv.Key)] > l.revision {
-			r.fill(kv)
-			continue
+	listed := func(v version) {
+		e := r.entries[v.key]
+		if touched[v.key] > l.revision {
+			r.fillLocked(e, v)
+			return
 		}
-		since, older := kv.ModRevision, false
-		switch e := r.entries[string(kv.Key)]; {
-		case e == nil || e.created != kv.CreateRevision:
-			since = kv.CreateRevision
-		case kv.ModRevision < e.seen: // whatever its bytes are, that is another history
+		since, older := v.modified, false
+		switch {
+		case e == nil || e.created != v.created:
+			since = v.created
+		case v.modified < e.seen: // whatever its bytes are, that is another history
 			since, older = 0, true
 		}
-		if r.take(kv, func() decoding { return l.decodedAt(i) }) || older {
-			differs(string(kv.Key), since)
+		e, changed := r.takeLocked(e, v)
+		if changed || older {
+			differs(v.key, since)
 		}
-		r.entries[string(kv.Key)].sweep = r.sweep
+		e.sweep = r.sweep
+	}
+	for i, kv := range l.kvs {
+		listed(r.version(kv, l.decodedAt(i)))
+	}
+	for _, f := range l.known {
+		if e := f.entry; f.isNewest() { // as nearly all are; then the watch has not spoken of it either
+			e.seen, e.sweep = f.modified, r.sweep
+			continue
+		}
+		listed(f.version())
 	}
 	for key, e := range r.entries {
 		if e.sweep == r.sweep || touched[key] > l.revision {
 			continue
 		}
-		r.remove(key)
+		r.removeLocked(key)
 		differs(key, l.revision) // deleted then at the latest
 	}
 	return different, divergent
@@ -262,11 +395,11 @@ func (r *records) merge(l listing, touched map[string]int64, heard int64) (diffe
 // changes takes out what has changed since the last time.
 func (r *records) changes() (services []registry.Change[registry.Service], endpoints []registry.Change[registry.Endpoints]) {
 	for _, o := range r.dirty {
-		switch record := r.inForce(o); o.kind {
+		switch says := r.inForce(o); o.kind {
 		case registry.KindService:
-			services = change(services, r.services, o.name, record.Service)
+			services = change(services, r.services, o.name, says.service)
 		case registry.KindEndpoints:
-			endpoints = change(endpoints, r.endpoints, o.name, record.Endpoints)
+			endpoints = change(endpoints, r.endpoints, o.name, says.endpoints)
 		}
 	}
 	r.dirty = r.dirty[:0]
@@ -286,15 +419,15 @@ func change[T any](changes []registry.Change[T], known map[registry.Name]*T, nam
 	return append(changes, registry.Change[T]{Name: name, Value: value})
 }
 
-// inForce is the record that counts for an object. In namespace default the namespaced key and v0.4's
+// inForce is what counts for an object. In namespace default the namespaced key and v0.4's
 // flat key may both name it: the namespaced one counts while it has a good version, and the other
 // waits in its shadow.
-func (r *records) inForce(o object) registry.Record {
+func (r *records) inForce(o object) content {
 	prefix := registry.SpecsPrefix
 	if o.kind == registry.KindEndpoints {
 		prefix = registry.EndpointsPrefix
 	}
-	if e := r.entries[prefix+o.name.Namespace+"/"+o.name.Name]; e != nil && e.good != (registry.Record{}) {
+	if e := r.entries[prefix+o.name.Namespace+"/"+o.name.Name]; e != nil && e.good != (content{}) {
 		return e.good
 	}
 	if o.name.Namespace == registry.DefaultNamespace {
@@ -302,7 +435,7 @@ func (r *records) inForce(o object) registry.Record {
 			return e.good
 		}
 	}
-	return registry.Record{}
+	return content{}
 }
 
 // everything is the whole state as a SET lists it. Changes not taken yet are taken.

@@ -39,11 +39,26 @@ func TestTheNewestGoodVersionGivenIsInForce(t *testing.T) {
 	type step = func(*records) // one piece of news
 	put := func(v *mvccpb.KeyValue) step { return func(r *records) { r.put(v) } }
 	remove := func(r *records) { r.remove(spec("a")) }
+	sifted := false
+	answer := func(r *records, revision int64, kvs ...*mvccpb.KeyValue) listing {
+		l := listed(revision, kvs...)
+		if sifted {
+			l.kvs = r.sift(kvs, &l.known)
+		}
+		return l
+	}
 	list := func(revision int64, kvs ...*mvccpb.KeyValue) step { // of a new session
-		return func(r *records) { r.merge(listed(revision, kvs...), nil, 0) }
+		return func(r *records) { r.merge(answer(r, revision, kvs...), nil, 0) }
 	}
 	resync := func(revision int64, last int64, kvs ...*mvccpb.KeyValue) step { // after an event at last
-		return func(r *records) { r.merge(listed(revision, kvs...), map[string]int64{spec("a"): last}, last) }
+		return func(r *records) { r.merge(answer(r, revision, kvs...), map[string]int64{spec("a"): last}, last) }
+	}
+	during := func(revision int64, last int64, listed *mvccpb.KeyValue, event step) step { // the event comes between a page and its use
+		return func(r *records) {
+			l := answer(r, revision, listed)
+			event(r)
+			r.merge(l, map[string]int64{spec("a"): last}, last)
+		}
 	}
 	for _, test := range []struct {
 		name  string
@@ -77,10 +92,24 @@ func TestTheNewestGoodVersionGivenIsInForce(t *testing.T) {
 		{"nor a bad one", []step{put(kv(2, 7, port(2))), put(kv(2, 8, bad)), resync(5, 8, kv(2, 5, bad))}, "a:2@2"},
 		{"a resync newer than the event", []step{put(kv(2, 8, port(1))), resync(9, 8, kv(2, 9, port(2)))}, "a:2@2"},
 		{"a resync newer than the event: deleted", []step{put(kv(2, 8, port(1))), resync(9, 8)}, ""},
+		{"a resync newer than the event, and as it was before",
+			[]step{put(kv(2, 5, port(1))), during(10, 7, kv(2, 9, port(1)), put(kv(2, 7, port(2))))}, "a:1@2"},
+		{"a resync newer than the event, and as it was before a bad one",
+			[]step{put(kv(2, 5, port(1))), during(10, 7, kv(2, 9, port(1)), put(kv(2, 7, bad))), put(kv(2, 11, bad+bad)), list(8, kv(2, 8, bad))}, ""},
+		{"a resync newer than the event: deleted, and created again",
+			[]step{put(kv(2, 5, port(1))), during(10, 7, kv(2, 9, port(1)), remove)}, "a:1@2"},
+		{"a resync that is the same, and a bad event",
+			[]step{put(kv(2, 5, port(1))), during(10, 12, kv(2, 9, port(1)), put(kv(2, 12, bad))), list(8, kv(2, 8, bad))}, ""},
+		{"a resync that is the same, and the event as well",
+			[]step{put(kv(2, 5, port(1))), during(10, 12, kv(2, 9, port(1)), put(kv(2, 12, port(2))))}, "a:2@2"},
+		{"a resync that is the same, and it is deleted",
+			[]step{put(kv(2, 5, port(1))), during(10, 12, kv(2, 9, port(1)), remove)}, ""},
 		{"a resync newer than the event: bad", []step{put(kv(2, 8, port(1))), resync(9, 8, kv(2, 9, bad))}, "a:1@2"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			for _, often := range []bool{false, true} { // changes taken after each step add up to the same
+			for i := range 4 {
+				often := i%2 == 1 // changes taken after each step add up to the same
+				sifted = i/2 == 1 // and so do lists of which only the news was kept
 				r := newRecords()
 				for _, step := range test.steps {
 					step(r)
@@ -96,6 +125,32 @@ func TestTheNewestGoodVersionGivenIsInForce(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+func TestOfAListOnlyTheNewsIsKept(t *testing.T) {
+	r := newRecords()
+	r.put(kv(2, 2, port(1)))
+	for _, test := range []struct {
+		name string
+		kv   *mvccpb.KeyValue
+		news bool
+	}{
+		{"the same", kv(2, 2, port(1)), false},
+		{"the same, written again", kv(2, 5, port(1)), false},
+		{"another value", kv(2, 2, port(2)), true},
+		{"another life", kv(5, 5, port(1)), true},
+		{"another key", &mvccpb.KeyValue{Key: []byte(spec("b")), CreateRevision: 2, ModRevision: 2, Value: []byte(port(1))}, true},
+	} {
+		var known []familiar
+		if news := r.sift([]*mvccpb.KeyValue{test.kv}, &known); len(news) == 1 != test.news || len(known) == 1 == test.news {
+			t.Errorf("%s: %d of news, %d known", test.name, len(news), len(known))
+		}
+	}
+	r.put(kv(2, 7, "bad"))
+	var known []familiar
+	if news := r.sift([]*mvccpb.KeyValue{kv(2, 7, "bad")}, &known); len(news) != 1 {
+		t.Error("a value that cannot be used is known by nothing but its bytes")
 	}
 }
 
@@ -152,10 +207,16 @@ func TestDivergencesAreWhatTheWatchShouldHaveTold(t *testing.T) {
 		{"created before, and put after", 9, []*mvccpb.KeyValue{kv(7, 9, port(2))}, 8, 1},
 		{"the same, but older than it was", 9, []*mvccpb.KeyValue{kv(2, 1, port(1))}, 0, 1},
 	} {
-		r := newRecords()
-		r.put(kv(2, 2, port(1)))
-		if _, divergent := r.merge(listed(test.revision, test.kvs...), nil, test.heard); divergent.n != test.want {
-			t.Errorf("%s: divergent %v; want %d", test.name, divergent, test.want)
+		for _, sifted := range []bool{false, true} {
+			r := newRecords()
+			r.put(kv(2, 2, port(1)))
+			l := listed(test.revision, test.kvs...)
+			if sifted {
+				l.kvs = r.sift(test.kvs, &l.known)
+			}
+			if _, divergent := r.merge(l, nil, test.heard); divergent.n != test.want {
+				t.Errorf("%s, sifted %t: divergent %v; want %d", test.name, sifted, divergent, test.want)
+			}
 		}
 	}
 }
@@ -165,7 +226,7 @@ func TestWhatIsRememberedOfAKeyIsBounded(t *testing.T) {
 	for i := range 10 * maxTold {
 		r.put(kv(2, int64(i+2), fmt.Sprint("bad ", i)))
 	}
-	if n := len(r.entries[spec("a")].told); n != maxTold {
+	if n := len(r.entries[spec("a")].trouble.told); n != maxTold {
 		t.Errorf("%d values remembered; want %d", n, maxTold)
 	}
 	r.remove(spec("a"))
