@@ -372,16 +372,23 @@ func (r *records) merge(l listing, touched map[string]int64, heard int64) (diffe
 		}
 		e.sweep = r.sweep
 	}
-	for i, kv := range l.kvs {
-		listed(r.version(kv, l.decodedAt(i)))
-	}
-	for _, f := range l.known {
-		if e := f.entry; f.isNewest() { // as nearly all are; then the watch has not spoken of it either
-			e.seen, e.sweep = f.modified, r.sweep
-			continue
+	familiars := func(below string) { // as far as they come before a key
+		for len(l.known) > 0 && (below == "" || l.known[0].entry.key < below) {
+			f := l.known[0]
+			l.known = l.known[1:]
+			if e := f.entry; f.isNewest() { // as nearly all are; then the watch has not spoken of it either
+				e.seen, e.sweep = f.modified, r.sweep
+				continue
+			}
+			listed(f.version())
 		}
-		listed(f.version())
 	}
+	for i, kv := range l.kvs {
+		v := r.version(kv, l.decodedAt(i))
+		familiars(v.key) // in the order of etcd, in which the first few are named in the log
+		listed(v)
+	}
+	familiars("")
 	for key, e := range r.entries {
 		if e.sweep == r.sweep || touched[key] > l.revision {
 			continue
