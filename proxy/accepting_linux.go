@@ -97,27 +97,29 @@ func (p *epollTCP) leave() {
 // are being served have their turn in between.
 const acceptsAtOnce = 8
 
-// accept accepts the clients that wait.
+// accept accepts clients that wait. That at least one does, the kernel has told.
 func (l *loop) accept(p *epollTCP) {
-	for range acceptsAtOnce {
-		if !l.acceptOne(p) {
+	if !l.engine.budget.tryAcquire(2) {
+		l.pauseAccepting(p)
+		return
+	}
+	for n := 1; l.acceptOne(p, n == 1); n++ {
+		if n == acceptsAtOnce || !l.engine.budget.take(2) {
 			return
 		}
 	}
 }
 
-// acceptOne accepts one client, and tells whether there may be another.
-func (l *loop) acceptOne(p *epollTCP) bool {
+// acceptOne accepts one client, whose descriptors have been taken, and tells whether to go on in this turn. That
+// another one than the first cannot be accepted is no news: perhaps there is none. If there is, the next turn begins with it.
+func (l *loop) acceptOne(p *epollTCP, first bool) bool {
 	e := l.engine
-	if !e.budget.tryAcquire(2) {
-		l.pauseAccepting(p)
-		return false
-	}
 	fd, from, errno := accept(p.fd)
 	if errno != 0 {
 		e.budget.release(2)
-		switch errno {
-		case unix.EAGAIN, unix.ECONNABORTED, unix.EINTR:
+		switch {
+		case !first:
+		case errno == unix.EAGAIN || errno == unix.ECONNABORTED || errno == unix.EINTR:
 		default:
 			if times, ok := e.acceptErrors.ask(1); ok {
 				glog.Warningf("cannot accept clients of %s: %v; trying again until it can (%d times since such a line)", p.owner.Load().key, errno, times)
@@ -134,16 +136,21 @@ func (l *loop) acceptOne(p *epollTCP) bool {
 		e.budget.release(2)
 		return false
 	}
-	if other := e.lightest(l); other == l || !other.do(func() { other.serve(p, fd, book) }) {
-		l.serve(p, fd, book)
+	if other := e.lightest(l); other != l {
+		other.load.Add(1) // now, for the next client is shared out by it
+		if other.do(func() { other.serve(p, fd, book) }) {
+			return true
+		}
+		other.load.Add(-1)
 	}
+	l.load.Add(1)
+	l.serve(p, fd, book)
 	return true
 }
 
-// serve begins to see a client to an endpoint. It need not have come to a port of l.
+// serve begins to see a client to an endpoint. It need not have come to a port of l. It is counted in load already.
 func (l *loop) serve(p *epollTCP, fd int, book connection) {
 	c, index, era := l.conns.add()
-	l.load.Store(int64(l.conns.used))
 	*c = conn{
 		client: half{fd: int32(fd), open: true, readable: true}, // it may have said something by now
 		port:   p,

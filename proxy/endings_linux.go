@@ -234,7 +234,7 @@ func (l *loop) free(c *conn) {
 	c.book = connection{}
 	c.live = false
 	l.conns.remove(c.index)
-	l.load.Store(int64(l.conns.used))
+	l.load.Add(-1)
 }
 
 // How long a connection counts as young, and how often those that flush are looked at.

@@ -34,6 +34,11 @@ func newEpollPortOf(t *testing.T, loops int, handle func(*net.TCPConn)) (*epoll,
 	proxytest.NothingLeaks(t)
 	e := newEpoll(Config{BindAddress: proxytest.Loopback}.withDefaults(), newOwnPorts(proxytest.Loopback))
 	e.loopCount = loops
+	return e, openEpollPort(t, e, handle)
+}
+
+func openEpollPort(t *testing.T, e *epoll, handle func(*net.TCPConn)) string {
+	t.Helper()
 	to := proxytest.ServeTCP(t, "127.0.0.1:0", handle).Addr
 	port := proxytest.FreePort(t)
 	s, err := e.listen(tcpPort(port), ownerOf(rotationOf(to)))
@@ -44,7 +49,29 @@ func newEpollPortOf(t *testing.T, loops int, handle func(*net.TCPConn)) (*epoll,
 		s.close()
 		e.drain(t.Context())
 	})
-	return e, proxytest.On(port).String()
+	return proxytest.On(port).String()
+}
+
+// A port pauses for a client that has to wait for descriptors, and not because the last one took them.
+func TestTheClientThatTakesTheLastDescriptorsPausesNothing(t *testing.T) {
+	proxytest.NothingLeaks(t)
+	e := newEpoll(Config{BindAddress: proxytest.Loopback}.withDefaults(), newOwnPorts(proxytest.Loopback))
+	e.budget = newBudget(6) // of which a listener may have one, and a client two: one is left
+	addr := openEpollPort(t, e, func(conn *net.TCPConn) { _, _ = io.Copy(conn, conn) })
+	conn, err := net.Dial("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if _, err := conn.Write([]byte("hello")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.ReadFull(conn, make([]byte, 5)); err != nil {
+		t.Fatal(err)
+	}
+	if n := e.pauses.Load(); n != 0 || e.budget.used.Load() != 3 {
+		t.Errorf("%d pauses, %d descriptors in use; want none, 3", n, e.budget.used.Load())
+	}
 }
 
 // The clients of one port are shared out among all loops, and each is served and ended where it is.

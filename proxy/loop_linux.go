@@ -59,7 +59,7 @@ type loop struct {
 	alarm   *time.Timer   // ends a wait when something is due
 	alarmAt time.Duration // when that is; 0 when it is not set
 
-	load atomic.Int64 // how many connections it has, for other loops to see
+	load atomic.Int64 // how many connections it has, and will have been handed, for other loops to see
 
 	mu     sync.Mutex // guards the fields below
 	asked  []func()
@@ -163,9 +163,9 @@ func (l *loop) run() {
 // yieldAfter is how long a loop may be busy without letting the Go scheduler look around.
 //
 // The runtime asks the kernel what goroutines wait for, and looks at their timers, when a thread of its has nothing to do. When a loop
-// parks it is often the loop's thread that asks; and when the loop is woken up then and always finds something to do, nobody
-// asks until the runtime's monitor interferes, after 10 ms: so long a change in the registry would not be
-// seen. Yielding wakes up a thread that takes over, which is why it is not done in each turn.
+// parks, it is often the loop's thread that asks. Once it is woken up and always finds something to do, nobody asks, until the
+// runtime's monitor interferes after 10 ms: so long a change in the registry would not be seen. Yielding wakes up a thread that
+// takes over, which is why it is not done in each turn.
 const yieldAfter = 4 * time.Millisecond
 
 // yield lets the scheduler look around if it has not done so for long.

@@ -202,11 +202,14 @@ func (r *rotation) replace(addrs []registry.Addr, randomStart bool, onRemoval Re
 	}
 }
 
-// fresh gives the address of an endpoint that is new. Where no endpoint of before stays it is an element of the record's
-// list, which is kept as long as the record is, and need not be there twice. Else it is a copy: a rotation that is replaced
-// little by little would keep a list for each step. So it keeps one that is not the newest record's at most.
+// fewAddrs is how many addresses may be kept for the sake of one of them.
+const fewAddrs = 16
+
+// fresh gives the address of an endpoint that is new. In a short record where no endpoint of before stays, it is an element of the
+// record's list, which is kept as long as the record is, and need not be there twice. Else it is a copy: a rotation that is replaced
+// little by little would keep a list for each step, and a connection or a client's affinity a long one for its endpoint alone.
 func fresh(addrs []registry.Addr, i int, some bool) *registry.Addr {
-	if some {
+	if some || len(addrs) > fewAddrs {
 		addr := addrs[i]
 		return &addr
 	}

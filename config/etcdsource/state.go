@@ -62,7 +62,7 @@ type content struct {
 // A trouble is what is remembered of an entry with values that cannot be used, or are odd.
 type trouble struct {
 	bad    *Rejection // why the newest bytes cannot be used; nil: they can
-	goodAt int64      // then the mod revision of the good version
+	goodAt int64      // while bad is set: the mod revision of the good version
 	told   []uint64   // hashes of values that a log line was written about
 	blamed bool       // an error was logged, and that it is mended was not yet
 }
@@ -122,8 +122,8 @@ func (v version) says() decoding {
 	return decoding{content: v.content}
 }
 
-// A familiar is a listed version whose bytes were those of the newest good one when they came. That one's
-// content takes the place of the bytes.
+// A familiar is a listed version whose bytes were those of the entry when they came, and not bad. What the entry
+// made of them takes the place of the bytes.
 type familiar struct {
 	entry    *entry // for its key and its life only; the rest may change
 	modified int64
@@ -135,7 +135,7 @@ func (f familiar) version() version {
 	return version{key: f.entry.key, created: f.entry.created, modified: f.modified, sum: f.sum, content: f.content}
 }
 
-// isNewest tells whether the entry has still these bytes, and is no younger than they are.
+// isNewest tells whether these are still the bytes of the entry, and the list is no older than what was last seen of it.
 func (f familiar) isNewest() bool {
 	e := f.entry
 	return !e.over && e.sum == f.sum && e.seen <= f.modified
@@ -145,15 +145,19 @@ func (f familiar) isNewest() bool {
 // returned. So a list of a registry that has hardly changed takes little room, however long it is.
 // Any goroutine may call it.
 func (r *records) sift(page []*mvccpb.KeyValue, known *[]familiar) (news []*mvccpb.KeyValue) {
+	sums := make([]uint64, len(page))
+	for i, kv := range page { // the watch need not wait for this
+		sums[i] = r.sum(kv)
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for _, kv := range page {
-		e, sum := r.entries[string(kv.Key)], r.sum(kv)
-		if e == nil || e.created != kv.CreateRevision || e.sum != sum || e.bad() != nil {
+	for i, kv := range page {
+		e := r.entries[string(kv.Key)]
+		if e == nil || e.created != kv.CreateRevision || e.sum != sums[i] || e.bad() != nil {
 			news = append(news, kv)
 			continue
 		}
-		*known = append(*known, familiar{e, kv.ModRevision, sum, e.good})
+		*known = append(*known, familiar{e, kv.ModRevision, sums[i], e.good})
 	}
 	return news
 }
