@@ -143,7 +143,7 @@ func rowNamed(name string) (row, error) {
 		return r, nil
 	case "churn-tcp":
 		return row{name: name, title: fmt.Sprintf("what %d short connections leave behind, and as many again", churnConnections), metrics: leftBehind, bars: nothing,
-			rounds: 1, takes: 4 * time.Minute, fits: ours, measure: churnTCP}, nil
+			rounds: 1, takes: 4 * time.Minute, flags: []string{"-profiling"}, fits: ours, measure: churnTCP}, nil
 	case "churn-udp":
 		return row{name: name, title: fmt.Sprintf("what %d UDP sessions leave behind, and as many again", churnSessions), metrics: leftBehind, bars: nothing,
 			rounds: 1, takes: time.Minute, flags: churnFlags, fits: ours, measure: churnUDP}, nil
