@@ -176,12 +176,12 @@ func (c *collector) addSubsets(b *body) (any bool, err error) {
 
 // A collector gathers the addresses of one record by port name, each address once.
 type collector struct {
-	ports map[string]*portAddrs
+	ports map[string]*gathered
 	leftOut
 }
 
-// portAddrs are the addresses of one port, in the order they were first seen.
-type portAddrs struct {
+// Gathered are the addresses of one port, in the order they were first seen.
+type gathered struct {
 	addrs []Addr
 	seen  map[Addr]struct{} // nil while there are few
 }
@@ -191,20 +191,20 @@ const few = 16
 
 // port gives the list of one port name, to which about n addresses will be added. Looking it up
 // once for all of them matters: the name may be long.
-func (c *collector) port(name string, n int) *portAddrs {
+func (c *collector) port(name string, n int) *gathered {
 	p := c.ports[name]
 	if p == nil {
 		if c.ports == nil {
-			c.ports = make(map[string]*portAddrs)
+			c.ports = make(map[string]*gathered)
 		}
-		p = &portAddrs{addrs: make([]Addr, 0, n)}
+		p = &gathered{addrs: make([]Addr, 0, n)}
 		c.ports[name] = p
 	}
 	return p
 }
 
 // add appends a, unless it is there. D31: in v0.4 a repeated entry got a double share of clients.
-func (p *portAddrs) add(a Addr) {
+func (p *gathered) add(a Addr) {
 	if len(p.addrs) < few {
 		if !slices.Contains(p.addrs, a) {
 			p.addrs = append(p.addrs, a)
