@@ -11,7 +11,9 @@ import (
 // handler is added once. It may take its time, and may keep the batch; but it must not change it,
 // since the next handler of its queue gets the same.
 //
-// Only the first batch can be empty. Its Oldest is then zero.
+// The first batch of a queue holds everything there is. Its Oldest tells when the oldest of all changes
+// was received, those that were overtaken since among them. Only this batch can be empty, and then
+// its Oldest is zero.
 type Handler interface {
 	OnUpdate(registry.Batch)
 }
@@ -22,17 +24,18 @@ type HandlerFunc func(registry.Batch)
 // OnUpdate calls f.
 func (f HandlerFunc) OnUpdate(b registry.Batch) { f(b) }
 
-// A Broadcaster tells handlers what changed in the merged state. It is fed, and kept running, by a [Mux].
+// A Broadcaster keeps the merged state, and tells handlers what changes in it. It is fed, and kept
+// running, by a [Mux].
 type Broadcaster struct {
-	mu       sync.Mutex // guards the fields below; held while an update enters all of the queues
-	complete bool       // every source has sent its first SET: from now on, queues are told
-	all      backlog    // that of a queue which never delivered anything: the whole merged state
+	mu       sync.Mutex // guards the fields below; held while an update enters the store and all of the queues
+	store    store
+	complete bool // every source has sent its first SET: from now on, queues are told
 	queues   []*queue
 	launch   func(*queue) // starts a queue's goroutine; nil unless running
 }
 
 // NewBroadcaster returns a broadcaster without handlers.
-func NewBroadcaster() *Broadcaster { return &Broadcaster{all: newBacklog()} }
+func NewBroadcaster() *Broadcaster { return &Broadcaster{store: newStore()} }
 
 // Add makes a queue for some handlers, which get each batch one after the other, in this order. It
 // can be called at any time: the first batch of a queue holds everything there is. (D8: in v0.4,
@@ -44,28 +47,43 @@ func (b *Broadcaster) Add(hs ...Handler) {
 	q := newQueue(hs)
 	b.queues = append(b.queues, q)
 	if b.complete {
-		q.open(b.all)
+		q.open(b.store.everything())
 	}
 	if b.launch != nil {
 		b.launch(q)
 	}
 }
 
-// publish lets the plain changes of one update into every queue. Complete is true from the update on
-// that makes the state complete.
-func (b *Broadcaster) publish(u registry.Update, complete bool) {
+// addSource makes room for a source below those that are there.
+func (b *Broadcaster) addSource(name string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.all.fold(u)
-	for _, q := range b.queues {
-		switch {
-		case b.complete:
-			q.fold(u)
-		case complete:
-			q.open(b.all)
-		}
+	b.store.addLayer(name)
+}
+
+// merge takes in one update of one source, and lets what that changes into every queue. The lock is
+// held all the while, so that all queues see the updates of all sources in the same order.
+func (b *Broadcaster) merge(precedence int, u registry.Update) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	o := b.store.apply(precedence, u)
+	if !b.complete {
+		return // when the queues are opened, they get everything
 	}
-	b.complete = complete
+	for _, q := range b.queues {
+		q.fold(o)
+	}
+}
+
+// open begins to tell the queues, with everything that has been merged. It is called once.
+func (b *Broadcaster) open() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.complete = true
+	everything := b.store.everything()
+	for _, q := range b.queues {
+		q.open(everything)
+	}
 }
 
 // run lets the queues deliver until ctx ends, and returns when all of them have stopped.

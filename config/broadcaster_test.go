@@ -1,8 +1,11 @@
 package config
 
 import (
+	"context"
 	"fmt"
+	"runtime"
 	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -26,6 +29,90 @@ func TestLateAddFirstGetsEverything(t *testing.T) {
 			t.Errorf("the early handler knows %q, the late one %q", early, late)
 		}
 	})
+}
+
+func TestLateAddGetsEachObjectFromItsOwner(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		late := newView()
+		r := newRoom(t, []string{"top", "middle", "bottom"})
+		r.send("bottom", set().service("web", 3).service("dns", 3).endpoints("web", 3))
+		r.send("middle", set().service("web", 2).service("db", 2))
+		r.send("top", set().service("db", 1))
+		r.broadcaster.Add(late)
+		synctest.Wait()
+		late.wantBatches(t, "endpoints web=3, service db=1, service dns=3, service web=2")
+		r.send("middle", set())
+		late.wantBatches(t, "service web=3")
+	})
+}
+
+// Until its first batch is taken, handlers know nothing: whatever goes by then never was, for them.
+func TestFirstBatchHasTheStateAsItIsWhenTaken(t *testing.T) {
+	p := newPlant(3)
+	b := p.mux.broadcaster
+	b.Add(newView())
+	late := b.queues[1]
+	p.mux.merge(0, p.mux.sources[0], changes().noService("service-0").service("service-1", 2).noEndpoints("service-1").Update)
+	want := "endpoints service-0=1, endpoints service-2=1, service service-1=2, service service-2=1"
+	if batch, ok := late.take(); !ok || say(batch.Services, batch.Endpoints) != want {
+		t.Errorf("first batch %q, want %q", say(batch.Services, batch.Endpoints), want)
+	}
+	want = "endpoints service-1=gone, service service-0=gone, service service-1=2"
+	if batch, ok := p.queue.take(); !ok || say(batch.Services, batch.Endpoints) != want {
+		t.Errorf("the other queue's batch is %q, want %q", say(batch.Services, batch.Endpoints), want)
+	}
+}
+
+// Nothing is simulated here: handlers are added while a source says what it can. Each of its updates
+// gives both objects the same number.
+func TestAddMayComeAtAnyTime(t *testing.T) {
+	const updates, handlers = 1000, 50
+	b := NewBroadcaster()
+	var running, told sync.WaitGroup
+	told.Add(handlers)
+	add := func() {
+		v := newView()
+		b.Add(HandlerFunc(func(batch registry.Batch) {
+			v.OnUpdate(batch)
+			var number, port uint16
+			if s, e := v.services[named("web")], v.endpoints[named("web")]; s != nil && e != nil {
+				number, port = s.Ports[0].Number, e.Of("")[0].IP.Port()
+			}
+			if number == 0 || number != port {
+				t.Errorf("torn, or not everything: %s", v)
+			}
+			if number == updates {
+				told.Done()
+			}
+		}))
+	}
+	add() // even before there is a mux
+	m := NewMux(b)
+	channel := m.Channel("one")
+	ctx, cancel := context.WithCancel(t.Context())
+	running.Go(func() {
+		for range handlers - 1 {
+			add()
+			runtime.Gosched()
+		}
+	})
+	running.Go(func() {
+		for n := 1; n <= updates; n++ {
+			s := changes()
+			if n%100 == 1 {
+				s = set()
+			}
+			channel <- s.service("web", n).endpoints("web", n).Update
+		}
+	})
+	running.Go(func() {
+		if err := m.Run(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+	told.Wait()
+	cancel()
+	running.Wait()
 }
 
 func TestLateAddIsToldOfAnEmptyState(t *testing.T) {

@@ -1,9 +1,10 @@
 // Package config gathers what is wanted, from wherever it is written down, and tells whoever can
 // make it so.
 //
-//	source "static" ─Update─▶ ┐                                ┌▶ queue ─Batch─▶ balancer, then proxier
-//	                          ├ Mux ──▶ store ──▶ Broadcaster ─┤
-//	source "etcd"  ─Update──▶ ┘         layers                 └▶ queue ─Batch─▶ another handler
+//	source "static" ─Update─▶ ┐                         ┌▶ queue ─Batch─▶ balancer, then proxier
+//	                          ├ Mux ──▶ store ─outcome─▶┤
+//	source "etcd"  ─Update──▶ ┘         layers          └▶ queue ─Batch─▶ another handler
+//	                                    └─── Broadcaster ───┘
 //
 // A source knows one place where services and endpoints are written, such as an etcd. Sources live
 // in packages of their own below this one; all that they share is the channel that [Mux.Channel]
@@ -35,6 +36,10 @@
 // difference as one [registry.Batch]. What was undone in the meantime is no difference: an object that
 // came and went while a handler was busy is never heard of there.
 //
+// What handlers were given is not kept: of an object that is not in the difference, the merged state
+// says it. Each change there says what was before it, too. So the one that brings an object into the
+// difference tells what the handlers know of it, and that is noted until they are given the new value.
+//
 // That is all that is needed for a slow handler to delay nobody else (in v0.4 it held up the watch,
 // D27) and for the queue to stay bounded: it never holds more than one entry for each object.
 //
@@ -46,7 +51,8 @@
 //     and is delivered even if that is nothing at all: then the handlers know that the state is
 //     complete. An empty registry is a state like any other (D9).
 //   - A queue that is added late gets the whole state as its first batch, and never misses a
-//     change (D8).
+//     change (D8). When each object was received is not kept, so the first batch of any queue says
+//     that it is as old as the oldest change of all.
 //   - After the first, a batch holds only what differs from what its handlers were given before. When
 //     nothing differs, there is no batch.
 //   - A handler is never called concurrently with itself, and the handlers of one queue get each

@@ -150,7 +150,9 @@ func runModel(t *testing.T, rng *rand.Rand) (batches, leaps int) {
 		case closed[source]:
 		case n == 0:
 			closed[source] = true
-			model.complete[source] = true
+			if !model.complete[source] { // else closing it tells no handler, and one of them may read this at any time
+				model.complete[source] = true
+			}
 			close(r.sources[names[source]])
 		case n == 1:
 			r.broadcaster.Add(newWitness())

@@ -10,15 +10,15 @@ import (
 	"kubeproxy/registry"
 )
 
-// A Mux is where sources meet: it merges what they send and hands the outcome to its broadcaster.
+// A Mux is where sources meet: it has its broadcaster merge what they send, and open the queues when
+// all of them have sent a SET.
 type Mux struct {
 	broadcaster *Broadcaster
 
-	mu      sync.Mutex // guards the fields below, and holds updates apart until they are in the queues
+	mu      sync.Mutex // guards the fields below
 	running bool
 	sources []*source // in the order of precedence; fixed once running
-	store   store
-	silent  int // sources that have yet to send their first SET
+	silent  int       // sources that have yet to send their first SET
 }
 
 // A source is one of the mux's inputs.
@@ -29,7 +29,7 @@ type source struct {
 }
 
 // NewMux returns a mux without sources. Nothing else may feed b.
-func NewMux(b *Broadcaster) *Mux { return &Mux{broadcaster: b, store: newStore()} }
+func NewMux(b *Broadcaster) *Mux { return &Mux{broadcaster: b} }
 
 // Channel returns the channel on which a source sends its updates. The order of calls is the
 // precedence, the first one highest; the same name gives the same channel. All calls come before
@@ -64,7 +64,7 @@ func (m *Mux) Channel(name string) chan<- registry.Update {
 	}
 	s := &source{name: name, updates: make(chan registry.Update)}
 	m.sources = append(m.sources, s)
-	m.store.addLayer(name)
+	m.broadcaster.addSource(name)
 	m.silent++
 	return s.updates
 }
@@ -79,7 +79,7 @@ func (m *Mux) Run(ctx context.Context) error {
 		return errors.New("the mux has been run before")
 	}
 	m.running = true
-	m.publishLocked(registry.Update{}) // a mux without sources has nobody to wait for
+	m.openLocked() // a mux without sources has nobody to wait for
 	m.mu.Unlock()
 
 	var listeners sync.WaitGroup
@@ -108,8 +108,7 @@ func (m *Mux) listen(ctx context.Context, precedence int, s *source) {
 	}
 }
 
-// merge applies one update. The lock is held until the outcome is in every queue, so that all queues
-// see the updates of all sources in the same order.
+// merge applies one update.
 func (m *Mux) merge(precedence int, s *source, u registry.Update) {
 	if v := glog.V(4); v {
 		operation := "changes"
@@ -118,31 +117,34 @@ func (m *Mux) merge(precedence int, s *source, u registry.Update) {
 		}
 		v.Infof("%s: %s @%d: %d services, %d endpoints", s.name, operation, u.Revision, len(u.Services), len(u.Endpoints))
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
+	m.broadcaster.merge(precedence, u)
 	if u.Set {
-		m.completeLocked(s)
+		m.complete(s)
 	}
-	m.publishLocked(m.store.apply(precedence, u))
 }
 
 // close notes that a source will say nothing more. If it never sent a SET, then what it did say is
 // all that it ever will: to wait for more would be to wait for ever.
 func (m *Mux) close(s *source) {
+	glog.Warningf("source %s has closed its channel; what it said stays in force", s.name)
+	m.complete(s)
+}
+
+// complete notes that nobody has to wait for a source any more. What it said in its first SET has been
+// merged by then, so that the first batch has all of it.
+func (m *Mux) complete(s *source) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	glog.Warningf("source %s has closed its channel; what it said stays in force", s.name)
-	m.completeLocked(s)
-	m.publishLocked(registry.Update{})
-}
-
-func (m *Mux) completeLocked(s *source) {
-	if !s.complete {
-		s.complete = true
-		m.silent--
+	if s.complete {
+		return
 	}
+	s.complete = true
+	m.silent--
+	m.openLocked()
 }
 
-func (m *Mux) publishLocked(merged registry.Update) {
-	m.broadcaster.publish(merged, m.silent == 0)
+func (m *Mux) openLocked() {
+	if m.silent == 0 {
+		m.broadcaster.open()
+	}
 }

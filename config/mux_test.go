@@ -291,7 +291,7 @@ func TestRunLeavesNothingRunning(t *testing.T) {
 	}()
 	updates <- set().Update
 	m.mu.Lock()
-	updates <- set().Update // which cannot be merged as long as we have the lock
+	updates <- set().Update // which the mux cannot be done with as long as we have the lock
 	cancel()
 	select {
 	case <-returned:

@@ -10,7 +10,8 @@ type Pending struct {
 }
 
 // Pending tells how far the slowest queue is behind. What its handlers are being told just now does not
-// count. Any goroutine may ask; it takes as long as there are changes pending.
+// count. Any goroutine may ask; it takes as long as there are changes pending, and waits while an
+// update is being merged.
 func (b *Broadcaster) Pending() Pending {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -2,7 +2,6 @@ package config
 
 import (
 	"context"
-	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -21,7 +20,7 @@ type queue struct {
 }
 
 func newQueue(hs []Handler) *queue {
-	return &queue{handlers: slices.Clone(hs), wake: make(chan struct{}, 1)}
+	return &queue{handlers: slices.Clone(hs), wake: make(chan struct{}, 1), backlog: newBacklog()}
 }
 
 // run gives the handlers one batch after the other until ctx ends. A batch that has begun goes to
@@ -46,19 +45,19 @@ func (q *queue) run(ctx context.Context) {
 }
 
 // open begins to tell the handlers, with everything there is. It is called once.
-func (q *queue) open(all backlog) {
+func (q *queue) open(everything outcome) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.backlog = all.clone()
+	q.backlog.fold(everything)
 	q.first = true
 	q.wakeLocked()
 }
 
 // fold lets an update in. It is one step for whoever takes a batch: no batch splits an update.
-func (q *queue) fold(u registry.Update) {
+func (q *queue) fold(o outcome) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.backlog.fold(u)
+	q.backlog.fold(o)
 	if !q.backlog.empty() {
 		q.wakeLocked()
 	}
@@ -94,13 +93,13 @@ func newBacklog() backlog {
 
 func (b *backlog) empty() bool { return len(b.services.pending)+len(b.endpoints.pending) == 0 }
 
-// fold takes in plain changes to the merged state.
-func (b *backlog) fold(u registry.Update) {
-	for _, c := range u.Services {
-		b.services.fold(c, u.Received)
+// fold takes in how the merged state changed.
+func (b *backlog) fold(o outcome) {
+	for _, c := range o.services {
+		b.services.fold(c, o.received)
 	}
-	for _, c := range u.Endpoints {
-		b.endpoints.fold(c, u.Received)
+	for _, c := range o.endpoints {
+		b.endpoints.fold(c, o.received)
 	}
 }
 
@@ -112,45 +111,48 @@ func (b *backlog) take() registry.Batch {
 	return batch
 }
 
-func (b *backlog) clone() backlog { return backlog{b.services.clone(), b.endpoints.clone()} }
-
 // A difference is a backlog's part of one kind. An object is pending when its value now is not the
-// one that the handlers were given last, and only then.
+// one that the handlers were given last, and only then. So what they were given of any other object
+// need not be kept: the merged state says it.
 type difference[T any] struct {
 	kind    kind[T]
-	given   map[registry.Name]*T // an object they were never given is missing, as is one they know to be gone
 	pending map[registry.Name]pending[T]
 	most    int // the largest number of entries that this pending has had
 }
 
 // A pending change is one that the handlers have yet to be told of.
 type pending[T any] struct {
+	given *T        // what they know; nil if they never heard of the object, or know it to be gone
 	value *T        // the newest; nil for a removal
 	since time.Time // when the oldest of the changes folded into this one was received
 }
 
 func newDifference[T any](k kind[T]) difference[T] {
-	return difference[T]{kind: k, given: make(map[registry.Name]*T), pending: make(map[registry.Name]pending[T])}
+	return difference[T]{kind: k, pending: make(map[registry.Name]pending[T])}
 }
 
 // fold takes in the newest value of one object. Back to what the handlers know, and be it that there
 // is no such object, means that there is nothing to tell: so a removal cancels an addition that is
 // still pending, but never one that they have heard of.
-func (d *difference[T]) fold(c registry.Change[T], received time.Time) {
-	if d.kind.same(c.Value, d.given[c.Name]) {
-		delete(d.pending, c.Name)
+func (d *difference[T]) fold(c change[T], received time.Time) {
+	p, ok := d.pending[c.name]
+	if !ok {
+		p = pending[T]{given: c.before, since: received} // up to now they knew all there was to know
+	}
+	if d.kind.same(c.after, p.given) {
+		delete(d.pending, c.name)
 		return
 	}
-	since := received
-	if p, ok := d.pending[c.Name]; ok && p.since.Before(since) {
-		since = p.since
+	p.value = c.after
+	if received.Before(p.since) {
+		p.since = received
 	}
-	d.pending[c.Name] = pending[T]{c.Value, since}
+	d.pending[c.name] = p
 	d.most = max(d.most, len(d.pending))
 }
 
-// take returns what is pending, nil for nothing, and counts it as given. It moves oldest back to the
-// oldest of these changes; a zero oldest stands for none yet.
+// take returns what is pending, nil for nothing; from now on that counts as given. It moves oldest back
+// to the oldest of these changes; a zero oldest stands for none yet.
 func (d *difference[T]) take(oldest *time.Time) map[registry.Name]*T {
 	if len(d.pending) == 0 {
 		return nil
@@ -158,11 +160,6 @@ func (d *difference[T]) take(oldest *time.Time) map[registry.Name]*T {
 	batch := make(map[registry.Name]*T, len(d.pending))
 	for name, p := range d.pending {
 		batch[name] = p.value
-		if p.value == nil {
-			delete(d.given, name)
-		} else {
-			d.given[name] = p.value
-		}
 		if oldest.IsZero() || p.since.Before(*oldest) {
 			*oldest = p.since
 		}
@@ -176,8 +173,4 @@ func (d *difference[T]) take(oldest *time.Time) map[registry.Name]*T {
 	}
 	d.most = 0
 	return batch
-}
-
-func (d *difference[T]) clone() difference[T] {
-	return difference[T]{d.kind, maps.Clone(d.given), maps.Clone(d.pending), d.most}
 }

@@ -76,6 +76,41 @@ func TestPendingIsWhatHandlersWereNotGivenYet(t *testing.T) {
 	}
 }
 
+// What comes to light when a source lets go, or what it lays itself in front of, is what the handlers
+// know as much as anything that was said just now.
+func TestWhatAnotherSourceSaysCancelsToo(t *testing.T) {
+	for _, c := range []struct {
+		name        string
+		top, bottom step // what the handlers know
+		then        []step
+		want        []string
+	}{
+		{"in front of it, and gone again", set(), set().service("web", 80),
+			[]step{changes().service("web", 81), changes().noService("web")}, nil},
+		{"out of the way, and back", set().service("web", 80), set().service("web", 81),
+			[]step{changes().noService("web"), changes().service("web", 80)}, nil},
+		{"out of the way of the same value", set().service("web", 80), set().service("web", 80),
+			[]step{changes().service("web", 81), changes().noService("web")}, nil},
+		{"out of the way for good", set().service("web", 80), set().service("web", 81),
+			[]step{changes().service("web", 82), changes().noService("web")}, []string{"service web=81"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				v := busyView()
+				r := newRoom(t, []string{"top", "bottom"}, v)
+				r.send("top", c.top)
+				r.send("bottom", c.bottom)
+				v.batches = nil
+				for _, s := range c.then {
+					r.send("top", s)
+				}
+				pass(time.Hour)
+				v.wantBatches(t, c.want...)
+			})
+		})
+	}
+}
+
 func TestRecreatedServiceIsAChangeThoughItLooksTheSame(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v := busyView()
@@ -135,14 +170,17 @@ func TestOldestIsWhenTheOldestOfItsChangesWasReceived(t *testing.T) {
 	}
 }
 
-func TestFirstBatchIsAsOldAsItsOldestObject(t *testing.T) {
+func TestFirstBatchIsAsOldAsTheOldestChangeOfAll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v, late := newView(), newView()
 		r := newRoom(t, []string{"one"}, v)
+		r.send("one", changes().noService("web")) // which changes nothing
+		pass(time.Second)
 		start := time.Now()
 		r.send("one", changes().service("web", 80))
 		pass(time.Second)
-		r.send("one", set().service("web", 80).service("db", 1))
+		r.send("one", set().service("db", 1))
+		pass(time.Hour)
 		r.broadcaster.Add(late)
 		synctest.Wait()
 		for _, v := range []*view{v, late} {
@@ -168,8 +206,8 @@ func TestABatchBelongsToItsHandlers(t *testing.T) {
 	})
 }
 
-// Nobody is told of objects that have gone again, so nothing may be kept of them: whatever happens,
-// a queue has at most one entry for each object.
+// Nobody is told of objects that have gone again, so nothing may be kept of them. And a queue holds
+// nothing at all when its handlers know everything: only the store does.
 func TestMemoryIsBoundedByTheNumberOfObjects(t *testing.T) {
 	p := newPlant(100)
 	for i := range 10_000 {
@@ -183,14 +221,14 @@ func TestMemoryIsBoundedByTheNumberOfObjects(t *testing.T) {
 		}
 	}
 	for i, n := range []int{
-		len(p.queue.backlog.services.given), len(p.mux.broadcaster.all.services.pending), len(p.mux.store.services.layers[0].said),
-		len(p.queue.backlog.endpoints.given), len(p.mux.broadcaster.all.endpoints.pending), len(p.mux.store.endpoints.layers[0].said),
+		len(p.mux.broadcaster.store.services.layers[0].said),
+		len(p.mux.broadcaster.store.endpoints.layers[0].said),
 	} {
 		if n != 100 {
 			t.Errorf("place %d holds %d entries for 100 objects", i, n)
 		}
 	}
-	if n := len(p.mux.broadcaster.all.services.given) + len(p.queue.backlog.services.pending); n != 0 {
-		t.Errorf("%d entries where there should be none", n)
+	if n := len(p.queue.backlog.services.pending) + len(p.queue.backlog.endpoints.pending); n != 0 {
+		t.Errorf("a queue whose handlers know everything holds %d entries", n)
 	}
 }

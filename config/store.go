@@ -1,20 +1,37 @@
 package config
 
 import (
+	"slices"
+	"time"
+
 	"github.com/golang/glog"
 
 	"kubeproxy/registry"
 )
 
 // A store keeps what each source says, and works out what a change of that means for everybody. It
-// has no lock: the mux's guards it.
+// has no lock: the broadcaster's guards it.
 type store struct {
 	services  layers[registry.Service]
 	endpoints layers[registry.Endpoints]
+	oldest    time.Time // when the oldest of all the changes to the merged state was received
+}
+
+// An outcome is how the merged state changes, as one step.
+type outcome struct {
+	received  time.Time
+	services  []change[registry.Service]
+	endpoints []change[registry.Endpoints]
+}
+
+// A change is what becomes of one object in the merged state. There, nil stands for no such object.
+type change[T any] struct {
+	name          registry.Name
+	before, after *T
 }
 
 func newStore() store {
-	return store{layers[registry.Service]{kind: services}, layers[registry.Endpoints]{kind: endpoints}}
+	return store{services: layers[registry.Service]{kind: services}, endpoints: layers[registry.Endpoints]{kind: endpoints}}
 }
 
 // addLayer makes room for a source below those that are there.
@@ -23,15 +40,27 @@ func (s *store) addLayer(source string) {
 	s.endpoints.add(source)
 }
 
-// apply notes what one source says and returns how that changes the merged state: plain changes,
-// whether the update was a SET or not.
-func (s *store) apply(precedence int, u registry.Update) registry.Update {
-	return registry.Update{
-		Received:  u.Received,
-		Services:  s.services.apply(precedence, u.Set, u.Services),
-		Endpoints: s.endpoints.apply(precedence, u.Set, u.Endpoints),
+// apply notes what one source says and returns how that changes the merged state, whether the update
+// was a SET or not.
+func (s *store) apply(precedence int, u registry.Update) outcome {
+	o := outcome{
+		received:  u.Received,
+		services:  s.services.apply(precedence, u.Set, u.Services),
+		endpoints: s.endpoints.apply(precedence, u.Set, u.Endpoints),
 	}
+	if !o.empty() && (s.oldest.IsZero() || o.received.Before(s.oldest)) {
+		s.oldest = o.received
+	}
+	return o
 }
+
+// everything returns the merged state, as the outcome that it is for those who know nothing yet. When
+// each object was received is not kept: all of them are as old as the oldest change there was.
+func (s *store) everything() outcome {
+	return outcome{s.oldest, s.services.everything(), s.endpoints.everything()}
+}
+
+func (o outcome) empty() bool { return len(o.services)+len(o.endpoints) == 0 }
 
 // layers hold all objects of one kind: a layer for each source, the one of highest precedence on
 // top. The merged state is not kept anywhere. It is what is seen from above.
@@ -60,8 +89,8 @@ func (l *layers[T]) add(source string) {
 
 // apply notes a list of changes, or all that the source has to say, and returns what that changes in
 // the merged state.
-func (l *layers[T]) apply(precedence int, set bool, list []registry.Change[T]) []registry.Change[T] {
-	var merged []registry.Change[T]
+func (l *layers[T]) apply(precedence int, set bool, list []registry.Change[T]) []change[T] {
+	var merged []change[T]
 	if set {
 		l.round++
 	}
@@ -83,7 +112,7 @@ func (l *layers[T]) apply(precedence int, set bool, list []registry.Change[T]) [
 
 // note takes down what one source now says of one object, and appends to merged what that changes
 // there, if anything. If what comes to light equals what lay above it, the queues will notice.
-func (l *layers[T]) note(merged []registry.Change[T], precedence int, c registry.Change[T]) []registry.Change[T] {
+func (l *layers[T]) note(merged []change[T], precedence int, c registry.Change[T]) []change[T] {
 	mine := l.layers[precedence]
 	before, after := mine.replace(c, l.round), c.Value
 	if l.kind.same(before, after) { // which holds for a REMOVE of something unknown, too
@@ -97,10 +126,27 @@ func (l *layers[T]) note(merged []registry.Change[T], precedence int, c registry
 	if above != "" {
 		return merged // it waits in the shadow of another source's
 	}
+	if before == nil {
+		before = shadow
+	}
 	if after == nil {
 		after = shadow
 	}
-	return append(merged, registry.Change[T]{Name: c.Name, Value: after})
+	return append(merged, change[T]{c.Name, before, after})
+}
+
+// everything goes through the layers from the top, and leaves out what lies in the shadow.
+func (l *layers[T]) everything() []change[T] {
+	var merged []change[T]
+	for i, layer := range l.layers {
+		merged = slices.Grow(merged, len(layer.said))
+		for name, s := range layer.said {
+			if above, _ := find(l.layers[:i], name); above == "" {
+				merged = append(merged, change[T]{name: name, after: s.value})
+			}
+		}
+	}
+	return merged
 }
 
 // replace puts the source's new statement in the place of the one before, and returns the value of
