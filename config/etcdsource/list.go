@@ -66,14 +66,15 @@ func list(revision int64, weak bool, pageSize int64, decoded bool, known *record
 func (c *client) list(ctx context.Context, revision int64, weak bool, pageSize int64, more func(), d *decoder, known *records) (listing, error) {
 	req := &etcdserverpb.RangeRequest{Key: prefixStart, RangeEnd: prefixEnd, Limit: pageSize, Revision: revision, Serializable: weak}
 	var l listing
+	pages := newPageReader()
 	for first := true; ; first = false {
-		resp, err := c.kv.Range(ctx, req, callOptions...)
+		resp, err := c.kv.Range(ctx, req, pages.callOptions()...)
 		if err != nil {
 			return listing{}, explain(ctx, err)
 		}
 		more()
 		if first {
-			l.cluster, l.revision, l.count = resp.Header.ClusterId, resp.Header.Revision, resp.Count
+			l.cluster, l.revision, l.count = resp.Header.GetClusterId(), resp.Header.GetRevision(), resp.Count
 			if revision != 0 {
 				l.revision = revision // the header speaks of now, the keys of then
 			}
@@ -82,12 +83,14 @@ func (c *client) list(ctx context.Context, revision int64, weak bool, pageSize i
 			} else {
 				l.known = make([]familiar, 0, resp.Count)
 			}
-		} else if resp.Header.ClusterId != l.cluster {
-			return listing{}, failure{WentBack, fmt.Errorf("one list was answered by two clusters, %x and %x", l.cluster, resp.Header.ClusterId)}
+		} else if resp.Header.GetClusterId() != l.cluster {
+			return listing{}, failure{WentBack, fmt.Errorf("one list was answered by two clusters, %x and %x", l.cluster, resp.Header.GetClusterId())}
 		}
 		news := resp.Kvs
 		if known != nil {
 			news = known.sift(resp.Kvs, &l.known)
+		} else {
+			pages = newPageReader() // this one's page is kept
 		}
 		l.kvs = append(l.kvs, news...)
 		d.add(news)
@@ -160,7 +163,7 @@ func newest(ctx context.Context, c *client, _ func()) (listing, error) {
 	if err != nil {
 		return listing{}, explain(ctx, err)
 	}
-	return listing{cluster: resp.Header.ClusterId, revision: resp.Header.Revision}, nil
+	return listing{cluster: resp.Header.GetClusterId(), revision: resp.Header.GetRevision()}, nil
 }
 
 // changes asks for the state of a revision, but only for keys that were put after another, without
@@ -173,7 +176,7 @@ func changes(after, until int64) question {
 		if err != nil {
 			return listing{}, explain(ctx, err)
 		}
-		return listing{cluster: resp.Header.ClusterId, revision: until, count: resp.Count, kvs: resp.Kvs}, nil
+		return listing{cluster: resp.Header.GetClusterId(), revision: until, count: resp.Count, kvs: resp.Kvs}, nil
 	}
 }
 

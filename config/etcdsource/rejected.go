@@ -28,8 +28,8 @@ func rejection(v version, err error) *Rejection {
 	return rejected
 }
 
-// mark notes why the newest value of a key cannot be used, nil that it can.
-func (r *records) mark(e *entry, why *Rejection) {
+// markLocked notes why the newest value of a key cannot be used, nil that it can.
+func (r *records) markLocked(e *entry, why *Rejection) {
 	was := e.bad()
 	if was != nil {
 		r.invalid--

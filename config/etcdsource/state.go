@@ -10,6 +10,7 @@ import (
 
 	"github.com/golang/glog"
 	"go.etcd.io/etcd/api/v3/mvccpb"
+	"google.golang.org/protobuf/proto"
 
 	"kubeproxy/registry"
 )
@@ -141,8 +142,8 @@ func (f familiar) isNewest() bool {
 	return !e.over && e.sum == f.sum && e.seen <= f.modified
 }
 
-// sift sorts a page of a list: what is known is added to familiar, and needs its bytes no more; the rest is
-// returned. So a list of a registry that has hardly changed takes little room, however long it is.
+// sift sorts a page of a list: what is known is added to familiar, and the rest is returned. That is a copy, and
+// nothing else of the page is kept. So a list of a registry that has hardly changed takes little room, however long it is.
 // Any goroutine may call it.
 func (r *records) sift(page []*mvccpb.KeyValue, known *[]familiar) (news []*mvccpb.KeyValue) {
 	sums := make([]uint64, len(page))
@@ -154,7 +155,7 @@ func (r *records) sift(page []*mvccpb.KeyValue, known *[]familiar) (news []*mvcc
 	for i, kv := range page {
 		e := r.entries[string(kv.Key)]
 		if e == nil || e.created != kv.CreateRevision || e.sum != sums[i] || e.bad() != nil {
-			news = append(news, kv)
+			news = append(news, proto.CloneOf(kv))
 			continue
 		}
 		*known = append(*known, familiar{e, kv.ModRevision, sums[i], e.good})
@@ -217,9 +218,9 @@ func (r *records) takeLocked(e *entry, v version) (_ *entry, different bool) {
 func (r *records) readLocked(e *entry, v version) {
 	said := v.says()
 	if said.err != nil {
-		r.mark(e, rejection(v, said.err))
+		r.markLocked(e, rejection(v, said.err))
 	} else {
-		r.mark(e, nil)
+		r.markLocked(e, nil)
 		r.useLocked(e, said.content, v)
 		if e.trouble != nil && e.trouble.blamed {
 			e.trouble.blamed = false
@@ -252,7 +253,7 @@ func (e *entry) remains() string {
 func (r *records) createLocked(v version, old *entry) *entry {
 	e := &entry{key: v.key, created: v.created}
 	if old != nil {
-		r.forget(old)
+		r.forgetLocked(old)
 		e.key, e.sweep = old.key, old.sweep
 		if old.trouble != nil {
 			e.trouble = &trouble{told: old.trouble.told, blamed: old.trouble.blamed}
@@ -267,7 +268,7 @@ func (r *records) createLocked(v version, old *entry) *entry {
 			if e.news(0) && r.complaints.allow(time.Now()) {
 				glog.Errorf("bad key %s: %v", registry.Quote(v.key), err)
 			}
-			r.mark(e, rejection(v, err))
+			r.markLocked(e, rejection(v, err))
 		}
 	}
 	r.entries[e.key] = e
@@ -309,14 +310,14 @@ func (r *records) remove(key string) {
 
 func (r *records) removeLocked(key string) {
 	if e := r.entries[key]; e != nil {
-		r.forget(e)
+		r.forgetLocked(e)
 		delete(r.entries, key)
 	}
 }
 
-func (r *records) forget(e *entry) {
+func (r *records) forgetLocked(e *entry) {
 	e.over = true
-	r.mark(e, nil)
+	r.markLocked(e, nil)
 	if e.good != (content{}) {
 		r.dirty = append(r.dirty, e.object())
 	}
