@@ -73,7 +73,7 @@ func (c *claim) choose(client netip.Addr) choice {
 	if c.affinity == 0 {
 		return c.rotation.choose(c.tally.protocol)
 	}
-	return choice{set: c.rotation.set.Load(), protocol: c.tally.protocol, sticky: &sticky{
+	return choice{set: c.rotation.awake(), protocol: c.tally.protocol, sticky: &sticky{
 		table:   c.rotation.balancer.affinities,
 		key:     affinityKey{c.rotation, c.tally.protocol, client.Unmap().WithZone("")},
 		timeout: c.affinity,

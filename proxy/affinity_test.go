@@ -86,7 +86,7 @@ func TestAffinityKeepsItsPromises(t *testing.T) {
 			}
 		}},
 		{"an endpoint that refused others is not waited for", func(t *testing.T, s *stickyPort) { // kubernetes#24648
-			s.rotation.set.Load().endpoints[0].failed(registry.TCP)
+			s.rotation.awake().endpoints[0].failed(registry.TCP)
 			next := s.connects(a)
 			if next == 1 {
 				t.Fatal("given an endpoint that is down")
@@ -306,7 +306,7 @@ func TestHealthOverOneProtocolSaysNothingOfTheOther(t *testing.T) {
 	lb := NewLoadBalancerRR(false)
 	setEndpoints(lb, web, 1, 2)
 	r := lb.hold(registry.PortKey{Name: web})
-	r.set.Load().endpoints[0].failed(registry.UDP)
+	r.awake().endpoints[0].failed(registry.UDP)
 	given := make(map[string]bool)
 	for _, protocol := range []registry.Protocol{registry.TCP, registry.UDP} {
 		for range 4 {
@@ -318,8 +318,8 @@ func TestHealthOverOneProtocolSaysNothingOfTheOther(t *testing.T) {
 	if !given["tcp 1"] || !given["tcp 2"] || given["udp 1"] || !given["udp 2"] {
 		t.Errorf("given were %v; want both over TCP and only 2 over UDP", given)
 	}
-	r.set.Load().endpoints[0].answered(registry.TCP)
-	if !r.set.Load().endpoints[0].down(registry.UDP) {
+	r.awake().endpoints[0].answered(registry.TCP)
+	if !r.awake().endpoints[0].down(registry.UDP) {
 		t.Error("an answer over TCP made it well over UDP")
 	}
 }

@@ -79,7 +79,7 @@ func turnedAway(t *testing.T, d *dialer, r *rotation) (failed []failure) {
 
 // down lists the endpoints of r that are being passed over.
 func down(r *rotation) (ns []int) {
-	for _, e := range r.set.Load().endpoints {
+	for _, e := range r.awake().endpoints {
 		if e.down(registry.TCP) {
 			ns = append(ns, number(e))
 		}
@@ -154,7 +154,7 @@ func TestDialSharesItsTimeAmongTheEndpoints(t *testing.T) {
 					t.Errorf("got  %s\nwant %s", got, c.want)
 				}
 				blamed := 0
-				for _, e := range r.set.Load().endpoints {
+				for _, e := range r.awake().endpoints {
 					blamed += int(e.experience().health[registry.TCP].strikes.Load())
 				}
 				if blamed != c.blamed {
@@ -181,7 +181,7 @@ func TestDialTriesEachAddressOfAHostNameInItsShareOfTheTime(t *testing.T) {
 		if want := "1 at 1s, 2 at 2s, 3 at 2s, end at 4s"; got != want {
 			t.Errorf("got  %s\nwant %s", got, want)
 		}
-		if !r.set.Load().endpoints[0].down(registry.TCP) {
+		if !r.awake().endpoints[0].down(registry.TCP) {
 			t.Error("the endpoint is not passed over from now on")
 		}
 	})

@@ -29,8 +29,9 @@
 //     makes when it is told to stop cuts them.
 //   - Which of two services gets a port depends on nothing but the sequence of batches: who has it
 //     keeps it, and of newcomers the one created first gets it.
-//   - Choosing an endpoint takes no lock, unless the service wants its clients to come back to the
-//     endpoint that they had. No client waits for another client's dial.
+//   - Choosing an endpoint takes no lock, but for the first client after all of them have changed, and where
+//     the service wants its clients to come back to the endpoint that they had. No client waits for another
+//     client's dial.
 //   - An endpoint that refuses is passed over for a while, over the protocol that it refused, but never
 //     all endpoints are.
 //   - What a stranger can make grow is bounded: buffers, connections, sessions, descriptors. Who is

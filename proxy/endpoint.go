@@ -21,7 +21,7 @@ const (
 type endpoint struct {
 	addr     *registry.Addr // mostly an element of the record's own list, see fresh
 	rotation *rotation
-	known    atomic.Pointer[experience] // nil until there is any: most of a hundred thousand endpoints may never see a client
+	known    atomic.Pointer[experience] // nil until there is any
 }
 
 // An experience is all that happens to an endpoint.

@@ -77,12 +77,7 @@ func TestTheClientThatTakesTheLastDescriptorsPausesNothing(t *testing.T) {
 // The clients of one port are shared out among all loops, and each is served and ended where it is.
 func TestLoopsShareTheClientsOfAPort(t *testing.T) {
 	e, addr := newEpollPortOf(t, 3, func(conn *net.TCPConn) { _, _ = io.Copy(conn, conn) })
-	loads := func() (loads []int64) {
-		for _, l := range e.loops {
-			loads = append(loads, l.load.Load())
-		}
-		return loads
-	}
+	loads := func() []int64 { return loadsOf(e) }
 	var clients []net.Conn
 	for range 30 {
 		conn, err := net.Dial("tcp", addr)
@@ -105,6 +100,72 @@ func TestLoopsShareTheClientsOfAPort(t *testing.T) {
 		conn.Close()
 	}
 	proxytest.Eventually(t, func() bool { return slices.Max(loads()) == 0 }, "every connection ends")
+}
+
+// A loop that is handed a client has one more from then on, not from its next turn. Else a burst would all go to one
+// that happens to be busy.
+func TestClientsCountForALoopBeforeItHasSeenThem(t *testing.T) {
+	e, addr := newEpollPortOf(t, 3, func(conn *net.TCPConn) { _, _ = io.Copy(conn, conn) })
+	gate := make(chan struct{})
+	defer close(gate)
+	for _, l := range e.loops[1:] { // the first has the port
+		l.do(func() { <-gate })
+	}
+	const clients = 30
+	for range clients {
+		conn, err := net.Dial("tcp", addr)
+		must(t, err)
+		defer conn.Close()
+	}
+	proxytest.Eventually(t, func() bool {
+		sum := int64(0)
+		for _, n := range loadsOf(e) {
+			sum += n
+		}
+		return sum == clients
+	}, "every client counts for a loop")
+	if got := loadsOf(e); slices.Max(got)-slices.Min(got) > slack+1 {
+		t.Errorf("the loops have %v connections", got)
+	}
+}
+
+func loadsOf(e *epoll) (loads []int64) {
+	for _, l := range e.loops {
+		loads = append(loads, l.load.Load())
+	}
+	return loads
+}
+
+// However many clients come at once, those that a loop has already do not wait until all of them are accepted.
+func TestAPortAcceptsAFewClientsATurn(t *testing.T) {
+	l, addr := newEpollPort(t, func(conn *net.TCPConn) { _, _ = io.Copy(conn, conn) })
+	const clients = 2*acceptsAtOnce + 4
+	var conns []net.Conn
+	var used []int
+	var err error
+	l.call(func() { // meanwhile no event is dealt with: the clients wait in the kernel's queue
+		for range clients {
+			var conn net.Conn
+			if conn, err = net.Dial("tcp", addr); err != nil {
+				return
+			}
+			conns = append(conns, conn)
+		}
+		for range 2 {
+			for p := range l.listeners.all { // it is one
+				l.accept(*p)
+			}
+			used = append(used, l.conns.used)
+		}
+	})
+	for _, conn := range conns {
+		defer conn.Close()
+	}
+	must(t, err)
+	if want := []int{acceptsAtOnce, 2 * acceptsAtOnce}; !slices.Equal(used, want) {
+		t.Errorf("connections after each turn: %v; want %v", used, want)
+	}
+	proxytest.Eventually(t, func() bool { return l.load.Load() == clients }, "the rest is accepted in the turns after that")
 }
 
 // Bytes in bulk go through a pipe, small amounts do not take one; and what a pipe takes of the budget is

@@ -48,7 +48,7 @@ func TestAThousandEndpointsThatDoNotAnswerDoNotFloodTheLog(t *testing.T) {
 	lb.OnUpdate(batch)
 	for _, byPort := range lb.services {
 		for _, r := range byPort {
-			for _, e := range r.set.Load().endpoints {
+			for _, e := range r.awake().endpoints {
 				e.failed(registry.TCP)
 				e.answered(registry.TCP)
 			}

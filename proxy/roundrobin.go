@@ -17,8 +17,8 @@ import (
 // It is a handler: the broadcaster tells it of endpoints before it tells the [Proxier] of services,
 // so that a port never opens ahead of what is behind it.
 //
-// Choosing takes no lock. An update replaces a rotation's endpoints and its cursor together, as one
-// value, so that the two never disagree (D32).
+// Choosing takes no lock, but for the first client of a rotation. An update replaces a rotation's endpoints and
+// its cursor together, as one value, so that the two never disagree (D32).
 type LoadBalancerRR struct {
 	randomStart bool
 	onRemoval   Removal // of endpoints; set before the first batch
@@ -117,7 +117,7 @@ func (lb *LoadBalancerRR) findLocked(key registry.PortKey) (at int, ok bool) {
 }
 
 func (lb *LoadBalancerRR) forgetUnusedLocked(r *rotation) {
-	if r.holders > 0 || len(r.set.Load().endpoints) > 0 {
+	if r.holders > 0 || !r.isEmpty() {
 		return
 	}
 	lb.affinities.forgetAll(r)
@@ -135,6 +135,7 @@ func (lb *LoadBalancerRR) forgetUnusedLocked(r *rotation) {
 // the set of endpoints inside it is replaced.
 type rotation struct {
 	key     registry.PortKey
+	mu      sync.Mutex                  // held where a set makes way for another one
 	set     atomic.Pointer[endpointSet] // never nil
 	holders int                         // guarded by the balancer's mu
 
@@ -144,42 +145,47 @@ type rotation struct {
 
 // An endpointSet is a rotation's endpoints together with the cursor that walks them. The list never
 // changes; a change of endpoints makes a new set.
+//
+// A set sleeps until its first client comes: so long it is only the addresses, as the record lists them. Of ten thousand
+// services a node may see clients of a few, and a change of the others leaves little behind for the garbage collector.
 type endpointSet struct {
 	endpoints []*endpoint
 	cursor    atomic.Uint64
+	addrs     []registry.Addr // what endpoints are made of when the set wakes up; nil once they are made
 }
 
-// draw moves the cursor on by one. The set must not be empty.
+func (s *endpointSet) isAsleep() bool { return len(s.addrs) > 0 }
+
+// draw moves the cursor on by one. The set must be awake, and not empty.
 func (s *endpointSet) draw() *endpoint {
 	return s.endpoints[(s.cursor.Add(1)-1)%uint64(len(s.endpoints))]
 }
 
-// replace makes addrs the endpoints of the rotation, in that order. The same addresses in another
-// order change nothing. Otherwise the rotation goes on with the first surviving endpoint at or
+// replace makes addrs the endpoints of the rotation, in that order. Where clients have come, the same addresses
+// in another order change nothing; else the rotation goes on with the first surviving endpoint at or
 // after the next one, and what was known of the health of survivors stays known (v0.4 began again
 // at the first on every change). Only the balancer calls it, under its lock.
 func (r *rotation) replace(addrs []registry.Addr, randomStart bool, onRemoval Removal) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	old := r.set.Load()
 	known := make(map[registry.Addr]*endpoint, len(old.endpoints))
 	for _, e := range old.endpoints {
 		known[*e.addr] = e
 	}
-	set := &endpointSet{endpoints: make([]*endpoint, len(addrs))}
 	position := make(map[*endpoint]int) // of those that stay
 	for i, addr := range addrs {
 		if e := known[addr]; e != nil {
 			delete(known, addr)
-			set.endpoints[i] = e
 			position[e] = i
 		}
 	}
-	for i, e := range set.endpoints {
-		if e == nil {
-			set.endpoints[i] = &endpoint{addr: fresh(addrs, i, len(position) > 0), rotation: r}
-		}
-	}
-	if len(known) == 0 && len(set.endpoints) == len(old.endpoints) {
+	if len(position) == len(old.endpoints) && len(position) == len(addrs) && !old.isAsleep() {
 		return
+	}
+	set := &endpointSet{addrs: addrs}
+	if len(position) > 0 { // the others must be there beside them
+		set = awoken(r, addrs, position)
 	}
 	if randomStart && len(addrs) > 0 {
 		set.cursor.Store(rand.Uint64N(uint64(len(addrs))))
@@ -198,8 +204,39 @@ func (r *rotation) replace(addrs []registry.Addr, randomStart bool, onRemoval Re
 		x.tenure.end(onRemoval, EndpointRemoved)
 	}
 	if v := glog.V(3); v {
-		v.Infof("endpoints of %s: %d, of them new %d, gone %d", r.key, len(addrs), len(addrs)+len(known)-len(old.endpoints), len(known))
+		v.Infof("endpoints of %s: %d, of them known to clients %d, gone %d", r.key, len(addrs), len(position), len(known))
 	}
+}
+
+// awake returns the set that clients choose from. Only the first of them has to wait for a lock.
+func (r *rotation) awake() *endpointSet {
+	if set := r.set.Load(); !set.isAsleep() {
+		return set
+	}
+	r.mu.Lock() // or two clients would make endpoints, of which later sets keep only those of one
+	defer r.mu.Unlock()
+	asleep := r.set.Load()
+	if !asleep.isAsleep() {
+		return asleep
+	}
+	set := awoken(r, asleep.addrs, nil)
+	set.cursor.Store(asleep.cursor.Load())
+	r.set.Store(set)
+	return set
+}
+
+// awoken makes a set of endpoints that clients can be given: those that stay, at their positions, and new ones.
+func awoken(r *rotation, addrs []registry.Addr, position map[*endpoint]int) *endpointSet {
+	set := &endpointSet{endpoints: make([]*endpoint, len(addrs))}
+	for e, at := range position {
+		set.endpoints[at] = e
+	}
+	for i, e := range set.endpoints {
+		if e == nil {
+			set.endpoints[i] = &endpoint{addr: fresh(addrs, i, len(position) > 0), rotation: r}
+		}
+	}
+	return set
 }
 
 // fewAddrs is how many addresses may be kept for the sake of one of them.
@@ -217,8 +254,9 @@ func fresh(addrs []registry.Addr, i int, some bool) *registry.Addr {
 }
 
 // choose begins the choice of an endpoint for one client, whoever it is: a snapshot, and one atomic add.
+// The first client of a set has it awoken.
 func (r *rotation) choose(protocol registry.Protocol) choice {
-	set := r.set.Load()
+	set := r.awake()
 	if len(set.endpoints) == 0 {
 		return choice{set: set, protocol: protocol}
 	}
@@ -226,7 +264,10 @@ func (r *rotation) choose(protocol registry.Protocol) choice {
 }
 
 // isEmpty tells whether there is no endpoint to choose.
-func (r *rotation) isEmpty() bool { return len(r.set.Load().endpoints) == 0 }
+func (r *rotation) isEmpty() bool {
+	set := r.set.Load()
+	return len(set.endpoints) == 0 && !set.isAsleep()
+}
 
 // A choice offers one client the endpoints of a rotation, each at most once: the next one if the
 // one before did not answer. It sees the endpoints as they were when the choice began.

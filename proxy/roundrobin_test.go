@@ -184,7 +184,7 @@ func TestAnEndpointThatFailsIsPassedOverForAGrowingWhile(t *testing.T) {
 		lb := NewLoadBalancerRR(false)
 		setEndpoints(lb, web, 1, 2)
 		r := lb.hold(registry.PortKey{Name: web})
-		bad := r.set.Load().endpoints[1]
+		bad := r.awake().endpoints[1]
 		for _, want := range []time.Duration{1, 2, 4, 8, 16, 30, 30} {
 			start := time.Now()
 			bad.failed(registry.TCP)
@@ -215,7 +215,7 @@ func TestOneClientFindsOutWhetherAnEndpointHasReturned(t *testing.T) {
 		lb := NewLoadBalancerRR(false)
 		setEndpoints(lb, web, 1, 2, 3)
 		r := lb.hold(registry.PortKey{Name: web})
-		bad := r.set.Load().endpoints[1]
+		bad := r.awake().endpoints[1]
 		tried := func() (times int) {
 			for _, n := range chosen(t, r, 30) {
 				if n == 2 {
@@ -253,7 +253,7 @@ func TestTheShareOfAnEndpointThatIsDownFallsOnAllOthers(t *testing.T) {
 	lb := NewLoadBalancerRR(false)
 	setEndpoints(lb, web, 1, 2, 3, 4)
 	r := lb.hold(registry.PortKey{Name: web})
-	r.set.Load().endpoints[1].failed(registry.TCP)
+	r.awake().endpoints[1].failed(registry.TCP)
 	count := map[int]int{}
 	for _, n := range chosen(t, r, 300) {
 		count[n]++
@@ -269,7 +269,7 @@ func TestWhenAllAreDownTheFirstDueBackIsTried(t *testing.T) {
 		setEndpoints(lb, web, 1, 2, 3)
 		r := lb.hold(registry.PortKey{Name: web})
 		for _, i := range []int{2, 0, 1} { // 3 first
-			r.set.Load().endpoints[i].failed(registry.TCP)
+			r.awake().endpoints[i].failed(registry.TCP)
 			time.Sleep(time.Millisecond)
 		}
 		if got, want := chosen(t, r, 2), []int{3, 3}; !slices.Equal(got, want) {
@@ -282,7 +282,7 @@ func TestHealthSurvivesAChangeOfEndpoints(t *testing.T) {
 	lb := NewLoadBalancerRR(false)
 	setEndpoints(lb, web, 1, 2)
 	r := lb.hold(registry.PortKey{Name: web})
-	r.set.Load().endpoints[0].failed(registry.TCP)
+	r.awake().endpoints[0].failed(registry.TCP)
 	setEndpoints(lb, web, 3, 1, 2)
 	if got := chosen(t, r, 6); slices.Contains(got, 1) {
 		t.Errorf("got %v although 1 is down", got)
@@ -293,7 +293,7 @@ func TestAnEndpointThatLeavesIsGoneAndOneThatStaysIsNot(t *testing.T) {
 	lb := NewLoadBalancerRR(false)
 	setEndpoints(lb, web, 1, 2)
 	r := lb.hold(registry.PortKey{Name: web})
-	one, two := r.set.Load().endpoints[0], r.set.Load().endpoints[1]
+	one, two := r.awake().endpoints[0], r.awake().endpoints[1]
 	setEndpoints(lb, web, 2, 3)
 	if !one.gone() || two.gone() {
 		t.Errorf("gone: 1 %v, 2 %v; want true, false", one.gone(), two.gone())
@@ -309,7 +309,7 @@ func TestWhatGoesGoesLast(t *testing.T) {
 		t.Errorf("until the proxier has applied the batch: got %v; want %v", got, want)
 	}
 	NewProxier(Config{}, lb).OnUpdate(registry.Batch{})
-	if n := len(r.set.Load().endpoints); n != 0 {
+	if n := len(r.awake().endpoints); n != 0 {
 		t.Errorf("after that %d endpoints are left; want 0", n)
 	}
 }
@@ -358,6 +358,65 @@ func TestChoosingWhileEndpointsChangeAlwaysFindsOne(t *testing.T) {
 	}
 	close(done)
 	wg.Wait()
+}
+
+// Most services are never used at a given node. What changes there costs no more than the list of addresses does.
+func TestEndpointsThatNoClientAsksForAreNotMade(t *testing.T) {
+	lb := NewLoadBalancerRR(false)
+	r := lb.hold(registry.PortKey{Name: web})
+	for _, list := range [][]int{{1, 2}, {3, 4, 5}, {5, 3}} {
+		setEndpoints(lb, web, list...)
+		if set := r.set.Load(); set.endpoints != nil || len(set.addrs) != len(list) {
+			t.Errorf("of %v there are %d endpoints, and %d addresses that none were made of", list, len(set.endpoints), len(set.addrs))
+		}
+		var told []registry.Addr
+		for _, s := range lb.Status() {
+			told = append(told, s.Addr)
+		}
+		if !slices.Equal(told, addrs(list...)) {
+			t.Errorf("the status of %v tells of %v", list, told)
+		}
+	}
+	if r.isEmpty() {
+		t.Error("there are addresses, and it is called empty")
+	}
+	if got, want := chosen(t, r, 3), []int{5, 3, 5}; !slices.Equal(got, want) {
+		t.Errorf("the first clients were given %v; want %v", got, want)
+	}
+	setEndpoints(lb, web, 6, 7) // nobody stays, and nobody has asked since
+	if set := r.set.Load(); set.endpoints != nil {
+		t.Error("where all endpoints were replaced there are new ones before a client asks")
+	}
+	setEndpoints(lb, web)
+	if !r.isEmpty() {
+		t.Error("without addresses it is not called empty")
+	}
+}
+
+// However clients come while a set changes: an endpoint that they were given is the rotation's own, or known to be gone.
+// Else its connections would outlive it, and nobody would know how it is.
+func TestTheFirstClientsAreGivenEndpointsThatLaterSetsKnow(t *testing.T) {
+	for range 2000 {
+		lb := NewLoadBalancerRR(false)
+		r := lb.hold(registry.PortKey{Name: web})
+		setEndpoints(lb, web, 1, 2)
+		var given [3]*endpoint
+		var clients sync.WaitGroup
+		for i := range given {
+			clients.Go(func() {
+				c := r.choose(registry.TCP)
+				given[i], _ = c.next()
+			})
+		}
+		setEndpoints(lb, web, 2, 3)
+		clients.Wait()
+		known := r.awake().endpoints
+		for _, e := range given {
+			if !slices.Contains(known, e) && !e.gone() {
+				t.Fatalf("a client was given endpoint %d, which the rotation does not know", number(e))
+			}
+		}
+	}
 }
 
 func TestChoosingAllocatesNothing(t *testing.T) {
@@ -438,10 +497,39 @@ func TestARotationKeepsOneListOfARecordThatIsGoneAtMost(t *testing.T) {
 		{third, third, []bool{true, true}},
 	} {
 		tell(step.list)
-		for i, e := range r.set.Load().endpoints {
+		for i, e := range r.awake().endpoints {
 			if *e.addr != step.list[i] || elementOf(step.shared, e) != step.sharing[i] || &step.list[i] == e.addr && !step.sharing[i] {
 				t.Errorf("endpoint %d of %v: %v, element of %v: %t, want %t", i, step.list, e.addr, step.shared, elementOf(step.shared, e), step.sharing[i])
 			}
+		}
+	}
+}
+
+// A connection, or a client's affinity, may keep an endpoint for long. For its sake a short list of addresses is kept with it,
+// and not a long one.
+func TestAnEndpointKeepsTheListOfItsRecordOnlyIfThatIsShort(t *testing.T) {
+	for _, n := range []int{1, fewAddrs, fewAddrs + 1, 10 * fewAddrs} {
+		var list []registry.Addr
+		for i := range n {
+			list = append(list, addr(i))
+		}
+		lb := NewLoadBalancerRR(false)
+		r := lb.hold(registry.PortKey{Name: web})
+		lb.OnUpdate(registry.Batch{Endpoints: map[registry.Name]*registry.Endpoints{web: {Name: web, ByPort: []registry.PortAddrs{{Addrs: list}}}}})
+		shared, want := 0, 0
+		if n <= fewAddrs {
+			want = n
+		}
+		for i, e := range r.awake().endpoints {
+			if *e.addr != list[i] {
+				t.Errorf("endpoint %d of %d: %v; want %v", i, n, e.addr, list[i])
+			}
+			if e.addr == &list[i] {
+				shared++
+			}
+		}
+		if got := len(r.awake().endpoints); got != n || shared != want {
+			t.Errorf("%d endpoints of %d, of which %d have their address in the record's list; want %d", got, n, shared, want)
 		}
 	}
 }

@@ -160,7 +160,7 @@ func TestEndpointsKnowTheirSessions(t *testing.T) {
 	for range 3 {
 		proxytest.DialUDP(t, s.addr).Ask(t)
 	}
-	status := func(i int) EndpointStatus { return s.ownership.Load().rotation.set.Load().endpoints[i].status() }
+	status := func(i int) EndpointStatus { return s.ownership.Load().rotation.awake().endpoints[i].status() }
 	proxytest.Eventually(t, func() bool { return status(0).Active == 0 }, "no session at the endpoint that refuses")
 	if got := status(0); got.Failures == 0 || got.DownUntil.IsZero() {
 		t.Errorf("the endpoint that refuses: %+v; want failures, and it passed over", got)
@@ -225,7 +225,7 @@ func TestASessionThatEndsBeforeItRunsLeavesNothingOpen(t *testing.T) {
 	if got := proxytest.Sockets(t); got != sockets {
 		t.Errorf("%d sockets; want %d", got, sockets)
 	}
-	if got := s.ownership.Load().rotation.set.Load().endpoints[0].experience().active.Load(); got != 0 {
+	if got := s.ownership.Load().rotation.awake().endpoints[0].experience().active.Load(); got != 0 {
 		t.Errorf("the endpoint is said to have %d sessions", got)
 	}
 }

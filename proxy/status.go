@@ -114,8 +114,12 @@ func (lb *LoadBalancerRR) Status() []EndpointStatus {
 	var all []EndpointStatus
 	for _, name := range slices.SortedFunc(maps.Keys(lb.services), registry.Name.Compare) {
 		for _, r := range lb.services[name] {
-			for _, e := range r.set.Load().endpoints {
+			set := r.set.Load()
+			for _, e := range set.endpoints {
 				all = append(all, e.status())
+			}
+			for _, addr := range set.addrs { // nobody has come to any of them
+				all = append(all, EndpointStatus{Service: r.key, Addr: addr})
 			}
 		}
 	}

@@ -183,7 +183,7 @@ func TestWhatCannotBeSentCostsTheDatagramOnly(t *testing.T) {
 	if got := client.Ask(t); got != before {
 		t.Errorf("the session went from %v to %v", before, got)
 	}
-	if s.ownership.Load().rotation.set.Load().endpoints[0].down(registry.UDP) {
+	if s.ownership.Load().rotation.awake().endpoints[0].down(registry.UDP) {
 		t.Error("the endpoint was blamed")
 	}
 }

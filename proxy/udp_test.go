@@ -108,7 +108,7 @@ func TestADatagramTooLongForTheEndpointsFamilyIsDropped(t *testing.T) {
 		if got, err := client.Exchange([]byte("short")); err != nil || string(got) != "short" {
 			t.Errorf("got %q, %v", got, err)
 		}
-		if s.ownership.Load().rotation.set.Load().endpoints[0].down(registry.UDP) {
+		if s.ownership.Load().rotation.awake().endpoints[0].down(registry.UDP) {
 			t.Error("the endpoint was blamed")
 		}
 	})
