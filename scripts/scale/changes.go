@@ -5,6 +5,8 @@ package main
 import (
 	"context"
 	"fmt"
+	"io"
+	"net"
 	"net/netip"
 	"sync"
 	"time"
@@ -26,32 +28,94 @@ const (
 )
 
 // costOfEndpoints gives the processor time that a change of endpoints costs the node, the connection that looks at
-// it included; and beside it, what the same events cost a bare watcher, which does nothing with them.
-func costOfEndpoints(ctx context.Context, b *bench, s *stock, n *node) (cpu, bare float64, err error) {
+// it included; and beside it, what the same events cost a bare watcher, which does nothing with them, and what it costs
+// to read as many bytes at the same moments.
+func costOfEndpoints(ctx context.Context, b *bench, s *stock, n *node) (cpu, bare, reading float64, err error) {
 	watcher, unwatch, err := b.watch(s)
 	if err != nil {
-		return 0, 0, err
+		return 0, 0, 0, err
 	}
 	defer unwatch()
-	before, err := measure.CPUOf([]int{watcher.PID()})
+	r, err := b.startReader()
 	if err != nil {
-		return 0, 0, err
+		return 0, 0, 0, err
+	}
+	defer r.stop()
+	others := [][]int{{watcher.PID()}, {r.process.PID()}}
+	var used [2]time.Duration
+	for i, pids := range others {
+		if used[i], err = measure.CPUOf(pids); err != nil {
+			return 0, 0, 0, err
+		}
 	}
 	stop := n.profile(ctx, b, "endpoints-"+s.size.name)
 	cpu, err = eachSeen(ctx, s, n, b.o.changes, func(i int) (func() error, error) {
 		s.states[i].by = 1 - s.states[i].by
 		want, to := s.states[i].by, netip.AddrPortFrom(n.host, s.port(i))
-		_, err := s.put(ctx, s.endpoints(registry.EndpointsPrefix, i))
+		op := s.endpoints(registry.EndpointsPrefix, i)
+		_, err := s.put(ctx, op)
+		if err == nil {
+			_, err = r.conn.Write(op.ValueBytes())
+		}
 		return func() error { return awaitGreeter(to, want) }, err
 	})
 	if perr := stop(); err == nil {
 		err = perr
 	}
 	if err != nil {
-		return 0, 0, err
+		return 0, 0, 0, err
 	}
-	after, err := measure.CPUOf([]int{watcher.PID()})
-	return cpu, (after - before).Seconds() / float64(b.o.changes), err
+	for i, pids := range others {
+		after, err := measure.CPUOf(pids)
+		if err != nil {
+			return 0, 0, 0, err
+		}
+		used[i] = after - used[i]
+	}
+	each := func(used time.Duration) float64 { return used.Seconds() / float64(b.o.changes) }
+	return cpu, each(used[0]), each(used[1]), nil
+}
+
+// A reader is a process that reads from a connection and does nothing with it: what it takes to be woken up.
+type reader struct {
+	process *measure.Process
+	conn    net.Conn // to it
+}
+
+func (b *bench) startReader() (*reader, error) {
+	l, err := net.Listen("tcp4", "127.0.0.1:0")
+	if err != nil {
+		return nil, err
+	}
+	defer l.Close()
+	process, err := b.ps.Start("reader", b.executable, "reader", l.Addr().String())
+	if err != nil {
+		return nil, err
+	}
+	if err = l.(*net.TCPListener).SetDeadline(time.Now().Add(atTheLatest)); err == nil {
+		var conn net.Conn
+		if conn, err = l.Accept(); err == nil {
+			return &reader{process, conn}, nil
+		}
+	}
+	process.Stop()
+	return nil, fmt.Errorf("the reader has not connected: %w", err)
+}
+
+func (r *reader) stop() {
+	r.conn.Close()
+	r.process.Stop()
+}
+
+// runReader connects and reads until the connection ends.
+func runReader(address string) error {
+	conn, err := net.Dial("tcp4", address)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	_, err = io.Copy(io.Discard, struct{ io.Reader }{conn})
+	return err
 }
 
 // costOfLooking gives what of the cost of a change is that of the connection that looks at it: as many look, and

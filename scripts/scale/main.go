@@ -58,6 +58,8 @@ func main() {
 			exit(runGreeters(os.Args[2]))
 		case "naive":
 			exit(runNaive(os.Args[2]))
+		case "reader":
+			exit(runReader(os.Args[2]))
 		case "watcher":
 			exit(measure.RunWatcher(os.Args[2], os.Args[3]))
 		}
@@ -259,12 +261,13 @@ func (b *bench) once(ctx context.Context, s *stock) error {
 		note("looking", looking)
 	}
 	if b.o.wants(rowEndpoints) {
-		cpu, bare, err := costOfEndpoints(ctx, b, s, n)
+		cpu, bare, reading, err := costOfEndpoints(ctx, b, s, n)
 		if err != nil {
 			return fmt.Errorf("endpoints: %w", err)
 		}
 		note("endpoints", cpu)
 		note("bare", bare)
+		note("reading", reading)
 		note("endpointsnet", cpu-looking)
 	}
 	if b.o.wants(rowPorts) {

@@ -74,6 +74,7 @@ var lines = []line{
 	{"endpointsnet", "a change of endpoints: CPU us", 1e6},
 	{"endpoints", "  with the connection that sees it: CPU us", 1e6},
 	{"bare", "  a bare watcher of the same, which does nothing: CPU us", 1e6},
+	{"reading", "  who only reads as many bytes from a socket: CPU us", 1e6},
 	{"naive", "  who rebuilds everything instead: CPU us", 1e6},
 	{"behind50", "  put to served, after a bare watcher, idle: p50 ms", 1e3},
 	{"behind99", "  p99 ms", 1e3},

@@ -17,7 +17,7 @@ import (
 
 // TestMain is also the program itself, for what it starts.
 func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && slices.Contains([]string{"backends", "greeters", "naive", "watcher"}, os.Args[1]) {
+	if len(os.Args) > 1 && slices.Contains([]string{"backends", "greeters", "naive", "reader", "watcher"}, os.Args[1]) {
 		main()
 	}
 	os.Exit(m.Run())
