@@ -76,7 +76,7 @@ func TestAddMayComeAtAnyTime(t *testing.T) {
 			v.OnUpdate(batch)
 			var number, port uint16
 			if s, e := v.services[named("web")], v.endpoints[named("web")]; s != nil && e != nil {
-				number, port = s.Ports[0].Number, e.Of("")[0].IP.Port()
+				number, port = s.Ports[0].Number, portOf(e)
 			}
 			if number == 0 || number != port {
 				t.Errorf("torn, or not everything: %s", v)

@@ -45,7 +45,15 @@ func newService(name string, port int) *registry.Service {
 
 func newEndpoints(name string, port int) *registry.Endpoints {
 	addr := registry.Addr{IP: netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, 0, 1}), uint16(port))}
-	return &registry.Endpoints{Name: named(name), ByPort: []registry.PortAddrs{{Addrs: []registry.Addr{addr}}}}
+	return &registry.Endpoints{Name: named(name), ByPort: []registry.PortAddrs{{Addrs: registry.NewAddrs(addr)}}}
+}
+
+// portOf gives the port of the one endpoint that e has.
+func portOf(e *registry.Endpoints) (port uint16) {
+	for addr := range e.Of("").All() {
+		port = addr.IP.Port()
+	}
+	return port
 }
 
 // A step is an update in the making. Tests write what a source says as
@@ -88,7 +96,7 @@ func say(services map[registry.Name]*registry.Service, endpoints map[registry.Na
 	for name, v := range endpoints {
 		value := "gone"
 		if v != nil {
-			value = fmt.Sprint(v.Of("")[0].IP.Port())
+			value = fmt.Sprint(portOf(v))
 		}
 		words["endpoints "+name.String()] = value
 	}

@@ -48,7 +48,7 @@ func (m *model) apply(source int, u registry.Update) {
 		m.put(u.Set, source, "service "+c.Name.String(), c.Value == nil, func() int { return int(c.Value.Ports[0].Number) })
 	}
 	for _, c := range u.Endpoints {
-		m.put(u.Set, source, "endpoints "+c.Name.String(), c.Value == nil, func() int { return int(c.Value.Of("")[0].IP.Port()) })
+		m.put(u.Set, source, "endpoints "+c.Name.String(), c.Value == nil, func() int { return int(portOf(c.Value)) })
 	}
 	m.remember()
 }
@@ -325,7 +325,7 @@ func checkWhole(t *testing.T, v *view, source string, objects int) (version int)
 			s = int(service.Ports[0].Number)
 		}
 		if endpoints != nil {
-			e = int(endpoints.Of("")[0].IP.Port())
+			e = int(portOf(endpoints))
 		}
 		numbers[s]++
 		numbers[e]++

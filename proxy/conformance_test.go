@@ -161,7 +161,7 @@ func endpointsOf(name, port string, addrs ...registry.Addr) change {
 			e = &registry.Endpoints{Name: named(name)}
 			b.Endpoints[named(name)] = e
 		}
-		e.ByPort = append(e.ByPort, registry.PortAddrs{Port: port, Addrs: addrs})
+		e.ByPort = append(e.ByPort, registry.PortAddrs{Port: port, Addrs: registry.NewAddrs(addrs...)})
 		slices.SortFunc(e.ByPort, func(a, b registry.PortAddrs) int { return strings.Compare(a.Port, b.Port) })
 	}
 }

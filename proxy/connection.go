@@ -145,7 +145,7 @@ func (c *connection) ending(why Reason) Ending {
 		Reason:   why,
 	}
 	if c.endpoint != nil {
-		e.Endpoint = *c.endpoint.addr
+		e.Endpoint = c.endpoint.addr
 	}
 	return e
 }

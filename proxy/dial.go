@@ -67,7 +67,7 @@ func (d *dialer) reach(ctx context.Context, c choice) (*net.TCPConn, *endpoint, 
 		t := &trial{endpoint: e, began: time.Now()}
 		trials = append(trials, t)
 		d.work.Go(func() {
-			t.conn, t.err = d.try(racing, *e.addr, patience)
+			t.conn, t.err = d.try(racing, e.addr, patience)
 			select {
 			case ended <- t:
 			case <-racing.Done():

@@ -63,7 +63,7 @@ func newTestDialer(n *network) *dialer {
 func rotationOf(addrs ...registry.Addr) *rotation {
 	r := &rotation{key: registry.PortKey{Name: web}, balancer: NewLoadBalancerRR(false)}
 	r.set.Store(new(endpointSet))
-	r.replace(addrs, false, Removal{})
+	r.replace(registry.NewAddrs(addrs...), false, Removal{})
 	return r
 }
 

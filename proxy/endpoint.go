@@ -19,7 +19,7 @@ const (
 // An endpoint is one address in one rotation. Later sets of the rotation keep it, and with it what
 // is known of it.
 type endpoint struct {
-	addr     *registry.Addr // mostly an element of the record's own list, see fresh
+	addr     registry.Addr
 	rotation *rotation
 	known    atomic.Pointer[experience] // nil until there is any
 }

@@ -95,7 +95,7 @@ func (e *epoll) resolve(protocol registry.Protocol, of *endpoint, patience time.
 	e.work.Go(func() {
 		ctx, cancel := context.WithTimeout(e.ctx, patience)
 		defer cancel()
-		then(e.resolver.resolve(ctx, protocol, *of.addr))
+		then(e.resolver.resolve(ctx, protocol, of.addr))
 	})
 }
 

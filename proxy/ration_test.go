@@ -43,7 +43,7 @@ func TestAThousandEndpointsThatDoNotAnswerDoNotFloodTheLog(t *testing.T) {
 	batch := registry.Batch{Endpoints: make(map[registry.Name]*registry.Endpoints)}
 	for i := range 1000 {
 		name := registry.Name{Namespace: "default", Name: fmt.Sprint("s", i)}
-		batch.Endpoints[name] = &registry.Endpoints{Name: name, ByPort: []registry.PortAddrs{{Addrs: []registry.Addr{addr(1)}}}}
+		batch.Endpoints[name] = &registry.Endpoints{Name: name, ByPort: []registry.PortAddrs{{Addrs: registry.NewAddrs(addr(1))}}}
 	}
 	lb.OnUpdate(batch)
 	for _, byPort := range lb.services {

@@ -5,6 +5,7 @@ import (
 	"container/list"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -56,7 +57,7 @@ func (lb *LoadBalancerRR) OnUpdate(batch registry.Batch) {
 			endpoints = &registry.Endpoints{} // they are gone, and so all rotations are empty
 		}
 		for _, r := range lb.services[name] {
-			if len(endpoints.Of(r.key.Port)) == 0 {
+			if endpoints.Of(r.key.Port).Len() == 0 {
 				lb.leaving = append(lb.leaving, r)
 			}
 		}
@@ -75,7 +76,7 @@ func (lb *LoadBalancerRR) letGo() {
 
 func (lb *LoadBalancerRR) letGoLocked() {
 	for _, r := range lb.leaving {
-		r.replace(nil, lb.randomStart, lb.onRemoval)
+		r.replace(registry.Addrs{}, lb.randomStart, lb.onRemoval)
 		lb.forgetUnusedLocked(r)
 	}
 	lb.leaving = nil
@@ -151,10 +152,10 @@ type rotation struct {
 type endpointSet struct {
 	endpoints []*endpoint
 	cursor    atomic.Uint64
-	addrs     []registry.Addr // what endpoints are made of when the set wakes up; nil once they are made
+	addrs     registry.Addrs // what endpoints are made of when the set wakes up; none once they are made
 }
 
-func (s *endpointSet) isAsleep() bool { return len(s.addrs) > 0 }
+func (s *endpointSet) isAsleep() bool { return s.addrs.Len() > 0 }
 
 // draw moves the cursor on by one. The set must be awake, and not empty.
 func (s *endpointSet) draw() *endpoint {
@@ -165,30 +166,32 @@ func (s *endpointSet) draw() *endpoint {
 // in another order change nothing; else the rotation goes on with the first surviving endpoint at or
 // after the next one, and what was known of the health of survivors stays known (v0.4 began again
 // at the first on every change). Only the balancer calls it, under its lock.
-func (r *rotation) replace(addrs []registry.Addr, randomStart bool, onRemoval Removal) {
+func (r *rotation) replace(addrs registry.Addrs, randomStart bool, onRemoval Removal) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	old := r.set.Load()
 	known := make(map[registry.Addr]*endpoint, len(old.endpoints))
 	for _, e := range old.endpoints {
-		known[*e.addr] = e
+		known[e.addr] = e
 	}
 	position := make(map[*endpoint]int) // of those that stay
-	for i, addr := range addrs {
+	i := 0
+	for addr := range addrs.All() {
 		if e := known[addr]; e != nil {
 			delete(known, addr)
 			position[e] = i
 		}
+		i++
 	}
-	if len(position) == len(old.endpoints) && len(position) == len(addrs) && !old.isAsleep() {
+	if len(position) == len(old.endpoints) && len(position) == addrs.Len() && !old.isAsleep() {
 		return
 	}
 	set := &endpointSet{addrs: addrs}
 	if len(position) > 0 { // the others must be there beside them
 		set = awoken(r, addrs, position)
 	}
-	if randomStart && len(addrs) > 0 {
-		set.cursor.Store(rand.Uint64N(uint64(len(addrs))))
+	if randomStart && addrs.Len() > 0 {
+		set.cursor.Store(rand.Uint64N(uint64(addrs.Len())))
 	}
 	n := uint64(len(old.endpoints))
 	for i, next := uint64(0), old.cursor.Load(); i < n; i++ {
@@ -204,7 +207,7 @@ func (r *rotation) replace(addrs []registry.Addr, randomStart bool, onRemoval Re
 		x.tenure.end(onRemoval, EndpointRemoved)
 	}
 	if v := glog.V(3); v {
-		v.Infof("endpoints of %s: %d, of them known to clients %d, gone %d", r.key, len(addrs), len(position), len(known))
+		v.Infof("endpoints of %s: %d, of them known to clients %d, gone %d", r.key, addrs.Len(), len(position), len(known))
 	}
 }
 
@@ -226,31 +229,20 @@ func (r *rotation) awake() *endpointSet {
 }
 
 // awoken makes a set of endpoints that clients can be given: those that stay, at their positions, and new ones.
-func awoken(r *rotation, addrs []registry.Addr, position map[*endpoint]int) *endpointSet {
-	set := &endpointSet{endpoints: make([]*endpoint, len(addrs))}
+func awoken(r *rotation, addrs registry.Addrs, position map[*endpoint]int) *endpointSet {
+	set := &endpointSet{endpoints: make([]*endpoint, addrs.Len())}
 	for e, at := range position {
 		set.endpoints[at] = e
 	}
-	for i, e := range set.endpoints {
-		if e == nil {
-			set.endpoints[i] = &endpoint{addr: fresh(addrs, i, len(position) > 0), rotation: r}
+	i := 0
+	for addr := range addrs.All() {
+		if set.endpoints[i] == nil {
+			addr.Host = strings.Clone(addr.Host) // or the endpoint, and what a client is remembered by, would keep the record's whole list
+			set.endpoints[i] = &endpoint{addr: addr, rotation: r}
 		}
+		i++
 	}
 	return set
-}
-
-// fewAddrs is how many addresses may be kept for the sake of one of them.
-const fewAddrs = 16
-
-// fresh gives the address of an endpoint that is new. In a short record where no endpoint of before stays, it is an element of the
-// record's list, which is kept as long as the record is, and need not be there twice. Else it is a copy: a rotation that is replaced
-// little by little would keep a list for each step, and a connection or a client's affinity a long one for its endpoint alone.
-func fresh(addrs []registry.Addr, i int, some bool) *registry.Addr {
-	if some || len(addrs) > fewAddrs {
-		addr := addrs[i]
-		return &addr
-	}
-	return &addrs[i]
 }
 
 // choose begins the choice of an endpoint for one client, whoever it is: a snapshot, and one atomic add.

@@ -130,7 +130,7 @@ func (s *session) tell() {
 		Reason:   s.reason,
 	}
 	if s.endpoint != nil {
-		ending.Endpoint = *s.endpoint.addr
+		ending.Endpoint = s.endpoint.addr
 	}
 	tellSession(s.claim, ending, s.socket.engine.cfg.Ended)
 }

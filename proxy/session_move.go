@@ -176,7 +176,7 @@ func (s *session) dial(e *endpoint) (*udpBackend, error) {
 	cfg := &s.socket.engine.cfg
 	ctx, cancel := context.WithTimeout(s.ctx, cfg.DialTotalTimeout)
 	defer cancel()
-	addrs, err := s.socket.engine.resolver.resolve(ctx, registry.UDP, *e.addr)
+	addrs, err := s.socket.engine.resolver.resolve(ctx, registry.UDP, e.addr)
 	if err != nil {
 		return nil, err
 	}

@@ -118,7 +118,7 @@ func (lb *LoadBalancerRR) Status() []EndpointStatus {
 			for _, e := range set.endpoints {
 				all = append(all, e.status())
 			}
-			for _, addr := range set.addrs { // nobody has come to any of them
+			for addr := range set.addrs.All() { // nobody has come to any of them
 				all = append(all, EndpointStatus{Service: r.key, Addr: addr})
 			}
 		}
@@ -127,7 +127,7 @@ func (lb *LoadBalancerRR) Status() []EndpointStatus {
 }
 
 func (e *endpoint) status() EndpointStatus {
-	s := EndpointStatus{Service: e.rotation.key, Addr: *e.addr}
+	s := EndpointStatus{Service: e.rotation.key, Addr: e.addr}
 	x := e.known.Load()
 	if x == nil {
 		return s

@@ -192,7 +192,7 @@ func TestWhatCannotBeSentCostsTheDatagramOnly(t *testing.T) {
 // once, by an error of whatever we ask of the socket next. That is news, not a refusal.
 func TestNewsOfAShorterPathCostsNothing(t *testing.T) {
 	server := proxytest.ServeUDP(t, "127.0.0.1:0", proxytest.EchoUDP)
-	b, err := dialUDPBackend(&endpoint{addr: &server.Addr}, server.Addr.IP, proxytest.Patience)
+	b, err := dialUDPBackend(&endpoint{addr: server.Addr}, server.Addr.IP, proxytest.Patience)
 	if err != nil {
 		t.Fatal(err)
 	}

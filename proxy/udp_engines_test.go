@@ -113,7 +113,7 @@ func (r *udpRecord) set(endpoints ...registry.Addr) { r.setOf("dns", endpoints..
 
 func (r *udpRecord) setOf(name string, endpoints ...registry.Addr) {
 	n := registry.Name{Namespace: registry.DefaultNamespace, Name: name}
-	record := &registry.Endpoints{Name: n, ByPort: []registry.PortAddrs{{Addrs: endpoints}}}
+	record := &registry.Endpoints{Name: n, ByPort: []registry.PortAddrs{{Addrs: registry.NewAddrs(endpoints...)}}}
 	if len(endpoints) == 0 {
 		record = nil
 	}

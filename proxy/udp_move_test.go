@@ -246,7 +246,7 @@ func TestRepliesOfAnEndpointThatWasLeftAreNotPassedOn(t *testing.T) {
 	s := serveUDP(t, e, left.Addr, identity(t, "2"))
 	client := proxytest.DialUDP(t, s.addr)
 	old := client.Ask(t).Session
-	s.setOf("dns", *s.ownership.Load().rotation.awake().endpoints[1].addr)
+	s.setOf("dns", s.ownership.Load().rotation.awake().endpoints[1].addr)
 	if got := client.Ask(t).Name; got != "2" {
 		t.Fatalf("answered by %s", got)
 	}
@@ -279,7 +279,7 @@ func TestAnEndpointThatIsGoneAnswersWhatItWasAskedAndNoMore(t *testing.T) {
 			t.Fatal(err)
 		}
 		proxytest.Eventually(t, func() bool { return left.Received() == 2 }, "the question at the endpoint")
-		s.setOf("dns", *s.ownership.Load().rotation.awake().endpoints[1].addr)
+		s.setOf("dns", s.ownership.Load().rotation.awake().endpoints[1].addr)
 		close(release)
 		buf := make([]byte, 100)
 		client.SetReadDeadline(time.Now().Add(proxytest.Patience))

@@ -303,7 +303,7 @@ func (l *loop) endFlow(f *flow, why Reason) {
 		Reason:   why,
 	}
 	if f.carried != nil {
-		ending.Endpoint = *f.carried.addr
+		ending.Endpoint = f.carried.addr
 	}
 	tellSession(f.claim, ending, e.cfg.Ended)
 }

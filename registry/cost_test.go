@@ -12,7 +12,7 @@ import (
 func TestWhatARecordCostsIsBounded(t *testing.T) {
 	const (
 		maxAllocated = 90 * MaxRecordBytes // an array of what is not wanted: each element grows to a struct
-		maxKept      = 10 * MaxRecordBytes // an address of five bytes becomes 48, and its port's name a map entry
+		maxKept      = 10 * MaxRecordBytes // a port of one address is kept with its name
 	)
 	combined := func(addresses, ports int) string {
 		a := make([]string, addresses)

@@ -137,7 +137,7 @@ func (f fixture) check(t *testing.T, r Record) {
 	if f.Want.EndpointCount != nil {
 		count := 0
 		for _, p := range r.Endpoints.ByPort {
-			count += len(p.Addrs)
+			count += p.Addrs.Len()
 		}
 		if count != *f.Want.EndpointCount {
 			t.Errorf("%d endpoints, want %d", count, *f.Want.EndpointCount)
@@ -146,9 +146,8 @@ func (f fixture) check(t *testing.T, r Record) {
 	}
 	got := make(map[string][]string)
 	for _, p := range r.Endpoints.ByPort {
-		port, addrs := p.Port, p.Addrs
-		for _, a := range addrs {
-			got[port] = append(got[port], a.String())
+		for a := range p.Addrs.All() {
+			got[p.Port] = append(got[p.Port], a.String())
 		}
 	}
 	if diff := cmp.Diff(f.Want.Endpoints, got); diff != "" {
@@ -188,8 +187,7 @@ func checkAnswer(t testing.TB, r Record, warnings []Warning, err error) {
 		t.Errorf("endpoints %v do not fit key %v", r.Endpoints.Name, r.Key)
 	}
 	for _, p := range r.Endpoints.ByPort {
-		port, addrs := p.Port, p.Addrs
-		checkAddrs(t, port, addrs)
+		checkAddrs(t, p.Port, slices.Collect(p.Addrs.All()))
 	}
 }
 
@@ -236,6 +234,9 @@ func checkAddrs(t testing.TB, port string, addrs []Addr) {
 	if len(addrs) == 0 {
 		t.Errorf("empty list for port %s", Quote(port))
 	}
+	if list := NewAddrs(addrs...); list.Len() != len(addrs) || !slices.Equal(slices.Collect(list.All()), addrs) {
+		t.Errorf("packed as %d: %v; want %d: %v", list.Len(), list, len(addrs), addrs)
+	}
 	seen := make(map[Addr]bool, len(addrs))
 	for _, a := range addrs {
 		if seen[a] {
@@ -267,8 +268,7 @@ func summary(r Record) string {
 		return b.String()
 	}
 	for _, p := range r.Endpoints.ByPort {
-		port, addrs := p.Port, p.Addrs
-		fmt.Fprintf(&b, " %s/%v", port, addrs)
+		fmt.Fprintf(&b, " %s/%v", p.Port, p.Addrs)
 	}
 	return b.String()
 }

@@ -19,17 +19,17 @@ type Endpoints struct {
 // PortAddrs are the addresses that serve one port.
 type PortAddrs struct {
 	Port  string
-	Addrs []Addr
+	Addrs Addrs
 }
 
 func (p PortAddrs) compareTo(port string) int { return cmp.Compare(p.Port, port) }
 
 // Of gives the addresses that serve a port; none if it is not named.
-func (e *Endpoints) Of(port string) []Addr {
+func (e *Endpoints) Of(port string) Addrs {
 	if at, ok := slices.BinarySearchFunc(e.ByPort, port, PortAddrs.compareTo); ok {
 		return e.ByPort[at].Addrs
 	}
-	return nil
+	return Addrs{}
 }
 
 // Equal tells whether two endpoints records say the same, order included.
@@ -37,9 +37,7 @@ func (e *Endpoints) Equal(f *Endpoints) bool {
 	if e == nil || f == nil {
 		return e == f
 	}
-	return e.Name == f.Name && slices.EqualFunc(e.ByPort, f.ByPort, func(p, q PortAddrs) bool {
-		return p.Port == q.Port && slices.Equal(p.Addrs, q.Addrs)
-	})
+	return e.Name == f.Name && slices.Equal(e.ByPort, f.ByPort)
 }
 
 // maxCombined bounds how many endpoints the subsets of one record may stand for beside those that it
@@ -108,7 +106,6 @@ func (c *collector) addStrings(b *body) error {
 			c.leaveOut(1, s, err)
 			continue
 		}
-		a.Host = strings.Clone(a.Host) // or it would keep the list
 		port.add(a)
 	}
 	return nil
@@ -176,67 +173,85 @@ func (c *collector) addSubsets(b *body) (any bool, err error) {
 
 // A collector gathers the addresses of one record by port name, each address once.
 type collector struct {
-	ports map[string]*gathered
+	ports  []*gathered
+	byName map[string]*gathered // nil while there are few
 	leftOut
 }
 
 // Gathered are the addresses of one port, in the order they were first seen.
 type gathered struct {
-	addrs []Addr
-	seen  map[Addr]struct{} // nil while there are few
+	name   string
+	packed strings.Builder
+	n      int
+	seen   map[Addr]struct{} // nil while there are few
 }
 
-// few is how many addresses are sooner compared one by one than looked up.
+// few is how many addresses, or ports, are sooner compared one by one than looked up.
 const few = 16
 
 // port gives the list of one port name, to which about n addresses will be added. Looking it up
 // once for all of them matters: the name may be long.
 func (c *collector) port(name string, n int) *gathered {
-	p := c.ports[name]
-	if p == nil {
-		if c.ports == nil {
-			c.ports = make(map[string]*gathered)
+	for _, p := range c.ports[:min(few, len(c.ports))] {
+		if p.name == name {
+			return p
 		}
-		p = &gathered{addrs: make([]Addr, 0, n)}
-		c.ports[name] = p
+	}
+	if p := c.byName[name]; p != nil {
+		return p
+	}
+	p := &gathered{name: name}
+	p.packed.Grow(n * packedIPv4)
+	if c.ports = append(c.ports, p); len(c.ports) > few {
+		if c.byName == nil {
+			c.byName = make(map[string]*gathered)
+		}
+		c.byName[name] = p
 	}
 	return p
 }
 
 // add appends a, unless it is there. D31: in v0.4 a repeated entry got a double share of clients.
 func (p *gathered) add(a Addr) {
-	if len(p.addrs) < few {
-		if !slices.Contains(p.addrs, a) {
-			p.addrs = append(p.addrs, a)
+	switch {
+	case p.n < few:
+		for known := range p.list().All() {
+			if known == a {
+				return
+			}
 		}
-		return
-	}
-	if p.seen == nil {
-		p.seen = make(map[Addr]struct{}, cap(p.addrs))
-		for _, known := range p.addrs {
+	case p.seen == nil:
+		p.seen = make(map[Addr]struct{}, p.packed.Cap()/packedIPv4)
+		for known := range p.list().All() {
 			p.seen[known] = struct{}{}
 		}
 	}
-	p.seen[a] = struct{}{}
-	if len(p.seen) > len(p.addrs) { // to have looked before would take as long again
-		p.addrs = append(p.addrs, a)
+	if p.seen != nil {
+		if p.seen[a] = struct{}{}; len(p.seen) == p.n { // to have looked before would take as long again
+			return
+		}
 	}
+	a.pack(&p.packed)
+	p.n++
 }
+
+func (p *gathered) list() Addrs { return Addrs{p.packed.String(), p.n} }
 
 // byPort gives what was gathered, without the ports that got no address.
 func (c *collector) byPort() []PortAddrs {
 	var byPort []PortAddrs
-	for name, p := range c.ports {
-		if len(p.addrs) == 0 {
+	for _, p := range c.ports {
+		if p.n == 0 {
 			continue
 		}
 		if byPort == nil {
 			byPort = make([]PortAddrs, 0, len(c.ports))
 		}
-		if cap(p.addrs) > 2*len(p.addrs) {
-			p.addrs = slices.Clone(p.addrs) // repeats have left room that nobody will use
+		list := p.list()
+		if p.packed.Cap() > 2*p.packed.Len() {
+			list.packed = strings.Clone(list.packed) // repeats have left room that nobody will use
 		}
-		byPort = append(byPort, PortAddrs{name, p.addrs})
+		byPort = append(byPort, PortAddrs{p.name, list})
 	}
 	slices.SortFunc(byPort, func(p, q PortAddrs) int { return p.compareTo(q.Port) })
 	return byPort

@@ -29,8 +29,7 @@ func Example() {
 			}
 		case r.Endpoints != nil:
 			for _, p := range r.Endpoints.ByPort {
-				port, addrs := p.Port, p.Addrs
-				fmt.Printf("%v is answered at %v\n", registry.PortKey{Name: r.Endpoints.Name, Port: port}, addrs)
+				fmt.Printf("%v is answered at %v\n", registry.PortKey{Name: r.Endpoints.Name, Port: p.Port}, p.Addrs)
 			}
 		}
 	}

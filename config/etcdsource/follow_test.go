@@ -119,7 +119,7 @@ func (f *follower) textLocked() string {
 	}
 	for _, name := range slices.Sorted(maps.Keys(f.endpoints)) {
 		line := name + "="
-		for i, addr := range f.endpoints[name].Of("") {
+		for i, addr := range slices.Collect(f.endpoints[name].Of("").All()) {
 			if i > 0 {
 				line += ","
 			}

@@ -50,7 +50,7 @@ func (t *told) update(u *registry.Update, at time.Time) {
 		named[c.Name] = true
 		var addrs []string
 		if c.Value != nil {
-			for _, a := range c.Value.Of("") {
+			for a := range c.Value.Of("").All() {
 				addrs = append(addrs, a.String())
 			}
 		}

@@ -32,7 +32,7 @@ func TestRecordsAreWhatANodeServes(t *testing.T) {
 			t.Errorf("spec of %s: %+v, %v, %v; want port %d and no complaint", name, spec.Service, warnings, err, firstPort+i)
 		}
 		endpoints, warnings, err := registry.Decode(registry.EndpointsPrefix+name, []byte(endpointsRecord(name, endpointsOf(i, n))))
-		if err != nil || len(warnings) > 0 || endpoints.Endpoints == nil || len(endpoints.Endpoints.Of("")) != n {
+		if err != nil || len(warnings) > 0 || endpoints.Endpoints == nil || endpoints.Endpoints.Of("").Len() != n {
 			t.Errorf("endpoints of %s: %+v, %v, %v; want %d and no complaint", name, endpoints.Endpoints, warnings, err, n)
 		}
 	}

@@ -20,7 +20,7 @@ type naive struct {
 	records map[string]registry.Record // by key
 
 	services  map[registry.Name]*registry.Service
-	rotations map[registry.PortKey][]registry.Addr
+	rotations map[registry.PortKey]registry.Addrs
 	rebuilt   int
 }
 
@@ -79,23 +79,13 @@ func (n *naive) rebuild() {
 			endpoints = append(endpoints, r.Endpoints)
 		}
 	}
-	rotations := make(map[registry.PortKey][]registry.Addr)
+	rotations := make(map[registry.PortKey]registry.Addrs)
 	for _, e := range endpoints {
 		for _, p := range e.ByPort {
-			port, addrs := p.Port, p.Addrs
-			key := registry.PortKey{Name: e.Name, Port: port}
+			key := registry.PortKey{Name: e.Name, Port: p.Port}
 			rotation := n.rotations[key]
-			if len(rotation) != len(addrs) {
-				rotation = nil
-			}
-			for i := range rotation {
-				if rotation[i] != addrs[i] {
-					rotation = nil
-					break
-				}
-			}
-			if rotation == nil {
-				rotation = append(rotation, addrs...)
+			if rotation != p.Addrs {
+				rotation = p.Addrs
 			}
 			rotations[key] = rotation
 		}

@@ -80,7 +80,7 @@ func holds(r registry.Record) string {
 	if r.Endpoints != nil {
 		n := 0
 		for _, p := range r.Endpoints.ByPort {
-			n += len(p.Addrs)
+			n += p.Addrs.Len()
 		}
 		return count(n, "endpoint")
 	}

@@ -125,7 +125,7 @@ func (x *examination) join() {
 func (x *examination) joinPortNames(s, e *held) {
 	var without list
 	for _, p := range s.Service.Ports {
-		if len(e.Endpoints.Of(p.Name)) == 0 {
+		if e.Endpoints.Of(p.Name).Len() == 0 {
 			without.add(func() string { return socket{p.Protocol, p.Number}.String() + " (" + portName(p.Name) + ")" })
 		}
 	}
@@ -160,7 +160,7 @@ func (x *examination) findForbidden(s, e *held) {
 		} else {
 			seen[d] = true
 		}
-		for _, addr := range e.Endpoints.Of(p.Name) {
+		for addr := range e.Endpoints.Of(p.Name).All() {
 			show := func() string { return p.Protocol.String() + " " + showAddr(addr) }
 			if slices.ContainsFunc(literal(addr), func(a netip.AddrPort) bool { return x.own.Contains(p.Protocol, a) }) {
 				loops.add(show)

@@ -1,0 +1,112 @@
+package registry
+
+import (
+	"encoding/binary"
+	"fmt"
+	"iter"
+	"net/netip"
+	"slices"
+	"strings"
+)
+
+// Addrs is a list of addresses in an order. It never changes, and two that say the same are equal by ==.
+// The zero value is the empty list.
+//
+// It is packed: behind ten thousand services there may be a hundred thousand endpoints, of which one node
+// sees clients of a few. An [Addr] takes 48 bytes that the garbage collector has to look through, a
+// packed IPv4 address 8 that it need not.
+type Addrs struct {
+	packed string // each address: two bytes of port, two of length and kind of host, and the host
+	n      int
+}
+
+// packedIPv4 is what an IPv4 address takes.
+const packedIPv4 = 8
+
+// NewAddrs packs a list. No host may be longer than 32 kB.
+func NewAddrs(list ...Addr) Addrs {
+	var packed strings.Builder
+	packed.Grow(len(list) * packedIPv4)
+	for _, a := range list {
+		a.pack(&packed)
+	}
+	return Addrs{packed.String(), len(list)}
+}
+
+// pack appends an address to some packed ones. The length of its host is doubled, and one more for a host name.
+func (a Addr) pack(to *strings.Builder) {
+	buffer := make([]byte, 4, 64)
+	length := len(a.Host)<<1 | 1
+	if a.Host == "" {
+		buffer, _ = a.IP.Addr().AppendBinary(buffer) // which always works
+		length = (len(buffer) - 4) << 1
+	}
+	binary.BigEndian.PutUint16(buffer, a.IP.Port())
+	binary.BigEndian.PutUint16(buffer[2:], uint16(length))
+	to.Write(buffer)
+	to.WriteString(a.Host)
+}
+
+// unpack gives the first of some packed addresses, and the others.
+func unpack(packed string) (a Addr, rest string) {
+	port := uint16(packed[0])<<8 | uint16(packed[1])
+	length := uint16(packed[2])<<8 | uint16(packed[3])
+	end := 4 + length>>1
+	host, rest := packed[4:end], packed[end:]
+	if isName := length&1 == 1; isName {
+		return Addr{IP: netip.AddrPortFrom(netip.Addr{}, port), Host: host}, rest
+	}
+	var ip netip.Addr
+	switch {
+	case len(host) == 4:
+		ip = netip.AddrFrom4([4]byte([]byte(host)))
+	case len(host) >= 16:
+		ip = netip.AddrFrom16([16]byte([]byte(host[:16]))).WithZone(host[16:])
+	}
+	return Addr{IP: netip.AddrPortFrom(ip, port)}, rest
+}
+
+// Len tells how many there are.
+func (l Addrs) Len() int { return l.n }
+
+// All gives the addresses in their order. A host name is a part of the list, and keeps all of it in memory.
+func (l Addrs) All() iter.Seq[Addr] {
+	return func(yield func(Addr) bool) {
+		for rest := l.packed; rest != ""; {
+			var a Addr
+			if a, rest = unpack(rest); !yield(a) {
+				return
+			}
+		}
+	}
+}
+
+// MarshalBinary writes the addresses as records do, with spaces between them. It has package gob carry a list from one
+// process to another.
+func (l Addrs) MarshalBinary() ([]byte, error) {
+	var text []byte
+	for a := range l.All() {
+		text = append(text, ' ')
+		text = append(text, a.String()...)
+	}
+	return text, nil
+}
+
+// UnmarshalBinary reads what MarshalBinary wrote. It takes what [ParseAddr] takes.
+func (l *Addrs) UnmarshalBinary(text []byte) error {
+	var list []Addr
+	for word := range strings.FieldsSeq(string(text)) {
+		a, err := ParseAddr(word)
+		if err != nil {
+			return fmt.Errorf("%s: %w", quote(word, maxQuotedShort), err)
+		}
+		list = append(list, a)
+	}
+	*l = NewAddrs(list...)
+	return nil
+}
+
+// String lists the addresses as they are dialled.
+func (l Addrs) String() string {
+	return fmt.Sprint(slices.Collect(l.All()))
+}
