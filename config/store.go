@@ -73,7 +73,7 @@ type layers[T any] struct {
 // A layer is what one source says.
 type layer[T any] struct {
 	source string
-	said   map[registry.Name]*statement[T]
+	said   map[registry.Name]statement[T]
 }
 
 // A statement is what one source says of one object. Its round tells when it was last made: after a
@@ -84,7 +84,7 @@ type statement[T any] struct {
 }
 
 func (l *layers[T]) add(source string) {
-	l.layers = append(l.layers, layer[T]{source, make(map[registry.Name]*statement[T])})
+	l.layers = append(l.layers, layer[T]{source, make(map[registry.Name]statement[T])})
 }
 
 // apply notes a list of changes, or all that the source has to say, and returns what that changes in
@@ -152,17 +152,11 @@ func (l *layers[T]) everything() []change[T] {
 // replace puts the source's new statement in the place of the one before, and returns the value of
 // that: nil if there was none.
 func (l layer[T]) replace(c registry.Change[T], round uint64) (before *T) {
-	s := l.said[c.Name]
-	if s != nil {
-		before = s.value
-	}
-	switch {
-	case c.Value == nil:
+	before = l.said[c.Name].value
+	if c.Value == nil {
 		delete(l.said, c.Name)
-	case s == nil:
-		l.said[c.Name] = &statement[T]{c.Value, round}
-	default:
-		*s = statement[T]{c.Value, round}
+	} else {
+		l.said[c.Name] = statement[T]{c.Value, round}
 	}
 	return before
 }
@@ -171,7 +165,7 @@ func (l layer[T]) replace(c registry.Change[T], round uint64) (before *T) {
 // source is called "", so that means none.
 func find[T any](layers []layer[T], name registry.Name) (source string, value *T) {
 	for _, l := range layers {
-		if s := l.said[name]; s != nil {
+		if s, ok := l.said[name]; ok {
 			return l.source, s.value
 		}
 	}
