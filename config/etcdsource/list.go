@@ -63,6 +63,9 @@ func list(revision int64, weak bool, pageSize int64, decoded bool, known *record
 	}
 }
 
+// mostRoom is for how many keys room is made on etcd's word alone.
+const mostRoom = 1 << 16
+
 func (c *client) list(ctx context.Context, revision int64, weak bool, pageSize int64, more func(), d *decoder, known *records) (listing, error) {
 	req := &etcdserverpb.RangeRequest{Key: prefixStart, RangeEnd: prefixEnd, Limit: pageSize, Revision: revision, Serializable: weak}
 	var l listing
@@ -78,10 +81,10 @@ func (c *client) list(ctx context.Context, revision int64, weak bool, pageSize i
 			if revision != 0 {
 				l.revision = revision // the header speaks of now, the keys of then
 			}
-			if known == nil {
-				l.kvs = make([]*mvccpb.KeyValue, 0, resp.Count)
+			if room := min(max(l.count, 0), mostRoom); known == nil {
+				l.kvs = make([]*mvccpb.KeyValue, 0, room)
 			} else {
-				l.known = make([]familiar, 0, resp.Count)
+				l.known = make([]familiar, 0, room)
 			}
 		} else if resp.Header.GetClusterId() != l.cluster {
 			return listing{}, failure{WentBack, fmt.Errorf("one list was answered by two clusters, %x and %x", l.cluster, resp.Header.GetClusterId())}
