@@ -32,6 +32,7 @@ func TestWhatARecordCostsIsBounded(t *testing.T) {
 			fill(MaxRecordBytes, `{"subsets":[{"addresses":[{"ip":"h"}],"ports":[`, `{"name":"%d","port":1}`, `]}]}`)},
 		{"all with all", endpointsKey, combined(256, maxCombined/256)},
 		{"few with many", endpointsKey, combined(4, maxCombined/4)},
+		{"keys with escapes", endpointsKey, fill(MaxRecordBytes, `{"id":"a",`, `"\n":0`, `}`)},
 		{"empty ports", specKey, fill(MaxRecordBytes, `{"ports":[`, `{}`, `]}`)},
 	} {
 		t.Run(c.name, func(t *testing.T) {

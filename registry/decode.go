@@ -37,8 +37,8 @@ func Decode(key string, value []byte) (Record, []Warning, error) {
 	if len(value) > MaxRecordBytes {
 		return Record{}, nil, fmt.Errorf("value of %d bytes is longer than the limit of %d", len(value), MaxRecordBytes)
 	}
-	b, err := open(k.Kind, value)
-	if err != nil {
+	var b body
+	if err := b.open(k.Kind, value); err != nil {
 		return Record{}, nil, err
 	}
 	said, err := b.identity()
@@ -53,14 +53,14 @@ func Decode(key string, value []byte) (Record, []Warning, error) {
 	r := Record{Key: k}
 	switch k.Kind {
 	case KindService:
-		service, more, err := decodeService(k.Name, b)
+		service, more, err := decodeService(k.Name, &b)
 		if err != nil {
 			return Record{}, nil, err
 		}
 		r.Service = service
 		warnings = append(warnings, more...)
 	case KindEndpoints:
-		endpoints, out, err := decodeEndpoints(k.Name, b)
+		endpoints, out, err := decodeEndpoints(k.Name, &b)
 		if err != nil {
 			return Record{}, nil, err
 		}
@@ -73,57 +73,103 @@ func Decode(key string, value []byte) (Record, []Warning, error) {
 }
 
 // A body is the value of a record, opened as far as all of its versions have in common. The fields
-// that stay raw are read when it is known that this version has them, so that a field of the
-// wrong type costs nothing where it means nothing.
+// that stay raw are parts of the value. They are read when it is known that this version has them, so
+// that a field of the wrong type costs nothing where it means nothing.
 type body struct {
 	value  []byte
 	nested bool // v1beta3 and v1
 
-	Kind        string          `json:"kind"`
-	APIVersion  string          `json:"apiVersion"`
-	ID          json.RawMessage `json:"id"`        // flat
-	Namespace   json.RawMessage `json:"namespace"` // flat
-	Metadata    json.RawMessage `json:"metadata"`  // nested
-	Spec        json.RawMessage `json:"spec"`      // nested
-	Endpoints   json.RawMessage `json:"endpoints"`
-	Annotations json.RawMessage `json:"annotations"` // flat
-	Subsets     json.RawMessage `json:"subsets"`
+	Kind        string
+	APIVersion  string
+	ID          json.RawMessage // flat
+	Namespace   json.RawMessage // flat
+	Metadata    json.RawMessage // nested
+	Spec        json.RawMessage // nested
+	Endpoints   json.RawMessage
+	Annotations json.RawMessage // flat
+	Subsets     json.RawMessage
 }
 
 // open checks that value is a record of this kind and of a version that is known.
-func open(kind Kind, value []byte) (*body, error) {
+func (b *body) open(kind Kind, value []byte) error {
 	if err := checkObject(value); err != nil {
-		return nil, err
+		return err
 	}
-	b := &body{value: value}
-	if err := unmarshal("", value, b); err != nil {
-		return nil, err
+	if err := b.read(value); err != nil {
+		return err
 	}
 	if b.Kind != "" && b.Kind != kind.String() { // exactly, as v0.4 had it
-		return nil, fmt.Errorf("kind is %s where %v is wanted", Quote(b.Kind), kind)
+		return fmt.Errorf("kind is %s where %v is wanted", Quote(b.Kind), kind)
 	}
 	switch b.APIVersion {
 	case "", "v1beta1", "v1beta2":
 	case "v1beta3", "v1":
 		b.nested = true
 	default:
-		return nil, fmt.Errorf("unknown apiVersion %s", Quote(b.APIVersion))
+		return fmt.Errorf("unknown apiVersion %s", Quote(b.APIVersion))
 	}
-	return b, nil
+	return nil
+}
+
+// read finds the fields of an object, as package json would: among repeated keys the last counts. It is
+// done here in place, because records change all the time and package json leaves garbage of each.
+func (b *body) read(value []byte) error {
+	if !json.Valid(value) {
+		return unmarshal("", value, new(json.RawMessage)) // which says where
+	}
+	b.value = value
+	for key, raw := range members(value) {
+		var err error
+		switch {
+		case isKey(key, "kind"):
+			err = readString("kind", raw, &b.Kind)
+		case isKey(key, "apiVersion"):
+			err = readString("apiVersion", raw, &b.APIVersion)
+		case isKey(key, "id"):
+			b.ID = raw
+		case isKey(key, "namespace"):
+			b.Namespace = raw
+		case isKey(key, "metadata"):
+			b.Metadata = raw
+		case isKey(key, "spec"):
+			b.Spec = raw
+		case isKey(key, "endpoints"):
+			b.Endpoints = raw
+		case isKey(key, "annotations"):
+			b.Annotations = raw
+		case isKey(key, "subsets"):
+			b.Subsets = raw
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // identity gives the name by which the body calls itself; what it leaves out is empty.
-func (b *body) identity() (Name, error) {
-	var n Name
-	if !b.nested {
-		return n, cmp.Or(b.field("id", b.ID, &n.Name), b.field("namespace", b.Namespace, &n.Namespace))
+func (b *body) identity() (n Name, err error) {
+	switch {
+	case !b.nested:
+		err = cmp.Or(readString("id", b.ID, &n.Name), readString("namespace", b.Namespace, &n.Namespace))
+		return n, err
+	case isNull(b.Metadata):
+		return n, nil
+	case b.Metadata[0] != '{':
+		return n, unmarshal("metadata", b.Metadata, new(struct{})) // which says what is wrong with it
 	}
-	var metadata struct {
-		Name      string `json:"name"`
-		Namespace string `json:"namespace"`
+	for key, raw := range members(b.Metadata) {
+		switch {
+		case isKey(key, "name"):
+			err = readString("metadata.name", raw, &n.Name)
+		case isKey(key, "namespace"):
+			err = readString("metadata.namespace", raw, &n.Namespace)
+		}
+		if err != nil {
+			return n, err
+		}
 	}
-	err := b.field("metadata", b.Metadata, &metadata)
-	return Name{metadata.Namespace, metadata.Name}, err
+	return n, nil
 }
 
 // spec reads the fields of a service, wherever this version has them.

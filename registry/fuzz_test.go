@@ -1,7 +1,10 @@
 package registry
 
 import (
+	"cmp"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"reflect"
 	"strings"
 	"testing"
@@ -34,6 +37,84 @@ func FuzzDecodeService(f *testing.F) {
 func FuzzDecodeEndpoints(f *testing.F) {
 	seed(f, EndpointsPrefix)
 	f.Fuzz(func(t *testing.T, value []byte) { checkDecode(t, EndpointsPrefix+"frontend", value) })
+}
+
+// openedByJSON is what read and identity do, done by package json alone.
+func openedByJSON(value []byte) (b body, flat, nested func() (Name, error), err error) {
+	var fields struct {
+		Kind        string          `json:"kind"`
+		APIVersion  string          `json:"apiVersion"`
+		ID          json.RawMessage `json:"id"`
+		Namespace   json.RawMessage `json:"namespace"`
+		Metadata    json.RawMessage `json:"metadata"`
+		Spec        json.RawMessage `json:"spec"`
+		Endpoints   json.RawMessage `json:"endpoints"`
+		Annotations json.RawMessage `json:"annotations"`
+		Subsets     json.RawMessage `json:"subsets"`
+	}
+	err = unmarshal("", value, &fields)
+	b = body{value, false, fields.Kind, fields.APIVersion, fields.ID, fields.Namespace, fields.Metadata,
+		fields.Spec, fields.Endpoints, fields.Annotations, fields.Subsets}
+	flat = func() (n Name, err error) {
+		err = cmp.Or(b.field("id", b.ID, &n.Name), b.field("namespace", b.Namespace, &n.Namespace))
+		return n, err
+	}
+	nested = func() (Name, error) {
+		var metadata struct {
+			Name      string `json:"name"`
+			Namespace string `json:"namespace"`
+		}
+		err := b.field("metadata", b.Metadata, &metadata)
+		return Name{metadata.Namespace, metadata.Name}, err
+	}
+	return b, flat, nested, err
+}
+
+// FuzzOpen: a record is opened in place as package json would have opened it, errors included.
+func FuzzOpen(f *testing.F) {
+	seed(f, SpecsPrefix)
+	seed(f, EndpointsPrefix)
+	for _, value := range []string{
+		`{}`, "\n{ }\t", " { \"id\" : \"a\" ,\r\n\"endpoints\" : [ 1 , {\"]\":2} ] , \"metadata\" : { } } ",
+		`{"KIND":"a","apiversion":"b","Id":1,"metaData":{"NAME":"c","nameSpace":"d"}}`,
+		`{"\u212aind":"kelvin","ſpec":"long s","annotation\u017f":1,"\u0069d":"a","metadata":{"na\u006de":"b"}}`,
+		"{\"\u212aind\":\"kelvin\",\"\xffid\":1,\"id\xff\":2,\"kind\":\"a\xff\",\"metadata\":{\"name\":\"\xc3\"}}",
+		`{"i\"d":1,"id\\":2,"\\":{"kind":3},"":4,"kind":"\"}","id":"\\"}`,
+		`{"kind":"a","kind":"b","id":1,"ID":2,"metadata":{"name":"a"},"metadata":{"name":"b","Name":"c"}}`,
+		`{"kind":"a","kind":null,"id":1,"id":null,"metadata":{"name":"a","name":null,"namespace":null}}`,
+		`{"kind":null,"apiVersion":null,"id":null,"namespace":null,"metadata":null,"endpoints":null,"subsets":null}`,
+		`{"apiVersion":[1],"kind":{"kind":"a"},"id":[],"namespace":5,"metadata":[{"name":"a"}]}`,
+		`{"kind":1e400,"id":true,"metadata":"a"}`, `{"kind":"a","kind":false,"metadata":{"namespace":[],"name":{}}}`,
+		`{"kind":5,"id":"a"`, `{"kind":5} {}`, `{"kind":"a",}`, `{"kind":"\x"}`, "{\"kind\":\"a\nb\"}", `{"metadata":5,"id":{},"namespace":1}`,
+		`{"spec":{"ports":[{"port":1},{"port":2}]},"kind":"a","annotations":{"kind":"b","a":[{"id":1}]},"subsets":[[],{}]}`,
+		`{"a":` + strings.Repeat("[", 9999) + strings.Repeat("]", 9999) + `}`, `{"a":` + strings.Repeat("[", 10000) + strings.Repeat("]", 10000) + `}`,
+	} {
+		f.Add([]byte(value))
+	}
+	f.Fuzz(func(t *testing.T, value []byte) {
+		if checkObject(value) != nil {
+			return
+		}
+		want, flat, nested, wantErr := openedByJSON(value)
+		var got body
+		if err := got.read(value); fmt.Sprint(err) != fmt.Sprint(wantErr) {
+			t.Fatalf("%q: error %v; want %v", value, err, wantErr)
+		}
+		if wantErr != nil {
+			return
+		}
+		if !reflect.DeepEqual(got, want) {
+			t.Fatalf("%q is opened as\n%v; want\n%v", value, got, want)
+		}
+		for _, identity := range []func() (Name, error){flat, nested} {
+			want, wantErr := identity()
+			name, err := got.identity()
+			if fmt.Sprint(err) != fmt.Sprint(wantErr) || err == nil && name != want {
+				t.Errorf("%q, nested %v: identity %q, error %v; want %q, error %v", value, got.nested, name, err, want, wantErr)
+			}
+			got.nested = true
+		}
+	})
 }
 
 func FuzzParseAddr(f *testing.F) {

@@ -1,6 +1,7 @@
 package registry
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -34,40 +35,66 @@ func unmarshal(field string, value []byte, into any) error {
 func isNull(raw json.RawMessage) bool { return raw == nil || string(raw) == "null" }
 
 // elements yields the elements of an array in turn, as they are written. The array must be valid JSON.
-func elements(array string) iter.Seq[string] {
-	return func(yield func(string) bool) {
-		from, depth, quoted := len("["), 0, false
-		for i := 0; i < len(array); i++ {
-			switch c := array[i]; {
-			case quoted && c == '\\':
-				i++ // what follows ends nothing
-				continue
-			case c == '"':
-				quoted = !quoted
-			case quoted:
-			case c == '[', c == '{':
-				depth++
-			case c == ']', c == '}':
-				depth--
-			}
-			switch {
-			case depth == 0:
-				if last := trim(array[from:i]); last != "" {
-					yield(last)
-				}
-				return
-			case depth == 1 && !quoted && array[i] == ',':
-				if !yield(trim(array[from:i])) {
-					return
-				}
-				from = i + 1
-			}
+func elements[T string | []byte](array T) iter.Seq[T] {
+	return func(yield func(T) bool) {
+		element, rest := cutValue(trim(array)[len("["):])
+		for len(element) > 0 && yield(element) {
+			element, rest = cutValue(rest)
 		}
 	}
 }
 
+// members yields the members of an object in turn: the key as it reads, and the value as it is written. The
+// object must be valid JSON.
+func members(object []byte) iter.Seq2[[]byte, []byte] {
+	return func(yield func(key, value []byte) bool) {
+		key, rest := cutValue(trim(object)[len("{"):])
+		for len(key) > 0 {
+			var value []byte
+			if value, rest = cutValue(rest); !yield(readKey(key), value) {
+				return
+			}
+			key, rest = cutValue(rest)
+		}
+	}
+}
+
+// cutValue gives the first value or key in what is left of an array or an object, as it is written, and what is left
+// after it. At the end it gives nothing.
+func cutValue[T string | []byte](left T) (value, rest T) {
+	depth, quoted := 0, false
+	for i := 0; i < len(left); i++ {
+		switch c := left[i]; {
+		case quoted && c == '\\':
+			i++ // what follows ends nothing
+		case c == '"':
+			quoted = !quoted
+		case quoted:
+		case c == '[', c == '{':
+			depth++
+		case depth > 0 && (c == ']' || c == '}'):
+			depth--
+		case depth == 0 && (c == ',' || c == ':' || c == ']' || c == '}'):
+			return trim(left[:i]), left[i+1:]
+		}
+	}
+	return
+}
+
+// readKey reads a key. Of one without escapes it gives a part of what it was given.
+func readKey(text []byte) []byte {
+	if bytes.IndexByte(text, '\\') < 0 {
+		return text[1 : len(text)-1]
+	}
+	key, _ := stringOf("", string(text)) // valid JSON, and a string: nothing is wrong with it
+	return []byte(key)
+}
+
+// isKey tells whether a key names this field, which to package json it does in any letter case.
+func isKey(key []byte, field string) bool { return bytes.EqualFold(key, []byte(field)) }
+
 // trim cuts off white space. Valid JSON has no other control characters around a value.
-func trim(value string) string {
+func trim[T string | []byte](value T) T {
 	for len(value) > 0 && value[0] <= ' ' {
 		value = value[1:]
 	}
@@ -106,7 +133,7 @@ func eachOf[T any](field string, array json.RawMessage, use func(*T) error) erro
 		piece = piece[:1]
 		return nil
 	}
-	for element := range elements(string(array)) {
+	for element := range elements([]byte(array)) {
 		if len(piece) > 1 {
 			piece = append(piece, ',')
 		}
@@ -119,7 +146,7 @@ func eachOf[T any](field string, array json.RawMessage, use func(*T) error) erro
 	return decode()
 }
 
-// stringOf reads one element of an array of strings found in a field. Of one that is spelled as it reads it gives a
+// stringOf reads a string, found in a field or in an array there. Of one that is spelled as it reads it gives a
 // part of what it was given.
 func stringOf(field, element string) (string, error) {
 	plain := len(element) >= 2 && element[0] == '"'
@@ -137,6 +164,16 @@ func stringOf(field, element string) (string, error) {
 		return "", fmt.Errorf("%s holds null where a string is wanted", field)
 	}
 	return *s, nil
+}
+
+// readString reads the string found in a field. As with package json, null and a field that is not there change nothing.
+func readString(field string, raw json.RawMessage, into *string) error {
+	if isNull(raw) {
+		return nil
+	}
+	s, err := stringOf(field, string(raw))
+	*into = s
+	return err
 }
 
 // foundText gives the JSON that package json found, as a noun. It says "number 80.5" of numbers
