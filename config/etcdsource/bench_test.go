@@ -2,13 +2,16 @@ package etcdsource
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"testing"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
 	"google.golang.org/grpc/encoding"
 	"google.golang.org/grpc/mem"
+	"google.golang.org/protobuf/proto"
 
 	"kubeproxy/config/etcdsource/etcdtest"
 	"kubeproxy/registry"
@@ -64,6 +67,60 @@ func BenchmarkFirstList10000(b *testing.B) {
 		r := newRecords()
 		r.merge(l, nil, 0)
 		r.everything()
+	}
+}
+
+// A tape is a watch stream that says the same things over and over. They are in bytes, which its codec reads
+// as gRPC would have it do.
+type tape struct {
+	etcdserverpb.Watch_WatchClient
+	encoding.CodecV2
+	lines []mem.BufferSlice
+	next  int
+}
+
+// Recv implements Watch_WatchClient.
+func (t *tape) Recv() (*etcdserverpb.WatchResponse, error) {
+	m := new(etcdserverpb.WatchResponse)
+	t.next++
+	return m, t.Unmarshal(t.lines[t.next%len(t.lines)], m)
+}
+
+// From the bytes of a watch response with one event, other endpoints for a service, to the Update that tells of it.
+func BenchmarkEventToUpdate(b *testing.B) {
+	x := standing(b)
+	out := make(chan registry.Update, 1)
+	x.out = out
+	x.records.merge(bigList(1), nil, 0)
+	x.records.everything()
+	stream := &tape{CodecV2: encoding.GetCodecV2("proto")}
+	for i := range 2 {
+		line, err := proto.Marshal(&etcdserverpb.WatchResponse{
+			Header: &etcdserverpb.ResponseHeader{ClusterId: 1 << 63, MemberId: 1 << 62, Revision: 1e6, RaftTerm: 2},
+			Events: []*mvccpb.Event{{Kv: &mvccpb.KeyValue{
+				Key: []byte(ends("service-00000")), CreateRevision: 2, ModRevision: 1e6, Version: 1e5,
+				Value: []byte(addrs(fmt.Sprintf("10.244.1.%d:80", i), "10.244.2.1:80", "10.244.3.1:80")),
+			}}},
+		})
+		if err != nil {
+			b.Fatal(err)
+		}
+		stream.lines = append(stream.lines, mem.BufferSlice{mem.SliceBuffer(line)})
+	}
+	ctx, cancel := context.WithCancel(b.Context())
+	var wg sync.WaitGroup
+	wg.Go(func() { _ = x.watch.receive(ctx, stream, func() {}) }) // ends with the context
+	defer wg.Wait()
+	defer cancel()
+	b.ReportAllocs()
+	for b.Loop() {
+		x.applied = 1 // or else the event would be known
+		if err := x.receive(<-x.watch.messages); err != nil {
+			b.Fatal(err)
+		}
+		if u := <-out; len(u.Endpoints) != 1 {
+			b.Fatal(u)
+		}
 	}
 }
 

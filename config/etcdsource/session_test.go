@@ -13,7 +13,7 @@ import (
 )
 
 // standing is a session in the middle of its life, without any goroutine or connection.
-func standing(t *testing.T) *session {
+func standing(t testing.TB) *session {
 	t.Helper()
 	s, err := New(quick("http://127.0.0.1:1"))
 	if err != nil {
