@@ -71,7 +71,7 @@ func (c *client) list(ctx context.Context, revision int64, weak bool, pageSize i
 	var l listing
 	pages := newPageReader()
 	for first := true; ; first = false {
-		resp, err := c.kv.Range(ctx, req, pages.callOptions()...)
+		resp, err := c.kv.Range(ctx, req, answersReadBy(pages)...)
 		if err != nil {
 			return listing{}, explain(ctx, err)
 		}
