@@ -11,7 +11,6 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	"google.golang.org/grpc/encoding"
 	"google.golang.org/grpc/mem"
-	"google.golang.org/protobuf/proto"
 
 	"kubeproxy/config/etcdsource/etcdtest"
 	"kubeproxy/registry"
@@ -70,20 +69,17 @@ func BenchmarkFirstList10000(b *testing.B) {
 	}
 }
 
-// A tape is a watch stream that says the same things over and over. They are in bytes, which its codec reads
-// as gRPC would have it do.
+// A tape is a watch stream that says the same things over and over.
 type tape struct {
 	etcdserverpb.Watch_WatchClient
-	encoding.CodecV2
 	lines []mem.BufferSlice
 	next  int
 }
 
-// Recv implements Watch_WatchClient.
-func (t *tape) Recv() (*etcdserverpb.WatchResponse, error) {
-	m := new(etcdserverpb.WatchResponse)
+// RecvMsg implements Watch_WatchClient, as gRPC does.
+func (t *tape) RecvMsg(m any) error {
 	t.next++
-	return m, t.Unmarshal(t.lines[t.next%len(t.lines)], m)
+	return newMessageReader().Unmarshal(t.lines[t.next%len(t.lines)], m)
 }
 
 // From the bytes of a watch response with one event, other endpoints for a service, to the Update that tells of it.
@@ -93,19 +89,15 @@ func BenchmarkEventToUpdate(b *testing.B) {
 	x.out = out
 	x.records.merge(bigList(1), nil, 0)
 	x.records.everything()
-	stream := &tape{CodecV2: encoding.GetCodecV2("proto")}
+	stream := new(tape)
 	for i := range 2 {
-		line, err := proto.Marshal(&etcdserverpb.WatchResponse{
+		stream.lines = append(stream.lines, mem.BufferSlice{mem.SliceBuffer(wire(b, &etcdserverpb.WatchResponse{
 			Header: &etcdserverpb.ResponseHeader{ClusterId: 1 << 63, MemberId: 1 << 62, Revision: 1e6, RaftTerm: 2},
 			Events: []*mvccpb.Event{{Kv: &mvccpb.KeyValue{
 				Key: []byte(ends("service-00000")), CreateRevision: 2, ModRevision: 1e6, Version: 1e5,
 				Value: []byte(addrs(fmt.Sprintf("10.244.1.%d:80", i), "10.244.2.1:80", "10.244.3.1:80")),
 			}}},
-		})
-		if err != nil {
-			b.Fatal(err)
-		}
-		stream.lines = append(stream.lines, mem.BufferSlice{mem.SliceBuffer(line)})
+		}))})
 	}
 	ctx, cancel := context.WithCancel(b.Context())
 	var wg sync.WaitGroup

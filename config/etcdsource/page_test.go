@@ -14,7 +14,7 @@ import (
 )
 
 // wire gives an answer as etcd sends it.
-func wire(t testing.TB, answer *etcdserverpb.RangeResponse) []byte {
+func wire(t testing.TB, answer proto.Message) []byte {
 	t.Helper()
 	b, err := proto.Marshal(answer)
 	if err != nil {

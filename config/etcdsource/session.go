@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/golang/glog"
-	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 
 	"kubeproxy/registry"
@@ -131,27 +130,27 @@ func (x *session) step() error {
 func (x *session) receive(m message) error {
 	x.stir()
 	switch {
-	case m.Created && !x.created:
-		x.created, x.watched, x.heard = true, m.Header.GetClusterId(), m.Header.GetRevision()
+	case m.created && !x.created:
+		x.created, x.watched, x.heard = true, m.cluster, m.revision
 		x.request() // to learn early whether this etcd answers such requests
 		// The stream stands, so nothing can fall between it and a list that is asked for now.
 		x.ask(0, x.cfg.Weak)
 		return nil
-	case m.Created:
+	case m.created:
 		if x.met++; x.unproved != nil && x.met == x.awaited {
 			x.use(*x.unproved)
 		}
 		return nil
-	case len(m.Events) == 0: // progress
-		x.heard = max(x.heard, m.Header.GetRevision())
-		x.answers = x.answers || m.WatchId == manualProgress
+	case len(m.events) == 0: // progress
+		x.heard = max(x.heard, m.revision)
+		x.answers = x.answers || m.id == manualProgress
 		if !x.stood.IsZero() {
 			x.well()
 		}
 		return nil
 	case x.stood.IsZero():
 		x.held = append(x.held, m)
-		x.heard = max(x.heard, m.Events[len(m.Events)-1].Kv.ModRevision)
+		x.heard = max(x.heard, m.last())
 		return nil
 	}
 	x.well()
@@ -164,25 +163,26 @@ func (x *session) receive(m message) error {
 // come.
 func (x *session) apply(m message) {
 	news := false
-	for _, ev := range m.Events {
-		if ev.Kv.ModRevision <= x.applied {
+	for i := range m.events {
+		ev := &m.events[i]
+		if ev.kv.ModRevision <= x.applied {
 			continue // a list knew it already
 		}
 		news = true
-		key := string(ev.Kv.Key)
-		if ev.Type == mvccpb.Event_DELETE { // D11: of this key and nothing else; a lease that ran out, too
-			narrate("delete", key, ev.Kv.ModRevision)
+		key := string(ev.kv.Key)
+		if ev.deleted { // D11: of this key and nothing else; a lease that ran out, too
+			narrate("delete", key, ev.kv.ModRevision)
 			x.records.remove(key)
 		} else { // D10: every put, the first as well as any later one
-			narrate("set", key, ev.Kv.ModRevision)
-			x.records.put(ev.Kv)
+			narrate("set", key, ev.kv.ModRevision)
+			x.records.put(&ev.kv)
 		}
 		if x.touched != nil {
-			x.touched[key] = ev.Kv.ModRevision
+			x.touched[key] = ev.kv.ModRevision
 		}
 	}
 	if news {
-		x.applied = m.Events[len(m.Events)-1].Kv.ModRevision
+		x.applied = m.last()
 		x.heard = max(x.heard, x.applied)
 		x.send(x.ctx, false, m.at) // even when nothing changes by it: the revision has moved
 	}

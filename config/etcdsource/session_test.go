@@ -35,7 +35,7 @@ func standing(t testing.TB) *session {
 func TestOnlyTheAnswerToTheLastChallengeProvesAList(t *testing.T) {
 	x := standing(t)
 	out := x.out
-	answered := message{&etcdserverpb.WatchResponse{Created: true, Header: new(etcdserverpb.ResponseHeader)}, time.Now()}
+	answered := message{created: true, at: time.Now()}
 
 	x.touched = make(map[string]int64)
 	x.prove(listed(5))

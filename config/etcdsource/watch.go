@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
-	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"kubeproxy/registry"
@@ -31,12 +30,6 @@ type watch struct {
 	err      error                           // why; valid once messages is closed
 	requests chan *etcdserverpb.WatchRequest // what the owner wants to have sent
 	cancel   context.CancelFunc
-}
-
-// A message is one watch response, whole.
-type message struct {
-	*etcdserverpb.WatchResponse
-	at time.Time // when it was received
 }
 
 // startWatch opens a watch on the prefix from now on, in a goroutine of its own.
@@ -69,7 +62,7 @@ func (w *watch) run(ctx context.Context, cfg *Config) error {
 	}
 	defer c.close()
 	// A member that has lost its leader would keep the stream open and say nothing.
-	stream, err := c.watch.Watch(clientv3.WithRequireLeader(ctx), callOptions...)
+	stream, err := c.watch.Watch(clientv3.WithRequireLeader(ctx), answersReadBy(newMessageReader())...)
 	if err != nil {
 		return fmt.Errorf("open a watch: %w", explain(ctx, err))
 	}
@@ -89,36 +82,33 @@ func (w *watch) run(ctx context.Context, cfg *Config) error {
 func (w *watch) receive(ctx context.Context, stream etcdserverpb.Watch_WatchClient, created func()) error {
 	stands := false
 	var id int64 // of the watch, once it stands. Others on the stream are challenges
-	var fragments []*mvccpb.Event
+	var m message
 	for {
-		resp, err := stream.Recv()
-		if err != nil {
+		if err := stream.RecvMsg(&m); err != nil {
 			return fmt.Errorf("watch: %w", explain(ctx, err))
 		}
-		fragments = append(fragments, resp.Events...)
-		if resp.Fragment {
-			continue // more of the same revision may follow
-		}
-		resp.Events, fragments = fragments, nil
 		switch {
-		case stands && resp.Created: // a challenge was answered; if it was granted, take it back
-			if !resp.Canceled {
+		case m.fragment:
+			continue // the next one has its events, too
+		case stands && m.created: // a challenge was answered; if it was granted, take it back
+			if !m.canceled {
 				w.ask(&etcdserverpb.WatchRequest{RequestUnion: &etcdserverpb.WatchRequest_CancelRequest{
-					CancelRequest: &etcdserverpb.WatchCancelRequest{WatchId: resp.WatchId}}})
+					CancelRequest: &etcdserverpb.WatchCancelRequest{WatchId: m.id}}})
 			}
-		case stands && resp.Canceled && resp.WatchId != id:
+		case stands && m.canceled && m.id != id:
 			continue // a challenge that was taken back
-		case resp.CompactRevision != 0:
-			return failure{Compacted, fmt.Errorf("watch cancelled: what it had to tell next was compacted at revision %d", resp.CompactRevision)}
-		case resp.Canceled:
-			cause, reason := causeOfCancel(resp.CancelReason)
+		case m.compacted != 0:
+			return failure{Compacted, fmt.Errorf("watch cancelled: what it had to tell next was compacted at revision %d", m.compacted)}
+		case m.canceled:
+			cause, reason := causeOfCancel(m.reason)
 			return failure{cause, fmt.Errorf("watch cancelled: %s", registry.Quote(reason))}
-		case resp.Created:
-			stands, id = true, resp.WatchId
+		case m.created:
+			stands, id = true, m.id
 			created()
 		}
+		m.at = time.Now()
 		select {
-		case w.messages <- message{resp, time.Now()}:
+		case w.messages <- m:
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}

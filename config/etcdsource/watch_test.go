@@ -11,6 +11,8 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
+	"google.golang.org/grpc/mem"
+	"google.golang.org/protobuf/proto"
 )
 
 // A script is a watch stream that says what it says, and then breaks.
@@ -21,14 +23,17 @@ type script struct {
 
 var errTorn = errors.New("the script is torn here")
 
-// Recv implements Watch_WatchClient.
-func (s *script) Recv() (*etcdserverpb.WatchResponse, error) {
+// RecvMsg implements Watch_WatchClient.
+func (s *script) RecvMsg(m any) error {
 	if len(s.lines) == 0 {
-		return nil, errTorn
+		return errTorn
 	}
-	line := s.lines[0]
+	line, err := proto.Marshal(s.lines[0])
+	if err != nil {
+		return err
+	}
 	s.lines = s.lines[1:]
-	return line, nil
+	return newMessageReader().Unmarshal(mem.BufferSlice{mem.SliceBuffer(line)}, m)
 }
 
 func TestWhatAWatchStreamSays(t *testing.T) {
@@ -73,11 +78,11 @@ func TestWhatAWatchStreamSays(t *testing.T) {
 			var got []string
 			for m := range w.messages {
 				var revisions []int64
-				for _, e := range m.Events {
-					revisions = append(revisions, e.Kv.ModRevision)
+				for i := range m.events {
+					revisions = append(revisions, m.events[i].kv.ModRevision)
 				}
 				switch {
-				case m.Created:
+				case m.created:
 					got = append(got, "created")
 				case m.at.IsZero():
 					t.Errorf("%v does not say when it was received", m)

@@ -11,8 +11,8 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// answersReadBy gives the options of a call whose answers a codec of ours reads. gRPC calls the one that names a
-// codec experimental: without it pages would be read as before, and cost more.
+// answersReadBy gives the options of a call whose answers a codec of ours reads: proto.Unmarshal would copy each key
+// and each value. gRPC calls the option that names a codec experimental.
 func answersReadBy(codec encoding.CodecV2) []grpc.CallOption {
 	return append(slices.Clip(callOptions), grpc.ForceCodecV2(codec))
 }
@@ -100,4 +100,14 @@ func firstField(message []byte) (f field, err error) {
 // merge has the library add a field to what it belongs to.
 func (f field) merge(into proto.Message) error {
 	return proto.UnmarshalOptions{Merge: true}.Unmarshal(f.whole, into)
+}
+
+// count tells how many fields of a message have this number and type.
+func count(message []byte, tag uint64) (n int) {
+	for f := range fields(message) {
+		if f.tag == tag {
+			n++
+		}
+	}
+	return n
 }
