@@ -122,9 +122,9 @@ func (l *listing) decodedAt(i int) *decoding {
 	return &l.decoded[i]
 }
 
-func decode(kv *mvccpb.KeyValue) (d decoding) {
+func decode(key string, value []byte) (d decoding) {
 	var record registry.Record
-	record, d.warnings, d.err = registry.Decode(string(kv.Key), kv.Value)
+	record, d.warnings, d.err = registry.Decode(key, value)
 	d.content = content{record.Service, record.Endpoints}
 	return d
 }
@@ -145,7 +145,7 @@ func (d *decoder) add(page []*mvccpb.KeyValue) {
 	d.pages = append(d.pages, decoded)
 	d.work.Go(func() {
 		for i, kv := range page {
-			decoded[i] = decode(kv)
+			decoded[i] = decode(string(kv.Key), kv.Value)
 		}
 	})
 }

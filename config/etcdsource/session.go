@@ -169,16 +169,14 @@ func (x *session) apply(m message) {
 			continue // a list knew it already
 		}
 		news = true
-		key := string(ev.kv.Key)
+		narrate(ev)
 		if ev.deleted { // D11: of this key and nothing else; a lease that ran out, too
-			narrate("delete", key, ev.kv.ModRevision)
-			x.records.remove(key)
+			x.records.remove(ev.kv.Key)
 		} else { // D10: every put, the first as well as any later one
-			narrate("set", key, ev.kv.ModRevision)
 			x.records.put(&ev.kv)
 		}
 		if x.touched != nil {
-			x.touched[key] = ev.kv.ModRevision
+			x.touched[string(ev.kv.Key)] = ev.kv.ModRevision
 		}
 	}
 	if news {
@@ -188,9 +186,13 @@ func (x *session) apply(m message) {
 	}
 }
 
-func narrate(what, key string, revision int64) {
+func narrate(ev *event) {
 	if v := glog.V(4); v {
-		v.Infof("etcd %s %s @%d", what, registry.Quote(key), revision)
+		what := "set"
+		if ev.deleted {
+			what = "delete"
+		}
+		v.Infof("etcd %s %s @%d", what, registry.Quote(string(ev.kv.Key)), ev.kv.ModRevision)
 	}
 }
 

@@ -109,8 +109,16 @@ func (r *records) sum(kv *mvccpb.KeyValue) uint64 {
 	return maphash.Bytes(r.seed, kv.Value)
 }
 
+// key gives the key as a string. There is one already if it is known: a map finds it by its bytes.
+func (r *records) key(kv *mvccpb.KeyValue) string {
+	if e := r.entries[string(kv.Key)]; e != nil {
+		return e.key
+	}
+	return string(kv.Key)
+}
+
 func (r *records) version(kv *mvccpb.KeyValue, decoded *decoding) version {
-	return version{key: string(kv.Key), created: kv.CreateRevision, modified: kv.ModRevision, sum: r.sum(kv), decoded: decoded, kv: kv}
+	return version{key: r.key(kv), created: kv.CreateRevision, modified: kv.ModRevision, sum: r.sum(kv), decoded: decoded, kv: kv}
 }
 
 func (v version) says() decoding {
@@ -118,7 +126,7 @@ func (v version) says() decoding {
 	case v.decoded != nil:
 		return *v.decoded
 	case v.kv != nil:
-		return decode(v.kv)
+		return decode(v.key, v.kv.Value)
 	}
 	return decoding{content: v.content}
 }
@@ -189,7 +197,8 @@ func newRecords() *records {
 func (r *records) put(kv *mvccpb.KeyValue) (different bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	_, different = r.takeLocked(r.entries[string(kv.Key)], r.version(kv, nil))
+	v := r.version(kv, nil)
+	_, different = r.takeLocked(r.entries[v.key], v)
 	return different
 }
 
@@ -302,17 +311,17 @@ func (r *records) fillLocked(e *entry, v version) {
 }
 
 // remove takes in that a key is gone, and with it its last good version.
-func (r *records) remove(key string) {
+func (r *records) remove(key []byte) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.removeLocked(key)
+	if e := r.entries[string(key)]; e != nil {
+		r.removeLocked(e)
+	}
 }
 
-func (r *records) removeLocked(key string) {
-	if e := r.entries[key]; e != nil {
-		r.forgetLocked(e)
-		delete(r.entries, key)
-	}
+func (r *records) removeLocked(e *entry) {
+	r.forgetLocked(e)
+	delete(r.entries, e.key)
 }
 
 func (r *records) forgetLocked(e *entry) {
@@ -398,7 +407,7 @@ func (r *records) merge(l listing, touched map[string]int64, heard int64) (diffe
 		if e.sweep == r.sweep || touched[key] > l.revision {
 			continue
 		}
-		r.removeLocked(key)
+		r.removeLocked(e)
 		differs(key, l.revision) // deleted then at the latest
 	}
 	return different, divergent
@@ -439,15 +448,25 @@ func (r *records) inForce(o object) content {
 	if o.kind == registry.KindEndpoints {
 		prefix = registry.EndpointsPrefix
 	}
-	if e := r.entries[prefix+o.name.Namespace+"/"+o.name.Name]; e != nil && e.good != (content{}) {
+	if e := r.entry(prefix, o.name.Namespace, "/", o.name.Name); e != nil && e.good != (content{}) {
 		return e.good
 	}
 	if o.name.Namespace == registry.DefaultNamespace {
-		if e := r.entries[prefix+o.name.Name]; e != nil {
+		if e := r.entry(prefix, o.name.Name); e != nil {
 			return e.good
 		}
 	}
 	return content{}
+}
+
+// entry finds the entry of a key, which is given in parts: no string need be made of them. It is nil if there is none.
+func (r *records) entry(parts ...string) *entry {
+	var room [128]byte
+	key := room[:0]
+	for _, part := range parts {
+		key = append(key, part...)
+	}
+	return r.entries[string(key)]
 }
 
 // everything is the whole state as a SET lists it. Changes not taken yet are taken.

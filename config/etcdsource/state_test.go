@@ -38,7 +38,7 @@ func TestTheNewestGoodVersionGivenIsInForce(t *testing.T) {
 	const bad = "{"
 	type step = func(*records) // one piece of news
 	put := func(v *mvccpb.KeyValue) step { return func(r *records) { r.put(v) } }
-	remove := func(r *records) { r.remove(spec("a")) }
+	remove := func(r *records) { r.remove([]byte(spec("a"))) }
 	sifted := false
 	answer := func(r *records, revision int64, kvs ...*mvccpb.KeyValue) listing {
 		l := listed(revision, kvs...)
@@ -229,7 +229,7 @@ func TestWhatIsRememberedOfAKeyIsBounded(t *testing.T) {
 	if n := len(r.entries[spec("a")].trouble.told); n != maxTold {
 		t.Errorf("%d values remembered; want %d", n, maxTold)
 	}
-	r.remove(spec("a"))
+	r.remove([]byte(spec("a")))
 	if len(r.entries) != 0 || r.invalid != 0 {
 		t.Errorf("%d entries and %d invalid ones left of a deleted key", len(r.entries), r.invalid)
 	}
@@ -254,4 +254,22 @@ func bigList(n int) listing {
 	}
 	l.count = int64(len(l.kvs))
 	return l
+}
+
+// The key of an entry is a string already, and an object's key is looked up by its parts.
+func TestToFindAKnownKeyLeavesNoGarbage(t *testing.T) {
+	r, l := newRecords(), bigList(1)
+	r.merge(l, nil, 0)
+	name := registry.Name{Namespace: "default", Name: "service-00000"}
+	if n := testing.AllocsPerRun(10, func() {
+		for _, kv := range l.kvs {
+			r.put(kv)
+		}
+		r.remove([]byte("/registry/of/another/one/that/is/not/known"))
+		if r.inForce(object{registry.KindEndpoints, name}).endpoints == nil {
+			t.Fatal("not found")
+		}
+	}); n != 0 {
+		t.Errorf("%v allocations; want none", n)
+	}
 }
