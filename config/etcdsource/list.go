@@ -109,6 +109,7 @@ func (c *client) list(ctx context.Context, revision int64, weak bool, pageSize i
 
 // A decoding is what a value says, or why it says nothing.
 type decoding struct {
+	key      string
 	content  content
 	warnings []registry.Warning
 	err      error
@@ -122,7 +123,8 @@ func (l *listing) decodedAt(i int) *decoding {
 	return &l.decoded[i]
 }
 
-func decode(key string, value []byte) (d decoding) {
+func decode(key string, value []byte) decoding {
+	d := decoding{key: key}
 	var record registry.Record
 	record, d.warnings, d.err = registry.Decode(key, value)
 	d.content = content{record.Service, record.Endpoints}

@@ -109,16 +109,20 @@ func (r *records) sum(kv *mvccpb.KeyValue) uint64 {
 	return maphash.Bytes(r.seed, kv.Value)
 }
 
-// key gives the key as a string. There is one already if it is known: a map finds it by its bytes.
-func (r *records) key(kv *mvccpb.KeyValue) string {
+// key gives the key as a string. There is one already if it is known, for a map finds it by its bytes, or if the value
+// was decoded.
+func (r *records) key(kv *mvccpb.KeyValue, decoded *decoding) string {
 	if e := r.entries[string(kv.Key)]; e != nil {
 		return e.key
+	}
+	if decoded != nil {
+		return decoded.key
 	}
 	return string(kv.Key)
 }
 
 func (r *records) version(kv *mvccpb.KeyValue, decoded *decoding) version {
-	return version{key: r.key(kv), created: kv.CreateRevision, modified: kv.ModRevision, sum: r.sum(kv), decoded: decoded, kv: kv}
+	return version{key: r.key(kv, decoded), created: kv.CreateRevision, modified: kv.ModRevision, sum: r.sum(kv), decoded: decoded, kv: kv}
 }
 
 func (v version) says() decoding {
