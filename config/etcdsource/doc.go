@@ -93,9 +93,8 @@
 // # Reading order
 //
 // config.go and file.go say what can be set. source.go is the frame: sessions one after the other.
-// session.go is the picture above, told in code, with watch.go, list.go and client.go below it, and message.go and
-// page.go, which read what etcd sends, below these;
-// state.go turns values into changes; probe.go listens to silence. status.go is what operators see, and
-// where an outage begins and ends in the log; cause.go says why, throttle.go how often, rejected.go which
-// records, and setback.go whether it is still the same etcd.
+// session.go is the picture above, told in code, with watch.go, list.go and client.go below it; message.go and
+// page.go read what etcd sends, with wire.go. state.go turns values into changes; probe.go listens to silence.
+// status.go is what operators see, and where an outage begins and ends in the log; cause.go says why,
+// throttle.go how often, rejected.go which records, and setback.go whether it is still the same etcd.
 package etcdsource
