@@ -63,7 +63,7 @@ bench-self: build ## kube-proxy beside itself with other flags, SELF='off=FLAGS;
 bench-fleet: build ## fifty nodes and more with one etcd: docs/scale.md; fifteen minutes, Linux
 	go build -o bin/ ./scripts/fleet && bin/fleet $(ARGS)
 
-bench-scale: build ## a change, a resync and a start at 10, 1,000 and 10,000 services; fifteen minutes, Linux
+bench-scale: build ## a change, a resync and a start at 10, 1,000 and 10,000 services; half an hour, Linux
 	go build -o bin/ ./scripts/scale && bin/scale $(ARGS)
 
 chaos: ## ten minutes in which everything happens to etcd (MEMBERS, DURATION, SEED, ONLY, BREAKAGE, SOAK; CHAOS=-h)

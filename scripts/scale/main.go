@@ -176,7 +176,7 @@ func (b *bench) prepare(ctx context.Context) error {
 	return nil
 }
 
-// measure does all rounds, and the churn after them.
+// measure does all rounds, and those of the churn after them.
 func (b *bench) measure(ctx context.Context) error {
 	busy, err := measure.BusyNow(ctx)
 	if err != nil {
@@ -197,10 +197,15 @@ func (b *bench) measure(ctx context.Context) error {
 			fmt.Printf("round %d, %s: %v\n", round+1, s.size.name, time.Since(began).Round(100*time.Millisecond))
 		}
 	}
-	if b.o.wants(rowChurn) {
+	for round := 0; b.o.wants(rowChurn) && round < b.o.rounds; round++ {
+		began := time.Now()
 		if err := b.churn(ctx, b.stocks[b.out.churnAt()]); err != nil {
-			b.out.fail(fmt.Errorf("churn: %w", err))
+			b.out.fail(fmt.Errorf("churn, round %d: %w", round+1, err))
 		}
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		fmt.Printf("round %d, churn: %v\n", round+1, time.Since(began).Round(100*time.Millisecond))
 	}
 	b.out.judge()
 	b.out.print(os.Stdout)

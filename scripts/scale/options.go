@@ -15,7 +15,7 @@ import (
 const usage = `Usage: scale [flags]
 Measures what a change, a resync and a start cost kube-proxy with 10, 1,000 and 10,000 services of 10 endpoints each,
 and with 100 services of 1,000; then what its clients notice of 1,000 changes a second. It prints each value beside its
-bar, and ends with exit status 1 where one is missed. Fifteen minutes.
+bar, and ends with exit status 1 where one is missed. Half an hour.
   -quick           a look: one round, a tenth of the changes
   -only=ROW,...    just these rows
   -sizes=SIZE,...  just these sizes: %s

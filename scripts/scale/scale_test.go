@@ -38,29 +38,37 @@ func TestEveryBarIsJudgedByTheMedian(t *testing.T) {
 		r.note(allSizes[2], "endpointsnet", 2*cpu)
 	}
 	r.note(allSizes[2], "resync", 0.060)
-	r.note(allSizes[2], "failed", 1)
+	for i, failed := range []float64{0, 1, 0} { // of which a median would say nothing
+		r.note(allSizes[2], "failed", failed)
+		r.note(allSizes[2], "trips99", []float64{0.0012, 0.010, 0.0011}[i]) // beside 0.001, 0.010 and 0.001
+		r.note(allSizes[2], "trips99calm", []float64{0.001, 0.010, 0.001}[i])
+		r.note(allSizes[2], "anonymousafterchurn", []float64{50, 60, 61}[i])
+		r.note(allSizes[2], "anonymousbeforechurn", 50)
+	}
 	r.judge()
 	got := make(map[string]bool)
 	for _, b := range r.Bars {
 		got[b.What] = b.Met
 	}
 	for what, met := range map[string]bool{
-		"CPU of a change of endpoints, 10 services":                        true,
-		"CPU of a change of endpoints, 10000 services":                     false,
-		"CPU of a change of endpoints, 10000 services to 10":               false,
-		"CPU of an unchanged resync, 10000 services":                       true,
-		"churn: clients of untouched services that failed, 10000 services": false,
+		"CPU of a change of endpoints, 10 services":              true,
+		"CPU of a change of endpoints, 10000 services":           false,
+		"CPU of a change of endpoints, 10000 services to 10":     false,
+		"CPU of an unchanged resync, 10000 services":             true,
+		"churn: clients of untouched services that failed":       false,
+		"churn: p99 of round trips, to puts that nobody watches": true,
+		"churn: RssAnon afterwards, to before":                   false,
 	} {
 		if is, ok := got[what]; !ok || is != met {
 			t.Errorf("%s: judged %v, met %v; want %v", what, ok, is, met)
 		}
 	}
-	if len(got) != 5 || r.missed() != 3 {
-		t.Errorf("%d bars, %d missed: %v; want 5, of which 3 are missed", len(got), r.missed(), got)
+	if len(got) != 7 || r.missed() != 4 {
+		t.Errorf("%d bars, %d missed: %v; want 7, of which 4 are missed", len(got), r.missed(), got)
 	}
 	var text strings.Builder
 	r.print(&text)
-	if strings.Count(text.String(), "MISSED") != 3 {
+	if strings.Count(text.String(), "MISSED") != 4 {
 		t.Errorf("what is missed is not told:\n%s", text.String())
 	}
 }

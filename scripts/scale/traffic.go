@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -139,7 +140,7 @@ func (b *bench) churn(ctx context.Context, s *stock) error {
 	note("trips99calm", calm.trips.Quantile(0.99))
 	note("connects99", busy.connects.Quantile(0.99))
 	note("connects99calm", calm.connects.Quantile(0.99))
-	b.out.Why = busy.why
+	b.out.Why = cmp.Or(b.out.Why, busy.why)
 	return nil
 }
 
