@@ -237,7 +237,8 @@ func awoken(r *rotation, addrs registry.Addrs, position map[*endpoint]int) *endp
 	i := 0
 	for addr := range addrs.All() {
 		if set.endpoints[i] == nil {
-			addr.Host = strings.Clone(addr.Host) // or the endpoint, and what a client is remembered by, would keep the record's whole list
+			// Or the endpoint, which a connection or a client's affinity may keep for long, would keep the record's whole list.
+			addr.Host = strings.Clone(addr.Host)
 			set.endpoints[i] = &endpoint{addr: addr, rotation: r}
 		}
 		i++

@@ -23,7 +23,7 @@ type Addrs struct {
 // packedIPv4 is what an IPv4 address takes.
 const packedIPv4 = 8
 
-// NewAddrs packs a list. No host may be longer than 32 kB.
+// NewAddrs packs a list. A host may be as long as two bytes can tell of; those of records are much shorter (see [ParseAddr]).
 func NewAddrs(list ...Addr) Addrs {
 	var packed strings.Builder
 	packed.Grow(len(list) * packedIPv4)

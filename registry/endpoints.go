@@ -174,7 +174,7 @@ func (c *collector) addSubsets(b *body) (any bool, err error) {
 // A collector gathers the addresses of one record by port name, each address once.
 type collector struct {
 	ports  []*gathered
-	byName map[string]*gathered // nil while there are few
+	byName map[string]*gathered // those beyond the first few
 	leftOut
 }
 

@@ -2,7 +2,6 @@ package etcdsource
 
 import (
 	"fmt"
-	"slices"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
@@ -82,13 +81,9 @@ const (
 	eventKVField   = 2<<3 | uint64(protowire.BytesType)
 )
 
-// read makes m the message that lies in these bytes. One that comes after a fragment has its events, too.
+// read makes m the message that lies in these bytes.
 func (m *message) read(bytes []byte) error {
-	var before []event
-	if m.fragment {
-		before = m.events
-	}
-	*m = message{events: slices.Grow(before, count(bytes, eventsField))}
+	*m = message{events: make([]event, 0, countFields(bytes, eventsField))}
 	for f, err := range fields(bytes) {
 		if err == nil {
 			err = m.take(f)

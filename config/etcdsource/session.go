@@ -180,7 +180,7 @@ func (x *session) apply(m message) {
 		}
 	}
 	if news {
-		x.applied = m.last()
+		x.applied = max(x.applied, m.last()) // of an event without a key-value it would be 0
 		x.heard = max(x.heard, x.applied)
 		x.send(x.ctx, false, m.at) // even when nothing changes by it: the revision has moved
 	}

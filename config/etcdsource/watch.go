@@ -81,15 +81,21 @@ func (w *watch) run(ctx context.Context, cfg *Config) error {
 // receive passes on what the stream says, until it breaks or the watch is cancelled.
 func (w *watch) receive(ctx context.Context, stream etcdserverpb.Watch_WatchClient, created func()) error {
 	stands := false
-	var id int64 // of the watch, once it stands. Others on the stream are challenges
+	var id int64          // of the watch, once it stands. Others on the stream are challenges
+	var fragments []event // of the message that is under way
 	var m message
 	for {
+		m = message{} // nothing is to keep the last one while etcd is silent
 		if err := stream.RecvMsg(&m); err != nil {
 			return fmt.Errorf("watch: %w", explain(ctx, err))
 		}
+		if len(fragments) > 0 {
+			m.events, fragments = append(fragments, m.events...), nil
+		}
 		switch {
-		case m.fragment:
-			continue // the next one has its events, too
+		case m.fragment: // more of the same revision may follow
+			fragments = m.events
+			continue
 		case stands && m.created: // a challenge was answered; if it was granted, take it back
 			if !m.canceled {
 				w.ask(&etcdserverpb.WatchRequest{RequestUnion: &etcdserverpb.WatchRequest_CancelRequest{

@@ -102,8 +102,8 @@ func (f field) merge(into proto.Message) error {
 	return proto.UnmarshalOptions{Merge: true}.Unmarshal(f.whole, into)
 }
 
-// count tells how many fields of a message have this number and type.
-func count(message []byte, tag uint64) (n int) {
+// countFields tells how many fields of a message have this number and type.
+func countFields(message []byte, tag uint64) (n int) {
 	for f := range fields(message) {
 		if f.tag == tag {
 			n++

@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"slices"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
@@ -20,7 +21,7 @@ type naive struct {
 	records map[string]registry.Record // by key
 
 	services  map[registry.Name]*registry.Service
-	rotations map[registry.PortKey]registry.Addrs
+	rotations map[registry.PortKey][]registry.Addr
 	rebuilt   int
 }
 
@@ -79,13 +80,13 @@ func (n *naive) rebuild() {
 			endpoints = append(endpoints, r.Endpoints)
 		}
 	}
-	rotations := make(map[registry.PortKey]registry.Addrs)
+	rotations := make(map[registry.PortKey][]registry.Addr)
 	for _, e := range endpoints {
 		for _, p := range e.ByPort {
 			key := registry.PortKey{Name: e.Name, Port: p.Port}
-			rotation := n.rotations[key]
-			if rotation != p.Addrs {
-				rotation = p.Addrs
+			addrs, rotation := slices.Collect(p.Addrs.All()), n.rotations[key]
+			if !slices.Equal(rotation, addrs) {
+				rotation = addrs
 			}
 			rotations[key] = rotation
 		}

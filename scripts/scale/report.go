@@ -147,7 +147,7 @@ func (r *report) judge() {
 	churned := r.churned()
 	if failed := r.Samples[churned]["failed"]; len(failed) > 0 { // in any round
 		most := slices.Max(failed)
-		r.Bars = append(r.Bars, bar{"churn: clients of untouched services that failed", most, 0, "", most == 0})
+		r.Bars = append(r.Bars, bar{"churn: clients of untouched services that failed, in the worst round", most, 0, "", most == 0})
 	}
 	for _, c := range []struct {
 		key, calm, what string
