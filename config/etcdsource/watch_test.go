@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"strings"
 	"testing"
+	"weak"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
@@ -113,5 +115,38 @@ func TestAReaderThatStallsDoesNotHoldUpTheEndOfAWatch(t *testing.T) {
 	}
 	if w.askProgress() || w.challenge() {
 		t.Error("a request was taken that nobody sends")
+	}
+}
+
+// A hush is a watch stream that says one thing, and then nothing while something is looked at.
+type hush struct {
+	script
+	look func()
+}
+
+func (h *hush) RecvMsg(m any) error {
+	if len(h.lines) == 0 {
+		h.look()
+	}
+	return h.script.RecvMsg(m)
+}
+
+func TestASilentWatchKeepsNothingOfItsLastMessage(t *testing.T) {
+	w := &watch{messages: make(chan message, 1), requests: make(chan *etcdserverpb.WatchRequest)}
+	looked := false
+	stream := &hush{script{lines: []*etcdserverpb.WatchResponse{{Events: []*mvccpb.Event{eventOf(1)}}}}, func() {
+		looked = true
+		m := <-w.messages
+		events := weak.Make(&m.events[0])
+		m = message{}
+		for range 2 {
+			runtime.GC()
+		}
+		if events.Value() != nil {
+			t.Error("the events are still there")
+		}
+	}}
+	if err := w.receive(t.Context(), stream, func() {}); !errors.Is(err, errTorn) || !looked {
+		t.Errorf("%v, looked: %t", err, looked)
 	}
 }
