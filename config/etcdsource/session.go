@@ -162,13 +162,13 @@ func (x *session) receive(m message) error {
 // is that of the last event. The response's header may speak of a later one, whose events are still to
 // come.
 func (x *session) apply(m message) {
-	news := false
+	newest := x.applied
 	for i := range m.events {
 		ev := &m.events[i]
 		if ev.kv.ModRevision <= x.applied {
 			continue // a list knew it already
 		}
-		news = true
+		newest = max(newest, ev.kv.ModRevision)
 		narrate(ev)
 		if ev.deleted { // D11: of this key and nothing else; a lease that ran out, too
 			x.records.remove(ev.kv.Key)
@@ -179,8 +179,8 @@ func (x *session) apply(m message) {
 			x.touched[string(ev.kv.Key)] = ev.kv.ModRevision
 		}
 	}
-	if news {
-		x.applied = max(x.applied, m.last()) // of an event without a key-value it would be 0
+	if newest > x.applied {
+		x.applied = newest
 		x.heard = max(x.heard, x.applied)
 		x.send(x.ctx, false, m.at) // even when nothing changes by it: the revision has moved
 	}

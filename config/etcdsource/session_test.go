@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
 
 	"kubeproxy/config/etcdsource/etcdtest"
 	"kubeproxy/registry"
@@ -113,5 +114,18 @@ func TestTheStatusSaysSinceWhenAndWhyEtcdIsGone(t *testing.T) {
 	x.well()
 	if st := x.Status(); !st.Connected || !st.Since.After(since) || st.Reason != "" || st.Heard.IsZero() {
 		t.Errorf("%+v; want connected, since now", st)
+	}
+}
+
+// No etcd sends an event without a key-value; its revision reads as 0.
+func TestAnEventWithoutAKeyValueTakesNothingBack(t *testing.T) {
+	x, out := standing(t), make(chan registry.Update, 1)
+	x.out = out
+	said := message{events: []event{{kv: mvccpb.KeyValue{Key: []byte(spec("a")), CreateRevision: 7, ModRevision: 7, Value: []byte(port(1))}}, {}}}
+	if err := x.receive(said); err != nil {
+		t.Fatal(err)
+	}
+	if u := <-out; u.Revision != 7 || len(u.Services) != 1 || x.applied != 7 || x.heard != 7 {
+		t.Errorf("update %+v, applied %d, heard of %d; want one service, and 7", u, x.applied, x.heard)
 	}
 }
