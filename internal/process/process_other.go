@@ -1,0 +1,19 @@
+//go:build !unix
+
+package process
+
+import (
+	"os/exec"
+	"syscall"
+)
+
+// TieToParent does nothing: this system has neither process groups nor a tie to the parent.
+func TieToParent(*exec.Cmd) {}
+
+func (p *Process) signal(sig syscall.Signal) { _ = p.cmd.Process.Signal(sig) } // it may just have ended
+
+// Pause panics: this system cannot freeze a process.
+func (p *Process) Pause() { panic("process: this system cannot freeze a process") }
+
+// Resume does nothing: no process is paused.
+func (p *Process) Resume() {}
