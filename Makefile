@@ -14,10 +14,12 @@ BENCHTIME ?= 1s
 COUNT     ?= 6
 PKG       ?= ./...
 
-# ARGS: of hostile (-v, -run=Records), of bench-peers and bench-self, such as '-all' or '-rounds=30 -only=idle' (bin/bench -h), of
-# bench-fleet, such as '-nodes=20 -steps=change' (bin/fleet -h), and of bench-scale, such as '-quick' (bin/scale -h). SELF: what bench-self
-# compares, NAME=FLAGS;NAME=FLAGS: by default kube-proxy with itself, which has to come out as 1.
+# ARGS: of hostile (-v, -run=Records), of bench-peers and bench-self, such as '-all' or '-rounds=30 -only=idle' (bin/measure peers -h), of
+# bench-fleet, such as '-nodes=20 -steps=change' (bin/measure fleet -h), and of bench-scale, such as '-quick' (bin/measure scale -h). SELF: what bench-self
+# compares, NAME=FLAGS;NAME=FLAGS: by default kube-proxy with itself, which has to come out as 1. OLD: an earlier kube-proxy, which
+# bench-self then compares with the one in this tree, in every default row.
 ARGS ?=
+OLD  ?=
 SELF ?= one=;other=
 
 # CHAOS: flags of the chaos run as they are, or one by one; CHAOS=-h explains them.
@@ -37,6 +39,7 @@ run: ## the classroom: etcd, a few backends and the proxy in one process
 	go build -o bin/ ./cmd/playground && exec bin/playground
 
 test: ## every test, with the race detector
+	go mod download # some tests build etcd in a network namespace, which has no network
 	CGO_ENABLED=1 go test -race $(PKG)
 
 check: ## what must be clean before a commit: gofmt, vet, staticcheck, test
@@ -48,23 +51,23 @@ check: ## what must be clean before a commit: gofmt, vet, staticcheck, test
 fuzz: ## every fuzz target for FUZZTIME
 	scripts/fuzz.sh $(FUZZTIME)
 
-hostile: build ## what strangers and bad records can do to bin/kube-proxy, with a table; seven minutes, Linux (ARGS='-args -h')
+hostile: build ## what strangers and bad records can do to bin/kube-proxy, with a table; fifteen minutes, Linux (ARGS='-args -h')
 	go test -v -count=1 -timeout 30m ./cmd/internal/hostile -full -binary=$(CURDIR)/bin/kube-proxy $(ARGS)
 
 bench: ## benchmarks; compare two outputs with: go tool benchstat old new
 	go test -run '^$$' -bench '$(BENCH)' -benchtime $(BENCHTIME) -benchmem -count $(COUNT) $(PKG)
 
 bench-peers: build ## kube-proxy beside HAProxy, nginx and no proxy: docs/performance.md
-	go build -o bin/ ./scripts/bench && bin/bench $(ARGS)
+	go build -o bin/ ./scripts/measure && bin/measure peers $(ARGS)
 
-bench-self: build ## kube-proxy beside itself with other flags, SELF='off=FLAGS;on=FLAGS'
-	go build -o bin/ ./scripts/bench && bin/bench -peers=none -self='$(SELF)' -only=roundtrip-32,connect-reset,connect-fin,udp-32 $(ARGS)
+bench-self: build ## kube-proxy beside itself with other flags, SELF='off=FLAGS;on=FLAGS', or beside an earlier build, OLD=FILE
+	go build -o bin/ ./scripts/measure && bin/measure self $(if $(OLD),-old='$(OLD)',-self='$(SELF)' -only=roundtrip-32,connect-reset,connect-fin,udp-32) $(ARGS)
 
 bench-fleet: build ## fifty nodes and more with one etcd: docs/scale.md; fifteen minutes, Linux
-	go build -o bin/ ./scripts/fleet && bin/fleet $(ARGS)
+	go build -o bin/ ./scripts/measure && bin/measure fleet $(ARGS)
 
 bench-scale: build ## a change, a resync and a start at 10, 1,000 and 10,000 services; half an hour, Linux
-	go build -o bin/ ./scripts/scale && bin/scale $(ARGS)
+	go build -o bin/ ./scripts/measure && bin/measure scale $(ARGS)
 
 chaos: ## ten minutes in which everything happens to etcd (MEMBERS, DURATION, SEED, ONLY, BREAKAGE, SOAK; CHAOS=-h)
 	go build -o bin/ ./scripts/chaos && exec bin/chaos $(CHAOS)

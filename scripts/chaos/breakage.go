@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"kubeproxy/config/etcdsource/truth"
+	"kubeproxy/scripts/internal/try"
 )
 
 // A run that nothing can fail proves nothing. Each file in testdata/breakages takes one idea out of
@@ -49,15 +50,10 @@ func runBreakages(ctx context.Context, s settings, out io.Writer) error {
 
 // runBreakage says how a breakage was caught. An error says that it was not.
 func runBreakage(ctx context.Context, s settings, b truth.Breakage, out io.Writer) (caught string, err error) {
-	dir, err := os.MkdirTemp("", "chaos")
-	if err != nil {
-		return "", err
-	}
+	defer try.Catch(&err)
+	dir := try.Get(os.MkdirTemp("", "chaos"))
 	defer os.RemoveAll(dir)
-	overlay, err := b.Overlay(".", dir)
-	if err != nil {
-		return "", err
-	}
+	overlay := try.Get(b.Overlay(".", dir))
 	if s.only == "" {
 		s.only = b.Hint // the faults that bring it out soonest
 	}
@@ -67,9 +63,7 @@ func runBreakage(ctx context.Context, s settings, b truth.Breakage, out io.Write
 	if said, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("%v: %w\n%s", cmd, err, said)
 	}
-	if err := os.Mkdir(s.dir, 0o700); err != nil {
-		return "", err
-	}
+	try.Do(os.Mkdir(s.dir, 0o700))
 	fmt.Fprintf(out, "--- %s\n", b.Name)
 	began := time.Now()
 	failure := runChaos(ctx, s, out)

@@ -2,10 +2,13 @@ package main
 
 import (
 	"fmt"
+	"io"
 	"net"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"kubeproxy/internal/freeport"
 )
 
 // A breaker is the TCP path from the proxy under test to one member, through one address. It breaks
@@ -55,7 +58,7 @@ var (
 
 // newBreaker opens a path to target, a host and port, at an address of its own.
 func newBreaker(target string) (*breaker, error) {
-	port, err := freePort()
+	port, err := freeport.Find(lowPort, highPort, 1)
 	if err != nil {
 		return nil, err
 	}
@@ -233,13 +236,23 @@ func newLane(client, member *net.TCPConn, m mode) *lane {
 }
 
 func (l *lane) carry() {
-	calls := newCallReader(func(method string) {
-		if method == watchMethod {
-			l.watches.Store(true)
-		}
-	})
+	sent, heard := io.Pipe()
 	var pumps sync.WaitGroup
-	pumps.Go(func() { l.pump(l.member, l.client, &l.toMember, &l.toProxy, calls.hear) })
+	pumps.Go(func() {
+		hearCalls(sent, func(method string) {
+			if method == watchMethod {
+				l.watches.Store(true)
+			}
+		})
+		sent.Close() // nobody listens to the rest
+	})
+	pumps.Go(func() {
+		l.pump(l.member, l.client, &l.toMember, &l.toProxy, func(p []byte) {
+			_, _ = heard.Write(p)   // unless nobody listens any more
+			_, _ = heard.Write(nil) // returns at the next Read: what was read has been understood
+		})
+		heard.Close()
+	})
 	pumps.Go(func() {
 		l.pump(l.client, l.member, &l.toProxy, &l.toMember, func([]byte) { time.Sleep(time.Duration(l.delay.Load())) })
 	})

@@ -143,7 +143,7 @@ func TestRefusedMeansRefused(t *testing.T) {
 // TestADeadMemberIsRefused: a breaker before nobody lets nobody believe in somebody.
 func TestADeadMemberIsRefused(t *testing.T) {
 	c, _ := begin(t, 1)
-	c.members[0].kill()
+	c.members[0].Kill()
 	conn, err := net.Dial("tcp", c.members[0].breaker.addr)
 	if err == nil { // else it was reset before net had done with connecting
 		defer conn.Close()
@@ -167,7 +167,7 @@ func TestTheDeathOfAMemberIsSwallowedToo(t *testing.T) {
 			defer conn.Close()
 			waitFor(t, "a lane", func() bool { return b.conns(all) == 1 })
 			b.set(all, m)
-			c.members[0].kill()
+			c.members[0].Kill()
 			for range 3 { // the first makes a dead peer answer with a reset, the next would be told
 				if _, err := conn.Write([]byte("x")); err != nil {
 					t.Fatalf("write: %v", err)

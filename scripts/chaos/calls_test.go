@@ -2,7 +2,9 @@ package main
 
 import (
 	"bytes"
+	"io"
 	"slices"
+	"strings"
 	"testing"
 
 	"golang.org/x/net/http2"
@@ -44,10 +46,14 @@ func TestCallsAreHeardHoweverTheBytesCome(t *testing.T) {
 	wire := talk(t, want...)
 	for _, size := range []int{1, 2, 3, 7, 100, 1000, len(wire)} {
 		var got []string
-		r := newCallReader(func(method string) { got = append(got, method) })
-		for piece := range slices.Chunk(wire, size) {
-			r.hear(piece)
-		}
+		sent, heard := io.Pipe()
+		go func() {
+			for piece := range slices.Chunk(wire, size) {
+				_, _ = heard.Write(piece)
+			}
+			heard.Close()
+		}()
+		hearCalls(sent, func(method string) { got = append(got, method) })
 		if !slices.Equal(got, want) {
 			t.Errorf("in pieces of %d: %q; want %q", size, got, want)
 		}
@@ -55,11 +61,5 @@ func TestCallsAreHeardHoweverTheBytesCome(t *testing.T) {
 }
 
 func TestWhatIsNoHTTP2IsNotHeard(t *testing.T) {
-	r := newCallReader(func(method string) { t.Errorf("heard %q", method) })
-	for range 1000 {
-		r.hear([]byte("GET /health HTTP/1.1\r\n\r\n"))
-	}
-	if len(r.pending) > 0 {
-		t.Errorf("%d bytes are kept", len(r.pending))
-	}
+	hearCalls(strings.NewReader(strings.Repeat("GET /health HTTP/1.1\r\n\r\n", 1000)), func(method string) { t.Errorf("heard %q", method) })
 }

@@ -5,21 +5,20 @@ import (
 	"encoding/gob"
 	"fmt"
 	"io"
-	"os"
 	"os/exec"
 	"sync"
-	"syscall"
 	"time"
+
+	"kubeproxy/internal/process"
+	"kubeproxy/scripts/internal/try"
 )
 
 // A child is the experiment's hold on the node.
 type child struct {
-	cmd     *exec.Cmd
+	*process.Process
 	orders  *gob.Encoder
 	stdin   io.Closer
 	reports chan report // everything it says but answers, in order; closed when it has ended
-	exited  chan struct{}
-	err     error // how it ended; valid once exited is closed
 
 	asking  sync.Mutex // one question at a time
 	number  int
@@ -27,34 +26,26 @@ type child struct {
 }
 
 // startNode starts binary as a node. What it logs goes to log. Whoever starts it reads the reports.
-func startNode(binary string, cfg nodeConfig, verbosity int, log io.Writer) (*child, error) {
+func startNode(binary string, cfg nodeConfig, verbosity int, log io.Writer) (_ *child, err error) {
+	defer try.Catch(&err)
 	cmd := exec.Command(binary, fmt.Sprintf("-v=%d", verbosity), "node")
-	endWithParent(cmd)
-	cmd.Stderr = log
-	stdin, err := cmd.StdinPipe()
-	if err != nil {
-		return nil, err
-	}
-	stdout, err := cmd.StdoutPipe()
-	if err != nil {
-		return nil, err
-	}
-	if err := cmd.Start(); err != nil {
-		return nil, fmt.Errorf("start the node: %w", err)
-	}
+	said, stdout := io.Pipe()
+	cmd.Stdout, cmd.Stderr = stdout, log
+	stdin := try.Get(cmd.StdinPipe())
 	c := &child{
-		cmd:     cmd,
 		orders:  gob.NewEncoder(stdin),
 		stdin:   stdin,
 		reports: make(chan report, 1<<16),
-		exited:  make(chan struct{}),
 		answers: make(chan answer, 1),
 	}
+	c.Process = try.Get(process.Run("the node", cmd))
 	go func() {
-		defer close(c.exited)
+		<-c.Exited() // all that it has said was read
+		stdout.Close()
+	}()
+	go func() {
 		defer close(c.reports)
-		c.listen(gob.NewDecoder(stdout))
-		c.err = cmd.Wait()
+		c.listen(gob.NewDecoder(said))
 	}()
 	if err := c.orders.Encode(cfg); err != nil {
 		c.close()
@@ -96,23 +87,21 @@ func (c *child) ask(ctx context.Context, o order) (answer, error) {
 			if a.Number == o.Number {
 				return a, nil
 			}
-		case <-c.exited:
-			return answer{}, fmt.Errorf("the node has ended: %v", c.err)
+		case <-c.Exited():
+			return answer{}, c.Running()
 		case <-ctx.Done():
 			return answer{}, fmt.Errorf("the node does not answer: %w", ctx.Err())
 		}
 	}
 }
 
-func (c *child) signal(sig os.Signal) error { return c.cmd.Process.Signal(sig) }
-
 // close ends the node, by force if it does not listen, and waits until it has ended.
 func (c *child) close() {
-	_ = c.stdin.Close()           // it ends with its orders
-	_ = c.signal(syscall.SIGCONT) // which a paused one does not hear
-	timer := time.AfterFunc(10*time.Second, func() { _ = c.signal(syscall.SIGKILL) })
+	_ = c.stdin.Close() // it ends with its orders
+	c.Resume()          // which a paused one does not hear
+	timer := time.AfterFunc(10*time.Second, c.Kill)
 	defer timer.Stop()
 	for range c.reports { // it may be in the middle of one
 	}
-	<-c.exited
+	<-c.Exited()
 }

@@ -10,6 +10,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"kubeproxy/scripts/internal/try"
 )
 
 // clientPatience is how long a client waits. It is longer than the proxy may be paused: what is measured
@@ -78,20 +80,13 @@ func (c *clients) check(s *steady, who string, begin, end time.Time) {
 
 // ask opens one connection, says something and reads until the end.
 func ask(addr string) (who string, err error) {
+	defer try.Catch(&err)
 	const word = "who? "
-	conn, err := net.DialTimeout("tcp", addr, clientPatience)
-	if err != nil {
-		return "", err
-	}
+	conn := try.Get(net.DialTimeout("tcp", addr, clientPatience))
 	defer conn.Close()
 	_ = conn.SetDeadline(time.Now().Add(clientPatience)) // cannot fail on an open socket
-	if _, err := io.WriteString(conn, word); err != nil {
-		return "", err
-	}
-	answer, err := io.ReadAll(conn)
-	if err != nil {
-		return "", err
-	}
+	try.Get(io.WriteString(conn, word))
+	answer := try.Get(io.ReadAll(conn))
 	who, ok := strings.CutPrefix(string(answer), word)
 	if !ok || who == "" {
 		return "", fmt.Errorf("the answer %q is cut off", answer)

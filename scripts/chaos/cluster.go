@@ -7,12 +7,13 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"kubeproxy/config/etcdsource"
+	"kubeproxy/internal/process"
+	"kubeproxy/scripts/internal/try"
 )
 
 // A cluster is the etcd that is put to the test: one member or three, each a process of its own, with
@@ -23,17 +24,17 @@ type cluster struct {
 	members []*member
 	token   string // makes the ids of the cluster
 	hidden  bool
-	loss    *packetLoss // nil: packets arrive
-	through *process    // the grpc-proxy in between; nil: none
-	disk    string      // where a small disk is mounted; "" for nowhere
-	serial  int         // of names in dir
+	loss    *packetLoss      // nil: packets arrive
+	through *process.Process // the grpc-proxy in between; nil: none
+	disk    string           // where a small disk is mounted; "" for nowhere
+	serial  int              // of names in dir
 }
 
 // startCluster starts a cluster without data, and returns when each member answers.
 func startCluster(ctx context.Context, dir string, members int, stage stage) (*cluster, error) {
 	c := &cluster{stage: stage, dir: dir, token: "chaos"}
 	for i := range members {
-		m, err := newMember(fmt.Sprintf("member%d", i+1), c.path("data"))
+		m, err := newMember(fmt.Sprintf("member%d", i+1), c.path("data"), dir)
 		if err != nil {
 			c.close()
 			return nil, err
@@ -71,7 +72,7 @@ func (c *cluster) startMember(m *member) error {
 func (c *cluster) initialCluster() string {
 	var all []string
 	for _, m := range c.members {
-		all = append(all, m.name+"="+m.peerURL())
+		all = append(all, m.Name+"="+m.PeerURL())
 	}
 	return strings.Join(all, ",")
 }
@@ -89,7 +90,7 @@ func (c *cluster) answers(ctx context.Context) error {
 // kill ends every member without warning.
 func (c *cluster) kill() {
 	for _, m := range c.members {
-		m.kill()
+		m.Kill()
 	}
 }
 
@@ -102,7 +103,7 @@ func (c *cluster) client() (*clientv3.Client, error) {
 func (c *cluster) addrs() []string {
 	var addrs []string
 	for _, m := range c.members {
-		addrs = append(addrs, m.addr)
+		addrs = append(addrs, m.Client)
 	}
 	return addrs
 }
@@ -149,7 +150,7 @@ func (c *cluster) leader(ctx context.Context) (leader *member, err error) {
 		for ; ctx.Err() == nil; _ = sleep(ctx, 20*time.Millisecond) {
 			for _, m := range c.members {
 				try, cancel := context.WithTimeout(ctx, time.Second)
-				status, err := client.Status(try, m.addr)
+				status, err := client.Status(try, m.Client)
 				cancel()
 				if err == nil && status.Leader == status.Header.MemberId && status.Leader != 0 {
 					leader = m
@@ -200,7 +201,7 @@ func (c *cluster) heal() error {
 	c.packetsArrive()
 	err := c.connectDirectly()
 	for _, m := range c.members {
-		m.resume()
+		m.Resume()
 		m.extra = nil
 	}
 	return errors.Join(err, c.restore(), c.leaveSmallDisk(), c.start(ctx), c.silenceAlarms(ctx), c.disableAuth(ctx))
@@ -220,25 +221,22 @@ func (c *cluster) close() error {
 	c.each((*breaker).close)
 	c.kill()
 	if c.through != nil {
-		c.through.end(syscall.SIGKILL)
+		c.through.Kill()
 	}
 	return c.unmount()
 }
 
 // replaceData gives every member another data directory, made by fill unless that is nil, and forgets
 // the old one. No member may be running.
-func (c *cluster) replaceData(fill func(m *member, dir string) error) error {
+func (c *cluster) replaceData(fill func(m *member, dir string) error) (err error) {
+	defer try.Catch(&err)
 	for _, m := range c.members {
 		dir := c.path("data")
 		if fill != nil {
-			if err := fill(m, dir); err != nil {
-				return err
-			}
+			try.Do(fill(m, dir))
 		}
-		if err := os.RemoveAll(m.dir); err != nil {
-			return err
-		}
-		m.dir = dir
+		try.Do(os.RemoveAll(m.Data))
+		m.Data = dir
 	}
 	return nil
 }

@@ -10,6 +10,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"kubeproxy/internal/process"
 )
 
 // A packetLoss is a true loss of packets on loopback: nothing that matches is delivered, so nothing is
@@ -45,7 +47,7 @@ func losePackets(matches ...string) (*packetLoss, error) {
 		table: fmt.Sprintf("chaos_%d_%d", os.Getpid(), tables.Add(1)),
 		nft:   exec.Command("nft", "-i"),
 	}
-	endWithParent(p.nft)
+	process.TieToParent(p.nft)
 	p.nft.Stdout, p.nft.Stderr = &said, &said
 	stdin, err := p.nft.StdinPipe()
 	if err != nil {

@@ -9,19 +9,13 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
-	"syscall"
 	"time"
 
 	"kubeproxy/config/etcdsource/truth"
+	"kubeproxy/scripts/internal/try"
 )
 
-// An experiment is everything that takes part:
-//
-//	writer ──▶ etcd ◀── breakers ◀── node ──▶ backends
-//	   │         ▲                  ▲  │
-//	   │       faults         clients  │ reports
-//	   ▼                            ▼  ▼
-//	history ◀────────────────────── the judge: recorder, told, quiet points
+// An experiment is everything that takes part: see the drawing in main.go.
 type experiment struct {
 	settings settings
 	log      io.Writer
@@ -110,7 +104,8 @@ func (x *experiment) close() {
 }
 
 // startWriter first writes the steady services, so that every state of the registry has them.
-func (x *experiment) startWriter() error {
+func (x *experiment) startWriter() (err error) {
+	defer try.Catch(&err)
 	x.writer = &truth.Writer{
 		History: x.history,
 		Random:  rand.New(rand.NewPCG(x.settings.seed, 1)),
@@ -119,16 +114,12 @@ func (x *experiment) startWriter() error {
 		Invent:  x.invent,
 		Pace:    x.pace,
 	}
-	if err := x.renewClient(); err != nil {
-		return err
-	}
+	try.Do(x.renewClient())
 	x.stop(func() { _ = x.writer.Client.Close() }) // only tells that its context has ended
 	ctx := x.ctx
 	var running sync.WaitGroup
 	x.stop(running.Wait)
-	if err := x.writeSteady(ctx); err != nil {
-		return err
-	}
+	try.Do(x.writeSteady(ctx))
 	running.Go(func() { x.writer.Run(ctx) })
 	running.Go(func() { // the writer waits for nobody
 		for {
@@ -195,20 +186,16 @@ func (x *experiment) pace() time.Duration {
 }
 
 // startNode starts the proxy and the judging of its reports.
-func (x *experiment) startNode() error {
-	log, err := os.Create(filepath.Join(x.settings.dir, "node.log"))
-	if err != nil {
-		return err
-	}
+func (x *experiment) startNode() (err error) {
+	defer try.Catch(&err)
+	log := try.Get(os.Create(filepath.Join(x.settings.dir, "node.log")))
 	x.stop(func() { _ = log.Close() }) // the node has ended
 	etcd := x.cluster.source()
 	cfg := nodeConfig{nodeAddress, etcd.Endpoints, etcd.Username, etcd.Password, x.settings.sync, etcd.PageSize}
 	if !x.settings.login {
 		cfg.Username, cfg.Password = "", ""
 	}
-	if x.node, err = startNode(x.settings.node, cfg, x.settings.verbosity, log); err != nil {
-		return err
-	}
+	x.node = try.Get(startNode(x.settings.node, cfg, x.settings.verbosity, log))
 	var listening sync.WaitGroup
 	x.stop(func() { x.node.close(); listening.Wait() })
 	listening.Go(x.listen)
@@ -257,17 +244,15 @@ func (x *experiment) write(ctx context.Context, n int) error {
 
 func (x *experiment) head() int64 { return x.history.Head() }
 
-func (x *experiment) pauseNode() error { return x.node.signal(syscall.SIGSTOP) }
+func (x *experiment) pauseNode() { x.node.Pause() }
 
-func (x *experiment) resumeNode() error { return x.node.signal(syscall.SIGCONT) }
+func (x *experiment) resumeNode() { x.node.Resume() }
 
 func (x *experiment) goBack(ctx context.Context, stop func(context.Context) (int64, error), start func(context.Context) error) (err error) {
+	defer try.Catch(&err)
 	x.writer.Gate.Lock()
 	defer x.writer.Gate.Unlock()
-	keep, err := stop(ctx)
-	if err != nil {
-		return err
-	}
+	keep := try.Get(stop(ctx))
 	if keep == 0 {
 		x.cluster.hide()
 		defer func() { err = errors.Join(err, x.cluster.show()) }()
@@ -276,12 +261,8 @@ func (x *experiment) goBack(ctx context.Context, stop func(context.Context) (int
 		x.history.Add(truth.NewEra(x.history.Newest(), keep))
 	}
 	x.writer.Forget()
-	if err := start(ctx); err != nil {
-		return err
-	}
-	if err := x.renewClient(); err != nil {
-		return err
-	}
+	try.Do(start(ctx))
+	try.Do(x.renewClient())
 	if keep == 0 {
 		return x.writeSteady(ctx)
 	}

@@ -51,21 +51,9 @@ type stage interface {
 	head() int64
 
 	// pauseNode stops the proxy under test as SIGSTOP does, resumeNode lets it go on.
-	pauseNode() error
-	resumeNode() error
+	pauseNode()
+	resumeNode()
 
 	// logf tells the log of the run what the fault decided: which member, how long.
 	logf(format string, args ...any)
 }
-
-// What the rest of the program asks of a cluster (cluster.go):
-//
-//	startCluster(ctx, dir, members, stage) (*cluster, error)   empty data below dir; returns when it answers
-//	(*cluster).client() (*clientv3.Client, error)              to the members themselves, past every breaker and proxy,
-//	                                                           logged in if need be, with a short backoff; the caller closes it
-//	(*cluster).source() etcdsource.Config                      how the proxy under test gets there: URLs (of breakers), user
-//	(*cluster).hide(), show()                                  the proxy under test cannot reach etcd at all (reset and
-//	                                                           refused), and can again: goBack uses them around a start with
-//	                                                           empty data until the steady services are written again
-//	(*cluster).heal()                                          undoes what an inject that failed left behind; safe twice
-//	(*cluster).close()                                         ends every process, removes namespaces and mounts; safe twice

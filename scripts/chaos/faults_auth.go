@@ -34,7 +34,7 @@ func auth(ctx context.Context, c *cluster, r *rand.Rand) error {
 	err := firstError(c.stage.write(ctx, changes), sleep(ctx, length))
 	if err == nil && restarted {
 		m := c.members[r.IntN(len(c.members))]
-		m.kill()
+		m.Kill()
 		err = c.start(ctx)
 	}
 	if err == nil {

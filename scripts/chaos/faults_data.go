@@ -14,6 +14,10 @@ import (
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"kubeproxy/internal/etcdmember"
+	"kubeproxy/internal/process"
+	"kubeproxy/scripts/internal/try"
 )
 
 func init() {
@@ -28,11 +32,9 @@ func init() {
 // restoreSnapshot is what an operator does after a mistake, with etcdutl: last night's snapshot becomes
 // the truth, revisions that were used are used again for other things, and the ids of the cluster
 // are the old ones or, with another token, new.
-func restoreSnapshot(ctx context.Context, c *cluster, r *rand.Rand) error {
-	etcdutl, err := etcdutlBinary()
-	if err != nil {
-		return err
-	}
+func restoreSnapshot(ctx context.Context, c *cluster, r *rand.Rand) (err error) {
+	defer try.Catch(&err)
+	etcdutl := try.Get(etcdmember.Etcdutl())
 	file := c.path("snapshot")
 	defer os.Remove(file)
 	changes := r.IntN(100)
@@ -45,38 +47,28 @@ func restoreSnapshot(ctx context.Context, c *cluster, r *rand.Rand) error {
 	if err != nil {
 		return err
 	}
-	out, err := run(ctx, etcdutl, "snapshot", "status", file, "--write-out=json")
-	if err != nil {
-		return err
-	}
+	out := try.Get(run(ctx, etcdutl, "snapshot", "status", file, "--write-out=json"))
 	var snapshot struct{ Revision int64 }
 	if err := json.Unmarshal(out, &snapshot); err != nil {
 		return fmt.Errorf("snapshot status: %w: %s", err, out)
 	}
-	if err := c.stage.write(ctx, changes); err != nil {
-		return err
-	}
+	try.Do(c.stage.write(ctx, changes))
 	c.stage.logf("restore revision %d of %d, token %s", snapshot.Revision, c.stage.head(), c.token)
 	return c.stage.goBack(ctx, func(ctx context.Context) (int64, error) {
 		c.kill()
 		return snapshot.Revision, c.replaceData(func(m *member, dir string) error {
-			_, err := run(ctx, etcdutl, "snapshot", "restore", file, "--data-dir="+dir, "--name="+m.name,
-				"--initial-cluster="+c.initialCluster(), "--initial-cluster-token="+c.token, "--initial-advertise-peer-urls="+m.peerURL())
+			_, err := run(ctx, etcdutl, "snapshot", "restore", file, "--data-dir="+dir, "--name="+m.Name,
+				"--initial-cluster="+c.initialCluster(), "--initial-cluster-token="+c.token, "--initial-advertise-peer-urls="+m.PeerURL())
 			return err
 		})
 	}, c.start)
 }
 
-func saveSnapshot(ctx context.Context, client *clientv3.Client, file string) error {
-	from, err := client.Snapshot(ctx)
-	if err != nil {
-		return err
-	}
+func saveSnapshot(ctx context.Context, client *clientv3.Client, file string) (err error) {
+	defer try.Catch(&err)
+	from := try.Get(client.Snapshot(ctx))
 	defer from.Close()
-	f, err := os.Create(file)
-	if err != nil {
-		return err
-	}
+	f := try.Get(os.Create(file))
 	_, err = io.Copy(f, from)
 	return errors.Join(err, f.Close())
 }
@@ -84,7 +76,7 @@ func saveSnapshot(ctx context.Context, client *clientv3.Client, file string) err
 // run runs a program to its end and gives what it printed.
 func run(ctx context.Context, path string, args ...string) ([]byte, error) {
 	cmd := exec.CommandContext(ctx, path, args...)
-	endWithParent(cmd)
+	process.TieToParent(cmd)
 	var stderr strings.Builder
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()
@@ -121,35 +113,32 @@ func (c *cluster) startEmpty(ctx context.Context, down time.Duration) error {
 
 // loseMember is a disk that died. The cluster lives on without the member, which comes back with
 // another id and nothing in it, and learns everything from the others. Nothing is lost.
-func loseMember(ctx context.Context, c *cluster, r *rand.Rand) error {
+func loseMember(ctx context.Context, c *cluster, r *rand.Rand) (err error) {
+	defer try.Catch(&err)
 	i := r.IntN(len(c.members))
 	lost, other := c.members[i], c.members[(i+1)%len(c.members)]
-	c.stage.logf("%s loses its data", lost.name)
-	lost.kill()
-	if err := other.answers(ctx); err != nil {
-		return err
-	}
-	err := c.do(ctx, "have "+lost.name+" leave and join", func(ctx context.Context, client *clientv3.Client) error {
-		client.SetEndpoints(other.addr)
+	c.stage.logf("%s loses its data", lost.Name)
+	lost.Kill()
+	try.Do(other.answers(ctx))
+	err = c.do(ctx, "have "+lost.Name+" leave and join", func(ctx context.Context, client *clientv3.Client) error {
+		client.SetEndpoints(other.Client)
 		list, err := client.MemberList(ctx)
 		if err != nil {
 			return err
 		}
 		for _, m := range list.Members {
-			if m.Name == lost.name {
+			if m.Name == lost.Name {
 				if err := eventually(ctx, func() error { _, err := client.MemberRemove(ctx, m.ID); return err }); err != nil {
 					return err
 				}
 			}
 		}
-		return eventually(ctx, func() error { _, err := client.MemberAdd(ctx, []string{lost.peerURL()}); return err })
+		return eventually(ctx, func() error { _, err := client.MemberAdd(ctx, []string{lost.PeerURL()}); return err })
 	})
 	if err != nil {
 		return err
 	}
-	if err := os.RemoveAll(lost.dir); err != nil {
-		return err
-	}
+	try.Do(os.RemoveAll(lost.Data))
 	lost.extra = []string{"--initial-cluster-state=existing"} // only looked at without data
 	defer func() { lost.extra = nil }()
 	return c.start(ctx)

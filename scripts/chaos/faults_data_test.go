@@ -64,12 +64,12 @@ func TestALostMemberComesBackAsAnother(t *testing.T) {
 	c, _ := begin(t, 3)
 	revision := write(t, c)
 	status := func(m *member) *clientv3.StatusResponse {
-		client, err := dialEtcd(t.Context(), m.addr)
+		client, err := dialEtcd(t.Context(), m.Client)
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer client.Close()
-		st, err := client.Status(t.Context(), m.addr)
+		st, err := client.Status(t.Context(), m.Client)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -87,7 +87,7 @@ func TestALostMemberComesBackAsAnother(t *testing.T) {
 			others++
 		}
 		if st.Header.Revision < revision {
-			t.Errorf("%s knows revision %d; want %d", m.name, st.Header.Revision, revision)
+			t.Errorf("%s knows revision %d; want %d", m.Name, st.Header.Revision, revision)
 		}
 	}
 	if others != 1 {

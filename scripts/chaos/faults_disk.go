@@ -13,6 +13,8 @@ import (
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"kubeproxy/scripts/internal/try"
 )
 
 func init() {
@@ -27,7 +29,7 @@ func init() {
 func exceedQuota(ctx context.Context, c *cluster, r *rand.Rand) error {
 	m := c.members[r.IntN(len(c.members))]
 	length := between(r, 200*time.Millisecond, 2*time.Second)
-	m.kill()
+	m.Kill()
 	m.extra = []string{"--quota-backend-bytes=1"}
 	err := c.start(ctx)
 	m.extra = nil
@@ -45,8 +47,8 @@ func exceedQuota(ctx context.Context, c *cluster, r *rand.Rand) error {
 		}
 		return err
 	})
-	c.stage.logf("%s exceeded its quota for %v; alarms: %d", m.name, length, alarms)
-	m.kill()
+	c.stage.logf("%s exceeded its quota for %v; alarms: %d", m.Name, length, alarms)
+	m.Kill()
 	return firstError(err, c.start(ctx), c.silenceAlarms(ctx))
 }
 
@@ -78,34 +80,22 @@ const spareRoom = 160 << 20
 // fillDisk is a log that filled the disk which etcd shares with it. A member that cannot write dies at
 // once, and again each time it is started, until somebody makes room. Before it dies it may have
 // answered, or not.
-func fillDisk(ctx context.Context, c *cluster, r *rand.Rand) error {
+func fillDisk(ctx context.Context, c *cluster, r *rand.Rand) (err error) {
+	defer try.Catch(&err)
 	m := c.members[r.IntN(len(c.members))]
 	length := between(r, time.Second, 3*time.Second)
 	disk := c.path("disk")
-	if err := os.Mkdir(disk, 0o700); err != nil {
-		return err
-	}
-	m.kill()
-	size, err := sizeOf(m.dir)
-	if err != nil {
-		return err
-	}
-	if _, err := run(ctx, "mount", "-t", "tmpfs", "-o", fmt.Sprintf("size=%d", size+spareRoom), "tmpfs", disk); err != nil {
-		return err
-	}
+	try.Do(os.Mkdir(disk, 0o700))
+	m.Kill()
+	size := try.Get(sizeOf(m.Data))
+	try.Get(run(ctx, "mount", "-t", "tmpfs", "-o", fmt.Sprintf("size=%d", size+spareRoom), "tmpfs", disk))
 	c.disk = disk
-	if err := m.moveData(filepath.Join(disk, "data")); err != nil {
-		return err
-	}
-	if err := c.start(ctx); err != nil {
-		return err
-	}
+	try.Do(m.moveData(filepath.Join(disk, "data")))
+	try.Do(c.start(ctx))
 	filler := filepath.Join(disk, "log")
-	if err := fill(filler); err != nil {
-		return err
-	}
+	try.Do(fill(filler))
 	deaths, err := m.struggle(ctx, c, length)
-	c.stage.logf("the disk of %s was full for %v; it died of it %d times", m.name, length, deaths)
+	c.stage.logf("the disk of %s was full for %v; it died of it %d times", m.Name, length, deaths)
 	return firstError(err, os.Remove(filler), c.start(ctx), c.leaveSmallDisk(), c.start(ctx), c.silenceAlarms(ctx))
 }
 
@@ -159,11 +149,11 @@ func (m *member) struggle(ctx context.Context, c *cluster, length time.Duration)
 
 // moveData moves the data directory. The member must not be running.
 func (m *member) moveData(to string) error {
-	if err := os.CopyFS(to, os.DirFS(m.dir)); err != nil {
+	if err := os.CopyFS(to, os.DirFS(m.Data)); err != nil {
 		return err
 	}
-	from := m.dir
-	m.dir = to
+	from := m.Data
+	m.Data = to
 	return errors.Join(os.Chmod(to, 0o700), os.RemoveAll(from)) // etcd wants it to itself
 }
 
@@ -174,8 +164,8 @@ func (c *cluster) leaveSmallDisk() error {
 		return nil
 	}
 	for _, m := range c.members {
-		if filepath.Dir(m.dir) == c.disk {
-			m.kill()
+		if filepath.Dir(m.Data) == c.disk {
+			m.Kill()
 			if err := m.moveData(c.path("data")); err != nil {
 				return err
 			}

@@ -59,9 +59,8 @@ func compactList(ctx context.Context, c *cluster, r *rand.Rand) error {
 func compactAsleep(ctx context.Context, c *cluster, r *rand.Rand) error {
 	changes, ended := 1+r.IntN(60), r.IntN(2) == 0
 	c.stage.logf("%d changes and a compaction while the proxy sleeps; connections end: %t", changes, ended)
-	if err := c.stage.pauseNode(); err != nil {
-		return err
-	}
+	c.stage.pauseNode()
+	defer c.stage.resumeNode()
 	err := c.stage.write(ctx, changes)
 	if err == nil {
 		err = c.compact(ctx, c.stage.head()-r.Int64N(5))
@@ -70,7 +69,7 @@ func compactAsleep(ctx context.Context, c *cluster, r *rand.Rand) error {
 		c.each(func(b *breaker) { b.cut(all) })
 		err = c.stage.write(ctx, r.IntN(20))
 	}
-	return firstError(err, c.stage.resumeNode())
+	return err
 }
 
 // defragment is the housekeeping that operators run from cron, often on all members at once: each one
@@ -82,7 +81,7 @@ func defragment(ctx context.Context, c *cluster, r *rand.Rand) error {
 	}
 	err := c.do(ctx, "defragment", func(ctx context.Context, client *clientv3.Client) error {
 		for _, i := range r.Perm(len(c.members)) {
-			if _, err := client.Defragment(ctx, c.members[i].addr); err != nil {
+			if _, err := client.Defragment(ctx, c.members[i].Client); err != nil {
 				return err
 			}
 		}
@@ -103,7 +102,7 @@ func moveLeader(ctx context.Context, c *cluster, r *rand.Rand) error {
 		if to == leader {
 			continue
 		}
-		c.stage.logf("%s hands on to %s", leader.name, to.name)
+		c.stage.logf("%s hands on to %s", leader.Name, to.Name)
 		ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 		err = c.handOn(ctx, leader, to)
 		cancel()
@@ -115,12 +114,12 @@ func moveLeader(ctx context.Context, c *cluster, r *rand.Rand) error {
 }
 
 func (c *cluster) handOn(ctx context.Context, leader, to *member) error {
-	client, err := dialEtcd(ctx, leader.addr) // only the leader can
+	client, err := dialEtcd(ctx, leader.Client) // only the leader can
 	if err != nil {
 		return err
 	}
 	defer client.Close()
-	status, err := client.Status(ctx, to.addr)
+	status, err := client.Status(ctx, to.Client)
 	if err != nil {
 		return err
 	}

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"time"
+
+	"kubeproxy/scripts/internal/try"
 )
 
 func init() {
@@ -159,12 +161,9 @@ func loseWatch(ctx context.Context, c *cluster, r *rand.Rand) error {
 }
 
 func (c *cluster) losing(ctx context.Context, r *rand.Rand, length time.Duration, matches []string) (err error) {
-	if c.loss, err = losePackets(matches...); err != nil {
-		return err
-	}
+	defer try.Catch(&err)
+	c.loss = try.Get(losePackets(matches...))
 	defer c.packetsArrive()
-	if err := sleep(ctx, length); err != nil {
-		return err
-	}
+	try.Do(sleep(ctx, length))
 	return c.stage.write(ctx, r.IntN(10))
 }

@@ -45,12 +45,12 @@ func longKill(ctx context.Context, c *cluster, r *rand.Rand) error {
 func longPause(ctx context.Context, c *cluster, r *rand.Rand) error {
 	length := c.longEnough(r)
 	for _, m := range c.members {
-		m.pause()
-		defer m.resume()
+		m.Pause()
+		defer m.Resume()
 	}
 	err := sleep(ctx, length)
 	for _, m := range c.members {
-		m.resume()
+		m.Resume()
 	}
 	return firstError(err, c.answers(ctx))
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"math/rand/v2"
 	"time"
+
+	"kubeproxy/scripts/internal/try"
 )
 
 func init() {
@@ -24,7 +26,7 @@ func killMembers(ctx context.Context, c *cluster, r *rand.Rand) error {
 	down := between(r, 0, 1500*time.Millisecond)
 	c.stage.logf("kill %s, down for %v", names(struck), down)
 	for _, m := range struck {
-		m.kill()
+		m.Kill()
 	}
 	if err := sleep(ctx, down); err != nil {
 		return err
@@ -34,17 +36,13 @@ func killMembers(ctx context.Context, c *cluster, r *rand.Rand) error {
 
 // killLeader is the kill that the others must notice before they can go on: for the length of an
 // election etcd answers nobody who wants to know the newest.
-func killLeader(ctx context.Context, c *cluster, r *rand.Rand) error {
-	m, err := c.leader(ctx)
-	if err != nil {
-		return err
-	}
+func killLeader(ctx context.Context, c *cluster, r *rand.Rand) (err error) {
+	defer try.Catch(&err)
+	m := try.Get(c.leader(ctx))
 	down := between(r, 0, 2*time.Second)
-	c.stage.logf("kill the leader %s, down for %v", m.name, down)
-	m.kill()
-	if err := sleep(ctx, down); err != nil {
-		return err
-	}
+	c.stage.logf("kill the leader %s, down for %v", m.Name, down)
+	m.Kill()
+	try.Do(sleep(ctx, down))
 	return c.start(ctx)
 }
 
@@ -55,14 +53,14 @@ func pauseMembers(ctx context.Context, c *cluster, r *rand.Rand) error {
 	length := between(r, 500*time.Millisecond, 5*time.Second)
 	c.stage.logf("pause %s for %v", names(struck), length)
 	for _, m := range struck {
-		m.pause()
-		defer m.resume()
+		m.Pause()
+		defer m.Resume()
 	}
 	if err := sleep(ctx, length); err != nil {
 		return err
 	}
 	for _, m := range struck {
-		m.resume()
+		m.Resume()
 	}
 	return c.answers(ctx)
 }
@@ -72,14 +70,13 @@ func pauseMembers(ctx context.Context, c *cluster, r *rand.Rand) error {
 func pauseProxy(ctx context.Context, c *cluster, r *rand.Rand) error {
 	length, changes := between(r, 200*time.Millisecond, 3*time.Second), r.IntN(40)
 	c.stage.logf("pause the proxy for %v and %d changes", length, changes)
-	if err := c.stage.pauseNode(); err != nil {
-		return err
-	}
+	c.stage.pauseNode()
+	defer c.stage.resumeNode()
 	err := sleep(ctx, length)
 	if err == nil {
 		err = c.stage.write(ctx, changes)
 	}
-	return firstError(err, c.stage.resumeNode())
+	return err
 }
 
 // some draws whom a fault strikes: usually one member, sometimes all.
@@ -96,7 +93,7 @@ func names(members []*member) (text string) {
 		if i > 0 {
 			text += ", "
 		}
-		text += m.name
+		text += m.Name
 	}
 	return text
 }

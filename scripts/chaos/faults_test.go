@@ -82,18 +82,16 @@ func (s *quietStage) log() []string {
 	return slices.Clone(s.lines)
 }
 
-func (s *quietStage) pauseNode() error {
+func (s *quietStage) pauseNode() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.paused++
-	return nil
 }
 
-func (s *quietStage) resumeNode() error {
+func (s *quietStage) resumeNode() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.resumed++
-	return nil
 }
 
 func (s *quietStage) logf(format string, args ...any) {
@@ -272,21 +270,21 @@ func TestHealMendsWhatAnInterruptedFaultLeft(t *testing.T) {
 	if err := c.enableAuth(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	addr, err := c.startGRPCProxy(t.Context())
+	addr, err := c.startGRPCProxy()
 	if err != nil {
 		t.Fatal(err)
 	}
 	m.breaker.redirect(addr)
 	m.breaker.setNew(deaf)
 	c.hide()
-	m.kill()
+	m.Kill()
 	if err := c.heal(); err != nil {
 		t.Fatal(err)
 	}
 	if err := reads(t, throughBreakers(t, c), patience); err != nil {
 		t.Error(err)
 	}
-	if c.through != nil || m.breaker.target != m.addr {
+	if c.through != nil || m.breaker.target != m.Client {
 		t.Error("the grpc-proxy is still in between")
 	}
 }
@@ -302,11 +300,11 @@ func TestNothingSurvivesClose(t *testing.T) {
 			t.Fatal("the disk was full for less than a second") // seed 1 draws more
 		}
 	}
-	process := c.members[0].process
+	process := c.members[0].Process
 	if err := c.close(); err != nil {
 		t.Fatal(err)
 	}
-	if process != nil && !process.gone() {
+	if process.Running() == nil {
 		t.Error("etcd is running")
 	}
 	mounts, err := os.ReadFile("/proc/mounts")

@@ -26,6 +26,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -36,6 +37,7 @@ import (
 	"syscall"
 	"time"
 
+	"kubeproxy/internal/etcdmember"
 	"kubeproxy/scripts/internal/ownnet"
 )
 
@@ -196,4 +198,15 @@ func withDirectory(s settings, run func(settings) error) error {
 		return nil
 	}
 	return os.RemoveAll(dir)
+}
+
+// buildTools builds what a run may need.
+func buildTools() error {
+	_, err := etcdmember.Binary()
+	return errors.Join(err, haveEtcdutl())
+}
+
+func haveEtcdutl() error {
+	_, err := etcdmember.Etcdutl()
+	return err
 }

@@ -61,8 +61,8 @@ func (x *experiment) quiet(ctx context.Context) (time.Time, error) {
 			}
 		case <-x.recorder.Failed():
 			return time.Time{}, wrongState{x.recorder.Err()}
-		case <-x.node.exited:
-			return time.Time{}, fmt.Errorf("the node has ended: %v", x.node.err)
+		case <-x.node.Exited():
+			return time.Time{}, x.node.Running()
 		case <-ctx.Done():
 			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 			defer cancel()

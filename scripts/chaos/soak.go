@@ -11,6 +11,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"kubeproxy/registry"
+	"kubeproxy/scripts/internal/try"
 )
 
 // The soak writes to a healthy etcd as much as it takes, and asks what stays behind: in the end the
@@ -35,21 +36,17 @@ const (
 )
 
 // runSoak makes s.soak changes. An error says what was not as before.
-func runSoak(ctx context.Context, s settings, out io.Writer) error {
+func runSoak(ctx context.Context, s settings, out io.Writer) (err error) {
+	defer try.Catch(&err)
 	fmt.Fprintf(out, "soak: -soak=%d -members=%d -seed=%d\n", s.soak, s.members, s.seed)
-	x, err := newExperiment(ctx, s, out)
-	if err != nil {
-		return err
-	}
+	x := try.Get(newExperiment(ctx, s, out))
 	defer x.close()
 	x.writer.Gate.Lock() // its writer rests
 	defer x.writer.Gate.Unlock()
 	k := soak{x: x, random: rand.New(rand.NewPCG(s.seed, 3))}
 
 	// The tenth part first: what the first changes make grow (maps, buffers, pools) is not what leaks.
-	if err := k.write(ctx, s.soak/10); err != nil {
-		return err
-	}
+	try.Do(k.write(ctx, s.soak/10))
 	before, err := k.rest(ctx)
 	if err != nil {
 		return fmt.Errorf("before: %w", err)
@@ -57,13 +54,8 @@ func runSoak(ctx context.Context, s settings, out io.Writer) error {
 	began := time.Now()
 	x.logf("before: %s", figures(before))
 	for part := range 4 {
-		if err := k.write(ctx, s.soak/4); err != nil {
-			return err
-		}
-		a, err := x.node.ask(ctx, order{Brief: true})
-		if err != nil {
-			return err
-		}
+		try.Do(k.write(ctx, s.soak/4))
+		a := try.Get(x.node.ask(ctx, order{Brief: true}))
 		x.logf("after %d changes, in the middle of it: %s", (part+1)*(s.soak/4), figures(a))
 	}
 	took := time.Since(began)
@@ -149,21 +141,18 @@ func (k *soak) change() (key, value string) {
 
 // rest writes what makes the registry the same size whenever it rests, waits until the proxy holds what etcd
 // holds, and asks what the proxy needs.
-func (k *soak) rest(ctx context.Context) (answer, error) {
+func (k *soak) rest(ctx context.Context) (_ answer, err error) {
+	defer try.Catch(&err)
 	ctx, cancel := context.WithTimeout(ctx, 2*quietPatience)
 	defer cancel()
 	for i := range soakServices {
 		key, value := fmt.Sprintf("%ssoak/s%d", registry.SpecsPrefix, i), fmt.Sprintf(`{"kind":"Service","apiVersion":"v1beta1","id":"s%d","port":%d}`, i, 20_000+i)
-		if _, err := k.x.writer.Client.Put(ctx, key, value); err != nil {
-			return answer{}, err
-		}
+		try.Get(k.x.writer.Client.Put(ctx, key, value))
 	}
 	for i := range soakEndpoints {
 		key, value := fmt.Sprintf("%ssoak/s%d", registry.EndpointsPrefix, i),
 			fmt.Sprintf(`{"kind":"Endpoints","apiVersion":"v1beta1","id":"s%d","endpoints":["10.1.%d.%d:80"]}`, i, k.random.IntN(256), k.random.IntN(256))
-		if _, err := k.x.writer.Client.Put(ctx, key, value); err != nil {
-			return answer{}, err
-		}
+		try.Get(k.x.writer.Client.Put(ctx, key, value))
 	}
 	for {
 		err := k.equal(ctx)
@@ -176,10 +165,7 @@ func (k *soak) rest(ctx context.Context) (answer, error) {
 	}
 	var least answer
 	for range 10 { // what is being done at the moment of asking is not what stays
-		a, err := k.x.node.ask(ctx, order{Brief: true, Free: true})
-		if err != nil {
-			return answer{}, err
-		}
+		a := try.Get(k.x.node.ask(ctx, order{Brief: true, Free: true}))
 		if least.Resident == 0 || a.Resident < least.Resident {
 			least.Resident = a.Resident
 		}
@@ -195,25 +181,17 @@ func (k *soak) rest(ctx context.Context) (answer, error) {
 }
 
 // equal says how what the handlers hold differs from what etcd holds now.
-func (k *soak) equal(ctx context.Context) error {
-	resp, err := k.x.writer.Client.Get(ctx, registry.Prefix, clientv3.WithPrefix())
-	if err != nil {
-		return err
-	}
-	a, err := k.x.node.ask(ctx, order{})
-	if err != nil {
-		return err
-	}
+func (k *soak) equal(ctx context.Context) (err error) {
+	defer try.Catch(&err)
+	resp := try.Get(k.x.writer.Client.Get(ctx, registry.Prefix, clientv3.WithPrefix()))
+	a := try.Get(k.x.node.ask(ctx, order{}))
 	n := 0
 	for _, kv := range resp.Kvs {
 		record, _, err := registry.Decode(string(kv.Key), kv.Value)
 		if err != nil {
 			return fmt.Errorf("the soak wrote %q: %w", kv.Key, err)
 		}
-		key, err := registry.ParseKey(string(kv.Key))
-		if err != nil {
-			return err
-		}
+		key := try.Get(registry.ParseKey(string(kv.Key)))
 		n++
 		if record.Service != nil {
 			s := *record.Service

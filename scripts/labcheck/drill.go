@@ -63,16 +63,9 @@ func parse(text string) ([]block, error) {
 			fence, open = words[0], n
 			switch fence {
 			case "sh":
-				b := block{line: n + 1, wantLine: n + 1}
-				for _, word := range words[1:] {
-					switch word {
-					case "eventually":
-						b.eventually = true
-					case "containers":
-						b.needs = word
-					default:
-						return nil, fmt.Errorf("%d: %q means nothing after ```sh", n, word)
-					}
+				b, err := newBlock(n, words[1:])
+				if err != nil {
+					return nil, err
 				}
 				blocks = append(blocks, b)
 			case "text":
@@ -96,6 +89,22 @@ func parse(text string) ([]block, error) {
 		return nil, fmt.Errorf("%d: the fence that begins here never ends", open)
 	}
 	return blocks, nil
+}
+
+// newBlock makes the block of a fence at line n, with the words that follow sh.
+func newBlock(n int, words []string) (block, error) {
+	b := block{line: n + 1, wantLine: n + 1}
+	for _, word := range words {
+		switch word {
+		case "eventually":
+			b.eventually = true
+		case "containers":
+			b.needs = word
+		default:
+			return b, fmt.Errorf("%d: %q means nothing after ```sh", n, word)
+		}
+	}
+	return b, nil
 }
 
 // substitute replaces words wherever the drill says them, in commands and in what they print.

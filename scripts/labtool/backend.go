@@ -8,10 +8,13 @@ import (
 	"net"
 	"net/http"
 	"sync"
+
+	"kubeproxy/scripts/internal/try"
 )
 
 // runBackend serves until ctx ends. Then it cuts what is open: in the lab a stopped backend is gone.
-func runBackend(ctx context.Context, args []string) error {
+func runBackend(ctx context.Context, args []string) (err error) {
+	defer try.Catch(&err)
 	flags := flag.NewFlagSet("backend", flag.ContinueOnError)
 	bind := flags.String("bind", "", "")
 	if err := flags.Parse(args); err != nil || flags.NArg() != 1 {
@@ -20,22 +23,10 @@ func runBackend(ctx context.Context, args []string) error {
 	name := flags.Arg(0)
 	at := func(port string) string { return net.JoinHostPort(*bind, port) }
 
-	web, err := net.Listen("tcp", at("8080"))
-	if err != nil {
-		return err
-	}
-	patient, err := net.Listen("tcp", at("8081"))
-	if err != nil {
-		return err
-	}
-	mute, err := net.Listen("tcp", at("8082"))
-	if err != nil {
-		return err
-	}
-	udp, err := net.ListenPacket("udp", at("8080"))
-	if err != nil {
-		return err
-	}
+	web := try.Get(net.Listen("tcp", at("8080")))
+	patient := try.Get(net.Listen("tcp", at("8081")))
+	mute := try.Get(net.Listen("tcp", at("8082")))
+	udp := try.Get(net.ListenPacket("udp", at("8080")))
 
 	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		fmt.Fprintln(w, name)

@@ -15,6 +15,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"kubeproxy/scripts/internal/try"
 )
 
 // runCall calls each address, and prints the answers.
@@ -73,43 +75,28 @@ func runCall(ctx context.Context, args []string) error {
 
 // callHTTP asks for "/" on a connection of its own: the proxy chooses once for each connection. It
 // speaks plainly, because net/http's client has words of its own for a connection that is cut.
-func callHTTP(ctx context.Context, addr string) (string, error) {
-	conn, err := new(net.Dialer).DialContext(ctx, "tcp", addr)
-	if err != nil {
-		return "", err
-	}
+func callHTTP(ctx context.Context, addr string) (_ string, err error) {
+	defer try.Catch(&err)
+	conn := try.Get(new(net.Dialer).DialContext(ctx, "tcp", addr))
 	defer conn.Close()
 	deadline, _ := ctx.Deadline()
-	if err := conn.SetDeadline(deadline); err != nil {
-		return "", err
-	}
-	if _, err := io.WriteString(conn, "GET / HTTP/1.0\r\n\r\n"); err != nil {
-		return "", err
-	}
-	response, err := http.ReadResponse(bufio.NewReader(conn), nil)
-	if err != nil {
-		return "", err
-	}
+	try.Do(conn.SetDeadline(deadline))
+	try.Get(io.WriteString(conn, "GET / HTTP/1.0\r\n\r\n"))
+	response := try.Get(http.ReadResponse(bufio.NewReader(conn), nil))
 	defer response.Body.Close()
 	body, err := io.ReadAll(response.Body)
 	return strings.TrimSpace(string(body)), err
 }
 
 // callUDP sends one datagram, and waits for one. The port it comes from is a free one if 0.
-func callUDP(ctx context.Context, addr string, from int) (string, error) {
+func callUDP(ctx context.Context, addr string, from int) (_ string, err error) {
+	defer try.Catch(&err)
 	dialer := net.Dialer{LocalAddr: &net.UDPAddr{Port: from}}
-	conn, err := dialer.DialContext(ctx, "udp4", addr)
-	if err != nil {
-		return "", err
-	}
+	conn := try.Get(dialer.DialContext(ctx, "udp4", addr))
 	defer conn.Close()
 	deadline, _ := ctx.Deadline()
-	if err := conn.SetDeadline(deadline); err != nil {
-		return "", err
-	}
-	if _, err := conn.Write([]byte("who is there?")); err != nil {
-		return "", err
-	}
+	try.Do(conn.SetDeadline(deadline))
+	try.Get(conn.Write([]byte("who is there?")))
 	buf := make([]byte, 64<<10)
 	n, err := conn.Read(buf)
 	return string(buf[:n]), err
@@ -141,23 +128,15 @@ func runAsk(ctx context.Context, args []string) error {
 	return err
 }
 
-func ask(ctx context.Context, addr, text string, hold bool) (string, error) {
-	conn, err := new(net.Dialer).DialContext(ctx, "tcp", addr)
-	if err != nil {
-		return "", err
-	}
+func ask(ctx context.Context, addr, text string, hold bool) (_ string, err error) {
+	defer try.Catch(&err)
+	conn := try.Get(new(net.Dialer).DialContext(ctx, "tcp", addr))
 	defer conn.Close()
 	deadline, _ := ctx.Deadline()
-	if err := conn.SetDeadline(deadline); err != nil {
-		return "", err
-	}
-	if _, err := io.WriteString(conn, text); err != nil {
-		return "", err
-	}
+	try.Do(conn.SetDeadline(deadline))
+	try.Get(io.WriteString(conn, text))
 	if !hold {
-		if err := conn.(*net.TCPConn).CloseWrite(); err != nil {
-			return "", err
-		}
+		try.Do(conn.(*net.TCPConn).CloseWrite())
 	}
 	answer, err := io.ReadAll(conn)
 	return strings.TrimSpace(string(answer)), err

@@ -2,10 +2,6 @@ package etcdtest
 
 import (
 	"context"
-	"errors"
-	"math/rand/v2"
-	"net"
-	"strconv"
 	"testing"
 	"time"
 
@@ -13,19 +9,12 @@ import (
 	"go.uber.org/zap"
 )
 
-// freePort finds a TCP port on 127.0.0.1 that nobody listens on. It looks below the range that
-// kernels take the ports of outgoing connections from (32768 and up on Linux), so that none of
-// those occupies the port while a test has its etcd stopped.
-func freePort() (int, error) {
-	for range 1000 {
-		port := 20000 + rand.IntN(12000)
-		l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
-		if err == nil {
-			return port, l.Close()
-		}
-	}
-	return 0, errors.New("no free port between 20000 and 32000")
-}
+// The ports of every etcd lie between these: below the range that kernels take the ports of outgoing connections from
+// (32768 and up on Linux), so that none of those occupies one while a test has its etcd stopped.
+const (
+	lowPort  = 20000
+	highPort = 32000
+)
 
 func newClient(t testing.TB, url string, edits ...func(*clientv3.Config)) *clientv3.Client {
 	t.Helper()

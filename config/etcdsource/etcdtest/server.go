@@ -13,6 +13,9 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/server/v3/embed"
 	"go.uber.org/zap"
+
+	"kubeproxy/internal/etcdmember"
+	"kubeproxy/internal/freeport"
 )
 
 // An Option edits the configuration of an embedded etcd before it starts.
@@ -57,11 +60,11 @@ func Open(dir string, opts ...Option) (*Server, error) {
 	cfg.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zap.NewNop())
 	cfg.UnsafeNoFsync = true
 	for _, urls := range []*[]url.URL{&cfg.ListenClientUrls, &cfg.ListenPeerUrls} {
-		port, err := freePort()
+		port, err := freeport.Find(lowPort, highPort, 1)
 		if err != nil {
 			return nil, err
 		}
-		*urls = []url.URL{{Scheme: "http", Host: "127.0.0.1:" + strconv.Itoa(port)}}
+		*urls = []url.URL{{Scheme: "http", Host: "127.0.0.1:" + strconv.Itoa(int(port))}}
 	}
 	cfg.AdvertiseClientUrls = slices.Clone(cfg.ListenClientUrls)
 	cfg.AdvertisePeerUrls = slices.Clone(cfg.ListenPeerUrls)
@@ -109,8 +112,8 @@ func (s *Server) start() error {
 		s.etcd = etcd
 		return nil
 	case err = <-etcd.Err():
-	case <-time.After(startTimeout):
-		err = fmt.Errorf("not ready after %v", startTimeout)
+	case <-time.After(etcdmember.StartTimeout):
+		err = fmt.Errorf("not ready after %v", etcdmember.StartTimeout)
 	}
 	etcd.Close()
 	return fmt.Errorf("start etcd: %w", err)

@@ -14,7 +14,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"kubeproxy/internal/process"
 	"kubeproxy/scripts/internal/measure"
+	"kubeproxy/scripts/internal/try"
 )
 
 // The backends run in a process of their own, so that neither their work nor their descriptors count
@@ -45,7 +47,7 @@ func PortsFrom(base uint16) Ports { return Ports{base, base + 1, base + 2, base 
 
 // StartBackends starts the backends, which take their ports from base on, and waits until they answer. The
 // executable is a program that calls [RunBackends] when its arguments are "backends" and the base.
-func StartBackends(ps *measure.Processes, executable string, base uint16) (*measure.Process, error) {
+func StartBackends(ps *process.Group, executable string, base uint16) (*process.Process, error) {
 	p, err := ps.Start("backends", executable, "backends", strconv.Itoa(int(base)))
 	if err != nil {
 		return nil, err
@@ -55,35 +57,19 @@ func StartBackends(ps *measure.Processes, executable string, base uint16) (*meas
 
 // RunBackends opens the backends on the ports from base on, says so on standard output, and serves until
 // standard input ends: when whoever started it is gone.
-func RunBackends(base string) error {
-	n, err := strconv.ParseUint(base, 10, 16)
-	if err != nil {
-		return err
-	}
-	if _, err := measure.RaiseDescriptorLimit(); err != nil {
-		return err
-	}
+func RunBackends(base string) (err error) {
+	defer try.Catch(&err)
+	n := try.Get(strconv.ParseUint(base, 10, 16))
+	try.Get(measure.RaiseDescriptorLimit())
 	ports := PortsFrom(uint16(n))
 	// A thread for each: else round trips would wait here while bulk is written, the more so the better a
 	// proxy carries it.
-	roundTrips, err := listenEverywhere(ports.Echo, echoListener)
-	if err != nil {
-		return err
-	}
-	bulk, err := listenEverywhere(ports.Bulk, bulkListener)
-	if err != nil {
-		return err
-	}
+	roundTrips := try.Get(listenEverywhere(ports.Echo, echoListener))
+	bulk := try.Get(listenEverywhere(ports.Bulk, bulkListener))
 	var echoes, stamps []int
 	for i := range BackendHosts {
-		echo, err := listenUDP(netip.AddrPortFrom(BackendHost(i), ports.UDP))
-		if err != nil {
-			return err
-		}
-		stamp, err := listenUDP(netip.AddrPortFrom(BackendHost(i), ports.Stamp))
-		if err != nil {
-			return err
-		}
+		echo := try.Get(listenUDP(netip.AddrPortFrom(BackendHost(i), ports.UDP)))
+		stamp := try.Get(listenUDP(netip.AddrPortFrom(BackendHost(i), ports.Stamp)))
 		echoes, stamps = append(echoes, echo), append(stamps, stamp)
 	}
 	failed := make(chan error, 4)
@@ -99,19 +85,12 @@ func RunBackends(base string) error {
 }
 
 // listenEverywhere listens on a port of every backend, for one kind of connection.
-func listenEverywhere(port uint16, kind int) (*poller, error) {
-	p, err := newPoller()
-	if err != nil {
-		return nil, err
-	}
+func listenEverywhere(port uint16, kind int) (_ *poller, err error) {
+	defer try.Catch(&err)
+	p := try.Get(newPoller())
 	for _, addr := range BackendsAt(port) {
-		fd, err := listenTCP(addr)
-		if err != nil {
-			return nil, err
-		}
-		if err := p.set(unix.EPOLL_CTL_ADD, fd, unix.EPOLLIN, fd, kind); err != nil {
-			return nil, err
-		}
+		fd := try.Get(listenTCP(addr))
+		try.Do(p.set(unix.EPOLL_CTL_ADD, fd, unix.EPOLLIN, fd, kind))
 	}
 	return p, nil
 }
@@ -164,28 +143,36 @@ func serveTCP(p *poller) error {
 			case bulkListener:
 				acceptAll(p, fd, bulkConn)
 			case echoConn:
-				n, err := unix.Read(fd, buf)
-				if err != nil && again(err) {
-					continue
+				if !sendBack(fd, buf) {
+					unix.Close(fd) // the client has finished, or is gone
 				}
-				if n > 0 {
-					if sent, err := unix.Write(fd, buf[:n]); err == nil && sent == n {
-						continue
-					}
-				}
-				unix.Close(fd) // the client has finished, or is gone
 			case bulkConn:
-				if ev.Events&unix.EPOLLOUT == 0 {
-					if n, err := unix.Read(fd, buf); n > 0 && p.set(unix.EPOLL_CTL_MOD, fd, unix.EPOLLOUT, fd, bulkConn) == nil || err != nil && again(err) {
-						continue
-					}
-				} else if _, err := unix.Write(fd, buf); err == nil || again(err) {
-					continue
+				if !sendBulk(p, fd, ev.Events, buf) {
+					unix.Close(fd)
 				}
-				unix.Close(fd)
 			}
 		}
 	}
+}
+
+// sendBack sends back what has come, and reports whether the connection lives.
+func sendBack(fd int, buf []byte) bool {
+	n, err := unix.Read(fd, buf)
+	if n <= 0 {
+		return err != nil && again(err)
+	}
+	sent, err := unix.Write(fd, buf[:n])
+	return err == nil && sent == n
+}
+
+// sendBulk waits for a byte, and then writes as much as there is room for. It reports whether the connection lives.
+func sendBulk(p *poller, fd int, events uint32, buf []byte) bool {
+	if events&unix.EPOLLOUT != 0 {
+		_, err := unix.Write(fd, buf)
+		return err == nil || again(err)
+	}
+	n, err := unix.Read(fd, buf)
+	return n > 0 && p.set(unix.EPOLL_CTL_MOD, fd, unix.EPOLLOUT, fd, bulkConn) == nil || err != nil && again(err)
 }
 
 // acceptAll takes what waits at a listener.
@@ -219,28 +206,19 @@ func listenUDP(addr netip.AddrPort) (int, error) {
 
 // serveUDP sends back what comes. On the sockets among stamps, the index of the socket and the time
 // are written into it first.
-func serveUDP(echoes, stamps []int) error {
+func serveUDP(echoes, stamps []int) (err error) {
+	defer try.Catch(&err)
 	runtime.LockOSThread()
-	p, err := newPoller()
-	if err != nil {
-		return err
-	}
+	p := try.Get(newPoller())
 	for _, fd := range echoes {
-		if err := p.set(unix.EPOLL_CTL_ADD, fd, unix.EPOLLIN, fd, 0); err != nil {
-			return err
-		}
+		try.Do(p.set(unix.EPOLL_CTL_ADD, fd, unix.EPOLLIN, fd, 0))
 	}
 	for i, fd := range stamps {
-		if err := p.set(unix.EPOLL_CTL_ADD, fd, unix.EPOLLIN, fd, 1+i); err != nil {
-			return err
-		}
+		try.Do(p.set(unix.EPOLL_CTL_ADD, fd, unix.EPOLLIN, fd, 1+i))
 	}
 	b := newMessages()
 	for {
-		events, err := p.wait(time.Minute)
-		if err != nil {
-			return err
-		}
+		events := try.Get(p.wait(time.Minute))
 		for _, ev := range events {
 			n := b.receive(int(ev.Fd))
 			if ev.Pad > 0 {

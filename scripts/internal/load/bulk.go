@@ -9,6 +9,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"kubeproxy/scripts/internal/try"
 )
 
 // A Bulk is clients that each receive as much as they are given. It counts bytes.
@@ -21,11 +23,9 @@ type Bulk struct {
 // NewBulk makes n clients of these addresses.
 func NewBulk(to []netip.AddrPort, n int) *Bulk { return &Bulk{to: to, n: n} }
 
-func (l *Bulk) run(c *conductor) error {
-	p, err := newPoller()
-	if err != nil {
-		return err
-	}
+func (l *Bulk) run(c *conductor) (err error) {
+	defer try.Catch(&err)
+	p := try.Get(newPoller())
 	defer p.close()
 	var fds []int
 	defer func() {
@@ -34,24 +34,16 @@ func (l *Bulk) run(c *conductor) error {
 		}
 	}()
 	for i := range l.n {
-		fd, err := dial(unix.SOCK_STREAM, l.to[i%len(l.to)])
-		if err != nil {
-			return err
-		}
+		fd := try.Get(dial(unix.SOCK_STREAM, l.to[i%len(l.to)]))
 		fds = append(fds, fd)
-		if err := p.set(unix.EPOLL_CTL_ADD, fd, unix.EPOLLIN, i, 0); err != nil {
-			return err
-		}
+		try.Do(p.set(unix.EPOLL_CTL_ADD, fd, unix.EPOLLIN, i, 0))
 		if _, err := unix.Write(fd, []byte("!")); err != nil { // the backend waits for a byte
 			return fmt.Errorf("ask for bulk: %w", err)
 		}
 	}
 	heard := now()
 	for !c.stopped.Load() || l.Done.Load() == 0 { // at least until the first byte, or its absence
-		events, err := p.wait(100 * time.Millisecond)
-		if err != nil {
-			return err
-		}
+		events := try.Get(p.wait(100 * time.Millisecond))
 		if len(events) == 0 && now()-heard > lostAfter {
 			l.fail("no byte within %v", lostAfter)
 			return nil

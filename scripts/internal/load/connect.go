@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"kubeproxy/scripts/internal/try"
 )
 
 // A Connect is clients that each connect, make one round trip and close, again and again, until they are
@@ -54,21 +56,16 @@ func NewConnect(to []netip.AddrPort, n int, fin bool) *Connect {
 	return l
 }
 
-func (l *Connect) run(c *conductor) error {
-	var err error
-	if l.poller, err = newPoller(); err != nil {
-		return err
-	}
+func (l *Connect) run(c *conductor) (err error) {
+	defer try.Catch(&err)
+	l.poller = try.Get(newPoller())
 	defer l.poller.close()
 	l.clients = make([]connectClient, l.n)
 	for i := range l.clients {
 		l.start(i)
 	}
 	for checked := now(); !c.stopped.Load() && !l.complete(); {
-		events, err := l.poller.wait(100 * time.Millisecond)
-		if err != nil {
-			return err
-		}
+		events := try.Get(l.poller.wait(100 * time.Millisecond))
 		measuring := c.measuring.Load()
 		for _, ev := range events {
 			l.advance(int(ev.Fd), measuring)
@@ -158,6 +155,18 @@ func (l *Connect) ask(client *connectClient) bool {
 	return client.asked
 }
 
+// connected sends the message on a connection that has become writable.
+func (l *Connect) connected(i int) {
+	client := &l.clients[i]
+	if !l.ask(client) {
+		code, _ := unix.GetsockoptInt(client.fd, unix.SOL_SOCKET, unix.SO_ERROR)
+		l.abandon(i, "connecting: %v", unix.Errno(code))
+		l.start(i)
+	} else if err := l.poller.set(unix.EPOLL_CTL_MOD, client.fd, unix.EPOLLIN, i, 0); err != nil {
+		l.abandon(i, "epoll_ctl: %v", err)
+	}
+}
+
 // advance goes on with a connection on which something has happened.
 func (l *Connect) advance(i int, measuring bool) {
 	client := &l.clients[i]
@@ -165,13 +174,7 @@ func (l *Connect) advance(i int, measuring bool) {
 		return
 	}
 	if !client.asked {
-		if !l.ask(client) {
-			code, _ := unix.GetsockoptInt(client.fd, unix.SOL_SOCKET, unix.SO_ERROR)
-			l.abandon(i, "connecting: %v", unix.Errno(code))
-			l.start(i)
-		} else if err := l.poller.set(unix.EPOLL_CTL_MOD, client.fd, unix.EPOLLIN, i, 0); err != nil {
-			l.abandon(i, "epoll_ctl: %v", err)
-		}
+		l.connected(i)
 		return
 	}
 	n, err := unix.Read(client.fd, l.buf[:])

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"kubeproxy/scripts/internal/try"
 )
 
 // Endpoints that fail. They last as long as this process.
@@ -20,11 +22,9 @@ func Refuse(addr netip.AddrPort) error {
 
 // FallSilent has an address that never answers: the kernel drops the first packet of every connection
 // while a listener's queue is full.
-func FallSilent(addr netip.AddrPort) error {
-	fd, err := bound(addr)
-	if err != nil {
-		return err
-	}
+func FallSilent(addr netip.AddrPort) (err error) {
+	defer try.Catch(&err)
+	fd := try.Get(bound(addr))
 	if err := unix.Listen(fd, 0); err != nil {
 		return fmt.Errorf("listen on %v: %w", addr, err)
 	}
@@ -36,10 +36,7 @@ func FallSilent(addr netip.AddrPort) error {
 		if err := unix.Connect(filler, address(addr)); err != nil && err != unix.EINPROGRESS {
 			return fmt.Errorf("connect to %v: %w", addr, err)
 		}
-		ready, err := await(filler, unix.POLLOUT, 100*time.Millisecond)
-		if err != nil {
-			return err
-		}
+		ready := try.Get(await(filler, unix.POLLOUT, 100*time.Millisecond))
 		if !ready {
 			unix.Close(filler)
 			return nil

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"kubeproxy/scripts/internal/try"
 )
 
 // messageSize is what a round trip carries.
@@ -49,11 +51,9 @@ func NewEcho(kind int, to []netip.AddrPort, n int) *Echo {
 	return &Echo{kind: kind, to: to, n: n}
 }
 
-func (l *Echo) run(c *conductor) error {
-	var err error
-	if l.poller, err = newPoller(); err != nil {
-		return err
-	}
+func (l *Echo) run(c *conductor) (err error) {
+	defer try.Catch(&err)
+	l.poller = try.Get(newPoller())
 	defer l.poller.close()
 	defer func() {
 		for _, client := range l.clients {
@@ -61,14 +61,9 @@ func (l *Echo) run(c *conductor) error {
 		}
 	}()
 	for i := range l.n {
-		fd, err := dial(l.kind, l.to[i%len(l.to)])
-		if err != nil {
-			return err
-		}
+		fd := try.Get(dial(l.kind, l.to[i%len(l.to)]))
 		l.clients = append(l.clients, echoClient{fd: fd})
-		if err := l.poller.set(unix.EPOLL_CTL_ADD, fd, unix.EPOLLIN, i, 0); err != nil {
-			return err
-		}
+		try.Do(l.poller.set(unix.EPOLL_CTL_ADD, fd, unix.EPOLLIN, i, 0))
 	}
 	if l.Rate > 0 {
 		l.every = time.Duration(float64(time.Second) / l.Rate)
@@ -82,10 +77,7 @@ func (l *Echo) run(c *conductor) error {
 		}
 	}
 	for checked := now(); !c.stopped.Load(); {
-		events, err := l.next()
-		if err != nil {
-			return err
-		}
+		events := try.Get(l.next())
 		measuring := c.measuring.Load()
 		for _, ev := range events {
 			l.answered(int(ev.Fd), measuring)

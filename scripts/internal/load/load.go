@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"kubeproxy/scripts/internal/measure"
+	"kubeproxy/scripts/internal/try"
 )
 
 // A Load is some clients at work on one thread, until they are told to stop.
@@ -85,7 +86,8 @@ func look(pids []int, loads []Load) (moment, error) {
 
 // Conduct has the loads work for a while, first unmeasured, then measured. The processes are those of
 // the proxy that they work through.
-func Conduct(ctx context.Context, pids []int, warm, measured time.Duration, loads ...Load) (Window, error) {
+func Conduct(ctx context.Context, pids []int, warm, measured time.Duration, loads ...Load) (_ Window, err error) {
+	defer try.Catch(&err)
 	c := &conductor{}
 	failed := make(chan error, len(loads))
 	var threads sync.WaitGroup
@@ -111,21 +113,11 @@ func Conduct(ctx context.Context, pids []int, warm, measured time.Duration, load
 			return context.Cause(ctx)
 		}
 	}
-	if err := sleep(warm); err != nil {
-		return Window{}, err
-	}
+	try.Do(sleep(warm))
 	c.measuring.Store(true)
-	before, err := look(pids, loads)
-	if err != nil {
-		return Window{}, err
-	}
-	if err := sleep(measured); err != nil {
-		return Window{}, err
-	}
-	after, err := look(pids, loads)
-	if err != nil {
-		return Window{}, err
-	}
+	before := try.Get(look(pids, loads))
+	try.Do(sleep(measured))
+	after := try.Get(look(pids, loads))
 	c.measuring.Store(false)
 
 	w := Window{Elapsed: after.at.Sub(before.at), ProxyCPU: after.cpu - before.cpu, Clients: after.clients - before.clients}

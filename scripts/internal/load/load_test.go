@@ -18,6 +18,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"kubeproxy/internal/process"
 	"kubeproxy/proxy/proxytest"
 	"kubeproxy/scripts/internal/measure"
 )
@@ -40,11 +41,11 @@ const brief = 100 * time.Millisecond
 // startBackends runs the backends, in a process of their own, until the test ends.
 func startBackends(t *testing.T) Ports {
 	t.Helper()
-	base, err := measure.FreePorts(netip.IPv4Unspecified(), 4)
+	base, err := measure.FreePorts(4)
 	if err != nil {
 		t.Fatal(err)
 	}
-	ps := &measure.Processes{Dir: t.TempDir()}
+	ps := &process.Group{Dir: t.TempDir()}
 	t.Cleanup(func() {
 		if err := ps.Stop(); err != nil {
 			t.Error(err)
@@ -238,7 +239,7 @@ func TestUDPClientsComeAndGo(t *testing.T) {
 }
 
 func TestWhatFailsDoesSoAsItShould(t *testing.T) {
-	base, err := measure.FreePorts(netip.IPv4Unspecified(), 1)
+	base, err := measure.FreePorts(1)
 	if err != nil {
 		t.Fatal(err)
 	}

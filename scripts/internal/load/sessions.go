@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"kubeproxy/scripts/internal/try"
 )
 
 // Sessions are UDP clients that come one after the other, a rate of them per second, each from a port of its
@@ -42,11 +44,9 @@ func NewSessions(to []netip.AddrPort) *Sessions {
 	return &Sessions{to: to, live: make(map[int]*sessionClient)}
 }
 
-func (l *Sessions) run(c *conductor) error {
-	var err error
-	if l.poller, err = newPoller(); err != nil {
-		return err
-	}
+func (l *Sessions) run(c *conductor) (err error) {
+	defer try.Catch(&err)
+	l.poller = try.Get(newPoller())
 	defer l.poller.close()
 	defer func() {
 		for fd := range l.live {
@@ -64,10 +64,7 @@ func (l *Sessions) run(c *conductor) error {
 		if l.next < l.Most && len(l.live) < mostSessions {
 			wait = min(wait, due-t)
 		}
-		events, err := l.poller.waitExactly(wait)
-		if err != nil {
-			return err
-		}
+		events := try.Get(l.poller.waitExactly(wait))
 		for _, ev := range events {
 			l.answered(int(ev.Fd))
 		}

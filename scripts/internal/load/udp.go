@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"kubeproxy/scripts/internal/try"
 )
 
 // Round trips over UDP are an Echo. This file has what does not wait for answers.
@@ -24,10 +26,8 @@ const quiet = time.Second
 // Fire sends the burst, each client one datagram in turn, as fast as one thread can; then collects
 // answers until none has come for a while. Nothing is sent twice: what is lost stays lost.
 func (b Burst) Fire(to []netip.AddrPort) (sent, answered int, err error) {
-	p, err := newPoller()
-	if err != nil {
-		return 0, 0, err
-	}
+	defer try.Catch(&err)
+	p := try.Get(newPoller())
 	defer p.close()
 	var fds []int
 	defer func() {
@@ -36,14 +36,9 @@ func (b Burst) Fire(to []netip.AddrPort) (sent, answered int, err error) {
 		}
 	}()
 	for i := range b.Clients {
-		fd, err := dial(unix.SOCK_DGRAM, to[i%len(to)])
-		if err != nil {
-			return 0, 0, err
-		}
+		fd := try.Get(dial(unix.SOCK_DGRAM, to[i%len(to)]))
 		fds = append(fds, fd)
-		if err := p.set(unix.EPOLL_CTL_ADD, fd, unix.EPOLLIN, i, 0); err != nil {
-			return 0, 0, err
-		}
+		try.Do(p.set(unix.EPOLL_CTL_ADD, fd, unix.EPOLLIN, i, 0))
 		// Room for all its answers, so that what is lost is not lost here.
 		if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, b.Each*2048); err != nil {
 			return 0, 0, fmt.Errorf("receive buffer: %w", err)
@@ -91,21 +86,14 @@ func (p *Probe) Stop() { p.stopped.Store(true) }
 
 // Run sends until it is stopped, and gives every answer of another endpoint than the one before to
 // Heard.
-func (p *Probe) Run() error {
+func (p *Probe) Run() (err error) {
+	defer try.Catch(&err)
 	defer close(p.Heard)
-	fd, err := dial(unix.SOCK_DGRAM, p.To)
-	if err != nil {
-		return err
-	}
+	fd := try.Get(dial(unix.SOCK_DGRAM, p.To))
 	defer unix.Close(fd)
-	poller, err := newPoller()
-	if err != nil {
-		return err
-	}
+	poller := try.Get(newPoller())
 	defer poller.close()
-	if err := poller.set(unix.EPOLL_CTL_ADD, fd, unix.EPOLLIN, 0, 0); err != nil {
-		return err
-	}
+	try.Do(poller.set(unix.EPOLL_CTL_ADD, fd, unix.EPOLLIN, 0, 0))
 	var buf [messageSize]byte
 	var last uint64
 	for due := now(); !p.stopped.Load(); {
@@ -113,10 +101,7 @@ func (p *Probe) Run() error {
 			_, _ = unix.Write(fd, buf[:]) // a refusal is told here; the next one may be accepted
 			due = max(due+p.Every, t)
 		}
-		events, err := poller.waitExactly(due - now())
-		if err != nil {
-			return err
-		}
+		events := try.Get(poller.waitExactly(due - now()))
 		if len(events) == 0 {
 			continue
 		}

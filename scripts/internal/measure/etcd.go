@@ -3,80 +3,36 @@
 package measure
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
 	"net/netip"
 	"os"
-	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
+
+	"kubeproxy/internal/etcdmember"
+	"kubeproxy/internal/freeport"
+	"kubeproxy/internal/process"
 )
 
-// EtcdBinary builds etcd from the version that go.mod pins and gives its path; the Go build cache
-// keeps it.
-func EtcdBinary() (string, error) {
-	cmd := exec.Command("go", "tool", "-n", "go.etcd.io/etcd/server/v3")
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-	var stderr bytes.Buffer
-	cmd.Stderr = &stderr
-	out, err := cmd.Output()
-	if err != nil {
-		return "", fmt.Errorf("build etcd (or say where one is with -etcd): %w: %s", err, stderr.String())
-	}
-	return strings.TrimSpace(string(out)), nil
-}
+// FreePorts finds n ports in a row, and gives the first. They lie below those of proxytest, whose tests may run beside.
+func FreePorts(n int) (uint16, error) { return freeport.Find(6000, 10000, n) }
 
-// An Etcd is one member that is a cluster of its own. Its addresses and its data stay the same through
-// every restart.
-type Etcd struct {
-	URL    string // that it serves clients at
-	Binary string // that it runs
-	*Process
-	ps   *Processes
-	args []string
-}
-
-// NewEtcd chooses the addresses of an etcd without data, and starts nothing.
-func NewEtcd(ps *Processes, binary string) (*Etcd, error) {
-	if binary == "" {
-		var err error
-		if binary, err = EtcdBinary(); err != nil {
-			return nil, err
-		}
-	}
-	base, err := FreePorts(netip.MustParseAddr("127.0.0.1"), 2)
+// StartEtcd starts an etcd that is a cluster of its own, without data. Its program is binary or, if that is empty, built.
+func StartEtcd(ps *process.Group, binary string) (*etcdmember.Member, error) {
+	e, err := etcdmember.New("etcd", filepath.Join(ps.Dir, "etcd"), ps.Dir, 6000, 10000)
 	if err != nil {
 		return nil, err
 	}
-	url, peer := fmt.Sprintf("http://127.0.0.1:%d", base), fmt.Sprintf("http://127.0.0.1:%d", base+1)
-	return &Etcd{URL: url, Binary: binary, ps: ps, args: []string{"--name=default", "--data-dir=" + filepath.Join(ps.Dir, "etcd"),
-		"--listen-client-urls=" + url, "--advertise-client-urls=" + url,
-		"--listen-peer-urls=" + peer, "--initial-advertise-peer-urls=" + peer, "--initial-cluster=default=" + peer,
-		"--unsafe-no-fsync", "--log-level=info"}}, nil
-}
-
-// Start starts it, again if it was killed, and waits until it serves clients.
-func (e *Etcd) Start() error {
-	var err error
-	if e.Process, err = e.ps.Start("etcd", append([]string{e.Binary}, e.args...)...); err != nil {
-		return err
-	}
-	return e.Await(time.Minute, func() bool { return e.Said("ready to serve client requests") })
-}
-
-// StartEtcd starts an etcd and gives the URL that it serves clients at.
-func StartEtcd(ps *Processes, binary string) (string, error) {
-	e, err := NewEtcd(ps, binary)
-	if err != nil {
-		return "", err
-	}
-	return e.URL, e.Start()
+	e.Path = binary
+	ps.OnStop(func() { e.Stop() })
+	return e, e.Start()
 }
 
 // NewEtcdClient makes a client that says nothing of its own.
@@ -86,6 +42,19 @@ func NewEtcdClient(url string) (*clientv3.Client, error) {
 
 // PutTimeout bounds one write to etcd.
 const PutTimeout = 10 * time.Second
+
+// Store writes many keys, with at most so many operations in one transaction: etcd takes 128, and 1.5 MiB.
+func Store(ctx context.Context, c *clientv3.Client, most int, ops ...clientv3.Op) error {
+	for part := range slices.Chunk(ops, most) {
+		put, cancel := context.WithTimeout(ctx, PutTimeout)
+		_, err := c.Txn(put).Then(part...).Commit()
+		cancel()
+		if err != nil {
+			return fmt.Errorf("store %d records: %w", len(ops), err)
+		}
+	}
+	return nil
+}
 
 // ServiceRecord says at which port a service is offered ("TCP" or "UDP").
 func ServiceRecord(name, protocol string, port uint16) string {
@@ -104,7 +73,7 @@ func EndpointsRecord(name string, addrs []netip.AddrPort) string {
 
 // StartWatcher starts a bare watcher and waits until it watches. The executable is a program that calls
 // [RunWatcher] when its arguments are "watcher", the URL and the prefix.
-func StartWatcher(ps *Processes, executable, url, prefix string) (*Process, error) {
+func StartWatcher(ps *process.Group, executable, url, prefix string) (*process.Process, error) {
 	p, err := ps.Start("watcher", executable, "watcher", url, prefix)
 	if err != nil {
 		return nil, err

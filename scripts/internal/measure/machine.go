@@ -4,11 +4,13 @@ package measure
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"runtime"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -109,4 +111,18 @@ func BusyNow(ctx context.Context) (float64, error) {
 	}
 	elapsed := time.Since(at)
 	return BusyBetween(before, after, elapsed).Seconds() / (elapsed.Seconds() * float64(after.processors)), nil
+}
+
+// RaiseDescriptorLimit gives us and what we start all the descriptors that we may have, and says how
+// many those are.
+func RaiseDescriptorLimit() (int, error) {
+	var limit syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
+		return 0, err
+	}
+	limit.Cur = limit.Max
+	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
+		return 0, errors.Join(errors.New("raise the limit of descriptors"), err)
+	}
+	return int(min(limit.Cur, 1<<20)), nil
 }

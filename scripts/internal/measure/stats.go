@@ -17,6 +17,15 @@ type Spread struct {
 	Sure bool `json:"sure"`
 }
 
+// String gives the median, and the interval if there is more than one value.
+func (s Spread) String() string {
+	text := Figure(s.Median)
+	if s.N > 1 {
+		text += fmt.Sprintf(" [%s, %s]", Figure(s.Low), Figure(s.High))
+	}
+	return text
+}
+
 // SpreadOf gives the spread of some values. The interval is made of order statistics: how many of n
 // values lie below the true median is like n tosses of a coin, whatever the values are drawn from.
 // So there is nothing to assume about how noise is shaped, and one wild round moves nothing.

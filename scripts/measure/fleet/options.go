@@ -1,0 +1,92 @@
+//go:build linux
+
+package fleet
+
+import (
+	"flag"
+	"fmt"
+	"strconv"
+	"time"
+
+	"kubeproxy/scripts/internal/measure"
+)
+
+const about = `
+Measures what many nodes and one etcd cost each other. Nodes are kube-proxies, each with an address of its own, or
+just what they follow etcd with (sources), which to etcd is the same. Steps:
+  herd    all start at the same moment, until the last one serves
+  idle    nothing happens
+  change  the endpoints of a service are replaced, until the last one serves the new ones
+  outage  etcd is killed, and started again; a change is made as soon as it takes one, until the last one serves it
+  resync  everything is read again, about every -period, and nothing has changed
+Each node listens on all of the ports: with the defaults that is 50,000 sockets. It needs a descriptor limit of
+as many as there are services and some (ulimit -n), 100 MB of memory for each node, and no privileges.
+`
+
+var stepNames = []string{"herd", "idle", "change", "outage", "resync"}
+
+// The ways to etcd.
+const (
+	direct    = "direct"
+	grpcProxy = "grpc-proxy"
+)
+
+// options is the command line.
+type options struct {
+	measure.Options
+	nodes, services, endpoints int
+	sources                    []int
+	steps, ways                []string
+	changes                    int
+	idle, period               time.Duration
+	outages                    []time.Duration
+}
+
+// Ports of the services begin here, and end below those that the kernel gives to outgoing connections.
+const (
+	firstPort   = 10000
+	maxServices = 20000
+)
+
+// flagSet gives the flags that fill in o.
+func flagSet(o *options) *flag.FlagSet {
+	f := o.FlagSet("fleet", about, 3, 30*time.Minute)
+	f.Lookup("rounds").Usage = "how often all start, and how often etcd is killed, `N`"
+	o.sources, o.steps, o.ways = []int{10, 100}, stepNames, []string{direct, grpcProxy}
+	o.outages = []time.Duration{0, 5 * time.Second}
+	f.IntVar(&o.nodes, "nodes", 50, "kube-proxies, `N`; 0 for none")
+	measure.List(f, "sources", &o.sources, "fleets of sources to measure after them, `N,...` (default 10,100); none for none. They share one process and the\n"+
+		"machine: a thousand of them want fewer services (-nodes=0 -sources=1000 -services=100)", func(s string) (int, error) {
+		n, err := strconv.Atoi(s)
+		if err == nil && n < 1 {
+			err = fmt.Errorf("%d is not positive", n)
+		}
+		return n, err
+	})
+	f.IntVar(&o.services, "services", 1000, "`N` services that all of them offer, from port 10000 on")
+	f.IntVar(&o.endpoints, "endpoints", 10, "`N` of each service")
+	measure.List(f, "steps", &o.steps, "what to do, `STEP,...` (default: all)", measure.OneOf(stepNames...))
+	measure.List(f, "via", &o.ways, "the nodes' way to etcd, `WAY,...`: direct, grpc-proxy (default: both, one after the other). The outages are left out\n"+
+		"behind the grpc-proxy: it hides them", measure.OneOf(direct, grpcProxy))
+	f.IntVar(&o.changes, "changes", 50, "how many `changes` are made, one after the other")
+	f.DurationVar(&o.idle, "idle", 10*time.Second, "for how long nothing happens, a `duration`")
+	f.DurationVar(&o.period, "period", 10*time.Second, "-config_sync_period in the step resync, a `duration`; in the others it is an hour")
+	measure.List(f, "outages", &o.outages, "how long etcd is away, `DURATION,...` (default 0s,5s)", time.ParseDuration)
+	return f
+}
+
+func parseOptions(args []string) (options, error) {
+	var o options
+	if err := measure.Parse(flagSet(&o), args); err != nil {
+		return o, err
+	}
+	switch {
+	case o.nodes < 0 || o.nodes > maxNodes:
+		return o, measure.Usage("-nodes=%d is not between 0 and %d", o.nodes, maxNodes)
+	case o.services < 1 || o.services > maxServices:
+		return o, measure.Usage("-services=%d is not between 1 and %d", o.services, maxServices)
+	case o.endpoints < 1 || o.Rounds < 1 || o.changes < 1 || o.idle <= 0 || o.period <= 0:
+		return o, measure.Usage("-endpoints, -rounds, -changes, -idle and -period have to be positive")
+	}
+	return o, nil
+}
