@@ -27,7 +27,7 @@ type listener struct {
 // compareClaims orders the newcomers of one batch, and so everybody after a restart: who was
 // created first comes first, then namespace and name decide (D30).
 func compareClaims(a, b *claim) int {
-	return registry.Seniority{Created: a.created, Name: a.key.Name}.Compare(registry.Seniority{Created: b.created, Name: b.key.Name})
+	return registry.Seniority{Since: a.created, Name: a.key.Name}.Compare(registry.Seniority{Since: b.created, Name: b.key.Name})
 }
 
 // find returns the position of a service's claim, or -1. A service claims a port at most once.

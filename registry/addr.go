@@ -28,8 +28,8 @@ func (a Addr) String() string {
 }
 
 // ParseAddr reads a host:port as records write it, IPv6 addresses in brackets. It takes only what
-// can be dialled (D31): the host is a literal address other than the unspecified one, or a plausible
-// host name; the port is 1 to 65535 in plain decimal. Its errors do not repeat s.
+// can be dialled (D31): the host is a plausible host name or a literal address that [CheckUnicast] takes; the
+// port is 1 to 65535 in plain decimal. Its errors do not repeat s.
 func ParseAddr(s string) (Addr, error) {
 	host, port, err := net.SplitHostPort(s)
 	if err != nil {
@@ -63,9 +63,32 @@ const (
 	maxZone  = 15
 )
 
+var (
+	errUnspecified = errors.New("unspecified address")
+	errMulticast   = errors.New("multicast address")
+	errBroadcast   = errors.New("broadcast address")
+
+	broadcast = netip.AddrFrom4([4]byte{255, 255, 255, 255})
+)
+
+// CheckUnicast reports why an address cannot be that of one endpoint; nil: it can. Who dials the unspecified
+// address reaches its own node. A datagram to a multicast or broadcast address has as many receivers as there
+// are, all of which may answer. The broadcast addresses of single networks depend on the node, and are not known here.
+func CheckUnicast(ip netip.Addr) error {
+	ip = ip.Unmap().WithZone("")
+	switch {
+	case ip.IsUnspecified():
+		return errUnspecified
+	case ip.IsMulticast():
+		return errMulticast
+	case ip == broadcast:
+		return errBroadcast
+	}
+	return nil
+}
+
 // parseHost reads the host of an endpoint: a literal address, with a zone if need be, or a
-// plausible host name. An empty host and the unspecified address are refused for the same reason:
-// to dial them is to dial the node that the proxy runs on.
+// plausible host name. An empty host is refused for the same reason as the unspecified address.
 func parseHost(host string) (Addr, error) {
 	if host == "" {
 		return Addr{}, errors.New("no host")
@@ -75,10 +98,10 @@ func parseHost(host string) (Addr, error) {
 	}
 	if ip, err := netip.ParseAddr(host); err == nil {
 		ip = ip.Unmap()
-		switch {
-		case ip.IsUnspecified():
-			return Addr{}, errors.New("unspecified address")
-		case ip.Zone() != "" && !isZone(ip.Zone()):
+		if err := CheckUnicast(ip); err != nil {
+			return Addr{}, err
+		}
+		if ip.Zone() != "" && !isZone(ip.Zone()) {
 			return Addr{}, errors.New("zone is not an interface name")
 		}
 		return Addr{IP: netip.AddrPortFrom(ip, 0)}, nil

@@ -150,6 +150,9 @@ func (c *collector) addSubsets(b *body) (any bool, err error) {
 			hosts = append(hosts, host)
 		}
 		for i, p := range s.Ports.value {
+			if err := checkPortName(p.Name); err != nil {
+				return err
+			}
 			number, err := portNumber(p.Port)
 			if err != nil {
 				c.leaveOut(len(hosts), p.Name, err)

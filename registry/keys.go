@@ -42,6 +42,10 @@ type Key struct {
 // ErrForeign marks a key below [Prefix] that is neither a spec nor endpoints: somebody else's.
 var ErrForeign = errors.New("neither a service spec nor endpoints")
 
+// maxName is how long a name or a namespace may be: as long as Kubernetes lets any be (RFC 1123). Each connection
+// log line, each page and each metric of a service repeats its name.
+const maxName = 253
+
 // ParseKey reads an etcd key: one segment below specs/ or endpoints/ is a name in namespace
 // default (v0.4), two are namespace and name (v0.5 and later). A key of any other shape is an
 // error, [ErrForeign] when it is not below either.
@@ -65,6 +69,10 @@ func ParseKey(key string) (Key, error) {
 		return Key{}, errors.New("empty name in key")
 	case namespace == "":
 		return Key{}, errors.New("empty namespace in key")
+	case len(name) > maxName:
+		return Key{}, fmt.Errorf("name of %d bytes in key is longer than %d", len(name), maxName)
+	case len(namespace) > maxName:
+		return Key{}, fmt.Errorf("namespace of %d bytes in key is longer than %d", len(namespace), maxName)
 	}
 	k.Name = Name{namespace, name}
 	return k, nil

@@ -2,6 +2,7 @@ package registry
 
 import (
 	"errors"
+	"strings"
 	"testing"
 )
 
@@ -15,6 +16,7 @@ func TestParseKey(t *testing.T) {
 		{"/registry/services/specs/prod/x", Key{KindService, Name{"prod", "x"}, false}},
 		{"/registry/services/endpoints/x", Key{KindEndpoints, Name{"default", "x"}, true}},
 		{"/registry/services/endpoints/prod/x", Key{KindEndpoints, Name{"prod", "x"}, false}},
+		{"/registry/services/specs/prod/" + strings.Repeat("n", 253), Key{KindService, Name{"prod", strings.Repeat("n", 253)}, false}},
 		// D21: v0.4 took any key with "/endpoints/" in it for endpoints.
 		{"/registry/services/specs/endpoints/x", Key{KindService, Name{"endpoints", "x"}, false}},
 		{"/registry/services/specs/..", Key{KindService, Name{"default", ".."}, true}},
@@ -38,6 +40,9 @@ func TestParseKey(t *testing.T) {
 		{"/registry/services/specs//", "empty name in key"},
 		{"/registry/services/endpoints//x", "empty namespace in key"},
 		{"/registry/services/endpoints/a/b/c", "key has more than two segments below /registry/services/endpoints/"},
+		{"/registry/services/specs/" + strings.Repeat("n", 254), "name of 254 bytes in key is longer than 253"},
+		{"/registry/services/endpoints/prod/" + strings.Repeat("n", 1400000), "name of 1400000 bytes in key is longer than 253"},
+		{"/registry/services/specs/" + strings.Repeat("n", 254) + "/x", "namespace of 254 bytes in key is longer than 253"},
 		{"/registry/services/specs/a/b/", "key has more than two segments below /registry/services/specs/"},
 	} {
 		got, err := ParseKey(c.key)

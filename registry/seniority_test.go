@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-func TestTheOlderServiceComesFirstAndThenTheName(t *testing.T) {
+func TestTheOlderClaimComesFirstAndThenTheName(t *testing.T) {
 	want := []Seniority{
 		{1, Name{"z", "z"}},
 		{2, Name{"a", "z"}},

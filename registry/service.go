@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -17,8 +18,12 @@ import (
 // the same endpoints: that is how a record without port names offers DNS on TCP and on UDP.
 type Service struct {
 	Name
-	Created int64 // the create revision of its key: which of two services came first; set by the source
+	Created int64 // the create revision of its key; set by the source
 	Ports   []Port
+
+	// Since has a revision for each of Ports: from it on, the source knows the record to claim that port without a break; see
+	// [Service.Date]. nil means from Created on.
+	Since []int64
 
 	Affinity        Affinity
 	AffinityTimeout time.Duration // how long a client is remembered after its last new connection; 0 with AffinityNone
@@ -57,7 +62,40 @@ func (p Protocol) String() string {
 	return fmt.Sprintf("protocol(%d)", uint8(p))
 }
 
-// Equal tells whether two services are the same in everything, Created included.
+// ClaimedSince returns the revision from which on the record is known to claim Ports[i]. It decides which of two services that want
+// one port comes first.
+func (s *Service) ClaimedSince(i int) int64 {
+	if i < len(s.Since) {
+		return s.Since[i]
+	}
+	return s.Created
+}
+
+// Date sets Since of a record that was read at a revision: a port that the record before it claimed, too, keeps its revision; any
+// other port has this one. before is nil if there is none, or if it belongs to an earlier life of the key. A source that reads a
+// record for the first time gives its mod revision: which ports older values had is not known.
+func (s *Service) Date(before *Service, revision int64) {
+	type socket struct {
+		protocol Protocol
+		number   uint16
+	}
+	s.Since = make([]int64, len(s.Ports))
+	var known map[socket]int64
+	if before != nil && len(s.Ports) > 0 {
+		known = make(map[socket]int64, len(before.Ports))
+		for i, p := range before.Ports {
+			known[socket{p.Protocol, p.Number}] = before.ClaimedSince(i)
+		}
+	}
+	for i, p := range s.Ports {
+		s.Since[i] = revision
+		if since, ok := known[socket{p.Protocol, p.Number}]; ok {
+			s.Since[i] = min(since, revision)
+		}
+	}
+}
+
+// Equal reports whether two services are the same in everything, Created included, but for Since: that is not what the record says.
 func (s *Service) Equal(t *Service) bool {
 	if s == nil || t == nil {
 		return s == t
@@ -105,7 +143,8 @@ func decodeService(name Name, b *body) (*Service, []Warning, error) {
 		return s, nil, nil // its clients go by DNS, past any proxy
 	}
 	var err error
-	if s.Ports, err = spec.ports(); err != nil {
+	var skipped []Warning
+	if s.Ports, skipped, err = spec.ports(); err != nil {
 		return nil, nil, err
 	}
 	affinity, err := spec.affinity(b, s)
@@ -116,18 +155,30 @@ func decodeService(name Name, b *body) (*Service, []Warning, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	return s, append(affinity, ranges...), nil
+	return s, slices.Concat(skipped, affinity, ranges), nil
 }
 
-// ports gives the ports that the service is to be served on: at least one, none of them twice.
-func (s *serviceSpec) ports() ([]Port, error) {
+// MaxServicePorts is how many ports one service may list. A record that lists more is rejected: one
+// service must not be able to take a node's ports for itself.
+const MaxServicePorts = 1000
+
+// maxPortName is how long the name of a port may be (RFC 1035, 2.3.4: a label).
+const maxPortName = 63
+
+// ports returns the ports to serve. A record lists at least one, and none of them twice. The proxy carries no
+// SCTP: a port of that protocol is left out, with a warning, and the others are served.
+func (s *serviceSpec) ports() ([]Port, []Warning, error) {
 	listed := s.Ports.value
 	if len(listed) == 0 && s.Port != nil {
 		listed = []servicePort{{s.PortName, s.Protocol, s.Port}}
 	}
-	if len(listed) == 0 {
-		return nil, errors.New("no port")
+	switch {
+	case len(listed) == 0:
+		return nil, nil, errors.New("no port")
+	case len(listed) > MaxServicePorts:
+		return nil, nil, fmt.Errorf("%d ports are listed, more than %d", len(listed), MaxServicePorts)
 	}
+	var skipped []string
 	type socket struct {
 		protocol Protocol
 		number   uint16
@@ -137,20 +188,45 @@ func (s *serviceSpec) ports() ([]Port, error) {
 	for _, l := range listed {
 		number, err := portNumber(l.Port)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
+		}
+		if err := checkPortName(l.Name); err != nil {
+			return nil, nil, err
+		}
+		if strings.EqualFold(l.Protocol, "SCTP") {
+			skipped = append(skipped, strconv.Itoa(int(number)))
+			continue
 		}
 		protocol, err := parseProtocol(l.Protocol)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		so := socket{protocol, number}
 		if _, again := seen[so]; again {
-			return nil, fmt.Errorf("%v port %d is listed twice", protocol, number)
+			return nil, nil, fmt.Errorf("%v port %d is listed twice", protocol, number)
 		}
 		seen[so] = struct{}{}
 		ports = append(ports, Port{l.Name, protocol, number})
 	}
-	return ports, nil
+	if len(skipped) == 0 {
+		return ports, nil, nil
+	}
+	warning := "SCTP is not supported, and these ports are left out: " + strings.Join(skipped[:min(len(skipped), maxNamed)], ", ")
+	if more := len(skipped) - maxNamed; more > 0 {
+		warning += fmt.Sprintf(" and %d more", more)
+	}
+	if len(ports) == 0 {
+		ports = nil // as of a service that lists none
+	}
+	return ports, []Warning{Warning(warning)}, nil
+}
+
+// checkPortName reports why a port cannot have a name, which records of both kinds spell out.
+func checkPortName(name string) error {
+	if len(name) > maxPortName {
+		return fmt.Errorf("port name %s is longer than %d bytes", quote(name, maxQuotedShort), maxPortName)
+	}
+	return nil
 }
 
 // parseProtocol reads a protocol in any letter case: masters stored what the user had typed.

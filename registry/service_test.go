@@ -3,6 +3,7 @@ package registry
 import (
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -50,6 +51,46 @@ func TestPortsOfAService(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// Other protocols of Kubernetes hurt only their own ports.
+func TestAnSCTPPortIsLeftOutAndTheOthersAreServed(t *testing.T) {
+	for _, c := range []struct {
+		name, ports string
+		want        []Port
+		left        string
+	}{
+		{"one of three", `[{"name":"a","port":80},{"name":"b","port":81,"protocol":"SCTP"},{"name":"c","port":53,"protocol":"UDP"}]`,
+			[]Port{{"a", TCP, 80}, {"c", UDP, 53}}, "81"},
+		{"beside TCP on one number", `[{"port":80},{"port":80,"protocol":"sctp"}]`, []Port{{"", TCP, 80}}, "80"},
+		{"all of them", `[{"port":1,"protocol":"SCTP"},{"port":2,"protocol":"SCTP"},{"port":3,"protocol":"SCTP"},{"port":4,"protocol":"SCTP"}]`,
+			nil, "1, 2, 3 and 1 more"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r, warnings := decodeTo(t, specKey, `{"apiVersion":"v1","spec":{"ports":`+c.ports+`}}`)
+			if !slices.Equal(r.Service.Ports, c.want) {
+				t.Errorf("ports %v, want %v", r.Service.Ports, c.want)
+			}
+			if want := "SCTP is not supported, and these ports are left out: " + c.left; warnings != want {
+				t.Errorf("warnings %q, want %q", warnings, want)
+			}
+		})
+	}
+	r, warnings := decodeTo(t, specKey, `{"port":80,"protocol":"SCTP"}`)
+	if len(r.Service.Ports) > 0 || warnings == "" {
+		t.Errorf("the only port: %s, warnings %q; want a service without ports, and a warning", summary(r), warnings)
+	}
+}
+
+func TestAServiceMayListAThousandPorts(t *testing.T) {
+	var ports []string
+	for i := range MaxServicePorts {
+		ports = append(ports, `{"port":`+strconv.Itoa(i+1)+`}`)
+	}
+	r, warnings := decodeTo(t, specKey, `{"ports":[`+strings.Join(ports, ",")+`]}`)
+	if len(r.Service.Ports) != MaxServicePorts || warnings != "" {
+		t.Errorf("%d ports, warnings %q", len(r.Service.Ports), warnings)
 	}
 }
 
@@ -154,5 +195,35 @@ func TestProtocolsAndAffinitiesAsText(t *testing.T) {
 		if c.got != c.want {
 			t.Errorf("%q, want %q", c.got, c.want)
 		}
+	}
+}
+
+// The age of a claim is what can be known of it: a record that is read for the first time is as old as its value, and from then on
+// each port keeps its age for as long as the record claims it.
+func TestAClaimIsAsOldAsItCanBeProved(t *testing.T) {
+	const created = 3
+	var before *Service
+	for _, step := range []struct {
+		revision int64
+		ports    []Port
+		want     []int64
+	}{
+		{10, []Port{{"", TCP, 80}, {"", UDP, 80}}, []int64{10, 10}},
+		{20, []Port{{"", UDP, 80}, {"new", TCP, 81}, {"renamed", TCP, 80}}, []int64{10, 20, 10}},
+		{30, []Port{{"", TCP, 81}}, []int64{20}},
+		{40, []Port{{"", TCP, 81}, {"", TCP, 80}}, []int64{20, 40}}, // it had given up port 80
+		{50, nil, []int64{}},
+		{60, []Port{{"", TCP, 81}}, []int64{60}},
+	} {
+		s := &Service{Name: Name{"default", "x"}, Created: created, Ports: step.ports}
+		s.Date(before, step.revision)
+		if !slices.Equal(s.Since, step.want) {
+			t.Errorf("at revision %d, ports %v are known since %v; want %v", step.revision, step.ports, s.Since, step.want)
+		}
+		before = s
+	}
+	undated := &Service{Created: created, Ports: []Port{{"", TCP, 80}}}
+	if got := undated.ClaimedSince(0); got != created {
+		t.Errorf("a claim that was not dated is known since %d; want the create revision", got)
 	}
 }

@@ -88,7 +88,7 @@ func (x *examination) shareOutPorts() {
 }
 
 func seniority(s *held) registry.Seniority {
-	return registry.Seniority{Created: s.Service.Created, Name: s.Service.Name}
+	return registry.Seniority{Since: s.Service.Created, Name: s.Service.Name}
 }
 
 // why tells what made the owner the owner.
