@@ -3,6 +3,7 @@ package etcdsource
 import (
 	"errors"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -58,7 +59,7 @@ func TestAnExpiredTokenIsRenewedWithoutAWord(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	witness, err := cfg.dial(t.Context())
+	witness, err := (&dialer{cfg, newNames()}).dial(t.Context(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -153,4 +154,20 @@ func TestAuthenticationMayBeTurnedOnLater(t *testing.T) {
 		t.Fatal(err)
 	}
 	without.await(t, "a:3 | ")
+}
+
+// The password file is read again at each login.
+func TestAReplacedPasswordIsUsedWithTheNextConnection(t *testing.T) {
+	etcd := etcdtest.StartProcess(t)
+	c := withAuth(t, etcd)
+	put(t, c, spec("a"), port(1))
+	var password atomic.Pointer[string]
+	say := func(s string) { password.Store(&s) }
+	say("wrong")
+	cfg := asProxy(quick(etcd.URL()))
+	cfg.ReadPassword = func() (string, error) { return *password.Load(), nil }
+	f := follow(t, cfg)
+	f.awaitStatus(t, "refused", func(st Status) bool { return st.Cause == Refused && !st.Ready })
+	say("proxy password")
+	f.await(t, "a:1 | ")
 }

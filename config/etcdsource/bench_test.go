@@ -10,6 +10,7 @@ import (
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	"google.golang.org/grpc/encoding"
+	grpcproto "google.golang.org/grpc/encoding/proto"
 	"google.golang.org/grpc/mem"
 
 	"kubeproxy/config/etcdsource/etcdtest"
@@ -74,12 +75,18 @@ type tape struct {
 	etcdserverpb.Watch_WatchClient
 	lines []mem.BufferSlice
 	next  int
+	said  chan struct{} // for each message: else several would become one Update
 }
 
-// RecvMsg implements Watch_WatchClient, as gRPC does.
-func (t *tape) RecvMsg(m any) error {
-	t.next++
-	return newMessageReader().Unmarshal(t.lines[t.next%len(t.lines)], m)
+// Recv implements Watch_WatchClient, as gRPC does.
+func (t *tape) Recv() (*etcdserverpb.WatchResponse, error) {
+	if t.next++; t.next > 1 {
+		if _, ok := <-t.said; !ok {
+			return nil, errTorn
+		}
+	}
+	m := new(etcdserverpb.WatchResponse)
+	return m, encoding.GetCodecV2(grpcproto.Name).Unmarshal(t.lines[t.next%len(t.lines)], m)
 }
 
 // From the bytes of a watch response with one event, other endpoints for a service, to the Update that tells of it.
@@ -89,7 +96,7 @@ func BenchmarkEventToUpdate(b *testing.B) {
 	x.out = out
 	x.records.merge(bigList(1), nil, 0)
 	x.records.everything()
-	stream := new(tape)
+	stream := &tape{said: make(chan struct{})}
 	for i := range 2 {
 		stream.lines = append(stream.lines, mem.BufferSlice{mem.SliceBuffer(wire(b, &etcdserverpb.WatchResponse{
 			Header: &etcdserverpb.ResponseHeader{ClusterId: 1 << 63, MemberId: 1 << 62, Revision: 1e6, RaftTerm: 2},
@@ -103,13 +110,16 @@ func BenchmarkEventToUpdate(b *testing.B) {
 	var wg sync.WaitGroup
 	wg.Go(func() { _ = x.watch.receive(ctx, stream, func() {}) }) // ends with the context
 	defer wg.Wait()
+	defer close(stream.said)
 	defer cancel()
 	b.ReportAllocs()
 	for b.Loop() {
 		x.applied = 1 // or else the event would be known
-		if err := x.receive(<-x.watch.messages); err != nil {
+		<-x.watch.inbox.ready
+		if err := x.receive(x.watch.inbox.take()); err != nil {
 			b.Fatal(err)
 		}
+		stream.said <- struct{}{}
 		if u := <-out; len(u.Endpoints) != 1 {
 			b.Fatal(u)
 		}

@@ -2,13 +2,17 @@ package etcdsource
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"kubeproxy/registry"
 )
 
 // A Cause is why a session ended, or why none can begin. They are kept apart because each asks something
@@ -90,6 +94,12 @@ func explain(ctx context.Context, err error) error {
 	case codes.Unimplemented, codes.ResourceExhausted, codes.FailedPrecondition, codes.InvalidArgument:
 		return failure{Unable, err}
 	}
+	switch text := err.Error(); {
+	case strings.Contains(text, "server preface: ") && strings.Contains(text, "http2: "):
+		return failure{Unable, err} // it speaks, but not HTTP/2
+	case strings.Contains(text, "server preface: EOF"), strings.Contains(text, "server preface: ") && strings.Contains(text, "reset by peer"):
+		return failure{Insecure, err} // it hung up on the first bytes
+	}
 	if strings.Contains(err.Error(), "handshake failed") || strings.Contains(err.Error(), "tls: ") {
 		return failure{Insecure, err}
 	}
@@ -144,4 +154,35 @@ func unframed(message string) string {
 		message = strings.TrimPrefix(message, frame)
 	}
 	return message
+}
+
+// advice says what to do about an error, as far as its text tells; empty if it does not.
+func (c *Config) advice(cause Cause, reason string) string {
+	encrypted := isHTTPS(c.Endpoints[0])
+	switch {
+	case strings.Contains(reason, "server preface: ") && strings.Contains(reason, "http2: "):
+		return "this is not the gRPC of etcd 3: an etcd 2 or another HTTP server answers at this address"
+	case strings.Contains(reason, "server preface: ") && !encrypted:
+		return "the server hung up on a connection without TLS: if it is an etcd with TLS, its URL has to begin with https://"
+	case strings.Contains(reason, "first record does not look like a TLS handshake"), strings.Contains(reason, "handshake failed: EOF"):
+		return "the server broke off the TLS handshake: if it is an etcd without TLS, its URL has to begin with http://"
+	case cause != Refused || c.Username != "":
+		return ""
+	case encrypted && c.certificateName() != "":
+		return fmt.Sprintf("no user is set: etcd takes the common name of the certificate, %s, for the user; etcd needs that user, with a role that may read %s",
+			registry.Quote(c.certificateName()), registry.Prefix)
+	}
+	return "no user is set"
+}
+
+// certificateName returns the common name of the client's certificate; empty if there is none.
+func (c *Config) certificateName() string {
+	if c.TLS == nil || c.TLS.GetClientCertificate == nil {
+		return ""
+	}
+	cert, err := c.TLS.GetClientCertificate(new(tls.CertificateRequestInfo))
+	if err != nil || cert == nil || cert.Leaf == nil {
+		return ""
+	}
+	return cert.Leaf.Subject.CommonName
 }

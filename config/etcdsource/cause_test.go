@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 
@@ -104,5 +106,40 @@ func TestEveryCauseHasItsWords(t *testing.T) {
 			t.Errorf("cause %d is called %q, which is nothing or taken, and said as %q", cause, name, causes[cause].line)
 		}
 		seen[cause.String()] = true
+	}
+}
+
+// What an operator does wrong most often, and what the status says about it.
+func TestTheReasonSaysWhatToDo(t *testing.T) {
+	ca := etcdtest.NewCA(t)
+	secure, _ := startTLS(t, ca, ca)
+	plain := etcdtest.StartProcess(t)
+	web := httptest.NewServer(http.NotFoundHandler())
+	defer web.Close()
+	cert, key := ca.Issue(t, "kube-proxy")
+	for _, test := range []struct {
+		name   string
+		cfg    Config
+		want   Cause
+		advice string
+	}{
+		{"http to an etcd with TLS", quick("http://" + secure.Addr()), Insecure, "its URL has to begin with https://"},
+		{"https to an etcd without", mustTLS(t, TLSFiles{CA: []string{ca.File}}, "https://"+plain.Addr()), Insecure, "its URL has to begin with http://"},
+		{"another HTTP server", quick(web.URL), Unable, "an etcd 2 or another HTTP server answers at this address"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			f := follow(t, test.cfg)
+			st := f.awaitStatus(t, test.advice, func(st Status) bool { return strings.Contains(st.Reason, test.advice) })
+			if st.Cause != test.want {
+				t.Errorf("the cause of %q is %v; want %v", st.Reason, st.Cause, test.want)
+			}
+		})
+	}
+	cfg, err := mustTLS(t, TLSFiles{CA: []string{ca.File}, Cert: cert, Key: key}, "https://127.0.0.1:1").withDefaults()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if advice := cfg.advice(Refused, "etcdserver: permission denied"); !strings.Contains(advice, `"kube-proxy", for the user; etcd needs that user, with a role that may read /registry/services/`) {
+		t.Errorf("a certificate whose name is no user of etcd: %q", advice)
 	}
 }

@@ -4,8 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"math/rand/v2"
+	"net"
+	"sync/atomic"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -46,25 +47,39 @@ type client struct {
 	watch etcdserverpb.WatchClient
 }
 
+// A dialer makes clients. It keeps the addresses of names from one client to the next.
+type dialer struct {
+	Config
+	names *names
+}
+
 // dial returns a client, logged in if there is a user. Without one it does not touch the network:
-// the first call connects.
-func (c *Config) dial(ctx context.Context) (*client, error) {
+// the first call connects. What the client receives is added to received, if that is given.
+func (c *dialer) dial(ctx context.Context, received *atomic.Int64) (*client, error) {
 	// Every client starts elsewhere, or a fleet would crowd on the first member, and a member that
 	// is gone would be tried first each time.
 	endpoints := make([]string, len(c.Endpoints))
 	for i, j := range rand.Perm(len(endpoints)) {
 		endpoints[i] = c.Endpoints[j]
 	}
+	secured := c.TLS
+	if secured != nil && c.RootCAs != nil {
+		if roots := c.RootCAs(); roots != nil {
+			secured = secured.Clone()
+			secured.RootCAs = roots
+		}
+	}
 	token := new(token)
 	conn, err := clientv3.New(clientv3.Config{
 		Endpoints:            endpoints,
-		TLS:                  c.TLS,
+		TLS:                  secured,
 		DialKeepAliveTime:    keepaliveTime,
 		DialKeepAliveTimeout: keepaliveTimeout,
 		MaxUnaryRetries:      1,            // one attempt: trying again is our business
 		Logger:               zap.NewNop(), // D46: what matters comes back as an error
 		DialOptions: []grpc.DialOption{
 			grpc.WithNoProxy(), // as v0.4: HTTPS_PROXY is meant for the world outside
+			grpc.WithContextDialer(func(ctx context.Context, member string) (net.Conn, error) { return c.connect(ctx, member, received) }),
 			grpc.WithPerRPCCredentials(token),
 			grpc.WithInitialWindowSize(window),
 			grpc.WithInitialConnWindowSize(window),
@@ -79,7 +94,7 @@ func (c *Config) dial(ctx context.Context) (*client, error) {
 	}
 	cl := &client{conn, etcdserverpb.NewKVClient(conn.ActiveConnection()), etcdserverpb.NewWatchClient(conn.ActiveConnection())}
 	if c.Username != "" {
-		if err := token.login(ctx, conn.ActiveConnection(), c); err != nil {
+		if err := token.login(ctx, conn.ActiveConnection(), &c.Config); err != nil {
 			cl.close()
 			return nil, err
 		}
@@ -90,9 +105,9 @@ func (c *Config) dial(ctx context.Context) (*client, error) {
 // close ends the connection, and every call on it. The error only says that it has ended.
 func (c *client) close() { _ = c.conn.Close() }
 
-// The options of every call. Answers may be as large as they like: etcd's own limits are on what
-// is written.
-var callOptions = []grpc.CallOption{grpc.MaxCallRecvMsgSize(math.MaxInt32)}
+// The options of every call. etcd takes requests of up to 1.5 MiB, cuts what a watch has to tell into messages of about
+// 2 MiB, and a list asks again for fewer keys where an answer is too large.
+var callOptions = []grpc.CallOption{grpc.MaxCallRecvMsgSize(maxMessage)}
 
 // A token is what etcd gives a user who has logged in. clientv3 could keep it for us, but it asks
 // for it in New, which then blocks, and hides why it could not have it.
@@ -101,7 +116,14 @@ type token struct{ text string } // set before the first call that uses it
 func (t *token) login(ctx context.Context, conn *grpc.ClientConn, c *Config) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, c.DialTimeout, fmt.Errorf("no answer for %v", c.DialTimeout))
 	defer cancel()
-	resp, err := etcdserverpb.NewAuthClient(conn).Authenticate(ctx, &etcdserverpb.AuthenticateRequest{Name: c.Username, Password: c.Password})
+	password := c.Password
+	if c.ReadPassword != nil {
+		var err error
+		if password, err = c.ReadPassword(); err != nil {
+			return fmt.Errorf("password of %s: %w", registry.Quote(c.Username), err)
+		}
+	}
+	resp, err := etcdserverpb.NewAuthClient(conn).Authenticate(ctx, &etcdserverpb.AuthenticateRequest{Name: c.Username, Password: password})
 	switch err := rpctypes.Error(err); {
 	case errors.Is(err, rpctypes.ErrAuthNotEnabled):
 		return nil // then nobody asks for a token

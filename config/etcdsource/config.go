@@ -3,6 +3,7 @@ package etcdsource
 import (
 	"cmp"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"net/url"
@@ -33,8 +34,14 @@ type Config struct {
 	// turns verification off but the caller's own InsecureSkipVerify. See [TLSFiles].
 	TLS *tls.Config
 
+	// RootCAs, if set, is asked for the authorities at each new connection. For nil, those of TLS count. See [TLSFiles.Roots].
+	RootCAs func() *x509.CertPool
+
 	// Username and Password log in to an etcd with authentication. Both or neither.
 	Username, Password string
+
+	// ReadPassword, if set, is asked for the password at each login. After an error the connection is tried again.
+	ReadPassword func() (string, error)
 
 	// Weak allows reads from a member that may lag behind (v0.4's WEAK). What it reads is still
 	// never older than what is known: then etcd is asked again, for the newest.
@@ -42,9 +49,9 @@ type Config struct {
 
 	DialTimeout    time.Duration // for one connection attempt and, apart from it, one login
 	SyncPeriod     time.Duration // between full lists, ±20 %; to the first resync of a session, 20 to 120 %
-	RequestTimeout time.Duration // for each page of a list, and for opening a watch
+	RequestTimeout time.Duration // without progress of a list, and for opening a watch
 	ProbePeriod    time.Duration // how long the watch may say nothing before it is asked whether it lives
-	PageSize       int64         // keys in one page of a list
+	PageSize       int64         // keys in one page of a list, at most: while pages take too long they are smaller
 }
 
 // withDefaults returns a copy that is complete, and has been checked.

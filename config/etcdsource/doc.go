@@ -72,16 +72,19 @@
 //
 //   - [New] starts nothing and connects to nothing; [Source.Run] blocks until its context ends, and then
 //     nothing of it is left. It never gives up and never ends for another reason.
-//   - What etcd committed together arrives together: one watch response is one Update, and a page
-//     boundary is no boundary. A response that changes no object is an Update too; its revision is news.
+//   - What etcd committed together arrives together: an Update has whole transactions, and a page boundary is no
+//     boundary. A transaction that changes no object makes an Update too; its revision is news.
 //   - Unreachable etcd changes nothing. Nothing waits for ever: lists, logins, connections and the opening
 //     of a watch have deadlines, and the pauses between attempts grow to a second and no further.
-//   - The goroutine that owns the state does no I/O. If the receiver of the Updates stalls, a bounded number
-//     of events waits here, and the rest in etcd.
+//   - The goroutine that owns the state does no I/O. Events that it cannot handle yet wait in 16 MiB, and the rest in
+//     etcd. Where more waits, a value that a later one of its key has overtaken is dropped; it counts as not given.
+//   - Status.Current is a moment: everything that etcd had committed by then has been sent. It comes from answers of
+//     etcd to questions of that moment, never from when an event was received.
 //   - One bad record never hides a good one. It is logged once for each distinct value.
 //   - The log of ten minutes of trouble, whatever trouble it is, has tens of lines.
 //   - A service's Created is the create revision of the key in force. In namespace default that is the
-//     namespaced key if it has a good version, else v0.4's flat key.
+//     namespaced key if it has a good version, else v0.4's flat key. Its Since is the mod revision at which this
+//     source first saw the key claim a port, and saw it claim the port in all good versions from then on.
 //
 // # What it cannot know
 //
@@ -93,8 +96,10 @@
 // # Reading order
 //
 // config.go and file.go say what can be set. source.go is the frame: sessions one after the other.
-// session.go is the picture above, told in code, with watch.go, list.go and client.go below it; message.go and
-// page.go read what etcd sends, with wire.go. state.go turns values into changes; probe.go listens to silence.
-// status.go is what operators see, and where an outage begins and ends in the log; cause.go says why,
-// throttle.go how often, rejected.go which records, and setback.go whether it is still the same etcd.
+// session.go is the picture above, told in code, with watch.go, inbox.go, list.go and client.go below it; page.go
+// reads the pages of a list in place, with wire.go: a resync of 10,000 services takes 43 ms for 63 ms that way, and leaves
+// 2.6 MB of garbage for 11 MB. state.go turns values into changes; probe.go listens to silence, and age.go finds out up
+// to which moment everything is known.
+// names.go resolves the names of etcd's members. status.go is what operators see, and where an outage begins and ends in the log; cause.go says why,
+// rejected.go which records, and setback.go whether it is still the same etcd.
 package etcdsource

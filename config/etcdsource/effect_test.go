@@ -133,6 +133,7 @@ func TestAHugeTransactionArrivesWhole(t *testing.T) {
 	})
 	cfg := quick(m.url)
 	cfg.PageSize = 1000
+	cfg.ProbePeriod, cfg.RequestTimeout = patience, patience // a busy machine must not look like a dead watch: a list would tell of the removals
 	f := follow(t, cfg)
 	f.awaitRevision(t, 1)
 	if first := f.past()[0]; len(first.Services) != n {

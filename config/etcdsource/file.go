@@ -108,7 +108,9 @@ func parseConfigFile(data []byte) (Config, []string, error) {
 	}
 
 	var err error
-	cfg.TLS, err = TLSFiles{CA: file.Config.CACertFiles, Cert: file.Config.CertFile, Key: file.Config.KeyFile}.Config()
+	files := TLSFiles{CA: file.Config.CACertFiles, Cert: file.Config.CertFile, Key: file.Config.KeyFile}
+	cfg.RootCAs = files.Roots()
+	cfg.TLS, err = files.Config()
 	if err != nil {
 		return Config{}, nil, err
 	}

@@ -52,6 +52,11 @@ func follow(t testing.TB, cfg Config) *follower {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return followSource(t, source)
+}
+
+func followSource(t testing.TB, source *Source) *follower {
+	t.Helper()
 	f := &follower{source: source, moved: make(chan struct{})}
 	out := make(chan registry.Update)
 	ctx, cancel := context.WithCancel(context.Background())

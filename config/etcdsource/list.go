@@ -1,11 +1,14 @@
 package etcdsource
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -30,7 +33,24 @@ type listing struct {
 	kvs      []*mvccpb.KeyValue
 	known    []familiar // the other keys: those whose values were known when they came
 	decoded  []decoding // of kvs, one for one; nil where nobody asked for it
+	asked    time.Time  // when the first page was asked for: everything from before is in the list
 	at       time.Time  // when the answer was complete
+}
+
+// What one list may hold, and one message. An etcd that sends more is wrong or hostile: the default quota of its whole
+// history is 2 GiB, and 10,000 services take 10 MiB.
+const (
+	maxKeys     = 1 << 20
+	maxRegistry = 512 << 20 // bytes of keys and values
+	maxMessage  = 32 << 20
+)
+
+func tooManyKeys() error {
+	return failure{Unable, fmt.Errorf("more than %d keys below %s: too many for a proxy", maxKeys, registry.Prefix)}
+}
+
+func tooLarge() error {
+	return failure{Unable, fmt.Errorf("more than %d MiB of keys and values below %s: too much for a proxy", maxRegistry>>20, registry.Prefix)}
 }
 
 // A question is put to etcd with a client that may be used for nothing else meanwhile. It calls more
@@ -54,6 +74,8 @@ func list(revision int64, weak bool, pageSize int64, decoded bool, known *record
 				// The snapshot was compacted between two pages: take another, in larger pages, so that
 				// this ends however busy etcd is. A single page cannot be compacted half-way.
 				pageSize *= 2
+			case isTooLarge(err) && pageSize > 1:
+				pageSize /= 2
 			case errors.Is(err, rpctypes.ErrFutureRev) && weak:
 				weak = false // this member has not come so far yet: ask them all
 			default:
@@ -68,7 +90,9 @@ const mostRoom = 1 << 16
 
 func (c *client) list(ctx context.Context, revision int64, weak bool, pageSize int64, more func(), d *decoder, known *records) (listing, error) {
 	req := &etcdserverpb.RangeRequest{Key: prefixStart, RangeEnd: prefixEnd, Limit: pageSize, Revision: revision, Serializable: weak}
-	var l listing
+	l := listing{asked: time.Now()}
+	var last []byte // key of the pages so far
+	keys, size := 0, 0
 	pages := newPageReader()
 	for first := true; ; first = false {
 		resp, err := c.kv.Range(ctx, req, answersReadBy(pages)...)
@@ -89,6 +113,21 @@ func (c *client) list(ctx context.Context, revision int64, weak bool, pageSize i
 		} else if resp.Header.GetClusterId() != l.cluster {
 			return listing{}, failure{WentBack, fmt.Errorf("one list was answered by two clusters, %x and %x", l.cluster, resp.Header.GetClusterId())}
 		}
+		keys += len(resp.Kvs)
+		for _, kv := range resp.Kvs {
+			if bytes.Compare(kv.Key, last) <= 0 || !bytes.HasPrefix(kv.Key, prefixStart) {
+				return listing{}, failure{Unable, fmt.Errorf("a list has key %s after %s: this is no answer of an etcd", registry.Quote(string(kv.Key)), registry.Quote(string(last)))}
+			}
+			last = kv.Key
+			size += len(kv.Key) + len(kv.Value)
+		}
+		last = bytes.Clone(last)
+		switch {
+		case keys > maxKeys:
+			return listing{}, tooManyKeys()
+		case size > maxRegistry:
+			return listing{}, tooLarge()
+		}
 		news := resp.Kvs
 		if known != nil {
 			news = known.sift(resp.Kvs, &l.known)
@@ -101,10 +140,15 @@ func (c *client) list(ctx context.Context, revision int64, weak bool, pageSize i
 			l.at = time.Now()
 			return l, nil
 		}
-		last := resp.Kvs[len(resp.Kvs)-1].Key
 		req.Key = append(last[:len(last):len(last)], 0) // the next key after it
 		req.Revision = l.revision
 	}
+}
+
+// isTooLarge reports whether gRPC has refused an answer for its size.
+func isTooLarge(err error) bool {
+	f, ok := errors.AsType[failure](err)
+	return ok && f.cause == Unable && strings.Contains(f.Error(), "larger than max")
 }
 
 // A decoding is what a value says, or why it says nothing.
@@ -121,6 +165,11 @@ func (l *listing) decodedAt(i int) *decoding {
 		return nil
 	}
 	return &l.decoded[i]
+}
+
+// useless reports whether all values were decoded and none of them can be used.
+func (l *listing) useless() bool {
+	return len(l.decoded) > 0 && !slices.ContainsFunc(l.decoded, func(d decoding) bool { return d.err == nil })
 }
 
 func decode(key string, value []byte) decoding {
@@ -194,31 +243,53 @@ type answer struct {
 // A reader puts one question at a time to etcd, in a goroutine, over a connection that it keeps
 // between questions. Its methods are for the goroutine that owns it.
 type reader struct {
-	cfg     *Config
+	cfg     *dialer
 	client  *client // nil: dial first. Belongs to the goroutine while busy
 	busy    bool    // an answer is due
 	answers chan answer
+
+	received atomic.Int64 // bytes, over all connections
 }
 
-func newReader(cfg *Config) *reader {
+func newReader(cfg *dialer) *reader {
 	return &reader{cfg: cfg, answers: make(chan answer, 1)}
 }
 
-// ask puts a question; the answer comes over r.answers, each part of it within the time given. The reader
-// must not be busy.
+// minProgress is how many bytes of an answer have to come within its time: more than the pings of a connection whose
+// other end does nothing else.
+const minProgress = 16 << 10
+
+// ask puts a question; the answer comes over r.answers. The question fails when for the time given no part of the answer
+// is complete and less than minProgress of it has come. The reader must not be busy.
 //
 // A limit for all parts together would be a trap for a fleet: after an outage all nodes list at once, each
 // gets its share of what etcd can send, and should the sum take longer than the limit, every list
-// is given up half-way and begun anew, for ever. With a limit for each part the lists take as long
-// as they need to.
+// is given up half-way and begun anew, for ever. The same goes for one part over a slow network.
 func (r *reader) ask(ctx context.Context, timeout time.Duration, q question) {
 	r.busy = true
 	go func() {
 		ctx, cancel := context.WithCancelCause(ctx)
-		defer cancel(nil)
-		deadline := time.AfterFunc(timeout, func() { cancel(fmt.Errorf("no answer for %v", timeout)) })
-		defer deadline.Stop()
+		deadline := time.NewTimer(timeout)
+		var watchdog sync.WaitGroup
+		watchdog.Go(func() {
+			for before := r.received.Load(); ; {
+				select {
+				case <-deadline.C:
+				case <-ctx.Done():
+					return
+				}
+				now := r.received.Load()
+				if now-before < minProgress {
+					cancel(fmt.Errorf("no answer for %v", timeout))
+					return
+				}
+				before = now
+				deadline.Reset(timeout)
+			}
+		})
 		l, err := r.try(ctx, q, func() { deadline.Reset(timeout) })
+		cancel(nil)
+		watchdog.Wait()
 		r.answers <- answer{l, err}
 	}()
 }
@@ -229,7 +300,7 @@ func (r *reader) try(ctx context.Context, q question, more func()) (listing, err
 	for {
 		fresh := r.client == nil
 		if fresh {
-			c, err := r.cfg.dial(ctx)
+			c, err := r.cfg.dial(ctx, &r.received)
 			if err != nil {
 				return listing{}, explain(ctx, err)
 			}

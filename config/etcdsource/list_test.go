@@ -12,6 +12,8 @@ import (
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"kubeproxy/config/etcdsource/etcdtest"
 )
@@ -216,7 +218,7 @@ func TestAFailureOnAKeptConnectionCountsOnlyIfItHappensAgain(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := newReader(&cfg)
+	r := newReader(&dialer{cfg, newNames()})
 	defer r.close()
 	failure := errors.New("for the test")
 	for _, test := range []struct {
@@ -249,7 +251,7 @@ func TestEachPartOfAnAnswerHasTimeOfItsOwn(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := cfg.dial(t.Context())
+	c, err := (&dialer{cfg, newNames()}).dial(t.Context(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -266,7 +268,7 @@ func TestEachPartOfAnAnswerHasTimeOfItsOwn(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				r := newReader(&cfg)
+				r := newReader(&dialer{cfg, newNames()})
 				r.client = c // there is no network in this bubble
 				came := 0
 				r.ask(t.Context(), each, func(ctx context.Context, _ *client, more func()) (listing, error) {
@@ -298,7 +300,7 @@ func TestAPageIsAPart(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	own, err := cfg.dial(t.Context())
+	own, err := (&dialer{cfg, newNames()}).dial(t.Context(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -320,7 +322,7 @@ func TestAListDecodedPageByPageSaysWhatItsValuesSay(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := newReader(&cfg)
+	r := newReader(&dialer{cfg, newNames()})
 	defer r.close()
 	for _, ahead := range []bool{true, false} {
 		l, err := r.try(t.Context(), list(0, false, 3, ahead, nil), func() {})
@@ -334,4 +336,106 @@ func TestAListDecodedPageByPageSaysWhatItsValuesSay(t *testing.T) {
 			}
 		}
 	}
+}
+
+// On a slow etcd a page of 500 large values may take longer than the deadline each time.
+func TestPagesGetSmallerUntilTheyComeInTime(t *testing.T) {
+	c := etcdtest.StartProcess(t).Client(t)
+	for i := range 9 {
+		put(t, c, spec(fmt.Sprint("a", i)), port(1+i))
+	}
+	m := newMiddleman(t, c)
+	m.hook(func(m *middleman) {
+		m.onRange = func(req *etcdserverpb.RangeRequest, etcd answerer) (*etcdserverpb.RangeResponse, error) {
+			if req.Limit > 2 {
+				return nil, status.Error(codes.DeadlineExceeded, "")
+			}
+			return etcd(req)
+		}
+	})
+	cfg := quick(m.url)
+	cfg.PageSize = 16
+	f := follow(t, cfg)
+	f.awaitStatus(t, "nine services", func(st Status) bool { return st.Services == 9 })
+	f.stop()
+	if f.source.page != 4 { // 2 was in time: the next list tries more
+		t.Errorf("the next page would have %d keys", f.source.page)
+	}
+}
+
+// A page of 500 values of 1.4 MB would take 700 MB.
+func TestAPageThatIsTooLargeIsAskedForAgainWithFewerKeys(t *testing.T) {
+	etcd := etcdtest.StartProcess(t)
+	c := etcd.Client(t)
+	for i := range 25 {
+		put(t, c, spec(fmt.Sprintf("a%02d", i)), strings.Repeat("x", 1_400_000))
+	}
+	put(t, c, spec("z"), port(1))
+	cfg := quick(etcd.URL())
+	cfg.PageSize = 500
+	f := follow(t, cfg)
+	f.await(t, "z:1 | ")
+	f.awaitStatus(t, "25 rejected", func(st Status) bool { return st.Rejected == 25 }) // all large ones
+}
+
+func TestAListThatDoesNotEndIsGivenUp(t *testing.T) {
+	c := etcdtest.StartProcess(t).Client(t)
+	put(t, c, spec("a"), port(1))
+	m := newMiddleman(t, c)
+	m.hook(func(m *middleman) {
+		m.onRange = func(req *etcdserverpb.RangeRequest, etcd answerer) (*etcdserverpb.RangeResponse, error) {
+			first := &etcdserverpb.RangeRequest{Key: prefixStart, RangeEnd: prefixEnd}
+			resp, err := etcd(first)
+			if err == nil {
+				resp.More = true
+			}
+			return resp, err
+		}
+	})
+	f := follow(t, quick(m.url))
+	f.awaitStatus(t, "a reason", func(st Status) bool {
+		return st.Cause == Unable && strings.Contains(st.Reason, "this is no answer of an etcd")
+	})
+}
+
+// A slow network: a megabyte takes ten times as long as may pass without progress.
+func TestAListMayTakeAsLongAsItsBytesKeepComing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cfg, err := quick("http://127.0.0.1:1").withDefaults()
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := newReader(&dialer{cfg, newNames()}) // it connects to nothing
+		defer r.close()
+		ctx := t.Context()
+		const timeout = 200 * time.Millisecond
+		r.ask(ctx, timeout, func(ctx context.Context, _ *client, _ func()) (listing, error) {
+			for range 20 {
+				select {
+				case <-time.After(timeout / 4):
+					r.received.Add(minProgress / 2)
+				case <-ctx.Done():
+					return listing{}, explain(ctx, ctx.Err())
+				}
+			}
+			return listing{revision: 5}, nil
+		})
+		if a := <-r.answers; a.err != nil || a.revision != 5 {
+			t.Errorf("with bytes that keep coming: %v", a.err)
+		}
+		r.busy = false
+		r.ask(ctx, timeout, func(ctx context.Context, _ *client, _ func()) (listing, error) {
+			for { // pings
+				select {
+				case <-time.After(timeout / 4):
+					r.received.Add(17)
+				case <-ctx.Done():
+					return listing{}, explain(ctx, ctx.Err())
+				}
+			}
+		})
+		if a := <-r.answers; causeOf(a.err) != Silent {
+			t.Errorf("with nothing but pings: %v", a.err)
+		}
+	})
 }

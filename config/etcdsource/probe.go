@@ -39,11 +39,15 @@ const (
 // does, and logs an error for each.
 const maxUnheeded = 3
 
-// stir takes in that the watch has said something, whatever it was.
+// stir notes that the watch has said something. The timer goes on while the stage is calm or asked, so that a busy watch
+// is asked for progress each period, too.
 func (x *session) stir() {
+	restart := x.patience > 0 || x.stage > asked
 	x.stage, x.patience = calm, 0
 	x.unreached.reset()
-	x.wait()
+	if restart {
+		x.wait()
+	}
 }
 
 // wait gives the watch time to speak.
@@ -51,6 +55,9 @@ func (x *session) wait() { x.timer.Reset(max(x.patience, x.cfg.ProbePeriod)) }
 
 // request asks the watch for progress, unless that has proved to be no use.
 func (x *session) request() {
+	if x.asked.IsZero() {
+		x.asked = time.Now()
+	}
 	if !x.answers {
 		if x.requests == maxUnheeded {
 			return
@@ -60,18 +67,26 @@ func (x *session) request() {
 	x.watch.askProgress()
 }
 
-// silent takes in that the watch has said nothing for as long as it was given. Silence proves nothing
-// by itself: an etcd that is idle is silent too, and a progress request that came too early is
-// dropped. Only an etcd that has gone on without its watch convicts it.
-func (x *session) silent() error {
-	if len(x.watch.messages) > 0 {
+// period ends a period of the probe. In the stage calm the watch has spoken in it, or it is the first. In the others the
+// watch has been silent. Silence proves nothing by itself: an etcd that is idle is silent too, and a progress
+// request that came too early is dropped. Only an etcd that has gone on without its watch convicts it.
+func (x *session) period() error {
+	if late, yes := x.behind(); yes {
+		return failure{Stale, fmt.Errorf("the watch is %v behind, and its changes fill %d MiB of memory: reading everything is faster", late.Round(time.Second), maxWaiting>>20)}
+	}
+	if x.stage != calm && !x.watch.inbox.empty() {
 		x.wait() // it has spoken, and it was we who did not listen
 		return nil
 	}
 	switch x.stage {
 	case calm:
 		x.stage = asked
-		x.request()
+		switch {
+		case x.asked.IsZero():
+			x.request()
+		case !x.probes.busy: // it has spoken, and not answered
+			x.read()
+		}
 		x.wait()
 	case asked:
 		if x.probes.busy { // with a question that the watch has answered meanwhile
@@ -79,7 +94,7 @@ func (x *session) silent() error {
 			return nil
 		}
 		x.stage = reading
-		x.probes.ask(x.ctx, x.readTimeout(), newest)
+		x.read()
 	case doubted:
 		if x.answers {
 			return x.dead()
@@ -90,6 +105,12 @@ func (x *session) silent() error {
 	return nil
 }
 
+// read asks etcd, beside the watch, which revision it has reached.
+func (x *session) read() {
+	x.readAt, x.mark = time.Now(), 0
+	x.probes.ask(x.ctx, x.readTimeout(), newest)
+}
+
 // readTimeout is short, because while the question hangs nobody knows whether etcd lives.
 func (x *session) readTimeout() time.Duration { return min(2*x.cfg.ProbePeriod, x.cfg.RequestTimeout) }
 
@@ -97,6 +118,9 @@ func (x *session) readTimeout() time.Duration { return min(2*x.cfg.ProbePeriod, 
 func (x *session) probed(a answer) error {
 	if x.answers {
 		x.probes.close() // such an etcd is seldom asked, and by then the connection may be as deaf as the watch
+	}
+	if a.err == nil && x.stage != proving {
+		x.found(a.revision)
 	}
 	switch {
 	case x.stage != reading && x.stage != proving:
@@ -133,6 +157,7 @@ func (x *session) probed(a answer) error {
 		// grpc-proxy does). The proof is not cheap: from now on silence may last longer, up to the
 		// period in which a resync would find out.
 		x.stage, x.heard = calm, max(x.heard, x.target)
+		x.reached()
 		x.patience = min(2*max(x.patience, x.cfg.ProbePeriod), x.cfg.SyncPeriod)
 		x.wait()
 	}

@@ -13,6 +13,8 @@ type Key struct {
 	Key     string
 	Value   []byte
 	Created int64 // its create revision
+
+	Modified int64 // its mod revision
 }
 
 // Read asks for the registry once and follows nothing. The answer is one snapshot however many pages
@@ -23,7 +25,9 @@ func Read(ctx context.Context, cfg Config) (Snapshot, error) {
 	if err != nil {
 		return Snapshot{}, err
 	}
-	r := newReader(&cfg)
+	d := dialer{cfg, newNames()}
+	defer d.names.close()
+	r := newReader(&d)
 	defer r.close()
 	l, err := r.try(ctx, list(0, false, cfg.PageSize, false, nil), func() {})
 	if err != nil {
@@ -31,7 +35,7 @@ func Read(ctx context.Context, cfg Config) (Snapshot, error) {
 	}
 	s := Snapshot{Revision: l.revision, Keys: make([]Key, len(l.kvs))}
 	for i, kv := range l.kvs {
-		s.Keys[i] = Key{string(kv.Key), kv.Value, kv.CreateRevision}
+		s.Keys[i] = Key{string(kv.Key), kv.Value, kv.CreateRevision, kv.ModRevision}
 	}
 	return s, nil
 }

@@ -56,7 +56,7 @@ func TestTheListOfRejectedKeysIsBounded(t *testing.T) {
 	var l listing
 	for i := range 3 * MaxRejections {
 		l.kvs = append(l.kvs, &mvccpb.KeyValue{
-			Key: []byte(registry.SpecsPrefix + fmt.Sprintf("%04d\n", i) + strings.Repeat("x", 2*maxReason)), Value: []byte("{"), CreateRevision: 2, ModRevision: 2,
+			Key: []byte(registry.SpecsPrefix + fmt.Sprintf("%04d\n", i) + strings.Repeat("x", 240) + "/" + strings.Repeat("x", 253)), Value: []byte("{"), CreateRevision: 2, ModRevision: 2,
 		})
 	}
 	r.merge(l, nil, 0)
@@ -105,5 +105,25 @@ func TestAFloodOfBadRecordsDoesNotFloodTheLog(t *testing.T) {
 	t.Logf("%d bad values, %d times mended, %d lines about what is held back", complaints, mended, held)
 	if complaints < maxComplaints || complaints > 10*maxComplaints || mended > complaints || held == 0 || held > 20 {
 		t.Errorf("that is too much or too little:\n%.4000s", text)
+	}
+}
+
+// One of v0.4 whose records are all of another format.
+func TestARegistryWithoutAUsableKeyTakesOneLine(t *testing.T) {
+	c := etcdtest.StartServer(t).Client(t)
+	for i := range 30 {
+		put(t, c, spec(fmt.Sprint("default/a", i)), "k8s\x00\n\x0b\n\x02v1\x12\x07Service")
+	}
+	log := logSince(t)
+	f := follow(t, quick(c.Endpoints()[0]))
+	st := f.awaitStatus(t, "30 rejected keys", func(st Status) bool { return st.Rejected == 30 })
+	if st.Services+st.Endpoints != 0 {
+		t.Errorf("%+v; want no object", st)
+	}
+	f.await(t, " | ")
+	put(t, c, spec("b"), port(1))
+	f.await(t, "b:1 | ")
+	if text := log(); strings.Count(text, "can be used") != 1 || strings.Contains(text, "bad value") || !strings.Contains(text, "none of the 30 keys below /registry/services/ can be used, for example ") {
+		t.Errorf("the log:\n%s", text)
 	}
 }

@@ -43,21 +43,13 @@ func TestAResyncMendsWhatTheWatchHasLost(t *testing.T) {
 			f.await(t, "a:1 b:1 c:1 | ")
 
 			// The watch loses three changes, and claims to have told of everything.
-			var lost int64
-			claimed := make(chan struct{})
 			m.hook(func(m *middleman) {
-				m.onEvents = func(resp *etcdserverpb.WatchResponse) bool {
-					if len(resp.Events) == 0 && lost > 0 && resp.Header.Revision >= lost {
-						lost = 0
-						close(claimed)
-					}
-					return len(resp.Events) == 0
-				}
+				m.onEvents = func(resp *etcdserverpb.WatchResponse) bool { return len(resp.Events) == 0 }
 			})
 			put(t, c, spec("a"), port(2), spec("d"), port(2))
-			gone := del(t, c, spec("b"))
-			m.hook(func(*middleman) { lost = gone })
-			<-claimed
+			del(t, c, spec("b"))
+			lost := time.Now()
+			f.awaitStatus(t, "the claim believed", func(st Status) bool { return st.Current.After(lost) })
 			m.hook(func(m *middleman) {
 				m.onEvents = nil
 				if kind.compacted {

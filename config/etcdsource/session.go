@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/golang/glog"
+	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 
 	"kubeproxy/registry"
@@ -23,7 +25,8 @@ type session struct {
 	stood   time.Time // when the list was in; zero before
 	watched uint64    // the cluster id behind the watch; 0 when a proxy does not say
 	heard   int64     // everything up to this revision has been delivered, or was in the list
-	held    []message // came before the first list, which has a deadline for each page
+	held    backlog   // came before the first list
+	heldAt  time.Time // when the oldest of them was received
 
 	listing listRequest
 	touched map[string]int64 // while a resync is under way: the revision of the last event of a key
@@ -37,6 +40,7 @@ type session struct {
 	proof      *time.Timer // until when
 
 	probe
+	clock
 }
 
 // A listRequest is the list that was asked for last.
@@ -101,11 +105,13 @@ func (x *session) step() error {
 		resync, due = x.resync, x.next.C
 	}
 	select {
-	case m, ok := <-x.watch.messages:
-		if !ok {
-			return x.watch.err
+	case <-x.watch.inbox.ready:
+		return x.receive(x.watch.inbox.take())
+	case <-x.watch.over:
+		if err := x.receive(x.watch.inbox.take()); err != nil {
+			return err
 		}
-		return x.receive(m)
+		return x.watch.err
 	case a := <-x.lists.answers:
 		x.lists.busy = false
 		return x.listed(a)
@@ -119,80 +125,130 @@ func (x *session) step() error {
 	case <-late:
 		return x.unproven()
 	case <-silence:
-		return x.silent()
+		return x.period()
 	case <-x.ctx.Done():
 		return x.ctx.Err()
 	}
 	return nil
 }
 
-// receive takes in what the watch says.
-func (x *session) receive(m message) error {
-	x.stir()
-	switch {
-	case m.created && !x.created:
-		x.created, x.watched, x.heard = true, m.cluster, m.revision
-		x.request() // to learn early whether this etcd answers such requests
-		// The stream stands, so nothing can fall between it and a list that is asked for now.
-		x.ask(0, x.cfg.Weak)
-		return nil
-	case m.created:
-		if x.met++; x.unproved != nil && x.met == x.awaited {
-			x.use(*x.unproved)
-		}
-		return nil
-	case len(m.events) == 0: // progress
-		x.heard = max(x.heard, m.revision)
-		x.answers = x.answers || m.id == manualProgress
-		if !x.stood.IsZero() {
-			x.well()
-		}
-		return nil
-	case x.stood.IsZero():
-		x.held = append(x.held, m)
-		x.heard = max(x.heard, m.last())
+// receive handles what the watch has delivered.
+func (x *session) receive(d delivery) error {
+	if d.at.IsZero() {
 		return nil
 	}
-	x.well()
-	x.apply(m)
+	x.stir()
+	switch {
+	case len(d.events) == 0:
+	case x.stood.IsZero():
+		if err := x.hold(d); err != nil {
+			return err
+		}
+	default:
+		x.well()
+		if err := x.apply(d.events, d.at); err != nil {
+			return err
+		}
+	}
+	for _, n := range d.notices {
+		if err := x.note(n); err != nil {
+			return err
+		}
+	}
+	x.reached()
 	return nil
 }
 
-// apply makes one Update of one watch response: what etcd committed together stays together. Its revision
-// is that of the last event. The response's header may speak of a later one, whose events are still to
-// come.
-func (x *session) apply(m message) {
-	newest := x.applied
-	for i := range m.events {
-		ev := &m.events[i]
-		if ev.kv.ModRevision <= x.applied {
-			continue // a list knew it already
-		}
-		newest = max(newest, ev.kv.ModRevision)
-		narrate(ev)
-		if ev.deleted { // D11: of this key and nothing else; a lease that ran out, too
-			x.records.remove(ev.kv.Key)
-		} else { // D10: every put, the first as well as any later one
-			x.records.put(&ev.kv)
-		}
-		if x.touched != nil {
-			x.touched[string(ev.kv.Key)] = ev.kv.ModRevision
-		}
+// hold keeps events until the first list is in. Of each key the newest counts: the list has what was before.
+func (x *session) hold(d delivery) error {
+	if x.heldAt.IsZero() {
+		x.heldAt = d.at
 	}
-	if newest > x.applied {
-		x.applied = newest
-		x.heard = max(x.heard, x.applied)
-		x.send(x.ctx, false, m.at) // even when nothing changes by it: the revision has moved
+	x.held.add(d.events)
+	x.heard = max(x.heard, revisionOf(d.events))
+	if x.held.bytes > maxRegistry {
+		return tooLarge()
 	}
+	return nil
 }
 
-func narrate(ev *event) {
+// revisionOf returns the revision of the last of some events.
+func revisionOf(events []*mvccpb.Event) (revision int64) {
+	for _, ev := range events {
+		revision = max(revision, ev.GetKv().GetModRevision())
+	}
+	return revision
+}
+
+// note handles one notice.
+func (x *session) note(n notice) error {
+	switch {
+	case n.created && !x.created:
+		x.created, x.watched, x.heard = true, n.cluster, max(x.heard, n.revision)
+		x.request() // to learn early whether this etcd answers such requests
+		// The stream stands, so nothing can fall between it and a list that is asked for now.
+		x.ask(0, x.cfg.Weak)
+	case n.created:
+		if x.met++; x.unproved != nil && x.met == x.awaited {
+			return x.use(*x.unproved)
+		}
+	default: // progress
+		x.heard = max(x.heard, n.revision)
+		if n.answer {
+			x.answers = true
+			x.answered()
+		}
+		if !x.stood.IsZero() {
+			x.well()
+		}
+	}
+	return nil
+}
+
+// apply makes one Update of events that end with a whole transaction: what etcd committed together stays together. Its
+// revision is that of the last event. Of each key the newest value is decoded first, and an older one only while that
+// is bad: a key that is written faster than it can be decoded costs one decoding an Update.
+func (x *session) apply(events []*mvccpb.Event, at time.Time) error {
+	events = slices.DeleteFunc(events, func(ev *mvccpb.Event) bool { return ev.GetKv().GetModRevision() <= x.applied })
+	if len(events) == 0 {
+		return nil // a list knew all of them already
+	}
+	latest, overtaken := events, 0
+	if len(events) > 1 {
+		latest, overtaken = newestOnly(events)
+	}
+	for _, ev := range latest {
+		narrate(ev)
+		if ev.Type == mvccpb.Event_DELETE { // D11: of this key and nothing else; a lease that ran out, too
+			x.records.remove(ev.Kv.Key)
+		} else { // D10: every put, the first as well as any later one
+			x.records.put(ev.Kv)
+		}
+		if x.touched != nil {
+			x.touched[string(ev.Kv.Key)] = ev.Kv.ModRevision
+		}
+	}
+	if overtaken > 0 {
+		for _, ev := range slices.Backward(events) {
+			x.records.fill(ev.Kv)
+		}
+	}
+	if n := len(x.records.entries); n > maxKeys {
+		return tooManyKeys()
+	}
+	x.applied = revisionOf(events)
+	x.heard = max(x.heard, x.applied)
+	x.send(x.ctx, false, at) // even when nothing changes by it: the revision has moved
+	return nil
+}
+
+func narrate(ev *mvccpb.Event) {
 	if v := glog.V(4); v {
 		what := "set"
-		if ev.deleted {
+		if ev.Type == mvccpb.Event_DELETE {
 			what = "delete"
 		}
-		v.Infof("etcd %s %s @%d", what, registry.Quote(string(ev.kv.Key)), ev.kv.ModRevision)
+		v.Infof("etcd %s %s @%d", what, registry.Quote(string(ev.Kv.Key)), ev.Kv.ModRevision)
 	}
 }
 
@@ -207,9 +263,9 @@ func (x *session) ask(revision int64, weak bool) {
 	case <-x.resync: // this is the list that was asked for
 	default:
 	}
-	question := list(revision, weak, x.cfg.PageSize, false, x.records)
+	question := list(revision, weak, x.page, false, x.records)
 	if len(x.records.entries) == 0 { // then each value will have to be decoded
-		question = list(revision, weak, x.cfg.PageSize, true, nil)
+		question = list(revision, weak, x.page, true, nil)
 	}
 	x.lists.ask(x.ctx, x.cfg.RequestTimeout, question)
 }
@@ -224,6 +280,12 @@ func (x *session) startResync() {
 // listed takes in the answer to a list.
 func (x *session) listed(a answer) error {
 	first := x.stood.IsZero()
+	switch {
+	case a.err == nil:
+		x.page = min(2*x.page, x.cfg.PageSize)
+	case causeOf(a.err) == Silent: // a smaller page takes etcd less time, and the network
+		x.page = max(x.page/2, 1)
+	}
 	switch {
 	case errors.Is(a.err, rpctypes.ErrCompacted) && x.listing.revision != 0:
 		x.ask(0, x.cfg.Weak) // then the newest, whatever it is
@@ -274,17 +336,17 @@ func (x *session) unproven() error {
 }
 
 // use applies a list that is known to be of the same etcd as the watch.
-func (x *session) use(l listing) {
+func (x *session) use(l listing) error {
 	x.unproved = nil
 	if x.stood.IsZero() {
-		x.begin(l)
-	} else {
-		x.finishResync(l)
+		return x.begin(l)
 	}
+	x.finishResync(l)
+	return nil
 }
 
 // begin starts from a complete list. It is the truth, empty or not (D9), whatever was known before.
-func (x *session) begin(l listing) {
+func (x *session) begin(l listing) error {
 	first, from := x.cluster == 0, x.applied
 	different, lost := x.records.merge(l, nil, x.applied)
 	setback := x.setback(l, lost)
@@ -298,19 +360,25 @@ func (x *session) begin(l listing) {
 	})
 	away, told := x.connected()
 	x.send(x.ctx, true, l.at)
-	if first {
+	switch {
+	case x.records.useless():
+		example := x.Status().Rejections[0]
+		glog.Errorf("etcd read at revision %d: none of the %d keys below %s can be used, for example %s: %s; not ready until one can",
+			l.revision, x.records.invalid, registry.Prefix, registry.Quote(example.Key), example.Reason)
+	case first:
 		line := fmt.Sprintf("etcd read at revision %d: %d services, %d endpoints", l.revision, len(x.records.services), len(x.records.endpoints))
 		if n := x.records.invalid; n > 0 {
 			line += fmt.Sprintf("; %d keys cannot be used", n)
 		}
 		glog.Info(line)
-	} else {
+	default:
 		x.recovered(away, told || setback, fmt.Sprintf("read at revision %d, was %d; %s", l.revision, from, different.differ()))
 	}
-	for _, m := range x.held {
-		x.apply(m)
-	}
-	x.held = nil
+	x.current(l.asked)
+	x.asked = time.Time{} // etcd drops requests that come before its watch is in step
+	events := x.held.events
+	x.held = backlog{}
+	return x.apply(events, x.heldAt)
 }
 
 // finishResync applies a list that was read beside the watch.
@@ -340,7 +408,10 @@ func (x *session) resyncFailed(err error) {
 	again := x.retry != (pauses{})
 	x.touched = nil
 	x.next.Reset(x.retry.next())
-	if again && x.resyncWarnings.allow(time.Now()) {
-		glog.Warningf("no resync with etcd at %v: %s; the watch goes on", x.cfg.Endpoints, oneLine(err.Error()))
+	if !again {
+		return
+	}
+	if note, ok := x.resyncWarnings.Allow(struct{}{}); ok {
+		glog.Warningf("no resync with etcd at %v: %s; the watch goes on%s", x.cfg.Endpoints, oneLine(err.Error()), note)
 	}
 }

@@ -24,7 +24,7 @@ func standing(t testing.TB) *session {
 	return &session{
 		Source:  s,
 		ctx:     t.Context(),
-		watch:   &watch{messages: make(chan message, 10), requests: make(chan *etcdserverpb.WatchRequest, 10)},
+		watch:   newWatch(),
 		created: true,
 		stood:   time.Now(),
 		next:    time.NewTimer(time.Hour),
@@ -36,7 +36,7 @@ func standing(t testing.TB) *session {
 func TestOnlyTheAnswerToTheLastChallengeProvesAList(t *testing.T) {
 	x := standing(t)
 	out := x.out
-	answered := message{created: true, at: time.Now()}
+	answered := delivery{at: time.Now(), notices: []notice{{created: true}}}
 
 	x.touched = make(map[string]int64)
 	x.prove(listed(5))
@@ -121,7 +121,7 @@ func TestTheStatusSaysSinceWhenAndWhyEtcdIsGone(t *testing.T) {
 func TestAnEventWithoutAKeyValueTakesNothingBack(t *testing.T) {
 	x, out := standing(t), make(chan registry.Update, 1)
 	x.out = out
-	said := message{events: []event{{kv: mvccpb.KeyValue{Key: []byte(spec("a")), CreateRevision: 7, ModRevision: 7, Value: []byte(port(1))}}, {}}}
+	said := delivery{at: time.Now(), events: []*mvccpb.Event{{Kv: &mvccpb.KeyValue{Key: []byte(spec("a")), CreateRevision: 7, ModRevision: 7, Value: []byte(port(1))}}, {}}}
 	if err := x.receive(said); err != nil {
 		t.Fatal(err)
 	}

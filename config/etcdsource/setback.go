@@ -1,8 +1,6 @@
 package etcdsource
 
 import (
-	"time"
-
 	"github.com/golang/glog"
 )
 
@@ -17,8 +15,9 @@ import (
 func (x *session) setback(l listing, lost tally) bool {
 	var loud bool
 	warn := func(format string, args ...any) {
-		if loud = x.setbacks.allow(time.Now()); loud {
-			glog.Warningf(format, args...)
+		var note string
+		if note, loud = x.setbacks.Allow(l.revision); loud {
+			glog.Warningf(format+"%s", append(args, note)...)
 		}
 	}
 	switch {

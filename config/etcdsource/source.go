@@ -8,12 +8,13 @@ import (
 
 	"github.com/golang/glog"
 
+	"kubeproxy/internal/lograte"
 	"kubeproxy/registry"
 )
 
 // A Source follows one etcd. Make it with [New].
 type Source struct {
-	cfg    Config
+	cfg    dialer
 	resync chan struct{} // capacity 1: a full channel means that a resync is already due
 
 	mu     sync.Mutex // guards status
@@ -25,13 +26,14 @@ type Source struct {
 	applied int64  // the revision that records are of: the last Update's
 	cluster uint64 // the etcd that they are of; 0 before the first list
 	lists   *reader
+	page    int64   // keys in a page of the next list
 	probes  *reader // apart from lists: one that hangs must not hold up the question why
 
-	outages        ration
-	warnings       [NumCauses]throttle
-	warned         bool // the present outage was made known
-	resyncWarnings throttle
-	setbacks       ration
+	outages        lograte.Limiter[time.Time]            // lines about outages, by their beginning
+	warnings       [NumCauses]*lograte.Limiter[struct{}] // lines about the present outage
+	warned         bool                                  // the present outage was made known
+	resyncWarnings *lograte.Limiter[struct{}]            // lines about resyncs that fail
+	setbacks       lograte.Limiter[int64]                // lines about setbacks, by their revision
 }
 
 // New checks cfg and returns a source that does nothing yet.
@@ -40,8 +42,19 @@ func New(cfg Config) (*Source, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Source{cfg: cfg, resync: make(chan struct{}, 1), records: newRecords()}
-	s.outages, s.setbacks = ration{what: "more outages", size: maxOutages}, ration{what: "more setbacks", size: maxOutages}
+	s := &Source{
+		cfg:     dialer{cfg, newNames()},
+		resync:  make(chan struct{}, 1),
+		records: newRecords(),
+
+		outages:        lograte.Limiter[time.Time]{Lines: maxOutages, First: firstWindow, Last: lastWindow},
+		resyncWarnings: repeats(),
+		setbacks:       lograte.Limiter[int64]{Lines: maxOutages, First: firstWindow, Last: lastWindow},
+	}
+	for cause := range s.warnings {
+		s.warnings[cause] = repeats()
+	}
+	s.page = cfg.PageSize
 	s.lists, s.probes = newReader(&s.cfg), newReader(&s.cfg)
 	return s, nil
 }
@@ -59,6 +72,7 @@ func (s *Source) Resync() {
 // etcd cannot be reached, nothing is sent. It may run once at a time.
 func (s *Source) Run(ctx context.Context, out chan<- registry.Update) error {
 	s.out = out
+	defer s.cfg.names.close()
 	defer s.lists.close()
 	defer s.probes.close()
 	glog.Infof("watching etcd at %v", s.cfg.Endpoints)

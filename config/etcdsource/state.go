@@ -6,12 +6,12 @@ import (
 	"hash/maphash"
 	"slices"
 	"sync"
-	"time"
 
 	"github.com/golang/glog"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	"google.golang.org/protobuf/proto"
 
+	"kubeproxy/internal/lograte"
 	"kubeproxy/registry"
 )
 
@@ -28,7 +28,8 @@ type records struct {
 
 	listed     []*Rejection // some of them
 	relisted   bool         // since rejections was called last
-	complaints ration
+	complaints *lograte.Limiter[complaint]
+	hushed     bool // none of the keys that are being read can be used: one line says so, and not one for each
 
 	services  map[registry.Name]*registry.Service // what the changes taken so far add up to
 	endpoints map[registry.Name]*registry.Endpoints
@@ -175,8 +176,14 @@ func (r *records) sift(page []*mvccpb.KeyValue, known *[]familiar) (news []*mvcc
 	return news
 }
 
-// maxComplaints is how many bad records have their lines before the log has to rest.
+// maxComplaints is how many bad values have their lines in a window.
 const maxComplaints = 20
+
+// A complaint is what lines about a bad value are about.
+type complaint struct {
+	key string
+	sum uint64 // of the value; 0 when the key itself is bad
+}
 
 // maxTold bounds how many values of one key are remembered for not being logged again.
 const maxTold = 8
@@ -188,7 +195,7 @@ func newRecords() *records {
 		services:  make(map[registry.Name]*registry.Service),
 		endpoints: make(map[registry.Name]*registry.Endpoints),
 
-		complaints: ration{what: "more bad records", size: maxComplaints},
+		complaints: &lograte.Limiter[complaint]{Lines: maxComplaints, First: firstWindow, Last: lastWindow},
 	}
 }
 
@@ -240,16 +247,22 @@ func (r *records) readLocked(e *entry, v version) {
 			glog.Infof("key %s can be used again, since revision %d", registry.Quote(v.key), v.modified)
 		}
 	}
-	if (said.err == nil && len(said.warnings) == 0) || !e.news(v.sum) || !r.complaints.allow(time.Now()) {
+	if (said.err == nil && len(said.warnings) == 0) || !e.news(v.sum) || r.hushed {
+		return
+	}
+	note, ok := r.complaints.Allow(complaint{e.key, v.sum})
+	if !ok {
 		return
 	}
 	key := registry.Quote(v.key)
 	if said.err != nil {
 		e.trouble.blamed = true
-		glog.Errorf("bad value of key %s at revision %d: %v; %s", key, v.modified, said.err, e.remains())
+		glog.Errorf("bad value of key %s at revision %d: %v; %s%s", key, v.modified, said.err, e.remains(), note)
+		note = ""
 	}
 	for _, w := range said.warnings {
-		glog.Warningf("key %s: %s", key, w)
+		glog.Warningf("key %s: %s%s", key, w, note)
+		note = ""
 	}
 }
 
@@ -278,8 +291,10 @@ func (r *records) createLocked(v version, old *entry) *entry {
 		case errors.Is(err, registry.ErrForeign):
 			glog.V(4).Infof("ignored key %s: %v", registry.Quote(v.key), err)
 		default:
-			if e.news(0) && r.complaints.allow(time.Now()) {
-				glog.Errorf("bad key %s: %v", registry.Quote(v.key), err)
+			if e.news(0) && !r.hushed {
+				if note, ok := r.complaints.Allow(complaint{key: e.key}); ok {
+					glog.Errorf("bad key %s: %v%s", registry.Quote(v.key), err, note)
+				}
 			}
 			r.markLocked(e, rejection(v, err))
 		}
@@ -299,6 +314,9 @@ func (r *records) useLocked(e *entry, says content, v version) {
 	if e.good != (content{}) && e.good.service.Equal(says.service) && e.good.endpoints.Equal(says.endpoints) {
 		return // written otherwise, saying the same
 	}
+	if says.service != nil && says.service.Since == nil { // it is new, as above
+		says.service.Date(e.good.service, v.modified)
+	}
 	e.good = says
 	r.dirty = append(r.dirty, e.object())
 }
@@ -311,6 +329,15 @@ func (r *records) fillLocked(e *entry, v version) {
 	}
 	if said := v.says(); said.err == nil {
 		r.useLocked(e, said.content, v)
+	}
+}
+
+// fill handles a value that a newer one overtook before it was decoded. It counts only while the newer one is bad.
+func (r *records) fill(kv *mvccpb.KeyValue) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if e := r.entries[string(kv.GetKey())]; e != nil && kv.GetModRevision() < e.seen {
+		r.fillLocked(e, r.version(kv, nil))
 	}
 }
 
@@ -365,6 +392,8 @@ func (r *records) merge(l listing, touched map[string]int64, heard int64) (diffe
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.sweep++
+	r.hushed = len(r.entries) == 0 && l.useless()
+	defer func() { r.hushed = false }()
 	differs := func(key string, since int64) {
 		different.add(key)
 		if since <= heard {
@@ -416,6 +445,9 @@ func (r *records) merge(l listing, touched map[string]int64, heard int64) (diffe
 	}
 	return different, divergent
 }
+
+// useless reports whether there are keys and none of them can be used.
+func (r *records) useless() bool { return r.invalid > 0 && len(r.services)+len(r.endpoints) == 0 }
 
 // changes takes out what has changed since the last time.
 func (r *records) changes() (services []registry.Change[registry.Service], endpoints []registry.Change[registry.Endpoints]) {

@@ -273,3 +273,33 @@ func TestToFindAKnownKeyLeavesNoGarbage(t *testing.T) {
 		t.Errorf("%v allocations; want none", n)
 	}
 }
+
+// A service that adds a port to an old record comes after the services that have the port: while the source runs, and also when it
+// reads the registry for the first time. A change that leaves the port alone costs nothing while the source runs.
+func TestAClaimIsDatedByTheRevisionThatProvesIt(t *testing.T) {
+	both := `{"ports":[{"port":1},{"port":2}]}`
+	labelled := `{"ports":[{"port":1},{"port":2}],"labels":{"a":"b"},"sessionAffinity":"ClientIP"}`
+	for _, test := range []struct {
+		name string
+		news func(*records)
+		want []int64
+	}{
+		{"first list, never modified", func(r *records) { r.merge(listed(9, kv(2, 2, both)), nil, 0) }, []int64{2, 2}},
+		{"first list, modified since", func(r *records) { r.merge(listed(9, kv(2, 7, both)), nil, 0) }, []int64{7, 7}},
+		{"a port is added", func(r *records) { r.put(kv(2, 2, port(1))); r.put(kv(2, 7, both)) }, []int64{2, 7}},
+		{"a port is added, and a list finds it", func(r *records) { r.put(kv(2, 2, port(1))); r.merge(listed(9, kv(2, 7, both)), nil, 0) }, []int64{2, 7}},
+		{"something else is changed", func(r *records) { r.put(kv(2, 2, both)); r.put(kv(2, 7, labelled)) }, []int64{2, 2}},
+		{"a bad value between", func(r *records) { r.put(kv(2, 2, both)); r.put(kv(2, 3, "{")); r.put(kv(2, 7, labelled)) }, []int64{2, 2}},
+		{"created again", func(r *records) { r.put(kv(2, 2, both)); r.put(kv(7, 7, both)) }, []int64{7, 7}},
+		{"given up and added again", func(r *records) { r.put(kv(2, 2, both)); r.put(kv(2, 3, port(1))); r.put(kv(2, 7, both)) }, []int64{2, 7}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			r := newRecords()
+			test.news(r)
+			services, _ := r.changes()
+			if len(services) != 1 || !slices.Equal(services[0].Value.Since, test.want) {
+				t.Errorf("changes %+v; want one service whose claims date from %v", services, test.want)
+			}
+		})
+	}
+}

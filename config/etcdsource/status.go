@@ -8,6 +8,7 @@ import (
 
 	"github.com/golang/glog"
 
+	"kubeproxy/internal/lograte"
 	"kubeproxy/registry"
 )
 
@@ -23,6 +24,7 @@ type Status struct {
 	Reason    string    // the same in one line
 	Attempts  int       // how often etcd was tried since then, in vain
 	Heard     time.Time // when etcd last said anything
+	Current   time.Time // everything that etcd had committed by then has been sent; zero before the first SET
 	Listed    time.Time // when the last full list was read
 
 	Services   int // objects in force
@@ -56,8 +58,8 @@ func (s *Source) report(edit func(*Status)) {
 // that comes and goes all the time does not make it more than tens.
 func (s *Source) trouble(err error) {
 	cause, reason := causeOf(err), oneLine(err.Error())
-	if cause == Refused && s.cfg.Username == "" {
-		reason += " (no user is set)"
+	if advice := s.cfg.advice(cause, reason); advice != "" {
+		reason += " (" + advice + ")"
 	}
 	now := time.Now()
 	var st Status
@@ -78,22 +80,34 @@ func (s *Source) trouble(err error) {
 	} else {
 		line += "; nothing is known yet, trying again"
 	}
+	var note string
 	var loud bool
 	if st.Attempts > 1 {
-		loud = s.warnings[cause].allow(now)
-	} else if loud = s.outages.allow(now); loud {
-		s.warnings[cause] = throttle{} // another outage, another row of lines
-		s.warnings[cause].allow(now)
+		_, loud = s.warnings[cause].Allow(struct{}{})
+	} else if note, loud = s.outages.Allow(now); loud {
+		s.warnings[cause] = repeats() // another outage begins with a short window
+		s.warnings[cause].Allow(struct{}{})
 	}
 	if loud {
 		s.warned = true
-		glog.Warning(line)
+		glog.Warning(line + note)
 	} else {
 		glog.V(4).Info(line)
 	}
 }
 
-// maxOutages is how many outages have their lines before the log has to rest.
+// The log windows of what repeats: they double from the first to the last.
+const (
+	firstWindow = 10 * time.Second
+	lastWindow  = 5 * time.Minute
+)
+
+// repeats limits lines that all say the same.
+func repeats() *lograte.Limiter[struct{}] {
+	return &lograte.Limiter[struct{}]{Lines: 1, First: firstWindow, Last: lastWindow}
+}
+
+// maxOutages is how many outages, or setbacks, have their lines in a window.
 const maxOutages = 5
 
 // connected takes in that etcd answers, and tells for how long it has not; 0 if it has all the time.

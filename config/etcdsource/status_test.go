@@ -5,43 +5,11 @@ import (
 	"errors"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 )
-
-func TestRepeatedWarningsGrowQuiet(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var lines throttle
-		var at []time.Duration
-		start := time.Now()
-		for time.Since(start) < 20*time.Minute {
-			if lines.allow(time.Now()) {
-				at = append(at, time.Since(start))
-			}
-			time.Sleep(time.Second)
-		}
-		want := []time.Duration{0, 10, 30, 70, 150, 310, 610, 910} // seconds
-		for i := range want {
-			want[i] *= time.Second
-		}
-		for i, d := range want {
-			if i >= len(at) || at[i] != d {
-				t.Fatalf("lines after %v; want them after %v", at, want)
-			}
-		}
-		time.Sleep(2*lastRepeat + time.Second) // after a long peace the next one is loud again
-		if !lines.allow(time.Now()) {
-			t.Error("the first line of new trouble was swallowed")
-		}
-		time.Sleep(firstRepeat)
-		if !lines.allow(time.Now()) {
-			t.Error("new trouble begins with long intervals")
-		}
-	})
-}
 
 func TestPausesDoubleUpToASecondWithJitter(t *testing.T) {
 	var p pauses

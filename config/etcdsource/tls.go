@@ -6,12 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/golang/glog"
 
+	"kubeproxy/internal/lograte"
 	"kubeproxy/registry"
 )
 
@@ -37,20 +36,12 @@ func (f TLSFiles) Config() (*tls.Config, error) {
 		return nil, nil
 	}
 	cfg := &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: f.InsecureSkipVerify}
-	if len(f.CA) > 0 {
-		cfg.RootCAs = x509.NewCertPool()
-	}
-	for _, file := range f.CA {
-		pem, err := readFile(file)
-		if err != nil {
-			return nil, fmt.Errorf("CA file %s: %w", registry.Quote(file), err)
-		}
-		if !cfg.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, fmt.Errorf("CA file %s holds no certificate", registry.Quote(file))
-		}
+	var err error
+	if cfg.RootCAs, err = readRoots(f.CA); err != nil {
+		return nil, err
 	}
 	if f.Cert != "" {
-		pair := &keyPair{cert: f.Cert, key: f.Key}
+		pair := &keyPair{cert: f.Cert, key: f.Key, warnings: repeats()}
 		if err := pair.load(); err != nil {
 			return nil, fmt.Errorf("client certificate: %w", err)
 		}
@@ -59,13 +50,48 @@ func (f TLSFiles) Config() (*tls.Config, error) {
 	return cfg, nil
 }
 
+// readRoots reads CA files. Without any it returns nil, which stands for the system's roots.
+func readRoots(files []string) (*x509.CertPool, error) {
+	if len(files) == 0 {
+		return nil, nil
+	}
+	roots := x509.NewCertPool()
+	for _, file := range files {
+		pem, err := readFile(file)
+		if err != nil {
+			return nil, fmt.Errorf("CA file %s: %w", registry.Quote(file), err)
+		}
+		if !roots.AppendCertsFromPEM(pem) {
+			return nil, fmt.Errorf("CA file %s holds no certificate", registry.Quote(file))
+		}
+	}
+	return roots, nil
+}
+
+// Roots returns a function for [Config.RootCAs] that reads the CA files again. When they cannot be used it returns the
+// roots from before, and logs that. Without CA files Roots returns nil.
+func (f TLSFiles) Roots() func() *x509.CertPool {
+	if len(f.CA) == 0 {
+		return nil
+	}
+	var last atomic.Pointer[x509.CertPool]
+	warnings := repeats()
+	return func() *x509.CertPool {
+		roots, err := readRoots(f.CA)
+		if err == nil {
+			last.Store(roots)
+		} else if note, ok := warnings.Allow(struct{}{}); ok {
+			glog.Warningf("%v; using the ones from before%s", err, note)
+		}
+		return last.Load()
+	}
+}
+
 // A keyPair is a certificate and its key on disk, which may be replaced at any time.
 type keyPair struct {
 	cert, key string
 	last      atomic.Pointer[tls.Certificate] // the last that was whole
-
-	mu       sync.Mutex // guards the field below
-	warnings throttle
+	warnings  *lograte.Limiter[struct{}]      // lines about one that was not
 }
 
 func (p *keyPair) load() error {
@@ -84,10 +110,8 @@ func (p *keyPair) load() error {
 // that went wrong, it shows the certificate from before: the server will say whether that still does.
 func (p *keyPair) show(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
 	if err := p.load(); err != nil {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		if p.warnings.allow(time.Now()) { // nobody will notice otherwise, before the old one expires
-			glog.Warningf("client certificate for etcd: %v; using the one from before", err)
+		if note, ok := p.warnings.Allow(struct{}{}); ok { // else the failure shows only when the old one expires
+			glog.Warningf("client certificate for etcd: %v; using the one from before%s", err, note)
 		}
 	}
 	return p.last.Load(), nil

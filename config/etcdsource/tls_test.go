@@ -161,3 +161,38 @@ func TestTLSFilesThatCannotBeUsedAreNamed(t *testing.T) {
 		t.Errorf("a CA alone: %+v, %v; want verification by it, and no certificate of ours", cfg, err)
 	}
 }
+
+// The CA file is read again at each connection: an etcd whose certificate comes from another authority is
+// believed once the file holds that authority. A half-written file is not used.
+func TestAReplacedAuthorityIsUsedWithTheNextConnection(t *testing.T) {
+	old, successor := etcdtest.NewCA(t), etcdtest.NewCA(t)
+	file := filepath.Join(t.TempDir(), "ca.crt")
+	install := func(text []byte) {
+		t.Helper()
+		if err := os.WriteFile(file, text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	pem := func(ca *etcdtest.CA) []byte {
+		t.Helper()
+		text, err := os.ReadFile(ca.File)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return text
+	}
+	install(pem(old))
+	etcd, c := startTLS(t, successor, nil)
+	put(t, c, spec("a"), port(1))
+	files := TLSFiles{CA: []string{file}}
+	cfg := mustTLS(t, files, etcd.URL())
+	cfg.RootCAs = files.Roots()
+	f := follow(t, cfg)
+	f.awaitStatus(t, "a reason", func(st Status) bool { return st.Reason != "" && !st.Ready })
+	install(pem(successor))
+	f.await(t, "a:1 | ")
+	install([]byte("half a certif"))
+	etcd.Kill()
+	etcd.Start(t)
+	f.awaitStatus(t, "a second session", func(st Status) bool { return st.Sessions == 2 })
+}

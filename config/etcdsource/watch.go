@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"sync"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"kubeproxy/registry"
@@ -18,30 +20,28 @@ import (
 // its own carries the id of the watch.
 const manualProgress = -1
 
-// backlog is how many responses may wait for the owner. Behind them the stream's flow control holds
-// etcd back, which keeps the events on its disk: nothing grows without bound.
-const backlog = 256
-
 // A watch is one watch stream, over a connection of its own. It never resumes. Whatever broke it, the
 // etcd behind the next connection may be another one with the same ids and revisions, and nothing
 // on the wire would tell: so a watch that has broken is over, and a list must say where things stand.
 type watch struct {
-	messages chan message                    // closed when it is over, once all that had come was delivered
-	err      error                           // why; valid once messages is closed
+	inbox    *inbox                          // what has come
+	over     chan struct{}                   // closed when the watch is over. The inbox may still hold something
+	err      error                           // why; valid once over is closed
 	requests chan *etcdserverpb.WatchRequest // what the owner wants to have sent
 	cancel   context.CancelFunc
 }
 
 // startWatch opens a watch on the prefix from now on, in a goroutine of its own.
-func startWatch(ctx context.Context, cfg *Config) *watch {
+func startWatch(ctx context.Context, cfg *dialer) *watch {
 	ctx, cancel := context.WithCancel(ctx)
 	w := &watch{
-		messages: make(chan message, backlog),
+		inbox:    newInbox(),
+		over:     make(chan struct{}),
 		requests: make(chan *etcdserverpb.WatchRequest, 4),
 		cancel:   cancel,
 	}
 	go func() {
-		defer close(w.messages)
+		defer close(w.over)
 		defer cancel()
 		w.err = w.run(ctx, cfg)
 	}()
@@ -49,20 +49,20 @@ func startWatch(ctx context.Context, cfg *Config) *watch {
 }
 
 // run returns why the watch is over.
-func (w *watch) run(ctx context.Context, cfg *Config) error {
+func (w *watch) run(ctx context.Context, cfg *dialer) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	deadline := time.AfterFunc(cfg.RequestTimeout, func() {
 		cancel(fmt.Errorf("no watch was created for %v", cfg.RequestTimeout))
 	})
 	defer deadline.Stop()
-	c, err := cfg.dial(ctx)
+	c, err := cfg.dial(ctx, nil)
 	if err != nil {
 		return explain(ctx, err)
 	}
 	defer c.close()
 	// A member that has lost its leader would keep the stream open and say nothing.
-	stream, err := c.watch.Watch(clientv3.WithRequireLeader(ctx), answersReadBy(newMessageReader())...)
+	stream, err := c.watch.Watch(clientv3.WithRequireLeader(ctx), callOptions...)
 	if err != nil {
 		return fmt.Errorf("open a watch: %w", explain(ctx, err))
 	}
@@ -78,47 +78,72 @@ func (w *watch) run(ctx context.Context, cfg *Config) error {
 	return w.receive(ctx, stream, func() { deadline.Stop() })
 }
 
-// receive passes on what the stream says, until it breaks or the watch is cancelled.
+// maxTransaction bounds the events of one transaction. They take effect together, so all of them have to wait for the last.
+const maxTransaction = 64 << 20
+
+// receive puts what the stream delivers into the inbox, until the stream breaks or the watch is cancelled.
 func (w *watch) receive(ctx context.Context, stream etcdserverpb.Watch_WatchClient, created func()) error {
 	stands := false
-	var id int64          // of the watch, once it stands. Others on the stream are challenges
-	var fragments []event // of the message that is under way
-	var m message
+	var id int64              // of the watch, once it stands. Others on the stream are challenges
+	var begun []*mvccpb.Event // of a transaction whose end is still to come
 	for {
-		m = message{} // nothing is to keep the last one while etcd is silent
-		if err := stream.RecvMsg(&m); err != nil {
+		m, err := stream.Recv()
+		if err != nil {
 			return fmt.Errorf("watch: %w", explain(ctx, err))
 		}
-		if len(fragments) > 0 {
-			m.events, fragments = append(fragments, m.events...), nil
-		}
+		d := delivery{at: time.Now(), events: append(begun, m.Events...)}
+		begun = nil
 		switch {
-		case m.fragment: // more of the same revision may follow
-			fragments = m.events
-			continue
-		case stands && m.created: // a challenge was answered; if it was granted, take it back
-			if !m.canceled {
-				w.ask(&etcdserverpb.WatchRequest{RequestUnion: &etcdserverpb.WatchRequest_CancelRequest{
-					CancelRequest: &etcdserverpb.WatchCancelRequest{WatchId: m.id}}})
+		case m.Fragment: // more of the last revision may follow
+			if d.events, begun = split(d.events); total(begun) > maxTransaction {
+				return failure{Unable, fmt.Errorf("one transaction has more than %d MiB of changes", maxTransaction>>20)}
 			}
-		case stands && m.canceled && m.id != id:
+			if len(d.events) == 0 {
+				continue
+			}
+		case stands && m.Created: // a challenge was answered; if it was granted, take it back
+			if !m.Canceled {
+				w.ask(&etcdserverpb.WatchRequest{RequestUnion: &etcdserverpb.WatchRequest_CancelRequest{
+					CancelRequest: &etcdserverpb.WatchCancelRequest{WatchId: m.WatchId}}})
+			}
+		case stands && m.Canceled && m.WatchId != id:
 			continue // a challenge that was taken back
-		case m.compacted != 0:
-			return failure{Compacted, fmt.Errorf("watch cancelled: what it had to tell next was compacted at revision %d", m.compacted)}
-		case m.canceled:
-			cause, reason := causeOfCancel(m.reason)
+		case m.CompactRevision != 0:
+			return failure{Compacted, fmt.Errorf("watch cancelled: what it had to tell next was compacted at revision %d", m.CompactRevision)}
+		case m.Canceled:
+			cause, reason := causeOfCancel(m.CancelReason)
 			return failure{cause, fmt.Errorf("watch cancelled: %s", registry.Quote(reason))}
-		case m.created:
-			stands, id = true, m.id
+		case m.Created:
+			stands, id = true, m.WatchId
 			created()
 		}
-		m.at = time.Now()
-		select {
-		case w.messages <- m:
-		case <-ctx.Done():
-			return context.Cause(ctx)
+		if len(d.events) == 0 || m.Created {
+			d.notices = []notice{{m.Created, m.WatchId == manualProgress, m.Header.GetClusterId(), m.Header.GetRevision()}}
+		}
+		if err := w.inbox.put(ctx, d); err != nil {
+			return err
 		}
 	}
+}
+
+// split cuts events before those of the last revision.
+func split(events []*mvccpb.Event) (whole, begun []*mvccpb.Event) {
+	if len(events) == 0 {
+		return nil, nil
+	}
+	last := events[len(events)-1].GetKv().GetModRevision()
+	i := len(events)
+	for i > 0 && events[i-1].GetKv().GetModRevision() == last {
+		i--
+	}
+	return events[:i:i], slices.Clone(events[i:])
+}
+
+func total(events []*mvccpb.Event) (bytes int) {
+	for _, ev := range events {
+		bytes += sizeOf(ev)
+	}
+	return bytes
 }
 
 // send sends the requests. That may block, and the owner must not.
@@ -167,6 +192,5 @@ func creation(req *etcdserverpb.WatchCreateRequest) *etcdserverpb.WatchRequest {
 // stop ends the watch and waits until nothing of it is left.
 func (w *watch) stop() {
 	w.cancel()
-	for range w.messages {
-	}
+	<-w.over
 }

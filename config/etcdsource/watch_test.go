@@ -13,8 +13,6 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
-	"google.golang.org/grpc/mem"
-	"google.golang.org/protobuf/proto"
 )
 
 // A script is a watch stream that says what it says, and then breaks.
@@ -25,17 +23,14 @@ type script struct {
 
 var errTorn = errors.New("the script is torn here")
 
-// RecvMsg implements Watch_WatchClient.
-func (s *script) RecvMsg(m any) error {
+// Recv implements Watch_WatchClient.
+func (s *script) Recv() (*etcdserverpb.WatchResponse, error) {
 	if len(s.lines) == 0 {
-		return errTorn
+		return nil, errTorn
 	}
-	line, err := proto.Marshal(s.lines[0])
-	if err != nil {
-		return err
-	}
-	s.lines = s.lines[1:]
-	return newMessageReader().Unmarshal(mem.BufferSlice{mem.SliceBuffer(line)}, m)
+	line := s.lines[0]
+	s.lines[0], s.lines = nil, s.lines[1:]
+	return line, nil
 }
 
 func TestWhatAWatchStreamSays(t *testing.T) {
@@ -58,6 +53,8 @@ func TestWhatAWatchStreamSays(t *testing.T) {
 			[]string{"created", "[7]", "[8 9]", "torn"}, 0},
 		{"fragments are put together", []*response{created, events(true, 7, 7), events(true, 7), events(false, 7, 8), events(false, 9)},
 			[]string{"created", "[7 7 7 7 8]", "[9]", "torn"}, 0},
+		{"fragments with whole transactions do not wait for the last one", []*response{created, events(true, 7, 8), events(true, 8, 9), events(true, 9), events(false, 10)},
+			[]string{"created", "[7]", "[8 8]", "[9 9 10]", "torn"}, 0},
 		{"half a response is none", []*response{created, events(true, 7)},
 			[]string{"created", "torn"}, 0},
 		{"refused", []*response{{Created: true, Canceled: true, WatchId: -1, CancelReason: "etcdserver: permission\ndenied"}},
@@ -74,24 +71,27 @@ func TestWhatAWatchStreamSays(t *testing.T) {
 			[]string{"created", "created", "watch cancelled"}, 1},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			w := &watch{messages: make(chan message, 10), requests: make(chan *etcdserverpb.WatchRequest, 10)}
-			err := w.receive(t.Context(), &script{lines: test.lines}, func() {})
-			close(w.messages)
+			w := newWatch()
 			var got []string
-			for m := range w.messages {
-				var revisions []int64
-				for i := range m.events {
-					revisions = append(revisions, m.events[i].kv.ModRevision)
+			stream := &hush{script{lines: test.lines}, func() {
+				d := w.inbox.take()
+				for _, n := range d.notices {
+					if n.created {
+						got = append(got, "created")
+					}
 				}
-				switch {
-				case m.created:
-					got = append(got, "created")
-				case m.at.IsZero():
-					t.Errorf("%v does not say when it was received", m)
-				default:
+				var revisions []int64
+				for _, ev := range d.events {
+					revisions = append(revisions, ev.Kv.ModRevision)
+				}
+				if len(revisions) > 0 {
 					got = append(got, fmt.Sprint(revisions))
 				}
-			}
+				if d.at.IsZero() && len(d.events)+len(d.notices) > 0 {
+					t.Errorf("%v does not say when it was received", d)
+				}
+			}}
+			err := w.receive(t.Context(), stream, func() {})
 			end := test.want[len(test.want)-1]
 			if diff := cmp.Diff(test.want[:len(test.want)-1], got, cmpopts.EquateEmpty()); diff != "" {
 				t.Errorf("messages (-want +got):\n%s", diff)
@@ -107,10 +107,12 @@ func TestWhatAWatchStreamSays(t *testing.T) {
 }
 
 func TestAReaderThatStallsDoesNotHoldUpTheEndOfAWatch(t *testing.T) {
-	w := &watch{messages: make(chan message), requests: make(chan *etcdserverpb.WatchRequest)}
+	w := newWatch()
+	w.requests = nil
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(errTorn)
-	if err := w.receive(ctx, &script{lines: []*etcdserverpb.WatchResponse{{Created: true}}}, func() {}); !errors.Is(err, errTorn) {
+	large := &etcdserverpb.WatchResponse{Events: []*mvccpb.Event{{Kv: &mvccpb.KeyValue{Value: make([]byte, maxWaiting)}}}}
+	if err := w.receive(ctx, &script{lines: []*etcdserverpb.WatchResponse{large, large}}, func() {}); !errors.Is(err, errTorn) {
 		t.Errorf("%v; want the cause", err)
 	}
 	if w.askProgress() || w.challenge() {
@@ -118,35 +120,46 @@ func TestAReaderThatStallsDoesNotHoldUpTheEndOfAWatch(t *testing.T) {
 	}
 }
 
-// A hush is a watch stream that says one thing, and then nothing while something is looked at.
+// newWatch is one without a stream.
+func newWatch() *watch {
+	return &watch{inbox: newInbox(), over: make(chan struct{}), requests: make(chan *etcdserverpb.WatchRequest, 10)}
+}
+
+// A hush is a watch stream before each message of which something is looked at.
 type hush struct {
 	script
 	look func()
 }
 
-func (h *hush) RecvMsg(m any) error {
-	if len(h.lines) == 0 {
-		h.look()
-	}
-	return h.script.RecvMsg(m)
+func (h *hush) Recv() (*etcdserverpb.WatchResponse, error) {
+	h.look()
+	return h.script.Recv()
 }
 
 func TestASilentWatchKeepsNothingOfItsLastMessage(t *testing.T) {
-	w := &watch{messages: make(chan message, 1), requests: make(chan *etcdserverpb.WatchRequest)}
-	looked := false
-	stream := &hush{script{lines: []*etcdserverpb.WatchResponse{{Events: []*mvccpb.Event{eventOf(1)}}}}, func() {
-		looked = true
-		m := <-w.messages
-		events := weak.Make(&m.events[0])
-		m = message{}
+	w := newWatch()
+	looked := 0
+	var events weak.Pointer[mvccpb.Event]
+	stream := new(hush)
+	stream.lines = []*etcdserverpb.WatchResponse{{Events: []*mvccpb.Event{eventOf(1)}}}
+	stream.look = func() {
+		if looked++; looked == 1 {
+			events = weak.Make(stream.lines[0].Events[0])
+			return
+		}
+		w.inbox.take()
 		for range 2 {
 			runtime.GC()
 		}
 		if events.Value() != nil {
 			t.Error("the events are still there")
 		}
-	}}
-	if err := w.receive(t.Context(), stream, func() {}); !errors.Is(err, errTorn) || !looked {
-		t.Errorf("%v, looked: %t", err, looked)
 	}
+	if err := w.receive(t.Context(), stream, func() {}); !errors.Is(err, errTorn) || looked != 2 {
+		t.Errorf("%v, looked %d times", err, looked)
+	}
+}
+
+func eventOf(i int) *mvccpb.Event {
+	return &mvccpb.Event{Kv: &mvccpb.KeyValue{Key: []byte(spec(fmt.Sprint("a", i))), ModRevision: int64(i), Value: []byte(port(i))}}
 }

@@ -101,13 +101,3 @@ func firstField(message []byte) (f field, err error) {
 func (f field) merge(into proto.Message) error {
 	return proto.UnmarshalOptions{Merge: true}.Unmarshal(f.whole, into)
 }
-
-// countFields tells how many fields of a message have this number and type.
-func countFields(message []byte, tag uint64) (n int) {
-	for f := range fields(message) {
-		if f.tag == tag {
-			n++
-		}
-	}
-	return n
-}

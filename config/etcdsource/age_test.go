@@ -1,0 +1,116 @@
+package etcdsource
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// behindIt is a session whose first list was asked for just now.
+func behindIt(t *testing.T) *session {
+	x := standing(t)
+	x.current(time.Now())
+	return x
+}
+
+func progress(revision int64) delivery {
+	return delivery{at: time.Now(), notices: []notice{{answer: true, revision: revision}}}
+}
+
+func TestWhatTheWatchTellsDoesNotMakeTheStateCurrent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		x := behindIt(t)
+		listed := time.Now()
+		for i := range 8 { // a watch that is busy, and behind
+			time.Sleep(250 * time.Millisecond)
+			x.deliver(t, value("a", int64(2+i), addrs("10.0.0.1:1")))
+		}
+		if st := x.Status(); !st.Current.Equal(listed) || !st.Heard.Equal(time.Now()) {
+			t.Errorf("current %v after the list; want 0", st.Current.Sub(listed))
+		}
+	})
+}
+
+func TestAnAnswerMakesTheStateAsCurrentAsItsQuestion(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		x := behindIt(t)
+		asked := time.Now()
+		if err := x.period(); err != nil || len(x.watch.requests) != 1 {
+			t.Fatalf("%v, %d requests; want one after a period", err, len(x.watch.requests))
+		}
+		time.Sleep(7 * time.Second) // the answer waits behind large values
+		if err := x.receive(progress(9)); err != nil {
+			t.Fatal(err)
+		}
+		if st := x.Status(); !st.Current.Equal(asked) {
+			t.Errorf("current since %v; want since the request", time.Since(st.Current))
+		}
+		if err := x.receive(progress(9)); err != nil { // to no request
+			t.Fatal(err)
+		}
+		if st := x.Status(); !st.Current.Equal(asked) {
+			t.Errorf("current since %v; want since the request", time.Since(st.Current))
+		}
+	})
+}
+
+func TestABusyWatchThatDoesNotAnswerIsComparedWithWhatEtcdHasReached(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		x := behindIt(t)
+		listed := time.Now()
+		x.asked = listed // never answered
+		time.Sleep(time.Second)
+		read := time.Now()
+		x.readAt = read // as period does
+		if err := x.probed(answer{listing: listing{revision: 5}}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second)
+		x.deliver(t, value("a", 4, addrs("10.0.0.1:1")))
+		if st := x.Status(); !st.Current.Equal(listed) {
+			t.Errorf("current since %v at revision 4; etcd had reached 5", time.Since(st.Current))
+		}
+		x.deliver(t, value("a", 5, addrs("10.0.0.2:1")))
+		if st := x.Status(); !st.Current.Equal(read) || !x.asked.IsZero() {
+			t.Errorf("current since %v; want since the read, and another request", time.Since(st.Current))
+		}
+	})
+}
+
+func TestABusyWatchIsAskedForProgressEachPeriod(t *testing.T) {
+	x := standing(t)
+	for i := range 3 {
+		if err := x.period(); err != nil {
+			t.Fatal(err)
+		}
+		if n := len(x.watch.requests); n != i+1 {
+			t.Fatalf("%d requests after %d periods", n, i+1)
+		}
+		x.deliver(t, value("a", int64(2+i), addrs("10.0.0.1:1")))
+		if x.stage != calm {
+			t.Fatal("it speaks, and is taken for silent")
+		}
+		if err := x.receive(progress(int64(2 + i))); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestAWatchFarBehindMoreThanMemoryHoldsIsGivenUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		x := behindIt(t)
+		x.watch.inbox.blocked = true
+		time.Sleep(maxBehind)
+		if err := x.period(); err != nil {
+			t.Fatalf("after %v: %v", maxBehind, err)
+		}
+		time.Sleep(time.Second)
+		x.watch.inbox.blocked = true
+		err := x.period()
+		if f, ok := errors.AsType[failure](err); !ok || f.cause != Stale || !strings.Contains(err.Error(), "the watch is 11s behind") {
+			t.Errorf("%v; want the end of the session", err)
+		}
+	})
+}

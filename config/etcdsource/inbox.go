@@ -1,0 +1,154 @@
+package etcdsource
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/mvccpb"
+)
+
+// maxWaiting bounds the bytes that wait between the watch stream and the session. Ten values of etcd's default limit
+// (1.5 MiB) fit; the session decodes 16 MiB in about half a second.
+const maxWaiting = 16 << 20
+
+// A backlog is a list of events that wait, in order. Beyond maxWaiting it drops those that a later event of the same key
+// has overtaken.
+type backlog struct {
+	events []*mvccpb.Event
+	bytes  int
+	limit  int // beyond it events are dropped
+}
+
+func (b *backlog) add(events []*mvccpb.Event) {
+	b.events = append(b.events, events...)
+	b.bytes += total(events)
+	if b.bytes > max(b.limit, maxWaiting) {
+		var freed int
+		b.events, freed = newestOnly(b.events)
+		b.bytes -= freed
+		b.limit = b.bytes / 3 * 4 // a pass over all events costs: not before a quarter of them is new
+	}
+}
+
+// An inbox holds what the watch has received and the session has not handled. It is bounded by bytes: when dropping
+// makes no room, put blocks, and the flow control of the stream keeps the rest in etcd.
+type inbox struct {
+	ready chan struct{} // capacity 1: something waits
+	room  chan struct{} // capacity 1: everything was taken
+
+	mu      sync.Mutex // guards the fields below
+	at      time.Time  // when the oldest of what waits was received; zero when nothing waits
+	waiting backlog
+	notices []notice
+	blocked bool // put has blocked since blockedOnce was called
+}
+
+// A delivery is what waited at one moment. The session handles the events before the notices: each notice is true after
+// later events, too.
+type delivery struct {
+	at      time.Time // when the oldest part was received
+	events  []*mvccpb.Event
+	notices []notice
+}
+
+// A notice is a message of the watch without events.
+type notice struct {
+	created  bool   // a watch was created or refused; otherwise it is a progress report
+	answer   bool   // of progress reports: it answers a request
+	cluster  uint64 // of the etcd that sent it
+	revision int64  // which etcd had reached
+}
+
+func newInbox() *inbox {
+	return &inbox{ready: make(chan struct{}, 1), room: make(chan struct{}, 1)}
+}
+
+// perEvent is what an event or a notice takes beside its key and its value, roughly.
+const perEvent = 256
+
+func sizeOf(ev *mvccpb.Event) int {
+	return perEvent + len(ev.GetKv().GetKey()) + len(ev.GetKv().GetValue())
+}
+
+// put adds what one message holds. It returns when there is room for the next one, or the cause of ctx's end.
+func (b *inbox) put(ctx context.Context, d delivery) error {
+	full := b.add(d)
+	wake(b.ready)
+	for full {
+		select {
+		case <-b.room:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+		b.mu.Lock()
+		full = b.fullLocked() // an earlier signal may have waited
+		b.mu.Unlock()
+	}
+	return nil
+}
+
+func (b *inbox) add(d delivery) (full bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.at.IsZero() {
+		b.at = d.at
+	}
+	b.waiting.add(d.events)
+	b.notices = append(b.notices, d.notices...)
+	full = b.fullLocked()
+	b.blocked = b.blocked || full
+	return full
+}
+
+func (b *inbox) fullLocked() bool { return b.waiting.bytes+perEvent*len(b.notices) > maxWaiting }
+
+// empty reports whether nothing waits.
+func (b *inbox) empty() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.at.IsZero()
+}
+
+// take returns all that waits.
+func (b *inbox) take() delivery {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	d := delivery{b.at, b.waiting.events, b.notices}
+	b.at, b.waiting, b.notices = time.Time{}, backlog{}, nil
+	wake(b.room)
+	return d
+}
+
+// blockedOnce reports whether put has blocked since the last call.
+func (b *inbox) blockedOnce() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	blocked := b.blocked
+	b.blocked = b.fullLocked()
+	return blocked
+}
+
+// newestOnly keeps the last event of each key, in order, and returns how many bytes the others had.
+func newestOnly(events []*mvccpb.Event) (kept []*mvccpb.Event, freed int) {
+	seen := make(map[string]bool)
+	for i := len(events) - 1; i >= 0; i-- {
+		key := string(events[i].GetKv().GetKey())
+		if seen[key] {
+			freed += sizeOf(events[i])
+			continue
+		}
+		seen[key] = true
+		kept = append(kept, events[i])
+	}
+	slices.Reverse(kept)
+	return kept, freed
+}
+
+func wake(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
