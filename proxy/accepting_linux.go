@@ -9,18 +9,21 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/golang/glog"
 	"golang.org/x/sys/unix"
 )
 
 // An epollTCP is one open TCP port of the epoll engine.
 type epollTCP struct {
+	portSocket
 	loop   *loop
-	fd     int
 	number uint16
 	owner  *atomic.Pointer[claim]
-	index  int32
-	era    uint32
+}
+
+// A portSocket is the socket of a port, which a loop watches, or does not for a while: see pause.
+type portSocket struct {
+	fd     int
+	ticket ticket
 	paused bool
 	pause  time.Duration // how long the last pause was
 }
@@ -36,12 +39,12 @@ func (e *epoll) listenTCP(addr netip.AddrPort, owner *atomic.Pointer[claim]) (so
 	if err != nil {
 		return nil, err
 	}
-	p := &epollTCP{loop: l, fd: fd, number: addr.Port(), owner: owner}
+	p := &epollTCP{loop: l, portSocket: portSocket{fd: fd}, number: addr.Port(), owner: owner}
 	p.loop.call(func() {
 		slot, index, era := p.loop.listeners.add()
 		*slot = p
-		p.index, p.era = index, era
-		err = p.loop.watch(fd, p.ticket(), unix.EPOLLIN)
+		p.ticket = ticket{listening, index, era}
+		err = p.loop.watch(fd, p.ticket, unix.EPOLLIN)
 	})
 	if err != nil {
 		l.call(p.leave)
@@ -52,7 +55,7 @@ func (e *epoll) listenTCP(addr netip.AddrPort, owner *atomic.Pointer[claim]) (so
 
 // openTCP opens a listening socket. Clients inherit its options.
 func openTCP(ctx context.Context, cfg Config, addr netip.AddrPort) (fd int, err error) {
-	config := net.ListenConfig{KeepAliveConfig: keepAlive(cfg)}
+	config := net.ListenConfig{KeepAliveConfig: keepAlive(cfg), Control: prepareListen}
 	config.SetMultipathTCP(false) // its resets and half-closes are not those of TCP
 	listener, err := config.Listen(ctx, "tcp", addr.String())
 	if err != nil {
@@ -76,8 +79,6 @@ func duplicate(raw syscall.RawConn) (fd int, err error) {
 	return fd, errors.Join(controlErr, err)
 }
 
-func (p *epollTCP) ticket() ticket { return ticket{listening, p.index, p.era} }
-
 // disown does nothing: TCP connections outlive the claim they began under.
 func (p *epollTCP) disown(*claim) {}
 
@@ -89,22 +90,28 @@ func (p *epollTCP) close() {
 
 func (p *epollTCP) leave() {
 	closeFD(p.fd)
-	p.loop.listeners.remove(p.index)
+	p.loop.listeners.remove(p.ticket.index)
 	p.paused = false
 }
 
-// acceptsAtOnce is how many clients a port may accept in a turn. Those beyond wait for the next, and the clients that
-// are being served have their turn in between.
-const acceptsAtOnce = 8
+// How many clients a port may accept in a turn, and all ports together, if these are no more than that. Those beyond wait for the
+// next, and the clients that are being served have their turn in between.
+const (
+	acceptsAtOnce = 8
+	acceptsATurn  = 64
+)
+
+// acceptsFor is how many clients each of so many ports may accept in a turn.
+func acceptsFor(ports int) int { return min(acceptsAtOnce, max(1, acceptsATurn/max(1, ports))) }
 
 // accept accepts clients that wait. That at least one does, the kernel has told.
 func (l *loop) accept(p *epollTCP) {
 	if !l.engine.budget.tryAcquire(2) {
-		l.pauseAccepting(p)
+		l.pauseAccepting(&p.portSocket)
 		return
 	}
 	for n := 1; l.acceptOne(p, n == 1); n++ {
-		if n == acceptsAtOnce || !l.engine.budget.take(2) {
+		if n >= l.accepts || l.late() || !l.engine.budget.take(2) {
 			return
 		}
 	}
@@ -119,12 +126,10 @@ func (l *loop) acceptOne(p *epollTCP, first bool) bool {
 		e.budget.release(2)
 		switch {
 		case !first:
-		case errno == unix.EAGAIN || errno == unix.ECONNABORTED || errno == unix.EINTR:
+		case errno == unix.EAGAIN || errno == unix.ECONNABORTED:
 		default:
-			if times, ok := e.acceptErrors.ask(1); ok {
-				glog.Warningf("cannot accept clients of %s: %v; trying again until it can (%d times since such a line)", p.owner.Load().key, errno, times)
-			}
-			l.pauseAccepting(p)
+			e.lines.reportAccept(p.owner.Load().key, errno)
+			l.pauseAccepting(&p.portSocket)
 		}
 		return false
 	}
@@ -164,27 +169,57 @@ func (l *loop) serve(p *epollTCP, fd int, book connection) {
 }
 
 // pauseAccepting leaves the clients of p in the kernel's queue for a while.
-func (l *loop) pauseAccepting(p *epollTCP) {
+func (l *loop) pauseAccepting(p *portSocket) {
+	l.engine.pauses.Add(1)
+	l.suspend(p)
+}
+
+// suspend stops watching p for a while: 5 ms, and twice as long each time that this did not help, up to a second.
+func (l *loop) suspend(p *portSocket) {
 	_ = epollCtl(l.epfd, unix.EPOLL_CTL_DEL, p.fd, new(unix.EpollEvent)) // it is there
 	p.paused = true
-	l.engine.pauses.Add(1)
 	p.pause = min(max(2*p.pause, firstPause), lastPause)
-	if len(l.paused) == 0 || l.now+p.pause < l.resumeAt {
-		l.resumeAt = l.now + p.pause
-	}
+	l.resumeIn(p.pause)
 	l.paused = append(l.paused, p)
 }
 
-// resume accepts clients again wherever that was paused.
-func (l *loop) resume() {
-	if len(l.paused) == 0 || l.now < l.resumeAt {
-		return
+// starve leaves c alone for a while, because the kernel had no memory for it. No event tells when it has.
+func (l *loop) starve(c *conn) {
+	if !c.queued {
+		c.queued = true
+		l.resumeIn(starvedPause)
+		l.starved = append(l.starved, c)
 	}
-	for i, p := range l.paused {
-		if l.paused[i] = nil; p.paused {
-			p.paused = false
-			_ = l.watch(p.fd, p.ticket(), unix.EPOLLIN)
+}
+
+const starvedPause = 20 * time.Millisecond
+
+// resumeIn has resume called in so long, if it is not called earlier.
+func (l *loop) resumeIn(pause time.Duration) {
+	if len(l.paused)+len(l.starved) == 0 || l.now+pause < l.resumeAt {
+		l.resumeAt = l.now + pause
+	}
+}
+
+// resumesATurn is how many ports are watched again in a turn, at a system call each.
+const resumesATurn = 256
+
+// resume watches ports again wherever that was suspended, and has connections go on for which there was no memory.
+func (l *loop) resume() {
+	if len(l.paused)+len(l.starved) > 0 && l.now >= l.resumeAt {
+		l.resuming, l.paused = append(l.resuming, l.paused...), nil
+		l.unfinished = append(l.unfinished, l.starved...)
+		clear(l.starved)
+		l.starved = l.starved[:0]
+	}
+	for range min(len(l.resuming), resumesATurn) {
+		p := l.resuming[0]
+		l.resuming = l.resuming[1:]
+		if !p.paused {
+			continue // it was closed
+		}
+		if p.paused = false; l.watch(p.fd, p.ticket, unix.EPOLLIN) != nil {
+			l.suspend(p) // a port that is not watched would be deaf for ever
 		}
 	}
-	l.paused = l.paused[:0]
 }

@@ -71,9 +71,11 @@ func newAffinities(most, mostEach int) *affinities {
 // choose begins the choice of an endpoint for a client of the claim.
 func (c *claim) choose(client netip.Addr) choice {
 	if c.affinity == 0 {
-		return c.rotation.choose(c.tally.protocol)
+		chosen := c.rotation.choose(c.tally.protocol)
+		chosen.tenure = c.tenure
+		return chosen
 	}
-	return choice{set: c.rotation.awake(), protocol: c.tally.protocol, sticky: &sticky{
+	return choice{rotation: c.rotation, set: c.rotation.awake(), protocol: c.tally.protocol, tenure: c.tenure, sticky: &sticky{
 		table:   c.rotation.balancer.affinities,
 		key:     affinityKey{c.rotation, c.tally.protocol, client.Unmap().WithZone("")},
 		timeout: c.affinity,

@@ -8,6 +8,8 @@ import (
 
 	"github.com/golang/glog"
 	"golang.org/x/sync/semaphore"
+
+	"kubeproxy/internal/lograte"
 )
 
 // A budget shares out the descriptors that clients can make us open. It is the hard limit behind those
@@ -27,7 +29,8 @@ type budget struct {
 	open    atomic.Int64        // those of them that listeners have
 	inHand  atomic.Int64        // clients accepted, and waiting in acquire
 	hands   int64               // how many of those there may be
-	scarce  quieter
+
+	scarce lograte.Limiter[struct{}] // lines about the lack of them
 }
 
 // errNoDescriptors is what those get for whom there is no room.
@@ -124,9 +127,9 @@ func (b *budget) tryAcquire(n int) bool {
 	if b.take(n) {
 		return true
 	}
-	if times, ok := b.scarce.ask(1); ok {
-		glog.Warningf("out of descriptors: of the limit of %d, listeners and clients have all the %d that they may have; new clients wait (%d since such a line). "+
-			"If this lasts, raise the limit (ulimit -n, or LimitNOFILE= of a systemd unit)", b.limit, b.clients, times)
+	if note, ok := b.scarce.Allow(struct{}{}); ok {
+		glog.Warningf("out of descriptors: of the limit of %d, listeners and clients have all the %d that they may have; new clients wait. "+
+			"If this lasts, raise the limit (ulimit -n, or LimitNOFILE= of a systemd unit)%s", b.limit, b.clients, note)
 	}
 	return false
 }

@@ -14,9 +14,9 @@ type chassis struct {
 	conns    *connections  // TCP clients in all
 	sessions *sessionLimit // UDP sessions in all
 
-	newcomers    *pace         // UDP sessions that begin
-	acceptErrors quieter       // of all TCP ports
-	pauses       atomic.Uint64 // that they made
+	newcomers *pace // UDP sessions that begin
+	lines     lines
+	pauses    atomic.Uint64 // that they made
 
 	ctx  context.Context // ends when what is left is to be cut
 	cut  context.CancelFunc
@@ -28,7 +28,8 @@ func (c *chassis) init(cfg Config, own *ownPorts) {
 	c.resolver = newResolver(own)
 	c.resolver.allowed = cfg.AllowedEndpoints
 	c.budget = newBudget(descriptorLimit())
-	c.conns = newConnections(cfg)
+	c.resolver.budget = c.budget
+	c.conns = newConnections(cfg, &c.lines)
 	c.sessions = newSessionLimit(cfg.MaxUDPSessions, cfg.UDPTimeout)
 	c.newcomers = newPace(cfg.MaxNewUDPSessions)
 	c.ctx, c.cut = context.WithCancel(context.Background())
@@ -47,6 +48,10 @@ func (c *chassis) listening(open func() (socket, error)) (socket, error) {
 	}
 	return s, nil
 }
+
+// An engine without loops has none that stands still, or takes long.
+func (c *chassis) stalled() error       { return nil }
+func (c *chassis) turnTimes() TurnTimes { return TurnTimes{} }
 
 func (c *chassis) paused() uint64 { return c.pauses.Load() }
 

@@ -223,6 +223,7 @@ func TestAServiceCreatedAnewDoesNotBlink(t *testing.T) {
 func TestAPortHeldByAStrangerIsTakenOnceItIsFree(t *testing.T) {
 	conform(t, func(t *testing.T, cfg proxy.Config) {
 		n := newNode(t, cfg)
+		n.TakeHeldPortsAfter(100*time.Millisecond, 20*time.Millisecond)
 		port, other := proxytest.FreePort(t), proxytest.FreePort(t)
 		stranger, err := net.Listen("tcp", proxytest.On(port).String())
 		if err != nil {

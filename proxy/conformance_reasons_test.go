@@ -141,6 +141,9 @@ var tcpReasonCases = []reasonCase{
 	}, do: func(t *testing.T, b *bookish) {
 		b.refuses(t, served(t, proxytest.Identify("web")))
 	}},
+	{why: proxy.NameFailed, when: "the name of the only endpoint is none", do: func(t *testing.T, b *bookish) {
+		b.refuses(t, host("no..such.name", 80))
+	}},
 	{why: proxy.DialLimit, when: "another client's dial is under way", config: func(cfg *proxy.Config) {
 		cfg.MaxDialsPerEndpoint = 1
 	}, do: func(t *testing.T, b *bookish) {
@@ -417,8 +420,8 @@ func (b *bookish) port(e proxy.Ending) uint16 {
 
 // turnedAway are the reasons of clients that were given no endpoint.
 var turnedAway = map[proxy.Reason]bool{
-	proxy.NoEndpoints: true, proxy.DialFailed: true, proxy.OwnListener: true, proxy.EndpointNotAllowed: true, proxy.DialLimit: true,
-	proxy.SourceNotAllowed: true, proxy.ConnectionLimit: true, proxy.ServiceLimit: true, proxy.DescriptorLimit: true,
+	proxy.NoEndpoints: true, proxy.DialFailed: true, proxy.OwnListener: true, proxy.EndpointNotAllowed: true, proxy.NameFailed: true, proxy.DialLimit: true,
+	proxy.Loop: true, proxy.SourceNotAllowed: true, proxy.ConnectionLimit: true, proxy.ServiceLimit: true, proxy.DescriptorLimit: true,
 }
 
 // checkAll looks, when the node has stopped, whether the books are balanced: what was told of each

@@ -35,6 +35,13 @@ var udpReasonCases = []reasonCase{
 	}, do: func(t *testing.T, b *bookish) {
 		b.lose(t, "endpoint_not_allowed", servedUDP(t, "web"))
 	}},
+	{why: proxy.Loop, when: "the only endpoint is the client itself", do: func(t *testing.T, b *bookish) {
+		endpoint := proxytest.ServeUDP(t, "127.0.0.1:0", proxytest.EchoUDP)
+		if err := endpoint.Send("hello", b.serveUDP(t, endpoint.Addr)); err != nil {
+			t.Fatal(err)
+		}
+		b.drops(t, "loop")
+	}},
 	{why: proxy.SourceNotAllowed, when: "its address is not allowed any more", do: func(t *testing.T, b *bookish) {
 		b.ask(t)
 		b.apply(fromUDP("web", b.at.Port(), "127.0.0.2/32"))
@@ -88,6 +95,12 @@ func (b *bookish) ask(t *testing.T) *proxytest.UDPClient {
 func (b *bookish) lose(t *testing.T, why string, addrs ...registry.Addr) {
 	t.Helper()
 	proxytest.DialUDP(t, b.serveUDP(t, addrs...)).Write([]byte("hello"))
+	b.drops(t, why)
+}
+
+// drops waits until one datagram is counted as dropped for this reason.
+func (b *bookish) drops(t *testing.T, why string) {
+	t.Helper()
 	var dropped []string
 	if !proxytest.Becomes(func() bool {
 		dropped = nil

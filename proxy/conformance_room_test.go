@@ -9,6 +9,7 @@ import (
 	"os"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/golang/glog"
 
@@ -171,6 +172,7 @@ func TestPortsThatAreAllTakenDoNotFillTheLogAndOpenOnceTheyAreFree(t *testing.T)
 	conform(t, func(t *testing.T, cfg proxy.Config) {
 		const services = 200
 		n := newNode(t, cfg)
+		n.TakeHeldPortsAfter(100*time.Millisecond, 20*time.Millisecond)
 		web := served(t, proxytest.Identify("web"))
 		var strangers []net.Listener
 		var all []change

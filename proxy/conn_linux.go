@@ -15,9 +15,8 @@ type conn struct {
 	dial            *dial // while an endpoint is looked for
 	book            connection
 
-	in         listID
-	prev, next *conn
-	due        time.Duration // when it is looked at, in a list by time
+	prev, next *conn         // in its ring of timers
+	due, wake  time.Duration // when it is looked at, and when its time in the ring is over
 
 	tenures []func() bool // undo what has c ended by a removal; none where removal ends nothing
 
@@ -29,24 +28,27 @@ type conn struct {
 	live   bool
 	queued bool // it is among the loop's unfinished
 	why    int8 // the Reason to end, so far; undecided at first
+	phase  phase
+	ring   uint8
+	looks  uint8 // how often it has been looked at in this phase
 }
 
 // A half is one of the two TCP connections of a conn.
 type half struct {
-	fd   int32
-	full uint8  // reads in a row that filled the buffer
-	sent uint64 // bytes written to it
-	held *tail  // is still to be written to it
-	bulk *pipe  // and so is what is in here
-
+	fd       int32
+	full     uint8 // reads in a row that filled the buffer
 	open     bool
-	readable bool // a read may find something: the kernel said so, and no read has denied it
-	wantsOut bool // the kernel tells when it can be written to again
-	hungUp   bool // the kernel has told of an end: that a read is short does not mean that there is no more
-	finished bool // it has sent FIN, and all it said before that has been read
-	told     bool // it has been sent FIN: all that the other side said
-	deaf     bool // it takes no more: it had finished, and was gone when it was written to
-	broken   bool // the same, but it was reset, or has vanished
+	deaf     bool   // it takes no more: it had finished, and was gone when it was written to
+	broken   bool   // the same, but it was reset, or has vanished
+	sent     uint64 // bytes written to it
+	held     *tail  // is still to be written to it
+	bulk     *pipe  // and so is what is in here
+	readable bool   // a read may find something: the kernel said so, and no read has denied it
+	wantsOut bool   // the kernel tells when it can be written to again
+	hungUp   bool   // the kernel has told of an end: that a read is short does not mean that there is no more
+	urgent   bool   // it has told of urgent data: likewise, for a read ends before that
+	finished bool   // it has sent FIN, and all it said before that has been read
+	told     bool   // it has been sent FIN: all that the other side said
 }
 
 // refuses tells whether the side takes no more.
@@ -55,65 +57,56 @@ func (s *half) refuses() bool { return s.deaf || s.broken }
 // stalled tells whether the side has yet to take what it was sent before.
 func (s *half) stalled() bool { return s.held != nil || s.bulk != nil && s.bulk.n > 0 }
 
+// isBusy reports whether the side has said more than fits into the buffer, or has yet to take what it was sent.
+func (s *half) isBusy() bool { return s.full > 0 || s.stalled() }
+
+// stir notes what the kernel tells of the side.
+func (s *half) stir(mask uint32) {
+	if mask&(unix.EPOLLRDHUP|unix.EPOLLHUP|unix.EPOLLERR) != 0 {
+		s.readable, s.hungUp = true, true
+	} else if mask&(unix.EPOLLIN|unix.EPOLLPRI) != 0 {
+		s.readable = true
+	}
+	if mask&unix.EPOLLPRI != 0 {
+		s.urgent = true
+	}
+}
+
 // ticket is what events of a side bear.
 func (c *conn) ticket(kind ticketKind) ticket { return ticket{kind, c.index, c.era} }
 
-// A listID names one of the lists that a conn can be in: at most one at a time.
-type listID uint8
+// A phase says what a conn is looked at for when its timer ends.
+type phase uint8
 
 const (
-	noList    listID = iota
-	dialling         // looks for an endpoint
-	young            // is being relayed, but not for long yet: by time
-	settled          // has been for longer: by time
-	flushing         // one side was broken, and the other is still to get what it said
-	finishing        // a direction has ended in another way
-
-	listIDs
+	noPhase   phase = iota
+	dialling        // it looks for an endpoint
+	young           // it is being relayed, but not for long yet
+	settled         // it has been for longer
+	flushing        // one side was broken, and the other is still to get what it said
+	finishing       // a direction has ended in another way
 )
 
-// A ring is a list of connections, linked to one another.
-type ring struct{ root conn }
-
-func (l *ring) init() { l.root.prev, l.root.next = &l.root, &l.root }
-
-func (l *ring) first() *conn {
-	if l.root.next == &l.root {
-		return nil
+// enter moves c to a phase, and sets its timer for the first look.
+func (l *loop) enter(c *conn, p phase) {
+	c.phase, c.looks = p, 0
+	if p == noPhase {
+		l.timers.stop(c)
+	} else {
+		l.timers.set(c, l.now, l.now+l.lookEvery(c))
 	}
-	return l.root.next
 }
 
-// after returns what follows c.
-func (l *ring) after(c *conn) *conn {
-	if c.next == &l.root {
-		return nil
-	}
-	return c.next
-}
-
-// enlist moves c to the end of a list.
-func (l *loop) enlist(c *conn, id listID) {
-	if c.in != noList {
-		c.prev.next, c.next.prev = c.next, c.prev
-		c.prev, c.next = nil, nil
-	}
-	if c.in = id; id == noList {
-		return
-	}
-	root := &l.lists[id].root
-	c.prev, c.next = root.prev, root
-	root.prev.next, root.prev = c, c
-}
+// news is what the kernel tells of each side. It tells of it once.
+const news = unix.EPOLLIN | unix.EPOLLPRI | unix.EPOLLRDHUP | unix.EPOLLET
 
 // relay begins to carry bytes between the client of c and the backend that has answered. The kernel has told of
 // that by mask; or, when that is 0, it does not tell of the backend yet.
 func (l *loop) relay(c *conn, fd int32, mask uint32) {
 	c.backend.fd, c.backend.open, c.backend.wantsOut = fd, true, mask != 0
-	c.due = l.now + youth
-	l.enlist(c, young)
+	l.enter(c, young)
 	if mask == 0 {
-		if err := l.watch(int(fd), c.ticket(backendSide), unix.EPOLLIN|unix.EPOLLRDHUP|unix.EPOLLET); err != nil {
+		if err := l.watch(int(fd), c.ticket(backendSide), news); err != nil {
 			l.end(c, DescriptorLimit)
 			return
 		}
@@ -125,7 +118,7 @@ func (l *loop) relay(c *conn, fd int32, mask uint32) {
 		return
 	}
 	// Only now is the kernel asked to tell of the client: what was read just now is no news any more.
-	if err := l.watch(int(c.client.fd), c.ticket(clientSide), unix.EPOLLIN|unix.EPOLLRDHUP|unix.EPOLLET); err != nil {
+	if err := l.watch(int(c.client.fd), c.ticket(clientSide), news); err != nil {
 		l.end(c, DescriptorLimit)
 		return
 	}
@@ -134,11 +127,7 @@ func (l *loop) relay(c *conn, fd int32, mask uint32) {
 
 // stirred takes in what the kernel tells of side s of c.
 func (l *loop) stirred(c *conn, s, other *half, mask uint32) {
-	if mask&(unix.EPOLLRDHUP|unix.EPOLLHUP|unix.EPOLLERR) != 0 {
-		s.readable, s.hungUp = true, true
-	} else if mask&unix.EPOLLIN != 0 {
-		s.readable = true
-	}
+	s.stir(mask)
 	if mask&unix.EPOLLOUT != 0 && s.stalled() {
 		if l.flush(c, s, other) && other.readable {
 			l.pump(c, s, other)
@@ -149,11 +138,12 @@ func (l *loop) stirred(c *conn, s, other *half, mask uint32) {
 	}
 }
 
-// pumpBoth goes on in both directions.
-func (l *loop) pumpBoth(c *conn) {
-	l.pump(c, &c.backend, &c.client)
-	if c.live {
-		l.pump(c, &c.client, &c.backend)
+// goOn goes on in both directions.
+func (l *loop) goOn(c *conn) {
+	for _, way := range [...]struct{ dst, src *half }{{&c.backend, &c.client}, {&c.client, &c.backend}} {
+		if c.live && (!way.dst.stalled() || l.flush(c, way.dst, way.src)) {
+			l.pump(c, way.dst, way.src)
+		}
 	}
 }
 
@@ -166,7 +156,7 @@ const (
 
 // How much all directions that carry in bulk may move in a turn, about, and how much each may however many they
 // are: whoever says little has to wait until the turn is over. Up to eight may move a pipe full each, for
-// that is cheapest.
+// that is cheapest. A turn moves at most turnTotal and leastBudget for each event, three times turnTotal in all, or 10 ms.
 const (
 	turnTotal   = 8 << 20
 	leastBudget = 64 << 10
@@ -175,11 +165,15 @@ const (
 // share is how much each of so many that carry in bulk may move in a turn.
 func share(many int) int { return max(leastBudget, turnTotal/max(1, many)) }
 
-// pump carries what src has sent to dst until there is no more for now, dst stalls, the budget is
+// pump carries what src has sent to dst until there is no more for now, dst stalls, the budget or the time of the turn is
 // used up, or one of them ends. A slow dst so holds up src: the kernel's buffers and one of ours
 // are all that is held for it.
 func (l *loop) pump(c *conn, dst, src *half) {
-	for budget := min(turnBudget, l.share); src.readable && !src.finished && !dst.stalled(); {
+	budget := min(turnBudget, l.share)
+	if l.moved > turnTotal {
+		budget = leastBudget
+	}
+	for src.readable && !src.finished && !dst.stalled() {
 		if budget <= 0 {
 			l.interrupt(c)
 			return
@@ -194,10 +188,13 @@ func (l *loop) pump(c *conn, dst, src *half) {
 		default:
 			n, more = l.copy(c, dst, src)
 		}
+		l.moved += n
 		if !more {
 			return
 		}
-		budget -= n
+		if budget -= n; src.readable && l.late() {
+			budget = 0
+		}
 	}
 }
 
@@ -218,7 +215,7 @@ func (l *loop) copy(c *conn, dst, src *half) (n int, more bool) {
 	}
 	if n < len(l.buffer) {
 		src.full = 0
-		if !src.hungUp {
+		if !src.hungUp && !src.urgent {
 			src.readable = false // that was all there was; what comes now is told anew
 		}
 	} else if src.full < bulkAfter {
@@ -240,6 +237,9 @@ func (l *loop) send(c *conn, dst, src *half, b []byte) {
 	case errno == 0 || errno == unix.EAGAIN:
 		dst.held = l.tail(b[max(n, 0):])
 		l.wantOut(c, dst)
+	case lacksMemory(errno):
+		dst.held = l.tail(b)
+		l.starve(c)
 	default:
 		l.unwritten(c, dst, src, errno)
 	}
@@ -265,7 +265,7 @@ func (l *loop) wantOut(c *conn, s *half) {
 	if s == &c.backend {
 		kind = backendSide
 	}
-	ev := c.ticket(kind).event(unix.EPOLLIN | unix.EPOLLOUT | unix.EPOLLRDHUP | unix.EPOLLET)
+	ev := c.ticket(kind).event(news | unix.EPOLLOUT)
 	_ = epollCtl(l.epfd, unix.EPOLL_CTL_MOD, int(s.fd), &ev) // it is watched
 }
 
@@ -283,6 +283,9 @@ func (l *loop) flush(c *conn, dst, src *half) bool {
 			dst.held = nil
 		case errno == 0 || errno == unix.EAGAIN:
 			l.wantOut(c, dst)
+			return false
+		case lacksMemory(errno):
+			l.starve(c)
 			return false
 		default:
 			l.unwritten(c, dst, src, errno)

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/golang/glog"
+
+	"kubeproxy/registry"
 )
 
 // A connection is one TCP client as the books have it: from the moment it was accepted to its one
@@ -60,9 +62,7 @@ func (c *connection) tried(failed []failure) {
 		}
 		switch f.reason() {
 		case OwnListener, EndpointNotAllowed:
-			if times, ok := t.refused.ask(1); ok {
-				glog.Errorf("%s: endpoint %s is not used: %v (%d clients since such a line)", c.claim.key, f.endpoint.addr, f.err, times)
-			}
+			c.all.lines.reportUnusable(c.claim.key, f.endpoint, f.err)
 		case DialFailed:
 			t.dialFailures.Add(1)
 			c.attempts++
@@ -82,12 +82,12 @@ func (c *connection) warn(why Reason, failed []failure) {
 	if why < firstTurnedAway || why > lastTurnedAway {
 		return // it was we who went
 	}
-	quiet := c.claim.tally.quiet(why)
+	about := aboutClients{c.claim.key, why}
 	if why == ConnectionLimit {
-		quiet = &c.all.full // one line for all services
+		about.service = registry.PortKey{} // one line for all services
 	}
-	if times, ok := quiet.ask(1); ok {
-		glog.Warningf("%s: client %s was turned away (%d since such a line): %s", c.claim.key, c.client, times, c.explain(why, failed))
+	if note, ok := c.all.lines.turnedAway.Allow(about); ok {
+		glog.Warningf("%s: client %s was turned away: %s%s", c.claim.key, c.client, c.explain(why, failed), note)
 	}
 }
 

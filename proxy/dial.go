@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"kubeproxy/registry"
@@ -18,6 +19,7 @@ type dialer struct {
 	attempt  time.Duration // for one endpoint
 	total    time.Duration // for all that are tried on behalf of one client
 	maxDials int64         // under way to one endpoint
+	budget   *budget       // of descriptors for attempts beside the first
 	dial     func(ctx context.Context, to netip.AddrPort) (*net.TCPConn, error)
 	work     *sync.WaitGroup // the engine's
 }
@@ -29,6 +31,7 @@ func newDialer(cfg Config, resolver *resolver, work *sync.WaitGroup) *dialer {
 		attempt:  cfg.DialTimeout,
 		total:    cfg.DialTotalTimeout,
 		maxDials: int64(cfg.MaxDialsPerEndpoint),
+		budget:   resolver.budget,
 		work:     work,
 		dial: func(ctx context.Context, to netip.AddrPort) (*net.TCPConn, error) {
 			// Not DialTCP: even without a local address it calls bind(2), which then takes a
@@ -47,8 +50,15 @@ func newDialer(cfg Config, resolver *resolver, work *sync.WaitGroup) *dialer {
 type trial struct {
 	endpoint *endpoint
 	began    time.Time
+	dialling atomic.Int64 // since when an address is known, by the clock of sinceStart; 0 while its name is looked up
 	conn     *net.TCPConn
 	err      error
+}
+
+// silence returns for how long an address of the endpoint has been dialled; false while its name is looked up.
+func (t *trial) silence() (time.Duration, bool) {
+	since := t.dialling.Load()
+	return sinceStart() - time.Duration(since), since != 0
 }
 
 // reach connects to the endpoint that answers first, of those that [search] says to try (v0.4 gave up
@@ -58,8 +68,16 @@ func (d *dialer) reach(ctx context.Context, c choice) (*net.TCPConn, *endpoint, 
 	racing, callOff := context.WithCancel(ctx)
 	defer callOff()
 	var trials []*trial // under way
+	extra := 0          // descriptors of the budget that they have
+	defer func() { d.budget.release(extra) }()
 	ended := make(chan *trial)
 	begin := func() bool {
+		if len(trials) > extra { // the first of those under way has the descriptor that the client came with
+			if !d.budget.take(1) {
+				return false // nothing is tried beside it
+			}
+			extra++
+		}
 		e, patience, ok := s.next()
 		if !ok {
 			return false
@@ -67,7 +85,7 @@ func (d *dialer) reach(ctx context.Context, c choice) (*net.TCPConn, *endpoint, 
 		t := &trial{endpoint: e, began: time.Now()}
 		trials = append(trials, t)
 		d.work.Go(func() {
-			t.conn, t.err = d.try(racing, e.addr, patience)
+			t.conn, t.err = d.try(racing, t, patience)
 			select {
 			case ended <- t:
 			case <-racing.Done():
@@ -87,15 +105,24 @@ func (d *dialer) reach(ctx context.Context, c choice) (*net.TCPConn, *endpoint, 
 			continue
 		case t := <-ended:
 			trials = slices.DeleteFunc(trials, func(other *trial) bool { return other == t })
+			if surplus := extra - max(0, len(trials)-1); surplus > 0 {
+				extra -= surplus
+				d.budget.release(surplus)
+			}
 			if t.err == nil {
 				for _, other := range trials {
-					s.outrun(other.endpoint, time.Since(other.began))
+					if after, ok := other.silence(); ok {
+						s.outrun(other.endpoint, after)
+					} else {
+						s.outrunByName(other.endpoint, time.Since(other.began))
+					}
 				}
 				s.answered(t.endpoint)
 				return t.conn, t.endpoint, s.failed
 			}
 			if ctx.Err() == nil {
-				s.missed(t.endpoint, time.Since(t.began), t.err)
+				after, _ := t.silence()
+				s.missed(t.endpoint, after, t.err)
 				silence.Reset(stagger)
 				begin()
 				continue
@@ -111,25 +138,76 @@ func (d *dialer) reach(ctx context.Context, c choice) (*net.TCPConn, *endpoint, 
 	return nil, nil, s.failed
 }
 
-// try connects to one endpoint. A host name may have several addresses: they are tried in turn, and
-// share the time.
-func (d *dialer) try(ctx context.Context, addr registry.Addr, patience time.Duration) (*net.TCPConn, error) {
-	deadline := time.Now().Add(patience)
-	ctx, cancel := context.WithDeadline(ctx, deadline)
-	defer cancel()
-	addrs, err := d.resolver.resolve(ctx, registry.TCP, addr)
+// try connects to one endpoint. To look its name up has time of its own: patience is for an address that is known, and a
+// name that took long to resolve is given a whole attempt.
+func (d *dialer) try(ctx context.Context, t *trial, patience time.Duration) (*net.TCPConn, error) {
+	addrs, err, ok := d.resolver.recall(registry.TCP, t.endpoint.addr)
+	if !ok {
+		addrs, err = d.resolver.resolve(ctx, registry.TCP, t.endpoint.addr)
+		patience = d.attempt
+	}
+	t.dialling.Store(int64(sinceStart()))
 	if err != nil {
 		return nil, err
 	}
-	for ; len(addrs) > 1; addrs = addrs[1:] {
-		share, cancel := context.WithTimeout(ctx, time.Until(deadline)/time.Duration(len(addrs)))
-		conn, err := d.connect(share, addrs[0])
-		cancel()
-		if err == nil {
-			return conn, nil
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	if len(addrs) == 1 {
+		return d.connect(ctx, addrs[0])
+	}
+	return d.race(ctx, addrs)
+}
+
+// race connects to the address that answers first. Beside one that is silent the next is tried after stagger, if there is
+// a descriptor for it.
+func (d *dialer) race(ctx context.Context, addrs []netip.AddrPort) (*net.TCPConn, error) {
+	type outcome struct {
+		conn *net.TCPConn
+		err  error
+	}
+	racing, callOff := context.WithCancel(ctx)
+	defer callOff()
+	ended, running := make(chan outcome), 0
+	begin := func() {
+		beside := running > 0
+		if len(addrs) == 0 || beside && !d.budget.take(1) {
+			return
+		}
+		to := addrs[0]
+		addrs = addrs[1:]
+		running++
+		d.work.Go(func() {
+			if beside {
+				defer d.budget.release(1)
+			}
+			conn, err := d.connect(racing, to)
+			select {
+			case ended <- outcome{conn, err}:
+			case <-racing.Done():
+				if conn != nil {
+					reset(conn)
+				}
+			}
+		})
+	}
+	silence := time.NewTicker(stagger)
+	defer silence.Stop()
+	for begin(); ; {
+		select {
+		case <-silence.C:
+			begin()
+		case o := <-ended:
+			if running--; o.err == nil {
+				return o.conn, nil
+			}
+			silence.Reset(stagger)
+			if begin(); running == 0 {
+				return nil, o.err
+			}
+		case <-ctx.Done():
+			return nil, ctx.Err()
 		}
 	}
-	return d.connect(ctx, addrs[0])
 }
 
 // errReachedItself is what an endpoint gets that is only the echo of our own dial.

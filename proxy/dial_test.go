@@ -59,14 +59,6 @@ func newTestDialer(n *network) *dialer {
 	return d
 }
 
-// rotationOf makes a rotation of endpoints that begins with the first.
-func rotationOf(addrs ...registry.Addr) *rotation {
-	r := &rotation{key: registry.PortKey{Name: web}, balancer: NewLoadBalancerRR(false)}
-	r.set.Store(new(endpointSet))
-	r.replace(registry.NewAddrs(addrs...), false, Removal{})
-	return r
-}
-
 // reach dials for one client, which must be turned away.
 func turnedAway(t *testing.T, d *dialer, r *rotation) (failed []failure) {
 	t.Helper()
@@ -165,7 +157,7 @@ func TestDialSharesItsTimeAmongTheEndpoints(t *testing.T) {
 	}
 }
 
-func TestDialTriesEachAddressOfAHostNameInItsShareOfTheTime(t *testing.T) {
+func TestDialTriesTheNextAddressOfAHostNameBesideASilentOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := &network{answer: map[byte]func(context.Context) (*net.TCPConn, error){1: swallow, 2: refuse, 3: swallow}}
 		d := newTestDialer(n)
@@ -174,15 +166,79 @@ func TestDialTriesEachAddressOfAHostNameInItsShareOfTheTime(t *testing.T) {
 			names.addrs = append(names.addrs, netip.MustParseAddr(ip))
 		}
 		d.resolver.lookup = names.lookup // takes a second
-		d.attempt, d.total = 4*time.Second, 10*time.Second
 		r := rotationOf(hostAddr("db.example", 80))
 		turnedAway(t, d, r)
 		got := strings.Join(n.dials, ", ") + fmt.Sprintf(", end at %v", time.Since(n.start))
-		if want := "1 at 1s, 2 at 2s, 3 at 2s, end at 4s"; got != want {
+		if want := "1 at 1s, 2 at 1.25s, 3 at 1.25s, end at 2s"; got != want {
 			t.Errorf("got  %s\nwant %s", got, want)
 		}
 		if !r.awake().endpoints[0].down(registry.TCP) {
 			t.Error("the endpoint is not passed over from now on")
+		}
+		synctest.Wait()
+		if used := d.budget.used.Load(); used != 0 {
+			t.Errorf("%d descriptors are still taken", used)
+		}
+	})
+}
+
+// TestDialWaitsForANameLongerThanForAnAddress: a nameserver that is dead costs five seconds, and no client its connection.
+func TestDialWaitsForANameLongerThanForAnAddress(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := &network{}
+		d := newTestDialer(n)
+		reached := time.Duration(0)
+		d.resolver.lookup = func(ctx context.Context, _, _ string) ([]netip.Addr, error) {
+			time.Sleep(6 * time.Second) // beyond DialTotalTimeout
+			return []netip.Addr{netip.MustParseAddr("10.0.0.1")}, nil
+		}
+		d.dial = func(context.Context, netip.AddrPort) (*net.TCPConn, error) {
+			reached = time.Since(n.start)
+			return nil, fails(syscall.ECONNREFUSED)
+		}
+		turnedAway(t, d, rotationOf(hostAddr("db.example", 80)))
+		if reached != 6*time.Second {
+			t.Errorf("dialled after %v; want 6s", reached)
+		}
+	})
+}
+
+// TestDNSThatFailsIsHeldAgainstNoEndpoint: the client is turned away for the name, and the endpoint keeps its health.
+func TestDNSThatFailsIsHeldAgainstNoEndpoint(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newTestDialer(&network{})
+		d.resolver.lookup = func(ctx context.Context, _, _ string) ([]netip.Addr, error) {
+			<-ctx.Done()
+			return nil, ctx.Err()
+		}
+		r := rotationOf(hostAddr("db.example", 80))
+		start := time.Now()
+		failed := turnedAway(t, d, r)
+		if got := whyNone(failed); got != NameFailed || time.Since(start) != lookUpTimeout {
+			t.Errorf("turned away after %v with %s, want %v and name_failed", time.Since(start), got, lookUpTimeout)
+		}
+		if e := r.awake().endpoints[0]; down(r) != nil || e.experience().failures.Load() != 0 || e.experience().dialing.Load() != 0 {
+			t.Errorf("the endpoint is blamed: %d failures", e.experience().failures.Load())
+		}
+	})
+}
+
+// TestWithoutDescriptorsNoEndpointIsTriedBesideASilentOne: what is tried beside the first attempt is paid from the budget.
+func TestWithoutDescriptorsNoEndpointIsTriedBesideASilentOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := &network{answer: map[byte]func(context.Context) (*net.TCPConn, error){1: swallow, 2: swallow, 3: swallow}}
+		d, r := newTestDialer(n), rotationOf(addrs(1, 2, 3)...)
+		d.budget = newBudget(300)
+		if !d.budget.take(d.budget.clients - 1) { // one is left
+			t.Fatal("no room")
+		}
+		turnedAway(t, d, r)
+		got := strings.Join(n.dials, ", ")
+		if want := "1 at 0s, 2 at 250ms, 3 at 1s"; got != want {
+			t.Errorf("got  %s\nwant %s", got, want)
+		}
+		if used := int(d.budget.used.Load()); used != d.budget.clients-1 {
+			t.Errorf("%d descriptors are taken; want what was before, %d", used, d.budget.clients-1)
 		}
 	})
 }

@@ -1,13 +1,8 @@
 package proxy
 
 import (
-	"net/netip"
 	"sync/atomic"
 	"time"
-
-	"github.com/golang/glog"
-
-	"kubeproxy/registry"
 )
 
 // A DropReason says why a datagram was not carried further. UDP lets us drop; it does not let us
@@ -18,7 +13,9 @@ const (
 	dropNoEndpoints DropReason = iota
 	dropOwnListener
 	dropNotAllowed
+	dropLoop
 	dropUnreachable
+	dropUnresolved
 	dropSource
 	dropSessionLimit
 	dropServiceLimit
@@ -38,7 +35,9 @@ var dropNames = [dropReasons]string{
 	dropNoEndpoints:     "no endpoints",
 	dropOwnListener:     "the only endpoints are listeners of this proxy",
 	dropNotAllowed:      "no endpoint is at an address that is allowed (-allowed_endpoints)",
+	dropLoop:            "the client is a listener of this proxy, or every endpoint would send its datagrams back",
 	dropUnreachable:     "no endpoint reachable",
+	dropUnresolved:      "the names of the endpoints were not resolved",
 	dropSource:          "the client lies outside the source ranges of the service",
 	dropSessionLimit:    "as many UDP sessions are in use as there may be (-max_udp_sessions)",
 	dropServiceLimit:    "the service has as many UDP sessions in use as it may (-max_udp_sessions_per_service)",
@@ -56,7 +55,9 @@ var dropCodes = [dropReasons]string{
 	dropNoEndpoints:     "no_endpoints",
 	dropOwnListener:     "own_listener",
 	dropNotAllowed:      "endpoint_not_allowed",
+	dropLoop:            "loop",
 	dropUnreachable:     "unreachable",
+	dropUnresolved:      "name_failed",
 	dropSource:          "source_not_allowed",
 	dropSessionLimit:    "session_limit",
 	dropServiceLimit:    "service_limit",
@@ -87,48 +88,6 @@ func DropReasons() []DropReason {
 
 // drops counts the datagrams that were dropped, by reason.
 type drops [dropReasons]atomic.Uint64
-
-// A dropLog counts drops and, now and then, logs them: those of one socket.
-type dropLog [dropReasons]quieter
-
-// drop counts datagrams that are not carried further, for the service that they were meant for, and
-// logs it now and then. That a session ended, or moved, while one was on its way is no news.
-func (l *dropLog) drop(c *claim, why DropReason, n int, client netip.AddrPort) {
-	c.tally.dropped[why].Add(uint64(n))
-	if why == dropEnded {
-		return
-	}
-	if events, ok := l[why].ask(n); ok {
-		glog.Warningf("%s: datagram of %v dropped (%d since such a line): %s", c.key, client, events, why)
-	}
-}
-
-// reportUnusable logs, now and then, that an endpoint cannot be used at all: a record has to be mended. It is
-// not yet a drop, for there may be other endpoints.
-func (l *dropLog) reportUnusable(service registry.PortKey, e *endpoint, why DropReason, err error) {
-	if _, ok := l[why].ask(0); ok {
-		glog.Errorf("%s: endpoint %v is not used: %v", service, e.addr, err)
-	}
-}
-
-// A quieter lets the first of many like events be logged at once, and after that one line in
-// quietFor, which tells how many there have been since the line before. The zero value is ready.
-type quieter struct {
-	next  atomic.Int64 // by the clock of sinceStart
-	since atomic.Int64 // events since the last line
-}
-
-const quietFor = time.Minute
-
-// ask counts n events, and tells whether to log a line now, and for how many events it stands.
-func (q *quieter) ask(n int) (events int64, ok bool) {
-	q.since.Add(int64(n))
-	now, next := int64(sinceStart()), q.next.Load()
-	if now < next || !q.next.CompareAndSwap(next, now+int64(quietFor)) {
-		return 0, false
-	}
-	return q.since.Swap(0), true
-}
 
 var start = time.Now()
 

@@ -14,9 +14,9 @@ func (l *loop) unread(c *conn, dst, src *half, errno unix.Errno) {
 	switch errno {
 	case unix.EAGAIN:
 		src.full = 0
-		src.readable = false
-	case unix.EINTR: // it stays readable
-		l.interrupt(c)
+		src.readable, src.urgent = false, false
+	case unix.ENOMEM, unix.ENOBUFS: // it stays readable
+		l.starve(c)
 	case 0:
 		if src.broken { // the error that this end hides was taken by a write
 			l.breakOff(c, dst, src)
@@ -127,29 +127,23 @@ func (l *loop) because(c *conn, why Reason) {
 
 // name notes that c ends because side s has broken off.
 func (l *loop) name(c *conn, s *half, errno unix.Errno) {
-	vanished := errno == unix.ETIMEDOUT || errno == unix.EHOSTUNREACH
-	switch {
-	case s == &c.client && vanished:
-		l.because(c, ClientVanished)
-	case s == &c.client:
-		l.because(c, ClientReset)
-	case vanished:
-		l.because(c, EndpointVanished)
-	default:
-		l.because(c, EndpointReset)
+	ends := backendEnds
+	if s == &c.client {
+		ends = clientEnds
 	}
+	l.because(c, ends.of(errno))
 }
 
 // leave lets c end when nothing is delivered for too long.
-func (l *loop) leave(c *conn, list listID) {
-	if c.in == finishing || c.in == flushing {
-		if c.in != list && list == flushing {
-			l.enlist(c, flushing)
+func (l *loop) leave(c *conn, p phase) {
+	if c.phase == finishing || c.phase == flushing {
+		if c.phase != p && p == flushing {
+			l.enter(c, flushing)
 		}
 		return
 	}
 	c.delivered, c.since = 0, l.now
-	l.enlist(c, list)
+	l.enter(c, p)
 }
 
 // conclude ends c: whoever has been sent the other's FIN, or can be sent it by closing, is closed, and
@@ -227,7 +221,7 @@ func (l *loop) release(c *conn) {
 
 // free gives back what c has.
 func (l *loop) free(c *conn) {
-	l.enlist(c, noList)
+	l.enter(c, noPhase)
 	l.forgetTenures(c)
 	l.drop(&c.backend) // what the client said early, when no endpoint was found for it
 	l.engine.budget.release(2)
@@ -237,81 +231,97 @@ func (l *loop) free(c *conn) {
 	l.load.Add(-1)
 }
 
-// How long a connection counts as young, and how often those that flush are looked at.
+// How long a connection counts as young; how soon one that flushes is looked at first, and how
+// long it waits at most between two looks: each wait is twice the one before.
 const (
 	youth      = time.Second
-	flushEvery = 5 * time.Millisecond
+	flushFirst = 5 * time.Millisecond
+	flushLast  = time.Second
 )
 
-// expire looks at the connections whose time has come.
+// looksATurn is how many timers may end in one turn. A look takes a few system calls, 20 us when it ends
+// a connection. The rest is looked at in the next turns, with events dealt with in between.
+const looksATurn = 64
+
+// expire looks at the connections, and at the flows, whose time has come.
 func (l *loop) expire() {
-	e := l.engine
-	for c := l.lists[young].first(); c != nil && c.due <= l.now; c = l.lists[young].first() {
-		keepWatch(int(c.backend.fd), e.cfg.TCPKeepAlive)
-		c.due = l.now + e.lookAfter
-		l.enlist(c, settled)
+	for n := range looksATurn {
+		if n >= leastATurn && l.late() {
+			break
+		}
+		c, isDue := l.timers.next(l.now)
+		if c == nil {
+			break
+		}
+		if isDue {
+			l.look(c)
+		}
 	}
-	for c := l.lists[settled].first(); c != nil && c.due <= l.now; c = l.lists[settled].first() {
-		c.due = l.now + e.lookAfter
-		l.enlist(c, settled)
-		l.lookAt(c)
-	}
-	l.sweep(flushing, flushEvery, l.flushed)
-	l.sweep(finishing, max(e.cfg.HalfClosedTimeout/16, time.Millisecond), l.silent)
-	l.sweep(dialling, dialTick, l.impatient)
 	if l.flows.used > 0 && l.now >= l.sweepFlows {
-		l.sweepFlows = l.now + max(e.cfg.UDPTimeout/32, time.Millisecond)
 		l.idleFlows()
 	}
 	l.resume()
 }
 
-// sweep looks at all connections of a list, if that was not done just now.
-func (l *loop) sweep(id listID, every time.Duration, look func(*conn)) {
-	list := &l.lists[id]
-	c := list.first()
-	if c == nil {
-		list.root.due = 0
+// lookEvery is how long c waits for its next look.
+func (l *loop) lookEvery(c *conn) time.Duration {
+	switch c.phase {
+	case dialling:
+		return dialTick
+	case young:
+		return youth
+	case flushing:
+		return min(flushFirst<<min(c.looks, 16), flushLast)
+	case finishing:
+		return max(l.engine.cfg.HalfClosedTimeout/16, time.Millisecond)
+	}
+	return l.engine.lookAfter
+}
+
+// look looks at one connection, and sets its timer anew unless that has ended it.
+func (l *loop) look(c *conn) {
+	p := c.phase
+	if p == young {
+		keepWatch(int(c.backend.fd), l.engine.cfg.TCPKeepAlive)
+		l.enter(c, settled)
 		return
 	}
-	if list.root.due == 0 {
-		list.root.due = l.now + every // it was empty until now
-		return
-	}
-	if l.now < list.root.due {
-		return
-	}
-	list.root.due = l.now + every
-	for c != nil {
-		next := list.after(c)
-		look(c)
-		c = next
+	c.looks = min(c.looks+1, 16)
+	wait := l.lookEvery(c)
+	l.timers.set(c, l.now, l.now+wait)
+	switch p {
+	case dialling:
+		l.impatient(c)
+		if c.phase == dialling {
+			l.timers.set(c, l.now, l.patience(c))
+		}
+	case settled:
+		l.lookAt(c)
+	case flushing:
+		l.flushed(c)
+	case finishing:
+		l.silent(c)
 	}
 }
 
-// setAlarm makes sure that a wait ends when something is due.
-func (l *loop) setAlarm() {
-	due := time.Duration(1<<63 - 1)
-	for _, id := range [...]listID{young, settled} {
-		if c := l.lists[id].first(); c != nil {
-			due = min(due, c.due)
-		}
-	}
-	for _, id := range [...]listID{flushing, finishing, dialling} {
-		if l.lists[id].first() != nil {
-			due = min(due, l.lists[id].root.due)
-		}
-	}
+// nextDue is when the loop has something to do even if nothing happens.
+func (l *loop) nextDue() time.Duration {
+	due := l.timers.wake()
 	if l.flows.used > 0 {
 		due = min(due, l.sweepFlows)
 	}
-	if len(l.paused) > 0 {
+	if len(l.paused)+len(l.starved) > 0 {
 		due = min(due, l.resumeAt)
 	}
+	return due
+}
+
+// setAlarm makes sure that a wait ends at a time.
+func (l *loop) setAlarm(due time.Duration) {
 	if l.alarmAt > l.now && l.alarmAt <= due {
 		return // it will go off early enough
 	}
-	if l.alarmAt = due; due < 1<<63-1 {
+	if l.alarmAt = due; due < never {
 		l.alarm.Reset(due - sinceStart())
 	}
 }

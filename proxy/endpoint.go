@@ -19,9 +19,11 @@ const (
 // An endpoint is one address in one rotation. Later sets of the rotation keep it, and with it what
 // is known of it.
 type endpoint struct {
-	addr     registry.Addr
-	rotation *rotation
-	known    atomic.Pointer[experience] // nil until there is any
+	addr      registry.Addr
+	rotation  *rotation
+	forbidden bool                       // its address is not allowed
+	at        atomic.Int32               // its position in the newest set that it is in
+	known     atomic.Pointer[experience] // nil until there is any
 }
 
 // An experience is all that happens to an endpoint.
@@ -51,14 +53,14 @@ func (e *endpoint) gone() bool {
 	return x != nil && x.gone.Load()
 }
 
-// downUntil tells until when the endpoint is passed over over a protocol, in Unix nanoseconds; 0 when its
-// last attempt succeeded, and when there was none.
-func (e *endpoint) downUntil(protocol registry.Protocol) int64 {
+// downUntil returns until when clients of a protocol are given other endpoints, by the clock of
+// sinceStart: 0 when the last attempt succeeded, and when there was none.
+func (e *endpoint) downUntil(protocol registry.Protocol) time.Duration {
 	x := e.known.Load()
 	if x == nil {
 		return 0
 	}
-	return x.health[protocol].downUntil.Load()
+	return time.Duration(x.health[protocol].downUntil.Load())
 }
 
 // given notes that the endpoint was given a connection or a session, and left that it has left.
@@ -70,9 +72,11 @@ func (e *endpoint) given() {
 
 func (e *endpoint) left() { e.experience().active.Add(-1) }
 
-// A health is what is known of an endpoint over one protocol. The zero value is well.
+// A health is what is known of an endpoint over one protocol. The zero value is well. Its times are
+// monotonic: when the time of day is set, no endpoint is ejected for longer, or comes back earlier.
 type health struct {
-	downUntil atomic.Int64 // Unix time in nanoseconds; 0 when the last attempt succeeded
+	downUntil atomic.Int64 // by the clock of sinceStart; 0 when the last attempt succeeded
+	aside     atomic.Int64 // the same clock: until when it cannot be used, through no fault of its own; 0 for not
 	strikes   atomic.Int64 // failed returns since the last success
 	onTrial   atomic.Bool  // its time to return has come, and one client is finding out whether it does
 }
@@ -80,25 +84,74 @@ type health struct {
 // down tells whether the endpoint is being passed over just now.
 func (e *endpoint) down(protocol registry.Protocol) bool {
 	until := e.downUntil(protocol)
-	return until != 0 && time.Now().UnixNano() < until
+	return until != 0 && sinceStart() < until
 }
 
-// passesOver tells whether a client that could have the endpoint is to be given another one: while it is down
+// asideFor is how long an endpoint is not offered whose name was not resolved, or whose address our own rules refuse.
+// The addresses of this machine are taken as known for as long, and answers to names (localFor, freshFor).
+const asideFor = 5 * time.Second
+
+// setAside ejects the endpoint for asideFor, through no fault of its own.
+func (e *endpoint) setAside(protocol registry.Protocol) {
+	e.experience().health[protocol].aside.Store(int64(sinceStart() + asideFor))
+	e.follow(protocol)
+}
+
+// returns returns until when clients are given other endpoints, by the clock of sinceStart; 0 when they are not.
+func (e *endpoint) returns(protocol registry.Protocol) time.Duration {
+	x := e.known.Load()
+	if x == nil {
+		return 0
+	}
+	down, aside := x.health[protocol].downUntil.Load(), x.health[protocol].aside.Load()
+	if down == 0 || aside == 0 {
+		return time.Duration(down + aside)
+	}
+	return time.Duration(max(down, aside))
+}
+
+// follow has the roster that the endpoint is in follow its health.
+func (e *endpoint) follow(protocol registry.Protocol) {
+	set, at := e.rotation.set.Load(), int(e.at.Load())
+	r := set.rosters[protocol].Load()
+	if r == nil || e.forbidden || at >= len(set.endpoints) || set.endpoints[at] != e {
+		return // there is none; or the endpoint has left, or is being given its place in a new set
+	}
+	r.sort(at, e.returns(protocol))
+}
+
+// passesOver tells whether a client that could have the endpoint is to be given another one: while it is ejected
 // and, over TCP, while another client finds out whether it has returned. Who is told false first after it was
 // due back is that one: if it is silent still, it costs nobody else a quarter of a second. (A UDP client that
 // hears nothing finds out nothing.)
 func (e *endpoint) passesOver(protocol registry.Protocol) bool {
-	until := e.downUntil(protocol)
-	if until == 0 {
+	if e.forbidden {
+		return true
+	}
+	x := e.known.Load()
+	if x == nil {
 		return false
 	}
-	h, now := &e.experience().health[protocol], time.Now()
+	h := &x.health[protocol]
+	until, aside := h.downUntil.Load(), h.aside.Load()
+	if until == 0 && aside == 0 {
+		return false
+	}
+	now := sinceStart()
+	if aside != 0 && int64(now) >= aside {
+		h.aside.CompareAndSwap(aside, 0)
+		aside = 0
+	}
 	switch {
-	case now.UnixNano() < until:
+	case aside != 0:
+		return true
+	case until == 0:
+		return false
+	case int64(now) < until:
 		return true
 	case protocol == registry.UDP:
 		return false
-	case !h.downUntil.CompareAndSwap(until, now.Add(trialTime).UnixNano()):
+	case !h.downUntil.CompareAndSwap(until, int64(now+trialTime)):
 		return h.downUntil.Load() != 0 // somebody else was first, or it has answered
 	}
 	h.onTrial.Store(true)
@@ -108,19 +161,30 @@ func (e *endpoint) passesOver(protocol registry.Protocol) bool {
 // trialTime is when another client may try, should the first not have found out: it went away meanwhile.
 const trialTime = time.Second
 
+// An outage is what a log line about the health of an endpoint is about: where it fails, or answers again.
+type outage struct {
+	endpoint *endpoint
+	protocol registry.Protocol
+	over     bool
+}
+
 // failed notes that the endpoint refused or stayed silent. Of many clients that fail together only
 // the first counts, and only a failure after the endpoint was due back makes the next wait longer.
 func (e *endpoint) failed(protocol registry.Protocol) {
 	x := e.experience()
 	x.failures.Add(1)
 	h := &x.health[protocol]
-	until, now := h.downUntil.Load(), time.Now()
-	if trial := h.onTrial.CompareAndSwap(true, false); until > now.UnixNano() && !trial {
+	until, now := h.downUntil.Load(), sinceStart()
+	if trial := h.onTrial.CompareAndSwap(true, false); until != 0 && until > int64(now) && !trial {
 		return
 	}
 	wait := min(firstDown<<min(h.strikes.Load(), 5), mostDown)
-	if h.downUntil.CompareAndSwap(until, now.Add(wait).UnixNano()) && h.strikes.Add(1) == 1 {
-		if note, ok := e.rotation.balancer.outages.ask(); ok {
+	if !h.downUntil.CompareAndSwap(until, int64(now+wait)) {
+		return
+	}
+	e.follow(protocol)
+	if h.strikes.Add(1) == 1 {
+		if note, ok := e.rotation.balancer.outages.Allow(outage{e, protocol, false}); ok {
 			glog.Warningf("%s: endpoint %s does not answer over %s; passing it over until it does%s", e.rotation.key, e.addr, protocol, note)
 		} else if v := glog.V(3); v {
 			v.Infof("%s: endpoint %s does not answer over %s", e.rotation.key, e.addr, protocol)
@@ -134,7 +198,8 @@ func (e *endpoint) answered(protocol registry.Protocol) {
 	if h.downUntil.Load() != 0 && h.downUntil.Swap(0) != 0 {
 		h.strikes.Store(0)
 		h.onTrial.Store(false)
-		if note, ok := e.rotation.balancer.outages.ask(); ok {
+		e.follow(protocol)
+		if note, ok := e.rotation.balancer.outages.Allow(outage{e, protocol, true}); ok {
 			glog.Infof("%s: endpoint %s answers again over %s%s", e.rotation.key, e.addr, protocol, note)
 		} else if v := glog.V(3); v {
 			v.Infof("%s: endpoint %s answers again over %s", e.rotation.key, e.addr, protocol)

@@ -24,11 +24,13 @@ type portID struct {
 // renews the terms has the rotation, the tally and the tenure of the one before.
 type claim struct {
 	key      registry.PortKey
-	created  int64
+	since    int64 // the revision from which on the service is known to claim the port
 	rotation *rotation
 	tally    *tally
 	tenure   *tenure // on the port
 	waited   bool    // it was made known that the port is another's; the Proxier's, guarded by its mu
+
+	before, after *claim // on the same port; as waited
 
 	sources  []netip.Prefix // who may connect; none: anybody
 	affinity time.Duration  // how long a client is remembered; 0: not at all
@@ -70,6 +72,12 @@ type engine interface {
 
 	// limits tells how much is used of what there is only so much of.
 	limits() []Limit
+
+	// stalled returns an error that names a loop which stands still, nil if there is none. It waits for nothing.
+	stalled() error
+
+	// turnTimes returns how long the turns of the loops took.
+	turnTimes() TurnTimes
 
 	// paused counts the pauses that accepting made because it failed.
 	paused() uint64

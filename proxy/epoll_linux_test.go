@@ -151,18 +151,25 @@ func TestAPortAcceptsAFewClientsATurn(t *testing.T) {
 			}
 			conns = append(conns, conn)
 		}
+		l.clock = func() time.Duration { return l.now } // the turn takes no time
 		for range 2 {
 			for p := range l.listeners.all { // it is one
 				l.accept(*p)
 			}
 			used = append(used, l.conns.used)
 		}
+		l.clock = func() time.Duration { return l.now + turnTime } // and now its time is used up
+		for p := range l.listeners.all {
+			l.accept(*p)
+		}
+		used = append(used, l.conns.used)
+		l.clock = sinceStart
 	})
 	for _, conn := range conns {
 		defer conn.Close()
 	}
 	must(t, err)
-	if want := []int{acceptsAtOnce, 2 * acceptsAtOnce}; !slices.Equal(used, want) {
+	if want := []int{acceptsAtOnce, 2 * acceptsAtOnce, 2*acceptsAtOnce + 1}; !slices.Equal(used, want) {
 		t.Errorf("connections after each turn: %v; want %v", used, want)
 	}
 	proxytest.Eventually(t, func() bool { return l.load.Load() == clients }, "the rest is accepted in the turns after that")
@@ -234,7 +241,7 @@ func TestAPortThatClosesWhileItIsPausedIsNotWatchedAgain(t *testing.T) {
 	p := goes.(*epollTCP)
 	l := p.loop
 	l.call(func() {
-		l.pauseAccepting(p)
+		l.pauseAccepting(&p.portSocket)
 		l.resumeAt = 1 << 62 // not before we say so
 	})
 	p.close()
@@ -341,4 +348,68 @@ func TestALoopThatIsAlwaysBusyYieldsNowAndThen(t *testing.T) {
 	if ended, _ := state(); ended < began+100 {
 		t.Errorf("only %d turns", ended-began)
 	}
+}
+
+// A turn of a loop makes a bounded number of attempts that fail at once, however many clients search, and the
+// searches go on in later turns.
+func TestALoopMakesEightAttemptsATurnForSearchesThatGoOn(t *testing.T) {
+	if !proxytest.InOwnNetwork(t) { // which has no route to anywhere
+		return
+	}
+	proxytest.NothingLeaks(t)
+	e := newEpoll(Config{BindAddress: proxytest.Loopback}.withDefaults(), newOwnPorts(proxytest.Loopback))
+	e.loopCount = 1
+	r := rotationOfSize(5000)
+	port := proxytest.FreePort(t)
+	s, err := e.listen(tcpPort(port), ownerOf(r))
+	must(t, err)
+	t.Cleanup(func() {
+		s.close()
+		e.drain(t.Context())
+	})
+	l, addr := s.(*epollTCP).loop, proxytest.On(port).String()
+	failures := func() (n uint64) {
+		for _, e := range r.awake().endpoints {
+			if x := e.known.Load(); x != nil {
+				n += x.failures.Load()
+			}
+		}
+		return n
+	}
+	var conns []net.Conn
+	var turn uint64
+	l.call(func() { // as long as this lasts it is one turn
+		turn = l.turn
+		for range acceptsAtOnce {
+			conn, err := net.Dial("tcp", addr)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			conns = append(conns, conn)
+		}
+		for p := range l.listeners.all { // it is one
+			l.accept(*p)
+		}
+		if got, most := failures(), uint64(acceptsAtOnce+attemptsATurn); got > most {
+			t.Errorf("%d clients had %d attempts in one turn, want %d at most", acceptsAtOnce, got, most)
+		}
+		if len(l.deferred) == 0 || l.turn != turn {
+			t.Errorf("%d searches go on in a later turn", len(l.deferred))
+		}
+	})
+	for _, conn := range conns {
+		if _, err := conn.Read(make([]byte, 1)); !proxytest.IsReset(err) {
+			t.Errorf("a client got %v, want a reset", err)
+		}
+		conn.Close()
+	}
+	if got, want := failures(), uint64(acceptsAtOnce*maxOffers); got != want {
+		t.Errorf("%d clients had %d attempts, want %d", acceptsAtOnce, got, want)
+	}
+	l.call(func() {
+		if l.turn < turn+acceptsAtOnce*(maxOffers-1)/attemptsATurn-1 || len(l.deferred) != 0 {
+			t.Errorf("it took %d turns, and %d searches are left over", l.turn-turn, len(l.deferred))
+		}
+	})
 }

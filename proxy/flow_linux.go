@@ -29,6 +29,8 @@ type flow struct {
 	connected time.Duration // when it was
 	replied   bool          // the endpoint has sent something
 	looking   bool          // its name is being looked up
+	deferred  bool          // the loop goes on looking for an endpoint in a later turn
+	until     time.Duration // when the search for an endpoint is over
 	read      uint64        // the turn in which it was last read
 	eager     uint8         // how many datagrams were, at most
 
@@ -136,9 +138,14 @@ func (l *loop) answers(f *flow) {
 			if l.answer(f, n) {
 				l.reply(f, n)
 			}
+			if l.datagrams++; l.datagrams >= datagramsATurn {
+				return
+			}
 		case unix.EAGAIN:
 			return
-		case unix.EINTR, unix.EMSGSIZE: // the latter: an earlier one we sent was too long for the path
+		case unix.ENOMEM, unix.ENOBUFS:
+			return // the endpoint is not to blame; the next turn tries again
+		case unix.EMSGSIZE: // an earlier one we sent was too long for the path
 		default:
 			l.refusedBy(f, errno)
 			return
@@ -192,6 +199,7 @@ func (l *loop) desert(f *flow, refused bool) {
 	settled := f.replied || l.now-f.connected > settleTime
 	if settled || e.gone() {
 		f.choice, f.why = f.claim.choose(f.key.client.Addr()), dropNoEndpoints
+		f.until = l.now + l.engine.cfg.DialTotalTimeout
 	}
 	if refused && !settled { // then it was only tried
 		f.carried = f.previous
@@ -199,18 +207,28 @@ func (l *loop) desert(f *flow, refused bool) {
 	}
 }
 
-// redirect finds an endpoint for f. When there is none, f ends.
+// redirect finds an endpoint for f, in this turn or in later ones. When there is none in time, f ends.
 func (l *loop) redirect(f *flow) {
-	for f.fd == noDescriptor && !f.looking {
+	for f.fd == noDescriptor && !f.looking && !f.deferred {
+		if f.deferred = f.choice.offers > 0 && !l.mayAttempt(); f.deferred {
+			l.deferred = append(l.deferred, f.ticket())
+			return
+		}
 		e, ok := f.choice.next()
 		switch {
-		case !ok:
+		case !ok, f.choice.offers > 1 && l.now >= f.until:
 			l.endFlow(f, f.whyUnserved())
 			return
 		case e.gone():
 		case e.addr.Host != "":
-			l.lookUpFlow(f, e)
-			return
+			addrs, err, ok := l.engine.resolver.recall(registry.UDP, e.addr)
+			if !ok {
+				l.lookUpFlow(f, e)
+				return
+			}
+			if !l.directAny(f, e, addrs, err) {
+				return
+			}
 		default:
 			to := netip.AddrPortFrom(e.addr.IP.Addr().Unmap(), e.addr.IP.Port())
 			err := l.engine.resolver.refuse(registry.UDP, to)
@@ -227,6 +245,9 @@ func (l *loop) redirect(f *flow) {
 // direct makes e, at an address of its, the endpoint of f, and sends it what waited. When it cannot, all of
 // that goes on waiting.
 func (l *loop) direct(f *flow, e *endpoint, to netip.AddrPort) error {
+	if f.key.loops(to, f.port.number) {
+		return errLoop
+	}
 	fd, errno := connectUDP(to)
 	if errno != 0 {
 		return errno
@@ -277,8 +298,13 @@ func (l *loop) cannot(f *flow, e *endpoint, err error) bool {
 	case dropDescriptorLimit:
 		l.endFlow(f, DescriptorLimit)
 		return false
-	case dropOwnListener, dropNotAllowed:
-		f.port.quiet.reportUnusable(f.claim.key, e, f.why, err)
+	case dropOwnListener, dropNotAllowed, dropLoop:
+		l.engine.lines.reportUnusable(f.claim.key, e, err)
+		if f.why != dropLoop { // which says something about this client only
+			f.choice.unusable(e)
+		}
+	case dropUnresolved:
+		f.choice.unusable(e)
 	default:
 		f.attempts++
 		f.claim.tally.dialFailures.Add(1)

@@ -27,9 +27,9 @@ func (o OwnListeners) Contains(protocol registry.Protocol, addr netip.AddrPort) 
 	return o.own.contains(protocol, addr)
 }
 
-// Refusal tells why a proxier of this configuration lets no service have a port; nil when they may.
-func (c Config) Refusal(protocol registry.Protocol, port uint16) error {
-	return (&Proxier{cfg: c}).refusal(portID{protocol, port})
+// Refusal reports why a proxier of this configuration does not let a service have a port; nil: it does.
+func (c Config) Refusal(service registry.Name, protocol registry.Protocol, port uint16) error {
+	return c.refusal(service, portID{protocol, port})
 }
 
 // Allows tells whether such a proxier may dial an address for an endpoint.

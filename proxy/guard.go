@@ -2,7 +2,7 @@ package proxy
 
 import (
 	"errors"
-	"net"
+	"fmt"
 	"net/netip"
 	"slices"
 	"sync"
@@ -14,29 +14,48 @@ import (
 
 // errOwnListener is what an endpoint gets that is one of our own listeners. To dial it would make
 // each connection open another to ourselves until no descriptor is left: one such record would take
-// the whole node down. A loop over two nodes is not seen.
+// the whole node down. [sessionKey.loops] covers loops over two nodes.
 var errOwnListener = errors.New("the endpoint is a listener of this proxy")
 
 // Why a port is not claimed although a service asks for it.
 var (
-	errPortNotAllowed = errors.New("no service may have it (-allowed_ports)")
-	errPortReserved   = errors.New("this proxy has it for its operators")
+	errPortNotAllowed   = errors.New("no service may have it (-allowed_ports)")
+	errPortNotAllowedIn = errors.New("no service of this namespace may have it (-allowed_ports)")
+	errPortReserved     = errors.New("this proxy has it for its operators")
+	errPortOfEtcd       = errors.New("the etcd on this machine has it (-etcd_servers)")
 )
 
-// refusal tells why no service may claim a port; nil when they may.
-func (p *Proxier) refusal(id portID) error {
-	if id.protocol == registry.TCP && slices.Contains(p.cfg.ReservedPorts, id.number) {
-		return errPortReserved
+// refusal reports why a service may not claim a port; nil: it may.
+func (c *Config) refusal(service registry.Name, id portID) error {
+	if id.protocol == registry.TCP {
+		switch {
+		case slices.Contains(c.ReservedPorts, id.number):
+			return errPortReserved
+		case slices.Contains(c.EtcdPorts, id.number):
+			return errPortOfEtcd
+		}
 	}
-	within := func(r PortRange) bool { return r.First <= id.number && id.number <= r.Last }
-	if len(p.cfg.AllowedPorts) > 0 && !slices.ContainsFunc(p.cfg.AllowedPorts, within) {
-		return errPortNotAllowed
+	if len(c.AllowedPorts) == 0 && len(c.NamespacePorts) == 0 {
+		return nil
 	}
-	return nil
+	allowed, named := c.NamespacePorts[service.Namespace]
+	if !named {
+		allowed = c.AllowedPorts
+	}
+	if slices.ContainsFunc(allowed, func(r PortRange) bool { return r.First <= id.number && id.number <= r.Last }) {
+		return nil
+	}
+	if len(c.NamespacePorts) > 0 {
+		return errPortNotAllowedIn
+	}
+	return errPortNotAllowed
 }
 
 // errNotAllowed is what an endpoint gets whose address lies outside [Config].AllowedEndpoints.
 var errNotAllowed = errors.New("its address is not allowed (-allowed_endpoints)")
+
+// errNotUnicast is what an endpoint gets whose name stands for a multicast, broadcast or unspecified address.
+var errNotUnicast = fmt.Errorf("%w: it is not the address of one machine", errNotAllowed)
 
 // ownPorts knows the ports that this proxy listens on, for clients and for operators. It is asked before
 // every dial, so the common answer, no, takes one load and no lock.
@@ -47,11 +66,14 @@ type ownPorts struct {
 
 	mu    sync.Mutex // guards the fields below
 	local map[netip.Addr]bool
-	asked time.Time // when the addresses of this machine were read
+	since time.Time // when local was begun anew
 }
 
-// localFor is how long the addresses of this machine are taken to stay as they were read.
-const localFor = 5 * time.Second
+// The answers of isLocal are kept for so long, and so many of them.
+const (
+	localFor = 5 * time.Second
+	maxLocal = 1 << 12
+)
 
 func newOwnPorts(bind netip.Addr) *ownPorts {
 	return &ownPorts{bind: bind.Unmap()}
@@ -83,7 +105,7 @@ func (o *ownPorts) contains(protocol registry.Protocol, addr netip.AddrPort) boo
 	}
 	to := addr.Addr().Unmap().WithZone("")
 	switch {
-	case o.bind.IsUnspecified(), protocol == registry.TCP && slices.Contains(o.operators, addr.Port()):
+	case o.everywhere(protocol, addr.Port()):
 		return to.IsUnspecified() || to.IsLoopback() || o.isLocal(to)
 	case to.IsUnspecified(): // dialling the unspecified address reaches this machine's loopback
 		return o.bind.IsLoopback()
@@ -91,35 +113,68 @@ func (o *ownPorts) contains(protocol registry.Protocol, addr netip.AddrPort) boo
 	return to == o.bind.WithZone("")
 }
 
-// reached tells the same of a connection that was made all the same: the address may have become one
-// of this machine's since they were last read. Only a connection within one machine has the same
-// address at both ends. The addresses are read again, so that the loop goes no further than this.
-func (o *ownPorts) reached(protocol registry.Protocol, local, remote netip.AddrPort) bool {
-	if !o.listens(portID{protocol, remote.Port()}) || local.Addr().Unmap() != remote.Addr().Unmap() {
-		return false
-	}
-	o.mu.Lock()
-	o.local = nil
-	o.mu.Unlock()
-	return o.contains(protocol, remote)
+// everywhere reports whether a port of ours counts as ours at every address of this machine.
+func (o *ownPorts) everywhere(protocol registry.Protocol, port uint16) bool {
+	return o.bind.IsUnspecified() || protocol == registry.TCP && slices.Contains(o.operators, port)
 }
 
-// isLocal tells whether addr belongs to an interface of this machine. When the machine will not
-// say, no address is local.
+// reached reports whether a socket that is connected from local to remote leads to one of our own listeners.
+// It finds what contains could not know: an address that has become one of this machine's since it was last asked
+// about. Only traffic within one machine has the same address at both ends. The address is remembered, so that
+// contains refuses the next connection before it is made.
+func (o *ownPorts) reached(protocol registry.Protocol, local, remote netip.AddrPort) bool {
+	addr := remote.Addr().Unmap().WithZone("")
+	if !o.listens(portID{protocol, remote.Port()}) || local.Addr().Unmap().WithZone("") != addr {
+		return false
+	}
+	if !o.everywhere(protocol, remote.Port()) {
+		return o.contains(protocol, remote)
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.refreshLocked()
+	o.local[addr] = true
+	return true
+}
+
+// isLocal reports whether datagrams to addr arrive at this machine: it is an address of an interface, or of a
+// range that is routed here. If the system does not say, no address is local.
 func (o *ownPorts) isLocal(addr netip.Addr) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.local == nil || time.Since(o.asked) > localFor {
-		o.local, o.asked = make(map[netip.Addr]bool), time.Now()
-		addrs, err := net.InterfaceAddrs()
-		if err != nil {
-			return false
-		}
-		for _, a := range addrs {
-			if prefix, err := netip.ParsePrefix(a.String()); err == nil {
-				o.local[prefix.Addr().Unmap().WithZone("")] = true
-			}
-		}
+	o.refreshLocked()
+	local, known := o.local[addr]
+	if !known {
+		local = routedHere(addr)
+		o.local[addr] = local
 	}
-	return o.local[addr]
+	return local
+}
+
+// refreshLocked forgets the answers when they are old or many.
+func (o *ownPorts) refreshLocked() {
+	if o.local == nil || len(o.local) >= maxLocal || time.Since(o.since) > localFor {
+		o.local, o.since = make(map[netip.Addr]bool), time.Now()
+	}
+}
+
+// errLoop is what an endpoint gets that would send a client's datagrams back to this proxy.
+var errLoop = errors.New("datagrams of this client would go round in a loop")
+
+// loops reports whether datagrams of the client would go round for ever if they were sent to an endpoint at
+// to, by a listener on port:
+//
+//   - The endpoint is the client, which speaks from its service socket, or whose address was forged. It would be
+//     sent what it sent, and each of its answers after that.
+//   - The endpoint has the client's address and the listener's port: it may be another node's listener for
+//     the same service, which sent the datagram here. Another program of the client's machine may have that
+//     port instead. The two cannot be told apart, so such a client is given another endpoint.
+func (k sessionKey) loops(to netip.AddrPort, port uint16) bool {
+	return to.Addr().Unmap().WithZone("") == k.client.Addr().WithZone("") && (to.Port() == k.client.Port() || to.Port() == port)
+}
+
+// ownsClient reports whether the address of a UDP client is that of one of our own listeners: the client was
+// forged, and each answer would be a datagram from one listener to another, for ever.
+func (o *ownPorts) ownsClient(k sessionKey) bool {
+	return o.contains(registry.UDP, k.client) || o.reached(registry.UDP, netip.AddrPortFrom(k.local.addr, 0), k.client)
 }

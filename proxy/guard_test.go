@@ -87,3 +87,18 @@ func TestOperatorsPortsAreOursWhateverServicesBindTo(t *testing.T) {
 		}
 	}
 }
+
+// What is asked of the system about addresses is bounded, however many addresses clients are forged from.
+func TestAnswersAboutAddressesAreBounded(t *testing.T) {
+	own := newOwnPorts(netip.IPv4Unspecified())
+	addr := netip.MustParseAddr("198.18.0.1")
+	for range 2*maxLocal + 1 {
+		if own.isLocal(addr) {
+			t.Fatalf("%s is an address of this machine", addr)
+		}
+		addr = addr.Next()
+		if len(own.local) > maxLocal {
+			t.Fatalf("%d answers are kept; want %d at most", len(own.local), maxLocal)
+		}
+	}
+}

@@ -3,7 +3,9 @@ package proxy
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -34,7 +36,7 @@ func (c Config) withLimits(descriptors int) Config {
 		c.MaxConnections = max(1, (clientShare(descriptors)-c.MaxUDPSessions)/2)
 	}
 	if c.MaxConnectionsPerService == 0 {
-		c.MaxConnectionsPerService = c.MaxConnections
+		c.MaxConnectionsPerService = max(1, c.MaxConnections/2) // as with sessions: a full service leaves the others as much as it has
 	}
 	if c.MaxNewUDPSessions == 0 {
 		c.MaxNewUDPSessions = 5000
@@ -78,9 +80,11 @@ func (c Config) validate(descriptors int) error {
 		complain("-max_connections=%d and -max_udp_sessions=%d together need %d descriptors, and of the limit of %d clients can have %d: %s %d and %d",
 			c.MaxConnections, c.MaxUDPSessions, needed, descriptors, share, cure, (share-c.MaxUDPSessions)/2, c.MaxUDPSessions)
 	}
-	for _, r := range c.AllowedPorts {
-		if r.First == 0 || r.First > r.Last {
-			complain("-allowed_ports: %d-%d is no range of ports", r.First, r.Last)
+	for _, ranges := range append(slices.Collect(maps.Values(c.NamespacePorts)), c.AllowedPorts) {
+		for _, r := range ranges {
+			if r.First == 0 || r.First > r.Last {
+				complain("-allowed_ports: %d-%d is no range of ports", r.First, r.Last)
+			}
 		}
 	}
 	for _, p := range c.AllowedEndpoints {
@@ -101,12 +105,13 @@ type connections struct {
 	max, perService int64
 	ended           func(Ending) // Config.Ended
 
-	now  atomic.Int64
-	full quieter
+	lines *lines
+
+	now atomic.Int64
 }
 
-func newConnections(cfg Config) *connections {
-	return &connections{max: int64(cfg.MaxConnections), perService: int64(cfg.MaxConnectionsPerService), ended: cfg.Ended}
+func newConnections(cfg Config, lines *lines) *connections {
+	return &connections{max: int64(cfg.MaxConnections), perService: int64(cfg.MaxConnectionsPerService), ended: cfg.Ended, lines: lines}
 }
 
 // admit enters a client that was accepted into the books. False: it is not to be let in, and its

@@ -23,6 +23,10 @@ func TestTheDefaultLimitsFitTheDescriptorLimit(t *testing.T) {
 		}
 	}
 	cfg := Config{}.withLimits(20000)
+	if cfg.MaxConnectionsPerService != cfg.MaxConnections/2 || cfg.MaxUDPSessionsPerService != cfg.MaxUDPSessions/2 {
+		t.Errorf("one service may have %d of %d connections and %d of %d sessions; want half, so that it cannot starve the others",
+			cfg.MaxConnectionsPerService, cfg.MaxConnections, cfg.MaxUDPSessionsPerService, cfg.MaxUDPSessions)
+	}
 	if room := min(cfg.MaxConnections, (clientShare(20000)-10000)/2); room < 4000 {
 		t.Errorf("10,000 listeners within 20,000 descriptors leave room for %d connections; want 4,000", room)
 	}

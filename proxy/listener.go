@@ -2,7 +2,6 @@ package proxy
 
 import (
 	"fmt"
-	"slices"
 	"sync/atomic"
 	"time"
 
@@ -12,27 +11,26 @@ import (
 )
 
 // A listener is one port that at least one service claims. The first claim owns the port, the
-// others wait in order. Its fields are guarded by the Proxier's mu, but for owner.
+// others wait in order. Its fields are guarded by the Proxier's mu, and those that a status reads by its
+// view as well; owner by neither.
 type listener struct {
 	id     portID
-	claims []*claim
+	claims claims
 	owner  atomic.Pointer[claim] // the first claim, for the engine to read on every connection
 
 	socket  socket        // nil while the port cannot be opened, and then:
 	err     error         // why not
 	retryAt time.Time     // when it is tried again
 	backoff time.Duration // how long the last wait was
+
+	lacksRoom bool // there are no descriptors for it, or too many ports of the local range are open
+	local     bool // it is open, and counted as one of the local range
 }
 
-// compareClaims orders the newcomers of one batch, and so everybody after a restart: who was
-// created first comes first, then namespace and name decide (D30).
+// compareClaims orders the newcomers of one batch, and so all claims after a restart: the claim that is known for longest comes
+// first, then namespace and name decide (D30).
 func compareClaims(a, b *claim) int {
-	return registry.Seniority{Since: a.created, Name: a.key.Name}.Compare(registry.Seniority{Since: b.created, Name: b.key.Name})
-}
-
-// find returns the position of a service's claim, or -1. A service claims a port at most once.
-func (l *listener) find(name registry.Name) int {
-	return slices.IndexFunc(l.claims, func(c *claim) bool { return c.key.Name == name })
+	return registry.Seniority{Since: a.since, Name: a.key.Name}.Compare(registry.Seniority{Since: b.since, Name: b.key.Name})
 }
 
 // String names the port as the logs do.
@@ -42,11 +40,11 @@ func (id portID) String() string {
 
 // settleLocked makes the port what its claims say it should be, but does not open it. It is safe to repeat.
 func (p *Proxier) settleLocked(l *listener) {
-	if len(l.claims) == 0 {
+	if l.claims.n == 0 {
 		p.closeLocked(l)
 		return
 	}
-	owner, previous := l.claims[0], l.owner.Load()
+	owner, previous := l.claims.first, l.owner.Load()
 	if previous != owner {
 		l.owner.Store(owner)
 		if l.socket != nil {
@@ -57,7 +55,7 @@ func (p *Proxier) settleLocked(l *listener) {
 		}
 		if owner.waited {
 			owner.waited = false
-			if note, ok := p.conflicts.ask(); ok {
+			if note, ok := p.conflicts.Allow(aboutPort{l.id, owner.key, true}); ok {
 				glog.Infof("%s has %s at last%s", owner.key, l.id, note)
 			}
 		}
@@ -66,10 +64,16 @@ func (p *Proxier) settleLocked(l *listener) {
 
 // closeLocked closes the socket of l and forgets l.
 func (p *Proxier) closeLocked(l *listener) {
+	p.view.Lock()
 	delete(p.listeners, l.id)
+	p.view.Unlock()
 	delete(p.unopened, l.id)
+	p.unclaimLocked(l.id)
 	if l.socket == nil {
 		return
+	}
+	if l.local {
+		p.localOpen[l.id.protocol]--
 	}
 	l.socket.close()
 	l.socket = nil

@@ -3,9 +3,9 @@ package proxy
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -26,12 +26,17 @@ const (
 // openLocked opens the sockets of some listeners in this order, and sees to it that Run tries again
 // those that cannot be opened.
 func (p *Proxier) openLocked(due []*listener) {
-	var lacking error       // what the first for whom there was no descriptor was told
-	var without []*listener // those who heard it only now
+	if len(due) == 0 {
+		return
+	}
+	p.readLocalRangeLocked()
+	own := sync.OnceValue(p.ownLocal) // only asked for if a port is in use
+	var lacking error                 // what the first for whom there was no descriptor was told
+	var without []*listener           // those who heard it only now
 	for _, l := range due {
 		err := lacking // there is none for the next ones either
 		if err == nil {
-			if err = p.tryLocked(l); err == nil {
+			if err = p.tryLocked(l, own); err == nil {
 				continue
 			}
 			if lacksDescriptors(err) {
@@ -41,7 +46,11 @@ func (p *Proxier) openLocked(due []*listener) {
 		news := l.err == nil || l.err.Error() != err.Error() // else it is the same again
 		l.backoff = min(max(2*l.backoff, firstRetry), lastRetry)
 		l.retryAt = time.Now().Add(l.backoff)
+		_, share := errors.AsType[*localShareError](err)
+		l.lacksRoom = share || lacksDescriptors(err)
+		p.view.Lock()
 		l.err = err
+		p.view.Unlock()
 		p.unopened[l.id] = l
 		switch {
 		case news && lacking != nil:
@@ -58,23 +67,37 @@ func (p *Proxier) openLocked(due []*listener) {
 	}
 }
 
-// tryLocked opens the socket of l.
-func (p *Proxier) tryLocked(l *listener) error {
+// tryLocked opens the socket of l. own returns the local ports of our own connections.
+func (p *Proxier) tryLocked(l *listener, own func() map[portID]bool) error {
+	if err := p.heldLocked(l.id); err != nil {
+		return err
+	}
+	if err := p.localShareLocked(l.id); err != nil {
+		return err
+	}
 	p.own.add(l.id) // before it is open: no endpoint may lead back to us
 	s, err := p.engine.listen(l.id, &l.owner)
 	if err != nil {
 		p.own.remove(l.id)
+		if isInUse(err) {
+			err = p.inUseLocked(l.id, err, own)
+		}
 		return err
 	}
+	if l.local = p.local.contains(l.id.number); l.local {
+		p.localOpen[l.id.protocol]++
+	}
 	before := l.err
+	p.view.Lock()
 	l.socket, l.err, l.backoff = s, nil, 0
+	p.view.Unlock()
 	delete(p.unopened, l.id)
 	if before == nil {
-		glog.V(1).Infof("listening for %s on %s of %s", l.claims[0].key, l.id, p.cfg.BindAddress)
+		glog.V(1).Infof("listening for %s on %s of %s", l.claims.first.key, l.id, p.cfg.BindAddress)
 		return nil
 	}
-	if note, ok := p.reopened.ask(); ok {
-		glog.Infof("listening for %s on %s of %s at last%s", l.claims[0].key, l.id, p.cfg.BindAddress, note)
+	if note, ok := p.reopened.Allow(aboutPort{l.id, l.claims.first.key, true}); ok {
+		glog.Infof("listening for %s on %s of %s at last%s", l.claims.first.key, l.id, p.cfg.BindAddress, note)
 	} else {
 		p.hushed = true
 	}
@@ -90,8 +113,8 @@ func lacksDescriptors(err error) bool { return errors.Is(err, errNoDescriptors) 
 
 // sayUnopened logs that a port cannot be opened.
 func (p *Proxier) sayUnopened(l *listener) {
-	if note, ok := p.refusals.ask(); ok {
-		glog.Errorf("cannot listen for %s on %s: %v%s; trying again until it can%s", l.claims[0].key, l.id, l.err, p.hint(l), note)
+	if note, ok := p.refusals.Allow(aboutPort{l.id, l.claims.first.key, false}); ok {
+		glog.Errorf("cannot listen for %s on %s: %v%s; trying again until it can%s", l.claims.first.key, l.id, l.err, p.hint(l), note)
 	} else {
 		p.hushed = true
 	}
@@ -99,10 +122,10 @@ func (p *Proxier) sayUnopened(l *listener) {
 
 // hint says what may be done about a port that cannot be opened.
 func (p *Proxier) hint(l *listener) string {
-	switch first, last, ok := localPorts(); {
-	case errors.Is(l.err, syscall.EADDRINUSE) && ok && first <= l.id.number && l.id.number <= last:
-		return fmt.Sprintf(" (another program's listener, or a connection that was given this local port out of net.ipv4.ip_local_port_range, "+
-			"%d-%d: net.ipv4.ip_local_reserved_ports keeps such a port free)", first, last)
+	switch {
+	case isInUse(l.err) && p.local.contains(l.id.number):
+		return fmt.Sprintf(" (a connection that was given this local port out of net.ipv4.ip_local_port_range, %d-%d, or a program that listens: "+
+			"net.ipv4.ip_local_reserved_ports keeps such a port free)", p.local.first, p.local.last)
 	case errors.Is(l.err, syscall.EACCES):
 		return " (ports below net.ipv4.ip_unprivileged_port_start take root or CAP_NET_BIND_SERVICE)"
 	}
@@ -115,13 +138,14 @@ const maxNamed = 3
 // sayWithout logs, now and then, that there are no descriptors for some ports: which limit it is, whose
 // ports they are, and what to do.
 func (p *Proxier) sayWithout(ports []*listener, why error) {
-	if _, ok := p.shortages.ask(1); !ok {
+	note, ok := p.shortages.Allow(struct{}{})
+	if !ok {
 		p.hushed = true
 		return
 	}
 	var named []string
 	for _, l := range ports[:min(len(ports), maxNamed)] {
-		named = append(named, fmt.Sprintf("%s on %s", l.claims[0].key, l.id))
+		named = append(named, fmt.Sprintf("%s on %s", l.claims.first.key, l.id))
 	}
 	more := ""
 	if n := len(ports) - len(named); n > 0 {
@@ -129,46 +153,54 @@ func (p *Proxier) sayWithout(ports []*listener, why error) {
 		more = fmt.Sprintf(" and %d more, by number", n)
 	}
 	glog.Errorf("cannot listen for %s%s: %v. Of the %d ports that services claim, %d are not open; a limit of %d has room for all "+
-		"(ulimit -n, or LimitNOFILE= of a systemd unit). Trying again until there is room",
-		strings.Join(named, ", "), more, why, len(p.listeners), len(p.unopened), descriptorsFor(len(p.listeners)))
+		"(ulimit -n, or LimitNOFILE= of a systemd unit). Trying again until there is room%s",
+		strings.Join(named, ", "), more, why, len(p.listeners), len(p.unopened), descriptorsFor(len(p.listeners)), note)
 }
+
+// retriesAtOnce is how many ports are tried again in one go. Updates need not wait for more.
+const retriesAtOnce = 256
 
 // retry tries the ports that are due, and tells when the next one is.
 func (p *Proxier) retry() (next time.Time, ok bool) {
 	p.mu.Lock()
-	defer p.mu.Unlock()
 	var due []*listener
 	now := time.Now()
-	for _, l := range p.unopenedLocked() {
-		if !now.Before(l.retryAt) {
+	for id, l := range p.unopened {
+		if p.held[id] == nil && !now.Before(l.retryAt) { // of the held ones probeHeld takes care
 			due = append(due, l)
 		}
 	}
-	if len(due) > 0 {
-		p.openLocked(due)
+	p.mu.Unlock()
+	for some := range slices.Chunk(inOrder(due), retriesAtOnce) {
+		p.mu.Lock()
+		p.openLocked(slices.DeleteFunc(some, func(l *listener) bool { return p.stopped || p.unopened[l.id] != l })) // settled meanwhile
+		p.mu.Unlock()
 	}
-	for _, l := range p.unopened {
-		if !ok || l.retryAt.Before(next) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for id, l := range p.unopened {
+		if p.held[id] == nil && (!ok || l.retryAt.Before(next)) {
 			next, ok = l.retryAt, true
 		}
 	}
 	return next, ok
 }
 
-// unopenedLocked lists the ports that could not be opened, in the order in which they are tried.
-func (p *Proxier) unopenedLocked() []*listener {
-	return slices.SortedFunc(maps.Values(p.unopened), func(a, b *listener) int { return a.id.compare(b.id) })
+// inOrder sorts listeners into the order in which they are opened.
+func inOrder(listeners []*listener) []*listener {
+	slices.SortFunc(listeners, func(a, b *listener) int { return a.id.compare(b.id) })
+	return listeners
 }
 
-// withThoseWithoutLocked adds to the ports that are due those that wait for descriptors: some have become free.
-func (p *Proxier) withThoseWithoutLocked(due []*listener) []*listener {
-	for _, l := range p.unopened {
-		if lacksDescriptors(l.err) && !slices.Contains(due, l) {
+// withThoseWithoutLocked adds to the ports that are due those that wait for room, for other ports were closed. None of those that an
+// update touched is added: they are due already, or settled.
+func (p *Proxier) withThoseWithoutLocked(due []*listener, touched map[portID]struct{}) []*listener {
+	for id, l := range p.unopened {
+		if _, settled := touched[id]; l.lacksRoom && !settled {
 			due = append(due, l)
 		}
 	}
-	slices.SortFunc(due, func(a, b *listener) int { return a.id.compare(b.id) })
-	return due
+	return inOrder(due)
 }
 
 // wakeRetries makes Run look at the ports that could not be opened.

@@ -3,9 +3,8 @@ package proxy
 import "golang.org/x/sys/unix"
 
 // In bulk, bytes need not pass through our memory: splice(2) moves the kernel's own pages from one
-// socket into a pipe, and from there into the other. That saves two copies, and costs two
-// descriptors for as long as there is something in the pipe, so it is for directions that keep
-// filling the buffer only.
+// socket into a pipe, and from there into the other. That saves two copies, and costs more system calls,
+// so it is for directions that keep filling the buffer only.
 
 // bulkAfter is how many reads in a row must fill the buffer.
 const bulkAfter = 4
@@ -84,47 +83,76 @@ func (ps *pipes) close() {
 	ps.free = nil
 }
 
-// splice moves a pipe's worth from src to dst. It returns false when there is no more to do for now.
+// splice moves a pipe's worth from src to dst. It returns false when there is no more to do for now. A pipe is lent for one
+// such step, and no more is moved into it than dst has room for: however many connections have readers that
+// do not read, none of them holds a pipe.
 func (l *loop) splice(c *conn, dst, src *half) (n int, more bool) {
-	if dst.bulk == nil {
-		if dst.bulk = l.pipes.take(); dst.bulk == nil {
+	room := sendRoom(int(dst.fd))
+	if room < leastBudget {
+		return l.copy(c, dst, src) // it is about to stall, and then little is held
+	}
+	p := l.pipes.take()
+	if p == nil {
+		return l.copy(c, dst, src)
+	}
+	n, errno := splice(int(src.fd), p.w, min(p.size, l.share, room))
+	if n <= 0 || errno != 0 {
+		l.pipes.giveBack(p)
+		if errno == 0 { // a FIN, or urgent data, which splice stops at: a read says which
 			return l.copy(c, dst, src)
 		}
-	}
-	p := dst.bulk
-	n, errno := splice(int(src.fd), p.w, min(p.size, l.share))
-	if n <= 0 || errno != 0 {
-		dst.bulk = nil
-		l.pipes.giveBack(p)
 		l.unread(c, dst, src, errno)
 		return 0, false
 	}
-	p.n = n
-	l.spliced++
+	dst.bulk, p.n = p, n
+	l.bulky++
 	if n < len(l.buffer) {
 		src.full = 0 // that is no bulk any more
 	}
 	return n, l.unpipe(c, dst, src)
 }
 
-// unpipe moves what is in the pipe on to dst, and tells whether all of it has gone.
+// unpipe moves what is in the pipe on to dst, and reports whether all of it has gone.
 func (l *loop) unpipe(c *conn, dst, src *half) bool {
-	p := dst.bulk
-	for p.n > 0 {
+	for p := dst.bulk; p.n > 0; {
 		n, errno := splice(p.r, int(dst.fd), p.n)
-		if n > 0 {
+		switch {
+		case n > 0:
 			p.n -= n
 			l.count(c, dst, n)
 			continue
-		}
-		if errno == unix.EAGAIN {
+		case errno == unix.EAGAIN:
+			l.empty(dst)
 			l.wantOut(c, dst)
-		} else if errno != unix.EINTR {
+		case lacksMemory(errno):
+			l.starve(c)
+		default:
 			l.unwritten(c, dst, src, errno)
 		}
 		return false
 	}
+	l.pipes.giveBack(dst.bulk)
 	dst.bulk = nil
-	l.pipes.giveBack(p)
 	return true
+}
+
+// empty reads what little is left in the pipe of a side that has stalled, so that the pipe is free. More is left only when
+// the kernel took less than it had room for, because it lacks memory or tcp_notsent_lowat is set: then the pipe stays with it.
+func (l *loop) empty(dst *half) {
+	p := dst.bulk
+	if p.n > chunk {
+		return
+	}
+	t := l.tails.take()
+	n, errno := read(p.r, t.data[:p.n])
+	if errno != 0 {
+		l.tails.giveBack(t)
+		return
+	}
+	t.from, t.to = 0, n
+	dst.held = t
+	if p.n -= n; p.n == 0 {
+		l.pipes.giveBack(p)
+		dst.bulk = nil
+	}
 }

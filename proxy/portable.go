@@ -39,4 +39,5 @@ func (e *portable) drain(ctx context.Context) {
 	defer stop()
 	e.work.Wait()
 	e.cut()
+	e.resolver.close()
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/golang/glog"
 
+	"kubeproxy/internal/lograte"
 	"kubeproxy/registry"
 )
 
@@ -28,14 +29,19 @@ type Config struct {
 	DrainTimeout      time.Duration // how long Run lets relays finish once it has been told to stop; default 30s
 
 	MaxConnections           int // TCP, in all; default: what the descriptor limit leaves
-	MaxConnectionsPerService int // TCP, for one port of one service; default: MaxConnections
+	MaxConnectionsPerService int // TCP, for one port of one service; default: half of MaxConnections
 	MaxDialsPerEndpoint      int // TCP, under way at one time; default 1024
 	MaxUDPSessions           int // in all; default: a quarter of the descriptor limit
 	MaxUDPSessionsPerService int // for one port of one service; default: half of MaxUDPSessions
 	MaxNewUDPSessions        int // in a second, in all; default 5000
 
-	AllowedPorts     []PortRange    // the ports that services may claim; none: all
+	// The ports that services may claim. A namespace that NamespacePorts names has those; all others have AllowedPorts. If both are
+	// empty, services may claim any port.
+	AllowedPorts   []PortRange
+	NamespacePorts map[string][]PortRange
+
 	ReservedPorts    []uint16       // TCP ports that no service can claim, and that are no endpoints on this machine: the operators'
+	EtcdPorts        []uint16       // TCP ports that no service can claim, since an etcd on this machine has them
 	AllowedEndpoints []netip.Prefix // where endpoints may be; none: anywhere
 
 	OnRemoval Removal      // what becomes of TCP connections whose endpoint or service is removed
@@ -87,16 +93,43 @@ type Proxier struct {
 	synced chan struct{} // closed once the first batch has been applied
 	wake   chan struct{} // capacity 1: a full channel means Run already knows that a port could not be opened
 
+	// OnUpdate, Run and stop hold mu while they wait for the engine. They take view as well, inside mu, for each
+	// change of what a status reads: services, listeners, and the claims, socket and err of each. So a status takes view
+	// alone, and waits neither for the data path nor for an update in progress.
+	view sync.Mutex
+
 	mu        sync.Mutex // guards the fields below
 	stopped   bool
 	services  map[registry.Name]*registry.Service
 	listeners map[portID]*listener
-	unopened  map[portID]*listener // those of them that could not be opened
+	refused   map[portID]*refusedPort // that services ask for in vain
+	unopened  map[portID]*listener    // those listeners that could not be opened
 
-	conflicts, forbidden ration  // of lines about ports that another service has, or that none may have
-	refusals, reopened   ration  // the same of ports that cannot be opened, and that can again
-	shortages            quieter // of descriptors for ports
-	hushed               bool    // lines of the latter two were held back
+	held    map[portID]*heldPort // that another program had when they were tried
+	probeAt time.Time            // when they are looked at again
+
+	local     localRange // as it was read last
+	localRead time.Time
+	localOpen [2]int // listeners in it, by protocol
+
+	// What the system says: which ports are in use, which of them by our own connections, and the local range. As the times, these
+	// are constant but for tests.
+	probe               func(bind netip.Addr, ids []portID) (inUse map[portID]bool)
+	ownLocal            func() map[portID]bool
+	readLocal           func() localRange
+	heldFor, probeEvery time.Duration
+
+	conflicts, forbidden lograte.Limiter[aboutPort] // of lines about ports that another service has, or that none may have
+	refusals, reopened   lograte.Limiter[aboutPort] // the same of ports that cannot be opened, and that can again
+	shortages            lograte.Limiter[struct{}]  // of descriptors for ports
+	hushed               bool                       // lines of the latter three were held back
+}
+
+// aboutPort is what a log line about a port is about.
+type aboutPort struct {
+	id      portID
+	service registry.PortKey
+	over    bool // the trouble that an earlier line was about
 }
 
 // NewProxier returns a proxier whose clients are given the endpoints that lb knows. It opens nothing
@@ -105,7 +138,7 @@ func NewProxier(cfg Config, lb *LoadBalancerRR) *Proxier {
 	cfg = cfg.withDefaults()
 	own := newOwnPorts(cfg.BindAddress)
 	own.reserve(cfg.ReservedPorts)
-	lb.onRemoval = cfg.OnRemoval
+	lb.onRemoval, lb.allowed = cfg.OnRemoval, cfg.AllowedEndpoints
 	return &Proxier{
 		cfg:       cfg,
 		lb:        lb,
@@ -116,7 +149,15 @@ func NewProxier(cfg Config, lb *LoadBalancerRR) *Proxier {
 		wake:      make(chan struct{}, 1),
 		services:  make(map[registry.Name]*registry.Service),
 		listeners: make(map[portID]*listener),
+		refused:   make(map[portID]*refusedPort),
 		unopened:  make(map[portID]*listener),
+		held:      make(map[portID]*heldPort),
+
+		probe:      portsInUse,
+		ownLocal:   ownLocalPorts,
+		readLocal:  readLocalRange,
+		heldFor:    heldFor,
+		probeEvery: probeEvery,
 	}
 }
 
@@ -136,18 +177,22 @@ func (p *Proxier) OnUpdate(batch registry.Batch) {
 	touched := make(map[portID]struct{})
 	var newcomers []newcomer
 	for name, service := range batch.Services {
+		p.view.Lock()
 		newcomers = append(newcomers, p.editClaimsLocked(name, service, touched)...)
+		p.view.Unlock()
 	}
 	slices.SortFunc(newcomers, func(a, b newcomer) int { return compareClaims(a.claim, b.claim) })
+	p.view.Lock()
 	for _, n := range newcomers {
 		l := p.listeners[n.id]
 		if l == nil {
 			l = &listener{id: n.id}
 			p.listeners[n.id] = l
 		}
-		l.claims = append(l.claims, n.claim)
+		l.claims.add(n.claim)
 		touched[n.id] = struct{}{}
 	}
+	p.view.Unlock()
 	var due []*listener // only when all others have been closed: there may be descriptors for them then
 	freed := false
 	for _, id := range slices.SortedFunc(maps.Keys(touched), portID.compare) {
@@ -155,21 +200,21 @@ func (p *Proxier) OnUpdate(batch registry.Batch) {
 		wasOpen := l.socket != nil
 		p.settleLocked(l)
 		switch {
-		case len(l.claims) == 0:
+		case l.claims.n == 0:
 			freed = freed || wasOpen
 		case l.socket == nil:
 			due = append(due, l)
 		}
 	}
 	if freed {
-		due = p.withThoseWithoutLocked(due)
+		due = p.withThoseWithoutLocked(due, touched)
 	}
 	p.openLocked(due)
 	p.lb.letGo()                  // no port belongs any more to a service that went with its endpoints
 	for _, n := range newcomers { // only now: the order of claims is the same, whichever order they came in
-		if owner := p.listeners[n.id].claims[0]; owner != n.claim {
+		if owner := p.listeners[n.id].claims.first; owner != n.claim {
 			n.claim.waited = true
-			if note, ok := p.conflicts.ask(); ok {
+			if note, ok := p.conflicts.Allow(aboutPort{n.id, n.claim.key, false}); ok {
 				glog.Errorf("%s cannot have %s: %s has it; waiting%s", n.claim.key, n.id, owner.key, note)
 			}
 		}
@@ -194,21 +239,20 @@ type newcomer struct {
 // blinks. A port that no service may have is not claimed at all.
 func (p *Proxier) editClaimsLocked(name registry.Name, service *registry.Service, touched map[portID]struct{}) []newcomer {
 	previous := p.services[name]
-	wanted := p.wanted(service, previous)
+	wanted, refused := p.cfg.wanted(service)
 	var dropped []*tally // given back last, or what a service has carried would be forgotten when it moves to another port
 	if previous != nil {
 		for _, port := range previous.Ports {
 			id := portID{port.Protocol, port.Number}
-			if p.refusal(id) != nil {
+			if p.renewRefusedLocked(id, name, refused) {
 				continue
 			}
 			l := p.listeners[id]
-			at := l.find(name)
-			had, want := l.claims[at], wanted[id]
+			had, want := l.claims.find(name), wanted[id]
 			delete(wanted, id)
 			switch {
 			case want == nil:
-				l.claims = slices.Delete(l.claims, at, at+1)
+				l.claims.remove(had)
 				had.tenure.end(p.cfg.OnRemoval, ServiceRemoved)
 			case want.same(had):
 				continue
@@ -216,7 +260,7 @@ func (p *Proxier) editClaimsLocked(name registry.Name, service *registry.Service
 				want.tenure, want.waited = had.tenure, had.waited
 				want.rotation = p.lb.hold(want.key)
 				want.tally = p.tallies.hold(want.key, id.protocol)
-				l.claims[at] = want
+				l.claims.replace(had, want)
 			}
 			p.lb.release(had.rotation)
 			dropped = append(dropped, had.tally)
@@ -229,6 +273,9 @@ func (p *Proxier) editClaimsLocked(name registry.Name, service *registry.Service
 	} else {
 		delete(p.services, name)
 		glog.V(3).Infof("service %s is gone", name)
+	}
+	for id, c := range refused {
+		p.refuseLocked(id, c)
 	}
 	var newcomers []newcomer
 	for id, c := range wanted {
@@ -243,26 +290,25 @@ func (p *Proxier) editClaimsLocked(name registry.Name, service *registry.Service
 	return newcomers
 }
 
-// wanted makes the claims of a service, without what only the balancer and the tallies can give them. It
-// logs the ports that the service asks for in vain, unless it did so before.
-func (p *Proxier) wanted(service, previous *registry.Service) map[portID]*claim {
-	wanted := make(map[portID]*claim)
+// wanted makes the claims of a service, without what only the balancer and the tallies can give them. Those on ports that it may
+// not have are refused.
+func (c *Config) wanted(service *registry.Service) (wanted, refused map[portID]*claim) {
+	wanted = make(map[portID]*claim)
 	if service == nil {
-		return wanted
+		return wanted, nil
 	}
-	for _, port := range service.Ports {
+	for i, port := range service.Ports {
 		id, key := portID{port.Protocol, port.Number}, registry.PortKey{Name: service.Name, Port: port.Name}
-		if err := p.refusal(id); err != nil {
-			if previous == nil || !slices.Contains(previous.Ports, port) {
-				if note, ok := p.forbidden.ask(); ok {
-					glog.Errorf("%s cannot have %s: %v%s", key, id, err, note)
-				}
+		if c.refusal(service.Name, id) != nil {
+			if refused == nil {
+				refused = make(map[portID]*claim)
 			}
+			refused[id] = &claim{key: key}
 			continue
 		}
-		wanted[id] = &claim{key: key, created: service.Created, sources: service.SourceRanges, affinity: service.AffinityTimeout}
+		wanted[id] = &claim{key: key, since: service.ClaimedSince(i), sources: service.SourceRanges, affinity: service.AffinityTimeout}
 	}
-	return wanted
+	return wanted, refused
 }
 
 // Run tries again to open the ports that could not be opened, until ctx ends. Then it closes every
@@ -288,7 +334,11 @@ func (p *Proxier) Run(ctx context.Context) error {
 		case <-p.wake:
 		case <-timer.C:
 		}
-		if next, ok := p.retry(); ok {
+		next, ok := p.retry()
+		if probe, held := p.probeHeld(); held && (!ok || probe.Before(next)) {
+			next, ok = probe, true
+		}
+		if ok {
 			timer.Reset(time.Until(next))
 		}
 	}

@@ -58,6 +58,9 @@ func (s *fakeSocket) disown(previous *claim) {
 	s.engine.disowns = append(s.engine.disowns, previous.key)
 }
 
+func (*fakeEngine) stalled() error       { return nil }
+func (*fakeEngine) turnTimes() TurnTimes { return TurnTimes{} }
+
 func (s *fakeSocket) close() {
 	s.engine.mu.Lock()
 	defer s.engine.mu.Unlock()
@@ -135,7 +138,7 @@ func TestAServiceOpensItsPortsAndClosesThem(t *testing.T) {
 func TestAServiceThatMovesToAnotherPortKeepsItsTotals(t *testing.T) {
 	p, _ := newFakeProxier()
 	apply(p, service("web", 1, tcpPort(80)))
-	p.listeners[tcpPort(80)].claims[0].tally.sent.Add(7)
+	p.listeners[tcpPort(80)].claims.first.tally.sent.Add(7)
 	apply(p, service("web", 1, tcpPort(81)))
 	if got := p.Totals(); len(got) != 1 || got[0].Sent != 7 {
 		t.Errorf("totals %+v; want the 7 bytes of before", got)
@@ -149,7 +152,7 @@ func TestTalliesOfServicesThatAreGoneAreForgotten(t *testing.T) {
 		name := fmt.Sprint("service-", i)
 		apply(p, service(name, 1, tcpPort(80)))
 		if i%100 == 0 { // one that stays active for a while
-			active := &p.listeners[tcpPort(80)].claims[0].tally.active
+			active := &p.listeners[tcpPort(80)].claims.first.tally.active
 			active.Add(1)
 			defer active.Add(-1)
 		}
@@ -236,10 +239,20 @@ func TestTheIncumbentKeepsThePortAndTheOthersWaitInOrder(t *testing.T) { // D30
 	}
 }
 
-func TestAfterARestartTheServiceCreatedFirstHasThePort(t *testing.T) {
+func TestAfterARestartTheOldestClaimHasThePort(t *testing.T) {
 	p, e := newFakeProxier()
 	apply(p, service("b", 2, tcpPort(80)), service("a", 3, tcpPort(80)), service("c", 1, tcpPort(80)))
 	wantOwners(t, e, map[portID]string{tcpPort(80): "c"})
+}
+
+func TestAnOldServiceThatAddedAPortDoesNotTakeItAfterARestart(t *testing.T) {
+	p, e := newFakeProxier()
+	greedy := service("greedy", 1, tcpPort(80), tcpPort(81))
+	greedy.Date(service("greedy", 1, tcpPort(81)), 9) // it added port 80 at revision 9
+	web := service("web", 5, tcpPort(80))
+	web.Date(nil, 5)
+	apply(p, greedy, web)
+	wantOwners(t, e, map[portID]string{tcpPort(80): "web", tcpPort(81): "greedy"})
 }
 
 func TestAPortThatCannotBeOpenedIsTriedAgainUntilItCan(t *testing.T) {

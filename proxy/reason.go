@@ -27,6 +27,8 @@ const (
 	DialFailed
 	OwnListener        // all that is left to try are listeners of this proxy
 	EndpointNotAllowed // all that is left to try lie outside Config.AllowedEndpoints
+	Loop               // UDP: all that is left to try would send the client's datagrams back
+	NameFailed         // the names of all that is left to try were not resolved
 	DialLimit          // as many dials as may be were under way to each endpoint
 
 	// The client was not let in.
@@ -59,6 +61,8 @@ var reasonNames = [reasons]string{
 	DialFailed:         "dial_failed",
 	OwnListener:        "own_listener",
 	EndpointNotAllowed: "endpoint_not_allowed",
+	Loop:               "loop",
+	NameFailed:         "name_failed",
 	DialLimit:          "dial_limit",
 	SourceNotAllowed:   "source_not_allowed",
 	ConnectionLimit:    "connection_limit",

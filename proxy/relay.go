@@ -134,9 +134,9 @@ func (r *relay) because(why Reason) {
 	}
 }
 
-// of tells which of the ends an error of reading or writing is.
+// of returns which of the ends an error of reading or writing is.
 func (e sideEnds) of(err error) Reason {
-	if errors.Is(err, syscall.ECONNRESET) {
+	if isReset(err) {
 		return e.reset
 	}
 	return e.vanished

@@ -20,6 +20,9 @@ type tenure struct {
 	close context.CancelCauseFunc
 }
 
+// isOver reports whether the endpoint or the service was removed. Of no tenure, it was not.
+func (t *tenure) isOver() bool { return t != nil && t.over.Load() }
+
 // context ends, with a cause, when the connections of the tenure are to be closed: never where they may
 // go on. So there is nothing to do for each connection where nothing is to happen to it, and nothing is
 // made for each endpoint before somebody asks: a record may hold a hundred thousand.

@@ -2,151 +2,326 @@ package proxy
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 	"sync"
 	"time"
+
+	"golang.org/x/sync/semaphore"
+	"golang.org/x/sync/singleflight"
 
 	"kubeproxy/registry"
 )
 
-// How long the answer to a host name is used, and how long a name that could not be resolved is
-// left alone. v0.4 resolved a name for every connection, inside the accept loop (D36).
+// How host names of endpoints are resolved. A look-up runs beside the dial, and has time of its own: a system whose first
+// nameserver is dead asks the second one after five seconds, and v0.4's clients were gone by then (D36).
+//
+//	age of the last good answer    a client gets
+//	up to freshFor                 the answer
+//	up to promptFor                the answer, while it is refreshed
+//	up to staleFor                 the refreshed answer, or the old one after stagger, or when the refresh fails
+//	older, or there is none        what the look-up says, after lookUpTimeout at most
+//
+// A name that does not exist, by the word of a nameserver, has no old answer any more.
 const (
-	resolvedFor   = 5 * time.Second
-	unresolvedFor = time.Second
+	freshFor      = 5 * time.Second
+	promptFor     = time.Minute
+	staleFor      = time.Hour
+	lookUpTimeout = 15 * time.Second
+	unresolvedFor = time.Second // a look-up that failed is not repeated for so long
 )
 
-// maxHosts bounds the cache: past it, answers that are out of date are dropped.
-const maxHosts = 1024
+// Bounds of what names can cost. A look-up takes two descriptors, since it asks for both families at a time.
+const (
+	maxLookUps         = 32   // at a time; the others wait for them
+	lookUpDescriptors  = 2    // of each, from the budget
+	maxHosts           = 8192 // names that are remembered
+	maxAddrs           = 8    // of one name
+	evictionCandidates = 16   // names that are looked at to find one to forget
+)
 
-// A resolver turns endpoints into addresses to dial: it resolves host names, and refuses our own
-// listeners and what lies outside the allowed addresses. Looking up a name may take seconds, so it is never called where others wait behind.
+// errUnresolved is what an endpoint gets whose name was not resolved. That says nothing about the endpoint.
+var errUnresolved = errors.New("cannot resolve")
+
+// A resolver turns endpoints into addresses to dial: it resolves host names, and refuses our own listeners and what lies
+// outside the allowed addresses.
 type resolver struct {
-	own     *ownPorts
-	allowed []netip.Prefix // where endpoints may be; none: anywhere
-	lookup  func(ctx context.Context, network, host string) ([]netip.Addr, error)
+	own        *ownPorts
+	allowed    []netip.Prefix // where endpoints may be; none: anywhere
+	lookup     func(ctx context.Context, network, host string) ([]netip.Addr, error)
+	budget     *budget // of the descriptors of look-ups
+	maxWaiting int     // clients and sessions that wait for names; a quarter of them for one name
 
-	mu    sync.Mutex // guards the fields below
-	hosts map[string]*hostAnswer
+	flights singleflight.Group // the look-ups under way, by name
+	slots   *semaphore.Weighted
+	ctx     context.Context // ends all look-ups
+	cancel  context.CancelFunc
+	running sync.WaitGroup // look-ups
+
+	mu      sync.Mutex // guards the fields below
+	hosts   map[string]*hostAnswer
+	waiting int
+	closed  bool
 }
 
-// A hostAnswer is what is known of one name; its fields are set when ready is closed.
+// A hostAnswer is what is known of one name.
 type hostAnswer struct {
-	ready   chan struct{}
-	addrs   []netip.Addr
-	err     error
-	expires time.Time
+	addrs    []netip.Addr // the last good answer; nil when there is none
+	received time.Time    // when that came
+	err      error        // of the last look-up
+	settled  time.Time    // until then no other look-up is made
+	waiting  int          // who waits for it
 }
 
 func newResolver(own *ownPorts) *resolver {
-	return &resolver{
+	r := &resolver{
 		own:    own,
 		lookup: net.DefaultResolver.LookupNetIP,
+		budget: newBudget(descriptorLimit()),
+		slots:  semaphore.NewWeighted(maxLookUps),
 		hosts:  make(map[string]*hostAnswer),
 	}
+	r.maxWaiting = waitingShare(r.budget.clients)
+	r.ctx, r.cancel = context.WithCancel(context.Background())
+	return r
 }
 
-// resolve returns the addresses to try for an endpoint, never none without an error.
+// waitingShare is how many clients may wait for names, of so many descriptors for clients. Each holds two, so all
+// together hold an eighth.
+func waitingShare(descriptors int) int { return max(4, descriptors/16) }
+
+// close ends all look-ups, and waits for them.
+func (r *resolver) close() {
+	r.mu.Lock()
+	r.closed = true
+	r.mu.Unlock()
+	r.cancel()
+	r.running.Wait()
+}
+
+// resolve returns the addresses to try for an endpoint, never none without an error. For a name it may wait until ctx
+// ends, but for no longer than lookUpTimeout.
 func (r *resolver) resolve(ctx context.Context, protocol registry.Protocol, addr registry.Addr) ([]netip.AddrPort, error) {
+	if addrs, err, ok := r.recall(protocol, addr); ok {
+		return addrs, err
+	}
+	ips, err := r.await(ctx, addr.Host)
+	return r.usable(protocol, addr, ips, err)
+}
+
+// recall is resolve for who cannot wait: it returns false when there is something to wait for.
+func (r *resolver) recall(protocol registry.Protocol, addr registry.Addr) (addrs []netip.AddrPort, err error, ok bool) {
 	ips := []netip.Addr{addr.IP.Addr()}
 	if addr.Host != "" {
-		var err error
-		if ips, err = r.host(ctx, addr.Host); err != nil {
-			return nil, err
+		if ips, err, ok = r.remembered(addr.Host); !ok {
+			return nil, nil, false
 		}
 	}
+	addrs, err = r.usable(protocol, addr, ips, err)
+	return addrs, err, true
+}
+
+// usable returns those addresses of an endpoint that may be dialled.
+func (r *resolver) usable(protocol registry.Protocol, addr registry.Addr, ips []netip.Addr, err error) ([]netip.AddrPort, error) {
 	var usable []netip.AddrPort
-	var refusal error
 	for _, ip := range ips {
 		to := netip.AddrPortFrom(ip.Unmap(), addr.IP.Port())
-		if err := r.refuse(protocol, to); err != nil {
-			refusal = err
+		if refusal := r.refuse(protocol, to); refusal != nil {
+			err = refusal
 		} else {
 			usable = append(usable, to)
 		}
 	}
 	if len(usable) == 0 {
-		return nil, refusal
+		return nil, err
 	}
 	return usable, nil
 }
 
-// refuse tells why an address is not to be dialled; nil: it may be.
+// refuse returns why an address is not to be dialled; nil when it may be.
 func (r *resolver) refuse(protocol registry.Protocol, to netip.AddrPort) error {
 	switch {
 	case r.own.contains(protocol, to):
 		return errOwnListener
 	case len(r.allowed) > 0 && !contains(r.allowed, to.Addr()):
 		return errNotAllowed
+	case registry.CheckUnicast(to.Addr()) != nil: // a name may stand for anything
+		return errNotUnicast
 	}
 	return nil
 }
 
-// host returns the addresses of a name, from the cache while the answer is fresh. Those who ask for
-// one name at the same time share one look-up, which the first of them makes.
-func (r *resolver) host(ctx context.Context, name string) ([]netip.Addr, error) {
-	for {
-		answer, mine := r.answer(name)
-		if mine {
-			r.ask(ctx, name, answer)
-		}
-		select {
-		case <-answer.ready:
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		}
-		if answer.err != nil && !mine && ctx.Err() == nil && time.Now().After(answer.expires) {
-			continue // the one who asked gave up; that says nothing about the name
-		}
-		return answer.addrs, answer.err
-	}
-}
-
-// answer returns what is known of a name, or a new answer that the caller has to find.
-func (r *resolver) answer(name string) (a *hostAnswer, mine bool) {
+// remembered returns the answer for a name where there is nothing to wait for, and has it refreshed when it is due.
+func (r *resolver) remembered(name string) (ips []netip.Addr, err error, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	now := time.Now()
-	if a := r.hosts[name]; a != nil && !a.stale(now) {
-		return a, false
-	}
-	if len(r.hosts) >= maxHosts {
-		for host, a := range r.hosts {
-			if a.stale(now) {
-				delete(r.hosts, host)
-			}
-		}
-	}
-	a = &hostAnswer{ready: make(chan struct{})}
-	r.hosts[name] = a
-	return a, true
-}
-
-// stale tells whether the answer is out of date. One still being looked for is not.
-func (a *hostAnswer) stale(now time.Time) bool {
-	select {
-	case <-a.ready:
-		return !now.Before(a.expires)
-	default:
-		return false
-	}
-}
-
-// ask looks a name up and publishes the answer.
-func (r *resolver) ask(ctx context.Context, name string, a *hostAnswer) {
-	defer close(a.ready)
-	addrs, err := r.lookup(ctx, "ip", name)
+	a, now := r.hosts[name], time.Now()
 	switch {
-	case err == nil && len(addrs) > 0:
-		a.addrs, a.expires = addrs, time.Now().Add(resolvedFor)
-	case ctx.Err() != nil: // our client's time ran out: whoever asks next asks anew
-		a.err = fmt.Errorf("resolve %s: %w", registry.Quote(name), ctx.Err())
-	default:
-		if err == nil {
-			err = fmt.Errorf("no addresses")
-		}
-		a.err, a.expires = fmt.Errorf("resolve %s: %w", registry.Quote(name), err), time.Now().Add(unresolvedFor)
+	case a == nil:
+	case now.Before(a.settled) && (a.usable(now) || a.err != nil):
+		ips, err = a.result(now)
+		return ips, err, true
+	case a.usable(now) && now.Sub(a.received) < promptFor:
+		a.settled = now.Add(unresolvedFor) // or every client would ask for the look-up that is under way
+		r.flights.DoChan(name, func() (any, error) { return nil, r.ask(name) })
+		return a.addrs, nil, true
 	}
+	return r.fullLocked(name, a)
+}
+
+// fullLocked reports whether no other client may wait for a name, of which a is known. Then it also returns what the
+// client gets: the last good answer if that is usable.
+func (r *resolver) fullLocked(name string, a *hostAnswer) (ips []netip.Addr, err error, full bool) {
+	switch {
+	case r.waiting < r.maxWaiting && (a == nil || a.waiting < max(1, r.maxWaiting/4)):
+		return nil, nil, false
+	case a != nil && a.usable(time.Now()):
+		return a.addrs, nil, true
+	}
+	return nil, fmt.Errorf("%w %s: as many clients as may wait for names", errUnresolved, registry.Quote(name)), true
+}
+
+// await waits for the look-up of a name, which whoever comes first begins.
+func (r *resolver) await(ctx context.Context, name string) ([]netip.Addr, error) {
+	ctx, cancel := context.WithTimeout(ctx, lookUpTimeout)
+	defer cancel()
+	a, answered, ips, err := r.join(name)
+	if a == nil {
+		return ips, err
+	}
+	defer r.leave(a)
+	var grace <-chan time.Time
+	if r.isUsable(a) {
+		timer := time.NewTimer(stagger)
+		defer timer.Stop()
+		grace = timer.C
+	}
+	select {
+	case <-answered:
+	case <-grace:
+	case <-ctx.Done():
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	ips, err = a.result(time.Now())
+	if ips == nil && err == nil { // it has not answered
+		err = fmt.Errorf("%w %s: no answer yet", errUnresolved, registry.Quote(name))
+	}
+	return ips, err
+}
+
+// join has the caller wait for the look-up of a name. If too many do, it returns what the caller gets instead.
+func (r *resolver) join(name string) (_ *hostAnswer, _ <-chan singleflight.Result, instead []netip.Addr, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	a := r.hosts[name]
+	if ips, err, full := r.fullLocked(name, a); full {
+		return nil, nil, ips, err
+	}
+	if a == nil {
+		r.makeRoomLocked()
+		a = new(hostAnswer)
+		r.hosts[name] = a
+	}
+	a.waiting++
+	r.waiting++
+	return a, r.flights.DoChan(name, func() (any, error) { return nil, r.ask(name) }), nil, nil
+}
+
+func (r *resolver) leave(a *hostAnswer) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	a.waiting--
+	r.waiting--
+}
+
+func (r *resolver) isUsable(a *hostAnswer) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return a.usable(time.Now())
+}
+
+// usable reports whether the last good answer may still be given.
+func (a *hostAnswer) usable(now time.Time) bool {
+	return a.addrs != nil && now.Sub(a.received) < staleFor
+}
+
+// result returns the last good answer, or else the error of the last look-up.
+func (a *hostAnswer) result(now time.Time) ([]netip.Addr, error) {
+	if a.usable(now) {
+		return a.addrs, nil
+	}
+	return nil, a.err
+}
+
+// makeRoomLocked forgets a name when as many as may be are remembered: of a few, the one whose answer is oldest. One
+// that is waited for stays.
+func (r *resolver) makeRoomLocked() {
+	if len(r.hosts) < maxHosts {
+		return
+	}
+	var oldest string
+	var received time.Time
+	looks := 0
+	for name, a := range r.hosts {
+		if looks++; a.waiting == 0 && (oldest == "" || a.received.Before(received)) {
+			oldest, received = name, a.received
+		}
+		if looks >= evictionCandidates && oldest != "" {
+			break
+		}
+	}
+	delete(r.hosts, oldest)
+}
+
+// ask looks a name up when it is its turn, and remembers what came of that.
+func (r *resolver) ask(name string) error {
+	r.mu.Lock()
+	if r.closed {
+		r.mu.Unlock()
+		return context.Canceled
+	}
+	r.running.Add(1)
+	r.mu.Unlock()
+	defer r.running.Done()
+	ctx, cancel := context.WithTimeout(r.ctx, lookUpTimeout)
+	defer cancel()
+	ips, err := r.lookUp(ctx, name)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	a, now := r.hosts[name], time.Now()
+	if a == nil { // it was forgotten meanwhile
+		r.makeRoomLocked()
+		a = new(hostAnswer)
+		r.hosts[name] = a
+	}
+	if err == nil {
+		a.addrs, a.received, a.err, a.settled = ips, now, nil, now.Add(freshFor)
+		return nil
+	}
+	if dns, ok := errors.AsType[*net.DNSError](err); ok && dns.IsNotFound {
+		a.addrs = nil
+	}
+	a.err, a.settled = fmt.Errorf("%w %s: %w", errUnresolved, registry.Quote(name), err), now.Add(unresolvedFor)
+	return a.err
+}
+
+// lookUp asks the system for the addresses of a name, within what look-ups may take.
+func (r *resolver) lookUp(ctx context.Context, name string) ([]netip.Addr, error) {
+	if err := r.slots.Acquire(ctx, 1); err != nil {
+		return nil, fmt.Errorf("%d other names were being looked up for %v", maxLookUps, lookUpTimeout)
+	}
+	defer r.slots.Release(1)
+	if !r.budget.take(lookUpDescriptors) {
+		return nil, errNoDescriptors
+	}
+	defer r.budget.release(lookUpDescriptors)
+	ips, err := r.lookup(ctx, "ip", name)
+	if err == nil && len(ips) == 0 {
+		err = errors.New("no addresses")
+	}
+	return slices.Clone(ips[:min(len(ips), maxAddrs)]), err
 }

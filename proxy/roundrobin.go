@@ -4,13 +4,16 @@ import (
 	"cmp"
 	"container/list"
 	"math/rand/v2"
+	"net/netip"
 	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/golang/glog"
 
+	"kubeproxy/internal/lograte"
 	"kubeproxy/registry"
 )
 
@@ -22,9 +25,11 @@ import (
 // its cursor together, as one value, so that the two never disagree (D32).
 type LoadBalancerRR struct {
 	randomStart bool
-	onRemoval   Removal // of endpoints; set before the first batch
+	onRemoval   Removal        // of endpoints; set before the first batch
+	allowed     []netip.Prefix // where endpoints may be, none: anywhere; set before the first batch
 	affinities  *affinities
-	outages     ration // of lines about endpoints that do not answer, or answer again
+	outages     lograte.Limiter[outage]           // of lines about endpoints that do not answer, or answer again
+	unused      lograte.Limiter[registry.PortKey] // of lines about records with endpoints that are not allowed
 
 	mu       sync.Mutex                    // guards the fields below
 	services map[registry.Name][]*rotation // those of a service by the names of their ports: most often one
@@ -48,22 +53,29 @@ func NewLoadBalancerRR(randomStart bool) *LoadBalancerRR {
 // offering them until the proxier has applied the services of the same batch. Else a service that
 // goes together with its endpoints would, for a moment, own its port and have nothing behind it,
 // and turn away a client of the service that takes the port over.
+//
+// The lock is held for one record at a time, so that Status does not wait for a whole batch.
 func (lb *LoadBalancerRR) OnUpdate(batch registry.Batch) {
-	lb.mu.Lock()
-	defer lb.mu.Unlock()
-	lb.letGoLocked() // of what the batch before left, should there be no proxier
+	lb.letGo() // of what the batch before left, should there be no proxier
 	for name, endpoints := range batch.Endpoints {
 		if endpoints == nil {
 			endpoints = &registry.Endpoints{} // they are gone, and so all rotations are empty
 		}
-		for _, r := range lb.services[name] {
-			if endpoints.Of(r.key.Port).Len() == 0 {
-				lb.leaving = append(lb.leaving, r)
-			}
+		lb.update(name, endpoints)
+	}
+}
+
+// update takes over the endpoints of one record.
+func (lb *LoadBalancerRR) update(name registry.Name, endpoints *registry.Endpoints) {
+	lb.mu.Lock()
+	defer lb.mu.Unlock()
+	for _, r := range lb.services[name] {
+		if endpoints.Of(r.key.Port).Len() == 0 {
+			lb.leaving = append(lb.leaving, r)
 		}
-		for _, p := range endpoints.ByPort {
-			lb.rotationLocked(registry.PortKey{Name: name, Port: p.Port}).replace(p.Addrs, lb.randomStart, lb.onRemoval)
-		}
+	}
+	for _, p := range endpoints.ByPort {
+		lb.rotationLocked(registry.PortKey{Name: name, Port: p.Port}).replace(p.Addrs, lb.randomStart, lb.onRemoval)
 	}
 }
 
@@ -151,8 +163,10 @@ type rotation struct {
 // services a node may see clients of a few, and a change of the others leaves little behind for the garbage collector.
 type endpointSet struct {
 	endpoints []*endpoint
+	allowed   int // of them, by their addresses
 	cursor    atomic.Uint64
-	addrs     registry.Addrs // what endpoints are made of when the set wakes up; none once they are made
+	rosters   [2]atomic.Pointer[roster] // by Protocol; nil until a client has to be given another than the one in turn
+	addrs     registry.Addrs            // what endpoints are made of when the set wakes up; none once they are made
 }
 
 func (s *endpointSet) isAsleep() bool { return s.addrs.Len() > 0 }
@@ -160,6 +174,16 @@ func (s *endpointSet) isAsleep() bool { return s.addrs.Len() > 0 }
 // draw moves the cursor on by one. The set must be awake, and not empty.
 func (s *endpointSet) draw() *endpoint {
 	return s.endpoints[(s.cursor.Add(1)-1)%uint64(len(s.endpoints))]
+}
+
+// roster returns what the set knows of who can be offered over a protocol. To make it costs as much as the set has
+// endpoints, once; a set that follows one with a roster has one from the start.
+func (s *endpointSet) roster(protocol registry.Protocol) *roster {
+	r := &s.rosters[protocol]
+	if r.Load() == nil {
+		r.CompareAndSwap(nil, newRoster(s, protocol))
+	}
+	return r.Load()
 }
 
 // replace makes addrs the endpoints of the rotation, in that order. Where clients have come, the same addresses
@@ -189,6 +213,11 @@ func (r *rotation) replace(addrs registry.Addrs, randomStart bool, onRemoval Rem
 	set := &endpointSet{addrs: addrs}
 	if len(position) > 0 { // the others must be there beside them
 		set = awoken(r, addrs, position)
+		for protocol := range old.rosters {
+			if old.rosters[protocol].Load() != nil {
+				set.roster(registry.Protocol(protocol)) // here, and not while a client waits
+			}
+		}
 	}
 	if randomStart && addrs.Len() > 0 {
 		set.cursor.Store(rand.Uint64N(uint64(addrs.Len())))
@@ -234,14 +263,25 @@ func awoken(r *rotation, addrs registry.Addrs, position map[*endpoint]int) *endp
 	for e, at := range position {
 		set.endpoints[at] = e
 	}
-	i := 0
+	i, forbidden := 0, 0
 	for addr := range addrs.All() {
 		if set.endpoints[i] == nil {
 			// Or the endpoint, which a connection or a client's affinity may keep for long, would keep the record's whole list.
 			addr.Host = strings.Clone(addr.Host)
-			set.endpoints[i] = &endpoint{addr: addr, rotation: r}
+			allowed := len(r.balancer.allowed) == 0 || addr.Host != "" || contains(r.balancer.allowed, addr.IP.Addr())
+			set.endpoints[i] = &endpoint{addr: addr, rotation: r, forbidden: !allowed}
+		}
+		set.endpoints[i].at.Store(int32(i))
+		if set.endpoints[i].forbidden {
+			forbidden++
 		}
 		i++
+	}
+	set.allowed = i - forbidden
+	if forbidden > 0 && forbidden < i { // when all are, those that turn clients away for it say so
+		if note, ok := r.balancer.unused.Allow(r.key); ok {
+			glog.Errorf("%s: %d of %d endpoints are not used: %v%s", r.key, forbidden, i, errNotAllowed, note)
+		}
 	}
 	return set
 }
@@ -251,9 +291,9 @@ func awoken(r *rotation, addrs registry.Addrs, position map[*endpoint]int) *endp
 func (r *rotation) choose(protocol registry.Protocol) choice {
 	set := r.awake()
 	if len(set.endpoints) == 0 {
-		return choice{set: set, protocol: protocol}
+		return choice{rotation: r, set: set, protocol: protocol}
 	}
-	return choice{set: set, protocol: protocol, drawn: set.draw()}
+	return choice{rotation: r, set: set, protocol: protocol, drawn: set.draw()}
 }
 
 // isEmpty tells whether there is no endpoint to choose.
@@ -262,59 +302,75 @@ func (r *rotation) isEmpty() bool {
 	return len(set.endpoints) == 0 && !set.isAsleep()
 }
 
-// A choice offers one client the endpoints of a rotation, each at most once: the next one if the
-// one before did not answer. It sees the endpoints as they were when the choice began.
+// maxOffers is how many endpoints a client is offered. Sixteen that fail one after the other are an outage, and not bad
+// luck. The bound is what a client can cost when a record lists thousands of endpoints that no route leads to; each
+// of those that failed is ejected, so the next clients are offered others.
+const maxOffers = 16
+
+// A choice offers one client the endpoints of a rotation, at most maxOffers of them and each at most once: the next one
+// if the one before did not answer. When the endpoints change meanwhile it goes on with the new ones. It offers
+// none any more when the service has left its port.
+//
+// An offer costs the same however many endpoints there are, and however many of them are ejected. An
+// ejected one is offered only when all that are ready were: then the one that returns first.
 type choice struct {
+	rotation *rotation
 	set      *endpointSet
 	protocol registry.Protocol // whose health counts
+	tenure   *tenure           // of the service on its port; nil when it does not matter
 	sticky   *sticky           // the client, if its service wants affinity
-	drawn    *endpoint         // the draw that choose made, until it is used
+	drawn    *endpoint         // the draw that choose made for a client without affinity, until it is used
+	offers   int               // how many there were
 	offered  []*endpoint       // what next has returned so far, but for the last
 	last     *endpoint
 }
 
-// next returns the endpoint to try now, or false when none is left: the one that the client was given
+// next returns the endpoint to try now, or false when there is none: the one that the client was given
 // before, if it is to have it again, or the next one in turn.
 func (c *choice) next() (*endpoint, bool) {
+	if e := c.drawn; e != nil && !e.passesOver(c.protocol) { // most often: the first, and well
+		c.drawn, c.last, c.offers = nil, e, 1
+		return e, true
+	}
+	// A service that leaves its port may still have a first offer: until its successor owns the port, clients come to it.
+	if c.offers == maxOffers || c.offers > 0 && c.tenure.isOver() {
+		return nil, false
+	}
+	if set := c.rotation.awake(); set != c.set {
+		c.set, c.drawn = set, nil
+	}
 	if c.sticky != nil {
 		return c.sticky.next(c)
 	}
 	return c.nextInTurn()
 }
 
-// nextInTurn offers the next endpoint in turn. One that is down is passed over while there is
-// another; when all are down, the one that is due back first is tried.
-//
-// Each endpoint passed over costs another draw from the shared cursor, rather than a step to the
-// neighbour: so the share of an endpoint that is down is spread over all others, and does not fall
-// on the one that happens to follow it.
+// nextInTurn offers the next endpoint in turn. One that is ejected is passed over while there is another.
 func (c *choice) nextInTurn() (*endpoint, bool) {
-	if e := c.drawn; e != nil && !e.passesOver(c.protocol) { // most often: the first, and well
-		c.drawn, c.last = nil, e
-		return e, true
-	}
-	n, offered := len(c.set.endpoints), len(c.offered)
-	if c.last != nil {
-		offered++
-	}
-	if offered >= n {
-		return nil, false
-	}
 	e := c.drawn
 	c.drawn = nil
-	for range n {
-		if e == nil {
-			e = c.set.draw()
+	if e == nil {
+		if len(c.set.endpoints) == 0 {
+			return nil, false
 		}
-		if !c.hasOffered(e) && !e.passesOver(c.protocol) {
-			c.offer(e)
-			return e, true
-		}
-		e = nil
+		e = c.set.draw()
 	}
-	e = c.soonest()
+	if c.hasOffered(e) || e.passesOver(c.protocol) {
+		if e = c.set.roster(c.protocol).draw(c); e == nil {
+			return nil, false
+		}
+	}
 	c.offer(e)
 	return e, true
+}
+
+// patience is how long a UDP session waits for the name of an endpoint that it was offered. While others are left, it
+// tries the next one as soon as TCP would.
+func (c *choice) patience() time.Duration {
+	if c.offers < min(c.set.allowed, maxOffers) {
+		return stagger
+	}
+	return lookUpTimeout
 }
 
 func (c *choice) offer(e *endpoint) {
@@ -322,23 +378,10 @@ func (c *choice) offer(e *endpoint) {
 		c.offered = append(c.offered, c.last)
 	}
 	c.last = e
+	c.offers++
 }
 
 func (c *choice) hasOffered(e *endpoint) bool { return e == c.last || slices.Contains(c.offered, e) }
-
-// soonest returns the endpoint not offered yet that is up, or else the first due back.
-func (c *choice) soonest() *endpoint {
-	var best *endpoint
-	for _, e := range c.set.endpoints {
-		if c.hasOffered(e) {
-			continue
-		}
-		if best == nil || e.downUntil(c.protocol) < best.downUntil(c.protocol) {
-			best = e
-		}
-	}
-	return best
-}
 
 // reached notes that the client has begun at an endpoint that it was offered.
 func (c *choice) reached(e *endpoint) {
@@ -350,6 +393,18 @@ func (c *choice) reached(e *endpoint) {
 // failed notes that an endpoint that was offered refused this client, or stayed silent.
 func (c *choice) failed(e *endpoint) {
 	e.failed(c.protocol)
+	c.leave(e)
+}
+
+// unusable notes that an endpoint that was offered cannot be used for now, through no fault of its own: its name was
+// not resolved, or its address is refused by our own rules. It is ejected for a fixed time, and its health stays as it was.
+func (c *choice) unusable(e *endpoint) {
+	e.setAside(c.protocol)
+	c.leave(e)
+}
+
+// leave makes the client's next choice another than e.
+func (c *choice) leave(e *endpoint) {
 	if c.sticky != nil {
 		c.sticky.forget(e)
 	}

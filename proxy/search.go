@@ -91,6 +91,15 @@ func (s *search) outrun(e *endpoint, ago time.Duration) {
 	s.choice.failed(e)
 }
 
+// outrunByName ends an attempt whose name has been looked up for so long, because another endpoint has answered. The
+// next clients do not wait for that name, either.
+func (s *search) outrunByName(e *endpoint, ago time.Duration) {
+	e.experience().dialing.Add(-1)
+	if ago >= stagger {
+		s.choice.unusable(e)
+	}
+}
+
 // errSilent is what an endpoint gets that was silent while another answered.
 var errSilent = errors.New("silent, and another endpoint answered")
 
@@ -100,7 +109,8 @@ func (s *search) missed(e *endpoint, after time.Duration, err error) {
 	switch why := (failure{e, err}).reason(); {
 	case isShortage(err): // the next endpoint would fare no better
 		s.over = true
-	case why == OwnListener, why == EndpointNotAllowed: // the record is wrong, and not for how long it takes
+	case why == OwnListener, why == EndpointNotAllowed, why == NameFailed: // the record or DNS is wrong, and not the endpoint
+		s.choice.unusable(e)
 	default: // an endpoint towards which no local port is left included: to look for one takes long, and the others have theirs
 		if isTimeout(err) && after < s.enough() {
 			e.experience().failures.Add(1)
@@ -119,8 +129,10 @@ func (f failure) reason() Reason {
 		return EndpointNotAllowed
 	case f.err == errDialLimit:
 		return DialLimit
-	case isShortage(f.err), f.lacksLocalPort():
+	case isShortage(f.err), f.lacksLocalPort(), errors.Is(f.err, errNoDescriptors):
 		return DescriptorLimit
+	case errors.Is(f.err, errUnresolved):
+		return NameFailed
 	}
 	return DialFailed
 }
@@ -131,9 +143,17 @@ func (f failure) lacksLocalPort() bool {
 	return errors.Is(f.err, syscall.EADDRNOTAVAIL) && f.endpoint.addr.IP.Addr().Is4()
 }
 
-// whyNone tells why a search came to nothing: of its failures, the one that says most.
+// whyNone returns why the search came to nothing: the service left its port meanwhile, or what its failures say.
+func (s *search) whyNone() Reason {
+	if s.choice.tenure.isOver() {
+		return ServiceRemoved
+	}
+	return whyNone(s.failed)
+}
+
+// whyNone returns why a search came to nothing: of its failures, the one that says most.
 func whyNone(failed []failure) Reason {
-	for _, why := range []Reason{DescriptorLimit, DialFailed, DialLimit, EndpointNotAllowed, OwnListener} {
+	for _, why := range []Reason{DescriptorLimit, DialFailed, DialLimit, NameFailed, EndpointNotAllowed, OwnListener} {
 		if slices.ContainsFunc(failed, func(f failure) bool { return f.reason() == why }) {
 			return why
 		}

@@ -43,6 +43,7 @@ type session struct {
 
 	// Used by run only, and by begin before it.
 	choice   choice
+	until    time.Duration // when the search for an endpoint is over, by the clock of sinceStart
 	why      DropReason    // why the endpoints tried so far won't do
 	attempts int           // endpoints that were tried
 	endpoint *endpoint     // the last that carried it; nil when none has yet
@@ -83,6 +84,7 @@ func newSession(u *udpSocket, key sessionKey, owner *claim) *session {
 		began:   time.Now(),
 	}
 	s.place.socket, s.tenant = &u.ranks, s
+	s.until = sinceStart() + u.engine.cfg.DialTotalTimeout
 	s.ctx, s.cancel = context.WithCancel(u.ctx)
 	s.heard()
 	return s
@@ -238,4 +240,6 @@ func (s *session) stay(b *udpBackend) bool {
 	return false
 }
 
-func (s *session) drop(why DropReason, n int) { s.socket.quiet.drop(s.claim, why, n, s.key.client) }
+func (s *session) drop(why DropReason, n int) {
+	s.socket.engine.lines.drop(s.claim, why, n, s.key.client)
+}

@@ -17,7 +17,7 @@ import (
 //	ServiceRemoved      the service left the port, or another took it over
 //	SourceNotAllowed    the source ranges of the service changed, and the client lies outside
 //	EndpointRemoved     its endpoint left the service, and there is no other
-//	DialFailed, OwnListener, EndpointNotAllowed, DescriptorLimit, NoEndpoints
+//	DialFailed, NameFailed, OwnListener, EndpointNotAllowed, Loop, DescriptorLimit, NoEndpoints
 //	                    no endpoint could be had: to begin with, or after the one it had refused
 //	Shutdown
 //
@@ -91,6 +91,12 @@ func whyUnusable(err error) DropReason {
 		return dropOwnListener
 	case errors.Is(err, errNotAllowed):
 		return dropNotAllowed
+	case errors.Is(err, errLoop):
+		return dropLoop
+	case errors.Is(err, errNoDescriptors):
+		return dropDescriptorLimit
+	case errors.Is(err, errUnresolved):
+		return dropUnresolved
 	}
 	return dropUnreachable
 }
@@ -103,8 +109,12 @@ func unserved(why DropReason, carried bool) Reason {
 		return OwnListener
 	case dropNotAllowed:
 		return EndpointNotAllowed
+	case dropLoop:
+		return Loop
 	case dropUnreachable:
 		return DialFailed
+	case dropUnresolved:
+		return NameFailed
 	case dropDescriptorLimit:
 		return DescriptorLimit
 	}

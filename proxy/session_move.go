@@ -98,6 +98,7 @@ func (s *session) reconsider(b *udpBackend) {
 	settled := b.answered || sinceStart()-b.began > settleTime
 	if settled || b.endpoint.gone() {
 		s.choice, s.why = s.claim.choose(s.key.client.Addr()), dropNoEndpoints
+		s.until = sinceStart() + s.socket.engine.cfg.DialTotalTimeout
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -107,11 +108,11 @@ func (s *session) reconsider(b *udpBackend) {
 	}
 }
 
-// move connects to the next endpoint that can be; false: there is none, or the session has ended.
+// move connects to the next endpoint that can be; false: there is none in time, or the session has ended.
 func (s *session) move(b **udpBackend) bool {
 	for s.ctx.Err() == nil {
 		e, ok := s.choice.next()
-		if !ok {
+		if !ok || s.choice.offers > 1 && sinceStart() >= s.until {
 			return false
 		}
 		if e.gone() {
@@ -140,8 +141,13 @@ func (s *session) try(e *endpoint) *udpBackend {
 	switch s.why = whyUnusable(err); s.why {
 	case dropDescriptorLimit:
 		return nil
-	case dropOwnListener, dropNotAllowed:
-		s.socket.quiet.reportUnusable(s.claim.key, e, s.why, err)
+	case dropOwnListener, dropNotAllowed, dropLoop:
+		s.socket.engine.lines.reportUnusable(s.claim.key, e, err)
+		if s.why != dropLoop { // which says something about this client only
+			s.choice.unusable(e)
+		}
+	case dropUnresolved:
+		s.choice.unusable(e)
 	default:
 		s.attempts++
 		s.claim.tally.dialFailures.Add(1)
@@ -174,7 +180,7 @@ func (s *session) reached(e *endpoint) {
 // dial opens a socket connected to e. With a host name it may take as long as a look-up takes.
 func (s *session) dial(e *endpoint) (*udpBackend, error) {
 	cfg := &s.socket.engine.cfg
-	ctx, cancel := context.WithTimeout(s.ctx, cfg.DialTotalTimeout)
+	ctx, cancel := context.WithTimeout(s.ctx, s.choice.patience())
 	defer cancel()
 	addrs, err := s.socket.engine.resolver.resolve(ctx, registry.UDP, e.addr)
 	if err != nil {
@@ -182,6 +188,10 @@ func (s *session) dial(e *endpoint) (*udpBackend, error) {
 	}
 	var b *udpBackend
 	for _, addr := range addrs {
+		if s.key.loops(addr, s.socket.port) {
+			err = errLoop
+			continue
+		}
 		if b, err = dialUDPBackend(e, addr, cfg.UDPTimeout); err != nil {
 			continue
 		}

@@ -1,5 +1,7 @@
 package proxy
 
+import "iter"
+
 // Slots hold values of one type in places that do not move, each known by a number that fits into an
 // event. A place is used again after its tenant has left, in another era.
 type slots[T any] struct {
@@ -56,6 +58,22 @@ func (s *slots[T]) remove(index int32) {
 
 func (s *slots[T]) place(index int32) *slot[T] {
 	return &s.blocks[index/slotBlock][index%slotBlock]
+}
+
+// some yields the values in those of n places, beginning with one, that are taken. There are no more places when next is negative.
+func (s *slots[T]) some(from, n int) (values iter.Seq[*T], next int) {
+	places := len(s.blocks) * slotBlock
+	to := min(from+n, places)
+	if next = to; to == places {
+		next = -1
+	}
+	return func(yield func(*T) bool) {
+		for i := from; i < to; i++ {
+			if p := s.place(int32(i)); p.taken && !yield(&p.value) {
+				return
+			}
+		}
+	}, next
 }
 
 // all yields the values in all places that are taken.

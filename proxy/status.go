@@ -2,7 +2,9 @@ package proxy
 
 import (
 	"cmp"
+	"errors"
 	"maps"
+	"os"
 	"slices"
 	"time"
 
@@ -30,38 +32,61 @@ func (p *Proxier) Status() []PortStatus {
 type PortCount struct {
 	Open     int
 	Unopened int // claimed, and they cannot be opened
+	Starved  int // of these: for lack of permission or of descriptors, and not because of another program
 	Refused  int // asked for, and no service may have them
 	Waiting  int // claims of others on the first two
 }
 
 // PortCounts tells what Status tells in numbers, by protocol, and costs little: probes ask every second.
 func (p *Proxier) PortCounts() (counts [2]PortCount) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
+	p.view.Lock()
+	defer p.view.Unlock()
 	for id, l := range p.listeners {
+		if l.claims.n == 0 {
+			continue // the update in progress is about to close it
+		}
 		c := &counts[id.protocol]
-		if l.err != nil {
+		if err := l.whyClosed(); err != nil {
 			c.Unopened++
+			if lacksDescriptors(err) || errors.Is(err, os.ErrPermission) {
+				c.Starved++
+			}
 		} else {
 			c.Open++
 		}
-		c.Waiting += len(l.claims) - 1
+		c.Waiting += l.claims.n - 1
 	}
-	for _, s := range p.refusedLocked() {
-		counts[s.Protocol].Refused++
+	for id := range p.refused {
+		counts[id.protocol].Refused++
 	}
 	return counts
 }
 
-// ports is Status in no order: batches wait for it.
+// errOpening is the Err of a port that the update in progress has yet to open.
+var errOpening = errors.New("it is being opened")
+
+// whyClosed returns why the port is not open; nil when it is.
+func (l *listener) whyClosed() error {
+	if l.err == nil && l.socket == nil {
+		return errOpening
+	}
+	return l.err
+}
+
+// ports is Status in no order: a change waits while it copies.
 func (p *Proxier) ports() []PortStatus {
-	p.mu.Lock()
-	defer p.mu.Unlock()
+	p.view.Lock()
+	defer p.view.Unlock()
 	all := make([]PortStatus, 0, len(p.listeners))
 	for id, l := range p.listeners {
-		s := PortStatus{Protocol: id.protocol, Port: id.number, Owner: l.claims[0].key, Err: l.err}
-		for _, c := range l.claims[1:] {
-			s.Waiting = append(s.Waiting, c.key)
+		if l.claims.n == 0 {
+			continue // the update in progress is about to close it
+		}
+		s := PortStatus{Protocol: id.protocol, Port: id.number, Owner: l.claims.first.key, Err: l.whyClosed()}
+		for c := range l.claims.all() {
+			if c != l.claims.first {
+				s.Waiting = append(s.Waiting, c.key)
+			}
 		}
 		all = append(all, s)
 	}
@@ -70,26 +95,16 @@ func (p *Proxier) ports() []PortStatus {
 
 // refusedLocked lists the ports that services ask for in vain.
 func (p *Proxier) refusedLocked() []PortStatus {
-	refused := make(map[portID]*PortStatus)
-	for name, service := range p.services {
-		for _, port := range service.Ports {
-			id := portID{port.Protocol, port.Number}
-			err := p.refusal(id)
-			if err == nil {
-				continue
-			}
-			if refused[id] == nil {
-				refused[id] = &PortStatus{Protocol: id.protocol, Port: id.number, Err: err, Refused: true}
-			}
-			refused[id].Waiting = append(refused[id].Waiting, registry.PortKey{Name: name, Port: port.Name})
+	all := make([]PortStatus, 0, len(p.refused))
+	for id, r := range p.refused {
+		s := PortStatus{Protocol: id.protocol, Port: id.number, Err: r.err, Refused: true}
+		for c := range r.claims.all() {
+			s.Waiting = append(s.Waiting, c.key)
 		}
-	}
-	var all []PortStatus
-	for _, s := range refused {
 		slices.SortFunc(s.Waiting, func(a, b registry.PortKey) int {
 			return cmp.Or(a.Name.Compare(b.Name), cmp.Compare(a.Port, b.Port))
 		})
-		all = append(all, *s)
+		all = append(all, s)
 	}
 	return all
 }
@@ -134,7 +149,7 @@ func (e *endpoint) status() EndpointStatus {
 	}
 	s.Active, s.Connections, s.Failures = x.active.Load(), x.connections.Load(), x.failures.Load()
 	for _, protocol := range [...]registry.Protocol{registry.TCP, registry.UDP} {
-		if until := time.Unix(0, e.downUntil(protocol)); e.down(protocol) && until.After(s.DownUntil) {
+		if until := time.Now().Add(e.downUntil(protocol) - sinceStart()); e.down(protocol) && until.After(s.DownUntil) {
 			s.DownUntil = until
 		}
 	}

@@ -16,6 +16,18 @@ import (
 // they never wait, as all descriptors are in non-blocking mode. The scheduler would look every 20 us
 // whether a call that it knows of still lasts, and find another thread for the loop if it does: of a short
 // connection's whole cost that alone was a twentieth.
+//
+// Those that move bytes, datagrams or clients are repeated after EINTR, so no caller sees that. What their other failures mean:
+//
+//	EAGAIN                  nothing to read, no room to write: an event will say when that changes
+//	ENOMEM, ENOBUFS         the kernel lacks memory (see lacksMemory): the peer is well. A connection, or the port, is left alone for
+//	                        a while and tries again, as no event comes; a UDP datagram is dropped and counted
+//	EMFILE, ENFILE          accept, pipe2: the same for the port; bytes are copied instead of spliced; socket: the search ends
+//	ENOMEM, ENOSPC          epoll_ctl(ADD), the latter for fs.epoll.max_user_watches: a connection ends as descriptor_limit, a port
+//	                        tries again. Changing or deleting what is watched needs no memory, and does not fail
+//	EPIPE                   the peer had finished before it went
+//	ETIMEDOUT, EHOSTUNREACH the peer has vanished
+//	any other               of a connection: the peer has reset it
 
 func read(fd int, b []byte) (int, unix.Errno) {
 	n, _, errno := syscall.RawSyscall(unix.SYS_READ, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(b))), uintptr(len(b)))
@@ -29,14 +41,22 @@ func write(fd int, b []byte) (int, unix.Errno) {
 
 // receive reads from a socket.
 func receive(fd int, b []byte) (int, unix.Errno) {
-	n, _, errno := syscall.RawSyscall6(unix.SYS_RECVFROM, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(b))), uintptr(len(b)), 0, 0, 0)
-	return int(n), errno
+	for {
+		n, _, errno := syscall.RawSyscall6(unix.SYS_RECVFROM, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(b))), uintptr(len(b)), 0, 0, 0)
+		if errno != unix.EINTR {
+			return int(n), errno
+		}
+	}
 }
 
 // send writes to a socket. Writing would also raise a signal when nobody reads any more.
 func send(fd int, b []byte) (int, unix.Errno) {
-	n, _, errno := syscall.RawSyscall6(unix.SYS_SENDTO, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(b))), uintptr(len(b)), unix.MSG_NOSIGNAL, 0, 0)
-	return int(n), errno
+	for {
+		n, _, errno := syscall.RawSyscall6(unix.SYS_SENDTO, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(b))), uintptr(len(b)), unix.MSG_NOSIGNAL, 0, 0)
+		if errno != unix.EINTR {
+			return int(n), errno
+		}
+	}
 }
 
 // closeFD closes a descriptor. Whatever it returns, the descriptor is free afterwards: close(2).
@@ -51,8 +71,12 @@ func finishSending(fd int) {
 
 // splice moves up to n bytes.
 func splice(from, to, n int) (int, unix.Errno) {
-	moved, _, errno := syscall.RawSyscall6(unix.SYS_SPLICE, uintptr(from), 0, uintptr(to), 0, uintptr(n), unix.SPLICE_F_MOVE|unix.SPLICE_F_NONBLOCK)
-	return int(moved), errno
+	for {
+		moved, _, errno := syscall.RawSyscall6(unix.SYS_SPLICE, uintptr(from), 0, uintptr(to), 0, uintptr(n), unix.SPLICE_F_MOVE|unix.SPLICE_F_NONBLOCK)
+		if errno != unix.EINTR {
+			return int(moved), errno
+		}
+	}
 }
 
 func epollCtl(epfd, op, fd int, ev *unix.EpollEvent) error {
@@ -65,13 +89,18 @@ func epollCtl(epfd, op, fd int, ev *unix.EpollEvent) error {
 
 // accept takes a client from the queue of a listening socket.
 func accept(fd int) (int, netip.AddrPort, unix.Errno) {
-	var from unix.RawSockaddrAny
-	size := uint32(unsafe.Sizeof(from))
-	n, _, errno := syscall.RawSyscall6(unix.SYS_ACCEPT4, uintptr(fd), uintptr(unsafe.Pointer(&from)), uintptr(unsafe.Pointer(&size)), unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0, 0)
-	if errno != 0 {
-		return -1, netip.AddrPort{}, errno
+	for {
+		var from unix.RawSockaddrAny
+		size := uint32(unsafe.Sizeof(from))
+		n, _, errno := syscall.RawSyscall6(unix.SYS_ACCEPT4, uintptr(fd), uintptr(unsafe.Pointer(&from)), uintptr(unsafe.Pointer(&size)), unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0, 0)
+		switch errno {
+		case 0:
+			return int(n), addrPort(&from), 0
+		case unix.EINTR:
+		default:
+			return -1, netip.AddrPort{}, errno
+		}
 	}
-	return int(n), addrPort(&from), 0
 }
 
 // addrPort reads an address as the kernel writes it. An IPv4 client of a socket of both families is an
@@ -110,6 +139,7 @@ func connect(to netip.AddrPort) (int, unix.Errno) {
 	fd := int(n)
 	_ = setsockopt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1) // neither can fail
 	_ = setsockopt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1)
+	keepUrgent(fd)
 	_, _, errno = syscall.RawSyscall(unix.SYS_CONNECT, n, uintptr(unsafe.Pointer(&address)), size)
 	if errno != 0 && errno != unix.EINPROGRESS {
 		closeFD(fd)
@@ -151,14 +181,22 @@ func connectUDP(to netip.AddrPort) (int, unix.Errno) {
 
 // recvmmsg receives as many datagrams as there are and headers has room for.
 func recvmmsg(fd int, headers []mmsghdr) (int, unix.Errno) {
-	n, _, errno := syscall.RawSyscall6(unix.SYS_RECVMMSG, uintptr(fd), uintptr(unsafe.Pointer(&headers[0])), uintptr(len(headers)), unix.MSG_DONTWAIT, 0, 0)
-	return int(n), errno
+	for {
+		n, _, errno := syscall.RawSyscall6(unix.SYS_RECVMMSG, uintptr(fd), uintptr(unsafe.Pointer(&headers[0])), uintptr(len(headers)), unix.MSG_DONTWAIT, 0, 0)
+		if errno != unix.EINTR {
+			return int(n), errno
+		}
+	}
 }
 
 // sendmmsg sends as many datagrams as it can: if the first cannot be sent, it tells why.
 func sendmmsg(fd int, headers []mmsghdr) (int, unix.Errno) {
-	n, _, errno := syscall.RawSyscall6(unix.SYS_SENDMMSG, uintptr(fd), uintptr(unsafe.Pointer(&headers[0])), uintptr(len(headers)), unix.MSG_DONTWAIT, 0, 0)
-	return int(n), errno
+	for {
+		n, _, errno := syscall.RawSyscall6(unix.SYS_SENDMMSG, uintptr(fd), uintptr(unsafe.Pointer(&headers[0])), uintptr(len(headers)), unix.MSG_DONTWAIT, 0, 0)
+		if errno != unix.EINTR {
+			return int(n), errno
+		}
+	}
 }
 
 // family is the address family of a socket.
@@ -223,6 +261,22 @@ func unacknowledged(fd int) bool {
 	_, _, errno := syscall.RawSyscall(unix.SYS_IOCTL, uintptr(fd), unix.SIOCOUTQ, uintptr(unsafe.Pointer(&n)))
 	return errno == 0 && n > 0 && inspectTCP(fd).pending
 }
+
+// sendRoom is how much may be written to a connection before it stalls. A quarter is left for what the kernel adds to each packet.
+// Where it does not say, there is none.
+func sendRoom(fd int) int {
+	const sndbuf, queued = 3, 5 // SK_MEMINFO_SNDBUF, SK_MEMINFO_WMEM_QUEUED of linux/sock_diag.h
+	var info [9]uint32
+	size := uint32(unsafe.Sizeof(info))
+	_, _, errno := syscall.RawSyscall6(unix.SYS_GETSOCKOPT, uintptr(fd), unix.SOL_SOCKET, unix.SO_MEMINFO, uintptr(unsafe.Pointer(&info)), uintptr(unsafe.Pointer(&size)), 0)
+	if errno != 0 {
+		return 0
+	}
+	return (int(info[sndbuf]) - int(info[queued])) * 3 / 4
+}
+
+// lacksMemory reports whether a system call failed because the kernel had no memory for it.
+func lacksMemory(errno unix.Errno) bool { return errno == unix.ENOMEM || errno == unix.ENOBUFS }
 
 // zoneID gives the index of an interface, by which the kernel knows the zone of a link-local address.
 func zoneID(zone string) uint32 {

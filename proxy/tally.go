@@ -41,20 +41,7 @@ type tally struct {
 	sent, received atomic.Uint64                          // bytes, counted as they are written
 	dialFailures   atomic.Uint64                          // attempts that did not reach an endpoint, those that a later one made up for included
 
-	refused    quieter                // lines about endpoints that may not be used; TCP only
-	turnedAway atomic.Pointer[hushes] // nil until a client was; the same
-
 	*datagrams // UDP only
-}
-
-// Hushes quiet the lines about clients that are turned away, by reason.
-type hushes [lastTurnedAway - firstTurnedAway + 1]quieter
-
-func (t *tally) quiet(why Reason) *quieter {
-	if t.turnedAway.Load() == nil {
-		t.turnedAway.CompareAndSwap(nil, new(hushes))
-	}
-	return &t.turnedAway.Load()[why-firstTurnedAway]
 }
 
 // end counts the end of what was active.

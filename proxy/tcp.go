@@ -7,8 +7,6 @@ import (
 	"net/netip"
 	"sync/atomic"
 	"time"
-
-	"github.com/golang/glog"
 )
 
 // A tcpSocket is one open TCP port of the portable engine.
@@ -28,7 +26,7 @@ type tcpSocket struct {
 
 // listenTCP opens the socket of a port. Bound to 0.0.0.0 it serves both families, as in v0.4.
 func (e *portable) listenTCP(addr netip.AddrPort, owner *atomic.Pointer[claim]) (socket, error) {
-	config := net.ListenConfig{KeepAliveConfig: keepAlive(e.cfg)}
+	config := net.ListenConfig{KeepAliveConfig: keepAlive(e.cfg), Control: prepareListen}
 	config.SetMultipathTCP(false) // its resets and half-closes are not those of TCP
 	l, err := config.Listen(e.ctx, "tcp", addr.String())
 	if err != nil {
@@ -95,7 +93,7 @@ func (s *tcpSocket) acceptAll() {
 		pause = min(max(2*pause, firstPause), lastPause)
 		e.pauses.Add(1)
 		if err != errNoDescriptors { // the budget logs that one
-			s.reportAccept(err)
+			s.engine.lines.reportAccept(s.owner.Load().key, err)
 		}
 		sleep(s.ctx, pause)
 	}
@@ -116,13 +114,6 @@ func (s *tcpSocket) whyNoRoom(c connection, err error) Reason {
 func remote(client *net.TCPConn) netip.AddrPort {
 	addr := client.RemoteAddr().(*net.TCPAddr).AddrPort()
 	return netip.AddrPortFrom(addr.Addr().Unmap(), addr.Port())
-}
-
-// reportAccept logs that clients cannot be accepted, one line for all ports.
-func (s *tcpSocket) reportAccept(err error) {
-	if times, ok := s.engine.acceptErrors.ask(1); ok {
-		glog.Warningf("cannot accept clients of %s: %v; trying again until it can (%d times since such a line)", s.owner.Load().key, err, times)
-	}
 }
 
 // sleep waits for a duration, or until ctx ends.
@@ -152,8 +143,11 @@ func (s *tcpSocket) serve(c connection, client *net.TCPConn) {
 	if backend == nil {
 		reset(client)
 		why := whyNone(failed)
-		if e.ctx.Err() != nil {
+		switch {
+		case e.ctx.Err() != nil:
 			why = Shutdown
+		case c.claim.tenure.isOver():
+			why = ServiceRemoved
 		}
 		c.turnAway(why, failed)
 		return

@@ -182,7 +182,7 @@ func TestAcceptingRecoversFromExhaustionByOthers(t *testing.T) {
 	restore := sync.OnceFunc(func() { must(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &before)) })
 	defer restore()
 	must(t, unix.Connect(client, &unix.SockaddrInet4{Addr: addr.Addr().As4(), Port: int(addr.Port())}))
-	proxytest.Eventually(t, func() bool { return e.acceptErrors.since.Load() >= 3 }, "accepting to fail, again and again")
+	proxytest.Eventually(t, func() bool { return e.pauses.Load() >= 3 }, "accepting to fail, again and again")
 	restore()
 
 	must(t, server.SetDeadline(time.Now().Add(proxytest.Patience)))

@@ -28,8 +28,6 @@ type udpSocket struct {
 	owner  *atomic.Pointer[claim]
 	ranks  ranks // guarded by the session limit's mu
 	pace   *pace // of sessions that begin
-	quiet  dropLog
-	unread quieter // errors of reading
 
 	ctx     context.Context // ends when the socket is closed
 	cancel  context.CancelFunc
@@ -96,7 +94,7 @@ func (u *udpSocket) read() {
 			}
 			if more := said.lost - lost; said.lost != 0 && more != 0 {
 				lost = said.lost
-				u.quiet.drop(u.owner.Load(), dropQueueFull, int(more), key.client) // who sent those is not known
+				u.engine.lines.drop(u.owner.Load(), dropQueueFull, int(more), key.client) // who sent those is not known
 			}
 			u.carry(key, buf[:n])
 		case errors.Is(err, net.ErrClosed):
@@ -105,23 +103,16 @@ func (u *udpSocket) read() {
 			// A client that went away refuses our reply. That is no fault of the port.
 		default:
 			pause = min(max(2*pause, firstPause), lastPause)
-			u.reportRead(err)
+			u.engine.lines.reportRead(u.owner.Load().key, err)
 			sleep(u.ctx, pause)
 		}
-	}
-}
-
-// reportRead logs that the port cannot be read just now.
-func (u *udpSocket) reportRead(err error) {
-	if times, ok := u.unread.ask(1); ok {
-		glog.Warningf("cannot read datagrams for %s: %v; trying again until it can (%d times since such a line)", u.owner.Load().key, err, times)
 	}
 }
 
 // carry has the client's session send a datagram on. A client without one is given one.
 func (u *udpSocket) carry(key sessionKey, datagram []byte) {
 	if len(datagram) == maxDatagram {
-		u.quiet.drop(u.owner.Load(), dropTooLong, 1, key.client)
+		u.engine.lines.drop(u.owner.Load(), dropTooLong, 1, key.client)
 		return
 	}
 	u.mu.Lock()
@@ -134,7 +125,7 @@ func (u *udpSocket) carry(key sessionKey, datagram []byte) {
 		u.forget(s) // it has just ended; the client begins anew
 	}
 	if u.ctx.Err() != nil {
-		u.quiet.drop(u.owner.Load(), dropEnded, 1, key.client)
+		u.engine.lines.drop(u.owner.Load(), dropEnded, 1, key.client)
 		return
 	}
 	u.begin(key, datagram)
@@ -152,7 +143,7 @@ func (u *udpSocket) carry(key sessionKey, datagram []byte) {
 func (u *udpSocket) begin(key sessionKey, datagram []byte) *session {
 	e, owner := u.engine, u.owner.Load()
 	refuse := func(why DropReason) *session {
-		u.quiet.drop(owner, why, 1, key.client)
+		u.engine.lines.drop(owner, why, 1, key.client)
 		return nil
 	}
 	switch {
@@ -162,6 +153,8 @@ func (u *udpSocket) begin(key sessionKey, datagram []byte) *session {
 		return refuse(dropNoEndpoints)
 	case u.queue.isCrowded(), e.sessions.lagsBehind(), !u.pace.ask(sinceStart()), !e.newcomers.ask(sinceStart()):
 		return refuse(dropOverload)
+	case e.resolver.own.ownsClient(key):
+		return refuse(dropLoop)
 	case !e.budget.tryAcquire(1):
 		return refuse(dropDescriptorLimit)
 	}

@@ -4,7 +4,6 @@ package proxy
 
 import (
 	"context"
-	"errors"
 	"maps"
 	"net"
 	"net/netip"
@@ -88,11 +87,11 @@ func TestAfterDisownNothingComesFromTheOldService(t *testing.T) {
 
 // A session that was evicted just before may still be busy with a reply.
 func TestDisownWaitsForSessionsThatHadEndedBefore(t *testing.T) {
-	e := newUDPEngine(t, Config{})
 	busy := make(chan struct{})
-	e.resolver.lookup = func(context.Context, string, string) ([]netip.Addr, error) {
-		<-busy // stands for anything that takes long
-		return nil, errors.New("no such host")
+	e := newUDPEngine(t, Config{Ended: func(Ending) { <-busy }}) // stands for anything that takes long
+	e.resolver.lookup = func(ctx context.Context, _, _ string) ([]netip.Addr, error) {
+		<-ctx.Done()
+		return nil, ctx.Err()
 	}
 	s := serveUDP(t, e, registry.Addr{Host: "slow.example", IP: netip.AddrPortFrom(netip.Addr{}, 53)})
 	proxytest.DialUDP(t, s.addr).Write([]byte("question"))

@@ -344,7 +344,7 @@ func TestAClientThatWaitsForANameHoldsUpNobody(t *testing.T) {
 
 		s.set(registry.Addr{Host: "unknown.example", IP: named.IP})
 		waits.Write([]byte("lost"))
-		s.hasDropped(t, map[DropReason]uint64{dropWaiting: 3, dropUnreachable: 1})
+		s.hasDropped(t, map[DropReason]uint64{dropWaiting: 3, dropUnresolved: 1})
 	})
 }
 

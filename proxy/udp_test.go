@@ -4,6 +4,7 @@ package proxy
 
 import (
 	"bytes"
+	"context"
 	"net"
 	"net/netip"
 	"strconv"
@@ -32,7 +33,7 @@ func newUDPEngine(t testing.TB, cfg Config) *portable {
 	e := newPortable(cfg, newOwnPorts(cfg.BindAddress))
 	t.Cleanup(func() {
 		e.cut()
-		e.work.Wait()
+		e.drain(context.Background())
 		if !e.budget.tryAcquire(e.budget.clients) {
 			t.Error("not all descriptors were given back to the budget")
 		}

@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"context"
 	"errors"
 	"net"
 	"net/netip"
@@ -31,11 +32,15 @@ type udpBackend struct {
 	refused  bool          // it has refused a datagram; guarded by the session's mu
 }
 
+// toEndpoint dials endpoints by UDP. Package net lets its sockets send to broadcast addresses; without that the kernel refuses all those
+// of this machine's networks.
+var toEndpoint = net.Dialer{Control: withoutBroadcast}
+
 // dialUDPBackend opens a socket connected to addr. That sends nothing: whether anybody is there
 // shows only later. Its first read deadline is set right away: v0.4 set it after the first write,
 // and a session whose first write failed never ended (D40).
 func dialUDPBackend(e *endpoint, addr netip.AddrPort, timeout time.Duration) (*udpBackend, error) {
-	conn, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(addr))
+	conn, err := toEndpoint.DialUDP(context.Background(), "udp", netip.AddrPort{}, addr)
 	if err != nil {
 		return nil, err
 	}

@@ -2,7 +2,10 @@
 
 package proxy
 
-import "net"
+import (
+	"net"
+	"syscall"
+)
 
 // udpIO is package net's own way: sending may wait, and a buffer is held while receiving waits.
 type udpIO struct{ conn *net.UDPConn }
@@ -30,3 +33,6 @@ func (b *udpBackend) receive() (buf *datagramBuffer, n int, err error) {
 
 func isOurTrouble(error) bool { return false }
 func isTooLong(error) bool    { return false }
+
+// withoutBroadcast does nothing: here the socket is as package net makes it.
+func withoutBroadcast(_, _ string, _ syscall.RawConn) error { return nil }

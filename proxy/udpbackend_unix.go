@@ -94,3 +94,12 @@ func isOurTrouble(err error) bool {
 
 // isTooLong tells whether a datagram could not be sent because of its length.
 func isTooLong(err error) bool { return errors.Is(err, unix.EMSGSIZE) }
+
+// withoutBroadcast has the kernel refuse broadcast addresses (socket(7), SO_BROADCAST).
+func withoutBroadcast(_, _ string, raw syscall.RawConn) error {
+	var err error
+	if cerr := raw.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_BROADCAST, 0) }); cerr != nil {
+		return cerr
+	}
+	return err
+}

@@ -18,23 +18,19 @@ import (
 // their flows. What they send is read many datagrams at a time (recvmmsg(2)), and what they are
 // answered is sent many at a time, at the end of the turn (sendmmsg(2)).
 type epollUDP struct {
+	portSocket
 	loop   *loop
-	fd     int
 	number uint16
 	owner  *atomic.Pointer[claim]
-	index  int32
-	era    uint32
 	closed bool
 	batch  int    // how many datagrams are read at once
 	queue  packed // what is known of the kernel's queue; of this batch
 	lost   uint32 // datagrams that the kernel had no room for, as far as it has said
 	dual   bool   // it serves both families, and knows IPv4 clients by mapped addresses
 
-	ranks  ranks // guarded by the session limit's mu
-	pace   *pace // of flows that begin
-	quiet  dropLog
-	unread quieter // errors of reading
-	flows  map[sessionKey]*flow
+	ranks ranks // guarded by the session limit's mu
+	pace  *pace // of flows that begin
+	flows map[sessionKey]*flow
 }
 
 // listenUDP opens the socket of a port. As with TCP, package net opens it.
@@ -48,8 +44,10 @@ func (e *epoll) listenUDP(addr netip.AddrPort, owner *atomic.Pointer[claim]) (so
 		return nil, err
 	}
 	p := &epollUDP{
-		loop:   l,
-		fd:     fd,
+		loop: l,
+
+		portSocket: portSocket{fd: fd},
+
 		number: addr.Port(),
 		owner:  owner,
 		ranks:  ranks{max: e.cfg.MaxUDPSessionsPerService, full: dropServiceLimit},
@@ -61,8 +59,8 @@ func (e *epoll) listenUDP(addr netip.AddrPort, owner *atomic.Pointer[claim]) (so
 	l.call(func() {
 		slot, index, era := l.udpPorts.add()
 		*slot = p
-		p.index, p.era = index, era
-		err = l.watch(fd, ticket{asking, index, era}, unix.EPOLLIN)
+		p.ticket = ticket{asking, index, era}
+		err = l.watch(fd, p.ticket, unix.EPOLLIN)
 	})
 	if err != nil {
 		l.call(p.leave)
@@ -94,30 +92,42 @@ const udpBuffer = udpReceiveBuffer
 
 // disown ends the flows that the new owner of the port does not keep.
 func (p *epollUDP) disown(*claim) {
-	p.loop.call(p.endFlows)
+	p.loop.inSteps(p.endFlows)
 }
 
+// close ends the sessions in steps: there may be tens of thousands. Meanwhile nothing is read from the port.
 func (p *epollUDP) close() {
+	p.loop.call(func() {
+		p.closed, p.paused = true, false
+		_ = epollCtl(p.loop.epfd, unix.EPOLL_CTL_DEL, p.fd, new(unix.EpollEvent)) // it may not be there: see suspend
+	})
+	p.loop.inSteps(p.endFlows)
 	p.loop.call(p.leave)
 	p.loop.engine.budget.releaseOfListener()
 }
 
 func (p *epollUDP) leave() {
-	p.closed = true
-	p.endFlows()
+	p.loop.sendReplies() // of its sessions, before their socket is another's
+	p.closed, p.paused = true, false
 	closeFD(p.fd)
-	p.loop.udpPorts.remove(p.index)
+	p.loop.udpPorts.remove(p.ticket.index)
 }
 
-// endFlows ends the flows that cannot go on. What they were answered before has been sent.
-func (p *epollUDP) endFlows() {
+// endFlows ends the flows that cannot go on, of those in a few places of the loop's. What they were answered before
+// has been sent.
+func (p *epollUDP) endFlows(from int) (next int) {
 	p.loop.sendReplies()
-	for _, f := range p.flows {
-		if why, ends := p.ends(f); ends {
-			f.why = dropEnded
-			p.loop.endFlow(f, why)
+	flows, next := p.loop.flows.some(from, endsAtOnce)
+	for f := range flows {
+		if (*f).port != p {
+			continue
+		}
+		if why, ends := p.ends(*f); ends {
+			(*f).why = dropEnded
+			p.loop.endFlow(*f, why)
 		}
 	}
+	return next
 }
 
 // ends tells whether a flow cannot go on, and why, as things stand with the port and its owner.
@@ -127,19 +137,28 @@ func (p *epollUDP) ends(f *flow) (why Reason, ends bool) {
 
 // receive reads what clients send, a batch at a time, for at most a few batches. To begin a flow takes far
 // longer than to go on with one, so where many are begun, batches are small: everybody else on the
-// loop would wait for them.
+// loop would wait for them. Once the turn has carried as many datagrams as it may, each port is read one small batch.
+// A port that cannot be read is left alone for a while: the kernel would report it in every turn.
 func (l *loop) receive(p *epollUDP) {
+	if p.closed {
+		return
+	}
 	for range 4 {
 		in := l.incoming()
-		n, errno := in.receive(p.fd, p.batch)
+		batch, last := p.batch, l.datagrams >= datagramsATurn
+		if last {
+			batch = fewFlows
+		}
+		n, errno := in.receive(p.fd, batch)
 		switch errno {
 		case 0:
-		case unix.EAGAIN, unix.EINTR, unix.ECONNREFUSED: // the last: a client that went away refuses our reply
+			p.pause = 0
+			l.datagrams += n
+		case unix.EAGAIN, unix.ECONNREFUSED: // the latter: a client that went away refuses our reply
 			return
 		default:
-			if times, ok := p.unread.ask(1); ok {
-				glog.Warningf("cannot read datagrams for %s: %v; trying again until it can (%d times since such a line)", p.owner.Load().key, errno, times)
-			}
+			l.engine.lines.reportRead(p.owner.Load().key, errno)
+			l.suspend(&p.portSocket)
 			return
 		}
 		before := l.begun
@@ -147,7 +166,7 @@ func (l *loop) receive(p *epollUDP) {
 		for i := range n {
 			client, said, datagram := in.datagram(i)
 			if said.lost != 0 && said.lost != p.lost {
-				p.quiet.drop(p.owner.Load(), dropQueueFull, int(said.lost-p.lost), client) // who sent those is not known
+				l.engine.lines.drop(p.owner.Load(), dropQueueFull, int(said.lost-p.lost), client) // who sent those is not known
 				p.lost = said.lost
 			}
 			l.carry(p, sessionKey{client, said.local}, datagram)
@@ -159,7 +178,7 @@ func (l *loop) receive(p *epollUDP) {
 		case begun >= fewFlows:
 			p.batch = fewFlows
 			return
-		case n < p.batch:
+		case last || n < p.batch:
 			return
 		default:
 			p.batch = min(2*p.batch, datagramBatch)
@@ -170,7 +189,7 @@ func (l *loop) receive(p *epollUDP) {
 // carry has the client's flow send a datagram on. A client without one is given one.
 func (l *loop) carry(p *epollUDP, key sessionKey, datagram []byte) {
 	if len(datagram) == maxDatagram {
-		p.quiet.drop(p.owner.Load(), dropTooLong, 1, key.client)
+		l.engine.lines.drop(p.owner.Load(), dropTooLong, 1, key.client)
 		return
 	}
 	if f := p.flows[key]; f != nil {
@@ -188,7 +207,7 @@ func (l *loop) carry(p *epollUDP, key sessionKey, datagram []byte) {
 func (l *loop) beginFlow(p *epollUDP, key sessionKey) *flow {
 	e, owner := l.engine, p.owner.Load()
 	refuse := func(why DropReason) *flow {
-		p.quiet.drop(owner, why, 1, key.client)
+		l.engine.lines.drop(owner, why, 1, key.client)
 		return nil
 	}
 	switch {
@@ -198,6 +217,8 @@ func (l *loop) beginFlow(p *epollUDP, key sessionKey) *flow {
 		return refuse(dropNoEndpoints)
 	case p.isCrowded(), !p.pace.ask(l.now), !e.newcomers.ask(l.now):
 		return refuse(dropOverload)
+	case e.resolver.own.ownsClient(key):
+		return refuse(dropLoop)
 	case !e.budget.tryAcquire(1):
 		return refuse(dropDescriptorLimit)
 	}
@@ -225,6 +246,7 @@ func (l *loop) beginFlow(p *epollUDP, key sessionKey) *flow {
 	f.index, f.era = index, era
 	p.flows[key] = f
 	owner.tally.active.Add(1)
+	f.until = l.now + e.cfg.DialTotalTimeout
 	f.choice = owner.choose(key.client.Addr()) // only now: who is not let in takes nobody's turn
 	return f
 }
@@ -309,34 +331,47 @@ func (l *loop) endFlow(f *flow, why Reason) {
 }
 
 func (l *loop) dropFor(f *flow, why DropReason, n int) {
-	f.port.quiet.drop(f.claim, why, n, f.key.client)
+	l.engine.lines.drop(f.claim, why, n, f.key.client)
 }
 
 // lookUpFlow resolves the name of an endpoint beside the loop.
 func (l *loop) lookUpFlow(f *flow, e *endpoint) {
 	f.looking = true
-	l.engine.resolve(registry.UDP, e, l.engine.cfg.DialTotalTimeout, func(addrs []netip.AddrPort, err error) {
+	l.engine.resolve(registry.UDP, e, f.choice.patience(), func(addrs []netip.AddrPort, err error) {
 		l.do(func() {
-			if !f.live {
-				return
-			}
-			f.looking = false
-			for _, to := range addrs {
-				if err = l.direct(f, e, to); err == nil {
-					return
+			if f.live {
+				f.looking = false
+				if l.directAny(f, e, addrs, err) {
+					l.redirect(f)
 				}
-			}
-			if l.cannot(f, e, err) {
-				l.redirect(f)
 			}
 		})
 	})
 }
 
-// idle ends the flows that have been silent for too long.
+// directAny makes e the endpoint of f, at the first of its addresses that can be. It reports whether f is still to be
+// found an endpoint: none of them can be, or its name was not resolved, because of err.
+func (l *loop) directAny(f *flow, e *endpoint, addrs []netip.AddrPort, err error) bool {
+	for _, to := range addrs {
+		if err = l.direct(f, e, to); err == nil {
+			return false
+		}
+	}
+	return l.cannot(f, e, err)
+}
+
+// flowsATurn is how many places of flows are looked at in a turn for those that have been silent for too long.
+const flowsATurn = 256
+
+// idleFlows ends the flows that have been silent for too long, of the next few places. When the last were looked at, the
+// first are looked at again after a while.
 func (l *loop) idleFlows() {
 	timeout := l.engine.cfg.UDPTimeout
-	for f := range l.flows.all {
+	flows, next := l.flows.some(l.sweptFlows, flowsATurn)
+	if l.sweptFlows = next; next < 0 {
+		l.sweptFlows, l.sweepFlows = 0, l.now+max(timeout/32, time.Millisecond)
+	}
+	for f := range flows {
 		if (*f).silentFor() >= timeout {
 			glog.V(1).Infof("UDP session of %v for %s was silent for %v", (*f).key.client, (*f).claim.key, timeout)
 			(*f).why = dropEnded
@@ -352,6 +387,9 @@ const (
 	replyBatch    = 64
 	fewFlows      = 8
 )
+
+// datagramsATurn is how many datagrams a turn carries, about: past that each port is read fewFlows more, and each flow one.
+const datagramsATurn = 2048
 
 // An intake is room for a batch of datagrams, their senders, and which of our addresses they were
 // sent to.
@@ -479,7 +517,7 @@ func (l *loop) sendReplies() {
 			t.datagramsReceived.Add(1)
 		}
 		if from += sent; sent == 0 {
-			if errno != unix.EINTR && errno != unix.ECONNREFUSED { // that was the answer to an earlier one
+			if errno != unix.ECONNREFUSED { // that was the answer to an earlier one
 				why := dropClient
 				if isOurTrouble(errno) {
 					why = dropNotSent

@@ -13,6 +13,8 @@ import (
 	"github.com/spf13/pflag"
 
 	"kubeproxy/cmd/internal/check"
+	"kubeproxy/cmd/internal/node"
+	"kubeproxy/config/etcdsource"
 	"kubeproxy/proxy"
 )
 
@@ -105,12 +107,18 @@ func (o *checkOptions) parse(flags *pflag.FlagSet, args []string) error {
 
 // report reads the registry and judges it.
 func (o *checkOptions) report() (*check.Report, error) {
+	served := o.guards()
 	var r check.Registry
 	var err error
 	if o.directory != "" {
 		r, err = check.FromDirectory(o.directory)
 	} else {
-		r, err = o.fromEtcd()
+		var etcd etcdsource.Config
+		if etcd, err = o.etcd.source(); err != nil {
+			return nil, err
+		}
+		served.EtcdPorts = node.EtcdPorts(context.Background(), etcd.Endpoints)
+		r, err = o.fromEtcd(etcd)
 	}
 	if err != nil {
 		return nil, err
@@ -120,7 +128,6 @@ func (o *checkOptions) report() (*check.Report, error) {
 	if first, last, ok := proxy.LocalPorts(); ok {
 		local = proxy.PortRange{First: first, Last: last}
 	}
-	served := o.guards()
 	return check.Examine(r, check.Options{
 		Bind:            served.BindAddress,
 		Operators:       served.ReservedPorts,
@@ -144,11 +151,7 @@ func (o *checkOptions) guards() proxy.Config {
 	return served
 }
 
-func (o *checkOptions) fromEtcd() (check.Registry, error) {
-	cfg, err := o.etcd.source()
-	if err != nil {
-		return check.Registry{}, err
-	}
+func (o *checkOptions) fromEtcd(cfg etcdsource.Config) (check.Registry, error) {
 	ctx, cancel := context.WithTimeoutCause(context.Background(), o.timeout.Duration, fmt.Errorf("no answer for %v", o.timeout))
 	defer cancel()
 	return check.FromEtcd(ctx, cfg)

@@ -17,10 +17,10 @@ type Options struct {
 	Bind      netip.Addr // what its listeners bind to; the zero Addr means 0.0.0.0
 	Operators []uint16   // TCP ports of its own, where it answers its operators
 
-	// RefusePort tells why no service may have a port, or nil if they may. AllowEndpoint tells whether
+	// RefusePort reports why a service may not have a port; nil: it may. AllowEndpoint reports whether
 	// the proxy may dial an address; host names of endpoints are not looked up, and so not asked about.
 	// Where there is no function, anything goes.
-	RefusePort    func(registry.Protocol, uint16) error
+	RefusePort    func(registry.Name, registry.Protocol, uint16) error
 	AllowEndpoint func(netip.Addr) bool
 
 	DescriptorLimit int // of a process; 0: do not compare
@@ -50,7 +50,8 @@ type object struct {
 // A held is a record that can be used, and its verdict.
 type held struct {
 	registry.Record
-	verdict *Verdict
+	verdict  *Verdict
+	modified int64 // the revision of its value; 0: not known
 }
 
 // Examine judges every record of a registry, and all of them together.
@@ -101,6 +102,7 @@ func (x *examination) read(stored *Record, v *Verdict) {
 		v.find(Error, BadKey, err.Error())
 		return
 	}
+	v.findUnknownFields(key.Kind, stored.Value)
 	record, warnings, err := registry.Decode(stored.Key, stored.Value)
 	if err != nil {
 		v.find(Error, BadRecord, err.Error())
@@ -113,8 +115,9 @@ func (x *examination) read(stored *Record, v *Verdict) {
 	v.Holds = holds(record)
 	if record.Service != nil {
 		record.Service.Created = stored.Created
+		record.Service.Date(nil, cmp.Or(stored.Modified, stored.Created))
 	}
-	x.take(&held{record, v})
+	x.take(&held{record, v, cmp.Or(stored.Modified, stored.Created)})
 }
 
 // take puts a record in force. A flat key and a namespaced one may name the same object: then the

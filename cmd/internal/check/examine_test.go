@@ -22,6 +22,14 @@ func stored(keysAndValues ...string) Registry {
 	return r
 }
 
+// modified gives the records mod revisions, in their order; 0: never modified.
+func modified(r Registry, revisions ...int64) Registry {
+	for i, revision := range revisions {
+		r.Records[i].Modified = revision
+	}
+	return r
+}
+
 // findings lists what was found, as "specs/web: error bad-record: …"; verdicts of whole reports have
 // no key.
 func findings(r *Report) string {
@@ -74,7 +82,13 @@ func TestWhatARegistryIsToldOfItself(t *testing.T) {
 			"specs/a", `{"port":8000,"portalIP":"None"}`, "specs/b", `{"port":8000,"portalIP":"None"}`, "endpoints/b", one), Options{}, nil},
 
 		{"the older one has the port", stored("specs/b", `{"port":8000}`, "endpoints/b", one, "specs/a", `{"port":8000}`, "endpoints/a", one), Options{}, []string{
-			"specs/a: error port-conflict: tcp 8000 belongs to b, which is older"}},
+			"specs/a: error port-conflict: tcp 8000 belongs to b, whose claim is older"}},
+		{"an old service that came to want the port lately has to wait", modified(stored("specs/a", `{"ports":[{"port":8001},{"port":8000}]}`, "endpoints/a", one, "specs/b", `{"port":8000}`, "endpoints/b", one), 9, 0, 0, 0), Options{}, []string{
+			"specs/a: error port-conflict: tcp 8000 belongs to b, whose claim is older",
+			"specs/a: warning unsettled-conflict: which service claimed the port first is not known, so a node may have another owner until it restarts: " +
+				"tcp 8000 (the record of b is of revision 3, this one was created at 1)"}},
+		{"a value that is older than the other record is the owner for certain", modified(stored("specs/a", `{"port":8000}`, "endpoints/a", one, "specs/b", `{"port":8000}`, "endpoints/b", one), 2, 0, 9, 0), Options{}, []string{
+			"specs/b: error port-conflict: tcp 8000 belongs to a, whose claim is older"}},
 		{"of the same age, the one whose name comes first", sameAge(stored("specs/b", `{"port":8000}`, "endpoints/b", one, "specs/a", `{"port":8000}`, "endpoints/a", one)), Options{}, []string{
 			"specs/b: error port-conflict: tcp 8000 belongs to a, which comes first by name"}},
 		{"namespace before name", sameAge(stored("specs/b/x", `{"port":8000}`, "endpoints/b/x", one, "specs/a/y", `{"port":8000}`, "endpoints/a/y", one)), Options{}, []string{
@@ -82,7 +96,7 @@ func TestWhatARegistryIsToldOfItself(t *testing.T) {
 		{"several ports, several owners", stored(
 			"specs/a", `{"ports":[{"port":8000},{"port":8001}]}`, "endpoints/a", one, "specs/b", `{"ports":[{"port":8002},{"port":8003}]}`, "endpoints/b", one,
 			"specs/c", `{"ports":[{"port":8004},{"port":8003},{"port":8002},{"port":8001},{"port":8000}]}`, "endpoints/c", one), Options{}, []string{
-			"specs/c: error port-conflict: tcp 8000 belongs to a, which is older, tcp 8001 belongs to a, which is older, tcp 8002 belongs to b, which is older and 1 more"}},
+			"specs/c: error port-conflict: tcp 8000 belongs to a, whose claim is older, tcp 8001 belongs to a, whose claim is older, tcp 8002 belongs to b, whose claim is older and 1 more"}},
 		{"TCP and UDP do not collide", stored("specs/a", `{"port":8000}`, "endpoints/a", one, "specs/b", `{"port":8000,"protocol":"UDP"}`, "endpoints/b", one), Options{}, nil},
 		{"a bad record wants no port", stored("specs/a", `{"port":8000,"protocol":"X"}`, "specs/b", `{"port":8000}`, "endpoints/b", one), Options{}, []string{
 			`specs/a: error bad-record: unsupported protocol "X"`}},
@@ -164,8 +178,8 @@ func TestWhatARegistryIsToldOfItself(t *testing.T) {
 }
 
 // refuse is a guard on one port.
-func refuse(port uint16) func(registry.Protocol, uint16) error {
-	return func(_ registry.Protocol, n uint16) error {
+func refuse(port uint16) func(registry.Name, registry.Protocol, uint16) error {
+	return func(_ registry.Name, _ registry.Protocol, n uint16) error {
 		if n == port {
 			return errors.New("nobody may")
 		}

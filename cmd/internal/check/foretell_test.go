@@ -1,6 +1,7 @@
 package check
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -32,6 +33,9 @@ func TestAProxierSharesOutPortsAsForetold(t *testing.T) {
 				continue
 			}
 			r.Records = append(r.Records, Record{Key: key, Value: []byte(`{"ports":[` + strings.Join(ports, ",") + `]}`), Created: int64(seed%2) * int64(i%5)})
+			if last := &r.Records[len(r.Records)-1]; seed%3 == 0 {
+				last.Modified = last.Created + int64(random.IntN(9))
+			}
 		}
 		waiting, listeners := shared(t, r)
 		report := Examine(r, Options{})
@@ -60,6 +64,7 @@ func shared(t *testing.T, r Registry) (waiting map[string]bool, ports int) {
 			t.Fatal(err)
 		}
 		record.Service.Created = stored.Created
+		record.Service.Date(nil, cmp.Or(stored.Modified, stored.Created))
 		if name := record.Key.Name; batch.Services[name] == nil || flat[name] {
 			batch.Services[name], flat[name] = record.Service, record.Key.Flat
 		}

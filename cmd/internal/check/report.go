@@ -61,6 +61,8 @@ const (
 // The codes of warnings.
 const (
 	OddRecord          Code = "odd-record"            // what the proxy itself warns of
+	UnknownField       Code = "unknown-field"         // no version of the record's form has it
+	UnsettledConflict  Code = "unsettled-conflict"    // who has a port may change when a proxy restarts
 	Shadowed           Code = "shadowed"              // a flat key, while the namespaced one of the same name counts
 	NoService          Code = "no-service"            // endpoints that nobody offers
 	NoEndpoints        Code = "no-endpoints"          // a service whose clients are refused

@@ -28,6 +28,8 @@ type Record struct {
 	Value   []byte
 	Created int64 // the create revision; 0 where nobody knows
 	Err     error
+
+	Modified int64 // the mod revision; 0: Created
 }
 
 // FromEtcd reads the registry of an etcd, as it is now. It gives up when ctx ends.
@@ -38,7 +40,7 @@ func FromEtcd(ctx context.Context, cfg etcdsource.Config) (Registry, error) {
 	}
 	r := Registry{Source: fmt.Sprintf("etcd at %v", cfg.Endpoints), Revision: snapshot.Revision}
 	for _, k := range snapshot.Keys {
-		r.Records = append(r.Records, Record{Key: k.Key, Value: k.Value, Created: k.Created})
+		r.Records = append(r.Records, Record{Key: k.Key, Value: k.Value, Created: k.Created, Modified: k.Modified})
 	}
 	return r, nil
 }

@@ -48,7 +48,7 @@ func TestAReportAsText(t *testing.T) {
 ok       /registry/services/endpoints/web   2 endpoints
 ignored  /registry/services/locks/x         neither a service spec nor endpoints
 ok       /registry/services/specs/db        nothing to serve
-error    /registry/services/specs/shop/cart  tcp 8000, tcp 8001, affinity ClientIP for 3h0m0s, from 10.0.0.0/8 only; tcp 8000 belongs to web, which is older; there are no endpoints of this name
+error    /registry/services/specs/shop/cart  tcp 8000, tcp 8001, affinity ClientIP for 3h0m0s, from 10.0.0.0/8 only; tcp 8000 belongs to web, whose claim is older; there are no endpoints of this name
 error    /registry/services/specs/tea       port holds a string where a whole number is wanted
 ok       /registry/services/specs/web       tcp 8000
 a test at revision 100: 6 records: 3 ok, 1 ignored, 0 with warnings, 2 with errors; 3 services in force, 2 listeners
@@ -113,7 +113,7 @@ func TestAReportAsJSON(t *testing.T) {
         {
           "level": "error",
           "code": "port-conflict",
-          "text": "tcp 80 belongs to web, which is older"
+          "text": "tcp 80 belongs to web, whose claim is older"
         },
         {
           "level": "warning",

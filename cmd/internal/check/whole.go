@@ -37,7 +37,7 @@ func (x *examination) shareOutPorts() {
 		for _, p := range s.Service.Ports {
 			id := socket{p.Protocol, p.Number}
 			if x.RefusePort != nil {
-				if err := x.RefusePort(p.Protocol, p.Number); err != nil {
+				if err := x.RefusePort(s.Service.Name, p.Protocol, p.Number); err != nil {
 					forbidden.add(func() string { return id.String() + ": " + err.Error() })
 					continue
 				}
@@ -48,17 +48,25 @@ func (x *examination) shareOutPorts() {
 			s.verdict.find(Error, ForbiddenPort, "cannot have "+forbidden.String())
 		}
 	}
-	waiting, low, local := make(map[*held]*list), 0, 0
+	waiting, unsettled, low, local := make(map[*held]*list), make(map[*held]*list), 0, 0
+	add := func(to map[*held]*list, s *held, text func() string) {
+		if to[s] == nil {
+			to[s] = new(list)
+		}
+		to[s].add(text)
+	}
 	var without list // of a descriptor
 	for i, id := range slices.SortedFunc(maps.Keys(claims), socket.compare) {
 		slices.SortFunc(claims[id], func(a, b *held) int { return seniority(a).Compare(seniority(b)) })
 		owner := claims[id][0]
 		x.own.Add(id.protocol, id.number)
 		for _, s := range claims[id][1:] {
-			if waiting[s] == nil {
-				waiting[s] = new(list)
+			add(waiting, s, func() string { return id.String() + " belongs to " + owner.Service.Name.String() + why(owner, s) })
+			if mayDiffer(owner, s) {
+				add(unsettled, s, func() string {
+					return fmt.Sprintf("%v (the record of %v is of revision %d, this one was created at %d)", id, owner.Service.Name, owner.modified, s.Service.Created)
+				})
 			}
-			waiting[s].add(func() string { return id.String() + " belongs to " + owner.Service.Name.String() + why(owner, s) })
 		}
 		if id.number < privileged {
 			low++
@@ -72,6 +80,9 @@ func (x *examination) shareOutPorts() {
 	}
 	for s, ports := range waiting {
 		s.verdict.find(Error, PortConflict, ports.String())
+	}
+	for s, ports := range unsettled {
+		s.verdict.find(Warning, UnsettledConflict, "which service claimed the port first is not known, so a node may have another owner until it restarts: "+ports.String())
 	}
 	x.listeners = len(claims)
 	if low > 0 {
@@ -87,14 +98,19 @@ func (x *examination) shareOutPorts() {
 	}
 }
 
+// seniority dates a claim as a proxy does that reads the record for the first time: by the age of the value.
 func seniority(s *held) registry.Seniority {
-	return registry.Seniority{Since: s.Service.Created, Name: s.Service.Name}
+	return registry.Seniority{Since: s.modified, Name: s.Service.Name}
 }
+
+// mayDiffer reports whether a proxy that has been running may have given s a port that owner is given by one that starts: the value
+// of owner is newer than the record of s, and which ports the values before it claimed is not known.
+func mayDiffer(owner, s *held) bool { return owner.modified > s.Service.Created }
 
 // why tells what made the owner the owner.
 func why(owner, s *held) string {
-	if owner.Service.Created < s.Service.Created {
-		return ", which is older"
+	if owner.modified < s.modified {
+		return ", whose claim is older"
 	}
 	return ", which comes first by name" // in a directory they are all of the same age
 }

@@ -1,10 +1,13 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/golang/glog"
 
 	"kubeproxy/config"
 	"kubeproxy/config/etcdsource"
@@ -23,6 +26,7 @@ type health struct {
 	synced  <-chan struct{}  // closed once the first state is in force
 	ports   func() []proxy.PortStatus
 	counts  func() [2]proxy.PortCount // of them, by protocol
+	stalled func() error              // an event loop that stands still, nil for none
 }
 
 // stuckAfter is how long a change may wait to be applied. Ten thousand services take a second.
@@ -30,10 +34,13 @@ const stuckAfter = time.Minute
 
 var errDraining = errors.New("draining: told to stop, and new clients are not accepted any more")
 
-// live tells whether the node's work is getting done. While it drains there is none.
+// live reports whether the node's work is getting done. While it drains there is none. It waits for nothing that it judges.
 func (h *health) live() error {
 	if h.stopping.Err() != nil {
 		return nil
+	}
+	if err := h.stalled(); err != nil {
+		return err
 	}
 	if oldest := h.oldestChange(); !oldest.IsZero() && time.Since(oldest) > stuckAfter {
 		return fmt.Errorf("stuck: a change has been waiting for %v to be applied", time.Since(oldest).Round(time.Second))
@@ -41,12 +48,49 @@ func (h *health) live() error {
 	return nil
 }
 
+// keepAlive calls alive as often as every says, while live, until ctx ends.
+func (h *health) keepAlive(ctx context.Context, every time.Duration, alive func()) {
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	for {
+		if err := h.live(); err == nil {
+			alive()
+		} else {
+			glog.Errorf("the service manager is not told that the node is alive: %v", err)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}
+
 // healthy tells whether clients should be sent here.
 func (h *health) healthy() error {
 	if h.stopping.Err() != nil {
 		return errDraining
 	}
-	return h.live()
+	if err := h.live(); err != nil {
+		return err
+	}
+	return h.openable()
+}
+
+// openable reports that this process can open no port at all, for lack of permission or of descriptors: the node is
+// set up wrongly, another one may do better. It is an error only if no port is open: as long as one is, the node
+// serves somebody. A port that another program has says nothing of the process.
+func (h *health) openable() error {
+	var sum proxy.PortCount
+	for _, c := range h.counts() {
+		sum.Open += c.Open
+		sum.Unopened += c.Unopened
+		sum.Starved += c.Starved
+	}
+	if sum.Open == 0 && sum.Starved > 0 && sum.Starved == sum.Unopened {
+		return fmt.Errorf("no port open: this process lacks the permission or the descriptors for each of the %d ports that services claim", sum.Starved)
+	}
+	return nil
 }
 
 // ready tells whether what etcd holds is being served. That a port cannot be opened, because another
@@ -75,20 +119,63 @@ func (h *health) ready() (notes []string, err error) {
 		}
 		return notes, errors.New("not yet: nothing has been read from etcd")
 	}
+	if st := h.source.Status(); st.Rejected > 0 && st.Services+st.Endpoints == 0 {
+		return notes, fmt.Errorf("nothing to serve: etcd holds keys, and none of these %d can be used as a record; the log has a reason", st.Rejected)
+	}
 	if age := h.age(); h.maxAge > 0 && age > h.maxAge {
 		return notes, fmt.Errorf("too old: what is served was last known to be what etcd holds %v ago, and -config_max_age is %v", age.Round(time.Second), h.maxAge)
 	}
 	return notes, nil
 }
 
-// age tells how long ago what is served was last known to be what etcd holds. Etcd gives a sign about
-// every second, even when nothing changes, and what it told of last has to be in force. Before the
-// first state it is the time since the start.
+// progress says in one line what the node is doing, or what it waits for: systemctl status shows it.
+func (h *health) progress() string {
+	open, notes := 0, ""
+	for _, c := range h.counts() {
+		open += c.Open
+	}
+	told, err := h.ready()
+	for _, note := range told {
+		notes += "; " + note
+	}
+	select {
+	case <-h.synced:
+	default:
+		if st := h.source.Status(); h.stopping.Err() == nil && !st.Ready {
+			return "waiting for etcd: " + cmp.Or(st.Reason, "nothing has been read yet")
+		}
+	}
+	if err != nil {
+		return err.Error() + notes
+	}
+	return fmt.Sprintf("serving: %d ports open%s", open, notes)
+}
+
+// report tells of the progress now and whenever it has changed, until ctx ends.
+func (h *health) report(ctx context.Context, tell func(string)) {
+	ticker := time.NewTicker(time.Second)
+	defer ticker.Stop()
+	for last := ""; ; {
+		if now := h.progress(); now != last {
+			tell(now)
+			last = now
+		}
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// age returns the time since what is served was last known to be what etcd holds. The source finds that out about every
+// second, even when nothing changes, and what it has sent has to be in force. Before the first state it is the time
+// since the start.
 func (h *health) age() time.Duration {
 	known := h.started
 	select {
 	case <-h.synced:
-		known = h.source.Status().Heard
+		known = h.source.Status().Current
 	default:
 	}
 	if oldest := h.oldestChange(); !oldest.IsZero() && oldest.Before(known) {

@@ -5,7 +5,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
+	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -19,40 +23,69 @@ import (
 // A patient is a node whose health is asked for.
 type patient struct {
 	health
+	synced chan struct{}
+	stop   context.CancelFunc
+
+	mu      sync.Mutex // guards the fields below where a goroutine asks while the test edits them
 	status  etcdsource.Status
 	waiting time.Time // since when a change is waiting
 	applied time.Time // when the one in hand was received
 	open    []proxy.PortStatus
-	synced  chan struct{}
-	stop    context.CancelFunc
+	stalls  error // of an event loop
 }
 
-func (p *patient) Status() etcdsource.Status { return p.status }
+func (p *patient) Status() etcdsource.Status {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.status
+}
+
+// edit changes what is wrong with the patient while a goroutine asks.
+func (p *patient) edit(change func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	change()
+}
+
+// under returns ask as a function that holds the lock.
+func under[T any](p *patient, ask func() T) func() T {
+	return func() T {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		return ask()
+	}
+}
 
 // newPatient has read everything, applied it, and heard of etcd just now.
 func newPatient(t *testing.T) *patient {
-	p := &patient{synced: make(chan struct{}), status: etcdsource.Status{Ready: true, Heard: time.Now()}}
+	p := &patient{synced: make(chan struct{}), status: etcdsource.Status{Ready: true, Heard: time.Now(), Current: time.Now()}}
 	ctx, stop := context.WithCancel(t.Context())
 	p.stop = stop
 	p.health = health{
 		stopping: ctx,
 		started:  time.Now(),
 		source:   p,
-		pending:  func() config.Pending { return config.Pending{Oldest: p.waiting} },
-		inHand:   func() time.Time { return p.applied },
+		stalled:  under(p, func() error { return p.stalls }),
+		pending:  under(p, func() config.Pending { return config.Pending{Oldest: p.waiting} }),
+		inHand:   under(p, func() time.Time { return p.applied }),
 		synced:   p.synced,
-		ports:    func() []proxy.PortStatus { return p.open },
-		counts: func() (counts [2]proxy.PortCount) {
+		ports:    under(p, func() []proxy.PortStatus { return p.open }),
+		counts: under(p, func() (counts [2]proxy.PortCount) {
 			for _, s := range p.open {
 				switch c := &counts[s.Protocol]; {
 				case s.Refused:
 					c.Refused++
 				case s.Err != nil:
 					c.Unopened++
+					if errors.Is(s.Err, os.ErrPermission) {
+						c.Starved++
+					}
+				default:
+					c.Open++
 				}
 			}
 			return counts
-		},
+		}),
 	}
 	close(p.synced)
 	return p
@@ -87,6 +120,9 @@ func TestWhatIsWrongWithANode(t *testing.T) {
 		{"a change waits a little", func(p *patient) { p.waiting = time.Now(); time.Sleep(59 * time.Second) }, "ok, ok, ok"},
 		{"a change waits", func(p *patient) { p.waiting = time.Now(); time.Sleep(61 * time.Second) }, "stuck, stuck, stuck"},
 		{"a handler hangs", func(p *patient) { p.applied = time.Now(); time.Sleep(61 * time.Second) }, "stuck, stuck, stuck"},
+		{"an event loop stands still", func(p *patient) { p.stalls = errors.New("loop 0 stands still: so it is") },
+			"loop 0 stands still, loop 0 stands still, loop 0 stands still"},
+		{"stopping, and a loop stands still", func(p *patient) { p.stalls = errors.New("loop 0 stands still: so it is"); p.stop() }, "ok, draining, draining"},
 		{"stopping", func(p *patient) { p.stop() }, "ok, draining, draining"},
 		{"stopping for long, with changes that nobody applies any more", func(p *patient) {
 			p.waiting = time.Now()
@@ -94,6 +130,11 @@ func TestWhatIsWrongWithANode(t *testing.T) {
 			time.Sleep(time.Hour)
 		}, "ok, draining, draining"},
 		{"a port that another program has", func(p *patient) { p.open = []proxy.PortStatus{{Err: errors.New("in use")}} }, "ok, ok, ok"},
+		{"no permission for any port", func(p *patient) { p.open = []proxy.PortStatus{{Err: os.ErrPermission}, {Err: os.ErrPermission}} }, "ok, no port open, no port open"},
+		{"no permission for one port", func(p *patient) { p.open = []proxy.PortStatus{{Err: os.ErrPermission}, {}} }, "ok, ok, ok"},
+		{"no permission for one port, and another program has the other", func(p *patient) {
+			p.open = []proxy.PortStatus{{Err: os.ErrPermission}, {Err: errors.New("in use")}}
+		}, "ok, ok, ok"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -106,6 +147,34 @@ func TestWhatIsWrongWithANode(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestTheServiceManagerHearsOfANodeOnlyWhileItIsAlive, twice in the time that it allows.
+func TestTheServiceManagerHearsOfANodeOnlyWhileItIsAlive(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPatient(t)
+		defer p.stop()
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		var heard atomic.Int32
+		go p.keepAlive(ctx, 15*time.Second, func() { heard.Add(1) })
+		wants := func(when string, want int32) {
+			t.Helper()
+			synctest.Wait()
+			if got := heard.Load(); got != want {
+				t.Errorf("%s: %d times; want %d", when, got, want)
+			}
+		}
+		wants("at the start", 1)
+		time.Sleep(time.Minute)
+		wants("after a minute", 5)
+		p.edit(func() { p.stalls = errors.New("loop 0 stands still") })
+		time.Sleep(time.Hour)
+		wants("after an hour without a turn", 5)
+		p.edit(func() { p.stalls = nil })
+		time.Sleep(15 * time.Second)
+		wants("when it turns again", 6)
+	})
 }
 
 // TestAgeIsOfWhatIsServed: hearing from etcd makes nothing younger that was not applied.
@@ -121,24 +190,42 @@ func TestAgeIsOfWhatIsServed(t *testing.T) {
 		}
 		wants(0)
 		time.Sleep(2 * time.Second)
+		p.status.Heard = time.Now() // of a watch that is behind
 		wants(2 * time.Second)
-		p.status.Heard = time.Now()
+		p.status.Current = time.Now()
 		wants(0)
 		p.waiting = time.Now()
 		time.Sleep(5 * time.Second)
-		p.status.Heard = time.Now()
+		p.status.Current = time.Now()
 		wants(5 * time.Second)
 		p.waiting, p.applied = time.Now(), p.waiting // it is being applied, and another came
 		time.Sleep(time.Second)
 		wants(6 * time.Second)
 		p.applied = time.Time{}
-		p.status.Heard = time.Now()
+		p.status.Current = time.Now()
 		wants(time.Second)
 		p.waiting = time.Time{}
 		wants(0)
 		p.health.synced = nil // nothing is in force
 		wants(8 * time.Second)
 	})
+}
+
+// TestARegistryWithoutAUsableRecordIsNotReady: an empty one is.
+func TestARegistryWithoutAUsableRecordIsNotReady(t *testing.T) {
+	p := newPatient(t)
+	defer p.stop()
+	if _, err := p.ready(); err != nil {
+		t.Errorf("with an empty registry: %v", err)
+	}
+	p.status.Rejected = 32
+	if _, err := p.ready(); err == nil || !strings.Contains(err.Error(), "none of these 32 can be used") {
+		t.Errorf("with 32 keys that cannot be used: %v", err)
+	}
+	p.status.Services = 1
+	if _, err := p.ready(); err != nil {
+		t.Errorf("with one that can: %v", err)
+	}
 }
 
 // TestPortsNotOpenAreNotedWithoutNames: strangers read it.
@@ -194,4 +281,39 @@ func TestConfigzIsBounded(t *testing.T) {
 	if len(text) > 2<<20 || len(z.Ports) != maxPorts || z.LeftOff != 1<<17-maxPorts || len(z.Ports[0].Waiting) != maxWaiting {
 		t.Errorf("%d bytes, %d ports and %d left off, %d waiting", len(text), len(z.Ports), z.LeftOff, len(z.Ports[0].Waiting))
 	}
+}
+
+// TestProgressSaysWhatIsWaitedFor, once for each change.
+func TestProgressSaysWhatIsWaitedFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPatient(t)
+		defer p.stop()
+		var said []string
+		done := make(chan struct{})
+		synced := make(chan struct{})
+		p.health.synced, p.status = synced, etcdsource.Status{Reason: "unreachable"}
+		go func() {
+			defer close(done)
+			p.report(p.stopping, func(line string) { said = append(said, line) })
+		}()
+		for _, change := range []func(){
+			func() {},
+			func() { p.status = etcdsource.Status{Ready: true, Heard: time.Now()} },
+			func() { close(synced); p.open = []proxy.PortStatus{{}, {}, {Err: errors.New("in use")}} },
+		} {
+			p.edit(change)
+			time.Sleep(10*time.Second + time.Millisecond) // between two ticks
+			synctest.Wait()
+		}
+		p.stop()
+		<-done
+		want := []string{
+			"waiting for etcd: unreachable",
+			"not yet: the first state has been read from etcd, and is being applied",
+			"serving: 2 ports open; ports that services claim and that cannot be opened: 1",
+		}
+		if !slices.Equal(said, want) {
+			t.Errorf("said %q; want %q", said, want)
+		}
+	})
 }

@@ -18,8 +18,12 @@ import (
 type Options struct {
 	Etcd        etcdsource.Config
 	Proxy       proxy.Config
-	RandomStart bool   // begin each rotation at a random endpoint
-	Ready       func() // called once, when the first state has been applied; may be nil
+	RandomStart bool         // begin each rotation at a random endpoint
+	Ready       func()       // called once, when the first state has been applied; may be nil
+	Progress    func(string) // told in one line what the node is doing or waits for, at first and whenever it changes; may be nil
+
+	Watchdog time.Duration // how often the service manager wants to hear that the node is alive; 0 for never
+	Alive    func()        // called twice as often, while /livez says yes
 
 	Operators        operators.Config
 	ConnectionLog    *connlog.Log      // to be run and written; nil for none
@@ -52,6 +56,7 @@ func Run(ctx context.Context, o Options) error {
 	}
 	numbers := metrics.New(o.Version.Version, o.Version.Revision)
 	o.Proxy.ReservedPorts = append(o.Proxy.ReservedPorts, server.Ports()...)
+	o.Proxy.EtcdPorts = EtcdPorts(ctx, o.Etcd.Endpoints)
 	o.Proxy.Ended = numbers.Ended
 	if o.ConnectionLog != nil {
 		o.Proxy.Ended = func(e proxy.Ending) {
@@ -80,6 +85,7 @@ func Run(ctx context.Context, o Options) error {
 		synced:   proxier.Synced(),
 		ports:    proxier.Status,
 		counts:   proxier.PortCounts,
+		stalled:  proxier.Stalled,
 	}
 	numbers.Watch(o.measured(h, proxier, balancer))
 
@@ -94,6 +100,10 @@ func Run(ctx context.Context, o Options) error {
 		defer background(ctx, o.ConnectionLog.Run)()
 	}
 
+	if o.Watchdog > 0 {
+		defer background(ctx, func(ctx context.Context) { h.keepAlive(ctx, o.Watchdog/2, o.Alive) })()
+	}
+
 	g.Go(func() error {
 		select {
 		case err := <-failed:
@@ -102,6 +112,12 @@ func Run(ctx context.Context, o Options) error {
 			return nil
 		}
 	})
+	if o.Progress != nil {
+		g.Go(func() error {
+			h.report(ctx, o.Progress)
+			return nil
+		})
+	}
 	g.Go(func() error { return source.Run(ctx, updates) })
 	g.Go(func() error { return mux.Run(ctx) })
 	g.Go(func() error { return proxier.Run(ctx) })

@@ -1,0 +1,89 @@
+package check
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"kubeproxy/registry"
+)
+
+func TestFieldsThatNoVersionHasAreWarnedOf(t *testing.T) {
+	const unknown = "warning unknown-field: unknown in this version, and ignored: "
+	for _, c := range []struct{ name, key, value, want string }{
+		{"endpoints misspelled", "endpoints/web", `{"endpoint":["10.0.0.1:80"]}`, unknown + `"endpoint" (did you mean endpoints?)`},
+		{"affinity misspelled", "specs/web", `{"port":80,"sessionAfinity":"ClientIP"}`, unknown + `"sessionAfinity" (did you mean sessionAffinity?)`},
+		{"letters exchanged", "specs/web", `{"apiVersion":"v1","spec":{"prots":[{"port":80}],"port":80}}`, unknown + `"spec.prots" (did you mean ports?)`},
+		{"in each element of a list, once", "specs/web", `{"apiVersion":"v1","spec":{"ports":[{"port":80,"portocol":"UDP"},{"port":81,"portocol":"UDP"}]}}`,
+			unknown + `"spec.ports.portocol" (did you mean protocol?)`},
+		{"deep", "endpoints/web", `{"apiVersion":"v1","subsets":[{"addresses":[{"ip":"10.0.0.1","adress":1}],"ports":[{"port":80}]}]}`, unknown + `"subsets.addresses.adress"`},
+		{"resembles nothing", "specs/web", `{"port":80,"color":"red"}`, unknown + `"color"`},
+		{"the fields of another version", "specs/web", `{"metadata":{"name":"web"},"spec":{"port":80},"port":80}`,
+			unknown + `"metadata" (a field of other versions: see apiVersion), "spec" (a field of other versions: see apiVersion)`},
+		{"many", "specs/web", `{"port":80,"a":1,"b":2,"c":3,"d":4,"e":5}`, unknown + `"a", "b", "c" and 2 more`},
+		{"in a record that cannot be used", "specs/web", `{"prot":80}`, unknown + `"prot" (did you mean port?)`},
+		{"long and unprintable", "specs/web", `{"port":80,"` + strings.Repeat(`\n`, 500) + `":1}`, unknown + `"` + strings.Repeat(`\n`, 100) + `"… (500 bytes)`},
+		{"in another letter case, which is no mistake", "specs/web", `{"Port":80,"SESSIONAFFINITY":"None"}`, ""},
+		{"labels and annotations are free", "specs/web", `{"apiVersion":"v1","metadata":{"labels":{"x":"y"},"annotations":{"x":"y"}},"spec":{"port":80,"selector":{"x":"y"}}}`, ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var got []string
+			for _, line := range strings.Split(findings(Examine(stored(c.key, c.value), Options{})), "\n") {
+				if strings.Contains(line, string(UnknownField)) {
+					got = append(got, strings.TrimPrefix(line, c.key+": "))
+				}
+			}
+			if got := strings.Join(got, "\n"); got != c.want {
+				t.Errorf("found %s\nwant  %s", got, c.want)
+			}
+		})
+	}
+}
+
+// Fields that Kubernetes has and the proxy does not read are known.
+func TestRecordsThatKubernetesWroteHaveNoUnknownFields(t *testing.T) {
+	const testdata = "../../../registry/testdata"
+	fixtures, err := os.ReadFile(filepath.Join(testdata, "fixtures", "expectations.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var expected []struct{ File, Key string }
+	if err := json.Unmarshal(fixtures, &expected); err != nil {
+		t.Fatal(err)
+	}
+	type file struct{ path, key string }
+	var files []file
+	for _, f := range expected {
+		switch { // what Kubernetes did not write
+		case strings.HasPrefix(f.File, "bad-"), f.File == "endpoints-kind-service.json", f.File == "service-unknown-fields.json":
+		default:
+			files = append(files, file{filepath.Join(testdata, "fixtures", f.File), f.Key})
+		}
+	}
+	captured, err := filepath.Glob(filepath.Join(testdata, "captured", "values", "*.json"))
+	if err != nil || len(captured) == 0 || len(files) == 0 {
+		t.Fatalf("%d fixtures, %d captured records, %v", len(files), len(captured), err)
+	}
+	for _, path := range captured {
+		key := registry.SpecsPrefix + "x"
+		if strings.Contains(filepath.Base(path), "-endpoints-") {
+			key = registry.EndpointsPrefix + "x"
+		}
+		files = append(files, file{path, key})
+	}
+	for _, f := range files {
+		value, err := os.ReadFile(f.path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, v := range Examine(Registry{Records: []Record{{Key: f.key, Value: value}}}, Options{}).Records {
+			for _, found := range v.Findings {
+				if found.Code == UnknownField {
+					t.Errorf("%s: %s", filepath.Base(f.path), found.Text)
+				}
+			}
+		}
+	}
+}

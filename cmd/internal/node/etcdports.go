@@ -1,0 +1,90 @@
+package node
+
+import (
+	"context"
+	"net"
+	"net/netip"
+	"net/url"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/golang/glog"
+)
+
+// lookupFor bounds how long the names in the URLs of etcd are looked up before the proxy starts.
+const lookupFor = time.Second
+
+// EtcdPorts returns the TCP ports of those members of etcd that run on this machine, by their URLs. No service may have such a port:
+// an etcd that restarts would find it taken. A name that cannot be looked up within a second counts as one of this machine.
+func EtcdPorts(ctx context.Context, urls []string) []uint16 {
+	return etcdPorts(ctx, urls, net.DefaultResolver.LookupNetIP, machineAddrs())
+}
+
+func etcdPorts(ctx context.Context, urls []string, lookup func(ctx context.Context, network, host string) ([]netip.Addr, error), machine []netip.Addr) []uint16 {
+	ctx, cancel := context.WithTimeout(ctx, lookupFor)
+	defer cancel()
+	isLocal := func(a netip.Addr) bool {
+		a = a.Unmap().WithZone("")
+		return a.IsLoopback() || a.IsUnspecified() || slices.Contains(machine, a)
+	}
+	local := make([]bool, len(urls))
+	ports := make([]uint16, len(urls))
+	var lookups sync.WaitGroup
+	for i, text := range urls {
+		if !strings.Contains(text, "://") {
+			text = "http://" + text
+		}
+		u, err := url.Parse(text)
+		if err != nil {
+			continue
+		}
+		port, err := strconv.ParseUint(u.Port(), 10, 16)
+		if err != nil {
+			continue
+		}
+		ports[i] = uint16(port)
+		host := strings.TrimSuffix(strings.ToLower(u.Hostname()), ".")
+		own, _ := os.Hostname()
+		if ip, err := netip.ParseAddr(host); err == nil {
+			local[i] = isLocal(ip)
+			continue
+		}
+		if host == "localhost" || strings.HasSuffix(host, ".localhost") || strings.EqualFold(host, own) {
+			local[i] = true
+			continue
+		}
+		lookups.Go(func() {
+			addrs, err := lookup(ctx, "ip", host)
+			if err != nil {
+				glog.Warningf("cannot tell whether the etcd at %s is on this machine, so no service may have tcp port %d here: %v", u.Redacted(), port, err)
+			}
+			local[i] = err != nil || slices.ContainsFunc(addrs, isLocal)
+		})
+	}
+	lookups.Wait()
+	var reserved []uint16
+	for i, port := range ports {
+		if local[i] && !slices.Contains(reserved, port) {
+			reserved = append(reserved, port)
+		}
+	}
+	return reserved
+}
+
+// machineAddrs lists the addresses of the interfaces of this machine.
+func machineAddrs() (ips []netip.Addr) {
+	addrs, err := net.InterfaceAddrs()
+	if err != nil {
+		return nil
+	}
+	for _, a := range addrs {
+		if prefix, err := netip.ParsePrefix(a.String()); err == nil {
+			ips = append(ips, prefix.Addr().Unmap().WithZone(""))
+		}
+	}
+	return ips
+}

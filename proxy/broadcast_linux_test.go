@@ -1,0 +1,29 @@
+package proxy
+
+import (
+	"errors"
+	"net/netip"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// A datagram to the broadcast address of a network has as many receivers as the network has machines. Of 127.0.0.1/8, which every
+// machine has, it is this one.
+func TestTheBroadcastAddressOfANetworkIsNotDialled(t *testing.T) {
+	to := netip.MustParseAddrPort("127.255.255.255:9")
+	b, err := dialUDPBackend(rotationOf(addr(1)).awake().endpoints[0], to, time.Second)
+	if err == nil {
+		b.conn.Close()
+	}
+	if !errors.Is(err, syscall.EACCES) {
+		t.Errorf("the portable engine: %v; want %v", err, syscall.EACCES)
+	}
+	fd, errno := connectUDP(to)
+	if errno == 0 {
+		closeFD(fd)
+	}
+	if errno != syscall.EACCES {
+		t.Errorf("the epoll engine: %v; want %v", errno, syscall.EACCES)
+	}
+}

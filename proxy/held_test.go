@@ -1,0 +1,267 @@
+package proxy
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"kubeproxy/registry"
+)
+
+// A machine has other programs on some ports.
+type machine struct {
+	*fakeEngine
+	mu    sync.Mutex // guards the fields below
+	taken map[portID]bool
+	tried map[portID]int // how often a port was tried to be opened
+}
+
+// occupy lets a program have a port, or let go of it.
+func (m *machine) occupy(id portID, taken bool) {
+	m.fakeEngine.mu.Lock()
+	defer m.fakeEngine.mu.Unlock()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.taken[id] = taken
+	delete(m.refuse, id)
+	if taken {
+		m.refuse[id] = fmt.Errorf("listen: %w", syscall.EADDRINUSE)
+	}
+}
+
+// newMachine returns a proxier that runs on a machine, until the test ends.
+func newMachine(t *testing.T) (*Proxier, *machine) {
+	p, e := newFakeProxier()
+	m := &machine{fakeEngine: e, taken: make(map[portID]bool), tried: make(map[portID]int)}
+	p.probe = func(_ netip.Addr, ids []portID) map[portID]bool {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		inUse := make(map[portID]bool)
+		for _, id := range ids {
+			inUse[id] = m.taken[id]
+		}
+		return inUse
+	}
+	p.ownLocal = func() map[portID]bool { return nil }
+	p.readLocal = func() localRange { return localRange{} }
+	ctx, stop := context.WithCancel(context.Background())
+	done := make(chan error)
+	go func() { done <- p.Run(ctx) }()
+	t.Cleanup(func() {
+		stop()
+		if err := <-done; err != nil {
+			t.Errorf("Run: %v", err)
+		}
+	})
+	return p, m
+}
+
+// opensAfter waits until a port is open, and returns how long that took.
+func (m *machine) opensAfter(t *testing.T, id portID) time.Duration {
+	t.Helper()
+	start := time.Now()
+	for m.owner(id) == "" {
+		if time.Since(start) > time.Hour {
+			t.Fatalf("%v has not been opened", id)
+		}
+		time.Sleep(100 * time.Millisecond)
+		synctest.Wait()
+	}
+	return time.Since(start)
+}
+
+func TestAPortThatAnotherProgramHeldIsTakenOnceItHasBeenFreeFor15Seconds(t *testing.T) {
+	ssh := tcpPort(22)
+	for _, c := range []struct {
+		name string
+		do   func(p *Proxier, m *machine) // before it is free for good
+	}{
+		{"it goes", func(*Proxier, *machine) {}},
+		{"it restarts, again and again", func(p *Proxier, m *machine) {
+			for range 10 {
+				m.occupy(ssh, false)
+				time.Sleep(13 * time.Second)
+				m.occupy(ssh, true)
+				time.Sleep(2 * time.Second)
+			}
+		}},
+		{"the record is written anew while it restarts", func(p *Proxier, m *machine) {
+			m.occupy(ssh, false)
+			for range 20 {
+				apply(p, service("greedy", 0))
+				time.Sleep(time.Second)
+				apply(p, service("greedy", 2, ssh))
+				time.Sleep(time.Second)
+			}
+			m.occupy(ssh, true)
+			time.Sleep(2 * time.Second)
+		}},
+		{"another service comes to claim it while it restarts", func(p *Proxier, m *machine) {
+			apply(p, service("greedy", 0))
+			time.Sleep(30 * time.Minute)
+			m.occupy(ssh, false)
+			apply(p, service("greedy", 0), service("other", 3, ssh))
+			time.Sleep(13 * time.Second)
+			m.occupy(ssh, true)
+			time.Sleep(2 * time.Second)
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p, m := newMachine(t)
+				m.occupy(ssh, true)
+				apply(p, service("greedy", 1, ssh, tcpPort(8000)))
+				wantOwners(t, m.fakeEngine, map[portID]string{tcpPort(8000): "greedy"})
+				if s := p.Status()[0]; s.Err == nil || !strings.Contains(s.Err.Error(), "once it has been free for 15s") {
+					t.Errorf("status %+v; want that it is taken once it has been free", s)
+				}
+				time.Sleep(time.Minute)
+				c.do(p, m)
+				if got := m.owner(ssh); got != "" {
+					t.Fatalf("%s took the port from a program that was back within 15 seconds", got)
+				}
+				m.occupy(ssh, false)
+				if took := m.opensAfter(t, ssh); took < 15*time.Second || took > 18*time.Second {
+					t.Errorf("it was taken after it had been free for %v; want 15 s", took)
+				}
+			})
+		})
+	}
+}
+
+// The local port of one of our own connections is no other program's: it is tried again as before, and named.
+func TestAPortOfAnOwnConnectionIsNamedAndTriedAgainAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, m := newMachine(t)
+		p.ownLocal = func() map[portID]bool { return map[portID]bool{udpPort(40000): true} }
+		m.occupy(udpPort(40000), true)
+		apply(p, service("dns", 1, udpPort(40000)))
+		if s := p.Status()[0]; s.Err == nil || !strings.Contains(s.Err.Error(), "of this proxy has it as its local port") {
+			t.Errorf("status %+v; want that it is a connection of this proxy", s)
+		}
+		time.Sleep(time.Minute)
+		m.occupy(udpPort(40000), false)
+		if took := m.opensAfter(t, udpPort(40000)); took > lastRetry+time.Second {
+			t.Errorf("it was opened after %v; want at most %v", took, lastRetry)
+		}
+	})
+}
+
+func TestServicesHaveAtMostAQuarterOfTheLocalRange(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, m := newMachine(t)
+		var mu sync.Mutex
+		system := localRange{first: 1000, last: 1099, reserved: []PortRange{{1000, 1009}, {1050, 1059}}} // 80 of which 20 may be had
+		p.readLocal = func() localRange {
+			mu.Lock()
+			defer mu.Unlock()
+			return system
+		}
+		var ids []portID
+		for n := range uint16(200) {
+			ids = append(ids, tcpPort(950+n))
+		}
+		opened := func() (inRange, beside int) {
+			m.fakeEngine.mu.Lock()
+			defer m.fakeEngine.mu.Unlock()
+			for id := range m.open {
+				if system.contains(id.number) {
+					inRange++
+				} else {
+					beside++
+				}
+			}
+			return inRange, beside
+		}
+		want := func(when string, inRange, beside int) {
+			t.Helper()
+			if gotIn, gotBeside := opened(); gotIn != inRange || gotBeside != beside {
+				t.Errorf("%s: %d ports of the range are open, and %d beside it; want %d and %d", when, gotIn, gotBeside, inRange, beside)
+			}
+		}
+		apply(p, service("greedy", 1, ids...), service("dns", 2, udpPort(1020)))
+		want("all claimed", 20+1, 120)
+		for _, s := range p.Status() {
+			if s.Err != nil && (!strings.Contains(s.Err.Error(), "ip_local_reserved_ports") || !strings.Contains(s.Err.Error(), "may have 20 of")) {
+				t.Errorf("status %+v; want the limit, and what to do", s)
+			}
+		}
+		apply(p, service("greedy", 1, ids[70:]...)) // of those that are open, it gives up 10 of the range
+		want("some given up", 20+1, 120-60)
+		mu.Lock()
+		system.reserved = []PortRange{{1000, 1059}}
+		mu.Unlock()
+		time.Sleep(lastRetry + time.Second)
+		want("more reserved", 10+1-1, 60+30+1)
+		apply(p, service("greedy", 0), service("dns", 0))
+		if p.localOpen != [2]int{} {
+			t.Errorf("when all are closed, %v are counted", p.localOpen)
+		}
+	})
+}
+
+// A local range that was narrowed leaves what is open alone.
+func TestALocalRangeKnowsWhichPortsConnectionsAreGiven(t *testing.T) {
+	r := localRange{first: 32768, last: 60999, reserved: []PortRange{{100, 200}, {33000, 33000}, {60000, 65535}}}
+	for port, want := range map[uint16]bool{0: false, 150: false, 32767: false, 32768: true, 33000: false, 33001: true, 59999: true, 60000: false, 61000: false} {
+		if got := r.contains(port); got != want {
+			t.Errorf("port %d: %v", port, got)
+		}
+	}
+	if got, want := r.most(), (60999-32768+1-1-1000)/4; got != want {
+		t.Errorf("a quarter is %d; want %d", got, want)
+	}
+	if (localRange{}).contains(0) || (localRange{}).contains(80) {
+		t.Error("an unknown range holds ports")
+	}
+}
+
+func TestPortsAreAllowedByNamespace(t *testing.T) {
+	in := func(namespace string) registry.Name { return registry.Name{Namespace: namespace, Name: "x"} }
+	both := Config{AllowedPorts: []PortRange{{8000, 8999}}, NamespacePorts: map[string][]PortRange{"team-a": {{9000, 9099}, {80, 80}}}}
+	only := Config{NamespacePorts: both.NamespacePorts}
+	for _, c := range []struct {
+		cfg       *Config
+		namespace string
+		port      uint16
+		want      bool
+	}{
+		{&both, "default", 8000, true}, {&both, "default", 9000, false}, {&both, "team-b", 80, false},
+		{&both, "team-a", 9000, true}, {&both, "team-a", 80, true}, {&both, "team-a", 8000, false},
+		{&only, "team-a", 9000, true}, {&only, "team-a", 8000, false}, {&only, "default", 9000, false}, {&only, "default", 8000, false},
+		{&Config{}, "default", 1, true},
+		{&Config{EtcdPorts: []uint16{2379}}, "default", 2379, false},
+	} {
+		if err := c.cfg.refusal(in(c.namespace), tcpPort(c.port)); (err == nil) != c.want {
+			t.Errorf("%v %v: port %d for namespace %s: %v", c.cfg.AllowedPorts, c.cfg.NamespacePorts, c.port, c.namespace, err)
+		}
+	}
+	if err := (&Config{EtcdPorts: []uint16{2379}}).refusal(in("default"), udpPort(2379)); err != nil {
+		t.Errorf("etcd has no UDP port, and yet: %v", err)
+	}
+}
+
+// One port may be refused to one namespace and owned by another.
+func TestAPortRefusedToOneNamespaceIsServedForAnother(t *testing.T) {
+	p, e := newFakeProxier()
+	p.cfg.NamespacePorts = map[string][]PortRange{"team-a": {{80, 80}}}
+	theirs, ours := service("b", 1, tcpPort(80)), service("a", 2, tcpPort(80))
+	ours.Name.Namespace = "team-a"
+	apply(p, theirs, ours)
+	wantOwners(t, e, map[portID]string{tcpPort(80): "team-a/a"})
+	if got := p.PortCounts()[registry.TCP]; got != (PortCount{Open: 1, Refused: 1}) {
+		t.Errorf("counts %+v", got)
+	}
+	theirs = service("b", 1, tcpPort(81))
+	apply(p, theirs, &registry.Service{Name: ours.Name})
+	wantOwners(t, e, map[portID]string{})
+	if got := p.Status(); len(got) != 1 || !got[0].Refused || got[0].Port != 81 {
+		t.Errorf("status %+v; want port 81 refused, and nothing else", got)
+	}
+}

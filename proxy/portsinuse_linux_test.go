@@ -1,0 +1,80 @@
+package proxy
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"testing"
+
+	"kubeproxy/proxy/proxytest"
+	"kubeproxy/registry"
+)
+
+// Whether the system is asked for its sockets or a port is tried, the answer is the same, and it is that of an attempt to listen.
+func TestPortsInUseAreThoseThatCannotBeListenedOn(t *testing.T) {
+	addrs := func(list ...string) (ips []netip.Addr) {
+		for _, a := range list {
+			ips = append(ips, netip.MustParseAddr(a))
+		}
+		return ips
+	}
+	for _, other := range []struct{ network, host string }{
+		{"tcp4", "127.0.0.1"}, {"tcp4", "127.0.0.2"}, {"tcp4", "0.0.0.0"}, {"tcp", "::"}, {"tcp6", "::1"}, {"tcp6", "::"},
+		{"udp4", "127.0.0.1"}, {"udp4", "127.0.0.2"}, {"udp4", "0.0.0.0"}, {"udp", "::"}, {"udp6", "::1"}, {"udp6", "::"},
+	} {
+		t.Run(other.network+" "+other.host, func(t *testing.T) {
+			id := portID{registry.TCP, proxytest.FreePort(t)}
+			addr := net.JoinHostPort(other.host, fmt.Sprint(id.number))
+			if other.network[:3] == "udp" {
+				id.protocol = registry.UDP
+				c, err := net.ListenPacket(other.network, addr)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer c.Close()
+			} else {
+				l, err := net.Listen(other.network, addr)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer l.Close()
+			}
+			free := portID{id.protocol, proxytest.FreePort(t)}
+			for _, bind := range addrs("0.0.0.0", "127.0.0.1", "127.0.0.3", "::1") {
+				seen, tried := portsInUse(bind, []portID{id, free}), triedPorts(bind, []portID{id, free})
+				if seen[id] != tried[id] {
+					t.Errorf("bound to %v, port %v is seen in use: %v; and cannot be listened on: %v", bind, id, seen[id], tried[id])
+				}
+				if seen[free] || tried[free] {
+					t.Errorf("bound to %v, the free port %v is in use: %v, %v", bind, free, seen[free], tried[free])
+				}
+			}
+		})
+	}
+}
+
+func TestOwnLocalPortsAreThoseOfConnections(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	c, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	u, err := net.Dial("udp", "127.0.0.1:9")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer u.Close()
+	port := func(a net.Addr) uint16 { return netip.MustParseAddrPort(a.String()).Port() }
+	own := ownLocalPorts()
+	if !own[tcpPort(port(c.LocalAddr()))] || !own[udpPort(port(u.LocalAddr()))] {
+		t.Errorf("a connection from %v and a session from %v are not known", c.LocalAddr(), u.LocalAddr())
+	}
+	if own[udpPort(port(l.Addr()))] || own[tcpPort(port(u.LocalAddr()))] {
+		t.Error("protocols are mixed up")
+	}
+}
