@@ -88,6 +88,9 @@ func TestValuesThatFlagsRefuse(t *testing.T) {
 		{"-allowed_ports=80,0", `invalid value "80,0" for flag -allowed_ports: want ports from 1 to 65535 and ranges of them, such as 80,8000-8999`},
 		{"-allowed_ports=90-80", `invalid value "90-80" for flag -allowed_ports: the range 90-80 is the wrong way round`},
 		{"-allowed_ports=", `invalid value "" for flag -allowed_ports: want ports from 1 to 65535 and ranges of them, such as 80,8000-8999`},
+		{"-allowed_ports=team-a=", `invalid value "team-a=" for flag -allowed_ports: want ports from 1 to 65535 and ranges of them, such as 80,8000-8999`},
+		{"-allowed_ports==80", `invalid value "=80" for flag -allowed_ports: want the name of a namespace before =, such as team-a=9000-9999`},
+		{"-allowed_ports=team-a/web=80", `invalid value "team-a/web=80" for flag -allowed_ports: want the name of a namespace before =, such as team-a=9000-9999`},
 		{"-allowed_endpoints=10.0.0.1/8", `invalid value "10.0.0.1/8" for flag -allowed_endpoints: 10.0.0.1/8 has bits beyond its length; the network is 10.0.0.0/8`},
 		{"-allowed_endpoints=10.0.0.0/33", `invalid value "10.0.0.0/33" for flag -allowed_endpoints: want networks, such as 10.0.0.0/8,fd00::/8`},
 		{"-allowed_endpoints=", `invalid value "" for flag -allowed_endpoints: want networks, such as 10.0.0.0/8,fd00::/8`},
@@ -162,7 +165,7 @@ func TestFlagsReachTheRoomsTheyAreFor(t *testing.T) {
 		"-bind_address=10.0.0.1", "-dial_timeout=1ms", "-dial_total_timeout=2ms", "-half_closed_timeout=3ms", "-udp_timeout=4ms",
 		"-tcp_keepalive=5ms", "-drain_timeout=6ms", "-on_removal=close-after=7ms",
 		"-max_connections=22", "-max_connections_per_service=21", "-max_dials_per_endpoint=23", "-max_udp_sessions=25", "-max_udp_sessions_per_service=24", "-max_new_udp_sessions=26",
-		"-allowed_ports=80, 90-91", "-allowed_ports=100", "-allowed_endpoints=10.0.0.0/8,fd00::1",
+		"-allowed_ports=80, 90-91", "-allowed_ports=100,team-a=9000-9999", "-allowed_ports= team-a=90,b=1", "-allowed_endpoints=10.0.0.0/8,fd00::1",
 	}); err != nil {
 		t.Fatal(err)
 	}
@@ -170,6 +173,10 @@ func TestFlagsReachTheRoomsTheyAreFor(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if got, err := source.ReadPassword(); err != nil || got != "tiger" {
+		t.Errorf("ReadPassword returns %q, %v; want the file's first line", got, err)
+	}
+	source.ReadPassword = nil // functions do not compare
 	if diff := cmp.Diff(etcdsource.Config{
 		Endpoints: []string{"http://a:1", "http://b:2"}, SyncPeriod: time.Hour, Username: "scott", Password: "tiger",
 	}, source); diff != "" {
@@ -180,6 +187,7 @@ func TestFlagsReachTheRoomsTheyAreFor(t *testing.T) {
 		HalfClosedTimeout: 3 * time.Millisecond, UDPTimeout: 4 * time.Millisecond, TCPKeepAlive: 5 * time.Millisecond, DrainTimeout: 6 * time.Millisecond,
 		MaxConnections: 22, MaxConnectionsPerService: 21, MaxDialsPerEndpoint: 23, MaxUDPSessions: 25, MaxUDPSessionsPerService: 24, MaxNewUDPSessions: 26,
 		AllowedPorts:     []proxy.PortRange{{First: 80, Last: 80}, {First: 90, Last: 91}, {First: 100, Last: 100}},
+		NamespacePorts:   map[string][]proxy.PortRange{"team-a": {{First: 9000, Last: 9999}, {First: 90, Last: 90}}, "b": {{First: 1, Last: 1}}},
 		AllowedEndpoints: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("fd00::1/128")},
 		OnRemoval:        proxy.Removal{Close: true, After: 7 * time.Millisecond},
 	}, o.proxyConfig(), cmp.Comparer(func(a, b netip.Addr) bool { return a == b }), cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })); diff != "" {

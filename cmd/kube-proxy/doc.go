@@ -48,12 +48,12 @@
 // How many may be served, and what a record may ask for. A limit of 0 is derived from the descriptor limit:
 //
 //	-max_connections               TCP connections in all
-//	-max_connections_per_service   TCP connections for each port of a service
+//	-max_connections_per_service   TCP connections for each port of a service (half of these)
 //	-max_dials_per_endpoint        dials to one endpoint at one time
 //	-max_udp_sessions              UDP sessions in all
-//	-max_udp_sessions_per_service  UDP sessions for each port of a service
+//	-max_udp_sessions_per_service  UDP sessions for each port of a service (half of these)
 //	-max_new_udp_sessions          UDP sessions that may begin in a second (5000)
-//	-allowed_ports                 ports that services may claim: 80,8000-8999 (all)
+//	-allowed_ports                 ports that services may claim: 80,8000-8999,team-a=9000-9999 (all)
 //	-allowed_endpoints             networks that endpoints may be in: 10.0.0.0/8,fd00::/8 (anywhere)
 //
 // Where operators are answered, and what they see; docs/operating.md tells of all of it:
@@ -69,7 +69,8 @@
 //
 // What it says: -v=1 tells of listeners, 2 of each connection, 3 of each decision, 4 of all that was
 // received; -vmodule=proxier=3 sets the level of one source file. Logs go to standard error unless
-// -logtostderr=false, and then to files in -log_dir, every -log_flush_frequency (5s).
+// -logtostderr=false, and then to files in -log_dir. A log that cannot be written loses lines,
+// and nothing else; -log_flush_frequency and -logbuflevel have no effect.
 //
 // -version prints the version, -version=raw all that is known of the build, -help the rest of the flags.
 // -master and the flags that go with it are v0.4's for reading from the Kubernetes API. That is not
@@ -93,12 +94,11 @@
 //
 // SIGTERM or SIGINT closes the listeners. Connections that are being relayed may go on for
 // -drain_timeout; when the last has ended, so has the program. A second signal ends it at once.
-// Services come and go without a restart, so there is nothing to reload. SIGUSR1 has the connection log
-// reopened by its name, for programs that rotate logs.
+// Services come and go without a restart, so there is nothing to reload. SIGHUP or SIGUSR1
+// has the logs reopened by their names, for programs that rotate logs.
 //
-// As a systemd service it is of Type=notify: it says READY=1 when the first state is in force, and
-// STOPPING=1 when it drains. Until etcd can be reached it is not ready; TimeoutStartSec=infinity
-// keeps systemd from giving up on it. TimeoutStopSec should be more than -drain_timeout, and ports
+// As a systemd service it is of Type=notify: it says READY=1 when the first state is in force, or after ten
+// seconds without it, and STOPPING=1 when it drains. STATUS= says what it does, or what it waits for. TimeoutStopSec should be more than -drain_timeout, and ports
 // below 1024 need AmbientCapabilities=CAP_NET_BIND_SERVICE. docs/kube-proxy.service has it all.
 //
 // # Exit status

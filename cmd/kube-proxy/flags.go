@@ -9,8 +9,9 @@ import (
 
 // options is what the command line asks for.
 type options struct {
-	version  versionValue
-	logFlush durationValue
+	version     versionValue
+	logToStderr bool
+	logFlush    durationValue
 
 	bind        addressValue
 	engine      engineValue
@@ -124,12 +125,12 @@ func (o *options) flagSet() *pflag.FlagSet {
 	f.Var(&o.onRemoval, "on_removal", "what becomes of TCP connections whose endpoint or service is removed: `rule` drain, close or close-after=TIME")
 
 	f.Var(&o.connections, "max_connections", "`number` of TCP connections in all; 0: what the descriptor limit allows")
-	f.Var(&o.connectionsPerService, "max_connections_per_service", "`number` of TCP connections for each port of a service; 0: as many as in all")
+	f.Var(&o.connectionsPerService, "max_connections_per_service", "`number` of TCP connections for each port of a service; 0: half of all")
 	f.Var(&o.dialsPerEndpoint, "max_dials_per_endpoint", "`number` of dials to one endpoint at one time; 0: 1024")
 	f.Var(&o.sessions, "max_udp_sessions", "`number` of UDP sessions in all; 0: what the descriptor limit allows")
 	f.Var(&o.sessionsPerService, "max_udp_sessions_per_service", "`number` of UDP sessions for each port of a service; 0: half of all")
 	f.Var(&o.newSessions, "max_new_udp_sessions", "`number` of UDP sessions that may begin in a second; 0: 5000")
-	f.Var(&o.allowedPorts, "allowed_ports", "`ports` that services may claim, such as 80,8000-8999; all if not given")
+	f.Var(&o.allowedPorts, "allowed_ports", "`ports` that services may claim, such as 8000-8999,team-a=9000-9999: namespace team-a may claim the latter, all others the former; all if not given")
 	f.Var(&o.allowedEndpoints, "allowed_endpoints", "`networks` that endpoints may be in, such as 10.0.0.0/8; anywhere if not given")
 
 	f.Var(&o.healthz, "healthz_bind_address", "`address` with port where /livez, /healthz and /readyz are answered; empty: nowhere")
@@ -147,8 +148,8 @@ func (o *options) flagSet() *pflag.FlagSet {
 	f.StringVar(&m.keyFile, "client_key", "", "with -master: `file` with the client key")
 	f.StringVar(&m.caFile, "certificate_authority", "", "with -master: `file` with the authorities")
 
-	f.Var(&o.logFlush, "log_flush_frequency", "how often buffered log lines are written out")
-	addLogFlags(f)
+	f.Var(&o.logFlush, "log_flush_frequency", "no effect: log files are written at once")
+	o.addLogFlags(f)
 	return f
 }
 

@@ -4,8 +4,10 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -61,29 +63,55 @@ func (p *placeValue) String() string {
 }
 func (p *placeValue) Type() string { return "address" }
 
-// A portsValue is a flag that holds ports and ranges of ports. Each use of it adds to the list.
-type portsValue []proxy.PortRange
+// A portsValue is a flag that holds ports and ranges of ports, each for one namespace (team-a=9000-9999) or for all namespaces that are
+// not named. Each use of it adds to the list.
+type portsValue struct {
+	others     []proxy.PortRange
+	namespaces map[string][]proxy.PortRange
+}
 
 func (p *portsValue) Set(s string) error {
 	for item := range strings.SplitSeq(s, ",") {
-		first, last, isRange := strings.Cut(strings.TrimSpace(item), "-")
-		if !isRange {
-			last = first
+		namespace, ports, named := strings.Cut(item, "=")
+		if !named {
+			ports = item
 		}
-		from, err := parsePort(first)
+		r, err := parseRange(ports)
 		if err != nil {
 			return err
 		}
-		to, err := parsePort(last)
-		if err != nil {
-			return err
+		if !named {
+			p.others = append(p.others, r)
+			continue
 		}
-		if to < from {
-			return fmt.Errorf("the range %d-%d is the wrong way round", from, to)
+		if namespace = strings.TrimSpace(namespace); namespace == "" || strings.Contains(namespace, "/") {
+			return errors.New("want the name of a namespace before =, such as team-a=9000-9999")
 		}
-		*p = append(*p, proxy.PortRange{First: from, Last: to})
+		if p.namespaces == nil {
+			p.namespaces = make(map[string][]proxy.PortRange)
+		}
+		p.namespaces[namespace] = append(p.namespaces[namespace], r)
 	}
 	return nil
+}
+
+func parseRange(s string) (proxy.PortRange, error) {
+	first, last, isRange := strings.Cut(strings.TrimSpace(s), "-")
+	if !isRange {
+		last = first
+	}
+	from, err := parsePort(first)
+	if err != nil {
+		return proxy.PortRange{}, err
+	}
+	to, err := parsePort(last)
+	if err != nil {
+		return proxy.PortRange{}, err
+	}
+	if to < from {
+		return proxy.PortRange{}, fmt.Errorf("the range %d-%d is the wrong way round", from, to)
+	}
+	return proxy.PortRange{First: from, Last: to}, nil
 }
 
 func parsePort(s string) (uint16, error) {
@@ -96,12 +124,18 @@ func parsePort(s string) (uint16, error) {
 
 func (p *portsValue) String() string {
 	var items []string
-	for _, r := range *p {
-		if r.First == r.Last {
-			items = append(items, strconv.Itoa(int(r.First)))
-		} else {
-			items = append(items, fmt.Sprintf("%d-%d", r.First, r.Last))
+	list := func(prefix string, ranges []proxy.PortRange) {
+		for _, r := range ranges {
+			if r.First == r.Last {
+				items = append(items, fmt.Sprintf("%s%d", prefix, r.First))
+			} else {
+				items = append(items, fmt.Sprintf("%s%d-%d", prefix, r.First, r.Last))
+			}
 		}
+	}
+	list("", p.others)
+	for _, namespace := range slices.Sorted(maps.Keys(p.namespaces)) {
+		list(namespace+"=", p.namespaces[namespace])
 	}
 	return strings.Join(items, ",")
 }

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/signal"
+	"syscall"
 
 	"github.com/golang/glog"
 	"github.com/spf13/pflag"
@@ -23,8 +25,6 @@ func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
 
 // run is the program, without its name.
 func run(args []string, stdout, stderr io.Writer) int {
-	defer glog.Flush()
-
 	if len(args) > 0 && args[0] == "check" {
 		return runCheck(args[1:], stdout, stderr)
 	}
@@ -44,7 +44,14 @@ func run(args []string, stdout, stderr io.Writer) int {
 		return exitDone
 	}
 
-	if err := serve(o, flags); err != nil {
+	signal.Ignore(syscall.SIGPIPE) // the reader of a pipe may leave: no reason for us to go
+	log, err := o.startLog(flags)
+	if err != nil {
+		fmt.Fprintln(stderr, err)
+		return exitFailed
+	}
+	defer log.Flush(lastLines)
+	if err := serve(o, flags, log); err != nil {
 		glog.Error(err)
 		return exitFailed
 	}

@@ -103,18 +103,35 @@ func TestAnOldConfigurationIsNotReady(t *testing.T) {
 	awaitPage(t, at+"/readyz", 200, "ok")
 }
 
-func TestAnOperatorsPortThatIsTakenEndsTheStart(t *testing.T) {
-	taken, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer taken.Close()
+// TestAnOperatorsPortThatIsTakenIsWaitedFor, and clients are served meanwhile.
+func TestAnOperatorsPortThatIsTakenIsWaitedFor(t *testing.T) {
+	s := newSite(t)
 	for _, flag := range []string{"-healthz_bind_address", "-metrics_bind_address"} {
-		p := start(t, nil, "-etcd_servers=http://127.0.0.1:1", flag+"="+taken.Addr().String())
+		taken, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer taken.Close()
+		p := s.serve(t, flag+"="+taken.Addr().String())
+		s.talk(t).Conn.Close()
+		p.Stderr.Wait(t, flag+": listen tcp "+taken.Addr().String())
+		taken.Close()
+		awaitPage(t, "http://"+taken.Addr().String()+"/readyz", 200, "ok")
+		p.Signal(t, syscall.SIGTERM)
+		if code := p.Exit(t).ExitCode(); code != exitDone {
+			t.Errorf("exit status %d, want %d", code, exitDone)
+		}
+		s.closes(t)
+	}
+}
+
+func TestAnOperatorsAddressThatCannotBeEndsTheStart(t *testing.T) {
+	for _, flag := range []string{"-healthz_bind_address", "-metrics_bind_address"} {
+		p := start(t, nil, "-etcd_servers=http://127.0.0.1:1", flag+"=203.0.113.1:10256") // of no machine
 		if code := p.Exit(t).ExitCode(); code != exitFailed {
 			t.Errorf("exit status %d, want %d", code, exitFailed)
 		}
-		if said := p.Stderr.String(); !strings.Contains(said, flag+": listen tcp "+taken.Addr().String()) {
+		if said := p.Stderr.String(); !strings.Contains(said, flag+": listen tcp 203.0.113.1:10256") {
 			t.Errorf("said %q", said)
 		}
 	}

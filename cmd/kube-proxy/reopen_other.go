@@ -2,11 +2,11 @@
 
 package main
 
-import (
-	"context"
+import "context"
 
-	"kubeproxy/cmd/internal/connlog"
-)
+// hangups is nothing: there is no signal that could ask for files to be reopened.
+type hangups struct{}
 
-// reopenOnSignal does nothing: there is no signal that could ask for it.
-func reopenOnSignal(context.Context, *connlog.Log) {}
+func onHangup() hangups { return hangups{} }
+
+func (hangups) handle(context.Context, func()) {}

@@ -9,26 +9,29 @@ import (
 	"syscall"
 
 	"github.com/golang/glog"
-
-	"kubeproxy/cmd/internal/connlog"
 )
 
-// reopenOnSignal has the connection log reopened at each SIGUSR1, until ctx ends. From then on the signal
-// is ignored: it comes from a program that rotates logs and does not know that we are about to go.
-func reopenOnSignal(ctx context.Context, log *connlog.Log) {
-	signals := make(chan os.Signal, 1)
-	signal.Notify(signals, syscall.SIGUSR1)
+// Hangups are the signals that have files reopened: SIGHUP, as daemons have it, and SIGUSR1, as nginx has it.
+type hangups chan os.Signal
+
+// onHangup catches these signals. None of them ends the program any more.
+func onHangup() hangups {
+	signals := make(hangups, 1)
+	signal.Notify(signals, syscall.SIGHUP, syscall.SIGUSR1)
+	return signals
+}
+
+// handle calls reopen at each of the signals, until ctx ends. From then on they are ignored: they come from a program
+// that rotates logs and does not know that we are about to go.
+func (h hangups) handle(ctx context.Context, reopen func()) {
 	for {
 		select {
-		case <-signals:
+		case sig := <-h:
+			glog.Infof("%v: reopening logs", sig)
+			reopen()
 		case <-ctx.Done():
-			signal.Ignore(syscall.SIGUSR1)
+			signal.Ignore(syscall.SIGHUP, syscall.SIGUSR1)
 			return
 		}
-		if log == nil {
-			glog.Info("SIGUSR1: there is no connection log to reopen")
-			continue
-		}
-		log.Reopen()
 	}
 }

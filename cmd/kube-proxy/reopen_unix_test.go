@@ -44,12 +44,3 @@ func TestConnectionLogTellsOfEachClient(t *testing.T) {
 		t.Errorf("no line in the new file is of %v: %v", c.Conn.LocalAddr(), lines)
 	}
 }
-
-// TestSIGUSR1WithoutAConnectionLogIsHarmless: by default it would end the program.
-func TestSIGUSR1WithoutAConnectionLogIsHarmless(t *testing.T) {
-	s := newSite(t)
-	p := s.serve(t)
-	p.Signal(t, syscall.SIGUSR1)
-	p.Stderr.Wait(t, "there is no connection log to reopen")
-	s.talk(t)
-}

@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"kubeproxy/cmd/internal/connlog"
+	"kubeproxy/cmd/internal/logsink"
 	"kubeproxy/cmd/internal/node"
 	"kubeproxy/cmd/internal/operators"
 	"kubeproxy/proxy"
@@ -31,7 +32,8 @@ import (
 const garbage = 50
 
 // serve carries clients to services until SIGTERM or SIGINT, and then until they have been drained.
-func serve(o *options, flags *pflag.FlagSet) error {
+func serve(o *options, flags *pflag.FlagSet, log *logsink.Sink) error {
+	hangups := onHangup() // from the start: by default the signal would end us
 	if o.master.address != "" {
 		return errors.New("-master is not there yet: services can only be read from etcd, with -etcd_servers or -etcd_config")
 	}
@@ -48,7 +50,6 @@ func serve(o *options, flags *pflag.FlagSet) error {
 		if connections, err = connlog.Open(o.connectionLog); err != nil {
 			return fmt.Errorf("-connection_log: %w", err)
 		}
-		signal.Ignore(syscall.SIGPIPE) // standard output may be a pipe whose reader leaves: no reason for us to go
 	}
 	oneMoreThanProcessors()
 	if os.Getenv("GOGC") == "" {
@@ -74,15 +75,21 @@ func serve(o *options, flags *pflag.FlagSet) error {
 		restore() // a second signal finds the default handling again, and ends us at once
 		glog.Infof("%v: draining for at most %v", context.Cause(signals), o.drain)
 		stop() // only now, for this line to come before those that tell of the drain
-		notify(daemon.SdNotifyStopping)
+		notify(daemon.SdNotifyStopping + "\nSTATUS=draining")
+		return nil
+	})
+	inForce := make(chan struct{}) // closed when the first state is
+	g.Go(func() error {
+		tellReady(ctx, inForce, notify)
 		return nil
 	})
 	g.Go(func() error {
-		keepFlushing(ctx, o.logFlush.Duration)
-		return nil
-	})
-	g.Go(func() error {
-		reopenOnSignal(ctx, connections)
+		hangups.handle(ctx, func() {
+			log.Reopen()
+			if connections != nil {
+				connections.Reopen()
+			}
+		})
 		return nil
 	})
 	g.Go(func() error {
@@ -91,9 +98,12 @@ func serve(o *options, flags *pflag.FlagSet) error {
 			Proxy:       served,
 			RandomStart: o.randomStart,
 			Ready: func() {
-				notify(daemon.SdNotifyReady)
+				close(inForce)
 				debug.FreeOSMemory() // what reading the first state took, which is as much again as the state
 			},
+			Watchdog:         watchdog(),
+			Alive:            func() { notify(daemon.SdNotifyWatchdog) },
+			Progress:         func(line string) { notify("STATUS=" + strings.Join(strings.Fields(line), " ")) },
 			Operators:        operators.Config{Healthz: netip.AddrPort(o.healthz), Metrics: netip.AddrPort(o.metrics), Profiling: o.profiling},
 			ConnectionLog:    connections,
 			ConfigMaxAge:     o.configMaxAge.Duration,
@@ -123,7 +133,8 @@ func (o *options) proxyConfig() proxy.Config {
 		MaxUDPSessions:           int(o.sessions),
 		MaxUDPSessionsPerService: int(o.sessionsPerService),
 		MaxNewUDPSessions:        int(o.newSessions),
-		AllowedPorts:             o.allowedPorts,
+		AllowedPorts:             o.allowedPorts.others,
+		NamespacePorts:           o.allowedPorts.namespaces,
 		AllowedEndpoints:         o.allowedEndpoints,
 		OnRemoval:                proxy.Removal(o.onRemoval),
 	}
@@ -150,9 +161,12 @@ func given(flags *pflag.FlagSet, names []string) []string {
 	return on
 }
 
-// notify tells the service manager, if there is one that wants to know (sd_notify(3)).
-func notify(state string) {
-	if _, err := daemon.SdNotify(false, state); err != nil {
-		glog.Warningf("notify the service manager: %v", err)
+// watchdog is within which time the service manager wants to hear from us again and again; 0 for never (sd_watchdog_enabled(3)).
+func watchdog() time.Duration {
+	every, err := daemon.SdWatchdogEnabled(false)
+	if err != nil {
+		glog.Warningf("the service manager's watchdog is not served: %v", err)
+		return 0
 	}
+	return every
 }

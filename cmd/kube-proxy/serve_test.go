@@ -5,6 +5,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -182,7 +183,8 @@ func TestRotationBeginsWithTheFirst(t *testing.T) {
 	}
 }
 
-// TestServiceManagerIsTold: READY=1 comes with the first state in force, and not before.
+// TestServiceManagerIsTold: READY=1 comes with the first state in force, and not before; STATUS= says what the
+// program is doing, or what it waits for.
 func TestServiceManagerIsTold(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "notify")
 	socket, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
@@ -190,49 +192,86 @@ func TestServiceManagerIsTold(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer socket.Close()
-	hear := func() string {
+	// hears reads what is said up to a line that begins so, and returns that line and those before it.
+	hears := func(begin string) (line string, before []string) {
 		t.Helper()
 		if err := socket.SetReadDeadline(time.Now().Add(programtest.Patience)); err != nil {
 			t.Fatal(err)
 		}
-		buf := make([]byte, 1024)
-		n, err := socket.Read(buf)
-		if err != nil {
-			t.Fatal(err)
+		for buf := make([]byte, 4096); ; {
+			n, err := socket.Read(buf)
+			if err != nil {
+				t.Fatalf("awaiting %q after %q: %v", begin, before, err)
+			}
+			if line = string(buf[:n]); strings.HasPrefix(line, begin) {
+				return line, before
+			}
+			before = append(before, line)
 		}
-		return string(buf[:n])
 	}
 	env := []string{"NOTIFY_SOCKET=" + path}
 
 	s := newSite(t)
 	p := start(t, env, "-etcd_servers="+s.etcd.URL(), "-bind_address=127.0.0.1")
-	if got := hear(); got != "READY=1" {
-		t.Errorf("heard %q, want READY=1", got)
-	}
+	hears("READY=1")
 	if !proxytest.Listens(proxytest.On(s.port)) {
 		t.Error("said that it is ready, and the port is not open")
 	}
+	hears("STATUS=serving: 1 ports open")
 	p.Signal(t, syscall.SIGTERM)
-	if got := hear(); got != "STOPPING=1" {
-		t.Errorf("heard %q, want STOPPING=1", got)
+	if got, _ := hears("STOPPING=1"); got != "STOPPING=1\nSTATUS=draining" {
+		t.Errorf("heard %q", got)
 	}
 	p.Exit(t)
+	for { // what was still under way
+		if err := socket.SetReadDeadline(time.Now().Add(time.Millisecond)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := socket.Read(make([]byte, 4096)); err != nil {
+			break
+		}
+	}
 
 	p = start(t, env, "-etcd_servers=http://127.0.0.1:1")
-	p.Stderr.Wait(t, "unreachable")
-	p.Signal(t, syscall.SIGTERM)
-	if got := hear(); got != "STOPPING=1" {
-		t.Errorf("without etcd: heard %q, want STOPPING=1", got)
+	if got, before := hears("STATUS=waiting for etcd: open a watch: "); !strings.Contains(got, "refused") || slices.Contains(before, "READY=1") {
+		t.Errorf("without etcd: heard %q, then %q", before, got)
 	}
+	p.Signal(t, syscall.SIGTERM)
+	hears("STOPPING=1")
 	if code := p.Exit(t).ExitCode(); code != exitDone {
 		t.Errorf("without etcd: exit status %d, want %d", code, exitDone)
 	}
 }
 
-// TestLogFilesAreFlushedInTime: -logtostderr=false logs to files, and -log_flush_frequency says when.
-func TestLogFilesAreFlushedInTime(t *testing.T) {
+// TestTheServiceManagersWatchdogIsServed from the start, and for as long as the program is alive.
+func TestTheServiceManagersWatchdogIsServed(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "notify")
+	socket, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer socket.Close()
+	start(t, []string{"NOTIFY_SOCKET=" + path, "WATCHDOG_USEC=20000"}, "-etcd_servers=http://127.0.0.1:1")
+	if err := socket.SetReadDeadline(time.Now().Add(programtest.Patience)); err != nil {
+		t.Fatal(err)
+	}
+	for heard := 0; heard < 3; {
+		buf := make([]byte, 1024)
+		n, err := socket.Read(buf)
+		got := string(buf[:n])
+		switch {
+		case got == "WATCHDOG=1":
+			heard++
+		case err != nil, !strings.HasPrefix(got, "STATUS="):
+			t.Fatalf("heard %q (%v), want WATCHDOG=1", got, err)
+		}
+	}
+}
+
+// TestLogFilesAreWrittenAtOnce: -logtostderr=false logs to files.
+func TestLogFilesAreWrittenAtOnce(t *testing.T) {
 	dir := t.TempDir()
-	start(t, nil, "-logtostderr=false", "-log_dir="+dir, "-log_flush_frequency=10ms", "-etcd_servers=http://127.0.0.1:1")
+	start(t, nil, "-logtostderr=false", "-log_dir="+dir, "-log_flush_frequency=1h", "-etcd_servers=http://127.0.0.1:1")
 	proxytest.Eventually(t, func() bool {
 		text, err := os.ReadFile(filepath.Join(dir, "kube-proxy.INFO"))
 		return err == nil && strings.Contains(string(text), "watching etcd at [http://127.0.0.1:1]")

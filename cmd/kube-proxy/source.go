@@ -33,6 +33,7 @@ func (e *etcdOptions) source() (etcdsource.Config, error) {
 		if e.caFile != "" {
 			files.CA = []string{e.caFile}
 		}
+		cfg.RootCAs = files.Roots()
 		if cfg.TLS, err = files.Config(); err != nil {
 			return cfg, err
 		}
@@ -42,6 +43,10 @@ func (e *etcdOptions) source() (etcdsource.Config, error) {
 		if cfg.Password, err = readPassword(e.passwordFile); err != nil {
 			return cfg, fmt.Errorf("-etcd_password_file: %w", err)
 		}
+		if info, err := os.Stat(e.passwordFile); err == nil && info.Mode().Perm()&0o004 != 0 {
+			glog.Warningf("password file %s can be read by every user of this machine", e.passwordFile)
+		}
+		cfg.ReadPassword = func() (string, error) { return readPassword(e.passwordFile) }
 		if !encrypted(cfg.Endpoints) {
 			glog.Warningf("the password of %s crosses the network in the clear: the URLs of etcd are not https", e.username)
 		}
@@ -72,9 +77,6 @@ func readPassword(path string) (string, error) {
 	password := strings.TrimSuffix(strings.TrimSuffix(string(text), "\n"), "\r")
 	if password == "" {
 		return "", fmt.Errorf("%s is empty", path)
-	}
-	if info, err := os.Stat(path); err == nil && info.Mode().Perm()&0o004 != 0 {
-		glog.Warningf("password file %s can be read by every user of this machine", path)
 	}
 	return password, nil
 }

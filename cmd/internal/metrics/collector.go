@@ -5,8 +5,10 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"kubeproxy/cmd/internal/logsink"
 	"kubeproxy/config"
 	"kubeproxy/config/etcdsource"
+	"kubeproxy/internal/lograte"
 	"kubeproxy/proxy"
 	"kubeproxy/registry"
 )
@@ -22,6 +24,7 @@ type Node struct {
 		Totals() []proxy.Totals
 		Limits() []proxy.Limit
 		AcceptPauses() uint64
+		TurnTimes() proxy.TurnTimes
 	}
 	Endpoints func() []proxy.EndpointStatus // nil for no series about endpoints
 	Log       interface {                   // the connection log; nil if there is none
@@ -59,6 +62,9 @@ func counter(name, help string, labels ...string) family {
 	return newFamily(prometheus.CounterValue, name, help, labels...)
 }
 
+// histogram makes a family whose series are made by [sink.turns].
+func histogram(name, help string) family { return newFamily(prometheus.UntypedValue, name, help) }
+
 // What there is to say of the configuration, of etcd, and of the ports.
 var (
 	ready       = gauge("ready", "1 if /readyz says so: the first state is in force, not too old, and nothing is being drained.")
@@ -86,8 +92,14 @@ var (
 
 	pauses = counter("accept_pauses_total", "Times that a TCP listener paused, because a client could not be accepted or there were no descriptors for it.")
 
+	turns       = histogram("loop_turn_seconds", "Turns of the event loops. All clients of a loop wait while a turn lasts.")
+	longestTurn = gauge("loop_longest_turn_seconds", "The longest turn of an event loop since the start, the present ones included.")
+
 	logLines   = counter("connection_log_lines_total", "Lines that were written to the connection log.")
 	logDropped = counter("connection_log_dropped_lines_total", "Lines of the connection log that were lost.")
+
+	linesDropped = counter("log_dropped_lines_total", "Log lines that were lost because the log could not be written: a full disk, or a pipe that is not read.")
+	linesHeld    = counter("log_held_back_lines_total", "Lines that were not logged because there were too many of their kind.")
 )
 
 // What there is to say of traffic, by service.
@@ -139,6 +151,8 @@ func (c collector) Collect(metrics chan<- prometheus.Metric) {
 		out.tell(logLines, float64(c.node.Log.Written()))
 		out.tell(logDropped, float64(c.node.Log.Dropped()))
 	}
+	out.tell(linesDropped, float64(logsink.Dropped()))
+	out.tell(linesHeld, float64(lograte.Held()))
 }
 
 func (c collector) collectConfig(out sink) {
@@ -175,6 +189,7 @@ func (c collector) collectPorts(out sink) {
 		out.tell(waiting, float64(n.Waiting), name)
 	}
 	out.tell(pauses, float64(c.node.Proxier.AcceptPauses()))
+	out.turns(c.node.Proxier.TurnTimes())
 	for _, l := range c.node.Proxier.Limits() {
 		out.tell(limitUsed, float64(l.Used), l.Name)
 		out.tell(limitMax, float64(l.Max), l.Name)
@@ -194,6 +209,18 @@ func (s sink) tellAny(f family, n uint64, labels ...string) {
 	if n > 0 {
 		s.tell(f, float64(n), labels...)
 	}
+}
+
+// turns tells of the turns of the event loops, where there are any.
+func (s sink) turns(t proxy.TurnTimes) {
+	count, buckets := uint64(0), make(map[float64]uint64)
+	for i, n := range t.Buckets {
+		if count += n; i < len(proxy.TurnBuckets) {
+			buckets[proxy.TurnBuckets[i].Seconds()] = count
+		}
+	}
+	s <- prometheus.MustNewConstHistogram(turns.Desc, count, t.Sum.Seconds(), buckets)
+	s.tell(longestTurn, t.Longest.Seconds())
 }
 
 func (s sink) tcp(t proxy.Totals) {

@@ -42,6 +42,9 @@ func (s *site) PortCounts() [2]proxy.PortCount { return s.ports }
 func (s *site) Totals() []proxy.Totals         { return s.totals }
 func (s *site) Limits() []proxy.Limit          { return s.limits }
 func (s *site) AcceptPauses() uint64           { return 9 }
+func (s *site) TurnTimes() proxy.TurnTimes {
+	return proxy.TurnTimes{Buckets: [15]uint64{5, 0, 1, 14: 2}, Sum: 13 * time.Second, Longest: 7 * time.Second}
+}
 
 type fakeSource struct{ *site }
 
@@ -195,6 +198,12 @@ func TestWhatIsToldIsWhatHappened(t *testing.T) {
 		`kubeproxy_claims_waiting{protocol="tcp"} 2`,
 		`kubeproxy_limit_max{limit="descriptors"} 1000`,
 		`kubeproxy_accept_pauses_total 9`,
+		`kubeproxy_loop_turn_seconds_bucket{le="0.0001"} 5`,
+		`kubeproxy_loop_turn_seconds_bucket{le="0.0005"} 6`,
+		`kubeproxy_loop_turn_seconds_bucket{le="5"} 6`,
+		`kubeproxy_loop_turn_seconds_bucket{le="+Inf"} 8`,
+		`kubeproxy_loop_turn_seconds_sum 13`,
+		`kubeproxy_loop_longest_turn_seconds 7`,
 		`kubeproxy_connections_ended_total{port_name="p",reason="client_finished",service="default/web"} 1`,
 		`kubeproxy_udp_sessions_ended_total{port_name="p",reason="shutdown",service="default/dns"} ` + fmt.Sprint(len(proxy.Reasons())),
 		`kubeproxy_udp_dropped_datagrams_total{port_name="p",reason="no_endpoints",service="default/dns"} 1`,

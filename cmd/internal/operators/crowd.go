@@ -5,12 +5,15 @@ import (
 	"context"
 	"net"
 	"net/http"
+	"net/netip"
 	"sync"
 )
 
-// A crowd is the clients of one listener, of whom there is only a limited number at a time. A new client
-// takes the place of the one that has been waiting longest without being answered just now: one that is
-// slow to ask, or keeps its connection for later. If all are being answered the new one is turned away.
+// A crowd is the clients of one listener, of which there is only a limited number at a time. When a new client
+// finds no room, the source with the most connections loses one: the one that has waited longest without being
+// served. So a source that connects as fast as it can takes the room of its own connections only, and a probe
+// from elsewhere keeps its place. A client whose answer is being made is not closed; if no other can make room,
+// the new client is refused. Each new client costs one pass over those that there are.
 //
 // It is the listener that the server accepts from.
 type crowd struct {
@@ -24,9 +27,22 @@ type crowd struct {
 // A client is one connection.
 type client struct {
 	net.Conn
-	crowd *crowd
-	busy  bool          // it is being answered
-	place *list.Element // nil once it has left
+	crowd  *crowd
+	source netip.Prefix
+	busy   bool          // its answer is being made
+	place  *list.Element // nil once it has left
+}
+
+// sourceOf returns what counts as one source: an IPv4 address, or an IPv6 network of 64 bits, since one machine
+// may use all addresses of that.
+func sourceOf(conn net.Conn) netip.Prefix {
+	tcp, ok := conn.RemoteAddr().(*net.TCPAddr)
+	if !ok {
+		return netip.Prefix{}
+	}
+	addr := tcp.AddrPort().Addr().Unmap().WithZone("")
+	source, _ := addr.Prefix(min(addr.BitLen(), 64)) // of 32 or 64 bits, which every address has
+	return source
 }
 
 // roomFor says how many clients each listener may have: so many that both together leave most of the
@@ -51,27 +67,38 @@ func (w *crowd) Accept() (net.Conn, error) {
 	}
 }
 
-// admit lets a client in, and another one out if there is no room. It returns nil if nobody can leave.
+// admit adds a client, and closes another one if there is no room. It returns nil if the new client is refused.
 func (w *crowd) admit(conn net.Conn) *client {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.clients.Len() >= w.room && !w.turnOutLocked() {
-		return nil
+	c := &client{Conn: conn, crowd: w, source: sourceOf(conn)}
+	if w.clients.Len() >= w.room {
+		victim := w.victimLocked(c.source)
+		if victim == nil {
+			return nil
+		}
+		w.leaveLocked(victim)
+		victim.Conn.Close() // the server notices
 	}
-	c := &client{Conn: conn, crowd: w}
 	c.place = w.clients.PushBack(c)
 	return c
 }
 
-func (w *crowd) turnOutLocked() bool {
+// victimLocked returns the client that makes room for one from newcomer; nil if the newcomer's source would then
+// have more connections than any that could lose one.
+func (w *crowd) victimLocked(newcomer netip.Prefix) *client {
+	connections := map[netip.Prefix]int{newcomer: 1}
 	for e := w.clients.Front(); e != nil; e = e.Next() {
-		if c := e.Value.(*client); !c.busy {
-			w.leaveLocked(c)
-			c.Conn.Close() // the server finds out by itself
-			return true
+		connections[e.Value.(*client).source]++
+	}
+	var victim *client
+	most := connections[newcomer] - 1
+	for e := w.clients.Front(); e != nil; e = e.Next() {
+		if c := e.Value.(*client); !c.busy && connections[c.source] > most {
+			victim, most = c, connections[c.source]
 		}
 	}
-	return false
+	return victim
 }
 
 func (w *crowd) leaveLocked(c *client) {
@@ -96,10 +123,10 @@ func (w *crowd) remember(ctx context.Context, conn net.Conn) context.Context {
 	return context.WithValue(ctx, clientKey{}, conn)
 }
 
-// handler is next, and makes known who is being answered.
+// handler is next, and notes whose answer is being made.
 func (w *crowd) handler(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
-		c := r.Context().Value(clientKey{}).(*client)
+		c := clientOf(r)
 		c.answering(true)
 		defer c.answering(false)
 		next.ServeHTTP(rw, r)
@@ -107,8 +134,17 @@ func (w *crowd) handler(next http.Handler) http.Handler {
 	})
 }
 
-// answering notes whether the client is being answered. Once it was, its wait begins anew.
+// clientOf returns the connection that a request came by; nil in tests without one.
+func clientOf(r *http.Request) *client {
+	c, _ := r.Context().Value(clientKey{}).(*client)
+	return c
+}
+
+// answering notes whether the client's answer is being made. When it has been, its wait begins anew.
 func (c *client) answering(busy bool) {
+	if c == nil {
+		return
+	}
 	c.crowd.mu.Lock()
 	defer c.crowd.mu.Unlock()
 	if c.busy = busy; !busy && c.place != nil {

@@ -10,7 +10,10 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"net/netip"
+	"os"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -137,19 +140,168 @@ func TestNoAddressIsNoServer(t *testing.T) {
 	}
 }
 
-func TestAPortThatIsTakenIsNamedWithItsFlag(t *testing.T) {
+// TestAPortThatAnotherProgramHasIsOpenedOnceItIsFree: until then the server runs, and services cannot have the port.
+func TestAPortThatAnotherProgramHasIsOpenedOnceItIsFree(t *testing.T) {
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer taken.Close()
 	addr := netip.MustParseAddrPort(taken.Addr().String())
+	for _, cfg := range []Config{{Healthz: addr, Metrics: anyPort}, {Healthz: anyPort, Metrics: addr}} {
+		s, err := Listen(cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if ports := s.Ports(); len(ports) != 2 || !slices.Contains(ports, addr.Port()) {
+			t.Errorf("services cannot have %v; want two ports, %d among them", ports, addr.Port())
+		}
+		s.Close()
+	}
+	urls, stop := serve(t, Config{Healthz: addr, Metrics: anyPort}, well())
+	if got := ask(t, http.MethodGet, urls[1]+"/healthz"); got.status != http.StatusOK {
+		t.Errorf("at the other address: %+v", got)
+	}
+	taken.Close()
+	proxytest.Eventually(t, func() bool {
+		response, err := http.Get(urls[0] + "/healthz")
+		if err != nil {
+			return false
+		}
+		response.Body.Close()
+		return response.StatusCode == http.StatusOK
+	}, "an answer at the address that has become free")
+	http.DefaultClient.CloseIdleConnections()
+	stop()
+}
+
+// TestAnAddressThatCannotBeIsNamedWithItsFlag: it is a mistake, and waiting mends none.
+func TestAnAddressThatCannotBeIsNamedWithItsFlag(t *testing.T) {
+	addr := netip.MustParseAddrPort("203.0.113.1:10256") // of no machine
 	for flag, cfg := range map[string]Config{
 		"-healthz_bind_address: ": {Healthz: addr, Metrics: anyPort},
 		"-metrics_bind_address: ": {Healthz: anyPort, Metrics: addr},
 	} {
 		if _, err := Listen(cfg); err == nil || !strings.HasPrefix(err.Error(), flag) || !strings.Contains(err.Error(), addr.String()) {
 			t.Errorf("got %v, want an error that begins with %s", err, flag)
+		}
+	}
+}
+
+// TestReadersThatDoNotReadKeepNobodyFromScraping: what they asked for was made long ago, and holds no slot.
+func TestReadersThatDoNotReadKeepNobodyFromScraping(t *testing.T) {
+	const size, slow = 8 << 20, 40
+	a := well()
+	page := strings.Repeat("x", size)
+	a.Metrics = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, page) })
+	a.Configz = func() any { return page }
+	urls, _ := serve(t, Config{Metrics: anyPort}, a)
+	for i := range slow { // far more than there are slots, and more than may be connected
+		conn := dial(t, urls[0], "GET "+[]string{"/metrics", "/configz"}[i%2]+" HTTP/1.1\r\nHost: localhost\r\n\r\n")
+		if _, err := bufio.NewReaderSize(conn, 16).Peek(1); err != nil { // it is being sent, and goes no further
+			t.Fatal(err)
+		}
+		if got := ask(t, http.MethodGet, urls[0]+"/metrics"); got.status != http.StatusOK || len(got.body) != size {
+			t.Fatalf("beside %d readers that do not read: status %d, %d bytes", i+1, got.status, len(got.body))
+		}
+	}
+}
+
+// TestPagesThatAreBeingSentAreBounded: beyond that, the reader that has taken longest is given up.
+func TestPagesThatAreBeingSentAreBounded(t *testing.T) {
+	r, crowd := newRenderer(), newCrowd(nil, 100)
+	var conns []net.Conn
+	var sent []func()
+	for range 9 {
+		here, there := net.Pipe()
+		defer here.Close()
+		conns = append(conns, there)
+		sent = append(sent, r.send(crowd.admit(here), maxHeld/8))
+		if r.held > maxHeld {
+			t.Errorf("%d bytes are held; want %d at most", r.held, maxHeld)
+		}
+	}
+	if _, err := conns[0].Read(make([]byte, 1)); err != io.EOF {
+		t.Errorf("the oldest reader: %v; want the end of its connection", err)
+	}
+	for _, done := range sent {
+		done()
+	}
+	if r.held != 0 || len(r.sending) != 0 {
+		t.Errorf("when all is sent, %d bytes and %d pages are held", r.held, len(r.sending))
+	}
+}
+
+// TestASourceThatConnectsWithoutEndTakesOnlyItsOwnRoom: who came before it from elsewhere, and has said nothing
+// yet, is answered.
+func TestASourceThatConnectsWithoutEndTakesOnlyItsOwnRoom(t *testing.T) {
+	urls, _ := serve(t, Config{Healthz: anyPort}, well())
+	from := func(source string) net.Conn {
+		dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(source)}}
+		conn, err := dialer.Dial("tcp", strings.TrimPrefix(urls[0], "http://"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { conn.Close() })
+		return conn
+	}
+	early := from("127.0.0.2")
+	var last net.Conn
+	for range 200 {
+		last = from("127.0.0.3")
+	}
+	late := from("127.0.0.4")
+	for _, conn := range []net.Conn{last, early, late} { // the last has come, and so all before it
+		io.WriteString(conn, "GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n")
+		if line, err := bufio.NewReader(conn).ReadString('\n'); !strings.Contains(line, "200 OK") {
+			t.Errorf("from %s: answered %q, %v", conn.LocalAddr(), line, err)
+		}
+	}
+}
+
+// TestAtALoopbackAddressStrangersNamesAreRefused: a page in a browser of this machine could have its own name mean
+// 127.0.0.1, and read what only users of this machine are to see.
+func TestAtALoopbackAddressStrangersNamesAreRefused(t *testing.T) {
+	own, err := os.Hostname()
+	if err != nil {
+		t.Fatal(err)
+	}
+	urls, _ := serve(t, Config{Healthz: anyPort, Metrics: netip.MustParseAddrPort("[::1]:0"), Profiling: true}, well())
+	asked := func(url, path, host string) int {
+		conn := dial(t, url, "GET "+path+" HTTP/1.1\r\nHost: "+host+"\r\nConnection: close\r\n\r\n")
+		response, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		response.Body.Close()
+		return response.StatusCode
+	}
+	for host, want := range map[string]int{
+		"evil.example": 421, "evil.example:10249": 421, "localhost.evil.example": 421, "127.0.0.1.evil.example": 421,
+		"localhost": 200, "LOCALHOST:1": 200, "a.localhost": 200, "127.0.0.1:10249": 200, "[::1]:10249": 200, "10.0.0.1": 200, own: 200, own + ":1": 200, "": 200,
+	} {
+		for _, path := range []string{"/metrics", "/configz", "/version", "/debug/pprof/cmdline"} {
+			if got := asked(urls[1], path, host); got != want {
+				t.Errorf("%s as %q: %d, want %d", path, host, got, want)
+			}
+		}
+		for _, url := range urls {
+			if got := asked(url, "/healthz", host); got != http.StatusOK { // which a load balancer asks under any name
+				t.Errorf("/healthz as %q: %d, want 200", host, got)
+			}
+		}
+	}
+}
+
+// TestAtOtherAddressesEveryNameIsAnswered: Prometheus asks under the name that its configuration has.
+func TestAtOtherAddressesEveryNameIsAnswered(t *testing.T) {
+	request := httptest.NewRequest(http.MethodGet, "http://node7.example:10249/metrics", nil)
+	for addr, want := range map[string]int{"10.0.0.7": 200, "fd00::7": 200, "127.0.0.1": 421, "::1": 421} {
+		local := &net.TCPAddr{IP: net.ParseIP(addr), Port: 10249}
+		answer := httptest.NewRecorder()
+		well().pages(true, false).ServeHTTP(answer, request.WithContext(context.WithValue(t.Context(), http.LocalAddrContextKey, local)))
+		if answer.Code != want {
+			t.Errorf("at %s: %d, want %d", addr, answer.Code, want)
 		}
 	}
 }
@@ -256,7 +408,7 @@ func TestFiveHundredSlowClientsKeepNobodyFromAsking(t *testing.T) {
 func TestAClientWhoIsBeingAnsweredKeepsItsPlace(t *testing.T) {
 	a := well()
 	entered, leave := make(chan struct{}), make(chan struct{})
-	a.Healthy = func() error {
+	a.Live = func() error {
 		entered <- struct{}{}
 		<-leave
 		return nil
@@ -264,10 +416,10 @@ func TestAClientWhoIsBeingAnsweredKeepsItsPlace(t *testing.T) {
 	urls, _ := serve(t, Config{Healthz: anyPort}, a)
 	var served []net.Conn
 	for range 16 {
-		served = append(served, dial(t, urls[0], "GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n"))
+		served = append(served, dial(t, urls[0], "GET /livez HTTP/1.1\r\nHost: a\r\n\r\n"))
 		proxytest.Receive(t, entered, "a request")
 	}
-	late := dial(t, urls[0], "GET /livez HTTP/1.1\r\nHost: a\r\n\r\n")
+	late := dial(t, urls[0], "GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n")
 	if text, err := io.ReadAll(late); len(text) > 0 {
 		t.Errorf("the newcomer is told %q, %v", text, err)
 	}
@@ -276,6 +428,44 @@ func TestAClientWhoIsBeingAnsweredKeepsItsPlace(t *testing.T) {
 		if line, err := bufio.NewReader(conn).ReadString('\n'); !strings.Contains(line, "200 OK") {
 			t.Errorf("who came early is told %q, %v", line, err)
 		}
+	}
+}
+
+// TestLivezAnswersWhileOtherProbesHang: as many requests of /readyz and /healthz hang as there are places for clients.
+func TestLivezAnswersWhileOtherProbesHang(t *testing.T) {
+	a := well()
+	entered, leave := make(chan struct{}), make(chan struct{})
+	goOn := sync.OnceFunc(func() { close(leave) })
+	hang := func() error {
+		select {
+		case entered <- struct{}{}:
+		case <-leave:
+		}
+		<-leave
+		return nil
+	}
+	a.Healthy = hang
+	a.Ready = func() ([]string, error) { return nil, hang() }
+	urls, _ := serve(t, Config{Healthz: anyPort}, a)
+	t.Cleanup(goOn)
+	for i := range 16 {
+		dial(t, urls[0], []string{"GET /readyz", "GET /healthz"}[i%2]+" HTTP/1.1\r\nHost: a\r\n\r\n")
+	}
+	for range atWork {
+		proxytest.Receive(t, entered, "a probe that hangs")
+	}
+	client := http.Client{Timeout: time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
+	proxytest.Eventually(t, func() bool {
+		response, err := client.Get(urls[0] + "/livez")
+		if err != nil {
+			return false // a request of the others has not reached its place in the queue yet
+		}
+		response.Body.Close()
+		return response.StatusCode == http.StatusOK
+	}, "/livez answers")
+	goOn()
+	if got := ask(t, http.MethodGet, urls[0]+"/readyz"); got.status != http.StatusOK {
+		t.Errorf("/readyz says %+v when nothing hangs any more", got)
 	}
 }
 

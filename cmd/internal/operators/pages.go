@@ -32,30 +32,36 @@ type Answers struct {
 // pages are what is answered at one address, by path. A path that ends with a slash stands for all below it.
 type pages map[string]http.Handler
 
-// atWork is how many requests that take work or much memory are answered at one time, by one process.
-const atWork = 4
-
-// pages gives what is answered at a socket.
-func (a Answers) pages(k socket, profiling bool) pages {
+// pages gives what is answered at a socket: everything, or only how the node is.
+func (a Answers) pages(all, profiling bool) pages {
 	p := make(pages)
 	p["/livez"] = a.probe("livez", func() ([]string, error) { return nil, a.Live() })
-	p["/healthz"] = a.probe("healthz", func() ([]string, error) { return nil, a.Healthy() })
-	p["/readyz"] = a.probe("readyz", a.Ready)
-	if !k.all {
+	judging := make(chan struct{}, atWork)
+	p["/healthz"] = inTurn(judging, a.probe("healthz", func() ([]string, error) { return nil, a.Healthy() }))
+	p["/readyz"] = inTurn(judging, a.probe("readyz", a.Ready))
+	if !all {
 		return p
 	}
-	few := make(chan struct{}, atWork)
+	renderer := newRenderer()
 	p["/version"] = document(func() any { return a.Version })
-	p["/configz"] = limited(few, document(a.Configz))
+	p["/configz"] = renderer.page(document(a.Configz))
 	if a.Metrics != nil {
-		p["/metrics"] = limited(few, a.Metrics)
+		p["/metrics"] = renderer.page(a.Metrics)
 	}
 	if profiling {
+		few := make(chan struct{}, atWork) // a profile takes as long as its request says, and is sent as it is made
 		p["/debug/pprof/"] = limited(few, http.HandlerFunc(pprof.Index))
 		p["/debug/pprof/cmdline"] = limited(few, http.HandlerFunc(pprof.Cmdline))
 		p["/debug/pprof/profile"] = limited(few, http.HandlerFunc(pprof.Profile))
 		p["/debug/pprof/symbol"] = limited(few, http.HandlerFunc(pprof.Symbol))
 		p["/debug/pprof/trace"] = limited(few, http.HandlerFunc(pprof.Trace))
+	}
+	for path, page := range p {
+		switch path {
+		case "/livez", "/healthz", "/readyz": // the same for everybody, and asked by load balancers under any name
+		default:
+			p[path] = checkHost(page)
+		}
 	}
 	return p
 }
@@ -141,6 +147,27 @@ func limited(few chan struct{}, next http.Handler) http.Handler {
 			w.Header().Set("Retry-After", "1")
 			write(w, http.StatusServiceUnavailable, "too many requests are being answered; try again\n")
 		}
+	})
+}
+
+// inTurn answers as many requests at a time as there are slots. The others wait for a slot, and can be closed meanwhile
+// to make room for a new client: answers that hang do not keep a client from /livez.
+func inTurn(slots chan struct{}, next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		select {
+		case slots <- struct{}{}:
+		default:
+			c := clientOf(r)
+			c.answering(false)
+			select {
+			case slots <- struct{}{}:
+				c.answering(true)
+			case <-r.Context().Done():
+				return
+			}
+		}
+		defer func() { <-slots }()
+		next.ServeHTTP(w, r)
 	})
 }
 

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/netip"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/golang/glog"
@@ -25,14 +26,15 @@ type Config struct {
 // A Server listens for operators. Make it with [Listen].
 type Server struct {
 	cfg     Config
-	sockets []socket
+	sockets []*socket
 }
 
-// A socket is one open address.
+// A socket is one address.
 type socket struct {
-	net.Listener
-	flag string
-	all  bool // everything is answered there, and not only how the node is
+	addr     netip.AddrPort
+	flag     string
+	all      bool         // everything is answered there, and not only how the node is
+	listener net.Listener // nil while another program has the port
 }
 
 // What a request may take. The answer to a profile takes as long as the profile, 30 s if nothing else is asked for.
@@ -43,7 +45,8 @@ const (
 	maxHeader     = 8 << 10
 )
 
-// Listen opens the addresses. Its errors name the flag.
+// Listen opens the addresses. One whose port another program has is opened by Run, as soon as it is free: that
+// operators cannot be answered is no reason not to serve clients. Any other error names the flag.
 func Listen(cfg Config) (*Server, error) {
 	s := &Server{cfg: cfg}
 	err := s.listen("-healthz_bind_address", cfg.Healthz, cfg.Healthz == cfg.Metrics)
@@ -61,24 +64,64 @@ func (s *Server) listen(flag string, addr netip.AddrPort, all bool) error {
 	if !addr.IsValid() {
 		return nil
 	}
-	l, err := net.Listen("tcp", addr.String())
-	if err != nil {
+	k := &socket{addr: addr, flag: flag, all: all}
+	if err := k.open(); err != nil && !errors.Is(err, syscall.EADDRINUSE) {
 		return fmt.Errorf("%s: %w", flag, err)
 	}
-	s.sockets = append(s.sockets, socket{l, flag, all})
+	s.sockets = append(s.sockets, k)
 	return nil
 }
 
-// Addrs gives the addresses that are open, in the order of healthz and metrics.
+func (k *socket) open() error {
+	l, err := net.Listen("tcp", k.addr.String())
+	if err != nil {
+		return err
+	}
+	k.listener = l
+	if k.addr.Port() == 0 { // which is never another program's, so this is before Run
+		k.addr = l.Addr().(*net.TCPAddr).AddrPort()
+	}
+	return nil
+}
+
+// How long to wait before a port that another program has is tried again, and how often a line says so.
+const (
+	firstRetry = 250 * time.Millisecond
+	lastRetry  = 5 * time.Second
+	sayEvery   = time.Minute
+)
+
+// openAtLast opens the address, however long that takes, and reports whether it did before ctx ended.
+func (k *socket) openAtLast(ctx context.Context) bool {
+	var said time.Time
+	for pause := firstRetry; k.listener == nil; pause = min(2*pause, lastRetry) {
+		if err := k.open(); err == nil {
+			glog.Infof("%s: listening on %s at last", k.flag, k.addr)
+		} else if said.IsZero() || time.Since(said) >= sayEvery {
+			said = time.Now()
+			glog.Errorf("%s: %v; clients are served, operators are not answered there; trying again until it can", k.flag, err)
+		}
+		if k.listener == nil {
+			select {
+			case <-time.After(pause):
+			case <-ctx.Done():
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// Addrs gives the addresses, in the order of healthz and metrics, those included that another program has.
 func (s *Server) Addrs() []netip.AddrPort {
 	var all []netip.AddrPort
 	for _, k := range s.sockets {
-		all = append(all, k.Addr().(*net.TCPAddr).AddrPort())
+		all = append(all, k.addr)
 	}
 	return all
 }
 
-// Ports gives the ports that are open, which services cannot have.
+// Ports gives the ports of the addresses, which services cannot have.
 func (s *Server) Ports() []uint16 {
 	var all []uint16
 	for _, addr := range s.Addrs() {
@@ -90,7 +133,9 @@ func (s *Server) Ports() []uint16 {
 // Close closes what Listen opened. It is for those who do not call Run.
 func (s *Server) Close() {
 	for _, k := range s.sockets {
-		k.Close()
+		if k.listener != nil {
+			k.listener.Close()
+		}
 	}
 }
 
@@ -103,32 +148,15 @@ func (s *Server) Run(ctx context.Context, a Answers) error {
 	failed := make(chan error, len(s.sockets))
 	limit, clients, _ := proxy.DescriptorRoom()
 	for _, k := range s.sockets {
-		pages := a.pages(k, s.cfg.Profiling)
-		glog.Infof("answering operators at http://%s: %s", k.Addr(), pages)
-		crowd := newCrowd(k.Listener, roomFor(limit-clients))
-		server := &http.Server{
-			Handler:                      crowd.handler(pages),
-			ReadHeaderTimeout:            headerTimeout,
-			ReadTimeout:                  headerTimeout, // none of our requests has a body
-			WriteTimeout:                 answerTimeout,
-			IdleTimeout:                  idleTimeout,
-			MaxHeaderBytes:               maxHeader,
-			ConnContext:                  crowd.remember,
-			ErrorLog:                     quietLog(),
-			DisableGeneralOptionsHandler: true,
-		}
+		pages := a.pages(k.all, s.cfg.Profiling)
 		running.Go(func() {
-			if err := server.Serve(crowd); !errors.Is(err, http.ErrServerClosed) {
-				failed <- fmt.Errorf("%s: %w", k.flag, err)
-				stop()
+			if !k.openAtLast(ctx) {
+				return
 			}
-		})
-		running.Go(func() {
-			<-ctx.Done()
-			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
-			defer cancel()
-			if server.Shutdown(last) != nil {
-				server.Close()
+			glog.Infof("answering operators at http://%s: %s", k.addr, pages)
+			if err := k.serve(ctx, pages, roomFor(limit-clients)); err != nil {
+				failed <- err
+				stop()
 			}
 		})
 	}
@@ -140,4 +168,35 @@ func (s *Server) Run(ctx context.Context, a Answers) error {
 	default:
 		return nil
 	}
+}
+
+// serve answers at an open address until ctx ends.
+func (k *socket) serve(ctx context.Context, pages pages, room int) error {
+	crowd := newCrowd(k.listener, room)
+	server := &http.Server{
+		Handler:                      crowd.handler(pages),
+		ReadHeaderTimeout:            headerTimeout,
+		ReadTimeout:                  headerTimeout, // none of our requests has a body
+		WriteTimeout:                 answerTimeout,
+		IdleTimeout:                  idleTimeout,
+		MaxHeaderBytes:               maxHeader,
+		ConnContext:                  crowd.remember,
+		ErrorLog:                     quietLog(),
+		DisableGeneralOptionsHandler: true,
+	}
+	ended := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		defer close(ended)
+		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+		defer cancel()
+		if server.Shutdown(last) != nil {
+			server.Close()
+		}
+	})
+	if err := server.Serve(crowd); !errors.Is(err, http.ErrServerClosed) {
+		stop()
+		return fmt.Errorf("%s: %w", k.flag, err)
+	}
+	<-ended
+	return nil
 }
