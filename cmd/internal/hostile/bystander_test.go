@@ -17,7 +17,7 @@ type bystander struct {
 	conns []net.Conn
 	over  atomic.Bool
 	done  sync.WaitGroup
-	took  [][]time.Duration // by connection
+	took  [][]time.Duration // by connection; the last is of connections made anew
 	errs  []error
 }
 
@@ -25,12 +25,14 @@ type bystander struct {
 const (
 	bystanders = 4
 	every      = 4 * time.Millisecond
+	anew       = 25 * time.Millisecond // how often it connects anew, if it does
+	patience   = 5 * time.Second       // for one round trip
 )
 
 // stand connects a bystander and lets it ask.
 func stand(t *testing.T, addr string) *bystander {
 	t.Helper()
-	b := &bystander{took: make([][]time.Duration, bystanders), errs: make([]error, bystanders)}
+	b := &bystander{took: make([][]time.Duration, bystanders+1), errs: make([]error, bystanders+1)}
 	for range bystanders {
 		conn, err := net.Dial("tcp4", addr)
 		if err != nil {
@@ -44,7 +46,7 @@ func stand(t *testing.T, addr string) *bystander {
 			for due := time.Now(); ; due = due.Add(every) {
 				time.Sleep(time.Until(due))
 				asked := time.Now()
-				_ = conn.SetDeadline(asked.Add(5 * time.Second))
+				_ = conn.SetDeadline(asked.Add(patience))
 				if _, b.errs[i] = conn.Write(message[:]); b.errs[i] == nil {
 					_, b.errs[i] = io.ReadFull(conn, message[:])
 				}
@@ -60,15 +62,47 @@ func stand(t *testing.T, addr string) *bystander {
 	return b
 }
 
+// connectAnew also makes a connection for one round trip at an even pace. Its time counts from the connect.
+func (b *bystander) connectAnew(addr string) {
+	b.done.Go(func() {
+		for due := time.Now(); !b.over.Load(); due = due.Add(anew) {
+			time.Sleep(time.Until(due))
+			asked := time.Now()
+			if b.errs[bystanders] = roundTrip(addr, patience); b.errs[bystanders] != nil {
+				return
+			}
+			b.took[bystanders] = append(b.took[bystanders], time.Since(asked))
+		}
+	})
+}
+
+// roundTrip connects, sends a few bytes, waits for their echo, and resets the connection.
+func roundTrip(addr string, within time.Duration) error {
+	conn, err := net.DialTimeout("tcp4", addr, within)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	_ = conn.(*net.TCPConn).SetLinger(0)
+	_ = conn.SetDeadline(time.Now().Add(within))
+	message := []byte("hello")
+	if _, err = conn.Write(message); err == nil {
+		_, err = io.ReadFull(conn, message)
+	}
+	return err
+}
+
 // leave ends it and gives the p99 of its round trips. None may have failed.
 func (b *bystander) leave(t *testing.T) time.Duration {
 	t.Helper()
 	b.over.Store(true)
 	b.done.Wait()
-	for i, conn := range b.conns {
+	for _, conn := range b.conns {
 		conn.Close()
-		if b.errs[i] != nil {
-			t.Errorf("a bystander's round trip failed: %v", b.errs[i])
+	}
+	for _, err := range b.errs {
+		if err != nil {
+			t.Errorf("a bystander's round trip failed: %v", err)
 		}
 	}
 	all := slices.Concat(b.took...)

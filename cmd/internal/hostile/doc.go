@@ -12,6 +12,11 @@
 // is that of all round trips from the first of the load until all of it has been there: 1,000 a second, so between
 // 4,000 and 10,000. The load has to come to the proxy nearly as fast as to the sink, else it would be another one.
 //
+// An attack aims at one fault: at the log, at a search for an endpoint, at a resolver, at records. Beside it the bystander also
+// connects anew, and probes have to be answered. It is aimed three times at each of the two, and the longest turn
+// of a loop is judged as well. Where records are the attack, the same records are written elsewhere in etcd for the
+// comparison. A p99 of less than a millisecond passes, whatever its ratio: there the kernel's scheduler decides.
+//
 // Columns of the table: what the proxy refused or ended, by reason, as /metrics has it; the anonymous memory of
 // the process (RssAnon) before, at its highest and some seconds after, with the bound; the bystander's p99
 // beside the proxy and beside the sink, medians, the median of their ratios and all five; and how long the load took to come

@@ -44,7 +44,7 @@ func TestEndpointsThatAreOurOwnListeners(t *testing.T) {
 	s.works(t)
 	got := s.sum(t, "kubeproxy_connections_ended_total", `service="default/loop-`, "reason")
 	// Of five services of each spelling four are TCP's. The two unspecified addresses are no endpoints to begin with.
-	clients := float64(calls * rounds() * 4 / 5)
+	clients := float64(calls * s.rounds() * 4 / 5)
 	if got["own_listener"] != clients*6/8 || got["no_endpoints"] != clients*2/8 || len(got) != 2 {
 		t.Errorf("of %.0f clients the proxy ended: %s; want own_listener %.0f and no_endpoints %.0f", clients, told(got), clients*6/8, clients*2/8)
 	}

@@ -27,7 +27,7 @@ var logLine = regexp.MustCompile(`^[IWE]\d{4} \d\d:\d\d:\d\d\.\d{6} +\d+ \w+\.go
 var hostileNames = []string{
 	"<script>alert(1)</script>", "<!--", "a&b;", `quote"and\backslash`, "line\nE1121 00:00:00.000000 1 proxier.go:1] forged",
 	"carriage\rreturn", "colour\x1b[31m\x1b]0;title\a", "nul\x00byte", "tab\tand\vmore", "delete\x7f", "c1\u0085\u009b31m", "override\u202emoc",
-	"separator\u2028\u2029", "invisible\u200b\ufeff", "not utf-8 \xff\xfe", `"} 1` + "\nforged_metric 2\n", "{}", `\u0000`, "%s%n%d", strings.Repeat("long\n", 1000), " ", "..",
+	"separator\u2028\u2029", "invisible\u200b\ufeff", "not utf-8 \xff\xfe", `"} 1` + "\nforged_metric 2\n", "{}", `\u0000`, "%s%n%d", strings.Repeat("long\n", 49), " ", "..",
 }
 
 // TestHostileNames are carried into everything that the program says: the log at its most talkative, metrics, configz, the
@@ -126,6 +126,48 @@ func TestHostileNames(t *testing.T) {
 	}
 	harmless("check", string(text))
 	r := s.row(t, fmt.Sprintf("%d names with control characters and markup", len(hostileNames)), base)
+	r.Refused = fmt.Sprintf("%.0f keys rejected", s.sum(t, "kubeproxy_rejected_keys", "", "")[""])
+	r.judge(t)
+}
+
+// TestALongNameMakesNoLongLines: a service whose name is 1.4 MB.
+func TestALongNameMakesNoLongLines(t *testing.T) {
+	if !proxytest.InOwnNetwork(t) {
+		return
+	}
+	const port, line = "7309", 4096
+	s := attacked(t)
+	name := strings.Repeat("n", largeValue)
+	s.endpointsRecord(t, name, record(t, map[string]any{"kind": "Endpoints", "apiVersion": "v1beta1", "endpoints": []string{echoes}}))
+	s.spec(t, name, record(t, map[string]any{"kind": "Service", "apiVersion": "v1beta1", "port": whole(t, port)}))
+	s.works(t)
+	for range 10 {
+		_ = roundTrip(at(port), patience) // where it is refused, so are its clients
+		if err := roundTrip(at(bystanderPort), patience); err != nil {
+			t.Error(err)
+		}
+	}
+	proxytest.Settled(t, func() int64 {
+		info, err := os.Stat(s.connlog)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return info.Size()
+	}, settled)
+	connections, err := os.ReadFile(s.connlog)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for what, text := range map[string]string{"connection log": string(connections), "log": s.proxy.Stderr.String(), "/metrics": s.page(t, metricsURL+"/metrics")} {
+		longest := 0
+		for one := range strings.Lines(text) {
+			longest = max(longest, len(one))
+		}
+		if longest > line {
+			t.Errorf("a line of the %s has %d bytes; want %d at most", what, longest, line)
+		}
+	}
+	r := s.row(t, "a name of 1.4 MB", base)
 	r.Refused = fmt.Sprintf("%.0f keys rejected", s.sum(t, "kubeproxy_rejected_keys", "", "")[""])
 	r.judge(t)
 }

@@ -3,11 +3,14 @@
 package hostile
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"kubeproxy/proxy/proxytest"
 	"kubeproxy/registry"
@@ -27,23 +30,12 @@ func TestRecordsJustUnderTheLimit(t *testing.T) {
 		s.put(t, fmt.Sprintf("%sbad-%d", registry.SpecsPrefix, i), []string{"", "{", `{"kind":"Service"`, `[]`, strings.Repeat("[", 5000), "\x00\x01", `{"kind":"Service","apiVersion":"v9","port":-1}`}[i%7])
 	}
 	eventually(t, func() bool { return s.sum(t, "kubeproxy_rejected_keys", "", "")[""] == float64(bad) }, "%d keys are rejected", bad)
-	endpoints := func(seed int) string { // addresses, as many as fit
-		var b strings.Builder
-		b.WriteString(`{"kind":"Endpoints","apiVersion":"v1beta1","id":"large","endpoints":[`)
-		for i := 0; b.Len() < recordSize-40; i++ {
-			if i > 0 {
-				b.WriteByte(',')
-			}
-			fmt.Fprintf(&b, `"10.%d.%d.%d:%d"`, seed, i>>8&255, i&255, 1+i>>16)
-		}
-		return b.String() + "]}"
-	}
 	fill := func(head, each, tail string) string {
 		return head + strings.Repeat(each+",", (recordSize-len(head)-len(tail))/(len(each)+1)-1) + each + tail
 	}
 	var files []string
 	for i, value := range []string{
-		endpoints(1), endpoints(2),
+		largeEndpoints(1, recordSize), largeEndpoints(2, recordSize),
 		fill(`{"kind":"Endpoints","apiVersion":"v1","subsets":[`, `{}`, `]}`),
 		fill(`{"kind":"Endpoints","apiVersion":"v1","subsets":[`, `{"addresses":[{"ip":"10.0.0.1"}],"ports":[{"port":1}]}`, `]}`),
 		fill(`{"kind":"Endpoints","apiVersion":"v1beta3","endpoints":[`, `{}`, `]}`),
@@ -63,7 +55,7 @@ func TestRecordsJustUnderTheLimit(t *testing.T) {
 		if atProxy {
 			prefix = registry.EndpointsPrefix
 		}
-		p := cast(t, "writer", s.etcd.URL(), prefix, strings.Join(files, ","), writes, number(3, 12))
+		p := cast(t, "writer", s.etcd.URL(), prefix, strings.Join(files, ","), writes, number(3, 12), 4)
 		s.works(t)
 		p.Stdout.Wait(t, "done: ")
 		if !strings.Contains(p.Stdout.String(), "done: 0 failed") {
@@ -80,3 +72,55 @@ func TestRecordsJustUnderTheLimit(t *testing.T) {
 // largeRecords is what the process may take while it reads the largest records: a list of all that etcd holds, the
 // decoded form of each, and what decoding one leaves to be collected.
 const largeRecords = 256 << 20
+
+// TestARegistryWithoutAUsableKeyIsNotServed: all values are protobuf. The node says so in few lines and is not ready.
+func TestARegistryWithoutAUsableKeyIsNotServed(t *testing.T) {
+	if !proxytest.InOwnNetwork(t) {
+		return
+	}
+	s := foundSite(t).forAttack()
+	if _, err := s.kv.Delete(t.Context(), registry.EndpointsPrefix, clientv3.WithPrefix()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.kv.Delete(t.Context(), registry.SpecsPrefix, clientv3.WithPrefix()); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 100 {
+		s.put(t, fmt.Sprint(registry.SpecsPrefix, "pb-", i), "k8s\x00\n\v\n\x02v1\x12\aService\x12\x05\n\x03web")
+	}
+	s.start(t, "")
+	s.watchProcess(t)
+	eventually(t, func() bool { return s.sum(t, "kubeproxy_rejected_keys", "", "")[""] == 100 }, "all keys are rejected")
+	ctx, cancel := context.WithTimeout(t.Context(), settled)
+	defer cancel()
+	for ctx.Err() == nil {
+		if s.page(t, healthzURL+"/readyz") != "" {
+			t.Fatal("it is ready, although no key can be used")
+		}
+	}
+	lines := 0
+	for line := range strings.Lines(s.proxy.Stderr.String()) {
+		if strings.HasPrefix(line, "E") || strings.HasPrefix(line, "W") {
+			lines++
+		}
+	}
+	if lines > 3 {
+		t.Errorf("it wrote %d warnings and errors; want 3 at most", lines)
+	}
+	r := s.row(t, "a registry of protobuf values", base)
+	r.Refused = "100 keys rejected; not ready"
+	r.judge(t)
+}
+
+// largeEndpoints is a record of about so many bytes, with as many addresses as fit. The seed makes it another one.
+func largeEndpoints(seed, size int) string {
+	var b strings.Builder
+	b.WriteString(`{"kind":"Endpoints","apiVersion":"v1beta1","id":"large","endpoints":[`)
+	for i := 0; b.Len() < size-40; i++ {
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		fmt.Fprintf(&b, `"10.%d.%d.%d:%d"`, seed, i>>8&255, i&255, 1+i>>16)
+	}
+	return b.String() + "]}"
+}

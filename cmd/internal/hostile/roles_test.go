@@ -19,6 +19,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
+	"golang.org/x/net/dns/dnsmessage"
 	"golang.org/x/sys/unix"
 )
 
@@ -48,6 +49,12 @@ func play(role string, args []string) error {
 		return playCaller(args)
 	case "writer":
 		return playWriter(args)
+	case "mute":
+		return playMute(args)
+	case "uploader":
+		return playUploader(args)
+	case "nameservers":
+		return playNameservers()
 	}
 	return errors.New("no such role: " + role)
 }
@@ -228,7 +235,10 @@ func playForger(args []string) error {
 
 // playCaller connects to one place after the other, waits a moment for being sent away, and leaves.
 func playCaller(args []string) error {
-	to := strings.Split(args[0], ",")
+	to, err := targets(args[0])
+	if err != nil {
+		return err
+	}
 	n, rate, err := two(args[1:])
 	if err != nil {
 		return err
@@ -257,10 +267,34 @@ func playCaller(args []string) error {
 	select {}
 }
 
-// playWriter writes the values in files to keys below a prefix, in turn, again and again.
+// targets spells out a list of addresses, of which some have a range of ports.
+func targets(list string) (all []string, err error) {
+	for addr := range strings.SplitSeq(list, ",") {
+		head, last, isRange := strings.Cut(addr, "-")
+		if !isRange {
+			all = append(all, addr)
+			continue
+		}
+		host := head[:strings.LastIndexByte(head, ':')+1]
+		from, to, err := two([]string{head[len(host):], last})
+		if err != nil {
+			return nil, err
+		}
+		for port := from; port <= to; port++ {
+			all = append(all, host+strconv.Itoa(port))
+		}
+	}
+	return all, nil
+}
+
+// playWriter writes the values in files to some keys below a prefix, in turn, again and again.
 func playWriter(args []string) error {
 	url, prefix, files := args[0], args[1], strings.Split(args[2], ",")
 	n, rate, err := two(args[3:])
+	if err != nil {
+		return err
+	}
+	keys, err := strconv.Atoi(args[5])
 	if err != nil {
 		return err
 	}
@@ -280,8 +314,8 @@ func playWriter(args []string) error {
 	fmt.Println("ready")
 	failed := 0
 	paced(n, rate, func(i int) {
-		key := prefix + "large-" + strconv.Itoa(i%4) // four keys, so that each one's value changes from write to write
-		if _, err := c.Put(context.Background(), key, values[(i/4+i)%len(values)]); err != nil {
+		key := prefix + "large-" + strconv.Itoa(i%keys)
+		if _, err := c.Put(context.Background(), key, values[(i/keys+i)%len(values)]); err != nil { // each one's value changes from write to write
 			if failed++; failed == 1 {
 				fmt.Println("write:", err)
 			}
@@ -289,6 +323,93 @@ func playWriter(args []string) error {
 	})
 	fmt.Printf("done: %d failed\n", failed)
 	select {}
+}
+
+// playMute is an endpoint that accepts and reads nothing.
+func playMute(args []string) error {
+	if err := serveTCP(args[0], func(net.Conn) { select {} }); err != nil {
+		return err
+	}
+	fmt.Println("ready")
+	select {}
+}
+
+// playUploader opens connections at a rate, sends so many bytes on each for at most a second, and then resets all of them.
+// A second and a half later it is done.
+func playUploader(args []string) error {
+	n, rate, err := two(args[1:])
+	if err != nil {
+		return err
+	}
+	size, err := strconv.Atoi(args[3])
+	if err != nil {
+		return err
+	}
+	fmt.Println("ready")
+	upload := make([]byte, size)
+	var uploads sync.WaitGroup
+	conns := make([]net.Conn, n)
+	paced(n, rate, func(i int) {
+		uploads.Go(func() {
+			conn, err := net.DialTimeout("tcp4", args[0], time.Second)
+			if err != nil {
+				return
+			}
+			conns[i] = conn
+			_ = conn.(*net.TCPConn).SetLinger(0)
+			_ = conn.SetDeadline(time.Now().Add(time.Second))
+			_, _ = conn.Write(upload) // most of it finds no room
+		})
+	})
+	uploads.Wait()
+	for _, conn := range conns {
+		if conn != nil {
+			conn.Close()
+		}
+	}
+	time.Sleep(1500 * time.Millisecond)
+	fmt.Println("done")
+	select {}
+}
+
+// The nameservers of a site: the first one is always silent.
+const (
+	silentNameserver = "127.0.0.52"
+	nameserver       = "127.0.0.53" // answers each question for an IPv4 address with 127.0.0.1
+)
+
+// playNameservers is a nameserver that never answers, and one for which each name is 127.0.0.1.
+func playNameservers() error {
+	silent, err := net.ListenPacket("udp4", silentNameserver+":53")
+	if err != nil {
+		return err
+	}
+	defer silent.Close()
+	answers, err := net.ListenPacket("udp4", nameserver+":53")
+	if err != nil {
+		return err
+	}
+	fmt.Println("ready")
+	var buf [512]byte
+	for {
+		n, from, err := answers.ReadFrom(buf[:])
+		if err != nil {
+			return err
+		}
+		var m dnsmessage.Message
+		if err := m.Unpack(buf[:n]); err != nil || len(m.Questions) != 1 {
+			continue
+		}
+		q := m.Questions[0]
+		m.Response, m.RecursionAvailable, m.Additionals = true, true, nil
+		if q.Type == dnsmessage.TypeA {
+			m.Answers = []dnsmessage.Resource{{Header: dnsmessage.ResourceHeader{Name: q.Name, Type: q.Type, Class: q.Class, TTL: 1},
+				Body: &dnsmessage.AResource{A: [4]byte{127, 0, 0, 1}}}}
+		}
+		if text, err := m.Pack(); err == nil {
+			_, _ = answers.WriteTo(text, from)
+		}
+	}
 }
 
 func two(args []string) (n, rate int, err error) {

@@ -45,20 +45,37 @@ func at(port string) string { return "127.0.0.1:" + port }
 // A site is an etcd, the endpoints, a sink and a kube-proxy, in a network of their own.
 type site struct {
 	etcd    *etcdtest.Process
+	etcdURL string // what kube-proxy is started with
 	kv      *clientv3.Client
 	proxy   *programtest.Program
 	dir     string
 	connlog string
 
-	before  uint64
-	highest atomic.Uint64
+	pairs     int  // how often a load is aimed at each of the two, in full
+	newcomers bool // the bystander also connects anew
+	elsewhere bool // records go where kube-proxy does not read them
+
+	before          uint64
+	highest         atomic.Uint64
+	mostDescriptors atomic.Int64
 }
 
 // newSite makes a site. A host's address that is not loopback is 10.78.0.1.
 func newSite(t *testing.T, flags ...string) *site {
 	t.Helper()
+	s := foundSite(t)
+	s.start(t, "", flags...)
+	s.becomesReady(t)
+	return s
+}
+
+// foundSite makes a site whose kube-proxy has not been started. Its etcd takes more than the 2 GiB that is the default:
+// records of 1.4 MB that are rewritten for a minute need that.
+func foundSite(t *testing.T) *site {
+	t.Helper()
 	proxytest.MustRun(t, "ip", "addr", "add", "10.78.0.1/32", "dev", "lo")
-	s := &site{etcd: etcdtest.StartProcess(t), dir: t.TempDir()}
+	s := &site{etcd: etcdtest.StartProcess(t, "--quota-backend-bytes=8589934592"), dir: t.TempDir(), pairs: 5}
+	s.etcdURL = s.etcd.URL()
 	s.kv = s.etcd.Client(t)
 	s.connlog = filepath.Join(s.dir, "connections.log")
 	cast(t, "endpoints")
@@ -66,26 +83,65 @@ func newSite(t *testing.T, flags ...string) *site {
 	s.service(t, "silent", silentPort, "TCP", holds)
 	s.service(t, "flood", floodPort, "TCP", floods)
 	s.service(t, "mirror", mirrorPort, "UDP", mirrors)
-	args := append([]string{"-etcd_servers=" + s.etcd.URL(), "-connection_log=" + s.connlog, "-drain_timeout=0", "-v=1"}, flags...)
+	return s
+}
+
+// start starts kube-proxy. A shell script, if there is one, runs in a mount namespace of its own and starts it by
+// exec "$@"; the site's directory is $DIR.
+func (s *site) start(t *testing.T, script string, flags ...string) {
+	t.Helper()
+	args := append([]string{"-etcd_servers=" + s.etcdURL, "-connection_log=" + s.connlog, "-drain_timeout=0", "-v=1"}, flags...)
 	cmd := exec.Command(os.Getenv(binaryEnv), args...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if script != "" {
+		cmd = exec.Command("sh", append([]string{"-ec", "mount --make-rprivate /; " + script, "sh", os.Getenv(binaryEnv)}, args...)...)
+		cmd.Env = append(os.Environ(), "DIR="+s.dir)
+		cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Cloneflags: syscall.CLONE_NEWNS}
+	}
 	s.proxy = programtest.Run(t, cmd)
+}
+
+// becomesReady waits until kube-proxy serves, and starts the sink.
+func (s *site) becomesReady(t *testing.T) {
+	t.Helper()
 	eventually(t, func() bool { return s.page(t, healthzURL+"/readyz") == "ok\n" }, "kube-proxy is ready")
 	// The sink has room for as many as the proxy, and sends the rest away as well.
 	cast(t, "sink", int(s.sum(t, "kubeproxy_limit_max", `limit="connections"`, "")[""]))
-	s.watchMemory(t)
-	return s
+	s.watchProcess(t)
 }
 
 // service writes a service and its endpoints.
 func (s *site) service(t *testing.T, name, port, protocol string, endpoints ...string) {
 	t.Helper()
-	s.put(t, registry.EndpointsPrefix+name, record(t, map[string]any{"kind": "Endpoints", "apiVersion": "v1beta1", "id": name, "endpoints": endpoints}))
-	n, err := strconv.Atoi(port)
+	s.endpointsRecord(t, name, record(t, map[string]any{"kind": "Endpoints", "apiVersion": "v1beta1", "id": name, "endpoints": endpoints}))
+	s.spec(t, name, record(t, map[string]any{"kind": "Service", "apiVersion": "v1beta1", "id": name, "port": whole(t, port), "protocol": protocol}))
+}
+
+func (s *site) endpointsRecord(t *testing.T, name, value string) {
+	t.Helper()
+	s.put(t, registry.EndpointsPrefix+name, value)
+}
+
+func (s *site) spec(t *testing.T, name, value string) {
+	t.Helper()
+	s.put(t, registry.SpecsPrefix+name, value)
+}
+
+// remove deletes a service, and leaves its endpoints.
+func (s *site) remove(t *testing.T, name string, options ...clientv3.OpOption) {
+	t.Helper()
+	if _, err := s.kv.Delete(t.Context(), s.place(registry.SpecsPrefix+name), options...); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func whole(t *testing.T, digits string) int {
+	t.Helper()
+	n, err := strconv.Atoi(digits)
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.put(t, registry.SpecsPrefix+name, record(t, map[string]any{"kind": "Service", "apiVersion": "v1beta1", "id": name, "port": n, "protocol": protocol}))
+	return n
 }
 
 func record(t *testing.T, fields map[string]any) string {
@@ -99,9 +155,17 @@ func record(t *testing.T, fields map[string]any) string {
 
 func (s *site) put(t *testing.T, key, value string) {
 	t.Helper()
-	if _, err := s.kv.Put(t.Context(), key, value); err != nil {
+	if _, err := s.kv.Put(t.Context(), s.place(key), value); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// place is the key that is written for this one.
+func (s *site) place(key string) string {
+	if s.elsewhere {
+		return "/elsewhere" + key
+	}
+	return key
 }
 
 // page asks for a page of the operators', and gives "" if there is none.
@@ -138,9 +202,7 @@ func (s *site) works(t *testing.T) {
 	had := open()
 	s.service(t, "canary", canaryPort, "TCP", echoes)
 	eventually(t, func() bool { return open() == had+1 }, "a new service is open")
-	if _, err := s.kv.Delete(t.Context(), registry.SpecsPrefix+"canary"); err != nil {
-		t.Fatal(err)
-	}
+	s.remove(t, "canary")
 	eventually(t, func() bool { return open() == had }, "a removed service is closed")
 }
 
@@ -212,8 +274,8 @@ func told(counts map[string]float64) string {
 	return strings.Join(items, ", ")
 }
 
-// watchMemory looks at the memory of kube-proxy until the test ends.
-func (s *site) watchMemory(t *testing.T) {
+// watchProcess looks at the memory and the descriptors of kube-proxy until the test ends.
+func (s *site) watchProcess(t *testing.T) {
 	s.before = s.memory(t)
 	s.highest.Store(s.before)
 	over := make(chan struct{})
@@ -228,6 +290,9 @@ func (s *site) watchMemory(t *testing.T) {
 			}
 			if now, err := rssAnon(s.proxy.Pid()); err == nil {
 				s.highest.Store(max(s.highest.Load(), now))
+			}
+			if fds, err := os.Stat(fmt.Sprintf("/proc/%d/fd", s.proxy.Pid())); err == nil { // its size is their number, since Linux 6.2
+				s.mostDescriptors.Store(max(s.mostDescriptors.Load(), fds.Size()))
 			}
 		}
 	}()
@@ -248,12 +313,15 @@ func (s *site) memory(t *testing.T) uint64 {
 
 // rssAnon is the memory that a process has for itself, in bytes: not what it maps of files, nor what the kernel
 // buffers for it.
-func rssAnon(pid int) (uint64, error) {
+func rssAnon(pid int) (uint64, error) { return statusBytes(pid, "RssAnon:") }
+
+// statusBytes is a size in /proc/PID/status.
+func statusBytes(pid int, name string) (uint64, error) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
 		return 0, err
 	}
-	_, rest, _ := strings.Cut(string(text), "RssAnon:")
+	_, rest, _ := strings.Cut(string(text), name)
 	line, _, _ := strings.Cut(rest, "kB")
 	n, err := strconv.ParseUint(strings.TrimSpace(line), 10, 64)
 	return n << 10, err
@@ -265,11 +333,8 @@ func (s *site) row(t *testing.T, scenario string, bound uint64) row {
 	return row{Scenario: scenario, Before: s.before, Highest: s.highest.Load(), Rest: s.memory(t), Bound: bound}
 }
 
-// pairs is how often a load is aimed at each of the two, in full.
-const pairs = 5
-
 // rounds is how often a load is aimed at the proxy.
-func rounds() int { return number(pairs, 1) }
+func (s *site) rounds() int { return number(s.pairs, 1) }
 
 // A side is what a bystander felt beside a load, and how long that took to come.
 type side struct{ p99, took time.Duration }
@@ -282,6 +347,9 @@ func (s *site) beside(t *testing.T, load func(t *testing.T, atProxy bool) (over 
 	t.Helper()
 	under := func(atProxy bool) side {
 		b := stand(t, at(bystanderPort))
+		if s.newcomers {
+			b.connectAnew(at(bystanderPort))
+		}
 		began := time.Now()
 		over := load(t, atProxy)
 		took := time.Since(began)
@@ -293,7 +361,7 @@ func (s *site) beside(t *testing.T, load func(t *testing.T, atProxy bool) (over 
 		return comparison{Proxy: under(true).p99}
 	}
 	var proxies, sinks []side
-	for i := range pairs {
+	for i := range s.pairs {
 		if i%2 == 0 { // what one leaves behind must not always fall to the other
 			sinks = append(sinks, under(false))
 			proxies = append(proxies, under(true))
@@ -306,7 +374,7 @@ func (s *site) beside(t *testing.T, load func(t *testing.T, atProxy bool) (over 
 		Proxy: median(proxies, func(s side) time.Duration { return s.p99 }), ProxyTook: median(proxies, func(s side) time.Duration { return s.took }),
 		Sink: median(sinks, func(s side) time.Duration { return s.p99 }), SinkTook: median(sinks, func(s side) time.Duration { return s.took }),
 	}
-	for i := range pairs {
+	for i := range s.pairs {
 		c.Ratios = append(c.Ratios, float64(proxies[i].p99)/float64(sinks[i].p99))
 	}
 	slices.Sort(c.Ratios)

@@ -1,0 +1,154 @@
+//go:build linux
+
+package hostile
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"slices"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"kubeproxy/proxy/proxytest"
+)
+
+// TestUploadsThatAreResetBeforeTheyAreRead: clients send to an endpoint that does not read, and reset. What they have
+// sent still waits for the endpoint, and costs nothing while it waits.
+func TestUploadsThatAreResetBeforeTheyAreRead(t *testing.T) {
+	if !proxytest.InOwnNetwork(t) {
+		return
+	}
+	const port, mute = "7305", "127.0.0.1:7105"
+	clients := number(3000, 300)
+	proxytest.MustRun(t, "sh", "-c", "echo 4096 16384 65536 >/proc/sys/net/ipv4/tcp_wmem && echo 4096 16384 65536 >/proc/sys/net/ipv4/tcp_rmem")
+	s := attacked(t)
+	s.service(t, "mute", port, "TCP", mute)
+	eventually(t, func() bool {
+		return roundTrip(at(port), time.Millisecond) != nil && s.sum(t, "kubeproxy_listeners", "", "")[""] == 5
+	}, "the service is open")
+	r := s.withstands(t, fmt.Sprintf("%d clients that send 512 kB to an endpoint that does not read, and reset", clients), base+uint64(clients)*connectionBytes, func(t *testing.T, atProxy bool) func() {
+		endpoint, aim := cast(t, "mute", mute), mute
+		if atProxy {
+			aim = at(port)
+		}
+		p := cast(t, "uploader", aim, clients, 3000, 512<<10)
+		p.Stdout.Wait(t, "done")
+		return func() {
+			dismiss(t, p)
+			dismiss(t, endpoint)
+			if atProxy {
+				eventually(t, func() bool { return s.sum(t, "kubeproxy_connections_active", "", "")[""] == 0 }, "the connections are gone")
+			}
+		}
+	})
+	r.Refused = told(s.ended(t, "kubeproxy_connections_ended_total", "mute"))
+	r.judge(t)
+}
+
+// TestUrgentDataHoldsUpNothing: a client sends text, one urgent byte and more text in one go, as telnet does. All of it
+// arrives, in its order.
+func TestUrgentDataHoldsUpNothing(t *testing.T) {
+	if !proxytest.InOwnNetwork(t) {
+		return
+	}
+	s := attacked(t)
+	for i := range 8 {
+		conn, err := net.Dial("tcp4", at(bystanderPort))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		_ = conn.SetDeadline(time.Now().Add(patience))
+		echo := func(want string) {
+			t.Helper()
+			got := make([]byte, len(want))
+			if n, err := io.ReadFull(conn, got); string(got) != want {
+				t.Errorf("client %d got %q back (%v); want %q", i, got[:n], err, want)
+			}
+		}
+		if _, err := io.WriteString(conn, "hello"); err != nil {
+			t.Fatal(err)
+		}
+		echo("hello")
+		s.proxy.Signal(t, syscall.SIGSTOP) // so that all is in the queue before any of it is read
+		raw, err := conn.(*net.TCPConn).SyscallConn()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := raw.Control(func(fd uintptr) {
+			for _, part := range []struct {
+				text  string
+				flags int
+			}{{"before", 0}, {"!", unix.MSG_OOB}, {"after", 0}} {
+				if err == nil {
+					err = unix.Sendto(int(fd), []byte(part.text), part.flags, nil)
+				}
+			}
+		}); err != nil {
+			t.Error(err)
+		}
+		s.proxy.Signal(t, syscall.SIGCONT)
+		if err != nil {
+			t.Fatal(err)
+		}
+		echo("before!after")
+	}
+	s.works(t)
+	r := s.row(t, "urgent data between two pieces of text", base)
+	r.Refused = "nothing"
+	r.judge(t)
+}
+
+// TestStalledReadersSlowNobodysBulk: one client downloads without end beside 33 that ask for the same and do not read.
+func TestStalledReadersSlowNobodysBulk(t *testing.T) {
+	if !proxytest.InOwnNetwork(t) {
+		return
+	}
+	const stalled = 33
+	s := attacked(t)
+	conn, err := net.Dial("tcp4", at(floodPort))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if _, err := io.WriteString(conn, "give me everything\n"); err != nil {
+		t.Fatal(err)
+	}
+	buf := make([]byte, 1<<20)
+	rate := func() float64 { // bytes in a second
+		_ = conn.SetReadDeadline(time.Now().Add(5 * time.Second))
+		total, began := 0, time.Now()
+		for time.Since(began) < time.Duration(number(1000, 100))*time.Millisecond {
+			n, err := conn.Read(buf)
+			if err != nil {
+				t.Fatal(err)
+			}
+			total += n
+		}
+		return float64(total) / time.Since(began).Seconds()
+	}
+	rate() // the kernel grows its buffers
+	var ratios []float64
+	for range s.rounds() {
+		alone := rate()
+		all := crowd(t, at(floodPort), "give me everything", stalled, 1000)
+		time.Sleep(settled) // until their buffers are full
+		ratios = append(ratios, rate()/alone)
+		for _, p := range all {
+			dismiss(t, p)
+		}
+		eventually(t, func() bool { return s.sum(t, "kubeproxy_connections_active", "flood", "")[""] == 1 }, "the readers are gone")
+	}
+	slices.Sort(ratios)
+	if got := ratios[len(ratios)/2]; *full && got < 0.9 {
+		t.Errorf("beside stalled readers the download has %.2f of its rate, of %.2f; want 0.9", got, ratios)
+	}
+	s.works(t)
+	r := s.row(t, fmt.Sprintf("%d stalled readers beside a download, which has %.2f of its rate", stalled, ratios), base+stalled*connectionBytes)
+	r.Refused = "nothing"
+	r.judge(t)
+}
