@@ -51,7 +51,7 @@ func TestTheOperatorsManualIsComplete(t *testing.T) {
 	for cause := range etcdsource.NumCauses {
 		want("reason", cause.String(), cause.String())
 	}
-	for _, row := range []string{"| SIGTERM, SIGINT |", "| SIGUSR1 |", "\n| 0 | a clean", "\n| 1 | it could", "\n| 2 | the command", "\n| 1 | listeners", "\n| 4 | what was"} {
+	for _, row := range []string{"| SIGTERM, SIGINT |", "| SIGHUP |", "| SIGUSR1 |", "\n| 0 | a clean", "\n| 1 | it could", "\n| 2 | the command", "\n| 1 | listeners", "\n| 4 | what was"} {
 		if !strings.Contains(string(text), row) {
 			t.Errorf("operating.md has no row %q", row)
 		}
@@ -105,6 +105,31 @@ func TestTheSystemdUnitIsSound(t *testing.T) {
 			t.Errorf("systemd-analyze %v: %v\n%s", args, err, out)
 		}
 	}
+}
+
+// The unit and the logrotate file name the same log, the same unit and the same signal.
+func TestTheLogrotateFileFitsTheUnit(t *testing.T) {
+	one := func(file, pattern string) string {
+		t.Helper()
+		all := found(t, file, pattern)
+		if len(all) != 1 {
+			t.Fatalf("%s has %q for %s; want one", file, all, pattern)
+		}
+		return all[0]
+	}
+	const unit, rotation = "kube-proxy.service", "kube-proxy.logrotate"
+	log := one(unit, `-connection_log=(\S+)`)
+	if rotated := one(rotation, `(?m)^(/\S+) \{$`); rotated != log {
+		t.Errorf("the unit writes %s, and %s is rotated", log, rotated)
+	}
+	if dir := one(unit, `(?m)^LogsDirectory=(.+)$`); filepath.Dir(log) != "/var/log/"+dir {
+		t.Errorf("the unit may write to /var/log/%s; its log is %s", dir, log)
+	}
+	if name := one(rotation, `systemctl kill -s HUP (\S+)`); name != unit {
+		t.Errorf("SIGHUP is sent to %s; want %s", name, unit)
+	}
+	one(unit, `(?m)^ExecReload=/bin/kill -(HUP) \$MAINPID$`)
+	one(rotation, `(?m)^ +(nocreate)$`) // else the file would not belong to the unit's user
 }
 
 // TestTheUnitsFlagsExist.
