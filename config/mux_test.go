@@ -289,7 +289,7 @@ func TestRunLeavesNothingRunning(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	updates <- set().Update
+	updates <- registry.Update{} // Run has begun, and this takes no lock of the mux
 	m.mu.Lock()
 	updates <- set().Update // which the mux cannot be done with as long as we have the lock
 	cancel()

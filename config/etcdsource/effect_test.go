@@ -175,8 +175,12 @@ func TestABadValueHurtsOnlyItself(t *testing.T) { // D17, D18
 	f.await(t, "good:3 other:2 | ")
 
 	// Each value is complained of once: not by the resync, not by a new session, not when it comes back.
-	put(t, c, spec("good"), "no JSON\nW1121 forged line", spec("good"), "another", spec("good"), port(4))
-	f.await(t, "good:4 other:2 | ")
+	for i, value := range []string{"no JSON\nW1121 forged line", "another"} { // one after the other: of values that come together only the newest counts
+		put(t, c, spec("good"), value)
+		f.awaitRevision(t, put(t, c, spec("other"), port(4+i)))
+	}
+	put(t, c, spec("good"), port(4))
+	f.await(t, "good:4 other:5 | ")
 	etcd.Kill()
 	etcd.Start(t)
 	f.awaitStatus(t, "a second session", func(st Status) bool { return st.Sessions == 2 })
