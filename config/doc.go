@@ -1,7 +1,7 @@
 // Package config gathers what is wanted, from wherever it is written down, and tells whoever can
 // make it so.
 //
-//	source "static" ─Update─▶ ┐                         ┌▶ queue ─Batch─▶ balancer, then proxier
+//	source "static" ─Update─▶ ┐                         ┌▶ queue ─Batch─▶ proxier
 //	                          ├ Mux ──▶ store ─outcome─▶┤
 //	source "etcd"  ─Update──▶ ┘         layers          └▶ queue ─Batch─▶ another handler
 //	                                    └─── Broadcaster ───┘

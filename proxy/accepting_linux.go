@@ -79,8 +79,8 @@ func duplicate(raw syscall.RawConn) (fd int, err error) {
 	return fd, errors.Join(controlErr, err)
 }
 
-// disown does nothing: TCP connections outlive the claim they began under.
-func (p *epollTCP) disown(*claim) {}
+// ownerChanged does nothing: TCP connections outlive the claim they began under.
+func (p *epollTCP) ownerChanged() {}
 
 // close returns when the port is free. The kernel resets the clients in its queue.
 func (p *epollTCP) close() {

@@ -103,7 +103,7 @@ func (n *node) end() {
 // A change is something to say in a batch.
 type change func(*registry.Batch)
 
-// tell gives the node one batch, the balancer first, and returns when it is in effect.
+// tell gives the node one batch, and returns when it is in effect.
 func (n *node) tell(changes ...change) {
 	batch := registry.Batch{
 		Oldest:    time.Now(),
@@ -113,7 +113,6 @@ func (n *node) tell(changes ...change) {
 	for _, change := range changes {
 		change(&batch)
 	}
-	n.balancer.OnUpdate(batch)
 	n.OnUpdate(batch)
 }
 

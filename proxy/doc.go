@@ -1,18 +1,18 @@
 // Package proxy carries client traffic to service endpoints: it makes so what package config says
 // is wanted.
 //
-//	batch ──▶ LoadBalancerRR ──▶ rotation: the endpoints of one port of one service, in turn
-//	  │                              ▲
-//	  │                              │ choose, next, failed, answered
-//	  └─────▶ Proxier ──▶ listener ──┴──▶ engine ──▶ sockets
+//	          LoadBalancerRR ──▶ rotation: the endpoints of one port of one service, in turn
+//	            ▲                    ▲
+//	            │ endpoints          │ choose, next, failed, answered
+//	batch ──▶ Proxier ──▶ listener ──┴──▶ engine ──▶ sockets
 //	          claims      first claim      bytes
 //	                      owns the port
 //
 // A [LoadBalancerRR] holds one rotation for each port of each service. A [Proxier] holds one listener
 // for each (protocol, port) that a service claims. The first claim on a port owns it; later ones
 // wait, visibly, until it is theirs. To move a port from one service to another is to swap a
-// pointer: the socket stays open, and closes only when no claim is left. Both are told of changes
-// in batches, the balancer first, so that a port never opens before its endpoints are known.
+// pointer: the socket stays open, and closes only when no claim is left. The Proxier is told of changes
+// in batches, and gives the balancer its part first, so that a port never opens before its endpoints are known.
 //
 // A TCP client is given one endpoint, or the next one if that does not answer, and the two are
 // relayed until both sides have finished speaking. A UDP client, known by its address, is given an

@@ -108,9 +108,9 @@ var kindNames = [...]string{Auto: "auto", Epoll: "epoll", Portable: "portable"}
 
 // A socket is one open port of an engine.
 type socket interface {
-	// disown tells that owner no longer points to previous: UDP sessions end that the new owner does
-	// not keep. TCP connections being relayed stay.
-	disown(previous *claim)
+	// ownerChanged has to be called after each change of owner: UDP sessions end that the new owner does not
+	// keep. TCP connections being relayed stay.
+	ownerChanged()
 
 	// close frees the port: when it returns another socket can be opened on it. UDP sessions end;
 	// TCP connections being relayed stay.

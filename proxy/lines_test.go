@@ -12,12 +12,12 @@ import (
 // An outage of many endpoints, and its end, take a bounded number of lines.
 func TestAThousandEndpointsThatDoNotAnswerDoNotFloodTheLog(t *testing.T) {
 	lb := NewLoadBalancerRR(false)
-	batch := registry.Batch{Endpoints: make(map[registry.Name]*registry.Endpoints)}
+	records := make(map[registry.Name]*registry.Endpoints)
 	for i := range 1000 {
 		name := registry.Name{Namespace: "default", Name: fmt.Sprint("s", i)}
-		batch.Endpoints[name] = &registry.Endpoints{Name: name, ByPort: []registry.PortAddrs{{Addrs: registry.NewAddrs(addr(1))}}}
+		records[name] = &registry.Endpoints{Name: name, ByPort: []registry.PortAddrs{{Addrs: registry.NewAddrs(addr(1))}}}
 	}
-	lb.OnUpdate(batch)
+	lb.setEndpoints(records)
 	lines := func() int64 { return glog.Stats.Info.Lines() + glog.Stats.Warning.Lines() }
 	before := lines()
 	for _, byPort := range lb.services {

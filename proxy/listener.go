@@ -48,7 +48,7 @@ func (p *Proxier) settleLocked(l *listener) {
 	if previous != owner {
 		l.owner.Store(owner)
 		if l.socket != nil {
-			l.socket.disown(previous)
+			l.socket.ownerChanged()
 			if owner.key != previous.key {
 				glog.V(1).Infof("%s on %s takes over from %s", owner.key, l.id, previous.key)
 			}

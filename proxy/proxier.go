@@ -82,7 +82,8 @@ func (c Config) withDefaults() Config {
 }
 
 // A Proxier keeps one listener open for each port that a service claims, and sees each client of it
-// to an endpoint. It is a handler: a batch of services is applied when OnUpdate returns.
+// to an endpoint. It is the one handler of this package: a batch, with its services and endpoints, is applied when
+// OnUpdate returns.
 type Proxier struct {
 	cfg     Config
 	lb      *LoadBalancerRR
@@ -132,8 +133,8 @@ type aboutPort struct {
 	over    bool // the trouble that an earlier line was about
 }
 
-// NewProxier returns a proxier whose clients are given the endpoints that lb knows. It opens nothing
-// before the first batch.
+// NewProxier returns a proxier whose clients are given the endpoints that lb chooses. lb must not be another proxier's.
+// The proxier opens nothing before the first batch.
 func NewProxier(cfg Config, lb *LoadBalancerRR) *Proxier {
 	cfg = cfg.withDefaults()
 	own := newOwnPorts(cfg.BindAddress)
@@ -164,16 +165,17 @@ func NewProxier(cfg Config, lb *LoadBalancerRR) *Proxier {
 // Synced is closed once the first batch has been applied: from then on every port that can be open is.
 func (p *Proxier) Synced() <-chan struct{} { return p.synced }
 
-// OnUpdate applies the services of a batch: first all claims are edited, then each port that was
-// touched is settled once, in order. So two services that swap ports in one batch swap two pointers,
-// and no client is refused meanwhile (D34). The endpoints in the batch are the balancer's concern, which
-// has been told of them already.
+// OnUpdate applies a batch. The balancer gets the endpoints first, so no port opens before its endpoints are known. Then
+// all claims are edited, and each port that was touched is settled once, in order. So two services that swap ports in
+// one batch swap two pointers, and no client is refused meanwhile (D34). Endpoints that go are let go last. After Run
+// has been told to stop, batches are ignored.
 func (p *Proxier) OnUpdate(batch registry.Batch) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.stopped {
 		return
 	}
+	p.lb.setEndpoints(batch.Endpoints)
 	touched := make(map[portID]struct{})
 	var newcomers []newcomer
 	for name, service := range batch.Services {

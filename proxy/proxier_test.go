@@ -21,11 +21,14 @@ import (
 
 // A fakeEngine keeps a record of what it is told instead of opening sockets.
 type fakeEngine struct {
-	mu      sync.Mutex // guards the fields below
-	open    map[portID]*fakeSocket
-	opened  int
-	refuse  map[portID]error // ports that cannot be opened now
-	disowns []registry.PortKey
+	mu        sync.Mutex // guards the fields below
+	open      map[portID]*fakeSocket
+	opened    int
+	refuse    map[portID]error // ports that cannot be opened now
+	handovers int              // of ports between owners
+
+	listening  func(portID, *atomic.Pointer[claim]) // called for each port that opens; may be nil
+	handedOver func()                               // called for each handover; may be nil
 }
 
 type fakeSocket struct {
@@ -44,6 +47,9 @@ func (e *fakeEngine) listen(id portID, owner *atomic.Pointer[claim]) (socket, er
 		return nil, fmt.Errorf("%s: address already in use", id)
 	}
 	s := &fakeSocket{e, id, owner}
+	if e.listening != nil {
+		e.listening(id, owner)
+	}
 	e.open[id] = s
 	e.opened++
 	return s, nil
@@ -52,10 +58,13 @@ func (e *fakeEngine) drain(context.Context) {}
 func (e *fakeEngine) limits() []Limit       { return nil }
 func (e *fakeEngine) paused() uint64        { return 0 }
 
-func (s *fakeSocket) disown(previous *claim) {
+func (s *fakeSocket) ownerChanged() {
 	s.engine.mu.Lock()
 	defer s.engine.mu.Unlock()
-	s.engine.disowns = append(s.engine.disowns, previous.key)
+	s.engine.handovers++
+	if s.engine.handedOver != nil {
+		s.engine.handedOver()
+	}
 }
 
 func (*fakeEngine) stalled() error       { return nil }
@@ -185,8 +194,8 @@ func TestSwappedPortsChangeHandsWithoutClosing(t *testing.T) { // D34
 	if e.opened != 2 {
 		t.Errorf("%d sockets were opened; want 2", e.opened)
 	}
-	if len(e.disowns) != 20 {
-		t.Errorf("the engine heard of %d changes of hand; want 20", len(e.disowns))
+	if e.handovers != 20 {
+		t.Errorf("the engine heard of %d changes of hand; want 20", e.handovers)
 	}
 }
 
@@ -195,8 +204,8 @@ func TestARecreatedServiceKeepsItsPort(t *testing.T) {
 	apply(p, service("a", 1, tcpPort(80)), service("b", 2, tcpPort(80)))
 	apply(p, service("a", 9, tcpPort(80))) // deleted and created again in one batch: younger than b now
 	wantOwners(t, e, map[portID]string{tcpPort(80): "a"})
-	if e.opened != 1 || len(e.disowns) != 0 {
-		t.Errorf("opened %d times, disowned %v; want once, never", e.opened, e.disowns)
+	if e.opened != 1 || e.handovers != 0 {
+		t.Errorf("opened %d times, %d changes of hand; want once, none", e.opened, e.handovers)
 	}
 }
 
@@ -415,5 +424,48 @@ func TestCountsAgreeWithTheStatus(t *testing.T) {
 	}
 	if got := p.PortCounts(); got != want || want != [2]PortCount{{Open: 2, Refused: 1, Waiting: 2}, {Unopened: 1, Waiting: 1}} {
 		t.Errorf("counted %+v, and of the status %+v", got, want)
+	}
+}
+
+// A broadcaster knows a single handler of this package, so no caller can tell it of services before endpoints.
+func TestAPortNeverOpensAheadOfItsEndpoints(t *testing.T) {
+	p, e := newFakeProxier()
+	endpoints := func(c *claim) int { return len(c.rotation.awake().endpoints) }
+	behind := make(map[portID]int)
+	e.listening = func(id portID, owner *atomic.Pointer[claim]) { behind[id] = endpoints(owner.Load()) }
+	web := service("web", 1, tcpPort(80), udpPort(53))
+	record := &registry.Endpoints{Name: web.Name, ByPort: []registry.PortAddrs{{Addrs: registry.NewAddrs(addrs(1, 2, 3)...)}}}
+	p.OnUpdate(registry.Batch{
+		Services:  map[registry.Name]*registry.Service{web.Name: web},
+		Endpoints: map[registry.Name]*registry.Endpoints{web.Name: record},
+	})
+	if want := map[portID]int{tcpPort(80): 3, udpPort(53): 3}; !maps.Equal(behind, want) {
+		t.Errorf("endpoints of each port when it was opened: %v; want %v", behind, want)
+	}
+	if _, ok := any(p.lb).(interface{ OnUpdate(registry.Batch) }); ok {
+		t.Error("the balancer is a handler, too: the order of handlers would matter")
+	}
+}
+
+// The other way round: what goes, goes after the ports that lead there.
+func TestAServiceKeepsItsEndpointsUntilItsPortIsAnothers(t *testing.T) {
+	p, e := newFakeProxier()
+	old, heir := service("old", 1, tcpPort(80)), service("heir", 2, tcpPort(80))
+	with := func(s *registry.Service) *registry.Endpoints {
+		return &registry.Endpoints{Name: s.Name, ByPort: []registry.PortAddrs{{Addrs: registry.NewAddrs(addrs(1)...)}}}
+	}
+	p.OnUpdate(registry.Batch{
+		Services:  map[registry.Name]*registry.Service{old.Name: old, heir.Name: heir},
+		Endpoints: map[registry.Name]*registry.Endpoints{old.Name: with(old), heir.Name: with(heir)},
+	})
+	gone := p.lb.hold(registry.PortKey{Name: old.Name})
+	left := -1
+	e.handedOver = func() { left = len(gone.awake().endpoints) }
+	p.OnUpdate(registry.Batch{
+		Services:  map[registry.Name]*registry.Service{old.Name: nil},
+		Endpoints: map[registry.Name]*registry.Endpoints{old.Name: nil},
+	})
+	if left != 1 || len(gone.awake().endpoints) != 0 {
+		t.Errorf("%d endpoints when the port changed hands, %d after the batch; want 1, 0", left, len(gone.awake().endpoints))
 	}
 }

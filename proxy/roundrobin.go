@@ -17,9 +17,8 @@ import (
 	"kubeproxy/registry"
 )
 
-// A LoadBalancerRR knows the endpoints of every port of every service, and gives them out in turn.
-// It is a handler: the broadcaster tells it of endpoints before it tells the [Proxier] of services,
-// so that a port never opens ahead of what is behind it.
+// A LoadBalancerRR knows the endpoints of every port of every service, and gives them out in turn. It belongs to one
+// [Proxier], which gives it the endpoints of each batch. It is no handler itself.
 //
 // Choosing takes no lock, but for the first client of a rotation. An update replaces a rotation's endpoints and
 // its cursor together, as one value, so that the two never disagree (D32).
@@ -47,17 +46,14 @@ func NewLoadBalancerRR(randomStart bool) *LoadBalancerRR {
 	}
 }
 
-// OnUpdate takes over the endpoints of a batch. The services in it are not its concern.
-//
-// What comes, comes first, and what goes, goes last: a rotation that loses all its endpoints goes on
-// offering them until the proxier has applied the services of the same batch. Else a service that
-// goes together with its endpoints would, for a moment, own its port and have nothing behind it,
+// setEndpoints applies changes of endpoints records; nil is a record that is gone. The Proxier calls it before it opens
+// the ports of the same batch, and letGo after that: a rotation that loses all its endpoints offers them until then.
+// Otherwise a service that goes together with its endpoints would, for a moment, own its port with nothing behind it,
 // and turn away a client of the service that takes the port over.
 //
 // The lock is held for one record at a time, so that Status does not wait for a whole batch.
-func (lb *LoadBalancerRR) OnUpdate(batch registry.Batch) {
-	lb.letGo() // of what the batch before left, should there be no proxier
-	for name, endpoints := range batch.Endpoints {
+func (lb *LoadBalancerRR) setEndpoints(changed map[registry.Name]*registry.Endpoints) {
+	for name, endpoints := range changed {
 		if endpoints == nil {
 			endpoints = &registry.Endpoints{} // they are gone, and so all rotations are empty
 		}
@@ -65,7 +61,7 @@ func (lb *LoadBalancerRR) OnUpdate(batch registry.Batch) {
 	}
 }
 
-// update takes over the endpoints of one record.
+// update applies the endpoints of one record.
 func (lb *LoadBalancerRR) update(name registry.Name, endpoints *registry.Endpoints) {
 	lb.mu.Lock()
 	defer lb.mu.Unlock()
@@ -79,7 +75,7 @@ func (lb *LoadBalancerRR) update(name registry.Name, endpoints *registry.Endpoin
 	}
 }
 
-// letGo empties the rotations that the last batch left without endpoints.
+// letGo empties the rotations that setEndpoints left without endpoints.
 func (lb *LoadBalancerRR) letGo() {
 	lb.mu.Lock()
 	defer lb.mu.Unlock()

@@ -34,7 +34,7 @@ func setEndpoints(lb *LoadBalancerRR, name registry.Name, ns ...int) {
 	if len(ns) > 0 {
 		endpoints = &registry.Endpoints{Name: name, ByPort: []registry.PortAddrs{{Addrs: registry.NewAddrs(addrs(ns...)...)}}}
 	}
-	lb.OnUpdate(registry.Batch{Endpoints: map[registry.Name]*registry.Endpoints{name: endpoints}})
+	lb.setEndpoints(map[registry.Name]*registry.Endpoints{name: endpoints})
 	lb.letGo()
 }
 
@@ -147,7 +147,7 @@ func TestTwoServicesRotateIndependently(t *testing.T) {
 func TestPortsOfOneServiceRotateIndependently(t *testing.T) {
 	lb := NewLoadBalancerRR(false)
 	tell := func(byPort ...registry.PortAddrs) {
-		lb.OnUpdate(registry.Batch{Endpoints: map[registry.Name]*registry.Endpoints{web: {Name: web, ByPort: byPort}}})
+		lb.setEndpoints(map[registry.Name]*registry.Endpoints{web: {Name: web, ByPort: byPort}})
 		lb.letGo()
 	}
 	tell(registry.PortAddrs{Port: "http", Addrs: registry.NewAddrs(addrs(1, 2)...)}, registry.PortAddrs{Port: "https", Addrs: registry.NewAddrs(addrs(3, 4)...)})
@@ -305,7 +305,7 @@ func TestWhatGoesGoesLast(t *testing.T) {
 	lb := NewLoadBalancerRR(false)
 	setEndpoints(lb, web, 1)
 	r := lb.hold(registry.PortKey{Name: web})
-	lb.OnUpdate(registry.Batch{Endpoints: map[registry.Name]*registry.Endpoints{web: nil}})
+	lb.setEndpoints(map[registry.Name]*registry.Endpoints{web: nil})
 	if got, want := chosen(t, r, 1), []int{1}; !slices.Equal(got, want) {
 		t.Errorf("until the proxier has applied the batch: got %v; want %v", got, want)
 	}
@@ -478,7 +478,7 @@ func TestAnEndpointKeepsNothingOfItsRecord(t *testing.T) {
 	lb := NewLoadBalancerRR(false)
 	r := lb.hold(registry.PortKey{Name: web})
 	list := registry.NewAddrs(registry.Addr{IP: netip.AddrPortFrom(netip.Addr{}, 80), Host: "web-1"}, addr(2))
-	lb.OnUpdate(registry.Batch{Endpoints: map[registry.Name]*registry.Endpoints{web: {Name: web, ByPort: []registry.PortAddrs{{Addrs: list}}}}})
+	lb.setEndpoints(map[registry.Name]*registry.Endpoints{web: {Name: web, ByPort: []registry.PortAddrs{{Addrs: list}}}})
 	inRecord := slices.Collect(list.All())[0]
 	got := r.awake().endpoints[0].addr
 	if got != inRecord {

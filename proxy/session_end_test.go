@@ -67,7 +67,8 @@ func TestEverySessionEndsWithItsReason(t *testing.T) {
 		{ServiceRemoved, Config{}, func(t *testing.T, e *portable, s *udpService) {
 			proxytest.DialUDP(t, s.addr).Ask(t)
 			s.setOf("heir", identity(t, "heir"))
-			s.disown(s.ownership.Swap(s.claim("heir")))
+			s.ownership.Store(s.claim("heir"))
+			s.ownerChanged()
 		}},
 		{ServiceRemoved, Config{}, func(t *testing.T, e *portable, s *udpService) {
 			proxytest.DialUDP(t, s.addr).Ask(t)
@@ -78,7 +79,8 @@ func TestEverySessionEndsWithItsReason(t *testing.T) {
 			proxytest.DialUDP(t, s.addr).Ask(t)
 			narrower := *s.ownership.Load()
 			narrower.sources = []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}
-			s.disown(s.ownership.Swap(&narrower))
+			s.ownership.Store(&narrower)
+			s.ownerChanged()
 		}},
 		{Shutdown, Config{}, func(t *testing.T, e *portable, s *udpService) {
 			proxytest.DialUDP(t, s.addr).Ask(t)
@@ -190,7 +192,8 @@ func TestNewTermsEndOnlySessionsThatTheyDoNotAllow(t *testing.T) {
 	for range 3 { // also for a session that began two claims ago
 		narrower := *s.ownership.Load()
 		narrower.sources = []netip.Prefix{netip.MustParsePrefix("127.1.0.0/16")}
-		s.disown(s.ownership.Swap(&narrower))
+		s.ownership.Store(&narrower)
+		s.ownerChanged()
 	}
 	if got := proxytest.Receive(t, endings, "one session to end"); got.Reason != SourceNotAllowed || got.Client.Addr() != netip.MustParseAddr("127.2.0.1") {
 		t.Errorf("told of %+v; want the session of the client outside", got)
@@ -201,7 +204,8 @@ func TestNewTermsEndOnlySessionsThatTheyDoNotAllow(t *testing.T) {
 	outside.Write([]byte("again"))
 	s.hasDropped(t, map[DropReason]uint64{dropSource: 1})
 	s.setOf("heir", identity(t, "heir"))
-	s.disown(s.ownership.Swap(s.claim("heir"))) // and it goes with the last of them
+	s.ownership.Store(s.claim("heir"))
+	s.ownerChanged() // and it goes with the last of them
 	if got := proxytest.Receive(t, endings, "the other session to end"); got.Reason != ServiceRemoved {
 		t.Errorf("told of %+v; want %s", got, ServiceRemoved)
 	}

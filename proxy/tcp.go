@@ -47,8 +47,8 @@ func keepAlive(cfg Config) net.KeepAliveConfig {
 
 const probes = 3
 
-// disown does nothing: TCP connections outlive the claim they began under.
-func (s *tcpSocket) disown(*claim) {}
+// ownerChanged does nothing: TCP connections outlive the claim they began under.
+func (s *tcpSocket) ownerChanged() {}
 
 // close returns when the port is free. The kernel resets the clients in its queue, and acceptAll
 // the one it may have in hand.

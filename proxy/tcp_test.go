@@ -65,8 +65,8 @@ func TestAClientGoesToWhoeverOwnsThePortWhenItComes(t *testing.T) {
 	if got := first.MustSay(t, "hello"); got != "a" {
 		t.Fatalf("answered by %q", got)
 	}
-	previous := owner.Swap(ownerOf(rotationOf(b.Addr)).Load())
-	s.disown(previous)
+	owner.Store(ownerOf(rotationOf(b.Addr)).Load())
+	s.ownerChanged()
 	if got := proxytest.TalkTo(t, addr).MustSay(t, "hello"); got != "b" {
 		t.Errorf("a new client was answered by %q", got)
 	}

@@ -240,12 +240,12 @@ func (u *udpSocket) returned(s *session) {
 	delete(u.running, s)
 }
 
-// disownPatience bounds how long disown waits for replies that are just being sent. It takes a
+// ownerChangedTimeout bounds how long ownerChanged waits for replies that are just being sent. It takes a
 // network card that has stopped sending to need it.
-const disownPatience = time.Second
+const ownerChangedTimeout = time.Second
 
-func (u *udpSocket) disown(*claim) {
-	_ = u.conn.SetWriteDeadline(time.Now().Add(disownPatience)) // fails only when the socket is closed
+func (u *udpSocket) ownerChanged() {
+	_ = u.conn.SetWriteDeadline(time.Now().Add(ownerChangedTimeout)) // fails only when the socket is closed
 	u.endSessions()
 	_ = u.conn.SetWriteDeadline(time.Time{})
 }

@@ -117,7 +117,7 @@ func (r *udpRecord) setOf(name string, endpoints ...registry.Addr) {
 	if len(endpoints) == 0 {
 		record = nil
 	}
-	r.lb.OnUpdate(registry.Batch{Endpoints: map[registry.Name]*registry.Endpoints{n: record}})
+	r.lb.setEndpoints(map[registry.Name]*registry.Endpoints{n: record})
 	r.lb.letGo()
 }
 

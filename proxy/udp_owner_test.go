@@ -66,8 +66,8 @@ func TestAfterDisownNothingComesFromTheOldService(t *testing.T) {
 		}()
 		proxytest.Receive(t, heard, "the stream to begin")
 
-		previous := s.ownership.Swap(s.claim("heir"))
-		s.disown(previous)
+		s.ownership.Store(s.claim("heir"))
+		s.ownerChanged()
 		last := sequence.Load() + 1 // numbered, and sent at any time from now on
 		if got := s.sessionCount(); got != 0 {
 			t.Errorf("%d sessions are left", got)
@@ -77,7 +77,7 @@ func TestAfterDisownNothingComesFromTheOldService(t *testing.T) {
 		client.SetReadDeadline(time.Now().Add(50 * time.Millisecond))
 		<-done
 		if got := <-heard; got > last {
-			t.Errorf("number %d of the stream arrived; %d was sent last before disown returned", got, last)
+			t.Errorf("number %d of the stream arrived; %d was sent last before ownerChanged returned", got, last)
 		}
 		if got := client.Ask(t).Name; got != "heir" {
 			t.Errorf("answered by %s", got)
@@ -86,7 +86,7 @@ func TestAfterDisownNothingComesFromTheOldService(t *testing.T) {
 }
 
 // A session that was evicted just before may still be busy with a reply.
-func TestDisownWaitsForSessionsThatHadEndedBefore(t *testing.T) {
+func TestOwnerChangedWaitsForSessionsThatHadEndedBefore(t *testing.T) {
 	busy := make(chan struct{})
 	e := newUDPEngine(t, Config{Ended: func(Ending) { <-busy }}) // stands for anything that takes long
 	e.resolver.lookup = func(ctx context.Context, _, _ string) ([]netip.Addr, error) {
@@ -100,22 +100,23 @@ func TestDisownWaitsForSessionsThatHadEndedBefore(t *testing.T) {
 	sessions := slices.Collect(maps.Values(s.sessions))
 	s.mu.Unlock()
 	sessions[0].stop(Evicted)
-	disowned := make(chan struct{})
+	returned := make(chan struct{})
 	go func() {
-		defer close(disowned)
-		s.disown(s.ownership.Swap(s.claim("heir")))
+		defer close(returned)
+		s.ownership.Store(s.claim("heir"))
+		s.ownerChanged()
 	}()
 	select {
-	case <-disowned:
-		t.Error("disown returned although a session was busy")
+	case <-returned:
+		t.Error("ownerChanged returned although a session was busy")
 	case <-time.After(20 * time.Millisecond): // it would have taken microseconds
 	}
 	close(busy)
-	proxytest.Receive(t, disowned, "disown to return")
+	proxytest.Receive(t, returned, "ownerChanged to return")
 }
 
 // A client that speaks while its port changes hands is served by one owner or the other, and by the
-// new one from when disown has returned.
+// new one from when ownerChanged has returned.
 func TestAClientThatSpeaksWhileItsPortChangesHandsFollows(t *testing.T) {
 	onBothEngines(t, Config{}, func(t *testing.T, e *udpEngine) {
 		s := e.serve(t, identity(t, "dns"))
@@ -137,9 +138,9 @@ func TestAClientThatSpeaksWhileItsPortChangesHandsFollows(t *testing.T) {
 		}
 		client := proxytest.DialUDP(t, s.addr)
 		for i := range 200 {
-			previous, next := owners[i%2], owners[(i+1)%2]
+			next := owners[(i+1)%2]
 			s.ownership.Store(next)
-			s.disown(previous)
+			s.ownerChanged()
 			if got := client.Ask(t).Name; got != next.key.Name.Name {
 				t.Errorf("round %d: answered by %s; want %s", i, got, next.key)
 			}
@@ -150,7 +151,7 @@ func TestAClientThatSpeaksWhileItsPortChangesHandsFollows(t *testing.T) {
 }
 
 // The reader may have begun a session for the old owner, and not yet made it known, when the port
-// changes hands: disown cannot see it then.
+// changes hands: ownerChanged cannot see it then.
 func TestASessionOfTheOldOwnerThatComesTooLateEnds(t *testing.T) {
 	e := newUDPEngine(t, Config{})
 	s := serveUDP(t, e, identity(t, "1"))
@@ -173,8 +174,8 @@ func TestASessionOfTheOldOwnerThatComesTooLateEnds(t *testing.T) {
 	}
 	late := begin()
 	s.ownership.Store(s.claim("heir"))
-	s.disown(previous)
-	finishes("disown", late)
+	s.ownerChanged()
+	finishes("ownerChanged", late)
 	s.ownership.Store(previous)
 	late = begin()
 	s.close()

@@ -257,7 +257,7 @@ func TestUDPUnderChangeOfEverything(t *testing.T) {
 	})
 	again(func(i int) {
 		s.ownership.Store(owners[(i+1)%2])
-		s.disown(owners[i%2])
+		s.ownerChanged()
 		time.Sleep(5 * time.Millisecond)
 	})
 	time.Sleep(time.Second)

@@ -90,8 +90,8 @@ func openUDP(addr netip.AddrPort) (fd int, err error) {
 
 const udpBuffer = udpReceiveBuffer
 
-// disown ends the flows that the new owner of the port does not keep.
-func (p *epollUDP) disown(*claim) {
+// ownerChanged ends the flows that the new owner of the port does not keep.
+func (p *epollUDP) ownerChanged() {
 	p.loop.inSteps(p.endFlows)
 }
 

@@ -27,11 +27,11 @@ import (
 
 // The node is the proxy under test, as a process of its own: it can be paused, and built with a
 // deliberate fault. Its rooms are wired as kube-proxy's are. Between source and Mux stands a tee which
-// reports every Update, and behind the proxier a third handler, which sees what the other two have
+// reports every Update, and behind the proxier a second handler, which sees what the proxier has
 // been given.
 //
-//	etcd ─▶ source ─▶ tee ─▶ Mux ─▶ Broadcaster ─▶ LoadBalancerRR, Proxier, witness ─▶ sockets
-//	                   └──────────── reports ──────────────────────────────┘
+//	etcd ─▶ source ─▶ tee ─▶ Mux ─▶ Broadcaster ─▶ Proxier, witness ─▶ sockets
+//	                   └──────────── reports ──────────────────┘
 //
 // Orders come in on stdin, reports leave on stdout, both in gob; the log goes to stderr.
 type node struct {
@@ -128,7 +128,7 @@ func runNode(verbosity int) error {
 		held:    serving{make(map[registry.Name]*registry.Service), make(map[registry.Name]*registry.Endpoints)},
 	}
 	broadcaster := config.NewBroadcaster()
-	broadcaster.Add(balancer, n.proxier, n)
+	broadcaster.Add(n.proxier, n)
 	mux := config.NewMux(broadcaster)
 	told := mux.Channel("etcd")
 	updates := make(chan registry.Update)
@@ -172,7 +172,7 @@ func (n *node) tee(ctx context.Context, from <-chan registry.Update, to chan<- r
 	}
 }
 
-// OnUpdate implements [config.Handler]: the node is its own witness, after balancer and proxier.
+// OnUpdate implements [config.Handler]: the node is its own witness, after the proxier.
 func (n *node) OnUpdate(batch registry.Batch) {
 	n.mu.Lock()
 	keep(n.held.Services, batch.Services)

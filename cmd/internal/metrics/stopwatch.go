@@ -12,7 +12,7 @@ import (
 
 // A Stopwatch stands around the handlers of one queue, and so knows what they are doing:
 //
-//	broadcaster.Add(stopwatch.Begin(), balancer, proxier, stopwatch.End())
+//	broadcaster.Add(stopwatch.Begin(), proxier, stopwatch.End())
 //
 // It is made by [New].
 type Stopwatch struct {

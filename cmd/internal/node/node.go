@@ -67,10 +67,9 @@ func Run(ctx context.Context, o Options) error {
 	balancer := proxy.NewLoadBalancerRR(o.RandomStart)
 	proxier := proxy.NewProxier(o.Proxy, balancer)
 
-	// D8: v0.4 started its source before there was anybody to tell. The handlers come first here;
-	// and among them the balancer, so that it knows the endpoints of a port before the port opens.
+	// D8: v0.4 started its source before there was anybody to tell. The handlers come first here.
 	broadcaster := config.NewBroadcaster()
-	broadcaster.Add(numbers.Begin(), balancer, proxier, numbers.End())
+	broadcaster.Add(numbers.Begin(), proxier, numbers.End())
 	mux := config.NewMux(broadcaster)
 	updates := mux.Channel("etcd")
 
