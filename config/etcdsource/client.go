@@ -105,8 +105,8 @@ func (c *dialer) dial(ctx context.Context, received *atomic.Int64) (*client, err
 // close ends the connection, and every call on it. The error only says that it has ended.
 func (c *client) close() { _ = c.conn.Close() }
 
-// The options of every call. etcd takes requests of up to 1.5 MiB, cuts what a watch has to tell into messages of about
-// 2 MiB, and a list asks again for fewer keys where an answer is too large.
+// The options of every call. Where an answer is too large, a list asks again for fewer keys, and a watch is begun again with
+// responses in fragments of about 2 MiB.
 var callOptions = []grpc.CallOption{grpc.MaxCallRecvMsgSize(maxMessage)}
 
 // A token is what etcd gives a user who has logged in. clientv3 could keep it for us, but it asks

@@ -2,6 +2,7 @@ package etcdsource
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -102,56 +103,106 @@ func TestATransactionArrivesWhole(t *testing.T) {
 	}
 }
 
-// etcd cuts a response that is larger than its request limit into fragments. Deletions by range make such
+// etcd cuts a response that is larger than its request limit into fragments if it is asked to. Deletions by range make such
 // responses: one revision, any number of events.
 func TestAHugeTransactionArrivesWhole(t *testing.T) {
-	etcd := etcdtest.StartProcess(t, "--max-request-bytes=100000") // and half a MiB of overhead
-	c := etcd.Client(t)
-	const n = 2500
-	long := strings.Repeat("x", 230)
-	var ops []clientv3.Op
-	for i := range n {
-		ops = append(ops, clientv3.OpPut(spec(fmt.Sprintf("%s/s%d", long, i)), port(1)))
-		if len(ops) == 100 || i == n-1 {
-			if _, err := c.Txn(t.Context()).Then(ops...).Commit(); err != nil {
+	for _, inFragments := range []bool{false, true} {
+		t.Run(fmt.Sprintf("in fragments: %v", inFragments), func(t *testing.T) {
+			etcd := etcdtest.StartProcess(t, "--max-request-bytes=100000") // and half a MiB of overhead
+			c := etcd.Client(t)
+			const n = 2500
+			long := strings.Repeat("x", 230)
+			var ops []clientv3.Op
+			for i := range n {
+				ops = append(ops, clientv3.OpPut(spec(fmt.Sprintf("%s/s%d", long, i)), port(1)))
+				if len(ops) == 100 || i == n-1 {
+					if _, err := c.Txn(t.Context()).Then(ops...).Commit(); err != nil {
+						t.Fatal(err)
+					}
+					ops = nil
+				}
+			}
+			m := newMiddleman(t, c)
+			fragments := 0
+			m.hook(func(m *middleman) {
+				m.onEvents = func(resp *etcdserverpb.WatchResponse) bool {
+					if resp.Fragment {
+						fragments++
+					}
+					// The header may run ahead of what was delivered: revisions come from the events.
+					resp.Header.Revision += 10 * int64(min(1, len(resp.Events)))
+					return true
+				}
+			})
+			cfg := quick(m.url)
+			cfg.PageSize = 1000
+			cfg.ProbePeriod, cfg.RequestTimeout = patience, patience // a busy machine must not look like a dead watch: a list would tell of the removals
+			source, err := New(cfg)
+			if err != nil {
 				t.Fatal(err)
 			}
-			ops = nil
-		}
-	}
-	m := newMiddleman(t, c)
-	fragments := 0
-	m.hook(func(m *middleman) {
-		m.onEvents = func(resp *etcdserverpb.WatchResponse) bool {
-			if resp.Fragment {
-				fragments++
+			source.fragments = inFragments
+			f := followSource(t, source)
+			f.awaitRevision(t, 1)
+			if first := f.past()[0]; len(first.Services) != n {
+				t.Fatalf("%d services in the first list; want %d", len(first.Services), n)
 			}
-			// The header may run ahead of what was delivered: revisions come from the events.
-			resp.Header.Revision += 10 * int64(min(1, len(resp.Events)))
+			if _, err := c.Delete(t.Context(), registry.SpecsPrefix, clientv3.WithPrefix()); err != nil {
+				t.Fatal(err)
+			}
+			f.await(t, " | ") // before the next write: a watch that lags is told of several revisions at once
+			revision := put(t, c, spec("after"), port(1))
+			f.await(t, "after:1 | ")
+			past := f.past()
+			if u := past[len(past)-2]; len(u.Services) != n || u.Set || u.Revision != revision-1 {
+				t.Errorf("%d removals in one update at revision %d; want all %d at %d", len(u.Services), u.Revision, n, revision-1)
+			}
+			m.hook(func(*middleman) {
+				if (fragments > 0) != inFragments {
+					t.Errorf("%d messages were fragments", fragments)
+				}
+			})
+		})
+	}
+}
+
+// etcd cuts slowly, so a watch asks for fragments only after a response that was larger than a message may be, and only once.
+func TestOnlyAfterAResponseThatIsTooLargeIsTheNextWatchInFragments(t *testing.T) {
+	etcd := etcdtest.StartProcess(t)
+	c := etcd.Client(t)
+	put(t, c, spec("a"), port(1))
+	m := newMiddleman(t, c)
+	var asked []bool // of each watch: for fragments
+	m.hook(func(m *middleman) {
+		m.onAsk = func(req *etcdserverpb.WatchRequest) bool {
+			if create := req.GetCreateRequest(); create != nil && create.RangeEnd != nil { // no challenge
+				asked = append(asked, create.Fragment)
+			}
+			return true
+		}
+		m.onEvents = func(resp *etcdserverpb.WatchResponse) bool {
+			if len(resp.Events) > 0 && !asked[len(asked)-1] {
+				resp.Events[0].Kv.Value = make([]byte, maxMessage)
+			}
 			return true
 		}
 	})
 	cfg := quick(m.url)
-	cfg.PageSize = 1000
-	cfg.ProbePeriod, cfg.RequestTimeout = patience, patience // a busy machine must not look like a dead watch: a list would tell of the removals
+	cfg.ProbePeriod, cfg.RequestTimeout = patience, patience // a busy machine must not look like a dead watch
 	f := follow(t, cfg)
-	f.awaitRevision(t, 1)
-	if first := f.past()[0]; len(first.Services) != n {
-		t.Fatalf("%d services in the first list; want %d", len(first.Services), n)
+	f.await(t, "a:1 | ")
+	put(t, c, spec("a"), port(2))
+	f.await(t, "a:2 | ")
+	put(t, c, spec("a"), port(3))
+	f.await(t, "a:3 | ")
+	if st := f.source.Status(); st.Sessions != 2 || st.Ended[Stale] != 1 {
+		t.Errorf("%d sessions, of which %d were behind; want 2 and 1", st.Sessions, st.Ended[Stale])
 	}
-	if _, err := c.Delete(t.Context(), registry.SpecsPrefix, clientv3.WithPrefix()); err != nil {
-		t.Fatal(err)
-	}
-	f.await(t, " | ") // before the next write: a watch that lags is told of several revisions at once
-	revision := put(t, c, spec("after"), port(1))
-	f.await(t, "after:1 | ")
-	past := f.past()
-	if u := past[len(past)-2]; len(u.Services) != n || u.Set || u.Revision != revision-1 {
-		t.Errorf("%d removals in one update at revision %d; want all %d at %d", len(u.Services), u.Revision, n, revision-1)
-	}
+	m.cancel("for the test", 0)
+	f.awaitStatus(t, "a third session", func(st Status) bool { return st.Sessions == 3 })
 	m.hook(func(*middleman) {
-		if fragments == 0 {
-			t.Error("the response came whole: this test shows nothing")
+		if want := []bool{false, true, false}; !slices.Equal(asked, want) {
+			t.Errorf("fragments were asked for by %v; want %v", asked, want)
 		}
 	})
 }

@@ -57,7 +57,7 @@ func (s *Source) attend(ctx context.Context) (time.Duration, error) {
 	x := &session{
 		Source: s,
 		ctx:    ctx,
-		watch:  startWatch(ctx, &s.cfg),
+		watch:  startWatch(ctx, &s.cfg, s.fragments),
 		next:   time.NewTimer(s.cfg.SyncPeriod), // begins anew with the first list
 		proof:  time.NewTimer(0),
 		probe:  probe{timer: time.NewTimer(s.cfg.ProbePeriod)},

@@ -2,6 +2,7 @@ package etcdsource
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -28,6 +29,8 @@ type Source struct {
 	lists   *reader
 	page    int64   // keys in a page of the next list
 	probes  *reader // apart from lists: one that hangs must not hold up the question why
+
+	fragments bool // the next watch asks for them, since the last one was sent too large a response
 
 	outages        lograte.Limiter[time.Time]            // lines about outages, by their beginning
 	warnings       [NumCauses]*lograte.Limiter[struct{}] // lines about the present outage
@@ -84,6 +87,7 @@ func (s *Source) Run(ctx context.Context, out chan<- registry.Update) error {
 		if ctx.Err() != nil {
 			break
 		}
+		s.fragments = errors.Is(err, errBacklog) || s.fragments && stood == 0
 		if stood > 0 {
 			s.report(func(st *Status) { st.Ended[causeOf(err)]++ })
 		}
