@@ -69,12 +69,12 @@ func newSite(t *testing.T, flags ...string) *site {
 	return s
 }
 
-// foundSite makes a site whose kube-proxy has not been started. Its etcd takes more than the 2 GiB that is the default:
-// records of 1.4 MB that are rewritten for a minute need that.
+// foundSite makes a site whose kube-proxy has not been started. Its etcd keeps few log entries, in memory and on the disk: else
+// thousands of large records would take gigabytes of both.
 func foundSite(t *testing.T) *site {
 	t.Helper()
 	proxytest.MustRun(t, "ip", "addr", "add", "10.78.0.1/32", "dev", "lo")
-	s := &site{etcd: etcdtest.StartProcess(t, "--quota-backend-bytes=8589934592"), dir: t.TempDir(), pairs: 5}
+	s := &site{etcd: etcdtest.StartProcess(t, "--snapshot-count=100", "--snapshot-catchup-entries=10", "--max-wals=1", "--max-snapshots=1"), dir: t.TempDir(), pairs: 5}
 	s.etcdURL = s.etcd.URL()
 	s.kv = s.etcd.Client(t)
 	s.connlog = filepath.Join(s.dir, "connections.log")

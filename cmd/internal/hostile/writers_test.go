@@ -32,6 +32,7 @@ func TestFourWritersOfLargeValues(t *testing.T) {
 	}
 	s := attacked(t)
 	s.pairs = 1
+	s.forgetsHistory(t)
 	var files []string
 	for seed := range 2 {
 		file := filepath.Join(s.dir, fmt.Sprint("value-", seed))
@@ -76,6 +77,37 @@ func TestFourWritersOfLargeValues(t *testing.T) {
 	r.Highest = max(r.Highest, s.resident(t))
 	r.Refused = fmt.Sprintf("nothing; other changes in force within %v; config_age %v too small at most", slowest.Round(time.Millisecond), understated.Round(time.Millisecond))
 	r.judge(t)
+}
+
+// history is how much of its history etcd keeps while four writers write. That is a few hundred megabytes, and enough that no
+// watch loses what it has not been sent yet.
+const history = 5 * time.Second
+
+// forgetsHistory has etcd compact what is older than that, every second until the test ends. The space is used again for what is written
+// next, so that etcd's database stays below its quota however long the writers write.
+func (s *site) forgetsHistory(t *testing.T) {
+	stopped, over := t.Context().Done(), make(chan struct{})
+	go func() {
+		defer close(over)
+		tick := time.NewTicker(time.Second)
+		defer tick.Stop()
+		for revisions := []int64{}; ; { // one a second, the oldest first
+			select {
+			case <-stopped:
+				return
+			case <-tick.C:
+			}
+			now, err := s.kv.Get(t.Context(), "/")
+			if err != nil {
+				continue // at the end of the test
+			}
+			if revisions = append(revisions, now.Header.Revision); len(revisions) > int(history/time.Second) {
+				_, _ = s.kv.Compact(t.Context(), revisions[0]) // without a change there is nothing to compact
+				revisions = revisions[1:]
+			}
+		}
+	}()
+	t.Cleanup(func() { <-over })
 }
 
 // changeAndAge writes a change and returns how long it took to be in force, counted from when etcd had it, and by how
