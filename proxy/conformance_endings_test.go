@@ -258,7 +258,7 @@ func keepSending(conn *net.TCPConn) <-chan error {
 func TestAReaderSlowerThanTheHalfClosedTimeoutGetsAll(t *testing.T) {
 	answer := proxytest.Stream{Seed: 5, Size: 512 << 10}
 	conform(t, func(t *testing.T, cfg proxy.Config) {
-		cfg.HalfClosedTimeout = 400 * time.Millisecond
+		cfg.HalfClosedTimeout = time.Second
 		n := newNode(t, cfg)
 		client := proxytest.DialNarrow(t, tcpThrough(t, n, served(t, afterAByte(func(conn *net.TCPConn) {
 			answer.SendTo(conn)
@@ -268,7 +268,7 @@ func TestAReaderSlowerThanTheHalfClosedTimeoutGetsAll(t *testing.T) {
 		ended := keepSending(client)
 		got := 0
 		start := time.Now()
-		for buf := make([]byte, 4<<10); ; time.Sleep(8 * time.Millisecond) {
+		for buf := make([]byte, 4<<10); ; time.Sleep(20 * time.Millisecond) {
 			m, err := client.Read(buf)
 			if got += m; err == io.EOF {
 				break
@@ -288,7 +288,7 @@ func TestAReaderSlowerThanTheHalfClosedTimeoutGetsAll(t *testing.T) {
 func TestAnEndpointSlowerThanTheHalfClosedTimeoutGetsAll(t *testing.T) {
 	upload := proxytest.Stream{Seed: 7, Size: 256 << 10}
 	conform(t, func(t *testing.T, cfg proxy.Config) {
-		cfg.HalfClosedTimeout = 400 * time.Millisecond
+		cfg.HalfClosedTimeout = time.Second
 		n := newNode(t, cfg)
 		type end struct {
 			got  int
@@ -298,7 +298,7 @@ func TestAnEndpointSlowerThanTheHalfClosedTimeoutGetsAll(t *testing.T) {
 		received := make(chan end, 1)
 		client := proxytest.Dial(t, tcpThrough(t, n, proxytest.ServeNarrow(t, "127.0.0.1:0", 8<<10, func(conn *net.TCPConn) {
 			start := time.Now()
-			for got, buf := 0, make([]byte, 4<<10); ; time.Sleep(16 * time.Millisecond) {
+			for got, buf := 0, make([]byte, 4<<10); ; time.Sleep(40 * time.Millisecond) {
 				m, err := conn.Read(buf)
 				if got += m; err != nil {
 					received <- end{got, err, time.Since(start)}

@@ -150,7 +150,8 @@ func TestAConnectionThatSaysNothingIsLeftAlone(t *testing.T) {
 	})
 }
 
-// Held back by Nagle's algorithm until a delayed acknowledgement, each second byte would take 40 ms.
+// Held back by Nagle's algorithm until a delayed acknowledgement, each second byte would take 40 ms; but the kernel does not delay the
+// first acknowledgements of a connection. A busy machine may take longer for most exchanges, and not for all.
 func TestSmallMessagesAreNotHeldBack(t *testing.T) {
 	// In two pieces that are too far apart to travel as one.
 	write := func(conn *net.TCPConn, pair []byte) {
@@ -167,17 +168,21 @@ func TestSmallMessagesAreNotHeldBack(t *testing.T) {
 				}
 			}
 		})))
-		const exchanges = 50
-		start := time.Now()
+		const exchanges, atOnce = 100, 50 // of which so many need not wait for anybody's delay
+		fastest := time.Hour
 		got := make([]byte, 2)
-		for range exchanges {
+		for i := range exchanges {
+			start := time.Now()
 			write(client, []byte("ab"))
 			if _, err := io.ReadFull(client, got); err != nil || string(got) != "ab" {
 				t.Fatalf("got %q, %v", got, err)
 			}
+			if i >= atOnce {
+				fastest = min(fastest, time.Since(start))
+			}
 		}
-		if took := time.Since(start); took > exchanges*30*time.Millisecond {
-			t.Errorf("%d exchanges took %v", exchanges, took)
+		if fastest > 30*time.Millisecond {
+			t.Errorf("each exchange took %v or more", fastest)
 		}
 	})
 }
@@ -245,13 +250,13 @@ func TestAHalfClosedConnectionThatFallsSilentEnds(t *testing.T) {
 
 func TestAHalfClosedConnectionThatKeepsTalkingStays(t *testing.T) {
 	conform(t, func(t *testing.T, cfg proxy.Config) {
-		cfg.HalfClosedTimeout = 500 * time.Millisecond
+		cfg.HalfClosedTimeout = time.Second
 		n := newNode(t, cfg)
 		client := proxytest.Dial(t, tcpThrough(t, n, served(t, func(conn *net.TCPConn) {
 			proxytest.Discard(conn)
 			for range 40 { // a trickle, for more than twice the timeout
 				io.WriteString(conn, ".")
-				time.Sleep(30 * time.Millisecond)
+				time.Sleep(60 * time.Millisecond)
 			}
 		})))
 		client.CloseWrite()

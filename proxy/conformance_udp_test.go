@@ -139,7 +139,7 @@ func TestASessionEndsWhenItHasBeenSilent(t *testing.T) {
 // session, and so does one that only speaks, as a sensor does.
 func TestASessionLastsWhileEitherSideSpeaks(t *testing.T) {
 	conform(t, func(t *testing.T, cfg proxy.Config) {
-		cfg.UDPTimeout = 400 * time.Millisecond
+		cfg.UDPTimeout = time.Second
 		n := newNode(t, cfg)
 		server := proxytest.ServeUDP(t, "127.0.0.1:0", proxytest.IdentifyUDP("media"))
 		mute := proxytest.ServeUDP(t, "127.0.0.1:0", proxytest.MuteUDP)
@@ -162,7 +162,7 @@ func TestASessionLastsWhileEitherSideSpeaks(t *testing.T) {
 			if _, err := speaker.Write([]byte("line")); err != nil {
 				t.Fatal(err)
 			}
-			time.Sleep(30 * time.Millisecond)
+			time.Sleep(75 * time.Millisecond)
 		}
 		if got := listener.Ask(t).Session; got != session {
 			t.Errorf("the listener's session is %s; was %s", got, session)
@@ -214,7 +214,7 @@ func TestASessionMovesWhenItsEndpointRefuses(t *testing.T) {
 		dies.Close()
 		lost := 0
 		proxytest.Eventually(t, func() bool {
-			answer, err := client.Try(500 * time.Millisecond)
+			answer, err := client.Try(2 * time.Second)
 			if err != nil {
 				lost++
 			}

@@ -226,12 +226,8 @@ func TestAReaderWhoSleepsDelaysNobody(t *testing.T) {
 	l, reader := stall(t)
 	stop := run(t, l)
 	const many = 3 * queued
-	began := time.Now()
-	for range many {
+	for range many { // who waited for the reader would wait for ever
 		l.Record(ending())
-	}
-	if took := time.Since(began); took > proxytest.Patience/10 {
-		t.Errorf("it took %v to record %d endings", took, many)
 	}
 	if l.Dropped() == 0 {
 		t.Error("nothing was dropped: the pipe is too large for this test")
