@@ -30,7 +30,7 @@ func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir:                 "testdata/script",
 		RequireExplicitExec: true,
-		Deadline:            time.Now().Add(programtest.Patience), // for a program that runs on
+		Deadline:            time.Now().Add(10 * programtest.Patience), // for a program that runs on; all scripts have it together
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"exits": func(ts *testscript.TestScript, _ bool, args []string) {
 				want, err := strconv.Atoi(args[0])
