@@ -64,6 +64,18 @@ func inside(importPath, room string) bool {
 // forTests tells whether a package is a helper that only tests may import.
 func forTests(importPath string) bool { return strings.HasSuffix(importPath, "test") }
 
+// isEtcd tells whether a package is the etcd source, or of etcd itself.
+func isEtcd(importPath string) bool {
+	return inside(importPath, "config/etcdsource") || strings.HasPrefix(importPath, "go.etcd.io/")
+}
+
+// speaksEtcd tells whether a package may need etcd: the source, the programs that wire it, and what tests and measures them.
+func speaksEtcd(importPath string) bool {
+	return slices.ContainsFunc([]string{"config/etcdsource", "cmd/kube-proxy", "cmd/playground", "scripts"}, func(room string) bool {
+		return inside(importPath, room)
+	}) || forTests(importPath)
+}
+
 func TestArrowsPointOneWayOnly(t *testing.T) {
 	all := packages(t)
 	if len(all) < 6 {
@@ -84,9 +96,9 @@ func TestArrowsPointOneWayOnly(t *testing.T) {
 				if inside(dep, "config") || inside(dep, "cmd") {
 					t.Errorf("%s needs %s: proxy does not know where state comes from", p.ImportPath, dep)
 				}
-				if strings.HasPrefix(dep, "go.etcd.io/") {
-					t.Errorf("%s needs %s: proxy knows no etcd", p.ImportPath, dep)
-				}
+			}
+			if isEtcd(dep) && !speaksEtcd(p.ImportPath) {
+				t.Errorf("%s needs %s: sources stand behind config.Source, and only their wiring names them", p.ImportPath, dep)
 			}
 			if forTests(dep) && ours(dep) && !forTests(p.ImportPath) {
 				t.Errorf("%s needs %s, which is for tests", p.ImportPath, dep)
@@ -98,8 +110,6 @@ func TestArrowsPointOneWayOnly(t *testing.T) {
 				t.Errorf("%s imports %s: registry does no I/O", p.ImportPath, dep)
 			case inside(p.ImportPath, "proxy") && dep == "encoding/json":
 				t.Errorf("%s imports %s: proxy knows no JSON", p.ImportPath, dep)
-			case p.ImportPath == module+"/config" && strings.HasPrefix(dep, "go.etcd.io/"):
-				t.Errorf("%s imports %s: sources have packages of their own", p.ImportPath, dep)
 			}
 		}
 	}

@@ -13,7 +13,6 @@ import (
 	"github.com/spf13/pflag"
 
 	"kubeproxy/cmd/internal/check"
-	"kubeproxy/cmd/internal/node"
 	"kubeproxy/config/etcdsource"
 	"kubeproxy/proxy"
 )
@@ -117,7 +116,7 @@ func (o *checkOptions) report() (*check.Report, error) {
 		if etcd, err = o.etcd.source(); err != nil {
 			return nil, err
 		}
-		served.EtcdPorts = node.EtcdPorts(context.Background(), etcd.Endpoints)
+		served.EtcdPorts = etcd.LocalPorts(context.Background())
 		r, err = o.fromEtcd(etcd)
 	}
 	if err != nil {
@@ -151,10 +150,19 @@ func (o *checkOptions) guards() proxy.Config {
 	return served
 }
 
+// fromEtcd reads the registry of an etcd, as it is now.
 func (o *checkOptions) fromEtcd(cfg etcdsource.Config) (check.Registry, error) {
 	ctx, cancel := context.WithTimeoutCause(context.Background(), o.timeout.Duration, fmt.Errorf("no answer for %v", o.timeout))
 	defer cancel()
-	return check.FromEtcd(ctx, cfg)
+	snapshot, err := etcdsource.Read(ctx, cfg)
+	if err != nil {
+		return check.Registry{}, fmt.Errorf("read etcd at %v: %w", cfg.Endpoints, err)
+	}
+	r := check.Registry{Source: fmt.Sprintf("etcd at %v", cfg.Endpoints), Revision: snapshot.Revision}
+	for _, k := range snapshot.Keys {
+		r.Records = append(r.Records, check.Record{Key: string(k.Key), Value: k.Value, Created: k.Created, Modified: k.Revision})
+	}
+	return r, nil
 }
 
 // An outputValue is the flag -o: how a report is written.

@@ -22,6 +22,8 @@ import (
 	"kubeproxy/cmd/internal/logsink"
 	"kubeproxy/cmd/internal/node"
 	"kubeproxy/cmd/internal/operators"
+	"kubeproxy/config"
+	"kubeproxy/config/etcdsource"
 	"kubeproxy/proxy"
 )
 
@@ -38,6 +40,10 @@ func serve(o *options, flags *pflag.FlagSet, log *logsink.Sink) error {
 		return errors.New("-master is not there yet: services can only be read from etcd, with -etcd_servers or -etcd_config")
 	}
 	etcd, err := o.etcd.source()
+	if err != nil {
+		return err
+	}
+	source, err := etcdsource.New(etcd)
 	if err != nil {
 		return err
 	}
@@ -93,8 +99,9 @@ func serve(o *options, flags *pflag.FlagSet, log *logsink.Sink) error {
 		return nil
 	})
 	g.Go(func() error {
+		served.EtcdPorts = etcd.LocalPorts(ctx)
 		return node.Run(ctx, node.Options{
-			Etcd:        etcd,
+			Sources:     []config.Source{source},
 			Proxy:       served,
 			RandomStart: o.randomStart,
 			Ready: func() {

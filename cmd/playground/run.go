@@ -15,6 +15,7 @@ import (
 
 	"kubeproxy/cmd/internal/node"
 	"kubeproxy/cmd/internal/operators"
+	"kubeproxy/config"
 	"kubeproxy/config/etcdsource"
 	"kubeproxy/proxy"
 )
@@ -36,6 +37,11 @@ func run(ctx context.Context, out io.Writer) (err error) {
 	if err != nil {
 		return err
 	}
+	cfg := etcdsource.Config{Endpoints: []string{"http://" + l.etcd}}
+	source, err := etcdsource.New(cfg)
+	if err != nil {
+		return err
+	}
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error {
 		select {
@@ -52,10 +58,11 @@ func run(ctx context.Context, out io.Writer) (err error) {
 	}
 	g.Go(func() error {
 		return node.Run(ctx, node.Options{
-			Etcd: etcdsource.Config{Endpoints: []string{"http://" + l.etcd}},
+			Sources: []config.Source{source},
 			Proxy: proxy.Config{
 				BindAddress:  netip.MustParseAddr("127.0.0.1"), // nobody else's business
 				DrainTimeout: time.Second,
+				EtcdPorts:    cfg.LocalPorts(ctx),
 			},
 			Ready:            func() { l.print(out) },
 			Operators:        operators.Config{Metrics: netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), uint16(l.operators))},

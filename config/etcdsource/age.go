@@ -1,6 +1,10 @@
 package etcdsource
 
-import "time"
+import (
+	"time"
+
+	"kubeproxy/config"
+)
 
 // A clock finds out up to which moment the Updates tell everything that etcd had committed. What the watch delivers does
 // not say that: it may be seconds behind, in the network or in etcd. Two answers do. A progress report comes over
@@ -46,7 +50,7 @@ func (x *session) current(at time.Time) {
 	if x.stood.IsZero() {
 		return
 	}
-	x.report(func(st *Status) {
+	x.report(func(st *config.Status) {
 		if at.After(st.Current) {
 			st.Current = at
 		}

@@ -10,6 +10,7 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"kubeproxy/config"
 	"kubeproxy/config/etcdsource/etcdtest"
 	"kubeproxy/registry"
 )
@@ -38,9 +39,9 @@ func TestAUserWhoMayReadThePrefixNeedsNothingElse(t *testing.T) {
 
 	// The probe's reads are allowed as well.
 	etcd.Pause()
-	f.awaitStatus(t, "not connected", func(st Status) bool { return !st.Connected })
+	f.awaitStatus(t, "not connected", func(st config.Status) bool { return !st.Connected })
 	etcd.Resume()
-	f.awaitStatus(t, "connected", func(st Status) bool { return st.Connected })
+	f.awaitStatus(t, "connected", func(st config.Status) bool { return st.Connected })
 	put(t, c, spec("a"), port(3))
 	f.await(t, "a:3 | ")
 }
@@ -99,7 +100,7 @@ func TestAWrongPasswordIsNamedAndTheRightOneHeals(t *testing.T) {
 	}
 	log := logSince(t)
 	f := follow(t, asProxy(quick(etcd.URL())))
-	st := f.awaitStatus(t, "a reason", func(st Status) bool { return st.Reason != "" })
+	st := f.awaitStatus(t, "a reason", func(st config.Status) bool { return st.Reason != "" })
 	if !strings.Contains(st.Reason, `log in as "proxy"`) || !strings.Contains(st.Reason, "authentication failed") {
 		t.Errorf("the reason is %q", st.Reason)
 	}
@@ -118,7 +119,7 @@ func TestAMissingPermissionIsNamedAndAGrantHeals(t *testing.T) {
 	c := etcd.Client(t, func(cfg *clientv3.Config) { cfg.Username, cfg.Password = "root", "root password" })
 	put(t, c, spec("a"), port(1))
 	f := follow(t, asProxy(quick(etcd.URL())))
-	st := f.awaitStatus(t, "a reason", func(st Status) bool { return st.Reason != "" })
+	st := f.awaitStatus(t, "a reason", func(st config.Status) bool { return st.Reason != "" })
 	if !strings.Contains(st.Reason, "permission denied") {
 		t.Errorf("the reason is %q", st.Reason)
 	}
@@ -146,7 +147,7 @@ func TestAuthenticationMayBeTurnedOnLater(t *testing.T) {
 	c = etcd.Client(t, func(cfg *clientv3.Config) { cfg.Username, cfg.Password = "root", "root password" })
 	put(t, c, spec("a"), port(3))
 	with.await(t, "a:3 | ")
-	without.awaitStatus(t, "a reason", func(st Status) bool { return strings.Contains(st.Reason, "user name is empty") })
+	without.awaitStatus(t, "a reason", func(st config.Status) bool { return strings.Contains(st.Reason, "user name is empty") })
 	if got := without.text(); got != "a:2 | " {
 		t.Errorf("shut out, it knows %q; want what it knew last", got)
 	}
@@ -167,7 +168,7 @@ func TestAReplacedPasswordIsUsedWithTheNextConnection(t *testing.T) {
 	cfg := asProxy(quick(etcd.URL()))
 	cfg.ReadPassword = func() (string, error) { return *password.Load(), nil }
 	f := follow(t, cfg)
-	f.awaitStatus(t, "refused", func(st Status) bool { return st.Cause == Refused && !st.Ready })
+	f.awaitStatus(t, "refused", func(st config.Status) bool { return st.Cause == Refused.String() && !st.Ready })
 	say("proxy password")
 	f.await(t, "a:1 | ")
 }

@@ -14,32 +14,18 @@ import (
 	"google.golang.org/grpc/mem"
 
 	"kubeproxy/config/etcdsource/etcdtest"
+	"kubeproxy/config/records"
+	"kubeproxy/config/records/recordstest"
 	"kubeproxy/registry"
 )
 
-// What a resync costs the goroutine that owns the state when nothing has changed: 10,000 keys compared, and
-// a SET of 5,000 services and as many endpoints made of them.
-func BenchmarkUnchangedResync10000(b *testing.B) {
-	r, l := newRecords(), bigList(5000)
-	r.merge(l, nil, 0)
-	r.everything()
-	l.kvs = r.sift(l.kvs, &l.known) // as the reader does with each page
-	for b.Loop() {
-		if different, _ := r.merge(l, nil, l.revision); different.n != 0 {
-			b.Fatal(different)
-		}
-		if s, e := r.everything(); len(s) != 5000 || len(e) != 5000 {
-			b.Fatal(len(s), len(e))
-		}
-	}
-}
-
 // What a resync does with one page of keys that are all known, beside what it would do if the library read it.
 func BenchmarkKnownPage500(b *testing.B) {
-	r, l := newRecords(), bigList(250)
-	r.merge(l, nil, 0)
-	page := wire(b, &etcdserverpb.RangeResponse{Kvs: l.kvs, Count: l.count})
-	known := make([]familiar, 0, len(l.kvs))
+	s := records.New()
+	first, kvs := bigList(250)
+	s.Merge(first, 501, nil, 0)
+	page := wire(b, &etcdserverpb.RangeResponse{Kvs: kvs, Count: 500})
+	versions := make([]records.Version, 0, 500)
 	for _, way := range []struct {
 		name  string
 		codec encoding.CodecV2
@@ -51,22 +37,16 @@ func BenchmarkKnownPage500(b *testing.B) {
 				if err := way.codec.Unmarshal(mem.BufferSlice{mem.SliceBuffer(page)}, &answer); err != nil {
 					b.Fatal(err)
 				}
-				known = known[:0]
-				if news := r.sift(answer.Kvs, &known); len(news) != 0 || len(known) != 500 {
-					b.Fatalf("%d news, %d known", len(news), len(known))
+				versions = versions[:0]
+				for _, kv := range answer.Kvs {
+					versions = append(versions, versionOf(kv))
+				}
+				l := s.NewList(500)
+				if l.Add(versions); len(l.News()) != 0 || l.Len() != 500 {
+					b.Fatalf("%d news of %d", len(l.News()), l.Len())
 				}
 			}
 		})
-	}
-}
-
-// The first list of a registry of that size, every value of which is decoded.
-func BenchmarkFirstList10000(b *testing.B) {
-	l := bigList(5000)
-	for b.Loop() {
-		r := newRecords()
-		r.merge(l, nil, 0)
-		r.everything()
 	}
 }
 
@@ -94,8 +74,9 @@ func BenchmarkEventToUpdate(b *testing.B) {
 	x := standing(b)
 	out := make(chan registry.Update, 1)
 	x.out = out
-	x.records.merge(bigList(1), nil, 0)
-	x.records.everything()
+	first, _ := bigList(1)
+	x.records.Merge(first, 1, nil, 0)
+	x.records.Update(true, 1, time.Now())
 	stream := &tape{said: make(chan struct{})}
 	for i := range 2 {
 		stream.lines = append(stream.lines, mem.BufferSlice{mem.SliceBuffer(wire(b, &etcdserverpb.WatchResponse{
@@ -167,8 +148,8 @@ func BenchmarkPutToUpdate(b *testing.B) {
 func BenchmarkResync10000(b *testing.B) {
 	etcd := etcdtest.StartServer(b)
 	c := etcd.Client(b)
-	for _, kv := range bigList(5000).kvs {
-		put(b, c, string(kv.Key), string(kv.Value))
+	for _, r := range recordstest.Registry(5000) {
+		put(b, c, r.Key, r.Value)
 	}
 	s, err := New(Config{Endpoints: []string{etcd.URL()}, SyncPeriod: time.Hour})
 	if err != nil {

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"kubeproxy/config"
 	"kubeproxy/config/etcdsource/etcdtest"
 )
 
@@ -63,6 +64,16 @@ func TestEachErrorHasItsCause(t *testing.T) {
 	}
 }
 
+// ended is what a status counts, by cause.
+func ended(st config.Status) (counts [NumCauses]uint64) {
+	for i, end := range st.Ends {
+		if end.Cause == Cause(i).String() {
+			counts[i] = end.Count
+		}
+	}
+	return counts
+}
+
 func TestEndedSessionsAreCountedByCause(t *testing.T) {
 	etcd := etcdtest.StartProcess(t)
 	c := etcd.Client(t)
@@ -79,24 +90,24 @@ func TestEndedSessionsAreCountedByCause(t *testing.T) {
 	}
 	var want [NumCauses]uint64
 	for i, e := range ends {
-		f.awaitStatus(t, "one more session", func(st Status) bool { return st.Sessions == uint64(i+1) })
+		f.awaitStatus(t, "one more session", func(st config.Status) bool { return st.Sessions == uint64(i+1) })
 		e.end()
 		want[e.cause]++
 	}
-	st := f.awaitStatus(t, "the last session", func(st Status) bool { return st.Sessions == uint64(len(ends)+1) })
-	if st.Ended != want {
-		t.Errorf("ended: %v; want %v", st.Ended, want)
+	st := f.awaitStatus(t, "the last session", func(st config.Status) bool { return st.Sessions == uint64(len(ends)+1) })
+	if ended(st) != want {
+		t.Errorf("ended: %v; want %v", ended(st), want)
 	}
 
 	// What never came to stand has not ended either. It is an attempt.
 	etcd.Kill()
 	want[Broken]++
-	st = f.awaitStatus(t, "several attempts", func(st Status) bool { return st.Attempts > 3 })
-	if st.Ended != want || st.Connected || st.Cause != Broken {
+	st = f.awaitStatus(t, "several attempts", func(st config.Status) bool { return st.Attempts > 3 })
+	if ended(st) != want || st.Connected || st.Cause != Broken.String() {
 		t.Errorf("%+v; want the sessions before to have ended as %v, and no other", st, want)
 	}
 	etcd.Start(t)
-	f.awaitStatus(t, "a session, and no attempts", func(st Status) bool { return st.Connected && st.Attempts == 0 })
+	f.awaitStatus(t, "a session, and no attempts", func(st config.Status) bool { return st.Connected && st.Attempts == 0 })
 }
 
 func TestEveryCauseHasItsWords(t *testing.T) {
@@ -129,8 +140,8 @@ func TestTheReasonSaysWhatToDo(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			f := follow(t, test.cfg)
-			st := f.awaitStatus(t, test.advice, func(st Status) bool { return strings.Contains(st.Reason, test.advice) })
-			if st.Cause != test.want {
+			st := f.awaitStatus(t, test.advice, func(st config.Status) bool { return strings.Contains(st.Reason, test.advice) })
+			if st.Cause != test.want.String() {
 				t.Errorf("the cause of %q is %v; want %v", st.Reason, st.Cause, test.want)
 			}
 		})

@@ -9,6 +9,7 @@ import (
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"kubeproxy/config"
 	"kubeproxy/config/etcdsource/etcdtest"
 	"kubeproxy/registry"
 )
@@ -195,11 +196,11 @@ func TestOnlyAfterAResponseThatIsTooLargeIsTheNextWatchInFragments(t *testing.T)
 	f.await(t, "a:2 | ")
 	put(t, c, spec("a"), port(3))
 	f.await(t, "a:3 | ")
-	if st := f.source.Status(); st.Sessions != 2 || st.Ended[Stale] != 1 {
-		t.Errorf("%d sessions, of which %d were behind; want 2 and 1", st.Sessions, st.Ended[Stale])
+	if st := f.source.Status(); st.Sessions != 2 || ended(st)[Stale] != 1 {
+		t.Errorf("%d sessions, of which %d were behind; want 2 and 1", st.Sessions, ended(st)[Stale])
 	}
 	m.cancel("for the test", 0)
-	f.awaitStatus(t, "a third session", func(st Status) bool { return st.Sessions == 3 })
+	f.awaitStatus(t, "a third session", func(st config.Status) bool { return st.Sessions == 3 })
 	m.hook(func(*middleman) {
 		if want := []bool{false, true, false}; !slices.Equal(asked, want) {
 			t.Errorf("fragments were asked for by %v; want %v", asked, want)
@@ -234,7 +235,7 @@ func TestABadValueHurtsOnlyItself(t *testing.T) { // D17, D18
 	f.await(t, "good:4 other:5 | ")
 	etcd.Kill()
 	etcd.Start(t)
-	f.awaitStatus(t, "a second session", func(st Status) bool { return st.Sessions == 2 })
+	f.awaitStatus(t, "a second session", func(st config.Status) bool { return st.Sessions == 2 })
 	text := log()
 	for key, want := range map[string]int{`specs/zz" at`: 1, `specs/good" at`: 2, `endpoints/good" at`: 1, `specs/good" can be used again`: 2, `zz" can`: 0, "\nW1121 forged": 0} {
 		if n := strings.Count(text, key); n != want {
@@ -334,7 +335,7 @@ func TestNothingIsSentBeforeTheRegistryIsKnown(t *testing.T) {
 	put(t, etcd.Client(t), spec("a"), port(1))
 	etcd.Stop()
 	f := follow(t, quick(etcd.URL()))
-	st := f.awaitStatus(t, "a reason", func(st Status) bool { return st.Reason != "" })
+	st := f.awaitStatus(t, "a reason", func(st config.Status) bool { return st.Reason != "" })
 	if st.Ready || st.Connected || st.Since.IsZero() || !strings.Contains(st.Reason, "connection refused") {
 		t.Errorf("without etcd: %+v; want neither ready nor connected, and why not", st)
 	}
@@ -343,8 +344,8 @@ func TestNothingIsSentBeforeTheRegistryIsKnown(t *testing.T) {
 	}
 	etcd.Start(t)
 	f.await(t, "a:1 | ")
-	st = f.awaitStatus(t, "ready", func(st Status) bool { return st.Ready })
-	if !st.Connected || st.Revision != 2 || st.Services != 1 || st.Sessions != 1 || st.Reason != "" || st.ClusterID == 0 {
+	st = f.awaitStatus(t, "ready", func(st config.Status) bool { return st.Ready })
+	if !st.Connected || st.Revision != 2 || st.Services != 1 || st.Sessions != 1 || st.Reason != "" || st.Cluster == "" {
 		t.Errorf("with etcd: %+v", st)
 	}
 	f.stop()

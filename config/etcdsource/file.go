@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"kubeproxy/config"
 	"kubeproxy/registry"
 )
 
@@ -78,7 +79,7 @@ func parseConfigFile(data []byte) (Config, []string, error) {
 		if len(data) == 0 {
 			return Config{}, nil, errors.New("the file is empty")
 		}
-		return Config{}, nil, fmt.Errorf("not the JSON of an etcd config: %s", oneLine(err.Error()))
+		return Config{}, nil, fmt.Errorf("not the JSON of an etcd config: %s", config.OneLine(err.Error()))
 	}
 	if file.Cluster == nil {
 		return Config{}, nil, errors.New(`no "cluster"`) // D6

@@ -2,20 +2,20 @@ package etcdsource
 
 import (
 	"context"
-	"flag"
 	"fmt"
 	"maps"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
-	"github.com/golang/glog"
+	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"kubeproxy/config"
+	"kubeproxy/config/records"
+	"kubeproxy/config/records/recordstest"
 	"kubeproxy/registry"
 )
 
@@ -170,7 +170,7 @@ func (f *follower) awaitThat(t testing.TB, what string, condition func() bool) {
 }
 
 // awaitStatus waits for the status to be like this.
-func (f *follower) awaitStatus(t testing.TB, what string, condition func(Status) bool) Status {
+func (f *follower) awaitStatus(t testing.TB, what string, condition func(config.Status) bool) config.Status {
 	t.Helper()
 	for deadline := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
 		st := f.source.Status()
@@ -184,11 +184,11 @@ func (f *follower) awaitStatus(t testing.TB, what string, condition func(Status)
 }
 
 // resync asks for a full list and waits until it was applied.
-func (f *follower) resync(t testing.TB) Status {
+func (f *follower) resync(t testing.TB) config.Status {
 	t.Helper()
 	before := f.source.Status().Resyncs
 	f.source.Resync()
-	return f.awaitStatus(t, "another resync", func(st Status) bool { return st.Resyncs > before })
+	return f.awaitStatus(t, "another resync", func(st config.Status) bool { return st.Resyncs > before })
 }
 
 // last returns the newest Update.
@@ -207,14 +207,33 @@ func (f *follower) past() []registry.Update {
 
 // Keys and values, short: most tests speak of few and simple ones.
 
-func spec(name string) string { return registry.SpecsPrefix + name }
+// The records of the tests.
+var (
+	spec  = recordstest.Spec
+	ends  = recordstest.Ends
+	port  = recordstest.Port
+	addrs = recordstest.Addrs
+)
 
-func ends(name string) string { return registry.EndpointsPrefix + name }
+// logSince gives what is logged from now on, when called.
+var logSince = recordstest.LogSince
 
-func port(n int) string { return fmt.Sprintf(`{"kind":"Service","apiVersion":"v1beta1","port":%d}`, n) }
+// kv is a value of the service a: created and modified at these revisions.
+func kv(created, modified int64, value string) *mvccpb.KeyValue {
+	return &mvccpb.KeyValue{Key: []byte(spec("a")), CreateRevision: created, ModRevision: modified, Value: []byte(value)}
+}
 
-func addrs(list ...string) string {
-	return fmt.Sprintf(`{"kind":"Endpoints","apiVersion":"v1beta1","endpoints":["%s"]}`, strings.Join(list, `","`))
+// listed is an empty list.
+func listed(revision int64) listing { return listing{revision: revision} }
+
+// bigList is a registry of n services with endpoints, of the usual size, and the list of it.
+func bigList(n int) (list records.List, kvs []*mvccpb.KeyValue) {
+	for i, r := range recordstest.Registry(n) {
+		revision := int64(i + 2)
+		kvs = append(kvs, &mvccpb.KeyValue{Key: []byte(r.Key), Value: []byte(r.Value), CreateRevision: revision, ModRevision: revision})
+		list.Add([]records.Version{versionOf(kvs[i])})
+	}
+	return list, kvs
 }
 
 // put writes pairs of key and value, each in its own revision, and returns the last one.
@@ -241,27 +260,4 @@ func del(t testing.TB, c *clientv3.Client, keys ...string) (revision int64) {
 		revision = resp.Header.Revision
 	}
 	return revision
-}
-
-// logSince gives what is logged from now on, when called.
-func logSince(t testing.TB) func() string {
-	t.Helper()
-	read := func() string {
-		glog.Flush()
-		files, err := filepath.Glob(filepath.Join(flag.Lookup("log_dir").Value.String(), "*.INFO.*"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		var all strings.Builder
-		for _, file := range files {
-			text, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			all.Write(text)
-		}
-		return all.String()
-	}
-	before := len(read())
-	return func() string { return read()[before:] }
 }

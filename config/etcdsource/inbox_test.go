@@ -10,8 +10,6 @@ import (
 	"time"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
-
-	"kubeproxy/registry"
 )
 
 // written is an event of a key of which only the size matters.
@@ -120,9 +118,9 @@ func TestOfAKeyThatIsWrittenOftenTheNewestGoodValueIsInForce(t *testing.T) {
 		}
 		events = append(events, value("b", 99, addrs("10.0.0.9:1")))
 		x.deliver(t, events...)
-		for addr := range x.records.endpoints[registry.Name{Namespace: "default", Name: "a"}].Of("").All() {
-			if addr.String() != test.want {
-				t.Errorf("after %q %v is in force; want %s", test.values, addr, test.want)
+		for _, c := range x.records.Update(true, 99, time.Now()).Endpoints {
+			if got := fmt.Sprint(c.Value.Of("")); c.Name.Name == "a" && got != "["+test.want+"]" {
+				t.Errorf("after %q %v is in force; want %s", test.values, got, test.want)
 			}
 		}
 		if st := x.Status(); st.Revision != 99 || st.Endpoints != 2 {

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -16,6 +15,7 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"kubeproxy/config/records"
 	"kubeproxy/registry"
 )
 
@@ -28,13 +28,12 @@ var (
 // A listing is what etcd answered to a question about the prefix.
 type listing struct {
 	cluster  uint64
-	revision int64 // the keys are of this revision
-	count    int64 // how many keys there are, listed or not
-	kvs      []*mvccpb.KeyValue
-	known    []familiar // the other keys: those whose values were known when they came
-	decoded  []decoding // of kvs, one for one; nil where nobody asked for it
-	asked    time.Time  // when the first page was asked for: everything from before is in the list
-	at       time.Time  // when the answer was complete
+	revision int64        // the keys are of this revision
+	count    int64        // how many keys there are, listed or not
+	list     records.List // the keys, if they were asked for
+	changed  int          // of a question for changes: how many keys there are
+	asked    time.Time    // when the first page was asked for: everything from before is in the list
+	at       time.Time    // when the answer was complete
 }
 
 // What one list may hold, and one message. An etcd that sends more is wrong or hostile: the default quota of its whole
@@ -58,17 +57,13 @@ func tooLarge() error {
 type question func(ctx context.Context, c *client, more func()) (listing, error)
 
 // list asks for all keys at one revision, 0 for the newest. However long it takes, the answer is one
-// snapshot: every page is read at the revision of the first. The values of a page are decoded while the
-// next one is on its way, if they are to be. Of those that are known nothing else is kept, if it is said what is known.
-func list(revision int64, weak bool, pageSize int64, decoded bool, known *records) question {
+// snapshot: every page is read at the revision of the first. begin makes the list that the pages are added to, with room
+// for so many keys.
+func list(revision int64, weak bool, pageSize int64, begin func(keys int) records.List) question {
 	return func(ctx context.Context, c *client, more func()) (listing, error) {
 		for {
-			var d *decoder
-			if decoded {
-				d = new(decoder)
-			}
-			l, err := c.list(ctx, revision, weak, pageSize, more, d, known)
-			l.decoded = d.wait()
+			l, err := c.list(ctx, revision, weak, pageSize, more, begin)
+			l.list.Wait()
 			switch {
 			case errors.Is(err, rpctypes.ErrCompacted) && revision == 0 && ctx.Err() == nil:
 				// The snapshot was compacted between two pages: take another, in larger pages, so that
@@ -88,16 +83,17 @@ func list(revision int64, weak bool, pageSize int64, decoded bool, known *record
 // mostRoom is for how many keys room is made on etcd's word alone.
 const mostRoom = 1 << 16
 
-func (c *client) list(ctx context.Context, revision int64, weak bool, pageSize int64, more func(), d *decoder, known *records) (listing, error) {
+func (c *client) list(ctx context.Context, revision int64, weak bool, pageSize int64, more func(), begin func(keys int) records.List) (l listing, err error) {
 	req := &etcdserverpb.RangeRequest{Key: prefixStart, RangeEnd: prefixEnd, Limit: pageSize, Revision: revision, Serializable: weak}
-	l := listing{asked: time.Now()}
+	l.asked = time.Now()
 	var last []byte // key of the pages so far
-	keys, size := 0, 0
+	size := 0
 	pages := newPageReader()
+	var page []records.Version
 	for first := true; ; first = false {
 		resp, err := c.kv.Range(ctx, req, answersReadBy(pages)...)
 		if err != nil {
-			return listing{}, explain(ctx, err)
+			return l, explain(ctx, err)
 		}
 		more()
 		if first {
@@ -105,37 +101,27 @@ func (c *client) list(ctx context.Context, revision int64, weak bool, pageSize i
 			if revision != 0 {
 				l.revision = revision // the header speaks of now, the keys of then
 			}
-			if room := min(max(l.count, 0), mostRoom); known == nil {
-				l.kvs = make([]*mvccpb.KeyValue, 0, room)
-			} else {
-				l.known = make([]familiar, 0, room)
-			}
+			l.list = begin(int(min(max(l.count, 0), mostRoom)))
 		} else if resp.Header.GetClusterId() != l.cluster {
-			return listing{}, failure{WentBack, fmt.Errorf("one list was answered by two clusters, %x and %x", l.cluster, resp.Header.GetClusterId())}
+			return l, failure{WentBack, fmt.Errorf("one list was answered by two clusters, %x and %x", l.cluster, resp.Header.GetClusterId())}
 		}
-		keys += len(resp.Kvs)
+		page = page[:0]
 		for _, kv := range resp.Kvs {
 			if bytes.Compare(kv.Key, last) <= 0 || !bytes.HasPrefix(kv.Key, prefixStart) {
-				return listing{}, failure{Unable, fmt.Errorf("a list has key %s after %s: this is no answer of an etcd", registry.Quote(string(kv.Key)), registry.Quote(string(last)))}
+				return l, failure{Unable, fmt.Errorf("a list has key %s after %s: this is no answer of an etcd", registry.Quote(string(kv.Key)), registry.Quote(string(last)))}
 			}
 			last = kv.Key
 			size += len(kv.Key) + len(kv.Value)
+			page = append(page, versionOf(kv))
 		}
 		last = bytes.Clone(last)
 		switch {
-		case keys > maxKeys:
-			return listing{}, tooManyKeys()
+		case l.list.Len()+len(page) > maxKeys:
+			return l, tooManyKeys()
 		case size > maxRegistry:
-			return listing{}, tooLarge()
+			return l, tooLarge()
 		}
-		news := resp.Kvs
-		if known != nil {
-			news = known.sift(resp.Kvs, &l.known)
-		} else {
-			pages = newPageReader() // this one's page is kept
-		}
-		l.kvs = append(l.kvs, news...)
-		d.add(news)
+		l.list.Add(page)
 		if !resp.More || len(resp.Kvs) == 0 {
 			l.at = time.Now()
 			return l, nil
@@ -145,69 +131,15 @@ func (c *client) list(ctx context.Context, revision int64, weak bool, pageSize i
 	}
 }
 
+// versionOf gives a key-value as records take it: nothing is copied.
+func versionOf(kv *mvccpb.KeyValue) records.Version {
+	return records.Version{Key: kv.Key, Value: kv.Value, Created: kv.CreateRevision, Revision: kv.ModRevision}
+}
+
 // isTooLarge reports whether gRPC has refused an answer for its size.
 func isTooLarge(err error) bool {
 	f, ok := errors.AsType[failure](err)
 	return ok && f.cause == Unable && strings.Contains(f.Error(), "larger than max")
-}
-
-// A decoding is what a value says, or why it says nothing.
-type decoding struct {
-	key      string
-	content  content
-	warnings []registry.Warning
-	err      error
-}
-
-// decodedAt returns what the value at i says, nil if it was not decoded.
-func (l *listing) decodedAt(i int) *decoding {
-	if l.decoded == nil {
-		return nil
-	}
-	return &l.decoded[i]
-}
-
-// useless reports whether all values were decoded and none of them can be used.
-func (l *listing) useless() bool {
-	return len(l.decoded) > 0 && !slices.ContainsFunc(l.decoded, func(d decoding) bool { return d.err == nil })
-}
-
-func decode(key string, value []byte) decoding {
-	d := decoding{key: key}
-	var record registry.Record
-	record, d.warnings, d.err = registry.Decode(key, value)
-	d.content = content{record.Service, record.Endpoints}
-	return d
-}
-
-// A decoder decodes the pages of a list on all processors: before the first state is in force nobody else
-// needs them. (Later there are clients, and the few values that have changed are decoded one by one.)
-// Nil decodes nothing.
-type decoder struct {
-	pages [][]decoding
-	work  sync.WaitGroup
-}
-
-func (d *decoder) add(page []*mvccpb.KeyValue) {
-	if d == nil {
-		return
-	}
-	decoded := make([]decoding, len(page))
-	d.pages = append(d.pages, decoded)
-	d.work.Go(func() {
-		for i, kv := range page {
-			decoded[i] = decode(string(kv.Key), kv.Value)
-		}
-	})
-}
-
-// wait returns what all pages say.
-func (d *decoder) wait() []decoding {
-	if d == nil {
-		return nil
-	}
-	d.work.Wait()
-	return slices.Concat(d.pages...)
 }
 
 // newest asks for the revision that etcd has reached, as cheaply as can be: one key, which need not
@@ -230,7 +162,7 @@ func changes(after, until int64) question {
 		if err != nil {
 			return listing{}, explain(ctx, err)
 		}
-		return listing{cluster: resp.Header.GetClusterId(), revision: until, count: resp.Count, kvs: resp.Kvs}, nil
+		return listing{cluster: resp.Header.GetClusterId(), revision: until, count: resp.Count, changed: len(resp.Kvs)}, nil
 	}
 }
 

@@ -15,7 +15,9 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"kubeproxy/config"
 	"kubeproxy/config/etcdsource/etcdtest"
+	"kubeproxy/config/records"
 )
 
 func isList(req *etcdserverpb.RangeRequest) bool {
@@ -165,7 +167,7 @@ func TestAWeakReadNeverTakesUsBack(t *testing.T) {
 		}
 	})
 	m.cancel("for the test", 0)
-	f.awaitStatus(t, "a second session", func(st Status) bool { return st.Sessions == 2 })
+	f.awaitStatus(t, "a second session", func(st config.Status) bool { return st.Sessions == 2 })
 	f.await(t, "a:2 b:2 | ")
 
 	// A resync reads at a revision that this member has not reached.
@@ -205,7 +207,7 @@ func TestAListThatIsOlderThanTheWatchIsRefused(t *testing.T) {
 		}
 	})
 	f := follow(t, quick(m.url))
-	f.awaitStatus(t, "a reason", func(st Status) bool { return strings.Contains(st.Reason, "went back from revision 3 to 2") })
+	f.awaitStatus(t, "a reason", func(st config.Status) bool { return strings.Contains(st.Reason, "went back from revision 3 to 2") })
 	if got := f.text(); got != "nothing yet" {
 		t.Errorf("sent %q, which the watch would never bring up to date", got)
 	}
@@ -306,35 +308,8 @@ func TestAPageIsAPart(t *testing.T) {
 	}
 	defer own.close()
 	parts := 0
-	if l, err := list(0, false, 3, false, nil)(t.Context(), own, func() { parts++ }); err != nil || len(l.kvs) != 10 || parts != 4 {
-		t.Errorf("%d keys in %d parts, %v; want 10 in 4", len(l.kvs), parts, err)
-	}
-}
-
-// What is decoded beside the reading is what would be decoded after it, value for value.
-func TestAListDecodedPageByPageSaysWhatItsValuesSay(t *testing.T) {
-	etcd := etcdtest.StartProcess(t)
-	c := etcd.Client(t)
-	for i := range 10 {
-		put(t, c, spec(fmt.Sprintf("s%d", i)), []string{port(100 + i), "bad"}[i/8])
-	}
-	cfg, err := quick(etcd.URL()).withDefaults()
-	if err != nil {
-		t.Fatal(err)
-	}
-	r := newReader(&dialer{cfg, newNames()})
-	defer r.close()
-	for _, ahead := range []bool{true, false} {
-		l, err := r.try(t.Context(), list(0, false, 3, ahead, nil), func() {})
-		if err != nil || len(l.kvs) != 10 || (l.decoded != nil) != ahead {
-			t.Fatalf("%d keys, decoded %v, %v", len(l.kvs), l.decoded != nil, err)
-		}
-		for i, kv := range l.kvs {
-			got, want := newRecords().version(kv, l.decodedAt(i)).says(), decode(string(kv.Key), kv.Value)
-			if (got.err == nil) != (i < 8) || (want.err == nil) != (got.err == nil) || !got.content.service.Equal(want.content.service) {
-				t.Errorf("%s says %+v; want %+v", kv.Key, got, want)
-			}
-		}
+	if l, err := list(0, false, 3, records.New().NewList)(t.Context(), own, func() { parts++ }); err != nil || l.list.Len() != 10 || parts != 4 {
+		t.Errorf("%d keys in %d parts, %v; want 10 in 4", l.list.Len(), parts, err)
 	}
 }
 
@@ -356,7 +331,7 @@ func TestPagesGetSmallerUntilTheyComeInTime(t *testing.T) {
 	cfg := quick(m.url)
 	cfg.PageSize = 16
 	f := follow(t, cfg)
-	f.awaitStatus(t, "nine services", func(st Status) bool { return st.Services == 9 })
+	f.awaitStatus(t, "nine services", func(st config.Status) bool { return st.Services == 9 })
 	f.stop()
 	if f.source.page != 4 { // 2 was in time: the next list tries more
 		t.Errorf("the next page would have %d keys", f.source.page)
@@ -375,7 +350,7 @@ func TestAPageThatIsTooLargeIsAskedForAgainWithFewerKeys(t *testing.T) {
 	cfg.PageSize = 500
 	f := follow(t, cfg)
 	f.await(t, "z:1 | ")
-	f.awaitStatus(t, "25 rejected", func(st Status) bool { return st.Rejected == 25 }) // all large ones
+	f.awaitStatus(t, "25 rejected", func(st config.Status) bool { return st.Rejected == 25 }) // all large ones
 }
 
 func TestAListThatDoesNotEndIsGivenUp(t *testing.T) {
@@ -393,8 +368,8 @@ func TestAListThatDoesNotEndIsGivenUp(t *testing.T) {
 		}
 	})
 	f := follow(t, quick(m.url))
-	f.awaitStatus(t, "a reason", func(st Status) bool {
-		return st.Cause == Unable && strings.Contains(st.Reason, "this is no answer of an etcd")
+	f.awaitStatus(t, "a reason", func(st config.Status) bool {
+		return st.Cause == Unable.String() && strings.Contains(st.Reason, "this is no answer of an etcd")
 	})
 }
 

@@ -14,6 +14,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"kubeproxy/config"
 	"kubeproxy/config/etcdsource/etcdtest"
 	"kubeproxy/registry"
 )
@@ -142,7 +143,7 @@ func TestTheLogOfAStartWithoutEtcd(t *testing.T) {
 	etcd.Stop()
 	log := logSince(t)
 	f := follow(t, quick(etcd.URL()))
-	f.awaitStatus(t, "attempts", func(st Status) bool { return st.Attempts > 3 })
+	f.awaitStatus(t, "attempts", func(st config.Status) bool { return st.Attempts > 3 })
 	etcd.Start(t)
 	f.await(t, "a:1 | a=10.0.0.1:1")
 	f.stop()
@@ -162,7 +163,7 @@ func TestTheLogOfAnOutageSaysWhatDiffersAfterIt(t *testing.T) {
 	f, log := followed(t, quick(link.Addr()), "a:1 b:1 c:1 | ")
 	link.Down()
 	link.Cut()
-	f.awaitStatus(t, "not connected", func(st Status) bool { return !st.Connected })
+	f.awaitStatus(t, "not connected", func(st config.Status) bool { return !st.Connected })
 	put(t, c, spec("a"), port(2))
 	del(t, c, spec("b"))
 	link.Up()
@@ -186,18 +187,18 @@ func TestTheLogOfAnEtcdThatRefusesUs(t *testing.T) {
 	}
 	etcd.Kill()
 	etcd.Start(t)
-	f.awaitStatus(t, "refused", func(st Status) bool { return st.Cause == Refused })
+	f.awaitStatus(t, "refused", func(st config.Status) bool { return st.Cause == Refused.String() })
 	c = etcd.Client(t, func(cfg *clientv3.Config) { cfg.Username, cfg.Password = "root", "root password" })
 	if _, err := c.UserChangePassword(t.Context(), "proxy", "proxy password"); err != nil {
 		t.Fatal(err)
 	}
-	f.awaitStatus(t, "connected", func(st Status) bool { return st.Connected })
+	f.awaitStatus(t, "connected", func(st config.Status) bool { return st.Connected })
 	if _, err := c.RoleRevokePermission(t.Context(), "reader", registry.Prefix, clientv3.GetPrefixRangeEnd(registry.Prefix)); err != nil {
 		t.Fatal(err)
 	}
 	etcd.Kill()
 	etcd.Start(t)
-	f.awaitStatus(t, "refused", func(st Status) bool { return st.Cause == Refused && !st.Connected })
+	f.awaitStatus(t, "refused", func(st config.Status) bool { return st.Cause == Refused.String() && !st.Connected })
 	f.stop()
 	const stays = "; what was known at revision 2 stays in force, trying again"
 	mustRead(t, log(),
@@ -282,7 +283,7 @@ func TestAWipedEtcdThatHasOvertakenTheOldOneIsNoticed(t *testing.T) {
 			test.write(t, etcd.Client(t))
 			link.Cut()
 			link.Up()
-			f.awaitStatus(t, "the second session", func(st Status) bool { return st.Sessions == 2 && st.Revision == 6 })
+			f.awaitStatus(t, "the second session", func(st config.Status) bool { return st.Sessions == 2 && st.Revision == 6 })
 			f.stop()
 			text := log()
 			want := "etcd is at revision 6, but not by way of the revision 4 that is known (restored or wiped?); taking that for the truth: of what is older, " + test.keys
@@ -308,7 +309,7 @@ func TestTheLogOfAWatchThatEnds(t *testing.T) {
 		func() { m.cancel("rpc error: code = PermissionDenied desc = etcdserver: permission denied", 0) },
 	} {
 		end()
-		f.awaitStatus(t, "one more session", func(st Status) bool { return st.Sessions == uint64(i+2) })
+		f.awaitStatus(t, "one more session", func(st config.Status) bool { return st.Sessions == uint64(i+2) })
 	}
 	f.stop()
 	const (
@@ -329,9 +330,9 @@ func TestTheLogOfSilence(t *testing.T) {
 	link := etcdtest.NewLink(t, etcd.Addr())
 	f, log := followed(t, quick(link.Addr()), "a:1 | ")
 	etcd.Pause()
-	f.awaitStatus(t, "not connected", func(st Status) bool { return !st.Connected })
+	f.awaitStatus(t, "not connected", func(st config.Status) bool { return !st.Connected })
 	etcd.Resume()
-	f.awaitStatus(t, "connected", func(st Status) bool { return st.Connected })
+	f.awaitStatus(t, "connected", func(st config.Status) bool { return st.Connected })
 	link.Swallow()
 	put(t, c, spec("a"), port(2))
 	f.await(t, "a:2 | ")

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"kubeproxy/config"
 	"kubeproxy/config/etcdsource/etcdtest"
 )
 
@@ -59,7 +60,7 @@ func TestALookUpMayTakeLongerThanAConnectionAttempt(t *testing.T) {
 	n := newSlowNames()
 	n.holding.Store(true)
 	f := followNamed(t, portOf(etcd), n)
-	st := f.awaitStatus(t, "attempts in vain", func(st Status) bool { return st.Attempts >= 3 })
+	st := f.awaitStatus(t, "attempts in vain", func(st config.Status) bool { return st.Attempts >= 3 })
 	if !strings.Contains(st.Reason, "look up etcd.invalid: no answer yet") {
 		t.Errorf("the reason is %q", st.Reason)
 	}

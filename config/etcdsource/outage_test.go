@@ -9,6 +9,7 @@ import (
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 
+	"kubeproxy/config"
 	"kubeproxy/config/etcdsource/etcdtest"
 )
 
@@ -20,7 +21,7 @@ func TestAnEtcdThatIsKilledChangesNothing(t *testing.T) {
 	f.await(t, "a:1 | a=10.0.0.1:1")
 	log := logSince(t)
 	etcd.Kill()
-	f.awaitStatus(t, "a refused connection", func(st Status) bool { return strings.Contains(st.Reason, "connection refused") })
+	f.awaitStatus(t, "a refused connection", func(st config.Status) bool { return strings.Contains(st.Reason, "connection refused") })
 	if got := f.text(); got != "a:1 | a=10.0.0.1:1" {
 		t.Errorf("without etcd it is %q", got)
 	}
@@ -64,8 +65,8 @@ func TestAWipedEtcdIsNotMistakenForTheOldOne(t *testing.T) {
 	link := etcdtest.NewLink(t, etcd.Addr())
 	f := follow(t, quick(link.Addr()))
 	f.await(t, "a:1 b:1 | a=10.0.0.1:1")
-	var cluster uint64
-	f.awaitStatus(t, "the first list", func(st Status) bool { cluster = st.ClusterID; return st.Ready })
+	var cluster string
+	f.awaitStatus(t, "the first list", func(st config.Status) bool { cluster = st.Cluster; return st.Ready })
 
 	link.Down()
 	etcd.Kill()
@@ -75,9 +76,9 @@ func TestAWipedEtcdIsNotMistakenForTheOldOne(t *testing.T) {
 	link.Cut()
 	link.Up()
 	f.await(t, "a:2 b:1 | a=10.0.0.2:2")
-	f.awaitStatus(t, "the second list", func(st Status) bool { return st.Sessions == 2 && st.Revision == second })
-	if st := f.source.Status(); first != second || st.Revision != second || st.ClusterID != cluster {
-		t.Errorf("this was to be revision %d = %d of cluster %x: %+v", first, second, cluster, st)
+	f.awaitStatus(t, "the second list", func(st config.Status) bool { return st.Sessions == 2 && st.Revision == second })
+	if st := f.source.Status(); first != second || st.Revision != second || st.Cluster != cluster {
+		t.Errorf("this was to be revision %d = %d of cluster %s: %+v", first, second, cluster, st)
 	}
 }
 
@@ -130,7 +131,7 @@ func TestAnotherClusterIsTheTruthToo(t *testing.T) {
 		}
 	})
 	m.cancel("for the test", 0)
-	f.awaitStatus(t, "two clusters", func(st Status) bool { return strings.Contains(st.Reason, "two clusters") })
+	f.awaitStatus(t, "two clusters", func(st config.Status) bool { return strings.Contains(st.Reason, "two clusters") })
 	if n := f.source.Status().Sessions; n != 1 {
 		t.Errorf("%d sessions; want none with two clusters", n)
 	}
@@ -154,10 +155,10 @@ func TestACancelledWatchIsBegunAgain(t *testing.T) {
 		func() { m.cancel("etcdserver: permission denied", 0) },
 		func() { m.cancel("", 17) },
 	} {
-		f.awaitStatus(t, "one more session", func(st Status) bool { return st.Sessions == uint64(i+1) })
+		f.awaitStatus(t, "one more session", func(st config.Status) bool { return st.Sessions == uint64(i+1) })
 		cancel()
 	}
-	f.awaitStatus(t, "one more session", func(st Status) bool { return st.Sessions == 3 })
+	f.awaitStatus(t, "one more session", func(st config.Status) bool { return st.Sessions == 3 })
 	put(t, c, spec("a"), port(1))
 	f.await(t, "a:1 | ")
 }
@@ -184,13 +185,13 @@ func TestAFrozenEtcdIsWaitedFor(t *testing.T) {
 	f := follow(t, quick(etcd.URL()))
 	f.await(t, "a:1 | ")
 	etcd.Pause()
-	st := f.awaitStatus(t, "not connected", func(st Status) bool { return !st.Connected })
+	st := f.awaitStatus(t, "not connected", func(st config.Status) bool { return !st.Connected })
 	if !strings.Contains(st.Reason, "no answer") || f.text() != "a:1 | " {
 		t.Errorf("of a frozen etcd: %+v, %q", st, f.text())
 	}
 	etcd.Resume()
 	back := time.Now()
-	f.awaitStatus(t, "connected", func(st Status) bool { return st.Connected })
+	f.awaitStatus(t, "connected", func(st config.Status) bool { return st.Connected })
 	put(t, c, spec("a"), port(2))
 	f.await(t, "a:2 | ")
 	t.Logf("effective %v after etcd went on", time.Since(back))

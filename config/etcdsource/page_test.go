@@ -10,7 +10,9 @@ import (
 	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/proto"
 
+	"kubeproxy/config"
 	"kubeproxy/config/etcdsource/etcdtest"
+	"kubeproxy/config/records"
 )
 
 // wire gives an answer as etcd sends it.
@@ -75,10 +77,10 @@ func TestABadPageIsAnErrorThatTellsWhere(t *testing.T) {
 }
 
 // What is news stays what it was, though the next page is read where it lay.
-func TestNothingThatIsKeptOfAPageLiesInIt(t *testing.T) {
-	r := newRecords()
-	r.put(kv(2, 2, port(1)))
-	var l listing
+func TestNothingThatIsKeptOfAPageLiesInThePageReader(t *testing.T) {
+	s := records.New()
+	s.Put(versionOf(kv(2, 2, port(1))))
+	l := s.NewList(0)
 	p := newPageReader()
 	for i := range 3 {
 		known, news := kv(2, 2, port(1)), kv(5, 5, port(10+i))
@@ -87,34 +89,46 @@ func TestNothingThatIsKeptOfAPageLiesInIt(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		l.kvs = append(l.kvs, r.sift(answer.Kvs, &l.known)...)
+		l.Add(versionsOf(answer.Kvs))
 	}
-	if len(l.kvs) != 3 || len(l.known) != 3 {
-		t.Fatalf("%d news, %d known; want 3 of each", len(l.kvs), len(l.known))
+	if len(l.News()) != 3 || l.Len() != 6 {
+		t.Fatalf("%d news of %d; want 3 of 6", len(l.News()), l.Len())
 	}
-	for i, kv := range l.kvs {
-		if string(kv.Key) != spec(fmt.Sprint("b", i)) || string(kv.Value) != port(10+i) {
-			t.Errorf("news %d is %v", i, kv)
+	for i, v := range l.News() {
+		if string(v.Key) != spec(fmt.Sprint("b", i)) || string(v.Value) != port(10+i) {
+			t.Errorf("news %d is %s: %s", i, v.Key, v.Value)
 		}
 	}
 }
 
 // However many keys it has: a resync of 10,000 services would else leave 10 MB behind.
 func TestAPageOfKnownKeysLeavesHardlyAnyGarbage(t *testing.T) {
-	r, l := newRecords(), bigList(250)
-	r.merge(l, nil, 0)
-	page := wire(t, &etcdserverpb.RangeResponse{Kvs: l.kvs})
-	known := make([]familiar, 0, len(l.kvs))
+	s := records.New()
+	l, kvs := bigList(250)
+	s.Merge(l, 501, nil, 0)
+	page := wire(t, &etcdserverpb.RangeResponse{Kvs: kvs})
 	p := newPageReader()
 	if n := testing.AllocsPerRun(10, func() {
-		known = known[:0]
 		answer, err := p.readAs(page)
-		if err != nil || len(r.sift(answer.Kvs, &known)) != 0 || len(known) != 500 {
-			t.Fatal(err, len(known))
+		if err != nil {
+			t.Fatal(err)
+		}
+		l := s.NewList(500)
+		if l.Add(versionsOf(answer.Kvs)); len(l.News()) != 0 || l.Len() != 500 {
+			t.Fatal(len(l.News()), l.Len())
 		}
 	}); n > 20 {
 		t.Errorf("%v allocations for 500 keys", n)
 	}
+}
+
+// versionsOf is what a list is given of a page.
+func versionsOf(kvs []*mvccpb.KeyValue) []records.Version {
+	page := make([]records.Version, len(kvs))
+	for i, kv := range kvs {
+		page[i] = versionOf(kv)
+	}
+	return page
 }
 
 func TestAListWithoutAHeaderIsRefused(t *testing.T) {
@@ -131,7 +145,7 @@ func TestAListWithoutAHeaderIsRefused(t *testing.T) {
 		}
 	})
 	f := follow(t, quick(m.url))
-	f.awaitStatus(t, "a reason", func(st Status) bool { return strings.Contains(st.Reason, "watch and list are of two clusters") })
+	f.awaitStatus(t, "a reason", func(st config.Status) bool { return strings.Contains(st.Reason, "watch and list are of two clusters") })
 	if got := f.text(); got != "nothing yet" {
 		t.Errorf("sent %q", got)
 	}

@@ -150,7 +150,7 @@ func (x *session) probed(a answer) error {
 		x.stage, x.target = doubted, a.revision
 		x.request()
 		x.wait()
-	case len(a.kvs) > 0 || a.count != int64(len(x.records.entries)):
+	case a.changed > 0 || a.count != int64(x.records.Len()):
 		return x.dead()
 	default:
 		// Only other keys than ours were written, and this etcd leaves progress requests unanswered (a

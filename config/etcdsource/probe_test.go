@@ -8,6 +8,7 @@ import (
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"kubeproxy/config"
 	"kubeproxy/config/etcdsource/etcdtest"
 )
 
@@ -43,7 +44,7 @@ func TestANetworkThatSwallowsEverythingIsLeftBehindOnceItHeals(t *testing.T) {
 	f.source.Resync() // a list may hang in it as well
 	link.Down()
 	put(t, c, spec("a"), port(2))
-	f.awaitStatus(t, "not connected", func(st Status) bool { return !st.Connected })
+	f.awaitStatus(t, "not connected", func(st config.Status) bool { return !st.Connected })
 	link.Up()
 	start := time.Now()
 	f.await(t, "a:2 | ")
@@ -162,7 +163,7 @@ func TestAWatchThatNeverAnswersIsProvedAliveByReading(t *testing.T) {
 			m.onEvents = func(resp *etcdserverpb.WatchResponse) bool { return len(resp.Events) == 0 }
 		})
 		change()
-		f.awaitStatus(t, "one more session", func(st Status) bool { return st.Sessions == uint64(i+2) })
+		f.awaitStatus(t, "one more session", func(st config.Status) bool { return st.Sessions == uint64(i+2) })
 		f.await(t, []string{"a:2 b:1 | ", "a:2 | "}[i])
 	}
 }
@@ -185,7 +186,7 @@ func TestAReadThatShowsAnOlderRevisionEndsTheSession(t *testing.T) {
 			return resp, err
 		}
 	})
-	f.awaitStatus(t, "another session", func(st Status) bool { return st.Sessions > 1 })
+	f.awaitStatus(t, "another session", func(st config.Status) bool { return st.Sessions > 1 })
 	if !strings.Contains(log(), "it went back from revision 2 to 1") {
 		t.Errorf("that was said nowhere:\n%s", log())
 	}

@@ -1,20 +1,15 @@
 package etcdsource
 
-import "context"
+import (
+	"context"
+
+	"kubeproxy/config/records"
+)
 
 // A Snapshot is all that etcd held below the registry's prefix at one revision.
 type Snapshot struct {
 	Revision int64
-	Keys     []Key // in the order of etcd: by their bytes
-}
-
-// A Key is one key of a snapshot with its newest value, which need not be a record.
-type Key struct {
-	Key     string
-	Value   []byte
-	Created int64 // its create revision
-
-	Modified int64 // its mod revision
+	Keys     []records.Version // in the order of etcd: by their bytes; each with its newest value, which need not be a record
 }
 
 // Read asks for the registry once and follows nothing. The answer is one snapshot however many pages
@@ -29,13 +24,9 @@ func Read(ctx context.Context, cfg Config) (Snapshot, error) {
 	defer d.names.close()
 	r := newReader(&d)
 	defer r.close()
-	l, err := r.try(ctx, list(0, false, cfg.PageSize, false, nil), func() {})
+	l, err := r.try(ctx, list(0, false, cfg.PageSize, func(int) records.List { return records.List{} }), func() {})
 	if err != nil {
 		return Snapshot{}, err
 	}
-	s := Snapshot{Revision: l.revision, Keys: make([]Key, len(l.kvs))}
-	for i, kv := range l.kvs {
-		s.Keys[i] = Key{string(kv.Key), kv.Value, kv.CreateRevision, kv.ModRevision}
-	}
-	return s, nil
+	return Snapshot{Revision: l.revision, Keys: l.list.News()}, nil
 }

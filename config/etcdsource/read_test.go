@@ -47,7 +47,7 @@ func TestReadIsOneSnapshotHoweverManyPagesItHas(t *testing.T) {
 		t.Fatalf("%d keys at revision %d; want 10", len(s.Keys), s.Revision)
 	}
 	for i, k := range s.Keys {
-		if want := spec(fmt.Sprintf("s%d", i)); k.Key != want || string(k.Value) != port(101) || k.Created == 0 || k.Created >= s.Revision {
+		if want := spec(fmt.Sprintf("s%d", i)); string(k.Key) != want || string(k.Value) != port(101) || k.Created == 0 || k.Created >= s.Revision {
 			t.Errorf("key %d is %+v at revision %d; want %s with port 101", i, k, s.Revision, want)
 		}
 	}

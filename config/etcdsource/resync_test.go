@@ -9,6 +9,7 @@ import (
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 
+	"kubeproxy/config"
 	"kubeproxy/config/etcdsource/etcdtest"
 )
 
@@ -49,7 +50,7 @@ func TestAResyncMendsWhatTheWatchHasLost(t *testing.T) {
 			put(t, c, spec("a"), port(2), spec("d"), port(2))
 			del(t, c, spec("b"))
 			lost := time.Now()
-			f.awaitStatus(t, "the claim believed", func(st Status) bool { return st.Current.After(lost) })
+			f.awaitStatus(t, "the claim believed", func(st config.Status) bool { return st.Current.After(lost) })
 			m.hook(func(m *middleman) {
 				m.onEvents = nil
 				if kind.compacted {
@@ -176,7 +177,7 @@ func TestTheSyncPeriodBringsAFullList(t *testing.T) {
 	cfg := quick(etcd.URL())
 	cfg.SyncPeriod = 50 * time.Millisecond
 	f := follow(t, cfg)
-	st := f.awaitStatus(t, "3 resyncs", func(st Status) bool { return st.Resyncs >= 3 })
+	st := f.awaitStatus(t, "3 resyncs", func(st config.Status) bool { return st.Resyncs >= 3 })
 	if st.Divergences != 0 || st.Sessions != 1 {
 		t.Errorf("%+v; want no divergence", st)
 	}

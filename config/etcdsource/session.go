@@ -6,12 +6,14 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/golang/glog"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 
+	"kubeproxy/config"
 	"kubeproxy/registry"
 )
 
@@ -220,9 +222,9 @@ func (x *session) apply(events []*mvccpb.Event, at time.Time) error {
 	for _, ev := range latest {
 		narrate(ev)
 		if ev.Type == mvccpb.Event_DELETE { // D11: of this key and nothing else; a lease that ran out, too
-			x.records.remove(ev.Kv.Key)
+			x.records.Remove(ev.Kv.Key)
 		} else { // D10: every put, the first as well as any later one
-			x.records.put(ev.Kv)
+			x.records.Put(versionOf(ev.Kv))
 		}
 		if x.touched != nil {
 			x.touched[string(ev.Kv.Key)] = ev.Kv.ModRevision
@@ -230,10 +232,10 @@ func (x *session) apply(events []*mvccpb.Event, at time.Time) error {
 	}
 	if overtaken > 0 {
 		for _, ev := range slices.Backward(events) {
-			x.records.fill(ev.Kv)
+			x.records.Fill(versionOf(ev.Kv))
 		}
 	}
-	if n := len(x.records.entries); n > maxKeys {
+	if n := x.records.Len(); n > maxKeys {
 		return tooManyKeys()
 	}
 	x.applied = revisionOf(events)
@@ -263,11 +265,7 @@ func (x *session) ask(revision int64, weak bool) {
 	case <-x.resync: // this is the list that was asked for
 	default:
 	}
-	question := list(revision, weak, x.page, false, x.records)
-	if len(x.records.entries) == 0 { // then each value will have to be decoded
-		question = list(revision, weak, x.page, true, nil)
-	}
-	x.lists.ask(x.ctx, x.cfg.RequestTimeout, question)
+	x.lists.ask(x.ctx, x.cfg.RequestTimeout, list(revision, weak, x.page, x.records.NewList))
 }
 
 // startResync asks for everything, at the newest revision that the watch is known to have come to. The
@@ -348,31 +346,36 @@ func (x *session) use(l listing) error {
 // begin starts from a complete list. It is the truth, empty or not (D9), whatever was known before.
 func (x *session) begin(l listing) error {
 	first, from := x.cluster == 0, x.applied
-	different, lost := x.records.merge(l, nil, x.applied)
+	different, lost := x.records.Merge(l.list, l.revision, nil, x.applied)
 	setback := x.setback(l, lost)
 	x.cluster, x.applied = l.cluster, l.revision
 	x.heard = max(x.heard, l.revision)
 	x.stood = time.Now()
 	x.next.Reset(spread(x.cfg.SyncPeriod))
-	x.report(func(st *Status) {
+	x.report(func(st *config.Status) {
 		st.Sessions++
-		st.Listed = l.at
+		st.Cluster, st.Listed = strconv.FormatUint(l.cluster, 10), l.at
 	})
 	away, told := x.connected()
 	x.send(x.ctx, true, l.at)
+	if x.ctx.Err() != nil {
+		return x.ctx.Err() // it may not have been sent
+	}
 	switch {
-	case x.records.useless():
-		example := x.Status().Rejections[0]
+	case x.records.Useless():
+		st := x.Status()
+		example := st.Rejections[0]
 		glog.Errorf("etcd read at revision %d: none of the %d keys below %s can be used, for example %s: %s; not ready until one can",
-			l.revision, x.records.invalid, registry.Prefix, registry.Quote(example.Key), example.Reason)
+			l.revision, st.Rejected, registry.Prefix, registry.Quote(example.Key), example.Reason)
 	case first:
-		line := fmt.Sprintf("etcd read at revision %d: %d services, %d endpoints", l.revision, len(x.records.services), len(x.records.endpoints))
-		if n := x.records.invalid; n > 0 {
+		st := x.Status()
+		line := fmt.Sprintf("etcd read at revision %d: %d services, %d endpoints", l.revision, st.Services, st.Endpoints)
+		if n := st.Rejected; n > 0 {
 			line += fmt.Sprintf("; %d keys cannot be used", n)
 		}
 		glog.Info(line)
 	default:
-		x.recovered(away, told || setback, fmt.Sprintf("read at revision %d, was %d; %s", l.revision, from, different.differ()))
+		x.recovered(away, told || setback, fmt.Sprintf("read at revision %d, was %d; %s", l.revision, from, different.Differ()))
 	}
 	x.current(l.asked)
 	x.asked = time.Time{} // etcd drops requests that come before its watch is in step
@@ -383,22 +386,22 @@ func (x *session) begin(l listing) error {
 
 // finishResync applies a list that was read beside the watch.
 func (x *session) finishResync(l listing) {
-	different, divergent := x.records.merge(l, x.touched, x.heard)
+	different, divergent := x.records.Merge(l.list, l.revision, x.touched, x.heard)
 	x.touched = nil
 	x.applied = max(x.applied, l.revision)
 	x.heard = max(x.heard, x.applied)
 	x.retry.reset()
 	x.next.Reset(jitter(x.cfg.SyncPeriod))
-	x.report(func(st *Status) {
+	x.report(func(st *config.Status) {
 		st.Resyncs++
 		st.Listed = l.at
-		st.Divergences += uint64(divergent.n)
+		st.Divergences += uint64(divergent.N)
 	})
 	x.well()
-	if divergent.n > 0 {
-		glog.Warningf("resync at revision %d mended %d keys that the watch had not told of: %s", l.revision, divergent.n, divergent)
+	if divergent.N > 0 {
+		glog.Warningf("resync at revision %d mended %d keys that the watch had not told of: %s", l.revision, divergent.N, divergent)
 	}
-	glog.V(4).Infof("etcd resync @%d: %d keys, %d changed", l.revision, len(l.kvs)+len(l.known), different.n)
+	glog.V(4).Infof("etcd resync @%d: %d keys, %d changed", l.revision, l.list.Len(), different.N)
 	x.send(x.ctx, true, l.at)
 }
 
@@ -412,6 +415,6 @@ func (x *session) resyncFailed(err error) {
 		return
 	}
 	if note, ok := x.resyncWarnings.Allow(struct{}{}); ok {
-		glog.Warningf("no resync with etcd at %v: %s; the watch goes on%s", x.cfg.Endpoints, oneLine(err.Error()), note)
+		glog.Warningf("no resync with etcd at %v: %s; the watch goes on%s", x.cfg.Endpoints, config.OneLine(err.Error()), note)
 	}
 }

@@ -2,6 +2,9 @@ package etcdsource
 
 import (
 	"github.com/golang/glog"
+
+	"kubeproxy/config"
+	"kubeproxy/config/records"
 )
 
 // setback tells whether the etcd of a session's first list is not the one that was followed before, or
@@ -12,7 +15,7 @@ import (
 // in one history, a key that was neither created nor written after the revision that is known must
 // be as it is known. Those that are not so are given as lost. (Had an earlier watch kept something to
 // itself, that would look the same; which is as good a reason to be loud.)
-func (x *session) setback(l listing, lost tally) bool {
+func (x *session) setback(l listing, lost records.Tally) bool {
 	var loud bool
 	warn := func(format string, args ...any) {
 		var note string
@@ -27,12 +30,12 @@ func (x *session) setback(l listing, lost tally) bool {
 		warn("another etcd cluster: id %x, was %x; taking its revision %d for the truth", l.cluster, x.cluster, l.revision)
 	case l.revision < x.applied:
 		warn("etcd went back from revision %d to %d (restored or wiped?); taking that for the truth", x.applied, l.revision)
-	case lost.n > 0:
+	case lost.N > 0:
 		warn("etcd is at revision %d, but not by way of the revision %d that is known (restored or wiped?); taking that for the truth: of what is older, %s",
-			l.revision, x.applied, lost.differ())
+			l.revision, x.applied, lost.Differ())
 	default:
 		return false
 	}
-	x.report(func(st *Status) { st.Setbacks++ })
+	x.report(func(st *config.Status) { st.Setbacks++ })
 	return loud
 }

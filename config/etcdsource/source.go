@@ -9,21 +9,24 @@ import (
 
 	"github.com/golang/glog"
 
+	"kubeproxy/config"
+	"kubeproxy/config/records"
 	"kubeproxy/internal/lograte"
 	"kubeproxy/registry"
 )
 
-// A Source follows one etcd. Make it with [New].
+// A Source follows one etcd: it is a [config.Source]. Make it with [New].
 type Source struct {
 	cfg    dialer
 	resync chan struct{} // capacity 1: a full channel means that a resync is already due
 
-	mu     sync.Mutex // guards status
-	status Status
+	mu     sync.Mutex        // guards the fields below
+	status config.Status     // without Ends
+	ended  [NumCauses]uint64 // sessions, by cause
 
 	// The rest belongs to the goroutine in Run.
 	out     chan<- registry.Update
-	records *records
+	records *records.State
 	applied int64  // the revision that records are of: the last Update's
 	cluster uint64 // the etcd that they are of; 0 before the first list
 	lists   *reader
@@ -48,7 +51,7 @@ func New(cfg Config) (*Source, error) {
 	s := &Source{
 		cfg:     dialer{cfg, newNames()},
 		resync:  make(chan struct{}, 1),
-		records: newRecords(),
+		records: records.New(),
 
 		outages:        lograte.Limiter[time.Time]{Lines: maxOutages, First: firstWindow, Last: lastWindow},
 		resyncWarnings: repeats(),
@@ -61,6 +64,9 @@ func New(cfg Config) (*Source, error) {
 	s.lists, s.probes = newReader(&s.cfg), newReader(&s.cfg)
 	return s, nil
 }
+
+// Name implements [config.Source].
+func (s *Source) Name() string { return "etcd" }
 
 // Resync asks for a full list now, as the sync period will sooner or later. It does not wait for it.
 // While there is no session nothing is lost: the next begins with a list.
@@ -89,15 +95,24 @@ func (s *Source) Run(ctx context.Context, out chan<- registry.Update) error {
 		}
 		s.fragments = errors.Is(err, errBacklog) || s.fragments && stood == 0
 		if stood > 0 {
-			s.report(func(st *Status) { st.Ended[causeOf(err)]++ })
+			s.end(causeOf(err))
 		}
 		s.trouble(err)
 		if stood > maxBackoff { // else something breaks it again and again
 			wait.reset()
 		}
 	}
-	s.report(func(st *Status) { st.Connected, st.Since, st.Reason = false, time.Now(), "stopped" })
+	s.report(func(st *config.Status) {
+		st.Connected, st.Since, st.Cause, st.Reason = false, time.Now(), "", "stopped"
+	})
 	return nil
+}
+
+// end counts a session that is over.
+func (s *Source) end(cause Cause) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.ended[cause]++
 }
 
 func sleep(ctx context.Context, d time.Duration) {
@@ -111,23 +126,15 @@ func sleep(ctx context.Context, d time.Duration) {
 
 // send hands one Update on, with all changes since the last. A SET carries everything instead.
 func (s *Source) send(ctx context.Context, set bool, at time.Time) {
-	u := registry.Update{Set: set, Revision: s.applied, Received: at}
-	if set {
-		u.Services, u.Endpoints = s.records.everything()
-	} else {
-		u.Services, u.Endpoints = s.records.changes()
-	}
+	u := s.records.Update(set, s.applied, at)
 	select {
 	case s.out <- u:
 	case <-ctx.Done():
 		return
 	}
-	s.report(func(st *Status) {
-		st.Ready, st.Revision, st.ClusterID = true, s.applied, s.cluster
-		st.Services, st.Endpoints, st.Rejected = len(s.records.services), len(s.records.endpoints), s.records.invalid
-		if rejections, changed := s.records.rejections(); changed {
-			st.Rejections = rejections
-		}
+	s.report(func(st *config.Status) {
+		st.Ready, st.Revision = true, s.applied
+		s.records.Describe(st)
 	})
 }
 

@@ -9,6 +9,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"kubeproxy/config"
 	"kubeproxy/config/etcdsource/etcdtest"
 )
 
@@ -58,7 +59,7 @@ func TestTheServerIsVerified(t *testing.T) { // D4
 				f.await(t, "a:1 | ")
 				return
 			}
-			st := f.awaitStatus(t, "a reason", func(st Status) bool { return st.Reason != "" })
+			st := f.awaitStatus(t, "a reason", func(st config.Status) bool { return st.Reason != "" })
 			if !strings.Contains(st.Reason, test.reason) || st.Ready {
 				t.Errorf("%+v; want %q and nothing read", st, test.reason)
 			}
@@ -68,7 +69,7 @@ func TestTheServerIsVerified(t *testing.T) { // D4
 		cert, key := ca.Issue(t, "elsewhere", "etcd.example")
 		etcd := etcdtest.StartProcess(t, "--cert-file="+cert, "--key-file="+key)
 		f := follow(t, mustTLS(t, TLSFiles{CA: []string{ca.File}}, etcd.URL()))
-		st := f.awaitStatus(t, "a reason", func(st Status) bool { return st.Reason != "" })
+		st := f.awaitStatus(t, "a reason", func(st config.Status) bool { return st.Reason != "" })
 		if !strings.Contains(st.Reason, "127.0.0.1") || st.Ready {
 			t.Errorf("%+v; want the address that the certificate is not for, and nothing read", st)
 		}
@@ -81,7 +82,7 @@ func TestTheClientShowsItsCertificateAndItsSuccessor(t *testing.T) {
 	put(t, c, spec("a"), port(1))
 
 	f := follow(t, mustTLS(t, TLSFiles{CA: []string{ca.File}}, etcd.URL()))
-	st := f.awaitStatus(t, "a reason", func(st Status) bool { return st.Reason != "" })
+	st := f.awaitStatus(t, "a reason", func(st config.Status) bool { return st.Reason != "" })
 	if st.Ready {
 		t.Errorf("%+v without a certificate; want nothing read", st)
 	}
@@ -100,7 +101,7 @@ func TestTheClientShowsItsCertificateAndItsSuccessor(t *testing.T) {
 	}
 	install(etcdtest.NewCA(t), "stranger")
 	f = follow(t, mustTLS(t, TLSFiles{CA: []string{ca.File}, Cert: cert, Key: key}, etcd.URL()))
-	f.awaitStatus(t, "a reason", func(st Status) bool { return st.Reason != "" })
+	f.awaitStatus(t, "a reason", func(st config.Status) bool { return st.Reason != "" })
 	install(clientCA, "proxy")
 	f.await(t, "a:1 | ")
 
@@ -111,7 +112,7 @@ func TestTheClientShowsItsCertificateAndItsSuccessor(t *testing.T) {
 	log := logSince(t)
 	etcd.Kill()
 	etcd.Start(t)
-	f.awaitStatus(t, "a second session", func(st Status) bool { return st.Sessions == 2 })
+	f.awaitStatus(t, "a second session", func(st config.Status) bool { return st.Sessions == 2 })
 	if n := strings.Count(log(), "using the one from before"); n != 1 {
 		t.Errorf("%d warnings about the new certificate; want one:\n%s", n, log())
 	}
@@ -188,11 +189,11 @@ func TestAReplacedAuthorityIsUsedWithTheNextConnection(t *testing.T) {
 	cfg := mustTLS(t, files, etcd.URL())
 	cfg.RootCAs = files.Roots()
 	f := follow(t, cfg)
-	f.awaitStatus(t, "a reason", func(st Status) bool { return st.Reason != "" && !st.Ready })
+	f.awaitStatus(t, "a reason", func(st config.Status) bool { return st.Reason != "" && !st.Ready })
 	install(pem(successor))
 	f.await(t, "a:1 | ")
 	install([]byte("half a certif"))
 	etcd.Kill()
 	etcd.Start(t)
-	f.awaitStatus(t, "a second session", func(st Status) bool { return st.Sessions == 2 })
+	f.awaitStatus(t, "a second session", func(st config.Status) bool { return st.Sessions == 2 })
 }

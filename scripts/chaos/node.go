@@ -73,7 +73,7 @@ type answer struct {
 	Number      int
 	Held        serving
 	Ports       []portState
-	Source      etcdsource.Status
+	Source      config.Status
 	Resident    int64 // bytes
 	Live        int64 // bytes of the heap in use; after a collection when memory was given back first
 	Descriptors int

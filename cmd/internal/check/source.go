@@ -1,7 +1,6 @@
 package check
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -11,7 +10,6 @@ import (
 	"path/filepath"
 	"syscall"
 
-	"kubeproxy/config/etcdsource"
 	"kubeproxy/registry"
 )
 
@@ -30,19 +28,6 @@ type Record struct {
 	Err     error
 
 	Modified int64 // the mod revision; 0: Created
-}
-
-// FromEtcd reads the registry of an etcd, as it is now. It gives up when ctx ends.
-func FromEtcd(ctx context.Context, cfg etcdsource.Config) (Registry, error) {
-	snapshot, err := etcdsource.Read(ctx, cfg)
-	if err != nil {
-		return Registry{}, fmt.Errorf("read etcd at %v: %w", cfg.Endpoints, err)
-	}
-	r := Registry{Source: fmt.Sprintf("etcd at %v", cfg.Endpoints), Revision: snapshot.Revision}
-	for _, k := range snapshot.Keys {
-		r.Records = append(r.Records, Record{Key: k.Key, Value: k.Value, Created: k.Created, Modified: k.Modified})
-	}
-	return r, nil
 }
 
 // FromDirectory reads a registry of files. The path of a file below dir is its key: what lies in

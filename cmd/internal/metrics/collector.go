@@ -7,7 +7,6 @@ import (
 
 	"kubeproxy/cmd/internal/logsink"
 	"kubeproxy/config"
-	"kubeproxy/config/etcdsource"
 	"kubeproxy/internal/lograte"
 	"kubeproxy/proxy"
 	"kubeproxy/registry"
@@ -17,7 +16,7 @@ import (
 type Node struct {
 	Ready     func() error         // nil for yes
 	ConfigAge func() time.Duration // how old what is served may be
-	Source    interface{ Status() etcdsource.Status }
+	Status    func() config.Status // of all sources taken together
 	Pending   func() config.Pending
 	Proxier   interface {
 		PortCounts() [2]proxy.PortCount
@@ -156,14 +155,14 @@ func (c collector) Collect(metrics chan<- prometheus.Metric) {
 }
 
 func (c collector) collectConfig(out sink) {
-	st := c.node.Source.Status()
+	st := c.node.Status()
 	out.tell(ready, truth(c.node.Ready() == nil))
 	out.tell(configAge, c.node.ConfigAge().Seconds())
 	out.tell(revision, float64(st.Revision))
 	out.tell(connected, truth(st.Connected))
 	out.tell(sessions, float64(st.Sessions))
-	for cause, n := range st.Ended {
-		out.tell(sessionEnds, float64(n), etcdsource.Cause(cause).String())
+	for _, end := range st.Ends {
+		out.tell(sessionEnds, float64(end.Count), end.Cause)
 	}
 	out.tell(setbacks, float64(st.Setbacks))
 	out.tell(resyncs, float64(st.Resyncs))

@@ -20,7 +20,6 @@ import (
 	dto "github.com/prometheus/client_model/go"
 
 	"kubeproxy/config"
-	"kubeproxy/config/etcdsource"
 	"kubeproxy/proxy"
 	"kubeproxy/registry"
 )
@@ -29,7 +28,7 @@ var update = flag.Bool("update", false, "write testdata/metrics.golden anew")
 
 // A site stands for the rooms that metrics are read from.
 type site struct {
-	status    etcdsource.Status
+	status    config.Status
 	pending   config.Pending
 	ports     [2]proxy.PortCount
 	totals    []proxy.Totals
@@ -46,10 +45,6 @@ func (s *site) TurnTimes() proxy.TurnTimes {
 	return proxy.TurnTimes{Buckets: [15]uint64{5, 0, 1, 14: 2}, Sum: 13 * time.Second, Longest: 7 * time.Second}
 }
 
-type fakeSource struct{ *site }
-
-func (s fakeSource) Status() etcdsource.Status { return s.status }
-
 type fakeLog struct{}
 
 func (fakeLog) Written() uint64 { return 11 }
@@ -61,7 +56,7 @@ func (s *site) watch() *Metrics {
 	m.Watch(Node{
 		Ready:     func() error { return s.notReady },
 		ConfigAge: func() time.Duration { return 1500 * time.Millisecond },
-		Source:    fakeSource{s},
+		Status:    func() config.Status { return s.status },
 		Pending:   func() config.Pending { return s.pending },
 		Proxier:   s,
 		Endpoints: func() []proxy.EndpointStatus { return s.endpoints },
@@ -77,7 +72,7 @@ func key(name, port string) registry.PortKey {
 // busySite is one where everything has happened that can be counted.
 func busySite() *site {
 	s := &site{
-		status:  etcdsource.Status{Revision: 42, Connected: true, Sessions: 3, Resyncs: 4, Divergences: 5, Services: 6, Endpoints: 7, Rejected: 8},
+		status:  config.Status{Ends: []config.End{{Cause: "broken", Count: 2}}, Revision: 42, Connected: true, Sessions: 3, Resyncs: 4, Divergences: 5, Services: 6, Endpoints: 7, Rejected: 8},
 		pending: config.Pending{Services: 1, Endpoints: 2},
 		ports:   [2]proxy.PortCount{registry.TCP: {Open: 1, Waiting: 2, Refused: 1}, registry.UDP: {Unopened: 1}},
 		limits:  []proxy.Limit{{Name: "descriptors", Used: 3, Max: 1000}},

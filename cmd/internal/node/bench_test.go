@@ -6,7 +6,7 @@ import (
 	"net/netip"
 	"testing"
 
-	"kubeproxy/config/etcdsource"
+	"kubeproxy/config"
 	"kubeproxy/config/etcdsource/etcdtest"
 	"kubeproxy/proxy"
 	"kubeproxy/proxy/proxytest"
@@ -34,9 +34,9 @@ func BenchmarkPutToEffect(b *testing.B) {
 	ready, done := make(chan struct{}), make(chan error)
 	go func() {
 		done <- Run(ctx, Options{
-			Etcd:  etcdsource.Config{Endpoints: []string{etcd.URL()}},
-			Proxy: proxy.Config{BindAddress: netip.MustParseAddr("127.0.0.1")},
-			Ready: func() { close(ready) },
+			Sources: []config.Source{follow(b, etcd.URL())},
+			Proxy:   proxy.Config{BindAddress: netip.MustParseAddr("127.0.0.1")},
+			Ready:   func() { close(ready) },
 		})
 	}()
 	<-ready

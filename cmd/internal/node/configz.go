@@ -1,28 +1,31 @@
 package node
 
 import (
+	"cmp"
 	"time"
 
-	"kubeproxy/config/etcdsource"
+	"kubeproxy/config"
 	"kubeproxy/proxy"
 	"kubeproxy/registry"
 )
 
 // A configz is what /configz shows: how the node was set up, and what it makes of the registry.
 type configz struct {
-	Settings map[string]string `json:"settings"` // the flags
-	Ready    string            `json:"ready"`    // yes, or why not
-	Etcd     etcdz             `json:"etcd"`
-	Limits   []limitz          `json:"limits"`
-	Ports    []portz           `json:"ports"`
-	LeftOff  int               `json:"ports_left_off"` // how many more there are
+	Settings map[string]string  `json:"settings"`          // the flags
+	Ready    string             `json:"ready"`             // yes, or why not
+	Etcd     sourcez            `json:"etcd"`              // all sources taken together; so far, there is only etcd
+	Sources  map[string]sourcez `json:"sources,omitempty"` // each of them, where there are several
+	Limits   []limitz           `json:"limits"`
+	Ports    []portz            `json:"ports"`
+	LeftOff  int                `json:"ports_left_off"` // how many more there are
 }
 
-type etcdz struct {
+// A sourcez is how a source is.
+type sourcez struct {
 	Connected  bool    `json:"connected"`
 	Reason     string  `json:"reason,omitempty"` // why not
 	Revision   int64   `json:"revision"`
-	ClusterID  uint64  `json:"cluster_id,string"` // too large for a number of JSON
+	ClusterID  string  `json:"cluster_id"` // of etcd
 	ConfigAge  float64 `json:"config_age_seconds"`
 	Listed     string  `json:"listed,omitempty"` // when everything was last read
 	Services   int     `json:"services"`
@@ -64,11 +67,10 @@ const (
 )
 
 func (h *health) configz(settings map[string]string, limits []proxy.Limit) configz {
-	st := h.source.Status()
 	z := configz{
 		Settings: settings,
 		Ready:    "yes",
-		Etcd:     h.etcdz(st),
+		Etcd:     newSourcez(config.Total(h.sources...), h.age()),
 		Limits:   []limitz{},
 		Ports:    []portz{},
 	}
@@ -78,6 +80,13 @@ func (h *health) configz(settings map[string]string, limits []proxy.Limit) confi
 	for _, l := range limits {
 		z.Limits = append(z.Limits, limitz(l))
 	}
+	if len(h.sources) > 1 {
+		z.Sources = make(map[string]sourcez)
+		for _, s := range h.sources {
+			st := s.Status()
+			z.Sources[s.Name()] = newSourcez(st, time.Since(cmp.Or(st.Current, h.started)))
+		}
+	}
 	ports := h.ports()
 	for _, p := range ports[:min(len(ports), maxPorts)] {
 		z.Ports = append(z.Ports, newPortz(p))
@@ -86,9 +95,9 @@ func (h *health) configz(settings map[string]string, limits []proxy.Limit) confi
 	return z
 }
 
-func (h *health) etcdz(st etcdsource.Status) etcdz {
-	z := etcdz{
-		Connected: st.Connected, Reason: st.Reason, Revision: st.Revision, ClusterID: st.ClusterID, ConfigAge: h.age().Seconds(),
+func newSourcez(st config.Status, age time.Duration) sourcez {
+	z := sourcez{
+		Connected: st.Connected, Reason: st.Reason, Revision: st.Revision, ClusterID: st.Cluster, ConfigAge: age.Seconds(),
 		Services: st.Services, Endpoints: st.Endpoints, Rejected: st.Rejected,
 		Sessions: st.Sessions, Resyncs: st.Resyncs, Divergence: st.Divergences, Setbacks: st.Setbacks,
 		Rejections: []rejectionz{},

@@ -5,12 +5,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/golang/glog"
 
 	"kubeproxy/config"
-	"kubeproxy/config/etcdsource"
 	"kubeproxy/proxy"
 )
 
@@ -20,7 +20,7 @@ type health struct {
 	started  time.Time
 	maxAge   time.Duration // of what is served; 0 for any
 
-	source  interface{ Status() etcdsource.Status }
+	sources []config.Source
 	pending func() config.Pending
 	inHand  func() time.Time // when the oldest change that is being applied was received; zero for none
 	synced  <-chan struct{}  // closed once the first state is in force
@@ -93,7 +93,7 @@ func (h *health) openable() error {
 	return nil
 }
 
-// ready tells whether what etcd holds is being served. That a port cannot be opened, because another
+// ready tells whether what the sources hold is being served. That a port cannot be opened, because another
 // program has it, or that no service may have it, is noted and no more: else one record could take every
 // node out of service.
 func (h *health) ready() (notes []string, err error) {
@@ -114,16 +114,19 @@ func (h *health) ready() (notes []string, err error) {
 	select {
 	case <-h.synced:
 	default:
-		if h.source.Status().Ready {
-			return notes, errors.New("not yet: the first state has been read from etcd, and is being applied")
+		if unread := h.unread(); len(unread) > 0 {
+			return notes, fmt.Errorf("not yet: nothing has been read from %s", names(unread))
 		}
-		return notes, errors.New("not yet: nothing has been read from etcd")
+		return notes, fmt.Errorf("not yet: the first state has been read from %s, and is being applied", names(h.sources))
 	}
-	if st := h.source.Status(); st.Rejected > 0 && st.Services+st.Endpoints == 0 {
-		return notes, fmt.Errorf("nothing to serve: etcd holds keys, and none of these %d can be used as a record; the log has a reason", st.Rejected)
+	if unread := h.unread(); len(unread) > 0 {
+		notes = append(notes, fmt.Sprintf("nothing has been read from %s: what the other sources hold is served", names(unread)))
+	}
+	if st := config.Total(h.sources...); st.Rejected > 0 && st.Services+st.Endpoints == 0 {
+		return notes, fmt.Errorf("nothing to serve: %s holds keys, and none of these %d can be used as a record; the log has a reason", names(h.sources), st.Rejected)
 	}
 	if age := h.age(); h.maxAge > 0 && age > h.maxAge {
-		return notes, fmt.Errorf("too old: what is served was last known to be what etcd holds %v ago, and -config_max_age is %v", age.Round(time.Second), h.maxAge)
+		return notes, fmt.Errorf("too old: what is served was last known to be what %s holds %v ago, and -config_max_age is %v", names(h.sources), age.Round(time.Second), h.maxAge)
 	}
 	return notes, nil
 }
@@ -141,8 +144,8 @@ func (h *health) progress() string {
 	select {
 	case <-h.synced:
 	default:
-		if st := h.source.Status(); h.stopping.Err() == nil && !st.Ready {
-			return "waiting for etcd: " + cmp.Or(st.Reason, "nothing has been read yet")
+		if unread := h.unread(); h.stopping.Err() == nil && len(unread) > 0 {
+			return "waiting for " + names(unread) + ": " + cmp.Or(unread[0].Status().Reason, "nothing has been read yet")
 		}
 	}
 	if err != nil {
@@ -168,14 +171,40 @@ func (h *health) report(ctx context.Context, tell func(string)) {
 	}
 }
 
-// age returns the time since what is served was last known to be what etcd holds. The source finds that out about every
-// second, even when nothing changes, and what it has sent has to be in force. Before the first state it is the time
+// unread are the sources that nothing has been read from.
+func (h *health) unread() (sources []config.Source) {
+	for _, s := range h.sources {
+		if !s.Status().Ready {
+			sources = append(sources, s)
+		}
+	}
+	return sources
+}
+
+// names lists sources in a sentence.
+func names(sources []config.Source) string {
+	var list []string
+	for _, s := range sources {
+		list = append(list, s.Name())
+	}
+	return strings.Join(list, " and ")
+}
+
+// age returns the time since what is served was last known to be what the sources hold. A source finds that out again and
+// again, even when nothing changes, and what it has sent has to be in force. Before its first state it is the time
 // since the start.
 func (h *health) age() time.Duration {
 	known := h.started
 	select {
 	case <-h.synced:
-		known = h.source.Status().Current
+		known = time.Now()
+		for _, s := range h.sources {
+			if current := s.Status().Current; current.IsZero() {
+				known = h.started
+			} else if current.Before(known) {
+				known = current
+			}
+		}
 	default:
 	}
 	if oldest := h.oldestChange(); !oldest.IsZero() && oldest.Before(known) {

@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"kubeproxy/config"
-	"kubeproxy/config/etcdsource"
 	"kubeproxy/proxy"
 	"kubeproxy/registry"
 )
@@ -23,18 +22,21 @@ import (
 // A patient is a node whose health is asked for.
 type patient struct {
 	health
-	synced chan struct{}
-	stop   context.CancelFunc
+	config.Source // which is asked for nothing but its name and its status
+	synced        chan struct{}
+	stop          context.CancelFunc
 
 	mu      sync.Mutex // guards the fields below where a goroutine asks while the test edits them
-	status  etcdsource.Status
+	status  config.Status
 	waiting time.Time // since when a change is waiting
 	applied time.Time // when the one in hand was received
 	open    []proxy.PortStatus
 	stalls  error // of an event loop
 }
 
-func (p *patient) Status() etcdsource.Status {
+func (p *patient) Name() string { return "etcd" }
+
+func (p *patient) Status() config.Status {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.status
@@ -58,13 +60,13 @@ func under[T any](p *patient, ask func() T) func() T {
 
 // newPatient has read everything, applied it, and heard of etcd just now.
 func newPatient(t *testing.T) *patient {
-	p := &patient{synced: make(chan struct{}), status: etcdsource.Status{Ready: true, Heard: time.Now(), Current: time.Now()}}
+	p := &patient{synced: make(chan struct{}), status: config.Status{Ready: true, Heard: time.Now(), Current: time.Now()}}
 	ctx, stop := context.WithCancel(t.Context())
 	p.stop = stop
 	p.health = health{
 		stopping: ctx,
 		started:  time.Now(),
-		source:   p,
+		sources:  []config.Source{p},
 		stalled:  under(p, func() error { return p.stalls }),
 		pending:  under(p, func() config.Pending { return config.Pending{Oldest: p.waiting} }),
 		inHand:   under(p, func() time.Time { return p.applied }),
@@ -291,14 +293,14 @@ func TestProgressSaysWhatIsWaitedFor(t *testing.T) {
 		var said []string
 		done := make(chan struct{})
 		synced := make(chan struct{})
-		p.health.synced, p.status = synced, etcdsource.Status{Reason: "unreachable"}
+		p.health.synced, p.status = synced, config.Status{Reason: "unreachable"}
 		go func() {
 			defer close(done)
 			p.report(p.stopping, func(line string) { said = append(said, line) })
 		}()
 		for _, change := range []func(){
 			func() {},
-			func() { p.status = etcdsource.Status{Ready: true, Heard: time.Now()} },
+			func() { p.status = config.Status{Ready: true, Heard: time.Now()} },
 			func() { close(synced); p.open = []proxy.PortStatus{{}, {}, {Err: errors.New("in use")}} },
 		} {
 			p.edit(change)

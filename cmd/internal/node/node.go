@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -10,13 +11,12 @@ import (
 	"kubeproxy/cmd/internal/metrics"
 	"kubeproxy/cmd/internal/operators"
 	"kubeproxy/config"
-	"kubeproxy/config/etcdsource"
 	"kubeproxy/proxy"
 )
 
 // Options says where the services come from, how they are served, and what operators are told.
 type Options struct {
-	Etcd        etcdsource.Config
+	Sources     []config.Source // in their order of precedence; one at least
 	Proxy       proxy.Config
 	RandomStart bool         // begin each rotation at a random endpoint
 	Ready       func()       // called once, when the first state has been applied; may be nil
@@ -46,9 +46,8 @@ type Version struct {
 // [proxy.Config].DrainTimeout, and returns nil. After that nothing of it is running. Operators are
 // answered until the last relay has ended, and the connection log is complete.
 func Run(ctx context.Context, o Options) error {
-	source, err := etcdsource.New(o.Etcd)
-	if err != nil {
-		return err
+	if len(o.Sources) == 0 {
+		return errors.New("there is no source to read services from")
 	}
 	server, err := operators.Listen(o.Operators)
 	if err != nil {
@@ -56,7 +55,6 @@ func Run(ctx context.Context, o Options) error {
 	}
 	numbers := metrics.New(o.Version.Version, o.Version.Revision)
 	o.Proxy.ReservedPorts = append(o.Proxy.ReservedPorts, server.Ports()...)
-	o.Proxy.EtcdPorts = EtcdPorts(ctx, o.Etcd.Endpoints)
 	o.Proxy.Ended = numbers.Ended
 	if o.ConnectionLog != nil {
 		o.Proxy.Ended = func(e proxy.Ending) {
@@ -71,14 +69,13 @@ func Run(ctx context.Context, o Options) error {
 	broadcaster := config.NewBroadcaster()
 	broadcaster.Add(numbers.Begin(), proxier, numbers.End())
 	mux := config.NewMux(broadcaster)
-	updates := mux.Channel("etcd")
 
 	g, ctx := errgroup.WithContext(ctx)
 	h := &health{
 		stopping: ctx,
 		started:  time.Now(),
 		maxAge:   o.ConfigMaxAge,
-		source:   source,
+		sources:  o.Sources,
 		pending:  broadcaster.Pending,
 		inHand:   numbers.Oldest,
 		synced:   proxier.Synced(),
@@ -117,7 +114,10 @@ func Run(ctx context.Context, o Options) error {
 			return nil
 		})
 	}
-	g.Go(func() error { return source.Run(ctx, updates) })
+	for _, source := range o.Sources {
+		updates := mux.Channel(source.Name())
+		g.Go(func() error { return source.Run(ctx, updates) })
+	}
 	g.Go(func() error { return mux.Run(ctx) })
 	g.Go(func() error { return proxier.Run(ctx) })
 	g.Go(func() error {
@@ -169,7 +169,7 @@ func (o *Options) measured(h *health, proxier *proxy.Proxier, balancer *proxy.Lo
 			return err
 		},
 		ConfigAge: h.age,
-		Source:    h.source,
+		Status:    func() config.Status { return config.Total(o.Sources...) },
 		Pending:   h.pending,
 		Proxier:   proxier,
 	}

@@ -16,6 +16,7 @@ import (
 
 	"kubeproxy/cmd/internal/connlog"
 	"kubeproxy/cmd/internal/operators"
+	"kubeproxy/config"
 	"kubeproxy/config/etcdsource"
 	"kubeproxy/config/etcdsource/etcdtest"
 	"kubeproxy/proxy"
@@ -60,7 +61,7 @@ func TestReadyMeansServing(t *testing.T) {
 	ready, done := make(chan string, 2), make(chan error)
 	go func() {
 		done <- Run(ctx, Options{
-			Etcd: etcdsource.Config{Endpoints: []string{etcd.URL()}},
+			Sources: []config.Source{follow(t, etcd.URL())},
 			Proxy: proxy.Config{
 				BindAddress:      netip.MustParseAddr("127.0.0.1"),
 				DialTimeout:      proxytest.Patience, // a busy loopback loses packets, and a lost SYN takes a second
@@ -95,7 +96,7 @@ func TestRunWithoutEtcdWaits(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error)
 	go func() {
-		done <- Run(ctx, Options{Etcd: etcdsource.Config{Endpoints: []string{"http://127.0.0.1:1"}}})
+		done <- Run(ctx, Options{Sources: []config.Source{follow(t, "http://127.0.0.1:1")}})
 	}()
 	cancel()
 	if err := proxytest.Receive(t, done, "the end of Run"); err != nil {
@@ -103,9 +104,19 @@ func TestRunWithoutEtcdWaits(t *testing.T) {
 	}
 }
 
-func TestRunRefusesAnEtcdThatCannotBe(t *testing.T) {
+// follow makes the source of an etcd.
+func follow(t testing.TB, url string) config.Source {
+	t.Helper()
+	source, err := etcdsource.New(etcdsource.Config{Endpoints: []string{url}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return source
+}
+
+func TestRunRefusesToRunWithoutASource(t *testing.T) {
 	if err := Run(t.Context(), Options{}); err == nil {
-		t.Error("Run without an etcd ended without an error")
+		t.Error("Run without a source ended without an error")
 	}
 }
 
@@ -126,7 +137,7 @@ func TestOperatorsMayAskWhileEverythingChanges(t *testing.T) {
 	ready, done := make(chan struct{}), make(chan error)
 	go func() {
 		done <- Run(ctx, Options{
-			Etcd:             etcdsource.Config{Endpoints: []string{etcd.URL()}},
+			Sources:          []config.Source{follow(t, etcd.URL())},
 			Proxy:            proxy.Config{BindAddress: netip.MustParseAddr("127.0.0.1"), DialTimeout: proxytest.Patience, DialTotalTimeout: proxytest.Patience},
 			Operators:        operators.Config{Metrics: netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), operatorsPort)},
 			ConnectionLog:    log,

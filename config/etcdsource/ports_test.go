@@ -1,4 +1,4 @@
-package node
+package etcdsource
 
 import (
 	"context"
@@ -29,7 +29,7 @@ func TestPortsOfAnEtcdOnThisMachineAreKeptFromServices(t *testing.T) {
 		{[]string{"http://nobody.knows:3"}, []uint16{3}}, // rather too many
 		{[]string{"http://10.0.0.8:2379", "http://10.0.0.7", "http://%zz"}, nil},
 	} {
-		if got := etcdPorts(t.Context(), c.urls, lookup, machine); !slices.Equal(got, c.want) {
+		if got := localPorts(t.Context(), c.urls, lookup, machine); !slices.Equal(got, c.want) {
 			t.Errorf("%v: %v; want %v", c.urls, got, c.want)
 		}
 	}

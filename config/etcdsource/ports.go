@@ -1,4 +1,4 @@
-package node
+package etcdsource
 
 import (
 	"context"
@@ -18,13 +18,13 @@ import (
 // lookupFor bounds how long the names in the URLs of etcd are looked up before the proxy starts.
 const lookupFor = time.Second
 
-// EtcdPorts returns the TCP ports of those members of etcd that run on this machine, by their URLs. No service may have such a port:
+// LocalPorts returns the TCP ports of those members of etcd that run on this machine, by their URLs. No service may have such a port:
 // an etcd that restarts would find it taken. A name that cannot be looked up within a second counts as one of this machine.
-func EtcdPorts(ctx context.Context, urls []string) []uint16 {
-	return etcdPorts(ctx, urls, net.DefaultResolver.LookupNetIP, machineAddrs())
+func (c *Config) LocalPorts(ctx context.Context) []uint16 {
+	return localPorts(ctx, c.Endpoints, net.DefaultResolver.LookupNetIP, machineAddrs())
 }
 
-func etcdPorts(ctx context.Context, urls []string, lookup func(ctx context.Context, network, host string) ([]netip.Addr, error), machine []netip.Addr) []uint16 {
+func localPorts(ctx context.Context, urls []string, lookup func(ctx context.Context, network, host string) ([]netip.Addr, error), machine []netip.Addr) []uint16 {
 	ctx, cancel := context.WithTimeout(ctx, lookupFor)
 	defer cancel()
 	isLocal := func(a netip.Addr) bool {

@@ -1,0 +1,71 @@
+// Package recordstest makes records for tests, and reads what these log.
+package recordstest
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/golang/glog"
+
+	"kubeproxy/registry"
+)
+
+// Spec is v0.4's key of a service.
+func Spec(name string) string { return registry.SpecsPrefix + name }
+
+// Ends is v0.4's key of the endpoints of a service.
+func Ends(name string) string { return registry.EndpointsPrefix + name }
+
+// Port is the record of a service with one port.
+func Port(n int) string { return fmt.Sprintf(`{"kind":"Service","apiVersion":"v1beta1","port":%d}`, n) }
+
+// Addrs is a record of endpoints.
+func Addrs(list ...string) string {
+	return fmt.Sprintf(`{"kind":"Endpoints","apiVersion":"v1beta1","endpoints":["%s"]}`, strings.Join(list, `","`))
+}
+
+// A Record is a key and its value.
+type Record struct{ Key, Value string }
+
+// Registry is one of n services with endpoints, of the usual size, in the order of the keys.
+func Registry(n int) []Record {
+	var all []Record
+	for i := range n {
+		name := fmt.Sprintf("service-%05d", i)
+		all = append(all, Record{Ends(name), fmt.Sprintf(`{"kind":"Endpoints","id":%q,"creationTimestamp":null,"apiVersion":"v1beta1",`+
+			`"endpoints":["10.244.1.%d:80","10.244.2.%d:80","10.244.3.%d:80"]}`, name, i%256, i%256, i%256)})
+	}
+	for i := range n {
+		name := fmt.Sprintf("service-%05d", i)
+		all = append(all, Record{Spec(name), fmt.Sprintf(`{"kind":"Service","id":%q,"creationTimestamp":"2014-11-19T21:24:20Z","apiVersion":"v1beta1","namespace":"default",`+
+			`"port":%d,"protocol":"TCP","labels":{"name":%q},"selector":{"name":%q},"containerPort":80}`, name, 10000+i%20000, name, name)})
+	}
+	return all
+}
+
+// LogSince returns a function that gives what was logged since. The log goes to files in -log_dir.
+func LogSince(t testing.TB) func() string {
+	t.Helper()
+	read := func() string {
+		glog.Flush()
+		files, err := filepath.Glob(filepath.Join(flag.Lookup("log_dir").Value.String(), "*.INFO.*"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var all strings.Builder
+		for _, file := range files {
+			text, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			all.Write(text)
+		}
+		return all.String()
+	}
+	before := len(read())
+	return func() string { return read()[before:] }
+}

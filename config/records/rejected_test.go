@@ -1,0 +1,71 @@
+package records
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"kubeproxy/config"
+	"kubeproxy/config/records/recordstest"
+	"kubeproxy/registry"
+)
+
+func TestTheListOfRejectedKeysIsBounded(t *testing.T) {
+	r := New()
+	var all []Version
+	for i := range 3 * config.MaxRejections {
+		all = append(all, Version{
+			Key: []byte(registry.SpecsPrefix + fmt.Sprintf("%04d\n", i) + strings.Repeat("x", 240) + "/" + strings.Repeat("x", 253)), Value: []byte("{"), Created: 2, Revision: 2,
+		})
+	}
+	r.Merge(listOf(all...), 2, nil, 0)
+	rejections, changed := r.rejections()
+	if !changed || len(rejections) != config.MaxRejections || r.invalid != len(all) {
+		t.Fatalf("%d listed of %d; want %d of %d", len(rejections), r.invalid, config.MaxRejections, len(all))
+	}
+	if !slices.IsSortedFunc(rejections, func(a, b config.Rejection) int { return strings.Compare(a.Key, b.Key) }) {
+		t.Error("they are not sorted")
+	}
+	for _, rejected := range rejections {
+		if config.OneLine(rejected.Key) != rejected.Key || config.OneLine(rejected.Reason) != rejected.Reason {
+			t.Fatalf("%q: %q; want two short lines", rejected.Key, rejected.Reason)
+		}
+	}
+	if _, changed := r.rejections(); changed {
+		t.Error("nothing has happened, and the list is another one")
+	}
+
+	// Those that had no room at first find it when others are mended.
+	for i := range all[:2*config.MaxRejections] {
+		all[i].Value, all[i].Revision = []byte(port(1)), 3
+	}
+	r.Merge(listOf(all...), 3, nil, 2)
+	r.Merge(listOf(all...), 3, nil, 2)
+	if rejections, _ := r.rejections(); len(rejections) != config.MaxRejections || r.invalid != config.MaxRejections {
+		t.Errorf("then %d of %d; want all %d that are left", len(rejections), r.invalid, config.MaxRejections)
+	}
+}
+
+func TestAFloodOfBadRecordsDoesNotFloodTheLog(t *testing.T) {
+	log := recordstest.LogSince(t)
+	synctest.Test(t, func(t *testing.T) {
+		r := New()
+		for i := range 60_000 { // ten minutes, a hundred a second
+			r.Put(v(2, int64(i+2), fmt.Sprint("bad ", i)))
+			if i%3 == 2 {
+				r.Put(v(2, int64(i+2), port(1+i%1000)))
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+	})
+	text := log()
+	complaints, held := strings.Count(text, "bad value of key"), strings.Count(text, "held back")
+	mended := strings.Count(text, "can be used again")
+	t.Logf("%d bad values, %d times mended, %d lines about what is held back", complaints, mended, held)
+	if complaints < maxComplaints || complaints > 10*maxComplaints || mended > complaints || held == 0 || held > 20 {
+		t.Errorf("that is too much or too little:\n%.4000s", text)
+	}
+}

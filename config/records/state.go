@@ -1,0 +1,373 @@
+package records
+
+import (
+	"errors"
+	"fmt"
+	"hash/maphash"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/golang/glog"
+
+	"kubeproxy/config"
+	"kubeproxy/internal/lograte"
+	"kubeproxy/registry"
+)
+
+// A Version is one value of a key, as the registry has it at some moment.
+type Version struct {
+	Key, Value []byte
+	Created    int64 // stands for one life of the key: what is created again after a deletion has another number
+	Revision   int64 // orders the versions of a life, and what is touched while a list is read
+}
+
+// A State is what a source knows of the registry: every key below the prefix, and which objects
+// these make. It belongs to one goroutine; but [List.Add] may be called by another. Make it with [New].
+type State struct {
+	seed maphash.Seed
+
+	mu      sync.Mutex        // held by the owner where it edits entries, and by List.Add
+	entries map[string]*entry // by key: every one, usable or not
+	sweep   uint32            // number of the last merge
+	invalid int               // entries whose newest value cannot be used
+
+	listed     []*config.Rejection // some of them
+	relisted   bool                // since rejections was called last
+	complaints *lograte.Limiter[complaint]
+	hushed     bool // none of the keys that are being read can be used: one line says so, and not one for each
+
+	services  map[registry.Name]*registry.Service // what the changes taken so far add up to
+	endpoints map[registry.Name]*registry.Endpoints
+	dirty     []object // may differ from that by now; repeats are harmless
+}
+
+// An object is a service or the endpoints of one. Up to two keys may name it.
+type object struct {
+	kind registry.Kind
+	name registry.Name
+}
+
+// An entry is one key, from its creation to its deletion.
+type entry struct {
+	key     string
+	over    bool     // the key was deleted, or has begun another life since
+	foreign bool     // not a record's key: somebody else's, or of the wrong depth
+	sweep   uint32   // number of the merge whose list had this key
+	created int64    // another number is another life of the key
+	sum     uint64   // hash of its newest bytes
+	seen    int64    // the revision of its newest bytes
+	good    content  // the newest version in this life that decoded; zero if none did
+	trouble *trouble // nil as long as there was none: of most there never is any
+}
+
+// A content is what a record says, by its kind.
+type content struct {
+	service   *registry.Service
+	endpoints *registry.Endpoints
+}
+
+// A trouble is what is remembered of an entry with values that cannot be used, or are odd.
+type trouble struct {
+	bad    *config.Rejection // why the newest bytes cannot be used; nil: they can
+	goodAt int64             // while bad is set: the revision of the good version
+	told   []uint64          // hashes of values that a log line was written about
+	blamed bool              // an error was logged, and that it is mended was not yet
+}
+
+// troubled gives the trouble of an entry, for more to be added.
+func (e *entry) troubled() *trouble {
+	if e.trouble == nil {
+		e.trouble = new(trouble)
+	}
+	return e.trouble
+}
+
+// bad tells why the newest bytes cannot be used; nil when they can.
+func (e *entry) bad() *config.Rejection {
+	if e.trouble == nil {
+		return nil
+	}
+	return e.trouble.bad
+}
+
+// goodAt gives the revision of the good version.
+func (e *entry) goodAt() int64 {
+	if e.bad() == nil {
+		return e.seen
+	}
+	return e.trouble.goodAt
+}
+
+// A reading is a version with what is known of it already.
+type reading struct {
+	key               string
+	created, revision int64
+	sum               uint64 // hash of its bytes
+
+	// What it says: decoded before, or known by another version of the same bytes, or still to be decoded.
+	decoded *decoding
+	known   bool
+	content content
+	value   []byte
+}
+
+// sum gives the hash of a value's bytes.
+func (s *State) sum(v Version) uint64 {
+	return maphash.Bytes(s.seed, v.Value)
+}
+
+// key gives the key as a string. There is one already if it is known, for a map finds it by its bytes, or if the value
+// was decoded.
+func (s *State) key(v Version, decoded *decoding) string {
+	if e := s.entries[string(v.Key)]; e != nil {
+		return e.key
+	}
+	if decoded != nil {
+		return decoded.key
+	}
+	return string(v.Key)
+}
+
+func (s *State) reading(v Version, decoded *decoding) reading {
+	return reading{key: s.key(v, decoded), created: v.Created, revision: v.Revision, sum: s.sum(v), decoded: decoded, value: v.Value}
+}
+
+func (r *reading) says() decoding {
+	switch {
+	case r.decoded != nil:
+		return *r.decoded
+	case r.known:
+		return decoding{content: r.content}
+	}
+	return decode(r.key, r.value)
+}
+
+// A decoding is what a value says, or why it says nothing.
+type decoding struct {
+	key      string
+	content  content
+	warnings []registry.Warning
+	err      error
+}
+
+func decode(key string, value []byte) decoding {
+	d := decoding{key: key}
+	var record registry.Record
+	record, d.warnings, d.err = registry.Decode(key, value)
+	d.content = content{record.Service, record.Endpoints}
+	return d
+}
+
+// The lines about bad values: how many have theirs in a window, and the windows, which double from the first to the last.
+const (
+	maxComplaints = 20
+	firstWindow   = 10 * time.Second
+	lastWindow    = 5 * time.Minute
+)
+
+// A complaint is what lines about a bad value are about.
+type complaint struct {
+	key string
+	sum uint64 // of the value; 0 when the key itself is bad
+}
+
+// maxTold bounds how many values of one key are remembered for not being logged again.
+const maxTold = 8
+
+// New returns a state in which nothing is known.
+func New() *State {
+	return &State{
+		entries:   make(map[string]*entry),
+		seed:      maphash.MakeSeed(),
+		services:  make(map[registry.Name]*registry.Service),
+		endpoints: make(map[registry.Name]*registry.Endpoints),
+
+		complaints: &lograte.Limiter[complaint]{Lines: maxComplaints, First: firstWindow, Last: lastWindow},
+	}
+}
+
+// Len is the number of keys, usable or not.
+func (s *State) Len() int { return len(s.entries) }
+
+// Put takes in the newest value of a key, and tells whether it is another value or another life than
+// was known.
+//
+// The bytes decide that, by their hash. The revision cannot: a registry whose data were wiped can come
+// back with the same revisions and other values. Equal bytes cost no decoding, so to list a
+// registry that has not changed is cheap.
+func (s *State) Put(v Version) (different bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r := s.reading(v, nil)
+	_, different = s.takeLocked(s.entries[r.key], r)
+	return different
+}
+
+// takeLocked is Put of a version that may have been decoded before. It is given the entry of its key, nil for none,
+// and returns it.
+func (s *State) takeLocked(e *entry, r reading) (_ *entry, different bool) {
+	if e == nil || e.created != r.created {
+		e, different = s.createLocked(r, e), true
+	} else {
+		different = e.sum != r.sum
+	}
+	if different && !e.foreign {
+		s.readLocked(e, r)
+	}
+	e.sum, e.seen = r.sum, r.revision
+	s.list(e)
+	if e.bad() != nil && e.trouble.goodAt > r.revision { // of a history that the registry has lost, for it went back
+		e.good, e.trouble.goodAt = content{}, 0
+		s.dirty = append(s.dirty, e.object())
+	}
+	return e, different
+}
+
+// readLocked takes in what a new value says. One that does not decode hurts only itself: the last good version
+// of its key stays in force (D17, D18).
+func (s *State) readLocked(e *entry, r reading) {
+	said := r.says()
+	if said.err != nil {
+		s.markLocked(e, rejection(r, said.err))
+	} else {
+		s.markLocked(e, nil)
+		s.useLocked(e, said.content, r)
+		if e.trouble != nil && e.trouble.blamed {
+			e.trouble.blamed = false
+			glog.Infof("key %s can be used again, since revision %d", registry.Quote(r.key), r.revision)
+		}
+	}
+	if (said.err == nil && len(said.warnings) == 0) || !e.news(r.sum) || s.hushed {
+		return
+	}
+	note, ok := s.complaints.Allow(complaint{e.key, r.sum})
+	if !ok {
+		return
+	}
+	key := registry.Quote(r.key)
+	if said.err != nil {
+		e.trouble.blamed = true
+		glog.Errorf("bad value of key %s at revision %d: %v; %s%s", key, r.revision, said.err, e.remains(), note)
+		note = ""
+	}
+	for _, w := range said.warnings {
+		glog.Warningf("key %s: %s%s", key, w, note)
+		note = ""
+	}
+}
+
+// remains says what is in force in place of a bad value.
+func (e *entry) remains() string {
+	if e.good == (content{}) {
+		return "nothing is known in its place"
+	}
+	return fmt.Sprintf("its value of revision %d stays in force", e.goodAt())
+}
+
+// createLocked begins a life of a key. Nothing of an earlier one counts any more, except that what was said
+// of its values need not be said again.
+func (s *State) createLocked(r reading, old *entry) *entry {
+	e := &entry{key: r.key, created: r.created}
+	if old != nil {
+		s.forgetLocked(old)
+		e.key, e.sweep = old.key, old.sweep
+		if old.trouble != nil {
+			e.trouble = &trouble{told: old.trouble.told, blamed: old.trouble.blamed}
+		}
+	}
+	if _, err := registry.ParseKey(r.key); err != nil {
+		e.foreign = true
+		switch {
+		case errors.Is(err, registry.ErrForeign):
+			glog.V(4).Infof("ignored key %s: %v", registry.Quote(r.key), err)
+		default:
+			if e.news(0) && !s.hushed {
+				if note, ok := s.complaints.Allow(complaint{key: e.key}); ok {
+					glog.Errorf("bad key %s: %v%s", registry.Quote(r.key), err, note)
+				}
+			}
+			s.markLocked(e, rejection(r, err))
+		}
+	}
+	s.entries[e.key] = e
+	return e
+}
+
+// useLocked makes what a version says the good one of its key.
+func (s *State) useLocked(e *entry, says content, r reading) {
+	if e.bad() != nil {
+		e.trouble.goodAt = r.revision
+	}
+	if says.service != nil && says.service.Created != r.created {
+		says.service.Created = r.created // it is new, and nobody else has seen it yet
+	}
+	if e.good != (content{}) && e.good.service.Equal(says.service) && e.good.endpoints.Equal(says.endpoints) {
+		return // written otherwise, saying the same
+	}
+	if says.service != nil && says.service.Since == nil { // it is new, as above
+		says.service.Date(e.good.service, r.revision)
+	}
+	e.good = says
+	s.dirty = append(s.dirty, e.object())
+}
+
+// fillLocked takes in an older value than the newest known. It counts where the newest value is a bad one and
+// the last good version, if there is one, is older still.
+func (s *State) fillLocked(e *entry, r reading) {
+	if e == nil || e.foreign || e.created != r.created || e.bad() == nil || r.revision <= e.goodAt() {
+		return
+	}
+	if said := r.says(); said.err == nil {
+		s.useLocked(e, said.content, r)
+	}
+}
+
+// Fill handles a value that a newer one overtook before it was decoded. It counts only while the newer one is bad.
+func (s *State) Fill(v Version) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if e := s.entries[string(v.Key)]; e != nil && v.Revision < e.seen {
+		s.fillLocked(e, s.reading(v, nil))
+	}
+}
+
+// Remove takes in that a key is gone, and with it its last good version.
+func (s *State) Remove(key []byte) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if e := s.entries[string(key)]; e != nil {
+		s.removeLocked(e)
+	}
+}
+
+func (s *State) removeLocked(e *entry) {
+	s.forgetLocked(e)
+	delete(s.entries, e.key)
+}
+
+func (s *State) forgetLocked(e *entry) {
+	e.over = true
+	s.markLocked(e, nil)
+	if e.good != (content{}) {
+		s.dirty = append(s.dirty, e.object())
+	}
+}
+
+// news tells whether this value of the key has not been spoken of, and remembers that it has been.
+func (e *entry) news(sum uint64) bool {
+	t := e.troubled()
+	if slices.Contains(t.told, sum) {
+		return false
+	}
+	if t.told = append(t.told, sum); len(t.told) > maxTold {
+		t.told = t.told[1:]
+	}
+	return true
+}
+
+// object tells which one an entry speaks of, which is not foreign.
+func (e *entry) object() object {
+	key, _ := registry.ParseKey(e.key) // it was read before
+	return object{key.Kind, key.Name}
+}

@@ -1,0 +1,101 @@
+package records
+
+import (
+	"time"
+
+	"kubeproxy/config"
+	"kubeproxy/registry"
+)
+
+// Update takes out what has changed since the last time: one step for the Mux, after which the source equals the registry at
+// a revision. A SET has everything instead. It is a step even when nothing changed: its revision is news.
+func (s *State) Update(set bool, revision int64, received time.Time) registry.Update {
+	u := registry.Update{Set: set, Revision: revision, Received: received}
+	if set {
+		u.Services, u.Endpoints = s.everything()
+	} else {
+		u.Services, u.Endpoints = s.changes()
+	}
+	return u
+}
+
+// Describe enters into a status what is in force, and what is not.
+func (s *State) Describe(st *config.Status) {
+	st.Services, st.Endpoints, st.Rejected = len(s.services), len(s.endpoints), s.invalid
+	if rejections, changed := s.rejections(); changed {
+		st.Rejections = rejections
+	}
+}
+
+// Useless reports whether there are keys of records and none of them can be used.
+func (s *State) Useless() bool { return s.invalid > 0 && len(s.services)+len(s.endpoints) == 0 }
+
+// changes takes out what has changed since the last time.
+func (s *State) changes() (services []registry.Change[registry.Service], endpoints []registry.Change[registry.Endpoints]) {
+	for _, o := range s.dirty {
+		switch says := s.inForce(o); o.kind {
+		case registry.KindService:
+			services = change(services, s.services, o.name, says.service)
+		case registry.KindEndpoints:
+			endpoints = change(endpoints, s.endpoints, o.name, says.endpoints)
+		}
+	}
+	s.dirty = s.dirty[:0]
+	return services, endpoints
+}
+
+// change adds to changes that name is now value, nil for gone, unless known says so already.
+func change[T any](changes []registry.Change[T], known map[registry.Name]*T, name registry.Name, value *T) []registry.Change[T] {
+	switch {
+	case known[name] == value:
+		return changes
+	case value == nil:
+		delete(known, name)
+	default:
+		known[name] = value
+	}
+	return append(changes, registry.Change[T]{Name: name, Value: value})
+}
+
+// inForce is what counts for an object. In namespace default the namespaced key and v0.4's
+// flat key may both name it: the namespaced one counts while it has a good version, and the other
+// waits in its shadow.
+func (s *State) inForce(o object) content {
+	prefix := registry.SpecsPrefix
+	if o.kind == registry.KindEndpoints {
+		prefix = registry.EndpointsPrefix
+	}
+	if e := s.entry(prefix, o.name.Namespace, "/", o.name.Name); e != nil && e.good != (content{}) {
+		return e.good
+	}
+	if o.name.Namespace == registry.DefaultNamespace {
+		if e := s.entry(prefix, o.name.Name); e != nil {
+			return e.good
+		}
+	}
+	return content{}
+}
+
+// entry finds the entry of a key, which is given in parts: no string need be made of them. It is nil if there is none.
+func (s *State) entry(parts ...string) *entry {
+	var room [128]byte
+	key := room[:0]
+	for _, part := range parts {
+		key = append(key, part...)
+	}
+	return s.entries[string(key)]
+}
+
+// everything is the whole state as a SET lists it. Changes not taken yet are taken.
+func (s *State) everything() ([]registry.Change[registry.Service], []registry.Change[registry.Endpoints]) {
+	s.changes()
+	return all(s.services), all(s.endpoints)
+}
+
+func all[T any](objects map[registry.Name]*T) []registry.Change[T] {
+	changes := make([]registry.Change[T], 0, len(objects))
+	for name, value := range objects {
+		changes = append(changes, registry.Change[T]{Name: name, Value: value})
+	}
+	return changes
+}

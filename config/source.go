@@ -1,0 +1,122 @@
+package config
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"kubeproxy/registry"
+)
+
+// A Source keeps the program informed of one place where services and endpoints are written. Sources live in packages of
+// their own below this one.
+type Source interface {
+	// Name names the source in logs and to operators: one short word. It never changes.
+	Name() string
+
+	// Run keeps out informed until ctx ends, and then returns nil. The first update is a SET with everything; see
+	// [Mux.Channel] for what may follow. A source never gives up: while it cannot read, it sends nothing, and what it
+	// said stays in force. An error ends the program. Run is called once at a time.
+	Run(ctx context.Context, out chan<- registry.Update) error
+
+	// Resync asks for everything to be read again soon. It does not wait for it.
+	Resync()
+
+	// Status tells how the source is doing. Any goroutine may ask, and nobody may edit the lists in it.
+	Status() Status
+}
+
+// A Status says how a [Source] is doing. It is a copy: reading it needs no lock.
+type Status struct {
+	Ready     bool      // a first SET was sent: what is served is, or was, what the source reads
+	Revision  int64     // of the last Update sent; 0 before the first
+	Cluster   string    // identifies the store that it came from, where stores have an identity
+	Connected bool      // the source can read now
+	Since     time.Time // for how long Connected has been what it is
+	Cause     string    // why not, when not Connected: a short word, the same that Ends counts
+	Reason    string    // the same in one line
+	Attempts  int       // how often a connection was tried since then, in vain
+	Heard     time.Time // when the store last said anything
+	Current   time.Time // everything that was written by then has been sent; zero before the first SET
+	Listed    time.Time // when everything was last read
+
+	Services   int // objects in force
+	Endpoints  int
+	Rejected   int         // keys whose newest value cannot be used, or that cannot be keys of records
+	Rejections []Rejection // these keys, at most [MaxRejections] of them, sorted
+
+	Sessions    uint64 // connections that came to stand, each with a full list
+	Ends        []End  // those of them that are over, by cause: each that the source can tell of, in an order that never changes
+	Resyncs     uint64 // full lists beside a standing connection
+	Divergences uint64 // keys that a resync found different though no change had been told
+	Setbacks    uint64 // times that the store was found to have lost what it had, or to be another one
+}
+
+// An End counts the sessions that ended for one cause.
+type End struct {
+	Cause string
+	Count uint64
+}
+
+// A Rejection is a key whose newest value cannot be used, or that cannot be the key of a record. It
+// hurts nobody but itself, and is nobody's news for long: so whoever wants to mend it can ask for it.
+type Rejection struct {
+	Key      string // one printable line, cut where it is too long
+	Kind     registry.Kind
+	Reason   string
+	Revision int64 // at which the value was written
+}
+
+// MaxRejections is how many rejected keys a [Status] lists.
+const MaxRejections = 100
+
+// Total is the status of several sources taken together, in their order of precedence. A condition holds if it does for all of
+// them, a time is the oldest, and what is counted is summed up. Revision, Cluster, Cause and Reason are those of the first one
+// that is not connected, or else of the first. Of one source it is the status of that.
+func Total(sources ...Source) Status {
+	if len(sources) == 0 {
+		return Status{}
+	}
+	var all []Status
+	for _, s := range sources {
+		all = append(all, s.Status())
+	}
+	total := all[max(slices.IndexFunc(all, func(s Status) bool { return !s.Connected }), 0)]
+	if len(all) == 1 {
+		return total
+	}
+	sum := Status{
+		Ready: true, Connected: total.Connected, Since: total.Since, Cause: total.Cause, Reason: total.Reason, Attempts: total.Attempts,
+		Revision: total.Revision, Cluster: total.Cluster,
+		Heard: total.Heard, Current: total.Current, Listed: total.Listed,
+	}
+	for _, s := range all {
+		sum.Ready = sum.Ready && s.Ready
+		sum.Heard, sum.Current, sum.Listed = older(sum.Heard, s.Heard), older(sum.Current, s.Current), older(sum.Listed, s.Listed)
+		sum.Services += s.Services
+		sum.Endpoints += s.Endpoints
+		sum.Rejected += s.Rejected
+		sum.Rejections = append(sum.Rejections, s.Rejections...)
+		sum.Sessions += s.Sessions
+		sum.Resyncs += s.Resyncs
+		sum.Divergences += s.Divergences
+		sum.Setbacks += s.Setbacks
+		for _, end := range s.Ends {
+			if i := slices.IndexFunc(sum.Ends, func(e End) bool { return e.Cause == end.Cause }); i >= 0 {
+				sum.Ends[i].Count += end.Count
+			} else {
+				sum.Ends = append(sum.Ends, end)
+			}
+		}
+	}
+	sum.Rejections = sum.Rejections[:min(len(sum.Rejections), MaxRejections)]
+	return sum
+}
+
+// older is the earlier of two times, of which zero is never.
+func older(a, b time.Time) time.Time {
+	if b.Before(a) {
+		return b
+	}
+	return a
+}
