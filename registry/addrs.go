@@ -81,31 +81,6 @@ func (l Addrs) All() iter.Seq[Addr] {
 	}
 }
 
-// MarshalBinary writes the addresses as records do, with spaces between them. It has package gob carry a list from one
-// process to another.
-func (l Addrs) MarshalBinary() ([]byte, error) {
-	var text []byte
-	for a := range l.All() {
-		text = append(text, ' ')
-		text = append(text, a.String()...)
-	}
-	return text, nil
-}
-
-// UnmarshalBinary reads what MarshalBinary wrote. It takes what [ParseAddr] takes.
-func (l *Addrs) UnmarshalBinary(text []byte) error {
-	var list []Addr
-	for word := range strings.FieldsSeq(string(text)) {
-		a, err := ParseAddr(word)
-		if err != nil {
-			return fmt.Errorf("%s: %w", quote(word, maxQuotedShort), err)
-		}
-		list = append(list, a)
-	}
-	*l = NewAddrs(list...)
-	return nil
-}
-
 // String lists the addresses as they are dialled.
 func (l Addrs) String() string {
 	return fmt.Sprint(slices.Collect(l.All()))

@@ -1,8 +1,6 @@
 package registry
 
 import (
-	"bytes"
-	"encoding/gob"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -33,25 +31,6 @@ func TestAListGivesTheAddressesThatWerePutIn(t *testing.T) {
 	}
 	for range NewAddrs(all...).All() {
 		break // and no further
-	}
-}
-
-func TestAListTravelsByGob(t *testing.T) {
-	for _, list := range []Addrs{{}, NewAddrs(Addr{IP: netip.MustParseAddrPort("10.0.0.1:80")}, Addr{IP: netip.MustParseAddrPort("[fe80::1%eth0]:80")},
-		Addr{IP: netip.AddrPortFrom(netip.Addr{}, 80), Host: "web-1.example"})} {
-		sent := Endpoints{Name: Name{"default", "web"}, ByPort: []PortAddrs{{"http", list}}}
-		var wire bytes.Buffer
-		var got Endpoints
-		if err := gob.NewEncoder(&wire).Encode(sent); err != nil {
-			t.Fatal(err)
-		}
-		if err := gob.NewDecoder(&wire).Decode(&got); err != nil || !got.Equal(&sent) {
-			t.Errorf("%v arrives as %v, %v", sent, got, err)
-		}
-	}
-	var l Addrs
-	if err := l.UnmarshalBinary([]byte("10.0.0.1:80 10.0.0.2")); err == nil || l != (Addrs{}) {
-		t.Errorf("an address without a port is taken: %v, %v", l, err)
 	}
 }
 

@@ -57,9 +57,13 @@ func startNode(binary string, cfg nodeConfig, verbosity int, log io.Writer) (_ *
 // listen sorts what the node says, until it has nothing more to say.
 func (c *child) listen(reports *gob.Decoder) {
 	for {
-		var r report
-		if err := reports.Decode(&r); err != nil {
+		var w wiredReport
+		if err := reports.Decode(&w); err != nil {
 			return
+		}
+		r, err := w.unwire()
+		if err != nil {
+			return // it cannot be read, as if it had ended
 		}
 		if r.Answer == nil {
 			c.reports <- r

@@ -33,7 +33,7 @@ import (
 //	etcd ─▶ source ─▶ tee ─▶ Mux ─▶ Broadcaster ─▶ Proxier, witness ─▶ sockets
 //	                   └──────────── reports ──────────────────┘
 //
-// Orders come in on stdin, reports leave on stdout, both in gob; the log goes to stderr.
+// Orders come in on stdin, reports leave on stdout, both in gob (see wire.go); the log goes to stderr.
 type node struct {
 	source  *etcdsource.Source
 	proxier *proxy.Proxier
@@ -71,7 +71,7 @@ type report struct {
 // An answer is what an order asked for.
 type answer struct {
 	Number      int
-	Held        serving
+	held        serving // which travels as text
 	Ports       []portState
 	Source      config.Status
 	Resident    int64 // bytes
@@ -201,7 +201,7 @@ func (n *node) report(r report) error {
 	defer n.mu.Unlock()
 	r.At = time.Now()
 	if n.err == nil {
-		n.err = n.reports.Encode(r)
+		n.err = n.reports.Encode(wire(r))
 	}
 	return n.err
 }
@@ -224,7 +224,7 @@ func (n *node) obey(o order) {
 			a.Ports = append(a.Ports, s)
 		}
 		n.mu.Lock()
-		a.Held = serving{maps.Clone(n.held.Services), maps.Clone(n.held.Endpoints)}
+		a.held = serving{maps.Clone(n.held.Services), maps.Clone(n.held.Endpoints)}
 		n.mu.Unlock()
 	}
 	_ = n.report(report{Answer: a}) // the tee notices when nobody listens any more

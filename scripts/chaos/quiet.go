@@ -77,7 +77,7 @@ func (x *experiment) quiet(ctx context.Context) (time.Time, error) {
 	if err != nil {
 		return at, err
 	}
-	if err := x.recorder.Same(a.Held.Services, a.Held.Endpoints); err != nil {
+	if err := x.recorder.Same(a.held.Services, a.held.Endpoints); err != nil {
 		return at, wrongState{fmt.Errorf("at a quiet point the handlers hold something else than they were told:\n    %w", err)}
 	}
 	if err := samePorts(a); err != nil {
@@ -96,7 +96,7 @@ func samePorts(a answer) error {
 		number   uint16
 	}
 	wanted := make(map[port][]string)
-	for name, s := range a.Held.Services {
+	for name, s := range a.held.Services {
 		for _, p := range s.Ports {
 			id := port{p.Protocol, p.Number}
 			if claim := (registry.PortKey{Name: name, Port: p.Name}).String(); !slices.Contains(wanted[id], claim) {

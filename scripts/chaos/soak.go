@@ -198,12 +198,12 @@ func (k *soak) equal(ctx context.Context) (err error) {
 			s.Created = kv.CreateRevision
 			record.Service = &s
 		}
-		if key.Kind == registry.KindService && !a.Held.Services[key.Name].Equal(record.Service) ||
-			key.Kind == registry.KindEndpoints && !a.Held.Endpoints[key.Name].Equal(record.Endpoints) {
+		if key.Kind == registry.KindService && !a.held.Services[key.Name].Equal(record.Service) ||
+			key.Kind == registry.KindEndpoints && !a.held.Endpoints[key.Name].Equal(record.Endpoints) {
 			return fmt.Errorf("%q at revision %d is another one there", kv.Key, kv.ModRevision)
 		}
 	}
-	if held := len(a.Held.Services) + len(a.Held.Endpoints); held != n {
+	if held := len(a.held.Services) + len(a.held.Endpoints); held != n {
 		return fmt.Errorf("it holds %d objects, etcd %d", held, n)
 	}
 	return nil
