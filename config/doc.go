@@ -6,9 +6,9 @@
 //	source "etcd"  ─Update──▶ ┘         layers          └▶ queue ─Batch─▶ another handler
 //	                                    └─── Broadcaster ───┘
 //
-// A source knows one place where services and endpoints are written, such as an etcd. Sources live
-// in packages of their own below this one; all that they share is the channel that [Mux.Channel]
-// gives each of them. What they send, a [registry.Update], is one step: either a SET, which is all
+// A source knows one place where services and endpoints are written, such as an etcd. Each is
+// a [Source], and lives in a package of its own below this one. Package records keeps what all of them need to remember.
+// What they send, a [registry.Update], is one step: either a SET, which is all
 // that the source has to say, or plain changes to what it said before.
 //
 // # Where sources meet
@@ -27,6 +27,9 @@
 // that source lets go of it, the next one below comes to light; nothing is lost meanwhile, and no
 // map's random order decides (D28). An update costs as much as it has changes, however much there
 // is besides: a SET is compared with the layer of its source, and only what differs goes on.
+//
+// Two sources may also claim one port by services of two names. Their revisions cannot be compared, so the store gives
+// each service the rank of its source: claims of an earlier source come first, and within a source the older claim.
 //
 // # How handlers are told
 //
@@ -47,9 +50,9 @@
 //
 //   - An update is applied as a whole. What each handler has been told, taken together, is after
 //     every batch equal to the merged state after some whole update, and never to one between two.
-//   - Nothing is delivered until every source has sent its first SET. The first batch holds everything,
-//     and is delivered even if that is nothing at all: then the handlers know that the state is
-//     complete. An empty registry is a state like any other (D9).
+//   - Nothing is delivered until every source has sent its first SET, or has been silent for 3 s since another one did.
+//     The first batch holds everything, and is delivered even if that is nothing at all: then the handlers know that the
+//     state is complete. An empty registry is a state like any other (D9).
 //   - A queue that is added late gets the whole state as its first batch, and never misses a
 //     change (D8). When each object was received is not kept, so the first batch of any queue says
 //     that it is as old as the oldest change of all.

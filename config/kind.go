@@ -7,12 +7,25 @@ import "kubeproxy/registry"
 type kind[T any] struct {
 	noun  string
 	equal func(a, b *T) bool // takes nil too
+
+	// ranked gives a value with the rank of its source, 0 being the first. It may be the same value.
+	ranked func(value *T, rank int) *T
 }
 
 var (
-	services  = kind[registry.Service]{"service", (*registry.Service).Equal}
-	endpoints = kind[registry.Endpoints]{"endpoints", (*registry.Endpoints).Equal}
+	services  = kind[registry.Service]{"service", (*registry.Service).Equal, rankedService}
+	endpoints = kind[registry.Endpoints]{"endpoints", (*registry.Endpoints).Equal, func(e *registry.Endpoints, _ int) *registry.Endpoints { return e }}
 )
+
+// rankedService copies services of all sources but the first: their source still has them, and knows no rank.
+func rankedService(s *registry.Service, rank int) *registry.Service {
+	if s == nil || s.Rank == rank {
+		return s
+	}
+	ranked := *s
+	ranked.Rank = rank
+	return &ranked
+}
 
 // same tells whether two values of one object, nil for none, say the same. A source that repeats
 // itself mostly sends the very same value, so that seldom needs a closer look.

@@ -19,7 +19,8 @@ import (
 type model struct {
 	said     []map[string]string // by precedence: what each source says, as sayWords wants it
 	complete []bool
-	states   []string // after each update
+	spoken   time.Time // when the first SET came
+	states   []string  // after each update
 }
 
 func newModel(sources int) *model {
@@ -43,6 +44,9 @@ func (m *model) apply(source int, u registry.Update) {
 	if u.Set {
 		clear(m.said[source])
 		m.complete[source] = true
+		if m.spoken.IsZero() {
+			m.spoken = time.Now()
+		}
 	}
 	for _, c := range u.Services {
 		m.put(u.Set, source, "service "+c.Name.String(), c.Value == nil, func() int { return int(c.Value.Ports[0].Number) })
@@ -62,7 +66,10 @@ func (m *model) put(set bool, source int, object string, gone bool, value func()
 	}
 }
 
-func (m *model) open() bool { return !slices.Contains(m.complete, false) }
+// open reports whether handlers may be told: all sources have spoken, or one of them has been silent for too long.
+func (m *model) open() bool {
+	return !slices.Contains(m.complete, false) || !m.spoken.IsZero() && time.Since(m.spoken) >= maxSilence
+}
 
 func (m *model) now() string { return m.states[len(m.states)-1] }
 

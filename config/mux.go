@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"time"
 
 	"github.com/golang/glog"
 
@@ -11,7 +12,7 @@ import (
 )
 
 // A Mux is where sources meet: it has its broadcaster merge what they send, and open the queues when
-// all of them have sent a SET.
+// all of them have sent a SET, or when one of them has been silent for too long.
 type Mux struct {
 	broadcaster *Broadcaster
 
@@ -19,6 +20,9 @@ type Mux struct {
 	running bool
 	sources []*source // in the order of precedence; fixed once running
 	silent  int       // sources that have yet to send their first SET
+	open    bool      // the queues are
+
+	spoken chan struct{} // capacity 1: a source has sent a SET
 }
 
 // A source is one of the mux's inputs.
@@ -29,13 +33,14 @@ type source struct {
 }
 
 // NewMux returns a mux without sources. Nothing else may feed b.
-func NewMux(b *Broadcaster) *Mux { return &Mux{broadcaster: b} }
+func NewMux(b *Broadcaster) *Mux { return &Mux{broadcaster: b, spoken: make(chan struct{}, 1)} }
 
 // Channel returns the channel on which a source sends its updates. The order of calls is the
 // precedence, the first one highest; the same name gives the same channel. All calls come before
 // [Mux.Run], since that has to know whom to wait for: a later one panics, as does an empty name.
 //
-// The source begins with a SET, and nobody is told anything until each source has sent one. Changes
+// The source begins with a SET, and nobody is told anything until each source has sent one. A source that is silent holds
+// up the others for 3 s, from the first SET of another one; what it says later comes as a change. Changes
 // that come before it are kept; but as the SET lists all there is, it decides which of them remain.
 // A SET cannot contain a REMOVE: a change in it that has no value counts as not being there.
 //
@@ -86,6 +91,9 @@ func (m *Mux) Run(ctx context.Context) error {
 	for i, s := range m.sources {
 		listeners.Go(func() { m.listen(ctx, i, s) })
 	}
+	if len(m.sources) > 1 {
+		listeners.Go(func() { m.waitForSilent(ctx) })
+	}
 	m.broadcaster.run(ctx)
 	listeners.Wait()
 	return nil
@@ -120,7 +128,42 @@ func (m *Mux) merge(precedence int, s *source, u registry.Update) {
 	m.broadcaster.merge(precedence, u)
 	if u.Set {
 		m.complete(s)
+		select {
+		case m.spoken <- struct{}{}:
+		default:
+		}
 	}
+}
+
+// maxSilence is how long a source that says nothing holds up the first state when another one has spoken.
+const maxSilence = 3 * time.Second
+
+// waitForSilent opens the queues when sources stay silent for too long after another one has spoken: services of a registry that
+// can be read are not kept from their clients by another registry that cannot. Without any source there is nothing to serve.
+func (m *Mux) waitForSilent(ctx context.Context) {
+	select {
+	case <-m.spoken:
+	case <-ctx.Done():
+		return
+	}
+	timer := time.NewTimer(maxSilence)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+		return
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.open {
+		return
+	}
+	for _, s := range m.sources {
+		if !s.complete {
+			glog.Warningf("nothing has been read from %s for %v; what the other sources hold is served without it", s.name, maxSilence)
+		}
+	}
+	m.openNowLocked()
 }
 
 // close notes that a source will say nothing more. If it never sent a SET, then what it did say is
@@ -144,7 +187,12 @@ func (m *Mux) complete(s *source) {
 }
 
 func (m *Mux) openLocked() {
-	if m.silent == 0 {
-		m.broadcaster.open()
+	if m.silent == 0 && !m.open {
+		m.openNowLocked()
 	}
+}
+
+func (m *Mux) openNowLocked() {
+	m.open = true
+	m.broadcaster.open()
 }

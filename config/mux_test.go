@@ -39,8 +39,8 @@ func TestOldUpdateIsMergedUnchangedUnderItsSource(t *testing.T) {
 		web := newService("web", 80)
 		r.send("one", set())
 		r.send("two", set().withService("web", web))
-		if got := v.services[named("web")]; got != web {
-			t.Errorf("the handler was given %p, and not the value that was sent, %p", got, web)
+		if got := v.services[named("web")]; !got.Equal(web) {
+			t.Errorf("the handler was given %+v, and not what was sent, %+v", got, web)
 		}
 		r.send("one", changes().noService("web"))
 		v.wantBatches(t, "service web=80") // it was another source's, so that was not its to remove
@@ -178,10 +178,67 @@ func TestNothingIsToldBeforeEverySourceHasSentASet(t *testing.T) {
 		r.send("one", changes().noService("db"))
 		r.send("two", changes().service("dns", 53).service("ftp", 21)) // no SET yet
 		r.send("one", set().service("web", 82))                        // another SET, but not of the other one
-		pass(time.Hour)
+		pass(maxSilence - time.Millisecond)
 		v.wantBatches(t)
 		r.send("two", set().service("dns", 53)) // all it has to say: no ftp
 		v.wantBatches(t, "service dns=53, service web=82")
+	})
+}
+
+func TestASilentSourceHoldsUpTheOthersForThreeSeconds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		v := newView()
+		r := newRoom(t, []string{"first", "second"}, v)
+		pass(time.Hour) // without any source there is nothing to serve
+		v.wantBatches(t)
+		r.send("second", set().service("web", 2).service("dns", 2))
+		pass(maxSilence - time.Millisecond)
+		v.wantBatches(t)
+		r.send("second", changes().service("dns", 3))
+		v.wantBatches(t)
+		r.send("second", changes().service("dns", 4))
+		pass(time.Millisecond)
+		v.wantBatches(t, "service dns=4, service web=2")
+		r.send("first", set().service("web", 1)) // which comes first, however late
+		v.wantBatches(t, "service web=1")
+	})
+}
+
+func TestASourceThatSpeaksInTimeIsInTheFirstBatch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		v := newView()
+		r := newRoom(t, []string{"first", "second"}, v)
+		r.send("second", set().service("web", 2))
+		pass(maxSilence - time.Millisecond)
+		r.send("first", set().service("web", 1))
+		v.wantBatches(t, "service web=1")
+		pass(time.Hour)
+		v.wantBatches(t)
+	})
+}
+
+// Revisions of two registries cannot be compared: so a service says whose it is.
+func TestEachServiceHasTheRankOfItsSource(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		v := newView()
+		r := newRoom(t, []string{"first", "second"}, v)
+		mine, others := newService("web", 1), newService("dns", 2)
+		r.send("first", set().withService("web", mine))
+		for range 2 { // a source repeats itself
+			r.send("second", set().withService("dns", others).service("web", 2))
+		}
+		v.wantBatches(t, "service dns=2, service web=1")
+		if got := v.services[named("web")]; got != mine || got.Rank != 0 {
+			t.Errorf("the first source's: %+v; want the very value, of rank 0", got)
+		}
+		if got := v.services[named("dns")]; got.Rank != 1 || others.Rank != 0 {
+			t.Errorf("the second source's: %+v, and the source has %+v; want rank 1, and the value of the source untouched", got, others)
+		}
+		r.send("first", set())
+		v.wantBatches(t, "service web=2")
+		if got := v.services[named("web")]; got.Rank != 1 {
+			t.Errorf("what came to light: %+v; want rank 1", got)
+		}
 	})
 }
 

@@ -114,10 +114,16 @@ func (l *layers[T]) apply(precedence int, set bool, list []registry.Change[T]) [
 // there, if anything. If what comes to light equals what lay above it, the queues will notice.
 func (l *layers[T]) note(merged []change[T], precedence int, c registry.Change[T]) []change[T] {
 	mine := l.layers[precedence]
-	before, after := mine.replace(c, l.round), c.Value
-	if l.kind.same(before, after) { // which holds for a REMOVE of something unknown, too
+	before := mine.said[c.Name].value
+	if l.kind.same(before, c.Value) { // which holds for a REMOVE of something unknown, too
+		if before != nil {
+			mine.said[c.Name] = statement[T]{before, l.round}
+		}
 		return merged
 	}
+	c.Value = l.kind.ranked(c.Value, precedence)
+	after := c.Value
+	mine.replace(c, l.round)
 	above, _ := find(l.layers[:precedence], c.Name)
 	below, shadow := find(l.layers[precedence+1:], c.Name)
 	if v := glog.V(3); v {
@@ -149,16 +155,13 @@ func (l *layers[T]) everything() []change[T] {
 	return merged
 }
 
-// replace puts the source's new statement in the place of the one before, and returns the value of
-// that: nil if there was none.
-func (l layer[T]) replace(c registry.Change[T], round uint64) (before *T) {
-	before = l.said[c.Name].value
+// replace puts the source's new statement in the place of the one before.
+func (l layer[T]) replace(c registry.Change[T], round uint64) {
 	if c.Value == nil {
 		delete(l.said, c.Name)
 	} else {
 		l.said[c.Name] = statement[T]{c.Value, round}
 	}
-	return before
 }
 
 // find returns the topmost of some layers that has the object: whose it is, and what it says. No

@@ -24,6 +24,7 @@ type portID struct {
 // renews the terms has the rotation, the tally and the tenure of the one before.
 type claim struct {
 	key      registry.PortKey
+	rank     int   // of the source that the service is from
 	since    int64 // the revision from which on the service is known to claim the port
 	rotation *rotation
 	tally    *tally

@@ -28,9 +28,10 @@ type listener struct {
 }
 
 // compareClaims orders the newcomers of one batch, and so all claims after a restart: the claim that is known for longest comes
-// first, then namespace and name decide (D30).
+// first, then namespace and name decide (D30). Claims of an earlier source come before those of a later one.
 func compareClaims(a, b *claim) int {
-	return registry.Seniority{Since: a.since, Name: a.key.Name}.Compare(registry.Seniority{Since: b.since, Name: b.key.Name})
+	return registry.Seniority{Rank: a.rank, Since: a.since, Name: a.key.Name}.Compare(
+		registry.Seniority{Rank: b.rank, Since: b.since, Name: b.key.Name})
 }
 
 // String names the port as the logs do.

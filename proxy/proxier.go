@@ -308,7 +308,7 @@ func (c *Config) wanted(service *registry.Service) (wanted, refused map[portID]*
 			refused[id] = &claim{key: key}
 			continue
 		}
-		wanted[id] = &claim{key: key, since: service.ClaimedSince(i), sources: service.SourceRanges, affinity: service.AffinityTimeout}
+		wanted[id] = &claim{key: key, rank: service.Rank, since: service.ClaimedSince(i), sources: service.SourceRanges, affinity: service.AffinityTimeout}
 	}
 	return wanted, refused
 }

@@ -6,13 +6,15 @@ import (
 	"testing"
 )
 
-func TestTheOlderClaimComesFirstAndThenTheName(t *testing.T) {
+func TestTheFirstSourceComesFirstThenTheOlderClaimThenTheName(t *testing.T) {
 	want := []Seniority{
-		{1, Name{"z", "z"}},
-		{2, Name{"a", "z"}},
-		{2, Name{"b", "a"}},
-		{2, Name{"b", "b"}},
-		{3, Name{"", ""}},
+		{0, 1, Name{"z", "z"}},
+		{0, 2, Name{"a", "z"}},
+		{0, 2, Name{"b", "a"}},
+		{0, 2, Name{"b", "b"}},
+		{0, 3, Name{"", ""}},
+		{1, 1, Name{"", ""}},
+		{2, 0, Name{"", ""}},
 	}
 	got := slices.Clone(want)
 	rand.Shuffle(len(got), func(i, j int) { got[i], got[j] = got[j], got[i] })

@@ -18,7 +18,8 @@ import (
 // the same endpoints: that is how a record without port names offers DNS on TCP and on UDP.
 type Service struct {
 	Name
-	Created int64 // the create revision of its key; set by the source
+	Rank    int   // of the source that it is from: 0 for the first; set by package config
+	Created int64 // stands for one life of its key: in etcd the create revision; set by the source
 	Ports   []Port
 
 	// Since has a revision for each of Ports: from it on, the source knows the record to claim that port without a break; see
@@ -95,7 +96,8 @@ func (s *Service) Date(before *Service, revision int64) {
 	}
 }
 
-// Equal reports whether two services are the same in everything, Created included, but for Since: that is not what the record says.
+// Equal reports whether two services are the same in everything, Created included, but for Since and Rank: these are not
+// what the record says.
 func (s *Service) Equal(t *Service) bool {
 	if s == nil || t == nil {
 		return s == t

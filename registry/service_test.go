@@ -176,6 +176,10 @@ func TestEqualServicesAreTheSameInEverything(t *testing.T) {
 			t.Errorf("equal in spite of another %s", what)
 		}
 	}
+	other := base()
+	if other.Rank, other.Since = 1, []int64{7, 9}; !base().Equal(other) {
+		t.Error("what the record does not say makes a difference")
+	}
 	var none *Service
 	if none.Equal(base()) || base().Equal(none) || !none.Equal(nil) {
 		t.Error("nil is equal to nil and to nothing else")

@@ -208,6 +208,30 @@ func TestDivergencesAreWhatTheWatchShouldHaveTold(t *testing.T) {
 	}
 }
 
+// A directory of files, for one, has neither lives nor revisions of its keys, and is only ever listed.
+func TestAStoreWithoutLivesAndRevisionsIsFollowedByListsAlone(t *testing.T) {
+	s := New()
+	for i, test := range []struct {
+		list []Version
+		want string
+	}{
+		{[]Version{v(0, 0, port(1))}, "a:1@0"},
+		{[]Version{v(0, 0, port(2))}, "a:2@0"},
+		{[]Version{v(0, 0, "{")}, "a:2@0"},
+		{[]Version{v(0, 0, "[")}, "a:2@0"},
+		{[]Version{v(0, 0, port(3))}, "a:3@0"},
+		{[]Version{v(0, 0, port(3))}, "a:3@0"},
+		{nil, ""},
+		{[]Version{v(0, 0, "{")}, ""},
+		{[]Version{v(0, 0, port(3))}, "a:3@0"},
+	} {
+		s.Merge(s.sifted(test.list...), 0, nil, 0)
+		if got := s.show(); got != test.want {
+			t.Errorf("list %d: %q in force; want %q", i, got, test.want)
+		}
+	}
+}
+
 func TestWhatIsRememberedOfAKeyIsBounded(t *testing.T) {
 	r := New()
 	for i := range 10 * maxTold {

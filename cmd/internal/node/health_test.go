@@ -285,6 +285,45 @@ func TestConfigzIsBounded(t *testing.T) {
 	}
 }
 
+// other is a source beside the patient's own.
+type other struct {
+	config.Source
+	status config.Status
+}
+
+func (o *other) Name() string          { return "files" }
+func (o *other) Status() config.Status { return o.status }
+
+func TestReadyNamesTheSourceThatSaysNothing(t *testing.T) {
+	p := newPatient(t)
+	defer p.stop()
+	files := new(other)
+	p.sources = append(p.sources, files)
+	synced := make(chan struct{})
+	p.health.synced = synced
+	if _, err := p.ready(); err == nil || err.Error() != "not yet: nothing has been read from files" {
+		t.Errorf("before the first state: %v", err)
+	}
+	if got := p.progress(); got != "waiting for files: nothing has been read yet" {
+		t.Errorf("before the first state: %s", got)
+	}
+	close(synced) // the Mux has waited for long enough
+	notes, err := p.ready()
+	if want := []string{"nothing has been read from files: what the other sources hold is served"}; err != nil || !slices.Equal(notes, want) {
+		t.Errorf("then: %q, %v; want %q", notes, err, want)
+	}
+	files.status = config.Status{Ready: true, Current: time.Now().Add(-time.Hour)}
+	if notes, err := p.ready(); len(notes) > 0 || err != nil {
+		t.Errorf("when it has spoken: %q, %v", notes, err)
+	}
+	if age := p.age(); age < time.Hour {
+		t.Errorf("what is served is %v old; want the age of the oldest source", age)
+	}
+	if z := p.configz(nil, nil); len(z.Sources) != 2 || z.Sources["files"].ConfigAge < 3600 || z.Sources["etcd"].ConfigAge > 60 {
+		t.Errorf("sources of /configz: %+v", z.Sources)
+	}
+}
+
 // TestProgressSaysWhatIsWaitedFor, once for each change.
 func TestProgressSaysWhatIsWaitedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
