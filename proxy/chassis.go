@@ -4,6 +4,8 @@ import (
 	"context"
 	"sync"
 	"sync/atomic"
+
+	"golang.org/x/time/rate"
 )
 
 // A chassis is what every engine is built on: the books, the limits, and how it all ends.
@@ -14,7 +16,7 @@ type chassis struct {
 	conns    *connections  // TCP clients in all
 	sessions *sessionLimit // UDP sessions in all
 
-	newcomers *pace // UDP sessions that begin
+	newcomers *rate.Limiter // UDP sessions that begin
 	lines     lines
 	pauses    atomic.Uint64 // that they made
 

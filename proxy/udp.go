@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/golang/glog"
+
+	"golang.org/x/time/rate"
 )
 
 // A udpSocket is the open UDP socket of one port. All its clients speak to this one socket, so one
@@ -26,8 +28,8 @@ type udpSocket struct {
 	port   uint16
 	queue  udpQueue
 	owner  *atomic.Pointer[claim]
-	ranks  ranks // guarded by the session limit's mu
-	pace   *pace // of sessions that begin
+	ranks  ranks         // guarded by the session limit's mu
+	pace   *rate.Limiter // of sessions that begin
 
 	ctx     context.Context // ends when the socket is closed
 	cancel  context.CancelFunc
@@ -151,7 +153,7 @@ func (u *udpSocket) begin(key sessionKey, datagram []byte) *session {
 		return refuse(dropSource)
 	case owner.rotation.isEmpty(): // nobody is evicted for this
 		return refuse(dropNoEndpoints)
-	case u.queue.isCrowded(), e.sessions.lagsBehind(), !u.pace.ask(sinceStart()), !e.newcomers.ask(sinceStart()):
+	case u.queue.isCrowded(), e.sessions.lagsBehind(), !u.pace.Allow(), !e.newcomers.Allow():
 		return refuse(dropOverload)
 	case e.resolver.own.ownsClient(key):
 		return refuse(dropLoop)

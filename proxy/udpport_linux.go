@@ -10,6 +10,7 @@ import (
 
 	"github.com/golang/glog"
 	"golang.org/x/sys/unix"
+	"golang.org/x/time/rate"
 
 	"kubeproxy/registry"
 )
@@ -28,8 +29,8 @@ type epollUDP struct {
 	lost   uint32 // datagrams that the kernel had no room for, as far as it has said
 	dual   bool   // it serves both families, and knows IPv4 clients by mapped addresses
 
-	ranks ranks // guarded by the session limit's mu
-	pace  *pace // of flows that begin
+	ranks ranks         // guarded by the session limit's mu
+	pace  *rate.Limiter // of flows that begin
 	flows map[sessionKey]*flow
 }
 
@@ -215,7 +216,7 @@ func (l *loop) beginFlow(p *epollUDP, key sessionKey) *flow {
 		return refuse(dropSource)
 	case owner.rotation.isEmpty(): // nobody is evicted for this
 		return refuse(dropNoEndpoints)
-	case p.isCrowded(), !p.pace.ask(l.now), !e.newcomers.ask(l.now):
+	case p.isCrowded(), !p.pace.Allow(), !e.newcomers.Allow():
 		return refuse(dropOverload)
 	case e.resolver.own.ownsClient(key):
 		return refuse(dropLoop)
