@@ -13,6 +13,7 @@ import (
 
 	"github.com/golang/glog"
 
+	"kubeproxy/internal/lograte"
 	"kubeproxy/proxy"
 )
 
@@ -84,22 +85,20 @@ func (k *socket) open() error {
 	return nil
 }
 
-// How long to wait before a port that another program has is tried again, and how often a line says so.
+// How long to wait before a port that another program has is tried again.
 const (
 	firstRetry = 250 * time.Millisecond
 	lastRetry  = 5 * time.Second
-	sayEvery   = time.Minute
 )
 
 // openAtLast opens the address, however long that takes, and reports whether it did before ctx ended.
 func (k *socket) openAtLast(ctx context.Context) bool {
-	var said time.Time
+	var failures lograte.Limiter[struct{}]
 	for pause := firstRetry; k.listener == nil; pause = min(2*pause, lastRetry) {
 		if err := k.open(); err == nil {
 			glog.Infof("%s: listening on %s at last", k.flag, k.addr)
-		} else if said.IsZero() || time.Since(said) >= sayEvery {
-			said = time.Now()
-			glog.Errorf("%s: %v; clients are served, operators are not answered there; trying again until it can", k.flag, err)
+		} else if note, ok := failures.Allow(struct{}{}); ok {
+			glog.Errorf("%s: %v; clients are served, operators are not answered there; trying again until it can%s", k.flag, err, note)
 		}
 		if k.listener == nil {
 			select {
