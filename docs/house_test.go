@@ -115,6 +115,45 @@ func TestArrowsPointOneWayOnly(t *testing.T) {
 	}
 }
 
+// proxyLevels are the packages of proxy from the bottom up. A package imports only those of lower levels, so no two of one level know
+// each other.
+var proxyLevels = [][]string{
+	{"proxy/sockopt", "proxy/traffic"},
+	{"proxy/balance", "proxy/admit"},
+	{"proxy/engine"},
+	{"proxy/portable", "proxy/epoll"},
+	{"proxy"},
+}
+
+func TestThePackagesOfProxyImportOnlyWhatStandsBelow(t *testing.T) {
+	level := make(map[string]int)
+	for i, names := range proxyLevels {
+		for _, name := range names {
+			level[module+"/"+name] = i
+		}
+	}
+	found := 0
+	for _, p := range packages(t) {
+		if !inside(p.ImportPath, "proxy") || forTests(p.ImportPath) {
+			continue
+		}
+		own, ok := level[p.ImportPath]
+		if !ok {
+			t.Errorf("%s has no level in proxyLevels", p.ImportPath)
+			continue
+		}
+		found++
+		for _, dep := range p.Imports {
+			if l, ok := level[dep]; ok && l >= own {
+				t.Errorf("%s imports %s, which does not stand below it", p.ImportPath, dep)
+			}
+		}
+	}
+	if found != len(level) {
+		t.Errorf("%d of %d packages were found", found, len(level))
+	}
+}
+
 func TestEveryPackageSaysWhatItIsFor(t *testing.T) {
 	for _, p := range packages(t) {
 		want := "Package " + p.Name + " "

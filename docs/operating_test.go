@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"kubeproxy/config/etcdsource"
-	"kubeproxy/proxy"
+	"kubeproxy/proxy/traffic"
 )
 
 // TestTheOperatorsManualIsComplete: docs/operating.md names every flag, signal, exit status, page, metric,
@@ -42,10 +42,10 @@ func TestTheOperatorsManualIsComplete(t *testing.T) {
 	want("label", found(t, "../cmd/internal/metrics/collector.go", `(?m)^\s*\w+ += (?:gauge|counter)\(.*", "(\w+)"\)$`)...)
 	want("page", found(t, "../cmd/internal/operators/pages.go", `p\["(/[^"]+)"\]`)...)
 	want("field", found(t, "../cmd/internal/connlog/line.go", `"(\w+)":`)...)
-	for _, r := range proxy.Reasons() {
+	for _, r := range traffic.Reasons() {
 		want("reason", r.String(), r.String())
 	}
-	for _, r := range proxy.DropReasons() {
+	for _, r := range traffic.DropReasons() {
 		want("reason", r.Code(), r.Code())
 	}
 	for cause := range etcdsource.NumCauses {

@@ -18,15 +18,15 @@ import (
 // endpoints share the machine and the process with the proxy, so only the differences between the
 // three tell something. Beside the time, the processor time of all of them together is reported.
 
-func BenchmarkTCPRoundTrip(b *testing.B)       { benchmarkRoundTrip(b, throughEngine) }
+func BenchmarkTCPRoundTrip(b *testing.B)       { benchmarkRoundTrip(b, throughPortable) }
 func BenchmarkTCPRoundTripIOCopy(b *testing.B) { benchmarkRoundTrip(b, throughIOCopy) }
 func BenchmarkTCPRoundTripDirect(b *testing.B) { benchmarkRoundTrip(b, direct) }
 
-func BenchmarkTCPConnect(b *testing.B)       { benchmarkConnect(b, throughEngine) }
+func BenchmarkTCPConnect(b *testing.B)       { benchmarkConnect(b, throughPortable) }
 func BenchmarkTCPConnectIOCopy(b *testing.B) { benchmarkConnect(b, throughIOCopy) }
 func BenchmarkTCPConnectDirect(b *testing.B) { benchmarkConnect(b, direct) }
 
-func BenchmarkTCPBulk(b *testing.B)       { benchmarkBulk(b, throughEngine) }
+func BenchmarkTCPBulk(b *testing.B)       { benchmarkBulk(b, throughPortable) }
 func BenchmarkTCPBulkIOCopy(b *testing.B) { benchmarkBulk(b, throughIOCopy) }
 func BenchmarkTCPBulkDirect(b *testing.B) { benchmarkBulk(b, direct) }
 
@@ -138,11 +138,6 @@ func echo(t testing.TB) netip.AddrPort {
 }
 
 func direct(_ testing.TB, to netip.AddrPort) netip.AddrPort { return to }
-
-func throughEngine(t testing.TB, to netip.AddrPort) netip.AddrPort {
-	_, addr := open(t, newTestEngine(t, Config{}), ownerOf(rotationOf(proxytest.At(to))))
-	return addr
-}
 
 func throughIOCopy(t testing.TB, to netip.AddrPort) netip.AddrPort {
 	return serve(t, func(client *net.TCPConn) {

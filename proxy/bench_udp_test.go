@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"kubeproxy/proxy/engine"
 	"kubeproxy/proxy/proxytest"
 	"kubeproxy/registry"
 )
@@ -24,7 +25,7 @@ func echoUDP(t testing.TB) registry.Addr {
 	}
 	var reading sync.WaitGroup
 	reading.Go(func() {
-		buf := make([]byte, maxDatagram)
+		buf := make([]byte, engine.MaxDatagram)
 		for {
 			n, from, err := conn.ReadFromUDPAddrPort(buf)
 			if errors.Is(err, net.ErrClosed) {
@@ -60,11 +61,11 @@ func BenchmarkUDPRoundTrip(b *testing.B) {
 		{"direct", func(b *testing.B) netip.AddrPort { return echoUDP(b).IP }},
 		{"naive", func(b *testing.B) netip.AddrPort { return naiveUDP(b, echoUDP(b).IP) }},
 		{"proxied", func(b *testing.B) netip.AddrPort {
-			return serveUDP(b, newUDPEngine(b, Config{}), echoUDP(b)).addr
+			return newUDPEngineOf(b, Portable, engine.Config{}).serve(b, echoUDP(b)).Addr
 		}},
 		{"wildcard", func(b *testing.B) netip.AddrPort {
-			s := serveUDP(b, newUDPEngine(b, Config{BindAddress: netip.IPv4Unspecified()}), echoUDP(b))
-			return proxytest.On(s.addr.Port())
+			s := newUDPEngineOf(b, Portable, engine.Config{BindAddress: netip.IPv4Unspecified()}).serve(b, echoUDP(b))
+			return proxytest.On(s.Addr.Port())
 		}},
 	}
 	for _, length := range []struct {
@@ -87,12 +88,12 @@ func BenchmarkUDPRoundTrip(b *testing.B) {
 
 // BenchmarkUDPSession is the life of a session: a new client, its question and answer.
 func BenchmarkUDPSession(b *testing.B) {
-	e := newUDPEngine(b, Config{MaxUDPSessions: 1000})
-	s := serveUDP(b, e, echoUDP(b))
+	e := newUDPEngineOf(b, Portable, engine.Config{MaxUDPSessions: 1000})
+	s := e.serve(b, echoUDP(b))
 	buf := make([]byte, 64)
 	b.ReportAllocs()
 	for b.Loop() {
-		client, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(s.addr))
+		client, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(s.Addr))
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -125,7 +126,7 @@ func naiveUDP(b *testing.B, endpoint netip.AddrPort) netip.AddrPort {
 		}
 		sessions[client] = conn
 		working.Go(func() {
-			buf := make([]byte, maxDatagram)
+			buf := make([]byte, engine.MaxDatagram)
 			for {
 				n, err := conn.Read(buf)
 				if err != nil {
@@ -138,7 +139,7 @@ func naiveUDP(b *testing.B, endpoint netip.AddrPort) netip.AddrPort {
 		return conn
 	}
 	working.Go(func() {
-		buf := make([]byte, maxDatagram)
+		buf := make([]byte, engine.MaxDatagram)
 		for {
 			n, client, err := front.ReadFromUDPAddrPort(buf)
 			if err != nil {

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"testing"
 
+	"kubeproxy/proxy/engine"
 	"kubeproxy/registry"
 )
 
@@ -13,15 +14,15 @@ func TestClaimsKeepTheirOrder(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	for _, most := range []int{3, fewClaims, 50} {
 		var cs claims
-		var model []*claim
+		var model []*engine.Claim
 		for range 5000 {
 			name := registry.Name{Namespace: "default", Name: fmt.Sprint(random.IntN(most))}
-			at := slices.IndexFunc(model, func(c *claim) bool { return c.key.Name == name })
+			at := slices.IndexFunc(model, func(c *engine.Claim) bool { return c.Key.Name == name })
 			had := cs.find(name)
 			if (had == nil) != (at < 0) || at >= 0 && model[at] != had {
 				t.Fatalf("found %v; want that at %d of %v", had, at, model)
 			}
-			c := &claim{key: registry.PortKey{Name: name}}
+			c := &engine.Claim{Key: registry.PortKey{Name: name}}
 			switch {
 			case at < 0:
 				cs.add(c)

@@ -20,6 +20,7 @@ import (
 
 	"kubeproxy/proxy"
 	"kubeproxy/proxy/proxytest"
+	"kubeproxy/proxy/traffic"
 )
 
 // How connections end: what was cut off looks cut off, and what was said before the end arrives.
@@ -332,7 +333,7 @@ func TestAResetDoesNotWaitForAReaderThatDoesNotRead(t *testing.T) {
 			proxytest.Reset(conn)
 		}))), 8<<10)
 		client.Write([]byte("?"))
-		proxytest.Eventually(t, func() bool { return totalsOf(n, "web").Ended[proxy.EndpointReset] == 1 }, "the connection's end")
+		proxytest.Eventually(t, func() bool { return totalsOf(n, "web").Ended[traffic.EndpointReset] == 1 }, "the connection's end")
 	})
 }
 

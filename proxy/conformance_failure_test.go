@@ -13,6 +13,7 @@ import (
 
 	"kubeproxy/proxy"
 	"kubeproxy/proxy/proxytest"
+	"kubeproxy/proxy/traffic"
 	"kubeproxy/registry"
 )
 
@@ -74,8 +75,8 @@ func TestADialThatWasOutrunIsNotUnderWay(t *testing.T) {
 		if !proxytest.Refuses(addr) {
 			t.Error("a client of a silent endpoint was not turned away")
 		}
-		if !proxytest.Becomes(func() bool { return totalsOf(n, "web").Ended[proxy.DialFailed] == 1 }) {
-			t.Errorf("it has not ended because of %s, but %d because of %s", proxy.DialFailed, totalsOf(n, "web").Ended[proxy.DialLimit], proxy.DialLimit)
+		if !proxytest.Becomes(func() bool { return totalsOf(n, "web").Ended[traffic.DialFailed] == 1 }) {
+			t.Errorf("it has not ended because of %s, but %d because of %s", traffic.DialFailed, totalsOf(n, "web").Ended[traffic.DialLimit], traffic.DialLimit)
 		}
 	})
 }

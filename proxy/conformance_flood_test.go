@@ -15,6 +15,7 @@ import (
 
 	"kubeproxy/proxy"
 	"kubeproxy/proxy/proxytest"
+	"kubeproxy/proxy/traffic"
 )
 
 // What one UDP session may cost this process: its goroutine with its stack, its socket as package net has it,
@@ -27,7 +28,7 @@ const (
 
 // A flood of datagrams whose senders do not exist costs memory for as many sessions as there may be, and
 // no known client its session. (It may cost known clients datagrams: what the kernel's queue has no room for
-// is lost, whoever sent it. How many, depends on the machine: see udpQueue.)
+// is lost, whoever sent it. How many, depends on the machine: see UDPQueue.)
 func TestAFloodOfForgedSendersTakesNoSessionFromAKnownClient(t *testing.T) { // D44
 	const forged, known, limit, most = 100_000, 100, 1000, 1000
 	const atOnce = most + most/8 + 64 // some have ended, and are just leaving
@@ -94,11 +95,11 @@ func TestAFloodOfForgedSendersTakesNoSessionFromAKnownClient(t *testing.T) { // 
 				t.Errorf("%d sessions; want %d at most", l.Used, limit)
 			}
 		}
-		if dns.Ended[proxy.Evicted] < limit {
-			t.Errorf("only %d sessions were evicted: was that a flood?", dns.Ended[proxy.Evicted])
+		if dns.Ended[traffic.Evicted] < limit {
+			t.Errorf("only %d sessions were evicted: was that a flood?", dns.Ended[traffic.Evicted])
 		}
 		for why, ended := range dns.Ended {
-			if why := proxy.Reason(why); ended > 0 && why != proxy.Evicted {
+			if why := traffic.Reason(why); ended > 0 && why != traffic.Evicted {
 				t.Errorf("%d sessions ended: %s", ended, why)
 			}
 		}
@@ -110,7 +111,7 @@ func TestAFloodOfForgedSendersTakesNoSessionFromAKnownClient(t *testing.T) { // 
 			t.Errorf("when all was over, memory had grown by %d bytes for %d sessions; want %d for each at most", grown, limit, sessionBytes)
 		}
 		t.Logf("%d datagrams in %v, %d sessions evicted; of known clients' datagrams %d answered, %d not; memory before %d KiB, at most %d, after %d",
-			forged, took, dns.Ended[proxy.Evicted], answered.Load(), lost.Load(), before>>10, largest>>10, rest>>10)
+			forged, took, dns.Ended[traffic.Evicted], answered.Load(), lost.Load(), before>>10, largest>>10, rest>>10)
 	})
 }
 
@@ -193,7 +194,7 @@ func TestAFloodOfNewcomersLeavesRoomForThoseOfOtherServices(t *testing.T) {
 
 // overloads tells how many newcomers to a service were dropped because there were too many.
 func overloads(n *node, name string) (sum int) {
-	for _, why := range proxy.DropReasons() {
+	for _, why := range traffic.DropReasons() {
 		if why.Code() == "overload" {
 			sum += int(totalsOf(n, name).Dropped[why])
 		}

@@ -9,7 +9,9 @@ import (
 	"time"
 
 	"kubeproxy/proxy"
+	"kubeproxy/proxy/balance"
 	"kubeproxy/proxy/proxytest"
+	"kubeproxy/proxy/traffic"
 	"kubeproxy/registry"
 )
 
@@ -35,7 +37,7 @@ func TestTheLimitOfOneServiceLeavesTheOthersTheirRoom(t *testing.T) {
 		if len(first) != 3 || len(second) != 2 {
 			t.Errorf("%d clients of one service and %d of another were let in; want 3 and 2", len(first), len(second))
 		}
-		wantLimit(t, n, proxy.Limit{Name: "connections", Used: 5, Max: 5})
+		wantLimit(t, n, traffic.Limit{Name: "connections", Used: 5, Max: 5})
 		first[0].Conn.Close()
 		proxytest.Eventually(t, func() bool { return len(fits(other)) == 1 }, "room in another service for who left one")
 		for _, talk := range append(first[1:], second...) {
@@ -44,7 +46,7 @@ func TestTheLimitOfOneServiceLeavesTheOthersTheirRoom(t *testing.T) {
 	})
 }
 
-func wantLimit(t *testing.T, n *node, want proxy.Limit) {
+func wantLimit(t *testing.T, n *node, want traffic.Limit) {
 	t.Helper()
 	for _, got := range n.Limits() {
 		if got == want {
@@ -70,7 +72,7 @@ func TestAnEndpointWithTooManyDialsIsPassedOverAndNotBlamed(t *testing.T) {
 			}()
 			proxytest.Eventually(t, func() bool {
 				now := totalsOf(n, "web")
-				return now.Active <= 2 && uint64(now.Active)+now.Ended[proxy.EndpointFinished] == i+1
+				return now.Active <= 2 && uint64(now.Active)+now.Ended[traffic.EndpointFinished] == i+1
 			}, "client %d to be answered, unless it is one of two that wait", i)
 		}
 		if now := totalsOf(n, "web"); now.Active != 2 {
@@ -186,8 +188,8 @@ func TestAChangeOfWhoMayConnectDoesNotBlink(t *testing.T) {
 		if got := proxytest.WhoAnswers(t, addr); got != "web" {
 			t.Errorf("when anybody may connect again, answered by %q", got)
 		}
-		if ended := totalsOf(n, "web").Ended; ended[proxy.SourceNotAllowed] != 1 {
-			t.Errorf("%d clients are counted that were not allowed; want 1", ended[proxy.SourceNotAllowed])
+		if ended := totalsOf(n, "web").Ended; ended[traffic.SourceNotAllowed] != 1 {
+			t.Errorf("%d clients are counted that were not allowed; want 1", ended[traffic.SourceNotAllowed])
 		}
 	})
 }
@@ -224,7 +226,7 @@ func TestStatusTellsWhatEachEndpointDoes(t *testing.T) {
 			talk.MustSay(t, "hello")
 			talk.Conn.Close()
 		}
-		want := func(e proxy.EndpointStatus) bool {
+		want := func(e balance.EndpointStatus) bool {
 			switch e.Addr {
 			case web:
 				return e.Active == 1 && e.Connections == 3 && e.Failures == 0 && e.DownUntil.IsZero()

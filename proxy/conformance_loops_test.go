@@ -12,6 +12,7 @@ import (
 
 	"kubeproxy/proxy"
 	"kubeproxy/proxy/proxytest"
+	"kubeproxy/proxy/traffic"
 )
 
 // Datagrams that would go round for ever, because both ends answer whatever they are sent.
@@ -53,8 +54,8 @@ func TestAnEndpointIsNotGivenItsOwnDatagrams(t *testing.T) {
 			t.Fatal(err)
 		}
 		proxytest.Eventually(t, func() bool { return totalsOf(n, "dns").Dropped[drop("loop")] == 1 }, "the datagram to be dropped")
-		if got := totalsOf(n, "dns"); got.Ended[proxy.Loop] != 1 || got.Active != 0 || got.DialFailures != 0 {
-			t.Errorf("%d sessions ended as loops, %d are active, %d endpoints failed; want 1, 0 and 0", got.Ended[proxy.Loop], got.Active, got.DialFailures)
+		if got := totalsOf(n, "dns"); got.Ended[traffic.Loop] != 1 || got.Active != 0 || got.DialFailures != 0 {
+			t.Errorf("%d sessions ended as loops, %d are active, %d endpoints failed; want 1, 0 and 0", got.Ended[traffic.Loop], got.Active, got.DialFailures)
 		}
 		n.apply(endpoints("dns", echo.Addr, mute.Addr))
 		for range 2 {
@@ -130,8 +131,8 @@ func TestAnEndpointInARangeThatIsRoutedToThisMachineIsRefused(t *testing.T) {
 }
 
 // drop finds a reason by its code.
-func drop(code string) proxy.DropReason {
-	for _, reason := range proxy.DropReasons() {
+func drop(code string) traffic.DropReason {
+	for _, reason := range traffic.DropReasons() {
 		if reason.Code() == code {
 			return reason
 		}

@@ -18,6 +18,7 @@ import (
 
 	"kubeproxy/proxy"
 	"kubeproxy/proxy/proxytest"
+	"kubeproxy/proxy/traffic"
 	"kubeproxy/registry"
 )
 
@@ -26,7 +27,7 @@ import (
 
 // A reasonCase does to a client of the service "web" what a reason says.
 type reasonCase struct {
-	why    proxy.Reason
+	why    traffic.Reason
 	when   string
 	config func(*proxy.Config)            // may be nil
 	alone  bool                           // in a process and a network of its own
@@ -37,7 +38,7 @@ type reasonCase struct {
 var reasonCases = slices.Concat(tcpReasonCases, udpReasonCases)
 
 var tcpReasonCases = []reasonCase{
-	{why: proxy.ClientFinished, when: "the client finishes, and is answered", do: func(t *testing.T, b *bookish) {
+	{why: traffic.ClientFinished, when: "the client finishes, and is answered", do: func(t *testing.T, b *bookish) {
 		client := b.dial(t, func(conn *net.TCPConn) {
 			question, _ := io.ReadAll(conn)
 			fmt.Fprintf(conn, "you said %s", question)
@@ -47,34 +48,34 @@ var tcpReasonCases = []reasonCase{
 		io.ReadAll(client)
 		b.sent, b.received = 5, 14
 	}},
-	{why: proxy.EndpointFinished, when: "the endpoint finishes, and the client then too", do: func(t *testing.T, b *bookish) {
+	{why: traffic.EndpointFinished, when: "the endpoint finishes, and the client then too", do: func(t *testing.T, b *bookish) {
 		client := b.dial(t, proxytest.Identify("web"))
 		io.ReadAll(client)
 		client.Close()
 		b.received = 3
 	}},
-	{why: proxy.ClientReset, when: "the client resets", do: func(t *testing.T, b *bookish) {
+	{why: traffic.ClientReset, when: "the client resets", do: func(t *testing.T, b *bookish) {
 		proxytest.Reset(b.talk(t).Conn)
 	}},
-	{why: proxy.ClientReset, when: "the client leaves while the endpoint goes on", do: func(t *testing.T, b *bookish) {
+	{why: traffic.ClientReset, when: "the client leaves while the endpoint goes on", do: func(t *testing.T, b *bookish) {
 		client := b.dial(t, sendForEver)
 		client.Read(make([]byte, 1))
 		client.Close()
 		b.sent, b.received = unknown, unknown
 	}},
-	{why: proxy.EndpointReset, when: "the endpoint resets", do: func(t *testing.T, b *bookish) {
+	{why: traffic.EndpointReset, when: "the endpoint resets", do: func(t *testing.T, b *bookish) {
 		client := b.dial(t, afterAByte(proxytest.Reset))
 		client.Write([]byte("?"))
 		proxytest.Discard(client)
 		b.sent = 1
 	}},
-	{why: proxy.EndpointReset, when: "the endpoint closes with input that it did not read", do: func(t *testing.T, b *bookish) {
+	{why: traffic.EndpointReset, when: "the endpoint closes with input that it did not read", do: func(t *testing.T, b *bookish) {
 		client := b.dial(t, afterAByte(func(conn *net.TCPConn) { io.WriteString(conn, "too large") }))
 		go sendForEver(client)
 		proxytest.Discard(client)
 		b.sent, b.received = unknown, 9
 	}},
-	{why: proxy.EndpointReset, when: "the endpoint finishes and closes while the client goes on", do: func(t *testing.T, b *bookish) {
+	{why: traffic.EndpointReset, when: "the endpoint finishes and closes while the client goes on", do: func(t *testing.T, b *bookish) {
 		gone := make(chan struct{})
 		client := b.dial(t, afterAByte(func(conn *net.TCPConn) {
 			io.WriteString(conn, "enough")
@@ -89,7 +90,7 @@ var tcpReasonCases = []reasonCase{
 		client.Close()
 		b.sent, b.received = 5, 6
 	}},
-	{why: proxy.ClientVanished, when: "the client's machine goes", alone: true, config: probing, do: func(t *testing.T, b *bookish) {
+	{why: traffic.ClientVanished, when: "the client's machine goes", alone: true, config: probing, do: func(t *testing.T, b *bookish) {
 		accepted, hold := make(chan struct{}), make(chan struct{})
 		at := b.serve(t, served(t, func(*net.TCPConn) { accepted <- struct{}{}; <-hold }))
 		t.Cleanup(func() { close(hold) })
@@ -104,47 +105,47 @@ var tcpReasonCases = []reasonCase{
 		proxytest.Receive(t, accepted, "the endpoint to accept")
 		peer.Vanish(t)
 	}},
-	{why: proxy.EndpointVanished, when: "the endpoint's machine goes", alone: true, config: probing, do: func(t *testing.T, b *bookish) {
+	{why: traffic.EndpointVanished, when: "the endpoint's machine goes", alone: true, config: probing, do: func(t *testing.T, b *bookish) {
 		peer, client := b.dialPeer(t)
 		peer.Vanish(t)
 		client.Write([]byte("lost")) // what is not acknowledged keeps keepalive from asking
 		b.sent = 4
 	}},
-	{why: proxy.EndpointVanished, when: "the machine of an endpoint goes to which nothing is being said", alone: true, config: probing, do: func(t *testing.T, b *bookish) {
+	{why: traffic.EndpointVanished, when: "the machine of an endpoint goes to which nothing is being said", alone: true, config: probing, do: func(t *testing.T, b *bookish) {
 		peer, _ := b.dialPeer(t)
 		peer.Vanish(t)
 	}},
-	{why: proxy.HalfClosedTimeout, when: "the client has finished, and nobody says anything", config: impatient, do: func(t *testing.T, b *bookish) {
+	{why: traffic.HalfClosedTimeout, when: "the client has finished, and nobody says anything", config: impatient, do: func(t *testing.T, b *bookish) {
 		hold := make(chan struct{})
 		client := b.dial(t, func(*net.TCPConn) { <-hold })
 		t.Cleanup(func() { close(hold) })
 		client.CloseWrite()
 	}},
-	{why: proxy.NoEndpoints, when: "the service has none", do: func(t *testing.T, b *bookish) {
+	{why: traffic.NoEndpoints, when: "the service has none", do: func(t *testing.T, b *bookish) {
 		b.refuses(t)
 	}},
-	{why: proxy.DialFailed, when: "each endpoint refuses", do: func(t *testing.T, b *bookish) {
+	{why: traffic.DialFailed, when: "each endpoint refuses", do: func(t *testing.T, b *bookish) {
 		b.refuses(t, proxytest.Refusing(t), proxytest.Refusing(t))
 		b.attempts = 2
 	}},
-	{why: proxy.DialFailed, when: "the endpoint is silent", config: impatient, do: func(t *testing.T, b *bookish) {
+	{why: traffic.DialFailed, when: "the endpoint is silent", config: impatient, do: func(t *testing.T, b *bookish) {
 		b.refuses(t, proxytest.BlackHole(t))
 		b.attempts = 1
 	}},
-	{why: proxy.OwnListener, when: "the only endpoint is a port of the proxy", do: func(t *testing.T, b *bookish) {
+	{why: traffic.OwnListener, when: "the only endpoint is a port of the proxy", do: func(t *testing.T, b *bookish) {
 		port := proxytest.FreePort(t)
 		b.apply(service("loop", tcp(port)))
 		b.refuses(t, proxytest.At(proxytest.On(port)))
 	}},
-	{why: proxy.EndpointNotAllowed, when: "the only endpoint lies elsewhere", config: func(cfg *proxy.Config) {
+	{why: traffic.EndpointNotAllowed, when: "the only endpoint lies elsewhere", config: func(cfg *proxy.Config) {
 		cfg.AllowedEndpoints = []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("::/0")}
 	}, do: func(t *testing.T, b *bookish) {
 		b.refuses(t, served(t, proxytest.Identify("web")))
 	}},
-	{why: proxy.NameFailed, when: "the name of the only endpoint is none", do: func(t *testing.T, b *bookish) {
+	{why: traffic.NameFailed, when: "the name of the only endpoint is none", do: func(t *testing.T, b *bookish) {
 		b.refuses(t, host("no..such.name", 80))
 	}},
-	{why: proxy.DialLimit, when: "another client's dial is under way", config: func(cfg *proxy.Config) {
+	{why: traffic.DialLimit, when: "another client's dial is under way", config: func(cfg *proxy.Config) {
 		cfg.MaxDialsPerEndpoint = 1
 	}, do: func(t *testing.T, b *bookish) {
 		at := b.serve(t, proxytest.BlackHole(t))
@@ -152,19 +153,19 @@ var tcpReasonCases = []reasonCase{
 		proxytest.Eventually(t, func() bool { return totalsOf(b.node, "web").Active == 1 }, "the first client")
 		refuses(t, at)
 	}},
-	{why: proxy.SourceNotAllowed, when: "the client comes from elsewhere", do: func(t *testing.T, b *bookish) {
+	{why: traffic.SourceNotAllowed, when: "the client comes from elsewhere", do: func(t *testing.T, b *bookish) {
 		at := b.serve(t, served(t, proxytest.Identify("web")))
 		b.apply(from("web", at.Port(), "127.0.0.2/32", "10.0.0.0/8"))
 		refuses(t, at)
 	}},
-	{why: proxy.ConnectionLimit, when: "there is another client", config: func(cfg *proxy.Config) {
+	{why: traffic.ConnectionLimit, when: "there is another client", config: func(cfg *proxy.Config) {
 		cfg.MaxConnections = 1
 	}, do: func(t *testing.T, b *bookish) {
 		b.talk(t)
 		refuses(t, b.at)
 		b.sent, b.received = 0, 0
 	}},
-	{why: proxy.ServiceLimit, when: "the service has another client", config: func(cfg *proxy.Config) {
+	{why: traffic.ServiceLimit, when: "the service has another client", config: func(cfg *proxy.Config) {
 		cfg.MaxConnectionsPerService = 1
 	}, do: func(t *testing.T, b *bookish) {
 		b.talk(t)
@@ -176,7 +177,7 @@ var tcpReasonCases = []reasonCase{
 		}
 		b.sent, b.received = 0, 0
 	}},
-	{why: proxy.DescriptorLimit, when: "others have all descriptors", alone: true, do: func(t *testing.T, b *bookish) {
+	{why: traffic.DescriptorLimit, when: "others have all descriptors", alone: true, do: func(t *testing.T, b *bookish) {
 		at := b.serve(t, served(t, proxytest.Identify("web")))
 		client, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM, 0)
 		if err != nil {
@@ -202,22 +203,22 @@ var tcpReasonCases = []reasonCase{
 			t.Fatal(err)
 		}
 	}},
-	{why: proxy.EndpointRemoved, when: "its endpoint goes", config: closing, do: func(t *testing.T, b *bookish) {
+	{why: traffic.EndpointRemoved, when: "its endpoint goes", config: closing, do: func(t *testing.T, b *bookish) {
 		talk := b.talk(t)
 		b.apply(endpoints("web", served(t, proxytest.Chat("other"))))
 		b.cuts(t, talk)
 	}},
-	{why: proxy.ServiceRemoved, when: "its service goes", config: closing, do: func(t *testing.T, b *bookish) {
+	{why: traffic.ServiceRemoved, when: "its service goes", config: closing, do: func(t *testing.T, b *bookish) {
 		talk := b.talk(t)
 		b.apply(noService("web"))
 		b.cuts(t, talk)
 	}},
-	{why: proxy.ServiceRemoved, when: "its port is another's", config: closing, do: func(t *testing.T, b *bookish) {
+	{why: traffic.ServiceRemoved, when: "its port is another's", config: closing, do: func(t *testing.T, b *bookish) {
 		talk := b.talk(t)
 		b.apply(serviceSince("heir", 2, tcp(b.at.Port())), service("web", tcp(proxytest.FreePort(t))))
 		b.cuts(t, talk)
 	}},
-	{why: proxy.Shutdown, when: "the proxy is stopped", do: func(t *testing.T, b *bookish) {
+	{why: traffic.Shutdown, when: "the proxy is stopped", do: func(t *testing.T, b *bookish) {
 		talk := b.talk(t)
 		b.end()
 		b.cuts(t, talk)
@@ -277,7 +278,7 @@ type bookish struct {
 	attempts       int
 
 	mu      sync.Mutex // guards the field below
-	endings []proxy.Ending
+	endings []traffic.Ending
 }
 
 const unknown = 1<<64 - 1
@@ -340,7 +341,7 @@ func (b *bookish) cuts(t *testing.T, talk *proxytest.Talk) {
 }
 
 // ended returns the endings for a reason so far.
-func (b *bookish) ended(why proxy.Reason) (some []proxy.Ending) {
+func (b *bookish) ended(why traffic.Reason) (some []traffic.Ending) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, e := range b.endings {
@@ -363,7 +364,7 @@ func TestEveryReasonIsWhatWasDone(t *testing.T) {
 					c.config(&cfg)
 				}
 				b := &bookish{}
-				cfg.Ended = func(e proxy.Ending) {
+				cfg.Ended = func(e traffic.Ending) {
 					b.mu.Lock()
 					defer b.mu.Unlock()
 					b.endings = append(b.endings, e)
@@ -386,7 +387,7 @@ func TestEveryReasonIsWhatWasDone(t *testing.T) {
 }
 
 // check looks at the ending that the test is about.
-func (b *bookish) check(t *testing.T, why proxy.Reason, started time.Time) {
+func (b *bookish) check(t *testing.T, why traffic.Reason, started time.Time) {
 	t.Helper()
 	all := b.ended(why)
 	e := all[0]
@@ -411,7 +412,7 @@ func (b *bookish) check(t *testing.T, why proxy.Reason, started time.Time) {
 	}
 }
 
-func (b *bookish) port(e proxy.Ending) uint16 {
+func (b *bookish) port(e traffic.Ending) uint16 {
 	if b.at.IsValid() && e.Protocol == registry.TCP {
 		return b.at.Port()
 	}
@@ -419,9 +420,9 @@ func (b *bookish) port(e proxy.Ending) uint16 {
 }
 
 // turnedAway are the reasons of clients that were given no endpoint.
-var turnedAway = map[proxy.Reason]bool{
-	proxy.NoEndpoints: true, proxy.DialFailed: true, proxy.OwnListener: true, proxy.EndpointNotAllowed: true, proxy.NameFailed: true, proxy.DialLimit: true,
-	proxy.Loop: true, proxy.SourceNotAllowed: true, proxy.ConnectionLimit: true, proxy.ServiceLimit: true, proxy.DescriptorLimit: true,
+var turnedAway = map[traffic.Reason]bool{
+	traffic.NoEndpoints: true, traffic.DialFailed: true, traffic.OwnListener: true, traffic.EndpointNotAllowed: true, traffic.NameFailed: true, traffic.DialLimit: true,
+	traffic.Loop: true, traffic.SourceNotAllowed: true, traffic.ConnectionLimit: true, traffic.ServiceLimit: true, traffic.DescriptorLimit: true,
 }
 
 // checkAll looks, when the node has stopped, whether the books are balanced: what was told of each
@@ -465,7 +466,7 @@ func (b *bookish) checkAll(t *testing.T) {
 
 func TestNoReasonIsWithoutACase(t *testing.T) {
 	words := make(map[string]bool)
-	for _, why := range proxy.Reasons() {
+	for _, why := range traffic.Reasons() {
 		if why.String() == "" || words[why.String()] {
 			t.Errorf("reason %d is spelled %q", why, why)
 		}

@@ -10,62 +10,63 @@ import (
 
 	"kubeproxy/proxy"
 	"kubeproxy/proxy/proxytest"
+	"kubeproxy/proxy/traffic"
 	"kubeproxy/registry"
 )
 
 // udpReasonCases are the reasons of UDP sessions. A newcomer who is refused a session has none that could
 // end: its datagrams are dropped, each with a reason of its own.
 var udpReasonCases = []reasonCase{
-	{why: proxy.Idle, when: "nobody says anything", config: func(cfg *proxy.Config) {
+	{why: traffic.Idle, when: "nobody says anything", config: func(cfg *proxy.Config) {
 		cfg.UDPTimeout = 100 * time.Millisecond
 	}, do: func(t *testing.T, b *bookish) {
 		b.ask(t)
 	}},
-	{why: proxy.DialFailed, when: "over UDP, each endpoint refuses", do: func(t *testing.T, b *bookish) {
+	{why: traffic.DialFailed, when: "over UDP, each endpoint refuses", do: func(t *testing.T, b *bookish) {
 		b.lose(t, "unreachable", refusingUDP(t), refusingUDP(t))
 		b.sent, b.attempts = 10, 2 // each was sent the datagram, and refused it
 	}},
-	{why: proxy.OwnListener, when: "over UDP, the only endpoint is a port of the proxy", do: func(t *testing.T, b *bookish) {
+	{why: traffic.OwnListener, when: "over UDP, the only endpoint is a port of the proxy", do: func(t *testing.T, b *bookish) {
 		port := proxytest.FreePort(t)
 		b.apply(service("loop", udp(port)))
 		b.lose(t, "own_listener", proxytest.At(proxytest.On(port)))
 	}},
-	{why: proxy.EndpointNotAllowed, when: "over UDP, the only endpoint lies elsewhere", config: func(cfg *proxy.Config) {
+	{why: traffic.EndpointNotAllowed, when: "over UDP, the only endpoint lies elsewhere", config: func(cfg *proxy.Config) {
 		cfg.AllowedEndpoints = []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("::/0")}
 	}, do: func(t *testing.T, b *bookish) {
 		b.lose(t, "endpoint_not_allowed", servedUDP(t, "web"))
 	}},
-	{why: proxy.Loop, when: "the only endpoint is the client itself", do: func(t *testing.T, b *bookish) {
+	{why: traffic.Loop, when: "the only endpoint is the client itself", do: func(t *testing.T, b *bookish) {
 		endpoint := proxytest.ServeUDP(t, "127.0.0.1:0", proxytest.EchoUDP)
 		if err := endpoint.Send("hello", b.serveUDP(t, endpoint.Addr)); err != nil {
 			t.Fatal(err)
 		}
 		b.drops(t, "loop")
 	}},
-	{why: proxy.SourceNotAllowed, when: "its address is not allowed any more", do: func(t *testing.T, b *bookish) {
+	{why: traffic.SourceNotAllowed, when: "its address is not allowed any more", do: func(t *testing.T, b *bookish) {
 		b.ask(t)
 		b.apply(fromUDP("web", b.at.Port(), "127.0.0.2/32"))
 	}},
-	{why: proxy.Evicted, when: "another client needs the room", config: func(cfg *proxy.Config) {
+	{why: traffic.Evicted, when: "another client needs the room", config: func(cfg *proxy.Config) {
 		cfg.MaxUDPSessions = 1
 	}, do: func(t *testing.T, b *bookish) {
 		b.ask(t)
 		proxytest.DialUDP(t, b.at).Write([]byte("hello"))
 	}},
-	{why: proxy.EndpointRemoved, when: "its only endpoint goes", do: func(t *testing.T, b *bookish) {
+	{why: traffic.EndpointRemoved, when: "its only endpoint goes", do: func(t *testing.T, b *bookish) {
 		client := b.ask(t)
 		b.apply(endpoints("web"))
 		client.Write([]byte("lost"))
 	}},
-	{why: proxy.ServiceRemoved, when: "over UDP, its service goes", do: func(t *testing.T, b *bookish) {
+	{why: traffic.ServiceRemoved, when: "over UDP, its service goes", do: func(t *testing.T, b *bookish) {
 		b.ask(t)
 		b.apply(noService("web"))
 	}},
-	{why: proxy.ServiceRemoved, when: "over UDP, its port is another's", do: func(t *testing.T, b *bookish) {
+	{why: traffic.ServiceRemoved, when: "over UDP, its port is another's", do: func(t *testing.T, b *bookish) {
 		b.ask(t)
 		b.apply(serviceSince("heir", 2, udp(b.at.Port())), service("web", udp(proxytest.FreePort(t))))
 	}},
-	{why: proxy.Shutdown, when: "over UDP, the proxy is stopped", do: func(t *testing.T, b *bookish) {
+	{why: traffic.Shutdown, when: "over UDP, the proxy is stopped", do: func(t *testing.T, b *bookish) {
 		b.ask(t)
 		b.end()
 	}},
@@ -105,7 +106,7 @@ func (b *bookish) drops(t *testing.T, why string) {
 	if !proxytest.Becomes(func() bool {
 		dropped = nil
 		for _, totals := range b.Totals() {
-			for _, reason := range proxy.DropReasons() {
+			for _, reason := range traffic.DropReasons() {
 				for range totals.Dropped[reason] {
 					dropped = append(dropped, reason.Code())
 				}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"kubeproxy/proxy"
+	"kubeproxy/proxy/balance"
 	"kubeproxy/proxy/proxytest"
 	"kubeproxy/registry"
 )
@@ -82,7 +83,7 @@ var changes = []struct {
 }
 
 // removing runs a test with a connection to the service "web".
-func removing(t *testing.T, then proxy.Removal, test func(t *testing.T, n *node, at uint16, was, other registry.Addr, talk *proxytest.Talk)) {
+func removing(t *testing.T, then balance.Removal, test func(t *testing.T, n *node, at uint16, was, other registry.Addr, talk *proxytest.Talk)) {
 	t.Helper()
 	conform(t, func(t *testing.T, cfg proxy.Config) {
 		cfg.OnRemoval = then
@@ -98,7 +99,7 @@ func removing(t *testing.T, then proxy.Removal, test func(t *testing.T, n *node,
 func TestARemovalLeavesConnectionsAloneByDefault(t *testing.T) {
 	for _, r := range append(removals, changes...) {
 		t.Run(r.how, func(t *testing.T) {
-			removing(t, proxy.Removal{}, func(t *testing.T, n *node, at uint16, was, other registry.Addr, talk *proxytest.Talk) {
+			removing(t, balance.Removal{}, func(t *testing.T, n *node, at uint16, was, other registry.Addr, talk *proxytest.Talk) {
 				r.do(n, at, was, other)
 				if got := talk.MustSay(t, "still here"); got != "was" {
 					t.Errorf("answered by %q", got)
@@ -111,7 +112,7 @@ func TestARemovalLeavesConnectionsAloneByDefault(t *testing.T) {
 func TestARemovalClosesConnectionsWhenAsked(t *testing.T) {
 	for _, r := range removals {
 		t.Run(r.how, func(t *testing.T) {
-			removing(t, proxy.Removal{Close: true}, func(t *testing.T, n *node, at uint16, was, other registry.Addr, talk *proxytest.Talk) {
+			removing(t, balance.Removal{Close: true}, func(t *testing.T, n *node, at uint16, was, other registry.Addr, talk *proxytest.Talk) {
 				r.do(n, at, was, other)
 				if err := proxytest.Discard(talk.Conn); !proxytest.IsReset(err) {
 					t.Errorf("the client saw %v; want a reset", err)
@@ -126,7 +127,7 @@ func TestARemovalClosesConnectionsWhenAsked(t *testing.T) {
 func TestAChangeOfARecordClosesNoConnection(t *testing.T) {
 	for _, c := range changes {
 		t.Run(c.how, func(t *testing.T) {
-			removing(t, proxy.Removal{Close: true}, func(t *testing.T, n *node, at uint16, was, other registry.Addr, talk *proxytest.Talk) {
+			removing(t, balance.Removal{Close: true}, func(t *testing.T, n *node, at uint16, was, other registry.Addr, talk *proxytest.Talk) {
 				c.do(n, at, was, other)
 				if got := talk.MustSay(t, "still here"); got != "was" {
 					t.Errorf("answered by %q", got)
@@ -141,7 +142,7 @@ func TestARemovalClosesConnectionsAfterAWhile(t *testing.T) {
 	const after = 400 * time.Millisecond
 	for _, r := range removals {
 		t.Run(r.how, func(t *testing.T) {
-			removing(t, proxy.Removal{Close: true, After: after}, func(t *testing.T, n *node, at uint16, was, other registry.Addr, talk *proxytest.Talk) {
+			removing(t, balance.Removal{Close: true, After: after}, func(t *testing.T, n *node, at uint16, was, other registry.Addr, talk *proxytest.Talk) {
 				removed := time.Now()
 				r.do(n, at, was, other)
 				if err := proxytest.Discard(talk.Conn); !proxytest.IsReset(err) {
@@ -157,7 +158,7 @@ func TestARemovalClosesConnectionsAfterAWhile(t *testing.T) {
 
 // Who comes between two removals belongs to the endpoint as it is then.
 func TestAConnectionThatBeganAfterTheReturnOfItsEndpointStays(t *testing.T) {
-	removing(t, proxy.Removal{Close: true}, func(t *testing.T, n *node, at uint16, was, other registry.Addr, talk *proxytest.Talk) {
+	removing(t, balance.Removal{Close: true}, func(t *testing.T, n *node, at uint16, was, other registry.Addr, talk *proxytest.Talk) {
 		n.apply(endpoints("web", other))
 		n.apply(endpoints("web", was))
 		next := proxytest.TalkTo(t, proxytest.On(at))
@@ -173,7 +174,7 @@ func TestAConnectionThatBeganAfterTheReturnOfItsEndpointStays(t *testing.T) {
 
 // However long removed connections may stay, a shutdown does not wait for longer than its drain.
 func TestAShutdownDoesNotWaitForWhatWasRemoved(t *testing.T) {
-	removing(t, proxy.Removal{Close: true, After: time.Hour}, func(t *testing.T, n *node, at uint16, was, other registry.Addr, talk *proxytest.Talk) {
+	removing(t, balance.Removal{Close: true, After: time.Hour}, func(t *testing.T, n *node, at uint16, was, other registry.Addr, talk *proxytest.Talk) {
 		n.apply(noService("web"))
 		talk.MustSay(t, "still here")
 		start := time.Now()

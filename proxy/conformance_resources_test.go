@@ -18,7 +18,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"kubeproxy/proxy"
+	"kubeproxy/proxy/engine"
 	"kubeproxy/proxy/proxytest"
+	"kubeproxy/proxy/traffic"
 	"kubeproxy/registry"
 )
 
@@ -117,7 +119,7 @@ func serveScarce(t *testing.T, cfg proxy.Config) {
 			return fmt.Sprint(used.Utime.Nano() + used.Stime.Nano())
 		case "ended": // how often clients over TCP ended for each reason
 			var told []string
-			for _, r := range proxy.Reasons() {
+			for _, r := range traffic.Reasons() {
 				if n := totalsOf(n, "web").Ended[r]; n > 0 {
 					told = append(told, fmt.Sprintf("%s: %d", r, n))
 				}
@@ -223,7 +225,7 @@ func TestMoreClientsThanTheLimitAreRefusedBeforeDescriptorsRunOut(t *testing.T) 
 // left for others, and nothing needs to be restarted.
 func TestMoreClientsThanDescriptorsWaitTheirTurn(t *testing.T) { // D38
 	const clients = fewDescriptors
-	scarceWith(t, proxy.Config{MaxConnections: clients}, func(t *testing.T, s *scarcity) {
+	scarceWith(t, proxy.Config{Config: engine.Config{MaxConnections: clients}}, func(t *testing.T, s *scarcity) {
 		idle := s.number("sockets")
 		var answered atomic.Int64
 		leave := make(chan struct{})

@@ -10,6 +10,7 @@ import (
 
 	"kubeproxy/proxy"
 	"kubeproxy/proxy/proxytest"
+	"kubeproxy/proxy/traffic"
 	"kubeproxy/registry"
 )
 
@@ -26,17 +27,17 @@ func unroutable(n int) (all []registry.Addr) {
 // ended collects what a node reports of clients that have ended.
 type ended struct {
 	mu  sync.Mutex
-	all []proxy.Ending
+	all []traffic.Ending
 }
 
-func (e *ended) note(ending proxy.Ending) {
+func (e *ended) note(ending traffic.Ending) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.all = append(e.all, ending)
 }
 
 // of returns the endings of one protocol, once there are n.
-func (e *ended) of(t *testing.T, protocol registry.Protocol, n int) (some []proxy.Ending) {
+func (e *ended) of(t *testing.T, protocol registry.Protocol, n int) (some []traffic.Ending) {
 	t.Helper()
 	proxytest.Eventually(t, func() bool {
 		e.mu.Lock()
@@ -72,7 +73,7 @@ func TestAClientOfEndpointsWithoutARouteCostsSixteenAttempts(t *testing.T) {
 		}
 		for _, protocol := range []registry.Protocol{registry.TCP, registry.UDP} {
 			for _, e := range log.of(t, protocol, 2) {
-				if e.Attempts != 16 || e.Reason != proxy.DialFailed {
+				if e.Attempts != 16 || e.Reason != traffic.DialFailed {
 					t.Errorf("a client over %s ended after %d attempts with %s, want 16 and dial_failed", protocol, e.Attempts, e.Reason)
 				}
 			}
@@ -108,7 +109,7 @@ func TestTheSearchForAnEndpointEndsWithItsService(t *testing.T) {
 			t.Errorf("the client got %v, want a reset", err)
 		}
 		e := log.of(t, registry.TCP, 1)[0]
-		if e.Reason != proxy.ServiceRemoved || e.Attempts > 3 {
+		if e.Reason != traffic.ServiceRemoved || e.Attempts > 3 {
 			t.Errorf("it ended with %s after %d attempts, want service_removed after those that were under way", e.Reason, e.Attempts)
 		}
 	})

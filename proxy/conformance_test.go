@@ -8,7 +8,6 @@ package proxy_test
 
 import (
 	"context"
-	"flag"
 	"net"
 	"net/netip"
 	"slices"
@@ -19,7 +18,9 @@ import (
 	"time"
 
 	"kubeproxy/proxy"
+	"kubeproxy/proxy/balance"
 	"kubeproxy/proxy/proxytest"
+	"kubeproxy/proxy/traffic"
 	"kubeproxy/registry"
 )
 
@@ -33,8 +34,6 @@ var engines = []struct {
 }
 
 // What the proxy logs belongs to the test's output, not into files.
-func init() { flag.Set("logtostderr", "true") }
-
 // conform runs a test once for every engine. The test may change the configuration it is given.
 func conform(t *testing.T, test func(t *testing.T, cfg proxy.Config)) {
 	t.Helper()
@@ -52,7 +51,7 @@ func conform(t *testing.T, test func(t *testing.T, cfg proxy.Config)) {
 type node struct {
 	*proxy.Proxier
 	t        *testing.T
-	balancer *proxy.LoadBalancerRR
+	balancer *balance.LoadBalancerRR
 	stop     context.CancelFunc
 	stopped  chan struct{} // closed when Run has returned
 	err      error         // what Run returned
@@ -63,7 +62,7 @@ type node struct {
 func newNode(t *testing.T, cfg proxy.Config) *node {
 	t.Helper()
 	proxytest.NothingLeaks(t)
-	balancer := proxy.NewLoadBalancerRR(false)
+	balancer := balance.NewLoadBalancerRR(false)
 	n := &node{
 		Proxier:  proxy.NewProxier(cfg, balancer),
 		t:        t,
@@ -207,7 +206,7 @@ func udpThrough(t *testing.T, n *node, endpointAddrs ...registry.Addr) netip.Add
 }
 
 // totalsOf tells what the unnamed port of a service has carried, over all protocols.
-func totalsOf(n *node, name string) (sum proxy.Totals) {
+func totalsOf(n *node, name string) (sum traffic.Totals) {
 	for _, t := range n.Totals() {
 		if t.Service.Name == named(name) {
 			sum.Active += t.Active

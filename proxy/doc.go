@@ -1,14 +1,14 @@
 // Package proxy carries client traffic to service endpoints: it makes so what package config says
 // is wanted.
 //
-//	          LoadBalancerRR ──▶ rotation: the endpoints of one port of one service, in turn
+//	          balance.LoadBalancerRR ──▶ rotation: the endpoints of one port of one service, in turn
 //	            ▲                    ▲
 //	            │ endpoints          │ choose, next, failed, answered
 //	batch ──▶ Proxier ──▶ listener ──┴──▶ engine ──▶ sockets
 //	          claims      first claim      bytes
 //	                      owns the port
 //
-// A [LoadBalancerRR] holds one rotation for each port of each service. A [Proxier] holds one listener
+// A [balance.LoadBalancerRR] holds one rotation for each port of each service. A [Proxier] holds one listener
 // for each (protocol, port) that a service claims. The first claim on a port owns it; later ones
 // wait, visibly, until it is theirs. To move a port from one service to another is to swap a
 // pointer: the socket stays open, and closes only when no claim is left. The Proxier is told of changes
@@ -35,8 +35,8 @@
 //   - An endpoint that refuses is passed over for a while, over the protocol that it refused, but never
 //     all endpoints are.
 //   - What a stranger can make grow is bounded: buffers, connections, sessions, descriptors. Who is
-//     one too many is refused at once, and a [Limit] tells how close that is.
-//   - Every client that is accepted ends once, by one [Reason], and is counted there: [Totals] adds up
+//     one too many is refused at once, and a [traffic.Limit] tells how close that is.
+//   - Every client that is accepted ends once, by one [traffic.Reason], and is counted there: [traffic.Totals] adds up
 //     what [Config].Ended was told of one by one.
 //
 // The words listener, claim, session, relay, pump, client and backend are used throughout as

@@ -2,5 +2,11 @@
 
 package proxy
 
+import (
+	"kubeproxy/proxy/admit"
+	"kubeproxy/proxy/engine"
+	"kubeproxy/proxy/portable"
+)
+
 // newEngine makes the engine for this system.
-func newEngine(cfg Config, own *ownPorts) engine { return newPortable(cfg, own) }
+func newEngine(cfg Config, own *admit.OwnPorts) engine.Engine { return portable.New(cfg.Config, own) }

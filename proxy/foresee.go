@@ -3,49 +3,53 @@ package proxy
 import (
 	"net/netip"
 
+	"kubeproxy/proxy/admit"
+	"kubeproxy/proxy/sockopt"
 	"kubeproxy/registry"
 )
 
 // OwnListeners tells which endpoints lead back to the listeners of a proxier, by the proxier's own
 // rule, to somebody who runs none. Make it with [NewOwnListeners]. It may be asked by several
 // goroutines at once.
-type OwnListeners struct{ own *ownPorts }
+type OwnListeners struct{ own *admit.OwnPorts }
 
 // NewOwnListeners is for a proxier on this machine whose listeners bind to this address. Of those it knows
 // none yet, but its operators' ports are ([Config].ReservedPorts).
 func NewOwnListeners(bind netip.Addr, operators []uint16) OwnListeners {
-	own := newOwnPorts(bind)
-	own.reserve(operators)
+	own := admit.NewOwnPorts(bind)
+	own.Reserve(operators)
 	return OwnListeners{own}
 }
 
 // Add says that the proxier listens on a port.
-func (o OwnListeners) Add(protocol registry.Protocol, port uint16) { o.own.add(portID{protocol, port}) }
+func (o OwnListeners) Add(protocol registry.Protocol, port uint16) {
+	o.own.Add(registry.NodePort{Protocol: protocol, Number: port})
+}
 
 // Contains tells whether traffic to addr would arrive at one of these listeners.
 func (o OwnListeners) Contains(protocol registry.Protocol, addr netip.AddrPort) bool {
-	return o.own.contains(protocol, addr)
+	return o.own.Contains(protocol, addr)
 }
 
 // Refusal reports why a proxier of this configuration does not let a service have a port; nil: it does.
 func (c Config) Refusal(service registry.Name, protocol registry.Protocol, port uint16) error {
-	return c.refusal(service, portID{protocol, port})
+	return c.refusal(service, registry.NodePort{Protocol: protocol, Number: port})
 }
 
 // Allows tells whether such a proxier may dial an address for an endpoint.
 func (c Config) Allows(endpoint netip.Addr) bool {
-	return len(c.AllowedEndpoints) == 0 || contains(c.AllowedEndpoints, endpoint)
+	return len(c.AllowedEndpoints) == 0 || registry.Within(c.AllowedEndpoints, endpoint)
 }
 
 // DescriptorRoom returns how many descriptors a process that is started like this one may have, how many
 // of them a proxier would let listeners and clients have together, and how many of these listeners.
 func DescriptorRoom() (limit, room, listeners int) {
-	b := newBudget(descriptorLimit())
-	return b.limit, b.clients, b.most
+	b := admit.NewBudget(sockopt.DescriptorLimit())
+	return b.Limit, b.Clients, b.Most
 }
 
 // DescriptorsFor returns the lowest descriptor limit under which a proxier would open so many listeners.
-func DescriptorsFor(listeners int) int { return descriptorsFor(listeners) }
+func DescriptorsFor(listeners int) int { return admit.DescriptorsFor(listeners) }
 
 // LocalPorts returns the range that this machine takes the local ports of connections from, if it says so.
 // A service's port in it may be in use as one of those when its listener is to be opened.

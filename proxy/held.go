@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"syscall"
 	"time"
+
+	"kubeproxy/registry"
 )
 
 // Ports that another program holds. The restart of a program is no invitation: a record may list the port of sshd or of etcd, and
@@ -33,7 +35,7 @@ var errHeld = errors.New("it is taken once it has been free for " + heldFor.Stri
 var errOwnConnection = errors.New("a connection or a UDP session of this proxy has it as its local port until it ends")
 
 // inUseLocked gives the error of a port that was in use when it was tried. If another program holds it, it is held from now on.
-func (p *Proxier) inUseLocked(id portID, err error, own func() map[portID]bool) error {
+func (p *Proxier) inUseLocked(id registry.NodePort, err error, own func() map[registry.NodePort]bool) error {
 	if own()[id] {
 		return fmt.Errorf("%w: %w", err, errOwnConnection)
 	}
@@ -43,7 +45,7 @@ func (p *Proxier) inUseLocked(id portID, err error, own func() map[portID]bool) 
 }
 
 // heldLocked returns why a port that a service claims is not to be tried now; nil: it may be.
-func (p *Proxier) heldLocked(id portID) error {
+func (p *Proxier) heldLocked(id registry.NodePort) error {
 	h := p.held[id]
 	switch {
 	case h == nil:
@@ -57,7 +59,7 @@ func (p *Proxier) heldLocked(id portID) error {
 }
 
 // unclaimLocked notes that no service claims a port any more.
-func (p *Proxier) unclaimLocked(id portID) {
+func (p *Proxier) unclaimLocked(id registry.NodePort) {
 	if h := p.held[id]; h != nil {
 		h.left, h.freeSince = time.Now(), time.Time{}
 	}
@@ -67,7 +69,7 @@ func (p *Proxier) unclaimLocked(id portID) {
 // again; false: there is none to look at.
 func (p *Proxier) probeHeld() (next time.Time, ok bool) {
 	p.mu.Lock()
-	var ids []portID
+	var ids []registry.NodePort
 	for id, h := range p.held {
 		switch {
 		case h.left.IsZero():

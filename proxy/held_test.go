@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"kubeproxy/proxy/enginetest"
 	"kubeproxy/registry"
 )
 
@@ -18,12 +19,12 @@ import (
 type machine struct {
 	*fakeEngine
 	mu    sync.Mutex // guards the fields below
-	taken map[portID]bool
-	tried map[portID]int // how often a port was tried to be opened
+	taken map[registry.NodePort]bool
+	tried map[registry.NodePort]int // how often a port was tried to be opened
 }
 
 // occupy lets a program have a port, or let go of it.
-func (m *machine) occupy(id portID, taken bool) {
+func (m *machine) occupy(id registry.NodePort, taken bool) {
 	m.fakeEngine.mu.Lock()
 	defer m.fakeEngine.mu.Unlock()
 	m.mu.Lock()
@@ -38,17 +39,17 @@ func (m *machine) occupy(id portID, taken bool) {
 // newMachine returns a proxier that runs on a machine, until the test ends.
 func newMachine(t *testing.T) (*Proxier, *machine) {
 	p, e := newFakeProxier()
-	m := &machine{fakeEngine: e, taken: make(map[portID]bool), tried: make(map[portID]int)}
-	p.probe = func(_ netip.Addr, ids []portID) map[portID]bool {
+	m := &machine{fakeEngine: e, taken: make(map[registry.NodePort]bool), tried: make(map[registry.NodePort]int)}
+	p.probe = func(_ netip.Addr, ids []registry.NodePort) map[registry.NodePort]bool {
 		m.mu.Lock()
 		defer m.mu.Unlock()
-		inUse := make(map[portID]bool)
+		inUse := make(map[registry.NodePort]bool)
 		for _, id := range ids {
 			inUse[id] = m.taken[id]
 		}
 		return inUse
 	}
-	p.ownLocal = func() map[portID]bool { return nil }
+	p.ownLocal = func() map[registry.NodePort]bool { return nil }
 	p.readLocal = func() localRange { return localRange{} }
 	ctx, stop := context.WithCancel(context.Background())
 	done := make(chan error)
@@ -63,7 +64,7 @@ func newMachine(t *testing.T) (*Proxier, *machine) {
 }
 
 // opensAfter waits until a port is open, and returns how long that took.
-func (m *machine) opensAfter(t *testing.T, id portID) time.Duration {
+func (m *machine) opensAfter(t *testing.T, id registry.NodePort) time.Duration {
 	t.Helper()
 	start := time.Now()
 	for m.owner(id) == "" {
@@ -77,7 +78,7 @@ func (m *machine) opensAfter(t *testing.T, id portID) time.Duration {
 }
 
 func TestAPortThatAnotherProgramHeldIsTakenOnceItHasBeenFreeFor15Seconds(t *testing.T) {
-	ssh := tcpPort(22)
+	ssh := enginetest.TCPPort(22)
 	for _, c := range []struct {
 		name string
 		do   func(p *Proxier, m *machine) // before it is free for good
@@ -116,8 +117,8 @@ func TestAPortThatAnotherProgramHeldIsTakenOnceItHasBeenFreeFor15Seconds(t *test
 			synctest.Test(t, func(t *testing.T) {
 				p, m := newMachine(t)
 				m.occupy(ssh, true)
-				apply(p, service("greedy", 1, ssh, tcpPort(8000)))
-				wantOwners(t, m.fakeEngine, map[portID]string{tcpPort(8000): "greedy"})
+				apply(p, service("greedy", 1, ssh, enginetest.TCPPort(8000)))
+				wantOwners(t, m.fakeEngine, map[registry.NodePort]string{enginetest.TCPPort(8000): "greedy"})
 				if s := p.Status()[0]; s.Err == nil || !strings.Contains(s.Err.Error(), "once it has been free for 15s") {
 					t.Errorf("status %+v; want that it is taken once it has been free", s)
 				}
@@ -139,15 +140,15 @@ func TestAPortThatAnotherProgramHeldIsTakenOnceItHasBeenFreeFor15Seconds(t *test
 func TestAPortOfAnOwnConnectionIsNamedAndTriedAgainAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, m := newMachine(t)
-		p.ownLocal = func() map[portID]bool { return map[portID]bool{udpPort(40000): true} }
-		m.occupy(udpPort(40000), true)
-		apply(p, service("dns", 1, udpPort(40000)))
+		p.ownLocal = func() map[registry.NodePort]bool { return map[registry.NodePort]bool{enginetest.UDPPort(40000): true} }
+		m.occupy(enginetest.UDPPort(40000), true)
+		apply(p, service("dns", 1, enginetest.UDPPort(40000)))
 		if s := p.Status()[0]; s.Err == nil || !strings.Contains(s.Err.Error(), "of this proxy has it as its local port") {
 			t.Errorf("status %+v; want that it is a connection of this proxy", s)
 		}
 		time.Sleep(time.Minute)
-		m.occupy(udpPort(40000), false)
-		if took := m.opensAfter(t, udpPort(40000)); took > lastRetry+time.Second {
+		m.occupy(enginetest.UDPPort(40000), false)
+		if took := m.opensAfter(t, enginetest.UDPPort(40000)); took > lastRetry+time.Second {
 			t.Errorf("it was opened after %v; want at most %v", took, lastRetry)
 		}
 	})
@@ -163,15 +164,15 @@ func TestServicesHaveAtMostAQuarterOfTheLocalRange(t *testing.T) {
 			defer mu.Unlock()
 			return system
 		}
-		var ids []portID
+		var ids []registry.NodePort
 		for n := range uint16(200) {
-			ids = append(ids, tcpPort(950+n))
+			ids = append(ids, enginetest.TCPPort(950+n))
 		}
 		opened := func() (inRange, beside int) {
 			m.fakeEngine.mu.Lock()
 			defer m.fakeEngine.mu.Unlock()
 			for id := range m.open {
-				if system.contains(id.number) {
+				if system.contains(id.Number) {
 					inRange++
 				} else {
 					beside++
@@ -185,7 +186,7 @@ func TestServicesHaveAtMostAQuarterOfTheLocalRange(t *testing.T) {
 				t.Errorf("%s: %d ports of the range are open, and %d beside it; want %d and %d", when, gotIn, gotBeside, inRange, beside)
 			}
 		}
-		apply(p, service("greedy", 1, ids...), service("dns", 2, udpPort(1020)))
+		apply(p, service("greedy", 1, ids...), service("dns", 2, enginetest.UDPPort(1020)))
 		want("all claimed", 20+1, 120)
 		for _, s := range p.Status() {
 			if s.Err != nil && (!strings.Contains(s.Err.Error(), "ip_local_reserved_ports") || !strings.Contains(s.Err.Error(), "may have 20 of")) {
@@ -238,11 +239,11 @@ func TestPortsAreAllowedByNamespace(t *testing.T) {
 		{&Config{}, "default", 1, true},
 		{&Config{EtcdPorts: []uint16{2379}}, "default", 2379, false},
 	} {
-		if err := c.cfg.refusal(in(c.namespace), tcpPort(c.port)); (err == nil) != c.want {
+		if err := c.cfg.refusal(in(c.namespace), enginetest.TCPPort(c.port)); (err == nil) != c.want {
 			t.Errorf("%v %v: port %d for namespace %s: %v", c.cfg.AllowedPorts, c.cfg.NamespacePorts, c.port, c.namespace, err)
 		}
 	}
-	if err := (&Config{EtcdPorts: []uint16{2379}}).refusal(in("default"), udpPort(2379)); err != nil {
+	if err := (&Config{EtcdPorts: []uint16{2379}}).refusal(in("default"), enginetest.UDPPort(2379)); err != nil {
 		t.Errorf("etcd has no UDP port, and yet: %v", err)
 	}
 }
@@ -251,16 +252,16 @@ func TestPortsAreAllowedByNamespace(t *testing.T) {
 func TestAPortRefusedToOneNamespaceIsServedForAnother(t *testing.T) {
 	p, e := newFakeProxier()
 	p.cfg.NamespacePorts = map[string][]PortRange{"team-a": {{80, 80}}}
-	theirs, ours := service("b", 1, tcpPort(80)), service("a", 2, tcpPort(80))
+	theirs, ours := service("b", 1, enginetest.TCPPort(80)), service("a", 2, enginetest.TCPPort(80))
 	ours.Name.Namespace = "team-a"
 	apply(p, theirs, ours)
-	wantOwners(t, e, map[portID]string{tcpPort(80): "team-a/a"})
+	wantOwners(t, e, map[registry.NodePort]string{enginetest.TCPPort(80): "team-a/a"})
 	if got := p.PortCounts()[registry.TCP]; got != (PortCount{Open: 1, Refused: 1}) {
 		t.Errorf("counts %+v", got)
 	}
-	theirs = service("b", 1, tcpPort(81))
+	theirs = service("b", 1, enginetest.TCPPort(81))
 	apply(p, theirs, &registry.Service{Name: ours.Name})
-	wantOwners(t, e, map[portID]string{})
+	wantOwners(t, e, map[registry.NodePort]string{})
 	if got := p.Status(); len(got) != 1 || !got[0].Refused || got[0].Port != 81 {
 		t.Errorf("status %+v; want port 81 refused, and nothing else", got)
 	}

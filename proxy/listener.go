@@ -1,12 +1,12 @@
 package proxy
 
 import (
-	"fmt"
 	"sync/atomic"
 	"time"
 
 	"github.com/golang/glog"
 
+	"kubeproxy/proxy/engine"
 	"kubeproxy/registry"
 )
 
@@ -14,11 +14,11 @@ import (
 // others wait in order. Its fields are guarded by the Proxier's mu, and those that a status reads by its
 // view as well; owner by neither.
 type listener struct {
-	id     portID
+	id     registry.NodePort
 	claims claims
-	owner  atomic.Pointer[claim] // the first claim, for the engine to read on every connection
+	owner  atomic.Pointer[engine.Claim] // the first claim, for the engine to read on every connection
 
-	socket  socket        // nil while the port cannot be opened, and then:
+	socket  engine.Socket // nil while the port cannot be opened, and then:
 	err     error         // why not
 	retryAt time.Time     // when it is tried again
 	backoff time.Duration // how long the last wait was
@@ -29,14 +29,9 @@ type listener struct {
 
 // compareClaims orders the newcomers of one batch, and so all claims after a restart: the claim that is known for longest comes
 // first, then namespace and name decide (D30). Claims of an earlier source come before those of a later one.
-func compareClaims(a, b *claim) int {
-	return registry.Seniority{Rank: a.rank, Since: a.since, Name: a.key.Name}.Compare(
-		registry.Seniority{Rank: b.rank, Since: b.since, Name: b.key.Name})
-}
-
-// String names the port as the logs do.
-func (id portID) String() string {
-	return fmt.Sprintf("%s port %d", id.protocol, id.number)
+func compareClaims(a, b *engine.Claim) int {
+	return registry.Seniority{Rank: a.Rank, Since: a.Since, Name: a.Key.Name}.Compare(
+		registry.Seniority{Rank: b.Rank, Since: b.Since, Name: b.Key.Name})
 }
 
 // settleLocked makes the port what its claims say it should be, but does not open it. It is safe to repeat.
@@ -49,15 +44,15 @@ func (p *Proxier) settleLocked(l *listener) {
 	if previous != owner {
 		l.owner.Store(owner)
 		if l.socket != nil {
-			l.socket.ownerChanged()
-			if owner.key != previous.key {
-				glog.V(1).Infof("%s on %s takes over from %s", owner.key, l.id, previous.key)
+			l.socket.OwnerChanged()
+			if owner.Key != previous.Key {
+				glog.V(1).Infof("%s on %s takes over from %s", owner.Key, l.id, previous.Key)
 			}
 		}
-		if owner.waited {
-			owner.waited = false
-			if note, ok := p.conflicts.Allow(aboutPort{l.id, owner.key, true}); ok {
-				glog.Infof("%s has %s at last%s", owner.key, l.id, note)
+		if owner.Waited {
+			owner.Waited = false
+			if note, ok := p.conflicts.Allow(aboutPort{l.id, owner.Key, true}); ok {
+				glog.Infof("%s has %s at last%s", owner.Key, l.id, note)
 			}
 		}
 	}
@@ -74,10 +69,10 @@ func (p *Proxier) closeLocked(l *listener) {
 		return
 	}
 	if l.local {
-		p.localOpen[l.id.protocol]--
+		p.localOpen[l.id.Protocol]--
 	}
-	l.socket.close()
+	l.socket.Close()
 	l.socket = nil
-	p.own.remove(l.id)
+	p.own.Remove(l.id)
 	glog.V(1).Infof("stopped listening on %s", l.id)
 }

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"kubeproxy/registry"
 )
 
 // The kernel takes the local ports of connections from a range of ports (net.ipv4.ip_local_port_range). A listener takes one of them
@@ -69,15 +71,15 @@ func (p *Proxier) readLocalRangeLocked() {
 	}
 	p.local, p.localOpen = now, [2]int{}
 	for id, l := range p.listeners {
-		if l.local = l.socket != nil && now.contains(id.number); l.local {
-			p.localOpen[id.protocol]++
+		if l.local = l.socket != nil && now.contains(id.Number); l.local {
+			p.localOpen[id.Protocol]++
 		}
 	}
 }
 
 // localShareLocked reports why a port is not to be opened beside the others of the local range that are open; nil: it may be.
-func (p *Proxier) localShareLocked(id portID) error {
-	if p.local.contains(id.number) && p.localOpen[id.protocol] >= p.local.most() {
+func (p *Proxier) localShareLocked(id registry.NodePort) error {
+	if p.local.contains(id.Number) && p.localOpen[id.Protocol] >= p.local.most() {
 		return &localShareError{p.local}
 	}
 	return nil

@@ -10,6 +10,10 @@ import (
 	"time"
 
 	"github.com/golang/glog"
+
+	"kubeproxy/proxy/admit"
+	"kubeproxy/proxy/engine"
+	"kubeproxy/registry"
 )
 
 // Opening ports, and trying again. Whatever keeps ports closed, there may be thousands of them: another
@@ -68,24 +72,24 @@ func (p *Proxier) openLocked(due []*listener) {
 }
 
 // tryLocked opens the socket of l. own returns the local ports of our own connections.
-func (p *Proxier) tryLocked(l *listener, own func() map[portID]bool) error {
+func (p *Proxier) tryLocked(l *listener, own func() map[registry.NodePort]bool) error {
 	if err := p.heldLocked(l.id); err != nil {
 		return err
 	}
 	if err := p.localShareLocked(l.id); err != nil {
 		return err
 	}
-	p.own.add(l.id) // before it is open: no endpoint may lead back to us
-	s, err := p.engine.listen(l.id, &l.owner)
+	p.own.Add(l.id) // before it is open: no endpoint may lead back to us
+	s, err := p.engine.Listen(l.id, &l.owner)
 	if err != nil {
-		p.own.remove(l.id)
+		p.own.Remove(l.id)
 		if isInUse(err) {
 			err = p.inUseLocked(l.id, err, own)
 		}
 		return err
 	}
-	if l.local = p.local.contains(l.id.number); l.local {
-		p.localOpen[l.id.protocol]++
+	if l.local = p.local.contains(l.id.Number); l.local {
+		p.localOpen[l.id.Protocol]++
 	}
 	before := l.err
 	p.view.Lock()
@@ -93,11 +97,11 @@ func (p *Proxier) tryLocked(l *listener, own func() map[portID]bool) error {
 	p.view.Unlock()
 	delete(p.unopened, l.id)
 	if before == nil {
-		glog.V(1).Infof("listening for %s on %s of %s", l.claims.first.key, l.id, p.cfg.BindAddress)
+		glog.V(1).Infof("listening for %s on %s of %s", l.claims.first.Key, l.id, p.cfg.BindAddress)
 		return nil
 	}
-	if note, ok := p.reopened.Allow(aboutPort{l.id, l.claims.first.key, true}); ok {
-		glog.Infof("listening for %s on %s of %s at last%s", l.claims.first.key, l.id, p.cfg.BindAddress, note)
+	if note, ok := p.reopened.Allow(aboutPort{l.id, l.claims.first.Key, true}); ok {
+		glog.Infof("listening for %s on %s of %s at last%s", l.claims.first.Key, l.id, p.cfg.BindAddress, note)
 	} else {
 		p.hushed = true
 	}
@@ -109,12 +113,14 @@ func (p *Proxier) tryLocked(l *listener, own func() map[portID]bool) error {
 }
 
 // lacksDescriptors tells whether a port cannot be opened for want of a descriptor.
-func lacksDescriptors(err error) bool { return errors.Is(err, errNoDescriptors) || isShortage(err) }
+func lacksDescriptors(err error) bool {
+	return errors.Is(err, admit.ErrNoDescriptors) || engine.IsShortage(err)
+}
 
 // sayUnopened logs that a port cannot be opened.
 func (p *Proxier) sayUnopened(l *listener) {
-	if note, ok := p.refusals.Allow(aboutPort{l.id, l.claims.first.key, false}); ok {
-		glog.Errorf("cannot listen for %s on %s: %v%s; trying again until it can%s", l.claims.first.key, l.id, l.err, p.hint(l), note)
+	if note, ok := p.refusals.Allow(aboutPort{l.id, l.claims.first.Key, false}); ok {
+		glog.Errorf("cannot listen for %s on %s: %v%s; trying again until it can%s", l.claims.first.Key, l.id, l.err, p.hint(l), note)
 	} else {
 		p.hushed = true
 	}
@@ -123,7 +129,7 @@ func (p *Proxier) sayUnopened(l *listener) {
 // hint says what may be done about a port that cannot be opened.
 func (p *Proxier) hint(l *listener) string {
 	switch {
-	case isInUse(l.err) && p.local.contains(l.id.number):
+	case isInUse(l.err) && p.local.contains(l.id.Number):
 		return fmt.Sprintf(" (a connection that was given this local port out of net.ipv4.ip_local_port_range, %d-%d, or a program that listens: "+
 			"net.ipv4.ip_local_reserved_ports keeps such a port free)", p.local.first, p.local.last)
 	case errors.Is(l.err, syscall.EACCES):
@@ -145,7 +151,7 @@ func (p *Proxier) sayWithout(ports []*listener, why error) {
 	}
 	var named []string
 	for _, l := range ports[:min(len(ports), maxNamed)] {
-		named = append(named, fmt.Sprintf("%s on %s", l.claims.first.key, l.id))
+		named = append(named, fmt.Sprintf("%s on %s", l.claims.first.Key, l.id))
 	}
 	more := ""
 	if n := len(ports) - len(named); n > 0 {
@@ -154,7 +160,7 @@ func (p *Proxier) sayWithout(ports []*listener, why error) {
 	}
 	glog.Errorf("cannot listen for %s%s: %v. Of the %d ports that services claim, %d are not open; a limit of %d has room for all "+
 		"(ulimit -n, or LimitNOFILE= of a systemd unit). Trying again until there is room%s",
-		strings.Join(named, ", "), more, why, len(p.listeners), len(p.unopened), descriptorsFor(len(p.listeners)), note)
+		strings.Join(named, ", "), more, why, len(p.listeners), len(p.unopened), admit.DescriptorsFor(len(p.listeners)), note)
 }
 
 // retriesAtOnce is how many ports are tried again in one go. Updates need not wait for more.
@@ -188,13 +194,13 @@ func (p *Proxier) retry() (next time.Time, ok bool) {
 
 // inOrder sorts listeners into the order in which they are opened.
 func inOrder(listeners []*listener) []*listener {
-	slices.SortFunc(listeners, func(a, b *listener) int { return a.id.compare(b.id) })
+	slices.SortFunc(listeners, func(a, b *listener) int { return a.id.Compare(b.id) })
 	return listeners
 }
 
 // withThoseWithoutLocked adds to the ports that are due those that wait for room, for other ports were closed. None of those that an
 // update touched is added: they are due already, or settled.
-func (p *Proxier) withThoseWithoutLocked(due []*listener, touched map[portID]struct{}) []*listener {
+func (p *Proxier) withThoseWithoutLocked(due []*listener, touched map[registry.NodePort]struct{}) []*listener {
 	for id, l := range p.unopened {
 		if _, settled := touched[id]; l.lacksRoom && !settled {
 			due = append(due, l)

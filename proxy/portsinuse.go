@@ -8,11 +8,11 @@ import (
 )
 
 // triedPorts finds out which ports are in use by opening each for a moment.
-func triedPorts(bind netip.Addr, ids []portID) map[portID]bool {
-	inUse := make(map[portID]bool)
+func triedPorts(bind netip.Addr, ids []registry.NodePort) map[registry.NodePort]bool {
+	inUse := make(map[registry.NodePort]bool)
 	for _, id := range ids {
-		addr := netip.AddrPortFrom(bind, id.number).String()
-		switch id.protocol {
+		addr := netip.AddrPortFrom(bind, id.Number).String()
+		switch id.Protocol {
 		case registry.TCP:
 			l, err := net.Listen("tcp", addr)
 			if err == nil {

@@ -9,17 +9,18 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"kubeproxy/proxy/portable"
 	"kubeproxy/registry"
 )
 
 // portsInUse finds out which of some ports other sockets keep us from: by TCP those that somebody listens on, by UDP all that are bound.
 // It asks the kernel for its sockets (sock_diag(7)) and opens none. Where the kernel does not answer, it tries the ports.
-func portsInUse(bind netip.Addr, ids []portID) map[portID]bool {
-	inUse := make(map[portID]bool)
-	asked := make(map[portID]bool, len(ids))
+func portsInUse(bind netip.Addr, ids []registry.NodePort) map[registry.NodePort]bool {
+	inUse := make(map[registry.NodePort]bool)
+	asked := make(map[registry.NodePort]bool, len(ids))
 	var protocols [2]bool
 	for _, id := range ids {
-		asked[id], protocols[id.protocol] = true, true
+		asked[id], protocols[id.Protocol] = true, true
 	}
 	for protocol, wanted := range protocols {
 		if !wanted {
@@ -28,7 +29,7 @@ func portsInUse(bind netip.Addr, ids []portID) map[portID]bool {
 		protocol := registry.Protocol(protocol)
 		for _, family := range [...]uint8{unix.AF_INET, unix.AF_INET6} {
 			err := eachSocket(family, protocol, func(s boundSocket) {
-				if id := (portID{protocol, s.local.Port()}); asked[id] && s.excludes(bind) {
+				if id := (registry.NodePort{Protocol: protocol, Number: s.local.Port()}); asked[id] && s.excludes(bind) {
 					inUse[id] = true
 				}
 			})
@@ -96,7 +97,7 @@ func eachSocket(family uint8, protocol registry.Protocol, use func(boundSocket))
 	}
 	buffer := make([]byte, 64<<10)
 	for {
-		n, err := ignoringEINTR(unix.Read, fd, buffer)
+		n, err := portable.IgnoringEINTR(unix.Read, fd, buffer)
 		if err != nil {
 			return err
 		}
@@ -151,8 +152,8 @@ func parseSocket(message []byte) (s boundSocket, ok bool) {
 }
 
 // ownLocalPorts returns the local ports of the connections and connected UDP sockets of this process.
-func ownLocalPorts() map[portID]bool {
-	own := make(map[portID]bool)
+func ownLocalPorts() map[registry.NodePort]bool {
+	own := make(map[registry.NodePort]bool)
 	dir, err := os.Open("/proc/self/fd")
 	if err != nil {
 		return own
@@ -171,19 +172,19 @@ func ownLocalPorts() map[portID]bool {
 		if err != nil {
 			continue
 		}
-		var id portID
+		var id registry.NodePort
 		switch addr := addr.(type) {
 		case *unix.SockaddrInet4:
-			id.number = uint16(addr.Port)
+			id.Number = uint16(addr.Port)
 		case *unix.SockaddrInet6:
-			id.number = uint16(addr.Port)
+			id.Number = uint16(addr.Port)
 		}
 		kind, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_TYPE)
-		if err != nil || id.number == 0 {
+		if err != nil || id.Number == 0 {
 			continue
 		}
 		if kind == unix.SOCK_DGRAM {
-			id.protocol = registry.UDP
+			id.Protocol = registry.UDP
 		}
 		own[id] = true
 	}

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"testing"
 
+	"kubeproxy/proxy/enginetest"
 	"kubeproxy/proxy/proxytest"
 	"kubeproxy/registry"
 )
@@ -23,10 +24,10 @@ func TestPortsInUseAreThoseThatCannotBeListenedOn(t *testing.T) {
 		{"udp4", "127.0.0.1"}, {"udp4", "127.0.0.2"}, {"udp4", "0.0.0.0"}, {"udp", "::"}, {"udp6", "::1"}, {"udp6", "::"},
 	} {
 		t.Run(other.network+" "+other.host, func(t *testing.T) {
-			id := portID{registry.TCP, proxytest.FreePort(t)}
-			addr := net.JoinHostPort(other.host, fmt.Sprint(id.number))
+			id := registry.NodePort{Protocol: registry.TCP, Number: proxytest.FreePort(t)}
+			addr := net.JoinHostPort(other.host, fmt.Sprint(id.Number))
 			if other.network[:3] == "udp" {
-				id.protocol = registry.UDP
+				id.Protocol = registry.UDP
 				c, err := net.ListenPacket(other.network, addr)
 				if err != nil {
 					t.Fatal(err)
@@ -39,9 +40,9 @@ func TestPortsInUseAreThoseThatCannotBeListenedOn(t *testing.T) {
 				}
 				defer l.Close()
 			}
-			free := portID{id.protocol, proxytest.FreePort(t)}
+			free := registry.NodePort{Protocol: id.Protocol, Number: proxytest.FreePort(t)}
 			for _, bind := range addrs("0.0.0.0", "127.0.0.1", "127.0.0.3", "::1") {
-				seen, tried := portsInUse(bind, []portID{id, free}), triedPorts(bind, []portID{id, free})
+				seen, tried := portsInUse(bind, []registry.NodePort{id, free}), triedPorts(bind, []registry.NodePort{id, free})
 				if seen[id] != tried[id] {
 					t.Errorf("bound to %v, port %v is seen in use: %v; and cannot be listened on: %v", bind, id, seen[id], tried[id])
 				}
@@ -71,10 +72,10 @@ func TestOwnLocalPortsAreThoseOfConnections(t *testing.T) {
 	defer u.Close()
 	port := func(a net.Addr) uint16 { return netip.MustParseAddrPort(a.String()).Port() }
 	own := ownLocalPorts()
-	if !own[tcpPort(port(c.LocalAddr()))] || !own[udpPort(port(u.LocalAddr()))] {
+	if !own[enginetest.TCPPort(port(c.LocalAddr()))] || !own[enginetest.UDPPort(port(u.LocalAddr()))] {
 		t.Errorf("a connection from %v and a session from %v are not known", c.LocalAddr(), u.LocalAddr())
 	}
-	if own[udpPort(port(l.Addr()))] || own[tcpPort(port(u.LocalAddr()))] {
+	if own[enginetest.UDPPort(port(l.Addr()))] || own[enginetest.TCPPort(port(u.LocalAddr()))] {
 		t.Error("protocols are mixed up")
 	}
 }

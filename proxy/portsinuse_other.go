@@ -2,10 +2,16 @@
 
 package proxy
 
-import "net/netip"
+import (
+	"net/netip"
+
+	"kubeproxy/registry"
+)
 
 // portsInUse finds out which of some ports cannot be opened at an address.
-func portsInUse(bind netip.Addr, ids []portID) map[portID]bool { return triedPorts(bind, ids) }
+func portsInUse(bind netip.Addr, ids []registry.NodePort) map[registry.NodePort]bool {
+	return triedPorts(bind, ids)
+}
 
 // ownLocalPorts is not known here.
-func ownLocalPorts() map[portID]bool { return nil }
+func ownLocalPorts() map[registry.NodePort]bool { return nil }

@@ -12,73 +12,38 @@ import (
 	"github.com/golang/glog"
 
 	"kubeproxy/internal/lograte"
+	"kubeproxy/proxy/admit"
+	"kubeproxy/proxy/balance"
+	"kubeproxy/proxy/engine"
+	"kubeproxy/proxy/traffic"
 	"kubeproxy/registry"
 )
 
 // A Config says how a [Proxier] listens and how patient it is. A zero duration or count means the default.
 type Config struct {
-	BindAddress netip.Addr // every listener binds to it; 0.0.0.0 binds to all addresses of both families, as in v0.4
+	engine.Config
 
-	Engine Kind
-
-	DialTimeout       time.Duration // for one attempt to reach one endpoint; default 1s
-	DialTotalTimeout  time.Duration // for all attempts on behalf of one client; default 5s
-	HalfClosedTimeout time.Duration // how long a connection may be silent once one side has finished; default 60s
-	UDPTimeout        time.Duration // how long a UDP session may be silent; default 60s
-	TCPKeepAlive      time.Duration // between keepalive probes, of which three may go unanswered; default 15s
-	DrainTimeout      time.Duration // how long Run lets relays finish once it has been told to stop; default 30s
-
-	MaxConnections           int // TCP, in all; default: what the descriptor limit leaves
-	MaxConnectionsPerService int // TCP, for one port of one service; default: half of MaxConnections
-	MaxDialsPerEndpoint      int // TCP, under way at one time; default 1024
-	MaxUDPSessions           int // in all; default: a quarter of the descriptor limit
-	MaxUDPSessionsPerService int // for one port of one service; default: half of MaxUDPSessions
-	MaxNewUDPSessions        int // in a second, in all; default 5000
+	Engine       Kind
+	DrainTimeout time.Duration // how long Run lets relays finish once it has been told to stop; default 30s
 
 	// The ports that services may claim. A namespace that NamespacePorts names has those; all others have AllowedPorts. If both are
 	// empty, services may claim any port.
 	AllowedPorts   []PortRange
 	NamespacePorts map[string][]PortRange
 
-	ReservedPorts    []uint16       // TCP ports that no service can claim, and that are no endpoints on this machine: the operators'
-	EtcdPorts        []uint16       // TCP ports that no service can claim, since an etcd on this machine has them
-	AllowedEndpoints []netip.Prefix // where endpoints may be; none: anywhere
-
-	OnRemoval Removal      // what becomes of TCP connections whose endpoint or service is removed
-	Ended     func(Ending) // called at the end of each TCP connection and UDP session; must not block; may be nil
+	ReservedPorts []uint16 // TCP ports that no service can claim, and that are no endpoints on this machine: the operators'
+	EtcdPorts     []uint16 // TCP ports that no service can claim, since an etcd on this machine has them
 }
 
 // A PortRange is the ports from First to Last, both included.
 type PortRange struct{ First, Last uint16 }
 
-// A Removal says what becomes of a TCP connection when its endpoint leaves the service, or the service
-// leaves the port. The zero value lets it go on for as long as it likes. (A UDP session moves to
-// another endpoint, or ends with its service.)
-type Removal struct {
-	Close bool          // close it
-	After time.Duration // so long after the removal
-}
-
 func (c Config) withDefaults() Config {
-	if !c.BindAddress.IsValid() {
-		c.BindAddress = netip.IPv4Unspecified()
+	c.Config = c.Config.WithDefaults()
+	if c.DrainTimeout == 0 {
+		c.DrainTimeout = 30 * time.Second
 	}
-	for _, d := range []struct {
-		value    *time.Duration
-		standard time.Duration
-	}{
-		{&c.DialTimeout, time.Second},
-		{&c.DialTotalTimeout, 5 * time.Second},
-		{&c.HalfClosedTimeout, 60 * time.Second},
-		{&c.UDPTimeout, 60 * time.Second},
-		{&c.TCPKeepAlive, 15 * time.Second},
-		{&c.DrainTimeout, 30 * time.Second},
-	} {
-		if *d.value == 0 {
-			*d.value = d.standard
-		}
-	}
-	return c.withLimits(descriptorLimit())
+	return c
 }
 
 // A Proxier keeps one listener open for each port that a service claims, and sees each client of it
@@ -86,10 +51,10 @@ func (c Config) withDefaults() Config {
 // OnUpdate returns.
 type Proxier struct {
 	cfg     Config
-	lb      *LoadBalancerRR
-	engine  engine
-	own     *ownPorts
-	tallies tallies
+	lb      *balance.LoadBalancerRR
+	engine  engine.Engine
+	own     *admit.OwnPorts
+	tallies traffic.Tallies
 
 	synced chan struct{} // closed once the first batch has been applied
 	wake   chan struct{} // capacity 1: a full channel means Run already knows that a port could not be opened
@@ -102,12 +67,12 @@ type Proxier struct {
 	mu        sync.Mutex // guards the fields below
 	stopped   bool
 	services  map[registry.Name]*registry.Service
-	listeners map[portID]*listener
-	refused   map[portID]*refusedPort // that services ask for in vain
-	unopened  map[portID]*listener    // those listeners that could not be opened
+	listeners map[registry.NodePort]*listener
+	refused   map[registry.NodePort]*refusedPort // that services ask for in vain
+	unopened  map[registry.NodePort]*listener    // those listeners that could not be opened
 
-	held    map[portID]*heldPort // that another program had when they were tried
-	probeAt time.Time            // when they are looked at again
+	held    map[registry.NodePort]*heldPort // that another program had when they were tried
+	probeAt time.Time                       // when they are looked at again
 
 	local     localRange // as it was read last
 	localRead time.Time
@@ -115,8 +80,8 @@ type Proxier struct {
 
 	// What the system says: which ports are in use, which of them by our own connections, and the local range. As the times, these
 	// are constant but for tests.
-	probe               func(bind netip.Addr, ids []portID) (inUse map[portID]bool)
-	ownLocal            func() map[portID]bool
+	probe               func(bind netip.Addr, ids []registry.NodePort) (inUse map[registry.NodePort]bool)
+	ownLocal            func() map[registry.NodePort]bool
 	readLocal           func() localRange
 	heldFor, probeEvery time.Duration
 
@@ -128,31 +93,31 @@ type Proxier struct {
 
 // aboutPort is what a log line about a port is about.
 type aboutPort struct {
-	id      portID
+	id      registry.NodePort
 	service registry.PortKey
 	over    bool // the trouble that an earlier line was about
 }
 
 // NewProxier returns a proxier whose clients are given the endpoints that lb chooses. lb must not be another proxier's.
 // The proxier opens nothing before the first batch.
-func NewProxier(cfg Config, lb *LoadBalancerRR) *Proxier {
+func NewProxier(cfg Config, lb *balance.LoadBalancerRR) *Proxier {
 	cfg = cfg.withDefaults()
-	own := newOwnPorts(cfg.BindAddress)
-	own.reserve(cfg.ReservedPorts)
-	lb.onRemoval, lb.allowed = cfg.OnRemoval, cfg.AllowedEndpoints
+	own := admit.NewOwnPorts(cfg.BindAddress)
+	own.Reserve(cfg.ReservedPorts)
+	lb.OnRemoval, lb.Allowed = cfg.OnRemoval, cfg.AllowedEndpoints
 	return &Proxier{
 		cfg:       cfg,
 		lb:        lb,
 		engine:    newEngine(cfg, own),
 		own:       own,
-		tallies:   tallies{all: make(map[tallyKey]*tally)},
+		tallies:   traffic.Tallies{All: make(map[traffic.TallyKey]*traffic.Tally)},
 		synced:    make(chan struct{}),
 		wake:      make(chan struct{}, 1),
 		services:  make(map[registry.Name]*registry.Service),
-		listeners: make(map[portID]*listener),
-		refused:   make(map[portID]*refusedPort),
-		unopened:  make(map[portID]*listener),
-		held:      make(map[portID]*heldPort),
+		listeners: make(map[registry.NodePort]*listener),
+		refused:   make(map[registry.NodePort]*refusedPort),
+		unopened:  make(map[registry.NodePort]*listener),
+		held:      make(map[registry.NodePort]*heldPort),
 
 		probe:      portsInUse,
 		ownLocal:   ownLocalPorts,
@@ -175,8 +140,8 @@ func (p *Proxier) OnUpdate(batch registry.Batch) {
 	if p.stopped {
 		return
 	}
-	p.lb.setEndpoints(batch.Endpoints)
-	touched := make(map[portID]struct{})
+	p.lb.SetEndpoints(batch.Endpoints)
+	touched := make(map[registry.NodePort]struct{})
 	var newcomers []newcomer
 	for name, service := range batch.Services {
 		p.view.Lock()
@@ -197,7 +162,7 @@ func (p *Proxier) OnUpdate(batch registry.Batch) {
 	p.view.Unlock()
 	var due []*listener // only when all others have been closed: there may be descriptors for them then
 	freed := false
-	for _, id := range slices.SortedFunc(maps.Keys(touched), portID.compare) {
+	for _, id := range slices.SortedFunc(maps.Keys(touched), registry.NodePort.Compare) {
 		l := p.listeners[id]
 		wasOpen := l.socket != nil
 		p.settleLocked(l)
@@ -212,12 +177,12 @@ func (p *Proxier) OnUpdate(batch registry.Batch) {
 		due = p.withThoseWithoutLocked(due, touched)
 	}
 	p.openLocked(due)
-	p.lb.letGo()                  // no port belongs any more to a service that went with its endpoints
+	p.lb.LetGo()                  // no port belongs any more to a service that went with its endpoints
 	for _, n := range newcomers { // only now: the order of claims is the same, whichever order they came in
 		if owner := p.listeners[n.id].claims.first; owner != n.claim {
-			n.claim.waited = true
-			if note, ok := p.conflicts.Allow(aboutPort{n.id, n.claim.key, false}); ok {
-				glog.Errorf("%s cannot have %s: %s has it; waiting%s", n.claim.key, n.id, owner.key, note)
+			n.claim.Waited = true
+			if note, ok := p.conflicts.Allow(aboutPort{n.id, n.claim.Key, false}); ok {
+				glog.Errorf("%s cannot have %s: %s has it; waiting%s", n.claim.Key, n.id, owner.Key, note)
 			}
 		}
 	}
@@ -231,21 +196,21 @@ func (p *Proxier) OnUpdate(batch registry.Batch) {
 
 // A newcomer is a claim on a port that its service did not claim before.
 type newcomer struct {
-	id    portID
-	claim *claim
+	id    registry.NodePort
+	claim *engine.Claim
 }
 
 // editClaimsLocked drops the claims that a service no longer makes, renews those whose port has
 // another name or other terms now, and returns those that are new. A claim that the service goes on
 // making keeps its place, also when the service was deleted and created again in one step: it never
 // blinks. A port that no service may have is not claimed at all.
-func (p *Proxier) editClaimsLocked(name registry.Name, service *registry.Service, touched map[portID]struct{}) []newcomer {
+func (p *Proxier) editClaimsLocked(name registry.Name, service *registry.Service, touched map[registry.NodePort]struct{}) []newcomer {
 	previous := p.services[name]
 	wanted, refused := p.cfg.wanted(service)
-	var dropped []*tally // given back last, or what a service has carried would be forgotten when it moves to another port
+	var dropped []*traffic.Tally // given back last, or what a service has carried would be forgotten when it moves to another port
 	if previous != nil {
 		for _, port := range previous.Ports {
-			id := portID{port.Protocol, port.Number}
+			id := registry.NodePort{Protocol: port.Protocol, Number: port.Number}
 			if p.renewRefusedLocked(id, name, refused) {
 				continue
 			}
@@ -255,17 +220,17 @@ func (p *Proxier) editClaimsLocked(name registry.Name, service *registry.Service
 			switch {
 			case want == nil:
 				l.claims.remove(had)
-				had.tenure.end(p.cfg.OnRemoval, ServiceRemoved)
-			case want.same(had):
+				had.Tenure.End(p.cfg.OnRemoval, traffic.ServiceRemoved)
+			case want.Same(had):
 				continue
 			default:
-				want.tenure, want.waited = had.tenure, had.waited
-				want.rotation = p.lb.hold(want.key)
-				want.tally = p.tallies.hold(want.key, id.protocol)
+				want.Tenure, want.Waited = had.Tenure, had.Waited
+				want.Rotation = p.lb.Hold(want.Key)
+				want.Tally = p.tallies.Hold(want.Key, id.Protocol)
 				l.claims.replace(had, want)
 			}
-			p.lb.release(had.rotation)
-			dropped = append(dropped, had.tally)
+			p.lb.Release(had.Rotation)
+			dropped = append(dropped, had.Tally)
 			touched[id] = struct{}{}
 		}
 	}
@@ -281,34 +246,34 @@ func (p *Proxier) editClaimsLocked(name registry.Name, service *registry.Service
 	}
 	var newcomers []newcomer
 	for id, c := range wanted {
-		c.tenure = new(tenure)
-		c.rotation = p.lb.hold(c.key)
-		c.tally = p.tallies.hold(c.key, id.protocol)
+		c.Tenure = new(balance.Tenure)
+		c.Rotation = p.lb.Hold(c.Key)
+		c.Tally = p.tallies.Hold(c.Key, id.Protocol)
 		newcomers = append(newcomers, newcomer{id, c})
 	}
 	for _, t := range dropped {
-		p.tallies.release(t)
+		p.tallies.Release(t)
 	}
 	return newcomers
 }
 
 // wanted makes the claims of a service, without what only the balancer and the tallies can give them. Those on ports that it may
 // not have are refused.
-func (c *Config) wanted(service *registry.Service) (wanted, refused map[portID]*claim) {
-	wanted = make(map[portID]*claim)
+func (c *Config) wanted(service *registry.Service) (wanted, refused map[registry.NodePort]*engine.Claim) {
+	wanted = make(map[registry.NodePort]*engine.Claim)
 	if service == nil {
 		return wanted, nil
 	}
 	for i, port := range service.Ports {
-		id, key := portID{port.Protocol, port.Number}, registry.PortKey{Name: service.Name, Port: port.Name}
+		id, key := registry.NodePort{Protocol: port.Protocol, Number: port.Number}, registry.PortKey{Name: service.Name, Port: port.Name}
 		if c.refusal(service.Name, id) != nil {
 			if refused == nil {
-				refused = make(map[portID]*claim)
+				refused = make(map[registry.NodePort]*engine.Claim)
 			}
-			refused[id] = &claim{key: key}
+			refused[id] = &engine.Claim{Key: key}
 			continue
 		}
-		wanted[id] = &claim{key: key, rank: service.Rank, since: service.ClaimedSince(i), sources: service.SourceRanges, affinity: service.AffinityTimeout}
+		wanted[id] = &engine.Claim{Key: key, Rank: service.Rank, Since: service.ClaimedSince(i), Sources: service.SourceRanges, Affinity: service.AffinityTimeout}
 	}
 	return wanted, refused
 }
@@ -326,7 +291,7 @@ func (p *Proxier) Run(ctx context.Context) error {
 			// The drain has its own time: the one who told us to stop is not to cut it short.
 			drain, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), p.cfg.DrainTimeout, errDrainTimeout)
 			defer cancel()
-			p.engine.drain(drain)
+			p.engine.Drain(drain)
 			if drain.Err() != nil {
 				glog.Warningf("some connections had not finished after %v, and were cut", p.cfg.DrainTimeout)
 			} else {

@@ -16,28 +16,32 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"kubeproxy/proxy/balance"
+	"kubeproxy/proxy/engine"
+	"kubeproxy/proxy/enginetest"
+	"kubeproxy/proxy/traffic"
 	"kubeproxy/registry"
 )
 
 // A fakeEngine keeps a record of what it is told instead of opening sockets.
 type fakeEngine struct {
 	mu        sync.Mutex // guards the fields below
-	open      map[portID]*fakeSocket
+	open      map[registry.NodePort]*fakeSocket
 	opened    int
-	refuse    map[portID]error // ports that cannot be opened now
-	handovers int              // of ports between owners
+	refuse    map[registry.NodePort]error // ports that cannot be opened now
+	handovers int                         // of ports between owners
 
-	listening  func(portID, *atomic.Pointer[claim]) // called for each port that opens; may be nil
-	handedOver func()                               // called for each handover; may be nil
+	listening  func(registry.NodePort, *atomic.Pointer[engine.Claim]) // called for each port that opens; may be nil
+	handedOver func()                                                 // called for each handover; may be nil
 }
 
 type fakeSocket struct {
 	engine *fakeEngine
-	id     portID
-	owner  *atomic.Pointer[claim]
+	id     registry.NodePort
+	owner  *atomic.Pointer[engine.Claim]
 }
 
-func (e *fakeEngine) listen(id portID, owner *atomic.Pointer[claim]) (socket, error) {
+func (e *fakeEngine) Listen(id registry.NodePort, owner *atomic.Pointer[engine.Claim]) (engine.Socket, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if err := e.refuse[id]; err != nil {
@@ -54,11 +58,11 @@ func (e *fakeEngine) listen(id portID, owner *atomic.Pointer[claim]) (socket, er
 	e.opened++
 	return s, nil
 }
-func (e *fakeEngine) drain(context.Context) {}
-func (e *fakeEngine) limits() []Limit       { return nil }
-func (e *fakeEngine) paused() uint64        { return 0 }
+func (e *fakeEngine) Drain(context.Context)   {}
+func (e *fakeEngine) Limits() []traffic.Limit { return nil }
+func (e *fakeEngine) Paused() uint64          { return 0 }
 
-func (s *fakeSocket) ownerChanged() {
+func (s *fakeSocket) OwnerChanged() {
 	s.engine.mu.Lock()
 	defer s.engine.mu.Unlock()
 	s.engine.handovers++
@@ -67,40 +71,37 @@ func (s *fakeSocket) ownerChanged() {
 	}
 }
 
-func (*fakeEngine) stalled() error       { return nil }
-func (*fakeEngine) turnTimes() TurnTimes { return TurnTimes{} }
+func (*fakeEngine) Stalled() error               { return nil }
+func (*fakeEngine) TurnTimes() traffic.TurnTimes { return traffic.TurnTimes{} }
 
-func (s *fakeSocket) close() {
+func (s *fakeSocket) Close() {
 	s.engine.mu.Lock()
 	defer s.engine.mu.Unlock()
 	delete(s.engine.open, s.id)
 }
 
 // owner names who has a port, or nobody when it is not open.
-func (e *fakeEngine) owner(id portID) (name string) {
+func (e *fakeEngine) owner(id registry.NodePort) (name string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if s := e.open[id]; s != nil {
-		name = s.owner.Load().key.String()
+		name = s.owner.Load().Key.String()
 	}
 	return name
 }
 
 func newFakeProxier() (*Proxier, *fakeEngine) {
-	e := &fakeEngine{open: make(map[portID]*fakeSocket), refuse: make(map[portID]error)}
-	p := NewProxier(Config{BindAddress: netip.MustParseAddr("127.0.0.1")}, NewLoadBalancerRR(false))
+	e := &fakeEngine{open: make(map[registry.NodePort]*fakeSocket), refuse: make(map[registry.NodePort]error)}
+	p := NewProxier(Config{Config: engine.Config{BindAddress: netip.MustParseAddr("127.0.0.1")}}, balance.NewLoadBalancerRR(false))
 	p.engine = e
 	return p, e
 }
 
-func tcpPort(n uint16) portID { return portID{registry.TCP, n} }
-func udpPort(n uint16) portID { return portID{registry.UDP, n} }
-
 // service makes a service that claims the given ports.
-func service(name string, created int64, ids ...portID) *registry.Service {
+func service(name string, created int64, ids ...registry.NodePort) *registry.Service {
 	s := &registry.Service{Name: registry.Name{Namespace: registry.DefaultNamespace, Name: name}, Created: created}
 	for _, id := range ids {
-		s.Ports = append(s.Ports, registry.Port{Protocol: id.protocol, Number: id.number})
+		s.Ports = append(s.Ports, registry.Port{Protocol: id.Protocol, Number: id.Number})
 	}
 	return s
 }
@@ -117,27 +118,27 @@ func apply(p *Proxier, services ...*registry.Service) {
 	p.OnUpdate(batch)
 }
 
-func wantOwners(t *testing.T, e *fakeEngine, want map[portID]string) {
+func wantOwners(t *testing.T, e *fakeEngine, want map[registry.NodePort]string) {
 	t.Helper()
-	got := make(map[portID]string)
+	got := make(map[registry.NodePort]string)
 	for id := range e.open {
 		got[id] = e.owner(id)
 	}
-	if diff := cmp.Diff(want, got, cmp.AllowUnexported(portID{})); diff != "" {
+	if diff := cmp.Diff(want, got, cmp.AllowUnexported(registry.NodePort{})); diff != "" {
 		t.Errorf("open ports and their owners (-want +got):\n%s", diff)
 	}
 }
 
 func TestAServiceOpensItsPortsAndClosesThem(t *testing.T) {
 	p, e := newFakeProxier()
-	apply(p, service("web", 1, tcpPort(80), udpPort(80)))
-	wantOwners(t, e, map[portID]string{tcpPort(80): "web", udpPort(80): "web"})
-	apply(p, service("web", 1, tcpPort(81)))
-	wantOwners(t, e, map[portID]string{tcpPort(81): "web"})
+	apply(p, service("web", 1, enginetest.TCPPort(80), enginetest.UDPPort(80)))
+	wantOwners(t, e, map[registry.NodePort]string{enginetest.TCPPort(80): "web", enginetest.UDPPort(80): "web"})
+	apply(p, service("web", 1, enginetest.TCPPort(81)))
+	wantOwners(t, e, map[registry.NodePort]string{enginetest.TCPPort(81): "web"})
 	apply(p, service("web", 0))
-	wantOwners(t, e, map[portID]string{})
-	if len(p.lb.services) != 0 {
-		t.Errorf("rotations of %d services are still held", len(p.lb.services))
+	wantOwners(t, e, map[registry.NodePort]string{})
+	if p.lb.Rotations() != 0 {
+		t.Errorf("%d rotations are still held", p.lb.Rotations())
 	}
 	if got := p.Totals(); len(got) != 0 {
 		t.Errorf("there are still totals: %+v", got)
@@ -146,9 +147,9 @@ func TestAServiceOpensItsPortsAndClosesThem(t *testing.T) {
 
 func TestAServiceThatMovesToAnotherPortKeepsItsTotals(t *testing.T) {
 	p, _ := newFakeProxier()
-	apply(p, service("web", 1, tcpPort(80)))
-	p.listeners[tcpPort(80)].claims.first.tally.sent.Add(7)
-	apply(p, service("web", 1, tcpPort(81)))
+	apply(p, service("web", 1, enginetest.TCPPort(80)))
+	p.listeners[enginetest.TCPPort(80)].claims.first.Tally.Sent.Add(7)
+	apply(p, service("web", 1, enginetest.TCPPort(81)))
 	if got := p.Totals(); len(got) != 1 || got[0].Sent != 7 {
 		t.Errorf("totals %+v; want the 7 bytes of before", got)
 	}
@@ -159,15 +160,15 @@ func TestTalliesOfServicesThatAreGoneAreForgotten(t *testing.T) {
 	p, _ := newFakeProxier()
 	for i := range 1000 {
 		name := fmt.Sprint("service-", i)
-		apply(p, service(name, 1, tcpPort(80)))
+		apply(p, service(name, 1, enginetest.TCPPort(80)))
 		if i%100 == 0 { // one that stays active for a while
-			active := &p.listeners[tcpPort(80)].claims.first.tally.active
+			active := &p.listeners[enginetest.TCPPort(80)].claims.first.Tally.Active
 			active.Add(1)
 			defer active.Add(-1)
 		}
 		apply(p, service(name, 0))
 	}
-	if n := len(p.tallies.all); n < 10 || n > 100 {
+	if n := len(p.tallies.All); n < 10 || n > 100 {
 		t.Errorf("%d tallies are kept, of which 10 are active", n)
 	}
 	if n := len(p.Totals()); n != 10 {
@@ -177,19 +178,19 @@ func TestTalliesOfServicesThatAreGoneAreForgotten(t *testing.T) {
 
 func TestAProtocolChangeReopensThePort(t *testing.T) { // D33
 	p, e := newFakeProxier()
-	apply(p, service("dns", 1, tcpPort(53)))
-	apply(p, service("dns", 1, udpPort(53)))
-	wantOwners(t, e, map[portID]string{udpPort(53): "dns"})
+	apply(p, service("dns", 1, enginetest.TCPPort(53)))
+	apply(p, service("dns", 1, enginetest.UDPPort(53)))
+	wantOwners(t, e, map[registry.NodePort]string{enginetest.UDPPort(53): "dns"})
 }
 
 func TestSwappedPortsChangeHandsWithoutClosing(t *testing.T) { // D34
 	p, e := newFakeProxier()
-	apply(p, service("a", 1, tcpPort(80)), service("b", 2, tcpPort(81)))
+	apply(p, service("a", 1, enginetest.TCPPort(80)), service("b", 2, enginetest.TCPPort(81)))
 	for range 5 {
-		apply(p, service("a", 1, tcpPort(81)), service("b", 2, tcpPort(80)))
-		wantOwners(t, e, map[portID]string{tcpPort(81): "a", tcpPort(80): "b"})
-		apply(p, service("a", 1, tcpPort(80)), service("b", 2, tcpPort(81)))
-		wantOwners(t, e, map[portID]string{tcpPort(80): "a", tcpPort(81): "b"})
+		apply(p, service("a", 1, enginetest.TCPPort(81)), service("b", 2, enginetest.TCPPort(80)))
+		wantOwners(t, e, map[registry.NodePort]string{enginetest.TCPPort(81): "a", enginetest.TCPPort(80): "b"})
+		apply(p, service("a", 1, enginetest.TCPPort(80)), service("b", 2, enginetest.TCPPort(81)))
+		wantOwners(t, e, map[registry.NodePort]string{enginetest.TCPPort(80): "a", enginetest.TCPPort(81): "b"})
 	}
 	if e.opened != 2 {
 		t.Errorf("%d sockets were opened; want 2", e.opened)
@@ -201,9 +202,9 @@ func TestSwappedPortsChangeHandsWithoutClosing(t *testing.T) { // D34
 
 func TestARecreatedServiceKeepsItsPort(t *testing.T) {
 	p, e := newFakeProxier()
-	apply(p, service("a", 1, tcpPort(80)), service("b", 2, tcpPort(80)))
-	apply(p, service("a", 9, tcpPort(80))) // deleted and created again in one batch: younger than b now
-	wantOwners(t, e, map[portID]string{tcpPort(80): "a"})
+	apply(p, service("a", 1, enginetest.TCPPort(80)), service("b", 2, enginetest.TCPPort(80)))
+	apply(p, service("a", 9, enginetest.TCPPort(80))) // deleted and created again in one batch: younger than b now
+	wantOwners(t, e, map[registry.NodePort]string{enginetest.TCPPort(80): "a"})
 	if e.opened != 1 || e.handovers != 0 {
 		t.Errorf("opened %d times, %d changes of hand; want once, none", e.opened, e.handovers)
 	}
@@ -211,25 +212,25 @@ func TestARecreatedServiceKeepsItsPort(t *testing.T) {
 
 func TestAPortRenamedKeepsItsSocketAndTakesTheOtherRotation(t *testing.T) {
 	p, e := newFakeProxier()
-	s := service("web", 1, tcpPort(80))
+	s := service("web", 1, enginetest.TCPPort(80))
 	apply(p, s)
 	renamed := *s
 	renamed.Ports = []registry.Port{{Name: "http", Number: 80}}
 	apply(p, &renamed)
-	wantOwners(t, e, map[portID]string{tcpPort(80): "web:http"})
+	wantOwners(t, e, map[registry.NodePort]string{enginetest.TCPPort(80): "web:http"})
 	if e.opened != 1 {
 		t.Errorf("opened %d times; want once", e.opened)
 	}
-	if got := len(p.lb.services[s.Name]); got != 1 {
+	if got := p.lb.Rotations(); got != 1 {
 		t.Errorf("%d rotations are held; want 1", got)
 	}
 }
 
 func TestTheIncumbentKeepsThePortAndTheOthersWaitInOrder(t *testing.T) { // D30
 	p, e := newFakeProxier()
-	apply(p, service("incumbent", 50, tcpPort(80)))
-	apply(p, service("c", 7, tcpPort(80)), service("b", 7, tcpPort(80)), service("young", 9, tcpPort(80)), service("old", 3, tcpPort(80)))
-	apply(p, service("oldest", 1, tcpPort(80))) // a later batch: behind those who came before
+	apply(p, service("incumbent", 50, enginetest.TCPPort(80)))
+	apply(p, service("c", 7, enginetest.TCPPort(80)), service("b", 7, enginetest.TCPPort(80)), service("young", 9, enginetest.TCPPort(80)), service("old", 3, enginetest.TCPPort(80)))
+	apply(p, service("oldest", 1, enginetest.TCPPort(80))) // a later batch: behind those who came before
 	status := p.Status()
 	var waiting []string
 	for _, key := range status[0].Waiting {
@@ -239,10 +240,10 @@ func TestTheIncumbentKeepsThePortAndTheOthersWaitInOrder(t *testing.T) { // D30
 		t.Errorf("waiting: %v; want %v", waiting, want)
 	}
 	for _, name := range []string{"incumbent", "old", "b", "c", "young", "oldest"} {
-		wantOwners(t, e, map[portID]string{tcpPort(80): name})
+		wantOwners(t, e, map[registry.NodePort]string{enginetest.TCPPort(80): name})
 		apply(p, service(name, 0))
 	}
-	wantOwners(t, e, map[portID]string{})
+	wantOwners(t, e, map[registry.NodePort]string{})
 	if e.opened != 1 {
 		t.Errorf("opened %d times; want once: a take-over refuses nobody", e.opened)
 	}
@@ -250,18 +251,18 @@ func TestTheIncumbentKeepsThePortAndTheOthersWaitInOrder(t *testing.T) { // D30
 
 func TestAfterARestartTheOldestClaimHasThePort(t *testing.T) {
 	p, e := newFakeProxier()
-	apply(p, service("b", 2, tcpPort(80)), service("a", 3, tcpPort(80)), service("c", 1, tcpPort(80)))
-	wantOwners(t, e, map[portID]string{tcpPort(80): "c"})
+	apply(p, service("b", 2, enginetest.TCPPort(80)), service("a", 3, enginetest.TCPPort(80)), service("c", 1, enginetest.TCPPort(80)))
+	wantOwners(t, e, map[registry.NodePort]string{enginetest.TCPPort(80): "c"})
 }
 
 func TestAnOldServiceThatAddedAPortDoesNotTakeItAfterARestart(t *testing.T) {
 	p, e := newFakeProxier()
-	greedy := service("greedy", 1, tcpPort(80), tcpPort(81))
-	greedy.Date(service("greedy", 1, tcpPort(81)), 9) // it added port 80 at revision 9
-	web := service("web", 5, tcpPort(80))
+	greedy := service("greedy", 1, enginetest.TCPPort(80), enginetest.TCPPort(81))
+	greedy.Date(service("greedy", 1, enginetest.TCPPort(81)), 9) // it added port 80 at revision 9
+	web := service("web", 5, enginetest.TCPPort(80))
 	web.Date(nil, 5)
 	apply(p, greedy, web)
-	wantOwners(t, e, map[portID]string{tcpPort(80): "web", tcpPort(81): "greedy"})
+	wantOwners(t, e, map[registry.NodePort]string{enginetest.TCPPort(80): "web", enginetest.TCPPort(81): "greedy"})
 }
 
 func TestAPortThatCannotBeOpenedIsTriedAgainUntilItCan(t *testing.T) {
@@ -270,18 +271,18 @@ func TestAPortThatCannotBeOpenedIsTriedAgainUntilItCan(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		done := make(chan error)
 		go func() { done <- p.Run(ctx) }()
-		e.refuse[tcpPort(80)] = errors.New("address already in use")
+		e.refuse[enginetest.TCPPort(80)] = errors.New("address already in use")
 		start := time.Now()
-		apply(p, service("a", 1, tcpPort(80), tcpPort(81)))
-		wantOwners(t, e, map[portID]string{tcpPort(81): "a"}) // the other port does not suffer
+		apply(p, service("a", 1, enginetest.TCPPort(80), enginetest.TCPPort(81)))
+		wantOwners(t, e, map[registry.NodePort]string{enginetest.TCPPort(81): "a"}) // the other port does not suffer
 		if got := p.Status()[0].Err; got == nil {
 			t.Error("Status shows no error for a port that is not open")
 		}
 		time.Sleep(time.Minute)
 		e.mu.Lock()
-		delete(e.refuse, tcpPort(80))
+		delete(e.refuse, enginetest.TCPPort(80))
 		e.mu.Unlock()
-		for e.owner(tcpPort(80)) == "" {
+		for e.owner(enginetest.TCPPort(80)) == "" {
 			time.Sleep(10 * time.Millisecond)
 			synctest.Wait()
 		}
@@ -295,7 +296,7 @@ func TestAPortThatCannotBeOpenedIsTriedAgainUntilItCan(t *testing.T) {
 		if err := <-done; err != nil {
 			t.Errorf("Run: %v", err)
 		}
-		wantOwners(t, e, map[portID]string{})
+		wantOwners(t, e, map[registry.NodePort]string{})
 	})
 }
 
@@ -305,12 +306,12 @@ func TestAPortThatWasWaitedForIsLeftAloneOnceNobodyWantsIt(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		done := make(chan error)
 		go func() { done <- p.Run(ctx) }()
-		e.refuse[tcpPort(80)] = errors.New("address already in use")
-		apply(p, service("a", 1, tcpPort(80)))
+		e.refuse[enginetest.TCPPort(80)] = errors.New("address already in use")
+		apply(p, service("a", 1, enginetest.TCPPort(80)))
 		apply(p, service("a", 0))
-		delete(e.refuse, tcpPort(80))
+		delete(e.refuse, enginetest.TCPPort(80))
 		time.Sleep(time.Minute)
-		wantOwners(t, e, map[portID]string{})
+		wantOwners(t, e, map[registry.NodePort]string{})
 		stop()
 		<-done
 	})
@@ -335,7 +336,7 @@ func TestClaimsAgreeWithTheModel(t *testing.T) {
 	t.Logf("seed %d", seed)
 	rng := rand.New(rand.NewPCG(seed, 1))
 	p, e := newFakeProxier()
-	model := make(map[portID][]string)
+	model := make(map[registry.NodePort][]string)
 	current := make(map[string]*registry.Service)
 	for step := range 3000 {
 		batch := make(map[string]*registry.Service)
@@ -350,14 +351,14 @@ func TestClaimsAgreeWithTheModel(t *testing.T) {
 			batch[name] = s
 		}
 		type joiner struct {
-			id portID
+			id registry.NodePort
 			s  *registry.Service
 		}
 		var joiners []joiner
 		for name, s := range batch {
-			for _, id := range []portID{tcpPort(80), udpPort(80), tcpPort(81), udpPort(81)} {
+			for _, id := range []registry.NodePort{enginetest.TCPPort(80), enginetest.UDPPort(80), enginetest.TCPPort(81), enginetest.UDPPort(81)} {
 				had := slices.Contains(model[id], name)
-				wants := slices.ContainsFunc(s.Ports, func(p registry.Port) bool { return portID{p.Protocol, p.Number} == id })
+				wants := slices.ContainsFunc(s.Ports, func(p registry.Port) bool { return registry.NodePort{Protocol: p.Protocol, Number: p.Number} == id })
 				switch {
 				case had && !wants:
 					model[id] = slices.DeleteFunc(model[id], func(n string) bool { return n == name })
@@ -378,15 +379,15 @@ func TestClaimsAgreeWithTheModel(t *testing.T) {
 		}
 		apply(p, slices.Collect(maps.Values(batch))...)
 
-		want := make(map[portID][]string)
+		want := make(map[registry.NodePort][]string)
 		for id, names := range model {
 			if len(names) > 0 {
 				want[id] = names
 			}
 		}
-		got := make(map[portID][]string)
+		got := make(map[registry.NodePort][]string)
 		for _, s := range p.Status() {
-			id := portID{s.Protocol, s.Port}
+			id := registry.NodePort{Protocol: s.Protocol, Number: s.Port}
 			got[id] = []string{s.Owner.String()}
 			for _, w := range s.Waiting {
 				got[id] = append(got[id], w.String())
@@ -395,7 +396,7 @@ func TestClaimsAgreeWithTheModel(t *testing.T) {
 				t.Fatalf("step %d: the engine has %q for %s; want %s", step, e.owner(id), id, s.Owner)
 			}
 		}
-		if diff := cmp.Diff(want, got, cmp.AllowUnexported(portID{})); diff != "" {
+		if diff := cmp.Diff(want, got, cmp.AllowUnexported(registry.NodePort{})); diff != "" {
 			t.Fatalf("step %d (-want +got):\n%s", step, diff)
 		}
 		if len(e.open) != len(want) {
@@ -407,8 +408,8 @@ func TestClaimsAgreeWithTheModel(t *testing.T) {
 func TestCountsAgreeWithTheStatus(t *testing.T) {
 	p, e := newFakeProxier()
 	p.cfg.ReservedPorts = []uint16{82}
-	e.refuse[udpPort(80)] = errors.New("in use")
-	apply(p, service("a", 1, tcpPort(80), udpPort(80), tcpPort(81)), service("b", 2, tcpPort(80), tcpPort(82)), service("c", 3, tcpPort(80), tcpPort(82), udpPort(80)))
+	e.refuse[enginetest.UDPPort(80)] = errors.New("in use")
+	apply(p, service("a", 1, enginetest.TCPPort(80), enginetest.UDPPort(80), enginetest.TCPPort(81)), service("b", 2, enginetest.TCPPort(80), enginetest.TCPPort(82)), service("c", 3, enginetest.TCPPort(80), enginetest.TCPPort(82), enginetest.UDPPort(80)))
 	var want [2]PortCount
 	for _, s := range p.Status() {
 		switch c := &want[s.Protocol]; {
@@ -430,16 +431,16 @@ func TestCountsAgreeWithTheStatus(t *testing.T) {
 // A broadcaster knows a single handler of this package, so no caller can tell it of services before endpoints.
 func TestAPortNeverOpensAheadOfItsEndpoints(t *testing.T) {
 	p, e := newFakeProxier()
-	endpoints := func(c *claim) int { return len(c.rotation.awake().endpoints) }
-	behind := make(map[portID]int)
-	e.listening = func(id portID, owner *atomic.Pointer[claim]) { behind[id] = endpoints(owner.Load()) }
-	web := service("web", 1, tcpPort(80), udpPort(53))
-	record := &registry.Endpoints{Name: web.Name, ByPort: []registry.PortAddrs{{Addrs: registry.NewAddrs(addrs(1, 2, 3)...)}}}
+	endpoints := func(c *engine.Claim) int { return len(c.Rotation.Endpoints()) }
+	behind := make(map[registry.NodePort]int)
+	e.listening = func(id registry.NodePort, owner *atomic.Pointer[engine.Claim]) { behind[id] = endpoints(owner.Load()) }
+	web := service("web", 1, enginetest.TCPPort(80), enginetest.UDPPort(53))
+	record := &registry.Endpoints{Name: web.Name, ByPort: []registry.PortAddrs{{Addrs: registry.NewAddrs(enginetest.Addresses(1, 2, 3)...)}}}
 	p.OnUpdate(registry.Batch{
 		Services:  map[registry.Name]*registry.Service{web.Name: web},
 		Endpoints: map[registry.Name]*registry.Endpoints{web.Name: record},
 	})
-	if want := map[portID]int{tcpPort(80): 3, udpPort(53): 3}; !maps.Equal(behind, want) {
+	if want := map[registry.NodePort]int{enginetest.TCPPort(80): 3, enginetest.UDPPort(53): 3}; !maps.Equal(behind, want) {
 		t.Errorf("endpoints of each port when it was opened: %v; want %v", behind, want)
 	}
 	if _, ok := any(p.lb).(interface{ OnUpdate(registry.Batch) }); ok {
@@ -450,22 +451,22 @@ func TestAPortNeverOpensAheadOfItsEndpoints(t *testing.T) {
 // The other way round: what goes, goes after the ports that lead there.
 func TestAServiceKeepsItsEndpointsUntilItsPortIsAnothers(t *testing.T) {
 	p, e := newFakeProxier()
-	old, heir := service("old", 1, tcpPort(80)), service("heir", 2, tcpPort(80))
+	old, heir := service("old", 1, enginetest.TCPPort(80)), service("heir", 2, enginetest.TCPPort(80))
 	with := func(s *registry.Service) *registry.Endpoints {
-		return &registry.Endpoints{Name: s.Name, ByPort: []registry.PortAddrs{{Addrs: registry.NewAddrs(addrs(1)...)}}}
+		return &registry.Endpoints{Name: s.Name, ByPort: []registry.PortAddrs{{Addrs: registry.NewAddrs(enginetest.Addresses(1)...)}}}
 	}
 	p.OnUpdate(registry.Batch{
 		Services:  map[registry.Name]*registry.Service{old.Name: old, heir.Name: heir},
 		Endpoints: map[registry.Name]*registry.Endpoints{old.Name: with(old), heir.Name: with(heir)},
 	})
-	gone := p.lb.hold(registry.PortKey{Name: old.Name})
+	gone := p.lb.Hold(registry.PortKey{Name: old.Name})
 	left := -1
-	e.handedOver = func() { left = len(gone.awake().endpoints) }
+	e.handedOver = func() { left = len(gone.Endpoints()) }
 	p.OnUpdate(registry.Batch{
 		Services:  map[registry.Name]*registry.Service{old.Name: nil},
 		Endpoints: map[registry.Name]*registry.Endpoints{old.Name: nil},
 	})
-	if left != 1 || len(gone.awake().endpoints) != 0 {
-		t.Errorf("%d endpoints when the port changed hands, %d after the batch; want 1, 0", left, len(gone.awake().endpoints))
+	if left != 1 || len(gone.Endpoints()) != 0 {
+		t.Errorf("%d endpoints when the port changed hands, %d after the batch; want 1, 0", left, len(gone.Endpoints()))
 	}
 }

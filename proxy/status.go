@@ -3,11 +3,10 @@ package proxy
 import (
 	"cmp"
 	"errors"
-	"maps"
 	"os"
 	"slices"
-	"time"
 
+	"kubeproxy/proxy/traffic"
 	"kubeproxy/registry"
 )
 
@@ -24,7 +23,7 @@ type PortStatus struct {
 // Status tells how things stand with every port that a service claims or asks for, in order.
 func (p *Proxier) Status() []PortStatus {
 	all := p.ports()
-	slices.SortFunc(all, func(a, b PortStatus) int { return a.id().compare(b.id()) })
+	slices.SortFunc(all, func(a, b PortStatus) int { return a.id().Compare(b.id()) })
 	return all
 }
 
@@ -45,7 +44,7 @@ func (p *Proxier) PortCounts() (counts [2]PortCount) {
 		if l.claims.n == 0 {
 			continue // the update in progress is about to close it
 		}
-		c := &counts[id.protocol]
+		c := &counts[id.Protocol]
 		if err := l.whyClosed(); err != nil {
 			c.Unopened++
 			if lacksDescriptors(err) || errors.Is(err, os.ErrPermission) {
@@ -57,7 +56,7 @@ func (p *Proxier) PortCounts() (counts [2]PortCount) {
 		c.Waiting += l.claims.n - 1
 	}
 	for id := range p.refused {
-		counts[id.protocol].Refused++
+		counts[id.Protocol].Refused++
 	}
 	return counts
 }
@@ -82,10 +81,10 @@ func (p *Proxier) ports() []PortStatus {
 		if l.claims.n == 0 {
 			continue // the update in progress is about to close it
 		}
-		s := PortStatus{Protocol: id.protocol, Port: id.number, Owner: l.claims.first.key, Err: l.whyClosed()}
+		s := PortStatus{Protocol: id.Protocol, Port: id.Number, Owner: l.claims.first.Key, Err: l.whyClosed()}
 		for c := range l.claims.all() {
 			if c != l.claims.first {
-				s.Waiting = append(s.Waiting, c.key)
+				s.Waiting = append(s.Waiting, c.Key)
 			}
 		}
 		all = append(all, s)
@@ -97,9 +96,9 @@ func (p *Proxier) ports() []PortStatus {
 func (p *Proxier) refusedLocked() []PortStatus {
 	all := make([]PortStatus, 0, len(p.refused))
 	for id, r := range p.refused {
-		s := PortStatus{Protocol: id.protocol, Port: id.number, Err: r.err, Refused: true}
+		s := PortStatus{Protocol: id.Protocol, Port: id.Number, Err: r.err, Refused: true}
 		for c := range r.claims.all() {
-			s.Waiting = append(s.Waiting, c.key)
+			s.Waiting = append(s.Waiting, c.Key)
 		}
 		slices.SortFunc(s.Waiting, func(a, b registry.PortKey) int {
 			return cmp.Or(a.Name.Compare(b.Name), cmp.Compare(a.Port, b.Port))
@@ -109,71 +108,24 @@ func (p *Proxier) refusedLocked() []PortStatus {
 	return all
 }
 
-func (s PortStatus) id() portID { return portID{s.Protocol, s.Port} }
+func (s PortStatus) id() registry.NodePort {
+	return registry.NodePort{Protocol: s.Protocol, Number: s.Port}
+}
 
 // Totals tells what each port of each service has carried, in order. A port that is no longer claimed
 // is told of until nothing that began on it is active.
-func (p *Proxier) Totals() []Totals { return p.tallies.totals() }
+func (p *Proxier) Totals() []traffic.Totals { return p.tallies.Totals() }
 
 // Limits tells how much is used of what there is only so much of.
-func (p *Proxier) Limits() []Limit { return p.engine.limits() }
+func (p *Proxier) Limits() []traffic.Limit { return p.engine.Limits() }
 
 // AcceptPauses counts the times that a TCP listener paused, because a client could not be accepted or
 // there were no descriptors for it.
-func (p *Proxier) AcceptPauses() uint64 { return p.engine.paused() }
+func (p *Proxier) AcceptPauses() uint64 { return p.engine.Paused() }
 
-// Status tells how things stand with every endpoint, in the order of services, of their ports, and of the record.
-func (lb *LoadBalancerRR) Status() []EndpointStatus {
-	lb.mu.Lock()
-	defer lb.mu.Unlock()
-	var all []EndpointStatus
-	for _, name := range slices.SortedFunc(maps.Keys(lb.services), registry.Name.Compare) {
-		for _, r := range lb.services[name] {
-			set := r.set.Load()
-			for _, e := range set.endpoints {
-				all = append(all, e.status())
-			}
-			for addr := range set.addrs.All() { // nobody has come to any of them
-				all = append(all, EndpointStatus{Service: r.key, Addr: addr})
-			}
-		}
-	}
-	return all
-}
+// TurnTimes returns how long turns took since the start.
+func (p *Proxier) TurnTimes() traffic.TurnTimes { return p.engine.TurnTimes() }
 
-func (e *endpoint) status() EndpointStatus {
-	s := EndpointStatus{Service: e.rotation.key, Addr: e.addr}
-	x := e.known.Load()
-	if x == nil {
-		return s
-	}
-	s.Active, s.Connections, s.Failures = x.active.Load(), x.connections.Load(), x.failures.Load()
-	for _, protocol := range [...]registry.Protocol{registry.TCP, registry.UDP} {
-		if until := time.Now().Add(e.downUntil(protocol) - sinceStart()); e.down(protocol) && until.After(s.DownUntil) {
-			s.DownUntil = until
-		}
-	}
-	return s
-}
-
-// compare orders ports by number, then by protocol.
-func (id portID) compare(other portID) int {
-	return cmp.Or(cmp.Compare(id.number, other.number), cmp.Compare(id.protocol, other.protocol))
-}
-
-// A Limit is something that there is only so much of.
-type Limit struct {
-	Name string // connections, udp_sessions, descriptors or listeners
-	Used int
-	Max  int
-}
-
-// An EndpointStatus tells how things stand with one endpoint of one port of a service.
-type EndpointStatus struct {
-	Service     registry.PortKey
-	Addr        registry.Addr
-	Active      int64     // connections and sessions now
-	Connections uint64    // and since it came, those that have ended included
-	Failures    uint64    // attempts that did not reach it
-	DownUntil   time.Time // it is passed over until then, over one protocol or both; zero when it is not
-}
+// Stalled returns an error that names an event loop which has stood still for 5 seconds, and nil if there is none. It waits
+// for nothing.
+func (p *Proxier) Stalled() error { return p.engine.Stalled() }

@@ -1,15 +1,11 @@
 package proxy
 
 import (
-	"os"
-	"path/filepath"
-	"regexp"
-	"strings"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
-	"time"
 
+	"kubeproxy/proxy/engine"
+	"kubeproxy/proxy/enginetest"
 	"kubeproxy/proxy/proxytest"
 	"kubeproxy/registry"
 )
@@ -21,10 +17,10 @@ type stuckEngine struct {
 	release chan struct{} // lets one call go on
 }
 
-func (e *stuckEngine) listen(id portID, owner *atomic.Pointer[claim]) (socket, error) {
+func (e *stuckEngine) Listen(id registry.NodePort, owner *atomic.Pointer[engine.Claim]) (engine.Socket, error) {
 	e.entered <- struct{}{}
 	<-e.release
-	s, err := e.fakeEngine.listen(id, owner)
+	s, err := e.fakeEngine.Listen(id, owner)
 	if err != nil {
 		return nil, err
 	}
@@ -32,27 +28,28 @@ func (e *stuckEngine) listen(id portID, owner *atomic.Pointer[claim]) (socket, e
 }
 
 type stuckSocket struct {
-	socket
+	engine.Socket
 	engine *stuckEngine
 }
 
-func (s *stuckSocket) close() {
+func (s *stuckSocket) Close() {
 	s.engine.entered <- struct{}{}
 	<-s.engine.release
-	s.socket.close()
+	s.Socket.Close()
 }
 
 func TestAStatusNeverWaitsForAnUpdateInProgress(t *testing.T) {
+	web := registry.Name{Namespace: registry.DefaultNamespace, Name: "web"}
 	p, fake := newFakeProxier()
-	apply(p, service("old", 1, tcpPort(79)))
+	apply(p, service("old", 1, enginetest.TCPPort(79)))
 	e := &stuckEngine{fake, make(chan struct{}), make(chan struct{})}
 	p.engine = e
-	p.listeners[tcpPort(79)].socket = &stuckSocket{p.listeners[tcpPort(79)].socket, e}
+	p.listeners[enginetest.TCPPort(79)].socket = &stuckSocket{p.listeners[enginetest.TCPPort(79)].socket, e}
 	updated := make(chan struct{})
 	go func() {
 		defer close(updated)
-		setEndpoints(p.lb, web, 1)
-		apply(p, service("old", 0), service("web", 1, tcpPort(80)), service("other", 2, tcpPort(80)))
+		p.lb.SetEndpoints(map[registry.Name]*registry.Endpoints{web: {Name: web, ByPort: []registry.PortAddrs{{Addrs: registry.NewAddrs(enginetest.Address(1))}}}})
+		apply(p, service("old", 0), service("web", 1, enginetest.TCPPort(80)), service("other", 2, enginetest.TCPPort(80)))
 	}()
 	look := func(when string, want ...PortStatus) {
 		t.Helper()
@@ -87,33 +84,5 @@ func TestAStatusNeverWaitsForAnUpdateInProgress(t *testing.T) {
 	proxytest.Receive(t, updated, "the update to end")
 	if got := p.PortCounts()[registry.TCP]; got.Open != 1 || got.Unopened != 0 || got.Waiting != 1 {
 		t.Errorf("afterwards the counts are %+v", got)
-	}
-}
-
-// TestEndpointHealthDoesNotDependOnTheTimeOfDay: times of the kernel's monotonic clock do not move when an operator or
-// NTP sets the time of day.
-func TestEndpointHealthDoesNotDependOnTheTimeOfDay(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		e := rotationOf(addr(1)).awake().endpoints[0]
-		e.failed(registry.TCP)
-		if got := e.downUntil(registry.TCP) - sinceStart(); got != firstDown {
-			t.Errorf("by the monotonic clock the endpoint is ejected for %v, want %v", got, firstDown)
-		}
-		if got := e.status().DownUntil; !got.Equal(time.Now().Add(firstDown)) {
-			t.Errorf("the status says until %v, want a second from now, %v", got, time.Now())
-		}
-	})
-	files, err := filepath.Glob("*.go")
-	if err != nil || len(files) == 0 {
-		t.Fatal(files, err)
-	}
-	for _, file := range files {
-		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if !strings.HasSuffix(file, "_test.go") && regexp.MustCompile(`\.Unix(Nano|Milli|Micro)?\(\)`).Match(text) {
-			t.Errorf("%s reads the time of day as a number, which is not monotonic", file)
-		}
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"kubeproxy/proxy"
+	"kubeproxy/proxy/balance"
 )
 
 // leastMaxAge is the least that -config_max_age may be. Etcd gives a sign about every second, but an
@@ -173,7 +174,7 @@ func (p *prefixesValue) String() string {
 func (p *prefixesValue) Type() string { return "networks" }
 
 // A removalValue is the flag -on_removal.
-type removalValue proxy.Removal
+type removalValue balance.Removal
 
 func (r *removalValue) Set(s string) error {
 	after, timed := strings.CutPrefix(s, "close-after=")

@@ -25,6 +25,8 @@ import (
 	"kubeproxy/config"
 	"kubeproxy/config/etcdsource"
 	"kubeproxy/proxy"
+	"kubeproxy/proxy/balance"
+	"kubeproxy/proxy/engine"
 )
 
 // garbage is how much of it may pile up, in percent of what lives, before it is collected. What lives is the
@@ -125,25 +127,26 @@ func serve(o *options, flags *pflag.FlagSet, log *logsink.Sink) error {
 // proxyConfig is what the proxier needs to know of the flags.
 func (o *options) proxyConfig() proxy.Config {
 	return proxy.Config{
-		BindAddress:       netip.Addr(o.bind),
-		Engine:            o.engine.Kind,
-		DialTimeout:       o.dial.Duration,
-		DialTotalTimeout:  o.dialTotal.Duration,
-		HalfClosedTimeout: o.halfClosed.Duration,
-		UDPTimeout:        o.udp.Duration,
-		TCPKeepAlive:      o.keepAlive.Duration,
-		DrainTimeout:      max(o.drain.Duration, time.Nanosecond), // zero would mean the default there
-
-		MaxConnections:           int(o.connections),
-		MaxConnectionsPerService: int(o.connectionsPerService),
-		MaxDialsPerEndpoint:      int(o.dialsPerEndpoint),
-		MaxUDPSessions:           int(o.sessions),
-		MaxUDPSessionsPerService: int(o.sessionsPerService),
-		MaxNewUDPSessions:        int(o.newSessions),
-		AllowedPorts:             o.allowedPorts.others,
-		NamespacePorts:           o.allowedPorts.namespaces,
-		AllowedEndpoints:         o.allowedEndpoints,
-		OnRemoval:                proxy.Removal(o.onRemoval),
+		Config: engine.Config{
+			BindAddress:              netip.Addr(o.bind),
+			DialTimeout:              o.dial.Duration,
+			DialTotalTimeout:         o.dialTotal.Duration,
+			HalfClosedTimeout:        o.halfClosed.Duration,
+			UDPTimeout:               o.udp.Duration,
+			TCPKeepAlive:             o.keepAlive.Duration,
+			MaxConnections:           int(o.connections),
+			MaxConnectionsPerService: int(o.connectionsPerService),
+			MaxDialsPerEndpoint:      int(o.dialsPerEndpoint),
+			MaxUDPSessions:           int(o.sessions),
+			MaxUDPSessionsPerService: int(o.sessionsPerService),
+			MaxNewUDPSessions:        int(o.newSessions),
+			AllowedEndpoints:         o.allowedEndpoints,
+			OnRemoval:                balance.Removal(o.onRemoval),
+		},
+		Engine:         o.engine.Kind,
+		DrainTimeout:   max(o.drain.Duration, time.Nanosecond), // zero would mean the default there
+		AllowedPorts:   o.allowedPorts.others,
+		NamespacePorts: o.allowedPorts.namespaces,
 	}
 }
 

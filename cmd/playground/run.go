@@ -18,6 +18,7 @@ import (
 	"kubeproxy/config"
 	"kubeproxy/config/etcdsource"
 	"kubeproxy/proxy"
+	"kubeproxy/proxy/engine"
 )
 
 // run runs the playground until ctx ends, and leaves nothing behind.
@@ -60,7 +61,9 @@ func run(ctx context.Context, out io.Writer) (err error) {
 		return node.Run(ctx, node.Options{
 			Sources: []config.Source{source},
 			Proxy: proxy.Config{
-				BindAddress:  netip.MustParseAddr("127.0.0.1"), // nobody else's business
+				Config: engine.Config{
+					BindAddress: netip.MustParseAddr("127.0.0.1"), // nobody else's business
+				},
 				DrainTimeout: time.Second,
 				EtcdPorts:    cfg.LocalPorts(ctx),
 			},

@@ -22,6 +22,8 @@ import (
 	"kubeproxy/config/etcdsource"
 	"kubeproxy/config/etcdsource/truth"
 	"kubeproxy/proxy"
+	"kubeproxy/proxy/balance"
+	"kubeproxy/proxy/engine"
 	"kubeproxy/registry"
 )
 
@@ -114,15 +116,15 @@ func runNode(verbosity int) error {
 	if err != nil {
 		return err
 	}
-	balancer := proxy.NewLoadBalancerRR(true)
+	balancer := balance.NewLoadBalancerRR(true)
 	n := &node{
 		source: source,
 		proxier: proxy.NewProxier(proxy.Config{
-			BindAddress: cfg.Address,
-			// A loopback that is flooded, as it is after a pause, loses packets, and a lost SYN costs a
-			// second or three. How the proxy chooses among backends that are late is not looked at here.
-			DialTimeout:      clientPatience / 3,
-			DialTotalTimeout: clientPatience - time.Second,
+			Config: engine.Config{
+				BindAddress:      cfg.Address, // A loopback that is flooded, as it is after a pause, loses packets, and a lost SYN costs a
+				DialTimeout:      clientPatience / 3,
+				DialTotalTimeout: clientPatience - time.Second,
+			},
 		}, balancer),
 		reports: gob.NewEncoder(os.Stdout),
 		held:    serving{make(map[registry.Name]*registry.Service), make(map[registry.Name]*registry.Endpoints)},

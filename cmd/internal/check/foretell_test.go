@@ -12,6 +12,8 @@ import (
 	"testing"
 
 	"kubeproxy/proxy"
+	"kubeproxy/proxy/balance"
+	"kubeproxy/proxy/engine"
 	"kubeproxy/registry"
 )
 
@@ -69,7 +71,7 @@ func shared(t *testing.T, r Registry) (waiting map[string]bool, ports int) {
 			batch.Services[name], flat[name] = record.Service, record.Key.Flat
 		}
 	}
-	p := proxy.NewProxier(proxy.Config{BindAddress: netip.MustParseAddr("127.0.0.1")}, proxy.NewLoadBalancerRR(false))
+	p := proxy.NewProxier(proxy.Config{Config: engine.Config{BindAddress: netip.MustParseAddr("127.0.0.1")}}, balance.NewLoadBalancerRR(false))
 	p.OnUpdate(batch)
 	status := p.Status()
 	over, cancel := context.WithCancel(t.Context())

@@ -17,8 +17,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 
-	"kubeproxy/proxy"
 	"kubeproxy/proxy/proxytest"
+	"kubeproxy/proxy/traffic"
 	"kubeproxy/registry"
 )
 
@@ -29,8 +29,8 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/golang/glog.(*fileSink).flushDaemon"))
 }
 
-func ending() proxy.Ending {
-	return proxy.Ending{
+func ending() traffic.Ending {
+	return traffic.Ending{
 		Protocol: registry.TCP,
 		Service:  registry.PortKey{Name: registry.Name{Namespace: "default", Name: "web"}, Port: "http"},
 		Port:     8000,
@@ -42,7 +42,7 @@ func ending() proxy.Ending {
 		Attempts: 2,
 		Sent:     12,
 		Received: 1 << 40,
-		Reason:   proxy.ClientFinished,
+		Reason:   traffic.ClientFinished,
 	}
 }
 
@@ -321,7 +321,7 @@ func TestAPathThatCannotBeOpenedIsAnError(t *testing.T) {
 
 // BenchmarkRecord is what a connection pays at its end.
 func BenchmarkRecord(b *testing.B) {
-	l := &Log{endings: make(chan proxy.Ending, queued)}
+	l := &Log{endings: make(chan traffic.Ending, queued)}
 	go func() {
 		for range l.endings {
 		}
@@ -336,7 +336,7 @@ func BenchmarkRecord(b *testing.B) {
 
 // BenchmarkLine is what the writer pays for it.
 func BenchmarkLine(b *testing.B) {
-	l := &Log{endings: make(chan proxy.Ending, queued), out: nowhere{io.Discard}}
+	l := &Log{endings: make(chan traffic.Ending, queued), out: nowhere{io.Discard}}
 	buf := make([]byte, 0, chunk+4096)
 	e := ending()
 	b.ReportAllocs()

@@ -8,7 +8,7 @@ import (
 	"unicode/utf16"
 	"unicode/utf8"
 
-	"kubeproxy/proxy"
+	"kubeproxy/proxy/traffic"
 	"kubeproxy/registry"
 )
 
@@ -17,7 +17,7 @@ const timeFormat = "2006-01-02T15:04:05.000Z07:00"
 
 // appendLine adds the line that tells of one ending. Its time is that of the end; duration and dial
 // are in seconds. Every field is always there: what there was none of is "" or 0.
-func appendLine(b []byte, e *proxy.Ending) []byte {
+func appendLine(b []byte, e *traffic.Ending) []byte {
 	b = append(b, `{"time":"`...)
 	b = e.Began.Add(e.Duration).UTC().AppendFormat(b, timeFormat)
 	b = append(b, `","service":`...)

@@ -11,7 +11,7 @@ import (
 
 	"github.com/golang/glog"
 
-	"kubeproxy/proxy"
+	"kubeproxy/proxy/traffic"
 )
 
 // queued is how many endings may wait to be written: a second's worth at a rate that two cores
@@ -28,7 +28,7 @@ const lull = 50 * time.Millisecond
 // A Log is a connection log. Record may be called by any goroutine; Run writes.
 type Log struct {
 	path    string // "-" is standard output
-	endings chan proxy.Ending
+	endings chan traffic.Ending
 	reopen  chan struct{} // capacity 1: a full channel means that it is due already
 	out     io.WriteCloser
 
@@ -45,7 +45,7 @@ type Log struct {
 // Open opens the log at path, which is made with mode 0640 if it is not there, and appended to if it
 // is. The path "-" stands for standard output.
 func Open(path string) (*Log, error) {
-	l := &Log{path: path, endings: make(chan proxy.Ending, queued), reopen: make(chan struct{}, 1)}
+	l := &Log{path: path, endings: make(chan traffic.Ending, queued), reopen: make(chan struct{}, 1)}
 	out, err := l.open()
 	if err != nil {
 		return nil, err
@@ -69,7 +69,7 @@ func (standardOutput) Write(b []byte) (int, error) { return os.Stdout.Write(b) }
 func (standardOutput) Close() error                { return nil }
 
 // Record has a line written. It never waits: a line for which there is no room is counted as dropped.
-func (l *Log) Record(e proxy.Ending) {
+func (l *Log) Record(e traffic.Ending) {
 	select {
 	case l.endings <- e:
 	default:
@@ -152,7 +152,7 @@ func (l *Log) writeAll(ctx context.Context) {
 }
 
 // gather makes lines of an ending and of those that are waiting behind it, up to a chunk.
-func (l *Log) gather(buf []byte, e proxy.Ending) (lines []byte, n uint64) {
+func (l *Log) gather(buf []byte, e traffic.Ending) (lines []byte, n uint64) {
 	lines = appendLine(buf[:0], &e)
 	for n = 1; len(lines) < chunk; n++ {
 		select {

@@ -9,6 +9,8 @@ import (
 	"kubeproxy/config"
 	"kubeproxy/internal/lograte"
 	"kubeproxy/proxy"
+	"kubeproxy/proxy/balance"
+	"kubeproxy/proxy/traffic"
 	"kubeproxy/registry"
 )
 
@@ -20,13 +22,13 @@ type Node struct {
 	Pending   func() config.Pending
 	Proxier   interface {
 		PortCounts() [2]proxy.PortCount
-		Totals() []proxy.Totals
-		Limits() []proxy.Limit
+		Totals() []traffic.Totals
+		Limits() []traffic.Limit
 		AcceptPauses() uint64
-		TurnTimes() proxy.TurnTimes
+		TurnTimes() traffic.TurnTimes
 	}
-	Endpoints func() []proxy.EndpointStatus // nil for no series about endpoints
-	Log       interface {                   // the connection log; nil if there is none
+	Endpoints func() []balance.EndpointStatus // nil for no series about endpoints
+	Log       interface {                     // the connection log; nil if there is none
 		Written() uint64
 		Dropped() uint64
 	}
@@ -211,48 +213,48 @@ func (s sink) tellAny(f family, n uint64, labels ...string) {
 }
 
 // turns tells of the turns of the event loops, where there are any.
-func (s sink) turns(t proxy.TurnTimes) {
+func (s sink) turns(t traffic.TurnTimes) {
 	count, buckets := uint64(0), make(map[float64]uint64)
 	for i, n := range t.Buckets {
-		if count += n; i < len(proxy.TurnBuckets) {
-			buckets[proxy.TurnBuckets[i].Seconds()] = count
+		if count += n; i < len(traffic.TurnBuckets) {
+			buckets[traffic.TurnBuckets[i].Seconds()] = count
 		}
 	}
 	s <- prometheus.MustNewConstHistogram(turns.Desc, count, t.Sum.Seconds(), buckets)
 	s.tell(longestTurn, t.Longest.Seconds())
 }
 
-func (s sink) tcp(t proxy.Totals) {
+func (s sink) tcp(t traffic.Totals) {
 	service, port, protocol := t.Service.Name.Label(), registry.Label(t.Service.Port), t.Protocol.String()
 	s.tell(active, float64(t.Active), service, port)
-	for _, reason := range proxy.Reasons() {
+	for _, reason := range traffic.Reasons() {
 		s.tellAny(ended, t.Ended[reason], service, port, reason.String())
 	}
 	s.carried(t, service, port, protocol)
 }
 
-func (s sink) udp(t proxy.Totals) {
+func (s sink) udp(t traffic.Totals) {
 	service, port, protocol := t.Service.Name.Label(), registry.Label(t.Service.Port), t.Protocol.String()
 	s.tell(udpActive, float64(t.Active), service, port)
-	for _, reason := range proxy.Reasons() {
+	for _, reason := range traffic.Reasons() {
 		s.tellAny(udpEnded, t.Ended[reason], service, port, reason.String())
 	}
 	s.tellAny(udpMoved, t.MovedSessions, service, port)
 	s.tellAny(udpSent, t.SentDatagrams, service, port)
 	s.tellAny(udpReceived, t.ReceivedDatagrams, service, port)
-	for _, reason := range proxy.DropReasons() {
+	for _, reason := range traffic.DropReasons() {
 		s.tellAny(udpDropped, t.Dropped[reason], service, port, reason.Code())
 	}
 	s.carried(t, service, port, protocol)
 }
 
-func (s sink) carried(t proxy.Totals, service, port, protocol string) {
+func (s sink) carried(t traffic.Totals, service, port, protocol string) {
 	s.tell(sent, float64(t.Sent), service, port, protocol)
 	s.tell(received, float64(t.Received), service, port, protocol)
 	s.tellAny(failures, t.DialFailures, service, port, protocol)
 }
 
-func (s sink) endpoint(e proxy.EndpointStatus) {
+func (s sink) endpoint(e balance.EndpointStatus) {
 	service, port, addr := e.Service.Name.Label(), registry.Label(e.Service.Port), registry.Label(e.Addr.String())
 	s.tell(endpointActive, float64(e.Active), service, port, addr)
 	s.tell(endpointTotal, float64(e.Connections), service, port, addr)

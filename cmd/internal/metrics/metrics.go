@@ -9,7 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
-	"kubeproxy/proxy"
+	"kubeproxy/proxy/traffic"
 	"kubeproxy/registry"
 )
 
@@ -85,7 +85,7 @@ func New(version, revision string) *Metrics {
 }
 
 // Ended notes how long a connection or a session lasted. It is for [proxy.Config].Ended, and takes no lock.
-func (m *Metrics) Ended(e proxy.Ending) {
+func (m *Metrics) Ended(e traffic.Ending) {
 	if e.Protocol == registry.TCP && e.Attempts > 0 {
 		m.dial.Observe(e.Dialled.Seconds())
 	}

@@ -21,6 +21,8 @@ import (
 
 	"kubeproxy/config"
 	"kubeproxy/proxy"
+	"kubeproxy/proxy/balance"
+	"kubeproxy/proxy/traffic"
 	"kubeproxy/registry"
 )
 
@@ -31,18 +33,18 @@ type site struct {
 	status    config.Status
 	pending   config.Pending
 	ports     [2]proxy.PortCount
-	totals    []proxy.Totals
-	limits    []proxy.Limit
-	endpoints []proxy.EndpointStatus
+	totals    []traffic.Totals
+	limits    []traffic.Limit
+	endpoints []balance.EndpointStatus
 	notReady  error
 }
 
 func (s *site) PortCounts() [2]proxy.PortCount { return s.ports }
-func (s *site) Totals() []proxy.Totals         { return s.totals }
-func (s *site) Limits() []proxy.Limit          { return s.limits }
+func (s *site) Totals() []traffic.Totals       { return s.totals }
+func (s *site) Limits() []traffic.Limit        { return s.limits }
 func (s *site) AcceptPauses() uint64           { return 9 }
-func (s *site) TurnTimes() proxy.TurnTimes {
-	return proxy.TurnTimes{Buckets: [15]uint64{5, 0, 1, 14: 2}, Sum: 13 * time.Second, Longest: 7 * time.Second}
+func (s *site) TurnTimes() traffic.TurnTimes {
+	return traffic.TurnTimes{Buckets: [15]uint64{5, 0, 1, 14: 2}, Sum: 13 * time.Second, Longest: 7 * time.Second}
 }
 
 type fakeLog struct{}
@@ -59,7 +61,7 @@ func (s *site) watch() *Metrics {
 		Status:    func() config.Status { return s.status },
 		Pending:   func() config.Pending { return s.pending },
 		Proxier:   s,
-		Endpoints: func() []proxy.EndpointStatus { return s.endpoints },
+		Endpoints: func() []balance.EndpointStatus { return s.endpoints },
 		Log:       fakeLog{},
 	})
 	return m
@@ -75,12 +77,12 @@ func busySite() *site {
 		status:  config.Status{Ends: []config.End{{Cause: "broken", Count: 2}}, Revision: 42, Connected: true, Sessions: 3, Resyncs: 4, Divergences: 5, Services: 6, Endpoints: 7, Rejected: 8},
 		pending: config.Pending{Services: 1, Endpoints: 2},
 		ports:   [2]proxy.PortCount{registry.TCP: {Open: 1, Waiting: 2, Refused: 1}, registry.UDP: {Unopened: 1}},
-		limits:  []proxy.Limit{{Name: "descriptors", Used: 3, Max: 1000}},
-		endpoints: []proxy.EndpointStatus{{Service: key("web", ""), Addr: registry.Addr{IP: netip.MustParseAddrPort("10.1.2.3:80")},
+		limits:  []traffic.Limit{{Name: "descriptors", Used: 3, Max: 1000}},
+		endpoints: []balance.EndpointStatus{{Service: key("web", ""), Addr: registry.Addr{IP: netip.MustParseAddrPort("10.1.2.3:80")},
 			Active: 1, Connections: 2, Failures: 3, DownUntil: time.Now().Add(time.Hour)}},
 	}
 	for _, protocol := range []registry.Protocol{registry.TCP, registry.UDP} {
-		t := proxy.Totals{Service: key(map[registry.Protocol]string{registry.TCP: "web", registry.UDP: "dns"}[protocol], "p"), Protocol: protocol,
+		t := traffic.Totals{Service: key(map[registry.Protocol]string{registry.TCP: "web", registry.UDP: "dns"}[protocol], "p"), Protocol: protocol,
 			Active: 1, Sent: 2, Received: 3, DialFailures: 4}
 		for i := range t.Ended {
 			t.Ended[i] = uint64(i + 1)
@@ -101,7 +103,7 @@ func happen(m *Metrics) {
 	m.Begin().OnUpdate(registry.Batch{})
 	m.End().OnUpdate(registry.Batch{Oldest: time.Now()})
 	for _, protocol := range []registry.Protocol{registry.TCP, registry.UDP} {
-		m.Ended(proxy.Ending{Protocol: protocol, Endpoint: registry.Addr{Host: "a"}, Attempts: 1, Duration: time.Second, Dialled: time.Millisecond})
+		m.Ended(traffic.Ending{Protocol: protocol, Endpoint: registry.Addr{Host: "a"}, Attempts: 1, Duration: time.Second, Dialled: time.Millisecond})
 	}
 	for _, page := range []string{"healthz", "livez", "readyz"} {
 		m.Probed(page, "200")
@@ -200,7 +202,7 @@ func TestWhatIsToldIsWhatHappened(t *testing.T) {
 		`kubeproxy_loop_turn_seconds_sum 13`,
 		`kubeproxy_loop_longest_turn_seconds 7`,
 		`kubeproxy_connections_ended_total{port_name="p",reason="client_finished",service="default/web"} 1`,
-		`kubeproxy_udp_sessions_ended_total{port_name="p",reason="shutdown",service="default/dns"} ` + fmt.Sprint(len(proxy.Reasons())),
+		`kubeproxy_udp_sessions_ended_total{port_name="p",reason="shutdown",service="default/dns"} ` + fmt.Sprint(len(traffic.Reasons())),
 		`kubeproxy_udp_dropped_datagrams_total{port_name="p",reason="no_endpoints",service="default/dns"} 1`,
 		`kubeproxy_sent_bytes_total{port_name="p",protocol="tcp",service="default/web"} 2`,
 		`kubeproxy_endpoint_passed_over{endpoint="10.1.2.3:80",port_name="",service="default/web"} 1`,
@@ -222,8 +224,8 @@ func TestWhatIsToldIsWhatHappened(t *testing.T) {
 // TestClientsTurnedAwayHaveNoDuration: a connection that never was would pull the quantiles down.
 func TestClientsTurnedAwayHaveNoDuration(t *testing.T) {
 	m := busySite().watch()
-	m.Ended(proxy.Ending{Protocol: registry.TCP, Reason: proxy.ServiceLimit})
-	m.Ended(proxy.Ending{Protocol: registry.TCP, Reason: proxy.DialFailed, Attempts: 3, Dialled: time.Second})
+	m.Ended(traffic.Ending{Protocol: registry.TCP, Reason: traffic.ServiceLimit})
+	m.Ended(traffic.Ending{Protocol: registry.TCP, Reason: traffic.DialFailed, Attempts: 3, Dialled: time.Second})
 	text := scrape(t, m)
 	for _, line := range []string{"kubeproxy_connection_duration_seconds_count 0", "kubeproxy_dial_duration_seconds_count 1"} {
 		if !strings.Contains(text, "\n"+line+"\n") {
@@ -235,7 +237,7 @@ func TestClientsTurnedAwayHaveNoDuration(t *testing.T) {
 // TestSeriesGoWithTheirService, and what did not happen has none.
 func TestSeriesGoWithTheirService(t *testing.T) {
 	s := busySite()
-	s.totals[0].Ended = proxy.Totals{}.Ended
+	s.totals[0].Ended = traffic.Totals{}.Ended
 	m := s.watch()
 	if text := scrape(t, m); strings.Contains(text, "kubeproxy_connections_ended_total") || !strings.Contains(text, "default/web") {
 		t.Error("there are series of what never happened, or none of the service")
@@ -253,7 +255,7 @@ func TestWhatStrangersNameBreaksNoScrape(t *testing.T) {
 	s.totals = nil
 	names := []string{"a\nkubeproxy_fake 1\n", "<script>", "\x1b[31m", `"} 1`, `\`, "\xff", "\xfe", strings.Repeat("x", 1<<20)}
 	for _, name := range names {
-		s.totals = append(s.totals, proxy.Totals{Service: key(name, name)})
+		s.totals = append(s.totals, traffic.Totals{Service: key(name, name)})
 	}
 	m := s.watch()
 	text := scrape(t, m)
@@ -303,10 +305,10 @@ func BenchmarkScrape(b *testing.B) {
 	s := busySite()
 	s.totals, s.endpoints = nil, nil
 	for i := range 10_000 {
-		t := proxy.Totals{Service: key(fmt.Sprintf("service-%05d", i), "http"), Active: 3, Sent: 1e9 + uint64(i), Received: 1e10 + uint64(i)}
-		t.Ended[proxy.ClientFinished], t.Ended[proxy.EndpointFinished] = 1000, uint64(i)
+		t := traffic.Totals{Service: key(fmt.Sprintf("service-%05d", i), "http"), Active: 3, Sent: 1e9 + uint64(i), Received: 1e10 + uint64(i)}
+		t.Ended[traffic.ClientFinished], t.Ended[traffic.EndpointFinished] = 1000, uint64(i)
 		if i%100 == 0 {
-			t.Ended[proxy.DialFailed], t.DialFailures = 7, 9
+			t.Ended[traffic.DialFailed], t.DialFailures = 7, 9
 		}
 		s.totals = append(s.totals, t)
 		s.ports[registry.TCP].Open++
@@ -340,7 +342,7 @@ func BenchmarkScrape(b *testing.B) {
 // BenchmarkEnded is what a connection pays at its end.
 func BenchmarkEnded(b *testing.B) {
 	m := New("", "")
-	e := proxy.Ending{Endpoint: registry.Addr{Host: "a"}, Attempts: 1, Duration: time.Second, Dialled: time.Millisecond}
+	e := traffic.Ending{Endpoint: registry.Addr{Host: "a"}, Attempts: 1, Duration: time.Second, Dialled: time.Millisecond}
 	b.ReportAllocs()
 	for b.Loop() {
 		m.Ended(e)

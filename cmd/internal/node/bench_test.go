@@ -9,6 +9,7 @@ import (
 	"kubeproxy/config"
 	"kubeproxy/config/etcdsource/etcdtest"
 	"kubeproxy/proxy"
+	"kubeproxy/proxy/engine"
 	"kubeproxy/proxy/proxytest"
 	"kubeproxy/registry"
 )
@@ -35,7 +36,7 @@ func BenchmarkPutToEffect(b *testing.B) {
 	go func() {
 		done <- Run(ctx, Options{
 			Sources: []config.Source{follow(b, etcd.URL())},
-			Proxy:   proxy.Config{BindAddress: netip.MustParseAddr("127.0.0.1")},
+			Proxy:   proxy.Config{Config: engine.Config{BindAddress: netip.MustParseAddr("127.0.0.1")}},
 			Ready:   func() { close(ready) },
 		})
 	}()

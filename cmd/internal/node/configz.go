@@ -6,6 +6,7 @@ import (
 
 	"kubeproxy/config"
 	"kubeproxy/proxy"
+	"kubeproxy/proxy/traffic"
 	"kubeproxy/registry"
 )
 
@@ -66,7 +67,7 @@ const (
 	maxWaiting = 10
 )
 
-func (h *health) configz(settings map[string]string, limits []proxy.Limit) configz {
+func (h *health) configz(settings map[string]string, limits []traffic.Limit) configz {
 	z := configz{
 		Settings: settings,
 		Ready:    "yes",

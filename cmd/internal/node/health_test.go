@@ -16,6 +16,7 @@ import (
 
 	"kubeproxy/config"
 	"kubeproxy/proxy"
+	"kubeproxy/proxy/traffic"
 	"kubeproxy/registry"
 )
 
@@ -275,7 +276,7 @@ func TestConfigzIsBounded(t *testing.T) {
 		}
 		p.open = append(p.open, s)
 	}
-	z := p.configz(map[string]string{"v": "4"}, []proxy.Limit{{Name: "descriptors", Used: 1, Max: 2}})
+	z := p.configz(map[string]string{"v": "4"}, []traffic.Limit{{Name: "descriptors", Used: 1, Max: 2}})
 	text, err := json.Marshal(z)
 	if err != nil {
 		t.Fatal(err)

@@ -12,6 +12,8 @@ import (
 	"kubeproxy/cmd/internal/operators"
 	"kubeproxy/config"
 	"kubeproxy/proxy"
+	"kubeproxy/proxy/balance"
+	"kubeproxy/proxy/traffic"
 )
 
 // Options says where the services come from, how they are served, and what operators are told.
@@ -57,12 +59,12 @@ func Run(ctx context.Context, o Options) error {
 	o.Proxy.ReservedPorts = append(o.Proxy.ReservedPorts, server.Ports()...)
 	o.Proxy.Ended = numbers.Ended
 	if o.ConnectionLog != nil {
-		o.Proxy.Ended = func(e proxy.Ending) {
+		o.Proxy.Ended = func(e traffic.Ending) {
 			numbers.Ended(e)
 			o.ConnectionLog.Record(e)
 		}
 	}
-	balancer := proxy.NewLoadBalancerRR(o.RandomStart)
+	balancer := balance.NewLoadBalancerRR(o.RandomStart)
 	proxier := proxy.NewProxier(o.Proxy, balancer)
 
 	// D8: v0.4 started its source before there was anybody to tell. The handlers come first here.
@@ -162,7 +164,7 @@ func (o *Options) answers(h *health, numbers *metrics.Metrics, proxier *proxy.Pr
 }
 
 // measured is where the metrics are read.
-func (o *Options) measured(h *health, proxier *proxy.Proxier, balancer *proxy.LoadBalancerRR) metrics.Node {
+func (o *Options) measured(h *health, proxier *proxy.Proxier, balancer *balance.LoadBalancerRR) metrics.Node {
 	n := metrics.Node{
 		Ready: func() error {
 			_, err := h.ready()

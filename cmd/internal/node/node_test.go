@@ -20,6 +20,7 @@ import (
 	"kubeproxy/config/etcdsource"
 	"kubeproxy/config/etcdsource/etcdtest"
 	"kubeproxy/proxy"
+	"kubeproxy/proxy/engine"
 	"kubeproxy/proxy/proxytest"
 	"kubeproxy/registry"
 )
@@ -63,10 +64,12 @@ func TestReadyMeansServing(t *testing.T) {
 		done <- Run(ctx, Options{
 			Sources: []config.Source{follow(t, etcd.URL())},
 			Proxy: proxy.Config{
-				BindAddress:      netip.MustParseAddr("127.0.0.1"),
-				DialTimeout:      proxytest.Patience, // a busy loopback loses packets, and a lost SYN takes a second
-				DialTotalTimeout: proxytest.Patience,
-				DrainTimeout:     proxytest.Patience,
+				Config: engine.Config{
+					BindAddress:      netip.MustParseAddr("127.0.0.1"),
+					DialTimeout:      proxytest.Patience, // a busy loopback loses packets, and a lost SYN takes a second
+					DialTotalTimeout: proxytest.Patience,
+				},
+				DrainTimeout: proxytest.Patience,
 			},
 			Operators: operators.Config{Healthz: netip.MustParseAddrPort("127.0.0.1:0"), Metrics: netip.MustParseAddrPort("[::1]:0"), Profiling: true},
 			Ready: func() {
@@ -138,7 +141,7 @@ func TestOperatorsMayAskWhileEverythingChanges(t *testing.T) {
 	go func() {
 		done <- Run(ctx, Options{
 			Sources:          []config.Source{follow(t, etcd.URL())},
-			Proxy:            proxy.Config{BindAddress: netip.MustParseAddr("127.0.0.1"), DialTimeout: proxytest.Patience, DialTotalTimeout: proxytest.Patience},
+			Proxy:            proxy.Config{Config: engine.Config{BindAddress: netip.MustParseAddr("127.0.0.1"), DialTimeout: proxytest.Patience, DialTotalTimeout: proxytest.Patience}},
 			Operators:        operators.Config{Metrics: netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), operatorsPort)},
 			ConnectionLog:    log,
 			MetricsEndpoints: true,

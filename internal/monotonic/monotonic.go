@@ -1,0 +1,9 @@
+// Package monotonic is a clock that only goes forward, whatever happens to the time of day.
+package monotonic
+
+import "time"
+
+var start = time.Now()
+
+// Now returns the time since the program started.
+func Now() time.Duration { return time.Since(start) }

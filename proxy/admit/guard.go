@@ -1,0 +1,127 @@
+package admit
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"kubeproxy/registry"
+)
+
+// ErrOwnListener is what an endpoint gets that is one of our own listeners. To dial it would make
+// each connection open another to ourselves until no descriptor is left: one such record would take
+// the whole node down. [SessionKey.loops] covers loops over two nodes.
+var ErrOwnListener = errors.New("the endpoint is a listener of this proxy")
+
+// Why a port is not claimed although a service asks for it.
+var ()
+
+// errNotUnicast is what an endpoint gets whose name stands for a multicast, broadcast or unspecified address.
+var errNotUnicast = fmt.Errorf("%w: it is not the address of one machine", registry.ErrNotAllowed)
+
+// OwnPorts knows the ports that this proxy listens on, for clients and for operators. It is asked before
+// every dial, so the common answer, no, takes one load and no lock.
+type OwnPorts struct {
+	bind      netip.Addr
+	ports     [2][1 << 16 / 64]atomic.Uint64 // a bit for each protocol and port
+	operators []uint16                       // TCP ports of ours that no service has, at addresses not known here
+
+	mu    sync.Mutex // guards the fields below
+	local map[netip.Addr]bool
+	since time.Time // when local was begun anew
+}
+
+// The answers of isLocal are kept for so long, and so many of them.
+const (
+	localFor = 5 * time.Second
+	maxLocal = 1 << 12
+)
+
+func NewOwnPorts(bind netip.Addr) *OwnPorts {
+	return &OwnPorts{bind: bind.Unmap()}
+}
+
+// Reserve adds operators' ports, before anybody asks. Their pages are for whoever reaches them as they are
+// bound, often from this machine only: a record must not offer them to all who reach a service.
+func (o *OwnPorts) Reserve(operators []uint16) {
+	o.operators = operators
+	for _, port := range operators {
+		o.Add(registry.NodePort{Protocol: registry.TCP, Number: port})
+	}
+}
+
+func (o *OwnPorts) Add(id registry.NodePort) {
+	o.ports[id.Protocol][id.Number/64].Or(1 << (id.Number % 64))
+}
+func (o *OwnPorts) Remove(id registry.NodePort) {
+	o.ports[id.Protocol][id.Number/64].And(^(1 << (id.Number % 64)))
+}
+
+// listens tells whether the port is ours, on whatever address.
+func (o *OwnPorts) listens(id registry.NodePort) bool {
+	return o.ports[id.Protocol][id.Number/64].Load()&(1<<(id.Number%64)) != 0
+}
+
+// Contains tells whether traffic to addr would arrive at one of our own listeners.
+func (o *OwnPorts) Contains(protocol registry.Protocol, addr netip.AddrPort) bool {
+	if !o.listens(registry.NodePort{Protocol: protocol, Number: addr.Port()}) {
+		return false
+	}
+	to := addr.Addr().Unmap().WithZone("")
+	switch {
+	case o.everywhere(protocol, addr.Port()):
+		return to.IsUnspecified() || to.IsLoopback() || o.isLocal(to)
+	case to.IsUnspecified(): // dialling the unspecified address reaches this machine's loopback
+		return o.bind.IsLoopback()
+	}
+	return to == o.bind.WithZone("")
+}
+
+// everywhere reports whether a port of ours counts as ours at every address of this machine.
+func (o *OwnPorts) everywhere(protocol registry.Protocol, port uint16) bool {
+	return o.bind.IsUnspecified() || protocol == registry.TCP && slices.Contains(o.operators, port)
+}
+
+// Reached reports whether a socket that is connected from local to remote leads to one of our own listeners.
+// It finds what contains could not know: an address that has become one of this machine's since it was last asked
+// about. Only traffic within one machine has the same address at both ends. The address is remembered, so that
+// contains refuses the next connection before it is made.
+func (o *OwnPorts) Reached(protocol registry.Protocol, local, remote netip.AddrPort) bool {
+	addr := remote.Addr().Unmap().WithZone("")
+	if !o.listens(registry.NodePort{Protocol: protocol, Number: remote.Port()}) || local.Addr().Unmap().WithZone("") != addr {
+		return false
+	}
+	if !o.everywhere(protocol, remote.Port()) {
+		return o.Contains(protocol, remote)
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.refreshLocked()
+	o.local[addr] = true
+	return true
+}
+
+// isLocal reports whether datagrams to addr arrive at this machine: it is an address of an interface, or of a
+// range that is routed here. If the system does not say, no address is local.
+func (o *OwnPorts) isLocal(addr netip.Addr) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.refreshLocked()
+	local, known := o.local[addr]
+	if !known {
+		local = routedHere(addr)
+		o.local[addr] = local
+	}
+	return local
+}
+
+// refreshLocked forgets the answers when they are old or many.
+func (o *OwnPorts) refreshLocked() {
+	if o.local == nil || len(o.local) >= maxLocal || time.Since(o.since) > localFor {
+		o.local, o.since = make(map[netip.Addr]bool), time.Now()
+	}
+}

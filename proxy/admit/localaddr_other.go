@@ -1,0 +1,18 @@
+//go:build !linux
+
+package admit
+
+import (
+	"net"
+	"net/netip"
+	"slices"
+)
+
+// routedHere reports whether an interface of this machine has the address.
+func routedHere(addr netip.Addr) bool {
+	addrs, _ := net.InterfaceAddrs()
+	return slices.ContainsFunc(addrs, func(a net.Addr) bool {
+		prefix, err := netip.ParsePrefix(a.String())
+		return err == nil && prefix.Addr().Unmap().WithZone("") == addr
+	})
+}

@@ -1,0 +1,170 @@
+package admit
+
+import (
+	"container/list"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"kubeproxy/internal/monotonic"
+	"kubeproxy/proxy/traffic"
+)
+
+// A SessionLimit bounds what UDP clients can make grow: the sessions of one socket, those of all
+// sockets together, and the bytes that wait for endpoints. The source of a datagram can be forged,
+// so a session proves little by being there, and who fills the table must not push out those who
+// were there before. So sessions are evicted in this order:
+//
+//   - First those never confirmed, the oldest first. A client confirms its session when it sends
+//     again after it was given a reply. A flood of forged sources never does, so it only evicts
+//     itself, and the one-shot clients whose answer has long been given.
+//   - Then a confirmed one that has been silent for a share of the timeout: it most likely has
+//     nothing more to say, and would soon end anyway.
+//   - A confirmed session in use is not evicted: then the newcomer is refused. Whom we have
+//     served goes on being served, and a refused client that asks again asks when others have ended.
+//
+// Its lock is taken when a session begins, is confirmed, and ends: never for a datagram.
+type SessionLimit struct {
+	silent       time.Duration // how long a confirmed session is silent before it can be evicted
+	WaitingBytes atomic.Int64
+	Existing     atomic.Int64 // sessions, those included that have ended and whose goroutines have not
+
+	mu  sync.Mutex // guards all, the ranks of every socket, and the places of every session in them
+	all Ranks
+}
+
+// MaxWaitingBytes bounds the datagrams that wait, in all sessions, for an endpoint to be found.
+const MaxWaitingBytes = 4 << 20
+
+// Ranks are the sessions that one limit counts, each list in the order in which they go.
+type Ranks struct {
+	Max         int
+	Full        traffic.DropReason // what newcomers are refused for when all deserve to stay
+	unconfirmed list.List          // of *place, oldest first
+	confirmed   list.List          // of *place, in the order in which they will be looked at
+}
+
+// A Place is what the limit knows of a session, whichever engine it belongs to.
+type Place struct {
+	Socket    *Ranks           // those of its socket
+	in        [2]*list.Element // where it is in these, and in those of all; nil when it is not counted
+	lastHeard atomic.Int64     // when either side last sent, by the clock of Now
+	Tenant    tenant
+}
+
+func (p *Place) Heard() { p.lastHeard.Store(int64(monotonic.Now())) }
+
+func (p *Place) SilentFor() time.Duration { return monotonic.Now() - time.Duration(p.lastHeard.Load()) }
+
+// A tenant is a session that has a place. To evict it takes the place away.
+type tenant interface{ Evict() }
+
+func NewSessionLimit(limit int, timeout time.Duration) *SessionLimit {
+	return &SessionLimit{silent: timeout / 2, all: Ranks{Max: limit, Full: traffic.DropSessionLimit}}
+}
+
+// Admit makes room for a session if it must, and counts it, or tells which limit is full. The evicted
+// one is no longer counted; the caller has to evict it.
+func (l *SessionLimit) Admit(p *Place) (evicted *Place, full traffic.DropReason, ok bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	both := [...]*Ranks{p.Socket, &l.all} // room made in a socket is room made in all
+	for _, r := range both {
+		if r.unconfirmed.Len()+r.confirmed.Len() < r.Max {
+			continue
+		}
+		if evicted = r.victim(l.silent); evicted == nil {
+			return nil, r.Full, false
+		}
+		l.removeLocked(evicted)
+	}
+	for i, r := range both {
+		p.in[i] = r.unconfirmed.PushBack(p)
+	}
+	return evicted, 0, true
+}
+
+// maxLooks bounds how many confirmed sessions are looked at for one newcomer. They are looked at in
+// turn, so that each gets its look: true order of last use would cost a lock for every datagram.
+const maxLooks = 16
+
+// victim returns the session to evict, or nil when all deserve to stay.
+func (r *Ranks) victim(silent time.Duration) *Place {
+	if oldest := r.unconfirmed.Front(); oldest != nil {
+		return oldest.Value.(*Place)
+	}
+	for range min(maxLooks, r.confirmed.Len()) {
+		next := r.confirmed.Front()
+		if p := next.Value.(*Place); p.SilentFor() >= silent {
+			return p
+		}
+		r.confirmed.MoveToBack(next)
+	}
+	return nil
+}
+
+// Confirm moves a session to those that a flood cannot push out.
+func (l *SessionLimit) Confirm(p *Place) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if p.in[0] == nil {
+		return // it was evicted just now
+	}
+	l.removeLocked(p)
+	p.in[0] = p.Socket.confirmed.PushBack(p)
+	p.in[1] = l.all.confirmed.PushBack(p)
+}
+
+// Remove stops counting a session. It is safe to repeat.
+func (l *SessionLimit) Remove(p *Place) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if p.in[0] != nil {
+		l.removeLocked(p)
+	}
+}
+
+func (l *SessionLimit) removeLocked(p *Place) {
+	for i, r := range [...]*Ranks{p.Socket, &l.all} {
+		r.unconfirmed.Remove(p.in[i]) // Remove looks whether the element is in this list
+		r.confirmed.Remove(p.in[i])
+		p.in[i] = nil
+	}
+}
+
+// LagsBehind tells whether so many sessions are just ending that no more should begin: a flood must not
+// begin them faster than they end. Whoever has one is not concerned.
+func (l *SessionLimit) LagsBehind() bool {
+	return l.Existing.Load() >= int64(l.all.Max+l.all.Max/8+64)
+}
+
+// Counted tells how many sessions there are.
+func (l *SessionLimit) Counted() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.all.unconfirmed.Len() + l.all.confirmed.Len()
+}
+
+// Known counts the sessions of clients that have spoken after a reply.
+func (l *SessionLimit) Known() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.all.confirmed.Len()
+}
+
+// Reserve takes room for a datagram that is to wait, if there is any.
+func (l *SessionLimit) Reserve(datagram []byte) bool {
+	n := int64(len(datagram))
+	if l.WaitingBytes.Add(n) <= MaxWaitingBytes {
+		return true
+	}
+	l.WaitingBytes.Add(-n)
+	return false
+}
+
+// Unreserve gives back the room of datagrams that wait no longer.
+func (l *SessionLimit) Unreserve(datagrams [][]byte) {
+	for _, datagram := range datagrams {
+		l.WaitingBytes.Add(-int64(len(datagram)))
+	}
+}

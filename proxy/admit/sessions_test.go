@@ -1,0 +1,232 @@
+package admit
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"kubeproxy/internal/monotonic"
+)
+
+// A census is a SessionLimit with sockets and sessions that exist only on paper.
+type census struct {
+	*SessionLimit
+	sockets []*Ranks
+}
+
+const censusTimeout = time.Minute
+
+func newCensus(all, perSocket, sockets int) *census {
+	c := &census{SessionLimit: NewSessionLimit(all, censusTimeout)}
+	for range sockets {
+		c.sockets = append(c.sockets, &Ranks{Max: perSocket})
+	}
+	return c
+}
+
+// begin begins a session of a socket.
+func (c *census) begin(socket int) (s, evicted *Place, ok bool) {
+	s = &Place{Socket: c.sockets[socket]}
+	s.Heard()
+	evicted, _, ok = c.Admit(s)
+	return s, evicted, ok
+}
+
+// mustBegin begins sessions, none of which may evict or be refused.
+func (c *census) mustBegin(t *testing.T, socket, n int) (all []*Place) {
+	t.Helper()
+	for range n {
+		s, evicted, ok := c.begin(socket)
+		if evicted != nil || !ok {
+			t.Fatalf("session %d evicted %v, admitted %v", len(all), evicted, ok)
+		}
+		all = append(all, s)
+	}
+	return all
+}
+
+func (s *Place) silentSince(ago time.Duration) { s.lastHeard.Store(int64(monotonic.Now() - ago)) }
+
+func TestTheOldestUnconfirmedSessionIsEvictedFirst(t *testing.T) {
+	c := newCensus(4, 4, 1)
+	s := c.mustBegin(t, 0, 4)
+	c.Confirm(s[0])
+	c.Confirm(s[2])
+	for i, want := range []*Place{s[1], s[3]} {
+		newcomer, evicted, ok := c.begin(0)
+		if !ok || evicted != want {
+			t.Errorf("newcomer %d: evicted %d, %v; want %d", i, slices.Index(s, evicted), ok, slices.Index(s, want))
+		}
+		c.Confirm(newcomer)
+	}
+	if _, evicted, ok := c.begin(0); ok {
+		t.Errorf("with all confirmed and in use, evicted %d", slices.Index(s, evicted))
+	}
+}
+
+func TestAnUnconfirmedSessionGoesBeforeASilentConfirmedOne(t *testing.T) {
+	c := newCensus(2, 2, 1)
+	s := c.mustBegin(t, 0, 2)
+	c.Confirm(s[0])
+	s[0].silentSince(censusTimeout - time.Second)
+	if _, evicted, _ := c.begin(0); evicted != s[1] {
+		t.Errorf("evicted %d; want 1", slices.Index(s, evicted))
+	}
+}
+
+func TestAConfirmedSessionIsEvictedOnlyWhenItIsSilent(t *testing.T) {
+	c := newCensus(3, 3, 1)
+	s := c.mustBegin(t, 0, 3)
+	for _, s := range s {
+		c.Confirm(s)
+		s.silentSince(censusTimeout/2 - time.Second)
+	}
+	if _, _, ok := c.begin(0); ok {
+		t.Error("a newcomer was admitted although all sessions are in use")
+	}
+	s[1].silentSince(censusTimeout / 2)
+	if _, evicted, ok := c.begin(0); !ok || evicted != s[1] {
+		t.Errorf("evicted %d, %v; want 1", slices.Index(s, evicted), ok)
+	}
+}
+
+// One newcomer makes us look at a few sessions only; those who come after it at the others.
+func TestASilentSessionIsFoundAmongManyInUse(t *testing.T) {
+	const many = 10 * maxLooks
+	c := newCensus(many, many, 1)
+	s := c.mustBegin(t, 0, many)
+	for _, s := range s {
+		c.Confirm(s)
+	}
+	silent := s[many-1]
+	silent.silentSince(censusTimeout)
+	for range many/maxLooks - 1 {
+		if _, _, ok := c.begin(0); ok {
+			t.Fatal("more sessions were looked at than one newcomer is worth")
+		}
+	}
+	if _, evicted, ok := c.begin(0); !ok || evicted != silent {
+		t.Errorf("evicted %d, %v; want %d", slices.Index(s, evicted), ok, many-1)
+	}
+}
+
+func TestTheLimitOfASocketIsItsOwn(t *testing.T) {
+	c := newCensus(10, 2, 2)
+	other := c.mustBegin(t, 1, 1) // the oldest of all
+	s := c.mustBegin(t, 0, 2)
+	if _, evicted, _ := c.begin(0); evicted != s[0] {
+		t.Errorf("evicted %p; want the oldest of the same socket, %p, not of the other, %p", evicted, s[0], other[0])
+	}
+}
+
+func TestTheLimitForAllEvictsFromAnySocket(t *testing.T) {
+	c := newCensus(3, 3, 2)
+	other := c.mustBegin(t, 1, 1)
+	c.mustBegin(t, 0, 2)
+	if _, evicted, _ := c.begin(0); evicted != other[0] {
+		t.Errorf("evicted %p; want the oldest of all, %p", evicted, other[0])
+	}
+}
+
+// Sessions end while they are being confirmed or evicted.
+func TestEndingASessionTwiceCountsOnce(t *testing.T) {
+	c := newCensus(2, 2, 1)
+	s := c.mustBegin(t, 0, 2)
+	_, evicted, _ := c.begin(0)
+	c.Remove(evicted)
+	c.Confirm(evicted)
+	c.Remove(s[1])
+	c.Remove(s[1])
+	c.mustBegin(t, 0, 1)
+	if n := c.all.confirmed.Len(); n != 0 {
+		t.Errorf("%d confirmed; want 0", n)
+	}
+}
+
+// The same as a SessionLimit, with plain slices: slow, and plain to see right.
+type censusModel struct {
+	all, perSocket int
+	unconfirmed    []*Place // oldest first
+	confirmed      []*Place
+}
+
+func (m *censusModel) begin(s *Place) (evicted *Place, ok bool) {
+	of := func(list []*Place) []*Place { // the same socket's
+		return slices.DeleteFunc(slices.Clone(list), func(o *Place) bool { return o.Socket != s.Socket })
+	}
+	if len(of(m.unconfirmed))+len(of(m.confirmed)) >= m.perSocket {
+		if evicted, ok = m.evict(of(m.unconfirmed)); !ok {
+			return nil, false
+		}
+	} else if len(m.unconfirmed)+len(m.confirmed) >= m.all {
+		if evicted, ok = m.evict(m.unconfirmed); !ok {
+			return nil, false
+		}
+	}
+	m.unconfirmed = append(m.unconfirmed, s)
+	return evicted, true
+}
+
+func (m *censusModel) evict(from []*Place) (*Place, bool) {
+	if len(from) == 0 {
+		return nil, false
+	}
+	oldest := from[0]
+	m.remove(oldest)
+	return oldest, true
+}
+
+func (m *censusModel) remove(s *Place) {
+	is := func(o *Place) bool { return o == s }
+	m.unconfirmed = slices.DeleteFunc(m.unconfirmed, is)
+	m.confirmed = slices.DeleteFunc(m.confirmed, is)
+}
+
+func (m *censusModel) confirm(s *Place) {
+	if i := slices.Index(m.unconfirmed, s); i >= 0 {
+		m.unconfirmed = slices.Delete(m.unconfirmed, i, i+1)
+		m.confirmed = append(m.confirmed, s)
+	}
+}
+
+func TestSessionLimitAgreesWithItsModel(t *testing.T) {
+	for seed := range uint64(50) {
+		random := rand.New(rand.NewPCG(seed, 0))
+		c := newCensus(8, 5, 3)
+		m := &censusModel{all: 8, perSocket: 5}
+		var ever []*Place // also those that ended: late confirmations and endings must not matter
+		for step := range 500 {
+			what := ""
+			switch random.IntN(4) {
+			case 0, 1:
+				s, evicted, ok := c.begin(random.IntN(3))
+				wantEvicted, wantOK := m.begin(s)
+				what = "begin"
+				if evicted != wantEvicted || ok != wantOK {
+					t.Fatalf("seed %d, step %d: evicted %p, %v; want %p, %v", seed, step, evicted, ok, wantEvicted, wantOK)
+				}
+				ever = append(ever, s)
+			case 2:
+				if len(ever) > 0 {
+					s := ever[max(0, len(ever)-1-random.IntN(10))]
+					c.Confirm(s)
+					m.confirm(s)
+					what = "confirm"
+				}
+			case 3:
+				if len(ever) > 0 {
+					s := ever[max(0, len(ever)-1-random.IntN(10))]
+					c.Remove(s)
+					m.remove(s)
+					what = "remove"
+				}
+			}
+			got := fmt.Sprint(c.all.unconfirmed.Len(), c.all.confirmed.Len())
+			if want := fmt.Sprint(len(m.unconfirmed), len(m.confirmed)); got != want {
+				t.Fatalf("seed %d, step %d, %s: unconfirmed and confirmed %s; want %s", seed, step, what, got, want)
+			}
+		}
+	}
+}

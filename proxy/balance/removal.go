@@ -1,0 +1,78 @@
+package balance
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"kubeproxy/proxy/traffic"
+)
+
+// A Tenure is the time for which an endpoint is in its rotation, or a service on its port. A TCP
+// connection belongs to the two tenures that it began under, and a [Removal] says whether it
+// may outlive them. The rule knows no way back: an endpoint that is removed and put back, or a
+// service, has a new tenure, and the connections of the old one go as they would have gone. A record
+// that merely changes begins no tenure.
+type Tenure struct {
+	Over atomic.Bool
+
+	mu    sync.Mutex // guards the fields below
+	ctx   context.Context
+	close context.CancelCauseFunc
+}
+
+// IsOver reports whether the endpoint or the service was removed. Of no tenure, it was not.
+func (t *Tenure) IsOver() bool { return t != nil && t.Over.Load() }
+
+// Context ends, with a cause, when the connections of the tenure are to be closed: never where they may
+// go on. So there is nothing to do for each connection where nothing is to happen to it, and nothing is
+// made for each endpoint before somebody asks: a record may hold a hundred thousand.
+func (t *Tenure) Context() context.Context {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.ctx == nil {
+		t.ctx, t.close = context.WithCancelCause(context.Background())
+	}
+	return t.ctx
+}
+
+func (t *Tenure) cut(why traffic.Reason) {
+	t.Context()
+	t.close(cut(why))
+}
+
+// End notes that the endpoint or the service was removed, and sees to it that the connections of the
+// tenure are told when their time is up.
+func (t *Tenure) End(then Removal, why traffic.Reason) {
+	t.Over.Store(true)
+	switch {
+	case !then.Close:
+	case then.After > 0:
+		time.AfterFunc(then.After, func() { t.cut(why) })
+	default:
+		t.cut(why)
+	}
+}
+
+// A cut is the cause of a context whose end ends connections.
+type cut traffic.Reason
+
+func (c cut) Error() string { return traffic.Reason(c).String() }
+
+// ReasonOf tells why a context ended that was cut. One that ended without a cause belongs to an engine,
+// and these end only for a shutdown.
+func ReasonOf(ctx context.Context) traffic.Reason {
+	if c, ok := context.Cause(ctx).(cut); ok {
+		return traffic.Reason(c)
+	}
+	return traffic.Shutdown
+}
+
+// A Removal says what becomes of a TCP connection when its endpoint leaves the service, or the service
+// leaves the port. The zero value lets it go on for as long as it likes. (A UDP session moves to
+// another endpoint, or ends with its service.)
+type Removal struct {
+	Close bool          // close it
+	After time.Duration // so long after the removal
+}

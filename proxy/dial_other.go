@@ -1,8 +1,0 @@
-//go:build !linux
-
-package proxy
-
-import "syscall"
-
-// prepareDial does nothing: what SO_REUSEADDR means for a connection differs from system to system.
-func prepareDial(_, _ string, _ syscall.RawConn) error { return nil }

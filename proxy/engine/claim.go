@@ -1,0 +1,51 @@
+package engine
+
+import (
+	"net/netip"
+	"slices"
+	"time"
+
+	"kubeproxy/proxy/balance"
+	"kubeproxy/proxy/traffic"
+	"kubeproxy/registry"
+)
+
+// A Claim is the wish of one port of one service to own a listener, and what its traffic needs: the
+// rotation of its endpoints, and on what terms clients are let in. To an engine a claim never changes;
+// a listener changes hands, and a service its terms, by swapping a pointer to one. A claim that only
+// renews the terms has the rotation, the tally and the tenure of the one before.
+type Claim struct {
+	Key      registry.PortKey
+	Rank     int   // of the source that the service is from
+	Since    int64 // the revision from which on the service is known to claim the port
+	Rotation *balance.Rotation
+	Tally    *traffic.Tally
+	Tenure   *balance.Tenure // on the port
+	Waited   bool            // it was made known that the port is another's; the Proxier's, guarded by its mu
+
+	Before, After *Claim // on the same port; as waited
+
+	Sources  []netip.Prefix // who may connect; none: anybody
+	Affinity time.Duration  // how long a client is remembered; 0: not at all
+}
+
+// Same tells whether two claims of a service on a port differ in nothing that its traffic could notice.
+func (c *Claim) Same(d *Claim) bool {
+	return c.Key == d.Key && slices.Equal(c.Sources, d.Sources) && c.Affinity == d.Affinity
+}
+
+// Allows tells whether a client may connect.
+func (c *Claim) Allows(client netip.Addr) bool {
+	return len(c.Sources) == 0 || registry.Within(c.Sources, client)
+}
+
+// keeps tells whether a UDP session of a client, begun under previous, goes on now that c owns the port: it does
+// if c only renews the terms, and they still let the client in.
+func (c *Claim) keeps(previous *Claim, client netip.Addr) bool {
+	return c.Rotation == previous.Rotation && c.Allows(client)
+}
+
+// Choose begins the choice of an endpoint for a client of the claim.
+func (c *Claim) Choose(client netip.Addr) balance.Choice {
+	return c.Rotation.ChooseFor(c.Tally.Protocol, client, c.Affinity, c.Tenure)
+}

@@ -1,0 +1,154 @@
+package engine
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/golang/glog"
+
+	"kubeproxy/proxy/admit"
+	"kubeproxy/proxy/balance"
+	"kubeproxy/proxy/traffic"
+	"kubeproxy/registry"
+)
+
+// A Connection is one TCP client as the books have it: from the moment it was accepted to its one
+// ending, whichever engine carries it. It belongs to one goroutine at a time. It opens nothing, and
+// nothing of it waits.
+type Connection struct {
+	all    *connections
+	Claim  *Claim // that it began under
+	port   uint16
+	client netip.AddrPort
+	began  time.Time
+
+	dialled        time.Duration     // until it was given its endpoint, or none
+	attempts       int               // endpoints that were tried
+	Endpoint       *balance.Endpoint // nil until it is given one
+	Sent, Received uint64            // bytes to the endpoint, and to the client
+}
+
+// Choose begins the choice of an endpoint.
+func (c *Connection) Choose() balance.Choice { return c.Claim.Choose(c.client.Addr()) }
+
+// Follow makes c a client of who owns the port now, as if it had come only now: the claim that it
+// began under had nothing to offer it, and has lost the port. False: it is not to be let in there.
+func (c *Connection) Follow(owner *Claim) (ok bool) {
+	began := c.began
+	c.all.now.Add(-1)
+	c.Claim.Tally.Active.Add(-1)
+	*c, ok = c.all.Admit(owner, c.port, c.client)
+	c.began = began
+	return ok
+}
+
+// Given notes which endpoint answered, and those that had not before it.
+func (c *Connection) Given(e *balance.Endpoint, failed []Failure) {
+	c.tried(failed)
+	c.attempts++
+	c.Endpoint = e
+	e.Given()
+	if v := glog.V(3); v {
+		v.Infof("%s: %s → %s", c.Claim.Key, c.client, e.Addr)
+	}
+}
+
+// tried notes the endpoints that did not answer.
+func (c *Connection) tried(failed []Failure) {
+	c.dialled = time.Since(c.began)
+	t := c.Claim.Tally
+	for _, f := range failed {
+		if v := glog.V(3); v {
+			v.Infof("%s: %s is not served by %s: %v", c.Claim.Key, c.client, f.Endpoint.Addr, f.Err)
+		}
+		switch f.reason() {
+		case traffic.OwnListener, traffic.EndpointNotAllowed:
+			c.all.lines.ReportUnusable(c.Claim.Key, f.Endpoint, f.Err)
+		case traffic.DialFailed:
+			t.DialFailures.Add(1)
+			c.attempts++
+		}
+	}
+}
+
+// TurnAway ends a client that is given no endpoint, and says so now and then: why, and which flag to turn. The
+// engine resets it, since a clean end could be taken for an empty answer.
+func (c *Connection) TurnAway(why traffic.Reason, failed []Failure) {
+	c.tried(failed)
+	c.warn(why, failed)
+	c.End(why)
+}
+
+func (c *Connection) warn(why traffic.Reason, failed []Failure) {
+	if why < traffic.FirstTurnedAway || why > traffic.LastTurnedAway {
+		return // it was we who went
+	}
+	about := aboutClients{c.Claim.Key, why}
+	if why == traffic.ConnectionLimit {
+		about.service = registry.PortKey{} // one line for all services
+	}
+	if note, ok := c.all.lines.turnedAway.Allow(about); ok {
+		glog.Warningf("%s: client %s was turned away: %s%s", c.Claim.Key, c.client, c.Explain(why, failed), note)
+	}
+}
+
+// Explain says in words why a client is turned away.
+func (c *Connection) Explain(why traffic.Reason, failed []Failure) string {
+	switch why {
+	case traffic.NoEndpoints:
+		return "the service has no endpoints"
+	case traffic.DialLimit:
+		return "as many dials as may be are under way to each endpoint (-max_dials_per_endpoint)"
+	case traffic.SourceNotAllowed:
+		return "it lies outside the source ranges of the service"
+	case traffic.ServiceLimit:
+		return fmt.Sprintf("the service has %d connections, as many as it may (-max_connections_per_service)", c.all.perService)
+	case traffic.ConnectionLimit:
+		return fmt.Sprintf("there are %d connections in all, as many as there may be (-max_connections)", c.all.max)
+	}
+	if i := slices.IndexFunc(failed, Failure.lacksLocalPort); i >= 0 && why == traffic.DescriptorLimit {
+		return fmt.Sprintf("no local port is left towards %s: there are as many as net.ipv4.ip_local_port_range has, for each endpoint", failed[i].Endpoint.Addr)
+	}
+	if n := len(failed); n > 0 {
+		return fmt.Sprintf("no endpoint of the %d tried answers; the last was %s: %v", n, failed[n-1].Endpoint.Addr, failed[n-1].Err)
+	}
+	return admit.ErrNoDescriptors.Error()
+}
+
+// End enters the ending of the client into the books, after the last of its bytes. It is the last
+// that happens to c.
+func (c *Connection) End(why traffic.Reason) {
+	c.Claim.Tally.End(why)
+	c.all.now.Add(-1)
+	if c.Endpoint != nil {
+		c.Endpoint.Left()
+		if v := glog.V(4); v {
+			v.Infof("%s: %s → %s has ended: %d bytes there, %d back; %s", c.Claim.Key, c.client, c.Endpoint.Addr, c.Sent, c.Received, why)
+		}
+	}
+	if c.all.Ended != nil {
+		c.all.Ended(c.ending(why))
+	}
+}
+
+func (c *Connection) ending(why traffic.Reason) traffic.Ending {
+	e := traffic.Ending{
+		Protocol: c.Claim.Tally.Protocol,
+		Service:  c.Claim.Key,
+		Port:     c.port,
+		Client:   c.client,
+		Began:    c.began,
+		Duration: time.Since(c.began),
+		Dialled:  c.dialled,
+		Attempts: c.attempts,
+		Sent:     c.Sent,
+		Received: c.Received,
+		Reason:   why,
+	}
+	if c.Endpoint != nil {
+		e.Endpoint = c.Endpoint.Addr
+	}
+	return e
+}

@@ -1,0 +1,170 @@
+package engine
+
+import (
+	"errors"
+	"slices"
+	"syscall"
+	"time"
+
+	"kubeproxy/proxy/admit"
+	"kubeproxy/proxy/balance"
+	"kubeproxy/proxy/traffic"
+	"kubeproxy/registry"
+)
+
+// A Search finds an endpoint for one TCP client, attempt by attempt: next says which to try, and each
+// attempt ends by answered, outrun, missed or abandoned. It opens nothing and waits for nothing; that
+// is for the engine, and the engine keeps to this order:
+//
+//	begin with the endpoint whose turn it is
+//	when it refuses, try the next one at once
+//	while it is silent, try another beside it every 250 ms; the first that answers has the client
+//
+// So a dead endpoint costs a client a quarter of a second, and not DialTimeout (RFC 8305 has browsers
+// do the same), and those who come after nothing, since from then on it is passed over.
+type Search struct {
+	Choice         balance.Choice
+	attempt, total time.Duration
+	maxDials       int64
+
+	deadline time.Time
+	over     bool // there is none left to try
+	Failed   []Failure
+}
+
+func NewSearch(c balance.Choice, attempt, total time.Duration, maxDials int64) Search {
+	return Search{Choice: c, attempt: attempt, total: total, maxDials: maxDials, deadline: time.Now().Add(total)}
+}
+
+// Stagger is how long an endpoint may be silent before another is tried beside it.
+const Stagger = 250 * time.Millisecond
+
+// A Failure is an endpoint that a client was not given, and why.
+type Failure struct {
+	Endpoint *balance.Endpoint
+	Err      error
+}
+
+// errDialLimit is what an endpoint gets that is being dialled as often as it may be.
+var errDialLimit = errors.New("too many dials are under way")
+
+// Next returns the endpoint to try now, and how long that may take: false when none is left, or too
+// little time to succeed in. An endpoint that is being dialled for as many clients as may be is passed
+// over as if it were not there: it may be slow or well, and says so soon.
+func (s *Search) Next() (e *balance.Endpoint, patience time.Duration, ok bool) {
+	for !s.over {
+		patience = min(s.attempt, time.Until(s.deadline))
+		if e, ok = s.Choice.Next(); !ok || patience < s.enough()/4 {
+			break
+		}
+		if e.Experience().Dialing.Add(1) <= s.maxDials {
+			return e, patience, true
+		}
+		e.Experience().Dialing.Add(-1)
+		s.Failed = append(s.Failed, Failure{e, errDialLimit})
+	}
+	s.over = true
+	return nil, 0, false
+}
+
+// enough is how long an endpoint must have been silent for that to be held against it, if no other
+// has answered meanwhile.
+func (s *Search) enough() time.Duration { return min(s.attempt, s.total) / 2 }
+
+// Answered ends an attempt, and the search.
+func (s *Search) Answered(e *balance.Endpoint) {
+	e.Experience().Dialing.Add(-1)
+	e.Answered(registry.TCP)
+	s.Choice.Reached(e)
+}
+
+// Abandoned ends an attempt for which nobody waits any more. The endpoint is not to blame.
+func (s *Search) Abandoned(e *balance.Endpoint, err error) {
+	e.Experience().Dialing.Add(-1)
+	s.Failed = append(s.Failed, Failure{e, err})
+}
+
+// Outrun ends an attempt, begun so long ago, because another endpoint has answered.
+func (s *Search) Outrun(e *balance.Endpoint, ago time.Duration) {
+	if ago < Stagger {
+		e.Experience().Dialing.Add(-1)
+		return
+	}
+	s.Abandoned(e, errSilent)
+	s.Choice.Failed(e)
+}
+
+// OutrunByName ends an attempt whose name has been looked up for so long, because another endpoint has answered. The
+// next clients do not wait for that name, either.
+func (s *Search) OutrunByName(e *balance.Endpoint, ago time.Duration) {
+	e.Experience().Dialing.Add(-1)
+	if ago >= Stagger {
+		s.Choice.Unusable(e)
+	}
+}
+
+// errSilent is what an endpoint gets that was silent while another answered.
+var errSilent = errors.New("silent, and another endpoint answered")
+
+// Missed ends an attempt that failed after so long.
+func (s *Search) Missed(e *balance.Endpoint, after time.Duration, err error) {
+	s.Abandoned(e, err)
+	switch why := (Failure{e, err}).reason(); {
+	case IsShortage(err): // the next endpoint would fare no better
+		s.over = true
+	case why == traffic.OwnListener, why == traffic.EndpointNotAllowed, why == traffic.NameFailed: // the record or DNS is wrong, and not the endpoint
+		s.Choice.Unusable(e)
+	default: // an endpoint towards which no local port is left included: to look for one takes long, and the others have theirs
+		if isTimeout(err) && after < s.enough() {
+			e.Experience().Failures.Add(1)
+		} else {
+			s.Choice.Failed(e)
+		}
+	}
+}
+
+// reason is the failure in one word.
+func (f Failure) reason() traffic.Reason {
+	switch {
+	case errors.Is(f.Err, admit.ErrOwnListener):
+		return traffic.OwnListener
+	case errors.Is(f.Err, registry.ErrNotAllowed):
+		return traffic.EndpointNotAllowed
+	case f.Err == errDialLimit:
+		return traffic.DialLimit
+	case IsShortage(f.Err), f.lacksLocalPort(), errors.Is(f.Err, admit.ErrNoDescriptors):
+		return traffic.DescriptorLimit
+	case errors.Is(f.Err, admit.ErrUnresolved):
+		return traffic.NameFailed
+	}
+	return traffic.DialFailed
+}
+
+// lacksLocalPort tells whether all local ports were taken, of those that there are towards one address. (Of
+// IPv6 the error may as well mean that this machine has no address to come from.)
+func (f Failure) lacksLocalPort() bool {
+	return errors.Is(f.Err, syscall.EADDRNOTAVAIL) && f.Endpoint.Addr.IP.Addr().Is4()
+}
+
+// WhyNone returns why the search came to nothing: the service left its port meanwhile, or what its failures say.
+func (s *Search) WhyNone() traffic.Reason {
+	if s.Choice.Tenure.IsOver() {
+		return traffic.ServiceRemoved
+	}
+	return WhyNone(s.Failed)
+}
+
+// WhyNone returns why a search came to nothing: of its failures, the one that says most.
+func WhyNone(failed []Failure) traffic.Reason {
+	for _, why := range []traffic.Reason{traffic.DescriptorLimit, traffic.DialFailed, traffic.DialLimit, traffic.NameFailed, traffic.EndpointNotAllowed, traffic.OwnListener} {
+		if slices.ContainsFunc(failed, func(f Failure) bool { return f.reason() == why }) {
+			return why
+		}
+	}
+	return traffic.NoEndpoints
+}
+
+// IsShortage tells whether it was our own descriptors, or the system's, that there were none left of.
+func IsShortage(err error) bool {
+	return errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE)
+}

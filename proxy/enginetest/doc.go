@@ -1,0 +1,2 @@
+// Package enginetest makes what tests of engines need: rotations, claims, and the record of a UDP service that changes.
+package enginetest

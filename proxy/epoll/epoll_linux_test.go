@@ -1,0 +1,423 @@
+package epoll
+
+import (
+	"crypto/rand"
+	"io"
+	"net"
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"kubeproxy/internal/monotonic"
+	"kubeproxy/proxy/admit"
+	"kubeproxy/proxy/balance"
+	"kubeproxy/proxy/engine"
+	"kubeproxy/proxy/enginetest"
+	"kubeproxy/proxy/proxytest"
+	"kubeproxy/registry"
+)
+
+// What a connection costs while nothing happens on it, beside two descriptors and what the kernel has for it.
+func TestAnIdleConnectionTakesSome300Bytes(t *testing.T) {
+	if size := unsafe.Sizeof(slot[conn]{}); size > 320 {
+		t.Errorf("%d bytes; want 320 at most", size)
+	}
+}
+
+// newEpollPort opens a port of an epoll engine of one loop in front of one endpoint, and returns the loop.
+func newEpollPort(t *testing.T, handle func(*net.TCPConn)) (*loop, string) {
+	t.Helper()
+	e, addr := newEpollPortOf(t, 1, handle)
+	return e.loops[0], addr
+}
+
+func newEpollPortOf(t *testing.T, loops int, handle func(*net.TCPConn)) (*Engine, string) {
+	t.Helper()
+	proxytest.NothingLeaks(t)
+	e := New(engine.Config{BindAddress: proxytest.Loopback}.WithDefaults(), admit.NewOwnPorts(proxytest.Loopback))
+	e.loopCount = loops
+	return e, openEpollPort(t, e, handle)
+}
+
+func openEpollPort(t *testing.T, e *Engine, handle func(*net.TCPConn)) string {
+	t.Helper()
+	to := proxytest.ServeTCP(t, "127.0.0.1:0", handle).Addr
+	port := proxytest.FreePort(t)
+	s, err := e.Listen(enginetest.TCPPort(port), enginetest.OwnerOf(enginetest.NewRotation(to)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		s.Close()
+		e.Drain(t.Context())
+	})
+	return proxytest.On(port).String()
+}
+
+// A port pauses for a client that has to wait for descriptors, and not because the last one took them.
+func TestTheClientThatTakesTheLastDescriptorsPausesNothing(t *testing.T) {
+	proxytest.NothingLeaks(t)
+	e := New(engine.Config{BindAddress: proxytest.Loopback}.WithDefaults(), admit.NewOwnPorts(proxytest.Loopback))
+	e.Budget = admit.NewBudget(6) // of which a listener may have one, and a client two: one is left
+	addr := openEpollPort(t, e, func(conn *net.TCPConn) { _, _ = io.Copy(conn, conn) })
+	conn, err := net.Dial("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if _, err := conn.Write([]byte("hello")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.ReadFull(conn, make([]byte, 5)); err != nil {
+		t.Fatal(err)
+	}
+	if n := e.Pauses.Load(); n != 0 || e.Budget.Used.Load() != 3 {
+		t.Errorf("%d pauses, %d descriptors in use; want none, 3", n, e.Budget.Used.Load())
+	}
+}
+
+// The clients of one port are shared out among all loops, and each is served and ended where it is.
+func TestLoopsShareTheClientsOfAPort(t *testing.T) {
+	e, addr := newEpollPortOf(t, 3, func(conn *net.TCPConn) { _, _ = io.Copy(conn, conn) })
+	loads := func() []int64 { return loadsOf(e) }
+	var clients []net.Conn
+	for range 30 {
+		conn, err := net.Dial("tcp", addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		clients = append(clients, conn)
+		if _, err := conn.Write([]byte("hello")); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.ReadFull(conn, make([]byte, 5)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := loads(); slices.Min(got) < slices.Max(got)-slack-1 {
+		t.Errorf("the loops have %v connections", got)
+	}
+	for _, conn := range clients {
+		conn.Close()
+	}
+	proxytest.Eventually(t, func() bool { return slices.Max(loads()) == 0 }, "every connection ends")
+}
+
+// A loop that is handed a client has one more from then on, not from its next turn. Else a burst would all go to one
+// that happens to be busy.
+func TestClientsCountForALoopBeforeItHasSeenThem(t *testing.T) {
+	e, addr := newEpollPortOf(t, 3, func(conn *net.TCPConn) { _, _ = io.Copy(conn, conn) })
+	gate := make(chan struct{})
+	defer close(gate)
+	for _, l := range e.loops[1:] { // the first has the port
+		l.do(func() { <-gate })
+	}
+	const clients = 30
+	for range clients {
+		conn, err := net.Dial("tcp", addr)
+		enginetest.Must(t, err)
+		defer conn.Close()
+	}
+	proxytest.Eventually(t, func() bool {
+		sum := int64(0)
+		for _, n := range loadsOf(e) {
+			sum += n
+		}
+		return sum == clients
+	}, "every client counts for a loop")
+	if got := loadsOf(e); slices.Max(got)-slices.Min(got) > slack+1 {
+		t.Errorf("the loops have %v connections", got)
+	}
+}
+
+func loadsOf(e *Engine) (loads []int64) {
+	for _, l := range e.loops {
+		loads = append(loads, l.load.Load())
+	}
+	return loads
+}
+
+// However many clients come at once, those that a loop has already do not wait until all of them are accepted.
+func TestAPortAcceptsAFewClientsATurn(t *testing.T) {
+	l, addr := newEpollPort(t, func(conn *net.TCPConn) { _, _ = io.Copy(conn, conn) })
+	const clients = 2*acceptsAtOnce + 4
+	var conns []net.Conn
+	var used []int
+	var err error
+	l.call(func() { // meanwhile no event is dealt with: the clients wait in the kernel's queue
+		for range clients {
+			var conn net.Conn
+			if conn, err = net.Dial("tcp", addr); err != nil {
+				return
+			}
+			conns = append(conns, conn)
+		}
+		l.clock = func() time.Duration { return l.now } // the turn takes no time
+		for range 2 {
+			for p := range l.listeners.all { // it is one
+				l.accept(*p)
+			}
+			used = append(used, l.conns.used)
+		}
+		l.clock = func() time.Duration { return l.now + turnTime } // and now its time is used up
+		for p := range l.listeners.all {
+			l.accept(*p)
+		}
+		used = append(used, l.conns.used)
+		l.clock = monotonic.Now
+	})
+	for _, conn := range conns {
+		defer conn.Close()
+	}
+	enginetest.Must(t, err)
+	if want := []int{acceptsAtOnce, 2 * acceptsAtOnce, 2*acceptsAtOnce + 1}; !slices.Equal(used, want) {
+		t.Errorf("connections after each turn: %v; want %v", used, want)
+	}
+	proxytest.Eventually(t, func() bool { return l.load.Load() == clients }, "the rest is accepted in the turns after that")
+}
+
+// Bytes in bulk go through a pipe, small amounts do not take one; and what a pipe takes of the budget is
+// given back with it.
+func TestBulkTakesAPipeAndLittleDoesNot(t *testing.T) {
+	l, addr := newEpollPort(t, func(conn *net.TCPConn) { _, _ = io.Copy(conn, conn) })
+	pipes := func() (made int) {
+		l.call(func() { made = l.pipes.made })
+		return made
+	}
+	echo := func(size int) {
+		conn, err := net.Dial("tcp", addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		question, answer := make([]byte, size), make([]byte, size)
+		_, _ = rand.Read(question)
+		go func() { _, _ = conn.Write(question) }()
+		if _, err := io.ReadFull(conn, answer); err != nil || string(answer) != string(question) {
+			t.Fatalf("%d bytes did not come back as they went: %v", size, err)
+		}
+	}
+	echo(1000)
+	if n := pipes(); n != 0 {
+		t.Errorf("%d pipes after a thousand bytes", n)
+	}
+	echo(8 << 20)
+	if n := pipes(); n == 0 || n > 2 {
+		t.Errorf("%d pipes after 8 MiB each way; want one or two", n)
+	}
+	proxytest.Eventually(t, func() bool { return len(idlePipes(l)) == pipes() }, "every pipe is given back")
+	proxytest.Eventually(t, func() bool { return l.engine.Budget.Used.Load() == int64(1+2*pipes()) }, "only the port's and the pipes' descriptors are counted")
+}
+
+func idlePipes(l *loop) (idle []*pipe) {
+	l.call(func() { idle = append(idle, l.pipes.free...) })
+	return idle
+}
+
+// Others may ask a loop for something when it has ended. They are told, and its descriptors are left alone:
+// these may be others' by then.
+func TestALoopThatHasEndedIsAskedForNothing(t *testing.T) {
+	e := New(engine.Config{BindAddress: proxytest.Loopback}.WithDefaults(), admit.NewOwnPorts(proxytest.Loopback))
+	s, err := e.Listen(enginetest.TCPPort(proxytest.FreePort(t)), enginetest.OwnerOf(enginetest.NewRotation()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Close()
+	e.Drain(t.Context())
+	asked := false
+	if e.loops[0].do(func() { asked = true }) || e.loops[0].call(func() { asked = true }) || asked {
+		t.Error("a loop that has ended was asked, or says that it does what it is asked")
+	}
+}
+
+// A port may close while its clients wait for descriptors. Its own is another's by the time that it would
+// be watched again.
+func TestAPortThatClosesWhileItIsPausedIsNotWatchedAgain(t *testing.T) {
+	proxytest.NothingLeaks(t)
+	e := New(engine.Config{BindAddress: proxytest.Loopback}.WithDefaults(), admit.NewOwnPorts(proxytest.Loopback))
+	stays, err := e.Listen(enginetest.TCPPort(proxytest.FreePort(t)), enginetest.OwnerOf(enginetest.NewRotation()))
+	enginetest.Must(t, err)
+	goes, err := e.Listen(enginetest.TCPPort(proxytest.FreePort(t)), enginetest.OwnerOf(enginetest.NewRotation()))
+	enginetest.Must(t, err)
+	p := goes.(*epollTCP)
+	l := p.loop
+	l.call(func() {
+		l.pauseAccepting(&p.portSocket)
+		l.resumeAt = 1 << 62 // not before we say so
+	})
+	p.Close()
+	other, err := unix.Eventfd(0, unix.EFD_CLOEXEC)
+	enginetest.Must(t, err)
+	enginetest.Must(t, unix.Dup3(other, p.fd, unix.O_CLOEXEC))
+	l.call(func() {
+		l.resumeAt = 0
+		l.resume()
+		if err := epollCtl(l.epfd, unix.EPOLL_CTL_DEL, p.fd, new(unix.EpollEvent)); err != unix.ENOENT {
+			t.Errorf("the loop watched what has the descriptor now (%v)", err)
+		}
+	})
+	unix.Close(other)
+	unix.Close(p.fd)
+	stays.Close()
+	e.Drain(t.Context())
+}
+
+// An endpoint may vanish while something of it is still held for a slow client. The client gets that, and then a
+// reset: what was cut off never looks complete.
+func TestWhatIsHeldForAClientArrivesBeforeTheResetWhenItsEndpointVanishes(t *testing.T) {
+	l, addr := newEpollPort(t, func(conn *net.TCPConn) {
+		for chunk := make([]byte, 10<<10); ; {
+			if _, err := conn.Write(chunk); err != nil {
+				return
+			}
+		}
+	})
+	client := proxytest.DialNarrow(t, netip.MustParseAddrPort(addr), 8<<10)
+	var want uint64
+	proxytest.Eventually(t, func() bool {
+		l.call(func() {
+			for c := range l.conns.all {
+				if s := &c.client; s.stalled() {
+					if want = s.sent; s.held != nil {
+						want += uint64(len(s.held.rest()))
+					}
+					if s.bulk != nil {
+						want += uint64(s.bulk.n)
+					}
+					l.lose(c, s, &c.backend, unix.ETIMEDOUT) // as lookAt does
+				}
+			}
+		})
+		return want > 0
+	}, "the client's side stalls")
+	got, buf := uint64(0), make([]byte, 64<<10)
+	for {
+		n, err := client.Read(buf)
+		if got += uint64(n); err == nil {
+			continue
+		}
+		if got != want || !proxytest.IsReset(err) {
+			t.Errorf("the client got %d bytes of %d, and then %v; want a reset", got, want, err)
+		}
+		return
+	}
+}
+
+// A storm of slow readers leaves nothing behind but a few buffers.
+func TestWhatALoopKeepsIsBounded(t *testing.T) {
+	var s spare[tail]
+	for range 10 * maxSpare {
+		s.giveBack(new(tail))
+	}
+	if len(s.kept) != maxSpare {
+		t.Errorf("%d are kept; want %d", len(s.kept), maxSpare)
+	}
+	for range maxSpare {
+		s.take()
+	}
+	if len(s.kept) != 0 || s.take() == nil {
+		t.Error("what is kept is not used again, or nothing is made when none is kept")
+	}
+}
+
+// A loop that always finds something to do lets the Go scheduler look around now and then: else nobody might, for
+// up to 10 ms.
+func TestALoopThatIsAlwaysBusyYieldsNowAndThen(t *testing.T) {
+	l, _ := newEpollPort(t, func(*net.TCPConn) {})
+	busy, err := unix.Eventfd(1, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK) // nobody reads it, so it is ready in each turn
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(busy)
+	const nobody = 1<<eraBits - 1
+	l.call(func() { err = l.watch(busy, ticket{kind: listening, era: nobody}, unix.EPOLLIN) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	state := func() (turn uint64, yielded time.Duration) {
+		l.call(func() { turn, yielded = l.turn, l.yielded })
+		return turn, yielded
+	}
+	began, last := state()
+	for range 3 {
+		proxytest.Eventually(t, func() bool {
+			_, yielded := state()
+			defer func() { last = yielded }()
+			return yielded > last
+		}, "it yields once more")
+	}
+	if ended, _ := state(); ended < began+100 {
+		t.Errorf("only %d turns", ended-began)
+	}
+}
+
+// A turn of a loop makes a bounded number of attempts that fail at once, however many clients search, and the
+// searches go on in later turns.
+func TestALoopMakesEightAttemptsATurnForSearchesThatGoOn(t *testing.T) {
+	if !proxytest.InOwnNetwork(t) { // which has no route to anywhere
+		return
+	}
+	proxytest.NothingLeaks(t)
+	e := New(engine.Config{BindAddress: proxytest.Loopback}.WithDefaults(), admit.NewOwnPorts(proxytest.Loopback))
+	e.loopCount = 1
+	list := make([]registry.Addr, 5000)
+	for i := range list {
+		list[i] = enginetest.Address(i)
+	}
+	r := enginetest.NewRotation(list...)
+	port := proxytest.FreePort(t)
+	s, err := e.Listen(enginetest.TCPPort(port), enginetest.OwnerOf(r))
+	enginetest.Must(t, err)
+	t.Cleanup(func() {
+		s.Close()
+		e.Drain(t.Context())
+	})
+	l, addr := s.(*epollTCP).loop, proxytest.On(port).String()
+	failures := func() (n uint64) {
+		for _, e := range r.Endpoints() {
+			n += e.Status().Failures
+		}
+		return n
+	}
+	var conns []net.Conn
+	var turn uint64
+	l.call(func() { // as long as this lasts it is one turn
+		turn = l.turn
+		for range acceptsAtOnce {
+			conn, err := net.Dial("tcp", addr)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			conns = append(conns, conn)
+		}
+		for p := range l.listeners.all { // it is one
+			l.accept(*p)
+		}
+		if got, most := failures(), uint64(acceptsAtOnce+attemptsATurn); got > most {
+			t.Errorf("%d clients had %d attempts in one turn, want %d at most", acceptsAtOnce, got, most)
+		}
+		if len(l.deferred) == 0 || l.turn != turn {
+			t.Errorf("%d searches go on in a later turn", len(l.deferred))
+		}
+	})
+	for _, conn := range conns {
+		if _, err := conn.Read(make([]byte, 1)); !proxytest.IsReset(err) {
+			t.Errorf("a client got %v, want a reset", err)
+		}
+		conn.Close()
+	}
+	if got, want := failures(), uint64(acceptsAtOnce*balance.MaxOffers); got != want {
+		t.Errorf("%d clients had %d attempts, want %d", acceptsAtOnce, got, want)
+	}
+	l.call(func() {
+		if l.turn < turn+acceptsAtOnce*(balance.MaxOffers-1)/attemptsATurn-1 || len(l.deferred) != 0 {
+			t.Errorf("it took %d turns, and %d searches are left over", l.turn-turn, len(l.deferred))
+		}
+	})
+}

@@ -1,0 +1,470 @@
+package epoll
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"kubeproxy/internal/monotonic"
+	"kubeproxy/proxy/admit"
+	"kubeproxy/proxy/engine"
+	"kubeproxy/proxy/enginetest"
+	"kubeproxy/proxy/proxytest"
+	"kubeproxy/proxy/traffic"
+)
+
+// These tests hold each part of a turn to its budget.
+
+// Those who ask a loop for more while it does what they asked for do not keep it from its clients.
+func TestARequestThatAsksForMoreWaitsForTheNextTurn(t *testing.T) {
+	l, addr := newEpollPort(t, func(conn *net.TCPConn) { _, _ = io.Copy(conn, conn) })
+	stop := make(chan struct{})
+	var again func()
+	again = func() {
+		if !isClosedChannel(stop) {
+			l.do(again)
+		}
+	}
+	l.do(again)
+	defer close(stop)
+	client := proxytest.Dial(t, netip.MustParseAddrPort(addr))
+	_, err := client.Write([]byte("hello"))
+	enginetest.Must(t, err)
+	if _, err := io.ReadFull(client, make([]byte, 5)); err != nil {
+		t.Errorf("a client beside someone who always asks for more got no answer: %v", err)
+	}
+}
+
+func isClosedChannel(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}
+
+// What others ask for is done in order, and no more of it in a turn than there is room for.
+func TestATurnDoesAFewRequestsInOrder(t *testing.T) {
+	l, _ := newEpollPort(t, func(*net.TCPConn) {})
+	const requests = 10 * postedATurn
+	var turns []uint64
+	var order []int
+	l.call(func() {
+		for i := range requests {
+			l.do(func() { turns, order = append(turns, l.turn), append(order, i) })
+		}
+	})
+	proxytest.Eventually(t, func() bool {
+		n := 0
+		l.call(func() { n = len(order) })
+		return n == requests
+	}, "every request is met")
+	l.call(func() {
+		if !slices.IsSorted(order) {
+			t.Error("requests were met out of order")
+		}
+		in := make(map[uint64]int)
+		for _, turn := range turns {
+			if in[turn]++; in[turn] > postedATurn {
+				t.Errorf("turn %d met more than %d requests", turn, postedATurn)
+				return
+			}
+		}
+	})
+}
+
+// Of many ports with clients each accepts one at least, and all of them no more than a turn has room for.
+func TestManyPortsShareTheAcceptsOfATurn(t *testing.T) {
+	for ports := range 257 {
+		each := acceptsFor(ports)
+		if each < 1 || each > acceptsAtOnce || each > 1 && ports*each > acceptsATurn {
+			t.Errorf("each of %d ports accepts %d clients", ports, each)
+		}
+	}
+}
+
+// However many connections were interrupted, a turn goes on with some of them, and with the others before those again.
+func TestATurnGoesOnWithSomeOfThoseInterrupted(t *testing.T) {
+	l := &loop{clock: func() time.Duration { return 0 }}
+	const room = turnTotal / leastBudget
+	conns := make([]conn, 3*room)
+	for i := range conns { // they are not live, so going on does nothing
+		l.interrupt(&conns[i])
+	}
+	for turn := 1; turn <= 3; turn++ {
+		l.proceed()
+		l.interrupt(&conns[turn-1])
+		for i := range conns {
+			if went := i < turn*room; !went && !conns[i].queued {
+				t.Fatalf("after %d turns connection %d has gone on", turn, i)
+			}
+		}
+		if want := len(conns) - turn*room + turn; len(l.unfinished) != want {
+			t.Fatalf("after %d turns %d are left; want %d", turn, len(l.unfinished), want)
+		}
+	}
+	for i, c := range l.unfinished {
+		if c != &conns[i] {
+			t.Errorf("the one interrupted as number %d is not in its place", i)
+		}
+	}
+}
+
+// Once a turn has used up its time, each queue still moves on, by the minimum.
+func TestALateTurnDoesTheMinimumOfEachPart(t *testing.T) {
+	const waiting = 4 * leastATurn
+	l := &loop{engine: new(Engine), clock: func() time.Duration { return time.Hour + turnTime }}
+	l.timers.init()
+	interrupted, due := make([]conn, waiting), make([]conn, waiting)
+	requests := 0
+	for i := range waiting {
+		l.interrupt(&interrupted[i])
+		due[i].client.fd, due[i].backend.fd = noDescriptor, noDescriptor
+		l.enter(&due[i], young)
+		l.posted = append(l.posted, func() { requests++ })
+	}
+	l.now = time.Hour
+	l.proceed()
+	l.expire()
+	l.oblige()
+	looks := 0
+	for i := range due {
+		if due[i].phase != young {
+			looks++
+		}
+	}
+	if went := waiting - len(l.unfinished); went != leastATurn || looks != leastATurn || requests != leastATurn {
+		t.Errorf("a late turn went on with %d connections, looked at %d and met %d requests; want %d each", went, looks, requests, leastATurn)
+	}
+	if len(l.unfinished) == 0 || l.unfinished[0] != &interrupted[leastATurn] {
+		t.Error("the connections that are left are not in their order")
+	}
+}
+
+// A connection that says little is served in a turn whose time is used up. One that carries in bulk goes on in a later turn, and
+// nothing that the kernel has told of it is lost.
+func TestALateTurnServesSmallExchangesBeforeBulk(t *testing.T) {
+	l, addr := newEpollPort(t, func(conn *net.TCPConn) { _, _ = io.Copy(conn, conn) })
+	exchange := func(client net.Conn) {
+		t.Helper()
+		_, err := client.Write([]byte("hello"))
+		enginetest.Must(t, err)
+		if _, err := io.ReadFull(client, make([]byte, 5)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	bulk := proxytest.Dial(t, netip.MustParseAddrPort(addr))
+	exchange(bulk)
+	little := proxytest.Dial(t, netip.MustParseAddrPort(addr))
+	exchange(little)
+	var wrote [2]error
+	l.call(func() {
+		var conns []*conn // in the order of their clients
+		for c := range l.conns.all {
+			conns = append(conns, c)
+		}
+		_, wrote[0] = bulk.Write([]byte("hello"))
+		_, wrote[1] = little.Write([]byte("hello"))
+		conns[0].client.full = 1 // as if it had just filled the buffer
+		l.happened = l.poll()
+		l.clock = func() time.Duration { return l.now + turnTime }
+		l.dealWithAll()
+		l.clock = monotonic.Now
+		if sent := conns[1].backend.sent; sent != 10 {
+			t.Errorf("the endpoint was sent %d bytes of the small exchange; want 10", sent)
+		}
+		if c := conns[0]; c.backend.sent != 5 || !c.client.readable || !c.queued {
+			t.Errorf("bulk in a late turn: %d bytes sent, readable %v, queued %v; want 5, true, true", c.backend.sent, c.client.readable, c.queued)
+		}
+	})
+	enginetest.Must(t, wrote[0])
+	enginetest.Must(t, wrote[1])
+	for _, client := range []net.Conn{bulk, little} {
+		if _, err := io.ReadFull(client, make([]byte, 5)); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// When a port closes, its sessions end a few at a time, and all of them before close returns.
+func TestTheSessionsOfAPortThatClosesEndAFewInATurn(t *testing.T) {
+	s := serveFlows(t, engine.Config{}, enginetest.Identity(t, "a"))
+	l := s.loop
+	const clients = 3 * endsAtOnce
+	for range clients {
+		proxytest.DialUDP(t, s.Addr).Ask(t)
+	}
+	ended := make(map[uint64]int)
+	l.call(func() {
+		l.engine.Cfg.Ended = func(traffic.Ending) { ended[l.turn]++ }
+	})
+	s.Close()
+	sum := 0
+	for turn, n := range ended {
+		if sum += n; n > endsAtOnce {
+			t.Errorf("turn %d ended %d sessions; want %d at most", turn, n, endsAtOnce)
+		}
+	}
+	if sum != clients {
+		t.Errorf("%d sessions have ended when close returned; want all %d", sum, clients)
+	}
+}
+
+// When time is up for all connections they are cut a few at a time.
+func TestConnectionsAreCutAFewInATurn(t *testing.T) {
+	e, addr := newEpollPortOf(t, 1, func(conn *net.TCPConn) { _, _ = io.Copy(conn, conn) })
+	l := e.loops[0]
+	const clients = 3 * endsAtOnce
+	for range clients {
+		proxytest.Dial(t, netip.MustParseAddrPort(addr))
+	}
+	proxytest.Eventually(t, func() bool { return l.load.Load() == clients }, "every client is accepted")
+	ended := make(map[uint64]int)
+	l.call(func() {
+		l.engine.Cfg.Ended = func(traffic.Ending) { ended[l.turn]++ }
+		e.Conns.Ended = l.engine.Cfg.Ended
+		l.endAll(0)
+	})
+	proxytest.Eventually(t, func() bool { return l.load.Load() == 0 }, "every connection is cut")
+	l.call(func() {
+		for turn, n := range ended {
+			if n > endsAtOnce {
+				t.Errorf("turn %d cut %d connections; want %d at most", turn, n, endsAtOnce)
+			}
+		}
+	})
+}
+
+// Readers that read nothing hold no pipes, so that bulk elsewhere goes on through these.
+func TestStalledReadersHoldNoPipes(t *testing.T) {
+	l, addr := newEpollPort(t, func(conn *net.TCPConn) {
+		for data := make([]byte, 1<<20); ; {
+			if _, err := conn.Write(data); err != nil {
+				return
+			}
+		}
+	})
+	const readers = maxPipes + 8
+	for range readers {
+		proxytest.DialNarrow(t, netip.MustParseAddrPort(addr), 16<<10)
+	}
+	stalled := func() (n int) {
+		l.call(func() {
+			for c := range l.conns.all {
+				if c.client.stalled() {
+					n++
+				}
+			}
+		})
+		return n
+	}
+	proxytest.Eventually(t, func() bool { return stalled() == readers }, "every reader is stalled")
+	l.call(func() {
+		if l.pipes.made == 0 {
+			t.Error("nothing went through a pipe")
+		}
+		if held := l.pipes.made - len(l.pipes.free); held != 0 {
+			t.Errorf("%d pipes are held by stalled readers", held)
+		}
+	})
+}
+
+// Little that is left in a pipe when its side stalls is held in memory, and arrives in its place.
+func TestWhatIsLeftInAPipeIsReadBack(t *testing.T) {
+	l := &loop{pipes: pipes{budget: admit.NewBudget(1000)}}
+	p := l.pipes.take()
+	defer l.pipes.close()
+	want := bytes.Repeat([]byte("abcdefgh"), 500)
+	n, errno := write(p.w, want)
+	if n != len(want) || errno != 0 {
+		t.Fatal(n, errno)
+	}
+	p.n = n
+	s := &half{bulk: p}
+	l.empty(s)
+	if s.bulk != nil || s.held == nil || !bytes.Equal(s.held.rest(), want) || len(l.pipes.free) != 1 {
+		t.Errorf("the side holds %+v, and %d pipes are free", s, len(l.pipes.free))
+	}
+}
+
+// That the kernel lacks memory is no word of the peer: the connection goes on when there is some again.
+func TestAConnectionOutlivesALackOfMemory(t *testing.T) {
+	for _, errno := range []unix.Errno{unix.ENOMEM, unix.ENOBUFS} {
+		t.Run(errno.Error(), func(t *testing.T) {
+			l, addr := newEpollPort(t, func(conn *net.TCPConn) { _, _ = io.Copy(conn, conn) })
+			client := proxytest.Dial(t, netip.MustParseAddrPort(addr))
+			say := func(what string) {
+				t.Helper()
+				_, err := client.Write([]byte(what))
+				enginetest.Must(t, err)
+				got := make([]byte, len(what))
+				if _, err := io.ReadFull(client, got); err != nil || string(got) != what {
+					t.Fatalf("%q, %v", got, err)
+				}
+			}
+			say("hello")
+			said := make(chan error)
+			l.call(func() {
+				for c := range l.conns.all {
+					c.client.readable = true
+					l.unread(c, &c.backend, &c.client, errno) // as if a read had failed
+					c.backend.held = l.tail([]byte("held "))  // as send does when a write has
+					l.starve(c)
+				}
+			})
+			go func() {
+				got := make([]byte, len("held "))
+				_, err := io.ReadFull(client, got)
+				if err == nil && string(got) != "held " {
+					err = fmt.Errorf("got %q", got)
+				}
+				said <- err
+			}()
+			if err := proxytest.Receive(t, said, "what was held"); err != nil {
+				t.Fatal(err)
+			}
+			say("still here")
+		})
+	}
+}
+
+// A port whose socket cannot be watched again is not deaf for ever.
+func TestAPortThatCannotBeWatchedAgainIsTriedAgain(t *testing.T) {
+	e, addr := newEpollPortOf(t, 1, proxytest.Identify("a"))
+	l := e.loops[0]
+	var p *epollTCP
+	l.call(func() {
+		for each := range l.listeners.all {
+			p = *each
+		}
+		l.suspend(&p.portSocket)
+		fd := p.fd
+		p.fd = -1 // EBADF
+		l.now = l.resumeAt
+		l.resume()
+		if p.fd = fd; !p.paused || len(l.paused) != 1 {
+			t.Errorf("the port is forgotten: paused %v, %d to be resumed", p.paused, len(l.paused))
+		}
+	})
+	proxytest.WhoAnswers(t, netip.MustParseAddrPort(addr))
+}
+
+// A port that cannot be read is left alone for a while, instead of being tried in every turn.
+func TestAUDPPortThatCannotBeReadIsPaused(t *testing.T) {
+	s := serveFlows(t, engine.Config{}, enginetest.Identity(t, "a"))
+	p := s.epollUDP
+	l := p.loop
+	var err error
+	l.call(func() {
+		fd := p.fd
+		p.fd, err = unix.Open("/dev/null", unix.O_RDONLY|unix.O_CLOEXEC, 0) // ENOTSOCK
+		if err == nil {
+			l.receive(p)
+			closeFD(p.fd)
+		}
+		p.fd = fd
+		if !p.paused {
+			t.Error("the port is not paused")
+		}
+	})
+	enginetest.Must(t, err)
+	proxytest.DialUDP(t, s.Addr).Ask(t)
+}
+
+// A loop that stands still is named, one that is idle or ended is not, and a loop that turns again is well.
+func TestALoopThatStandsStillIsFound(t *testing.T) {
+	e, addr := newEpollPortOf(t, 2, proxytest.Identify("a"))
+	wants := func(when, want string) {
+		t.Helper()
+		if err := e.Stalled(); err == nil && want != "" || err != nil && (want == "" || !strings.HasPrefix(err.Error(), want)) {
+			t.Errorf("%s: %v; want %q", when, err, want)
+		}
+	}
+	beats := func(n int) {
+		for range n {
+			for _, l := range e.loops {
+				l.beat()
+			}
+		}
+	}
+	answered := func(l *loop) {
+		t.Helper()
+		proxytest.Eventually(t, func() bool { return !l.heartbeat.unanswered.Load() }, "the loop answers")
+	}
+	for range 2 * beatsLost {
+		beats(1)
+		answered(e.loops[0])
+		answered(e.loops[1])
+	}
+	wants("idle", "")
+	gate, stands := make(chan struct{}), make(chan struct{})
+	e.loops[1].do(func() { close(stands); <-gate })
+	proxytest.Receive(t, stands, "the loop to stand still")
+	beats(2) // as after a stop of the whole process, however long: two looks prove nothing
+	wants("at once", "")
+	for range beatsLost {
+		beats(1)
+		answered(e.loops[0])
+	}
+	wants("after ten looks", "event loop 1 stands still: its present turn has lasted")
+	if longest := e.TurnTimes().Longest; longest <= 0 {
+		t.Errorf("the longest turn has lasted %v", longest)
+	}
+	close(gate)
+	answered(e.loops[1])
+	beats(1)
+	wants("when it turns again", "")
+	proxytest.WhoAnswers(t, netip.MustParseAddrPort(addr))
+}
+
+// A loop that has ended is asked no more, and does not stand still.
+func TestALoopThatHasEndedDoesNotStandStill(t *testing.T) {
+	e := New(engine.Config{BindAddress: proxytest.Loopback}.WithDefaults(), admit.NewOwnPorts(proxytest.Loopback))
+	s, err := e.Listen(enginetest.TCPPort(proxytest.FreePort(t)), enginetest.OwnerOf(enginetest.NewRotation()))
+	enginetest.Must(t, err)
+	s.Close()
+	e.Drain(t.Context())
+	for range 2 * beatsLost {
+		e.loops[0].beat()
+	}
+	if err := e.Stalled(); err != nil {
+		t.Error(err)
+	}
+}
+
+// Each turn is counted in the bucket that its time belongs to, and waiting is no part of any.
+func TestTurnsAreCounted(t *testing.T) {
+	var times turnTimes
+	for _, tt := range []struct {
+		took   int64
+		bucket int
+	}{{0, 0}, {100_000, 0}, {100_001, 1}, {20_000_000, 7}, {5_000_000_000, 13}, {5_000_000_001, 14}} {
+		before := times.buckets[tt.bucket].Load()
+		times.begin(1000)
+		if times.present() <= 0 {
+			t.Error("there is no present turn")
+		}
+		times.end(1000 + time.Duration(tt.took))
+		if times.buckets[tt.bucket].Load() != before+1 || times.present() != 0 {
+			t.Errorf("a turn of %v is not in bucket %d", time.Duration(tt.took), tt.bucket)
+		}
+	}
+	l, addr := newEpollPort(t, proxytest.Identify("a"))
+	proxytest.WhoAnswers(t, netip.MustParseAddrPort(addr))
+	turns := uint64(0)
+	for _, n := range l.engine.TurnTimes().Buckets {
+		turns += n
+	}
+	if turns == 0 {
+		t.Error("a loop has served a client, and no turn is counted")
+	}
+}

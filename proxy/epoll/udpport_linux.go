@@ -1,0 +1,547 @@
+package epoll
+
+import (
+	"net"
+	"net/netip"
+	"slices"
+	"sync/atomic"
+	"time"
+	"unsafe"
+
+	"github.com/golang/glog"
+	"golang.org/x/sys/unix"
+	"golang.org/x/time/rate"
+
+	"kubeproxy/proxy/admit"
+	"kubeproxy/proxy/balance"
+	"kubeproxy/proxy/engine"
+	"kubeproxy/proxy/sockopt"
+	"kubeproxy/proxy/traffic"
+	"kubeproxy/registry"
+)
+
+// An epollUDP is one open UDP port of the epoll engine: the socket that all its clients speak to, and
+// their flows. What they send is read many datagrams at a time (recvmmsg(2)), and what they are
+// answered is sent many at a time, at the end of the turn (sendmmsg(2)).
+type epollUDP struct {
+	portSocket
+	loop   *loop
+	number uint16
+	owner  *atomic.Pointer[engine.Claim]
+	closed bool
+	batch  int    // how many datagrams are read at once
+	queue  packed // what is known of the kernel's queue; of this batch
+	lost   uint32 // datagrams that the kernel had no room for, as far as it has said
+	dual   bool   // it serves both families, and knows IPv4 clients by mapped addresses
+
+	ranks admit.Ranks   // guarded by the session limit's mu
+	pace  *rate.Limiter // of flows that begin
+	flows map[admit.SessionKey]*flow
+}
+
+// listenUDP opens the socket of a port. As with TCP, package net opens it.
+func (e *Engine) listenUDP(addr netip.AddrPort, owner *atomic.Pointer[engine.Claim]) (engine.Socket, error) {
+	l, err := e.loopFor()
+	if err != nil {
+		return nil, err
+	}
+	fd, err := openUDP(addr)
+	if err != nil {
+		return nil, err
+	}
+	p := &epollUDP{
+		loop: l,
+
+		portSocket: portSocket{fd: fd},
+
+		number: addr.Port(),
+		owner:  owner,
+		ranks:  admit.Ranks{Max: e.Cfg.MaxUDPSessionsPerService, Full: traffic.DropServiceLimit},
+		pace:   admit.NewPortPace(e.Cfg.MaxNewUDPSessions),
+		flows:  make(map[admit.SessionKey]*flow),
+		batch:  datagramBatch,
+		dual:   family(fd) == unix.AF_INET6,
+	}
+	l.call(func() {
+		slot, index, era := l.udpPorts.add()
+		*slot = p
+		p.ticket = ticket{asking, index, era}
+		err = l.watch(fd, p.ticket, unix.EPOLLIN)
+	})
+	if err != nil {
+		l.call(p.leave)
+		return nil, err
+	}
+	return p, nil
+}
+
+// openUDP opens a socket that tells, with each datagram, which of our addresses it was sent to.
+func openUDP(addr netip.AddrPort) (fd int, err error) {
+	conn, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(addr))
+	if err != nil {
+		return 0, err
+	}
+	defer conn.Close()
+	if err := sockopt.AskReceipts(conn); err != nil {
+		return 0, err
+	}
+	_ = conn.SetReadBuffer(udpBuffer) // smaller ones work too
+	_ = conn.SetWriteBuffer(udpBuffer)
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return 0, err
+	}
+	return duplicate(raw)
+}
+
+const udpBuffer = engine.UDPReceiveBuffer
+
+// OwnerChanged ends the flows that the new owner of the port does not keep.
+func (p *epollUDP) OwnerChanged() {
+	p.loop.inSteps(p.endFlows)
+}
+
+// Close ends the sessions in steps: there may be tens of thousands. Meanwhile nothing is read from the port.
+func (p *epollUDP) Close() {
+	p.loop.call(func() {
+		p.closed, p.paused = true, false
+		_ = epollCtl(p.loop.epfd, unix.EPOLL_CTL_DEL, p.fd, new(unix.EpollEvent)) // it may not be there: see suspend
+	})
+	p.loop.inSteps(p.endFlows)
+	p.loop.call(p.leave)
+	p.loop.engine.Budget.ReleaseOfListener()
+}
+
+func (p *epollUDP) leave() {
+	p.loop.sendReplies() // of its sessions, before their socket is another's
+	p.closed, p.paused = true, false
+	closeFD(p.fd)
+	p.loop.udpPorts.remove(p.ticket.index)
+}
+
+// endFlows ends the flows that cannot go on, of those in a few places of the loop's. What they were answered before
+// has been sent.
+func (p *epollUDP) endFlows(from int) (next int) {
+	p.loop.sendReplies()
+	flows, next := p.loop.flows.some(from, endsAtOnce)
+	for f := range flows {
+		if (*f).port != p {
+			continue
+		}
+		if why, ends := p.ends(*f); ends {
+			(*f).why = traffic.DropEnded
+			p.loop.endFlow(*f, why)
+		}
+	}
+	return next
+}
+
+// ends tells whether a flow cannot go on, and why, as things stand with the port and its owner.
+func (p *epollUDP) ends(f *flow) (why traffic.Reason, ends bool) {
+	return engine.SessionEnds(p.closed, p.owner.Load(), f.claim, f.key.Client.Addr())
+}
+
+// receive reads what clients send, a batch at a time, for at most a few batches. To begin a flow takes far
+// longer than to go on with one, so where many are begun, batches are small: everybody else on the
+// loop would wait for them. Once the turn has carried as many datagrams as it may, each port is read one small batch.
+// A port that cannot be read is left alone for a while: the kernel would report it in every turn.
+func (l *loop) receive(p *epollUDP) {
+	if p.closed {
+		return
+	}
+	for range 4 {
+		in := l.incoming()
+		batch, last := p.batch, l.datagrams >= datagramsATurn
+		if last {
+			batch = fewFlows
+		}
+		n, errno := in.receive(p.fd, batch)
+		switch errno {
+		case 0:
+			p.pause = 0
+			l.datagrams += n
+		case unix.EAGAIN, unix.ECONNREFUSED: // the latter: a client that went away refuses our reply
+			return
+		default:
+			l.engine.Lines.ReportRead(p.owner.Load().Key, errno)
+			l.suspend(&p.portSocket)
+			return
+		}
+		before := l.begun
+		p.queue = unasked
+		for i := range n {
+			client, said, datagram := in.datagram(i)
+			if said.Lost != 0 && said.Lost != p.lost {
+				l.engine.Lines.Drop(p.owner.Load(), traffic.DropQueueFull, int(said.Lost-p.lost), client) // who sent those is not known
+				p.lost = said.Lost
+			}
+			l.carry(p, admit.SessionKey{Client: client, Local: said.Local}, datagram)
+			if p.closed {
+				return
+			}
+		}
+		switch begun := l.begun - before; {
+		case begun >= fewFlows:
+			p.batch = fewFlows
+			return
+		case last || n < p.batch:
+			return
+		default:
+			p.batch = min(2*p.batch, datagramBatch)
+		}
+	}
+}
+
+// carry has the client's flow send a datagram on. A client without one is given one.
+func (l *loop) carry(p *epollUDP, key admit.SessionKey, datagram []byte) {
+	if len(datagram) == engine.MaxDatagram {
+		l.engine.Lines.Drop(p.owner.Load(), traffic.DropTooLong, 1, key.Client)
+		return
+	}
+	if f := p.flows[key]; f != nil {
+		l.forward(f, datagram)
+		return
+	}
+	if f := l.beginFlow(p, key); f != nil {
+		l.forward(f, datagram)
+		l.redirect(f) // it has something to send now
+	}
+}
+
+// beginFlow starts a flow for a client, or drops its datagram for one of many good reasons; see
+// begin of package portable, which also says why such a client has no ending.
+func (l *loop) beginFlow(p *epollUDP, key admit.SessionKey) *flow {
+	e, owner := l.engine, p.owner.Load()
+	refuse := func(why traffic.DropReason) *flow {
+		l.engine.Lines.Drop(owner, why, 1, key.Client)
+		return nil
+	}
+	switch {
+	case !owner.Allows(key.Client.Addr()):
+		return refuse(traffic.DropSource)
+	case owner.Rotation.IsEmpty(): // nobody is evicted for this
+		return refuse(traffic.DropNoEndpoints)
+	case p.isCrowded(), !p.pace.Allow(), !e.Newcomers.Allow():
+		return refuse(traffic.DropOverload)
+	case e.Resolver.Own.OwnsClient(key):
+		return refuse(traffic.DropLoop)
+	case !e.Budget.TryAcquire(1):
+		return refuse(traffic.DropDescriptorLimit)
+	}
+	f := &flow{port: p, key: key, claim: owner, control: sockopt.ControlFrom(key.Local), fd: noDescriptor, began: time.Now(), live: true}
+	f.Place.Socket, f.Tenant = &p.ranks, f
+	f.Heard()
+	evicted, full, ok := e.Sessions.Admit(&f.Place)
+	if !ok {
+		e.Budget.Release(1)
+		return refuse(full)
+	}
+	if evicted != nil {
+		if other, ok := evicted.Tenant.(*flow); ok && other.port.loop == l {
+			l.evict(other)
+		} else {
+			evicted.Tenant.Evict()
+		}
+	}
+	if v := glog.V(2); v {
+		v.Infof("new UDP session of %v for %s", key.Client, owner.Key)
+	}
+	l.begun++
+	slot, index, era := l.flows.add()
+	*slot = f
+	f.index, f.era = index, era
+	p.flows[key] = f
+	owner.Tally.Active.Add(1)
+	f.until = l.now + e.Cfg.DialTotalTimeout
+	f.choice = owner.Choose(key.Client.Addr()) // only now: who is not let in takes nobody's turn
+	return f
+}
+
+// packed is what is known of how full the kernel's queue of a port is.
+type packed uint8
+
+const (
+	unasked packed = iota
+	roomy
+	crowded
+)
+
+// isCrowded tells whether more than half of the queue was taken when a newcomer first asked in this batch: see
+// UDPQueue. To ask is a system call.
+func (p *epollUDP) isCrowded() bool {
+	if p.queue == unasked {
+		p.queue = roomy
+		if used, most, ok := sockopt.QueueOf(p.fd); ok && used > most/2 {
+			p.queue = crowded
+		}
+	}
+	return p.queue == crowded
+}
+
+// Evict has its loop end the flow for the sake of another one.
+func (f *flow) Evict() {
+	l := f.port.loop
+	l.do(func() { l.evict(f) })
+}
+
+func (l *loop) evict(f *flow) {
+	if !f.live {
+		return
+	}
+	f.why = traffic.DropEnded
+	l.endFlow(f, traffic.Evicted)
+	if v := glog.V(2); v {
+		v.Infof("evicted the UDP session of %v for %s", f.key.Client, f.claim.Key)
+	}
+}
+
+func (f *flow) whyUnserved() traffic.Reason { return engine.Unserved(f.why, f.carried != nil) }
+
+// endFlow ends a flow: gives back what it has, and tells whoever wants to know.
+func (l *loop) endFlow(f *flow, why traffic.Reason) {
+	if l.owes(f) {
+		l.sendReplies() // they count
+	}
+	e := l.engine
+	f.live = false
+	if f.fd != noDescriptor {
+		closeFD(int(f.fd))
+		f.fd = noDescriptor
+		f.endpoint.Left()
+	}
+	delete(f.port.flows, f.key)
+	l.flows.remove(f.index)
+	e.Sessions.Remove(&f.Place)
+	e.Sessions.Unreserve(f.waiting)
+	if n := len(f.waiting); n > 0 {
+		l.dropFor(f, f.why, n)
+	}
+	e.Budget.Release(1)
+	ending := traffic.Ending{
+		Protocol: registry.UDP,
+		Service:  f.claim.Key,
+		Port:     f.port.number,
+		Client:   f.key.Client,
+		Began:    f.began,
+		Duration: time.Since(f.began),
+		Dialled:  f.dialled,
+		Attempts: f.attempts,
+		Sent:     f.sent,
+		Received: f.received,
+		Reason:   why,
+	}
+	if f.carried != nil {
+		ending.Endpoint = f.carried.Addr
+	}
+	engine.TellSession(f.claim, ending, e.Cfg.Ended)
+}
+
+func (l *loop) dropFor(f *flow, why traffic.DropReason, n int) {
+	l.engine.Lines.Drop(f.claim, why, n, f.key.Client)
+}
+
+// lookUpFlow resolves the name of an endpoint beside the loop.
+func (l *loop) lookUpFlow(f *flow, e *balance.Endpoint) {
+	f.looking = true
+	l.engine.resolve(registry.UDP, e, engine.LookUpPatience(&f.choice), func(addrs []netip.AddrPort, err error) {
+		l.do(func() {
+			if f.live {
+				f.looking = false
+				if l.directAny(f, e, addrs, err) {
+					l.redirect(f)
+				}
+			}
+		})
+	})
+}
+
+// directAny makes e the endpoint of f, at the first of its addresses that can be. It reports whether f is still to be
+// found an endpoint: none of them can be, or its name was not resolved, because of err.
+func (l *loop) directAny(f *flow, e *balance.Endpoint, addrs []netip.AddrPort, err error) bool {
+	for _, to := range addrs {
+		if err = l.direct(f, e, to); err == nil {
+			return false
+		}
+	}
+	return l.cannot(f, e, err)
+}
+
+// flowsATurn is how many places of flows are looked at in a turn for those that have been silent for too long.
+const flowsATurn = 256
+
+// idleFlows ends the flows that have been silent for too long, of the next few places. When the last were looked at, the
+// first are looked at again after a while.
+func (l *loop) idleFlows() {
+	timeout := l.engine.Cfg.UDPTimeout
+	flows, next := l.flows.some(l.sweptFlows, flowsATurn)
+	if l.sweptFlows = next; next < 0 {
+		l.sweptFlows, l.sweepFlows = 0, l.now+max(timeout/32, time.Millisecond)
+	}
+	for f := range flows {
+		if (*f).SilentFor() >= timeout {
+			glog.V(1).Infof("UDP session of %v for %s was silent for %v", (*f).key.Client, (*f).claim.Key, timeout)
+			(*f).why = traffic.DropEnded
+			l.endFlow(*f, traffic.Idle)
+		}
+	}
+}
+
+// How many datagrams are read from a port at once, and how many replies are collected before they are
+// sent; and how many flows may begin in one batch before batches become as small as that.
+const (
+	datagramBatch = 64
+	replyBatch    = 64
+	fewFlows      = 8
+)
+
+// datagramsATurn is how many datagrams a turn carries, about: past that each port is read fewFlows more, and each flow one.
+const datagramsATurn = 2048
+
+// An intake is room for a batch of datagrams, their senders, and which of our addresses they were
+// sent to.
+type intake struct {
+	headers [datagramBatch]mmsghdr
+	vectors [datagramBatch]unix.Iovec
+	senders [datagramBatch]unix.RawSockaddrAny
+	control [datagramBatch][128]byte // no less than ReceiptSpace
+	data    [datagramBatch]engine.DatagramBuffer
+}
+
+// mmsghdr is struct mmsghdr of recvmmsg(2).
+type mmsghdr struct {
+	unix.Msghdr
+	length uint32
+}
+
+// incoming returns the loop's intake. It is made for the first UDP port: what of it no datagram has
+// touched takes no memory.
+func (l *loop) incoming() *intake {
+	if l.intake == nil {
+		in := new(intake)
+		for i := range in.headers {
+			in.vectors[i].Base = &in.data[i][0]
+			in.vectors[i].SetLen(engine.MaxDatagram)
+			h := &in.headers[i]
+			h.Iov = &in.vectors[i]
+			h.SetIovlen(1)
+			h.Name = (*byte)(unsafe.Pointer(&in.senders[i]))
+			h.Control = &in.control[i][0]
+		}
+		l.intake = in
+	}
+	return l.intake
+}
+
+// receive reads as many datagrams as there are, up to most.
+func (in *intake) receive(fd, most int) (n int, errno unix.Errno) {
+	for i := range most {
+		in.headers[i].Namelen = uint32(unsafe.Sizeof(in.senders[i]))
+		in.headers[i].SetControllen(len(in.control[i]))
+	}
+	return recvmmsg(fd, in.headers[:most])
+}
+
+// datagram returns the nth of a batch, with its sender and what the kernel says of it.
+func (in *intake) datagram(n int) (client netip.AddrPort, said sockopt.Receipt, datagram []byte) {
+	h := &in.headers[n]
+	return addrPort(&in.senders[n]), sockopt.ParseReceipt(in.control[n][:h.Controllen]), in.data[n][:h.length]
+}
+
+// An outgo is room for a batch of replies.
+type outgo struct {
+	n       int
+	replies [replyBatch]reply
+	headers [replyBatch]mmsghdr
+	vectors [replyBatch]unix.Iovec
+	names   [replyBatch]unix.RawSockaddrInet6
+	data    [replyBatch]engine.DatagramBuffer
+}
+
+// A reply waits to be sent to the client of a flow.
+type reply struct {
+	flow   *flow
+	length int
+}
+
+// nextReply returns room for one more reply.
+func (l *loop) nextReply() *engine.DatagramBuffer {
+	if l.outgo == nil {
+		l.outgo = new(outgo)
+	}
+	if l.outgo.n == replyBatch {
+		l.sendReplies()
+	}
+	return &l.outgo.data[l.outgo.n]
+}
+
+// reply has what was read into the room for one more reply sent to the client of f at the end of the turn.
+func (l *loop) reply(f *flow, length int) {
+	l.outgo.replies[l.outgo.n] = reply{f, length}
+	l.outgo.n++
+}
+
+// owes tells whether a reply to the client of f was collected, and is still to be sent.
+func (l *loop) owes(f *flow) bool {
+	return l.outgo != nil && slices.ContainsFunc(l.outgo.replies[:l.outgo.n], func(r reply) bool { return r.flow == f })
+}
+
+// sendReplies sends what was collected, a batch for each run of replies that leave from one port.
+func (l *loop) sendReplies() {
+	out := l.outgo
+	if out == nil || out.n == 0 {
+		return
+	}
+	for i := range out.n {
+		r := &out.replies[i]
+		out.vectors[i].Base = &out.data[i][0]
+		out.vectors[i].SetLen(r.length)
+		h := &out.headers[i]
+		h.Iov = &out.vectors[i]
+		h.SetIovlen(1)
+		var size uintptr
+		out.names[i], size = r.flow.port.name(r.flow.key.Client)
+		h.Name, h.Namelen = (*byte)(unsafe.Pointer(&out.names[i])), uint32(size)
+		h.Control = nil
+		if len(r.flow.control) > 0 {
+			h.Control = &r.flow.control[0]
+		}
+		h.SetControllen(len(r.flow.control))
+	}
+	for from := 0; from < out.n; {
+		to := from + 1
+		for to < out.n && out.replies[to].flow.port == out.replies[from].flow.port {
+			to++
+		}
+		sent, errno := sendmmsg(out.replies[from].flow.port.fd, out.headers[from:to])
+		if errno != 0 {
+			sent = 0
+		}
+		for _, r := range out.replies[from : from+sent] {
+			n, t := uint64(r.length), r.flow.claim.Tally
+			r.flow.received += n
+			t.Received.Add(n)
+			t.DatagramsReceived.Add(1)
+		}
+		if from += sent; sent == 0 {
+			if errno != unix.ECONNREFUSED { // that was the answer to an earlier one
+				why := traffic.DropClient
+				if sockopt.IsOurTrouble(errno) {
+					why = traffic.DropNotSent
+				}
+				l.dropFor(out.replies[from].flow, why, 1)
+				from++
+			}
+		}
+	}
+	clear(out.replies[:out.n])
+	out.n = 0
+}
+
+// name writes the address of a client as the socket of the port wants it.
+func (p *epollUDP) name(client netip.AddrPort) (unix.RawSockaddrInet6, uintptr) {
+	if p.dual && client.Addr().Is4() {
+		client = netip.AddrPortFrom(netip.AddrFrom16(client.Addr().As16()), client.Port())
+	}
+	_, name, size := sockaddr(client)
+	return name, size
+}

@@ -1,0 +1,83 @@
+//go:build linux
+
+package portable
+
+import (
+	"bytes"
+	"errors"
+	"net"
+	"testing"
+
+	"kubeproxy/proxy/admit"
+	"kubeproxy/proxy/balance"
+	"kubeproxy/proxy/engine"
+	"kubeproxy/proxy/enginetest"
+	"kubeproxy/proxy/proxytest"
+	"kubeproxy/proxy/traffic"
+)
+
+func TestRepliesOfAnEndpointThatWasLeftAreNotPassedOn(t *testing.T) {
+	e := newUDPEngine(t, engine.Config{})
+	left := proxytest.ServeUDP(t, "127.0.0.1:0", proxytest.IdentifyUDP("left"))
+	s := serveUDP(t, e, left.Addr, enginetest.Identity(t, "2"))
+	client := proxytest.DialUDP(t, s.Addr)
+	old := client.Ask(t).Session
+	s.SetOf("dns", s.Ownership.Load().Rotation.Endpoints()[1].Addr)
+	if got := client.Ask(t).Name; got != "2" {
+		t.Fatalf("answered by %s", got)
+	}
+	for range 10 {
+		left.Send("late", old) // refused: nobody is there any more
+	}
+	// And one that was being read just when the session left:
+	owner := s.Ownership.Load()
+	key := admit.SessionKey{Client: client.LocalAddr().(*net.UDPAddr).AddrPort()}
+	newSession(s.udpSocket, key, owner).reply(&udpBackend{endpoint: &balance.Endpoint{Rotation: owner.Rotation}}, []byte("late"))
+	s.HasDropped(t, map[traffic.DropReason]uint64{traffic.DropEnded: 1})
+	if got, err := client.Exchange([]byte("the next answer")); err != nil || !bytes.HasSuffix(got, []byte("the next answer")) {
+		t.Errorf("got %q, %v", got, err)
+	}
+}
+
+// Where nothing is ever answered, an endpoint that has not refused for a while counts as reached: when
+// it does refuse, others that refused before are offered again.
+func TestASessionThatHasSettledIsOfferedAllEndpointsAnew(t *testing.T) {
+	returns := proxytest.At(proxytest.On(proxytest.FreePort(t)))
+	dies := proxytest.ServeUDP(t, "127.0.0.1:0", proxytest.MuteUDP)
+	s := serveUDP(t, newUDPEngine(t, engine.Config{}), returns, dies.Addr)
+	client := proxytest.DialUDP(t, s.Addr)
+	client.Write([]byte("1"))
+	proxytest.Eventually(t, func() bool { return dies.Received() == 1 }, "a datagram at the second endpoint")
+	returned := proxytest.ServeUDP(t, returns.String(), proxytest.MuteUDP)
+	s.mu.Lock()
+	for _, session := range s.sessions {
+		session.mu.Lock()
+		session.backend.began -= engine.SettleTime
+		session.mu.Unlock()
+	}
+	s.mu.Unlock()
+	dies.Close()
+	client.Write([]byte("2"))
+	proxytest.Eventually(t, func() bool { return returned.Received() == 1 }, "the datagram at the endpoint that returned")
+	s.HasDropped(t, map[traffic.DropReason]uint64{})
+}
+
+// What was answered is not sent again, whatever happens to the endpoint then.
+func TestWhatWasAnsweredIsNotSentAgain(t *testing.T) {
+	next := proxytest.ServeUDP(t, "127.0.0.1:0", proxytest.IdentifyUDP("2"))
+	s := serveUDP(t, newUDPEngine(t, engine.Config{}), enginetest.Identity(t, "1"), next.Addr)
+	client := proxytest.DialUDP(t, s.Addr)
+	client.Ask(t)
+	err := errors.New("a refusal that was long on its way")
+	s.mu.Lock()
+	for _, session := range s.sessions {
+		session.refused(session.current(), err)
+	}
+	s.mu.Unlock()
+	if got := client.Ask(t).Name; got != "2" {
+		t.Errorf("answered by %s", got)
+	}
+	if n := next.Received(); n != 1 {
+		t.Errorf("the next endpoint was sent %d datagrams; want 1", n)
+	}
+}

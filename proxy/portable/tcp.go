@@ -1,0 +1,173 @@
+package portable
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+	"sync/atomic"
+	"time"
+
+	"kubeproxy/proxy/admit"
+	"kubeproxy/proxy/balance"
+	"kubeproxy/proxy/engine"
+	"kubeproxy/proxy/sockopt"
+	"kubeproxy/proxy/traffic"
+)
+
+// A tcpSocket is one open TCP port of the portable engine.
+//
+//	accept ──▶ serve: reach an endpoint ──▶ relay: a pump for each direction
+//	one goroutine    one goroutine for each client, and one more while it is relayed
+type tcpSocket struct {
+	engine   *Engine
+	listener *net.TCPListener
+	accept   func() (*net.TCPConn, error) // the listener's
+	owner    *atomic.Pointer[engine.Claim]
+	port     uint16
+
+	ctx  context.Context // ends when the socket is closed
+	stop context.CancelFunc
+}
+
+// listenTCP opens the socket of a port. Bound to 0.0.0.0 it serves both families, as in v0.4.
+func (e *Engine) listenTCP(addr netip.AddrPort, owner *atomic.Pointer[engine.Claim]) (engine.Socket, error) {
+	config := net.ListenConfig{KeepAliveConfig: engine.KeepAlive(e.Cfg), Control: sockopt.PrepareListen}
+	config.SetMultipathTCP(false) // its resets and half-closes are not those of TCP
+	l, err := config.Listen(e.Ctx, "tcp", addr.String())
+	if err != nil {
+		return nil, err
+	}
+	listener := l.(*net.TCPListener)
+	s := &tcpSocket{engine: e, listener: listener, accept: listener.AcceptTCP, owner: owner, port: uint16(listener.Addr().(*net.TCPAddr).Port)}
+	s.ctx, s.stop = context.WithCancel(e.Ctx)
+	e.Work.Go(s.acceptAll)
+	return s, nil
+}
+
+// OwnerChanged does nothing: TCP connections outlive the claim they began under.
+func (s *tcpSocket) OwnerChanged() {}
+
+// Close returns when the port is free. The kernel resets the clients in its queue, and acceptAll
+// the one it may have in hand.
+func (s *tcpSocket) Close() {
+	s.listener.Close()
+	s.stop()
+	s.engine.Budget.ReleaseOfListener()
+}
+
+// acceptAll accepts clients until the socket is closed. It waits for nothing but them and room for
+// them (v0.4 dialled in this loop, so that one dead endpoint held up all clients: D36), and however
+// accepting fails it neither spins nor fills the log (D38).
+func (s *tcpSocket) acceptAll() {
+	e := s.engine
+	var pause time.Duration
+	for {
+		client, err := s.accept()
+		if err == nil {
+			c, ok := e.Conns.Admit(s.owner.Load(), s.port, remote(client))
+			if !ok {
+				reset(client)
+				continue
+			}
+			if err = e.Budget.Acquire(s.ctx, 2); err == nil {
+				pause = 0
+				e.Work.Go(func() { s.serve(c, client) })
+				continue
+			}
+			reset(client)
+			c.TurnAway(s.whyNoRoom(c, err), nil)
+		}
+		if errors.Is(err, net.ErrClosed) || s.ctx.Err() != nil {
+			return
+		}
+		pause = min(max(2*pause, engine.FirstPause), engine.LastPause)
+		e.Pauses.Add(1)
+		if err != admit.ErrNoDescriptors { // the budget logs that one
+			s.engine.Lines.ReportAccept(s.owner.Load().Key, err)
+		}
+		sleep(s.ctx, pause)
+	}
+}
+
+// whyNoRoom tells why a client in hand was given no descriptors.
+func (s *tcpSocket) whyNoRoom(c engine.Connection, err error) traffic.Reason {
+	switch {
+	case err == admit.ErrNoDescriptors:
+		return traffic.DescriptorLimit
+	case c.Claim.Tenure.Over.Load():
+		return traffic.ServiceRemoved
+	}
+	return traffic.Shutdown
+}
+
+// remote is the address of a client; one of IPv4 is the same on a socket of either family.
+func remote(client *net.TCPConn) netip.AddrPort {
+	addr := client.RemoteAddr().(*net.TCPAddr).AddrPort()
+	return netip.AddrPortFrom(addr.Addr().Unmap(), addr.Port())
+}
+
+// sleep waits for a duration, or until ctx ends.
+func sleep(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}
+
+// serve sees one client to an endpoint and back, from beginning to end. A client that no endpoint
+// answers is turned away by a reset: a clean end could be taken for an empty answer.
+func (s *tcpSocket) serve(c engine.Connection, client *net.TCPConn) {
+	e := s.engine
+	defer e.Budget.Release(2)
+	backend, endpoint, failed := e.dialer.reach(e.Ctx, c.Choose())
+	for owner := s.owner.Load(); backend == nil && len(failed) == 0 && owner != c.Claim; owner = s.owner.Load() {
+		// The port changed hands before we had chosen, and who had it has no endpoints any more.
+		if !c.Follow(owner) {
+			reset(client)
+			return
+		}
+		backend, endpoint, failed = e.dialer.reach(e.Ctx, c.Choose())
+	}
+	if backend == nil {
+		reset(client)
+		why := engine.WhyNone(failed)
+		switch {
+		case e.Ctx.Err() != nil:
+			why = traffic.Shutdown
+		case c.Claim.Tenure.IsOver():
+			why = traffic.ServiceRemoved
+		}
+		c.TurnAway(why, failed)
+		return
+	}
+	c.Given(endpoint, failed)
+	ctx, release := e.tenures(c.Claim.Tenure, &endpoint.Experience().Tenure)
+	defer release()
+	r := newRelay(client, backend, e.Cfg, c.Claim.Tally)
+	why := r.run(ctx)
+	c.Sent, c.Received = uint64(r.backend.sent.Load()), uint64(r.client.sent.Load())
+	c.End(why)
+}
+
+// tenures returns a context that ends with the engine's, and when one of the tenures wants its
+// connections closed. Where none ever will, it is the engine's own.
+func (e *Engine) tenures(tenures ...*balance.Tenure) (ctx context.Context, release func()) {
+	if !e.Cfg.OnRemoval.Close {
+		return e.Ctx, func() {}
+	}
+	ctx, cancel := context.WithCancelCause(e.Ctx)
+	var stops []func() bool
+	for _, t := range tenures {
+		ends := t.Context()
+		stops = append(stops, context.AfterFunc(ends, func() { cancel(context.Cause(ends)) }))
+	}
+	return ctx, func() {
+		for _, stop := range stops {
+			stop()
+		}
+		cancel(nil)
+	}
+}

@@ -1,0 +1,265 @@
+package portable
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/golang/glog"
+	"golang.org/x/time/rate"
+
+	"kubeproxy/proxy/admit"
+	"kubeproxy/proxy/engine"
+	"kubeproxy/proxy/sockopt"
+	"kubeproxy/proxy/traffic"
+)
+
+// A udpSocket is the open UDP socket of one port. All its clients speak to this one socket, so one
+// goroutine reads what all of them send, and it must not wait for any of them: it finds the
+// session, has it send the datagram on, and reads the next. What comes back is the business of
+// each session's own goroutine.
+//
+//	client ──▶ udpSocket.read ──▶ session.forward ──▶ udpBackend ──▶ endpoint
+//	client ◀──────────────── session.carryReplies ◀── udpBackend ◀── endpoint
+type udpSocket struct {
+	engine *Engine
+	conn   *net.UDPConn
+	port   uint16
+	queue  sockopt.UDPQueue
+	owner  *atomic.Pointer[engine.Claim]
+	ranks  admit.Ranks   // guarded by the session limit's mu
+	pace   *rate.Limiter // of sessions that begin
+
+	ctx     context.Context // ends when the socket is closed
+	cancel  context.CancelFunc
+	closing sync.Once
+
+	mu       sync.Mutex // guards the fields below
+	sessions map[admit.SessionKey]*session
+	running  map[*session]struct{} // those whose run has not returned, so also some that have ended
+}
+
+// listenUDP opens the socket of a port. Bound to 0.0.0.0 it serves both families, as in v0.4: for a
+// wildcard address package net opens an IPv6 socket that takes IPv4 too, or an IPv4 socket where
+// IPv6 is off.
+func (e *Engine) listenUDP(addr netip.AddrPort, owner *atomic.Pointer[engine.Claim]) (engine.Socket, error) {
+	conn, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(addr))
+	if err != nil {
+		return nil, err
+	}
+	u := &udpSocket{
+		engine:   e,
+		conn:     conn,
+		port:     conn.LocalAddr().(*net.UDPAddr).AddrPort().Port(),
+		owner:    owner,
+		ranks:    admit.Ranks{Max: e.Cfg.MaxUDPSessionsPerService, Full: traffic.DropServiceLimit},
+		pace:     admit.NewPortPace(e.Cfg.MaxNewUDPSessions),
+		sessions: make(map[admit.SessionKey]*session),
+		running:  make(map[*session]struct{}),
+	}
+	if err := errors.Join(sockopt.AskReceipts(conn), u.queue.Init(conn)); err != nil {
+		conn.Close()
+		return nil, err
+	}
+	_ = conn.SetReadBuffer(engine.UDPReceiveBuffer) // a smaller one works too
+	u.ctx, u.cancel = context.WithCancel(e.Ctx)
+	stop := context.AfterFunc(e.Ctx, u.Close)
+	e.Work.Go(func() {
+		defer stop()
+		u.read()
+	})
+	return u, nil
+}
+
+// read hands on what clients send, until the socket is closed. An error must not end it: v0.4 was
+// left with an open port that nobody read.
+func (u *udpSocket) read() {
+	buf, control := make([]byte, engine.MaxDatagram), make([]byte, sockopt.ReceiptSpace)
+	var pause time.Duration
+	var lost uint32
+	for {
+		n, controlled, _, client, err := u.conn.ReadMsgUDPAddrPort(buf, control)
+		switch {
+		case err == nil:
+			pause = 0
+			said := sockopt.ParseReceipt(control[:controlled])
+			key := admit.SessionKey{
+				Client: netip.AddrPortFrom(client.Addr().Unmap(), client.Port()),
+				Local:  said.Local,
+			}
+			if more := said.Lost - lost; said.Lost != 0 && more != 0 {
+				lost = said.Lost
+				u.engine.Lines.Drop(u.owner.Load(), traffic.DropQueueFull, int(more), key.Client) // who sent those is not known
+			}
+			u.carry(key, buf[:n])
+		case errors.Is(err, net.ErrClosed):
+			return
+		case errors.Is(err, syscall.ECONNREFUSED):
+			// A client that went away refuses our reply. That is no fault of the port.
+		default:
+			pause = min(max(2*pause, engine.FirstPause), engine.LastPause)
+			u.engine.Lines.ReportRead(u.owner.Load().Key, err)
+			sleep(u.ctx, pause)
+		}
+	}
+}
+
+// carry has the client's session send a datagram on. A client without one is given one.
+func (u *udpSocket) carry(key admit.SessionKey, datagram []byte) {
+	if len(datagram) == engine.MaxDatagram {
+		u.engine.Lines.Drop(u.owner.Load(), traffic.DropTooLong, 1, key.Client)
+		return
+	}
+	u.mu.Lock()
+	s := u.sessions[key]
+	u.mu.Unlock()
+	if s != nil {
+		if s.forward(datagram) {
+			return
+		}
+		u.forget(s) // it has just ended; the client begins anew
+	}
+	if u.ctx.Err() != nil {
+		u.engine.Lines.Drop(u.owner.Load(), traffic.DropEnded, 1, key.Client)
+		return
+	}
+	u.begin(key, datagram)
+}
+
+// begin starts a session for a client, and gives it the datagram that it begins with, or drops that for
+// one of many good reasons.
+//
+// The datagram is the session's before anything else can happen to it: if the session comes to nothing,
+// because no endpoint can be had, it takes the datagram with it. So one datagram never begins two.
+//
+// A client that is given no session has no ending either, only a dropped datagram. A TCP client has been
+// accepted, and is owed a line of its own; a datagram comes unasked, and who forges a million senders is not to
+// have a million lines written.
+func (u *udpSocket) begin(key admit.SessionKey, datagram []byte) *session {
+	e, owner := u.engine, u.owner.Load()
+	refuse := func(why traffic.DropReason) *session {
+		u.engine.Lines.Drop(owner, why, 1, key.Client)
+		return nil
+	}
+	switch {
+	case !owner.Allows(key.Client.Addr()):
+		return refuse(traffic.DropSource)
+	case owner.Rotation.IsEmpty(): // nobody is evicted for this
+		return refuse(traffic.DropNoEndpoints)
+	case u.queue.IsCrowded(), e.Sessions.LagsBehind(), !u.pace.Allow(), !e.Newcomers.Allow():
+		return refuse(traffic.DropOverload)
+	case e.Resolver.Own.OwnsClient(key):
+		return refuse(traffic.DropLoop)
+	case !e.Budget.TryAcquire(1):
+		return refuse(traffic.DropDescriptorLimit)
+	}
+	s := newSession(u, key, owner)
+	evicted, full, ok := e.Sessions.Admit(&s.Place)
+	if !ok {
+		s.cancel()
+		e.Budget.Release(1)
+		return refuse(full)
+	}
+	if evicted != nil {
+		evicted.Tenant.Evict()
+	}
+	if v := glog.V(2); v {
+		v.Infof("new UDP session of %v for %s", key.Client, owner.Key)
+	}
+	u.add(s)
+	s.choice = owner.Choose(key.Client.Addr()) // only now: who is not let in takes nobody's turn
+	// A literal address is connected to at once, so that a client's first burst can pass. A name has
+	// to be looked up, which may take seconds: not here, where everybody waits (D36).
+	var b *udpBackend
+	first, ok := s.choice.Next()
+	if ok && first.Addr.Host == "" {
+		b = s.try(first)
+		first = nil
+	}
+	if !s.forward(datagram) {
+		s.drop(traffic.DropEnded, 1) // the port was closed or changed hands just now
+	}
+	e.Work.Go(func() { s.run(first, b) })
+	return s
+}
+
+// add makes s known, unless it comes too late: the port was closed or has changed hands since s was
+// begun, and who then ended the sessions could not see it yet.
+func (u *udpSocket) add(s *session) {
+	s.claim.Tally.Active.Add(1)
+	u.engine.Sessions.Existing.Add(1)
+	u.mu.Lock()
+	why, ends := u.ends(s)
+	if !ends {
+		u.sessions[s.key] = s
+		u.running[s] = struct{}{}
+	}
+	u.mu.Unlock()
+	if ends {
+		s.stop(why)
+	}
+}
+
+// ends tells whether a session cannot go on, and why.
+func (u *udpSocket) ends(s *session) (why traffic.Reason, ends bool) {
+	return engine.SessionEnds(u.ctx.Err() != nil, u.owner.Load(), s.claim, s.key.Client.Addr())
+}
+
+// forget makes s unknown: the client's next datagram begins another. It is safe to repeat.
+func (u *udpSocket) forget(s *session) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.sessions[s.key] == s {
+		delete(u.sessions, s.key)
+	}
+}
+
+// returned notes that nothing more will come of s.
+func (u *udpSocket) returned(s *session) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	delete(u.running, s)
+}
+
+// ownerChangedTimeout bounds how long ownerChanged waits for replies that are just being sent. It takes a
+// network card that has stopped sending to need it.
+const ownerChangedTimeout = time.Second
+
+func (u *udpSocket) OwnerChanged() {
+	_ = u.conn.SetWriteDeadline(time.Now().Add(ownerChangedTimeout)) // fails only when the socket is closed
+	u.endSessions()
+	_ = u.conn.SetWriteDeadline(time.Time{})
+}
+
+func (u *udpSocket) Close() {
+	u.closing.Do(func() {
+		u.cancel()
+		u.conn.Close()
+		u.endSessions()
+		u.engine.Budget.ReleaseOfListener()
+	})
+}
+
+// endSessions ends the sessions that cannot go on. When it returns they send no more replies, and nor
+// do those of them that had ended before, but were still busy with one.
+func (u *udpSocket) endSessions() {
+	ending := make(map[*session]traffic.Reason)
+	u.mu.Lock()
+	for s := range u.running {
+		if why, ends := u.ends(s); ends {
+			ending[s] = why
+		}
+	}
+	u.mu.Unlock()
+	for s, why := range ending {
+		s.stop(why)
+	}
+	for s := range ending {
+		<-s.done
+	}
+}

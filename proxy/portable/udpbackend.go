@@ -1,0 +1,52 @@
+package portable
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+	"time"
+
+	"kubeproxy/internal/monotonic"
+	"kubeproxy/proxy/balance"
+	"kubeproxy/proxy/engine"
+	"kubeproxy/proxy/sockopt"
+)
+
+// A udpBackend is a session's socket, connected to one endpoint: only that endpoint's datagrams
+// arrive on it, and its refusals do, as errors. It sends without ever waiting, and holds no buffer
+// while it waits for a datagram (see udpbackend_unix.go).
+//
+// One goroutine at a time may send, and one receive.
+type udpBackend struct {
+	endpoint *balance.Endpoint
+	conn     *net.UDPConn
+	io       udpIO
+	began    time.Duration // by the clock of Now
+	answered bool          // the endpoint has sent something; only the session's goroutine looks
+	refused  bool          // it has refused a datagram; guarded by the session's mu
+}
+
+// toEndpoint dials endpoints by UDP. Package net lets its sockets send to broadcast addresses; without that the kernel refuses all those
+// of this machine's networks.
+var toEndpoint = net.Dialer{Control: sockopt.WithoutBroadcast}
+
+// dialUDPBackend opens a socket connected to addr. That sends nothing: whether anybody is there
+// shows only later. Its first read deadline is set right away: v0.4 set it after the first write,
+// and a session whose first write failed never ended (D40).
+func dialUDPBackend(e *balance.Endpoint, addr netip.AddrPort, timeout time.Duration) (*udpBackend, error) {
+	conn, err := toEndpoint.DialUDP(context.Background(), "udp", netip.AddrPort{}, addr)
+	if err != nil {
+		return nil, err
+	}
+	if ours := conn.LocalAddr().(*net.UDPAddr).AddrPort(); ours.Port() == addr.Port() && ours.Addr().Unmap() == addr.Addr() {
+		conn.Close()
+		return nil, engine.ErrReachedItself
+	}
+	b := &udpBackend{endpoint: e, conn: conn, began: monotonic.Now()}
+	if err := errors.Join(b.io.init(conn), conn.SetReadDeadline(time.Now().Add(timeout))); err != nil {
+		conn.Close()
+		return nil, err
+	}
+	return b, nil
+}

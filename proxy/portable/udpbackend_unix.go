@@ -1,0 +1,87 @@
+//go:build unix
+
+package portable
+
+import (
+	"net"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"kubeproxy/proxy/engine"
+)
+
+// A udpIO makes single system calls on a socket that package net holds in non-blocking mode. Its
+// callbacks are made once, for a closure made for each datagram would be an allocation for each.
+type udpIO struct {
+	raw syscall.RawConn
+
+	out     []byte // what write is to send
+	outErr  error
+	write   func(fd uintptr) bool
+	in      *engine.DatagramBuffer // what read has received
+	inLen   int
+	inErr   error
+	receive func(fd uintptr) bool
+}
+
+func (u *udpIO) init(conn *net.UDPConn) (err error) {
+	u.raw, err = conn.SyscallConn()
+	u.write = func(fd uintptr) bool {
+		_, u.outErr = IgnoringEINTR(unix.Write, int(fd), u.out)
+		return true // also when the queue is full: we don't wait
+	}
+	u.receive = func(fd uintptr) bool {
+		in := engine.DatagramBuffers.Get().(*engine.DatagramBuffer)
+		u.inLen, u.inErr = IgnoringEINTR(unix.Read, int(fd), in[:])
+		if u.inErr != nil {
+			engine.DatagramBuffers.Put(in)
+			return u.inErr != unix.EAGAIN // then we are called again once there is something
+		}
+		u.in = in
+		return true
+	}
+	return err
+}
+
+func IgnoringEINTR(call func(int, []byte) (int, error), fd int, p []byte) (n int, err error) {
+	for {
+		if n, err = call(fd, p); err != unix.EINTR {
+			return n, err
+		}
+	}
+}
+
+// send sends one datagram, or returns an error at once.
+func (b *udpBackend) send(datagram []byte) error {
+	u := &b.io
+	u.out = datagram
+	defer func() { u.out = nil }()
+	if err := u.raw.Write(u.write); err != nil {
+		return err
+	}
+	if u.outErr != unix.EMSGSIZE {
+		return u.outErr
+	}
+	// Either the datagram is too long for this family, or the path turned out to carry less than an
+	// earlier one needed, and this is only how we learn of it: then the kernel knows better now.
+	if err := u.raw.Write(u.write); err != nil {
+		return err
+	}
+	return u.outErr
+}
+
+// receive waits for one datagram. The caller gives the buffer back to DatagramBuffers.
+func (b *udpBackend) receive() (buf *engine.DatagramBuffer, n int, err error) {
+	u := &b.io
+	for {
+		if err := u.raw.Read(u.receive); err != nil {
+			return nil, 0, err
+		}
+		if u.inErr != unix.EMSGSIZE { // an earlier one we sent was too long for the path; see send
+			break
+		}
+	}
+	buf, u.in = u.in, nil
+	return buf, u.inLen, u.inErr
+}

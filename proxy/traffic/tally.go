@@ -1,0 +1,184 @@
+package traffic
+
+import (
+	"cmp"
+	"net/netip"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"kubeproxy/registry"
+)
+
+// An Ending tells of one TCP connection or UDP session that has ended, or of a client that was turned
+// away: what a line of the connection log says.
+type Ending struct {
+	Protocol registry.Protocol
+	Service  registry.PortKey
+	Port     uint16 // that the client connected to
+	Client   netip.AddrPort
+	Endpoint registry.Addr // the last one that carried it; zero when none did
+
+	Began    time.Time     // when it was accepted
+	Duration time.Duration // from then to its end
+	Dialled  time.Duration // of that, until the first endpoint was reached, or none
+	Attempts int           // endpoints that were tried
+	Sent     uint64        // bytes from the client that were handed to the endpoint
+	Received uint64        // bytes from the endpoint that were handed to the client
+	Reason   Reason
+}
+
+// A Tally counts what one port of one service has carried over one protocol. It belongs to the
+// claims on that port, outlives a change of its owner, and is counted up by any goroutine.
+type Tally struct {
+	Service  registry.PortKey
+	Protocol registry.Protocol
+	claims   int // that hold it; guarded by the tallies' mu
+
+	Active         atomic.Int64                              // connections or sessions
+	ended          atomic.Pointer[[NumReasons]atomic.Uint64] // nil until one has ended: most of ten thousand services may see no client
+	Sent, Received atomic.Uint64                             // bytes, counted as they are written
+	DialFailures   atomic.Uint64                             // attempts that did not reach an endpoint, those that a later one made up for included
+
+	*datagrams // UDP only
+}
+
+// End counts the end of what was active.
+func (t *Tally) End(why Reason) {
+	if t.ended.Load() == nil {
+		t.ended.CompareAndSwap(nil, new([NumReasons]atomic.Uint64))
+	}
+	t.ended.Load()[why].Add(1)
+	t.Active.Add(-1)
+}
+
+// endings tells how many have ended, by reason.
+func (t *Tally) endings() (n [NumReasons]uint64) {
+	if ended := t.ended.Load(); ended != nil {
+		for r := range n {
+			n[r] = ended[r].Load()
+		}
+	}
+	return n
+}
+
+// Datagrams are what there is to count over UDP only.
+type datagrams struct {
+	DatagramsSent, DatagramsReceived atomic.Uint64
+	Moved                            atomic.Uint64 // sessions, to another endpoint
+	Dropped                          drops
+}
+
+func NewTally(service registry.PortKey, protocol registry.Protocol) *Tally {
+	t := &Tally{Service: service, Protocol: protocol}
+	if protocol == registry.UDP {
+		t.datagrams = new(datagrams)
+	}
+	return t
+}
+
+// Totals are what one port of one service has carried over one protocol since it was first claimed. It
+// is a copy.
+type Totals struct {
+	Service  registry.PortKey
+	Protocol registry.Protocol
+
+	Active                                          int64              // connections or sessions now
+	Ended                                           [NumReasons]uint64 // by Reason
+	Sent, Received                                  uint64             // bytes to the endpoints, and to the clients
+	DialFailures                                    uint64             // attempts that did not reach an endpoint
+	SentDatagrams, ReceivedDatagrams, MovedSessions uint64
+	Dropped                                         [NumDropReasons]uint64 // datagrams, by DropReason
+}
+
+// Tallies are all tallies there are. A tally that no claim holds stays as long as something that is
+// counted in it is active.
+type Tallies struct {
+	mu      sync.Mutex // guards the fields below, and the claims of each
+	All     map[TallyKey]*Tally
+	leaving []*Tally // that no claim held when last seen
+	enough  int      // of them, to look which can be forgotten
+}
+
+type TallyKey struct {
+	service  registry.PortKey
+	protocol registry.Protocol
+}
+
+// Hold returns the tally of a port for a claim, which gives it back by release.
+func (ts *Tallies) Hold(service registry.PortKey, protocol registry.Protocol) *Tally {
+	ts.mu.Lock()
+	defer ts.mu.Unlock()
+	key := TallyKey{service, protocol}
+	t := ts.All[key]
+	if t == nil {
+		t = NewTally(service, protocol)
+		ts.All[key] = t
+	}
+	t.claims++
+	return t
+}
+
+func (ts *Tallies) Release(t *Tally) {
+	ts.mu.Lock()
+	defer ts.mu.Unlock()
+	if t.claims--; t.claims > 0 {
+		return
+	}
+	ts.leaving = append(ts.leaving, t)
+	if len(ts.leaving) > ts.enough {
+		ts.forgetLocked()
+		ts.enough = 2*len(ts.leaving) + 16 // so that a look at all of them is worth it
+	}
+}
+
+// forgetLocked forgets the tallies that nothing will be counted in any more.
+func (ts *Tallies) forgetLocked() {
+	ts.leaving = slices.DeleteFunc(ts.leaving, func(t *Tally) bool {
+		idle := t.Active.Load() == 0
+		if key := (TallyKey{t.Service, t.Protocol}); t.claims == 0 && idle && ts.All[key] == t {
+			delete(ts.All, key)
+		}
+		return t.claims > 0 || idle
+	})
+}
+
+// Totals copies all tallies, in order.
+func (ts *Tallies) Totals() []Totals {
+	ts.mu.Lock()
+	ts.forgetLocked()
+	all := make([]*Tally, 0, len(ts.All))
+	for _, t := range ts.All {
+		all = append(all, t)
+	}
+	ts.mu.Unlock() // nobody who opens or closes a port is to wait for the rest
+	slices.SortFunc(all, func(a, b *Tally) int {
+		return cmp.Or(a.Service.Name.Compare(b.Service.Name), cmp.Compare(a.Service.Port, b.Service.Port), cmp.Compare(a.Protocol, b.Protocol))
+	})
+	totals := make([]Totals, len(all))
+	for i, t := range all {
+		totals[i] = t.Totals()
+	}
+	return totals
+}
+
+func (t *Tally) Totals() Totals {
+	sum := Totals{
+		Service:      t.Service,
+		Protocol:     t.Protocol,
+		Active:       t.Active.Load(),
+		Ended:        t.endings(),
+		Sent:         t.Sent.Load(),
+		Received:     t.Received.Load(),
+		DialFailures: t.DialFailures.Load(),
+	}
+	if t.datagrams == nil {
+		return sum
+	}
+	sum.SentDatagrams, sum.ReceivedDatagrams, sum.MovedSessions = t.DatagramsSent.Load(), t.DatagramsReceived.Load(), t.Moved.Load()
+	for r := range NumDropReasons {
+		sum.Dropped[r] = t.Dropped[r].Load()
+	}
+	return sum
+}
