@@ -30,8 +30,8 @@ type listener struct {
 // compareClaims orders the newcomers of one batch, and so all claims after a restart: the claim that is known for longest comes
 // first, then namespace and name decide (D30). Claims of an earlier source come before those of a later one.
 func compareClaims(a, b *engine.Claim) int {
-	return registry.Seniority{Rank: a.Rank, Since: a.Since, Name: a.Key.Name}.Compare(
-		registry.Seniority{Rank: b.Rank, Since: b.Since, Name: b.Key.Name})
+	return registry.Precedence{Rank: a.Rank, Since: a.Since, Name: a.Key.Name}.Compare(
+		registry.Precedence{Rank: b.Rank, Since: b.Since, Name: b.Key.Name})
 }
 
 // settleLocked makes the port what its claims say it should be, but does not open it. It is safe to repeat.

@@ -22,20 +22,20 @@ import (
 // Endpoints that are host names, and descriptors for attempts beside the first, on both engines.
 
 // onEachEngine runs a test for a TCP port of each engine. The port has the endpoints that the test gives it.
-func onEachEngine(t *testing.T, test func(t *testing.T, e *engine.Chassis, open func(...registry.Addr) netip.AddrPort)) {
+func onEachEngine(t *testing.T, test func(t *testing.T, e *engine.Base, open func(...registry.Addr) netip.AddrPort)) {
 	cfg := engine.Config{BindAddress: proxytest.Loopback}.WithDefaults()
 	own := admit.NewOwnPorts(proxytest.Loopback)
 	for _, kind := range []Kind{Portable, Epoll} {
 		t.Run(kind.String(), func(t *testing.T) {
 			proxytest.NothingLeaks(t)
 			var e engine.Engine
-			var base *engine.Chassis
+			var base *engine.Base
 			if kind == Portable {
 				p := portable.New(cfg, own)
-				e, base = p, &p.Chassis
+				e, base = p, &p.Base
 			} else {
 				p := epoll.New(cfg, own)
-				e, base = p, &p.Chassis
+				e, base = p, &p.Base
 			}
 			test(t, base, func(endpoints ...registry.Addr) netip.AddrPort {
 				port := proxytest.FreePort(t)
@@ -56,7 +56,7 @@ func onEachEngine(t *testing.T, test func(t *testing.T, e *engine.Chassis, open 
 
 // TestBesideASilentAddressOfANameItsNextAddressIsTried: the second of two addresses has the client after 250 ms.
 func TestBesideASilentAddressOfANameItsNextAddressIsTried(t *testing.T) {
-	onEachEngine(t, func(t *testing.T, e *engine.Chassis, open func(...registry.Addr) netip.AddrPort) {
+	onEachEngine(t, func(t *testing.T, e *engine.Base, open func(...registry.Addr) netip.AddrPort) {
 		silent := proxytest.BlackHole(t)
 		proxytest.ServeTCP(t, fmt.Sprintf("127.0.0.2:%d", silent.IP.Port()), proxytest.Identify("second"))
 		e.Resolver.Lookup = func(context.Context, string, string) ([]netip.Addr, error) {
@@ -74,7 +74,7 @@ func TestBesideASilentAddressOfANameItsNextAddressIsTried(t *testing.T) {
 // TestANameThatIsResolvedLateCostsNoClientItsConnection: the first nameserver is dead, and the second answers after the
 // whole time that dials have.
 func TestANameThatIsResolvedLateCostsNoClientItsConnection(t *testing.T) {
-	onEachEngine(t, func(t *testing.T, e *engine.Chassis, open func(...registry.Addr) netip.AddrPort) {
+	onEachEngine(t, func(t *testing.T, e *engine.Base, open func(...registry.Addr) netip.AddrPort) {
 		endpoint := proxytest.ServeTCP(t, "127.0.0.1:0", proxytest.Identify("named")).Addr
 		answer := make(chan struct{})
 		var lookups atomic.Int64
@@ -104,7 +104,7 @@ func TestANameThatIsResolvedLateCostsNoClientItsConnection(t *testing.T) {
 
 // TestBesideASilentEndpointAnotherIsTriedOnlyIfThereIsADescriptor: dials that wait beside one another are within the budget.
 func TestBesideASilentEndpointAnotherIsTriedOnlyIfThereIsADescriptor(t *testing.T) {
-	onEachEngine(t, func(t *testing.T, e *engine.Chassis, open func(...registry.Addr) netip.AddrPort) {
+	onEachEngine(t, func(t *testing.T, e *engine.Base, open func(...registry.Addr) netip.AddrPort) {
 		live := proxytest.ServeTCP(t, "127.0.0.1:0", proxytest.Identify("live"))
 		addr := open(proxytest.BlackHole(t), live.Addr)
 		all := e.Budget.Clients - int(e.Budget.Used.Load()) - 2 // all but those of a client

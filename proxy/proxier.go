@@ -220,11 +220,11 @@ func (p *Proxier) editClaimsLocked(name registry.Name, service *registry.Service
 			switch {
 			case want == nil:
 				l.claims.remove(had)
-				had.Tenure.End(p.cfg.OnRemoval, traffic.ServiceRemoved)
+				had.Lifetime.End(p.cfg.OnRemoval, traffic.ServiceRemoved)
 			case want.Same(had):
 				continue
 			default:
-				want.Tenure, want.Waited = had.Tenure, had.Waited
+				want.Lifetime, want.Waited = had.Lifetime, had.Waited
 				want.Rotation = p.lb.Hold(want.Key)
 				want.Tally = p.tallies.Hold(want.Key, id.Protocol)
 				l.claims.replace(had, want)
@@ -246,7 +246,7 @@ func (p *Proxier) editClaimsLocked(name registry.Name, service *registry.Service
 	}
 	var newcomers []newcomer
 	for id, c := range wanted {
-		c.Tenure = new(balance.Tenure)
+		c.Lifetime = new(balance.Lifetime)
 		c.Rotation = p.lb.Hold(c.Key)
 		c.Tally = p.tallies.Hold(c.Key, id.Protocol)
 		newcomers = append(newcomers, newcomer{id, c})

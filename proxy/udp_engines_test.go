@@ -19,7 +19,7 @@ import (
 // A udpEngine is either engine, with its name look-ups, limits and budget in reach.
 type udpEngine struct {
 	engine.Engine
-	*engine.Chassis
+	*engine.Base
 }
 
 // onBothEngines runs a test of UDP sessions once for each engine.
@@ -44,10 +44,10 @@ func newUDPEngineOf(t testing.TB, kind Kind, cfg engine.Config) *udpEngine {
 	e := new(udpEngine)
 	if kind == Epoll {
 		l := epoll.New(cfg, own)
-		e.Engine, e.Chassis = l, &l.Chassis
+		e.Engine, e.Base = l, &l.Base
 	} else {
 		p := portable.New(cfg, own)
-		e.Engine, e.Chassis = p, &p.Chassis
+		e.Engine, e.Base = p, &p.Base
 	}
 	t.Cleanup(func() {
 		e.Cut()

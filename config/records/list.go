@@ -12,25 +12,25 @@ import (
 type List struct {
 	state   *State    // nil: nothing is known
 	news    []Version // copies
-	known   []familiar
+	known   []unchangedVersion
 	decoder *decoder // of news, page for page; nil where nobody needs them soon
 }
 
-// A familiar is a listed version whose bytes were those of the entry when they came, and not bad. What the entry
+// An unchangedVersion is a listed version whose bytes were those of the entry when they came, and not bad. What the entry
 // made of them takes the place of the bytes.
-type familiar struct {
+type unchangedVersion struct {
 	entry    *entry // for its key and its life only; the rest may change
 	revision int64
 	sum      uint64
 	content  content
 }
 
-func (f familiar) reading() reading {
+func (f unchangedVersion) reading() reading {
 	return reading{key: f.entry.key, created: f.entry.created, revision: f.revision, sum: f.sum, known: true, content: f.content}
 }
 
 // isNewest tells whether these are still the bytes of the entry, and the list is no older than what was last seen of it.
-func (f familiar) isNewest() bool {
+func (f unchangedVersion) isNewest() bool {
 	e := f.entry
 	return !e.over && e.sum == f.sum && e.seen <= f.revision
 }
@@ -43,7 +43,7 @@ func (s *State) NewList(n int) List {
 	if len(s.entries) == 0 {
 		return List{state: s, news: make([]Version, 0, n), decoder: new(decoder)}
 	}
-	return List{state: s, known: make([]familiar, 0, n)}
+	return List{state: s, known: make([]unchangedVersion, 0, n)}
 }
 
 // Add adds a page, which may be used again afterwards. Any goroutine may call it; the pages of a list come one after the
@@ -53,14 +53,14 @@ func (l *List) Add(page []Version) {
 	if l.state == nil || l.decoder != nil {
 		l.news = append(l.news, page...)
 	} else {
-		l.sift(page)
+		l.filterUnchanged(page)
 	}
 	keep(l.news[from:])
 	l.decoder.add(l.news[from:])
 }
 
-// sift sorts a page: what is known is added to known, and the rest to news.
-func (l *List) sift(page []Version) {
+// filterUnchanged sorts a page: what is known is added to known, and the rest to news.
+func (l *List) filterUnchanged(page []Version) {
 	s := l.state
 	sums := make([]uint64, len(page))
 	for i, v := range page { // the state need not be locked for this
@@ -74,7 +74,7 @@ func (l *List) sift(page []Version) {
 			l.news = append(l.news, v)
 			continue
 		}
-		l.known = append(l.known, familiar{e, v.Revision, sums[i], e.good})
+		l.known = append(l.known, unchangedVersion{e, v.Revision, sums[i], e.good})
 	}
 }
 

@@ -51,14 +51,14 @@ type object struct {
 // An entry is one key, from its creation to its deletion.
 type entry struct {
 	key     string
-	over    bool     // the key was deleted, or has begun another life since
-	foreign bool     // not a record's key: somebody else's, or of the wrong depth
-	sweep   uint32   // number of the merge whose list had this key
-	created int64    // another number is another life of the key
-	sum     uint64   // hash of its newest bytes
-	seen    int64    // the revision of its newest bytes
-	good    content  // the newest version in this life that decoded; zero if none did
-	trouble *trouble // nil as long as there was none: of most there never is any
+	over    bool         // the key was deleted, or has begun another life since
+	foreign bool         // not a record's key: somebody else's, or of the wrong depth
+	sweep   uint32       // number of the merge whose list had this key
+	created int64        // another number is another life of the key
+	sum     uint64       // hash of its newest bytes
+	seen    int64        // the revision of its newest bytes
+	good    content      // the newest version in this life that decoded; zero if none did
+	trouble *recordError // nil as long as there was none: of most there never is any
 }
 
 // A content is what a record says, by its kind.
@@ -67,8 +67,8 @@ type content struct {
 	endpoints *registry.Endpoints
 }
 
-// A trouble is what is remembered of an entry with values that cannot be used, or are odd.
-type trouble struct {
+// A recordError is what is remembered of an entry with values that cannot be used, or are odd.
+type recordError struct {
 	bad    *config.Rejection // why the newest bytes cannot be used; nil: they can
 	goodAt int64             // while bad is set: the revision of the good version
 	told   []uint64          // hashes of values that a log line was written about
@@ -76,9 +76,9 @@ type trouble struct {
 }
 
 // troubled gives the trouble of an entry, for more to be added.
-func (e *entry) troubled() *trouble {
+func (e *entry) troubled() *recordError {
 	if e.trouble == nil {
-		e.trouble = new(trouble)
+		e.trouble = new(recordError)
 	}
 	return e.trouble
 }
@@ -273,7 +273,7 @@ func (s *State) createLocked(r reading, old *entry) *entry {
 		s.forgetLocked(old)
 		e.key, e.sweep = old.key, old.sweep
 		if old.trouble != nil {
-			e.trouble = &trouble{told: old.trouble.told, blamed: old.trouble.blamed}
+			e.trouble = &recordError{told: old.trouble.told, blamed: old.trouble.blamed}
 		}
 	}
 	if _, err := registry.ParseKey(r.key); err != nil {

@@ -30,45 +30,45 @@ type SessionLimit struct {
 	Existing     atomic.Int64 // sessions, those included that have ended and whose goroutines have not
 
 	mu  sync.Mutex // guards all, the ranks of every socket, and the places of every session in them
-	all Ranks
+	all EvictionQueue
 }
 
 // MaxWaitingBytes bounds the datagrams that wait, in all sessions, for an endpoint to be found.
 const MaxWaitingBytes = 4 << 20
 
-// Ranks are the sessions that one limit counts, each list in the order in which they go.
-type Ranks struct {
+// An EvictionQueue is the sessions that one limit counts, each list in the order in which they go.
+type EvictionQueue struct {
 	Max         int
 	Full        traffic.DropReason // what newcomers are refused for when all deserve to stay
 	unconfirmed list.List          // of *place, oldest first
 	confirmed   list.List          // of *place, in the order in which they will be looked at
 }
 
-// A Place is what the limit knows of a session, whichever engine it belongs to.
-type Place struct {
-	Socket    *Ranks           // those of its socket
+// An Entry is what the limit knows of a session, whichever engine it belongs to.
+type Entry struct {
+	Socket    *EvictionQueue   // those of its socket
 	in        [2]*list.Element // where it is in these, and in those of all; nil when it is not counted
 	lastHeard atomic.Int64     // when either side last sent, by the clock of Now
-	Tenant    tenant
+	Session   evictable
 }
 
-func (p *Place) Heard() { p.lastHeard.Store(int64(monotonic.Now())) }
+func (p *Entry) Heard() { p.lastHeard.Store(int64(monotonic.Now())) }
 
-func (p *Place) SilentFor() time.Duration { return monotonic.Now() - time.Duration(p.lastHeard.Load()) }
+func (p *Entry) SilentFor() time.Duration { return monotonic.Now() - time.Duration(p.lastHeard.Load()) }
 
-// A tenant is a session that has a place. To evict it takes the place away.
-type tenant interface{ Evict() }
+// An evictable session has an entry. To evict it takes the entry away.
+type evictable interface{ Evict() }
 
 func NewSessionLimit(limit int, timeout time.Duration) *SessionLimit {
-	return &SessionLimit{silent: timeout / 2, all: Ranks{Max: limit, Full: traffic.DropSessionLimit}}
+	return &SessionLimit{silent: timeout / 2, all: EvictionQueue{Max: limit, Full: traffic.DropSessionLimit}}
 }
 
 // Admit makes room for a session if it must, and counts it, or tells which limit is full. The evicted
 // one is no longer counted; the caller has to evict it.
-func (l *SessionLimit) Admit(p *Place) (evicted *Place, full traffic.DropReason, ok bool) {
+func (l *SessionLimit) Admit(p *Entry) (evicted *Entry, full traffic.DropReason, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	both := [...]*Ranks{p.Socket, &l.all} // room made in a socket is room made in all
+	both := [...]*EvictionQueue{p.Socket, &l.all} // room made in a socket is room made in all
 	for _, r := range both {
 		if r.unconfirmed.Len()+r.confirmed.Len() < r.Max {
 			continue
@@ -89,13 +89,13 @@ func (l *SessionLimit) Admit(p *Place) (evicted *Place, full traffic.DropReason,
 const maxLooks = 16
 
 // victim returns the session to evict, or nil when all deserve to stay.
-func (r *Ranks) victim(silent time.Duration) *Place {
+func (r *EvictionQueue) victim(silent time.Duration) *Entry {
 	if oldest := r.unconfirmed.Front(); oldest != nil {
-		return oldest.Value.(*Place)
+		return oldest.Value.(*Entry)
 	}
 	for range min(maxLooks, r.confirmed.Len()) {
 		next := r.confirmed.Front()
-		if p := next.Value.(*Place); p.SilentFor() >= silent {
+		if p := next.Value.(*Entry); p.SilentFor() >= silent {
 			return p
 		}
 		r.confirmed.MoveToBack(next)
@@ -104,7 +104,7 @@ func (r *Ranks) victim(silent time.Duration) *Place {
 }
 
 // Confirm moves a session to those that a flood cannot push out.
-func (l *SessionLimit) Confirm(p *Place) {
+func (l *SessionLimit) Confirm(p *Entry) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if p.in[0] == nil {
@@ -116,7 +116,7 @@ func (l *SessionLimit) Confirm(p *Place) {
 }
 
 // Remove stops counting a session. It is safe to repeat.
-func (l *SessionLimit) Remove(p *Place) {
+func (l *SessionLimit) Remove(p *Entry) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if p.in[0] != nil {
@@ -124,8 +124,8 @@ func (l *SessionLimit) Remove(p *Place) {
 	}
 }
 
-func (l *SessionLimit) removeLocked(p *Place) {
-	for i, r := range [...]*Ranks{p.Socket, &l.all} {
+func (l *SessionLimit) removeLocked(p *Entry) {
+	for i, r := range [...]*EvictionQueue{p.Socket, &l.all} {
 		r.unconfirmed.Remove(p.in[i]) // Remove looks whether the element is in this list
 		r.confirmed.Remove(p.in[i])
 		p.in[i] = nil

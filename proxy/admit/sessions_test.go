@@ -13,7 +13,7 @@ import (
 // A census is a SessionLimit with sockets and sessions that exist only on paper.
 type census struct {
 	*SessionLimit
-	sockets []*Ranks
+	sockets []*EvictionQueue
 }
 
 const censusTimeout = time.Minute
@@ -21,21 +21,21 @@ const censusTimeout = time.Minute
 func newCensus(all, perSocket, sockets int) *census {
 	c := &census{SessionLimit: NewSessionLimit(all, censusTimeout)}
 	for range sockets {
-		c.sockets = append(c.sockets, &Ranks{Max: perSocket})
+		c.sockets = append(c.sockets, &EvictionQueue{Max: perSocket})
 	}
 	return c
 }
 
 // begin begins a session of a socket.
-func (c *census) begin(socket int) (s, evicted *Place, ok bool) {
-	s = &Place{Socket: c.sockets[socket]}
+func (c *census) begin(socket int) (s, evicted *Entry, ok bool) {
+	s = &Entry{Socket: c.sockets[socket]}
 	s.Heard()
 	evicted, _, ok = c.Admit(s)
 	return s, evicted, ok
 }
 
 // mustBegin begins sessions, none of which may evict or be refused.
-func (c *census) mustBegin(t *testing.T, socket, n int) (all []*Place) {
+func (c *census) mustBegin(t *testing.T, socket, n int) (all []*Entry) {
 	t.Helper()
 	for range n {
 		s, evicted, ok := c.begin(socket)
@@ -47,14 +47,14 @@ func (c *census) mustBegin(t *testing.T, socket, n int) (all []*Place) {
 	return all
 }
 
-func (s *Place) silentSince(ago time.Duration) { s.lastHeard.Store(int64(monotonic.Now() - ago)) }
+func (s *Entry) silentSince(ago time.Duration) { s.lastHeard.Store(int64(monotonic.Now() - ago)) }
 
 func TestTheOldestUnconfirmedSessionIsEvictedFirst(t *testing.T) {
 	c := newCensus(4, 4, 1)
 	s := c.mustBegin(t, 0, 4)
 	c.Confirm(s[0])
 	c.Confirm(s[2])
-	for i, want := range []*Place{s[1], s[3]} {
+	for i, want := range []*Entry{s[1], s[3]} {
 		newcomer, evicted, ok := c.begin(0)
 		if !ok || evicted != want {
 			t.Errorf("newcomer %d: evicted %d, %v; want %d", i, slices.Index(s, evicted), ok, slices.Index(s, want))
@@ -148,13 +148,13 @@ func TestEndingASessionTwiceCountsOnce(t *testing.T) {
 // The same as a SessionLimit, with plain slices: slow, and plain to see right.
 type censusModel struct {
 	all, perSocket int
-	unconfirmed    []*Place // oldest first
-	confirmed      []*Place
+	unconfirmed    []*Entry // oldest first
+	confirmed      []*Entry
 }
 
-func (m *censusModel) begin(s *Place) (evicted *Place, ok bool) {
-	of := func(list []*Place) []*Place { // the same socket's
-		return slices.DeleteFunc(slices.Clone(list), func(o *Place) bool { return o.Socket != s.Socket })
+func (m *censusModel) begin(s *Entry) (evicted *Entry, ok bool) {
+	of := func(list []*Entry) []*Entry { // the same socket's
+		return slices.DeleteFunc(slices.Clone(list), func(o *Entry) bool { return o.Socket != s.Socket })
 	}
 	if len(of(m.unconfirmed))+len(of(m.confirmed)) >= m.perSocket {
 		if evicted, ok = m.evict(of(m.unconfirmed)); !ok {
@@ -169,7 +169,7 @@ func (m *censusModel) begin(s *Place) (evicted *Place, ok bool) {
 	return evicted, true
 }
 
-func (m *censusModel) evict(from []*Place) (*Place, bool) {
+func (m *censusModel) evict(from []*Entry) (*Entry, bool) {
 	if len(from) == 0 {
 		return nil, false
 	}
@@ -178,13 +178,13 @@ func (m *censusModel) evict(from []*Place) (*Place, bool) {
 	return oldest, true
 }
 
-func (m *censusModel) remove(s *Place) {
-	is := func(o *Place) bool { return o == s }
+func (m *censusModel) remove(s *Entry) {
+	is := func(o *Entry) bool { return o == s }
 	m.unconfirmed = slices.DeleteFunc(m.unconfirmed, is)
 	m.confirmed = slices.DeleteFunc(m.confirmed, is)
 }
 
-func (m *censusModel) confirm(s *Place) {
+func (m *censusModel) confirm(s *Entry) {
 	if i := slices.Index(m.unconfirmed, s); i >= 0 {
 		m.unconfirmed = slices.Delete(m.unconfirmed, i, i+1)
 		m.confirmed = append(m.confirmed, s)
@@ -196,7 +196,7 @@ func TestSessionLimitAgreesWithItsModel(t *testing.T) {
 		random := rand.New(rand.NewPCG(seed, 0))
 		c := newCensus(8, 5, 3)
 		m := &censusModel{all: 8, perSocket: 5}
-		var ever []*Place // also those that ended: late confirmations and endings must not matter
+		var ever []*Entry // also those that ended: late confirmations and endings must not matter
 		for step := range 500 {
 			what := ""
 			switch random.IntN(4) {

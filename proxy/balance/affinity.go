@@ -70,14 +70,14 @@ func newAffinities(most, mostEach int) *affinities {
 }
 
 // ChooseFor begins the choice of an endpoint for a client. A service that wants affinity says for how long a client is
-// remembered; 0 means not at all. The choice ends with the tenure of the service on its port.
-func (r *Rotation) ChooseFor(protocol registry.Protocol, client netip.Addr, affinity time.Duration, of *Tenure) Choice {
+// remembered; 0 means not at all. The choice ends with the lifetime of the service on its port.
+func (r *Rotation) ChooseFor(protocol registry.Protocol, client netip.Addr, affinity time.Duration, of *Lifetime) Choice {
 	if affinity == 0 {
 		chosen := r.Choose(protocol)
-		chosen.Tenure = of
+		chosen.Lifetime = of
 		return chosen
 	}
-	return Choice{rotation: r, set: r.awake(), protocol: protocol, Tenure: of, sticky: &sticky{
+	return Choice{rotation: r, set: r.awake(), protocol: protocol, Lifetime: of, sticky: &sticky{
 		table:   r.balancer.affinities,
 		key:     affinityKey{r, protocol, client.Unmap().WithZone("")},
 		timeout: affinity,

@@ -27,11 +27,11 @@ type served struct {
 	rotation *Rotation
 	protocol registry.Protocol
 	affinity time.Duration
-	tenure   *Tenure
+	lifetime *Lifetime
 }
 
 func (s *served) choose(client netip.Addr) Choice {
-	return s.rotation.ChooseFor(s.protocol, client, s.affinity, s.tenure)
+	return s.rotation.ChooseFor(s.protocol, client, s.affinity, s.lifetime)
 }
 
 func newStickyPort(t *testing.T, ns ...int) *stickyPort {

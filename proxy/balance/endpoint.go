@@ -22,16 +22,16 @@ const (
 type Endpoint struct {
 	Addr      registry.Addr
 	Rotation  *Rotation
-	forbidden bool                       // its address is not allowed
-	at        atomic.Int32               // its position in the newest set that it is in
-	known     atomic.Pointer[experience] // nil until there is any
+	forbidden bool                   // its address is not allowed
+	at        atomic.Int32           // its position in the newest set that it is in
+	known     atomic.Pointer[record] // nil until there is any
 }
 
-// An experience is all that happens to an endpoint.
-type experience struct {
-	health [2]health   // by Protocol: who refuses datagrams may well accept connections
-	gone   atomic.Bool // no longer in the rotation: a UDP session looks at it on each datagram
-	Tenure Tenure      // in the rotation; for TCP connections
+// A record is all that happens to an endpoint.
+type record struct {
+	health   [2]health   // by Protocol: who refuses datagrams may well accept connections
+	gone     atomic.Bool // no longer in the rotation: a UDP session looks at it on each datagram
+	Lifetime Lifetime    // in the rotation; for TCP connections
 
 	Dialing     atomic.Int64  // TCP dials under way
 	active      atomic.Int64  // connections and sessions now
@@ -40,11 +40,11 @@ type experience struct {
 }
 
 // Experience returns what is known of the endpoint, for more to be added.
-func (e *Endpoint) Experience() *experience {
+func (e *Endpoint) Record() *record {
 	if x := e.known.Load(); x != nil {
 		return x
 	}
-	e.known.CompareAndSwap(nil, new(experience))
+	e.known.CompareAndSwap(nil, new(record))
 	return e.known.Load()
 }
 
@@ -66,20 +66,20 @@ func (e *Endpoint) downUntil(protocol registry.Protocol) time.Duration {
 
 // Given notes that the endpoint was given a connection or a session, and left that it has left.
 func (e *Endpoint) Given() {
-	x := e.Experience()
+	x := e.Record()
 	x.active.Add(1)
 	x.connections.Add(1)
 }
 
-func (e *Endpoint) Left() { e.Experience().active.Add(-1) }
+func (e *Endpoint) Left() { e.Record().active.Add(-1) }
 
 // A health is what is known of an endpoint over one protocol. The zero value is well. Its times are
 // monotonic: when the time of day is set, no endpoint is ejected for longer, or comes back earlier.
 type health struct {
-	downUntil atomic.Int64 // by the clock of Now; 0 when the last attempt succeeded
-	aside     atomic.Int64 // the same clock: until when it cannot be used, through no fault of its own; 0 for not
-	strikes   atomic.Int64 // failed returns since the last success
-	onTrial   atomic.Bool  // its time to return has come, and one client is finding out whether it does
+	downUntil           atomic.Int64 // by the clock of Now; 0 when the last attempt succeeded
+	aside               atomic.Int64 // the same clock: until when it cannot be used, through no fault of its own; 0 for not
+	consecutiveFailures atomic.Int64 // failed returns since the last success
+	halfOpen            atomic.Bool  // its time to return has come, and one client is finding out whether it does
 }
 
 // down tells whether the endpoint is being passed over just now.
@@ -94,7 +94,7 @@ const asideFor = 5 * time.Second
 
 // setAside ejects the endpoint for asideFor, through no fault of its own.
 func (e *Endpoint) setAside(protocol registry.Protocol) {
-	e.Experience().health[protocol].aside.Store(int64(monotonic.Now() + asideFor))
+	e.Record().health[protocol].aside.Store(int64(monotonic.Now() + asideFor))
 	e.follow(protocol)
 }
 
@@ -155,7 +155,7 @@ func (e *Endpoint) passesOver(protocol registry.Protocol) bool {
 	case !h.downUntil.CompareAndSwap(until, int64(now+trialTime)):
 		return h.downUntil.Load() != 0 // somebody else was first, or it has answered
 	}
-	h.onTrial.Store(true)
+	h.halfOpen.Store(true)
 	return false
 }
 
@@ -172,19 +172,19 @@ type outage struct {
 // Failed notes that the endpoint refused or stayed silent. Of many clients that fail together only
 // the first counts, and only a failure after the endpoint was due back makes the next wait longer.
 func (e *Endpoint) Failed(protocol registry.Protocol) {
-	x := e.Experience()
+	x := e.Record()
 	x.Failures.Add(1)
 	h := &x.health[protocol]
 	until, now := h.downUntil.Load(), monotonic.Now()
-	if trial := h.onTrial.CompareAndSwap(true, false); until != 0 && until > int64(now) && !trial {
+	if trial := h.halfOpen.CompareAndSwap(true, false); until != 0 && until > int64(now) && !trial {
 		return
 	}
-	wait := min(firstDown<<min(h.strikes.Load(), 5), mostDown)
+	wait := min(firstDown<<min(h.consecutiveFailures.Load(), 5), mostDown)
 	if !h.downUntil.CompareAndSwap(until, int64(now+wait)) {
 		return
 	}
 	e.follow(protocol)
-	if h.strikes.Add(1) == 1 {
+	if h.consecutiveFailures.Add(1) == 1 {
 		if note, ok := e.Rotation.balancer.outages.Allow(outage{e, protocol, false}); ok {
 			glog.Warningf("%s: endpoint %s does not answer over %s; passing it over until it does%s", e.Rotation.Key, e.Addr, protocol, note)
 		} else if v := glog.V(3); v {
@@ -195,10 +195,10 @@ func (e *Endpoint) Failed(protocol registry.Protocol) {
 
 // Answered notes that the endpoint is well.
 func (e *Endpoint) Answered(protocol registry.Protocol) {
-	h := &e.Experience().health[protocol]
+	h := &e.Record().health[protocol]
 	if h.downUntil.Load() != 0 && h.downUntil.Swap(0) != 0 {
-		h.strikes.Store(0)
-		h.onTrial.Store(false)
+		h.consecutiveFailures.Store(0)
+		h.halfOpen.Store(false)
 		e.follow(protocol)
 		if note, ok := e.Rotation.balancer.outages.Allow(outage{e, protocol, true}); ok {
 			glog.Infof("%s: endpoint %s answers again over %s%s", e.Rotation.Key, e.Addr, protocol, note)

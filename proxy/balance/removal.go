@@ -9,12 +9,12 @@ import (
 	"kubeproxy/proxy/traffic"
 )
 
-// A Tenure is the time for which an endpoint is in its rotation, or a service on its port. A TCP
-// connection belongs to the two tenures that it began under, and a [Removal] says whether it
+// A Lifetime is the time for which an endpoint is in its rotation, or a service on its port. A TCP
+// connection belongs to the two lifetimes that it began under, and a [Removal] says whether it
 // may outlive them. The rule knows no way back: an endpoint that is removed and put back, or a
-// service, has a new tenure, and the connections of the old one go as they would have gone. A record
-// that merely changes begins no tenure.
-type Tenure struct {
+// service, has a new lifetime, and the connections of the old one go as they would have gone. A record
+// that merely changes begins no lifetime.
+type Lifetime struct {
 	Over atomic.Bool
 
 	mu    sync.Mutex // guards the fields below
@@ -22,13 +22,13 @@ type Tenure struct {
 	close context.CancelCauseFunc
 }
 
-// IsOver reports whether the endpoint or the service was removed. Of no tenure, it was not.
-func (t *Tenure) IsOver() bool { return t != nil && t.Over.Load() }
+// IsOver reports whether the endpoint or the service was removed. Of no lifetime, it was not.
+func (t *Lifetime) IsOver() bool { return t != nil && t.Over.Load() }
 
-// Context ends, with a cause, when the connections of the tenure are to be closed: never where they may
+// Context ends, with a cause, when the connections of the lifetime are to be closed: never where they may
 // go on. So there is nothing to do for each connection where nothing is to happen to it, and nothing is
 // made for each endpoint before somebody asks: a record may hold a hundred thousand.
-func (t *Tenure) Context() context.Context {
+func (t *Lifetime) Context() context.Context {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.ctx == nil {
@@ -37,14 +37,14 @@ func (t *Tenure) Context() context.Context {
 	return t.ctx
 }
 
-func (t *Tenure) cut(why traffic.Reason) {
+func (t *Lifetime) cut(why traffic.Reason) {
 	t.Context()
 	t.close(cut(why))
 }
 
 // End notes that the endpoint or the service was removed, and sees to it that the connections of the
-// tenure are told when their time is up.
-func (t *Tenure) End(then Removal, why traffic.Reason) {
+// lifetime are told when their time is up.
+func (t *Lifetime) End(then Removal, why traffic.Reason) {
 	t.Over.Store(true)
 	switch {
 	case !then.Close:

@@ -138,7 +138,7 @@ func TestAnEndpointThatIsUnusableReturnsAndKeepsItsHealth(t *testing.T) {
 		if got := chosen(t, r, 4); slices.Contains(got, number(e)) {
 			t.Errorf("got %v although %d cannot be used", got, number(e))
 		}
-		if e.down(registry.TCP) || e.Experience().Failures.Load() != 0 {
+		if e.down(registry.TCP) || e.Record().Failures.Load() != 0 {
 			t.Error("it is blamed")
 		}
 		time.Sleep(asideFor)
@@ -173,12 +173,12 @@ func TestAChoiceGoesOnWithTheEndpointsOfTheMoment(t *testing.T) {
 // TestAChoiceEndsWithTheServiceItIsFor: a client of a service that has left its port is offered nothing more.
 func TestAChoiceEndsWithTheServiceItIsFor(t *testing.T) {
 	s := newStickyPort(t, 1, 2, 3)
-	s.affinity, s.tenure = 0, new(Tenure)
+	s.affinity, s.lifetime = 0, new(Lifetime)
 	c := s.choose(person(1))
 	if _, ok := c.Next(); !ok {
 		t.Fatal("nothing was offered")
 	}
-	s.tenure.End(Removal{}, traffic.ServiceRemoved)
+	s.lifetime.End(Removal{}, traffic.ServiceRemoved)
 	if e, ok := c.Next(); ok {
 		t.Errorf("it was offered %d", number(e))
 	}

@@ -237,9 +237,9 @@ func (r *Rotation) replace(addrs registry.Addrs, randomStart bool, onRemoval Rem
 	}
 	r.set.Store(set)
 	for _, e := range known { // what is left in it did not survive
-		x := e.Experience() // also of one that had none: a client may be choosing it just now
+		x := e.Record() // also of one that had none: a client may be choosing it just now
 		x.gone.Store(true)
-		x.Tenure.End(onRemoval, traffic.EndpointRemoved)
+		x.Lifetime.End(onRemoval, traffic.EndpointRemoved)
 	}
 	if v := glog.V(3); v {
 		v.Infof("endpoints of %s: %d, of them known to clients %d, gone %d", r.Key, addrs.Len(), len(position), len(known))
@@ -326,7 +326,7 @@ type Choice struct {
 	rotation *Rotation
 	set      *endpointSet
 	protocol registry.Protocol // whose health counts
-	Tenure   *Tenure           // of the service on its port; nil when it does not matter
+	Lifetime *Lifetime         // of the service on its port; nil when it does not matter
 	sticky   *sticky           // the client, if its service wants affinity
 	drawn    *Endpoint         // the draw that choose made for a client without affinity, until it is used
 	Offers   int               // how many there were
@@ -342,7 +342,7 @@ func (c *Choice) Next() (*Endpoint, bool) {
 		return e, true
 	}
 	// A service that leaves its port may still have a first offer: until its successor owns the port, clients come to it.
-	if c.Offers == MaxOffers || c.Offers > 0 && c.Tenure.IsOver() {
+	if c.Offers == MaxOffers || c.Offers > 0 && c.Lifetime.IsOver() {
 		return nil, false
 	}
 	if set := c.rotation.awake(); set != c.set {

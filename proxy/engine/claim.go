@@ -13,15 +13,15 @@ import (
 // A Claim is the wish of one port of one service to own a listener, and what its traffic needs: the
 // rotation of its endpoints, and on what terms clients are let in. To an engine a claim never changes;
 // a listener changes hands, and a service its terms, by swapping a pointer to one. A claim that only
-// renews the terms has the rotation, the tally and the tenure of the one before.
+// renews the terms has the rotation, the tally and the lifetime of the one before.
 type Claim struct {
 	Key      registry.PortKey
 	Rank     int   // of the source that the service is from
 	Since    int64 // the revision from which on the service is known to claim the port
 	Rotation *balance.Rotation
 	Tally    *traffic.Tally
-	Tenure   *balance.Tenure // on the port
-	Waited   bool            // it was made known that the port is another's; the Proxier's, guarded by its mu
+	Lifetime *balance.Lifetime // on the port
+	Waited   bool              // it was made known that the port is another's; the Proxier's, guarded by its mu
 
 	Before, After *Claim // on the same port; as waited
 
@@ -47,5 +47,5 @@ func (c *Claim) keeps(previous *Claim, client netip.Addr) bool {
 
 // Choose begins the choice of an endpoint for a client of the claim.
 func (c *Claim) Choose(client netip.Addr) balance.Choice {
-	return c.Rotation.ChooseFor(c.Tally.Protocol, client, c.Affinity, c.Tenure)
+	return c.Rotation.ChooseFor(c.Tally.Protocol, client, c.Affinity, c.Lifetime)
 }

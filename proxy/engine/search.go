@@ -57,10 +57,10 @@ func (s *Search) Next() (e *balance.Endpoint, patience time.Duration, ok bool) {
 		if e, ok = s.Choice.Next(); !ok || patience < s.enough()/4 {
 			break
 		}
-		if e.Experience().Dialing.Add(1) <= s.maxDials {
+		if e.Record().Dialing.Add(1) <= s.maxDials {
 			return e, patience, true
 		}
-		e.Experience().Dialing.Add(-1)
+		e.Record().Dialing.Add(-1)
 		s.Failed = append(s.Failed, Failure{e, errDialLimit})
 	}
 	s.over = true
@@ -73,21 +73,21 @@ func (s *Search) enough() time.Duration { return min(s.attempt, s.total) / 2 }
 
 // Answered ends an attempt, and the search.
 func (s *Search) Answered(e *balance.Endpoint) {
-	e.Experience().Dialing.Add(-1)
+	e.Record().Dialing.Add(-1)
 	e.Answered(registry.TCP)
 	s.Choice.Reached(e)
 }
 
 // Abandoned ends an attempt for which nobody waits any more. The endpoint is not to blame.
 func (s *Search) Abandoned(e *balance.Endpoint, err error) {
-	e.Experience().Dialing.Add(-1)
+	e.Record().Dialing.Add(-1)
 	s.Failed = append(s.Failed, Failure{e, err})
 }
 
 // Outrun ends an attempt, begun so long ago, because another endpoint has answered.
 func (s *Search) Outrun(e *balance.Endpoint, ago time.Duration) {
 	if ago < Stagger {
-		e.Experience().Dialing.Add(-1)
+		e.Record().Dialing.Add(-1)
 		return
 	}
 	s.Abandoned(e, errSilent)
@@ -97,7 +97,7 @@ func (s *Search) Outrun(e *balance.Endpoint, ago time.Duration) {
 // OutrunByName ends an attempt whose name has been looked up for so long, because another endpoint has answered. The
 // next clients do not wait for that name, either.
 func (s *Search) OutrunByName(e *balance.Endpoint, ago time.Duration) {
-	e.Experience().Dialing.Add(-1)
+	e.Record().Dialing.Add(-1)
 	if ago >= Stagger {
 		s.Choice.Unusable(e)
 	}
@@ -116,7 +116,7 @@ func (s *Search) Missed(e *balance.Endpoint, after time.Duration, err error) {
 		s.Choice.Unusable(e)
 	default: // an endpoint towards which no local port is left included: to look for one takes long, and the others have theirs
 		if isTimeout(err) && after < s.enough() {
-			e.Experience().Failures.Add(1)
+			e.Record().Failures.Add(1)
 		} else {
 			s.Choice.Failed(e)
 		}
@@ -148,7 +148,7 @@ func (f Failure) lacksLocalPort() bool {
 
 // WhyNone returns why the search came to nothing: the service left its port meanwhile, or what its failures say.
 func (s *Search) WhyNone() traffic.Reason {
-	if s.Choice.Tenure.IsOver() {
+	if s.Choice.Lifetime.IsOver() {
 		return traffic.ServiceRemoved
 	}
 	return WhyNone(s.Failed)

@@ -74,7 +74,7 @@ func TellSession(c *Claim, e traffic.Ending, told func(traffic.Ending)) {
 // stand with its socket and who owns that.
 func SessionEnds(closed bool, owner, began *Claim, client netip.Addr) (why traffic.Reason, ends bool) {
 	switch {
-	case closed && !owner.Tenure.Over.Load():
+	case closed && !owner.Lifetime.Over.Load():
 		return traffic.Shutdown, true // the port was closed under a service that goes on wanting it
 	case closed, owner.Rotation != began.Rotation:
 		return traffic.ServiceRemoved, true

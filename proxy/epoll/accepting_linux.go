@@ -26,7 +26,7 @@ type epollTCP struct {
 // A portSocket is the socket of a port, which a loop watches, or does not for a while: see pause.
 type portSocket struct {
 	fd     int
-	ticket ticket
+	token  token
 	paused bool
 	pause  time.Duration // how long the last pause was
 }
@@ -44,10 +44,10 @@ func (e *Engine) listenTCP(addr netip.AddrPort, owner *atomic.Pointer[engine.Cla
 	}
 	p := &epollTCP{loop: l, portSocket: portSocket{fd: fd}, number: addr.Port(), owner: owner}
 	p.loop.call(func() {
-		slot, index, era := p.loop.listeners.add()
+		slot, index, generation := p.loop.listeners.add()
 		*slot = p
-		p.ticket = ticket{listening, index, era}
-		err = p.loop.watch(fd, p.ticket, unix.EPOLLIN)
+		p.token = token{listening, index, generation}
+		err = p.loop.watch(fd, p.token, unix.EPOLLIN)
 	})
 	if err != nil {
 		l.call(p.leave)
@@ -93,7 +93,7 @@ func (p *epollTCP) Close() {
 
 func (p *epollTCP) leave() {
 	closeFD(p.fd)
-	p.loop.listeners.remove(p.ticket.index)
+	p.loop.listeners.remove(p.token.index)
 	p.paused = false
 }
 
@@ -158,15 +158,15 @@ func (l *loop) acceptOne(p *epollTCP, first bool) bool {
 
 // serve begins to see a client to an endpoint. It need not have come to a port of l. It is counted in load already.
 func (l *loop) serve(p *epollTCP, fd int, book engine.Connection) {
-	c, index, era := l.conns.add()
+	c, index, generation := l.conns.add()
 	*c = conn{
-		client: half{fd: int32(fd), open: true, readable: true}, // it may have said something by now
-		port:   p,
-		book:   book,
-		index:  index,
-		era:    era,
-		live:   true,
-		why:    engine.Undecided,
+		client:     side{fd: int32(fd), open: true, readable: true}, // it may have said something by now
+		port:       p,
+		record:     book,
+		index:      index,
+		generation: generation,
+		live:       true,
+		why:        engine.Undecided,
 	}
 	l.reach(c)
 }
@@ -221,8 +221,8 @@ func (l *loop) resume() {
 		if !p.paused {
 			continue // it was closed
 		}
-		if p.paused = false; l.watch(p.fd, p.ticket, unix.EPOLLIN) != nil {
-			l.suspend(p) // a port that is not watched would be deaf for ever
+		if p.paused = false; l.watch(p.fd, p.token, unix.EPOLLIN) != nil {
+			l.suspend(p) // a port that is not watched would be sawEPIPE for ever
 		}
 	}
 }

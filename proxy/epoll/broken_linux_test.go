@@ -27,10 +27,10 @@ func TestEnginesAgreeOnWhyAConnectionBroke(t *testing.T) {
 	} {
 		for _, side := range []struct {
 			name string
-			of   func(*conn) *half
+			of   func(*conn) *side
 		}{
-			{"client", func(c *conn) *half { return &c.client }},
-			{"endpoint", func(c *conn) *half { return &c.backend }},
+			{"client", func(c *conn) *side { return &c.client }},
+			{"endpoint", func(c *conn) *side { return &c.backend }},
 		} {
 			want := fmt.Sprint(side.name, "_", want)
 			c := &conn{why: engine.Undecided}

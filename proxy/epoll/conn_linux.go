@@ -13,35 +13,35 @@ import (
 // for it has a dial, and after that a backend. It is what an idle client costs, so it is small, and
 // has no buffer.
 type conn struct {
-	client, backend half
+	client, backend side
 	port            *epollTCP
 	dial            *dial // while an endpoint is looked for
-	book            engine.Connection
+	record          engine.Connection
 
 	prev, next *conn         // in its ring of timers
 	due, wake  time.Duration // when it is looked at, and when its time in the ring is over
 
-	tenures []func() bool // undo what has c ended by a removal; none where removal ends nothing
+	lifetimes []func() bool // undo what has c ended by a removal; none where removal ends nothing
 
 	delivered uint64        // while it ends: so much had arrived, on both sides
 	since     time.Duration // and nothing more has since then
 
-	index  int32
-	era    uint32
-	live   bool
-	queued bool // it is among the loop's unfinished
-	why    int8 // the Reason to end, so far; undecided at first
-	phase  phase
-	ring   uint8
-	looks  uint8 // how often it has been looked at in this phase
+	index      int32
+	generation uint32
+	live       bool
+	queued     bool // it is among the loop's unfinished
+	why        int8 // the Reason to end, so far; undecided at first
+	phase      phase
+	ring       uint8
+	looks      uint8 // how often it has been looked at in this phase
 }
 
-// A half is one of the two TCP connections of a conn.
-type half struct {
+// A side is one of the two TCP connections of a conn.
+type side struct {
 	fd       int32
 	full     uint8 // reads in a row that filled the buffer
 	open     bool
-	deaf     bool   // it takes no more: it had finished, and was gone when it was written to
+	sawEPIPE bool   // it takes no more: it had finished, and was gone when it was written to
 	broken   bool   // the same, but it was reset, or has vanished
 	sent     uint64 // bytes written to it
 	held     *tail  // is still to be written to it
@@ -51,20 +51,20 @@ type half struct {
 	hungUp   bool   // the kernel has told of an end: that a read is short does not mean that there is no more
 	urgent   bool   // it has told of urgent data: likewise, for a read ends before that
 	finished bool   // it has sent FIN, and all it said before that has been read
-	told     bool   // it has been sent FIN: all that the other side said
+	sentFIN  bool   // it has been sent FIN: all that the other side said
 }
 
 // refuses tells whether the side takes no more.
-func (s *half) refuses() bool { return s.deaf || s.broken }
+func (s *side) refuses() bool { return s.sawEPIPE || s.broken }
 
 // stalled tells whether the side has yet to take what it was sent before.
-func (s *half) stalled() bool { return s.held != nil || s.bulk != nil && s.bulk.n > 0 }
+func (s *side) stalled() bool { return s.held != nil || s.bulk != nil && s.bulk.n > 0 }
 
 // isBusy reports whether the side has said more than fits into the buffer, or has yet to take what it was sent.
-func (s *half) isBusy() bool { return s.full > 0 || s.stalled() }
+func (s *side) isBusy() bool { return s.full > 0 || s.stalled() }
 
 // stir notes what the kernel tells of the side.
-func (s *half) stir(mask uint32) {
+func (s *side) stir(mask uint32) {
 	if mask&(unix.EPOLLRDHUP|unix.EPOLLHUP|unix.EPOLLERR) != 0 {
 		s.readable, s.hungUp = true, true
 	} else if mask&(unix.EPOLLIN|unix.EPOLLPRI) != 0 {
@@ -75,8 +75,8 @@ func (s *half) stir(mask uint32) {
 	}
 }
 
-// ticket is what events of a side bear.
-func (c *conn) ticket(kind ticketKind) ticket { return ticket{kind, c.index, c.era} }
+// token is what events of a side bear.
+func (c *conn) token(kind tokenKind) token { return token{kind, c.index, c.generation} }
 
 // A phase says what a conn is looked at for when its timer ends.
 type phase uint8
@@ -109,7 +109,7 @@ func (l *loop) relay(c *conn, fd int32, mask uint32) {
 	c.backend.fd, c.backend.open, c.backend.wantsOut = fd, true, mask != 0
 	l.enter(c, young)
 	if mask == 0 {
-		if err := l.watch(int(fd), c.ticket(backendSide), news); err != nil {
+		if err := l.watch(int(fd), c.token(backendSide), news); err != nil {
 			l.end(c, traffic.DescriptorLimit)
 			return
 		}
@@ -121,7 +121,7 @@ func (l *loop) relay(c *conn, fd int32, mask uint32) {
 		return
 	}
 	// Only now is the kernel asked to tell of the client: what was read just now is no news any more.
-	if err := l.watch(int(c.client.fd), c.ticket(clientSide), news); err != nil {
+	if err := l.watch(int(c.client.fd), c.token(clientSide), news); err != nil {
 		l.end(c, traffic.DescriptorLimit)
 		return
 	}
@@ -129,7 +129,7 @@ func (l *loop) relay(c *conn, fd int32, mask uint32) {
 }
 
 // stirred takes in what the kernel tells of side s of c.
-func (l *loop) stirred(c *conn, s, other *half, mask uint32) {
+func (l *loop) stirred(c *conn, s, other *side, mask uint32) {
 	s.stir(mask)
 	if mask&unix.EPOLLOUT != 0 && s.stalled() {
 		if l.flush(c, s, other) && other.readable {
@@ -143,7 +143,7 @@ func (l *loop) stirred(c *conn, s, other *half, mask uint32) {
 
 // goOn goes on in both directions.
 func (l *loop) goOn(c *conn) {
-	for _, way := range [...]struct{ dst, src *half }{{&c.backend, &c.client}, {&c.client, &c.backend}} {
+	for _, way := range [...]struct{ dst, src *side }{{&c.backend, &c.client}, {&c.client, &c.backend}} {
 		if c.live && (!way.dst.stalled() || l.flush(c, way.dst, way.src)) {
 			l.pump(c, way.dst, way.src)
 		}
@@ -171,7 +171,7 @@ func share(many int) int { return max(leastBudget, turnTotal/max(1, many)) }
 // pump carries what src has sent to dst until there is no more for now, dst stalls, the budget or the time of the turn is
 // used up, or one of them ends. A slow dst so holds up src: the kernel's buffers and one of ours
 // are all that is held for it.
-func (l *loop) pump(c *conn, dst, src *half) {
+func (l *loop) pump(c *conn, dst, src *side) {
 	budget := min(turnBudget, l.share)
 	if l.moved > turnTotal {
 		budget = leastBudget
@@ -210,7 +210,7 @@ func (l *loop) interrupt(c *conn) {
 }
 
 // copy reads once and writes once. It returns false when there is no more to do for now.
-func (l *loop) copy(c *conn, dst, src *half) (n int, more bool) {
+func (l *loop) copy(c *conn, dst, src *side) (n int, more bool) {
 	n, errno := receive(int(src.fd), l.buffer[:])
 	if n <= 0 || errno != 0 {
 		l.unread(c, dst, src, errno)
@@ -229,7 +229,7 @@ func (l *loop) copy(c *conn, dst, src *half) (n int, more bool) {
 }
 
 // send writes to dst what src said, and holds what does not fit.
-func (l *loop) send(c *conn, dst, src *half, b []byte) {
+func (l *loop) send(c *conn, dst, src *side, b []byte) {
 	n, errno := send(int(dst.fd), b)
 	if n > 0 {
 		l.count(c, dst, n)
@@ -249,17 +249,17 @@ func (l *loop) send(c *conn, dst, src *half, b []byte) {
 }
 
 // count notes that n bytes were written to dst.
-func (l *loop) count(c *conn, dst *half, n int) {
+func (l *loop) count(c *conn, dst *side, n int) {
 	dst.sent += uint64(n)
 	if dst == &c.backend {
-		c.book.Claim.Tally.Sent.Add(uint64(n))
+		c.record.Claim.Tally.Sent.Add(uint64(n))
 	} else {
-		c.book.Claim.Tally.Received.Add(uint64(n))
+		c.record.Claim.Tally.Received.Add(uint64(n))
 	}
 }
 
 // wantOut has the kernel tell when s can be written to again. Most connections never need it.
-func (l *loop) wantOut(c *conn, s *half) {
+func (l *loop) wantOut(c *conn, s *side) {
 	if s.wantsOut {
 		return
 	}
@@ -268,12 +268,12 @@ func (l *loop) wantOut(c *conn, s *half) {
 	if s == &c.backend {
 		kind = backendSide
 	}
-	ev := c.ticket(kind).event(news | unix.EPOLLOUT)
+	ev := c.token(kind).event(news | unix.EPOLLOUT)
 	_ = epollCtl(l.epfd, unix.EPOLL_CTL_MOD, int(s.fd), &ev) // it is watched
 }
 
 // flush writes what is held for dst, and tells whether src may go on.
-func (l *loop) flush(c *conn, dst, src *half) bool {
+func (l *loop) flush(c *conn, dst, src *side) bool {
 	if t := dst.held; t != nil {
 		n, errno := send(int(dst.fd), t.rest())
 		if n > 0 {

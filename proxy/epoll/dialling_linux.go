@@ -44,7 +44,7 @@ func (l *loop) reach(c *conn) {
 	d := l.dials.take()
 	cfg := &l.engine.Cfg
 	*d = dial{
-		search:   engine.NewSearch(c.book.Choose(), cfg.DialTimeout, cfg.DialTotalTimeout, int64(cfg.MaxDialsPerEndpoint)),
+		search:   engine.NewSearch(c.record.Choose(), cfg.DialTimeout, cfg.DialTotalTimeout, int64(cfg.MaxDialsPerEndpoint)),
 		attempts: d.attempts[:0],
 		until:    l.now + cfg.DialTotalTimeout,
 	}
@@ -82,7 +82,7 @@ func (l *loop) tryNext(c *conn) {
 			return
 		}
 		if d.deferred = d.search.Choice.Offers > 0 && !l.mayAttempt(); d.deferred {
-			l.deferred = append(l.deferred, c.ticket(backendSide))
+			l.deferred = append(l.deferred, c.token(backendSide))
 			return
 		}
 		e, _, ok := d.search.Next()
@@ -115,7 +115,7 @@ func (l *loop) tryNext(c *conn) {
 
 // attemptsATurn is how many attempts a loop makes in one turn for clients whose first has failed or stays silent. An
 // attempt that fails at once takes 10 us, so a turn spends less than 0.1 ms on failures, however many clients
-// look for an endpoint. The first attempt of a client is bounded by acceptsAtOnce and fewFlows.
+// look for an endpoint. The first attempt of a client is bounded by acceptsAtOnce and fewSessions.
 const attemptsATurn = 8
 
 // mayAttempt reports whether this turn has room for one more such attempt, and counts it.
@@ -136,11 +136,11 @@ func (l *loop) goOnSearching() {
 	for ; n < len(l.deferred) && !(l.attemptsOf == l.turn && l.attempts == attemptsATurn); n++ {
 		t := l.deferred[n]
 		if t.kind == answering {
-			if f := l.flows.at(t.index, t.era); f != nil && (*f).deferred {
+			if f := l.sessions.at(t.index, t.generation); f != nil && (*f).deferred {
 				(*f).deferred = false
 				l.redirect(*f)
 			}
-		} else if c := l.conns.at(t.index, t.era); c != nil && c.dial != nil && c.dial.deferred {
+		} else if c := l.conns.at(t.index, t.generation); c != nil && c.dial != nil && c.dial.deferred {
 			c.dial.deferred = false
 			l.tryNext(c)
 		}
@@ -164,7 +164,7 @@ func (l *loop) begin(c *conn, a attempt) error {
 		return nil
 	}
 	if err == nil {
-		err = l.watch(fd, c.ticket(backendSide), news|unix.EPOLLOUT)
+		err = l.watch(fd, c.token(backendSide), news|unix.EPOLLOUT)
 	}
 	if err != nil {
 		d.attempts = d.attempts[:last]
@@ -210,10 +210,10 @@ func (l *loop) tryEarly(c *conn, a *attempt) (answered bool, err error) {
 // own: DialTimeout and DialTotalTimeout are for addresses that are known.
 func (l *loop) lookUp(c *conn, e *balance.Endpoint) {
 	c.dial.attempts = append(c.dial.attempts, attempt{fd: noDescriptor, endpoint: e, began: l.now, until: l.now + 2*admit.LookUpTimeout})
-	index, era := c.index, c.era
+	index, generation := c.index, c.generation
 	l.engine.resolve(registry.TCP, e, admit.LookUpTimeout, func(addrs []netip.AddrPort, err error) {
 		l.do(func() {
-			c := l.conns.at(index, era)
+			c := l.conns.at(index, generation)
 			if c == nil || c.dial == nil {
 				return
 			}
@@ -318,9 +318,9 @@ func (l *loop) settle(c *conn, i int, mask uint32) {
 		}
 	}
 	d.search.Answered(won.endpoint)
-	c.book.Given(won.endpoint, d.search.Failed)
+	c.record.Given(won.endpoint, d.search.Failed)
 	l.recycle(c)
-	l.watchTenures(c)
+	l.watchLifetimes(c)
 	l.relay(c, won.fd, mask)
 }
 
@@ -385,9 +385,9 @@ func (l *loop) patience(c *conn) time.Duration {
 // by now.
 func (l *loop) giveUp(c *conn) {
 	s := &c.dial.search
-	if owner := c.port.owner.Load(); len(s.Failed) > 0 || owner == c.book.Claim {
+	if owner := c.port.owner.Load(); len(s.Failed) > 0 || owner == c.record.Claim {
 		l.end(c, s.WhyNone())
-	} else if l.recycle(c); c.book.Follow(owner) {
+	} else if l.recycle(c); c.record.Follow(owner) {
 		l.reach(c)
 	} else { // and its books are closed
 		l.cut(c)

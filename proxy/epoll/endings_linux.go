@@ -15,7 +15,7 @@ import (
 // the epoll engine: what each system call's failure means, and what is done then.
 
 // unread takes in that a read from src has found nothing, or failed.
-func (l *loop) unread(c *conn, dst, src *half, errno unix.Errno) {
+func (l *loop) unread(c *conn, dst, src *side, errno unix.Errno) {
 	switch errno {
 	case unix.EAGAIN:
 		src.full = 0
@@ -35,7 +35,7 @@ func (l *loop) unread(c *conn, dst, src *half, errno unix.Errno) {
 
 // finish takes in that src has nothing more to say. All that it said has been written to dst: while a side is
 // stalled the other is not read.
-func (l *loop) finish(c *conn, dst, src *half) {
+func (l *loop) finish(c *conn, dst, src *side) {
 	src.finished = true
 	if src == &c.client {
 		l.because(c, traffic.ClientFinished)
@@ -54,14 +54,14 @@ func (l *loop) finish(c *conn, dst, src *half) {
 
 // pass passes the FIN of src on to dst, which has got all that came before it. When both have
 // finished, all is said.
-func (l *loop) pass(c *conn, dst, src *half) {
+func (l *loop) pass(c *conn, dst, src *side) {
 	if dst.finished {
 		l.conclude(c)
 		return
 	}
-	if !dst.refuses() && !dst.told {
+	if !dst.refuses() && !dst.sentFIN {
 		finishSending(int(dst.fd))
-		dst.told = true
+		dst.sentFIN = true
 	}
 	l.leave(c, finishing)
 }
@@ -69,10 +69,10 @@ func (l *loop) pass(c *conn, dst, src *half) {
 // unwritten takes in that dst takes no more. After EPIPE it had sent its FIN before it went: it had
 // said all it wanted to. After any other error what it said ends by a reset. The kernel tells of that
 // only once, so it is noted: a read would find a clean end where there was none.
-func (l *loop) unwritten(c *conn, dst, src *half, errno unix.Errno) {
+func (l *loop) unwritten(c *conn, dst, src *side, errno unix.Errno) {
 	l.drop(dst)
 	if errno == unix.EPIPE {
-		dst.deaf, dst.readable = true, true
+		dst.sawEPIPE, dst.readable = true, true
 	} else {
 		l.name(c, dst, errno)
 		dst.broken, dst.readable = true, true
@@ -83,7 +83,7 @@ func (l *loop) unwritten(c *conn, dst, src *half, errno unix.Errno) {
 }
 
 // lose takes in that src was reset, or has vanished.
-func (l *loop) lose(c *conn, dst, src *half, errno unix.Errno) {
+func (l *loop) lose(c *conn, dst, src *side, errno unix.Errno) {
 	l.name(c, src, errno)
 	src.broken = true
 	l.breakOff(c, dst, src)
@@ -91,7 +91,7 @@ func (l *loop) lose(c *conn, dst, src *half, errno unix.Errno) {
 
 // breakOff takes in that src was reset, or has vanished, and all that it said has been read: once
 // that has been delivered, dst is reset.
-func (l *loop) breakOff(c *conn, dst, src *half) {
+func (l *loop) breakOff(c *conn, dst, src *side) {
 	src.finished = true
 	if dst.refuses() || !dst.stalled() && !unacknowledged(int(dst.fd)) {
 		l.conclude(c)
@@ -102,8 +102,8 @@ func (l *loop) breakOff(c *conn, dst, src *half) {
 
 // discard reads and throws away what src goes on sending although dst takes no more: else src might
 // be stuck in its writes before it has heard all that dst had to say.
-func (l *loop) discard(c *conn, dst, src *half) (n int, more bool) {
-	if dst.deaf && l.works(c) {
+func (l *loop) discard(c *conn, dst, src *side) (n int, more bool) {
+	if dst.sawEPIPE && l.works(c) {
 		l.conclude(c)
 		return 0, false
 	}
@@ -131,7 +131,7 @@ func (l *loop) because(c *conn, why traffic.Reason) {
 }
 
 // name notes that c ends because side s has broken off.
-func (l *loop) name(c *conn, s *half, errno unix.Errno) {
+func (l *loop) name(c *conn, s *side, errno unix.Errno) {
 	ends := engine.BackendEnds
 	if s == &c.client {
 		ends = engine.ClientEnds
@@ -154,10 +154,10 @@ func (l *loop) leave(c *conn, p phase) {
 // conclude ends c: whoever has been sent the other's FIN, or can be sent it by closing, is closed, and
 // whoever has not is reset: what was cut off never looks complete.
 func (l *loop) conclude(c *conn) {
-	if c.client.deaf {
+	if c.client.sawEPIPE {
 		l.because(c, traffic.ClientReset)
 	}
-	if c.backend.deaf {
+	if c.backend.sawEPIPE {
 		l.because(c, traffic.EndpointReset)
 	}
 	l.closeSide(c, &c.client, &c.backend)
@@ -165,11 +165,11 @@ func (l *loop) conclude(c *conn) {
 	l.release(c)
 }
 
-func (l *loop) closeSide(c *conn, s, other *half) {
+func (l *loop) closeSide(c *conn, s, other *side) {
 	if !s.open {
 		return
 	}
-	clean := s.told || other.finished && !other.broken
+	clean := s.sentFIN || other.finished && !other.broken
 	if !clean { // one that has vanished too: else the kernel would go on with it for minutes
 		linger(int(s.fd))
 	}
@@ -187,7 +187,7 @@ func (l *loop) end(c *conn, why traffic.Reason) {
 
 // cut resets both sides.
 func (l *loop) cut(c *conn) {
-	for _, s := range [...]*half{&c.client, &c.backend} {
+	for _, s := range [...]*side{&c.client, &c.backend} {
 		if s.open {
 			linger(int(s.fd))
 			l.drop(s)
@@ -198,7 +198,7 @@ func (l *loop) cut(c *conn) {
 }
 
 // drop throws away what is held for a side.
-func (l *loop) drop(s *half) {
+func (l *loop) drop(s *side) {
 	if s.held != nil {
 		l.tails.giveBack(s.held)
 		s.held = nil
@@ -215,7 +215,7 @@ func (l *loop) release(c *conn) {
 	if c.dial != nil {
 		failed = l.abandon(c)
 	}
-	if b := &c.book; b.Endpoint == nil {
+	if b := &c.record; b.Endpoint == nil {
 		b.TurnAway(traffic.Reason(c.why), failed)
 	} else {
 		b.Sent, b.Received = c.backend.sent, c.client.sent
@@ -227,10 +227,10 @@ func (l *loop) release(c *conn) {
 // free gives back what c has.
 func (l *loop) free(c *conn) {
 	l.enter(c, noPhase)
-	l.forgetTenures(c)
+	l.forgetLifetimes(c)
 	l.drop(&c.backend) // what the client said early, when no endpoint was found for it
 	l.engine.Budget.Release(2)
-	c.book = engine.Connection{}
+	c.record = engine.Connection{}
 	c.live = false
 	l.conns.remove(c.index)
 	l.load.Add(-1)
@@ -248,7 +248,7 @@ const (
 // a connection. The rest is looked at in the next turns, with events dealt with in between.
 const looksATurn = 64
 
-// expire looks at the connections, and at the flows, whose time has come.
+// expire looks at the connections, and at the sessions, whose time has come.
 func (l *loop) expire() {
 	for n := range looksATurn {
 		if n >= leastATurn && l.late() {
@@ -262,8 +262,8 @@ func (l *loop) expire() {
 			l.look(c)
 		}
 	}
-	if l.flows.used > 0 && l.now >= l.sweepFlows {
-		l.idleFlows()
+	if l.sessions.used > 0 && l.now >= l.sweepSessions {
+		l.idleSessions()
 	}
 	l.resume()
 }
@@ -312,8 +312,8 @@ func (l *loop) look(c *conn) {
 // nextDue is when the loop has something to do even if nothing happens.
 func (l *loop) nextDue() time.Duration {
 	due := l.timers.wake()
-	if l.flows.used > 0 {
-		due = min(due, l.sweepFlows)
+	if l.sessions.used > 0 {
+		due = min(due, l.sweepSessions)
 	}
 	if len(l.paused)+len(l.starved) > 0 {
 		due = min(due, l.resumeAt)
@@ -335,7 +335,7 @@ func (l *loop) setAlarm(due time.Duration) {
 // have sent one something that it has not acknowledged: then the kernel sends that again, instead
 // of probes, for a quarter of an hour (tcp_retries2, tcp(7)).
 func (l *loop) lookAt(c *conn) {
-	for _, s := range [...]*half{&c.client, &c.backend} {
+	for _, s := range [...]*side{&c.client, &c.backend} {
 		d := sockopt.InspectTCP(int(s.fd))
 		if d.Pending && d.Unanswered >= engine.Probes && d.Silent >= l.engine.lookAfter {
 			if s == &c.client {
@@ -364,7 +364,7 @@ func (l *loop) flushed(c *conn) {
 // silent ends a connection of which a direction has ended when nothing has been delivered for too long.
 // What the kernel still holds for a slow reader counts as it is delivered.
 func (l *loop) silent(c *conn) {
-	if c.client.deaf && l.works(c) {
+	if c.client.sawEPIPE && l.works(c) {
 		l.conclude(c)
 		return
 	}

@@ -21,7 +21,7 @@ import (
 // or a buffer of its own. A port belongs to one loop, which accepts its TCP clients, and hands some over to the
 // others; its UDP clients stay there.
 type Engine struct {
-	engine.Chassis
+	engine.Base
 	lookAfter time.Duration // how often a connection is looked at
 	loopCount int
 	draining  atomic.Bool
@@ -143,15 +143,15 @@ func (l *loop) endAll(from int) {
 }
 
 // watchTenures has c ended when its endpoint or its service is removed, where that is what removal means.
-func (l *loop) watchTenures(c *conn) {
+func (l *loop) watchLifetimes(c *conn) {
 	if !l.engine.Cfg.OnRemoval.Close {
 		return
 	}
-	index, era := c.index, c.era
-	for _, t := range []*balance.Tenure{c.book.Claim.Tenure, &c.book.Endpoint.Experience().Tenure} {
-		c.tenures = append(c.tenures, context.AfterFunc(t.Context(), func() {
+	index, generation := c.index, c.generation
+	for _, t := range []*balance.Lifetime{c.record.Claim.Lifetime, &c.record.Endpoint.Record().Lifetime} {
+		c.lifetimes = append(c.lifetimes, context.AfterFunc(t.Context(), func() {
 			l.do(func() {
-				if c := l.conns.at(index, era); c != nil {
+				if c := l.conns.at(index, generation); c != nil {
 					l.end(c, balance.ReasonOf(t.Context()))
 				}
 			})
@@ -159,9 +159,9 @@ func (l *loop) watchTenures(c *conn) {
 	}
 }
 
-func (l *loop) forgetTenures(c *conn) {
-	for _, stop := range c.tenures {
+func (l *loop) forgetLifetimes(c *conn) {
+	for _, stop := range c.lifetimes {
 		stop()
 	}
-	c.tenures = nil
+	c.lifetimes = nil
 }

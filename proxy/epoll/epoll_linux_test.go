@@ -310,14 +310,14 @@ func TestWhatIsHeldForAClientArrivesBeforeTheResetWhenItsEndpointVanishes(t *tes
 
 // A storm of slow readers leaves nothing behind but a few buffers.
 func TestWhatALoopKeepsIsBounded(t *testing.T) {
-	var s spare[tail]
-	for range 10 * maxSpare {
+	var s freeList[tail]
+	for range 10 * maxFree {
 		s.giveBack(new(tail))
 	}
-	if len(s.kept) != maxSpare {
-		t.Errorf("%d are kept; want %d", len(s.kept), maxSpare)
+	if len(s.kept) != maxFree {
+		t.Errorf("%d are kept; want %d", len(s.kept), maxFree)
 	}
-	for range maxSpare {
+	for range maxFree {
 		s.take()
 	}
 	if len(s.kept) != 0 || s.take() == nil {
@@ -334,8 +334,8 @@ func TestALoopThatIsAlwaysBusyYieldsNowAndThen(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer unix.Close(busy)
-	const nobody = 1<<eraBits - 1
-	l.call(func() { err = l.watch(busy, ticket{kind: listening, era: nobody}, unix.EPOLLIN) })
+	const nobody = 1<<generationBits - 1
+	l.call(func() { err = l.watch(busy, token{kind: listening, generation: nobody}, unix.EPOLLIN) })
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -42,38 +42,38 @@ type loop struct {
 	parked   bool          // in the last wait
 	yielded  time.Duration // when it last parked, or let others run
 
-	turn       uint64               // how many there have been
-	clock      func() time.Duration // Now, but in tests
-	now        time.Duration        // by the clock, read once a turn
-	events     [256]unix.EpollEvent
-	buffer     [chunk]byte // what is read passes through it; nothing stays in it
-	conns      slots[conn]
-	listeners  slots[*epollTCP]
-	paused     []*portSocket // with clients or datagrams in their queues, which cannot be had for now
-	starved    []*conn       // the kernel had no memory for them
-	resumeAt   time.Duration // of both
-	resuming   []*portSocket // no longer paused, and not watched yet
-	udpPorts   slots[*epollUDP]
-	flows      slots[*flow]
-	begun      int // flows, ever
-	intake     *intake
-	outgo      *outgo
-	sweepFlows time.Duration // when flows are looked at next
-	sweptFlows int           // how many places of them have been, of this sweep
-	accepts    int           // how many clients each port may accept in this turn
-	share      int           // what each that carries in bulk may move in this turn
-	bulky      int           // how many have carried in bulk, in this turn
-	moved      int           // bytes, in this turn
-	datagrams  int           // likewise
-	deferred   []ticket      // of clients and flows whose search for an endpoint goes on in a later turn
-	attempts   int           // made for such in a turn
-	attemptsOf uint64        // that turn
-	unfinished []*conn       // interrupted in this turn, to go on in the next
-	resumed    []*conn       // empty; the room of those that went on in the last
-	timers     timers
-	dials      spare[dial]
-	tails      spare[tail]
-	pipes      pipes
+	turn          uint64               // how many there have been
+	clock         func() time.Duration // Now, but in tests
+	now           time.Duration        // by the clock, read once a turn
+	events        [256]unix.EpollEvent
+	buffer        [chunk]byte // what is read passes through it; nothing stays in it
+	conns         slab[conn]
+	listeners     slab[*epollTCP]
+	paused        []*portSocket // with clients or datagrams in their queues, which cannot be had for now
+	starved       []*conn       // the kernel had no memory for them
+	resumeAt      time.Duration // of both
+	resuming      []*portSocket // no longer paused, and not watched yet
+	udpPorts      slab[*epollUDP]
+	sessions      slab[*session]
+	begun         int // sessions, ever
+	receiveBatch  *receiveBatch
+	sendBatch     *sendBatch
+	sweepSessions time.Duration // when sessions are looked at next
+	sweptSessions int           // how many places of them have been, of this sweep
+	accepts       int           // how many clients each port may accept in this turn
+	share         int           // what each that carries in bulk may move in this turn
+	bulky         int           // how many have carried in bulk, in this turn
+	moved         int           // bytes, in this turn
+	datagrams     int           // likewise
+	deferred      []token       // of clients and sessions whose search for an endpoint goes on in a later turn
+	attempts      int           // made for such in a turn
+	attemptsOf    uint64        // that turn
+	unfinished    []*conn       // interrupted in this turn, to go on in the next
+	resumed       []*conn       // empty; the room of those that went on in the last
+	timers        timers
+	dials         freeList[dial]
+	tails         freeList[tail]
+	pipes         pipes
 
 	alarm   *time.Timer   // ends a wait when something is due
 	alarmAt time.Duration // when that is; 0 when it is not set
@@ -92,32 +92,32 @@ type loop struct {
 // What an event is about: its kind, and which one of that kind. The kernel gives back what it was
 // given, 64 bits, together with each event. A number alone would not do: within one turn a
 // connection may end and another begin in its place, and a late event of the first must not reach the second.
-// So each place counts its tenants.
-type ticket struct {
-	kind  ticketKind
-	index int32
-	era   uint32 // 29 bits
+// So each slot has a generation, which grows with each use: stale events are dropped.
+type token struct {
+	kind       tokenKind
+	index      int32
+	generation uint32 // 29 bits
 }
 
-type ticketKind uint32
+type tokenKind uint32
 
 const (
-	waker     ticketKind = iota
-	listening            // a TCP port has clients
+	waker     tokenKind = iota
+	listening           // a TCP port has clients
 	clientSide
 	backendSide
 	asking    // a UDP port has datagrams of clients
-	answering // the endpoint of a flow has sent some
+	answering // the endpoint of a session has sent some
 )
 
-const eraBits = 29
+const generationBits = 29
 
-func (t ticket) event(mask uint32) unix.EpollEvent {
-	return unix.EpollEvent{Events: mask, Fd: t.index, Pad: int32(uint32(t.kind)<<eraBits | t.era&(1<<eraBits-1))}
+func (t token) event(mask uint32) unix.EpollEvent {
+	return unix.EpollEvent{Events: mask, Fd: t.index, Pad: int32(uint32(t.kind)<<generationBits | t.generation&(1<<generationBits-1))}
 }
 
-func ticketOf(ev *unix.EpollEvent) ticket {
-	return ticket{ticketKind(uint32(ev.Pad) >> eraBits), ev.Fd, uint32(ev.Pad) & (1<<eraBits - 1)}
+func tokenOf(ev *unix.EpollEvent) token {
+	return token{tokenKind(uint32(ev.Pad) >> generationBits), ev.Fd, uint32(ev.Pad) & (1<<generationBits - 1)}
 }
 
 func newLoop(e *Engine, number int) (*loop, error) {
@@ -131,7 +131,7 @@ func newLoop(e *Engine, number int) (*loop, error) {
 		closeFD(epfd)
 		return nil, os.NewSyscallError("eventfd", err)
 	}
-	if err := l.watch(l.waker, ticket{kind: waker}, unix.EPOLLIN|unix.EPOLLET); err != nil {
+	if err := l.watch(l.waker, token{kind: waker}, unix.EPOLLIN|unix.EPOLLET); err != nil {
 		closeFD(epfd)
 		closeFD(l.waker)
 		return nil, err
@@ -175,7 +175,7 @@ func (l *loop) run() {
 		l.goOnSearching()
 		l.sendReplies()
 		l.expire()
-		if !l.oblige() {
+		if !l.runPosted() {
 			l.turns.end(monotonic.Now())
 			return
 		}
@@ -223,7 +223,7 @@ func (l *loop) close() {
 func (l *loop) apportion() {
 	ports := 0
 	for i := range l.happened {
-		if ticketOf(&l.events[i]).kind == listening {
+		if tokenOf(&l.events[i]).kind == listening {
 			ports++
 		}
 	}
@@ -262,7 +262,7 @@ func (l *loop) poll() int {
 }
 
 // watch has the kernel tell of what happens on a descriptor. Closing it ends that.
-func (l *loop) watch(fd int, t ticket, mask uint32) error {
+func (l *loop) watch(fd int, t token, mask uint32) error {
 	ev := t.event(mask)
 	return os.NewSyscallError("epoll_ctl", epollCtl(l.epfd, unix.EPOLL_CTL_ADD, fd, &ev))
 }
@@ -294,7 +294,7 @@ func (l *loop) dealWithAll() {
 
 // isCostly reports whether an event is about a new client, or about a connection that carries in bulk or has stalled.
 func (l *loop) isCostly(ev *unix.EpollEvent) bool {
-	switch ticketOf(ev).kind {
+	switch tokenOf(ev).kind {
 	case listening:
 		return true
 	case clientSide, backendSide:
@@ -306,12 +306,12 @@ func (l *loop) isCostly(ev *unix.EpollEvent) bool {
 
 // carried returns the connection that an event is about, and which side of it. It returns nil if the event is about
 // something else, or if the connection still looks for an endpoint.
-func (l *loop) carried(ev *unix.EpollEvent) (*conn, *half) {
-	t := ticketOf(ev)
+func (l *loop) carried(ev *unix.EpollEvent) (*conn, *side) {
+	t := tokenOf(ev)
 	if t.kind != clientSide && t.kind != backendSide {
 		return nil, nil
 	}
-	c := l.conns.at(t.index, t.era)
+	c := l.conns.at(t.index, t.generation)
 	switch {
 	case c == nil || c.dial != nil:
 		return nil, nil
@@ -323,21 +323,21 @@ func (l *loop) carried(ev *unix.EpollEvent) (*conn, *half) {
 
 // deal deals with one event, unless it is about something that has ended.
 func (l *loop) deal(ev *unix.EpollEvent) {
-	t := ticketOf(ev)
+	t := tokenOf(ev)
 	switch t.kind {
 	case waker:
 		var counter [8]byte
 		_, _ = read(l.waker, counter[:]) // it only has to be emptied
 	case listening:
-		if p := l.listeners.at(t.index, t.era); p != nil {
+		if p := l.listeners.at(t.index, t.generation); p != nil {
 			l.accept(*p)
 		}
 	case clientSide:
-		if c := l.conns.at(t.index, t.era); c != nil {
+		if c := l.conns.at(t.index, t.generation); c != nil {
 			l.stirred(c, &c.client, &c.backend, ev.Events)
 		}
 	case backendSide:
-		if c := l.conns.at(t.index, t.era); c != nil {
+		if c := l.conns.at(t.index, t.generation); c != nil {
 			if c.dial != nil {
 				l.progress(c, ev.Events)
 			} else {
@@ -345,11 +345,11 @@ func (l *loop) deal(ev *unix.EpollEvent) {
 			}
 		}
 	case asking:
-		if p := l.udpPorts.at(t.index, t.era); p != nil {
+		if p := l.udpPorts.at(t.index, t.generation); p != nil {
 			l.receive(*p)
 		}
 	case answering:
-		if f := l.flows.at(t.index, t.era); f != nil {
+		if f := l.sessions.at(t.index, t.generation); f != nil {
 			l.answers(*f)
 		}
 	}
@@ -420,9 +420,9 @@ func (l *loop) wake() {
 // postedATurn is how many requests of others are met in a turn. One that begins to serve a client takes about 50 us.
 const postedATurn = 64
 
-// oblige does what others have asked for, as much as a turn has room for, and reports whether the loop is to go on. What
+// runPosted does what others have asked for, as much as a turn has room for, and reports whether the loop is to go on. What
 // they ask for meanwhile is left to the next turn.
-func (l *loop) oblige() bool {
+func (l *loop) runPosted() bool {
 	l.takeRequests()
 	for n := range min(len(l.posted), postedATurn) {
 		if n >= leastATurn && l.late() {
@@ -455,4 +455,4 @@ func (l *loop) takeRequests() {
 }
 
 // idle tells whether the loop has nothing left to carry.
-func (l *loop) idle() bool { return l.conns.used+l.listeners.used+l.udpPorts.used+l.flows.used == 0 }
+func (l *loop) idle() bool { return l.conns.used+l.listeners.used+l.udpPorts.used+l.sessions.used == 0 }

@@ -90,7 +90,7 @@ func (ps *pipes) close() {
 // splice moves a pipe's worth from src to dst. It returns false when there is no more to do for now. A pipe is lent for one
 // such step, and no more is moved into it than dst has room for: however many connections have readers that
 // do not read, none of them holds a pipe.
-func (l *loop) splice(c *conn, dst, src *half) (n int, more bool) {
+func (l *loop) splice(c *conn, dst, src *side) (n int, more bool) {
 	room := sendRoom(int(dst.fd))
 	if room < leastBudget {
 		return l.copy(c, dst, src) // it is about to stall, and then little is held
@@ -117,7 +117,7 @@ func (l *loop) splice(c *conn, dst, src *half) (n int, more bool) {
 }
 
 // unpipe moves what is in the pipe on to dst, and reports whether all of it has gone.
-func (l *loop) unpipe(c *conn, dst, src *half) bool {
+func (l *loop) unpipe(c *conn, dst, src *side) bool {
 	for p := dst.bulk; p.n > 0; {
 		n, errno := splice(p.r, int(dst.fd), p.n)
 		switch {
@@ -142,7 +142,7 @@ func (l *loop) unpipe(c *conn, dst, src *half) bool {
 
 // empty reads what little is left in the pipe of a side that has stalled, so that the pipe is free. More is left only when
 // the kernel took less than it had room for, because it lacks memory or tcp_notsent_lowat is set: then the pipe stays with it.
-func (l *loop) empty(dst *half) {
+func (l *loop) empty(dst *side) {
 	p := dst.bulk
 	if p.n > chunk {
 		return

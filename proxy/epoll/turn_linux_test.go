@@ -135,7 +135,7 @@ func TestALateTurnDoesTheMinimumOfEachPart(t *testing.T) {
 	l.now = time.Hour
 	l.proceed()
 	l.expire()
-	l.oblige()
+	l.runPosted()
 	looks := 0
 	for i := range due {
 		if due[i].phase != young {
@@ -197,7 +197,7 @@ func TestALateTurnServesSmallExchangesBeforeBulk(t *testing.T) {
 
 // When a port closes, its sessions end a few at a time, and all of them before close returns.
 func TestTheSessionsOfAPortThatClosesEndAFewInATurn(t *testing.T) {
-	s := serveFlows(t, engine.Config{}, enginetest.Identity(t, "a"))
+	s := serveSessions(t, engine.Config{}, enginetest.Identity(t, "a"))
 	l := s.loop
 	const clients = 3 * endsAtOnce
 	for range clients {
@@ -289,7 +289,7 @@ func TestWhatIsLeftInAPipeIsReadBack(t *testing.T) {
 		t.Fatal(n, errno)
 	}
 	p.n = n
-	s := &half{bulk: p}
+	s := &side{bulk: p}
 	l.empty(s)
 	if s.bulk != nil || s.held == nil || !bytes.Equal(s.held.rest(), want) || len(l.pipes.free) != 1 {
 		t.Errorf("the side holds %+v, and %d pipes are free", s, len(l.pipes.free))
@@ -337,7 +337,7 @@ func TestAConnectionOutlivesALackOfMemory(t *testing.T) {
 	}
 }
 
-// A port whose socket cannot be watched again is not deaf for ever.
+// A port whose socket cannot be watched again is not ignored for ever.
 func TestAPortThatCannotBeWatchedAgainIsTriedAgain(t *testing.T) {
 	e, addr := newEpollPortOf(t, 1, proxytest.Identify("a"))
 	l := e.loops[0]
@@ -360,7 +360,7 @@ func TestAPortThatCannotBeWatchedAgainIsTriedAgain(t *testing.T) {
 
 // A port that cannot be read is left alone for a while, instead of being tried in every turn.
 func TestAUDPPortThatCannotBeReadIsPaused(t *testing.T) {
-	s := serveFlows(t, engine.Config{}, enginetest.Identity(t, "a"))
+	s := serveSessions(t, engine.Config{}, enginetest.Identity(t, "a"))
 	p := s.epollUDP
 	l := p.loop
 	var err error

@@ -21,7 +21,7 @@ import (
 )
 
 // An epollUDP is one open UDP port of the epoll engine: the socket that all its clients speak to, and
-// their flows. What they send is read many datagrams at a time (recvmmsg(2)), and what they are
+// their sessions. What they send is read many datagrams at a time (recvmmsg(2)), and what they are
 // answered is sent many at a time, at the end of the turn (sendmmsg(2)).
 type epollUDP struct {
 	portSocket
@@ -34,9 +34,9 @@ type epollUDP struct {
 	lost   uint32 // datagrams that the kernel had no room for, as far as it has said
 	dual   bool   // it serves both families, and knows IPv4 clients by mapped addresses
 
-	ranks admit.Ranks   // guarded by the session limit's mu
-	pace  *rate.Limiter // of flows that begin
-	flows map[admit.SessionKey]*flow
+	ranks    admit.EvictionQueue // guarded by the session limit's mu
+	pace     *rate.Limiter       // of sessions that begin
+	sessions map[admit.SessionKey]*session
 }
 
 // listenUDP opens the socket of a port. As with TCP, package net opens it.
@@ -54,19 +54,19 @@ func (e *Engine) listenUDP(addr netip.AddrPort, owner *atomic.Pointer[engine.Cla
 
 		portSocket: portSocket{fd: fd},
 
-		number: addr.Port(),
-		owner:  owner,
-		ranks:  admit.Ranks{Max: e.Cfg.MaxUDPSessionsPerService, Full: traffic.DropServiceLimit},
-		pace:   admit.NewPortPace(e.Cfg.MaxNewUDPSessions),
-		flows:  make(map[admit.SessionKey]*flow),
-		batch:  datagramBatch,
-		dual:   family(fd) == unix.AF_INET6,
+		number:   addr.Port(),
+		owner:    owner,
+		ranks:    admit.EvictionQueue{Max: e.Cfg.MaxUDPSessionsPerService, Full: traffic.DropServiceLimit},
+		pace:     admit.NewPortPace(e.Cfg.MaxNewUDPSessions),
+		sessions: make(map[admit.SessionKey]*session),
+		batch:    datagramBatch,
+		dual:     family(fd) == unix.AF_INET6,
 	}
 	l.call(func() {
-		slot, index, era := l.udpPorts.add()
+		slot, index, generation := l.udpPorts.add()
 		*slot = p
-		p.ticket = ticket{asking, index, era}
-		err = l.watch(fd, p.ticket, unix.EPOLLIN)
+		p.token = token{asking, index, generation}
+		err = l.watch(fd, p.token, unix.EPOLLIN)
 	})
 	if err != nil {
 		l.call(p.leave)
@@ -96,9 +96,9 @@ func openUDP(addr netip.AddrPort) (fd int, err error) {
 
 const udpBuffer = engine.UDPReceiveBuffer
 
-// OwnerChanged ends the flows that the new owner of the port does not keep.
+// OwnerChanged ends the sessions that the new owner of the port does not keep.
 func (p *epollUDP) OwnerChanged() {
-	p.loop.inSteps(p.endFlows)
+	p.loop.inSteps(p.endSessions)
 }
 
 // Close ends the sessions in steps: there may be tens of thousands. Meanwhile nothing is read from the port.
@@ -107,7 +107,7 @@ func (p *epollUDP) Close() {
 		p.closed, p.paused = true, false
 		_ = epollCtl(p.loop.epfd, unix.EPOLL_CTL_DEL, p.fd, new(unix.EpollEvent)) // it may not be there: see suspend
 	})
-	p.loop.inSteps(p.endFlows)
+	p.loop.inSteps(p.endSessions)
 	p.loop.call(p.leave)
 	p.loop.engine.Budget.ReleaseOfListener()
 }
@@ -116,32 +116,32 @@ func (p *epollUDP) leave() {
 	p.loop.sendReplies() // of its sessions, before their socket is another's
 	p.closed, p.paused = true, false
 	closeFD(p.fd)
-	p.loop.udpPorts.remove(p.ticket.index)
+	p.loop.udpPorts.remove(p.token.index)
 }
 
-// endFlows ends the flows that cannot go on, of those in a few places of the loop's. What they were answered before
+// endSessions ends the sessions that cannot go on, of those in a few places of the loop's. What they were answered before
 // has been sent.
-func (p *epollUDP) endFlows(from int) (next int) {
+func (p *epollUDP) endSessions(from int) (next int) {
 	p.loop.sendReplies()
-	flows, next := p.loop.flows.some(from, endsAtOnce)
-	for f := range flows {
+	sessions, next := p.loop.sessions.some(from, endsAtOnce)
+	for f := range sessions {
 		if (*f).port != p {
 			continue
 		}
 		if why, ends := p.ends(*f); ends {
 			(*f).why = traffic.DropEnded
-			p.loop.endFlow(*f, why)
+			p.loop.endSession(*f, why)
 		}
 	}
 	return next
 }
 
-// ends tells whether a flow cannot go on, and why, as things stand with the port and its owner.
-func (p *epollUDP) ends(f *flow) (why traffic.Reason, ends bool) {
+// ends tells whether a session cannot go on, and why, as things stand with the port and its owner.
+func (p *epollUDP) ends(f *session) (why traffic.Reason, ends bool) {
 	return engine.SessionEnds(p.closed, p.owner.Load(), f.claim, f.key.Client.Addr())
 }
 
-// receive reads what clients send, a batch at a time, for at most a few batches. To begin a flow takes far
+// receive reads what clients send, a batch at a time, for at most a few batches. To begin a session takes far
 // longer than to go on with one, so where many are begun, batches are small: everybody else on the
 // loop would wait for them. Once the turn has carried as many datagrams as it may, each port is read one small batch.
 // A port that cannot be read is left alone for a while: the kernel would report it in every turn.
@@ -153,7 +153,7 @@ func (l *loop) receive(p *epollUDP) {
 		in := l.incoming()
 		batch, last := p.batch, l.datagrams >= datagramsATurn
 		if last {
-			batch = fewFlows
+			batch = fewSessions
 		}
 		n, errno := in.receive(p.fd, batch)
 		switch errno {
@@ -181,8 +181,8 @@ func (l *loop) receive(p *epollUDP) {
 			}
 		}
 		switch begun := l.begun - before; {
-		case begun >= fewFlows:
-			p.batch = fewFlows
+		case begun >= fewSessions:
+			p.batch = fewSessions
 			return
 		case last || n < p.batch:
 			return
@@ -192,27 +192,27 @@ func (l *loop) receive(p *epollUDP) {
 	}
 }
 
-// carry has the client's flow send a datagram on. A client without one is given one.
+// carry has the client's session send a datagram on. A client without one is given one.
 func (l *loop) carry(p *epollUDP, key admit.SessionKey, datagram []byte) {
 	if len(datagram) == engine.MaxDatagram {
 		l.engine.Lines.Drop(p.owner.Load(), traffic.DropTooLong, 1, key.Client)
 		return
 	}
-	if f := p.flows[key]; f != nil {
+	if f := p.sessions[key]; f != nil {
 		l.forward(f, datagram)
 		return
 	}
-	if f := l.beginFlow(p, key); f != nil {
+	if f := l.beginSession(p, key); f != nil {
 		l.forward(f, datagram)
 		l.redirect(f) // it has something to send now
 	}
 }
 
-// beginFlow starts a flow for a client, or drops its datagram for one of many good reasons; see
+// beginSession starts a session for a client, or drops its datagram for one of many good reasons; see
 // begin of package portable, which also says why such a client has no ending.
-func (l *loop) beginFlow(p *epollUDP, key admit.SessionKey) *flow {
+func (l *loop) beginSession(p *epollUDP, key admit.SessionKey) *session {
 	e, owner := l.engine, p.owner.Load()
-	refuse := func(why traffic.DropReason) *flow {
+	refuse := func(why traffic.DropReason) *session {
 		l.engine.Lines.Drop(owner, why, 1, key.Client)
 		return nil
 	}
@@ -228,29 +228,29 @@ func (l *loop) beginFlow(p *epollUDP, key admit.SessionKey) *flow {
 	case !e.Budget.TryAcquire(1):
 		return refuse(traffic.DropDescriptorLimit)
 	}
-	f := &flow{port: p, key: key, claim: owner, control: sockopt.ControlFrom(key.Local), fd: noDescriptor, began: time.Now(), live: true}
-	f.Place.Socket, f.Tenant = &p.ranks, f
+	f := &session{port: p, key: key, claim: owner, control: sockopt.ControlFrom(key.Local), fd: noDescriptor, began: time.Now(), live: true}
+	f.Entry.Socket, f.Session = &p.ranks, f
 	f.Heard()
-	evicted, full, ok := e.Sessions.Admit(&f.Place)
+	evicted, full, ok := e.Sessions.Admit(&f.Entry)
 	if !ok {
 		e.Budget.Release(1)
 		return refuse(full)
 	}
 	if evicted != nil {
-		if other, ok := evicted.Tenant.(*flow); ok && other.port.loop == l {
+		if other, ok := evicted.Session.(*session); ok && other.port.loop == l {
 			l.evict(other)
 		} else {
-			evicted.Tenant.Evict()
+			evicted.Session.Evict()
 		}
 	}
 	if v := glog.V(2); v {
 		v.Infof("new UDP session of %v for %s", key.Client, owner.Key)
 	}
 	l.begun++
-	slot, index, era := l.flows.add()
+	slot, index, generation := l.sessions.add()
 	*slot = f
-	f.index, f.era = index, era
-	p.flows[key] = f
+	f.index, f.generation = index, generation
+	p.sessions[key] = f
 	owner.Tally.Active.Add(1)
 	f.until = l.now + e.Cfg.DialTotalTimeout
 	f.choice = owner.Choose(key.Client.Addr()) // only now: who is not let in takes nobody's turn
@@ -278,27 +278,27 @@ func (p *epollUDP) isCrowded() bool {
 	return p.queue == crowded
 }
 
-// Evict has its loop end the flow for the sake of another one.
-func (f *flow) Evict() {
+// Evict has its loop end the session for the sake of another one.
+func (f *session) Evict() {
 	l := f.port.loop
 	l.do(func() { l.evict(f) })
 }
 
-func (l *loop) evict(f *flow) {
+func (l *loop) evict(f *session) {
 	if !f.live {
 		return
 	}
 	f.why = traffic.DropEnded
-	l.endFlow(f, traffic.Evicted)
+	l.endSession(f, traffic.Evicted)
 	if v := glog.V(2); v {
 		v.Infof("evicted the UDP session of %v for %s", f.key.Client, f.claim.Key)
 	}
 }
 
-func (f *flow) whyUnserved() traffic.Reason { return engine.Unserved(f.why, f.carried != nil) }
+func (f *session) whyUnserved() traffic.Reason { return engine.Unserved(f.why, f.carried != nil) }
 
-// endFlow ends a flow: gives back what it has, and tells whoever wants to know.
-func (l *loop) endFlow(f *flow, why traffic.Reason) {
+// endSession ends a session: gives back what it has, and tells whoever wants to know.
+func (l *loop) endSession(f *session, why traffic.Reason) {
 	if l.owes(f) {
 		l.sendReplies() // they count
 	}
@@ -309,9 +309,9 @@ func (l *loop) endFlow(f *flow, why traffic.Reason) {
 		f.fd = noDescriptor
 		f.endpoint.Left()
 	}
-	delete(f.port.flows, f.key)
-	l.flows.remove(f.index)
-	e.Sessions.Remove(&f.Place)
+	delete(f.port.sessions, f.key)
+	l.sessions.remove(f.index)
+	e.Sessions.Remove(&f.Entry)
 	e.Sessions.Unreserve(f.waiting)
 	if n := len(f.waiting); n > 0 {
 		l.dropFor(f, f.why, n)
@@ -336,12 +336,12 @@ func (l *loop) endFlow(f *flow, why traffic.Reason) {
 	engine.TellSession(f.claim, ending, e.Cfg.Ended)
 }
 
-func (l *loop) dropFor(f *flow, why traffic.DropReason, n int) {
+func (l *loop) dropFor(f *session, why traffic.DropReason, n int) {
 	l.engine.Lines.Drop(f.claim, why, n, f.key.Client)
 }
 
-// lookUpFlow resolves the name of an endpoint beside the loop.
-func (l *loop) lookUpFlow(f *flow, e *balance.Endpoint) {
+// lookUpSession resolves the name of an endpoint beside the loop.
+func (l *loop) lookUpSession(f *session, e *balance.Endpoint) {
 	f.looking = true
 	l.engine.resolve(registry.UDP, e, engine.LookUpPatience(&f.choice), func(addrs []netip.AddrPort, err error) {
 		l.do(func() {
@@ -357,7 +357,7 @@ func (l *loop) lookUpFlow(f *flow, e *balance.Endpoint) {
 
 // directAny makes e the endpoint of f, at the first of its addresses that can be. It reports whether f is still to be
 // found an endpoint: none of them can be, or its name was not resolved, because of err.
-func (l *loop) directAny(f *flow, e *balance.Endpoint, addrs []netip.AddrPort, err error) bool {
+func (l *loop) directAny(f *session, e *balance.Endpoint, addrs []netip.AddrPort, err error) bool {
 	for _, to := range addrs {
 		if err = l.direct(f, e, to); err == nil {
 			return false
@@ -366,40 +366,40 @@ func (l *loop) directAny(f *flow, e *balance.Endpoint, addrs []netip.AddrPort, e
 	return l.cannot(f, e, err)
 }
 
-// flowsATurn is how many places of flows are looked at in a turn for those that have been silent for too long.
-const flowsATurn = 256
+// sessionsATurn is how many places of sessions are looked at in a turn for those that have been silent for too long.
+const sessionsATurn = 256
 
-// idleFlows ends the flows that have been silent for too long, of the next few places. When the last were looked at, the
+// idleSessions ends the sessions that have been silent for too long, of the next few places. When the last were looked at, the
 // first are looked at again after a while.
-func (l *loop) idleFlows() {
+func (l *loop) idleSessions() {
 	timeout := l.engine.Cfg.UDPTimeout
-	flows, next := l.flows.some(l.sweptFlows, flowsATurn)
-	if l.sweptFlows = next; next < 0 {
-		l.sweptFlows, l.sweepFlows = 0, l.now+max(timeout/32, time.Millisecond)
+	sessions, next := l.sessions.some(l.sweptSessions, sessionsATurn)
+	if l.sweptSessions = next; next < 0 {
+		l.sweptSessions, l.sweepSessions = 0, l.now+max(timeout/32, time.Millisecond)
 	}
-	for f := range flows {
+	for f := range sessions {
 		if (*f).SilentFor() >= timeout {
 			glog.V(1).Infof("UDP session of %v for %s was silent for %v", (*f).key.Client, (*f).claim.Key, timeout)
 			(*f).why = traffic.DropEnded
-			l.endFlow(*f, traffic.Idle)
+			l.endSession(*f, traffic.Idle)
 		}
 	}
 }
 
 // How many datagrams are read from a port at once, and how many replies are collected before they are
-// sent; and how many flows may begin in one batch before batches become as small as that.
+// sent; and how many sessions may begin in one batch before batches become as small as that.
 const (
 	datagramBatch = 64
 	replyBatch    = 64
-	fewFlows      = 8
+	fewSessions   = 8
 )
 
-// datagramsATurn is how many datagrams a turn carries, about: past that each port is read fewFlows more, and each flow one.
+// datagramsATurn is how many datagrams a turn carries, about: past that each port is read fewSessions more, and each session one.
 const datagramsATurn = 2048
 
-// An intake is room for a batch of datagrams, their senders, and which of our addresses they were
+// A receiveBatch is room for a batch of datagrams, their senders, and which of our addresses they were
 // sent to.
-type intake struct {
+type receiveBatch struct {
 	headers [datagramBatch]mmsghdr
 	vectors [datagramBatch]unix.Iovec
 	senders [datagramBatch]unix.RawSockaddrAny
@@ -413,11 +413,11 @@ type mmsghdr struct {
 	length uint32
 }
 
-// incoming returns the loop's intake. It is made for the first UDP port: what of it no datagram has
+// incoming returns the loop's receiveBatch. It is made for the first UDP port: what of it no datagram has
 // touched takes no memory.
-func (l *loop) incoming() *intake {
-	if l.intake == nil {
-		in := new(intake)
+func (l *loop) incoming() *receiveBatch {
+	if l.receiveBatch == nil {
+		in := new(receiveBatch)
 		for i := range in.headers {
 			in.vectors[i].Base = &in.data[i][0]
 			in.vectors[i].SetLen(engine.MaxDatagram)
@@ -427,13 +427,13 @@ func (l *loop) incoming() *intake {
 			h.Name = (*byte)(unsafe.Pointer(&in.senders[i]))
 			h.Control = &in.control[i][0]
 		}
-		l.intake = in
+		l.receiveBatch = in
 	}
-	return l.intake
+	return l.receiveBatch
 }
 
 // receive reads as many datagrams as there are, up to most.
-func (in *intake) receive(fd, most int) (n int, errno unix.Errno) {
+func (in *receiveBatch) receive(fd, most int) (n int, errno unix.Errno) {
 	for i := range most {
 		in.headers[i].Namelen = uint32(unsafe.Sizeof(in.senders[i]))
 		in.headers[i].SetControllen(len(in.control[i]))
@@ -442,13 +442,13 @@ func (in *intake) receive(fd, most int) (n int, errno unix.Errno) {
 }
 
 // datagram returns the nth of a batch, with its sender and what the kernel says of it.
-func (in *intake) datagram(n int) (client netip.AddrPort, said sockopt.Receipt, datagram []byte) {
+func (in *receiveBatch) datagram(n int) (client netip.AddrPort, said sockopt.Receipt, datagram []byte) {
 	h := &in.headers[n]
 	return addrPort(&in.senders[n]), sockopt.ParseReceipt(in.control[n][:h.Controllen]), in.data[n][:h.length]
 }
 
-// An outgo is room for a batch of replies.
-type outgo struct {
+// A sendBatch is room for a batch of replies.
+type sendBatch struct {
 	n       int
 	replies [replyBatch]reply
 	headers [replyBatch]mmsghdr
@@ -457,37 +457,37 @@ type outgo struct {
 	data    [replyBatch]engine.DatagramBuffer
 }
 
-// A reply waits to be sent to the client of a flow.
+// A reply waits to be sent to the client of a session.
 type reply struct {
-	flow   *flow
-	length int
+	session *session
+	length  int
 }
 
 // nextReply returns room for one more reply.
 func (l *loop) nextReply() *engine.DatagramBuffer {
-	if l.outgo == nil {
-		l.outgo = new(outgo)
+	if l.sendBatch == nil {
+		l.sendBatch = new(sendBatch)
 	}
-	if l.outgo.n == replyBatch {
+	if l.sendBatch.n == replyBatch {
 		l.sendReplies()
 	}
-	return &l.outgo.data[l.outgo.n]
+	return &l.sendBatch.data[l.sendBatch.n]
 }
 
 // reply has what was read into the room for one more reply sent to the client of f at the end of the turn.
-func (l *loop) reply(f *flow, length int) {
-	l.outgo.replies[l.outgo.n] = reply{f, length}
-	l.outgo.n++
+func (l *loop) reply(f *session, length int) {
+	l.sendBatch.replies[l.sendBatch.n] = reply{f, length}
+	l.sendBatch.n++
 }
 
 // owes tells whether a reply to the client of f was collected, and is still to be sent.
-func (l *loop) owes(f *flow) bool {
-	return l.outgo != nil && slices.ContainsFunc(l.outgo.replies[:l.outgo.n], func(r reply) bool { return r.flow == f })
+func (l *loop) owes(f *session) bool {
+	return l.sendBatch != nil && slices.ContainsFunc(l.sendBatch.replies[:l.sendBatch.n], func(r reply) bool { return r.session == f })
 }
 
 // sendReplies sends what was collected, a batch for each run of replies that leave from one port.
 func (l *loop) sendReplies() {
-	out := l.outgo
+	out := l.sendBatch
 	if out == nil || out.n == 0 {
 		return
 	}
@@ -499,26 +499,26 @@ func (l *loop) sendReplies() {
 		h.Iov = &out.vectors[i]
 		h.SetIovlen(1)
 		var size uintptr
-		out.names[i], size = r.flow.port.name(r.flow.key.Client)
+		out.names[i], size = r.session.port.name(r.session.key.Client)
 		h.Name, h.Namelen = (*byte)(unsafe.Pointer(&out.names[i])), uint32(size)
 		h.Control = nil
-		if len(r.flow.control) > 0 {
-			h.Control = &r.flow.control[0]
+		if len(r.session.control) > 0 {
+			h.Control = &r.session.control[0]
 		}
-		h.SetControllen(len(r.flow.control))
+		h.SetControllen(len(r.session.control))
 	}
 	for from := 0; from < out.n; {
 		to := from + 1
-		for to < out.n && out.replies[to].flow.port == out.replies[from].flow.port {
+		for to < out.n && out.replies[to].session.port == out.replies[from].session.port {
 			to++
 		}
-		sent, errno := sendmmsg(out.replies[from].flow.port.fd, out.headers[from:to])
+		sent, errno := sendmmsg(out.replies[from].session.port.fd, out.headers[from:to])
 		if errno != 0 {
 			sent = 0
 		}
 		for _, r := range out.replies[from : from+sent] {
-			n, t := uint64(r.length), r.flow.claim.Tally
-			r.flow.received += n
+			n, t := uint64(r.length), r.session.claim.Tally
+			r.session.received += n
 			t.Received.Add(n)
 			t.DatagramsReceived.Add(1)
 		}
@@ -528,7 +528,7 @@ func (l *loop) sendReplies() {
 				if sockopt.IsOurTrouble(errno) {
 					why = traffic.DropNotSent
 				}
-				l.dropFor(out.replies[from].flow, why, 1)
+				l.dropFor(out.replies[from].session, why, 1)
 				from++
 			}
 		}

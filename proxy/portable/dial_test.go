@@ -223,8 +223,8 @@ func TestDNSThatFailsIsHeldAgainstNoEndpoint(t *testing.T) {
 		if got := engine.WhyNone(failed); got != traffic.NameFailed || time.Since(start) != admit.LookUpTimeout {
 			t.Errorf("turned away after %v with %s, want %v and name_failed", time.Since(start), got, admit.LookUpTimeout)
 		}
-		if e := r.Endpoints()[0]; down(r) != nil || e.Experience().Failures.Load() != 0 || e.Experience().Dialing.Load() != 0 {
-			t.Errorf("the endpoint is blamed: %d failures", e.Experience().Failures.Load())
+		if e := r.Endpoints()[0]; down(r) != nil || e.Record().Failures.Load() != 0 || e.Record().Dialing.Load() != 0 {
+			t.Errorf("the endpoint is blamed: %d failures", e.Record().Failures.Load())
 		}
 	})
 }

@@ -14,7 +14,7 @@ import (
 // Engine is the engine in plain Go: package net, a goroutine for each direction of a connection
 // and for each UDP session, pooled buffers. It is the one to read first, and it runs everywhere.
 type Engine struct {
-	engine.Chassis
+	engine.Base
 	dialer *dialer // of TCP endpoints
 }
 

@@ -26,7 +26,7 @@ import (
 // Two goroutines work on a session: the socket's, in forward, and its own, in run. The latter finds
 // endpoints and connects to them: a session without a backend is one that it finds an endpoint for.
 type session struct {
-	admit.Place // in the limits
+	admit.Entry // in the limits
 	socket      *udpSocket
 	key         admit.SessionKey
 	claim       *engine.Claim
@@ -72,7 +72,7 @@ func newSession(u *udpSocket, key admit.SessionKey, owner *engine.Claim) *sessio
 		done:    make(chan struct{}),
 		began:   time.Now(),
 	}
-	s.Place.Socket, s.Tenant = &u.ranks, s
+	s.Entry.Socket, s.Session = &u.ranks, s
 	s.until = monotonic.Now() + u.engine.Cfg.DialTotalTimeout
 	s.ctx, s.cancel = context.WithCancel(u.ctx)
 	s.Heard()
@@ -103,7 +103,7 @@ func (s *session) forward(datagram []byte) bool {
 	s.mu.Unlock()
 
 	if confirms {
-		s.socket.engine.Sessions.Confirm(&s.Place)
+		s.socket.engine.Sessions.Confirm(&s.Entry)
 	}
 	if !ok {
 		s.drop(traffic.DropWaiting, 1)

@@ -30,7 +30,7 @@ func (s *session) stop(why traffic.Reason) {
 	s.endLocked(why)
 	s.mu.Unlock()
 	s.socket.forget(s)
-	s.socket.engine.Sessions.Remove(&s.Place)
+	s.socket.engine.Sessions.Remove(&s.Entry)
 }
 
 // Evict ends the session for the sake of another one.

@@ -95,7 +95,7 @@ func (s *tcpSocket) whyNoRoom(c engine.Connection, err error) traffic.Reason {
 	switch {
 	case err == admit.ErrNoDescriptors:
 		return traffic.DescriptorLimit
-	case c.Claim.Tenure.Over.Load():
+	case c.Claim.Lifetime.Over.Load():
 		return traffic.ServiceRemoved
 	}
 	return traffic.Shutdown
@@ -137,14 +137,14 @@ func (s *tcpSocket) serve(c engine.Connection, client *net.TCPConn) {
 		switch {
 		case e.Ctx.Err() != nil:
 			why = traffic.Shutdown
-		case c.Claim.Tenure.IsOver():
+		case c.Claim.Lifetime.IsOver():
 			why = traffic.ServiceRemoved
 		}
 		c.TurnAway(why, failed)
 		return
 	}
 	c.Given(endpoint, failed)
-	ctx, release := e.tenures(c.Claim.Tenure, &endpoint.Experience().Tenure)
+	ctx, release := e.lifetimes(c.Claim.Lifetime, &endpoint.Record().Lifetime)
 	defer release()
 	r := newRelay(client, backend, e.Cfg, c.Claim.Tally)
 	why := r.run(ctx)
@@ -152,15 +152,15 @@ func (s *tcpSocket) serve(c engine.Connection, client *net.TCPConn) {
 	c.End(why)
 }
 
-// tenures returns a context that ends with the engine's, and when one of the tenures wants its
+// lifetimes returns a context that ends with the engine's, and when one of the lifetimes wants its
 // connections closed. Where none ever will, it is the engine's own.
-func (e *Engine) tenures(tenures ...*balance.Tenure) (ctx context.Context, release func()) {
+func (e *Engine) lifetimes(lifetimes ...*balance.Lifetime) (ctx context.Context, release func()) {
 	if !e.Cfg.OnRemoval.Close {
 		return e.Ctx, func() {}
 	}
 	ctx, cancel := context.WithCancelCause(e.Ctx)
 	var stops []func() bool
-	for _, t := range tenures {
+	for _, t := range lifetimes {
 		ends := t.Context()
 		stops = append(stops, context.AfterFunc(ends, func() { cancel(context.Cause(ends)) }))
 	}

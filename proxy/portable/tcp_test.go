@@ -298,10 +298,10 @@ func TestDialsEndWhenTheDrainDoes(t *testing.T) {
 // An endpoint may see millions of connections before it is removed: of those that have ended it knows nothing.
 func TestATenureForgetsTheConnectionsThatHaveEnded(t *testing.T) {
 	e := newTestEngine(t, engine.Config{OnRemoval: balance.Removal{Close: true}})
-	ofClaim, ofEndpoint := new(balance.Tenure), new(balance.Tenure)
+	ofClaim, ofEndpoint := new(balance.Lifetime), new(balance.Lifetime)
 	before := memory()
 	for range 20_000 {
-		ctx, release := e.tenures(ofClaim, ofEndpoint)
+		ctx, release := e.lifetimes(ofClaim, ofEndpoint)
 		release()
 		if ctx.Err() == nil {
 			t.Fatal("what has ended goes on")
@@ -310,7 +310,7 @@ func TestATenureForgetsTheConnectionsThatHaveEnded(t *testing.T) {
 	if left := memory() - before; left > 1<<20 {
 		t.Errorf("20,000 connections that have ended left %d bytes behind", left)
 	}
-	lives, release := e.tenures(ofClaim, ofEndpoint)
+	lives, release := e.lifetimes(ofClaim, ofEndpoint)
 	defer release()
 	ofEndpoint.End(balance.Removal{Close: true}, traffic.EndpointRemoved)
 	proxytest.Receive(t, lives.Done(), "the one that lives to hear of the removal")
@@ -322,9 +322,9 @@ func TestATenureForgetsTheConnectionsThatHaveEnded(t *testing.T) {
 // Where connections may outlive everything there is nothing to do for each.
 func TestConnectionsThatMayGoOnCostNothingForIt(t *testing.T) {
 	e := newTestEngine(t, engine.Config{})
-	ofClaim, ofEndpoint := new(balance.Tenure), new(balance.Tenure)
+	ofClaim, ofEndpoint := new(balance.Lifetime), new(balance.Lifetime)
 	if n := testing.AllocsPerRun(100, func() {
-		_, release := e.tenures(ofClaim, ofEndpoint)
+		_, release := e.lifetimes(ofClaim, ofEndpoint)
 		release()
 	}); n != 0 {
 		t.Errorf("%v allocations for each connection", n)

@@ -32,8 +32,8 @@ type udpSocket struct {
 	port   uint16
 	queue  sockopt.UDPQueue
 	owner  *atomic.Pointer[engine.Claim]
-	ranks  admit.Ranks   // guarded by the session limit's mu
-	pace   *rate.Limiter // of sessions that begin
+	ranks  admit.EvictionQueue // guarded by the session limit's mu
+	pace   *rate.Limiter       // of sessions that begin
 
 	ctx     context.Context // ends when the socket is closed
 	cancel  context.CancelFunc
@@ -57,7 +57,7 @@ func (e *Engine) listenUDP(addr netip.AddrPort, owner *atomic.Pointer[engine.Cla
 		conn:     conn,
 		port:     conn.LocalAddr().(*net.UDPAddr).AddrPort().Port(),
 		owner:    owner,
-		ranks:    admit.Ranks{Max: e.Cfg.MaxUDPSessionsPerService, Full: traffic.DropServiceLimit},
+		ranks:    admit.EvictionQueue{Max: e.Cfg.MaxUDPSessionsPerService, Full: traffic.DropServiceLimit},
 		pace:     admit.NewPortPace(e.Cfg.MaxNewUDPSessions),
 		sessions: make(map[admit.SessionKey]*session),
 		running:  make(map[*session]struct{}),
@@ -159,14 +159,14 @@ func (u *udpSocket) begin(key admit.SessionKey, datagram []byte) *session {
 		return refuse(traffic.DropDescriptorLimit)
 	}
 	s := newSession(u, key, owner)
-	evicted, full, ok := e.Sessions.Admit(&s.Place)
+	evicted, full, ok := e.Sessions.Admit(&s.Entry)
 	if !ok {
 		s.cancel()
 		e.Budget.Release(1)
 		return refuse(full)
 	}
 	if evicted != nil {
-		evicted.Tenant.Evict()
+		evicted.Session.Evict()
 	}
 	if v := glog.V(2); v {
 		v.Infof("new UDP session of %v for %s", key.Client, owner.Key)

@@ -57,7 +57,7 @@ func (x *examination) shareOutPorts() {
 	}
 	var without list // of a descriptor
 	for i, id := range slices.SortedFunc(maps.Keys(claims), socket.compare) {
-		slices.SortFunc(claims[id], func(a, b *held) int { return seniority(a).Compare(seniority(b)) })
+		slices.SortFunc(claims[id], func(a, b *held) int { return precedence(a).Compare(precedence(b)) })
 		owner := claims[id][0]
 		x.own.Add(id.protocol, id.number)
 		for _, s := range claims[id][1:] {
@@ -98,9 +98,9 @@ func (x *examination) shareOutPorts() {
 	}
 }
 
-// seniority dates a claim as a proxy does that reads the record for the first time: by the age of the value.
-func seniority(s *held) registry.Seniority {
-	return registry.Seniority{Since: s.modified, Name: s.Service.Name}
+// precedence dates a claim as a proxy does that reads the record for the first time: by the age of the value.
+func precedence(s *held) registry.Precedence {
+	return registry.Precedence{Since: s.modified, Name: s.Service.Name}
 }
 
 // mayDiffer reports whether a proxy that has been running may have given s a port that owner is given by one that starts: the value

@@ -7,7 +7,7 @@ import (
 )
 
 func TestTheFirstSourceComesFirstThenTheOlderClaimThenTheName(t *testing.T) {
-	want := []Seniority{
+	want := []Precedence{
 		{0, 1, Name{"z", "z"}},
 		{0, 2, Name{"a", "z"}},
 		{0, 2, Name{"b", "a"}},
@@ -18,7 +18,7 @@ func TestTheFirstSourceComesFirstThenTheOlderClaimThenTheName(t *testing.T) {
 	}
 	got := slices.Clone(want)
 	rand.Shuffle(len(got), func(i, j int) { got[i], got[j] = got[j], got[i] })
-	slices.SortFunc(got, Seniority.Compare)
+	slices.SortFunc(got, Precedence.Compare)
 	if !slices.Equal(got, want) {
 		t.Errorf("%v, want %v", got, want)
 	}

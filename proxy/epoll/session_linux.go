@@ -16,18 +16,18 @@ import (
 	"kubeproxy/registry"
 )
 
-// A flow is a UDP session of the epoll engine: the same promises as those of a session of package portable, without a
+// A session carries the datagrams of one UDP client. It keeps the same promises as a session of package portable, without a
 // goroutine, and so without a lock. Its loop reads what its client sends (see udpport_linux.go) and
 // what its endpoint answers, and moves it when its endpoint has gone or refuses.
-type flow struct {
-	admit.Place
-	port    *epollUDP
-	key     admit.SessionKey
-	claim   *engine.Claim
-	control []byte // makes replies leave from key.local
-	index   int32
-	era     uint32
-	live    bool
+type session struct {
+	admit.Entry
+	port       *epollUDP
+	key        admit.SessionKey
+	claim      *engine.Claim
+	control    []byte // makes replies leave from key.local
+	index      int32
+	generation uint32
+	live       bool
 
 	fd        int32 // connected to the endpoint; noDescriptor while there is none
 	endpoint  *balance.Endpoint
@@ -53,14 +53,14 @@ type flow struct {
 	sent, received    uint64
 }
 
-func (f *flow) ticket() ticket { return ticket{answering, f.index, f.era} }
+func (f *session) token() token { return token{answering, f.index, f.generation} }
 
 // forward sends what the client sent on to the endpoint, or puts it aside while there is none.
-func (l *loop) forward(f *flow, datagram []byte) {
+func (l *loop) forward(f *session, datagram []byte) {
 	f.Heard()
 	if f.answered && !f.confirmed {
 		f.confirmed = true
-		l.engine.Sessions.Confirm(&f.Place)
+		l.engine.Sessions.Confirm(&f.Entry)
 	}
 	if f.fd != noDescriptor && f.endpoint.Gone() {
 		l.desert(f, false) // D42: v0.4 went on sending to an endpoint that was gone
@@ -84,7 +84,7 @@ func (l *loop) forward(f *flow, datagram []byte) {
 
 // sendOn sends one datagram to the endpoint. It returns an error when the endpoint, or the way to it,
 // refuses; other failures cost just this datagram.
-func (l *loop) sendOn(f *flow, datagram []byte) error {
+func (l *loop) sendOn(f *session, datagram []byte) error {
 	_, errno := send(int(f.fd), datagram)
 	if errno == unix.EMSGSIZE { // it may be an earlier one that was too long for the path: see udpBackend.send
 		_, errno = send(int(f.fd), datagram)
@@ -108,7 +108,7 @@ func (l *loop) sendOn(f *flow, datagram []byte) error {
 }
 
 // keep remembers a datagram that is being sent, should the endpoint refuse it: then the next one gets it.
-func (f *flow) keep(datagram []byte) {
+func (f *session) keep(datagram []byte) {
 	f.unanswered, f.kept = true, len(datagram) <= engine.MaxKept
 	if f.kept {
 		f.last = append(f.last[:0], datagram...)
@@ -116,7 +116,7 @@ func (f *flow) keep(datagram []byte) {
 }
 
 // hold puts a copy of a datagram aside until there is an endpoint; false: no room for it.
-func (l *loop) hold(f *flow, datagram []byte) bool {
+func (l *loop) hold(f *session, datagram []byte) bool {
 	if len(f.waiting) >= engine.MaxWaiting || !l.engine.Sessions.Reserve(datagram) {
 		return false
 	}
@@ -125,8 +125,8 @@ func (l *loop) hold(f *flow, datagram []byte) bool {
 }
 
 // answers reads what the endpoint of f sends, and has it sent to the client at the end of the turn. A
-// flow whose endpoint keeps answering in turn after turn is read ever more often in each.
-func (l *loop) answers(f *flow) {
+// session whose endpoint keeps answering in turn after turn is read ever more often in each.
+func (l *loop) answers(f *session) {
 	if l.turn == f.read+1 {
 		f.eager = min(2*f.eager, replyBatch)
 	} else {
@@ -159,7 +159,7 @@ func (l *loop) answers(f *flow) {
 }
 
 // answer takes in that the endpoint has sent n bytes, and tells whether the client is to have them.
-func (l *loop) answer(f *flow, n int) bool {
+func (l *loop) answer(f *session, n int) bool {
 	f.replied = true
 	f.endpoint.Answered(registry.UDP)
 	f.Heard()
@@ -179,7 +179,7 @@ func (l *loop) answer(f *flow, n int) bool {
 
 // refusedBy takes f from an endpoint that refuses. The datagram that was refused goes to the next one, for
 // it reached nobody.
-func (l *loop) refusedBy(f *flow, err error) {
+func (l *loop) refusedBy(f *session, err error) {
 	e := f.endpoint
 	e.Failed(registry.UDP)
 	if v := glog.V(3); v {
@@ -195,7 +195,7 @@ func (l *loop) refusedBy(f *flow, err error) {
 // desert takes f from its endpoint, and decides whether it may be offered endpoints anew. It may if this
 // one had been reached. Otherwise it goes on with those that it was not offered yet, so that when
 // all refuse it comes to an end.
-func (l *loop) desert(f *flow, refused bool) {
+func (l *loop) desert(f *session, refused bool) {
 	e := f.endpoint
 	closeFD(int(f.fd))
 	f.fd, f.endpoint = noDescriptor, nil
@@ -213,22 +213,22 @@ func (l *loop) desert(f *flow, refused bool) {
 }
 
 // redirect finds an endpoint for f, in this turn or in later ones. When there is none in time, f ends.
-func (l *loop) redirect(f *flow) {
+func (l *loop) redirect(f *session) {
 	for f.fd == noDescriptor && !f.looking && !f.deferred {
 		if f.deferred = f.choice.Offers > 0 && !l.mayAttempt(); f.deferred {
-			l.deferred = append(l.deferred, f.ticket())
+			l.deferred = append(l.deferred, f.token())
 			return
 		}
 		e, ok := f.choice.Next()
 		switch {
 		case !ok, f.choice.Offers > 1 && l.now >= f.until:
-			l.endFlow(f, f.whyUnserved())
+			l.endSession(f, f.whyUnserved())
 			return
 		case e.Gone():
 		case e.Addr.Host != "":
 			addrs, err, ok := l.engine.Resolver.Recall(registry.UDP, e.Addr)
 			if !ok {
-				l.lookUpFlow(f, e)
+				l.lookUpSession(f, e)
 				return
 			}
 			if !l.directAny(f, e, addrs, err) {
@@ -249,7 +249,7 @@ func (l *loop) redirect(f *flow) {
 
 // direct makes e, at an address of its, the endpoint of f, and sends it what waited. When it cannot, all of
 // that goes on waiting.
-func (l *loop) direct(f *flow, e *balance.Endpoint, to netip.AddrPort) error {
+func (l *loop) direct(f *session, e *balance.Endpoint, to netip.AddrPort) error {
 	if f.key.Loops(to, f.port.number) {
 		return admit.ErrLoop
 	}
@@ -259,7 +259,7 @@ func (l *loop) direct(f *flow, e *balance.Endpoint, to netip.AddrPort) error {
 	}
 	err := l.suspect(registry.UDP, fd, to)
 	if err == nil {
-		err = l.watch(fd, f.ticket(), unix.EPOLLIN)
+		err = l.watch(fd, f.token(), unix.EPOLLIN)
 	}
 	if err != nil {
 		closeFD(fd)
@@ -295,13 +295,13 @@ func (l *loop) direct(f *flow, e *balance.Endpoint, to netip.AddrPort) error {
 }
 
 // cannot takes in why e cannot be the endpoint of f, and tells whether f is still to be found one.
-func (l *loop) cannot(f *flow, e *balance.Endpoint, err error) bool {
+func (l *loop) cannot(f *session, e *balance.Endpoint, err error) bool {
 	if v := glog.V(3); v {
 		v.Infof("%s: UDP client %v cannot have %v: %v", f.claim.Key, f.key.Client, e.Addr, err)
 	}
 	switch f.why = engine.WhyUnusable(err); f.why {
 	case traffic.DropDescriptorLimit:
-		l.endFlow(f, traffic.DescriptorLimit)
+		l.endSession(f, traffic.DescriptorLimit)
 		return false
 	case traffic.DropOwnListener, traffic.DropNotAllowed, traffic.DropLoop:
 		l.engine.Lines.ReportUnusable(f.claim.Key, e, err)

@@ -12,8 +12,8 @@ import (
 	"kubeproxy/proxy/traffic"
 )
 
-// A Chassis is what every engine is built on: the books, the limits, and how it all ends.
-type Chassis struct {
+// A Base is what every engine is built on: the books, the limits, and how it all ends.
+type Base struct {
 	Cfg      Config
 	Resolver *admit.Resolver
 	Budget   *admit.Budget       // descriptors for clients
@@ -29,7 +29,7 @@ type Chassis struct {
 	Work sync.WaitGroup // every goroutine of the engine
 }
 
-func (c *Chassis) Init(cfg Config, own *admit.OwnPorts) {
+func (c *Base) Init(cfg Config, own *admit.OwnPorts) {
 	c.Cfg = cfg
 	c.Resolver = admit.NewResolver(own)
 	c.Resolver.Allowed = cfg.AllowedEndpoints
@@ -43,7 +43,7 @@ func (c *Chassis) Init(cfg Config, own *admit.OwnPorts) {
 
 // Listening opens the socket of one port, if there is a descriptor for it. Closing it gives the
 // descriptor back, by releaseOfListener.
-func (c *Chassis) Listening(open func() (Socket, error)) (Socket, error) {
+func (c *Base) Listening(open func() (Socket, error)) (Socket, error) {
 	if err := c.Budget.TakeForListener(); err != nil {
 		return nil, err
 	}
@@ -56,12 +56,12 @@ func (c *Chassis) Listening(open func() (Socket, error)) (Socket, error) {
 }
 
 // An engine without loops has none that stands still, or takes long.
-func (c *Chassis) Stalled() error               { return nil }
-func (c *Chassis) TurnTimes() traffic.TurnTimes { return traffic.TurnTimes{} }
+func (c *Base) Stalled() error               { return nil }
+func (c *Base) TurnTimes() traffic.TurnTimes { return traffic.TurnTimes{} }
 
-func (c *Chassis) Paused() uint64 { return c.Pauses.Load() }
+func (c *Base) Paused() uint64 { return c.Pauses.Load() }
 
-func (c *Chassis) Limits() []traffic.Limit {
+func (c *Base) Limits() []traffic.Limit {
 	return []traffic.Limit{
 		c.Conns.limit(),
 		{Name: "udp_sessions", Used: c.Sessions.Counted(), Max: c.Cfg.MaxUDPSessions},

@@ -15,20 +15,20 @@ import (
 	"kubeproxy/registry"
 )
 
-// A flowPort is one UDP port of an epoll engine, and the service that owns it.
-type flowPort struct {
+// A sessionPort is one UDP port of an epoll engine, and the service that owns it.
+type sessionPort struct {
 	*epollUDP
 	enginetest.UDPRecord
 	closed sync.Once
 }
 
-// serveFlows opens a port of a new engine, which ends with the test, for a service with these endpoints.
-func serveFlows(t testing.TB, cfg engine.Config, endpoints ...registry.Addr) *flowPort {
+// serveSessions opens a port of a new engine, which ends with the test, for a service with these endpoints.
+func serveSessions(t testing.TB, cfg engine.Config, endpoints ...registry.Addr) *sessionPort {
 	t.Helper()
 	proxytest.NothingLeaks(t)
 	cfg.BindAddress = proxytest.Loopback
 	e := New(cfg.WithDefaults(), admit.NewOwnPorts(cfg.BindAddress))
-	s := new(flowPort)
+	s := new(sessionPort)
 	s.Init(endpoints...)
 	port := proxytest.FreePort(t)
 	opened, err := e.Listen(enginetest.UDPPort(port), &s.Ownership)
@@ -43,20 +43,20 @@ func serveFlows(t testing.TB, cfg engine.Config, endpoints ...registry.Addr) *fl
 }
 
 // Close closes the port. It is safe to repeat.
-func (s *flowPort) Close() { s.closed.Do(s.epollUDP.Close) }
+func (s *sessionPort) Close() { s.closed.Do(s.epollUDP.Close) }
 
 // Where nothing is ever answered, an endpoint that has not refused for a while counts as reached: when
 // it does refuse, others that refused before are offered again.
-func TestAFlowThatHasSettledIsOfferedAllEndpointsAnew(t *testing.T) {
+func TestASessionOfALoopThatHasSettledIsOfferedAllEndpointsAnew(t *testing.T) {
 	returns := proxytest.At(proxytest.On(proxytest.FreePort(t)))
 	dies := proxytest.ServeUDP(t, "127.0.0.1:0", proxytest.MuteUDP)
-	s := serveFlows(t, engine.Config{}, returns, dies.Addr)
+	s := serveSessions(t, engine.Config{}, returns, dies.Addr)
 	client := proxytest.DialUDP(t, s.Addr)
 	client.Write([]byte("1"))
 	proxytest.Eventually(t, func() bool { return dies.Received() == 1 }, "a datagram at the second endpoint")
 	returned := proxytest.ServeUDP(t, returns.String(), proxytest.MuteUDP)
 	s.loop.call(func() {
-		for _, f := range s.flows {
+		for _, f := range s.sessions {
 			f.connected -= engine.SettleTime
 		}
 	})
@@ -69,12 +69,12 @@ func TestAFlowThatHasSettledIsOfferedAllEndpointsAnew(t *testing.T) {
 // What was answered is not sent again, whatever happens to the endpoint then.
 func TestADatagramThatWasAnsweredIsNotSentAgain(t *testing.T) {
 	next := proxytest.ServeUDP(t, "127.0.0.1:0", proxytest.IdentifyUDP("2"))
-	s := serveFlows(t, engine.Config{}, enginetest.Identity(t, "1"), next.Addr)
+	s := serveSessions(t, engine.Config{}, enginetest.Identity(t, "1"), next.Addr)
 	client := proxytest.DialUDP(t, s.Addr)
 	client.Ask(t)
 	err := errors.New("a refusal that was long on its way")
 	s.loop.call(func() {
-		for _, f := range s.flows {
+		for _, f := range s.sessions {
 			s.loop.refusedBy(f, err)
 		}
 	})
@@ -87,7 +87,7 @@ func TestADatagramThatWasAnsweredIsNotSentAgain(t *testing.T) {
 }
 
 func TestDatagramsThatTheQueueOfALoopHasNoRoomForAreCounted(t *testing.T) {
-	s := serveFlows(t, engine.Config{}, enginetest.Identity(t, "1"))
+	s := serveSessions(t, engine.Config{}, enginetest.Identity(t, "1"))
 	client := proxytest.DialUDP(t, s.Addr)
 	client.Ask(t)
 	const many = 2000
