@@ -42,6 +42,13 @@ func (n *network) dial(ctx context.Context, to netip.AddrPort) (*net.TCPConn, er
 	return n.answer[ip[15]](ctx)
 }
 
+// dialled lists the dials so far.
+func (n *network) dialled() []string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return slices.Clone(n.dials)
+}
+
 func refuse(context.Context) (*net.TCPConn, error) { return nil, fails(syscall.ECONNREFUSED) }
 
 // swallow is what a black hole does.
@@ -102,8 +109,8 @@ func TestDialMovesOnToTheNextEndpointAndToNoneTwice(t *testing.T) { // D37
 	for _, f := range failed {
 		tried[enginetest.NumberOf(f.Endpoint)] = true
 	}
-	if len(failed) != 3 || len(tried) != 3 || len(n.dials) != 3 {
-		t.Errorf("dialled %v; want each of the three once", n.dials)
+	if len(failed) != 3 || len(tried) != 3 || len(n.dialled()) != 3 {
+		t.Errorf("dialled %v; want each of the three once", n.dialled())
 	}
 	if turnedAway(t, d, enginetest.NewRotation()) != nil {
 		t.Error("a rotation without endpoints was tried")
@@ -146,7 +153,7 @@ func TestDialSharesItsTimeAmongTheEndpoints(t *testing.T) {
 				d, r := newTestDialer(n), enginetest.NewRotation(list...)
 				d.attempt, d.total = c.attempt, c.total
 				turnedAway(t, d, r)
-				got := strings.Join(n.dials, ", ") + fmt.Sprintf(", end at %v", time.Since(n.start))
+				got := strings.Join(n.dialled(), ", ") + fmt.Sprintf(", end at %v", time.Since(n.start))
 				if got != c.want {
 					t.Errorf("got  %s\nwant %s", got, c.want)
 				}
@@ -174,7 +181,7 @@ func TestDialTriesTheNextAddressOfAHostNameBesideASilentOne(t *testing.T) {
 		}
 		r := enginetest.NewRotation(enginetest.Named("db.example", 80))
 		turnedAway(t, d, r)
-		got := strings.Join(n.dials, ", ") + fmt.Sprintf(", end at %v", time.Since(n.start))
+		got := strings.Join(n.dialled(), ", ") + fmt.Sprintf(", end at %v", time.Since(n.start))
 		if want := "1 at 1s, 2 at 1.25s, 3 at 1.25s, end at 2s"; got != want {
 			t.Errorf("got  %s\nwant %s", got, want)
 		}
@@ -239,7 +246,7 @@ func TestWithoutDescriptorsNoEndpointIsTriedBesideASilentOne(t *testing.T) {
 			t.Fatal("no room")
 		}
 		turnedAway(t, d, r)
-		got := strings.Join(n.dials, ", ")
+		got := strings.Join(n.dialled(), ", ")
 		if want := "1 at 0s, 2 at 250ms, 3 at 1s"; got != want {
 			t.Errorf("got  %s\nwant %s", got, want)
 		}
@@ -255,8 +262,8 @@ func TestDialEndsAtOnceWhenItIsCut(t *testing.T) {
 		d, r := newTestDialer(n), enginetest.NewRotation(enginetest.Addresses(1, 2)...)
 		ctx, cut := context.WithCancel(t.Context())
 		time.AfterFunc(100*time.Millisecond, cut)
-		if conn, _, _ := d.reach(ctx, r.Choose(registry.TCP)); conn != nil || time.Since(n.start) != 100*time.Millisecond || len(n.dials) != 1 {
-			t.Errorf("dialled %v and ended after %v; want one dial, ended after 100ms", n.dials, time.Since(n.start))
+		if conn, _, _ := d.reach(ctx, r.Choose(registry.TCP)); conn != nil || time.Since(n.start) != 100*time.Millisecond || len(n.dialled()) != 1 {
+			t.Errorf("dialled %v and ended after %v; want one dial, ended after 100ms", n.dialled(), time.Since(n.start))
 		}
 		if down(r) != nil {
 			t.Errorf("endpoints %v are blamed for it", down(r))
