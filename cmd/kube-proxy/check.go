@@ -86,7 +86,7 @@ func (o *checkOptions) parse(flags *pflag.FlagSet, args []string) error {
 		return nil
 	}
 	o.directory = flags.Arg(0)
-	etcd := len(o.etcd.servers) > 0 || o.etcd.configFile != ""
+	etcd := o.source.etcd.given()
 	switch {
 	case flags.NArg() > 1 && strings.HasPrefix(flags.Arg(1), "-"):
 		return fmt.Errorf("unexpected argument: %s (flags come before the directory)", oneLine(flags.Arg(1)))
@@ -101,7 +101,7 @@ func (o *checkOptions) parse(flags *pflag.FlagSet, args []string) error {
 	case !etcd:
 		return errors.New("nothing to check: give -etcd_servers, -etcd_config or a directory")
 	}
-	return o.etcd.contradiction()
+	return o.source.etcd.contradiction()
 }
 
 // report reads the registry and judges it.
@@ -113,7 +113,7 @@ func (o *checkOptions) report() (*check.Report, error) {
 		r, err = check.FromDirectory(o.directory)
 	} else {
 		var etcd etcdsource.Config
-		if etcd, err = o.etcd.source(); err != nil {
+		if etcd, err = o.source.etcd.config(o.source.sync.Duration); err != nil {
 			return nil, err
 		}
 		served.EtcdPorts = etcd.LocalPorts(context.Background())

@@ -9,8 +9,6 @@ import (
 	"text/tabwriter"
 
 	"github.com/spf13/pflag"
-
-	"kubeproxy/config/etcdsource"
 )
 
 // parse reads the command line. An error is one line for the user, or [pflag.ErrHelp].
@@ -32,41 +30,13 @@ func parse(flags *pflag.FlagSet, o *options, args []string) error {
 
 // contradiction tells what about the options cannot be done together, if anything.
 func (o *options) contradiction() error {
-	if o.master.address != "" {
-		return nil // which is another complaint, and comes first
-	}
 	if o.dial.Duration > o.dialTotal.Duration {
 		return fmt.Errorf("-dial_timeout (%v) is more than -dial_total_timeout (%v)", o.dial, o.dialTotal)
 	}
 	if err := cmp.Or(o.limitsContradiction(), o.operatorsContradiction()); err != nil {
 		return err
 	}
-	return o.etcd.contradiction()
-}
-
-func (e *etcdOptions) contradiction() error {
-	switch {
-	case len(e.servers) == 0 && e.configFile == "": // D2: v0.4 ran on without a source and did nothing
-		return errors.New("nothing to read services from: give -etcd_servers or -etcd_config (README.md shows how)")
-	case len(e.servers) > 0 && e.configFile != "": // D1
-		return errors.New("-etcd_servers and -etcd_config are mutually exclusive")
-	case (e.certFile == "") != (e.keyFile == ""):
-		return errors.New("-etcd_certfile and -etcd_keyfile need each other")
-	case (e.username == "") != (e.passwordFile == ""):
-		return errors.New("-etcd_username and -etcd_password_file need each other")
-	case e.caFile != "" && e.insecure:
-		return errors.New("-etcd_cafile and -etcd_insecure_skip_tls_verify are mutually exclusive")
-	}
-	if len(e.servers) == 0 {
-		return nil
-	}
-	if _, err := etcdsource.New(etcdsource.Config{Endpoints: e.servers}); err != nil {
-		return fmt.Errorf("-etcd_servers: %w", err)
-	}
-	if e.wantsTLS() && !encrypted(e.servers) { // better than to talk in the clear to the surprise of all
-		return errors.New(errPlain + " of -etcd_servers")
-	}
-	return nil
+	return o.source.contradiction()
 }
 
 // inOldWords puts an error of pflag in the words of package flag, which were v0.4's.

@@ -150,8 +150,8 @@ func TestLastValueOfAFlagWins(t *testing.T) {
 	if err := parse(o.flagSet(), o, strings.Fields("-etcd_config=a -etcd_config b -udp_timeout=1s --udp-timeout 2s")); err != nil {
 		t.Fatal(err)
 	}
-	if o.etcd.configFile != "b" || o.udp.String() != "2s" {
-		t.Errorf("got %s and %v, want b and 2s", o.etcd.configFile, o.udp)
+	if o.source.etcd.configFile != "b" || o.udp.String() != "2s" {
+		t.Errorf("got %s and %v, want b and 2s", o.source.etcd.configFile, o.udp)
 	}
 }
 
@@ -171,7 +171,7 @@ func TestFlagsReachTheRoomsTheyAreFor(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	source, err := o.etcd.source()
+	source, err := o.source.etcd.config(o.source.sync.Duration)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -209,7 +209,7 @@ func TestFlagsReachTheRoomsTheyAreFor(t *testing.T) {
 	}
 }
 
-// TestDefaultsAreThoseOfTheManual: what doc.go says, and the README.
+// TestDefaultsAreThoseOfTheManual: what docs/operating.md and README.md say.
 func TestDefaultsAreThoseOfTheManual(t *testing.T) {
 	o := defaults()
 	flags := o.flagSet()

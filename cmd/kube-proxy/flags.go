@@ -40,33 +40,7 @@ type options struct {
 	configMaxAge     durationValue
 	connectionLog    string
 
-	etcd   etcdOptions
-	master masterOptions
-}
-
-// etcdOptions says where etcd is and how to talk to it. The files are read only when the source is
-// made of it.
-type etcdOptions struct {
-	servers      listValue
-	configFile   string
-	sync         durationValue
-	caFile       string
-	certFile     string
-	keyFile      string
-	insecure     bool
-	username     string
-	passwordFile string
-}
-
-// masterOptions are v0.4's flags for reading services from the Kubernetes API, which cannot be done
-// yet. They are parsed, so that a bad value is still a bad value.
-type masterOptions struct {
-	address    string
-	apiVersion string
-	insecure   bool
-	certFile   string
-	keyFile    string
-	caFile     string
+	source sourceOptions
 }
 
 // defaults is what an empty command line asks for.
@@ -85,7 +59,7 @@ func defaults() *options {
 		healthz:      placeValue(netip.AddrPortFrom(netip.IPv4Unspecified(), 10256)),
 		metrics:      placeValue(netip.MustParseAddrPort("127.0.0.1:10249")),
 		configMaxAge: durationValue{zero: true, least: leastMaxAge},
-		etcd:         etcdOptions{sync: seconds(30)},
+		source:       sourceOptions{sync: seconds(30)},
 	}
 }
 
@@ -102,16 +76,7 @@ func (o *options) flagSet() *pflag.FlagSet {
 	boolean(helpValue{}, "help", "h", "print this and exit")
 	boolean(&o.version, "version", "", "print the version and exit; =raw prints all that is known of it")
 
-	e := &o.etcd
-	f.Var(&e.servers, "etcd_servers", "the etcd to watch: `URLs` of its members, separated by commas; repeat to add more")
-	f.StringVar(&e.configFile, "etcd_config", "", "`file` with etcd client settings as go-etcd saved them (JSON)")
-	f.Var(&e.sync, "config_sync_period", "how often everything is read from etcd again, beside the watch")
-	f.StringVar(&e.caFile, "etcd_cafile", "", "`file` with the authorities that may vouch for etcd (PEM); the system's if not given")
-	f.StringVar(&e.certFile, "etcd_certfile", "", "`file` with the certificate to show to etcd (PEM)")
-	f.StringVar(&e.keyFile, "etcd_keyfile", "", "`file` with the key of -etcd_certfile (PEM)")
-	f.BoolVar(&e.insecure, "etcd_insecure_skip_tls_verify", false, "believe any server that says it is etcd")
-	f.StringVar(&e.username, "etcd_username", "", "`user` to log in to etcd as")
-	f.StringVar(&e.passwordFile, "etcd_password_file", "", "`file` with the password of -etcd_username")
+	o.source.addFlags(f)
 
 	f.Var(&o.bind, "bind_address", "`address` that every service listens on")
 	f.Var(&o.engine, "engine", "`how` bytes move: epoll (Linux), portable, or auto for the best there is")
@@ -140,18 +105,7 @@ func (o *options) flagSet() *pflag.FlagSet {
 	f.Var(&o.configMaxAge, "config_max_age", "how old what is served may be before /readyz complains; 0: as old as it likes")
 	f.StringVar(&o.connectionLog, "connection_log", "", "`file` for a line of JSON about each connection and session that ended; - is standard output")
 
-	m := &o.master
-	f.StringVar(&m.address, "master", "", "`address` of the Kubernetes API to read from instead of etcd (not there yet)")
-	f.StringVar(&m.apiVersion, "api_version", "", "with -master: `version` of the API, v1beta1 or v1beta2")
-	f.BoolVar(&m.insecure, "insecure_skip_tls_verify", false, "with -master: believe any server")
-	f.StringVar(&m.certFile, "client_certificate", "", "with -master: `file` with the client certificate")
-	f.StringVar(&m.keyFile, "client_key", "", "with -master: `file` with the client key")
-	f.StringVar(&m.caFile, "certificate_authority", "", "with -master: `file` with the authorities")
-
 	f.Var(&o.logFlush, "log_flush_frequency", "no effect: log files are written at once")
 	o.addLogFlags(f)
 	return f
 }
-
-// onlyForMaster are the names of the flags that mean nothing without -master.
-var onlyForMaster = []string{"api_version", "insecure_skip_tls_verify", "client_certificate", "client_key", "certificate_authority"}

@@ -22,8 +22,6 @@ import (
 	"kubeproxy/cmd/internal/logsink"
 	"kubeproxy/cmd/internal/node"
 	"kubeproxy/cmd/internal/operators"
-	"kubeproxy/config"
-	"kubeproxy/config/etcdsource"
 	"kubeproxy/proxy"
 	"kubeproxy/proxy/balance"
 	"kubeproxy/proxy/engine"
@@ -38,14 +36,7 @@ const garbage = 50
 // serve carries clients to services until SIGTERM or SIGINT, and then until they have been drained.
 func serve(o *options, flags *pflag.FlagSet, log *logsink.Sink) error {
 	hangups := onHangup() // from the start: by default the signal would end us
-	if o.master.address != "" {
-		return errors.New("-master is not there yet: services can only be read from etcd, with -etcd_servers or -etcd_config")
-	}
-	etcd, err := o.etcd.source()
-	if err != nil {
-		return err
-	}
-	source, err := etcdsource.New(etcd)
+	from, err := o.source.open(flags)
 	if err != nil {
 		return err
 	}
@@ -67,9 +58,6 @@ func serve(o *options, flags *pflag.FlagSet, log *logsink.Sink) error {
 	defer restore()
 
 	glog.Infof("%v, %s %s/%s", readBuildInfo(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
-	if ignored := given(flags, onlyForMaster); len(ignored) > 0 {
-		glog.Warningf("%s is ignored: it means nothing without -master", strings.Join(ignored, ", "))
-	}
 
 	g, ctx := errgroup.WithContext(context.Background())
 	ctx, stop := context.WithCancel(ctx)
@@ -101,9 +89,9 @@ func serve(o *options, flags *pflag.FlagSet, log *logsink.Sink) error {
 		return nil
 	})
 	g.Go(func() error {
-		served.EtcdPorts = etcd.LocalPorts(ctx)
+		served.EtcdPorts = from.localPorts(ctx)
 		return node.Run(ctx, node.Options{
-			Sources:     []config.Source{source},
+			Sources:     from.sources,
 			Proxy:       served,
 			RandomStart: o.randomStart,
 			Ready: func() {
@@ -158,17 +146,6 @@ func settings(flags *pflag.FlagSet) map[string]string {
 	delete(all, "help")
 	delete(all, "version")
 	return all
-}
-
-// given picks the flags that are on the command line.
-func given(flags *pflag.FlagSet, names []string) []string {
-	var on []string
-	for _, name := range names {
-		if flags.Changed(name) {
-			on = append(on, "-"+name)
-		}
-	}
-	return on
 }
 
 // watchdog is within which time the service manager wants to hear from us again and again; 0 for never (sd_watchdog_enabled(3)).

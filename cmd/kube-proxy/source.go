@@ -1,82 +1,77 @@
 package main
 
 import (
+	"context"
 	"errors"
-	"fmt"
-	"os"
-	"slices"
 	"strings"
 
 	"github.com/golang/glog"
+	"github.com/spf13/pflag"
 
+	"kubeproxy/config"
 	"kubeproxy/config/etcdsource"
 )
 
-// source makes of the flags what the etcd source needs to know. It reads the files that they name.
-func (e *etcdOptions) source() (etcdsource.Config, error) {
-	cfg := etcdsource.Config{Endpoints: e.servers}
-	var err error
-	if e.configFile != "" {
-		var warnings []string
-		if cfg, warnings, err = etcdsource.LoadConfigFile(e.configFile); err != nil {
-			return cfg, err
-		}
-		for _, w := range warnings {
-			glog.Warning(w)
-		}
-	}
-	if e.wantsTLS() {
-		if !encrypted(cfg.Endpoints) {
-			return cfg, errors.New(errPlain + " of " + e.configFile)
-		}
-		files := etcdsource.TLSFiles{Cert: e.certFile, Key: e.keyFile, InsecureSkipVerify: e.insecure}
-		if e.caFile != "" {
-			files.CA = []string{e.caFile}
-		}
-		cfg.RootCAs = files.Roots()
-		if cfg.TLS, err = files.Config(); err != nil {
-			return cfg, err
-		}
-	}
-	if e.username != "" {
-		cfg.Username = e.username
-		if cfg.Password, err = readPassword(e.passwordFile); err != nil {
-			return cfg, fmt.Errorf("-etcd_password_file: %w", err)
-		}
-		if info, err := os.Stat(e.passwordFile); err == nil && info.Mode().Perm()&0o004 != 0 {
-			glog.Warningf("password file %s can be read by every user of this machine", e.passwordFile)
-		}
-		cfg.ReadPassword = func() (string, error) { return readPassword(e.passwordFile) }
-		if !encrypted(cfg.Endpoints) {
-			glog.Warningf("the password of %s crosses the network in the clear: the URLs of etcd are not https", e.username)
-		}
-	}
-	cfg.SyncPeriod = e.sync.Duration
-	return cfg, nil
+// sourceOptions says where services are read from. Each source has a file of its own for its flags; the rest of this package knows
+// only what is here.
+type sourceOptions struct {
+	sync   durationValue
+	etcd   etcdOptions
+	master masterOptions
 }
 
-// wantsTLS tells whether a flag says something about TLS. Then what the config file says about it
-// no longer counts: half of the one and half of the other would be hard to foresee.
-func (e *etcdOptions) wantsTLS() bool {
-	return e.caFile != "" || e.certFile != "" || e.insecure
+func (o *sourceOptions) addFlags(f *pflag.FlagSet) {
+	f.Var(&o.sync, "config_sync_period", "how often everything is read again, beside the watch")
+	o.etcd.addFlags(f)
+	o.master.addFlags(f)
 }
 
-// encrypted tells whether any of these URLs is https.
-func encrypted(urls []string) bool {
-	return slices.ContainsFunc(urls, func(s string) bool { return strings.HasPrefix(s, "https://") })
+// contradiction tells which flags of sources cannot be used together, if any, or that there is no source.
+func (o *sourceOptions) contradiction() error {
+	switch {
+	case o.master.given():
+		return nil // which is another complaint, and has another exit status
+	case !o.etcd.given(): // D2: v0.4 ran on without a source and did nothing
+		return errors.New("nothing to read services from: give -etcd_servers or -etcd_config (README.md shows how)")
+	}
+	return o.etcd.contradiction()
 }
 
-const errPlain = "flags about TLS are given, but https is in none of the URLs"
+// A sourceSet is the sources that the flags ask for.
+type sourceSet struct {
+	sources []config.Source // in their order of precedence
 
-// readPassword reads a password from a file, without the end of line that editors leave there.
-func readPassword(path string) (string, error) {
-	text, err := os.ReadFile(path)
+	// localPorts looks up which TCP ports stores on this machine have. No service may claim them.
+	localPorts func(context.Context) []uint16
+}
+
+// open makes the sources, after [sourceOptions.contradiction] found none. It reads the files that flags name, and connects to
+// nothing.
+func (o *sourceOptions) open(flags *pflag.FlagSet) (sourceSet, error) {
+	if o.master.given() {
+		return sourceSet{}, errMaster
+	}
+	etcd, err := o.etcd.config(o.sync.Duration)
 	if err != nil {
-		return "", err
+		return sourceSet{}, err
 	}
-	password := strings.TrimSuffix(strings.TrimSuffix(string(text), "\n"), "\r")
-	if password == "" {
-		return "", fmt.Errorf("%s is empty", path)
+	source, err := etcdsource.New(etcd)
+	if err != nil {
+		return sourceSet{}, err
 	}
-	return password, nil
+	if ignored := given(flags, onlyForMaster); len(ignored) > 0 {
+		glog.Warningf("%s is ignored: it means nothing without -master", strings.Join(ignored, ", "))
+	}
+	return sourceSet{sources: []config.Source{source}, localPorts: etcd.LocalPorts}, nil
+}
+
+// given picks the flags that are on the command line.
+func given(flags *pflag.FlagSet, names []string) []string {
+	var on []string
+	for _, name := range names {
+		if flags.Changed(name) {
+			on = append(on, "-"+name)
+		}
+	}
+	return on
 }

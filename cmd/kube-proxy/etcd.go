@@ -1,0 +1,133 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/golang/glog"
+	"github.com/spf13/pflag"
+
+	"kubeproxy/config/etcdsource"
+)
+
+// etcdOptions says where etcd is and how to talk to it. The files are read only when the source is made.
+type etcdOptions struct {
+	servers      listValue
+	configFile   string
+	caFile       string
+	certFile     string
+	keyFile      string
+	insecure     bool
+	username     string
+	passwordFile string
+}
+
+func (e *etcdOptions) addFlags(f *pflag.FlagSet) {
+	f.Var(&e.servers, "etcd_servers", "the etcd to watch: `URLs` of its members, separated by commas; repeat to add more")
+	f.StringVar(&e.configFile, "etcd_config", "", "`file` with etcd client settings as go-etcd saved them (JSON)")
+	f.StringVar(&e.caFile, "etcd_cafile", "", "`file` with the authorities that may vouch for etcd (PEM); the system's if not given")
+	f.StringVar(&e.certFile, "etcd_certfile", "", "`file` with the certificate to show to etcd (PEM)")
+	f.StringVar(&e.keyFile, "etcd_keyfile", "", "`file` with the key of -etcd_certfile (PEM)")
+	f.BoolVar(&e.insecure, "etcd_insecure_skip_tls_verify", false, "believe any server that says it is etcd")
+	f.StringVar(&e.username, "etcd_username", "", "`user` to log in to etcd as")
+	f.StringVar(&e.passwordFile, "etcd_password_file", "", "`file` with the password of -etcd_username")
+}
+
+// given reports whether the flags name an etcd.
+func (e *etcdOptions) given() bool { return len(e.servers) > 0 || e.configFile != "" }
+
+func (e *etcdOptions) contradiction() error {
+	switch {
+	case len(e.servers) > 0 && e.configFile != "": // D1
+		return errors.New("-etcd_servers and -etcd_config are mutually exclusive")
+	case (e.certFile == "") != (e.keyFile == ""):
+		return errors.New("-etcd_certfile and -etcd_keyfile need each other")
+	case (e.username == "") != (e.passwordFile == ""):
+		return errors.New("-etcd_username and -etcd_password_file need each other")
+	case e.caFile != "" && e.insecure:
+		return errors.New("-etcd_cafile and -etcd_insecure_skip_tls_verify are mutually exclusive")
+	}
+	if len(e.servers) == 0 {
+		return nil
+	}
+	if _, err := etcdsource.New(etcdsource.Config{Endpoints: e.servers}); err != nil {
+		return fmt.Errorf("-etcd_servers: %w", err)
+	}
+	if e.wantsTLS() && !encrypted(e.servers) { // better than to talk in the clear to the surprise of all
+		return errors.New(errPlain + " of -etcd_servers")
+	}
+	return nil
+}
+
+// config makes of the flags what the etcd source needs to know. It reads the files that they name.
+func (e *etcdOptions) config(sync time.Duration) (etcdsource.Config, error) {
+	cfg := etcdsource.Config{Endpoints: e.servers}
+	var err error
+	if e.configFile != "" {
+		var warnings []string
+		if cfg, warnings, err = etcdsource.LoadConfigFile(e.configFile); err != nil {
+			return cfg, err
+		}
+		for _, w := range warnings {
+			glog.Warning(w)
+		}
+	}
+	if e.wantsTLS() {
+		if !encrypted(cfg.Endpoints) {
+			return cfg, errors.New(errPlain + " of " + e.configFile)
+		}
+		files := etcdsource.TLSFiles{Cert: e.certFile, Key: e.keyFile, InsecureSkipVerify: e.insecure}
+		if e.caFile != "" {
+			files.CA = []string{e.caFile}
+		}
+		cfg.RootCAs = files.Roots()
+		if cfg.TLS, err = files.Config(); err != nil {
+			return cfg, err
+		}
+	}
+	if e.username != "" {
+		cfg.Username = e.username
+		if cfg.Password, err = readPassword(e.passwordFile); err != nil {
+			return cfg, fmt.Errorf("-etcd_password_file: %w", err)
+		}
+		if info, err := os.Stat(e.passwordFile); err == nil && info.Mode().Perm()&0o004 != 0 {
+			glog.Warningf("password file %s can be read by every user of this machine", e.passwordFile)
+		}
+		cfg.ReadPassword = func() (string, error) { return readPassword(e.passwordFile) }
+		if !encrypted(cfg.Endpoints) {
+			glog.Warningf("the password of %s crosses the network in the clear: the URLs of etcd are not https", e.username)
+		}
+	}
+	cfg.SyncPeriod = sync
+	return cfg, nil
+}
+
+// wantsTLS tells whether a flag says something about TLS. Then what the config file says about it
+// no longer counts: half of the one and half of the other would be hard to foresee.
+func (e *etcdOptions) wantsTLS() bool {
+	return e.caFile != "" || e.certFile != "" || e.insecure
+}
+
+// encrypted tells whether any of these URLs is https.
+func encrypted(urls []string) bool {
+	return slices.ContainsFunc(urls, func(s string) bool { return strings.HasPrefix(s, "https://") })
+}
+
+const errPlain = "flags about TLS are given, but https is in none of the URLs"
+
+// readPassword reads a password from a file, without the end of line that editors leave there.
+func readPassword(path string) (string, error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return "", err
+	}
+	password := strings.TrimSuffix(strings.TrimSuffix(string(text), "\n"), "\r")
+	if password == "" {
+		return "", fmt.Errorf("%s is empty", path)
+	}
+	return password, nil
+}
