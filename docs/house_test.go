@@ -2,6 +2,7 @@
 package docs
 
 import (
+	"cmp"
 	"encoding/json"
 	"go/ast"
 	"go/parser"
@@ -167,6 +168,60 @@ func TestEveryPackageSaysWhatItIsFor(t *testing.T) {
 			t.Errorf("%s: %q says nothing", p.ImportPath, base)
 		}
 	}
+}
+
+// TestEachExportedNameOfProxyHasADocComment: what is exported is used by who has not read the package. Names that are declared in
+// one group may share the comment of the group.
+func TestEachExportedNameOfProxyHasADocComment(t *testing.T) {
+	for _, p := range packages(t) {
+		if !inside(p.ImportPath, module+"/proxy") {
+			continue
+		}
+		files, err := filepath.Glob(filepath.Join(p.Dir, "*.go")) // those of other systems included
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, path := range files {
+			if strings.HasSuffix(path, "_test.go") {
+				continue
+			}
+			fset := token.NewFileSet()
+			file, err := parser.ParseFile(fset, path, nil, parser.ParseComments|parser.SkipObjectResolution)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, d := range file.Decls {
+				for _, name := range undocumented(d) {
+					t.Errorf("%s: %s has no doc comment", fset.Position(name.Pos()), name.Name)
+				}
+			}
+		}
+	}
+}
+
+// undocumented returns the exported names of a declaration that have no comment.
+func undocumented(d ast.Decl) (names []*ast.Ident) {
+	add := func(doc *ast.CommentGroup, declared ...*ast.Ident) {
+		for _, name := range declared {
+			if name.IsExported() && doc == nil {
+				names = append(names, name)
+			}
+		}
+	}
+	switch d := d.(type) {
+	case *ast.FuncDecl:
+		add(d.Doc, d.Name)
+	case *ast.GenDecl:
+		for _, spec := range d.Specs {
+			switch s := spec.(type) {
+			case *ast.TypeSpec:
+				add(cmp.Or(s.Doc, d.Doc), s.Name)
+			case *ast.ValueSpec:
+				add(cmp.Or(s.Doc, s.Comment, d.Doc), s.Names...)
+			}
+		}
+	}
+	return names
 }
 
 // testNames finds every test, fuzz target, benchmark and example of the module.

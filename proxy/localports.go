@@ -51,6 +51,7 @@ func (r localRange) equal(s localRange) bool {
 // A localShareError is why a port is not opened that would be one too many of the local range.
 type localShareError struct{ localRange }
 
+// Error says how many ports services may have, of which range, and what to do.
 func (e *localShareError) Error() string {
 	return fmt.Sprintf("services may have %d of the ports of net.ipv4.ip_local_port_range, %d-%d, a quarter, or connections would find none: "+
 		"list it in net.ipv4.ip_local_reserved_ports, or change the range", e.most(), e.first, e.last)

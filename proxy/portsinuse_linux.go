@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"kubeproxy/proxy/portable"
+	"kubeproxy/proxy/sockopt"
 	"kubeproxy/registry"
 )
 
@@ -97,7 +97,7 @@ func eachSocket(family uint8, protocol registry.Protocol, use func(boundSocket))
 	}
 	buffer := make([]byte, 64<<10)
 	for {
-		n, err := portable.IgnoringEINTR(unix.Read, fd, buffer)
+		n, err := sockopt.IgnoringEINTR(unix.Read, fd, buffer)
 		if err != nil {
 			return err
 		}

@@ -45,6 +45,7 @@ var ErrNoDescriptors = errors.New("out of descriptors")
 // Where the limit is low the reserve is a third of it.
 const reserve = 128
 
+// NewBudget shares out a descriptor limit.
 func NewBudget(limit int) *Budget {
 	kept, clients := min(reserve, limit/3), ClientShare(limit)
 	return &Budget{
@@ -91,6 +92,7 @@ func (b *Budget) TakeForListener() error {
 	return nil
 }
 
+// ReleaseOfListener gives back what TakeForListener took.
 func (b *Budget) ReleaseOfListener() {
 	b.Open.Add(-1)
 	b.Release(1)
@@ -134,6 +136,7 @@ func (b *Budget) TryAcquire(n int) bool {
 	return false
 }
 
+// Release gives back n descriptors. Those who wait in Acquire get them first.
 func (b *Budget) Release(n int) {
 	b.Used.Add(-int64(n))
 	b.free.Release(int64(n))

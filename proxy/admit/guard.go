@@ -17,9 +17,6 @@ import (
 // the whole node down. [SessionKey.loops] covers loops over two nodes.
 var ErrOwnListener = errors.New("the endpoint is a listener of this proxy")
 
-// Why a port is not claimed although a service asks for it.
-var ()
-
 // errNotUnicast is what an endpoint gets whose name stands for a multicast, broadcast or unspecified address.
 var errNotUnicast = fmt.Errorf("%w: it is not the address of one machine", registry.ErrNotAllowed)
 
@@ -41,6 +38,7 @@ const (
 	maxLocal = 1 << 12
 )
 
+// NewOwnPorts makes the record of the ports of a proxy whose listeners bind to an address.
 func NewOwnPorts(bind netip.Addr) *OwnPorts {
 	return &OwnPorts{bind: bind.Unmap()}
 }
@@ -54,9 +52,12 @@ func (o *OwnPorts) Reserve(operators []uint16) {
 	}
 }
 
+// Add notes that the proxy listens on a port.
 func (o *OwnPorts) Add(id registry.NodePort) {
 	o.ports[id.Protocol][id.Number/64].Or(1 << (id.Number % 64))
 }
+
+// Remove notes that the proxy listens on a port no longer.
 func (o *OwnPorts) Remove(id registry.NodePort) {
 	o.ports[id.Protocol][id.Number/64].And(^(1 << (id.Number % 64)))
 }

@@ -78,6 +78,7 @@ type hostAnswer struct {
 	waiting  int          // who waits for it
 }
 
+// NewResolver makes a resolver that asks the system, and shares out the descriptor limit of this process. Close ends it.
 func NewResolver(own *OwnPorts) *Resolver {
 	r := &Resolver{
 		Own:    own,

@@ -52,13 +52,16 @@ type Entry struct {
 	Session   evictable
 }
 
+// Heard notes that either side of the session has sent something just now. Any goroutine may call it.
 func (p *Entry) Heard() { p.lastHeard.Store(int64(monotonic.Now())) }
 
+// SilentFor returns for how long neither side has sent anything.
 func (p *Entry) SilentFor() time.Duration { return monotonic.Now() - time.Duration(p.lastHeard.Load()) }
 
 // An evictable session has an entry. To evict it takes the entry away.
 type evictable interface{ Evict() }
 
+// NewSessionLimit makes the limit of all sockets: so many sessions, and how long one may be silent before it ends.
 func NewSessionLimit(limit int, timeout time.Duration) *SessionLimit {
 	return &SessionLimit{silent: timeout / 2, all: EvictionQueue{Max: limit, Full: traffic.DropSessionLimit}}
 }

@@ -39,7 +39,7 @@ type record struct {
 	Failures    atomic.Uint64 // attempts that did not reach it; counted by failed
 }
 
-// Experience returns what is known of the endpoint, for more to be added.
+// Record returns what is known of the endpoint, for more to be added.
 func (e *Endpoint) Record() *record {
 	if x := e.known.Load(); x != nil {
 		return x
@@ -64,13 +64,14 @@ func (e *Endpoint) downUntil(protocol registry.Protocol) time.Duration {
 	return time.Duration(x.health[protocol].downUntil.Load())
 }
 
-// Given notes that the endpoint was given a connection or a session, and left that it has left.
+// Given notes that the endpoint was given a connection or a session.
 func (e *Endpoint) Given() {
 	x := e.Record()
 	x.active.Add(1)
 	x.connections.Add(1)
 }
 
+// Left notes that one of those has ended, or has moved to another endpoint.
 func (e *Endpoint) Left() { e.Record().active.Add(-1) }
 
 // A health is what is known of an endpoint over one protocol. The zero value is well. Its times are

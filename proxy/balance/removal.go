@@ -58,6 +58,7 @@ func (t *Lifetime) End(then Removal, why traffic.Reason) {
 // A cut is the cause of a context whose end ends connections.
 type cut traffic.Reason
 
+// Error returns the reason, as logs spell it.
 func (c cut) Error() string { return traffic.Reason(c).String() }
 
 // ReasonOf tells why a context ended that was cut. One that ended without a cause belongs to an engine,

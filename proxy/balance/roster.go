@@ -154,18 +154,25 @@ type ejections struct {
 	where []int32 // by position: the index in heap, plus 1; 0 for one that is not ejected
 }
 
-func (x *ejections) Len() int           { return len(x.heap) }
+// Len counts the ejections. With Less, Swap, Push and Pop it is what container/heap asks for.
+func (x *ejections) Len() int { return len(x.heap) }
+
+// Less compares two by their times.
 func (x *ejections) Less(i, j int) bool { return x.heap[i].due < x.heap[j].due }
+
+// Swap exchanges two, and what is known of where they are.
 func (x *ejections) Swap(i, j int) {
 	x.heap[i], x.heap[j] = x.heap[j], x.heap[i]
 	x.where[x.heap[i].at], x.where[x.heap[j].at] = int32(i+1), int32(j+1)
 }
 
+// Push adds an ejection at the end.
 func (x *ejections) Push(v any) {
 	x.heap = append(x.heap, v.(ejection))
 	x.where[v.(ejection).at] = int32(len(x.heap))
 }
 
+// Pop takes the last ejection.
 func (x *ejections) Pop() any {
 	last := x.heap[len(x.heap)-1]
 	x.heap = x.heap[:len(x.heap)-1]

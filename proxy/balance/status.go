@@ -28,6 +28,7 @@ func (lb *LoadBalancerRR) Status() []EndpointStatus {
 	return all
 }
 
+// Status tells how things stand with one endpoint.
 func (e *Endpoint) Status() EndpointStatus {
 	s := EndpointStatus{Service: e.Rotation.Key, Addr: e.Addr}
 	x := e.known.Load()

@@ -2,6 +2,8 @@ package engine
 
 import (
 	"context"
+	"fmt"
+	"net/netip"
 	"sync"
 	"sync/atomic"
 
@@ -10,6 +12,7 @@ import (
 	"kubeproxy/proxy/admit"
 	"kubeproxy/proxy/sockopt"
 	"kubeproxy/proxy/traffic"
+	"kubeproxy/registry"
 )
 
 // A Base is what every engine is built on: the books, the limits, and how it all ends.
@@ -29,6 +32,8 @@ type Base struct {
 	Work sync.WaitGroup // every goroutine of the engine
 }
 
+// Init prepares the base of an engine, before its first port is opened. cfg has its defaults filled in; own knows the ports of this
+// proxy, which no endpoint may be.
 func (c *Base) Init(cfg Config, own *admit.OwnPorts) {
 	c.Cfg = cfg
 	c.Resolver = admit.NewResolver(own)
@@ -41,13 +46,24 @@ func (c *Base) Init(cfg Config, own *admit.OwnPorts) {
 	c.Ctx, c.Cut = context.WithCancel(context.Background())
 }
 
-// Listening opens the socket of one port, if there is a descriptor for it. Closing it gives the
-// descriptor back, by releaseOfListener.
-func (c *Base) Listening(open func() (Socket, error)) (Socket, error) {
+// An Open opens the socket of a port at an address, for whoever owns it.
+type Open func(at netip.AddrPort, owner *atomic.Pointer[Claim]) (Socket, error)
+
+// ListenBy opens the socket of one port, by tcp or udp as its protocol wants, if there is a descriptor for it. Closing
+// the socket has to give the descriptor back: see [admit.Budget.ReleaseOfListener].
+func (c *Base) ListenBy(id registry.NodePort, owner *atomic.Pointer[Claim], tcp, udp Open) (Socket, error) {
+	open := tcp
+	switch id.Protocol {
+	case registry.TCP:
+	case registry.UDP:
+		open = udp
+	default:
+		return nil, fmt.Errorf("cannot carry %s", id.Protocol)
+	}
 	if err := c.Budget.TakeForListener(); err != nil {
 		return nil, err
 	}
-	s, err := open()
+	s, err := open(netip.AddrPortFrom(c.Cfg.BindAddress, id.Number), owner)
 	if err != nil {
 		c.Budget.ReleaseOfListener()
 		return nil, err
@@ -55,12 +71,16 @@ func (c *Base) Listening(open func() (Socket, error)) (Socket, error) {
 	return s, nil
 }
 
-// An engine without loops has none that stands still, or takes long.
-func (c *Base) Stalled() error               { return nil }
+// Stalled returns nil: an engine without loops has none that stands still.
+func (c *Base) Stalled() error { return nil }
+
+// TurnTimes returns none: an engine without loops has no turns.
 func (c *Base) TurnTimes() traffic.TurnTimes { return traffic.TurnTimes{} }
 
+// Paused counts the pauses that accepting made because it failed.
 func (c *Base) Paused() uint64 { return c.Pauses.Load() }
 
+// Limits returns how much is used of everything that is bounded: connections, UDP sessions, descriptors, listeners.
 func (c *Base) Limits() []traffic.Limit {
 	return []traffic.Limit{
 		c.Conns.limit(),

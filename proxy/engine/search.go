@@ -32,6 +32,8 @@ type Search struct {
 	Failed   []Failure
 }
 
+// NewSearch begins a search, at once: attempt bounds one attempt, total all of them, and maxDials those under way to one endpoint
+// on behalf of all clients.
 func NewSearch(c balance.Choice, attempt, total time.Duration, maxDials int64) Search {
 	return Search{Choice: c, attempt: attempt, total: total, maxDials: maxDials, deadline: time.Now().Add(total)}
 }

@@ -110,24 +110,8 @@ const MaxDatagram = 1<<16 - 1
 // A DatagramBuffer has room for any datagram.
 type DatagramBuffer [MaxDatagram]byte
 
+// DatagramBuffers lends buffers to those who receive a datagram now and then. Any goroutine may use it.
 var DatagramBuffers = sync.Pool{New: func() any { return new(DatagramBuffer) }}
-
-// SideEnds are the reasons that a side can be.
-type SideEnds struct{ Finished, Reset, vanished traffic.Reason }
-
-// Of returns which of the ends an error of reading or writing is.
-func (e SideEnds) Of(err error) traffic.Reason {
-	if sockopt.IsReset(err) {
-		return e.Reset
-	}
-	return e.vanished
-}
-
-var ClientEnds = SideEnds{traffic.ClientFinished, traffic.ClientReset, traffic.ClientVanished}
-
-var BackendEnds = SideEnds{traffic.EndpointFinished, traffic.EndpointReset, traffic.EndpointVanished}
-
-const Undecided = -1
 
 // LookUpPatience returns how long a UDP session waits for the name of an endpoint that it was offered. While others are left,
 // it tries the next one as soon as TCP would.

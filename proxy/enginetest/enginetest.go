@@ -33,8 +33,10 @@ func Must(t testing.TB, err error) {
 	}
 }
 
+// TCPPort is a TCP port of a node.
 func TCPPort(n uint16) registry.NodePort { return registry.NodePort{Protocol: registry.TCP, Number: n} }
 
+// UDPPort is a UDP port of a node.
 func UDPPort(n uint16) registry.NodePort { return registry.NodePort{Protocol: registry.UDP, Number: n} }
 
 // A UDPRecord is what is known of one UDP port: the service that owns it, and its endpoints.
@@ -60,8 +62,10 @@ func (r *UDPRecord) Claim(name string) *engine.Claim {
 	return c
 }
 
+// Set gives the service "dns" other endpoints; none takes them all away.
 func (r *UDPRecord) Set(endpoints ...registry.Addr) { r.SetOf("dns", endpoints...) }
 
+// SetOf does the same for any service.
 func (r *UDPRecord) SetOf(name string, endpoints ...registry.Addr) {
 	n := registry.Name{Namespace: registry.DefaultNamespace, Name: name}
 	record := &registry.Endpoints{Name: n, ByPort: []registry.PortAddrs{{Addrs: registry.NewAddrs(endpoints...)}}}
@@ -102,8 +106,10 @@ func (r *UDPRecord) HasDropped(t *testing.T, want map[traffic.DropReason]uint64)
 
 type stringer func() string
 
+// String calls s.
 func (s stringer) String() string { return s() }
 
+// Identity is a UDP endpoint that answers every datagram with its name.
 func Identity(t testing.TB, name string) registry.Addr {
 	t.Helper()
 	return proxytest.ServeUDP(t, "127.0.0.1:0", proxytest.IdentifyUDP(name)).Addr

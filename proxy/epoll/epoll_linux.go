@@ -2,7 +2,6 @@ package epoll
 
 import (
 	"context"
-	"fmt"
 	"net/netip"
 	"runtime"
 	"sync"
@@ -33,6 +32,7 @@ type Engine struct {
 	turn  int        // which loop gets the next port
 }
 
+// New makes an engine that has no port open yet. Its loops start with the first port.
 func New(cfg engine.Config, own *admit.OwnPorts) *Engine {
 	e := &Engine{lookAfter: (1 + engine.Probes) * cfg.TCPKeepAlive, loopCount: loopsFor(min(runtime.NumCPU(), runtime.GOMAXPROCS(0))), drained: make(chan struct{})}
 	e.Init(cfg, own)
@@ -87,15 +87,9 @@ func (e *Engine) lightest(l *loop) *loop {
 	return l
 }
 
+// Listen opens the socket of one port. It fails when the port is taken, or no descriptor is left for a listener.
 func (e *Engine) Listen(id registry.NodePort, owner *atomic.Pointer[engine.Claim]) (engine.Socket, error) {
-	addr := netip.AddrPortFrom(e.Cfg.BindAddress, id.Number)
-	switch id.Protocol {
-	case registry.TCP:
-		return e.Listening(func() (engine.Socket, error) { return e.listenTCP(addr, owner) })
-	case registry.UDP:
-		return e.Listening(func() (engine.Socket, error) { return e.listenUDP(addr, owner) })
-	}
-	return nil, fmt.Errorf("cannot carry %s", id.Protocol)
+	return e.ListenBy(id, owner, e.listenTCP, e.listenUDP)
 }
 
 // resolve waits for the name of an endpoint beside the loops, for so long at most, and calls then with its addresses.

@@ -117,6 +117,7 @@ func (e *Engine) running() []*loop {
 	return nil
 }
 
+// Stalled returns an error that names a loop which stands still; nil when all turn.
 func (e *Engine) Stalled() error {
 	for _, l := range e.running() {
 		if err := l.stands(); err != nil {
@@ -126,6 +127,7 @@ func (e *Engine) Stalled() error {
 	return nil
 }
 
+// TurnTimes returns how long the turns of all loops took, present ones included in the longest.
 func (e *Engine) TurnTimes() traffic.TurnTimes {
 	var sum traffic.TurnTimes
 	for _, l := range e.running() {

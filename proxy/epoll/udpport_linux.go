@@ -208,25 +208,11 @@ func (l *loop) carry(p *epollUDP, key admit.SessionKey, datagram []byte) {
 	}
 }
 
-// beginSession starts a session for a client, or drops its datagram for one of many good reasons; see
-// begin of package portable, which also says why such a client has no ending.
+// beginSession starts a session for a client, or drops its datagram.
 func (l *loop) beginSession(p *epollUDP, key admit.SessionKey) *session {
 	e, owner := l.engine, p.owner.Load()
-	refuse := func(why traffic.DropReason) *session {
-		l.engine.Lines.Drop(owner, why, 1, key.Client)
+	if !e.MayBegin(owner, key, p.isCrowded, p.pace) {
 		return nil
-	}
-	switch {
-	case !owner.Allows(key.Client.Addr()):
-		return refuse(traffic.DropSource)
-	case owner.Rotation.IsEmpty(): // nobody is evicted for this
-		return refuse(traffic.DropNoEndpoints)
-	case p.isCrowded(), !p.pace.Allow(), !e.Newcomers.Allow():
-		return refuse(traffic.DropOverload)
-	case e.Resolver.Own.OwnsClient(key):
-		return refuse(traffic.DropLoop)
-	case !e.Budget.TryAcquire(1):
-		return refuse(traffic.DropDescriptorLimit)
 	}
 	f := &session{port: p, key: key, claim: owner, control: sockopt.ControlFrom(key.Local), fd: noDescriptor, began: time.Now(), live: true}
 	f.Entry.Socket, f.Session = &p.ranks, f
@@ -234,7 +220,8 @@ func (l *loop) beginSession(p *epollUDP, key admit.SessionKey) *session {
 	evicted, full, ok := e.Sessions.Admit(&f.Entry)
 	if !ok {
 		e.Budget.Release(1)
-		return refuse(full)
+		e.Lines.Drop(owner, full, 1, key.Client)
+		return nil
 	}
 	if evicted != nil {
 		if other, ok := evicted.Session.(*session); ok && other.port.loop == l {

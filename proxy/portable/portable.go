@@ -2,8 +2,6 @@ package portable
 
 import (
 	"context"
-	"fmt"
-	"net/netip"
 	"sync/atomic"
 
 	"kubeproxy/proxy/admit"
@@ -18,6 +16,7 @@ type Engine struct {
 	dialer *dialer // of TCP endpoints
 }
 
+// New makes an engine that has no port open yet. It starts no goroutine.
 func New(cfg engine.Config, own *admit.OwnPorts) *Engine {
 	e := new(Engine)
 	e.Init(cfg, own)
@@ -25,17 +24,12 @@ func New(cfg engine.Config, own *admit.OwnPorts) *Engine {
 	return e
 }
 
+// Listen opens the socket of one port. It fails when the port is taken, or no descriptor is left for a listener.
 func (e *Engine) Listen(id registry.NodePort, owner *atomic.Pointer[engine.Claim]) (engine.Socket, error) {
-	addr := netip.AddrPortFrom(e.Cfg.BindAddress, id.Number)
-	switch id.Protocol {
-	case registry.TCP:
-		return e.Listening(func() (engine.Socket, error) { return e.listenTCP(addr, owner) })
-	case registry.UDP:
-		return e.Listening(func() (engine.Socket, error) { return e.listenUDP(addr, owner) })
-	}
-	return nil, fmt.Errorf("cannot carry %s", id.Protocol)
+	return e.ListenBy(id, owner, e.listenTCP, e.listenUDP)
 }
 
+// Drain waits for the relays and sessions that are left, and cuts them when ctx ends.
 func (e *Engine) Drain(ctx context.Context) {
 	stop := context.AfterFunc(ctx, e.Cut)
 	defer stop()

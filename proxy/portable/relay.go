@@ -76,8 +76,6 @@ type side struct {
 	closed  bool       // a write failed because the peer has closed: it had sent its FIN before
 }
 
-var ()
-
 // newRelay makes a relay whose bytes are counted in t as they are written.
 func newRelay(client, backend *net.TCPConn, cfg engine.Config, t *traffic.Tally) *relay {
 	r := &relay{

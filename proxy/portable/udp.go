@@ -131,39 +131,22 @@ func (u *udpSocket) carry(key admit.SessionKey, datagram []byte) {
 	u.begin(key, datagram)
 }
 
-// begin starts a session for a client, and gives it the datagram that it begins with, or drops that for
-// one of many good reasons.
+// begin starts a session for a client, if it may have one, and gives it the datagram that it begins with.
 //
 // The datagram is the session's before anything else can happen to it: if the session comes to nothing,
 // because no endpoint can be had, it takes the datagram with it. So one datagram never begins two.
-//
-// A client that is given no session has no ending either, only a dropped datagram. A TCP client has been
-// accepted, and is owed a line of its own; a datagram comes unasked, and who forges a million senders is not to
-// have a million lines written.
 func (u *udpSocket) begin(key admit.SessionKey, datagram []byte) *session {
 	e, owner := u.engine, u.owner.Load()
-	refuse := func(why traffic.DropReason) *session {
-		u.engine.Lines.Drop(owner, why, 1, key.Client)
+	if !e.MayBegin(owner, key, u.queue.IsCrowded, u.pace) {
 		return nil
-	}
-	switch {
-	case !owner.Allows(key.Client.Addr()):
-		return refuse(traffic.DropSource)
-	case owner.Rotation.IsEmpty(): // nobody is evicted for this
-		return refuse(traffic.DropNoEndpoints)
-	case u.queue.IsCrowded(), e.Sessions.LagsBehind(), !u.pace.Allow(), !e.Newcomers.Allow():
-		return refuse(traffic.DropOverload)
-	case e.Resolver.Own.OwnsClient(key):
-		return refuse(traffic.DropLoop)
-	case !e.Budget.TryAcquire(1):
-		return refuse(traffic.DropDescriptorLimit)
 	}
 	s := newSession(u, key, owner)
 	evicted, full, ok := e.Sessions.Admit(&s.Entry)
 	if !ok {
 		s.cancel()
 		e.Budget.Release(1)
-		return refuse(full)
+		e.Lines.Drop(owner, full, 1, key.Client)
+		return nil
 	}
 	if evicted != nil {
 		evicted.Session.Evict()
@@ -230,12 +213,14 @@ func (u *udpSocket) returned(s *session) {
 // network card that has stopped sending to need it.
 const ownerChangedTimeout = time.Second
 
+// OwnerChanged ends the sessions that the new owner of the port does not keep.
 func (u *udpSocket) OwnerChanged() {
 	_ = u.conn.SetWriteDeadline(time.Now().Add(ownerChangedTimeout)) // fails only when the socket is closed
 	u.endSessions()
 	_ = u.conn.SetWriteDeadline(time.Time{})
 }
 
+// Close frees the port, and ends its sessions. It is safe to repeat.
 func (u *udpSocket) Close() {
 	u.closing.Do(func() {
 		u.cancel()

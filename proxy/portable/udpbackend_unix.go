@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"kubeproxy/proxy/engine"
+	"kubeproxy/proxy/sockopt"
 )
 
 // A udpIO makes single system calls on a socket that package net holds in non-blocking mode. Its
@@ -28,12 +29,12 @@ type udpIO struct {
 func (u *udpIO) init(conn *net.UDPConn) (err error) {
 	u.raw, err = conn.SyscallConn()
 	u.write = func(fd uintptr) bool {
-		_, u.outErr = IgnoringEINTR(unix.Write, int(fd), u.out)
+		_, u.outErr = sockopt.IgnoringEINTR(unix.Write, int(fd), u.out)
 		return true // also when the queue is full: we don't wait
 	}
 	u.receive = func(fd uintptr) bool {
 		in := engine.DatagramBuffers.Get().(*engine.DatagramBuffer)
-		u.inLen, u.inErr = IgnoringEINTR(unix.Read, int(fd), in[:])
+		u.inLen, u.inErr = sockopt.IgnoringEINTR(unix.Read, int(fd), in[:])
 		if u.inErr != nil {
 			engine.DatagramBuffers.Put(in)
 			return u.inErr != unix.EAGAIN // then we are called again once there is something
@@ -42,14 +43,6 @@ func (u *udpIO) init(conn *net.UDPConn) (err error) {
 		return true
 	}
 	return err
-}
-
-func IgnoringEINTR(call func(int, []byte) (int, error), fd int, p []byte) (n int, err error) {
-	for {
-		if n, err = call(fd, p); err != unix.EINTR {
-			return n, err
-		}
-	}
 }
 
 // send sends one datagram, or returns an error at once.

@@ -27,3 +27,12 @@ func WithoutBroadcast(_, _ string, raw syscall.RawConn) error {
 	}
 	return err
 }
+
+// IgnoringEINTR makes a system call that reads into p, or writes it, and repeats it for as long as a signal interrupts it.
+func IgnoringEINTR(call func(fd int, p []byte) (int, error), fd int, p []byte) (n int, err error) {
+	for {
+		if n, err = call(fd, p); err != unix.EINTR {
+			return n, err
+		}
+	}
+}

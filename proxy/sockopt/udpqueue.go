@@ -18,6 +18,7 @@ type UDPQueue struct {
 	crowded bool             // what look has seen
 }
 
+// Init begins to look at the queue of conn, which must outlive q.
 func (q *UDPQueue) Init(conn *net.UDPConn) (err error) {
 	q.raw, err = conn.SyscallConn()
 	q.look = func(fd uintptr) {

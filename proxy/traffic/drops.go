@@ -8,6 +8,7 @@ import (
 // drop in silence.
 type DropReason uint8
 
+// The reasons. Each stands in the table of docs/operating.md, and its words are in dropNames.
 const (
 	DropNoEndpoints DropReason = iota
 	DropOwnListener

@@ -70,6 +70,7 @@ type datagrams struct {
 	Dropped                          drops
 }
 
+// NewTally makes a tally that no claim holds. Most come from [Tallies.Hold].
 func NewTally(service registry.PortKey, protocol registry.Protocol) *Tally {
 	t := &Tally{Service: service, Protocol: protocol}
 	if protocol == registry.UDP {
@@ -101,6 +102,7 @@ type Tallies struct {
 	enough  int      // of them, to look which can be forgotten
 }
 
+// A TallyKey is one port of one service, over one protocol.
 type TallyKey struct {
 	service  registry.PortKey
 	protocol registry.Protocol
@@ -120,6 +122,7 @@ func (ts *Tallies) Hold(service registry.PortKey, protocol registry.Protocol) *T
 	return t
 }
 
+// Release gives back what Hold gave out.
 func (ts *Tallies) Release(t *Tally) {
 	ts.mu.Lock()
 	defer ts.mu.Unlock()
@@ -163,6 +166,7 @@ func (ts *Tallies) Totals() []Totals {
 	return totals
 }
 
+// Totals copies the tally. Its numbers need not be of one moment.
 func (t *Tally) Totals() Totals {
 	sum := Totals{
 		Service:      t.Service,
