@@ -1,6 +1,7 @@
 package registry
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net"
@@ -25,6 +26,19 @@ func (a Addr) String() string {
 		return a.IP.String()
 	}
 	return a.Host + ":" + strconv.Itoa(int(a.IP.Port()))
+}
+
+// compare orders addresses: IPv4 before IPv6 before host names, then by the host, then by the port.
+func (a Addr) compare(b Addr) int {
+	switch {
+	case a.Host == "" && b.Host == "":
+		return a.IP.Compare(b.IP)
+	case a.Host == "":
+		return -1
+	case b.Host == "":
+		return 1
+	}
+	return cmp.Or(strings.Compare(a.Host, b.Host), cmp.Compare(a.IP.Port(), b.IP.Port()))
 }
 
 // ParseAddr reads a host:port as records write it, IPv6 addresses in brackets. It takes only what

@@ -2,6 +2,7 @@ package registry
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 )
 
@@ -49,4 +50,13 @@ func BenchmarkParseAddr(b *testing.B) {
 			}
 		})
 	}
+}
+
+func BenchmarkDecodeSlice(b *testing.B) {
+	var endpoints []string
+	for i := range 10 {
+		endpoints = append(endpoints, fmt.Sprintf(`{"addresses":["10.244.1.%d"],"conditions":{"ready":true,"serving":true,"terminating":false},"nodeName":"node1","zone":"z1"}`, i))
+	}
+	value := slice("frontend", `"addressType":"IPv4","endpoints":[`+strings.Join(endpoints, ",")+`],"ports":[{"name":"","protocol":"TCP","port":80}]`)
+	benchmarkDecode(b, sliceKey, []byte(value))
 }

@@ -8,12 +8,13 @@ import (
 	"fmt"
 )
 
-// A Record is one decoded record: exactly one of Service and Endpoints is set.
+// A Record is one decoded record: exactly one of Service, Endpoints and Slice is set.
 type Record struct {
 	Key       Key
 	Service   *Service
 	Endpoints *Endpoints
-	Dropped   int // entries of Endpoints that could not be used; a warning names some of them
+	Slice     *EndpointSlice
+	Dropped   int // entries of Endpoints or Slice that could not be used; a warning names some of them
 }
 
 // MaxRecordBytes is how long the value of a record may be: as long as etcd takes, unless it was told
@@ -68,6 +69,16 @@ func Decode(key string, value []byte) (Record, []Warning, error) {
 		if out.count > 0 {
 			warnings = append(warnings, out.warning())
 		}
+	case KindEndpointSlice:
+		slice, out, more, err := decodeSlice(k.Name, &b)
+		if err != nil {
+			return Record{}, nil, err
+		}
+		r.Slice, r.Dropped = slice, out.count
+		if out.count > 0 {
+			warnings = append(warnings, out.warning())
+		}
+		warnings = append(warnings, more...)
 	}
 	return r, warnings, nil
 }
@@ -77,7 +88,8 @@ func Decode(key string, value []byte) (Record, []Warning, error) {
 // that a field of the wrong type costs nothing where it means nothing.
 type body struct {
 	value  []byte
-	nested bool // v1beta3 and v1
+	nested bool            // v1beta3 and v1, and every version of endpoint slices
+	labels json.RawMessage // wherever this version has them; see identity
 
 	Kind        string
 	APIVersion  string
@@ -87,7 +99,10 @@ type body struct {
 	Spec        json.RawMessage // nested
 	Endpoints   json.RawMessage
 	Annotations json.RawMessage // flat
+	Labels      json.RawMessage // flat
 	Subsets     json.RawMessage
+	AddressType json.RawMessage // of endpoint slices, as are Ports
+	Ports       json.RawMessage
 }
 
 // open checks that value is a record of this kind and of a version that is known.
@@ -101,14 +116,28 @@ func (b *body) open(kind Kind, value []byte) error {
 	if b.Kind != "" && b.Kind != kind.String() { // exactly, as v0.4 had it
 		return fmt.Errorf("kind is %s where %v is wanted", Quote(b.Kind), kind)
 	}
-	switch b.APIVersion {
-	case "", "v1beta1", "v1beta2":
-	case "v1beta3", "v1":
-		b.nested = true
-	default:
+	nested, ok := NestedForm(kind, b.APIVersion)
+	if !ok {
 		return fmt.Errorf("unknown apiVersion %s", Quote(b.APIVersion))
 	}
+	b.nested = nested
 	return nil
+}
+
+// NestedForm tells whether records of a kind have their fields in metadata and spec, in a version that is named as apiVersion
+// does it; ok is false for a version that is not known. Endpoint slices have an API group of their own, and so versions of their own.
+func NestedForm(kind Kind, version string) (nested, ok bool) {
+	switch version {
+	case "":
+		return kind == KindEndpointSlice, true
+	case "v1beta1", "v1beta2":
+		return false, kind != KindEndpointSlice
+	case "v1beta3", "v1":
+		return true, kind != KindEndpointSlice
+	case "discovery.k8s.io/v1", "discovery.k8s.io/v1beta1", "discovery.k8s.io/v1alpha1":
+		return true, kind == KindEndpointSlice
+	}
+	return false, false
 }
 
 // read finds the fields of an object, as package json would: among repeated keys the last counts. It is
@@ -137,6 +166,12 @@ func (b *body) read(value []byte) error {
 			b.Endpoints = raw
 		case isKey(key, "annotations"):
 			b.Annotations = raw
+		case isKey(key, "labels"):
+			b.Labels = raw
+		case isKey(key, "addressType"):
+			b.AddressType = raw
+		case isKey(key, "ports"):
+			b.Ports = raw
 		case isKey(key, "subsets"):
 			b.Subsets = raw
 		}
@@ -147,10 +182,11 @@ func (b *body) read(value []byte) error {
 	return nil
 }
 
-// identity gives the name by which the body calls itself; what it leaves out is empty.
+// identity gives the name by which the body calls itself; what it leaves out is empty. It finds the labels, too.
 func (b *body) identity() (n Name, err error) {
 	switch {
 	case !b.nested:
+		b.labels = b.Labels
 		err = cmp.Or(readString("id", b.ID, &n.Name), readString("namespace", b.Namespace, &n.Namespace))
 		return n, err
 	case isNull(b.Metadata):
@@ -164,6 +200,8 @@ func (b *body) identity() (n Name, err error) {
 			err = readString("metadata.name", raw, &n.Name)
 		case isKey(key, "namespace"):
 			err = readString("metadata.namespace", raw, &n.Namespace)
+		case isKey(key, "labels"):
+			b.labels = raw
 		}
 		if err != nil {
 			return n, err

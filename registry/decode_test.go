@@ -169,10 +169,12 @@ func checkAnswer(t testing.TB, r Record, warnings []Warning, err error) {
 	for _, w := range warnings {
 		checkLine(t, string(w))
 	}
-	if (r.Service == nil) == (r.Endpoints == nil) {
-		t.Fatalf("record is not exactly one of service and endpoints: %+v", r)
+	if kinds := []bool{r.Service != nil, r.Endpoints != nil, r.Slice != nil}; !slices.Equal(kinds,
+		[]bool{r.Key.Kind == KindService, r.Key.Kind == KindEndpoints, r.Key.Kind == KindEndpointSlice}) {
+		t.Fatalf("record is not exactly one of service, endpoints and slice, by its kind: %+v", r)
 	}
-	if r.Service != nil {
+	switch {
+	case r.Service != nil:
 		if r.Key.Kind != KindService || r.Service.Name != r.Key.Name || r.Dropped != 0 {
 			t.Errorf("service %v does not fit key %v, %d dropped", r.Service.Name, r.Key, r.Dropped)
 		}
@@ -181,12 +183,43 @@ func checkAnswer(t testing.TB, r Record, warnings []Warning, err error) {
 		if a, timeout := r.Service.Affinity, r.Service.AffinityTimeout; (a == AffinityNone) != (timeout == 0) || timeout < 0 || timeout > 24*time.Hour {
 			t.Errorf("affinity %v for %v", a, timeout)
 		}
-		return
+	case r.Endpoints != nil:
+		if r.Endpoints.Name != r.Key.Name {
+			t.Errorf("endpoints %v do not fit key %v", r.Endpoints.Name, r.Key)
+		}
+		checkByPort(t, r.Endpoints.ByPort)
+	case r.Slice != nil:
+		s := r.Slice
+		if s.Name != r.Key.Name || s.ServiceName().Namespace != r.Key.Name.Namespace || s.Service == "" && (s.Ready != nil || s.Terminating != nil) {
+			t.Errorf("slice %+v does not fit key %v", s, r.Key)
+		}
+		for _, byPort := range [][]PortAddrs{s.Ready, s.Terminating} {
+			checkByPort(t, byPort)
+			for _, p := range byPort {
+				if !slices.IsSortedFunc(slices.Collect(p.Addrs.All()), Addr.compare) {
+					t.Errorf("not sorted: %v", p.Addrs)
+				}
+			}
+		}
+		if ready, terminating := portNames(s.Ready), portNames(s.Terminating); ready != nil && terminating != nil && !slices.Equal(ready, terminating) {
+			t.Errorf("ready addresses have the ports %q, terminating ones %q", ready, terminating)
+		}
 	}
-	if r.Key.Kind != KindEndpoints || r.Endpoints.Name != r.Key.Name {
-		t.Errorf("endpoints %v do not fit key %v", r.Endpoints.Name, r.Key)
+}
+
+func portNames(byPort []PortAddrs) (names []string) {
+	for _, p := range byPort {
+		names = append(names, p.Port)
 	}
-	for _, p := range r.Endpoints.ByPort {
+	return names
+}
+
+func checkByPort(t testing.TB, byPort []PortAddrs) {
+	t.Helper()
+	if names := portNames(byPort); !slices.IsSorted(names) || len(slices.Compact(names)) != len(byPort) {
+		t.Errorf("ports are not sorted, or repeated: %q", names)
+	}
+	for _, p := range byPort {
 		checkAddrs(t, p.Port, slices.Collect(p.Addrs.All()))
 	}
 }
@@ -267,6 +300,16 @@ func summary(r Record) string {
 		}
 		return b.String()
 	}
+	if s := r.Slice; s != nil {
+		fmt.Fprintf(&b, " of %s", s.Service)
+		for _, p := range s.Ready {
+			fmt.Fprintf(&b, " %s/%v", p.Port, p.Addrs)
+		}
+		for _, p := range s.Terminating {
+			fmt.Fprintf(&b, " terminating %s/%v", p.Port, p.Addrs)
+		}
+		return b.String()
+	}
 	for _, p := range r.Endpoints.ByPort {
 		fmt.Fprintf(&b, " %s/%v", p.Port, p.Addrs)
 	}
@@ -337,11 +380,12 @@ func TestRecordsWrittenByV04Decode(t *testing.T) {
 const (
 	specKey      = SpecsPrefix + "x"
 	endpointsKey = EndpointsPrefix + "x"
+	sliceKey     = EndpointSlicesPrefix + "default/x-1"
 )
 
 func TestErrorsSayWhatIsWrong(t *testing.T) {
 	for _, c := range []struct{ name, key, value, want string }{
-		{"foreign key", "/registry/pods/x", `{}`, "neither a service spec nor endpoints"},
+		{"foreign key", "/registry/pods/x", `{}`, "neither a service spec, nor endpoints, nor an endpoint slice"},
 		{"string", specKey, ` "kind" `, "a string where a JSON object is wanted"},
 		{"boolean", specKey, `true`, "a boolean where a JSON object is wanted"},
 		{"number", specKey, `-1`, "a number where a JSON object is wanted"},
@@ -387,6 +431,27 @@ func TestErrorsSayWhatIsWrong(t *testing.T) {
 		{"annotation of the wrong type", specKey, `{"apiVersion":"v1","metadata":{"annotations":{"` + sourceRangesAnnotation + `":["10.0.0.0/8"]}},"spec":{"port":1}}`,
 			`annotations.` + sourceRangesAnnotation + ` holds an array where a string is wanted`},
 		{"too long", specKey, strings.Repeat(" ", MaxRecordBytes) + `{`, "value of 1572865 bytes is longer than the limit of 1572864"},
+		{"slice of another group", sliceKey, `{"apiVersion":"v1"}`, `unknown apiVersion "v1"`},
+		{"kind of a slice", sliceKey, `{"kind":"Endpoints"}`, `kind is "Endpoints" where EndpointSlice is wanted`},
+		{"slice without labels", sliceKey, `{"addressType":"IPv4"}`, "no label kubernetes.io/service-name, so the slice belongs to no service"},
+		{"labels of a slice", sliceKey, `{"metadata":{"labels":["x"]},"addressType":"IPv4"}`, "no label kubernetes.io/service-name, so the slice belongs to no service"},
+		{"flat labels of a slice", sliceKey, `{"labels":{"kubernetes.io/service-name":"x"},"addressType":"IPv4"}`, "no label kubernetes.io/service-name, so the slice belongs to no service"},
+		{"label that is no name", sliceKey, slice(`x/y`, `"addressType":"IPv4"`), `label kubernetes.io/service-name holds "x/y", which is no name of a service`},
+		{"empty label", sliceKey, slice(``, `"addressType":"IPv4"`), "label kubernetes.io/service-name is empty"},
+		{"long label", sliceKey, slice(strings.Repeat("x", 254), `"addressType":"IPv4"`), "label kubernetes.io/service-name of 254 bytes is longer than 253"},
+		{"label of the wrong type", sliceKey, `{"metadata":{"labels":{"kubernetes.io/service-name":5}},"addressType":"IPv4"}`,
+			"label kubernetes.io/service-name holds a number where a string is wanted"},
+		{"no address type", sliceKey, slice("x", `"endpoints":[]`), "no addressType"},
+		{"address type", sliceKey, slice("x", `"addressType":"ipv4"`), `unknown addressType "ipv4"`},
+		{"address type of the wrong type", sliceKey, slice("x", `"addressType":4`), "addressType holds a number where a string is wanted"},
+		{"endpoints of a slice", sliceKey, slice("x", `"addressType":"IPv4","endpoints":{}`), "endpoints holds an object where an array is wanted"},
+		{"endpoints of a slice as strings", sliceKey, slice("x", `"addressType":"IPv4","endpoints":["10.0.0.1:80"]`), "endpoints holds a string where an object is wanted"},
+		{"addresses of a slice", sliceKey, slice("x", `"addressType":"IPv4","endpoints":[{"addresses":"10.0.0.1"}]`), "endpoints.addresses holds a string where an array is wanted"},
+		{"conditions", sliceKey, slice("x", `"addressType":"IPv4","endpoints":[{"addresses":["10.0.0.1"],"conditions":{"ready":"true"}}]`),
+			"endpoints.conditions.ready holds a string where a boolean is wanted"},
+		{"ports of a slice", sliceKey, slice("x", `"addressType":"IPv4","ports":[{"port":"80"}]`), "ports.port holds a string where a whole number is wanted"},
+		{"port name of a slice", sliceKey, slice("x", `"addressType":"IPv4","ports":[{"name":"`+strings.Repeat("w", 64)+`","port":80}]`),
+			`port name "` + strings.Repeat("w", 40) + `"… (64 bytes) is longer than 63 bytes`},
 		{"subsets", endpointsKey, `{"subsets":{}}`, "subsets holds an object where an array is wanted"},
 		{"addresses", endpointsKey, `{"subsets":[{"addresses":["10.0.0.1"]}]}`, "subsets.addresses holds a string where an object is wanted"},
 		{"ip", endpointsKey, `{"subsets":[{"addresses":[{"ip":1}]}]}`, "subsets.addresses.ip holds a number where a string is wanted"},

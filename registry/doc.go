@@ -3,12 +3,18 @@
 //
 // # What a record is
 //
-// A record is one key in etcd and the JSON under it. There are two kinds. A Service says which
+// A record is one key in etcd and the JSON under it. There are three kinds. A Service says which
 // ports are offered on every node; an Endpoints record says where the programs behind a service
 // answer. Both carry the same name, and that is all that ties them together:
 //
 //	/registry/services/specs/frontend      {"kind":"Service",   … "port":9998, "protocol":"TCP"}
 //	/registry/services/endpoints/frontend  {"kind":"Endpoints", … "endpoints":["10.244.1.5:80"]}
+//
+// Later, endpoints came in parts. An [EndpointSlice] has a name of its own, and a label names its service. [JoinSlices] gives the
+// endpoints that all slices of a service add up to:
+//
+//	/registry/services/endpointslices/default/frontend-1  {"kind":"EndpointSlice", …
+//	/registry/services/endpointslices/default/frontend-2   "labels":{"kubernetes.io/service-name":"frontend"}, …
 //
 // Since one service may offer several ports, a port is joined to its endpoints by the port's name
 // as well. A service with a single port usually leaves that name empty on both sides. [PortKey] is
@@ -20,6 +26,7 @@
 //
 //	specs/<name>       endpoints/<name>        v0.2 to v0.4: everything lives in namespace default
 //	specs/<ns>/<name>  endpoints/<ns>/<name>   v0.5 and later
+//	endpointslices/<ns>/<name>                 v1.16 and later, which itself has them elsewhere
 //
 // Nothing rewrites old keys, so both are met side by side. [ParseKey] reads them; it is also the
 // only place where a record gets its kind and its name. v0.4 took the name from the body on one
@@ -33,6 +40,7 @@
 //
 //	(none), v1beta1, v1beta2   flat: id, namespace, port, protocol, endpoints at the top
 //	v1beta3, v1                nested: metadata.name, metadata.namespace, spec.ports, subsets
+//	discovery.k8s.io/v1        endpoint slices: metadata.labels, addressType, endpoints, ports
 //
 // The later flat records also have the lists "ports" and "subsets", and the early nested ones a
 // single spec.port and a list of endpoints without subsets: [Decode] reads them all. Later still,

@@ -39,6 +39,13 @@ func FuzzDecodeEndpoints(f *testing.F) {
 	f.Fuzz(func(t *testing.T, value []byte) { checkDecode(t, EndpointsPrefix+"frontend", value) })
 }
 
+func FuzzDecodeEndpointSlice(f *testing.F) {
+	for _, value := range sliceSeeds(f) {
+		f.Add(value)
+	}
+	f.Fuzz(func(t *testing.T, value []byte) { checkDecode(t, EndpointSlicesPrefix+"prod/frontend-x", value) })
+}
+
 // openedByJSON is what read and identity do, done by package json alone.
 func openedByJSON(value []byte) (b body, flat, nested func() (Name, error), err error) {
 	var fields struct {
@@ -50,11 +57,14 @@ func openedByJSON(value []byte) (b body, flat, nested func() (Name, error), err 
 		Spec        json.RawMessage `json:"spec"`
 		Endpoints   json.RawMessage `json:"endpoints"`
 		Annotations json.RawMessage `json:"annotations"`
+		Labels      json.RawMessage `json:"labels"`
 		Subsets     json.RawMessage `json:"subsets"`
+		AddressType json.RawMessage `json:"addressType"`
+		Ports       json.RawMessage `json:"ports"`
 	}
 	err = unmarshal("", value, &fields)
-	b = body{value, false, fields.Kind, fields.APIVersion, fields.ID, fields.Namespace, fields.Metadata,
-		fields.Spec, fields.Endpoints, fields.Annotations, fields.Subsets}
+	b = body{value, false, nil, fields.Kind, fields.APIVersion, fields.ID, fields.Namespace, fields.Metadata,
+		fields.Spec, fields.Endpoints, fields.Annotations, fields.Labels, fields.Subsets, fields.AddressType, fields.Ports}
 	flat = func() (n Name, err error) {
 		err = cmp.Or(b.field("id", b.ID, &n.Name), b.field("namespace", b.Namespace, &n.Namespace))
 		return n, err
@@ -136,11 +146,12 @@ func FuzzParseKey(f *testing.F) {
 		f.Add(x.Key)
 	}
 	f.Add("/registry/services/endpoints//\xff")
+	f.Add("/registry/services/endpointslices/a/b")
 	f.Fuzz(func(t *testing.T, key string) {
 		k, err := ParseKey(key)
 		if err != nil {
 			checkLine(t, err.Error())
-			isRecord := strings.HasPrefix(key, SpecsPrefix) || strings.HasPrefix(key, EndpointsPrefix)
+			isRecord := strings.HasPrefix(key, SpecsPrefix) || strings.HasPrefix(key, EndpointsPrefix) || strings.HasPrefix(key, EndpointSlicesPrefix)
 			if errors.Is(err, ErrForeign) == isRecord {
 				t.Errorf("%q: %v", key, err)
 			}
@@ -148,7 +159,7 @@ func FuzzParseKey(f *testing.F) {
 		}
 		checkLine(t, k.Name.String())
 		checkLine(t, PortKey{k.Name, key}.String())
-		back := map[Kind]string{KindService: SpecsPrefix, KindEndpoints: EndpointsPrefix}[k.Kind]
+		back := map[Kind]string{KindService: SpecsPrefix, KindEndpoints: EndpointsPrefix, KindEndpointSlice: EndpointSlicesPrefix}[k.Kind]
 		if k.Flat {
 			if k.Name.Namespace != DefaultNamespace {
 				t.Errorf("%q: flat, and in namespace %q", key, k.Name.Namespace)

@@ -176,6 +176,21 @@ func readString(field string, raw json.RawMessage, into *string) error {
 	return err
 }
 
+// readBool reads the boolean found in a field. Null is as good as no field.
+func readBool(field string, raw json.RawMessage, into **bool) error {
+	switch string(raw) {
+	case "true":
+		*into = new(true)
+	case "false":
+		*into = new(false)
+	case "null":
+		*into = nil
+	default:
+		return unmarshal(field, raw, into)
+	}
+	return nil
+}
+
 // foundText gives the JSON that package json found, as a noun. It says "number 80.5" of numbers
 // that did not fit, however long they are.
 func foundText(value string) string {
@@ -198,6 +213,8 @@ func wantedText(t reflect.Type) string {
 		return "a string"
 	case reflect.Int64:
 		return "a whole number"
+	case reflect.Bool:
+		return "a boolean"
 	case reflect.Slice:
 		return "an array"
 	}

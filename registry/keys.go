@@ -9,25 +9,30 @@ import (
 // The layout of the registry in etcd. The prefix ends with a slash: etcd v3 keys are plain bytes,
 // and "/registry/services-x" is another key.
 const (
-	Prefix           = "/registry/services/"
-	SpecsPrefix      = Prefix + "specs/"
-	EndpointsPrefix  = Prefix + "endpoints/"
-	DefaultNamespace = "default"
+	Prefix               = "/registry/services/"
+	SpecsPrefix          = Prefix + "specs/"
+	EndpointsPrefix      = Prefix + "endpoints/"
+	EndpointSlicesPrefix = Prefix + "endpointslices/"
+	DefaultNamespace     = "default"
 )
 
-// A Kind tells which of the two kinds of record a key holds.
+// A Kind tells which kind of record a key holds.
 type Kind uint8
 
-// The two kinds of record.
+// The kinds of record.
 const (
 	KindService Kind = iota
 	KindEndpoints
+	KindEndpointSlice
 )
 
 // String gives the kind as records spell it.
 func (k Kind) String() string {
-	if k == KindEndpoints {
+	switch k {
+	case KindEndpoints:
 		return "Endpoints"
+	case KindEndpointSlice:
+		return "EndpointSlice"
 	}
 	return "Service"
 }
@@ -35,34 +40,47 @@ func (k Kind) String() string {
 // A Key is what an etcd key says about the record under it. Kind and name come from nowhere else.
 type Key struct {
 	Kind Kind
-	Name Name
+	Name Name // of an endpoint slice: its own, and not that of its service
 	Flat bool // v0.4's one-segment form, which means namespace default
 }
 
-// ErrForeign marks a key below [Prefix] that is neither a spec nor endpoints: somebody else's.
-var ErrForeign = errors.New("neither a service spec nor endpoints")
+// cutPrefix gives the kind of a key, and what follows the prefix of that kind.
+func cutPrefix(key string) (kind Kind, rest string, ok bool) {
+	rest, ok = strings.CutPrefix(key, Prefix)
+	if !ok {
+		return 0, "", false
+	}
+	for kind, prefix := range [...]string{KindService: SpecsPrefix, KindEndpoints: EndpointsPrefix, KindEndpointSlice: EndpointSlicesPrefix} {
+		if below, ok := strings.CutPrefix(rest, prefix[len(Prefix):]); ok {
+			return Kind(kind), below, true
+		}
+	}
+	return 0, "", false
+}
+
+// ErrForeign marks a key below [Prefix] that is of none of the kinds: somebody else's.
+var ErrForeign = errors.New("neither a service spec, nor endpoints, nor an endpoint slice")
 
 // maxName is how long a name or a namespace may be: as long as Kubernetes lets any be (RFC 1123). Each connection
 // log line, each page and each metric of a service repeats its name.
 const maxName = 253
 
 // ParseKey reads an etcd key: one segment below specs/ or endpoints/ is a name in namespace
-// default (v0.4), two are namespace and name (v0.5 and later). A key of any other shape is an
-// error, [ErrForeign] when it is not below either.
+// default (v0.4), two are namespace and name (v0.5 and later). Endpoint slices came later than that, and
+// always have both. A key of any other shape is an error, [ErrForeign] when it is below none of the prefixes.
 func ParseKey(key string) (Key, error) {
-	var k Key
-	rest, ok := strings.CutPrefix(key, SpecsPrefix)
+	kind, rest, ok := cutPrefix(key)
 	if !ok {
-		if rest, ok = strings.CutPrefix(key, EndpointsPrefix); !ok {
-			return Key{}, ErrForeign
-		}
-		k.Kind = KindEndpoints
+		return Key{}, ErrForeign
 	}
+	k := Key{Kind: kind}
 	namespace, name, two := strings.Cut(rest, "/")
 	if !two {
 		namespace, name, k.Flat = DefaultNamespace, rest, true
 	}
 	switch {
+	case k.Flat && name != "" && kind == KindEndpointSlice:
+		return Key{}, fmt.Errorf("key has one segment below %s, where a namespace and a name are wanted", EndpointSlicesPrefix)
 	case strings.Contains(name, "/"):
 		return Key{}, fmt.Errorf("key has more than two segments below %s", key[:len(key)-len(rest)])
 	case name == "":

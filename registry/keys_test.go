@@ -19,6 +19,8 @@ func TestParseKey(t *testing.T) {
 		{"/registry/services/specs/prod/" + strings.Repeat("n", 253), Key{KindService, Name{"prod", strings.Repeat("n", 253)}, false}},
 		// D21: v0.4 took any key with "/endpoints/" in it for endpoints.
 		{"/registry/services/specs/endpoints/x", Key{KindService, Name{"endpoints", "x"}, false}},
+		{"/registry/services/endpointslices/prod/x-1", Key{KindEndpointSlice, Name{"prod", "x-1"}, false}},
+		{"/registry/services/endpoints/endpointslices/x", Key{KindEndpoints, Name{"endpointslices", "x"}, false}},
 		{"/registry/services/specs/..", Key{KindService, Name{"default", ".."}, true}},
 		{"/registry/services/specs/a b\n\xff", Key{KindService, Name{"default", "a b\n\xff"}, true}},
 	} {
@@ -26,7 +28,7 @@ func TestParseKey(t *testing.T) {
 			t.Errorf("%q: %+v, %v; want %+v", c.key, got, err, c.want)
 		}
 	}
-	const foreign = "neither a service spec nor endpoints"
+	const foreign = "neither a service spec, nor endpoints, nor an endpoint slice"
 	for _, c := range []struct{ key, err string }{
 		{"", foreign},
 		{"/registry/services/", foreign},
@@ -34,6 +36,11 @@ func TestParseKey(t *testing.T) {
 		{"/registry/services/specs-x/y", foreign},
 		{"/registry/services/other/x", foreign},
 		{"/registry/pods/x", foreign},
+		{"/registry/services/endpointslices", foreign},
+		{"/registry/endpointslices/default/x", foreign}, // where Kubernetes itself has them: not below the prefix
+		{"/registry/services/endpointslices/x", "key has one segment below /registry/services/endpointslices/, where a namespace and a name are wanted"},
+		{"/registry/services/endpointslices/", "empty name in key"},
+		{"/registry/services/endpointslices/a/b/c", "key has more than two segments below /registry/services/endpointslices/"},
 		{"registry/services/specs/x", foreign}, // etcd v2 knew no difference, etcd v3 does
 		{"/registry/services/specs/", "empty name in key"},
 		{"/registry/services/specs/prod/", "empty name in key"},

@@ -144,6 +144,9 @@ func decodeService(name Name, b *body) (*Service, []Warning, error) {
 	if spec.PortalIP == "None" || spec.ClusterIP == "None" || spec.Type == "ExternalName" {
 		return s, nil, nil // its clients go by DNS, past any proxy
 	}
+	if b.label(labelOtherProxy) != nil {
+		return s, nil, nil
+	}
 	var err error
 	var skipped []Warning
 	if s.Ports, skipped, err = spec.ports(); err != nil {
@@ -195,7 +198,7 @@ func (s *serviceSpec) ports() ([]Port, []Warning, error) {
 		if err := checkPortName(l.Name); err != nil {
 			return nil, nil, err
 		}
-		if strings.EqualFold(l.Protocol, "SCTP") {
+		if isSCTP(l.Protocol) {
 			skipped = append(skipped, strconv.Itoa(int(number)))
 			continue
 		}
@@ -213,14 +216,22 @@ func (s *serviceSpec) ports() ([]Port, []Warning, error) {
 	if len(skipped) == 0 {
 		return ports, nil, nil
 	}
-	warning := "SCTP is not supported, and these ports are left out: " + strings.Join(skipped[:min(len(skipped), maxNamed)], ", ")
-	if more := len(skipped) - maxNamed; more > 0 {
-		warning += fmt.Sprintf(" and %d more", more)
-	}
 	if len(ports) == 0 {
 		ports = nil // as of a service that lists none
 	}
-	return ports, []Warning{Warning(warning)}, nil
+	return ports, []Warning{sctpWarning(skipped)}, nil
+}
+
+// isSCTP tells a protocol that Kubernetes has and this proxy does not carry.
+func isSCTP(protocol string) bool { return strings.EqualFold(protocol, "SCTP") }
+
+// sctpWarning tells that these ports are left out.
+func sctpWarning(ports []string) Warning {
+	text := "SCTP is not supported, and these ports are left out: " + strings.Join(ports[:min(len(ports), maxNamed)], ", ")
+	if more := len(ports) - maxNamed; more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	return Warning(text)
 }
 
 // checkPortName reports why a port cannot have a name, which records of both kinds spell out.

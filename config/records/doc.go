@@ -16,6 +16,8 @@
 //     same revisions and other values. A value that is known costs a hash and no decoding.
 //   - A bad value is logged once, with its key and what stays in force. It is listed in the Status until it is mended. A
 //     flood of bad values takes 20 lines in a window.
+//   - The endpoints of a service are what all endpoint slices add up to that name it, or, if none does, what the record of its endpoints
+//     says. Slices are good and bad each for itself. A change of one costs by the size of the slices of its service.
 //   - Two keys may name one object: in namespace default the key with a namespace and the one without. The first one
 //     counts while it has a good version.
 //   - Keys and values may lie in a buffer that is used again. What a State or a List keeps of them it copies.

@@ -11,8 +11,11 @@ import (
 
 func rejection(r reading, err error) *config.Rejection {
 	rejected := &config.Rejection{Key: config.OneLine(r.key), Reason: config.OneLine(err.Error()), Revision: r.revision}
-	if strings.HasPrefix(r.key, registry.EndpointsPrefix) {
+	switch {
+	case strings.HasPrefix(r.key, registry.EndpointsPrefix):
 		rejected.Kind = registry.KindEndpoints
+	case strings.HasPrefix(r.key, registry.EndpointSlicesPrefix):
+		rejected.Kind = registry.KindEndpointSlice
 	}
 	return rejected
 }

@@ -40,9 +40,11 @@ type State struct {
 	services  map[registry.Name]*registry.Service // what the changes taken so far add up to
 	endpoints map[registry.Name]*registry.Endpoints
 	dirty     []object // may differ from that by now; repeats are harmless
+
+	joins map[registry.Name]*join // by the names of services
 }
 
-// An object is a service or the endpoints of one. Up to two keys may name it.
+// An object is a service or the endpoints of one. Up to two keys may name it, and any number of endpoint slices.
 type object struct {
 	kind registry.Kind
 	name registry.Name
@@ -65,6 +67,11 @@ type entry struct {
 type content struct {
 	service   *registry.Service
 	endpoints *registry.Endpoints
+	slice     *registry.EndpointSlice
+}
+
+func (c content) equal(d content) bool {
+	return c.service.Equal(d.service) && c.endpoints.Equal(d.endpoints) && c.slice.Equal(d.slice)
 }
 
 // A recordError is what is remembered of an entry with values that cannot be used, or are odd.
@@ -155,7 +162,7 @@ func decode(key string, value []byte) decoding {
 	d := decoding{key: key}
 	var record registry.Record
 	record, d.warnings, d.err = registry.Decode(key, value)
-	d.content = content{record.Service, record.Endpoints}
+	d.content = content{record.Service, record.Endpoints, record.Slice}
 	return d
 }
 
@@ -182,6 +189,7 @@ func New() *State {
 		seed:      maphash.MakeSeed(),
 		services:  make(map[registry.Name]*registry.Service),
 		endpoints: make(map[registry.Name]*registry.Endpoints),
+		joins:     make(map[registry.Name]*join),
 
 		complaints: &lograte.Limiter[complaint]{Lines: maxComplaints, First: firstWindow, Last: lastWindow},
 	}
@@ -218,8 +226,8 @@ func (s *State) takeLocked(e *entry, r reading) (_ *entry, different bool) {
 	e.sum, e.seen = r.sum, r.revision
 	s.list(e)
 	if e.bad() != nil && e.trouble.goodAt > r.revision { // of a history that the registry has lost, for it went back
-		e.good, e.trouble.goodAt = content{}, 0
-		s.dirty = append(s.dirty, e.object())
+		e.trouble.goodAt = 0
+		s.replaceLocked(e, content{})
 	}
 	return e, different
 }
@@ -302,13 +310,23 @@ func (s *State) useLocked(e *entry, says content, r reading) {
 	if says.service != nil && says.service.Created != r.created {
 		says.service.Created = r.created // it is new, and nobody else has seen it yet
 	}
-	if e.good != (content{}) && e.good.service.Equal(says.service) && e.good.endpoints.Equal(says.endpoints) {
+	if e.good != (content{}) && e.good.equal(says) {
 		return // written otherwise, saying the same
 	}
 	if says.service != nil && says.service.Since == nil { // it is new, as above
 		says.service.Date(e.good.service, r.revision)
 	}
+	s.replaceLocked(e, says)
+}
+
+// replaceLocked makes says what an entry has in force, and marks what may differ by it.
+func (s *State) replaceLocked(e *entry, says content) {
+	was := e.good
 	e.good = says
+	if was.slice != nil || says.slice != nil {
+		s.rejoinLocked(e, was.slice)
+		return
+	}
 	s.dirty = append(s.dirty, e.object())
 }
 
@@ -349,7 +367,10 @@ func (s *State) removeLocked(e *entry) {
 func (s *State) forgetLocked(e *entry) {
 	e.over = true
 	s.markLocked(e, nil)
-	if e.good != (content{}) {
+	switch {
+	case e.good.slice != nil:
+		s.rejoinLocked(e, e.good.slice)
+	case e.good != (content{}):
 		s.dirty = append(s.dirty, e.object())
 	}
 }
@@ -366,7 +387,7 @@ func (e *entry) news(sum uint64) bool {
 	return true
 }
 
-// object tells which one an entry speaks of, which is not foreign.
+// object tells which one an entry speaks of, which is neither foreign nor a slice.
 func (e *entry) object() object {
 	key, _ := registry.ParseKey(e.key) // it was read before
 	return object{key.Kind, key.Name}

@@ -57,12 +57,15 @@ func change[T any](changes []registry.Change[T], known map[registry.Name]*T, nam
 	return append(changes, registry.Change[T]{Name: name, Value: value})
 }
 
-// inForce is what counts for an object. In namespace default the namespaced key and v0.4's
-// flat key may both name it: the namespaced one counts while it has a good version, and the other
-// waits in its shadow.
+// inForce is what counts for an object. Endpoint slices of a service come before a record of its endpoints, which is made of the
+// same for older readers. In namespace default the namespaced key and v0.4's flat key may both name a record: the namespaced one
+// counts while it has a good version, and the other waits in its shadow.
 func (s *State) inForce(o object) content {
 	prefix := registry.SpecsPrefix
 	if o.kind == registry.KindEndpoints {
+		if e := s.joined(o.name); e != nil {
+			return content{endpoints: e}
+		}
 		prefix = registry.EndpointsPrefix
 	}
 	if e := s.entry(prefix, o.name.Namespace, "/", o.name.Name); e != nil && e.good != (content{}) {

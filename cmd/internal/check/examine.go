@@ -35,13 +35,14 @@ type examination struct {
 	verdicts  []Verdict
 	whole     []Finding
 	services  map[registry.Name]*held // what is in force
-	endpoints map[registry.Name]*held
-	unusable  map[object]bool // there is a record, and it cannot be used
+	endpoints map[registry.Name]*joined
+	slices    map[registry.Name][]*held // by their services
+	unusable  map[object]bool           // there is a record, and it cannot be used
 	listeners int
 	own       proxy.OwnListeners // all of them, and the operators' ports
 }
 
-// An object is a service or the endpoints of one.
+// An object is a service, the endpoints of one, or an endpoint slice.
 type object struct {
 	kind registry.Kind
 	name registry.Name
@@ -54,6 +55,12 @@ type held struct {
 	modified int64 // the revision of its value; 0: not known
 }
 
+// A joined is what the endpoints of one service are, and the records that say so: one of endpoints, or any number of slices.
+type joined struct {
+	*registry.Endpoints
+	from []*held
+}
+
 // Examine judges every record of a registry, and all of them together.
 func Examine(r Registry, o Options) *Report {
 	if !o.Bind.IsValid() {
@@ -62,7 +69,8 @@ func Examine(r Registry, o Options) *Report {
 	x := &examination{
 		Options:   o,
 		services:  make(map[registry.Name]*held),
-		endpoints: make(map[registry.Name]*held),
+		endpoints: make(map[registry.Name]*joined),
+		slices:    make(map[registry.Name][]*held),
 		unusable:  make(map[object]bool),
 		own:       proxy.NewOwnListeners(o.Bind, o.Operators),
 	}
@@ -72,6 +80,7 @@ func Examine(r Registry, o Options) *Report {
 	for i := range stored {
 		x.read(&stored[i], &x.verdicts[i])
 	}
+	x.joinSlices()
 	x.explainEndpointsOfNobody()
 	x.shareOutPorts()
 	x.join()
@@ -123,28 +132,69 @@ func (x *examination) read(stored *Record, v *Verdict) {
 // take puts a record in force. A flat key and a namespaced one may name the same object: then the
 // namespaced one counts.
 func (x *examination) take(h *held) {
-	objects := x.services
-	if h.Endpoints != nil {
-		objects = x.endpoints
-	}
-	if other := objects[h.Key.Name]; other != nil {
-		if h.Key.Flat {
-			h, other = other, h
+	name := h.Key.Name
+	switch {
+	case h.Service != nil:
+		x.services[name] = first(x.services[name], h)
+	case h.Endpoints != nil:
+		var other *held
+		if e := x.endpoints[name]; e != nil {
+			other = e.from[0]
 		}
-		other.verdict.find(Warning, Shadowed, "is not in force: "+h.verdict.Key+" names the same and comes first")
+		h = first(other, h)
+		x.endpoints[name] = &joined{h.Endpoints, []*held{h}}
+	case h.Slice.Service == "":
+		h.verdict.find(Info, Excluded, "its labels say that it is not for this proxy")
+	default:
+		x.slices[h.Slice.ServiceName()] = append(x.slices[h.Slice.ServiceName()], h)
 	}
-	objects[h.Key.Name] = h
+}
+
+// first gives the one of two records that comes first, other of which may be nil.
+func first(other, h *held) *held {
+	if other == nil {
+		return h
+	}
+	if h.Key.Flat {
+		h, other = other, h
+	}
+	other.verdict.find(Warning, Shadowed, "is not in force: "+h.verdict.Key+" names the same and comes first")
+	return h
+}
+
+// joinSlices puts in force what the slices of each service add up to. They come before a record of its endpoints, which Kubernetes
+// goes on writing for older readers.
+func (x *examination) joinSlices() {
+	for name, all := range x.slices {
+		parts := make([]*registry.EndpointSlice, len(all)) // in the order of their keys
+		for i, h := range all {
+			parts[i] = h.Slice
+		}
+		sum, warning := registry.JoinSlices(name, parts)
+		if warning != "" {
+			all[len(all)-1].verdict.find(Warning, OddRecord, string(warning))
+		}
+		if e := x.endpoints[name]; e != nil {
+			e.from[0].verdict.find(Info, Superseded, "is not in force: its service has endpoint slices, which come first")
+		}
+		x.endpoints[name] = &joined{sum, all}
+	}
 }
 
 // explainEndpointsOfNobody marks the endpoints that no service offers.
 func (x *examination) explainEndpointsOfNobody() {
 	for name, e := range x.endpoints {
+		why := "there is no service of this name"
 		switch {
 		case x.services[name] != nil:
+			continue
 		case x.unusable[object{registry.KindService, name}]:
-			e.verdict.find(Warning, NoService, "the record of its service cannot be used")
-		default:
-			e.verdict.find(Warning, NoService, "there is no service of this name")
+			why = "the record of its service cannot be used"
+		case e.from[0].Slice != nil:
+			why = "there is no service " + name.String()
+		}
+		for _, h := range e.from {
+			h.verdict.find(Warning, NoService, why)
 		}
 	}
 }
@@ -182,7 +232,7 @@ func (x *examination) report(r Registry) *Report {
 }
 
 // maxKey is how long a key may be to be shown as it is: any that a master writes.
-const maxKey = len(registry.EndpointsPrefix) + 63 + len("/") + 63
+const maxKey = len(registry.EndpointSlicesPrefix) + 63 + len("/") + 63
 
 // showKey gives a key as it is when it can stand in a line, else quoted and cut. The two can be told
 // apart: keys begin with a slash.

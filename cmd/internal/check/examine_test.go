@@ -55,7 +55,7 @@ func TestWhatARegistryIsToldOfItself(t *testing.T) {
 	}{
 		{"nothing wrong", stored("specs/web", `{"port":8000}`, "endpoints/web", one), Options{}, nil},
 		{"no records", stored(), Options{}, []string{"warning no-records: there are no records: nothing is below /registry/services/"}},
-		{"somebody else's key", stored("other/web", `x`), Options{}, []string{"other/web: info foreign-key: neither a service spec nor endpoints"}},
+		{"somebody else's key", stored("other/web", `x`), Options{}, []string{"other/web: info foreign-key: neither a service spec, nor endpoints, nor an endpoint slice"}},
 		{"keys of the wrong depth", stored("specs/a/b/c", `{"port":1}`, "endpoints/", `{}`, "specs//x", `{"port":1}`), Options{}, []string{
 			"endpoints/: error bad-key: empty name in key",
 			"specs//x: error bad-key: empty namespace in key",

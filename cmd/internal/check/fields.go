@@ -18,10 +18,12 @@ import (
 type fields map[string]fields
 
 // known says which fields the records of a kind have, by the form of their version: flat for v1beta1 and v1beta2, nested for
-// v1beta3 and v1. They are all the fields that some version of that form has or had, whether the proxy reads them or not.
+// v1beta3, v1 and every version of endpoint slices. They are all the fields that some version of that form has or had, whether the proxy reads them or not.
 var known = map[registry.Kind]struct{ flat, nested fields }{
 	registry.KindService:   {flat: with(flatMeta, flatService), nested: with(nestedMeta, fields{"spec": serviceSpec, "status": nil})},
 	registry.KindEndpoints: {flat: with(flatMeta, flatEndpoints), nested: with(nestedMeta, nestedEndpoints)},
+
+	registry.KindEndpointSlice: {nested: with(nestedMeta, endpointSlice)},
 }
 
 var (
@@ -50,6 +52,13 @@ var (
 	nestedEndpoints = fields{"protocol": nil, "endpoints": leaves("ip port protocol name targetRef"), "subsets": subset}
 )
 
+var endpointSlice = fields{
+	"addressType": nil,
+	"endpoints": with(leaves("addresses hostname targetRef nodeName zone hints topology deprecatedTopology"),
+		fields{"conditions": leaves("ready serving terminating")}),
+	"ports": leaves("name protocol port appProtocol"),
+}
+
 // leaves makes fields of names, separated by blanks.
 func leaves(names string) fields {
 	f := make(fields)
@@ -73,12 +82,11 @@ func (v *Verdict) findUnknownFields(kind registry.Kind, value []byte) {
 		return // which is an error of its own
 	}
 	mine, others := known[kind].flat, known[kind].nested
-	switch version.APIVersion {
-	case "", "v1beta1", "v1beta2":
-	case "v1beta3", "v1":
+	switch nested, ok := registry.NestedForm(kind, version.APIVersion); {
+	case !ok:
+		return // as well
+	case nested:
 		mine, others = others, mine
-	default:
-		return
 	}
 	w := fieldWalk{seen: make(map[string]bool), others: others}
 	w.object("", mine, value)

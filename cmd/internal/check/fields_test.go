@@ -25,6 +25,8 @@ func TestFieldsThatNoVersionHasAreWarnedOf(t *testing.T) {
 		{"many", "specs/web", `{"port":80,"a":1,"b":2,"c":3,"d":4,"e":5}`, unknown + `"a", "b", "c" and 2 more`},
 		{"in a record that cannot be used", "specs/web", `{"prot":80}`, unknown + `"prot" (did you mean port?)`},
 		{"long and unprintable", "specs/web", `{"port":80,"` + strings.Repeat(`\n`, 500) + `":1}`, unknown + `"` + strings.Repeat(`\n`, 100) + `"… (500 bytes)`},
+		{"of a slice", "endpointslices/a/b", `{"metadata":{"labels":{"kubernetes.io/service-name":"x"}},"addressType":"IPv4","endpoints":[{"address":["10.0.0.1"],"conditions":{"redy":true}}],"port":[]}`,
+			unknown + `"endpoints.address" (did you mean addresses?), "endpoints.conditions.redy" (did you mean ready?), "port" (did you mean ports?)`},
 		{"in another letter case, which is no mistake", "specs/web", `{"Port":80,"SESSIONAFFINITY":"None"}`, ""},
 		{"labels and annotations are free", "specs/web", `{"apiVersion":"v1","metadata":{"labels":{"x":"y"},"annotations":{"x":"y"}},"spec":{"port":80,"selector":{"x":"y"}}}`, ""},
 	} {
@@ -72,6 +74,14 @@ func TestRecordsThatKubernetesWroteHaveNoUnknownFields(t *testing.T) {
 			key = registry.EndpointsPrefix + "x"
 		}
 		files = append(files, file{path, key})
+	}
+	later, err := filepath.Glob(filepath.Join(testdata, "captured", "kubernetes-1.36", "json", "*.json"))
+	if err != nil || len(later) == 0 {
+		t.Fatalf("%d records of 1.36, %v", len(later), err)
+	}
+	for _, path := range later {
+		key := strings.ReplaceAll(strings.TrimSuffix(filepath.Base(path), ".json"), "--", "/")
+		files = append(files, file{path, registry.Prefix + strings.TrimPrefix(key, "services/")})
 	}
 	for _, f := range files {
 		value, err := os.ReadFile(f.path)

@@ -21,7 +21,7 @@ func (r *Report) Failed() bool { return r.Summary.Errors > 0 }
 // A Verdict is what there is to say about one record.
 type Verdict struct {
 	Key      string    `json:"key"`             // quoted if it is long, or not made of the letters of keys
-	Kind     string    `json:"kind,omitempty"`  // Service or Endpoints
+	Kind     string    `json:"kind,omitempty"`  // Service, Endpoints or EndpointSlice
 	Name     string    `json:"name,omitempty"`  // as the logs show it
 	Verdict  string    `json:"verdict"`         // ok, ignored, warning or error: the worst of the findings
 	Holds    string    `json:"holds,omitempty"` // what the record offers, if it can be used
@@ -73,7 +73,9 @@ const (
 
 // The codes of the rest.
 const (
-	ForeignKey      Code = "foreign-key"      // below the prefix, and neither a service nor endpoints
+	ForeignKey      Code = "foreign-key"      // below the prefix, and of none of the kinds of records
+	Superseded      Code = "superseded"       // endpoints of a service that has endpoint slices
+	Excluded        Code = "excluded"         // a slice that is not for this proxy, by its labels
 	PrivilegedPorts Code = "privileged-ports" // ports below 1024
 	LocalPorts      Code = "local-ports"      // ports that the machine may give to a connection
 )
@@ -82,7 +84,7 @@ const (
 type Summary struct {
 	Records   int `json:"records"`
 	Services  int `json:"services"`  // in force
-	Endpoints int `json:"endpoints"` // records of endpoints in force
+	Endpoints int `json:"endpoints"` // in force: a record of endpoints, or all slices of a service together
 	Listeners int `json:"listeners"` // what a proxy would open
 
 	OK       int `json:"ok"` // records by their verdict

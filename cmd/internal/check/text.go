@@ -75,14 +75,27 @@ func (r *Report) WriteJSON(w io.Writer) error {
 	return out.Flush()
 }
 
+// addresses counts the addresses of all ports.
+func addresses(byPort []registry.PortAddrs) (n int) {
+	for _, p := range byPort {
+		n += p.Addrs.Len()
+	}
+	return n
+}
+
 // holds tells in a few words what a record offers.
 func holds(r registry.Record) string {
-	if r.Endpoints != nil {
-		n := 0
-		for _, p := range r.Endpoints.ByPort {
-			n += p.Addrs.Len()
+	switch {
+	case r.Endpoints != nil:
+		return count(addresses(r.Endpoints.ByPort), "endpoint")
+	case r.Slice != nil && r.Slice.Service == "":
+		return "nothing to serve"
+	case r.Slice != nil:
+		text := count(addresses(r.Slice.Ready), "endpoint")
+		if n := addresses(r.Slice.Terminating); n > 0 {
+			text += fmt.Sprintf(" and %d terminating", n)
 		}
-		return count(n, "endpoint")
+		return text + " of " + r.Slice.ServiceName().String()
 	}
 	s := r.Service
 	if len(s.Ports) == 0 {

@@ -46,7 +46,7 @@ func TestAReportAsText(t *testing.T) {
 	text, _ := written(t, Examine(example(), Options{}))
 	want := `VERDICT  RECORD                             WHAT IT HOLDS, AND WHAT IS WRONG WITH IT
 ok       /registry/services/endpoints/web   2 endpoints
-ignored  /registry/services/locks/x         neither a service spec nor endpoints
+ignored  /registry/services/locks/x         neither a service spec, nor endpoints, nor an endpoint slice
 ok       /registry/services/specs/db        nothing to serve
 error    /registry/services/specs/shop/cart  tcp 8000, tcp 8001, affinity ClientIP for 3h0m0s, from 10.0.0.0/8 only; tcp 8000 belongs to web, whose claim is older; there are no endpoints of this name
 error    /registry/services/specs/tea       port holds a string where a whole number is wanted

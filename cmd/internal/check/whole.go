@@ -123,9 +123,11 @@ func (x *examination) join() {
 		}
 		e := x.endpoints[name]
 		switch {
-		case e != nil && len(e.Endpoints.ByPort) > 0:
+		case e != nil && len(e.ByPort) > 0:
 			x.joinPortNames(s, e)
 			x.findForbidden(s, e)
+		case e != nil && e.from[0].Slice != nil:
+			s.verdict.find(Warning, NoEndpoints, "its endpoint slices name no endpoint that can be used")
 		case e != nil:
 			s.verdict.find(Warning, NoEndpoints, "the record of its endpoints names none that can be used")
 		case x.unusable[object{registry.KindEndpoints, name}]:
@@ -138,10 +140,10 @@ func (x *examination) join() {
 
 // joinPortNames marks a service of which some ports have no endpoint while others have: most often
 // they go by different names on the two sides.
-func (x *examination) joinPortNames(s, e *held) {
+func (x *examination) joinPortNames(s *held, e *joined) {
 	var without list
 	for _, p := range s.Service.Ports {
-		if e.Endpoints.Of(p.Name).Len() == 0 {
+		if e.Of(p.Name).Len() == 0 {
 			without.add(func() string { return socket{p.Protocol, p.Number}.String() + " (" + portName(p.Name) + ")" })
 		}
 	}
@@ -149,7 +151,7 @@ func (x *examination) joinPortNames(s, e *held) {
 		return
 	}
 	var names list
-	for _, p := range e.Endpoints.ByPort {
+	for _, p := range e.ByPort {
 		names.add(func() string { return portName(p.Port) })
 	}
 	s.verdict.find(Warning, NoEndpointsForPort, "no endpoint serves "+without.String()+"; its endpoints serve the "+names.String())
@@ -162,36 +164,61 @@ func portName(name string) string {
 	return "port named " + registry.Quote(name)
 }
 
-// findForbidden marks endpoints that the proxy would not dial for a service.
-func (x *examination) findForbidden(s, e *held) {
+// findForbidden marks the records that name endpoints which the proxy would not dial for a service.
+func (x *examination) findForbidden(s *held, e *joined) {
 	type dialled struct {
 		protocol registry.Protocol
 		port     string
 	}
-	seen := make(map[dialled]bool)
-	var loops, forbidden list
+	seen := make(map[dialled]bool) // ports of one name lead to the same endpoints
+	loops, forbidden := make([]list, len(e.from)), make([]list, len(e.from))
 	for _, p := range s.Service.Ports {
 		if d := (dialled{p.Protocol, p.Name}); seen[d] {
-			continue // ports of one name lead to the same endpoints
+			continue
 		} else {
 			seen[d] = true
 		}
-		for addr := range e.Endpoints.Of(p.Name).All() {
-			show := func() string { return p.Protocol.String() + " " + showAddr(addr) }
-			if slices.ContainsFunc(literal(addr), func(a netip.AddrPort) bool { return x.own.Contains(p.Protocol, a) }) {
-				loops.add(show)
-			}
-			if x.AllowEndpoint != nil && slices.ContainsFunc(literal(addr), func(a netip.AddrPort) bool { return !x.AllowEndpoint(a.Addr()) }) {
-				forbidden.add(show)
+		for i, addrs := range e.inForce(p.Name) {
+			for addr := range addrs.All() {
+				show := func() string { return p.Protocol.String() + " " + showAddr(addr) }
+				if slices.ContainsFunc(literal(addr), func(a netip.AddrPort) bool { return x.own.Contains(p.Protocol, a) }) {
+					loops[i].add(show)
+				}
+				if x.AllowEndpoint != nil && slices.ContainsFunc(literal(addr), func(a netip.AddrPort) bool { return !x.AllowEndpoint(a.Addr()) }) {
+					forbidden[i].add(show)
+				}
 			}
 		}
 	}
-	if loops.count > 0 {
-		e.verdict.find(Error, OwnListener, "the proxy's own listeners: "+loops.String())
+	for i, h := range e.from {
+		if loops[i].count > 0 {
+			h.verdict.find(Error, OwnListener, "the proxy's own listeners: "+loops[i].String())
+		}
+		if forbidden[i].count > 0 {
+			h.verdict.find(Error, ForbiddenEndpoint, "-allowed_endpoints does not allow "+forbidden[i].String())
+		}
 	}
-	if forbidden.count > 0 {
-		e.verdict.find(Error, ForbiddenEndpoint, "-allowed_endpoints does not allow "+forbidden.String())
+}
+
+// inForce gives, for each of the records, those of its addresses that clients of a port are sent to.
+func (e *joined) inForce(port string) []registry.Addrs {
+	of := func(byPort []registry.PortAddrs) registry.Addrs {
+		return (&registry.Endpoints{ByPort: byPort}).Of(port)
 	}
+	all, ready := make([]registry.Addrs, len(e.from)), 0
+	for i, h := range e.from {
+		if h.Slice == nil {
+			return []registry.Addrs{of(e.ByPort)}
+		}
+		all[i] = of(h.Slice.Ready)
+		ready += all[i].Len()
+	}
+	if ready == 0 {
+		for i, h := range e.from {
+			all[i] = of(h.Slice.Terminating)
+		}
+	}
+	return all
 }
 
 // literal gives the addresses that an endpoint is known to have without asking anybody.

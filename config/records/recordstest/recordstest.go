@@ -28,6 +28,26 @@ func Addrs(list ...string) string {
 	return fmt.Sprintf(`{"kind":"Endpoints","apiVersion":"v1beta1","endpoints":["%s"]}`, strings.Join(list, `","`))
 }
 
+// SliceKey is the key of an endpoint slice in namespace default.
+func SliceKey(name string) string { return registry.EndpointSlicesPrefix + "default/" + name }
+
+// Slice is an endpoint slice of a service. Its endpoints are host:port, all of one port, and "terminating host:port".
+func Slice(service string, list ...string) string {
+	var endpoints []string
+	port := "1"
+	for _, text := range list {
+		condition := ""
+		if rest, ok := strings.CutPrefix(text, "terminating "); ok {
+			text, condition = rest, `,"conditions":{"ready":false,"serving":true,"terminating":true}`
+		}
+		var host string
+		host, port, _ = strings.Cut(text, ":")
+		endpoints = append(endpoints, fmt.Sprintf(`{"addresses":[%q]%s}`, host, condition))
+	}
+	return fmt.Sprintf(`{"kind":"EndpointSlice","apiVersion":"discovery.k8s.io/v1","metadata":{"labels":{"kubernetes.io/service-name":%q}},`+
+		`"addressType":"IPv4","endpoints":[%s],"ports":[{"port":%s}]}`, service, strings.Join(endpoints, ","), port)
+}
+
 // A Record is a key and its value.
 type Record struct{ Key, Value string }
 

@@ -1,0 +1,83 @@
+package records
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/golang/glog"
+
+	"kubeproxy/registry"
+)
+
+// A join is what the endpoint slices of one service add up to. It is computed when somebody asks, once for all slices that have changed
+// since: so a change costs by the size of the slices of its service, and many changes at once cost no more.
+type join struct {
+	entries []*entry // every one that has a slice of the service; some may have one no longer, or be listed twice
+	stale   bool     // entries have changed since sum was made
+	sum     *registry.Endpoints
+	warned  bool // that the slices hold too much
+}
+
+// rejoinLocked marks the services that an entry had and has a slice of. It is called when the slice has changed, or the entry is over.
+func (s *State) rejoinLocked(e *entry, was *registry.EndpointSlice) {
+	if was != nil && was.Service != "" {
+		s.staleLocked(was.ServiceName())
+	}
+	is := e.good.slice
+	if e.over || is == nil || is.Service == "" {
+		return
+	}
+	j := s.staleLocked(is.ServiceName())
+	if was == nil || was.Service != is.Service {
+		j.entries = append(j.entries, e)
+	}
+}
+
+func (s *State) staleLocked(name registry.Name) *join {
+	j := s.joins[name]
+	if j == nil {
+		j = new(join)
+		s.joins[name] = j
+	}
+	if !j.stale {
+		j.stale = true
+		s.dirty = append(s.dirty, object{registry.KindEndpoints, name})
+	}
+	return j
+}
+
+// joined gives what the slices of a service add up to, nil when it has none.
+func (s *State) joined(name registry.Name) *registry.Endpoints {
+	j := s.joins[name]
+	if j == nil {
+		return nil
+	}
+	if !j.stale {
+		return j.sum
+	}
+	j.stale = false
+	j.entries = slices.DeleteFunc(j.entries, func(e *entry) bool {
+		return e.over || e.good.slice == nil || e.good.slice.ServiceName() != name
+	})
+	if len(j.entries) == 0 {
+		delete(s.joins, name)
+		return nil
+	}
+	slices.SortFunc(j.entries, func(a, b *entry) int { return cmp.Compare(a.key, b.key) }) // nearly sorted already
+	j.entries = slices.Compact(j.entries)
+	parts := make([]*registry.EndpointSlice, len(j.entries))
+	for i, e := range j.entries {
+		parts[i] = e.good.slice
+	}
+	sum, warning := registry.JoinSlices(name, parts)
+	if !sum.Equal(j.sum) {
+		j.sum = sum
+	}
+	if warning != "" && !j.warned {
+		if note, ok := s.complaints.Allow(complaint{key: name.String()}); ok {
+			glog.Warningf("endpoints of %v: %s%s", name, warning, note)
+		}
+	}
+	j.warned = warning != ""
+	return j.sum
+}

@@ -1,0 +1,55 @@
+package registry
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// The labels that mean something to a proxy (kubernetes.io/docs/reference/labels-annotations-taints).
+const (
+	labelServiceName = "kubernetes.io/service-name"               // ties a slice to its service
+	labelOtherProxy  = "service.kubernetes.io/service-proxy-name" // on a service and its slices: another program is their proxy
+	labelHeadless    = "service.kubernetes.io/headless"           // on slices of a service whose clients go by DNS
+)
+
+// label gives the value of a label as it is written, nil if there is none. Labels of other people may hold anything, and so
+// may a field of that name which is no object.
+func (b *body) label(name string) (raw json.RawMessage) {
+	if len(b.labels) == 0 || b.labels[0] != '{' {
+		return nil
+	}
+	for key, value := range members(b.labels) {
+		if string(key) == name { // in this letter case only: labels are no fields
+			raw = value
+		}
+	}
+	return raw
+}
+
+// serviceName reads the label that ties a slice to its service.
+func (b *body) serviceName() (string, error) {
+	raw := b.label(labelServiceName)
+	if isNull(raw) {
+		return "", errors.New("no label " + labelServiceName + ", so the slice belongs to no service")
+	}
+	var name string
+	if err := readString("label "+labelServiceName, raw, &name); err != nil {
+		return "", err
+	}
+	return name, checkServiceName(name)
+}
+
+// checkServiceName reports why no service can have a name: because no key can hold it, see [ParseKey].
+func checkServiceName(name string) error {
+	switch {
+	case name == "":
+		return errors.New("label " + labelServiceName + " is empty")
+	case len(name) > maxName:
+		return fmt.Errorf("label %s of %d bytes is longer than %d", labelServiceName, len(name), maxName)
+	case strings.Contains(name, "/"):
+		return fmt.Errorf("label %s holds %s, which is no name of a service", labelServiceName, Quote(name))
+	}
+	return nil
+}
