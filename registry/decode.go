@@ -15,6 +15,8 @@ type Record struct {
 	Endpoints *Endpoints
 	Slice     *EndpointSlice
 	Dropped   int // entries of Endpoints or Slice that could not be used; a warning names some of them
+
+	NoNodePort int // ports of Service that are not among its Ports for want of a nodePort: see [Decoder]
 }
 
 // MaxRecordBytes is how long the value of a record may be: as long as etcd takes, unless it was told
@@ -25,12 +27,21 @@ const MaxRecordBytes = 3 << 19
 // A Warning is something odd in a record that is used all the same. It is one line, safe to log.
 type Warning string
 
+// A Decoder says how records are understood. The zero value understands them as v0.4 did. It is a value: any goroutine may use a copy.
+type Decoder struct {
+	// NodePorts has a service offer the nodePort of each of its ports in place of the port itself. A port without one is not offered.
+	NodePorts bool
+}
+
+// Decode is [Decoder.Decode] of the zero Decoder.
+func Decode(key string, value []byte) (Record, []Warning, error) { return Decoder{}.Decode(key, value) }
+
 // Decode reads one record as v0.4 and its successors up to v1 stored it. It is pure: what it has
 // to say besides the record comes back as warnings, and nothing is logged here.
 //
 // An error says what is wrong with the record and not which record it is: whoever logs it names
 // the key. The error of a key that is no record's is [ErrForeign].
-func Decode(key string, value []byte) (Record, []Warning, error) {
+func (d Decoder) Decode(key string, value []byte) (Record, []Warning, error) {
 	k, err := ParseKey(key)
 	if err != nil {
 		return Record{}, nil, err
@@ -54,11 +65,11 @@ func Decode(key string, value []byte) (Record, []Warning, error) {
 	r := Record{Key: k}
 	switch k.Kind {
 	case KindService:
-		service, more, err := decodeService(k.Name, &b)
+		service, without, more, err := d.decodeService(k.Name, &b)
 		if err != nil {
 			return Record{}, nil, err
 		}
-		r.Service = service
+		r.Service, r.NoNodePort = service, without
 		warnings = append(warnings, more...)
 	case KindEndpoints:
 		endpoints, out, err := decodeEndpoints(k.Name, &b)

@@ -76,10 +76,6 @@ func (s *Service) ClaimedSince(i int) int64 {
 // other port has this one. before is nil if there is none, or if it belongs to an earlier life of the key. A source that reads a
 // record for the first time gives its mod revision: which ports older values had is not known.
 func (s *Service) Date(before *Service, revision int64) {
-	type socket struct {
-		protocol Protocol
-		number   uint16
-	}
 	s.Since = make([]int64, len(s.Ports))
 	var known map[socket]int64
 	if before != nil && len(s.Ports) > 0 {
@@ -129,38 +125,54 @@ type serviceSpec struct {
 }
 
 type servicePort struct {
-	Name     string `json:"name"`
-	Protocol string `json:"protocol"`
-	Port     *int64 `json:"port"`
+	Name     string           `json:"name"`
+	Protocol string           `json:"protocol"`
+	Port     *int64           `json:"port"`
+	NodePort *json.RawMessage `json:"nodePort"` // since v0.17; may hold anything unless it is asked for
 }
 
-// decodeService makes a service of a body.
-func decodeService(name Name, b *body) (*Service, []Warning, error) {
+// nodePort reads the port that Kubernetes offers on every node; ok is false if there is none. Kubernetes writes 0 for none.
+func (p *servicePort) nodePort() (number uint16, ok bool, err error) {
+	if p.NodePort == nil {
+		return 0, false, nil
+	}
+	var n int64
+	if err := unmarshal("nodePort", *p.NodePort, &n); err != nil || n == 0 {
+		return 0, false, err
+	}
+	if number, err = portNumber(&n); err != nil {
+		return 0, false, fmt.Errorf("as nodePort: %w", err)
+	}
+	return number, true, nil
+}
+
+// decodeService makes a service of a body. It counts the ports that were left out because they have no nodePort.
+func (d Decoder) decodeService(name Name, b *body) (_ *Service, without int, _ []Warning, _ error) {
 	var spec serviceSpec
 	if err := b.spec(&spec); err != nil {
-		return nil, nil, err
+		return nil, 0, nil, err
 	}
 	s := &Service{Name: name}
 	if spec.PortalIP == "None" || spec.ClusterIP == "None" || spec.Type == "ExternalName" {
-		return s, nil, nil // its clients go by DNS, past any proxy
+		return s, 0, nil, nil // its clients go by DNS, past any proxy
 	}
 	if b.label(labelOtherProxy) != nil {
-		return s, nil, nil
+		return s, 0, nil, nil
 	}
-	var err error
-	var skipped []Warning
-	if s.Ports, skipped, err = spec.ports(); err != nil {
-		return nil, nil, err
+	ports := portList{nodePorts: d.NodePorts}
+	if err := ports.add(&spec); err != nil {
+		return nil, 0, nil, err
 	}
+	s.Ports = ports.ports
 	affinity, err := spec.affinity(b, s)
 	if err != nil {
-		return nil, nil, err
+		return nil, 0, nil, err
 	}
 	ranges, err := spec.sourceRanges(b, s)
 	if err != nil {
-		return nil, nil, err
+		return nil, 0, nil, err
 	}
-	return s, slices.Concat(skipped, affinity, ranges), nil
+	return s, ports.without, slices.Concat(ports.warnings(), affinity, ranges), nil
 }
 
 // MaxServicePorts is how many ports one service may list. A record that lists more is rejected: one
@@ -170,56 +182,87 @@ const MaxServicePorts = 1000
 // maxPortName is how long the name of a port may be (RFC 1035, 2.3.4: a label).
 const maxPortName = 63
 
-// ports returns the ports to serve. A record lists at least one, and none of them twice. The proxy carries no
-// SCTP: a port of that protocol is left out, with a warning, and the others are served.
-func (s *serviceSpec) ports() ([]Port, []Warning, error) {
+// A portList gathers the ports that a service offers. The proxy carries no SCTP: a port of that protocol is left out, with a warning, and
+// the others are served.
+type portList struct {
+	nodePorts bool // see [Decoder]
+
+	ports   []Port
+	seen    map[socket]struct{}
+	sctp    []string // ports that were left out
+	without int      // ports that were left out because they have no nodePort
+}
+
+// A socket is what one service cannot have twice.
+type socket struct {
+	protocol Protocol
+	number   uint16
+}
+
+// add adds the ports of a record. It lists at least one, and none of them twice.
+func (l *portList) add(s *serviceSpec) error {
 	listed := s.Ports.value
 	if len(listed) == 0 && s.Port != nil {
-		listed = []servicePort{{s.PortName, s.Protocol, s.Port}}
+		listed = []servicePort{{Name: s.PortName, Protocol: s.Protocol, Port: s.Port}}
 	}
 	switch {
 	case len(listed) == 0:
-		return nil, nil, errors.New("no port")
+		return errors.New("no port")
 	case len(listed) > MaxServicePorts:
-		return nil, nil, fmt.Errorf("%d ports are listed, more than %d", len(listed), MaxServicePorts)
+		return fmt.Errorf("%d ports are listed, more than %d", len(listed), MaxServicePorts)
 	}
-	var skipped []string
-	type socket struct {
-		protocol Protocol
-		number   uint16
+	l.ports = make([]Port, 0, len(listed))
+	l.seen = make(map[socket]struct{}, len(listed))
+	for i := range listed {
+		if err := l.addPort(&listed[i]); err != nil {
+			return err
+		}
 	}
-	seen := make(map[socket]struct{}, len(listed))
-	ports := make([]Port, 0, len(listed))
-	for _, l := range listed {
-		number, err := portNumber(l.Port)
-		if err != nil {
-			return nil, nil, err
-		}
-		if err := checkPortName(l.Name); err != nil {
-			return nil, nil, err
-		}
-		if isSCTP(l.Protocol) {
-			skipped = append(skipped, strconv.Itoa(int(number)))
-			continue
-		}
-		protocol, err := parseProtocol(l.Protocol)
-		if err != nil {
-			return nil, nil, err
-		}
-		so := socket{protocol, number}
-		if _, again := seen[so]; again {
-			return nil, nil, fmt.Errorf("%v port %d is listed twice", protocol, number)
-		}
-		seen[so] = struct{}{}
-		ports = append(ports, Port{l.Name, protocol, number})
+	if len(l.ports) == 0 {
+		l.ports = nil // as of a service that lists none
 	}
-	if len(skipped) == 0 {
-		return ports, nil, nil
+	return nil
+}
+
+func (l *portList) addPort(p *servicePort) error {
+	number, err := portNumber(p.Port)
+	if err != nil {
+		return err
 	}
-	if len(ports) == 0 {
-		ports = nil // as of a service that lists none
+	if err := checkPortName(p.Name); err != nil {
+		return err
 	}
-	return ports, []Warning{sctpWarning(skipped)}, nil
+	if isSCTP(p.Protocol) {
+		l.sctp = append(l.sctp, strconv.Itoa(int(number)))
+		return nil
+	}
+	protocol, err := parseProtocol(p.Protocol)
+	if err != nil {
+		return err
+	}
+	if l.nodePorts {
+		var ok bool
+		if number, ok, err = p.nodePort(); err != nil {
+			return err
+		} else if !ok {
+			l.without++
+			return nil
+		}
+	}
+	so := socket{protocol, number}
+	if _, again := l.seen[so]; again {
+		return fmt.Errorf("%v port %d is listed twice", protocol, number)
+	}
+	l.seen[so] = struct{}{}
+	l.ports = append(l.ports, Port{p.Name, protocol, number})
+	return nil
+}
+
+func (l *portList) warnings() []Warning {
+	if len(l.sctp) == 0 {
+		return nil
+	}
+	return []Warning{sctpWarning(l.sctp)}
 }
 
 // isSCTP tells a protocol that Kubernetes has and this proxy does not carry.

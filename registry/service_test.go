@@ -24,6 +24,45 @@ func decodeTo(t *testing.T, key, value string) (Record, string) {
 	return r, strings.Join(lines, "\n")
 }
 
+func TestNodePortsOfAService(t *testing.T) {
+	decoder := Decoder{NodePorts: true}
+	const spec = `{"apiVersion":"v1","spec":{"type":"NodePort","ports":`
+	for _, c := range []struct {
+		name, value string
+		want        []Port
+		without     int
+		err         string
+	}{
+		{"each port has one", spec + `[{"name":"a","port":80,"nodePort":30080},{"name":"b","port":53,"protocol":"UDP","nodePort":30053}]}}`,
+			[]Port{{"a", TCP, 30080}, {"b", UDP, 30053}}, 0, ""},
+		{"flat, as in v0.17", `{"ports":[{"port":80,"nodePort":30080}]}`, []Port{{"", TCP, 30080}}, 0, ""},
+		{"one port of three has one", spec + `[{"name":"a","port":80},{"name":"b","port":81,"nodePort":0},{"name":"c","port":82,"nodePort":30082}]}}`,
+			[]Port{{"c", TCP, 30082}}, 2, ""},
+		{"none has one", spec + `[{"port":80,"nodePort":null}]}}`, nil, 1, ""},
+		{"before v0.15", `{"port":80}`, nil, 1, ""},
+		{"one number, two protocols", spec + `[{"port":53,"nodePort":30053},{"port":53,"protocol":"UDP","nodePort":30053}]}}`, []Port{{"", TCP, 30053}, {"", UDP, 30053}}, 0, ""},
+		{"ports that differ, node ports that do not", spec + `[{"port":80,"nodePort":30080},{"port":81,"nodePort":30080}]}}`, nil, 0, "tcp port 30080 is listed twice"},
+		{"ports that do not, node ports that do", spec + `[{"port":80,"nodePort":30080},{"port":80,"nodePort":30081}]}}`, []Port{{"", TCP, 30080}, {"", TCP, 30081}}, 0, ""},
+		{"too large", spec + `[{"port":80,"nodePort":65536}]}}`, nil, 0, "as nodePort: port 65536 is not between 1 and 65535"},
+		{"of the wrong type", spec + `[{"port":80,"nodePort":"30080"}]}}`, nil, 0, "nodePort holds a string where a whole number is wanted"},
+		{"SCTP", spec + `[{"port":80,"protocol":"SCTP","nodePort":30080}]}}`, nil, 0, ""},
+		{"a port that is wrong itself", spec + `[{"port":0,"nodePort":30080}]}}`, nil, 0, "port 0 is not between 1 and 65535"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r, warnings, err := decoder.Decode(specKey, []byte(c.value))
+			checkAnswer(t, r, warnings, err)
+			switch {
+			case err != nil || c.err != "":
+				if err == nil || err.Error() != c.err {
+					t.Errorf("error %v; want %q", err, c.err)
+				}
+			case !slices.Equal(r.Service.Ports, c.want) || r.NoNodePort != c.without:
+				t.Errorf("%v, %d without; want %v, %d", r.Service.Ports, r.NoNodePort, c.want, c.without)
+			}
+		})
+	}
+}
+
 func TestPortsOfAService(t *testing.T) {
 	for _, c := range []struct {
 		name, value string

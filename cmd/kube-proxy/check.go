@@ -29,7 +29,7 @@ type checkOptions struct {
 // flagsForCheck are the flags of the proxy that make a difference to a check. The others are taken and
 // do nothing.
 var flagsForCheck = []string{
-	"help", "version", "o", "timeout", "bind_address",
+	"help", "version", "o", "timeout", "service_port", "bind_address",
 	"allowed_ports", "allowed_endpoints", "healthz_bind_address", "metrics_bind_address",
 	"etcd_servers", "etcd_config", "etcd_cafile", "etcd_certfile", "etcd_keyfile", "etcd_insecure_skip_tls_verify",
 	"etcd_username", "etcd_password_file",
@@ -113,7 +113,7 @@ func (o *checkOptions) report() (*check.Report, error) {
 		r, err = check.FromDirectory(o.directory)
 	} else {
 		var etcd etcdsource.Config
-		if etcd, err = o.source.etcd.config(o.source.sync.Duration); err != nil {
+		if etcd, err = o.source.etcdConfig(); err != nil {
 			return nil, err
 		}
 		served.EtcdPorts = etcd.LocalPorts(context.Background())
@@ -130,6 +130,7 @@ func (o *checkOptions) report() (*check.Report, error) {
 	return check.Examine(r, check.Options{
 		Bind:            served.BindAddress,
 		Operators:       served.ReservedPorts,
+		Decoder:         o.source.decoder(),
 		RefusePort:      served.Refusal,
 		AllowEndpoint:   served.Allows,
 		DescriptorLimit: limit,

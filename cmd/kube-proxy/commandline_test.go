@@ -14,6 +14,7 @@ import (
 	"kubeproxy/proxy"
 	"kubeproxy/proxy/balance"
 	"kubeproxy/proxy/engine"
+	"kubeproxy/registry"
 )
 
 func TestFlagsThatCannotBeDoneTogether(t *testing.T) {
@@ -66,6 +67,7 @@ func TestValuesThatFlagsRefuse(t *testing.T) {
 		{"-bind-address= x ", `invalid value " x " for flag -bind_address: invalid IP address: ' x '`},
 		{"-etcd_servers=http://a:1, ", `invalid value "http://a:1, " for flag -etcd_servers: value should not be an empty string`},
 		{"-dial_timeout=0", `invalid value "0" for flag -dial_timeout: must be more than zero`},
+		{"-service_port=nodeport", `invalid value "nodeport" for flag -service_port: must be port or nodePort`},
 		{"-udp_timeout=-1s", `invalid value "-1s" for flag -udp_timeout: must not be negative`},
 		{"-drain_timeout=-1s", `invalid value "-1s" for flag -drain_timeout: must not be negative`},
 		{"-config_sync_period=5", `invalid value "5" for flag -config_sync_period: time: missing unit in duration "5"`},
@@ -163,7 +165,7 @@ func TestFlagsReachTheRoomsTheyAreFor(t *testing.T) {
 	}
 	o := defaults()
 	if err := parse(o.flagSet(), o, []string{
-		"-etcd_servers=http://a:1,http://b:2", "-config_sync_period=1h", "-etcd_username=scott", "-etcd_password_file=" + password,
+		"-etcd_servers=http://a:1,http://b:2", "-config_sync_period=1h", "-service_port=nodePort", "-etcd_username=scott", "-etcd_password_file=" + password,
 		"-bind_address=10.0.0.1", "-dial_timeout=1ms", "-dial_total_timeout=2ms", "-half_closed_timeout=3ms", "-udp_timeout=4ms",
 		"-tcp_keepalive=5ms", "-drain_timeout=6ms", "-on_removal=close-after=7ms",
 		"-max_connections=22", "-max_connections_per_service=21", "-max_dials_per_endpoint=23", "-max_udp_sessions=25", "-max_udp_sessions_per_service=24", "-max_new_udp_sessions=26",
@@ -171,7 +173,7 @@ func TestFlagsReachTheRoomsTheyAreFor(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	source, err := o.source.etcd.config(o.source.sync.Duration)
+	source, err := o.source.etcdConfig()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -181,6 +183,7 @@ func TestFlagsReachTheRoomsTheyAreFor(t *testing.T) {
 	source.ReadPassword = nil // functions do not compare
 	if diff := cmp.Diff(etcdsource.Config{
 		Endpoints: []string{"http://a:1", "http://b:2"}, SyncPeriod: time.Hour, Username: "scott", Password: "tiger",
+		Decoder: registry.Decoder{NodePorts: true},
 	}, source); diff != "" {
 		t.Errorf("the source: want (-), got (+):\n%s", diff)
 	}
@@ -219,7 +222,7 @@ func TestDefaultsAreThoseOfTheManual(t *testing.T) {
 		"logtostderr": "true", "alsologtostderr": "false", "v": "0", "etcd_servers": "", "etcd_config": "", "master": "", "api_version": "",
 		"insecure_skip_tls_verify": "false", "client_certificate": "", "client_key": "", "certificate_authority": "", "version": "false",
 		"stderrthreshold": "2", "vmodule": "", "log_backtrace_at": "", "log_dir": "", "etcd_cafile": "", "etcd_certfile": "", "etcd_keyfile": "",
-		"etcd_insecure_skip_tls_verify": "false", "etcd_username": "", "etcd_password_file": "",
+		"etcd_insecure_skip_tls_verify": "false", "etcd_username": "", "etcd_password_file": "", "service_port": "port",
 		"healthz_bind_address": "0.0.0.0:10256", "metrics_bind_address": "127.0.0.1:10249", "metrics_endpoints": "false", "profiling": "false",
 		"config_max_age": "0s", "connection_log": "", "on_removal": "drain", "allowed_ports": "", "allowed_endpoints": "",
 		"max_connections": "0", "max_connections_per_service": "0", "max_dials_per_endpoint": "0", "max_udp_sessions": "0", "max_udp_sessions_per_service": "0", "max_new_udp_sessions": "0",

@@ -10,20 +10,33 @@ import (
 
 	"kubeproxy/config"
 	"kubeproxy/config/etcdsource"
+	"kubeproxy/registry"
 )
 
 // sourceOptions says where services are read from. Each source has a file of its own for its flags; the rest of this package knows
 // only what is here.
 type sourceOptions struct {
 	sync   durationValue
+	port   servicePortValue
 	etcd   etcdOptions
 	master masterOptions
 }
 
 func (o *sourceOptions) addFlags(f *pflag.FlagSet) {
 	f.Var(&o.sync, "config_sync_period", "how often everything is read again, beside the watch")
+	f.Var(&o.port, "service_port", "which `port` of its services a node offers: port, or nodePort for that of Kubernetes' services of type NodePort and LoadBalancer")
 	o.etcd.addFlags(f)
 	o.master.addFlags(f)
+}
+
+// decoder says how sources are to understand records.
+func (o *sourceOptions) decoder() registry.Decoder { return registry.Decoder{NodePorts: bool(o.port)} }
+
+// etcdConfig is what the etcd source is told.
+func (o *sourceOptions) etcdConfig() (etcdsource.Config, error) {
+	c, err := o.etcd.config(o.sync.Duration)
+	c.Decoder = o.decoder()
+	return c, err
 }
 
 // contradiction tells which flags of sources cannot be used together, if any, or that there is no source.
@@ -51,7 +64,7 @@ func (o *sourceOptions) open(flags *pflag.FlagSet) (sourceSet, error) {
 	if o.master.given() {
 		return sourceSet{}, errMaster
 	}
-	etcd, err := o.etcd.config(o.sync.Duration)
+	etcd, err := o.etcdConfig()
 	if err != nil {
 		return sourceSet{}, err
 	}

@@ -109,6 +109,30 @@ func (helpValue) Set(string) error { return pflag.ErrHelp }
 func (helpValue) String() string   { return "false" }
 func (helpValue) Type() string     { return "bool" }
 
+// A servicePortValue is the flag -service_port: whether services offer their nodePorts.
+type servicePortValue bool
+
+func (v *servicePortValue) Set(s string) error {
+	switch s {
+	case "port":
+		*v = false
+	case "nodePort":
+		*v = true
+	default:
+		return errors.New("must be port or nodePort")
+	}
+	return nil
+}
+
+func (v *servicePortValue) String() string {
+	if *v {
+		return "nodePort"
+	}
+	return "port"
+}
+
+func (v *servicePortValue) Type() string { return "port" }
+
 // An engineValue is the flag -engine.
 type engineValue struct{ proxy.Kind }
 

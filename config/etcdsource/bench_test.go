@@ -21,7 +21,7 @@ import (
 
 // What a resync does with one page of keys that are all known, beside what it would do if the library read it.
 func BenchmarkKnownPage500(b *testing.B) {
-	s := records.New()
+	s := records.New(registry.Decoder{})
 	first, kvs := bigList(250)
 	s.Merge(first, 501, nil, 0)
 	page := wire(b, &etcdserverpb.RangeResponse{Kvs: kvs, Count: 500})

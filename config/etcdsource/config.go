@@ -47,6 +47,8 @@ type Config struct {
 	// never older than what is known: then etcd is asked again, for the newest.
 	Weak bool
 
+	Decoder registry.Decoder // how records are understood
+
 	DialTimeout    time.Duration // for one connection attempt and, apart from it, one login
 	SyncPeriod     time.Duration // between full lists, ±20 %; to the first resync of a session, 20 to 120 %
 	RequestTimeout time.Duration // without progress of a list, and for opening a watch

@@ -18,6 +18,7 @@ import (
 	"kubeproxy/config"
 	"kubeproxy/config/etcdsource/etcdtest"
 	"kubeproxy/config/records"
+	"kubeproxy/registry"
 )
 
 func isList(req *etcdserverpb.RangeRequest) bool {
@@ -308,7 +309,7 @@ func TestAPageIsAPart(t *testing.T) {
 	}
 	defer own.close()
 	parts := 0
-	if l, err := list(0, false, 3, records.New().NewList)(t.Context(), own, func() { parts++ }); err != nil || l.list.Len() != 10 || parts != 4 {
+	if l, err := list(0, false, 3, records.New(registry.Decoder{}).NewList)(t.Context(), own, func() { parts++ }); err != nil || l.list.Len() != 10 || parts != 4 {
 		t.Errorf("%d keys in %d parts, %v; want 10 in 4", l.list.Len(), parts, err)
 	}
 }

@@ -51,7 +51,7 @@ func New(cfg Config) (*Source, error) {
 	s := &Source{
 		cfg:     dialer{cfg, newNames()},
 		resync:  make(chan struct{}, 1),
-		records: records.New(),
+		records: records.New(cfg.Decoder),
 
 		outages:        lograte.Limiter[time.Time]{Lines: maxOutages, First: firstWindow, Last: lastWindow},
 		resyncWarnings: repeats(),

@@ -3,6 +3,8 @@ package records
 import (
 	"slices"
 	"sync"
+
+	"kubeproxy/registry"
 )
 
 // A List is everything that the registry holds at one revision, as it is read page by page. Of what the state knew when it
@@ -41,7 +43,7 @@ func (s *State) NewList(n int) List {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.entries) == 0 {
-		return List{state: s, news: make([]Version, 0, n), decoder: new(decoder)}
+		return List{state: s, news: make([]Version, 0, n), decoder: &decoder{how: s.decoder}}
 	}
 	return List{state: s, known: make([]unchangedVersion, 0, n)}
 }
@@ -111,6 +113,7 @@ func (l *List) News() []Version { return l.news }
 // needs them. (Later there are clients, and the few values that have changed are decoded one by one.)
 // Nil decodes nothing.
 type decoder struct {
+	how   registry.Decoder
 	pages [][]decoding
 	work  sync.WaitGroup
 }
@@ -123,7 +126,7 @@ func (d *decoder) add(page []Version) {
 	d.pages = append(d.pages, decoded)
 	d.work.Go(func() {
 		for i, v := range page {
-			decoded[i] = decode(string(v.Key), v.Value)
+			decoded[i] = decode(d.how, string(v.Key), v.Value)
 		}
 	})
 }

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"kubeproxy/registry"
 )
 
 // What is decoded beside the reading is what would be decoded after it, value for value; and only the first list is.
@@ -12,14 +14,14 @@ func TestAFirstListIsDecodedPageByPage(t *testing.T) {
 	for i := range 10 {
 		all = append(all, Version{Key: []byte(spec(fmt.Sprint("s", i))), Value: []byte([]string{port(100 + i), "bad"}[i/8])})
 	}
-	s := New()
+	s := New(registry.Decoder{})
 	l := s.NewList(0)
 	for i := 0; i < len(all); i += 3 {
 		l.Add(all[i:min(i+3, len(all))])
 	}
 	l.Wait()
 	for i, got := range l.decoder.all() {
-		want := decode(string(all[i].Key), all[i].Value)
+		want := decode(registry.Decoder{}, string(all[i].Key), all[i].Value)
 		if got.key != want.key || (got.err == nil) != (i < 8) || (want.err == nil) != (got.err == nil) || !got.content.service.Equal(want.content.service) {
 			t.Errorf("%s says %+v; want %+v", all[i].Key, got, want)
 		}
@@ -43,7 +45,7 @@ func TestNothingThatIsKeptOfAPageLiesInIt(t *testing.T) {
 		},
 		"without a state": func(*State) List { return List{} },
 	} {
-		l := begin(New())
+		l := begin(New(registry.Decoder{}))
 		key, value := []byte(spec("a0")), []byte(port(10))
 		for i := range 3 {
 			copy(key, spec(fmt.Sprint("a", i)))

@@ -14,7 +14,7 @@ import (
 )
 
 func TestTheListOfRejectedKeysIsBounded(t *testing.T) {
-	r := New()
+	r := New(registry.Decoder{})
 	var all []Version
 	for i := range 3 * config.MaxRejections {
 		all = append(all, Version{
@@ -52,7 +52,7 @@ func TestTheListOfRejectedKeysIsBounded(t *testing.T) {
 func TestAFloodOfBadRecordsDoesNotFloodTheLog(t *testing.T) {
 	log := recordstest.LogSince(t)
 	synctest.Test(t, func(t *testing.T) {
-		r := New()
+		r := New(registry.Decoder{})
 		for i := range 60_000 { // ten minutes, a hundred a second
 			r.Put(v(2, int64(i+2), fmt.Sprint("bad ", i)))
 			if i%3 == 2 {

@@ -25,7 +25,8 @@ type Version struct {
 // A State is what a source knows of the registry: every key below the prefix, and which objects
 // these make. It belongs to one goroutine; but [List.Add] may be called by another. Make it with [New].
 type State struct {
-	seed maphash.Seed
+	seed    maphash.Seed
+	decoder registry.Decoder
 
 	mu      sync.Mutex        // held by the owner where it edits entries, and by List.Add
 	entries map[string]*entry // by key: every one, usable or not
@@ -140,14 +141,15 @@ func (s *State) reading(v Version, decoded *decoding) reading {
 	return reading{key: s.key(v, decoded), created: v.Created, revision: v.Revision, sum: s.sum(v), decoded: decoded, value: v.Value}
 }
 
-func (r *reading) says() decoding {
+// says gives what a version says, decoded now if it was not before.
+func (s *State) says(r *reading) decoding {
 	switch {
 	case r.decoded != nil:
 		return *r.decoded
 	case r.known:
 		return decoding{content: r.content}
 	}
-	return decode(r.key, r.value)
+	return decode(s.decoder, r.key, r.value)
 }
 
 // A decoding is what a value says, or why it says nothing.
@@ -158,10 +160,13 @@ type decoding struct {
 	err      error
 }
 
-func decode(key string, value []byte) decoding {
+func decode(decoder registry.Decoder, key string, value []byte) decoding {
 	d := decoding{key: key}
 	var record registry.Record
-	record, d.warnings, d.err = registry.Decode(key, value)
+	record, d.warnings, d.err = decoder.Decode(key, value)
+	if record.NoNodePort > 0 {
+		glog.V(3).Infof("service %v: ports that have no nodePort are not offered: %d", record.Key.Name, record.NoNodePort)
+	}
 	d.content = content{record.Service, record.Endpoints, record.Slice}
 	return d
 }
@@ -182,9 +187,10 @@ type complaint struct {
 // maxTold bounds how many values of one key are remembered for not being logged again.
 const maxTold = 8
 
-// New returns a state in which nothing is known.
-func New() *State {
+// New returns a state in which nothing is known. Records will be decoded by decoder.
+func New(decoder registry.Decoder) *State {
 	return &State{
+		decoder:   decoder,
 		entries:   make(map[string]*entry),
 		seed:      maphash.MakeSeed(),
 		services:  make(map[registry.Name]*registry.Service),
@@ -235,7 +241,7 @@ func (s *State) takeLocked(e *entry, r reading) (_ *entry, different bool) {
 // readLocked takes in what a new value says. One that does not decode hurts only itself: the last good version
 // of its key stays in force (D17, D18).
 func (s *State) readLocked(e *entry, r reading) {
-	said := r.says()
+	said := s.says(&r)
 	if said.err != nil {
 		s.markLocked(e, rejection(r, said.err))
 	} else {
@@ -336,7 +342,7 @@ func (s *State) fillLocked(e *entry, r reading) {
 	if e == nil || e.foreign || e.created != r.created || e.bad() == nil || r.revision <= e.goodAt() {
 		return
 	}
-	if said := r.says(); said.err == nil {
+	if said := s.says(&r); said.err == nil {
 		s.useLocked(e, said.content, r)
 	}
 }

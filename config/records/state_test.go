@@ -98,7 +98,7 @@ func TestTheNewestGoodVersionGivenIsInForce(t *testing.T) {
 			for i := range 4 {
 				often := i%2 == 1 // changes taken after each step add up to the same
 				sifted = i/2 == 1 // and so do lists of which only the news was kept
-				r := New()
+				r := New(registry.Decoder{})
 				for _, step := range test.steps {
 					step(r)
 					if often {
@@ -117,7 +117,7 @@ func TestTheNewestGoodVersionGivenIsInForce(t *testing.T) {
 }
 
 func TestOfAListOnlyTheNewsIsKept(t *testing.T) {
-	r := New()
+	r := New(registry.Decoder{})
 	r.Put(v(2, 2, port(1)))
 	for _, test := range []struct {
 		name string
@@ -141,8 +141,25 @@ func TestOfAListOnlyTheNewsIsKept(t *testing.T) {
 	}
 }
 
+func TestAStateUnderstandsRecordsAsItIsTold(t *testing.T) {
+	const value = `{"ports":[{"port":1,"nodePort":30001}]}`
+	for _, test := range []struct {
+		decoder registry.Decoder
+		want    string
+	}{{registry.Decoder{}, "a:1@2"}, {registry.Decoder{NodePorts: true}, "a:30001@2"}} {
+		listed, heard := New(test.decoder), New(test.decoder)
+		heard.Put(v(2, 2, value))
+		listed.Merge(listed.sifted(v(2, 2, value)), 2, nil, 0)
+		for _, r := range []*State{listed, heard} {
+			if got := r.show(); got != test.want {
+				t.Errorf("%+v: %q in force; want %q", test.decoder, got, test.want)
+			}
+		}
+	}
+}
+
 func TestAnUnchangedListChangesNothing(t *testing.T) {
-	r := New()
+	r := New(registry.Decoder{})
 	all, revision := bigRegistry(100), int64(201)
 	if different, _ := r.Merge(r.sifted(all...), revision, nil, 0); different.N != 200 {
 		t.Errorf("%d different at first; want all", different.N)
@@ -167,7 +184,7 @@ func TestAnUnchangedListChangesNothing(t *testing.T) {
 }
 
 func TestAValueWrittenOtherwiseThatSaysTheSameIsNoChange(t *testing.T) {
-	r := New()
+	r := New(registry.Decoder{})
 	r.Put(v(2, 2, port(1)))
 	r.changes()
 	if !r.Put(v(2, 3, " "+port(1))) {
@@ -195,7 +212,7 @@ func TestDivergencesAreWhatTheWatchShouldHaveTold(t *testing.T) {
 		{"the same, but older than it was", 9, []Version{v(2, 1, port(1))}, 0, 1},
 	} {
 		for _, sifted := range []bool{false, true} {
-			r := New()
+			r := New(registry.Decoder{})
 			r.Put(v(2, 2, port(1)))
 			l := listOf(test.list...)
 			if sifted {
@@ -210,7 +227,7 @@ func TestDivergencesAreWhatTheWatchShouldHaveTold(t *testing.T) {
 
 // A directory of files, for one, has neither lives nor revisions of its keys, and is only ever listed.
 func TestAStoreWithoutLivesAndRevisionsIsFollowedByListsAlone(t *testing.T) {
-	s := New()
+	s := New(registry.Decoder{})
 	for i, test := range []struct {
 		list []Version
 		want string
@@ -233,7 +250,7 @@ func TestAStoreWithoutLivesAndRevisionsIsFollowedByListsAlone(t *testing.T) {
 }
 
 func TestWhatIsRememberedOfAKeyIsBounded(t *testing.T) {
-	r := New()
+	r := New(registry.Decoder{})
 	for i := range 10 * maxTold {
 		r.Put(v(2, int64(i+2), fmt.Sprint("bad ", i)))
 	}
@@ -248,7 +265,7 @@ func TestWhatIsRememberedOfAKeyIsBounded(t *testing.T) {
 
 // The key of an entry is a string already, and an object's key is looked up by its parts.
 func TestToFindAKnownKeyLeavesNoGarbage(t *testing.T) {
-	r, all := New(), bigRegistry(1)
+	r, all := New(registry.Decoder{}), bigRegistry(1)
 	r.Merge(listOf(all...), 3, nil, 0)
 	name := registry.Name{Namespace: "default", Name: "service-00000"}
 	if n := testing.AllocsPerRun(10, func() {
@@ -284,7 +301,7 @@ func TestAClaimIsDatedByTheRevisionThatProvesIt(t *testing.T) {
 		{"given up and added again", func(r *State) { r.Put(v(2, 2, both)); r.Put(v(2, 3, port(1))); r.Put(v(2, 7, both)) }, []int64{2, 7}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			r := New()
+			r := New(registry.Decoder{})
 			test.news(r)
 			services, _ := r.changes()
 			if len(services) != 1 || !slices.Equal(services[0].Value.Since, test.want) {

@@ -3,6 +3,7 @@ package check
 import (
 	"cmp"
 	"errors"
+	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
@@ -16,6 +17,8 @@ import (
 type Options struct {
 	Bind      netip.Addr // what its listeners bind to; the zero Addr means 0.0.0.0
 	Operators []uint16   // TCP ports of its own, where it answers its operators
+
+	Decoder registry.Decoder // how it understands records
 
 	// RefusePort reports why a service may not have a port; nil: it may. AllowEndpoint reports whether
 	// the proxy may dial an address; host names of endpoints are not looked up, and so not asked about.
@@ -112,7 +115,7 @@ func (x *examination) read(stored *Record, v *Verdict) {
 		return
 	}
 	v.findUnknownFields(key.Kind, stored.Value)
-	record, warnings, err := registry.Decode(stored.Key, stored.Value)
+	record, warnings, err := x.Decoder.Decode(stored.Key, stored.Value)
 	if err != nil {
 		v.find(Error, BadRecord, err.Error())
 		x.unusable[o] = true
@@ -120,6 +123,9 @@ func (x *examination) read(stored *Record, v *Verdict) {
 	}
 	for _, w := range warnings {
 		v.find(Warning, OddRecord, string(w))
+	}
+	if record.NoNodePort > 0 {
+		v.find(Info, NoNodePort, fmt.Sprintf("ports that have no nodePort are not offered: %d", record.NoNodePort))
 	}
 	v.Holds = holds(record)
 	if record.Service != nil {

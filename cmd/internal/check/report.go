@@ -75,6 +75,7 @@ const (
 const (
 	ForeignKey      Code = "foreign-key"      // below the prefix, and of none of the kinds of records
 	Superseded      Code = "superseded"       // endpoints of a service that has endpoint slices
+	NoNodePort      Code = "no-node-port"     // ports of a service that are not offered, with -service_port=nodePort
 	Excluded        Code = "excluded"         // a slice that is not for this proxy, by its labels
 	PrivilegedPorts Code = "privileged-ports" // ports below 1024
 	LocalPorts      Code = "local-ports"      // ports that the machine may give to a connection
