@@ -100,16 +100,17 @@ func TestEveryDropHasItsReason(t *testing.T) {
 		})
 	})
 	t.Run("overload", func(t *testing.T) {
-		e := newUDPEngineOf(t, Portable, engine.Config{MaxUDPSessions: 8})
-		s := e.serve(t, enginetest.Identity(t, "1"))
-		known, stranger := proxytest.DialUDP(t, s.Addr), proxytest.DialUDP(t, s.Addr)
-		known.Ask(t)
-		e.Sessions.Existing.Add(8 + 1 + 64 - 1) // that have ended, and are slow to leave
-		stranger.Write([]byte("lost"))
-		s.HasDropped(t, map[traffic.DropReason]uint64{traffic.DropOverload: 1})
-		known.Ask(t)
-		e.Sessions.Existing.Add(-1)
-		stranger.Ask(t)
+		onBothEngines(t, engine.Config{MaxUDPSessions: 8}, func(t *testing.T, e *udpEngine) {
+			s := e.serve(t, enginetest.Identity(t, "1"))
+			known, stranger := proxytest.DialUDP(t, s.Addr), proxytest.DialUDP(t, s.Addr)
+			known.Ask(t)
+			e.Sessions.Existing.Add(8 + 1 + 64 - 1) // that have ended, and are slow to leave
+			stranger.Write([]byte("lost"))
+			s.HasDropped(t, map[traffic.DropReason]uint64{traffic.DropOverload: 1})
+			known.Ask(t)
+			e.Sessions.Existing.Add(-1)
+			stranger.Ask(t)
+		})
 	})
 	t.Run("client unreachable", func(t *testing.T) {
 		onBothEngines(t, engine.Config{BindAddress: netip.IPv4Unspecified()}, func(t *testing.T, e *udpEngine) {

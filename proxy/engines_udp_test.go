@@ -51,6 +51,19 @@ func TestASessionStaysWhileOneSideSpeaks(t *testing.T) {
 	})
 }
 
+// The session of a client that has gone does not count as one more client.
+func TestASessionThatEndsTakesNobodysTurn(t *testing.T) {
+	onBothEngines(t, engine.Config{UDPTimeout: 20 * time.Millisecond}, func(t *testing.T, e *udpEngine) {
+		s := e.serve(t, enginetest.Identity(t, "1"), enginetest.Identity(t, "2"), enginetest.Identity(t, "3"))
+		for _, want := range []string{"1", "2", "3", "1"} {
+			if got := proxytest.DialUDP(t, s.Addr).Ask(t).Name; got != want {
+				t.Errorf("a client was answered by %q; it was the turn of %q", got, want)
+			}
+			proxytest.Eventually(t, func() bool { return s.SessionCount() == 0 }, "the session to end")
+		}
+	})
+}
+
 // D40: v0.4 set the timer after the first successful write, so such a session never ended.
 func TestASilentSessionEndsWhetherOrNotItWasEverAnswered(t *testing.T) {
 	onBothEngines(t, engine.Config{UDPTimeout: 100 * time.Millisecond}, func(t *testing.T, e *udpEngine) {

@@ -1,6 +1,12 @@
 // Package engine is the contract between the Proxier and an engine, and the rules that all engines share.
 //
 // An [Engine] holds sockets open and moves bytes. The Proxier decides which sockets there are and who owns each: it swaps a pointer to
-// a [Claim]. The rules in this package open nothing and wait for nothing: which endpoint is tried next ([Search]), what the books say of a
-// TCP client ([Connection]), why a UDP session ends ([SessionEnds], [Unserved]) and what an error means ([SideEnds]).
+// a [Claim]. The rules in this package open nothing and wait for nothing. An engine drives them: it reports what happened, and does what
+// they answer. So a rule exists once, and is tested without sockets.
+//
+//   - [Search]: which endpoint a TCP client tries next.
+//   - [Connection]: what is counted of a TCP client, from its admission to its one ending.
+//   - [UDPPort]: which UDP clients may begin a session, and which sessions go on when their port changes hands.
+//   - [UDPSession]: what becomes of each datagram, when the session moves, and why it ends.
+//   - [SideEnds]: what an error of a TCP connection means.
 package engine

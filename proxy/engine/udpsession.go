@@ -1,9 +1,11 @@
 package engine
 
 import (
+	"bytes"
 	"errors"
-	"net/netip"
-	"sync"
+	"net"
+	"os"
+	"sync/atomic"
 	"time"
 
 	"github.com/golang/glog"
@@ -15,78 +17,66 @@ import (
 	"kubeproxy/registry"
 )
 
-// WhyUnusable is why a session cannot have an endpoint, from the error that it met with. When we are out of
-// descriptors, or of local ports, that is not the endpoint's fault, and the next would fare no better; when
-// the record is wrong, that is not for how long it takes.
-func WhyUnusable(err error) traffic.DropReason {
-	switch {
-	case IsShortage(err), sockopt.IsOurTrouble(err):
-		return traffic.DropDescriptorLimit
-	case errors.Is(err, admit.ErrOwnListener):
-		return traffic.DropOwnListener
-	case errors.Is(err, registry.ErrNotAllowed):
-		return traffic.DropNotAllowed
-	case errors.Is(err, admit.ErrLoop):
-		return traffic.DropLoop
-	case errors.Is(err, admit.ErrNoDescriptors):
-		return traffic.DropDescriptorLimit
-	case errors.Is(err, admit.ErrUnresolved):
-		return traffic.DropUnresolved
-	}
-	return traffic.DropUnreachable
+// A UDPSession is one UDP client's flow to one endpoint after another, whichever engine carries it. It decides, and opens
+// and waits for nothing: the engine holds the sockets, says what happens on them, and does as the verdict says.
+//
+//	             Forward, Answered: the endpoint is gone
+//	             Refused                                        UDPMove
+//	      ┌──────────────────────────────────────────────────────────┐
+//	an endpoint                                      none: datagrams wait
+//	      └──────────────────────────────────────────────────────────┘
+//	HandOver: what waited was sent ◀── the engine connects ◀── Next
+//
+//	either one ── End, GiveUp ──▶ ended ── Finish ──▶ counted
+//
+// When its endpoint leaves the rotation or refuses, the session moves to another one, and the client sees nothing of it.
+//
+// An engine with several goroutines holds a lock while it calls Forward, Answered, Refused, HandOver, Departed, IsIdle, End,
+// GiveUp and Ended. The methods of the search (udpsearch.go), Delivered and Finish belong to one goroutine. Anybody may call
+// Sent and Drop. For a datagram nothing is allocated, unless it has to wait.
+type UDPSession struct {
+	admit.Entry // in the limits
+	Key         admit.SessionKey
+	Claim       *Claim // that it began under
+	Control     []byte // makes replies leave from Key.Local
+	port        *UDPPort
+	began       time.Time
+	sent        atomic.Uint64 // bytes that were handed to endpoints
+	received    uint64        // bytes that were handed to the client
+	udpSearch
+
+	at     *UDPVisit // nil while an endpoint is being found
+	ended  bool
+	reason traffic.Reason     // why, once it has
+	lost   traffic.DropReason // and why what waited then is dropped
+
+	answered  bool     // the client was given a reply
+	confirmed bool     // and has sent again after it
+	waiting   [][]byte // what the client sends while there is no endpoint
+
+	// What the client sent last, should the endpoint refuse it: then the next one gets it.
+	unanswered bool
+	kept       bool // false for one that is too long to keep
+	last       []byte
 }
 
-// Unserved is why a session ends for which no endpoint was found, from what was wrong with those that were
-// tried, and whether one had carried it before.
-func Unserved(why traffic.DropReason, carried bool) traffic.Reason {
-	switch why {
-	case traffic.DropOwnListener:
-		return traffic.OwnListener
-	case traffic.DropNotAllowed:
-		return traffic.EndpointNotAllowed
-	case traffic.DropLoop:
-		return traffic.Loop
-	case traffic.DropUnreachable:
-		return traffic.DialFailed
-	case traffic.DropUnresolved:
-		return traffic.NameFailed
-	case traffic.DropDescriptorLimit:
-		return traffic.DescriptorLimit
-	}
-	if carried {
-		return traffic.EndpointRemoved
-	}
-	return traffic.NoEndpoints
+// A UDPVisit is the time that a session spends with one endpoint, on one connected socket.
+type UDPVisit struct {
+	Endpoint *balance.Endpoint
+	Began    time.Duration // by the clock of package monotonic
+	answered bool          // the endpoint has sent something
+	refused  bool          // it has refused a datagram
 }
 
-// TellSession counts a session, which began under a claim, as ended, and tells whoever wants to know.
-func TellSession(c *Claim, e traffic.Ending, told func(traffic.Ending)) {
-	if v := glog.V(4); v {
-		v.Infof("UDP session of %v for %s ended: %d bytes sent, %d received; %s", e.Client, e.Service, e.Sent, e.Received, e.Reason)
-	}
-	c.Tally.End(e.Reason)
-	if told != nil {
-		told(e)
-	}
-}
+// A UDPVerdict says what the engine has to do about a datagram.
+type UDPVerdict uint8
 
-// SessionEnds tells whether a session that a client began under a claim cannot go on, and why, as things
-// stand with its socket and who owns that.
-func SessionEnds(closed bool, owner, began *Claim, client netip.Addr) (why traffic.Reason, ends bool) {
-	switch {
-	case closed && !owner.Lifetime.Over.Load():
-		return traffic.Shutdown, true // the port was closed under a service that goes on wanting it
-	case closed, owner.Rotation != began.Rotation:
-		return traffic.ServiceRemoved, true
-	case !owner.keeps(began, client):
-		return traffic.SourceNotAllowed, true
-	}
-	return 0, false
-}
-
-// SettleTime is how long an endpoint that never answers has not refused, either, when it counts as
-// reached. Not every protocol has answers.
-const SettleTime = time.Second
+const (
+	UDPSend UDPVerdict = iota // send it on
+	UDPDone                   // nothing: it waits, or was dropped and counted
+	UDPMove                   // likewise; the session has left its endpoint: close its socket, and find another one
+	UDPOver                   // nothing of the session: it has ended
+)
 
 // MaxWaiting bounds how many datagrams of one session wait. It is enough for a client in full flow
 // while its session moves, which takes a millisecond, and for one that repeats its question while a
@@ -97,27 +87,146 @@ const MaxWaiting = 64
 // shorter. What is longer is part of a stream, and streams can do without one datagram.
 const MaxKept = 1500
 
-// UDPReceiveBuffer is what we ask the kernel to hold for a port while the read loop is not
-// running. Its usual 208 KiB are gone after two datagrams of full length. The kernel grants as much
-// as net.core.rmem_max allows. (Of what 100 known clients sent while 100,000 forged senders did, all
-// was answered with 4 MiB, 94 % with 1 MiB, 86 % with 208 KiB; see UDPQueue.)
-const UDPReceiveBuffer = 4 << 20
-
-// MaxDatagram is more than a UDP datagram can hold: its length has 16 bits and counts 8 bytes of
-// header (RFC 768). One that fills a buffer of this size was cut. v0.4 cut all at 4096 bytes (D41).
-const MaxDatagram = 1<<16 - 1
-
-// A DatagramBuffer has room for any datagram.
-type DatagramBuffer [MaxDatagram]byte
-
-// DatagramBuffers lends buffers to those who receive a datagram now and then. Any goroutine may use it.
-var DatagramBuffers = sync.Pool{New: func() any { return new(DatagramBuffer) }}
-
-// LookUpPatience returns how long a UDP session waits for the name of an endpoint that it was offered. While others are left,
-// it tries the next one as soon as TCP would.
-func LookUpPatience(c *balance.Choice) time.Duration {
-	if c.IsLast() {
-		return admit.LookUpTimeout
+// Forward says what becomes of a datagram of the client: it is sent to the endpoint, or waits for one.
+func (s *UDPSession) Forward(datagram []byte) UDPVerdict {
+	if s.ended {
+		return UDPOver
 	}
-	return Stagger
+	s.Heard()
+	if s.answered && !s.confirmed {
+		s.confirmed = true
+		s.port.base.Sessions.Confirm(&s.Entry)
+	}
+	verdict := UDPDone
+	if s.at != nil {
+		if !s.at.Endpoint.Gone() {
+			s.keep(datagram)
+			return UDPSend
+		}
+		s.at, verdict = nil, UDPMove // D42: v0.4 went on sending to an endpoint that was gone
+	}
+	if !s.hold(datagram) {
+		s.Drop(traffic.DropWaiting, 1)
+	}
+	return verdict
+}
+
+// keep remembers a datagram that is being sent, if it is short: a copy of some hundred bytes buys that no answer is lost with
+// an endpoint.
+func (s *UDPSession) keep(datagram []byte) {
+	s.unanswered, s.kept = true, len(datagram) <= MaxKept
+	if s.kept {
+		s.last = append(s.last[:0], datagram...)
+	}
+}
+
+// hold puts a copy of a datagram aside until there is an endpoint; false: no room for it.
+func (s *UDPSession) hold(datagram []byte) bool {
+	if len(s.waiting) >= MaxWaiting || !s.port.base.Sessions.Reserve(datagram) {
+		return false
+	}
+	s.waiting = append(s.waiting, bytes.Clone(datagram))
+	return true
+}
+
+// Sent notes what came of sending a datagram of n bytes to an endpoint. It returns the error if the endpoint, or the way to
+// it, refuses: see Refused. Other failures cost just the datagram.
+func (s *UDPSession) Sent(n int, err error) (refusal error) {
+	switch {
+	case err == nil:
+		t := s.Claim.Tally
+		s.sent.Add(uint64(n))
+		t.Sent.Add(uint64(n))
+		t.DatagramsSent.Add(1)
+	case sockopt.IsOurTrouble(err):
+		s.Drop(traffic.DropNotSent, 1)
+	case sockopt.IsTooLong(err):
+		s.Drop(traffic.DropTooLong, 1)
+	default:
+		return err
+	}
+	return nil
+}
+
+// Refused takes the session from an endpoint that refuses, as err says. The datagram that was refused waits for the next
+// endpoint, for it reached nobody. (Or almost: of several on their way at once, one may have been refused while a later one
+// was not, and is now sent twice. UDP may do that, RFC 768.) Of those who hear of one refusal the first counts.
+func (s *UDPSession) Refused(v *UDPVisit, err error) UDPVerdict {
+	switch {
+	case s.at == v:
+	case s.ended:
+		s.Drop(traffic.DropEnded, 1)
+		return UDPOver
+	default:
+		return UDPDone
+	}
+	if v := glog.V(3); v {
+		v.Infof("%s: UDP client %v has to leave %v: %v", s.Claim.Key, s.Key.Client, s.at.Endpoint.Addr, err)
+	}
+	v.Endpoint.Failed(registry.UDP)
+	v.refused, s.at = true, nil
+	if s.unanswered && (!s.kept || !s.hold(s.last)) {
+		s.Drop(traffic.DropUnreachable, 1)
+	}
+	return UDPMove
+}
+
+// Answered says what becomes of a datagram of n bytes that an endpoint has sent: UDPSend is to the client.
+func (s *UDPSession) Answered(v *UDPVisit, n int) UDPVerdict {
+	v.answered = true
+	v.Endpoint.Answered(registry.UDP)
+	s.Heard()
+	switch {
+	case s.at != v:
+		s.Drop(traffic.DropEnded, 1)
+		return UDPDone
+	case v.Endpoint.Gone() && !s.unanswered:
+		s.at = nil // D42: it may answer what it was asked before it went, and no more
+		s.Drop(traffic.DropEnded, 1)
+		return UDPMove
+	}
+	s.answered, s.unanswered = true, false
+	if n == MaxDatagram {
+		s.Drop(traffic.DropTooLong, 1)
+		return UDPDone
+	}
+	return UDPSend
+}
+
+// Delivered notes what came of sending a reply of n bytes to the client. A failure costs just the reply.
+func (s *UDPSession) Delivered(n int, err error) {
+	switch {
+	case err == nil:
+		t := s.Claim.Tally
+		s.received += uint64(n)
+		t.Received.Add(uint64(n))
+		t.DatagramsReceived.Add(1)
+	case errors.Is(err, net.ErrClosed): // the port was closed under it
+		s.Drop(traffic.DropEnded, 1)
+	case sockopt.IsOurTrouble(err), errors.Is(err, os.ErrDeadlineExceeded): // the latter: the network card has stopped sending
+		s.Drop(traffic.DropNotSent, 1)
+	default:
+		s.Drop(traffic.DropClient, 1)
+	}
+}
+
+// HandOver gives an endpoint that was just connected to what waited, in order: so many have been sent, and UDPSend means that
+// next is to be sent as well. With UDPDone the visit has begun. When the endpoint refuses one of them, it has not, and all
+// go on waiting: what it had been sent before is what it refused.
+func (s *UDPSession) HandOver(v *UDPVisit, sent int) (next []byte, verdict UDPVerdict) {
+	switch {
+	case s.ended:
+		return nil, UDPOver
+	case sent < len(s.waiting):
+		s.keep(s.waiting[sent])
+		return s.waiting[sent], UDPSend
+	}
+	s.port.base.Sessions.Unreserve(s.waiting)
+	s.at, s.waiting = v, nil
+	return nil, UDPDone
+}
+
+// Drop counts datagrams of the session that are not carried further.
+func (s *UDPSession) Drop(why traffic.DropReason, n int) {
+	s.port.base.Lines.Drop(s.Claim, why, n, s.Key.Client)
 }

@@ -57,7 +57,7 @@ func TestASessionOfALoopThatHasSettledIsOfferedAllEndpointsAnew(t *testing.T) {
 	returned := proxytest.ServeUDP(t, returns.String(), proxytest.MuteUDP)
 	s.loop.call(func() {
 		for _, f := range s.sessions {
-			f.connected -= engine.SettleTime
+			f.visit.Began -= engine.SettleTime
 		}
 	})
 	dies.Close()

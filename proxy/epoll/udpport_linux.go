@@ -8,34 +8,26 @@ import (
 	"time"
 	"unsafe"
 
-	"github.com/golang/glog"
 	"golang.org/x/sys/unix"
-	"golang.org/x/time/rate"
 
 	"kubeproxy/proxy/admit"
-	"kubeproxy/proxy/balance"
 	"kubeproxy/proxy/engine"
 	"kubeproxy/proxy/sockopt"
 	"kubeproxy/proxy/traffic"
-	"kubeproxy/registry"
 )
 
 // An epollUDP is one open UDP port of the epoll engine: the socket that all its clients speak to, and
 // their sessions. What they send is read many datagrams at a time (recvmmsg(2)), and what they are
 // answered is sent many at a time, at the end of the turn (sendmmsg(2)).
 type epollUDP struct {
+	engine.UDPPort
 	portSocket
 	loop   *loop
-	number uint16
-	owner  *atomic.Pointer[engine.Claim]
 	closed bool
 	batch  int    // how many datagrams are read at once
 	queue  packed // what is known of the kernel's queue; of this batch
-	lost   uint32 // datagrams that the kernel had no room for, as far as it has said
 	dual   bool   // it serves both families, and knows IPv4 clients by mapped addresses
 
-	ranks    admit.EvictionQueue // guarded by the session limit's mu
-	pace     *rate.Limiter       // of sessions that begin
 	sessions map[admit.SessionKey]*session
 }
 
@@ -50,18 +42,13 @@ func (e *Engine) listenUDP(addr netip.AddrPort, owner *atomic.Pointer[engine.Cla
 		return nil, err
 	}
 	p := &epollUDP{
-		loop: l,
-
+		loop:       l,
 		portSocket: portSocket{fd: fd},
-
-		number:   addr.Port(),
-		owner:    owner,
-		ranks:    admit.EvictionQueue{Max: e.Cfg.MaxUDPSessionsPerService, Full: traffic.DropServiceLimit},
-		pace:     admit.NewPortPace(e.Cfg.MaxNewUDPSessions),
-		sessions: make(map[admit.SessionKey]*session),
-		batch:    datagramBatch,
-		dual:     family(fd) == unix.AF_INET6,
+		sessions:   make(map[admit.SessionKey]*session),
+		batch:      datagramBatch,
+		dual:       family(fd) == unix.AF_INET6,
 	}
+	p.Init(&e.Base, addr.Port(), owner)
 	l.call(func() {
 		slot, index, generation := l.udpPorts.add()
 		*slot = p
@@ -128,17 +115,11 @@ func (p *epollUDP) endSessions(from int) (next int) {
 		if (*f).port != p {
 			continue
 		}
-		if why, ends := p.ends(*f); ends {
-			(*f).why = traffic.DropEnded
+		if why, ends := p.Ends(&(*f).UDPSession, p.closed); ends {
 			p.loop.endSession(*f, why)
 		}
 	}
 	return next
-}
-
-// ends tells whether a session cannot go on, and why, as things stand with the port and its owner.
-func (p *epollUDP) ends(f *session) (why traffic.Reason, ends bool) {
-	return engine.SessionEnds(p.closed, p.owner.Load(), f.claim, f.key.Client.Addr())
 }
 
 // receive reads what clients send, a batch at a time, for at most a few batches. To begin a session takes far
@@ -163,7 +144,7 @@ func (l *loop) receive(p *epollUDP) {
 		case unix.EAGAIN, unix.ECONNREFUSED: // the latter: a client that went away refuses our reply
 			return
 		default:
-			l.engine.Lines.ReportRead(p.owner.Load().Key, errno)
+			l.engine.Lines.ReportRead(p.Owner.Load().Key, errno)
 			l.suspend(&p.portSocket)
 			return
 		}
@@ -171,11 +152,9 @@ func (l *loop) receive(p *epollUDP) {
 		p.queue = unasked
 		for i := range n {
 			client, said, datagram := in.datagram(i)
-			if said.Lost != 0 && said.Lost != p.lost {
-				l.engine.Lines.Drop(p.owner.Load(), traffic.DropQueueFull, int(said.Lost-p.lost), client) // who sent those is not known
-				p.lost = said.Lost
+			if p.Received(client, len(datagram), said.Lost) {
+				l.carry(p, admit.SessionKey{Client: client, Local: said.Local}, datagram)
 			}
-			l.carry(p, admit.SessionKey{Client: client, Local: said.Local}, datagram)
 			if p.closed {
 				return
 			}
@@ -194,10 +173,6 @@ func (l *loop) receive(p *epollUDP) {
 
 // carry has the client's session send a datagram on. A client without one is given one.
 func (l *loop) carry(p *epollUDP, key admit.SessionKey, datagram []byte) {
-	if len(datagram) == engine.MaxDatagram {
-		l.engine.Lines.Drop(p.owner.Load(), traffic.DropTooLong, 1, key.Client)
-		return
-	}
 	if f := p.sessions[key]; f != nil {
 		l.forward(f, datagram)
 		return
@@ -210,17 +185,13 @@ func (l *loop) carry(p *epollUDP, key admit.SessionKey, datagram []byte) {
 
 // beginSession starts a session for a client, or drops its datagram.
 func (l *loop) beginSession(p *epollUDP, key admit.SessionKey) *session {
-	e, owner := l.engine, p.owner.Load()
-	if !e.MayBegin(owner, key, p.isCrowded, p.pace) {
+	owner := p.Owner.Load()
+	if !p.MayBegin(owner, key, p.isCrowded) {
 		return nil
 	}
-	f := &session{port: p, key: key, claim: owner, control: sockopt.ControlFrom(key.Local), fd: noDescriptor, began: time.Now(), live: true}
-	f.Entry.Socket, f.Session = &p.ranks, f
-	f.Heard()
-	evicted, full, ok := e.Sessions.Admit(&f.Entry)
+	f := &session{port: p, fd: noDescriptor}
+	evicted, ok := p.Begin(&f.UDPSession, f, owner, key)
 	if !ok {
-		e.Budget.Release(1)
-		e.Lines.Drop(owner, full, 1, key.Client)
 		return nil
 	}
 	if evicted != nil {
@@ -230,17 +201,11 @@ func (l *loop) beginSession(p *epollUDP, key admit.SessionKey) *session {
 			evicted.Session.Evict()
 		}
 	}
-	if v := glog.V(2); v {
-		v.Infof("new UDP session of %v for %s", key.Client, owner.Key)
-	}
 	l.begun++
 	slot, index, generation := l.sessions.add()
 	*slot = f
 	f.index, f.generation = index, generation
 	p.sessions[key] = f
-	owner.Tally.Active.Add(1)
-	f.until = l.now + e.Cfg.DialTotalTimeout
-	f.choice = owner.Choose(key.Client.Addr()) // only now: who is not let in takes nobody's turn
 	return f
 }
 
@@ -265,92 +230,25 @@ func (p *epollUDP) isCrowded() bool {
 	return p.queue == crowded
 }
 
-// Evict has its loop end the session for the sake of another one.
-func (f *session) Evict() {
-	l := f.port.loop
-	l.do(func() { l.evict(f) })
-}
+func (l *loop) evict(f *session) { l.endSession(f, traffic.Evicted) }
 
-func (l *loop) evict(f *session) {
-	if !f.live {
-		return
-	}
-	f.why = traffic.DropEnded
-	l.endSession(f, traffic.Evicted)
-	if v := glog.V(2); v {
-		v.Infof("evicted the UDP session of %v for %s", f.key.Client, f.claim.Key)
-	}
-}
-
-func (f *session) whyUnserved() traffic.Reason { return engine.Unserved(f.why, f.carried != nil) }
-
-// endSession ends a session: gives back what it has, and tells whoever wants to know.
+// endSession ends a session, unless it has ended.
 func (l *loop) endSession(f *session, why traffic.Reason) {
+	if !f.Ended() {
+		f.End(why)
+		l.finishSession(f)
+	}
+}
+
+// finishSession gives back what a session has that has ended.
+func (l *loop) finishSession(f *session) {
 	if l.owes(f) {
 		l.sendReplies() // they count
 	}
-	e := l.engine
-	f.live = false
-	if f.fd != noDescriptor {
-		closeFD(int(f.fd))
-		f.fd = noDescriptor
-		f.endpoint.Left()
-	}
-	delete(f.port.sessions, f.key)
+	l.depart(f)
+	delete(f.port.sessions, f.Key)
 	l.sessions.remove(f.index)
-	e.Sessions.Remove(&f.Entry)
-	e.Sessions.Unreserve(f.waiting)
-	if n := len(f.waiting); n > 0 {
-		l.dropFor(f, f.why, n)
-	}
-	e.Budget.Release(1)
-	ending := traffic.Ending{
-		Protocol: registry.UDP,
-		Service:  f.claim.Key,
-		Port:     f.port.number,
-		Client:   f.key.Client,
-		Began:    f.began,
-		Duration: time.Since(f.began),
-		Dialled:  f.dialled,
-		Attempts: f.attempts,
-		Sent:     f.sent,
-		Received: f.received,
-		Reason:   why,
-	}
-	if f.carried != nil {
-		ending.Endpoint = f.carried.Addr
-	}
-	engine.TellSession(f.claim, ending, e.Cfg.Ended)
-}
-
-func (l *loop) dropFor(f *session, why traffic.DropReason, n int) {
-	l.engine.Lines.Drop(f.claim, why, n, f.key.Client)
-}
-
-// lookUpSession resolves the name of an endpoint beside the loop.
-func (l *loop) lookUpSession(f *session, e *balance.Endpoint) {
-	f.looking = true
-	l.engine.resolve(registry.UDP, e, engine.LookUpPatience(&f.choice), func(addrs []netip.AddrPort, err error) {
-		l.do(func() {
-			if f.live {
-				f.looking = false
-				if l.directAny(f, e, addrs, err) {
-					l.redirect(f)
-				}
-			}
-		})
-	})
-}
-
-// directAny makes e the endpoint of f, at the first of its addresses that can be. It reports whether f is still to be
-// found an endpoint: none of them can be, or its name was not resolved, because of err.
-func (l *loop) directAny(f *session, e *balance.Endpoint, addrs []netip.AddrPort, err error) bool {
-	for _, to := range addrs {
-		if err = l.direct(f, e, to); err == nil {
-			return false
-		}
-	}
-	return l.cannot(f, e, err)
+	f.Finish()
 }
 
 // sessionsATurn is how many places of sessions are looked at in a turn for those that have been silent for too long.
@@ -359,15 +257,12 @@ const sessionsATurn = 256
 // idleSessions ends the sessions that have been silent for too long, of the next few places. When the last were looked at, the
 // first are looked at again after a while.
 func (l *loop) idleSessions() {
-	timeout := l.engine.Cfg.UDPTimeout
 	sessions, next := l.sessions.some(l.sweptSessions, sessionsATurn)
 	if l.sweptSessions = next; next < 0 {
-		l.sweptSessions, l.sweepSessions = 0, l.now+max(timeout/32, time.Millisecond)
+		l.sweptSessions, l.sweepSessions = 0, l.now+max(l.engine.Cfg.UDPTimeout/32, time.Millisecond)
 	}
 	for f := range sessions {
-		if (*f).SilentFor() >= timeout {
-			glog.V(1).Infof("UDP session of %v for %s was silent for %v", (*f).key.Client, (*f).claim.Key, timeout)
-			(*f).why = traffic.DropEnded
+		if _, idle := (*f).IsIdle(); idle {
 			l.endSession(*f, traffic.Idle)
 		}
 	}
@@ -486,13 +381,13 @@ func (l *loop) sendReplies() {
 		h.Iov = &out.vectors[i]
 		h.SetIovlen(1)
 		var size uintptr
-		out.names[i], size = r.session.port.name(r.session.key.Client)
+		out.names[i], size = r.session.port.name(r.session.Key.Client)
 		h.Name, h.Namelen = (*byte)(unsafe.Pointer(&out.names[i])), uint32(size)
 		h.Control = nil
-		if len(r.session.control) > 0 {
-			h.Control = &r.session.control[0]
+		if len(r.session.Control) > 0 {
+			h.Control = &r.session.Control[0]
 		}
-		h.SetControllen(len(r.session.control))
+		h.SetControllen(len(r.session.Control))
 	}
 	for from := 0; from < out.n; {
 		to := from + 1
@@ -504,18 +399,12 @@ func (l *loop) sendReplies() {
 			sent = 0
 		}
 		for _, r := range out.replies[from : from+sent] {
-			n, t := uint64(r.length), r.session.claim.Tally
-			r.session.received += n
-			t.Received.Add(n)
-			t.DatagramsReceived.Add(1)
+			r.session.Delivered(r.length, nil)
 		}
 		if from += sent; sent == 0 {
 			if errno != unix.ECONNREFUSED { // that was the answer to an earlier one
-				why := traffic.DropClient
-				if sockopt.IsOurTrouble(errno) {
-					why = traffic.DropNotSent
-				}
-				l.dropFor(out.replies[from].session, why, 1)
+				r := out.replies[from]
+				r.session.Delivered(r.length, errno)
 				from++
 			}
 		}

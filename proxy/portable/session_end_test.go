@@ -53,11 +53,7 @@ func TestEverySessionEndsWithItsReason(t *testing.T) {
 		}},
 		{traffic.NoEndpoints, engine.Config{}, func(t *testing.T, e *Engine, s *udpService) {
 			s.Set() // just when the session has been let in
-			e.Budget.TryAcquire(1)
-			begun := newSession(s.udpSocket, admit.SessionKey{}, s.Ownership.Load())
-			s.add(begun)
-			begun.choice = s.Ownership.Load().Choose(netip.Addr{})
-			begun.run(nil, nil)
+			s.letIn(admit.SessionKey{}, s.Ownership.Load()).run(nil, nil)
 		}},
 		{traffic.EndpointRemoved, engine.Config{}, func(t *testing.T, e *Engine, s *udpService) {
 			client := proxytest.DialUDP(t, s.Addr)
@@ -222,11 +218,8 @@ func TestASessionThatEndsBeforeItRunsLeavesNothingOpen(t *testing.T) {
 	s := serveUDP(t, e, enginetest.Identity(t, "1"))
 	sockets := proxytest.Sockets(t)
 	for range 10 {
-		e.Budget.TryAcquire(1)
-		session := newSession(s.udpSocket, admit.SessionKey{}, s.Ownership.Load())
-		s.add(session)
-		session.choice = s.Ownership.Load().Choose(netip.Addr{})
-		first, _ := session.choice.Next()
+		session := s.letIn(admit.SessionKey{}, s.Ownership.Load())
+		first, _ := session.Next(0)
 		b := session.try(first)
 		session.stop(traffic.Evicted)
 		session.run(nil, b)

@@ -5,10 +5,8 @@ package portable
 import (
 	"bytes"
 	"errors"
-	"net"
 	"testing"
 
-	"kubeproxy/proxy/admit"
 	"kubeproxy/proxy/balance"
 	"kubeproxy/proxy/engine"
 	"kubeproxy/proxy/enginetest"
@@ -31,8 +29,11 @@ func TestRepliesOfAnEndpointThatWasLeftAreNotPassedOn(t *testing.T) {
 	}
 	// And one that was being read just when the session left:
 	owner := s.Ownership.Load()
-	key := admit.SessionKey{Client: client.LocalAddr().(*net.UDPAddr).AddrPort()}
-	newSession(s.udpSocket, key, owner).reply(&udpBackend{endpoint: &balance.Endpoint{Rotation: owner.Rotation}}, []byte("late"))
+	s.mu.Lock()
+	for _, session := range s.sessions {
+		session.reply(&udpBackend{UDPVisit: engine.UDPVisit{Endpoint: &balance.Endpoint{Rotation: owner.Rotation}}}, []byte("late"))
+	}
+	s.mu.Unlock()
 	s.HasDropped(t, map[traffic.DropReason]uint64{traffic.DropEnded: 1})
 	if got, err := client.Exchange([]byte("the next answer")); err != nil || !bytes.HasSuffix(got, []byte("the next answer")) {
 		t.Errorf("got %q, %v", got, err)
@@ -52,7 +53,7 @@ func TestASessionThatHasSettledIsOfferedAllEndpointsAnew(t *testing.T) {
 	s.mu.Lock()
 	for _, session := range s.sessions {
 		session.mu.Lock()
-		session.backend.began -= engine.SettleTime
+		session.backend.Began -= engine.SettleTime
 		session.mu.Unlock()
 	}
 	s.mu.Unlock()
@@ -71,7 +72,10 @@ func TestWhatWasAnsweredIsNotSentAgain(t *testing.T) {
 	err := errors.New("a refusal that was long on its way")
 	s.mu.Lock()
 	for _, session := range s.sessions {
-		session.refused(session.current(), err)
+		session.mu.Lock()
+		b := session.backend
+		session.mu.Unlock()
+		session.refused(b, err)
 	}
 	s.mu.Unlock()
 	if got := client.Ask(t).Name; got != "2" {

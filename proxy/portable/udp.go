@@ -10,9 +10,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/golang/glog"
-	"golang.org/x/time/rate"
-
+	"kubeproxy/internal/monotonic"
 	"kubeproxy/proxy/admit"
 	"kubeproxy/proxy/engine"
 	"kubeproxy/proxy/sockopt"
@@ -27,13 +25,10 @@ import (
 //	client ──▶ udpSocket.read ──▶ session.forward ──▶ udpBackend ──▶ endpoint
 //	client ◀──────────────── session.carryReplies ◀── udpBackend ◀── endpoint
 type udpSocket struct {
+	engine.UDPPort
 	engine *Engine
 	conn   *net.UDPConn
-	port   uint16
 	queue  sockopt.UDPQueue
-	owner  *atomic.Pointer[engine.Claim]
-	ranks  admit.EvictionQueue // guarded by the session limit's mu
-	pace   *rate.Limiter       // of sessions that begin
 
 	ctx     context.Context // ends when the socket is closed
 	cancel  context.CancelFunc
@@ -55,13 +50,10 @@ func (e *Engine) listenUDP(addr netip.AddrPort, owner *atomic.Pointer[engine.Cla
 	u := &udpSocket{
 		engine:   e,
 		conn:     conn,
-		port:     conn.LocalAddr().(*net.UDPAddr).AddrPort().Port(),
-		owner:    owner,
-		ranks:    admit.EvictionQueue{Max: e.Cfg.MaxUDPSessionsPerService, Full: traffic.DropServiceLimit},
-		pace:     admit.NewPortPace(e.Cfg.MaxNewUDPSessions),
 		sessions: make(map[admit.SessionKey]*session),
 		running:  make(map[*session]struct{}),
 	}
+	u.Init(&e.Base, conn.LocalAddr().(*net.UDPAddr).AddrPort().Port(), owner)
 	if err := errors.Join(sockopt.AskReceipts(conn), u.queue.Init(conn)); err != nil {
 		conn.Close()
 		return nil, err
@@ -81,7 +73,6 @@ func (e *Engine) listenUDP(addr netip.AddrPort, owner *atomic.Pointer[engine.Cla
 func (u *udpSocket) read() {
 	buf, control := make([]byte, engine.MaxDatagram), make([]byte, sockopt.ReceiptSpace)
 	var pause time.Duration
-	var lost uint32
 	for {
 		n, controlled, _, client, err := u.conn.ReadMsgUDPAddrPort(buf, control)
 		switch {
@@ -92,18 +83,16 @@ func (u *udpSocket) read() {
 				Client: netip.AddrPortFrom(client.Addr().Unmap(), client.Port()),
 				Local:  said.Local,
 			}
-			if more := said.Lost - lost; said.Lost != 0 && more != 0 {
-				lost = said.Lost
-				u.engine.Lines.Drop(u.owner.Load(), traffic.DropQueueFull, int(more), key.Client) // who sent those is not known
+			if u.Received(key.Client, n, said.Lost) {
+				u.carry(key, buf[:n])
 			}
-			u.carry(key, buf[:n])
 		case errors.Is(err, net.ErrClosed):
 			return
 		case errors.Is(err, syscall.ECONNREFUSED):
 			// A client that went away refuses our reply. That is no fault of the port.
 		default:
 			pause = min(max(2*pause, engine.FirstPause), engine.LastPause)
-			u.engine.Lines.ReportRead(u.owner.Load().Key, err)
+			u.engine.Lines.ReportRead(u.Owner.Load().Key, err)
 			sleep(u.ctx, pause)
 		}
 	}
@@ -111,10 +100,6 @@ func (u *udpSocket) read() {
 
 // carry has the client's session send a datagram on. A client without one is given one.
 func (u *udpSocket) carry(key admit.SessionKey, datagram []byte) {
-	if len(datagram) == engine.MaxDatagram {
-		u.engine.Lines.Drop(u.owner.Load(), traffic.DropTooLong, 1, key.Client)
-		return
-	}
 	u.mu.Lock()
 	s := u.sessions[key]
 	u.mu.Unlock()
@@ -125,7 +110,7 @@ func (u *udpSocket) carry(key admit.SessionKey, datagram []byte) {
 		u.forget(s) // it has just ended; the client begins anew
 	}
 	if u.ctx.Err() != nil {
-		u.engine.Lines.Drop(u.owner.Load(), traffic.DropEnded, 1, key.Client)
+		u.engine.Lines.Drop(u.Owner.Load(), traffic.DropEnded, 1, key.Client)
 		return
 	}
 	u.begin(key, datagram)
@@ -136,50 +121,42 @@ func (u *udpSocket) carry(key admit.SessionKey, datagram []byte) {
 // The datagram is the session's before anything else can happen to it: if the session comes to nothing,
 // because no endpoint can be had, it takes the datagram with it. So one datagram never begins two.
 func (u *udpSocket) begin(key admit.SessionKey, datagram []byte) *session {
-	e, owner := u.engine, u.owner.Load()
-	if !e.MayBegin(owner, key, u.queue.IsCrowded, u.pace) {
+	owner := u.Owner.Load()
+	if !u.MayBegin(owner, key, u.queue.IsCrowded) {
 		return nil
 	}
-	s := newSession(u, key, owner)
-	evicted, full, ok := e.Sessions.Admit(&s.Entry)
+	s := newSession(u)
+	evicted, ok := u.Begin(&s.UDPSession, s, owner, key)
 	if !ok {
 		s.cancel()
-		e.Budget.Release(1)
-		e.Lines.Drop(owner, full, 1, key.Client)
 		return nil
 	}
 	if evicted != nil {
 		evicted.Session.Evict()
 	}
-	if v := glog.V(2); v {
-		v.Infof("new UDP session of %v for %s", key.Client, owner.Key)
-	}
 	u.add(s)
-	s.choice = owner.Choose(key.Client.Addr()) // only now: who is not let in takes nobody's turn
 	// A literal address is connected to at once, so that a client's first burst can pass. A name has
 	// to be looked up, which may take seconds: not here, where everybody waits (D36).
 	var b *udpBackend
-	first, ok := s.choice.Next()
+	first, ok := s.Next(monotonic.Now())
 	if ok && first.Addr.Host == "" {
 		b = s.try(first)
 		first = nil
 	}
 	if !s.forward(datagram) {
-		s.drop(traffic.DropEnded, 1) // the port was closed or changed hands just now
+		s.Drop(traffic.DropEnded, 1) // the port was closed or changed hands just now
 	}
-	e.Work.Go(func() { s.run(first, b) })
+	u.engine.Work.Go(func() { s.run(first, b) })
 	return s
 }
 
 // add makes s known, unless it comes too late: the port was closed or has changed hands since s was
 // begun, and who then ended the sessions could not see it yet.
 func (u *udpSocket) add(s *session) {
-	s.claim.Tally.Active.Add(1)
-	u.engine.Sessions.Existing.Add(1)
 	u.mu.Lock()
 	why, ends := u.ends(s)
 	if !ends {
-		u.sessions[s.key] = s
+		u.sessions[s.Key] = s
 		u.running[s] = struct{}{}
 	}
 	u.mu.Unlock()
@@ -190,15 +167,15 @@ func (u *udpSocket) add(s *session) {
 
 // ends tells whether a session cannot go on, and why.
 func (u *udpSocket) ends(s *session) (why traffic.Reason, ends bool) {
-	return engine.SessionEnds(u.ctx.Err() != nil, u.owner.Load(), s.claim, s.key.Client.Addr())
+	return u.Ends(&s.UDPSession, u.ctx.Err() != nil)
 }
 
 // forget makes s unknown: the client's next datagram begins another. It is safe to repeat.
 func (u *udpSocket) forget(s *session) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if u.sessions[s.key] == s {
-		delete(u.sessions, s.key)
+	if u.sessions[s.Key] == s {
+		delete(u.sessions, s.Key)
 	}
 }
 

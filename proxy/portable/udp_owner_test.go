@@ -58,7 +58,9 @@ func TestASessionOfTheOldOwnerThatComesTooLateEnds(t *testing.T) {
 	previous := s.Ownership.Load()
 	begin := func() *session {
 		e.Budget.TryAcquire(1)
-		return newSession(s.udpSocket, admit.SessionKey{}, previous)
+		session := newSession(s.udpSocket)
+		s.Begin(&session.UDPSession, session, previous, admit.SessionKey{})
+		return session
 	}
 	finishes := func(when string, session *session) {
 		t.Helper()

@@ -66,6 +66,15 @@ func (s *udpService) open(t testing.TB, e *Engine, port uint16) {
 	s.Addr = netip.AddrPortFrom(e.Cfg.BindAddress, port)
 }
 
+// letIn begins a session, which does not run yet.
+func (s *udpService) letIn(key admit.SessionKey, owner *engine.Claim) *session {
+	s.engine.Budget.TryAcquire(1)
+	begun := newSession(s.udpSocket)
+	s.Begin(&begun.UDPSession, begun, owner, key)
+	s.add(begun)
+	return begun
+}
+
 func (s *udpService) sessionCount() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -19,12 +19,9 @@ import (
 //
 // One goroutine at a time may send, and one receive.
 type udpBackend struct {
-	endpoint *balance.Endpoint
-	conn     *net.UDPConn
-	io       udpIO
-	began    time.Duration // by the clock of Now
-	answered bool          // the endpoint has sent something; only the session's goroutine looks
-	refused  bool          // it has refused a datagram; guarded by the session's mu
+	engine.UDPVisit // guarded by the session's mu
+	conn            *net.UDPConn
+	io              udpIO
 }
 
 // toEndpoint dials endpoints by UDP. Package net lets its sockets send to broadcast addresses; without that the kernel refuses all those
@@ -43,7 +40,7 @@ func dialUDPBackend(e *balance.Endpoint, addr netip.AddrPort, timeout time.Durat
 		conn.Close()
 		return nil, engine.ErrReachedItself
 	}
-	b := &udpBackend{endpoint: e, conn: conn, began: monotonic.Now()}
+	b := &udpBackend{UDPVisit: engine.UDPVisit{Endpoint: e, Began: monotonic.Now()}, conn: conn}
 	if err := errors.Join(b.io.init(conn), conn.SetReadDeadline(time.Now().Add(timeout))); err != nil {
 		conn.Close()
 		return nil, err

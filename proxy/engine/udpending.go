@@ -1,0 +1,124 @@
+package engine
+
+import (
+	"time"
+
+	"github.com/golang/glog"
+
+	"kubeproxy/proxy/traffic"
+	"kubeproxy/registry"
+)
+
+// How a UDP session ends. The first reason counts:
+//
+//	Idle                neither side has spoken for Config.UDPTimeout
+//	Evicted             another client needed the room more; see admit.SessionLimit
+//	ServiceRemoved      the service left the port, or another took it over
+//	SourceNotAllowed    the source ranges of the service changed, and the client lies outside
+//	EndpointRemoved     its endpoint left the service, and there is no other
+//	DialFailed, NameFailed, OwnListener, EndpointNotAllowed, Loop, DescriptorLimit, NoEndpoints
+//	                    no endpoint could be had: to begin with, or after the one it had refused
+//	Shutdown
+//
+// A newcomer who is refused a session has none that could end: see UDPPort.MayBegin.
+
+// IsIdle reports whether the session has been silent for too long, and is to be ended; if not, how long it may be silent yet.
+// While an endpoint is being found it is not idle: the client has spoken, and the search has limits of its own.
+func (s *UDPSession) IsIdle() (rest time.Duration, idle bool) {
+	rest = s.port.base.Cfg.UDPTimeout
+	if s.at != nil {
+		rest -= s.SilentFor()
+	}
+	return rest, rest <= 0
+}
+
+// End ends the session, unless it has ended. What waits is dropped by Finish.
+func (s *UDPSession) End(why traffic.Reason) {
+	if s.ended {
+		return
+	}
+	s.end(why, traffic.DropEnded)
+	if v := glog.V(1); v && why == traffic.Idle {
+		v.Infof("UDP session of %v for %s was silent for %v", s.Key.Client, s.Claim.Key, s.port.base.Cfg.UDPTimeout)
+	}
+	if v := glog.V(2); v && why == traffic.Evicted {
+		v.Infof("evicted the UDP session of %v for %s", s.Key.Client, s.Claim.Key)
+	}
+}
+
+// GiveUp ends the session, unless it has ended, because Next has no endpoint for it.
+func (s *UDPSession) GiveUp() {
+	if !s.ended {
+		s.end(s.unserved(), s.why)
+	}
+}
+
+func (s *UDPSession) end(why traffic.Reason, lost traffic.DropReason) {
+	s.ended, s.reason, s.lost, s.at = true, why, lost, nil
+}
+
+// Ended reports whether the session has ended.
+func (s *UDPSession) Ended() bool { return s.ended }
+
+// unserved is why a session ends for which no endpoint was found.
+func (s *UDPSession) unserved() traffic.Reason {
+	switch s.why {
+	case traffic.DropOwnListener:
+		return traffic.OwnListener
+	case traffic.DropNotAllowed:
+		return traffic.EndpointNotAllowed
+	case traffic.DropLoop:
+		return traffic.Loop
+	case traffic.DropUnreachable:
+		return traffic.DialFailed
+	case traffic.DropUnresolved:
+		return traffic.NameFailed
+	case traffic.DropDescriptorLimit:
+		return traffic.DescriptorLimit
+	}
+	if s.carried != nil {
+		return traffic.EndpointRemoved
+	}
+	return traffic.NoEndpoints
+}
+
+// Finish gives back what a session held that has ended, drops what waited, and tells whoever wants to know. It is the last
+// that happens to the session, after Departed from its last endpoint.
+func (s *UDPSession) Finish() {
+	c := s.port.base
+	c.Sessions.Remove(&s.Entry)
+	c.Sessions.Unreserve(s.waiting)
+	if n := len(s.waiting); n > 0 {
+		s.Drop(s.lost, n)
+	}
+	c.Budget.Release(1)
+	c.Sessions.Existing.Add(-1)
+	e := s.ending()
+	if v := glog.V(4); v {
+		v.Infof("UDP session of %v for %s ended: %d bytes sent, %d received; %s", e.Client, e.Service, e.Sent, e.Received, e.Reason)
+	}
+	s.Claim.Tally.End(e.Reason)
+	if c.Cfg.Ended != nil {
+		c.Cfg.Ended(e)
+	}
+}
+
+func (s *UDPSession) ending() traffic.Ending {
+	e := traffic.Ending{
+		Protocol: registry.UDP,
+		Service:  s.Claim.Key,
+		Port:     s.port.Number,
+		Client:   s.Key.Client,
+		Began:    s.began,
+		Duration: time.Since(s.began),
+		Dialled:  s.dialled,
+		Attempts: s.attempts,
+		Sent:     s.sent.Load(),
+		Received: s.received,
+		Reason:   s.reason,
+	}
+	if s.carried != nil {
+		e.Endpoint = s.carried.Addr
+	}
+	return e
+}

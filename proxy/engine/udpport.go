@@ -1,0 +1,115 @@
+package engine
+
+import (
+	"net/netip"
+	"sync/atomic"
+	"time"
+
+	"github.com/golang/glog"
+	"golang.org/x/time/rate"
+
+	"kubeproxy/internal/monotonic"
+	"kubeproxy/proxy/admit"
+	"kubeproxy/proxy/sockopt"
+	"kubeproxy/proxy/traffic"
+)
+
+// A UDPPort is one open UDP port, whichever engine holds its socket: who owns it, and how fast and how many sessions may
+// begin. The engine keeps the sessions by their keys.
+type UDPPort struct {
+	base   *Base
+	Number uint16
+	Owner  *atomic.Pointer[Claim]
+	ranks  admit.EvictionQueue // guarded by the session limit's mu
+	pace   *rate.Limiter       // of sessions that begin
+	lost   uint32              // datagrams that the kernel had no room for, as far as it has said
+}
+
+// Init prepares a port that was opened for an owner. A UDPPort must not be copied after that.
+func (p *UDPPort) Init(c *Base, number uint16, owner *atomic.Pointer[Claim]) {
+	p.base, p.Number, p.Owner = c, number, owner
+	p.ranks = admit.EvictionQueue{Max: c.Cfg.MaxUDPSessionsPerService, Full: traffic.DropServiceLimit}
+	p.pace = admit.NewPortPace(c.Cfg.MaxNewUDPSessions)
+}
+
+// Received notes a datagram of a client, with the number of those that the kernel says it has lost so far. It reports whether
+// the datagram is whole; one that is not is dropped. Only the one who reads the port may call it.
+func (p *UDPPort) Received(client netip.AddrPort, length int, lost uint32) bool {
+	if more := lost - p.lost; lost != 0 && more != 0 {
+		p.lost = lost
+		p.base.Lines.Drop(p.Owner.Load(), traffic.DropQueueFull, int(more), client) // who sent those is not known
+	}
+	if length < MaxDatagram {
+		return true
+	}
+	p.base.Lines.Drop(p.Owner.Load(), traffic.DropTooLong, 1, client)
+	return false
+}
+
+// MayBegin reports whether a client may begin a session with the owner of the port, and takes a descriptor for it if so.
+// Otherwise it drops the client's datagram, for one of many good reasons. What costs least is asked first: isCrowded, whether
+// the port's receive queue is more than half full, may cost a system call.
+//
+// A client that is given no session has no ending either, only a dropped datagram. A TCP client has been accepted, and is
+// owed a line of its own. A datagram comes unasked, and who forges a million senders is not to have a million lines written.
+func (p *UDPPort) MayBegin(owner *Claim, key admit.SessionKey, isCrowded func() bool) bool {
+	c := p.base
+	why, refused := traffic.DropReason(0), true
+	switch {
+	case !owner.Allows(key.Client.Addr()):
+		why = traffic.DropSource
+	case owner.Rotation.IsEmpty(): // nobody is evicted for this
+		why = traffic.DropNoEndpoints
+	case isCrowded(), c.Sessions.LagsBehind(), !p.pace.Allow(), !c.Newcomers.Allow():
+		why = traffic.DropOverload
+	case c.Resolver.Own.OwnsClient(key):
+		why = traffic.DropLoop
+	case !c.Budget.TryAcquire(1):
+		why = traffic.DropDescriptorLimit
+	default:
+		refused = false
+	}
+	if refused {
+		c.Lines.Drop(owner, why, 1, key.Client)
+	}
+	return !refused
+}
+
+// Begin begins session s of a client that may: it counts s, and chooses its endpoints. When a limit is full it evicts another
+// session, which the caller has to end; or, when all deserve to stay, it drops the client's datagram and returns false.
+// self is s as the limits know it, and has to be a pointer.
+func (p *UDPPort) Begin(s *UDPSession, self interface{ Evict() }, owner *Claim, key admit.SessionKey) (evicted *admit.Entry, ok bool) {
+	c := p.base
+	s.port, s.Key, s.Claim, s.began = p, key, owner, time.Now()
+	s.Entry.Socket, s.Entry.Session = &p.ranks, self
+	s.Heard()
+	evicted, full, ok := c.Sessions.Admit(&s.Entry)
+	if !ok {
+		c.Budget.Release(1)
+		c.Lines.Drop(owner, full, 1, key.Client)
+		return nil, false
+	}
+	if v := glog.V(2); v {
+		v.Infof("new UDP session of %v for %s", key.Client, owner.Key)
+	}
+	owner.Tally.Active.Add(1)
+	c.Sessions.Existing.Add(1)
+	s.Control = sockopt.ControlFrom(key.Local)
+	s.choice = owner.Choose(key.Client.Addr()) // only now: who is not let in takes nobody's turn
+	s.until = monotonic.Now() + c.Cfg.DialTotalTimeout
+	return evicted, true
+}
+
+// Ends reports whether a session of the port cannot go on, and why, as things stand with its socket and who owns that.
+func (p *UDPPort) Ends(s *UDPSession, closed bool) (why traffic.Reason, ends bool) {
+	owner := p.Owner.Load()
+	switch {
+	case closed && !owner.Lifetime.Over.Load():
+		return traffic.Shutdown, true // the port was closed under a service that goes on wanting it
+	case closed, owner.Rotation != s.Claim.Rotation:
+		return traffic.ServiceRemoved, true
+	case !owner.keeps(s.Claim, s.Key.Client.Addr()):
+		return traffic.SourceNotAllowed, true
+	}
+	return 0, false
+}

@@ -1,0 +1,139 @@
+package engine
+
+import (
+	"errors"
+	"time"
+
+	"github.com/golang/glog"
+
+	"kubeproxy/proxy/admit"
+	"kubeproxy/proxy/balance"
+	"kubeproxy/proxy/sockopt"
+	"kubeproxy/proxy/traffic"
+	"kubeproxy/registry"
+)
+
+// How a UDP session finds an endpoint, at first and after it has left one. The engine asks Next which endpoint to try, and
+// connects to it. Then it calls HandOver and Reached, or else Cannot, and asks again. When Next offers none, it calls GiveUp.
+
+// A udpSearch is what a session knows of the endpoints that it was offered.
+type udpSearch struct {
+	choice            balance.Choice
+	until             time.Duration      // when the search is over, by the clock of package monotonic
+	over              bool               // no endpoint would fare better
+	why               traffic.DropReason // why the endpoints tried so far won't do
+	attempts          int                // endpoints that were tried, ever
+	carried, previous *balance.Endpoint  // the last that carried the session, and the one before
+	dialled           time.Duration      // how long it took until the first did
+}
+
+// Next returns the endpoint to try now; false: there is none in time.
+func (s *UDPSession) Next(now time.Duration) (*balance.Endpoint, bool) {
+	for !s.over {
+		e, ok := s.choice.Next()
+		switch {
+		case !ok, s.choice.Offers > 1 && now >= s.until:
+			return nil, false
+		case !e.Gone():
+			return e, true
+		}
+	}
+	return nil, false
+}
+
+// IsRetry reports whether Next would offer another endpoint after one that would not do.
+func (s *UDPSession) IsRetry() bool { return !s.over && s.choice.Offers > 0 }
+
+// LookUpPatience returns how long the session waits for the name of the endpoint that it was offered. While others are left,
+// it tries the next one as soon as TCP would.
+func (s *UDPSession) LookUpPatience() time.Duration {
+	if s.choice.IsLast() {
+		return admit.LookUpTimeout
+	}
+	return Stagger
+}
+
+// Cannot notes why an endpoint that was offered cannot be the session's.
+func (s *UDPSession) Cannot(e *balance.Endpoint, err error) {
+	if v := glog.V(3); v {
+		v.Infof("%s: UDP client %v cannot have %v: %v", s.Claim.Key, s.Key.Client, e.Addr, err)
+	}
+	switch s.why = whyUnusable(err); s.why {
+	case traffic.DropDescriptorLimit:
+		s.over = true // the next endpoint would fare no better
+	case traffic.DropOwnListener, traffic.DropNotAllowed:
+		s.port.base.Lines.ReportUnusable(s.Claim.Key, e, err)
+		s.choice.Unusable(e)
+	case traffic.DropLoop: // which says something about this client only
+		s.port.base.Lines.ReportUnusable(s.Claim.Key, e, err)
+	case traffic.DropUnresolved:
+		s.choice.Unusable(e)
+	default:
+		s.attempts++
+		s.Claim.Tally.DialFailures.Add(1)
+		s.choice.Failed(e)
+	}
+}
+
+// whyUnusable is why a session cannot have an endpoint, from the error that it met with. When we are out of
+// descriptors, or of local ports, that is not the endpoint's fault; when the record is wrong, that is not for how long it takes.
+func whyUnusable(err error) traffic.DropReason {
+	switch {
+	case IsShortage(err), sockopt.IsOurTrouble(err):
+		return traffic.DropDescriptorLimit
+	case errors.Is(err, admit.ErrOwnListener):
+		return traffic.DropOwnListener
+	case errors.Is(err, registry.ErrNotAllowed):
+		return traffic.DropNotAllowed
+	case errors.Is(err, admit.ErrLoop):
+		return traffic.DropLoop
+	case errors.Is(err, admit.ErrNoDescriptors):
+		return traffic.DropDescriptorLimit
+	case errors.Is(err, admit.ErrUnresolved):
+		return traffic.DropUnresolved
+	}
+	return traffic.DropUnreachable
+}
+
+// Reached notes that a visit has begun: its endpoint carries the session, unless it refuses.
+func (s *UDPSession) Reached(v *UDPVisit) {
+	e := v.Endpoint
+	s.attempts++
+	switch s.carried {
+	case nil:
+		s.dialled = time.Since(s.began)
+	case e:
+	default:
+		s.Claim.Tally.Moved.Add(1)
+	}
+	s.previous, s.carried = s.carried, e
+	s.choice.Reached(e)
+	e.Given()
+	if v := glog.V(3); v {
+		v.Infof("%s: UDP %v → %v", s.Claim.Key, s.Key.Client, e.Addr)
+	}
+}
+
+// SettleTime is how long an endpoint that never answers has not refused, either, when it counts as
+// reached. Not every protocol has answers.
+const SettleTime = time.Second
+
+// Departed notes that the socket of a visit was closed, and decides whether the session may be offered endpoints anew. It may
+// if this one had been reached. Otherwise it goes on with those that it was not offered yet, so that when all refuse it
+// comes to an end. A session that has ended is offered none: it would take somebody's turn.
+func (s *UDPSession) Departed(v *UDPVisit, now time.Duration) {
+	v.Endpoint.Left()
+	settled := v.answered || now-v.Began > SettleTime
+	if v.refused && !settled { // then it was only tried
+		s.carried = s.previous
+		s.Claim.Tally.DialFailures.Add(1)
+	}
+	if s.ended {
+		return
+	}
+	s.why = traffic.DropUnreachable
+	if settled || v.Endpoint.Gone() {
+		s.choice, s.why = s.Claim.Choose(s.Key.Client.Addr()), traffic.DropNoEndpoints
+		s.until = now + s.port.base.Cfg.DialTotalTimeout
+	}
+}
