@@ -58,7 +58,14 @@ func (b *Broadcaster) Add(hs ...Handler) {
 func (b *Broadcaster) addSource(name string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.store.addLayer(name)
+	b.store.addLayer(name, false)
+}
+
+// addFallback makes room for what is served while no source can be read, below all sources.
+func (b *Broadcaster) addFallback() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.store.addLayer("fallback", true)
 }
 
 // merge takes in one update of one source, and lets what that changes into every queue. The lock is

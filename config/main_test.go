@@ -172,6 +172,12 @@ type room struct {
 // newRoom starts a mux with these sources, in this order, and one queue for each handler.
 func newRoom(t *testing.T, sources []string, handlers ...Handler) *room {
 	t.Helper()
+	return newRoomWith(t, nil, sources, handlers...)
+}
+
+// newRoomWith is newRoom with a fallback, nil for none.
+func newRoomWith(t *testing.T, fallback func() (registry.Update, bool), sources []string, handlers ...Handler) *room {
+	t.Helper()
 	r := &room{broadcaster: NewBroadcaster(), sources: make(map[string]chan<- registry.Update)}
 	for _, h := range handlers {
 		r.broadcaster.Add(h)
@@ -179,6 +185,9 @@ func newRoom(t *testing.T, sources []string, handlers ...Handler) *room {
 	r.mux = NewMux(r.broadcaster)
 	for _, name := range sources {
 		r.sources[name] = r.mux.Channel(name)
+	}
+	if fallback != nil {
+		r.mux.Fallback(fallback)
 	}
 	go func() {
 		if err := r.mux.Run(t.Context()); err != nil {

@@ -22,6 +22,9 @@ type Mux struct {
 	silent  int       // sources that have yet to send their first SET
 	open    bool      // the queues are
 
+	fallback func() (registry.Update, bool) // nil: none
+	stale    bool                           // what the fallback returned is in force
+
 	spoken chan struct{} // capacity 1: a source has sent a SET
 }
 
@@ -74,6 +77,23 @@ func (m *Mux) Channel(name string) chan<- registry.Update {
 	return s.updates
 }
 
+// Fallback sets what is served while no source can be read: if none has sent a SET within 3 s of [Mux.Run], read is called, and
+// the SET that it returns is in force as if it came from a source below all others. It is void, as one step, when each source has sent
+// a SET, or when one of them has been silent for too long after another one. If read returns false, there is nothing to serve. The
+// services keep the ranks that they have. Fallback is called before Run, once at most.
+func (m *Mux) Fallback(read func() (set registry.Update, ok bool)) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.fallback = read
+}
+
+// Stale reports whether what the fallback returned is in force. Any goroutine may ask.
+func (m *Mux) Stale() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.stale
+}
+
 // Run merges what the sources send and has the broadcaster's handlers told, until ctx ends. Then it
 // begins no further batch, waits until every handler of the batches under way has returned, and
 // returns nil: being told to stop is no error. Only a second call gets one.
@@ -84,6 +104,9 @@ func (m *Mux) Run(ctx context.Context) error {
 		return errors.New("the mux has been run before")
 	}
 	m.running = true
+	if m.fallback != nil {
+		m.broadcaster.addFallback()
+	}
 	m.openLocked() // a mux without sources has nobody to wait for
 	m.mu.Unlock()
 
@@ -93,6 +116,9 @@ func (m *Mux) Run(ctx context.Context) error {
 	}
 	if len(m.sources) > 1 {
 		listeners.Go(func() { m.waitForSilent(ctx) })
+	}
+	if m.fallback != nil {
+		listeners.Go(func() { m.fallBack(ctx) })
 	}
 	m.broadcaster.run(ctx)
 	listeners.Wait()
@@ -155,7 +181,7 @@ func (m *Mux) waitForSilent(ctx context.Context) {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.open {
+	if m.silent == 0 {
 		return
 	}
 	for _, s := range m.sources {
@@ -163,7 +189,40 @@ func (m *Mux) waitForSilent(ctx context.Context) {
 			glog.Warningf("nothing has been read from %s for %v; what the other sources hold is served without it", s.name, maxSilence)
 		}
 	}
+	m.settleLocked()
+}
+
+// fallBack has the fallback served when no source has sent a SET in time.
+func (m *Mux) fallBack(ctx context.Context) {
+	timer := time.NewTimer(maxSilence)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+		return
+	}
+	if m.heard() {
+		return
+	}
+	set, ok := m.fallback() // it may take its time
+	if !ok {
+		return
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.silent < len(m.sources) {
+		return // a source has spoken meanwhile
+	}
+	m.stale = true
+	m.broadcaster.merge(len(m.sources), set)
 	m.openNowLocked()
+}
+
+// heard reports whether a source has sent a SET.
+func (m *Mux) heard() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.silent < len(m.sources)
 }
 
 // close notes that a source will say nothing more. If it never sent a SET, then what it did say is
@@ -187,7 +246,18 @@ func (m *Mux) complete(s *source) {
 }
 
 func (m *Mux) openLocked() {
-	if m.silent == 0 && !m.open {
+	if m.silent == 0 {
+		m.settleLocked()
+	}
+}
+
+// settleLocked has what the sources have said served, and nothing else: no source is waited for any more. It may be called again.
+func (m *Mux) settleLocked() {
+	switch {
+	case m.stale:
+		m.stale = false
+		m.broadcaster.merge(len(m.sources), registry.Update{Set: true})
+	case !m.open:
 		m.openNowLocked()
 	}
 }

@@ -34,10 +34,10 @@ func newStore() store {
 	return store{services: layers[registry.Service]{kind: services}, endpoints: layers[registry.Endpoints]{kind: endpoints}}
 }
 
-// addLayer makes room for a source below those that are there.
-func (s *store) addLayer(source string) {
-	s.services.add(source)
-	s.endpoints.add(source)
+// addLayer makes room for a source below those that are there. What it says may be ranked already, as it was when sources said it.
+func (s *store) addLayer(source string, ranked bool) {
+	s.services.add(source, ranked)
+	s.endpoints.add(source, ranked)
 }
 
 // apply notes what one source says and returns how that changes the merged state, whether the update
@@ -73,6 +73,7 @@ type layers[T any] struct {
 // A layer is what one source says.
 type layer[T any] struct {
 	source string
+	ranked bool // its values are
 	said   map[registry.Name]statement[T]
 }
 
@@ -83,8 +84,8 @@ type statement[T any] struct {
 	round uint64
 }
 
-func (l *layers[T]) add(source string) {
-	l.layers = append(l.layers, layer[T]{source, make(map[registry.Name]statement[T])})
+func (l *layers[T]) add(source string, ranked bool) {
+	l.layers = append(l.layers, layer[T]{source, ranked, make(map[registry.Name]statement[T])})
 }
 
 // apply notes a list of changes, or all that the source has to say, and returns what that changes in
@@ -121,7 +122,9 @@ func (l *layers[T]) note(merged []change[T], precedence int, c registry.Change[T
 		}
 		return merged
 	}
-	c.Value = l.kind.ranked(c.Value, precedence)
+	if !mine.ranked {
+		c.Value = l.kind.ranked(c.Value, precedence)
+	}
 	after := c.Value
 	mine.replace(c, l.round)
 	above, _ := find(l.layers[:precedence], c.Name)

@@ -1,0 +1,124 @@
+package config
+
+import (
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"kubeproxy/registry"
+)
+
+// saved is a fallback that has something to serve.
+func saved(s step) func() (registry.Update, bool) {
+	return func() (registry.Update, bool) { return s.Update, true }
+}
+
+func wantStale(t *testing.T, r *room, want bool) {
+	t.Helper()
+	if got := r.mux.Stale(); got != want {
+		t.Errorf("stale: %v; want %v", got, want)
+	}
+}
+
+func TestTheFallbackIsServedUntilTheSourceSpeaks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		v := newView()
+		r := newRoomWith(t, saved(set().service("web", 1).service("dns", 1).endpoints("web", 7)), []string{"one"}, v)
+		pass(maxSilence - time.Millisecond)
+		v.wantBatches(t)
+		wantStale(t, r, false)
+		pass(time.Millisecond)
+		v.wantBatches(t, "endpoints web=7, service dns=1, service web=1")
+		wantStale(t, r, true)
+		pass(time.Hour)
+		r.send("one", set().service("web", 1).service("dns", 2).endpoints("ftp", 3))
+		wantStale(t, r, false)
+		if got, want := v.String(), "endpoints ftp=3, service dns=2, service web=1"; got != want {
+			t.Errorf("%q in force; want what the source says: %q", got, want)
+		}
+		for _, batch := range v.batches[1:] {
+			if strings.Contains(batch, "service web") {
+				t.Errorf("batch %q tells of a service that has not changed", batch)
+			}
+		}
+		r.send("one", set())
+		if got := v.String(); got != "" {
+			t.Errorf("%q in force; want nothing: the fallback came to light", got)
+		}
+	})
+}
+
+func TestTheFallbackIsNotReadWhenASourceSpeaksInTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		v := newView()
+		r := newRoomWith(t, func() (registry.Update, bool) {
+			t.Error("the fallback was read")
+			return registry.Update{}, false
+		}, []string{"one", "two"}, v)
+		pass(maxSilence - time.Millisecond)
+		r.send("one", set().service("web", 1))
+		pass(time.Hour)
+		v.wantBatches(t, "service web=1")
+	})
+}
+
+func TestWithoutAnythingSavedNothingIsTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		v := newView()
+		r := newRoomWith(t, func() (registry.Update, bool) { return registry.Update{}, false }, []string{"one"}, v)
+		pass(time.Hour)
+		v.wantBatches(t)
+		wantStale(t, r, false)
+		r.send("one", set())
+		v.wantBatches(t, "")
+	})
+}
+
+// What another source had said before stays until that one is given up.
+func TestTheFallbackIsServedUntilNoSourceIsWaitedFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		v := newView()
+		r := newRoomWith(t, saved(set().service("web", 1).service("dns", 1)), []string{"one", "two"}, v)
+		pass(time.Hour)
+		r.send("one", set().service("web", 2))
+		pass(maxSilence - time.Millisecond)
+		if got, want := v.String(), "service dns=1, service web=2"; got != want {
+			t.Errorf("%q in force; want %q", got, want)
+		}
+		wantStale(t, r, true)
+		pass(time.Millisecond)
+		if got, want := v.String(), "service web=2"; got != want {
+			t.Errorf("%q in force; want %q", got, want)
+		}
+		wantStale(t, r, false)
+	})
+}
+
+func TestASourceThatSpeaksWhileTheFallbackIsReadWins(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		v := newView()
+		r := newRoomWith(t, func() (registry.Update, bool) {
+			time.Sleep(time.Second)
+			return set().service("web", 1).Update, true
+		}, []string{"one"}, v)
+		pass(maxSilence + 500*time.Millisecond)
+		r.send("one", set().service("web", 2))
+		pass(time.Hour)
+		v.wantBatches(t, "service web=2")
+		wantStale(t, r, false)
+	})
+}
+
+func TestServicesOfTheFallbackKeepTheirRanks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		v := newView()
+		web := newService("web", 1)
+		web.Rank = 5
+		newRoomWith(t, saved(set().withService("web", web)), []string{"one"}, v)
+		pass(maxSilence)
+		if got := v.services[named("web")]; got == nil || got.Rank != 5 {
+			t.Errorf("%+v; want rank 5", got)
+		}
+	})
+}
