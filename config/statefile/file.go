@@ -1,0 +1,212 @@
+package statefile
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/golang/glog"
+
+	"kubeproxy/internal/lograte"
+	"kubeproxy/registry"
+)
+
+// The names in the directory.
+const (
+	name      = "registry.state"
+	temporary = "registry.state.*.tmp"
+	bad       = ".bad" // is added to the name of a file that cannot be used
+	old       = ".old" // and to that of one that is too old
+)
+
+// maxSize bounds what is read: ten thousand services of ten endpoints take 5 MB.
+const maxSize = 1 << 30
+
+// rewrite is how often a state that does not change is written again, for its age to be known.
+const rewrite = time.Hour
+
+// A Config says where the file is, and how often it is written.
+type Config struct {
+	Dir    string        // made if it is missing; its parent has to be there
+	Period time.Duration // the shortest time between two writes
+	MaxAge time.Duration // of a state that is served; an older one is set aside
+}
+
+// A File keeps the merged state on disk. It is a handler of a config.Broadcaster.
+type File struct {
+	cfg     Config
+	changed chan struct{} // capacity 1: the state is another than the one on disk
+	failing lograte.Limiter[string]
+
+	mu        sync.Mutex // guards the fields below
+	services  map[registry.Name]*registry.Service
+	endpoints map[registry.Name]*registry.Endpoints
+}
+
+// A state is what is written.
+type state struct {
+	services  []*registry.Service
+	endpoints []*registry.Endpoints
+}
+
+// Open checks the directory, and removes what an earlier process may have left half-written.
+func Open(cfg Config) (*File, error) {
+	if err := os.Mkdir(cfg.Dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+		return nil, err
+	}
+	if err := checkDir(cfg.Dir); err != nil {
+		return nil, err
+	}
+	entries, err := os.ReadDir(cfg.Dir)
+	if err != nil {
+		return nil, err
+	}
+	for _, e := range entries {
+		if left, _ := filepath.Match(temporary, e.Name()); left { // the pattern is well-formed
+			if err := os.Remove(filepath.Join(cfg.Dir, e.Name())); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return &File{
+		cfg:       cfg,
+		changed:   make(chan struct{}, 1),
+		failing:   lograte.Limiter[string]{Last: time.Hour},
+		services:  make(map[registry.Name]*registry.Service),
+		endpoints: make(map[registry.Name]*registry.Endpoints),
+	}, nil
+}
+
+// Path is that of the file.
+func (f *File) Path() string { return filepath.Join(f.cfg.Dir, name) }
+
+// OnUpdate implements config.Handler. It touches no disk.
+func (f *File) OnUpdate(b registry.Batch) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	fold(f.services, b.Services)
+	fold(f.endpoints, b.Endpoints)
+	select {
+	case f.changed <- struct{}{}:
+	default:
+	}
+}
+
+func fold[T any](state, batch map[registry.Name]*T) {
+	for name, value := range batch {
+		if value == nil {
+			delete(state, name)
+		} else {
+			state[name] = value
+		}
+	}
+}
+
+// Run writes the state when it has changed, at most once in a period, until ctx ends, and then a last time. It asks current for when
+// the state was last known to be what the sources hold. A zero time stands for a state that no source has said: it is not written.
+func (f *File) Run(ctx context.Context, current func() time.Time) {
+	pace := time.NewTicker(f.cfg.Period)
+	defer pace.Stop()
+	changed, last := false, time.Now()
+	for running := true; running; {
+		select {
+		case <-pace.C:
+		case <-ctx.Done():
+			running = false
+		}
+		select {
+		case <-f.changed:
+			changed = true
+		default:
+		}
+		at := current()
+		if at.IsZero() || !changed && (running && time.Since(last) < rewrite) {
+			continue
+		}
+		if err := f.save(at); err != nil {
+			if note, ok := f.failing.Allow(err.Error()); ok {
+				glog.Errorf("cannot save the state: %v; trying again every %v%s", err, f.cfg.Period, note)
+			}
+			continue
+		}
+		changed, last = false, time.Now()
+	}
+}
+
+// state returns what is to be written.
+func (f *File) state() *state {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return &state{slices.Collect(maps.Values(f.services)), slices.Collect(maps.Values(f.endpoints))}
+}
+
+// save replaces the file by the present state.
+func (f *File) save(current time.Time) error {
+	to, err := os.CreateTemp(f.cfg.Dir, temporary) // with mode 0600
+	if err != nil {
+		return err
+	}
+	err = write(to, current, f.state())
+	if err == nil {
+		err = to.Sync()
+	}
+	if err = errors.Join(err, to.Close()); err == nil {
+		err = os.Rename(to.Name(), f.Path())
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(to.Name()))
+	}
+	return syncDir(f.cfg.Dir)
+}
+
+// Load returns the state of the file as a SET, and when it was last known to be what the sources held. It returns false if there is no
+// file that can be used, and says so in the log.
+func (f *File) Load() (set registry.Update, current time.Time, ok bool) {
+	text, err := readAll(f.Path())
+	if errors.Is(err, fs.ErrNotExist) {
+		glog.Warningf("no state was saved in %s", f.cfg.Dir)
+		return set, current, false
+	}
+	if err != nil {
+		glog.Errorf("the saved state cannot be read: %v", err)
+		return set, current, false
+	}
+	h, set, err := read(text)
+	if err != nil {
+		f.setAside(bad, fmt.Sprintf("it cannot be used: %v", err))
+		return set, current, false
+	}
+	age := time.Since(h.Current)
+	if age > f.cfg.MaxAge {
+		f.setAside(old, fmt.Sprintf("it was last known to be true %v ago, and may be at most %v old", age.Round(time.Second), f.cfg.MaxAge))
+		return set, current, false
+	}
+	set.Received = time.Now()
+	return set, h.Current, true
+}
+
+// setAside renames the file, so that it is neither used nor overwritten.
+func (f *File) setAside(suffix, why string) {
+	glog.Warningf("the saved state is set aside as %s: %s", f.Path()+suffix, why)
+	if err := os.Rename(f.Path(), f.Path()+suffix); err != nil {
+		glog.Errorf("cannot set the saved state aside: %v", err)
+	}
+}
+
+func readAll(path string) ([]byte, error) {
+	info, err := os.Lstat(path)
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() || info.Size() > maxSize {
+		return nil, fmt.Errorf("%s is not a regular file of at most %d bytes", path, maxSize)
+	}
+	return os.ReadFile(path)
+}

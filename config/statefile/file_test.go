@@ -1,0 +1,427 @@
+package statefile
+
+import (
+	"bytes"
+	"context"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"kubeproxy/registry"
+)
+
+var kills = flag.Int("kills", 30, "how often TestAKilledWriterLeavesAWholeState kills the writer")
+
+// writerDir has the test binary write states into a directory until it is killed.
+const writerDir = "STATEFILE_WRITER_DIR"
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	_ = flag.Set("logtostderr", "true") // glog's
+	if dir := os.Getenv(writerDir); dir != "" {
+		writeForEver(dir)
+	}
+	os.Exit(m.Run())
+}
+
+func open(t testing.TB, dir string) *File {
+	t.Helper()
+	f, err := Open(Config{Dir: dir, Period: time.Second, MaxAge: time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+func batch(services []*registry.Service, endpoints []*registry.Endpoints) registry.Batch {
+	b := registry.Batch{Services: make(map[registry.Name]*registry.Service), Endpoints: make(map[registry.Name]*registry.Endpoints)}
+	for _, s := range services {
+		b.Services[s.Name] = s
+	}
+	for _, e := range endpoints {
+		b.Endpoints[e.Name] = e
+	}
+	return b
+}
+
+// example is a state with every field, and names that are no text.
+func example() registry.Batch {
+	web := registry.Name{Namespace: "default", Name: "web"}
+	odd := registry.Name{Namespace: "\"quoted\"", Name: "\xff\n<&>\u2028"}
+	addr := func(s string) registry.Addr {
+		a, err := registry.ParseAddr(s)
+		if err != nil {
+			panic(err)
+		}
+		return a
+	}
+	return batch(
+		[]*registry.Service{
+			{Name: web, Rank: 2, Created: 7, Ports: []registry.Port{{Name: "http", Protocol: registry.TCP, Number: 80}, {Name: "dns", Protocol: registry.UDP, Number: 80}}, Since: []int64{7, 9},
+				Affinity: registry.AffinityClientIP, AffinityTimeout: 3 * time.Hour,
+				SourceRanges: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("2001:db8::/32")}},
+			{Name: odd, Created: -1},
+		},
+		[]*registry.Endpoints{
+			{Name: web, ByPort: []registry.PortAddrs{
+				{Port: "", Addrs: registry.NewAddrs(addr("10.0.0.2:80"), addr("10.0.0.1:80"), addr("[fe80::1%eth0]:81"), addr("db.example:82"))},
+				{Port: "\xfe", Addrs: registry.NewAddrs(addr("10.0.0.2:80"))},
+			}},
+			{Name: odd},
+		})
+}
+
+func asBatch(u registry.Update) registry.Batch {
+	b := batch(nil, nil)
+	for _, c := range u.Services {
+		b.Services[c.Name] = c.Value
+	}
+	for _, c := range u.Endpoints {
+		b.Endpoints[c.Name] = c.Value
+	}
+	return b
+}
+
+func wantState(t *testing.T, want registry.Batch, got registry.Update) {
+	t.Helper()
+	opts := cmp.Options{cmpopts.EquateEmpty(), cmp.Comparer(func(a, b registry.Addrs) bool { return a == b }), cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })}
+	if diff := cmp.Diff(want, asBatch(got), opts); diff != "" {
+		t.Errorf("want (-), got (+):\n%s", diff)
+	}
+}
+
+func TestWhatIsSavedIsLoaded(t *testing.T) {
+	dir := t.TempDir()
+	f := open(t, filepath.Join(dir, "made"))
+	f.OnUpdate(example())
+	at := time.Now().Add(-time.Minute)
+	if err := f.save(at); err != nil {
+		t.Fatal(err)
+	}
+	got, current, ok := open(t, filepath.Join(dir, "made")).Load()
+	if !ok || !current.Equal(at) || !got.Set {
+		t.Fatalf("loaded: %v, of %v, SET %v; want true, %v, true", ok, current, got.Set, at)
+	}
+	wantState(t, example(), got)
+	info, err := os.Stat(f.Path())
+	if err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("mode %v, %v; want 0600", info.Mode(), err)
+	}
+	if info, err := os.Stat(filepath.Dir(f.Path())); err != nil || info.Mode().Perm() != 0o700 {
+		t.Errorf("mode of the directory %v, %v; want 0700", info.Mode(), err)
+	}
+}
+
+func TestARemovedObjectIsNotSaved(t *testing.T) {
+	f := open(t, t.TempDir())
+	f.OnUpdate(example())
+	gone := example()
+	for name := range gone.Services {
+		gone.Services[name] = nil
+	}
+	clear(gone.Endpoints)
+	f.OnUpdate(gone)
+	if err := f.save(time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	got, _, _ := f.Load()
+	wantState(t, batch(nil, []*registry.Endpoints{example().Endpoints[registry.Name{Namespace: "default", Name: "web"}], example().Endpoints[registry.Name{Namespace: "\"quoted\"", Name: "\xff\n<&>\u2028"}]}), got)
+}
+
+func TestAFileThatCannotBeUsedIsSetAside(t *testing.T) {
+	var whole bytes.Buffer
+	if err := write(&whole, time.Now(), &state{}); err != nil {
+		t.Fatal(err)
+	}
+	var other bytes.Buffer
+	w := newWriter(&other)
+	_ = w.lines.Encode(header{"kube-proxy state 2", time.Now(), 0, 0})
+	_ = w.finish()
+	sealed := func(lines ...string) string {
+		var out bytes.Buffer
+		w := newWriter(&out)
+		_ = w.lines.Encode(header{format, time.Now(), len(lines), 0})
+		for _, l := range lines {
+			fmt.Fprintln(w.out, l)
+			fmt.Fprintln(w.sum, l)
+		}
+		_ = w.finish()
+		return out.String()
+	}
+	for name, text := range map[string]string{
+		"empty":           "",
+		"cut":             whole.String()[:whole.Len()-10],
+		"cut at a line":   strings.SplitAfter(whole.String(), "\n")[0],
+		"other byte":      strings.Replace(whole.String(), "20", "21", 1),
+		"other format":    other.String(),
+		"port 0":          sealed(`{"service":{"namespace":"a","name":"b","created":1,"ports":[{"protocol":"tcp","port":0,"since":1}]}}`),
+		"same port twice": sealed(`{"service":{"namespace":"a","name":"b","created":1,"ports":[{"protocol":"tcp","port":1,"since":1},{"protocol":"tcp","port":1,"since":1}]}}`),
+		"sctp":            sealed(`{"service":{"namespace":"a","name":"b","created":1,"ports":[{"protocol":"sctp","port":1,"since":1}]}}`),
+		"twice":           sealed(`{"service":{"namespace":"a","name":"b","created":1}}`, `{"service":{"namespace":"a","name":"b","created":1}}`),
+		"bad address":     sealed(`{"endpoints":{"namespace":"a","name":"b","by_port":[{"addresses":["0.0.0.0:1"]}]}}`),
+		"nothing":         sealed(`{}`),
+		"unknown field":   sealed(`{"services":{}}`),
+		"bad range":       sealed(`{"service":{"namespace":"a","name":"b","created":1,"source_ranges":["10.0.0.1/8"]}}`),
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := open(t, t.TempDir())
+			if err := os.WriteFile(f.Path(), []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if _, _, ok := f.Load(); ok {
+				t.Error("it was loaded")
+			}
+			if kept, err := os.ReadFile(f.Path() + bad); err != nil || string(kept) != text {
+				t.Errorf("set aside: %v", err)
+			}
+			if _, err := os.Stat(f.Path()); err == nil {
+				t.Error("it is still there")
+			}
+		})
+	}
+}
+
+func TestAStateThatIsTooOldIsSetAside(t *testing.T) {
+	f := open(t, t.TempDir())
+	for age, want := range map[time.Duration]bool{time.Hour - time.Minute: true, time.Hour + time.Minute: false} {
+		if err := f.save(time.Now().Add(-age)); err != nil {
+			t.Fatal(err)
+		}
+		if _, _, ok := f.Load(); ok != want {
+			t.Errorf("loaded at an age of %v: %v; want %v", age, ok, want)
+		}
+	}
+	if _, err := os.Stat(f.Path() + old); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestADirectoryThatOthersMayWriteToIsRefused(t *testing.T) {
+	for _, mode := range []os.FileMode{0o770, 0o707} {
+		dir := t.TempDir()
+		if err := os.Chmod(dir, mode); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Open(Config{Dir: dir}); err == nil || !strings.Contains(err.Error(), dir) {
+			t.Errorf("mode %v: %v; want an error that names the directory", mode, err)
+		}
+	}
+	if _, err := Open(Config{Dir: filepath.Join(t.TempDir(), "not", "there")}); err == nil {
+		t.Error("a directory was made whose parent is missing")
+	}
+}
+
+func TestTheStateIsWrittenOnceAPeriodAndAtTheEnd(t *testing.T) {
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		f := open(t, dir)
+		var said atomic.Bool // a source has
+		ctx, stop := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			f.Run(ctx, func() (current time.Time) {
+				if said.Load() {
+					current = time.Now()
+				}
+				return current
+			})
+		}()
+		written := func() (n int) {
+			set, _, ok := f.Load()
+			if !ok {
+				return -1
+			}
+			return len(set.Services)
+		}
+		f.OnUpdate(example())
+		pass := func(d time.Duration) { time.Sleep(d); synctest.Wait() }
+		pass(time.Hour)
+		if n := written(); n != -1 {
+			t.Errorf("%d services were written; want none: no source has said them", n)
+		}
+		said.Store(true)
+		pass(time.Second)
+		if n := written(); n != 2 {
+			t.Errorf("%d services were written within a period; want 2", n)
+		}
+		web := example().Services[registry.Name{Namespace: "default", Name: "web"}]
+		third := *web
+		third.Name.Name = "third"
+		f.OnUpdate(batch([]*registry.Service{&third}, nil))
+		pass(time.Second - time.Millisecond)
+		if n := written(); n != 2 {
+			t.Errorf("%d services were written before the period was over; want 2", n)
+		}
+		stop()
+		<-done
+		if n := written(); n != 3 {
+			t.Errorf("%d services were written at the end; want 3", n)
+		}
+	})
+}
+
+func TestAStateThatDoesNotChangeStaysYoung(t *testing.T) {
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		f := open(t, dir)
+		f.OnUpdate(example())
+		go f.Run(t.Context(), time.Now)
+		time.Sleep(24*time.Hour + time.Minute)
+		synctest.Wait()
+		_, current, ok := f.Load()
+		if age := time.Since(current); !ok || age > rewrite+f.cfg.Period {
+			t.Errorf("loaded %v, age %v; want at most %v", ok, age, rewrite)
+		}
+	})
+}
+
+// numbered is a state of which a part would be noticed: n services, and each has the port n.
+func numbered(n int) *state {
+	s := new(state)
+	for i := range n {
+		s.services = append(s.services, &registry.Service{Name: registry.Name{Namespace: "default", Name: fmt.Sprint(i)}, Ports: []registry.Port{{Number: uint16(n)}}, Since: []int64{int64(n)}})
+	}
+	return s
+}
+
+func writeForEver(dir string) {
+	f, err := Open(Config{Dir: dir})
+	if err != nil {
+		panic(err)
+	}
+	for n := 1; ; n = n%500 + 1 {
+		s := numbered(n)
+		b := batch(s.services, nil)
+		clear(f.services)
+		f.OnUpdate(b)
+		if err := f.save(time.Now()); err != nil {
+			panic(err)
+		}
+		if n == 1 {
+			fmt.Println() // the first one is there
+		}
+	}
+}
+
+func TestAKilledWriterLeavesAWholeState(t *testing.T) {
+	dir := t.TempDir()
+	for range *kills {
+		cmd := exec.CommandContext(t.Context(), os.Args[0])
+		cmd.Env = append(os.Environ(), writerDir+"="+dir)
+		out, err := cmd.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := out.Read(make([]byte, 1)); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(rand.N(20 * time.Millisecond)) // anywhere in a write
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+		f := open(t, dir)
+		got, _, ok := f.Load()
+		if !ok {
+			t.Fatal("what the writer left cannot be loaded")
+		}
+		for _, c := range got.Services {
+			if int(c.Value.Ports[0].Number) != len(got.Services) {
+				t.Fatalf("a service of another state: port %d among %d services", c.Value.Ports[0].Number, len(got.Services))
+			}
+		}
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil || len(entries) != 1 {
+		t.Errorf("left behind: %v, %v", entries, err)
+	}
+}
+
+func FuzzRead(f *testing.F) {
+	var whole bytes.Buffer
+	s := &state{}
+	for _, v := range example().Services {
+		s.services = append(s.services, v)
+	}
+	for _, v := range example().Endpoints {
+		s.endpoints = append(s.endpoints, v)
+	}
+	if err := write(&whole, time.Now(), s); err != nil {
+		f.Fatal(err)
+	}
+	body, err := verify(whole.Bytes())
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(body)
+	f.Fuzz(func(t *testing.T, body []byte) {
+		if len(body) > 0 && body[len(body)-1] != '\n' {
+			body = append(body, '\n')
+		}
+		var file bytes.Buffer
+		w := newWriter(&file)
+		_, _ = w.out.Write(body)
+		_, _ = w.sum.Write(body)
+		_ = w.finish()
+		h, u, err := read(file.Bytes())
+		if err != nil {
+			return
+		}
+		again := new(state) // whatever is read can be written, and reads the same
+		for _, c := range u.Services {
+			again.services = append(again.services, c.Value)
+		}
+		for _, c := range u.Endpoints {
+			again.endpoints = append(again.endpoints, c.Value)
+		}
+		var out bytes.Buffer
+		if err := write(&out, h.Current, again); err != nil {
+			t.Skip(err) // a time that JSON cannot write
+		}
+		_, v, err := read(out.Bytes())
+		if err != nil {
+			t.Fatal(err)
+		}
+		wantState(t, asBatch(u), v)
+	})
+}
+
+func BenchmarkSave10000(b *testing.B) {
+	f := open(b, b.TempDir())
+	s := new(state)
+	addrs := make([]registry.Addr, 10)
+	for i := range addrs {
+		addrs[i] = registry.Addr{IP: netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, 0, byte(i + 1)}), 80)}
+	}
+	for i := range 10000 {
+		name := registry.Name{Namespace: "default", Name: fmt.Sprint("service-", i)}
+		s.services = append(s.services, &registry.Service{Name: name, Ports: []registry.Port{{Number: uint16(i + 1)}}, Since: []int64{1}})
+		s.endpoints = append(s.endpoints, &registry.Endpoints{Name: name, ByPort: []registry.PortAddrs{{Addrs: registry.NewAddrs(addrs...)}}})
+	}
+	f.OnUpdate(batch(s.services, s.endpoints))
+	b.ReportAllocs()
+	for b.Loop() {
+		if err := f.save(time.Now()); err != nil {
+			b.Fatal(err)
+		}
+	}
+	info, err := os.Stat(f.Path())
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.ReportMetric(float64(info.Size()), "bytes")
+}

@@ -1,0 +1,307 @@
+package statefile
+
+import (
+	"bufio"
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"kubeproxy/registry"
+)
+
+// A header is the first line.
+type header struct {
+	Format    string    `json:"format"`
+	Current   time.Time `json:"current"` // when the state was last known to be what the sources hold
+	Services  int       `json:"services"`
+	Endpoints int       `json:"endpoints"`
+}
+
+// format is of this version. A file of another one cannot be read.
+const format = "kube-proxy state 1"
+
+// A trailer is the last line.
+type trailer struct {
+	SHA256 string `json:"sha256"` // of the lines before
+}
+
+// A line is one object: exactly one of the two is set.
+type line struct {
+	Service   *service   `json:"service,omitempty"`
+	Endpoints *endpoints `json:"endpoints,omitempty"`
+}
+
+// A service is a [registry.Service].
+type service struct {
+	Namespace text           `json:"namespace"`
+	Name      text           `json:"name"`
+	Rank      int            `json:"rank,omitempty"`
+	Created   int64          `json:"created"`
+	Ports     []port         `json:"ports,omitempty"`
+	Affinity  int64          `json:"affinity_seconds,omitempty"` // 0: none
+	Sources   []netip.Prefix `json:"source_ranges,omitempty"`
+}
+
+type port struct {
+	Name     text   `json:"name,omitempty"`
+	Protocol string `json:"protocol"`
+	Number   uint16 `json:"port"`
+	Since    int64  `json:"since"`
+}
+
+// An endpoints is a [registry.Endpoints].
+type endpoints struct {
+	Namespace text        `json:"namespace"`
+	Name      text        `json:"name"`
+	ByPort    []portAddrs `json:"by_port"`
+}
+
+type portAddrs struct {
+	Port  text   `json:"port,omitempty"`
+	Addrs []text `json:"addresses"`
+}
+
+// A text is a string that may hold any bytes, as a key of a registry can. What is no UTF-8 is written as Go would quote it.
+type text string
+
+func (t text) MarshalText() ([]byte, error) {
+	if utf8.ValidString(string(t)) && !strings.HasPrefix(string(t), `"`) {
+		return []byte(t), nil
+	}
+	return []byte(strconv.QuoteToASCII(string(t))), nil
+}
+
+func (t *text) UnmarshalText(b []byte) error {
+	s := string(b)
+	if strings.HasPrefix(s, `"`) {
+		var err error
+		if s, err = strconv.Unquote(s); err != nil {
+			return fmt.Errorf("unquote %s: %w", registry.Quote(string(b)), err)
+		}
+	}
+	*t = text(s)
+	return nil
+}
+
+// A writer adds lines to a file and to their checksum.
+type writer struct {
+	out   *bufio.Writer
+	sum   hash.Hash
+	lines *json.Encoder
+}
+
+func newWriter(to io.Writer) *writer {
+	w := &writer{out: bufio.NewWriter(to), sum: sha256.New()}
+	w.lines = json.NewEncoder(io.MultiWriter(w.out, w.sum))
+	return w
+}
+
+// finish writes the trailer.
+func (w *writer) finish() error {
+	if err := json.NewEncoder(w.out).Encode(trailer{hex.EncodeToString(w.sum.Sum(nil))}); err != nil {
+		return err
+	}
+	return w.out.Flush()
+}
+
+// write writes a whole state.
+func write(to io.Writer, current time.Time, s *state) error {
+	w := newWriter(to)
+	if err := w.lines.Encode(header{format, current.UTC(), len(s.services), len(s.endpoints)}); err != nil {
+		return err
+	}
+	for _, v := range s.services {
+		if err := w.lines.Encode(line{Service: ofService(v)}); err != nil {
+			return err
+		}
+	}
+	for _, v := range s.endpoints {
+		if err := w.lines.Encode(line{Endpoints: ofEndpoints(v)}); err != nil {
+			return err
+		}
+	}
+	return w.finish()
+}
+
+func ofService(v *registry.Service) *service {
+	s := &service{
+		Namespace: text(v.Namespace), Name: text(v.Name.Name), Rank: v.Rank, Created: v.Created,
+		Sources: v.SourceRanges,
+	}
+	if v.Affinity != registry.AffinityNone {
+		s.Affinity = int64(v.AffinityTimeout / time.Second)
+	}
+	for i, p := range v.Ports {
+		s.Ports = append(s.Ports, port{text(p.Name), p.Protocol.String(), p.Number, v.ClaimedSince(i)})
+	}
+	return s
+}
+
+func ofEndpoints(v *registry.Endpoints) *endpoints {
+	e := &endpoints{Namespace: text(v.Namespace), Name: text(v.Name.Name)}
+	for _, p := range v.ByPort {
+		addrs := make([]text, 0, p.Addrs.Len())
+		for a := range p.Addrs.All() {
+			addrs = append(addrs, text(a.String()))
+		}
+		e.ByPort = append(e.ByPort, portAddrs{text(p.Port), addrs})
+	}
+	return e
+}
+
+// read reads a whole file. Anything that [write] would not have written is an error.
+func read(file []byte) (h header, u registry.Update, err error) {
+	body, err := verify(file)
+	if err != nil {
+		return h, u, err
+	}
+	first, rest, _ := bytes.Cut(body, []byte("\n"))
+	if err := unmarshal(first, &h); err != nil {
+		return h, u, fmt.Errorf("header: %w", err)
+	}
+	if h.Format != format {
+		return h, u, fmt.Errorf("format %s; this program reads %q", registry.Quote(h.Format), format)
+	}
+	u = registry.Update{Set: true}
+	known := make(map[object]bool)
+	for n := 2; len(rest) > 0; n++ {
+		var text []byte
+		text, rest, _ = bytes.Cut(rest, []byte("\n"))
+		if err := add(&u, known, text); err != nil {
+			return h, u, fmt.Errorf("line %d: %w", n, err)
+		}
+	}
+	if len(u.Services) != h.Services || len(u.Endpoints) != h.Endpoints {
+		return h, u, fmt.Errorf("%d services and %d endpoints; the header says %d and %d", len(u.Services), len(u.Endpoints), h.Services, h.Endpoints)
+	}
+	return h, u, nil
+}
+
+// verify returns the lines before the trailer, if that has their checksum.
+func verify(file []byte) (body []byte, err error) {
+	body = bytes.TrimSuffix(file, []byte("\n"))
+	body = body[:bytes.LastIndexByte(body, '\n')+1]
+	var t trailer
+	if unmarshal(file[len(body):], &t) != nil || t.SHA256 == "" {
+		return nil, errors.New("the last line holds no checksum: the file is not whole")
+	}
+	if sum := sha256.Sum256(body); t.SHA256 != hex.EncodeToString(sum[:]) {
+		return nil, errors.New("the checksum is another")
+	}
+	return body, nil
+}
+
+func unmarshal(text []byte, into any) error {
+	dec := json.NewDecoder(bytes.NewReader(text))
+	dec.DisallowUnknownFields()
+	return dec.Decode(into)
+}
+
+// An object is a service or the endpoints of one.
+type object struct {
+	endpoints bool
+	name      registry.Name
+}
+
+// add adds the object of a line to an update.
+func add(u *registry.Update, known map[object]bool, text []byte) error {
+	var l line
+	if err := unmarshal(text, &l); err != nil {
+		return err
+	}
+	var is object
+	switch {
+	case (l.Service == nil) == (l.Endpoints == nil):
+		return errors.New("neither a service nor endpoints")
+	case l.Service != nil:
+		v, err := l.Service.value()
+		if err != nil {
+			return err
+		}
+		is = object{false, v.Name}
+		u.Services = append(u.Services, registry.Change[registry.Service]{Name: v.Name, Value: v})
+	default:
+		v, err := l.Endpoints.value()
+		if err != nil {
+			return err
+		}
+		is = object{true, v.Name}
+		u.Endpoints = append(u.Endpoints, registry.Change[registry.Endpoints]{Name: v.Name, Value: v})
+	}
+	if known[is] {
+		return fmt.Errorf("%v is there twice", is.name)
+	}
+	known[is] = true
+	return nil
+}
+
+func (s *service) value() (*registry.Service, error) {
+	v := &registry.Service{
+		Name: registry.Name{Namespace: string(s.Namespace), Name: string(s.Name)},
+		Rank: s.Rank, Created: s.Created, SourceRanges: s.Sources,
+	}
+	if s.Affinity > 0 {
+		v.Affinity, v.AffinityTimeout = registry.AffinityClientIP, time.Duration(s.Affinity)*time.Second
+	}
+	type socket struct {
+		protocol registry.Protocol
+		number   uint16
+	}
+	claimed := make(map[socket]bool)
+	for _, p := range s.Ports {
+		at := socket{registry.TCP, p.Number}
+		if p.Protocol == registry.UDP.String() {
+			at.protocol = registry.UDP
+		} else if p.Protocol != registry.TCP.String() {
+			return nil, fmt.Errorf("unknown protocol %s", registry.Quote(p.Protocol))
+		}
+		if p.Number == 0 || claimed[at] {
+			return nil, fmt.Errorf("bad port %v %d", at.protocol, p.Number)
+		}
+		claimed[at] = true
+		v.Ports = append(v.Ports, registry.Port{Name: string(p.Name), Protocol: at.protocol, Number: p.Number})
+		v.Since = append(v.Since, p.Since)
+	}
+	if !slices.IsSortedFunc(v.SourceRanges, netip.Prefix.Compare) || slices.ContainsFunc(v.SourceRanges, func(p netip.Prefix) bool { return !p.IsValid() || p != p.Masked() }) {
+		return nil, errors.New("bad source ranges")
+	}
+	return v, nil
+}
+
+func (e *endpoints) value() (*registry.Endpoints, error) {
+	v := &registry.Endpoints{Name: registry.Name{Namespace: string(e.Namespace), Name: string(e.Name)}}
+	for i, p := range e.ByPort {
+		if i > 0 && e.ByPort[i-1].Port >= p.Port {
+			return nil, fmt.Errorf("port %s is out of order", registry.Quote(string(p.Port)))
+		}
+		addrs := make([]registry.Addr, 0, len(p.Addrs))
+		known := make(map[registry.Addr]bool, len(p.Addrs))
+		for _, text := range p.Addrs {
+			a, err := registry.ParseAddr(string(text))
+			if err != nil {
+				return nil, fmt.Errorf("address %s: %w", registry.Quote(string(text)), err)
+			}
+			if known[a] {
+				return nil, fmt.Errorf("address %s is there twice", registry.Quote(string(text)))
+			}
+			known[a] = true
+			addrs = append(addrs, a)
+		}
+		if len(addrs) == 0 {
+			return nil, fmt.Errorf("port %s has no address", registry.Quote(string(p.Port)))
+		}
+		v.ByPort = append(v.ByPort, registry.PortAddrs{Port: string(p.Port), Addrs: registry.NewAddrs(addrs...)})
+	}
+	return v, nil
+}
