@@ -125,6 +125,9 @@ func TestTheLogrotateFileFitsTheUnit(t *testing.T) {
 	if dir := one(unit, `(?m)^LogsDirectory=(.+)$`); filepath.Dir(log) != "/var/log/"+dir {
 		t.Errorf("the unit may write to /var/log/%s; its log is %s", dir, log)
 	}
+	if dir, state := one(unit, `(?m)^StateDirectory=(.+)$`), one(unit, `-state_dir=(\S+)`); state != "/var/lib/"+dir {
+		t.Errorf("the unit may write to /var/lib/%s; its state is in %s", dir, state)
+	}
 	if name := one(rotation, `systemctl kill -s HUP (\S+)`); name != unit {
 		t.Errorf("SIGHUP is sent to %s; want %s", name, unit)
 	}

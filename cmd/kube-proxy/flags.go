@@ -38,6 +38,8 @@ type options struct {
 	metricsEndpoints bool
 	profiling        bool
 	configMaxAge     durationValue
+	stateDir         string
+	stateMaxAge      durationValue
 	connectionLog    string
 
 	source sourceOptions
@@ -59,6 +61,7 @@ func defaults() *options {
 		healthz:      placeValue(netip.AddrPortFrom(netip.IPv4Unspecified(), 10256)),
 		metrics:      placeValue(netip.MustParseAddrPort("127.0.0.1:10249")),
 		configMaxAge: durationValue{zero: true, least: leastMaxAge},
+		stateMaxAge:  durationValue{Duration: 24 * time.Hour},
 		source:       sourceOptions{sync: seconds(30)},
 	}
 }
@@ -103,6 +106,8 @@ func (o *options) flagSet() *pflag.FlagSet {
 	f.BoolVar(&o.metricsEndpoints, "metrics_endpoints", false, "have metrics of each endpoint, too")
 	f.BoolVar(&o.profiling, "profiling", false, "answer /debug/pprof/ at -metrics_bind_address")
 	f.Var(&o.configMaxAge, "config_max_age", "how old what is served may be before /readyz complains; 0: as old as it likes")
+	f.StringVar(&o.stateDir, "state_dir", "", "`directory` that keeps what is served: a start while no source can be read serves it after 3 s; empty: none")
+	f.Var(&o.stateMaxAge, "state_max_age", "how old what -state_dir keeps may be to be served")
 	f.StringVar(&o.connectionLog, "connection_log", "", "`file` for a line of JSON about each connection and session that ended; - is standard output")
 
 	f.Var(&o.logFlush, "log_flush_frequency", "no effect: log files are written at once")

@@ -22,6 +22,7 @@ import (
 	"kubeproxy/cmd/internal/logsink"
 	"kubeproxy/cmd/internal/node"
 	"kubeproxy/cmd/internal/operators"
+	"kubeproxy/config/statefile"
 	"kubeproxy/proxy"
 	"kubeproxy/proxy/balance"
 	"kubeproxy/proxy/engine"
@@ -48,6 +49,12 @@ func serve(o *options, flags *pflag.FlagSet, log *logsink.Sink) error {
 	if o.connectionLog != "" {
 		if connections, err = connlog.Open(o.connectionLog); err != nil {
 			return fmt.Errorf("-connection_log: %w", err)
+		}
+	}
+	var state *statefile.File
+	if o.stateDir != "" {
+		if state, err = statefile.Open(statefile.Config{Dir: o.stateDir, Period: o.source.sync.Duration, MaxAge: o.stateMaxAge.Duration}); err != nil {
+			return fmt.Errorf("-state_dir: %w", err)
 		}
 	}
 	oneMoreThanProcessors()
@@ -104,6 +111,7 @@ func serve(o *options, flags *pflag.FlagSet, log *logsink.Sink) error {
 			Operators:        operators.Config{Healthz: netip.AddrPort(o.healthz), Metrics: netip.AddrPort(o.metrics), Profiling: o.profiling},
 			ConnectionLog:    connections,
 			ConfigMaxAge:     o.configMaxAge.Duration,
+			StateFile:        state,
 			MetricsEndpoints: o.metricsEndpoints,
 			Version:          readBuildInfo().document(),
 			Settings:         settings(flags),

@@ -20,8 +20,8 @@ import (
 
 // The names in the directory.
 const (
-	name      = "registry.state"
-	temporary = "registry.state.*.tmp"
+	name      = "kube-proxy.state"
+	temporary = "kube-proxy.state.*.tmp"
 	bad       = ".bad" // is added to the name of a file that cannot be used
 	old       = ".old" // and to that of one that is too old
 )

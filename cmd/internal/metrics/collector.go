@@ -18,6 +18,7 @@ import (
 type Node struct {
 	Ready     func() error         // nil for yes
 	ConfigAge func() time.Duration // how old what is served may be
+	Stale     func() bool          // what is served is from the state file
 	Status    func() config.Status // of all sources taken together
 	Pending   func() config.Pending
 	Proxier   interface {
@@ -70,6 +71,7 @@ func histogram(name, help string) family { return newFamily(prometheus.UntypedVa
 var (
 	ready       = gauge("ready", "1 if /readyz says so: the first state is in force, not too old, and nothing is being drained.")
 	configAge   = gauge("config_age_seconds", "Time since what is served was last known to be what etcd holds; before the first state, since the start.")
+	stale       = gauge("config_stale", "1 if what is served was read from -state_dir, because nothing has been read from a source since the start.")
 	revision    = gauge("etcd_revision", "Revision of etcd up to which changes were received; they are in force when none is pending.")
 	connected   = gauge("etcd_connected", "1 if etcd answers.")
 	sessions    = counter("etcd_sessions_total", "Watches that came to stand, each with a full list.")
@@ -160,6 +162,7 @@ func (c collector) collectConfig(out sink) {
 	st := c.node.Status()
 	out.tell(ready, truth(c.node.Ready() == nil))
 	out.tell(configAge, c.node.ConfigAge().Seconds())
+	out.tell(stale, truth(c.node.Stale()))
 	out.tell(revision, float64(st.Revision))
 	out.tell(connected, truth(st.Connected))
 	out.tell(sessions, float64(st.Sessions))

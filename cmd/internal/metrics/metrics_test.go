@@ -58,6 +58,7 @@ func (s *site) watch() *Metrics {
 	m.Watch(Node{
 		Ready:     func() error { return s.notReady },
 		ConfigAge: func() time.Duration { return 1500 * time.Millisecond },
+		Stale:     func() bool { return true },
 		Status:    func() config.Status { return s.status },
 		Pending:   func() config.Pending { return s.pending },
 		Proxier:   s,
@@ -184,6 +185,7 @@ func TestWhatIsToldIsWhatHappened(t *testing.T) {
 		`kubeproxy_build_info{goversion="go1.`,
 		`kubeproxy_ready 1`,
 		`kubeproxy_config_age_seconds 1.5`,
+		`kubeproxy_config_stale 1`,
 		`kubeproxy_etcd_revision 42`,
 		`kubeproxy_objects{kind="endpoints"} 7`,
 		`kubeproxy_sync_proxy_rules_endpoint_changes_pending 2`,

@@ -6,12 +6,15 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/golang/glog"
 
 	"kubeproxy/config"
+	"kubeproxy/config/statefile"
 	"kubeproxy/proxy"
+	"kubeproxy/registry"
 )
 
 // health is what a node knows of how it is. Any goroutine may ask.
@@ -27,6 +30,8 @@ type health struct {
 	ports   func() []proxy.PortStatus
 	counts  func() [2]proxy.PortCount // of them, by protocol
 	stalled func() error              // an event loop that stands still, nil for none
+	stale   func() bool               // what is served is from the state file
+	saved   atomic.Pointer[time.Time] // when that was last known to be what the sources held; nil until it is read
 }
 
 // stuckAfter is how long a change may wait to be applied. Ten thousand services take a second.
@@ -119,7 +124,9 @@ func (h *health) ready() (notes []string, err error) {
 		}
 		return notes, fmt.Errorf("not yet: the first state has been read from %s, and is being applied", names(h.sources))
 	}
-	if unread := h.unread(); len(unread) > 0 {
+	if unread := h.unread(); h.stale() {
+		notes = append(notes, fmt.Sprintf("stale: nothing has been read from %s, and what is served was last known to be true %v ago", names(unread), h.age().Round(time.Second)))
+	} else if len(unread) > 0 {
 		notes = append(notes, fmt.Sprintf("nothing has been read from %s: what the other sources hold is served", names(unread)))
 	}
 	if st := config.Total(h.sources...); st.Rejected > 0 && st.Services+st.Endpoints == 0 {
@@ -195,6 +202,9 @@ func names(sources []config.Source) string {
 // since the start.
 func (h *health) age() time.Duration {
 	known := h.started
+	if saved := h.saved.Load(); saved != nil && h.stale() {
+		return time.Since(*saved)
+	}
 	select {
 	case <-h.synced:
 		known = time.Now()
@@ -211,6 +221,29 @@ func (h *health) age() time.Duration {
 		known = oldest
 	}
 	return time.Since(known)
+}
+
+// fallBack returns the saved state, for the time until a source can be read.
+func (h *health) fallBack(file *statefile.File) (set registry.Update, ok bool) {
+	set, saved, ok := file.Load()
+	if ok {
+		h.saved.Store(&saved)
+		glog.Warningf("nothing can be read from %s: serving the state in %s, which was last known to be true %v ago", names(h.sources), file.Path(), time.Since(saved).Round(time.Second))
+	}
+	return set, ok
+}
+
+// current returns when what is served was last known to be what the sources hold; zero if it is something else, or only a part.
+func (h *health) current() time.Time {
+	select {
+	case <-h.synced:
+	default:
+		return time.Time{}
+	}
+	if h.stale() || len(h.unread()) > 0 {
+		return time.Time{}
+	}
+	return time.Now().Add(-h.age())
 }
 
 // oldestChange tells when the oldest change was received that is not in force yet, zero if there is none.

@@ -67,6 +67,7 @@ func newPatient(t *testing.T) *patient {
 	p.health = health{
 		stopping: ctx,
 		started:  time.Now(),
+		stale:    func() bool { return false },
 		sources:  []config.Source{p},
 		stalled:  under(p, func() error { return p.stalls }),
 		pending:  under(p, func() config.Pending { return config.Pending{Oldest: p.waiting} }),

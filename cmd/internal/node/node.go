@@ -11,9 +11,11 @@ import (
 	"kubeproxy/cmd/internal/metrics"
 	"kubeproxy/cmd/internal/operators"
 	"kubeproxy/config"
+	"kubeproxy/config/statefile"
 	"kubeproxy/proxy"
 	"kubeproxy/proxy/balance"
 	"kubeproxy/proxy/traffic"
+	"kubeproxy/registry"
 )
 
 // Options says where the services come from, how they are served, and what operators are told.
@@ -30,6 +32,7 @@ type Options struct {
 	Operators        operators.Config
 	ConnectionLog    *connlog.Log      // to be run and written; nil for none
 	ConfigMaxAge     time.Duration     // of what is served, before /readyz complains; 0 for any
+	StateFile        *statefile.File   // keeps what is served, and has it when no source can be read at the start; nil for none
 	MetricsEndpoints bool              // series for each endpoint, too
 	Version          Version           // of the program
 	Settings         map[string]string // what /configz shows of the command line
@@ -84,6 +87,7 @@ func Run(ctx context.Context, o Options) error {
 		ports:    proxier.Status,
 		counts:   proxier.PortCounts,
 		stalled:  proxier.Stalled,
+		stale:    mux.Stale,
 	}
 	numbers.Watch(o.measured(h, proxier, balancer))
 
@@ -119,6 +123,14 @@ func Run(ctx context.Context, o Options) error {
 	for _, source := range o.Sources {
 		updates := mux.Channel(source.Name())
 		g.Go(func() error { return source.Run(ctx, updates) })
+	}
+	if o.StateFile != nil {
+		broadcaster.Add(o.StateFile)
+		mux.Fallback(func() (registry.Update, bool) { return h.fallBack(o.StateFile) })
+		g.Go(func() error {
+			o.StateFile.Run(ctx, h.current)
+			return nil
+		})
 	}
 	g.Go(func() error { return mux.Run(ctx) })
 	g.Go(func() error { return proxier.Run(ctx) })
@@ -171,6 +183,7 @@ func (o *Options) measured(h *health, proxier *proxy.Proxier, balancer *balance.
 			return err
 		},
 		ConfigAge: h.age,
+		Stale:     h.stale,
 		Status:    func() config.Status { return config.Total(o.Sources...) },
 		Pending:   h.pending,
 		Proxier:   proxier,
