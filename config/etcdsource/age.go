@@ -50,7 +50,7 @@ func (x *session) current(at time.Time) {
 	if x.stood.IsZero() {
 		return
 	}
-	x.report(func(st *config.Status) {
+	x.log.Edit(func(st *config.Status) {
 		if at.After(st.Current) {
 			st.Current = at
 		}

@@ -352,11 +352,11 @@ func (x *session) begin(l listing) error {
 	x.heard = max(x.heard, l.revision)
 	x.stood = time.Now()
 	x.next.Reset(spread(x.cfg.SyncPeriod))
-	x.report(func(st *config.Status) {
+	x.log.Edit(func(st *config.Status) {
 		st.Sessions++
 		st.Cluster, st.Listed = strconv.FormatUint(l.cluster, 10), l.at
 	})
-	away, told := x.connected()
+	away, told := x.log.Reads()
 	x.send(x.ctx, true, l.at)
 	if x.ctx.Err() != nil {
 		return x.ctx.Err() // it may not have been sent
@@ -392,7 +392,7 @@ func (x *session) finishResync(l listing) {
 	x.heard = max(x.heard, x.applied)
 	x.retry.reset()
 	x.next.Reset(jitter(x.cfg.SyncPeriod))
-	x.report(func(st *config.Status) {
+	x.log.Edit(func(st *config.Status) {
 		st.Resyncs++
 		st.Listed = l.at
 		st.Divergences += uint64(divergent.N)

@@ -36,6 +36,6 @@ func (x *session) setback(l listing, lost records.Tally) bool {
 	default:
 		return false
 	}
-	x.report(func(st *config.Status) { st.Setbacks++ })
+	x.log.Edit(func(st *config.Status) { st.Setbacks++ })
 	return loud
 }

@@ -4,12 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/golang/glog"
 
 	"kubeproxy/config"
+	"kubeproxy/config/outage"
 	"kubeproxy/config/records"
 	"kubeproxy/internal/lograte"
 	"kubeproxy/registry"
@@ -19,10 +19,7 @@ import (
 type Source struct {
 	cfg    dialer
 	resync chan struct{} // capacity 1: a full channel means that a resync is already due
-
-	mu     sync.Mutex        // guards the fields below
-	status config.Status     // without Ends
-	ended  [NumCauses]uint64 // sessions, by cause
+	log    *outage.Log   // and the status
 
 	// The rest belongs to the goroutine in Run.
 	out     chan<- registry.Update
@@ -35,11 +32,8 @@ type Source struct {
 
 	fragments bool // the next watch asks for them, since the last one was sent too large a response
 
-	outages        lograte.Limiter[time.Time]            // lines about outages, by their beginning
-	warnings       [NumCauses]*lograte.Limiter[struct{}] // lines about the present outage
-	warned         bool                                  // the present outage was made known
-	resyncWarnings *lograte.Limiter[struct{}]            // lines about resyncs that fail
-	setbacks       lograte.Limiter[int64]                // lines about setbacks, by their revision
+	resyncWarnings *lograte.Limiter[struct{}] // lines about resyncs that fail
+	setbacks       *lograte.Limiter[int64]    // lines about setbacks, by their revision
 }
 
 // New checks cfg and returns a source that does nothing yet.
@@ -53,12 +47,10 @@ func New(cfg Config) (*Source, error) {
 		resync:  make(chan struct{}, 1),
 		records: records.New(cfg.Decoder),
 
-		outages:        lograte.Limiter[time.Time]{Lines: maxOutages, First: firstWindow, Last: lastWindow},
-		resyncWarnings: repeats(),
-		setbacks:       lograte.Limiter[int64]{Lines: maxOutages, First: firstWindow, Last: lastWindow},
-	}
-	for cause := range s.warnings {
-		s.warnings[cause] = repeats()
+		log: outage.New(causeNames()...),
+
+		resyncWarnings: outage.Repeats(),
+		setbacks:       outage.Limit[int64](),
 	}
 	s.page = cfg.PageSize
 	s.lists, s.probes = newReader(&s.cfg), newReader(&s.cfg)
@@ -95,24 +87,15 @@ func (s *Source) Run(ctx context.Context, out chan<- registry.Update) error {
 		}
 		s.fragments = errors.Is(err, errBacklog) || s.fragments && stood == 0
 		if stood > 0 {
-			s.end(causeOf(err))
+			s.log.End(int(causeOf(err)))
 		}
 		s.trouble(err)
 		if stood > maxBackoff { // else something breaks it again and again
 			wait.reset()
 		}
 	}
-	s.report(func(st *config.Status) {
-		st.Connected, st.Since, st.Cause, st.Reason = false, time.Now(), "", "stopped"
-	})
+	s.log.Stopped()
 	return nil
-}
-
-// end counts a session that is over.
-func (s *Source) end(cause Cause) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.ended[cause]++
 }
 
 func sleep(ctx context.Context, d time.Duration) {
@@ -132,7 +115,7 @@ func (s *Source) send(ctx context.Context, set bool, at time.Time) {
 	case <-ctx.Done():
 		return
 	}
-	s.report(func(st *config.Status) {
+	s.log.Edit(func(st *config.Status) {
 		st.Ready, st.Revision = true, s.applied
 		s.records.Describe(st)
 	})

@@ -10,6 +10,7 @@ import (
 
 	"github.com/golang/glog"
 
+	"kubeproxy/config/outage"
 	"kubeproxy/internal/lograte"
 	"kubeproxy/registry"
 )
@@ -41,7 +42,7 @@ func (f TLSFiles) Config() (*tls.Config, error) {
 		return nil, err
 	}
 	if f.Cert != "" {
-		pair := &keyPair{cert: f.Cert, key: f.Key, warnings: repeats()}
+		pair := &keyPair{cert: f.Cert, key: f.Key, warnings: outage.Repeats()}
 		if err := pair.load(); err != nil {
 			return nil, fmt.Errorf("client certificate: %w", err)
 		}
@@ -75,7 +76,7 @@ func (f TLSFiles) Roots() func() *x509.CertPool {
 		return nil
 	}
 	var last atomic.Pointer[x509.CertPool]
-	warnings := repeats()
+	warnings := outage.Repeats()
 	return func() *x509.CertPool {
 		roots, err := readRoots(f.CA)
 		if err == nil {

@@ -1,0 +1,149 @@
+// Package outage keeps what a source reports of itself, and writes the story of each outage to the log: when it began and why, ever
+// more rarely that it goes on, and what has changed when it is over. Every source needs the same of it, whatever it reads.
+//
+// An outage that begins is loud, repeats grow quiet: ten minutes of one take a dozen lines. A place that comes and goes all the
+// time does not make it more than tens. What is not loud is logged at V(4).
+package outage
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/golang/glog"
+
+	"kubeproxy/config"
+	"kubeproxy/internal/lograte"
+)
+
+// A Log is the status of one source and the lines about its outages. Make it with [New]. Any goroutine may use
+// [Log.Status] and [Log.Edit]; the rest is for the goroutine that runs the source.
+type Log struct {
+	mu     sync.Mutex    // guards the fields below
+	status config.Status // without Ends
+	ends   []config.End  // by cause
+
+	outages  *lograte.Limiter[time.Time]  // lines about outages, by their beginning
+	warnings []*lograte.Limiter[struct{}] // lines about the present outage, by cause
+	loud     bool                         // the present outage was made known
+}
+
+// New returns a log for a source whose outages have one of these causes: short words, in an order that never changes.
+func New(causes ...string) *Log {
+	l := &Log{outages: Limit[time.Time](), warnings: make([]*lograte.Limiter[struct{}], len(causes))}
+	for i, cause := range causes {
+		l.ends = append(l.ends, config.End{Cause: cause})
+		l.warnings[i] = Repeats()
+	}
+	return l
+}
+
+// Status returns a copy of the status.
+func (l *Log) Status() config.Status {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	st := l.status
+	st.Ends = slices.Clone(l.ends)
+	return st
+}
+
+// Edit changes the status.
+func (l *Log) Edit(edit func(*config.Status)) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	edit(&l.status)
+}
+
+// End counts a session that is over, by its cause.
+func (l *Log) End(cause int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.ends[cause].Count++
+}
+
+// Failed notes that the source cannot read now, for a cause and for a reason of one line. The log line begins with what.
+func (l *Log) Failed(cause int, what, reason string) {
+	now := time.Now()
+	var st config.Status
+	l.Edit(func(status *config.Status) {
+		if status.Connected || status.Since.IsZero() {
+			status.Connected, status.Since, status.Attempts = false, now, 0
+		}
+		status.Cause, status.Reason = l.ends[cause].Cause, reason
+		status.Attempts++
+		st = *status
+	})
+	line := what + ": " + reason
+	if st.Attempts > 1 {
+		line += fmt.Sprintf("; without it since %s (%v, %d attempts)", st.Since.Format(time.TimeOnly), now.Sub(st.Since).Round(time.Second), st.Attempts)
+	}
+	if st.Ready {
+		line += fmt.Sprintf("; what was known at revision %d stays in force, trying again", st.Revision)
+	} else {
+		line += "; nothing is known yet, trying again"
+	}
+	var note string
+	var loud bool
+	if st.Attempts > 1 {
+		_, loud = l.warnings[cause].Allow(struct{}{})
+	} else if note, loud = l.outages.Allow(now); loud {
+		l.warnings[cause] = Repeats() // another outage begins with a short window
+		l.warnings[cause].Allow(struct{}{})
+	}
+	if loud {
+		l.loud = true
+		glog.Warning(line + note)
+	} else {
+		glog.V(4).Info(line)
+	}
+}
+
+// Reads notes that the source can read. It returns for how long it could not, 0 if it could all the time, and whether that was made
+// known.
+func (l *Log) Reads() (away time.Duration, loud bool) {
+	now := time.Now()
+	l.Edit(func(st *config.Status) {
+		if !st.Connected {
+			if !st.Since.IsZero() {
+				away = now.Sub(st.Since)
+			}
+			st.Connected, st.Since, st.Cause, st.Reason, st.Attempts = true, now, "", "", 0
+		}
+		st.Heard = now
+	})
+	loud, l.loud = l.loud, false
+	return away, loud
+}
+
+// Recovered ends an outage in the log, loudly if it began so.
+func (l *Log) Recovered(line string, loud bool) {
+	if loud {
+		glog.Info(line)
+	} else {
+		glog.V(4).Info(line)
+	}
+}
+
+// Stopped notes that the source was told to stop.
+func (l *Log) Stopped() {
+	l.Edit(func(st *config.Status) {
+		st.Connected, st.Since, st.Cause, st.Reason = false, time.Now(), "", "stopped"
+	})
+}
+
+// The log windows of what repeats: they double from the first to the last.
+const (
+	firstWindow = 10 * time.Second
+	lastWindow  = 5 * time.Minute
+)
+
+// Repeats limits lines that all say the same.
+func Repeats() *lograte.Limiter[struct{}] {
+	return &lograte.Limiter[struct{}]{Lines: 1, First: firstWindow, Last: lastWindow}
+}
+
+// Limit limits lines about outages and the like: five in a window.
+func Limit[S comparable]() *lograte.Limiter[S] {
+	return &lograte.Limiter[S]{Lines: 5, First: firstWindow, Last: lastWindow}
+}
