@@ -126,7 +126,7 @@ func (d *decoder) add(page []Version) {
 	d.pages = append(d.pages, decoded)
 	d.work.Go(func() {
 		for i, v := range page {
-			decoded[i] = decode(d.how, string(v.Key), v.Value)
+			decoded[i] = decode(d.how, string(v.Key), v.Value, v.Err)
 		}
 	})
 }

@@ -21,7 +21,7 @@ func TestAFirstListIsDecodedPageByPage(t *testing.T) {
 	}
 	l.Wait()
 	for i, got := range l.decoder.all() {
-		want := decode(registry.Decoder{}, string(all[i].Key), all[i].Value)
+		want := decode(registry.Decoder{}, string(all[i].Key), all[i].Value, nil)
 		if got.key != want.key || (got.err == nil) != (i < 8) || (want.err == nil) != (got.err == nil) || !got.content.service.Equal(want.content.service) {
 			t.Errorf("%s says %+v; want %+v", all[i].Key, got, want)
 		}

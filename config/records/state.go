@@ -20,6 +20,7 @@ type Version struct {
 	Key, Value []byte
 	Created    int64 // stands for one life of the key: what is created again after a deletion has another number
 	Revision   int64 // orders the versions of a life, and what is touched while a list is read
+	Err        error // why there is no value, where there should be one; it counts as a value that does not decode
 }
 
 // A State is what a source knows of the registry: every key below the prefix, and which objects
@@ -118,10 +119,14 @@ type reading struct {
 	known   bool
 	content content
 	value   []byte
+	err     error // why there is no value
 }
 
-// sum gives the hash of a value's bytes.
+// sum gives the hash of a value's bytes, or of why there are none.
 func (s *State) sum(v Version) uint64 {
+	if v.Err != nil {
+		return ^maphash.String(s.seed, v.Err.Error())
+	}
 	return maphash.Bytes(s.seed, v.Value)
 }
 
@@ -138,7 +143,7 @@ func (s *State) key(v Version, decoded *decoding) string {
 }
 
 func (s *State) reading(v Version, decoded *decoding) reading {
-	return reading{key: s.key(v, decoded), created: v.Created, revision: v.Revision, sum: s.sum(v), decoded: decoded, value: v.Value}
+	return reading{key: s.key(v, decoded), created: v.Created, revision: v.Revision, sum: s.sum(v), decoded: decoded, value: v.Value, err: v.Err}
 }
 
 // says gives what a version says, decoded now if it was not before.
@@ -149,7 +154,7 @@ func (s *State) says(r *reading) decoding {
 	case r.known:
 		return decoding{content: r.content}
 	}
-	return decode(s.decoder, r.key, r.value)
+	return decode(s.decoder, r.key, r.value, r.err)
 }
 
 // A decoding is what a value says, or why it says nothing.
@@ -160,7 +165,11 @@ type decoding struct {
 	err      error
 }
 
-func decode(decoder registry.Decoder, key string, value []byte) decoding {
+// decode reads a value; err is why there is none.
+func decode(decoder registry.Decoder, key string, value []byte, err error) decoding {
+	if err != nil {
+		return decoding{key: key, err: err}
+	}
 	d := decoding{key: key}
 	var record registry.Record
 	record, d.warnings, d.err = decoder.Decode(key, value)

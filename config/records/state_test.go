@@ -128,7 +128,7 @@ func TestOfAListOnlyTheNewsIsKept(t *testing.T) {
 		{"the same, written again", v(2, 5, port(1)), false},
 		{"another value", v(2, 2, port(2)), true},
 		{"another life", v(5, 5, port(1)), true},
-		{"another key", Version{[]byte(spec("b")), []byte(port(1)), 2, 2}, true},
+		{"another key", Version{Key: []byte(spec("b")), Value: []byte(port(1)), Created: 2, Revision: 2}, true},
 	} {
 		l := r.sifted(test.v)
 		if len(l.News()) == 1 != test.news || len(l.known) == 1 == test.news || l.Len() != 1 {
