@@ -1,0 +1,170 @@
+// Package keyfiles reads a registry of files. The path of a file below a directory is its key, and its content is the value: what
+// lies in DIR/registry/services/specs/web is the value of /registry/services/specs/web. The rest of DIR is not looked at.
+//
+// A [Tree] is scanned again and again, and each scan costs little more than looking at every file's size and time. What others do
+// to the directory meanwhile harms nothing:
+//
+//   - Only regular files are opened, and never in a way that waits. Pipes, sockets and devices are files with an error.
+//   - Nothing outside DIR is ever read. Symbolic links are not followed, but for those that Kubernetes puts into volumes: a link
+//     whose target begins with "..data/", where ..data is itself a link beside it. All that one scan reads through such a link
+//     is of one version of it, so to swap ..data is to change many files at once.
+//   - Names that begin with a dot, or end in ".tmp" or "~", are files that somebody is about to rename. They are left out.
+//   - A file that changes while it is read counts as unchanged, and [Scan].Moving asks for another scan.
+//   - [MaxFiles], [MaxBytes] and the length of a record bound what is read.
+package keyfiles
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"hash/maphash"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"kubeproxy/registry"
+)
+
+// The limits of a directory. A scan that meets more fails with [ErrTooLarge].
+const (
+	MaxFiles = 100_000   // files and directories, those left out included
+	MaxBytes = 256 << 20 // in all values together
+	maxDepth = 8         // of directories below registry/services; no key has more than two
+)
+
+// ErrTooLarge is the error of a directory that is beyond a limit.
+var ErrTooLarge = errors.New("is too large")
+
+// ErrNoRegistry is the error of a directory without a registry in it.
+var ErrNoRegistry = errors.New("has no directory registry/services: the path of a file below it is its key, as in registry/services/specs/NAME")
+
+// A Tree is a directory of keys and what is known of it. The zero value is not usable: set Dir. It belongs to one goroutine.
+type Tree struct {
+	Dir string
+
+	seed  maphash.Seed
+	known map[string]*entry // by key
+	scans uint64            // how many there were
+
+	// Tests have fewer files, and something happen while one is read.
+	files   int
+	reading func()
+}
+
+func (t *Tree) limit() int { return cmp.Or(t.files, MaxFiles) }
+
+// An entry is one file as it was read last.
+type entry struct {
+	info fs.FileInfo // from before it was read; nil: it has to be read again
+	read time.Time
+	sum  uint64 // of the value, or of the error
+	scan uint64 // the last scan that met it
+}
+
+// A File is a key and its value.
+type File struct {
+	Key   string
+	Value []byte
+	Err   error // why there is no value
+}
+
+// A Scan says how a directory differs from the scan before.
+type Scan struct {
+	Changed []File   // new files, and those with another content; in the order of their keys
+	Gone    []string // keys whose files are not there any more
+	Moving  bool     // some files changed while they were read: another scan will find more
+	Dirs    []string // each directory that was read, by its path
+
+	// Unread are directories that could not be read, with a slash at the end of the key. Of the keys below them nothing is known,
+	// so a scan with such directories says nothing of what is gone, and the next one begins where this one did.
+	Unread []File
+}
+
+// Scan reads what has changed since the last scan that was complete: everything, the first time and if all is set. After an
+// error nothing is known that was not known before. An error names the directory.
+func (t *Tree) Scan(all bool) (Scan, error) {
+	root, services, err := t.open()
+	if err != nil {
+		return Scan{}, err
+	}
+	defer root.Close()
+	defer services.Close()
+	if t.known == nil {
+		t.known, t.seed = make(map[string]*entry), maphash.MakeSeed()
+	}
+	t.scans++
+	w := walk{tree: t, all: all, edits: make(map[string]*entry)}
+	w.dir(services, filepath.Join(t.Dir, filepath.FromSlash(registry.Prefix)), strings.TrimSuffix(registry.Prefix, "/"), 0)
+	if w.limit != "" {
+		return Scan{}, fmt.Errorf("directory %s %w: %s", registry.Quote(t.Dir), ErrTooLarge, w.limit)
+	}
+	slices.SortFunc(w.found.Changed, func(a, b File) int { return strings.Compare(a.Key, b.Key) })
+	if len(w.found.Unread) > 0 {
+		return w.found, nil
+	}
+	maps.Copy(t.known, w.edits)
+	for key, e := range t.known {
+		if e.scan != t.scans {
+			delete(t.known, key)
+			w.found.Gone = append(w.found.Gone, key)
+		}
+	}
+	slices.Sort(w.found.Gone)
+	return w.found, nil
+}
+
+// Check reports what is wrong with the directory itself, without reading what is in it.
+func (t *Tree) Check() error {
+	root, services, err := t.open()
+	if err != nil {
+		return err
+	}
+	return errors.Join(services.Close(), root.Close())
+}
+
+// open opens the directory, and the one below it where keys begin.
+func (t *Tree) open() (root, services *os.Root, err error) {
+	shown := registry.Quote(t.Dir)
+	info, err := os.Stat(t.Dir) // before it is opened, which would wait for the other end of a pipe
+	if err == nil && !info.IsDir() {
+		err = syscall.ENOTDIR
+	}
+	if err == nil {
+		root, err = os.OpenRoot(t.Dir)
+	}
+	if err != nil {
+		return nil, nil, fmt.Errorf("directory %s: %w", shown, reason(err))
+	}
+	services, err = openDir(root, filepath.FromSlash(strings.Trim(registry.Prefix, "/")))
+	if err == nil {
+		return root, services, nil
+	}
+	root.Close()
+	if errors.Is(err, fs.ErrPermission) {
+		return nil, nil, fmt.Errorf("directory %s: registry/services: %w", shown, reason(err))
+	}
+	return nil, nil, fmt.Errorf("directory %s %w", shown, ErrNoRegistry)
+}
+
+// openDir opens a directory, and nothing else that may stand in its place by now: a pipe would have us wait.
+func openDir(root *os.Root, name string) (*os.Root, error) {
+	return root.OpenRoot(name + string(filepath.Separator) + ".")
+}
+
+// Temporary reports whether a name is that of a hidden file, or of one that is about to be renamed.
+func Temporary(name string) bool {
+	return strings.HasPrefix(name, ".") || strings.HasSuffix(name, "~") || strings.HasSuffix(name, ".tmp")
+}
+
+// reason gives an error without the path, which is shown beside it and may hold anything.
+func reason(err error) error {
+	if e, ok := errors.AsType[*fs.PathError](err); ok {
+		return e.Err
+	}
+	return err
+}

@@ -1,0 +1,252 @@
+package keyfiles
+
+import (
+	"errors"
+	"fmt"
+	"hash/maphash"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"kubeproxy/registry"
+)
+
+// A walk is one scan of a tree on its way.
+type walk struct {
+	tree  *Tree
+	all   bool              // read every file
+	edits map[string]*entry // of files that were read
+	found Scan
+	files int   // and directories
+	bytes int64 // of values
+	limit string
+}
+
+// batch is how many names of a directory are read at a time.
+const batch = 1024
+
+// dir reads one directory: where it is, and the key that it stands for.
+func (w *walk) dir(root *os.Root, path, key string, depth int) {
+	names, err := root.OpenFile(".", os.O_RDONLY, 0)
+	if err != nil {
+		w.unread(key, reason(err))
+		return
+	}
+	defer names.Close()
+	w.found.Dirs = append(w.found.Dirs, path)
+	d := directory{root: root}
+	defer d.close()
+	for w.limit == "" {
+		entries, err := names.ReadDir(batch)
+		for _, e := range entries {
+			if w.files++; w.files > w.tree.limit() {
+				w.limit = fmt.Sprintf("it has more than %d files", w.tree.limit())
+				return
+			}
+			if !Temporary(e.Name()) {
+				w.entry(&d, e, filepath.Join(path, e.Name()), key+"/"+e.Name(), depth)
+			}
+		}
+		if err == io.EOF {
+			return
+		}
+		if err != nil {
+			w.unread(key, reason(err))
+			return
+		}
+	}
+}
+
+// A directory is an open one, and what its link ..data led to when that was first used.
+type directory struct{ root, data *os.Root }
+
+func (d *directory) close() {
+	if d.data != nil {
+		d.data.Close()
+	}
+}
+
+// DataLink is the name of the link through which others are followed.
+const DataLink = "..data"
+
+// resolve returns where a name of the directory really is. Only a link through ..data is followed; of another one, the link itself
+// is what there is.
+func (d *directory) resolve(name string, mode fs.FileMode) (*os.Root, string, error) {
+	if mode&fs.ModeSymlink == 0 {
+		return d.root, name, nil
+	}
+	target, err := d.root.Readlink(name)
+	if err != nil {
+		return nil, "", err
+	}
+	inner, ok := strings.CutPrefix(filepath.ToSlash(target), DataLink+"/")
+	if !ok {
+		return d.root, name, nil
+	}
+	if d.data == nil {
+		if d.data, err = openDir(d.root, DataLink); err != nil {
+			return nil, "", err
+		}
+	}
+	return d.data, filepath.FromSlash(inner), nil
+}
+
+// entry reads what one name of a directory stands for. What has gone by now is not there.
+func (w *walk) entry(d *directory, e fs.DirEntry, path, key string, depth int) {
+	root, name, err := d.resolve(e.Name(), e.Type())
+	var info fs.FileInfo
+	if err == nil {
+		info, err = root.Lstat(name)
+	}
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+	case isRoot(key) && err == nil && info.Mode().IsRegular():
+		w.found.Unread = append(w.found.Unread, File{Key: key, Err: errors.New("a file where a directory is wanted")})
+	case err != nil:
+		w.failed(key, reason(err))
+	case info.IsDir() && depth == maxDepth:
+		w.failed(key, fmt.Errorf("directories are nested more than %d deep", maxDepth))
+	case info.IsDir():
+		sub, err := openDir(root, name)
+		if err != nil {
+			if !errors.Is(err, fs.ErrNotExist) {
+				w.unread(key, reason(err))
+			}
+			return
+		}
+		defer sub.Close()
+		w.dir(sub, path, key, depth+1)
+	case !info.Mode().IsRegular():
+		w.failed(key, errNotRegular(info.Mode()))
+	default:
+		w.file(root, name, key, info)
+	}
+}
+
+// settled is how long a file must have been left alone for its size and time to tell whether it was written since. File systems
+// count time in steps, of up to two seconds in old ones.
+const settled = 2 * time.Second
+
+// file reads a regular file, unless it is the one that was read before.
+func (w *walk) file(root *os.Root, name, key string, info fs.FileInfo) {
+	if info.Size() <= registry.MaxRecordBytes {
+		if w.bytes += info.Size(); w.bytes > MaxBytes {
+			w.limit = fmt.Sprintf("its files have more than %d bytes", MaxBytes)
+			return
+		}
+	}
+	known := w.tree.known[key]
+	if known != nil && !w.all && known.same(info) {
+		known.scan = w.tree.scans
+		return
+	}
+	at := time.Now()
+	value, err := read(root, name, w.tree.reading)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+	case errors.Is(err, errMoving):
+		w.found.Moving = true
+		if known != nil {
+			known.scan = w.tree.scans
+		}
+	case err != nil:
+		w.failed(key, reason(err))
+	default:
+		w.add(File{Key: key, Value: value}, maphash.Bytes(w.tree.seed, value), &entry{info: info, read: at})
+	}
+}
+
+// same reports whether a file is, by its looks, the one that was read.
+func (e *entry) same(info fs.FileInfo) bool {
+	return e.info != nil && os.SameFile(e.info, info) && e.info.Size() == info.Size() && e.info.Mode() == info.Mode() &&
+		e.info.ModTime().Equal(info.ModTime()) && e.read.Sub(info.ModTime()) > settled
+}
+
+// isRoot reports whether all keys of a kind should be below this one.
+func isRoot(key string) bool {
+	return slices.Contains([]string{registry.SpecsPrefix, registry.EndpointsPrefix, registry.EndpointSlicesPrefix}, key+"/")
+}
+
+// failed adds a key without a value. It is looked at again in each scan.
+func (w *walk) failed(key string, err error) {
+	if isRoot(key) {
+		w.found.Unread = append(w.found.Unread, File{Key: key, Err: err})
+		return
+	}
+	w.add(File{Key: key, Err: err}, ^maphash.String(w.tree.seed, err.Error()), &entry{})
+}
+
+// add adds a file, if it is not as it was.
+func (w *walk) add(f File, sum uint64, e *entry) {
+	e.sum, e.scan = sum, w.tree.scans
+	w.edits[f.Key] = e
+	if known := w.tree.known[f.Key]; known == nil || known.sum != sum {
+		w.found.Changed = append(w.found.Changed, f)
+	}
+}
+
+func (w *walk) unread(key string, err error) {
+	w.found.Unread = append(w.found.Unread, File{Key: key + "/", Err: err})
+}
+
+var errMoving = errors.New("it changed while it was read")
+
+// read reads a file that may be a value.
+func read(root *os.Root, name string, reading func()) ([]byte, error) {
+	file, err := root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0) // it may have become a pipe since
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	before, err := file.Stat()
+	switch {
+	case err != nil:
+		return nil, err
+	case !before.Mode().IsRegular():
+		return nil, errNotRegular(before.Mode())
+	case before.Size() > registry.MaxRecordBytes:
+		return nil, fmt.Errorf("file of %d bytes is longer than the limit of %d", before.Size(), registry.MaxRecordBytes)
+	}
+	value := make([]byte, before.Size()+1)
+	n, err := io.ReadFull(file, value)
+	if err == nil || n != len(value)-1 {
+		return nil, errMoving // longer or shorter than a moment ago
+	}
+	if err != io.ErrUnexpectedEOF && err != io.EOF {
+		return nil, err
+	}
+	if reading != nil {
+		reading()
+	}
+	after, err := file.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if after.Size() != before.Size() || !after.ModTime().Equal(before.ModTime()) {
+		return nil, errMoving
+	}
+	return value[:n], nil
+}
+
+// errNotRegular says what something is that is no regular file.
+func errNotRegular(mode fs.FileMode) error {
+	what := "something else"
+	switch {
+	case mode&fs.ModeSymlink != 0:
+		what = "a symbolic link"
+	case mode&fs.ModeNamedPipe != 0:
+		what = "a pipe"
+	case mode&fs.ModeSocket != 0:
+		what = "a socket"
+	case mode&fs.ModeDevice != 0:
+		what = "a device"
+	case mode.IsDir():
+		what = "a directory"
+	}
+	return errors.New(what + " where a file is wanted")
+}
