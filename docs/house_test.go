@@ -70,11 +70,17 @@ func isEtcd(importPath string) bool {
 	return inside(importPath, "config/etcdsource") || strings.HasPrefix(importPath, "go.etcd.io/")
 }
 
+// isSource tells whether a package is a source beside the etcd source.
+func isSource(importPath string) bool { return inside(importPath, "config/filesource") }
+
+// wires tells whether a package puts the program together, or tests and measures all of it.
+func wires(importPath string) bool {
+	return inside(importPath, "cmd/kube-proxy") || inside(importPath, "cmd/playground") || inside(importPath, "scripts") || forTests(importPath)
+}
+
 // speaksEtcd tells whether a package may need etcd: the source, the programs that wire it, and what tests and measures them.
 func speaksEtcd(importPath string) bool {
-	return slices.ContainsFunc([]string{"config/etcdsource", "cmd/kube-proxy", "cmd/playground", "scripts"}, func(room string) bool {
-		return inside(importPath, room)
-	}) || forTests(importPath)
+	return inside(importPath, "config/etcdsource") || wires(importPath)
 }
 
 func TestArrowsPointOneWayOnly(t *testing.T) {
@@ -97,6 +103,9 @@ func TestArrowsPointOneWayOnly(t *testing.T) {
 				if inside(dep, "config") || inside(dep, "cmd") {
 					t.Errorf("%s needs %s: proxy does not know where state comes from", p.ImportPath, dep)
 				}
+			}
+			if isSource(dep) && !isSource(p.ImportPath) && !wires(p.ImportPath) {
+				t.Errorf("%s needs %s: sources stand behind config.Source, and only their wiring names them", p.ImportPath, dep)
 			}
 			if isEtcd(dep) && !speaksEtcd(p.ImportPath) {
 				t.Errorf("%s needs %s: sources stand behind config.Source, and only their wiring names them", p.ImportPath, dep)

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"kubeproxy/config/etcdsource"
+	"kubeproxy/config/filesource"
 	"kubeproxy/proxy/traffic"
 )
 
@@ -51,6 +52,7 @@ func TestTheOperatorsManualIsComplete(t *testing.T) {
 	for cause := range etcdsource.NumCauses {
 		want("reason", cause.String(), cause.String())
 	}
+	want("reason", filesource.Causes()...)
 	for _, row := range []string{"| SIGTERM, SIGINT |", "| SIGHUP |", "| SIGUSR1 |", "\n| 0 | a clean", "\n| 1 | it could", "\n| 2 | the command", "\n| 1 | listeners", "\n| 4 | what was"} {
 		if !strings.Contains(string(text), row) {
 			t.Errorf("operating.md has no row %q", row)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -32,7 +33,7 @@ var flagsForCheck = []string{
 	"help", "version", "o", "timeout", "service_port", "bind_address",
 	"allowed_ports", "allowed_endpoints", "healthz_bind_address", "metrics_bind_address",
 	"etcd_servers", "etcd_config", "etcd_cafile", "etcd_certfile", "etcd_keyfile", "etcd_insecure_skip_tls_verify",
-	"etcd_username", "etcd_password_file",
+	"etcd_username", "etcd_password_file", "registry_dir",
 }
 
 const moreCheckHelp = "(kube-proxy check -help explains the flags)"
@@ -85,15 +86,17 @@ func (o *checkOptions) parse(flags *pflag.FlagSet, args []string) error {
 	if o.version != versionOff {
 		return nil
 	}
-	o.directory = flags.Arg(0)
+	o.directory = cmp.Or(flags.Arg(0), o.source.files.dir)
 	etcd := o.source.etcd.given()
 	switch {
 	case flags.NArg() > 1 && strings.HasPrefix(flags.Arg(1), "-"):
 		return fmt.Errorf("unexpected argument: %s (flags come before the directory)", oneLine(flags.Arg(1)))
 	case flags.NArg() > 1:
 		return fmt.Errorf("unexpected argument: %s (one directory at a time)", oneLine(flags.Arg(1)))
-	case flags.NArg() == 1 && o.directory == "":
+	case flags.NArg() == 1 && flags.Arg(0) == "":
 		return errors.New("the directory has no name")
+	case flags.NArg() == 1 && o.source.files.given():
+		return errors.New("a directory and -registry_dir are mutually exclusive")
 	case o.directory != "" && etcd:
 		return errors.New("an etcd and a directory are mutually exclusive")
 	case o.directory != "":

@@ -43,14 +43,14 @@ var ourOwnWay = map[string]outcome{
 	"exit 0, one line with all version fields":   {exitDone, `version\.Info\{Major:".*", Minor:".*", GitVersion:".+", GitCommit:".*", GitTreeState:".+", .*\}\n`, ""},
 	"trim blanks":                                {keepsRunning, "", "watching etcd at [http://127.0.0.1:1 http://127.0.0.1:2]"},
 	"treat as http://127.0.0.1:4001":             {keepsRunning, "", "watching etcd at [http://127.0.0.1:4001]"},
-	"empty means not given: as no source at all": {exitUsage, "", "-etcd_servers or -etcd_config"},
+	"empty means not given: as no source at all": {exitUsage, "", "-etcd_servers, -etcd_config or -registry_dir"},
 	"refuse positional arguments (exit 2)":       {exitUsage, "", "unexpected argument: "},
 	"exit 2, one line: -etcd_servers and -etcd_config are mutually exclusive": {
 		exitUsage, "", "-etcd_servers and -etcd_config are mutually exclusive\n"},
 	"exit 1, one line naming the file and the reason": {
 		exitFailed, "", `"/nonexistent": no such file or directory` + "\n"},
 	"exit 2, one line that names -etcd_servers and -etcd_config and points to the README: a proxy without a source is a mistake, not a service": {
-		exitUsage, "", "give -etcd_servers or -etcd_config (README.md shows how)\n"},
+		exitUsage, "", "give -etcd_servers, -etcd_config or -registry_dir (README.md shows how)\n"},
 	"exit 1, one sentence: -master is not there yet (until the API source exists)": {exitFailed, "", "-master"},
 	"exit 1, the same sentence (until the API source exists; then as v0.4.4)":      {exitFailed, "", "-master"},
 	"parsed and ignored with one warning (until the API source exists)":            {keepsRunning, "", "-api_version is ignored"},

@@ -19,8 +19,8 @@ import (
 
 func TestFlagsThatCannotBeDoneTogether(t *testing.T) {
 	for _, tt := range []struct{ args, want string }{
-		{"", "nothing to read services from: give -etcd_servers or -etcd_config (README.md shows how)"},
-		{"-etcd_config=", "nothing to read services from: give -etcd_servers or -etcd_config (README.md shows how)"},
+		{"", "nothing to read services from: give -etcd_servers, -etcd_config or -registry_dir (README.md shows how)"},
+		{"-etcd_config= -registry_dir=", "nothing to read services from: give -etcd_servers, -etcd_config or -registry_dir (README.md shows how)"},
 		{"-etcd_servers=http://a:1 -etcd_config=f", "-etcd_servers and -etcd_config are mutually exclusive"},
 		{"-etcd_servers=https://a:1 -etcd_certfile=f", "-etcd_certfile and -etcd_keyfile need each other"},
 		{"-etcd_servers=https://a:1 -etcd_keyfile=f", "-etcd_certfile and -etcd_keyfile need each other"},
@@ -43,6 +43,8 @@ func TestFlagsThatCannotBeDoneTogether(t *testing.T) {
 		{"-etcd_servers=a:1 -metrics_bind_address= -config_max_age=1m", ""},
 		{"-etcd_servers=a:1 -healthz_bind_address= -metrics_bind_address=", ""},
 		{"-etcd_config=f", ""},
+		{"-registry_dir=d", ""},
+		{"-etcd_config=f -registry_dir=d", ""},
 		{"-etcd_config=f -etcd_cafile=f -etcd_username=u -etcd_password_file=f", ""}, // the file says whether there is https
 		{"-etcd_servers=https://a:1 -etcd_cafile=f -etcd_certfile=f -etcd_keyfile=f", ""},
 		{"-etcd_servers=https://a:1 -etcd_insecure_skip_tls_verify -etcd_certfile=f -etcd_keyfile=f", ""},
@@ -222,7 +224,7 @@ func TestDefaultsAreThoseOfTheManual(t *testing.T) {
 		"logtostderr": "true", "alsologtostderr": "false", "v": "0", "etcd_servers": "", "etcd_config": "", "master": "", "api_version": "",
 		"insecure_skip_tls_verify": "false", "client_certificate": "", "client_key": "", "certificate_authority": "", "version": "false",
 		"stderrthreshold": "2", "vmodule": "", "log_backtrace_at": "", "log_dir": "", "etcd_cafile": "", "etcd_certfile": "", "etcd_keyfile": "",
-		"etcd_insecure_skip_tls_verify": "false", "etcd_username": "", "etcd_password_file": "", "service_port": "port",
+		"etcd_insecure_skip_tls_verify": "false", "etcd_username": "", "etcd_password_file": "", "service_port": "port", "registry_dir": "",
 		"healthz_bind_address": "0.0.0.0:10256", "metrics_bind_address": "127.0.0.1:10249", "metrics_endpoints": "false", "profiling": "false",
 		"config_max_age": "0s", "connection_log": "", "on_removal": "drain", "allowed_ports": "", "allowed_endpoints": "",
 		"max_connections": "0", "max_connections_per_service": "0", "max_dials_per_endpoint": "0", "max_udp_sessions": "0", "max_udp_sessions_per_service": "0", "max_new_udp_sessions": "0",

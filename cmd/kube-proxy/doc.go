@@ -3,6 +3,7 @@
 //
 //	kube-proxy -etcd_servers=URL[,URL...] [flags]
 //	kube-proxy -etcd_config=FILE          [flags]
+//	kube-proxy -registry_dir=DIRECTORY    [flags]
 //	kube-proxy check                      [flags] [DIRECTORY]
 //
 // This package reads the command line, makes the parts of the program from it, and translates signals and errors. What happens to
@@ -16,7 +17,7 @@
 // program with one line and status 2, before it has read a file.
 //
 // What the flags say of sources is in source.go: it checks them, and makes the [config.Source] values in their order of
-// precedence. A source has a file of its own for its flags, as etcd.go and master.go. Nothing else here knows which sources
+// precedence. A source has a file of its own for its flags, as etcd.go, master.go and files.go. Nothing else here knows which sources
 // there are, except check.go, which reads a registry once.
 //
 // # Its life

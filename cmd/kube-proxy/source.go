@@ -20,6 +20,7 @@ type sourceOptions struct {
 	port   servicePortValue
 	etcd   etcdOptions
 	master masterOptions
+	files  fileOptions
 }
 
 func (o *sourceOptions) addFlags(f *pflag.FlagSet) {
@@ -27,6 +28,7 @@ func (o *sourceOptions) addFlags(f *pflag.FlagSet) {
 	f.Var(&o.port, "service_port", "which `port` of its services a node offers: port, or nodePort for that of Kubernetes' services of type NodePort and LoadBalancer")
 	o.etcd.addFlags(f)
 	o.master.addFlags(f)
+	o.files.addFlags(f)
 }
 
 // decoder says how sources are to understand records.
@@ -44,8 +46,8 @@ func (o *sourceOptions) contradiction() error {
 	switch {
 	case o.master.given():
 		return nil // which is another complaint, and has another exit status
-	case !o.etcd.given(): // D2: v0.4 ran on without a source and did nothing
-		return errors.New("nothing to read services from: give -etcd_servers or -etcd_config (README.md shows how)")
+	case !o.etcd.given() && !o.files.given(): // D2: v0.4 ran on without a source and did nothing
+		return errors.New("nothing to read services from: give -etcd_servers, -etcd_config or -registry_dir (README.md shows how)")
 	}
 	return o.etcd.contradiction()
 }
@@ -61,21 +63,32 @@ type sourceSet struct {
 // open makes the sources, after [sourceOptions.contradiction] found none. It reads the files that flags name, and connects to
 // nothing.
 func (o *sourceOptions) open(flags *pflag.FlagSet) (sourceSet, error) {
+	set := sourceSet{localPorts: func(context.Context) []uint16 { return nil }}
 	if o.master.given() {
-		return sourceSet{}, errMaster
+		return set, errMaster
 	}
-	etcd, err := o.etcdConfig()
-	if err != nil {
-		return sourceSet{}, err
+	if o.etcd.given() {
+		etcd, err := o.etcdConfig()
+		if err != nil {
+			return set, err
+		}
+		source, err := etcdsource.New(etcd)
+		if err != nil {
+			return set, err
+		}
+		set.sources, set.localPorts = append(set.sources, source), etcd.LocalPorts
 	}
-	source, err := etcdsource.New(etcd)
-	if err != nil {
-		return sourceSet{}, err
+	if o.files.given() {
+		source, err := o.files.open(o.sync.Duration, o.decoder())
+		if err != nil {
+			return set, err
+		}
+		set.sources = append(set.sources, source)
 	}
 	if ignored := given(flags, onlyForMaster); len(ignored) > 0 {
 		glog.Warningf("%s is ignored: it means nothing without -master", strings.Join(ignored, ", "))
 	}
-	return sourceSet{sources: []config.Source{source}, localPorts: etcd.LocalPorts}, nil
+	return set, nil
 }
 
 // given picks the flags that are on the command line.

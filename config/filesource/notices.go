@@ -1,0 +1,145 @@
+package filesource
+
+import (
+	"context"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/fsnotify/fsnotify"
+	"github.com/golang/glog"
+
+	"kubeproxy/internal/keyfiles"
+	"kubeproxy/registry"
+)
+
+// maxFollowed is how many directories are watched for notices. Each takes a little of the kernel's memory and of a limit that all
+// programs of the user share. Beyond it the scan period finds what has changed.
+const maxFollowed = 1000
+
+// notices are what the operating system says of changes in the directory. They are hints: each one only makes a scan come sooner.
+type notices struct {
+	heard   chan struct{} // capacity 1: something may have changed
+	dir     string
+	watcher *fsnotify.Watcher // nil: there are no notices
+	follows map[string]bool   // belongs to the source's goroutine
+	done    chan struct{}
+}
+
+// newNotices begins to listen. Without notices, which is a reason for a warning and no more, nothing is ever heard.
+func newNotices(dir string, none bool) *notices {
+	n := &notices{heard: make(chan struct{}, 1), dir: dir, follows: make(map[string]bool), done: make(chan struct{})}
+	if none {
+		return n
+	}
+	watcher, err := fsnotify.NewWatcher()
+	if err != nil {
+		glog.Warningf("no notices of changes in %s: %v; they take effect with the next scan", registry.Quote(dir), err)
+		return n
+	}
+	n.watcher = watcher
+	go n.listen()
+	return n
+}
+
+func (n *notices) close() {
+	if n.watcher == nil {
+		return
+	}
+	_ = n.watcher.Close() // nothing depends on it
+	<-n.done
+}
+
+// listen turns events into one pending notice. An error is one too: it says that events were lost.
+func (n *notices) listen() {
+	defer close(n.done)
+	for {
+		select {
+		case e, ok := <-n.watcher.Events:
+			if !ok {
+				return
+			}
+			if n.matters(e.Name) {
+				n.expect()
+			}
+		case _, ok := <-n.watcher.Errors:
+			if !ok {
+				return
+			}
+			n.expect()
+		}
+	}
+}
+
+// matters reports whether what happened at path can change a value. Files that are about to be renamed say so when they are; the
+// directory beside dir is watched for dir alone.
+func (n *notices) matters(path string) bool {
+	if path != n.dir && !strings.HasPrefix(path, n.dir+string(filepath.Separator)) {
+		return false
+	}
+	name := filepath.Base(path)
+	return path == n.dir || name == keyfiles.DataLink || !keyfiles.Temporary(name)
+}
+
+// expect notes that something may have changed.
+func (n *notices) expect() {
+	select {
+	case n.heard <- struct{}{}:
+	default:
+	}
+}
+
+// Changes come in groups, and files are often written in several steps.
+const (
+	quiet    = 20 * time.Millisecond // without a notice: it is over
+	patience = 60 * time.Millisecond // it may never be
+)
+
+// settle waits, after a notice, for quiet: not much longer than patience or, if that is longer, than rest.
+func (n *notices) settle(ctx context.Context, rest time.Duration) {
+	limit := time.NewTimer(max(patience, rest))
+	defer limit.Stop()
+	pause := time.NewTimer(max(quiet, rest))
+	defer pause.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-limit.C:
+			return
+		case <-pause.C:
+			return
+		case <-n.heard:
+			pause.Reset(max(quiet, rest))
+		}
+	}
+}
+
+// follow watches these directories, the ones that lead to them, and no others. It reports whether some are new. A path may by now
+// lead to another directory than before, so all of them are watched again.
+func (n *notices) follow(dirs []string) (fresh bool) {
+	if n.watcher == nil {
+		return false
+	}
+	wanted := map[string]bool{filepath.Dir(n.dir): true, n.dir: true, filepath.Join(n.dir, "registry"): true}
+	for _, dir := range dirs {
+		if len(wanted) < maxFollowed {
+			wanted[dir] = true
+		}
+	}
+	for dir := range n.follows {
+		if !wanted[dir] {
+			_ = n.watcher.Remove(dir) // it may have gone by itself
+			delete(n.follows, dir)
+		}
+	}
+	for dir := range wanted {
+		if n.watcher.Add(dir) != nil {
+			delete(n.follows, dir)
+			continue
+		}
+		fresh = fresh || !n.follows[dir]
+		n.follows[dir] = true
+	}
+	return fresh
+}

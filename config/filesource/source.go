@@ -1,0 +1,256 @@
+package filesource
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math/rand/v2"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/golang/glog"
+
+	"kubeproxy/config"
+	"kubeproxy/config/outage"
+	"kubeproxy/config/records"
+	"kubeproxy/internal/keyfiles"
+	"kubeproxy/registry"
+)
+
+// The defaults of a [Config].
+const (
+	DefaultScanPeriod = 5 * time.Second
+	DefaultSyncPeriod = 30 * time.Second
+)
+
+// A Config says which directory to follow. Only Dir must be set; a zero field is its default.
+type Config struct {
+	Dir        string        // its files are below Dir/registry/services
+	ScanPeriod time.Duration // between scans that no notice asks for
+	SyncPeriod time.Duration // between scans that read every file, ±20 %
+	Decoder    registry.Decoder
+}
+
+// A Source follows one directory: it is a [config.Source]. Make it with [New].
+type Source struct {
+	cfg    Config
+	log    *outage.Log   // and the status
+	resync chan struct{} // capacity 1: a full channel means that a full scan is already due
+
+	// The rest belongs to the goroutine in Run.
+	tree     keyfiles.Tree
+	records  *records.State
+	created  map[string]int64 // by key: the revision that found the file new
+	revision int64            // counts the scans that found a difference
+	full     time.Time        // when the next full scan is due
+	delays   int              // of the first state
+	polls    bool             // a test wants no notices
+}
+
+// The causes of an outage, as config.Status and the metrics name them.
+const (
+	missing = iota
+	unreadable
+	tooLarge
+)
+
+var causes = []string{missing: "missing", unreadable: "unreadable", tooLarge: "too_large"}
+
+// Causes lists the short words for why a directory cannot be read.
+func Causes() []string { return causes }
+
+// New checks cfg and returns a source that does nothing yet. A directory that is not there is no error, for it may come; something else
+// in its place is one.
+func New(cfg Config) (*Source, error) {
+	if cfg.Dir == "" {
+		return nil, errors.New("the directory has no name")
+	}
+	if cfg.ScanPeriod < 0 || cfg.SyncPeriod < 0 {
+		return nil, fmt.Errorf("negative period %v", min(cfg.ScanPeriod, cfg.SyncPeriod))
+	}
+	cfg.ScanPeriod, cfg.SyncPeriod = cmp.Or(cfg.ScanPeriod, DefaultScanPeriod), cmp.Or(cfg.SyncPeriod, DefaultSyncPeriod)
+	dir, err := filepath.Abs(cfg.Dir)
+	if err != nil {
+		return nil, fmt.Errorf("directory %s: %w", registry.Quote(cfg.Dir), err)
+	}
+	cfg.Dir = dir
+	s := &Source{
+		cfg:     cfg,
+		log:     outage.New(causes...),
+		resync:  make(chan struct{}, 1),
+		tree:    keyfiles.Tree{Dir: dir},
+		records: records.New(cfg.Decoder),
+		created: make(map[string]int64),
+	}
+	if err := s.tree.Check(); errors.Is(err, syscall.ENOTDIR) {
+		return nil, err
+	}
+	return s, nil
+}
+
+// Name implements [config.Source].
+func (s *Source) Name() string { return "files" }
+
+// Status implements [config.Source].
+func (s *Source) Status() config.Status { return s.log.Status() }
+
+// Resync asks for a scan that reads every file, now. It does not wait for it.
+func (s *Source) Resync() {
+	select {
+	case s.resync <- struct{}{}:
+	default:
+	}
+}
+
+// Run keeps out informed of the directory until ctx ends, and then returns nil. It may run once at a time.
+func (s *Source) Run(ctx context.Context, out chan<- registry.Update) error {
+	glog.Infof("reading services from directory %s", registry.Quote(s.cfg.Dir))
+	notices := newNotices(s.cfg.Dir, s.polls)
+	defer notices.close()
+	for ctx.Err() == nil {
+		began := time.Now()
+		wait := s.scan(ctx, out, notices)
+		// A directory that somebody writes to all the time gets a fifth of a processor, and no more.
+		rest := 4 * time.Since(began)
+		s.wait(ctx, notices, min(rest, s.cfg.ScanPeriod), max(rest, wait))
+	}
+	s.log.Stopped()
+	return nil
+}
+
+// wait returns when the next scan is due: after a notice, which it gives time to be followed by others, but not before rest; or after
+// all of the time.
+func (s *Source) wait(ctx context.Context, n *notices, rest, all time.Duration) {
+	timer := time.NewTimer(all)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
+	case <-s.resync:
+		s.full = time.Time{}
+	case <-n.heard:
+		n.settle(ctx, rest)
+	}
+}
+
+// soon is the pause before a scan that looks at files again which changed while they were read.
+const soon = 50 * time.Millisecond
+
+// maxDelays is how often the first state waits for files that are being written. One that always is does not hold up the others.
+const maxDelays = 20
+
+// scan makes one step, and returns for how long to wait before the next one.
+func (s *Source) scan(ctx context.Context, out chan<- registry.Update, n *notices) time.Duration {
+	began := time.Now()
+	all := !began.Before(s.full)
+	found, err := s.tree.Scan(all)
+	if err == nil && len(found.Unread) > 0 {
+		u := found.Unread[0]
+		err = fmt.Errorf("directory %s: %s: %w", registry.Quote(s.cfg.Dir), registry.Quote(u.Key), u.Err)
+	}
+	if n.follow(found.Dirs) {
+		n.expect() // what happened between the scan and the watching is still unknown
+	}
+	if err != nil {
+		s.failed(err)
+		return s.cfg.ScanPeriod
+	}
+	different := s.apply(found)
+	if all {
+		s.full = began.Add(s.cfg.SyncPeriod - s.cfg.SyncPeriod/5 + rand.N(2*s.cfg.SyncPeriod/5+1))
+	}
+	first := !s.log.Status().Ready
+	if first && found.Moving && s.delays < maxDelays { // the first state has to be complete
+		s.delays++
+		return soon
+	}
+	s.log.Edit(func(st *config.Status) {
+		switch {
+		case !st.Connected:
+			st.Sessions++
+		case all:
+			st.Resyncs++
+		}
+		if all {
+			st.Listed = began
+		}
+	})
+	away, loud := s.log.Reads()
+	if all || different || first {
+		u := s.records.Update(all || first, s.revision, began)
+		select {
+		case out <- u:
+		case <-ctx.Done():
+			return 0
+		}
+		s.log.Edit(func(st *config.Status) {
+			st.Ready, st.Revision = true, s.revision
+			s.records.Describe(st)
+		})
+	}
+	s.log.Edit(func(st *config.Status) { st.Current = began })
+	s.tell(first, away, loud)
+	if found.Moving {
+		return min(soon, s.cfg.ScanPeriod)
+	}
+	return s.cfg.ScanPeriod
+}
+
+// apply takes in what a scan found, and reports whether that is anything.
+func (s *Source) apply(found keyfiles.Scan) bool {
+	if len(found.Changed)+len(found.Gone) == 0 && s.revision > 0 {
+		return false
+	}
+	s.revision++
+	for _, key := range found.Gone {
+		s.records.Remove([]byte(key))
+		delete(s.created, key)
+	}
+	for _, f := range found.Changed {
+		if s.created[f.Key] == 0 {
+			s.created[f.Key] = s.revision
+		}
+		s.records.Put(records.Version{Key: []byte(f.Key), Value: f.Value, Err: f.Err, Created: s.created[f.Key], Revision: s.revision})
+	}
+	return true
+}
+
+// failed takes in that the directory cannot be read now.
+func (s *Source) failed(err error) {
+	cause, advice := unreadable, ""
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		cause, advice = missing, " (create it, or mount the volume that it should be)"
+	case errors.Is(err, keyfiles.ErrNoRegistry):
+		cause = missing
+	case errors.Is(err, keyfiles.ErrTooLarge):
+		cause = tooLarge
+	}
+	if s.log.Status().Connected {
+		s.log.End(cause)
+	}
+	s.log.Failed(cause, "services cannot be read", config.OneLine(err.Error())+advice)
+}
+
+// tell logs the first state, and the end of an outage.
+func (s *Source) tell(first bool, away time.Duration, loud bool) {
+	st := s.log.Status()
+	switch {
+	case first && s.records.Useless():
+		example := st.Rejections[0]
+		glog.Errorf("directory %s read: none of its %d files can be used, for example %s: %s; not ready until one can",
+			registry.Quote(s.cfg.Dir), st.Rejected, registry.Quote(example.Key), example.Reason)
+	case first:
+		line := fmt.Sprintf("directory %s read: %d services, %d endpoints", registry.Quote(s.cfg.Dir), st.Services, st.Endpoints)
+		if st.Rejected > 0 {
+			line += fmt.Sprintf("; %d files cannot be used", st.Rejected)
+		}
+		glog.Info(line)
+	case away > 0:
+		s.log.Recovered(fmt.Sprintf("directory %s can be read again after %v: %d services, %d endpoints",
+			registry.Quote(s.cfg.Dir), away.Round(time.Millisecond), st.Services, st.Endpoints), loud)
+	}
+}
