@@ -78,9 +78,10 @@ func wires(importPath string) bool {
 	return inside(importPath, "cmd/kube-proxy") || inside(importPath, "cmd/playground") || inside(importPath, "scripts") || forTests(importPath)
 }
 
-// speaksEtcd tells whether a package may need etcd: the source, the programs that wire it, and what tests and measures them.
+// speaksEtcd tells whether a package may need etcd: the source, who registers instances there, the programs that wire them, and what
+// tests and measures them.
 func speaksEtcd(importPath string) bool {
-	return inside(importPath, "config/etcdsource") || wires(importPath)
+	return inside(importPath, "config/etcdsource") || inside(importPath, "cmd/internal/register") || wires(importPath)
 }
 
 func TestArrowsPointOneWayOnly(t *testing.T) {

@@ -20,7 +20,7 @@ func TestNamesInTheDocsExist(t *testing.T) {
 	known := names{
 		tests:   testNames(t),
 		symbols: symbols(t),
-		flags:   flagNames(t),
+		flags:   flagNames(t, "check", "register", "get"),
 		targets: makeTargets(t),
 	}
 	documents := documents(t)
@@ -193,11 +193,12 @@ func receiver(e ast.Expr) string {
 	return ""
 }
 
-// flagNames asks the program itself, and its check, which has some of its own.
-func flagNames(t *testing.T) map[string]bool {
+// flagNames asks the program itself, and what its first argument may be, for their flags.
+func flagNames(t *testing.T, words ...string) map[string]bool {
 	t.Helper()
 	flags := map[string]bool{"h": true}
-	for _, args := range [][]string{{"-h"}, {"check", "-h"}} {
+	for _, word := range append(words, "") {
+		args := append(strings.Fields(word), "-h")
 		cmd := exec.CommandContext(t.Context(), "go", append([]string{"run", "./cmd/kube-proxy"}, args...)...)
 		cmd.Dir = root
 		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")

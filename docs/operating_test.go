@@ -35,7 +35,7 @@ func TestTheOperatorsManualIsComplete(t *testing.T) {
 			}
 		}
 	}
-	for flag := range flagNames(t) {
+	for flag := range flagNames(t, "check") {
 		want("flag", "-"+flag, "-"+flag)
 	}
 	metrics := found(t, "../cmd/internal/metrics/testdata/metrics.golden", `(?m)^(\w+) `)
@@ -139,7 +139,7 @@ func TestTheLogrotateFileFitsTheUnit(t *testing.T) {
 
 // TestTheUnitsFlagsExist.
 func TestTheUnitsFlagsExist(t *testing.T) {
-	flags := flagNames(t)
+	flags := flagNames(t, "check")
 	for _, flag := range found(t, "kube-proxy.service", ` -([a-z_]+)[=.]`) {
 		if !flags[flag] {
 			t.Errorf("kube-proxy.service uses -%s, which is no flag", flag)

@@ -36,24 +36,12 @@ var flagsForCheck = []string{
 	"etcd_username", "etcd_password_file", "registry_dir",
 }
 
-const moreCheckHelp = "(kube-proxy check -help explains the flags)"
-
 // runCheck is the program when its first argument is "check": without that word.
 func runCheck(args []string, stdout, stderr io.Writer) int {
 	o := &checkOptions{options: *defaults(), timeout: durationValue{Duration: 10 * time.Second}, output: outputText}
 	flags := o.flagSet()
-	switch err := o.parse(flags, args); {
-	case errors.Is(err, pflag.ErrHelp):
-		usage(stderr, flags)
-		return exitDone
-	case err != nil:
-		fmt.Fprintln(stderr, err)
-		fmt.Fprintln(stderr, moreCheckHelp)
-		return exitUsage
-	}
-	if o.version != versionOff {
-		printVersion(o.version, stdout)
-		return exitDone
+	if status, done := begin(o.parse, flags, &o.version, args, stdout, stderr); done {
+		return status
 	}
 	report, err := o.report()
 	if err == nil {
@@ -78,14 +66,13 @@ func (o *checkOptions) flagSet() *pflag.FlagSet {
 	return f
 }
 
-// parse reads the command line after the word check. It is to that as [parse] is to the program's.
+// parse reads the command line after the word check.
 func (o *checkOptions) parse(flags *pflag.FlagSet, args []string) error {
-	if err := flags.Parse(normalise(flags, args)); err != nil {
-		return inOldWords(err)
-	}
-	if o.version != versionOff {
-		return nil
-	}
+	return parse(flags, &o.version, args, func() error { return o.examine(flags) })
+}
+
+// examine looks at the arguments, and whether the flags go together.
+func (o *checkOptions) examine(flags *pflag.FlagSet) error {
 	o.directory = cmp.Or(flags.Arg(0), o.source.files.dir)
 	etcd := o.source.etcd.given()
 	switch {

@@ -113,7 +113,7 @@ func (c cliCase) check(t *testing.T) {
 	first, rest, _ := strings.Cut(stderr, "\n")
 	switch want.exit {
 	case exitUsage: // one line, then where there is more
-		if rest != moreHelp+"\n" {
+		if rest != "(kube-proxy -help explains the flags)\n" {
 			t.Errorf("after the line %q comes %q", first, rest)
 		}
 	case exitFailed: // one line

@@ -6,26 +6,61 @@ import (
 	"fmt"
 	"io"
 	"strconv"
+	"strings"
 	"text/tabwriter"
 
 	"github.com/spf13/pflag"
 )
 
+// words are the programs that the first argument chooses, in place of the proxy.
+var words = map[string]func(args []string, stdout, stderr io.Writer) (status int){
+	"check":    runCheck,
+	"register": runRegister,
+	"get":      runGet,
+	"rm":       runRemove,
+}
+
+// begin reads a command line, and reports whether the program is done by that: it was asked for help or the version, or the command
+// line makes no sense. Then status is its exit status.
+func begin(parse func(*pflag.FlagSet, []string) error, flags *pflag.FlagSet, version *versionValue, args []string, stdout, stderr io.Writer) (status int, done bool) {
+	switch err := parse(flags, args); {
+	case errors.Is(err, pflag.ErrHelp):
+		usage(stderr, flags)
+		return exitDone, true
+	case err != nil:
+		fmt.Fprintln(stderr, err)
+		name, _, _ := strings.Cut(flags.Name(), " [")
+		fmt.Fprintf(stderr, "(%s -help explains the flags)\n", name) // v0.4 printed the usage: so many lines that the error was out of sight
+		return exitUsage, true
+	}
+	if *version != versionOff {
+		printVersion(*version, stdout)
+		return exitDone, true
+	}
+	return 0, false
+}
+
 // parse reads the command line. An error is one line for the user, or [pflag.ErrHelp].
+func (o *options) parse(flags *pflag.FlagSet, args []string) error {
+	return parse(flags, &o.version, args, func() error {
+		if flags.NArg() > 0 { // v0.4 dropped what it did not understand here, flags included
+			return fmt.Errorf("unexpected argument: %s", oneLine(flags.Arg(0)))
+		}
+		return o.contradiction()
+	})
+}
+
+// parse reads flags, and then looks whether they go together, and at the arguments that are no flags.
 //
-// Asked for the version, it does not look any further than v0.4 did: flags that contradict each
-// other, and arguments that are no flags, are no concern of somebody who wants to know the version.
-func parse(flags *pflag.FlagSet, o *options, args []string) error {
+// Asked for the version, it does not look any further than v0.4 did: that is no concern of somebody who wants to know the version.
+func parse(flags *pflag.FlagSet, version *versionValue, args []string, examine func() error) error {
 	if err := flags.Parse(normalise(flags, args)); err != nil {
 		return inOldWords(err)
 	}
-	if o.version != versionOff {
+	if *version != versionOff {
 		return nil
 	}
-	if flags.NArg() > 0 { // v0.4 dropped what it did not understand here, flags included
-		return fmt.Errorf("unexpected argument: %s", oneLine(flags.Arg(0)))
-	}
-	return o.contradiction()
+	return examine()
 }
 
 // contradiction tells what about the options cannot be done together, if anything.

@@ -151,7 +151,7 @@ func TestTheFirstBadFlagIsNamed(t *testing.T) {
 
 func TestLastValueOfAFlagWins(t *testing.T) {
 	o := defaults()
-	if err := parse(o.flagSet(), o, strings.Fields("-etcd_config=a -etcd_config b -udp_timeout=1s --udp-timeout 2s")); err != nil {
+	if err := o.parse(o.flagSet(), strings.Fields("-etcd_config=a -etcd_config b -udp_timeout=1s --udp-timeout 2s")); err != nil {
 		t.Fatal(err)
 	}
 	if o.source.etcd.configFile != "b" || o.udp.String() != "2s" {
@@ -166,7 +166,7 @@ func TestFlagsReachTheRoomsTheyAreFor(t *testing.T) {
 		t.Fatal(err)
 	}
 	o := defaults()
-	if err := parse(o.flagSet(), o, []string{
+	if err := o.parse(o.flagSet(), []string{
 		"-etcd_servers=http://a:1,http://b:2", "-config_sync_period=1h", "-service_port=nodePort", "-etcd_username=scott", "-etcd_password_file=" + password,
 		"-bind_address=10.0.0.1", "-dial_timeout=1ms", "-dial_total_timeout=2ms", "-half_closed_timeout=3ms", "-udp_timeout=4ms",
 		"-tcp_keepalive=5ms", "-drain_timeout=6ms", "-on_removal=close-after=7ms",
@@ -241,7 +241,7 @@ func TestDefaultsAreThoseOfTheManual(t *testing.T) {
 // parseError reads a command line and gives the error's text, "" for none.
 func parseError(args ...string) string {
 	o := defaults()
-	if err := parse(o.flagSet(), o, args); err != nil {
+	if err := o.parse(o.flagSet(), args); err != nil {
 		return err.Error()
 	}
 	return ""

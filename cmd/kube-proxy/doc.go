@@ -5,6 +5,8 @@
 //	kube-proxy -etcd_config=FILE          [flags]
 //	kube-proxy -registry_dir=DIRECTORY    [flags]
 //	kube-proxy check                      [flags] [DIRECTORY]
+//	kube-proxy register -service=NAME     [flags] [-- COMMAND ...]
+//	kube-proxy get|rm                     [flags] SERVICE
 //
 // This package reads the command line, makes the parts of the program from it, and translates signals and errors. What happens to
 // a record and to a connection is described by packages config and proxy; package cmd/internal/node wires them.

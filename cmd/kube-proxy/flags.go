@@ -69,16 +69,7 @@ func defaults() *options {
 // flagSet gives the flags that fill in o: all of v0.4's by their old names, and ours by the names
 // that later kube-proxies gave them, where there is one.
 func (o *options) flagSet() *pflag.FlagSet {
-	f := pflag.NewFlagSet("kube-proxy", pflag.ContinueOnError)
-	f.SetInterspersed(false)
-	f.SetNormalizeFunc(underscored)
-
-	boolean := func(v pflag.Value, name, shorthand, usage string) {
-		f.VarPF(v, name, shorthand, usage).NoOptDefVal = "true"
-	}
-	boolean(helpValue{}, "help", "h", "print this and exit")
-	boolean(&o.version, "version", "", "print the version and exit; =raw prints all that is known of it")
-
+	f := newFlagSet("kube-proxy", &o.version)
 	o.source.addFlags(f)
 
 	f.Var(&o.bind, "bind_address", "`address` that every service listens on")
@@ -112,5 +103,18 @@ func (o *options) flagSet() *pflag.FlagSet {
 
 	f.Var(&o.logFlush, "log_flush_frequency", "no effect: log files are written at once")
 	o.addLogFlags(f)
+	return f
+}
+
+// newFlagSet begins a flag set with the flags that each program has.
+func newFlagSet(name string, version *versionValue) *pflag.FlagSet {
+	f := pflag.NewFlagSet(name, pflag.ContinueOnError)
+	f.SetInterspersed(false)
+	f.SetNormalizeFunc(underscored)
+	boolean := func(v pflag.Value, name, shorthand, usage string) {
+		f.VarPF(v, name, shorthand, usage).NoOptDefVal = "true"
+	}
+	boolean(helpValue{}, "help", "h", "print this and exit")
+	boolean(version, "version", "", "print the version and exit; =raw prints all that is known of it")
 	return f
 }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -9,7 +8,6 @@ import (
 	"syscall"
 
 	"github.com/golang/glog"
-	"github.com/spf13/pflag"
 )
 
 // Exit statuses.
@@ -19,29 +17,19 @@ const (
 	exitUsage  = 2 // the command line makes no sense
 )
 
-const moreHelp = "(kube-proxy -help explains the flags)"
-
 func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
 
 // run is the program, without its name.
 func run(args []string, stdout, stderr io.Writer) int {
-	if len(args) > 0 && args[0] == "check" {
-		return runCheck(args[1:], stdout, stderr)
+	if len(args) > 0 {
+		if word := words[args[0]]; word != nil {
+			return word(args[1:], stdout, stderr)
+		}
 	}
 	o := defaults()
 	flags := o.flagSet()
-	switch err := parse(flags, o, args); {
-	case errors.Is(err, pflag.ErrHelp):
-		usage(stderr, flags)
-		return exitDone
-	case err != nil:
-		fmt.Fprintln(stderr, err)
-		fmt.Fprintln(stderr, moreHelp) // v0.4 printed the usage: so many lines that the error was out of sight
-		return exitUsage
-	}
-	if o.version != versionOff {
-		printVersion(o.version, stdout)
-		return exitDone
+	if status, done := begin(o.parse, flags, &o.version, args, stdout, stderr); done {
+		return status
 	}
 
 	signal.Ignore(syscall.SIGPIPE) // the reader of a pipe may leave: no reason for us to go

@@ -1,0 +1,143 @@
+package register
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os/exec"
+	"strconv"
+	"strings"
+	"time"
+
+	"kubeproxy/registry"
+)
+
+// A Check asks an instance once whether it answers. Its error says why not. It returns soon after ctx ends.
+type Check func(ctx context.Context) error
+
+// fall is how many checks in a row must fail. One lost packet takes nobody out of service.
+const fall = 2
+
+// ParseCheck reads a check of an instance:
+//
+//	tcp         each TCP port accepts a connection
+//	http=/PATH  the first TCP port answers a GET of the path with a status from 200 to 399
+//	exec=LINE   a command line for /bin/sh exits with status 0
+//	none        the instance always answers
+//
+// An empty text is tcp if there is a TCP port, and else none.
+func ParseCheck(s string, in *Instance) (Check, error) {
+	var places []string
+	for _, p := range in.Ports {
+		if p.Protocol == registry.TCP {
+			places = append(places, net.JoinHostPort(in.Address.String(), strconv.Itoa(int(p.Number))))
+		}
+	}
+	kind, argument, _ := strings.Cut(s, "=")
+	if kind == "" && len(places) > 0 {
+		kind = "tcp"
+	}
+	switch {
+	case kind == "none" && argument == "", kind == "" && argument == "":
+		return nil, nil
+	case kind == "exec" && argument != "":
+		return checkByCommand(argument), nil
+	case kind != "tcp" && kind != "http" || kind == "tcp" && argument != "" || kind == "http" && !strings.HasPrefix(argument, "/"):
+		return nil, fmt.Errorf("check %s is not tcp, http=/PATH, exec=COMMAND or none", registry.Quote(s))
+	case len(places) == 0:
+		return nil, fmt.Errorf("check %s needs a TCP port", kind)
+	case kind == "http":
+		return checkByHTTP("http://" + places[0] + argument), nil
+	}
+	return checkByTCP(places), nil
+}
+
+func checkByTCP(places []string) Check {
+	return func(ctx context.Context) error {
+		for _, place := range places {
+			conn, err := new(net.Dialer).DialContext(ctx, "tcp", place)
+			if err != nil {
+				return err
+			}
+			_ = conn.Close() // nothing was written
+		}
+		return nil
+	}
+}
+
+// maxBody is how much of an answer is read. The rest is not waited for.
+const maxBody = 64 << 10
+
+func checkByHTTP(url string) Check {
+	client := &http.Client{
+		Transport:     &http.Transport{DisableKeepAlives: true}, // a new connection is part of what is checked; and no proxy
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+	return func(ctx context.Context) error {
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+		if err != nil {
+			return err
+		}
+		resp, err := client.Do(req)
+		if err != nil {
+			return err
+		}
+		defer resp.Body.Close()
+		if _, err := io.CopyN(io.Discard, resp.Body, maxBody); err != nil && !errors.Is(err, io.EOF) {
+			return err
+		}
+		if resp.StatusCode < 200 || resp.StatusCode > 399 {
+			return fmt.Errorf("GET %s: status %d", registry.Quote(url), resp.StatusCode)
+		}
+		return nil
+	}
+}
+
+func checkByCommand(line string) Check {
+	return func(ctx context.Context) error {
+		cmd := exec.CommandContext(ctx, "/bin/sh", "-c", line)
+		cmd.WaitDelay = time.Second // for what the shell has started and left behind
+		if err := cmd.Run(); err != nil {
+			return fmt.Errorf("%s: %w", registry.Quote(line), err)
+		}
+		return nil
+	}
+}
+
+// watch checks at once and then every interval, and sends what came of it, until ctx ends. One check takes at most one interval.
+func watch(ctx context.Context, check Check, interval time.Duration, results chan<- error) {
+	if check == nil {
+		select {
+		case results <- nil:
+		case <-ctx.Done():
+		}
+		return
+	}
+	ticker := time.NewTicker(interval)
+	defer ticker.Stop()
+	for failed := 0; ; {
+		attempt, cancel := context.WithTimeout(ctx, interval)
+		err := check(attempt)
+		cancel()
+		if err == nil {
+			failed = 0
+		} else {
+			failed++
+		}
+		if failed == 0 || failed >= fall {
+			select {
+			case results <- err:
+			case <-ctx.Done():
+				return
+			}
+		}
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}

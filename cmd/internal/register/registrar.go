@@ -1,0 +1,328 @@
+package register
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/golang/glog"
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"kubeproxy/config/etcdsource"
+	"kubeproxy/internal/lograte"
+)
+
+// A Config says which instance is registered, where and how.
+type Config struct {
+	Etcd     etcdsource.Config
+	Instance Instance
+	Check    Check         // nil: the instance always answers
+	Interval time.Duration // between two checks
+	TTL      time.Duration // of the lease: for how long the record of a dead registrar stays. Seconds; etcd may grant more
+	Drain    time.Duration // for how long the record is terminating, at least, before it is deleted
+
+	// Gone, if set, is closed when the instance has ended: then the record is deleted at once. After a stop the record is kept,
+	// terminating, until then; Drained is called when Drain has passed, and asks the instance to end. It must not block.
+	Gone    <-chan struct{}
+	Drained func()
+}
+
+// A Registrar keeps one instance registered. Make it with [New].
+type Registrar struct {
+	cfg    Config
+	dialer *etcdsource.Dialer
+	owner  string // of the record, while it is ours: another for each registrar
+	key    string
+	log    lograte.Limiter[string]
+
+	// Of the goroutine in Run.
+	client      *clientv3.Client // nil: not connected
+	lease       clientv3.LeaseID // zero: none
+	answers     bool             // the instance does, by the last check
+	toldFailing bool             // the log says that it does not
+	stopping    bool
+	published   bool // the record was ours at some time
+	waiting     bool // the record is another registrar's
+	failures    int  // attempts in a row that failed
+}
+
+// New returns a registrar that has not begun. It checks the configuration and touches no network.
+func New(cfg Config) (*Registrar, error) {
+	if err := cfg.Instance.Validate(); err != nil {
+		return nil, err
+	}
+	dialer, err := etcdsource.NewDialer(cfg.Etcd)
+	if err != nil {
+		return nil, err
+	}
+	return &Registrar{cfg: cfg, dialer: dialer, owner: rand.Text(), key: cfg.Instance.Key(), log: lograte.Limiter[string]{Last: 5 * time.Minute}}, nil
+}
+
+// Run registers the instance, and keeps it registered until ctx ends or the instance is gone. Before it returns it deletes the record.
+// If etcd cannot be reached then, the record disappears with its lease. Run is called once.
+func (r *Registrar) Run(ctx context.Context) {
+	defer r.dialer.Close()
+	defer r.disconnect()
+	checks := make(chan error)
+	checking, stop := context.WithCancel(context.WithoutCancel(ctx))
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		watch(checking, r.cfg.Check, r.cfg.Interval, checks)
+	}()
+	defer func() { stop(); <-done }()
+
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	end := ctx.Done()
+	var over <-chan time.Time // the drain is
+	for {
+		select {
+		case <-timer.C:
+		case err := <-checks:
+			if !r.checked(err) {
+				continue
+			}
+		case <-end:
+			glog.Infof("%s: stopping; new clients go elsewhere for %v", r.key, r.cfg.Drain)
+			end, r.stopping = nil, true
+			over = time.After(r.cfg.Drain)
+		case <-over:
+			if r.cfg.Gone == nil {
+				r.leave(ctx)
+				return
+			}
+			over = nil
+			r.cfg.Drained()
+		case <-r.cfg.Gone:
+			r.leave(ctx)
+			return
+		}
+		timer.Reset(r.reconcile(ctx))
+	}
+}
+
+// checked handles the result of a check, and reports whether it differs from the last one.
+func (r *Registrar) checked(err error) (news bool) {
+	answers := err == nil
+	switch {
+	case answers == r.answers && (answers || r.toldFailing):
+		return false
+	case answers:
+		glog.V(1).Infof("%s: the check passes", r.key)
+	case r.answers:
+		glog.Warningf("%s: the check fails: %v; no new clients until it passes", r.key, err)
+	default:
+		glog.Warningf("%s: the check fails: %v; the instance is not registered yet", r.key, err)
+	}
+	news, r.answers, r.toldFailing = answers != r.answers, answers, !answers
+	return news
+}
+
+// The times of an attempt. All of it fits into a third of the shortest lease.
+const (
+	requestTimeout = 2 * time.Second
+	firstPause     = 100 * time.Millisecond
+	lastPause      = 2 * time.Second
+	waitingPause   = time.Second // between looks at another registrar's record
+)
+
+// attempt bounds an attempt. It goes on after a stop: there is still something to delete.
+func attempt(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeoutCause(context.WithoutCancel(ctx), requestTimeout, fmt.Errorf("no answer for %v", requestTimeout))
+}
+
+// reconcile makes the registry say what it should, and returns when to look again.
+func (r *Registrar) reconcile(ctx context.Context) (again time.Duration) {
+	ctx, cancel := attempt(ctx)
+	defer cancel()
+	if r.answers || r.published {
+		if err := r.publish(ctx); err != nil {
+			return r.failed(err)
+		}
+	}
+	if r.failures > 0 {
+		glog.Infof("%s: etcd answers again", r.key)
+		r.failures = 0
+	}
+	if r.waiting {
+		return waitingPause
+	}
+	return r.cfg.TTL / 3
+}
+
+// failed handles an attempt that failed: the next one has a new connection. It returns when that is due.
+func (r *Registrar) failed(err error) (again time.Duration) {
+	r.failures++
+	if note, ok := r.log.Allow(err.Error()); ok {
+		glog.Warningf("%s: %v; trying again%s", r.key, err, note)
+	}
+	r.disconnect()
+	return min(firstPause<<min(r.failures, 10), lastPause)
+}
+
+func (r *Registrar) disconnect() {
+	if r.client != nil {
+		_ = r.client.Close() // it only says that it has ended
+		r.client = nil
+	}
+}
+
+func (r *Registrar) connect(ctx context.Context) (err error) {
+	if r.client == nil {
+		r.client, err = r.dialer.Dial(ctx)
+	}
+	return err
+}
+
+// publish makes sure that the lease lives, and that the record says what it should and belongs to the lease.
+func (r *Registrar) publish(ctx context.Context) error {
+	if err := r.connect(ctx); err != nil {
+		return err
+	}
+	if err := r.keepLease(ctx); err != nil {
+		return err
+	}
+	value := string(r.cfg.Instance.record(r.owner, r.state()))
+	put := clientv3.OpPut(r.key, value, clientv3.WithLease(r.lease))
+	for {
+		resp, err := r.client.Txn(ctx).If(clientv3.Compare(clientv3.CreateRevision(r.key), "=", 0)).Then(put).Else(clientv3.OpGet(r.key)).Commit()
+		if err != nil {
+			return fmt.Errorf("write the record: %w", r.dialer.Explain(ctx, err))
+		}
+		if resp.Succeeded {
+			r.wrote()
+			return nil
+		}
+		kv := resp.Responses[0].GetResponseRange().Kvs[0]
+		if kv.Lease == int64(r.lease) && bytes.Equal(kv.Value, []byte(value)) {
+			return nil
+		}
+		if !r.mayReplace(kv) {
+			return nil
+		}
+		replaced, err := r.client.Txn(ctx).If(clientv3.Compare(clientv3.ModRevision(r.key), "=", kv.ModRevision)).Then(put).Commit()
+		if err != nil {
+			return fmt.Errorf("write the record: %w", r.dialer.Explain(ctx, err))
+		}
+		if replaced.Succeeded {
+			r.wrote()
+			return nil
+		} // else somebody wrote it just now: look again
+	}
+}
+
+// wrote records that the record is ours.
+func (r *Registrar) wrote() {
+	if !r.published || r.waiting {
+		glog.Infof("%s: registered at %v, ports %v, with a lease of %v", r.key, r.cfg.Instance.Address, r.cfg.Instance.Ports, r.cfg.TTL)
+	}
+	r.published, r.waiting = true, false
+}
+
+// state is what the record should say now.
+func (r *Registrar) state() state {
+	switch {
+	case !r.answers:
+		return failing
+	case r.stopping:
+		return terminating
+	}
+	return ready
+}
+
+// mayReplace reports whether the record, as it is, is ours to write. Another registrar's record is, once: the one that was
+// started last wins. Later it is only while the other one has no instance to offer, because it stops or its check fails.
+func (r *Registrar) mayReplace(kv *mvccpb.KeyValue) bool {
+	owner, now := readOwner(kv.Value)
+	if owner == r.owner || r.state() == ready && (!r.published || now != ready) {
+		return true
+	}
+	if !r.waiting {
+		glog.Infof("%s: another registrar has published this instance; waiting until it stops", r.key)
+	}
+	r.waiting = true
+	return false
+}
+
+// keepLease extends the lease. When there is none, or etcd no longer knows it, it is granted anew.
+func (r *Registrar) keepLease(ctx context.Context) error {
+	if r.lease != 0 {
+		_, err := r.client.KeepAliveOnce(ctx, r.lease)
+		if err == nil {
+			return nil
+		}
+		if !errors.Is(rpctypes.Error(err), rpctypes.ErrLeaseNotFound) {
+			return fmt.Errorf("extend the lease: %w", r.dialer.Explain(ctx, err))
+		}
+		glog.Warningf("%s: the lease has expired; registering again", r.key)
+		r.lease = 0
+	}
+	grant, err := r.client.Grant(ctx, int64((r.cfg.TTL+time.Second-1)/time.Second)) // etcd counts seconds
+	if err != nil {
+		return fmt.Errorf("grant a lease: %w", r.dialer.Explain(ctx, err))
+	}
+	r.lease = grant.ID
+	return nil
+}
+
+// withdraw deletes the record, if it is ours, and the lease. The record says first that nobody is to use it: a proxy takes the sudden
+// end of a record with a ready instance for the end of a lease, and would go on trying the last one of a service.
+func (r *Registrar) withdraw(ctx context.Context) error {
+	if r.lease == 0 {
+		return nil
+	}
+	if err := r.connect(ctx); err != nil {
+		return err
+	}
+	resp, err := r.client.Get(ctx, r.key)
+	if err != nil {
+		return fmt.Errorf("read the record: %w", r.dialer.Explain(ctx, err))
+	}
+	for _, kv := range resp.Kvs {
+		if owner, _ := readOwner(kv.Value); owner != r.owner {
+			continue
+		}
+		for _, last := range []clientv3.Op{
+			clientv3.OpPut(r.key, string(r.cfg.Instance.record(r.owner, failing)), clientv3.WithIgnoreLease()),
+			clientv3.OpDelete(r.key),
+		} {
+			unchanged := clientv3.Compare(clientv3.ModRevision(r.key), "=", kv.ModRevision)
+			resp, err := r.client.Txn(ctx).If(unchanged).Then(last).Commit()
+			if err != nil {
+				return fmt.Errorf("delete the record: %w", r.dialer.Explain(ctx, err))
+			}
+			kv.ModRevision = resp.Header.Revision // if it was ours
+		}
+	}
+	if _, err := r.client.Revoke(ctx, r.lease); err != nil && !errors.Is(rpctypes.Error(err), rpctypes.ErrLeaseNotFound) {
+		return fmt.Errorf("revoke the lease: %w", r.dialer.Explain(ctx, err))
+	}
+	r.lease = 0
+	return nil
+}
+
+// leave deletes the record at the end. It tries for a while: then the lease does it.
+func (r *Registrar) leave(ctx context.Context) {
+	until := time.Now().Add(2 * requestTimeout)
+	for {
+		once, cancel := attempt(ctx)
+		err := r.withdraw(once)
+		cancel()
+		if err == nil {
+			glog.Infof("%s: no longer registered", r.key)
+			return
+		}
+		r.disconnect()
+		if time.Now().After(until) {
+			glog.Warningf("%s: %v; the record stays until its lease expires, for at most %v", r.key, err, r.cfg.TTL)
+			return
+		}
+		time.Sleep(firstPause)
+	}
+}

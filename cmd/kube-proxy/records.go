@@ -1,0 +1,240 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/pflag"
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"kubeproxy/cmd/internal/register"
+	"kubeproxy/config/etcdsource"
+	"kubeproxy/registry"
+)
+
+// recordOptions is what "kube-proxy get" and "kube-proxy rm" were asked for.
+type recordOptions struct {
+	options // of these etcd and the version
+	timeout durationValue
+	service serviceValue
+}
+
+// runGet is the program when its first argument is "get": it prints what etcd holds about a service.
+func runGet(args []string, stdout, stderr io.Writer) int {
+	return runOnRecords("get", printRecords, args, stdout, stderr)
+}
+
+// runRemove is the program when its first argument is "rm": it deletes what etcd holds about a service.
+func runRemove(args []string, stdout, stderr io.Writer) int {
+	return runOnRecords("rm", removeRecords, args, stdout, stderr)
+}
+
+func runOnRecords(word string, do func(context.Context, *recordSet, io.Writer) error, args []string, stdout, stderr io.Writer) int {
+	o := &recordOptions{options: *defaults(), timeout: durationValue{Duration: 10 * time.Second}}
+	flags := newFlagSet("kube-proxy "+word+" [flags] SERVICE", &o.version)
+	flags.Var(&o.timeout, "timeout", "how long to wait for etcd, in all")
+	o.source.etcd.addFlags(flags)
+	if status, done := begin(o.parse, flags, &o.version, args, stdout, stderr); done {
+		return status
+	}
+	if err := o.run(do, stdout); err != nil {
+		fmt.Fprintf(stderr, "kube-proxy %s: %v\n", word, err)
+		return exitFailed
+	}
+	return exitDone
+}
+
+func (o *recordOptions) parse(flags *pflag.FlagSet, args []string) error {
+	return parse(flags, &o.version, args, func() error {
+		switch {
+		case flags.NArg() == 0:
+			return errors.New("no service: give NAME or NAMESPACE/NAME")
+		case flags.NArg() > 1:
+			return fmt.Errorf("unexpected argument: %s (one service at a time; flags come before it)", oneLine(flags.Arg(1)))
+		}
+		if err := o.service.Set(flags.Arg(0)); err != nil {
+			return fmt.Errorf("invalid service %s: %w", oneLine(flags.Arg(0)), err)
+		}
+		return o.source.etcd.contradictionOfWriter()
+	})
+}
+
+func (o *recordOptions) run(do func(context.Context, *recordSet, io.Writer) error, stdout io.Writer) error {
+	cfg, err := o.source.etcd.config(0)
+	if err != nil {
+		return err
+	}
+	dialer, err := etcdsource.NewDialer(cfg)
+	if err != nil {
+		return err
+	}
+	defer dialer.Close()
+	ctx, cancel := context.WithTimeoutCause(context.Background(), o.timeout.Duration, fmt.Errorf("no answer for %v", o.timeout))
+	defer cancel()
+	client, err := dialer.Dial(ctx)
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	set, err := readRecords(ctx, client, registry.Name(o.service))
+	if err == nil {
+		err = do(ctx, set, stdout)
+	}
+	if err != nil {
+		return dialer.Explain(ctx, err)
+	}
+	return nil
+}
+
+// A recordSet is the records of one service.
+type recordSet struct {
+	client   *clientv3.Client
+	service  registry.Name
+	revision int64
+	keys     []*mvccpb.KeyValue // its Service records, then its slices, then its Endpoints records
+}
+
+var errNoRecords = errors.New("etcd holds no record of this service")
+
+// readRecords reads the records of a service at one revision: in namespace default v0.4's keys, too.
+func readRecords(ctx context.Context, client *clientv3.Client, service registry.Name) (*recordSet, error) {
+	path := service.Namespace + "/" + service.Name
+	ops := []clientv3.Op{
+		clientv3.OpGet(registry.SpecsPrefix + path),
+		clientv3.OpGet(registry.EndpointSlicesPrefix+service.Namespace+"/", clientv3.WithPrefix()),
+		clientv3.OpGet(registry.EndpointsPrefix + path),
+	}
+	if service.Namespace == registry.DefaultNamespace {
+		ops = slices.Insert(ops, 1, clientv3.OpGet(registry.SpecsPrefix+service.Name))
+		ops = append(ops, clientv3.OpGet(registry.EndpointsPrefix+service.Name))
+	}
+	resp, err := client.Txn(ctx).Then(ops...).Commit()
+	if err != nil {
+		return nil, err
+	}
+	set := &recordSet{client: client, service: service, revision: resp.Header.Revision}
+	for _, r := range resp.Responses {
+		for _, kv := range r.GetResponseRange().Kvs {
+			if isOf(service, kv) {
+				set.keys = append(set.keys, kv)
+			}
+		}
+	}
+	if len(set.keys) == 0 {
+		return nil, errNoRecords
+	}
+	return set, nil
+}
+
+// isOf reports whether a record is one of a service. A slice names its service; of the other records the key does, which was asked for.
+func isOf(service registry.Name, kv *mvccpb.KeyValue) bool {
+	key, err := registry.ParseKey(string(kv.Key))
+	if err != nil || key.Kind != registry.KindEndpointSlice {
+		return err == nil
+	}
+	record, _, err := registry.Decode(string(kv.Key), kv.Value)
+	return err == nil && record.Slice.ServiceName() == service
+}
+
+// printRecords prints a line for each record: its key, when it was written, how long its lease lasts, and what it holds.
+func printRecords(ctx context.Context, set *recordSet, w io.Writer) error {
+	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "RECORD\tREVISION\tLEASE\tHOLDS")
+	sliced := slices.ContainsFunc(set.keys, func(kv *mvccpb.KeyValue) bool {
+		return strings.HasPrefix(string(kv.Key), registry.EndpointSlicesPrefix)
+	})
+	for _, kv := range set.keys {
+		lease := "-"
+		if kv.Lease != 0 {
+			left, err := set.client.TimeToLive(ctx, clientv3.LeaseID(kv.Lease))
+			if err != nil {
+				return err
+			}
+			lease = (time.Duration(max(left.TTL, 0)) * time.Second).String()
+		}
+		what := holds(kv)
+		if sliced && strings.HasPrefix(string(kv.Key), registry.EndpointsPrefix) {
+			what += " (not used: there are endpoint slices)"
+		}
+		fmt.Fprintf(table, "%s\t%d\t%s\t%s\n", kv.Key, kv.ModRevision, lease, what)
+	}
+	return table.Flush()
+}
+
+// holds says in one line what a record holds.
+func holds(kv *mvccpb.KeyValue) string {
+	record, warnings, err := registry.Decode(string(kv.Key), kv.Value)
+	if err != nil {
+		return "error: " + err.Error()
+	}
+	var parts []string
+	switch {
+	case record.Service != nil:
+		for _, p := range record.Service.Ports {
+			parts = append(parts, strings.TrimSpace(fmt.Sprintf("%s %s %d", p.Name, strings.ToLower(p.Protocol.String()), p.Number)))
+		}
+	case record.Endpoints != nil:
+		parts = addresses(record.Endpoints.ByPort, "")
+	default:
+		parts = append(addresses(record.Slice.Ready, ""), addresses(record.Slice.Terminating, " (terminating)")...)
+		if node := register.NodeOf(kv.Value); node != "" && len(parts) > 0 {
+			parts = append(parts, "on "+registry.Label(node))
+		}
+	}
+	for _, w := range warnings {
+		parts = append(parts, "warning: "+string(w))
+	}
+	return cmp.Or(strings.Join(parts, ", "), "nothing")
+}
+
+// maxShown is how many addresses of a port a line shows.
+const maxShown = 10
+
+func addresses(byPort []registry.PortAddrs, state string) (parts []string) {
+	for _, p := range byPort {
+		shown := 0
+		for a := range p.Addrs.All() {
+			if shown == maxShown {
+				parts = append(parts, fmt.Sprintf("and %d more", p.Addrs.Len()-shown))
+				break
+			}
+			parts = append(parts, strings.TrimSpace(p.Port+" "+a.String())+state)
+			shown++
+		}
+	}
+	return parts
+}
+
+// maxDeletes is how many records are deleted in one transaction. Etcd allows 128 (--max-txn-ops).
+const maxDeletes = 100
+
+// removeRecords deletes the records, unless one of them has changed since they were read, and prints their keys.
+func removeRecords(ctx context.Context, set *recordSet, w io.Writer) error {
+	for part := range slices.Chunk(set.keys, maxDeletes) {
+		var unchanged []clientv3.Cmp
+		var deletes []clientv3.Op
+		for _, kv := range part {
+			unchanged = append(unchanged, clientv3.Compare(clientv3.ModRevision(string(kv.Key)), "=", kv.ModRevision))
+			deletes = append(deletes, clientv3.OpDelete(string(kv.Key)))
+		}
+		resp, err := set.client.Txn(ctx).If(unchanged...).Then(deletes...).Commit()
+		if err != nil {
+			return err
+		}
+		if !resp.Succeeded {
+			return errors.New("a record has changed meanwhile: look again, and repeat")
+		}
+		for _, kv := range part {
+			fmt.Fprintf(w, "deleted %s\n", kv.Key)
+		}
+	}
+	return nil
+}

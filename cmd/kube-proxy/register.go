@@ -1,0 +1,262 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"os"
+	"os/exec"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/golang/glog"
+	"github.com/spf13/pflag"
+
+	"kubeproxy/cmd/internal/register"
+	"kubeproxy/config/etcdsource"
+	"kubeproxy/registry"
+)
+
+// registerOptions is what "kube-proxy register" was asked for.
+type registerOptions struct {
+	options  // of these etcd, the version and the log
+	service  serviceValue
+	ports    instancePorts
+	address  addressValue
+	host     string
+	check    string
+	interval durationValue
+	ttl      durationValue
+	drain    durationValue
+	command  []string
+}
+
+// The shortest lease leaves time for three attempts within it.
+const leastTTL = 5 * time.Second
+
+func (o *registerOptions) flagSet() *pflag.FlagSet {
+	f := newFlagSet("kube-proxy register [flags] [-- COMMAND ...]", &o.version)
+	f.Var(&o.service, "service", "`name` of the service, or NAMESPACE/NAME")
+	f.Var(&o.ports, "port", "`[NAME=]NUMBER[/udp]`: a port of the instance, by the name that the service gives it; repeat to add more")
+	f.Var(&o.address, "address", "`address` that proxies connect to; if not given, the address of this machine towards etcd")
+	f.StringVar(&o.host, "host", o.host, "`name` of this machine; host, address and ports identify the instance")
+	f.StringVar(&o.check, "check", "", "`check` of the instance: tcp, http=/PATH, exec=COMMAND or none; tcp if it has a TCP port")
+	f.Var(&o.interval, "check_interval", "time between two checks; two in a row must fail")
+	f.Var(&o.ttl, "ttl", "lease of the record: how long it stays when this process dies or loses etcd")
+	f.Var(&o.drain, "drain", "how long the record says terminating after SIGTERM, before COMMAND is sent SIGTERM, too, and the record is deleted")
+	o.source.etcd.addFlags(f)
+	o.addLogFlags(f)
+	return f
+}
+
+// runRegister is the program when its first argument is "register": without that word.
+func runRegister(args []string, stdout, stderr io.Writer) int {
+	host, _ := os.Hostname() // empty: then address and ports identify the instance
+	o := &registerOptions{
+		options:  *defaults(),
+		host:     host,
+		interval: durationValue{Duration: 2 * time.Second, least: 100 * time.Millisecond},
+		ttl:      durationValue{Duration: 15 * time.Second, least: leastTTL},
+		drain:    durationValue{Duration: 5 * time.Second, zero: true},
+	}
+	flags := o.flagSet()
+	if status, done := begin(o.parse, flags, &o.version, args, stdout, stderr); done {
+		return status
+	}
+	log, err := o.startLog(flags)
+	if err != nil {
+		fmt.Fprintln(stderr, err)
+		return exitFailed
+	}
+	defer log.Flush(lastLines)
+	status, err := o.run()
+	if err != nil {
+		glog.Error(err)
+		return exitFailed
+	}
+	return status
+}
+
+func (o *registerOptions) parse(flags *pflag.FlagSet, args []string) error {
+	return parse(flags, &o.version, args, func() error {
+		o.command = flags.Args()
+		switch {
+		case len(o.command) > 0 && flags.ArgsLenAtDash() != 0:
+			return fmt.Errorf("unexpected argument: %s (a command comes after --)", oneLine(o.command[0]))
+		case o.service.Name == "":
+			return errors.New("no service: give -service")
+		case len(o.ports) == 0:
+			return errors.New("no port: give -port")
+		}
+		return o.source.etcd.contradictionOfWriter()
+	})
+}
+
+// contradictionOfWriter is contradiction for a program that needs an etcd.
+func (e *etcdOptions) contradictionOfWriter() error {
+	if !e.given() {
+		return errors.New("no etcd: give -etcd_servers or -etcd_config")
+	}
+	return e.contradiction()
+}
+
+// run registers the instance until a signal comes, or its command ends. The status is that of the command.
+func (o *registerOptions) run() (status int, err error) {
+	signals := make(chan os.Signal, 8)
+	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
+	defer signal.Stop(signals)
+	cfg, err := o.config()
+	if err != nil {
+		return exitFailed, err
+	}
+	var command *child
+	if len(o.command) > 0 {
+		if command, err = startChild(o.command); err != nil {
+			return exitFailed, err
+		}
+		cfg.Gone, cfg.Drained = command.gone, func() { command.signal(syscall.SIGTERM) }
+	}
+	r, err := register.New(cfg)
+	if err != nil {
+		return exitFailed, err
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	defer stop()
+	registered := make(chan struct{})
+	go func() {
+		defer close(registered)
+		r.Run(ctx)
+	}()
+	for {
+		select {
+		case sig := <-signals:
+			switch stopping := ctx.Err() != nil; {
+			case command == nil:
+				signal.Stop(signals) // a second one finds the default handling again, and ends us at once
+			case stopping:
+				command.signal(sig)
+			}
+			stop()
+		case <-registered:
+			if command == nil {
+				return exitDone, nil
+			}
+			return command.status(), nil
+		}
+	}
+}
+
+// config makes of the flags what the registrar needs to know.
+func (o *registerOptions) config() (register.Config, error) {
+	etcd, err := o.source.etcd.config(0)
+	if err != nil {
+		return register.Config{}, err
+	}
+	cfg := register.Config{
+		Etcd:     etcd,
+		Instance: register.Instance{Service: registry.Name(o.service), Host: o.host, Address: netip.Addr(o.address), Ports: o.ports},
+		Interval: o.interval.Duration,
+		TTL:      o.ttl.Duration,
+		Drain:    o.drain.Duration,
+	}
+	if !cfg.Instance.Address.IsValid() {
+		if cfg.Instance.Address, err = localAddress(etcd); err != nil {
+			return cfg, fmt.Errorf("no -address is given, and none is found: %w", err)
+		}
+		if cfg.Instance.Address.IsLoopback() {
+			glog.Warningf("the instance is registered at %v, which only this machine reaches: give -address", cfg.Instance.Address)
+		}
+	}
+	cfg.Check, err = register.ParseCheck(o.check, &cfg.Instance)
+	return cfg, err
+}
+
+// localAddress is the address from which this machine reaches etcd.
+func localAddress(etcd etcdsource.Config) (netip.Addr, error) {
+	d, err := etcdsource.NewDialer(etcd)
+	if err != nil {
+		return netip.Addr{}, err
+	}
+	defer d.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), etcdsource.DefaultRequestTimeout)
+	defer cancel()
+	return d.LocalAddr(ctx)
+}
+
+// A child is the command that an instance consists of.
+type child struct {
+	cmd  *exec.Cmd
+	gone chan struct{} // closed when it has ended
+}
+
+func startChild(command []string) (*child, error) {
+	c := &child{cmd: exec.Command(command[0], command[1:]...), gone: make(chan struct{})}
+	c.cmd.Stdin, c.cmd.Stdout, c.cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+	if err := c.cmd.Start(); err != nil {
+		return nil, err
+	}
+	go func() {
+		defer close(c.gone)
+		_ = c.cmd.Wait() // status has it
+	}()
+	return c, nil
+}
+
+func (c *child) signal(s os.Signal) { _ = c.cmd.Process.Signal(s) } // it may just have ended
+
+// status is the exit status as a shell gives it, once the child is gone.
+func (c *child) status() int {
+	if status, ok := c.cmd.ProcessState.Sys().(syscall.WaitStatus); ok && status.Signaled() {
+		return 128 + int(status.Signal())
+	}
+	return c.cmd.ProcessState.ExitCode()
+}
+
+// A serviceValue is a flag that names a service.
+type serviceValue registry.Name
+
+func (v *serviceValue) Set(s string) error {
+	namespace, name, ok := strings.Cut(s, "/")
+	if !ok {
+		namespace, name = registry.DefaultNamespace, s
+	}
+	if _, err := registry.ParseKey(registry.SpecsPrefix + namespace + "/" + name); err != nil || namespace == "" || name == "" {
+		return errors.New("must be NAME or NAMESPACE/NAME")
+	}
+	*v = serviceValue{Namespace: namespace, Name: name}
+	return nil
+}
+
+func (v *serviceValue) String() string {
+	if v.Name == "" {
+		return ""
+	}
+	return registry.Name(*v).String()
+}
+
+func (v *serviceValue) Type() string { return "service" }
+
+// instancePorts is a flag that may be repeated: the ports of an instance.
+type instancePorts []register.Port
+
+func (v *instancePorts) Set(s string) error {
+	p, err := register.ParsePort(s)
+	if err == nil {
+		*v = append(*v, p)
+	}
+	return err
+}
+
+func (v *instancePorts) String() string {
+	var all []string
+	for _, p := range *v {
+		all = append(all, p.String())
+	}
+	return strings.Join(all, ",")
+}
+
+func (v *instancePorts) Type() string { return "port" }

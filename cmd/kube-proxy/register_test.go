@@ -1,0 +1,115 @@
+package main
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+
+	"kubeproxy/cmd/internal/programtest"
+	"kubeproxy/config/etcdsource/etcdtest"
+	"kubeproxy/proxy/proxytest"
+	"kubeproxy/registry"
+)
+
+// A party is an etcd, a proxy, and the spec of a service "web" without endpoints.
+type party struct {
+	etcd *etcdtest.Server
+	port uint16
+}
+
+func newParty(t *testing.T) *party {
+	t.Helper()
+	p := &party{etcdtest.StartServer(t), proxytest.FreePort(t)}
+	spec := fmt.Sprintf(`{"kind":"Service","apiVersion":"v1","metadata":{"name":"web","namespace":"default"},"spec":{"ports":[{"name":"http","port":%d}]}}`, p.port)
+	if _, err := p.etcd.Client(t).Put(t.Context(), registry.SpecsPrefix+"default/web", spec); err != nil {
+		t.Fatal(err)
+	}
+	start(t, nil, "-etcd_servers="+p.etcd.URL(), "-bind_address=127.0.0.1")
+	return p
+}
+
+// register registers an instance of the service at a port of 127.0.0.1.
+func (p *party) register(t *testing.T, port uint16, args ...string) *programtest.Program {
+	t.Helper()
+	return programtest.Start(t, nil, "kube-proxy", append([]string{"register", "-etcd_servers=" + p.etcd.URL(),
+		"-service=web", fmt.Sprintf("-port=http=%d", port), "-address=127.0.0.1", "-check_interval=100ms"}, args...)...)
+}
+
+func (p *party) answers(t *testing.T, want string) {
+	t.Helper()
+	proxytest.Eventually(t, func() bool {
+		got, err := proxytest.AskTCP(proxytest.On(p.port))
+		return err == nil && got == want
+	}, "a client is answered by %s", want)
+}
+
+// run runs a word of kube-proxy to its end.
+func (p *party) run(t *testing.T, word, service string) (status int, stdout string) {
+	t.Helper()
+	program := programtest.Start(t, nil, "kube-proxy", word, "-etcd_servers="+p.etcd.URL(), service)
+	state := program.Exit(t)
+	return state.ExitCode(), program.Stdout.String() + program.Stderr.String()
+}
+
+func TestAnInstanceIsServedFromItsRegistrationToItsEnd(t *testing.T) {
+	p := newParty(t)
+	one := proxytest.ServeTCP(t, "127.0.0.1:0", proxytest.Identify("one"))
+	two := proxytest.ServeTCP(t, "127.0.0.1:0", proxytest.Identify("two"))
+	first := p.register(t, one.Addr.IP.Port(), "-host=a", "-drain=1s")
+	p.answers(t, "one")
+	second := p.register(t, two.Addr.IP.Port(), "-host=b", "-drain=1s")
+	p.answers(t, "two")
+
+	status, text := p.run(t, "get", "web")
+	for _, want := range []string{
+		`(?m)^RECORD +REVISION +LEASE +HOLDS$`,
+		fmt.Sprintf(`(?m)^/registry/services/specs/default/web +\d+ +- +http tcp %d$`, p.port),
+		fmt.Sprintf(`(?m)^/registry/services/endpointslices/default/web-\w+ +\d+ +1[0-9]s +http %s, on a$`, one.Addr),
+		fmt.Sprintf(`(?m)^/registry/services/endpointslices/default/web-\w+ +\d+ +1[0-9]s +http %s, on b$`, two.Addr),
+	} {
+		if status != exitDone || !regexp.MustCompile(want).MatchString(text) {
+			t.Errorf("exit status %d, and nothing like %s in\n%s", status, want, text)
+		}
+	}
+
+	first.Signal(t, syscall.SIGTERM)
+	if code := first.Exit(t).ExitCode(); code != exitDone {
+		t.Errorf("exit status %d after SIGTERM\n%s", code, first.Stderr)
+	}
+	for range 4 {
+		p.answers(t, "two")
+	}
+	two.Close()
+	second.Stderr.Wait(t, "the check fails")
+	proxytest.Eventually(t, func() bool { _, err := proxytest.AskTCP(proxytest.On(p.port)); return err != nil }, "nobody answers")
+
+	if status, text := p.run(t, "rm", "default/web"); status != exitDone || strings.Count(text, "deleted /registry/services/") != 2 {
+		t.Errorf("rm: exit status %d, and\n%s", status, text)
+	}
+	second.Signal(t, syscall.SIGTERM)
+	second.Exit(t)
+	if status, text := p.run(t, "get", "web"); status != exitFailed || !strings.Contains(text, "etcd holds no record of this service") {
+		t.Errorf("get of nothing: exit status %d, and\n%s", status, text)
+	}
+}
+
+func TestACommandIsRegisteredWhileItRunsAndItsStatusIsPassedOn(t *testing.T) {
+	p := newParty(t)
+	server := proxytest.ServeTCP(t, "127.0.0.1:0", proxytest.Identify("one"))
+	in := p.register(t, server.Addr.IP.Port(), "-drain=10ms", "--", "sh", "-c", `trap "exit 7" TERM; while :; do sleep 0.05; done`)
+	p.answers(t, "one")
+	in.Signal(t, syscall.SIGTERM)
+	if code := in.Exit(t).ExitCode(); code != 7 {
+		t.Errorf("exit status %d; want 7, the command's\n%s", code, in.Stderr)
+	}
+	if _, text := p.run(t, "get", "web"); strings.Contains(text, "endpointslices") {
+		t.Errorf("the record is still there:\n%s", text)
+	}
+	for line, want := range map[string]int{"exit 3": 3, "kill -9 $$": 128 + 9} {
+		if code := p.register(t, server.Addr.IP.Port(), "--", "sh", "-c", line).Exit(t).ExitCode(); code != want {
+			t.Errorf("exit status %d after %q; want %d", code, line, want)
+		}
+	}
+}
