@@ -36,7 +36,7 @@ func (s *State) Merge(l List, revision int64, touched map[string]int64, heard in
 		since, older := r.revision, false
 		switch {
 		case e == nil || e.created != r.created:
-			since = r.created
+			since = min(r.created, r.revision) // lives may have other numbers than revisions, greater ones
 		case r.revision < e.seen: // whatever its bytes are, that is another history
 			since, older = 0, true
 		}

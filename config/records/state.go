@@ -18,7 +18,7 @@ import (
 // A Version is one value of a key, as the registry has it at some moment.
 type Version struct {
 	Key, Value []byte
-	Created    int64 // stands for one life of the key: what is created again after a deletion has another number
+	Created    int64 // stands for one life of the key: what is created again after a deletion has another number; 0: not known
 	Revision   int64 // orders the versions of a life, and what is touched while a list is read
 	Err        error // why there is no value, where there should be one; it counts as a value that does not decode
 }
@@ -143,7 +143,11 @@ func (s *State) key(v Version, decoded *decoding) string {
 }
 
 func (s *State) reading(v Version, decoded *decoding) reading {
-	return reading{key: s.key(v, decoded), created: v.Created, revision: v.Revision, sum: s.sum(v), decoded: decoded, value: v.Value, err: v.Err}
+	r := reading{key: s.key(v, decoded), created: v.Created, revision: v.Revision, sum: s.sum(v), decoded: decoded, value: v.Value, err: v.Err}
+	if e := s.entries[r.key]; e != nil && r.created == 0 { // as far as anybody knows, that life goes on
+		r.created = e.created
+	}
+	return r
 }
 
 // says gives what a version says, decoded now if it was not before.

@@ -63,6 +63,10 @@ func TestTheNewestGoodVersionGivenIsInForce(t *testing.T) {
 		{"created again unseen, bad", []step{put(v(2, 2, port(1))), list(9, v(4, 4, bad))}, ""},
 		{"created again unseen, the same bytes", []step{put(v(2, 2, port(1))), list(9, v(4, 4, port(1)))}, "a:1@4"},
 		{"bad in a list, in the same life", []step{put(v(2, 2, port(1))), list(9, v(2, 3, bad))}, "a:1@2"},
+		{"in a life that nobody knows, bad", []step{put(v(2, 2, port(1))), put(v(0, 3, bad))}, "a:1@2"},
+		{"in a life that nobody knows, listed, bad", []step{put(v(2, 2, port(1))), list(9, v(0, 3, bad))}, "a:1@2"},
+		{"in a life that nobody knows, good", []step{put(v(2, 2, port(1))), put(v(0, 3, port(2)))}, "a:2@2"},
+		{"after a life that nobody knew, bad", []step{put(v(0, 2, port(1))), put(v(9, 3, bad))}, ""},
 		{"gone from a list", []step{put(v(2, 2, port(1))), list(9)}, ""},
 		{"a list at an older revision: what was good is of a lost future", []step{put(v(2, 5, port(1))), list(4, v(2, 3, bad))}, ""},
 		{"the same, and it was bad already", []step{put(v(2, 5, port(1))), put(v(2, 6, bad)), list(4, v(2, 3, bad))}, ""},
@@ -209,6 +213,8 @@ func TestDivergencesAreWhatTheWatchShouldHaveTold(t *testing.T) {
 		{"gone, perhaps only just", 9, nil, 8, 0},
 		{"the same", 9, []Version{v(2, 2, port(1))}, 8, 0},
 		{"created before, and put after", 9, []Version{v(7, 9, port(2))}, 8, 1},
+		{"of a life with a number of its own, put before", 9, []Version{v(1<<60, 7, port(2))}, 8, 1},
+		{"of a life with a number of its own, put after", 9, []Version{v(1<<60, 9, port(2))}, 8, 0},
 		{"the same, but older than it was", 9, []Version{v(2, 1, port(1))}, 0, 1},
 	} {
 		for _, sifted := range []bool{false, true} {
