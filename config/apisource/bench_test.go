@@ -1,0 +1,76 @@
+package apisource
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"kubeproxy/config/records"
+	"kubeproxy/registry"
+)
+
+// bigList answers the list of so many services as a v1 does, in pages of 500, over a real connection.
+func bigList(b *testing.B, n int) string {
+	var pages []string
+	for from := 0; from < n; from += 500 {
+		var items []string
+		for i := from; i < from+500; i++ {
+			items = append(items, fmt.Sprintf(`{"metadata":{"name":"service-%05d","namespace":"default","uid":"7dc8a68b-f2e1-45db-a785-0c92a93%05d","resourceVersion":"%d","creationTimestamp":"2026-11-22T12:36:30Z",`+
+				`"managedFields":[{"manager":"curl","operation":"Update","apiVersion":"v1","time":"2026-11-22T12:36:30Z","fieldsType":"FieldsV1","fieldsV1":{"f:spec":{"f:internalTrafficPolicy":{},"f:ports":{".":{},"k:{\"port\":8081,\"protocol\":\"TCP\"}":{".":{},"f:port":{},"f:protocol":{},"f:targetPort":{}}},"f:selector":{},"f:sessionAffinity":{},"f:type":{}}}}]},`+
+				`"spec":{"ports":[{"protocol":"TCP","port":%d,"targetPort":80}],"selector":{"app":"web"},"clusterIP":"10.96.214.74","clusterIPs":["10.96.214.74"],"type":"ClusterIP","sessionAffinity":"None","ipFamilies":["IPv4"],"ipFamilyPolicy":"SingleStack","internalTrafficPolicy":"Cluster"},"status":{"loadBalancer":{}}}`,
+				i, i, 100+i, 1000+i))
+		}
+		after := ""
+		if from+500 < n {
+			after = fmt.Sprint(from + 500)
+		}
+		pages = append(pages, fmt.Sprintf(`{"kind":"ServiceList","apiVersion":"v1","metadata":{"resourceVersion":"%d","continue":%q},"items":[%s]}`, 200+n, after, strings.Join(items, ",")))
+	}
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var from int
+		fmt.Sscan(r.URL.Query().Get("continue"), &from)
+		_, _ = io.WriteString(w, pages[from/500]) // the client has gone
+	}))
+	b.Cleanup(server.Close)
+	return server.URL
+}
+
+// BenchmarkFirstList10000 reads 10,000 services of 900 bytes from a v1 for the first time, and decodes them.
+func BenchmarkFirstList10000(b *testing.B) {
+	benchmarkList(b, func() *records.State { return records.New(registry.Decoder{}) })
+}
+
+// BenchmarkUnchangedList10000 reads them again: the resync of a registry in which nothing has changed.
+func BenchmarkUnchangedList10000(b *testing.B) {
+	state := records.New(registry.Decoder{})
+	benchmarkList(b, func() *records.State { return state })
+}
+
+func benchmarkList(b *testing.B, begin func() *records.State) {
+	cfg, err := Config{Server: bigList(b, 10000)}.withDefaults()
+	if err != nil {
+		b.Fatal(err)
+	}
+	c, err := newClient(&cfg)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer c.close()
+	d := dialect{version: "v1"}
+	p := d.core("services", collection{"Service", "v1", registry.SpecsPrefix})
+	b.ReportAllocs()
+	for b.Loop() {
+		state := begin()
+		l, err := c.list(b.Context(), &p, state.NewList)
+		if err != nil {
+			b.Fatal(err)
+		}
+		state.Merge(l.list, int64(l.version), nil, 0)
+		if state.Len() != 10000 || state.Useless() {
+			b.Fatalf("%d records", state.Len())
+		}
+	}
+}

@@ -1,0 +1,343 @@
+package apisource
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"kubeproxy/config/apisource/apitest"
+)
+
+// A list fails only for the server's sake: its watch goes on, what is known stays in force, and a broken watch is begun again
+// where it was, though no list works.
+func TestWhileOneRecordMakesEveryListFailTheWatchGoesOn(t *testing.T) {
+	follow(t, func(f *follower) {
+		if f.server.Dialect >= apitest.V1 {
+			return // such a server decodes what it has written
+		}
+		f.server.PutService("default", "web", 8000)
+		f.begin()
+		f.soon()
+		f.server.Undecodable()
+		f.after(time.Minute)
+		f.server.PutService("default", "web", 8001)
+		f.soon()
+		f.want("service web=8001")
+		if st := f.source.Status(); st.Sessions != 1 || !st.Connected {
+			f.t.Errorf("status %+v; want one session that stands", st)
+		}
+		f.network.Break()
+		f.after(2 * maxBackoff)
+		f.server.PutService("default", "web", 8002)
+		f.soon()
+		f.want("service web=8002")
+		f.server.Mend()
+		f.server.Untold(func() { f.server.PutService("default", "dns", 5353) })
+		f.after(time.Minute)
+		f.want("service dns=5353; service web=8002")
+	})
+}
+
+// What v0.4.4 says when its etcd is away: the end of each watch, and status 500.
+func TestWhileTheServerHasNoRegistryWhatIsKnownStaysInForce(t *testing.T) {
+	const away = "501: All the given peers are not reachable (Tried to connect to each peer twice and failed) [0]"
+	followOne(t, dialects["0.4.4"], func(f *follower) {
+		f.server.PutService("default", "web", 8000)
+		f.begin()
+		f.soon()
+		f.server.Break(func(e exchange) bool {
+			if e.Watch {
+				fmt.Fprintf(e.W, `{"type":"ERROR","object":{"kind":"Status","message":%q}}`, away)
+			} else {
+				e.Refuse(http.StatusInternalServerError, away, "")
+			}
+			return true
+		})
+		f.server.EndWatches(fmt.Sprintf(`{"type":"ERROR","object":{"kind":"Status","message":%q}}`, away))
+		f.after(time.Minute)
+		f.want("service web=8000")
+		requests := len(f.server.Requests())
+		f.after(time.Minute)
+		if n := len(f.server.Requests()) - requests; n > 200 {
+			f.t.Errorf("%d requests in a minute", n)
+		}
+		if st := f.source.Status(); st.Connected || st.Cause != "error" || !strings.Contains(st.Reason, "501: All the given peers") {
+			f.t.Errorf("status %+v; want what the server said", st)
+		}
+		f.server.Break(nil)
+		f.server.PutService("default", "web", 8001)
+		f.after(2 * maxBackoff)
+		f.want("service web=8001")
+	})
+}
+
+// The registry behind a server was wiped: its watch is silent, and a list has a smaller version. Three such lists are believed.
+func TestARegistryThatWasWipedIsTheTruth(t *testing.T) {
+	follow(t, func(f *follower) {
+		for i := range 5 {
+			f.server.PutService("default", fmt.Sprint("old-", i), 8000+i)
+		}
+		f.begin()
+		f.soon()
+		f.server.Wipe()
+		f.server.PutService("default", "new", 9000)
+		f.after(SyncFactor * 36 * time.Second)
+		f.want("service new=9000")
+		f.server.PutService("default", "newer", 9001)
+		f.soon()
+		f.want("service new=9000; service newer=9001")
+		if st := f.source.Status(); st.Setbacks == 0 || st.Revision != f.server.Version() {
+			f.t.Errorf("status %+v; want a setback, and the present version", st)
+		}
+	})
+}
+
+// One of several servers lags: a list of it, asked for by name of no version, must not bring back what was deleted.
+func TestAServerThatLagsBringsNothingBack(t *testing.T) {
+	follow(t, func(f *follower) {
+		f.server.PutService("default", "web", 8000)
+		f.server.PutService("default", "old", 8001)
+		lagging := f.server.Version()
+		f.begin()
+		f.soon()
+		f.server.DeleteService("default", "old")
+		f.soon()
+		lists := 0
+		f.server.Break(func(e exchange) bool {
+			if e.Resource != "services" || e.Watch || lists == confirmations-1 {
+				return false
+			}
+			lists++
+			f.server.ListAt(e, lagging)
+			return true
+		})
+		f.source.Resync()
+		f.soon()
+		f.network.Break() // and so for the lists of a new session
+		f.after(2 * maxBackoff)
+		f.want("service web=8000")
+		for _, u := range f.updates {
+			for _, c := range u.Services[min(2, len(u.Services)):] {
+				f.t.Errorf("a change of %v", c.Name)
+			}
+		}
+		if st := f.source.Status(); st.Setbacks != 0 || lists != confirmations-1 {
+			f.t.Errorf("%d setbacks after %d lists", st.Setbacks, lists)
+		}
+	})
+}
+
+// A silent server is found out by the question beside the watch, and by the bookmarks that do not come.
+func TestASilentServerIsNoticed(t *testing.T) {
+	followOne(t, dialects["1.16.0"], func(f *follower) {
+		f.server.PutService("default", "web", 8000)
+		f.begin()
+		f.after(2 * time.Minute) // there were bookmarks
+		if st := f.source.Status(); !st.Connected || time.Since(st.Current) > 100*time.Second {
+			f.t.Errorf("status %+v; want a state that is current", st)
+		}
+		f.server.Break(func(e exchange) bool { e.Hang(); return true })
+		f.server.Mute()
+		f.after(2 * time.Minute)
+		if st := f.source.Status(); st.Connected || st.Cause != "silent" {
+			f.t.Errorf("status %+v; want silence", st)
+		}
+		f.after(2 * time.Minute)
+		if st := f.source.Status(); st.Ends[Stale].Count != 1 {
+			f.t.Errorf("sessions ended: %+v; want one that was stale", st.Ends)
+		}
+		f.want("service web=8000")
+		f.server.Break(nil)
+		f.server.PutService("default", "web", 8001)
+		f.after(DefaultRequestTimeout + 2*maxBackoff)
+		f.want("service web=8001")
+	})
+}
+
+// Permission is missing for one resource: the other alone is not enough.
+func TestAMissingPermissionIsNamedWithWhatToGrant(t *testing.T) {
+	for _, verb := range []string{"list", "watch"} {
+		followOne(t, dialects["1.16.0"], func(f *follower) {
+			f.server.PutService("default", "web", 8000)
+			f.server.Forbid(verb, "endpoints")
+			f.begin()
+			f.after(time.Minute)
+			st := f.source.Status()
+			if st.Cause != "forbidden" || !strings.Contains(st.Reason, verb+" endpoints: HTTP 403 Forbidden") ||
+				!strings.Contains(st.Reason, "(grant list and watch of services") {
+				f.t.Errorf("%s: status %+v", verb, st)
+			}
+			f.server.Grant(verb, "endpoints")
+			f.after(2 * maxBackoff)
+			f.want("service web=8000")
+		})
+	}
+}
+
+// The file of the token is read for each request, so that its successor is used, and until then the log says what is wrong.
+func TestATokenThatWasReplacedIsUsed(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "token")
+	write := func(text string) {
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("first\n")
+	followOne(t, dialects["1.16.0"], func(f *follower) {
+		f.server.PutService("default", "web", 8000)
+		f.server.Token("first")
+		f.begin(func(c *Config) { c.Token = Text{Path: file} })
+		f.soon()
+		f.want("service web=8000")
+		f.server.Token("second-is-secret")
+		f.server.EndWatches("")
+		f.after(time.Minute)
+		st := f.source.Status()
+		if st.Cause != "auth" || !strings.Contains(st.Reason, "HTTP 401 Unauthorized") || !strings.Contains(st.Reason, "has expired") {
+			f.t.Errorf("status %+v", st)
+		}
+		write("second-is-secret\n")
+		f.server.PutService("default", "web", 8001)
+		f.after(2 * maxBackoff)
+		f.want("service web=8001")
+		if st := fmt.Sprintf("%+v", f.source.Status()); strings.Contains(st, "second-is-secret") {
+			f.t.Errorf("a secret in %s", st)
+		}
+	})
+}
+
+// A bad record hurts only itself, and its last good version stays until it is deleted.
+func TestABadRecordOfAServerHurtsOnlyItself(t *testing.T) {
+	follow(t, func(f *follower) {
+		f.server.PutService("default", "web", 8000)
+		f.begin()
+		f.soon()
+		f.server.PutService("default", "web", 99999)
+		f.server.PutService("default", "dns", 5353)
+		f.soon()
+		f.want("service dns=5353; service web=8000")
+		f.source.Resync()
+		f.soon()
+		f.want("service dns=5353; service web=8000")
+		st := f.source.Status()
+		if st.Rejected != 1 || len(st.Rejections) != 1 || st.Rejections[0].Key != "/registry/services/specs/default/web" {
+			f.t.Errorf("rejected: %d, %+v", st.Rejected, st.Rejections)
+		}
+		f.server.DeleteService("default", "web")
+		f.server.PutService("default", "web", 99998)
+		f.soon()
+		f.want("service dns=5353")
+	})
+}
+
+// No version of an object is lost or comes back when a list and the watch overlap.
+func TestEventsThatAListHasAlreadyAreKnown(t *testing.T) {
+	followOne(t, dialects["1.16.0"], func(f *follower) {
+		f.server.PutService("default", "web", 8000)
+		f.begin()
+		f.soon()
+		// The watch tells once more what the list had, and an older value.
+		f.server.Send("services", `{"type":"MODIFIED","object":{"kind":"Service","apiVersion":"v1","metadata":{"name":"web","namespace":"default","resourceVersion":"3"},"spec":{"ports":[{"port":7999}]}}}`)
+		f.soon()
+		f.want("service web=8000")
+	})
+}
+
+// The list of a v1 comes in pages of one snapshot. One that is lost half-way is begun again, in larger pages.
+func TestAListThatLosesItsSnapshotBetweenTwoPagesIsBegunAgain(t *testing.T) {
+	followOne(t, dialects["1.16.0"], func(f *follower) {
+		var want []string
+		for i := range 9 {
+			f.server.PutService("default", fmt.Sprint("s-", i), 8000+i)
+			want = append(want, fmt.Sprintf("service s-%d=%d", i, 8000+i))
+		}
+		pages := 0
+		f.server.Break(func(e exchange) bool {
+			if e.Resource == "services" && !e.Watch && e.R.URL.Query().Get("continue") != "" {
+				if pages++; pages == 2 {
+					f.server.PutService("default", "s-0", 8000)
+					f.server.Compact()
+				}
+			}
+			return false
+		})
+		f.begin(func(c *Config) { c.PageSize = 2 })
+		f.soon()
+		f.want(strings.Join(want, "; "))
+		if !slices.ContainsFunc(f.server.Requests(), func(path string) bool { return strings.Contains(path, "/services?limit=8") }) {
+			f.t.Errorf("no larger page was asked for: %v", f.server.Requests())
+		}
+	})
+}
+
+// A redirect would show the token to another host.
+func TestARedirectIsNotFollowed(t *testing.T) {
+	followOne(t, dialects["1.16.0"], func(f *follower) {
+		f.server.Break(func(e exchange) bool {
+			http.Redirect(e.W, e.R, "http://elsewhere.test/", http.StatusFound)
+			return true
+		})
+		f.begin()
+		f.after(time.Minute)
+		if st := f.source.Status(); !strings.Contains(st.Reason, "redirects are not followed") {
+			f.t.Errorf("status %+v", st)
+		}
+	})
+}
+
+// Services without their endpoints are not sent, and neither are endpoints alone.
+func TestNothingIsSentBeforeBothListsAreIn(t *testing.T) {
+	follow(t, func(f *follower) {
+		f.server.PutService("default", "web", 8000)
+		f.server.PutEndpoints("default", "web", "10.0.0.1:80")
+		late := f.server.EndpointsResource()
+		f.server.Break(func(e exchange) bool {
+			if e.Resource == late && !e.Watch {
+				time.Sleep(5 * time.Second)
+			}
+			return false
+		})
+		f.begin()
+		f.after(4 * time.Second)
+		if len(f.updates) > 0 {
+			f.t.Errorf("%d updates before the endpoints are listed", len(f.updates))
+		}
+		f.server.PutService("default", "web", 8001)
+		f.after(4 * time.Second)
+		f.want("endpoints web=10.0.0.1:80; service web=8001")
+		if f.sets != 1 || !f.updates[0].Set {
+			f.t.Errorf("%d SETs; the first update is %+v", f.sets, f.updates[0])
+		}
+	})
+}
+
+// A dial that is under way when the source is told to stop ends with it.
+func TestNothingIsLeftOfASourceThatWasDialling(t *testing.T) {
+	for _, server := range []string{"http://api.test", "https://api.test"} {
+		followOne(t, dialects["1.36.3"], func(f *follower) {
+			var dials, ended atomic.Int64
+			f.begin(func(c *Config) {
+				c.Server = server
+				c.dial = func(ctx context.Context, _, _ string) (net.Conn, error) {
+					dials.Add(1)
+					<-ctx.Done()
+					ended.Add(1)
+					return nil, ctx.Err()
+				}
+			})
+			f.soon()
+			f.stop()
+			if dials.Load() == 0 || ended.Load() != dials.Load() {
+				f.t.Errorf("%d dials, of which %d have ended", dials.Load(), ended.Load())
+			}
+		})
+	}
+}

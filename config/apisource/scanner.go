@@ -1,0 +1,159 @@
+package apisource
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+
+	"kubeproxy/registry"
+)
+
+// A scanner cuts a response into JSON values as it comes, so that a list is never held whole, and a value that is longer than
+// allowed is not held at all. It finds where a value ends, and leaves it to others whether the value is valid.
+type scanner struct {
+	r     *bufio.Reader
+	value []byte // of the last call, used again
+}
+
+func newScanner(r io.Reader) *scanner { return &scanner{r: bufio.NewReaderSize(r, 32<<10)} }
+
+// errSyntax is what a response gets that is no JSON.
+func errSyntax(what string) error {
+	return failure{Unable, errors.New("its response is no JSON of an API server: " + what)}
+}
+
+// peek skips white space and returns the next byte without reading it.
+func (s *scanner) peek() (byte, error) {
+	for {
+		c, err := s.r.ReadByte()
+		if err != nil {
+			return 0, err
+		}
+		if c != ' ' && c != '\n' && c != '\t' && c != '\r' {
+			return c, s.r.UnreadByte()
+		}
+	}
+}
+
+// expect reads one byte, which must be this one.
+func (s *scanner) expect(want byte) error {
+	c, err := s.peek()
+	if err != nil {
+		return unexpected(err)
+	}
+	if c != want {
+		return errSyntax(fmt.Sprintf("%s where %q is wanted", registry.Quote(string(rune(c))), want))
+	}
+	_, err = s.r.Discard(1)
+	return err
+}
+
+// unexpected makes the end of the response an error, where it may not end.
+func unexpected(err error) error {
+	if errors.Is(err, io.EOF) {
+		return io.ErrUnexpectedEOF
+	}
+	return err
+}
+
+// next reads one value. Of one that is longer than limit it returns the beginning, and that there was more. The text is good
+// until the next call.
+func (s *scanner) next(limit int) (text []byte, long bool, err error) {
+	if _, err := s.peek(); err != nil {
+		return nil, false, err
+	}
+	s.value = s.value[:0]
+	depth, quoted, escaped := 0, false, false
+	for {
+		c, err := s.r.ReadByte()
+		if err != nil {
+			return nil, false, unexpected(err)
+		}
+		if depth == 0 && !quoted && len(s.value) > 0 && (c == ',' || c == '}' || c == ']' || c <= ' ') {
+			return s.value, long, s.r.UnreadByte() // after a number or a word, which nothing else ends
+		}
+		if len(s.value) < limit {
+			s.value = append(s.value, c)
+		} else {
+			long = true
+		}
+		switch {
+		case escaped:
+			escaped = false
+		case quoted && c == '\\':
+			escaped = true
+		case c == '"':
+			quoted = !quoted
+		case quoted:
+			continue
+		case c == '{', c == '[':
+			depth++
+			continue
+		case c == '}', c == ']':
+			depth--
+		default:
+			continue
+		}
+		if depth < 0 {
+			return nil, false, errSyntax("more is closed than was opened")
+		}
+		if depth == 0 && !quoted && !escaped {
+			return s.value, long, nil
+		}
+	}
+}
+
+// members reads an object and calls each for every key, before its value: each must read the value.
+func (s *scanner) members(each func(key string) error) error {
+	return s.elements('{', '}', func() error {
+		key, err := s.text(maxKey)
+		if err != nil {
+			return err
+		}
+		if err := s.expect(':'); err != nil {
+			return err
+		}
+		return each(key)
+	})
+}
+
+// elements reads an array, or an object. each must read one element.
+func (s *scanner) elements(open, end byte, each func() error) error {
+	if err := s.expect(open); err != nil {
+		return err
+	}
+	for first := true; ; first = false {
+		c, err := s.peek()
+		if err != nil {
+			return unexpected(err)
+		}
+		if c == end {
+			_, err := s.r.Discard(1)
+			return err
+		}
+		if !first {
+			if err := s.expect(','); err != nil {
+				return err
+			}
+		}
+		if err := each(); err != nil {
+			return unexpected(err)
+		}
+	}
+}
+
+// maxKey is how long the keys of a list may be, of which we know all.
+const maxKey = 256
+
+// text reads a string that has no escapes.
+func (s *scanner) text(limit int) (string, error) {
+	raw, long, err := s.next(limit)
+	switch {
+	case err != nil:
+		return "", unexpected(err)
+	case long || len(raw) < 2 || raw[0] != '"':
+		return "", errSyntax(registry.Quote(string(raw)) + " where a short string is wanted")
+	}
+	return string(raw[1 : len(raw)-1]), nil
+}
