@@ -71,7 +71,9 @@ func isEtcd(importPath string) bool {
 }
 
 // isSource tells whether a package is a source beside the etcd source.
-func isSource(importPath string) bool { return inside(importPath, "config/filesource") }
+func isSource(importPath string) bool {
+	return inside(importPath, "config/filesource") || inside(importPath, "config/apisource")
+}
 
 // wires tells whether a package puts the program together, or tests and measures all of it.
 func wires(importPath string) bool {

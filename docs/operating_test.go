@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"kubeproxy/config/apisource"
 	"kubeproxy/config/etcdsource"
 	"kubeproxy/config/filesource"
 	"kubeproxy/proxy/traffic"
@@ -53,6 +54,9 @@ func TestTheOperatorsManualIsComplete(t *testing.T) {
 		want("reason", cause.String(), cause.String())
 	}
 	want("reason", filesource.Causes()...)
+	for cause := range apisource.NumCauses {
+		want("reason", cause.String(), cause.String())
+	}
 	for _, row := range []string{"| SIGTERM, SIGINT |", "| SIGHUP |", "| SIGUSR1 |", "\n| 0 | a clean", "\n| 1 | it could", "\n| 2 | the command", "\n| 1 | listeners", "\n| 4 | what was"} {
 		if !strings.Contains(string(text), row) {
 			t.Errorf("operating.md has no row %q", row)

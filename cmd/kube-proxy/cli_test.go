@@ -43,17 +43,17 @@ var ourOwnWay = map[string]outcome{
 	"exit 0, one line with all version fields":   {exitDone, `version\.Info\{Major:".*", Minor:".*", GitVersion:".+", GitCommit:".*", GitTreeState:".+", .*\}\n`, ""},
 	"trim blanks":                                {keepsRunning, "", "watching etcd at [http://127.0.0.1:1 http://127.0.0.1:2]"},
 	"treat as http://127.0.0.1:4001":             {keepsRunning, "", "watching etcd at [http://127.0.0.1:4001]"},
-	"empty means not given: as no source at all": {exitUsage, "", "-etcd_servers, -etcd_config or -registry_dir"},
+	"empty means not given: as no source at all": {exitUsage, "", "-etcd_servers, -etcd_config, -registry_dir, -master"},
 	"refuse positional arguments (exit 2)":       {exitUsage, "", "unexpected argument: "},
 	"exit 2, one line: -etcd_servers and -etcd_config are mutually exclusive": {
 		exitUsage, "", "-etcd_servers and -etcd_config are mutually exclusive\n"},
 	"exit 1, one line naming the file and the reason": {
 		exitFailed, "", `"/nonexistent": no such file or directory` + "\n"},
 	"exit 2, one line that names -etcd_servers and -etcd_config and points to the README: a proxy without a source is a mistake, not a service": {
-		exitUsage, "", "give -etcd_servers, -etcd_config or -registry_dir (README.md shows how)\n"},
-	"exit 1, one sentence: -master is not there yet (until the API source exists)": {exitFailed, "", "-master"},
-	"exit 1, the same sentence (until the API source exists; then as v0.4.4)":      {exitFailed, "", "-master"},
-	"parsed and ignored with one warning (until the API source exists)":            {keepsRunning, "", "-api_version is ignored"},
+		exitUsage, "", "give -etcd_servers, -etcd_config, -registry_dir, -master or -kubeconfig (README.md shows how)\n"},
+	"-master wins, with a warning that names the flags of etcd": {keepsRunning, "", "-etcd_servers is ignored"},
+	"exit 1, the same sentence":                                 {exitFailed, "", `API version "v9" is not recognized (valid values: v1beta1, v1beta2, v1)`},
+	"parsed and ignored with one warning":                       {keepsRunning, "", "-api_version is ignored"},
 }
 
 // TestCommandLinesOfV044 runs every command line of the list.
@@ -96,7 +96,11 @@ func (c cliCase) check(t *testing.T) {
 	p := start(t, nil, args...)
 	exit := want.exit
 	if want.exit == keepsRunning {
-		p.Stderr.Wait(t, "watching etcd at [http://127.0.0.1:") // past everything that could be wrong with the command line
+		watching := "watching etcd at [http://127.0.0.1:"
+		if strings.HasPrefix(args[0], "-master") {
+			watching = "watching API server at http://127.0.0.1:"
+		}
+		p.Stderr.Wait(t, watching) // past everything that could be wrong with the command line
 		p.Signal(t, syscall.SIGTERM)
 		exit = exitDone
 	}

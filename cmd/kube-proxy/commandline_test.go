@@ -19,8 +19,8 @@ import (
 
 func TestFlagsThatCannotBeDoneTogether(t *testing.T) {
 	for _, tt := range []struct{ args, want string }{
-		{"", "nothing to read services from: give -etcd_servers, -etcd_config or -registry_dir (README.md shows how)"},
-		{"-etcd_config= -registry_dir=", "nothing to read services from: give -etcd_servers, -etcd_config or -registry_dir (README.md shows how)"},
+		{"", "nothing to read services from: give -etcd_servers, -etcd_config, -registry_dir, -master or -kubeconfig (README.md shows how)"},
+		{"-etcd_config= -registry_dir=", "nothing to read services from: give -etcd_servers, -etcd_config, -registry_dir, -master or -kubeconfig (README.md shows how)"},
 		{"-etcd_servers=http://a:1 -etcd_config=f", "-etcd_servers and -etcd_config are mutually exclusive"},
 		{"-etcd_servers=https://a:1 -etcd_certfile=f", "-etcd_certfile and -etcd_keyfile need each other"},
 		{"-etcd_servers=https://a:1 -etcd_keyfile=f", "-etcd_certfile and -etcd_keyfile need each other"},
@@ -50,7 +50,13 @@ func TestFlagsThatCannotBeDoneTogether(t *testing.T) {
 		{"-etcd_servers=https://a:1 -etcd_insecure_skip_tls_verify -etcd_certfile=f -etcd_keyfile=f", ""},
 		{"-etcd_servers=http://a:1 -etcd_username=u -etcd_password_file=f", ""},
 		{"-etcd_servers=http://a:1 -dial_timeout=6s -dial_total_timeout=6s", ""},
-		{"-master=m", ""}, // complained of later, and by another exit status
+		{"-master=m", ""},
+		{"-master=m -etcd_servers=: -etcd_config=f", ""}, // as in v0.4: with it nothing that is said of etcd counts
+		{"-kubeconfig=f", ""},
+		{"-kubeconfig=f -master=m", ""},
+		{"-master=in-cluster -kubeconfig=f", "-master=in-cluster and -kubeconfig are mutually exclusive"},
+		{"-master=m -client_key=f", "-client_certificate and -client_key need each other"},
+		{"-master=m -certificate_authority=f -insecure_skip_tls_verify", "-certificate_authority and -insecure_skip_tls_verify are mutually exclusive"},
 		{"-version", ""},
 		{"-version anything -goes", ""},
 	} {
@@ -222,7 +228,7 @@ func TestDefaultsAreThoseOfTheManual(t *testing.T) {
 		"bind_address": "0.0.0.0", "config_sync_period": "30s", "dial_timeout": "1s", "dial_total_timeout": "5s", "half_closed_timeout": "1m0s",
 		"udp_timeout": "1m0s", "tcp_keepalive": "15s", "drain_timeout": "30s", "rr_random_start": "true", "log_flush_frequency": "5s",
 		"logtostderr": "true", "alsologtostderr": "false", "v": "0", "etcd_servers": "", "etcd_config": "", "master": "", "api_version": "",
-		"insecure_skip_tls_verify": "false", "client_certificate": "", "client_key": "", "certificate_authority": "", "version": "false",
+		"insecure_skip_tls_verify": "false", "client_certificate": "", "client_key": "", "certificate_authority": "", "kubeconfig": "", "master_token_file": "", "version": "false",
 		"stderrthreshold": "2", "vmodule": "", "log_backtrace_at": "", "log_dir": "", "etcd_cafile": "", "etcd_certfile": "", "etcd_keyfile": "",
 		"etcd_insecure_skip_tls_verify": "false", "etcd_username": "", "etcd_password_file": "", "service_port": "port", "registry_dir": "",
 		"healthz_bind_address": "0.0.0.0:10256", "metrics_bind_address": "127.0.0.1:10249", "metrics_endpoints": "false", "profiling": "false",

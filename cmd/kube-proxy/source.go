@@ -45,9 +45,9 @@ func (o *sourceOptions) etcdConfig() (etcdsource.Config, error) {
 func (o *sourceOptions) contradiction() error {
 	switch {
 	case o.master.given():
-		return nil // which is another complaint, and has another exit status
+		return o.master.contradiction()
 	case !o.etcd.given() && !o.files.given(): // D2: v0.4 ran on without a source and did nothing
-		return errors.New("nothing to read services from: give -etcd_servers, -etcd_config or -registry_dir (README.md shows how)")
+		return errors.New("nothing to read services from: give -etcd_servers, -etcd_config, -registry_dir, -master or -kubeconfig (README.md shows how)")
 	}
 	return o.etcd.contradiction()
 }
@@ -64,10 +64,17 @@ type sourceSet struct {
 // nothing.
 func (o *sourceOptions) open(flags *pflag.FlagSet) (sourceSet, error) {
 	set := sourceSet{localPorts: func(context.Context) []uint16 { return nil }}
-	if o.master.given() {
-		return set, errMaster
-	}
-	if o.etcd.given() {
+	switch {
+	case o.master.given(): // as in v0.4: then nothing that is said of etcd counts
+		source, err := o.master.source(o.sync.Duration, o.decoder())
+		if err != nil {
+			return set, err
+		}
+		if ignored := given(flags, onlyForEtcd); len(ignored) > 0 {
+			glog.Warningf("%s is ignored: services are read from the API server", strings.Join(ignored, ", "))
+		}
+		set.sources, set.localPorts = append(set.sources, source), source.LocalPorts
+	case o.etcd.given():
 		etcd, err := o.etcdConfig()
 		if err != nil {
 			return set, err
@@ -85,8 +92,8 @@ func (o *sourceOptions) open(flags *pflag.FlagSet) (sourceSet, error) {
 		}
 		set.sources = append(set.sources, source)
 	}
-	if ignored := given(flags, onlyForMaster); len(ignored) > 0 {
-		glog.Warningf("%s is ignored: it means nothing without -master", strings.Join(ignored, ", "))
+	if ignored := given(flags, onlyForMaster); len(ignored) > 0 && !o.master.given() {
+		glog.Warningf("%s is ignored: it means nothing without -master or -kubeconfig", strings.Join(ignored, ", "))
 	}
 	return set, nil
 }
