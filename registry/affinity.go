@@ -28,36 +28,39 @@ func (a Affinity) String() string {
 	return "None"
 }
 
-// affinity reads what the service is to do about clients that come back. A value that cannot be
-// followed is warned of, and the default holds: it costs nobody a connection.
-func (spec *serviceSpec) affinity(b *body, s *Service) ([]Warning, error) {
-	switch spec.SessionAffinity {
-	case "ClientIP":
-	case "", "None":
+// affinityTimeout reads how long clients are to be remembered, in seconds; nil: the record does not say.
+func (b *body) affinityTimeout(spec *jsonSpec) (*int64, error) {
+	if spec.SessionAffinity != "ClientIP" || !b.nested || spec.SessionAffinityConfig == nil { // the flat form had gone when the timeout came
 		return nil, nil
-	default:
-		return []Warning{Warning("unknown session affinity " + Quote(spec.SessionAffinity) + " is taken for None")}, nil
-	}
-	s.Affinity, s.AffinityTimeout = AffinityClientIP, defaultAffinityTimeout
-	if !b.nested {
-		return nil, nil // that form had gone when the timeout came
 	}
 	var config struct {
 		ClientIP struct {
 			TimeoutSeconds *int64 `json:"timeoutSeconds"`
 		} `json:"clientIP"`
 	}
-	if err := b.field("spec.sessionAffinityConfig", spec.SessionAffinityConfig, &config); err != nil {
-		return nil, err
+	err := b.field("spec.sessionAffinityConfig", spec.SessionAffinityConfig, &config)
+	return config.ClientIP.TimeoutSeconds, err
+}
+
+// setAffinity says what the service is to do about clients that come back. A value that cannot be
+// followed is warned of, and the default holds: it costs nobody a connection.
+func (spec *serviceSpec) setAffinity(s *Service) []Warning {
+	switch spec.affinity {
+	case "ClientIP":
+	case "", "None":
+		return nil
+	default:
+		return []Warning{Warning("unknown session affinity " + Quote(spec.affinity) + " is taken for None")}
 	}
-	seconds := config.ClientIP.TimeoutSeconds
+	s.Affinity, s.AffinityTimeout = AffinityClientIP, defaultAffinityTimeout
+	seconds := spec.affinityTimeout
 	switch {
 	case seconds == nil:
 	case *seconds < 1 || *seconds > int64(maxAffinityTimeout/time.Second):
 		return []Warning{Warning(fmt.Sprintf("session affinity timeout of %d seconds is not between 1 and %d; it is taken for %d",
-			*seconds, maxAffinityTimeout/time.Second, defaultAffinityTimeout/time.Second))}, nil
+			*seconds, maxAffinityTimeout/time.Second, defaultAffinityTimeout/time.Second))}
 	default:
 		s.AffinityTimeout = time.Duration(*seconds) * time.Second
 	}
-	return nil, nil
+	return nil
 }

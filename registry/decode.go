@@ -1,10 +1,7 @@
 package registry
 
 import (
-	"bytes"
 	"cmp"
-	"encoding/json"
-	"errors"
 	"fmt"
 )
 
@@ -49,222 +46,49 @@ func (d Decoder) Decode(key string, value []byte) (Record, []Warning, error) {
 	if len(value) > MaxRecordBytes {
 		return Record{}, nil, fmt.Errorf("value of %d bytes is longer than the limit of %d", len(value), MaxRecordBytes)
 	}
-	var b body
-	if err := b.open(k.Kind, value); err != nil {
-		return Record{}, nil, err
+	var said statement
+	if isProtobuf(value) {
+		err = said.readProtobuf(k, value)
+	} else {
+		err = said.readJSON(k.Kind, value)
 	}
-	said, err := b.identity()
 	if err != nil {
 		return Record{}, nil, err
 	}
-	var warnings []Warning
-	said = Name{cmp.Or(said.Namespace, k.Name.Namespace), cmp.Or(said.Name, k.Name.Name)}
-	if said != k.Name {
-		warnings = append(warnings, Warning("the body says that it is "+Quote(said.Namespace+"/"+said.Name)+"; the key counts"))
+	r, warnings, err := d.record(k, &said)
+	if err != nil {
+		return Record{}, nil, err
 	}
-	r := Record{Key: k}
-	switch k.Kind {
-	case KindService:
-		service, without, more, err := d.decodeService(k.Name, &b)
-		if err != nil {
-			return Record{}, nil, err
-		}
-		r.Service, r.NoNodePort = service, without
-		warnings = append(warnings, more...)
-	case KindEndpoints:
-		endpoints, out, err := decodeEndpoints(k.Name, &b)
-		if err != nil {
-			return Record{}, nil, err
-		}
-		r.Endpoints, r.Dropped = endpoints, out.count
-		if out.count > 0 {
-			warnings = append(warnings, out.warning())
-		}
-	case KindEndpointSlice:
-		slice, out, more, err := decodeSlice(k.Name, &b)
-		if err != nil {
-			return Record{}, nil, err
-		}
-		r.Slice, r.Dropped = slice, out.count
-		if out.count > 0 {
-			warnings = append(warnings, out.warning())
-		}
-		warnings = append(warnings, more...)
+	name := Name{cmp.Or(said.name.Namespace, k.Name.Namespace), cmp.Or(said.name.Name, k.Name.Name)}
+	if name != k.Name {
+		warnings = append(warnings, Warning("the body says that it is "+Quote(name.Namespace+"/"+name.Name)+"; the key counts"))
 	}
 	return r, warnings, nil
 }
 
-// A body is the value of a record, opened as far as all of its versions have in common. The fields
-// that stay raw are parts of the value. They are read when it is known that this version has them, so
-// that a field of the wrong type costs nothing where it means nothing.
-type body struct {
-	value  []byte
-	nested bool            // v1beta3 and v1, and every version of endpoint slices
-	labels json.RawMessage // wherever this version has them; see identity
+// A statement is what a value says, in whichever encoding: read, and not checked yet. The rules of records are applied to it.
+type statement struct {
+	name Name // by which it calls itself; what it leaves out is empty
 
-	Kind        string
-	APIVersion  string
-	ID          json.RawMessage // flat
-	Namespace   json.RawMessage // flat
-	Metadata    json.RawMessage // nested
-	Spec        json.RawMessage // nested
-	Endpoints   json.RawMessage
-	Annotations json.RawMessage // flat
-	Labels      json.RawMessage // flat
-	Subsets     json.RawMessage
-	AddressType json.RawMessage // of endpoint slices, as are Ports
-	Ports       json.RawMessage
+	service   serviceSpec
+	endpoints collector
+	slice     sliceParts
 }
 
-// open checks that value is a record of this kind and of a version that is known.
-func (b *body) open(kind Kind, value []byte) error {
-	if err := checkObject(value); err != nil {
-		return err
+// record makes a record of what a value says.
+func (d Decoder) record(k Key, said *statement) (r Record, warnings []Warning, err error) {
+	r.Key = k
+	switch k.Kind {
+	case KindService:
+		r.Service, r.NoNodePort, warnings, err = said.service.service(k.Name, d.NodePorts)
+	case KindEndpoints:
+		r.Endpoints = &Endpoints{Name: k.Name, ByPort: said.endpoints.byPort()}
+		r.Dropped = said.endpoints.count
+		warnings = said.endpoints.leftOut.warnings()
+	case KindEndpointSlice:
+		r.Slice, err = said.slice.slice(k.Name)
+		r.Dropped = said.slice.count
+		warnings = said.slice.warnings()
 	}
-	if err := b.read(value); err != nil {
-		return err
-	}
-	if b.Kind != "" && b.Kind != kind.String() { // exactly, as v0.4 had it
-		return fmt.Errorf("kind is %s where %v is wanted", Quote(b.Kind), kind)
-	}
-	nested, ok := NestedForm(kind, b.APIVersion)
-	if !ok {
-		return fmt.Errorf("unknown apiVersion %s", Quote(b.APIVersion))
-	}
-	b.nested = nested
-	return nil
-}
-
-// NestedForm tells whether records of a kind have their fields in metadata and spec, in a version that is named as apiVersion
-// does it; ok is false for a version that is not known. Endpoint slices have an API group of their own, and so versions of their own.
-func NestedForm(kind Kind, version string) (nested, ok bool) {
-	switch version {
-	case "":
-		return kind == KindEndpointSlice, true
-	case "v1beta1", "v1beta2":
-		return false, kind != KindEndpointSlice
-	case "v1beta3", "v1":
-		return true, kind != KindEndpointSlice
-	case "discovery.k8s.io/v1", "discovery.k8s.io/v1beta1", "discovery.k8s.io/v1alpha1":
-		return true, kind == KindEndpointSlice
-	}
-	return false, false
-}
-
-// read finds the fields of an object, as package json would: among repeated keys the last counts. It is
-// done here in place, because records change all the time and package json leaves garbage of each.
-func (b *body) read(value []byte) error {
-	if !json.Valid(value) {
-		return unmarshal("", value, new(json.RawMessage)) // which says where
-	}
-	b.value = value
-	for key, raw := range members(value) {
-		var err error
-		switch {
-		case isKey(key, "kind"):
-			err = readString("kind", raw, &b.Kind)
-		case isKey(key, "apiVersion"):
-			err = readString("apiVersion", raw, &b.APIVersion)
-		case isKey(key, "id"):
-			b.ID = raw
-		case isKey(key, "namespace"):
-			b.Namespace = raw
-		case isKey(key, "metadata"):
-			b.Metadata = raw
-		case isKey(key, "spec"):
-			b.Spec = raw
-		case isKey(key, "endpoints"):
-			b.Endpoints = raw
-		case isKey(key, "annotations"):
-			b.Annotations = raw
-		case isKey(key, "labels"):
-			b.Labels = raw
-		case isKey(key, "addressType"):
-			b.AddressType = raw
-		case isKey(key, "ports"):
-			b.Ports = raw
-		case isKey(key, "subsets"):
-			b.Subsets = raw
-		}
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// identity gives the name by which the body calls itself; what it leaves out is empty. It finds the labels, too.
-func (b *body) identity() (n Name, err error) {
-	switch {
-	case !b.nested:
-		b.labels = b.Labels
-		err = cmp.Or(readString("id", b.ID, &n.Name), readString("namespace", b.Namespace, &n.Namespace))
-		return n, err
-	case isNull(b.Metadata):
-		return n, nil
-	case b.Metadata[0] != '{':
-		return n, unmarshal("metadata", b.Metadata, new(struct{})) // which says what is wrong with it
-	}
-	for key, raw := range members(b.Metadata) {
-		switch {
-		case isKey(key, "name"):
-			err = readString("metadata.name", raw, &n.Name)
-		case isKey(key, "namespace"):
-			err = readString("metadata.namespace", raw, &n.Namespace)
-		case isKey(key, "labels"):
-			b.labels = raw
-		}
-		if err != nil {
-			return n, err
-		}
-	}
-	return n, nil
-}
-
-// spec reads the fields of a service, wherever this version has them.
-func (b *body) spec(into *serviceSpec) error {
-	if b.nested {
-		return b.field("spec", b.Spec, into)
-	}
-	return unmarshal("", b.value, into)
-}
-
-// field reads one field that open left raw. A field that is not there changes nothing.
-func (b *body) field(name string, raw json.RawMessage, into any) error {
-	if raw == nil {
-		return nil
-	}
-	return unmarshal(name, raw, into)
-}
-
-// checkObject refuses what cannot be a JSON object, by the name of what it is. D13: v0.4 took all
-// of these for blank objects, and read YAML too.
-func checkObject(value []byte) error {
-	text := bytes.Trim(value, jsonSpace)
-	switch {
-	case len(value) == 0:
-		return errors.New("empty value")
-	case len(text) == 0:
-		return errors.New("empty value: nothing but white space")
-	case bytes.HasPrefix(value, []byte("k8s\x00")):
-		return errors.New("protobuf value, as Kubernetes stores since 1.6: only JSON can be read")
-	case bytes.HasPrefix(value, []byte("\ufeff")):
-		return errors.New("not JSON: begins with a byte order mark")
-	case text[0] == '{':
-		return nil
-	case !json.Valid(text):
-		return fmt.Errorf("not JSON: begins with %s (YAML and plain text are not accepted)", quote(string(text), maxQuotedShort))
-	}
-	what := "a number"
-	switch text[0] {
-	case '[':
-		what = "an array"
-	case '"':
-		what = "a string"
-	case 't', 'f':
-		what = "a boolean"
-	case 'n':
-		what = "null"
-	}
-	return fmt.Errorf("%s where a JSON object is wanted", what)
+	return r, warnings, err
 }

@@ -36,7 +36,7 @@
 //
 // # The bodies
 //
-// The body came in four versions. What sets them apart is where the fields are:
+// The body came in these versions. What sets them apart is where the fields are:
 //
 //	(none), v1beta1, v1beta2   flat: id, namespace, port, protocol, endpoints at the top
 //	v1beta3, v1                nested: metadata.name, metadata.namespace, spec.ports, subsets
@@ -44,13 +44,19 @@
 //
 // The later flat records also have the lists "ports" and "subsets", and the early nested ones a
 // single spec.port and a list of endpoints without subsets: [Decode] reads them all. Later still,
-// Kubernetes went over to protobuf. Such a value is refused by that name, and not guessed at.
+// Kubernetes went over to protobuf: the same fields of the nested form by numbers, in an envelope that begins with "k8s" and a zero
+// byte. Both ways of writing are read into the same words, and the same rules are applied to these:
+//
+//	JSON      body.go                          ─▶ ┐            ┌▶ Service, Endpoints or EndpointSlice
+//	protobuf  protobuf.go, protobuf_records.go ─▶ statement ──▶┤
+//	                                                           └▶ warnings, or an error
 //
 // v0.4 read bodies with a YAML parser that left at zero whatever had the wrong type, and took
 // anything for an object. So "port": "80" listened on a random port (D12), an empty value was a
 // service without a name (D13), and legal JSON escapes were errors (D14). Here a body is one JSON
 // object, and the fields that the proxy needs have the right type or the record is refused. The
-// other fields may hold anything, so a label of the wrong type cannot take a service down.
+// other fields may hold anything, so a label of the wrong type cannot take a service down. Protobuf has no types to get wrong, but
+// lengths: each is checked, unknown fields are passed over, and groups, which Kubernetes does not use, are refused.
 //
 // # What is promised
 //

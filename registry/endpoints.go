@@ -63,21 +63,20 @@ type endpointPort struct {
 	Port *int64 `json:"port"`
 }
 
-// decodeEndpoints makes endpoints of a body, leaving out entries that nobody could connect to.
-func decodeEndpoints(name Name, b *body) (*Endpoints, leftOut, error) {
-	var c collector
-	any, err := c.addSubsets(b)
+// endpoints reads endpoints, leaving out entries that nobody could connect to.
+func (b *body) endpoints(c *collector) error {
+	any := false
+	err := eachOf("subsets", b.Subsets, func(s *subset) error {
+		any = true
+		return c.addSubset(s)
+	})
 	switch {
 	case err != nil || any: // then the older list is a copy for older readers
+		return err
 	case b.nested && isListOf('{', b.Endpoints):
-		err = c.addPairs(b)
-	default:
-		err = c.addStrings(b)
+		return c.addPairs(b)
 	}
-	if err != nil {
-		return nil, leftOut{}, err
-	}
-	return &Endpoints{Name: name, ByPort: c.byPort()}, c.leftOut, nil
+	return c.addStrings(b)
 }
 
 // isListOf tells whether the first element of a JSON array begins with b.
@@ -134,50 +133,46 @@ func (c *collector) addPairs(b *body) error {
 	})
 }
 
-// addSubsets adds every address of a subset with every port of that subset, and tells whether there are any
-// subsets. What is wrong with one of them is found once, and counts for all that it would have been combined with.
-func (c *collector) addSubsets(b *body) (any bool, err error) {
-	combined := 0
-	err = eachOf("subsets", b.Subsets, func(s *subset) error {
-		any = true
-		var hosts []Addr
-		for _, address := range s.Addresses.value {
-			host, err := parseHost(address.IP)
-			if err != nil {
-				c.leaveOut(len(s.Ports.value), address.IP, err)
-				continue
-			}
-			hosts = append(hosts, host)
+// addSubset adds every address of a subset with every port of that subset. What is wrong with one of them is found
+// once, and counts for all that it would have been combined with.
+func (c *collector) addSubset(s *subset) error {
+	var hosts []Addr
+	for _, address := range s.Addresses.value {
+		host, err := parseHost(address.IP)
+		if err != nil {
+			c.leaveOut(len(s.Ports.value), address.IP, err)
+			continue
 		}
-		for i, p := range s.Ports.value {
-			if err := checkPortName(p.Name); err != nil {
-				return err
-			}
-			number, err := portNumber(p.Port)
-			if err != nil {
-				c.leaveOut(len(hosts), p.Name, err)
-				continue
-			}
-			if i > 0 { // the first port is what a plain list would have spelled out
-				combined += len(hosts)
-			}
-			if combined > maxCombined {
-				return fmt.Errorf("subsets combine to more than %d endpoints", maxCombined)
-			}
-			port := c.port(p.Name, len(hosts))
-			for _, host := range hosts {
-				port.add(host.withPort(number))
-			}
+		hosts = append(hosts, host)
+	}
+	for i, p := range s.Ports.value {
+		if err := checkPortName(p.Name); err != nil {
+			return err
 		}
-		return nil
-	})
-	return any, err
+		number, err := portNumber(p.Port)
+		if err != nil {
+			c.leaveOut(len(hosts), p.Name, err)
+			continue
+		}
+		if i > 0 { // the first port is what a plain list would have spelled out
+			c.combined += len(hosts)
+		}
+		if c.combined > maxCombined {
+			return fmt.Errorf("subsets combine to more than %d endpoints", maxCombined)
+		}
+		port := c.port(p.Name, len(hosts))
+		for _, host := range hosts {
+			port.add(host.withPort(number))
+		}
+	}
+	return nil
 }
 
 // A collector gathers the addresses of one record by port name, each address once.
 type collector struct {
-	ports  []*gathered
-	byName map[string]*gathered // those beyond the first few
+	ports    []*gathered
+	byName   map[string]*gathered // those beyond the first few
+	combined int                  // endpoints that subsets stand for beside those that they spell out
 	leftOut
 }
 
@@ -281,8 +276,11 @@ func (l *leftOut) leaveOut(n int, what string, why error) {
 	}
 }
 
-// warning tells of all that was left out in one line.
-func (l *leftOut) warning() Warning {
+// warnings tells of all that was left out in one line.
+func (l *leftOut) warnings() []Warning {
+	if l.count == 0 {
+		return nil
+	}
 	said := "unusable endpoint left out: "
 	if l.count > 1 {
 		said = fmt.Sprintf("%d unusable endpoints left out: ", l.count)
@@ -290,5 +288,5 @@ func (l *leftOut) warning() Warning {
 	if l.count > len(l.named) {
 		said = fmt.Sprintf("%d unusable endpoints left out, among them ", l.count)
 	}
-	return Warning(said + strings.Join(l.named, ", "))
+	return []Warning{Warning(said + strings.Join(l.named, ", "))}
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"reflect"
 	"strings"
 	"testing"
@@ -44,6 +45,48 @@ func FuzzDecodeEndpointSlice(f *testing.F) {
 		f.Add(value)
 	}
 	f.Fuzz(func(t *testing.T, value []byte) { checkDecode(t, EndpointSlicesPrefix+"prod/frontend-x", value) })
+}
+
+func FuzzDecodeProtobuf(f *testing.F) {
+	for _, c := range capturedBy1_36(f, "protobuf") {
+		f.Add(c.value)
+	}
+	f.Fuzz(func(t *testing.T, value []byte) {
+		if !isProtobuf(value) {
+			value = append([]byte(protobufMagic), value...)
+		}
+		for _, key := range []string{SpecsPrefix + "prod/frontend", EndpointsPrefix + "frontend", EndpointSlicesPrefix + "prod/frontend-x"} {
+			checkDecode(t, key, value)
+		}
+	})
+}
+
+// FuzzProtobufSaysWhatJSONSays: an object decodes to the same record, warnings or error, whichever way it is written.
+func FuzzProtobufSaysWhatJSONSays(f *testing.F) {
+	for i := range uint64(50) {
+		f.Add(i, i, "10.0.0.1")
+	}
+	f.Add(uint64(1), uint64(2), strings.Repeat("w", 64))
+	f.Fuzz(func(t *testing.T, a, b uint64, text string) {
+		key, both := randomTwin(rand.New(rand.NewPCG(a, b)), strings.ToValidUTF8(text, "?"))
+		for _, decoder := range []Decoder{{}, {NodePorts: true}} {
+			fromJSON, warningsJSON, errJSON := decoder.Decode(key, both.inJSON(t))
+			got, warnings, err := decoder.Decode(key, both.inProtobuf())
+			checkAnswer(t, got, warnings, err)
+			if !reflect.DeepEqual(got, fromJSON) || !reflect.DeepEqual(warnings, warningsJSON) || fmt.Sprint(err) != fmt.Sprint(errJSON) {
+				t.Fatalf("%s %s\nJSON: %s, warnings %q, error %v\nprotobuf: %s, warnings %q, error %v", key, both.inJSON(t),
+					describe(fromJSON), warningsJSON, errJSON, describe(got), warnings, err)
+			}
+		}
+	})
+}
+
+// describe is summary, of no record too.
+func describe(r Record) string {
+	if r == (Record{}) {
+		return "nothing"
+	}
+	return summary(r)
 }
 
 // openedByJSON is what read and identity do, done by package json alone.

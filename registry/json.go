@@ -176,17 +176,17 @@ func readString(field string, raw json.RawMessage, into *string) error {
 	return err
 }
 
-// readBool reads the boolean found in a field. Null is as good as no field.
-func readBool(field string, raw json.RawMessage, into **bool) error {
+// readCondition reads the boolean found in a field. Null is as good as no field.
+func readCondition(field string, raw json.RawMessage, into *condition) error {
 	switch string(raw) {
 	case "true":
-		*into = new(true)
+		*into = isTrue
 	case "false":
-		*into = new(false)
+		*into = isFalse
 	case "null":
-		*into = nil
+		*into = unsaid
 	default:
-		return unmarshal(field, raw, into)
+		return unmarshal(field, raw, new(bool))
 	}
 	return nil
 }

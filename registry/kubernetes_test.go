@@ -4,8 +4,11 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 )
 
 // A captured is a value that Kubernetes has stored.
@@ -60,4 +63,37 @@ func TestRecordsWrittenByKubernetes136Decode(t *testing.T) {
 		}
 	}
 	golden(t, filepath.Join("captured", "kubernetes-1.36.golden"), b.String())
+}
+
+// The two sets of values were written by two clusters that were asked for the same. What differs is what they chose themselves: the names of
+// slices, the node port of one service, and the port of the API server.
+func TestProtobufSaysWhatItsTwinInJSONSays(t *testing.T) {
+	chosen := strings.NewReplacer("/tcp/30963", "/tcp/31518", "10.99.0.1:6543", "10.99.0.1:6443")
+	said := func(dir string) (all []string) {
+		for _, c := range capturedBy1_36(t, dir) {
+			r, warnings, err := Decode(c.key, c.value)
+			checkAnswer(t, r, warnings, err)
+			if err != nil {
+				t.Errorf("%s: %v", c.file, err)
+				continue
+			}
+			nodePorts, more, err := Decoder{NodePorts: true}.Decode(c.key, c.value)
+			if err != nil {
+				t.Errorf("%s, node ports: %v", c.file, err)
+			}
+			text := fmt.Sprintf("%s %q, with node ports %s (%d without) %q", summary(r), warnings, summary(nodePorts), nodePorts.NoNodePort, more)
+			if s := r.Slice; s != nil {
+				text = strings.ReplaceAll(text, s.Name.String(), "slice of "+s.Service)
+			}
+			if s := r.Service; s != nil {
+				text += fmt.Sprint(" ", s.AffinityTimeout, s.SourceRanges)
+			}
+			all = append(all, chosen.Replace(text))
+		}
+		slices.Sort(all)
+		return all
+	}
+	if diff := cmp.Diff(said("json"), said("protobuf")); diff != "" {
+		t.Errorf("JSON (-), protobuf (+):\n%s", diff)
+	}
 }

@@ -28,28 +28,26 @@ func (b *body) label(name string) (raw json.RawMessage) {
 	return raw
 }
 
-// serviceName reads the label that ties a slice to its service.
-func (b *body) serviceName() (string, error) {
+// serviceName reads the label that ties a slice to its service; ok is false if there is none.
+func (b *body) serviceName() (name string, ok bool, err error) {
 	raw := b.label(labelServiceName)
-	if isNull(raw) {
-		return "", errors.New("no label " + labelServiceName + ", so the slice belongs to no service")
-	}
-	var name string
-	if err := readString("label "+labelServiceName, raw, &name); err != nil {
-		return "", err
-	}
-	return name, checkServiceName(name)
+	err = readString("label "+labelServiceName, raw, &name)
+	return name, !isNull(raw), err
 }
 
-// checkServiceName reports why no service can have a name: because no key can hold it, see [ParseKey].
-func checkServiceName(name string) error {
+// belongsTo sets the service of a slice by the label that names it, if there is one. What no key can hold is the name of no service:
+// see [ParseKey].
+func (p *sliceParts) belongsTo(service string, ok bool) error {
 	switch {
-	case name == "":
+	case !ok:
+		return errors.New("no label " + labelServiceName + ", so the slice belongs to no service")
+	case service == "":
 		return errors.New("label " + labelServiceName + " is empty")
-	case len(name) > maxName:
-		return fmt.Errorf("label %s of %d bytes is longer than %d", labelServiceName, len(name), maxName)
-	case strings.Contains(name, "/"):
-		return fmt.Errorf("label %s holds %s, which is no name of a service", labelServiceName, Quote(name))
+	case len(service) > maxName:
+		return fmt.Errorf("label %s of %d bytes is longer than %d", labelServiceName, len(service), maxName)
+	case strings.Contains(service, "/"):
+		return fmt.Errorf("label %s holds %s, which is no name of a service", labelServiceName, Quote(service))
 	}
+	p.service = service
 	return nil
 }

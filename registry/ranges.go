@@ -14,44 +14,57 @@ import (
 const maxSourceRanges = 1000
 
 // sourceRanges reads who may connect to the service: the list in its spec, or else the annotation
-// that came before the list, ranges separated by commas. A list that cannot be read whole is an
+// that came before the list, ranges separated by commas.
+func (b *body) sourceRanges(spec *jsonSpec, s *serviceSpec) error {
+	switch {
+	case isNull(spec.LoadBalancerSourceRanges):
+	case b.nested:
+		var listed []string // and not s itself, which would have to be on the heap
+		if err := unmarshal(rangesField, spec.LoadBalancerSourceRanges, &listed); err != nil {
+			return err
+		}
+		s.ranges = listed
+	default:
+		s.odd = append(s.odd, "loadBalancerSourceRanges is no field of this version and does not count; the annotation of that name does")
+	}
+	if s.rangesIn = rangesField; len(s.ranges) > 0 {
+		return nil
+	}
+	annotation, err := b.sourceRangesAnnotation()
+	s.annotateRanges(annotation)
+	return err
+}
+
+// rangesField is where Kubernetes keeps the ranges.
+const rangesField = "spec.loadBalancerSourceRanges"
+
+// annotateRanges gives the ranges as the annotation lists them, "" for none.
+func (s *serviceSpec) annotateRanges(annotation string) {
+	if strings.TrimSpace(annotation) != "" {
+		s.ranges, s.rangesIn = strings.Split(annotation, ","), "annotation "+sourceRangesAnnotation
+	}
+}
+
+// setSourceRanges says who may connect. A list that cannot be read whole is an
 // error: what is left of it would shut out the wrong clients, or none at all.
-func (spec *serviceSpec) sourceRanges(b *body, s *Service) ([]Warning, error) {
-	var warnings []Warning
-	var listed []string
-	field := "spec.loadBalancerSourceRanges"
-	if b.nested {
-		if err := b.field(field, spec.LoadBalancerSourceRanges, &listed); err != nil {
-			return nil, err
-		}
-	} else if !isNull(spec.LoadBalancerSourceRanges) {
-		warnings = append(warnings, "loadBalancerSourceRanges is no field of this version and does not count; the annotation of that name does")
+func (spec *serviceSpec) setSourceRanges(s *Service) error {
+	switch {
+	case len(spec.ranges) == 0:
+		return nil
+	case len(spec.ranges) > maxSourceRanges:
+		return fmt.Errorf("%s lists %d ranges, more than %d", spec.rangesIn, len(spec.ranges), maxSourceRanges)
 	}
-	if len(listed) == 0 {
-		annotation, err := b.sourceRangesAnnotation()
-		if err != nil {
-			return nil, err
-		}
-		if strings.TrimSpace(annotation) == "" {
-			return warnings, nil
-		}
-		field = "annotation " + sourceRangesAnnotation
-		listed = strings.Split(annotation, ",")
-	}
-	if len(listed) > maxSourceRanges {
-		return nil, fmt.Errorf("%s lists %d ranges, more than %d", field, len(listed), maxSourceRanges)
-	}
-	ranges := make([]netip.Prefix, 0, len(listed))
-	for _, text := range listed {
+	ranges := make([]netip.Prefix, 0, len(spec.ranges))
+	for _, text := range spec.ranges {
 		r, err := parseRange(strings.TrimSpace(text))
 		if err != nil {
-			return nil, fmt.Errorf("%s holds %s: %w", field, Quote(text), err)
+			return fmt.Errorf("%s holds %s: %w", spec.rangesIn, Quote(text), err)
 		}
 		ranges = append(ranges, r)
 	}
 	slices.SortFunc(ranges, netip.Prefix.Compare)
 	s.SourceRanges = slices.Compact(ranges)
-	return warnings, nil
+	return nil
 }
 
 // sourceRangesAnnotation is where Kubernetes 1.2 kept the ranges, before they were a field.

@@ -103,9 +103,76 @@ func (s *Service) Equal(t *Service) bool {
 		slices.Equal(s.SourceRanges, t.SourceRanges)
 }
 
-// serviceSpec is what the proxy reads of a service: of spec in the nested form, of the record
-// itself in the flat one.
+// A serviceSpec is what a record says of a service.
 type serviceSpec struct {
+	nothing   bool // it says that there is nothing to serve; then the rest does not matter
+	ports     []servicePort
+	morePorts int // how many there are beside those
+
+	affinity        string
+	affinityTimeout *int64 // in seconds
+
+	ranges   []string // of addresses that may connect
+	rangesIn string   // the field that has them
+
+	odd []Warning // what there is to say about its encoding
+}
+
+// A servicePort is one port of a service, or of an endpoint slice.
+type servicePort struct {
+	Name     string    `json:"name"`
+	Protocol string    `json:"protocol"`
+	Port     *int64    `json:"port"`
+	NodePort *nodePort `json:"nodePort"` // since v0.17
+}
+
+// A nodePort is the port that Kubernetes offers on every node. Kubernetes writes 0 for none.
+type nodePort struct {
+	number int64
+	err    error // what is wrong with it, which matters only to who asks for it
+}
+
+// UnmarshalJSON reads whatever is there.
+func (n *nodePort) UnmarshalJSON(b []byte) error {
+	n.err = unmarshal("nodePort", b, &n.number)
+	return nil
+}
+
+// check gives the number; ok is false if there is none.
+func (n *nodePort) check() (number uint16, ok bool, err error) {
+	if n == nil || n.err == nil && n.number == 0 {
+		return 0, false, nil
+	}
+	if n.err != nil {
+		return 0, false, n.err
+	}
+	if number, err = portNumber(&n.number); err != nil {
+		return 0, false, fmt.Errorf("as nodePort: %w", err)
+	}
+	return number, true, nil
+}
+
+// service makes a service of what a record says. It counts the ports that were left out because they have no nodePort.
+func (spec *serviceSpec) service(name Name, nodePorts bool) (_ *Service, without int, _ []Warning, _ error) {
+	s := &Service{Name: name}
+	if spec.nothing {
+		return s, 0, nil, nil
+	}
+	ports := portList{nodePorts: nodePorts}
+	if err := ports.add(spec.ports, spec.morePorts); err != nil {
+		return nil, 0, nil, err
+	}
+	s.Ports = ports.ports
+	warnings := slices.Concat(ports.warnings(), spec.odd, spec.setAffinity(s))
+	if err := spec.setSourceRanges(s); err != nil {
+		return nil, 0, nil, err
+	}
+	return s, ports.without, warnings, nil
+}
+
+// A jsonSpec is what the proxy reads of a service in JSON: of spec in the nested form, of the record
+// itself in the flat one.
+type jsonSpec struct {
 	Ports last[[]servicePort] `json:"ports"` // since v0.15
 
 	SessionAffinity       string          `json:"sessionAffinity"`       // since v0.8
@@ -124,55 +191,35 @@ type serviceSpec struct {
 	Type      string `json:"type"`
 }
 
-type servicePort struct {
-	Name     string           `json:"name"`
-	Protocol string           `json:"protocol"`
-	Port     *int64           `json:"port"`
-	NodePort *json.RawMessage `json:"nodePort"` // since v0.17; may hold anything unless it is asked for
+// service reads the fields of a service, wherever this version has them, and none that it does not need.
+func (b *body) service(s *serviceSpec) (err error) {
+	var spec jsonSpec
+	if b.nested {
+		err = b.field("spec", b.Spec, &spec)
+	} else {
+		err = unmarshal("", b.value, &spec)
+	}
+	if err != nil {
+		return err
+	}
+	if isHeadless(spec.PortalIP, spec.ClusterIP, spec.Type) || b.label(labelOtherProxy) != nil {
+		s.nothing = true
+		return nil
+	}
+	s.ports = spec.Ports.value
+	if len(s.ports) == 0 && spec.Port != nil {
+		s.ports = []servicePort{{Name: spec.PortName, Protocol: spec.Protocol, Port: spec.Port}}
+	}
+	s.affinity = spec.SessionAffinity
+	if s.affinityTimeout, err = b.affinityTimeout(&spec); err != nil {
+		return err
+	}
+	return b.sourceRanges(&spec, s)
 }
 
-// nodePort reads the port that Kubernetes offers on every node; ok is false if there is none. Kubernetes writes 0 for none.
-func (p *servicePort) nodePort() (number uint16, ok bool, err error) {
-	if p.NodePort == nil {
-		return 0, false, nil
-	}
-	var n int64
-	if err := unmarshal("nodePort", *p.NodePort, &n); err != nil || n == 0 {
-		return 0, false, err
-	}
-	if number, err = portNumber(&n); err != nil {
-		return 0, false, fmt.Errorf("as nodePort: %w", err)
-	}
-	return number, true, nil
-}
-
-// decodeService makes a service of a body. It counts the ports that were left out because they have no nodePort.
-func (d Decoder) decodeService(name Name, b *body) (_ *Service, without int, _ []Warning, _ error) {
-	var spec serviceSpec
-	if err := b.spec(&spec); err != nil {
-		return nil, 0, nil, err
-	}
-	s := &Service{Name: name}
-	if spec.PortalIP == "None" || spec.ClusterIP == "None" || spec.Type == "ExternalName" {
-		return s, 0, nil, nil // its clients go by DNS, past any proxy
-	}
-	if b.label(labelOtherProxy) != nil {
-		return s, 0, nil, nil
-	}
-	ports := portList{nodePorts: d.NodePorts}
-	if err := ports.add(&spec); err != nil {
-		return nil, 0, nil, err
-	}
-	s.Ports = ports.ports
-	affinity, err := spec.affinity(b, s)
-	if err != nil {
-		return nil, 0, nil, err
-	}
-	ranges, err := spec.sourceRanges(b, s)
-	if err != nil {
-		return nil, 0, nil, err
-	}
-	return s, ports.without, slices.Concat(ports.warnings(), affinity, ranges), nil
+// isHeadless tells a service whose clients go by DNS, past any proxy.
+func isHeadless(portalIP, clusterIP, serviceType string) bool {
+	return portalIP == "None" || clusterIP == "None" || serviceType == "ExternalName"
 }
 
 // MaxServicePorts is how many ports one service may list. A record that lists more is rejected: one
@@ -188,9 +235,9 @@ type portList struct {
 	nodePorts bool // see [Decoder]
 
 	ports   []Port
-	seen    map[socket]struct{}
-	sctp    []string // ports that were left out
-	without int      // ports that were left out because they have no nodePort
+	seen    map[socket]struct{} // nil while there are few
+	sctp    []string            // ports that were left out
+	without int                 // ports that were left out because they have no nodePort
 }
 
 // A socket is what one service cannot have twice.
@@ -200,19 +247,17 @@ type socket struct {
 }
 
 // add adds the ports of a record. It lists at least one, and none of them twice.
-func (l *portList) add(s *serviceSpec) error {
-	listed := s.Ports.value
-	if len(listed) == 0 && s.Port != nil {
-		listed = []servicePort{{Name: s.PortName, Protocol: s.Protocol, Port: s.Port}}
-	}
-	switch {
-	case len(listed) == 0:
+func (l *portList) add(listed []servicePort, more int) error {
+	switch n := len(listed) + more; {
+	case n == 0:
 		return errors.New("no port")
-	case len(listed) > MaxServicePorts:
-		return fmt.Errorf("%d ports are listed, more than %d", len(listed), MaxServicePorts)
+	case n > MaxServicePorts:
+		return fmt.Errorf("%d ports are listed, more than %d", n, MaxServicePorts)
 	}
 	l.ports = make([]Port, 0, len(listed))
-	l.seen = make(map[socket]struct{}, len(listed))
+	if len(listed) > few {
+		l.seen = make(map[socket]struct{}, len(listed))
+	}
 	for i := range listed {
 		if err := l.addPort(&listed[i]); err != nil {
 			return err
@@ -242,20 +287,28 @@ func (l *portList) addPort(p *servicePort) error {
 	}
 	if l.nodePorts {
 		var ok bool
-		if number, ok, err = p.nodePort(); err != nil {
+		if number, ok, err = p.NodePort.check(); err != nil {
 			return err
 		} else if !ok {
 			l.without++
 			return nil
 		}
 	}
-	so := socket{protocol, number}
-	if _, again := l.seen[so]; again {
+	if l.again(socket{protocol, number}) {
 		return fmt.Errorf("%v port %d is listed twice", protocol, number)
 	}
-	l.seen[so] = struct{}{}
 	l.ports = append(l.ports, Port{p.Name, protocol, number})
 	return nil
+}
+
+// again tells whether there is such a port already, and remembers it.
+func (l *portList) again(s socket) bool {
+	if l.seen == nil {
+		return slices.ContainsFunc(l.ports, func(p Port) bool { return p.Protocol == s.protocol && p.Number == s.number })
+	}
+	_, again := l.seen[s]
+	l.seen[s] = struct{}{}
+	return again
 }
 
 func (l *portList) warnings() []Warning {

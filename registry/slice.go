@@ -40,48 +40,48 @@ type sliceEndpoint struct {
 	conditions sliceConditions
 }
 
-// SliceConditions say what an endpoint is fit for. What is not said is what most endpoints are.
-type sliceConditions struct {
-	Ready       *bool `json:"ready"`       // nil: true
-	Serving     *bool `json:"serving"`     // nil: true
-	Terminating *bool `json:"terminating"` // nil: false
-}
+// SliceConditions say what an endpoint is fit for.
+type sliceConditions struct{ ready, serving, terminating condition }
 
-func (c sliceConditions) ready() bool { return c.Ready == nil || *c.Ready }
+// A condition may be true, false, or not said: then it is what it is of most endpoints.
+type condition uint8
 
-// terminating tells whether an endpoint that is not ready is still of use.
-func (c sliceConditions) terminating() bool {
-	return (c.Serving == nil || *c.Serving) && c.Terminating != nil && *c.Terminating
-}
+const (
+	unsaid condition = iota
+	isFalse
+	isTrue
+)
 
-// decodeSlice makes a slice of a body, leaving out entries that nobody could connect to.
-func decodeSlice(name Name, b *body) (*EndpointSlice, leftOut, []Warning, error) {
+// isReady tells whether an endpoint is for every client.
+func (c sliceConditions) isReady() bool { return c.ready != isFalse }
+
+// isLastResort tells whether an endpoint that is not ready is still of use.
+func (c sliceConditions) isLastResort() bool { return c.serving != isFalse && c.terminating == isTrue }
+
+// slice reads a slice, leaving out entries that nobody could connect to.
+func (b *body) slice(p *sliceParts) error {
 	if b.label(labelOtherProxy) != nil || b.label(labelHeadless) != nil {
-		return &EndpointSlice{Name: name}, leftOut{}, nil, nil
+		p.excluded = true
+		return nil
 	}
-	service, err := b.serviceName()
+	service, ok, err := b.serviceName()
 	if err != nil {
-		return nil, leftOut{}, nil, err
+		return err
+	}
+	if err := p.belongsTo(service, ok); err != nil {
+		return err
 	}
 	var kind string
 	if err := readString("addressType", b.AddressType, &kind); err != nil {
-		return nil, leftOut{}, nil, err
+		return err
 	}
-	p := sliceParts{}
 	if p.kind, err = parseAddressType(kind); err != nil {
-		return nil, leftOut{}, nil, err
-	}
-	if err := eachOf("ports", b.Ports, p.addPort); err != nil {
-		return nil, leftOut{}, nil, err
+		return err
 	}
 	if err := p.addEndpoints(b); err != nil {
-		return nil, leftOut{}, nil, err
+		return err
 	}
-	s := &EndpointSlice{Name: name, Service: service}
-	if s.Ready, s.Terminating, err = p.combine(); err != nil {
-		return nil, leftOut{}, nil, err
-	}
-	return s, p.leftOut, p.warnings(), nil
+	return eachOf("ports", b.Ports, p.addPort)
 }
 
 // An addressType says what the addresses of a slice are.
@@ -135,6 +135,8 @@ func (t addressType) check(a Addr) error {
 
 // SliceParts are what has been read of a slice: each address will go with each port.
 type sliceParts struct {
+	excluded           bool // its labels say that it is not for this proxy
+	service            string
 	kind               addressType
 	ready, terminating []Addr // without a port
 	ports              []slicePort
@@ -234,17 +236,17 @@ func (e *sliceEndpoint) readAddresses(raw json.RawMessage) error {
 func (c *sliceConditions) read(raw json.RawMessage) error {
 	const field = "endpoints.conditions"
 	if raw[0] != '{' {
-		return unmarshal(field, raw, c)
+		return unmarshal(field, raw, new(struct{}))
 	}
 	for key, value := range members(raw) {
 		var err error
 		switch {
 		case isKey(key, "ready"):
-			err = readBool(field+".ready", value, &c.Ready)
+			err = readCondition(field+".ready", value, &c.ready)
 		case isKey(key, "serving"):
-			err = readBool(field+".serving", value, &c.Serving)
+			err = readCondition(field+".serving", value, &c.serving)
 		case isKey(key, "terminating"):
-			err = readBool(field+".terminating", value, &c.Terminating)
+			err = readCondition(field+".terminating", value, &c.terminating)
 		}
 		if err != nil {
 			return err
@@ -257,8 +259,8 @@ func (c *sliceConditions) read(raw json.RawMessage) error {
 func (p *sliceParts) addEndpoint(e sliceEndpoint) {
 	list := &p.ready
 	switch {
-	case e.conditions.ready():
-	case e.conditions.terminating():
+	case e.conditions.isReady():
+	case e.conditions.isLastResort():
 		list = &p.terminating
 	default:
 		return
@@ -280,6 +282,18 @@ func (p *sliceParts) addEndpoint(e sliceEndpoint) {
 }
 
 var errNoAddress = errors.New("no address")
+
+// slice makes a slice of what has been read.
+func (p *sliceParts) slice(name Name) (*EndpointSlice, error) {
+	s := &EndpointSlice{Name: name}
+	if p.excluded {
+		return s, nil
+	}
+	s.Service = p.service
+	var err error
+	s.Ready, s.Terminating, err = p.combine()
+	return s, err
+}
 
 // combine gives every address with every port, by the names of the ports.
 func (p *sliceParts) combine() (ready, terminating []PortAddrs, err error) {
@@ -325,8 +339,9 @@ func withPorts(hosts []Addr, ports []slicePort) Addrs {
 	return Addrs{packed.String(), len(hosts) * len(ports)}
 }
 
-// warnings tells what was left out on purpose.
-func (p *sliceParts) warnings() (warnings []Warning) {
+// warnings tells what was left out.
+func (p *sliceParts) warnings() []Warning {
+	warnings := p.leftOut.warnings()
 	if len(p.sctp) > 0 {
 		warnings = append(warnings, sctpWarning(p.sctp))
 	}

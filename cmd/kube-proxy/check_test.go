@@ -156,7 +156,7 @@ func TestCheckReadsAnEtcd(t *testing.T) {
 		{"/registry/services/specs/", check.Error, check.BadKey, "empty name in key"},
 		{"/registry/services/specs/a", check.Error, check.PortConflict, "tcp 8000 belongs to b, whose claim is older"},
 		{"/registry/services/specs/b", check.Warning, check.NoEndpoints, "there are no endpoints of this name"},
-		{`"/registry/services/specs/binary\x00\xff\n"`, check.Error, check.BadRecord, "protobuf value, as Kubernetes stores since 1.6: only JSON can be read"},
+		{`"/registry/services/specs/binary\x00\xff\n"`, check.Error, check.BadRecord, "not a valid protobuf value: envelope has a field that is malformed"},
 	} {
 		v := report.Records[i]
 		if v.Key != want.key || v.Verdict != want.verdict || v.Findings[0].Code != want.code || v.Findings[0].Text != want.text {
