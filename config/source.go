@@ -42,6 +42,7 @@ type Status struct {
 
 	Services   int // objects in force
 	Endpoints  int
+	Kept       int         // services whose endpoints are in force though their leases have ended, for lack of others
 	Rejected   int         // keys whose newest value cannot be used, or that cannot be keys of records
 	Rejections []Rejection // these keys, at most [MaxRejections] of them, sorted
 
@@ -95,6 +96,7 @@ func Total(sources ...Source) Status {
 		sum.Heard, sum.Current, sum.Listed = older(sum.Heard, s.Heard), older(sum.Current, s.Current), older(sum.Listed, s.Listed)
 		sum.Services += s.Services
 		sum.Endpoints += s.Endpoints
+		sum.Kept += s.Kept
 		sum.Rejected += s.Rejected
 		sum.Rejections = append(sum.Rejections, s.Rejections...)
 		sum.Sessions += s.Sessions

@@ -15,18 +15,19 @@ import (
 
 // A party is an etcd, a proxy, and the spec of a service "web" without endpoints.
 type party struct {
-	etcd *etcdtest.Server
-	port uint16
+	etcd  *etcdtest.Server
+	port  uint16
+	proxy *programtest.Program
 }
 
 func newParty(t *testing.T) *party {
 	t.Helper()
-	p := &party{etcdtest.StartServer(t), proxytest.FreePort(t)}
+	p := &party{etcd: etcdtest.StartServer(t), port: proxytest.FreePort(t)}
 	spec := fmt.Sprintf(`{"kind":"Service","apiVersion":"v1","metadata":{"name":"web","namespace":"default"},"spec":{"ports":[{"name":"http","port":%d}]}}`, p.port)
 	if _, err := p.etcd.Client(t).Put(t.Context(), registry.SpecsPrefix+"default/web", spec); err != nil {
 		t.Fatal(err)
 	}
-	start(t, nil, "-etcd_servers="+p.etcd.URL(), "-bind_address=127.0.0.1")
+	p.proxy = start(t, nil, "-etcd_servers="+p.etcd.URL(), "-bind_address=127.0.0.1")
 	return p
 }
 
@@ -112,4 +113,19 @@ func TestACommandIsRegisteredWhileItRunsAndItsStatusIsPassedOn(t *testing.T) {
 			t.Errorf("exit status %d after %q; want %d", code, line, want)
 		}
 	}
+}
+
+func TestAServiceIsServedAfterItsRegistrarsHaveDied(t *testing.T) {
+	p := newParty(t)
+	server := proxytest.ServeTCP(t, "127.0.0.1:0", proxytest.Identify("one"))
+	in := p.register(t, server.Addr.IP.Port(), "-ttl=5s")
+	p.answers(t, "one")
+	in.Signal(t, syscall.SIGKILL)
+	in.Exit(t)
+	proxytest.Eventually(t, func() bool {
+		_, text := p.run(t, "get", "web")
+		return !strings.Contains(text, "endpointslices")
+	}, "the lease ends")
+	p.proxy.Stderr.Wait(t, "the leases of all its instances have ended")
+	p.answers(t, "one")
 }

@@ -133,7 +133,7 @@ func (c *client) list(ctx context.Context, revision int64, weak bool, pageSize i
 
 // versionOf gives a key-value as records take it: nothing is copied.
 func versionOf(kv *mvccpb.KeyValue) records.Version {
-	return records.Version{Key: kv.Key, Value: kv.Value, Created: kv.CreateRevision, Revision: kv.ModRevision}
+	return records.Version{Key: kv.Key, Value: kv.Value, Created: kv.CreateRevision, Revision: kv.ModRevision, Leased: kv.Lease != 0}
 }
 
 // isTooLarge reports whether gRPC has refused an answer for its size.

@@ -16,6 +16,9 @@ type join struct {
 	stale   bool     // entries have changed since sum was made
 	sum     *registry.Endpoints
 	warned  bool // that the slices hold too much
+
+	lapses []lapse // in the order of their ends
+	lapsed bool    // sum is made of these
 }
 
 // rejoinLocked marks the services that an entry had and has a slice of. It is called when the slice has changed, or the entry is over.
@@ -46,23 +49,19 @@ func (s *State) staleLocked(name registry.Name) *join {
 	return j
 }
 
-// joined gives what the slices of a service add up to, nil when it has none.
-func (s *State) joined(name registry.Name) *registry.Endpoints {
+// joined gives what the slices of a service add up to, nil when it has none, and whether that is only what has lapsed.
+func (s *State) joined(name registry.Name) (sum *registry.Endpoints, lapsed bool) {
 	j := s.joins[name]
 	if j == nil {
-		return nil
+		return nil, false
 	}
 	if !j.stale {
-		return j.sum
+		return j.sum, j.lapsed
 	}
 	j.stale = false
 	j.entries = slices.DeleteFunc(j.entries, func(e *entry) bool {
 		return e.over || e.good.slice == nil || e.good.slice.ServiceName() != name
 	})
-	if len(j.entries) == 0 {
-		delete(s.joins, name)
-		return nil
-	}
 	slices.SortFunc(j.entries, func(a, b *entry) int { return cmp.Compare(a.key, b.key) }) // nearly sorted already
 	j.entries = slices.Compact(j.entries)
 	parts := make([]*registry.EndpointSlice, len(j.entries))
@@ -70,6 +69,14 @@ func (s *State) joined(name registry.Name) *registry.Endpoints {
 		parts[i] = e.good.slice
 	}
 	sum, warning := registry.JoinSlices(name, parts)
+	last := j.unforgotten()
+	if j.lapsed = len(sum.ByPort) == 0 && len(last) > 0; j.lapsed {
+		sum, warning = registry.JoinSlices(name, last)
+	}
+	if len(j.entries) == 0 && len(j.lapses) == 0 {
+		delete(s.joins, name)
+		return nil, false
+	}
 	if !sum.Equal(j.sum) {
 		j.sum = sum
 	}
@@ -79,5 +86,5 @@ func (s *State) joined(name registry.Name) *registry.Endpoints {
 		}
 	}
 	j.warned = warning != ""
-	return j.sum
+	return j.sum, j.lapsed
 }

@@ -23,12 +23,13 @@ type List struct {
 type unchangedVersion struct {
 	entry    *entry // for its key and its life only; the rest may change
 	revision int64
+	leased   bool
 	sum      uint64
 	content  content
 }
 
 func (f unchangedVersion) reading() reading {
-	return reading{key: f.entry.key, created: f.entry.created, revision: f.revision, sum: f.sum, known: true, content: f.content}
+	return reading{key: f.entry.key, created: f.entry.created, revision: f.revision, leased: f.leased, sum: f.sum, known: true, content: f.content}
 }
 
 // isNewest tells whether these are still the bytes of the entry, and the list is no older than what was last seen of it.
@@ -76,7 +77,7 @@ func (l *List) filterUnchanged(page []Version) {
 			l.news = append(l.news, v)
 			continue
 		}
-		l.known = append(l.known, unchangedVersion{e, v.Revision, sums[i], e.good})
+		l.known = append(l.known, unchangedVersion{e, v.Revision, v.Leased, sums[i], e.good})
 	}
 }
 

@@ -52,7 +52,7 @@ func (s *State) Merge(l List, revision int64, touched map[string]int64, heard in
 			f := known[0]
 			known = known[1:]
 			if e := f.entry; f.isNewest() { // as nearly all are; then the watch has not spoken of it either
-				e.seen, e.sweep = f.revision, s.sweep
+				e.seen, e.leased, e.sweep = f.revision, f.leased, s.sweep
 				continue
 			}
 			listed(f.reading())

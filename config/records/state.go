@@ -20,6 +20,7 @@ type Version struct {
 	Key, Value []byte
 	Created    int64 // stands for one life of the key: what is created again after a deletion has another number; 0: not known
 	Revision   int64 // orders the versions of a life, and what is touched while a list is read
+	Leased     bool  // the key is deleted when somebody no longer keeps it alive
 	Err        error // why there is no value, where there should be one; it counts as a value that does not decode
 }
 
@@ -44,6 +45,10 @@ type State struct {
 	dirty     []object // may differ from that by now; repeats are harmless
 
 	joins map[registry.Name]*join // by the names of services
+
+	kept      map[registry.Name]bool // services whose endpoints are in force though their leases have ended
+	lapsing   map[registry.Name]bool // services with lapses; some may have none any more
+	nextLapse time.Time              // when the first lapse is forgotten, or earlier; zero: there is none
 }
 
 // An object is a service or the endpoints of one. Up to two keys may name it, and any number of endpoint slices.
@@ -56,6 +61,7 @@ type object struct {
 type entry struct {
 	key     string
 	over    bool         // the key was deleted, or has begun another life since
+	leased  bool         // by its newest version
 	foreign bool         // not a record's key: somebody else's, or of the wrong depth
 	sweep   uint32       // number of the merge whose list had this key
 	created int64        // another number is another life of the key
@@ -112,6 +118,7 @@ func (e *entry) goodAt() int64 {
 type reading struct {
 	key               string
 	created, revision int64
+	leased            bool
 	sum               uint64 // hash of its bytes
 
 	// What it says: decoded before, or known by another version of the same bytes, or still to be decoded.
@@ -143,7 +150,7 @@ func (s *State) key(v Version, decoded *decoding) string {
 }
 
 func (s *State) reading(v Version, decoded *decoding) reading {
-	r := reading{key: s.key(v, decoded), created: v.Created, revision: v.Revision, sum: s.sum(v), decoded: decoded, value: v.Value, err: v.Err}
+	r := reading{key: s.key(v, decoded), created: v.Created, revision: v.Revision, leased: v.Leased, sum: s.sum(v), decoded: decoded, value: v.Value, err: v.Err}
 	if e := s.entries[r.key]; e != nil && r.created == 0 { // as far as anybody knows, that life goes on
 		r.created = e.created
 	}
@@ -209,6 +216,8 @@ func New(decoder registry.Decoder) *State {
 		services:  make(map[registry.Name]*registry.Service),
 		endpoints: make(map[registry.Name]*registry.Endpoints),
 		joins:     make(map[registry.Name]*join),
+		kept:      make(map[registry.Name]bool),
+		lapsing:   make(map[registry.Name]bool),
 
 		complaints: &lograte.Limiter[complaint]{Lines: maxComplaints, First: firstWindow, Last: lastWindow},
 	}
@@ -242,7 +251,7 @@ func (s *State) takeLocked(e *entry, r reading) (_ *entry, different bool) {
 	if different && !e.foreign {
 		s.readLocked(e, r)
 	}
-	e.sum, e.seen = r.sum, r.revision
+	e.sum, e.seen, e.leased = r.sum, r.revision, r.leased
 	s.list(e)
 	if e.bad() != nil && e.trouble.goodAt > r.revision { // of a history that the registry has lost, for it went back
 		e.trouble.goodAt = 0
@@ -389,6 +398,7 @@ func (s *State) forgetLocked(e *entry) {
 	switch {
 	case e.good.slice != nil:
 		s.rejoinLocked(e, e.good.slice)
+		s.lapse(e)
 	case e.good != (content{}):
 		s.dirty = append(s.dirty, e.object())
 	}

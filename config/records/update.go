@@ -21,7 +21,7 @@ func (s *State) Update(set bool, revision int64, received time.Time) registry.Up
 
 // Describe enters into a status what is in force, and what is not.
 func (s *State) Describe(st *config.Status) {
-	st.Services, st.Endpoints, st.Rejected = len(s.services), len(s.endpoints), s.invalid
+	st.Services, st.Endpoints, st.Rejected, st.Kept = len(s.services), len(s.endpoints), s.invalid, len(s.kept)
 	if rejections, changed := s.rejections(); changed {
 		st.Rejections = rejections
 	}
@@ -32,6 +32,7 @@ func (s *State) Useless() bool { return s.invalid > 0 && len(s.services)+len(s.e
 
 // changes takes out what has changed since the last time.
 func (s *State) changes() (services []registry.Change[registry.Service], endpoints []registry.Change[registry.Endpoints]) {
+	s.expireLapses()
 	for _, o := range s.dirty {
 		switch says := s.inForce(o); o.kind {
 		case registry.KindService:
@@ -58,21 +59,29 @@ func change[T any](changes []registry.Change[T], known map[registry.Name]*T, nam
 }
 
 // inForce is what counts for an object. Endpoint slices of a service come before a record of its endpoints, which is made of the
-// same for older readers. In namespace default the namespaced key and v0.4's flat key may both name a record: the namespaced one
-// counts while it has a good version, and the other waits in its shadow.
+// same for older readers. Slices whose leases have ended come after it.
 func (s *State) inForce(o object) content {
-	prefix := registry.SpecsPrefix
 	if o.kind == registry.KindEndpoints {
-		if e := s.joined(o.name); e != nil {
-			return content{endpoints: e}
+		sum, lapsed := s.joined(o.name)
+		record := s.record(registry.EndpointsPrefix, o.name)
+		kept := lapsed && (record.endpoints == nil || len(record.endpoints.ByPort) == 0)
+		s.keep(o.name, kept)
+		if sum == nil || lapsed && !kept {
+			return record
 		}
-		prefix = registry.EndpointsPrefix
+		return content{endpoints: sum}
 	}
-	if e := s.entry(prefix, o.name.Namespace, "/", o.name.Name); e != nil && e.good != (content{}) {
+	return s.record(registry.SpecsPrefix, o.name)
+}
+
+// record is the good version of the record of a name. In namespace default the namespaced key and v0.4's flat key may both name one:
+// the namespaced one counts while it has a good version, and the other waits in its shadow.
+func (s *State) record(prefix string, name registry.Name) content {
+	if e := s.entry(prefix, name.Namespace, "/", name.Name); e != nil && e.good != (content{}) {
 		return e.good
 	}
-	if o.name.Namespace == registry.DefaultNamespace {
-		if e := s.entry(prefix, o.name.Name); e != nil {
+	if name.Namespace == registry.DefaultNamespace {
+		if e := s.entry(prefix, name.Name); e != nil {
 			return e.good
 		}
 	}

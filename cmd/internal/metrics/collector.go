@@ -80,6 +80,7 @@ var (
 	resyncs     = counter("etcd_resyncs_total", "Full lists that were read beside a standing watch.")
 	divergences = counter("etcd_divergences_total", "Keys that a resync found different though the watch had said nothing of it.")
 	objects     = gauge("objects", "Records in force.", "kind")
+	kept        = gauge("kept_services", "Services whose endpoints are in force though their leases have ended, for lack of others.")
 	rejected    = gauge("rejected_keys", "Keys whose newest value cannot be used, or that cannot be keys of records.")
 
 	servicesPending  = gauge("sync_proxy_rules_service_changes_pending", "Changes of services that are waiting to be applied.")
@@ -174,6 +175,7 @@ func (c collector) collectConfig(out sink) {
 	out.tell(divergences, float64(st.Divergences))
 	out.tell(objects, float64(st.Services), "service")
 	out.tell(objects, float64(st.Endpoints), "endpoints")
+	out.tell(kept, float64(st.Kept))
 	out.tell(rejected, float64(st.Rejected))
 
 	pending := c.node.Pending()

@@ -1,0 +1,112 @@
+package records
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"kubeproxy/config"
+	"kubeproxy/registry"
+)
+
+// leased is a version of a slice that belongs to a lease.
+func leased(key string, revision int64, value string) Version {
+	return Version{Key: []byte(sliceKey(key)), Value: []byte(value), Created: revision, Revision: revision, Leased: true}
+}
+
+// notReady is a slice of service a whose instance says that nobody is to use it.
+const notReady = `{"kind":"EndpointSlice","apiVersion":"discovery.k8s.io/v1","metadata":{"labels":{"kubernetes.io/service-name":"a"}},
+	"addressType":"IPv4","ports":[{"name":"","port":1}],"endpoints":[{"addresses":["10.0.0.1"],"conditions":{"ready":false,"serving":false}}]}`
+
+func wantEndpoints(t *testing.T, s *State, want string, kept int) {
+	t.Helper()
+	if got := s.endpointsText(); got != want {
+		t.Errorf("in force: %q; want %q", got, want)
+	}
+	var st config.Status
+	if s.Describe(&st); st.Kept != kept {
+		t.Errorf("%d services with endpoints whose leases have ended; want %d", st.Kept, kept)
+	}
+}
+
+func TestAServiceWhoseLeasesHaveAllEndedKeepsItsEndpointsForFiveMinutes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := New(registry.Decoder{})
+		s.Put(leased("1", 2, slice("a", "10.0.0.1:1")))
+		s.Put(leased("2", 3, slice("a", "10.0.0.2:1")))
+		wantEndpoints(t, s, "a:[10.0.0.1:1 10.0.0.2:1]", 0)
+		s.Remove([]byte(sliceKey("1")))
+		wantEndpoints(t, s, "a:[10.0.0.2:1]", 0) // as long as there are others
+		time.Sleep(time.Minute)
+		s.Remove([]byte(sliceKey("2")))
+		wantEndpoints(t, s, "a:[10.0.0.1:1 10.0.0.2:1]", 1)
+		time.Sleep(keepFor - time.Minute)
+		wantEndpoints(t, s, "a:[10.0.0.2:1]", 1)
+		time.Sleep(time.Minute - time.Nanosecond)
+		wantEndpoints(t, s, "a:[10.0.0.2:1]", 1)
+		time.Sleep(time.Nanosecond)
+		wantEndpoints(t, s, "", 0)
+		if len(s.joins) != 0 {
+			t.Errorf("%d services are remembered", len(s.joins))
+		}
+	})
+}
+
+func TestAnInstanceThatIsRegisteredAgainIsUsedAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := New(registry.Decoder{})
+		s.Put(leased("1", 2, slice("a", "10.0.0.1:1")))
+		s.Put(leased("2", 3, slice("a", "10.0.0.2:1")))
+		s.Merge(List{}, 10, nil, 3) // a list after an outage: nobody has said that they are gone
+		wantEndpoints(t, s, "a:[10.0.0.1:1 10.0.0.2:1]", 1)
+		s.Put(leased("2", 11, slice("a", "10.0.0.2:1")))
+		wantEndpoints(t, s, "a:[10.0.0.2:1]", 0)
+		time.Sleep(keepFor + time.Second)
+		wantEndpoints(t, s, "a:[10.0.0.2:1]", 0)
+	})
+}
+
+func TestOnlyReadyEndpointsOfLeasesAreKept(t *testing.T) {
+	withoutLease := leased("1", 2, slice("a", "10.0.0.1:1"))
+	withoutLease.Leased = false
+	for name, versions := range map[string][]Version{
+		"without a lease":             {withoutLease},
+		"said not to be ready before": {leased("1", 2, slice("a", "10.0.0.1:1")), {Key: []byte(sliceKey("1")), Value: []byte(notReady), Created: 2, Revision: 3, Leased: true}},
+		"taken from its lease before": {leased("1", 2, slice("a", "10.0.0.1:1")), {Key: []byte(sliceKey("1")), Value: []byte(slice("a", "10.0.0.1:1")), Created: 2, Revision: 3}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := New(registry.Decoder{})
+			for _, v := range versions {
+				s.Put(v)
+			}
+			s.changes()
+			s.Remove([]byte(sliceKey("1")))
+			wantEndpoints(t, s, "", 0)
+		})
+	}
+}
+
+func TestARecordOfEndpointsComesBeforeWhatHasLapsed(t *testing.T) {
+	s := New(registry.Decoder{})
+	s.Put(Version{Key: []byte(ends("a")), Value: []byte(addrs("10.0.0.9:1")), Created: 1, Revision: 1})
+	s.Put(leased("1", 2, slice("a", "10.0.0.1:1")))
+	wantEndpoints(t, s, "a:[10.0.0.1:1]", 0)
+	s.Remove([]byte(sliceKey("1")))
+	wantEndpoints(t, s, "a:[10.0.0.9:1]", 0)
+	s.Remove([]byte(ends("a")))
+	wantEndpoints(t, s, "a:[10.0.0.1:1]", 1)
+}
+
+func TestTheLapsesOfAServiceAreBounded(t *testing.T) {
+	s := New(registry.Decoder{})
+	for i := range int64(10 * maxLapses) {
+		key := string(rune('a' + i))
+		s.Put(leased(key, i+2, slice("a", "10.0.0.1:1")))
+		s.Remove([]byte(sliceKey(key)))
+	}
+	for _, j := range s.joins {
+		if len(j.lapses) != maxLapses {
+			t.Errorf("%d lapses are remembered; want %d", len(j.lapses), maxLapses)
+		}
+	}
+}
