@@ -23,11 +23,10 @@ type client struct {
 	guard *guard
 	http  *http.Client
 
-	// Package http dials beside the request that wants a connection, and may go on when that has ended.
-	dialling context.Context // of all dials
-	stop     context.CancelFunc
-	mu       sync.Mutex // held to begin a dial, and to end them all
-	dials    sync.WaitGroup
+	// Package http dials beside the request that wants a connection, and ends the dial with it, but does not wait.
+	mu    sync.Mutex // guards over
+	over  bool       // no dial begins any more
+	dials sync.WaitGroup
 }
 
 // The bounds of what a server may send beside lists and watches.
@@ -43,7 +42,6 @@ func newClient(cfg *Config) (*client, error) {
 		return nil, err
 	}
 	c := &client{cfg: cfg, guard: g}
-	c.dialling, c.stop = context.WithCancel(context.Background())
 	c.http = &http.Client{
 		// To follow a redirect would be to show the token to whoever the server names.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
@@ -58,18 +56,16 @@ func newClient(cfg *Config) (*client, error) {
 	return c, nil
 }
 
-// limit bounds the time of a dial, which ends with the client, too. The dial calls done at its end.
+// limit bounds the time of a dial, which calls done at its end.
 func (c *client) limit(ctx context.Context) (_ context.Context, done func(), err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if err := c.dialling.Err(); err != nil {
-		return nil, nil, err
+	if c.over {
+		return nil, nil, net.ErrClosed
 	}
 	c.dials.Add(1)
 	ctx, cancel := context.WithTimeoutCause(ctx, c.cfg.DialTimeout, failure{Silent, fmt.Errorf("no connection for %v", c.cfg.DialTimeout)})
-	stop := context.AfterFunc(c.dialling, cancel)
 	return ctx, func() {
-		stop()
 		cancel()
 		c.dials.Done()
 	}, nil
@@ -116,7 +112,7 @@ func (c *client) close() { c.http.CloseIdleConnections() }
 // shut ends everything. No request may be under way, and none may follow.
 func (c *client) shut() {
 	c.mu.Lock()
-	c.stop()
+	c.over = true
 	c.mu.Unlock()
 	c.dials.Wait()
 	c.close()

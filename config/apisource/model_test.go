@@ -111,7 +111,7 @@ func (m *model) write() {
 }
 
 func (m *model) fault() {
-	fault := m.random.IntN(10)
+	fault := m.random.IntN(11)
 	m.trail = append(m.trail, fmt.Sprintf("fault %d after %d writes @%d", fault, m.writes, m.server.Version()))
 	switch fault {
 	case 0:
@@ -136,6 +136,8 @@ func (m *model) fault() {
 		m.lag()
 	case 9:
 		m.server.Mute()
+	case 10:
+		m.slow()
 	}
 	if m.random.IntN(2) == 0 {
 		m.source.Resync()
@@ -166,11 +168,31 @@ func (m *model) lag() {
 	m.lagged = true
 	old, lists := m.server.Version(), 0
 	m.server.Break(func(e exchange) bool {
-		if e.Resource != "services" || e.Watch || lists == confirmations-1 {
+		if e.Resource != "services" || e.Watch || lists == 2 {
 			return false
 		}
 		lists++
 		m.server.ListAt(e, min(old, m.server.Version()))
+		return true
+	})
+}
+
+// slow has lists take some seconds, until things are mended: what they show is what was when they were asked for.
+func (m *model) slow() {
+	if m.lagged {
+		return
+	}
+	takes := m.upTo(5 * time.Second)
+	m.server.Break(func(e exchange) bool {
+		if e.Resource == "" || e.Watch {
+			return false
+		}
+		at := m.server.Version()
+		time.Sleep(takes)
+		if m.server.Version() < at { // it was wiped
+			at = m.server.Version()
+		}
+		m.server.ListAt(e, at)
 		return true
 	})
 }
