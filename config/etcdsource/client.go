@@ -145,14 +145,3 @@ func (t *token) GetRequestMetadata(context.Context, ...string) (map[string]strin
 // RequireTransportSecurity implements gRPC's credentials.PerRPCCredentials. Whether a password may
 // cross the network in the clear is said by the scheme of the URL.
 func (t *token) RequireTransportSecurity() bool { return false }
-
-// pauses are the waits between attempts. Each is twice the one before, up to maxBackoff, less a
-// random part of up to half: when an etcd comes back, its clients should not all call at once.
-type pauses struct{ last time.Duration }
-
-func (p *pauses) next() time.Duration {
-	p.last = min(max(2*p.last, maxBackoff/20), maxBackoff)
-	return p.last/2 + rand.N(p.last/2)
-}
-
-func (p *pauses) reset() { p.last = 0 }

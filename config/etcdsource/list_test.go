@@ -18,6 +18,7 @@ import (
 	"kubeproxy/config"
 	"kubeproxy/config/etcdsource/etcdtest"
 	"kubeproxy/config/records"
+	"kubeproxy/internal/backoff"
 	"kubeproxy/registry"
 )
 
@@ -276,7 +277,7 @@ func TestEachPartOfAnAnswerHasTimeOfItsOwn(t *testing.T) {
 				came := 0
 				r.ask(t.Context(), each, func(ctx context.Context, _ *client, more func()) (listing, error) {
 					for came < parts {
-						sleep(ctx, test.takes)
+						backoff.Sleep(ctx, test.takes)
 						if ctx.Err() != nil {
 							return listing{}, ctx.Err()
 						}

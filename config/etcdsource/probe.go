@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+
+	"kubeproxy/internal/backoff"
 )
 
 // A probe finds out whether a watch that says nothing is idle or dead. Its fields belong to the
@@ -13,11 +15,11 @@ import (
 type probe struct {
 	stage     stage
 	timer     *time.Timer
-	target    int64         // a revision that etcd has reached, and the watch must come to
-	requests  int           // for progress, sent while none was answered
-	answers   bool          // this etcd answers progress requests
-	patience  time.Duration // how long silence may last; 0 for the configured period
-	unreached pauses        // between questions that were not answered at all
+	target    int64          // a revision that etcd has reached, and the watch must come to
+	requests  int            // for progress, sent while none was answered
+	answers   bool           // this etcd answers progress requests
+	patience  time.Duration  // how long silence may last; 0 for the configured period
+	unreached backoff.Pauses // between questions that were not answered at all
 }
 
 // A stage is what a probe waits for. Whatever the watch says brings it back to the first.
@@ -44,7 +46,7 @@ const maxUnheeded = 3
 func (x *session) stir() {
 	restart := x.patience > 0 || x.stage > asked
 	x.stage, x.patience = calm, 0
-	x.unreached.reset()
+	x.unreached.Reset()
 	if restart {
 		x.wait()
 	}
@@ -133,12 +135,12 @@ func (x *session) probed(a answer) error {
 		// That says nothing against the watch, which may be sound. It is kept, and etcd asked again.
 		x.trouble(fmt.Errorf("watch silent, read failed: %w", a.err))
 		x.stage = asked
-		x.timer.Reset(x.unreached.next())
+		x.timer.Reset(x.unreached.Next())
 		return nil
 	case x.watched != 0 && a.cluster != x.watched:
 		return failure{WentBack, fmt.Errorf("watch and read are of two clusters, %x and %x", x.watched, a.cluster)}
 	}
-	x.unreached.reset()
+	x.unreached.Reset()
 	x.well()
 	switch {
 	case x.stage == reading && a.revision < x.heard:

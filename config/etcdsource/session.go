@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"strconv"
 	"time"
@@ -14,6 +13,7 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 
 	"kubeproxy/config"
+	"kubeproxy/internal/backoff"
 	"kubeproxy/registry"
 )
 
@@ -33,7 +33,7 @@ type session struct {
 	listing listRequest
 	touched map[string]int64 // while a resync is under way: the revision of the last event of a key
 	next    *time.Timer      // the next resync
-	retry   pauses           // between resyncs that fail
+	retry   backoff.Pauses   // between resyncs that fail
 
 	unproved   *listing    // a list that is in; whether it is of the same etcd as the watch is being asked
 	challenges int         // sent to the watch
@@ -84,14 +84,6 @@ func (s *Source) attend(ctx context.Context) (time.Duration, error) {
 		}
 	}
 }
-
-// spread gives the time from the first list of a session to its first resync: anything from a fifth of the
-// period to six fifths. An etcd that comes back has the sessions of all nodes begin at one moment, and if
-// each then waited for about a period they would all list at about one moment again.
-func spread(d time.Duration) time.Duration { return d/5 + rand.N(d+1) }
-
-// jitter varies a period by up to 20 %, so that nodes which list together once do not go on doing so.
-func jitter(d time.Duration) time.Duration { return d - d/5 + rand.N(2*d/5+1) }
 
 // step waits for whatever comes next and deals with it. An error ends the session.
 func (x *session) step() error {
@@ -351,7 +343,7 @@ func (x *session) begin(l listing) error {
 	x.cluster, x.applied = l.cluster, l.revision
 	x.heard = max(x.heard, l.revision)
 	x.stood = time.Now()
-	x.next.Reset(spread(x.cfg.SyncPeriod))
+	x.next.Reset(backoff.Spread(x.cfg.SyncPeriod))
 	x.log.Edit(func(st *config.Status) {
 		st.Sessions++
 		st.Cluster, st.Listed = strconv.FormatUint(l.cluster, 10), l.at
@@ -390,8 +382,8 @@ func (x *session) finishResync(l listing) {
 	x.touched = nil
 	x.applied = max(x.applied, l.revision)
 	x.heard = max(x.heard, x.applied)
-	x.retry.reset()
-	x.next.Reset(jitter(x.cfg.SyncPeriod))
+	x.retry.Reset()
+	x.next.Reset(backoff.Vary(x.cfg.SyncPeriod))
 	x.log.Edit(func(st *config.Status) {
 		st.Resyncs++
 		st.Listed = l.at
@@ -408,9 +400,9 @@ func (x *session) finishResync(l listing) {
 // resyncFailed puts the resync off a little. The watch stands, so what is served is still true; if
 // etcd is gone, the watch will soon say so.
 func (x *session) resyncFailed(err error) {
-	again := x.retry != (pauses{})
+	again := x.retry.Begun()
 	x.touched = nil
-	x.next.Reset(x.retry.next())
+	x.next.Reset(x.retry.Next())
 	if !again {
 		return
 	}

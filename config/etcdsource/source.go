@@ -11,6 +11,7 @@ import (
 	"kubeproxy/config"
 	"kubeproxy/config/outage"
 	"kubeproxy/config/records"
+	"kubeproxy/internal/backoff"
 	"kubeproxy/internal/lograte"
 	"kubeproxy/registry"
 )
@@ -80,7 +81,7 @@ func (s *Source) Run(ctx context.Context, out chan<- registry.Update) error {
 	if s.cfg.TLS != nil && !isHTTPS(s.cfg.Endpoints[0]) {
 		glog.Warningf("the URLs of etcd are http: certificates are neither shown nor checked")
 	}
-	for wait := (pauses{}); ; sleep(ctx, wait.next()) {
+	for wait := (backoff.Pauses{}); ; backoff.Sleep(ctx, wait.Next()) {
 		stood, err := s.attend(ctx)
 		if ctx.Err() != nil {
 			break
@@ -91,20 +92,11 @@ func (s *Source) Run(ctx context.Context, out chan<- registry.Update) error {
 		}
 		s.trouble(err)
 		if stood > maxBackoff { // else something breaks it again and again
-			wait.reset()
+			wait.Reset()
 		}
 	}
 	s.log.Stopped()
 	return nil
-}
-
-func sleep(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
-	}
 }
 
 // send hands one Update on, with all changes since the last. A SET carries everything instead.

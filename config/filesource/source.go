@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"math/rand/v2"
 	"path/filepath"
 	"syscall"
 	"time"
@@ -16,6 +15,7 @@ import (
 	"kubeproxy/config"
 	"kubeproxy/config/outage"
 	"kubeproxy/config/records"
+	"kubeproxy/internal/backoff"
 	"kubeproxy/internal/keyfiles"
 	"kubeproxy/registry"
 )
@@ -160,7 +160,7 @@ func (s *Source) scan(ctx context.Context, out chan<- registry.Update, n *notice
 	}
 	different := s.apply(found)
 	if all {
-		s.full = began.Add(s.cfg.SyncPeriod - s.cfg.SyncPeriod/5 + rand.N(2*s.cfg.SyncPeriod/5+1))
+		s.full = began.Add(backoff.Vary(s.cfg.SyncPeriod))
 	}
 	first := !s.log.Status().Ready
 	if first && found.Moving && s.delays < maxDelays { // the first state has to be complete
