@@ -90,6 +90,20 @@ var tcpReasonCases = []reasonCase{
 		client.Close()
 		b.sent, b.received = 5, 6
 	}},
+	{why: traffic.EndpointReset, when: "the endpoint finishes and closes, and then the client resets", do: func(t *testing.T, b *bookish) {
+		gone := make(chan struct{})
+		client := b.dial(t, afterAByte(func(conn *net.TCPConn) {
+			conn.CloseWrite()
+			conn.Close()
+			close(gone)
+		}))
+		io.WriteString(client, "hello")
+		proxytest.Receive(t, gone, "the endpoint to close")
+		io.ReadAll(client)
+		io.WriteString(client, "and another thing")
+		proxytest.Reset(client)
+		b.sent = 5
+	}},
 	{why: traffic.ClientVanished, when: "the client's machine goes", alone: true, config: probing, do: func(t *testing.T, b *bookish) {
 		accepted, hold := make(chan struct{}), make(chan struct{})
 		at := b.serve(t, served(t, func(*net.TCPConn) { accepted <- struct{}{}; <-hold }))
@@ -105,10 +119,14 @@ var tcpReasonCases = []reasonCase{
 		proxytest.Receive(t, accepted, "the endpoint to accept")
 		peer.Vanish(t)
 	}},
-	{why: traffic.EndpointVanished, when: "the endpoint's machine goes", alone: true, config: probing, do: func(t *testing.T, b *bookish) {
+	{why: traffic.EndpointVanished, when: "the endpoint's machine goes, and the client finishes", alone: true, config: func(cfg *proxy.Config) {
+		probing(cfg)
+		cfg.HalfClosedTimeout = time.Hour
+	}, do: func(t *testing.T, b *bookish) {
 		peer, client := b.dialPeer(t)
 		peer.Vanish(t)
 		client.Write([]byte("lost")) // what is not acknowledged keeps keepalive from asking
+		client.CloseWrite()
 		b.sent = 4
 	}},
 	{why: traffic.EndpointVanished, when: "the machine of an endpoint goes to which nothing is being said", alone: true, config: probing, do: func(t *testing.T, b *bookish) {

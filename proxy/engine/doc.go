@@ -8,5 +8,5 @@
 //   - [Connection]: what is counted of a TCP client, from its admission to its one ending.
 //   - [UDPPort]: which UDP clients may begin a session, and which sessions go on when their port changes hands.
 //   - [UDPSession]: what becomes of each datagram, when the session moves, and why it ends.
-//   - [SideEnds]: what an error of a TCP connection means.
+//   - [Teardown]: what is done when a side of a TCP connection finishes, breaks off or takes no more, and which reason that is.
 package engine

@@ -4,9 +4,6 @@ import (
 	"errors"
 	"net"
 	"time"
-
-	"kubeproxy/proxy/sockopt"
-	"kubeproxy/proxy/traffic"
 )
 
 // isTimeout tells whether an attempt ended because its time was up.
@@ -33,23 +30,3 @@ const (
 	FirstPause = 5 * time.Millisecond
 	LastPause  = time.Second
 )
-
-// SideEnds are the reasons for which one side of a connection can end it.
-type SideEnds struct{ Finished, Reset, vanished traffic.Reason }
-
-// Of returns the reason that an error of reading or writing stands for.
-func (e SideEnds) Of(err error) traffic.Reason {
-	if sockopt.IsReset(err) {
-		return e.Reset
-	}
-	return e.vanished
-}
-
-// ClientEnds are the reasons that a client can be.
-var ClientEnds = SideEnds{traffic.ClientFinished, traffic.ClientReset, traffic.ClientVanished}
-
-// BackendEnds are the reasons that an endpoint can be.
-var BackendEnds = SideEnds{traffic.EndpointFinished, traffic.EndpointReset, traffic.EndpointVanished}
-
-// Undecided stands for the reason of a connection that nothing has ended yet.
-const Undecided = -1

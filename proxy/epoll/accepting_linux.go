@@ -160,13 +160,13 @@ func (l *loop) acceptOne(p *epollTCP, first bool) bool {
 func (l *loop) serve(p *epollTCP, fd int, book engine.Connection) {
 	c, index, generation := l.conns.add()
 	*c = conn{
-		client:     side{fd: int32(fd), open: true, readable: true}, // it may have said something by now
+		client:     side{which: engine.ClientSide, fd: int32(fd), open: true, readable: true}, // it may have said something by now
+		backend:    side{which: engine.BackendSide},
 		port:       p,
 		record:     book,
 		index:      index,
 		generation: generation,
 		live:       true,
-		why:        engine.Undecided,
 	}
 	l.reach(c)
 }
@@ -222,7 +222,7 @@ func (l *loop) resume() {
 			continue // it was closed
 		}
 		if p.paused = false; l.watch(p.fd, p.token, unix.EPOLLIN) != nil {
-			l.suspend(p) // a port that is not watched would be sawEPIPE for ever
+			l.suspend(p) // a port that is not watched would accept nobody for ever
 		}
 	}
 }

@@ -23,14 +23,12 @@ type conn struct {
 
 	lifetimes []func() bool // undo what has c ended by a removal; none where removal ends nothing
 
-	delivered uint64        // while it ends: so much had arrived, on both sides
-	since     time.Duration // and nothing more has since then
+	end engine.Teardown // which says what is done about its end
 
 	index      int32
 	generation uint32
 	live       bool
 	queued     bool // it is among the loop's unfinished
-	why        int8 // the Reason to end, so far; undecided at first
 	phase      phase
 	ring       uint8
 	looks      uint8 // how often it has been looked at in this phase
@@ -39,10 +37,9 @@ type conn struct {
 // A side is one of the two TCP connections of a conn.
 type side struct {
 	fd       int32
+	which    engine.TCPSide
 	full     uint8 // reads in a row that filled the buffer
 	open     bool
-	sawEPIPE bool   // it takes no more: it had finished, and was gone when it was written to
-	broken   bool   // the same, but it was reset, or has vanished
 	sent     uint64 // bytes written to it
 	held     *tail  // is still to be written to it
 	bulk     *pipe  // and so is what is in here
@@ -50,12 +47,7 @@ type side struct {
 	wantsOut bool   // the kernel tells when it can be written to again
 	hungUp   bool   // the kernel has told of an end: that a read is short does not mean that there is no more
 	urgent   bool   // it has told of urgent data: likewise, for a read ends before that
-	finished bool   // it has sent FIN, and all it said before that has been read
-	sentFIN  bool   // it has been sent FIN: all that the other side said
 }
-
-// refuses tells whether the side takes no more.
-func (s *side) refuses() bool { return s.sawEPIPE || s.broken }
 
 // stalled tells whether the side has yet to take what it was sent before.
 func (s *side) stalled() bool { return s.held != nil || s.bulk != nil && s.bulk.n > 0 }
@@ -86,7 +78,7 @@ const (
 	dialling        // it looks for an endpoint
 	young           // it is being relayed, but not for long yet
 	settled         // it has been for longer
-	flushing        // one side was broken, and the other is still to get what it said
+	flushing        // one side is broken, and the other is still to get what it said
 	finishing       // a direction has ended in another way
 )
 
@@ -176,7 +168,7 @@ func (l *loop) pump(c *conn, dst, src *side) {
 	if l.moved > turnTotal {
 		budget = leastBudget
 	}
-	for src.readable && !src.finished && !dst.stalled() {
+	for src.readable && !c.end.HasFinished(src.which) && !dst.stalled() {
 		if budget <= 0 {
 			l.interrupt(c)
 			return
@@ -184,7 +176,7 @@ func (l *loop) pump(c *conn, dst, src *side) {
 		var n int
 		var more bool
 		switch {
-		case dst.refuses():
+		case c.end.Refuses(dst.which):
 			n, more = l.discard(c, dst, src)
 		case src.full >= bulkAfter:
 			n, more = l.splice(c, dst, src)

@@ -183,8 +183,7 @@ func (l *loop) tryEarly(c *conn, a *attempt) (answered bool, err error) {
 	n, errno := receive(int(c.client.fd), l.buffer[:])
 	if n <= 0 || errno != 0 {
 		if errno != 0 && errno != unix.EAGAIN && !lacksMemory(errno) { // of which the kernel tells only once
-			l.name(c, &c.client, errno)
-			c.client.broken = true
+			c.end.Broke(engine.ClientSide, errno)
 		}
 		return false, nil
 	}

@@ -21,7 +21,6 @@ import (
 // others; its UDP clients stay there.
 type Engine struct {
 	engine.Base
-	lookAfter time.Duration // how often a connection is looked at
 	loopCount int
 	draining  atomic.Bool
 	drained   chan struct{}           // closed once drain was called
@@ -34,7 +33,7 @@ type Engine struct {
 
 // New makes an engine that has no port open yet. Its loops start with the first port.
 func New(cfg engine.Config, own *admit.OwnPorts) *Engine {
-	e := &Engine{lookAfter: (1 + engine.Probes) * cfg.TCPKeepAlive, loopCount: loopsFor(min(runtime.NumCPU(), runtime.GOMAXPROCS(0))), drained: make(chan struct{})}
+	e := &Engine{loopCount: loopsFor(min(runtime.NumCPU(), runtime.GOMAXPROCS(0))), drained: make(chan struct{})}
 	e.Init(cfg, own)
 	return e
 }

@@ -289,7 +289,7 @@ func TestWhatIsHeldForAClientArrivesBeforeTheResetWhenItsEndpointVanishes(t *tes
 					if s.bulk != nil {
 						want += uint64(s.bulk.n)
 					}
-					l.lose(c, s, &c.backend, unix.ETIMEDOUT) // as lookAt does
+					l.ended(c, s, &c.backend, engine.ErrVanished) // as lookAt does
 				}
 			}
 		})

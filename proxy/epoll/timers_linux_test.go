@@ -4,6 +4,8 @@ import (
 	"math/rand/v2"
 	"testing"
 	"time"
+
+	"kubeproxy/proxy/engine"
 )
 
 // newTimers returns timers, and a connection for each of so many names.
@@ -90,7 +92,7 @@ func TestConnectionsThatFlushAreLookedAtEverMoreSeldom(t *testing.T) {
 
 // However many are due at once, a turn looks at a few.
 func TestATurnLooksAtAFewConnections(t *testing.T) {
-	l := &loop{engine: &Engine{lookAfter: time.Minute}, clock: func() time.Duration { return 0 }}
+	l := &loop{engine: &Engine{Base: engine.Base{Cfg: engine.Config{TCPKeepAlive: 15 * time.Second}}}, clock: func() time.Duration { return 0 }}
 	l.timers.init()
 	conns := make([]conn, 10*looksATurn)
 	for i := range conns {

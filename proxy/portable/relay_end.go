@@ -2,31 +2,56 @@ package portable
 
 import (
 	"errors"
+	"io"
 	"os"
 	"time"
 
+	"kubeproxy/internal/monotonic"
+	"kubeproxy/proxy/engine"
 	"kubeproxy/proxy/sockopt"
-	"kubeproxy/proxy/traffic"
 )
 
 // How a relay gets from the first of its ends to the last: it waits for what can still be delivered, but not
 // for ever.
 
-// end closes both connections, if they are still open.
-func (r *relay) end() {
-	for _, s := range []*side{&r.client, &r.backend} {
-		if s.fin.Load() {
-			s.conn.Close()
-		} else {
-			reset(s.conn)
-		}
+// ended does what is to be done when a read from src has found its end.
+func (r *relay) ended(dst, src *side, err error) {
+	if err == io.EOF {
+		err = nil
+		src.awaitWrite()
 	}
+	r.mu.Lock()
+	verdict, survivor := r.end.Ended(src.which, err), &r.client
+	if r.end.Survivor() == engine.BackendSide {
+		survivor = &r.backend
+	}
+	r.mu.Unlock()
+	switch verdict {
+	case engine.TCPFinish:
+		dst.conn.CloseWrite() // fails when the side has gone, which its own pump sees
+	case engine.TCPFlush:
+		r.flush(survivor)
+		r.close()
+	case engine.TCPEnd:
+		r.close()
+	}
+}
+
+// awaitWrite waits for a write to the side that may just be taking the error that an EOF hides, which was read from it. If the
+// connection is dead the write returns at once; if not, it may wait for a slow reader for ever, and there was no error.
+func (s *side) awaitWrite() {
+	if !s.writing.TryLock() {
+		if !sockopt.Inspect(s.conn).Dead {
+			return
+		}
+		s.writing.Lock()
+	}
+	s.writing.Unlock()
 }
 
 // watch lets the relay end when, now that one direction has ended, there is silence. It returns when
 // both have ended.
 func (r *relay) watch() {
-	silence := r.silence()
 	tick := time.NewTicker(r.tick())
 	defer tick.Stop()
 	for {
@@ -34,59 +59,73 @@ func (r *relay) watch() {
 		case <-r.done:
 			return
 		case <-tick.C:
-			if silence.lasts() {
-				r.because(traffic.HalfClosedTimeout)
-				r.end()
+			if r.isSilent() {
+				r.close()
 			}
 		}
 	}
 }
 
-// discard reads what src goes on sending although dst takes no more: else src might be stuck in its
-// writes before it has heard all that dst had to say.
-func (r *relay) discard(src *side, buf []byte) {
-	silence := r.silence()
-	for !silence.lasts() {
-		if src == &r.backend && r.pumping.Load() == 1 && !sockopt.Inspect(src.conn).Pending {
-			return // it has the client's whole request, and works for nobody
+// discard reads what src goes on sending although dst takes no more.
+func (r *relay) discard(dst, src *side, buf []byte) {
+	for {
+		if r.worksForNobody() && !sockopt.Inspect(r.backend.conn).Pending || r.isSilent() {
+			r.close()
+			return
 		}
 		src.conn.SetReadDeadline(time.Now().Add(r.tick()))
-		if _, err := src.conn.Read(buf); err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
+		_, err := src.conn.Read(buf)
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			err = nil
+			if r.cfg.HasVanished(sockopt.Inspect(src.conn)) {
+				err = engine.ErrVanished
+			}
+		}
+		if err != nil {
+			r.ended(dst, src, err)
 			return
 		}
 	}
-	r.because(traffic.HalfClosedTimeout)
-	r.end()
 }
 
 // flush waits until what was written to dst has been delivered, so that a reset does not destroy
 // it. It gives up when there is silence. Where the kernel does not tell, it does not wait.
 func (r *relay) flush(dst *side) {
-	silence := r.silence()
-	for pause := time.Millisecond; sockopt.Inspect(dst.conn).Pending && !silence.lasts(); pause = min(2*pause, 50*time.Millisecond) {
+	for pause := time.Millisecond; ; pause = min(2*pause, 50*time.Millisecond) {
+		if d := sockopt.Inspect(dst.conn); !d.Pending || r.cfg.HasVanished(d) || r.isSilent() {
+			return
+		}
 		time.Sleep(pause)
 	}
 }
 
-// A silence is how long a relay has delivered nothing.
-type silence struct {
-	relay     *relay
-	delivered uint64
-	since     time.Time
+func (r *relay) worksForNobody() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.end.WorksForNobody()
 }
 
-func (r *relay) silence() silence { return silence{relay: r, since: time.Now()} }
-
-// lasts tells whether the silence has lasted for longer than the relay has patience. It has to be
-// asked every now and then. What the kernel still holds for a slow reader counts as it is delivered.
-func (s *silence) lasts() bool {
-	r, now := s.relay, time.Now()
+// isSilent reports whether nothing has been delivered for too long. It has to be asked every now and then.
+func (r *relay) isSilent() bool {
 	delivered := uint64(r.client.sent.Load()+r.backend.sent.Load()) + sockopt.Inspect(r.client.conn).Acked + sockopt.Inspect(r.backend.conn).Acked
-	if delivered != s.delivered {
-		s.delivered, s.since = delivered, now
-	}
-	return now.Sub(s.since) >= r.patience
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.end.IsSilent(monotonic.Now(), delivered, r.cfg.HalfClosedTimeout)
 }
 
 // tick is how often those who wait for a silence to last look.
-func (r *relay) tick() time.Duration { return max(r.patience/16, time.Millisecond) }
+func (r *relay) tick() time.Duration { return max(r.cfg.HalfClosedTimeout/16, time.Millisecond) }
+
+// close closes both connections, if they are still open.
+func (r *relay) close() {
+	for _, s := range []*side{&r.client, &r.backend} {
+		r.mu.Lock()
+		clean := r.end.IsClean(s.which)
+		r.mu.Unlock()
+		if clean {
+			s.conn.Close()
+		} else {
+			reset(s.conn)
+		}
+	}
+}

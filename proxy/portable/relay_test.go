@@ -49,7 +49,7 @@ func join(t testing.TB, cfg engine.Config) *joint {
 	j.held.backend, j.backend = tcpPair(t)
 	go func() {
 		defer close(j.ended)
-		j.why = newRelay(j.held.client, j.held.backend, cfg, &j.counted).run(ctx)
+		j.why = newRelay(j.held.client, j.held.backend, &cfg, &j.counted).run(ctx)
 	}()
 	t.Cleanup(func() {
 		cut()
@@ -67,12 +67,14 @@ func (j *joint) endsBy(t testing.TB, want traffic.Reason) {
 	}
 }
 
-// of is what one of the two programs can be the reason of.
-func (j *joint) of(actor *net.TCPConn) engine.SideEnds {
+// An ending is what one of the two programs can be the reason of.
+type ending struct{ finished, reset traffic.Reason }
+
+func (j *joint) of(actor *net.TCPConn) ending {
 	if actor == j.client {
-		return engine.ClientEnds
+		return ending{traffic.ClientFinished, traffic.ClientReset}
 	}
-	return engine.BackendEnds
+	return ending{traffic.EndpointFinished, traffic.EndpointReset}
 }
 
 // tcpPair makes the two ends of a connection. Nothing on them blocks for ever.
@@ -156,7 +158,7 @@ func TestRelayCarriesOnInOneDirectionWhenTheOtherHasEnded(t *testing.T) {
 			other.CloseWrite()
 		}()
 		enginetest.Must(t, second.ReceiveAllFrom(actor))
-		j.endsBy(t, j.of(actor).Finished) // since all is said
+		j.endsBy(t, j.of(actor).finished) // since all is said
 		want := [2]uint64{3 << 20, 2 << 20}
 		if actor == j.backend {
 			want = [2]uint64{2 << 20, 3 << 20}
@@ -190,7 +192,7 @@ func TestRelayDeliversWhatCameBeforeAResetAndThenResets(t *testing.T) {
 				proxytest.Reset(actor)
 				enginetest.Must(t, words.ReceiveFrom(other))
 				wantReset(t, "other side", other)
-				j.endsBy(t, j.of(actor).Reset)
+				j.endsBy(t, j.of(actor).reset)
 			})
 		})
 	}
@@ -365,7 +367,7 @@ func TestRelayHoldsTwoBuffersForSidesThatReadNothing(t *testing.T) {
 			enginetest.Must(t, conn.SetReadBuffer(16<<10)) // so that they are full soon
 			enginetest.Must(t, conn.SetWriteBuffer(16<<10))
 		}
-		stuck = append(stuck, newRelay(heldClient, heldBackend, patient, new(traffic.Tally)))
+		stuck = append(stuck, newRelay(heldClient, heldBackend, &patient, new(traffic.Tally)))
 	}
 	ctx, cut := context.WithCancel(t.Context())
 	var running, filling sync.WaitGroup

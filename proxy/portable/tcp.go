@@ -146,7 +146,7 @@ func (s *tcpSocket) serve(c engine.Connection, client *net.TCPConn) {
 	c.Given(endpoint, failed)
 	ctx, release := e.lifetimes(c.Claim.Lifetime, &endpoint.Record().Lifetime)
 	defer release()
-	r := newRelay(client, backend, e.Cfg, c.Claim.Tally)
+	r := newRelay(client, backend, &e.Cfg, c.Claim.Tally)
 	why := r.run(ctx)
 	c.Sent, c.Received = uint64(r.backend.sent.Load()), uint64(r.client.sent.Load())
 	c.End(why)

@@ -1,0 +1,229 @@
+package engine
+
+import (
+	"errors"
+	"syscall"
+	"time"
+
+	"kubeproxy/proxy/sockopt"
+	"kubeproxy/proxy/traffic"
+)
+
+// A Teardown is how a TCP connection ends, whichever engine carries it: what has to be done when one side finishes, breaks off
+// or takes no more, and which reason that is. It opens and waits for nothing: the engine says what its reads and writes find,
+// and does as the verdict says. The zero value is a connection on which both sides talk. It is not safe for concurrent use.
+//
+// While both sides talk, nothing limits how long they are silent. A direction ends when its source
+// does, or when its destination no longer takes anything. The last column is the reason that this is
+// for the connection to have ended, with the side that it names:
+//
+//	src ends by   dst is           then                                                 reason
+//	---------------------------------------------------------------------------------------------------
+//	FIN           there            the FIN is passed on; the other direction goes on    src finished
+//	FIN           finished too     all is said: both are closed                         who did so first
+//	RST           there            what src had sent is delivered to dst, then dst is   src reset
+//	                               reset
+//	no answer     there            the same (src has vanished: keepalive finds out, or  src vanished
+//	                               HasVanished)
+//	              gone: RST after  writing fails by EPIPE: dst had said all it wanted   dst reset
+//	              its FIN          to. src gets that and the FIN; what src goes on
+//	                               sending is thrown away. A client is given time to
+//	                               finish; a backend is stopped by a reset as soon as
+//	                               it has all of the request
+//	              gone: RST        writing fails by ECONNRESET: to the other direction  dst reset
+//	              without FIN      this is a source that ended by RST, and is dealt
+//	                               with there; what src goes on sending is thrown away
+//	                               meanwhile
+//
+// The first of these decides, but that one side has finished counts only as long as nothing else
+// happens: that is how a connection goes well.
+//
+// From the first of these ends on the connection may be silent for HalfClosedTimeout: so long may nothing
+// be delivered, in either direction. Then (HalfClosedTimeout is the reason), as when all is said, whoever has been sent the FIN of the
+// other is closed, and whoever has not is reset: what was cut off never looks complete (v0.4 shut
+// down the wrong half of each connection, and answers were lost: D39).
+//
+// Reading before closing is not politeness. To close a connection with input that was not read sends
+// a RST, and a RST makes both kernels throw away what was on its way: the tail of an answer.
+type Teardown struct {
+	sides  [2]sideState
+	reason uint8 // so far, plus 1; 0 while nothing has ended
+
+	delivered uint64        // when IsSilent was last asked: so much had arrived, on both sides
+	until     time.Duration // and when the silence since then has lasted for too long; 0 before that
+}
+
+// A sideState is what is known of the end of one side.
+type sideState struct {
+	end      sideEnd // that was read from it
+	broken   bool    // it was reset, or has vanished
+	sawEPIPE bool    // it takes no more: it had sent FIN, and was gone when it was written to
+}
+
+func (s *sideState) hasFinished() bool { return s.end != talks }
+
+// A sideEnd is what comes after the last byte of a side.
+type sideEnd uint8
+
+const (
+	talks sideEnd = iota // nothing has come yet
+	saidFIN
+	brokeOff
+)
+
+// A TCPSide is one of the two sides of a connection, seen from here.
+type TCPSide uint8
+
+const (
+	ClientSide TCPSide = iota
+	BackendSide
+)
+
+func (s TCPSide) other() TCPSide { return 1 - s }
+
+// A TCPVerdict says what the engine has to do now that a side has ended. Whatever it is, the engine asks IsSilent from time
+// to time from then on.
+type TCPVerdict uint8
+
+const (
+	TCPWait   TCPVerdict = iota // nothing: go on with the other direction
+	TCPFinish                   // send FIN to the other side
+	TCPFlush                    // wait until the Survivor has been delivered all that it was sent; then end
+	TCPEnd                      // end: close both sides, or reset those that are not IsClean
+)
+
+// Ended notes that a read from a side has found its end: its FIN, or, by err, that it was reset or has vanished. All that it
+// said before has been written to the other side, or thrown away if that Refuses.
+func (t *Teardown) Ended(src TCPSide, err error) TCPVerdict {
+	s, d := &t.sides[src], &t.sides[src.other()]
+	if err == nil && !s.broken { // else a write has taken the error that this FIN hides
+		s.end = saidFIN
+		t.Because(ends[src].finished)
+		switch {
+		case d.broken && d.hasFinished():
+			return TCPFlush
+		case d.hasFinished():
+			return TCPEnd
+		case d.broken, d.sawEPIPE:
+			return TCPWait // until its own end is read
+		}
+		return TCPFinish
+	}
+	if s.broken = true; s.end == talks {
+		s.end = brokeOff
+	}
+	if t.Refuses(src.other()) { // what is only thrown away is no reason
+		return TCPEnd
+	}
+	t.Because(ends[src].of(err)) // without err it is known by now
+	return TCPFlush
+}
+
+// Unwritable notes that a write to a side has failed: it takes no more. The engine drops what it holds for it. Its own end is still
+// to be read, and what the other side goes on sending is to be read and thrown away: else that might be stuck in its writes
+// before it has heard all that this one had to say.
+func (t *Teardown) Unwritable(dst TCPSide, err error) {
+	if errors.Is(err, syscall.EPIPE) {
+		t.sides[dst].sawEPIPE = true
+		return
+	}
+	t.Broke(dst, err)
+}
+
+// Broke notes an error of a side whose end is still to be read. The kernel tells of it only once: that read may find a FIN where
+// there was none. (After EPIPE it is a true one: the peer had sent its FIN before the RST.)
+func (t *Teardown) Broke(side TCPSide, err error) {
+	t.sides[side].broken = true
+	t.Because(ends[side].of(err))
+}
+
+// HasFinished reports whether nothing more is to be read from a side.
+func (t *Teardown) HasFinished(side TCPSide) bool { return t.sides[side].hasFinished() }
+
+// Refuses reports whether a side takes no more.
+func (t *Teardown) Refuses(side TCPSide) bool { return t.sides[side].sawEPIPE || t.sides[side].broken }
+
+// Survivor returns the side that is to get all that it was sent before the end: see TCPFlush.
+func (t *Teardown) Survivor() TCPSide {
+	if t.sides[ClientSide].broken {
+		return BackendSide
+	}
+	return ClientSide
+}
+
+// WorksForNobody reports whether the client has gone after it had finished, so that its backend is to be stopped once it has
+// been delivered the whole request.
+func (t *Teardown) WorksForNobody() bool {
+	return t.sides[ClientSide].sawEPIPE && t.HasFinished(ClientSide)
+}
+
+// IsSilent reports whether nothing has been delivered for so long that the connection has to end, where delivered is how much
+// was, in both directions, and now a time. What the kernel still holds for a slow reader counts as it is delivered.
+func (t *Teardown) IsSilent(now time.Duration, delivered uint64, patience time.Duration) bool {
+	if t.until == 0 || delivered != t.delivered {
+		t.delivered, t.until = delivered, now+patience
+	}
+	if now < t.until {
+		return false
+	}
+	t.Because(traffic.HalfClosedTimeout)
+	return true
+}
+
+// Because notes why the connection ends, if it is the first reason. That a side has finished gives way to any other.
+func (t *Teardown) Because(why traffic.Reason) {
+	if t.reason == 0 || finishes(traffic.Reason(t.reason-1)) && !finishes(why) {
+		t.reason = uint8(why) + 1
+	}
+}
+
+func finishes(why traffic.Reason) bool {
+	return why == traffic.ClientFinished || why == traffic.EndpointFinished
+}
+
+// IsClean reports whether a side may be closed: it has been sent the FIN of the other, or will be by that. Otherwise it has to be
+// reset, also when it has vanished, or the kernel would go on with it for minutes.
+func (t *Teardown) IsClean(side TCPSide) bool { return t.sides[side.other()].end == saidFIN }
+
+// Reason returns why the connection has ended. It is the last that is asked.
+func (t *Teardown) Reason() traffic.Reason {
+	for side := range t.sides {
+		if t.sides[side].sawEPIPE {
+			t.Because(ends[side].reset)
+		}
+	}
+	if t.reason == 0 {
+		return traffic.Shutdown // nobody but the engine itself has ended it
+	}
+	return traffic.Reason(t.reason - 1)
+}
+
+// HasVanished reports whether a peer no longer answers, of which the kernel tells d. Keepalive cannot find out while we have
+// sent something that the peer has not acknowledged: then the kernel sends that again, instead of probes, for a quarter of an
+// hour (tcp_retries2, tcp(7)). TCP_USER_TIMEOUT would be shorter, but would also end a peer that is well and just reads
+// nothing for a while.
+func (c Config) HasVanished(d sockopt.Delivery) bool {
+	return d.Pending && d.Unanswered >= Probes && d.Silent >= c.LookAfter()
+}
+
+// LookAfter is how often a connection has to be looked at for HasVanished: as long as keepalive takes to find out.
+func (c Config) LookAfter() time.Duration { return (1 + Probes) * c.TCPKeepAlive }
+
+// ErrVanished is how a side ends that HasVanished.
+var ErrVanished = errors.New("the peer no longer answers")
+
+// ends are the reasons that each side can be.
+var ends = [2]sideEnds{
+	ClientSide:  {traffic.ClientFinished, traffic.ClientReset, traffic.ClientVanished},
+	BackendSide: {traffic.EndpointFinished, traffic.EndpointReset, traffic.EndpointVanished},
+}
+
+type sideEnds struct{ finished, reset, vanished traffic.Reason }
+
+// of returns the reason that an error of reading or writing stands for.
+func (e sideEnds) of(err error) traffic.Reason {
+	if sockopt.IsReset(err) {
+		return e.reset
+	}
+	return e.vanished
+}
