@@ -366,8 +366,8 @@ func (l *loop) tryBeside(c *conn, a attempt) {
 	}
 }
 
-// patience is when c is impatient next: when another endpoint is to be tried, or an attempt or the search has
-// lasted long enough.
+// patience is when c is impatient next: when another endpoint is to be tried, or another address of one, or an attempt or the
+// search has lasted long enough.
 func (l *loop) patience(c *conn) time.Duration {
 	d := c.dial
 	at := d.until
@@ -376,6 +376,9 @@ func (l *loop) patience(c *conn) time.Duration {
 	}
 	for _, a := range d.attempts {
 		at = min(at, a.began+l.engine.Cfg.DialTimeout)
+		if len(a.others) > 0 {
+			at = min(at, a.next)
+		}
 	}
 	return max(at, l.now+dialTick)
 }
