@@ -136,9 +136,9 @@ func (l *loop) goOnSearching() {
 	for ; n < len(l.deferred) && !(l.attemptsOf == l.turn && l.attempts == attemptsATurn); n++ {
 		t := l.deferred[n]
 		if t.kind == answering {
-			if f := l.sessions.at(t.index, t.generation); f != nil && (*f).deferred {
+			if f := l.sessions.all.at(t.index, t.generation); f != nil && (*f).deferred {
 				(*f).deferred = false
-				l.redirect(*f)
+				l.sessions.redirect(*f)
 			}
 		} else if c := l.conns.at(t.index, t.generation); c != nil && c.dial != nil && c.dial.deferred {
 			c.dial.deferred = false

@@ -34,8 +34,8 @@ func (l *loop) expire() {
 			l.look(c)
 		}
 	}
-	if l.sessions.used > 0 && l.now >= l.sweepSessions {
-		l.idleSessions()
+	if l.sessions.all.used > 0 && l.now >= l.sessions.sweepAt {
+		l.sessions.endIdle()
 	}
 	l.resume()
 }
@@ -86,8 +86,8 @@ func (l *loop) look(c *conn) {
 // nextDue is when the loop has something to do even if nothing happens.
 func (l *loop) nextDue() time.Duration {
 	due := l.timers.wake()
-	if l.sessions.used > 0 {
-		due = min(due, l.sweepSessions)
+	if l.sessions.all.used > 0 {
+		due = min(due, l.sessions.sweepAt)
 	}
 	if len(l.paused)+len(l.starved) > 0 {
 		due = min(due, l.resumeAt)

@@ -42,38 +42,31 @@ type loop struct {
 	parked   bool          // in the last wait
 	yielded  time.Duration // when it last parked, or let others run
 
-	turn          uint64               // how many there have been
-	clock         func() time.Duration // Now, but in tests
-	now           time.Duration        // by the clock, read once a turn
-	events        [256]unix.EpollEvent
-	buffer        [chunk]byte // what is read passes through it; nothing stays in it
-	conns         slab[conn]
-	listeners     slab[*epollTCP]
-	paused        []*portSocket // with clients or datagrams in their queues, which cannot be had for now
-	starved       []*conn       // the kernel had no memory for them
-	resumeAt      time.Duration // of both
-	resuming      []*portSocket // no longer paused, and not watched yet
-	udpPorts      slab[*epollUDP]
-	sessions      slab[*session]
-	begun         int // sessions, ever
-	receiveBatch  *receiveBatch
-	sendBatch     *sendBatch
-	sweepSessions time.Duration // when sessions are looked at next
-	sweptSessions int           // how many places of them have been, of this sweep
-	accepts       int           // how many clients each port may accept in this turn
-	share         int           // what each that carries in bulk may move in this turn
-	bulky         int           // how many have carried in bulk, in this turn
-	moved         int           // bytes, in this turn
-	datagrams     int           // likewise
-	deferred      []token       // of clients and sessions whose search for an endpoint goes on in a later turn
-	attempts      int           // made for such in a turn
-	attemptsOf    uint64        // that turn
-	unfinished    []*conn       // interrupted in this turn, to go on in the next
-	resumed       []*conn       // empty; the room of those that went on in the last
-	timers        timers
-	dials         freeList[dial]
-	tails         freeList[tail]
-	pipes         pipes
+	turn       uint64               // how many there have been
+	clock      func() time.Duration // Now, but in tests
+	now        time.Duration        // by the clock, read once a turn
+	events     [256]unix.EpollEvent
+	buffer     [chunk]byte // what is read passes through it; nothing stays in it
+	conns      slab[conn]
+	listeners  slab[*epollTCP]
+	paused     []*portSocket // with clients or datagrams in their queues, which cannot be had for now
+	starved    []*conn       // the kernel had no memory for them
+	resumeAt   time.Duration // of both
+	resuming   []*portSocket // no longer paused, and not watched yet
+	sessions   sessions
+	accepts    int     // how many clients each port may accept in this turn
+	share      int     // what each that carries in bulk may move in this turn
+	bulky      int     // how many have carried in bulk, in this turn
+	moved      int     // bytes, in this turn
+	deferred   []token // of clients and sessions whose search for an endpoint goes on in a later turn
+	attempts   int     // made for such in a turn
+	attemptsOf uint64  // that turn
+	unfinished []*conn // interrupted in this turn, to go on in the next
+	resumed    []*conn // empty; the room of those that went on in the last
+	timers     timers
+	dials      freeList[dial]
+	tails      freeList[tail]
+	pipes      pipes
 
 	alarm   *time.Timer   // ends a wait when something is due
 	alarmAt time.Duration // when that is; 0 when it is not set
@@ -127,6 +120,7 @@ func newLoop(e *Engine, number int) (*loop, error) {
 	}
 	l := &loop{engine: e, number: number, epfd: epfd, clock: monotonic.Now, now: monotonic.Now(), pipes: pipes{budget: e.Budget}}
 	l.timers.init()
+	l.sessions.loop = l
 	if l.waker, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err != nil {
 		closeFD(epfd)
 		return nil, os.NewSyscallError("eventfd", err)
@@ -173,7 +167,7 @@ func (l *loop) run() {
 		l.dealWithAll()
 		l.proceed()
 		l.goOnSearching()
-		l.sendReplies()
+		l.sessions.out.send()
 		l.expire()
 		if !l.runPosted() {
 			l.turns.end(monotonic.Now())
@@ -229,7 +223,7 @@ func (l *loop) apportion() {
 	}
 	l.accepts = acceptsFor(ports)
 	l.share, l.bulky = share(l.bulky), 0
-	l.moved, l.datagrams = 0, 0
+	l.moved, l.sessions.datagrams = 0, 0
 }
 
 // wait ends a turn, and returns when something has happened. It does not wait while there is something left to do.
@@ -345,12 +339,12 @@ func (l *loop) deal(ev *unix.EpollEvent) {
 			}
 		}
 	case asking:
-		if p := l.udpPorts.at(t.index, t.generation); p != nil {
-			l.receive(*p)
+		if p := l.sessions.ports.at(t.index, t.generation); p != nil {
+			l.sessions.receive(*p)
 		}
 	case answering:
-		if f := l.sessions.at(t.index, t.generation); f != nil {
-			l.answers(*f)
+		if f := l.sessions.all.at(t.index, t.generation); f != nil {
+			l.sessions.answers(*f)
 		}
 	}
 }
@@ -455,4 +449,6 @@ func (l *loop) takeRequests() {
 }
 
 // idle tells whether the loop has nothing left to carry.
-func (l *loop) idle() bool { return l.conns.used+l.listeners.used+l.udpPorts.used+l.sessions.used == 0 }
+func (l *loop) idle() bool {
+	return l.conns.used+l.listeners.used+l.sessions.ports.used+l.sessions.all.used == 0
+}

@@ -30,19 +30,19 @@ type session struct {
 func (f *session) token() token { return token{answering, f.index, f.generation} }
 
 // forward sends what the client sent on to the endpoint, or puts it aside while there is none.
-func (l *loop) forward(f *session, datagram []byte) {
+func (u *sessions) forward(f *session, datagram []byte) {
 	switch f.Forward(datagram) {
 	case engine.UDPSend:
-		if err := l.sendOn(f, datagram); err != nil {
-			l.refusedBy(f, err)
+		if err := u.sendOn(f, datagram); err != nil {
+			u.refused(f, err)
 		}
 	case engine.UDPMove:
-		l.move(f)
+		u.move(f)
 	}
 }
 
 // sendOn sends one datagram to the endpoint. It returns an error when that refuses.
-func (l *loop) sendOn(f *session, datagram []byte) (err error) {
+func (u *sessions) sendOn(f *session, datagram []byte) (err error) {
 	_, errno := send(int(f.fd), datagram)
 	if errno == unix.EMSGSIZE { // it may be an earlier one that was too long for the path: see udpBackend.send
 		_, errno = send(int(f.fd), datagram)
@@ -55,27 +55,30 @@ func (l *loop) sendOn(f *session, datagram []byte) (err error) {
 
 // answers reads what the endpoint of f sends, and has it sent to the client at the end of the turn. A
 // session whose endpoint keeps answering in turn after turn is read ever more often in each.
-func (l *loop) answers(f *session) {
-	if l.turn == f.read+1 {
+func (u *sessions) answers(f *session) {
+	if u.loop.turn == f.read+1 {
 		f.eager = min(2*f.eager, replyBatch)
 	} else {
 		f.eager = 1
 	}
-	f.read = l.turn
+	f.read = u.loop.turn
+	if u.out == nil {
+		u.out = new(sendBatch)
+	}
 	for range f.eager {
 		if f.fd == noDescriptor {
 			return
 		}
-		n, errno := receive(int(f.fd), l.nextReply()[:])
+		n, errno := receive(int(f.fd), u.out.room()[:])
 		switch errno {
 		case 0:
 			switch f.Answered(&f.visit, n) {
 			case engine.UDPSend:
-				l.reply(f, n)
+				u.out.add(f, n)
 			case engine.UDPMove:
-				l.move(f)
+				u.move(f)
 			}
-			if l.datagrams++; l.datagrams >= datagramsATurn {
+			if u.datagrams++; u.datagrams >= datagramsATurn {
 				return
 			}
 		case unix.EAGAIN:
@@ -84,73 +87,73 @@ func (l *loop) answers(f *session) {
 			return // the endpoint is not to blame; the next turn tries again
 		case unix.EMSGSIZE: // an earlier one we sent was too long for the path
 		default:
-			l.refusedBy(f, errno)
+			u.refused(f, errno)
 			return
 		}
 	}
 }
 
-// refusedBy takes f from an endpoint that refuses.
-func (l *loop) refusedBy(f *session, err error) {
+// refused takes f from an endpoint that refuses.
+func (u *sessions) refused(f *session, err error) {
 	if f.Refused(&f.visit, err) == engine.UDPMove {
-		l.move(f)
+		u.move(f)
 	}
 }
 
 // move closes the socket to the endpoint that f has left, and finds f another.
-func (l *loop) move(f *session) {
-	l.depart(f)
-	l.redirect(f)
+func (u *sessions) move(f *session) {
+	u.depart(f)
+	u.redirect(f)
 }
 
 // depart closes the socket to the endpoint of f, if there is one.
-func (l *loop) depart(f *session) {
+func (u *sessions) depart(f *session) {
 	if f.fd != noDescriptor {
 		closeFD(int(f.fd))
 		f.fd = noDescriptor
-		f.Departed(&f.visit, l.now)
+		f.Departed(&f.visit, u.loop.now)
 	}
 }
 
 // redirect finds an endpoint for f, in this turn or in later ones. When there is none in time, f ends.
-func (l *loop) redirect(f *session) {
+func (u *sessions) redirect(f *session) {
 	for f.fd == noDescriptor && !f.looking && !f.deferred && !f.Ended() {
-		if f.deferred = f.IsRetry() && !l.mayAttempt(); f.deferred {
-			l.deferred = append(l.deferred, f.token())
+		if f.deferred = f.IsRetry() && !u.loop.mayAttempt(); f.deferred {
+			u.loop.deferred = append(u.loop.deferred, f.token())
 			return
 		}
-		e, ok := f.Next(l.now)
+		e, ok := f.Next(u.loop.now)
 		if !ok {
 			f.GiveUp()
-			l.finishSession(f)
+			u.finish(f)
 			return
 		}
 		if e.Addr.Host == "" {
 			to := netip.AddrPortFrom(e.Addr.IP.Addr().Unmap(), e.Addr.IP.Port())
-			err := l.engine.Resolver.Refuse(registry.UDP, to)
+			err := u.loop.engine.Resolver.Refuse(registry.UDP, to)
 			if err == nil {
-				err = l.direct(f, e, to)
+				err = u.direct(f, e, to)
 			}
 			if err != nil {
 				f.Cannot(e, err)
 			}
-		} else if addrs, err, ok := l.engine.Resolver.Recall(registry.UDP, e.Addr); ok {
-			l.directAny(f, e, addrs, err)
+		} else if addrs, err, ok := u.loop.engine.Resolver.Recall(registry.UDP, e.Addr); ok {
+			u.directAny(f, e, addrs, err)
 		} else {
-			l.lookUpSession(f, e)
+			u.lookUp(f, e)
 		}
 	}
 }
 
-// lookUpSession resolves the name of an endpoint beside the loop.
-func (l *loop) lookUpSession(f *session, e *balance.Endpoint) {
+// lookUp resolves the name of an endpoint beside the loop.
+func (u *sessions) lookUp(f *session, e *balance.Endpoint) {
 	f.looking = true
-	l.engine.resolve(registry.UDP, e, f.LookUpPatience(), func(addrs []netip.AddrPort, err error) {
-		l.do(func() {
+	u.loop.engine.resolve(registry.UDP, e, f.LookUpPatience(), func(addrs []netip.AddrPort, err error) {
+		u.loop.do(func() {
 			if !f.Ended() {
 				f.looking = false
-				l.directAny(f, e, addrs, err)
-				l.redirect(f)
+				u.directAny(f, e, addrs, err)
+				u.redirect(f)
 			}
 		})
 	})
@@ -158,9 +161,9 @@ func (l *loop) lookUpSession(f *session, e *balance.Endpoint) {
 
 // directAny makes e the endpoint of f, at the first of its addresses that can be, unless its name was not resolved, because
 // of err.
-func (l *loop) directAny(f *session, e *balance.Endpoint, addrs []netip.AddrPort, err error) {
+func (u *sessions) directAny(f *session, e *balance.Endpoint, addrs []netip.AddrPort, err error) {
 	for _, to := range addrs {
-		if err = l.direct(f, e, to); err == nil {
+		if err = u.direct(f, e, to); err == nil {
 			return
 		}
 	}
@@ -168,7 +171,7 @@ func (l *loop) directAny(f *session, e *balance.Endpoint, addrs []netip.AddrPort
 }
 
 // direct makes e, at an address of its, the endpoint of f, and sends it what waited.
-func (l *loop) direct(f *session, e *balance.Endpoint, to netip.AddrPort) error {
+func (u *sessions) direct(f *session, e *balance.Endpoint, to netip.AddrPort) error {
 	if f.Key.Loops(to, f.port.Number) {
 		return admit.ErrLoop
 	}
@@ -176,13 +179,13 @@ func (l *loop) direct(f *session, e *balance.Endpoint, to netip.AddrPort) error 
 	if errno != 0 {
 		return errno
 	}
-	err := l.suspect(registry.UDP, fd, to)
+	err := u.loop.suspect(registry.UDP, fd, to)
 	if err == nil {
-		err = l.watch(fd, f.token(), unix.EPOLLIN)
+		err = u.loop.watch(fd, f.token(), unix.EPOLLIN)
 	}
 	if err == nil {
-		f.fd, f.visit = int32(fd), engine.UDPVisit{Endpoint: e, Began: l.now}
-		err = l.handOver(f)
+		f.fd, f.visit = int32(fd), engine.UDPVisit{Endpoint: e, Began: u.loop.now}
+		err = u.handOver(f)
 	}
 	if err != nil {
 		closeFD(fd)
@@ -194,13 +197,13 @@ func (l *loop) direct(f *session, e *balance.Endpoint, to netip.AddrPort) error 
 }
 
 // handOver sends what waited to the endpoint that f was connected to.
-func (l *loop) handOver(f *session) error {
+func (u *sessions) handOver(f *session) error {
 	for sent := 0; ; sent++ {
 		next, verdict := f.HandOver(&f.visit, sent)
 		if verdict != engine.UDPSend {
 			return nil
 		}
-		if err := l.sendOn(f, next); err != nil {
+		if err := u.sendOn(f, next); err != nil {
 			return err
 		}
 	}
@@ -209,5 +212,5 @@ func (l *loop) handOver(f *session) error {
 // Evict has its loop end the session for the sake of another one.
 func (f *session) Evict() {
 	l := f.port.loop
-	l.do(func() { l.evict(f) })
+	l.do(func() { l.sessions.evict(f) })
 }

@@ -75,7 +75,7 @@ func TestADatagramThatWasAnsweredIsNotSentAgain(t *testing.T) {
 	err := errors.New("a refusal that was long on its way")
 	s.loop.call(func() {
 		for _, f := range s.sessions {
-			s.loop.refusedBy(f, err)
+			s.loop.sessions.refused(f, err)
 		}
 	})
 	if got := client.Ask(t).Name; got != "2" {

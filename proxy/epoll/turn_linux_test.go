@@ -368,7 +368,7 @@ func TestAUDPPortThatCannotBeReadIsPaused(t *testing.T) {
 		fd := p.fd
 		p.fd, err = unix.Open("/dev/null", unix.O_RDONLY|unix.O_CLOEXEC, 0) // ENOTSOCK
 		if err == nil {
-			l.receive(p)
+			l.sessions.receive(p)
 			closeFD(p.fd)
 		}
 		p.fd = fd
