@@ -28,9 +28,9 @@ CHAOS     ?= $(if $(MEMBERS),-members=$(MEMBERS)) $(if $(DURATION),-duration=$(D
 
 export CGO_ENABLED = 0
 
-.PHONY: help build run test check fuzz hostile bench bench-peers bench-self bench-fleet bench-scale chaos lab lab-check lab-down clean
+.PHONY: help build run test check fuzz hostile bench bench-peers bench-self bench-fleet bench-scale chaos chaos-v2 lab lab-check lab-down clean
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 build: ## build bin/kube-proxy and bin/playground
 	go build -trimpath -ldflags '$(STAMP)' -o bin/ ./cmd/...
@@ -71,6 +71,9 @@ bench-scale: build ## a change, a resync and a start at 10, 1,000 and 10,000 ser
 
 chaos: ## ten minutes in which everything happens to etcd (MEMBERS, DURATION, SEED, ONLY, BREAKAGE, SOAK; CHAOS=-h)
 	go build -o bin/ ./scripts/chaos && exec bin/chaos $(CHAOS)
+
+chaos-v2: ## ten minutes in which everything happens to an etcd with a v2 API (DURATION, ETCD=/usr/bin/etcd of version 3.4)
+	CGO_ENABLED=1 go test -race -count=1 -v -timeout 2h -run AfterEveryUpdateOfEtcd2 ./config/etcdv2source -model.for=$(or $(DURATION),10m) -model.etcd=$(or $(ETCD),$(shell command -v etcd || echo etcd))
 
 lab: ## the lab: etcd, two nodes, three backends and a client, in containers
 	./lab up

@@ -14,7 +14,7 @@ import (
 	"strings"
 	"testing"
 
-	"kubeproxy/config/etcdsource"
+	"kubeproxy/config/etcdconfig"
 )
 
 // A promise is one row of a table of docs/guarantees.md.
@@ -94,20 +94,20 @@ func TestTheBoundsAreThoseOfTheCode(t *testing.T) {
 		t.Fatal(err)
 	}
 	for field, value := range map[string]fmt.Stringer{
-		"ProbePeriod":    etcdsource.DefaultProbePeriod,
-		"DialTimeout":    etcdsource.DefaultDialTimeout,
-		"RequestTimeout": etcdsource.DefaultRequestTimeout,
-		"SyncPeriod":     etcdsource.DefaultSyncPeriod,
+		"ProbePeriod":    etcdconfig.DefaultProbePeriod,
+		"DialTimeout":    etcdconfig.DefaultDialTimeout,
+		"RequestTimeout": etcdconfig.DefaultRequestTimeout,
+		"SyncPeriod":     etcdconfig.DefaultSyncPeriod,
 	} {
 		if row := fmt.Sprintf("\n| `%s` | %v |", field, value); !strings.Contains(string(text), row) {
 			t.Errorf("guarantees.md has no row that begins %q", row[1:])
 		}
 	}
 	for row, want := range map[string]string{
-		"L3": fmt.Sprintf("%v + ", 3*etcdsource.DefaultProbePeriod),
-		"L5": fmt.Sprintf("%v + ", max(etcdsource.DefaultDialTimeout, 3*etcdsource.DefaultProbePeriod)+1e9),
-		"L6": fmt.Sprintf("%v + ", max(etcdsource.DefaultRequestTimeout, 3*etcdsource.DefaultProbePeriod)+1e9),
-		"L7": fmt.Sprintf("%v + ", etcdsource.DefaultSyncPeriod*6/5+3*etcdsource.DefaultProbePeriod),
+		"L3": fmt.Sprintf("%v + ", 3*etcdconfig.DefaultProbePeriod),
+		"L5": fmt.Sprintf("%v + ", max(etcdconfig.DefaultDialTimeout, 3*etcdconfig.DefaultProbePeriod)+1e9),
+		"L6": fmt.Sprintf("%v + ", max(etcdconfig.DefaultRequestTimeout, 3*etcdconfig.DefaultProbePeriod)+1e9),
+		"L7": fmt.Sprintf("%v + ", etcdconfig.DefaultSyncPeriod*6/5+3*etcdconfig.DefaultProbePeriod),
 	} {
 		found := false
 		for line := range strings.Lines(string(text)) {

@@ -78,7 +78,9 @@ func isEtcd(importPath string) bool {
 
 // isSource tells whether a package is a source beside the etcd source.
 func isSource(importPath string) bool {
-	return inside(importPath, "config/filesource") || inside(importPath, "config/apisource")
+	return slices.ContainsFunc([]string{"config/filesource", "config/apisource", "config/etcdv2source", "config/etcdauto"}, func(room string) bool {
+		return inside(importPath, room)
+	})
 }
 
 // wires tells whether a package puts the program together, or tests and measures all of it.
@@ -115,6 +117,9 @@ func TestArrowsPointOneWayOnly(t *testing.T) {
 			}
 			if isSource(dep) && !isSource(p.ImportPath) && !wires(p.ImportPath) {
 				t.Errorf("%s needs %s: sources stand behind config.Source, and only their wiring names them", p.ImportPath, dep)
+			}
+			if isEtcd(dep) && isSource(p.ImportPath) && !forTests(p.ImportPath) {
+				t.Errorf("%s needs %s: only the source of etcd 3 needs etcd's client", p.ImportPath, dep)
 			}
 			if isEtcd(dep) && !speaksEtcd(p.ImportPath) {
 				t.Errorf("%s needs %s: sources stand behind config.Source, and only their wiring names them", p.ImportPath, dep)

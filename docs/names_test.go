@@ -51,7 +51,7 @@ type names struct {
 var (
 	code   = regexp.MustCompile("`([^`]+)`")
 	link   = regexp.MustCompile(`\]\(([^)#]+)[^)]*\)`)
-	makeOf = regexp.MustCompile(`^\s*make ([a-z][a-z-]*)`)
+	makeOf = regexp.MustCompile(`^\s*make ([a-z][a-z0-9-]*)`)
 
 	aTest   = regexp.MustCompile(`^(Test|Fuzz|Benchmark|Example)[A-Z]\w*$`)
 	aFlag   = regexp.MustCompile(`^--?([a-z][a-z0-9_-]*)(=\S*)?$`)
@@ -223,7 +223,7 @@ func makeTargets(t *testing.T) map[string]bool {
 		t.Fatal(err)
 	}
 	targets := make(map[string]bool)
-	for _, m := range regexp.MustCompile(`(?m)^([a-z][a-z-]*):`).FindAllStringSubmatch(string(text), -1) {
+	for _, m := range regexp.MustCompile(`(?m)^([a-z][a-z0-9-]*):`).FindAllStringSubmatch(string(text), -1) {
 		targets[m[1]] = true
 	}
 	return targets

@@ -10,6 +10,7 @@ import (
 
 	"kubeproxy/config/apisource"
 	"kubeproxy/config/etcdsource"
+	"kubeproxy/config/etcdv2source"
 	"kubeproxy/config/filesource"
 	"kubeproxy/proxy/traffic"
 )
@@ -57,6 +58,7 @@ func TestTheOperatorsManualIsComplete(t *testing.T) {
 	for cause := range apisource.NumCauses {
 		want("reason", cause.String(), cause.String())
 	}
+	want("reason", etcdv2source.Causes()...)
 	for _, row := range []string{"| SIGTERM, SIGINT |", "| SIGHUP |", "| SIGUSR1 |", "\n| 0 | a clean", "\n| 1 | it could", "\n| 2 | the command", "\n| 1 | listeners", "\n| 4 | what was"} {
 		if !strings.Contains(string(text), row) {
 			t.Errorf("operating.md has no row %q", row)

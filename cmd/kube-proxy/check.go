@@ -14,7 +14,9 @@ import (
 	"github.com/spf13/pflag"
 
 	"kubeproxy/cmd/internal/check"
+	"kubeproxy/config/etcdauto"
 	"kubeproxy/config/etcdsource"
+	"kubeproxy/config/etcdv2source"
 	"kubeproxy/proxy"
 )
 
@@ -32,7 +34,7 @@ type checkOptions struct {
 var flagsForCheck = []string{
 	"help", "version", "o", "timeout", "service_port", "bind_address",
 	"allowed_ports", "allowed_endpoints", "healthz_bind_address", "metrics_bind_address",
-	"etcd_servers", "etcd_config", "etcd_cafile", "etcd_certfile", "etcd_keyfile", "etcd_insecure_skip_tls_verify",
+	"etcd_servers", "etcd_config", "etcd_version", "etcd_cafile", "etcd_certfile", "etcd_keyfile", "etcd_insecure_skip_tls_verify",
 	"etcd_username", "etcd_password_file", "registry_dir",
 }
 
@@ -145,6 +147,9 @@ func (o *checkOptions) guards() proxy.Config {
 func (o *checkOptions) fromEtcd(cfg etcdsource.Config) (check.Registry, error) {
 	ctx, cancel := context.WithTimeoutCause(context.Background(), o.timeout.Duration, fmt.Errorf("no answer for %v", o.timeout))
 	defer cancel()
+	if o.source.etcd.version == etcd2 || o.source.etcd.version == etcdAuto && majorOf(ctx, cfg) == 2 {
+		return fromEtcd2(ctx, cfg)
+	}
 	snapshot, err := etcdsource.Read(ctx, cfg)
 	if err != nil {
 		return check.Registry{}, fmt.Errorf("read etcd at %v: %w", cfg.Endpoints, err)
@@ -152,6 +157,28 @@ func (o *checkOptions) fromEtcd(cfg etcdsource.Config) (check.Registry, error) {
 	r := check.Registry{Source: fmt.Sprintf("etcd at %v", cfg.Endpoints), Revision: snapshot.Revision}
 	for _, k := range snapshot.Keys {
 		r.Records = append(r.Records, check.Record{Key: string(k.Key), Value: k.Value, Created: k.Created, Modified: k.Revision})
+	}
+	return r, nil
+}
+
+// majorOf asks which etcd it is.
+func majorOf(ctx context.Context, cfg etcdsource.Config) int {
+	cfg, err := cfg.Complete()
+	if err != nil {
+		return 3 // whose source says what is wrong
+	}
+	return etcdauto.Major(ctx, cfg)
+}
+
+// fromEtcd2 reads the registry of an etcd by its v2 API.
+func fromEtcd2(ctx context.Context, cfg etcdsource.Config) (check.Registry, error) {
+	keys, index, err := etcdv2source.Read(ctx, cfg)
+	if err != nil {
+		return check.Registry{}, fmt.Errorf("read etcd 2 at %v: %w", cfg.Endpoints, err)
+	}
+	r := check.Registry{Source: fmt.Sprintf("etcd 2 at %v", cfg.Endpoints), Revision: index}
+	for _, k := range keys {
+		r.Records = append(r.Records, check.Record{Key: k.Key, Value: []byte(k.Value), Created: k.Created, Modified: k.Modified})
 	}
 	return r, nil
 }

@@ -11,7 +11,11 @@ import (
 	"github.com/golang/glog"
 	"github.com/spf13/pflag"
 
+	"kubeproxy/config"
+	"kubeproxy/config/etcdauto"
+	"kubeproxy/config/etcdconfig"
 	"kubeproxy/config/etcdsource"
+	"kubeproxy/config/etcdv2source"
 )
 
 // etcdOptions says where etcd is and how to talk to it. The files are read only when the source is made.
@@ -24,10 +28,12 @@ type etcdOptions struct {
 	insecure     bool
 	username     string
 	passwordFile string
+	version      etcdVersionValue
 }
 
 func (e *etcdOptions) addFlags(f *pflag.FlagSet) {
 	f.Var(&e.servers, "etcd_servers", "the etcd to watch: `URLs` of its members, separated by commas; repeat to add more")
+	f.Var(&e.version, "etcd_version", "`which` etcd it is: 3, 2 (its v2 API), or auto to ask its members")
 	f.StringVar(&e.configFile, "etcd_config", "", "`file` with etcd client settings as go-etcd saved them (JSON)")
 	f.StringVar(&e.caFile, "etcd_cafile", "", "`file` with the authorities that may vouch for etcd (PEM); the system's if not given")
 	f.StringVar(&e.certFile, "etcd_certfile", "", "`file` with the certificate to show to etcd (PEM)")
@@ -69,7 +75,7 @@ func (e *etcdOptions) config(sync time.Duration) (etcdsource.Config, error) {
 	var err error
 	if e.configFile != "" {
 		var warnings []string
-		if cfg, warnings, err = etcdsource.LoadConfigFile(e.configFile); err != nil {
+		if cfg, warnings, err = etcdconfig.LoadConfigFile(e.configFile); err != nil {
 			return cfg, err
 		}
 		for _, w := range warnings {
@@ -80,7 +86,7 @@ func (e *etcdOptions) config(sync time.Duration) (etcdsource.Config, error) {
 		if !encrypted(cfg.Endpoints) {
 			return cfg, errors.New(errPlain + " of " + e.configFile)
 		}
-		files := etcdsource.TLSFiles{Cert: e.certFile, Key: e.keyFile, InsecureSkipVerify: e.insecure}
+		files := etcdconfig.TLSFiles{Cert: e.certFile, Key: e.keyFile, InsecureSkipVerify: e.insecure}
 		if e.caFile != "" {
 			files.CA = []string{e.caFile}
 		}
@@ -105,6 +111,41 @@ func (e *etcdOptions) config(sync time.Duration) (etcdsource.Config, error) {
 	cfg.SyncPeriod = sync
 	return cfg, nil
 }
+
+// source makes the source for the etcd that cfg names.
+func (e *etcdOptions) source(cfg etcdsource.Config) (config.Source, error) {
+	v3, err := etcdsource.New(cfg)
+	if err != nil || e.version == etcd3 {
+		return v3, err
+	}
+	v2, err := etcdv2source.New(cfg)
+	if err != nil || e.version == etcd2 {
+		return v2, err
+	}
+	cfg, err = cfg.Complete()
+	return etcdauto.New(cfg, v2, v3), err
+}
+
+// An etcdVersionValue is the flag -etcd_version.
+type etcdVersionValue string
+
+const (
+	etcdAuto etcdVersionValue = "auto"
+	etcd2    etcdVersionValue = "2"
+	etcd3    etcdVersionValue = "3"
+)
+
+func (v *etcdVersionValue) Set(s string) error {
+	switch version := etcdVersionValue(s); version {
+	case etcdAuto, etcd2, etcd3:
+		*v = version
+		return nil
+	}
+	return errors.New("must be auto, 2 or 3")
+}
+
+func (v *etcdVersionValue) String() string { return string(*v) }
+func (v *etcdVersionValue) Type() string   { return "version" }
 
 // wantsTLS tells whether a flag says something about TLS. Then what the config file says about it
 // no longer counts: half of the one and half of the other would be hard to foresee.

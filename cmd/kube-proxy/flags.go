@@ -62,7 +62,7 @@ func defaults() *options {
 		metrics:      placeValue(netip.MustParseAddrPort("127.0.0.1:10249")),
 		configMaxAge: durationValue{zero: true, least: leastMaxAge},
 		stateMaxAge:  durationValue{Duration: 24 * time.Hour},
-		source:       sourceOptions{sync: seconds(30)},
+		source:       sourceOptions{sync: seconds(30), etcd: etcdOptions{version: etcdAuto}},
 	}
 }
 

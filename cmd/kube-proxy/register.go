@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"kubeproxy/cmd/internal/register"
+	"kubeproxy/config/etcdconfig"
 	"kubeproxy/config/etcdsource"
 	"kubeproxy/registry"
 )
@@ -182,7 +183,7 @@ func localAddress(etcd etcdsource.Config) (netip.Addr, error) {
 		return netip.Addr{}, err
 	}
 	defer d.Close()
-	ctx, cancel := context.WithTimeout(context.Background(), etcdsource.DefaultRequestTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), etcdconfig.DefaultRequestTimeout)
 	defer cancel()
 	return d.LocalAddr(ctx)
 }

@@ -79,7 +79,7 @@ func (o *sourceOptions) open(flags *pflag.FlagSet) (sourceSet, error) {
 		if err != nil {
 			return set, err
 		}
-		source, err := etcdsource.New(etcd)
+		source, err := o.etcd.source(etcd)
 		if err != nil {
 			return set, err
 		}

@@ -11,6 +11,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"kubeproxy/config"
+	"kubeproxy/config/etcdconfig"
 	"kubeproxy/config/etcdsource/etcdtest"
 	"kubeproxy/registry"
 )
@@ -56,11 +57,11 @@ func TestAnExpiredTokenIsRenewedWithoutAWord(t *testing.T) {
 
 	// Wait until a token of the same age is refused.
 	cfg := asProxy(quick(etcd.URL()))
-	cfg, err := cfg.withDefaults()
+	cfg, err := cfg.Complete()
 	if err != nil {
 		t.Fatal(err)
 	}
-	witness, err := (&dialer{cfg, newNames()}).dial(t.Context(), nil)
+	witness, err := (&dialer{cfg, etcdconfig.NewNames(nil)}).dial(t.Context(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"kubeproxy/config/etcdconfig"
 	"kubeproxy/registry"
 )
 
@@ -157,8 +158,8 @@ func unframed(message string) string {
 }
 
 // advice says what to do about an error, as far as its text tells; empty if it does not.
-func (c *Config) advice(cause Cause, reason string) string {
-	encrypted := isHTTPS(c.Endpoints[0])
+func (c *dialer) advice(cause Cause, reason string) string {
+	encrypted := etcdconfig.IsHTTPS(c.Endpoints[0])
 	switch {
 	case strings.Contains(reason, "server preface: ") && strings.Contains(reason, "http2: "):
 		return "this is not the gRPC of etcd 3: an etcd 2 or another HTTP server answers at this address"
@@ -176,7 +177,7 @@ func (c *Config) advice(cause Cause, reason string) string {
 }
 
 // certificateName returns the common name of the client's certificate; empty if there is none.
-func (c *Config) certificateName() string {
+func (c *dialer) certificateName() string {
 	if c.TLS == nil || c.TLS.GetClientCertificate == nil {
 		return ""
 	}

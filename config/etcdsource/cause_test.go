@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"kubeproxy/config"
+	"kubeproxy/config/etcdconfig"
 	"kubeproxy/config/etcdsource/etcdtest"
 )
 
@@ -135,7 +136,7 @@ func TestTheReasonSaysWhatToDo(t *testing.T) {
 		advice string
 	}{
 		{"http to an etcd with TLS", quick("http://" + secure.Addr()), Insecure, "its URL has to begin with https://"},
-		{"https to an etcd without", mustTLS(t, TLSFiles{CA: []string{ca.File}}, "https://"+plain.Addr()), Insecure, "its URL has to begin with http://"},
+		{"https to an etcd without", mustTLS(t, etcdconfig.TLSFiles{CA: []string{ca.File}}, "https://"+plain.Addr()), Insecure, "its URL has to begin with http://"},
 		{"another HTTP server", quick(web.URL), Unable, "an etcd 2 or another HTTP server answers at this address"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -146,11 +147,11 @@ func TestTheReasonSaysWhatToDo(t *testing.T) {
 			}
 		})
 	}
-	cfg, err := mustTLS(t, TLSFiles{CA: []string{ca.File}, Cert: cert, Key: key}, "https://127.0.0.1:1").withDefaults()
+	cfg, err := mustTLS(t, etcdconfig.TLSFiles{CA: []string{ca.File}, Cert: cert, Key: key}, "https://127.0.0.1:1").Complete()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if advice := cfg.advice(Refused, "etcdserver: permission denied"); !strings.Contains(advice, `"kube-proxy", for the user; etcd needs that user, with a role that may read /registry/services/`) {
+	if advice := (&dialer{Config: cfg}).advice(Refused, "etcdserver: permission denied"); !strings.Contains(advice, `"kube-proxy", for the user; etcd needs that user, with a role that may read /registry/services/`) {
 		t.Errorf("a certificate whose name is no user of etcd: %q", advice)
 	}
 }

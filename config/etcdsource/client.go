@@ -47,12 +47,6 @@ type client struct {
 	watch etcdserverpb.WatchClient
 }
 
-// A dialer makes clients. It keeps the addresses of names from one client to the next.
-type dialer struct {
-	Config
-	names *names
-}
-
 // dial returns a client, logged in if there is a user. Without one it does not touch the network:
 // the first call connects. What the client receives is added to received, if that is given.
 func (c *dialer) dial(ctx context.Context, received *atomic.Int64) (*client, error) {

@@ -7,6 +7,8 @@ import (
 	"net/url"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"kubeproxy/config/etcdconfig"
 )
 
 // A Dialer makes connections for a program that does more with etcd than to follow it. They are set up as the source's own are: TLS is
@@ -15,11 +17,11 @@ type Dialer struct{ dialer }
 
 // NewDialer checks cfg and returns a dialer. It touches no network.
 func NewDialer(cfg Config) (*Dialer, error) {
-	cfg, err := cfg.withDefaults()
+	cfg, err := cfg.Complete()
 	if err != nil {
 		return nil, err
 	}
-	return &Dialer{dialer{cfg, newNames()}}, nil
+	return &Dialer{dialer{cfg, etcdconfig.NewNames(nil)}}, nil
 }
 
 // Dial returns a client, which the caller closes. Without a user the first call connects. The error is ready for a log line.
@@ -56,4 +58,4 @@ func (d *Dialer) LocalAddr(ctx context.Context) (netip.Addr, error) {
 }
 
 // Close ends what the dialer has under way. Clients live on.
-func (d *Dialer) Close() { d.names.close() }
+func (d *Dialer) Close() { d.names.Close() }

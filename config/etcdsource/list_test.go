@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"kubeproxy/config"
+	"kubeproxy/config/etcdconfig"
 	"kubeproxy/config/etcdsource/etcdtest"
 	"kubeproxy/config/records"
 	"kubeproxy/internal/backoff"
@@ -218,11 +219,11 @@ func TestAListThatIsOlderThanTheWatchIsRefused(t *testing.T) {
 }
 
 func TestAFailureOnAKeptConnectionCountsOnlyIfItHappensAgain(t *testing.T) {
-	cfg, err := quick("http://127.0.0.1:1").withDefaults() // nothing is sent there
+	cfg, err := quick("http://127.0.0.1:1").Complete() // nothing is sent there
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := newReader(&dialer{cfg, newNames()})
+	r := newReader(&dialer{cfg, etcdconfig.NewNames(nil)})
 	defer r.close()
 	failure := errors.New("for the test")
 	for _, test := range []struct {
@@ -251,11 +252,11 @@ func TestAFailureOnAKeptConnectionCountsOnlyIfItHappensAgain(t *testing.T) {
 }
 
 func TestEachPartOfAnAnswerHasTimeOfItsOwn(t *testing.T) {
-	cfg, err := quick("http://127.0.0.1:1").withDefaults() // nothing is sent there
+	cfg, err := quick("http://127.0.0.1:1").Complete() // nothing is sent there
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := (&dialer{cfg, newNames()}).dial(t.Context(), nil)
+	c, err := (&dialer{cfg, etcdconfig.NewNames(nil)}).dial(t.Context(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -272,7 +273,7 @@ func TestEachPartOfAnAnswerHasTimeOfItsOwn(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				r := newReader(&dialer{cfg, newNames()})
+				r := newReader(&dialer{cfg, etcdconfig.NewNames(nil)})
 				r.client = c // there is no network in this bubble
 				came := 0
 				r.ask(t.Context(), each, func(ctx context.Context, _ *client, more func()) (listing, error) {
@@ -300,11 +301,11 @@ func TestAPageIsAPart(t *testing.T) {
 	for i := range 10 {
 		put(t, c, spec(fmt.Sprintf("s%d", i)), port(100))
 	}
-	cfg, err := quick(etcd.URL()).withDefaults()
+	cfg, err := quick(etcd.URL()).Complete()
 	if err != nil {
 		t.Fatal(err)
 	}
-	own, err := (&dialer{cfg, newNames()}).dial(t.Context(), nil)
+	own, err := (&dialer{cfg, etcdconfig.NewNames(nil)}).dial(t.Context(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -378,11 +379,11 @@ func TestAListThatDoesNotEndIsGivenUp(t *testing.T) {
 // A slow network: a megabyte takes ten times as long as may pass without progress.
 func TestAListMayTakeAsLongAsItsBytesKeepComing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		cfg, err := quick("http://127.0.0.1:1").withDefaults()
+		cfg, err := quick("http://127.0.0.1:1").Complete()
 		if err != nil {
 			t.Fatal(err)
 		}
-		r := newReader(&dialer{cfg, newNames()}) // it connects to nothing
+		r := newReader(&dialer{cfg, etcdconfig.NewNames(nil)}) // it connects to nothing
 		defer r.close()
 		ctx := t.Context()
 		const timeout = 200 * time.Millisecond

@@ -8,12 +8,13 @@ import (
 	"time"
 
 	"kubeproxy/config"
+	"kubeproxy/config/etcdconfig"
 	"kubeproxy/config/etcdsource/etcdtest"
 )
 
 // slowNames answers 127.0.0.1 to look-ups that came before it was told to hold them, and to others once released.
 type slowNames struct {
-	names
+	*etcdconfig.Names
 	asked   atomic.Int64
 	holding atomic.Bool
 	release chan struct{}
@@ -21,8 +22,7 @@ type slowNames struct {
 
 func newSlowNames() *slowNames {
 	s := &slowNames{release: make(chan struct{})}
-	s.known = make(map[string]*name)
-	s.lookup = func(ctx context.Context, _ string) ([]string, error) {
+	s.Names = etcdconfig.NewNames(func(ctx context.Context, _ string) ([]string, error) {
 		s.asked.Add(1)
 		if s.holding.Load() {
 			select {
@@ -32,7 +32,7 @@ func newSlowNames() *slowNames {
 			}
 		}
 		return []string{"127.0.0.1"}, nil
-	}
+	})
 	return s
 }
 
@@ -45,7 +45,7 @@ func followNamed(t *testing.T, port string, n *slowNames) *follower {
 	if err != nil {
 		t.Fatal(err)
 	}
-	source.cfg.names = &n.names
+	source.cfg.names = n.Names
 	return followSource(t, source)
 }
 

@@ -3,6 +3,7 @@ package etcdsource
 import (
 	"context"
 
+	"kubeproxy/config/etcdconfig"
 	"kubeproxy/config/records"
 )
 
@@ -16,12 +17,12 @@ type Snapshot struct {
 // it has, and never older than the question: cfg.Weak does not count. It tries once, and for as long
 // as ctx lets it; the error of a context with a cause is that cause.
 func Read(ctx context.Context, cfg Config) (Snapshot, error) {
-	cfg, err := cfg.withDefaults()
+	cfg, err := cfg.Complete()
 	if err != nil {
 		return Snapshot{}, err
 	}
-	d := dialer{cfg, newNames()}
-	defer d.names.close()
+	d := dialer{cfg, etcdconfig.NewNames(nil)}
+	defer d.names.Close()
 	r := newReader(&d)
 	defer r.close()
 	l, err := r.try(ctx, list(0, false, cfg.PageSize, func(int) records.List { return records.List{} }), func() {})

@@ -9,6 +9,7 @@ import (
 	"github.com/golang/glog"
 
 	"kubeproxy/config"
+	"kubeproxy/config/etcdconfig"
 	"kubeproxy/config/outage"
 	"kubeproxy/config/records"
 	"kubeproxy/internal/backoff"
@@ -39,12 +40,12 @@ type Source struct {
 
 // New checks cfg and returns a source that does nothing yet.
 func New(cfg Config) (*Source, error) {
-	cfg, err := cfg.withDefaults()
+	cfg, err := cfg.Complete()
 	if err != nil {
 		return nil, err
 	}
 	s := &Source{
-		cfg:     dialer{cfg, newNames()},
+		cfg:     dialer{cfg, etcdconfig.NewNames(nil)},
 		resync:  make(chan struct{}, 1),
 		records: records.New(cfg.Decoder),
 
@@ -74,11 +75,11 @@ func (s *Source) Resync() {
 // etcd cannot be reached, nothing is sent. It may run once at a time.
 func (s *Source) Run(ctx context.Context, out chan<- registry.Update) error {
 	s.out = out
-	defer s.cfg.names.close()
+	defer s.cfg.names.Close()
 	defer s.lists.close()
 	defer s.probes.close()
 	glog.Infof("watching etcd at %v", s.cfg.Endpoints)
-	if s.cfg.TLS != nil && !isHTTPS(s.cfg.Endpoints[0]) {
+	if s.cfg.TLS != nil && !etcdconfig.IsHTTPS(s.cfg.Endpoints[0]) {
 		glog.Warningf("the URLs of etcd are http: certificates are neither shown nor checked")
 	}
 	for wait := (backoff.Pauses{}); ; backoff.Sleep(ctx, wait.Next()) {

@@ -10,6 +10,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"kubeproxy/config"
+	"kubeproxy/config/etcdconfig"
 	"kubeproxy/config/etcdsource/etcdtest"
 )
 
@@ -18,7 +19,7 @@ func startTLS(t *testing.T, ca, clientCA *etcdtest.CA) (*etcdtest.Process, *clie
 	t.Helper()
 	cert, key := ca.Issue(t, "server")
 	args := []string{"--cert-file=" + cert, "--key-file=" + key}
-	files := TLSFiles{CA: []string{ca.File}}
+	files := etcdconfig.TLSFiles{CA: []string{ca.File}}
 	if clientCA != nil {
 		args = append(args, "--trusted-ca-file="+clientCA.File, "--client-cert-auth")
 		files.Cert, files.Key = clientCA.Issue(t, "writer")
@@ -28,7 +29,7 @@ func startTLS(t *testing.T, ca, clientCA *etcdtest.CA) (*etcdtest.Process, *clie
 }
 
 // mustTLS is quick with these files.
-func mustTLS(t *testing.T, files TLSFiles, urls ...string) Config {
+func mustTLS(t *testing.T, files etcdconfig.TLSFiles, urls ...string) Config {
 	t.Helper()
 	cfg := quick(urls...)
 	var err error
@@ -44,14 +45,14 @@ func TestTheServerIsVerified(t *testing.T) { // D4
 	put(t, c, spec("a"), port(1))
 	for _, test := range []struct {
 		name   string
-		files  TLSFiles
+		files  etcdconfig.TLSFiles
 		reason string // "" when it works
 	}{
-		{"by the right authority", TLSFiles{CA: []string{ca.File}}, ""},
-		{"by one of several", TLSFiles{CA: []string{etcdtest.NewCA(t).File, ca.File}}, ""},
-		{"by the wrong authority", TLSFiles{CA: []string{etcdtest.NewCA(t).File}}, "certificate signed by unknown authority"},
-		{"by the system's roots", TLSFiles{}, "certificate signed by unknown authority"},
-		{"not at all", TLSFiles{InsecureSkipVerify: true}, ""},
+		{"by the right authority", etcdconfig.TLSFiles{CA: []string{ca.File}}, ""},
+		{"by one of several", etcdconfig.TLSFiles{CA: []string{etcdtest.NewCA(t).File, ca.File}}, ""},
+		{"by the wrong authority", etcdconfig.TLSFiles{CA: []string{etcdtest.NewCA(t).File}}, "certificate signed by unknown authority"},
+		{"by the system's roots", etcdconfig.TLSFiles{}, "certificate signed by unknown authority"},
+		{"not at all", etcdconfig.TLSFiles{InsecureSkipVerify: true}, ""},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			f := follow(t, mustTLS(t, test.files, etcd.URL()))
@@ -68,7 +69,7 @@ func TestTheServerIsVerified(t *testing.T) { // D4
 	t.Run("by the right authority, for another host", func(t *testing.T) {
 		cert, key := ca.Issue(t, "elsewhere", "etcd.example")
 		etcd := etcdtest.StartProcess(t, "--cert-file="+cert, "--key-file="+key)
-		f := follow(t, mustTLS(t, TLSFiles{CA: []string{ca.File}}, etcd.URL()))
+		f := follow(t, mustTLS(t, etcdconfig.TLSFiles{CA: []string{ca.File}}, etcd.URL()))
 		st := f.awaitStatus(t, "a reason", func(st config.Status) bool { return st.Reason != "" })
 		if !strings.Contains(st.Reason, "127.0.0.1") || st.Ready {
 			t.Errorf("%+v; want the address that the certificate is not for, and nothing read", st)
@@ -81,7 +82,7 @@ func TestTheClientShowsItsCertificateAndItsSuccessor(t *testing.T) {
 	etcd, c := startTLS(t, ca, clientCA)
 	put(t, c, spec("a"), port(1))
 
-	f := follow(t, mustTLS(t, TLSFiles{CA: []string{ca.File}}, etcd.URL()))
+	f := follow(t, mustTLS(t, etcdconfig.TLSFiles{CA: []string{ca.File}}, etcd.URL()))
 	st := f.awaitStatus(t, "a reason", func(st config.Status) bool { return st.Reason != "" })
 	if st.Ready {
 		t.Errorf("%+v without a certificate; want nothing read", st)
@@ -100,7 +101,7 @@ func TestTheClientShowsItsCertificateAndItsSuccessor(t *testing.T) {
 		}
 	}
 	install(etcdtest.NewCA(t), "stranger")
-	f = follow(t, mustTLS(t, TLSFiles{CA: []string{ca.File}, Cert: cert, Key: key}, etcd.URL()))
+	f = follow(t, mustTLS(t, etcdconfig.TLSFiles{CA: []string{ca.File}, Cert: cert, Key: key}, etcd.URL()))
 	f.awaitStatus(t, "a reason", func(st config.Status) bool { return st.Reason != "" })
 	install(clientCA, "proxy")
 	f.await(t, "a:1 | ")
@@ -127,17 +128,17 @@ func TestTLSFilesThatCannotBeUsedAreNamed(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, test := range []struct {
-		files TLSFiles
+		files etcdconfig.TLSFiles
 		want  []string
 	}{
-		{TLSFiles{Cert: cert}, []string{cert, "without its key"}},
-		{TLSFiles{Key: key}, []string{key, "without its certificate"}},
-		{TLSFiles{CA: []string{ca.File, "/no/such/ca"}}, []string{`CA file "/no/such/ca": no such file`}},
-		{TLSFiles{CA: []string{empty}}, []string{`empty\n.crt" holds no certificate`}},
-		{TLSFiles{CA: []string{key}}, []string{"holds no certificate"}},
-		{TLSFiles{Cert: cert, Key: otherKey}, []string{cert, "private key does not match public key"}},
-		{TLSFiles{Cert: cert, Key: "/no/such/key"}, []string{`"/no/such/key": no such file`}},
-		{TLSFiles{Cert: empty, Key: key}, []string{`empty\n.crt"`, "failed to find any PEM data"}},
+		{etcdconfig.TLSFiles{Cert: cert}, []string{cert, "without its key"}},
+		{etcdconfig.TLSFiles{Key: key}, []string{key, "without its certificate"}},
+		{etcdconfig.TLSFiles{CA: []string{ca.File, "/no/such/ca"}}, []string{`CA file "/no/such/ca": no such file`}},
+		{etcdconfig.TLSFiles{CA: []string{empty}}, []string{`empty\n.crt" holds no certificate`}},
+		{etcdconfig.TLSFiles{CA: []string{key}}, []string{"holds no certificate"}},
+		{etcdconfig.TLSFiles{Cert: cert, Key: otherKey}, []string{cert, "private key does not match public key"}},
+		{etcdconfig.TLSFiles{Cert: cert, Key: "/no/such/key"}, []string{`"/no/such/key": no such file`}},
+		{etcdconfig.TLSFiles{Cert: empty, Key: key}, []string{`empty\n.crt"`, "failed to find any PEM data"}},
 	} {
 		_, err := test.files.Config()
 		if err == nil {
@@ -153,11 +154,11 @@ func TestTLSFilesThatCannotBeUsedAreNamed(t *testing.T) {
 			t.Errorf("%+v: %q has more than one line", test.files, err)
 		}
 	}
-	cfg, err := TLSFiles{}.Config()
+	cfg, err := etcdconfig.TLSFiles{}.Config()
 	if cfg != nil || err != nil {
 		t.Errorf("no files: %v, %v; want nothing", cfg, err)
 	}
-	cfg, err = TLSFiles{CA: []string{ca.File}}.Config()
+	cfg, err = etcdconfig.TLSFiles{CA: []string{ca.File}}.Config()
 	if err != nil || cfg.InsecureSkipVerify || cfg.RootCAs.Equal(x509.NewCertPool()) || cfg.GetClientCertificate != nil {
 		t.Errorf("a CA alone: %+v, %v; want verification by it, and no certificate of ours", cfg, err)
 	}
@@ -185,7 +186,7 @@ func TestAReplacedAuthorityIsUsedWithTheNextConnection(t *testing.T) {
 	install(pem(old))
 	etcd, c := startTLS(t, successor, nil)
 	put(t, c, spec("a"), port(1))
-	files := TLSFiles{CA: []string{file}}
+	files := etcdconfig.TLSFiles{CA: []string{file}}
 	cfg := mustTLS(t, files, etcd.URL())
 	cfg.RootCAs = files.Roots()
 	f := follow(t, cfg)

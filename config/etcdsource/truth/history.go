@@ -107,6 +107,16 @@ func (h *History) Eras() int {
 	return len(h.eras)
 }
 
+// Write calls write, and enters what it says was committed, unless the revision is 0. Who reads the history meanwhile waits. It is for
+// writers of other registries than [Writer]'s.
+func (h *History) Write(write func() (revision int64, ops []Op)) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if revision, ops := write(); revision != 0 {
+		h.Newest().Commit(revision, ops)
+	}
+}
+
 // Commit writes down one transaction that etcd has committed at revision.
 func (e *Era) Commit(revision int64, ops []Op) {
 	e.log = append(e.log, Transaction{revision, ops})

@@ -1,6 +1,6 @@
 //go:build !linux
 
-package etcdsource
+package etcdconfig
 
 import "syscall"
 

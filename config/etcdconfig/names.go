@@ -1,4 +1,4 @@
-package etcdsource
+package etcdconfig
 
 import (
 	"context"
@@ -6,7 +6,6 @@ import (
 	"net"
 	"net/netip"
 	"sync"
-	"sync/atomic"
 	"time"
 )
 
@@ -14,10 +13,10 @@ import (
 // which is longer than DialTimeout.
 const lookupTimeout = 15 * time.Second
 
-// A names resolves the host names of etcd's members. A look-up has lookupTimeout, however long the connection attempt
+// Names resolves the host names of etcd's members. A look-up has lookupTimeout, however long the connection attempt
 // that began it may wait; a later attempt uses the answer. Each attempt begins a look-up, and uses the last good
 // answer while there is one. Any goroutine may use it.
-type names struct {
+type Names struct {
 	lookup func(ctx context.Context, host string) ([]string, error)
 
 	lookups sync.WaitGroup // under way
@@ -34,12 +33,16 @@ type name struct {
 	cancel context.CancelFunc // ends it
 }
 
-func newNames() *names {
-	return &names{lookup: net.DefaultResolver.LookupHost, known: make(map[string]*name)}
+// NewNames returns a Names that asks lookup; nil is the system's resolver.
+func NewNames(lookup func(ctx context.Context, host string) ([]string, error)) *Names {
+	if lookup == nil {
+		lookup = net.DefaultResolver.LookupHost
+	}
+	return &Names{lookup: lookup, known: make(map[string]*name)}
 }
 
 // resolve returns the addresses of a host.
-func (n *names) resolve(ctx context.Context, host string) ([]string, error) {
+func (n *Names) resolve(ctx context.Context, host string) ([]string, error) {
 	if _, err := netip.ParseAddr(host); err == nil {
 		return []string{host}, nil
 	}
@@ -70,7 +73,7 @@ func (n *names) resolve(ctx context.Context, host string) ([]string, error) {
 	return h.addrs, nil
 }
 
-func (n *names) beginLocked(host string, h *name) {
+func (n *Names) beginLocked(host string, h *name) {
 	ctx, cancel := context.WithTimeout(context.Background(), lookupTimeout)
 	done := make(chan struct{})
 	h.done, h.cancel = done, cancel
@@ -87,8 +90,8 @@ func (n *names) beginLocked(host string, h *name) {
 	})
 }
 
-// close ends the look-ups that are under way, and waits until they have.
-func (n *names) close() {
+// Close ends the look-ups that are under way, and waits until they have.
+func (n *Names) Close() {
 	n.mu.Lock()
 	for _, h := range n.known {
 		if h.cancel != nil {
@@ -99,24 +102,21 @@ func (n *names) close() {
 	n.lookups.Wait()
 }
 
-// connect returns a connection to one address of a member, "host:port". All addresses of a name share the time that
-// ctx has. What the connection receives is added to received, if that is given.
-func (c *dialer) connect(ctx context.Context, member string, received *atomic.Int64) (net.Conn, error) {
+// Dial returns a connection to one address of a member, "host:port". All addresses of a name share the time that
+// ctx has.
+func (n *Names) Dial(ctx context.Context, member string) (net.Conn, error) {
 	host, port, err := net.SplitHostPort(member)
 	if err != nil {
 		return nil, err
 	}
-	addrs, err := c.names.resolve(ctx, host)
+	addrs, err := n.resolve(ctx, host)
 	if err != nil {
 		return nil, err
 	}
 	for i, addr := range addrs {
 		var conn net.Conn
 		if conn, err = dialOne(ctx, net.JoinHostPort(addr, port), len(addrs)-i); err == nil {
-			if received == nil {
-				return conn, nil
-			}
-			return counted{conn, received}, nil
+			return conn, nil
 		}
 	}
 	return nil, err
@@ -131,16 +131,4 @@ func dialOne(ctx context.Context, addr string, left int) (net.Conn, error) {
 	}
 	d := net.Dialer{Control: prepareDial}
 	return d.DialContext(ctx, "tcp", addr)
-}
-
-// counted counts what a connection receives.
-type counted struct {
-	net.Conn
-	received *atomic.Int64
-}
-
-func (c counted) Read(b []byte) (int, error) {
-	n, err := c.Conn.Read(b)
-	c.received.Add(int64(n))
-	return n, err
 }

@@ -1,4 +1,4 @@
-package etcdsource
+package etcdconfig
 
 import (
 	"os"
@@ -35,14 +35,14 @@ func TestOldConfigFilesMeanWhatTheyMeant(t *testing.T) {
 		"bad-etcd-config-no-scheme.json":    {Endpoints: []string{"127.0.0.1:4001"}}, // D3: it never worked, and does now
 	} {
 		t.Run(file, func(t *testing.T) {
-			got, warnings, err := LoadConfigFile("testdata/config/" + file)
+			got, warnings, err := LoadConfigFile("testdata/" + file)
 			if err != nil || len(warnings) > 0 {
 				t.Fatalf("%v, warnings %q; want neither", err, warnings)
 			}
 			if diff := cmp.Diff(want, got); diff != "" {
 				t.Errorf("not as wanted (-want +got):\n%s", diff)
 			}
-			if _, err := New(got); err != nil {
+			if _, err := got.Complete(); err != nil {
 				t.Error(err)
 			}
 		})
@@ -56,7 +56,7 @@ func TestOldConfigFilesWithCertificates(t *testing.T) {
 	ours := strings.NewReplacer("/etc/kubernetes/etcd-ca.crt", ca.File,
 		"/etc/kubernetes/etcd-client.crt", cert, "/etc/kubernetes/etcd-client.key", key)
 	for file, shows := range map[string]bool{"etcd-config-tls.json": true, "etcd-config-ca-only.json": false} {
-		text, err := os.ReadFile("testdata/config/" + file)
+		text, err := os.ReadFile("testdata/" + file)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -67,7 +67,7 @@ func TestOldConfigFilesWithCertificates(t *testing.T) {
 		if cfg.TLS == nil || cfg.TLS.InsecureSkipVerify || cfg.TLS.RootCAs == nil || (cfg.TLS.GetClientCertificate != nil) != shows {
 			t.Errorf("%s: TLS %+v; want verification by the CA, and our certificate shown: %v", file, cfg.TLS, shows)
 		}
-		if _, err := New(cfg); err != nil {
+		if _, err := cfg.Complete(); err != nil {
 			t.Errorf("%s: %v", file, err)
 		}
 	}
@@ -99,7 +99,7 @@ func TestConfigFilesThatCannotBeUsedAreRefusedInOneLine(t *testing.T) {
 		"{\"cluster\":{\"leader\":\"h:1\"},\"\n\x00":                                 "invalid character",
 	}
 	for text, want := range cases {
-		path := "testdata/config/" + text
+		path := "testdata/" + text
 		if !strings.HasSuffix(text, ".json") {
 			path = writeFile(t, text)
 		}
@@ -156,7 +156,7 @@ func TestAConfigIsChecked(t *testing.T) {
 		{"a negative period", Config{Endpoints: []string{"h:1"}, SyncPeriod: -1}, "negative sync period -1ns"},
 		{"a negative page", Config{Endpoints: []string{"h:1"}, PageSize: -1}, "negative page size -1"},
 	} {
-		_, err := New(test.cfg)
+		_, err := test.cfg.Complete()
 		switch {
 		case test.want == "" && err != nil:
 			t.Errorf("%s: %v", test.name, err)
@@ -164,7 +164,7 @@ func TestAConfigIsChecked(t *testing.T) {
 			t.Errorf("%s: %v; want %q", test.name, err, test.want)
 		}
 	}
-	cfg, err := Config{Endpoints: []string{" http://h:1", "http://h:1/ ", "h:1", "g:1"}}.withDefaults()
+	cfg, err := Config{Endpoints: []string{" http://h:1", "http://h:1/ ", "h:1", "g:1"}}.Complete()
 	want := Config{
 		Endpoints: []string{"http://h:1", "http://g:1"}, DialTimeout: DefaultDialTimeout, SyncPeriod: DefaultSyncPeriod,
 		RequestTimeout: DefaultRequestTimeout, ProbePeriod: DefaultProbePeriod, PageSize: DefaultPageSize,
@@ -176,7 +176,7 @@ func TestAConfigIsChecked(t *testing.T) {
 
 // No file can make us panic, wait, or write more than a line.
 func FuzzLoadConfigFile(f *testing.F) {
-	files, err := filepath.Glob("testdata/config/*.json")
+	files, err := filepath.Glob("testdata/*.json")
 	if err != nil || len(files) == 0 {
 		f.Fatal(files, err)
 	}
@@ -191,7 +191,7 @@ func FuzzLoadConfigFile(f *testing.F) {
 		cfg, warnings, err := parseConfigFile(data)
 		if err != nil {
 			warnings = append(warnings, err.Error())
-		} else if _, err := New(cfg); err != nil {
+		} else if _, err := cfg.Complete(); err != nil {
 			t.Errorf("accepted, but cannot be used: %v", err)
 		}
 		for _, line := range warnings {

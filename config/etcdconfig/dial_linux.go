@@ -1,4 +1,4 @@
-package etcdsource
+package etcdconfig
 
 import (
 	"syscall"

@@ -1,4 +1,4 @@
-package etcdsource
+package etcdconfig
 
 import (
 	"encoding/json"
@@ -115,11 +115,11 @@ func parseConfigFile(data []byte) (Config, []string, error) {
 	if err != nil {
 		return Config{}, nil, err
 	}
-	checked, err := cfg.withDefaults()
+	checked, err := cfg.Complete()
 	if err != nil {
 		return Config{}, nil, err
 	}
-	if isHTTPS(checked.Endpoints[0]) && len(file.Config.CACertFiles) == 0 {
+	if IsHTTPS(checked.Endpoints[0]) && len(file.Config.CACertFiles) == 0 {
 		warnings = append(warnings, "no caCertFiles in etcd config: unless a flag says otherwise, the server is verified with the roots of the system (v0.4 did not verify it)") // D4
 	}
 	return cfg, warnings, nil

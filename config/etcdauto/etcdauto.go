@@ -1,0 +1,195 @@
+// Package etcdauto finds out which etcd it is that the configuration names, and follows it with the source that can.
+//
+// GET /version tells. An etcd 3 is followed by its own API, also if it serves the v2 API as well. The questions never stand in the way
+// of an etcd 3, which is what there is nearly always: its source begins as soon as one member says that it is one, or has not
+// answered within [patience]; and only one that has read nothing yet is ever stopped in favour of the other.
+package etcdauto
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/golang/glog"
+
+	"kubeproxy/config"
+	"kubeproxy/config/etcdconfig"
+	"kubeproxy/config/etcdv2source"
+	"kubeproxy/registry"
+)
+
+const (
+	patience = 300 * time.Millisecond // without an answer, etcd 3 is assumed, and the asking goes on
+	between  = 2 * time.Second        // rounds of questions
+	lenient  = 10 * time.Second       // then members that do not answer count no more
+)
+
+// A Source is the one for etcd 3 or the one for etcd 2: it is a [config.Source].
+type Source struct {
+	members []string
+	version func(ctx context.Context, member string) (string, error)
+	v2, v3  config.Source
+
+	mu     sync.Mutex
+	chosen config.Source // the one that runs, or ran last
+}
+
+// New returns a source for the members of cfg, which is complete. It runs one of the two others at a time.
+func New(cfg etcdconfig.Config, v2, v3 config.Source) *Source {
+	ask := func(ctx context.Context, member string) (string, error) {
+		return etcdv2source.Version(ctx, cfg, member)
+	}
+	return &Source{members: cfg.Endpoints, version: ask, v2: v2, v3: v3, chosen: v3}
+}
+
+func (s *Source) now() config.Source {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.chosen
+}
+
+// Name implements [config.Source]. It is the name of both.
+func (s *Source) Name() string { return s.v3.Name() }
+
+// Resync implements [config.Source].
+func (s *Source) Resync() { s.now().Resync() }
+
+// Status implements [config.Source].
+func (s *Source) Status() config.Status { return s.now().Status() }
+
+// Run implements [config.Source].
+func (s *Source) Run(ctx context.Context, out chan<- registry.Update) error {
+	asking, stop := context.WithCancel(ctx)
+	defer stop()
+	verdicts := make(chan verdict)
+	var questions sync.WaitGroup
+	defer questions.Wait()
+	defer stop()
+	questions.Go(func() { s.find(asking, verdicts) })
+
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return nil
+	case v := <-verdicts:
+		v.tell(s.members)
+		return s.run(ctx, v.source(s), out)
+	case <-timer.C:
+	}
+	third, end := context.WithCancel(ctx)
+	defer end()
+	done := make(chan error, 1)
+	go func() { done <- s.run(third, s.v3, out) }()
+	for {
+		select {
+		case err := <-done:
+			return err
+		case v := <-verdicts:
+			if v.major != 2 || s.v3.Status().Ready {
+				stop() // it is what runs already
+				verdicts = nil
+				v.tell(s.members)
+				continue
+			}
+			end()
+			if err := <-done; err != nil {
+				return err
+			}
+			v.tell(s.members)
+			return s.run(ctx, s.v2, out)
+		}
+	}
+}
+
+func (s *Source) run(ctx context.Context, source config.Source, out chan<- registry.Update) error {
+	s.mu.Lock()
+	s.chosen = source
+	s.mu.Unlock()
+	return source.Run(ctx, out)
+}
+
+// A verdict is which etcd it is, and the version of a member.
+type verdict struct {
+	major   int
+	version string
+}
+
+func (v verdict) source(s *Source) config.Source {
+	if v.major == 2 {
+		return s.v2
+	}
+	return s.v3
+}
+
+func (v verdict) tell(members []string) {
+	glog.Infof("etcd at %v is version %s: following it by its v%d API (-etcd_version=auto)", members, v.version, v.major)
+}
+
+// find asks the members, round after round, until it knows.
+func (s *Source) find(ctx context.Context, out chan<- verdict) {
+	began := time.Now()
+	for {
+		round, cancel := context.WithTimeout(ctx, between)
+		v, ok := s.ask(round, time.Since(began) > lenient)
+		cancel()
+		if ok {
+			select {
+			case out <- v:
+			case <-ctx.Done():
+			}
+			return
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(between):
+		}
+	}
+}
+
+// Major asks the members once which etcd they are: 2, or 3 if they do not say.
+func Major(ctx context.Context, cfg etcdconfig.Config) int {
+	ctx, cancel := context.WithTimeout(ctx, between)
+	defer cancel()
+	if v, ok := New(cfg, nil, nil).ask(ctx, true); ok {
+		return v.major
+	}
+	return 3
+}
+
+// ask asks all members. One that is an etcd 3 decides: it cannot be in a cluster that etcd 2 leads, or only while that is being
+// upgraded. For etcd 2 a majority has to say so, and later all that answer: one old machine in the list proves nothing.
+func (s *Source) ask(ctx context.Context, all bool) (verdict, bool) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	answers := make(chan string)
+	for _, member := range s.members {
+		go func() {
+			version, err := s.version(ctx, member)
+			if err != nil {
+				version = ""
+			}
+			answers <- version
+		}()
+	}
+	var old []string
+	newer := ""
+	for range s.members {
+		switch version := <-answers; {
+		case etcdv2source.Major(version) >= 3:
+			newer = version
+			cancel() // the others need not answer
+		case version != "":
+			old = append(old, version)
+		}
+	}
+	switch {
+	case newer != "":
+		return verdict{3, newer}, true
+	case len(old) > len(s.members)/2, all && len(old) > 0:
+		return verdict{2, slices.Min(old)}, true
+	}
+	return verdict{}, false
+}

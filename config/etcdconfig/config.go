@@ -1,0 +1,149 @@
+package etcdconfig
+
+import (
+	"cmp"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"kubeproxy/registry"
+)
+
+// The defaults of a [Config].
+const (
+	DefaultDialTimeout    = 2 * time.Second
+	DefaultSyncPeriod     = 30 * time.Second // v0.4's
+	DefaultPageSize       = 500
+	DefaultRequestTimeout = 10 * time.Second
+	DefaultProbePeriod    = time.Second
+)
+
+// A Config says which etcd to follow and how. Only Endpoints must be set; a zero field is its
+// default.
+type Config struct {
+	// Endpoints are URLs of members of one etcd cluster: "http://host:port", "https://host:port", or
+	// "host:port", which means http (D3). All have the same scheme. Blanks around them are ignored.
+	Endpoints []string
+
+	// TLS is used with https. Nil verifies the server with the system's roots (D4): no setting
+	// turns verification off but the caller's own InsecureSkipVerify. See [TLSFiles].
+	TLS *tls.Config
+
+	// RootCAs, if set, is asked for the authorities at each new connection. For nil, those of TLS count. See [TLSFiles.Roots].
+	RootCAs func() *x509.CertPool
+
+	// Username and Password log in to an etcd with authentication. Both or neither.
+	Username, Password string
+
+	// ReadPassword, if set, is asked for the password at each login. After an error the connection is tried again.
+	ReadPassword func() (string, error)
+
+	// Weak allows reads from a member that may lag behind (v0.4's WEAK). What it reads is still
+	// never older than what is known: then etcd is asked again, for the newest.
+	Weak bool
+
+	Decoder registry.Decoder // how records are understood
+
+	DialTimeout    time.Duration // for one connection attempt and, apart from it, one login
+	SyncPeriod     time.Duration // between full lists, ±20 %; to the first resync of a session, 20 to 120 %
+	RequestTimeout time.Duration // without progress of a list, and for opening a watch
+	ProbePeriod    time.Duration // how long the watch may say nothing before it is asked whether it lives
+	PageSize       int64         // keys in one page of a list, at most: while pages take too long they are smaller
+}
+
+// Complete returns a copy that is complete, and has been checked.
+func (c Config) Complete() (Config, error) {
+	if len(c.Endpoints) == 0 {
+		return c, errors.New("no etcd URL")
+	}
+	var endpoints []string
+	for _, e := range c.Endpoints {
+		endpoint, err := parseEndpoint(e)
+		if err != nil {
+			return c, err
+		}
+		// clientv3 decides by one of the URLs whether all connections are encrypted.
+		if len(endpoints) > 0 && IsHTTPS(endpoint) != IsHTTPS(endpoints[0]) {
+			return c, errors.New("some etcd URLs are http and some are https: use one of them")
+		}
+		if !slices.Contains(endpoints, endpoint) {
+			endpoints = append(endpoints, endpoint)
+		}
+	}
+	c.Endpoints = endpoints
+	if (c.Username == "") != (c.Password == "") {
+		return c, errors.New("etcd user without password, or password without user")
+	}
+	for _, d := range []struct {
+		name string
+		p    *time.Duration
+		def  time.Duration
+	}{
+		{"dial timeout", &c.DialTimeout, DefaultDialTimeout},
+		{"sync period", &c.SyncPeriod, DefaultSyncPeriod},
+		{"request timeout", &c.RequestTimeout, DefaultRequestTimeout},
+		{"probe period", &c.ProbePeriod, DefaultProbePeriod},
+	} {
+		if *d.p < 0 {
+			return c, fmt.Errorf("negative %s %v", d.name, *d.p)
+		}
+		*d.p = cmp.Or(*d.p, d.def)
+	}
+	if c.PageSize < 0 {
+		return c, fmt.Errorf("negative page size %d", c.PageSize)
+	}
+	c.PageSize = cmp.Or(c.PageSize, DefaultPageSize)
+	return c, nil
+}
+
+// IsHTTPS reports whether a URL asks for TLS.
+func IsHTTPS(endpoint string) bool { return strings.HasPrefix(endpoint, "https://") }
+
+// parseEndpoint reads one etcd URL and gives it back as scheme, host and port. What would only fail
+// later, and for ever, is an error now (D3).
+func parseEndpoint(s string) (string, error) {
+	text := strings.TrimSpace(s)
+	if text == "" {
+		return "", errors.New("empty etcd URL")
+	}
+	if !strings.Contains(text, "://") {
+		text = "http://" + text
+	}
+	wrong := func(what string) (string, error) {
+		return "", fmt.Errorf("etcd URL %s %s", registry.Quote(redact(strings.TrimSpace(s))), what)
+	}
+	u, err := url.Parse(text)
+	if err != nil {
+		return wrong("does not parse") // the parser's own words repeat the URL, secrets and all
+	}
+	switch {
+	case u.Scheme != "http" && u.Scheme != "https":
+		return wrong("is neither http nor https")
+	case u.User != nil:
+		return wrong("holds a user: give user and password by their own settings")
+	case u.Hostname() == "":
+		return wrong("has no host")
+	case u.Port() == "":
+		return wrong("has no port")
+	case u.Path != "" && u.Path != "/", u.RawQuery != "", u.Fragment != "":
+		return wrong("has something after host and port")
+	}
+	return u.Scheme + "://" + u.Host, nil
+}
+
+// redact hides what a URL says about a user.
+func redact(s string) string {
+	start := 0
+	if i := strings.Index(s, "://"); i >= 0 {
+		start = i + len("://")
+	}
+	if at := strings.LastIndexByte(s, '@'); at >= start {
+		return s[:start] + "…" + s[at:]
+	}
+	return s
+}

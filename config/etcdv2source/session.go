@@ -1,0 +1,122 @@
+package etcdv2source
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"kubeproxy/registry"
+)
+
+// A session is one connection to one member: a list, and the polls that continue it. Its goroutine does the I/O, and hands what it
+// learns to the source, one piece after the other.
+type session struct {
+	conn   *conn
+	known  int64 // the index that a list must not be older than
+	weak   bool
+	cancel context.CancelFunc
+	work   sync.WaitGroup
+	stood  time.Time // when its list was used; zero before. The source's
+}
+
+// A piece is what a session hands over: one of these.
+type piece struct {
+	session *session
+	listing *listing
+	event   *response
+	head    int64 // etcd has answered a poll, and its index was this
+	at      time.Time
+	err     error // the session is over
+}
+
+// begin starts a session with a member.
+func (s *Source) begin(ctx context.Context, member string) *session {
+	ctx, cancel := context.WithCancel(ctx)
+	x := &session{conn: s.cfg.open(ctx, member), known: s.applied, weak: s.cfg.Weak, cancel: cancel}
+	x.work.Go(func() {
+		err := x.run(ctx, s.pieces)
+		select {
+		case s.pieces <- piece{session: x, err: err, at: time.Now()}:
+		case <-ctx.Done():
+		}
+	})
+	return x
+}
+
+// end ends a session and waits for it. Nil has ended.
+func (x *session) end() {
+	if x == nil {
+		return
+	}
+	x.cancel()
+	x.work.Wait()
+	x.conn.close()
+}
+
+// run lists, and then polls until something breaks.
+func (x *session) run(ctx context.Context, out chan<- piece) error {
+	hand := func(p piece) bool {
+		p.session, p.at = x, time.Now()
+		select {
+		case out <- p:
+			return true
+		case <-ctx.Done():
+			return false
+		}
+	}
+	for {
+		l, err := x.conn.list(ctx, !x.weak)
+		if err == nil && x.weak && l.index < x.known {
+			l, err = x.conn.list(ctx, true) // a member that lags: ask them all
+		}
+		if err != nil {
+			return fmt.Errorf("list: %w", err)
+		}
+		l.atLeast = x.known
+		next := l.index + 1
+		x.known = l.index
+		if !hand(piece{listing: &l}) {
+			return ctx.Err()
+		}
+		for again := false; !again; {
+			p, err := x.conn.wait(ctx, next)
+			if err == errCleared {
+				break
+			}
+			if err != nil {
+				return fmt.Errorf("watch: %w", err)
+			}
+			if !hand(piece{head: p.index}) {
+				p.resp.Body.Close()
+				return ctx.Err()
+			}
+			ev, err := p.event()
+			if err != nil {
+				return fmt.Errorf("watch: %w", err)
+			}
+			if ev.Node.ModifiedIndex < next {
+				return failure{wentBack, fmt.Errorf("an event at index %d, where %d or later was asked for", ev.Node.ModifiedIndex, next)}
+			}
+			next = ev.Node.ModifiedIndex + 1
+			x.known = ev.Node.ModifiedIndex
+			if again = ev.wholeDirectory(); !again && !hand(piece{event: ev}) {
+				return ctx.Err()
+			}
+		}
+	}
+}
+
+// wholeDirectory reports whether an event says that a directory has changed, without saying what was in it.
+func (r *response) wholeDirectory() bool {
+	switch {
+	case !strings.HasPrefix(r.Node.Key+"/", registry.Prefix):
+		return true // of a directory above the prefix
+	case !r.Node.Dir:
+		return r.PrevNode != nil && r.PrevNode.Dir
+	case r.Action == "update" || r.PrevNode == nil && r.Action != "delete" && r.Action != "expire":
+		return false // a time to live, or a new and empty directory
+	}
+	return true
+}

@@ -1,0 +1,344 @@
+package etcdv2source
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"kubeproxy/config"
+	"kubeproxy/config/etcdconfig"
+	"kubeproxy/config/etcdv2source/etcdv2test"
+	"kubeproxy/config/records/recordstest"
+	"kubeproxy/registry"
+)
+
+// longEnough is how long a test waits for what has to come.
+const longEnough = 30 * time.Second
+
+var _ config.Source = (*Source)(nil)
+
+// quick is a configuration in which nothing takes long.
+func quick(urls ...string) etcdconfig.Config {
+	return etcdconfig.Config{Endpoints: urls, SyncPeriod: time.Hour, ProbePeriod: 50 * time.Millisecond, RequestTimeout: 2 * time.Second, DialTimeout: time.Second}
+}
+
+// write sends a PUT or a DELETE to an etcd, and returns the index that it had.
+func write(t testing.TB, etcd, method, key string, values ...string) int64 {
+	t.Helper()
+	index, err := tryWrite(t.Context(), etcd, method, key, values...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return index
+}
+
+func tryWrite(ctx context.Context, etcd, method, key string, values ...string) (int64, error) {
+	form := make(url.Values)
+	for i := 0; i+1 < len(values); i += 2 {
+		form.Set(values[i], values[i+1])
+	}
+	to := etcd + "/v2/keys" + key
+	var body io.Reader
+	if method == http.MethodPut {
+		body = strings.NewReader(form.Encode())
+	} else {
+		to += "?" + form.Encode()
+	}
+	req, err := http.NewRequestWithContext(ctx, method, to, body)
+	if err != nil {
+		return 0, err
+	}
+	if body != nil {
+		req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	}
+	resp, err := writer.Do(req)
+	if err != nil {
+		return 0, err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode/100 != 2 {
+		return 0, new(conn).decodeError(resp)
+	}
+	var answer response
+	if err := decode(resp.Body, maxEvent, &answer); err != nil {
+		return 0, err
+	}
+	return answer.Node.ModifiedIndex, nil
+}
+
+// writer is the client of tests. It keeps no connections.
+var writer = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+
+func set(t testing.TB, etcd *etcdv2test.Server, name string, port int) {
+	t.Helper()
+	write(t, etcd.URL, http.MethodPut, recordstest.Spec(name), "value", recordstest.Port(port))
+}
+
+// A follower runs a source, and adds up what it sends.
+type follower struct {
+	*Source
+	updates  chan registry.Update
+	services map[registry.Name]*registry.Service
+	sets     int
+	revision int64
+}
+
+func follow(t testing.TB, cfg etcdconfig.Config) *follower {
+	t.Helper()
+	s, err := New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := &follower{Source: s, updates: make(chan registry.Update), services: make(map[registry.Name]*registry.Service)}
+	ctx, stop := context.WithCancel(context.Background())
+	done := make(chan error)
+	go func() { done <- s.Run(ctx, f.updates) }()
+	t.Cleanup(func() {
+		stop()
+		if err := <-done; err != nil {
+			t.Errorf("Run returns %v", err)
+		}
+	})
+	return f
+}
+
+func (f *follower) add(u registry.Update) {
+	f.revision = u.Revision
+	if u.Set {
+		f.sets++
+		clear(f.services)
+	}
+	for _, c := range u.Services {
+		if c.Value == nil {
+			delete(f.services, c.Name)
+		} else {
+			f.services[c.Name] = c.Value
+		}
+	}
+}
+
+// show gives the services: "a:80".
+func (f *follower) show() string {
+	var all []string
+	for _, name := range slices.SortedFunc(maps.Keys(f.services), registry.Name.Compare) {
+		all = append(all, fmt.Sprintf("%s:%d", name, f.services[name].Ports[0].Number))
+	}
+	return strings.Join(all, " ")
+}
+
+// await takes updates until they add up to what is wanted.
+func (f *follower) await(t testing.TB, want string) {
+	t.Helper()
+	f.until(t, want, func() bool { return f.sets > 0 && f.show() == want })
+}
+
+func (f *follower) until(t testing.TB, what string, is func() bool) {
+	t.Helper()
+	timer := time.NewTimer(longEnough)
+	defer timer.Stop()
+	for !is() {
+		select {
+		case u := <-f.updates:
+			f.add(u)
+		case <-timer.C:
+			t.Fatalf("there is %q; want %q\n%+v", f.show(), what, f.Status())
+		}
+	}
+}
+
+// awaitStatus takes updates until the status is as wanted.
+func (f *follower) awaitStatus(t testing.TB, what string, is func(config.Status) bool) config.Status {
+	t.Helper()
+	for deadline := time.Now().Add(longEnough); ; {
+		st := f.Status()
+		if is(st) {
+			return st
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%s: the status is %+v", what, st)
+		}
+		select {
+		case u := <-f.updates:
+			f.add(u)
+		case <-time.After(time.Millisecond):
+		}
+	}
+}
+
+// started follows an etcd with one service.
+func started(t *testing.T, edits ...func(*etcdconfig.Config)) (*etcdv2test.Server, *follower) {
+	t.Helper()
+	etcd := etcdv2test.Start(t)
+	set(t, etcd, "a", 1)
+	cfg := quick(etcd.URL)
+	for _, edit := range edits {
+		edit(&cfg)
+	}
+	f := follow(t, cfg)
+	f.await(t, "a:1")
+	return etcd, f
+}
+
+func TestEveryActionTakesEffect(t *testing.T) {
+	etcd, f := started(t)
+	put := func(key string, port int, more ...string) int64 {
+		return write(t, etcd.URL, http.MethodPut, recordstest.Spec(key), append([]string{"value", recordstest.Port(port)}, more...)...)
+	}
+	put("b", 2, "prevExist", "false") // create
+	f.await(t, "a:1 b:2")
+	put("b", 3, "prevExist", "true") // update
+	f.await(t, "a:1 b:3")
+	at := put("b", 4) // set
+	f.await(t, "a:1 b:4")
+	at = put("b", 5, "prevIndex", fmt.Sprint(at)) // compareAndSwap
+	f.await(t, "a:1 b:5")
+	write(t, etcd.URL, http.MethodDelete, recordstest.Spec("b"), "prevIndex", fmt.Sprint(at)) // compareAndDelete
+	f.await(t, "a:1")
+	put("team/c", 6)
+	put("team/d", 7)
+	f.await(t, "a:1 team/c:6 team/d:7")
+	write(t, etcd.URL, http.MethodDelete, recordstest.Spec("team"), "recursive", "true") // one event for all
+	f.await(t, "a:1")
+	write(t, etcd.URL, http.MethodDelete, "/registry", "recursive", "true") // of a directory above
+	f.await(t, "")
+	put("e", 8)
+	f.await(t, "e:8")
+}
+
+func TestAnEtcdWithoutARegistryIsAState(t *testing.T) {
+	etcd := etcdv2test.Start(t)
+	f := follow(t, quick(etcd.URL))
+	f.await(t, "")
+	set(t, etcd, "a", 1)
+	f.await(t, "a:1")
+}
+
+// A value that is set over another has the createdIndex of a new key. It is no new key.
+func TestABadValueThatIsSetKeepsTheLastGoodOne(t *testing.T) {
+	etcd, f := started(t)
+	write(t, etcd.URL, http.MethodPut, recordstest.Spec("a"), "value", "{")
+	set(t, etcd, "b", 2)
+	f.await(t, "a:1 b:2")
+	write(t, etcd.URL, http.MethodDelete, recordstest.Spec("a"))
+	f.await(t, "b:2")
+	write(t, etcd.URL, http.MethodPut, recordstest.Spec("a"), "value", "{")
+	set(t, etcd, "c", 3)
+	f.await(t, "b:2 c:3")
+}
+
+func TestAHistoryThatWasClearedIsListed(t *testing.T) {
+	etcd, f := started(t)
+	etcd.Silence() // nothing is told while more is written than etcd remembers
+	etcd.SetWindow(1)
+	etcd.Resume()
+	etcd.Cut()
+	for i := range 5 {
+		set(t, etcd, "a", 10+i)
+		set(t, etcd, "b", 20+i)
+	}
+	f.await(t, "a:14 b:24")
+	set(t, etcd, "a", 2)
+	f.await(t, "a:2 b:24")
+}
+
+func TestAnEtcdThatWasWipedIsBelieved(t *testing.T) {
+	etcd, f := started(t)
+	for i := range 10 {
+		set(t, etcd, "a", 2+i)
+	}
+	f.await(t, "a:11")
+	etcd.Wipe()
+	set(t, etcd, "b", 1)
+	etcd.Cut()
+	f.await(t, "b:1")
+	if st := f.Status(); st.Setbacks != 1 {
+		t.Errorf("%+v", st)
+	}
+}
+
+func TestSilenceIsNoticedAndChangesNothing(t *testing.T) {
+	etcd, f := started(t)
+	etcd.Silence()
+	st := f.awaitStatus(t, "silence", func(st config.Status) bool { return !st.Connected })
+	if st.Cause != "silent" || f.show() != "a:1" {
+		t.Errorf("%s, %+v", f.show(), st)
+	}
+	etcd.Resume()
+	set(t, etcd, "a", 2)
+	f.await(t, "a:2")
+	f.awaitStatus(t, "it answers again", func(st config.Status) bool { return st.Connected })
+}
+
+// While others write elsewhere in etcd, a watch that has nothing to tell is not taken for dead, and the state stays current.
+func TestWritesElsewhereKeepTheStateCurrent(t *testing.T) {
+	etcd, f := started(t)
+	for range 3 {
+		for range 20 {
+			write(t, etcd.URL, http.MethodPut, "/registry/minions/x", "value", "1")
+		}
+		now := time.Now()
+		f.awaitStatus(t, "current", func(st config.Status) bool { return st.Current.After(now) })
+	}
+	etcd.SetWindow(3) // now the events since the known index are forgotten, and a list has to tell
+	for range 20 {
+		write(t, etcd.URL, http.MethodPut, "/registry/minions/x", "value", "1")
+	}
+	now := time.Now()
+	st := f.awaitStatus(t, "current", func(st config.Status) bool { return st.Current.After(now) })
+	if st.Sessions != 1 || st.Ends[stale].Count != 0 {
+		t.Errorf("%+v", st)
+	}
+}
+
+func TestAResyncMendsWhatTheWatchHasLost(t *testing.T) {
+	etcd, f := started(t)
+	set(t, etcd, "b", 2)
+	f.await(t, "a:1 b:2")
+	etcd.Lose(recordstest.Spec("b"))
+	f.Resync()
+	f.await(t, "a:1")
+	if st := f.awaitStatus(t, "a resync", func(st config.Status) bool { return st.Resyncs > 0 }); st.Divergences != 1 || st.Sessions != 1 {
+		t.Errorf("%+v", st)
+	}
+}
+
+func TestAPasswordIsShown(t *testing.T) {
+	etcd := etcdv2test.Start(t)
+	set(t, etcd, "a", 1)
+	etcd.Demand("tiger")
+	f := follow(t, quick(etcd.URL))
+	st := f.awaitStatus(t, "refused", func(st config.Status) bool { return st.Cause == "auth" })
+	if !strings.Contains(st.Reason, "no user is set") || strings.Contains(st.Reason, "tiger") {
+		t.Errorf("%+v", st)
+	}
+	cfg := quick(etcd.URL)
+	cfg.Username, cfg.Password = "root", "tiger"
+	follow(t, cfg).await(t, "a:1")
+}
+
+// One member is gone, another one is silent: the third one serves.
+func TestMembersAreTriedInTurn(t *testing.T) {
+	etcd, dead := etcdv2test.Start(t), etcdv2test.Start(t)
+	set(t, etcd, "a", 1)
+	dead.Silence()
+	cfg := quick("http://127.0.0.1:1", dead.URL, etcd.URL)
+	cfg.RequestTimeout = 100 * time.Millisecond
+	cfg.DialTimeout = 100 * time.Millisecond
+	follow(t, cfg).await(t, "a:1")
+}
+
+func TestAServerWithoutTheV2APIIsNamed(t *testing.T) {
+	etcd := etcdv2test.Start(t)
+	etcd.SetVersion(`{"etcdserver":"3.6.1","etcdcluster":"3.6.0"}`)
+	etcd.NoKeys()
+	f := follow(t, quick(etcd.URL))
+	const want = "there is nothing at /v2/keys/registry/services: this is an etcd 3.6.1 that does not serve the v2 API"
+	f.awaitStatus(t, want, func(st config.Status) bool { return strings.HasSuffix(st.Reason, want) && st.Cause == "error" })
+}
