@@ -69,11 +69,13 @@ func (p *probe) hangUp() {
 // tick begins a question, unless one is under way, and judges a watch that is in doubt.
 func (s *Source) tick(ctx context.Context) {
 	p := &s.probe
-	if s.current == nil {
+	if s.current == nil || s.heard >= p.doubt || s.current.stood.After(p.doubtedAt) {
 		p.doubt = 0
+	}
+	if s.current == nil {
 		return
 	}
-	if p.doubt > 0 && s.heard < p.doubt && time.Since(p.doubtedAt) >= s.cfg.ProbePeriod && s.current.stood.Before(p.doubtedAt) {
+	if p.doubt > 0 && time.Since(p.doubtedAt) >= s.cfg.ProbePeriod {
 		err := fmt.Errorf("watch dead: it stopped at index %d, and etcd has an event at %d", s.heard, p.doubt)
 		p.doubt = 0
 		s.abandon(failure{stale, err})
@@ -168,7 +170,9 @@ func (s *Source) probed(ctx context.Context, a answer) {
 		}
 		return
 	case a.event > s.heard:
-		p.doubt, p.doubtedAt = a.event, time.Now()
+		if p.doubt == 0 { // else the watch has its time already
+			p.doubt, p.doubtedAt = a.event, time.Now()
+		}
 		return
 	case a.quiet > 0:
 		s.heard = max(s.heard, a.quiet)

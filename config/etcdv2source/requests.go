@@ -37,9 +37,10 @@ func (c *conn) list(ctx context.Context, quorum bool) (listing, error) {
 	defer resp.Body.Close()
 	l.cluster = resp.Header.Get("X-Etcd-Cluster-Id")
 	if resp.StatusCode != http.StatusOK {
-		err := c.decodeError(resp)
-		e, _ := errors.AsType[*apiError](err)
+		err := decodeError(c.patient(resp), resp.StatusCode)
+		e, ok := errors.AsType[*apiError](err)
 		switch {
+		case !ok:
 		case e.Code == codeKeyNotFound: // nobody has written anything: an empty registry
 			l.index, l.at = e.Index, time.Now()
 			return l, nil
@@ -87,7 +88,7 @@ func (c *conn) wait(ctx context.Context, from int64) (poll, error) {
 	}
 	if resp.StatusCode != http.StatusOK {
 		defer resp.Body.Close()
-		err := c.decodeError(resp)
+		err := decodeError(c.patient(resp), resp.StatusCode)
 		if e, ok := errors.AsType[*apiError](err); ok && e.Code == codeEventCleared {
 			return poll{}, errCleared
 		}
@@ -126,7 +127,7 @@ func (c *conn) reached(ctx context.Context) (int64, error) {
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
-		err := c.decodeError(resp)
+		err := decodeError(c.patient(resp), resp.StatusCode)
 		if e, ok := errors.AsType[*apiError](err); ok && e.Code == codeKeyNotFound {
 			return e.Index, nil
 		}

@@ -64,7 +64,7 @@ func tryWrite(ctx context.Context, etcd, method, key string, values ...string) (
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode/100 != 2 {
-		return 0, new(conn).decodeError(resp)
+		return 0, decodeError(resp.Body, resp.StatusCode)
 	}
 	var answer response
 	if err := decode(resp.Body, maxEvent, &answer); err != nil {
@@ -274,6 +274,20 @@ func TestSilenceIsNoticedAndChangesNothing(t *testing.T) {
 	set(t, etcd, "a", 2)
 	f.await(t, "a:2")
 	f.awaitStatus(t, "it answers again", func(st config.Status) bool { return st.Connected })
+}
+
+// A poll on a connection that stands, and that is never answered, looks like one that has nothing to tell.
+func TestAWatchOfEtcd2ThatDiedWithoutAWordIsFoundOut(t *testing.T) {
+	etcd, f := started(t)
+	for deadline := time.Now().Add(longEnough); etcd.Polls() == 0 && time.Now().Before(deadline); {
+		time.Sleep(time.Millisecond)
+	}
+	etcd.Deafen()
+	set(t, etcd, "a", 2)
+	f.await(t, "a:2")
+	if st := f.Status(); st.Ends[stale].Count != 1 {
+		t.Errorf("%+v", st)
+	}
 }
 
 // While others write elsewhere in etcd, a watch that has nothing to tell is not taken for dead, and the state stays current.

@@ -98,11 +98,10 @@ func (e exchange) serve(t *testing.T) *conn {
 			}
 		}
 		answer := e.answer
-		if m := contentLength.FindStringSubmatch(answer); m != nil { // what comes after the body is of the record
-			head, _, _ := strings.Cut(answer, "\r\n\r\n")
-			if n, err := strconv.Atoi(m[1]); err == nil {
-				answer = answer[:min(len(head)+4+n, len(answer))]
-			}
+		if m := contentLength.FindStringSubmatch(answer); m != nil { // whether the last newline is etcd's or the record's
+			length, _ := strconv.Atoi(m[1])
+			head, body, _ := strings.Cut(answer, "\r\n\r\n")
+			answer = head + "\r\n\r\n" + body[:min(length, len(body))]
 		}
 		if _, err := c.Write([]byte(answer)); err != nil {
 			t.Error(err)
@@ -143,6 +142,29 @@ func TestListsOfARealEtcdAreRead(t *testing.T) {
 		}
 		if err != nil || l.index != test.index || strings.Join(keys, " ") != test.keys || l.cluster != "a9efa5de7f8fc772" {
 			t.Errorf("%s: %v, index %d, %v, cluster %s", test.title, err, l.index, keys, l.cluster)
+		}
+	}
+}
+
+// Whatever etcd is about to say, it is not waited for without end.
+func TestAnAnswerThatStopsHalfWayIsGivenUp(t *testing.T) {
+	for _, title := range []string{"list everything, at one index, by quorum", "list after it", "version"} {
+		for _, e := range transcript(t) {
+			if !strings.HasPrefix(e.title, title) {
+				continue
+			}
+			e.answer = e.answer[:len(e.answer)-10]
+			c := e.serve(t)
+			c.dialer.RequestTimeout = 50 * time.Millisecond
+			var err error
+			if title == "version" {
+				_, err = c.version(t.Context())
+			} else {
+				_, err = c.list(t.Context(), true)
+			}
+			if err == nil || causeOf(err) != silent {
+				t.Errorf("%s: %v", title, err)
+			}
 		}
 	}
 }

@@ -82,9 +82,13 @@ func decode(r io.Reader, max int64, into any) error {
 }
 
 // decodeError reads an answer whose status is not 200.
-func (c *conn) decodeError(resp *http.Response) error {
-	e := &apiError{status: resp.StatusCode}
-	if text, err := io.ReadAll(io.LimitReader(c.patient(resp), maxError)); err != nil || json.Unmarshal(text, e) != nil {
+func decodeError(r io.Reader, status int) error {
+	e := &apiError{status: status}
+	text, err := io.ReadAll(io.LimitReader(r, maxError))
+	if err != nil {
+		return err
+	}
+	if json.Unmarshal(text, e) != nil {
 		e.Code, e.Message = 0, "" // a page of somebody else
 	}
 	return e

@@ -148,6 +148,13 @@ func (s *Server) Polls() int {
 	return len(s.polls)
 }
 
+// Deafen has the polls that wait now never be told anything, on connections that stand.
+func (s *Server) Deafen() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	clear(s.polls)
+}
+
 // Lose removes a key without an event: what a watch that is broken would not tell.
 func (s *Server) Lose(key string) {
 	s.mu.Lock()
