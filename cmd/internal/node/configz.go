@@ -14,7 +14,7 @@ import (
 type configz struct {
 	Settings map[string]string  `json:"settings"`          // the flags
 	Ready    string             `json:"ready"`             // yes, or why not
-	Etcd     sourcez            `json:"etcd"`              // all sources taken together; so far, there is only etcd
+	Etcd     sourcez            `json:"etcd"`              // all sources taken together; the name is of when there was only etcd
 	Sources  map[string]sourcez `json:"sources,omitempty"` // each of them, where there are several
 	Limits   []limitz           `json:"limits"`
 	Ports    []portz            `json:"ports"`
