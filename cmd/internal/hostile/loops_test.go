@@ -42,9 +42,12 @@ func TestEndpointsThatAreOurOwnListeners(t *testing.T) {
 		return func() { dismiss(t, callers) }
 	})
 	s.works(t)
-	got := s.sum(t, "kubeproxy_connections_ended_total", `service="default/loop-`, "reason")
 	// Of five services of each spelling four are TCP's. The two unspecified addresses are no endpoints to begin with.
 	clients := float64(calls * s.rounds() * 4 / 5)
+	eventually(t, func() bool { // callers wait for 200 ms, and a name may take longer to look up
+		return s.sum(t, "kubeproxy_connections_ended_total", `service="default/loop-`, "")[""] >= clients
+	}, "all clients have been turned away")
+	got := s.sum(t, "kubeproxy_connections_ended_total", `service="default/loop-`, "reason")
 	if got["own_listener"] != clients*6/8 || got["no_endpoints"] != clients*2/8 || len(got) != 2 {
 		t.Errorf("of %.0f clients the proxy ended: %s; want own_listener %.0f and no_endpoints %.0f", clients, told(got), clients*6/8, clients*2/8)
 	}
