@@ -1,68 +1,56 @@
-// Package config gathers what is wanted, from wherever it is written down, and tells whoever can
-// make it so.
+// Package config merges what sources report, and passes the changes on to handlers.
 //
-//	source "static" ─Update─▶ ┐                         ┌▶ queue ─Batch─▶ proxier
+//	source "etcd"  ─Update──▶ ┐                         ┌▶ queue ─Batch─▶ Proxier
 //	                          ├ Mux ──▶ store ─outcome─▶┤
-//	source "etcd"  ─Update──▶ ┘         layers          └▶ queue ─Batch─▶ another handler
+//	source "files" ─Update──▶ ┘         layers          └▶ queue ─Batch─▶ another handler
 //	                                    └─── Broadcaster ───┘
 //
-// A source knows one place where services and endpoints are written, such as an etcd. Each is
-// a [Source], and lives in a package of its own below this one. Package records keeps what all of them need to remember.
-// What they send, a [registry.Update], is one step: either a SET, which is all
-// that the source has to say, or plain changes to what it said before.
+// A source reads one place where services and endpoints are written, such as an etcd. Each is a [Source] in a package of its own
+// below this one. Package records keeps the state that all sources need. A source sends [registry.Update] values. Each is one step:
+// either a SET, the complete state of the source, or changes to what the source sent before.
 //
 // # Where sources meet
 //
-// The store keeps what each source says in a layer of its own, and the layers lie on top of each
-// other in the order of the calls of [Mux.Channel]. Looking down on them from above shows the
-// merged state:
+// The store keeps one layer for each source, in the order of the calls of [Mux.Channel]. The merged state is the view from the top:
 //
 //	          web   db    dns
-//	static          db₁               the first call: on top
-//	etcd      web₂  db₂   dns₂        db₂ waits in the shadow of db₁
+//	etcd            db₁               the first call: on top
+//	files     web₂  db₂   dns₂        db₂ is hidden by db₁
 //	          ─────────────────
 //	merged    web₂  db₁   dns₂
 //
-// So an object, which is one kind and one name, belongs to the earliest source that names it. When
-// that source lets go of it, the next one below comes to light; nothing is lost meanwhile, and no
-// map's random order decides (D28). An update costs as much as it has changes, however much there
-// is besides: a SET is compared with the layer of its source, and only what differs goes on.
+// An object is one kind and one name. It belongs to the earliest source that names it. When that source drops it, the object of
+// the next source takes effect, without a moment between the two; the order of sources decides, and no map's random order (D28). The
+// cost of an update depends on its changes only: a SET is compared with the layer of its source, and only differences go on.
 //
-// Two sources may also claim one port by services of two names. Their revisions cannot be compared, so the store gives
-// each service the rank of its source: claims of an earlier source come first, and within a source the older claim.
+// Two services with different names may claim one port from two sources. Revisions of two sources cannot be compared, so the store
+// marks each service with the rank of its source. Claims of an earlier source come first. Within a source the older claim comes first.
 //
 // # How handlers are told
 //
-// Each call of [Broadcaster.Add] makes one queue. A queue does not hold the history of changes, but
-// the difference between the merged state and what its handlers were last given. As long as they
-// are busy, newer values take the place of older ones. When they are done, they get the whole
-// difference as one [registry.Batch]. What was undone in the meantime is no difference: an object that
-// came and went while a handler was busy is never heard of there.
+// Each call of [Broadcaster.Add] makes one queue. A queue holds no history. It holds the difference between the merged state and what
+// its handlers received last. While the handlers are busy, newer values replace older ones. When they are ready, they receive the
+// whole difference as one [registry.Batch]. An object that came and went in the meantime is no difference, so they never see it.
 //
-// What handlers were given is not kept: of an object that is not in the difference, the merged state
-// says it. Each change there says what was before it, too. So the one that brings an object into the
-// difference tells what the handlers know of it, and that is noted until they are given the new value.
+// The queue does not keep what the handlers received. For an object outside the difference, that is the value in the merged state.
+// When a change adds an object to the difference, the change contains the value before it: that is the value that the handlers have, and
+// the queue notes it until they receive the new one.
 //
-// That is all that is needed for a slow handler to delay nobody else (in v0.4 it held up the watch,
-// D27) and for the queue to stay bounded: it never holds more than one entry for each object.
+// So a slow handler delays no other handler (in v0.4 it held up the watch, D27), and a queue holds at most one entry for each object.
 //
 // # Promises
 //
-//   - An update is applied as a whole. What each handler has been told, taken together, is after
-//     every batch equal to the merged state after some whole update, and never to one between two.
-//   - Nothing is delivered until every source has sent its first SET, or has been silent for 3 s since another one did.
-//     The first batch holds everything, and is delivered even if that is nothing at all: then the handlers know that the
-//     state is complete. An empty registry is a state like any other (D9).
-//   - A queue that is added late gets the whole state as its first batch, and never misses a
-//     change (D8). When each object was received is not kept, so the first batch of any queue says
-//     that it is as old as the oldest change of all.
-//   - After the first, a batch holds only what differs from what its handlers were given before. When
-//     nothing differs, there is no batch.
-//   - A handler is never called concurrently with itself, and the handlers of one queue get each
-//     batch in the order in which they were added.
-//   - Memory is bounded by the largest number of objects there was at one time, never by the
-//     number of changes.
-//   - When [Mux.Run] has returned, nothing of this package is running.
+//   - An update is applied as a whole. After each batch, what a handler has received equals the merged state after some whole update,
+//     never a state between two.
+//   - Nothing is delivered until every source has sent its first SET, or has been silent for 3 s since another one did. The first
+//     batch holds everything. It is delivered even if it is empty: then the handlers know that the state is complete. An empty
+//     registry is a state like any other (D9).
+//   - A queue that is added late gets the whole state as its first batch, and misses no change (D8). The store does not know when each
+//     object was received, so the first batch of any queue has the age of the oldest change of all.
+//   - Each later batch holds only differences from what the handlers have. Without a difference there is no batch.
+//   - A handler is never called concurrently with itself. The handlers of one queue get each batch in the order in which they were added.
+//   - Memory is bounded by the largest number of objects at one time, never by the number of changes.
+//   - When [Mux.Run] has returned, no goroutine of this package is running.
 //
-// What is decided about each object is logged at V(3), each update received at V(4).
+// V(3) logs the decision about each object, V(4) each received update.
 package config

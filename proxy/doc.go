@@ -1,5 +1,4 @@
-// Package proxy carries client traffic to service endpoints: it makes so what package config says
-// is wanted.
+// Package proxy carries client traffic to service endpoints: it makes the open ports match what package config wants.
 //
 //	          balance.LoadBalancerRR ──▶ rotation: the endpoints of one port of one service, in turn
 //	            ▲                    ▲
@@ -8,37 +7,32 @@
 //	          claims      first claim      bytes
 //	                      owns the port
 //
-// A [balance.LoadBalancerRR] holds one rotation for each port of each service. A [Proxier] holds one listener
-// for each (protocol, port) that a service claims. The first claim on a port owns it; later ones
-// wait, visibly, until it is theirs. To move a port from one service to another is to swap a
-// pointer: the socket stays open, and closes only when no claim is left. The Proxier is told of changes
-// in batches, and gives the balancer its part first, so that a port never opens before its endpoints are known.
+// A [Proxier] holds one listener for each (protocol, port) that a service claims. The first claim on a port owns it. Later claims wait,
+// and the status shows them. When the owner goes, the next claim takes over by a swap of a pointer: the socket stays open, and closes
+// only when no claim is left. The Proxier receives changes in batches. It gives the endpoints of a batch to its
+// [balance.LoadBalancerRR] first, so that no port opens before its endpoints are known.
 //
-// A TCP client is given one endpoint, or the next one if that does not answer, and the two are
-// relayed until both sides have finished speaking. A UDP client, known by its address, is given an
-// endpoint for as long as its session lasts: until it has been silent for a while, the endpoint
-// goes, or the port changes hands.
+// A TCP client gets one endpoint, or the next one if that does not answer. Both directions are relayed until both sides have
+// finished. A UDP client, known by its address, keeps its endpoint for the life of its session: until the session has been silent for
+// -udp_timeout, the endpoint goes, or the port changes hands.
 //
 // # Promises
 //
-//   - A batch is applied as a whole when OnUpdate returns. Two services that swap ports in one batch
-//     both work after it, and no client is refused meanwhile.
-//   - A service that keeps its port never blinks, whatever happens to others, or to its own terms for
-//     clients. Connections that are being relayed outlive their listener, their service and their
-//     endpoint, unless [Config].OnRemoval says otherwise; else only the end of the drain that Run
-//     makes when it is told to stop cuts them.
-//   - Which of two services gets a port depends on nothing but the sequence of batches: who has it
-//     keeps it, and of newcomers the one created first gets it.
-//   - Choosing an endpoint takes no lock, but for the first client after all of them have changed, and where
-//     the service wants its clients to come back to the endpoint that they had. No client waits for another
-//     client's dial.
-//   - An endpoint that refuses is passed over for a while, over the protocol that it refused, but never
-//     all endpoints are.
-//   - What a stranger can make grow is bounded: buffers, connections, sessions, descriptors. Who is
-//     one too many is refused at once, and a [traffic.Limit] tells how close that is.
-//   - Every client that is accepted ends once, by one [traffic.Reason], and is counted there: [traffic.Totals] adds up
-//     what [Config].Ended was told of one by one.
+//   - A batch is applied as a whole when [Proxier.OnUpdate] returns. Two services that swap ports in one batch both work after it, and
+//     no client is refused meanwhile.
+//   - A service that keeps its port is never interrupted, whether other services or its own terms for clients change. A relay
+//     outlives its listener, its service and its endpoint, unless [Config].OnRemoval says otherwise. The end of the drain, which
+//     Run makes when it is stopped, cuts it.
+//   - Only the sequence of batches decides which of two services gets a port. The present owner keeps it. New claims of one batch are
+//     ordered by [registry.Precedence]: by the rank of their source, then by the age of the claim, then by name.
+//   - Choosing an endpoint takes no lock, except for the first client after all endpoints have changed, and for services with
+//     affinity. No client waits for another client's dial.
+//   - An endpoint that refuses is ejected for a while, for the protocol in which it refused. When all are ejected, they are tried all
+//     the same.
+//   - Whatever strangers can make grow is bounded: buffers, connections, sessions, descriptors. A client above a limit is refused at
+//     once, and a [traffic.Limit] shows how much of a limit is used.
+//   - Every accepted client ends once, by one [traffic.Reason], and is counted there. [traffic.Totals] is the sum of the
+//     [traffic.Ending] values that [Config].Ended received.
 //
-// The words listener, claim, session, relay, pump, client and backend are used throughout as
-// ARCHITECTURE.md defines them.
+// ARCHITECTURE.md defines the words listener, claim, session, relay, pump, client and backend.
 package proxy

@@ -3,24 +3,26 @@
 //
 //	kube-proxy -etcd_servers=URL[,URL...] [flags]
 //	kube-proxy -etcd_config=FILE          [flags]
+//	kube-proxy -master=URL                [flags]
+//	kube-proxy -kubeconfig=FILE           [flags]
 //	kube-proxy -registry_dir=DIRECTORY    [flags]
 //	kube-proxy check                      [flags] [DIRECTORY]
 //	kube-proxy register -service=NAME     [flags] [-- COMMAND ...]
 //	kube-proxy get|rm                     [flags] SERVICE
 //
-// This package reads the command line, makes the parts of the program from it, and translates signals and errors. What happens to
-// a record and to a connection is described by packages config and proxy; package cmd/internal/node wires them.
-// docs/operating.md describes every flag, signal and exit status for operators, and docs/check.md the word check.
+// This package reads the command line, makes the parts of the program from it, and handles signals and errors. Packages config and
+// proxy describe what happens to a record and to a connection; package cmd/internal/node connects them. docs/operating.md describes
+// every flag, signal and exit status for operators, docs/check.md the word check, and docs/register.md the words register, get and rm.
 //
 // # The command line
 //
-// It is v0.4's. A name takes one dash or two, and its words are joined by underscores or dashes (normalise.go). Values are
-// checked when they are parsed (values.go, limits.go), contradictions between flags after that (commandline.go). Both end the
-// program with one line and status 2, before it has read a file.
+// It is v0.4's. A name takes one dash or two, and underscores or dashes join its words (normalise.go). Values are checked when they are
+// parsed (values.go, limits.go), contradictions between flags after that (commandline.go). Either error ends the program with one line
+// and status 2, before it has read a file.
 //
-// What the flags say of sources is in source.go: it checks them, and makes the [config.Source] values in their order of
-// precedence. A source has a file of its own for its flags, as etcd.go, master.go and files.go. Nothing else here knows which sources
-// there are, except check.go, which reads a registry once.
+// source.go checks what the flags say of sources, and makes the [config.Source] values in their order of precedence. A source has a file
+// of its own for its flags, as etcd.go, master.go and files.go. Only check.go, which reads a registry once, also knows which sources
+// there are.
 //
 // # Its life
 //
@@ -31,7 +33,7 @@
 // # Exit status
 //
 //	0  a clean stop, -version, -help
-//	1  it could not start or go on, or a file cannot be used: the reason is the last line of the log.
+//	1  it could not start or continue, or a file cannot be used: the last line of the log says why.
 //	   After check: a record is wrong, or the records could not be read.
-//	2  the command line makes no sense, or its flags contradict each other: one line says how
+//	2  the command line is wrong, or its flags contradict each other: one line says how
 package main

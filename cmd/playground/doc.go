@@ -1,9 +1,8 @@
 // Playground is the whole system in one process, to learn from and to break.
 //
-// It starts an etcd, three demo services with three backends each, and the proxy between them, wired
-// as kube-proxy is (see package cmd/internal/node). Then it prints a lesson: commands that work when
-// they are pasted into a shell, first to call the services, then to change what the proxy is told.
-// Nothing else needs to be installed, and everything listens on 127.0.0.1 only.
+// It starts an etcd, three demo services with three backends each, and the proxy between them, connected as in kube-proxy (package
+// cmd/internal/node). Then it prints a lesson: commands to paste into a shell, first to call the services, then to change the records.
+// Nothing else has to be installed, and everything listens on 127.0.0.1 only.
 //
 //	curl or                    etcd ◀── playground put | get | del
 //	playground call              │
@@ -12,8 +11,8 @@
 //	                                       echo-1 echo-2 echo-3   TCP: answers each line
 //	                                       ping-1 ping-2 ping-3   UDP: answers each datagram
 //
-// The records are what a Kubernetes v0.4 master would have stored. Every backend answers with its
-// own name, so one sees the proxy choose: web-1, web-2, web-3, web-1.
+// The records are what a Kubernetes v0.4 master would have stored. Every backend answers with its own name, which shows the choice of
+// the proxy: web-1, web-2, web-3, web-1.
 //
 // # Usage
 //
@@ -23,14 +22,12 @@
 //	playground get [-etcd ADDRESS] KEY            a KEY that ends in a slash: all keys below it
 //	playground del [-etcd ADDRESS] KEY
 //
-// Etcd listens on its usual port, 2379, and the services on 8100 to 8103. Where a port is taken
-// another one is used; the playground says so, and prints its commands accordingly. Since another
-// etcd may be what is found at the usual port, put and del leave alone what is not a playground's.
+// Etcd listens on its usual port, 2379, and the services on 8100 to 8103. Where a port is taken, the playground uses another one, says
+// so, and prints its commands accordingly. The etcd at the usual port may then be another one, so put and del change nothing in an etcd
+// that is not a playground's.
 //
-// While it runs the proxy tells what it does, at glog's level 2. -v=0 makes it quiet, -v=4 shows
-// all that it receives.
+// The proxy logs at glog's level 2. -v=0 makes it quiet, and -v=4 shows all that it receives.
 //
-// Ctrl-C or SIGTERM stops it: the listeners close, the backends, etcd, and etcd's data are gone.
-// The exit status is 0 then, 1 when something went wrong, and 2 for a command line that it does not
-// understand.
+// Ctrl-C or SIGTERM stops it: the listeners close, and the backends, etcd, and etcd's data are gone. The exit status is then 0. It is 1
+// after an error, and 2 for a wrong command line.
 package main

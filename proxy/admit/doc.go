@@ -1,4 +1,4 @@
-// Package admit says who may come in, and what may be dialled: descriptors are taken from a [Budget], UDP sessions from a
-// [SessionLimit], and an endpoint must not lead back to a port of this proxy ([OwnPorts]). A [Resolver] looks up the endpoints that are
-// host names. All of it is bounded, whatever strangers send.
+// Package admit decides which clients are admitted and which endpoints are dialled. A [Budget] grants descriptors, and a [SessionLimit]
+// UDP sessions. [OwnPorts] refuses endpoints that lead back to a port of this proxy. A [Resolver] looks up endpoints that are host names.
+// The memory of each is bounded, whatever strangers send.
 package admit

@@ -1,6 +1,6 @@
-// Package balance chooses endpoints: by round robin, without those that fail, and with affinity for the services that want it.
+// Package balance chooses endpoints: by round robin, without those that are ejected, and with affinity for services that want it.
 //
 // A [LoadBalancerRR] holds one [Rotation] for each port of each service. A [Choice] offers the endpoints of a rotation to one
-// client, each at most once. To choose takes no lock, but for the first client after all endpoints have changed, and where the
-// service wants affinity.
+// client, each at most once. Choosing takes no lock, except for the first client after all endpoints have changed, and for services
+// with affinity.
 package balance

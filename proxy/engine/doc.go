@@ -5,8 +5,8 @@
 // they answer. So a rule exists once, and is tested without sockets.
 //
 //   - [Search]: which endpoint a TCP client tries next.
-//   - [Connection]: what is counted of a TCP client, from its admission to its one ending.
+//   - [Connection]: the record of a TCP client, from its admission to its one ending.
 //   - [UDPPort]: which UDP clients may begin a session, and which sessions go on when their port changes hands.
-//   - [UDPSession]: what becomes of each datagram, when the session moves, and why it ends.
-//   - [Teardown]: what is done when a side of a TCP connection finishes, breaks off or takes no more, and which reason that is.
+//   - [UDPSession]: where each datagram goes, when the session moves, and why it ends.
+//   - [Teardown]: what follows when a side of a TCP connection finishes, fails or accepts no more bytes, and which reason that is.
 package engine

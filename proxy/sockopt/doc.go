@@ -1,3 +1,3 @@
-// Package sockopt is what differs between operating systems: socket options, what the kernel says beside a datagram or of a TCP
-// connection, and which errors mean what. Where a system has no such thing, the function for it does nothing, and says so.
+// Package sockopt hides the differences between operating systems: socket options, what the kernel reports with a datagram or about a TCP
+// connection, and the meaning of errors. Where a system lacks one of these, the function does nothing, and its comment says so.
 package sockopt

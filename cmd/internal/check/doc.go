@@ -1,27 +1,22 @@
-// Package check tells what a proxy would make of the records of a registry, without running one.
+// Package check reports what a proxy would do with the records of a registry, without running one.
 //
 //	etcd, or a directory ──▶ Registry ──▶ Examine ──▶ Report ──▶ a table, or JSON
 //	                         keys and     each record,          WriteText
-//	                         values       then the whole        WriteJSON
+//	                         values       then all together     WriteJSON
 //
-// [Examine] gives each record a verdict. It judges by the rules that the proxy itself lives by:
-// package registry decodes the records and says which of two services comes first, package proxy
-// which endpoints are its own listeners. What only shows in the whole is written down at the record
-// that somebody would have to change: a port that is taken at the service that has to wait, a loop
-// at the endpoints that lead back.
+// [Examine] gives each record a verdict by the rules of the proxy itself. Package registry decodes the records and orders claims on
+// one port. Package proxy knows which endpoints are its own listeners. A problem between records is reported at the record that has
+// to change: a taken port at the service that would wait, a loop at the endpoints that lead back.
 //
 // # Errors and warnings
 //
-// An error is something that the proxy refuses: a key or a value that it cannot use, a port that it
-// does not give to a service, an endpoint that it does not dial. A warning is what it does as it is
-// written, and what was hardly meant: endpoints of no service, a service without endpoints, a record
-// that another one hides. So a registry without errors is served as it says, and [Report.Failed]
-// tells of errors only.
+// An error is what the proxy refuses: an unusable key or value, a port that a service does not get, an endpoint that is not dialled.
+// A warning is what the proxy does although it was probably not meant: endpoints without a service, a service without endpoints, a
+// record that another one hides. A registry without errors is served as written, and [Report.Failed] depends on errors only.
 //
-// # What it cannot see
+// # Limits
 //
-// It judges the newest value of each key, as a proxy that starts now would. A proxy that has been
-// running may still serve the last good version of a record, and who has a port keeps it until then.
-// It looks up no host names: of the names of endpoints it knows localhost only. Which addresses are
-// this machine's is asked of this machine.
+// The package judges the newest value of each key, as a proxy that starts now would. A running proxy may still serve the last good
+// version of a record, and leaves a port with its present owner. The package looks up no host names; it knows only localhost. The
+// machine on which it runs says which addresses are the node's own.
 package check

@@ -1,9 +1,8 @@
-// Package connlog writes the connection log: one line of JSON for each TCP connection and each UDP
-// session that has ended, and for each TCP client that was turned away.
+// Package connlog writes the connection log: one line of JSON for each ended TCP connection, each ended UDP session, and each refused
+// TCP client.
 //
 //	relay, session ──Record──▶ bounded queue ──▶ Run: encode, write ──▶ file or standard output
-//	never waits                full: counted      may wait as long as it likes
+//	never waits                full: counted      may wait without limit
 //
-// The log serves the traffic, and not the other way round. When the disk is full, or whoever reads
-// the pipe has fallen asleep or gone, lines are lost and counted, and no client waits for it.
+// Traffic never waits for the log. When the disk is full, or the reader of a pipe is slow or gone, lines are lost and counted.
 package connlog

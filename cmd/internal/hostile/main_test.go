@@ -72,9 +72,9 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-const usage = `Treats kube-proxy as badly as strangers and bad records can, each load in a network of its own, and prints a table:
-what was refused and why, what the process took of memory, and the p99 of another service's round trips beside the
-load, as a ratio to the same load aimed at a process that swallows it. "go doc ./cmd/internal/hostile" tells the rest.
+const usage = `Attacks kube-proxy with hostile clients and bad records, each load in a network of its own, and prints a table:
+what was refused and why, the memory of the process, and the p99 of the round trips of another service beside the
+load, as a ratio to the same load on a process that accepts all of it. "go doc ./cmd/internal/hostile" explains the rest.
 
 `
 

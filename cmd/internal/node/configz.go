@@ -10,25 +10,25 @@ import (
 	"kubeproxy/registry"
 )
 
-// A configz is what /configz shows: how the node was set up, and what it makes of the registry.
+// A configz is what /configz shows: the settings of the node, the state of its sources, and its ports.
 type configz struct {
-	Settings map[string]string  `json:"settings"`          // the flags
+	Settings map[string]string  `json:"settings"`          // flags and their values
 	Ready    string             `json:"ready"`             // yes, or why not
-	Etcd     sourcez            `json:"etcd"`              // all sources taken together; the name is of when there was only etcd
-	Sources  map[string]sourcez `json:"sources,omitempty"` // each of them, where there are several
+	Etcd     sourcez            `json:"etcd"`              // all sources together, whether they are etcds or not; users know the name
+	Sources  map[string]sourcez `json:"sources,omitempty"` // each source by its name, if there are several
 	Limits   []limitz           `json:"limits"`
 	Ports    []portz            `json:"ports"`
-	LeftOff  int                `json:"ports_left_off"` // how many more there are
+	LeftOff  int                `json:"ports_left_off"` // ports beyond maxPorts
 }
 
-// A sourcez is how a source is.
+// A sourcez is the state of one source, or of all sources together.
 type sourcez struct {
 	Connected  bool    `json:"connected"`
-	Reason     string  `json:"reason,omitempty"` // why not
+	Reason     string  `json:"reason,omitempty"` // why it is not connected
 	Revision   int64   `json:"revision"`
-	ClusterID  string  `json:"cluster_id"` // of etcd
+	ClusterID  string  `json:"cluster_id"` // of the store, if it has an identity
 	ConfigAge  float64 `json:"config_age_seconds"`
-	Listed     string  `json:"listed,omitempty"` // when everything was last read
+	Listed     string  `json:"listed,omitempty"` // when the last full list was read
 	Services   int     `json:"services"`
 	Endpoints  int     `json:"endpoints"`
 	Rejected   int     `json:"rejected_keys"`
@@ -37,7 +37,7 @@ type sourcez struct {
 	Divergence uint64  `json:"divergences"`
 	Setbacks   uint64  `json:"setbacks"`
 
-	Rejections []rejectionz `json:"rejections"` // of the rejected keys, as many as the source lists
+	Rejections []rejectionz `json:"rejections"` // the first of the rejected keys; config.Status bounds them
 }
 
 type rejectionz struct {
@@ -58,10 +58,10 @@ type portz struct {
 	Owner    string   `json:"owner"`
 	Waiting  []string `json:"waiting,omitempty"`
 	Error    string   `json:"error,omitempty"`   // why the port is not open
-	Refused  bool     `json:"refused,omitempty"` // no service may have it
+	Refused  bool     `json:"refused,omitempty"` // no service may claim it
 }
 
-// How much is shown: the answer stays below a few megabytes, whatever is in the registry.
+// Bounds of what is shown: the answer stays below a few megabytes, whatever is in the registry.
 const (
 	maxPorts   = 5000
 	maxWaiting = 10

@@ -1,9 +1,9 @@
-// Package node wires the rooms of the program together: it is what kube-proxy and the playground
-// have in common, and the place to begin reading.
+// Package node connects the packages of the program, for kube-proxy and for the playground. It is the place to begin reading.
 //
-//	etcd ─▶ Source ─▶ Mux ─▶ store ─▶ Broadcaster ─▶ LoadBalancerRR, Proxier ─▶ sockets
-//	        what is wanted                           makes it so
+//	sources ─Update─▶ Mux ─▶ store ─▶ Broadcaster ─Batch─┬▶ Proxier ─▶ balancer, engine ─▶ sockets
+//	                                                     └▶ state file
+//	operators' pages, metrics, connection log ◀── status of the sources, counters, endings of connections
 //
-// [Run] is all there is. What flows through it, from left to right, are the words of package
-// registry: an Update for each step of the source, a Batch for each step of the handlers.
+// [Run] does all of it. It adds the handlers before it starts the sources, and returns when every goroutine has ended.
+// ARCHITECTURE.md follows a change from left to right, and a connection through the engine.
 package node

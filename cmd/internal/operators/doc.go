@@ -1,22 +1,19 @@
-// Package operators answers those who run a node, over HTTP: is it well, what does it count, what does it
-// do.
+// Package operators serves the HTTP pages of a node: its health, its metrics and its state.
 //
 //	                  healthz address          metrics address
 //	                  load balancers,          Prometheus, people
 //	                  supervisors
-//	/livez            yes                      yes        its work is getting done
-//	/healthz          yes                      yes        so it is, and it is not being stopped
-//	/readyz           yes                      yes        so it is, and it serves what etcd holds
+//	/livez            yes                      yes        the program makes progress
+//	/healthz          yes                      yes        it makes progress, and is not being stopped
+//	/readyz           yes                      yes        it is healthy, and serves what its sources hold
 //	/metrics                                   yes
-//	/configz                                   yes        settings, ports, source, as JSON
+//	/configz                                   yes        settings, ports, sources, as JSON
 //	/version                                   yes
-//	/debug/pprof/                              if wanted
+//	/debug/pprof/                              with -profiling
 //
-// The healthz address is meant to be seen by strangers, and so its answers are short and name nobody. The
-// metrics address tells all, and by default only this machine hears it. If the two are the same, one
-// server answers everything there.
+// The healthz address may be reachable by strangers, so its answers are short and contain no names. The metrics address shows
+// everything, and by default only this machine can reach it. If both are the same address, one server answers all pages there.
 //
-// What a stranger can make of it is bounded: connections, requests that take work, the time and the bytes
-// of each request. When all connections are taken, the one that has been waiting longest for its client
-// makes room. So idle clients, however many, keep nobody from asking how the node is.
+// Connections, expensive requests at one time, and the time and bytes of each request are bounded. When all connections are taken, a
+// new one replaces the one that has waited longest for its client. So idle clients, however many, do not block a health check.
 package operators

@@ -17,5 +17,5 @@
 //     publishes it. The other waits, and takes over when the first one stops or dies.
 //   - The record of a registrar that stops is marked as terminating first, so that proxies send new clients elsewhere. Its
 //     deletion follows after Config.Drain.
-//   - A record of somebody else is never deleted.
+//   - A registrar never deletes a record that another one wrote.
 package register

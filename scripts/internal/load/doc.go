@@ -1,4 +1,4 @@
-// Package load is clients at work, and the backends that answer them: plain loops over epoll that
-// allocate nothing, so that what is measured is the proxy between the two. Clients are [Load]s, which
-// [Conduct] has work for a while; backends are a process of their own.
+// Package load makes load: clients, and the backends that answer them. Both are plain loops over epoll that allocate nothing, so a
+// measurement shows the proxy between them. A [Load] is a kind of client; [Conduct] runs several for a while. Backends are a process of
+// their own.
 package load

@@ -1,4 +1,3 @@
-// Package measure is what every program that measures needs: processes that end with whoever started
-// them, an etcd and a bare watcher of it, what processes and the machine have used, and statistics
-// that assume nothing about noise.
+// Package measure has what every measuring program needs: processes that end with the program that started them, an etcd and a bare
+// watcher of it, the resources that processes and the machine have used, and statistics that assume nothing about noise.
 package measure
