@@ -143,6 +143,7 @@ func TestArrowsPointOneWayOnly(t *testing.T) {
 // each other.
 var proxyLevels = [][]string{
 	{"proxy/sockopt", "proxy/traffic"},
+	{"proxy/handover"},
 	{"proxy/balance", "proxy/admit"},
 	{"proxy/engine"},
 	{"proxy/portable", "proxy/epoll"},

@@ -7,8 +7,8 @@ import "net/netip"
 // bound to all addresses learns it from the control messages that come with each datagram. The
 // zero value means that it is not known.
 type LocalAddr struct {
-	Addr  netip.Addr // unmapped, without zone
-	iface uint32     // the index of the interface it belongs to; 0 except for an IPv6 link-local address
+	Addr      netip.Addr // unmapped, without zone
+	Interface uint32     // the index of the interface it belongs to; 0 except for an IPv6 link-local address
 }
 
 // A Receipt is what the kernel says along with a datagram. The zero value means that it says nothing.

@@ -60,7 +60,7 @@ func ParseReceipt(control []byte) (r Receipt) {
 			}
 			r.Local.Addr = netip.AddrFrom16([16]byte(data[:16])).Unmap()
 			if r.Local.Addr.IsLinkLocalUnicast() && r.Local.Addr.Is6() {
-				r.Local.iface = binary.NativeEndian.Uint32(data[16:20])
+				r.Local.Interface = binary.NativeEndian.Uint32(data[16:20])
 			}
 		case header.Level == unix.SOL_SOCKET && header.Type == unix.SO_RXQ_OVFL && len(data) >= 4:
 			r.Lost = binary.NativeEndian.Uint32(data)
@@ -77,7 +77,7 @@ func ControlFrom(local LocalAddr) []byte {
 	case local.Addr.Is4():
 		return unix.PktInfo4(&unix.Inet4Pktinfo{Spec_dst: local.Addr.As4()})
 	case local.Addr.Is6():
-		return unix.PktInfo6(&unix.Inet6Pktinfo{Addr: local.Addr.As16(), Ifindex: local.iface})
+		return unix.PktInfo6(&unix.Inet6Pktinfo{Addr: local.Addr.As16(), Ifindex: local.Interface})
 	}
 	return nil
 }

@@ -1,5 +1,7 @@
 package traffic
 
+import "slices"
+
 // A Reason says why a TCP connection or a UDP session ended, or why a client was turned away before it
 // had either. Every client that was accepted ends with exactly one.
 type Reason uint8
@@ -76,6 +78,12 @@ var reasonNames = [NumReasons]string{
 
 // String gives the reason as logs and metrics spell it: a word that will not change.
 func (r Reason) String() string { return reasonNames[r] }
+
+// ParseReason is the reverse of String; false: there is no such reason.
+func ParseReason(s string) (Reason, bool) {
+	i := slices.Index(reasonNames[:], s)
+	return Reason(max(i, 0)), i >= 0
+}
 
 // Reasons lists all reasons in their order.
 func Reasons() []Reason {

@@ -1,0 +1,166 @@
+package handover
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"time"
+
+	"kubeproxy/proxy/sockopt"
+	"kubeproxy/registry"
+)
+
+// MaxUnsent bounds the bytes that a connection holds for one side. An engine that holds more cannot hand the connection over.
+const MaxUnsent = 1 << 20
+
+// A TCP is one TCP client and its endpoint. Its descriptors are the client's connection and then the endpoint's, or the first alone
+// while an endpoint is being looked for: then the search begins again.
+type TCP struct {
+	Service registry.PortKey
+	Port    uint16 // that the client connected to
+	Client  netip.AddrPort
+
+	Endpoint registry.Addr // zero while one is being looked for
+	Age      time.Duration // since the client was accepted
+	Dialled  time.Duration // of that, until the endpoint was reached
+	Attempts uint64        // endpoints that were tried
+
+	Sent, Received      uint64 // bytes written to the endpoint, and to the client
+	ToBackend, ToClient []byte // read from the other side, and not yet written
+	End                 Teardown
+}
+
+// A Teardown is how far a connection has come on the way to its end.
+type Teardown struct {
+	Client, Backend SideEnd
+	Reason          string        // so far, as logs spell it; "" while nothing has ended
+	Flushing        bool          // it ends once the surviving side has acknowledged all
+	Delivered       uint64        // bytes that had arrived on both sides when it was last looked at
+	Patience        time.Duration // how long nothing may be delivered from now on, if Timed
+	Timed           bool
+}
+
+// A SideEnd is what is known of the end of one side.
+type SideEnd struct {
+	Finished bool // nothing more is to be read from it
+	FIN      bool // since it sent FIN
+	Broken   bool // it was reset, or has vanished
+	SawEPIPE bool // it was gone when it was written to, after its FIN
+}
+
+func (*TCP) kind() uint16            { return kindTCP }
+func (*TCP) descriptors() (int, int) { return 1, 2 }
+
+func (t *TCP) fields(c *codec) {
+	c.portKey(&t.Service)
+	c.uint16(&t.Port)
+	c.addrPort(&t.Client)
+	c.endpoint(&t.Endpoint)
+	c.duration(&t.Age)
+	c.duration(&t.Dialled)
+	c.uint(&t.Attempts)
+	c.uint(&t.Sent)
+	c.uint(&t.Received)
+	c.bytes(&t.ToBackend)
+	c.bytes(&t.ToClient)
+	for _, s := range [...]*SideEnd{&t.End.Client, &t.End.Backend} {
+		c.bool(&s.Finished)
+		c.bool(&s.FIN)
+		c.bool(&s.Broken)
+		c.bool(&s.SawEPIPE)
+	}
+	c.text(&t.End.Reason)
+	c.bool(&t.End.Flushing)
+	c.uint(&t.End.Delivered)
+	c.duration(&t.End.Patience)
+	c.bool(&t.End.Timed)
+}
+
+func (t *TCP) problem() error {
+	switch {
+	case max(len(t.ToBackend), len(t.ToClient)) > MaxUnsent:
+		return fmt.Errorf("more than %d unsent bytes", MaxUnsent)
+	case t.Endpoint == registry.Addr{} && len(t.ToClient) > 0:
+		return errors.New("bytes of an endpoint, but no endpoint")
+	}
+	return client(t.Service, t.Port, t.Client, t.Age, t.Dialled)
+}
+
+// client returns what is wrong with what TCP connections and UDP sessions have in common.
+func client(service registry.PortKey, port uint16, client netip.AddrPort, durations ...time.Duration) error {
+	switch {
+	case service.Name.Name == "":
+		return errors.New("no service")
+	case port == 0:
+		return errors.New("no port")
+	case !client.IsValid():
+		return errors.New("no client")
+	}
+	for _, d := range durations {
+		if d < 0 {
+			return errors.New("negative duration")
+		}
+	}
+	return nil
+}
+
+// A UDP is one UDP session. Its descriptor is the socket that is connected to the endpoint; there is none while an endpoint is being
+// looked for: then the search begins again.
+type UDP struct {
+	Service registry.PortKey
+	Port    uint16
+	Client  netip.AddrPort
+	Local   sockopt.LocalAddr // that the client sent to
+
+	Endpoint, Previous registry.Addr // the last that carried the session, and the one before; zero for none
+	Visit              Visit         // at the socket's endpoint
+	Age, Dialled       time.Duration // as those of TCP
+	Silent             time.Duration // since either side has sent something
+	Attempts           uint64
+	Sent, Received     uint64
+
+	Answered, Confirmed bool // the client was given a reply, and has sent again after it
+	Waiting             [][]byte
+	Unanswered, Kept    bool // the last datagram of the client has no reply yet, and Last is a copy of it
+	Last                []byte
+}
+
+// A Visit is the time that a session has spent with an endpoint.
+type Visit struct {
+	Endpoint          registry.Addr
+	Age               time.Duration
+	Answered, Refused bool
+}
+
+func (*UDP) kind() uint16            { return kindUDP }
+func (*UDP) descriptors() (int, int) { return 0, 1 }
+
+func (u *UDP) fields(c *codec) {
+	c.portKey(&u.Service)
+	c.uint16(&u.Port)
+	c.addrPort(&u.Client)
+	c.ip(&u.Local.Addr)
+	c.uint32(&u.Local.Interface)
+	c.endpoint(&u.Endpoint)
+	c.endpoint(&u.Previous)
+	c.endpoint(&u.Visit.Endpoint)
+	c.duration(&u.Visit.Age)
+	c.bool(&u.Visit.Answered)
+	c.bool(&u.Visit.Refused)
+	c.duration(&u.Age)
+	c.duration(&u.Dialled)
+	c.duration(&u.Silent)
+	c.uint(&u.Attempts)
+	c.uint(&u.Sent)
+	c.uint(&u.Received)
+	c.bool(&u.Answered)
+	c.bool(&u.Confirmed)
+	list(c, &u.Waiting, func(c *codec, datagram *[]byte) { c.bytes(datagram) })
+	c.bool(&u.Unanswered)
+	c.bool(&u.Kept)
+	c.bytes(&u.Last)
+}
+
+func (u *UDP) problem() error {
+	return client(u.Service, u.Port, u.Client, u.Age, u.Dialled, u.Silent, u.Visit.Age)
+}

@@ -1,0 +1,100 @@
+package handover
+
+import (
+	"errors"
+	"fmt"
+
+	"kubeproxy/internal/takeover"
+)
+
+// Version is the version of all records. It changes when an earlier release would misunderstand them.
+const Version = 1
+
+// The kinds of records, as items bear them.
+const (
+	kindGreeting uint16 = iota + 1
+	kindListener
+	kindUDPPort
+	kindRotation
+	kindAffinities
+	kindTCP
+	kindUDP
+)
+
+// A Record is one of the types of this package.
+type Record interface {
+	kind() uint16
+
+	// descriptors returns how many descriptors go with the record, at least and at most.
+	descriptors() (least, most int)
+
+	// fields describes the record to c, which reads or writes it.
+	fields(c *codec)
+
+	// problem returns what no predecessor would have written.
+	problem() error
+}
+
+// newRecord returns an empty record of a kind; nil when there is no such kind.
+func newRecord(kind uint16) Record {
+	switch kind {
+	case kindGreeting:
+		return new(Greeting)
+	case kindListener:
+		return new(Listener)
+	case kindUDPPort:
+		return new(UDPPort)
+	case kindRotation:
+		return new(Rotation)
+	case kindAffinities:
+		return new(Affinities)
+	case kindTCP:
+		return new(TCP)
+	case kindUDP:
+		return new(UDP)
+	}
+	return nil
+}
+
+// Encode makes the item of a record and its descriptors. It reads r only.
+func Encode(r Record, descriptors ...int) takeover.Item {
+	c := codec{b: make([]byte, 0, 128)}
+	r.fields(&c)
+	return takeover.Item{Kind: r.kind(), Body: c.b, Descriptors: descriptors}
+}
+
+// Decode reads the record of an item. Its byte slices are parts of the item's body. The descriptors stay the caller's, also when
+// it fails.
+func Decode(item takeover.Item) (Record, error) {
+	r := newRecord(item.Kind)
+	if r == nil {
+		return nil, fmt.Errorf("unknown kind %d of record", item.Kind)
+	}
+	c := codec{b: item.Body, decodes: true}
+	if r.fields(&c); c.err == nil {
+		c.err = r.problem()
+	}
+	if least, most := r.descriptors(); c.err == nil && (len(item.Descriptors) < least || len(item.Descriptors) > most) {
+		c.err = fmt.Errorf("%d descriptors; want %d to %d", len(item.Descriptors), least, most)
+	}
+	if c.err != nil {
+		return nil, fmt.Errorf("%T record: %w", r, c.err)
+	}
+	return r, nil
+}
+
+// A Greeting is the first record: it says which version the others have.
+type Greeting struct {
+	Version uint64
+	Live    bool // the predecessor gives away live connections too
+}
+
+func (*Greeting) kind() uint16            { return kindGreeting }
+func (*Greeting) descriptors() (int, int) { return 0, 0 }
+func (g *Greeting) fields(c *codec)       { c.uint(&g.Version); c.bool(&g.Live) }
+func (g *Greeting) problem() error {
+	if g.Version == 0 {
+		return errors.New("no version")
+	}
+	return nil
+}
