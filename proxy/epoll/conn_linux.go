@@ -1,12 +1,12 @@
 package epoll
 
 import (
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"kubeproxy/proxy/engine"
-	"kubeproxy/proxy/traffic"
 )
 
 // A conn is one connection of a client, from its acceptance to its end: while an endpoint is looked
@@ -14,8 +14,8 @@ import (
 // has no buffer.
 type conn struct {
 	client, backend side
-	port            *epollTCP
-	dial            *dial // while an endpoint is looked for
+	owner           *atomic.Pointer[engine.Claim] // of the port that the client came to
+	dial            *dial                         // while an endpoint is looked for
 	record          engine.Connection
 
 	prev, next *conn         // in its ring of timers
@@ -28,7 +28,7 @@ type conn struct {
 	index      int32
 	generation uint32
 	live       bool
-	queued     bool // it is among the loop's unfinished
+	queued     bool // it is among those of the relays that are interrupted or starved
 	phase      phase
 	ring       uint8
 	looks      uint8 // how often it has been looked at in this phase
@@ -70,6 +70,9 @@ func (s *side) stir(mask uint32) {
 // token is what events of a side bear.
 func (c *conn) token(kind tokenKind) token { return token{kind, c.index, c.generation} }
 
+// news is what the kernel tells of each side. It tells of it once.
+const news = unix.EPOLLIN | unix.EPOLLPRI | unix.EPOLLRDHUP | unix.EPOLLET
+
 // A phase says what a conn is looked at for when its timer ends.
 type phase uint8
 
@@ -82,227 +85,82 @@ const (
 	finishing       // a direction has ended in another way
 )
 
+// Conns are the connections of a loop, and when each is looked at next.
+type conns struct {
+	slab[conn]
+	engine *engine.Base
+	turn   *turn
+	timers timers
+	load   atomic.Int64 // how many there are, and will have been handed over, for other loops to see
+}
+
+func (cs *conns) init(base *engine.Base, t *turn) {
+	cs.engine, cs.turn = base, t
+	cs.timers.init()
+}
+
+// begin makes the connection of a client that was accepted. It is counted in load already.
+func (cs *conns) begin(fd int, owner *atomic.Pointer[engine.Claim], record engine.Connection) *conn {
+	c, index, generation := cs.add()
+	*c = conn{
+		client:     side{which: engine.ClientSide, fd: int32(fd), open: true, readable: true}, // it may have said something by now
+		backend:    side{which: engine.BackendSide},
+		owner:      owner,
+		record:     record,
+		index:      index,
+		generation: generation,
+		live:       true,
+	}
+	return c
+}
+
+// free gives back the place of c, whose sides are closed and whose record has ended.
+func (cs *conns) free(c *conn) {
+	cs.enter(c, noPhase)
+	cs.engine.Budget.Release(2)
+	c.record = engine.Connection{}
+	c.live = false
+	cs.remove(c.index)
+	cs.load.Add(-1)
+}
+
 // enter moves c to a phase, and sets its timer for the first look.
-func (l *loop) enter(c *conn, p phase) {
+func (cs *conns) enter(c *conn, p phase) {
 	c.phase, c.looks = p, 0
 	if p == noPhase {
-		l.timers.stop(c)
+		cs.timers.stop(c)
 	} else {
-		l.timers.set(c, l.now, l.now+l.lookEvery(c))
+		cs.timers.set(c, cs.turn.now, cs.turn.now+cs.lookEvery(c))
 	}
 }
 
-// news is what the kernel tells of each side. It tells of it once.
-const news = unix.EPOLLIN | unix.EPOLLPRI | unix.EPOLLRDHUP | unix.EPOLLET
-
-// relay begins to carry bytes between the client of c and the backend that has answered. The kernel has told of
-// that by mask; or, when that is 0, it does not tell of the backend yet.
-func (l *loop) relay(c *conn, fd int32, mask uint32) {
-	c.backend.fd, c.backend.open, c.backend.wantsOut = fd, true, mask != 0
-	l.enter(c, young)
-	if mask == 0 {
-		if err := l.watch(int(fd), c.token(backendSide), news); err != nil {
-			l.end(c, traffic.DescriptorLimit)
-			return
-		}
-	}
-	if !c.backend.stalled() || l.flush(c, &c.backend, &c.client) {
-		l.pump(c, &c.backend, &c.client)
-	}
-	if !c.live {
-		return
-	}
-	// Only now is the kernel asked to tell of the client: what was read just now is no news any more.
-	if err := l.watch(int(c.client.fd), c.token(clientSide), news); err != nil {
-		l.end(c, traffic.DescriptorLimit)
-		return
-	}
-	l.stirred(c, &c.backend, &c.client, mask)
+// lookAgain sets the timer of c for the next look in its phase.
+func (cs *conns) lookAgain(c *conn) {
+	c.looks = min(c.looks+1, 16)
+	cs.timers.set(c, cs.turn.now, cs.turn.now+cs.lookEvery(c))
 }
 
-// stirred takes in what the kernel tells of side s of c.
-func (l *loop) stirred(c *conn, s, other *side, mask uint32) {
-	s.stir(mask)
-	if mask&unix.EPOLLOUT != 0 && s.stalled() {
-		if l.flush(c, s, other) && other.readable {
-			l.pump(c, s, other)
-		}
-	}
-	if c.live && s.readable && s.open {
-		l.pump(c, other, s)
-	}
-}
-
-// goOn goes on in both directions.
-func (l *loop) goOn(c *conn) {
-	for _, way := range [...]struct{ dst, src *side }{{&c.backend, &c.client}, {&c.client, &c.backend}} {
-		if c.live && (!way.dst.stalled() || l.flush(c, way.dst, way.src)) {
-			l.pump(c, way.dst, way.src)
-		}
-	}
-}
-
-// How much one direction may carry before it is others' turn, and how much is read at a time when
-// it passes through our memory. The latter is also the most that is held for a side that stalls.
+// How soon a client that looks for an endpoint is looked at first, and the shortest time between two looks; how long a
+// connection counts as young; how soon one that flushes is looked at first, and how
+// long it waits at most between two looks: each wait is twice the one before.
 const (
-	turnBudget = 256 << 10
-	chunk      = 16 << 10
+	dialTick   = 20 * time.Millisecond
+	youth      = time.Second
+	flushFirst = 5 * time.Millisecond
+	flushLast  = time.Second
 )
 
-// How much all directions that carry in bulk may move in a turn, about, and how much each may however many they
-// are: whoever says little has to wait until the turn is over. Up to eight may move a pipe full each, for
-// that is cheapest. A turn moves at most turnTotal and leastBudget for each event, three times turnTotal in all, or 10 ms.
-const (
-	turnTotal   = 8 << 20
-	leastBudget = 64 << 10
-)
-
-// share is how much each of so many that carry in bulk may move in a turn.
-func share(many int) int { return max(leastBudget, turnTotal/max(1, many)) }
-
-// pump carries what src has sent to dst until there is no more for now, dst stalls, the budget or the time of the turn is
-// used up, or one of them ends. A slow dst so holds up src: the kernel's buffers and one of ours
-// are all that is held for it.
-func (l *loop) pump(c *conn, dst, src *side) {
-	budget := min(turnBudget, l.share)
-	if l.moved > turnTotal {
-		budget = leastBudget
+// lookEvery is how long c waits for its next look.
+func (cs *conns) lookEvery(c *conn) time.Duration {
+	switch c.phase {
+	case dialling:
+		return dialTick
+	case young:
+		return youth
+	case flushing:
+		return min(flushFirst<<min(c.looks, 16), flushLast)
+	case finishing:
+		return max(min(cs.engine.Cfg.HalfClosedTimeout/16, cs.engine.Cfg.LookAfter()), time.Millisecond)
 	}
-	for src.readable && !c.end.HasFinished(src.which) && !dst.stalled() {
-		if budget <= 0 {
-			l.interrupt(c)
-			return
-		}
-		var n int
-		var more bool
-		switch {
-		case c.end.Refuses(dst.which):
-			n, more = l.discard(c, dst, src)
-		case src.full >= bulkAfter:
-			n, more = l.splice(c, dst, src)
-		default:
-			n, more = l.copy(c, dst, src)
-		}
-		l.moved += n
-		if !more {
-			return
-		}
-		if budget -= n; src.readable && l.late() {
-			budget = 0
-		}
-	}
-}
-
-// interrupt lets c go on in the next turn.
-func (l *loop) interrupt(c *conn) {
-	if !c.queued {
-		c.queued = true
-		l.unfinished = append(l.unfinished, c)
-	}
-}
-
-// copy reads once and writes once. It returns false when there is no more to do for now.
-func (l *loop) copy(c *conn, dst, src *side) (n int, more bool) {
-	n, errno := receive(int(src.fd), l.buffer[:])
-	if n <= 0 || errno != 0 {
-		l.unread(c, dst, src, errno)
-		return 0, false
-	}
-	if n < len(l.buffer) {
-		src.full = 0
-		if !src.hungUp && !src.urgent {
-			src.readable = false // that was all there was; what comes now is told anew
-		}
-	} else if src.full < bulkAfter {
-		src.full++
-	}
-	l.send(c, dst, src, l.buffer[:n])
-	return n, c.live
-}
-
-// send writes to dst what src said, and holds what does not fit.
-func (l *loop) send(c *conn, dst, src *side, b []byte) {
-	n, errno := send(int(dst.fd), b)
-	if n > 0 {
-		l.count(c, dst, n)
-	}
-	switch {
-	case errno == 0 && n == len(b):
-		return
-	case errno == 0 || errno == unix.EAGAIN:
-		dst.held = l.tail(b[max(n, 0):])
-		l.wantOut(c, dst)
-	case lacksMemory(errno):
-		dst.held = l.tail(b)
-		l.starve(c)
-	default:
-		l.unwritten(c, dst, src, errno)
-	}
-}
-
-// count notes that n bytes were written to dst.
-func (l *loop) count(c *conn, dst *side, n int) {
-	dst.sent += uint64(n)
-	if dst == &c.backend {
-		c.record.Claim.Tally.Sent.Add(uint64(n))
-	} else {
-		c.record.Claim.Tally.Received.Add(uint64(n))
-	}
-}
-
-// wantOut has the kernel tell when s can be written to again. Most connections never need it.
-func (l *loop) wantOut(c *conn, s *side) {
-	if s.wantsOut {
-		return
-	}
-	s.wantsOut = true
-	kind := clientSide
-	if s == &c.backend {
-		kind = backendSide
-	}
-	ev := c.token(kind).event(news | unix.EPOLLOUT)
-	_ = epollCtl(l.epfd, unix.EPOLL_CTL_MOD, int(s.fd), &ev) // it is watched
-}
-
-// flush writes what is held for dst, and tells whether src may go on.
-func (l *loop) flush(c *conn, dst, src *side) bool {
-	if t := dst.held; t != nil {
-		n, errno := send(int(dst.fd), t.rest())
-		if n > 0 {
-			l.count(c, dst, n)
-			t.from += n
-		}
-		switch {
-		case len(t.rest()) == 0:
-			l.tails.giveBack(t)
-			dst.held = nil
-		case errno == 0 || errno == unix.EAGAIN:
-			l.wantOut(c, dst)
-			return false
-		case lacksMemory(errno):
-			l.starve(c)
-			return false
-		default:
-			l.unwritten(c, dst, src, errno)
-			return c.live
-		}
-	}
-	if dst.bulk != nil && !l.unpipe(c, dst, src) {
-		return false
-	}
-	return c.live
-}
-
-// A tail is the end of what was read, which did not fit into a socket any more.
-type tail struct {
-	from, to int
-	data     [chunk]byte
-}
-
-func (t *tail) rest() []byte { return t.data[t.from:t.to] }
-
-func (l *loop) tail(b []byte) *tail {
-	t := l.tails.take()
-	t.from, t.to = 0, copy(t.data[:], b)
-	return t
+	return cs.engine.Cfg.LookAfter()
 }

@@ -4,76 +4,113 @@ import (
 	"golang.org/x/sys/unix"
 
 	"kubeproxy/proxy/engine"
+	"kubeproxy/proxy/sockopt"
 	"kubeproxy/proxy/traffic"
 )
 
 // How a connection ends is what [engine.Teardown] says. This file tells it what system calls find, and does what it answers.
 
+// look looks at c, whose timer has ended, and sets its timer anew unless that has ended c.
+func (r *relays) look(c *conn) {
+	p := c.phase
+	if p == young {
+		keepWatch(int(c.backend.fd), r.engine.Cfg.TCPKeepAlive)
+		r.conns.enter(c, settled)
+		return
+	}
+	r.conns.lookAgain(c)
+	if p == flushing && hasFlushed(c) {
+		r.conclude(c)
+		return
+	}
+	r.lookAt(c)
+}
+
+// lookAt ends a connection of which one side has vanished, or both have been silent for too long after the first end.
+func (r *relays) lookAt(c *conn) {
+	if worksForNobody(c) {
+		r.conclude(c)
+		return
+	}
+	delivered, cfg := uint64(0), &r.engine.Cfg
+	for _, way := range [...]struct{ s, other *side }{{&c.client, &c.backend}, {&c.backend, &c.client}} {
+		d := sockopt.InspectTCP(int(way.s.fd))
+		if !c.end.HasFinished(way.s.which) && cfg.HasVanished(d) {
+			r.ended(c, way.other, way.s, engine.ErrVanished)
+			return
+		}
+		delivered += way.s.sent + d.Acked
+	}
+	if c.phase != settled && c.end.IsSilent(r.turn.now, delivered, cfg.HalfClosedTimeout) {
+		r.conclude(c)
+	}
+}
+
 // unread handles a read from src that has found nothing, or failed.
-func (l *loop) unread(c *conn, dst, src *side, errno unix.Errno) {
+func (r *relays) unread(c *conn, dst, src *side, errno unix.Errno) {
 	switch errno {
 	case unix.EAGAIN:
 		src.full = 0
 		src.readable, src.urgent = false, false
 	case unix.ENOMEM, unix.ENOBUFS: // it stays readable
-		l.starve(c)
+		r.starve(c)
 	case 0:
-		l.ended(c, dst, src, nil)
+		r.ended(c, dst, src, nil)
 	default:
-		l.ended(c, dst, src, errno)
+		r.ended(c, dst, src, errno)
 	}
 }
 
 // ended does what is to be done when src has ended: by FIN, or by err. All that it said has been written to dst: while a side is
 // stalled the other is not read.
-func (l *loop) ended(c *conn, dst, src *side, err error) {
+func (r *relays) ended(c *conn, dst, src *side, err error) {
 	switch c.end.Ended(src.which, err) {
 	case engine.TCPFinish:
 		finishSending(int(dst.fd))
-		l.await(c, finishing)
+		r.await(c, finishing)
 	case engine.TCPWait:
-		l.await(c, finishing)
+		r.await(c, finishing)
 	case engine.TCPFlush:
-		if l.hasFlushed(c) {
-			l.conclude(c)
+		if hasFlushed(c) {
+			r.conclude(c)
 		} else {
-			l.await(c, flushing)
+			r.await(c, flushing)
 		}
 	case engine.TCPEnd:
-		l.conclude(c)
+		r.conclude(c)
 	}
 }
 
 // unwritten handles a write to dst that has failed: dst takes no more.
-func (l *loop) unwritten(c *conn, dst, src *side, errno unix.Errno) {
-	l.drop(dst)
+func (r *relays) unwritten(c *conn, dst, src *side, errno unix.Errno) {
+	r.drop(dst)
 	c.end.Unwritable(dst.which, errno)
 	dst.readable, src.readable = true, true // the latter to be thrown away
-	l.await(c, finishing)
-	l.interrupt(c)
+	r.await(c, finishing)
+	r.interrupt(c)
 }
 
 // discard reads and throws away what src goes on sending although dst takes no more.
-func (l *loop) discard(c *conn, dst, src *side) (n int, more bool) {
-	if l.worksForNobody(c) {
-		l.conclude(c)
+func (r *relays) discard(c *conn, dst, src *side) (n int, more bool) {
+	if worksForNobody(c) {
+		r.conclude(c)
 		return 0, false
 	}
-	n, errno := receive(int(src.fd), l.buffer[:])
+	n, errno := receive(int(src.fd), r.buffer[:])
 	if n <= 0 || errno != 0 {
-		l.unread(c, dst, src, errno)
+		r.unread(c, dst, src, errno)
 		return 0, false
 	}
 	return n, true
 }
 
 // worksForNobody reports whether the backend of c has the whole request of a client that is gone.
-func (l *loop) worksForNobody(c *conn) bool {
+func worksForNobody(c *conn) bool {
 	return c.end.WorksForNobody() && !unacknowledged(int(c.backend.fd))
 }
 
 // hasFlushed reports whether the side of c that survives has got all that the other said, or takes no more.
-func (l *loop) hasFlushed(c *conn) bool {
+func hasFlushed(c *conn) bool {
 	dst := &c.client
 	if c.end.Survivor() == engine.BackendSide {
 		dst = &c.backend
@@ -82,81 +119,69 @@ func (l *loop) hasFlushed(c *conn) bool {
 }
 
 // await lets c end when it has flushed, or nothing is delivered for too long.
-func (l *loop) await(c *conn, p phase) {
+func (r *relays) await(c *conn, p phase) {
 	if c.phase != flushing && c.phase != p {
-		l.enter(c, p)
+		r.conns.enter(c, p)
 	}
 }
 
 // conclude ends c in an orderly way.
-func (l *loop) conclude(c *conn) {
+func (r *relays) conclude(c *conn) {
 	for _, s := range [...]*side{&c.client, &c.backend} {
-		l.closeSide(s, c.end.IsClean(s.which))
+		r.closeSide(s, c.end.IsClean(s.which))
 	}
-	l.release(c)
+	r.release(c)
 }
 
 // cut resets both sides.
-func (l *loop) cut(c *conn) {
-	l.closeSide(&c.client, false)
-	l.closeSide(&c.backend, false)
+func (r *relays) cut(c *conn) {
+	r.closeSide(&c.client, false)
+	r.closeSide(&c.backend, false)
 }
 
 // closeSide closes a side, if it is open, or resets it.
-func (l *loop) closeSide(s *side, clean bool) {
+func (r *relays) closeSide(s *side, clean bool) {
 	if !s.open {
 		return
 	}
 	if !clean {
 		linger(int(s.fd))
 	}
-	l.drop(s)
+	r.drop(s)
 	closeFD(int(s.fd))
 	s.open = false
 }
 
 // end ends c before its time.
-func (l *loop) end(c *conn, why traffic.Reason) {
+func (r *relays) end(c *conn, why traffic.Reason) {
 	c.end.Because(why)
-	l.cut(c)
-	l.release(c)
+	r.cut(c)
+	r.release(c)
 }
 
 // drop throws away what is held for a side.
-func (l *loop) drop(s *side) {
+func (r *relays) drop(s *side) {
 	if s.held != nil {
-		l.tails.giveBack(s.held)
+		r.tails.giveBack(s.held)
 		s.held = nil
 	}
 	if s.bulk != nil {
-		l.pipes.giveBack(s.bulk)
+		r.pipes.giveBack(s.bulk)
 		s.bulk = nil
 	}
 }
 
-// release closes the books of c and frees it.
-func (l *loop) release(c *conn) {
-	var failed []engine.Failure
-	if c.dial != nil {
-		failed = l.abandon(c)
-	}
-	if b := &c.record; b.Endpoint == nil {
-		b.TurnAway(c.end.Reason(), failed)
-	} else {
-		b.Sent, b.Received = c.backend.sent, c.client.sent
-		b.End(c.end.Reason())
-	}
-	l.free(c)
+// release ends the record of c and frees it.
+func (r *relays) release(c *conn) {
+	b := &c.record
+	b.Sent, b.Received = c.backend.sent, c.client.sent
+	b.End(c.end.Reason())
+	r.free(c)
 }
 
-// free gives back what c has.
-func (l *loop) free(c *conn) {
-	l.enter(c, noPhase)
-	l.forgetLifetimes(c)
-	l.drop(&c.backend) // what the client said early, when no endpoint was found for it
-	l.engine.Budget.Release(2)
-	c.record = engine.Connection{}
-	c.live = false
-	l.conns.remove(c.index)
-	l.load.Add(-1)
+// free gives back what c has, whose record has ended.
+func (r *relays) free(c *conn) {
+	forgetLifetimes(c)
+	r.drop(&c.backend) // what the client said early, when no endpoint was found for it
+	r.conns.free(c)
 }

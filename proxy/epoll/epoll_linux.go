@@ -6,12 +6,9 @@ import (
 	"runtime"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"kubeproxy/proxy/admit"
-	"kubeproxy/proxy/balance"
 	"kubeproxy/proxy/engine"
-	"kubeproxy/proxy/traffic"
 	"kubeproxy/registry"
 )
 
@@ -50,7 +47,7 @@ func (e *Engine) loopFor() (*loop, error) {
 	if e.loops == nil {
 		var loops []*loop
 		for number := range e.loopCount {
-			l, err := newLoop(e, number)
+			l, err := newLoop(number, &e.Base, &e.draining)
 			if err != nil {
 				for _, l := range loops {
 					l.close()
@@ -61,7 +58,12 @@ func (e *Engine) loopFor() (*loop, error) {
 		}
 		e.loops = loops
 		e.loopsNow.Store(&loops)
+		var diallers []*dialler
 		for _, l := range loops {
+			diallers = append(diallers, &l.dialler)
+		}
+		for _, l := range loops {
+			l.listeners.diallers = diallers
 			e.Work.Go(l.run)
 		}
 		e.Work.Go(func() { e.beatUntilDrained(loops) })
@@ -71,33 +73,25 @@ func (e *Engine) loopFor() (*loop, error) {
 	return l, nil
 }
 
-// slack is how many connections more than another a loop may have before it hands clients over to that.
-const slack = 2
-
-// lightest returns the loop for one more client of a port of l: l itself, unless another has clearly less
-// to carry.
-func (e *Engine) lightest(l *loop) *loop {
-	least := l.load.Load() - slack
-	for _, other := range e.loops {
-		if n := other.load.Load(); n < least {
-			l, least = other, n
-		}
-	}
-	return l
-}
-
 // Listen opens the socket of one port. It fails when the port is taken, or no descriptor is left for a listener.
 func (e *Engine) Listen(id registry.NodePort, owner *atomic.Pointer[engine.Claim]) (engine.Socket, error) {
 	return e.ListenBy(id, owner, e.listenTCP, e.listenUDP)
 }
 
-// resolve waits for the name of an endpoint beside the loops, for so long at most, and calls then with its addresses.
-func (e *Engine) resolve(protocol registry.Protocol, of *balance.Endpoint, patience time.Duration, then func([]netip.AddrPort, error)) {
-	e.Work.Go(func() {
-		ctx, cancel := context.WithTimeout(e.Ctx, patience)
-		defer cancel()
-		then(e.Resolver.Resolve(ctx, protocol, of.Addr))
-	})
+func (e *Engine) listenTCP(addr netip.AddrPort, owner *atomic.Pointer[engine.Claim]) (engine.Socket, error) {
+	l, err := e.loopFor()
+	if err != nil {
+		return nil, err
+	}
+	return l.listeners.open(addr, owner)
+}
+
+func (e *Engine) listenUDP(addr netip.AddrPort, owner *atomic.Pointer[engine.Claim]) (engine.Socket, error) {
+	l, err := e.loopFor()
+	if err != nil {
+		return nil, err
+	}
+	return l.sessions.open(addr, owner)
 }
 
 // Drain lets the loops end when they have nothing left to carry, and cuts what there is when ctx ends.
@@ -107,54 +101,16 @@ func (e *Engine) Drain(ctx context.Context) {
 	e.mu.Lock()
 	defer e.mu.Unlock() // every socket has been closed: nobody needs it
 	for _, l := range e.loops {
-		l.do(func() {}) // it has to look up
+		l.poller.wake() // it has to look whether it is idle
 	}
 	stop := context.AfterFunc(ctx, func() {
 		e.Cut()
 		for _, l := range e.loops {
-			l.do(func() { l.endAll(0) })
+			l.requests.do(func() { l.endAll(0) })
 		}
 	})
 	defer stop()
 	e.Work.Wait()
 	e.Cut()
 	e.Resolver.Close()
-}
-
-// endsAtOnce is how many connections, or places of UDP sessions, one step looks through to end them. It takes 20 us to end one.
-const endsAtOnce = 64
-
-// endAll ends all connections, a few in each step. No new ones come any more.
-func (l *loop) endAll(from int) {
-	conns, next := l.conns.some(from, endsAtOnce)
-	for c := range conns {
-		l.end(c, traffic.Shutdown)
-	}
-	if next >= 0 {
-		l.do(func() { l.endAll(next) })
-	}
-}
-
-// watchTenures has c ended when its endpoint or its service is removed, where that is what removal means.
-func (l *loop) watchLifetimes(c *conn) {
-	if !l.engine.Cfg.OnRemoval.Close {
-		return
-	}
-	index, generation := c.index, c.generation
-	for _, t := range []*balance.Lifetime{c.record.Claim.Lifetime, &c.record.Endpoint.Record().Lifetime} {
-		c.lifetimes = append(c.lifetimes, context.AfterFunc(t.Context(), func() {
-			l.do(func() {
-				if c := l.conns.at(index, generation); c != nil {
-					l.end(c, balance.ReasonOf(t.Context()))
-				}
-			})
-		}))
-	}
-}
-
-func (l *loop) forgetLifetimes(c *conn) {
-	for _, stop := range c.lifetimes {
-		stop()
-	}
-	c.lifetimes = nil
 }

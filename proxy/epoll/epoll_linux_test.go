@@ -115,7 +115,7 @@ func TestClientsCountForALoopBeforeItHasSeenThem(t *testing.T) {
 	gate := make(chan struct{})
 	defer close(gate)
 	for _, l := range e.loops[1:] { // the first has the port
-		l.do(func() { <-gate })
+		l.requests.do(func() { <-gate })
 	}
 	const clients = 30
 	for range clients {
@@ -137,7 +137,7 @@ func TestClientsCountForALoopBeforeItHasSeenThem(t *testing.T) {
 
 func loadsOf(e *Engine) (loads []int64) {
 	for _, l := range e.loops {
-		loads = append(loads, l.load.Load())
+		loads = append(loads, l.conns.load.Load())
 	}
 	return loads
 }
@@ -149,7 +149,7 @@ func TestAPortAcceptsAFewClientsATurn(t *testing.T) {
 	var conns []net.Conn
 	var used []int
 	var err error
-	l.call(func() { // meanwhile no event is dealt with: the clients wait in the kernel's queue
+	l.requests.call(func() { // meanwhile no event is dealt with: the clients wait in the kernel's queue
 		for range clients {
 			var conn net.Conn
 			if conn, err = net.Dial("tcp", addr); err != nil {
@@ -157,19 +157,19 @@ func TestAPortAcceptsAFewClientsATurn(t *testing.T) {
 			}
 			conns = append(conns, conn)
 		}
-		l.clock = func() time.Duration { return l.now } // the turn takes no time
+		l.turn.clock = func() time.Duration { return l.turn.now } // the turn takes no time
 		for range 2 {
-			for p := range l.listeners.all { // it is one
-				l.accept(*p)
+			for p := range l.listeners.all.all { // it is one
+				l.listeners.accept(*p)
 			}
 			used = append(used, l.conns.used)
 		}
-		l.clock = func() time.Duration { return l.now + turnTime } // and now its time is used up
-		for p := range l.listeners.all {
-			l.accept(*p)
+		l.turn.clock = func() time.Duration { return l.turn.now + turnTime } // and now its time is used up
+		for p := range l.listeners.all.all {
+			l.listeners.accept(*p)
 		}
 		used = append(used, l.conns.used)
-		l.clock = monotonic.Now
+		l.turn.clock = monotonic.Now
 	})
 	for _, conn := range conns {
 		defer conn.Close()
@@ -178,7 +178,7 @@ func TestAPortAcceptsAFewClientsATurn(t *testing.T) {
 	if want := []int{acceptsAtOnce, 2 * acceptsAtOnce, 2*acceptsAtOnce + 1}; !slices.Equal(used, want) {
 		t.Errorf("connections after each turn: %v; want %v", used, want)
 	}
-	proxytest.Eventually(t, func() bool { return l.load.Load() == clients }, "the rest is accepted in the turns after that")
+	proxytest.Eventually(t, func() bool { return l.conns.load.Load() == clients }, "the rest is accepted in the turns after that")
 }
 
 // Bytes in bulk go through a pipe, small amounts do not take one; and what a pipe takes of the budget is
@@ -186,7 +186,7 @@ func TestAPortAcceptsAFewClientsATurn(t *testing.T) {
 func TestBulkTakesAPipeAndLittleDoesNot(t *testing.T) {
 	l, addr := newEpollPort(t, func(conn *net.TCPConn) { _, _ = io.Copy(conn, conn) })
 	pipes := func() (made int) {
-		l.call(func() { made = l.pipes.made })
+		l.requests.call(func() { made = l.relays.pipes.made })
 		return made
 	}
 	echo := func(size int) {
@@ -211,11 +211,11 @@ func TestBulkTakesAPipeAndLittleDoesNot(t *testing.T) {
 		t.Errorf("%d pipes after 8 MiB each way; want one or two", n)
 	}
 	proxytest.Eventually(t, func() bool { return len(idlePipes(l)) == pipes() }, "every pipe is given back")
-	proxytest.Eventually(t, func() bool { return l.engine.Budget.Used.Load() == int64(1+2*pipes()) }, "only the port's and the pipes' descriptors are counted")
+	proxytest.Eventually(t, func() bool { return l.conns.engine.Budget.Used.Load() == int64(1+2*pipes()) }, "only the port's and the pipes' descriptors are counted")
 }
 
 func idlePipes(l *loop) (idle []*pipe) {
-	l.call(func() { idle = append(idle, l.pipes.free...) })
+	l.requests.call(func() { idle = append(idle, l.relays.pipes.free...) })
 	return idle
 }
 
@@ -230,7 +230,7 @@ func TestALoopThatHasEndedIsAskedForNothing(t *testing.T) {
 	s.Close()
 	e.Drain(t.Context())
 	asked := false
-	if e.loops[0].do(func() { asked = true }) || e.loops[0].call(func() { asked = true }) || asked {
+	if e.loops[0].requests.do(func() { asked = true }) || e.loops[0].requests.call(func() { asked = true }) || asked {
 		t.Error("a loop that has ended was asked, or says that it does what it is asked")
 	}
 }
@@ -240,24 +240,25 @@ func TestALoopThatHasEndedIsAskedForNothing(t *testing.T) {
 func TestAPortThatClosesWhileItIsPausedIsNotWatchedAgain(t *testing.T) {
 	proxytest.NothingLeaks(t)
 	e := New(engine.Config{BindAddress: proxytest.Loopback}.WithDefaults(), admit.NewOwnPorts(proxytest.Loopback))
+	e.loopCount = 1
 	stays, err := e.Listen(enginetest.TCPPort(proxytest.FreePort(t)), enginetest.OwnerOf(enginetest.NewRotation()))
 	enginetest.Must(t, err)
 	goes, err := e.Listen(enginetest.TCPPort(proxytest.FreePort(t)), enginetest.OwnerOf(enginetest.NewRotation()))
 	enginetest.Must(t, err)
 	p := goes.(*epollTCP)
-	l := p.loop
-	l.call(func() {
-		l.pauseAccepting(&p.portSocket)
-		l.resumeAt = 1 << 62 // not before we say so
+	l := e.loops[0]
+	l.requests.call(func() {
+		l.listeners.pause(p)
+		l.pauses.resumeAt = 1 << 62 // not before we say so
 	})
 	p.Close()
 	other, err := unix.Eventfd(0, unix.EFD_CLOEXEC)
 	enginetest.Must(t, err)
 	enginetest.Must(t, unix.Dup3(other, p.fd, unix.O_CLOEXEC))
-	l.call(func() {
-		l.resumeAt = 0
-		l.resume()
-		if err := epollCtl(l.epfd, unix.EPOLL_CTL_DEL, p.fd, new(unix.EpollEvent)); err != unix.ENOENT {
+	l.requests.call(func() {
+		l.pauses.resumeAt = 0
+		l.pauses.resume()
+		if err := epollCtl(l.poller.epfd, unix.EPOLL_CTL_DEL, p.fd, new(unix.EpollEvent)); err != unix.ENOENT {
 			t.Errorf("the loop watched what has the descriptor now (%v)", err)
 		}
 	})
@@ -280,7 +281,7 @@ func TestWhatIsHeldForAClientArrivesBeforeTheResetWhenItsEndpointVanishes(t *tes
 	client := proxytest.DialNarrow(t, netip.MustParseAddrPort(addr), 8<<10)
 	var want uint64
 	proxytest.Eventually(t, func() bool {
-		l.call(func() {
+		l.requests.call(func() {
 			for c := range l.conns.all {
 				if s := &c.client; s.stalled() {
 					if want = s.sent; s.held != nil {
@@ -289,7 +290,7 @@ func TestWhatIsHeldForAClientArrivesBeforeTheResetWhenItsEndpointVanishes(t *tes
 					if s.bulk != nil {
 						want += uint64(s.bulk.n)
 					}
-					l.ended(c, s, &c.backend, engine.ErrVanished) // as lookAt does
+					l.relays.ended(c, s, &c.backend, engine.ErrVanished) // as lookAt does
 				}
 			}
 		})
@@ -335,12 +336,12 @@ func TestALoopThatIsAlwaysBusyYieldsNowAndThen(t *testing.T) {
 	}
 	defer unix.Close(busy)
 	const nobody = 1<<generationBits - 1
-	l.call(func() { err = l.watch(busy, token{kind: listening, generation: nobody}, unix.EPOLLIN) })
+	l.requests.call(func() { err = l.poller.watch(busy, token{kind: listening, generation: nobody}, unix.EPOLLIN) })
 	if err != nil {
 		t.Fatal(err)
 	}
 	state := func() (turn uint64, yielded time.Duration) {
-		l.call(func() { turn, yielded = l.turn, l.yielded })
+		l.requests.call(func() { turn, yielded = l.turn.number, l.yielded })
 		return turn, yielded
 	}
 	began, last := state()
@@ -377,7 +378,7 @@ func TestALoopMakesEightAttemptsATurnForSearchesThatGoOn(t *testing.T) {
 		s.Close()
 		e.Drain(t.Context())
 	})
-	l, addr := s.(*epollTCP).loop, proxytest.On(port).String()
+	l, addr := e.loops[0], proxytest.On(port).String()
 	failures := func() (n uint64) {
 		for _, e := range r.Endpoints() {
 			n += e.Status().Failures
@@ -386,8 +387,8 @@ func TestALoopMakesEightAttemptsATurnForSearchesThatGoOn(t *testing.T) {
 	}
 	var conns []net.Conn
 	var turn uint64
-	l.call(func() { // as long as this lasts it is one turn
-		turn = l.turn
+	l.requests.call(func() { // as long as this lasts it is one turn
+		turn = l.turn.number
 		for range acceptsAtOnce {
 			conn, err := net.Dial("tcp", addr)
 			if err != nil {
@@ -396,14 +397,14 @@ func TestALoopMakesEightAttemptsATurnForSearchesThatGoOn(t *testing.T) {
 			}
 			conns = append(conns, conn)
 		}
-		for p := range l.listeners.all { // it is one
-			l.accept(*p)
+		for p := range l.listeners.all.all { // it is one
+			l.listeners.accept(*p)
 		}
 		if got, most := failures(), uint64(acceptsAtOnce+attemptsATurn); got > most {
 			t.Errorf("%d clients had %d attempts in one turn, want %d at most", acceptsAtOnce, got, most)
 		}
-		if len(l.deferred) == 0 || l.turn != turn {
-			t.Errorf("%d searches go on in a later turn", len(l.deferred))
+		if len(l.searches.deferred) == 0 || l.turn.number != turn {
+			t.Errorf("%d searches go on in a later turn", len(l.searches.deferred))
 		}
 	})
 	for _, conn := range conns {
@@ -415,9 +416,9 @@ func TestALoopMakesEightAttemptsATurnForSearchesThatGoOn(t *testing.T) {
 	if got, want := failures(), uint64(acceptsAtOnce*balance.MaxOffers); got != want {
 		t.Errorf("%d clients had %d attempts, want %d", acceptsAtOnce, got, want)
 	}
-	l.call(func() {
-		if l.turn < turn+acceptsAtOnce*(balance.MaxOffers-1)/attemptsATurn-1 || len(l.deferred) != 0 {
-			t.Errorf("it took %d turns, and %d searches are left over", l.turn-turn, len(l.deferred))
+	l.requests.call(func() {
+		if l.turn.number < turn+acceptsAtOnce*(balance.MaxOffers-1)/attemptsATurn-1 || len(l.searches.deferred) != 0 {
+			t.Errorf("it took %d turns, and %d searches are left over", l.turn.number-turn, len(l.searches.deferred))
 		}
 	})
 }

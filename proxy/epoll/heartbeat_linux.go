@@ -10,7 +10,7 @@ import (
 )
 
 // A heartbeat finds out whether a loop still turns. Every beatEvery the loop is asked to answer, as anybody may ask
-// it for something (see [loop.do]); an answer that is missing at too many looks in a row means that the loop stands still, be it
+// it for something (see [requests.do]); an answer that is missing at too many looks in a row means that the loop stands still, be it
 // in a step that does not end or because nothing wakes it.
 //
 // Looks are counted, and no time is measured: while the whole process is stopped (SIGSTOP, a machine that sleeps) there are no
@@ -34,7 +34,7 @@ func (l *loop) beat() {
 	}
 	h.missed.Store(0)
 	h.unanswered.Store(true)
-	if !l.do(func() { h.unanswered.Store(false) }) {
+	if !l.requests.do(func() { h.unanswered.Store(false) }) {
 		h.unanswered.Store(false)
 	}
 }

@@ -56,12 +56,12 @@ func (u *sessions) sendOn(f *session, datagram []byte) (err error) {
 // answers reads what the endpoint of f sends, and has it sent to the client at the end of the turn. A
 // session whose endpoint keeps answering in turn after turn is read ever more often in each.
 func (u *sessions) answers(f *session) {
-	if u.loop.turn == f.read+1 {
+	if u.turn.number == f.read+1 {
 		f.eager = min(2*f.eager, replyBatch)
 	} else {
 		f.eager = 1
 	}
-	f.read = u.loop.turn
+	f.read = u.turn.number
 	if u.out == nil {
 		u.out = new(sendBatch)
 	}
@@ -111,18 +111,18 @@ func (u *sessions) depart(f *session) {
 	if f.fd != noDescriptor {
 		closeFD(int(f.fd))
 		f.fd = noDescriptor
-		f.Departed(&f.visit, u.loop.now)
+		f.Departed(&f.visit, u.turn.now)
 	}
 }
 
 // redirect finds an endpoint for f, in this turn or in later ones. When there is none in time, f ends.
 func (u *sessions) redirect(f *session) {
 	for f.fd == noDescriptor && !f.looking && !f.deferred && !f.Ended() {
-		if f.deferred = f.IsRetry() && !u.loop.mayAttempt(); f.deferred {
-			u.loop.deferred = append(u.loop.deferred, f.token())
+		if f.deferred = f.IsRetry() && !u.searches.mayAttempt(); f.deferred {
+			u.searches.postpone(f.token())
 			return
 		}
-		e, ok := f.Next(u.loop.now)
+		e, ok := f.Next(u.turn.now)
 		if !ok {
 			f.GiveUp()
 			u.finish(f)
@@ -130,14 +130,14 @@ func (u *sessions) redirect(f *session) {
 		}
 		if e.Addr.Host == "" {
 			to := netip.AddrPortFrom(e.Addr.IP.Addr().Unmap(), e.Addr.IP.Port())
-			err := u.loop.engine.Resolver.Refuse(registry.UDP, to)
+			err := u.engine.Resolver.Refuse(registry.UDP, to)
 			if err == nil {
 				err = u.direct(f, e, to)
 			}
 			if err != nil {
 				f.Cannot(e, err)
 			}
-		} else if addrs, err, ok := u.loop.engine.Resolver.Recall(registry.UDP, e.Addr); ok {
+		} else if addrs, err, ok := u.engine.Resolver.Recall(registry.UDP, e.Addr); ok {
 			u.directAny(f, e, addrs, err)
 		} else {
 			u.lookUp(f, e)
@@ -145,17 +145,23 @@ func (u *sessions) redirect(f *session) {
 	}
 }
 
+// search goes on with the search of f, if that was left to a later turn.
+func (u *sessions) search(f *session) {
+	if f.deferred {
+		f.deferred = false
+		u.redirect(f)
+	}
+}
+
 // lookUp resolves the name of an endpoint beside the loop.
 func (u *sessions) lookUp(f *session, e *balance.Endpoint) {
 	f.looking = true
-	u.loop.engine.resolve(registry.UDP, e, f.LookUpPatience(), func(addrs []netip.AddrPort, err error) {
-		u.loop.do(func() {
-			if !f.Ended() {
-				f.looking = false
-				u.directAny(f, e, addrs, err)
-				u.redirect(f)
-			}
-		})
+	u.searches.lookUp(registry.UDP, e, f.LookUpPatience(), func(addrs []netip.AddrPort, err error) {
+		if !f.Ended() {
+			f.looking = false
+			u.directAny(f, e, addrs, err)
+			u.redirect(f)
+		}
 	})
 }
 
@@ -179,12 +185,12 @@ func (u *sessions) direct(f *session, e *balance.Endpoint, to netip.AddrPort) er
 	if errno != 0 {
 		return errno
 	}
-	err := u.loop.suspect(registry.UDP, fd, to)
+	err := u.searches.suspect(registry.UDP, fd, to)
 	if err == nil {
-		err = u.loop.watch(fd, f.token(), unix.EPOLLIN)
+		err = u.poller.watch(fd, f.token(), unix.EPOLLIN)
 	}
 	if err == nil {
-		f.fd, f.visit = int32(fd), engine.UDPVisit{Endpoint: e, Began: u.loop.now}
+		f.fd, f.visit = int32(fd), engine.UDPVisit{Endpoint: e, Began: u.turn.now}
 		err = u.handOver(f)
 	}
 	if err != nil {
@@ -211,6 +217,6 @@ func (u *sessions) handOver(f *session) error {
 
 // Evict has its loop end the session for the sake of another one.
 func (f *session) Evict() {
-	l := f.port.loop
-	l.do(func() { l.sessions.evict(f) })
+	u := f.port.sessions
+	u.requests.do(func() { u.evict(f) })
 }

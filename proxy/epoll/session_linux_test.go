@@ -55,8 +55,8 @@ func TestASessionOfALoopThatHasSettledIsOfferedAllEndpointsAnew(t *testing.T) {
 	client.Write([]byte("1"))
 	proxytest.Eventually(t, func() bool { return dies.Received() == 1 }, "a datagram at the second endpoint")
 	returned := proxytest.ServeUDP(t, returns.String(), proxytest.MuteUDP)
-	s.loop.call(func() {
-		for _, f := range s.sessions {
+	s.epollUDP.sessions.requests.call(func() {
+		for _, f := range s.clients {
 			f.visit.Began -= engine.SettleTime
 		}
 	})
@@ -73,9 +73,9 @@ func TestADatagramThatWasAnsweredIsNotSentAgain(t *testing.T) {
 	client := proxytest.DialUDP(t, s.Addr)
 	client.Ask(t)
 	err := errors.New("a refusal that was long on its way")
-	s.loop.call(func() {
-		for _, f := range s.sessions {
-			s.loop.sessions.refused(f, err)
+	s.epollUDP.sessions.requests.call(func() {
+		for _, f := range s.clients {
+			s.epollUDP.sessions.refused(f, err)
 		}
 	})
 	if got := client.Ask(t).Name; got != "2" {
@@ -98,7 +98,7 @@ func TestDatagramsThatTheQueueOfALoopHasNoRoomForAreCounted(t *testing.T) {
 	}
 	// Nothing can be read meanwhile, but one datagram.
 	enginetest.Must(t, unix.SetsockoptInt(s.fd, unix.SOL_SOCKET, unix.SO_RCVBUF, 1<<16))
-	s.loop.call(sendMany)
+	s.epollUDP.sessions.requests.call(sendMany)
 	client.AskOften(t)
 	client.AskOften(t) // what is counted once stays counted once
 	sent := s.Ownership.Load().Tally.DatagramsSent.Load()

@@ -63,24 +63,23 @@ func TestTimersAgreeWithAPlainList(t *testing.T) {
 
 // Of 3,000 clients whose endpoints do not take what they sent, each is looked at once a second in the end, and not 200 times.
 func TestConnectionsThatFlushAreLookedAtEverMoreSeldom(t *testing.T) {
-	l := new(loop)
-	l.timers.init()
+	l := bareLoop(engine.Config{}, 0)
 	conns := make([]conn, 3000)
 	for i := range conns {
-		l.enter(&conns[i], flushing)
+		l.conns.enter(&conns[i], flushing)
 	}
 	looks, most := 0, 0
-	for ; l.now < time.Minute; l.now += time.Millisecond {
+	for ; l.turn.now < time.Minute; l.turn.now += time.Millisecond {
 		n := 0
 		for {
-			c, isDue := l.timers.next(l.now)
+			c, isDue := l.conns.timers.next(l.turn.now)
 			if c == nil {
 				break
 			}
 			if isDue {
 				n++
 				c.looks++
-				l.timers.set(c, l.now, l.now+l.lookEvery(c))
+				l.conns.timers.set(c, l.turn.now, l.turn.now+l.conns.lookEvery(c))
 			}
 		}
 		looks, most = looks+n, max(most, n)
@@ -92,15 +91,14 @@ func TestConnectionsThatFlushAreLookedAtEverMoreSeldom(t *testing.T) {
 
 // However many are due at once, a turn looks at a few.
 func TestATurnLooksAtAFewConnections(t *testing.T) {
-	l := &loop{engine: &Engine{Base: engine.Base{Cfg: engine.Config{TCPKeepAlive: 15 * time.Second}}}, clock: func() time.Duration { return 0 }}
-	l.timers.init()
+	l := bareLoop(engine.Config{TCPKeepAlive: 15 * time.Second}, 0)
 	conns := make([]conn, 10*looksATurn)
 	for i := range conns {
 		c := &conns[i]
 		c.client.fd, c.backend.fd = noDescriptor, noDescriptor
-		l.enter(c, young)
+		l.conns.enter(c, young)
 	}
-	l.now = youth + timerStep
+	l.turn.now = youth + timerStep
 	left := func() (n int) {
 		for i := range conns {
 			if conns[i].phase == young {
@@ -116,7 +114,7 @@ func TestATurnLooksAtAFewConnections(t *testing.T) {
 		if before-n > looksATurn || turn > 100 {
 			t.Fatalf("turn %d looked at %d connections; want %d at most", turn, before-n, looksATurn)
 		}
-		if n > 0 && l.nextDue() > l.now {
+		if n > 0 && l.nextDue() > l.turn.now {
 			t.Fatalf("with %d connections due the loop would wait", n)
 		}
 		before = n

@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -30,10 +31,10 @@ func TestARequestThatAsksForMoreWaitsForTheNextTurn(t *testing.T) {
 	var again func()
 	again = func() {
 		if !isClosedChannel(stop) {
-			l.do(again)
+			l.requests.do(again)
 		}
 	}
-	l.do(again)
+	l.requests.do(again)
 	defer close(stop)
 	client := proxytest.Dial(t, netip.MustParseAddrPort(addr))
 	_, err := client.Write([]byte("hello"))
@@ -52,23 +53,30 @@ func isClosedChannel(c <-chan struct{}) bool {
 	}
 }
 
+// bareLoop returns a loop that has no descriptors, and whose clock stands still.
+func bareLoop(cfg engine.Config, now time.Duration) *loop {
+	l := assemble(&loop{draining: new(atomic.Bool)}, &engine.Base{Cfg: cfg})
+	l.turn = turn{clock: func() time.Duration { return now }}
+	return l
+}
+
 // What others ask for is done in order, and no more of it in a turn than there is room for.
 func TestATurnDoesAFewRequestsInOrder(t *testing.T) {
 	l, _ := newEpollPort(t, func(*net.TCPConn) {})
 	const requests = 10 * postedATurn
 	var turns []uint64
 	var order []int
-	l.call(func() {
+	l.requests.call(func() {
 		for i := range requests {
-			l.do(func() { turns, order = append(turns, l.turn), append(order, i) })
+			l.requests.do(func() { turns, order = append(turns, l.turn.number), append(order, i) })
 		}
 	})
 	proxytest.Eventually(t, func() bool {
 		n := 0
-		l.call(func() { n = len(order) })
+		l.requests.call(func() { n = len(order) })
 		return n == requests
 	}, "every request is met")
-	l.call(func() {
+	l.requests.call(func() {
 		if !slices.IsSorted(order) {
 			t.Error("requests were met out of order")
 		}
@@ -94,25 +102,25 @@ func TestManyPortsShareTheAcceptsOfATurn(t *testing.T) {
 
 // However many connections were interrupted, a turn goes on with some of them, and with the others before those again.
 func TestATurnGoesOnWithSomeOfThoseInterrupted(t *testing.T) {
-	l := &loop{clock: func() time.Duration { return 0 }}
+	l := bareLoop(engine.Config{}, 0)
 	const room = turnTotal / leastBudget
 	conns := make([]conn, 3*room)
 	for i := range conns { // they are not live, so going on does nothing
-		l.interrupt(&conns[i])
+		l.relays.interrupt(&conns[i])
 	}
 	for turn := 1; turn <= 3; turn++ {
-		l.proceed()
-		l.interrupt(&conns[turn-1])
+		l.relays.proceed()
+		l.relays.interrupt(&conns[turn-1])
 		for i := range conns {
 			if went := i < turn*room; !went && !conns[i].queued {
 				t.Fatalf("after %d turns connection %d has gone on", turn, i)
 			}
 		}
-		if want := len(conns) - turn*room + turn; len(l.unfinished) != want {
-			t.Fatalf("after %d turns %d are left; want %d", turn, len(l.unfinished), want)
+		if want := len(conns) - turn*room + turn; len(l.relays.unfinished) != want {
+			t.Fatalf("after %d turns %d are left; want %d", turn, len(l.relays.unfinished), want)
 		}
 	}
-	for i, c := range l.unfinished {
+	for i, c := range l.relays.unfinished {
 		if c != &conns[i] {
 			t.Errorf("the one interrupted as number %d is not in its place", i)
 		}
@@ -122,30 +130,29 @@ func TestATurnGoesOnWithSomeOfThoseInterrupted(t *testing.T) {
 // Once a turn has used up its time, each queue still moves on, by the minimum.
 func TestALateTurnDoesTheMinimumOfEachPart(t *testing.T) {
 	const waiting = 4 * leastATurn
-	l := &loop{engine: new(Engine), clock: func() time.Duration { return time.Hour + turnTime }}
-	l.timers.init()
+	l := bareLoop(engine.Config{}, time.Hour+turnTime)
 	interrupted, due := make([]conn, waiting), make([]conn, waiting)
 	requests := 0
 	for i := range waiting {
-		l.interrupt(&interrupted[i])
+		l.relays.interrupt(&interrupted[i])
 		due[i].client.fd, due[i].backend.fd = noDescriptor, noDescriptor
-		l.enter(&due[i], young)
-		l.posted = append(l.posted, func() { requests++ })
+		l.conns.enter(&due[i], young)
+		l.requests.posted = append(l.requests.posted, func() { requests++ })
 	}
-	l.now = time.Hour
-	l.proceed()
+	l.turn.now = time.Hour
+	l.relays.proceed()
 	l.expire()
-	l.runPosted()
+	l.meetRequests()
 	looks := 0
 	for i := range due {
 		if due[i].phase != young {
 			looks++
 		}
 	}
-	if went := waiting - len(l.unfinished); went != leastATurn || looks != leastATurn || requests != leastATurn {
+	if went := waiting - len(l.relays.unfinished); went != leastATurn || looks != leastATurn || requests != leastATurn {
 		t.Errorf("a late turn went on with %d connections, looked at %d and met %d requests; want %d each", went, looks, requests, leastATurn)
 	}
-	if len(l.unfinished) == 0 || l.unfinished[0] != &interrupted[leastATurn] {
+	if len(l.relays.unfinished) == 0 || l.relays.unfinished[0] != &interrupted[leastATurn] {
 		t.Error("the connections that are left are not in their order")
 	}
 }
@@ -167,7 +174,7 @@ func TestALateTurnServesSmallExchangesBeforeBulk(t *testing.T) {
 	little := proxytest.Dial(t, netip.MustParseAddrPort(addr))
 	exchange(little)
 	var wrote [2]error
-	l.call(func() {
+	l.requests.call(func() {
 		var conns []*conn // in the order of their clients
 		for c := range l.conns.all {
 			conns = append(conns, c)
@@ -175,10 +182,10 @@ func TestALateTurnServesSmallExchangesBeforeBulk(t *testing.T) {
 		_, wrote[0] = bulk.Write([]byte("hello"))
 		_, wrote[1] = little.Write([]byte("hello"))
 		conns[0].client.full = 1 // as if it had just filled the buffer
-		l.happened = l.poll()
-		l.clock = func() time.Duration { return l.now + turnTime }
+		l.poller.poll()
+		l.turn.clock = func() time.Duration { return l.turn.now + turnTime }
 		l.dealWithAll()
-		l.clock = monotonic.Now
+		l.turn.clock = monotonic.Now
 		if sent := conns[1].backend.sent; sent != 10 {
 			t.Errorf("the endpoint was sent %d bytes of the small exchange; want 10", sent)
 		}
@@ -198,14 +205,14 @@ func TestALateTurnServesSmallExchangesBeforeBulk(t *testing.T) {
 // When a port closes, its sessions end a few at a time, and all of them before close returns.
 func TestTheSessionsOfAPortThatClosesEndAFewInATurn(t *testing.T) {
 	s := serveSessions(t, engine.Config{}, enginetest.Identity(t, "a"))
-	l := s.loop
+	u := s.epollUDP.sessions
 	const clients = 3 * endsAtOnce
 	for range clients {
 		proxytest.DialUDP(t, s.Addr).Ask(t)
 	}
 	ended := make(map[uint64]int)
-	l.call(func() {
-		l.engine.Cfg.Ended = func(traffic.Ending) { ended[l.turn]++ }
+	u.requests.call(func() {
+		u.engine.Cfg.Ended = func(traffic.Ending) { ended[u.turn.number]++ }
 	})
 	s.Close()
 	sum := 0
@@ -227,15 +234,15 @@ func TestConnectionsAreCutAFewInATurn(t *testing.T) {
 	for range clients {
 		proxytest.Dial(t, netip.MustParseAddrPort(addr))
 	}
-	proxytest.Eventually(t, func() bool { return l.load.Load() == clients }, "every client is accepted")
+	proxytest.Eventually(t, func() bool { return l.conns.load.Load() == clients }, "every client is accepted")
 	ended := make(map[uint64]int)
-	l.call(func() {
-		l.engine.Cfg.Ended = func(traffic.Ending) { ended[l.turn]++ }
-		e.Conns.Ended = l.engine.Cfg.Ended
+	l.requests.call(func() {
+		l.conns.engine.Cfg.Ended = func(traffic.Ending) { ended[l.turn.number]++ }
+		e.Conns.Ended = l.conns.engine.Cfg.Ended
 		l.endAll(0)
 	})
-	proxytest.Eventually(t, func() bool { return l.load.Load() == 0 }, "every connection is cut")
-	l.call(func() {
+	proxytest.Eventually(t, func() bool { return l.conns.load.Load() == 0 }, "every connection is cut")
+	l.requests.call(func() {
 		for turn, n := range ended {
 			if n > endsAtOnce {
 				t.Errorf("turn %d cut %d connections; want %d at most", turn, n, endsAtOnce)
@@ -258,7 +265,7 @@ func TestStalledReadersHoldNoPipes(t *testing.T) {
 		proxytest.DialNarrow(t, netip.MustParseAddrPort(addr), 16<<10)
 	}
 	stalled := func() (n int) {
-		l.call(func() {
+		l.requests.call(func() {
 			for c := range l.conns.all {
 				if c.client.stalled() {
 					n++
@@ -268,11 +275,11 @@ func TestStalledReadersHoldNoPipes(t *testing.T) {
 		return n
 	}
 	proxytest.Eventually(t, func() bool { return stalled() == readers }, "every reader is stalled")
-	l.call(func() {
-		if l.pipes.made == 0 {
+	l.requests.call(func() {
+		if l.relays.pipes.made == 0 {
 			t.Error("nothing went through a pipe")
 		}
-		if held := l.pipes.made - len(l.pipes.free); held != 0 {
+		if held := l.relays.pipes.made - len(l.relays.pipes.free); held != 0 {
 			t.Errorf("%d pipes are held by stalled readers", held)
 		}
 	})
@@ -280,9 +287,9 @@ func TestStalledReadersHoldNoPipes(t *testing.T) {
 
 // Little that is left in a pipe when its side stalls is held in memory, and arrives in its place.
 func TestWhatIsLeftInAPipeIsReadBack(t *testing.T) {
-	l := &loop{pipes: pipes{budget: admit.NewBudget(1000)}}
-	p := l.pipes.take()
-	defer l.pipes.close()
+	r := &relays{pipes: pipes{budget: admit.NewBudget(1000)}}
+	p := r.pipes.take()
+	defer r.pipes.close()
 	want := bytes.Repeat([]byte("abcdefgh"), 500)
 	n, errno := write(p.w, want)
 	if n != len(want) || errno != 0 {
@@ -290,9 +297,9 @@ func TestWhatIsLeftInAPipeIsReadBack(t *testing.T) {
 	}
 	p.n = n
 	s := &side{bulk: p}
-	l.empty(s)
-	if s.bulk != nil || s.held == nil || !bytes.Equal(s.held.rest(), want) || len(l.pipes.free) != 1 {
-		t.Errorf("the side holds %+v, and %d pipes are free", s, len(l.pipes.free))
+	r.empty(s)
+	if s.bulk != nil || s.held == nil || !bytes.Equal(s.held.rest(), want) || len(r.pipes.free) != 1 {
+		t.Errorf("the side holds %+v, and %d pipes are free", s, len(r.pipes.free))
 	}
 }
 
@@ -313,12 +320,12 @@ func TestAConnectionOutlivesALackOfMemory(t *testing.T) {
 			}
 			say("hello")
 			said := make(chan error)
-			l.call(func() {
+			l.requests.call(func() {
 				for c := range l.conns.all {
 					c.client.readable = true
-					l.unread(c, &c.backend, &c.client, errno) // as if a read had failed
-					c.backend.held = l.tail([]byte("held "))  // as send does when a write has
-					l.starve(c)
+					l.relays.unread(c, &c.backend, &c.client, errno) // as if a read had failed
+					c.backend.held = l.relays.tail([]byte("held "))  // as send does when a write has
+					l.relays.starve(c)
 				}
 			})
 			go func() {
@@ -342,17 +349,17 @@ func TestAPortThatCannotBeWatchedAgainIsTriedAgain(t *testing.T) {
 	e, addr := newEpollPortOf(t, 1, proxytest.Identify("a"))
 	l := e.loops[0]
 	var p *epollTCP
-	l.call(func() {
-		for each := range l.listeners.all {
+	l.requests.call(func() {
+		for each := range l.listeners.all.all {
 			p = *each
 		}
-		l.suspend(&p.portSocket)
+		l.pauses.suspend(&p.portSocket)
 		fd := p.fd
 		p.fd = -1 // EBADF
-		l.now = l.resumeAt
-		l.resume()
-		if p.fd = fd; !p.paused || len(l.paused) != 1 {
-			t.Errorf("the port is forgotten: paused %v, %d to be resumed", p.paused, len(l.paused))
+		l.turn.now = l.pauses.resumeAt
+		l.pauses.resume()
+		if p.fd = fd; !p.paused || len(l.pauses.paused) != 1 {
+			t.Errorf("the port is forgotten: paused %v, %d to be resumed", p.paused, len(l.pauses.paused))
 		}
 	})
 	proxytest.WhoAnswers(t, netip.MustParseAddrPort(addr))
@@ -362,13 +369,13 @@ func TestAPortThatCannotBeWatchedAgainIsTriedAgain(t *testing.T) {
 func TestAUDPPortThatCannotBeReadIsPaused(t *testing.T) {
 	s := serveSessions(t, engine.Config{}, enginetest.Identity(t, "a"))
 	p := s.epollUDP
-	l := p.loop
+	u := p.sessions
 	var err error
-	l.call(func() {
+	u.requests.call(func() {
 		fd := p.fd
 		p.fd, err = unix.Open("/dev/null", unix.O_RDONLY|unix.O_CLOEXEC, 0) // ENOTSOCK
 		if err == nil {
-			l.sessions.receive(p)
+			u.receive(p)
 			closeFD(p.fd)
 		}
 		p.fd = fd
@@ -407,7 +414,7 @@ func TestALoopThatStandsStillIsFound(t *testing.T) {
 	}
 	wants("idle", "")
 	gate, stands := make(chan struct{}), make(chan struct{})
-	e.loops[1].do(func() { close(stands); <-gate })
+	e.loops[1].requests.do(func() { close(stands); <-gate })
 	proxytest.Receive(t, stands, "the loop to stand still")
 	beats(2) // as after a stop of the whole process, however long: two looks prove nothing
 	wants("at once", "")
@@ -458,10 +465,10 @@ func TestTurnsAreCounted(t *testing.T) {
 			t.Errorf("a turn of %v is not in bucket %d", time.Duration(tt.took), tt.bucket)
 		}
 	}
-	l, addr := newEpollPort(t, proxytest.Identify("a"))
+	e, addr := newEpollPortOf(t, 1, proxytest.Identify("a"))
 	proxytest.WhoAnswers(t, netip.MustParseAddrPort(addr))
 	turns := uint64(0)
-	for _, n := range l.engine.TurnTimes().Buckets {
+	for _, n := range e.TurnTimes().Buckets {
 		turns += n
 	}
 	if turns == 0 {

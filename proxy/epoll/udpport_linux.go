@@ -17,7 +17,13 @@ import (
 // The sessions of a loop are all that it holds for UDP: its ports, the sessions of their clients, and what is read and sent for
 // them in batches. A session and a port find each other by their pointers; the loop finds them by the places that events bear.
 type sessions struct {
-	loop  *loop
+	engine   *engine.Base
+	turn     *turn
+	poller   *poller
+	requests *requests
+	pauses   *pauses
+	searches *searches
+
 	ports slab[*epollUDP]
 	all   slab[*session]
 	begun int // ever
@@ -36,41 +42,37 @@ type sessions struct {
 type epollUDP struct {
 	engine.UDPPort
 	portSocket
-	loop   *loop
-	closed bool
-	batch  int    // how many datagrams are read at once
-	queue  packed // what is known of the kernel's queue; of this batch
-	dual   bool   // it serves both families, and knows IPv4 clients by mapped addresses
+	sessions *sessions // that it is a port of
+	closed   bool
+	batch    int    // how many datagrams are read at once
+	queue    packed // what is known of the kernel's queue; of this batch
+	dual     bool   // it serves both families, and knows IPv4 clients by mapped addresses
 
-	sessions map[admit.SessionKey]*session
+	clients map[admit.SessionKey]*session
 }
 
-// listenUDP opens the socket of a port. As with TCP, package net opens it.
-func (e *Engine) listenUDP(addr netip.AddrPort, owner *atomic.Pointer[engine.Claim]) (engine.Socket, error) {
-	l, err := e.loopFor()
-	if err != nil {
-		return nil, err
-	}
+// open opens the socket of a port. As with TCP, package net opens it. Any goroutine may call it.
+func (u *sessions) open(addr netip.AddrPort, owner *atomic.Pointer[engine.Claim]) (engine.Socket, error) {
 	fd, err := openUDP(addr)
 	if err != nil {
 		return nil, err
 	}
 	p := &epollUDP{
-		loop:       l,
+		sessions:   u,
 		portSocket: portSocket{fd: fd},
-		sessions:   make(map[admit.SessionKey]*session),
+		clients:    make(map[admit.SessionKey]*session),
 		batch:      datagramBatch,
 		dual:       family(fd) == unix.AF_INET6,
 	}
-	p.Init(&e.Base, addr.Port(), owner)
-	l.call(func() {
-		slot, index, generation := l.sessions.ports.add()
+	p.Init(u.engine, addr.Port(), owner)
+	u.requests.call(func() {
+		slot, index, generation := u.ports.add()
 		*slot = p
 		p.token = token{asking, index, generation}
-		err = l.watch(fd, p.token, unix.EPOLLIN)
+		err = u.poller.watch(fd, p.token, unix.EPOLLIN)
 	})
 	if err != nil {
-		l.call(p.leave)
+		u.requests.call(p.leave)
 		return nil, err
 	}
 	return p, nil
@@ -99,38 +101,41 @@ const udpBuffer = engine.UDPReceiveBuffer
 
 // OwnerChanged ends the sessions that the new owner of the port does not keep.
 func (p *epollUDP) OwnerChanged() {
-	p.loop.inSteps(p.endSessions)
+	p.sessions.requests.inSteps(p.endSessions)
 }
 
 // Close ends the sessions in steps: there may be tens of thousands. Meanwhile nothing is read from the port.
 func (p *epollUDP) Close() {
-	p.loop.call(func() {
+	u := p.sessions
+	u.requests.call(func() {
 		p.closed, p.paused = true, false
-		_ = epollCtl(p.loop.epfd, unix.EPOLL_CTL_DEL, p.fd, new(unix.EpollEvent)) // it may not be there: see suspend
+		u.poller.unwatch(p.fd)
 	})
-	p.loop.inSteps(p.endSessions)
-	p.loop.call(p.leave)
-	p.loop.engine.Budget.ReleaseOfListener()
+	u.requests.inSteps(p.endSessions)
+	u.requests.call(p.leave)
+	u.engine.Budget.ReleaseOfListener()
 }
 
 func (p *epollUDP) leave() {
-	p.loop.sessions.out.send() // of its sessions, before their socket is another's
+	u := p.sessions
+	u.out.send() // of its sessions, before their socket is another's
 	p.closed, p.paused = true, false
 	closeFD(p.fd)
-	p.loop.sessions.ports.remove(p.token.index)
+	u.ports.remove(p.token.index)
 }
 
 // endSessions ends the sessions that cannot go on, of those in a few places of the loop's. What they were answered before
 // has been sent.
 func (p *epollUDP) endSessions(from int) (next int) {
-	p.loop.sessions.out.send()
-	sessions, next := p.loop.sessions.all.some(from, endsAtOnce)
+	u := p.sessions
+	u.out.send()
+	sessions, next := u.all.some(from, endsAtOnce)
 	for f := range sessions {
 		if (*f).port != p {
 			continue
 		}
 		if why, ends := p.Ends(&(*f).UDPSession, p.closed); ends {
-			p.loop.sessions.end(*f, why)
+			u.end(*f, why)
 		}
 	}
 	return next
@@ -161,8 +166,8 @@ func (u *sessions) receive(p *epollUDP) {
 		case unix.EAGAIN, unix.ECONNREFUSED: // the latter: a client that went away refuses our reply
 			return
 		default:
-			u.loop.engine.Lines.ReportRead(p.Owner.Load().Key, errno)
-			u.loop.suspend(&p.portSocket)
+			u.engine.Lines.ReportRead(p.Owner.Load().Key, errno)
+			u.pauses.suspend(&p.portSocket)
 			return
 		}
 		before := u.begun
@@ -190,7 +195,7 @@ func (u *sessions) receive(p *epollUDP) {
 
 // carry has the client's session send a datagram on. A client without one is given one.
 func (u *sessions) carry(p *epollUDP, key admit.SessionKey, datagram []byte) {
-	if f := p.sessions[key]; f != nil {
+	if f := p.clients[key]; f != nil {
 		u.forward(f, datagram)
 		return
 	}
@@ -212,7 +217,7 @@ func (u *sessions) begin(p *epollUDP, key admit.SessionKey) *session {
 		return nil
 	}
 	if evicted != nil {
-		if other, ok := evicted.Session.(*session); ok && other.port.loop == u.loop {
+		if other, ok := evicted.Session.(*session); ok && other.port.sessions == u {
 			u.evict(other)
 		} else {
 			evicted.Session.Evict()
@@ -222,7 +227,7 @@ func (u *sessions) begin(p *epollUDP, key admit.SessionKey) *session {
 	slot, index, generation := u.all.add()
 	*slot = f
 	f.index, f.generation = index, generation
-	p.sessions[key] = f
+	p.clients[key] = f
 	return f
 }
 
@@ -264,7 +269,7 @@ func (u *sessions) finish(f *session) {
 		u.out.send() // they count
 	}
 	u.depart(f)
-	delete(f.port.sessions, f.Key)
+	delete(f.port.clients, f.Key)
 	u.all.remove(f.index)
 	f.Finish()
 }
@@ -275,12 +280,23 @@ const datagramsATurn = 2048
 // sessionsATurn is how many places of sessions are looked at in a turn for those that have been silent for too long.
 const sessionsATurn = 256
 
-// endIdle ends the sessions that have been silent for too long, of the next few places. When the last were looked at, the
+// due is when sweep has something to do.
+func (u *sessions) due() time.Duration {
+	if u.all.used > 0 {
+		return u.sweepAt
+	}
+	return never
+}
+
+// sweep ends the sessions that have been silent for too long, of the next few places. When the last were looked at, the
 // first are looked at again after a while.
-func (u *sessions) endIdle() {
+func (u *sessions) sweep() {
+	if u.turn.now < u.due() {
+		return
+	}
 	sessions, next := u.all.some(u.swept, sessionsATurn)
 	if u.swept = next; next < 0 {
-		u.swept, u.sweepAt = 0, u.loop.now+max(u.loop.engine.Cfg.UDPTimeout/32, time.Millisecond)
+		u.swept, u.sweepAt = 0, u.turn.now+max(u.engine.Cfg.UDPTimeout/32, time.Millisecond)
 	}
 	for f := range sessions {
 		if _, idle := (*f).IsIdle(); idle {

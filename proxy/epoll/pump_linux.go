@@ -1,0 +1,265 @@
+package epoll
+
+import (
+	"golang.org/x/sys/unix"
+
+	"kubeproxy/proxy/engine"
+)
+
+// How much one direction may carry before it is others' turn, and how much is read at a time when
+// it passes through our memory. The latter is also the most that is held for a side that stalls.
+const (
+	turnBudget = 256 << 10
+	chunk      = 16 << 10
+)
+
+// How much all directions that carry in bulk may move in a turn, about, and how much each may however many they
+// are: whoever says little has to wait until the turn is over. Up to eight may move a pipe full each, for
+// that is cheapest. A turn moves at most turnTotal and leastBudget for each event, three times turnTotal in all, or 10 ms.
+const (
+	turnTotal   = 8 << 20
+	leastBudget = 64 << 10
+)
+
+// share is how much each of so many that carry in bulk may move in a turn.
+func share(many int) int { return max(leastBudget, turnTotal/max(1, many)) }
+
+// pump carries what src has sent to dst until there is no more for now, dst stalls, the budget or the time of the turn is
+// used up, or one of them ends. A slow dst so holds up src: the kernel's buffers and one of ours
+// are all that is held for it.
+func (r *relays) pump(c *conn, dst, src *side) {
+	budget := min(turnBudget, r.share)
+	if r.moved > turnTotal {
+		budget = leastBudget
+	}
+	for src.readable && !c.end.HasFinished(src.which) && !dst.stalled() {
+		if budget <= 0 {
+			r.interrupt(c)
+			return
+		}
+		var n int
+		var more bool
+		switch {
+		case c.end.Refuses(dst.which):
+			n, more = r.discard(c, dst, src)
+		case src.full >= bulkAfter:
+			n, more = r.splice(c, dst, src)
+		default:
+			n, more = r.copy(c, dst, src)
+		}
+		r.moved += n
+		if !more {
+			return
+		}
+		if budget -= n; src.readable && r.turn.late() {
+			budget = 0
+		}
+	}
+}
+
+// copy reads once and writes once. It returns false when there is no more to do for now.
+func (r *relays) copy(c *conn, dst, src *side) (n int, more bool) {
+	n, errno := receive(int(src.fd), r.buffer[:])
+	if n <= 0 || errno != 0 {
+		r.unread(c, dst, src, errno)
+		return 0, false
+	}
+	if n < len(r.buffer) {
+		src.full = 0
+		if !src.hungUp && !src.urgent {
+			src.readable = false // that was all there was; what comes now is told anew
+		}
+	} else if src.full < bulkAfter {
+		src.full++
+	}
+	r.send(c, dst, src, r.buffer[:n])
+	return n, c.live
+}
+
+// send writes to dst what src said, and holds what does not fit.
+func (r *relays) send(c *conn, dst, src *side, b []byte) {
+	n, errno := send(int(dst.fd), b)
+	if n > 0 {
+		r.count(c, dst, n)
+	}
+	switch {
+	case errno == 0 && n == len(b):
+		return
+	case errno == 0 || errno == unix.EAGAIN:
+		dst.held = r.tail(b[max(n, 0):])
+		r.wantOut(c, dst)
+	case lacksMemory(errno):
+		dst.held = r.tail(b)
+		r.starve(c)
+	default:
+		r.unwritten(c, dst, src, errno)
+	}
+}
+
+// count notes that n bytes were written to dst.
+func (r *relays) count(c *conn, dst *side, n int) {
+	dst.sent += uint64(n)
+	if dst == &c.backend {
+		c.record.Claim.Tally.Sent.Add(uint64(n))
+	} else {
+		c.record.Claim.Tally.Received.Add(uint64(n))
+	}
+}
+
+// wantOut has the kernel tell when s can be written to again. Most connections never need it.
+func (r *relays) wantOut(c *conn, s *side) {
+	if s.wantsOut {
+		return
+	}
+	s.wantsOut = true
+	kind := clientSide
+	if s == &c.backend {
+		kind = backendSide
+	}
+	r.poller.change(int(s.fd), c.token(kind), news|unix.EPOLLOUT)
+}
+
+// flush writes what is held for dst, and tells whether src may go on.
+func (r *relays) flush(c *conn, dst, src *side) bool {
+	if t := dst.held; t != nil {
+		n, errno := send(int(dst.fd), t.rest())
+		if n > 0 {
+			r.count(c, dst, n)
+			t.from += n
+		}
+		switch {
+		case len(t.rest()) == 0:
+			r.tails.giveBack(t)
+			dst.held = nil
+		case errno == 0 || errno == unix.EAGAIN:
+			r.wantOut(c, dst)
+			return false
+		case lacksMemory(errno):
+			r.starve(c)
+			return false
+		default:
+			r.unwritten(c, dst, src, errno)
+			return c.live
+		}
+	}
+	if dst.bulk != nil && !r.unpipe(c, dst, src) {
+		return false
+	}
+	return c.live
+}
+
+// sendEarly sends what the client of c has said already to an endpoint that is being connected to, and reports
+// whether that went well: its connection stands by then. What a socket does not take yet is held for whichever endpoint answers.
+func (r *relays) sendEarly(c *conn, fd int) (answered bool, err error) {
+	n, errno := receive(int(c.client.fd), r.buffer[:])
+	if n <= 0 || errno != 0 {
+		if errno != 0 && errno != unix.EAGAIN && !lacksMemory(errno) { // of which the kernel tells only once
+			c.end.Broke(engine.ClientSide, errno)
+		}
+		return false, nil
+	}
+	c.client.readable = n == len(r.buffer) // otherwise that was all there was
+	sent, errno := send(fd, r.buffer[:n])
+	if errno != 0 {
+		sent = 0
+	}
+	r.count(c, &c.backend, sent)
+	if sent < n {
+		c.backend.held = r.tail(r.buffer[sent:n])
+	}
+	switch errno {
+	case 0:
+		return true, nil
+	case unix.EAGAIN, unix.ENOMEM, unix.ENOBUFS: // it has not answered yet
+		return false, nil
+	}
+	return false, errno
+}
+
+// A tail is the end of what was read, which did not fit into a socket any more.
+type tail struct {
+	from, to int
+	data     [chunk]byte
+}
+
+func (t *tail) rest() []byte { return t.data[t.from:t.to] }
+
+func (r *relays) tail(b []byte) *tail {
+	t := r.tails.take()
+	t.from, t.to = 0, copy(t.data[:], b)
+	return t
+}
+
+// splice moves a pipe's worth from src to dst. It returns false when there is no more to do for now. A pipe is lent for one
+// such step, and no more is moved into it than dst has room for: however many connections have readers that
+// do not read, none of them holds a pipe.
+func (r *relays) splice(c *conn, dst, src *side) (n int, more bool) {
+	room := sendRoom(int(dst.fd))
+	if room < leastBudget {
+		return r.copy(c, dst, src) // it is about to stall, and then little is held
+	}
+	p := r.pipes.take()
+	if p == nil {
+		return r.copy(c, dst, src)
+	}
+	n, errno := splice(int(src.fd), p.w, min(p.size, r.share, room))
+	if n <= 0 || errno != 0 {
+		r.pipes.giveBack(p)
+		if errno == 0 { // a FIN, or urgent data, which splice stops at: a read says which
+			return r.copy(c, dst, src)
+		}
+		r.unread(c, dst, src, errno)
+		return 0, false
+	}
+	dst.bulk, p.n = p, n
+	r.bulky++
+	if n < len(r.buffer) {
+		src.full = 0 // that is no bulk any more
+	}
+	return n, r.unpipe(c, dst, src)
+}
+
+// unpipe moves what is in the pipe on to dst, and reports whether all of it has gone.
+func (r *relays) unpipe(c *conn, dst, src *side) bool {
+	for p := dst.bulk; p.n > 0; {
+		n, errno := splice(p.r, int(dst.fd), p.n)
+		switch {
+		case n > 0:
+			p.n -= n
+			r.count(c, dst, n)
+			continue
+		case errno == unix.EAGAIN:
+			r.empty(dst)
+			r.wantOut(c, dst)
+		case lacksMemory(errno):
+			r.starve(c)
+		default:
+			r.unwritten(c, dst, src, errno)
+		}
+		return false
+	}
+	r.pipes.giveBack(dst.bulk)
+	dst.bulk = nil
+	return true
+}
+
+// empty reads what little is left in the pipe of a side that has stalled, so that the pipe is free. More is left only when
+// the kernel took less than it had room for, because it lacks memory or tcp_notsent_lowat is set: then the pipe stays with it.
+func (r *relays) empty(dst *side) {
+	p := dst.bulk
+	if p.n > chunk {
+		return
+	}
+	t := r.tails.take()
+	n, errno := read(p.r, t.data[:p.n])
+	if errno != 0 {
+		r.tails.giveBack(t)
+		return
+	}
+	t.from, t.to = 0, n
+	dst.held = t
+	if p.n -= n; p.n == 0 {
+		r.pipes.giveBack(p)
+		dst.bulk = nil
+	}
+}
