@@ -4,41 +4,22 @@ import (
 	"context"
 	"errors"
 	"net"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/golang/glog"
-
 	"kubeproxy/config/apisource/apitest"
+	"kubeproxy/config/records/recordstest"
 )
 
 // logSince begins a part of the log, and returns a function that reads it: one line for each message that is no V line, beginning with
 // the letter of its severity.
 func logSince(t *testing.T) func() []string {
 	t.Helper()
-	read := func() string {
-		glog.Flush()
-		files, err := filepath.Glob(filepath.Join(logs, "*.INFO.*"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		var all strings.Builder
-		for _, file := range files {
-			text, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			all.Write(text)
-		}
-		return all.String()
-	}
-	begin := len(read())
+	text := recordstest.LogSince(t)
 	return func() (lines []string) {
-		for line := range strings.Lines(read()[begin:]) {
+		for line := range strings.Lines(text()) {
 			if _, message, ok := strings.Cut(line, "] "); ok && line[0] != 'L' {
 				lines = append(lines, line[:1]+" "+strings.TrimSpace(message))
 			}
@@ -80,7 +61,7 @@ func TestTheLogOfADayWithAServer(t *testing.T) {
 		`E bad value of key "/registry/services/specs/default/bad" at revision 5: `,
 		"I API server read (\"v1.16.0\", API v1, services at version 5, endpoints at version 5): 1 services, 0 endpoints; 1 objects cannot be used",
 		"W API server at http://api.test unreachable: watch ",
-		"W API server at http://api.test unreachable: ask for API versions: connection refused; without it since ",
+		"W API server at http://api.test unreachable: ask for its version: connection refused; without it since ",
 		"I API server at http://api.test answers again after ",
 		"W endpoints of the API server went back from version 5 to 4 (restored or wiped?); taking that for the truth: no key differs",
 		"W services of the API server went back from version 5 to 4 (restored or wiped?); taking that for the truth: 2 keys differ: ",

@@ -2,10 +2,7 @@ package apisource
 
 import (
 	"context"
-	"errors"
-	"flag"
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -13,30 +10,12 @@ import (
 	"testing/synctest"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"kubeproxy/config/apisource/apitest"
+	"kubeproxy/config/records/recordstest"
 	"kubeproxy/registry"
 )
 
-// logs is where the log files of the tests are, for as long as these run.
-var logs string
-
-func TestMain(m *testing.M) {
-	var err error
-	if logs, err = os.MkdirTemp("", "apisource-test-"); err != nil {
-		panic(err)
-	}
-	if err := errors.Join(flag.Set("log_dir", logs), flag.Set("stderrthreshold", "FATAL")); err != nil {
-		panic(err)
-	}
-	goleak.VerifyTestMain(m,
-		goleak.IgnoreTopFunction("github.com/golang/glog.(*fileSink).flushDaemon"),
-		goleak.Cleanup(func(code int) {
-			os.RemoveAll(logs)
-			os.Exit(code)
-		}))
-}
+func TestMain(m *testing.M) { recordstest.Main(m) }
 
 // dialects are the servers that tests run against.
 var dialects = map[string]apitest.Dialect{"0.4.4": apitest.V044, "0.5.4": apitest.V054, "1.36.3": apitest.V1, "1.16.0": apitest.V1Endpoints}

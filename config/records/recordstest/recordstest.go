@@ -2,6 +2,7 @@
 package recordstest
 
 import (
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -10,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/golang/glog"
+	"go.uber.org/goleak"
 
 	"kubeproxy/registry"
 )
@@ -65,6 +67,24 @@ func Registry(n int) []Record {
 			`"port":%d,"protocol":"TCP","labels":{"name":%q},"selector":{"name":%q},"containerPort":80}`, name, 10000+i%20000, name, name)})
 	}
 	return all
+}
+
+// Main runs the tests of a package as its TestMain. The log goes to files in a directory that is removed in the end, for [LogSince], and a
+// goroutine that is left fails the tests.
+func Main(m *testing.M) {
+	dir, err := os.MkdirTemp("", "records")
+	if err == nil {
+		err = errors.Join(flag.Set("log_dir", dir), flag.Set("stderrthreshold", "FATAL"))
+	}
+	if err != nil {
+		panic(err)
+	}
+	goleak.VerifyTestMain(m,
+		goleak.IgnoreAnyFunction("github.com/golang/glog.(*fileSink).flushDaemon"),
+		goleak.Cleanup(func(status int) {
+			_ = os.RemoveAll(dir) // nothing depends on it
+			os.Exit(status)
+		}))
 }
 
 // LogSince returns a function that gives what was logged since. The log goes to files in -log_dir.
