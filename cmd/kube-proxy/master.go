@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"kubeproxy/config/apisource"
+	"kubeproxy/config/remote"
 	"kubeproxy/registry"
 )
 
@@ -65,16 +66,16 @@ func (m *masterOptions) source(sync time.Duration, decoder registry.Decoder) (*a
 		return nil, err
 	}
 	if m.certFile != "" {
-		cfg.Cert, cfg.Key = apisource.Text{Path: m.certFile}, apisource.Text{Path: m.keyFile}
+		cfg.Cert, cfg.Key = remote.Text{Path: m.certFile}, remote.Text{Path: m.keyFile}
 	}
 	if m.caFile != "" {
-		cfg.CA, cfg.Insecure = apisource.Text{Path: m.caFile}, false
+		cfg.CA, cfg.Insecure = remote.Text{Path: m.caFile}, false
 	}
 	if m.insecure {
-		cfg.CA, cfg.Insecure = apisource.Text{}, true
+		cfg.CA, cfg.Insecure = remote.Text{}, true
 	}
 	if m.tokenFile != "" {
-		cfg.Token = apisource.Text{Path: m.tokenFile}
+		cfg.Token = remote.Text{Path: m.tokenFile}
 	}
 	cfg.APIVersion, cfg.SyncPeriod, cfg.Decoder = m.apiVersion, sync, decoder
 	return apisource.New(cfg)

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"kubeproxy/config/remote"
 	"net"
 	"net/url"
 	"strings"
@@ -53,18 +54,10 @@ func causeNames() (all []string) {
 	return all
 }
 
-// A failure is an error whose cause is known.
-type failure struct {
-	cause Cause
-	error
-}
-
-func (f failure) Unwrap() error { return f.error }
-
 // causeOf gives the cause of an error.
 func causeOf(err error) Cause {
-	if f, ok := errors.AsType[failure](err); ok {
-		return f.cause
+	if cause, ok := remote.CauseOf[Cause](err); ok {
+		return cause
 	}
 	return Broken
 }
@@ -76,25 +69,25 @@ func explain(ctx context.Context, err error) error {
 		return nil
 	}
 	err = unframed(err)
-	if _, ok := errors.AsType[failure](err); ok {
+	if _, ok := remote.CauseOf[Cause](err); ok {
 		return err
 	}
 	if cause := context.Cause(ctx); cause != nil && ctx.Err() != nil && !errors.Is(cause, context.Canceled) {
-		if _, ok := errors.AsType[failure](cause); ok {
+		if _, ok := remote.CauseOf[Cause](cause); ok {
 			return cause
 		}
-		return failure{Silent, cause} // a deadline of ours
+		return remote.Because(Silent, cause) // a deadline of ours
 	}
 	if errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) {
-		return failure{Broken, errors.New("the connection ended in the middle of a response")}
+		return remote.Because(Broken, errors.New("the connection ended in the middle of a response"))
 	}
 	if isTLS(err) {
-		return failure{Insecure, err}
+		return remote.Because(Insecure, err)
 	}
 	if timeout, ok := errors.AsType[net.Error](err); ok && timeout.Timeout() {
-		return failure{Silent, err}
+		return remote.Because(Silent, err)
 	}
-	return failure{Broken, err}
+	return remote.Because(Broken, err)
 }
 
 // isTLS reports whether a handshake failed, by whoever's fault.
@@ -128,7 +121,7 @@ func (s *Source) advice(cause Cause) string {
 	case Refused:
 		switch {
 		case !s.cfg.Token.IsZero():
-			return fmt.Sprintf("the token %s has expired, or is of another cluster", s.cfg.Token.name())
+			return fmt.Sprintf("the token %s has expired, or is of another cluster", s.cfg.Token.Name())
 		case !s.cfg.Cert.IsZero():
 			return "the client certificate is of another cluster, or was withdrawn"
 		}
@@ -136,7 +129,7 @@ func (s *Source) advice(cause Cause) string {
 	case Forbidden:
 		return "grant list and watch of services in the core group and of endpointslices in discovery.k8s.io"
 	case Insecure:
-		if !isHTTPS(s.cfg.Server) {
+		if !remote.IsHTTPS(s.cfg.Server) {
 			return "the server may want https"
 		}
 	}

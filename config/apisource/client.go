@@ -13,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	"kubeproxy/config/remote"
 	"kubeproxy/registry"
 )
 
@@ -64,7 +65,7 @@ func (c *client) limit(ctx context.Context) (_ context.Context, done func(), err
 		return nil, nil, net.ErrClosed
 	}
 	c.dials.Add(1)
-	ctx, cancel := context.WithTimeoutCause(ctx, c.cfg.DialTimeout, failure{Silent, fmt.Errorf("no connection for %v", c.cfg.DialTimeout)})
+	ctx, cancel := context.WithTimeoutCause(ctx, c.cfg.DialTimeout, remote.Because(Silent, fmt.Errorf("no connection for %v", c.cfg.DialTimeout)))
 	return ctx, func() {
 		cancel()
 		c.dials.Done()
@@ -99,7 +100,7 @@ func (c *client) dialTLS(ctx context.Context, network, addr string) (net.Conn, e
 	if err := conn.HandshakeContext(ctx); err != nil {
 		raw.Close()
 		if err = explain(ctx, err); causeOf(err) == Broken { // it hung up on the first bytes
-			err = failure{Insecure, err}
+			err = remote.Because(Insecure, err)
 		}
 		return nil, err
 	}
@@ -137,7 +138,7 @@ const minProgress = 16 << 10
 func (c *client) get(ctx context.Context, path string) (*response, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	r := &response{ctx: ctx, cancel: cancel, timeout: c.cfg.RequestTimeout}
-	r.timer = time.AfterFunc(r.timeout, func() { cancel(failure{Silent, fmt.Errorf("no answer for %v", r.timeout)}) })
+	r.timer = time.AfterFunc(r.timeout, func() { cancel(remote.Because(Silent, fmt.Errorf("no answer for %v", r.timeout))) })
 	if err := c.begin(r, path); err != nil {
 		r.close()
 		return nil, explain(ctx, err)
@@ -154,7 +155,7 @@ func (c *client) begin(r *response, path string) error {
 	req.Header.Set("User-Agent", "kube-proxy")
 	token, err := c.guard.token()
 	if err != nil {
-		return failure{Refused, err}
+		return remote.Because(Refused, err)
 	}
 	if token != "" {
 		req.Header.Set("Authorization", "Bearer "+token)
@@ -217,7 +218,6 @@ func (c *client) document(ctx context.Context, path string, into any) error {
 type status struct {
 	Message string
 	Code    int
-	Details struct{ RetryAfterSeconds int }
 }
 
 // A statusError is an answer that is not 200.
@@ -243,7 +243,7 @@ func refusal(resp *http.Response, text []byte) error {
 	if to := resp.Header.Get("Location"); to != "" {
 		line = fmt.Sprintf("%s to %s: redirects are not followed", answer, registry.Quote(to))
 	}
-	return failure{causeOfStatus(resp.StatusCode), statusError{resp.StatusCode, line}}
+	return remote.Because(causeOfStatus(resp.StatusCode), statusError{resp.StatusCode, line})
 }
 
 func causeOfStatus(code int) Cause {
@@ -269,9 +269,9 @@ func isStatus(err error, code int) bool {
 func explainEvent(s status) error {
 	said := errors.New(registry.Quote(cmp.Or(s.Message, "without a message")))
 	if s.Code == http.StatusGone || s.Code == 0 && len(s.Message) > 4 && s.Message[:4] == "401:" {
-		return failure{Expired, fmt.Errorf("the watch ended: %w", said)}
+		return remote.Because(Expired, fmt.Errorf("the watch ended: %w", said))
 	}
-	return failure{Unable, fmt.Errorf("the watch ended with an error: %w", said)}
+	return remote.Because(Unable, fmt.Errorf("the watch ended with an error: %w", said))
 }
 
 // endless lets the response be silent from now on. Whoever calls it sets a limit of their own.

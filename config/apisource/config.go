@@ -3,14 +3,13 @@ package apisource
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"net"
-	"net/url"
 	"slices"
 	"strings"
 	"time"
 
+	"kubeproxy/config/remote"
 	"kubeproxy/registry"
 )
 
@@ -63,22 +62,15 @@ func (c Config) withDefaults() (Config, error) {
 	if c.APIVersion != "" && !slices.Contains(Versions, c.APIVersion) {
 		return c, fmt.Errorf("API version %s is not recognized (valid values: %s)", registry.Quote(c.APIVersion), strings.Join(Versions, ", "))
 	}
-	if !isHTTPS(c.Server) && c.needsTLS() {
+	if !remote.IsHTTPS(c.Server) && c.needsTLS() {
 		return c, fmt.Errorf("certificates or settings of TLS are given, but the URL of the API server, %s, is not https", c.Server)
 	}
-	for _, d := range []struct {
-		name string
-		p    *time.Duration
-		def  time.Duration
-	}{
-		{"sync period", &c.SyncPeriod, DefaultSyncPeriod},
-		{"dial timeout", &c.DialTimeout, DefaultDialTimeout},
-		{"request timeout", &c.RequestTimeout, DefaultRequestTimeout},
-	} {
-		if *d.p < 0 {
-			return c, fmt.Errorf("negative %s %v", d.name, *d.p)
-		}
-		*d.p = cmp.Or(*d.p, d.def)
+	if err := remote.SetDefaults(
+		remote.Duration{Name: "sync period", Value: &c.SyncPeriod, Default: DefaultSyncPeriod},
+		remote.Duration{Name: "dial timeout", Value: &c.DialTimeout, Default: DefaultDialTimeout},
+		remote.Duration{Name: "request timeout", Value: &c.RequestTimeout, Default: DefaultRequestTimeout},
+	); err != nil {
+		return c, err
 	}
 	if c.PageSize < 0 {
 		return c, fmt.Errorf("negative page size %d", c.PageSize)
@@ -92,50 +84,16 @@ func (c Config) withDefaults() (Config, error) {
 	return c, nil
 }
 
-func isHTTPS(server string) bool { return strings.HasPrefix(server, "https://") }
-
 // parseServer reads the URL of a server and gives it back without a slash at its end. What would only fail later, and for
 // ever, is an error now. v0.4 took "name:port" for a URL whose scheme is name.
 func parseServer(s string, secure bool) (string, error) {
-	text := strings.TrimSpace(s)
-	if text == "" {
-		return "", errors.New("empty URL of the API server")
+	scheme := "http"
+	if secure {
+		scheme = "https"
 	}
-	if !strings.Contains(text, "://") {
-		if secure {
-			text = "https://" + text
-		} else {
-			text = "http://" + text
-		}
-	}
-	wrong := func(what string) (string, error) {
-		return "", fmt.Errorf("URL of the API server %s %s", registry.Quote(redact(strings.TrimSpace(s))), what)
-	}
-	u, err := url.Parse(text)
+	u, err := remote.ParseURL("URL of the API server", s, scheme)
 	if err != nil {
-		return wrong("does not parse") // the parser's own words repeat the URL, secrets and all
-	}
-	switch {
-	case u.Scheme != "http" && u.Scheme != "https":
-		return wrong("is neither http nor https")
-	case u.User != nil:
-		return wrong("holds a user: give a token or a certificate")
-	case u.Hostname() == "":
-		return wrong("has no host")
-	case u.RawQuery != "", u.Fragment != "":
-		return wrong("has something after its path")
+		return "", err
 	}
 	return u.Scheme + "://" + u.Host + strings.TrimRight(u.EscapedPath(), "/"), nil
-}
-
-// redact hides what a URL says about a user.
-func redact(s string) string {
-	start := 0
-	if i := strings.Index(s, "://"); i >= 0 {
-		start = i + len("://")
-	}
-	if at := strings.LastIndexByte(s, '@'); at >= start {
-		return s[:start] + "…" + s[at:]
-	}
-	return s
 }

@@ -1,6 +1,7 @@
 package apisource
 
 import (
+	"kubeproxy/config/remote"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
@@ -9,7 +10,7 @@ import (
 )
 
 func TestTheURLOfTheServerIsChecked(t *testing.T) {
-	ca := Credentials{CA: Text{Data: []byte("x")}}
+	ca := Credentials{CA: remote.Text{Data: []byte("x")}}
 	for _, test := range []struct {
 		server string
 		creds  Credentials
@@ -21,7 +22,7 @@ func TestTheURLOfTheServerIsChecked(t *testing.T) {
 		{"127.0.0.1:8080", Credentials{}, "http://127.0.0.1:8080"}, // v0.4 built with a new Go: fatal
 		{"master:8080", Credentials{}, "http://master:8080"},       // v0.4: a URL of scheme master
 		{"master:6443", ca, "https://master:6443"},
-		{"master:6443", Credentials{Token: Text{Path: "f"}}, "https://master:6443"},
+		{"master:6443", Credentials{Token: remote.Text{Path: "f"}}, "https://master:6443"},
 		{"", Credentials{}, "empty URL"},
 		{"ftp://h", Credentials{}, "neither http nor https"},
 		{"http://", Credentials{}, "has no host"},
@@ -116,13 +117,13 @@ func TestCredentialsThatCannotBeUsedAreNamedByTheirFile(t *testing.T) {
 		creds Credentials
 		want  string
 	}{
-		{Credentials{CA: Text{Path: filepath.Join(dir, "none")}}, `none": no such file`},
-		{Credentials{CA: Text{Path: text}}, `text" holds no certificate`},
-		{Credentials{Cert: Text{Path: text}}, "without its key"},
-		{Credentials{Cert: Text{Path: text}, Key: Text{Path: text}}, `client certificate "`},
-		{Credentials{Token: Text{Path: empty}}, `empty" is empty`},
-		{Credentials{Token: Text{Path: text}}, "is no token"},
-		{Credentials{CA: Text{Path: text}, Insecure: true}, "one of them"},
+		{Credentials{CA: remote.Text{Path: filepath.Join(dir, "none")}}, `none": no such file`},
+		{Credentials{CA: remote.Text{Path: text}}, `text" holds no certificate`},
+		{Credentials{Cert: remote.Text{Path: text}}, "without its key"},
+		{Credentials{Cert: remote.Text{Path: text}, Key: remote.Text{Path: text}}, `client certificate "`},
+		{Credentials{Token: remote.Text{Path: empty}}, `empty" is empty`},
+		{Credentials{Token: remote.Text{Path: text}}, "is no token"},
+		{Credentials{CA: remote.Text{Path: text}, Insecure: true}, "one of them"},
 	} {
 		_, err := New(Config{Server: "https://h", Credentials: test.creds})
 		if err == nil || !strings.Contains(err.Error(), test.want) || strings.Contains(err.Error(), "tiger") {
@@ -155,7 +156,7 @@ func TestTheAPIServerIsVerified(t *testing.T) {
 	server := httptest.NewTLSServer(apiVersionsOnly())
 	defer server.Close()
 	server.Config.ErrorLog = nil
-	authority := Text{Path: writeFile(t, t.TempDir(), "ca.crt", pemOf(server.Certificate().Raw))}
+	authority := remote.Text{Path: writeFile(t, t.TempDir(), "ca.crt", pemOf(server.Certificate().Raw))}
 	for _, test := range []struct {
 		name  string
 		creds Credentials

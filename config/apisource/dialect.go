@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"time"
 
+	"kubeproxy/config/remote"
 	"kubeproxy/registry"
 )
 
@@ -43,10 +44,11 @@ const (
 func (c *client) discover(ctx context.Context) (dialect, error) {
 	var d dialect
 	var about struct{ GitVersion string }
-	if c.document(ctx, "/version", &about) == nil {
-		d.server = about.GitVersion
+	err := c.document(ctx, "/version", &about)
+	if err != nil && slices.Contains([]Cause{Broken, Insecure, Silent}, causeOf(err)) { // then no other question is answered either
+		return d, fmt.Errorf("ask for its version: %w", err)
 	}
-	var err error
+	d.server = about.GitVersion
 	if d.version, err = c.apiVersion(ctx); err != nil {
 		return d, err
 	}
@@ -108,7 +110,7 @@ func (c *client) apiVersion(ctx context.Context) (string, error) {
 			return v, nil
 		}
 	}
-	return "", failure{Unable, errors.New("none of its API versions is v1 or v1beta1: " + registry.Quote(fmt.Sprint(api.Versions)))}
+	return "", remote.Because(Unable, errors.New("none of its API versions is v1 or v1beta1: "+registry.Quote(fmt.Sprint(api.Versions))))
 }
 
 // old is a resource of v1beta1 and v1beta2.

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"kubeproxy/config/apisource/apitest"
+	"kubeproxy/config/remote"
 )
 
 // A list fails only for the server's sake: its watch goes on, what is known stays in force, and a broken watch is begun again
@@ -194,7 +195,7 @@ func TestATokenThatWasReplacedIsUsed(t *testing.T) {
 	followOne(t, dialects["1.16.0"], func(f *follower) {
 		f.server.PutService("default", "web", 8000)
 		f.server.Token("first")
-		f.begin(func(c *Config) { c.Token = Text{Path: file} })
+		f.begin(func(c *Config) { c.Token = remote.Text{Path: file} })
 		f.soon()
 		f.want("service web=8000")
 		f.server.Token("second-is-secret")

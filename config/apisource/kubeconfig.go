@@ -11,6 +11,7 @@ import (
 
 	"sigs.k8s.io/yaml"
 
+	"kubeproxy/config/remote"
 	"kubeproxy/registry"
 )
 
@@ -59,7 +60,7 @@ type kubeUser struct {
 // LoadKubeconfig reads the server and the credentials of the current context of a kubeconfig file. Its errors repeat names from the file
 // and nothing else.
 func LoadKubeconfig(path string) (Config, error) {
-	text, err := Text{Path: path}.read()
+	text, err := remote.Text{Path: path}.Read()
 	if err != nil {
 		return Config{}, fmt.Errorf("kubeconfig %w", err)
 	}
@@ -140,14 +141,14 @@ func (u *kubeUser) unsupported() string {
 }
 
 // text is a file, or data, which win as with kubectl.
-func (k *kubeconfig) text(file string, data []byte) Text {
+func (k *kubeconfig) text(file string, data []byte) remote.Text {
 	if len(data) > 0 || file == "" || filepath.IsAbs(file) {
 		if len(data) > 0 {
 			file = ""
 		}
-		return Text{Path: file, Data: data}
+		return remote.Text{Path: file, Data: data}
 	}
-	return Text{Path: filepath.Join(k.dir, file)}
+	return remote.Text{Path: filepath.Join(k.dir, file)}
 }
 
 // Where a pod finds the credentials of its service account.
@@ -165,6 +166,6 @@ func InPod() (Config, error) {
 	}
 	return Config{
 		Server:      "https://" + net.JoinHostPort(host, port),
-		Credentials: Credentials{CA: Text{Path: podCA}, Token: Text{Path: podToken}},
+		Credentials: Credentials{CA: remote.Text{Path: podCA}, Token: remote.Text{Path: podToken}},
 	}, nil
 }

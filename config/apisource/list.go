@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"kubeproxy/config/records"
+	"kubeproxy/config/remote"
 )
 
 // What one list may hold: more than any API server of sound mind sends.
@@ -18,7 +19,7 @@ const (
 )
 
 func tooManyKeys(p *path) error {
-	return failure{Unable, fmt.Errorf("more than %d %s: too many for a proxy", maxKeys, p.name)}
+	return remote.Because(Unable, fmt.Errorf("more than %d %s: too many for a proxy", maxKeys, p.name))
 }
 
 // A listing is everything that one resource holds at one version.
@@ -60,7 +61,7 @@ func (c *client) pages(ctx context.Context, p *path, limit int, l *listing) (aga
 		case after == "":
 			l.version = head.version
 		case head.version != l.version:
-			return false, failure{Unable, fmt.Errorf("pages of one list are of two versions, %v and %v", l.version, head.version)}
+			return false, remote.Because(Unable, fmt.Errorf("pages of one list are of two versions, %v and %v", l.version, head.version))
 		}
 		if after = head.after; after == "" {
 			l.at = time.Now()
@@ -172,7 +173,7 @@ func (b *chunk) add(v records.Version) error {
 	b.list.seen[string(v.Key)] = struct{}{}
 	size := len(v.Key) + len(v.Value)
 	if b.list.bytes += size; b.list.bytes > maxRegistry {
-		return failure{Unable, fmt.Errorf("more than %d MiB of %s: too much for a proxy", maxRegistry>>20, b.path.name)}
+		return remote.Because(Unable, fmt.Errorf("more than %d MiB of %s: too much for a proxy", maxRegistry>>20, b.path.name))
 	}
 	if len(b.list.seen) > maxKeys {
 		return tooManyKeys(b.path)

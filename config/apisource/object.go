@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"kubeproxy/config/records"
+	"kubeproxy/config/remote"
 	"kubeproxy/registry"
 )
 
@@ -53,7 +54,7 @@ func parseVersion(text []byte) (version, error) {
 	}
 	n, err := strconv.ParseInt(digits, 10, 64)
 	if err != nil || n < 0 {
-		return 0, failure{Unable, errors.New("resourceVersion " + registry.Quote(digits) + " is not a number")}
+		return 0, remote.Because(Unable, errors.New("resourceVersion "+registry.Quote(digits)+" is not a number"))
 	}
 	return version(n), nil
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 
+	"kubeproxy/config/remote"
 	"kubeproxy/registry"
 )
 
@@ -20,7 +21,7 @@ func newScanner(r io.Reader) *scanner { return &scanner{r: bufio.NewReaderSize(r
 
 // errSyntax is what a response gets that is no JSON.
 func errSyntax(what string) error {
-	return failure{Unable, errors.New("its response is no JSON of an API server: " + what)}
+	return remote.Because(Unable, errors.New("its response is no JSON of an API server: "+what))
 }
 
 // peek skips white space and returns the next byte without reading it.

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"testing/iotest"
 
+	"kubeproxy/config/remote"
 	"kubeproxy/registry"
 )
 
@@ -124,7 +125,7 @@ func pemOf(der []byte) string {
 }
 
 func TestCausesAreFoundInWrappedErrors(t *testing.T) {
-	err := fmt.Errorf("list: %w", failure{Forbidden, errors.New("no")})
+	err := fmt.Errorf("list: %w", remote.Because(Forbidden, errors.New("no")))
 	if causeOf(err) != Forbidden || causeOf(errors.New("x")) != Broken {
 		t.Errorf("%v", causeOf(err))
 	}

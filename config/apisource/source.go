@@ -9,6 +9,7 @@ import (
 
 	"kubeproxy/config"
 	"kubeproxy/config/outage"
+	"kubeproxy/config/remote"
 	"kubeproxy/internal/backoff"
 	"kubeproxy/internal/lograte"
 	"kubeproxy/registry"
@@ -73,7 +74,7 @@ func (s *Source) Run(ctx context.Context, out chan<- registry.Update) error {
 	if s.cfg.Insecure {
 		glog.Warningf("the certificate of the API server is not checked: whoever answers at %s is believed, and shown the token", s.cfg.Server)
 	}
-	if !isHTTPS(s.cfg.Server) && !s.cfg.Token.IsZero() {
+	if !remote.IsHTTPS(s.cfg.Server) && !s.cfg.Token.IsZero() {
 		glog.Warningf("the token crosses the network in the clear: the URL of the API server is not https")
 	}
 	for wait := (backoff.Pauses{Most: maxBackoff}); ; backoff.Sleep(ctx, wait.Next()) {

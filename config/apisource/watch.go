@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"kubeproxy/config/records"
+	"kubeproxy/config/remote"
 	"kubeproxy/registry"
 )
 
@@ -44,7 +45,7 @@ func (c *client) watch(ctx context.Context, p *path, from version, tell func(eve
 	r.endless()
 	if p.paged {
 		late := time.AfterFunc(timeout+lateEnd, func() {
-			r.cancel(failure{Silent, fmt.Errorf("the watch of %s has not ended though it was asked to", p.name)})
+			r.cancel(remote.Because(Silent, fmt.Errorf("the watch of %s has not ended though it was asked to", p.name)))
 		})
 		defer late.Stop()
 	}
@@ -56,7 +57,7 @@ func (c *client) watch(ctx context.Context, p *path, from version, tell func(eve
 		case errors.Is(err, io.EOF) && p.paged:
 			return nil
 		case errors.Is(err, io.EOF):
-			return failure{Broken, errors.New("the server ended the watch")}
+			return remote.Because(Broken, errors.New("the server ended the watch"))
 		case err != nil:
 			return explain(r.ctx, err)
 		}
@@ -69,7 +70,7 @@ func (c *client) watch(ctx context.Context, p *path, from version, tell func(eve
 			silence.Reset(maxSilence)
 		case ev.bookmark:
 			silence = time.AfterFunc(maxSilence, func() {
-				r.cancel(failure{Stale, fmt.Errorf("the watch of %s was silent for %v", p.name, maxSilence)})
+				r.cancel(remote.Because(Stale, fmt.Errorf("the watch of %s was silent for %v", p.name, maxSilence)))
 			})
 			defer silence.Stop()
 		}
@@ -101,13 +102,13 @@ func (p *path) event(text []byte, long bool) (ev event, err error) {
 		_ = json.Unmarshal(said.Object, &s) // without a message there is none
 		return ev, explainEvent(s)
 	default:
-		return ev, failure{Unable, errors.New("an event of an unknown type: " + registry.Quote(said.Type))}
+		return ev, remote.Because(Unable, errors.New("an event of an unknown type: "+registry.Quote(said.Type)))
 	}
 	if ev.Version, err = p.record(said.Object, long); err != nil {
 		return ev, err
 	}
 	if ev.Revision == 0 && !long {
-		return ev, failure{Unable, errors.New("an event without a resourceVersion")}
+		return ev, remote.Because(Unable, errors.New("an event without a resourceVersion"))
 	}
 	return ev, nil
 }

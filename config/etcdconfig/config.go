@@ -6,11 +6,10 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
-	"net/url"
 	"slices"
-	"strings"
 	"time"
 
+	"kubeproxy/config/remote"
 	"kubeproxy/registry"
 )
 
@@ -79,20 +78,13 @@ func (c Config) Complete() (Config, error) {
 	if (c.Username == "") != (c.Password == "") {
 		return c, errors.New("etcd user without password, or password without user")
 	}
-	for _, d := range []struct {
-		name string
-		p    *time.Duration
-		def  time.Duration
-	}{
-		{"dial timeout", &c.DialTimeout, DefaultDialTimeout},
-		{"sync period", &c.SyncPeriod, DefaultSyncPeriod},
-		{"request timeout", &c.RequestTimeout, DefaultRequestTimeout},
-		{"probe period", &c.ProbePeriod, DefaultProbePeriod},
-	} {
-		if *d.p < 0 {
-			return c, fmt.Errorf("negative %s %v", d.name, *d.p)
-		}
-		*d.p = cmp.Or(*d.p, d.def)
+	if err := remote.SetDefaults(
+		remote.Duration{Name: "dial timeout", Value: &c.DialTimeout, Default: DefaultDialTimeout},
+		remote.Duration{Name: "sync period", Value: &c.SyncPeriod, Default: DefaultSyncPeriod},
+		remote.Duration{Name: "request timeout", Value: &c.RequestTimeout, Default: DefaultRequestTimeout},
+		remote.Duration{Name: "probe period", Value: &c.ProbePeriod, Default: DefaultProbePeriod},
+	); err != nil {
+		return c, err
 	}
 	if c.PageSize < 0 {
 		return c, fmt.Errorf("negative page size %d", c.PageSize)
@@ -102,48 +94,20 @@ func (c Config) Complete() (Config, error) {
 }
 
 // IsHTTPS reports whether a URL asks for TLS.
-func IsHTTPS(endpoint string) bool { return strings.HasPrefix(endpoint, "https://") }
+func IsHTTPS(endpoint string) bool { return remote.IsHTTPS(endpoint) }
 
 // parseEndpoint reads one etcd URL and gives it back as scheme, host and port. What would only fail
 // later, and for ever, is an error now (D3).
 func parseEndpoint(s string) (string, error) {
-	text := strings.TrimSpace(s)
-	if text == "" {
-		return "", errors.New("empty etcd URL")
-	}
-	if !strings.Contains(text, "://") {
-		text = "http://" + text
-	}
-	wrong := func(what string) (string, error) {
-		return "", fmt.Errorf("etcd URL %s %s", registry.Quote(redact(strings.TrimSpace(s))), what)
-	}
-	u, err := url.Parse(text)
-	if err != nil {
-		return wrong("does not parse") // the parser's own words repeat the URL, secrets and all
-	}
+	const what = "etcd URL"
+	u, err := remote.ParseURL(what, s, "http")
 	switch {
-	case u.Scheme != "http" && u.Scheme != "https":
-		return wrong("is neither http nor https")
-	case u.User != nil:
-		return wrong("holds a user: give user and password by their own settings")
-	case u.Hostname() == "":
-		return wrong("has no host")
+	case err != nil:
+		return "", err
 	case u.Port() == "":
-		return wrong("has no port")
-	case u.Path != "" && u.Path != "/", u.RawQuery != "", u.Fragment != "":
-		return wrong("has something after host and port")
+		return "", remote.WrongURL(what, s, "has no port")
+	case u.Path != "" && u.Path != "/":
+		return "", remote.WrongURL(what, s, "has something after host and port")
 	}
 	return u.Scheme + "://" + u.Host, nil
-}
-
-// redact hides what a URL says about a user.
-func redact(s string) string {
-	start := 0
-	if i := strings.Index(s, "://"); i >= 0 {
-		start = i + len("://")
-	}
-	if at := strings.LastIndexByte(s, '@'); at >= start {
-		return s[:start] + "…" + s[at:]
-	}
-	return s
 }

@@ -4,17 +4,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"os"
 	"slices"
 	"time"
 
 	"kubeproxy/config"
+	"kubeproxy/config/remote"
 	"kubeproxy/registry"
 )
-
-// maxFile is more than any etcd config file or bundle of certificates needs.
-const maxFile = 1 << 20
 
 // A configFile is the file that v0.4's -etcd_config names, as its etcd client wrote and read it.
 // Names of fields match in any case, and unknown ones are ignored.
@@ -35,41 +31,15 @@ type configFile struct {
 // LoadConfigFile reads an etcd config file of v0.4. The warnings say what it asks for that will not be
 // done as it says, one line each. An error is one line that names the file and the reason.
 func LoadConfigFile(path string) (Config, []string, error) {
-	data, err := readFile(path)
-	var cfg Config
-	var warnings []string
-	if err == nil {
-		cfg, warnings, err = parseConfigFile(data)
+	data, err := remote.Text{Path: path}.Read()
+	if err != nil {
+		return Config{}, nil, fmt.Errorf("etcd config file %w", err)
 	}
+	cfg, warnings, err := parseConfigFile(data)
 	if err != nil {
 		return Config{}, nil, fmt.Errorf("etcd config file %s: %w", registry.Quote(path), err)
 	}
 	return cfg, warnings, nil
-}
-
-// readFile reads a file of a sensible size. Its errors do not name the file.
-func readFile(path string) ([]byte, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, bareCause(err)
-	}
-	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, maxFile+1))
-	if err != nil {
-		return nil, bareCause(err)
-	}
-	if len(data) > maxFile {
-		return nil, fmt.Errorf("larger than %d bytes", maxFile)
-	}
-	return data, nil
-}
-
-// bareCause leaves out the path.
-func bareCause(err error) error {
-	if pathErr, ok := errors.AsType[*os.PathError](err); ok {
-		return pathErr.Err
-	}
-	return err
 }
 
 // parseConfigFile maps the old file to a [Config]. It opens the certificates that the file names.

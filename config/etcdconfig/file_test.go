@@ -95,7 +95,7 @@ func TestConfigFilesThatCannotBeUsedAreRefusedInOneLine(t *testing.T) {
 		`{"cluster":{"leader":"ftp://h:1"}}`:                                         "neither http nor https",
 		`{"cluster":{"leader":"http://h:1","machines":["https://h:2"]}}`:             "some are https",
 		`{"cluster":{"leader":"http://me:secret@h:1"}}`:                              `"http://…@h:1" holds a user`,
-		strings.Repeat(" ", maxFile+1):                                               "larger than",
+		strings.Repeat(" ", 1<<20+1):                                                 "larger than",
 		"{\"cluster\":{\"leader\":\"h:1\"},\"\n\x00":                                 "invalid character",
 	}
 	for text, want := range cases {

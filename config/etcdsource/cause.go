@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"kubeproxy/config/etcdconfig"
+	"kubeproxy/config/remote"
 	"kubeproxy/registry"
 )
 
@@ -53,18 +54,10 @@ var causes = [NumCauses]struct{ name, line string }{
 // String is the short name.
 func (c Cause) String() string { return causes[c].name }
 
-// A failure is an error whose cause is known.
-type failure struct {
-	cause Cause
-	error
-}
-
-func (f failure) Unwrap() error { return f.error }
-
 // causeOf gives the cause of an error.
 func causeOf(err error) Cause {
-	if f, ok := errors.AsType[failure](err); ok {
-		return f.cause
+	if cause, ok := remote.CauseOf[Cause](err); ok {
+		return cause
 	}
 	return Broken
 }
@@ -76,11 +69,11 @@ func explain(ctx context.Context, err error) error {
 		return nil
 	}
 	if cause := context.Cause(ctx); cause != nil && ctx.Err() != nil {
-		return failure{Silent, cause} // a deadline of ours
+		return remote.Because(Silent, cause) // a deadline of ours
 	}
 	err = rpctypes.Error(err) // etcd's own errors become comparable
 	if etcds, ok := errors.AsType[rpctypes.EtcdError](err); ok {
-		return failure{causeOfEtcds(etcds), err}
+		return remote.Because(causeOfEtcds(etcds), err)
 	}
 	s, ok := status.FromError(err)
 	if !ok {
@@ -89,22 +82,22 @@ func explain(ctx context.Context, err error) error {
 	err = errors.New(unframed(s.Message()))
 	switch s.Code() {
 	case codes.Unauthenticated, codes.PermissionDenied:
-		return failure{Refused, err}
+		return remote.Because(Refused, err)
 	case codes.DeadlineExceeded: // etcd has given up a little before us
-		return failure{Silent, errors.New("no answer in time")}
+		return remote.Because(Silent, errors.New("no answer in time"))
 	case codes.Unimplemented, codes.ResourceExhausted, codes.FailedPrecondition, codes.InvalidArgument:
-		return failure{Unable, err}
+		return remote.Because(Unable, err)
 	}
 	switch text := err.Error(); {
 	case strings.Contains(text, "server preface: ") && strings.Contains(text, "http2: "):
-		return failure{Unable, err} // it speaks, but not HTTP/2
+		return remote.Because(Unable, err) // it speaks, but not HTTP/2
 	case strings.Contains(text, "server preface: EOF"), strings.Contains(text, "server preface: ") && strings.Contains(text, "reset by peer"):
-		return failure{Insecure, err} // it hung up on the first bytes
+		return remote.Because(Insecure, err) // it hung up on the first bytes
 	}
 	if strings.Contains(err.Error(), "handshake failed") || strings.Contains(err.Error(), "tls: ") {
-		return failure{Insecure, err}
+		return remote.Because(Insecure, err)
 	}
-	return failure{Broken, err}
+	return remote.Because(Broken, err)
 }
 
 // What etcd says when it does not want us, and when it has no leader.

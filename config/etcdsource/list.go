@@ -16,6 +16,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"kubeproxy/config/records"
+	"kubeproxy/config/remote"
 	"kubeproxy/registry"
 )
 
@@ -45,11 +46,11 @@ const (
 )
 
 func tooManyKeys() error {
-	return failure{Unable, fmt.Errorf("more than %d keys below %s: too many for a proxy", maxKeys, registry.Prefix)}
+	return remote.Because(Unable, fmt.Errorf("more than %d keys below %s: too many for a proxy", maxKeys, registry.Prefix))
 }
 
 func tooLarge() error {
-	return failure{Unable, fmt.Errorf("more than %d MiB of keys and values below %s: too much for a proxy", maxRegistry>>20, registry.Prefix)}
+	return remote.Because(Unable, fmt.Errorf("more than %d MiB of keys and values below %s: too much for a proxy", maxRegistry>>20, registry.Prefix))
 }
 
 // A question is put to etcd with a client that may be used for nothing else meanwhile. It calls more
@@ -103,12 +104,12 @@ func (c *client) list(ctx context.Context, revision int64, weak bool, pageSize i
 			}
 			l.list = begin(int(min(max(l.count, 0), mostRoom)))
 		} else if resp.Header.GetClusterId() != l.cluster {
-			return l, failure{WentBack, fmt.Errorf("one list was answered by two clusters, %x and %x", l.cluster, resp.Header.GetClusterId())}
+			return l, remote.Because(WentBack, fmt.Errorf("one list was answered by two clusters, %x and %x", l.cluster, resp.Header.GetClusterId()))
 		}
 		page = page[:0]
 		for _, kv := range resp.Kvs {
 			if bytes.Compare(kv.Key, last) <= 0 || !bytes.HasPrefix(kv.Key, prefixStart) {
-				return l, failure{Unable, fmt.Errorf("a list has key %s after %s: this is no answer of an etcd", registry.Quote(string(kv.Key)), registry.Quote(string(last)))}
+				return l, remote.Because(Unable, fmt.Errorf("a list has key %s after %s: this is no answer of an etcd", registry.Quote(string(kv.Key)), registry.Quote(string(last))))
 			}
 			last = kv.Key
 			size += len(kv.Key) + len(kv.Value)
@@ -138,8 +139,7 @@ func versionOf(kv *mvccpb.KeyValue) records.Version {
 
 // isTooLarge reports whether gRPC has refused an answer for its size.
 func isTooLarge(err error) bool {
-	f, ok := errors.AsType[failure](err)
-	return ok && f.cause == Unable && strings.Contains(f.Error(), "larger than max")
+	return causeOf(err) == Unable && strings.Contains(err.Error(), "larger than max")
 }
 
 // newest asks for the revision that etcd has reached, as cheaply as can be: one key, which need not

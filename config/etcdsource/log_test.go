@@ -16,6 +16,7 @@ import (
 
 	"kubeproxy/config"
 	"kubeproxy/config/etcdsource/etcdtest"
+	"kubeproxy/config/remote"
 	"kubeproxy/registry"
 )
 
@@ -104,7 +105,7 @@ func TestTenMinutesOfChangingTroubleTakeTensOfLines(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				x := standing(t)
 				for i := range 600 {
-					x.trouble(failure{test.causes[i%len(test.causes)], errors.New("for the test")})
+					x.trouble(remote.Because(test.causes[i%len(test.causes)], errors.New("for the test")))
 					if time.Sleep(time.Second / 2); test.recovers {
 						x.well()
 					}

@@ -7,6 +7,7 @@ import (
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 
+	"kubeproxy/config/remote"
 	"kubeproxy/internal/backoff"
 )
 
@@ -74,7 +75,7 @@ func (x *session) request() {
 // request that came too early is dropped. Only an etcd that has gone on without its watch convicts it.
 func (x *session) period() error {
 	if late, yes := x.behind(); yes {
-		return failure{Stale, fmt.Errorf("the watch is %v behind, and its changes fill %d MiB of memory: reading everything is faster", late.Round(time.Second), maxWaiting>>20)}
+		return remote.Because(Stale, fmt.Errorf("the watch is %v behind, and its changes fill %d MiB of memory: reading everything is faster", late.Round(time.Second), maxWaiting>>20))
 	}
 	if x.stage != calm && !x.watch.inbox.empty() {
 		x.wait() // it has spoken, and it was we who did not listen
@@ -138,7 +139,7 @@ func (x *session) probed(a answer) error {
 		x.timer.Reset(x.unreached.Next())
 		return nil
 	case x.watched != 0 && a.cluster != x.watched:
-		return failure{WentBack, fmt.Errorf("watch and read are of two clusters, %x and %x", x.watched, a.cluster)}
+		return remote.Because(WentBack, fmt.Errorf("watch and read are of two clusters, %x and %x", x.watched, a.cluster))
 	}
 	x.unreached.Reset()
 	x.well()
@@ -167,5 +168,5 @@ func (x *session) probed(a answer) error {
 }
 
 func (x *session) dead() error {
-	return failure{Stale, fmt.Errorf("watch dead: it stopped at revision %d, and etcd has reached %d", x.heard, x.target)}
+	return remote.Because(Stale, fmt.Errorf("watch dead: it stopped at revision %d, and etcd has reached %d", x.heard, x.target))
 }

@@ -13,6 +13,7 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 
 	"kubeproxy/config"
+	"kubeproxy/config/remote"
 	"kubeproxy/internal/backoff"
 	"kubeproxy/registry"
 )
@@ -281,14 +282,14 @@ func (x *session) listed(a answer) error {
 		x.ask(0, x.cfg.Weak) // then the newest, whatever it is
 		return nil
 	case errors.Is(a.err, rpctypes.ErrFutureRev):
-		return failure{WentBack, fmt.Errorf("it knows nothing of revision %d any more: restored or wiped?", max(x.listing.revision, x.listing.atLeast))}
+		return remote.Because(WentBack, fmt.Errorf("it knows nothing of revision %d any more: restored or wiped?", max(x.listing.revision, x.listing.atLeast)))
 	case a.err != nil && first:
 		return fmt.Errorf("list: %w", a.err)
 	case a.err != nil:
 		x.resyncFailed(a.err)
 		return nil
 	case x.watched != 0 && a.cluster != x.watched:
-		return failure{WentBack, fmt.Errorf("watch and list are of two clusters, %x and %x", x.watched, a.cluster)}
+		return remote.Because(WentBack, fmt.Errorf("watch and list are of two clusters, %x and %x", x.watched, a.cluster))
 	case x.listing.revision == 0 && a.revision < x.listing.atLeast && x.listing.weak:
 		x.ask(0, false) // a member that lags: ask them all
 		return nil
@@ -317,7 +318,7 @@ func (x *session) prove(l listing) {
 // unproven takes in that the watch has not answered in time.
 func (x *session) unproven() error {
 	x.unproved = nil
-	err := failure{Silent, fmt.Errorf("the watch gave no sign of life for %v after a list", x.cfg.RequestTimeout)}
+	err := remote.Because(Silent, fmt.Errorf("the watch gave no sign of life for %v after a list", x.cfg.RequestTimeout))
 	if first := x.stood.IsZero(); first {
 		return err
 	}

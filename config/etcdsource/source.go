@@ -8,10 +8,10 @@ import (
 
 	"github.com/golang/glog"
 
-	"kubeproxy/config"
 	"kubeproxy/config/etcdconfig"
 	"kubeproxy/config/outage"
 	"kubeproxy/config/records"
+	"kubeproxy/config/remote"
 	"kubeproxy/internal/backoff"
 	"kubeproxy/internal/lograte"
 	"kubeproxy/registry"
@@ -102,19 +102,10 @@ func (s *Source) Run(ctx context.Context, out chan<- registry.Update) error {
 
 // send hands one Update on, with all changes since the last. A SET carries everything instead.
 func (s *Source) send(ctx context.Context, set bool, at time.Time) {
-	u := s.records.Update(set, s.applied, at)
-	select {
-	case s.out <- u:
-	case <-ctx.Done():
-		return
-	}
-	s.log.Edit(func(st *config.Status) {
-		st.Ready, st.Revision = true, s.applied
-		s.records.Describe(st)
-	})
+	s.log.Send(ctx, s.out, s.records, set, s.applied, at)
 }
 
 // wentBack is the end of a session whose etcd has lost what it had.
 func wentBack(from, to int64) error {
-	return failure{WentBack, fmt.Errorf("it went back from revision %d to %d: restored or wiped?", from, to)}
+	return remote.Because(WentBack, fmt.Errorf("it went back from revision %d to %d: restored or wiped?", from, to))
 }

@@ -13,6 +13,7 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"kubeproxy/config/remote"
 	"kubeproxy/registry"
 )
 
@@ -98,7 +99,7 @@ func (w *watch) receive(ctx context.Context, stream etcdserverpb.Watch_WatchClie
 		m, err := stream.Recv()
 		if err != nil {
 			if err = explain(ctx, err); isTooLarge(err) {
-				err = failure{Stale, errBacklog}
+				err = remote.Because(Stale, errBacklog)
 			}
 			return fmt.Errorf("watch: %w", err)
 		}
@@ -107,7 +108,7 @@ func (w *watch) receive(ctx context.Context, stream etcdserverpb.Watch_WatchClie
 		switch {
 		case m.Fragment: // more of the last revision may follow
 			if d.events, begun = split(d.events); total(begun) > maxTransaction {
-				return failure{Unable, fmt.Errorf("one transaction has more than %d MiB of changes", maxTransaction>>20)}
+				return remote.Because(Unable, fmt.Errorf("one transaction has more than %d MiB of changes", maxTransaction>>20))
 			}
 			if len(d.events) == 0 {
 				continue
@@ -120,10 +121,10 @@ func (w *watch) receive(ctx context.Context, stream etcdserverpb.Watch_WatchClie
 		case stands && m.Canceled && m.WatchId != id:
 			continue // a challenge that was taken back
 		case m.CompactRevision != 0:
-			return failure{Compacted, fmt.Errorf("watch cancelled: what it had to tell next was compacted at revision %d", m.CompactRevision)}
+			return remote.Because(Compacted, fmt.Errorf("watch cancelled: what it had to tell next was compacted at revision %d", m.CompactRevision))
 		case m.Canceled:
 			cause, reason := causeOfCancel(m.CancelReason)
-			return failure{cause, fmt.Errorf("watch cancelled: %s", registry.Quote(reason))}
+			return remote.Because(cause, fmt.Errorf("watch cancelled: %s", registry.Quote(reason)))
 		case m.Created:
 			stands, id = true, m.WatchId
 			created()

@@ -4,6 +4,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
+	"kubeproxy/config/remote"
 	"net/http"
 	"slices"
 	"strings"
@@ -44,18 +45,10 @@ func Causes() (names []string) {
 	return names
 }
 
-// A failure is an error whose cause is known.
-type failure struct {
-	cause cause
-	error
-}
-
-func (f failure) Unwrap() error { return f.error }
-
 // causeOf gives the cause of an error.
 func causeOf(err error) cause {
-	if f, ok := errors.AsType[failure](err); ok {
-		return f.cause
+	if cause, ok := remote.CauseOf[cause](err); ok {
+		return cause
 	}
 	if e, ok := errors.AsType[*apiError](err); ok {
 		switch {

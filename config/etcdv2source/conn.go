@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"kubeproxy/config/etcdconfig"
+	"kubeproxy/config/remote"
 	"kubeproxy/registry"
 )
 
@@ -87,7 +88,7 @@ func (c *conn) close() { c.client.CloseIdleConnections() }
 func (c *conn) get(ctx context.Context, path string, query url.Values) (*http.Response, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	timer := time.AfterFunc(c.dialer.DialTimeout+c.dialer.RequestTimeout, func() {
-		cancel(failure{silent, fmt.Errorf("no answer for %v", c.dialer.RequestTimeout)})
+		cancel(remote.Because(silent, fmt.Errorf("no answer for %v", c.dialer.RequestTimeout)))
 	})
 	defer timer.Stop()
 	fail := func(err error) (*http.Response, error) {
@@ -106,7 +107,7 @@ func (c *conn) get(ctx context.Context, path string, query url.Values) (*http.Re
 		password := c.dialer.Password
 		if c.dialer.ReadPassword != nil {
 			if password, err = c.dialer.ReadPassword(); err != nil {
-				return fail(failure{refused, fmt.Errorf("password of %s: %w", registry.Quote(c.dialer.Username), err)})
+				return fail(remote.Because(refused, fmt.Errorf("password of %s: %w", registry.Quote(c.dialer.Username), err)))
 			}
 		}
 		req.SetBasicAuth(c.dialer.Username, password)
@@ -125,8 +126,8 @@ func bare(err error) error {
 		err = e.Err
 	}
 	if e, ok := errors.AsType[net.Error](err); ok && e.Timeout() {
-		if _, known := errors.AsType[failure](err); !known {
-			return failure{silent, err}
+		if _, known := remote.CauseOf[cause](err); !known {
+			return remote.Because(silent, err)
 		}
 	}
 	return err
@@ -142,7 +143,7 @@ type body struct {
 
 func (b *body) Read(p []byte) (int, error) {
 	if b.timeout > 0 {
-		timer := time.AfterFunc(b.timeout, func() { b.cancel(failure{silent, fmt.Errorf("no more of an answer for %v", b.timeout)}) })
+		timer := time.AfterFunc(b.timeout, func() { b.cancel(remote.Because(silent, fmt.Errorf("no more of an answer for %v", b.timeout))) })
 		defer timer.Stop()
 	}
 	n, err := b.ReadCloser.Read(p)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"kubeproxy/config/remote"
 	"sync"
 	"time"
 )
@@ -78,7 +79,7 @@ func (s *Source) tick(ctx context.Context) {
 	if p.doubt > 0 && time.Since(p.doubtedAt) >= s.cfg.ProbePeriod {
 		err := fmt.Errorf("watch dead: it stopped at index %d, and etcd has an event at %d", s.heard, p.doubt)
 		p.doubt = 0
-		s.abandon(failure{stale, err})
+		s.abandon(remote.Because(stale, err))
 		return
 	}
 	if !p.busy {
@@ -111,7 +112,7 @@ func (c *conn) question(ctx context.Context, known int64) (a answer) {
 	period := c.dialer.ProbePeriod
 	a.asked, a.known = time.Now(), known
 	patience := min(2*period, c.dialer.RequestTimeout)
-	limited, cancel := context.WithTimeoutCause(ctx, patience, failure{silent, fmt.Errorf("no answer for %v", patience)})
+	limited, cancel := context.WithTimeoutCause(ctx, patience, remote.Because(silent, fmt.Errorf("no answer for %v", patience)))
 	defer cancel()
 	if a.reached, a.err = c.reached(limited); a.err != nil || a.reached <= known {
 		return a
@@ -162,7 +163,7 @@ func (s *Source) probed(ctx context.Context, a answer) {
 	s.well()
 	switch {
 	case a.reached < a.known:
-		s.abandon(failure{wentBack, fmt.Errorf("it went back from index %d to %d: restored or wiped?", a.known, a.reached)})
+		s.abandon(remote.Because(wentBack, fmt.Errorf("it went back from index %d to %d: restored or wiped?", a.known, a.reached)))
 		return
 	case a.cleared:
 		if s.next == nil {

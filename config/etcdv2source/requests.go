@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"kubeproxy/config/remote"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -68,7 +69,7 @@ func (c *conn) noAPI(ctx context.Context, resp *http.Response) error {
 	if v, err := c.version(ctx); err == nil {
 		what = fmt.Sprintf("this is an etcd %s that does not serve the v2 API", v)
 	}
-	return failure{unable, errors.New("there is nothing at " + keysPath + ": " + what)}
+	return remote.Because(unable, errors.New("there is nothing at "+keysPath+": "+what))
 }
 
 // errCleared is the end of a poll whose next event is not among those that etcd remembers.
@@ -101,7 +102,7 @@ func (c *conn) wait(ctx context.Context, from int64) (poll, error) {
 	}
 	if p.index < from-1 {
 		resp.Body.Close()
-		return poll{}, failure{wentBack, fmt.Errorf("it went back from index %d to %d: restored or wiped?", from-1, p.index)}
+		return poll{}, remote.Because(wentBack, fmt.Errorf("it went back from index %d to %d: restored or wiped?", from-1, p.index))
 	}
 	return p, nil
 }
@@ -114,7 +115,7 @@ func (p poll) event() (*response, error) {
 		return nil, err
 	}
 	if ev.Node == nil {
-		return nil, failure{unable, errors.New("an event without a node")}
+		return nil, remote.Because(unable, errors.New("an event without a node"))
 	}
 	return ev, nil
 }

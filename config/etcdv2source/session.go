@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"kubeproxy/config/remote"
 	"kubeproxy/registry"
 )
 
@@ -97,7 +98,7 @@ func (x *session) run(ctx context.Context, out chan<- piece) error {
 				return fmt.Errorf("watch: %w", err)
 			}
 			if ev.Node.ModifiedIndex < next {
-				return failure{wentBack, fmt.Errorf("an event at index %d, where %d or later was asked for", ev.Node.ModifiedIndex, next)}
+				return remote.Because(wentBack, fmt.Errorf("an event at index %d, where %d or later was asked for", ev.Node.ModifiedIndex, next))
 			}
 			next = ev.Node.ModifiedIndex + 1
 			x.known = ev.Node.ModifiedIndex

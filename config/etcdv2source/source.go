@@ -14,6 +14,7 @@ import (
 	"kubeproxy/config/etcdconfig"
 	"kubeproxy/config/outage"
 	"kubeproxy/config/records"
+	"kubeproxy/config/remote"
 	"kubeproxy/internal/backoff"
 	"kubeproxy/internal/lograte"
 	"kubeproxy/registry"
@@ -343,22 +344,13 @@ func (s *Source) apply(ctx context.Context, ev *response, at time.Time) {
 	s.applied = n.ModifiedIndex
 	s.send(ctx, false, at)
 	if s.records.Len() > maxKeys {
-		s.abandon(failure{unable, fmt.Errorf("more than %d keys below %s: too many for a proxy", maxKeys, registry.Prefix)})
+		s.abandon(remote.Because(unable, fmt.Errorf("more than %d keys below %s: too many for a proxy", maxKeys, registry.Prefix)))
 	}
 }
 
 // send hands one Update on, with all changes since the last. A SET carries everything instead.
 func (s *Source) send(ctx context.Context, set bool, at time.Time) {
-	u := s.records.Update(set, s.applied, at)
-	select {
-	case s.out <- u:
-	case <-ctx.Done():
-		return
-	}
-	s.log.Edit(func(st *config.Status) {
-		st.Ready, st.Revision = true, s.applied
-		s.records.Describe(st)
-	})
+	s.log.Send(ctx, s.out, s.records, set, s.applied, at)
 }
 
 // upToDate notes that everything written by then has been sent.

@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"kubeproxy/config"
+	"kubeproxy/config/remote"
 	"kubeproxy/registry"
 )
 
@@ -71,12 +72,12 @@ func decode(r io.Reader, max int64, into any) error {
 	case err != nil:
 		return err
 	case int64(len(text)) > max:
-		return failure{unable, fmt.Errorf("an answer of more than %d MiB: too much for a proxy", max>>20)}
+		return remote.Because(unable, fmt.Errorf("an answer of more than %d MiB: too much for a proxy", max>>20))
 	case len(text) == 0:
 		return io.ErrUnexpectedEOF // a poll that ends so was cut: etcd went away
 	}
 	if err := json.Unmarshal(text, into); err != nil {
-		return failure{unable, fmt.Errorf("not the JSON of etcd 2: %s", config.OneLine(err.Error()))}
+		return remote.Because(unable, fmt.Errorf("not the JSON of etcd 2: %s", config.OneLine(err.Error())))
 	}
 	return nil
 }
@@ -98,7 +99,7 @@ func decodeError(r io.Reader, status int) error {
 func indexOf(resp *http.Response) (int64, error) {
 	index, err := strconv.ParseInt(resp.Header.Get("X-Etcd-Index"), 10, 64)
 	if err != nil || index < 0 {
-		return 0, failure{unable, errors.New("an answer without X-Etcd-Index: this is no etcd 2")}
+		return 0, remote.Because(unable, errors.New("an answer without X-Etcd-Index: this is no etcd 2"))
 	}
 	return index, nil
 }
@@ -112,7 +113,7 @@ var root = strings.TrimSuffix(registry.Prefix, "/")
 // leaves gives the keys of a listed directory that hold values, in the order of their bytes: etcd sorts each directory for itself.
 func leaves(top *node) ([]*node, error) {
 	if top == nil || !top.Dir {
-		return nil, failure{unable, fmt.Errorf("%s is no directory", root)}
+		return nil, remote.Because(unable, fmt.Errorf("%s is no directory", root))
 	}
 	var all []*node
 	var walk func(n *node) bool
@@ -127,7 +128,7 @@ func leaves(top *node) ([]*node, error) {
 		return !slices.ContainsFunc(n.Nodes, func(n *node) bool { return !walk(n) })
 	}
 	if !walk(top) {
-		return nil, failure{unable, fmt.Errorf("more than %d keys below %s: too many for a proxy", maxKeys, registry.Prefix)}
+		return nil, remote.Because(unable, fmt.Errorf("more than %d keys below %s: too many for a proxy", maxKeys, registry.Prefix))
 	}
 	all = slices.DeleteFunc(all, func(n *node) bool { return !strings.HasPrefix(n.Key, registry.Prefix) || hidden(n.Key) })
 	slices.SortFunc(all, func(a, b *node) int { return strings.Compare(a.Key, b.Key) })

@@ -6,6 +6,7 @@
 package outage
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"sync"
@@ -14,7 +15,9 @@ import (
 	"github.com/golang/glog"
 
 	"kubeproxy/config"
+	"kubeproxy/config/records"
 	"kubeproxy/internal/lograte"
+	"kubeproxy/registry"
 )
 
 // A Log is the status of one source and the lines about its outages. Make it with [New]. Any goroutine may use
@@ -53,6 +56,21 @@ func (l *Log) Edit(edit func(*config.Status)) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	edit(&l.status)
+}
+
+// Send sends one Update with all that has changed in a state since the last, or with everything if it is a SET, and notes in the status
+// what is in force. If ctx ends first, nothing is noted. A state belongs to one goroutine, which is the one to call Send.
+func (l *Log) Send(ctx context.Context, out chan<- registry.Update, state *records.State, set bool, revision int64, received time.Time) {
+	u := state.Update(set, revision, received)
+	select {
+	case out <- u:
+	case <-ctx.Done():
+		return
+	}
+	l.Edit(func(st *config.Status) {
+		st.Ready, st.Revision = true, revision
+		state.Describe(st)
+	})
 }
 
 // End counts a session that is over, by its cause.

@@ -1,0 +1,162 @@
+package outage
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"kubeproxy/config/records"
+	"kubeproxy/config/records/recordstest"
+	"kubeproxy/registry"
+)
+
+func TestMain(m *testing.M) { recordstest.Main(m) }
+
+const (
+	broken = iota
+	silent
+)
+
+// said gives the messages of a part of the log, each after the letter of its severity.
+func said(log string) (lines []string) {
+	for line := range strings.Lines(log) {
+		if _, message, ok := strings.Cut(line, "] "); ok && line[0] != 'L' {
+			lines = append(lines, line[:1]+" "+strings.TrimSpace(message))
+		}
+	}
+	return lines
+}
+
+func TestTenMinutesOfAnOutageTakeADozenLines(t *testing.T) {
+	log := recordstest.LogSince(t)
+	synctest.Test(t, func(t *testing.T) {
+		l := New("broken", "silent")
+		l.Reads()
+		for range 600 {
+			time.Sleep(time.Second)
+			l.Failed(broken, "it is away", "no route")
+		}
+		away, loud := l.Reads()
+		if away != 599*time.Second || !loud {
+			t.Errorf("away for %v, made known: %v; want 599s and true", away, loud)
+		}
+		l.Recovered("it is back", loud)
+	})
+	lines := said(log())
+	if n := len(lines); n < 5 || n > 14 {
+		t.Fatalf("%d lines:\n%s", n, strings.Join(lines, "\n"))
+	}
+	for i, want := range map[int]string{
+		0:              "W it is away: no route; nothing is known yet, trying again",
+		1:              "W it is away: no route; without it since ",
+		len(lines) - 1: "I it is back",
+	} {
+		if !strings.HasPrefix(lines[i], want) {
+			t.Errorf("line %d is %q; want %q", i, lines[i], want)
+		}
+	}
+}
+
+// Each outage of a place that comes and goes is short, and a day of them does not fill a log.
+func TestAPlaceThatComesAndGoesAllDayTakesTensOfLinesAnHour(t *testing.T) {
+	log := recordstest.LogSince(t)
+	quiet := 0
+	synctest.Test(t, func(t *testing.T) {
+		l := New("broken", "silent")
+		for i := range 3600 {
+			time.Sleep(time.Second)
+			l.Failed(i%2, "it is away", "no route")
+			away, loud := l.Reads()
+			if !loud {
+				quiet++
+			}
+			l.Recovered(fmt.Sprint("it is back after ", away), loud)
+		}
+	})
+	lines := said(log())
+	if n := len(lines); n < 20 || n > 200 {
+		t.Errorf("%d lines; the last are:\n%s", n, strings.Join(lines[max(0, n-5):], "\n"))
+	}
+	if told := 2 * (3600 - quiet); told != len(lines) {
+		t.Errorf("%d lines; want a beginning and an end of each outage that was made known: %d", len(lines), told)
+	}
+}
+
+func TestALineOfAnotherCauseIsNotHeldBack(t *testing.T) {
+	log := recordstest.LogSince(t)
+	synctest.Test(t, func(t *testing.T) {
+		l := New("broken", "silent")
+		l.Failed(broken, "it is away", "no route")
+		l.Failed(broken, "it is away", "no route")
+		l.Failed(silent, "it says nothing", "no answer")
+	})
+	lines := said(log())
+	if len(lines) != 2 || !strings.HasPrefix(lines[1], "W it says nothing: no answer; without it since ") {
+		t.Errorf("the log reads:\n%s", strings.Join(lines, "\n"))
+	}
+}
+
+func TestTheStatusSaysSinceWhenAndWhy(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := New("broken", "silent")
+		began := time.Now()
+		l.Failed(silent, "it says nothing", "no answer")
+		time.Sleep(time.Minute)
+		l.Failed(broken, "it is away", "no route")
+		st := l.Status()
+		if st.Connected || !st.Since.Equal(began) || st.Cause != "broken" || st.Reason != "no route" || st.Attempts != 2 {
+			t.Errorf("%+v; want the last cause, and the time of the first", st)
+		}
+		if away, _ := l.Reads(); away != time.Minute {
+			t.Errorf("away for %v; want a minute", away)
+		}
+		if away, loud := l.Reads(); away != 0 || loud {
+			t.Errorf("read twice: away for %v, %v; want neither", away, loud)
+		}
+		st = l.Status()
+		if !st.Connected || !st.Since.Equal(time.Now()) || st.Cause != "" || st.Reason != "" || st.Attempts != 0 || !st.Heard.Equal(time.Now()) {
+			t.Errorf("%+v; want a place that can be read since now", st)
+		}
+		l.Stopped()
+		if st := l.Status(); st.Connected || st.Reason != "stopped" {
+			t.Errorf("%+v; want one that was stopped", st)
+		}
+	})
+}
+
+func TestEndsAreCountedByTheirCause(t *testing.T) {
+	l := New("broken", "silent")
+	l.End(silent)
+	before := l.Status()
+	l.End(silent)
+	if got := fmt.Sprint(before.Ends, l.Status().Ends); got != "[{broken 0} {silent 1}] [{broken 0} {silent 2}]" {
+		t.Errorf("%s; want a status that does not change any more, and a new one", got)
+	}
+}
+
+func TestTheStatusFollowsWhatWasSent(t *testing.T) {
+	state := records.New(registry.Decoder{})
+	put := func(name string, revision int64) {
+		state.Put(records.Version{Key: []byte(recordstest.Spec(name)), Value: []byte(recordstest.Port(80)), Created: revision, Revision: revision})
+	}
+	l := New("broken")
+	out := make(chan registry.Update, 1)
+	put("a", 7)
+	l.Send(t.Context(), out, state, true, 7, time.Now())
+	if u := <-out; !u.Set || u.Revision != 7 || len(u.Services) != 1 {
+		t.Errorf("%+v; want a SET of one service", u)
+	}
+	if st := l.Status(); !st.Ready || st.Revision != 7 || st.Services != 1 {
+		t.Errorf("%+v; want one service at revision 7", st)
+	}
+	over, end := context.WithCancel(t.Context())
+	end()
+	put("b", 8)
+	l.Send(over, nil, state, false, 8, time.Now())
+	if st := l.Status(); st.Revision != 7 || st.Services != 1 {
+		t.Errorf("%+v; want what was sent, for nobody took the rest", st)
+	}
+}

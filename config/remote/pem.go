@@ -1,0 +1,107 @@
+package remote
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"sync/atomic"
+
+	"github.com/golang/glog"
+
+	"kubeproxy/config/outage"
+	"kubeproxy/internal/lograte"
+)
+
+// Roots are the authorities that may vouch for a server (PEM). Nil stands for the system's. Any goroutine may use them.
+type Roots struct {
+	texts    []Text
+	last     atomic.Pointer[x509.CertPool] // the last that was whole
+	warnings *lograte.Limiter[struct{}]
+}
+
+// NewRoots reads authorities. Without any text it returns nil.
+func NewRoots(texts ...Text) (*Roots, error) {
+	if len(texts) == 0 {
+		return nil, nil
+	}
+	r := &Roots{texts: texts, warnings: outage.Repeats()}
+	return r, r.read()
+}
+
+func (r *Roots) read() error {
+	pool := x509.NewCertPool()
+	for _, t := range r.texts {
+		pem, err := t.Read()
+		if err != nil {
+			return fmt.Errorf("CA file %w", err)
+		}
+		if !pool.AppendCertsFromPEM(pem) {
+			return fmt.Errorf("CA file %s holds no certificate", t.Name())
+		}
+	}
+	r.last.Store(pool)
+	return nil
+}
+
+// Pool reads the authorities again, and returns them; nil for the system's.
+func (r *Roots) Pool() *x509.CertPool {
+	if r == nil {
+		return nil
+	}
+	keepOld(r.read(), r.warnings)
+	return r.last.Load()
+}
+
+// A Pair is a certificate and its key (PEM), which are shown to a server. Nil is none. Any goroutine may use it.
+type Pair struct {
+	cert, key Text
+	last      atomic.Pointer[tls.Certificate] // the last that was whole
+	warnings  *lograte.Limiter[struct{}]
+}
+
+// NewPair reads a certificate and its key. Without either it returns nil; one without the other is an error.
+func NewPair(cert, key Text) (*Pair, error) {
+	switch {
+	case cert.IsZero() && key.IsZero():
+		return nil, nil
+	case key.IsZero():
+		return nil, fmt.Errorf("client certificate %s without its key", cert.Name())
+	case cert.IsZero():
+		return nil, fmt.Errorf("client key %s without its certificate", key.Name())
+	}
+	p := &Pair{cert: cert, key: key, warnings: outage.Repeats()}
+	return p, p.read()
+}
+
+func (p *Pair) read() error {
+	cert, err := p.cert.Read()
+	if err != nil {
+		return fmt.Errorf("client certificate %w", err)
+	}
+	key, err := p.key.Read()
+	if err != nil {
+		return fmt.Errorf("client key %w", err)
+	}
+	pair, err := tls.X509KeyPair(cert, key)
+	if err != nil {
+		return fmt.Errorf("client certificate %s: %w", p.cert.Name(), err)
+	}
+	p.last.Store(&pair)
+	return nil
+}
+
+// Show implements [tls.Config.GetClientCertificate]. It reads the pair again.
+func (p *Pair) Show(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+	keepOld(p.read(), p.warnings)
+	return p.last.Load(), nil
+}
+
+// keepOld logs why a file cannot be used: else that shows only when what it held before expires.
+func keepOld(err error, warnings *lograte.Limiter[struct{}]) {
+	if err == nil {
+		return
+	}
+	if note, ok := warnings.Allow(struct{}{}); ok {
+		glog.Warningf("%v; using the one from before%s", err, note)
+	}
+}
