@@ -42,8 +42,8 @@ type Config struct {
 // A File keeps the merged state on disk. It is a handler of a config.Broadcaster.
 type File struct {
 	cfg     Config
-	changed chan struct{} // capacity 1: the state is another than the one on disk
-	failing lograte.Limiter[string]
+	changed chan struct{}             // capacity 1: the state is another than the one on disk
+	failing lograte.Limiter[struct{}] // lines about writes that fail; errors differ by the name of the temporary file
 
 	mu        sync.Mutex // guards the fields below
 	services  map[registry.Name]*registry.Service
@@ -78,7 +78,7 @@ func Open(cfg Config) (*File, error) {
 	return &File{
 		cfg:       cfg,
 		changed:   make(chan struct{}, 1),
-		failing:   lograte.Limiter[string]{Last: time.Hour},
+		failing:   lograte.Limiter[struct{}]{Lines: 1, Last: time.Hour},
 		services:  make(map[registry.Name]*registry.Service),
 		endpoints: make(map[registry.Name]*registry.Endpoints),
 	}, nil
@@ -131,7 +131,7 @@ func (f *File) Run(ctx context.Context, current func() time.Time) {
 			continue
 		}
 		if err := f.save(at); err != nil {
-			if note, ok := f.failing.Allow(err.Error()); ok {
+			if note, ok := f.failing.Allow(struct{}{}); ok {
 				glog.Errorf("cannot save the state: %v; trying again every %v%s", err, f.cfg.Period, note)
 			}
 			continue

@@ -19,6 +19,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"kubeproxy/config/records/recordstest"
 	"kubeproxy/registry"
 )
 
@@ -29,11 +30,11 @@ const writerDir = "STATEFILE_WRITER_DIR"
 
 func TestMain(m *testing.M) {
 	flag.Parse()
-	_ = flag.Set("logtostderr", "true") // glog's
 	if dir := os.Getenv(writerDir); dir != "" {
+		_ = flag.Set("logtostderr", "true") // glog's
 		writeForEver(dir)
 	}
-	os.Exit(m.Run())
+	recordstest.Main(m)
 }
 
 func open(t testing.TB, dir string) *File {
@@ -271,6 +272,25 @@ func TestTheStateIsWrittenOnceAPeriodAndAtTheEnd(t *testing.T) {
 			t.Errorf("%d services were written at the end; want 3", n)
 		}
 	})
+}
+
+// The errors differ by the name of the temporary file, and are one trouble all the same.
+func TestHoursWithoutAPlaceToWriteTakeALineAnHour(t *testing.T) {
+	log := recordstest.LogSince(t)
+	synctest.Test(t, func(t *testing.T) {
+		dir := filepath.Join(t.TempDir(), "state")
+		f := open(t, dir)
+		if err := os.Remove(dir); err != nil {
+			t.Fatal(err)
+		}
+		ctx, stop := context.WithTimeout(t.Context(), 6*time.Hour)
+		defer stop()
+		f.OnUpdate(example())
+		f.Run(ctx, time.Now)
+	})
+	if n := strings.Count(log(), "cannot save the state: "); n < 6 || n > 12 {
+		t.Errorf("%d lines:\n%.2000s", n, log())
+	}
 }
 
 func TestAStateThatDoesNotChangeStaysYoung(t *testing.T) {
