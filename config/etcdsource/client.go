@@ -75,6 +75,7 @@ func (c *dialer) dial(ctx context.Context, received *atomic.Int64) (*client, err
 			grpc.WithNoProxy(), // as v0.4: HTTPS_PROXY is meant for the world outside
 			grpc.WithContextDialer(func(ctx context.Context, member string) (net.Conn, error) { return c.connect(ctx, member, received) }),
 			grpc.WithPerRPCCredentials(token),
+			grpc.WithChainUnaryInterceptor(failFast),
 			grpc.WithInitialWindowSize(window),
 			grpc.WithInitialConnWindowSize(window),
 			grpc.WithConnectParams(grpc.ConnectParams{
@@ -94,6 +95,12 @@ func (c *dialer) dial(ctx context.Context, received *atomic.Int64) (*client, err
 		}
 	}
 	return cl, nil
+}
+
+// failFast has a call fail with the reason when no connection can be made. The methods of clientv3 wait for one until their context ends,
+// and then nobody knows why there was none.
+func failFast(ctx context.Context, method string, req, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+	return invoke(ctx, method, req, reply, conn, append(opts, grpc.WaitForReady(false))...)
 }
 
 // close ends the connection, and every call on it. The error only says that it has ended.

@@ -2,6 +2,7 @@ package etcdsource
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"net/netip"
 	"net/url"
@@ -28,14 +29,22 @@ func NewDialer(cfg Config) (*Dialer, error) {
 func (d *Dialer) Dial(ctx context.Context) (*clientv3.Client, error) {
 	c, err := d.dial(ctx, nil)
 	if err != nil {
-		return nil, err
+		return nil, d.Explain(ctx, err)
 	}
 	return c.conn, nil
 }
 
-// Explain returns an error of a call of a client as a log line should have it: etcd's message without gRPC's frame. The
-// context is the call's.
-func (d *Dialer) Explain(ctx context.Context, err error) error { return explain(ctx, err) }
+// Explain returns an error of a call of a client as a log line should have it: which etcd it is about, etcd's message without gRPC's
+// frame, and what to do about it if that is known. The context is the call's.
+func (d *Dialer) Explain(ctx context.Context, err error) error {
+	err = explain(ctx, err)
+	cause := causeOf(err)
+	what := fmt.Sprintf(causes[cause].line, d.Endpoints)
+	if advice := d.advice(cause, err.Error()); advice != "" {
+		return fmt.Errorf("%s: %w (%s)", what, err, advice)
+	}
+	return fmt.Errorf("%s: %w", what, err)
+}
 
 // LocalAddr returns the address of this machine from which it reaches the first member of etcd that there is a route to. Nothing is sent.
 func (d *Dialer) LocalAddr(ctx context.Context) (netip.Addr, error) {
