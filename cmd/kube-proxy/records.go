@@ -88,11 +88,14 @@ func (o *recordOptions) run(do func(context.Context, *recordSet, io.Writer) erro
 	if err == nil {
 		err = do(ctx, set, stdout)
 	}
-	if err != nil {
-		return dialer.Explain(ctx, err)
+	if failed, ok := errors.AsType[etcdError](err); ok {
+		return dialer.Explain(ctx, failed.error)
 	}
-	return nil
+	return err
 }
+
+// An etcdError is an error of a call.
+type etcdError struct{ error }
 
 // A recordSet is the records of one service.
 type recordSet struct {
@@ -118,7 +121,7 @@ func readRecords(ctx context.Context, client *clientv3.Client, service registry.
 	}
 	resp, err := client.Txn(ctx).Then(ops...).Commit()
 	if err != nil {
-		return nil, err
+		return nil, etcdError{err}
 	}
 	set := &recordSet{client: client, service: service, revision: resp.Header.Revision}
 	for _, r := range resp.Responses {
@@ -148,6 +151,7 @@ func isOf(service registry.Name, kv *mvccpb.KeyValue) bool {
 func printRecords(ctx context.Context, set *recordSet, w io.Writer) error {
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "RECORD\tREVISION\tLEASE\tHOLDS")
+	names := set.portNames()
 	sliced := slices.ContainsFunc(set.keys, func(kv *mvccpb.KeyValue) bool {
 		return strings.HasPrefix(string(kv.Key), registry.EndpointSlicesPrefix)
 	})
@@ -156,11 +160,11 @@ func printRecords(ctx context.Context, set *recordSet, w io.Writer) error {
 		if kv.Lease != 0 {
 			left, err := set.client.TimeToLive(ctx, clientv3.LeaseID(kv.Lease))
 			if err != nil {
-				return err
+				return etcdError{err}
 			}
 			lease = (time.Duration(max(left.TTL, 0)) * time.Second).String()
 		}
-		what := holds(kv)
+		what := holds(kv, names)
 		if sliced && strings.HasPrefix(string(kv.Key), registry.EndpointsPrefix) {
 			what += " (not used: there are endpoint slices)"
 		}
@@ -169,8 +173,26 @@ func printRecords(ctx context.Context, set *recordSet, w io.Writer) error {
 	return table.Flush()
 }
 
-// holds says in one line what a record holds.
-func holds(kv *mvccpb.KeyValue) string {
+// portNames returns the names of the service's ports; nil if no record says which it has.
+func (set *recordSet) portNames() map[string]bool {
+	var names map[string]bool
+	for _, kv := range set.keys {
+		record, _, err := registry.Decode(string(kv.Key), kv.Value)
+		if err != nil || record.Service == nil {
+			continue
+		}
+		if names == nil {
+			names = make(map[string]bool)
+		}
+		for _, p := range record.Service.Ports {
+			names[p.Name] = true
+		}
+	}
+	return names
+}
+
+// holds says in one line what a record holds. Endpoints of other ports than the named ones are of no use.
+func holds(kv *mvccpb.KeyValue, names map[string]bool) string {
 	record, warnings, err := registry.Decode(string(kv.Key), kv.Value)
 	if err != nil {
 		return "error: " + err.Error()
@@ -182,9 +204,9 @@ func holds(kv *mvccpb.KeyValue) string {
 			parts = append(parts, strings.TrimSpace(fmt.Sprintf("%s %s %d", p.Name, strings.ToLower(p.Protocol.String()), p.Number)))
 		}
 	case record.Endpoints != nil:
-		parts = addresses(record.Endpoints.ByPort, "")
+		parts = addresses(record.Endpoints.ByPort, names, "")
 	default:
-		parts = append(addresses(record.Slice.Ready, ""), addresses(record.Slice.Terminating, " (terminating)")...)
+		parts = append(addresses(record.Slice.Ready, names, ""), addresses(record.Slice.Terminating, names, " (terminating)")...)
 		if node := register.NodeOf(kv.Value); node != "" && len(parts) > 0 {
 			parts = append(parts, "on "+registry.Label(node))
 		}
@@ -198,8 +220,12 @@ func holds(kv *mvccpb.KeyValue) string {
 // maxShown is how many addresses of a port a line shows.
 const maxShown = 10
 
-func addresses(byPort []registry.PortAddrs, state string) (parts []string) {
+func addresses(byPort []registry.PortAddrs, names map[string]bool, state string) (parts []string) {
 	for _, p := range byPort {
+		state := state
+		if names != nil && !names[p.Port] {
+			state += " (not used: the service has no port of this name)"
+		}
 		shown := 0
 		for a := range p.Addrs.All() {
 			if shown == maxShown {
@@ -227,7 +253,7 @@ func removeRecords(ctx context.Context, set *recordSet, w io.Writer) error {
 		}
 		resp, err := set.client.Txn(ctx).If(unchanged...).Then(deletes...).Commit()
 		if err != nil {
-			return err
+			return etcdError{err}
 		}
 		if !resp.Succeeded {
 			return errors.New("a record has changed meanwhile: look again, and repeat")

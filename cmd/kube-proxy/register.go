@@ -42,7 +42,7 @@ const leastTTL = 5 * time.Second
 func (o *registerOptions) flagSet() *pflag.FlagSet {
 	f := newFlagSet("kube-proxy register [flags] [-- COMMAND ...]", &o.version)
 	f.Var(&o.service, "service", "`name` of the service, or NAMESPACE/NAME")
-	f.Var(&o.ports, "port", "`[NAME=]NUMBER[/udp]`: a port of the instance, by the name that the service gives it; repeat to add more")
+	f.Var(&o.ports, "port", "a port of the instance: `[NAME=]NUMBER[/udp]`, with the name of the service's port if it has one; repeat to add more")
 	f.Var(&o.address, "address", "`address` that proxies connect to; if not given, the address of this machine towards etcd")
 	f.StringVar(&o.host, "host", o.host, "`name` of this machine; host, address and ports identify the instance")
 	f.StringVar(&o.check, "check", "", "`check` of the instance: tcp, http=/PATH, exec=COMMAND or none; tcp if it has a TCP port")
@@ -93,16 +93,34 @@ func (o *registerOptions) parse(flags *pflag.FlagSet, args []string) error {
 		case len(o.ports) == 0:
 			return errors.New("no port: give -port")
 		}
+		in := o.instance()
+		if !in.Address.IsValid() {
+			in.Address = netip.IPv6Loopback() // it will be found; what else is wrong does not depend on it
+		}
+		if err := in.Validate(); err != nil {
+			return err
+		}
+		if _, err := register.ParseCheck(o.check, &in); err != nil {
+			return fmt.Errorf("-check: %w", err)
+		}
 		return o.source.etcd.contradictionOfWriter()
 	})
 }
 
-// contradictionOfWriter is contradiction for a program that needs an etcd.
+// contradictionOfWriter is contradiction for a program that needs an etcd of version 3.
 func (e *etcdOptions) contradictionOfWriter() error {
-	if !e.given() {
+	switch {
+	case !e.given():
 		return errors.New("no etcd: give -etcd_servers or -etcd_config")
+	case e.version == etcd2:
+		return errors.New("-etcd_version=2: etcd 2 has no leases and no transactions as they are needed here; give an etcd 3")
 	}
 	return e.contradiction()
+}
+
+// instance is what is registered. Its address may still have to be found.
+func (o *registerOptions) instance() register.Instance {
+	return register.Instance{Service: registry.Name(o.service), Host: o.host, Address: netip.Addr(o.address), Ports: o.ports}
 }
 
 // run registers the instance until a signal comes, or its command ends. The status is that of the command.
@@ -159,7 +177,7 @@ func (o *registerOptions) config() (register.Config, error) {
 	}
 	cfg := register.Config{
 		Etcd:     etcd,
-		Instance: register.Instance{Service: registry.Name(o.service), Host: o.host, Address: netip.Addr(o.address), Ports: o.ports},
+		Instance: o.instance(),
 		Interval: o.interval.Duration,
 		TTL:      o.ttl.Duration,
 		Drain:    o.drain.Duration,

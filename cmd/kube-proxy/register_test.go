@@ -96,6 +96,20 @@ func TestAnInstanceIsServedFromItsRegistrationToItsEnd(t *testing.T) {
 	}
 }
 
+func TestAPortThatTheServiceDoesNotHaveIsNamed(t *testing.T) {
+	p := newParty(t)
+	in := p.register(t, 8080, "-check=none", "-port=admin=9090", "-drain=0")
+	in.Stderr.Wait(t, `proxies do not use port admin=9090: service web has no port of the name "admin", but one of the name "http"`)
+	if _, text := p.run(t, "get", "web"); !strings.Contains(text, "admin 127.0.0.1:9090 (not used: the service has no port of this name), http 127.0.0.1:8080, on") {
+		t.Errorf("get says\n%s", text)
+	}
+	if text := in.Stderr.String(); strings.Contains(text, "port http=8080:") {
+		t.Errorf("it warns of the port that the service has:\n%s", text)
+	}
+	other := programtest.Start(t, nil, "kube-proxy", "register", "-etcd_servers="+p.etcd.URL(), "-service=shop/cart", "-port=80", "-address=127.0.0.1", "-check=none")
+	other.Stderr.Wait(t, "there is no service shop/cart yet: proxies open its ports when /registry/services/specs/shop/cart is written")
+}
+
 func TestACommandIsRegisteredWhileItRunsAndItsStatusIsPassedOn(t *testing.T) {
 	p := newParty(t)
 	server := proxytest.ServeTCP(t, "127.0.0.1:0", proxytest.Identify("one"))

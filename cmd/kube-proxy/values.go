@@ -26,8 +26,14 @@ func (a *addressValue) Set(s string) error {
 	return nil
 }
 
-func (a *addressValue) String() string { return netip.Addr(*a).String() }
-func (a *addressValue) Type() string   { return "ip" }
+func (a *addressValue) String() string {
+	if !netip.Addr(*a).IsValid() {
+		return "" // not given
+	}
+	return netip.Addr(*a).String()
+}
+
+func (a *addressValue) Type() string { return "ip" }
 
 // A listValue is a flag that holds a list: values are split at commas, and each use of the flag
 // adds to it. Blanks are trimmed. v0.4 kept those of "http://a:1, http://b:1", and the second

@@ -46,9 +46,9 @@ func ParseCheck(s string, in *Instance) (Check, error) {
 	case kind == "exec" && argument != "":
 		return checkByCommand(argument), nil
 	case kind != "tcp" && kind != "http" || kind == "tcp" && argument != "" || kind == "http" && !strings.HasPrefix(argument, "/"):
-		return nil, fmt.Errorf("check %s is not tcp, http=/PATH, exec=COMMAND or none", registry.Quote(s))
+		return nil, fmt.Errorf("%s is not tcp, http=/PATH, exec=COMMAND or none", registry.Quote(s))
 	case len(places) == 0:
-		return nil, fmt.Errorf("check %s needs a TCP port", kind)
+		return nil, fmt.Errorf("%s needs a TCP port", kind)
 	case kind == "http":
 		return checkByHTTP("http://" + places[0] + argument), nil
 	}

@@ -89,9 +89,8 @@ func (r *Registrar) Run(ctx context.Context) {
 				continue
 			}
 		case <-end:
-			glog.Infof("%s: stopping; new clients go elsewhere for %v", r.key, r.cfg.Drain)
 			end, r.stopping = nil, true
-			over = time.After(r.cfg.Drain)
+			over = time.After(r.drain())
 		case <-over:
 			if r.cfg.Gone == nil {
 				r.leave(ctx)
@@ -105,6 +104,16 @@ func (r *Registrar) Run(ctx context.Context) {
 		}
 		timer.Reset(r.reconcile(ctx))
 	}
+}
+
+// drain returns for how long clients are given time to go elsewhere. The record of another registrar, or none, sends nobody here.
+func (r *Registrar) drain() time.Duration {
+	if !r.published || r.waiting {
+		glog.Infof("%s: stopping", r.key)
+		return 0
+	}
+	glog.Infof("%s: stopping; new clients go elsewhere for %v", r.key, r.cfg.Drain)
+	return r.cfg.Drain
 }
 
 // checked handles the result of a check, and reports whether it differs from the last one.
@@ -196,7 +205,7 @@ func (r *Registrar) publish(ctx context.Context) error {
 			return fmt.Errorf("write the record: %w", r.dialer.Explain(ctx, err))
 		}
 		if resp.Succeeded {
-			r.wrote()
+			r.wrote(ctx)
 			return nil
 		}
 		kv := resp.Responses[0].GetResponseRange().Kvs[0]
@@ -211,16 +220,17 @@ func (r *Registrar) publish(ctx context.Context) error {
 			return fmt.Errorf("write the record: %w", r.dialer.Explain(ctx, err))
 		}
 		if replaced.Succeeded {
-			r.wrote()
+			r.wrote(ctx)
 			return nil
 		} // else somebody wrote it just now: look again
 	}
 }
 
 // wrote records that the record is ours.
-func (r *Registrar) wrote() {
+func (r *Registrar) wrote(ctx context.Context) {
 	if !r.published || r.waiting {
 		glog.Infof("%s: registered at %v, ports %v, with a lease of %v", r.key, r.cfg.Instance.Address, r.cfg.Instance.Ports, r.cfg.TTL)
+		r.warnOfService(ctx)
 	}
 	r.published, r.waiting = true, false
 }

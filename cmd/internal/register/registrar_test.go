@@ -173,6 +173,14 @@ func TestAnInstanceWhoseCheckHasNeverPassedHasNoRecord(t *testing.T) {
 	}
 }
 
+func TestARegistrarThatHasPublishedNothingStopsAtOnce(t *testing.T) {
+	w := newWorld(t)
+	in := w.register(w.etcd.URL(), func(c *Config) {
+		c.Check, c.Drain = func(context.Context) error { return errors.New("it does not answer") }, time.Hour
+	})
+	in.end()
+}
+
 func TestTheRecordDecodesToTheInstance(t *testing.T) {
 	w := newWorld(t)
 	in := w.register(w.etcd.URL())
