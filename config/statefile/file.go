@@ -15,6 +15,7 @@ import (
 	"github.com/golang/glog"
 
 	"kubeproxy/internal/lograte"
+	"kubeproxy/internal/privatedir"
 	"kubeproxy/registry"
 )
 
@@ -61,7 +62,7 @@ func Open(cfg Config) (*File, error) {
 	if err := os.Mkdir(cfg.Dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return nil, err
 	}
-	if err := checkDir(cfg.Dir); err != nil {
+	if err := privatedir.Check(cfg.Dir); err != nil {
 		return nil, err
 	}
 	entries, err := os.ReadDir(cfg.Dir)

@@ -1,3 +1,34 @@
 // Package takeover moves what a process serves to its successor, so that nobody notices an upgrade. It carries [Item] values between
 // two processes, and does not know what they mean.
+//
+//	predecessor                                    successor
+//	Listen, Run                                    Take
+//	      ◀── hello ─────────────────────────────────
+//	      ── offer: open descriptors ───────────────▶   declines if its limit is lower
+//	      ◀── accept ────────────────────────────────
+//	Listeners ── items, end ────────────────────────▶   AdoptListeners, the first configuration
+//	      ◀── opened ────────────────────────────────
+//	Freeze ── items, end ───────────────────────────▶   Adopt
+//	      ◀── serving: the word ─────────────────────   Serve
+//	Release ── last items, end ─────────────────────▶
+//	      ◀── end of file ───────────────────────────
+//
+// # Who serves
+//
+// Up to the word the predecessor owns everything. An error, a peer that is silent for too long, and the end of either process have
+// it thaw, and nothing was lost: the successor has read nothing from any descriptor. The word is one message. If the predecessor has
+// given up before, sending it fails, and the successor must not serve. The kernel decides which of the two came first: to give up,
+// the predecessor shuts down its end for reading, and then looks once more for the word among the messages that had arrived.
+//
+// A successor that finds the conversation broken asks at the same path whether the predecessor still lives. If it does, Take returns
+// an error, and the successor has to end. If not, the successor serves with all that it was given completely.
+//
+// # The wire
+//
+// The socket is a UNIX one of type SOCK_SEQPACKET. A frame is one message: a byte for its type, and a payload of at most 64 KiB. Items are a
+// stream of bytes that frames cut anywhere. Their descriptors come along with the frames, at most 253 in each (SCM_MAX_FD), before the
+// last byte of their item. The end has the number of items and of descriptors, and a CRC-32C of the stream. The receiver counts, for the
+// kernel drops descriptors that exceed RLIMIT_NOFILE of the receiver without an error (unix(7)).
+//
+// Each side believes only a peer of its own user or root (SO_PEERCRED). What it keeps for a peer is bounded, and each step has a deadline.
 package takeover

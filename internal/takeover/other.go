@@ -1,0 +1,42 @@
+//go:build !linux
+
+package takeover
+
+import (
+	"context"
+	"errors"
+	"iter"
+)
+
+// errNotHere is why there is no take-over: descriptors of sockets are passed on Linux only.
+var errNotHere = errors.New("there is no take-over on this system, only on Linux")
+
+// A Listener is where a process waits for its successor. There is none here.
+type Listener struct{}
+
+// Listen returns an error.
+func Listen(string) (*Listener, error) { return nil, errNotHere }
+
+// Close does nothing.
+func (*Listener) Close() {}
+
+// Run waits until ctx ends.
+func (*Listener) Run(ctx context.Context, _ Predecessor, _ func() []Item) (handedOver bool) {
+	<-ctx.Done()
+	return false
+}
+
+// Waits returns ErrNobody.
+func Waits(context.Context, string) error { return ErrNobody }
+
+// A Taken is what a process has taken over. There is none here.
+type Taken struct{}
+
+// Take returns an error.
+func Take(context.Context, string, Successor, func()) (*Taken, error) { return nil, errNotHere }
+
+// Last yields nothing.
+func (*Taken) Last() iter.Seq2[Item, error] { return func(func(Item, error) bool) {} }
+
+// Close does nothing.
+func (*Taken) Close() {}

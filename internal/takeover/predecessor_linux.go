@@ -1,0 +1,257 @@
+package takeover
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"syscall"
+	"time"
+
+	"github.com/golang/glog"
+	"golang.org/x/sys/unix"
+
+	"kubeproxy/internal/privatedir"
+)
+
+// How long a predecessor waits for its successor.
+const (
+	helloWithin  = 5 * time.Second
+	openWithin   = 30 * time.Second // to open ten thousand ports takes about a second
+	freezeWithin = 2 * time.Second  // traffic stands still meanwhile
+	lastWithin   = 5 * time.Second
+)
+
+// A Listener is where a process waits for its successor.
+type Listener struct {
+	path   string
+	socket *net.UnixListener
+	own    os.FileInfo // of the file at path, as long as it is ours
+}
+
+// Listen takes the place of whoever listened at path before. The file is made with mode 0600.
+func Listen(path string) (*Listener, error) {
+	if err := CheckPath(path); err != nil {
+		return nil, err
+	}
+	if err := privatedir.Check(filepath.Dir(path)); err != nil {
+		return nil, err
+	}
+	if info, err := os.Lstat(path); err == nil && info.Mode().Type() != fs.ModeSocket {
+		return nil, fmt.Errorf("%s is not a socket", path)
+	}
+	// rename(2) puts the new socket in the place of the old one, so that at no time nobody can be asked there.
+	fresh := path + freshSuffix
+	if err := os.Remove(fresh); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	own := net.ListenConfig{Control: func(_, _ string, raw syscall.RawConn) error {
+		var err error
+		if failed := raw.Control(func(fd uintptr) { err = unix.Fchmod(int(fd), 0o600) }); failed != nil { // before bind(2), which makes the file with it
+			return failed
+		}
+		return os.NewSyscallError("fchmod", err)
+	}}
+	l, err := own.Listen(context.Background(), "unixpacket", fresh)
+	if err != nil {
+		return nil, err
+	}
+	socket := l.(*net.UnixListener)
+	socket.SetUnlinkOnClose(false) // by then it may be the successor's
+	info, err := os.Lstat(fresh)
+	if err == nil {
+		err = os.Rename(fresh, path)
+	}
+	if err != nil {
+		socket.Close()
+		return nil, err
+	}
+	return &Listener{path, socket, info}, nil
+}
+
+// Close stops listening, and removes the file unless it is another process's by now.
+func (l *Listener) Close() {
+	if now, err := os.Lstat(l.path); err == nil && os.SameFile(now, l.own) {
+		_ = os.Remove(l.path) // a file that is left behind does no harm
+	}
+	l.socket.Close()
+}
+
+// Run hands over to the first successor that takes everything, and returns true once it serves. Then it has had from last what is to be
+// told after the release. It returns false when ctx ends. One conversation is held at a time.
+func (l *Listener) Run(ctx context.Context, p Predecessor, last func() []Item) (handedOver bool) {
+	defer context.AfterFunc(ctx, func() { l.socket.SetDeadline(past) })()
+	for {
+		socket, err := l.socket.AcceptUnix()
+		if ctx.Err() != nil {
+			if err == nil {
+				socket.Close()
+			}
+			return false
+		}
+		if err != nil {
+			glog.Warningf("take-over: %v; again in %v", err, acceptPause)
+			select {
+			case <-time.After(acceptPause):
+			case <-ctx.Done():
+			}
+			continue
+		}
+		if l.converse(ctx, socket, p, last) {
+			return true
+		}
+	}
+}
+
+// acceptPause is how long a listener waits after a failure: for want of descriptors, most often.
+const acceptPause = time.Second
+
+// converse talks to a peer, and reports whether it serves now.
+func (l *Listener) converse(ctx context.Context, socket *net.UnixConn, p Predecessor, last func() []Item) bool {
+	c, err := newConn(ctx, socket)
+	if err != nil {
+		glog.Errorf("take-over: %v", err)
+		socket.Close()
+		return false
+	}
+	defer c.Close()
+	started, err := greet(c)
+	switch {
+	case err == nil && !started: // a ping
+		return false
+	case err != nil:
+		c.refuse(err)
+		glog.Errorf("%s is not handed anything: %v; this process goes on", c.who(), err)
+		return false
+	}
+	began := time.Now()
+	frozen, sent, err := handOver(c, p)
+	if err != nil && word(c) { // it came first
+		err = nil
+	}
+	if err != nil {
+		p.Thaw()
+		c.refuse(err)
+		glog.Errorf("the take-over by %s has failed: %v; this process goes on, and nobody was lost", c.who(), err)
+		return false
+	}
+	stood := time.Since(frozen)
+	p.Release()
+	glog.Infof("%s has taken over: %d items with %d descriptors in %v, in which traffic stood still for %v",
+		c.who(), sent.items, sent.descriptors, time.Since(began).Round(time.Millisecond), stood.Round(100*time.Microsecond))
+	c.within(lastWithin)
+	if _, err = c.sendItems(each(last())); err == nil {
+		_, err = c.receive() // its end of file: it has told the service manager who serves
+	}
+	if err != nil && !gone(err) {
+		glog.Warningf("%s serves, and could not be told what was counted here: %v", c.who(), err)
+	}
+	return true
+}
+
+// greet hears what a peer wants. It reports whether that is to take over.
+func greet(c *conn) (wanted bool, err error) {
+	c.within(helloWithin)
+	if err := c.trusted(); err != nil {
+		return false, err
+	}
+	f, err := c.receive()
+	if err != nil {
+		return false, fmt.Errorf("awaiting hello: %w", err)
+	}
+	switch f.kind {
+	case framePing:
+		return false, c.send(framePong, nil)
+	case frameHello:
+		_, err := parseGreeting(f.payload)
+		return true, err
+	}
+	return false, fmt.Errorf("awaiting hello: got %v", f.kind)
+}
+
+// handOver gives a peer everything, up to its word. When it fails p is to be thawed, unless the word came at the same time.
+func handOver(c *conn, p Predecessor) (frozen time.Time, sent end, err error) {
+	open, err := openDescriptors()
+	if err != nil {
+		return frozen, sent, err
+	}
+	if err := c.send(frameOffer, offer{uint32(open)}.payload()); err != nil {
+		return frozen, sent, err
+	}
+	if _, err := c.expect(frameAccept); err != nil {
+		return frozen, sent, err
+	}
+	glog.Infof("%s takes over", c.who())
+	c.within(openWithin)
+	listeners, err := p.Listeners()
+	if err != nil {
+		return frozen, sent, err
+	}
+	if sent, err = c.sendItems(each(listeners)); err != nil {
+		return frozen, sent, err
+	}
+	f, err := c.receive()
+	switch {
+	case err != nil:
+		return frozen, sent, fmt.Errorf("awaiting opened: %w", err)
+	case f.kind == frameServing: // it takes listeners only
+		return time.Now(), sent, nil
+	case f.kind != frameOpened:
+		return frozen, sent, fmt.Errorf("awaiting opened: got %v", f.kind)
+	}
+
+	frozen = time.Now()
+	c.within(freezeWithin)
+	ctx, cancel := context.WithTimeoutCause(c.ctx, freezeWithin, errStuck)
+	defer cancel()
+	live, err := p.Freeze(ctx)
+	if err != nil {
+		return frozen, sent, err
+	}
+	rest, err := c.sendItems(live)
+	if err != nil {
+		return frozen, sent, err
+	}
+	sent.items, sent.descriptors = sent.items+rest.items, sent.descriptors+rest.descriptors
+	_, err = c.expect(frameServing)
+	return frozen, sent, err
+}
+
+// word ends a conversation that has failed, and reports whether the word came before. From then on the peer cannot send it any more.
+func word(c *conn) bool {
+	if err := c.CloseRead(); err != nil {
+		return false
+	}
+	c.SetDeadline(time.Now().Add(time.Second)) // never waits so long: what has arrived is there, and then the end of file
+	for {
+		f, err := c.receive()
+		if err != nil {
+			return false
+		}
+		closeAll(f.descriptors)
+		if f.kind == frameServing {
+			return true
+		}
+	}
+}
+
+// openDescriptors counts those of this process.
+func openDescriptors() (int, error) {
+	all, err := os.ReadDir("/proc/self/fd")
+	return len(all), err
+}
+
+// each makes a sequence of items that there are.
+func each(items []Item) func(yield func(Item, error) bool) {
+	return func(yield func(Item, error) bool) {
+		for it := range slices.Values(items) {
+			if !yield(it, nil) {
+				return
+			}
+		}
+	}
+}

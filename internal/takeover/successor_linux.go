@@ -1,0 +1,210 @@
+package takeover
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"iter"
+	"net"
+	"syscall"
+	"time"
+
+	"github.com/golang/glog"
+	"golang.org/x/sys/unix"
+)
+
+// answerWithin is how long a successor waits for each step of its predecessor. It may be busy with another successor first.
+const answerWithin = openWithin + lastWithin
+
+// Waits returns nil if a process waits for its successor at path, and [ErrNobody] if there is none. After any other error it is not
+// known: the process may be busy.
+func Waits(ctx context.Context, path string) error {
+	c, err := dial(ctx, path)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	c.within(helloWithin)
+	err = c.send(framePing, nil)
+	if err == nil {
+		_, err = c.receive()
+	}
+	if gone(err) { // it was ending, and its socket still existed
+		return ErrNobody
+	}
+	return err
+}
+
+// A Taken is what a process has taken over, and serves.
+type Taken struct {
+	conn *conn // nil if the predecessor has ended
+}
+
+// Take takes over from the process that waits at path, and returns once s serves. It calls open for s to apply its first
+// configuration, after its AdoptListeners. The error is [ErrNobody] if no process waits there: then s has not been called. After any
+// other error the predecessor goes on, and this process has to end.
+func Take(ctx context.Context, path string, s Successor, open func()) (*Taken, error) {
+	c, err := dial(ctx, path)
+	if err != nil {
+		return nil, err
+	}
+	t, err := take(c, path, s, open)
+	if err == nil {
+		return t, nil
+	}
+	defer c.Close()
+	if errors.Is(err, ErrNobody) {
+		return nil, err
+	}
+	c.refuse(err)
+	return nil, fmt.Errorf("%s goes on: %w", c.who(), err)
+}
+
+// dial connects to path.
+func dial(ctx context.Context, path string) (*conn, error) {
+	socket, err := new(net.Dialer).DialContext(ctx, "unixpacket", path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED):
+		return nil, ErrNobody
+	case err != nil:
+		return nil, err
+	}
+	c, err := newConn(ctx, socket.(*net.UnixConn))
+	if err != nil {
+		socket.Close()
+	}
+	return c, err
+}
+
+func take(c *conn, path string, s Successor, open func()) (*Taken, error) {
+	began := time.Now()
+	c.within(answerWithin)
+	listeners, err := hello(c)
+	if err != nil {
+		return nil, died(c.ctx, path, err)
+	}
+	live, err := s.AdoptListeners(listeners)
+	if err != nil {
+		return nil, err
+	}
+	open()
+	c.within(answerWithin)
+	if live {
+		live, err = adopt(c, s)
+	}
+	if err == nil {
+		err = c.send(frameServing, nil)
+	}
+	if err != nil {
+		if err := died(c.ctx, path, err); !errors.Is(err, ErrNobody) {
+			return nil, err
+		}
+	}
+	s.Serve()
+	if err != nil {
+		glog.Warningf("%s has ended while this process took over (%v): this process serves what it has", c.who(), err)
+		c.Close()
+		return &Taken{}, nil
+	}
+	what := "its listeners; its connections end there"
+	if live {
+		what = "its listeners, connections and sessions"
+	}
+	glog.Infof("took over from %s in %v: %s", c.who(), time.Since(began).Round(time.Millisecond), what)
+	return &Taken{c}, nil
+}
+
+// hello asks for the listeners.
+func hello(c *conn) ([]Item, error) {
+	if err := c.trusted(); err != nil {
+		return nil, err
+	}
+	if err := c.send(frameHello, greeting()); err != nil {
+		return nil, err
+	}
+	payload, err := c.expect(frameOffer)
+	if err != nil {
+		return nil, err
+	}
+	o, err := parseOffer(payload)
+	if err != nil {
+		return nil, err
+	}
+	if err := room(o.descriptors); err != nil {
+		return nil, err
+	}
+	if err := c.send(frameAccept, nil); err != nil {
+		return nil, err
+	}
+	var all []Item
+	for it, err := range c.items() {
+		if err == nil && len(all) > maxListeners {
+			closeAll(it.Descriptors)
+			err = fmt.Errorf("more than %d listeners", maxListeners)
+		}
+		if err != nil {
+			for _, it := range all {
+				closeAll(it.Descriptors)
+			}
+			return nil, err
+		}
+		it.Body = append([]byte(nil), it.Body...)
+		all = append(all, it)
+	}
+	return all, nil
+}
+
+// maxListeners is more than there are ports, of both protocols, and what belongs to them.
+const maxListeners = 1 << 18
+
+// room returns an error if this process cannot have as many descriptors as another one has open, beside its own.
+func room(descriptors uint32) error {
+	own, err := openDescriptors()
+	if err != nil {
+		return err
+	}
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		return err
+	}
+	if uint64(own)+uint64(descriptors) > limit.Cur {
+		return fmt.Errorf("it has %d descriptors open, this process has %d, and may have %d (RLIMIT_NOFILE)", descriptors, own, limit.Cur)
+	}
+	return nil
+}
+
+// adopt asks for connections and sessions. It reports false if the predecessor ended before all had arrived.
+func adopt(c *conn, s Successor) (complete bool, err error) {
+	if err := c.send(frameOpened, nil); err != nil {
+		return false, err
+	}
+	if err := s.Adopt(c.items()); err != nil {
+		return false, err
+	}
+	return true, nil
+}
+
+// died returns ErrNobody if the predecessor has ended, and else err. An end of file does not tell: the predecessor may have given up.
+func died(ctx context.Context, path string, err error) error {
+	if gone(err) && ctx.Err() == nil && errors.Is(Waits(ctx, path), ErrNobody) {
+		return ErrNobody
+	}
+	return err
+}
+
+// Last yields what the predecessor tells at its end. It may be read once.
+func (t *Taken) Last() iter.Seq2[Item, error] {
+	if t.conn == nil {
+		return func(func(Item, error) bool) {}
+	}
+	t.conn.within(lastWithin)
+	return t.conn.items()
+}
+
+// Close lets the predecessor end.
+func (t *Taken) Close() {
+	if t.conn != nil {
+		t.conn.Close()
+	}
+}

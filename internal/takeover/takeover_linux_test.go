@@ -1,0 +1,615 @@
+package takeover
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
+)
+
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/golang/glog.(*fileSink).flushDaemon"))
+}
+
+// A running process says what it has, and notes what is asked of it.
+type running struct {
+	listeners, live []Item
+
+	mu    sync.Mutex
+	calls []string
+	ended chan string // each Thaw and Release
+}
+
+func newRunning(listeners, live []Item) *running {
+	return &running{listeners: listeners, live: live, ended: make(chan string, 10)}
+}
+
+func (r *running) called(what string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.calls = append(r.calls, what)
+}
+
+func (r *running) said() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return strings.Join(r.calls, " ")
+}
+
+func (r *running) Listeners() ([]Item, error) { r.called("listeners"); return r.listeners, nil }
+func (r *running) Freeze(context.Context) (iter.Seq2[Item, error], error) {
+	r.called("freeze")
+	return each(r.live), nil
+}
+func (r *running) Thaw()    { r.called("thaw"); r.ended <- "thaw" }
+func (r *running) Release() { r.called("release"); r.ended <- "release" }
+
+// A fresh process notes what it is given.
+type fresh struct {
+	listenersOnly bool
+	calls         []string
+	got           []Item
+}
+
+func (f *fresh) AdoptListeners(items []Item) (bool, error) {
+	f.calls = append(f.calls, "listeners")
+	f.got = append(f.got, items...)
+	return !f.listenersOnly, nil
+}
+
+func (f *fresh) Adopt(items iter.Seq2[Item, error]) error {
+	f.calls = append(f.calls, "adopt")
+	for it, err := range items {
+		if err != nil {
+			return fmt.Errorf("adopt: %w", err)
+		}
+		it.Body = bytes.Clone(it.Body)
+		f.got = append(f.got, it)
+	}
+	return nil
+}
+
+func (f *fresh) Serve() { f.calls = append(f.calls, "serve") }
+
+func (f *fresh) open() { f.calls = append(f.calls, "open") }
+
+// descriptors makes n of them, all of one pipe.
+func descriptors(t *testing.T, n int) []int {
+	t.Helper()
+	var p [2]int
+	if err := unix.Pipe2(p[:], unix.O_CLOEXEC); err != nil {
+		t.Fatal(err)
+	}
+	all := []int{p[0], p[1]}
+	for len(all) < n {
+		d, err := unix.FcntlInt(uintptr(p[0]), unix.F_DUPFD_CLOEXEC, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, d)
+	}
+	t.Cleanup(func() { closeAll(all) })
+	return all[:n]
+}
+
+// place makes a path for a socket.
+func place(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "t") // shorter than t.TempDir's
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	return filepath.Join(dir, "s")
+}
+
+// serve has p wait for its successor until the end of the test. The channel tells what became of it.
+func serve(t *testing.T, p Predecessor, last ...Item) (path string, handedOver <-chan bool) {
+	t.Helper()
+	path = place(t)
+	l, err := Listen(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done, result := make(chan struct{}), make(chan bool, 1)
+	go func() {
+		defer close(done)
+		result <- l.Run(ctx, p, func() []Item { return last })
+		l.Close()
+	}()
+	t.Cleanup(func() {
+		cancel()
+		<-done
+	})
+	return path, result
+}
+
+// A sum is what of an item does not change on its way.
+func sum(items []Item) (s []string) {
+	for _, it := range items {
+		s = append(s, fmt.Sprint(it.Kind, len(it.Descriptors), len(it.Body), bytes.Count(it.Body, []byte{7})))
+	}
+	return s
+}
+
+func TestASuccessorIsGivenEverythingOnceAndInOrder(t *testing.T) {
+	listeners := []Item{{Kind: 1, Body: []byte("tcp 80"), Descriptors: descriptors(t, 1)}, {Kind: 2}}
+	var live []Item
+	for i := range 300 {
+		live = append(live, Item{Kind: 3, Body: bytes.Repeat([]byte{byte(i)}, i), Descriptors: descriptors(t, 2)})
+	}
+	live = append(live, Item{Kind: 4, Body: bytes.Repeat([]byte{7}, maxBody), Descriptors: descriptors(t, maxDescriptors)}, Item{Kind: 5})
+	p := newRunning(listeners, live)
+	path, handedOver := serve(t, p, Item{Kind: 6, Body: []byte("last")})
+	s := new(fresh)
+	taken, err := Take(t.Context(), path, s, s.open)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for it, err := range taken.Last() {
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.got = append(s.got, Item{Kind: it.Kind, Body: bytes.Clone(it.Body)})
+	}
+	taken.Close()
+	if !<-handedOver {
+		t.Error("the predecessor waits for another successor")
+	}
+	for _, it := range s.got {
+		defer closeAll(it.Descriptors)
+		for _, d := range it.Descriptors {
+			if flags, err := unix.FcntlInt(uintptr(d), unix.F_GETFD, 0); err != nil || flags&unix.FD_CLOEXEC == 0 {
+				t.Fatalf("descriptor %d has flags %#x, %v", d, flags, err)
+			}
+		}
+	}
+	if got, want := sum(s.got), sum(slices.Concat(listeners, live, []Item{{Kind: 6, Body: []byte("last")}})); !slices.Equal(got, want) {
+		t.Errorf("it got %q; want %q", got, want)
+	}
+	if got, want := strings.Join(s.calls, " "), "listeners open adopt serve"; got != want {
+		t.Errorf("the successor did %q; want %q", got, want)
+	}
+	if got, want := p.said(), "listeners freeze release"; got != want {
+		t.Errorf("the predecessor did %q; want %q", got, want)
+	}
+}
+
+func TestASuccessorThatCannotAdoptGetsListenersOnly(t *testing.T) {
+	p := newRunning([]Item{{Kind: 1}}, nil)
+	path, handedOver := serve(t, p)
+	s := &fresh{listenersOnly: true}
+	taken, err := Take(t.Context(), path, s, s.open)
+	if err != nil {
+		t.Fatal(err)
+	}
+	taken.Close()
+	if !<-handedOver || p.said() != "listeners release" || strings.Join(s.calls, " ") != "listeners open serve" {
+		t.Errorf("the predecessor did %q, the successor %q", p.said(), s.calls)
+	}
+}
+
+func TestNobodyWaitsWhereNobodyListens(t *testing.T) {
+	path := place(t)
+	check := func(when string) {
+		t.Helper()
+		s := new(fresh)
+		if _, err := Take(t.Context(), path, s, s.open); !errors.Is(err, ErrNobody) || len(s.calls) > 0 {
+			t.Errorf("%s: %v after %q", when, err, s.calls)
+		}
+		if err := Waits(t.Context(), path); !errors.Is(err, ErrNobody) {
+			t.Errorf("%s: %v", when, err)
+		}
+	}
+	check("without a file")
+	l, err := Listen(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.socket.Close() // as the end of a process does
+	check("after its end")
+	if l, err = Listen(path); err != nil {
+		t.Fatalf("the file that is left keeps us from listening: %v", err)
+	}
+	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("the socket is %v, %v; want mode 0600", info, err)
+	}
+	l.Close()
+	if _, err := os.Lstat(path); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the file is left: %v", err)
+	}
+}
+
+func TestWhoListensLaterKeepsThePath(t *testing.T) {
+	path := place(t)
+	first, err := Listen(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	second, err := Listen(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer second.Close()
+	first.Close()
+	if _, err := os.Stat(path); err != nil {
+		t.Errorf("the first one has removed the file of the second: %v", err)
+	}
+}
+
+func TestAPathThatOthersCouldReplaceIsRefused(t *testing.T) {
+	path := place(t)
+	file := path + "ome file"
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		path string
+		mode os.FileMode
+		want string
+	}{
+		{path, 0o777, "other users may write to"},
+		{"relative", 0o700, "is not an absolute path"},
+		{filepath.Join(filepath.Dir(path), strings.Repeat("x", 100)), 0o700, "longer than"},
+		{file, 0o700, "is not a socket"},
+	} {
+		if err := os.Chmod(filepath.Dir(path), tt.mode); err != nil {
+			t.Fatal(err)
+		}
+		if l, err := Listen(tt.path); err == nil || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%s: %v, %v; want %q", tt.path, l, err, tt.want)
+		}
+	}
+}
+
+// peer connects to path, and speaks for itself.
+func peer(t *testing.T, path string) *conn {
+	t.Helper()
+	c, err := dial(t.Context(), path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	c.within(30 * time.Second)
+	return c
+}
+
+// TestWithoutTheWordThePredecessorGoesOn: whatever the successor does before, and however it ends. The predecessor is then ready for the next one.
+func TestWithoutTheWordThePredecessorGoesOn(t *testing.T) {
+	must := func(t *testing.T, err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	stream := func(t *testing.T, c *conn) {
+		t.Helper()
+		for it, err := range c.items() {
+			must(t, err)
+			closeAll(it.Descriptors)
+		}
+	}
+	steps := []struct {
+		name string
+		do   func(*testing.T, *conn)
+		did  string // by then
+	}{
+		{"hello", func(t *testing.T, c *conn) {
+			must(t, c.send(frameHello, greeting()))
+			_, err := c.expect(frameOffer)
+			must(t, err)
+		}, ""},
+		{"accept", func(t *testing.T, c *conn) { must(t, c.send(frameAccept, nil)); stream(t, c) }, "listeners"},
+		{"opened", func(t *testing.T, c *conn) { must(t, c.send(frameOpened, nil)); stream(t, c) }, "listeners freeze"},
+	}
+	for _, fault := range []struct {
+		name string
+		do   func(*testing.T, *conn)
+	}{
+		{"ends", func(t *testing.T, c *conn) { must(t, c.Close()) }},
+		{"says nonsense", func(t *testing.T, c *conn) { must(t, c.send(200, []byte("?"))) }},
+		{"refuses", func(t *testing.T, c *conn) { must(t, c.send(frameRefusal, []byte("no\nroom"))) }},
+		{"says the wrong thing", func(t *testing.T, c *conn) { must(t, c.send(frameHello, greeting())) }},
+		{"passes descriptors", func(t *testing.T, c *conn) { must(t, c.send(frameServing, nil, descriptors(t, 2)...)) }},
+		{"says too much", func(t *testing.T, c *conn) {
+			_, _, err := c.WriteMsgUnix(make([]byte, maxPayload+2), nil, nil)
+			must(t, err)
+		}},
+	} {
+		for n, step := range steps {
+			t.Run(fault.name+" after "+step.name, func(t *testing.T) {
+				p := newRunning([]Item{{Kind: 1, Descriptors: descriptors(t, 1)}}, []Item{{Kind: 2}, {Kind: 3, Descriptors: descriptors(t, 2)}})
+				path, _ := serve(t, p)
+				c := peer(t, path)
+				for _, s := range steps[:n+1] {
+					s.do(t, c)
+				}
+				fault.do(t, c)
+				if end := <-p.ended; end != "thaw" {
+					t.Errorf("it ended with %s", end)
+				}
+				if got, want := p.said(), strings.TrimSpace(step.did+" thaw"); got != want {
+					t.Errorf("it did %q; want %q", got, want)
+				}
+				if err := Waits(t.Context(), path); err != nil {
+					t.Errorf("then nobody waits: %v", err)
+				}
+			})
+		}
+	}
+}
+
+// TestAPeerThatIsNoSuccessorChangesNothing before it has said hello.
+func TestAPeerThatIsNoSuccessorChangesNothing(t *testing.T) {
+	p := newRunning(nil, nil)
+	path, _ := serve(t, p)
+	for _, tt := range []struct {
+		say  frameType
+		with string
+		want string
+	}{
+		{frameHello, "GET / HTTP/1.1\r\n\r\n some more to say", "it is no kube-proxy"},
+		{frameHello, magic + "\x00\x09", "it speaks version 9 of the take-over, and this process version 1"},
+		{frameServing, "", "awaiting hello: got serving"},
+	} {
+		c := peer(t, path)
+		if err := c.send(tt.say, []byte(tt.with)); err != nil {
+			t.Fatal(err)
+		}
+		_, err := c.receive()
+		if refused, ok := errors.AsType[*refusedError](err); !ok || !strings.Contains(refused.reason, tt.want) {
+			t.Errorf("%q is answered by %v; want %q", tt.with, err, tt.want)
+		}
+	}
+	if got := p.said(); got != "" {
+		t.Errorf("it did %q", got)
+	}
+}
+
+func TestOnlyOurUserAndRootAreTrusted(t *testing.T) {
+	for uid, trusted := range map[uint32]bool{uint32(os.Geteuid()): true, 0: true, 12345: false} {
+		if err := (&conn{peer: unix.Ucred{Uid: uid}}).trusted(); (err == nil) != trusted {
+			t.Errorf("user %d: %v", uid, err)
+		}
+	}
+}
+
+// TestAStuckSuccessorIsNotWaitedFor while traffic stands still.
+func TestAStuckSuccessorIsNotWaitedFor(t *testing.T) {
+	p := newRunning(nil, []Item{{Kind: 2}})
+	path, _ := serve(t, p)
+	c := peer(t, path)
+	for _, say := range []frameType{frameHello, frameAccept, frameOpened} {
+		if err := c.send(say, greeting()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if end := <-p.ended; end != "thaw" || p.said() != "listeners freeze thaw" {
+		t.Errorf("it did %q", p.said())
+	}
+	if err := c.send(frameServing, nil); !errors.Is(err, unix.EPIPE) {
+		t.Errorf("then the word can be said: %v", err)
+	}
+}
+
+// pair makes two ends of a conversation.
+func pair(t *testing.T) (a, b *conn) {
+	t.Helper()
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	end := func(fd int) *conn {
+		f := os.NewFile(uintptr(fd), "")
+		defer f.Close()
+		socket, err := net.FileConn(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c, err := newConn(t.Context(), socket.(*net.UnixConn))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { c.Close() })
+		return c
+	}
+	return end(fds[0]), end(fds[1])
+}
+
+// TestBothSidesAgreeWhetherTheWordWasSaid, when one gives up while the other says it.
+func TestBothSidesAgreeWhetherTheWordWasSaid(t *testing.T) {
+	outcomes := map[bool]int{}
+	for range 300 {
+		old, next := pair(t)
+		begin, sent := make(chan struct{}), make(chan error, 1)
+		go func() {
+			<-begin
+			sent <- next.send(frameServing, nil)
+		}()
+		close(begin)
+		heard := word(old)
+		if err := <-sent; (err == nil) != heard {
+			t.Fatalf("sent: %v; heard: %v", err, heard)
+		}
+		outcomes[heard]++
+		old.Close()
+		next.Close()
+	}
+	t.Logf("said and heard %d times, neither %d times", outcomes[true], outcomes[false])
+}
+
+// A predecessor that a test plays, at its own path.
+type played struct {
+	t    *testing.T
+	l    *Listener
+	path string
+}
+
+func play(t *testing.T) *played {
+	t.Helper()
+	path := place(t)
+	l, err := Listen(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(l.Close)
+	return &played{t, l, path}
+}
+
+// accept waits for the successor; nil if the test does not wait for it any more.
+func (p *played) accept() *conn {
+	socket, err := p.l.socket.AcceptUnix()
+	if err != nil {
+		return nil
+	}
+	c, err := newConn(p.t.Context(), socket)
+	if err != nil {
+		p.t.Error(err)
+		return nil
+	}
+	c.within(30 * time.Second)
+	return c
+}
+
+// TestASuccessorServesOnlyWhatNobodyElseDoes: a predecessor that has ended leaves it what it was given completely; one that goes on, nothing.
+func TestASuccessorServesOnlyWhatNobodyElseDoes(t *testing.T) {
+	pipe := descriptors(t, 2)
+	one := func(c *conn) error {
+		_, err := c.sendItems(each([]Item{{Kind: 1, Body: []byte("x"), Descriptors: pipe}}))
+		return err
+	}
+	await := func(c *conn, what frameType) error { _, err := c.expect(what); return err }
+	hello := func(c *conn) error {
+		return errors.Join(await(c, frameHello), c.send(frameOffer, offer{1}.payload()), await(c, frameAccept))
+	}
+	all := func(c *conn) error { return errors.Join(hello(c), one(c), await(c, frameOpened), one(c)) }
+	for _, tt := range []struct {
+		name  string
+		do    func(*conn) error
+		lives bool   // the predecessor, after the conversation
+		want  string // error
+		calls string
+	}{
+		{"ends at once", func(c *conn) error { return await(c, frameHello) }, false, ErrNobody.Error(), ""},
+		{"gives up at once", func(c *conn) error { return await(c, frameHello) }, true, "goes on: awaiting offer:", ""},
+		{"is of another version", func(c *conn) error {
+			return errors.Join(await(c, frameHello), c.send(frameOffer, []byte(magic+"\x00\x02")))
+		}, true, "goes on: it speaks version 2", ""},
+		{"has more descriptors than we may", func(c *conn) error {
+			return errors.Join(await(c, frameHello), c.send(frameOffer, offer{1 << 31}.payload()))
+		}, true, "RLIMIT_NOFILE", ""},
+		{"ends among its listeners", func(c *conn) error {
+			return errors.Join(hello(c), c.send(frameItems, appendItem(nil, Item{Kind: 1, Descriptors: pipe}), pipe...))
+		}, false, ErrNobody.Error(), ""},
+		{"ends before its connections", func(c *conn) error { return errors.Join(hello(c), one(c), await(c, frameOpened)) }, false, "", "listeners open adopt serve"},
+		{"gives up before its connections", func(c *conn) error { return errors.Join(hello(c), one(c), await(c, frameOpened)) }, true, "goes on", "listeners open adopt"},
+		{"ends among its connections", func(c *conn) error {
+			return errors.Join(hello(c), one(c), await(c, frameOpened), c.send(frameItems, appendItem(nil, Item{Kind: 1, Body: []byte("xyz")})[:9]))
+		}, false, "", "listeners open adopt serve"},
+		{"miscounts", func(c *conn) error {
+			return errors.Join(hello(c), one(c), await(c, frameOpened), c.send(frameEnd, end{items: 1}.payload()))
+		}, true, "0 items with 0 descriptors came", "listeners open adopt"},
+		{"corrupts its connections", func(c *conn) error {
+			return errors.Join(hello(c), one(c), await(c, frameOpened), c.send(frameItems, bytes.Repeat([]byte{255}, 100)))
+		}, true, "an item with 65535 descriptors", "listeners open adopt"},
+		{"refuses before the word", func(c *conn) error {
+			return errors.Join(all(c), c.CloseRead(), c.send(frameRefusal, []byte("too late")))
+		}, true, "goes on", "listeners open adopt"},
+		{"ends before the word", func(c *conn) error { return errors.Join(all(c), c.Close()) }, false, "", "listeners open adopt serve"},
+		{"ends after the word", func(c *conn) error { return errors.Join(all(c), await(c, frameServing)) }, false, "", "listeners open adopt serve"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			p := play(t)
+			done := make(chan error, 1)
+			go func() {
+				c := p.accept()
+				defer c.Close()
+				if !tt.lives {
+					defer p.l.socket.Close() // before the conversation, as far as the successor can see
+				}
+				err := tt.do(c)
+				if tt.lives {
+					c.Close()
+					if ping := p.accept(); ping != nil { // is anybody there?
+						if await(ping, framePing) == nil {
+							_ = ping.send(framePong, nil)
+						}
+						ping.Close()
+					}
+				}
+				done <- err
+			}()
+			s := new(fresh)
+			taken, err := Take(t.Context(), p.path, s, s.open)
+			p.l.socket.SetDeadline(past) // if nobody asked
+			if e := <-done; e != nil && !gone(e) {
+				t.Errorf("the predecessor: %v", e)
+			}
+			if got := fmt.Sprint(err); tt.want == "" && err != nil || !strings.Contains(got, tt.want) {
+				t.Errorf("%v; want %q", err, tt.want)
+			}
+			if got := strings.Join(s.calls, " "); got != tt.calls {
+				t.Errorf("it did %q; want %q", got, tt.calls)
+			}
+			if taken != nil {
+				for range taken.Last() {
+				}
+				taken.Close()
+			}
+			for _, it := range s.got {
+				closeAll(it.Descriptors)
+			}
+		})
+	}
+}
+
+// TestDescriptorsThatAreLostAreNoticed: the kernel drops those that exceed the limit of the receiver.
+func TestDescriptorsThatAreLostAreNoticed(t *testing.T) {
+	pipe := descriptors(t, 20)
+	old, next := pair(t)
+	if err := old.send(frameItems, appendItem(nil, Item{Descriptors: pipe}), pipe...); err != nil {
+		t.Fatal(err)
+	}
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		t.Fatal(err)
+	}
+	free, err := unix.FcntlInt(uintptr(pipe[0]), unix.F_DUPFD_CLOEXEC, 0) // the lowest number that is free
+	if err != nil {
+		t.Fatal(err)
+	}
+	unix.Close(free)
+	low := limit
+	low.Cur = uint64(free) + 5
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &low); err != nil {
+		t.Fatal(err)
+	}
+	_, err = next.receive()
+	if failed := unix.Setrlimit(unix.RLIMIT_NOFILE, &limit); failed != nil {
+		t.Fatal(failed)
+	}
+	if err == nil || !strings.Contains(err.Error(), "descriptors were lost") {
+		t.Errorf("%v; want it noticed", err)
+	}
+	again, err := unix.FcntlInt(uintptr(pipe[0]), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	unix.Close(again)
+	if again != free {
+		t.Errorf("descriptor %d is free and not %d: those that came are still open", again, free)
+	}
+}
