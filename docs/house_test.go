@@ -146,6 +146,7 @@ var proxyLevels = [][]string{
 	{"proxy/handover"},
 	{"proxy/balance", "proxy/admit"},
 	{"proxy/engine"},
+	{"proxy/tcp", "proxy/udp"},
 	{"proxy/portable", "proxy/epoll"},
 	{"proxy"},
 }

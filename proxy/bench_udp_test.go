@@ -12,6 +12,7 @@ import (
 
 	"kubeproxy/proxy/engine"
 	"kubeproxy/proxy/proxytest"
+	"kubeproxy/proxy/udp"
 	"kubeproxy/registry"
 )
 
@@ -25,7 +26,7 @@ func echoUDP(t testing.TB) registry.Addr {
 	}
 	var reading sync.WaitGroup
 	reading.Go(func() {
-		buf := make([]byte, engine.MaxDatagram)
+		buf := make([]byte, udp.MaxDatagram)
 		for {
 			n, from, err := conn.ReadFromUDPAddrPort(buf)
 			if errors.Is(err, net.ErrClosed) {
@@ -126,7 +127,7 @@ func naiveUDP(b *testing.B, endpoint netip.AddrPort) netip.AddrPort {
 		}
 		sessions[client] = conn
 		working.Go(func() {
-			buf := make([]byte, engine.MaxDatagram)
+			buf := make([]byte, udp.MaxDatagram)
 			for {
 				n, err := conn.Read(buf)
 				if err != nil {
@@ -139,7 +140,7 @@ func naiveUDP(b *testing.B, endpoint netip.AddrPort) netip.AddrPort {
 		return conn
 	}
 	working.Go(func() {
-		buf := make([]byte, engine.MaxDatagram)
+		buf := make([]byte, udp.MaxDatagram)
 		for {
 			n, client, err := front.ReadFromUDPAddrPort(buf)
 			if err != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/golang/glog"
 
 	"kubeproxy/proxy/admit"
-	"kubeproxy/proxy/engine"
+	"kubeproxy/proxy/sockopt"
 	"kubeproxy/registry"
 )
 
@@ -114,7 +114,7 @@ func (p *Proxier) tryLocked(l *listener, own func() map[registry.NodePort]bool) 
 
 // lacksDescriptors tells whether a port cannot be opened for want of a descriptor.
 func lacksDescriptors(err error) bool {
-	return errors.Is(err, admit.ErrNoDescriptors) || engine.IsShortage(err)
+	return errors.Is(err, admit.ErrNoDescriptors) || sockopt.IsShortage(err)
 }
 
 // sayUnopened logs that a port cannot be opened.

@@ -17,6 +17,7 @@ import (
 	"kubeproxy/proxy/enginetest"
 	"kubeproxy/proxy/proxytest"
 	"kubeproxy/proxy/traffic"
+	"kubeproxy/proxy/udp"
 	"kubeproxy/registry"
 )
 
@@ -167,7 +168,7 @@ func TestALongDatagramThatWasRefusedIsCounted(t *testing.T) {
 	onBothEngines(t, engine.Config{}, func(t *testing.T, e *udpEngine) {
 		s := e.serve(t, enginetest.DeadUDP(t), enginetest.Identity(t, "lives"))
 		client := proxytest.DialUDP(t, s.Addr)
-		client.Write(make([]byte, engine.MaxKept+1))
+		client.Write(make([]byte, udp.MaxKept+1))
 		s.HasDropped(t, map[traffic.DropReason]uint64{traffic.DropUnreachable: 1})
 		if got := client.Ask(t).Name; got != "lives" {
 			t.Errorf("answered by %s", got)
@@ -230,7 +231,7 @@ func TestAClientThatWaitsForANameHoldsUpNobody(t *testing.T) {
 		named := registry.Addr{Host: "slow.example", IP: netip.AddrPortFrom(netip.Addr{}, slow.Addr.IP.Port())}
 		s := e.serve(t, named, enginetest.Identity(t, "fast"))
 		waits, other := proxytest.DialUDP(t, s.Addr), proxytest.DialUDP(t, s.Addr)
-		for i := range engine.MaxWaiting + 3 {
+		for i := range udp.MaxWaiting + 3 {
 			fmt.Fprintf(waits, "%02d", i)
 		}
 		s.HasDropped(t, map[traffic.DropReason]uint64{traffic.DropWaiting: 3})
@@ -241,7 +242,7 @@ func TestAClientThatWaitsForANameHoldsUpNobody(t *testing.T) {
 		}
 		close(answer)
 		var got []string
-		for range engine.MaxWaiting {
+		for range udp.MaxWaiting {
 			buf := make([]byte, 100)
 			waits.SetReadDeadline(time.Now().Add(proxytest.Patience))
 			n, err := waits.Read(buf)

@@ -17,6 +17,9 @@ import (
 // the whole node down. [SessionKey.loops] covers loops over two nodes.
 var ErrOwnListener = errors.New("the endpoint is a listener of this proxy")
 
+// ErrReachedItself is what an endpoint gets that is only the echo of our own dial.
+var ErrReachedItself = errors.New("the connection reached itself")
+
 // errNotUnicast is what an endpoint gets whose name stands for a multicast, broadcast or unspecified address.
 var errNotUnicast = fmt.Errorf("%w: it is not the address of one machine", registry.ErrNotAllowed)
 

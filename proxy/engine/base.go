@@ -20,12 +20,12 @@ type Base struct {
 	Cfg      Config
 	Resolver *admit.Resolver
 	Budget   *admit.Budget       // descriptors for clients
-	Conns    *connections        // TCP clients in all
 	Sessions *admit.SessionLimit // UDP sessions in all
 
-	Newcomers *rate.Limiter // UDP sessions that begin
-	Lines     lines
-	Pauses    atomic.Uint64 // that they made
+	Connections atomic.Int64  // of TCP clients, in all
+	Newcomers   *rate.Limiter // UDP sessions that begin
+	Lines       lines
+	Pauses      atomic.Uint64 // that accepting made because it failed
 
 	Ctx  context.Context // ends when what is left is to be cut
 	Cut  context.CancelFunc
@@ -40,7 +40,6 @@ func (c *Base) Init(cfg Config, own *admit.OwnPorts) {
 	c.Resolver.Allowed = cfg.AllowedEndpoints
 	c.Budget = admit.NewBudget(sockopt.DescriptorLimit())
 	c.Resolver.Budget = c.Budget
-	c.Conns = newConnections(cfg, &c.Lines)
 	c.Sessions = admit.NewSessionLimit(cfg.MaxUDPSessions, cfg.UDPTimeout)
 	c.Newcomers = admit.NewPace(cfg.MaxNewUDPSessions)
 	c.Ctx, c.Cut = context.WithCancel(context.Background())
@@ -83,7 +82,7 @@ func (c *Base) Paused() uint64 { return c.Pauses.Load() }
 // Limits returns how much is used of everything that is bounded: connections, UDP sessions, descriptors, listeners.
 func (c *Base) Limits() []traffic.Limit {
 	return []traffic.Limit{
-		c.Conns.limit(),
+		{Name: "connections", Used: int(c.Connections.Load()), Max: c.Cfg.MaxConnections},
 		{Name: "udp_sessions", Used: c.Sessions.Counted(), Max: c.Cfg.MaxUDPSessions},
 		{Name: "descriptors", Used: int(c.Budget.Used.Load()), Max: c.Budget.Clients},
 		{Name: "listeners", Used: int(c.Budget.Open.Load()), Max: c.Budget.Most},

@@ -39,12 +39,6 @@ func (c *Claim) Allows(client netip.Addr) bool {
 	return len(c.Sources) == 0 || registry.Within(c.Sources, client)
 }
 
-// keeps tells whether a UDP session of a client, begun under previous, goes on now that c owns the port: it does
-// if c only renews the terms, and they still let the client in.
-func (c *Claim) keeps(previous *Claim, client netip.Addr) bool {
-	return c.Rotation == previous.Rotation && c.Allows(client)
-}
-
 // Choose begins the choice of an endpoint for a client of the claim.
 func (c *Claim) Choose(client netip.Addr) balance.Choice {
 	return c.Rotation.ChooseFor(c.Tally.Protocol, client, c.Affinity, c.Lifetime)

@@ -38,6 +38,15 @@ type (
 	}
 )
 
+// MayLogTurnedAway reports whether the log may say that a client was turned away, and what to append to that line. All services
+// share one line about the limit of all connections.
+func (l *lines) MayLogTurnedAway(service registry.PortKey, why traffic.Reason) (note string, ok bool) {
+	if why == traffic.ConnectionLimit {
+		service = registry.PortKey{}
+	}
+	return l.turnedAway.Allow(aboutClients{service, why})
+}
+
 // Drop counts datagrams that are not carried further, for the service that they were meant for, and
 // logs it. That a session ended, or moved, while one was on its way is no news.
 func (l *lines) Drop(c *Claim, why traffic.DropReason, n int, client netip.AddrPort) {

@@ -12,6 +12,7 @@ import (
 
 	"kubeproxy/proxy/engine"
 	"kubeproxy/proxy/sockopt"
+	"kubeproxy/proxy/tcp"
 )
 
 // Listeners are the TCP ports of a loop. They accept clients, and hand them to a dialler: that of the loop, or of
@@ -59,7 +60,7 @@ func (ls *listeners) open(addr netip.AddrPort, owner *atomic.Pointer[engine.Clai
 
 // openTCP opens a listening socket. Clients inherit its options.
 func openTCP(ctx context.Context, cfg engine.Config, addr netip.AddrPort) (fd int, err error) {
-	config := net.ListenConfig{KeepAliveConfig: engine.KeepAlive(cfg), Control: sockopt.PrepareListen}
+	config := net.ListenConfig{KeepAliveConfig: tcp.KeepAlive(cfg.TCPKeepAlive), Control: sockopt.PrepareListen}
 	config.SetMultipathTCP(false) // its resets and half-closes are not those of TCP
 	listener, err := config.Listen(ctx, "tcp", addr.String())
 	if err != nil {
@@ -138,7 +139,7 @@ func (ls *listeners) acceptOne(p *epollTCP, first bool) bool {
 		return false
 	}
 	p.pause = 0
-	book, ok := e.Conns.Admit(p.owner.Load(), p.number, from)
+	book, ok := tcp.Admit(e, p.owner.Load(), p.number, from)
 	if !ok {
 		linger(fd)
 		closeFD(fd)

@@ -7,8 +7,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"kubeproxy/proxy/engine"
 	"kubeproxy/proxy/sockopt"
+	"kubeproxy/proxy/udp"
 )
 
 // How many datagrams are read from a port at once, and how many replies are collected before they are
@@ -26,7 +26,7 @@ type receiveBatch struct {
 	vectors [datagramBatch]unix.Iovec
 	senders [datagramBatch]unix.RawSockaddrAny
 	control [datagramBatch][128]byte // no less than ReceiptSpace
-	data    [datagramBatch]engine.DatagramBuffer
+	data    [datagramBatch]udp.DatagramBuffer
 }
 
 // mmsghdr is struct mmsghdr of recvmmsg(2).
@@ -40,7 +40,7 @@ func newReceiveBatch() *receiveBatch {
 	in := new(receiveBatch)
 	for i := range in.headers {
 		in.vectors[i].Base = &in.data[i][0]
-		in.vectors[i].SetLen(engine.MaxDatagram)
+		in.vectors[i].SetLen(udp.MaxDatagram)
 		h := &in.headers[i]
 		h.Iov = &in.vectors[i]
 		h.SetIovlen(1)
@@ -72,7 +72,7 @@ type sendBatch struct {
 	headers [replyBatch]mmsghdr
 	vectors [replyBatch]unix.Iovec
 	names   [replyBatch]unix.RawSockaddrInet6
-	data    [replyBatch]engine.DatagramBuffer
+	data    [replyBatch]udp.DatagramBuffer
 }
 
 // A reply waits to be sent to the client of a session.
@@ -82,7 +82,7 @@ type reply struct {
 }
 
 // room returns where one more reply may be read into. If the batch is full, it is sent first.
-func (out *sendBatch) room() *engine.DatagramBuffer {
+func (out *sendBatch) room() *udp.DatagramBuffer {
 	if out.n == replyBatch {
 		out.send()
 	}

@@ -7,6 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"kubeproxy/proxy/engine"
+	"kubeproxy/proxy/tcp"
 )
 
 // A conn is one connection of a client, from its acceptance to its end: while an endpoint is looked
@@ -16,14 +17,14 @@ type conn struct {
 	client, backend side
 	owner           *atomic.Pointer[engine.Claim] // of the port that the client came to
 	dial            *dial                         // while an endpoint is looked for
-	record          engine.Connection
+	record          tcp.Connection
 
 	prev, next *conn         // in its ring of timers
 	due, wake  time.Duration // when it is looked at, and when its time in the ring is over
 
 	lifetimes []func() bool // undo what has c ended by a removal; none where removal ends nothing
 
-	end engine.Teardown // which says what is done about its end
+	end tcp.Teardown // which says what is done about its end
 
 	index      int32
 	generation uint32
@@ -37,7 +38,7 @@ type conn struct {
 // A side is one of the two TCP connections of a conn.
 type side struct {
 	fd       int32
-	which    engine.TCPSide
+	which    tcp.Side
 	full     uint8 // reads in a row that filled the buffer
 	open     bool
 	sent     uint64 // bytes written to it
@@ -100,11 +101,11 @@ func (cs *conns) init(base *engine.Base, t *turn) {
 }
 
 // begin makes the connection of a client that was accepted. It is counted in load already.
-func (cs *conns) begin(fd int, owner *atomic.Pointer[engine.Claim], record engine.Connection) *conn {
+func (cs *conns) begin(fd int, owner *atomic.Pointer[engine.Claim], record tcp.Connection) *conn {
 	c, index, generation := cs.add()
 	*c = conn{
-		client:     side{which: engine.ClientSide, fd: int32(fd), open: true, readable: true}, // it may have said something by now
-		backend:    side{which: engine.BackendSide},
+		client:     side{which: tcp.ClientSide, fd: int32(fd), open: true, readable: true}, // it may have said something by now
+		backend:    side{which: tcp.BackendSide},
 		owner:      owner,
 		record:     record,
 		index:      index,
@@ -118,7 +119,7 @@ func (cs *conns) begin(fd int, owner *atomic.Pointer[engine.Claim], record engin
 func (cs *conns) free(c *conn) {
 	cs.enter(c, noPhase)
 	cs.engine.Budget.Release(2)
-	c.record = engine.Connection{}
+	c.record = tcp.Connection{}
 	c.live = false
 	cs.remove(c.index)
 	cs.load.Add(-1)
@@ -160,7 +161,7 @@ func (cs *conns) lookEvery(c *conn) time.Duration {
 	case flushing:
 		return min(flushFirst<<min(c.looks, 16), flushLast)
 	case finishing:
-		return max(min(cs.engine.Cfg.HalfClosedTimeout/16, cs.engine.Cfg.LookAfter()), time.Millisecond)
+		return max(min(cs.engine.Cfg.HalfClosedTimeout/16, tcp.LookAfter(cs.engine.Cfg.TCPKeepAlive)), time.Millisecond)
 	}
-	return cs.engine.Cfg.LookAfter()
+	return tcp.LookAfter(cs.engine.Cfg.TCPKeepAlive)
 }

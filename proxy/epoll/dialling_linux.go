@@ -11,12 +11,13 @@ import (
 	"kubeproxy/proxy/admit"
 	"kubeproxy/proxy/balance"
 	"kubeproxy/proxy/engine"
+	"kubeproxy/proxy/tcp"
 	"kubeproxy/proxy/traffic"
 	"kubeproxy/registry"
 )
 
 // A dialler finds endpoints for the clients of a loop, and hands those that have one to the relays. How a client is offered
-// endpoints is what [engine.Search] says.
+// endpoints is what [tcp.Search] says.
 type dialler struct {
 	engine   *engine.Base
 	turn     *turn
@@ -28,9 +29,9 @@ type dialler struct {
 	dials    freeList[dial]
 }
 
-// A dial is an [engine.Search] under way.
+// A dial is an [tcp.Search] under way.
 type dial struct {
-	search   engine.Search
+	search   tcp.Search
 	attempts []attempt     // under way
 	extra    int           // descriptors of the budget that they have beside the client's own; see pay
 	next     time.Duration // when another is begun beside those
@@ -52,14 +53,14 @@ type attempt struct {
 const noDescriptor = -1
 
 // serve begins to see a client to an endpoint.
-func (ds *dialler) serve(fd int, owner *atomic.Pointer[engine.Claim], record engine.Connection) {
+func (ds *dialler) serve(fd int, owner *atomic.Pointer[engine.Claim], record tcp.Connection) {
 	ds.conns.load.Add(1)
 	ds.reach(ds.conns.begin(fd, owner, record))
 }
 
 // handOver has the loop of ds serve a client, and reports whether it will. Any goroutine may call it. The client counts from now
 // on, for the next one is shared out by that.
-func (ds *dialler) handOver(fd int, owner *atomic.Pointer[engine.Claim], record engine.Connection) bool {
+func (ds *dialler) handOver(fd int, owner *atomic.Pointer[engine.Claim], record tcp.Connection) bool {
 	ds.conns.load.Add(1)
 	will := ds.requests.do(func() { ds.reach(ds.conns.begin(fd, owner, record)) })
 	if !will {
@@ -73,7 +74,7 @@ func (ds *dialler) reach(c *conn) {
 	d := ds.dials.take()
 	cfg := &ds.engine.Cfg
 	*d = dial{
-		search:   engine.NewSearch(c.record.Choose(), cfg.DialTimeout, cfg.DialTotalTimeout, int64(cfg.MaxDialsPerEndpoint)),
+		search:   tcp.NewSearch(c.record.Choose(), cfg.DialTimeout, cfg.DialTotalTimeout, int64(cfg.MaxDialsPerEndpoint)),
 		attempts: d.attempts[:0],
 		until:    ds.turn.now + cfg.DialTotalTimeout,
 	}
@@ -384,7 +385,7 @@ func (a *attempt) close() {
 }
 
 // abandon ends the search of c, and tells who did not answer.
-func (ds *dialler) abandon(c *conn) []engine.Failure {
+func (ds *dialler) abandon(c *conn) []tcp.Failure {
 	d := c.dial
 	for i, a := range d.attempts {
 		if d.isFirst(i) {

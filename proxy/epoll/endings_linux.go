@@ -3,12 +3,12 @@ package epoll
 import (
 	"golang.org/x/sys/unix"
 
-	"kubeproxy/proxy/engine"
 	"kubeproxy/proxy/sockopt"
+	"kubeproxy/proxy/tcp"
 	"kubeproxy/proxy/traffic"
 )
 
-// How a connection ends is what [engine.Teardown] says. This file tells it what system calls find, and does what it answers.
+// How a connection ends is what [tcp.Teardown] says. This file tells it what system calls find, and does what it answers.
 
 // look looks at c, whose timer has ended, and sets its timer anew unless that has ended c.
 func (r *relays) look(c *conn) {
@@ -35,8 +35,8 @@ func (r *relays) lookAt(c *conn) {
 	delivered, cfg := uint64(0), &r.engine.Cfg
 	for _, way := range [...]struct{ s, other *side }{{&c.client, &c.backend}, {&c.backend, &c.client}} {
 		d := sockopt.InspectTCP(int(way.s.fd))
-		if !c.end.HasFinished(way.s.which) && cfg.HasVanished(d) {
-			r.ended(c, way.other, way.s, engine.ErrVanished)
+		if !c.end.HasFinished(way.s.which) && tcp.HasVanished(d, cfg.TCPKeepAlive) {
+			r.ended(c, way.other, way.s, tcp.ErrVanished)
 			return
 		}
 		delivered += way.s.sent + d.Acked
@@ -65,18 +65,18 @@ func (r *relays) unread(c *conn, dst, src *side, errno unix.Errno) {
 // stalled the other is not read.
 func (r *relays) ended(c *conn, dst, src *side, err error) {
 	switch c.end.Ended(src.which, err) {
-	case engine.TCPFinish:
+	case tcp.Finish:
 		finishSending(int(dst.fd))
 		r.await(c, finishing)
-	case engine.TCPWait:
+	case tcp.Wait:
 		r.await(c, finishing)
-	case engine.TCPFlush:
+	case tcp.Flush:
 		if hasFlushed(c) {
 			r.conclude(c)
 		} else {
 			r.await(c, flushing)
 		}
-	case engine.TCPEnd:
+	case tcp.End:
 		r.conclude(c)
 	}
 }
@@ -112,7 +112,7 @@ func worksForNobody(c *conn) bool {
 // hasFlushed reports whether the side of c that survives has got all that the other said, or takes no more.
 func hasFlushed(c *conn) bool {
 	dst := &c.client
-	if c.end.Survivor() == engine.BackendSide {
+	if c.end.Survivor() == tcp.BackendSide {
 		dst = &c.backend
 	}
 	return c.end.Refuses(dst.which) || !dst.stalled() && !unacknowledged(int(dst.fd))

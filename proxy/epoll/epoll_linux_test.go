@@ -18,6 +18,7 @@ import (
 	"kubeproxy/proxy/engine"
 	"kubeproxy/proxy/enginetest"
 	"kubeproxy/proxy/proxytest"
+	"kubeproxy/proxy/tcp"
 	"kubeproxy/registry"
 )
 
@@ -290,7 +291,7 @@ func TestWhatIsHeldForAClientArrivesBeforeTheResetWhenItsEndpointVanishes(t *tes
 					if s.bulk != nil {
 						want += uint64(s.bulk.n)
 					}
-					l.relays.ended(c, s, &c.backend, engine.ErrVanished) // as lookAt does
+					l.relays.ended(c, s, &c.backend, tcp.ErrVanished) // as lookAt does
 				}
 			}
 		})

@@ -3,7 +3,7 @@ package epoll
 import (
 	"golang.org/x/sys/unix"
 
-	"kubeproxy/proxy/engine"
+	"kubeproxy/proxy/tcp"
 )
 
 // How much one direction may carry before it is others' turn, and how much is read at a time when
@@ -154,7 +154,7 @@ func (r *relays) sendEarly(c *conn, fd int) (answered bool, err error) {
 	n, errno := receive(int(c.client.fd), r.buffer[:])
 	if n <= 0 || errno != 0 {
 		if errno != 0 && errno != unix.EAGAIN && !lacksMemory(errno) { // of which the kernel tells only once
-			c.end.Broke(engine.ClientSide, errno)
+			c.end.Broke(tcp.ClientSide, errno)
 		}
 		return false, nil
 	}

@@ -75,7 +75,7 @@ func (s *searches) suspect(protocol registry.Protocol, fd int, to netip.AddrPort
 	local := localName(fd)
 	switch {
 	case local == to:
-		return engine.ErrReachedItself
+		return admit.ErrReachedItself
 	case s.engine.Resolver.Own.Reached(protocol, local, to):
 		return admit.ErrOwnListener
 	}

@@ -7,24 +7,24 @@ import (
 
 	"kubeproxy/proxy/admit"
 	"kubeproxy/proxy/balance"
-	"kubeproxy/proxy/engine"
+	"kubeproxy/proxy/udp"
 	"kubeproxy/registry"
 )
 
-// A session carries the datagrams of one UDP client as [engine.UDPSession] says, without a goroutine, and so without a lock.
+// A session carries the datagrams of one UDP client as [udp.Session] says, without a goroutine, and so without a lock.
 // Its loop reads what its client sends (see udpport_linux.go) and what its endpoint answers, and moves it to another endpoint.
 type session struct {
-	engine.UDPSession
+	udp.Session
 	port       *epollUDP
 	index      int32
 	generation uint32
 
-	fd       int32           // connected to the endpoint; noDescriptor while there is none
-	visit    engine.UDPVisit // of that endpoint
-	looking  bool            // its name is being looked up
-	deferred bool            // the loop goes on looking for an endpoint in a later turn
-	read     uint64          // the turn in which it was last read
-	eager    uint8           // how many datagrams were, at most
+	fd       int32     // connected to the endpoint; noDescriptor while there is none
+	visit    udp.Visit // of that endpoint
+	looking  bool      // its name is being looked up
+	deferred bool      // the loop goes on looking for an endpoint in a later turn
+	read     uint64    // the turn in which it was last read
+	eager    uint8     // how many datagrams were, at most
 }
 
 func (f *session) token() token { return token{answering, f.index, f.generation} }
@@ -32,11 +32,11 @@ func (f *session) token() token { return token{answering, f.index, f.generation}
 // forward sends what the client sent on to the endpoint, or puts it aside while there is none.
 func (u *sessions) forward(f *session, datagram []byte) {
 	switch f.Forward(datagram) {
-	case engine.UDPSend:
+	case udp.Send:
 		if err := u.sendOn(f, datagram); err != nil {
 			u.refused(f, err)
 		}
-	case engine.UDPMove:
+	case udp.Move:
 		u.move(f)
 	}
 }
@@ -73,9 +73,9 @@ func (u *sessions) answers(f *session) {
 		switch errno {
 		case 0:
 			switch f.Answered(&f.visit, n) {
-			case engine.UDPSend:
+			case udp.Send:
 				u.out.add(f, n)
-			case engine.UDPMove:
+			case udp.Move:
 				u.move(f)
 			}
 			if u.datagrams++; u.datagrams >= datagramsATurn {
@@ -95,7 +95,7 @@ func (u *sessions) answers(f *session) {
 
 // refused takes f from an endpoint that refuses.
 func (u *sessions) refused(f *session, err error) {
-	if f.Refused(&f.visit, err) == engine.UDPMove {
+	if f.Refused(&f.visit, err) == udp.Move {
 		u.move(f)
 	}
 }
@@ -190,7 +190,7 @@ func (u *sessions) direct(f *session, e *balance.Endpoint, to netip.AddrPort) er
 		err = u.poller.watch(fd, f.token(), unix.EPOLLIN)
 	}
 	if err == nil {
-		f.fd, f.visit = int32(fd), engine.UDPVisit{Endpoint: e, Began: u.turn.now}
+		f.fd, f.visit = int32(fd), udp.Visit{Endpoint: e, Began: u.turn.now}
 		err = u.handOver(f)
 	}
 	if err != nil {
@@ -206,7 +206,7 @@ func (u *sessions) direct(f *session, e *balance.Endpoint, to netip.AddrPort) er
 func (u *sessions) handOver(f *session) error {
 	for sent := 0; ; sent++ {
 		next, verdict := f.HandOver(&f.visit, sent)
-		if verdict != engine.UDPSend {
+		if verdict != udp.Send {
 			return nil
 		}
 		if err := u.sendOn(f, next); err != nil {

@@ -12,6 +12,7 @@ import (
 	"kubeproxy/proxy/enginetest"
 	"kubeproxy/proxy/proxytest"
 	"kubeproxy/proxy/traffic"
+	"kubeproxy/proxy/udp"
 	"kubeproxy/registry"
 )
 
@@ -57,7 +58,7 @@ func TestASessionOfALoopThatHasSettledIsOfferedAllEndpointsAnew(t *testing.T) {
 	returned := proxytest.ServeUDP(t, returns.String(), proxytest.MuteUDP)
 	s.epollUDP.sessions.requests.call(func() {
 		for _, f := range s.clients {
-			f.visit.Began -= engine.SettleTime
+			f.visit.Began -= udp.SettleTime
 		}
 	})
 	dies.Close()

@@ -11,8 +11,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"kubeproxy/proxy/engine"
 	"kubeproxy/proxy/sockopt"
+	"kubeproxy/proxy/tcp"
 )
 
 // The system calls of the epoll engine. All that a loop makes are made without telling the scheduler:
@@ -239,7 +239,7 @@ func keepWatch(fd int, period time.Duration) {
 	seconds := int32(max(1, (period+time.Second-1)/time.Second))
 	_ = sockopt.Set(fd, unix.IPPROTO_TCP, unix.TCP_KEEPIDLE, seconds)
 	_ = sockopt.Set(fd, unix.IPPROTO_TCP, unix.TCP_KEEPINTVL, seconds)
-	_ = sockopt.Set(fd, unix.IPPROTO_TCP, unix.TCP_KEEPCNT, engine.Probes)
+	_ = sockopt.Set(fd, unix.IPPROTO_TCP, unix.TCP_KEEPCNT, tcp.Probes)
 	_ = sockopt.Set(fd, unix.SOL_SOCKET, unix.SO_KEEPALIVE, 1)
 }
 

@@ -238,7 +238,6 @@ func TestConnectionsAreCutAFewInATurn(t *testing.T) {
 	ended := make(map[uint64]int)
 	l.requests.call(func() {
 		l.conns.engine.Cfg.Ended = func(traffic.Ending) { ended[l.turn.number]++ }
-		e.Conns.Ended = l.conns.engine.Cfg.Ended
 		l.endAll(0)
 	})
 	proxytest.Eventually(t, func() bool { return l.conns.load.Load() == 0 }, "every connection is cut")

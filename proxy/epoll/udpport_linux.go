@@ -12,6 +12,7 @@ import (
 	"kubeproxy/proxy/engine"
 	"kubeproxy/proxy/sockopt"
 	"kubeproxy/proxy/traffic"
+	"kubeproxy/proxy/udp"
 )
 
 // The sessions of a loop are all that it holds for UDP: its ports, the sessions of their clients, and what is read and sent for
@@ -40,7 +41,7 @@ type sessions struct {
 // their sessions. What they send is read many datagrams at a time (recvmmsg(2)), and what they are
 // answered is sent many at a time, at the end of the turn (sendmmsg(2)).
 type epollUDP struct {
-	engine.UDPPort
+	udp.Port
 	portSocket
 	sessions *sessions // that it is a port of
 	closed   bool
@@ -97,7 +98,7 @@ func openUDP(addr netip.AddrPort) (fd int, err error) {
 	return duplicate(raw)
 }
 
-const udpBuffer = engine.UDPReceiveBuffer
+const udpBuffer = udp.ReceiveBuffer
 
 // OwnerChanged ends the sessions that the new owner of the port does not keep.
 func (p *epollUDP) OwnerChanged() {
@@ -134,7 +135,7 @@ func (p *epollUDP) endSessions(from int) (next int) {
 		if (*f).port != p {
 			continue
 		}
-		if why, ends := p.Ends(&(*f).UDPSession, p.closed); ends {
+		if why, ends := p.Ends(&(*f).Session, p.closed); ends {
 			u.end(*f, why)
 		}
 	}
@@ -212,7 +213,7 @@ func (u *sessions) begin(p *epollUDP, key admit.SessionKey) *session {
 		return nil
 	}
 	f := &session{port: p, fd: noDescriptor}
-	evicted, ok := p.Begin(&f.UDPSession, f, owner, key)
+	evicted, ok := p.Begin(&f.Session, f, owner, key)
 	if !ok {
 		return nil
 	}

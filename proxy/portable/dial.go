@@ -14,6 +14,7 @@ import (
 	"kubeproxy/proxy/balance"
 	"kubeproxy/proxy/engine"
 	"kubeproxy/proxy/sockopt"
+	"kubeproxy/proxy/tcp"
 	"kubeproxy/registry"
 )
 
@@ -29,7 +30,7 @@ type dialer struct {
 }
 
 func newDialer(cfg engine.Config, resolver *admit.Resolver, work *sync.WaitGroup) *dialer {
-	tcp := net.Dialer{KeepAliveConfig: engine.KeepAlive(cfg), Control: sockopt.PrepareDial}
+	tcp := net.Dialer{KeepAliveConfig: tcp.KeepAlive(cfg.TCPKeepAlive), Control: sockopt.PrepareDial}
 	return &dialer{
 		resolver: resolver,
 		attempt:  cfg.DialTimeout,
@@ -65,10 +66,10 @@ func (t *trial) silence() (time.Duration, bool) {
 	return monotonic.Now() - time.Duration(since), since != 0
 }
 
-// reach connects to the endpoint that answers first, of those that [engine.Search] says to try (v0.4 gave up
+// reach connects to the endpoint that answers first, of those that [tcp.Search] says to try (v0.4 gave up
 // after the first: D37). It returns nil when none answered, and in any case those that did not.
-func (d *dialer) reach(ctx context.Context, c balance.Choice) (*net.TCPConn, *balance.Endpoint, []engine.Failure) {
-	s := engine.NewSearch(c, d.attempt, d.total, d.maxDials)
+func (d *dialer) reach(ctx context.Context, c balance.Choice) (*net.TCPConn, *balance.Endpoint, []tcp.Failure) {
+	s := tcp.NewSearch(c, d.attempt, d.total, d.maxDials)
 	racing, callOff := context.WithCancel(ctx)
 	defer callOff()
 	var trials []*trial // under way
@@ -227,7 +228,7 @@ func (d *dialer) connect(ctx context.Context, to netip.AddrPort) (*net.TCPConn, 
 	local, remote := conn.LocalAddr().(*net.TCPAddr), conn.RemoteAddr().(*net.TCPAddr)
 	if local.Port == remote.Port && local.IP.Equal(remote.IP) {
 		reset(conn) // a close would keep the port from its endpoint for a minute more (TIME_WAIT)
-		return nil, engine.ErrReachedItself
+		return nil, admit.ErrReachedItself
 	}
 	if d.resolver.Own.Reached(registry.TCP, local.AddrPort(), remote.AddrPort()) {
 		reset(conn)

@@ -21,6 +21,7 @@ import (
 	"kubeproxy/proxy/engine"
 	"kubeproxy/proxy/enginetest"
 	"kubeproxy/proxy/proxytest"
+	"kubeproxy/proxy/tcp"
 	"kubeproxy/proxy/traffic"
 	"kubeproxy/registry"
 )
@@ -72,7 +73,7 @@ func newTestDialer(n *network) *dialer {
 }
 
 // reach dials for one client, which must be turned away.
-func turnedAway(t *testing.T, d *dialer, r *balance.Rotation) (failed []engine.Failure) {
+func turnedAway(t *testing.T, d *dialer, r *balance.Rotation) (failed []tcp.Failure) {
 	t.Helper()
 	conn, _, failed := d.reach(t.Context(), r.Choose(registry.TCP))
 	if conn != nil {
@@ -227,7 +228,7 @@ func TestDNSThatFailsIsHeldAgainstNoEndpoint(t *testing.T) {
 		r := enginetest.NewRotation(enginetest.Named("db.example", 80))
 		start := time.Now()
 		failed := turnedAway(t, d, r)
-		if got := engine.WhyNone(failed); got != traffic.NameFailed || time.Since(start) != admit.LookUpTimeout {
+		if got := tcp.WhyNone(failed); got != traffic.NameFailed || time.Since(start) != admit.LookUpTimeout {
 			t.Errorf("turned away after %v with %s, want %v and name_failed", time.Since(start), got, admit.LookUpTimeout)
 		}
 		if e := r.Endpoints()[0]; down(r) != nil || e.Record().Failures.Load() != 0 || e.Record().Dialing.Load() != 0 {
@@ -316,7 +317,7 @@ func TestDialUndoesAConnectionToItself(t *testing.T) {
 	}
 	r := enginetest.NewRotation(proxytest.At(self))
 	failed := turnedAway(t, d, r)
-	if len(failed) != 1 || !errors.Is(failed[0].Err, engine.ErrReachedItself) || down(r) == nil {
+	if len(failed) != 1 || !errors.Is(failed[0].Err, admit.ErrReachedItself) || down(r) == nil {
 		t.Errorf("got %v; want that it reached itself, and is passed over", failed)
 	}
 	proxytest.ServeTCP(t, self.String(), proxytest.Hold) // its port is free again
@@ -359,10 +360,10 @@ func TestWithoutALocalPortTowardsOneEndpointAnotherIsTried(t *testing.T) {
 	}
 	n.answer[2] = noPort
 	failed := turnedAway(t, d, enginetest.NewRotation(enginetest.Addresses(1, 2)...))
-	if got := engine.WhyNone(failed); got != traffic.DescriptorLimit {
+	if got := tcp.WhyNone(failed); got != traffic.DescriptorLimit {
 		t.Errorf("the client is turned away for %v", got)
 	}
-	if got := new(engine.Connection).Explain(traffic.DescriptorLimit, failed); !strings.Contains(got, "ip_local_port_range") {
+	if got := new(tcp.Connection).Explain(traffic.DescriptorLimit, failed); !strings.Contains(got, "ip_local_port_range") {
 		t.Errorf("the log says: %s", got)
 	}
 }

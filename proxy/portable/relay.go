@@ -12,11 +12,12 @@ import (
 	"kubeproxy/proxy/balance"
 	"kubeproxy/proxy/engine"
 	"kubeproxy/proxy/sockopt"
+	"kubeproxy/proxy/tcp"
 	"kubeproxy/proxy/traffic"
 )
 
 // A relay carries bytes between a client and a backend: a pump for each direction, each on its own
-// goroutine. How it ends is what [engine.Teardown] says.
+// goroutine. How it ends is what [tcp.Teardown] says.
 type relay struct {
 	client, backend side
 	cfg             *engine.Config
@@ -25,12 +26,12 @@ type relay struct {
 	done    chan struct{} // closed when both have
 
 	mu  sync.Mutex // guards end
-	end engine.Teardown
+	end tcp.Teardown
 }
 
 // A side is one of the two connections of a relay.
 type side struct {
-	which engine.TCPSide
+	which tcp.Side
 	conn  *net.TCPConn
 	sent  atomic.Int64   // bytes written to it
 	total *atomic.Uint64 // bytes written to this side of all relays of the service
@@ -41,8 +42,8 @@ type side struct {
 // newRelay makes a relay whose bytes are counted in t as they are written.
 func newRelay(client, backend *net.TCPConn, cfg *engine.Config, t *traffic.Tally) *relay {
 	return &relay{
-		client:  side{which: engine.ClientSide, conn: client, total: &t.Received},
-		backend: side{which: engine.BackendSide, conn: backend, total: &t.Sent},
+		client:  side{which: tcp.ClientSide, conn: client, total: &t.Received},
+		backend: side{which: tcp.BackendSide, conn: backend, total: &t.Sent},
 		cfg:     cfg,
 		done:    make(chan struct{}),
 	}
@@ -98,7 +99,7 @@ var buffers = sync.Pool{New: func() any { return new([bufferSize]byte) }}
 func (r *relay) pump(dst, src *side) {
 	buf := buffers.Get().(*[bufferSize]byte)
 	defer buffers.Put(buf)
-	src.conn.SetReadDeadline(time.Now().Add(r.cfg.LookAfter()))
+	src.conn.SetReadDeadline(time.Now().Add(tcp.LookAfter(r.cfg.TCPKeepAlive)))
 	for {
 		n, err := r.read(src, buf[:])
 		if n > 0 && r.write(dst, buf[:n]) != nil {
@@ -120,10 +121,10 @@ func (r *relay) read(src *side, buf []byte) (int, error) {
 		if err == nil || !errors.Is(err, os.ErrDeadlineExceeded) {
 			return n, err
 		}
-		if r.cfg.HasVanished(sockopt.Inspect(src.conn)) {
-			return 0, engine.ErrVanished
+		if tcp.HasVanished(sockopt.Inspect(src.conn), r.cfg.TCPKeepAlive) {
+			return 0, tcp.ErrVanished
 		}
-		src.conn.SetReadDeadline(time.Now().Add(r.cfg.LookAfter()))
+		src.conn.SetReadDeadline(time.Now().Add(tcp.LookAfter(r.cfg.TCPKeepAlive)))
 	}
 }
 

@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"kubeproxy/internal/monotonic"
-	"kubeproxy/proxy/engine"
 	"kubeproxy/proxy/sockopt"
+	"kubeproxy/proxy/tcp"
 )
 
 // How a relay gets from the first of its ends to the last: it waits for what can still be delivered, but not
@@ -22,17 +22,17 @@ func (r *relay) ended(dst, src *side, err error) {
 	}
 	r.mu.Lock()
 	verdict, survivor := r.end.Ended(src.which, err), &r.client
-	if r.end.Survivor() == engine.BackendSide {
+	if r.end.Survivor() == tcp.BackendSide {
 		survivor = &r.backend
 	}
 	r.mu.Unlock()
 	switch verdict {
-	case engine.TCPFinish:
+	case tcp.Finish:
 		dst.conn.CloseWrite() // fails when the side has gone, which its own pump sees
-	case engine.TCPFlush:
+	case tcp.Flush:
 		r.flush(survivor)
 		r.close()
-	case engine.TCPEnd:
+	case tcp.End:
 		r.close()
 	}
 }
@@ -77,8 +77,8 @@ func (r *relay) discard(dst, src *side, buf []byte) {
 		_, err := src.conn.Read(buf)
 		if errors.Is(err, os.ErrDeadlineExceeded) {
 			err = nil
-			if r.cfg.HasVanished(sockopt.Inspect(src.conn)) {
-				err = engine.ErrVanished
+			if tcp.HasVanished(sockopt.Inspect(src.conn), r.cfg.TCPKeepAlive) {
+				err = tcp.ErrVanished
 			}
 		}
 		if err != nil {
@@ -92,7 +92,7 @@ func (r *relay) discard(dst, src *side, buf []byte) {
 // it. It gives up when there is silence. Where the kernel does not tell, it does not wait.
 func (r *relay) flush(dst *side) {
 	for pause := time.Millisecond; ; pause = min(2*pause, 50*time.Millisecond) {
-		if d := sockopt.Inspect(dst.conn); !d.Pending || r.cfg.HasVanished(d) || r.isSilent() {
+		if d := sockopt.Inspect(dst.conn); !d.Pending || tcp.HasVanished(d, r.cfg.TCPKeepAlive) || r.isSilent() {
 			return
 		}
 		time.Sleep(pause)

@@ -9,24 +9,24 @@ import (
 
 	"kubeproxy/internal/monotonic"
 	"kubeproxy/proxy/balance"
-	"kubeproxy/proxy/engine"
 	"kubeproxy/proxy/traffic"
+	"kubeproxy/proxy/udp"
 )
 
-// A session carries the datagrams of one UDP client as [engine.UDPSession] says. Replies go on leaving from the address that
+// A session carries the datagrams of one UDP client as [udp.Session] says. Replies go on leaving from the address that
 // the client spoke to, whichever endpoint they are from.
 //
 // Two goroutines work on a session: the socket's, in forward, and its own, in run. The latter finds
 // endpoints and connects to them: a session without a backend is one that it finds an endpoint for. Anybody may stop it.
 type session struct {
-	engine.UDPSession
+	udp.Session
 	socket *udpSocket
 
 	ctx    context.Context // ends with the session
 	cancel context.CancelFunc
 	done   chan struct{} // closed when run has returned
 
-	mu      sync.Mutex  // guards UDPSession, as it says, and backend; never held while sending or receiving
+	mu      sync.Mutex  // guards Session, as it says, and backend; never held while sending or receiving
 	backend *udpBackend // nil while an endpoint is being found
 }
 
@@ -41,16 +41,16 @@ func newSession(u *udpSocket) *session {
 func (s *session) forward(datagram []byte) bool {
 	s.mu.Lock()
 	verdict, b := s.Forward(datagram), s.backend
-	if verdict == engine.UDPMove {
+	if verdict == udp.Move {
 		s.leaveLocked()
 	}
 	s.mu.Unlock()
-	if verdict == engine.UDPSend {
+	if verdict == udp.Send {
 		if err := s.send(b, datagram); err != nil {
 			s.refused(b, err)
 		}
 	}
-	return verdict != engine.UDPOver
+	return verdict != udp.Over
 }
 
 // send sends one datagram to an endpoint. It returns an error when that refuses.
@@ -63,7 +63,7 @@ func (s *session) send(b *udpBackend, datagram []byte) error {
 func (s *session) refused(b *udpBackend, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.Refused(&b.UDPVisit, err) == engine.UDPMove {
+	if s.Refused(&b.Visit, err) == udp.Move {
 		s.leaveLocked()
 	}
 }
@@ -90,7 +90,7 @@ func (s *session) run(first *balance.Endpoint, b *udpBackend) {
 		s.carryReplies(b)
 		b.conn.Close()
 		s.mu.Lock()
-		s.Departed(&b.UDPVisit, monotonic.Now())
+		s.Departed(&b.Visit, monotonic.Now())
 		s.mu.Unlock()
 		b = nil
 	}
@@ -103,7 +103,7 @@ func (s *session) carryReplies(b *udpBackend) {
 		switch {
 		case err == nil:
 			s.reply(b, buf[:n])
-			engine.DatagramBuffers.Put(buf)
+			udp.DatagramBuffers.Put(buf)
 		case errors.Is(err, os.ErrDeadlineExceeded):
 			if !s.stay(b) {
 				return
@@ -118,12 +118,12 @@ func (s *session) carryReplies(b *udpBackend) {
 // reply gives the client one datagram of the endpoint, unless the session has left that endpoint.
 func (s *session) reply(b *udpBackend, datagram []byte) {
 	s.mu.Lock()
-	verdict := s.Answered(&b.UDPVisit, len(datagram))
-	if verdict == engine.UDPMove {
+	verdict := s.Answered(&b.Visit, len(datagram))
+	if verdict == udp.Move {
 		s.leaveLocked()
 	}
 	s.mu.Unlock()
-	if verdict == engine.UDPSend {
+	if verdict == udp.Send {
 		_, _, err := s.socket.conn.WriteMsgUDPAddrPort(datagram, s.Control, s.Key.Client)
 		s.Delivered(len(datagram), err)
 	}

@@ -7,7 +7,7 @@ import (
 	"kubeproxy/internal/monotonic"
 	"kubeproxy/proxy/admit"
 	"kubeproxy/proxy/balance"
-	"kubeproxy/proxy/engine"
+	"kubeproxy/proxy/udp"
 	"kubeproxy/registry"
 )
 
@@ -33,7 +33,7 @@ func (s *session) try(e *balance.Endpoint) *udpBackend {
 	b, err := s.dial(e)
 	if err == nil {
 		if err = s.handOver(b); err == nil {
-			s.Reached(&b.UDPVisit)
+			s.Reached(&b.Visit)
 			return b
 		}
 		b.conn.Close()
@@ -76,15 +76,15 @@ func (s *session) dial(e *balance.Endpoint) (*udpBackend, error) {
 func (s *session) handOver(b *udpBackend) error {
 	for sent := 0; ; sent++ {
 		s.mu.Lock()
-		next, verdict := s.HandOver(&b.UDPVisit, sent)
-		if verdict == engine.UDPDone {
+		next, verdict := s.HandOver(&b.Visit, sent)
+		if verdict == udp.Done {
 			s.backend = b
 		}
 		s.mu.Unlock()
 		switch verdict {
-		case engine.UDPDone:
+		case udp.Done:
 			return nil
-		case engine.UDPOver:
+		case udp.Over:
 			return context.Canceled
 		}
 		if err := s.send(b, next); err != nil {

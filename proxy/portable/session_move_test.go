@@ -12,6 +12,7 @@ import (
 	"kubeproxy/proxy/enginetest"
 	"kubeproxy/proxy/proxytest"
 	"kubeproxy/proxy/traffic"
+	"kubeproxy/proxy/udp"
 )
 
 func TestRepliesOfAnEndpointThatWasLeftAreNotPassedOn(t *testing.T) {
@@ -31,7 +32,7 @@ func TestRepliesOfAnEndpointThatWasLeftAreNotPassedOn(t *testing.T) {
 	owner := s.Ownership.Load()
 	s.mu.Lock()
 	for _, session := range s.sessions {
-		session.reply(&udpBackend{UDPVisit: engine.UDPVisit{Endpoint: &balance.Endpoint{Rotation: owner.Rotation}}}, []byte("late"))
+		session.reply(&udpBackend{Visit: udp.Visit{Endpoint: &balance.Endpoint{Rotation: owner.Rotation}}}, []byte("late"))
 	}
 	s.mu.Unlock()
 	s.HasDropped(t, map[traffic.DropReason]uint64{traffic.DropEnded: 1})
@@ -53,7 +54,7 @@ func TestASessionThatHasSettledIsOfferedAllEndpointsAnew(t *testing.T) {
 	s.mu.Lock()
 	for _, session := range s.sessions {
 		session.mu.Lock()
-		session.backend.Began -= engine.SettleTime
+		session.backend.Began -= udp.SettleTime
 		session.mu.Unlock()
 	}
 	s.mu.Unlock()

@@ -12,6 +12,7 @@ import (
 	"kubeproxy/proxy/balance"
 	"kubeproxy/proxy/engine"
 	"kubeproxy/proxy/sockopt"
+	"kubeproxy/proxy/tcp"
 	"kubeproxy/proxy/traffic"
 )
 
@@ -32,7 +33,7 @@ type tcpSocket struct {
 
 // listenTCP opens the socket of a port. Bound to 0.0.0.0 it serves both families, as in v0.4.
 func (e *Engine) listenTCP(addr netip.AddrPort, owner *atomic.Pointer[engine.Claim]) (engine.Socket, error) {
-	config := net.ListenConfig{KeepAliveConfig: engine.KeepAlive(e.Cfg), Control: sockopt.PrepareListen}
+	config := net.ListenConfig{KeepAliveConfig: tcp.KeepAlive(e.Cfg.TCPKeepAlive), Control: sockopt.PrepareListen}
 	config.SetMultipathTCP(false) // its resets and half-closes are not those of TCP
 	l, err := config.Listen(e.Ctx, "tcp", addr.String())
 	if err != nil {
@@ -65,7 +66,7 @@ func (s *tcpSocket) acceptAll() {
 	for {
 		client, err := s.accept()
 		if err == nil {
-			c, ok := e.Conns.Admit(s.owner.Load(), s.port, remote(client))
+			c, ok := tcp.Admit(&e.Base, s.owner.Load(), s.port, remote(client))
 			if !ok {
 				reset(client)
 				continue
@@ -91,7 +92,7 @@ func (s *tcpSocket) acceptAll() {
 }
 
 // whyNoRoom tells why a client in hand was given no descriptors.
-func (s *tcpSocket) whyNoRoom(c engine.Connection, err error) traffic.Reason {
+func (s *tcpSocket) whyNoRoom(c tcp.Connection, err error) traffic.Reason {
 	switch {
 	case err == admit.ErrNoDescriptors:
 		return traffic.DescriptorLimit
@@ -119,7 +120,7 @@ func sleep(ctx context.Context, d time.Duration) {
 
 // serve sees one client to an endpoint and back, from beginning to end. A client that no endpoint
 // answers is turned away by a reset: a clean end could be taken for an empty answer.
-func (s *tcpSocket) serve(c engine.Connection, client *net.TCPConn) {
+func (s *tcpSocket) serve(c tcp.Connection, client *net.TCPConn) {
 	e := s.engine
 	defer e.Budget.Release(2)
 	backend, endpoint, failed := e.dialer.reach(e.Ctx, c.Choose())
@@ -133,7 +134,7 @@ func (s *tcpSocket) serve(c engine.Connection, client *net.TCPConn) {
 	}
 	if backend == nil {
 		reset(client)
-		why := engine.WhyNone(failed)
+		why := tcp.WhyNone(failed)
 		switch {
 		case e.Ctx.Err() != nil:
 			why = traffic.Shutdown

@@ -15,6 +15,7 @@ import (
 	"kubeproxy/proxy/engine"
 	"kubeproxy/proxy/sockopt"
 	"kubeproxy/proxy/traffic"
+	"kubeproxy/proxy/udp"
 )
 
 // A udpSocket is the open UDP socket of one port. All its clients speak to this one socket, so one
@@ -25,7 +26,7 @@ import (
 //	client ──▶ udpSocket.read ──▶ session.forward ──▶ udpBackend ──▶ endpoint
 //	client ◀──────────────── session.carryReplies ◀── udpBackend ◀── endpoint
 type udpSocket struct {
-	engine.UDPPort
+	udp.Port
 	engine *Engine
 	conn   *net.UDPConn
 	queue  sockopt.UDPQueue
@@ -58,7 +59,7 @@ func (e *Engine) listenUDP(addr netip.AddrPort, owner *atomic.Pointer[engine.Cla
 		conn.Close()
 		return nil, err
 	}
-	_ = conn.SetReadBuffer(engine.UDPReceiveBuffer) // a smaller one works too
+	_ = conn.SetReadBuffer(udp.ReceiveBuffer) // a smaller one works too
 	u.ctx, u.cancel = context.WithCancel(e.Ctx)
 	stop := context.AfterFunc(e.Ctx, u.Close)
 	e.Work.Go(func() {
@@ -71,7 +72,7 @@ func (e *Engine) listenUDP(addr netip.AddrPort, owner *atomic.Pointer[engine.Cla
 // read hands on what clients send, until the socket is closed. An error must not end it: v0.4 was
 // left with an open port that nobody read.
 func (u *udpSocket) read() {
-	buf, control := make([]byte, engine.MaxDatagram), make([]byte, sockopt.ReceiptSpace)
+	buf, control := make([]byte, udp.MaxDatagram), make([]byte, sockopt.ReceiptSpace)
 	var pause time.Duration
 	for {
 		n, controlled, _, client, err := u.conn.ReadMsgUDPAddrPort(buf, control)
@@ -126,7 +127,7 @@ func (u *udpSocket) begin(key admit.SessionKey, datagram []byte) *session {
 		return nil
 	}
 	s := newSession(u)
-	evicted, ok := u.Begin(&s.UDPSession, s, owner, key)
+	evicted, ok := u.Begin(&s.Session, s, owner, key)
 	if !ok {
 		s.cancel()
 		return nil
@@ -167,7 +168,7 @@ func (u *udpSocket) add(s *session) {
 
 // ends tells whether a session cannot go on, and why.
 func (u *udpSocket) ends(s *session) (why traffic.Reason, ends bool) {
-	return u.Ends(&s.UDPSession, u.ctx.Err() != nil)
+	return u.Ends(&s.Session, u.ctx.Err() != nil)
 }
 
 // forget makes s unknown: the client's next datagram begins another. It is safe to repeat.

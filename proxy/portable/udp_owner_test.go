@@ -59,7 +59,7 @@ func TestASessionOfTheOldOwnerThatComesTooLateEnds(t *testing.T) {
 	begin := func() *session {
 		e.Budget.TryAcquire(1)
 		session := newSession(s.udpSocket)
-		s.Begin(&session.UDPSession, session, previous, admit.SessionKey{})
+		s.Begin(&session.Session, session, previous, admit.SessionKey{})
 		return session
 	}
 	finishes := func(when string, session *session) {

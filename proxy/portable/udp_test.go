@@ -70,7 +70,7 @@ func (s *udpService) open(t testing.TB, e *Engine, port uint16) {
 func (s *udpService) letIn(key admit.SessionKey, owner *engine.Claim) *session {
 	s.engine.Budget.TryAcquire(1)
 	begun := newSession(s.udpSocket)
-	s.Begin(&begun.UDPSession, begun, owner, key)
+	s.Begin(&begun.Session, begun, owner, key)
 	s.add(begun)
 	return begun
 }

@@ -8,9 +8,10 @@ import (
 	"time"
 
 	"kubeproxy/internal/monotonic"
+	"kubeproxy/proxy/admit"
 	"kubeproxy/proxy/balance"
-	"kubeproxy/proxy/engine"
 	"kubeproxy/proxy/sockopt"
+	"kubeproxy/proxy/udp"
 )
 
 // A udpBackend is a session's socket, connected to one endpoint: only that endpoint's datagrams
@@ -19,9 +20,9 @@ import (
 //
 // One goroutine at a time may send, and one receive.
 type udpBackend struct {
-	engine.UDPVisit // guarded by the session's mu
-	conn            *net.UDPConn
-	io              udpIO
+	udp.Visit // guarded by the session's mu
+	conn      *net.UDPConn
+	io        udpIO
 }
 
 // toEndpoint dials endpoints by UDP. Package net lets its sockets send to broadcast addresses; without that the kernel refuses all those
@@ -38,9 +39,9 @@ func dialUDPBackend(e *balance.Endpoint, addr netip.AddrPort, timeout time.Durat
 	}
 	if ours := conn.LocalAddr().(*net.UDPAddr).AddrPort(); ours.Port() == addr.Port() && ours.Addr().Unmap() == addr.Addr() {
 		conn.Close()
-		return nil, engine.ErrReachedItself
+		return nil, admit.ErrReachedItself
 	}
-	b := &udpBackend{UDPVisit: engine.UDPVisit{Endpoint: e, Began: monotonic.Now()}, conn: conn}
+	b := &udpBackend{Visit: udp.Visit{Endpoint: e, Began: monotonic.Now()}, conn: conn}
 	if err := errors.Join(b.io.init(conn), conn.SetReadDeadline(time.Now().Add(timeout))); err != nil {
 		conn.Close()
 		return nil, err

@@ -5,7 +5,7 @@ package portable
 import (
 	"net"
 
-	"kubeproxy/proxy/engine"
+	"kubeproxy/proxy/udp"
 )
 
 // udpIO is package net's own way: sending may wait, and a buffer is held while receiving waits.
@@ -21,10 +21,10 @@ func (b *udpBackend) send(datagram []byte) error {
 	return err
 }
 
-func (b *udpBackend) receive() (buf *engine.DatagramBuffer, n int, err error) {
-	buf = engine.DatagramBuffers.Get().(*engine.DatagramBuffer)
+func (b *udpBackend) receive() (buf *udp.DatagramBuffer, n int, err error) {
+	buf = udp.DatagramBuffers.Get().(*udp.DatagramBuffer)
 	if n, err = b.io.conn.Read(buf[:]); err != nil {
-		engine.DatagramBuffers.Put(buf)
+		udp.DatagramBuffers.Put(buf)
 		return nil, 0, err
 	}
 	return buf, n, nil

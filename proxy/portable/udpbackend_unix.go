@@ -8,8 +8,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"kubeproxy/proxy/engine"
 	"kubeproxy/proxy/sockopt"
+	"kubeproxy/proxy/udp"
 )
 
 // A udpIO makes single system calls on a socket that package net holds in non-blocking mode. Its
@@ -20,7 +20,7 @@ type udpIO struct {
 	out     []byte // what write is to send
 	outErr  error
 	write   func(fd uintptr) bool
-	in      *engine.DatagramBuffer // what read has received
+	in      *udp.DatagramBuffer // what read has received
 	inLen   int
 	inErr   error
 	receive func(fd uintptr) bool
@@ -33,10 +33,10 @@ func (u *udpIO) init(conn *net.UDPConn) (err error) {
 		return true // also when the queue is full: we don't wait
 	}
 	u.receive = func(fd uintptr) bool {
-		in := engine.DatagramBuffers.Get().(*engine.DatagramBuffer)
+		in := udp.DatagramBuffers.Get().(*udp.DatagramBuffer)
 		u.inLen, u.inErr = sockopt.IgnoringEINTR(unix.Read, int(fd), in[:])
 		if u.inErr != nil {
-			engine.DatagramBuffers.Put(in)
+			udp.DatagramBuffers.Put(in)
 			return u.inErr != unix.EAGAIN // then we are called again once there is something
 		}
 		u.in = in
@@ -65,7 +65,7 @@ func (b *udpBackend) send(datagram []byte) error {
 }
 
 // receive waits for one datagram. The caller gives the buffer back to DatagramBuffers.
-func (b *udpBackend) receive() (buf *engine.DatagramBuffer, n int, err error) {
+func (b *udpBackend) receive() (buf *udp.DatagramBuffer, n int, err error) {
 	u := &b.io
 	for {
 		if err := u.raw.Read(u.receive); err != nil {

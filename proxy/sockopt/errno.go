@@ -23,3 +23,8 @@ func IsReset(err error) bool {
 	}
 	return false
 }
+
+// IsShortage reports whether it was our own descriptors, or the system's, that there were none left of.
+func IsShortage(err error) bool {
+	return errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE)
+}

@@ -1,4 +1,4 @@
-package engine
+package tcp
 
 import (
 	"fmt"
@@ -10,16 +10,16 @@ import (
 
 	"kubeproxy/proxy/admit"
 	"kubeproxy/proxy/balance"
+	"kubeproxy/proxy/engine"
 	"kubeproxy/proxy/traffic"
-	"kubeproxy/registry"
 )
 
 // A Connection is one TCP client as the books have it: from the moment it was accepted to its one
 // ending, whichever engine carries it. It belongs to one goroutine at a time. It opens nothing, and
 // nothing of it waits.
 type Connection struct {
-	all    *connections
-	Claim  *Claim // that it began under
+	base   *engine.Base
+	Claim  *engine.Claim // that it began under
 	port   uint16
 	client netip.AddrPort
 	began  time.Time
@@ -35,11 +35,11 @@ func (c *Connection) Choose() balance.Choice { return c.Claim.Choose(c.client.Ad
 
 // Follow makes c a client of who owns the port now, as if it had come only now: the claim that it
 // began under had nothing to offer it, and has lost the port. False: it is not to be let in there.
-func (c *Connection) Follow(owner *Claim) (ok bool) {
+func (c *Connection) Follow(owner *engine.Claim) (ok bool) {
 	began := c.began
-	c.all.now.Add(-1)
+	c.base.Connections.Add(-1)
 	c.Claim.Tally.Active.Add(-1)
-	*c, ok = c.all.Admit(owner, c.port, c.client)
+	*c, ok = Admit(c.base, owner, c.port, c.client)
 	c.began = began
 	return ok
 }
@@ -65,7 +65,7 @@ func (c *Connection) tried(failed []Failure) {
 		}
 		switch f.reason() {
 		case traffic.OwnListener, traffic.EndpointNotAllowed:
-			c.all.lines.ReportUnusable(c.Claim.Key, f.Endpoint, f.Err)
+			c.base.Lines.ReportUnusable(c.Claim.Key, f.Endpoint, f.Err)
 		case traffic.DialFailed:
 			t.DialFailures.Add(1)
 			c.attempts++
@@ -85,11 +85,7 @@ func (c *Connection) warn(why traffic.Reason, failed []Failure) {
 	if why < traffic.FirstTurnedAway || why > traffic.LastTurnedAway {
 		return // it was we who went
 	}
-	about := aboutClients{c.Claim.Key, why}
-	if why == traffic.ConnectionLimit {
-		about.service = registry.PortKey{} // one line for all services
-	}
-	if note, ok := c.all.lines.turnedAway.Allow(about); ok {
+	if note, ok := c.base.Lines.MayLogTurnedAway(c.Claim.Key, why); ok {
 		glog.Warningf("%s: client %s was turned away: %s%s", c.Claim.Key, c.client, c.Explain(why, failed), note)
 	}
 }
@@ -104,9 +100,9 @@ func (c *Connection) Explain(why traffic.Reason, failed []Failure) string {
 	case traffic.SourceNotAllowed:
 		return "it lies outside the source ranges of the service"
 	case traffic.ServiceLimit:
-		return fmt.Sprintf("the service has %d connections, as many as it may (-max_connections_per_service)", c.all.perService)
+		return fmt.Sprintf("the service has %d connections, as many as it may (-max_connections_per_service)", c.base.Cfg.MaxConnectionsPerService)
 	case traffic.ConnectionLimit:
-		return fmt.Sprintf("there are %d connections in all, as many as there may be (-max_connections)", c.all.max)
+		return fmt.Sprintf("there are %d connections in all, as many as there may be (-max_connections)", c.base.Cfg.MaxConnections)
 	}
 	if i := slices.IndexFunc(failed, Failure.lacksLocalPort); i >= 0 && why == traffic.DescriptorLimit {
 		return fmt.Sprintf("no local port is left towards %s: there are as many as net.ipv4.ip_local_port_range has, for each endpoint", failed[i].Endpoint.Addr)
@@ -121,15 +117,15 @@ func (c *Connection) Explain(why traffic.Reason, failed []Failure) string {
 // that happens to c.
 func (c *Connection) End(why traffic.Reason) {
 	c.Claim.Tally.End(why)
-	c.all.now.Add(-1)
+	c.base.Connections.Add(-1)
 	if c.Endpoint != nil {
 		c.Endpoint.Left()
 		if v := glog.V(4); v {
 			v.Infof("%s: %s → %s has ended: %d bytes there, %d back; %s", c.Claim.Key, c.client, c.Endpoint.Addr, c.Sent, c.Received, why)
 		}
 	}
-	if c.all.Ended != nil {
-		c.all.Ended(c.ending(why))
+	if c.base.Cfg.Ended != nil {
+		c.base.Cfg.Ended(c.ending(why))
 	}
 }
 

@@ -1,4 +1,4 @@
-package engine
+package tcp
 
 import (
 	"fmt"
@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"kubeproxy/proxy/sockopt"
 	"kubeproxy/proxy/traffic"
 )
 
@@ -21,13 +20,13 @@ import (
 //	p  a write to it fails by EPIPE
 //	w  a write to it fails by ECONNRESET
 //	t  a write to it fails by ETIMEDOUT
-func happens(t *Teardown, event byte, actor TCPSide) (verdict string) {
+func happens(t *Teardown, event byte, actor Side) (verdict string) {
 	side := actor
 	if event >= 'a' {
 		side = actor.other()
 	}
 	ended := func(err error) string {
-		return [...]string{TCPWait: "wait", TCPFinish: "finish", TCPFlush: "flush", TCPEnd: "end"}[t.Ended(side, err)]
+		return [...]string{Wait: "wait", Finish: "finish", Flush: "flush", End: "end"}[t.Ended(side, err)]
 	}
 	switch strings.ToLower(string(event)) {
 	case "f":
@@ -86,7 +85,7 @@ func TestHowAConnectionEnds(t *testing.T) {
 	} {
 		for actor, names := range [2]struct{ actor, other string }{{"client", "endpoint"}, {"endpoint", "client"}} {
 			t.Run(c.name+", "+names.actor, func(t *testing.T) {
-				td, actor := new(Teardown), TCPSide(actor)
+				td, actor := new(Teardown), Side(actor)
 				var verdicts []string
 				for i := range len(c.script) {
 					verdicts = append(verdicts, happens(td, c.script[i], actor))
@@ -95,7 +94,7 @@ func TestHowAConnectionEnds(t *testing.T) {
 					t.Errorf("%s: %s; want %s", c.script, got, c.want)
 				}
 				for name, check := range map[string]struct {
-					is   func(TCPSide) bool
+					is   func(Side) bool
 					want string
 				}{
 					"is closed":    {td.IsClean, c.closed},
@@ -103,7 +102,7 @@ func TestHowAConnectionEnds(t *testing.T) {
 					"has finished": {td.HasFinished, finishers(c.script)},
 				} {
 					got := ""
-					for i, side := range []TCPSide{actor, actor.other()} {
+					for i, side := range []Side{actor, actor.other()} {
 						if check.is(side) {
 							got += string("Ao"[i])
 						}
@@ -112,7 +111,7 @@ func TestHowAConnectionEnds(t *testing.T) {
 						t.Errorf("who %s: %q; want %q", name, got, check.want)
 					}
 				}
-				if left := map[TCPSide]string{actor: "A", actor.other(): "o"}[td.Survivor()]; c.left != "" && left != c.left {
+				if left := map[Side]string{actor: "A", actor.other(): "o"}[td.Survivor()]; c.left != "" && left != c.left {
 					t.Errorf("%q survives; want %q", left, c.left)
 				}
 				want := strings.NewReplacer("A ", names.actor+"_", "o ", names.other+"_").Replace(c.reason)
@@ -138,7 +137,7 @@ func finishers(script string) (who string) {
 // given time to finish.
 func TestOnlyABackendIsStoppedWhenTheOtherSideHasGone(t *testing.T) {
 	for script, want := range map[string]bool{"F": false, "P": false, "FP": true, "PF": true, "R": false, "WF": false, "fP": false} {
-		for _, actor := range []TCPSide{ClientSide, BackendSide} {
+		for _, actor := range []Side{ClientSide, BackendSide} {
 			td := new(Teardown)
 			for i := range len(script) {
 				happens(td, script[i], actor)
@@ -212,29 +211,8 @@ func TestAnErrorThatWasMetEarlyIsRememberedForTheRead(t *testing.T) {
 	if td.HasFinished(ClientSide) {
 		t.Error("the client's end is not to be read any more")
 	}
-	if got := td.Ended(ClientSide, nil); got != TCPFlush || td.Reason() != traffic.ClientReset {
-		t.Errorf("verdict %d, reason %v; want %d and %v", got, td.Reason(), TCPFlush, traffic.ClientReset)
-	}
-}
-
-func TestAPeerHasVanishedThatAnswersNothing(t *testing.T) {
-	cfg := Config{TCPKeepAlive: 15 * time.Second}
-	gone := sockopt.Delivery{Pending: true, Unanswered: Probes, Silent: time.Minute}
-	for name, c := range map[string]struct {
-		change func(*sockopt.Delivery)
-		want   bool
-	}{
-		"gone":                           {func(*sockopt.Delivery) {}, true},
-		"nothing was sent to it":         {func(d *sockopt.Delivery) { d.Pending = false }, false},
-		"it was asked too seldom":        {func(d *sockopt.Delivery) { d.Unanswered-- }, false},
-		"it has said something lately":   {func(d *sockopt.Delivery) { d.Silent-- }, false},
-		"the kernel does not tell of it": {func(d *sockopt.Delivery) { *d = sockopt.Delivery{} }, false},
-	} {
-		d := gone
-		c.change(&d)
-		if got := cfg.HasVanished(d); got != c.want {
-			t.Errorf("%s: it has vanished: %v", name, got)
-		}
+	if got := td.Ended(ClientSide, nil); got != Flush || td.Reason() != traffic.ClientReset {
+		t.Errorf("verdict %d, reason %v; want %d and %v", got, td.Reason(), Flush, traffic.ClientReset)
 	}
 }
 
@@ -255,8 +233,8 @@ func TestWhyAConnectionBrokeIsReadFromTheError(t *testing.T) {
 		for side, name := range [2]string{"client", "endpoint"} {
 			for _, err := range []error{errno, &net.OpError{Op: "read", Err: os.NewSyscallError("read", errno)}} {
 				for how, end := range map[string]func(*Teardown){
-					"read":  func(td *Teardown) { td.Ended(TCPSide(side), err) },
-					"write": func(td *Teardown) { td.Unwritable(TCPSide(side), err) },
+					"read":  func(td *Teardown) { td.Ended(Side(side), err) },
+					"write": func(td *Teardown) { td.Unwritable(Side(side), err) },
 				} {
 					td := new(Teardown)
 					end(td)

@@ -1,4 +1,4 @@
-package engine
+package udp
 
 import (
 	"fmt"
@@ -11,6 +11,7 @@ import (
 
 	"kubeproxy/proxy/admit"
 	"kubeproxy/proxy/balance"
+	"kubeproxy/proxy/engine"
 	"kubeproxy/proxy/traffic"
 	"kubeproxy/registry"
 )
@@ -52,7 +53,7 @@ func TestANewcomerIsRefusedForTheFirstReasonThereIs(t *testing.T) {
 		}
 		for _, all := range [][]wrong{troubles[from:min(from+1, len(troubles))], troubles[from:]} {
 			t.Run(fmt.Sprint(name, " and ", max(0, len(all)-1), " more"), func(t *testing.T) {
-				s := &state{f: newFixture(t, Config{}, at(1))}
+				s := &state{f: newFixture(t, engine.Config{}, at(1))}
 				for _, w := range all {
 					w.do(s)
 				}
@@ -71,7 +72,7 @@ func TestANewcomerIsRefusedForTheFirstReasonThereIs(t *testing.T) {
 
 // Who is refused for what costs nothing does not use up what others need.
 func TestANewcomerThatIsRefusedUsesUpNobodysTurn(t *testing.T) {
-	f := newFixture(t, Config{})
+	f := newFixture(t, engine.Config{})
 	asked := 0
 	f.Newcomers, f.port.pace = rate.NewLimiter(0, 1), rate.NewLimiter(0, 1)
 	isCrowded := func() bool { asked++; return true }
@@ -88,7 +89,7 @@ func TestANewcomerThatIsRefusedUsesUpNobodysTurn(t *testing.T) {
 
 // What the kernel says of lost datagrams is a count that wraps around, and it says nothing before the first one.
 func TestLostDatagramsAreCountedOnce(t *testing.T) {
-	f := newFixture(t, Config{}, at(1))
+	f := newFixture(t, engine.Config{}, at(1))
 	for _, c := range []struct {
 		said uint32
 		want uint64 // in all
@@ -100,7 +101,7 @@ func TestLostDatagramsAreCountedOnce(t *testing.T) {
 }
 
 func TestADatagramThatWasCutIsDropped(t *testing.T) {
-	f := newFixture(t, Config{}, at(1))
+	f := newFixture(t, engine.Config{}, at(1))
 	if !f.port.Received(aClient.Client, MaxDatagram-1, 0) || f.port.Received(aClient.Client, MaxDatagram, 0) {
 		t.Error("a datagram is whole if and only if it is shorter than its buffer")
 	}
@@ -115,8 +116,8 @@ type evicted int
 func (n *evicted) Evict() { *n++ }
 
 func TestASessionThatFindsNoRoomLeavesNothingBehind(t *testing.T) {
-	f := newFixture(t, Config{MaxUDPSessions: 2, MaxUDPSessionsPerService: 1}, at(1), at(2))
-	begin := func(s *UDPSession, client byte) (*admit.Entry, bool) {
+	f := newFixture(t, engine.Config{MaxUDPSessions: 2, MaxUDPSessionsPerService: 1}, at(1), at(2))
+	begin := func(s *Session, client byte) (*admit.Entry, bool) {
 		key := aClient
 		key.Client = netip.AddrPortFrom(at(client).IP.Addr(), 9)
 		if !f.port.MayBegin(f.owner, key, func() bool { return false }) {
@@ -124,7 +125,7 @@ func TestASessionThatFindsNoRoomLeavesNothingBehind(t *testing.T) {
 		}
 		return f.port.Begin(s, new(evicted), f.owner, key)
 	}
-	var first, second, third UDPSession
+	var first, second, third Session
 	if out, ok := begin(&first, 101); !ok || out != nil {
 		t.Fatalf("the first client: let in %v, evicted %v", ok, out)
 	}
@@ -157,31 +158,31 @@ func TestWhichSessionsGoOnWhenTheirPortChanges(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		closed bool
-		owner  func(f *fixture) *Claim
+		owner  func(f *fixture) *engine.Claim
 		want   string
 	}{
-		{"nothing has changed", false, func(f *fixture) *Claim { return f.owner }, ""},
-		{"new terms still allow the client", false, func(f *fixture) *Claim {
-			return &Claim{Rotation: f.owner.Rotation, Lifetime: f.owner.Lifetime, Sources: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}}
+		{"nothing has changed", false, func(f *fixture) *engine.Claim { return f.owner }, ""},
+		{"new terms still allow the client", false, func(f *fixture) *engine.Claim {
+			return &engine.Claim{Rotation: f.owner.Rotation, Lifetime: f.owner.Lifetime, Sources: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}}
 		}, ""},
-		{"new terms do not", false, func(f *fixture) *Claim {
-			return &Claim{Rotation: f.owner.Rotation, Lifetime: f.owner.Lifetime, Sources: []netip.Prefix{netip.MustParsePrefix("198.51.100.0/24")}}
+		{"new terms do not", false, func(f *fixture) *engine.Claim {
+			return &engine.Claim{Rotation: f.owner.Rotation, Lifetime: f.owner.Lifetime, Sources: []netip.Prefix{netip.MustParsePrefix("198.51.100.0/24")}}
 		}, "source_not_allowed"},
-		{"the port is another's", false, func(f *fixture) *Claim {
-			return &Claim{Rotation: new(balance.Rotation), Lifetime: new(balance.Lifetime)}
+		{"the port is another's", false, func(f *fixture) *engine.Claim {
+			return &engine.Claim{Rotation: new(balance.Rotation), Lifetime: new(balance.Lifetime)}
 		}, "service_removed"},
-		{"the proxy stops", true, func(f *fixture) *Claim { return f.owner }, "shutdown"},
-		{"the service has left the port", true, func(f *fixture) *Claim {
+		{"the proxy stops", true, func(f *fixture) *engine.Claim { return f.owner }, "shutdown"},
+		{"the service has left the port", true, func(f *fixture) *engine.Claim {
 			f.owner.Lifetime.End(balance.Removal{}, traffic.ServiceRemoved)
 			return f.owner
 		}, "service_removed"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			f := newFixture(t, Config{}, at(1))
+			f := newFixture(t, engine.Config{}, at(1))
 			s := f.begin(t)
 			f.port.Owner.Store(c.owner(f))
 			got := ""
-			if why, ends := f.port.Ends(&s.UDPSession, c.closed); ends {
+			if why, ends := f.port.Ends(&s.Session, c.closed); ends {
 				got = why.String()
 			}
 			if got != c.want {

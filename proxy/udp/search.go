@@ -1,4 +1,4 @@
-package engine
+package udp
 
 import (
 	"errors"
@@ -8,6 +8,7 @@ import (
 
 	"kubeproxy/proxy/admit"
 	"kubeproxy/proxy/balance"
+	"kubeproxy/proxy/engine"
 	"kubeproxy/proxy/sockopt"
 	"kubeproxy/proxy/traffic"
 	"kubeproxy/registry"
@@ -16,8 +17,8 @@ import (
 // How a UDP session finds an endpoint, at first and after it has left one. The engine asks Next which endpoint to try, and
 // connects to it. Then it calls HandOver and Reached, or else Cannot, and asks again. When Next offers none, it calls GiveUp.
 
-// A udpSearch is what a session knows of the endpoints that it was offered.
-type udpSearch struct {
+// A search is what a session knows of the endpoints that it was offered.
+type search struct {
 	choice            balance.Choice
 	until             time.Duration      // when the search is over, by the clock of package monotonic
 	over              bool               // no endpoint would fare better
@@ -28,7 +29,7 @@ type udpSearch struct {
 }
 
 // Next returns the endpoint to try now; false: there is none in time.
-func (s *UDPSession) Next(now time.Duration) (*balance.Endpoint, bool) {
+func (s *Session) Next(now time.Duration) (*balance.Endpoint, bool) {
 	for !s.over {
 		e, ok := s.choice.Next()
 		switch {
@@ -42,19 +43,19 @@ func (s *UDPSession) Next(now time.Duration) (*balance.Endpoint, bool) {
 }
 
 // IsRetry reports whether Next would offer another endpoint after one that would not do.
-func (s *UDPSession) IsRetry() bool { return !s.over && s.choice.Offers > 0 }
+func (s *Session) IsRetry() bool { return !s.over && s.choice.Offers > 0 }
 
 // LookUpPatience returns how long the session waits for the name of the endpoint that it was offered. While others are left,
 // it tries the next one as soon as TCP would.
-func (s *UDPSession) LookUpPatience() time.Duration {
+func (s *Session) LookUpPatience() time.Duration {
 	if s.choice.IsLast() {
 		return admit.LookUpTimeout
 	}
-	return Stagger
+	return engine.Stagger
 }
 
 // Cannot notes why an endpoint that was offered cannot be the session's.
-func (s *UDPSession) Cannot(e *balance.Endpoint, err error) {
+func (s *Session) Cannot(e *balance.Endpoint, err error) {
 	if v := glog.V(3); v {
 		v.Infof("%s: UDP client %v cannot have %v: %v", s.Claim.Key, s.Key.Client, e.Addr, err)
 	}
@@ -79,7 +80,7 @@ func (s *UDPSession) Cannot(e *balance.Endpoint, err error) {
 // descriptors, or of local ports, that is not the endpoint's fault; when the record is wrong, that is not for how long it takes.
 func whyUnusable(err error) traffic.DropReason {
 	switch {
-	case IsShortage(err), sockopt.IsOurTrouble(err):
+	case sockopt.IsShortage(err), sockopt.IsOurTrouble(err):
 		return traffic.DropDescriptorLimit
 	case errors.Is(err, admit.ErrOwnListener):
 		return traffic.DropOwnListener
@@ -96,7 +97,7 @@ func whyUnusable(err error) traffic.DropReason {
 }
 
 // Reached notes that a visit has begun: its endpoint carries the session, unless it refuses.
-func (s *UDPSession) Reached(v *UDPVisit) {
+func (s *Session) Reached(v *Visit) {
 	e := v.Endpoint
 	s.attempts++
 	switch s.carried {
@@ -121,7 +122,7 @@ const SettleTime = time.Second
 // Departed notes that the socket of a visit was closed, and decides whether the session may be offered endpoints anew. It may
 // if this one had been reached. Otherwise it goes on with those that it was not offered yet, so that when all refuse it
 // comes to an end. A session that has ended is offered none: it would take somebody's turn.
-func (s *UDPSession) Departed(v *UDPVisit, now time.Duration) {
+func (s *Session) Departed(v *Visit, now time.Duration) {
 	v.Endpoint.Left()
 	settled := v.answered || now-v.Began > SettleTime
 	if v.refused && !settled { // then it was only tried

@@ -1,12 +1,12 @@
-package engine
+package udp
 
 import "sync"
 
-// UDPReceiveBuffer is what we ask the kernel to hold for a port while the read loop is not
+// ReceiveBuffer is what we ask the kernel to hold for a port while the read loop is not
 // running. Its usual 208 KiB are gone after two datagrams of full length. The kernel grants as much
 // as net.core.rmem_max allows. (Of what 100 known clients sent while 100,000 forged senders did, all
 // was answered with 4 MiB, 94 % with 1 MiB, 86 % with 208 KiB; see UDPQueue.)
-const UDPReceiveBuffer = 4 << 20
+const ReceiveBuffer = 4 << 20
 
 // MaxDatagram is more than a UDP datagram can hold: its length has 16 bits and counts 8 bytes of
 // header (RFC 768). One that fills a buffer of this size was cut. v0.4 cut all at 4096 bytes (D41).

@@ -1,4 +1,4 @@
-package engine
+package udp
 
 import (
 	"bytes"
@@ -12,16 +12,17 @@ import (
 
 	"kubeproxy/proxy/admit"
 	"kubeproxy/proxy/balance"
+	"kubeproxy/proxy/engine"
 	"kubeproxy/proxy/sockopt"
 	"kubeproxy/proxy/traffic"
 	"kubeproxy/registry"
 )
 
-// A UDPSession is one UDP client's flow to one endpoint after another, whichever engine carries it. It decides, and opens
+// A Session is one UDP client's flow to one endpoint after another, whichever engine carries it. It decides, and opens
 // and waits for nothing: the engine holds the sockets, says what happens on them, and does as the verdict says.
 //
 //	             Forward, Answered: the endpoint is gone
-//	             Refused                                        UDPMove
+//	             Refused                                        Move
 //	      ┌──────────────────────────────────────────────────────────┐
 //	an endpoint                                      none: datagrams wait
 //	      └──────────────────────────────────────────────────────────┘
@@ -32,20 +33,20 @@ import (
 // When its endpoint leaves the rotation or refuses, the session moves to another one, and the client sees nothing of it.
 //
 // An engine with several goroutines holds a lock while it calls Forward, Answered, Refused, HandOver, Departed, IsIdle, End,
-// GiveUp and Ended. The methods of the search (udpsearch.go), Delivered and Finish belong to one goroutine. Anybody may call
+// GiveUp and Ended. The methods of the search (search.go), Delivered and Finish belong to one goroutine. Anybody may call
 // Sent and Drop. For a datagram nothing is allocated, unless it has to wait.
-type UDPSession struct {
+type Session struct {
 	admit.Entry // in the limits
 	Key         admit.SessionKey
-	Claim       *Claim // that it began under
-	Control     []byte // makes replies leave from Key.Local
-	port        *UDPPort
+	Claim       *engine.Claim // that it began under
+	Control     []byte        // makes replies leave from Key.Local
+	port        *Port
 	began       time.Time
 	sent        atomic.Uint64 // bytes that were handed to endpoints
 	received    uint64        // bytes that were handed to the client
-	udpSearch
+	search
 
-	at     *UDPVisit // nil while an endpoint is being found
+	at     *Visit // nil while an endpoint is being found
 	ended  bool
 	reason traffic.Reason     // why, once it has
 	lost   traffic.DropReason // and why what waited then is dropped
@@ -60,22 +61,22 @@ type UDPSession struct {
 	last       []byte
 }
 
-// A UDPVisit is the time that a session spends with one endpoint, on one connected socket.
-type UDPVisit struct {
+// A Visit is the time that a session spends with one endpoint, on one connected socket.
+type Visit struct {
 	Endpoint *balance.Endpoint
 	Began    time.Duration // by the clock of package monotonic
 	answered bool          // the endpoint has sent something
 	refused  bool          // it has refused a datagram
 }
 
-// A UDPVerdict says what the engine has to do about a datagram.
-type UDPVerdict uint8
+// A Verdict says what the engine has to do about a datagram.
+type Verdict uint8
 
 const (
-	UDPSend UDPVerdict = iota // send it on
-	UDPDone                   // nothing: it waits, or was dropped and counted
-	UDPMove                   // likewise; the session has left its endpoint: close its socket, and find another one
-	UDPOver                   // nothing of the session: it has ended
+	Send Verdict = iota // send it on
+	Done                // nothing: it waits, or was dropped and counted
+	Move                // likewise; the session has left its endpoint: close its socket, and find another one
+	Over                // nothing of the session: it has ended
 )
 
 // MaxWaiting bounds how many datagrams of one session wait. It is enough for a client in full flow
@@ -88,22 +89,22 @@ const MaxWaiting = 64
 const MaxKept = 1500
 
 // Forward says what becomes of a datagram of the client: it is sent to the endpoint, or waits for one.
-func (s *UDPSession) Forward(datagram []byte) UDPVerdict {
+func (s *Session) Forward(datagram []byte) Verdict {
 	if s.ended {
-		return UDPOver
+		return Over
 	}
 	s.Heard()
 	if s.answered && !s.confirmed {
 		s.confirmed = true
 		s.port.base.Sessions.Confirm(&s.Entry)
 	}
-	verdict := UDPDone
+	verdict := Done
 	if s.at != nil {
 		if !s.at.Endpoint.Gone() {
 			s.keep(datagram)
-			return UDPSend
+			return Send
 		}
-		s.at, verdict = nil, UDPMove // D42: v0.4 went on sending to an endpoint that was gone
+		s.at, verdict = nil, Move // D42: v0.4 went on sending to an endpoint that was gone
 	}
 	if !s.hold(datagram) {
 		s.Drop(traffic.DropWaiting, 1)
@@ -113,7 +114,7 @@ func (s *UDPSession) Forward(datagram []byte) UDPVerdict {
 
 // keep remembers a datagram that is being sent, if it is short: a copy of some hundred bytes buys that no answer is lost with
 // an endpoint.
-func (s *UDPSession) keep(datagram []byte) {
+func (s *Session) keep(datagram []byte) {
 	s.unanswered, s.kept = true, len(datagram) <= MaxKept
 	if s.kept {
 		s.last = append(s.last[:0], datagram...)
@@ -121,7 +122,7 @@ func (s *UDPSession) keep(datagram []byte) {
 }
 
 // hold puts a copy of a datagram aside until there is an endpoint; false: no room for it.
-func (s *UDPSession) hold(datagram []byte) bool {
+func (s *Session) hold(datagram []byte) bool {
 	if len(s.waiting) >= MaxWaiting || !s.port.base.Sessions.Reserve(datagram) {
 		return false
 	}
@@ -131,7 +132,7 @@ func (s *UDPSession) hold(datagram []byte) bool {
 
 // Sent notes what came of sending a datagram of n bytes to an endpoint. It returns the error if the endpoint, or the way to
 // it, refuses: see Refused. Other failures cost just the datagram.
-func (s *UDPSession) Sent(n int, err error) (refusal error) {
+func (s *Session) Sent(n int, err error) (refusal error) {
 	switch {
 	case err == nil:
 		t := s.Claim.Tally
@@ -151,14 +152,14 @@ func (s *UDPSession) Sent(n int, err error) (refusal error) {
 // Refused takes the session from an endpoint that refuses, as err says. The datagram that was refused waits for the next
 // endpoint, for it reached nobody. (Or almost: of several on their way at once, one may have been refused while a later one
 // was not, and is now sent twice. UDP may do that, RFC 768.) Of those who hear of one refusal the first counts.
-func (s *UDPSession) Refused(v *UDPVisit, err error) UDPVerdict {
+func (s *Session) Refused(v *Visit, err error) Verdict {
 	switch {
 	case s.at == v:
 	case s.ended:
 		s.Drop(traffic.DropEnded, 1)
-		return UDPOver
+		return Over
 	default:
-		return UDPDone
+		return Done
 	}
 	if v := glog.V(3); v {
 		v.Infof("%s: UDP client %v has to leave %v: %v", s.Claim.Key, s.Key.Client, s.at.Endpoint.Addr, err)
@@ -168,33 +169,33 @@ func (s *UDPSession) Refused(v *UDPVisit, err error) UDPVerdict {
 	if s.unanswered && (!s.kept || !s.hold(s.last)) {
 		s.Drop(traffic.DropUnreachable, 1)
 	}
-	return UDPMove
+	return Move
 }
 
-// Answered says what becomes of a datagram of n bytes that an endpoint has sent: UDPSend is to the client.
-func (s *UDPSession) Answered(v *UDPVisit, n int) UDPVerdict {
+// Answered says what becomes of a datagram of n bytes that an endpoint has sent: Send is to the client.
+func (s *Session) Answered(v *Visit, n int) Verdict {
 	v.answered = true
 	v.Endpoint.Answered(registry.UDP)
 	s.Heard()
 	switch {
 	case s.at != v:
 		s.Drop(traffic.DropEnded, 1)
-		return UDPDone
+		return Done
 	case v.Endpoint.Gone() && !s.unanswered:
 		s.at = nil // D42: it may answer what it was asked before it went, and no more
 		s.Drop(traffic.DropEnded, 1)
-		return UDPMove
+		return Move
 	}
 	s.answered, s.unanswered = true, false
 	if n == MaxDatagram {
 		s.Drop(traffic.DropTooLong, 1)
-		return UDPDone
+		return Done
 	}
-	return UDPSend
+	return Send
 }
 
 // Delivered notes what came of sending a reply of n bytes to the client. A failure costs just the reply.
-func (s *UDPSession) Delivered(n int, err error) {
+func (s *Session) Delivered(n int, err error) {
 	switch {
 	case err == nil:
 		t := s.Claim.Tally
@@ -210,23 +211,23 @@ func (s *UDPSession) Delivered(n int, err error) {
 	}
 }
 
-// HandOver gives an endpoint that was just connected to what waited, in order: so many have been sent, and UDPSend means that
-// next is to be sent as well. With UDPDone the visit has begun. When the endpoint refuses one of them, it has not, and all
+// HandOver gives an endpoint that was just connected to what waited, in order: so many have been sent, and Send means that
+// next is to be sent as well. With Done the visit has begun. When the endpoint refuses one of them, it has not, and all
 // go on waiting: what it had been sent before is what it refused.
-func (s *UDPSession) HandOver(v *UDPVisit, sent int) (next []byte, verdict UDPVerdict) {
+func (s *Session) HandOver(v *Visit, sent int) (next []byte, verdict Verdict) {
 	switch {
 	case s.ended:
-		return nil, UDPOver
+		return nil, Over
 	case sent < len(s.waiting):
 		s.keep(s.waiting[sent])
-		return s.waiting[sent], UDPSend
+		return s.waiting[sent], Send
 	}
 	s.port.base.Sessions.Unreserve(s.waiting)
 	s.at, s.waiting = v, nil
-	return nil, UDPDone
+	return nil, Done
 }
 
 // Drop counts datagrams of the session that are not carried further.
-func (s *UDPSession) Drop(why traffic.DropReason, n int) {
+func (s *Session) Drop(why traffic.DropReason, n int) {
 	s.port.base.Lines.Drop(s.Claim, why, n, s.Key.Client)
 }

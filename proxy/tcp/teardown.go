@@ -1,4 +1,4 @@
-package engine
+package tcp
 
 import (
 	"errors"
@@ -71,58 +71,58 @@ const (
 	brokeOff
 )
 
-// A TCPSide is one of the two sides of a connection, seen from here.
-type TCPSide uint8
+// A Side is one of the two sides of a connection, seen from here.
+type Side uint8
 
 const (
-	ClientSide TCPSide = iota
+	ClientSide Side = iota
 	BackendSide
 )
 
-func (s TCPSide) other() TCPSide { return 1 - s }
+func (s Side) other() Side { return 1 - s }
 
-// A TCPVerdict says what the engine has to do now that a side has ended. Whatever it is, the engine asks IsSilent from time
+// A Verdict says what the engine has to do now that a side has ended. Whatever it is, the engine asks IsSilent from time
 // to time from then on.
-type TCPVerdict uint8
+type Verdict uint8
 
 const (
-	TCPWait   TCPVerdict = iota // nothing: go on with the other direction
-	TCPFinish                   // send FIN to the other side
-	TCPFlush                    // wait until the Survivor has been delivered all that it was sent; then end
-	TCPEnd                      // end: close both sides, or reset those that are not IsClean
+	Wait   Verdict = iota // nothing: go on with the other direction
+	Finish                // send FIN to the other side
+	Flush                 // wait until the Survivor has been delivered all that it was sent; then end
+	End                   // end: close both sides, or reset those that are not IsClean
 )
 
 // Ended notes that a read from a side has found its end: its FIN, or, by err, that it was reset or has vanished. All that it
 // said before has been written to the other side, or thrown away if that Refuses.
-func (t *Teardown) Ended(src TCPSide, err error) TCPVerdict {
+func (t *Teardown) Ended(src Side, err error) Verdict {
 	s, d := &t.sides[src], &t.sides[src.other()]
 	if err == nil && !s.broken { // else a write has taken the error that this FIN hides
 		s.end = saidFIN
 		t.Because(ends[src].finished)
 		switch {
 		case d.broken && d.hasFinished():
-			return TCPFlush
+			return Flush
 		case d.hasFinished():
-			return TCPEnd
+			return End
 		case d.broken, d.sawEPIPE:
-			return TCPWait // until its own end is read
+			return Wait // until its own end is read
 		}
-		return TCPFinish
+		return Finish
 	}
 	if s.broken = true; s.end == talks {
 		s.end = brokeOff
 	}
 	if t.Refuses(src.other()) { // what is only thrown away is no reason
-		return TCPEnd
+		return End
 	}
 	t.Because(ends[src].of(err)) // without err it is known by now
-	return TCPFlush
+	return Flush
 }
 
 // Unwritable notes that a write to a side has failed: it takes no more. The engine drops what it holds for it. Its own end is still
 // to be read, and what the other side goes on sending is to be read and thrown away: else that might be stuck in its writes
 // before it has heard all that this one had to say.
-func (t *Teardown) Unwritable(dst TCPSide, err error) {
+func (t *Teardown) Unwritable(dst Side, err error) {
 	if errors.Is(err, syscall.EPIPE) {
 		t.sides[dst].sawEPIPE = true
 		return
@@ -132,19 +132,19 @@ func (t *Teardown) Unwritable(dst TCPSide, err error) {
 
 // Broke notes an error of a side whose end is still to be read. The kernel tells of it only once: that read may find a FIN where
 // there was none. (After EPIPE it is a true one: the peer had sent its FIN before the RST.)
-func (t *Teardown) Broke(side TCPSide, err error) {
+func (t *Teardown) Broke(side Side, err error) {
 	t.sides[side].broken = true
 	t.Because(ends[side].of(err))
 }
 
 // HasFinished reports whether nothing more is to be read from a side.
-func (t *Teardown) HasFinished(side TCPSide) bool { return t.sides[side].hasFinished() }
+func (t *Teardown) HasFinished(side Side) bool { return t.sides[side].hasFinished() }
 
 // Refuses reports whether a side takes no more.
-func (t *Teardown) Refuses(side TCPSide) bool { return t.sides[side].sawEPIPE || t.sides[side].broken }
+func (t *Teardown) Refuses(side Side) bool { return t.sides[side].sawEPIPE || t.sides[side].broken }
 
-// Survivor returns the side that is to get all that it was sent before the end: see TCPFlush.
-func (t *Teardown) Survivor() TCPSide {
+// Survivor returns the side that is to get all that it was sent before the end: see Flush.
+func (t *Teardown) Survivor() Side {
 	if t.sides[ClientSide].broken {
 		return BackendSide
 	}
@@ -183,7 +183,7 @@ func finishes(why traffic.Reason) bool {
 
 // IsClean reports whether a side may be closed: it has been sent the FIN of the other, or will be by that. Otherwise it has to be
 // reset, also when it has vanished, or the kernel would go on with it for minutes.
-func (t *Teardown) IsClean(side TCPSide) bool { return t.sides[side.other()].end == saidFIN }
+func (t *Teardown) IsClean(side Side) bool { return t.sides[side.other()].end == saidFIN }
 
 // Reason returns why the connection has ended. It is the last that is asked.
 func (t *Teardown) Reason() traffic.Reason {
@@ -197,20 +197,6 @@ func (t *Teardown) Reason() traffic.Reason {
 	}
 	return traffic.Reason(t.reason - 1)
 }
-
-// HasVanished reports whether a peer no longer answers, of which the kernel tells d. Keepalive cannot find out while we have
-// sent something that the peer has not acknowledged: then the kernel sends that again, instead of probes, for a quarter of an
-// hour (tcp_retries2, tcp(7)). TCP_USER_TIMEOUT would be shorter, but would also end a peer that is well and just reads
-// nothing for a while.
-func (c Config) HasVanished(d sockopt.Delivery) bool {
-	return d.Pending && d.Unanswered >= Probes && d.Silent >= c.LookAfter()
-}
-
-// LookAfter is how often a connection has to be looked at for HasVanished: as long as keepalive takes to find out.
-func (c Config) LookAfter() time.Duration { return (1 + Probes) * c.TCPKeepAlive }
-
-// ErrVanished is how a side ends that HasVanished.
-var ErrVanished = errors.New("the peer no longer answers")
 
 // ends are the reasons that each side can be.
 var ends = [2]sideEnds{

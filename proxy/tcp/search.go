@@ -1,13 +1,16 @@
-package engine
+package tcp
 
 import (
 	"errors"
+	"net"
 	"slices"
 	"syscall"
 	"time"
 
 	"kubeproxy/proxy/admit"
 	"kubeproxy/proxy/balance"
+	"kubeproxy/proxy/engine"
+	"kubeproxy/proxy/sockopt"
 	"kubeproxy/proxy/traffic"
 	"kubeproxy/registry"
 )
@@ -37,9 +40,6 @@ type Search struct {
 func NewSearch(c balance.Choice, attempt, total time.Duration, maxDials int64) Search {
 	return Search{Choice: c, attempt: attempt, total: total, maxDials: maxDials, deadline: time.Now().Add(total)}
 }
-
-// Stagger is how long an endpoint may be silent before another is tried beside it.
-const Stagger = 250 * time.Millisecond
 
 // A Failure is an endpoint that a client was not given, and why.
 type Failure struct {
@@ -88,7 +88,7 @@ func (s *Search) Abandoned(e *balance.Endpoint, err error) {
 
 // Outrun ends an attempt, begun so long ago, because another endpoint has answered.
 func (s *Search) Outrun(e *balance.Endpoint, ago time.Duration) {
-	if ago < Stagger {
+	if ago < engine.Stagger {
 		e.Record().Dialing.Add(-1)
 		return
 	}
@@ -100,7 +100,7 @@ func (s *Search) Outrun(e *balance.Endpoint, ago time.Duration) {
 // next clients do not wait for that name, either.
 func (s *Search) OutrunByName(e *balance.Endpoint, ago time.Duration) {
 	e.Record().Dialing.Add(-1)
-	if ago >= Stagger {
+	if ago >= engine.Stagger {
 		s.Choice.Unusable(e)
 	}
 }
@@ -112,7 +112,7 @@ var errSilent = errors.New("silent, and another endpoint answered")
 func (s *Search) Missed(e *balance.Endpoint, after time.Duration, err error) {
 	s.Abandoned(e, err)
 	switch why := (Failure{e, err}).reason(); {
-	case IsShortage(err): // the next endpoint would fare no better
+	case sockopt.IsShortage(err): // the next endpoint would fare no better
 		s.over = true
 	case why == traffic.OwnListener, why == traffic.EndpointNotAllowed, why == traffic.NameFailed: // the record or DNS is wrong, and not the endpoint
 		s.Choice.Unusable(e)
@@ -134,7 +134,7 @@ func (f Failure) reason() traffic.Reason {
 		return traffic.EndpointNotAllowed
 	case f.Err == errDialLimit:
 		return traffic.DialLimit
-	case IsShortage(f.Err), f.lacksLocalPort(), errors.Is(f.Err, admit.ErrNoDescriptors):
+	case sockopt.IsShortage(f.Err), f.lacksLocalPort(), errors.Is(f.Err, admit.ErrNoDescriptors):
 		return traffic.DescriptorLimit
 	case errors.Is(f.Err, admit.ErrUnresolved):
 		return traffic.NameFailed
@@ -166,7 +166,8 @@ func WhyNone(failed []Failure) traffic.Reason {
 	return traffic.NoEndpoints
 }
 
-// IsShortage tells whether it was our own descriptors, or the system's, that there were none left of.
-func IsShortage(err error) bool {
-	return errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE)
+// isTimeout reports whether an attempt ended because its time was up.
+func isTimeout(err error) bool {
+	e, ok := errors.AsType[net.Error](err)
+	return ok && e.Timeout()
 }

@@ -1,4 +1,4 @@
-package engine
+package udp
 
 import (
 	"time"
@@ -20,11 +20,11 @@ import (
 //	                    no endpoint could be had: to begin with, or after the one it had refused
 //	Shutdown
 //
-// A newcomer who is refused a session has none that could end: see UDPPort.MayBegin.
+// A newcomer who is refused a session has none that could end: see Port.MayBegin.
 
 // IsIdle reports whether the session has been silent for too long, and is to be ended; if not, how long it may be silent yet.
 // While an endpoint is being found it is not idle: the client has spoken, and the search has limits of its own.
-func (s *UDPSession) IsIdle() (rest time.Duration, idle bool) {
+func (s *Session) IsIdle() (rest time.Duration, idle bool) {
 	rest = s.port.base.Cfg.UDPTimeout
 	if s.at != nil {
 		rest -= s.SilentFor()
@@ -33,7 +33,7 @@ func (s *UDPSession) IsIdle() (rest time.Duration, idle bool) {
 }
 
 // End ends the session, unless it has ended. What waits is dropped by Finish.
-func (s *UDPSession) End(why traffic.Reason) {
+func (s *Session) End(why traffic.Reason) {
 	if s.ended {
 		return
 	}
@@ -47,21 +47,21 @@ func (s *UDPSession) End(why traffic.Reason) {
 }
 
 // GiveUp ends the session, unless it has ended, because Next has no endpoint for it.
-func (s *UDPSession) GiveUp() {
+func (s *Session) GiveUp() {
 	if !s.ended {
 		s.end(s.unserved(), s.why)
 	}
 }
 
-func (s *UDPSession) end(why traffic.Reason, lost traffic.DropReason) {
+func (s *Session) end(why traffic.Reason, lost traffic.DropReason) {
 	s.ended, s.reason, s.lost, s.at = true, why, lost, nil
 }
 
 // Ended reports whether the session has ended.
-func (s *UDPSession) Ended() bool { return s.ended }
+func (s *Session) Ended() bool { return s.ended }
 
 // unserved is why a session ends for which no endpoint was found.
-func (s *UDPSession) unserved() traffic.Reason {
+func (s *Session) unserved() traffic.Reason {
 	switch s.why {
 	case traffic.DropOwnListener:
 		return traffic.OwnListener
@@ -84,7 +84,7 @@ func (s *UDPSession) unserved() traffic.Reason {
 
 // Finish gives back what a session held that has ended, drops what waited, and tells whoever wants to know. It is the last
 // that happens to the session, after Departed from its last endpoint.
-func (s *UDPSession) Finish() {
+func (s *Session) Finish() {
 	c := s.port.base
 	c.Sessions.Remove(&s.Entry)
 	c.Sessions.Unreserve(s.waiting)
@@ -103,7 +103,7 @@ func (s *UDPSession) Finish() {
 	}
 }
 
-func (s *UDPSession) ending() traffic.Ending {
+func (s *Session) ending() traffic.Ending {
 	e := traffic.Ending{
 		Protocol: registry.UDP,
 		Service:  s.Claim.Key,

@@ -1,4 +1,4 @@
-package engine
+package udp
 
 import (
 	"net/netip"
@@ -10,23 +10,24 @@ import (
 
 	"kubeproxy/internal/monotonic"
 	"kubeproxy/proxy/admit"
+	"kubeproxy/proxy/engine"
 	"kubeproxy/proxy/sockopt"
 	"kubeproxy/proxy/traffic"
 )
 
-// A UDPPort is one open UDP port, whichever engine holds its socket: who owns it, and how fast and how many sessions may
+// A Port is one open UDP port, whichever engine holds its socket: who owns it, and how fast and how many sessions may
 // begin. The engine keeps the sessions by their keys.
-type UDPPort struct {
-	base   *Base
+type Port struct {
+	base   *engine.Base
 	Number uint16
-	Owner  *atomic.Pointer[Claim]
+	Owner  *atomic.Pointer[engine.Claim]
 	ranks  admit.EvictionQueue // guarded by the session limit's mu
 	pace   *rate.Limiter       // of sessions that begin
 	lost   uint32              // datagrams that the kernel had no room for, as far as it has said
 }
 
-// Init prepares a port that was opened for an owner. A UDPPort must not be copied after that.
-func (p *UDPPort) Init(c *Base, number uint16, owner *atomic.Pointer[Claim]) {
+// Init prepares a port that was opened for an owner. A Port must not be copied after that.
+func (p *Port) Init(c *engine.Base, number uint16, owner *atomic.Pointer[engine.Claim]) {
 	p.base, p.Number, p.Owner = c, number, owner
 	p.ranks = admit.EvictionQueue{Max: c.Cfg.MaxUDPSessionsPerService, Full: traffic.DropServiceLimit}
 	p.pace = admit.NewPortPace(c.Cfg.MaxNewUDPSessions)
@@ -34,7 +35,7 @@ func (p *UDPPort) Init(c *Base, number uint16, owner *atomic.Pointer[Claim]) {
 
 // Received notes a datagram of a client, with the number of those that the kernel says it has lost so far. It reports whether
 // the datagram is whole; one that is not is dropped. Only the one who reads the port may call it.
-func (p *UDPPort) Received(client netip.AddrPort, length int, lost uint32) bool {
+func (p *Port) Received(client netip.AddrPort, length int, lost uint32) bool {
 	if more := lost - p.lost; lost != 0 && more != 0 {
 		p.lost = lost
 		p.base.Lines.Drop(p.Owner.Load(), traffic.DropQueueFull, int(more), client) // who sent those is not known
@@ -52,7 +53,7 @@ func (p *UDPPort) Received(client netip.AddrPort, length int, lost uint32) bool 
 //
 // A client that is given no session has no ending either, only a dropped datagram. A TCP client has been accepted, and is
 // owed a line of its own. A datagram comes unasked, and who forges a million senders is not to have a million lines written.
-func (p *UDPPort) MayBegin(owner *Claim, key admit.SessionKey, isCrowded func() bool) bool {
+func (p *Port) MayBegin(owner *engine.Claim, key admit.SessionKey, isCrowded func() bool) bool {
 	c := p.base
 	why, refused := traffic.DropReason(0), true
 	switch {
@@ -78,7 +79,7 @@ func (p *UDPPort) MayBegin(owner *Claim, key admit.SessionKey, isCrowded func() 
 // Begin begins session s of a client that may: it counts s, and chooses its endpoints. When a limit is full it evicts another
 // session, which the caller has to end; or, when all deserve to stay, it drops the client's datagram and returns false.
 // self is s as the limits know it, and has to be a pointer.
-func (p *UDPPort) Begin(s *UDPSession, self interface{ Evict() }, owner *Claim, key admit.SessionKey) (evicted *admit.Entry, ok bool) {
+func (p *Port) Begin(s *Session, self interface{ Evict() }, owner *engine.Claim, key admit.SessionKey) (evicted *admit.Entry, ok bool) {
 	c := p.base
 	s.port, s.Key, s.Claim, s.began = p, key, owner, time.Now()
 	s.Entry.Socket, s.Entry.Session = &p.ranks, self
@@ -101,14 +102,14 @@ func (p *UDPPort) Begin(s *UDPSession, self interface{ Evict() }, owner *Claim, 
 }
 
 // Ends reports whether a session of the port cannot go on, and why, as things stand with its socket and who owns that.
-func (p *UDPPort) Ends(s *UDPSession, closed bool) (why traffic.Reason, ends bool) {
+func (p *Port) Ends(s *Session, closed bool) (why traffic.Reason, ends bool) {
 	owner := p.Owner.Load()
 	switch {
 	case closed && !owner.Lifetime.Over.Load():
 		return traffic.Shutdown, true // the port was closed under a service that goes on wanting it
 	case closed, owner.Rotation != s.Claim.Rotation:
 		return traffic.ServiceRemoved, true
-	case !owner.keeps(s.Claim, s.Key.Client.Addr()):
+	case !owner.Allows(s.Key.Client.Addr()):
 		return traffic.SourceNotAllowed, true
 	}
 	return 0, false

@@ -1,0 +1,11 @@
+// Package tcp holds the rules for TCP clients that all engines share.
+//
+// The rules open nothing and wait for nothing. An engine drives them: it reports what happened, and does what they answer. So a rule
+// exists once, and is tested without sockets.
+//
+//   - [Admit]: which clients are let in.
+//   - [Connection]: the record of a client, from its admission to its one ending.
+//   - [Search]: which endpoint a client tries next.
+//   - [Teardown]: what follows when a side of a connection finishes, fails or accepts no more bytes, and which reason that is.
+//   - [HasVanished]: when a peer no longer answers.
+package tcp

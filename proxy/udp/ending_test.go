@@ -1,0 +1,57 @@
+package udp
+
+import (
+	"testing"
+	"time"
+
+	"kubeproxy/proxy/engine"
+	"kubeproxy/proxy/traffic"
+	"kubeproxy/registry"
+)
+
+func TestTheEndingOfASessionTellsWhatItWas(t *testing.T) {
+	d := newFixture(t, engine.Config{}, at(1)).begin(t)
+	d.say("four")
+	d.search()
+	d.hear("answer")
+	d.end(traffic.Shutdown)
+	got := d.endings[0]
+	if got.Began.IsZero() || got.Dialled <= 0 || got.Dialled > got.Duration {
+		t.Errorf("began at %v, took %v, and %v until the first endpoint", got.Began, got.Duration, got.Dialled)
+	}
+	want := traffic.Ending{
+		Protocol: registry.UDP, Service: d.f.owner.Key, Port: 53, Client: aClient.Client, Endpoint: at(1),
+		Began: got.Began, Duration: got.Duration, Dialled: got.Dialled, Attempts: 1, Sent: 4, Received: 6, Reason: traffic.Shutdown,
+	}
+	if got != want {
+		t.Errorf("told of %+v; want %+v", got, want)
+	}
+	if tally := d.f.owner.Tally.Totals(); tally.SentDatagrams != 1 || tally.ReceivedDatagrams != 1 || tally.Ended[traffic.Shutdown] != 1 {
+		t.Errorf("counted %+v; want one datagram each way, and one end", tally)
+	}
+}
+
+func TestASessionIsIdleWhenNeitherSideHasSpoken(t *testing.T) {
+	d := newFixture(t, engine.Config{UDPTimeout: time.Nanosecond}, at(1)).begin(t)
+	d.say("q")
+	time.Sleep(time.Microsecond)
+	if rest, idle := d.IsIdle(); idle || rest != time.Nanosecond {
+		t.Errorf("while an endpoint is being found it is idle: %v, or in %v", idle, rest)
+	}
+	d.search()
+	if _, idle := d.IsIdle(); !idle {
+		t.Error("it is not idle")
+	}
+	d.f.Cfg.UDPTimeout = time.Hour
+	if rest, idle := d.IsIdle(); idle || rest <= 0 || rest >= time.Hour {
+		t.Errorf("it is idle: %v, or in %v; want in an hour", idle, rest)
+	}
+	for name, speak := range map[string]func(){"the client": func() { d.say("q") }, "the endpoint": func() { d.hear("a") }} {
+		before, _ := d.IsIdle()
+		time.Sleep(time.Millisecond)
+		speak()
+		if after, _ := d.IsIdle(); after <= before-time.Millisecond {
+			t.Errorf("%s has spoken, and the session may be silent for %v after %v", name, after, before)
+		}
+	}
+}

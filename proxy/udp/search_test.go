@@ -1,0 +1,128 @@
+package udp
+
+import (
+	"net"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"kubeproxy/proxy/admit"
+	"kubeproxy/proxy/engine"
+	"kubeproxy/proxy/sockopt"
+	"kubeproxy/proxy/traffic"
+	"kubeproxy/registry"
+)
+
+// Why an endpoint cannot be the session's decides whose fault that is, whether the next one is tried, and what is told if none is left.
+func TestWhyAnEndpointCannotBeASessions(t *testing.T) {
+	refused := &net.OpError{Op: "dial", Err: errRefused}
+	for _, c := range []struct {
+		err      error
+		drop     traffic.DropReason
+		reason   traffic.Reason
+		next     bool // another endpoint is tried
+		failed   bool // it counts as a failure of the endpoint
+		aside    bool // the endpoint is not offered to others for now, either
+		unixOnly bool
+	}{
+		{err: refused, drop: traffic.DropUnreachable, reason: traffic.DialFailed, next: true, failed: true, aside: true},
+		{err: admit.ErrReachedItself, drop: traffic.DropUnreachable, reason: traffic.DialFailed, next: true, failed: true, aside: true},
+		{err: admit.ErrOwnListener, drop: traffic.DropOwnListener, reason: traffic.OwnListener, next: true, aside: true},
+		{err: registry.ErrNotAllowed, drop: traffic.DropNotAllowed, reason: traffic.EndpointNotAllowed, next: true, aside: true},
+		{err: admit.ErrLoop, drop: traffic.DropLoop, reason: traffic.Loop, next: true},
+		{err: admit.ErrUnresolved, drop: traffic.DropUnresolved, reason: traffic.NameFailed, next: true, aside: true},
+		{err: admit.ErrNoDescriptors, drop: traffic.DropDescriptorLimit, reason: traffic.DescriptorLimit},
+		{err: syscall.EMFILE, drop: traffic.DropDescriptorLimit, reason: traffic.DescriptorLimit},
+		{err: syscall.ENFILE, drop: traffic.DropDescriptorLimit, reason: traffic.DescriptorLimit},
+		{err: syscall.EAGAIN, drop: traffic.DropDescriptorLimit, reason: traffic.DescriptorLimit, unixOnly: true}, // no local port is left
+	} {
+		if c.unixOnly && !sockopt.IsOurTrouble(c.err) {
+			continue
+		}
+		t.Run(c.err.Error(), func(t *testing.T) {
+			f := newFixture(t, engine.Config{}, at(1), at(2))
+			d := f.begin(t)
+			if d.IsRetry() {
+				t.Error("the first endpoint is a retry")
+			}
+			e, _ := d.Next(0)
+			if !d.IsRetry() {
+				t.Error("the second endpoint is no retry")
+			}
+			d.Cannot(e, c.err)
+			if d.IsRetry() != c.next {
+				t.Errorf("another endpoint is tried: %v; want %v", d.IsRetry(), c.next)
+			}
+			if got := f.owner.Tally.DialFailures.Load() == 1 && d.attempts == 1 && e.Status().Failures == 1; got != c.failed {
+				t.Errorf("it counts as a failure: %v; want %v", got, c.failed)
+			}
+			other := f.owner.Choose(aClient.Client.Addr()) // whose turn is the second endpoint's
+			other.Next()
+			third := f.owner.Choose(aClient.Client.Addr())
+			if again, _ := third.Next(); (again != e) != c.aside {
+				t.Errorf("the next client is offered %v: %v failed", again.Addr, e.Addr)
+			}
+			if _, ok := d.Next(0); ok != c.next {
+				t.Errorf("another endpoint is offered: %v; want %v", ok, c.next)
+			}
+			d.say("q")
+			d.GiveUp()
+			d.search()
+			if got := d.endings[0].Reason; got != c.reason || f.dropped()[c.drop] != 1 {
+				t.Errorf("it ends by %v, dropped %v; want %v and %v", got, f.dropped(), c.reason, c.drop)
+			}
+		})
+	}
+}
+
+// Who has ended takes nobody's turn: the next client gets the next endpoint.
+func TestASessionThatHasEndedIsOfferedNoEndpoint(t *testing.T) {
+	f := newFixture(t, engine.Config{}, at(1), at(2), at(3))
+	d := f.begin(t)
+	d.say("q")
+	d.search()
+	d.hear("a")
+	d.end(traffic.Idle)
+	next := f.owner.Choose(aClient.Client.Addr())
+	if e, _ := next.Next(); e.Addr != at(2) {
+		t.Errorf("the next client is offered %v; want %v", e.Addr, at(2))
+	}
+}
+
+// A name is waited for as long as TCP would while there are other endpoints, and the last one for as long as it takes.
+func TestTheLastEndpointMayTakeAsLongAsALookUp(t *testing.T) {
+	d := newFixture(t, engine.Config{}, at(1), at(2)).begin(t)
+	d.Next(0)
+	if got := d.LookUpPatience(); got != engine.Stagger {
+		t.Errorf("the first of two endpoints is waited for %v; want %v", got, engine.Stagger)
+	}
+	d.Next(0)
+	if got := d.LookUpPatience(); got != admit.LookUpTimeout {
+		t.Errorf("the last endpoint is waited for %v; want %v", got, admit.LookUpTimeout)
+	}
+}
+
+// Who answers is well, and a client of a service with affinity is remembered from when it was given its endpoint.
+func TestASessionTellsTheRotationWhatItFinds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t, engine.Config{}, at(1), at(2), at(3))
+		f.owner.Affinity = 2 * time.Second
+		d := f.begin(t)
+		e, _ := d.Next(0)
+		time.Sleep(time.Second) // as long as the look-up of a name may take
+		d.visit = &Visit{Endpoint: e}
+		d.connect(d.visit)
+		d.Reached(d.visit)
+		e.Failed(registry.UDP)
+		d.hear("a")
+		if !e.Status().DownUntil.IsZero() {
+			t.Error("an endpoint that has answered is passed over")
+		}
+		time.Sleep(time.Second)
+		again := f.owner.Choose(aClient.Client.Addr())
+		if got, _ := again.Next(); got != e {
+			t.Errorf("the client is offered %v; it had %v a second ago", got.Addr, e.Addr)
+		}
+	})
+}
