@@ -1,17 +1,15 @@
 package epoll
 
 import (
-	"context"
-	"errors"
-	"net"
 	"net/netip"
 	"sync/atomic"
-	"syscall"
 
 	"golang.org/x/sys/unix"
 
 	"kubeproxy/proxy/engine"
-	"kubeproxy/proxy/sockopt"
+	"kubeproxy/proxy/epoll/reactor"
+	"kubeproxy/proxy/epoll/slab"
+	"kubeproxy/proxy/epoll/socket"
 	"kubeproxy/proxy/tcp"
 )
 
@@ -19,19 +17,19 @@ import (
 // one that has less to carry.
 type listeners struct {
 	engine   *engine.Base
-	turn     *turn
-	poller   *poller
-	requests *requests
-	pauses   *pauses
+	turn     *reactor.Turn
+	poller   *reactor.Poller
+	requests *reactor.Requests
+	pauses   *reactor.Pauses
 	own      *dialler   // of the loop
 	diallers []*dialler // of all loops
-	all      slab[*epollTCP]
+	all      slab.Slab[*epollTCP]
 	accepts  int // how many clients each port may accept in this turn
 }
 
 // An epollTCP is one open TCP port of the epoll engine.
 type epollTCP struct {
-	portSocket
+	reactor.Watched
 	listeners *listeners // that it is one of
 	number    uint16
 	owner     *atomic.Pointer[engine.Claim]
@@ -40,48 +38,22 @@ type epollTCP struct {
 // open opens the socket of a port. Package net opens it, as it knows best how to serve both
 // families; what it would do with it afterwards we do ourselves. Any goroutine may call it.
 func (ls *listeners) open(addr netip.AddrPort, owner *atomic.Pointer[engine.Claim]) (engine.Socket, error) {
-	fd, err := openTCP(ls.engine.Ctx, ls.engine.Cfg, addr)
+	fd, err := socket.ListenTCP(ls.engine.Ctx, addr, ls.engine.Cfg.TCPKeepAlive)
 	if err != nil {
 		return nil, err
 	}
-	p := &epollTCP{listeners: ls, portSocket: portSocket{fd: fd}, number: addr.Port(), owner: owner}
-	ls.requests.call(func() {
-		slot, index, generation := ls.all.add()
+	p := &epollTCP{listeners: ls, Watched: reactor.Watched{FD: fd}, number: addr.Port(), owner: owner}
+	ls.requests.Call(func() {
+		slot, index, generation := ls.all.Add()
 		*slot = p
-		p.token = token{listening, index, generation}
-		err = ls.poller.watch(fd, p.token, unix.EPOLLIN)
+		p.Token = reactor.Token{Kind: listening, Index: index, Generation: generation}
+		err = ls.poller.Watch(fd, p.Token, unix.EPOLLIN)
 	})
 	if err != nil {
-		ls.requests.call(p.leave)
+		ls.requests.Call(p.leave)
 		return nil, err
 	}
 	return p, nil
-}
-
-// openTCP opens a listening socket. Clients inherit its options.
-func openTCP(ctx context.Context, cfg engine.Config, addr netip.AddrPort) (fd int, err error) {
-	config := net.ListenConfig{KeepAliveConfig: tcp.KeepAlive(cfg.TCPKeepAlive), Control: sockopt.PrepareListen}
-	config.SetMultipathTCP(false) // its resets and half-closes are not those of TCP
-	listener, err := config.Listen(ctx, "tcp", addr.String())
-	if err != nil {
-		return 0, err
-	}
-	defer listener.Close()
-	raw, err := listener.(*net.TCPListener).SyscallConn()
-	if err != nil {
-		return 0, err
-	}
-	if fd, err = duplicate(raw); err == nil {
-		_ = sockopt.Set(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1) // neither can fail
-		keepWatch(fd, cfg.TCPKeepAlive)
-	}
-	return fd, err
-}
-
-// duplicate returns a descriptor of our own for a socket that package net has opened and is about to close.
-func duplicate(raw syscall.RawConn) (fd int, err error) {
-	controlErr := raw.Control(func(theirs uintptr) { fd, err = unix.FcntlInt(theirs, unix.F_DUPFD_CLOEXEC, 0) })
-	return fd, errors.Join(controlErr, err)
 }
 
 // OwnerChanged does nothing: TCP connections outlive the claim they began under.
@@ -89,14 +61,14 @@ func (p *epollTCP) OwnerChanged() {}
 
 // Close returns when the port is free. The kernel resets the clients in its queue.
 func (p *epollTCP) Close() {
-	p.listeners.requests.call(p.leave)
+	p.listeners.requests.Call(p.leave)
 	p.listeners.engine.Budget.ReleaseOfListener()
 }
 
 func (p *epollTCP) leave() {
-	closeFD(p.fd)
-	p.listeners.all.remove(p.token.index)
-	p.paused = false
+	socket.Close(p.FD)
+	p.listeners.all.Remove(p.Token.Index)
+	p.Forget()
 }
 
 // How many clients a port may accept in a turn, and all ports together, if these are no more than that. Those beyond wait for the
@@ -116,7 +88,7 @@ func (ls *listeners) accept(p *epollTCP) {
 		return
 	}
 	for n := 1; ls.acceptOne(p, n == 1); n++ {
-		if n >= ls.accepts || ls.turn.late() || !ls.engine.Budget.Take(2) {
+		if n >= ls.accepts || ls.turn.Late() || !ls.engine.Budget.Take(2) {
 			return
 		}
 	}
@@ -126,7 +98,7 @@ func (ls *listeners) accept(p *epollTCP) {
 // another one than the first cannot be accepted is no news: perhaps there is none. If there is, the next turn begins with it.
 func (ls *listeners) acceptOne(p *epollTCP, first bool) bool {
 	e := ls.engine
-	fd, from, errno := accept(p.fd)
+	fd, from, errno := socket.Accept(p.FD)
 	if errno != 0 {
 		e.Budget.Release(2)
 		switch {
@@ -138,11 +110,11 @@ func (ls *listeners) acceptOne(p *epollTCP, first bool) bool {
 		}
 		return false
 	}
-	p.pause = 0
+	p.Served()
 	book, ok := tcp.Admit(e, p.owner.Load(), p.number, from)
 	if !ok {
-		linger(fd)
-		closeFD(fd)
+		socket.ResetOnClose(fd)
+		socket.Close(fd)
 		e.Budget.Release(2)
 		return false
 	}
@@ -169,5 +141,5 @@ func (ls *listeners) lightest() *dialler {
 // pause leaves the clients of p in the kernel's queue for a while.
 func (ls *listeners) pause(p *epollTCP) {
 	ls.engine.Pauses.Add(1)
-	ls.pauses.suspend(&p.portSocket)
+	ls.pauses.Suspend(&p.Watched)
 }

@@ -7,6 +7,10 @@ import (
 	"golang.org/x/sys/unix"
 
 	"kubeproxy/proxy/engine"
+	"kubeproxy/proxy/epoll/pipes"
+	"kubeproxy/proxy/epoll/reactor"
+	"kubeproxy/proxy/epoll/slab"
+	"kubeproxy/proxy/epoll/wheel"
 	"kubeproxy/proxy/tcp"
 )
 
@@ -19,8 +23,7 @@ type conn struct {
 	dial            *dial                         // while an endpoint is looked for
 	record          tcp.Connection
 
-	prev, next *conn         // in its ring of timers
-	due, wake  time.Duration // when it is looked at, and when its time in the ring is over
+	timer wheel.Timer[conn] // when it is looked at next
 
 	lifetimes []func() bool // undo what has c ended by a removal; none where removal ends nothing
 
@@ -31,7 +34,6 @@ type conn struct {
 	live       bool
 	queued     bool // it is among those of the relays that are interrupted or starved
 	phase      phase
-	ring       uint8
 	looks      uint8 // how often it has been looked at in this phase
 }
 
@@ -41,17 +43,17 @@ type side struct {
 	which    tcp.Side
 	full     uint8 // reads in a row that filled the buffer
 	open     bool
-	sent     uint64 // bytes written to it
-	held     *tail  // is still to be written to it
-	bulk     *pipe  // and so is what is in here
-	readable bool   // a read may find something: the kernel said so, and no read has denied it
-	wantsOut bool   // the kernel tells when it can be written to again
-	hungUp   bool   // the kernel has told of an end: that a read is short does not mean that there is no more
-	urgent   bool   // it has told of urgent data: likewise, for a read ends before that
+	sent     uint64      // bytes written to it
+	held     *tail       // is still to be written to it
+	bulk     *pipes.Pipe // and so is what is in here
+	readable bool        // a read may find something: the kernel said so, and no read has denied it
+	wantsOut bool        // the kernel tells when it can be written to again
+	hungUp   bool        // the kernel has told of an end: that a read is short does not mean that there is no more
+	urgent   bool        // it has told of urgent data: likewise, for a read ends before that
 }
 
 // stalled tells whether the side has yet to take what it was sent before.
-func (s *side) stalled() bool { return s.held != nil || s.bulk != nil && s.bulk.n > 0 }
+func (s *side) stalled() bool { return s.held != nil || s.bulk != nil && s.bulk.N > 0 }
 
 // isBusy reports whether the side has said more than fits into the buffer, or has yet to take what it was sent.
 func (s *side) isBusy() bool { return s.full > 0 || s.stalled() }
@@ -68,8 +70,13 @@ func (s *side) stir(mask uint32) {
 	}
 }
 
+// Timer links c to others that wait: see [wheel.Wheel].
+func (c *conn) Timer() *wheel.Timer[conn] { return &c.timer }
+
 // token is what events of a side bear.
-func (c *conn) token(kind tokenKind) token { return token{kind, c.index, c.generation} }
+func (c *conn) token(kind reactor.Kind) reactor.Token {
+	return reactor.Token{Kind: kind, Index: c.index, Generation: c.generation}
+}
 
 // news is what the kernel tells of each side. It tells of it once.
 const news = unix.EPOLLIN | unix.EPOLLPRI | unix.EPOLLRDHUP | unix.EPOLLET
@@ -88,21 +95,21 @@ const (
 
 // Conns are the connections of a loop, and when each is looked at next.
 type conns struct {
-	slab[conn]
+	slab.Slab[conn]
 	engine *engine.Base
-	turn   *turn
-	timers timers
+	turn   *reactor.Turn
+	timers wheel.Wheel[conn, *conn]
 	load   atomic.Int64 // how many there are, and will have been handed over, for other loops to see
 }
 
-func (cs *conns) init(base *engine.Base, t *turn) {
+func (cs *conns) init(base *engine.Base, t *reactor.Turn) {
 	cs.engine, cs.turn = base, t
-	cs.timers.init()
+	cs.timers.Init()
 }
 
 // begin makes the connection of a client that was accepted. It is counted in load already.
 func (cs *conns) begin(fd int, owner *atomic.Pointer[engine.Claim], record tcp.Connection) *conn {
-	c, index, generation := cs.add()
+	c, index, generation := cs.Add()
 	*c = conn{
 		client:     side{which: tcp.ClientSide, fd: int32(fd), open: true, readable: true}, // it may have said something by now
 		backend:    side{which: tcp.BackendSide},
@@ -121,7 +128,7 @@ func (cs *conns) free(c *conn) {
 	cs.engine.Budget.Release(2)
 	c.record = tcp.Connection{}
 	c.live = false
-	cs.remove(c.index)
+	cs.Remove(c.index)
 	cs.load.Add(-1)
 }
 
@@ -129,16 +136,16 @@ func (cs *conns) free(c *conn) {
 func (cs *conns) enter(c *conn, p phase) {
 	c.phase, c.looks = p, 0
 	if p == noPhase {
-		cs.timers.stop(c)
+		cs.timers.Stop(c)
 	} else {
-		cs.timers.set(c, cs.turn.now, cs.turn.now+cs.lookEvery(c))
+		cs.timers.Set(c, cs.turn.Now, cs.turn.Now+cs.lookEvery(c))
 	}
 }
 
 // lookAgain sets the timer of c for the next look in its phase.
 func (cs *conns) lookAgain(c *conn) {
 	c.looks = min(c.looks+1, 16)
-	cs.timers.set(c, cs.turn.now, cs.turn.now+cs.lookEvery(c))
+	cs.timers.Set(c, cs.turn.Now, cs.turn.Now+cs.lookEvery(c))
 }
 
 // How soon a client that looks for an endpoint is looked at first, and the shortest time between two looks; how long a

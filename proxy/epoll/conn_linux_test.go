@@ -1,6 +1,10 @@
 package epoll
 
-import "testing"
+import (
+	"testing"
+
+	"kubeproxy/proxy/epoll/pipes"
+)
 
 // However many connections carry in bulk, a turn in which all of them do is short, until there are so many that each
 // would move too little to be worth its system calls.
@@ -8,8 +12,8 @@ func TestManyThatCarryInBulkShareATurn(t *testing.T) {
 	for many := range 1000 {
 		each := share(many)
 		switch {
-		case many <= 8 && each < pipeSize:
-			t.Errorf("%d may move %d each; want a pipe full, %d", many, each, pipeSize)
+		case many <= 8 && each < pipes.MaxSize:
+			t.Errorf("%d may move %d each; want a pipe full, %d", many, each, pipes.MaxSize)
 		case many*each > turnTotal && each > leastBudget:
 			t.Errorf("%d may move %d each; want %d in all", many, each, turnTotal)
 		case each < leastBudget:

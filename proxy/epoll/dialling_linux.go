@@ -11,6 +11,9 @@ import (
 	"kubeproxy/proxy/admit"
 	"kubeproxy/proxy/balance"
 	"kubeproxy/proxy/engine"
+	"kubeproxy/proxy/epoll/reactor"
+	"kubeproxy/proxy/epoll/slab"
+	"kubeproxy/proxy/epoll/socket"
 	"kubeproxy/proxy/tcp"
 	"kubeproxy/proxy/traffic"
 	"kubeproxy/registry"
@@ -20,13 +23,13 @@ import (
 // endpoints is what [tcp.Search] says.
 type dialler struct {
 	engine   *engine.Base
-	turn     *turn
-	poller   *poller
-	requests *requests
+	turn     *reactor.Turn
+	poller   *reactor.Poller
+	requests *reactor.Requests
 	searches *searches
 	conns    *conns
 	relays   *relays
-	dials    freeList[dial]
+	dials    slab.FreeList[dial]
 }
 
 // A dial is an [tcp.Search] under way.
@@ -62,7 +65,7 @@ func (ds *dialler) serve(fd int, owner *atomic.Pointer[engine.Claim], record tcp
 // on, for the next one is shared out by that.
 func (ds *dialler) handOver(fd int, owner *atomic.Pointer[engine.Claim], record tcp.Connection) bool {
 	ds.conns.load.Add(1)
-	will := ds.requests.do(func() { ds.reach(ds.conns.begin(fd, owner, record)) })
+	will := ds.requests.Do(func() { ds.reach(ds.conns.begin(fd, owner, record)) })
 	if !will {
 		ds.conns.load.Add(-1)
 	}
@@ -71,12 +74,12 @@ func (ds *dialler) handOver(fd int, owner *atomic.Pointer[engine.Claim], record 
 
 // reach begins to look for an endpoint for c.
 func (ds *dialler) reach(c *conn) {
-	d := ds.dials.take()
+	d := ds.dials.Take()
 	cfg := &ds.engine.Cfg
 	*d = dial{
 		search:   tcp.NewSearch(c.record.Choose(), cfg.DialTimeout, cfg.DialTotalTimeout, int64(cfg.MaxDialsPerEndpoint)),
 		attempts: d.attempts[:0],
-		until:    ds.turn.now + cfg.DialTotalTimeout,
+		until:    ds.turn.Now + cfg.DialTotalTimeout,
 	}
 	c.dial = d
 	ds.conns.enter(c, dialling)
@@ -108,7 +111,7 @@ func (ds *dialler) repay(d *dial) {
 func (ds *dialler) tryNext(c *conn) {
 	for d := c.dial; !d.deferred; {
 		if !ds.pay(d) {
-			d.next = ds.turn.now + engine.Stagger
+			d.next = ds.turn.Now + engine.Stagger
 			return
 		}
 		if d.deferred = d.search.Choice.Offers > 0 && !ds.searches.mayAttempt(); d.deferred {
@@ -122,7 +125,7 @@ func (ds *dialler) tryNext(c *conn) {
 			}
 			return
 		}
-		d.next = ds.turn.now + engine.Stagger
+		d.next = ds.turn.Now + engine.Stagger
 		if e.Addr.Host != "" {
 			if addrs, err, ok := ds.engine.Resolver.Recall(registry.TCP, e.Addr); ok {
 				ds.tryAddresses(c, e, addrs, err)
@@ -134,7 +137,7 @@ func (ds *dialler) tryNext(c *conn) {
 		to := netip.AddrPortFrom(e.Addr.IP.Addr().Unmap(), e.Addr.IP.Port())
 		err := ds.engine.Resolver.Refuse(registry.TCP, to)
 		if err == nil {
-			err = ds.begin(c, attempt{endpoint: e, began: ds.turn.now, until: min(ds.turn.now+ds.engine.Cfg.DialTimeout, d.until), to: to})
+			err = ds.begin(c, attempt{endpoint: e, began: ds.turn.Now, until: min(ds.turn.Now+ds.engine.Cfg.DialTimeout, d.until), to: to})
 		}
 		if err == nil {
 			return
@@ -153,12 +156,12 @@ func (ds *dialler) search(c *conn) {
 
 // begin begins an attempt, for which pay has been called. If the endpoint has answered by then, it also ends the search.
 func (ds *dialler) begin(c *conn, a attempt) error {
-	fd, errno := connect(a.to)
+	fd, errno := socket.Connect(a.to)
 	if errno != 0 {
 		return errno
 	}
 	d := c.dial
-	a.fd, a.next = int32(fd), ds.turn.now+engine.Stagger
+	a.fd, a.next = int32(fd), ds.turn.Now+engine.Stagger
 	d.attempts = append(d.attempts, a)
 	last := len(d.attempts) - 1
 	answered, err := ds.tryEarly(c, &d.attempts[last])
@@ -167,11 +170,11 @@ func (ds *dialler) begin(c *conn, a attempt) error {
 		return nil
 	}
 	if err == nil {
-		err = ds.poller.watch(fd, c.token(backendSide), news|unix.EPOLLOUT)
+		err = ds.poller.Watch(fd, c.token(backendSide), news|unix.EPOLLOUT)
 	}
 	if err != nil {
 		d.attempts = d.attempts[:last]
-		closeFD(fd)
+		socket.Close(fd)
 	}
 	return err
 }
@@ -189,10 +192,10 @@ func (ds *dialler) tryEarly(c *conn, a *attempt) (answered bool, err error) {
 // lookUp resolves the name of an endpoint beside the loop, and then tries its addresses in turn. That has time of its
 // own: DialTimeout and DialTotalTimeout are for addresses that are known.
 func (ds *dialler) lookUp(c *conn, e *balance.Endpoint) {
-	c.dial.attempts = append(c.dial.attempts, attempt{fd: noDescriptor, endpoint: e, began: ds.turn.now, until: ds.turn.now + 2*admit.LookUpTimeout})
+	c.dial.attempts = append(c.dial.attempts, attempt{fd: noDescriptor, endpoint: e, began: ds.turn.Now, until: ds.turn.Now + 2*admit.LookUpTimeout})
 	index, generation := c.index, c.generation
 	ds.searches.lookUp(registry.TCP, e, admit.LookUpTimeout, func(addrs []netip.AddrPort, err error) {
-		c := ds.conns.at(index, generation)
+		c := ds.conns.At(index, generation)
 		if c == nil || c.dial == nil {
 			return
 		}
@@ -208,7 +211,7 @@ func (ds *dialler) lookUp(c *conn, e *balance.Endpoint) {
 
 // tryAddresses begins an attempt at an endpoint whose name was resolved. If that failed, it has failed by err.
 func (ds *dialler) tryAddresses(c *conn, e *balance.Endpoint, addrs []netip.AddrPort, err error) {
-	ds.tryOthers(c, attempt{endpoint: e, began: ds.turn.now, until: ds.turn.now + ds.engine.Cfg.DialTimeout, others: addrs}, err)
+	ds.tryOthers(c, attempt{endpoint: e, began: ds.turn.Now, until: ds.turn.Now + ds.engine.Cfg.DialTimeout, others: addrs}, err)
 }
 
 // tryOthers begins an attempt at the first of the other addresses of a that can be tried, in place of a, which failed
@@ -221,7 +224,7 @@ func (ds *dialler) tryOthers(c *conn, a attempt, err error) {
 		}
 	}
 	if !c.dial.tries(a.endpoint) {
-		c.dial.search.Missed(a.endpoint, ds.turn.now-a.began, err)
+		c.dial.search.Missed(a.endpoint, ds.turn.Now-a.began, err)
 		ds.tryNext(c)
 	}
 }
@@ -246,7 +249,7 @@ func (ds *dialler) progress(c *conn, mask uint32) {
 		}
 		connected, err := mask == unix.EPOLLOUT, error(nil) // so it is nearly always
 		if !connected || len(d.attempts) > 1 {
-			connected, err = outcome(int(a.fd))
+			connected, err = socket.Outcome(int(a.fd))
 		}
 		if connected {
 			if err = ds.searches.suspect(registry.TCP, int(a.fd), a.to); err == nil {
@@ -255,8 +258,8 @@ func (ds *dialler) progress(c *conn, mask uint32) {
 			}
 		}
 		if err != nil {
-			linger(int(a.fd)) // had it reached itself, a close would keep the port from its endpoint for a minute (TIME_WAIT)
-			closeFD(int(a.fd))
+			socket.ResetOnClose(int(a.fd)) // had it reached itself, a close would keep the port from its endpoint for a minute (TIME_WAIT)
+			socket.Close(int(a.fd))
 			d.attempts = slices.Delete(d.attempts, i, i+1)
 			if ds.tryOthers(c, a, err); c.dial == d {
 				ds.repay(d)
@@ -277,9 +280,9 @@ func (ds *dialler) settle(c *conn, i int, mask uint32) {
 		switch {
 		case a.endpoint == won.endpoint || !d.isFirst(j):
 		case a.fd == noDescriptor:
-			d.search.OutrunByName(a.endpoint, ds.turn.now-a.began)
+			d.search.OutrunByName(a.endpoint, ds.turn.Now-a.began)
 		default:
-			d.search.Outrun(a.endpoint, ds.turn.now-a.began)
+			d.search.Outrun(a.endpoint, ds.turn.Now-a.began)
 		}
 	}
 	d.search.Answered(won.endpoint)
@@ -292,7 +295,7 @@ func (ds *dialler) settle(c *conn, i int, mask uint32) {
 func (ds *dialler) look(c *conn) {
 	ds.impatient(c)
 	if c.phase == dialling {
-		ds.conns.timers.set(c, ds.turn.now, ds.patience(c))
+		ds.conns.timers.Set(c, ds.turn.Now, ds.patience(c))
 	}
 }
 
@@ -303,15 +306,15 @@ func (ds *dialler) impatient(c *conn) {
 	for i := 0; i < len(d.attempts); {
 		a := &d.attempts[i]
 		switch {
-		case ds.turn.now >= a.until:
+		case ds.turn.Now >= a.until:
 			ended := *a
 			d.attempts = slices.Delete(d.attempts, i, i+1)
 			ended.close()
 			if !d.tries(ended.endpoint) {
-				d.search.Missed(ended.endpoint, ds.turn.now-ended.began, unix.ETIMEDOUT)
+				d.search.Missed(ended.endpoint, ds.turn.Now-ended.began, unix.ETIMEDOUT)
 			}
 			continue
-		case len(a.others) > 0 && ds.turn.now >= a.next && ds.pay(d) && ds.searches.mayAttempt():
+		case len(a.others) > 0 && ds.turn.Now >= a.next && ds.pay(d) && ds.searches.mayAttempt():
 			beside := *a
 			a.others = nil
 			ds.tryBeside(c, beside)
@@ -321,7 +324,7 @@ func (ds *dialler) impatient(c *conn) {
 		}
 		i++
 	}
-	if len(d.attempts) == 0 || ds.turn.now >= d.next {
+	if len(d.attempts) == 0 || ds.turn.Now >= d.next {
 		ds.tryNext(c)
 	}
 	if c.dial == d {
@@ -344,7 +347,7 @@ func (ds *dialler) tryBeside(c *conn, a attempt) {
 func (ds *dialler) patience(c *conn) time.Duration {
 	d := c.dial
 	at := d.until
-	if d.next > ds.turn.now { // otherwise none is left to try
+	if d.next > ds.turn.Now { // otherwise none is left to try
 		at = min(at, d.next)
 	}
 	for _, a := range d.attempts {
@@ -353,7 +356,7 @@ func (ds *dialler) patience(c *conn) time.Duration {
 			at = min(at, a.next)
 		}
 	}
-	return max(at, ds.turn.now+dialTick)
+	return max(at, ds.turn.Now+dialTick)
 }
 
 // giveUp turns c away, unless it is the service that has nothing to offer, and the port is another's
@@ -380,7 +383,7 @@ func (ds *dialler) turnAway(c *conn, why traffic.Reason) {
 
 func (a *attempt) close() {
 	if a.fd != noDescriptor {
-		closeFD(int(a.fd))
+		socket.Close(int(a.fd))
 	}
 }
 
@@ -405,5 +408,5 @@ func (ds *dialler) recycle(c *conn) {
 	clear(d.attempts[:cap(d.attempts)])
 	*d = dial{attempts: d.attempts[:0]}
 	c.dial = nil
-	ds.dials.giveBack(d)
+	ds.dials.GiveBack(d)
 }

@@ -3,6 +3,7 @@ package epoll
 import (
 	"golang.org/x/sys/unix"
 
+	"kubeproxy/proxy/epoll/socket"
 	"kubeproxy/proxy/sockopt"
 	"kubeproxy/proxy/tcp"
 	"kubeproxy/proxy/traffic"
@@ -14,7 +15,7 @@ import (
 func (r *relays) look(c *conn) {
 	p := c.phase
 	if p == young {
-		keepWatch(int(c.backend.fd), r.engine.Cfg.TCPKeepAlive)
+		socket.KeepAlive(int(c.backend.fd), r.engine.Cfg.TCPKeepAlive)
 		r.conns.enter(c, settled)
 		return
 	}
@@ -41,7 +42,7 @@ func (r *relays) lookAt(c *conn) {
 		}
 		delivered += way.s.sent + d.Acked
 	}
-	if c.phase != settled && c.end.IsSilent(r.turn.now, delivered, cfg.HalfClosedTimeout) {
+	if c.phase != settled && c.end.IsSilent(r.turn.Now, delivered, cfg.HalfClosedTimeout) {
 		r.conclude(c)
 	}
 }
@@ -66,7 +67,7 @@ func (r *relays) unread(c *conn, dst, src *side, errno unix.Errno) {
 func (r *relays) ended(c *conn, dst, src *side, err error) {
 	switch c.end.Ended(src.which, err) {
 	case tcp.Finish:
-		finishSending(int(dst.fd))
+		socket.FinishSending(int(dst.fd))
 		r.await(c, finishing)
 	case tcp.Wait:
 		r.await(c, finishing)
@@ -96,7 +97,7 @@ func (r *relays) discard(c *conn, dst, src *side) (n int, more bool) {
 		r.conclude(c)
 		return 0, false
 	}
-	n, errno := receive(int(src.fd), r.buffer[:])
+	n, errno := socket.Receive(int(src.fd), r.buffer[:])
 	if n <= 0 || errno != 0 {
 		r.unread(c, dst, src, errno)
 		return 0, false
@@ -106,7 +107,7 @@ func (r *relays) discard(c *conn, dst, src *side) (n int, more bool) {
 
 // worksForNobody reports whether the backend of c has the whole request of a client that is gone.
 func worksForNobody(c *conn) bool {
-	return c.end.WorksForNobody() && !unacknowledged(int(c.backend.fd))
+	return c.end.WorksForNobody() && !socket.Unacknowledged(int(c.backend.fd))
 }
 
 // hasFlushed reports whether the side of c that survives has got all that the other said, or takes no more.
@@ -115,7 +116,7 @@ func hasFlushed(c *conn) bool {
 	if c.end.Survivor() == tcp.BackendSide {
 		dst = &c.backend
 	}
-	return c.end.Refuses(dst.which) || !dst.stalled() && !unacknowledged(int(dst.fd))
+	return c.end.Refuses(dst.which) || !dst.stalled() && !socket.Unacknowledged(int(dst.fd))
 }
 
 // await lets c end when it has flushed, or nothing is delivered for too long.
@@ -145,10 +146,10 @@ func (r *relays) closeSide(s *side, clean bool) {
 		return
 	}
 	if !clean {
-		linger(int(s.fd))
+		socket.ResetOnClose(int(s.fd))
 	}
 	r.drop(s)
-	closeFD(int(s.fd))
+	socket.Close(int(s.fd))
 	s.open = false
 }
 
@@ -162,11 +163,11 @@ func (r *relays) end(c *conn, why traffic.Reason) {
 // drop throws away what is held for a side.
 func (r *relays) drop(s *side) {
 	if s.held != nil {
-		r.tails.giveBack(s.held)
+		r.tails.GiveBack(s.held)
 		s.held = nil
 	}
 	if s.bulk != nil {
-		r.pipes.giveBack(s.bulk)
+		r.pipes.GiveBack(s.bulk)
 		s.bulk = nil
 	}
 }

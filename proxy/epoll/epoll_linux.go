@@ -6,9 +6,12 @@ import (
 	"runtime"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"kubeproxy/proxy/admit"
 	"kubeproxy/proxy/engine"
+	"kubeproxy/proxy/epoll/reactor"
+	"kubeproxy/proxy/traffic"
 	"kubeproxy/registry"
 )
 
@@ -101,16 +104,59 @@ func (e *Engine) Drain(ctx context.Context) {
 	e.mu.Lock()
 	defer e.mu.Unlock() // every socket has been closed: nobody needs it
 	for _, l := range e.loops {
-		l.poller.wake() // it has to look whether it is idle
+		l.poller.Wake() // it has to look whether it is idle
 	}
 	stop := context.AfterFunc(ctx, func() {
 		e.Cut()
 		for _, l := range e.loops {
-			l.requests.do(func() { l.endAll(0) })
+			l.requests.Do(func() { l.endAll(0) })
 		}
 	})
 	defer stop()
 	e.Work.Wait()
 	e.Cut()
 	e.Resolver.Close()
+}
+
+// beatUntilDrained looks after the heartbeats of all loops until the engine is drained.
+func (e *Engine) beatUntilDrained(loops []*loop) {
+	tick := time.NewTicker(reactor.BeatEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-e.drained:
+			return
+		case <-tick.C:
+			for _, l := range loops {
+				l.heartbeat.Beat(&l.requests)
+			}
+		}
+	}
+}
+
+// running returns the loops, without waiting for anybody: none before the first port was opened.
+func (e *Engine) running() []*loop {
+	if loops := e.loopsNow.Load(); loops != nil {
+		return *loops
+	}
+	return nil
+}
+
+// Stalled returns an error that names a loop which stands still; nil when all turn.
+func (e *Engine) Stalled() error {
+	for _, l := range e.running() {
+		if err := l.stands(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// TurnTimes returns how long the turns of all loops took, present ones included in the longest.
+func (e *Engine) TurnTimes() traffic.TurnTimes {
+	var sum traffic.TurnTimes
+	for _, l := range e.running() {
+		l.turns.AddTo(&sum)
+	}
+	return sum
 }

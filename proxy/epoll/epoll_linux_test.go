@@ -17,6 +17,8 @@ import (
 	"kubeproxy/proxy/balance"
 	"kubeproxy/proxy/engine"
 	"kubeproxy/proxy/enginetest"
+	"kubeproxy/proxy/epoll/reactor"
+	"kubeproxy/proxy/epoll/slab"
 	"kubeproxy/proxy/proxytest"
 	"kubeproxy/proxy/tcp"
 	"kubeproxy/registry"
@@ -24,7 +26,8 @@ import (
 
 // What a connection costs while nothing happens on it, beside two descriptors and what the kernel has for it.
 func TestAnIdleConnectionTakesSome300Bytes(t *testing.T) {
-	if size := unsafe.Sizeof(slot[conn]{}); size > 320 {
+	const slot = 8 // what a slab adds
+	if size := unsafe.Sizeof(conn{}) + slot; size > 320 {
 		t.Errorf("%d bytes; want 320 at most", size)
 	}
 }
@@ -116,7 +119,7 @@ func TestClientsCountForALoopBeforeItHasSeenThem(t *testing.T) {
 	gate := make(chan struct{})
 	defer close(gate)
 	for _, l := range e.loops[1:] { // the first has the port
-		l.requests.do(func() { <-gate })
+		l.requests.Do(func() { <-gate })
 	}
 	const clients = 30
 	for range clients {
@@ -150,7 +153,7 @@ func TestAPortAcceptsAFewClientsATurn(t *testing.T) {
 	var conns []net.Conn
 	var used []int
 	var err error
-	l.requests.call(func() { // meanwhile no event is dealt with: the clients wait in the kernel's queue
+	l.requests.Call(func() { // meanwhile no event is dealt with: the clients wait in the kernel's queue
 		for range clients {
 			var conn net.Conn
 			if conn, err = net.Dial("tcp", addr); err != nil {
@@ -158,19 +161,19 @@ func TestAPortAcceptsAFewClientsATurn(t *testing.T) {
 			}
 			conns = append(conns, conn)
 		}
-		l.turn.clock = func() time.Duration { return l.turn.now } // the turn takes no time
+		l.turn.Clock = func() time.Duration { return l.turn.Now } // the turn takes no time
 		for range 2 {
-			for p := range l.listeners.all.all { // it is one
+			for p := range l.listeners.all.All { // it is one
 				l.listeners.accept(*p)
 			}
-			used = append(used, l.conns.used)
+			used = append(used, l.conns.Used())
 		}
-		l.turn.clock = func() time.Duration { return l.turn.now + turnTime } // and now its time is used up
-		for p := range l.listeners.all.all {
+		l.turn.Clock = func() time.Duration { return l.turn.Now + reactor.TurnTime } // and now its time is used up
+		for p := range l.listeners.all.All {
 			l.listeners.accept(*p)
 		}
-		used = append(used, l.conns.used)
-		l.turn.clock = monotonic.Now
+		used = append(used, l.conns.Used())
+		l.turn.Clock = monotonic.Now
 	})
 	for _, conn := range conns {
 		defer conn.Close()
@@ -187,7 +190,7 @@ func TestAPortAcceptsAFewClientsATurn(t *testing.T) {
 func TestBulkTakesAPipeAndLittleDoesNot(t *testing.T) {
 	l, addr := newEpollPort(t, func(conn *net.TCPConn) { _, _ = io.Copy(conn, conn) })
 	pipes := func() (made int) {
-		l.requests.call(func() { made = l.relays.pipes.made })
+		l.requests.Call(func() { made, _ = l.relays.pipes.Made() })
 		return made
 	}
 	echo := func(size int) {
@@ -211,13 +214,13 @@ func TestBulkTakesAPipeAndLittleDoesNot(t *testing.T) {
 	if n := pipes(); n == 0 || n > 2 {
 		t.Errorf("%d pipes after 8 MiB each way; want one or two", n)
 	}
-	proxytest.Eventually(t, func() bool { return len(idlePipes(l)) == pipes() }, "every pipe is given back")
+	proxytest.Eventually(t, func() bool { return lentPipes(l) == 0 }, "every pipe is given back")
 	proxytest.Eventually(t, func() bool { return l.conns.engine.Budget.Used.Load() == int64(1+2*pipes()) }, "only the port's and the pipes' descriptors are counted")
 }
 
-func idlePipes(l *loop) (idle []*pipe) {
-	l.requests.call(func() { idle = append(idle, l.relays.pipes.free...) })
-	return idle
+func lentPipes(l *loop) (lent int) {
+	l.requests.Call(func() { _, lent = l.relays.pipes.Made() })
+	return lent
 }
 
 // Others may ask a loop for something when it has ended. They are told, and its descriptors are left alone:
@@ -231,7 +234,7 @@ func TestALoopThatHasEndedIsAskedForNothing(t *testing.T) {
 	s.Close()
 	e.Drain(t.Context())
 	asked := false
-	if e.loops[0].requests.do(func() { asked = true }) || e.loops[0].requests.call(func() { asked = true }) || asked {
+	if e.loops[0].requests.Do(func() { asked = true }) || e.loops[0].requests.Call(func() { asked = true }) || asked {
 		t.Error("a loop that has ended was asked, or says that it does what it is asked")
 	}
 }
@@ -248,23 +251,24 @@ func TestAPortThatClosesWhileItIsPausedIsNotWatchedAgain(t *testing.T) {
 	enginetest.Must(t, err)
 	p := goes.(*epollTCP)
 	l := e.loops[0]
-	l.requests.call(func() {
-		l.listeners.pause(p)
-		l.pauses.resumeAt = 1 << 62 // not before we say so
-	})
-	p.Close()
 	other, err := unix.Eventfd(0, unix.EFD_CLOEXEC)
 	enginetest.Must(t, err)
-	enginetest.Must(t, unix.Dup3(other, p.fd, unix.O_CLOEXEC))
-	l.requests.call(func() {
-		l.pauses.resumeAt = 0
-		l.pauses.resume()
-		if err := epollCtl(l.poller.epfd, unix.EPOLL_CTL_DEL, p.fd, new(unix.EpollEvent)); err != unix.ENOENT {
-			t.Errorf("the loop watched what has the descriptor now (%v)", err)
+	l.requests.Call(func() {
+		l.listeners.pause(p)
+		p.leave()
+		if err = unix.Dup3(other, p.FD, unix.O_CLOEXEC); err != nil {
+			return
+		}
+		l.turn.Now += time.Hour // when its pause is long over
+		l.pauses.Resume()
+		if err := l.poller.Watch(p.FD, p.Token, unix.EPOLLIN); err != nil {
+			t.Errorf("the loop watches what has the descriptor now (%v)", err)
 		}
 	})
+	enginetest.Must(t, err)
+	e.Budget.ReleaseOfListener()
 	unix.Close(other)
-	unix.Close(p.fd)
+	unix.Close(p.FD)
 	stays.Close()
 	e.Drain(t.Context())
 }
@@ -282,14 +286,14 @@ func TestWhatIsHeldForAClientArrivesBeforeTheResetWhenItsEndpointVanishes(t *tes
 	client := proxytest.DialNarrow(t, netip.MustParseAddrPort(addr), 8<<10)
 	var want uint64
 	proxytest.Eventually(t, func() bool {
-		l.requests.call(func() {
-			for c := range l.conns.all {
+		l.requests.Call(func() {
+			for c := range l.conns.All {
 				if s := &c.client; s.stalled() {
 					if want = s.sent; s.held != nil {
 						want += uint64(len(s.held.rest()))
 					}
 					if s.bulk != nil {
-						want += uint64(s.bulk.n)
+						want += uint64(s.bulk.N)
 					}
 					l.relays.ended(c, s, &c.backend, tcp.ErrVanished) // as lookAt does
 				}
@@ -310,23 +314,6 @@ func TestWhatIsHeldForAClientArrivesBeforeTheResetWhenItsEndpointVanishes(t *tes
 	}
 }
 
-// A storm of slow readers leaves nothing behind but a few buffers.
-func TestWhatALoopKeepsIsBounded(t *testing.T) {
-	var s freeList[tail]
-	for range 10 * maxFree {
-		s.giveBack(new(tail))
-	}
-	if len(s.kept) != maxFree {
-		t.Errorf("%d are kept; want %d", len(s.kept), maxFree)
-	}
-	for range maxFree {
-		s.take()
-	}
-	if len(s.kept) != 0 || s.take() == nil {
-		t.Error("what is kept is not used again, or nothing is made when none is kept")
-	}
-}
-
 // A loop that always finds something to do lets the Go scheduler look around now and then: else nobody might, for
 // up to 10 ms.
 func TestALoopThatIsAlwaysBusyYieldsNowAndThen(t *testing.T) {
@@ -336,13 +323,13 @@ func TestALoopThatIsAlwaysBusyYieldsNowAndThen(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer unix.Close(busy)
-	const nobody = 1<<generationBits - 1
-	l.requests.call(func() { err = l.poller.watch(busy, token{kind: listening, generation: nobody}, unix.EPOLLIN) })
+	const nobody = 1<<slab.GenerationBits - 1
+	l.requests.Call(func() { err = l.poller.Watch(busy, reactor.Token{Kind: listening, Generation: nobody}, unix.EPOLLIN) })
 	if err != nil {
 		t.Fatal(err)
 	}
 	state := func() (turn uint64, yielded time.Duration) {
-		l.requests.call(func() { turn, yielded = l.turn.number, l.yielded })
+		l.requests.Call(func() { turn, yielded = l.turn.Number, l.yielded })
 		return turn, yielded
 	}
 	began, last := state()
@@ -388,8 +375,8 @@ func TestALoopMakesEightAttemptsATurnForSearchesThatGoOn(t *testing.T) {
 	}
 	var conns []net.Conn
 	var turn uint64
-	l.requests.call(func() { // as long as this lasts it is one turn
-		turn = l.turn.number
+	l.requests.Call(func() { // as long as this lasts it is one turn
+		turn = l.turn.Number
 		for range acceptsAtOnce {
 			conn, err := net.Dial("tcp", addr)
 			if err != nil {
@@ -398,13 +385,13 @@ func TestALoopMakesEightAttemptsATurnForSearchesThatGoOn(t *testing.T) {
 			}
 			conns = append(conns, conn)
 		}
-		for p := range l.listeners.all.all { // it is one
+		for p := range l.listeners.all.All { // it is one
 			l.listeners.accept(*p)
 		}
 		if got, most := failures(), uint64(acceptsAtOnce+attemptsATurn); got > most {
 			t.Errorf("%d clients had %d attempts in one turn, want %d at most", acceptsAtOnce, got, most)
 		}
-		if len(l.searches.deferred) == 0 || l.turn.number != turn {
+		if len(l.searches.deferred) == 0 || l.turn.Number != turn {
 			t.Errorf("%d searches go on in a later turn", len(l.searches.deferred))
 		}
 	})
@@ -417,9 +404,9 @@ func TestALoopMakesEightAttemptsATurnForSearchesThatGoOn(t *testing.T) {
 	if got, want := failures(), uint64(acceptsAtOnce*balance.MaxOffers); got != want {
 		t.Errorf("%d clients had %d attempts, want %d", acceptsAtOnce, got, want)
 	}
-	l.requests.call(func() {
-		if l.turn.number < turn+acceptsAtOnce*(balance.MaxOffers-1)/attemptsATurn-1 || len(l.searches.deferred) != 0 {
-			t.Errorf("it took %d turns, and %d searches are left over", l.turn.number-turn, len(l.searches.deferred))
+	l.requests.Call(func() {
+		if l.turn.Number < turn+acceptsAtOnce*(balance.MaxOffers-1)/attemptsATurn-1 || len(l.searches.deferred) != 0 {
+			t.Errorf("it took %d turns, and %d searches are left over", l.turn.Number-turn, len(l.searches.deferred))
 		}
 	})
 }

@@ -1,6 +1,7 @@
 package epoll
 
 import (
+	"fmt"
 	"runtime"
 	"sync/atomic"
 	"time"
@@ -9,6 +10,8 @@ import (
 
 	"kubeproxy/internal/monotonic"
 	"kubeproxy/proxy/engine"
+	"kubeproxy/proxy/epoll/pipes"
+	"kubeproxy/proxy/epoll/reactor"
 	"kubeproxy/proxy/traffic"
 )
 
@@ -23,7 +26,7 @@ import (
 //
 // Everybody on the loop waits while a turn lasts, so each of its parts has a budget, however much there is to do: that many
 // events, accepts, bytes, datagrams, looks, requests. What is beyond it is done in the next turn, after the events
-// that have come meanwhile. Besides, all parts share [turnTime]: once it is used up, each part does its minimum.
+// that have come meanwhile. Besides, all parts share [reactor.TurnTime]: once it is used up, each part does its minimum.
 //
 // The loop itself waits, hands each event to its owner, and divides the turn. What it holds has an owner each, which knows only
 // those below it:
@@ -38,16 +41,16 @@ import (
 //	requests       what other goroutines ask for
 //	poller, turn   what has happened, and when
 //
-// All of it is touched by the loop's goroutine alone, so none of it has a lock. Others speak to it through [requests.do].
+// All of it is touched by the loop's goroutine alone, so none of it has a lock. Others speak to it through [reactor.Requests.Do].
 type loop struct {
 	number   int          // of the loop
 	draining *atomic.Bool // of the engine: the loop ends once it is idle
 
-	turn      turn
-	poller    *poller
-	requests  requests
+	turn      reactor.Turn
+	poller    *reactor.Poller
+	requests  reactor.Requests
 	searches  searches
-	pauses    pauses
+	pauses    reactor.Pauses
 	conns     conns
 	relays    relays
 	dialler   dialler
@@ -55,13 +58,23 @@ type loop struct {
 	sessions  sessions
 
 	yielded   time.Duration // when it last parked, or let others run
-	heartbeat heartbeat
-	turns     turnTimes
+	heartbeat reactor.Heartbeat
+	turns     reactor.TurnTimes
 }
+
+// What events are about.
+const (
+	_         reactor.Kind = iota // reactor.Waker
+	listening                     // a TCP port has clients
+	clientSide
+	backendSide
+	asking    // a UDP port has datagrams of clients
+	answering // the endpoint of a session has sent some
+)
 
 // newLoop makes a loop of an engine. It turns once run is called.
 func newLoop(number int, base *engine.Base, draining *atomic.Bool) (*loop, error) {
-	p, err := newPoller()
+	p, err := reactor.NewPoller()
 	if err != nil {
 		return nil, err
 	}
@@ -70,12 +83,12 @@ func newLoop(number int, base *engine.Base, draining *atomic.Bool) (*loop, error
 
 // assemble gives each part of l those below it.
 func assemble(l *loop, base *engine.Base) *loop {
-	l.turn = turn{clock: monotonic.Now, now: monotonic.Now()}
-	l.requests = requests{poller: l.poller}
+	l.turn = reactor.Turn{Clock: monotonic.Now, Now: monotonic.Now()}
+	l.requests = reactor.Requests{Poller: l.poller}
 	l.searches = searches{engine: base, turn: &l.turn, requests: &l.requests}
-	l.pauses = pauses{poller: l.poller, turn: &l.turn}
+	l.pauses = reactor.Pauses{Poller: l.poller, Turn: &l.turn}
 	l.conns.init(base, &l.turn)
-	l.relays = relays{engine: base, turn: &l.turn, poller: l.poller, requests: &l.requests, conns: &l.conns, pipes: pipes{budget: base.Budget}}
+	l.relays = relays{engine: base, turn: &l.turn, poller: l.poller, requests: &l.requests, conns: &l.conns, pipes: pipes.Pool{Budget: base.Budget}}
 	l.dialler = dialler{engine: base, turn: &l.turn, poller: l.poller, requests: &l.requests, searches: &l.searches, conns: &l.conns, relays: &l.relays}
 	l.listeners = listeners{engine: base, turn: &l.turn, poller: l.poller, requests: &l.requests, pauses: &l.pauses, own: &l.dialler}
 	l.sessions = sessions{engine: base, turn: &l.turn, poller: l.poller, requests: &l.requests, pauses: &l.pauses, searches: &l.searches}
@@ -85,13 +98,13 @@ func assemble(l *loop, base *engine.Base) *loop {
 // run turns until the engine is cut and everything has ended.
 func (l *loop) run() {
 	defer l.close()
-	l.turns.begin(l.turn.now)
+	l.turns.Begin(l.turn.Now)
 	for {
 		parked := l.wait()
-		l.turn.begin()
-		l.turns.begin(l.turn.now)
+		l.turn.Begin()
+		l.turns.Begin(l.turn.Now)
 		if parked {
-			l.yielded = l.turn.now
+			l.yielded = l.turn.Now
 		}
 		l.apportion()
 		l.dealWithAll()
@@ -99,18 +112,18 @@ func (l *loop) run() {
 		for t := range l.searches.due {
 			l.search(t)
 		}
-		l.sessions.out.send()
+		l.sessions.out.Send()
 		l.expire()
 		if !l.meetRequests() {
-			l.turns.end(monotonic.Now())
+			l.turns.End(monotonic.Now())
 			return
 		}
 	}
 }
 
 func (l *loop) close() {
-	l.relays.pipes.close()
-	l.poller.close()
+	l.relays.pipes.Close()
+	l.poller.Close()
 }
 
 // yieldAfter is how long a loop may be busy without letting the Go scheduler look around.
@@ -124,8 +137,8 @@ const yieldAfter = 4 * time.Millisecond
 
 // yield lets the scheduler look around if it has not done so for long.
 func (l *loop) yield() {
-	if l.turn.now-l.yielded >= yieldAfter {
-		l.yielded = l.turn.now
+	if l.turn.Now-l.yielded >= yieldAfter {
+		l.yielded = l.turn.Now
 		runtime.Gosched()
 	}
 }
@@ -133,30 +146,31 @@ func (l *loop) yield() {
 // wait ends a turn, and returns when something has happened; it reports whether it had to park. It does not wait while there is
 // something left to do.
 func (l *loop) wait() (parked bool) {
-	l.turns.end(monotonic.Now())
+	l.turns.End(monotonic.Now())
 	if len(l.relays.unfinished)+len(l.searches.deferred) > 0 {
-		l.poller.poll()
+		l.poller.Poll()
 		return false
 	}
 	l.yield()
 	due := l.nextDue()
-	if len(l.requests.posted) > 0 || due <= l.turn.now {
-		l.poller.poll()
+	if l.requests.Left() || due <= l.turn.Now {
+		l.poller.Poll()
 		return false
 	}
-	return l.poller.wait(l.turn.now, due)
+	return l.poller.Wait(l.turn.Now, due)
 }
 
 // nextDue is when the loop has something to do even if nothing happens.
 func (l *loop) nextDue() time.Duration {
-	return min(l.conns.timers.wake(), l.sessions.due(), l.relays.due(), l.pauses.due())
+	return min(l.conns.timers.Wake(), l.sessions.due(), l.relays.due(), l.pauses.Due())
 }
 
 // apportion sets how much each may have of the turn that begins.
 func (l *loop) apportion() {
 	ports := 0
-	for i := range l.poller.happened {
-		if tokenOf(&l.poller.buffer[i]).kind == listening {
+	events := l.poller.Events()
+	for i := range events {
+		if reactor.TokenOf(&events[i]).Kind == listening {
 			ports++
 		}
 	}
@@ -167,7 +181,7 @@ func (l *loop) apportion() {
 
 // dealWithAll deals with what has happened in a turn: first with the events that cost little, then with the others.
 func (l *loop) dealWithAll() {
-	events := l.poller.events()
+	events := l.poller.Events()
 	if len(events) == 1 {
 		l.deal(&events[0])
 		return
@@ -182,7 +196,7 @@ func (l *loop) dealWithAll() {
 		}
 	}
 	for i := range costly {
-		if c, s := l.carried(&events[i]); c != nil && l.turn.late() {
+		if c, s := l.carried(&events[i]); c != nil && l.turn.Late() {
 			s.stir(events[i].Events)
 			l.relays.interrupt(c)
 		} else {
@@ -193,7 +207,7 @@ func (l *loop) dealWithAll() {
 
 // isCostly reports whether an event is about a new client, or about a connection that carries in bulk or has stalled.
 func (l *loop) isCostly(ev *unix.EpollEvent) bool {
-	switch tokenOf(ev).kind {
+	switch reactor.TokenOf(ev).Kind {
 	case listening:
 		return true
 	case clientSide, backendSide:
@@ -206,15 +220,15 @@ func (l *loop) isCostly(ev *unix.EpollEvent) bool {
 // carried returns the connection that an event is about, and which side of it. It returns nil if the event is about
 // something else, or if the connection still looks for an endpoint.
 func (l *loop) carried(ev *unix.EpollEvent) (*conn, *side) {
-	t := tokenOf(ev)
-	if t.kind != clientSide && t.kind != backendSide {
+	t := reactor.TokenOf(ev)
+	if t.Kind != clientSide && t.Kind != backendSide {
 		return nil, nil
 	}
-	c := l.conns.at(t.index, t.generation)
+	c := l.conns.At(t.Index, t.Generation)
 	switch {
 	case c == nil || c.dial != nil:
 		return nil, nil
-	case t.kind == clientSide:
+	case t.Kind == clientSide:
 		return c, &c.client
 	}
 	return c, &c.backend
@@ -222,20 +236,20 @@ func (l *loop) carried(ev *unix.EpollEvent) (*conn, *side) {
 
 // deal deals with one event, unless it is about something that has ended.
 func (l *loop) deal(ev *unix.EpollEvent) {
-	t := tokenOf(ev)
-	switch t.kind {
-	case waker:
-		l.poller.drain()
+	t := reactor.TokenOf(ev)
+	switch t.Kind {
+	case reactor.Waker:
+		l.poller.Drain()
 	case listening:
-		if p := l.listeners.all.at(t.index, t.generation); p != nil {
+		if p := l.listeners.all.At(t.Index, t.Generation); p != nil {
 			l.listeners.accept(*p)
 		}
 	case clientSide:
-		if c := l.conns.at(t.index, t.generation); c != nil {
+		if c := l.conns.At(t.Index, t.Generation); c != nil {
 			l.relays.stirred(c, &c.client, &c.backend, ev.Events)
 		}
 	case backendSide:
-		if c := l.conns.at(t.index, t.generation); c != nil {
+		if c := l.conns.At(t.Index, t.Generation); c != nil {
 			if c.dial != nil {
 				l.dialler.progress(c, ev.Events)
 			} else {
@@ -243,23 +257,23 @@ func (l *loop) deal(ev *unix.EpollEvent) {
 			}
 		}
 	case asking:
-		if p := l.sessions.ports.at(t.index, t.generation); p != nil {
+		if p := l.sessions.ports.At(t.Index, t.Generation); p != nil {
 			l.sessions.receive(*p)
 		}
 	case answering:
-		if f := l.sessions.all.at(t.index, t.generation); f != nil {
+		if f := l.sessions.all.At(t.Index, t.Generation); f != nil {
 			l.sessions.answers(*f)
 		}
 	}
 }
 
 // search goes on with a search that an earlier turn had no room for.
-func (l *loop) search(t token) {
-	if t.kind == answering {
-		if f := l.sessions.all.at(t.index, t.generation); f != nil {
+func (l *loop) search(t reactor.Token) {
+	if t.Kind == answering {
+		if f := l.sessions.all.At(t.Index, t.Generation); f != nil {
 			l.sessions.search(*f)
 		}
-	} else if c := l.conns.at(t.index, t.generation); c != nil {
+	} else if c := l.conns.At(t.Index, t.Generation); c != nil {
 		l.dialler.search(c)
 	}
 }
@@ -271,10 +285,10 @@ const looksATurn = 64
 // expire looks at the connections, sessions and ports whose time has come.
 func (l *loop) expire() {
 	for n := range looksATurn {
-		if n >= leastATurn && l.turn.late() {
+		if n >= reactor.LeastATurn && l.turn.Late() {
 			break
 		}
-		c, isDue := l.conns.timers.next(l.turn.now)
+		c, isDue := l.conns.timers.Next(l.turn.Now)
 		if c == nil {
 			break
 		}
@@ -288,18 +302,18 @@ func (l *loop) expire() {
 	}
 	l.sessions.sweep()
 	l.relays.resume()
-	l.pauses.resume()
+	l.pauses.Resume()
 }
 
 // meetRequests does what others ask for, and reports whether the loop is to go on.
 func (l *loop) meetRequests() bool {
-	l.requests.meet(&l.turn)
-	return !l.draining.Load() || !l.isIdle() || !l.requests.close()
+	l.requests.Meet(&l.turn)
+	return !l.draining.Load() || !l.isIdle() || !l.requests.Close()
 }
 
 // isIdle reports whether the loop has nothing left to carry.
 func (l *loop) isIdle() bool {
-	return l.conns.used+l.listeners.all.used+l.sessions.ports.used+l.sessions.all.used == 0
+	return l.conns.Used()+l.listeners.all.Used()+l.sessions.ports.Used()+l.sessions.all.Used() == 0
 }
 
 // endsAtOnce is how many connections, or places of UDP sessions, one step looks through to end them. It takes 20 us to end one.
@@ -307,7 +321,7 @@ const endsAtOnce = 64
 
 // endAll ends all connections, a few in each step. No new ones come any more.
 func (l *loop) endAll(from int) {
-	conns, next := l.conns.some(from, endsAtOnce)
+	conns, next := l.conns.Some(from, endsAtOnce)
 	for c := range conns {
 		if c.dial != nil {
 			l.dialler.turnAway(c, traffic.Shutdown)
@@ -316,6 +330,17 @@ func (l *loop) endAll(from int) {
 		}
 	}
 	if next >= 0 {
-		l.requests.do(func() { l.endAll(next) })
+		l.requests.Do(func() { l.endAll(next) })
 	}
+}
+
+// stands returns an error if the loop stands still. Any goroutine may call it.
+func (l *loop) stands() error {
+	if !l.heartbeat.IsLost() {
+		return nil
+	}
+	if since := l.turns.Present(); since > 0 {
+		return fmt.Errorf("event loop %d stands still: its present turn has lasted %v", l.number, since.Round(time.Second))
+	}
+	return fmt.Errorf("event loop %d stands still: it waits, and does not wake up", l.number)
 }

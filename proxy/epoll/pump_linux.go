@@ -3,6 +3,7 @@ package epoll
 import (
 	"golang.org/x/sys/unix"
 
+	"kubeproxy/proxy/epoll/socket"
 	"kubeproxy/proxy/tcp"
 )
 
@@ -51,7 +52,7 @@ func (r *relays) pump(c *conn, dst, src *side) {
 		if !more {
 			return
 		}
-		if budget -= n; src.readable && r.turn.late() {
+		if budget -= n; src.readable && r.turn.Late() {
 			budget = 0
 		}
 	}
@@ -59,7 +60,7 @@ func (r *relays) pump(c *conn, dst, src *side) {
 
 // copy reads once and writes once. It returns false when there is no more to do for now.
 func (r *relays) copy(c *conn, dst, src *side) (n int, more bool) {
-	n, errno := receive(int(src.fd), r.buffer[:])
+	n, errno := socket.Receive(int(src.fd), r.buffer[:])
 	if n <= 0 || errno != 0 {
 		r.unread(c, dst, src, errno)
 		return 0, false
@@ -78,7 +79,7 @@ func (r *relays) copy(c *conn, dst, src *side) (n int, more bool) {
 
 // send writes to dst what src said, and holds what does not fit.
 func (r *relays) send(c *conn, dst, src *side, b []byte) {
-	n, errno := send(int(dst.fd), b)
+	n, errno := socket.Send(int(dst.fd), b)
 	if n > 0 {
 		r.count(c, dst, n)
 	}
@@ -88,7 +89,7 @@ func (r *relays) send(c *conn, dst, src *side, b []byte) {
 	case errno == 0 || errno == unix.EAGAIN:
 		dst.held = r.tail(b[max(n, 0):])
 		r.wantOut(c, dst)
-	case lacksMemory(errno):
+	case socket.LacksMemory(errno):
 		dst.held = r.tail(b)
 		r.starve(c)
 	default:
@@ -116,25 +117,25 @@ func (r *relays) wantOut(c *conn, s *side) {
 	if s == &c.backend {
 		kind = backendSide
 	}
-	r.poller.change(int(s.fd), c.token(kind), news|unix.EPOLLOUT)
+	r.poller.Change(int(s.fd), c.token(kind), news|unix.EPOLLOUT)
 }
 
 // flush writes what is held for dst, and tells whether src may go on.
 func (r *relays) flush(c *conn, dst, src *side) bool {
 	if t := dst.held; t != nil {
-		n, errno := send(int(dst.fd), t.rest())
+		n, errno := socket.Send(int(dst.fd), t.rest())
 		if n > 0 {
 			r.count(c, dst, n)
 			t.from += n
 		}
 		switch {
 		case len(t.rest()) == 0:
-			r.tails.giveBack(t)
+			r.tails.GiveBack(t)
 			dst.held = nil
 		case errno == 0 || errno == unix.EAGAIN:
 			r.wantOut(c, dst)
 			return false
-		case lacksMemory(errno):
+		case socket.LacksMemory(errno):
 			r.starve(c)
 			return false
 		default:
@@ -151,15 +152,15 @@ func (r *relays) flush(c *conn, dst, src *side) bool {
 // sendEarly sends what the client of c has said already to an endpoint that is being connected to, and reports
 // whether that went well: its connection stands by then. What a socket does not take yet is held for whichever endpoint answers.
 func (r *relays) sendEarly(c *conn, fd int) (answered bool, err error) {
-	n, errno := receive(int(c.client.fd), r.buffer[:])
+	n, errno := socket.Receive(int(c.client.fd), r.buffer[:])
 	if n <= 0 || errno != 0 {
-		if errno != 0 && errno != unix.EAGAIN && !lacksMemory(errno) { // of which the kernel tells only once
+		if errno != 0 && errno != unix.EAGAIN && !socket.LacksMemory(errno) { // of which the kernel tells only once
 			c.end.Broke(tcp.ClientSide, errno)
 		}
 		return false, nil
 	}
 	c.client.readable = n == len(r.buffer) // otherwise that was all there was
-	sent, errno := send(fd, r.buffer[:n])
+	sent, errno := socket.Send(fd, r.buffer[:n])
 	if errno != 0 {
 		sent = 0
 	}
@@ -185,33 +186,40 @@ type tail struct {
 func (t *tail) rest() []byte { return t.data[t.from:t.to] }
 
 func (r *relays) tail(b []byte) *tail {
-	t := r.tails.take()
+	t := r.tails.Take()
 	t.from, t.to = 0, copy(t.data[:], b)
 	return t
 }
+
+// In bulk, bytes need not pass through our memory: splice(2) moves the kernel's own pages from one
+// socket into a pipe, and from there into the other. That saves two copies, and costs more system calls,
+// so it is for directions that keep filling the buffer only.
+
+// bulkAfter is how many reads in a row must fill the buffer.
+const bulkAfter = 4
 
 // splice moves a pipe's worth from src to dst. It returns false when there is no more to do for now. A pipe is lent for one
 // such step, and no more is moved into it than dst has room for: however many connections have readers that
 // do not read, none of them holds a pipe.
 func (r *relays) splice(c *conn, dst, src *side) (n int, more bool) {
-	room := sendRoom(int(dst.fd))
+	room := socket.SendRoom(int(dst.fd))
 	if room < leastBudget {
 		return r.copy(c, dst, src) // it is about to stall, and then little is held
 	}
-	p := r.pipes.take()
+	p := r.pipes.Take()
 	if p == nil {
 		return r.copy(c, dst, src)
 	}
-	n, errno := splice(int(src.fd), p.w, min(p.size, r.share, room))
+	n, errno := socket.Splice(int(src.fd), p.W, min(p.Size, r.share, room))
 	if n <= 0 || errno != 0 {
-		r.pipes.giveBack(p)
+		r.pipes.GiveBack(p)
 		if errno == 0 { // a FIN, or urgent data, which splice stops at: a read says which
 			return r.copy(c, dst, src)
 		}
 		r.unread(c, dst, src, errno)
 		return 0, false
 	}
-	dst.bulk, p.n = p, n
+	dst.bulk, p.N = p, n
 	r.bulky++
 	if n < len(r.buffer) {
 		src.full = 0 // that is no bulk any more
@@ -221,24 +229,24 @@ func (r *relays) splice(c *conn, dst, src *side) (n int, more bool) {
 
 // unpipe moves what is in the pipe on to dst, and reports whether all of it has gone.
 func (r *relays) unpipe(c *conn, dst, src *side) bool {
-	for p := dst.bulk; p.n > 0; {
-		n, errno := splice(p.r, int(dst.fd), p.n)
+	for p := dst.bulk; p.N > 0; {
+		n, errno := socket.Splice(p.R, int(dst.fd), p.N)
 		switch {
 		case n > 0:
-			p.n -= n
+			p.N -= n
 			r.count(c, dst, n)
 			continue
 		case errno == unix.EAGAIN:
 			r.empty(dst)
 			r.wantOut(c, dst)
-		case lacksMemory(errno):
+		case socket.LacksMemory(errno):
 			r.starve(c)
 		default:
 			r.unwritten(c, dst, src, errno)
 		}
 		return false
 	}
-	r.pipes.giveBack(dst.bulk)
+	r.pipes.GiveBack(dst.bulk)
 	dst.bulk = nil
 	return true
 }
@@ -247,19 +255,19 @@ func (r *relays) unpipe(c *conn, dst, src *side) bool {
 // the kernel took less than it had room for, because it lacks memory or tcp_notsent_lowat is set: then the pipe stays with it.
 func (r *relays) empty(dst *side) {
 	p := dst.bulk
-	if p.n > chunk {
+	if p.N > chunk {
 		return
 	}
-	t := r.tails.take()
-	n, errno := read(p.r, t.data[:p.n])
+	t := r.tails.Take()
+	n, errno := socket.Read(p.R, t.data[:p.N])
 	if errno != 0 {
-		r.tails.giveBack(t)
+		r.tails.GiveBack(t)
 		return
 	}
 	t.from, t.to = 0, n
 	dst.held = t
-	if p.n -= n; p.n == 0 {
-		r.pipes.giveBack(p)
+	if p.N -= n; p.N == 0 {
+		r.pipes.GiveBack(p)
 		dst.bulk = nil
 	}
 }

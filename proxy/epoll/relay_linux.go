@@ -7,8 +7,12 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"kubeproxy/internal/monotonic"
 	"kubeproxy/proxy/balance"
 	"kubeproxy/proxy/engine"
+	"kubeproxy/proxy/epoll/pipes"
+	"kubeproxy/proxy/epoll/reactor"
+	"kubeproxy/proxy/epoll/slab"
 	"kubeproxy/proxy/traffic"
 )
 
@@ -16,14 +20,14 @@ import (
 // memory pass through one buffer; nothing stays in it.
 type relays struct {
 	engine   *engine.Base
-	turn     *turn
-	poller   *poller
-	requests *requests
+	turn     *reactor.Turn
+	poller   *reactor.Poller
+	requests *reactor.Requests
 	conns    *conns
 
 	buffer [chunk]byte
-	tails  freeList[tail]
-	pipes  pipes
+	tails  slab.FreeList[tail]
+	pipes  pipes.Pool
 
 	share      int     // what each that carries in bulk may move in this turn
 	bulky      int     // how many have carried in bulk, in this turn
@@ -48,7 +52,7 @@ func (r *relays) begin(c *conn, fd int32, mask uint32) {
 	c.backend.fd, c.backend.open, c.backend.wantsOut = fd, true, mask != 0
 	r.conns.enter(c, young)
 	if mask == 0 {
-		if err := r.poller.watch(int(fd), c.token(backendSide), news); err != nil {
+		if err := r.poller.Watch(int(fd), c.token(backendSide), news); err != nil {
 			r.end(c, traffic.DescriptorLimit)
 			return
 		}
@@ -60,7 +64,7 @@ func (r *relays) begin(c *conn, fd int32, mask uint32) {
 		return
 	}
 	// Only now is the kernel asked to tell of the client: what was read just now is no news any more.
-	if err := r.poller.watch(int(c.client.fd), c.token(clientSide), news); err != nil {
+	if err := r.poller.Watch(int(c.client.fd), c.token(clientSide), news); err != nil {
 		r.end(c, traffic.DescriptorLimit)
 		return
 	}
@@ -75,8 +79,8 @@ func (r *relays) watchLifetimes(c *conn) {
 	index, generation := c.index, c.generation
 	for _, t := range []*balance.Lifetime{c.record.Claim.Lifetime, &c.record.Endpoint.Record().Lifetime} {
 		c.lifetimes = append(c.lifetimes, context.AfterFunc(t.Context(), func() {
-			r.requests.do(func() {
-				if c := r.conns.at(index, generation); c != nil {
+			r.requests.Do(func() {
+				if c := r.conns.At(index, generation); c != nil {
 					r.end(c, balance.ReasonOf(t.Context()))
 				}
 			})
@@ -121,7 +125,7 @@ func (r *relays) proceed() {
 	all := r.unfinished
 	r.unfinished = r.resumed // for those that are interrupted once more
 	n := 0
-	for ; n < min(len(all), turnTotal/leastBudget) && (n < leastATurn || !r.turn.late()); n++ {
+	for ; n < min(len(all), turnTotal/leastBudget) && (n < reactor.LeastATurn || !r.turn.Late()); n++ {
 		c := all[n]
 		c.queued = false
 		if c.live && c.dial == nil {
@@ -147,7 +151,7 @@ func (r *relays) starve(c *conn) {
 	if !c.queued {
 		c.queued = true
 		if len(r.starved) == 0 {
-			r.resumeAt = r.turn.now + starvedPause
+			r.resumeAt = r.turn.Now + starvedPause
 		}
 		r.starved = append(r.starved, c)
 	}
@@ -160,12 +164,12 @@ func (r *relays) due() time.Duration {
 	if len(r.starved) > 0 {
 		return r.resumeAt
 	}
-	return never
+	return monotonic.Never
 }
 
 // resume has connections go on in the next turn for which there was no memory.
 func (r *relays) resume() {
-	if r.due() <= r.turn.now {
+	if r.due() <= r.turn.Now {
 		r.unfinished = append(r.unfinished, r.starved...)
 		clear(r.starved)
 		r.starved = r.starved[:0]

@@ -9,6 +9,8 @@ import (
 	"kubeproxy/proxy/admit"
 	"kubeproxy/proxy/balance"
 	"kubeproxy/proxy/engine"
+	"kubeproxy/proxy/epoll/reactor"
+	"kubeproxy/proxy/epoll/socket"
 	"kubeproxy/registry"
 )
 
@@ -17,11 +19,11 @@ import (
 // that are the proxy itself.
 type searches struct {
 	engine     *engine.Base
-	turn       *turn
-	requests   *requests
-	deferred   []token // of those that go on in a later turn
-	attempts   int     // made for such in a turn
-	attemptsOf uint64  // that turn
+	turn       *reactor.Turn
+	requests   *reactor.Requests
+	deferred   []reactor.Token // of those that go on in a later turn
+	attempts   int             // made for such in a turn
+	attemptsOf uint64          // that turn
 }
 
 // attemptsATurn is how many attempts a loop makes in one turn for clients whose first has failed or stays silent. An
@@ -34,8 +36,8 @@ func (s *searches) mayAttempt() bool {
 	if s.areUsedUp() {
 		return false
 	}
-	if s.attemptsOf != s.turn.number {
-		s.attemptsOf, s.attempts = s.turn.number, 0
+	if s.attemptsOf != s.turn.Number {
+		s.attemptsOf, s.attempts = s.turn.Number, 0
 	}
 	s.attempts++
 	return true
@@ -43,14 +45,14 @@ func (s *searches) mayAttempt() bool {
 
 // areUsedUp reports whether this turn has no room for such attempts.
 func (s *searches) areUsedUp() bool {
-	return s.attemptsOf == s.turn.number && s.attempts == attemptsATurn
+	return s.attemptsOf == s.turn.Number && s.attempts == attemptsATurn
 }
 
 // postpone lets a search go on in a later turn.
-func (s *searches) postpone(t token) { s.deferred = append(s.deferred, t) }
+func (s *searches) postpone(t reactor.Token) { s.deferred = append(s.deferred, t) }
 
 // due yields the searches that go on in this turn, those that have waited longest first.
-func (s *searches) due(yield func(token) bool) {
+func (s *searches) due(yield func(reactor.Token) bool) {
 	n := 0
 	for more := true; more && n < len(s.deferred) && !s.areUsedUp(); n++ {
 		more = yield(s.deferred[n])
@@ -65,14 +67,14 @@ func (s *searches) lookUp(protocol registry.Protocol, of *balance.Endpoint, pati
 		ctx, cancel := context.WithTimeout(s.engine.Ctx, patience)
 		defer cancel()
 		addrs, err := s.engine.Resolver.Resolve(ctx, protocol, of.Addr)
-		s.requests.do(func() { found(addrs, err) })
+		s.requests.Do(func() { found(addrs, err) })
 	})
 }
 
 // suspect looks whether a socket that was connected to an endpoint has reached who it was meant for, and not
 // itself or a listener of ours: see connect of package portable.
 func (s *searches) suspect(protocol registry.Protocol, fd int, to netip.AddrPort) error {
-	local := localName(fd)
+	local := socket.LocalName(fd)
 	switch {
 	case local == to:
 		return admit.ErrReachedItself

@@ -7,6 +7,8 @@ import (
 
 	"kubeproxy/proxy/admit"
 	"kubeproxy/proxy/balance"
+	"kubeproxy/proxy/epoll/reactor"
+	"kubeproxy/proxy/epoll/socket"
 	"kubeproxy/proxy/udp"
 	"kubeproxy/registry"
 )
@@ -27,7 +29,9 @@ type session struct {
 	eager    uint8     // how many datagrams were, at most
 }
 
-func (f *session) token() token { return token{answering, f.index, f.generation} }
+func (f *session) token() reactor.Token {
+	return reactor.Token{Kind: answering, Index: f.index, Generation: f.generation}
+}
 
 // forward sends what the client sent on to the endpoint, or puts it aside while there is none.
 func (u *sessions) forward(f *session, datagram []byte) {
@@ -43,9 +47,9 @@ func (u *sessions) forward(f *session, datagram []byte) {
 
 // sendOn sends one datagram to the endpoint. It returns an error when that refuses.
 func (u *sessions) sendOn(f *session, datagram []byte) (err error) {
-	_, errno := send(int(f.fd), datagram)
+	_, errno := socket.Send(int(f.fd), datagram)
 	if errno == unix.EMSGSIZE { // it may be an earlier one that was too long for the path: see udpBackend.send
-		_, errno = send(int(f.fd), datagram)
+		_, errno = socket.Send(int(f.fd), datagram)
 	}
 	if errno != 0 {
 		err = errno
@@ -56,25 +60,25 @@ func (u *sessions) sendOn(f *session, datagram []byte) (err error) {
 // answers reads what the endpoint of f sends, and has it sent to the client at the end of the turn. A
 // session whose endpoint keeps answering in turn after turn is read ever more often in each.
 func (u *sessions) answers(f *session) {
-	if u.turn.number == f.read+1 {
-		f.eager = min(2*f.eager, replyBatch)
+	if u.turn.Number == f.read+1 {
+		f.eager = min(2*f.eager, socket.ReplyBatch)
 	} else {
 		f.eager = 1
 	}
-	f.read = u.turn.number
+	f.read = u.turn.Number
 	if u.out == nil {
-		u.out = new(sendBatch)
+		u.out = new(socket.SendBatch)
 	}
 	for range f.eager {
 		if f.fd == noDescriptor {
 			return
 		}
-		n, errno := receive(int(f.fd), u.out.room()[:])
+		n, errno := socket.Receive(int(f.fd), u.out.Room()[:])
 		switch errno {
 		case 0:
 			switch f.Answered(&f.visit, n) {
 			case udp.Send:
-				u.out.add(f, n)
+				u.out.Add(f, f.port.FD, f.port.address(f.Key.Client), f.Control, n)
 			case udp.Move:
 				u.move(f)
 			}
@@ -109,9 +113,9 @@ func (u *sessions) move(f *session) {
 // depart closes the socket to the endpoint of f, if there is one.
 func (u *sessions) depart(f *session) {
 	if f.fd != noDescriptor {
-		closeFD(int(f.fd))
+		socket.Close(int(f.fd))
 		f.fd = noDescriptor
-		f.Departed(&f.visit, u.turn.now)
+		f.Departed(&f.visit, u.turn.Now)
 	}
 }
 
@@ -122,7 +126,7 @@ func (u *sessions) redirect(f *session) {
 			u.searches.postpone(f.token())
 			return
 		}
-		e, ok := f.Next(u.turn.now)
+		e, ok := f.Next(u.turn.Now)
 		if !ok {
 			f.GiveUp()
 			u.finish(f)
@@ -181,20 +185,20 @@ func (u *sessions) direct(f *session, e *balance.Endpoint, to netip.AddrPort) er
 	if f.Key.Loops(to, f.port.Number) {
 		return admit.ErrLoop
 	}
-	fd, errno := connectUDP(to)
+	fd, errno := socket.ConnectUDP(to)
 	if errno != 0 {
 		return errno
 	}
 	err := u.searches.suspect(registry.UDP, fd, to)
 	if err == nil {
-		err = u.poller.watch(fd, f.token(), unix.EPOLLIN)
+		err = u.poller.Watch(fd, f.token(), unix.EPOLLIN)
 	}
 	if err == nil {
-		f.fd, f.visit = int32(fd), udp.Visit{Endpoint: e, Began: u.turn.now}
+		f.fd, f.visit = int32(fd), udp.Visit{Endpoint: e, Began: u.turn.Now}
 		err = u.handOver(f)
 	}
 	if err != nil {
-		closeFD(fd)
+		socket.Close(fd)
 		f.fd = noDescriptor
 		return err
 	}
@@ -218,5 +222,5 @@ func (u *sessions) handOver(f *session) error {
 // Evict has its loop end the session for the sake of another one.
 func (f *session) Evict() {
 	u := f.port.sessions
-	u.requests.do(func() { u.evict(f) })
+	u.requests.Do(func() { u.evict(f) })
 }

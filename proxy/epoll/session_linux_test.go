@@ -56,7 +56,7 @@ func TestASessionOfALoopThatHasSettledIsOfferedAllEndpointsAnew(t *testing.T) {
 	client.Write([]byte("1"))
 	proxytest.Eventually(t, func() bool { return dies.Received() == 1 }, "a datagram at the second endpoint")
 	returned := proxytest.ServeUDP(t, returns.String(), proxytest.MuteUDP)
-	s.epollUDP.sessions.requests.call(func() {
+	s.epollUDP.sessions.requests.Call(func() {
 		for _, f := range s.clients {
 			f.visit.Began -= udp.SettleTime
 		}
@@ -74,7 +74,7 @@ func TestADatagramThatWasAnsweredIsNotSentAgain(t *testing.T) {
 	client := proxytest.DialUDP(t, s.Addr)
 	client.Ask(t)
 	err := errors.New("a refusal that was long on its way")
-	s.epollUDP.sessions.requests.call(func() {
+	s.epollUDP.sessions.requests.Call(func() {
 		for _, f := range s.clients {
 			s.epollUDP.sessions.refused(f, err)
 		}
@@ -98,8 +98,8 @@ func TestDatagramsThatTheQueueOfALoopHasNoRoomForAreCounted(t *testing.T) {
 		}
 	}
 	// Nothing can be read meanwhile, but one datagram.
-	enginetest.Must(t, unix.SetsockoptInt(s.fd, unix.SOL_SOCKET, unix.SO_RCVBUF, 1<<16))
-	s.epollUDP.sessions.requests.call(sendMany)
+	enginetest.Must(t, unix.SetsockoptInt(s.FD, unix.SOL_SOCKET, unix.SO_RCVBUF, 1<<16))
+	s.epollUDP.sessions.requests.Call(sendMany)
 	client.AskOften(t)
 	client.AskOften(t) // what is counted once stays counted once
 	sent := s.Ownership.Load().Tally.DatagramsSent.Load()

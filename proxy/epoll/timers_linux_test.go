@@ -1,65 +1,12 @@
 package epoll
 
 import (
-	"math/rand/v2"
 	"testing"
 	"time"
 
 	"kubeproxy/proxy/engine"
+	"kubeproxy/proxy/epoll/wheel"
 )
-
-// newTimers returns timers, and a connection for each of so many names.
-func newTimers(n int) (*timers, []conn) {
-	t := new(timers)
-	t.init()
-	return t, make([]conn, n)
-}
-
-// Whatever is set, stopped and set anew, a connection is due once, not early, and late by at most a step.
-func TestTimersAgreeWithAPlainList(t *testing.T) {
-	timers, conns := newTimers(300)
-	want := make(map[*conn]time.Duration)
-	random := rand.New(rand.NewPCG(1, 2))
-	now := time.Duration(0)
-	for step := range 20_000 {
-		c := &conns[random.IntN(len(conns))]
-		switch random.IntN(4) {
-		case 0:
-			timers.stop(c)
-			delete(want, c)
-		case 1, 2:
-			due := now + time.Duration(random.Int64N(int64(1)<<random.IntN(38)))
-			timers.set(c, now, due)
-			want[c] = due
-		default:
-			now += time.Duration(random.Int64N(int64(20 * time.Millisecond)))
-		}
-		for {
-			c, isDue := timers.next(now)
-			if c == nil {
-				break
-			}
-			if !isDue {
-				continue
-			}
-			if due, isSet := want[c]; !isSet || due > now {
-				t.Fatalf("step %d: due at %v, although it is to be at %v (%v)", step, now, due, isSet)
-			}
-			delete(want, c)
-		}
-		for _, due := range want {
-			if due+timerStep <= now {
-				t.Fatalf("step %d: one that was due at %v is not at %v", step, due, now)
-			}
-		}
-	}
-	for c := range want {
-		timers.stop(c)
-	}
-	if timers.used != 0 || timers.wake() != never {
-		t.Errorf("rings %b are said to have members when none is set", timers.used)
-	}
-}
 
 // Of 3,000 clients whose endpoints do not take what they sent, each is looked at once a second in the end, and not 200 times.
 func TestConnectionsThatFlushAreLookedAtEverMoreSeldom(t *testing.T) {
@@ -69,17 +16,17 @@ func TestConnectionsThatFlushAreLookedAtEverMoreSeldom(t *testing.T) {
 		l.conns.enter(&conns[i], flushing)
 	}
 	looks, most := 0, 0
-	for ; l.turn.now < time.Minute; l.turn.now += time.Millisecond {
+	for ; l.turn.Now < time.Minute; l.turn.Now += time.Millisecond {
 		n := 0
 		for {
-			c, isDue := l.conns.timers.next(l.turn.now)
+			c, isDue := l.conns.timers.Next(l.turn.Now)
 			if c == nil {
 				break
 			}
 			if isDue {
 				n++
 				c.looks++
-				l.conns.timers.set(c, l.turn.now, l.turn.now+l.conns.lookEvery(c))
+				l.conns.timers.Set(c, l.turn.Now, l.turn.Now+l.conns.lookEvery(c))
 			}
 		}
 		looks, most = looks+n, max(most, n)
@@ -98,7 +45,7 @@ func TestATurnLooksAtAFewConnections(t *testing.T) {
 		c.client.fd, c.backend.fd = noDescriptor, noDescriptor
 		l.conns.enter(c, young)
 	}
-	l.turn.now = youth + timerStep
+	l.turn.Now = youth + wheel.Step
 	left := func() (n int) {
 		for i := range conns {
 			if conns[i].phase == young {
@@ -114,7 +61,7 @@ func TestATurnLooksAtAFewConnections(t *testing.T) {
 		if before-n > looksATurn || turn > 100 {
 			t.Fatalf("turn %d looked at %d connections; want %d at most", turn, before-n, looksATurn)
 		}
-		if n > 0 && l.nextDue() > l.turn.now {
+		if n > 0 && l.nextDue() > l.turn.Now {
 			t.Fatalf("with %d connections due the loop would wait", n)
 		}
 		before = n

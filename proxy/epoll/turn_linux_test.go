@@ -18,6 +18,9 @@ import (
 	"kubeproxy/proxy/admit"
 	"kubeproxy/proxy/engine"
 	"kubeproxy/proxy/enginetest"
+	"kubeproxy/proxy/epoll/pipes"
+	"kubeproxy/proxy/epoll/reactor"
+	"kubeproxy/proxy/epoll/socket"
 	"kubeproxy/proxy/proxytest"
 	"kubeproxy/proxy/traffic"
 )
@@ -31,10 +34,10 @@ func TestARequestThatAsksForMoreWaitsForTheNextTurn(t *testing.T) {
 	var again func()
 	again = func() {
 		if !isClosedChannel(stop) {
-			l.requests.do(again)
+			l.requests.Do(again)
 		}
 	}
-	l.requests.do(again)
+	l.requests.Do(again)
 	defer close(stop)
 	client := proxytest.Dial(t, netip.MustParseAddrPort(addr))
 	_, err := client.Write([]byte("hello"))
@@ -56,34 +59,34 @@ func isClosedChannel(c <-chan struct{}) bool {
 // bareLoop returns a loop that has no descriptors, and whose clock stands still.
 func bareLoop(cfg engine.Config, now time.Duration) *loop {
 	l := assemble(&loop{draining: new(atomic.Bool)}, &engine.Base{Cfg: cfg})
-	l.turn = turn{clock: func() time.Duration { return now }}
+	l.turn = reactor.Turn{Clock: func() time.Duration { return now }}
 	return l
 }
 
 // What others ask for is done in order, and no more of it in a turn than there is room for.
 func TestATurnDoesAFewRequestsInOrder(t *testing.T) {
 	l, _ := newEpollPort(t, func(*net.TCPConn) {})
-	const requests = 10 * postedATurn
+	const requests = 10 * reactor.RequestsATurn
 	var turns []uint64
 	var order []int
-	l.requests.call(func() {
+	l.requests.Call(func() {
 		for i := range requests {
-			l.requests.do(func() { turns, order = append(turns, l.turn.number), append(order, i) })
+			l.requests.Do(func() { turns, order = append(turns, l.turn.Number), append(order, i) })
 		}
 	})
 	proxytest.Eventually(t, func() bool {
 		n := 0
-		l.requests.call(func() { n = len(order) })
+		l.requests.Call(func() { n = len(order) })
 		return n == requests
 	}, "every request is met")
-	l.requests.call(func() {
+	l.requests.Call(func() {
 		if !slices.IsSorted(order) {
 			t.Error("requests were met out of order")
 		}
 		in := make(map[uint64]int)
 		for _, turn := range turns {
-			if in[turn]++; in[turn] > postedATurn {
-				t.Errorf("turn %d met more than %d requests", turn, postedATurn)
+			if in[turn]++; in[turn] > reactor.RequestsATurn {
+				t.Errorf("turn %d met more than %d requests", turn, reactor.RequestsATurn)
 				return
 			}
 		}
@@ -129,17 +132,21 @@ func TestATurnGoesOnWithSomeOfThoseInterrupted(t *testing.T) {
 
 // Once a turn has used up its time, each queue still moves on, by the minimum.
 func TestALateTurnDoesTheMinimumOfEachPart(t *testing.T) {
-	const waiting = 4 * leastATurn
-	l := bareLoop(engine.Config{}, time.Hour+turnTime)
+	const waiting = 4 * reactor.LeastATurn
+	l := bareLoop(engine.Config{}, time.Hour+reactor.TurnTime)
+	var err error
+	l.requests.Poller, err = reactor.NewPoller()
+	enginetest.Must(t, err)
+	defer l.requests.Poller.Close()
 	interrupted, due := make([]conn, waiting), make([]conn, waiting)
 	requests := 0
 	for i := range waiting {
 		l.relays.interrupt(&interrupted[i])
 		due[i].client.fd, due[i].backend.fd = noDescriptor, noDescriptor
 		l.conns.enter(&due[i], young)
-		l.requests.posted = append(l.requests.posted, func() { requests++ })
+		l.requests.Do(func() { requests++ })
 	}
-	l.turn.now = time.Hour
+	l.turn.Now = time.Hour
 	l.relays.proceed()
 	l.expire()
 	l.meetRequests()
@@ -149,10 +156,10 @@ func TestALateTurnDoesTheMinimumOfEachPart(t *testing.T) {
 			looks++
 		}
 	}
-	if went := waiting - len(l.relays.unfinished); went != leastATurn || looks != leastATurn || requests != leastATurn {
-		t.Errorf("a late turn went on with %d connections, looked at %d and met %d requests; want %d each", went, looks, requests, leastATurn)
+	if went := waiting - len(l.relays.unfinished); went != reactor.LeastATurn || looks != reactor.LeastATurn || requests != reactor.LeastATurn {
+		t.Errorf("a late turn went on with %d connections, looked at %d and met %d requests; want %d each", went, looks, requests, reactor.LeastATurn)
 	}
-	if len(l.relays.unfinished) == 0 || l.relays.unfinished[0] != &interrupted[leastATurn] {
+	if len(l.relays.unfinished) == 0 || l.relays.unfinished[0] != &interrupted[reactor.LeastATurn] {
 		t.Error("the connections that are left are not in their order")
 	}
 }
@@ -174,18 +181,18 @@ func TestALateTurnServesSmallExchangesBeforeBulk(t *testing.T) {
 	little := proxytest.Dial(t, netip.MustParseAddrPort(addr))
 	exchange(little)
 	var wrote [2]error
-	l.requests.call(func() {
+	l.requests.Call(func() {
 		var conns []*conn // in the order of their clients
-		for c := range l.conns.all {
+		for c := range l.conns.All {
 			conns = append(conns, c)
 		}
 		_, wrote[0] = bulk.Write([]byte("hello"))
 		_, wrote[1] = little.Write([]byte("hello"))
 		conns[0].client.full = 1 // as if it had just filled the buffer
-		l.poller.poll()
-		l.turn.clock = func() time.Duration { return l.turn.now + turnTime }
+		l.poller.Poll()
+		l.turn.Clock = func() time.Duration { return l.turn.Now + reactor.TurnTime }
 		l.dealWithAll()
-		l.turn.clock = monotonic.Now
+		l.turn.Clock = monotonic.Now
 		if sent := conns[1].backend.sent; sent != 10 {
 			t.Errorf("the endpoint was sent %d bytes of the small exchange; want 10", sent)
 		}
@@ -211,8 +218,8 @@ func TestTheSessionsOfAPortThatClosesEndAFewInATurn(t *testing.T) {
 		proxytest.DialUDP(t, s.Addr).Ask(t)
 	}
 	ended := make(map[uint64]int)
-	u.requests.call(func() {
-		u.engine.Cfg.Ended = func(traffic.Ending) { ended[u.turn.number]++ }
+	u.requests.Call(func() {
+		u.engine.Cfg.Ended = func(traffic.Ending) { ended[u.turn.Number]++ }
 	})
 	s.Close()
 	sum := 0
@@ -236,12 +243,12 @@ func TestConnectionsAreCutAFewInATurn(t *testing.T) {
 	}
 	proxytest.Eventually(t, func() bool { return l.conns.load.Load() == clients }, "every client is accepted")
 	ended := make(map[uint64]int)
-	l.requests.call(func() {
-		l.conns.engine.Cfg.Ended = func(traffic.Ending) { ended[l.turn.number]++ }
+	l.requests.Call(func() {
+		l.conns.engine.Cfg.Ended = func(traffic.Ending) { ended[l.turn.Number]++ }
 		l.endAll(0)
 	})
 	proxytest.Eventually(t, func() bool { return l.conns.load.Load() == 0 }, "every connection is cut")
-	l.requests.call(func() {
+	l.requests.Call(func() {
 		for turn, n := range ended {
 			if n > endsAtOnce {
 				t.Errorf("turn %d cut %d connections; want %d at most", turn, n, endsAtOnce)
@@ -259,13 +266,13 @@ func TestStalledReadersHoldNoPipes(t *testing.T) {
 			}
 		}
 	})
-	const readers = maxPipes + 8
+	const readers = pipes.Most + 8
 	for range readers {
 		proxytest.DialNarrow(t, netip.MustParseAddrPort(addr), 16<<10)
 	}
 	stalled := func() (n int) {
-		l.requests.call(func() {
-			for c := range l.conns.all {
+		l.requests.Call(func() {
+			for c := range l.conns.All {
 				if c.client.stalled() {
 					n++
 				}
@@ -274,11 +281,12 @@ func TestStalledReadersHoldNoPipes(t *testing.T) {
 		return n
 	}
 	proxytest.Eventually(t, func() bool { return stalled() == readers }, "every reader is stalled")
-	l.requests.call(func() {
-		if l.relays.pipes.made == 0 {
+	l.requests.Call(func() {
+		made, held := l.relays.pipes.Made()
+		if made == 0 {
 			t.Error("nothing went through a pipe")
 		}
-		if held := l.relays.pipes.made - len(l.relays.pipes.free); held != 0 {
+		if held != 0 {
 			t.Errorf("%d pipes are held by stalled readers", held)
 		}
 	})
@@ -286,19 +294,19 @@ func TestStalledReadersHoldNoPipes(t *testing.T) {
 
 // Little that is left in a pipe when its side stalls is held in memory, and arrives in its place.
 func TestWhatIsLeftInAPipeIsReadBack(t *testing.T) {
-	r := &relays{pipes: pipes{budget: admit.NewBudget(1000)}}
-	p := r.pipes.take()
-	defer r.pipes.close()
+	r := &relays{pipes: pipes.Pool{Budget: admit.NewBudget(1000)}}
+	p := r.pipes.Take()
+	defer r.pipes.Close()
 	want := bytes.Repeat([]byte("abcdefgh"), 500)
-	n, errno := write(p.w, want)
+	n, errno := socket.Write(p.W, want)
 	if n != len(want) || errno != 0 {
 		t.Fatal(n, errno)
 	}
-	p.n = n
+	p.N = n
 	s := &side{bulk: p}
 	r.empty(s)
-	if s.bulk != nil || s.held == nil || !bytes.Equal(s.held.rest(), want) || len(r.pipes.free) != 1 {
-		t.Errorf("the side holds %+v, and %d pipes are free", s, len(r.pipes.free))
+	if _, lent := r.pipes.Made(); s.bulk != nil || s.held == nil || !bytes.Equal(s.held.rest(), want) || lent != 0 {
+		t.Errorf("the side holds %+v, and %d pipes are lent", s, lent)
 	}
 }
 
@@ -319,8 +327,8 @@ func TestAConnectionOutlivesALackOfMemory(t *testing.T) {
 			}
 			say("hello")
 			said := make(chan error)
-			l.requests.call(func() {
-				for c := range l.conns.all {
+			l.requests.Call(func() {
+				for c := range l.conns.All {
 					c.client.readable = true
 					l.relays.unread(c, &c.backend, &c.client, errno) // as if a read had failed
 					c.backend.held = l.relays.tail([]byte("held "))  // as send does when a write has
@@ -348,17 +356,17 @@ func TestAPortThatCannotBeWatchedAgainIsTriedAgain(t *testing.T) {
 	e, addr := newEpollPortOf(t, 1, proxytest.Identify("a"))
 	l := e.loops[0]
 	var p *epollTCP
-	l.requests.call(func() {
-		for each := range l.listeners.all.all {
+	l.requests.Call(func() {
+		for each := range l.listeners.all.All {
 			p = *each
 		}
-		l.pauses.suspend(&p.portSocket)
-		fd := p.fd
-		p.fd = -1 // EBADF
-		l.turn.now = l.pauses.resumeAt
-		l.pauses.resume()
-		if p.fd = fd; !p.paused || len(l.pauses.paused) != 1 {
-			t.Errorf("the port is forgotten: paused %v, %d to be resumed", p.paused, len(l.pauses.paused))
+		l.pauses.Suspend(&p.Watched)
+		fd := p.FD
+		p.FD = -1 // EBADF
+		l.turn.Now += engine.LastPause
+		l.pauses.Resume()
+		if p.FD = fd; l.pauses.Due() == monotonic.Never {
+			t.Error("the port is forgotten")
 		}
 	})
 	proxytest.WhoAnswers(t, netip.MustParseAddrPort(addr))
@@ -370,15 +378,15 @@ func TestAUDPPortThatCannotBeReadIsPaused(t *testing.T) {
 	p := s.epollUDP
 	u := p.sessions
 	var err error
-	u.requests.call(func() {
-		fd := p.fd
-		p.fd, err = unix.Open("/dev/null", unix.O_RDONLY|unix.O_CLOEXEC, 0) // ENOTSOCK
+	u.requests.Call(func() {
+		fd := p.FD
+		p.FD, err = unix.Open("/dev/null", unix.O_RDONLY|unix.O_CLOEXEC, 0) // ENOTSOCK
 		if err == nil {
 			u.receive(p)
-			closeFD(p.fd)
+			socket.Close(p.FD)
 		}
-		p.fd = fd
-		if !p.paused {
+		p.FD = fd
+		if u.pauses.Due() == monotonic.Never {
 			t.Error("the port is not paused")
 		}
 	})
@@ -398,26 +406,28 @@ func TestALoopThatStandsStillIsFound(t *testing.T) {
 	beats := func(n int) {
 		for range n {
 			for _, l := range e.loops {
-				l.beat()
+				l.heartbeat.Beat(&l.requests)
 			}
 		}
 	}
 	answered := func(l *loop) {
 		t.Helper()
-		proxytest.Eventually(t, func() bool { return !l.heartbeat.unanswered.Load() }, "the loop answers")
+		if !l.requests.Call(func() {}) {
+			t.Fatal("the loop has ended")
+		}
 	}
-	for range 2 * beatsLost {
+	for range 2 * reactor.BeatsLost {
 		beats(1)
 		answered(e.loops[0])
 		answered(e.loops[1])
 	}
 	wants("idle", "")
 	gate, stands := make(chan struct{}), make(chan struct{})
-	e.loops[1].requests.do(func() { close(stands); <-gate })
+	e.loops[1].requests.Do(func() { close(stands); <-gate })
 	proxytest.Receive(t, stands, "the loop to stand still")
 	beats(2) // as after a stop of the whole process, however long: two looks prove nothing
 	wants("at once", "")
-	for range beatsLost {
+	for range reactor.BeatsLost {
 		beats(1)
 		answered(e.loops[0])
 	}
@@ -439,31 +449,16 @@ func TestALoopThatHasEndedDoesNotStandStill(t *testing.T) {
 	enginetest.Must(t, err)
 	s.Close()
 	e.Drain(t.Context())
-	for range 2 * beatsLost {
-		e.loops[0].beat()
+	for range 2 * reactor.BeatsLost {
+		e.loops[0].heartbeat.Beat(&e.loops[0].requests)
 	}
 	if err := e.Stalled(); err != nil {
 		t.Error(err)
 	}
 }
 
-// Each turn is counted in the bucket that its time belongs to, and waiting is no part of any.
+// The turns of a loop are counted.
 func TestTurnsAreCounted(t *testing.T) {
-	var times turnTimes
-	for _, tt := range []struct {
-		took   int64
-		bucket int
-	}{{0, 0}, {100_000, 0}, {100_001, 1}, {20_000_000, 7}, {5_000_000_000, 13}, {5_000_000_001, 14}} {
-		before := times.buckets[tt.bucket].Load()
-		times.begin(1000)
-		if times.present() <= 0 {
-			t.Error("there is no present turn")
-		}
-		times.end(1000 + time.Duration(tt.took))
-		if times.buckets[tt.bucket].Load() != before+1 || times.present() != 0 {
-			t.Errorf("a turn of %v is not in bucket %d", time.Duration(tt.took), tt.bucket)
-		}
-	}
 	e, addr := newEpollPortOf(t, 1, proxytest.Identify("a"))
 	proxytest.WhoAnswers(t, netip.MustParseAddrPort(addr))
 	turns := uint64(0)

@@ -1,15 +1,18 @@
 package epoll
 
 import (
-	"net"
 	"net/netip"
 	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"kubeproxy/internal/monotonic"
 	"kubeproxy/proxy/admit"
 	"kubeproxy/proxy/engine"
+	"kubeproxy/proxy/epoll/reactor"
+	"kubeproxy/proxy/epoll/slab"
+	"kubeproxy/proxy/epoll/socket"
 	"kubeproxy/proxy/sockopt"
 	"kubeproxy/proxy/traffic"
 	"kubeproxy/proxy/udp"
@@ -19,19 +22,19 @@ import (
 // them in batches. A session and a port find each other by their pointers; the loop finds them by the places that events bear.
 type sessions struct {
 	engine   *engine.Base
-	turn     *turn
-	poller   *poller
-	requests *requests
-	pauses   *pauses
+	turn     *reactor.Turn
+	poller   *reactor.Poller
+	requests *reactor.Requests
+	pauses   *reactor.Pauses
 	searches *searches
 
-	ports slab[*epollUDP]
-	all   slab[*session]
+	ports slab.Slab[*epollUDP]
+	all   slab.Slab[*session]
 	begun int // ever
 
-	in        *receiveBatch // nil before the first datagram of a client
-	out       *sendBatch    // nil before the first of an endpoint
-	datagrams int           // carried in this turn
+	in        *socket.ReceiveBatch // nil before the first datagram of a client
+	out       *socket.SendBatch    // nil before the first of an endpoint
+	datagrams int                  // carried in this turn
 
 	sweepAt time.Duration // when idle ones are looked for next
 	swept   int           // how many places have been looked at, of this sweep
@@ -42,7 +45,7 @@ type sessions struct {
 // answered is sent many at a time, at the end of the turn (sendmmsg(2)).
 type epollUDP struct {
 	udp.Port
-	portSocket
+	reactor.Watched
 	sessions *sessions // that it is a port of
 	closed   bool
 	batch    int    // how many datagrams are read at once
@@ -54,83 +57,64 @@ type epollUDP struct {
 
 // open opens the socket of a port. As with TCP, package net opens it. Any goroutine may call it.
 func (u *sessions) open(addr netip.AddrPort, owner *atomic.Pointer[engine.Claim]) (engine.Socket, error) {
-	fd, err := openUDP(addr)
+	fd, err := socket.ListenUDP(addr)
 	if err != nil {
 		return nil, err
 	}
 	p := &epollUDP{
-		sessions:   u,
-		portSocket: portSocket{fd: fd},
-		clients:    make(map[admit.SessionKey]*session),
-		batch:      datagramBatch,
-		dual:       family(fd) == unix.AF_INET6,
+		sessions: u,
+		Watched:  reactor.Watched{FD: fd},
+		clients:  make(map[admit.SessionKey]*session),
+		batch:    socket.DatagramBatch,
+		dual:     socket.Family(fd) == unix.AF_INET6,
 	}
 	p.Init(u.engine, addr.Port(), owner)
-	u.requests.call(func() {
-		slot, index, generation := u.ports.add()
+	u.requests.Call(func() {
+		slot, index, generation := u.ports.Add()
 		*slot = p
-		p.token = token{asking, index, generation}
-		err = u.poller.watch(fd, p.token, unix.EPOLLIN)
+		p.Token = reactor.Token{Kind: asking, Index: index, Generation: generation}
+		err = u.poller.Watch(fd, p.Token, unix.EPOLLIN)
 	})
 	if err != nil {
-		u.requests.call(p.leave)
+		u.requests.Call(p.leave)
 		return nil, err
 	}
 	return p, nil
 }
 
-// openUDP opens a socket that tells, with each datagram, which of our addresses it was sent to.
-func openUDP(addr netip.AddrPort) (fd int, err error) {
-	conn, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(addr))
-	if err != nil {
-		return 0, err
-	}
-	defer conn.Close()
-	if err := sockopt.AskReceipts(conn); err != nil {
-		return 0, err
-	}
-	_ = conn.SetReadBuffer(udpBuffer) // smaller ones work too
-	_ = conn.SetWriteBuffer(udpBuffer)
-	raw, err := conn.SyscallConn()
-	if err != nil {
-		return 0, err
-	}
-	return duplicate(raw)
-}
-
-const udpBuffer = udp.ReceiveBuffer
-
 // OwnerChanged ends the sessions that the new owner of the port does not keep.
 func (p *epollUDP) OwnerChanged() {
-	p.sessions.requests.inSteps(p.endSessions)
+	p.sessions.requests.InSteps(p.endSessions)
 }
 
 // Close ends the sessions in steps: there may be tens of thousands. Meanwhile nothing is read from the port.
 func (p *epollUDP) Close() {
 	u := p.sessions
-	u.requests.call(func() {
-		p.closed, p.paused = true, false
-		u.poller.unwatch(p.fd)
+	u.requests.Call(func() {
+		p.closed = true
+		p.Forget()
+		u.poller.Unwatch(p.FD)
 	})
-	u.requests.inSteps(p.endSessions)
-	u.requests.call(p.leave)
+	u.requests.InSteps(p.endSessions)
+	u.requests.Call(p.leave)
 	u.engine.Budget.ReleaseOfListener()
 }
 
 func (p *epollUDP) leave() {
 	u := p.sessions
-	u.out.send() // of its sessions, before their socket is another's
-	p.closed, p.paused = true, false
-	closeFD(p.fd)
-	u.ports.remove(p.token.index)
+	u.out.Send() // of its sessions, before their socket is another's
+	p.closed = true
+	p.Forget()
+	socket.Close(p.FD)
+	u.ports.Remove(p.Token.Index)
 }
 
 // endSessions ends the sessions that cannot go on, of those in a few places of the loop's. What they were answered before
 // has been sent.
 func (p *epollUDP) endSessions(from int) (next int) {
 	u := p.sessions
-	u.out.send()
-	sessions, next := u.all.some(from, endsAtOnce)
+	u.out.Send()
+	sessions, next := u.all.Some(from, endsAtOnce)
 	for f := range sessions {
 		if (*f).port != p {
 			continue
@@ -151,7 +135,7 @@ func (u *sessions) receive(p *epollUDP) {
 		return
 	}
 	if u.in == nil {
-		u.in = newReceiveBatch()
+		u.in = socket.NewReceiveBatch()
 	}
 	for range 4 {
 		in := u.in
@@ -159,22 +143,22 @@ func (u *sessions) receive(p *epollUDP) {
 		if last {
 			batch = fewSessions
 		}
-		n, errno := in.receive(p.fd, batch)
+		n, errno := in.Receive(p.FD, batch)
 		switch errno {
 		case 0:
-			p.pause = 0
+			p.Served()
 			u.datagrams += n
 		case unix.EAGAIN, unix.ECONNREFUSED: // the latter: a client that went away refuses our reply
 			return
 		default:
 			u.engine.Lines.ReportRead(p.Owner.Load().Key, errno)
-			u.pauses.suspend(&p.portSocket)
+			u.pauses.Suspend(&p.Watched)
 			return
 		}
 		before := u.begun
 		p.queue = unasked
 		for i := range n {
-			client, said, datagram := in.datagram(i)
+			client, said, datagram := in.Datagram(i)
 			if p.Received(client, len(datagram), said.Lost) {
 				u.carry(p, admit.SessionKey{Client: client, Local: said.Local}, datagram)
 			}
@@ -189,7 +173,7 @@ func (u *sessions) receive(p *epollUDP) {
 		case last || n < p.batch:
 			return
 		default:
-			p.batch = min(2*p.batch, datagramBatch)
+			p.batch = min(2*p.batch, socket.DatagramBatch)
 		}
 	}
 }
@@ -225,7 +209,7 @@ func (u *sessions) begin(p *epollUDP, key admit.SessionKey) *session {
 		}
 	}
 	u.begun++
-	slot, index, generation := u.all.add()
+	slot, index, generation := u.all.Add()
 	*slot = f
 	f.index, f.generation = index, generation
 	p.clients[key] = f
@@ -246,7 +230,7 @@ const (
 func (p *epollUDP) isCrowded() bool {
 	if p.queue == unasked {
 		p.queue = roomy
-		if used, most, ok := sockopt.QueueOf(p.fd); ok && used > most/2 {
+		if used, most, ok := sockopt.QueueOf(p.FD); ok && used > most/2 {
 			p.queue = crowded
 		}
 	}
@@ -266,14 +250,17 @@ func (u *sessions) end(f *session, why traffic.Reason) {
 
 // finish gives back what a session has that has ended.
 func (u *sessions) finish(f *session) {
-	if u.out.owes(f) {
-		u.out.send() // they count
+	if u.out.Owes(f) {
+		u.out.Send() // they count
 	}
 	u.depart(f)
 	delete(f.port.clients, f.Key)
-	u.all.remove(f.index)
+	u.all.Remove(f.index)
 	f.Finish()
 }
+
+// fewSessions is how many sessions may begin in one batch before batches become as small as that.
+const fewSessions = 8
 
 // datagramsATurn is how many datagrams a turn carries, about: past that each port is read fewSessions more, and each session one.
 const datagramsATurn = 2048
@@ -283,25 +270,33 @@ const sessionsATurn = 256
 
 // due is when sweep has something to do.
 func (u *sessions) due() time.Duration {
-	if u.all.used > 0 {
+	if u.all.Used() > 0 {
 		return u.sweepAt
 	}
-	return never
+	return monotonic.Never
 }
 
 // sweep ends the sessions that have been silent for too long, of the next few places. When the last were looked at, the
 // first are looked at again after a while.
 func (u *sessions) sweep() {
-	if u.turn.now < u.due() {
+	if u.turn.Now < u.due() {
 		return
 	}
-	sessions, next := u.all.some(u.swept, sessionsATurn)
+	sessions, next := u.all.Some(u.swept, sessionsATurn)
 	if u.swept = next; next < 0 {
-		u.swept, u.sweepAt = 0, u.turn.now+max(u.engine.Cfg.UDPTimeout/32, time.Millisecond)
+		u.swept, u.sweepAt = 0, u.turn.Now+max(u.engine.Cfg.UDPTimeout/32, time.Millisecond)
 	}
 	for f := range sessions {
 		if _, idle := (*f).IsIdle(); idle {
 			u.end(*f, traffic.Idle)
 		}
 	}
+}
+
+// address is the address of a client as the socket of the port wants it.
+func (p *epollUDP) address(client netip.AddrPort) netip.AddrPort {
+	if p.dual && client.Addr().Is4() {
+		return netip.AddrPortFrom(netip.AddrFrom16(client.Addr().As16()), client.Port())
+	}
+	return client
 }

@@ -74,6 +74,7 @@ const (
 // A Side is one of the two sides of a connection, seen from here.
 type Side uint8
 
+// The client is whom we accepted, the backend whom we dialled.
 const (
 	ClientSide Side = iota
 	BackendSide

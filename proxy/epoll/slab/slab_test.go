@@ -1,4 +1,4 @@
-package epoll
+package slab
 
 import (
 	"math/rand/v2"
@@ -6,60 +6,46 @@ import (
 )
 
 func TestALateEventDoesNotReachTheNextTenant(t *testing.T) {
-	var s slab[string]
-	value, index, generation := s.add()
+	var s Slab[string]
+	value, index, generation := s.Add()
 	*value = "first"
-	s.remove(index)
-	if got := s.at(index, generation); got != nil {
+	s.Remove(index)
+	if got := s.At(index, generation); got != nil {
 		t.Errorf("an empty place holds %q", *got)
 	}
-	value, again, next := s.add()
+	value, again, next := s.Add()
 	*value = "second"
 	if again != index || next == generation {
 		t.Fatalf("place %d in generation %d; want place %d again, in another generation than %d", again, next, index, generation)
 	}
-	if got := s.at(index, generation); got != nil {
+	if got := s.At(index, generation); got != nil {
 		t.Errorf("the generation of the first value leads to %q", *got)
 	}
-	if got := s.at(index, next); got == nil || *got != "second" {
+	if got := s.At(index, next); got == nil || *got != "second" {
 		t.Errorf("the generation of the second value leads to %v", got)
 	}
 }
 
 // A crowd that has left is not held in memory by the places that it had.
 func TestAnEmptyPlaceHoldsNothing(t *testing.T) {
-	var s slab[*string]
-	value, index, _ := s.add()
+	var s Slab[*string]
+	value, index, _ := s.Add()
 	*value = new(string)
-	s.remove(index)
+	s.Remove(index)
 	if p := s.place(index); p.value != nil {
 		t.Error("the value that was removed is still there")
 	}
 }
 
-// A token has room for so many generations. Then they begin anew, and events still find the value.
-func TestErasBeginAnewWhenTheyAreUsedUp(t *testing.T) {
-	var s slab[string]
-	_, index, _ := s.add()
-	s.place(index).generation = 1<<generationBits - 1
-	s.remove(index)
-	_, index, generation := s.add()
-	ev := token{clientSide, index, generation}.event(0)
-	if got := tokenOf(&ev); s.at(got.index, got.generation) == nil {
-		t.Errorf("an event of generation %d does not find its value", generation)
-	}
-}
-
-func TestATicketIsWhatItWasWhenItComesBack(t *testing.T) {
-	for _, want := range []token{
-		{waker, 0, 0},
-		{answering, 1<<31 - 1, 1<<generationBits - 1},
-		{backendSide, 12345, 678},
-	} {
-		ev := want.event(0)
-		if got := tokenOf(&ev); got != want {
-			t.Errorf("got %+v; want %+v", got, want)
-		}
+// An event has room for so many generations. Then they begin anew, and still find the value.
+func TestGenerationsBeginAnewWhenTheyAreUsedUp(t *testing.T) {
+	var s Slab[string]
+	_, index, _ := s.Add()
+	s.place(index).generation = 1<<GenerationBits - 1
+	s.Remove(index)
+	_, index, generation := s.Add()
+	if generation>>GenerationBits != 0 || s.At(index, generation) == nil {
+		t.Errorf("generation %d does not find its value, or needs more than %d bits", generation, GenerationBits)
 	}
 }
 
@@ -69,12 +55,12 @@ func TestSlotsAgreeWithAMap(t *testing.T) {
 		index      int32
 		generation uint32
 	}
-	var s slab[int]
+	var s Slab[int]
 	model, gone := make(map[place]int), make(map[place]bool)
 	random := rand.New(rand.NewPCG(1, 2))
 	for step := range 10_000 {
 		if random.IntN(3) > 0 {
-			value, index, generation := s.add()
+			value, index, generation := s.Add()
 			*value = step
 			p := place{index, generation}
 			if _, taken := model[p]; taken {
@@ -84,7 +70,7 @@ func TestSlotsAgreeWithAMap(t *testing.T) {
 			delete(gone, p)
 		} else {
 			for p := range model {
-				s.remove(p.index)
+				s.Remove(p.index)
 				delete(model, p)
 				gone[p] = true
 				break
@@ -95,20 +81,37 @@ func TestSlotsAgreeWithAMap(t *testing.T) {
 		}
 	}
 	for p, want := range model {
-		if got := s.at(p.index, p.generation); got == nil || *got != want {
+		if got := s.At(p.index, p.generation); got == nil || *got != want {
 			t.Errorf("place %v holds %v; want %d", p, got, want)
 		}
 	}
 	for p := range gone {
-		if got := s.at(p.index, p.generation); got != nil {
+		if got := s.At(p.index, p.generation); got != nil {
 			t.Errorf("place %v holds %d after its tenant has left", p, *got)
 		}
 	}
 	n := 0
-	for range s.all {
+	for range s.All {
 		n++
 	}
 	if n != len(model) {
 		t.Errorf("all yields %d values; want %d", n, len(model))
+	}
+}
+
+// A storm of those who need a buffer leaves nothing behind but a few buffers.
+func TestAFreeListKeepsABoundedNumber(t *testing.T) {
+	var s FreeList[[16 << 10]byte]
+	for range 10 * maxFree {
+		s.GiveBack(new([16 << 10]byte))
+	}
+	if len(s.kept) != maxFree {
+		t.Errorf("%d are kept; want %d", len(s.kept), maxFree)
+	}
+	for range maxFree {
+		s.Take()
+	}
+	if len(s.kept) != 0 || s.Take() == nil {
+		t.Error("what is kept is not used again, or nothing is made when none is kept")
 	}
 }

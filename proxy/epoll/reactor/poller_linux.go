@@ -1,4 +1,4 @@
-package epoll
+package reactor
 
 import (
 	"os"
@@ -10,11 +10,13 @@ import (
 	"golang.org/x/sys/unix"
 
 	"kubeproxy/internal/monotonic"
+	"kubeproxy/proxy/epoll/slab"
+	"kubeproxy/proxy/epoll/socket"
 )
 
-// A poller asks the kernel what has happened on the descriptors that it watches, and waits for it. It belongs to one goroutine;
-// any may call wake.
-type poller struct {
+// A Poller asks the kernel what has happened on the descriptors that it watches, and waits for it. It belongs to one goroutine;
+// any may call Wake.
+type Poller struct {
 	epfd    int
 	waker   int             // an eventfd: written to, it ends a wait
 	file    *os.File        // epfd, as the Go runtime knows it
@@ -32,50 +34,45 @@ type poller struct {
 	closed bool
 }
 
-// What an event is about: its kind, and which one of that kind. The kernel gives back what it was
+// A Token is what an event is about: its kind, and which one of that kind. The kernel gives back what it was
 // given, 64 bits, together with each event. A number alone would not do: within one turn a
 // connection may end and another begin in its place, and a late event of the first must not reach the second.
 // So each slot has a generation, which grows with each use: stale events are dropped.
-type token struct {
-	kind       tokenKind
-	index      int32
-	generation uint32 // 29 bits
+type Token struct {
+	Kind       Kind
+	Index      int32
+	Generation uint32 // of slab.GenerationBits
 }
 
-type tokenKind uint32
+// A Kind says what a token is about.
+type Kind uint32
 
-const (
-	waker     tokenKind = iota
-	listening           // a TCP port has clients
-	clientSide
-	backendSide
-	asking    // a UDP port has datagrams of clients
-	answering // the endpoint of a session has sent some
-)
+// Waker is the kind of the event that Wake causes: see Drain. Others are for the loop to name, up to 7.
+const Waker Kind = 0
 
-const generationBits = 29
-
-func (t token) event(mask uint32) unix.EpollEvent {
-	return unix.EpollEvent{Events: mask, Fd: t.index, Pad: int32(uint32(t.kind)<<generationBits | t.generation&(1<<generationBits-1))}
+func (t Token) event(mask uint32) unix.EpollEvent {
+	return unix.EpollEvent{Events: mask, Fd: t.Index, Pad: int32(uint32(t.Kind)<<slab.GenerationBits | t.Generation&(1<<slab.GenerationBits-1))}
 }
 
-func tokenOf(ev *unix.EpollEvent) token {
-	return token{tokenKind(uint32(ev.Pad) >> generationBits), ev.Fd, uint32(ev.Pad) & (1<<generationBits - 1)}
+// TokenOf returns the token of an event.
+func TokenOf(ev *unix.EpollEvent) Token {
+	return Token{Kind(uint32(ev.Pad) >> slab.GenerationBits), ev.Fd, uint32(ev.Pad) & (1<<slab.GenerationBits - 1)}
 }
 
-func newPoller() (*poller, error) {
+// NewPoller makes a poller that watches nothing yet.
+func NewPoller() (*Poller, error) {
 	epfd, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
 	if err != nil {
 		return nil, os.NewSyscallError("epoll_create1", err)
 	}
-	p := &poller{epfd: epfd}
+	p := &Poller{epfd: epfd}
 	if p.waker, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err != nil {
-		closeFD(epfd)
+		socket.Close(epfd)
 		return nil, os.NewSyscallError("eventfd", err)
 	}
-	if err := p.watch(p.waker, token{kind: waker}, unix.EPOLLIN|unix.EPOLLET); err != nil {
-		closeFD(epfd)
-		closeFD(p.waker)
+	if err := p.Watch(p.waker, Token{Kind: Waker}, unix.EPOLLIN|unix.EPOLLET); err != nil {
+		socket.Close(epfd)
+		socket.Close(p.waker)
 		return nil, err
 	}
 	// An epoll descriptor can itself be waited for. In non-blocking mode the Go runtime waits for it
@@ -87,67 +84,68 @@ func newPoller() (*poller, error) {
 	p.file = os.NewFile(uintptr(epfd), "epoll")
 	if p.parking, err = p.file.SyscallConn(); err != nil {
 		p.file.Close()
-		closeFD(p.waker)
+		socket.Close(p.waker)
 		return nil, err
 	}
 	p.ready = func(uintptr) bool {
-		p.poll()
+		p.Poll()
 		p.parked = p.parked || p.happened == 0
 		return p.happened > 0
 	}
-	p.alarm = time.AfterFunc(time.Hour, p.wake)
+	p.alarm = time.AfterFunc(time.Hour, p.Wake)
 	return p, nil
 }
 
-func (p *poller) close() {
+// Close closes p. Nobody may call anything but Wake any more.
+func (p *Poller) Close() {
 	p.alarm.Stop()
 	p.file.Close()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.closed = true
-	closeFD(p.waker)
+	socket.Close(p.waker)
 }
 
-// wake ends a wait, the present or else the next one. It does nothing once p is closed.
-func (p *poller) wake() {
+// Wake ends a wait, the present or else the next one. It does nothing once p is closed.
+func (p *Poller) Wake() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed {
 		return
 	}
 	one := [8]byte{7: 1}
-	_, _ = write(p.waker, one[:]) // fails only when it is full: then the wait ends all the same
+	_, _ = socket.Write(p.waker, one[:]) // fails only when it is full: then the wait ends all the same
 }
 
-// drain empties what wake has written.
-func (p *poller) drain() {
+// Drain empties what Wake has written.
+func (p *Poller) Drain() {
 	var counter [8]byte
-	_, _ = read(p.waker, counter[:])
+	_, _ = socket.Read(p.waker, counter[:])
 }
 
-// watch has the kernel tell of what happens on a descriptor. Closing it ends that.
-func (p *poller) watch(fd int, t token, mask uint32) error {
+// Watch has the kernel tell of what happens on a descriptor. Closing it ends that.
+func (p *Poller) Watch(fd int, t Token, mask uint32) error {
 	ev := t.event(mask)
 	return os.NewSyscallError("epoll_ctl", epollCtl(p.epfd, unix.EPOLL_CTL_ADD, fd, &ev))
 }
 
-// change has the kernel tell of something else on a descriptor that is watched.
-func (p *poller) change(fd int, t token, mask uint32) {
+// Change has the kernel tell of something else on a descriptor that is watched.
+func (p *Poller) Change(fd int, t Token, mask uint32) {
 	ev := t.event(mask)
 	_ = epollCtl(p.epfd, unix.EPOLL_CTL_MOD, fd, &ev) // it is watched
 }
 
-// unwatch has the kernel tell no more of a descriptor. It need not be watched.
-func (p *poller) unwatch(fd int) {
+// Unwatch has the kernel tell no more of a descriptor. It need not be watched.
+func (p *Poller) Unwatch(fd int) {
 	_ = epollCtl(p.epfd, unix.EPOLL_CTL_DEL, fd, new(unix.EpollEvent))
 }
 
-// events are those of the last wait or poll.
-func (p *poller) events() []unix.EpollEvent { return p.buffer[:p.happened] }
+// Events are those of the last wait or poll.
+func (p *Poller) Events() []unix.EpollEvent { return p.buffer[:p.happened] }
 
-// wait waits until something has happened, or a time has come, and reports whether it had to park. Times are those of
+// Wait waits until something has happened, or a time has come, and reports whether it had to park. Times are those of
 // package monotonic; now must not decrease.
-func (p *poller) wait(now, until time.Duration) (parked bool) {
+func (p *Poller) Wait(now, until time.Duration) (parked bool) {
 	p.setAlarm(now, until)
 	p.parked = false
 	if err := p.parking.Read(p.ready); err != nil {
@@ -157,20 +155,28 @@ func (p *poller) wait(now, until time.Duration) (parked bool) {
 }
 
 // setAlarm makes sure that a wait ends at a time.
-func (p *poller) setAlarm(now, due time.Duration) {
+func (p *Poller) setAlarm(now, due time.Duration) {
 	if p.alarmAt > now && p.alarmAt <= due {
 		return // it will go off early enough
 	}
-	if p.alarmAt = due; due < never {
+	if p.alarmAt = due; due < monotonic.Never {
 		p.alarm.Reset(due - monotonic.Now())
 	}
 }
 
-// poll asks the kernel what has happened. It never waits, so the scheduler need not know of it: that
+// Poll asks the kernel what has happened. It never waits, so the scheduler need not know of it: that
 // saves a good part of its cost.
-func (p *poller) poll() {
+func (p *Poller) Poll() {
 	n, _, errno := syscall.RawSyscall6(unix.SYS_EPOLL_PWAIT, uintptr(p.epfd), uintptr(unsafe.Pointer(&p.buffer[0])), uintptr(len(p.buffer)), 0, 0, 0)
 	if p.happened = int(n); errno != 0 {
 		p.happened = 0 // EINTR
 	}
+}
+
+func epollCtl(epfd, op, fd int, ev *unix.EpollEvent) error {
+	_, _, errno := syscall.RawSyscall6(unix.SYS_EPOLL_CTL, uintptr(epfd), uintptr(op), uintptr(fd), uintptr(unsafe.Pointer(ev)), 0, 0)
+	if errno != 0 {
+		return errno
+	}
+	return nil
 }

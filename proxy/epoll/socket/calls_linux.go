@@ -1,4 +1,4 @@
-package epoll
+package socket
 
 import (
 	"encoding/binary"
@@ -15,7 +15,7 @@ import (
 	"kubeproxy/proxy/tcp"
 )
 
-// The system calls of the epoll engine. All that a loop makes are made without telling the scheduler:
+// The system calls of event loops. All of them are made without telling the scheduler:
 // they never wait, as all descriptors are in non-blocking mode. The scheduler would look every 20 us
 // whether a call that it knows of still lasts, and find another thread for the loop if it does: of a short
 // connection's whole cost that alone was a twentieth.
@@ -23,7 +23,7 @@ import (
 // Those that move bytes, datagrams or clients are repeated after EINTR, so no caller sees that. What their other failures mean:
 //
 //	EAGAIN                  nothing to read, no room to write: an event will say when that changes
-//	ENOMEM, ENOBUFS         the kernel lacks memory (see lacksMemory): the peer is well. A connection, or the port, is left alone for
+//	ENOMEM, ENOBUFS         the kernel lacks memory (see LacksMemory): the peer is well. A connection, or the port, is left alone for
 //	                        a while and tries again, as no event comes; a UDP datagram is dropped and counted
 //	EMFILE, ENFILE          accept, pipe2: the same for the port; bytes are copied instead of spliced; socket: the search ends
 //	ENOMEM, ENOSPC          epoll_ctl(ADD), the latter for fs.epoll.max_user_watches: a connection ends as descriptor_limit, a port
@@ -32,18 +32,20 @@ import (
 //	ETIMEDOUT, EHOSTUNREACH the peer has vanished
 //	any other               of a connection: the peer has reset it
 
-func read(fd int, b []byte) (int, unix.Errno) {
+// Read reads from a descriptor that is no socket.
+func Read(fd int, b []byte) (int, unix.Errno) {
 	n, _, errno := syscall.RawSyscall(unix.SYS_READ, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(b))), uintptr(len(b)))
 	return int(n), errno
 }
 
-func write(fd int, b []byte) (int, unix.Errno) {
+// Write writes to a descriptor that is no socket.
+func Write(fd int, b []byte) (int, unix.Errno) {
 	n, _, errno := syscall.RawSyscall(unix.SYS_WRITE, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(b))), uintptr(len(b)))
 	return int(n), errno
 }
 
-// receive reads from a socket.
-func receive(fd int, b []byte) (int, unix.Errno) {
+// Receive reads from a socket.
+func Receive(fd int, b []byte) (int, unix.Errno) {
 	for {
 		n, _, errno := syscall.RawSyscall6(unix.SYS_RECVFROM, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(b))), uintptr(len(b)), 0, 0, 0)
 		if errno != unix.EINTR {
@@ -52,8 +54,8 @@ func receive(fd int, b []byte) (int, unix.Errno) {
 	}
 }
 
-// send writes to a socket. Writing would also raise a signal when nobody reads any more.
-func send(fd int, b []byte) (int, unix.Errno) {
+// Send writes to a socket. Writing would also raise a signal when nobody reads any more.
+func Send(fd int, b []byte) (int, unix.Errno) {
 	for {
 		n, _, errno := syscall.RawSyscall6(unix.SYS_SENDTO, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(b))), uintptr(len(b)), unix.MSG_NOSIGNAL, 0, 0)
 		if errno != unix.EINTR {
@@ -62,18 +64,18 @@ func send(fd int, b []byte) (int, unix.Errno) {
 	}
 }
 
-// closeFD closes a descriptor. Whatever it returns, the descriptor is free afterwards: close(2).
-func closeFD(fd int) {
+// Close closes a descriptor. Whatever it returns, the descriptor is free afterwards: close(2).
+func Close(fd int) {
 	_, _, _ = syscall.RawSyscall(unix.SYS_CLOSE, uintptr(fd), 0, 0)
 }
 
-// finishSending sends FIN. It fails when the peer has gone, which reading will show.
-func finishSending(fd int) {
+// FinishSending sends FIN. It fails when the peer has gone, which reading will show.
+func FinishSending(fd int) {
 	_, _, _ = syscall.RawSyscall(unix.SYS_SHUTDOWN, uintptr(fd), unix.SHUT_WR, 0)
 }
 
-// splice moves up to n bytes.
-func splice(from, to, n int) (int, unix.Errno) {
+// Splice moves up to n bytes.
+func Splice(from, to, n int) (int, unix.Errno) {
 	for {
 		moved, _, errno := syscall.RawSyscall6(unix.SYS_SPLICE, uintptr(from), 0, uintptr(to), 0, uintptr(n), unix.SPLICE_F_MOVE|unix.SPLICE_F_NONBLOCK)
 		if errno != unix.EINTR {
@@ -82,16 +84,8 @@ func splice(from, to, n int) (int, unix.Errno) {
 	}
 }
 
-func epollCtl(epfd, op, fd int, ev *unix.EpollEvent) error {
-	_, _, errno := syscall.RawSyscall6(unix.SYS_EPOLL_CTL, uintptr(epfd), uintptr(op), uintptr(fd), uintptr(unsafe.Pointer(ev)), 0, 0)
-	if errno != 0 {
-		return errno
-	}
-	return nil
-}
-
-// accept takes a client from the queue of a listening socket.
-func accept(fd int) (int, netip.AddrPort, unix.Errno) {
+// Accept takes a client from the queue of a listening socket.
+func Accept(fd int) (int, netip.AddrPort, unix.Errno) {
 	for {
 		var from unix.RawSockaddrAny
 		size := uint32(unsafe.Sizeof(from))
@@ -128,12 +122,12 @@ func bigEndian(port *uint16) uint16 {
 	return binary.BigEndian.Uint16((*[2]byte)(unsafe.Pointer(port))[:])
 }
 
-// connect begins a connection. Without bind(2) the kernel may use one local port for connections to
+// Connect begins a connection. Without bind(2) the kernel may use one local port for connections to
 // different endpoints; with it each would take one of the 28,000 for itself (ip_local_port_range).
 //
 // SO_REUSEADDR: else a connection of ours that was given a service's port as its own would keep the
 // service from it.
-func connect(to netip.AddrPort) (int, unix.Errno) {
+func Connect(to netip.AddrPort) (int, unix.Errno) {
 	family, address, size := sockaddr(to)
 	n, _, errno := syscall.RawSyscall(unix.SYS_SOCKET, uintptr(family), unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
 	if errno != 0 {
@@ -145,7 +139,7 @@ func connect(to netip.AddrPort) (int, unix.Errno) {
 	sockopt.KeepUrgent(fd)
 	_, _, errno = syscall.RawSyscall(unix.SYS_CONNECT, n, uintptr(unsafe.Pointer(&address)), size)
 	if errno != 0 && errno != unix.EINPROGRESS {
-		closeFD(fd)
+		Close(fd)
 		return -1, errno
 	}
 	return fd, 0 // the kernel tells when it is there, also when it is already
@@ -168,15 +162,15 @@ func sockaddr(to netip.AddrPort) (family int, address unix.RawSockaddrInet6, siz
 	return unix.AF_INET6, address, unix.SizeofSockaddrInet6
 }
 
-// connectUDP opens a socket connected to an address. That sends nothing.
-func connectUDP(to netip.AddrPort) (int, unix.Errno) {
+// ConnectUDP opens a socket connected to an address. That sends nothing.
+func ConnectUDP(to netip.AddrPort) (int, unix.Errno) {
 	family, address, size := sockaddr(to)
 	n, _, errno := syscall.RawSyscall(unix.SYS_SOCKET, uintptr(family), unix.SOCK_DGRAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
 	if errno != 0 {
 		return -1, errno
 	}
 	if _, _, errno = syscall.RawSyscall(unix.SYS_CONNECT, n, uintptr(unsafe.Pointer(&address)), size); errno != 0 {
-		closeFD(int(n))
+		Close(int(n))
 		return -1, errno
 	}
 	return int(n), 0
@@ -202,8 +196,8 @@ func sendmmsg(fd int, headers []mmsghdr) (int, unix.Errno) {
 	}
 }
 
-// family is the address family of a socket.
-func family(fd int) int {
+// Family is the address family of a socket.
+func Family(fd int) int {
 	n, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_DOMAIN)
 	if err != nil {
 		return unix.AF_UNSPEC
@@ -211,8 +205,8 @@ func family(fd int) int {
 	return n
 }
 
-// outcome tells how an attempt to connect stands.
-func outcome(fd int) (connected bool, err error) {
+// Outcome tells how an attempt to connect stands.
+func Outcome(fd int) (connected bool, err error) {
 	value, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_ERROR)
 	switch {
 	case err != nil:
@@ -224,8 +218,8 @@ func outcome(fd int) (connected bool, err error) {
 	return err == nil, nil
 }
 
-// localName is our own address of a connection.
-func localName(fd int) netip.AddrPort {
+// LocalName is our own address of a connection.
+func LocalName(fd int) netip.AddrPort {
 	var name unix.RawSockaddrAny
 	size := uint32(unsafe.Sizeof(name))
 	if _, _, errno := syscall.RawSyscall(unix.SYS_GETSOCKNAME, uintptr(fd), uintptr(unsafe.Pointer(&name)), uintptr(unsafe.Pointer(&size))); errno != 0 {
@@ -234,8 +228,8 @@ func localName(fd int) netip.AddrPort {
 	return addrPort(&name)
 }
 
-// keepWatch has the kernel find out whether a silent peer is still there, and lets it miss three probes.
-func keepWatch(fd int, period time.Duration) {
+// KeepAlive has the kernel find out whether a silent peer is still there, and lets it miss three probes.
+func KeepAlive(fd int, period time.Duration) {
 	seconds := int32(max(1, (period+time.Second-1)/time.Second))
 	_ = sockopt.Set(fd, unix.IPPROTO_TCP, unix.TCP_KEEPIDLE, seconds)
 	_ = sockopt.Set(fd, unix.IPPROTO_TCP, unix.TCP_KEEPINTVL, seconds)
@@ -243,23 +237,23 @@ func keepWatch(fd int, period time.Duration) {
 	_ = sockopt.Set(fd, unix.SOL_SOCKET, unix.SO_KEEPALIVE, 1)
 }
 
-// linger makes closing a connection reset it.
-func linger(fd int) {
+// ResetOnClose makes closing a connection reset it.
+func ResetOnClose(fd int) {
 	abort := unix.Linger{Onoff: 1}
 	_, _, _ = syscall.RawSyscall6(unix.SYS_SETSOCKOPT, uintptr(fd), unix.SOL_SOCKET, unix.SO_LINGER, uintptr(unsafe.Pointer(&abort)), unsafe.Sizeof(abort), 0)
 }
 
-// unacknowledged tells whether something that was written to a connection has not been confirmed by
+// Unacknowledged tells whether something that was written to a connection has not been confirmed by
 // its peer's kernel yet.
-func unacknowledged(fd int) bool {
+func Unacknowledged(fd int) bool {
 	var n int32
 	_, _, errno := syscall.RawSyscall(unix.SYS_IOCTL, uintptr(fd), unix.SIOCOUTQ, uintptr(unsafe.Pointer(&n)))
 	return errno == 0 && n > 0 && sockopt.InspectTCP(fd).Pending
 }
 
-// sendRoom is how much may be written to a connection before it stalls. A quarter is left for what the kernel adds to each packet.
+// SendRoom is how much may be written to a connection before it stalls. A quarter is left for what the kernel adds to each packet.
 // Where it does not say, there is none.
-func sendRoom(fd int) int {
+func SendRoom(fd int) int {
 	const sndbuf, queued = 3, 5 // SK_MEMINFO_SNDBUF, SK_MEMINFO_WMEM_QUEUED of linux/sock_diag.h
 	var info [9]uint32
 	size := uint32(unsafe.Sizeof(info))
@@ -270,8 +264,8 @@ func sendRoom(fd int) int {
 	return (int(info[sndbuf]) - int(info[queued])) * 3 / 4
 }
 
-// lacksMemory reports whether a system call failed because the kernel had no memory for it.
-func lacksMemory(errno unix.Errno) bool { return errno == unix.ENOMEM || errno == unix.ENOBUFS }
+// LacksMemory reports whether a system call failed because the kernel had no memory for it.
+func LacksMemory(errno unix.Errno) bool { return errno == unix.ENOMEM || errno == unix.ENOBUFS }
 
 // zoneID gives the index of an interface, by which the kernel knows the zone of a link-local address.
 func zoneID(zone string) uint32 {

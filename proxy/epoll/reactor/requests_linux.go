@@ -1,0 +1,89 @@
+package reactor
+
+import "sync"
+
+// Requests are what other goroutines ask of a loop. It is how they reach what the loop owns. Any goroutine may call Do, Call and
+// InSteps; the rest is for the loop.
+type Requests struct {
+	Poller *Poller  // which they wake up
+	posted []func() // taken from asked, and not met yet
+
+	mu     sync.Mutex // guards the fields below
+	asked  []func()
+	closed bool
+}
+
+// Do has the loop call f in one of its next turns, in the order of the calls, and reports whether it will: false once it
+// has ended. f is one step of the loop: it must not take longer than a millisecond, nor wait for anything.
+func (q *Requests) Do(f func()) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.closed {
+		return false
+	}
+	q.asked = append(q.asked, f)
+	if len(q.asked) == 1 {
+		q.Poller.Wake() // with mu held: once the loop has ended, its descriptors may be others'
+	}
+	return true
+}
+
+// InSteps has the loop call step with 0, and then with what it returned the last time, until that is negative, and waits
+// for the end. Events are dealt with in between.
+func (q *Requests) InSteps(step func(from int) (next int)) {
+	for from := 0; from >= 0; {
+		if !q.Call(func() { from = step(from) }) {
+			return
+		}
+	}
+}
+
+// Call has the loop call f, and waits until it has.
+func (q *Requests) Call(f func()) bool {
+	done := make(chan struct{})
+	if !q.Do(func() { f(); close(done) }) {
+		return false
+	}
+	<-done
+	return true
+}
+
+// RequestsATurn is how many requests are met in a turn. One that begins to serve a client takes about 50 us.
+const RequestsATurn = 64
+
+// Meet does what was asked for, as much as the turn has room for. What is asked for meanwhile is left to the next turn.
+func (q *Requests) Meet(t *Turn) {
+	q.take()
+	for n := range min(len(q.posted), RequestsATurn) {
+		if n >= LeastATurn && t.Late() {
+			break
+		}
+		f := q.posted[0]
+		q.posted[0] = nil
+		q.posted = q.posted[1:]
+		f()
+	}
+	// Requests that came while others were left over have woken up the loop already, and do so only once.
+	q.take()
+}
+
+// Left reports whether some of what was asked for is left to the next turn.
+func (q *Requests) Left() bool { return len(q.posted) > 0 }
+
+// take takes what was asked for, unless some of the last time is left.
+func (q *Requests) take() {
+	if len(q.posted) > 0 {
+		return
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.posted, q.asked = q.asked, nil
+}
+
+// Close has nothing more be asked for, unless there are requests to be met. It reports whether that is so.
+func (q *Requests) Close() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.closed = len(q.posted)+len(q.asked) == 0
+	return q.closed
+}
