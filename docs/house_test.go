@@ -149,6 +149,8 @@ var proxyLevels = [][]string{
 	{"proxy/tcp", "proxy/udp"},
 	{"proxy/epoll/socket"},
 	{"proxy/epoll/reactor", "proxy/epoll/pipes"},
+	{"proxy/epoll/search"},
+	{"proxy/epoll/datagrams"},
 	{"proxy/portable", "proxy/epoll"},
 	{"proxy"},
 }

@@ -12,6 +12,7 @@ import (
 	"kubeproxy/proxy/balance"
 	"kubeproxy/proxy/engine"
 	"kubeproxy/proxy/epoll/reactor"
+	"kubeproxy/proxy/epoll/search"
 	"kubeproxy/proxy/epoll/slab"
 	"kubeproxy/proxy/epoll/socket"
 	"kubeproxy/proxy/tcp"
@@ -26,7 +27,7 @@ type dialler struct {
 	turn     *reactor.Turn
 	poller   *reactor.Poller
 	requests *reactor.Requests
-	searches *searches
+	searches *search.Scheduler
 	conns    *conns
 	relays   *relays
 	dials    slab.FreeList[dial]
@@ -44,7 +45,7 @@ type dial struct {
 
 // An attempt is a connection being made to one address of an endpoint, or the look-up of its name.
 type attempt struct {
-	fd       int32 // noDescriptor while a name is looked up
+	fd       int32 // socket.None while a name is looked up
 	endpoint *balance.Endpoint
 	began    time.Duration // when the first address of the endpoint was tried
 	until    time.Duration // when the endpoint has failed
@@ -52,8 +53,6 @@ type attempt struct {
 	others   []netip.AddrPort // addresses of the endpoint that are tried when this one fails, or beside it
 	next     time.Duration    // when the first of those is begun beside it
 }
-
-const noDescriptor = -1
 
 // serve begins to see a client to an endpoint.
 func (ds *dialler) serve(fd int, owner *atomic.Pointer[engine.Claim], record tcp.Connection) {
@@ -114,8 +113,8 @@ func (ds *dialler) tryNext(c *conn) {
 			d.next = ds.turn.Now + engine.Stagger
 			return
 		}
-		if d.deferred = d.search.Choice.Offers > 0 && !ds.searches.mayAttempt(); d.deferred {
-			ds.searches.postpone(c.token(backendSide))
+		if d.deferred = d.search.Choice.Offers > 0 && !ds.searches.MayAttempt(); d.deferred {
+			ds.searches.Postpone(c.token(backendSide))
 			return
 		}
 		e, _, ok := d.search.Next()
@@ -183,7 +182,7 @@ func (ds *dialler) begin(c *conn, a attempt) error {
 // whether that went well. A near endpoint takes it: its connection stands by then, and not one turn of the
 // loop was waited for it.
 func (ds *dialler) tryEarly(c *conn, a *attempt) (answered bool, err error) {
-	if len(c.dial.attempts) != 1 || c.backend.held != nil || ds.searches.suspect(registry.TCP, int(a.fd), a.to) != nil {
+	if len(c.dial.attempts) != 1 || c.backend.held != nil || ds.searches.Suspect(registry.TCP, int(a.fd), a.to) != nil {
 		return false, nil
 	}
 	return ds.relays.sendEarly(c, int(a.fd))
@@ -192,15 +191,15 @@ func (ds *dialler) tryEarly(c *conn, a *attempt) (answered bool, err error) {
 // lookUp resolves the name of an endpoint beside the loop, and then tries its addresses in turn. That has time of its
 // own: DialTimeout and DialTotalTimeout are for addresses that are known.
 func (ds *dialler) lookUp(c *conn, e *balance.Endpoint) {
-	c.dial.attempts = append(c.dial.attempts, attempt{fd: noDescriptor, endpoint: e, began: ds.turn.Now, until: ds.turn.Now + 2*admit.LookUpTimeout})
+	c.dial.attempts = append(c.dial.attempts, attempt{fd: socket.None, endpoint: e, began: ds.turn.Now, until: ds.turn.Now + 2*admit.LookUpTimeout})
 	index, generation := c.index, c.generation
-	ds.searches.lookUp(registry.TCP, e, admit.LookUpTimeout, func(addrs []netip.AddrPort, err error) {
+	ds.searches.LookUp(registry.TCP, e, admit.LookUpTimeout, func(addrs []netip.AddrPort, err error) {
 		c := ds.conns.At(index, generation)
 		if c == nil || c.dial == nil {
 			return
 		}
 		d := c.dial
-		i := slices.IndexFunc(d.attempts, func(a attempt) bool { return a.fd == noDescriptor && a.endpoint == e })
+		i := slices.IndexFunc(d.attempts, func(a attempt) bool { return a.fd == socket.None && a.endpoint == e })
 		if i < 0 {
 			return // its time was up
 		}
@@ -244,7 +243,7 @@ func (ds *dialler) progress(c *conn, mask uint32) {
 	d := c.dial
 	for i := 0; i < len(d.attempts); i++ {
 		a := d.attempts[i]
-		if a.fd == noDescriptor {
+		if a.fd == socket.None {
 			continue
 		}
 		connected, err := mask == unix.EPOLLOUT, error(nil) // so it is nearly always
@@ -252,7 +251,7 @@ func (ds *dialler) progress(c *conn, mask uint32) {
 			connected, err = socket.Outcome(int(a.fd))
 		}
 		if connected {
-			if err = ds.searches.suspect(registry.TCP, int(a.fd), a.to); err == nil {
+			if err = ds.searches.Suspect(registry.TCP, int(a.fd), a.to); err == nil {
 				ds.settle(c, i, mask)
 				return
 			}
@@ -279,7 +278,7 @@ func (ds *dialler) settle(c *conn, i int, mask uint32) {
 		}
 		switch {
 		case a.endpoint == won.endpoint || !d.isFirst(j):
-		case a.fd == noDescriptor:
+		case a.fd == socket.None:
 			d.search.OutrunByName(a.endpoint, ds.turn.Now-a.began)
 		default:
 			d.search.Outrun(a.endpoint, ds.turn.Now-a.began)
@@ -314,7 +313,7 @@ func (ds *dialler) impatient(c *conn) {
 				d.search.Missed(ended.endpoint, ds.turn.Now-ended.began, unix.ETIMEDOUT)
 			}
 			continue
-		case len(a.others) > 0 && ds.turn.Now >= a.next && ds.pay(d) && ds.searches.mayAttempt():
+		case len(a.others) > 0 && ds.turn.Now >= a.next && ds.pay(d) && ds.searches.MayAttempt():
 			beside := *a
 			a.others = nil
 			ds.tryBeside(c, beside)
@@ -382,7 +381,7 @@ func (ds *dialler) turnAway(c *conn, why traffic.Reason) {
 }
 
 func (a *attempt) close() {
-	if a.fd != noDescriptor {
+	if a.fd != socket.None {
 		socket.Close(int(a.fd))
 	}
 }

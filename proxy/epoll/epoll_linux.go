@@ -94,7 +94,7 @@ func (e *Engine) listenUDP(addr netip.AddrPort, owner *atomic.Pointer[engine.Cla
 	if err != nil {
 		return nil, err
 	}
-	return l.sessions.open(addr, owner)
+	return l.sessions.Open(addr, owner)
 }
 
 // Drain lets the loops end when they have nothing left to carry, and cuts what there is when ctx ends.

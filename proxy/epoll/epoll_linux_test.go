@@ -18,6 +18,7 @@ import (
 	"kubeproxy/proxy/engine"
 	"kubeproxy/proxy/enginetest"
 	"kubeproxy/proxy/epoll/reactor"
+	"kubeproxy/proxy/epoll/search"
 	"kubeproxy/proxy/epoll/slab"
 	"kubeproxy/proxy/proxytest"
 	"kubeproxy/proxy/tcp"
@@ -388,11 +389,11 @@ func TestALoopMakesEightAttemptsATurnForSearchesThatGoOn(t *testing.T) {
 		for p := range l.listeners.all.All { // it is one
 			l.listeners.accept(*p)
 		}
-		if got, most := failures(), uint64(acceptsAtOnce+attemptsATurn); got > most {
+		if got, most := failures(), uint64(acceptsAtOnce+search.AttemptsATurn); got > most {
 			t.Errorf("%d clients had %d attempts in one turn, want %d at most", acceptsAtOnce, got, most)
 		}
-		if len(l.searches.deferred) == 0 || l.turn.Number != turn {
-			t.Errorf("%d searches go on in a later turn", len(l.searches.deferred))
+		if l.searches.Waiting() == 0 || l.turn.Number != turn {
+			t.Errorf("%d searches go on in a later turn", l.searches.Waiting())
 		}
 	})
 	for _, conn := range conns {
@@ -405,8 +406,8 @@ func TestALoopMakesEightAttemptsATurnForSearchesThatGoOn(t *testing.T) {
 		t.Errorf("%d clients had %d attempts, want %d", acceptsAtOnce, got, want)
 	}
 	l.requests.Call(func() {
-		if l.turn.Number < turn+acceptsAtOnce*(balance.MaxOffers-1)/attemptsATurn-1 || len(l.searches.deferred) != 0 {
-			t.Errorf("it took %d turns, and %d searches are left over", l.turn.Number-turn, len(l.searches.deferred))
+		if l.turn.Number < turn+acceptsAtOnce*(balance.MaxOffers-1)/search.AttemptsATurn-1 || l.searches.Waiting() != 0 {
+			t.Errorf("it took %d turns, and %d searches are left over", l.turn.Number-turn, l.searches.Waiting())
 		}
 	})
 }

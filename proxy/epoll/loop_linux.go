@@ -10,8 +10,10 @@ import (
 
 	"kubeproxy/internal/monotonic"
 	"kubeproxy/proxy/engine"
+	"kubeproxy/proxy/epoll/datagrams"
 	"kubeproxy/proxy/epoll/pipes"
 	"kubeproxy/proxy/epoll/reactor"
+	"kubeproxy/proxy/epoll/search"
 	"kubeproxy/proxy/traffic"
 )
 
@@ -49,13 +51,13 @@ type loop struct {
 	turn      reactor.Turn
 	poller    *reactor.Poller
 	requests  reactor.Requests
-	searches  searches
+	searches  search.Scheduler
 	pauses    reactor.Pauses
 	conns     conns
 	relays    relays
 	dialler   dialler
 	listeners listeners
-	sessions  sessions
+	sessions  datagrams.Sessions
 
 	yielded   time.Duration // when it last parked, or let others run
 	heartbeat reactor.Heartbeat
@@ -85,13 +87,14 @@ func newLoop(number int, base *engine.Base, draining *atomic.Bool) (*loop, error
 func assemble(l *loop, base *engine.Base) *loop {
 	l.turn = reactor.Turn{Clock: monotonic.Now, Now: monotonic.Now()}
 	l.requests = reactor.Requests{Poller: l.poller}
-	l.searches = searches{engine: base, turn: &l.turn, requests: &l.requests}
+	l.searches = search.Scheduler{Engine: base, Turn: &l.turn, Requests: &l.requests}
 	l.pauses = reactor.Pauses{Poller: l.poller, Turn: &l.turn}
 	l.conns.init(base, &l.turn)
 	l.relays = relays{engine: base, turn: &l.turn, poller: l.poller, requests: &l.requests, conns: &l.conns, pipes: pipes.Pool{Budget: base.Budget}}
 	l.dialler = dialler{engine: base, turn: &l.turn, poller: l.poller, requests: &l.requests, searches: &l.searches, conns: &l.conns, relays: &l.relays}
 	l.listeners = listeners{engine: base, turn: &l.turn, poller: l.poller, requests: &l.requests, pauses: &l.pauses, own: &l.dialler}
-	l.sessions = sessions{engine: base, turn: &l.turn, poller: l.poller, requests: &l.requests, pauses: &l.pauses, searches: &l.searches}
+	l.sessions = datagrams.Sessions{Engine: base, Turn: &l.turn, Poller: l.poller, Requests: &l.requests, Pauses: &l.pauses, Searches: &l.searches,
+		Asking: asking, Answering: answering}
 	return l
 }
 
@@ -109,10 +112,10 @@ func (l *loop) run() {
 		l.apportion()
 		l.dealWithAll()
 		l.relays.proceed()
-		for t := range l.searches.due {
+		for t := range l.searches.Due {
 			l.search(t)
 		}
-		l.sessions.out.Send()
+		l.sessions.SendReplies()
 		l.expire()
 		if !l.meetRequests() {
 			l.turns.End(monotonic.Now())
@@ -147,7 +150,7 @@ func (l *loop) yield() {
 // something left to do.
 func (l *loop) wait() (parked bool) {
 	l.turns.End(monotonic.Now())
-	if len(l.relays.unfinished)+len(l.searches.deferred) > 0 {
+	if len(l.relays.unfinished)+l.searches.Waiting() > 0 {
 		l.poller.Poll()
 		return false
 	}
@@ -162,7 +165,7 @@ func (l *loop) wait() (parked bool) {
 
 // nextDue is when the loop has something to do even if nothing happens.
 func (l *loop) nextDue() time.Duration {
-	return min(l.conns.timers.Wake(), l.sessions.due(), l.relays.due(), l.pauses.Due())
+	return min(l.conns.timers.Wake(), l.sessions.Due(), l.relays.due(), l.pauses.Due())
 }
 
 // apportion sets how much each may have of the turn that begins.
@@ -176,7 +179,7 @@ func (l *loop) apportion() {
 	}
 	l.listeners.accepts = acceptsFor(ports)
 	l.relays.apportion()
-	l.sessions.datagrams = 0
+	l.sessions.BeginTurn()
 }
 
 // dealWithAll deals with what has happened in a turn: first with the events that cost little, then with the others.
@@ -257,22 +260,16 @@ func (l *loop) deal(ev *unix.EpollEvent) {
 			}
 		}
 	case asking:
-		if p := l.sessions.ports.At(t.Index, t.Generation); p != nil {
-			l.sessions.receive(*p)
-		}
+		l.sessions.Asked(t)
 	case answering:
-		if f := l.sessions.all.At(t.Index, t.Generation); f != nil {
-			l.sessions.answers(*f)
-		}
+		l.sessions.Answered(t)
 	}
 }
 
 // search goes on with a search that an earlier turn had no room for.
 func (l *loop) search(t reactor.Token) {
 	if t.Kind == answering {
-		if f := l.sessions.all.At(t.Index, t.Generation); f != nil {
-			l.sessions.search(*f)
-		}
+		l.sessions.Search(t)
 	} else if c := l.conns.At(t.Index, t.Generation); c != nil {
 		l.dialler.search(c)
 	}
@@ -300,7 +297,7 @@ func (l *loop) expire() {
 			l.relays.look(c)
 		}
 	}
-	l.sessions.sweep()
+	l.sessions.Sweep()
 	l.relays.resume()
 	l.pauses.Resume()
 }
@@ -313,15 +310,12 @@ func (l *loop) meetRequests() bool {
 
 // isIdle reports whether the loop has nothing left to carry.
 func (l *loop) isIdle() bool {
-	return l.conns.Used()+l.listeners.all.Used()+l.sessions.ports.Used()+l.sessions.all.Used() == 0
+	return l.conns.Used()+l.listeners.all.Used() == 0 && l.sessions.AreNone()
 }
-
-// endsAtOnce is how many connections, or places of UDP sessions, one step looks through to end them. It takes 20 us to end one.
-const endsAtOnce = 64
 
 // endAll ends all connections, a few in each step. No new ones come any more.
 func (l *loop) endAll(from int) {
-	conns, next := l.conns.Some(from, endsAtOnce)
+	conns, next := l.conns.Some(from, reactor.PlacesAStep)
 	for c := range conns {
 		if c.dial != nil {
 			l.dialler.turnAway(c, traffic.Shutdown)

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"kubeproxy/proxy/engine"
+	"kubeproxy/proxy/epoll/socket"
 	"kubeproxy/proxy/epoll/wheel"
 )
 
@@ -42,7 +43,7 @@ func TestATurnLooksAtAFewConnections(t *testing.T) {
 	conns := make([]conn, 10*looksATurn)
 	for i := range conns {
 		c := &conns[i]
-		c.client.fd, c.backend.fd = noDescriptor, noDescriptor
+		c.client.fd, c.backend.fd = socket.None, socket.None
 		l.conns.enter(c, young)
 	}
 	l.turn.Now = youth + wheel.Step

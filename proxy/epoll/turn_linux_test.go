@@ -142,7 +142,7 @@ func TestALateTurnDoesTheMinimumOfEachPart(t *testing.T) {
 	requests := 0
 	for i := range waiting {
 		l.relays.interrupt(&interrupted[i])
-		due[i].client.fd, due[i].backend.fd = noDescriptor, noDescriptor
+		due[i].client.fd, due[i].backend.fd = socket.None, socket.None
 		l.conns.enter(&due[i], young)
 		l.requests.Do(func() { requests++ })
 	}
@@ -209,35 +209,11 @@ func TestALateTurnServesSmallExchangesBeforeBulk(t *testing.T) {
 	}
 }
 
-// When a port closes, its sessions end a few at a time, and all of them before close returns.
-func TestTheSessionsOfAPortThatClosesEndAFewInATurn(t *testing.T) {
-	s := serveSessions(t, engine.Config{}, enginetest.Identity(t, "a"))
-	u := s.epollUDP.sessions
-	const clients = 3 * endsAtOnce
-	for range clients {
-		proxytest.DialUDP(t, s.Addr).Ask(t)
-	}
-	ended := make(map[uint64]int)
-	u.requests.Call(func() {
-		u.engine.Cfg.Ended = func(traffic.Ending) { ended[u.turn.Number]++ }
-	})
-	s.Close()
-	sum := 0
-	for turn, n := range ended {
-		if sum += n; n > endsAtOnce {
-			t.Errorf("turn %d ended %d sessions; want %d at most", turn, n, endsAtOnce)
-		}
-	}
-	if sum != clients {
-		t.Errorf("%d sessions have ended when close returned; want all %d", sum, clients)
-	}
-}
-
 // When time is up for all connections they are cut a few at a time.
 func TestConnectionsAreCutAFewInATurn(t *testing.T) {
 	e, addr := newEpollPortOf(t, 1, func(conn *net.TCPConn) { _, _ = io.Copy(conn, conn) })
 	l := e.loops[0]
-	const clients = 3 * endsAtOnce
+	const clients = 3 * reactor.PlacesAStep
 	for range clients {
 		proxytest.Dial(t, netip.MustParseAddrPort(addr))
 	}
@@ -250,8 +226,8 @@ func TestConnectionsAreCutAFewInATurn(t *testing.T) {
 	proxytest.Eventually(t, func() bool { return l.conns.load.Load() == 0 }, "every connection is cut")
 	l.requests.Call(func() {
 		for turn, n := range ended {
-			if n > endsAtOnce {
-				t.Errorf("turn %d cut %d connections; want %d at most", turn, n, endsAtOnce)
+			if n > reactor.PlacesAStep {
+				t.Errorf("turn %d cut %d connections; want %d at most", turn, n, reactor.PlacesAStep)
 			}
 		}
 	})
@@ -370,28 +346,6 @@ func TestAPortThatCannotBeWatchedAgainIsTriedAgain(t *testing.T) {
 		}
 	})
 	proxytest.WhoAnswers(t, netip.MustParseAddrPort(addr))
-}
-
-// A port that cannot be read is left alone for a while, instead of being tried in every turn.
-func TestAUDPPortThatCannotBeReadIsPaused(t *testing.T) {
-	s := serveSessions(t, engine.Config{}, enginetest.Identity(t, "a"))
-	p := s.epollUDP
-	u := p.sessions
-	var err error
-	u.requests.Call(func() {
-		fd := p.FD
-		p.FD, err = unix.Open("/dev/null", unix.O_RDONLY|unix.O_CLOEXEC, 0) // ENOTSOCK
-		if err == nil {
-			u.receive(p)
-			socket.Close(p.FD)
-		}
-		p.FD = fd
-		if u.pauses.Due() == monotonic.Never {
-			t.Error("the port is not paused")
-		}
-	})
-	enginetest.Must(t, err)
-	proxytest.DialUDP(t, s.Addr).Ask(t)
 }
 
 // A loop that stands still is named, one that is idle or ended is not, and a loop that turns again is well.

@@ -32,6 +32,9 @@ import (
 //	ETIMEDOUT, EHOSTUNREACH the peer has vanished
 //	any other               of a connection: the peer has reset it
 
+// None is where there is no descriptor.
+const None = -1
+
 // Read reads from a descriptor that is no socket.
 func Read(fd int, b []byte) (int, unix.Errno) {
 	n, _, errno := syscall.RawSyscall(unix.SYS_READ, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(b))), uintptr(len(b)))

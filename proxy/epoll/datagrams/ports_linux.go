@@ -1,4 +1,4 @@
-package epoll
+package datagrams
 
 import (
 	"net/netip"
@@ -11,6 +11,7 @@ import (
 	"kubeproxy/proxy/admit"
 	"kubeproxy/proxy/engine"
 	"kubeproxy/proxy/epoll/reactor"
+	"kubeproxy/proxy/epoll/search"
 	"kubeproxy/proxy/epoll/slab"
 	"kubeproxy/proxy/epoll/socket"
 	"kubeproxy/proxy/sockopt"
@@ -18,17 +19,20 @@ import (
 	"kubeproxy/proxy/udp"
 )
 
-// The sessions of a loop are all that it holds for UDP: its ports, the sessions of their clients, and what is read and sent for
+// Sessions are all that a loop holds for UDP: its ports, the sessions of their clients, and what is read and sent for
 // them in batches. A session and a port find each other by their pointers; the loop finds them by the places that events bear.
-type sessions struct {
-	engine   *engine.Base
-	turn     *reactor.Turn
-	poller   *reactor.Poller
-	requests *reactor.Requests
-	pauses   *reactor.Pauses
-	searches *searches
+type Sessions struct {
+	Engine   *engine.Base
+	Turn     *reactor.Turn
+	Poller   *reactor.Poller
+	Requests *reactor.Requests
+	Pauses   *reactor.Pauses
+	Searches *search.Scheduler
 
-	ports slab.Slab[*epollUDP]
+	Asking    reactor.Kind // of events: a port has datagrams of clients
+	Answering reactor.Kind // the endpoint of a session has sent some
+
+	ports slab.Slab[*port]
 	all   slab.Slab[*session]
 	begun int // ever
 
@@ -40,13 +44,13 @@ type sessions struct {
 	swept   int           // how many places have been looked at, of this sweep
 }
 
-// An epollUDP is one open UDP port of the epoll engine: the socket that all its clients speak to, and
+// An port is one open UDP port of the epoll engine: the socket that all its clients speak to, and
 // their sessions. What they send is read many datagrams at a time (recvmmsg(2)), and what they are
 // answered is sent many at a time, at the end of the turn (sendmmsg(2)).
-type epollUDP struct {
+type port struct {
 	udp.Port
 	reactor.Watched
-	sessions *sessions // that it is a port of
+	sessions *Sessions // that it is a port of
 	closed   bool
 	batch    int    // how many datagrams are read at once
 	queue    packed // what is known of the kernel's queue; of this batch
@@ -55,52 +59,52 @@ type epollUDP struct {
 	clients map[admit.SessionKey]*session
 }
 
-// open opens the socket of a port. As with TCP, package net opens it. Any goroutine may call it.
-func (u *sessions) open(addr netip.AddrPort, owner *atomic.Pointer[engine.Claim]) (engine.Socket, error) {
+// Open opens the socket of a port. As with TCP, package net opens it. Any goroutine may call it.
+func (u *Sessions) Open(addr netip.AddrPort, owner *atomic.Pointer[engine.Claim]) (engine.Socket, error) {
 	fd, err := socket.ListenUDP(addr)
 	if err != nil {
 		return nil, err
 	}
-	p := &epollUDP{
+	p := &port{
 		sessions: u,
 		Watched:  reactor.Watched{FD: fd},
 		clients:  make(map[admit.SessionKey]*session),
 		batch:    socket.DatagramBatch,
 		dual:     socket.Family(fd) == unix.AF_INET6,
 	}
-	p.Init(u.engine, addr.Port(), owner)
-	u.requests.Call(func() {
+	p.Init(u.Engine, addr.Port(), owner)
+	u.Requests.Call(func() {
 		slot, index, generation := u.ports.Add()
 		*slot = p
-		p.Token = reactor.Token{Kind: asking, Index: index, Generation: generation}
-		err = u.poller.Watch(fd, p.Token, unix.EPOLLIN)
+		p.Token = reactor.Token{Kind: u.Asking, Index: index, Generation: generation}
+		err = u.Poller.Watch(fd, p.Token, unix.EPOLLIN)
 	})
 	if err != nil {
-		u.requests.Call(p.leave)
+		u.Requests.Call(p.leave)
 		return nil, err
 	}
 	return p, nil
 }
 
 // OwnerChanged ends the sessions that the new owner of the port does not keep.
-func (p *epollUDP) OwnerChanged() {
-	p.sessions.requests.InSteps(p.endSessions)
+func (p *port) OwnerChanged() {
+	p.sessions.Requests.InSteps(p.endSessions)
 }
 
 // Close ends the sessions in steps: there may be tens of thousands. Meanwhile nothing is read from the port.
-func (p *epollUDP) Close() {
+func (p *port) Close() {
 	u := p.sessions
-	u.requests.Call(func() {
+	u.Requests.Call(func() {
 		p.closed = true
 		p.Forget()
-		u.poller.Unwatch(p.FD)
+		u.Poller.Unwatch(p.FD)
 	})
-	u.requests.InSteps(p.endSessions)
-	u.requests.Call(p.leave)
-	u.engine.Budget.ReleaseOfListener()
+	u.Requests.InSteps(p.endSessions)
+	u.Requests.Call(p.leave)
+	u.Engine.Budget.ReleaseOfListener()
 }
 
-func (p *epollUDP) leave() {
+func (p *port) leave() {
 	u := p.sessions
 	u.out.Send() // of its sessions, before their socket is another's
 	p.closed = true
@@ -111,10 +115,10 @@ func (p *epollUDP) leave() {
 
 // endSessions ends the sessions that cannot go on, of those in a few places of the loop's. What they were answered before
 // has been sent.
-func (p *epollUDP) endSessions(from int) (next int) {
+func (p *port) endSessions(from int) (next int) {
 	u := p.sessions
 	u.out.Send()
-	sessions, next := u.all.Some(from, endsAtOnce)
+	sessions, next := u.all.Some(from, reactor.PlacesAStep)
 	for f := range sessions {
 		if (*f).port != p {
 			continue
@@ -126,11 +130,18 @@ func (p *epollUDP) endSessions(from int) (next int) {
 	return next
 }
 
+// Asked reads what clients have sent to the port that an event is about, unless that has been closed.
+func (u *Sessions) Asked(t reactor.Token) {
+	if p := u.ports.At(t.Index, t.Generation); p != nil {
+		u.receive(*p)
+	}
+}
+
 // receive reads what clients send, a batch at a time, for at most a few batches. To begin a session takes far
 // longer than to go on with one, so where many are begun, batches are small: everybody else on the
 // loop would wait for them. Once the turn has carried as many datagrams as it may, each port is read one small batch.
 // A port that cannot be read is left alone for a while: the kernel would report it in every turn.
-func (u *sessions) receive(p *epollUDP) {
+func (u *Sessions) receive(p *port) {
 	if p.closed {
 		return
 	}
@@ -151,8 +162,8 @@ func (u *sessions) receive(p *epollUDP) {
 		case unix.EAGAIN, unix.ECONNREFUSED: // the latter: a client that went away refuses our reply
 			return
 		default:
-			u.engine.Lines.ReportRead(p.Owner.Load().Key, errno)
-			u.pauses.Suspend(&p.Watched)
+			u.Engine.Lines.ReportRead(p.Owner.Load().Key, errno)
+			u.Pauses.Suspend(&p.Watched)
 			return
 		}
 		before := u.begun
@@ -179,7 +190,7 @@ func (u *sessions) receive(p *epollUDP) {
 }
 
 // carry has the client's session send a datagram on. A client without one is given one.
-func (u *sessions) carry(p *epollUDP, key admit.SessionKey, datagram []byte) {
+func (u *Sessions) carry(p *port, key admit.SessionKey, datagram []byte) {
 	if f := p.clients[key]; f != nil {
 		u.forward(f, datagram)
 		return
@@ -191,12 +202,12 @@ func (u *sessions) carry(p *epollUDP, key admit.SessionKey, datagram []byte) {
 }
 
 // begin starts a session for a client, or drops its datagram.
-func (u *sessions) begin(p *epollUDP, key admit.SessionKey) *session {
+func (u *Sessions) begin(p *port, key admit.SessionKey) *session {
 	owner := p.Owner.Load()
 	if !p.MayBegin(owner, key, p.isCrowded) {
 		return nil
 	}
-	f := &session{port: p, fd: noDescriptor}
+	f := &session{port: p, fd: socket.None}
 	evicted, ok := p.Begin(&f.Session, f, owner, key)
 	if !ok {
 		return nil
@@ -227,7 +238,7 @@ const (
 
 // isCrowded tells whether more than half of the queue was taken when a newcomer first asked in this batch: see
 // UDPQueue. To ask is a system call.
-func (p *epollUDP) isCrowded() bool {
+func (p *port) isCrowded() bool {
 	if p.queue == unasked {
 		p.queue = roomy
 		if used, most, ok := sockopt.QueueOf(p.FD); ok && used > most/2 {
@@ -238,10 +249,10 @@ func (p *epollUDP) isCrowded() bool {
 }
 
 // evict ends a session for the sake of another one.
-func (u *sessions) evict(f *session) { u.end(f, traffic.Evicted) }
+func (u *Sessions) evict(f *session) { u.end(f, traffic.Evicted) }
 
 // end ends a session, unless it has ended.
-func (u *sessions) end(f *session, why traffic.Reason) {
+func (u *Sessions) end(f *session, why traffic.Reason) {
 	if !f.Ended() {
 		f.End(why)
 		u.finish(f)
@@ -249,7 +260,7 @@ func (u *sessions) end(f *session, why traffic.Reason) {
 }
 
 // finish gives back what a session has that has ended.
-func (u *sessions) finish(f *session) {
+func (u *Sessions) finish(f *session) {
 	if u.out.Owes(f) {
 		u.out.Send() // they count
 	}
@@ -268,23 +279,32 @@ const datagramsATurn = 2048
 // sessionsATurn is how many places of sessions are looked at in a turn for those that have been silent for too long.
 const sessionsATurn = 256
 
-// due is when sweep has something to do.
-func (u *sessions) due() time.Duration {
+// BeginTurn gives the sessions their share of a turn that begins.
+func (u *Sessions) BeginTurn() { u.datagrams = 0 }
+
+// SendReplies sends what endpoints have answered in the present turn.
+func (u *Sessions) SendReplies() { u.out.Send() }
+
+// AreNone reports whether there are neither ports nor sessions.
+func (u *Sessions) AreNone() bool { return u.ports.Used()+u.all.Used() == 0 }
+
+// Due is when Sweep has something to do.
+func (u *Sessions) Due() time.Duration {
 	if u.all.Used() > 0 {
 		return u.sweepAt
 	}
 	return monotonic.Never
 }
 
-// sweep ends the sessions that have been silent for too long, of the next few places. When the last were looked at, the
+// Sweep ends the sessions that have been silent for too long, of the next few places. When the last were looked at, the
 // first are looked at again after a while.
-func (u *sessions) sweep() {
-	if u.turn.Now < u.due() {
+func (u *Sessions) Sweep() {
+	if u.Turn.Now < u.Due() {
 		return
 	}
 	sessions, next := u.all.Some(u.swept, sessionsATurn)
 	if u.swept = next; next < 0 {
-		u.swept, u.sweepAt = 0, u.turn.Now+max(u.engine.Cfg.UDPTimeout/32, time.Millisecond)
+		u.swept, u.sweepAt = 0, u.Turn.Now+max(u.Engine.Cfg.UDPTimeout/32, time.Millisecond)
 	}
 	for f := range sessions {
 		if _, idle := (*f).IsIdle(); idle {
@@ -294,7 +314,7 @@ func (u *sessions) sweep() {
 }
 
 // address is the address of a client as the socket of the port wants it.
-func (p *epollUDP) address(client netip.AddrPort) netip.AddrPort {
+func (p *port) address(client netip.AddrPort) netip.AddrPort {
 	if p.dual && client.Addr().Is4() {
 		return netip.AddrPortFrom(netip.AddrFrom16(client.Addr().As16()), client.Port())
 	}

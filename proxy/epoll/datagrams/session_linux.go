@@ -1,4 +1,4 @@
-package epoll
+package datagrams
 
 import (
 	"net/netip"
@@ -14,14 +14,14 @@ import (
 )
 
 // A session carries the datagrams of one UDP client as [udp.Session] says, without a goroutine, and so without a lock.
-// Its loop reads what its client sends (see udpport_linux.go) and what its endpoint answers, and moves it to another endpoint.
+// Its loop reads what its client sends (see ports_linux.go) and what its endpoint answers, and moves it to another endpoint.
 type session struct {
 	udp.Session
-	port       *epollUDP
+	port       *port
 	index      int32
 	generation uint32
 
-	fd       int32     // connected to the endpoint; noDescriptor while there is none
+	fd       int32     // connected to the endpoint; socket.None while there is none
 	visit    udp.Visit // of that endpoint
 	looking  bool      // its name is being looked up
 	deferred bool      // the loop goes on looking for an endpoint in a later turn
@@ -30,11 +30,11 @@ type session struct {
 }
 
 func (f *session) token() reactor.Token {
-	return reactor.Token{Kind: answering, Index: f.index, Generation: f.generation}
+	return reactor.Token{Kind: f.port.sessions.Answering, Index: f.index, Generation: f.generation}
 }
 
 // forward sends what the client sent on to the endpoint, or puts it aside while there is none.
-func (u *sessions) forward(f *session, datagram []byte) {
+func (u *Sessions) forward(f *session, datagram []byte) {
 	switch f.Forward(datagram) {
 	case udp.Send:
 		if err := u.sendOn(f, datagram); err != nil {
@@ -46,7 +46,7 @@ func (u *sessions) forward(f *session, datagram []byte) {
 }
 
 // sendOn sends one datagram to the endpoint. It returns an error when that refuses.
-func (u *sessions) sendOn(f *session, datagram []byte) (err error) {
+func (u *Sessions) sendOn(f *session, datagram []byte) (err error) {
 	_, errno := socket.Send(int(f.fd), datagram)
 	if errno == unix.EMSGSIZE { // it may be an earlier one that was too long for the path: see udpBackend.send
 		_, errno = socket.Send(int(f.fd), datagram)
@@ -57,20 +57,27 @@ func (u *sessions) sendOn(f *session, datagram []byte) (err error) {
 	return f.Sent(len(datagram), err)
 }
 
+// Answered reads what the endpoint of the session that an event is about has sent, unless that has ended.
+func (u *Sessions) Answered(t reactor.Token) {
+	if f := u.all.At(t.Index, t.Generation); f != nil {
+		u.answers(*f)
+	}
+}
+
 // answers reads what the endpoint of f sends, and has it sent to the client at the end of the turn. A
 // session whose endpoint keeps answering in turn after turn is read ever more often in each.
-func (u *sessions) answers(f *session) {
-	if u.turn.Number == f.read+1 {
+func (u *Sessions) answers(f *session) {
+	if u.Turn.Number == f.read+1 {
 		f.eager = min(2*f.eager, socket.ReplyBatch)
 	} else {
 		f.eager = 1
 	}
-	f.read = u.turn.Number
+	f.read = u.Turn.Number
 	if u.out == nil {
 		u.out = new(socket.SendBatch)
 	}
 	for range f.eager {
-		if f.fd == noDescriptor {
+		if f.fd == socket.None {
 			return
 		}
 		n, errno := socket.Receive(int(f.fd), u.out.Room()[:])
@@ -98,35 +105,35 @@ func (u *sessions) answers(f *session) {
 }
 
 // refused takes f from an endpoint that refuses.
-func (u *sessions) refused(f *session, err error) {
+func (u *Sessions) refused(f *session, err error) {
 	if f.Refused(&f.visit, err) == udp.Move {
 		u.move(f)
 	}
 }
 
 // move closes the socket to the endpoint that f has left, and finds f another.
-func (u *sessions) move(f *session) {
+func (u *Sessions) move(f *session) {
 	u.depart(f)
 	u.redirect(f)
 }
 
 // depart closes the socket to the endpoint of f, if there is one.
-func (u *sessions) depart(f *session) {
-	if f.fd != noDescriptor {
+func (u *Sessions) depart(f *session) {
+	if f.fd != socket.None {
 		socket.Close(int(f.fd))
-		f.fd = noDescriptor
-		f.Departed(&f.visit, u.turn.Now)
+		f.fd = socket.None
+		f.Departed(&f.visit, u.Turn.Now)
 	}
 }
 
 // redirect finds an endpoint for f, in this turn or in later ones. When there is none in time, f ends.
-func (u *sessions) redirect(f *session) {
-	for f.fd == noDescriptor && !f.looking && !f.deferred && !f.Ended() {
-		if f.deferred = f.IsRetry() && !u.searches.mayAttempt(); f.deferred {
-			u.searches.postpone(f.token())
+func (u *Sessions) redirect(f *session) {
+	for f.fd == socket.None && !f.looking && !f.deferred && !f.Ended() {
+		if f.deferred = f.IsRetry() && !u.Searches.MayAttempt(); f.deferred {
+			u.Searches.Postpone(f.token())
 			return
 		}
-		e, ok := f.Next(u.turn.Now)
+		e, ok := f.Next(u.Turn.Now)
 		if !ok {
 			f.GiveUp()
 			u.finish(f)
@@ -134,14 +141,14 @@ func (u *sessions) redirect(f *session) {
 		}
 		if e.Addr.Host == "" {
 			to := netip.AddrPortFrom(e.Addr.IP.Addr().Unmap(), e.Addr.IP.Port())
-			err := u.engine.Resolver.Refuse(registry.UDP, to)
+			err := u.Engine.Resolver.Refuse(registry.UDP, to)
 			if err == nil {
 				err = u.direct(f, e, to)
 			}
 			if err != nil {
 				f.Cannot(e, err)
 			}
-		} else if addrs, err, ok := u.engine.Resolver.Recall(registry.UDP, e.Addr); ok {
+		} else if addrs, err, ok := u.Engine.Resolver.Recall(registry.UDP, e.Addr); ok {
 			u.directAny(f, e, addrs, err)
 		} else {
 			u.lookUp(f, e)
@@ -149,18 +156,18 @@ func (u *sessions) redirect(f *session) {
 	}
 }
 
-// search goes on with the search of f, if that was left to a later turn.
-func (u *sessions) search(f *session) {
-	if f.deferred {
-		f.deferred = false
-		u.redirect(f)
+// Search goes on with a search that was postponed, unless its session has ended.
+func (u *Sessions) Search(t reactor.Token) {
+	if f := u.all.At(t.Index, t.Generation); f != nil && (*f).deferred {
+		(*f).deferred = false
+		u.redirect(*f)
 	}
 }
 
 // lookUp resolves the name of an endpoint beside the loop.
-func (u *sessions) lookUp(f *session, e *balance.Endpoint) {
+func (u *Sessions) lookUp(f *session, e *balance.Endpoint) {
 	f.looking = true
-	u.searches.lookUp(registry.UDP, e, f.LookUpPatience(), func(addrs []netip.AddrPort, err error) {
+	u.Searches.LookUp(registry.UDP, e, f.LookUpPatience(), func(addrs []netip.AddrPort, err error) {
 		if !f.Ended() {
 			f.looking = false
 			u.directAny(f, e, addrs, err)
@@ -171,7 +178,7 @@ func (u *sessions) lookUp(f *session, e *balance.Endpoint) {
 
 // directAny makes e the endpoint of f, at the first of its addresses that can be, unless its name was not resolved, because
 // of err.
-func (u *sessions) directAny(f *session, e *balance.Endpoint, addrs []netip.AddrPort, err error) {
+func (u *Sessions) directAny(f *session, e *balance.Endpoint, addrs []netip.AddrPort, err error) {
 	for _, to := range addrs {
 		if err = u.direct(f, e, to); err == nil {
 			return
@@ -181,7 +188,7 @@ func (u *sessions) directAny(f *session, e *balance.Endpoint, addrs []netip.Addr
 }
 
 // direct makes e, at an address of its, the endpoint of f, and sends it what waited.
-func (u *sessions) direct(f *session, e *balance.Endpoint, to netip.AddrPort) error {
+func (u *Sessions) direct(f *session, e *balance.Endpoint, to netip.AddrPort) error {
 	if f.Key.Loops(to, f.port.Number) {
 		return admit.ErrLoop
 	}
@@ -189,17 +196,17 @@ func (u *sessions) direct(f *session, e *balance.Endpoint, to netip.AddrPort) er
 	if errno != 0 {
 		return errno
 	}
-	err := u.searches.suspect(registry.UDP, fd, to)
+	err := u.Searches.Suspect(registry.UDP, fd, to)
 	if err == nil {
-		err = u.poller.Watch(fd, f.token(), unix.EPOLLIN)
+		err = u.Poller.Watch(fd, f.token(), unix.EPOLLIN)
 	}
 	if err == nil {
-		f.fd, f.visit = int32(fd), udp.Visit{Endpoint: e, Began: u.turn.Now}
+		f.fd, f.visit = int32(fd), udp.Visit{Endpoint: e, Began: u.Turn.Now}
 		err = u.handOver(f)
 	}
 	if err != nil {
 		socket.Close(fd)
-		f.fd = noDescriptor
+		f.fd = socket.None
 		return err
 	}
 	f.Reached(&f.visit)
@@ -207,7 +214,7 @@ func (u *sessions) direct(f *session, e *balance.Endpoint, to netip.AddrPort) er
 }
 
 // handOver sends what waited to the endpoint that f was connected to.
-func (u *sessions) handOver(f *session) error {
+func (u *Sessions) handOver(f *session) error {
 	for sent := 0; ; sent++ {
 		next, verdict := f.HandOver(&f.visit, sent)
 		if verdict != udp.Send {
@@ -222,5 +229,5 @@ func (u *sessions) handOver(f *session) error {
 // Evict has its loop end the session for the sake of another one.
 func (f *session) Evict() {
 	u := f.port.sessions
-	u.requests.Do(func() { u.evict(f) })
+	u.Requests.Do(func() { u.evict(f) })
 }

@@ -1,4 +1,4 @@
-package epoll
+package datagrams
 
 import (
 	"errors"
@@ -7,44 +7,41 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"kubeproxy/proxy/admit"
+	"kubeproxy/internal/monotonic"
 	"kubeproxy/proxy/engine"
 	"kubeproxy/proxy/enginetest"
+	"kubeproxy/proxy/epoll/reactor"
+	"kubeproxy/proxy/epoll/socket"
 	"kubeproxy/proxy/proxytest"
 	"kubeproxy/proxy/traffic"
 	"kubeproxy/proxy/udp"
 	"kubeproxy/registry"
 )
 
-// A sessionPort is one UDP port of an epoll engine, and the service that owns it.
+// A sessionPort is one UDP port of a loop, and the service that owns it.
 type sessionPort struct {
-	*epollUDP
+	*port
 	enginetest.UDPRecord
 	closed sync.Once
 }
 
-// serveSessions opens a port of a new engine, which ends with the test, for a service with these endpoints.
+// serveSessions opens a port of a new loop, which ends with the test, for a service with these endpoints.
 func serveSessions(t testing.TB, cfg engine.Config, endpoints ...registry.Addr) *sessionPort {
 	t.Helper()
 	proxytest.NothingLeaks(t)
-	cfg.BindAddress = proxytest.Loopback
-	e := New(cfg.WithDefaults(), admit.NewOwnPorts(cfg.BindAddress))
+	l := startLoop(t, cfg)
 	s := new(sessionPort)
 	s.Init(endpoints...)
-	port := proxytest.FreePort(t)
-	opened, err := e.Listen(enginetest.UDPPort(port), &s.Ownership)
+	number := proxytest.FreePort(t)
+	opened, err := l.ListenBy(enginetest.UDPPort(number), &s.Ownership, nil, l.sessions.Open)
 	enginetest.Must(t, err)
-	s.epollUDP, s.Addr = opened.(*epollUDP), proxytest.On(port)
-	t.Cleanup(func() {
-		s.Close()
-		e.Cut()
-		e.Drain(t.Context())
-	})
+	s.port, s.Addr = opened.(*port), proxytest.On(number)
+	t.Cleanup(s.Close)
 	return s
 }
 
 // Close closes the port. It is safe to repeat.
-func (s *sessionPort) Close() { s.closed.Do(s.epollUDP.Close) }
+func (s *sessionPort) Close() { s.closed.Do(s.port.Close) }
 
 // Where nothing is ever answered, an endpoint that has not refused for a while counts as reached: when
 // it does refuse, others that refused before are offered again.
@@ -56,7 +53,7 @@ func TestASessionOfALoopThatHasSettledIsOfferedAllEndpointsAnew(t *testing.T) {
 	client.Write([]byte("1"))
 	proxytest.Eventually(t, func() bool { return dies.Received() == 1 }, "a datagram at the second endpoint")
 	returned := proxytest.ServeUDP(t, returns.String(), proxytest.MuteUDP)
-	s.epollUDP.sessions.requests.Call(func() {
+	s.port.sessions.Requests.Call(func() {
 		for _, f := range s.clients {
 			f.visit.Began -= udp.SettleTime
 		}
@@ -74,9 +71,9 @@ func TestADatagramThatWasAnsweredIsNotSentAgain(t *testing.T) {
 	client := proxytest.DialUDP(t, s.Addr)
 	client.Ask(t)
 	err := errors.New("a refusal that was long on its way")
-	s.epollUDP.sessions.requests.Call(func() {
+	s.port.sessions.Requests.Call(func() {
 		for _, f := range s.clients {
-			s.epollUDP.sessions.refused(f, err)
+			s.port.sessions.refused(f, err)
 		}
 	})
 	if got := client.Ask(t).Name; got != "2" {
@@ -99,11 +96,57 @@ func TestDatagramsThatTheQueueOfALoopHasNoRoomForAreCounted(t *testing.T) {
 	}
 	// Nothing can be read meanwhile, but one datagram.
 	enginetest.Must(t, unix.SetsockoptInt(s.FD, unix.SOL_SOCKET, unix.SO_RCVBUF, 1<<16))
-	s.epollUDP.sessions.requests.Call(sendMany)
+	s.port.sessions.Requests.Call(sendMany)
 	client.AskOften(t)
 	client.AskOften(t) // what is counted once stays counted once
 	sent := s.Ownership.Load().Tally.DatagramsSent.Load()
 	if lost := s.Dropped()[traffic.DropQueueFull]; lost == 0 || lost+sent < many || lost+sent > many+20 {
 		t.Errorf("of %d datagrams %d were sent on, and %d counted as lost", many, sent, lost)
 	}
+}
+
+// When a port closes, its sessions end a few at a time, and all of them before close returns.
+func TestTheSessionsOfAPortThatClosesEndAFewInATurn(t *testing.T) {
+	s := serveSessions(t, engine.Config{}, enginetest.Identity(t, "a"))
+	u := s.port.sessions
+	const clients = 3 * reactor.PlacesAStep
+	for range clients {
+		proxytest.DialUDP(t, s.Addr).Ask(t)
+	}
+	ended := make(map[uint64]int)
+	u.Requests.Call(func() {
+		u.Engine.Cfg.Ended = func(traffic.Ending) { ended[u.Turn.Number]++ }
+	})
+	s.Close()
+	sum := 0
+	for turn, n := range ended {
+		if sum += n; n > reactor.PlacesAStep {
+			t.Errorf("turn %d ended %d sessions; want %d at most", turn, n, reactor.PlacesAStep)
+		}
+	}
+	if sum != clients {
+		t.Errorf("%d sessions have ended when close returned; want all %d", sum, clients)
+	}
+}
+
+// A port that cannot be read is left alone for a while, instead of being tried in every turn.
+func TestAUDPPortThatCannotBeReadIsPaused(t *testing.T) {
+	s := serveSessions(t, engine.Config{}, enginetest.Identity(t, "a"))
+	p := s.port
+	u := p.sessions
+	var err error
+	u.Requests.Call(func() {
+		fd := p.FD
+		p.FD, err = unix.Open("/dev/null", unix.O_RDONLY|unix.O_CLOEXEC, 0) // ENOTSOCK
+		if err == nil {
+			u.receive(p)
+			socket.Close(p.FD)
+		}
+		p.FD = fd
+		if u.Pauses.Due() == monotonic.Never {
+			t.Error("the port is not paused")
+		}
+	})
+	enginetest.Must(t, err)
+	proxytest.DialUDP(t, s.Addr).Ask(t)
 }
