@@ -32,7 +32,7 @@ type conn struct {
 	index      int32
 	generation uint32
 	live       bool
-	queued     bool // it is among those of the relays that are interrupted or starved
+	queued     bool // it is in the backlog
 	phase      phase
 	looks      uint8 // how often it has been looked at in this phase
 }
@@ -78,8 +78,26 @@ func (c *conn) token(kind reactor.Kind) reactor.Token {
 	return reactor.Token{Kind: kind, Index: c.index, Generation: c.generation}
 }
 
+// What events are about.
+const (
+	_         reactor.Kind = iota // reactor.Waker
+	listening                     // a TCP port has clients
+	clientSide
+	backendSide
+	asking    // a UDP port has datagrams of clients
+	answering // the endpoint of a session has sent some
+)
+
 // news is what the kernel tells of each side. It tells of it once.
 const news = unix.EPOLLIN | unix.EPOLLPRI | unix.EPOLLRDHUP | unix.EPOLLET
+
+// forgetLifetimes has c not be ended by a removal any more.
+func (c *conn) forgetLifetimes() {
+	for _, stop := range c.lifetimes {
+		stop()
+	}
+	c.lifetimes = nil
+}
 
 // A phase says what a conn is looked at for when its timer ends.
 type phase uint8

@@ -54,7 +54,7 @@ func (r *relays) unread(c *conn, dst, src *side, errno unix.Errno) {
 		src.full = 0
 		src.readable, src.urgent = false, false
 	case unix.ENOMEM, unix.ENOBUFS: // it stays readable
-		r.starve(c)
+		r.backlog.starve(c)
 	case 0:
 		r.ended(c, dst, src, nil)
 	default:
@@ -88,7 +88,7 @@ func (r *relays) unwritten(c *conn, dst, src *side, errno unix.Errno) {
 	c.end.Unwritable(dst.which, errno)
 	dst.readable, src.readable = true, true // the latter to be thrown away
 	r.await(c, finishing)
-	r.interrupt(c)
+	r.backlog.interrupt(c)
 }
 
 // discard reads and throws away what src goes on sending although dst takes no more.
@@ -182,7 +182,7 @@ func (r *relays) release(c *conn) {
 
 // free gives back what c has, whose record has ended.
 func (r *relays) free(c *conn) {
-	forgetLifetimes(c)
+	c.forgetLifetimes()
 	r.drop(&c.backend) // what the client said early, when no endpoint was found for it
 	r.conns.free(c)
 }

@@ -36,6 +36,7 @@ import (
 //	listeners      accept clients                 sessions   carry datagrams
 //	dialler        finds each an endpoint             │
 //	relays         carry bytes                        │
+//	backlog        who goes on in a later turn        │
 //	conns          when each is looked at             │
 //	     └──────────────┬─────────────────────────────┘
 //	searches       attempts that a turn has room for, look-ups of names
@@ -54,6 +55,7 @@ type loop struct {
 	searches  search.Scheduler
 	pauses    reactor.Pauses
 	conns     conns
+	backlog   backlog
 	relays    relays
 	dialler   dialler
 	listeners listeners
@@ -63,16 +65,6 @@ type loop struct {
 	heartbeat reactor.Heartbeat
 	turns     reactor.TurnTimes
 }
-
-// What events are about.
-const (
-	_         reactor.Kind = iota // reactor.Waker
-	listening                     // a TCP port has clients
-	clientSide
-	backendSide
-	asking    // a UDP port has datagrams of clients
-	answering // the endpoint of a session has sent some
-)
 
 // newLoop makes a loop of an engine. It turns once run is called.
 func newLoop(number int, base *engine.Base, draining *atomic.Bool) (*loop, error) {
@@ -90,7 +82,8 @@ func assemble(l *loop, base *engine.Base) *loop {
 	l.searches = search.Scheduler{Engine: base, Turn: &l.turn, Requests: &l.requests}
 	l.pauses = reactor.Pauses{Poller: l.poller, Turn: &l.turn}
 	l.conns.init(base, &l.turn)
-	l.relays = relays{engine: base, turn: &l.turn, poller: l.poller, requests: &l.requests, conns: &l.conns, pipes: pipes.Pool{Budget: base.Budget}}
+	l.backlog = backlog{turn: &l.turn}
+	l.relays = relays{engine: base, turn: &l.turn, poller: l.poller, requests: &l.requests, conns: &l.conns, backlog: &l.backlog, pipes: pipes.Pool{Budget: base.Budget}}
 	l.dialler = dialler{engine: base, turn: &l.turn, poller: l.poller, requests: &l.requests, searches: &l.searches, conns: &l.conns, relays: &l.relays}
 	l.listeners = listeners{engine: base, turn: &l.turn, poller: l.poller, requests: &l.requests, pauses: &l.pauses, own: &l.dialler}
 	l.sessions = datagrams.Sessions{Engine: base, Turn: &l.turn, Poller: l.poller, Requests: &l.requests, Pauses: &l.pauses, Searches: &l.searches,
@@ -150,7 +143,7 @@ func (l *loop) yield() {
 // something left to do.
 func (l *loop) wait() (parked bool) {
 	l.turns.End(monotonic.Now())
-	if len(l.relays.unfinished)+l.searches.Waiting() > 0 {
+	if len(l.backlog.unfinished)+l.searches.Waiting() > 0 {
 		l.poller.Poll()
 		return false
 	}
@@ -165,7 +158,7 @@ func (l *loop) wait() (parked bool) {
 
 // nextDue is when the loop has something to do even if nothing happens.
 func (l *loop) nextDue() time.Duration {
-	return min(l.conns.timers.Wake(), l.sessions.Due(), l.relays.due(), l.pauses.Due())
+	return min(l.conns.timers.Wake(), l.sessions.Due(), l.backlog.resumesAt(), l.pauses.Due())
 }
 
 // apportion sets how much each may have of the turn that begins.
@@ -201,7 +194,7 @@ func (l *loop) dealWithAll() {
 	for i := range costly {
 		if c, s := l.carried(&events[i]); c != nil && l.turn.Late() {
 			s.stir(events[i].Events)
-			l.relays.interrupt(c)
+			l.backlog.interrupt(c)
 		} else {
 			l.deal(&events[i])
 		}
@@ -298,7 +291,7 @@ func (l *loop) expire() {
 		}
 	}
 	l.sessions.Sweep()
-	l.relays.resume()
+	l.backlog.resume()
 	l.pauses.Resume()
 }
 

@@ -35,7 +35,7 @@ func (r *relays) pump(c *conn, dst, src *side) {
 	}
 	for src.readable && !c.end.HasFinished(src.which) && !dst.stalled() {
 		if budget <= 0 {
-			r.interrupt(c)
+			r.backlog.interrupt(c)
 			return
 		}
 		var n int
@@ -91,7 +91,7 @@ func (r *relays) send(c *conn, dst, src *side, b []byte) {
 		r.wantOut(c, dst)
 	case socket.LacksMemory(errno):
 		dst.held = r.tail(b)
-		r.starve(c)
+		r.backlog.starve(c)
 	default:
 		r.unwritten(c, dst, src, errno)
 	}
@@ -136,7 +136,7 @@ func (r *relays) flush(c *conn, dst, src *side) bool {
 			r.wantOut(c, dst)
 			return false
 		case socket.LacksMemory(errno):
-			r.starve(c)
+			r.backlog.starve(c)
 			return false
 		default:
 			r.unwritten(c, dst, src, errno)
@@ -240,7 +240,7 @@ func (r *relays) unpipe(c *conn, dst, src *side) bool {
 			r.empty(dst)
 			r.wantOut(c, dst)
 		case socket.LacksMemory(errno):
-			r.starve(c)
+			r.backlog.starve(c)
 		default:
 			r.unwritten(c, dst, src, errno)
 		}

@@ -2,12 +2,9 @@ package epoll
 
 import (
 	"context"
-	"slices"
-	"time"
 
 	"golang.org/x/sys/unix"
 
-	"kubeproxy/internal/monotonic"
 	"kubeproxy/proxy/balance"
 	"kubeproxy/proxy/engine"
 	"kubeproxy/proxy/epoll/pipes"
@@ -24,19 +21,15 @@ type relays struct {
 	poller   *reactor.Poller
 	requests *reactor.Requests
 	conns    *conns
+	backlog  *backlog
 
 	buffer [chunk]byte
 	tails  slab.FreeList[tail]
 	pipes  pipes.Pool
 
-	share      int     // what each that carries in bulk may move in this turn
-	bulky      int     // how many have carried in bulk, in this turn
-	moved      int     // bytes, in this turn
-	unfinished []*conn // interrupted in this turn, to go on in the next
-	resumed    []*conn // empty; the room of those that went on in the last
-
-	starved  []*conn       // the kernel had no memory for them
-	resumeAt time.Duration // of those
+	share int // what each that carries in bulk may move in this turn
+	bulky int // how many have carried in bulk, in this turn
+	moved int // bytes, in this turn
 }
 
 // apportion sets how much each may have of the turn that begins.
@@ -88,13 +81,6 @@ func (r *relays) watchLifetimes(c *conn) {
 	}
 }
 
-func forgetLifetimes(c *conn) {
-	for _, stop := range c.lifetimes {
-		stop()
-	}
-	c.lifetimes = nil
-}
-
 // stirred takes in what the kernel tells of side s of c.
 func (r *relays) stirred(c *conn, s, other *side, mask uint32) {
 	s.stir(mask)
@@ -108,33 +94,11 @@ func (r *relays) stirred(c *conn, s, other *side, mask uint32) {
 	}
 }
 
-// interrupt lets c go on in the next turn.
-func (r *relays) interrupt(c *conn) {
-	if !c.queued {
-		c.queued = true
-		r.unfinished = append(r.unfinished, c)
-	}
-}
-
-// proceed goes on with connections that were interrupted, as many as the turn has time and room for; the others come first
-// in the next.
+// proceed goes on with connections of the backlog.
 func (r *relays) proceed() {
-	if len(r.unfinished) == 0 {
-		return
+	for c := range r.backlog.due {
+		r.goOn(c)
 	}
-	all := r.unfinished
-	r.unfinished = r.resumed // for those that are interrupted once more
-	n := 0
-	for ; n < min(len(all), turnTotal/leastBudget) && (n < reactor.LeastATurn || !r.turn.Late()); n++ {
-		c := all[n]
-		c.queued = false
-		if c.live && c.dial == nil {
-			r.goOn(c)
-		}
-	}
-	r.unfinished = slices.Insert(r.unfinished, 0, all[n:]...)
-	clear(all)
-	r.resumed = all[:0]
 }
 
 // goOn goes on in both directions.
@@ -143,35 +107,5 @@ func (r *relays) goOn(c *conn) {
 		if c.live && (!way.dst.stalled() || r.flush(c, way.dst, way.src)) {
 			r.pump(c, way.dst, way.src)
 		}
-	}
-}
-
-// starve leaves c alone for a while, because the kernel had no memory for it. No event tells when it has.
-func (r *relays) starve(c *conn) {
-	if !c.queued {
-		c.queued = true
-		if len(r.starved) == 0 {
-			r.resumeAt = r.turn.Now + starvedPause
-		}
-		r.starved = append(r.starved, c)
-	}
-}
-
-const starvedPause = 20 * time.Millisecond
-
-// due is when resume has something to do.
-func (r *relays) due() time.Duration {
-	if len(r.starved) > 0 {
-		return r.resumeAt
-	}
-	return monotonic.Never
-}
-
-// resume has connections go on in the next turn for which there was no memory.
-func (r *relays) resume() {
-	if r.due() <= r.turn.Now {
-		r.unfinished = append(r.unfinished, r.starved...)
-		clear(r.starved)
-		r.starved = r.starved[:0]
 	}
 }

@@ -106,24 +106,24 @@ func TestManyPortsShareTheAcceptsOfATurn(t *testing.T) {
 // However many connections were interrupted, a turn goes on with some of them, and with the others before those again.
 func TestATurnGoesOnWithSomeOfThoseInterrupted(t *testing.T) {
 	l := bareLoop(engine.Config{}, 0)
-	const room = turnTotal / leastBudget
+	const room = backlogATurn
 	conns := make([]conn, 3*room)
 	for i := range conns { // they are not live, so going on does nothing
-		l.relays.interrupt(&conns[i])
+		l.backlog.interrupt(&conns[i])
 	}
 	for turn := 1; turn <= 3; turn++ {
 		l.relays.proceed()
-		l.relays.interrupt(&conns[turn-1])
+		l.backlog.interrupt(&conns[turn-1])
 		for i := range conns {
 			if went := i < turn*room; !went && !conns[i].queued {
 				t.Fatalf("after %d turns connection %d has gone on", turn, i)
 			}
 		}
-		if want := len(conns) - turn*room + turn; len(l.relays.unfinished) != want {
-			t.Fatalf("after %d turns %d are left; want %d", turn, len(l.relays.unfinished), want)
+		if want := len(conns) - turn*room + turn; len(l.backlog.unfinished) != want {
+			t.Fatalf("after %d turns %d are left; want %d", turn, len(l.backlog.unfinished), want)
 		}
 	}
-	for i, c := range l.relays.unfinished {
+	for i, c := range l.backlog.unfinished {
 		if c != &conns[i] {
 			t.Errorf("the one interrupted as number %d is not in its place", i)
 		}
@@ -141,7 +141,7 @@ func TestALateTurnDoesTheMinimumOfEachPart(t *testing.T) {
 	interrupted, due := make([]conn, waiting), make([]conn, waiting)
 	requests := 0
 	for i := range waiting {
-		l.relays.interrupt(&interrupted[i])
+		l.backlog.interrupt(&interrupted[i])
 		due[i].client.fd, due[i].backend.fd = socket.None, socket.None
 		l.conns.enter(&due[i], young)
 		l.requests.Do(func() { requests++ })
@@ -156,10 +156,10 @@ func TestALateTurnDoesTheMinimumOfEachPart(t *testing.T) {
 			looks++
 		}
 	}
-	if went := waiting - len(l.relays.unfinished); went != reactor.LeastATurn || looks != reactor.LeastATurn || requests != reactor.LeastATurn {
+	if went := waiting - len(l.backlog.unfinished); went != reactor.LeastATurn || looks != reactor.LeastATurn || requests != reactor.LeastATurn {
 		t.Errorf("a late turn went on with %d connections, looked at %d and met %d requests; want %d each", went, looks, requests, reactor.LeastATurn)
 	}
-	if len(l.relays.unfinished) == 0 || l.relays.unfinished[0] != &interrupted[reactor.LeastATurn] {
+	if len(l.backlog.unfinished) == 0 || l.backlog.unfinished[0] != &interrupted[reactor.LeastATurn] {
 		t.Error("the connections that are left are not in their order")
 	}
 }
@@ -308,7 +308,7 @@ func TestAConnectionOutlivesALackOfMemory(t *testing.T) {
 					c.client.readable = true
 					l.relays.unread(c, &c.backend, &c.client, errno) // as if a read had failed
 					c.backend.held = l.relays.tail([]byte("held "))  // as send does when a write has
-					l.relays.starve(c)
+					l.backlog.starve(c)
 				}
 			})
 			go func() {
