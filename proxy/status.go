@@ -3,6 +3,7 @@ package proxy
 import (
 	"cmp"
 	"errors"
+	"iter"
 	"os"
 	"slices"
 
@@ -61,13 +62,13 @@ func (p *Proxier) PortCounts() (counts [2]PortCount) {
 	return counts
 }
 
-// errOpening is the Err of a port that the update in progress has yet to open.
-var errOpening = errors.New("it is being opened")
+// ErrOpening is the Err of a port that the update in progress has yet to open.
+var ErrOpening = errors.New("it is being opened")
 
 // whyClosed returns why the port is not open; nil when it is.
 func (l *listener) whyClosed() error {
 	if l.err == nil && l.socket == nil {
-		return errOpening
+		return ErrOpening
 	}
 	return l.err
 }
@@ -115,6 +116,16 @@ func (s PortStatus) id() registry.NodePort {
 // Totals tells what each port of each service has carried, in order. A port that is no longer claimed
 // is told of until nothing that began on it is active.
 func (p *Proxier) Totals() []traffic.Totals { return p.tallies.Totals() }
+
+// EachTotals yields what Totals lists, in no order. Neither a client nor a change waits meanwhile.
+func (p *Proxier) EachTotals() iter.Seq[traffic.Totals] { return p.tallies.Each() }
+
+// Service returns the service of a name, nil if there is none. Nobody may edit it.
+func (p *Proxier) Service(name registry.Name) *registry.Service {
+	p.view.Lock()
+	defer p.view.Unlock()
+	return p.services[name]
+}
 
 // Limits tells how much is used of what there is only so much of.
 func (p *Proxier) Limits() []traffic.Limit { return p.engine.Limits() }

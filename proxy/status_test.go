@@ -71,12 +71,17 @@ func TestAStatusNeverWaitsForAnUpdateInProgress(t *testing.T) {
 			}
 			p.Limits()
 			p.Totals()
+			for range p.EachTotals() {
+			}
+			p.Service(web)
 			p.AcceptPauses()
 			p.lb.Status()
+			p.lb.RotationStatus()
+			p.lb.EndpointsOf(registry.PortKey{Name: web}, 1)
 		}()
 		proxytest.Receive(t, looked, "the status while the engine is stuck in "+when)
 	}
-	waiting := PortStatus{Port: 80, Owner: registry.PortKey{Name: web}, Waiting: make([]registry.PortKey, 1), Err: errOpening}
+	waiting := PortStatus{Port: 80, Owner: registry.PortKey{Name: web}, Waiting: make([]registry.PortKey, 1), Err: ErrOpening}
 	look("close a port", waiting)
 	e.release <- struct{}{}
 	look("open a port", waiting)

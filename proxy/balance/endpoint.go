@@ -79,6 +79,7 @@ func (e *Endpoint) Left() { e.Record().active.Add(-1) }
 type health struct {
 	downUntil           atomic.Int64 // by the clock of Now; 0 when the last attempt succeeded
 	aside               atomic.Int64 // the same clock: until when it cannot be used, through no fault of its own; 0 for not
+	failingSince        atomic.Int64 // the same clock: the first failure since the last success; it counts while downUntil is not 0
 	consecutiveFailures atomic.Int64 // failed returns since the last success
 	halfOpen            atomic.Bool  // its time to return has come, and one client is finding out whether it does
 }
@@ -180,7 +181,11 @@ func (e *Endpoint) Failed(protocol registry.Protocol) {
 	if trial := h.halfOpen.CompareAndSwap(true, false); until != 0 && until > int64(now) && !trial {
 		return
 	}
-	wait := min(firstDown<<min(h.consecutiveFailures.Load(), 5), mostDown)
+	failures := h.consecutiveFailures.Load()
+	if failures == 0 {
+		h.failingSince.Store(int64(now)) // before downUntil, since it counts from then on
+	}
+	wait := min(firstDown<<min(failures, 5), mostDown)
 	if !h.downUntil.CompareAndSwap(until, int64(now+wait)) {
 		return
 	}

@@ -40,3 +40,69 @@ func TestEndpointHealthDoesNotDependOnTheTimeOfDay(t *testing.T) {
 		}
 	}
 }
+
+// TestTheStatusTellsSinceWhenAnEndpointFails: from the first failure after it answered last, however often it is tried since.
+func TestTheStatusTellsSinceWhenAnEndpointFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := rotationIn(NewLoadBalancerRR(false), addr(1), addr(2), addr(3))
+		e := r.awake().endpoints[1]
+		numbers := func() (failing int, examples []EndpointStatus) {
+			for _, s := range r.balancer.RotationStatus() {
+				failing, examples = failing+s.Failing, append(examples, s.Examples...)
+			}
+			return failing, examples
+		}
+		if failing, _ := numbers(); failing != 0 || !e.Status().FailingSince.IsZero() {
+			t.Errorf("before its first client %d endpoints fail, one since %v", failing, e.Status().FailingSince)
+		}
+		time.Sleep(time.Minute)
+		since := time.Now()
+		for range 5 {
+			e.Failed(registry.TCP)
+			time.Sleep(time.Minute) // by then it is half-open
+		}
+		if got := e.Status(); !got.FailingSince.Equal(since) || !got.DownUntil.IsZero() {
+			t.Errorf("it fails since %v, and is passed over until %v; want since %v, and no more", got.FailingSince, got.DownUntil, since)
+		}
+		if failing, examples := numbers(); failing != 1 || len(examples) != 1 || examples[0].Addr != addr(2) {
+			t.Errorf("%d endpoints fail: %v", failing, examples)
+		}
+		e.Answered(registry.TCP)
+		if failing, _ := numbers(); failing != 0 || !e.Status().FailingSince.IsZero() {
+			t.Errorf("it answers, and %d endpoints fail, it since %v", failing, e.Status().FailingSince)
+		}
+		time.Sleep(time.Minute)
+		e.Failed(registry.UDP)
+		if got := e.Status().FailingSince; !got.Equal(time.Now()) {
+			t.Errorf("it fails again since %v, want now, %v", got, time.Now())
+		}
+	})
+}
+
+// TestTheStatusOfManyEndpointsIsBounded: a record may list tens of thousands.
+func TestTheStatusOfManyEndpointsIsBounded(t *testing.T) {
+	var many []registry.Addr
+	for i := range 200 {
+		many = append(many, addr(i))
+	}
+	r := rotationIn(NewLoadBalancerRR(false), many...)
+	first, n, next := r.balancer.EndpointsOf(r.Key, 10)
+	if len(first) != 10 || n != 200 || next < 0 || next >= n || first[3].Addr != many[3] {
+		t.Errorf("of 200 endpoints %d are shown, of %d, next %d: %v", len(first), n, next, first)
+	}
+	for _, e := range r.awake().endpoints {
+		e.Failed(registry.TCP)
+	}
+	if s := r.balancer.RotationStatus(); len(s) != 1 || s[0].Failing != 200 || len(s[0].Examples) != maxExamples {
+		t.Errorf("of 200 endpoints that fail it shows %v", s)
+	}
+	if first, n, _ := r.balancer.EndpointsOf(registry.PortKey{}, 10); len(first) != 0 || n != 0 {
+		t.Errorf("a port without rotation has %d endpoints, %d shown", n, len(first))
+	}
+}
+
+// rotationIn gives a balancer a rotation.
+func rotationIn(lb *LoadBalancerRR, addrs ...registry.Addr) *Rotation {
+	lb.SetEndpoints(map[registry.Name]*registry.Endpoints{web: {Name: web, ByPort: []registry.PortAddrs{{Addrs: registry.NewAddrs(addrs...)}}}})
+	return lb.Hold(registry.PortKey{Name: web})
+}

@@ -1,7 +1,8 @@
 package balance
 
 import (
-	"maps"
+	"cmp"
+	"iter"
 	"slices"
 	"time"
 
@@ -11,21 +12,102 @@ import (
 
 // Status tells how things stand with every endpoint, in the order of services, of their ports, and of the record.
 func (lb *LoadBalancerRR) Status() []EndpointStatus {
+	var all []EndpointStatus
+	rotations := lb.list()
+	slices.SortFunc(rotations, func(a, b *Rotation) int {
+		return cmp.Or(a.Key.Name.Compare(b.Key.Name), cmp.Compare(a.Key.Port, b.Key.Port))
+	})
+	for _, r := range rotations {
+		all = slices.AppendSeq(all, r.set.Load().status(r.Key))
+	}
+	return all
+}
+
+// list returns all rotations, in no order. A change waits for no more than this.
+func (lb *LoadBalancerRR) list() []*Rotation {
 	lb.mu.Lock()
 	defer lb.mu.Unlock()
-	var all []EndpointStatus
-	for _, name := range slices.SortedFunc(maps.Keys(lb.services), registry.Name.Compare) {
-		for _, r := range lb.services[name] {
-			set := r.set.Load()
-			for _, e := range set.endpoints {
-				all = append(all, e.Status())
+	all := make([]*Rotation, 0, len(lb.services))
+	for _, rotations := range lb.services {
+		all = append(all, rotations...)
+	}
+	return all
+}
+
+// A RotationStatus tells in numbers how things stand with the endpoints of one port of a service.
+type RotationStatus struct {
+	Service   registry.PortKey
+	Endpoints int
+	Failing   int              // endpoints that did not answer the last client that was given them
+	Examples  []EndpointStatus // of those that fail, in the order of the record
+}
+
+// maxExamples bounds Examples: a record may list tens of thousands of endpoints that do not answer.
+const maxExamples = 8
+
+// RotationStatus tells how things stand with each rotation, in no order. It costs little, for most rotations have had no
+// client at this node.
+func (lb *LoadBalancerRR) RotationStatus() []RotationStatus {
+	rotations := lb.list()
+	all := make([]RotationStatus, len(rotations))
+	for i, r := range rotations {
+		set := r.set.Load()
+		all[i] = RotationStatus{Service: r.Key, Endpoints: len(set.endpoints) + set.addrs.Len()}
+		for _, e := range set.endpoints {
+			if !e.isFailing() {
+				continue
 			}
-			for addr := range set.addrs.All() { // nobody has come to any of them
-				all = append(all, EndpointStatus{Service: r.Key, Addr: addr})
+			if all[i].Failing++; all[i].Failing <= maxExamples {
+				all[i].Examples = append(all[i].Examples, e.Status())
 			}
 		}
 	}
 	return all
+}
+
+// EndpointsOf tells how things stand with the endpoints of one port of a service, in the order of the record: with the first most of
+// them, and how many there are. The rotation goes on with the one at position next.
+func (lb *LoadBalancerRR) EndpointsOf(key registry.PortKey, most int) (first []EndpointStatus, n, next int) {
+	lb.mu.Lock()
+	at, ok := lb.findLocked(key)
+	if !ok {
+		lb.mu.Unlock()
+		return nil, 0, 0
+	}
+	r := lb.services[key.Name][at]
+	lb.mu.Unlock()
+	set := r.set.Load()
+	if n = len(set.endpoints) + set.addrs.Len(); n > 0 {
+		next = int(set.cursor.Load() % uint64(n))
+	}
+	return slices.Collect(func(yield func(EndpointStatus) bool) {
+		for s := range set.status(r.Key) {
+			if most--; most < 0 || !yield(s) {
+				return
+			}
+		}
+	}), n, next
+}
+
+// status yields how things stand with each endpoint.
+func (s *endpointSet) status(key registry.PortKey) iter.Seq[EndpointStatus] {
+	return func(yield func(EndpointStatus) bool) {
+		for _, e := range s.endpoints {
+			if !yield(e.Status()) {
+				return
+			}
+		}
+		for addr := range s.addrs.All() { // nobody has come to any of them
+			if !yield(EndpointStatus{Service: key, Addr: addr}) {
+				return
+			}
+		}
+	}
+}
+
+// isFailing reports whether the last attempt to reach the endpoint failed, over either protocol.
+func (e *Endpoint) isFailing() bool {
+	return e.downUntil(registry.TCP) != 0 || e.downUntil(registry.UDP) != 0
 }
 
 // Status tells how things stand with one endpoint.
@@ -36,8 +118,16 @@ func (e *Endpoint) Status() EndpointStatus {
 		return s
 	}
 	s.Active, s.Connections, s.Failures = x.active.Load(), x.connections.Load(), x.Failures.Load()
+	wall := func(t time.Duration) time.Time { return time.Now().Add(t - monotonic.Now()) }
 	for _, protocol := range [...]registry.Protocol{registry.TCP, registry.UDP} {
-		if until := time.Now().Add(e.downUntil(protocol) - monotonic.Now()); e.down(protocol) && until.After(s.DownUntil) {
+		until := e.downUntil(protocol)
+		if until == 0 {
+			continue
+		}
+		if since := wall(time.Duration(x.health[protocol].failingSince.Load())); s.FailingSince.IsZero() || since.Before(s.FailingSince) {
+			s.FailingSince = since
+		}
+		if until := wall(until); e.down(protocol) && until.After(s.DownUntil) {
 			s.DownUntil = until
 		}
 	}
@@ -46,10 +136,11 @@ func (e *Endpoint) Status() EndpointStatus {
 
 // An EndpointStatus tells how things stand with one endpoint of one port of a service.
 type EndpointStatus struct {
-	Service     registry.PortKey
-	Addr        registry.Addr
-	Active      int64     // connections and sessions now
-	Connections uint64    // and since it came, those that have ended included
-	Failures    uint64    // attempts that did not reach it
-	DownUntil   time.Time // it is passed over until then, over one protocol or both; zero when it is not
+	Service      registry.PortKey
+	Addr         registry.Addr
+	Active       int64     // connections and sessions now
+	Connections  uint64    // and since it came, those that have ended included
+	Failures     uint64    // attempts that did not reach it
+	DownUntil    time.Time // it is passed over until then, over one protocol or both; zero when it is not
+	FailingSince time.Time // the first failed attempt since it answered last; zero when the last attempt reached it, or there was none
 }

@@ -2,6 +2,7 @@ package traffic
 
 import (
 	"cmp"
+	"iter"
 	"net/netip"
 	"slices"
 	"sync"
@@ -147,15 +148,32 @@ func (ts *Tallies) forgetLocked() {
 	})
 }
 
-// Totals copies all tallies, in order.
-func (ts *Tallies) Totals() []Totals {
+// list returns all tallies, in no order. Who opens or closes a port waits for no more than this.
+func (ts *Tallies) list() []*Tally {
 	ts.mu.Lock()
+	defer ts.mu.Unlock()
 	ts.forgetLocked()
 	all := make([]*Tally, 0, len(ts.All))
 	for _, t := range ts.All {
 		all = append(all, t)
 	}
-	ts.mu.Unlock() // nobody who opens or closes a port is to wait for the rest
+	return all
+}
+
+// Each yields a copy of each tally, in no order, and holds no lock meanwhile.
+func (ts *Tallies) Each() iter.Seq[Totals] {
+	return func(yield func(Totals) bool) {
+		for _, t := range ts.list() {
+			if !yield(t.Totals()) {
+				return
+			}
+		}
+	}
+}
+
+// Totals copies all tallies, in order.
+func (ts *Tallies) Totals() []Totals {
+	all := ts.list()
 	slices.SortFunc(all, func(a, b *Tally) int {
 		return cmp.Or(a.Service.Name.Compare(b.Service.Name), cmp.Compare(a.Service.Port, b.Service.Port), cmp.Compare(a.Protocol, b.Protocol))
 	})
