@@ -6,6 +6,7 @@
 //	/livez            yes                      yes        the program makes progress
 //	/healthz          yes                      yes        it makes progress, and is not being stopped
 //	/readyz           yes                      yes        it is healthy, and serves what its sources hold
+//	/                                          yes        the status page (package statuspage)
 //	/metrics                                   yes
 //	/configz                                   yes        settings, ports, sources, as JSON
 //	/version                                   yes

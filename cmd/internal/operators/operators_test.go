@@ -13,6 +13,7 @@ import (
 	"net/http/httptest"
 	"net/netip"
 	"os"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -299,7 +300,7 @@ func TestAtOtherAddressesEveryNameIsAnswered(t *testing.T) {
 	for addr, want := range map[string]int{"10.0.0.7": 200, "fd00::7": 200, "127.0.0.1": 421, "::1": 421} {
 		local := &net.TCPAddr{IP: net.ParseIP(addr), Port: 10249}
 		answer := httptest.NewRecorder()
-		well().pages(true, false).ServeHTTP(answer, request.WithContext(context.WithValue(t.Context(), http.LocalAddrContextKey, local)))
+		well().pages(t.Context(), true, false, 16).ServeHTTP(answer, request.WithContext(context.WithValue(t.Context(), http.LocalAddrContextKey, local)))
 		if answer.Code != want {
 			t.Errorf("at %s: %d, want %d", addr, answer.Code, want)
 		}
@@ -524,5 +525,55 @@ func TestAnswersAreFinishedAtTheEnd(t *testing.T) {
 	stop()
 	if got := proxytest.Receive(t, told, "the answer"); got.status != http.StatusOK {
 		t.Errorf("%+v", got)
+	}
+}
+
+// TestStreamsTakeHalfOfTheRoomAtMost: more get a 503, other pages are answered, and a stream that ends makes room for another. At a
+// loopback address a stream is for this machine's names only.
+func TestStreamsTakeHalfOfTheRoomAtMost(t *testing.T) {
+	for _, c := range []struct{ room, want int }{{100, maxStreams}, {16, 8}, {6, 3}, {1, 1}} {
+		began := make(chan struct{})
+		a := well()
+		a.Streams = map[string]http.Handler{"/stream": http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			began <- struct{}{}
+			<-r.Context().Done()
+		})}
+		stopping, stop := context.WithCancel(t.Context())
+		pages := a.pages(stopping, true, false, c.room)
+		ask := func(ctx context.Context, path, host string) int {
+			local := context.WithValue(ctx, http.LocalAddrContextKey, &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
+			request := httptest.NewRequest(http.MethodGet, "http://"+host+path, nil).WithContext(local)
+			answer := httptest.NewRecorder()
+			pages.ServeHTTP(answer, request)
+			return answer.Code
+		}
+		var open sync.WaitGroup
+		viewer, leave := context.WithCancel(t.Context())
+		for i := range c.want {
+			ctx := t.Context()
+			if i == 0 {
+				ctx = viewer
+			}
+			open.Go(func() { ask(ctx, "/stream", "localhost") })
+			<-began
+		}
+		if got := ask(t.Context(), "/stream", "localhost"); got != http.StatusServiceUnavailable {
+			t.Errorf("with room for %d, stream %d is answered with %d", c.room, c.want+1, got)
+		}
+		if got := ask(t.Context(), "/configz", "localhost"); got != http.StatusOK {
+			t.Errorf("beside %d streams another page is answered with %d", c.want, got)
+		}
+		if got := ask(t.Context(), "/stream", "evil.example"); got != http.StatusMisdirectedRequest {
+			t.Errorf("a stranger's name is answered with %d", got)
+		}
+		leave()
+		open.Go(func() {
+			for ask(t.Context(), "/stream", "localhost") == http.StatusServiceUnavailable { // until the first has gone
+				runtime.Gosched()
+			}
+		})
+		<-began
+		stop() // the server's end is that of every stream
+		open.Wait()
 	}
 }

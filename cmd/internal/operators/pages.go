@@ -2,6 +2,7 @@ package operators
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"log"
 	"maps"
@@ -26,14 +27,19 @@ type Answers struct {
 	Version any          // the same
 	Metrics http.Handler // nil if there are none
 
+	// What else is answered at the metrics address, by path.
+	Pages   map[string]http.Handler
+	Files   map[string]http.Handler // short answers that take no work
+	Streams map[string]http.Handler // answers that go on until the client leaves
+
 	Probed func(page, code string) // told of each answer of livez, healthz and readyz; may be nil
 }
 
 // pages are what is answered at one address, by path. A path that ends with a slash stands for all below it.
 type pages map[string]http.Handler
 
-// pages gives what is answered at a socket: everything, or only how the node is.
-func (a Answers) pages(all, profiling bool) pages {
+// pages gives what is answered at a socket with room for so many clients: everything, or only how the node is. Streams end with ctx.
+func (a Answers) pages(ctx context.Context, all, profiling bool, room int) pages {
 	p := make(pages)
 	p["/livez"] = a.probe("livez", func() ([]string, error) { return nil, a.Live() })
 	judging := make(chan struct{}, atWork)
@@ -47,6 +53,14 @@ func (a Answers) pages(all, profiling bool) pages {
 	p["/configz"] = renderer.page(document(a.Configz))
 	if a.Metrics != nil {
 		p["/metrics"] = renderer.page(a.Metrics)
+	}
+	for path, page := range a.Pages {
+		p[path] = renderer.page(page)
+	}
+	maps.Copy(p, a.Files)
+	streams := make(chan struct{}, min(maxStreams, max(room/2, 1)))
+	for path, stream := range a.Streams {
+		p[path] = limited(streams, endless(ctx, stream))
 	}
 	if profiling {
 		few := make(chan struct{}, atWork) // a profile takes as long as its request says, and is sent as it is made
@@ -66,8 +80,11 @@ func (a Answers) pages(all, profiling bool) pages {
 	return p
 }
 
-// String lists the paths.
-func (p pages) String() string { return strings.Join(slices.Sorted(maps.Keys(p)), " ") }
+// String lists the paths, without the parts of the status page.
+func (p pages) String() string {
+	paths := slices.Sorted(maps.Keys(p))
+	return strings.Join(slices.DeleteFunc(paths, func(path string) bool { return strings.HasPrefix(path, "/status/") }), " ")
+}
 
 // ServeHTTP answers a request for a page that there is, and refuses all others in few words. (A ServeMux
 // would redirect some.)
@@ -147,6 +164,21 @@ func limited(few chan struct{}, next http.Handler) http.Handler {
 			w.Header().Set("Retry-After", "1")
 			write(w, http.StatusServiceUnavailable, "too many requests are being answered; try again\n")
 		}
+	})
+}
+
+// maxStreams is how many answers at one address may go on until their clients leave. On a small machine half of the connections bound
+// them.
+const maxStreams = 8
+
+// endless has an answer go on until the client leaves or ctx ends. Its connection can be closed to make room for a new client.
+func endless(ctx context.Context, next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		clientOf(r).answering(false)
+		until, cancel := context.WithCancel(r.Context())
+		defer cancel()
+		defer context.AfterFunc(ctx, cancel)()
+		next.ServeHTTP(w, r.WithContext(until))
 	})
 }
 

@@ -147,13 +147,14 @@ func (s *Server) Run(ctx context.Context, a Answers) error {
 	failed := make(chan error, len(s.sockets))
 	limit, clients, _ := proxy.DescriptorRoom()
 	for _, k := range s.sockets {
-		pages := a.pages(k.all, s.cfg.Profiling)
+		room := roomFor(limit - clients)
+		pages := a.pages(ctx, k.all, s.cfg.Profiling, room)
 		running.Go(func() {
 			if !k.openAtLast(ctx) {
 				return
 			}
 			glog.Infof("answering operators at http://%s: %s", k.addr, pages)
-			if err := k.serve(ctx, pages, roomFor(limit-clients)); err != nil {
+			if err := k.serve(ctx, pages, room); err != nil {
 				failed <- err
 				stop()
 			}
