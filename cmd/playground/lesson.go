@@ -37,6 +37,7 @@ func (l *lesson) print(out io.Writer) {
 		fmt.Fprintf(out, "  %-5s %-5s %s  →  %s\n", s.name, s.kind, s.addr(), strings.Join(s.backendAddrs(), "  "))
 	}
 
+	fmt.Fprintf(out, "What the proxy does, in a browser:\n  http://127.0.0.1:%d/\n", l.operators)
 	fmt.Fprintf(out, "What the proxy counts, what it makes of the records, and whether it is well:\n")
 	for _, page := range []string{"metrics", "configz", "readyz"} {
 		fmt.Fprintf(out, "  http://127.0.0.1:%d/%s\n", l.operators, page)

@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"errors"
+	"os"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -10,6 +11,7 @@ import (
 	"kubeproxy/cmd/internal/connlog"
 	"kubeproxy/cmd/internal/metrics"
 	"kubeproxy/cmd/internal/operators"
+	"kubeproxy/cmd/internal/statuspage"
 	"kubeproxy/config"
 	"kubeproxy/config/statefile"
 	"kubeproxy/proxy"
@@ -60,10 +62,11 @@ func Run(ctx context.Context, o Options) error {
 	}
 	numbers := metrics.New(o.Version.Version, o.Version.Revision)
 	o.Proxy.ReservedPorts = append(o.Proxy.ReservedPorts, server.Ports()...)
-	o.Proxy.Ended = numbers.Ended
-	if o.ConnectionLog != nil {
-		o.Proxy.Ended = func(e traffic.Ending) {
-			numbers.Ended(e)
+	endings := new(statuspage.Endings)
+	o.Proxy.Ended = func(e traffic.Ending) {
+		numbers.Ended(e)
+		endings.Record(e)
+		if o.ConnectionLog != nil {
 			o.ConnectionLog.Record(e)
 		}
 	}
@@ -90,11 +93,13 @@ func Run(ctx context.Context, o Options) error {
 		stale:    mux.Stale,
 	}
 	numbers.Watch(o.measured(h, proxier, balancer))
+	page := statuspage.New(o.shown(h, proxier, balancer, endings))
+	defer page.Close()
 
 	// Who tells outlives what is told of: the relays end first, then the log, then the server.
 	failed := make(chan error, 1)
 	defer background(ctx, func(ctx context.Context) {
-		if err := server.Run(ctx, o.answers(h, numbers, proxier)); err != nil {
+		if err := server.Run(ctx, o.answers(h, numbers, proxier, page)); err != nil {
 			failed <- err
 		}
 	})()
@@ -163,7 +168,7 @@ func background(ctx context.Context, f func(context.Context)) (stop func()) {
 }
 
 // answers is what operators are told.
-func (o *Options) answers(h *health, numbers *metrics.Metrics, proxier *proxy.Proxier) operators.Answers {
+func (o *Options) answers(h *health, numbers *metrics.Metrics, proxier *proxy.Proxier, page *statuspage.Page) operators.Answers {
 	return operators.Answers{
 		Live:    h.live,
 		Healthy: h.healthy,
@@ -172,6 +177,29 @@ func (o *Options) answers(h *health, numbers *metrics.Metrics, proxier *proxy.Pr
 		Version: o.Version,
 		Metrics: numbers,
 		Probed:  numbers.Probed,
+		Pages:   page.Handlers(),
+		Files:   page.Files(),
+		Streams: page.Streams(),
+	}
+}
+
+// shown is what people see in a browser.
+func (o *Options) shown(h *health, proxier *proxy.Proxier, balancer *balance.LoadBalancerRR, endings *statuspage.Endings) statuspage.Node {
+	host, err := os.Hostname()
+	if err != nil {
+		host = "this node"
+	}
+	return statuspage.Node{
+		Host:     host,
+		Version:  o.Version.Version,
+		Stopping: func() bool { return h.stopping.Err() != nil },
+		Live:     h.live,
+		Age:      h.age,
+		Stale:    h.stale,
+		Sources:  o.Sources,
+		Proxier:  proxier,
+		Balancer: balancer,
+		Endings:  endings,
 	}
 }
 

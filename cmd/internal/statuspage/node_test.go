@@ -1,0 +1,121 @@
+package statuspage
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"net/netip"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"kubeproxy/config"
+	"kubeproxy/proxy"
+	"kubeproxy/proxy/balance"
+	"kubeproxy/proxy/traffic"
+	"kubeproxy/registry"
+)
+
+// A site is a node that says what a test wants it to.
+type site struct {
+	mu        sync.Mutex // held by who edits totals while the page is asked
+	ports     []proxy.PortStatus
+	totals    []traffic.Totals
+	services  map[registry.Name]*registry.Service
+	endpoints map[registry.PortKey][]balance.EndpointStatus
+	limits    []traffic.Limit
+	sources   []config.Source
+	live      error
+	stopping  bool
+	stale     bool
+	endings   Endings
+}
+
+func (s *site) Status() []proxy.PortStatus { return s.ports }
+func (s *site) EachTotals() iter.Seq[traffic.Totals] {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Values(slices.Clone(s.totals))
+}
+func (s *site) Service(name registry.Name) *registry.Service { return s.services[name] }
+func (s *site) Limits() []traffic.Limit                      { return s.limits }
+func (s *site) RotationStatus() (all []balance.RotationStatus) {
+	for key, endpoints := range s.endpoints {
+		r := balance.RotationStatus{Service: key, Endpoints: len(endpoints)}
+		for _, e := range endpoints {
+			if !e.FailingSince.IsZero() {
+				r.Failing++
+				r.Examples = append(r.Examples, e)
+			}
+		}
+		all = append(all, r)
+	}
+	return all
+}
+func (s *site) EndpointsOf(key registry.PortKey, most int) (first []balance.EndpointStatus, n, next int) {
+	all := s.endpoints[key]
+	return all[:min(most, len(all))], len(all), 0
+}
+
+// A fakeSource has a status and does nothing.
+type fakeSource struct {
+	name   string
+	status config.Status
+}
+
+func (f *fakeSource) Name() string                                      { return f.name }
+func (f *fakeSource) Run(context.Context, chan<- registry.Update) error { return nil }
+func (f *fakeSource) Resync()                                           {}
+func (f *fakeSource) Status() config.Status                             { return f.status }
+
+// newSite returns a node that is well, and has n services with two endpoints each.
+func newSite(n int) *site {
+	now := time.Now()
+	s := &site{
+		services:  make(map[registry.Name]*registry.Service),
+		endpoints: make(map[registry.PortKey][]balance.EndpointStatus),
+		limits:    []traffic.Limit{{Name: "connections", Used: 10, Max: 100}, {Name: "udp_sessions", Used: 0, Max: 100}},
+		sources: []config.Source{&fakeSource{"etcd", config.Status{
+			Ready: true, Connected: true, Since: now, Current: now, Heard: now, Revision: 42, Services: n, Endpoints: n,
+		}}},
+	}
+	for i := range n {
+		s.add(registry.Name{Namespace: "default", Name: fmt.Sprintf("service-%05d", i)}, uint16(1000+i))
+	}
+	return s
+}
+
+// add adds a service with one TCP port and two endpoints.
+func (s *site) add(name registry.Name, number uint16) registry.PortKey {
+	key := registry.PortKey{Name: name}
+	s.services[name] = &registry.Service{Name: name, Ports: []registry.Port{{Number: number}}}
+	s.ports = append(s.ports, proxy.PortStatus{Port: number, Owner: key})
+	s.totals = append(s.totals, traffic.Totals{Service: key, Active: 3, Sent: 1 << 40, Received: 1 << 30})
+	for i := range 2 {
+		s.endpoints[key] = append(s.endpoints[key], balance.EndpointStatus{Service: key, Addr: addr(i), Active: 1, Connections: 5})
+	}
+	return key
+}
+
+func addr(i int) registry.Addr {
+	return registry.Addr{IP: netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 1, 0, byte(i)}), 80)}
+}
+
+// page returns the page about a site.
+func (s *site) page(t testing.TB) *Page {
+	p := New(Node{
+		Host:     "node-1",
+		Version:  "v1",
+		Stopping: func() bool { return s.stopping },
+		Live:     func() error { return s.live },
+		Age:      func() time.Duration { return time.Hour },
+		Stale:    func() bool { return s.stale },
+		Sources:  s.sources,
+		Proxier:  s,
+		Balancer: s,
+		Endings:  &s.endings,
+	})
+	t.Cleanup(p.Close)
+	return p
+}

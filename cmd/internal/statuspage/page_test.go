@@ -1,0 +1,356 @@
+package statuspage
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+	"golang.org/x/net/html"
+
+	"kubeproxy/config"
+	"kubeproxy/proxy"
+	"kubeproxy/proxy/balance"
+	"kubeproxy/proxy/traffic"
+	"kubeproxy/registry"
+)
+
+func TestMain(m *testing.M) {
+	if err := flag.Set("logtostderr", "true"); err != nil { // glog's: a log file would look like a leak
+		panic(err)
+	}
+	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/golang/glog.(*fileSink).flushDaemon"))
+}
+
+// get asks for a page as a browser does.
+func get(t testing.TB, p *Page, target string) *httptest.ResponseRecorder {
+	t.Helper()
+	u, err := url.Parse(target)
+	if err != nil {
+		t.Fatal(err)
+	}
+	handler := p.Handlers()[u.Path]
+	if handler == nil {
+		handler = p.Files()[u.Path]
+	}
+	if handler == nil {
+		t.Fatalf("there is no page %s", u.Path)
+	}
+	answer := httptest.NewRecorder()
+	handler.ServeHTTP(answer, httptest.NewRequest(http.MethodGet, target, nil))
+	return answer
+}
+
+// elementText returns the text of the element with an id.
+func elementText(t testing.TB, page, id string) string {
+	t.Helper()
+	root, err := html.Parse(strings.NewReader(page))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n := range root.Descendants() {
+		if attribute(n, "id") == id {
+			var b strings.Builder
+			for d := range n.Descendants() {
+				if d.Type == html.TextNode {
+					b.WriteString(d.Data + " ")
+				}
+			}
+			return strings.Join(strings.Fields(b.String()), " ")
+		}
+	}
+	t.Fatalf("the page has no element %q", id)
+	return ""
+}
+
+func attribute(n *html.Node, key string) string {
+	for _, a := range n.Attr {
+		if a.Key == key {
+			return a.Val
+		}
+	}
+	return ""
+}
+
+// rowHeads returns the ports that the first page lists.
+func rowHeads(page string) (all []string) {
+	for _, m := range regexp.MustCompile(`<tr id="(\w+-\d+)`).FindAllStringSubmatch(page, -1) {
+		all = append(all, m[1])
+	}
+	return all
+}
+
+func TestTheFirstSentenceNamesWhatIsWrongAndWhatToDo(t *testing.T) {
+	web := registry.Name{Namespace: "default", Name: "web"}
+	other := registry.PortKey{Name: registry.Name{Namespace: "default", Name: "other"}}
+	for _, c := range []struct {
+		name  string
+		fault func(*site)
+		want  []string
+	}{
+		{"all is well", func(*site) {}, []string{"All is well."}},
+		{"a record is broken", func(s *site) {
+			s.sources[0].(*fakeSource).status.Rejections = []config.Rejection{{Key: registry.SpecsPrefix + "web", Reason: "no port", Revision: 7}}
+		}, []string{registry.SpecsPrefix + "web", "no port", "revision 7", "Write it anew", "its last good version stays in force", "default/web"}},
+		{"a record was never good", func(s *site) {
+			s.sources[0].(*fakeSource).status.Rejections = []config.Rejection{{Key: registry.SpecsPrefix + "new", Reason: "no port", Revision: 7}}
+		}, []string{registry.SpecsPrefix + "new", "nothing is known in its place"}},
+		{"an endpoint is down", func(s *site) { s.fail(web, 0) }, []string{"10.1.0.0:80", "default/web", "since ", "start it, or remove it"}},
+		{"all endpoints are down", func(s *site) { s.fail(web, 0); s.fail(web, 1) }, []string{"No endpoint of default/web answers", "start one of them"}},
+		{"a port is in conflict", func(s *site) { s.ports[0].Waiting = []registry.PortKey{other} },
+			[]string{"default/other waits for tcp port 1000, which default/web has", "give one of them another port"}},
+		{"a port cannot be opened", func(s *site) { s.ports[0].Err = errors.New("another program has it") },
+			[]string{"tcp port 1000 of default/web is not open", "another program has it", "Free the port"}},
+		{"a port is refused", func(s *site) {
+			s.ports = append(s.ports, proxy.PortStatus{Port: 22, Waiting: []registry.PortKey{other}, Refused: true, Err: errors.New("outside -allowed_ports")})
+		}, []string{"default/other may not have tcp port 22", "-allowed_ports"}},
+		{"etcd is away", func(s *site) {
+			st := &s.sources[0].(*fakeSource).status
+			st.Connected, st.Reason = false, "connection refused"
+		}, []string{"etcd cannot be read since", "connection refused", "revision 42", "check that it runs"}},
+		{"etcd was never there", func(s *site) { s.sources[0].(*fakeSource).status = config.Status{Reason: "connection refused"} },
+			[]string{"Nothing has been read from etcd yet", "connection refused", "Check that it runs"}},
+		{"what is served is old", func(s *site) {
+			s.sources[0].(*fakeSource).status.Current = time.Now().Add(-time.Hour)
+		}, []string{"What etcd holds was last confirmed at"}},
+		{"the saved state is served", func(s *site) { s.stale = true }, []string{"a state that it saved at"}},
+		{"a limit is near", func(s *site) { s.limits[0].Used = 90 }, []string{"The limit of connections is nearly reached", "-max_connections"}},
+		{"a loop stands still", func(s *site) { s.live = errors.New("event loop 1 has stood still for 7s") }, []string{"event loop 1", "Restart kube-proxy"}},
+		{"the node drains", func(s *site) { s.stopping = true }, []string{"told to stop", "-drain_timeout"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := newSite(0)
+			s.add(web, 1000)
+			c.fault(s)
+			page := get(t, s.page(t), "/").Body.String()
+			got := elementText(t, page, "verdict")
+			for _, want := range c.want {
+				if !strings.Contains(got, want) {
+					t.Errorf("the first sentence is %q; want it to say %q", got, want)
+				}
+			}
+		})
+	}
+}
+
+// fail has an endpoint of a service not answer.
+func (s *site) fail(name registry.Name, i int) {
+	s.endpoints[registry.PortKey{Name: name}][i].FailingSince = time.Now()
+}
+
+func TestManyProblemsAreSummedUp(t *testing.T) {
+	s := newSite(1000)
+	for i := range s.ports {
+		s.ports[i].Err = errors.New("another program has it")
+	}
+	page := get(t, s.page(t), "/").Body.String()
+	if got := strings.Count(page, "is not open:"); got != maxProblems-1 {
+		t.Errorf("%d problems are listed; want %d", got, maxProblems-1)
+	}
+	if want := "There are 993 more problems of this kind."; !strings.Contains(elementText(t, page, "more"), want) {
+		t.Errorf("the page does not say %q", want)
+	}
+}
+
+func TestRowsAreFilteredSortedAndPagedByTheServer(t *testing.T) {
+	s := newSite(250)
+	s.ports[7].Waiting = []registry.PortKey{{Name: registry.Name{Namespace: "default", Name: "rival"}}}
+	s.totals[9].Active = 99
+	s.endpoints[s.ports[11].Owner] = nil
+	p := s.page(t)
+	ids := func(first, n int) (all []string) {
+		for i := range n {
+			all = append(all, fmt.Sprintf("tcp-%d", 1000+first+i))
+		}
+		return all
+	}
+	for _, c := range []struct {
+		target string
+		want   []string
+		pager  string
+	}{
+		{"/", ids(0, 100), "1–100 of 250 Next"},
+		{"/?page=2", ids(100, 100), "Previous 101–200 of 250 Next"},
+		{"/?page=3", ids(200, 50), "Previous 201–250 of 250"},
+		{"/?page=99999", ids(200, 50), "Previous 201–250 of 250"},
+		{"/?page=-1&sort=nonsense&show=nonsense", ids(0, 100), "1–100 of 250 Next"},
+		{"/?q=service-0012", ids(120, 10), "1–10 of 10"},
+		{"/?q=1017", ids(17, 1), "1–1 of 1"},
+		{"/?q=RIVAL", ids(7, 1), "1–1 of 1"},
+		{"/?q=nothing", nil, "0–0 of 0"},
+		{"/?show=problems", ids(7, 1), "1–1 of 1"},
+		{"/?show=empty", ids(11, 1), "1–1 of 1"},
+		{"/?show=busy&sort=active&dir=down&q=service-0000", append([]string{"tcp-1009"}, ids(0, 9)...), "1–10 of 10"},
+	} {
+		page := get(t, p, c.target).Body.String()
+		if got := rowHeads(page); !slices.Equal(got, c.want) {
+			t.Errorf("%s lists %v; want %v", c.target, got, c.want)
+		}
+		if got := elementText(t, page, "pager"); got != c.pager {
+			t.Errorf("%s says %q; want %q", c.target, got, c.pager)
+		}
+	}
+	if page := get(t, p, "/?sort=service&dir=down").Body.String(); rowHeads(page)[0] != "tcp-1249" || !strings.Contains(page, `aria-sort="descending"`) {
+		t.Errorf("sorted by service, downwards, the first row is %s", rowHeads(page)[0])
+	}
+	if page := get(t, p, "/?q=service-00&page=1").Body.String(); !strings.Contains(page, `href="/?dir=down&amp;q=service-00&amp;sort=active"`) {
+		t.Error("the links that sort forget the filter")
+	}
+}
+
+// TestAPageOfTenThousandServicesIsSmall: 100 kB at most, however many problems there are.
+func TestAPageOfTenThousandServicesIsSmall(t *testing.T) {
+	s := newSite(10_000)
+	p := s.page(t)
+	well := get(t, p, "/").Body.Len()
+	for i := range s.ports {
+		s.fail(s.ports[i].Owner.Name, 1)
+		s.ports[i].Waiting = []registry.PortKey{{Name: registry.Name{Namespace: "default", Name: fmt.Sprintf("rival-of-%d", i)}}}
+	}
+	p.Close()
+	broken := get(t, p, "/?show=problems&page=50").Body
+	if n := len(rowHeads(broken.String())); n != pageRows {
+		t.Errorf("the page lists %d rows; want %d", n, pageRows)
+	}
+	if well > 100_000 || broken.Len() > 100_000 {
+		t.Errorf("the page takes %d bytes, and %d with problems in each row; want 100,000 at most", well, broken.Len())
+	}
+}
+
+func TestEachAnswerForbidsWhatThePageDoesNotNeed(t *testing.T) {
+	s := newSite(1)
+	p := s.page(t)
+	for _, target := range []string{"/", "/status/service?name=default%2Fservice-00000", "/status/service?name=none", "/status/endings",
+		"/status/style.css", "/status/script.js", "/status/icon.svg"} {
+		header := get(t, p, target).Header()
+		for name, want := range map[string]string{
+			"Content-Security-Policy": policy, "X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer",
+			"Cross-Origin-Resource-Policy": "same-origin", "Cache-Control": "no-store",
+		} {
+			if got := header.Get(name); got != want {
+				t.Errorf("%s has %s: %q; want %q", target, name, got, want)
+			}
+		}
+	}
+	if script, err := files.ReadFile("files/script.js"); err != nil || len(script) > 10_000 {
+		t.Errorf("the script takes %d bytes, %v; want 10,000 at most", len(script), err)
+	}
+}
+
+// TestTextsFromOutsideAreInert: whatever names, reasons and addresses say, a page has no script, no style and no link but its own.
+func TestTextsFromOutsideAreInert(t *testing.T) {
+	hostile := []string{
+		`<script>alert(1)</script>`, `"><img src=x onerror=alert(1)>`, `javascript:alert(1)`, `' onmouseover='alert(1)`,
+		"\x00\x1b[2J\u202e", "{{.}}", "</title></svg></textarea><iframe>", "&lt;b&gt;", strings.Repeat("<b>", 80), "\xff\xfe",
+	}
+	s := newSite(0)
+	for i, text := range hostile {
+		name := strings.ReplaceAll(text, "/", "|") // no key of a record has one in a name
+		key := s.add(registry.Name{Namespace: name, Name: name}, uint16(1000+i))
+		key.Port = text
+		s.ports[i].Owner, s.ports[i].Waiting, s.ports[i].Err = key, []registry.PortKey{key}, errors.New(text)
+		s.endpoints[key] = []balance.EndpointStatus{{Service: key, Addr: registry.Addr{Host: text}, FailingSince: time.Now()}, {Service: key, Addr: addr(1)}}
+		s.endings.Record(traffic.Ending{Service: key, Endpoint: registry.Addr{Host: text}})
+		st := &s.sources[0].(*fakeSource).status
+		st.Rejections = append(st.Rejections, config.Rejection{Key: registry.SpecsPrefix + text, Reason: text})
+		s.sources = append(s.sources, &fakeSource{text, config.Status{Reason: text, Cluster: text}})
+	}
+	p := s.page(t)
+	targets := []string{"/", "/status/endings", "/?q=" + url.QueryEscape(hostile[1])}
+	for name := range s.services {
+		targets = append(targets, serviceHref(name))
+	}
+	for _, target := range targets {
+		answer := get(t, p, target)
+		if answer.Code != http.StatusOK {
+			t.Errorf("%s is answered with %d", target, answer.Code)
+		}
+		root, err := html.Parse(answer.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for n := range root.Descendants() {
+			if n.Type == html.ElementNode {
+				checkElement(t, target, n)
+			}
+		}
+	}
+}
+
+// checkElement checks that one element is the page's own.
+func checkElement(t *testing.T, target string, n *html.Node) {
+	t.Helper()
+	switch n.Data {
+	case "iframe", "img", "object", "embed", "style", "base", "b":
+		if n.Data != "b" || attribute(n.Parent.Parent, "class") != "lines" {
+			t.Errorf("%s has an element %s", target, n.Data)
+		}
+	case "script":
+		if attribute(n, "src") != "/status/script.js" || n.FirstChild != nil {
+			t.Errorf("%s has a script of its own", target)
+		}
+	}
+	for _, a := range n.Attr {
+		switch {
+		case strings.HasPrefix(a.Key, "on"), a.Key == "style":
+			t.Errorf("%s has an attribute %s=%q", target, a.Key, a.Val)
+		case a.Key == "href", a.Key == "src", a.Key == "action":
+			if !strings.HasPrefix(a.Val, "/") && !strings.HasPrefix(a.Val, "#") || strings.HasPrefix(a.Val, "//") {
+				t.Errorf("%s has a link to %q", target, a.Val)
+			}
+		}
+	}
+}
+
+func TestThePageOfAServiceShowsAllThatIsKnownOfIt(t *testing.T) {
+	s := newSite(0)
+	web := registry.Name{Namespace: "default", Name: "web"}
+	key := s.add(web, 1000)
+	s.services[web].Affinity, s.services[web].AffinityTimeout = registry.AffinityClientIP, time.Hour
+	s.fail(web, 1)
+	s.totals[0].Ended[traffic.ClientReset] = 1234
+	s.ports[0].Waiting = []registry.PortKey{{Name: registry.Name{Namespace: "default", Name: "rival"}}}
+	s.sources[0].(*fakeSource).status.Rejections = []config.Rejection{{Key: registry.SpecsPrefix + "web", Reason: "no port", Revision: 7}}
+	s.endings.Record(traffic.Ending{Service: key, Reason: traffic.ClientReset})
+	s.endings.Record(traffic.Ending{Service: registry.PortKey{Name: registry.Name{Namespace: "default", Name: "x"}}, Reason: traffic.NoEndpoints})
+	page := get(t, s.page(t), serviceHref(web)).Body.String()
+	for id, wants := range map[string][]string{
+		"verdict":    {"default/rival waits for tcp port 1000"},
+		"ports-body": {"1000/tcp", "open; default/rival waits for it"},
+		"rotations":  {"10.1.0.0:80", "answers", "10.1.0.1:80", "silent since"},
+		"record":     {"the same endpoint for 1h0m0s", "is refused at revision 7: no port", `"port": 1000`},
+		"reasons":    {"client_reset 1 1,234"},
+		"sparklines": {"New per second"},
+		"endings":    {"client_reset"},
+	} {
+		text := elementText(t, page, id)
+		for _, want := range wants {
+			if !strings.Contains(text, want) {
+				t.Errorf("%s says %q; want %q in it", id, text, want)
+			}
+		}
+		if strings.Contains(text, "no_endpoints") {
+			t.Errorf("%s has an ending of another service", id)
+		}
+	}
+	if answer := get(t, s.page(t), "/status/service?name=default%2Fnobody"); answer.Code != http.StatusNotFound {
+		t.Errorf("the page of a service that is not there is answered with %d", answer.Code)
+	}
+}
+
+// BenchmarkOverview makes the first page of 10,000 services, each time from a new snapshot.
+func BenchmarkOverview(b *testing.B) {
+	p := newSite(10_000).page(b)
+	for b.Loop() {
+		p.Close()
+		get(b, p, "/")
+	}
+}

@@ -1,0 +1,249 @@
+package statuspage
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"kubeproxy/config"
+	"kubeproxy/proxy"
+	"kubeproxy/proxy/traffic"
+	"kubeproxy/registry"
+)
+
+// A problem is one sentence about what is wrong, which names it and says what to do. It does not change while the problem
+// stays the same: a screen reader reads it aloud each time that it does.
+type problem struct {
+	Text     string
+	Services []registry.Name // that it is about; none: the node
+	Link     link            // where to look; zero for nowhere
+}
+
+// A link leads to a page, or to a part of one.
+type link struct{ Href, Text string }
+
+var (
+	toSources  = link{"/#sources", "Sources"}
+	toLimits   = link{"/#limits", "Limits"}
+	toProblems = link{"/?show=problems", "Services with problems"}
+)
+
+func toService(name registry.Name) link { return link{serviceHref(name), name.Label()} }
+
+// maxProblems is how many problems of one kind are listed.
+const maxProblems = 8
+
+// problems lists what is wrong with the node, the worst first.
+func (p *Page) problems(s *snapshot) (all []problem) {
+	if p.node.Stopping() {
+		all = append(all, problem{Text: "The node was told to stop: it accepts no new clients, and waits for its connections to finish (-drain_timeout)."})
+	}
+	if err := p.node.Live(); err != nil {
+		all = append(all, problem{Text: "The work of the node is not getting done: " + err.Error() + ". Restart kube-proxy if this lasts."})
+	}
+	for _, kind := range [][]problem{
+		p.sourcesAway(s), s.silentServices(), s.closedPorts(), s.conflicts(), p.rejections(s), s.silentEndpoints(), s.nearLimits(),
+	} {
+		all = append(all, shorten(kind)...)
+	}
+	return all
+}
+
+// shorten lists at most maxProblems of a kind, and says how many more there are.
+func shorten(kind []problem) []problem {
+	if len(kind) <= maxProblems {
+		return kind
+	}
+	more := problem{Text: fmt.Sprintf("There are %s more problems of this kind.", whole(len(kind)-maxProblems+1)), Link: toProblems}
+	return append(kind[:maxProblems-1:maxProblems-1], more)
+}
+
+// staleAfter is how old what is served may be before the page reports it though the source is connected: lists come every
+// 30 s by default, and -config_max_age has no default.
+const staleAfter = 5 * time.Minute
+
+func (p *Page) sourcesAway(s *snapshot) (all []problem) {
+	if p.node.Stale() {
+		since := s.at.Add(-p.node.Age()).Round(time.Minute)
+		all = append(all, problem{Text: fmt.Sprintf("The node serves a state that it saved at %s, because no source could be read since its start.", clock(since, s.at))})
+	}
+	for _, from := range s.sources {
+		name := registry.Label(from.Name)
+		switch {
+		case !from.Connected && !from.Ready:
+			all = append(all, problem{Text: fmt.Sprintf("Nothing has been read from %s yet: %s. Check that it runs and that this node reaches it.",
+				name, cmp.Or(from.Reason, "it has not answered"))})
+		case !from.Connected:
+			all = append(all, problem{Text: fmt.Sprintf("%s cannot be read since %s: %s. Its records of revision %d stay in force; check that it runs and that this node reaches it.",
+				name, clock(from.Since, s.at), cmp.Or(from.Reason, "it does not answer"), from.Revision)})
+		case !from.Ready:
+			all = append(all, problem{Text: fmt.Sprintf("The first records of %s are being read; nothing has to be done.", name)})
+		case s.at.Sub(from.Current) > staleAfter:
+			all = append(all, problem{Text: fmt.Sprintf("What %s holds was last confirmed at %s, though it is connected: check its load, and the log of this node.",
+				name, clock(from.Current, s.at))})
+		}
+	}
+	for i := range all {
+		all[i].Link = toSources
+	}
+	return all
+}
+
+// rejections are the records whose newest value is refused.
+func (p *Page) rejections(s *snapshot) (all []problem) {
+	for _, from := range s.sources {
+		for _, r := range from.Rejections {
+			about := problem{Link: toSources}
+			inForce := "its last good version, if there was one, stays in force"
+			if key, err := registry.ParseKey(r.Key); err == nil && r.Kind != registry.KindEndpointSlice {
+				about.Services, about.Link = []registry.Name{key.Name}, toService(key.Name)
+				if r.Kind == registry.KindService {
+					if inForce = "its last good version stays in force"; p.node.Proxier.Service(key.Name) == nil {
+						inForce = "nothing is known in its place"
+					}
+				}
+			}
+			about.Text = fmt.Sprintf("The record %s is refused at revision %d: %s. Write it anew; %s.", config.OneLine(r.Key), r.Revision, r.Reason, inForce)
+			all = append(all, about)
+		}
+		if more := from.Rejected - len(from.Rejections); more > 0 && len(from.Rejections) > 0 {
+			all = append(all, problem{Text: fmt.Sprintf("%s more records of %s are refused; kube-proxy check lists them.", whole(more), registry.Label(from.Name)), Link: toSources})
+		}
+	}
+	return all
+}
+
+func (s *snapshot) closedPorts() (all []problem) {
+	for _, row := range s.ports {
+		about := problem{Link: toProblems}
+		switch {
+		case row.Err == nil || errors.Is(row.Err, proxy.ErrOpening):
+			continue
+		case row.Refused && len(row.Waiting) > 0:
+			about.Services, about.Link = []registry.Name{row.Waiting[0].Name}, toService(row.Waiting[0].Name)
+			about.Text = fmt.Sprintf("%s may not have %s port %d: %v. Give it another port, or change the flag.", row.label, row.Protocol, row.Port, row.Err)
+		default:
+			about.Services, about.Link = []registry.Name{row.Owner.Name}, toService(row.Owner.Name)
+			about.Text = fmt.Sprintf("%s port %d of %s is not open: %v. Free the port, or give the service another; it is tried again.", row.Protocol, row.Port, row.label, row.Err)
+		}
+		all = append(all, about)
+	}
+	return all
+}
+
+func (s *snapshot) conflicts() (all []problem) {
+	for _, row := range s.ports {
+		if row.Refused || len(row.Waiting) == 0 {
+			continue
+		}
+		first := row.Waiting[0]
+		waits := label(first) + " waits"
+		if n := len(row.Waiting); n > 1 {
+			waits = fmt.Sprintf("%s and %d more wait", label(first), n-1)
+		}
+		all = append(all, problem{
+			Text:     fmt.Sprintf("%s for %s port %d, which %s has: give one of them another port.", waits, row.Protocol, row.Port, row.label),
+			Services: []registry.Name{first.Name, row.Owner.Name}, Link: toService(first.Name),
+		})
+	}
+	return all
+}
+
+// silentServices are those of which no endpoint answers.
+func (s *snapshot) silentServices() (all []problem) {
+	for _, row := range s.failingPorts() {
+		if row.rotation.Failing < row.rotation.Endpoints {
+			continue
+		}
+		first := row.rotation.Examples[0]
+		all = append(all, problem{
+			Text: fmt.Sprintf("No endpoint of %s answers (%s since %s): start %s, or write other endpoints.",
+				row.label, registry.Label(first.Addr.String()), clock(first.FailingSince, s.at), oneOf(row.rotation.Endpoints)),
+			Services: []registry.Name{row.Owner.Name}, Link: toService(row.Owner.Name),
+		})
+	}
+	return all
+}
+
+func oneOf(n int) string {
+	if n == 1 {
+		return "it"
+	}
+	return "one of them"
+}
+
+// silentEndpoints are those of services of which others answer.
+func (s *snapshot) silentEndpoints() (all []problem) {
+	for _, row := range s.failingPorts() {
+		n := row.rotation.Failing
+		if n == row.rotation.Endpoints {
+			continue
+		}
+		first := row.rotation.Examples[0]
+		addr, since := registry.Label(first.Addr.String()), clock(first.FailingSince, s.at)
+		text := fmt.Sprintf("Endpoint %s of %s does not answer since %s, and clients get another: start it, or remove it from the record.", addr, row.label, since)
+		if n > 1 {
+			text = fmt.Sprintf("%d of %d endpoints of %s do not answer, %s since %s: start them, or remove them from the record.", n, row.rotation.Endpoints, row.label, addr, since)
+		}
+		all = append(all, problem{Text: text, Services: []registry.Name{row.Owner.Name}, Link: toService(row.Owner.Name)})
+	}
+	return all
+}
+
+// failingPorts are the ports with endpoints that do not answer, each rotation once.
+func (s *snapshot) failingPorts() (all []port) {
+	seen := make(map[registry.PortKey]bool)
+	for _, row := range s.ports {
+		if row.rotation.Failing > 0 && !seen[row.Owner] {
+			seen[row.Owner] = true
+			all = append(all, row)
+		}
+	}
+	return all
+}
+
+// nearLimit is the used share of a limit above which it is a problem.
+const nearLimit = 0.85
+
+// raise says what to do about a limit.
+var raise = map[string]string{
+	"connections":  "raise -max_connections, or use more nodes",
+	"udp_sessions": "raise -max_udp_sessions, or shorten -udp_timeout",
+	"descriptors":  "raise the descriptor limit (ulimit -n, LimitNOFILE)",
+	"listeners":    "raise the descriptor limit (ulimit -n, LimitNOFILE), or offer fewer ports",
+}
+
+func (s *snapshot) nearLimits() (all []problem) {
+	for _, l := range s.limits {
+		if l.Max > 0 && share(l) > nearLimit {
+			all = append(all, problem{
+				Text: fmt.Sprintf("The limit of %s is nearly reached (more than %.0f %% of %s are used): %s.",
+					limitName(l), 100*nearLimit, whole(l.Max), cmp.Or(raise[l.Name], "raise it")),
+				Link: toLimits,
+			})
+		}
+	}
+	return all
+}
+
+func share(l traffic.Limit) float64 { return float64(l.Used) / float64(max(l.Max, 1)) }
+
+func limitName(l traffic.Limit) string {
+	return strings.ReplaceAll(strings.Replace(l.Name, "udp", "UDP", 1), "_", " ")
+}
+
+// about picks the problems of one service.
+func about(problems []problem, name registry.Name) (all []problem) {
+	for _, q := range problems {
+		if slices.Contains(q.Services, name) {
+			if q.Link == toService(name) {
+				q.Link = link{} // it leads to this page
+			}
+			all = append(all, q)
+		}
+	}
+	return all
+}

@@ -1,0 +1,267 @@
+package statuspage
+
+import (
+	"cmp"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"kubeproxy/proxy/balance"
+	"kubeproxy/proxy/traffic"
+	"kubeproxy/registry"
+)
+
+// How much the page of one service shows. A record may list a thousand ports, and tens of thousands of endpoints.
+const (
+	maxServicePorts    = 50
+	maxRotations       = 8
+	maxEndpointRows    = 100
+	maxServiceEndings  = 50
+	maxRefusedOfOneKey = 4
+)
+
+// serviceData is what the page of one service shows.
+type serviceData struct {
+	frame
+	Name       registry.Name
+	Verdict    verdict
+	Ports      []servicePort
+	MorePorts  int
+	Affinity   string
+	Sources    string // who may connect
+	InForce    string // the record, as the node understands it
+	Refused    []refused
+	Rotations  []rotation
+	Sparklines []sparkline
+	Reasons    []reasonRow
+	Endings    []endingRow
+}
+
+// A servicePort is one port that a service owns, waits for, or asks for in vain.
+type servicePort struct {
+	Protocol registry.Protocol
+	Port     uint16
+	Name     string
+	State    string
+	OK       bool
+	Active   int64
+	rates
+}
+
+// A refused value is the newest one of a key, and is not in force.
+type refused struct {
+	Key, Reason string
+	Revision    int64
+}
+
+// A rotation is the endpoints of one port name.
+type rotation struct {
+	Label     string
+	Endpoints []endpointRow
+	More      int
+	Topology  topology
+}
+
+// An endpointRow is one endpoint as it is shown.
+type endpointRow struct {
+	Addr     string
+	Next     bool // the next new client is given it
+	Failing  bool
+	State    string
+	Active   int64
+	Given    uint64
+	Failures uint64
+	rates
+}
+
+// A reasonRow counts the endings of one reason.
+type reasonRow struct {
+	Reason string
+	Recent int // among the last that the node remembers
+	Ever   uint64
+}
+
+// service is the page of one service.
+func (p *Page) service(r *http.Request) view {
+	namespace, short, _ := strings.Cut(r.URL.Query().Get("name"), "/")
+	name := registry.Name{Namespace: namespace, Name: short}
+	s, points, speeds := p.watch(name)
+	d := serviceData{
+		frame:      p.frame(s, "/status/service", name.Label(), "name="+serviceHref(name)[len("/status/service?name="):]),
+		Name:       name,
+		Sparklines: sparklines(points),
+	}
+	ports, service := s.of(name), p.node.Proxier.Service(name)
+	problems := about(s.problems, name)
+	if service == nil && len(ports) == 0 && len(problems) == 0 {
+		d.Verdict = verdict{Text: "There is no service " + name.Label() + "."}
+		d.Events = ""
+		return view{template: "missing.html", status: http.StatusNotFound, data: d}
+	}
+	d.Verdict = newVerdict(problems, name.Label()+" is well.", "", p.node.Host)
+	d.MorePorts = max(0, len(ports)-maxServicePorts)
+	for i := range ports[:min(len(ports), maxServicePorts)] {
+		d.Ports = append(d.Ports, newServicePort(&ports[i], name))
+	}
+	d.addRecord(service, s, name)
+	d.addRotations(p, s, ports, speeds)
+	d.addEndings(p, s)
+	parts := []part{
+		{id: "verdict", template: "verdict", data: d.Verdict},
+		{id: "more", template: "more", data: d.Verdict},
+		{id: "ports-body", template: "serviceports", data: d},
+		{id: "rotations", template: "rotations", data: d},
+		{id: "sparklines", template: "sparklines", data: d},
+		{id: "record", template: "record", data: d},
+		{id: "reasons", template: "reasons", data: d},
+		{id: "endings", template: "endingrows", data: d.Endings},
+		{id: "at", template: "at", data: d},
+	}
+	return view{template: "service.html", status: http.StatusOK, data: d, parts: parts}
+}
+
+// watch looks at the node, and goes on with the history of a service that is there. speeds are how fast its endpoints are given clients.
+func (p *Page) watch(name registry.Name) (s *snapshot, points []point, speeds map[endpointKey]rates) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s = p.lookLocked()
+	if p.node.Proxier.Service(name) == nil {
+		return s, nil, nil
+	}
+	h := p.histories.of(name, s.at)
+	read := make(map[endpointKey]counts)
+	for _, key := range rotationKeys(s.of(name), name) {
+		first, _, _ := p.node.Balancer.EndpointsOf(key, maxEndpointRows)
+		for _, e := range first {
+			read[endpointKey{key.Port, e.Addr}] = counts{begun: e.Connections}
+		}
+	}
+	now := time.Now()
+	h.endpoints.read(now, read)
+	speeds = make(map[endpointKey]rates)
+	for key, c := range read {
+		speeds[key] = h.endpoints.rate(now, key, c)
+	}
+	return s, slices.Clone(h.points), speeds
+}
+
+// rotationKeys lists the rotations of the ports that a service owns or waits for.
+func rotationKeys(ports []port, name registry.Name) (keys []registry.PortKey) {
+	for i := range ports {
+		for _, k := range ports[i].claims() {
+			if k.Name == name && !slices.Contains(keys, k) && len(keys) < maxRotations {
+				keys = append(keys, k)
+			}
+		}
+	}
+	return keys
+}
+
+func newServicePort(r *port, name registry.Name) servicePort {
+	sp := servicePort{Protocol: r.Protocol, Port: r.Port}
+	for _, k := range r.claims() {
+		if k.Name == name {
+			sp.Name = registry.Label(k.Port)
+		}
+	}
+	switch {
+	case r.Refused:
+		sp.State = "refused: " + cut(r.Err.Error())
+	case r.Owner.Name != name:
+		sp.State = "waits: " + r.label + " has it"
+	case r.Err != nil:
+		sp.State = "not open: " + cut(r.Err.Error())
+	default:
+		sp.State, sp.OK, sp.Active, sp.rates = "open", true, r.active, r.rates
+		if n := len(r.Waiting); n > 0 {
+			sp.State = fmt.Sprintf("open; %s waits for it", label(r.Waiting[0]))
+			if n > 1 {
+				sp.State = fmt.Sprintf("open; %s and %d more wait for it", label(r.Waiting[0]), n-1)
+			}
+		}
+	}
+	return sp
+}
+
+// addRecord adds what the registry says of the service.
+func (d *serviceData) addRecord(service *registry.Service, s *snapshot, name registry.Name) {
+	d.Affinity, d.Sources = "none", "anyone"
+	if service != nil {
+		d.InForce = recordText(service)
+		if service.Affinity == registry.AffinityClientIP {
+			d.Affinity = fmt.Sprintf("a client gets the same endpoint for %v after its last connection", service.AffinityTimeout)
+		}
+		if len(service.SourceRanges) > 0 {
+			var ranges []string
+			for _, r := range service.SourceRanges {
+				ranges = append(ranges, r.String())
+			}
+			d.Sources = cut(strings.Join(ranges, ", "))
+		}
+	}
+	for _, from := range s.sources {
+		for _, r := range from.Rejections {
+			if key, err := registry.ParseKey(r.Key); err == nil && key.Name == name && r.Kind != registry.KindEndpointSlice && len(d.Refused) < maxRefusedOfOneKey {
+				d.Refused = append(d.Refused, refused{r.Key, r.Reason, r.Revision})
+			}
+		}
+	}
+}
+
+// addRotations adds the endpoints of each port.
+func (d *serviceData) addRotations(p *Page, s *snapshot, ports []port, speeds map[endpointKey]rates) {
+	for _, key := range rotationKeys(ports, d.Name) {
+		first, n, next := p.node.Balancer.EndpointsOf(key, maxEndpointRows)
+		one := rotation{Label: label(key), More: n - len(first)}
+		for i, e := range first {
+			one.Endpoints = append(one.Endpoints, newEndpointRow(e, i == next && e.FailingSince.IsZero(), speeds[endpointKey{key.Port, e.Addr}], s.at))
+		}
+		owned := slices.DeleteFunc(slices.Clone(ports), func(r port) bool { return r.Refused || r.Owner != key })
+		one.Topology = newTopology(owned, one)
+		d.Rotations = append(d.Rotations, one)
+	}
+}
+
+func newEndpointRow(e balance.EndpointStatus, next bool, speed rates, now time.Time) endpointRow {
+	row := endpointRow{
+		Addr: registry.Label(e.Addr.String()), Next: next, Active: e.Active, Given: e.Connections, Failures: e.Failures, rates: speed,
+		State: "answers", Failing: !e.FailingSince.IsZero(),
+	}
+	switch {
+	case row.Failing && !e.DownUntil.IsZero():
+		row.State = fmt.Sprintf("silent since %s, tried again at %s", clock(e.FailingSince, now), clock(e.DownUntil, now))
+	case row.Failing:
+		row.State = fmt.Sprintf("silent since %s, tried with the next client", clock(e.FailingSince, now))
+	case e.Connections == 0:
+		row.State = "not used yet"
+	}
+	return row
+}
+
+// addEndings adds why clients of the service left.
+func (d *serviceData) addEndings(p *Page, s *snapshot) {
+	endings := p.node.Endings.last(func(e *traffic.Ending) bool { return e.Service.Name == d.Name })
+	var recent [traffic.NumReasons]int
+	for i := range endings {
+		recent[endings[i].Reason]++
+		if i < maxServiceEndings {
+			d.Endings = append(d.Endings, newEndingRow(&endings[i], s.at))
+		}
+	}
+	var ever [traffic.NumReasons]uint64
+	for key, t := range s.totals {
+		for r, n := range t.Ended {
+			if key.Name == d.Name {
+				ever[r] += n
+			}
+		}
+	}
+	for _, r := range traffic.Reasons() {
+		if ever[r] > 0 || recent[r] > 0 {
+			d.Reasons = append(d.Reasons, reasonRow{r.String(), recent[r], ever[r]})
+		}
+	}
+	slices.SortStableFunc(d.Reasons, func(a, b reasonRow) int { return cmp.Or(cmp.Compare(b.Recent, a.Recent), cmp.Compare(b.Ever, a.Ever)) })
+}

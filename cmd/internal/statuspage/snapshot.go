@@ -1,0 +1,178 @@
+package statuspage
+
+import (
+	"iter"
+	"slices"
+	"time"
+
+	"kubeproxy/config"
+	"kubeproxy/proxy"
+	"kubeproxy/proxy/balance"
+	"kubeproxy/proxy/traffic"
+	"kubeproxy/registry"
+)
+
+// A Node is what the page tells of. Its functions may be called at any time, by any goroutine.
+type Node struct {
+	Host    string // of the machine
+	Version string // of the program
+
+	Stopping func() bool          // it was told to stop
+	Live     func() error         // what keeps its work from getting done; nil: nothing
+	Age      func() time.Duration // since what is served was last known to be what the sources hold
+	Stale    func() bool          // what is served is from the state file
+	Sources  []config.Source      // in their order of precedence
+	Proxier  interface {
+		Status() []proxy.PortStatus
+		EachTotals() iter.Seq[traffic.Totals]
+		Service(registry.Name) *registry.Service
+		Limits() []traffic.Limit
+	}
+	Balancer interface {
+		RotationStatus() []balance.RotationStatus
+		EndpointsOf(key registry.PortKey, most int) (first []balance.EndpointStatus, n, next int)
+	}
+	Endings *Endings
+}
+
+// A snapshot is a node at one moment. Nobody edits it.
+type snapshot struct {
+	at   time.Time
+	took time.Duration
+
+	ports    []port // by protocol and number
+	services int    // that own a port
+	open     int    // ports
+	totals   map[tally]traffic.Totals
+	sources  []source
+	limits   []traffic.Limit
+	problems []problem
+
+	endpoints int
+	failing   int // of them
+	active    int64
+	rates
+}
+
+// A tally is what is counted together.
+type tally struct {
+	registry.PortKey
+	registry.Protocol
+}
+
+// A port is one row of the first page.
+type port struct {
+	proxy.PortStatus
+	label  string // of the owner; of the first who asks in vain
+	active int64
+	rates
+	rotation balance.RotationStatus
+}
+
+// A source is the status of one source under its name.
+type source struct {
+	Name string
+	config.Status
+}
+
+// take makes a snapshot. The caller holds the lock of the page.
+func (p *Page) takeLocked(now time.Time) *snapshot {
+	s := &snapshot{at: now, totals: make(map[tally]traffic.Totals)}
+	read := make(map[tally]counts)
+	for t := range p.node.Proxier.EachTotals() {
+		key := tally{t.Service, t.Protocol}
+		s.totals[key], read[key] = t, countsOf(&t)
+	}
+	p.traffic.read(now, read)
+	speed := make(map[tally]rates, len(read))
+	for key, c := range read {
+		speed[key] = p.traffic.rate(now, key, c)
+		s.rates = s.rates.plus(speed[key])
+		s.active += s.totals[key].Active
+	}
+	rotations := make(map[registry.PortKey]balance.RotationStatus)
+	for _, r := range p.node.Balancer.RotationStatus() {
+		rotations[r.Service] = r
+		s.endpoints += r.Endpoints
+		s.failing += r.Failing
+	}
+	owners := make(map[registry.Name]bool)
+	for _, status := range p.node.Proxier.Status() {
+		row := port{PortStatus: status}
+		if !status.Refused {
+			key := tally{status.Owner, status.Protocol}
+			row.label = label(status.Owner)
+			row.active, row.rates, row.rotation = s.totals[key].Active, speed[key], rotations[status.Owner]
+			owners[status.Owner.Name] = true
+		} else if len(status.Waiting) > 0 {
+			row.label = label(status.Waiting[0])
+		}
+		if status.Err == nil {
+			s.open++
+		}
+		s.ports = append(s.ports, row)
+	}
+	s.services = len(owners)
+	for _, from := range p.node.Sources {
+		s.sources = append(s.sources, source{from.Name(), from.Status()})
+	}
+	s.limits = p.node.Proxier.Limits()
+	s.problems = p.problems(s)
+	p.addToHistoriesLocked(s, read)
+	s.took = time.Since(now)
+	return s
+}
+
+// countsOf picks what rates are made of.
+func countsOf(t *traffic.Totals) counts {
+	c := counts{begun: uint64(max(t.Active, 0)), sent: t.Sent, received: t.Received}
+	for _, n := range t.Ended {
+		c.begun += n
+	}
+	return c
+}
+
+// addToHistoriesLocked adds a point to the history of each service that somebody looks at.
+func (p *Page) addToHistoriesLocked(s *snapshot, read map[tally]counts) {
+	p.histories.expire(s.at)
+	if len(p.histories) == 0 {
+		return
+	}
+	sums := make(map[registry.Name]counts)
+	active := make(map[registry.Name]int64)
+	for key, c := range read {
+		if p.histories[key.Name] != nil {
+			sums[key.Name] = sums[key.Name].plus(c)
+			active[key.Name] += s.totals[key].Active
+		}
+	}
+	for name, h := range p.histories {
+		h.add(s.at, active[name], sums[name])
+	}
+}
+
+// label names one port of a service as "namespace/name:port", fit to be shown.
+func label(k registry.PortKey) string {
+	if k.Port == "" {
+		return k.Name.Label()
+	}
+	return k.Name.Label() + ":" + registry.Label(k.Port)
+}
+
+// claims lists who owns a port and who waits for it.
+func (r *port) claims() []registry.PortKey {
+	if r.Refused {
+		return r.Waiting
+	}
+	return append([]registry.PortKey{r.Owner}, r.Waiting...)
+}
+
+// of returns the ports that a service owns, waits for, or asks for in vain.
+func (s *snapshot) of(name registry.Name) (ports []port) {
+	for _, row := range s.ports {
+		if !row.Refused && row.Owner.Name == name || slices.ContainsFunc(row.Waiting, func(k registry.PortKey) bool { return k.Name == name }) {
+			ports = append(ports, row)
+		}
+	}
+	return ports
+}
