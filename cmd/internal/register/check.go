@@ -107,11 +107,18 @@ func checkByCommand(line string) Check {
 	}
 }
 
-// watch checks at once and then every interval, and sends what came of it, until ctx ends. One check takes at most one interval.
-func watch(ctx context.Context, check Check, interval time.Duration, results chan<- error) {
+// A result is what came of a check.
+type result struct {
+	began time.Time
+	err   error
+}
+
+// watch checks at once, then every interval and when it is asked to, and sends what came of it, until ctx ends. One check takes at most
+// one interval.
+func watch(ctx context.Context, check Check, interval time.Duration, now <-chan struct{}, results chan<- result) {
 	if check == nil {
 		select {
-		case results <- nil:
+		case results <- result{began: time.Now()}:
 		case <-ctx.Done():
 		}
 		return
@@ -119,6 +126,7 @@ func watch(ctx context.Context, check Check, interval time.Duration, results cha
 	ticker := time.NewTicker(interval)
 	defer ticker.Stop()
 	for failed := 0; ; {
+		began := time.Now()
 		attempt, cancel := context.WithTimeout(ctx, interval)
 		err := check(attempt)
 		cancel()
@@ -129,13 +137,14 @@ func watch(ctx context.Context, check Check, interval time.Duration, results cha
 		}
 		if failed == 0 || failed >= fall {
 			select {
-			case results <- err:
+			case results <- result{began, err}:
 			case <-ctx.Done():
 				return
 			}
 		}
 		select {
 		case <-ticker.C:
+		case <-now:
 		case <-ctx.Done():
 			return
 		}

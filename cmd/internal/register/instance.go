@@ -144,7 +144,7 @@ func (in *Instance) record(owner string, now state) []byte {
 		s.AddressType = "IPv6"
 	}
 	for _, p := range in.Ports {
-		s.Ports = append(s.Ports, slicePort{p.Name, p.Number, p.Protocol.String()})
+		s.Ports = append(s.Ports, slicePort{p.Name, p.Number, strings.ToUpper(p.Protocol.String())})
 	}
 	value, err := json.Marshal(s)
 	if err != nil {

@@ -44,6 +44,8 @@ type Registrar struct {
 	client      *clientv3.Client // nil: not connected
 	lease       clientv3.LeaseID // zero: none
 	answers     bool             // the instance does, by the last check
+	lost        time.Time        // when the lease was found to be lost, if no check has passed or failed since; else zero
+	recheck     chan struct{}    // capacity 1: a check is wanted now
 	toldFailing bool             // the log says that it does not
 	stopping    bool
 	published   bool // the record was ours at some time
@@ -60,7 +62,7 @@ func New(cfg Config) (*Registrar, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Registrar{cfg: cfg, dialer: dialer, owner: rand.Text(), key: cfg.Instance.Key(), log: lograte.Limiter[string]{Last: 5 * time.Minute}}, nil
+	return &Registrar{cfg: cfg, dialer: dialer, owner: rand.Text(), key: cfg.Instance.Key(), recheck: make(chan struct{}, 1), log: lograte.Limiter[string]{Last: 5 * time.Minute}}, nil
 }
 
 // Run registers the instance, and keeps it registered until ctx ends or the instance is gone. Before it returns it deletes the record.
@@ -68,12 +70,12 @@ func New(cfg Config) (*Registrar, error) {
 func (r *Registrar) Run(ctx context.Context) {
 	defer r.dialer.Close()
 	defer r.disconnect()
-	checks := make(chan error)
+	checks := make(chan result)
 	checking, stop := context.WithCancel(context.WithoutCancel(ctx))
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		watch(checking, r.cfg.Check, r.cfg.Interval, checks)
+		watch(checking, r.cfg.Check, r.cfg.Interval, r.recheck, checks)
 	}()
 	defer func() { stop(); <-done }()
 
@@ -84,8 +86,8 @@ func (r *Registrar) Run(ctx context.Context) {
 	for {
 		select {
 		case <-timer.C:
-		case err := <-checks:
-			if !r.checked(err) {
+		case c := <-checks:
+			if !r.checked(c) {
 				continue
 			}
 		case <-end:
@@ -116,12 +118,17 @@ func (r *Registrar) drain() time.Duration {
 	return r.cfg.Drain
 }
 
-// checked handles the result of a check, and reports whether it differs from the last one.
-func (r *Registrar) checked(err error) (news bool) {
-	answers := err == nil
+// checked handles the result of a check, and reports whether there is something to write: it differs from the last one, or it was
+// waited for.
+func (r *Registrar) checked(c result) (news bool) {
+	answers, err := c.err == nil, c.err
+	awaited := !r.lost.IsZero() && c.began.After(r.lost)
+	if awaited {
+		r.lost = time.Time{}
+	}
 	switch {
 	case answers == r.answers && (answers || r.toldFailing):
-		return false
+		return awaited
 	case answers:
 		glog.V(1).Infof("%s: the check passes", r.key)
 	case r.answers:
@@ -129,7 +136,7 @@ func (r *Registrar) checked(err error) (news bool) {
 	default:
 		glog.Warningf("%s: the check fails: %v; the instance is not registered yet", r.key, err)
 	}
-	news, r.answers, r.toldFailing = answers != r.answers, answers, !answers
+	news, r.answers, r.toldFailing = awaited || answers != r.answers, answers, !answers
 	return news
 }
 
@@ -194,7 +201,13 @@ func (r *Registrar) publish(ctx context.Context) error {
 	if err := r.connect(ctx); err != nil {
 		return err
 	}
-	if err := r.keepLease(ctx); err != nil {
+	if err := r.extendLease(ctx); err != nil {
+		return err
+	}
+	if !r.lost.IsZero() {
+		return nil
+	}
+	if err := r.grantLease(ctx); err != nil {
 		return err
 	}
 	value := string(r.cfg.Instance.record(r.owner, r.state()))
@@ -260,18 +273,35 @@ func (r *Registrar) mayReplace(kv *mvccpb.KeyValue) bool {
 	return false
 }
 
-// keepLease extends the lease. When there is none, or etcd no longer knows it, it is granted anew.
-func (r *Registrar) keepLease(ctx context.Context) error {
+// extendLease extends the lease, if there is one. If etcd no longer knows it, the last check may be as old as the lease: this process was
+// paused, or this machine. So nothing is written before another check.
+func (r *Registrar) extendLease(ctx context.Context) error {
+	if r.lease == 0 {
+		return nil
+	}
+	_, err := r.client.KeepAliveOnce(ctx, r.lease)
+	if err == nil {
+		return nil
+	}
+	if !errors.Is(rpctypes.Error(err), rpctypes.ErrLeaseNotFound) {
+		return fmt.Errorf("extend the lease: %w", r.dialer.Explain(ctx, err))
+	}
+	glog.Warningf("%s: the lease has expired; registering again", r.key)
+	r.lease = 0
+	if r.cfg.Check != nil {
+		r.lost = time.Now()
+		select {
+		case r.recheck <- struct{}{}:
+		default:
+		}
+	}
+	return nil
+}
+
+// grantLease makes sure that there is a lease.
+func (r *Registrar) grantLease(ctx context.Context) error {
 	if r.lease != 0 {
-		_, err := r.client.KeepAliveOnce(ctx, r.lease)
-		if err == nil {
-			return nil
-		}
-		if !errors.Is(rpctypes.Error(err), rpctypes.ErrLeaseNotFound) {
-			return fmt.Errorf("extend the lease: %w", r.dialer.Explain(ctx, err))
-		}
-		glog.Warningf("%s: the lease has expired; registering again", r.key)
-		r.lease = 0
+		return nil
 	}
 	grant, err := r.client.Grant(ctx, int64((r.cfg.TTL+time.Second-1)/time.Second)) // etcd counts seconds
 	if err != nil {

@@ -230,6 +230,44 @@ func TestWhateverBecomesOfTheRecordItComesBack(t *testing.T) {
 	}
 }
 
+// A registrar that was paused for longer than its lease knows nothing of its instance when it goes on.
+func TestAnInstanceIsCheckedBeforeItIsRegisteredAgain(t *testing.T) {
+	w := newWorld(t)
+	var held atomic.Bool
+	entered, results := make(chan struct{}), make(chan error)
+	in := w.register(w.etcd.URL(), func(c *Config) {
+		c.Interval = time.Minute // only what the registrar asks for is checked, and how long that takes does not matter
+		c.Check = func(ctx context.Context) error {
+			if !held.Load() {
+				return nil
+			}
+			entered <- struct{}{}
+			return <-results
+		}
+	})
+	before := w.untilOwned(in)
+	held.Store(true)
+	if _, err := w.c.Revoke(t.Context(), clientv3.LeaseID(before.lease)); err != nil {
+		t.Fatal(err)
+	}
+	<-entered
+	other := w.register(w.etcd.URL(), func(c *Config) { c.Check, c.Instance.Host = nil, "node-2" })
+	for range 2 { // this takes the other registrar two looks; so the first one has looked again, too
+		now := w.untilOwned(other)
+		if _, err := w.c.Revoke(t.Context(), clientv3.LeaseID(now.lease)); err != nil {
+			t.Fatal(err)
+		}
+		w.until(other.key, "back", func(r *record) bool { return r != nil && r.lease != now.lease })
+	}
+	resp, err := w.c.Get(t.Context(), in.key)
+	if err != nil || len(resp.Kvs) > 0 {
+		t.Errorf("the record is back before the check has passed: %v, %v", resp, err)
+	}
+	held.Store(false)
+	results <- nil
+	w.untilOwned(in)
+}
+
 func TestAStopMarksTheRecordBeforeItDeletesIt(t *testing.T) {
 	w := newWorld(t)
 	drained := make(chan struct{})
