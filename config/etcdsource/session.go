@@ -340,7 +340,10 @@ func (x *session) use(l listing) error {
 func (x *session) begin(l listing) error {
 	first, from := x.cluster == 0, x.applied
 	different, lost := x.records.Merge(l.list, l.revision, nil, x.applied)
-	setback := x.setback(l, lost)
+	setback, loud := x.setback(l, lost)
+	if setback {
+		x.records.WentBack()
+	}
 	x.cluster, x.applied = l.cluster, l.revision
 	x.heard = max(x.heard, l.revision)
 	x.stood = time.Now()
@@ -368,7 +371,7 @@ func (x *session) begin(l listing) error {
 		}
 		glog.Info(line)
 	default:
-		x.recovered(away, told || setback, fmt.Sprintf("read at revision %d, was %d; %s", l.revision, from, different.Differ()))
+		x.recovered(away, told || loud, fmt.Sprintf("read at revision %d, was %d; %s", l.revision, from, different.Differ()))
 	}
 	x.current(l.asked)
 	x.asked = time.Time{} // etcd drops requests that come before its watch is in step

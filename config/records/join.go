@@ -17,8 +17,8 @@ type join struct {
 	sum     *registry.Endpoints
 	warned  bool // that the slices hold too much
 
-	lapses []lapse // in the order of their ends
-	lapsed bool    // sum is made of these
+	lapses []lapse // in the order of their deletions
+	lapsed bool    // sum is made of these alone
 }
 
 // rejoinLocked marks the services that an entry had and has a slice of. It is called when the slice has changed, or the entry is over.
@@ -69,9 +69,13 @@ func (s *State) joined(name registry.Name) (sum *registry.Endpoints, lapsed bool
 		parts[i] = e.good.slice
 	}
 	sum, warning := registry.JoinSlices(name, parts)
-	last := j.unforgotten()
-	if j.lapsed = len(sum.ByPort) == 0 && len(last) > 0; j.lapsed {
-		sum, warning = registry.JoinSlices(name, last)
+	all, lost := j.unforgotten()
+	j.lapsed = len(sum.ByPort) == 0 && len(all) > 0
+	switch {
+	case j.lapsed:
+		sum, warning = registry.JoinSlices(name, all)
+	case len(lost) > 0:
+		sum, warning = registry.JoinSlices(name, append(parts, lost...))
 	}
 	if len(j.entries) == 0 && len(j.lapses) == 0 {
 		delete(s.joins, name)

@@ -12,34 +12,76 @@ import (
 // keepFor is how long the endpoints of a slice stay in force after its lease has ended, while the service has no others.
 const keepFor = 5 * time.Minute
 
+// returnFor is how long the endpoints of a slice stay in force beside others after the registry has lost the slice.
+const returnFor = time.Minute
+
 // maxLapses bounds how many slices of one service are remembered after the end of their leases.
 const maxLapses = 64
 
 // A lapse is a slice that was deleted while it belonged to a lease and had ready endpoints. Most often its lease has ended, and that
 // says little of the endpoints: when a registry is away for longer than its leases, all of them end at once, however well the instances
 // are. (Who takes an instance out of service says first that it is not ready.) So a service that has lost all its endpoints keeps these.
+//
+// A registry that was restored from a backup does not know the slices that were written since. Their instances write them again; until
+// then their endpoints stay in force beside those of the backup, whose instances may be long gone.
 type lapse struct {
 	key   string
 	slice *registry.EndpointSlice
 	until time.Time
+	sweep uint32    // number of the last merge when the slice was deleted
+	lost  time.Time // until then it is in force beside others; zero: the registry has not lost it
 }
 
-// lapse remembers the slice of an entry that is over.
+// lapse remembers the slice of an entry that is over, in place of an earlier one of its key.
 func (s *State) lapse(e *entry) {
-	if !e.leased || len(e.good.slice.Ready) == 0 {
+	if e.good.slice.Service == "" {
 		return
 	}
 	name, until := e.good.slice.ServiceName(), time.Now().Add(keepFor)
 	j := s.staleLocked(name)
 	j.lapses = slices.DeleteFunc(j.lapses, func(l lapse) bool { return l.key == e.key })
+	if !e.leased || len(e.good.slice.Ready) == 0 {
+		return
+	}
 	if len(j.lapses) == maxLapses {
 		j.lapses = slices.Delete(j.lapses, 0, 1) // the oldest
 	}
-	j.lapses = append(j.lapses, lapse{e.key, e.good.slice, until})
+	j.lapses = append(j.lapses, lapse{key: e.key, slice: e.good.slice, until: until, sweep: s.sweep})
 	s.lapsing[name] = true
 	if s.nextLapse.IsZero() {
 		s.nextLapse = until
 	}
+}
+
+// WentBack notes that the list of the last merge was of a registry that has lost what it had: nobody has deleted the slices that the list
+// lacks.
+func (s *State) WentBack() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	lost := time.Now().Add(returnFor)
+	for name := range s.lapsing {
+		j := s.joins[name]
+		if j == nil {
+			continue
+		}
+		for i := range j.lapses {
+			if l := &j.lapses[i]; l.sweep == s.sweep {
+				l.lost = lost
+				s.staleLocked(name)
+				if s.nextLapse.IsZero() || lost.Before(s.nextLapse) {
+					s.nextLapse = lost
+				}
+			}
+		}
+	}
+}
+
+// ends returns when the next change comes to the lapse by itself.
+func (l *lapse) ends(now time.Time) time.Time {
+	if now.Before(l.lost) {
+		return l.lost
+	}
+	return l.until
 }
 
 // expireLapses marks the services that have kept an endpoint for long enough.
@@ -55,26 +97,36 @@ func (s *State) expireLapses() {
 			delete(s.lapsing, name)
 			continue
 		}
-		first := j.lapses[0].until // they are in the order of their ends
-		if !now.Before(first) {
-			s.staleLocked(name)
-		}
-		if s.nextLapse.IsZero() || first.Before(s.nextLapse) {
-			s.nextLapse = first
+		for i := range j.lapses {
+			l := &j.lapses[i]
+			if !l.lost.IsZero() && !now.Before(l.lost) {
+				l.lost = time.Time{}
+				s.staleLocked(name)
+			}
+			if !now.Before(l.until) {
+				s.staleLocked(name)
+			}
+			if end := l.ends(now); s.nextLapse.IsZero() || end.Before(s.nextLapse) {
+				s.nextLapse = end
+			}
 		}
 	}
 }
 
-// unforgotten returns the slices of a service whose leases have ended, that have not been written again, and that are not yet forgotten.
-func (j *join) unforgotten() (parts []*registry.EndpointSlice) {
+// unforgotten returns the slices of a service whose leases have ended, that have not been written again, and that are not yet forgotten;
+// and those among them that the registry has lost.
+func (j *join) unforgotten() (all, lost []*registry.EndpointSlice) {
 	now := time.Now()
 	j.lapses = slices.DeleteFunc(j.lapses, func(l lapse) bool {
 		return !now.Before(l.until) || slices.ContainsFunc(j.entries, func(e *entry) bool { return e.key == l.key })
 	})
 	for _, l := range j.lapses {
-		parts = append(parts, l.slice)
+		all = append(all, l.slice)
+		if now.Before(l.lost) {
+			lost = append(lost, l.slice)
+		}
 	}
-	return parts
+	return all, lost
 }
 
 // keep notes whether the endpoints of a service are in force though their leases have ended.

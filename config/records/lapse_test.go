@@ -66,6 +66,45 @@ func TestAnInstanceThatIsRegisteredAgainIsUsedAlone(t *testing.T) {
 	})
 }
 
+func TestSlicesThatTheRegistryHasLostStayInForceBesideOthersForAMinute(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := New(registry.Decoder{})
+		s.Put(leased("1", 12, slice("a", "10.0.0.1:1")))
+		s.Put(leased("2", 13, slice("a", "10.0.0.2:1")))
+		wantEndpoints(t, s, "a:[10.0.0.1:1 10.0.0.2:1]", 0)
+		backup := func() (l List) {
+			l.Add([]Version{leased("3", 5, slice("a", "10.0.0.3:1"))})
+			return l
+		}
+		s.Merge(backup(), 10, nil, 13)
+		s.WentBack()
+		wantEndpoints(t, s, "a:[10.0.0.1:1 10.0.0.2:1 10.0.0.3:1]", 0)
+		s.Put(leased("2", 11, slice("a", "10.0.0.2:1"))) // it is back, and stops
+		s.Put(Version{Key: []byte(sliceKey("2")), Value: []byte(notReady), Created: 11, Revision: 12, Leased: true})
+		s.Remove([]byte(sliceKey("2")))
+		wantEndpoints(t, s, "a:[10.0.0.1:1 10.0.0.3:1]", 0)
+		time.Sleep(returnFor - time.Nanosecond)
+		s.Merge(backup(), 14, nil, 14) // the list of a resync: nothing was lost this time
+		wantEndpoints(t, s, "a:[10.0.0.1:1 10.0.0.3:1]", 0)
+		time.Sleep(time.Nanosecond)
+		wantEndpoints(t, s, "a:[10.0.0.3:1]", 0)
+		s.Remove([]byte(sliceKey("3")))
+		wantEndpoints(t, s, "a:[10.0.0.1:1 10.0.0.3:1]", 1)
+		time.Sleep(keepFor)
+		wantEndpoints(t, s, "", 0)
+	})
+}
+
+func TestASliceThatAListLacksIsGoneIfTheRegistryHasLostNothing(t *testing.T) {
+	s := New(registry.Decoder{})
+	s.Put(leased("1", 12, slice("a", "10.0.0.1:1")))
+	s.Put(leased("2", 13, slice("a", "10.0.0.2:1")))
+	var l List
+	l.Add([]Version{leased("2", 13, slice("a", "10.0.0.2:1"))})
+	s.Merge(l, 20, nil, 13)
+	wantEndpoints(t, s, "a:[10.0.0.2:1]", 0)
+}
+
 func TestOnlyReadyEndpointsOfLeasesAreKept(t *testing.T) {
 	withoutLease := leased("1", 2, slice("a", "10.0.0.1:1"))
 	withoutLease.Leased = false
