@@ -2,11 +2,14 @@ package etcdv2source
 
 import (
 	"context"
+	"crypto/tls"
 	"fmt"
 	"io"
 	"maps"
 	"net/http"
 	"net/url"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -14,8 +17,10 @@ import (
 
 	"kubeproxy/config"
 	"kubeproxy/config/etcdconfig"
+	"kubeproxy/config/etcdsource/etcdtest"
 	"kubeproxy/config/etcdv2source/etcdv2test"
 	"kubeproxy/config/records/recordstest"
+	"kubeproxy/config/remote"
 	"kubeproxy/registry"
 )
 
@@ -355,4 +360,86 @@ func TestAServerWithoutTheV2APIIsNamed(t *testing.T) {
 	f := follow(t, quick(etcd.URL))
 	const want = "there is nothing at /v2/keys/registry/services: this is an etcd 3.6.1 that does not serve the v2 API"
 	f.awaitStatus(t, want, func(st config.Status) bool { return strings.HasSuffix(st.Reason, want) && st.Cause == "error" })
+}
+
+// History is not filtered: a poll from a past index tells of keys that no list shows.
+func TestAHiddenKeyIsNoRecord(t *testing.T) {
+	f := added(t, []byte(`{"action":"set","node":{"key":"/registry/services/specs/_hidden","value":"{\"kind\":\"Service\",\"apiVersion\":\"v1beta1\",\"port\":1}","modifiedIndex":1071,"createdIndex":1071}}
+{"action":"set","node":{"key":"/registry/services/specs/shown","value":"{\"kind\":\"Service\",\"apiVersion\":\"v1beta1\",\"port\":2}","modifiedIndex":1072,"createdIndex":1072}}`))
+	if got := f.show(); got != "shown:2" || f.records.Len() != 1 {
+		t.Errorf("%d keys, %s; want the one that is not hidden", f.records.Len(), got)
+	}
+}
+
+// configFile is a configuration that v0.4's etcd client saved, as -etcd_config names it, in which nothing takes long.
+func configFile(t *testing.T, text string) etcdconfig.Config {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "etcd.json")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cfg, warnings, err := etcdconfig.LoadConfigFile(path)
+	if err != nil || len(warnings) > 0 {
+		t.Fatalf("%v, warnings %q", err, warnings)
+	}
+	fast := quick()
+	cfg.SyncPeriod, cfg.ProbePeriod, cfg.RequestTimeout, cfg.DialTimeout = fast.SyncPeriod, fast.ProbePeriod, fast.RequestTimeout, fast.DialTimeout
+	return cfg
+}
+
+// The cluster of v0.4's users: TLS with client certificates, several machines of which one is gone, STRONG.
+func TestAConfigFileOfV04IsFollowed(t *testing.T) {
+	ca := etcdtest.NewCA(t)
+	serverCert, serverKey := ca.Issue(t, "etcd")
+	cert, key := ca.Issue(t, "proxy")
+	pair, err := tls.LoadX509KeyPair(serverCert, serverKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	authorities, err := remote.NewRoots(remote.Text{Path: ca.File})
+	if err != nil {
+		t.Fatal(err)
+	}
+	etcd := etcdv2test.StartTLS(t, &tls.Config{Certificates: []tls.Certificate{pair}, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: authorities.Pool()})
+	const file = `{"config":{"certFile":%q,"keyFile":%q,"caCertFiles":[%q],"timeout":1000000000,"consistency":"STRONG"},"cluster":{"leader":"https://127.0.0.1:1","machines":["https://127.0.0.1:1",%q]}}`
+	f := follow(t, configFile(t, fmt.Sprintf(file, cert, key, ca.File, etcd.URL)))
+	f.await(t, "")
+	etcd.Put(recordstest.Spec("a"), recordstest.Port(1))
+	f.await(t, "a:1")
+	f.Resync()
+	f.awaitStatus(t, "a resync", func(st config.Status) bool { return st.Resyncs > 0 })
+	if n := etcd.WeakLists(); n > 0 {
+		t.Errorf("%d lists without quorum; want none, for STRONG", n)
+	}
+	stranger := etcdtest.NewCA(t)
+	cert, key = stranger.Issue(t, "stranger")
+	for name, text := range map[string]string{
+		"a certificate of somebody else": fmt.Sprintf(file, cert, key, ca.File, etcd.URL),
+		"authorities of somebody else":   fmt.Sprintf(file, cert, key, stranger.File, etcd.URL),
+	} {
+		f := follow(t, configFile(t, text))
+		st := f.awaitStatus(t, name, func(st config.Status) bool { return st.Cause == "tls" })
+		if st.Ready {
+			t.Errorf("%s: %+v; want nothing read", name, st)
+		}
+	}
+}
+
+// A member that lags behind is asked with WEAK, and never takes back what is known.
+func TestAWeakListThatIsOlderIsAskedForAgain(t *testing.T) {
+	etcd := etcdv2test.Start(t)
+	set(t, etcd, "a", 1)
+	f := follow(t, configFile(t, fmt.Sprintf(`{"config":{"consistency":"WEAK"},"cluster":{"machines":[%q]}}`, etcd.URL)))
+	f.await(t, "a:1")
+	if n := etcd.WeakLists(); n != 1 {
+		t.Errorf("%d lists without quorum; want one", n)
+	}
+	etcd.Lag()
+	set(t, etcd, "a", 2)
+	f.await(t, "a:2")
+	f.Resync()
+	st := f.awaitStatus(t, "a resync", func(st config.Status) bool { return st.Resyncs > 0 })
+	if f.show() != "a:2" || st.Setbacks != 0 || st.Divergences != 0 || etcd.WeakLists() != 2 {
+		t.Errorf("%s after %d lists without quorum, %+v; want what is known", f.show(), etcd.WeakLists(), st)
+	}
 }

@@ -4,11 +4,16 @@ package etcdv2test
 
 import (
 	"cmp"
+	"crypto/tls"
 	"encoding/json"
 	"fmt"
+	"io"
+	"log"
+	"maps"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"path"
 	"slices"
 	"strconv"
@@ -52,14 +57,33 @@ type Server struct {
 	silent  chan struct{}         // closed when it answers again; nil: it answers
 	polls   map[chan event]string // that wait, with the keys that they are about
 	none    bool                  // there is no v2 API
+	weak    int                   // lists without quorum
+	lagging *snapshot             // what these show; nil: the present
+}
+
+// A snapshot is what was there at an index.
+type snapshot struct {
+	index int64
+	keys  map[string]*node
 }
 
 // Start starts an etcd 2 that is empty, and ends it with the test.
-func Start(t testing.TB) *Server {
+func Start(t testing.TB) *Server { return start(t, nil) }
+
+// StartTLS is Start of one that speaks TLS.
+func StartTLS(t testing.TB, cfg *tls.Config) *Server { return start(t, cfg) }
+
+func start(t testing.TB, cfg *tls.Config) *Server {
 	t.Helper()
 	s := &Server{version: `{"etcdserver":"2.3.8","etcdcluster":"2.3.0"}`, window: Window, polls: make(map[chan event]string)}
 	s.Wipe()
-	s.server = httptest.NewServer(s)
+	s.server = httptest.NewUnstartedServer(s)
+	s.server.Config.ErrorLog = log.New(io.Discard, "", 0) // handshakes that fail are what some tests want
+	if s.server.TLS = cfg; cfg != nil {
+		s.server.StartTLS()
+	} else {
+		s.server.Start()
+	}
 	s.URL = s.server.URL
 	t.Cleanup(func() {
 		s.Resume()
@@ -110,6 +134,20 @@ func (s *Server) Demand(password string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.pass = password
+}
+
+// Lag has lists without quorum show what there is now from now on, as those of a member that a leader cannot reach.
+func (s *Server) Lag() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.lagging = &snapshot{s.index, maps.Clone(s.keys)}
+}
+
+// WeakLists is how many lists without quorum there were.
+func (s *Server) WeakLists() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.weak
 }
 
 // Cut ends all connections.
@@ -196,7 +234,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case r.Method == http.MethodGet && r.FormValue("wait") == "true":
 		s.poll(w, r, key)
 	case r.Method == http.MethodGet:
-		s.list(w, key, r.FormValue("recursive") == "true")
+		s.list(w, key, r.FormValue("recursive") == "true", r.FormValue("quorum") == "true")
 	default:
 		s.write(w, r, key)
 	}
@@ -214,12 +252,18 @@ func (s *Server) fail(w http.ResponseWriter, status int, index int64, code int, 
 	_ = json.NewEncoder(w).Encode(map[string]any{"errorCode": code, "message": message, "cause": cause, "index": index}) // the client has gone, or has it
 }
 
-func (s *Server) list(w http.ResponseWriter, key string, recursive bool) {
+func (s *Server) list(w http.ResponseWriter, key string, recursive, quorum bool) {
 	s.mu.Lock()
-	index := s.index
-	found := s.keys[key]
+	now := snapshot{s.index, s.keys}
+	if !quorum {
+		s.weak++
+		if s.lagging != nil {
+			now = *s.lagging
+		}
+	}
+	index, found := now.index, now.keys[key]
 	if found != nil {
-		found = s.showLocked(found, recursive, true)
+		found = now.show(found, recursive, true)
 	}
 	s.mu.Unlock()
 	if found == nil {
@@ -230,12 +274,12 @@ func (s *Server) list(w http.ResponseWriter, key string, recursive bool) {
 	_ = json.NewEncoder(w).Encode(event{Action: "get", Node: found}) // as above
 }
 
-func (s *Server) showLocked(n *node, recursive, top bool) *node {
+func (s *snapshot) show(n *node, recursive, top bool) *node {
 	shown := *n
 	if n.Dir && (recursive || top) {
 		for key, child := range s.keys {
 			if path.Dir(key) == cmp.Or(n.Key, "/") && key != "/" && !strings.HasPrefix(path.Base(key), "_") {
-				shown.Nodes = append(shown.Nodes, s.showLocked(child, recursive, false))
+				shown.Nodes = append(shown.Nodes, s.show(child, recursive, false))
 			}
 		}
 		slices.SortFunc(shown.Nodes, func(a, b *node) int { return strings.Compare(a.Key, b.Key) })
@@ -298,6 +342,11 @@ func (s *Server) oldestLocked() int64 {
 
 func (s *Server) forgetLocked() {
 	s.events = slices.Delete(s.events, 0, max(0, len(s.events)-s.window))
+}
+
+// Put sets a key, whatever connections demand.
+func (s *Server) Put(key, value string) {
+	s.write(httptest.NewRecorder(), httptest.NewRequest(http.MethodPut, "/?"+url.Values{"value": {value}}.Encode(), nil), key)
 }
 
 // write does what PUT and DELETE do.
