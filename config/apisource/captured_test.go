@@ -3,19 +3,26 @@ package apisource
 import (
 	"bufio"
 	"context"
+	"flag"
 	"fmt"
+	"maps"
 	"net"
 	"net/http"
+	"net/url"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"kubeproxy/config/records"
 	"kubeproxy/registry"
+
+	"github.com/google/go-cmp/cmp"
 )
 
 // A capture is one exchange with a real server, as testdata has it: what was asked, and the bytes of the answer.
@@ -31,6 +38,12 @@ func captures(t *testing.T, file string) []capture {
 	text, err := os.ReadFile(filepath.Join("testdata", file))
 	if err != nil {
 		t.Fatal(err)
+	}
+	switch filepath.Ext(file) { // a body alone
+	case ".json":
+		return []capture{{"a list", "GET /api/v1beta1/" + resourceIn(file) + " HTTP/1.1", fmt.Appendf(nil, "HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s", len(text), text)}}
+	case ".ndjson":
+		return []capture{{"a watch", "GET /api/v1beta1/watch/" + resourceIn(file) + " HTTP/1.1", fmt.Appendf(nil, "HTTP/1.1 200 OK\r\n\r\n%s", text)}}
 	}
 	var all []capture
 	for _, part := range strings.Split("\n"+string(text), "\n### ")[1:] {
@@ -78,6 +91,14 @@ func captures(t *testing.T, file string) []capture {
 	return all
 }
 
+// resourceIn tells which resource a file is about.
+func resourceIn(file string) string {
+	if strings.Contains(file, "endpoints") {
+		return "endpoints"
+	}
+	return "services"
+}
+
 // replay answers any request with one captured answer, byte for byte, and then ends the connection: a stream that the server left
 // open ends in the middle.
 func replay(t *testing.T, c capture) (*client, func() string) {
@@ -111,18 +132,18 @@ func replay(t *testing.T, c capture) (*client, func() string) {
 
 // pathOf guesses the resource of a captured request.
 func pathOf(c capture) *path {
-	var d dialect
-	d.version = "v1beta1"
-	if strings.Contains(c.request, "/v1/") {
-		d.version = "v1"
+	d := dialect{version: "v1beta1"}
+	if m := versionInURL.FindStringSubmatch(c.request); m != nil {
+		d.version = m[1]
 	}
 	name := "services"
 	col := collection{"Service", d.version, registry.SpecsPrefix}
-	if strings.Contains(c.request, "endpoints") {
-		name, col = "endpoints", collection{"Endpoints", d.version, registry.EndpointsPrefix}
-	}
-	if strings.Contains(c.request, "endpointslices") {
+	switch {
+	case strings.Contains(c.request, "endpointslices"):
+		d.version = "v1"
 		name, col = "endpointslices", collection{"EndpointSlice", "discovery.k8s.io/v1", registry.EndpointSlicesPrefix}
+	case strings.Contains(c.request, "endpoints"):
+		name, col = "endpoints", collection{"Endpoints", d.version, registry.EndpointsPrefix}
 	}
 	if d.version == "v1" {
 		p := d.core(name, col)
@@ -132,46 +153,111 @@ func pathOf(c capture) *path {
 	return &p
 }
 
-// What real servers answered is understood: as many objects, each with a key and a value that decode, or the error that it was.
-func TestCapturedListsAreUnderstood(t *testing.T) {
-	for _, test := range []struct {
-		file, title string
-		version     version
-		want        string // keys with their revisions
-	}{
-		{"api-v0.4.4-list-watch.txt", "list services, as the proxy asks", 8, "specs/default/dns@7 specs/default/web@5"},
-		{"api-v0.4.4-list-watch.txt", "list endpoints", 8, "endpoints/default/dns@8 endpoints/default/web@6"},
-		{"api-v0.4.4-list-watch.txt", "list v1beta2", 8, "specs/default/dns@7 specs/default/web@5"},
-		{"api-v0.4.4-errors-restarts.txt", "list after etcd came back with nothing in it", 3, ""},
-		{"api-v0.4.4-errors-restarts.txt", "list after the bad one was removed", 23, "specs/default/hand@14 specs/default/web@9"},
-		{"api-v0.5.4-list-watch.txt", "list services of all namespaces (v0.5.4), as v0.4.4's proxy asks", 10, "specs/default/kubernetes-ro@4 specs/default/kubernetes@5 specs/default/web@10 specs/team/web@8"},
-		{"api-v0.5.4-list-watch.txt", "list endpoints", 10, "endpoints/default/kubernetes-ro@7 endpoints/default/kubernetes@6 endpoints/default/web@9"},
-		{"api-v1.36.3-list-watch.txt", "from the server's cache (resourceVersion=0), the headless left out as kube-proxy does it", 318, "specs/team/clusterip@161"},
-		{"api-v1.36.3-list-watch.txt", "slices", 319, "endpointslices/team/clusterip-47pks@295"},
-		{"api-v1.36.3-list-watch.txt", "endpoints: the Warning header", 319, "endpoints/team/clusterip@163"},
-		{"api-v1.36.3-errors-restarts.txt", "meanwhile: list", 367, ""},
-	} {
-		t.Run(test.file+" "+test.title, func(t *testing.T) {
-			c := find(t, test.file, test.title)
-			cl, _ := replay(t, c)
-			p := pathOf(c)
-			l := &listing{seen: make(map[string]struct{})}
-			h, err := cl.page(t.Context(), p, "/", l)
-			if err != nil {
-				t.Fatal(err)
-			}
-			state := records.New(registry.Decoder{})
-			state.Merge(l.list, int64(h.version), nil, 0)
-			if got := keys(l.list.News()); got != test.want || h.version != test.version {
-				t.Errorf("@%v: %s\nwant @%v: %s", h.version, got, test.version, test.want)
-			}
-			for _, v := range l.list.News() {
-				if _, _, err := registry.Decode(string(v.Key), v.Value); err != nil {
-					t.Errorf("%s: %v", v.Key, err)
-				}
-			}
-		})
+var versionInURL = regexp.MustCompile(`/api/(v\w+)/`)
+
+// What is in testdata and is not replayed, by file or by file and title.
+var notReplayed = map[string]string{
+	"rest-session.txt":                "writes: the proxy never sends any",
+	"kube-proxy-requests.tsv":         "requests of today's kube-proxy without answers: see TestTheQuestionsAreThoseOfRealProxies",
+	"v1beta1-proxy-apiserver.raw.txt": "v0.4.4's own proxy at a server that api-v0.4.4-list-watch.txt is of: see TestTheQuestionsAreThoseOfRealProxies",
+
+	"api-v0.4.4-list-watch.txt: get one":                   "one object by its name: the proxy reads whole collections",
+	"api-v0.4.4-list-watch.txt: get one that is not there": "as above",
+	"api-v0.4.4-list-watch.txt: unknown resource":          "no resource of a proxy",
+	"api-v0.4.4-list-watch.txt: watch unknown resource":    "no resource of a proxy",
+	"api-v0.4.4-list-watch.txt: healthz":                   "not asked",
+}
+
+// Every answer that a real server was seen to give is understood as it was meant: testdata/captured.golden says how. A file that is
+// added to testdata is replayed, or has its reason in notReplayed.
+func TestEveryCapturedExchangeReplays(t *testing.T) {
+	const golden = "captured.golden"
+	files, err := os.ReadDir("testdata")
+	if err != nil {
+		t.Fatal(err)
 	}
+	unused := maps.Clone(notReplayed)
+	skip := func(name string) bool {
+		_, ok := notReplayed[name]
+		delete(unused, name)
+		return ok
+	}
+	var all strings.Builder
+	for _, file := range files {
+		if file.Name() == golden || skip(file.Name()) {
+			continue
+		}
+		for _, c := range captures(t, file.Name()) {
+			if !skip(file.Name() + ": " + c.title) {
+				fmt.Fprintf(&all, "%s: %s\n%s\n", file.Name(), c.title, outcome(t, c))
+			}
+		}
+	}
+	for name := range unused {
+		t.Errorf("%s is not there: notReplayed need not name it", name)
+	}
+	path := filepath.Join("testdata", golden)
+	if *update {
+		if err := os.WriteFile(path, []byte(all.String()), 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), all.String()); diff != "" {
+		t.Errorf("not as before (-want +got; -update writes it anew):\n%s", diff)
+	}
+}
+
+var update = flag.Bool("update", false, "write the golden file anew")
+
+// outcome replays an exchange and says what it is taken for, in lines that are indented.
+func outcome(t *testing.T, c capture) string {
+	cl, _ := replay(t, c)
+	p := pathOf(c)
+	var lines []string
+	say := func(format string, args ...any) { lines = append(lines, "\t"+fmt.Sprintf(format, args...)) }
+	decoded := func(v records.Version) {
+		if _, _, err := registry.Decode(string(v.Key), v.Value); err != nil {
+			say("%s: %v", v.Key, err)
+		}
+	}
+	var err error
+	switch url := strings.Fields(c.request)[1]; {
+	case strings.Contains(url, "watch"):
+		err = cl.watch(t.Context(), p, 8, func(ev event) error {
+			say("%s", narrated(ev))
+			if !ev.bookmark && !ev.gone {
+				decoded(ev.Version)
+			}
+			return nil
+		})
+	case strings.Contains(url, "/services"), strings.Contains(url, "/endpoints"), strings.Contains(url, "/endpointslices"):
+		l := &listing{seen: make(map[string]struct{})}
+		var h head
+		h, err = cl.page(t.Context(), p, "/", l)
+		if err == nil {
+			more := ""
+			if h.after != "" {
+				more = ", and there is more"
+			}
+			say("list @%v: %s%s", h.version, keys(l.list.News()), more)
+			for _, v := range l.list.News() {
+				decoded(v)
+			}
+		}
+	default:
+		var about any
+		if err = cl.document(t.Context(), "/", &about); err == nil {
+			say("%v", about)
+		}
+	}
+	if err != nil {
+		say("%v: %v", causeOf(err), err)
+	}
+	return strings.Join(lines, "\n")
 }
 
 func TestCapturedPagesBelongTogether(t *testing.T) {
@@ -193,78 +279,6 @@ func TestCapturedPagesBelongTogether(t *testing.T) {
 	}
 	if got, want := strings.Split(asked(), "&"), strings.Split(next.request, "&"); len(got) != len(want) {
 		t.Errorf("asked %s; want %s", got, want)
-	}
-}
-
-func TestCapturedWatchesAreUnderstood(t *testing.T) {
-	for _, test := range []struct {
-		file, title string
-		want        string // events
-		end         string // part of the error; empty: none
-	}{
-		{"api-v0.4.4-watch-events.txt", "watch services from 8, while the right-hand column happens",
-			"set specs/default/web@9; delete specs/default/dns@11; set specs/default/hand@13; set specs/default/ttl@15; set specs/default/hand@19", "in the middle"},
-		{"api-v0.4.4-watch-events.txt", "watch endpoints from 8", "set endpoints/default/web@10; delete endpoints/default/dns@12", "in the middle"},
-		{"api-v0.4.4-errors-restarts.txt", "watch from 9 after 1050 writes elsewhere: history is gone; 200, then an ERROR event, then the end", "", "401: The event in requested index is outdated"},
-		{"api-v0.4.4-errors-restarts.txt", "watch, and the API server is killed (SIGTERM) after about 2 s", "", "in the middle"},
-		{"api-v0.4.4-errors-restarts.txt", "watch, and etcd is killed after about 2 s, and is back (same data) after 8", "", "501: All the given peers are not reachable"},
-		{"api-v0.5.4-list-watch.txt", "watch from 0",
-			"set specs/default/kubernetes-ro@4; set specs/default/kubernetes@5; set specs/default/web@10; set specs/team/web@8", "in the middle"},
-		{"api-v1.36.3-list-watch.txt", "watch services of team from 319 for timeoutSeconds=6: the server ends it itself",
-			"set specs/team/clusterip@320; delete specs/team/clusterip@331; bookmark @331", ""},
-		{"api-v1.36.3-list-watch.txt", "watch slices of team from 319 meanwhile",
-			"set endpointslices/team/clusterip-47pks@321; set endpointslices/team/clusterip-47pks@324; set endpointslices/team/clusterip-47pks@327; bookmark @327", ""},
-		{"api-v1.36.3-errors-restarts.txt", "after it, from a version that was compacted", "", "too old resource version: 330 (361)"},
-	} {
-		t.Run(test.file+" "+test.title, func(t *testing.T) {
-			c := find(t, test.file, test.title)
-			cl, _ := replay(t, c)
-			var got []string
-			err := cl.watch(t.Context(), pathOf(c), 8, func(ev event) error {
-				got = append(got, narrated(ev))
-				if !ev.bookmark && !ev.gone {
-					if _, _, err := registry.Decode(string(ev.Key), ev.Value); err != nil {
-						t.Errorf("%s: %v", ev.Key, err)
-					}
-				}
-				return nil
-			})
-			if s := strings.Join(got, "; "); s != test.want {
-				t.Errorf("got  %s\nwant %s", s, test.want)
-			}
-			switch {
-			case test.end == "" && err != nil, test.end != "" && (err == nil || !strings.Contains(err.Error(), test.end)):
-				t.Errorf("ended with %v; want %q", err, test.end)
-			case strings.Contains(test.end, "401:"), strings.Contains(test.end, "too old"):
-				if causeOf(err) != Expired {
-					t.Errorf("cause %v", causeOf(err))
-				}
-			}
-		})
-	}
-}
-
-func TestCapturedRefusalsAreNamed(t *testing.T) {
-	for _, test := range []struct {
-		file, title string
-		cause       Cause
-		want        string
-	}{
-		{"api-v0.4.4-errors-restarts.txt", "list while one record in etcd does not decode: no list for anybody", Unable, `HTTP 500 Internal Server Error: "couldn't get version/kind: YAML error`},
-		{"api-v0.4.4-errors-restarts.txt", "list while etcd is away", Unable, `501: All the given peers are not reachable`},
-		{"api-v0.4.4-list-watch.txt", "unknown version", Unable, `HTTP 404 Not Found: "Not Found: \"/api/v1beta3/services\"`},
-		{"api-v1.36.3-list-watch.txt", "no token", Refused, `HTTP 401 Unauthorized: "Unauthorized"`},
-		{"api-v1.36.3-list-watch.txt", "list from the future", Unable, `HTTP 504 Gateway Timeout: "Timeout: Too large resource version`},
-		{"api-v1.36.3-errors-restarts.txt", "continue token that was compacted", Expired, `HTTP 410 Gone: "The provided continue parameter is too old`},
-	} {
-		t.Run(test.file+" "+test.title, func(t *testing.T) {
-			c := find(t, test.file, test.title)
-			cl, _ := replay(t, c)
-			_, err := cl.page(t.Context(), pathOf(c), "/", &listing{seen: make(map[string]struct{})})
-			if err == nil || causeOf(err) != test.cause || !strings.Contains(err.Error(), test.want) {
-				t.Errorf("%v: %v; want %v: %s", causeOf(err), err, test.cause, test.want)
-			}
-		})
 	}
 }
 
@@ -291,6 +305,41 @@ func TestTheQuestionsAreThoseOfRealProxies(t *testing.T) {
 	old = find(t, "api-v0.4.4-list-watch.txt", "list services, as the proxy asks")
 	if got := "GET " + p.listPath(500, "") + " HTTP/1.1"; got != old.request {
 		t.Errorf("list: %s; want %s", got, old.request)
+	}
+	asked, err := os.ReadFile(filepath.Join("testdata", "v1beta1-proxy-apiserver.raw.txt"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{p.listPath(500, ""), p.watchPath(28, 0)} {
+		if !strings.Contains(string(asked), "GET "+want+" HTTP/1.1\r\n") {
+			t.Errorf("v0.4.4's own proxy does not ask for %s", want)
+		}
+	}
+	text, err := os.ReadFile(filepath.Join("testdata", "kube-proxy-requests.tsv"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := dialect{version: "v1"}
+	today := d.core("services", collection{"Service", "v1", registry.SpecsPrefix})
+	today.selector = selectServices
+	for verb, path := range map[string]string{"list": today.listPath(500, ""), "watch": today.watchPath(4897, 5*time.Minute)} {
+		ours, err := url.Parse(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		theirs := make(url.Values)
+		for line := range strings.Lines(string(text)) {
+			if columns := strings.Split(strings.TrimSpace(line), "\t"); len(columns) == 4 && columns[2] == verb && strings.HasPrefix(columns[3], ours.Path+"?") {
+				_, query, _ := strings.Cut(columns[3], "?")
+				more, _ := url.ParseQuery(query)
+				maps.Copy(theirs, more)
+			}
+		}
+		for name := range ours.Query() {
+			if !theirs.Has(name) {
+				t.Errorf("%s: today's kube-proxy does not say %s, but %v", verb, name, theirs)
+			}
+		}
 	}
 }
 

@@ -37,6 +37,9 @@ func TestWhileOneRecordMakesEveryListFailTheWatchGoesOn(t *testing.T) {
 		}
 		f.network.Break()
 		f.after(2 * maxBackoff)
+		if f.source.Status().Connected {
+			f.t.Error("the status says that the server can be read, and it has said nothing but errors")
+		}
 		f.server.PutService("default", "web", 8002)
 		f.soon()
 		f.want("service web=8002")
@@ -97,6 +100,9 @@ func TestARegistryThatWasWipedIsTheTruth(t *testing.T) {
 		f.want("service new=9000; service newer=9001")
 		if st := f.source.Status(); st.Setbacks == 0 || st.Revision != f.server.Version() {
 			f.t.Errorf("status %+v; want a setback, and the present version", st)
+		}
+		if n := f.server.Watches(); n != 2 {
+			f.t.Errorf("%d watches; want one of each resource: those of the old history are of no use", n)
 		}
 	})
 }
@@ -171,6 +177,11 @@ func TestAMissingPermissionIsNamedWithWhatToGrant(t *testing.T) {
 			f.server.Forbid(verb, "endpoints")
 			f.begin()
 			f.after(time.Minute)
+			requests := len(f.server.Requests())
+			f.after(time.Minute)
+			if n := len(f.server.Requests()) - requests; n > 120 { // five for an attempt, which is at most 24 times a minute
+				f.t.Errorf("%s: %d requests in a minute; want pauses", verb, n)
+			}
 			st := f.source.Status()
 			if st.Cause != "forbidden" || !strings.Contains(st.Reason, verb+" endpoints: HTTP 403 Forbidden") ||
 				!strings.Contains(st.Reason, "(grant list and watch of services") {
@@ -379,4 +390,61 @@ func TestNothingIsLeftOfASourceThatWasDialling(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A watch may be silent however much it has told before, and while it is, what is known is current.
+func TestAWatchThatHasToldMuchMayBeSilent(t *testing.T) {
+	follow(t, func(f *follower) {
+		f.server.PutService("default", "web", 8000)
+		f.begin()
+		f.soon()
+		for i := range 200 { // more than one answer may have in a request timeout
+			f.server.PutService("default", "web", 8000+i)
+		}
+		f.after(19 * time.Second) // before the next list of a v1beta1
+		if st := f.source.Status(); st.Sessions != 1 || !st.Connected {
+			f.t.Errorf("status %+v; want one session that stands", st)
+		}
+		f.want("service web=8199")
+	})
+}
+
+func TestTheStateOfASilentV1IsCurrentWithTheFirstQuestion(t *testing.T) {
+	followOne(t, apitest.V1, func(f *follower) {
+		f.server.PutService("default", "web", 8000)
+		f.begin()
+		f.after(probePeriod + time.Second)
+		if st := f.source.Status(); time.Since(st.Current) > 2*time.Second {
+			f.t.Errorf("current %v ago; want a moment", time.Since(st.Current))
+		}
+	})
+}
+
+// What is longer than a record may be is rejected by its name, and never held.
+func TestAnEventThatIsTooLongHurtsOnlyItsObject(t *testing.T) {
+	followOne(t, apitest.V1, func(f *follower) {
+		f.server.PutService("default", "web", 8000)
+		f.begin()
+		f.soon()
+		f.server.Send("services", fmt.Sprintf(`{"type":"MODIFIED","object":{"kind":"Service","apiVersion":"v1","metadata":{"name":"web","namespace":"default","resourceVersion":"1000"},"spec":{"ports":[{"port":%d}],"x":"%s"}}}`,
+			8001, strings.Repeat("x", maxEvent)))
+		f.soon()
+		f.want("service web=8000")
+		st := f.source.Status()
+		if st.Sessions != 1 || len(st.Rejections) != 1 || st.Rejections[0].Key != "/registry/services/specs/default/web" || !strings.Contains(st.Rejections[0].Reason, "is longer than the limit") {
+			f.t.Errorf("status %+v; want one session, and the object rejected", st)
+		}
+	})
+}
+
+func TestAVersionThatIsGivenIsNotAskedFor(t *testing.T) {
+	followOne(t, apitest.V054, func(f *follower) {
+		f.server.PutService("default", "web", 8000)
+		f.begin(func(c *Config) { c.APIVersion = "v1beta1" })
+		f.soon()
+		f.want("service web=8000")
+		if slices.Contains(f.server.Requests(), "/api") {
+			f.t.Errorf("asked for %v", f.server.Requests())
+		}
+	})
 }

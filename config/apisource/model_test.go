@@ -111,7 +111,7 @@ func (m *model) write() {
 }
 
 func (m *model) fault() {
-	fault := m.random.IntN(11)
+	fault := m.random.IntN(14)
 	m.trail = append(m.trail, fmt.Sprintf("fault %d after %d writes @%d", fault, m.writes, m.server.Version()))
 	switch fault {
 	case 0:
@@ -138,10 +138,29 @@ func (m *model) fault() {
 		m.server.Mute()
 	case 10:
 		m.slow()
+	case 11:
+		m.server.Expire()
+	case 12:
+		m.hang()
+	case 13:
+		verb := []string{"list", "watch"}[m.random.IntN(2)]
+		m.server.Forbid(verb, "services")
+		m.server.EndWatches("")
+		time.Sleep(m.upTo(time.Minute))
+		m.server.Grant(verb, "services")
 	}
 	if m.random.IntN(2) == 0 {
 		m.source.Resync()
 	}
+}
+
+// hang has the server say nothing for a minute, on connections that stand.
+func (m *model) hang() {
+	m.server.Break(func(e exchange) bool { e.Hang(); return true })
+	m.server.Mute()
+	time.Sleep(time.Minute)
+	m.server.Break(nil)
+	m.lagged = false
 }
 
 func (m *model) wipe() {

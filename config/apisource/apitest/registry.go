@@ -41,6 +41,7 @@ type Server struct {
 	requests  []string
 	born      int64
 	untold    bool // no watch tells what is written now
+	watches   int  // that are open
 }
 
 // A change is one write.
@@ -294,6 +295,9 @@ func (s *Server) wakeLocked() {
 // Cut breaks every watch in the middle of an event.
 func (s *Server) Cut() { s.breakAll("cut") }
 
+// Expire ends every watch by saying that what it would tell next is no longer known.
+func (s *Server) Expire() { s.breakAll(s.expired(s.Version())) }
+
 // EndWatches sends a line to every watch, if it is not empty, and ends them in order.
 func (s *Server) EndWatches(line string) { s.breakAll(line) }
 
@@ -303,6 +307,13 @@ func (s *Server) breakAll(how string) {
 	s.breaks++
 	s.ending = how
 	s.wakeLocked()
+}
+
+// Watches is how many watches are open.
+func (s *Server) Watches() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.watches
 }
 
 // Requests are the paths and queries of all requests so far.

@@ -212,7 +212,13 @@ func (s *Server) watch(e Exchange) {
 	}
 	s.mu.Lock()
 	breaks, compacted, told := s.breaks, s.compacted, len(s.sent)
+	s.watches++
 	s.mu.Unlock()
+	defer func() {
+		s.mu.Lock()
+		s.watches--
+		s.mu.Unlock()
+	}()
 	if from < compacted {
 		send(s.expired(from))
 		return
