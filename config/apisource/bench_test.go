@@ -1,14 +1,19 @@
 package apisource
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
+	"kubeproxy/config/apisource/apitest"
 	"kubeproxy/config/records"
+	"kubeproxy/config/records/recordstest"
 	"kubeproxy/registry"
 )
 
@@ -73,4 +78,40 @@ func benchmarkList(b *testing.B, begin func() *records.State) {
 			b.Fatalf("%d records", state.Len())
 		}
 	}
+}
+
+// BenchmarkChangeToUpdate changes one of 100 services in a server, and waits for the Update that tells of it. The server, which
+// is one in memory, and the network of this machine are in it.
+func BenchmarkChangeToUpdate(b *testing.B) {
+	server := apitest.New(apitest.V1)
+	for i := range 100 {
+		server.PutService("default", fmt.Sprintf("service-%05d", i), 1000+i)
+	}
+	listening := httptest.NewServer(server)
+	defer listening.Close()
+	s, err := New(Config{Server: listening.URL})
+	if err != nil {
+		b.Fatal(err)
+	}
+	out := make(chan registry.Update)
+	ctx, stop := context.WithCancel(b.Context())
+	var running sync.WaitGroup
+	running.Go(func() { _ = s.Run(ctx, out) }) // returns nil
+	defer running.Wait()
+	defer stop()
+	if u := <-out; len(u.Services) != 100 {
+		b.Fatalf("%d services", len(u.Services))
+	}
+	var took []time.Duration
+	for b.Loop() {
+		began := time.Now()
+		server.PutService("default", "service-00000", 1000+len(took)%60000)
+		for u := range out {
+			if len(u.Services) > 0 {
+				break
+			}
+		}
+		took = append(took, time.Since(began))
+	}
+	recordstest.ReportLatencies(b, took)
 }

@@ -178,7 +178,7 @@ func (f *follower) awaitStatus(t testing.TB, what string, is func(config.Status)
 }
 
 // started follows an etcd with one service.
-func started(t *testing.T, edits ...func(*etcdconfig.Config)) (*etcdv2test.Server, *follower) {
+func started(t testing.TB, edits ...func(*etcdconfig.Config)) (*etcdv2test.Server, *follower) {
 	t.Helper()
 	etcd := etcdv2test.Start(t)
 	set(t, etcd, "a", 1)

@@ -7,8 +7,10 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/golang/glog"
 	"go.uber.org/goleak"
@@ -108,4 +110,13 @@ func LogSince(t testing.TB) func() string {
 	}
 	before := len(read())
 	return func() string { return read()[before:] }
+}
+
+// ReportLatencies reports how long each of many changes took: half of them at most p50, and one in a hundred longer than p99.
+func ReportLatencies(b *testing.B, took []time.Duration) {
+	b.Helper()
+	slices.Sort(took)
+	for _, p := range []int{50, 99} {
+		b.ReportMetric(float64(took[(len(took)-1)*p/100])/float64(time.Millisecond), fmt.Sprintf("ms-p%d", p))
+	}
 }
