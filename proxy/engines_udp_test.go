@@ -53,7 +53,7 @@ func TestASessionStaysWhileOneSideSpeaks(t *testing.T) {
 
 // The session of a client that has gone does not count as one more client.
 func TestASessionThatEndsTakesNobodysTurn(t *testing.T) {
-	onBothEngines(t, engine.Config{UDPTimeout: 20 * time.Millisecond}, func(t *testing.T, e *udpEngine) {
+	onBothEngines(t, engine.Config{UDPTimeout: time.Second / 2}, func(t *testing.T, e *udpEngine) {
 		s := e.serve(t, enginetest.Identity(t, "1"), enginetest.Identity(t, "2"), enginetest.Identity(t, "3"))
 		for _, want := range []string{"1", "2", "3", "1"} {
 			if got := proxytest.DialUDP(t, s.Addr).Ask(t).Name; got != want {

@@ -11,15 +11,11 @@ import (
 
 // Ports that another program holds. The restart of a program is no invitation: a record may list the port of sshd or of etcd, and
 // whoever binds first has it. So a port that was held when we tried to open it is left alone until it has been seen free for
-// heldFor without interruption. Looking does not bind it, where the system lets us see its sockets.
-const (
-	heldFor    = 15 * time.Second
-	probeEvery = time.Second
+// Config.HeldPortDelay without interruption. Looking does not bind it, where the system lets us see its sockets.
 
-	// How long a held port is remembered that no service claims any more. A record that is deleted and created again does not make
-	// its port a new one.
-	heldMemory = time.Hour
-)
+// heldMemory is how long a held port is remembered that no service claims any more. A record that is deleted and created again does
+// not make its port a new one.
+const heldMemory = time.Hour
 
 // A heldPort is a port that another program had when it was last tried.
 type heldPort struct {
@@ -27,9 +23,6 @@ type heldPort struct {
 	freeSince time.Time // the first of the probes, without a break until now, that found it free; zero: it was in use
 	left      time.Time // since when no service claims it; zero: one does
 }
-
-// errHeld marks the error of a port that another program holds.
-var errHeld = errors.New("it is taken once it has been free for " + heldFor.String())
 
 // errOwnConnection is why a port cannot be opened that is the local port of a connection or of a session of ours.
 var errOwnConnection = errors.New("a connection or a UDP session of this proxy has it as its local port until it ends")
@@ -39,7 +32,7 @@ func (p *Proxier) inUseLocked(id registry.NodePort, err error, own func() map[re
 	if own()[id] {
 		return fmt.Errorf("%w: %w", err, errOwnConnection)
 	}
-	err = fmt.Errorf("%w: %w", err, errHeld)
+	err = fmt.Errorf("%w: it is taken once it has been free for %v", err, p.cfg.HeldPortDelay)
 	p.held[id] = &heldPort{err: err}
 	return err
 }
@@ -90,7 +83,7 @@ func (p *Proxier) probeHeld() (next time.Time, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := time.Now()
-	p.probeAt = now.Add(p.probeEvery)
+	p.probeAt = now.Add(p.cfg.HeldPortProbePeriod)
 	var due []*listener
 	for _, id := range ids {
 		h, l := p.held[id], p.listeners[id]
@@ -100,7 +93,7 @@ func (p *Proxier) probeHeld() (next time.Time, ok bool) {
 			h.freeSince = time.Time{}
 		case h.freeSince.IsZero():
 			h.freeSince = now
-		case now.Sub(h.freeSince) >= p.heldFor:
+		case now.Sub(h.freeSince) >= p.cfg.HeldPortDelay:
 			delete(p.held, id)
 			due = append(due, l)
 		}

@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"maps"
@@ -33,6 +34,10 @@ type Config struct {
 
 	ReservedPorts []uint16 // TCP ports that no service can claim, and that are no endpoints on this machine: the operators'
 	EtcdPorts     []uint16 // TCP ports that no service can claim, since an etcd on this machine has them
+
+	// A port that another program holds is taken once it has been free for HeldPortDelay without interruption, default 15s. The
+	// proxier looks at it every HeldPortProbePeriod, default 1s.
+	HeldPortDelay, HeldPortProbePeriod time.Duration
 }
 
 // A PortRange is the ports from First to Last, both included.
@@ -43,6 +48,8 @@ func (c Config) withDefaults() Config {
 	if c.DrainTimeout == 0 {
 		c.DrainTimeout = 30 * time.Second
 	}
+	c.HeldPortDelay = cmp.Or(c.HeldPortDelay, 15*time.Second)
+	c.HeldPortProbePeriod = cmp.Or(c.HeldPortProbePeriod, time.Second)
 	return c
 }
 
@@ -78,12 +85,11 @@ type Proxier struct {
 	localRead time.Time
 	localOpen [2]int // listeners in it, by protocol
 
-	// What the system says: which ports are in use, which of them by our own connections, and the local range. As the times, these
-	// are constant but for tests.
-	probe               func(bind netip.Addr, ids []registry.NodePort) (inUse map[registry.NodePort]bool)
-	ownLocal            func() map[registry.NodePort]bool
-	readLocal           func() localRange
-	heldFor, probeEvery time.Duration
+	// What the system says: which ports are in use, which of them by our own connections, and the local range. These are constant
+	// but for tests.
+	probe     func(bind netip.Addr, ids []registry.NodePort) (inUse map[registry.NodePort]bool)
+	ownLocal  func() map[registry.NodePort]bool
+	readLocal func() localRange
 
 	conflicts, forbidden lograte.Limiter[aboutPort] // of lines about ports that another service has, or that none may have
 	refusals, reopened   lograte.Limiter[aboutPort] // the same of ports that cannot be opened, and that can again
@@ -119,11 +125,9 @@ func NewProxier(cfg Config, lb *balance.LoadBalancerRR) *Proxier {
 		unopened:  make(map[registry.NodePort]*listener),
 		held:      make(map[registry.NodePort]*heldPort),
 
-		probe:      portsInUse,
-		ownLocal:   ownLocalPorts,
-		readLocal:  readLocalRange,
-		heldFor:    heldFor,
-		probeEvery: probeEvery,
+		probe:     portsInUse,
+		ownLocal:  ownLocalPorts,
+		readLocal: readLocalRange,
 	}
 }
 

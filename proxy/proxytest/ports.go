@@ -1,6 +1,8 @@
 package proxytest
 
 import (
+	"net"
+	"runtime"
 	"testing"
 
 	"kubeproxy/internal/freeport"
@@ -15,4 +17,21 @@ func FreePort(t testing.TB) uint16 {
 		t.Fatal(err)
 	}
 	return port
+}
+
+// NeedsAddresses skips the test when this machine lacks one of these addresses. Linux has all of 127.0.0.0/8, so that there the test
+// fails instead; macOS has 127.0.0.1 alone until others are configured.
+func NeedsAddresses(t testing.TB, ips ...string) {
+	t.Helper()
+	for _, ip := range ips {
+		l, err := net.Listen("tcp", net.JoinHostPort(ip, "0"))
+		switch {
+		case err == nil:
+			l.Close()
+		case runtime.GOOS == "linux":
+			t.Fatal(err)
+		default:
+			t.Skipf("this machine lacks an address that the test needs: %v", err)
+		}
+	}
 }

@@ -1,10 +1,4 @@
-//go:build linux
-
-package proxy_test
-
-// The conformance tests say what an engine owes to clients and endpoints, and hold every engine to
-// it: real sockets on one side and the other, the exported API in between, and nothing of what is
-// inside. They are for Linux, since some of them need namespaces, limits and /proc.
+package conformancetest
 
 import (
 	"context"
@@ -23,29 +17,6 @@ import (
 	"kubeproxy/proxy/traffic"
 	"kubeproxy/registry"
 )
-
-// engines lists the engines that are held to these tests, and how to configure each.
-var engines = []struct {
-	name   string
-	config func() proxy.Config
-}{
-	{"portable", func() proxy.Config { return proxy.Config{Engine: proxy.Portable} }},
-	{"epoll", func() proxy.Config { return proxy.Config{Engine: proxy.Epoll} }},
-}
-
-// What the proxy logs belongs to the test's output, not into files.
-// conform runs a test once for every engine. The test may change the configuration it is given.
-func conform(t *testing.T, test func(t *testing.T, cfg proxy.Config)) {
-	t.Helper()
-	for _, engine := range engines {
-		t.Run(engine.name, func(t *testing.T) {
-			cfg := engine.config()
-			cfg.BindAddress = proxytest.Loopback
-			cfg.DrainTimeout = 2 * time.Second
-			test(t, cfg)
-		})
-	}
-}
 
 // A node is a running proxy. When the test ends, so does the node, and leaves nothing behind.
 type node struct {
@@ -262,4 +233,15 @@ func isClosed(c <-chan struct{}) bool {
 	default:
 		return false
 	}
+}
+
+// talkTo says hello to a server that chats. One that refuses may do so before the client knows that
+// it is connected.
+func talkTo(t *testing.T, addr netip.AddrPort) (*proxytest.Talk, error) {
+	t.Helper()
+	talk, err := proxytest.TryTalkTo(t, addr)
+	if err == nil {
+		_, err = talk.Say("hello")
+	}
+	return talk, err
 }

@@ -1,6 +1,4 @@
-//go:build linux
-
-package proxy_test
+package conformancetest
 
 import (
 	"errors"
@@ -8,13 +6,10 @@ import (
 	"io"
 	"net"
 	"net/netip"
-	"os"
 	"slices"
 	"sync"
 	"testing"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"kubeproxy/proxy"
 	"kubeproxy/proxy/proxytest"
@@ -30,11 +25,12 @@ type reasonCase struct {
 	why    traffic.Reason
 	when   string
 	config func(*proxy.Config)            // may be nil
-	alone  bool                           // in a process and a network of its own
 	do     func(t *testing.T, b *bookish) // returns when it is done; what it opened stays
 }
 
-// reasonCases has a case for each reason, those of UDP in a table of their own.
+func (c reasonCase) name() string { return fmt.Sprintf("%s: %s", c.why, c.when) }
+
+// reasonCases has a case for each reason, but for those of linuxReasonCases. Those of UDP are in a table of their own.
 var reasonCases = slices.Concat(tcpReasonCases, udpReasonCases)
 
 var tcpReasonCases = []reasonCase{
@@ -104,35 +100,6 @@ var tcpReasonCases = []reasonCase{
 		proxytest.Reset(client)
 		b.sent = 5
 	}},
-	{why: traffic.ClientVanished, when: "the client's machine goes", alone: true, config: probing, do: func(t *testing.T, b *bookish) {
-		accepted, hold := make(chan struct{}), make(chan struct{})
-		at := b.serve(t, served(t, func(*net.TCPConn) { accepted <- struct{}{}; <-hold }))
-		t.Cleanup(func() { close(hold) })
-		peer := proxytest.NewPeer(t)
-		peer.Do(t, func() error {
-			client, err := net.Dial("tcp", netip.AddrPortFrom(peer.Here, at.Port()).String())
-			if err == nil {
-				t.Cleanup(func() { client.Close() })
-			}
-			return err
-		})
-		proxytest.Receive(t, accepted, "the endpoint to accept")
-		peer.Vanish(t)
-	}},
-	{why: traffic.EndpointVanished, when: "the endpoint's machine goes, and the client finishes", alone: true, config: func(cfg *proxy.Config) {
-		probing(cfg)
-		cfg.HalfClosedTimeout = time.Hour
-	}, do: func(t *testing.T, b *bookish) {
-		peer, client := b.dialPeer(t)
-		peer.Vanish(t)
-		client.Write([]byte("lost")) // what is not acknowledged keeps keepalive from asking
-		client.CloseWrite()
-		b.sent = 4
-	}},
-	{why: traffic.EndpointVanished, when: "the machine of an endpoint goes to which nothing is being said", alone: true, config: probing, do: func(t *testing.T, b *bookish) {
-		peer, _ := b.dialPeer(t)
-		peer.Vanish(t)
-	}},
 	{why: traffic.HalfClosedTimeout, when: "the client has finished, and nobody says anything", config: impatient, do: func(t *testing.T, b *bookish) {
 		hold := make(chan struct{})
 		client := b.dial(t, func(*net.TCPConn) { <-hold })
@@ -195,32 +162,6 @@ var tcpReasonCases = []reasonCase{
 		}
 		b.sent, b.received = 0, 0
 	}},
-	{why: traffic.DescriptorLimit, when: "others have all descriptors", alone: true, do: func(t *testing.T, b *bookish) {
-		at := b.serve(t, served(t, proxytest.Identify("web")))
-		client, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { unix.Close(client) })
-		limitDescriptors(t, fewDescriptors)
-		var hoard []*os.File
-		for {
-			f, err := os.Open(os.DevNull)
-			if err != nil {
-				break
-			}
-			hoard = append(hoard, f)
-		}
-		t.Cleanup(func() {
-			for _, f := range hoard {
-				f.Close()
-			}
-		})
-		hoard[0].Close() // enough to accept a client, and not to dial for it
-		if err := unix.Connect(client, &unix.SockaddrInet4{Addr: at.Addr().As4(), Port: int(at.Port())}); err != nil {
-			t.Fatal(err)
-		}
-	}},
 	{why: traffic.EndpointRemoved, when: "its endpoint goes", config: closing, do: func(t *testing.T, b *bookish) {
 		talk := b.talk(t)
 		b.apply(endpoints("web", served(t, proxytest.Chat("other"))))
@@ -247,14 +188,6 @@ var tcpReasonCases = []reasonCase{
 func impatient(cfg *proxy.Config) {
 	cfg.DialTimeout = 100 * time.Millisecond
 	cfg.HalfClosedTimeout = 100 * time.Millisecond
-}
-
-// probing makes keepalive find out soon, about clients from another machine too.
-func probing(cfg *proxy.Config) {
-	cfg.TCPKeepAlive = time.Second      // the shortest that the kernel knows
-	cfg.DialTimeout = 4 * time.Second   // a link that is new may lose the first SYN
-	cfg.HalfClosedTimeout = time.Second // which a relay waits for what can no longer be delivered
-	cfg.BindAddress = netip.IPv4Unspecified()
 }
 
 func closing(cfg *proxy.Config) { cfg.OnRemoval.Close = true }
@@ -314,27 +247,6 @@ func (b *bookish) dial(t *testing.T, endpoint func(*net.TCPConn)) *net.TCPConn {
 	return proxytest.Dial(t, b.serve(t, served(t, endpoint)))
 }
 
-// dialPeer connects to the service "web", whose endpoint is on another machine.
-func (b *bookish) dialPeer(t *testing.T) (*proxytest.Peer, *net.TCPConn) {
-	t.Helper()
-	peer := proxytest.NewPeer(t)
-	var listener *net.TCPListener
-	peer.Do(t, func() (err error) {
-		if listener, err = net.ListenTCP("tcp", &net.TCPAddr{IP: peer.There.AsSlice()}); err == nil {
-			err = listener.SetDeadline(time.Now().Add(proxytest.Patience))
-		}
-		return err
-	})
-	t.Cleanup(func() { listener.Close() })
-	client := proxytest.Dial(t, b.serve(t, proxytest.At(listener.Addr().(*net.TCPAddr).AddrPort())))
-	endpoint, err := listener.AcceptTCP()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { endpoint.Close() })
-	return peer, client
-}
-
 // talk has a client exchange a few words with the service "web".
 func (b *bookish) talk(t *testing.T) *proxytest.Talk {
 	t.Helper()
@@ -370,38 +282,38 @@ func (b *bookish) ended(why traffic.Reason) (some []traffic.Ending) {
 	return some
 }
 
-func TestEveryReasonIsWhatWasDone(t *testing.T) {
+func (s suite) TestEveryReasonIsWhatWasDone(t *testing.T) {
 	for _, c := range reasonCases {
-		t.Run(fmt.Sprintf("%s: %s", c.why, c.when), func(t *testing.T) {
-			conform(t, func(t *testing.T, cfg proxy.Config) {
-				if c.alone && !proxytest.InOwnNetwork(t) {
-					return
-				}
-				cfg.DrainTimeout = 200 * time.Millisecond
-				if c.config != nil {
-					c.config(&cfg)
-				}
-				b := &bookish{}
-				cfg.Ended = func(e traffic.Ending) {
-					b.mu.Lock()
-					defer b.mu.Unlock()
-					b.endings = append(b.endings, e)
-				}
-				b.node = newNode(t, cfg)
-				started := time.Now()
-				c.do(t, b)
-				if !proxytest.Becomes(func() bool { return len(b.ended(c.why)) > 0 }) {
-					t.Fatalf("the client has not ended for this reason, but: %+v", b.endings)
-				}
-				b.check(t, c.why, started)
-				b.end()
-				if n := len(b.ended(c.why)); n != 1 {
-					t.Errorf("when all is closed, it has ended %d times", n)
-				}
-				b.checkAll(t)
-			})
-		})
+		t.Run(c.name(), func(t *testing.T) { s.causes(t, c) })
 	}
+}
+
+// causes checks that what a case does to a client is the reason of its end.
+func (s suite) causes(t *testing.T, c reasonCase) {
+	t.Helper()
+	cfg := s.config()
+	cfg.DrainTimeout = 200 * time.Millisecond
+	if c.config != nil {
+		c.config(&cfg)
+	}
+	b := &bookish{}
+	cfg.Ended = func(e traffic.Ending) {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		b.endings = append(b.endings, e)
+	}
+	b.node = newNode(t, cfg)
+	started := time.Now()
+	c.do(t, b)
+	if !proxytest.Becomes(func() bool { return len(b.ended(c.why)) > 0 }) {
+		t.Fatalf("the client has not ended for this reason, but: %+v", b.endings)
+	}
+	b.check(t, c.why, started)
+	b.end()
+	if n := len(b.ended(c.why)); n != 1 {
+		t.Errorf("when all is closed, it has ended %d times", n)
+	}
+	b.checkAll(t)
 }
 
 // check looks at the ending that the test is about.
@@ -478,19 +390,6 @@ func (b *bookish) checkAll(t *testing.T) {
 	for key, c := range counted { // services that are gone may be forgotten
 		if *c != *of(told, key) {
 			t.Errorf("%s: counted %+v; told %+v", key, *c, *of(told, key))
-		}
-	}
-}
-
-func TestNoReasonIsWithoutACase(t *testing.T) {
-	words := make(map[string]bool)
-	for _, why := range traffic.Reasons() {
-		if why.String() == "" || words[why.String()] {
-			t.Errorf("reason %d is spelled %q", why, why)
-		}
-		words[why.String()] = true
-		if !slices.ContainsFunc(reasonCases, func(c reasonCase) bool { return c.why == why }) {
-			t.Errorf("nothing is done to a client to make it end by %s", why)
 		}
 	}
 }

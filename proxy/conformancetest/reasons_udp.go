@@ -1,6 +1,4 @@
-//go:build linux
-
-package proxy_test
+package conformancetest
 
 import (
 	"net/netip"

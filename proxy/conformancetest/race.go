@@ -1,6 +1,6 @@
-//go:build linux && race
+//go:build race
 
-package proxy_test
+package conformancetest
 
 // The race detector has every fourth value that is put into a sync.Pool be lost, on purpose.
 const poolsLose = true

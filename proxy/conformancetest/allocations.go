@@ -1,6 +1,4 @@
-//go:build linux
-
-package proxy_test
+package conformancetest
 
 import (
 	"fmt"
@@ -11,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"kubeproxy/proxy"
 	"kubeproxy/proxy/proxytest"
 )
 
@@ -58,76 +55,74 @@ func echoChunks(conn *net.TCPConn) {
 
 // A chunk that passes through our memory, one that fills many buffers, and bulk, which on Linux may go
 // by splice: much more than the sockets hold, so that each side also has to wait for the other.
-func TestARelayedChunkAllocatesNothing(t *testing.T) {
+func (s suite) TestARelayedChunkAllocatesNothing(t *testing.T) {
 	for _, c := range []struct{ size, times int }{{64, 1000}, {100_000, 1000}, {4 << 20, 100}} {
 		t.Run(fmt.Sprintf("%d bytes", c.size), func(t *testing.T) {
-			conform(t, func(t *testing.T, cfg proxy.Config) {
-				n := newNode(t, cfg)
-				client := proxytest.Dial(t, tcpThrough(t, n, served(t, echoChunks)))
-				client.SetDeadline(time.Now().Add(2 * proxytest.Patience))
-				question, answer := make([]byte, c.size), make([]byte, c.size)
-				ask, asked := make(chan struct{}), make(chan error)
-				go func() {
-					defer close(asked)
-					for range ask {
-						_, err := client.Write(question)
-						asked <- err
-					}
-				}()
-				defer func() {
-					close(ask)
-					<-asked
-				}()
-				roundTrip := func() {
-					ask <- struct{}{}
-					_, err := io.ReadFull(client, answer)
-					if werr := <-asked; err != nil || werr != nil {
-						t.Fatalf("reading the answer: %v; writing the question: %v", err, werr)
-					}
+			cfg := s.config()
+			n := newNode(t, cfg)
+			client := proxytest.Dial(t, tcpThrough(t, n, served(t, echoChunks)))
+			client.SetDeadline(time.Now().Add(2 * proxytest.Patience))
+			question, answer := make([]byte, c.size), make([]byte, c.size)
+			ask, asked := make(chan struct{}), make(chan error)
+			go func() {
+				defer close(asked)
+				for range ask {
+					_, err := client.Write(question)
+					asked <- err
 				}
-				if n := allocations(c.times, roundTrip); n > fewAllocations(1) {
-					t.Errorf("%v allocations for %d bytes there and back; want none", n, c.size)
+			}()
+			defer func() {
+				close(ask)
+				<-asked
+			}()
+			roundTrip := func() {
+				ask <- struct{}{}
+				_, err := io.ReadFull(client, answer)
+				if werr := <-asked; err != nil || werr != nil {
+					t.Fatalf("reading the answer: %v; writing the question: %v", err, werr)
 				}
-			})
+			}
+			if n := allocations(c.times, roundTrip); n > fewAllocations(1) {
+				t.Errorf("%v allocations for %d bytes there and back; want none", n, c.size)
+			}
 		})
 	}
 }
 
 // One client's datagrams of any length; and those of many clients, which may be carried in one batch.
-func TestADatagramAllocatesNothing(t *testing.T) {
+func (s suite) TestADatagramAllocatesNothing(t *testing.T) {
 	for _, bind := range []string{"127.0.0.1", "0.0.0.0", "::1"} {
 		for _, c := range []struct{ clients, length int }{{1, 0}, {1, 64}, {1, 1400}, {1, 60_000}, {32, 64}} {
 			t.Run(fmt.Sprintf("bound to %s, %d clients, %d bytes", bind, c.clients, c.length), func(t *testing.T) {
-				conform(t, func(t *testing.T, cfg proxy.Config) {
-					cfg.BindAddress = netip.MustParseAddr(bind)
-					n := newNode(t, cfg)
-					to := udpThrough(t, n, proxytest.ServeUDP(t, "127.0.0.1:0", proxytest.EchoUDP).Addr)
-					if bind == "::1" {
-						to = netip.AddrPortFrom(cfg.BindAddress, to.Port())
-					}
-					var clients []*net.UDPConn
-					for range c.clients {
-						client := proxytest.DialUDP(t, to).UDPConn
-						client.SetDeadline(time.Now().Add(2 * proxytest.Patience))
-						clients = append(clients, client)
-					}
-					buf := make([]byte, c.length)
-					roundTrip := func() {
-						for _, client := range clients {
-							if _, err := client.Write(buf); err != nil {
-								t.Fatal(err)
-							}
-						}
-						for _, client := range clients {
-							if n, err := client.Read(buf); err != nil || n != len(buf) {
-								t.Fatalf("%d bytes came back, %v", n, err)
-							}
+				cfg := s.config()
+				cfg.BindAddress = netip.MustParseAddr(bind)
+				n := newNode(t, cfg)
+				to := udpThrough(t, n, proxytest.ServeUDP(t, "127.0.0.1:0", proxytest.EchoUDP).Addr)
+				if bind == "::1" {
+					to = netip.AddrPortFrom(cfg.BindAddress, to.Port())
+				}
+				var clients []*net.UDPConn
+				for range c.clients {
+					client := proxytest.DialUDP(t, to).UDPConn
+					client.SetDeadline(time.Now().Add(2 * proxytest.Patience))
+					clients = append(clients, client)
+				}
+				buf := make([]byte, c.length)
+				roundTrip := func() {
+					for _, client := range clients {
+						if _, err := client.Write(buf); err != nil {
+							t.Fatal(err)
 						}
 					}
-					if n := allocations(1000, roundTrip); n > fewAllocations(c.clients) {
-						t.Errorf("%v allocations for a datagram of each client and its answer; want none", n)
+					for _, client := range clients {
+						if n, err := client.Read(buf); err != nil || n != len(buf) {
+							t.Fatalf("%d bytes came back, %v", n, err)
+						}
 					}
-				})
+				}
+				if n := allocations(1000, roundTrip); n > fewAllocations(c.clients) {
+					t.Errorf("%v allocations for a datagram of each client and its answer; want none", n)
+				}
 			})
 		}
 	}

@@ -1,12 +1,9 @@
-//go:build linux
-
-package proxy_test
+package conformancetest
 
 import (
 	"testing"
 	"time"
 
-	"kubeproxy/proxy"
 	"kubeproxy/proxy/balance"
 	"kubeproxy/proxy/proxytest"
 	"kubeproxy/registry"
@@ -83,23 +80,22 @@ var changes = []struct {
 }
 
 // removing runs a test with a connection to the service "web".
-func removing(t *testing.T, then balance.Removal, test func(t *testing.T, n *node, at uint16, was, other registry.Addr, talk *proxytest.Talk)) {
+func (s suite) removing(t *testing.T, then balance.Removal, test func(t *testing.T, n *node, at uint16, was, other registry.Addr, talk *proxytest.Talk)) {
 	t.Helper()
-	conform(t, func(t *testing.T, cfg proxy.Config) {
-		cfg.OnRemoval = then
-		n := newNode(t, cfg)
-		was, other := served(t, proxytest.Chat("was")), served(t, proxytest.Chat("other"))
-		at := tcpThrough(t, n, was)
-		talk := proxytest.TalkTo(t, at)
-		talk.MustSay(t, "hello")
-		test(t, n, at.Port(), was, other, talk)
-	})
+	cfg := s.config()
+	cfg.OnRemoval = then
+	n := newNode(t, cfg)
+	was, other := served(t, proxytest.Chat("was")), served(t, proxytest.Chat("other"))
+	at := tcpThrough(t, n, was)
+	talk := proxytest.TalkTo(t, at)
+	talk.MustSay(t, "hello")
+	test(t, n, at.Port(), was, other, talk)
 }
 
-func TestARemovalLeavesConnectionsAloneByDefault(t *testing.T) {
+func (s suite) TestARemovalLeavesConnectionsAloneByDefault(t *testing.T) {
 	for _, r := range append(removals, changes...) {
 		t.Run(r.how, func(t *testing.T) {
-			removing(t, balance.Removal{}, func(t *testing.T, n *node, at uint16, was, other registry.Addr, talk *proxytest.Talk) {
+			s.removing(t, balance.Removal{}, func(t *testing.T, n *node, at uint16, was, other registry.Addr, talk *proxytest.Talk) {
 				r.do(n, at, was, other)
 				if got := talk.MustSay(t, "still here"); got != "was" {
 					t.Errorf("answered by %q", got)
@@ -109,10 +105,10 @@ func TestARemovalLeavesConnectionsAloneByDefault(t *testing.T) {
 	}
 }
 
-func TestARemovalClosesConnectionsWhenAsked(t *testing.T) {
+func (s suite) TestARemovalClosesConnectionsWhenAsked(t *testing.T) {
 	for _, r := range removals {
 		t.Run(r.how, func(t *testing.T) {
-			removing(t, balance.Removal{Close: true}, func(t *testing.T, n *node, at uint16, was, other registry.Addr, talk *proxytest.Talk) {
+			s.removing(t, balance.Removal{Close: true}, func(t *testing.T, n *node, at uint16, was, other registry.Addr, talk *proxytest.Talk) {
 				r.do(n, at, was, other)
 				if err := proxytest.Discard(talk.Conn); !proxytest.IsReset(err) {
 					t.Errorf("the client saw %v; want a reset", err)
@@ -124,10 +120,10 @@ func TestARemovalClosesConnectionsWhenAsked(t *testing.T) {
 
 // A record that merely changes is no removal. (Nor is it one when the client may come no more: it has
 // come.)
-func TestAChangeOfARecordClosesNoConnection(t *testing.T) {
+func (s suite) TestAChangeOfARecordClosesNoConnection(t *testing.T) {
 	for _, c := range changes {
 		t.Run(c.how, func(t *testing.T) {
-			removing(t, balance.Removal{Close: true}, func(t *testing.T, n *node, at uint16, was, other registry.Addr, talk *proxytest.Talk) {
+			s.removing(t, balance.Removal{Close: true}, func(t *testing.T, n *node, at uint16, was, other registry.Addr, talk *proxytest.Talk) {
 				c.do(n, at, was, other)
 				if got := talk.MustSay(t, "still here"); got != "was" {
 					t.Errorf("answered by %q", got)
@@ -138,11 +134,11 @@ func TestAChangeOfARecordClosesNoConnection(t *testing.T) {
 }
 
 // The time is counted from the removal, and that an endpoint comes back does not stop it.
-func TestARemovalClosesConnectionsAfterAWhile(t *testing.T) {
+func (s suite) TestARemovalClosesConnectionsAfterAWhile(t *testing.T) {
 	const after = 400 * time.Millisecond
 	for _, r := range removals {
 		t.Run(r.how, func(t *testing.T) {
-			removing(t, balance.Removal{Close: true, After: after}, func(t *testing.T, n *node, at uint16, was, other registry.Addr, talk *proxytest.Talk) {
+			s.removing(t, balance.Removal{Close: true, After: after}, func(t *testing.T, n *node, at uint16, was, other registry.Addr, talk *proxytest.Talk) {
 				removed := time.Now()
 				r.do(n, at, was, other)
 				if err := proxytest.Discard(talk.Conn); !proxytest.IsReset(err) {
@@ -157,8 +153,8 @@ func TestARemovalClosesConnectionsAfterAWhile(t *testing.T) {
 }
 
 // Who comes between two removals belongs to the endpoint as it is then.
-func TestAConnectionThatBeganAfterTheReturnOfItsEndpointStays(t *testing.T) {
-	removing(t, balance.Removal{Close: true}, func(t *testing.T, n *node, at uint16, was, other registry.Addr, talk *proxytest.Talk) {
+func (s suite) TestAConnectionThatBeganAfterTheReturnOfItsEndpointStays(t *testing.T) {
+	s.removing(t, balance.Removal{Close: true}, func(t *testing.T, n *node, at uint16, was, other registry.Addr, talk *proxytest.Talk) {
 		n.apply(endpoints("web", other))
 		n.apply(endpoints("web", was))
 		next := proxytest.TalkTo(t, proxytest.On(at))
@@ -173,8 +169,8 @@ func TestAConnectionThatBeganAfterTheReturnOfItsEndpointStays(t *testing.T) {
 }
 
 // However long removed connections may stay, a shutdown does not wait for longer than its drain.
-func TestAShutdownDoesNotWaitForWhatWasRemoved(t *testing.T) {
-	removing(t, balance.Removal{Close: true, After: time.Hour}, func(t *testing.T, n *node, at uint16, was, other registry.Addr, talk *proxytest.Talk) {
+func (s suite) TestAShutdownDoesNotWaitForWhatWasRemoved(t *testing.T) {
+	s.removing(t, balance.Removal{Close: true, After: time.Hour}, func(t *testing.T, n *node, at uint16, was, other registry.Addr, talk *proxytest.Talk) {
 		n.apply(noService("web"))
 		talk.MustSay(t, "still here")
 		start := time.Now()

@@ -1,17 +1,11 @@
-//go:build linux
-
-package proxy_test
+package conformancetest
 
 import (
 	"encoding/json"
 	"fmt"
-	"net"
 	"os"
 	"slices"
 	"testing"
-	"time"
-
-	"github.com/golang/glog"
 
 	"kubeproxy/proxy"
 	"kubeproxy/proxy/proxytest"
@@ -28,29 +22,28 @@ type crowd struct {
 }
 
 // crowded starts a proxy that may have so many descriptors, for so many services.
-func crowded(t *testing.T, descriptors uint64, services int, test func(t *testing.T, c *crowd)) {
-	conform(t, func(t *testing.T, cfg proxy.Config) {
-		if proxytest.Inside(t) {
-			serveCrowded(t, cfg)
-			return
-		}
-		proxytest.NothingLeaks(t)
-		web := served(t, proxytest.Chat("web"))
-		c := new(crowd)
-		for range services {
-			c.ports = append(c.ports, proxytest.FreePort(t))
-		}
-		slices.Sort(c.ports)
-		setting, err := json.Marshal(crowdSetting{descriptors, c.ports, web})
-		if err != nil {
-			t.Fatal(err)
-		}
-		c.Process = proxytest.Start(t, fewEnv+"="+string(setting))
-		if got := c.Ask("ready?"); got != "ready" {
-			t.Fatalf("the proxy of many services: %q", got)
-		}
-		test(t, c)
-	})
+func (s suite) crowded(t *testing.T, descriptors uint64, services int, test func(t *testing.T, c *crowd)) {
+	cfg := s.config()
+	if proxytest.Inside(t) {
+		serveCrowded(t, cfg)
+		return
+	}
+	proxytest.NothingLeaks(t)
+	web := served(t, proxytest.Chat("web"))
+	c := new(crowd)
+	for range services {
+		c.ports = append(c.ports, proxytest.FreePort(t))
+	}
+	slices.Sort(c.ports)
+	setting, err := json.Marshal(crowdSetting{descriptors, c.ports, web})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Process = proxytest.Start(t, fewEnv+"="+string(setting))
+	if got := c.Ask("ready?"); got != "ready" {
+		t.Fatalf("the proxy of many services: %q", got)
+	}
+	test(t, c)
 }
 
 type crowdSetting struct {
@@ -119,9 +112,9 @@ func talkWith(t *testing.T, ports []uint16, clients int) (talks []*proxytest.Tal
 }
 
 // What 10,000 services leave of 20,000 descriptors, in a tenth of the size: room for 4,000 connections.
-func TestAsManyServicesAsHalfTheDescriptorsLeaveRoomForConnections(t *testing.T) {
+func (s suite) TestAsManyServicesAsHalfTheDescriptorsLeaveRoomForConnections(t *testing.T) {
 	const tenth = 10
-	crowded(t, 20_000/tenth, 10_000/tenth, func(t *testing.T, c *crowd) {
+	s.crowded(t, 20_000/tenth, 10_000/tenth, func(t *testing.T, c *crowd) {
 		if got := c.Ask("closed"); got != "0" {
 			t.Fatalf("ports that are not open: %s", got)
 		}
@@ -133,10 +126,10 @@ func TestAsManyServicesAsHalfTheDescriptorsLeaveRoomForConnections(t *testing.T)
 
 // Where there are more services than descriptors, those that have ports also have clients. It is known which do
 // not, and why; the log has a few lines of it; and when others go they come by themselves.
-func TestMoreServicesThanDescriptorsLeaveSomeThatWork(t *testing.T) {
+func (s suite) TestMoreServicesThanDescriptorsLeaveSomeThatWork(t *testing.T) {
 	const descriptors, services = 400, 500
 	const room = (descriptors - 128) * 3 / 4
-	crowded(t, descriptors, services, func(t *testing.T, c *crowd) {
+	s.crowded(t, descriptors, services, func(t *testing.T, c *crowd) {
 		want := fmt.Sprintf("%d from %d: out of descriptors: of the limit of %d, listeners may have %d and have them all", services-room, c.ports[room], descriptors, room)
 		if got := c.Ask("closed"); got != want {
 			t.Errorf("ports that are not open: %s; want %s", got, want)
@@ -163,48 +156,6 @@ func TestMoreServicesThanDescriptorsLeaveSomeThatWork(t *testing.T) {
 		}
 		if lines := c.LogLines(); lines > 50 {
 			t.Errorf("%d lines are logged in all", lines)
-		}
-	})
-}
-
-// Ports that another program has, as when two proxies run on one machine, are news, but not ten thousand times.
-func TestPortsThatAreAllTakenDoNotFillTheLogAndOpenOnceTheyAreFree(t *testing.T) {
-	conform(t, func(t *testing.T, cfg proxy.Config) {
-		const services = 200
-		n := newNode(t, cfg)
-		n.TakeHeldPortsAfter(100*time.Millisecond, 20*time.Millisecond)
-		web := served(t, proxytest.Identify("web"))
-		var strangers []net.Listener
-		var all []change
-		for i := range services {
-			port, name := proxytest.FreePort(t), fmt.Sprint("s", i)
-			stranger, err := net.Listen("tcp", proxytest.On(port).String())
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer stranger.Close()
-			strangers = append(strangers, stranger)
-			all = append(all, service(name, tcp(port)), endpoints(name, web))
-		}
-		lines := func() int64 { return glog.Stats.Info.Lines() + glog.Stats.Warning.Lines() + glog.Stats.Error.Lines() }
-		before := lines()
-		n.tell(all...)
-		for _, s := range n.Status() {
-			if s.Err == nil {
-				t.Errorf("port %d is open, and another program has it", s.Port)
-			}
-		}
-		for _, stranger := range strangers {
-			stranger.Close()
-		}
-		proxytest.Eventually(t, func() bool {
-			return !slices.ContainsFunc(n.Status(), func(s proxy.PortStatus) bool { return s.Err != nil })
-		}, "every port to open")
-		if got := lines() - before; got > 60 {
-			t.Errorf("%d lines are logged for %d ports that could not be opened, and that could be in the end", got, services)
-		}
-		if got := proxytest.WhoAnswers(t, proxytest.On(n.Status()[services-1].Port)); got != "web" {
-			t.Errorf("answered by %q", got)
 		}
 	})
 }

@@ -1,6 +1,4 @@
-//go:build linux
-
-package proxy_test
+package conformancetest
 
 import (
 	"encoding/json"
@@ -14,7 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/golang/glog"
 	"golang.org/x/sys/unix"
 
 	"kubeproxy/proxy"
@@ -40,31 +37,32 @@ type scarcity struct {
 const fewDescriptors = 256
 
 // scarce runs a test with a proxy that has few descriptors.
-func scarce(t *testing.T, test func(t *testing.T, s *scarcity)) { scarceWith(t, proxy.Config{}, test) }
+func (s suite) scarce(t *testing.T, test func(t *testing.T, s *scarcity)) {
+	s.scarceWith(t, proxy.Config{}, test)
+}
 
 // scarceWith is [scarce] with limits other than the default.
-func scarceWith(t *testing.T, limits proxy.Config, test func(t *testing.T, s *scarcity)) {
-	conform(t, func(t *testing.T, cfg proxy.Config) {
-		cfg.MaxConnections = limits.MaxConnections
-		cfg.MaxConnectionsPerService = 1 << 20 // all clients are of one service
-		if proxytest.Inside(t) {
-			serveScarce(t, cfg)
-			return
-		}
-		proxytest.NothingLeaks(t)
-		web := []registry.Addr{served(t, proxytest.Chat("1")), served(t, proxytest.Chat("2"))}
-		dns := []registry.Addr{servedUDP(t, "1"), servedUDP(t, "2")}
-		s := &scarcity{t: t, Web: proxytest.On(proxytest.FreePort(t)), DNS: proxytest.On(proxytest.FreePort(t))}
-		setting, err := json.Marshal(scarceSetting{s.Web.Port(), s.DNS.Port(), web, dns})
-		if err != nil {
-			t.Fatal(err)
-		}
-		s.Process = proxytest.Start(t, fewEnv+"="+string(setting))
-		if got := s.Ask("ready?"); got != "ready" {
-			t.Fatalf("the proxy with few descriptors: %q", got)
-		}
-		test(t, s)
-	})
+func (s suite) scarceWith(t *testing.T, limits proxy.Config, test func(t *testing.T, s *scarcity)) {
+	cfg := s.config()
+	cfg.MaxConnections = limits.MaxConnections
+	cfg.MaxConnectionsPerService = 1 << 20 // all clients are of one service
+	if proxytest.Inside(t) {
+		serveScarce(t, cfg)
+		return
+	}
+	proxytest.NothingLeaks(t)
+	web := []registry.Addr{served(t, proxytest.Chat("1")), served(t, proxytest.Chat("2"))}
+	dns := []registry.Addr{servedUDP(t, "1"), servedUDP(t, "2")}
+	few := &scarcity{t: t, Web: proxytest.On(proxytest.FreePort(t)), DNS: proxytest.On(proxytest.FreePort(t))}
+	setting, err := json.Marshal(scarceSetting{few.Web.Port(), few.DNS.Port(), web, dns})
+	if err != nil {
+		t.Fatal(err)
+	}
+	few.Process = proxytest.Start(t, fewEnv+"="+string(setting))
+	if got := few.Ask("ready?"); got != "ready" {
+		t.Fatalf("the proxy with few descriptors: %q", got)
+	}
+	test(t, few)
 }
 
 type scarceSetting struct {
@@ -167,22 +165,11 @@ func (s *scarcity) isCalm(what string, meanwhile func()) {
 	}
 }
 
-// talkTo says hello to a server that chats. One that refuses may do so before the client knows that
-// it is connected.
-func talkTo(t *testing.T, addr netip.AddrPort) (*proxytest.Talk, error) {
-	t.Helper()
-	talk, err := proxytest.TryTalkTo(t, addr)
-	if err == nil {
-		_, err = talk.Say("hello")
-	}
-	return talk, err
-}
-
 // By default no client has to wait for descriptors: the limit of connections is reached first, and who
 // is too many hears so at once. Those that are there notice nothing.
-func TestMoreClientsThanTheLimitAreRefusedBeforeDescriptorsRunOut(t *testing.T) {
+func (s suite) TestMoreClientsThanTheLimitAreRefusedBeforeDescriptorsRunOut(t *testing.T) {
 	const clients = fewDescriptors
-	scarce(t, func(t *testing.T, s *scarcity) {
+	s.scarce(t, func(t *testing.T, s *scarcity) {
 		var served []*proxytest.Talk
 		refused := 0
 		s.isCalm("more clients than the limit", func() {
@@ -223,9 +210,9 @@ func TestMoreClientsThanTheLimitAreRefusedBeforeDescriptorsRunOut(t *testing.T) 
 // More clients than there are descriptors for, as when listeners have taken what the limit of
 // connections counts on: those that have one go on, the others wait their turn, some descriptors are
 // left for others, and nothing needs to be restarted.
-func TestMoreClientsThanDescriptorsWaitTheirTurn(t *testing.T) { // D38
+func (s suite) TestMoreClientsThanDescriptorsWaitTheirTurn(t *testing.T) { // D38
 	const clients = fewDescriptors
-	scarceWith(t, proxy.Config{Config: engine.Config{MaxConnections: clients}}, func(t *testing.T, s *scarcity) {
+	s.scarceWith(t, proxy.Config{Config: engine.Config{MaxConnections: clients}}, func(t *testing.T, s *scarcity) {
 		idle := s.number("sockets")
 		var answered atomic.Int64
 		leave := make(chan struct{})
@@ -264,8 +251,8 @@ func TestMoreClientsThanDescriptorsWaitTheirTurn(t *testing.T) { // D38
 
 // When something else in the process has taken every descriptor, accepting fails. It must fail
 // calmly, leave alone what is being relayed, blame no endpoint, and recover by itself.
-func TestWithoutASingleDescriptorTheProxyStaysCalmAndRecovers(t *testing.T) { // D38
-	scarce(t, func(t *testing.T, s *scarcity) {
+func (s suite) TestWithoutASingleDescriptorTheProxyStaysCalmAndRecovers(t *testing.T) { // D38
+	s.scarce(t, func(t *testing.T, s *scarcity) {
 		talk, client := proxytest.TalkTo(t, s.Web), proxytest.DialUDP(t, s.DNS)
 		talk.MustSay(t, "hello")
 		session := client.Ask(t)
@@ -316,8 +303,8 @@ func TestWithoutASingleDescriptorTheProxyStaysCalmAndRecovers(t *testing.T) { //
 }
 
 // More UDP clients than there are descriptors for are all served, one after the other.
-func TestMoreUDPClientsThanDescriptorsAreServed(t *testing.T) { // D44
-	scarce(t, func(t *testing.T, s *scarcity) {
+func (s suite) TestMoreUDPClientsThanDescriptorsAreServed(t *testing.T) { // D44
+	s.scarce(t, func(t *testing.T, s *scarcity) {
 		s.isCalm("more UDP clients than descriptors", func() {
 			for range fewDescriptors {
 				client := proxytest.DialUDP(t, s.DNS)
@@ -333,8 +320,8 @@ func TestMoreUDPClientsThanDescriptorsAreServed(t *testing.T) { // D44
 	})
 }
 
-func TestClientsThatCannotBeServedDoNotFillTheLog(t *testing.T) {
-	scarce(t, func(t *testing.T, s *scarcity) {
+func (s suite) TestClientsThatCannotBeServedDoNotFillTheLog(t *testing.T) {
+	s.scarce(t, func(t *testing.T, s *scarcity) {
 		s.Ask("without endpoints")
 		log := s.LogLines()
 		for range 300 {
@@ -344,43 +331,6 @@ func TestClientsThatCannotBeServedDoNotFillTheLog(t *testing.T) {
 		lines := proxytest.Settled(t, func() int64 { return int64(s.LogLines()) }, 100*time.Millisecond) - int64(log)
 		if lines > 30 {
 			t.Errorf("%d log lines for 600 clients without endpoints", lines)
-		}
-	})
-}
-
-// A client that tries every port gets no more log lines than one that keeps trying the same one.
-func TestASweepOverManyPortsDoesNotFillTheLog(t *testing.T) {
-	conform(t, func(t *testing.T, cfg proxy.Config) {
-		const services = 100
-		cfg.AllowedEndpoints = []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}
-		n := newNode(t, cfg)
-		var all []change
-		var empty, forbidden, dns []netip.AddrPort
-		for i := range services {
-			at := [3]netip.AddrPort{proxytest.On(proxytest.FreePort(t)), proxytest.On(proxytest.FreePort(t)), proxytest.On(proxytest.FreePort(t))}
-			empty, forbidden, dns = append(empty, at[0]), append(forbidden, at[1]), append(dns, at[2])
-			all = append(all, service(fmt.Sprint("empty", i), tcp(at[0].Port())), service(fmt.Sprint("dns", i), udp(at[2].Port())),
-				service(fmt.Sprint("forbidden", i), tcp(at[1].Port())), endpoints(fmt.Sprint("forbidden", i), proxytest.At(proxytest.On(9))))
-		}
-		n.apply(all...)
-		lines := func() int64 { return glog.Stats.Info.Lines() + glog.Stats.Warning.Lines() + glog.Stats.Error.Lines() }
-		before := lines()
-		for i := range services {
-			proxytest.Refuses(empty[i])
-			proxytest.Refuses(forbidden[i])
-			proxytest.DialUDP(t, dns[i]).Write([]byte("dropped"))
-		}
-		proxytest.Eventually(t, func() bool {
-			var dropped uint64
-			for _, sum := range n.Totals() {
-				for _, times := range sum.Dropped {
-					dropped += times
-				}
-			}
-			return dropped == services
-		}, "every datagram to be dropped")
-		if got := lines() - before; got < 3 || got > 60 {
-			t.Errorf("%d log lines for %d ports; want 20 of each of three kinds at most", got, 3*services)
 		}
 	})
 }

@@ -1,5 +1,0 @@
-//go:build linux && !race
-
-package proxy_test
-
-const poolsLose = false

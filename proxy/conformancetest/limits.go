@@ -1,0 +1,238 @@
+package conformancetest
+
+import (
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"kubeproxy/proxy"
+	"kubeproxy/proxy/balance"
+	"kubeproxy/proxy/proxytest"
+	"kubeproxy/proxy/traffic"
+	"kubeproxy/registry"
+)
+
+// What an operator sets: how many there may be, which ports, which endpoints, which clients.
+
+func (s suite) TestTheLimitOfOneServiceLeavesTheOthersTheirRoom(t *testing.T) {
+	cfg := s.config()
+	cfg.MaxConnections, cfg.MaxConnectionsPerService = 5, 3
+	n := newNode(t, cfg)
+	web := tcpThrough(t, n, served(t, proxytest.Chat("web")))
+	other := proxytest.On(proxytest.FreePort(t))
+	n.apply(service("other", tcp(other.Port())), endpoints("other", served(t, proxytest.Chat("other"))))
+	fits := func(at netip.AddrPort) (talks []*proxytest.Talk) {
+		for {
+			talk, err := talkTo(t, at)
+			if err != nil {
+				return talks
+			}
+			talks = append(talks, talk)
+		}
+	}
+	first, second := fits(web), fits(other)
+	if len(first) != 3 || len(second) != 2 {
+		t.Errorf("%d clients of one service and %d of another were let in; want 3 and 2", len(first), len(second))
+	}
+	wantLimit(t, n, traffic.Limit{Name: "connections", Used: 5, Max: 5})
+	first[0].Conn.Close()
+	proxytest.Eventually(t, func() bool { return len(fits(other)) == 1 }, "room in another service for who left one")
+	for _, talk := range append(first[1:], second...) {
+		talk.MustSay(t, "still here")
+	}
+}
+
+func wantLimit(t *testing.T, n *node, want traffic.Limit) {
+	t.Helper()
+	for _, got := range n.Limits() {
+		if got == want {
+			return
+		}
+	}
+	t.Errorf("limits %+v; want %+v among them", n.Limits(), want)
+}
+
+// An endpoint that is slow to answer costs the clients that dial it, and of those there are only so many.
+func (s suite) TestAnEndpointWithTooManyDialsIsPassedOverAndNotBlamed(t *testing.T) {
+	cfg := s.config()
+	cfg.MaxDialsPerEndpoint = 2
+	cfg.DialTimeout, cfg.DialTotalTimeout = proxytest.Patience, 2*proxytest.Patience
+	n := newNode(t, cfg)
+	slow := proxytest.BlackHole(t)
+	addr := tcpThrough(t, n, slow, served(t, proxytest.Identify("quick")))
+	for i := range uint64(20) {
+		client := proxytest.Dial(t, addr)
+		go func() {
+			proxytest.Discard(client)
+			client.Close()
+		}()
+		proxytest.Eventually(t, func() bool {
+			now := totalsOf(n, "web")
+			return now.Active <= 2 && uint64(now.Active)+now.Ended[traffic.EndpointFinished] == i+1
+		}, "client %d to be answered, unless it is one of two that wait", i)
+	}
+	if now := totalsOf(n, "web"); now.Active != 2 {
+		t.Errorf("%d clients wait for the endpoint that is slow; want 2", now.Active)
+	}
+	for _, e := range n.balancer.Status() {
+		if e.Addr == slow && (e.Failures != 0 || !e.DownUntil.IsZero()) {
+			t.Errorf("an endpoint that has not answered yet is blamed: %+v", e)
+		}
+	}
+}
+
+// Every port that a service asks for in vain is told of, and the others of the same service work.
+func (s suite) TestPortsThatNoServiceMayHaveAreNotClaimed(t *testing.T) {
+	cfg := s.config()
+	allowed, operators, forbidden := proxytest.FreePort(t), proxytest.FreePort(t), proxytest.FreePort(t)
+	cfg.AllowedPorts = []proxy.PortRange{{First: allowed, Last: allowed}, {First: operators, Last: operators}}
+	cfg.ReservedPorts = []uint16{operators}
+	n := newNode(t, cfg)
+	web, dns := served(t, proxytest.Identify("web")), servedUDP(t, "dns")
+	n.tell(
+		service("web", tcp(allowed), tcp(operators), tcp(forbidden), udp(operators), udp(forbidden)), endpoints("web", web),
+		service("greedy", tcp(operators)))
+	if got := proxytest.WhoAnswers(t, proxytest.On(allowed)); got != "web" {
+		t.Errorf("the port that is allowed is answered by %q", got)
+	}
+	for _, port := range []uint16{operators, forbidden} {
+		if proxytest.Listens(proxytest.On(port)) {
+			t.Errorf("tcp port %d is served", port)
+		}
+	}
+	n.tell(endpoints("web", dns))
+	if got := proxytest.DialUDP(t, proxytest.On(operators)).AskOften(t).Name; got != "dns" {
+		t.Errorf("the number of the operators' port over udp is answered by %q", got)
+	}
+	if !proxytest.RefusesUDP(t, proxytest.On(forbidden)) {
+		t.Errorf("udp port %d is served", forbidden)
+	}
+	wantRefused := func(refused map[uint16]string) {
+		t.Helper()
+		for _, s := range n.Status() {
+			if s.Protocol != registry.TCP {
+				continue
+			}
+			want := refused[s.Port]
+			if s.Refused != (want != "") || s.Refused != (s.Err != nil) || s.Refused && !strings.Contains(s.Err.Error(), want) {
+				t.Errorf("port %d: refused %v, %v; want %s", s.Port, s.Refused, s.Err, want)
+			}
+			if s.Refused && (s.Owner != registry.PortKey{} || len(s.Waiting) == 0) {
+				t.Errorf("port %d belongs to %v, and %v ask for it", s.Port, s.Owner, s.Waiting)
+			}
+			delete(refused, s.Port)
+		}
+		for port := range refused {
+			t.Errorf("port %d is not told of", port)
+		}
+	}
+	wantRefused(map[uint16]string{operators: "operators", forbidden: "-allowed_ports"})
+	n.tell(noService("greedy"), service("web", tcp(allowed), tcp(operators)))
+	wantRefused(map[uint16]string{operators: "operators"})
+	n.tell(noService("web"))
+	if got := n.Status(); len(got) != 0 {
+		t.Errorf("when nobody asks for a port any more, there is %+v", got)
+	}
+}
+
+// Which address an endpoint has is known for certain only when its name has been looked up.
+func (s suite) TestEndpointsElsewhereAreNotUsedHoweverTheyAreSpelled(t *testing.T) {
+	proxytest.NeedsAddresses(t, "127.0.0.2")
+	cfg := s.config()
+	cfg.AllowedEndpoints = []netip.Prefix{netip.MustParsePrefix("127.0.0.2/32"), netip.MustParsePrefix("10.0.0.0/8")}
+	n := newNode(t, cfg)
+	elsewhere := served(t, proxytest.Identify("elsewhere"))
+	here := proxytest.ServeTCP(t, "127.0.0.2:0", proxytest.Identify("here")).Addr
+	addr := tcpThrough(t, n, elsewhere, here, host("localhost", elsewhere.IP.Port()))
+	for range 6 {
+		if got := proxytest.WhoAnswers(t, addr); got != "here" {
+			t.Errorf("answered by %q", got)
+		}
+	}
+	udpAddr := udpThrough(t, n, servedUDP(t, "elsewhere"), proxytest.ServeUDP(t, "127.0.0.2:0", proxytest.IdentifyUDP("here")).Addr)
+	for range 4 {
+		if got := proxytest.DialUDP(t, udpAddr).AskOften(t).Name; got != "here" {
+			t.Errorf("over udp answered by %q", got)
+		}
+	}
+	for _, e := range n.balancer.Status() {
+		if e.Failures != 0 {
+			t.Errorf("an endpoint is blamed for where it is: %+v", e)
+		}
+	}
+}
+
+// Who may connect can change at any time: for those who may before and after, nothing happens.
+func (s suite) TestAChangeOfWhoMayConnectDoesNotBlink(t *testing.T) {
+	cfg := s.config()
+	n := newNode(t, cfg)
+	addr := tcpThrough(t, n, served(t, proxytest.Identify("web")))
+	refused := hammer(t, addr, func() {
+		for i := range 50 {
+			ranges := [][]string{{"127.0.0.0/8"}, {"10.0.0.0/8", "127.0.0.1/32"}, {}}[i%3]
+			n.apply(from("web", addr.Port(), ranges...))
+		}
+	})
+	if refused != 0 {
+		t.Errorf("%d clients that may connect were refused", refused)
+	}
+	n.apply(from("web", addr.Port(), "127.0.0.2/32"))
+	refuses(t, addr)
+	n.apply(service("web", tcp(addr.Port())))
+	if got := proxytest.WhoAnswers(t, addr); got != "web" {
+		t.Errorf("when anybody may connect again, answered by %q", got)
+	}
+	if ended := totalsOf(n, "web").Ended; ended[traffic.SourceNotAllowed] != 1 {
+		t.Errorf("%d clients are counted that were not allowed; want 1", ended[traffic.SourceNotAllowed])
+	}
+}
+
+func (s suite) TestAServiceOfBothFamiliesKnowsAClientByItsOwnAddress(t *testing.T) {
+	cfg := s.config()
+	cfg.BindAddress = netip.IPv4Unspecified() // both: a client over IPv4 has an address of IPv6 there
+	n := newNode(t, cfg)
+	addr := tcpThrough(t, n, served(t, proxytest.Identify("web")))
+	v6 := netip.AddrPortFrom(netip.IPv6Loopback(), addr.Port())
+	n.apply(from("web", addr.Port(), "127.0.0.1/32"))
+	if got := proxytest.WhoAnswers(t, addr); got != "web" {
+		t.Errorf("the client that may connect is answered by %q", got)
+	}
+	refuses(t, v6)
+	n.apply(from("web", addr.Port(), "::1/128"))
+	if got := proxytest.WhoAnswers(t, v6); got != "web" {
+		t.Errorf("the client over IPv6 that may connect is answered by %q", got)
+	}
+	refuses(t, addr)
+}
+
+// The status of an endpoint follows its connections.
+func (s suite) TestStatusTellsWhatEachEndpointDoes(t *testing.T) {
+	cfg := s.config()
+	n := newNode(t, cfg)
+	web, refusing := served(t, proxytest.Chat("web")), proxytest.Refusing(t)
+	addr := tcpThrough(t, n, refusing, web)
+	stays := proxytest.TalkTo(t, addr)
+	stays.MustSay(t, "hello")
+	for range 2 {
+		talk := proxytest.TalkTo(t, addr)
+		talk.MustSay(t, "hello")
+		talk.Conn.Close()
+	}
+	want := func(e balance.EndpointStatus) bool {
+		switch e.Addr {
+		case web:
+			return e.Active == 1 && e.Connections == 3 && e.Failures == 0 && e.DownUntil.IsZero()
+		case refusing:
+			return e.Active == 0 && e.Connections == 0 && e.Failures > 0 && time.Now().Before(e.DownUntil)
+		}
+		return false
+	}
+	proxytest.Eventually(t, func() bool {
+		status := n.balancer.Status()
+		return len(status) == 2 && status[0].Addr == refusing && want(status[1]) && (want(status[0]) || status[0].DownUntil.IsZero())
+	}, "one connection of three to be active")
+	if got := totalsOf(n, "web"); got.DialFailures == 0 || got.Active != 1 {
+		t.Errorf("the service has %d failures and %d connections", got.DialFailures, got.Active)
+	}
+}

@@ -1,0 +1,5 @@
+//go:build !race
+
+package conformancetest
+
+const poolsLose = false

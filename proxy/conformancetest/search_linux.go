@@ -1,0 +1,111 @@
+package conformancetest
+
+import (
+	"net/netip"
+	"sync"
+	"testing"
+	"time"
+
+	"kubeproxy/proxy/proxytest"
+	"kubeproxy/proxy/traffic"
+	"kubeproxy/registry"
+)
+
+// What a search for an endpoint may cost, and when it ends.
+
+// unroutable makes n addresses that no route leads to in a test's own network.
+func unroutable(n int) (all []registry.Addr) {
+	for i := range n {
+		all = append(all, registry.Addr{IP: netip.AddrPortFrom(netip.AddrFrom4([4]byte{203, 0, byte(i >> 8), byte(i)}), 80)})
+	}
+	return all
+}
+
+// ended collects what a node reports of clients that have ended.
+type ended struct {
+	mu  sync.Mutex
+	all []traffic.Ending
+}
+
+func (e *ended) note(ending traffic.Ending) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.all = append(e.all, ending)
+}
+
+// of returns the endings of one protocol, once there are n.
+func (e *ended) of(t *testing.T, protocol registry.Protocol, n int) (some []traffic.Ending) {
+	t.Helper()
+	proxytest.Eventually(t, func() bool {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		some = nil
+		for _, ending := range e.all {
+			if ending.Protocol == protocol {
+				some = append(some, ending)
+			}
+		}
+		return len(some) >= n
+	}, "clients to end")
+	return some
+}
+
+func (s suite) TestAClientOfEndpointsWithoutARouteCostsSixteenAttempts(t *testing.T) {
+	cfg := s.config()
+	if !proxytest.InOwnNetwork(t) { // which has no route to anywhere
+		return
+	}
+	var log ended
+	cfg.Ended = log.note
+	n := newNode(t, cfg)
+	addr := tcpThrough(t, n, unroutable(5000)...)
+	udpAddr := udpThrough(t, n, unroutable(5000)...)
+	for range 2 {
+		if !proxytest.Refuses(addr) {
+			t.Error("a client was not refused")
+		}
+		if _, err := proxytest.DialUDP(t, udpAddr).Write([]byte("question")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, protocol := range []registry.Protocol{registry.TCP, registry.UDP} {
+		for _, e := range log.of(t, protocol, 2) {
+			if e.Attempts != 16 || e.Reason != traffic.DialFailed {
+				t.Errorf("a client over %s ended after %d attempts with %s, want 16 and dial_failed", protocol, e.Attempts, e.Reason)
+			}
+		}
+	}
+	failures := uint64(0)
+	for _, s := range n.balancer.Status() {
+		failures += s.Failures
+	}
+	if failures != 4*16 {
+		t.Errorf("four clients cost %d attempts, want 64", failures)
+	}
+}
+
+// TestTheSearchForAnEndpointEndsWithItsService: attempts that are under way may still succeed, but no other begins, and the
+// client hears that the service is gone as soon as the last of them has failed.
+func (s suite) TestTheSearchForAnEndpointEndsWithItsService(t *testing.T) {
+	cfg := s.config()
+	var log ended
+	cfg.Ended = log.note
+	cfg.DialTimeout = 400 * time.Millisecond
+	cfg.DialTotalTimeout = time.Minute
+	n := newNode(t, cfg)
+	silent := make([]registry.Addr, 16)
+	for i := range silent {
+		silent[i] = proxytest.BlackHole(t)
+	}
+	addr := tcpThrough(t, n, silent...)
+	client := proxytest.Dial(t, addr)
+	proxytest.Eventually(t, func() bool { return totalsOf(n, "web").Active == 1 }, "the client to be accepted")
+	n.apply(noService("web"))
+	if _, err := client.Read(make([]byte, 1)); !proxytest.IsReset(err) {
+		t.Errorf("the client got %v, want a reset", err)
+	}
+	e := log.of(t, registry.TCP, 1)[0]
+	if e.Reason != traffic.ServiceRemoved || e.Attempts > 3 {
+		t.Errorf("it ended with %s after %d attempts, want service_removed after those that were under way", e.Reason, e.Attempts)
+	}
+}
