@@ -80,7 +80,7 @@ func (s *site) probe(t *testing.T) (stop func()) {
 // longestTurn is the longest turn that a loop has taken since the process started.
 func (s *site) longestTurn(t *testing.T) time.Duration {
 	t.Helper()
-	return time.Duration(s.sum(t, "kubeproxy_loop_longest_turn_seconds", "", "")[""] * float64(time.Second))
+	return time.Duration(s.sum(t, "kubeproxy_loop_longest_turn_seconds") * float64(time.Second))
 }
 
 // call aims calls at the proxy's services, or as many at the sink, and waits until all have been made. An address with

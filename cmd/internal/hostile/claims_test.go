@@ -39,7 +39,7 @@ func TestAServiceWithEveryLocalPort(t *testing.T) {
 	for _, conn := range conns {
 		conn.Close()
 	}
-	r.Refused = fmt.Sprintf("%.0f ports", s.sum(t, "kubeproxy_ports_refused", "", "")[""]+s.sum(t, "kubeproxy_ports_not_open", "", "")[""])
+	r.Refused = fmt.Sprintf("%.0f ports", s.sum(t, "kubeproxy_ports_refused")+s.sum(t, "kubeproxy_ports_not_open"))
 	r.judge(t)
 }
 
@@ -70,7 +70,7 @@ func TestPortsOfProgramsThatRestart(t *testing.T) {
 	s.etcd.Start(t)
 	s.works(t)
 	r := s.row(t, "a service that lists the ports of etcd and of another program, which restart", base)
-	r.Refused = fmt.Sprintf("%.0f ports", s.sum(t, "kubeproxy_ports_refused", "", "")[""]+s.sum(t, "kubeproxy_ports_not_open", "", "")[""])
+	r.Refused = fmt.Sprintf("%.0f ports", s.sum(t, "kubeproxy_ports_refused")+s.sum(t, "kubeproxy_ports_not_open"))
 	r.judge(t)
 }
 

@@ -67,7 +67,7 @@ func TestForgedSendersTakeNoSession(t *testing.T) {
 		if !atProxy {
 			return s.arrived(t)
 		}
-		of := func(metric string) float64 { return s.sum(t, metric, `service="default/mirror"`, "")[""] }
+		of := func(metric string) float64 { return s.sum(t, metric, "service", "default/mirror") }
 		return int(of("kubeproxy_udp_sessions_active") + of("kubeproxy_udp_sessions_ended_total") + s.ended(t, "kubeproxy_udp_dropped_datagrams_total", "mirror")["overload"])
 	}
 	var answered, lost atomic.Int64
@@ -120,7 +120,7 @@ func TestForgedSendersTakeNoSession(t *testing.T) {
 		t.Errorf("sessions ended: %s; want some evicted: was that a flood?", told(got))
 	}
 	drops := s.ended(t, "kubeproxy_udp_dropped_datagrams_total", "mirror")
-	room := s.sum(t, "kubeproxy_limit_max", `limit="udp_sessions"`, "")[""]
+	room := s.sum(t, "kubeproxy_limit_max", "limit", "udp_sessions")
 	r := s.row(t, fmt.Sprintf("%d forged senders of datagrams beside %d known clients (of whose datagrams %d were answered, %d not)", forged, known, answered.Load(), lost.Load()),
 		base+uint64(room)*sessionBytes)
 	r.Refused = "sessions: " + told(got) + "; datagrams: " + told(drops)

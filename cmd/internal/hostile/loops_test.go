@@ -30,7 +30,7 @@ func TestEndpointsThatAreOurOwnListeners(t *testing.T) {
 		s.service(t, name+"-datagrams", datagrams, "UDP", host+":"+datagrams)
 		to = append(to, at(itself), at(there), at(operators), at(health), "udp:"+at(datagrams))
 	}
-	eventually(t, func() bool { return s.sum(t, "kubeproxy_listeners", "", "")[""] == 4+6*8 }, "all services are open")
+	eventually(t, func() bool { return s.sum(t, "kubeproxy_listeners") == 4+6*8 }, "all services are open")
 	calls := number(4000, 200)
 	felt := s.beside(t, func(t *testing.T, atProxy bool) func() {
 		aim := strings.Join(to, ",")
@@ -45,16 +45,16 @@ func TestEndpointsThatAreOurOwnListeners(t *testing.T) {
 	// Of five services of each spelling four are TCP's. The two unspecified addresses are no endpoints to begin with.
 	clients := float64(calls * s.rounds() * 4 / 5)
 	eventually(t, func() bool { // callers wait for 200 ms, and a name may take longer to look up
-		return s.sum(t, "kubeproxy_connections_ended_total", `service="default/loop-`, "")[""] >= clients
+		return s.sum(t, "kubeproxy_connections_ended_total", "service", "default/loop-*") >= clients
 	}, "all clients have been turned away")
-	got := s.sum(t, "kubeproxy_connections_ended_total", `service="default/loop-`, "reason")
+	got := s.ended(t, "kubeproxy_connections_ended_total", "loop-*")
 	if got["own_listener"] != clients*6/8 || got["no_endpoints"] != clients*2/8 || len(got) != 2 {
 		t.Errorf("of %.0f clients the proxy ended: %s; want own_listener %.0f and no_endpoints %.0f", clients, told(got), clients*6/8, clients*2/8)
 	}
-	if dropped := s.sum(t, "kubeproxy_udp_dropped_datagrams_total", `service="default/loop-`, "reason"); dropped["own_listener"] == 0 {
+	if dropped := s.ended(t, "kubeproxy_udp_dropped_datagrams_total", "loop-*"); dropped["own_listener"] == 0 {
 		t.Errorf("datagrams dropped: %s; want own_listener", told(dropped))
 	}
-	if sent := s.sum(t, "kubeproxy_sent_bytes_total", `service="default/loop-`, "")[""]; sent != 0 {
+	if sent := s.sum(t, "kubeproxy_sent_bytes_total", "service", "default/loop-*"); sent != 0 {
 		t.Errorf("%.0f bytes were relayed to ourselves", sent)
 	}
 	r := s.row(t, "endpoints that are our own listeners, 40 spellings", 64<<20)

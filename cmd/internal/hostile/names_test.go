@@ -47,9 +47,9 @@ func TestHostileNames(t *testing.T) {
 		s.put(t, registry.EndpointsPrefix+"odd-"+name, record(t, map[string]any{"kind": "Endpoints", "apiVersion": "v1beta1", "endpoints": []string{name}}))
 		services = append(services, at(strconv.Itoa(port)))
 	}
-	ports := func() float64 { return s.sum(t, "kubeproxy_listeners", "", "")[""] }
+	ports := func() float64 { return s.sum(t, "kubeproxy_listeners") }
 	eventually(t, func() bool { return ports() == float64(4+len(services)) }, "%d services are open", len(services))
-	eventually(t, func() bool { return s.sum(t, "kubeproxy_rejected_keys", "", "")[""] == float64(2*len(hostileNames)) }, "all bad records are rejected")
+	eventually(t, func() bool { return s.sum(t, "kubeproxy_rejected_keys") == float64(2*len(hostileNames)) }, "all bad records are rejected")
 	for _, addr := range services {
 		stand(t, addr).leave(t)
 	}
@@ -102,7 +102,7 @@ func TestHostileNames(t *testing.T) {
 	if strings.Contains(metrics, "\nforged_metric") {
 		t.Error("a name became a metric")
 	}
-	if got := len(s.sum(t, "kubeproxy_connections_active", "", "service")); got != 3+len(services) {
+	if got := len(s.metrics(t).SumBy("service", "kubeproxy_connections_active")); got != 3+len(services) {
 		t.Errorf("metrics name %d services over TCP; want %d", got, 3+len(services))
 	}
 	configz := s.page(t, metricsURL+"/configz")
@@ -126,7 +126,7 @@ func TestHostileNames(t *testing.T) {
 	}
 	harmless("check", string(text))
 	r := s.row(t, fmt.Sprintf("%d names with control characters and markup", len(hostileNames)), base)
-	r.Refused = fmt.Sprintf("%.0f keys rejected", s.sum(t, "kubeproxy_rejected_keys", "", "")[""])
+	r.Refused = fmt.Sprintf("%.0f keys rejected", s.sum(t, "kubeproxy_rejected_keys"))
 	r.judge(t)
 }
 
@@ -168,6 +168,6 @@ func TestALongNameMakesNoLongLines(t *testing.T) {
 		}
 	}
 	r := s.row(t, "a name of 1.4 MB", base)
-	r.Refused = fmt.Sprintf("%.0f keys rejected", s.sum(t, "kubeproxy_rejected_keys", "", "")[""])
+	r.Refused = fmt.Sprintf("%.0f keys rejected", s.sum(t, "kubeproxy_rejected_keys"))
 	r.judge(t)
 }

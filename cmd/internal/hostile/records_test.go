@@ -29,7 +29,7 @@ func TestRecordsJustUnderTheLimit(t *testing.T) {
 	for i := range bad {
 		s.put(t, fmt.Sprintf("%sbad-%d", registry.SpecsPrefix, i), []string{"", "{", `{"kind":"Service"`, `[]`, strings.Repeat("[", 5000), "\x00\x01", `{"kind":"Service","apiVersion":"v9","port":-1}`}[i%7])
 	}
-	eventually(t, func() bool { return s.sum(t, "kubeproxy_rejected_keys", "", "")[""] == float64(bad) }, "%d keys are rejected", bad)
+	eventually(t, func() bool { return s.sum(t, "kubeproxy_rejected_keys") == float64(bad) }, "%d keys are rejected", bad)
 	fill := func(head, each, tail string) string {
 		return head + strings.Repeat(each+",", (recordSize-len(head)-len(tail))/(len(each)+1)-1) + each + tail
 	}
@@ -64,7 +64,7 @@ func TestRecordsJustUnderTheLimit(t *testing.T) {
 		return func() { dismiss(t, p) }
 	})
 	r := s.row(t, fmt.Sprintf("records of %d bytes, %d writes in each round, and %d bad ones", recordSize, writes, bad), largeRecords)
-	r.Refused = fmt.Sprintf("%.0f keys rejected", s.sum(t, "kubeproxy_rejected_keys", "", "")[""])
+	r.Refused = fmt.Sprintf("%.0f keys rejected", s.sum(t, "kubeproxy_rejected_keys"))
 	r.Felt = felt
 	r.judge(t)
 }
@@ -90,7 +90,7 @@ func TestARegistryWithoutAUsableKeyIsNotServed(t *testing.T) {
 	}
 	s.start(t, "")
 	s.watchProcess(t)
-	eventually(t, func() bool { return s.sum(t, "kubeproxy_rejected_keys", "", "")[""] == 100 }, "all keys are rejected")
+	eventually(t, func() bool { return s.sum(t, "kubeproxy_rejected_keys") == 100 }, "all keys are rejected")
 	ctx, cancel := context.WithTimeout(t.Context(), settled)
 	defer cancel()
 	for ctx.Err() == nil {

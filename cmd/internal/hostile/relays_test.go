@@ -28,7 +28,7 @@ func TestUploadsThatAreResetBeforeTheyAreRead(t *testing.T) {
 	s := attacked(t)
 	s.service(t, "mute", port, "TCP", mute)
 	eventually(t, func() bool {
-		return roundTrip(at(port), time.Millisecond) != nil && s.sum(t, "kubeproxy_listeners", "", "")[""] == 5
+		return roundTrip(at(port), time.Millisecond) != nil && s.sum(t, "kubeproxy_listeners") == 5
 	}, "the service is open")
 	r := s.withstands(t, fmt.Sprintf("%d clients that send 512 kB to an endpoint that does not read, and reset", clients), base+uint64(clients)*connectionBytes, func(t *testing.T, atProxy bool) func() {
 		endpoint, aim := cast(t, "mute", mute), mute
@@ -41,7 +41,7 @@ func TestUploadsThatAreResetBeforeTheyAreRead(t *testing.T) {
 			dismiss(t, p)
 			dismiss(t, endpoint)
 			if atProxy {
-				eventually(t, func() bool { return s.sum(t, "kubeproxy_connections_active", "", "")[""] == 0 }, "the connections are gone")
+				eventually(t, func() bool { return s.sum(t, "kubeproxy_connections_active") == 0 }, "the connections are gone")
 			}
 		}
 	})
@@ -141,7 +141,7 @@ func TestStalledReadersSlowNobodysBulk(t *testing.T) {
 		for _, p := range all {
 			dismiss(t, p)
 		}
-		eventually(t, func() bool { return s.sum(t, "kubeproxy_connections_active", "flood", "")[""] == 1 }, "the readers are gone")
+		eventually(t, func() bool { return s.sum(t, "kubeproxy_connections_active", "service", "default/flood") == 1 }, "the readers are gone")
 	}
 	slices.Sort(ratios)
 	if got := ratios[len(ratios)/2]; *full && got < 0.9 {

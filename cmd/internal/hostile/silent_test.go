@@ -43,8 +43,8 @@ func TestTwentyThousandSilentClients(t *testing.T) {
 	limitDescriptors(t, uint64(number(20_000, 4096)))
 	clients, rate := number(20_000, 3000), 2000
 	s := newSite(t, fmt.Sprintf("-max_connections_per_service=%d", number(7436, 1472))) // all that there are
-	room := s.sum(t, "kubeproxy_limit_max", `limit="connections"`, "")[""]
-	active := func() float64 { return s.sum(t, "kubeproxy_connections_active", `service="default/silent"`, "")[""] }
+	room := s.sum(t, "kubeproxy_limit_max", "limit", "connections")
+	active := func() float64 { return s.sum(t, "kubeproxy_connections_active", "service", "default/silent") }
 	felt := s.beside(t, func(t *testing.T, atProxy bool) func() {
 		aim := sinkAddr
 		if atProxy {
@@ -112,14 +112,14 @@ func TestSlowReaders(t *testing.T) {
 		all := crowd(t, aim, "give me everything", readers, 400)
 		return func() {
 			if atProxy {
-				proxytest.Settled(t, func() int64 { return int64(s.sum(t, "kubeproxy_received_bytes_total", "flood", "")[""]) }, settled)
+				proxytest.Settled(t, func() int64 { return int64(s.sum(t, "kubeproxy_received_bytes_total", "service", "default/flood")) }, settled)
 				s.works(t)
 			}
 			for _, p := range all {
 				dismiss(t, p)
 			}
 			if atProxy {
-				eventually(t, func() bool { return s.sum(t, "kubeproxy_connections_active", "", "")[""] == 0 }, "the readers are gone")
+				eventually(t, func() bool { return s.sum(t, "kubeproxy_connections_active") == 0 }, "the readers are gone")
 			}
 		}
 	})

@@ -12,7 +12,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -25,6 +24,7 @@ import (
 
 	"kubeproxy/cmd/internal/programtest"
 	"kubeproxy/config/etcdsource/etcdtest"
+	"kubeproxy/internal/scrape"
 	"kubeproxy/proxy/proxytest"
 	"kubeproxy/registry"
 )
@@ -106,7 +106,7 @@ func (s *site) becomesReady(t *testing.T) {
 	t.Helper()
 	eventually(t, func() bool { return s.page(t, healthzURL+"/readyz") == "ok\n" }, "kube-proxy is ready")
 	// The sink has room for as many as the proxy, and sends the rest away as well.
-	cast(t, "sink", int(s.sum(t, "kubeproxy_limit_max", `limit="connections"`, "")[""]))
+	cast(t, "sink", int(s.sum(t, "kubeproxy_limit_max", "limit", "connections")))
 	s.watchProcess(t)
 }
 
@@ -198,7 +198,7 @@ func (s *site) works(t *testing.T) {
 	if !json.Valid([]byte(s.page(t, metricsURL+"/configz"))) {
 		t.Error("no JSON from /configz")
 	}
-	open := func() float64 { return s.sum(t, "kubeproxy_listeners", "", "")[""] }
+	open := func() float64 { return s.sum(t, "kubeproxy_listeners") }
 	had := open()
 	s.service(t, "canary", canaryPort, "TCP", echoes)
 	eventually(t, func() bool { return open() == had+1 }, "a new service is open")
@@ -225,39 +225,26 @@ func (s *site) arrived(t *testing.T) int {
 	return n
 }
 
-// series is a line of /metrics.
-var series = regexp.MustCompile(`(?m)^(\w+)(?:\{(.*)\})? (\S+)$`)
-
-// sum adds up the series of a metric whose labels hold some text, by the value of a label.
-func (s *site) sum(t *testing.T, metric, holding, by string) map[string]float64 {
+// metrics reads the page of metrics; it has none when kube-proxy does not answer.
+func (s *site) metrics(t *testing.T) scrape.Metrics {
 	t.Helper()
-	sums := make(map[string]float64)
-	value := regexp.MustCompile(`\b` + by + `="((?:[^"\\]|\\.)*)"`)
-	for _, m := range series.FindAllStringSubmatch(s.page(t, metricsURL+"/metrics"), -1) {
-		if m[1] != metric || !strings.Contains(m[2], holding) {
-			continue
-		}
-		name := ""
-		if of := value.FindStringSubmatch(m[2]); by != "" && of != nil {
-			name = of[1]
-		}
-		n, err := strconv.ParseFloat(m[3], 64)
-		if err != nil {
-			t.Errorf("/metrics has %q: %v", m[0], err)
-		}
-		sums[name] += n
+	all, err := scrape.Parse(strings.NewReader(s.page(t, metricsURL+"/metrics")))
+	if err != nil {
+		t.Errorf("/metrics: %v", err)
 	}
-	return sums
+	return all
 }
 
-// ended gives how many clients were sent away or ended, by reason, of a service; "" is all of them.
+// sum is [scrape.Metrics.Sum] of the page as it is now.
+func (s *site) sum(t *testing.T, metric string, labels ...string) float64 {
+	t.Helper()
+	return s.metrics(t).Sum(metric, labels...)
+}
+
+// ended gives how many clients were sent away or ended, by reason, of the services of a name; * is all of them.
 func (s *site) ended(t *testing.T, metric, service string) map[string]float64 {
 	t.Helper()
-	holding := ""
-	if service != "" {
-		holding = `service="default/` + service + `"`
-	}
-	return s.sum(t, metric, holding, "reason")
+	return s.metrics(t).SumBy("reason", metric, "service", "default/"+service)
 }
 
 // told spells out counts.

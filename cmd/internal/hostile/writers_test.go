@@ -117,33 +117,18 @@ func (s *site) changeAndAge(t *testing.T) (took, less time.Duration) {
 	s.service(t, "canary", canaryPort, "TCP", echoes)
 	written := time.Now()
 	eventually(t, func() bool {
-		page := s.series(t, "kubeproxy_config_age_seconds", "kubeproxy_listeners")
-		if page["kubeproxy_listeners"] == 5 {
+		page := s.metrics(t)
+		if page.Sum("kubeproxy_listeners") == 5 {
 			return true
 		}
 		asked := time.Since(written)
-		less = max(less, asked-time.Duration(page["kubeproxy_config_age_seconds"]*float64(time.Second)))
+		less = max(less, asked-time.Duration(page.Sum("kubeproxy_config_age_seconds")*float64(time.Second)))
 		return false
 	}, "a new service is open")
 	took = time.Since(written)
 	s.remove(t, "canary")
-	eventually(t, func() bool { return s.series(t, "kubeproxy_listeners")["kubeproxy_listeners"] == 4 }, "a removed service is closed")
+	eventually(t, func() bool { return s.sum(t, "kubeproxy_listeners") == 4 }, "a removed service is closed")
 	return took, less
-}
-
-// series adds up the series of several metrics from one page.
-func (s *site) series(t *testing.T, names ...string) map[string]float64 {
-	t.Helper()
-	sums := make(map[string]float64)
-	page := s.page(t, metricsURL+"/metrics")
-	for _, name := range names {
-		for _, m := range series.FindAllStringSubmatch(page, -1) {
-			if n, err := strconv.ParseFloat(m[3], 64); err == nil && m[1] == name {
-				sums[name] += n
-			}
-		}
-	}
-	return sums
 }
 
 // resident is the most memory that the process has had, with what it maps of files.

@@ -122,23 +122,3 @@ func TestAPoolIsJudgedByItsQuantile(t *testing.T) {
 		t.Error(got)
 	}
 }
-
-func TestMetricsAreTheSumOfTheirSeries(t *testing.T) {
-	const text = "# HELP dropped Why.\n# TYPE dropped counter\ndropped{service=\"a b\",reason=\"queue_full\"} 5\ndropped{service=\"c\",reason=\"x\"} 2\ndropped_too 7\nseconds 1.5e-05\n"
-	all, err := ParseMetrics(strings.NewReader(text))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got := all.Sum("dropped"); got != 7 {
-		t.Errorf("dropped: %v; want 7", got)
-	}
-	if got := all.Sum("dropped", "reason", "queue_full"); got != 5 {
-		t.Errorf("dropped for one reason: %v; want 5", got)
-	}
-	if got, err := all.Must("seconds", "dropped_too"); err != nil || !slices.Equal(got, []float64{1.5e-05, 7}) {
-		t.Errorf("%v, %v", got, err)
-	}
-	if _, err := all.Must("received"); err == nil {
-		t.Error("a metric that is not there was not missed")
-	}
-}

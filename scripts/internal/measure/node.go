@@ -10,9 +10,7 @@ import (
 	"net/netip"
 	"time"
 
-	dto "github.com/prometheus/client_model/go"
-	"github.com/prometheus/common/expfmt"
-	"github.com/prometheus/common/model"
+	"kubeproxy/internal/scrape"
 )
 
 // Get asks for a page over HTTP. No connection stays behind that would count among a process's descriptors.
@@ -44,56 +42,12 @@ func Page(ctx context.Context, at netip.AddrPort, path string) ([]byte, error) {
 	return io.ReadAll(body)
 }
 
-// Metrics are what a process says of itself, in the text format of Prometheus.
-type Metrics map[string]*dto.MetricFamily
-
 // Scrape asks for metrics.
-func Scrape(ctx context.Context, at netip.AddrPort) (Metrics, error) {
+func Scrape(ctx context.Context, at netip.AddrPort) (scrape.Metrics, error) {
 	body, err := Get(ctx, at, "/metrics")
 	if err != nil {
 		return nil, err
 	}
 	defer body.Close()
-	return ParseMetrics(body)
-}
-
-// ParseMetrics reads the text format of Prometheus.
-func ParseMetrics(text io.Reader) (Metrics, error) {
-	parser := expfmt.NewTextParser(model.LegacyValidation)
-	return parser.TextToMetricFamilies(text)
-}
-
-// Sum adds up the series of a metric that have all of these labels, given in turn by name and value.
-func (m Metrics) Sum(name string, labels ...string) (total float64) {
-	for _, series := range m[name].GetMetric() {
-		if has(series, labels) {
-			total += series.GetCounter().GetValue() + series.GetGauge().GetValue() + series.GetUntyped().GetValue()
-		}
-	}
-	return total
-}
-
-// Must is Sum for metrics that have to be there.
-func (m Metrics) Must(names ...string) ([]float64, error) {
-	var sums []float64
-	for _, name := range names {
-		if m[name] == nil {
-			return nil, fmt.Errorf("there is no metric %s", name)
-		}
-		sums = append(sums, m.Sum(name))
-	}
-	return sums, nil
-}
-
-func has(series *dto.Metric, labels []string) bool {
-	for i := 0; i < len(labels); i += 2 {
-		found := false
-		for _, l := range series.GetLabel() {
-			found = found || l.GetName() == labels[i] && l.GetValue() == labels[i+1]
-		}
-		if !found {
-			return false
-		}
-	}
-	return true
+	return scrape.Parse(body)
 }

@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"kubeproxy/internal/process"
+	"kubeproxy/internal/scrape"
 	"kubeproxy/scripts/internal/load"
 	"kubeproxy/scripts/internal/measure"
 	"kubeproxy/scripts/internal/try"
@@ -85,7 +86,7 @@ func (p *proxy) ready() bool {
 func (p *proxy) operators() netip.AddrPort { return netip.AddrPortFrom(p.host, 10249) }
 
 // ask has a kube-proxy tell its metrics.
-func (p *proxy) ask(ctx context.Context) (measure.Metrics, error) {
+func (p *proxy) ask(ctx context.Context) (scrape.Metrics, error) {
 	return measure.Scrape(ctx, p.operators())
 }
 
