@@ -93,35 +93,44 @@ func (b *body) read(value []byte) error {
 	b.value = value
 	for key, raw := range members(value) {
 		var err error
-		switch {
+		switch field := b.fieldOf(key); {
+		case field != nil:
+			*field = raw
 		case isKey(key, "kind"):
 			err = readString("kind", raw, &b.Kind)
 		case isKey(key, "apiVersion"):
 			err = readString("apiVersion", raw, &b.APIVersion)
-		case isKey(key, "id"):
-			b.ID = raw
-		case isKey(key, "namespace"):
-			b.Namespace = raw
-		case isKey(key, "metadata"):
-			b.Metadata = raw
-		case isKey(key, "spec"):
-			b.Spec = raw
-		case isKey(key, "endpoints"):
-			b.Endpoints = raw
-		case isKey(key, "annotations"):
-			b.Annotations = raw
-		case isKey(key, "labels"):
-			b.Labels = raw
-		case isKey(key, "addressType"):
-			b.AddressType = raw
-		case isKey(key, "ports"):
-			b.Ports = raw
-		case isKey(key, "subsets"):
-			b.Subsets = raw
 		}
 		if err != nil {
 			return err
 		}
+	}
+	return nil
+}
+
+// fieldOf returns where the value of a key is kept as it is; nil: nowhere.
+func (b *body) fieldOf(key []byte) *json.RawMessage {
+	switch {
+	case isKey(key, "id"):
+		return &b.ID
+	case isKey(key, "namespace"):
+		return &b.Namespace
+	case isKey(key, "metadata"):
+		return &b.Metadata
+	case isKey(key, "spec"):
+		return &b.Spec
+	case isKey(key, "endpoints"):
+		return &b.Endpoints
+	case isKey(key, "annotations"):
+		return &b.Annotations
+	case isKey(key, "labels"):
+		return &b.Labels
+	case isKey(key, "addressType"):
+		return &b.AddressType
+	case isKey(key, "ports"):
+		return &b.Ports
+	case isKey(key, "subsets"):
+		return &b.Subsets
 	}
 	return nil
 }

@@ -17,9 +17,25 @@ func isProtobuf(value []byte) bool { return bytes.HasPrefix(value, protobufMagic
 
 // readProtobuf reads a value that is protobuf: an envelope (runtime.Unknown) with the kind and the version, and the object in it.
 func (s *statement) readProtobuf(k Key, value []byte) error {
-	var kind, version, encoding, contentType string
-	var object []byte
-	found := false
+	e, err := readEnvelope(value)
+	if err == nil {
+		err = e.check(k.Kind)
+	}
+	if err != nil {
+		return err
+	}
+	return s.readObject(k, e.object)
+}
+
+// An envelope is what surrounds each object that is stored as protobuf.
+type envelope struct {
+	kind, version         string
+	encoding, contentType string
+	object                []byte
+	found                 bool // there is an object, which may be empty
+}
+
+func readEnvelope(value []byte) (e envelope, err error) {
 	m := message{data: value[len(protobufMagic):], path: "envelope"}
 	for m.next() {
 		switch m.number {
@@ -28,37 +44,39 @@ func (s *statement) readProtobuf(k Key, value []byte) error {
 			for meta.next() {
 				switch meta.number {
 				case 1:
-					version = meta.text("apiVersion")
+					e.version = meta.text("apiVersion")
 				case 2:
-					kind = meta.text("kind")
+					e.kind = meta.text("kind")
 				}
 			}
 			m.fail(meta.err)
 		case 2:
 			raw := m.message("envelope.raw")
-			object, found = raw.data, true
+			e.object, e.found = raw.data, true
 		case 3:
-			encoding = m.text("envelope.contentEncoding")
+			e.encoding = m.text("envelope.contentEncoding")
 		case 4:
-			contentType = m.text("envelope.contentType")
+			e.contentType = m.text("envelope.contentType")
 		}
 	}
-	nested, known := NestedForm(k.Kind, version)
+	return e, m.err
+}
+
+// check returns why the object cannot be read as one of this kind.
+func (e *envelope) check(kind Kind) error {
+	nested, known := NestedForm(kind, e.version)
 	switch {
-	case m.err != nil:
-		return m.err
-	case kind != k.Kind.String():
-		return fmt.Errorf("kind is %s where %v is wanted", Quote(kind), k.Kind)
-	case !known || !nested || version == "" || version == "v1beta3": // which were stored as JSON only
-		return fmt.Errorf("unknown apiVersion %s in protobuf", Quote(version))
-	case encoding != "" || contentType != "" && contentType != "application/vnd.kubernetes.protobuf":
+	case e.kind != kind.String():
+		return fmt.Errorf("kind is %s where %v is wanted", Quote(e.kind), kind)
+	case !known || !nested || e.version == "" || e.version == "v1beta3": // which were stored as JSON only
+		return fmt.Errorf("unknown apiVersion %s in protobuf", Quote(e.version))
+	case e.encoding != "" || e.contentType != "" && e.contentType != "application/vnd.kubernetes.protobuf":
 		return fmt.Errorf("protobuf value with an object of another encoding: contentEncoding %s, contentType %s",
-			quote(encoding, maxQuotedShort), quote(contentType, maxQuotedShort))
-	}
-	if !found {
+			quote(e.encoding, maxQuotedShort), quote(e.contentType, maxQuotedShort))
+	case !e.found:
 		return errors.New("not a valid protobuf value: envelope holds no object")
 	}
-	return s.readObject(k, object)
+	return nil
 }
 
 // readObject reads the object of an envelope.

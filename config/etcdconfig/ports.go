@@ -35,25 +35,17 @@ func localPorts(ctx context.Context, urls []string, lookup func(ctx context.Cont
 	ports := make([]uint16, len(urls))
 	var lookups sync.WaitGroup
 	for i, text := range urls {
-		if !strings.Contains(text, "://") {
-			text = "http://" + text
-		}
-		u, err := url.Parse(text)
+		u, port, err := parseMember(text)
 		if err != nil {
 			continue
 		}
-		port, err := strconv.ParseUint(u.Port(), 10, 16)
-		if err != nil {
-			continue
-		}
-		ports[i] = uint16(port)
+		ports[i] = port
 		host := strings.TrimSuffix(strings.ToLower(u.Hostname()), ".")
-		own, _ := os.Hostname()
 		if ip, err := netip.ParseAddr(host); err == nil {
 			local[i] = isLocal(ip)
 			continue
 		}
-		if host == "localhost" || strings.HasSuffix(host, ".localhost") || strings.EqualFold(host, own) {
+		if isNameOfThisMachine(host) {
 			local[i] = true
 			continue
 		}
@@ -73,6 +65,24 @@ func localPorts(ctx context.Context, urls []string, lookup func(ctx context.Cont
 		}
 	}
 	return reserved
+}
+
+// parseMember reads the URL of a member, whose scheme may be left out, and its port.
+func parseMember(text string) (*url.URL, uint16, error) {
+	if !strings.Contains(text, "://") {
+		text = "http://" + text
+	}
+	u, err := url.Parse(text)
+	if err != nil {
+		return nil, 0, err
+	}
+	port, err := strconv.ParseUint(u.Port(), 10, 16)
+	return u, uint16(port), err
+}
+
+func isNameOfThisMachine(host string) bool {
+	own, _ := os.Hostname() // or none, which no host is called
+	return host == "localhost" || strings.HasSuffix(host, ".localhost") || strings.EqualFold(host, own)
 }
 
 // machineAddrs lists the addresses of the interfaces of this machine.

@@ -200,19 +200,7 @@ func (r *Rotation) replace(addrs registry.Addrs, randomStart bool, onRemoval Rem
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	old := r.set.Load()
-	known := make(map[registry.Addr]*Endpoint, len(old.endpoints))
-	for _, e := range old.endpoints {
-		known[e.Addr] = e
-	}
-	position := make(map[*Endpoint]int) // of those that stay
-	i := 0
-	for addr := range addrs.All() {
-		if e := known[addr]; e != nil {
-			delete(known, addr)
-			position[e] = i
-		}
-		i++
-	}
+	position, gone := old.compare(addrs)
 	if len(position) == len(old.endpoints) && len(position) == addrs.Len() && !old.isAsleep() {
 		return
 	}
@@ -228,22 +216,47 @@ func (r *Rotation) replace(addrs registry.Addrs, randomStart bool, onRemoval Rem
 	if randomStart && addrs.Len() > 0 {
 		set.cursor.Store(rand.Uint64N(uint64(addrs.Len())))
 	}
-	n := uint64(len(old.endpoints))
-	for i, next := uint64(0), old.cursor.Load(); i < n; i++ {
-		if at, ok := position[old.endpoints[(next+i)%n]]; ok {
-			set.cursor.Store(uint64(at))
-			break
-		}
+	if at, ok := old.nextOf(position); ok {
+		set.cursor.Store(uint64(at))
 	}
 	r.set.Store(set)
-	for _, e := range known { // what is left in it did not survive
+	for _, e := range gone {
 		x := e.Record() // also of one that had none: a client may be choosing it just now
 		x.gone.Store(true)
 		x.Lifetime.End(onRemoval, traffic.EndpointRemoved)
 	}
 	if v := glog.V(3); v {
-		v.Infof("endpoints of %s: %d, of them known to clients %d, gone %d", r.Key, addrs.Len(), len(position), len(known))
+		v.Infof("endpoints of %s: %d, of them known to clients %d, gone %d", r.Key, addrs.Len(), len(position), len(gone))
 	}
+}
+
+// compare finds the endpoints that stay, with their positions among addrs, and those that go.
+func (s *endpointSet) compare(addrs registry.Addrs) (position map[*Endpoint]int, gone map[registry.Addr]*Endpoint) {
+	gone = make(map[registry.Addr]*Endpoint, len(s.endpoints))
+	for _, e := range s.endpoints {
+		gone[e.Addr] = e
+	}
+	position = make(map[*Endpoint]int)
+	i := 0
+	for addr := range addrs.All() {
+		if e := gone[addr]; e != nil {
+			delete(gone, addr)
+			position[e] = i
+		}
+		i++
+	}
+	return position, gone
+}
+
+// nextOf returns the position of the endpoint whose turn it is, of those that stay; false: none does.
+func (s *endpointSet) nextOf(position map[*Endpoint]int) (at int, ok bool) {
+	n := uint64(len(s.endpoints))
+	for i, next := uint64(0), s.cursor.Load(); i < n; i++ {
+		if at, ok := position[s.endpoints[(next+i)%n]]; ok {
+			return at, true
+		}
+	}
+	return 0, false
 }
 
 // Endpoints returns the endpoints of the rotation, in the order of the record.

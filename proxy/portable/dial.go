@@ -69,78 +69,102 @@ func (t *trial) silence() (time.Duration, bool) {
 // reach connects to the endpoint that answers first, of those that [tcp.Search] says to try (v0.4 gave up
 // after the first: D37). It returns nil when none answered, and in any case those that did not.
 func (d *dialer) reach(ctx context.Context, c balance.Choice) (*net.TCPConn, *balance.Endpoint, []tcp.Failure) {
-	s := tcp.NewSearch(c, d.attempt, d.total, d.maxDials)
 	racing, callOff := context.WithCancel(ctx)
 	defer callOff()
-	var trials []*trial // under way
-	extra := 0          // descriptors of the budget that they have
-	defer func() { d.budget.Release(extra) }()
-	ended := make(chan *trial)
-	begin := func() bool {
-		if len(trials) > extra { // the first of those under way has the descriptor that the client came with
-			if !d.budget.Take(1) {
-				return false // nothing is tried beside it
-			}
-			extra++
-		}
-		e, patience, ok := s.Next()
-		if !ok {
-			return false
-		}
-		t := &trial{endpoint: e, began: time.Now()}
-		trials = append(trials, t)
-		d.work.Go(func() {
-			t.conn, t.err = d.try(racing, t, patience)
-			select {
-			case ended <- t:
-			case <-racing.Done():
-				if t.conn != nil {
-					reset(t.conn) // another was faster
-				}
-			}
-		})
-		return true
-	}
+	r := &race{dialer: d, ctx: racing, search: tcp.NewSearch(c, d.attempt, d.total, d.maxDials), ended: make(chan *trial)}
+	defer func() { d.budget.Release(r.extra) }()
 	silence := time.NewTicker(engine.Stagger)
 	defer silence.Stop()
-	for len(trials) > 0 || begin() {
+	for len(r.trials) > 0 || r.begin() {
 		select {
 		case <-silence.C:
-			begin()
-			continue
-		case t := <-ended:
-			trials = slices.DeleteFunc(trials, func(other *trial) bool { return other == t })
-			if surplus := extra - max(0, len(trials)-1); surplus > 0 {
-				extra -= surplus
-				d.budget.Release(surplus)
-			}
-			if t.err == nil {
-				for _, other := range trials {
-					if after, ok := other.silence(); ok {
-						s.Outrun(other.endpoint, after)
-					} else {
-						s.OutrunByName(other.endpoint, time.Since(other.began))
-					}
-				}
-				s.Answered(t.endpoint)
-				return t.conn, t.endpoint, s.Failed
-			}
-			if ctx.Err() == nil {
+			r.begin()
+		case t := <-r.ended:
+			switch {
+			case t.err == nil:
+				r.leave(t)
+				r.won(t)
+				return t.conn, t.endpoint, r.search.Failed
+			case ctx.Err() == nil:
+				r.leave(t)
 				after, _ := t.silence()
-				s.Missed(t.endpoint, after, t.err)
+				r.search.Missed(t.endpoint, after, t.err)
 				silence.Reset(engine.Stagger)
-				begin()
-				continue
+				r.begin()
+			default:
+				return nil, nil, r.abandoned(ctx.Err())
 			}
-			trials = append(trials, t)
 		case <-ctx.Done():
+			return nil, nil, r.abandoned(ctx.Err())
 		}
-		for _, t := range trials { // our own end: nobody is to blame
-			s.Abandoned(t.endpoint, ctx.Err())
-		}
-		return nil, nil, s.Failed
 	}
-	return nil, nil, s.Failed
+	return nil, nil, r.search.Failed
+}
+
+// A race is the trials of one client. All of it but the dials runs in one goroutine.
+type race struct {
+	*dialer
+	ctx    context.Context // ends with the race
+	search tcp.Search
+	trials []*trial // under way
+	extra  int      // descriptors of the budget that they have
+	ended  chan *trial
+}
+
+// begin starts one more trial. It returns false when there is no endpoint left, or no descriptor for another dial.
+func (r *race) begin() bool {
+	if len(r.trials) > r.extra { // the first of those under way has the descriptor that the client came with
+		if !r.budget.Take(1) {
+			return false // nothing is tried beside it
+		}
+		r.extra++
+	}
+	e, patience, ok := r.search.Next()
+	if !ok {
+		return false
+	}
+	t := &trial{endpoint: e, began: time.Now()}
+	r.trials = append(r.trials, t)
+	r.work.Go(func() {
+		t.conn, t.err = r.try(r.ctx, t, patience)
+		select {
+		case r.ended <- t:
+		case <-r.ctx.Done():
+			if t.conn != nil {
+				reset(t.conn) // another was faster
+			}
+		}
+	})
+	return true
+}
+
+// leave takes a trial that has ended out of the race, and gives its descriptor back if the rest can do without it.
+func (r *race) leave(t *trial) {
+	r.trials = slices.DeleteFunc(r.trials, func(other *trial) bool { return other == t })
+	if surplus := r.extra - max(0, len(r.trials)-1); surplus > 0 {
+		r.extra -= surplus
+		r.budget.Release(surplus)
+	}
+}
+
+// won records the trial whose endpoint answered, and those that it outran.
+func (r *race) won(t *trial) {
+	for _, other := range r.trials {
+		if after, ok := other.silence(); ok {
+			r.search.Outrun(other.endpoint, after)
+		} else {
+			r.search.OutrunByName(other.endpoint, time.Since(other.began))
+		}
+	}
+	r.search.Answered(t.endpoint)
+}
+
+// abandoned records the trials that were under way when the client left or the time was up: no endpoint is to blame.
+func (r *race) abandoned(why error) []tcp.Failure {
+	for _, t := range r.trials {
+		r.search.Abandoned(t.endpoint, why)
+	}
+	return r.search.Failed
 }
 
 // try connects to one endpoint. To look its name up has time of its own: patience is for an address that is known, and a

@@ -31,30 +31,9 @@ const privileged = 1024
 // it the one that comes first. It marks the services that have to wait, and those that ask for what is
 // not allowed.
 func (x *examination) shareOutPorts() {
-	claims := make(map[socket][]*held)
-	for _, s := range x.services {
-		var forbidden list
-		for _, p := range s.Service.Ports {
-			id := socket{p.Protocol, p.Number}
-			if x.RefusePort != nil {
-				if err := x.RefusePort(s.Service.Name, p.Protocol, p.Number); err != nil {
-					forbidden.add(func() string { return id.String() + ": " + err.Error() })
-					continue
-				}
-			}
-			claims[id] = append(claims[id], s)
-		}
-		if forbidden.count > 0 {
-			s.verdict.find(Error, ForbiddenPort, "cannot have "+forbidden.String())
-		}
-	}
+	claims := x.claims()
+	x.listeners = len(claims)
 	waiting, unsettled, low, local := make(map[*held]*list), make(map[*held]*list), 0, 0
-	add := func(to map[*held]*list, s *held, text func() string) {
-		if to[s] == nil {
-			to[s] = new(list)
-		}
-		to[s].add(text)
-	}
 	var without list // of a descriptor
 	for i, id := range slices.SortedFunc(maps.Keys(claims), socket.compare) {
 		slices.SortFunc(claims[id], func(a, b *held) int { return precedence(a).Compare(precedence(b)) })
@@ -84,7 +63,41 @@ func (x *examination) shareOutPorts() {
 	for s, ports := range unsettled {
 		s.verdict.find(Warning, UnsettledConflict, "which service claimed the port first is not known, so a node may have another owner until it restarts: "+ports.String())
 	}
-	x.listeners = len(claims)
+	x.sayOfListeners(low, local, &without)
+}
+
+// claims finds the services that want each port and may have it. The others are marked.
+func (x *examination) claims() map[socket][]*held {
+	claims := make(map[socket][]*held)
+	for _, s := range x.services {
+		var forbidden list
+		for _, p := range s.Service.Ports {
+			id := socket{p.Protocol, p.Number}
+			if x.RefusePort != nil {
+				if err := x.RefusePort(s.Service.Name, p.Protocol, p.Number); err != nil {
+					forbidden.add(func() string { return id.String() + ": " + err.Error() })
+					continue
+				}
+			}
+			claims[id] = append(claims[id], s)
+		}
+		if forbidden.count > 0 {
+			s.verdict.find(Error, ForbiddenPort, "cannot have "+forbidden.String())
+		}
+	}
+	return claims
+}
+
+// add appends a text to the list of a service.
+func add(to map[*held]*list, s *held, text func() string) {
+	if to[s] == nil {
+		to[s] = new(list)
+	}
+	to[s].add(text)
+}
+
+// sayOfListeners reports what this machine may not let a proxy open: low ports, local ports, and those without a descriptor.
+func (x *examination) sayOfListeners(low, local int, without *list) {
 	if low > 0 {
 		x.say(Info, PrivilegedPorts, fmt.Sprintf("listeners on ports below %d, which take root or CAP_NET_BIND_SERVICE: %d of %d", privileged, low, x.listeners))
 	}
@@ -94,7 +107,7 @@ func (x *examination) shareOutPorts() {
 	}
 	if without.count > 0 {
 		x.say(Warning, TooManyListeners, fmt.Sprintf("%d listeners do not fit the descriptor limit: of the %d of this shell (ulimit -n), listeners may have %d; "+
-			"not open would be %s; a limit of %d has room for all", x.listeners, x.DescriptorLimit, x.ListenerRoom, &without, proxy.DescriptorsFor(x.listeners)))
+			"not open would be %s; a limit of %d has room for all", x.listeners, x.DescriptorLimit, x.ListenerRoom, without, proxy.DescriptorsFor(x.listeners)))
 	}
 }
 

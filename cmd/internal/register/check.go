@@ -37,22 +37,35 @@ func ParseCheck(s string, in *Instance) (Check, error) {
 		}
 	}
 	kind, argument, _ := strings.Cut(s, "=")
-	if kind == "" && len(places) > 0 {
-		kind = "tcp"
+	if kind == "" && argument == "" {
+		kind = "none"
+		if len(places) > 0 {
+			kind = "tcp"
+		}
+	}
+	var check Check // nil: always answers
+	valid, needsPort := argument == "", false
+	switch kind {
+	case "none":
+	case "tcp":
+		check, needsPort = checkByTCP(places), true
+	case "http":
+		valid, needsPort = strings.HasPrefix(argument, "/"), true
+		if len(places) > 0 {
+			check = checkByHTTP("http://" + places[0] + argument)
+		}
+	case "exec":
+		check, valid = checkByCommand(argument), argument != ""
+	default:
+		valid = false
 	}
 	switch {
-	case kind == "none" && argument == "", kind == "" && argument == "":
-		return nil, nil
-	case kind == "exec" && argument != "":
-		return checkByCommand(argument), nil
-	case kind != "tcp" && kind != "http" || kind == "tcp" && argument != "" || kind == "http" && !strings.HasPrefix(argument, "/"):
+	case !valid:
 		return nil, fmt.Errorf("%s is not tcp, http=/PATH, exec=COMMAND or none", registry.Quote(s))
-	case len(places) == 0:
+	case needsPort && len(places) == 0:
 		return nil, fmt.Errorf("%s needs a TCP port", kind)
-	case kind == "http":
-		return checkByHTTP("http://" + places[0] + argument), nil
 	}
-	return checkByTCP(places), nil
+	return check, nil
 }
 
 func checkByTCP(places []string) Check {
