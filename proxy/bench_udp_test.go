@@ -10,11 +10,19 @@ import (
 	"testing"
 	"time"
 
+	"kubeproxy/proxy/admit"
 	"kubeproxy/proxy/engine"
+	"kubeproxy/proxy/enginetest"
+	"kubeproxy/proxy/portable"
 	"kubeproxy/proxy/proxytest"
 	"kubeproxy/proxy/udp"
 	"kubeproxy/registry"
 )
+
+func newPortable(cfg engine.Config, own *admit.OwnPorts) (engine.Engine, *engine.Base) {
+	e := portable.New(cfg, own)
+	return e, &e.Base
+}
 
 // echoUDP is an endpoint that allocates nothing for a datagram, so that what the benchmarks below count
 // is the proxy's.
@@ -62,10 +70,10 @@ func BenchmarkUDPRoundTrip(b *testing.B) {
 		{"direct", func(b *testing.B) netip.AddrPort { return echoUDP(b).IP }},
 		{"naive", func(b *testing.B) netip.AddrPort { return naiveUDP(b, echoUDP(b).IP) }},
 		{"proxied", func(b *testing.B) netip.AddrPort {
-			return newUDPEngineOf(b, Portable, engine.Config{}).serve(b, echoUDP(b)).Addr
+			return enginetest.Start(b, newPortable, engine.Config{}).Serve(b, echoUDP(b)).Addr
 		}},
 		{"wildcard", func(b *testing.B) netip.AddrPort {
-			s := newUDPEngineOf(b, Portable, engine.Config{BindAddress: netip.IPv4Unspecified()}).serve(b, echoUDP(b))
+			s := enginetest.Start(b, newPortable, engine.Config{BindAddress: netip.IPv4Unspecified()}).Serve(b, echoUDP(b))
 			return proxytest.On(s.Addr.Port())
 		}},
 	}
@@ -89,8 +97,8 @@ func BenchmarkUDPRoundTrip(b *testing.B) {
 
 // BenchmarkUDPSession is the life of a session: a new client, its question and answer.
 func BenchmarkUDPSession(b *testing.B) {
-	e := newUDPEngineOf(b, Portable, engine.Config{MaxUDPSessions: 1000})
-	s := e.serve(b, echoUDP(b))
+	e := enginetest.Start(b, newPortable, engine.Config{MaxUDPSessions: 1000})
+	s := e.Serve(b, echoUDP(b))
 	buf := make([]byte, 64)
 	b.ReportAllocs()
 	for b.Loop() {

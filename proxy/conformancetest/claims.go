@@ -259,19 +259,26 @@ func (s suite) TestAPortHeldByAStrangerIsTakenOnceItIsFree(t *testing.T) {
 
 func (s suite) TestAPortHeldByAStrangerIsForgottenWithItsService(t *testing.T) {
 	cfg := s.config()
+	cfg.HeldPortDelay, cfg.HeldPortProbePeriod = 100*time.Millisecond, 20*time.Millisecond
 	n := newNode(t, cfg)
-	port := proxytest.FreePort(t)
-	stranger, err := net.Listen("tcp", proxytest.On(port).String())
-	if err != nil {
-		t.Fatal(err)
+	port, kept := proxytest.FreePort(t), proxytest.FreePort(t)
+	var strangers []net.Listener
+	for _, held := range []uint16{port, kept} {
+		stranger, err := net.Listen("tcp", proxytest.On(held).String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		strangers = append(strangers, stranger)
+		n.tell(service(fmt.Sprint("web-", held), tcp(held)))
 	}
-	n.tell(service("web", tcp(port)))
-	n.tell(noService("web"))
-	stranger.Close()
-	if status := n.Status(); len(status) > 0 {
-		t.Errorf("Status: %+v; want nothing", status)
+	n.tell(noService(fmt.Sprint("web-", port)))
+	if status := n.Status(); len(status) != 1 || status[0].Port != kept {
+		t.Errorf("Status: %+v; want that of the other service", status)
 	}
-	time.Sleep(400 * time.Millisecond) // longer than the first retry would wait
+	for _, stranger := range strangers {
+		stranger.Close()
+	}
+	proxytest.Eventually(t, func() bool { return n.Status()[0].Err == nil }, "the port of the other service to be taken")
 	if !proxytest.Refuses(proxytest.On(port)) {
 		t.Error("the port was opened for a service that is gone")
 	}

@@ -135,7 +135,7 @@ func (s suite) TestAChangeOfARecordClosesNoConnection(t *testing.T) {
 
 // The time is counted from the removal, and that an endpoint comes back does not stop it.
 func (s suite) TestARemovalClosesConnectionsAfterAWhile(t *testing.T) {
-	const after = 400 * time.Millisecond
+	const after = 150 * time.Millisecond
 	for _, r := range removals {
 		t.Run(r.how, func(t *testing.T) {
 			s.removing(t, balance.Removal{Close: true, After: after}, func(t *testing.T, n *node, at uint16, was, other registry.Addr, talk *proxytest.Talk) {

@@ -1,8 +1,6 @@
 package conformancetest
 
 import (
-	"reflect"
-	"strings"
 	"testing"
 	"time"
 
@@ -13,20 +11,9 @@ import (
 )
 
 // Run runs every test of the suite for one engine, each as a subtest that has the name of its method.
-func Run(t *testing.T, engine proxy.Kind) {
-	s := reflect.ValueOf(suite{engine})
-	for i := range s.NumMethod() {
-		name := s.Type().Method(i).Name
-		test, ok := s.Method(i).Interface().(func(*testing.T))
-		if !ok || !strings.HasPrefix(name, "Test") {
-			t.Errorf("method %s is no test", name)
-			continue
-		}
-		t.Run(name, test)
-	}
-}
+func Run(t *testing.T, engine proxy.Kind) { proxytest.RunMethods(t, suite{engine}) }
 
-// A suite is the tests of one engine. Reflection finds its exported methods, so that no list can miss one.
+// A suite is the tests of one engine, each a method.
 type suite struct {
 	engine proxy.Kind
 }

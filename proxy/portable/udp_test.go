@@ -17,6 +17,8 @@ import (
 	"kubeproxy/proxy/enginetest"
 	"kubeproxy/proxy/proxytest"
 	"kubeproxy/registry"
+
+	"github.com/golang/glog"
 )
 
 // A udpService is one UDP port of the portable engine, and the service that owns it.
@@ -154,9 +156,10 @@ func TestReadingGoesOnAfterAnError(t *testing.T) {
 	s := serveUDP(t, e, enginetest.Identity(t, "1"))
 	client := proxytest.DialUDP(t, s.Addr)
 	client.Ask(t)
+	before := glog.Stats.Warning.Lines()
 	s.conn.SetReadDeadline(aLongTimeAgo) // makes every read fail
 	client.Write([]byte("unheard"))
-	time.Sleep(20 * time.Millisecond)
+	proxytest.Eventually(t, func() bool { return glog.Stats.Warning.Lines() > before }, "a read to fail")
 	s.conn.SetReadDeadline(time.Time{})
 	client.AskOften(t)
 }
@@ -168,6 +171,7 @@ func TestUDPUnderChangeOfEverything(t *testing.T) {
 	s.SetOf("heir", enginetest.Identity(t, "heir"))
 	owners := []*engine.Claim{s.Ownership.Load(), s.Claim("heir")}
 	steady, dead := enginetest.Identity(t, "steady"), enginetest.DeadUDP(t)
+	const handovers = 150 // of the port: as many changes as the test is long
 	stop, working := make(chan struct{}), sync.WaitGroup{}
 	again := func(f func(i int)) {
 		working.Go(func() {
@@ -194,12 +198,11 @@ func TestUDPUnderChangeOfEverything(t *testing.T) {
 		s.Set([][]registry.Addr{{steady}, {dead, steady}, {dead}, {steady, dead}, {}}[i%5]...)
 		time.Sleep(time.Millisecond)
 	})
-	again(func(i int) {
+	for i := range handovers {
 		s.Ownership.Store(owners[(i+1)%2])
 		s.OwnerChanged()
 		time.Sleep(5 * time.Millisecond)
-	})
-	time.Sleep(time.Second)
+	}
 	close(stop)
 	working.Wait()
 	s.Set(steady)
