@@ -149,10 +149,19 @@ func (s *site) changeInForce(t *testing.T) time.Duration {
 	return took
 }
 
-// inOwnNetwork is [proxytest.InOwnNetwork] for a case of a table.
+// ownNetwork is [proxytest.InOwnNetwork]. In the short form, tests run beside others: most of their time is waiting, and no p99 is judged.
+func ownNetwork(t *testing.T) bool {
+	t.Helper()
+	if !*full {
+		t.Parallel()
+	}
+	return proxytest.InOwnNetwork(t)
+}
+
+// inOwnNetwork is ownNetwork for a case of a table.
 func inOwnNetwork(t *testing.T, name string, play func(t *testing.T)) {
 	t.Run(name, func(t *testing.T) {
-		if proxytest.InOwnNetwork(t) {
+		if ownNetwork(t) {
 			play(t)
 		}
 	})

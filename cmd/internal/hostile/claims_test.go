@@ -10,13 +10,11 @@ import (
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
-
-	"kubeproxy/proxy/proxytest"
 )
 
 // TestAServiceWithEveryLocalPort leaves the node ports for connections of its own.
 func TestAServiceWithEveryLocalPort(t *testing.T) {
-	if !proxytest.InOwnNetwork(t) {
+	if !ownNetwork(t) {
 		return
 	}
 	const first, n, outgoing = 32_768, 28_232, 2000
@@ -46,7 +44,7 @@ func TestAServiceWithEveryLocalPort(t *testing.T) {
 // TestPortsOfProgramsThatRestart: a service lists etcd's port and that of another program. Both get theirs back three
 // seconds after they stopped.
 func TestPortsOfProgramsThatRestart(t *testing.T) {
-	if !proxytest.InOwnNetwork(t) {
+	if !ownNetwork(t) {
 		return
 	}
 	const port = "7308"

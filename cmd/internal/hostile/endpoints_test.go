@@ -52,7 +52,7 @@ func TestEndpointsThatFailAtOnce(t *testing.T) {
 // TestSilentEndpointsStayInTheDescriptorBudget: a process that may have 512 descriptors, and 128 clients of
 // endpoints that do not answer. Each client has several dials under way.
 func TestSilentEndpointsStayInTheDescriptorBudget(t *testing.T) {
-	if !proxytest.InOwnNetwork(t) {
+	if !ownNetwork(t) {
 		return
 	}
 	const port, most, clients = "7302", 512, 100

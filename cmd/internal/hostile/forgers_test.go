@@ -9,8 +9,6 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
-
-	"kubeproxy/proxy/proxytest"
 )
 
 // sessionBytes is what one UDP session may take of memory, and settled how long nothing may change before it counts
@@ -23,7 +21,7 @@ const (
 // TestForgedSendersTakeNoSession: a flood of datagrams from addresses where nobody is, while known clients talk.
 // The endpoint sees each client's session as an address; a known client whose session ended would have another.
 func TestForgedSendersTakeNoSession(t *testing.T) {
-	if !proxytest.InOwnNetwork(t) {
+	if !ownNetwork(t) {
 		return
 	}
 	const known = 100

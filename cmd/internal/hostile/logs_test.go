@@ -10,8 +10,6 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
-
-	"kubeproxy/proxy/proxytest"
 )
 
 // TestLogsThatCannotBeWritten: clients make thousands of lines of log and of connection log while the place that they
@@ -86,7 +84,7 @@ func leave(t *testing.T, pipe int) {
 
 // TestSweptPortsMakeFewLines: one client asks at each of 14,000 ports whose endpoint refuses.
 func TestSweptPortsMakeFewLines(t *testing.T) {
-	if !proxytest.InOwnNetwork(t) {
+	if !ownNetwork(t) {
 		return
 	}
 	// All of these ports are free: etcd's are below, local ports above.

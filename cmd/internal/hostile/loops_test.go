@@ -6,15 +6,13 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-
-	"kubeproxy/proxy/proxytest"
 )
 
 // TestEndpointsThatAreOurOwnListeners: however they are spelled, each of their clients is sent away, and makes no
 // connection but its own. The operators' ports are no endpoints either: who may reach a service is not
 // to read what operators read.
 func TestEndpointsThatAreOurOwnListeners(t *testing.T) {
-	if !proxytest.InOwnNetwork(t) {
+	if !ownNetwork(t) {
 		return
 	}
 	s := newSite(t, "-udp_timeout=1s")

@@ -33,7 +33,7 @@ var hostileNames = []string{
 // TestHostileNames are carried into everything that the program says: the log at its most talkative, metrics, configz, the
 // connection log, and check. All of it stays what it is, a line for each thing that happened.
 func TestHostileNames(t *testing.T) {
-	if !proxytest.InOwnNetwork(t) {
+	if !ownNetwork(t) {
 		return
 	}
 	s := newSite(t, "-v=4", "-metrics_endpoints")
@@ -132,7 +132,7 @@ func TestHostileNames(t *testing.T) {
 
 // TestALongNameMakesNoLongLines: a service whose name is 1.4 MB.
 func TestALongNameMakesNoLongLines(t *testing.T) {
-	if !proxytest.InOwnNetwork(t) {
+	if !ownNetwork(t) {
 		return
 	}
 	const port, line = "7309", 4096

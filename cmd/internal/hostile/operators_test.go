@@ -13,7 +13,7 @@ import (
 
 // TestReadersOfMetricsThatDoNotRead: six ask for /metrics and read none of it. Each scrape succeeds meanwhile.
 func TestReadersOfMetricsThatDoNotRead(t *testing.T) {
-	if !proxytest.InOwnNetwork(t) {
+	if !ownNetwork(t) {
 		return
 	}
 	proxytest.MustRun(t, "sh", "-c", "echo 4096 16384 65536 >/proc/sys/net/ipv4/tcp_wmem")
@@ -45,7 +45,7 @@ func TestReadersOfMetricsThatDoNotRead(t *testing.T) {
 
 // TestAFloodOfConnectsToHealthz from another address leaves probes their answers.
 func TestAFloodOfConnectsToHealthz(t *testing.T) {
-	if !proxytest.InOwnNetwork(t) {
+	if !ownNetwork(t) {
 		return
 	}
 	connects := number(15_000, 3000)
@@ -68,7 +68,7 @@ func TestAFloodOfConnectsToHealthz(t *testing.T) {
 
 // TestAHeldHealthzPortIsWaitedFor: another program has the port of /healthz for some seconds after the start.
 func TestAHeldHealthzPortIsWaitedFor(t *testing.T) {
-	if !proxytest.InOwnNetwork(t) {
+	if !ownNetwork(t) {
 		return
 	}
 	s := foundSite(t).forAttack()

@@ -12,7 +12,6 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"kubeproxy/proxy/proxytest"
 	"kubeproxy/registry"
 )
 
@@ -21,7 +20,7 @@ const recordSize = 1_500_000
 
 // TestRecordsJustUnderTheLimit are written again and again, good ones and bad ones, beside many small bad ones.
 func TestRecordsJustUnderTheLimit(t *testing.T) {
-	if !proxytest.InOwnNetwork(t) {
+	if !ownNetwork(t) {
 		return
 	}
 	s := newSite(t)
@@ -75,7 +74,7 @@ const largeRecords = 256 << 20
 
 // TestARegistryWithoutAUsableKeyIsNotServed: all values are protobuf. The node says so in few lines and is not ready.
 func TestARegistryWithoutAUsableKeyIsNotServed(t *testing.T) {
-	if !proxytest.InOwnNetwork(t) {
+	if !ownNetwork(t) {
 		return
 	}
 	s := foundSite(t).forAttack()

@@ -19,7 +19,7 @@ import (
 // TestUploadsThatAreResetBeforeTheyAreRead: clients send to an endpoint that does not read, and reset. What they have
 // sent still waits for the endpoint, and costs nothing while it waits.
 func TestUploadsThatAreResetBeforeTheyAreRead(t *testing.T) {
-	if !proxytest.InOwnNetwork(t) {
+	if !ownNetwork(t) {
 		return
 	}
 	const port, mute = "7305", "127.0.0.1:7105"
@@ -52,7 +52,7 @@ func TestUploadsThatAreResetBeforeTheyAreRead(t *testing.T) {
 // TestUrgentDataHoldsUpNothing: a client sends text, one urgent byte and more text in one go, as telnet does. All of it
 // arrives, in its order.
 func TestUrgentDataHoldsUpNothing(t *testing.T) {
-	if !proxytest.InOwnNetwork(t) {
+	if !ownNetwork(t) {
 		return
 	}
 	s := attacked(t)
@@ -105,7 +105,7 @@ func TestUrgentDataHoldsUpNothing(t *testing.T) {
 
 // TestStalledReadersSlowNobodysBulk: one client downloads without end beside 33 that ask for the same and do not read.
 func TestStalledReadersSlowNobodysBulk(t *testing.T) {
-	if !proxytest.InOwnNetwork(t) {
+	if !ownNetwork(t) {
 		return
 	}
 	const stalled = 33

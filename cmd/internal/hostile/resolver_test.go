@@ -25,7 +25,7 @@ func (s *site) withNameservers(t *testing.T, addresses ...string) (script string
 // TestTheFirstNameserverIsDead, the second one answers: the node becomes ready although etcd is given by name, and
 // each client of an endpoint that is a name reaches it.
 func TestTheFirstNameserverIsDead(t *testing.T) {
-	if !proxytest.InOwnNetwork(t) {
+	if !ownNetwork(t) {
 		return
 	}
 	s := foundSite(t).forAttack()
@@ -47,7 +47,7 @@ func TestTheFirstNameserverIsDead(t *testing.T) {
 
 // TestNamesThatNobodyResolves: thousands of clients of thousands of names, and nameservers that do not answer.
 func TestNamesThatNobodyResolves(t *testing.T) {
-	if !proxytest.InOwnNetwork(t) {
+	if !ownNetwork(t) {
 		return
 	}
 	const port = "7304"

@@ -37,7 +37,7 @@ func crowd(t *testing.T, to, line string, n, rate int) (processes []*programtest
 // TestTwentyThousandSilentClients: as many are let in as there is room for, the rest is refused, and the
 // proxy goes on as before: those who are connected, operators, etcd, UDP.
 func TestTwentyThousandSilentClients(t *testing.T) {
-	if !proxytest.InOwnNetwork(t) {
+	if !ownNetwork(t) {
 		return
 	}
 	limitDescriptors(t, uint64(number(20_000, 4096)))
@@ -78,7 +78,7 @@ func TestTwentyThousandSilentClients(t *testing.T) {
 
 // TestOneServicesCrowdLeavesRoomForOthers, with a limit for each service.
 func TestOneServicesCrowdLeavesRoomForOthers(t *testing.T) {
-	if !proxytest.InOwnNetwork(t) {
+	if !ownNetwork(t) {
 		return
 	}
 	limit := number(2000, 500)
@@ -97,7 +97,7 @@ func TestOneServicesCrowdLeavesRoomForOthers(t *testing.T) {
 
 // TestSlowReaders: thousands ask for an answer without end and read none of it.
 func TestSlowReaders(t *testing.T) {
-	if !proxytest.InOwnNetwork(t) {
+	if !ownNetwork(t) {
 		return
 	}
 	readers := number(2000, 300)

@@ -118,7 +118,7 @@ func forge(t *testing.T, from, to netip.AddrPort) {
 
 // TestAConnectionThroughALocalRouteIsOne: all of 10.55.0.0/16 is this node, and so is the endpoint.
 func TestAConnectionThroughALocalRouteIsOne(t *testing.T) {
-	if !proxytest.InOwnNetwork(t) {
+	if !ownNetwork(t) {
 		return
 	}
 	proxytest.MustRun(t, "ip", "route", "add", "local", "10.55.0.0/16", "dev", "lo")
@@ -138,7 +138,7 @@ func TestAConnectionThroughALocalRouteIsOne(t *testing.T) {
 
 // TestTwoNodesThatAreEachOthersEndpoint: one datagram to one of them.
 func TestTwoNodesThatAreEachOthersEndpoint(t *testing.T) {
-	if !proxytest.InOwnNetwork(t) {
+	if !ownNetwork(t) {
 		return
 	}
 	const here, there, port = "10.99.0.1", "10.99.0.2", "7306"

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"kubeproxy/cmd/internal/programtest"
-	"kubeproxy/proxy/proxytest"
 	"kubeproxy/registry"
 )
 
@@ -27,7 +26,7 @@ const (
 
 // TestFourWritersOfLargeValues rewrite four records of 1.4 MB. Another service changes all the while.
 func TestFourWritersOfLargeValues(t *testing.T) {
-	if !proxytest.InOwnNetwork(t) {
+	if !ownNetwork(t) {
 		return
 	}
 	s := attacked(t)
