@@ -65,13 +65,13 @@ func (s *scanner) next(limit int) (text []byte, long bool, err error) {
 		return nil, false, err
 	}
 	s.value = s.value[:0]
-	depth, quoted, escaped := 0, false, false
+	var at nesting
 	for {
 		c, err := s.r.ReadByte()
 		if err != nil {
 			return nil, false, unexpected(err)
 		}
-		if depth == 0 && !quoted && len(s.value) > 0 && (c == ',' || c == '}' || c == ']' || c <= ' ') {
+		if at.isOutside() && len(s.value) > 0 && (c == ',' || c == '}' || c == ']' || c <= ' ') {
 			return s.value, long, s.r.UnreadByte() // after a number or a word, which nothing else ends
 		}
 		if len(s.value) < limit {
@@ -79,30 +79,45 @@ func (s *scanner) next(limit int) (text []byte, long bool, err error) {
 		} else {
 			long = true
 		}
-		switch {
-		case escaped:
-			escaped = false
-		case quoted && c == '\\':
-			escaped = true
-		case c == '"':
-			quoted = !quoted
-		case quoted:
-			continue
-		case c == '{', c == '[':
-			depth++
-			continue
-		case c == '}', c == ']':
-			depth--
-		default:
+		if !at.closes(c) {
 			continue
 		}
-		if depth < 0 {
+		if at.depth < 0 {
 			return nil, false, errSyntax("more is closed than was opened")
 		}
-		if depth == 0 && !quoted && !escaped {
+		if at.isOutside() {
 			return s.value, long, nil
 		}
 	}
+}
+
+// A nesting says where in a value a scanner is.
+type nesting struct {
+	depth           int // of objects and arrays
+	quoted, escaped bool
+}
+
+// isOutside reports whether no object, array or string is open.
+func (n *nesting) isOutside() bool { return n.depth == 0 && !n.quoted }
+
+// closes goes on by one byte, and reports whether that closes an object, an array or a string.
+func (n *nesting) closes(c byte) bool {
+	switch {
+	case n.escaped:
+		n.escaped = false
+	case n.quoted && c == '\\':
+		n.escaped = true
+	case c == '"':
+		n.quoted = !n.quoted
+		return !n.quoted
+	case n.quoted:
+	case c == '{', c == '[':
+		n.depth++
+	case c == '}', c == ']':
+		n.depth--
+		return true
+	}
+	return false
 }
 
 // members reads an object and calls each for every key, before its value: each must read the value.

@@ -143,6 +143,11 @@ func (x *session) probed(a answer) error {
 	}
 	x.unreached.Reset()
 	x.well()
+	return x.compared(a)
+}
+
+// compared takes in an answer of the etcd that the watch is of, while the watch is silent.
+func (x *session) compared(a answer) error {
 	switch {
 	case x.stage == reading && a.revision < x.heard:
 		return wentBack(x.heard, a.revision)

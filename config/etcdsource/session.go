@@ -270,24 +270,11 @@ func (x *session) startResync() {
 
 // listed takes in the answer to a list.
 func (x *session) listed(a answer) error {
-	first := x.stood.IsZero()
-	switch {
-	case a.err == nil:
-		x.page = min(2*x.page, x.cfg.PageSize)
-	case causeOf(a.err) == Silent: // a smaller page takes etcd less time, and the network
-		x.page = max(x.page/2, 1)
+	if a.err != nil {
+		return x.unlisted(a.err)
 	}
+	x.page = min(2*x.page, x.cfg.PageSize)
 	switch {
-	case errors.Is(a.err, rpctypes.ErrCompacted) && x.listing.revision != 0:
-		x.ask(0, x.cfg.Weak) // then the newest, whatever it is
-		return nil
-	case errors.Is(a.err, rpctypes.ErrFutureRev):
-		return remote.Because(WentBack, fmt.Errorf("it knows nothing of revision %d any more: restored or wiped?", max(x.listing.revision, x.listing.atLeast)))
-	case a.err != nil && first:
-		return fmt.Errorf("list: %w", a.err)
-	case a.err != nil:
-		x.resyncFailed(a.err)
-		return nil
 	case x.watched != 0 && a.cluster != x.watched:
 		return remote.Because(WentBack, fmt.Errorf("watch and list are of two clusters, %x and %x", x.watched, a.cluster))
 	case x.listing.revision == 0 && a.revision < x.listing.atLeast && x.listing.weak:
@@ -297,6 +284,24 @@ func (x *session) listed(a answer) error {
 		return wentBack(x.listing.atLeast, a.revision)
 	}
 	x.prove(a.listing)
+	return nil
+}
+
+// unlisted takes in that a list has failed.
+func (x *session) unlisted(err error) error {
+	if causeOf(err) == Silent { // a smaller page takes etcd less time, and the network
+		x.page = max(x.page/2, 1)
+	}
+	switch {
+	case errors.Is(err, rpctypes.ErrCompacted) && x.listing.revision != 0:
+		x.ask(0, x.cfg.Weak) // then the newest, whatever it is
+		return nil
+	case errors.Is(err, rpctypes.ErrFutureRev):
+		return remote.Because(WentBack, fmt.Errorf("it knows nothing of revision %d any more: restored or wiped?", max(x.listing.revision, x.listing.atLeast)))
+	case x.stood.IsZero():
+		return fmt.Errorf("list: %w", err)
+	}
+	x.resyncFailed(err)
 	return nil
 }
 

@@ -92,9 +92,8 @@ const maxTransaction = 64 << 20
 
 // receive puts what the stream delivers into the inbox, until the stream breaks or the watch is cancelled.
 func (w *watch) receive(ctx context.Context, stream etcdserverpb.Watch_WatchClient, created func()) error {
-	stands := false
-	var id int64              // of the watch, once it stands. Others on the stream are challenges
 	var begun []*mvccpb.Event // of a transaction whose end is still to come
+	r := receiver{watch: w, created: created}
 	for {
 		m, err := stream.Recv()
 		if err != nil {
@@ -105,29 +104,17 @@ func (w *watch) receive(ctx context.Context, stream etcdserverpb.Watch_WatchClie
 		}
 		d := delivery{at: time.Now(), events: append(begun, m.Events...)}
 		begun = nil
-		switch {
-		case m.Fragment: // more of the last revision may follow
+		if m.Fragment { // more of the last revision may follow
 			if d.events, begun = split(d.events); total(begun) > maxTransaction {
 				return remote.Because(Unable, fmt.Errorf("one transaction has more than %d MiB of changes", maxTransaction>>20))
 			}
 			if len(d.events) == 0 {
 				continue
 			}
-		case stands && m.Created: // a challenge was answered; if it was granted, take it back
-			if !m.Canceled {
-				w.ask(&etcdserverpb.WatchRequest{RequestUnion: &etcdserverpb.WatchRequest_CancelRequest{
-					CancelRequest: &etcdserverpb.WatchCancelRequest{WatchId: m.WatchId}}})
-			}
-		case stands && m.Canceled && m.WatchId != id:
-			continue // a challenge that was taken back
-		case m.CompactRevision != 0:
-			return remote.Because(Compacted, fmt.Errorf("watch cancelled: what it had to tell next was compacted at revision %d", m.CompactRevision))
-		case m.Canceled:
-			cause, reason := causeOfCancel(m.CancelReason)
-			return remote.Because(cause, fmt.Errorf("watch cancelled: %s", registry.Quote(reason)))
-		case m.Created:
-			stands, id = true, m.WatchId
-			created()
+		} else if skip, err := r.control(m); err != nil {
+			return err
+		} else if skip {
+			continue
 		}
 		if len(d.events) == 0 || m.Created {
 			d.notices = []notice{{m.Created, m.WatchId == manualProgress, m.Header.GetClusterId(), m.Header.GetRevision()}}
@@ -136,6 +123,36 @@ func (w *watch) receive(ctx context.Context, stream etcdserverpb.Watch_WatchClie
 			return err
 		}
 	}
+}
+
+// A receiver knows which watch of a stream is the one. The others are challenges.
+type receiver struct {
+	*watch
+	created func()
+	stands  bool
+	id      int64 // of the watch, once it stands
+}
+
+// control takes in what a response says of watches, apart from their events. It reports whether the response says nothing else.
+func (r *receiver) control(m *etcdserverpb.WatchResponse) (skip bool, err error) {
+	switch {
+	case r.stands && m.Created: // a challenge was answered; if it was granted, take it back
+		if !m.Canceled {
+			r.ask(&etcdserverpb.WatchRequest{RequestUnion: &etcdserverpb.WatchRequest_CancelRequest{
+				CancelRequest: &etcdserverpb.WatchCancelRequest{WatchId: m.WatchId}}})
+		}
+	case r.stands && m.Canceled && m.WatchId != r.id:
+		return true, nil // a challenge that was taken back
+	case m.CompactRevision != 0:
+		return false, remote.Because(Compacted, fmt.Errorf("watch cancelled: what it had to tell next was compacted at revision %d", m.CompactRevision))
+	case m.Canceled:
+		cause, reason := causeOfCancel(m.CancelReason)
+		return false, remote.Because(cause, fmt.Errorf("watch cancelled: %s", registry.Quote(reason)))
+	case m.Created:
+		r.stands, r.id = true, m.WatchId
+		r.created()
+	}
+	return false, nil
 }
 
 // split cuts events before those of the last revision.

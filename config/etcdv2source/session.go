@@ -76,35 +76,44 @@ func (x *session) run(ctx context.Context, out chan<- piece) error {
 			return fmt.Errorf("list: %w", err)
 		}
 		l.atLeast = x.known
-		next := l.index + 1
 		x.known = l.index
 		if !hand(piece{listing: &l}) {
 			return ctx.Err()
 		}
-		for again := false; !again; {
-			p, err := x.conn.wait(ctx, next)
-			if err == errCleared {
-				break
-			}
-			if err != nil {
-				return fmt.Errorf("watch: %w", err)
-			}
-			if !hand(piece{head: p.index}) {
-				p.resp.Body.Close()
-				return ctx.Err()
-			}
-			ev, err := p.event()
-			if err != nil {
-				return fmt.Errorf("watch: %w", err)
-			}
-			if ev.Node.ModifiedIndex < next {
-				return remote.Because(wentBack, fmt.Errorf("an event at index %d, where %d or later was asked for", ev.Node.ModifiedIndex, next))
-			}
-			next = ev.Node.ModifiedIndex + 1
-			x.known = ev.Node.ModifiedIndex
-			if again = ev.wholeDirectory(); !again && !hand(piece{event: ev}) {
-				return ctx.Err()
-			}
+		if err := x.poll(ctx, hand); err != nil {
+			return err
+		}
+	}
+}
+
+// poll hands on each event after what is known. It returns nil when another list has to be read.
+func (x *session) poll(ctx context.Context, hand func(piece) bool) error {
+	for {
+		next := x.known + 1
+		p, err := x.conn.wait(ctx, next)
+		if err == errCleared {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("watch: %w", err)
+		}
+		if !hand(piece{head: p.index}) {
+			p.resp.Body.Close()
+			return ctx.Err()
+		}
+		ev, err := p.event()
+		if err != nil {
+			return fmt.Errorf("watch: %w", err)
+		}
+		if ev.Node.ModifiedIndex < next {
+			return remote.Because(wentBack, fmt.Errorf("an event at index %d, where %d or later was asked for", ev.Node.ModifiedIndex, next))
+		}
+		x.known = ev.Node.ModifiedIndex
+		if ev.wholeDirectory() {
+			return nil
+		}
+		if !hand(piece{event: ev}) {
+			return ctx.Err()
 		}
 	}
 }

@@ -200,27 +200,7 @@ func (s *Source) use(ctx context.Context, l listing, beside bool) {
 		known = s.heard
 	}
 	first, from := s.cluster == "", s.applied
-	list := s.records.NewList(len(l.nodes))
-	lives := make(map[string]life, len(l.nodes))
-	for key, index := range s.touched {
-		if life, ok := s.lives[key]; ok && index > l.index {
-			lives[key] = life
-		}
-	}
-	const page = 500
-	for nodes := l.nodes; len(nodes) > 0; nodes = nodes[min(page, len(nodes)):] {
-		versions := make([]records.Version, 0, page)
-		for _, n := range nodes[:min(page, len(nodes))] {
-			life := s.lives[n.Key].next(n, false)
-			versions = append(versions, life.version(n))
-			if s.touched[n.Key] <= l.index {
-				lives[n.Key] = life
-			}
-		}
-		list.Add(versions)
-	}
-	list.Wait()
-	s.lives = lives
+	list := s.read(l)
 	different, lost := s.records.Merge(list, l.index, s.touched, known)
 	setback := !first && s.setback(l, lost.N, beside)
 	s.cluster = l.cluster
@@ -257,6 +237,32 @@ func (s *Source) use(ctx context.Context, l listing, beside bool) {
 		s.upToDate(l.asked)
 	}
 	s.tell(first, away, loud || setback, fmt.Sprintf("read at index %d, was %d; %s", l.index, from, different.Differ()))
+}
+
+// read decodes a list, and takes over the lives of its keys.
+func (s *Source) read(l listing) records.List {
+	list := s.records.NewList(len(l.nodes))
+	lives := make(map[string]life, len(l.nodes))
+	for key, index := range s.touched {
+		if life, ok := s.lives[key]; ok && index > l.index {
+			lives[key] = life
+		}
+	}
+	const page = 500
+	for nodes := l.nodes; len(nodes) > 0; nodes = nodes[min(page, len(nodes)):] {
+		versions := make([]records.Version, 0, page)
+		for _, n := range nodes[:min(page, len(nodes))] {
+			life := s.lives[n.Key].next(n, false)
+			versions = append(versions, life.version(n))
+			if s.touched[n.Key] <= l.index {
+				lives[n.Key] = life
+			}
+		}
+		list.Add(versions)
+	}
+	list.Wait()
+	s.lives = lives
+	return list
 }
 
 // tell logs the first state, and the end of an outage.

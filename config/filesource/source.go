@@ -146,14 +146,7 @@ const maxDelays = 20
 func (s *Source) scan(ctx context.Context, out chan<- registry.Update, n *notices) time.Duration {
 	began := time.Now()
 	all := !began.Before(s.full)
-	found, err := s.tree.Scan(all)
-	if err == nil && len(found.Unread) > 0 {
-		u := found.Unread[0]
-		err = fmt.Errorf("directory %s: %s: %w", registry.Quote(s.cfg.Dir), registry.Quote(u.Key), u.Err)
-	}
-	if n.follow(found.Dirs) {
-		n.expect() // what happened between the scan and the watching is still unknown
-	}
+	found, err := s.read(all, n)
 	if err != nil {
 		s.failed(err)
 		return s.cfg.ScanPeriod
@@ -167,17 +160,7 @@ func (s *Source) scan(ctx context.Context, out chan<- registry.Update, n *notice
 		s.delays++
 		return soon
 	}
-	s.log.Edit(func(st *config.Status) {
-		switch {
-		case !st.Connected:
-			st.Sessions++
-		case all:
-			st.Resyncs++
-		}
-		if all {
-			st.Listed = began
-		}
-	})
+	s.count(all, began)
 	away, loud := s.log.Reads()
 	if all || different || first {
 		u := s.records.Update(all || first, s.revision, began)
@@ -197,6 +180,34 @@ func (s *Source) scan(ctx context.Context, out chan<- registry.Update, n *notice
 		return min(soon, s.cfg.ScanPeriod)
 	}
 	return s.cfg.ScanPeriod
+}
+
+// read scans the directory, and has the notices follow it. A file that cannot be read is an error of all.
+func (s *Source) read(all bool, n *notices) (keyfiles.Scan, error) {
+	found, err := s.tree.Scan(all)
+	if err == nil && len(found.Unread) > 0 {
+		u := found.Unread[0]
+		err = fmt.Errorf("directory %s: %s: %w", registry.Quote(s.cfg.Dir), registry.Quote(u.Key), u.Err)
+	}
+	if n.follow(found.Dirs) {
+		n.expect() // what happened between the scan and the watching is still unknown
+	}
+	return found, err
+}
+
+// count notes a scan that succeeded.
+func (s *Source) count(all bool, began time.Time) {
+	s.log.Edit(func(st *config.Status) {
+		switch {
+		case !st.Connected:
+			st.Sessions++
+		case all:
+			st.Resyncs++
+		}
+		if all {
+			st.Listed = began
+		}
+	})
 }
 
 // apply takes in what a scan found, and reports whether that is anything.

@@ -21,61 +21,76 @@ func (s *State) Merge(l List, revision int64, touched map[string]int64, heard in
 	s.sweep++
 	s.hushed = len(s.entries) == 0 && useless(decoded)
 	defer func() { s.hushed = false }()
-	differs := func(key string, since int64) {
-		different.Add(key)
-		if since <= heard {
-			divergent.Add(key)
-		}
-	}
-	listed := func(r reading) {
-		e := s.entries[r.key]
-		if touched[r.key] > revision {
-			s.fillLocked(e, r)
-			return
-		}
-		since, older := r.revision, false
-		switch {
-		case e == nil || e.created != r.created:
-			since = min(r.created, r.revision) // lives may have other numbers than revisions, greater ones
-		case r.revision < e.seen: // whatever its bytes are, that is another history
-			since, older = 0, true
-		}
-		e, changed := s.takeLocked(e, r)
-		if changed || older {
-			differs(r.key, since)
-		}
-		e.sweep = s.sweep
-	}
-	known := l.known
-	familiars := func(below string) { // as far as they come before a key
-		for len(known) > 0 && (below == "" || known[0].entry.key < below) {
-			f := known[0]
-			known = known[1:]
-			if e := f.entry; f.isNewest() { // as nearly all are; then the watch has not spoken of it either
-				e.seen, e.leased, e.sweep = f.revision, f.leased, s.sweep
-				continue
-			}
-			listed(f.reading())
-		}
-	}
+	m := merge{State: s, revision: revision, touched: touched, heard: heard, known: l.known}
 	for i, v := range l.news {
 		var d *decoding
 		if decoded != nil {
 			d = &decoded[i]
 		}
 		r := s.reading(v, d)
-		familiars(r.key) // in the order of the list, in which the first few are named in the log
-		listed(r)
+		m.unchanged(r.key) // in the order of the list, in which the first few are named in the log
+		m.listed(r)
 	}
-	familiars("")
+	m.unchanged("")
 	for key, e := range s.entries {
 		if e.sweep == s.sweep || touched[key] > revision {
 			continue
 		}
 		s.removeLocked(e)
-		differs(key, revision) // deleted then at the latest
+		m.differs(key, revision) // deleted then at the latest
 	}
-	return different, divergent
+	return m.different, m.divergent
+}
+
+// A merge is one call of Merge, under the lock of the state.
+type merge struct {
+	*State
+	revision, heard      int64
+	touched              map[string]int64
+	known                []unchangedVersion // of the list, those that are still to be merged
+	different, divergent Tally
+}
+
+// differs notes a key whose value is not what was known, and has been so since a revision.
+func (m *merge) differs(key string, since int64) {
+	m.different.Add(key)
+	if since <= m.heard {
+		m.divergent.Add(key)
+	}
+}
+
+// listed takes in one value of the list.
+func (m *merge) listed(r reading) {
+	e := m.entries[r.key]
+	if m.touched[r.key] > m.revision {
+		m.fillLocked(e, r)
+		return
+	}
+	since, older := r.revision, false
+	switch {
+	case e == nil || e.created != r.created:
+		since = min(r.created, r.revision) // lives may have other numbers than revisions, greater ones
+	case r.revision < e.seen: // whatever its bytes are, that is another history
+		since, older = 0, true
+	}
+	e, changed := m.takeLocked(e, r)
+	if changed || older {
+		m.differs(r.key, since)
+	}
+	e.sweep = m.sweep
+}
+
+// unchanged takes in the values that are known already, as far as they come before a key; "" stands for all.
+func (m *merge) unchanged(below string) {
+	for len(m.known) > 0 && (below == "" || m.known[0].entry.key < below) {
+		f := m.known[0]
+		m.known = m.known[1:]
+		if e := f.entry; f.isNewest() { // as nearly all are; then the watch has not spoken of it either
+			e.seen, e.leased, e.sweep = f.revision, f.leased, m.sweep
+			continue
+		}
+		m.listed(f.reading())
+	}
 }
 
 // A Tally counts keys, and remembers the first few of them for a log line.
