@@ -72,20 +72,9 @@ func transcript(t *testing.T) []exchange {
 	return all
 }
 
-// replay finds an exchange by its title, and returns a connection to a server that answers so.
-func replay(t *testing.T, title string) *conn {
-	t.Helper()
-	for _, e := range transcript(t) {
-		if strings.HasPrefix(e.title, title) {
-			return e.serve(t)
-		}
-	}
-	t.Fatalf("there is no exchange %q", title)
-	return nil
-}
-
 var contentLength = regexp.MustCompile(`Content-Length: (\d+)`)
 
+// serve returns a connection to a server that answers so.
 func (e exchange) serve(t *testing.T) *conn {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
