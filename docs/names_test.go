@@ -193,20 +193,12 @@ func receiver(e ast.Expr) string {
 	return ""
 }
 
-// flagNames asks the program itself, and what its first argument may be, for their flags.
+// flagNames returns the flags of the program, and of the words that its first argument may be.
 func flagNames(t *testing.T, words ...string) map[string]bool {
 	t.Helper()
 	flags := map[string]bool{"h": true}
 	for _, word := range append(words, "") {
-		args := append(strings.Fields(word), "-h")
-		cmd := exec.CommandContext(t.Context(), "go", append([]string{"run", "./cmd/kube-proxy"}, args...)...)
-		cmd.Dir = root
-		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-		usage, err := cmd.CombinedOutput()
-		if err != nil {
-			t.Fatalf("kube-proxy %s: %v\n%s", strings.Join(args, " "), err, usage)
-		}
-		for _, m := range regexp.MustCompile(`(?m)^ *(?:-\w, )?--?(\w+)`).FindAllStringSubmatch(string(usage), -1) {
+		for _, m := range regexp.MustCompile(`(?m)^ *(?:-\w, )?--?(\w+)`).FindAllStringSubmatch(usage(t, strings.Fields(word)...), -1) {
 			flags[m[1]] = true
 		}
 	}
@@ -214,6 +206,19 @@ func flagNames(t *testing.T, words ...string) map[string]bool {
 		t.Fatalf("kube-proxy -h names only the flags %v", flags)
 	}
 	return flags
+}
+
+// usage is what the program prints about its flags, or about those of a word.
+func usage(t *testing.T, args ...string) string {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "go", append(append([]string{"run", "./cmd/kube-proxy"}, args...), "-h")...)
+	cmd.Dir = root
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	text, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("kube-proxy %s -h: %v\n%s", strings.Join(args, " "), err, text)
+	}
+	return string(text)
 }
 
 func makeTargets(t *testing.T) map[string]bool {

@@ -5,8 +5,10 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"kubeproxy/config/apisource"
 	"kubeproxy/config/etcdsource"
@@ -72,6 +74,49 @@ func TestTheOperatorsManualIsComplete(t *testing.T) {
 			t.Errorf("operating.md tells of %s, which does not exist", name)
 		}
 	}
+}
+
+// TestTheDefaultsInTheDocsAreTheProgramsOwn compares the tables of flags with what the program says of itself. Where it has no value by
+// default, a table may say in words what follows.
+func TestTheDefaultsInTheDocsAreTheProgramsOwn(t *testing.T) {
+	defaults := make(map[string]string)
+	for _, m := range regexp.MustCompile(`(?m)^  -(\w+) .*\(default ([^;)]+)`).FindAllStringSubmatch(usage(t), -1) {
+		if !slices.Contains([]string{"0", "0s"}, m[2]) {
+			defaults[m[1]] = m[2]
+		}
+	}
+	row := regexp.MustCompile("(?m)^\\| (`-[a-z][^|]*) \\| ([^|]*) \\| ")
+	for _, document := range []string{"operating.md", "../README.md"} {
+		text, err := os.ReadFile(document)
+		if err != nil {
+			t.Fatal(err)
+		}
+		compared := 0
+		for _, m := range row.FindAllStringSubmatch(string(text), -1) {
+			flags, cells := strings.Split(m[1], ", "), strings.Split(m[2], ", ")
+			for i, flag := range flags {
+				want, ok := defaults[strings.Trim(flag, "`-")]
+				if !ok {
+					continue
+				}
+				compared++
+				if got := cells[min(i, len(cells)-1)]; !sameValue(got, want) {
+					t.Errorf("%s: the default of %s is %s; the table says %q", document, flag, want, got)
+				}
+			}
+		}
+		if compared < 10 {
+			t.Errorf("%s: found only %d defaults", document, compared)
+		}
+	}
+}
+
+// sameValue reports whether a cell of a table is a value of a flag: 60s is 1m0s.
+func sameValue(cell, value string) bool {
+	cell = strings.Trim(cell, "`")
+	a, errA := time.ParseDuration(cell)
+	b, errB := time.ParseDuration(value)
+	return cell == value || errA == nil && errB == nil && a == b
 }
 
 // found gives what a pattern matches in a file.

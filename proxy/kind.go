@@ -6,15 +6,20 @@ import (
 	"strings"
 )
 
-// A Kind says which engine carries the bytes.
+// A Kind is the choice of an engine.
 type Kind uint8
 
-// The engines.
+// The engines. Each has its name below, and its constructor in newEngine.
 const (
 	Auto     Kind = iota // the best one for this system
 	Epoll                // Linux: event loops over bare sockets
 	Portable             // plain Go, everywhere
 )
+
+var kindNames = [...]string{Auto: "auto", Epoll: "epoll", Portable: "portable"}
+
+// KindNames lists what the flag -engine may be, auto last.
+func KindNames() []string { return append(slices.Clone(kindNames[1:]), kindNames[Auto]) }
 
 // String gives the kind as the flag -engine spells it.
 func (k Kind) String() string { return kindNames[k] }
@@ -24,7 +29,5 @@ func ParseKind(s string) (Kind, error) {
 	if i := slices.Index(kindNames[:], s); i >= 0 {
 		return Kind(i), nil
 	}
-	return Auto, fmt.Errorf("no such engine; there are %s", strings.Join(kindNames[:], ", "))
+	return Auto, fmt.Errorf("no such engine; there are %s", strings.Join(KindNames(), ", "))
 }
-
-var kindNames = [...]string{Auto: "auto", Epoll: "epoll", Portable: "portable"}

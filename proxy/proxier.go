@@ -20,12 +20,12 @@ import (
 	"kubeproxy/registry"
 )
 
-// A Config says how a [Proxier] listens and how patient it is. A zero duration or count means the default.
+// A Config says how a [Proxier] listens and how long it waits. A zero duration or count means the default.
 type Config struct {
 	engine.Config
 
 	Engine       Kind
-	DrainTimeout time.Duration // how long Run lets relays finish once it has been told to stop; default 30s
+	DrainTimeout time.Duration // how long Run lets relays finish after it was stopped
 
 	// The ports that services may claim. A namespace that NamespacePorts names has those; all others have AllowedPorts. If both are
 	// empty, services may claim any port.
@@ -43,11 +43,12 @@ type Config struct {
 // A PortRange is the ports from First to Last, both included.
 type PortRange struct{ First, Last uint16 }
 
+// Defaults returns the defaults that are the same on every machine.
+func Defaults() Config { return Config{Config: engine.Defaults(), DrainTimeout: 30 * time.Second} }
+
 func (c Config) withDefaults() Config {
 	c.Config = c.Config.WithDefaults()
-	if c.DrainTimeout == 0 {
-		c.DrainTimeout = 30 * time.Second
-	}
+	c.DrainTimeout = cmp.Or(c.DrainTimeout, Defaults().DrainTimeout)
 	c.HeldPortDelay = cmp.Or(c.HeldPortDelay, 15*time.Second)
 	c.HeldPortProbePeriod = cmp.Or(c.HeldPortProbePeriod, time.Second)
 	return c

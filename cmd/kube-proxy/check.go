@@ -25,7 +25,7 @@ import (
 type checkOptions struct {
 	options
 	directory string // instead of etcd
-	timeout   durationValue
+	timeout   time.Duration
 	output    outputValue
 }
 
@@ -40,7 +40,7 @@ var flagsForCheck = []string{
 
 // runCheck is the program when its first argument is "check": without that word.
 func runCheck(args []string, stdout, stderr io.Writer) int {
-	o := &checkOptions{options: *defaults(), timeout: durationValue{Duration: 10 * time.Second}, output: outputText}
+	o := &checkOptions{options: *defaults(), timeout: 10 * time.Second, output: outputText}
 	flags := o.flagSet()
 	if status, done := begin(o.parse, flags, &o.version, args, stdout, stderr); done {
 		return status
@@ -63,7 +63,7 @@ func (o *checkOptions) flagSet() *pflag.FlagSet {
 	f := o.options.flagSet()
 	f.Init("kube-proxy check [flags] [DIRECTORY]", pflag.ContinueOnError)
 	f.VarP(&o.output, "o", "o", "write `text or json`")
-	f.Var(&o.timeout, "timeout", "how long to wait for etcd, in all")
+	f.Var(positive(&o.timeout), "timeout", "how long to wait for etcd, in all")
 	f.VisitAll(func(f *pflag.Flag) { f.Hidden = !slices.Contains(flagsForCheck, f.Name) })
 	return f
 }
@@ -135,8 +135,8 @@ func (o *checkOptions) report() (*check.Report, error) {
 // port 0 of theirs is one that nobody knows yet.
 func (o *checkOptions) guards() proxy.Config {
 	served := o.proxyConfig()
-	for _, at := range [...]placeValue{o.healthz, o.metrics} {
-		if port := netip.AddrPort(at).Port(); port != 0 {
+	for _, at := range [...]netip.AddrPort{o.operators.Healthz, o.operators.Metrics} {
+		if port := at.Port(); port != 0 {
 			served.ReservedPorts = append(served.ReservedPorts, port)
 		}
 	}
@@ -145,7 +145,7 @@ func (o *checkOptions) guards() proxy.Config {
 
 // fromEtcd reads the registry of an etcd, as it is now.
 func (o *checkOptions) fromEtcd(cfg etcdsource.Config) (check.Registry, error) {
-	ctx, cancel := context.WithTimeoutCause(context.Background(), o.timeout.Duration, fmt.Errorf("no answer for %v", o.timeout))
+	ctx, cancel := context.WithTimeoutCause(context.Background(), o.timeout, fmt.Errorf("no answer for %v", o.timeout))
 	defer cancel()
 	if o.source.etcd.version == etcd2 || o.source.etcd.version == etcdAuto && majorOf(ctx, cfg) == 2 {
 		return fromEtcd2(ctx, cfg)

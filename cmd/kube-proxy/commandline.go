@@ -65,8 +65,8 @@ func parse(flags *pflag.FlagSet, version *versionValue, args []string, examine f
 
 // contradiction tells what about the options cannot be done together, if anything.
 func (o *options) contradiction() error {
-	if o.dial.Duration > o.dialTotal.Duration {
-		return fmt.Errorf("-dial_timeout (%v) is more than -dial_total_timeout (%v)", o.dial, o.dialTotal)
+	if o.proxy.DialTimeout > o.proxy.DialTotalTimeout {
+		return fmt.Errorf("-dial_timeout (%v) is more than -dial_total_timeout (%v)", o.proxy.DialTimeout, o.proxy.DialTotalTimeout)
 	}
 	if err := cmp.Or(o.limitsContradiction(), o.operatorsContradiction()); err != nil {
 		return err

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -66,12 +65,9 @@ func (p *placeValue) Type() string { return "address" }
 
 // A portsValue is a flag that holds ports and ranges of ports, each for one namespace (team-a=9000-9999) or for all namespaces that are
 // not named. Each use of it adds to the list.
-type portsValue struct {
-	others     []proxy.PortRange
-	namespaces map[string][]proxy.PortRange
-}
+type portsValue struct{ *proxy.Config }
 
-func (p *portsValue) Set(s string) error {
+func (p portsValue) Set(s string) error {
 	for item := range strings.SplitSeq(s, ",") {
 		namespace, ports, named := strings.Cut(item, "=")
 		if !named {
@@ -82,16 +78,16 @@ func (p *portsValue) Set(s string) error {
 			return err
 		}
 		if !named {
-			p.others = append(p.others, r)
+			p.AllowedPorts = append(p.AllowedPorts, r)
 			continue
 		}
 		if namespace = strings.TrimSpace(namespace); namespace == "" || strings.Contains(namespace, "/") {
 			return errors.New("want the name of a namespace before =, such as team-a=9000-9999")
 		}
-		if p.namespaces == nil {
-			p.namespaces = make(map[string][]proxy.PortRange)
+		if p.NamespacePorts == nil {
+			p.NamespacePorts = make(map[string][]proxy.PortRange)
 		}
-		p.namespaces[namespace] = append(p.namespaces[namespace], r)
+		p.NamespacePorts[namespace] = append(p.NamespacePorts[namespace], r)
 	}
 	return nil
 }
@@ -123,7 +119,7 @@ func parsePort(s string) (uint16, error) {
 	return uint16(n), nil
 }
 
-func (p *portsValue) String() string {
+func (p portsValue) String() string {
 	var items []string
 	list := func(prefix string, ranges []proxy.PortRange) {
 		for _, r := range ranges {
@@ -134,13 +130,13 @@ func (p *portsValue) String() string {
 			}
 		}
 	}
-	list("", p.others)
-	for _, namespace := range slices.Sorted(maps.Keys(p.namespaces)) {
-		list(namespace+"=", p.namespaces[namespace])
+	list("", p.AllowedPorts)
+	for _, namespace := range slices.Sorted(maps.Keys(p.NamespacePorts)) {
+		list(namespace+"=", p.NamespacePorts[namespace])
 	}
 	return strings.Join(items, ",")
 }
-func (p *portsValue) Type() string { return "ports" }
+func (p portsValue) Type() string { return "ports" }
 
 // A prefixesValue is a flag that holds networks. An address alone is the network of itself. Each use of
 // the flag adds to the list.
@@ -209,14 +205,14 @@ func (r *removalValue) String() string {
 }
 func (r *removalValue) Type() string { return "rule" }
 
-// limitsContradiction tells what about the limits cannot be done together, if anything.
+// limitsContradiction reports limits that contradict each other.
 func (o *options) limitsContradiction() error {
 	for _, l := range []struct {
-		part, whole         countValue
+		part, whole         int
 		partFlag, wholeFlag string
 	}{
-		{o.connectionsPerService, o.connections, "-max_connections_per_service", "-max_connections"},
-		{o.sessionsPerService, o.sessions, "-max_udp_sessions_per_service", "-max_udp_sessions"},
+		{o.proxy.MaxConnectionsPerService, o.proxy.MaxConnections, "-max_connections_per_service", "-max_connections"},
+		{o.proxy.MaxUDPSessionsPerService, o.proxy.MaxUDPSessions, "-max_udp_sessions_per_service", "-max_udp_sessions"},
 	} {
 		if l.whole != 0 && l.part > l.whole {
 			return fmt.Errorf("%s (%d) is more than %s (%d)", l.partFlag, l.part, l.wholeFlag, l.whole)
@@ -225,21 +221,15 @@ func (o *options) limitsContradiction() error {
 	return nil
 }
 
-// operatorsContradiction tells the same about what operators are to be told.
+// operatorsContradiction reports flags about the operators' pages that contradict each other.
 func (o *options) operatorsContradiction() error {
-	healthz, metrics := netip.AddrPort(o.healthz).IsValid(), netip.AddrPort(o.metrics).IsValid()
-	nowhere := func(on bool, flag string) string {
-		if on {
-			return flag
-		}
-		return ""
-	}
-	if !metrics {
-		if flag := cmp.Or(nowhere(o.profiling, "-profiling"), nowhere(o.metricsEndpoints, "-metrics_endpoints")); flag != "" {
-			return fmt.Errorf("%s means nothing without -metrics_bind_address", flag)
-		}
-	}
-	if !metrics && !healthz && o.configMaxAge.Duration != 0 {
+	healthz, metrics := o.operators.Healthz.IsValid(), o.operators.Metrics.IsValid()
+	switch {
+	case !metrics && o.operators.Profiling:
+		return errors.New("-profiling means nothing without -metrics_bind_address")
+	case !metrics && o.metricsEndpoints:
+		return errors.New("-metrics_endpoints means nothing without -metrics_bind_address")
+	case !metrics && !healthz && o.configMaxAge != 0:
 		return errors.New("-config_max_age means nothing without -healthz_bind_address or -metrics_bind_address")
 	}
 	return nil

@@ -23,7 +23,7 @@ import (
 // recordOptions is what "kube-proxy get" and "kube-proxy rm" were asked for.
 type recordOptions struct {
 	options // of these etcd and the version
-	timeout durationValue
+	timeout time.Duration
 	service serviceValue
 }
 
@@ -38,9 +38,9 @@ func runRemove(args []string, stdout, stderr io.Writer) int {
 }
 
 func runOnRecords(word string, do func(context.Context, *recordSet, io.Writer) error, args []string, stdout, stderr io.Writer) int {
-	o := &recordOptions{options: *defaults(), timeout: durationValue{Duration: 10 * time.Second}}
+	o := &recordOptions{options: *defaults(), timeout: 10 * time.Second}
 	flags := newFlagSet("kube-proxy "+word+" [flags] SERVICE", &o.version)
-	flags.Var(&o.timeout, "timeout", "how long to wait for etcd, in all")
+	flags.Var(positive(&o.timeout), "timeout", "how long to wait for etcd, in all")
 	o.source.etcd.addFlags(flags)
 	if status, done := begin(o.parse, flags, &o.version, args, stdout, stderr); done {
 		return status
@@ -77,7 +77,7 @@ func (o *recordOptions) run(do func(context.Context, *recordSet, io.Writer) erro
 		return err
 	}
 	defer dialer.Close()
-	ctx, cancel := context.WithTimeoutCause(context.Background(), o.timeout.Duration, fmt.Errorf("no answer for %v", o.timeout))
+	ctx, cancel := context.WithTimeoutCause(context.Background(), o.timeout, fmt.Errorf("no answer for %v", o.timeout))
 	defer cancel()
 	client, err := dialer.Dial(ctx)
 	if err != nil {

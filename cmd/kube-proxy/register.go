@@ -30,9 +30,9 @@ type registerOptions struct {
 	address  addressValue
 	host     string
 	check    string
-	interval durationValue
-	ttl      durationValue
-	drain    durationValue
+	interval time.Duration
+	ttl      time.Duration
+	drain    time.Duration
 	command  []string
 }
 
@@ -46,9 +46,9 @@ func (o *registerOptions) flagSet() *pflag.FlagSet {
 	f.Var(&o.address, "address", "`address` that proxies connect to; if not given, the address of this machine towards etcd")
 	f.StringVar(&o.host, "host", o.host, "`name` of this machine; host, address and ports identify the instance")
 	f.StringVar(&o.check, "check", "", "`check` of the instance: tcp, http=/PATH, exec=COMMAND or none; tcp if it has a TCP port")
-	f.Var(&o.interval, "check_interval", "time between two checks; two in a row must fail")
-	f.Var(&o.ttl, "ttl", "lease of the record: how long it stays when this process dies or loses etcd")
-	f.Var(&o.drain, "drain", "how long the record says terminating after SIGTERM, before COMMAND is sent SIGTERM, too, and the record is deleted")
+	f.Var(atLeast(100*time.Millisecond, &o.interval), "check_interval", "time between two checks; two in a row must fail")
+	f.Var(atLeast(leastTTL, &o.ttl), "ttl", "lease of the record: how long it stays when this process dies or loses etcd")
+	f.Var(zeroOr(0, &o.drain), "drain", "how long the record says terminating after SIGTERM, before COMMAND is sent SIGTERM, too, and the record is deleted")
 	o.source.etcd.addFlags(f)
 	o.addLogFlags(f)
 	return f
@@ -60,9 +60,9 @@ func runRegister(args []string, stdout, stderr io.Writer) int {
 	o := &registerOptions{
 		options:  *defaults(),
 		host:     host,
-		interval: durationValue{Duration: 2 * time.Second, least: 100 * time.Millisecond},
-		ttl:      durationValue{Duration: 15 * time.Second, least: leastTTL},
-		drain:    durationValue{Duration: 5 * time.Second, zero: true},
+		interval: 2 * time.Second,
+		ttl:      15 * time.Second,
+		drain:    5 * time.Second,
 	}
 	flags := o.flagSet()
 	if status, done := begin(o.parse, flags, &o.version, args, stdout, stderr); done {
@@ -178,9 +178,9 @@ func (o *registerOptions) config() (register.Config, error) {
 	cfg := register.Config{
 		Etcd:     etcd,
 		Instance: o.instance(),
-		Interval: o.interval.Duration,
-		TTL:      o.ttl.Duration,
-		Drain:    o.drain.Duration,
+		Interval: o.interval,
+		TTL:      o.ttl,
+		Drain:    o.drain,
 	}
 	if !cfg.Instance.Address.IsValid() {
 		if cfg.Instance.Address, err = localAddress(etcd); err != nil {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/netip"
 	"os"
 	"os/signal"
 	"runtime"
@@ -21,11 +20,8 @@ import (
 	"kubeproxy/cmd/internal/connlog"
 	"kubeproxy/cmd/internal/logsink"
 	"kubeproxy/cmd/internal/node"
-	"kubeproxy/cmd/internal/operators"
 	"kubeproxy/config/statefile"
 	"kubeproxy/proxy"
-	"kubeproxy/proxy/balance"
-	"kubeproxy/proxy/engine"
 )
 
 // garbage is how much of it may pile up, in percent of what lives, before it is collected. What lives is the
@@ -53,7 +49,7 @@ func serve(o *options, flags *pflag.FlagSet, log *logsink.Sink) error {
 	}
 	var state *statefile.File
 	if o.stateDir != "" {
-		if state, err = statefile.Open(statefile.Config{Dir: o.stateDir, Period: o.source.sync.Duration, MaxAge: o.stateMaxAge.Duration}); err != nil {
+		if state, err = statefile.Open(statefile.Config{Dir: o.stateDir, Period: o.source.sync, MaxAge: o.stateMaxAge}); err != nil {
 			return fmt.Errorf("-state_dir: %w", err)
 		}
 	}
@@ -76,7 +72,7 @@ func serve(o *options, flags *pflag.FlagSet, log *logsink.Sink) error {
 			return nil // not told to stop: something went wrong, and Wait tells what
 		}
 		restore() // a second signal finds the default handling again, and ends us at once
-		glog.Infof("%v: draining for at most %v", context.Cause(signals), o.drain)
+		glog.Infof("%v: draining for at most %v", context.Cause(signals), o.proxy.DrainTimeout)
 		stop() // only now, for this line to come before those that tell of the drain
 		notify(daemon.SdNotifyStopping + "\nSTATUS=draining")
 		return nil
@@ -108,9 +104,9 @@ func serve(o *options, flags *pflag.FlagSet, log *logsink.Sink) error {
 			Watchdog:         watchdog(),
 			Alive:            func() { notify(daemon.SdNotifyWatchdog) },
 			Progress:         func(line string) { notify("STATUS=" + strings.Join(strings.Fields(line), " ")) },
-			Operators:        operators.Config{Healthz: netip.AddrPort(o.healthz), Metrics: netip.AddrPort(o.metrics), Profiling: o.profiling},
+			Operators:        o.operators,
 			ConnectionLog:    connections,
-			ConfigMaxAge:     o.configMaxAge.Duration,
+			ConfigMaxAge:     o.configMaxAge,
 			StateFile:        state,
 			MetricsEndpoints: o.metricsEndpoints,
 			Version:          readBuildInfo().document(),
@@ -122,28 +118,9 @@ func serve(o *options, flags *pflag.FlagSet, log *logsink.Sink) error {
 
 // proxyConfig is what the proxier needs to know of the flags.
 func (o *options) proxyConfig() proxy.Config {
-	return proxy.Config{
-		Config: engine.Config{
-			BindAddress:              netip.Addr(o.bind),
-			DialTimeout:              o.dial.Duration,
-			DialTotalTimeout:         o.dialTotal.Duration,
-			HalfClosedTimeout:        o.halfClosed.Duration,
-			UDPTimeout:               o.udp.Duration,
-			TCPKeepAlive:             o.keepAlive.Duration,
-			MaxConnections:           int(o.connections),
-			MaxConnectionsPerService: int(o.connectionsPerService),
-			MaxDialsPerEndpoint:      int(o.dialsPerEndpoint),
-			MaxUDPSessions:           int(o.sessions),
-			MaxUDPSessionsPerService: int(o.sessionsPerService),
-			MaxNewUDPSessions:        int(o.newSessions),
-			AllowedEndpoints:         o.allowedEndpoints,
-			OnRemoval:                balance.Removal(o.onRemoval),
-		},
-		Engine:         o.engine.Kind,
-		DrainTimeout:   max(o.drain.Duration, time.Nanosecond), // zero would mean the default there
-		AllowedPorts:   o.allowedPorts.others,
-		NamespacePorts: o.allowedPorts.namespaces,
-	}
+	c := o.proxy
+	c.DrainTimeout = max(c.DrainTimeout, time.Nanosecond) // zero would mean the default there
+	return c
 }
 
 // settings is what the command line and the defaults make together, for operators to see. No flag holds

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"time"
 
 	"github.com/golang/glog"
 	"github.com/spf13/pflag"
@@ -16,7 +17,7 @@ import (
 // sourceOptions says where services are read from. Each source has a file of its own for its flags; the rest of this package knows
 // only what is here.
 type sourceOptions struct {
-	sync   durationValue
+	sync   time.Duration
 	port   servicePortValue
 	etcd   etcdOptions
 	master masterOptions
@@ -24,7 +25,7 @@ type sourceOptions struct {
 }
 
 func (o *sourceOptions) addFlags(f *pflag.FlagSet) {
-	f.Var(&o.sync, "config_sync_period", "how often everything is read again, beside the watch")
+	f.Var(positive(&o.sync), "config_sync_period", "interval between full lists, beside the watch")
 	f.Var(&o.port, "service_port", "which `port` of its services a node offers: port, or nodePort for that of Kubernetes' services of type NodePort and LoadBalancer")
 	o.etcd.addFlags(f)
 	o.master.addFlags(f)
@@ -36,7 +37,7 @@ func (o *sourceOptions) decoder() registry.Decoder { return registry.Decoder{Nod
 
 // etcdConfig is what the etcd source is told.
 func (o *sourceOptions) etcdConfig() (etcdsource.Config, error) {
-	c, err := o.etcd.config(o.sync.Duration)
+	c, err := o.etcd.config(o.sync)
 	c.Decoder = o.decoder()
 	return c, err
 }
@@ -66,7 +67,7 @@ func (o *sourceOptions) open(flags *pflag.FlagSet) (sourceSet, error) {
 	set := sourceSet{localPorts: func(context.Context) []uint16 { return nil }}
 	switch {
 	case o.master.given(): // as in v0.4: then nothing that is said of etcd counts
-		source, err := o.master.source(o.sync.Duration, o.decoder())
+		source, err := o.master.source(o.sync, o.decoder())
 		if err != nil {
 			return set, err
 		}
@@ -86,7 +87,7 @@ func (o *sourceOptions) open(flags *pflag.FlagSet) (sourceSet, error) {
 		set.sources, set.localPorts = append(set.sources, source), etcd.LocalPorts
 	}
 	if o.files.given() {
-		source, err := o.files.open(o.sync.Duration, o.decoder())
+		source, err := o.files.open(o.sync, o.decoder())
 		if err != nil {
 			return set, err
 		}

@@ -53,15 +53,27 @@ func (l *listValue) Set(s string) error {
 func (l *listValue) String() string { return strings.Join(*l, ",") }
 func (l *listValue) Type() string   { return "list" }
 
-// A durationValue is a flag that holds a time span. None of ours means anything when it is
-// negative, and only a few when it is zero.
+// A durationValue is a flag that sets a time span, which is never negative.
 type durationValue struct {
-	time.Duration
-	zero  bool          // whether zero means something
-	least time.Duration // but for zero
+	*time.Duration
+	zero  bool          // zero is allowed
+	least time.Duration // of other values
 }
 
-func (d *durationValue) Set(s string) error {
+// positive is a flag that sets d to more than zero.
+func positive(d *time.Duration) durationValue { return durationValue{Duration: d} }
+
+// atLeast is a flag that sets d to least or more.
+func atLeast(least time.Duration, d *time.Duration) durationValue {
+	return durationValue{Duration: d, least: least}
+}
+
+// zeroOr is a flag that sets d to zero, or to least or more.
+func zeroOr(least time.Duration, d *time.Duration) durationValue {
+	return durationValue{Duration: d, zero: true, least: least}
+}
+
+func (d durationValue) Set(s string) error {
 	v, err := time.ParseDuration(s)
 	switch {
 	case err != nil:
@@ -73,11 +85,11 @@ func (d *durationValue) Set(s string) error {
 	case v != 0 && v < d.least:
 		return fmt.Errorf("must be at least %v", d.least)
 	}
-	d.Duration = v
+	*d.Duration = v
 	return nil
 }
 
-func (d *durationValue) Type() string { return "duration" }
+func (d durationValue) Type() string { return "duration" }
 
 // A versionValue is the flag -version: a boolean that may also be "raw".
 type versionValue uint8
@@ -140,11 +152,15 @@ func (v *servicePortValue) String() string {
 func (v *servicePortValue) Type() string { return "port" }
 
 // An engineValue is the flag -engine.
-type engineValue struct{ proxy.Kind }
+type engineValue proxy.Kind
 
-func (e *engineValue) Set(s string) (err error) {
-	e.Kind, err = proxy.ParseKind(s)
+func (e *engineValue) Set(s string) error {
+	kind, err := proxy.ParseKind(s)
+	if err == nil {
+		*e = engineValue(kind)
+	}
 	return err
 }
 
-func (e *engineValue) Type() string { return "engine" }
+func (e *engineValue) String() string { return proxy.Kind(*e).String() }
+func (e *engineValue) Type() string   { return "engine" }

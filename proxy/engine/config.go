@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -12,23 +13,23 @@ import (
 	"kubeproxy/proxy/traffic"
 )
 
-// A Config says where an engine listens, how patient it is, and how much it holds at most. A zero duration or count means the
-// default.
+// A Config says where an engine listens, how long it waits, and how much it holds at most. A zero field means the default: that of
+// [Defaults], or a share of the descriptor limit.
 type Config struct {
 	BindAddress netip.Addr // every listener binds to it; 0.0.0.0 binds to all addresses of both families, as in v0.4
 
-	DialTimeout       time.Duration // for one attempt to reach one endpoint; default 1s
-	DialTotalTimeout  time.Duration // for all attempts on behalf of one client; default 5s
-	HalfClosedTimeout time.Duration // how long a connection may be silent once one side has finished; default 60s
-	UDPTimeout        time.Duration // how long a UDP session may be silent; default 60s
-	TCPKeepAlive      time.Duration // between keepalive probes, of which three may go unanswered; default 15s
+	DialTimeout       time.Duration // for one attempt to reach one endpoint
+	DialTotalTimeout  time.Duration // for all attempts on behalf of one client
+	HalfClosedTimeout time.Duration // silence allowed once one side of a connection has finished
+	UDPTimeout        time.Duration // silence after which a UDP session ends
+	TCPKeepAlive      time.Duration // between keepalive probes; after three without an answer the connection is dead
 
 	MaxConnections           int // TCP, in all; default: what the descriptor limit leaves
 	MaxConnectionsPerService int // TCP, for one port of one service; default: half of MaxConnections
-	MaxDialsPerEndpoint      int // TCP, under way at one time; default 1024
+	MaxDialsPerEndpoint      int // TCP, at one time
 	MaxUDPSessions           int // in all; default: a quarter of the descriptor limit
 	MaxUDPSessionsPerService int // for one port of one service; default: half of MaxUDPSessions
-	MaxNewUDPSessions        int // in a second, in all; default 5000
+	MaxNewUDPSessions        int // in a second, in all
 
 	AllowedEndpoints []netip.Prefix // where endpoints may be; none: anywhere
 
@@ -36,41 +37,45 @@ type Config struct {
 	Ended     func(traffic.Ending) // called at the end of each TCP connection and UDP session; must not block; may be nil
 }
 
-// WithDefaults fills in what was not set.
+// Defaults returns the defaults that are the same on every machine.
+func Defaults() Config {
+	return Config{
+		BindAddress:         netip.IPv4Unspecified(),
+		DialTimeout:         time.Second,
+		DialTotalTimeout:    5 * time.Second,
+		HalfClosedTimeout:   60 * time.Second,
+		UDPTimeout:          60 * time.Second,
+		TCPKeepAlive:        15 * time.Second,
+		MaxDialsPerEndpoint: 1024,
+		MaxNewUDPSessions:   5000,
+	}
+}
+
+// WithDefaults replaces each zero field by its default.
 func (c Config) WithDefaults() Config {
-	if !c.BindAddress.IsValid() {
-		c.BindAddress = netip.IPv4Unspecified()
-	}
-	for _, d := range []struct {
-		value    *time.Duration
-		standard time.Duration
-	}{
-		{&c.DialTimeout, time.Second},
-		{&c.DialTotalTimeout, 5 * time.Second},
-		{&c.HalfClosedTimeout, 60 * time.Second},
-		{&c.UDPTimeout, 60 * time.Second},
-		{&c.TCPKeepAlive, 15 * time.Second},
-	} {
-		if *d.value == 0 {
-			*d.value = d.standard
-		}
-	}
+	d := Defaults()
+	c.BindAddress = cmp.Or(c.BindAddress, d.BindAddress)
+	c.DialTimeout = cmp.Or(c.DialTimeout, d.DialTimeout)
+	c.DialTotalTimeout = cmp.Or(c.DialTotalTimeout, d.DialTotalTimeout)
+	c.HalfClosedTimeout = cmp.Or(c.HalfClosedTimeout, d.HalfClosedTimeout)
+	c.UDPTimeout = cmp.Or(c.UDPTimeout, d.UDPTimeout)
+	c.TCPKeepAlive = cmp.Or(c.TCPKeepAlive, d.TCPKeepAlive)
+	c.MaxDialsPerEndpoint = cmp.Or(c.MaxDialsPerEndpoint, d.MaxDialsPerEndpoint)
+	c.MaxNewUDPSessions = cmp.Or(c.MaxNewUDPSessions, d.MaxNewUDPSessions)
 	return c.withLimits(sockopt.DescriptorLimit())
 }
 
-// How the descriptor limit is shared out. Clients and listeners may have all of it but a reserve
-// (see budget), and that is the hard limit: past it clients wait. The limits below are soft shares
-// of it, so that connections reach theirs, and are refused with a reason, before descriptors run out and
-// everybody waits:
+// How the descriptor limit is shared. Clients and listeners may have all of it except a reserve (admit.Budget). That is the hard limit:
+// beyond it clients wait. The limits below are soft shares of it, so a client above one is refused with a reason before descriptors run
+// out and all clients wait:
 //
 //	UDP sessions      a quarter of the descriptor limit, at one descriptor each
 //	TCP connections   what is left, at two descriptors each
 //
-// Listeners take theirs from what the others do not use, up to listenerShare. So a node with ten
-// thousand ports still serves thousands of connections, as long as there are not as many sessions; and
-// one with more ports than descriptors serves some of them.
+// Listeners take what the others leave, up to admit.Budget.Most. So a node with 10,000 ports still serves thousands of connections, if
+// there are few sessions. A node with more ports than descriptors serves some of them.
 
-// withLimits fills in the limits that were not set, for a descriptor limit.
+// withLimits replaces the zero limits that are shares of the descriptor limit.
 func (c Config) withLimits(descriptors int) Config {
 	if c.MaxUDPSessions == 0 {
 		c.MaxUDPSessions = descriptors / 4
@@ -84,17 +89,11 @@ func (c Config) withLimits(descriptors int) Config {
 	if c.MaxConnectionsPerService == 0 {
 		c.MaxConnectionsPerService = max(1, c.MaxConnections/2) // as with sessions: a full service leaves the others as much as it has
 	}
-	if c.MaxNewUDPSessions == 0 {
-		c.MaxNewUDPSessions = 5000
-	}
-	if c.MaxDialsPerEndpoint == 0 {
-		c.MaxDialsPerEndpoint = 1024
-	}
 	return c
 }
 
-// Problems returns what in c cannot be: a limit that this process has no descriptors for, a negative one, a range that holds
-// nothing. It says what to do about it, and names each field as the flag that sets it.
+// Problems reports impossible values: a limit that this process has no descriptors for, a negative one, a range that contains nothing.
+// The error names each field by its flag, and says what to do.
 func (c Config) Problems() error { return c.problemsWithin(sockopt.DescriptorLimit()) }
 
 // problemsWithin is Problems for a descriptor limit.
