@@ -278,7 +278,7 @@ func (c *Config) wanted(service *registry.Service) (wanted, refused map[registry
 			refused[id] = &engine.Claim{Key: key}
 			continue
 		}
-		wanted[id] = &engine.Claim{Key: key, Rank: service.Rank, Since: service.ClaimedSince(i), Sources: service.SourceRanges, Affinity: service.AffinityTimeout}
+		wanted[id] = &engine.Claim{Key: key, Rank: service.Rank, Since: service.ClaimedSince(i), Terms: service.Terms}
 	}
 	return wanted, refused
 }

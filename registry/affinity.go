@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// An Affinity says whether a client should come back to the endpoint it had.
+// An Affinity says whether a client returns to the endpoint that it had.
 type Affinity uint8
 
 // The session affinities of the stored formats since v0.8.
@@ -42,9 +42,9 @@ func (b *body) affinityTimeout(spec *jsonSpec) (*int64, error) {
 	return config.ClientIP.TimeoutSeconds, err
 }
 
-// setAffinity says what the service is to do about clients that come back. A value that cannot be
-// followed is warned of, and the default holds: it costs nobody a connection.
-func (spec *serviceSpec) setAffinity(s *Service) []Warning {
+// setAffinity sets whether clients return to their endpoint, and for how long. An unusable value causes a warning, and the default
+// holds: no client loses a connection by that.
+func (spec *serviceSpec) setAffinity(t *Terms) []Warning {
 	switch spec.affinity {
 	case "ClientIP":
 	case "", "None":
@@ -52,7 +52,7 @@ func (spec *serviceSpec) setAffinity(s *Service) []Warning {
 	default:
 		return []Warning{Warning("unknown session affinity " + Quote(spec.affinity) + " is taken for None")}
 	}
-	s.Affinity, s.AffinityTimeout = AffinityClientIP, defaultAffinityTimeout
+	t.Affinity, t.AffinityTimeout = AffinityClientIP, defaultAffinityTimeout
 	seconds := spec.affinityTimeout
 	switch {
 	case seconds == nil:
@@ -60,7 +60,7 @@ func (spec *serviceSpec) setAffinity(s *Service) []Warning {
 		return []Warning{Warning(fmt.Sprintf("session affinity timeout of %d seconds is not between 1 and %d; it is taken for %d",
 			*seconds, maxAffinityTimeout/time.Second, defaultAffinityTimeout/time.Second))}
 	default:
-		s.AffinityTimeout = time.Duration(*seconds) * time.Second
+		t.AffinityTimeout = time.Duration(*seconds) * time.Second
 	}
 	return nil
 }

@@ -31,9 +31,10 @@ func (s *statement) readJSON(kind Kind, value []byte) error {
 // that stay raw are parts of the value. They are read when it is known that this version has them, so
 // that a field of the wrong type costs nothing where it means nothing.
 type body struct {
-	value  []byte
-	nested bool            // v1beta3 and v1, and every version of endpoint slices
-	labels json.RawMessage // wherever this version has them; see identity
+	value       []byte
+	nested      bool            // v1beta3 and v1, and every version of endpoint slices
+	labels      json.RawMessage // wherever this version has them; see identity
+	annotations json.RawMessage // the same
 
 	Kind        string
 	APIVersion  string
@@ -135,11 +136,11 @@ func (b *body) fieldOf(key []byte) *json.RawMessage {
 	return nil
 }
 
-// identity gives the name by which the body calls itself; what it leaves out is empty. It finds the labels, too.
+// identity gives the name by which the body calls itself; what it leaves out is empty. It finds the labels and annotations, too.
 func (b *body) identity() (n Name, err error) {
 	switch {
 	case !b.nested:
-		b.labels = b.Labels
+		b.labels, b.annotations = b.Labels, b.Annotations
 		err = cmp.Or(readString("id", b.ID, &n.Name), readString("namespace", b.Namespace, &n.Namespace))
 		return n, err
 	case isNull(b.Metadata):
@@ -155,6 +156,8 @@ func (b *body) identity() (n Name, err error) {
 			err = readString("metadata.namespace", raw, &n.Namespace)
 		case isKey(key, "labels"):
 			b.labels = raw
+		case isKey(key, "annotations"):
+			b.annotations = raw
 		}
 		if err != nil {
 			return n, err

@@ -106,7 +106,7 @@ func openedByJSON(value []byte) (b body, flat, nested func() (Name, error), err 
 		Ports       json.RawMessage `json:"ports"`
 	}
 	err = unmarshal("", value, &fields)
-	b = body{value, false, nil, fields.Kind, fields.APIVersion, fields.ID, fields.Namespace, fields.Metadata,
+	b = body{value, false, nil, nil, fields.Kind, fields.APIVersion, fields.ID, fields.Namespace, fields.Metadata,
 		fields.Spec, fields.Endpoints, fields.Annotations, fields.Labels, fields.Subsets, fields.AddressType, fields.Ports}
 	flat = func() (n Name, err error) {
 		err = cmp.Or(b.field("id", b.ID, &n.Name), b.field("namespace", b.Namespace, &n.Namespace))

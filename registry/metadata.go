@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -26,6 +27,28 @@ func (b *body) label(name string) (raw json.RawMessage) {
 		}
 	}
 	return raw
+}
+
+// annotationsThatCount gives the annotations that set terms of a service, nil for none. Others may hold anything, and so may a field of
+// that name which is no object.
+func (b *body) annotationsThatCount() (found map[string]string, err error) {
+	if len(b.annotations) == 0 || b.annotations[0] != '{' {
+		return nil, nil
+	}
+	for key, raw := range members(b.annotations) {
+		if !slices.Contains(annotationsThatCount[:], string(key)) {
+			continue
+		}
+		var value string
+		if err := readString("annotations."+string(key), raw, &value); err != nil {
+			return nil, err
+		}
+		if found == nil {
+			found = make(map[string]string)
+		}
+		found[string(key)] = value
+	}
+	return found, nil
 }
 
 // serviceName reads the label that ties a slice to its service; ok is false if there is none.

@@ -1,5 +1,7 @@
 package registry
 
+import "slices"
+
 // The numbers of the fields are those of generated.proto in k8s.io/api/core/v1, k8s.io/api/discovery/v1 and k8s.io/apimachinery.
 // A field that comes again replaces what was there, or adds to it if it is a list or a message, as protobuf has it.
 
@@ -11,7 +13,7 @@ type metadata struct {
 	hasService             bool
 	otherProxy, isHeadless bool // labels of that meaning are there
 
-	ranges string // annotation of that meaning
+	annotations map[string]string // those that count
 }
 
 // read reads ObjectMeta. The name is most likely that of the key.
@@ -34,8 +36,11 @@ func (d *metadata) read(key Name, m message) error {
 			}
 		case 12:
 			annotation, value := m.mapEntry("metadata.annotations")
-			if string(annotation) == sourceRangesAnnotation {
-				d.ranges = m.textOf("metadata.annotations", value)
+			if slices.Contains(annotationsThatCount[:], string(annotation)) {
+				if d.annotations == nil {
+					d.annotations = make(map[string]string)
+				}
+				d.annotations[string(annotation)] = m.textOf("metadata.annotations", value)
 			}
 		}
 	}
@@ -57,9 +62,7 @@ func (s *statement) readService(key Name, m message) error {
 	}
 	s.name = meta.name
 	spec.nothing = meta.otherProxy || isHeadless("", clusterIP, serviceType)
-	if spec.rangesIn = rangesField; len(spec.ranges) == 0 {
-		spec.annotateRanges(meta.ranges)
-	}
+	spec.annotations = meta.annotations
 	return m.err
 }
 

@@ -1,7 +1,6 @@
 package registry
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -13,8 +12,7 @@ import (
 // Cloud load balancers, which the field was made for, stop at some hundreds.
 const maxSourceRanges = 1000
 
-// sourceRanges reads who may connect to the service: the list in its spec, or else the annotation
-// that came before the list, ranges separated by commas.
+// sourceRanges reads the list in the spec of a service of the ranges that may connect.
 func (b *body) sourceRanges(spec *jsonSpec, s *serviceSpec) error {
 	switch {
 	case isNull(spec.LoadBalancerSourceRanges):
@@ -27,73 +25,40 @@ func (b *body) sourceRanges(spec *jsonSpec, s *serviceSpec) error {
 	default:
 		s.odd = append(s.odd, "loadBalancerSourceRanges is no field of this version and does not count; the annotation of that name does")
 	}
-	if s.rangesIn = rangesField; len(s.ranges) > 0 {
-		return nil
-	}
-	annotation, err := b.sourceRangesAnnotation()
-	s.annotateRanges(annotation)
-	return err
+	return nil
 }
 
 // rangesField is where Kubernetes keeps the ranges.
 const rangesField = "spec.loadBalancerSourceRanges"
 
-// annotateRanges gives the ranges as the annotation lists them, "" for none.
-func (s *serviceSpec) annotateRanges(annotation string) {
-	if strings.TrimSpace(annotation) != "" {
-		s.ranges, s.rangesIn = strings.Split(annotation, ","), "annotation "+sourceRangesAnnotation
+// setSourceRanges sets who may connect: by the list in the spec, or else by the annotation that came before the list, ranges separated
+// by commas. A list that cannot be read whole is an error: the rest of it would refuse the wrong clients, or none.
+func (spec *serviceSpec) setSourceRanges(t *Terms) error {
+	listed, in := spec.ranges, rangesField
+	if annotation := spec.annotations[sourceRangesAnnotation]; len(listed) == 0 && strings.TrimSpace(annotation) != "" {
+		listed, in = strings.Split(annotation, ","), "annotation "+sourceRangesAnnotation
 	}
-}
-
-// setSourceRanges says who may connect. A list that cannot be read whole is an
-// error: what is left of it would shut out the wrong clients, or none at all.
-func (spec *serviceSpec) setSourceRanges(s *Service) error {
 	switch {
-	case len(spec.ranges) == 0:
+	case len(listed) == 0:
 		return nil
-	case len(spec.ranges) > maxSourceRanges:
-		return fmt.Errorf("%s lists %d ranges, more than %d", spec.rangesIn, len(spec.ranges), maxSourceRanges)
+	case len(listed) > maxSourceRanges:
+		return fmt.Errorf("%s lists %d ranges, more than %d", in, len(listed), maxSourceRanges)
 	}
-	ranges := make([]netip.Prefix, 0, len(spec.ranges))
-	for _, text := range spec.ranges {
+	ranges := make([]netip.Prefix, 0, len(listed))
+	for _, text := range listed {
 		r, err := parseRange(strings.TrimSpace(text))
 		if err != nil {
-			return fmt.Errorf("%s holds %s: %w", spec.rangesIn, Quote(text), err)
+			return fmt.Errorf("%s holds %s: %w", in, Quote(text), err)
 		}
 		ranges = append(ranges, r)
 	}
 	slices.SortFunc(ranges, netip.Prefix.Compare)
-	s.SourceRanges = slices.Compact(ranges)
+	t.SourceRanges = slices.Compact(ranges)
 	return nil
 }
 
 // sourceRangesAnnotation is where Kubernetes 1.2 kept the ranges, before they were a field.
 const sourceRangesAnnotation = "service.beta.kubernetes.io/load-balancer-source-ranges"
-
-// sourceRangesAnnotation gives that annotation, "" if there is none. Every version has annotations, and
-// may hold anything in the others.
-func (b *body) sourceRangesAnnotation() (string, error) {
-	all := b.Annotations
-	if b.nested {
-		var metadata struct {
-			Annotations json.RawMessage `json:"annotations"`
-		}
-		if err := b.field("metadata", b.Metadata, &metadata); err != nil {
-			return "", err
-		}
-		all = metadata.Annotations
-	}
-	if len(all) == 0 || all[0] != '{' {
-		return "", nil
-	}
-	var one struct {
-		Ranges *string `json:"service.beta.kubernetes.io/load-balancer-source-ranges"`
-	}
-	if err := b.field("annotations", all, &one); err != nil || one.Ranges == nil {
-		return "", err
-	}
-	return *one.Ranges, nil
-}
 
 // parseRange reads a range of addresses, as in 10.0.0.0/8, and gives it in its one form. Like
 // Kubernetes it takes a range that is written by any address inside it.

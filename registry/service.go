@@ -4,11 +4,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 )
 
 // A Service is what is offered on every node. One without Ports is valid and has nothing to serve
@@ -26,12 +24,7 @@ type Service struct {
 	// [Service.Date]. nil means from Created on.
 	Since []int64
 
-	Affinity        Affinity
-	AffinityTimeout time.Duration // how long a client is remembered after its last new connection; 0 with AffinityNone
-
-	// Who may connect; empty means anyone. Each range is masked, no IPv4 range is in its IPv6
-	// spelling, and they are sorted without repeats.
-	SourceRanges []netip.Prefix
+	Terms
 }
 
 // A Port is one port that a service offers on every node. Its Number is the port that clients
@@ -98,9 +91,7 @@ func (s *Service) Equal(t *Service) bool {
 	if s == nil || t == nil {
 		return s == t
 	}
-	return s.Name == t.Name && s.Created == t.Created && slices.Equal(s.Ports, t.Ports) &&
-		s.Affinity == t.Affinity && s.AffinityTimeout == t.AffinityTimeout &&
-		slices.Equal(s.SourceRanges, t.SourceRanges)
+	return s.Name == t.Name && s.Created == t.Created && slices.Equal(s.Ports, t.Ports) && s.Terms.Equal(&t.Terms)
 }
 
 // A serviceSpec is what a record says of a service.
@@ -112,8 +103,8 @@ type serviceSpec struct {
 	affinity        string
 	affinityTimeout *int64 // in seconds
 
-	ranges   []string // of addresses that may connect
-	rangesIn string   // the field that has them
+	ranges      []string          // of addresses that may connect
+	annotations map[string]string // those that count
 
 	odd []Warning // what there is to say about its encoding
 }
@@ -163,11 +154,11 @@ func (spec *serviceSpec) service(name Name, nodePorts bool) (_ *Service, without
 		return nil, 0, nil, err
 	}
 	s.Ports = ports.ports
-	warnings := slices.Concat(ports.warnings(), spec.odd, spec.setAffinity(s))
-	if err := spec.setSourceRanges(s); err != nil {
+	warnings, err := spec.setTerms(&s.Terms)
+	if err != nil {
 		return nil, 0, nil, err
 	}
-	return s, ports.without, warnings, nil
+	return s, ports.without, slices.Concat(ports.warnings(), spec.odd, warnings), nil
 }
 
 // A jsonSpec is what the proxy reads of a service in JSON: of spec in the nested form, of the record
@@ -214,7 +205,11 @@ func (b *body) service(s *serviceSpec) (err error) {
 	if s.affinityTimeout, err = b.affinityTimeout(&spec); err != nil {
 		return err
 	}
-	return b.sourceRanges(&spec, s)
+	if err = b.sourceRanges(&spec, s); err != nil {
+		return err
+	}
+	s.annotations, err = b.annotationsThatCount()
+	return err
 }
 
 // isHeadless tells a service whose clients go by DNS, past any proxy.

@@ -191,7 +191,7 @@ func TestEqualServicesAreTheSameInEverything(t *testing.T) {
 	base := func() *Service {
 		return &Service{
 			Name: Name{"default", "x"}, Created: 7, Ports: []Port{{"a", TCP, 1}, {"b", UDP, 2}},
-			SourceRanges: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")},
+			Terms: Terms{SourceRanges: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}},
 		}
 	}
 	if !base().Equal(base()) {

@@ -71,8 +71,8 @@ func example() registry.Batch {
 	return batch(
 		[]*registry.Service{
 			{Name: web, Rank: 2, Created: 7, Ports: []registry.Port{{Name: "http", Protocol: registry.TCP, Number: 80}, {Name: "dns", Protocol: registry.UDP, Number: 80}}, Since: []int64{7, 9},
-				Affinity: registry.AffinityClientIP, AffinityTimeout: 3 * time.Hour,
-				SourceRanges: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("2001:db8::/32")}},
+				Terms: registry.Terms{Affinity: registry.AffinityClientIP, AffinityTimeout: 3 * time.Hour,
+					SourceRanges: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("2001:db8::/32")}}},
 			{Name: odd, Created: -1},
 		},
 		[]*registry.Endpoints{
@@ -148,7 +148,7 @@ func TestAFileThatCannotBeUsedIsSetAside(t *testing.T) {
 	}
 	var other bytes.Buffer
 	w := newWriter(&other)
-	_ = w.lines.Encode(header{"kube-proxy state 2", time.Now(), 0, 0})
+	_ = w.lines.Encode(header{"kube-proxy state 1", time.Now(), 0, 0})
 	_ = w.finish()
 	sealed := func(lines ...string) string {
 		var out bytes.Buffer
@@ -174,7 +174,8 @@ func TestAFileThatCannotBeUsedIsSetAside(t *testing.T) {
 		"bad address":     sealed(`{"endpoints":{"namespace":"a","name":"b","by_port":[{"addresses":["0.0.0.0:1"]}]}}`),
 		"nothing":         sealed(`{}`),
 		"unknown field":   sealed(`{"services":{}}`),
-		"bad range":       sealed(`{"service":{"namespace":"a","name":"b","created":1,"source_ranges":["10.0.0.1/8"]}}`),
+		"bad range":       sealed(`{"service":{"namespace":"a","name":"b","created":1,"terms":{"SourceRanges":["10.0.0.1/8"]}}}`),
+		"bad affinity":    sealed(`{"service":{"namespace":"a","name":"b","created":1,"terms":{"Affinity":1}}}`),
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := open(t, t.TempDir())

@@ -10,8 +10,6 @@ import (
 	"fmt"
 	"hash"
 	"io"
-	"net/netip"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -29,7 +27,7 @@ type header struct {
 }
 
 // format is of this version. A file of another one cannot be read.
-const format = "kube-proxy state 1"
+const format = "kube-proxy state 2"
 
 // A trailer is the last line.
 type trailer struct {
@@ -49,8 +47,7 @@ type service struct {
 	Rank      int            `json:"rank,omitempty"`
 	Created   int64          `json:"created"`
 	Ports     []port         `json:"ports,omitempty"`
-	Affinity  int64          `json:"affinity_seconds,omitempty"` // 0: none
-	Sources   []netip.Prefix `json:"source_ranges,omitempty"`
+	Terms     registry.Terms `json:"terms,omitzero"` // by the names of its fields
 }
 
 type port struct {
@@ -137,10 +134,7 @@ func write(to io.Writer, current time.Time, s *state) error {
 func ofService(v *registry.Service) *service {
 	s := &service{
 		Namespace: text(v.Namespace), Name: text(v.Name.Name), Rank: v.Rank, Created: v.Created,
-		Sources: v.SourceRanges,
-	}
-	if v.Affinity != registry.AffinityNone {
-		s.Affinity = int64(v.AffinityTimeout / time.Second)
+		Terms: v.Terms,
 	}
 	for i, p := range v.Ports {
 		s.Ports = append(s.Ports, port{text(p.Name), p.Protocol.String(), p.Number, v.ClaimedSince(i)})
@@ -249,10 +243,7 @@ func add(u *registry.Update, known map[object]bool, text []byte) error {
 func (s *service) value() (*registry.Service, error) {
 	v := &registry.Service{
 		Name: registry.Name{Namespace: string(s.Namespace), Name: string(s.Name)},
-		Rank: s.Rank, Created: s.Created, SourceRanges: s.Sources,
-	}
-	if s.Affinity > 0 {
-		v.Affinity, v.AffinityTimeout = registry.AffinityClientIP, time.Duration(s.Affinity)*time.Second
+		Rank: s.Rank, Created: s.Created, Terms: s.Terms,
 	}
 	type socket struct {
 		protocol registry.Protocol
@@ -273,10 +264,7 @@ func (s *service) value() (*registry.Service, error) {
 		v.Ports = append(v.Ports, registry.Port{Name: string(p.Name), Protocol: at.protocol, Number: p.Number})
 		v.Since = append(v.Since, p.Since)
 	}
-	if !slices.IsSortedFunc(v.SourceRanges, netip.Prefix.Compare) || slices.ContainsFunc(v.SourceRanges, func(p netip.Prefix) bool { return !p.IsValid() || p != p.Masked() }) {
-		return nil, errors.New("bad source ranges")
-	}
-	return v, nil
+	return v, v.Terms.Check()
 }
 
 func (e *endpoints) value() (*registry.Endpoints, error) {

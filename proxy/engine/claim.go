@@ -2,8 +2,6 @@ package engine
 
 import (
 	"net/netip"
-	"slices"
-	"time"
 
 	"kubeproxy/proxy/balance"
 	"kubeproxy/proxy/traffic"
@@ -25,21 +23,13 @@ type Claim struct {
 
 	Before, After *Claim // on the same port; as waited
 
-	Sources  []netip.Prefix // who may connect; none: anybody
-	Affinity time.Duration  // how long a client is remembered; 0: not at all
+	registry.Terms
 }
 
-// Same tells whether two claims of a service on a port differ in nothing that its traffic could notice.
-func (c *Claim) Same(d *Claim) bool {
-	return c.Key == d.Key && slices.Equal(c.Sources, d.Sources) && c.Affinity == d.Affinity
-}
-
-// Allows tells whether a client may connect.
-func (c *Claim) Allows(client netip.Addr) bool {
-	return len(c.Sources) == 0 || registry.Within(c.Sources, client)
-}
+// Same reports whether two claims of a service on a port are the same to its clients.
+func (c *Claim) Same(d *Claim) bool { return c.Key == d.Key && c.Terms.Equal(&d.Terms) }
 
 // Choose begins the choice of an endpoint for a client of the claim.
 func (c *Claim) Choose(client netip.Addr) balance.Choice {
-	return c.Rotation.ChooseFor(c.Tally.Protocol, client, c.Affinity, c.Lifetime)
+	return c.Rotation.ChooseFor(c.Tally.Protocol, client, c.AffinityTimeout, c.Lifetime)
 }

@@ -50,7 +50,7 @@ func (u suite) TestEveryDropHasItsReason(t *testing.T) {
 		e := u.newUDP(t, engine.Config{})
 		s := e.Serve(t, Identity(t, "1"))
 		narrower := *s.Ownership.Load()
-		narrower.Sources = []netip.Prefix{netip.MustParsePrefix("127.0.0.2/32")}
+		narrower.SourceRanges = []netip.Prefix{netip.MustParsePrefix("127.0.0.2/32")}
 		s.Ownership.Store(&narrower)
 		proxytest.DialUDP(t, s.Addr).Write([]byte("lost"))
 		s.HasDropped(t, map[traffic.DropReason]uint64{traffic.DropSource: 1})

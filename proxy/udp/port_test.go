@@ -30,7 +30,7 @@ func TestANewcomerIsRefusedForTheFirstReasonThereIs(t *testing.T) {
 		do   func(*state)
 	}
 	troubles := []wrong{
-		{"its address is not allowed", traffic.DropSource, func(s *state) { s.f.owner.Sources = []netip.Prefix{netip.MustParsePrefix("198.51.100.0/24")} }},
+		{"its address is not allowed", traffic.DropSource, func(s *state) { s.f.owner.SourceRanges = []netip.Prefix{netip.MustParsePrefix("198.51.100.0/24")} }},
 		{"there are no endpoints", traffic.DropNoEndpoints, func(s *state) { s.f.set() }},
 		{"the port's queue is half full", traffic.DropOverload, func(s *state) { s.crowded = true }},
 		{"sessions end too slowly", traffic.DropOverload, func(s *state) { s.f.Sessions.Existing.Add(1 << 30) }},
@@ -163,10 +163,10 @@ func TestWhichSessionsGoOnWhenTheirPortChanges(t *testing.T) {
 	}{
 		{"nothing has changed", false, func(f *fixture) *engine.Claim { return f.owner }, ""},
 		{"new terms still allow the client", false, func(f *fixture) *engine.Claim {
-			return &engine.Claim{Rotation: f.owner.Rotation, Lifetime: f.owner.Lifetime, Sources: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}}
+			return &engine.Claim{Rotation: f.owner.Rotation, Lifetime: f.owner.Lifetime, Terms: registry.Terms{SourceRanges: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}}}
 		}, ""},
 		{"new terms do not", false, func(f *fixture) *engine.Claim {
-			return &engine.Claim{Rotation: f.owner.Rotation, Lifetime: f.owner.Lifetime, Sources: []netip.Prefix{netip.MustParsePrefix("198.51.100.0/24")}}
+			return &engine.Claim{Rotation: f.owner.Rotation, Lifetime: f.owner.Lifetime, Terms: registry.Terms{SourceRanges: []netip.Prefix{netip.MustParsePrefix("198.51.100.0/24")}}}
 		}, "source_not_allowed"},
 		{"the port is another's", false, func(f *fixture) *engine.Claim {
 			return &engine.Claim{Rotation: new(balance.Rotation), Lifetime: new(balance.Lifetime)}

@@ -107,7 +107,7 @@ func TestTheLastEndpointMayTakeAsLongAsALookUp(t *testing.T) {
 func TestASessionTellsTheRotationWhatItFinds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t, engine.Config{}, at(1), at(2), at(3))
-		f.owner.Affinity = 2 * time.Second
+		f.owner.AffinityTimeout = 2 * time.Second
 		d := f.begin(t)
 		e, _ := d.Next(0)
 		time.Sleep(time.Second) // as long as the look-up of a name may take
