@@ -76,11 +76,11 @@ func isEtcd(importPath string) bool {
 	return inside(importPath, "config/etcdsource") || strings.HasPrefix(importPath, "go.etcd.io/")
 }
 
-// isSource tells whether a package is a source beside the etcd source.
+// isSource reports whether a package is a source beside the etcd source: one whose name says so, or etcdauto, which chooses one.
 func isSource(importPath string) bool {
-	return slices.ContainsFunc([]string{"config/filesource", "config/apisource", "config/etcdv2source", "config/etcdauto"}, func(room string) bool {
-		return inside(importPath, room)
-	})
+	below, ok := strings.CutPrefix(importPath, module+"/config/")
+	name, _, _ := strings.Cut(below, "/")
+	return ok && (strings.HasSuffix(name, "source") && name != "etcdsource" || name == "etcdauto")
 }
 
 // wires tells whether a package puts the program together, or tests and measures all of it.
@@ -140,7 +140,7 @@ func TestArrowsPointOneWayOnly(t *testing.T) {
 }
 
 // proxyLevels are the packages of proxy from the bottom up. A package imports only those of lower levels, so no two of one level know
-// each other.
+// each other. A package without a line that imports proxy/engine is an engine. Engines stand just below proxy.
 var proxyLevels = [][]string{
 	{"proxy/sockopt", "proxy/traffic", "proxy/epoll/slab", "proxy/epoll/wheel"},
 	{"proxy/handover"},
@@ -151,7 +151,7 @@ var proxyLevels = [][]string{
 	{"proxy/epoll/reactor", "proxy/epoll/pipes"},
 	{"proxy/epoll/search"},
 	{"proxy/epoll/datagrams"},
-	{"proxy/portable", "proxy/epoll"},
+	{}, // engines
 	{"proxy"},
 }
 
@@ -160,6 +160,11 @@ func TestThePackagesOfProxyImportOnlyWhatStandsBelow(t *testing.T) {
 	for i, names := range proxyLevels {
 		for _, name := range names {
 			level[module+"/"+name] = i
+		}
+	}
+	for _, p := range packages(t) {
+		if _, known := level[p.ImportPath]; !known && inside(p.ImportPath, "proxy") && !forTests(p.ImportPath) && slices.Contains(p.Imports, module+"/proxy/engine") {
+			level[p.ImportPath] = len(proxyLevels) - 2
 		}
 	}
 	found := 0

@@ -14,27 +14,26 @@ import (
 	"kubeproxy/proxy/traffic"
 )
 
-// A Connection is one TCP client as the books have it: from the moment it was accepted to its one
-// ending, whichever engine carries it. It belongs to one goroutine at a time. It opens nothing, and
-// nothing of it waits.
+// A Connection is the record of one TCP client, from its admission to its one ending, whichever engine carries it. It belongs to one
+// goroutine at a time. It opens nothing, and none of its methods waits.
 type Connection struct {
 	base   *engine.Base
-	Claim  *engine.Claim // that it began under
+	Claim  *engine.Claim // under which it began
 	port   uint16
 	client netip.AddrPort
 	began  time.Time
 
-	dialled        time.Duration     // until it was given its endpoint, or none
+	dialled        time.Duration     // until it got its endpoint, or none
 	attempts       int               // endpoints that were tried
-	Endpoint       *balance.Endpoint // nil until it is given one
+	Endpoint       *balance.Endpoint // nil until it has one
 	Sent, Received uint64            // bytes to the endpoint, and to the client
 }
 
 // Choose begins the choice of an endpoint.
 func (c *Connection) Choose() balance.Choice { return c.Claim.Choose(c.client.Addr()) }
 
-// Follow makes c a client of who owns the port now, as if it had come only now: the claim that it
-// began under had nothing to offer it, and has lost the port. False: it is not to be let in there.
+// Follow makes c a client of the present owner of its port, as if it had only just come: the claim under which it began had no endpoint
+// for it, and has lost the port. It returns false if the owner does not admit it.
 func (c *Connection) Follow(owner *engine.Claim) (ok bool) {
 	began := c.began
 	c.base.Connections.Add(-1)
@@ -73,8 +72,8 @@ func (c *Connection) tried(failed []Failure) {
 	}
 }
 
-// TurnAway ends a client that is given no endpoint, and says so now and then: why, and which flag to turn. The
-// engine resets it, since a clean end could be taken for an empty answer.
+// TurnAway ends a client that gets no endpoint, and logs why, with the flag that limits it, at most a few times a minute. The engine
+// resets the client, since a clean end could look like an empty answer.
 func (c *Connection) TurnAway(why traffic.Reason, failed []Failure) {
 	c.tried(failed)
 	c.warn(why, failed)
@@ -83,7 +82,7 @@ func (c *Connection) TurnAway(why traffic.Reason, failed []Failure) {
 
 func (c *Connection) warn(why traffic.Reason, failed []Failure) {
 	if why < traffic.FirstTurnedAway || why > traffic.LastTurnedAway {
-		return // it was we who went
+		return // the proxy is being stopped, or the service has gone
 	}
 	if note, ok := c.base.Lines.MayLogTurnedAway(c.Claim.Key, why); ok {
 		glog.Warningf("%s: client %s was turned away: %s%s", c.Claim.Key, c.client, c.Explain(why, failed), note)
@@ -92,17 +91,13 @@ func (c *Connection) warn(why traffic.Reason, failed []Failure) {
 
 // Explain says in words why a client is turned away.
 func (c *Connection) Explain(why traffic.Reason, failed []Failure) string {
-	switch why {
-	case traffic.NoEndpoints:
-		return "the service has no endpoints"
-	case traffic.DialLimit:
-		return "as many dials as may be are under way to each endpoint (-max_dials_per_endpoint)"
-	case traffic.SourceNotAllowed:
-		return "it lies outside the source ranges of the service"
-	case traffic.ServiceLimit:
-		return fmt.Sprintf("the service has %d connections, as many as it may (-max_connections_per_service)", c.base.Cfg.MaxConnectionsPerService)
-	case traffic.ConnectionLimit:
-		return fmt.Sprintf("there are %d connections in all, as many as there may be (-max_connections)", c.base.Cfg.MaxConnections)
+	switch text := why.Refusal(); {
+	case why == traffic.ServiceLimit:
+		return fmt.Sprintf("%s: %d", text, c.base.Cfg.MaxConnectionsPerService)
+	case why == traffic.ConnectionLimit:
+		return fmt.Sprintf("%s: %d", text, c.base.Cfg.MaxConnections)
+	case text != "":
+		return text
 	}
 	if i := slices.IndexFunc(failed, Failure.lacksLocalPort); i >= 0 && why == traffic.DescriptorLimit {
 		return fmt.Sprintf("no local port is left towards %s: there are as many as net.ipv4.ip_local_port_range has, for each endpoint", failed[i].Endpoint.Addr)
@@ -113,8 +108,7 @@ func (c *Connection) Explain(why traffic.Reason, failed []Failure) string {
 	return admit.ErrNoDescriptors.Error()
 }
 
-// End enters the ending of the client into the books, after the last of its bytes. It is the last
-// that happens to c.
+// End counts the ending of the client, and reports it, after the last of its bytes. c must not be used after it.
 func (c *Connection) End(why traffic.Reason) {
 	c.Claim.Tally.End(why)
 	c.base.Connections.Add(-1)

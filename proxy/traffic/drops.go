@@ -4,11 +4,10 @@ import (
 	"sync/atomic"
 )
 
-// A DropReason says why a datagram was not carried further. UDP lets us drop; it does not let us
-// drop in silence.
+// A DropReason is why a datagram was not carried further. The proxy counts every datagram that it drops.
 type DropReason uint8
 
-// The reasons. Each stands in the table of docs/operating.md, and its words are in dropNames.
+// The reasons. Each is described in docs/operating.md.
 const (
 	DropNoEndpoints DropReason = iota
 	DropOwnListener
@@ -31,51 +30,32 @@ const (
 	NumDropReasons // how many there are
 )
 
-var dropNames = [NumDropReasons]string{
-	DropNoEndpoints:     "no endpoints",
-	DropOwnListener:     "the only endpoints are listeners of this proxy",
-	DropNotAllowed:      "no endpoint is at an address that is allowed (-allowed_endpoints)",
-	DropLoop:            "the client is a listener of this proxy, or every endpoint would send its datagrams back",
-	DropUnreachable:     "no endpoint reachable",
-	DropUnresolved:      "the names of the endpoints were not resolved",
-	DropSource:          "the client lies outside the source ranges of the service",
-	DropSessionLimit:    "as many UDP sessions are in use as there may be (-max_udp_sessions)",
-	DropServiceLimit:    "the service has as many UDP sessions in use as it may (-max_udp_sessions_per_service)",
-	DropDescriptorLimit: "out of descriptors or local ports",
-	DropOverload:        "more new clients come than can be given sessions (-max_new_udp_sessions)",
-	DropQueueFull:       "datagrams come faster than they can be read (a higher net.core.rmem_max lets more of them wait)",
-	DropWaiting:         "too many wait for an endpoint",
-	DropNotSent:         "send queue full, or dropped by this machine's firewall",
-	DropTooLong:         "too long",
-	DropEnded:           "session ended or moved",
-	DropClient:          "client unreachable",
-}
-
-var dropCodes = [NumDropReasons]string{
-	DropNoEndpoints:     "no_endpoints",
-	DropOwnListener:     "own_listener",
-	DropNotAllowed:      "endpoint_not_allowed",
-	DropLoop:            "loop",
-	DropUnreachable:     "unreachable",
-	DropUnresolved:      "name_failed",
-	DropSource:          "source_not_allowed",
-	DropSessionLimit:    "session_limit",
-	DropServiceLimit:    "service_limit",
-	DropDescriptorLimit: "descriptor_limit",
-	DropOverload:        "overload",
-	DropQueueFull:       "queue_full",
-	DropWaiting:         "waiting",
-	DropNotSent:         "not_sent",
-	DropTooLong:         "too_long",
-	DropEnded:           "ended",
-	DropClient:          "client_unreachable",
+// dropReasons has the code of each reason, and the words in which logs say it.
+var dropReasons = [NumDropReasons]struct{ code, text string }{
+	DropNoEndpoints:     {"no_endpoints", "no endpoints"},
+	DropOwnListener:     {"own_listener", "the only endpoints are listeners of this proxy"},
+	DropNotAllowed:      {"endpoint_not_allowed", "no endpoint is at an address that is allowed (-allowed_endpoints)"},
+	DropLoop:            {"loop", "the client is a listener of this proxy, or every endpoint would send its datagrams back"},
+	DropUnreachable:     {"unreachable", "no endpoint reachable"},
+	DropUnresolved:      {"name_failed", "the names of the endpoints were not resolved"},
+	DropSource:          {"source_not_allowed", "the client is outside the source ranges of the service"},
+	DropSessionLimit:    {"session_limit", "the node has as many UDP sessions as allowed (-max_udp_sessions)"},
+	DropServiceLimit:    {"service_limit", "the service has as many UDP sessions as allowed (-max_udp_sessions_per_service)"},
+	DropDescriptorLimit: {"descriptor_limit", "out of descriptors or local ports"},
+	DropOverload:        {"overload", "more new clients come than may begin sessions (-max_new_udp_sessions)"},
+	DropQueueFull:       {"queue_full", "datagrams arrive faster than they are read (a higher net.core.rmem_max lets more of them wait)"},
+	DropWaiting:         {"waiting", "too many wait for an endpoint"},
+	DropNotSent:         {"not_sent", "send queue full, or dropped by this machine's firewall"},
+	DropTooLong:         {"too_long", "too long"},
+	DropEnded:           {"ended", "session ended or moved"},
+	DropClient:          {"client_unreachable", "client unreachable"},
 }
 
 // String gives the reason in words, as the logs have it.
-func (r DropReason) String() string { return dropNames[r] }
+func (r DropReason) String() string { return dropReasons[r].text }
 
-// Code gives the reason as metrics spell it: a word that will not change.
-func (r DropReason) Code() string { return dropCodes[r] }
+// Code gives the reason as metrics spell it: a code that will not change.
+func (r DropReason) Code() string { return dropReasons[r].code }
 
 // DropReasons lists all reasons in their order.
 func DropReasons() []DropReason {
