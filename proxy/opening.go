@@ -103,10 +103,10 @@ func (p *Proxier) tryLocked(l *listener, own func() map[registry.NodePort]bool) 
 	if note, ok := p.reopened.Allow(aboutPort{l.id, l.claims.first.Key, true}); ok {
 		glog.Infof("listening for %s on %s of %s at last%s", l.claims.first.Key, l.id, p.cfg.BindAddress, note)
 	} else {
-		p.hushed = true
+		p.heldBack = true
 	}
-	if p.hushed && len(p.unopened) == 0 {
-		p.hushed = false
+	if p.heldBack && len(p.unopened) == 0 {
+		p.heldBack = false
 		glog.Infof("all %d ports that services claim are open again", len(p.listeners))
 	}
 	return nil
@@ -122,7 +122,7 @@ func (p *Proxier) sayUnopened(l *listener) {
 	if note, ok := p.refusals.Allow(aboutPort{l.id, l.claims.first.Key, false}); ok {
 		glog.Errorf("cannot listen for %s on %s: %v%s; trying again until it can%s", l.claims.first.Key, l.id, l.err, p.hint(l), note)
 	} else {
-		p.hushed = true
+		p.heldBack = true
 	}
 }
 
@@ -146,7 +146,7 @@ const maxNamed = 3
 func (p *Proxier) sayWithout(ports []*listener, why error) {
 	note, ok := p.shortages.Allow(struct{}{})
 	if !ok {
-		p.hushed = true
+		p.heldBack = true
 		return
 	}
 	var named []string
@@ -155,7 +155,7 @@ func (p *Proxier) sayWithout(ports []*listener, why error) {
 	}
 	more := ""
 	if n := len(ports) - len(named); n > 0 {
-		p.hushed = true
+		p.heldBack = true
 		more = fmt.Sprintf(" and %d more, by number", n)
 	}
 	glog.Errorf("cannot listen for %s%s: %v. Of the %d ports that services claim, %d are not open; a limit of %d has room for all "+

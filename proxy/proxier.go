@@ -95,7 +95,7 @@ type Proxier struct {
 	conflicts, forbidden lograte.Limiter[aboutPort] // of lines about ports that another service has, or that none may have
 	refusals, reopened   lograte.Limiter[aboutPort] // the same of ports that cannot be opened, and that can again
 	shortages            lograte.Limiter[struct{}]  // of descriptors for ports
-	hushed               bool                       // lines of the latter three were held back
+	heldBack             bool                       // lines of the latter three were held back
 }
 
 // aboutPort is what a log line about a port is about.

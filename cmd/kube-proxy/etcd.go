@@ -148,7 +148,7 @@ func (v *etcdVersionValue) String() string { return string(*v) }
 func (v *etcdVersionValue) Type() string   { return "version" }
 
 // wantsTLS tells whether a flag says something about TLS. Then what the config file says about it
-// no longer counts: half of the one and half of the other would be hard to foresee.
+// no longer counts: parts of both together would be hard to predict.
 func (e *etcdOptions) wantsTLS() bool {
 	return e.caFile != "" || e.certFile != "" || e.insecure
 }

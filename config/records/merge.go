@@ -19,8 +19,8 @@ func (s *State) Merge(l List, revision int64, touched map[string]int64, heard in
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.sweep++
-	s.hushed = len(s.entries) == 0 && useless(decoded)
-	defer func() { s.hushed = false }()
+	s.summarised = len(s.entries) == 0 && useless(decoded)
+	defer func() { s.summarised = false }()
 	m := merge{State: s, revision: revision, touched: touched, heard: heard, known: l.known}
 	for i, v := range l.news {
 		var d *decoding

@@ -28,12 +28,12 @@ func (s *State) markLocked(e *entry, why *config.Rejection) {
 		if i := slices.Index(s.listed, was); i >= 0 {
 			s.listed, s.relisted = slices.Delete(s.listed, i, i+1), true
 		}
-		e.trouble.bad = nil
+		e.recordErr.bad = nil
 	}
 	if why == nil {
 		return
 	}
-	t := e.troubled()
+	t := e.noteError()
 	if was == nil {
 		t.goodAt = e.seen // which was good, or is 0
 	}

@@ -38,7 +38,7 @@ type State struct {
 	listed     []*config.Rejection // some of them
 	relisted   bool                // since rejections was called last
 	complaints *lograte.Limiter[complaint]
-	hushed     bool // none of the keys that are being read can be used: one line says so, and not one for each
+	summarised bool // none of the keys that are being read can be used: one line says so, and not one for each
 
 	services  map[registry.Name]*registry.Service // what the changes taken so far add up to
 	endpoints map[registry.Name]*registry.Endpoints
@@ -59,16 +59,16 @@ type object struct {
 
 // An entry is one key, from its creation to its deletion.
 type entry struct {
-	key     string
-	over    bool         // the key was deleted, or has begun another life since
-	leased  bool         // by its newest version
-	foreign bool         // not a record's key: somebody else's, or of the wrong depth
-	sweep   uint32       // number of the merge whose list had this key
-	created int64        // another number is another life of the key
-	sum     uint64       // hash of its newest bytes
-	seen    int64        // the revision of its newest bytes
-	good    content      // the newest version in this life that decoded; zero if none did
-	trouble *recordError // nil as long as there was none: of most there never is any
+	key       string
+	over      bool         // the key was deleted, or has begun another life since
+	leased    bool         // by its newest version
+	foreign   bool         // not a record's key: somebody else's, or of the wrong depth
+	sweep     uint32       // number of the merge whose list had this key
+	created   int64        // another number is another life of the key
+	sum       uint64       // hash of its newest bytes
+	seen      int64        // the revision of its newest bytes
+	good      content      // the newest version in this life that decoded; zero if none did
+	recordErr *recordError // nil as long as there was none: of most there never is any
 }
 
 // A content is what a record says, by its kind.
@@ -90,20 +90,20 @@ type recordError struct {
 	blamed bool              // an error was logged, and that it is mended was not yet
 }
 
-// troubled gives the trouble of an entry, for more to be added.
-func (e *entry) troubled() *recordError {
-	if e.trouble == nil {
-		e.trouble = new(recordError)
+// noteError returns the recordError of an entry, and makes it if there is none.
+func (e *entry) noteError() *recordError {
+	if e.recordErr == nil {
+		e.recordErr = new(recordError)
 	}
-	return e.trouble
+	return e.recordErr
 }
 
 // bad tells why the newest bytes cannot be used; nil when they can.
 func (e *entry) bad() *config.Rejection {
-	if e.trouble == nil {
+	if e.recordErr == nil {
 		return nil
 	}
-	return e.trouble.bad
+	return e.recordErr.bad
 }
 
 // goodAt gives the revision of the good version.
@@ -111,7 +111,7 @@ func (e *entry) goodAt() int64 {
 	if e.bad() == nil {
 		return e.seen
 	}
-	return e.trouble.goodAt
+	return e.recordErr.goodAt
 }
 
 // A reading is a version with what is known of it already.
@@ -253,8 +253,8 @@ func (s *State) takeLocked(e *entry, r reading) (_ *entry, different bool) {
 	}
 	e.sum, e.seen, e.leased = r.sum, r.revision, r.leased
 	s.list(e)
-	if e.bad() != nil && e.trouble.goodAt > r.revision { // of a history that the registry has lost, for it went back
-		e.trouble.goodAt = 0
+	if e.bad() != nil && e.recordErr.goodAt > r.revision { // of a history that the registry has lost, for it went back
+		e.recordErr.goodAt = 0
 		s.replaceLocked(e, content{})
 	}
 	return e, different
@@ -269,12 +269,12 @@ func (s *State) readLocked(e *entry, r reading) {
 	} else {
 		s.markLocked(e, nil)
 		s.useLocked(e, said.content, r)
-		if e.trouble != nil && e.trouble.blamed {
-			e.trouble.blamed = false
+		if e.recordErr != nil && e.recordErr.blamed {
+			e.recordErr.blamed = false
 			glog.Infof("key %s can be used again, since revision %d", registry.Quote(r.key), r.revision)
 		}
 	}
-	if (said.err == nil && len(said.warnings) == 0) || !e.news(r.sum) || s.hushed {
+	if (said.err == nil && len(said.warnings) == 0) || !e.news(r.sum) || s.summarised {
 		return
 	}
 	note, ok := s.complaints.Allow(complaint{e.key, r.sum})
@@ -283,7 +283,7 @@ func (s *State) readLocked(e *entry, r reading) {
 	}
 	key := registry.Quote(r.key)
 	if said.err != nil {
-		e.trouble.blamed = true
+		e.recordErr.blamed = true
 		glog.Errorf("bad value of key %s at revision %d: %v; %s%s", key, r.revision, said.err, e.remains(), note)
 		note = ""
 	}
@@ -308,8 +308,8 @@ func (s *State) createLocked(r reading, old *entry) *entry {
 	if old != nil {
 		s.forgetLocked(old)
 		e.key, e.sweep = old.key, old.sweep
-		if old.trouble != nil {
-			e.trouble = &recordError{told: old.trouble.told, blamed: old.trouble.blamed}
+		if old.recordErr != nil {
+			e.recordErr = &recordError{told: old.recordErr.told, blamed: old.recordErr.blamed}
 		}
 	}
 	if _, err := registry.ParseKey(r.key); err != nil {
@@ -318,7 +318,7 @@ func (s *State) createLocked(r reading, old *entry) *entry {
 		case errors.Is(err, registry.ErrForeign):
 			glog.V(4).Infof("ignored key %s: %v", registry.Quote(r.key), err)
 		default:
-			if e.news(0) && !s.hushed {
+			if e.news(0) && !s.summarised {
 				if note, ok := s.complaints.Allow(complaint{key: e.key}); ok {
 					glog.Errorf("bad key %s: %v%s", registry.Quote(r.key), err, note)
 				}
@@ -333,7 +333,7 @@ func (s *State) createLocked(r reading, old *entry) *entry {
 // useLocked makes what a version says the good one of its key.
 func (s *State) useLocked(e *entry, says content, r reading) {
 	if e.bad() != nil {
-		e.trouble.goodAt = r.revision
+		e.recordErr.goodAt = r.revision
 	}
 	if says.service != nil && says.service.Created != r.created {
 		says.service.Created = r.created // it is new, and nobody else has seen it yet
@@ -406,7 +406,7 @@ func (s *State) forgetLocked(e *entry) {
 
 // news tells whether this value of the key has not been spoken of, and remembers that it has been.
 func (e *entry) news(sum uint64) bool {
-	t := e.troubled()
+	t := e.noteError()
 	if slices.Contains(t.told, sum) {
 		return false
 	}

@@ -260,7 +260,7 @@ func TestWhatIsRememberedOfAKeyIsBounded(t *testing.T) {
 	for i := range 10 * maxTold {
 		r.Put(v(2, int64(i+2), fmt.Sprint("bad ", i)))
 	}
-	if n := len(r.entries[spec("a")].trouble.told); n != maxTold {
+	if n := len(r.entries[spec("a")].recordErr.told); n != maxTold {
 		t.Errorf("%d values remembered; want %d", n, maxTold)
 	}
 	r.Remove([]byte(spec("a")))

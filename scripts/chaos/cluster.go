@@ -17,7 +17,7 @@ import (
 )
 
 // A cluster is the etcd that is put to the test: one member or three, each a process of its own, with
-// a breaker between it and the proxy. Its methods are for one goroutine.
+// a fault proxy between it and the proxy. Its methods are for one goroutine.
 type cluster struct {
 	stage   stage
 	dir     string // for everything that it writes; the caller removes it
@@ -94,7 +94,7 @@ func (c *cluster) kill() {
 	}
 }
 
-// client returns a client to the members themselves, past every breaker and proxy. Etcd must answer
+// client returns a client to the members themselves, past every fault proxy and proxy. Etcd must answer
 // now; later it may fail, and the client logs in and connects again by itself. The caller closes it.
 func (c *cluster) client() (*clientv3.Client, error) {
 	return dialEtcd(context.Background(), c.addrs()...)
@@ -112,12 +112,12 @@ func (c *cluster) addrs() []string {
 // happen between two of them.
 const pageSize = 5
 
-// source says how the proxy under test gets to etcd: through the breakers. It has a user, whom an etcd
+// source says how the proxy under test gets to etcd: through the fault proxies. It has a user, whom an etcd
 // asks for only while authentication is on.
 func (c *cluster) source() etcdsource.Config {
 	cfg := etcdsource.Config{PageSize: pageSize, Username: proxyUser, Password: proxyPassword}
 	for _, m := range c.members {
-		cfg.Endpoints = append(cfg.Endpoints, "http://"+m.breaker.addr)
+		cfg.Endpoints = append(cfg.Endpoints, "http://"+m.faultProxy.addr)
 	}
 	return cfg
 }
@@ -125,7 +125,7 @@ func (c *cluster) source() etcdsource.Config {
 // crippled tells whether a connection stands that has lost bytes.
 func (c *cluster) crippled() bool {
 	n := 0
-	c.each(func(b *breaker) { n += b.conns(crippled) })
+	c.each(func(b *faultProxy) { n += b.conns(crippled) })
 	return n > 0
 }
 
@@ -163,17 +163,17 @@ func (c *cluster) leader(ctx context.Context) (leader *member, err error) {
 	return leader, err
 }
 
-// each does something to every breaker.
-func (c *cluster) each(do func(*breaker)) {
+// each does something to every fault proxy.
+func (c *cluster) each(do func(*faultProxy)) {
 	for _, m := range c.members {
-		do(m.breaker)
+		do(m.faultProxy)
 	}
 }
 
 // hide keeps the proxy under test away from etcd: what is open is reset, and what comes is refused.
 func (c *cluster) hide() {
 	c.hidden = true
-	c.each((*breaker).refuse)
+	c.each((*faultProxy).refuse)
 }
 
 // show ends what hide began.
@@ -182,13 +182,13 @@ func (c *cluster) show() error {
 	return c.restore()
 }
 
-// restore opens every breaker, unless the cluster is hidden.
+// restore opens every fault proxy, unless the cluster is hidden.
 func (c *cluster) restore() error {
 	if c.hidden {
 		return nil
 	}
 	var errs []error
-	c.each(func(b *breaker) { errs = append(errs, b.restore()) })
+	c.each(func(b *faultProxy) { errs = append(errs, b.restore()) })
 	return errors.Join(errs...)
 }
 
@@ -218,7 +218,7 @@ func (c *cluster) packetsArrive() {
 // close ends every process and unmounts what was mounted. It may be called again.
 func (c *cluster) close() error {
 	c.packetsArrive()
-	c.each((*breaker).close)
+	c.each((*faultProxy).close)
 	c.kill()
 	if c.through != nil {
 		c.through.Kill()

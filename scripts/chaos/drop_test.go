@@ -12,11 +12,11 @@ func TestLostPacketsAreNotAcknowledged(t *testing.T) {
 	}
 	c, _ := begin(t, 1)
 	w := watchThrough(t, c)
-	client := throughBreakers(t, c)
+	client := throughFaultProxies(t, c)
 	if err := reads(t, client, patience); err != nil {
 		t.Fatal(err)
 	}
-	addr := c.members[0].breaker.addr
+	addr := c.members[0].faultProxy.addr
 
 	var err error
 	if c.loss, err = losePackets(packetsFrom(addr)); err != nil {

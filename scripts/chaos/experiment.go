@@ -31,7 +31,7 @@ type experiment struct {
 	due      time.Time // when the next transaction is; guarded by the writer's Gate
 	told     told
 	clients  clients
-	tally    *tally
+	results  *results
 
 	settledAt chan settledReport // what the node's handlers were given last
 	stalls    stalls
@@ -53,7 +53,7 @@ func newExperiment(ctx context.Context, s settings, log io.Writer) (x *experimen
 		log:       log,
 		began:     time.Now(),
 		history:   new(truth.History),
-		tally:     newTally(s.factor),
+		results:   newResults(s.factor),
 		settledAt: make(chan settledReport, 1<<10),
 	}
 	x.ctx, x.cancel = context.WithCancel(context.Background())
@@ -125,7 +125,7 @@ func (x *experiment) startWriter() (err error) {
 		for {
 			select {
 			case <-x.writer.Beat:
-				x.tally.wrote()
+				x.results.wrote()
 			case <-ctx.Done():
 				return
 			}
@@ -220,7 +220,7 @@ func (x *experiment) listen() {
 
 // clientFailed takes in one failed client.
 func (x *experiment) clientFailed(err error) {
-	if x.tally.clientFailed(err) {
+	if x.results.clientFailed(err) {
 		x.logf("FAILED CLIENT: %v", err)
 	}
 }
@@ -233,8 +233,8 @@ func (x *experiment) logf(format string, args ...any) {
 // write, head, pauseNode, resumeNode and goBack are what faults ask for: see [stage].
 
 func (x *experiment) write(ctx context.Context, n int) error {
-	target := x.tally.written() + n
-	for x.tally.written() < target {
+	target := x.results.written() + n
+	for x.results.written() < target {
 		if sleep(ctx, 5*time.Millisecond) != nil {
 			return ctx.Err()
 		}

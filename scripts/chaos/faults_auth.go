@@ -29,7 +29,7 @@ func auth(ctx context.Context, c *cluster, r *rand.Rand) error {
 		return err
 	}
 	if renewed {
-		c.each(func(b *breaker) { b.cut(all) })
+		c.each(func(b *faultProxy) { b.cut(all) })
 	}
 	err := firstError(c.stage.write(ctx, changes), sleep(ctx, length))
 	if err == nil && restarted {

@@ -17,7 +17,7 @@ import (
 // read and not write, and a token that nobody used has expired before it is turned off.
 func TestAuthenticationIsOnForALongToken(t *testing.T) {
 	c, s := begin(t, 1)
-	nobody := throughBreakers(t, c)
+	nobody := throughFaultProxies(t, c)
 	var proxy *clientv3.Client
 	var token string
 	var began time.Time

@@ -22,7 +22,7 @@ func grpcProxy(ctx context.Context, c *cluster, r *rand.Rand) (err error) {
 	m := c.members[r.IntN(len(c.members))]
 	c.stage.logf("a grpc-proxy for 2 × %d changes, with a restart of %s in between", changes, m.Name)
 	addr := try.Get(c.startGRPCProxy())
-	c.each(func(b *breaker) { b.redirect(addr) })
+	c.each(func(b *faultProxy) { b.redirect(addr) })
 	try.Do(c.stage.write(ctx, changes))
 	m.Kill()
 	try.Do(c.start(ctx))
@@ -40,7 +40,7 @@ func (c *cluster) connectDirectly() error {
 		return nil
 	}
 	for _, m := range c.members {
-		m.breaker.redirect(m.Client)
+		m.faultProxy.redirect(m.Client)
 	}
 	c.through.Kill()
 	c.through = nil

@@ -41,7 +41,7 @@ func compactList(ctx context.Context, c *cluster, r *rand.Rand) error {
 	delay := between(r, 5*time.Millisecond, 40*time.Millisecond)
 	rounds := 5 + r.IntN(10)
 	c.stage.logf("%d compactions while lists take %v for a page", rounds, delay)
-	c.each(func(b *breaker) {
+	c.each(func(b *faultProxy) {
 		b.slow(delay)
 		b.cut(all) // the next session begins with a list
 	})
@@ -66,7 +66,7 @@ func compactAsleep(ctx context.Context, c *cluster, r *rand.Rand) error {
 		err = c.compact(ctx, c.stage.head()-r.Int64N(5))
 	}
 	if err == nil && ended {
-		c.each(func(b *breaker) { b.cut(all) })
+		c.each(func(b *faultProxy) { b.cut(all) })
 		err = c.stage.write(ctx, r.IntN(20))
 	}
 	return err

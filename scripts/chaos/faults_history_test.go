@@ -27,7 +27,7 @@ func TestAPagedListIsCompactedInTheMiddle(t *testing.T) {
 		}
 	}
 	write(t, c)
-	client := throughBreakers(t, c)
+	client := throughFaultProxies(t, c)
 	var compacted atomic.Bool
 	stop, done := make(chan struct{}), make(chan struct{})
 	go func() {

@@ -36,7 +36,7 @@ func init() {
 func cut(ctx context.Context, c *cluster, r *rand.Rand) error {
 	for range 1 + r.IntN(4) {
 		n := 0
-		c.each(func(b *breaker) { n += b.cut(all) })
+		c.each(func(b *faultProxy) { n += b.cut(all) })
 		c.stage.logf("cut %d connections", n)
 		if err := c.stage.write(ctx, r.IntN(10)); err != nil {
 			return err
@@ -49,7 +49,7 @@ func cut(ctx context.Context, c *cluster, r *rand.Rand) error {
 // serves what it knew last.
 func cutWatch(ctx context.Context, c *cluster, r *rand.Rand) error {
 	n := 0
-	c.each(func(b *breaker) { n += b.cut(watches) })
+	c.each(func(b *faultProxy) { n += b.cut(watches) })
 	c.stage.logf("cut %d connections that watch", n)
 	return c.stage.write(ctx, r.IntN(10))
 }
@@ -59,7 +59,7 @@ func cutWatch(ctx context.Context, c *cluster, r *rand.Rand) error {
 func refuse(ctx context.Context, c *cluster, r *rand.Rand) error {
 	length, compacted := between(r, 200*time.Millisecond, 4*time.Second), r.IntN(2) == 0
 	c.stage.logf("refuse for %v; compact: %t", length, compacted)
-	c.each((*breaker).refuse)
+	c.each((*faultProxy).refuse)
 	err := sleep(ctx, length)
 	if err == nil {
 		err = c.stage.write(ctx, r.IntN(30))
@@ -79,8 +79,8 @@ func swallowing(m mode) func(context.Context, *cluster, *rand.Rand) error {
 		length := between(r, 500*time.Millisecond, 4*time.Second)
 		n := 0
 		for _, m2 := range struck {
-			m2.breaker.setNew(m)
-			n += m2.breaker.set(all, m)
+			m2.faultProxy.setNew(m)
+			n += m2.faultProxy.set(all, m)
 		}
 		c.stage.logf("swallow on %d connections to %s for %v", n, names(struck), length)
 		err := sleep(ctx, length)
@@ -97,7 +97,7 @@ func swallowing(m mode) func(context.Context, *cluster, *rand.Rand) error {
 func swallowWatch(ctx context.Context, c *cluster, r *rand.Rand) error {
 	m := []mode{deaf, mute, unheard}[r.IntN(3)]
 	n := 0
-	c.each(func(b *breaker) { n += b.set(watches, m) })
+	c.each(func(b *faultProxy) { n += b.set(watches, m) })
 	c.stage.logf("swallow what %d watches say or hear: %+v", n, m)
 	return c.stage.write(ctx, r.IntN(20))
 }
@@ -108,7 +108,7 @@ func hold(ctx context.Context, c *cluster, r *rand.Rand) error {
 	chosen := []func(*lane) bool{all, watches, others}[r.IntN(3)]
 	length := between(r, 200*time.Millisecond, 4*time.Second)
 	n := 0
-	c.each(func(b *breaker) { n += b.set(chosen, suspended) })
+	c.each(func(b *faultProxy) { n += b.set(chosen, suspended) })
 	c.stage.logf("hold %d connections for %v", n, length)
 	err := sleep(ctx, length)
 	if err == nil {
@@ -127,10 +127,10 @@ func lose(ctx context.Context, c *cluster, r *rand.Rand) error {
 	var matches []string
 	for _, m := range struck {
 		if way != 1 {
-			matches = append(matches, packetsTo(m.breaker.addr))
+			matches = append(matches, packetsTo(m.faultProxy.addr))
 		}
 		if way != 2 {
-			matches = append(matches, packetsFrom(m.breaker.addr))
+			matches = append(matches, packetsFrom(m.faultProxy.addr))
 		}
 	}
 	c.stage.logf("lose packets %s of %s for %v", []string{"both ways", "to the proxy", "to etcd"}[way], names(struck), length)
@@ -142,7 +142,7 @@ func loseWatch(ctx context.Context, c *cluster, r *rand.Rand) error {
 	way := r.IntN(3)
 	length := between(r, 500*time.Millisecond, 6*time.Second)
 	var matches []string
-	c.each(func(b *breaker) {
+	c.each(func(b *faultProxy) {
 		b.each(watches, func(l *lane) {
 			client := l.client.RemoteAddr().String()
 			if way != 1 {

@@ -32,7 +32,7 @@ func (c *cluster) longEnough(r *rand.Rand) time.Duration {
 
 func longRefuse(ctx context.Context, c *cluster, r *rand.Rand) error {
 	length := c.longEnough(r)
-	c.each((*breaker).refuse)
+	c.each((*faultProxy).refuse)
 	return firstError(sleep(ctx, length), c.restore())
 }
 
@@ -57,7 +57,7 @@ func longPause(ctx context.Context, c *cluster, r *rand.Rand) error {
 
 func longSwallow(ctx context.Context, c *cluster, r *rand.Rand) error {
 	length := c.longEnough(r)
-	c.each(func(b *breaker) {
+	c.each(func(b *faultProxy) {
 		b.setNew(deaf)
 		b.set(all, deaf)
 	})
@@ -68,7 +68,7 @@ func longLoss(ctx context.Context, c *cluster, r *rand.Rand) error {
 	length := c.longEnough(r)
 	var matches []string
 	for _, m := range c.members {
-		matches = append(matches, packetsTo(m.breaker.addr), packetsFrom(m.breaker.addr))
+		matches = append(matches, packetsTo(m.faultProxy.addr), packetsFrom(m.faultProxy.addr))
 	}
 	return c.losing(ctx, r, length, matches)
 }

@@ -139,8 +139,8 @@ func inject(t *testing.T, c *cluster, name string, r *rand.Rand) {
 	}
 }
 
-// throughBreakers returns a client that takes the way of the proxy under test.
-func throughBreakers(t *testing.T, c *cluster) *clientv3.Client {
+// throughFaultProxies returns a client that takes the way of the proxy under test.
+func throughFaultProxies(t *testing.T, c *cluster) *clientv3.Client {
 	t.Helper()
 	cfg := c.source()
 	client, err := clientv3.New(clientv3.Config{Endpoints: cfg.Endpoints, Logger: zap.NewNop()})
@@ -151,7 +151,7 @@ func throughBreakers(t *testing.T, c *cluster) *clientv3.Client {
 	return client
 }
 
-// write writes one key past all breakers, and returns its revision.
+// write writes one key past all fault proxies, and returns its revision.
 func write(t *testing.T, c *cluster) int64 {
 	t.Helper()
 	if err := c.stage.write(t.Context(), 1); err != nil {
@@ -168,7 +168,7 @@ type watching struct {
 
 func watchThrough(t *testing.T, c *cluster) *watching {
 	t.Helper()
-	w := &watching{throughBreakers(t, c), make(chan int64, 1000)}
+	w := &watching{throughFaultProxies(t, c), make(chan int64, 1000)}
 	ready := make(chan struct{})
 	ch := w.client.Watch(clientv3.WithRequireLeader(t.Context()), registry.Prefix, clientv3.WithPrefix(), clientv3.WithCreatedNotify())
 	go func() {
@@ -220,7 +220,7 @@ func reads(t *testing.T, client *clientv3.Client, within time.Duration) error {
 	return err
 }
 
-// TestEveryFaultHealsItself: after each fault etcd answers through the breakers, nothing of the fault
+// TestEveryFaultHealsItself: after each fault etcd answers through the fault proxies, nothing of the fault
 // is left, and heal, which has nothing to do, does no harm. The small faults do so in each small run, and the
 // long ones only last longer.
 func TestEveryFaultHealsItself(t *testing.T) {
@@ -233,7 +233,7 @@ func TestEveryFaultHealsItself(t *testing.T) {
 			c, _ := begin(t, 1)
 			write(t, c)
 			inject(t, c, f.name, seed(1))
-			if err := reads(t, throughBreakers(t, c), patience); err != nil {
+			if err := reads(t, throughFaultProxies(t, c), patience); err != nil {
 				t.Errorf("after %s: %v", f.name, err)
 			}
 			if c.loss != nil || c.through != nil || c.disk != "" || c.hidden {
@@ -252,7 +252,7 @@ func TestFaultsOfACluster(t *testing.T) {
 	write(t, c)
 	for _, name := range []string{"kill-leader", "move-leader", "lose-member", "restore", "wipe"} {
 		inject(t, c, name, seed(2))
-		if err := reads(t, throughBreakers(t, c), patience); err != nil {
+		if err := reads(t, throughFaultProxies(t, c), patience); err != nil {
 			t.Errorf("after %s: %v", name, err)
 		}
 		write(t, c)
@@ -274,17 +274,17 @@ func TestHealMendsWhatAnInterruptedFaultLeft(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m.breaker.redirect(addr)
-	m.breaker.setNew(deaf)
+	m.faultProxy.redirect(addr)
+	m.faultProxy.setNew(deaf)
 	c.hide()
 	m.Kill()
 	if err := c.heal(); err != nil {
 		t.Fatal(err)
 	}
-	if err := reads(t, throughBreakers(t, c), patience); err != nil {
+	if err := reads(t, throughFaultProxies(t, c), patience); err != nil {
 		t.Error(err)
 	}
-	if c.through != nil || m.breaker.target != m.Client {
+	if c.through != nil || m.faultProxy.target != m.Client {
 		t.Error("the grpc-proxy is still in between")
 	}
 }

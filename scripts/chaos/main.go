@@ -1,14 +1,14 @@
 // Chaos runs a proxy against an etcd to which everything happens that can happen to an etcd, and watches
 // whether what the proxy serves is what the registry says.
 //
-//	writer ──▶ etcd ◀── breakers ◀── node ──▶ backends
+//	writer ──▶ etcd ◀── fault proxies ◀── node ──▶ backends
 //	   │         ▲                  ▲  │
 //	   │       faults         clients  │ reports
 //	   ▼                            ▼  ▼
 //	history ◀────────────────────── the judge: recorder, told, quiet points
 //
 // The etcd members and the proxy are real processes; sockets, clients and backends are real; only the
-// network between them is loopback, with breakers in it. Each Update of the source is held against the
+// network between them is loopback, with fault proxies in it. Each Update of the source is held against the
 // history of what was written, at exactly its revision (see [truth]). After each fault the writer pauses:
 // how long it takes, from the first linearizable read that etcd answers again, until the newest change
 // has reached the proxier, is the recovery. All the while clients connect to services that exist

@@ -14,15 +14,15 @@ import (
 	"kubeproxy/internal/etcdmember"
 )
 
-// A member is one etcd, a process of its own, and the breaker on the way to it. Its addresses stay the
+// A member is one etcd, a process of its own, and the fault proxy on the way to it. Its addresses stay the
 // same through every restart. Its methods are for one goroutine.
 type member struct {
 	*etcdmember.Member
-	breaker *breaker
-	extra   []string // arguments of the next start, beside those of all
+	faultProxy *faultProxy
+	extra      []string // arguments of the next start, beside those of all
 }
 
-// The ports of etcd, breakers and the grpc-proxy lie between these: below those of proxytest, whose tests may run beside.
+// The ports of etcd, fault proxies and the grpc-proxy lie between these: below those of proxytest, whose tests may run beside.
 const (
 	lowPort  = 3000
 	highPort = 6000
@@ -38,7 +38,7 @@ func newMember(name, dir, logs string) (*member, error) {
 		return nil, err
 	}
 	m := &member{Member: etcd}
-	m.breaker, err = newBreaker(m.Client)
+	m.faultProxy, err = newFaultProxy(m.Client)
 	return m, err
 }
 

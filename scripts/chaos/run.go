@@ -30,12 +30,12 @@ func runChaos(ctx context.Context, s settings, out io.Writer) error {
 	defer x.close()
 	err = x.run(ctx, able)
 	sum := x.sum(ctx)
-	x.tally.print(out, able)
+	x.results.print(out, able)
 	for _, u := range unable {
 		fmt.Fprintf(out, "not injected: %s\n", u)
 	}
 	fmt.Fprint(out, sum)
-	if failures := x.tally.failures(); len(failures) > 0 {
+	if failures := x.results.failures(); len(failures) > 0 {
 		return fmt.Errorf("%d failures, with seed %d:\n%s", len(failures), s.seed, strings.Join(failures, "\n"))
 	}
 	return err
@@ -100,7 +100,7 @@ func (x *experiment) run(ctx context.Context, able []fault) error {
 			if err := x.suffer(ctx, able[i], rand.New(rand.NewPCG(x.settings.seed, uint64(2+n)))); err != nil {
 				return x.over(err)
 			}
-			if x.settings.first && len(x.tally.failures()) > 0 {
+			if x.settings.first && len(x.results.failures()) > 0 {
 				return nil
 			}
 		}
@@ -115,8 +115,8 @@ func (x *experiment) run(ctx context.Context, able []fault) error {
 
 // suffer injects one fault, and measures the recovery.
 func (x *experiment) suffer(ctx context.Context, f fault, r *rand.Rand) error {
-	x.tally.begin(f.name)
-	defer x.tally.begin("")
+	x.results.begin(f.name)
+	defer x.results.begin("")
 	x.logf("%s", f.name)
 	x.stalls.worst() // from here on
 	if !f.silent && x.cluster.crippled() {
@@ -138,7 +138,7 @@ func (x *experiment) suffer(ctx context.Context, f fault, r *rand.Rand) error {
 	}
 	recovery := max(0, at.Sub(since))
 	late := ""
-	if !x.tally.recovered(f, recovery) {
+	if !x.results.recovered(f, recovery) {
 		late = ", TOO LATE"
 	}
 	if stall := x.stalls.worst(); stall > 100*time.Millisecond {
@@ -151,7 +151,7 @@ func (x *experiment) suffer(ctx context.Context, f fault, r *rand.Rand) error {
 // over takes in what ended the run: a wrong state is counted, anything else is an error of the harness.
 func (x *experiment) over(err error) error {
 	if w := (wrongState{}); errors.As(err, &w) {
-		x.tally.wrong(err)
+		x.results.wrong(err)
 		x.logf("WRONG STATE: %v", err)
 		return nil
 	}
@@ -179,7 +179,7 @@ func (x *experiment) startClients(ctx context.Context) (stop func()) {
 func (x *experiment) sum(ctx context.Context) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "seed %d, %v: %d transactions, %s over %d eras\n", x.settings.seed, time.Since(x.began).Round(time.Second),
-		x.tally.written(), x.recorder.Sum(), x.history.Eras())
+		x.results.written(), x.recorder.Sum(), x.history.Eras())
 	fmt.Fprintf(&b, "%d connections and %d datagrams answered, the slowest after %v\n",
 		x.clients.answered.Load(), x.clients.exchanges.Load(), time.Duration(x.clients.slowest.Load()).Round(time.Millisecond))
 	fmt.Fprintf(&b, "the machine was busy elsewhere for up to %v\n", x.stalls.ever().Round(time.Millisecond))

@@ -15,7 +15,7 @@ import (
 
 // A Bulk is clients that each receive as much as they are given. It counts bytes.
 type Bulk struct {
-	Tally
+	Counters
 	to []netip.AddrPort
 	n  int
 }

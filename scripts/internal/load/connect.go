@@ -18,7 +18,7 @@ import (
 // With fin a client says that it has finished, and is done when the other side has finished, too: so
 // an operation that counts is one that is over, for the proxy as well. Otherwise it resets.
 type Connect struct {
-	Tally
+	Counters
 	Most, First int // 0: no bound; none
 	to          []netip.AddrPort
 	n           int

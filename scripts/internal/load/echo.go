@@ -24,7 +24,7 @@ const lostAfter = 3 * time.Second
 // An Echo is clients that each send a message, wait until it has come back, and go on with the
 // next: as fast as they can or, with a rate, when the next one is due.
 type Echo struct {
-	Tally
+	Counters
 	Rate    float64 // messages per second over all clients; 0: as fast as they can
 	kind    int     // unix.SOCK_STREAM or unix.SOCK_DGRAM
 	to      []netip.AddrPort

@@ -21,23 +21,23 @@ type Load interface {
 	// opened.
 	run(c *conductor) error
 	// Score gives what it has done.
-	Score() *Tally
+	Score() *Counters
 }
 
-// A Tally is what a load has done. Whoever holds the thread writes; the conductor reads the count at
-// any time, and the rest once the thread has returned.
-type Tally struct {
+// Counters are what a load has done. Its thread writes them. The conductor may read Done at any time, and the rest once the thread has
+// returned.
+type Counters struct {
 	Done    atomic.Uint64     // operations, or bytes
 	Latency measure.Histogram // of those that ended while it was measured
-	Longest time.Duration     // of these, where somebody wants to know
+	Longest time.Duration     // of these, if the row reports it
 	Failed  int
 	Why     string // the first failure
 }
 
-// Score makes a load of whatever has a tally.
-func (t *Tally) Score() *Tally { return t }
+// Score makes a Load of a type that embeds Counters.
+func (t *Counters) Score() *Counters { return t }
 
-func (t *Tally) fail(format string, args ...any) {
+func (t *Counters) fail(format string, args ...any) {
 	if t.Failed++; t.Failed == 1 {
 		t.Why = fmt.Sprintf(format, args...)
 	}

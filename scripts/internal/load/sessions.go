@@ -17,7 +17,7 @@ import (
 // mean it. It ends when there have been Most of them. Where they are not served as quickly, no more than
 // mostSessions are there at once; and who hears nothing for a while asks again, as clients over UDP do.
 type Sessions struct {
-	Tally
+	Counters
 	Most   int
 	Rate   float64
 	to     []netip.AddrPort

@@ -48,7 +48,7 @@ func holdingOf(ctx context.Context, p *proxy) (h holding, err error) {
 
 // churn has clients come and go twice, and compares what is left behind. Counted is the metric that each of
 // them adds one to when it ends.
-func churn(ctx context.Context, p *proxy, counted string, comeAndGo func() ([]*load.Tally, error)) (sample, error) {
+func churn(ctx context.Context, p *proxy, counted string, comeAndGo func() ([]*load.Counters, error)) (sample, error) {
 	s := sample{Values: make(map[string]float64)}
 	var at [3]holding
 	var err error
@@ -58,12 +58,12 @@ func churn(ctx context.Context, p *proxy, counted string, comeAndGo func() ([]*l
 	done := 0.0 // by both
 	for i := 1; i < len(at); i++ {
 		began := time.Now()
-		tallies, err := comeAndGo()
+		counters, err := comeAndGo()
 		if err != nil {
 			return s, err
 		}
 		took, before := time.Since(began), done
-		for _, t := range tallies {
+		for _, t := range counters {
 			s.Fail(t.Failed, t.Why)
 			done += float64(t.Done.Load())
 		}
@@ -94,23 +94,23 @@ func churn(ctx context.Context, p *proxy, counted string, comeAndGo func() ([]*l
 
 // churnTCP has half of the connections end by a reset, and half by both sides finishing.
 func churnTCP(ctx context.Context, b *bench, p *proxy) (sample, error) {
-	return churn(ctx, p, "kubeproxy_connections_ended_total", func() (all []*load.Tally, err error) {
+	return churn(ctx, p, "kubeproxy_connections_ended_total", func() (all []*load.Counters, err error) {
 		for _, fin := range [...]bool{false, true} {
 			l := load.NewConnect(p.to(p.at.Echo), clients, fin)
 			l.Most = b.fewer(churnConnections) / 2
 			if err := load.Complete(ctx, l); err != nil {
 				return nil, err
 			}
-			all = append(all, &l.Tally)
+			all = append(all, &l.Counters)
 		}
 		return all, nil
 	})
 }
 
 func churnUDP(ctx context.Context, b *bench, p *proxy) (sample, error) {
-	return churn(ctx, p, "kubeproxy_udp_sessions_ended_total", func() ([]*load.Tally, error) {
+	return churn(ctx, p, "kubeproxy_udp_sessions_ended_total", func() ([]*load.Counters, error) {
 		l := load.NewSessions(p.to(p.at.UDP))
 		l.Most, l.Rate = b.fewer(churnSessions), churnRate
-		return []*load.Tally{&l.Tally}, load.Complete(ctx, l)
+		return []*load.Counters{&l.Counters}, load.Complete(ctx, l)
 	})
 }

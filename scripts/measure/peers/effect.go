@@ -71,7 +71,7 @@ func effect(ctx context.Context, b *bench, p *proxy) (_ sample, err error) {
 	}
 
 	came := try.Get(measure.ReadEvents(b.watcher.Output))
-	s := operations(w, &l.Tally)
+	s := operations(w, &l.Counters)
 	s.Values["used"] = w.Busy.Seconds() / w.Elapsed.Seconds() / float64(runtime.NumCPU())
 	var behind, sincePut measure.Histogram
 	for _, e := range effects {

@@ -89,7 +89,7 @@ func TestACommandLineThatIsNotUnderstoodIsRefused(t *testing.T) {
 }
 
 func TestARowInWhichNothingWasDoneHasFailed(t *testing.T) {
-	s := operations(load.Window{Done: []float64{0}, Elapsed: time.Second}, new(load.Tally))
+	s := operations(load.Window{Done: []float64{0}, Elapsed: time.Second}, new(load.Counters))
 	if s.Failed == 0 || s.Why == "" {
 		t.Errorf("the sample is %+v", s)
 	}

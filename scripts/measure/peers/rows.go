@@ -192,7 +192,7 @@ func roundTrips(kind, n int) func(context.Context, *bench, *proxy) (sample, erro
 		}
 		l := load.NewEcho(kind, p.to(port), n)
 		w, err := load.Conduct(ctx, p.pids, b.warm, b.measured, l)
-		return operations(w, &l.Tally), err
+		return operations(w, &l.Counters), err
 	}
 }
 
@@ -200,7 +200,7 @@ func connects(fin bool) func(context.Context, *bench, *proxy) (sample, error) {
 	return func(ctx context.Context, b *bench, p *proxy) (sample, error) {
 		l := load.NewConnect(p.to(p.at.Echo), clients, fin)
 		w, err := load.Conduct(ctx, p.pids, b.warm, b.measured, l)
-		return operations(w, &l.Tally), err
+		return operations(w, &l.Counters), err
 	}
 }
 
@@ -208,7 +208,7 @@ func bulk(n int) func(context.Context, *bench, *proxy) (sample, error) {
 	return func(ctx context.Context, b *bench, p *proxy) (sample, error) {
 		l := load.NewBulk(p.to(p.at.Bulk), n)
 		w, err := load.Conduct(ctx, p.pids, b.warm, b.measured, l)
-		return operations(w, &l.Tally), err
+		return operations(w, &l.Counters), err
 	}
 }
 
@@ -226,7 +226,7 @@ func fixedRate(percent int) func(context.Context, *bench, *proxy) (sample, error
 		l := load.NewEcho(unix.SOCK_STREAM, p.to(p.at.Echo), clients)
 		l.Rate = b.directRate * float64(percent) / 100
 		w, err := load.Conduct(ctx, p.pids, b.warm, b.measured, l)
-		s := operations(w, &l.Tally)
+		s := operations(w, &l.Counters)
 		s.Values["carried"] = s.Values["rate"] / l.Rate
 		return s, err
 	}
@@ -239,7 +239,7 @@ func mixed(ctx context.Context, b *bench, p *proxy) (sample, error) {
 	if err != nil {
 		return sample{}, err
 	}
-	s := operations(w, &l.Tally)
+	s := operations(w, &l.Counters)
 	s.Fail(other.Failed, other.Why)
 	delete(s.Values, "machine")
 	delete(s.Values, "cpu")
@@ -251,7 +251,7 @@ func mixed(ctx context.Context, b *bench, p *proxy) (sample, error) {
 }
 
 // operations makes a sample of what the first load did in a window.
-func operations(w load.Window, t *load.Tally) sample {
+func operations(w load.Window, t *load.Counters) sample {
 	s := sample{Values: make(map[string]float64)}
 	s.Fail(t.Failed, t.Why)
 	if len(w.Done) == 0 || w.Done[0] == 0 {

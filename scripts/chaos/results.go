@@ -16,8 +16,8 @@ const (
 	silentBound = 5 * time.Second
 )
 
-// A tally is what the table is made of.
-type tally struct {
+// results is what the table is made of.
+type results struct {
 	factor int // of the bounds
 
 	mu      sync.Mutex // guards the fields below
@@ -36,23 +36,23 @@ type row struct {
 	missed     int // recoveries that took longer than they may
 }
 
-func newTally(factor int) *tally { return &tally{factor: factor, rows: make(map[string]*row)} }
+func newResults(factor int) *results { return &results{factor: factor, rows: make(map[string]*row)} }
 
 // begin says which fault what happens from now on belongs to.
-func (t *tally) begin(name string) {
+func (t *results) begin(name string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.now = name
 }
 
-func (t *tally) row(name string) *row {
+func (t *results) row(name string) *row {
 	if t.rows[name] == nil {
 		t.rows[name] = new(row)
 	}
 	return t.rows[name]
 }
 
-func (t *tally) recovered(f fault, took time.Duration) (inTime bool) {
+func (t *results) recovered(f fault, took time.Duration) (inTime bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	r := t.row(f.name)
@@ -65,7 +65,7 @@ func (t *tally) recovered(f fault, took time.Duration) (inTime bool) {
 	return true
 }
 
-func (t *tally) wrong(err error) {
+func (t *results) wrong(err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.row(t.now).wrong++
@@ -73,7 +73,7 @@ func (t *tally) wrong(err error) {
 }
 
 // clientFailed counts, and tells whether it is one of the first.
-func (t *tally) clientFailed(err error) bool {
+func (t *results) clientFailed(err error) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.row(t.now).failed++
@@ -84,20 +84,20 @@ func (t *tally) clientFailed(err error) bool {
 	return true
 }
 
-func (t *tally) wrote() {
+func (t *results) wrote() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.writes++
 }
 
-func (t *tally) written() int {
+func (t *results) written() int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.writes
 }
 
 // failures says what went wrong, in order; nothing did when there are none.
-func (t *tally) failures() []string {
+func (t *results) failures() []string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return slices.Clone(t.reasons)
@@ -105,7 +105,7 @@ func (t *tally) failures() []string {
 
 // bound is how long recovery may take. On a machine that is busy with other things, as that of the
 // tests is, it may take longer by a factor: how fast the proxy is can then not be said.
-func (t *tally) bound(f fault) time.Duration {
+func (t *results) bound(f fault) time.Duration {
 	if f.silent {
 		return silentBound * time.Duration(t.factor)
 	}
@@ -113,7 +113,7 @@ func (t *tally) bound(f fault) time.Duration {
 }
 
 // print writes the table.
-func (t *tally) print(out io.Writer, faults []fault) {
+func (t *results) print(out io.Writer, faults []fault) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	w := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)

@@ -11,20 +11,20 @@ import (
 	"kubeproxy/internal/freeport"
 )
 
-// A breaker is the TCP path from the proxy under test to one member, through one address. It breaks
+// A faultProxy is the TCP path from the proxy under test to one member, through one address. It breaks
 // connections in the ways in which networks do: so that both ends are told (cut, refuse), or so that
 // neither is (swallow, hold).
 //
-// What a breaker takes it acknowledges, even if it throws it away. That is a middlebox which has
+// What a fault proxy takes it acknowledges, even if it throws it away. That is a middlebox which has
 // forgotten a connection, or a peer whose kernel lives and whose process does not read: a client sees
 // its bytes accepted, and no answer. Where the packets themselves are lost nothing is acknowledged, and
 // the kernel of the client retransmits and may at last give up: see drop.go.
 //
 // Bytes that were swallowed are gone, so what comes after them would make no sense to either end: a
-// connection that has lost some stays silent until one end gives it up. Restoring a breaker is for
+// connection that has lost some stays silent until one end gives it up. Restoring a fault proxy is for
 // new connections.
-type breaker struct {
-	addr string // host and port; the same for as long as the breaker lives
+type faultProxy struct {
+	addr string // host and port; the same for as long as the fault proxy lives
 	wg   sync.WaitGroup
 
 	mu       sync.Mutex // guards the fields below
@@ -56,13 +56,13 @@ var (
 	suspended = mode{held, held}
 )
 
-// newBreaker opens a path to target, a host and port, at an address of its own.
-func newBreaker(target string) (*breaker, error) {
+// newFaultProxy opens a path to target, a host and port, at an address of its own.
+func newFaultProxy(target string) (*faultProxy, error) {
 	port, err := freeport.Find(lowPort, highPort, 1)
 	if err != nil {
 		return nil, err
 	}
-	b := &breaker{addr: fmt.Sprintf("127.0.0.1:%d", port), target: target, lanes: make(map[*lane]struct{})}
+	b := &faultProxy{addr: fmt.Sprintf("127.0.0.1:%d", port), target: target, lanes: make(map[*lane]struct{})}
 	return b, b.listen()
 }
 
@@ -74,12 +74,12 @@ func others(l *lane) bool   { return !l.watches.Load() }
 func crippled(l *lane) bool { return l.toMember.lossy() || l.toProxy.lossy() }
 
 // cut resets the chosen connections. New ones pass.
-func (b *breaker) cut(chosen func(*lane) bool) (n int) {
+func (b *faultProxy) cut(chosen func(*lane) bool) (n int) {
 	return b.each(chosen, func(l *lane) { l.reset() })
 }
 
 // set changes what becomes of the chosen connections that are open.
-func (b *breaker) set(chosen func(*lane) bool, m mode) (n int) {
+func (b *faultProxy) set(chosen func(*lane) bool, m mode) (n int) {
 	return b.each(chosen, func(l *lane) {
 		l.toMember.set(m.toMember)
 		l.toProxy.set(m.toProxy)
@@ -87,14 +87,14 @@ func (b *breaker) set(chosen func(*lane) bool, m mode) (n int) {
 }
 
 // setNew changes what becomes of connections that are opened from now on.
-func (b *breaker) setNew(m mode) {
+func (b *faultProxy) setNew(m mode) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.mode = m
 }
 
 // slow delays everything that the member says by d for each piece of it.
-func (b *breaker) slow(d time.Duration) {
+func (b *faultProxy) slow(d time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.delay = d
@@ -104,7 +104,7 @@ func (b *breaker) slow(d time.Duration) {
 }
 
 // redirect sends new connections to another target, and resets those that are open.
-func (b *breaker) redirect(target string) {
+func (b *faultProxy) redirect(target string) {
 	b.mu.Lock()
 	b.target = target
 	b.mu.Unlock()
@@ -112,7 +112,7 @@ func (b *breaker) redirect(target string) {
 }
 
 // refuse resets every connection and closes the address, as if nobody had ever listened there.
-func (b *breaker) refuse() {
+func (b *faultProxy) refuse() {
 	b.mu.Lock()
 	listener := b.listener
 	b.listener = nil
@@ -125,7 +125,7 @@ func (b *breaker) refuse() {
 
 // restore has new connections pass again, at once. Those that are held go on; those that have lost
 // bytes stay lost.
-func (b *breaker) restore() error {
+func (b *faultProxy) restore() error {
 	b.setNew(sound)
 	b.slow(0)
 	b.each(all, func(l *lane) {
@@ -135,8 +135,8 @@ func (b *breaker) restore() error {
 	return b.listen()
 }
 
-// close ends every connection and waits until nothing of the breaker is left. It may be called again.
-func (b *breaker) close() {
+// close ends every connection and waits until nothing of the fault proxy is left. It may be called again.
+func (b *faultProxy) close() {
 	b.mu.Lock()
 	b.closed = true
 	b.mu.Unlock()
@@ -145,9 +145,9 @@ func (b *breaker) close() {
 }
 
 // conns tells how many of the chosen connections are open.
-func (b *breaker) conns(chosen func(*lane) bool) int { return b.each(chosen, func(*lane) {}) }
+func (b *faultProxy) conns(chosen func(*lane) bool) int { return b.each(chosen, func(*lane) {}) }
 
-func (b *breaker) each(chosen func(*lane) bool, do func(*lane)) (n int) {
+func (b *faultProxy) each(chosen func(*lane) bool, do func(*lane)) (n int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for l := range b.lanes {
@@ -160,7 +160,7 @@ func (b *breaker) each(chosen func(*lane) bool, do func(*lane)) (n int) {
 }
 
 // listen opens the address unless it is open.
-func (b *breaker) listen() error {
+func (b *faultProxy) listen() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.listener != nil || b.closed {
@@ -168,7 +168,7 @@ func (b *breaker) listen() error {
 	}
 	listener, err := net.Listen("tcp", b.addr)
 	if err != nil {
-		return fmt.Errorf("breaker: %w", err)
+		return fmt.Errorf("fault proxy: %w", err)
 	}
 	b.listener = listener.(*net.TCPListener)
 	b.wg.Go(func() {
@@ -184,7 +184,7 @@ func (b *breaker) listen() error {
 }
 
 // carry carries one connection until both ends are done with it.
-func (b *breaker) carry(client *net.TCPConn) {
+func (b *faultProxy) carry(client *net.TCPConn) {
 	b.mu.Lock()
 	target, m, delay := b.target, b.mode, b.delay
 	b.mu.Unlock()
@@ -214,7 +214,7 @@ func (b *breaker) carry(client *net.TCPConn) {
 	b.mu.Unlock()
 }
 
-// A lane is one connection through a breaker, with its two ends.
+// A lane is one connection through a fault proxy, with its two ends.
 type lane struct {
 	client, member    *net.TCPConn
 	toMember, toProxy valve

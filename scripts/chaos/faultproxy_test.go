@@ -17,8 +17,8 @@ func TestOnlyTheWatchFallsSilent(t *testing.T) {
 	for name, m := range map[string]mode{"both ways": deaf, "to the proxy": mute} {
 		t.Run(name, func(t *testing.T) {
 			c, _ := begin(t, 1)
-			b := c.members[0].breaker
-			client := throughBreakers(t, c)
+			b := c.members[0].faultProxy
+			client := throughFaultProxies(t, c)
 			if err := reads(t, client, patience); err != nil {
 				t.Fatal(err)
 			}
@@ -58,11 +58,11 @@ func TestOneWay(t *testing.T) {
 	}{{"to the proxy", mute, true}, {"to etcd", unheard, false}} {
 		t.Run(tt.name, func(t *testing.T) {
 			c, _ := begin(t, 1)
-			client := throughBreakers(t, c)
+			client := throughFaultProxies(t, c)
 			if err := reads(t, client, patience); err != nil {
 				t.Fatal(err)
 			}
-			c.members[0].breaker.set(all, tt.mode)
+			c.members[0].faultProxy.set(all, tt.mode)
 			put := make(chan error, 1)
 			go func() {
 				_, err := client.Put(t.Context(), registry.SpecsPrefix+"through", "1")
@@ -93,7 +93,7 @@ func TestOneWay(t *testing.T) {
 func TestAnUnheardWatchGoesOnSpeaking(t *testing.T) {
 	c, _ := begin(t, 1)
 	w := watchThrough(t, c)
-	c.members[0].breaker.set(watches, unheard)
+	c.members[0].faultProxy.set(watches, unheard)
 	w.hears(t, write(t, c))
 	ctx, cancel := t.Context(), func() {}
 	defer cancel()
@@ -106,7 +106,7 @@ func TestAnUnheardWatchGoesOnSpeaking(t *testing.T) {
 func TestHeldBytesArriveLate(t *testing.T) {
 	c, _ := begin(t, 1)
 	w := watchThrough(t, c)
-	b := c.members[0].breaker
+	b := c.members[0].faultProxy
 	b.set(watches, suspended)
 	late := write(t, c)
 	w.hearsNothing(t)
@@ -118,7 +118,7 @@ func TestHeldBytesArriveLate(t *testing.T) {
 
 func TestRefusedMeansRefused(t *testing.T) {
 	c, _ := begin(t, 1)
-	b := c.members[0].breaker
+	b := c.members[0].faultProxy
 	conn, err := net.Dial("tcp", b.addr)
 	if err != nil {
 		t.Fatal(err)
@@ -135,16 +135,16 @@ func TestRefusedMeansRefused(t *testing.T) {
 	if err := b.restore(); err != nil {
 		t.Fatal(err)
 	}
-	if err := reads(t, throughBreakers(t, c), patience); err != nil {
+	if err := reads(t, throughFaultProxies(t, c), patience); err != nil {
 		t.Errorf("afterwards: %v", err)
 	}
 }
 
-// TestADeadMemberIsRefused: a breaker before nobody lets nobody believe in somebody.
+// TestADeadMemberIsRefused: a fault proxy before nobody lets nobody believe in somebody.
 func TestADeadMemberIsRefused(t *testing.T) {
 	c, _ := begin(t, 1)
 	c.members[0].Kill()
-	conn, err := net.Dial("tcp", c.members[0].breaker.addr)
+	conn, err := net.Dial("tcp", c.members[0].faultProxy.addr)
 	if err == nil { // else it was reset before net had done with connecting
 		defer conn.Close()
 		_, err = conn.Read(make([]byte, 1))
@@ -159,7 +159,7 @@ func TestTheDeathOfAMemberIsSwallowedToo(t *testing.T) {
 	for name, m := range map[string]mode{"both ways": deaf, "to the proxy": mute} {
 		t.Run(name, func(t *testing.T) {
 			c, _ := begin(t, 1)
-			b := c.members[0].breaker
+			b := c.members[0].faultProxy
 			conn, err := net.Dial("tcp", b.addr)
 			if err != nil {
 				t.Fatal(err)
@@ -194,10 +194,10 @@ func waitFor(t *testing.T, what string, is func() bool) {
 	}
 }
 
-func TestASlowBreakerTakesItsTime(t *testing.T) {
+func TestASlowFaultProxyTakesItsTime(t *testing.T) {
 	c, _ := begin(t, 1)
-	b := c.members[0].breaker
-	client := throughBreakers(t, c)
+	b := c.members[0].faultProxy
+	client := throughFaultProxies(t, c)
 	if err := reads(t, client, patience); err != nil {
 		t.Fatal(err)
 	}
