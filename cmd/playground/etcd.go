@@ -139,7 +139,7 @@ func checkOurs(ctx context.Context, c *clientv3.Client) error {
 	}
 	for _, m := range r.Members {
 		if m.Name != etcdName {
-			return fmt.Errorf("it belongs to somebody else (its name is %q): not touched", m.Name)
+			return fmt.Errorf("its name is %q, so it is no playground's etcd: nothing was changed", m.Name)
 		}
 	}
 	return nil

@@ -37,8 +37,8 @@ func (l *lesson) print(out io.Writer) {
 		fmt.Fprintf(out, "  %-5s %-5s %s  →  %s\n", s.name, s.kind, s.addr(), strings.Join(s.backendAddrs(), "  "))
 	}
 
-	fmt.Fprintf(out, "What the proxy does, in a browser:\n  http://127.0.0.1:%d/\n", l.operators)
-	fmt.Fprintf(out, "What the proxy counts, what it makes of the records, and whether it is well:\n")
+	fmt.Fprintf(out, "The status page, for a browser:\n  http://127.0.0.1:%d/\n", l.operators)
+	fmt.Fprintf(out, "The metrics of the proxy, its state, and whether it is ready:\n")
 	for _, page := range []string{"metrics", "configz", "readyz"} {
 		fmt.Fprintf(out, "  http://127.0.0.1:%d/%s\n", l.operators, page)
 	}
@@ -68,7 +68,7 @@ func (l *lesson) print(out io.Writer) {
 	fmt.Fprint(out, "\nAnd close it again (after that a call is refused):\n")
 	command("%s del%s %s", self, flags, registry.SpecsPrefix+"more")
 
-	fmt.Fprint(out, "\nBelow, the proxy tells what it does. Ctrl-C stops everything, and leaves nothing behind.\n\n")
+	fmt.Fprint(out, "\nThe log of the proxy follows. Ctrl-C stops everything, and leaves nothing behind.\n\n")
 }
 
 func (l *lesson) services() []*service { return []*service{l.web, l.echo, l.ping} }

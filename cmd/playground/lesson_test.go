@@ -190,7 +190,7 @@ func TestOtherEtcdsAreLeftAlone(t *testing.T) {
 	}
 	for _, command := range []string{"put -etcd=" + etcd.Addr() + " /mine worthless", "del -etcd=" + etcd.Addr() + " /mine"} {
 		out, err := paste("playground " + command)
-		if err == nil || !strings.Contains(out, "belongs to somebody else") {
+		if err == nil || !strings.Contains(out, "no playground's etcd") {
 			t.Errorf("%s: %v, %s", command, err, out)
 		}
 	}

@@ -1,8 +1,8 @@
 // Package etcdauto finds out which etcd it is that the configuration names, and follows it with the source that can.
 //
-// GET /version tells. An etcd 3 is followed by its own API, also if it serves the v2 API as well. The questions never stand in the way
-// of an etcd 3, which is what there is nearly always: its source begins as soon as one member says that it is one, or has not
-// answered within [patience]; and only one that has read nothing yet is ever stopped in favour of the other.
+// GET /version says which one it is. An etcd 3 is followed by its own API, also if it serves the v2 API as well. Nearly always it is an
+// etcd 3, so the questions delay it little: its source begins as soon as one member says that it is one, or after [patience] without an
+// answer. Only a source that has read nothing yet is stopped in favour of the other.
 package etcdauto
 
 import (

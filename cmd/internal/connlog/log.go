@@ -117,7 +117,7 @@ func (l *Log) Run(ctx context.Context) {
 	select {
 	case <-done:
 	case <-late.C:
-		glog.Warningf("connection log: nobody reads %s; what was left is lost", l.path)
+		glog.Warningf("connection log: %s is not read; the last lines are lost", l.path)
 	}
 	l.complain(time.Time{})
 }
