@@ -13,7 +13,6 @@ import (
 	"kubeproxy/config/etcdsource"
 	"kubeproxy/proxy"
 	"kubeproxy/proxy/balance"
-	"kubeproxy/proxy/engine"
 	"kubeproxy/registry"
 )
 
@@ -196,27 +195,23 @@ func TestFlagsReachThePackagesTheyAreFor(t *testing.T) {
 	}, source); diff != "" {
 		t.Errorf("the source: want (-), got (+):\n%s", diff)
 	}
-	if diff := cmp.Diff(proxy.Config{
-		Config: engine.Config{
-			BindAddress:              netip.MustParseAddr("10.0.0.1"),
-			DialTimeout:              time.Millisecond,
-			DialTotalTimeout:         2 * time.Millisecond,
-			HalfClosedTimeout:        3 * time.Millisecond,
-			UDPTimeout:               4 * time.Millisecond,
-			TCPKeepAlive:             5 * time.Millisecond,
-			MaxConnections:           22,
-			MaxConnectionsPerService: 21,
-			MaxDialsPerEndpoint:      23,
-			MaxUDPSessions:           25,
-			MaxUDPSessionsPerService: 24,
-			MaxNewUDPSessions:        26,
-			AllowedEndpoints:         []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("fd00::1/128")},
-			OnRemoval:                balance.Removal{Close: true, After: 7 * time.Millisecond},
-		},
-		DrainTimeout:   6 * time.Millisecond,
-		AllowedPorts:   []proxy.PortRange{{First: 80, Last: 80}, {First: 90, Last: 91}, {First: 100, Last: 100}},
-		NamespacePorts: map[string][]proxy.PortRange{"team-a": {{First: 9000, Last: 9999}, {First: 90, Last: 90}}, "b": {{First: 1, Last: 1}}},
-	}, o.proxyConfig(), cmp.Comparer(func(a, b netip.Addr) bool { return a == b }), cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })); diff != "" {
+	want := proxy.Defaults() // of flags that are not given
+	want.BindAddress = netip.MustParseAddr("10.0.0.1")
+	want.DialTimeout = time.Millisecond
+	want.DialTotalTimeout = 2 * time.Millisecond
+	want.HalfClosedTimeout = 3 * time.Millisecond
+	want.UDPTimeout = 4 * time.Millisecond
+	want.TCPKeepAlive = 5 * time.Millisecond
+	want.MaxConnections, want.MaxConnectionsPerService = 22, 21
+	want.MaxDialsPerEndpoint = 23
+	want.MaxUDPSessions, want.MaxUDPSessionsPerService = 25, 24
+	want.MaxNewUDPSessions = 26
+	want.AllowedEndpoints = []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("fd00::1/128")}
+	want.OnRemoval = balance.Removal{Close: true, After: 7 * time.Millisecond}
+	want.DrainTimeout = 6 * time.Millisecond
+	want.AllowedPorts = []proxy.PortRange{{First: 80, Last: 80}, {First: 90, Last: 91}, {First: 100, Last: 100}}
+	want.NamespacePorts = map[string][]proxy.PortRange{"team-a": {{First: 9000, Last: 9999}, {First: 90, Last: 90}}, "b": {{First: 1, Last: 1}}}
+	if diff := cmp.Diff(want, o.proxyConfig(), cmp.Comparer(func(a, b netip.Addr) bool { return a == b }), cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })); diff != "" {
 		t.Errorf("the proxy: want (-), got (+):\n%s", diff)
 	}
 }
