@@ -1,6 +1,7 @@
 package registry
 
 import (
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -220,6 +221,19 @@ func TestWhatSlicesAddUpToIsBounded(t *testing.T) {
 	e, warning := JoinSlices(Name{}, []*EndpointSlice{quarter, quarter, quarter, quarter, last, last})
 	if want := Warning("its endpoint slices list more than 131072 endpoints: 2 of the 6 slices are left out"); warning != want || e.Of("a").Len() != len(addrs) || e.Of("b").Len() != 0 {
 		t.Errorf("%d and %d addresses, warning %q; want %q", e.Of("a").Len(), e.Of("b").Len(), warning, want)
+	}
+}
+
+func TestASliceThatIsLargerThanAllMayBeIsUsedWithoutTheOthers(t *testing.T) {
+	addrs := make([]Addr, maxJoined/2)
+	for i := range addrs {
+		addrs[i] = Addr{IP: netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)}), 1)}
+	}
+	half := NewAddrs(addrs...)
+	large := &EndpointSlice{Ready: []PortAddrs{{"a", half}, {"b", half}, {"c", half}}}
+	e, warning := JoinSlices(Name{}, []*EndpointSlice{large, {Ready: someAddrs("d", "10.0.0.1:1")}})
+	if want := Warning("its endpoint slices list more than 131072 endpoints: 1 of the 2 slices are left out"); warning != want || e.Of("c").Len() != len(addrs) || e.Of("d").Len() != 0 {
+		t.Errorf("%d and %d addresses, warning %q; want %q", e.Of("c").Len(), e.Of("d").Len(), warning, want)
 	}
 }
 

@@ -138,14 +138,63 @@ func TestARecordOfEndpointsComesBeforeWhatHasLapsed(t *testing.T) {
 
 func TestTheLapsesOfAServiceAreBounded(t *testing.T) {
 	s := New(registry.Decoder{})
-	for i := range int64(10 * maxLapses) {
-		key := string(rune('a' + i))
-		s.Put(leased(key, i+2, slice("a", "10.0.0.1:1")))
-		s.Remove([]byte(sliceKey(key)))
+	const all = 10 * maxLapses
+	for i := range int64(all) {
+		s.Put(leased(instance(i), i+2, slice("a", "10.0.0.1:1")))
+		s.Remove([]byte(sliceKey(instance(i))))
 	}
 	for _, j := range s.joins {
 		if len(j.lapses) != maxLapses {
 			t.Errorf("%d lapses are remembered; want %d", len(j.lapses), maxLapses)
 		}
+		for i, l := range j.lapses {
+			if want := sliceKey(instance(int64(all - maxLapses + i))); l.key != want {
+				t.Errorf("lapse %d is of %q; want the last ones, and so %q", i, l.key, want)
+			}
+		}
 	}
+}
+
+func instance(i int64) string { return string(rune('a' + i)) }
+
+func TestTheLapsesOfEachServiceEndAfterTheirOwnFiveMinutes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := New(registry.Decoder{})
+		for i, name := range []string{"a", "b", "c"} {
+			s.Put(leased(name, int64(i+2), slice(name, "10.0.0.1:1")))
+		}
+		for _, name := range []string{"a", "b", "c"} { // a minute apart
+			s.Remove([]byte(sliceKey(name)))
+			time.Sleep(time.Minute)
+		}
+		wantEndpoints(t, s, "a:[10.0.0.1:1] b:[10.0.0.1:1] c:[10.0.0.1:1]", 3)
+		time.Sleep(keepFor - 3*time.Minute)
+		wantEndpoints(t, s, "b:[10.0.0.1:1] c:[10.0.0.1:1]", 2)
+		time.Sleep(time.Minute)
+		wantEndpoints(t, s, "c:[10.0.0.1:1]", 1)
+		time.Sleep(time.Minute)
+		wantEndpoints(t, s, "", 0)
+	})
+}
+
+func TestAnInstanceThatLapsesAgainIsRememberedAsItWasLast(t *testing.T) {
+	s := New(registry.Decoder{})
+	for i, addr := range []string{"10.0.0.1:1", "10.0.0.2:1"} { // in one step
+		s.Put(leased("1", int64(i+2), slice("a", addr)))
+		s.Remove([]byte(sliceKey("1")))
+	}
+	wantEndpoints(t, s, "a:[10.0.0.2:1]", 1)
+}
+
+func TestAnInstanceThatComesBackWithoutALeaseIsNotRememberedWithIt(t *testing.T) {
+	s := New(registry.Decoder{})
+	s.Put(leased("1", 2, slice("a", "10.0.0.1:1")))
+	s.Remove([]byte(sliceKey("1")))
+	wantEndpoints(t, s, "a:[10.0.0.1:1]", 1)
+	back := leased("1", 3, slice("a", "10.0.0.2:1"))
+	back.Leased = false
+	s.Put(back)
+	wantEndpoints(t, s, "a:[10.0.0.2:1]", 0)
+	s.Remove([]byte(sliceKey("1")))
+	wantEndpoints(t, s, "", 0)
 }
