@@ -15,7 +15,7 @@ import (
 	"kubeproxy/registry"
 )
 
-// A Base is what every engine is built on: the books, the limits, and how it all ends.
+// A Base is what every engine is built on: counters, limits, and the end of all connections.
 type Base struct {
 	Cfg      Config
 	Resolver *admit.Resolver

@@ -70,17 +70,17 @@ func histogram(name, help string) family { return newFamily(prometheus.UntypedVa
 // What there is to say of the configuration, of etcd, and of the ports.
 var (
 	ready       = gauge("ready", "1 if /readyz says so: the first state is in force, not too old, and nothing is being drained.")
-	configAge   = gauge("config_age_seconds", "Time since what is served was last known to be what etcd holds; before the first state, since the start.")
-	stale       = gauge("config_stale", "1 if what is served was read from -state_dir, because nothing has been read from a source since the start.")
+	configAge   = gauge("config_age_seconds", "Age of the served state; before the first state, time since the start.")
+	stale       = gauge("config_stale", "1 if the served state is that of -state_dir, because no source could be read since the start.")
 	revision    = gauge("etcd_revision", "Revision of etcd up to which changes were received; they are in force when none is pending.")
-	connected   = gauge("etcd_connected", "1 if etcd answers.")
-	sessions    = counter("etcd_sessions_total", "Watches that came to stand, each with a full list.")
-	sessionEnds = counter("etcd_session_ends_total", "Watches that had stood and are over, by reason.", "reason")
-	setbacks    = counter("etcd_setbacks_total", "Times that etcd was found to have lost what it had, or to be another one.")
-	resyncs     = counter("etcd_resyncs_total", "Full lists that were read beside a standing watch.")
-	divergences = counter("etcd_divergences_total", "Keys that a resync found different though the watch had said nothing of it.")
+	connected   = gauge("etcd_connected", "1 if every source answers: etcd, the API server, the directory.")
+	sessions    = counter("etcd_sessions_total", "Watches that were established, each with a full list.")
+	sessionEnds = counter("etcd_session_ends_total", "Watches that have ended, by reason.", "reason")
+	setbacks    = counter("etcd_setbacks_total", "Times that etcd was found restored, wiped or replaced.")
+	resyncs     = counter("etcd_resyncs_total", "Full lists that were read beside a working watch.")
+	divergences = counter("etcd_divergences_total", "Keys that a resync corrected without an event of the watch.")
 	objects     = gauge("objects", "Records in force.", "kind")
-	kept        = gauge("kept_services", "Services whose endpoints are in force though their leases have ended, for lack of others.")
+	kept        = gauge("kept_services", "Services whose last endpoints stay in force although their leases have ended.")
 	rejected    = gauge("rejected_keys", "Keys whose newest value cannot be used, or that cannot be keys of records.")
 
 	servicesPending  = gauge("sync_proxy_rules_service_changes_pending", "Changes of services that are waiting to be applied.")
@@ -89,12 +89,12 @@ var (
 
 	listeners = gauge("listeners", "Ports that are open.", "protocol")
 	notOpen   = gauge("ports_not_open", "Ports that are claimed and cannot be opened.", "protocol")
-	refused   = gauge("ports_refused", "Ports that services ask for and that none may have.", "protocol")
+	refused   = gauge("ports_refused", "Ports that services claim and that no service may have.", "protocol")
 	waiting   = gauge("claims_waiting", "Claims to ports that another service has.", "protocol")
-	limitUsed = gauge("limit_used", "How much is used of what there is only so much of.", "limit")
-	limitMax  = gauge("limit_max", "How much there is of it.", "limit")
+	limitUsed = gauge("limit_used", "Used part of a limit.", "limit")
+	limitMax  = gauge("limit_max", "The limit.", "limit")
 
-	pauses = counter("accept_pauses_total", "Times that a TCP listener paused, because a client could not be accepted or there were no descriptors for it.")
+	pauses = counter("accept_pauses_total", "Pauses of TCP listeners after an accept that failed, or for lack of descriptors.")
 
 	turns       = histogram("loop_turn_seconds", "Turns of the event loops. All clients of a loop wait while a turn lasts.")
 	longestTurn = gauge("loop_longest_turn_seconds", "The longest turn of an event loop since the start, the present ones included.")
@@ -103,7 +103,7 @@ var (
 	logDropped = counter("connection_log_dropped_lines_total", "Lines of the connection log that were lost.")
 
 	linesDropped = counter("log_dropped_lines_total", "Log lines that were lost because the log could not be written: a full disk, or a pipe that is not read.")
-	linesHeld    = counter("log_held_back_lines_total", "Lines that were not logged because there were too many of their kind.")
+	linesHeld    = counter("log_held_back_lines_total", "Log lines that were not written because there were too many of their kind.")
 )
 
 // What there is to say of traffic, by service.
@@ -112,7 +112,7 @@ var (
 	ended    = counter("connections_ended_total", "TCP connections that have ended, and clients that were turned away, by reason.", "service", "port_name", "reason")
 	sent     = counter("sent_bytes_total", "Bytes from clients that were handed to endpoints.", "service", "port_name", "protocol")
 	received = counter("received_bytes_total", "Bytes from endpoints that were handed to clients.", "service", "port_name", "protocol")
-	failures = counter("dial_failures_total", "Attempts that did not reach an endpoint, those that a later one made up for included.", "service", "port_name", "protocol")
+	failures = counter("dial_failures_total", "Attempts that did not reach an endpoint, also when a later one did.", "service", "port_name", "protocol")
 
 	udpActive   = gauge("udp_sessions_active", "UDP sessions now.", "service", "port_name")
 	udpEnded    = counter("udp_sessions_ended_total", "UDP sessions that have ended, by reason.", "service", "port_name", "reason")
@@ -124,7 +124,7 @@ var (
 	endpointActive   = gauge("endpoint_active", "Connections and sessions of an endpoint now.", "service", "port_name", "endpoint")
 	endpointTotal    = counter("endpoint_connections_total", "Connections and sessions that an endpoint was given since it came.", "service", "port_name", "endpoint")
 	endpointFailures = counter("endpoint_dial_failures_total", "Attempts that did not reach an endpoint, since it came.", "service", "port_name", "endpoint")
-	endpointDown     = gauge("endpoint_passed_over", "1 if an endpoint is passed over for a while, because it did not answer.", "service", "port_name", "endpoint")
+	endpointDown     = gauge("endpoint_passed_over", "1 while an endpoint is ejected, because it did not answer.", "service", "port_name", "endpoint")
 )
 
 // Describe implements [prometheus.Collector].

@@ -4,6 +4,6 @@
 //	                                                     └▶ state file
 //	operators' pages, metrics, connection log ◀── status of the sources, counters, endings of connections
 //
-// [Run] does all of it. It adds the handlers before it starts the sources, and returns when every goroutine has ended.
+// [Run] does all of it. It adds the Proxier to the Broadcaster before it starts a source, and returns when every goroutine has ended.
 // ARCHITECTURE.md follows a change from left to right, and a connection through the engine.
 package node
