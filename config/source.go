@@ -65,8 +65,12 @@ type Rejection struct {
 	Key      string // one printable line, cut where it is too long
 	Kind     registry.Kind
 	Reason   string
-	Revision int64 // at which the value was written
+	Revision int64  // at which the value was written
+	Value    string // the value, if it is a text of at most [MaxRejectedValue] bytes; "" if it is not, or is not kept
 }
+
+// MaxRejectedValue is how many bytes a value has at most that a [Rejection] keeps. Together with [MaxRejections] it bounds their memory.
+const MaxRejectedValue = 4 << 10
 
 // MaxRejections is how many rejected keys a [Status] lists.
 const MaxRejections = 100

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"kubeproxy/config"
 	"kubeproxy/registry"
@@ -16,6 +17,9 @@ func rejection(r reading, err error) *config.Rejection {
 		rejected.Kind = registry.KindEndpoints
 	case strings.HasPrefix(r.key, registry.EndpointSlicesPrefix):
 		rejected.Kind = registry.KindEndpointSlice
+	}
+	if len(r.value) <= config.MaxRejectedValue && utf8.Valid(r.value) {
+		rejected.Value = string(r.value)
 	}
 	return rejected
 }
@@ -39,15 +43,20 @@ func (s *State) markLocked(e *entry, why *config.Rejection) {
 	}
 	t.bad = why
 	s.invalid++
-	s.list(e)
+	if !s.list(e) {
+		why.Value = "" // only those that are listed are few
+	}
 }
 
-// list puts a rejected key on the list, if there is room. As every list of the registry's keys passes here, one
-// that found no room at first gets it later.
-func (s *State) list(e *entry) {
-	if bad := e.bad(); bad != nil && len(s.listed) < config.MaxRejections && !slices.Contains(s.listed, bad) {
-		s.listed, s.relisted = append(s.listed, bad), true
+// list puts a rejected key on the list, if there is room, and reports whether it did. As every list of the registry's keys passes
+// here, one that found no room at first gets it later.
+func (s *State) list(e *entry) bool {
+	bad := e.bad()
+	if bad == nil || len(s.listed) >= config.MaxRejections || slices.Contains(s.listed, bad) {
+		return false
 	}
+	s.listed, s.relisted = append(s.listed, bad), true
+	return true
 }
 
 // rejections gives the list as it is now, sorted by key, if it has changed since the last time.

@@ -49,6 +49,36 @@ func TestTheListOfRejectedKeysIsBounded(t *testing.T) {
 	}
 }
 
+func TestOnlyShortTextsOfListedKeysAreKept(t *testing.T) {
+	r := New(registry.Decoder{})
+	bad := []string{"{", strings.Repeat("{", config.MaxRejectedValue), strings.Repeat("{", config.MaxRejectedValue+1), "{\xff"}
+	for i := range 2 * config.MaxRejections {
+		r.Put(Version{Key: []byte(registry.SpecsPrefix + fmt.Sprintf("%04d", i)), Value: []byte(bad[i%len(bad)]), Created: 2, Revision: 2})
+	}
+	rejections, _ := r.rejections()
+	for i, rejected := range rejections {
+		want := bad[i%len(bad)]
+		if i%len(bad) > 1 {
+			want = ""
+		}
+		if rejected.Value != want {
+			t.Errorf("of a value of %d bytes %d are kept; want %d", len(bad[i%len(bad)]), len(rejected.Value), len(want))
+		}
+	}
+	kept := 0
+	for _, e := range r.entries {
+		kept += len(e.bad().Value)
+	}
+	if most := config.MaxRejections * config.MaxRejectedValue; kept > most {
+		t.Errorf("%d bytes are kept; want %d at most", kept, most)
+	}
+	key := []byte(registry.SpecsPrefix + "0000")
+	r.Put(Version{Key: key, Value: []byte("[1]"), Created: 2, Revision: 3})
+	if rejections, _ := r.rejections(); rejections[0].Value != "[1]" || rejections[0].Revision != 3 {
+		t.Errorf("after another bad value the first is %+v", rejections[0])
+	}
+}
+
 func TestAFloodOfBadRecordsDoesNotFloodTheLog(t *testing.T) {
 	log := recordstest.LogSince(t)
 	synctest.Test(t, func(t *testing.T) {

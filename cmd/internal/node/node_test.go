@@ -154,10 +154,11 @@ func TestOperatorsMayAskWhileEverythingChanges(t *testing.T) {
 	var others sync.WaitGroup
 	defer others.Wait()
 	defer stop()
-	for _, page := range []string{"metrics", "configz", "readyz"} {
+	for _, pages := range [][]string{{"metrics"}, {"configz"}, {"readyz"}, {"", "?show=problems&sort=new", "status/endings"}} {
 		others.Go(func() {
 			client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: proxytest.Patience}
-			for changing.Err() == nil {
+			for i := 0; changing.Err() == nil; i++ {
+				page := pages[i%len(pages)]
 				answer, err := client.Get(fmt.Sprintf("http://127.0.0.1:%d/%s", operatorsPort, page))
 				if err != nil {
 					t.Errorf("%s: %v", page, err)

@@ -37,14 +37,14 @@ type endpointKey struct {
 }
 
 // add notes what a service has carried until now.
-func (h *history) add(now time.Time, active int64, c counts) {
+func (h *history) add(now time.Time, c counts) {
 	gap := now.Sub(h.lastAt)
 	switch {
 	case !h.lastAt.IsZero() && gap < meterStep:
 		return
 	case !h.lastAt.IsZero() && gap <= meterGap && c.begun >= h.last.begun && c.sent >= h.last.sent && c.received >= h.last.received:
 		m := meter[struct{}]{next: map[struct{}]counts{{}: h.last}, nextAt: h.lastAt}
-		h.points = append(h.points, point{now, active, m.rate(now, struct{}{}, c)})
+		h.points = append(h.points, point{now, c.active, m.rate(now, struct{}{}, c)})
 		if len(h.points) > keptPoints {
 			h.points = h.points[1:]
 		}

@@ -4,11 +4,12 @@ import "time"
 
 // counts are counters of one thing at one moment.
 type counts struct {
-	begun, sent, received uint64 // connections or sessions; bytes to endpoints, and to clients
+	active                int64  // connections and sessions now
+	begun, sent, received uint64 // those that have begun; bytes to endpoints, and to clients
 }
 
 func (c counts) plus(d counts) counts {
-	return counts{c.begun + d.begun, c.sent + d.sent, c.received + d.received}
+	return counts{c.active + d.active, c.begun + d.begun, c.sent + d.sent, c.received + d.received}
 }
 
 // rates are what grew by the second.

@@ -68,8 +68,8 @@ func TestAHistoryHasFiveMinutesAtMost(t *testing.T) {
 	now := time.Now()
 	for i := range 200 {
 		now = now.Add(meterStep)
-		h.add(now, int64(i), counts{begun: uint64(10 * i)})
-		h.add(now.Add(time.Second), 0, counts{begun: uint64(10 * i)}) // too soon
+		h.add(now, counts{active: int64(i), begun: uint64(10 * i)})
+		h.add(now.Add(time.Second), counts{begun: uint64(10 * i)}) // too soon
 	}
 	if len(h.points) != keptPoints {
 		t.Fatalf("%d points are kept; want %d", len(h.points), keptPoints)
@@ -77,7 +77,7 @@ func TestAHistoryHasFiveMinutesAtMost(t *testing.T) {
 	if last := h.points[keptPoints-1]; last.active != 199 || last.New != 2 {
 		t.Errorf("the last point is %+v; want 199 clients, 2 new per second", last)
 	}
-	h.add(now.Add(time.Hour), 0, counts{})
+	h.add(now.Add(time.Hour), counts{})
 	if len(h.points) != keptPoints {
 		t.Error("an hour without a look makes a point")
 	}

@@ -318,7 +318,8 @@ func TestThePageOfAServiceShowsAllThatIsKnownOfIt(t *testing.T) {
 	s.fail(web, 1)
 	s.totals[0].Ended[traffic.ClientReset] = 1234
 	s.ports[0].Waiting = []registry.PortKey{{Name: registry.Name{Namespace: "default", Name: "rival"}}}
-	s.sources[0].(*fakeSource).status.Rejections = []config.Rejection{{Key: registry.SpecsPrefix + "web", Reason: "no port", Revision: 7}}
+	s.sources[0].(*fakeSource).status.Rejections = []config.Rejection{{Key: registry.SpecsPrefix + "web", Reason: "no port", Revision: 7,
+		Value: `{"kind":"Service","id":"web","port":808000,"protocol":"tcp","labels":{"a":"b"},"sessionAffinity":"None"}`}}
 	s.endings.Record(traffic.Ending{Service: key, Reason: traffic.ClientReset})
 	s.endings.Record(traffic.Ending{Service: registry.PortKey{Name: registry.Name{Namespace: "default", Name: "x"}}, Reason: traffic.NoEndpoints})
 	page := get(t, s.page(t), serviceHref(web)).Body.String()
@@ -326,7 +327,7 @@ func TestThePageOfAServiceShowsAllThatIsKnownOfIt(t *testing.T) {
 		"verdict":    {"default/rival waits for tcp port 1000"},
 		"ports-body": {"1000/tcp", "open; default/rival waits for it"},
 		"rotations":  {"10.1.0.0:80", "answers", "10.1.0.1:80", "silent since"},
-		"record":     {"the same endpoint for 1h0m0s", "is refused at revision 7: no port", `"port": 1000`},
+		"record":     {"the same endpoint for 1h0m0s", "Revision 7: no port", "port 1000 808000 differs", "protocol tcp tcp sessionAffinity ClientIP None differs", `"labels":{"a":"b"}`, `"port": 1000`},
 		"reasons":    {"client_reset 1 1,234"},
 		"sparklines": {"New per second"},
 		"endings":    {"client_reset"},
@@ -352,5 +353,30 @@ func BenchmarkOverview(b *testing.B) {
 	for b.Loop() {
 		p.Close()
 		get(b, p, "/")
+	}
+}
+
+// TestARefusedValueIsComparedFieldByField: what it may leave out is no difference, however it is written.
+func TestARefusedValueIsComparedFieldByField(t *testing.T) {
+	name := registry.Name{Namespace: "default", Name: "web"}
+	one := &registry.Service{Name: name, Ports: []registry.Port{{Number: 80}}}
+	two := &registry.Service{Name: name, Ports: []registry.Port{{Name: "a", Number: 80}, {Name: "b", Protocol: registry.UDP, Number: 81}}}
+	for _, c := range []struct {
+		service *registry.Service
+		value   string
+		want    []field
+	}{
+		{one, `{"port":0,"selector":{"x":"y"}}`, []field{{"port", "80", "0", true}}},
+		{one, `{"port":80,"protocol":"tcp","sessionAffinity":7}`, []field{{"port", "80", "80", false}, {"protocol", "tcp", "tcp", false}, {"sessionAffinity", "None", "7", true}}},
+		{one, `{"kind":"Service"}`, []field{{"ports[0].port", "80", "", true}}},
+		{two, `{"apiVersion":"v1","spec":{"ports":[{"name":"a","port":80},{"name":"b","port":"x","protocol":"UDP"}],"type":"NodePort"}}`, []field{
+			{"ports[0].name", "a", "a", false}, {"ports[0].port", "80", "80", false},
+			{"ports[1].name", "b", "b", false}, {"ports[1].port", "81", "x", true}, {"ports[1].protocol", "udp", "UDP", false}, {"type", "", "NodePort", true},
+		}},
+		{one, `{"port":`, nil}, {one, `[80]`, nil}, {one, `null`, nil}, {one, ``, nil}, {nil, `{"port":0}`, nil},
+	} {
+		if got := newRefused(config.Rejection{Value: c.value}, c.service).Fields; !slices.Equal(got, c.want) {
+			t.Errorf("%s differs by %+v; want %+v", c.value, got, c.want)
+		}
 	}
 }

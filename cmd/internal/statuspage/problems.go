@@ -42,7 +42,7 @@ func (p *Page) problems(s *snapshot) (all []problem) {
 		all = append(all, problem{Text: "The node was told to stop: it accepts no new clients, and waits for its connections to finish (-drain_timeout)."})
 	}
 	if err := p.node.Live(); err != nil {
-		all = append(all, problem{Text: "The work of the node is not getting done: " + err.Error() + ". Restart kube-proxy if this lasts."})
+		all = append(all, problem{Text: "The node makes no progress: " + err.Error() + ". Restart kube-proxy if this lasts."})
 	}
 	for _, kind := range [][]problem{
 		p.sourcesAway(s), s.silentServices(), s.closedPorts(), s.conflicts(), p.rejections(s), s.silentEndpoints(), s.nearLimits(),

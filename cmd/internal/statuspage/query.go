@@ -43,19 +43,20 @@ func (r *port) hasProblem() bool { return r.Err != nil || len(r.Waiting) > 0 || 
 type column struct {
 	Name, Label string
 	Number      bool // aligned to the right
+	Extra       bool // left out on a narrow screen
 	compare     func(a, b *port) int
 }
 
 var columns = []column{
-	{"port", "Port", false, func(a, b *port) int { return cmp.Or(cmp.Compare(a.Protocol, b.Protocol), cmp.Compare(a.Port, b.Port)) }},
-	{"service", "Service", false, func(a, b *port) int { return cmp.Compare(a.label, b.label) }},
-	{"endpoints", "Endpoints", false, func(a, b *port) int {
+	{"port", "Port", false, false, func(a, b *port) int { return cmp.Or(cmp.Compare(a.Protocol, b.Protocol), cmp.Compare(a.Port, b.Port)) }},
+	{"service", "Service", false, false, func(a, b *port) int { return cmp.Compare(a.label, b.label) }},
+	{"endpoints", "Endpoints", false, false, func(a, b *port) int {
 		return cmp.Or(cmp.Compare(a.rotation.Failing, b.rotation.Failing), cmp.Compare(a.rotation.Endpoints, b.rotation.Endpoints))
 	}},
-	{"active", "Clients", true, func(a, b *port) int { return cmp.Compare(a.active, b.active) }},
-	{"new", "New/s", true, func(a, b *port) int { return cmp.Compare(a.New, b.New) }},
-	{"sent", "Sent/s", true, func(a, b *port) int { return cmp.Compare(a.Sent, b.Sent) }},
-	{"received", "Received/s", true, func(a, b *port) int { return cmp.Compare(a.Received, b.Received) }},
+	{"active", "Clients", true, false, func(a, b *port) int { return cmp.Compare(a.active, b.active) }},
+	{"new", "New/s", true, false, func(a, b *port) int { return cmp.Compare(a.New, b.New) }},
+	{"sent", "Sent/s", true, true, func(a, b *port) int { return cmp.Compare(a.Sent, b.Sent) }},
+	{"received", "Received/s", true, true, func(a, b *port) int { return cmp.Compare(a.Received, b.Received) }},
 }
 
 // parseQuery reads a query. What makes no sense counts as not being there.

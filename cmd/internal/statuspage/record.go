@@ -2,39 +2,154 @@ package statuspage
 
 import (
 	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
 
+	"kubeproxy/config"
 	"kubeproxy/registry"
 )
 
-// A flatRecord is a service as v1beta1 writes it, with the ports as v0.15 added them.
-type flatRecord struct {
-	Kind       string       `json:"kind"`
-	APIVersion string       `json:"apiVersion"`
-	ID         string       `json:"id"`
-	Ports      []recordPort `json:"ports"`
-	Affinity   string       `json:"sessionAffinity,omitempty"`
-	Ranges     []string     `json:"loadBalancerSourceRanges,omitempty"`
+// A field is one field of a record that the proxy reads: what is in force, and what a refused value says.
+type field struct {
+	Name             string
+	InForce, Refused string // "" where it is not set
+	Differs          bool
 }
 
-type recordPort struct {
-	Name     string `json:"name,omitempty"`
-	Protocol string `json:"protocol"`
-	Port     uint16 `json:"port"`
+// A refused value is the newest one of a key, and is not in force.
+type refused struct {
+	Key, Reason string
+	Revision    int64
+	Value       string  // "" if it is not known
+	Fields      []field // beside what is in force; none if that cannot be said
 }
 
-// recordText writes what is in force of a service, as a record.
+// newRefused compares a refused value with the service that is in force, nil if there is none.
+func newRefused(r config.Rejection, service *registry.Service) refused {
+	v := refused{Key: r.Key, Reason: r.Reason, Revision: r.Revision, Value: r.Value}
+	said, ok := fieldsOfValue(r.Value)
+	if service == nil || r.Kind != registry.KindService || !ok {
+		return v
+	}
+	inForce := fieldsOf(service, said)
+	names := slices.Collect(maps.Keys(inForce))
+	for name := range said {
+		if _, ok := inForce[name]; !ok {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	for _, name := range names[:min(len(names), maxFields)] {
+		f := field{Name: name, InForce: inForce[name], Refused: said[name]}
+		f.Differs = !strings.EqualFold(f.InForce, f.Refused) // protocols are written in any case
+		v.Fields = append(v.Fields, f)
+	}
+	return v
+}
+
+// maxFields bounds the fields that are shown of one record.
+const maxFields = 100
+
+// readFields are the fields of a service that the proxy reads, at the top of a flat record and below spec in a nested one.
+var readFields = []string{"port", "protocol", "portName", "ports", "sessionAffinity", "sessionAffinityConfig", "loadBalancerSourceRanges",
+	"portalIP", "clusterIP", "type"}
+
+// fieldsOfValue lists the fields of a value in JSON that the proxy reads, by their paths. It reports whether the value is a JSON object.
+func fieldsOfValue(value string) (fields map[string]string, ok bool) {
+	var object map[string]any
+	if json.Unmarshal([]byte(value), &object) != nil || object == nil {
+		return nil, false
+	}
+	if spec, ok := object["spec"].(map[string]any); ok {
+		object = spec
+	}
+	fields = make(map[string]string)
+	for _, name := range readFields {
+		if v, ok := object[name]; ok {
+			flatten(fields, name, v)
+		}
+	}
+	return fields, true
+}
+
+// flatten adds a JSON value by its path.
+func flatten(fields map[string]string, path string, v any) {
+	switch v := v.(type) {
+	case map[string]any:
+		for name, child := range v {
+			flatten(fields, path+"."+registry.Label(name), child)
+		}
+	case []any:
+		for i, child := range v {
+			flatten(fields, fmt.Sprintf("%s[%d]", path, i), child)
+		}
+	case string:
+		fields[path] = v
+	default:
+		if text, err := json.Marshal(v); err == nil { // it was JSON before
+			fields[path] = string(text)
+		}
+	}
+}
+
+// fieldsOf lists the fields of a service in the way that a value writes them. What a record may leave out is listed only if the
+// value says it.
+func fieldsOf(s *registry.Service, said map[string]string) map[string]string {
+	fields := make(map[string]string)
+	if _, single := said["port"]; single && len(s.Ports) == 1 {
+		p := s.Ports[0]
+		fields["port"] = fmt.Sprint(p.Number)
+		set(fields, said, "protocol", p.Protocol.String(), p.Protocol == registry.TCP)
+		set(fields, said, "portName", p.Name, p.Name == "")
+	} else {
+		for i, p := range s.Ports[:min(len(s.Ports), maxServicePorts)] {
+			path := fmt.Sprintf("ports[%d].", i)
+			fields[path+"port"] = fmt.Sprint(p.Number)
+			set(fields, said, path+"protocol", p.Protocol.String(), p.Protocol == registry.TCP)
+			set(fields, said, path+"name", p.Name, p.Name == "")
+		}
+	}
+	set(fields, said, "sessionAffinity", s.Affinity.String(), s.Affinity == registry.AffinityNone)
+	for i, r := range s.SourceRanges[:min(len(s.SourceRanges), maxServicePorts)] {
+		fields[fmt.Sprintf("loadBalancerSourceRanges[%d]", i)] = r.String()
+	}
+	return fields
+}
+
+// set sets a field, unless it has its default and the other side leaves it out.
+func set(fields, said map[string]string, name, value string, isDefault bool) {
+	if _, ok := said[name]; ok || !isDefault {
+		fields[name] = value
+	}
+}
+
+// recordText writes what is in force of a service, as a record of v1beta1 with the ports of v0.15.
 func recordText(s *registry.Service) string {
-	r := flatRecord{Kind: "Service", APIVersion: "v1beta1", ID: s.Name.Name}
+	type port struct {
+		Name     string `json:"name,omitempty"`
+		Protocol string `json:"protocol"`
+		Port     uint16 `json:"port"`
+	}
+	record := struct {
+		Kind       string   `json:"kind"`
+		APIVersion string   `json:"apiVersion"`
+		ID         string   `json:"id"`
+		Ports      []port   `json:"ports"`
+		Affinity   string   `json:"sessionAffinity,omitempty"`
+		Ranges     []string `json:"loadBalancerSourceRanges,omitempty"`
+	}{Kind: "Service", APIVersion: "v1beta1", ID: s.Name.Name, Ports: []port{}}
 	for _, p := range s.Ports[:min(len(s.Ports), maxServicePorts)] {
-		r.Ports = append(r.Ports, recordPort{p.Name, p.Protocol.String(), p.Number})
+		record.Ports = append(record.Ports, port{p.Name, strings.ToUpper(p.Protocol.String()), p.Number})
 	}
 	if s.Affinity != registry.AffinityNone {
-		r.Affinity = s.Affinity.String()
+		record.Affinity = s.Affinity.String()
 	}
 	for _, from := range s.SourceRanges[:min(len(s.SourceRanges), maxServicePorts)] {
-		r.Ranges = append(r.Ranges, from.String())
+		record.Ranges = append(record.Ranges, from.String())
 	}
-	text, err := json.MarshalIndent(r, "", "  ")
+	text, err := json.MarshalIndent(record, "", "  ")
 	if err != nil {
 		return err.Error()
 	}

@@ -18,7 +18,7 @@ const (
 	maxServicePorts    = 50
 	maxRotations       = 8
 	maxEndpointRows    = 100
-	maxServiceEndings  = 50
+	maxServiceEndings  = 20
 	maxRefusedOfOneKey = 4
 )
 
@@ -48,12 +48,6 @@ type servicePort struct {
 	OK       bool
 	Active   int64
 	rates
-}
-
-// A refused value is the newest one of a key, and is not in force.
-type refused struct {
-	Key, Reason string
-	Revision    int64
 }
 
 // A rotation is the endpoints of one port name.
@@ -204,7 +198,7 @@ func (d *serviceData) addRecord(service *registry.Service, s *snapshot, name reg
 	for _, from := range s.sources {
 		for _, r := range from.Rejections {
 			if key, err := registry.ParseKey(r.Key); err == nil && key.Name == name && r.Kind != registry.KindEndpointSlice && len(d.Refused) < maxRefusedOfOneKey {
-				d.Refused = append(d.Refused, refused{r.Key, r.Reason, r.Revision})
+				d.Refused = append(d.Refused, newRefused(r, service))
 			}
 		}
 	}
@@ -251,11 +245,12 @@ func (d *serviceData) addEndings(p *Page, s *snapshot) {
 		}
 	}
 	var ever [traffic.NumReasons]uint64
-	for key, t := range s.totals {
+	for t := range p.node.Proxier.EachTotals() {
+		if t.Service.Name != d.Name {
+			continue
+		}
 		for r, n := range t.Ended {
-			if key.Name == d.Name {
-				ever[r] += n
-			}
+			ever[r] += n
 		}
 	}
 	for _, r := range traffic.Reasons() {

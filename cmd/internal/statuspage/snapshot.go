@@ -43,14 +43,12 @@ type snapshot struct {
 	ports    []port // by protocol and number
 	services int    // that own a port
 	open     int    // ports
-	totals   map[tally]traffic.Totals
 	sources  []source
 	limits   []traffic.Limit
 	problems []problem
 
 	endpoints int
-	failing   int // of them
-	active    int64
+	active    int64 // connections and sessions
 	rates
 }
 
@@ -77,32 +75,31 @@ type source struct {
 
 // take makes a snapshot. The caller holds the lock of the page.
 func (p *Page) takeLocked(now time.Time) *snapshot {
-	s := &snapshot{at: now, totals: make(map[tally]traffic.Totals)}
-	read := make(map[tally]counts)
+	s := &snapshot{at: now}
+	read := make(map[tally]counts, len(p.traffic.next))
 	for t := range p.node.Proxier.EachTotals() {
-		key := tally{t.Service, t.Protocol}
-		s.totals[key], read[key] = t, countsOf(&t)
+		read[tally{t.Service, t.Protocol}] = countsOf(&t)
 	}
 	p.traffic.read(now, read)
-	speed := make(map[tally]rates, len(read))
 	for key, c := range read {
-		speed[key] = p.traffic.rate(now, key, c)
-		s.rates = s.rates.plus(speed[key])
-		s.active += s.totals[key].Active
+		s.rates = s.rates.plus(p.traffic.rate(now, key, c))
+		s.active += c.active
 	}
-	rotations := make(map[registry.PortKey]balance.RotationStatus)
+	status := p.node.Proxier.Status()
+	rotations := make(map[registry.PortKey]balance.RotationStatus, len(status))
 	for _, r := range p.node.Balancer.RotationStatus() {
 		rotations[r.Service] = r
 		s.endpoints += r.Endpoints
-		s.failing += r.Failing
 	}
-	owners := make(map[registry.Name]bool)
-	for _, status := range p.node.Proxier.Status() {
+	owners := make(map[registry.Name]bool, len(status))
+	s.ports = make([]port, 0, len(status))
+	for _, status := range status {
 		row := port{PortStatus: status}
 		if !status.Refused {
 			key := tally{status.Owner, status.Protocol}
+			c := read[key]
 			row.label = label(status.Owner)
-			row.active, row.rates, row.rotation = s.totals[key].Active, speed[key], rotations[status.Owner]
+			row.active, row.rates, row.rotation = c.active, p.traffic.rate(now, key, c), rotations[status.Owner]
 			owners[status.Owner.Name] = true
 		} else if len(status.Waiting) > 0 {
 			row.label = label(status.Waiting[0])
@@ -125,7 +122,7 @@ func (p *Page) takeLocked(now time.Time) *snapshot {
 
 // countsOf picks what rates are made of.
 func countsOf(t *traffic.Totals) counts {
-	c := counts{begun: uint64(max(t.Active, 0)), sent: t.Sent, received: t.Received}
+	c := counts{active: t.Active, begun: uint64(max(t.Active, 0)), sent: t.Sent, received: t.Received}
 	for _, n := range t.Ended {
 		c.begun += n
 	}
@@ -139,15 +136,13 @@ func (p *Page) addToHistoriesLocked(s *snapshot, read map[tally]counts) {
 		return
 	}
 	sums := make(map[registry.Name]counts)
-	active := make(map[registry.Name]int64)
 	for key, c := range read {
 		if p.histories[key.Name] != nil {
 			sums[key.Name] = sums[key.Name].plus(c)
-			active[key.Name] += s.totals[key].Active
 		}
 	}
 	for name, h := range p.histories {
-		h.add(s.at, active[name], sums[name])
+		h.add(s.at, sums[name])
 	}
 }
 
