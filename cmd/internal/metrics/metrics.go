@@ -3,6 +3,7 @@ package metrics
 import (
 	"net/http"
 	"runtime"
+	"sync"
 
 	"github.com/golang/glog"
 	"github.com/prometheus/client_golang/prometheus"
@@ -23,6 +24,9 @@ type Metrics struct {
 	dial     prometheus.Histogram
 	duration [2]prometheus.Histogram // by protocol
 	probes   map[string]*prometheus.CounterVec
+
+	carrying sync.Mutex // guards the field below
+	carried  carried    // nil in a process that has taken over from none
 }
 
 // The buckets of the histograms, in seconds. A dial over a LAN takes well below a millisecond, one that
@@ -77,7 +81,7 @@ func New(version, revision string) *Metrics {
 	build.WithLabelValues(registry.Label(version), registry.Label(revision), runtime.Version()).Set(1)
 	m.registry.MustRegister(build, m.apply, m.latency, m.services, m.endpoints, m.dial, m.duration[registry.TCP], m.duration[registry.UDP],
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	m.page = promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{
+	m.page = promhttp.HandlerFor(m, promhttp.HandlerOpts{
 		ErrorLog:      errorLog{},
 		ErrorHandling: promhttp.ContinueOnError, // one metric that cannot be told is no reason to tell none
 	})

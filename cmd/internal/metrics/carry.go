@@ -1,0 +1,185 @@
+package metrics
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+)
+
+// When a process takes over from another one, its counters go on where those of its predecessor ended. That is done here, for series and
+// not for numbers, so that it holds for each counter that there is or will be. Gauges say what is now, and need nothing. The
+// metrics of the Go runtime and of the process (go_, process_) are those of this process alone.
+
+// prefix begins the names of our own metrics.
+const prefix = "kubeproxy_"
+
+// A carried is the counters and histograms that a predecessor ended with, by name and then by labels.
+type carried map[string]*carriedFamily
+
+type carriedFamily struct {
+	*dto.MetricFamily                        // without its series
+	series            map[string]*dto.Metric // by labels
+}
+
+// counted returns those of our families whose values only grow.
+func counted(families []*dto.MetricFamily) []*dto.MetricFamily {
+	return slices.DeleteFunc(slices.Clone(families), func(f *dto.MetricFamily) bool {
+		return !strings.HasPrefix(f.GetName(), prefix) || f.GetType() != dto.MetricType_COUNTER && f.GetType() != dto.MetricType_HISTOGRAM
+	})
+}
+
+// WriteCounters writes what a successor has to begin with, in Prometheus' text format.
+func (m *Metrics) WriteCounters(w io.Writer) error {
+	families, err := m.Gather()
+	if err != nil {
+		return err
+	}
+	for _, f := range counted(families) {
+		if _, err := expfmt.MetricFamilyToText(w, f); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// ReadCounters has every counter go on from what [Metrics.WriteCounters] of a predecessor has written.
+func (m *Metrics) ReadCounters(r io.Reader) error {
+	parser := expfmt.NewTextParser(model.LegacyValidation)
+	families, err := parser.TextToMetricFamilies(r)
+	if err != nil {
+		return fmt.Errorf("the counters of the predecessor: %w", err)
+	}
+	all := make(carried)
+	for _, f := range counted(slices.Collect(maps.Values(families))) {
+		series := make(map[string]*dto.Metric)
+		for _, s := range f.Metric {
+			series[seriesKey(s)] = s
+		}
+		all[f.GetName()] = &carriedFamily{&dto.MetricFamily{Name: f.Name, Help: f.Help, Type: f.Type}, series}
+	}
+	m.carrying.Lock()
+	defer m.carrying.Unlock()
+	m.carried = all
+	return nil
+}
+
+// Gather implements [prometheus.Gatherer]: what happened in this process, and before it.
+func (m *Metrics) Gather() ([]*dto.MetricFamily, error) {
+	families, err := m.registry.Gather()
+	m.carrying.Lock()
+	defer m.carrying.Unlock()
+	if len(m.carried) == 0 {
+		return families, err
+	}
+	return m.carried.addTo(families), err
+}
+
+var _ prometheus.Gatherer = (*Metrics)(nil)
+
+// addTo adds what was carried to what was gathered. A series that has not begun here is told of as it was, as long as there is
+// what it is about; else it is forgotten, as it would be without a take-over.
+func (c carried) addTo(families []*dto.MetricFamily) []*dto.MetricFamily {
+	there := make(map[subject]bool)
+	unseen := maps.Clone(c)
+	for _, f := range families {
+		for _, s := range f.Metric {
+			there[subjectOf(s)] = true
+		}
+		delete(unseen, f.GetName())
+	}
+	for _, f := range unseen {
+		families = append(families, &dto.MetricFamily{Name: f.Name, Help: f.Help, Type: f.Type})
+	}
+	all := families[:0]
+	for _, f := range families {
+		if before := c[f.GetName()]; before != nil {
+			before.addTo(f, there)
+		}
+		if len(f.Metric) > 0 {
+			all = append(all, f)
+		}
+	}
+	slices.SortFunc(all, func(a, b *dto.MetricFamily) int { return strings.Compare(a.GetName(), b.GetName()) })
+	return all
+}
+
+func (c *carriedFamily) addTo(f *dto.MetricFamily, there map[subject]bool) {
+	begun := make(map[string]bool)
+	for _, s := range f.Metric {
+		key := seriesKey(s)
+		if before := c.series[key]; before != nil {
+			add(s, before)
+			begun[key] = true
+		}
+	}
+	for _, key := range slices.Sorted(maps.Keys(c.series)) {
+		switch before := c.series[key]; {
+		case begun[key]:
+		case there[subjectOf(before)]:
+			f.Metric = append(f.Metric, before)
+		default:
+			delete(c.series, key)
+		}
+	}
+}
+
+// add adds what was counted before to a series. Histograms whose buckets are others now begin anew.
+func add(s, before *dto.Metric) {
+	if s.Counter != nil && before.Counter != nil {
+		s.Counter.Value = new(s.Counter.GetValue() + before.Counter.GetValue())
+		return
+	}
+	h, old := s.Histogram, before.Histogram
+	if h == nil || old == nil || !slices.Equal(bounds(h), bounds(old)) {
+		return
+	}
+	for i, b := range h.Bucket {
+		b.CumulativeCount = new(b.GetCumulativeCount() + old.Bucket[i].GetCumulativeCount())
+	}
+	h.SampleCount = new(h.GetSampleCount() + old.GetSampleCount())
+	h.SampleSum = new(h.GetSampleSum() + old.GetSampleSum())
+}
+
+// bounds are those of the buckets. The last one, which has everything, is in the text and not in what a registry gathers.
+func bounds(h *dto.Histogram) (all []float64) {
+	for _, b := range h.Bucket {
+		if !math.IsInf(b.GetUpperBound(), 1) {
+			all = append(all, b.GetUpperBound())
+		}
+	}
+	return all
+}
+
+// A subject is what a series is about: a port of a service, or an endpoint of one. That of series about the node is zero.
+type subject struct{ service, port, endpoint string }
+
+func subjectOf(s *dto.Metric) (of subject) {
+	for _, l := range s.Label {
+		switch l.GetName() {
+		case "service":
+			of.service = l.GetValue()
+		case "port_name":
+			of.port = l.GetValue()
+		case "endpoint":
+			of.endpoint = l.GetValue()
+		}
+	}
+	return of
+}
+
+// seriesKey makes a key of the labels of a series. The library sorts them by name.
+func seriesKey(s *dto.Metric) string {
+	var b strings.Builder
+	for _, l := range s.Label {
+		fmt.Fprintf(&b, "%q%q", l.GetName(), l.GetValue())
+	}
+	return b.String()
+}

@@ -1,0 +1,108 @@
+package metrics
+
+import (
+	"bytes"
+	"strconv"
+	"strings"
+	"testing"
+
+	"kubeproxy/proxy/traffic"
+	"kubeproxy/registry"
+)
+
+// samples gives the values of our counters and histograms on a page, by series.
+func samples(t *testing.T, page string) map[string]float64 {
+	t.Helper()
+	all, grows := make(map[string]float64), false
+	for line := range strings.Lines(page) {
+		if words := strings.Fields(line); strings.HasPrefix(line, "# TYPE") {
+			grows = strings.HasPrefix(words[2], prefix) && (words[3] == "counter" || words[3] == "histogram")
+			continue
+		}
+		if strings.HasPrefix(line, "#") || !grows {
+			continue
+		}
+		cut := strings.LastIndexByte(strings.TrimSpace(line), ' ')
+		value, err := strconv.ParseFloat(strings.TrimSpace(line[cut:]), 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all[line[:cut]] = value
+	}
+	return all
+}
+
+// succeed makes metrics of a successor of before.
+func (s *site) succeed(t *testing.T, before *Metrics) *Metrics {
+	t.Helper()
+	var text bytes.Buffer
+	if err := before.WriteCounters(&text); err != nil {
+		t.Fatal(err)
+	}
+	m := s.watch()
+	if err := m.ReadCounters(&text); err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+// TestCountersGoOnAfterATakeOver, through as many as there are: each is the sum of what every process has counted.
+func TestCountersGoOnAfterATakeOver(t *testing.T) {
+	s := busySite()
+	old := s.watch()
+	happen(old)
+	first := samples(t, scrape(t, old))
+	for n := 2; n <= 4; n++ {
+		old = s.succeed(t, old)
+		happen(old)
+		now := samples(t, scrape(t, old))
+		for series, value := range first {
+			if want := float64(n) * value; now[series] != want && !strings.Contains(series, "_seconds_sum") && !strings.HasPrefix(series, "kubeproxy_log_") &&
+				!strings.HasPrefix(series, "kubeproxy_network_programming") && !strings.HasPrefix(series, "kubeproxy_sync_proxy_rules_duration") {
+				t.Errorf("process %d: %s is %v; want %v", n, series, now[series], want)
+			}
+			if now[series] < value {
+				t.Errorf("process %d: %s is %v, and was %v", n, series, now[series], value)
+			}
+		}
+		if len(now) != len(first) {
+			t.Errorf("process %d has %d series; the first had %d", n, len(now), len(first))
+		}
+	}
+}
+
+// TestASeriesThatHasNotBegunAnewIsToldAsItWas, and those of a service that is gone are forgotten.
+func TestASeriesThatHasNotBegunAnewIsToldAsItWas(t *testing.T) {
+	old := busySite()
+	next := &site{totals: []traffic.Totals{{Service: key("web", "p"), Protocol: registry.TCP}}}
+	m := next.succeed(t, old.watch())
+	page := samples(t, scrape(t, m))
+	for series, want := range map[string]float64{
+		`kubeproxy_connections_ended_total{port_name="p",reason="client_finished",service="default/web"}`: 1,
+		`kubeproxy_sent_bytes_total{port_name="p",protocol="tcp",service="default/web"}`:                  2,
+		`kubeproxy_etcd_session_ends_total{reason="broken"}`:                                              2,
+	} {
+		if got, ok := page[series]; !ok || got != want {
+			t.Errorf("%s is %v (%v); want %v", series, got, ok, want)
+		}
+	}
+	next.totals = []traffic.Totals{{Service: key("dns", "p"), Protocol: registry.UDP}} // and web has gone
+	m.Gather()
+	next.totals = append(next.totals, traffic.Totals{Service: key("web", "p"), Protocol: registry.TCP}) // and has come back
+	for series := range samples(t, scrape(t, m)) {
+		if strings.Contains(series, "reason=") && strings.Contains(series, "default/") {
+			t.Errorf("%s is told again", series)
+		}
+	}
+}
+
+func TestCountersThatCannotBeReadChangeNothing(t *testing.T) {
+	m := busySite().watch()
+	before := samples(t, scrape(t, m))
+	if err := m.ReadCounters(strings.NewReader("kubeproxy_sent_bytes_total{ 7\n")); err == nil {
+		t.Error("no error")
+	}
+	if now := samples(t, scrape(t, m)); len(now) != len(before) {
+		t.Errorf("%d series; there were %d", len(now), len(before))
+	}
+}
