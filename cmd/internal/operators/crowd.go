@@ -22,6 +22,8 @@ type crowd struct {
 
 	mu      sync.Mutex // guards the fields below, and busy and place of each client
 	clients *list.List // of *client, longest waiting first
+
+	left chan struct{} // capacity 1: a full channel means that a client has left since it was last read
 }
 
 // A client is one connection.
@@ -50,7 +52,7 @@ func sourceOf(conn net.Conn) netip.Prefix {
 func roomFor(reserve int) int { return max(reserve/8, 2) }
 
 func newCrowd(l net.Listener, room int) *crowd {
-	return &crowd{Listener: l, room: room, clients: list.New()}
+	return &crowd{Listener: l, room: room, clients: list.New(), left: make(chan struct{}, 1)}
 }
 
 // Accept implements [net.Listener].
@@ -105,6 +107,27 @@ func (w *crowd) leaveLocked(c *client) {
 	if c.place != nil {
 		w.clients.Remove(c.place)
 		c.place = nil
+		select {
+		case w.left <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// leave waits until all clients have left, or ctx ends.
+func (w *crowd) leave(ctx context.Context) {
+	for {
+		w.mu.Lock()
+		n := w.clients.Len()
+		w.mu.Unlock()
+		if n == 0 {
+			return
+		}
+		select {
+		case <-w.left:
+		case <-ctx.Done():
+			return
+		}
 	}
 }
 

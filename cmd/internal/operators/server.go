@@ -35,6 +35,7 @@ type socket struct {
 	addr     netip.AddrPort
 	flag     string
 	all      bool         // everything is answered there, and not only how the node is
+	opening  sync.Mutex   // held to change listener once Run has been called, and to read it elsewhere than in Run
 	listener net.Listener // nil while another program has the port
 }
 
@@ -43,6 +44,7 @@ const (
 	headerTimeout = 5 * time.Second
 	answerTimeout = time.Minute
 	idleTimeout   = 2 * time.Minute
+	lastAnswers   = time.Second // at the end
 	maxHeader     = 8 << 10
 )
 
@@ -78,7 +80,9 @@ func (k *socket) open() error {
 	if err != nil {
 		return err
 	}
+	k.opening.Lock()
 	k.listener = l
+	k.opening.Unlock()
 	if k.addr.Port() == 0 { // which is never another program's, so this is before Run
 		k.addr = l.Addr().(*net.TCPAddr).AddrPort()
 	}
@@ -184,19 +188,18 @@ func (k *socket) serve(ctx context.Context, pages pages, room int) error {
 		ErrorLog:                     quietLog(),
 		DisableGeneralOptionsHandler: true,
 	}
-	ended := make(chan struct{})
-	stop := context.AfterFunc(ctx, func() {
-		defer close(ended)
-		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
-		defer cancel()
-		if server.Shutdown(last) != nil {
-			server.Close()
-		}
-	})
-	if err := server.Serve(crowd); !errors.Is(err, http.ErrServerClosed) {
-		stop()
+	stop := context.AfterFunc(ctx, func() { k.listener.Close() })
+	err := server.Serve(crowd)
+	if stop() { // ctx has not ended
 		return fmt.Errorf("%s: %w", k.flag, err)
 	}
-	<-ended
+	// Every client that was accepted is known by now, and is answered first: Shutdown drops requests that it finds unanswered.
+	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastAnswers)
+	defer cancel()
+	server.SetKeepAlivesEnabled(false)
+	crowd.leave(last)
+	if server.Shutdown(last) != nil {
+		server.Close()
+	}
 	return nil
 }
