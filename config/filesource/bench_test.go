@@ -8,14 +8,21 @@ import (
 	"kubeproxy/registry"
 )
 
-// BenchmarkChangeToUpdate replaces one of 100 files, and waits for the Update that tells of it: by a notice of the system, where it has
+// BenchmarkChangeToUpdate replaces one of 1,000 files, and waits for the Update that tells of it: by a notice of the system, where it has
 // them.
-func BenchmarkChangeToUpdate(b *testing.B) {
+func BenchmarkChangeToUpdate(b *testing.B) { benchmarkChange(b, false) }
+
+// BenchmarkChangeFoundByScan is without notices, as on network file systems: the next scan finds the change.
+func BenchmarkChangeFoundByScan(b *testing.B) { benchmarkChange(b, true) }
+
+func benchmarkChange(b *testing.B, polls bool) {
 	dir := b.TempDir()
-	for _, r := range recordstest.Registry(50) {
+	for _, r := range recordstest.Registry(500) {
 		replace(b, dir, r.Key, r.Value)
 	}
-	f := follow(b, newSource(b, Config{Dir: dir}))
+	s := newSource(b, Config{Dir: dir})
+	s.polls = polls
+	f := follow(b, s)
 	f.add(<-f.updates)
 	var took []time.Duration
 	for b.Loop() {
