@@ -55,6 +55,9 @@ type Entry struct {
 // Heard notes that either side of the session has sent something just now. Any goroutine may call it.
 func (p *Entry) Heard() { p.lastHeard.Store(int64(monotonic.Now())) }
 
+// heardAgo is Heard for something that was sent so long ago.
+func (p *Entry) heardAgo(ago time.Duration) { p.lastHeard.Store(int64(monotonic.Now() - ago)) }
+
 // SilentFor returns for how long neither side has sent anything.
 func (p *Entry) SilentFor() time.Duration { return monotonic.Now() - time.Duration(p.lastHeard.Load()) }
 
@@ -85,6 +88,21 @@ func (l *SessionLimit) Admit(p *Entry) (evicted *Entry, full traffic.DropReason,
 		p.in[i] = r.unconfirmed.PushBack(p)
 	}
 	return evicted, 0, true
+}
+
+// Adopt counts a session of a predecessor, which has been silent for so long. It makes no room: the limits may be exceeded until
+// others end.
+func (l *SessionLimit) Adopt(p *Entry, silent time.Duration, confirmed bool) {
+	p.heardAgo(silent)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for i, r := range [...]*EvictionQueue{p.Socket, &l.all} {
+		if confirmed {
+			p.in[i] = r.confirmed.PushBack(p)
+		} else {
+			p.in[i] = r.unconfirmed.PushBack(p)
+		}
+	}
 }
 
 // maxLooks bounds how many confirmed sessions are looked at for one newcomer. They are looked at in

@@ -77,11 +77,11 @@ func (r *Rotation) ChooseFor(protocol registry.Protocol, client netip.Addr, affi
 		chosen.Lifetime = of
 		return chosen
 	}
-	return Choice{rotation: r, set: r.awake(), protocol: protocol, Lifetime: of, sticky: &sticky{
-		table:   r.balancer.affinities,
-		key:     affinityKey{r, protocol, client.Unmap().WithZone("")},
-		timeout: affinity,
-	}}
+	return Choice{rotation: r, set: r.awake(), protocol: protocol, Lifetime: of, sticky: r.stickyTo(protocol, client, affinity)}
+}
+
+func (r *Rotation) stickyTo(protocol registry.Protocol, client netip.Addr, timeout time.Duration) *sticky {
+	return &sticky{table: r.balancer.affinities, key: affinityKey{r, protocol, client.Unmap().WithZone("")}, timeout: timeout}
 }
 
 // A sticky is a client for whom an endpoint is remembered.
@@ -162,15 +162,23 @@ func (t *affinities) addLocked(s *sticky, e *Endpoint) {
 			t.removeLocked(oldest)
 		}
 	}
-	if l := s.key.clients(); l.Len() >= t.mostEach {
+	t.makeRoomLocked(s.key)
+	t.insertLocked(&affinity{key: s.key, endpoint: e, since: now, timeout: s.timeout})
+}
+
+// makeRoomLocked forgets those who began longest ago, where there is no room for one more.
+func (t *affinities) makeRoomLocked(key affinityKey) {
+	if l := key.clients(); l.Len() >= t.mostEach {
 		t.removeLocked(l.Front().Value.(*affinity))
 	}
 	if t.recent.Len() >= t.most {
 		t.removeLocked(t.recent.Front().Value.(*affinity))
 	}
-	a := &affinity{key: s.key, endpoint: e, since: now, timeout: s.timeout}
-	a.inAll, a.inRotation = t.recent.PushBack(a), s.key.clients().PushBack(a)
-	t.entries[s.key] = a
+}
+
+func (t *affinities) insertLocked(a *affinity) {
+	a.inAll, a.inRotation = t.recent.PushBack(a), a.key.clients().PushBack(a)
+	t.entries[a.key] = a
 }
 
 func (t *affinities) removeLocked(a *affinity) {

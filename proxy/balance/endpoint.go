@@ -71,6 +71,9 @@ func (e *Endpoint) Given() {
 	x.connections.Add(1)
 }
 
+// Joined notes that a connection or session of the endpoint was adopted: a predecessor has counted it as given.
+func (e *Endpoint) Joined() { e.Record().active.Add(1) }
+
 // Left notes that one of those has ended, or has moved to another endpoint.
 func (e *Endpoint) Left() { e.Record().active.Add(-1) }
 

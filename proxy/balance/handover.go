@@ -1,0 +1,190 @@
+package balance
+
+import (
+	"cmp"
+	"iter"
+	"maps"
+	"net/netip"
+	"time"
+
+	"kubeproxy/internal/monotonic"
+	"kubeproxy/proxy/handover"
+	"kubeproxy/proxy/traffic"
+	"kubeproxy/registry"
+)
+
+// What the balancer has learned from clients passes to a successor: whose turn it is, who is ejected, and who was given which
+// endpoint. Rotations that no client has come to have learned nothing.
+
+// affinitiesEach is how many clients one record names.
+const affinitiesEach = 512
+
+// Export yields what was learned. Nobody may begin to choose meanwhile.
+func (lb *LoadBalancerRR) Export() iter.Seq[handover.Record] {
+	lb.mu.Lock()
+	var awake []*Rotation
+	for rotations := range maps.Values(lb.services) {
+		for _, r := range rotations {
+			if len(r.set.Load().endpoints) > 0 {
+				awake = append(awake, r)
+			}
+		}
+	}
+	lb.mu.Unlock()
+	return func(yield func(handover.Record) bool) {
+		for _, r := range awake {
+			if !yield(r.record()) {
+				return
+			}
+			for protocol := range r.clients {
+				for of := range lb.affinities.export(r, registry.Protocol(protocol)) {
+					if !yield(of) {
+						return
+					}
+				}
+			}
+		}
+	}
+}
+
+func (r *Rotation) record() *handover.Rotation {
+	set, now := r.set.Load(), monotonic.Now()
+	record := &handover.Rotation{Service: r.Key}
+	n := uint64(len(set.endpoints))
+	for i, next := uint64(0), set.cursor.Load(); i < min(n, MaxOffers); i++ {
+		record.Next = append(record.Next, set.endpoints[(next+i)%n].Addr)
+	}
+	for _, e := range set.endpoints {
+		if x := e.known.Load(); x != nil {
+			if health := [2]handover.Health{x.health[0].record(now), x.health[1].record(now)}; health != [2]handover.Health{} {
+				record.Endpoints = append(record.Endpoints, handover.Endpoint{Addr: e.Addr, Health: health})
+			}
+		}
+	}
+	return record
+}
+
+func (h *health) record(now time.Duration) (r handover.Health) {
+	if until := h.downUntil.Load(); until != 0 {
+		r = handover.Health{Failing: true, Returns: time.Duration(until) - now, ConsecutiveFailures: h.consecutiveFailures.Load(), HalfOpen: h.halfOpen.Load()}
+	}
+	if aside := h.aside.Load(); aside != 0 {
+		r.Aside = max(time.Duration(aside)-now, 0)
+	}
+	return r
+}
+
+// Adopt has a rotation go on where that of a predecessor was, as far as it has the same endpoints.
+func (lb *LoadBalancerRR) Adopt(record *handover.Rotation) {
+	r := lb.find(record.Service)
+	if r == nil {
+		return
+	}
+	set, now := r.awake(), monotonic.Now()
+	at := make(map[registry.Addr]int, len(set.endpoints))
+	for i, e := range set.endpoints {
+		at[e.Addr] = i
+	}
+	for _, addr := range record.Next {
+		if i, ok := at[addr]; ok {
+			set.cursor.Store(uint64(i))
+			break
+		}
+	}
+	for _, known := range record.Endpoints {
+		i, ok := at[known.Addr]
+		if !ok {
+			continue
+		}
+		e := set.endpoints[i]
+		for protocol := range known.Health {
+			e.Record().health[protocol].adopt(known.Health[protocol], now)
+			e.follow(registry.Protocol(protocol))
+		}
+	}
+}
+
+func (h *health) adopt(r handover.Health, now time.Duration) {
+	if r.Failing {
+		h.downUntil.Store(cmp.Or(int64(now+min(r.Returns, mostDown)), 1)) // 0 would say that it is well
+		h.consecutiveFailures.Store(r.ConsecutiveFailures)
+		h.halfOpen.Store(r.HalfOpen)
+	}
+	if r.Aside > 0 {
+		h.aside.Store(int64(now + min(r.Aside, asideFor)))
+	}
+}
+
+// find returns the rotation of a port; nil if there is none.
+func (lb *LoadBalancerRR) find(key registry.PortKey) *Rotation {
+	lb.mu.Lock()
+	defer lb.mu.Unlock()
+	if at, ok := lb.findLocked(key); ok {
+		return lb.services[key.Name][at]
+	}
+	return nil
+}
+
+// Departed returns an endpoint of a predecessor's that is not in the rotation any more: what removal means for its connections
+// counts from now on.
+func (r *Rotation) Departed(addr registry.Addr) *Endpoint {
+	e := &Endpoint{Addr: addr, Rotation: r}
+	x := e.Record()
+	x.gone.Store(true)
+	x.Lifetime.End(r.balancer.OnRemoval, traffic.EndpointRemoved)
+	return e
+}
+
+// ChooseAfter is the choice of a client that was offered e, and reached it. It takes nobody's turn.
+func (r *Rotation) ChooseAfter(e *Endpoint, protocol registry.Protocol, client netip.Addr, affinity time.Duration, of *Lifetime) Choice {
+	c := Choice{rotation: r, set: r.awake(), protocol: protocol, Lifetime: of, last: e, Offers: 1}
+	if affinity > 0 {
+		c.sticky = r.stickyTo(protocol, client, affinity)
+	}
+	return c
+}
+
+// export yields the clients that a rotation remembers, in their order.
+func (t *affinities) export(r *Rotation, protocol registry.Protocol) iter.Seq[*handover.Affinities] {
+	return func(yield func(*handover.Affinities) bool) {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		clients, now := r.clients[protocol], monotonic.Now()
+		if clients == nil {
+			return
+		}
+		of := &handover.Affinities{Service: r.Key, Protocol: protocol}
+		for next := clients.Front(); next != nil; next = next.Next() {
+			a := next.Value.(*affinity)
+			of.Clients = append(of.Clients, handover.Affinity{Client: a.key.client, Endpoint: a.endpoint.Addr, Age: now - a.since, Timeout: a.timeout})
+			if len(of.Clients) == affinitiesEach || next.Next() == nil {
+				if !yield(of) {
+					return
+				}
+				of.Clients = of.Clients[:0]
+			}
+		}
+	}
+}
+
+// AdoptAffinities remembers clients of a predecessor whose endpoints are still there.
+func (lb *LoadBalancerRR) AdoptAffinities(of *handover.Affinities) {
+	r := lb.find(of.Service)
+	if r == nil {
+		return
+	}
+	at := make(map[registry.Addr]*Endpoint)
+	for _, e := range r.Endpoints() {
+		at[e.Addr] = e
+	}
+	t, now := lb.affinities, monotonic.Now()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, known := range of.Clients {
+		key := affinityKey{r, of.Protocol, known.Client.Unmap().WithZone("")}
+		if e := at[known.Endpoint]; e != nil && t.entries[key] == nil {
+			t.makeRoomLocked(key)
+			t.insertLocked(&affinity{key: key, endpoint: e, since: now - known.Age, timeout: known.Timeout})
+		}
+	}
+}
