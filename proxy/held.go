@@ -72,8 +72,9 @@ func (p *Proxier) probeHeld() (next time.Time, ok bool) {
 		}
 	}
 	next = p.probeAt
+	taken := p.stage.isTakenOver()
 	p.mu.Unlock()
-	if len(ids) == 0 {
+	if len(ids) == 0 || taken {
 		return time.Time{}, false
 	}
 	if now := time.Now(); now.Before(next) {
@@ -88,7 +89,7 @@ func (p *Proxier) probeHeld() (next time.Time, ok bool) {
 	for _, id := range ids {
 		h, l := p.held[id], p.listeners[id]
 		switch {
-		case h == nil || l == nil || p.stopped: // gone meanwhile
+		case h == nil || l == nil || p.stopped || p.stage.isTakenOver(): // gone meanwhile
 		case inUse[id]:
 			h.freeSince = time.Time{}
 		case h.freeSince.IsZero():

@@ -172,20 +172,20 @@ func (p *Proxier) retry() (next time.Time, ok bool) {
 	var due []*listener
 	now := time.Now()
 	for id, l := range p.unopened {
-		if p.held[id] == nil && !now.Before(l.retryAt) { // of the held ones probeHeld takes care
+		if p.held[id] == nil && !now.Before(l.retryAt) && !p.stage.isTakenOver() { // of the held ones probeHeld takes care
 			due = append(due, l)
 		}
 	}
 	p.mu.Unlock()
 	for some := range slices.Chunk(inOrder(due), retriesAtOnce) {
 		p.mu.Lock()
-		p.openLocked(slices.DeleteFunc(some, func(l *listener) bool { return p.stopped || p.unopened[l.id] != l })) // settled meanwhile
+		p.openLocked(slices.DeleteFunc(some, func(l *listener) bool { return p.stopped || p.stage.isTakenOver() || p.unopened[l.id] != l })) // settled meanwhile
 		p.mu.Unlock()
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for id, l := range p.unopened {
-		if p.held[id] == nil && (!ok || l.retryAt.Before(next)) {
+		if p.held[id] == nil && (!ok || l.retryAt.Before(next)) && !p.stage.isTakenOver() {
 			next, ok = l.retryAt, true
 		}
 	}

@@ -74,6 +74,9 @@ type Proxier struct {
 
 	mu        sync.Mutex // guards the fields below
 	stopped   bool
+	stage     stage                                    // of a take-over
+	settled   sync.Cond                                // on mu: a take-over from this process has ended
+	inherited map[registry.NodePort][]registry.PortKey // until Serve: the order of claims of a predecessor
 	services  map[registry.Name]*registry.Service
 	listeners map[registry.NodePort]*listener
 	refused   map[registry.NodePort]*refusedPort // that services ask for in vain
@@ -112,7 +115,7 @@ func NewProxier(cfg Config, lb *balance.LoadBalancerRR) *Proxier {
 	own := admit.NewOwnPorts(cfg.BindAddress)
 	own.Reserve(cfg.ReservedPorts)
 	lb.OnRemoval, lb.Allowed = cfg.OnRemoval, cfg.AllowedEndpoints
-	return &Proxier{
+	p := &Proxier{
 		cfg:       cfg,
 		lb:        lb,
 		engine:    newEngine(cfg, own),
@@ -130,6 +133,8 @@ func NewProxier(cfg Config, lb *balance.LoadBalancerRR) *Proxier {
 		ownLocal:  ownLocalPorts,
 		readLocal: readLocalRange,
 	}
+	p.settled.L = &p.mu
+	return p
 }
 
 // Synced is closed once the first batch has been applied: from then on every port that can be open is.
@@ -137,11 +142,12 @@ func (p *Proxier) Synced() <-chan struct{} { return p.synced }
 
 // OnUpdate applies a batch. The balancer gets the endpoints first, so no port opens before its endpoints are known. Then
 // all claims are edited, and each port that was touched is settled once, in order. So two services that swap ports in
-// one batch swap two pointers, and no client is refused meanwhile (D34). Endpoints that go are let go last. After Run
-// has been told to stop, batches are ignored.
+// one batch swap two pointers, and no client is refused meanwhile (D34). Endpoints that go are let go last. While a successor
+// takes over, OnUpdate waits: see [Proxier.Listeners]. After Run has been told to stop, batches are ignored.
 func (p *Proxier) OnUpdate(batch registry.Batch) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.waitForTakeoverLocked()
 	if p.stopped {
 		return
 	}
@@ -153,7 +159,9 @@ func (p *Proxier) OnUpdate(batch registry.Batch) {
 		newcomers = append(newcomers, p.editClaimsLocked(name, service, touched)...)
 		p.view.Unlock()
 	}
-	slices.SortFunc(newcomers, func(a, b newcomer) int { return compareClaims(a.claim, b.claim) })
+	slices.SortFunc(newcomers, func(a, b newcomer) int {
+		return cmp.Or(cmp.Compare(p.inheritedRankLocked(a), p.inheritedRankLocked(b)), compareClaims(a.claim, b.claim))
+	})
 	p.view.Lock()
 	for _, n := range newcomers {
 		l := p.listeners[n.id]
@@ -322,6 +330,18 @@ var errDrainTimeout = errors.New("drain timeout")
 func (p *Proxier) stop() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.waitForTakeoverLocked()
+	if p.stage == adopts {
+		p.engine.Release() // the predecessor has them still
+	}
+	p.closeAllLocked()
+	if p.stage == adopts {
+		p.engine.Resume()
+	}
+}
+
+// closeAllLocked closes every listener for good.
+func (p *Proxier) closeAllLocked() {
 	p.stopped = true
 	for _, l := range p.listeners {
 		p.closeLocked(l)

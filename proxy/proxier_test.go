@@ -25,6 +25,8 @@ import (
 
 // A fakeEngine keeps a record of what it is told instead of opening sockets.
 type fakeEngine struct {
+	engine.Handover // nothing is handed over
+
 	mu        sync.Mutex // guards the fields below
 	open      map[registry.NodePort]*fakeSocket
 	opened    int
@@ -73,6 +75,8 @@ func (s *fakeSocket) OwnerChanged() {
 
 func (*fakeEngine) Stalled() error               { return nil }
 func (*fakeEngine) TurnTimes() traffic.TurnTimes { return traffic.TurnTimes{} }
+
+func (*fakeSocket) Descriptor() (int, error) { return -1, nil }
 
 func (s *fakeSocket) Close() {
 	s.engine.mu.Lock()

@@ -27,6 +27,8 @@ type Base struct {
 	Lines       lines
 	Pauses      atomic.Uint64 // that accepting made because it failed
 
+	inherited map[registry.NodePort]int // sockets of a predecessor's listeners that Listen has not taken yet
+
 	Ctx  context.Context // ends when what is left is to be cut
 	Cut  context.CancelFunc
 	Work sync.WaitGroup // every goroutine of the engine

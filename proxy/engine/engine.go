@@ -2,8 +2,11 @@ package engine
 
 import (
 	"context"
+	"iter"
 	"sync/atomic"
 
+	"kubeproxy/internal/takeover"
+	"kubeproxy/proxy/handover"
 	"kubeproxy/proxy/traffic"
 	"kubeproxy/registry"
 )
@@ -20,6 +23,8 @@ type Engine interface {
 	// after every socket has been closed. When it returns, nothing of the engine is running.
 	Drain(ctx context.Context)
 
+	Handover
+
 	// Limits tells how much is used of what there is only so much of.
 	Limits() []traffic.Limit
 
@@ -33,13 +38,46 @@ type Engine interface {
 	Paused() uint64
 }
 
+// A Handover is how an engine passes on to a successor what it carries, and takes it from a predecessor. The caller keeps calls of
+// these methods, of Listen and of Socket apart from one another.
+type Handover interface {
+	// IsLive reports whether the engine passes on connections and sessions. Otherwise it passes on listeners only: Export yields
+	// nothing, and connections go on where they are.
+	IsLive() bool
+
+	// Inherit has Listen take the descriptors of a predecessor's listeners where it would open others. The engine owns them.
+	Inherit(listeners map[registry.NodePort]int)
+
+	// Rest has the engine stand still at a safe point, where no byte is on its way within a system call. Until Resume it accepts
+	// nobody and moves nothing; Listen and Close work. When ctx ends before it stands still, it goes on, and Rest fails. An engine
+	// that is not live may go on with what it carried before.
+	Rest(ctx context.Context) error
+
+	// Resume ends a rest. It closes what was inherited and not taken.
+	Resume()
+
+	// Export yields all connections and sessions of an engine at rest, and changes nothing. An item is good until the next one.
+	Export() iter.Seq2[takeover.Item, error]
+
+	// AdoptTCP and AdoptUDP take over a connection or session while the engine is at rest, and own its descriptors unless they fail:
+	// most often because the budget has none left.
+	AdoptTCP(r *handover.TCP, at Place, descriptors []int) error
+	AdoptUDP(r *handover.UDP, at Place, descriptors []int) error
+
+	// Release closes all connections and sessions of an engine at rest, for another process has them too: no peer notices.
+	Release()
+}
+
 // A Socket is one open port of an engine.
 type Socket interface {
+	// Descriptor returns the open socket. It stays the engine's.
+	Descriptor() (int, error)
+
 	// OwnerChanged has to be called after each change of owner: UDP sessions end that the new owner does not
 	// keep. TCP connections being relayed stay.
 	OwnerChanged()
 
-	// Close frees the port: when it returns another socket can be opened on it. UDP sessions end;
-	// TCP connections being relayed stay.
+	// Close frees the port: when it returns another socket can be opened on it, unless another process has the socket too. UDP
+	// sessions end; TCP connections being relayed stay.
 	Close()
 }

@@ -38,7 +38,7 @@ type epollTCP struct {
 // open opens the socket of a port. Package net opens it, as it knows best how to serve both
 // families; what it would do with it afterwards we do ourselves. Any goroutine may call it.
 func (ls *listeners) open(addr netip.AddrPort, owner *atomic.Pointer[engine.Claim]) (engine.Socket, error) {
-	fd, err := socket.ListenTCP(ls.engine.Ctx, addr, ls.engine.Cfg.TCPKeepAlive)
+	fd, err := socket.ListenTCP(ls.engine, addr)
 	if err != nil {
 		return nil, err
 	}
@@ -59,6 +59,9 @@ func (ls *listeners) open(addr netip.AddrPort, owner *atomic.Pointer[engine.Clai
 // OwnerChanged does nothing: TCP connections outlive the claim they began under.
 func (p *epollTCP) OwnerChanged() {}
 
+// Descriptor returns the listening socket.
+func (p *epollTCP) Descriptor() (int, error) { return p.FD, nil }
+
 // Close returns when the port is free. The kernel resets the clients in its queue.
 func (p *epollTCP) Close() {
 	p.listeners.requests.Call(p.leave)
@@ -66,6 +69,7 @@ func (p *epollTCP) Close() {
 }
 
 func (p *epollTCP) leave() {
+	p.listeners.poller.Unwatch(p.FD) // closing it does not end that if another process has the socket too
 	socket.Close(p.FD)
 	p.listeners.all.Remove(p.Token.Index)
 	p.Forget()

@@ -29,6 +29,8 @@ type Engine struct {
 	mu    sync.Mutex // guards the fields below
 	loops []*loop    // does not change once the first port is open
 	turn  int        // which loop gets the next port
+
+	resume chan struct{} // closed to end a rest; nil when there is none. Guarded as engine.Handover says
 }
 
 // New makes an engine that has no port open yet. Its loops start with the first port.
@@ -43,37 +45,49 @@ func New(cfg engine.Config, own *admit.OwnPorts) *Engine {
 // and endpoints of the same machine want a processor as well (docs/performance.md). More than eight were not tried.
 func loopsFor(processors int) int { return min(max(1, processors/2), 8) }
 
-// loopFor returns the loop for one more port. The first port starts the loops.
+// loopFor returns the loop for one more port.
 func (e *Engine) loopFor() (*loop, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.loops == nil {
-		var loops []*loop
-		for number := range e.loopCount {
-			l, err := newLoop(number, &e.Base, &e.draining)
-			if err != nil {
-				for _, l := range loops {
-					l.close()
-				}
-				return nil, err
-			}
-			loops = append(loops, l)
-		}
-		e.loops = loops
-		e.loopsNow.Store(&loops)
-		var diallers []*dialler
-		for _, l := range loops {
-			diallers = append(diallers, &l.dialler)
-		}
-		for _, l := range loops {
-			l.listeners.diallers = diallers
-			e.Work.Go(l.run)
-		}
-		e.Work.Go(func() { e.beatUntilDrained(loops) })
+	if err := e.startLocked(); err != nil {
+		return nil, err
 	}
 	l := e.loops[e.turn%len(e.loops)]
 	e.turn++
 	return l, nil
+}
+
+// startLocked starts the loops, unless they run. If the engine is at rest, so are they.
+func (e *Engine) startLocked() error {
+	if e.loops != nil {
+		return nil
+	}
+	var loops []*loop
+	for number := range e.loopCount {
+		l, err := newLoop(number, &e.Base, &e.draining)
+		if err != nil {
+			for _, l := range loops {
+				l.close()
+			}
+			return err
+		}
+		loops = append(loops, l)
+	}
+	e.loops = loops
+	e.loopsNow.Store(&loops)
+	var diallers []*dialler
+	for _, l := range loops {
+		diallers = append(diallers, &l.dialler)
+	}
+	for _, l := range loops {
+		l.listeners.diallers = diallers
+		e.Work.Go(l.run)
+	}
+	e.Work.Go(func() { e.beatUntilDrained(loops) })
+	if e.resume != nil {
+		return bringToRest(context.Background(), loops, e.resume)
+	}
+	return nil
 }
 
 // Listen opens the socket of one port. It fails when the port is taken, or no descriptor is left for a listener.

@@ -291,7 +291,7 @@ func TestWhatIsHeldForAClientArrivesBeforeTheResetWhenItsEndpointVanishes(t *tes
 			for c := range l.conns.All {
 				if s := &c.client; s.stalled() {
 					if want = s.sent; s.held != nil {
-						want += uint64(len(s.held.rest()))
+						want += uint64(len(s.held.rest))
 					}
 					if s.bulk != nil {
 						want += uint64(s.bulk.N)

@@ -123,13 +123,13 @@ func (r *relays) wantOut(c *conn, s *side) {
 // flush writes what is held for dst, and tells whether src may go on.
 func (r *relays) flush(c *conn, dst, src *side) bool {
 	if t := dst.held; t != nil {
-		n, errno := socket.Send(int(dst.fd), t.rest())
+		n, errno := socket.Send(int(dst.fd), t.rest)
 		if n > 0 {
 			r.count(c, dst, n)
-			t.from += n
+			t.rest = t.rest[n:]
 		}
 		switch {
-		case len(t.rest()) == 0:
+		case len(t.rest) == 0:
 			r.tails.GiveBack(t)
 			dst.held = nil
 		case errno == 0 || errno == unix.EAGAIN:
@@ -179,15 +179,14 @@ func (r *relays) sendEarly(c *conn, fd int) (answered bool, err error) {
 
 // A tail is the end of what was read, which did not fit into a socket any more.
 type tail struct {
-	from, to int
-	data     [chunk]byte
+	rest []byte // a part of room, unless it is longer
+	room [chunk]byte
 }
 
-func (t *tail) rest() []byte { return t.data[t.from:t.to] }
-
+// tail holds a copy of b.
 func (r *relays) tail(b []byte) *tail {
 	t := r.tails.Take()
-	t.from, t.to = 0, copy(t.data[:], b)
+	t.rest = append(t.room[:0], b...)
 	return t
 }
 
@@ -259,12 +258,12 @@ func (r *relays) empty(dst *side) {
 		return
 	}
 	t := r.tails.Take()
-	n, errno := socket.Read(p.R, t.data[:p.N])
+	n, errno := socket.Read(p.R, t.room[:p.N])
 	if errno != 0 {
 		r.tails.GiveBack(t)
 		return
 	}
-	t.from, t.to = 0, n
+	t.rest = t.room[:n]
 	dst.held = t
 	if p.N -= n; p.N == 0 {
 		r.pipes.GiveBack(p)

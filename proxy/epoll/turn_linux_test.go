@@ -281,7 +281,7 @@ func TestWhatIsLeftInAPipeIsReadBack(t *testing.T) {
 	p.N = n
 	s := &side{bulk: p}
 	r.empty(s)
-	if _, lent := r.pipes.Made(); s.bulk != nil || s.held == nil || !bytes.Equal(s.held.rest(), want) || lent != 0 {
+	if _, lent := r.pipes.Made(); s.bulk != nil || s.held == nil || !bytes.Equal(s.held.rest, want) || lent != 0 {
 		t.Errorf("the side holds %+v, and %d pipes are lent", s, lent)
 	}
 }

@@ -48,8 +48,13 @@ type SideEnd struct {
 	SawEPIPE bool // it was gone when it was written to, after its FIN
 }
 
-func (*TCP) kind() uint16            { return kindTCP }
-func (*TCP) descriptors() (int, int) { return 1, 2 }
+func (*TCP) kind() uint16 { return kindTCP }
+func (t *TCP) descriptors() int {
+	if t.Endpoint == (registry.Addr{}) {
+		return 1
+	}
+	return 2
+}
 
 func (t *TCP) fields(c *codec) {
 	c.portKey(&t.Service)
@@ -113,7 +118,7 @@ type UDP struct {
 	Local   sockopt.LocalAddr // that the client sent to
 
 	Endpoint, Previous registry.Addr // the last that carried the session, and the one before; zero for none
-	Visit              Visit         // at the socket's endpoint
+	Visit              Visit         // at Endpoint
 	Age, Dialled       time.Duration // as those of TCP
 	Silent             time.Duration // since either side has sent something
 	Attempts           uint64
@@ -127,13 +132,18 @@ type UDP struct {
 
 // A Visit is the time that a session has spent with an endpoint.
 type Visit struct {
-	Endpoint          registry.Addr
+	IsOn              bool // otherwise an endpoint is being looked for, and the rest is zero
 	Age               time.Duration
 	Answered, Refused bool
 }
 
-func (*UDP) kind() uint16            { return kindUDP }
-func (*UDP) descriptors() (int, int) { return 0, 1 }
+func (*UDP) kind() uint16 { return kindUDP }
+func (u *UDP) descriptors() int {
+	if u.Visit.IsOn {
+		return 1
+	}
+	return 0
+}
 
 func (u *UDP) fields(c *codec) {
 	c.portKey(&u.Service)
@@ -143,7 +153,7 @@ func (u *UDP) fields(c *codec) {
 	c.uint32(&u.Local.Interface)
 	c.endpoint(&u.Endpoint)
 	c.endpoint(&u.Previous)
-	c.endpoint(&u.Visit.Endpoint)
+	c.bool(&u.Visit.IsOn)
 	c.duration(&u.Visit.Age)
 	c.bool(&u.Visit.Answered)
 	c.bool(&u.Visit.Refused)
@@ -162,5 +172,8 @@ func (u *UDP) fields(c *codec) {
 }
 
 func (u *UDP) problem() error {
+	if u.Visit.IsOn && u.Endpoint == (registry.Addr{}) {
+		return errors.New("a socket, but no endpoint")
+	}
 	return client(u.Service, u.Port, u.Client, u.Age, u.Dialled, u.Silent, u.Visit.Age)
 }

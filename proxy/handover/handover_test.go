@@ -28,9 +28,9 @@ var (
 func records() []Record {
 	return []Record{
 		&Greeting{Version: Version, Live: true},
-		&Listener{ID: registry.NodePort{Protocol: registry.UDP, Number: 53}, Bind: netip.IPv4Unspecified(), Claims: []registry.PortKey{web, {Name: registry.Name{Name: "other"}}}},
+		&Listener{ID: registry.NodePort{Protocol: registry.UDP, Number: 53}, Bind: netip.IPv4Unspecified(), Open: true, Claims: []registry.PortKey{web, {Name: registry.Name{Name: "other"}}}},
 		&UDPPort{Number: 53, Lost: 1<<32 - 1},
-		&Rotation{Service: web, Next: []registry.Addr{byIP, byName}, Endpoints: []Endpoint{{Addr: byName, Connections: 9, Failures: 2, Health: [2]Health{
+		&Rotation{Service: web, Next: []registry.Addr{byIP, byName}, Endpoints: []Endpoint{{Addr: byName, Health: [2]Health{
 			{Failing: true, Returns: -time.Second, ConsecutiveFailures: 3, HalfOpen: true, Aside: time.Minute}, {},
 		}}}},
 		&Affinities{Service: web, Protocol: registry.UDP, Clients: []Affinity{{Client: someone.Addr(), Endpoint: byIP, Age: time.Hour, Timeout: 3 * time.Hour}}},
@@ -44,18 +44,15 @@ func records() []Record {
 		},
 		&UDP{
 			Service: web, Port: 53, Client: linkOnly, Local: sockopt.LocalAddr{Addr: netip.MustParseAddr("fe80::2"), Interface: 3}, Endpoint: byIP, Previous: byName,
-			Visit: Visit{Endpoint: byIP, Age: time.Second, Answered: true, Refused: true}, Age: time.Minute, Dialled: 1, Silent: time.Second,
+			Visit: Visit{IsOn: true, Age: time.Second, Answered: true, Refused: true}, Age: time.Minute, Dialled: 1, Silent: time.Second,
 			Attempts: 2, Sent: 3, Received: 4, Answered: true, Confirmed: true, Waiting: [][]byte{[]byte("first"), {}, []byte("second")},
 			Unanswered: true, Kept: true, Last: []byte("second"),
 		},
 	}
 }
 
-// itemOf encodes a record, with as many descriptors as it may have.
-func itemOf(r Record) takeover.Item {
-	_, most := r.descriptors()
-	return Encode(r, make([]int, most)...)
-}
+// itemOf encodes a record, with as many descriptors as it has.
+func itemOf(r Record) takeover.Item { return Encode(r, make([]int, r.descriptors())...) }
 
 func compare(want, got Record) string {
 	return cmp.Diff(want, got, compareAddrs, comparePorts, cmp.Transformer("empty", func(b []byte) string { return string(b) }))
@@ -126,9 +123,10 @@ func TestWhatNoPredecessorWritesIsAnError(t *testing.T) {
 		{"negative age", Encode(&UDP{Service: web, Port: 1, Client: someone, Age: -1}), "negative"},
 		{"too many unsent", Encode(&TCP{Service: web, Port: 1, Client: someone, ToBackend: make([]byte, MaxUnsent+1)}, 1), "unsent"},
 		{"answer of nobody", Encode(&TCP{Service: web, Port: 1, Client: someone, ToClient: []byte("x")}, 1), "no endpoint"},
-		{"too few descriptors", Encode(&TCP{Service: web, Port: 1, Client: someone}), "0 descriptors; want 1 to 2"},
-		{"too many descriptors", Encode(&UDPPort{Number: 1}, 3), "1 descriptors; want 0 to 0"},
-		{"address of three bytes", takeover.Item{Kind: kindListener, Body: []byte{0, 80, 3, 1, 2, 3, 0, 0}}, "no IP address"},
+		{"socket to nobody", Encode(&UDP{Service: web, Port: 1, Client: someone, Visit: Visit{IsOn: true}}, 1), "no endpoint"},
+		{"too few descriptors", Encode(&TCP{Service: web, Port: 1, Client: someone}), "0 descriptors; want 1"},
+		{"too many descriptors", Encode(&UDPPort{Number: 1}, 3), "1 descriptors; want 0"},
+		{"address of three bytes", takeover.Item{Kind: kindListener, Body: []byte{0, 80, 3, 1, 2, 3, 0, 0, 0}}, "no IP address"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if r, err := Decode(c.item); err == nil || !strings.Contains(err.Error(), c.want) {

@@ -11,17 +11,24 @@ import (
 // A Listener is one port that services claim. Its descriptor is the open socket; there is none if the port could not be opened.
 type Listener struct {
 	ID     registry.NodePort
-	Bind   netip.Addr         // that the socket is bound to
+	Bind   netip.Addr // that the socket is bound to
+	Open   bool
 	Claims []registry.PortKey // the owner first, then those who wait, in order
 }
 
-func (*Listener) kind() uint16            { return kindListener }
-func (*Listener) descriptors() (int, int) { return 0, 1 }
+func (*Listener) kind() uint16 { return kindListener }
+func (l *Listener) descriptors() int {
+	if l.Open {
+		return 1
+	}
+	return 0
+}
 
 func (l *Listener) fields(c *codec) {
 	c.protocol(&l.ID.Protocol)
 	c.uint16(&l.ID.Number)
 	c.ip(&l.Bind)
+	c.bool(&l.Open)
 	list(c, &l.Claims, (*codec).portKey)
 }
 
@@ -43,9 +50,9 @@ type UDPPort struct {
 	Lost   uint32 // datagrams that the kernel had no room for, as far as it was counted; it wraps around
 }
 
-func (*UDPPort) kind() uint16            { return kindUDPPort }
-func (*UDPPort) descriptors() (int, int) { return 0, 0 }
-func (p *UDPPort) fields(c *codec)       { c.uint16(&p.Number); c.uint32(&p.Lost) }
+func (*UDPPort) kind() uint16      { return kindUDPPort }
+func (*UDPPort) descriptors() int  { return 0 }
+func (p *UDPPort) fields(c *codec) { c.uint16(&p.Number); c.uint32(&p.Lost) }
 func (p *UDPPort) problem() error {
 	if p.Number == 0 {
 		return errors.New("no port")
@@ -62,9 +69,8 @@ type Rotation struct {
 
 // An Endpoint is what is known of one endpoint.
 type Endpoint struct {
-	Addr                  registry.Addr
-	Health                [2]Health // by protocol
-	Connections, Failures uint64    // since it came
+	Addr   registry.Addr
+	Health [2]Health // by protocol
 }
 
 // A Health is what is known of an endpoint over one protocol.
@@ -76,16 +82,14 @@ type Health struct {
 	Aside               time.Duration // for how long its name or address cannot be used; 0: it can
 }
 
-func (*Rotation) kind() uint16            { return kindRotation }
-func (*Rotation) descriptors() (int, int) { return 0, 0 }
+func (*Rotation) kind() uint16     { return kindRotation }
+func (*Rotation) descriptors() int { return 0 }
 
 func (r *Rotation) fields(c *codec) {
 	c.portKey(&r.Service)
 	list(c, &r.Next, (*codec).endpoint)
 	list(c, &r.Endpoints, func(c *codec, e *Endpoint) {
 		c.endpoint(&e.Addr)
-		c.uint(&e.Connections)
-		c.uint(&e.Failures)
 		for i := range e.Health {
 			h := &e.Health[i]
 			c.bool(&h.Failing)
@@ -123,8 +127,8 @@ type Affinity struct {
 	Timeout  time.Duration
 }
 
-func (*Affinities) kind() uint16            { return kindAffinities }
-func (*Affinities) descriptors() (int, int) { return 0, 0 }
+func (*Affinities) kind() uint16     { return kindAffinities }
+func (*Affinities) descriptors() int { return 0 }
 
 func (a *Affinities) fields(c *codec) {
 	c.portKey(&a.Service)

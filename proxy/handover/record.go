@@ -25,8 +25,8 @@ const (
 type Record interface {
 	kind() uint16
 
-	// descriptors returns how many descriptors go with the record, at least and at most.
-	descriptors() (least, most int)
+	// descriptors returns how many descriptors go with the record.
+	descriptors() int
 
 	// fields describes the record to c, which reads or writes it.
 	fields(c *codec)
@@ -74,8 +74,8 @@ func Decode(item takeover.Item) (Record, error) {
 	if r.fields(&c); c.err == nil {
 		c.err = r.problem()
 	}
-	if least, most := r.descriptors(); c.err == nil && (len(item.Descriptors) < least || len(item.Descriptors) > most) {
-		c.err = fmt.Errorf("%d descriptors; want %d to %d", len(item.Descriptors), least, most)
+	if n, want := len(item.Descriptors), r.descriptors(); c.err == nil && n != want {
+		c.err = fmt.Errorf("%d descriptors; want %d", n, want)
 	}
 	if c.err != nil {
 		return nil, fmt.Errorf("%T record: %w", r, c.err)
@@ -89,9 +89,9 @@ type Greeting struct {
 	Live    bool // the predecessor gives away live connections too
 }
 
-func (*Greeting) kind() uint16            { return kindGreeting }
-func (*Greeting) descriptors() (int, int) { return 0, 0 }
-func (g *Greeting) fields(c *codec)       { c.uint(&g.Version); c.bool(&g.Live) }
+func (*Greeting) kind() uint16      { return kindGreeting }
+func (*Greeting) descriptors() int  { return 0 }
+func (g *Greeting) fields(c *codec) { c.uint(&g.Version); c.bool(&g.Live) }
 func (g *Greeting) problem() error {
 	if g.Version == 0 {
 		return errors.New("no version")

@@ -13,12 +13,14 @@ import (
 // and for each UDP session, pooled buffers. It is the one to read first, and it runs everywhere.
 type Engine struct {
 	engine.Base
-	dialer *dialer // of TCP endpoints
+	dialer  *dialer       // of TCP endpoints
+	serving chan struct{} // closed unless the engine rests; a port waits for the one that it was opened with
 }
 
 // New makes an engine that has no port open yet. It starts no goroutine.
 func New(cfg engine.Config, own *admit.OwnPorts) *Engine {
-	e := new(Engine)
+	e := &Engine{serving: make(chan struct{})}
+	close(e.serving)
 	e.Init(cfg, own)
 	e.dialer = newDialer(cfg, e.Resolver, &e.Work)
 	return e

@@ -11,7 +11,6 @@ import (
 	"kubeproxy/proxy/admit"
 	"kubeproxy/proxy/balance"
 	"kubeproxy/proxy/engine"
-	"kubeproxy/proxy/sockopt"
 	"kubeproxy/proxy/tcp"
 	"kubeproxy/proxy/traffic"
 )
@@ -31,18 +30,20 @@ type tcpSocket struct {
 	stop context.CancelFunc
 }
 
-// listenTCP opens the socket of a port. Bound to 0.0.0.0 it serves both families, as in v0.4.
+// listenTCP opens the socket of a port.
 func (e *Engine) listenTCP(addr netip.AddrPort, owner *atomic.Pointer[engine.Claim]) (engine.Socket, error) {
-	config := net.ListenConfig{KeepAliveConfig: tcp.KeepAlive(e.Cfg.TCPKeepAlive), Control: sockopt.PrepareListen}
-	config.SetMultipathTCP(false) // its resets and half-closes are not those of TCP
-	l, err := config.Listen(e.Ctx, "tcp", addr.String())
+	listener, err := e.OpenTCP(addr)
 	if err != nil {
 		return nil, err
 	}
-	listener := l.(*net.TCPListener)
 	s := &tcpSocket{engine: e, listener: listener, accept: listener.AcceptTCP, owner: owner, port: uint16(listener.Addr().(*net.TCPAddr).Port)}
 	s.ctx, s.stop = context.WithCancel(e.Ctx)
-	e.Work.Go(s.acceptAll)
+	serving := e.serving
+	e.Work.Go(func() {
+		if waitFor(s.ctx, serving) {
+			s.acceptAll()
+		}
+	})
 	return s, nil
 }
 
@@ -66,6 +67,7 @@ func (s *tcpSocket) acceptAll() {
 	for {
 		client, err := s.accept()
 		if err == nil {
+			client.SetKeepAliveConfig(tcp.KeepAlive(e.Cfg.TCPKeepAlive)) // fails only when it has gone
 			c, ok := tcp.Admit(&e.Base, s.owner.Load(), s.port, remote(client))
 			if !ok {
 				reset(client)

@@ -40,11 +40,9 @@ type udpSocket struct {
 	running  map[*session]struct{} // those whose run has not returned, so also some that have ended
 }
 
-// listenUDP opens the socket of a port. Bound to 0.0.0.0 it serves both families, as in v0.4: for a
-// wildcard address package net opens an IPv6 socket that takes IPv4 too, or an IPv4 socket where
-// IPv6 is off.
+// listenUDP opens the socket of a port.
 func (e *Engine) listenUDP(addr netip.AddrPort, owner *atomic.Pointer[engine.Claim]) (engine.Socket, error) {
-	conn, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(addr))
+	conn, err := e.OpenUDP(addr)
 	if err != nil {
 		return nil, err
 	}
@@ -55,16 +53,19 @@ func (e *Engine) listenUDP(addr netip.AddrPort, owner *atomic.Pointer[engine.Cla
 		running:  make(map[*session]struct{}),
 	}
 	u.Init(&e.Base, conn.LocalAddr().(*net.UDPAddr).AddrPort().Port(), owner)
-	if err := errors.Join(sockopt.AskReceipts(conn), u.queue.Init(conn)); err != nil {
+	if err := u.queue.Init(conn); err != nil {
 		conn.Close()
 		return nil, err
 	}
 	_ = conn.SetReadBuffer(udp.ReceiveBuffer) // a smaller one works too
 	u.ctx, u.cancel = context.WithCancel(e.Ctx)
 	stop := context.AfterFunc(e.Ctx, u.Close)
+	serving := e.serving
 	e.Work.Go(func() {
 		defer stop()
-		u.read()
+		if waitFor(u.ctx, serving) {
+			u.read()
+		}
 	})
 	return u, nil
 }

@@ -141,6 +141,16 @@ func (t *Teardown) Broke(side Side, err error) {
 // HasFinished reports whether nothing more is to be read from a side.
 func (t *Teardown) HasFinished(side Side) bool { return t.sides[side].hasFinished() }
 
+// HasBegun reports whether a side has finished, broken off, or takes no more.
+func (t *Teardown) HasBegun() bool {
+	for side := range Side(len(t.sides)) {
+		if t.HasFinished(side) || t.Refuses(side) {
+			return true
+		}
+	}
+	return false
+}
+
 // Refuses reports whether a side takes no more.
 func (t *Teardown) Refuses(side Side) bool { return t.sides[side].sawEPIPE || t.sides[side].broken }
 

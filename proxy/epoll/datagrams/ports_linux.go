@@ -61,7 +61,7 @@ type port struct {
 
 // Open opens the socket of a port. As with TCP, package net opens it. Any goroutine may call it.
 func (u *Sessions) Open(addr netip.AddrPort, owner *atomic.Pointer[engine.Claim]) (engine.Socket, error) {
-	fd, err := socket.ListenUDP(addr)
+	fd, err := socket.ListenUDP(u.Engine, addr)
 	if err != nil {
 		return nil, err
 	}
@@ -85,6 +85,9 @@ func (u *Sessions) Open(addr netip.AddrPort, owner *atomic.Pointer[engine.Claim]
 	}
 	return p, nil
 }
+
+// Descriptor returns the socket of the port.
+func (p *port) Descriptor() (int, error) { return p.FD, nil }
 
 // OwnerChanged ends the sessions that the new owner of the port does not keep.
 func (p *port) OwnerChanged() {
@@ -220,11 +223,16 @@ func (u *Sessions) begin(p *port, key admit.SessionKey) *session {
 		}
 	}
 	u.begun++
+	u.place(f)
+	p.clients[key] = f
+	return f
+}
+
+// place gives f a place, by which events find it.
+func (u *Sessions) place(f *session) {
 	slot, index, generation := u.all.Add()
 	*slot = f
 	f.index, f.generation = index, generation
-	p.clients[key] = f
-	return f
 }
 
 // packed is what is known of how full the kernel's queue of a port is.

@@ -8,6 +8,9 @@ type Requests struct {
 	Poller *Poller  // which they wake up
 	posted []func() // taken from asked, and not met yet
 
+	// AtRest is set while the loop rests: who calls Call acts in its place, and sees to it that nobody else does.
+	AtRest bool
+
 	mu     sync.Mutex // guards the fields below
 	asked  []func()
 	closed bool
@@ -43,6 +46,10 @@ func (q *Requests) InSteps(step func(from int) (next int)) {
 
 // Call has the loop call f, and waits until it has.
 func (q *Requests) Call(f func()) bool {
+	if q.AtRest {
+		f()
+		return true
+	}
 	done := make(chan struct{})
 	if !q.Do(func() { f(); close(done) }) {
 		return false
@@ -57,17 +64,27 @@ const RequestsATurn = 64
 // Meet does what was asked for, as much as the turn has room for. What is asked for meanwhile is left to the next turn.
 func (q *Requests) Meet(t *Turn) {
 	q.take()
-	for n := range min(len(q.posted), RequestsATurn) {
-		if n >= LeastATurn && t.Late() {
-			break
-		}
-		f := q.posted[0]
-		q.posted[0] = nil
-		q.posted = q.posted[1:]
-		f()
+	for n := 0; n < RequestsATurn && len(q.posted) > 0 && (n < LeastATurn || !t.Late()); n++ {
+		q.meetOne()
 	}
 	// Requests that came while others were left over have woken up the loop already, and do so only once.
 	q.take()
+}
+
+func (q *Requests) meetOne() {
+	f := q.posted[0]
+	q.posted[0] = nil
+	q.posted = q.posted[1:]
+	f()
+}
+
+// MeetAll does all that was asked for of a loop at rest, and reports whether that was anything.
+func (q *Requests) MeetAll() (some bool) {
+	for q.take(); len(q.posted) > 0; q.take() {
+		q.meetOne()
+		some = true
+	}
+	return some
 }
 
 // Left reports whether some of what was asked for is left to the next turn.

@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"kubeproxy/proxy/engine"
 )
 
 // A delivery notes what was told of replies.
@@ -19,7 +21,7 @@ func (d *delivery) Delivered(length int, err error) {
 
 // What a batch receives has its sender, and what is added to a batch arrives there, in order.
 func TestBatchesCarryDatagramsThereAndBack(t *testing.T) {
-	fd, err := ListenUDP(netip.MustParseAddrPort("127.0.0.1:0"))
+	fd, err := ListenUDP(new(engine.Base), netip.MustParseAddrPort("127.0.0.1:0"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -70,7 +72,7 @@ func TestBatchesCarryDatagramsThereAndBack(t *testing.T) {
 
 // A reply that cannot be sent costs itself, and not the ones after it.
 func TestAReplyThatCannotBeSentCostsOnlyItself(t *testing.T) {
-	fd, err := ListenUDP(netip.MustParseAddrPort("127.0.0.1:0"))
+	fd, err := ListenUDP(new(engine.Base), netip.MustParseAddrPort("127.0.0.1:0"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,51 +1,43 @@
 package socket
 
 import (
-	"context"
 	"errors"
-	"net"
 	"net/netip"
 	"syscall"
-	"time"
 
 	"golang.org/x/sys/unix"
 
+	"kubeproxy/proxy/engine"
 	"kubeproxy/proxy/sockopt"
-	"kubeproxy/proxy/tcp"
 	"kubeproxy/proxy/udp"
 )
 
-// ListenTCP opens a listening socket, whose clients inherit its options: keepalive probes in this period. Package net opens it, as
-// it knows best how to serve both families.
-func ListenTCP(ctx context.Context, addr netip.AddrPort, keepAlive time.Duration) (fd int, err error) {
-	config := net.ListenConfig{KeepAliveConfig: tcp.KeepAlive(keepAlive), Control: sockopt.PrepareListen}
-	config.SetMultipathTCP(false) // its resets and half-closes are not those of TCP
-	listener, err := config.Listen(ctx, "tcp", addr.String())
+// ListenTCP opens a listening socket, whose clients inherit its options. Package net opens it, as it knows best how to serve both
+// families.
+func ListenTCP(base *engine.Base, addr netip.AddrPort) (fd int, err error) {
+	listener, err := base.OpenTCP(addr)
 	if err != nil {
 		return 0, err
 	}
 	defer listener.Close()
-	raw, err := listener.(*net.TCPListener).SyscallConn()
+	raw, err := listener.SyscallConn()
 	if err != nil {
 		return 0, err
 	}
 	if fd, err = duplicate(raw); err == nil {
 		_ = sockopt.Set(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1) // neither can fail
-		KeepAlive(fd, keepAlive)
+		KeepAlive(fd, base.Cfg.TCPKeepAlive)
 	}
 	return fd, err
 }
 
 // ListenUDP opens a socket that tells, with each datagram, which of our addresses it was sent to.
-func ListenUDP(addr netip.AddrPort) (fd int, err error) {
-	conn, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(addr))
+func ListenUDP(base *engine.Base, addr netip.AddrPort) (fd int, err error) {
+	conn, err := base.OpenUDP(addr)
 	if err != nil {
 		return 0, err
 	}
 	defer conn.Close()
-	if err := sockopt.AskReceipts(conn); err != nil {
-		return 0, err
-	}
 	_ = conn.SetReadBuffer(udp.ReceiveBuffer) // smaller ones work too
 	_ = conn.SetWriteBuffer(udp.ReceiveBuffer)
 	raw, err := conn.SyscallConn()

@@ -1,0 +1,88 @@
+package engine
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+
+	"kubeproxy/proxy/sockopt"
+	"kubeproxy/registry"
+)
+
+// Inherit has OpenTCP and OpenUDP take the sockets of a predecessor where they would open others.
+func (c *Base) Inherit(listeners map[registry.NodePort]int) { c.inherited = listeners }
+
+// CloseInherited closes the sockets of a predecessor that no service wants.
+func (c *Base) CloseInherited() {
+	for _, fd := range c.inherited {
+		os.NewFile(uintptr(fd), "inherited listener").Close()
+	}
+	c.inherited = nil
+}
+
+// OpenTCP opens the listening socket of a port. Bound to 0.0.0.0 it serves both families, as in v0.4.
+func (c *Base) OpenTCP(at netip.AddrPort) (*net.TCPListener, error) {
+	if f := c.inheritedSocket(registry.TCP, at.Port()); f != nil {
+		defer f.Close()
+		l, err := net.FileListener(f) // has a descriptor of its own
+		if err != nil {
+			return nil, err
+		}
+		if tcp, ok := l.(*net.TCPListener); ok {
+			return tcp, nil
+		}
+		l.Close()
+		return nil, fmt.Errorf("what was inherited is a listener on %s", l.Addr().Network())
+	}
+	config := net.ListenConfig{KeepAlive: -1, Control: sockopt.PrepareListen} // an engine turns it on, also for an inherited socket
+	config.SetMultipathTCP(false)                                             // its resets and half-closes are not those of TCP
+	l, err := config.Listen(c.Ctx, "tcp", at.String())
+	if err != nil {
+		return nil, err
+	}
+	return l.(*net.TCPListener), nil
+}
+
+// OpenUDP opens the socket of a port, which reports with each datagram which of our addresses it was sent to. Bound to 0.0.0.0 it
+// serves both families, as in v0.4: for a wildcard address package net opens an IPv6 socket that takes IPv4 too, or an IPv4 socket
+// where IPv6 is off.
+func (c *Base) OpenUDP(at netip.AddrPort) (*net.UDPConn, error) {
+	conn, err := c.udpSocket(at)
+	if err != nil {
+		return nil, err
+	}
+	if err := sockopt.AskReceipts(conn); err != nil {
+		conn.Close()
+		return nil, err
+	}
+	return conn, nil
+}
+
+func (c *Base) udpSocket(at netip.AddrPort) (*net.UDPConn, error) {
+	f := c.inheritedSocket(registry.UDP, at.Port())
+	if f == nil {
+		return net.ListenUDP("udp", net.UDPAddrFromAddrPort(at))
+	}
+	defer f.Close()
+	conn, err := net.FilePacketConn(f) // has a descriptor of its own
+	if err != nil {
+		return nil, err
+	}
+	if udp, ok := conn.(*net.UDPConn); ok {
+		return udp, nil
+	}
+	conn.Close()
+	return nil, fmt.Errorf("what was inherited is a socket on %s", conn.LocalAddr().Network())
+}
+
+// inheritedSocket takes the socket of a predecessor for a port; nil if there is none.
+func (c *Base) inheritedSocket(protocol registry.Protocol, port uint16) *os.File {
+	id := registry.NodePort{Protocol: protocol, Number: port}
+	fd, ok := c.inherited[id]
+	if !ok {
+		return nil
+	}
+	delete(c.inherited, id)
+	return os.NewFile(uintptr(fd), id.String())
+}

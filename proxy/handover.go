@@ -1,0 +1,223 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"maps"
+	"math"
+	"slices"
+
+	"github.com/golang/glog"
+
+	"kubeproxy/internal/takeover"
+	"kubeproxy/proxy/handover"
+	"kubeproxy/registry"
+)
+
+// A stage says how far a take-over has come, in either process.
+//
+//	predecessor:  serves ─ Listeners ─▶ offers ─ Freeze ─▶ rests ─ Release ─▶ released
+//	                ▲                     └─────── Thaw ─────┘
+//	successor:    serves ─ AdoptListeners ─▶ adopts ─ Serve ─▶ serves
+type stage uint8
+
+const (
+	serves   stage = iota
+	offers         // a successor has the listeners, and may get the rest
+	rests          // and gets it: nothing moves
+	released       // a successor serves; what is left here ends
+	adopts         // from a predecessor, and nothing moves yet
+)
+
+// isTakenOver reports whether a successor is at work. So long nothing may change that it was told.
+func (s stage) isTakenOver() bool { return s == offers || s == rests }
+
+// waitForTakeoverLocked waits until no successor is at work.
+func (p *Proxier) waitForTakeoverLocked() {
+	for p.stage.isTakenOver() {
+		p.settled.Wait()
+	}
+}
+
+// Listeners begins a take-over: see [takeover.Predecessor]. From here to Thaw or Release, OnUpdate and the end of Run wait.
+func (p *Proxier) Listeners() ([]takeover.Item, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.stage != serves || p.stopped {
+		return nil, errors.New("no take-over can begin: another one is under way, or the proxy stops")
+	}
+	items := []takeover.Item{handover.Encode(&handover.Greeting{Version: handover.Version, Live: p.engine.IsLive()})}
+	for _, l := range inOrder(slices.Collect(maps.Values(p.listeners))) {
+		record := handover.Listener{ID: l.id, Bind: p.cfg.BindAddress, Open: l.socket != nil}
+		for c := range l.claims.all() {
+			record.Claims = append(record.Claims, c.Key)
+		}
+		var descriptors []int
+		if l.socket != nil {
+			fd, err := l.socket.Descriptor()
+			if err != nil {
+				return nil, fmt.Errorf("listener of %s: %w", l.id, err)
+			}
+			descriptors = []int{fd}
+		}
+		items = append(items, handover.Encode(&record, descriptors...))
+	}
+	p.stage = offers
+	return items, nil
+}
+
+// Freeze brings the engine to rest, and yields what it carries, after what the balancer has learned.
+func (p *Proxier) Freeze(ctx context.Context) (iter.Seq2[takeover.Item, error], error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.stage != offers {
+		return nil, errors.New("there is no take-over to freeze for")
+	}
+	if err := p.engine.Rest(ctx); err != nil {
+		return nil, err
+	}
+	p.stage = rests
+	return func(yield func(takeover.Item, error) bool) {
+		for record := range p.lb.Export() {
+			if !yield(handover.Encode(record), nil) {
+				return
+			}
+		}
+		for item, err := range p.engine.Export() {
+			if !yield(item, err) {
+				return
+			}
+		}
+	}, nil
+}
+
+// Thaw ends a take-over that failed: everything goes on.
+func (p *Proxier) Thaw() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.stage.isTakenOver() {
+		return
+	}
+	if p.stage == rests {
+		p.engine.Resume()
+	}
+	p.stage = serves
+	p.settled.Broadcast()
+	p.wakeRetries()
+}
+
+// Release ends a take-over that succeeded: what the successor has is closed here, and its peers do not notice. Run still has to be
+// told to stop; what the successor does not have ends as it does then.
+func (p *Proxier) Release() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.stage.isTakenOver() {
+		return
+	}
+	atRest := p.stage == rests
+	if atRest {
+		p.engine.Release()
+	}
+	p.closeAllLocked()
+	p.stage = released
+	if atRest {
+		p.engine.Resume()
+	}
+	p.settled.Broadcast()
+}
+
+// AdoptListeners keeps the listeners of a predecessor for the first batch: see [takeover.Successor]. Where services want the same port, the
+// owner of before has it again. It must be called before the first batch.
+func (p *Proxier) AdoptListeners(items []takeover.Item) (live bool, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	sockets := make(map[registry.NodePort]int)
+	defer func() {
+		if err != nil {
+			for _, item := range items {
+				closeDescriptors(item)
+			}
+		}
+	}()
+	if p.stage != serves || len(p.services) > 0 || p.stopped {
+		return false, errors.New("listeners can only be adopted before the first configuration")
+	}
+	inherited := make(map[registry.NodePort][]registry.PortKey)
+	for _, item := range items {
+		record, err := handover.Decode(item)
+		if err != nil {
+			return false, err
+		}
+		switch r := record.(type) {
+		case *handover.Greeting:
+			live = r.Live && r.Version == handover.Version && p.engine.IsLive()
+		case *handover.Listener:
+			if r.Bind != p.cfg.BindAddress {
+				return false, fmt.Errorf("the predecessor listens on %s, and -bind_address is %s: stop it first", r.Bind, p.cfg.BindAddress)
+			}
+			if inherited[r.ID] != nil {
+				return false, fmt.Errorf("there are two listeners of %s", r.ID)
+			}
+			inherited[r.ID] = r.Claims
+			if r.Open {
+				sockets[r.ID] = item.Descriptors[0]
+			}
+		default:
+			return false, fmt.Errorf("%T among the listeners", record)
+		}
+	}
+	if err := p.engine.Rest(context.Background()); err != nil {
+		return false, err
+	}
+	p.engine.Inherit(sockets)
+	p.inherited, p.stage = inherited, adopts
+	return live, nil
+}
+
+// inheritedRankLocked orders the claims on a port as a predecessor had them. Those that it did not have come last.
+func (p *Proxier) inheritedRankLocked(n newcomer) int {
+	for i, key := range p.inherited[n.id] {
+		if key.Name == n.claim.Key.Name {
+			return i
+		}
+	}
+	return math.MaxInt
+}
+
+// Adopt takes over the connections and sessions of a predecessor, after the first batch. None of them moves before Serve. When items yields
+// an error, or an item is wrong, Adopt forgets all that it has adopted; the predecessor goes on with it.
+func (p *Proxier) Adopt(items iter.Seq2[takeover.Item, error]) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.stage != adopts {
+		return errors.New("nothing can be adopted after Serve, or without listeners")
+	}
+	a := newAdoption(p)
+	defer a.end()
+	for item, err := range items {
+		if err == nil {
+			if err = a.adopt(item); err != nil {
+				closeDescriptors(item)
+			}
+		}
+		if err != nil {
+			p.engine.Release()
+			return err
+		}
+	}
+	glog.Infof("took over %d TCP connections and %d UDP sessions of %d services", a.connections, a.sessions, len(a.claims))
+	return nil
+}
+
+// Serve begins to accept clients, and has what was adopted go on.
+func (p *Proxier) Serve() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.stage != adopts {
+		return
+	}
+	p.stage, p.inherited = serves, nil
+	p.engine.Resume()
+}

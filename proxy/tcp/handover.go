@@ -1,0 +1,85 @@
+package tcp
+
+import (
+	"cmp"
+	"time"
+
+	"kubeproxy/proxy/engine"
+	"kubeproxy/proxy/handover"
+	"kubeproxy/proxy/traffic"
+)
+
+// How connections pass to another process, as far as engines do it alike: package handover says what a record holds.
+
+// Record returns what a successor needs of the connection, but for what its engine holds: bytes, and the way to the end.
+func (c *Connection) Record() handover.TCP {
+	r := handover.TCP{
+		Service: c.Claim.Key, Port: c.port, Client: c.client,
+		Age: time.Since(c.began), Dialled: c.dialled, Attempts: uint64(c.attempts),
+	}
+	if c.Endpoint != nil {
+		r.Endpoint = c.Endpoint.Addr
+	}
+	return r
+}
+
+// Adopt counts a connection of a predecessor, whatever the limits say.
+func Adopt(base *engine.Base, r *handover.TCP, at engine.Place) Connection {
+	base.Connections.Add(1)
+	at.Claim.Tally.Active.Add(1)
+	if at.Endpoint != nil {
+		at.Endpoint.Joined()
+	}
+	return Connection{
+		base: base, Claim: at.Claim, port: r.Port, client: r.Client, began: time.Now().Add(-r.Age),
+		dialled: r.Dialled, attempts: int(r.Attempts), Endpoint: at.Endpoint,
+	}
+}
+
+// Forget ends a connection here that goes on in another process: it is no longer counted, and has no ending.
+func (c *Connection) Forget() {
+	c.base.Connections.Add(-1)
+	c.Claim.Tally.Active.Add(-1)
+	if c.Endpoint != nil {
+		c.Endpoint.Left()
+	}
+}
+
+// Record returns how far the connection has come on the way to its end.
+func (t *Teardown) Record(now time.Duration) handover.Teardown {
+	r := handover.Teardown{Client: t.sides[ClientSide].record(), Backend: t.sides[BackendSide].record(), Delivered: t.delivered}
+	if t.reason > 0 {
+		r.Reason = traffic.Reason(t.reason - 1).String()
+	}
+	if t.until > 0 {
+		r.Timed, r.Patience = true, t.until-now
+	}
+	return r
+}
+
+func (s *sideState) record() handover.SideEnd {
+	return handover.SideEnd{Finished: s.hasFinished(), FIN: s.end == saidFIN, Broken: s.broken, SawEPIPE: s.sawEPIPE}
+}
+
+// AdoptTeardown returns the teardown that Record has described. A reason that this release does not know is none.
+func AdoptTeardown(r *handover.Teardown, now time.Duration) Teardown {
+	t := Teardown{sides: [2]sideState{ClientSide: adoptSide(r.Client), BackendSide: adoptSide(r.Backend)}, delivered: r.Delivered}
+	if why, ok := traffic.ParseReason(r.Reason); ok {
+		t.reason = uint8(why) + 1
+	}
+	if r.Timed {
+		t.until = cmp.Or(now+r.Patience, 1) // 0 would say that it was never asked
+	}
+	return t
+}
+
+func adoptSide(r handover.SideEnd) sideState {
+	s := sideState{broken: r.Broken, sawEPIPE: r.SawEPIPE}
+	switch {
+	case r.FIN:
+		s.end = saidFIN
+	case r.Finished:
+		s.end = brokeOff
+	}
+	return s
+}

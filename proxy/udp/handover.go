@@ -1,0 +1,86 @@
+package udp
+
+import (
+	"time"
+
+	"kubeproxy/internal/monotonic"
+	"kubeproxy/proxy/engine"
+	"kubeproxy/proxy/handover"
+	"kubeproxy/proxy/sockopt"
+	"kubeproxy/proxy/traffic"
+	"kubeproxy/registry"
+)
+
+// How sessions pass to another process, as far as engines do it alike: package handover says what a record holds.
+
+// Record returns what a successor needs of the session. Its slices are the session's.
+func (s *Session) Record(now time.Duration) handover.UDP {
+	r := handover.UDP{
+		Service: s.Claim.Key, Port: s.port.Number, Client: s.Key.Client, Local: s.Key.Local,
+		Age: time.Since(s.began), Dialled: s.dialled, Silent: s.SilentFor(), Attempts: uint64(s.attempts),
+		Sent: s.sent.Load(), Received: s.received, Answered: s.answered, Confirmed: s.confirmed,
+		Waiting: s.waiting, Unanswered: s.unanswered, Kept: s.kept, Last: s.last,
+	}
+	if s.carried != nil {
+		r.Endpoint = s.carried.Addr
+	}
+	if s.previous != nil {
+		r.Previous = s.previous.Addr
+	}
+	if v := s.at; v != nil {
+		r.Visit = handover.Visit{IsOn: true, Age: now - v.Began, Answered: v.answered, Refused: v.refused}
+	}
+	return r
+}
+
+// Lost returns how many datagrams the kernel had no room for, as far as they were counted.
+func (p *Port) Lost() uint32 { return p.lost }
+
+// AdoptLost has those not counted again.
+func (p *Port) AdoptLost(lost uint32) { p.lost = lost }
+
+// Adopt makes s the session that r describes, whatever the limits say. If it is with an endpoint, the visit goes on at v; else v is
+// nil, and an endpoint is to be found. self is s as the limits know it, and has to be a pointer. The descriptor is the caller's to pay.
+func (p *Port) Adopt(s *Session, self interface{ Evict() }, r *handover.UDP, at engine.Place, v *Visit) {
+	c, now := p.base, monotonic.Now()
+	s.port, s.Claim, s.began = p, at.Claim, time.Now().Add(-r.Age)
+	s.Key.Client, s.Key.Local = r.Client, r.Local
+	s.Control = sockopt.ControlFrom(r.Local)
+	s.Entry.Socket, s.Entry.Session = &p.evictions, self
+	c.Sessions.Adopt(&s.Entry, r.Silent, r.Confirmed)
+	c.Sessions.Existing.Add(1)
+	at.Claim.Tally.Active.Add(1)
+	s.sent.Store(r.Sent)
+	s.received, s.attempts, s.dialled = r.Received, int(r.Attempts), r.Dialled
+	s.answered, s.confirmed = r.Answered, r.Confirmed
+	s.unanswered, s.kept, s.last = r.Unanswered, r.Kept, append([]byte(nil), r.Last...)
+	s.carried, s.previous = at.Endpoint, at.Previous
+	for _, datagram := range r.Waiting {
+		if !s.hold(datagram) {
+			s.Drop(traffic.DropWaiting, 1)
+		}
+	}
+	s.until = now + c.Cfg.DialTotalTimeout
+	if v == nil {
+		s.choice = at.Claim.Choose(r.Client.Addr())
+		return
+	}
+	*v = Visit{Endpoint: at.Endpoint, Began: now - r.Visit.Age, answered: r.Visit.Answered, refused: r.Visit.Refused}
+	s.at = v
+	s.choice = at.Claim.Rotation.ChooseAfter(at.Endpoint, registry.UDP, r.Client.Addr(), at.Claim.AffinityTimeout, at.Claim.Lifetime)
+	at.Endpoint.Joined()
+}
+
+// Forget ends a session here that goes on in another process: it is no longer counted, and has no ending.
+func (s *Session) Forget() {
+	c := s.port.base
+	if s.at != nil {
+		s.at.Endpoint.Left()
+	}
+	s.ended, s.at = true, nil
+	c.Sessions.Remove(&s.Entry)
+	c.Sessions.Unreserve(s.waiting)
+	c.Sessions.Existing.Add(-1)
+	c.Budget.Release(1)
+	s.Claim.Tally.Active.Add(-1)
+}
