@@ -28,7 +28,7 @@ CHAOS     ?= $(if $(MEMBERS),-members=$(MEMBERS)) $(if $(DURATION),-duration=$(D
 
 export CGO_ENABLED = 0
 
-.PHONY: help build run test check fuzz hostile bench bench-peers bench-self bench-fleet bench-scale chaos chaos-v2 lab lab-check lab-down clean
+.PHONY: help build run test check browser fuzz hostile bench bench-peers bench-self bench-fleet bench-scale chaos chaos-v2 lab lab-check lab-down clean
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
@@ -47,6 +47,10 @@ check: ## what must be clean before a commit: gofmt, vet, staticcheck, test
 	go vet ./...
 	go tool staticcheck ./...
 	$(MAKE) test
+
+browser: ## the status page of a node in Chromium (package chromium-headless-shell or chromium); pictures in bin/status-*.png
+	go vet -tags browser ./cmd/internal/statuspage
+	go test -tags browser -count=1 -run InABrowser -v ./cmd/internal/statuspage
 
 fuzz: ## every fuzz target for FUZZTIME
 	scripts/fuzz.sh $(FUZZTIME)

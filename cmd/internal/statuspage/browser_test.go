@@ -1,0 +1,579 @@
+//go:build browser
+
+// The status page of a whole node, in Chromium. `make browser` runs this file.
+package statuspage_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/audits"
+	"github.com/chromedp/cdproto/cdp"
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/cdproto/log"
+	"github.com/chromedp/cdproto/runtime"
+	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"kubeproxy/cmd/internal/node"
+	"kubeproxy/cmd/internal/operators"
+	"kubeproxy/config"
+	"kubeproxy/config/etcdsource"
+	"kubeproxy/config/etcdsource/etcdtest"
+	"kubeproxy/proxy"
+	"kubeproxy/proxy/engine"
+	"kubeproxy/proxy/proxytest"
+	"kubeproxy/registry"
+)
+
+// patience is how long anything may take in a browser on a loaded machine.
+const patience = time.Minute
+
+// A site is a node with 130 services, of which web has clients all the time.
+type site struct {
+	all  *testing.T // the test that the site ends with
+	etcd *etcdtest.Process
+	kv   *clientv3.Client
+	url  string
+	web  netip.AddrPort
+	ends []*proxytest.TCPServer // of web
+}
+
+const services = 130
+
+func (s *site) put(t testing.TB, key, value string) {
+	t.Helper()
+	if _, err := s.kv.Put(t.Context(), key, value); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (s *site) putService(t testing.TB, name string, port uint16) {
+	t.Helper()
+	s.put(t, registry.SpecsPrefix+name, fmt.Sprintf(`{"kind":"Service","apiVersion":"v1beta1","id":"x","port":%d}`, port))
+}
+
+func (s *site) putEndpoints(t testing.TB, name string, addrs ...string) {
+	t.Helper()
+	s.put(t, registry.EndpointsPrefix+name, fmt.Sprintf(`{"kind":"Endpoints","apiVersion":"v1beta1","id":"x","endpoints":["%s"]}`, strings.Join(addrs, `","`)))
+}
+
+// start starts a node and its clients.
+func start(t *testing.T) *site {
+	t.Helper()
+	s := &site{all: t, etcd: etcdtest.StartProcess(t), web: proxytest.On(proxytest.FreePort(t))}
+	s.kv = s.etcd.Client(t)
+	for i := range services - 1 {
+		s.putService(t, fmt.Sprintf("service-%03d", i), proxytest.FreePort(t))
+	}
+	s.putService(t, "web", s.web.Port())
+	s.putEndpoints(t, "web", s.serve(t), s.serve(t), s.serve(t))
+	source, err := etcdsource.New(etcdsource.Config{Endpoints: []string{s.etcd.URL()}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	metrics := proxytest.On(proxytest.FreePort(t))
+	s.url = "http://" + metrics.String()
+	ctx, cancel := context.WithCancel(context.Background())
+	ready, done := make(chan struct{}), make(chan error, 1)
+	go func() {
+		done <- node.Run(ctx, node.Options{
+			Sources: []config.Source{source},
+			Proxy: proxy.Config{
+				Config:       engine.Config{BindAddress: proxytest.Loopback, DialTimeout: patience, DialTotalTimeout: patience},
+				DrainTimeout: time.Nanosecond,
+			},
+			Operators: operators.Config{Metrics: metrics},
+			Ready:     func() { close(ready) },
+		})
+	}()
+	t.Cleanup(func() {
+		cancel()
+		if err := proxytest.Receive(t, done, "the end of the node"); err != nil {
+			t.Error(err)
+		}
+	})
+	proxytest.Receive(t, ready, "the first state")
+	s.askForEver(t)
+	return s
+}
+
+// serve starts an endpoint of web, and returns its address.
+func (s *site) serve(t testing.TB) string {
+	end := proxytest.ServeTCP(t, "127.0.0.1:0", proxytest.Identify("web"))
+	s.ends = append(s.ends, end)
+	return end.Addr.String()
+}
+
+// askForEver has one client after the other come to web until the test ends: what an endpoint does is known by clients only.
+func (s *site) askForEver(t *testing.T) {
+	ctx, cancel := context.WithCancel(context.Background())
+	var clients sync.WaitGroup
+	clients.Go(func() {
+		for ctx.Err() == nil {
+			_, _ = proxytest.AskTCP(s.web) // it may find nobody: that is what some tests are about
+			select {
+			case <-time.After(50 * time.Millisecond): // a few clients a second, and no load
+			case <-ctx.Done():
+			}
+		}
+	})
+	t.Cleanup(func() {
+		cancel()
+		clients.Wait()
+	})
+}
+
+// A tab is one page of the browser.
+type tab struct {
+	context.Context
+	t *testing.T
+
+	collecting sync.WaitGroup
+	mu         sync.Mutex // guards reports
+	reports    []string   // of violations of the policy, and of errors in scripts
+}
+
+// chromium returns where the browser is. Without one the tests fail.
+func chromium(t *testing.T) string {
+	t.Helper()
+	for _, name := range []string{"chromium", "chromium-headless-shell"} {
+		if path, err := exec.LookPath(name); err == nil {
+			return path
+		}
+	}
+	t.Fatal("there is no Chromium; install it: apt-get install --no-install-recommends chromium-headless-shell fonts-dejavu-core")
+	return ""
+}
+
+// browse starts a browser, which ends with the test.
+func browse(t *testing.T) context.Context {
+	t.Helper()
+	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(chromium(t)), chromedp.NoSandbox, // which root cannot have
+		chromedp.WindowSize(1280, 900), chromedp.WSURLReadTimeout(patience))
+	allocator, end := chromedp.NewExecAllocator(t.Context(), options...)
+	t.Cleanup(end)
+	browser, end := chromedp.NewContext(allocator)
+	t.Cleanup(end)
+	if err := chromedp.Do(browser); err != nil {
+		t.Fatal(err)
+	}
+	return browser
+}
+
+// An action is a step in a tab.
+type action = chromedp.Action[chromedp.Void]
+
+// command makes an action of a command of the DevTools protocol.
+func command[P, R any](c cdp.Command[P, R], params P) action {
+	return chromedp.Func(func(ctx context.Context, tab *chromedp.Target) error {
+		_, err := cdp.Call(ctx, tab, c, params)
+		return err
+	})
+}
+
+// collect has what an event reports added to the reports of a tab, until the tab is closed.
+func collect[E any](b *tab, event cdp.Event[E], report func(E) string) action {
+	return chromedp.Func(func(_ context.Context, target *chromedp.Target) error {
+		events := cdp.Events(b.Context, target, event)
+		b.collecting.Go(func() {
+			for e, err := range events {
+				if err != nil {
+					return
+				}
+				if text := report(e); text != "" {
+					b.mu.Lock()
+					b.reports = append(b.reports, text)
+					b.mu.Unlock()
+				}
+			}
+		})
+		return nil
+	})
+}
+
+// open opens a page in a new tab. At the end of the test no policy was violated in it, and no script failed.
+func open(t *testing.T, browser context.Context, url string, first ...action) *tab {
+	t.Helper()
+	ctx, end := chromedp.NewContext(browser)
+	if err := chromedp.Do(ctx); err != nil { // which makes the tab, without a time limit
+		t.Fatal(err)
+	}
+	b := &tab{Context: ctx, t: t}
+	t.Cleanup(func() {
+		end()
+		b.collecting.Wait()
+		for _, report := range b.reports {
+			t.Errorf("the browser reports: %s", report)
+		}
+	})
+	b.do(
+		collect(b, log.EntryAdded, func(e log.EventEntryAdded) string {
+			if e.Entry.Source == log.EntrySourceSecurity || e.Entry.Source == log.EntrySourceJavascript {
+				return e.Entry.Text
+			}
+			return ""
+		}),
+		collect(b, audits.IssueAdded, func(e audits.EventIssueAdded) string {
+			if strings.Contains(string(e.Issue.Code), "ContentSecurityPolicy") {
+				return fmt.Sprintf("%+v", e.Issue.Details)
+			}
+			return ""
+		}),
+		collect(b, runtime.ExceptionThrown, func(e runtime.EventExceptionThrown) string { return e.ExceptionDetails.Text }),
+		command(log.Enable, cdp.Empty{}), command(audits.Enable, cdp.Empty{}), command(runtime.Enable, cdp.Empty{}),
+	)
+	b.do(first...)
+	b.do(chromedp.Navigate(url))
+	return b
+}
+
+func (b *tab) do(actions ...action) {
+	b.t.Helper()
+	ctx, stop := context.WithTimeout(b.Context, patience)
+	defer stop()
+	if err := chromedp.Do(ctx, actions...); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// get runs an action that has a result.
+func get[T any](b *tab, a chromedp.Action[T]) T {
+	b.t.Helper()
+	ctx, stop := context.WithTimeout(b.Context, patience)
+	defer stop()
+	result, err := chromedp.Run(ctx, a)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return result
+}
+
+// eval evaluates a JavaScript expression to a string.
+func (b *tab) eval(expression string) string {
+	b.t.Helper()
+	return get(b, chromedp.Evaluate[string]("String("+expression+")"))
+}
+
+// await waits until an expression, which may be that of a page that is being loaded, is what is wanted.
+func (b *tab) await(expression string, is func(string) bool, what string) {
+	b.t.Helper()
+	var last string
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
+		ctx, stop := context.WithDeadline(b.Context, deadline)
+		result, err := chromedp.Run(ctx, chromedp.Evaluate[string]("String("+expression+")"))
+		stop()
+		if last = result; err == nil && is(last) {
+			return
+		}
+	}
+	b.t.Fatalf("%s did not come about: %s is %q", what, expression, last)
+}
+
+// press types keys, one after the other.
+func (b *tab) press(keys ...string) {
+	b.t.Helper()
+	for _, key := range keys {
+		b.do(chromedp.KeyEvent(key))
+	}
+}
+
+// shoot saves a picture of the page under bin.
+func (b *tab) shoot(name string) {
+	b.t.Helper()
+	picture := get(b, chromedp.FullScreenshot(100))
+	dir := filepath.Join("..", "..", "..", "bin")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		b.t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "status-"+name+".png"), picture, 0o644); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+const verdict = `document.querySelector("#verdict > span").textContent`
+
+func contains(parts ...string) func(string) bool {
+	return func(s string) bool {
+		for _, part := range parts {
+			if !strings.Contains(s, part) {
+				return false
+			}
+		}
+		return true
+	}
+}
+
+// TestInABrowser has one node and one browser for all of its parts.
+func TestInABrowser(t *testing.T) {
+	browser := browse(t)
+	s := start(t)
+	t.Run("each fault is the first sentence until it is mended", func(t *testing.T) { s.testFaults(t, browser) })
+	t.Run("filter, sort and pages", func(t *testing.T) { s.testTable(t, browser) })
+	t.Run("the keyboard is enough", func(t *testing.T) { s.testKeyboard(t, browser) })
+	t.Run("JavaScript is not needed", func(t *testing.T) { s.testWithoutScript(t, browser) })
+	t.Run("text is legible, dark and light, wide and narrow", func(t *testing.T) { s.testLooks(t, browser) })
+	t.Run("hostile names do nothing", func(t *testing.T) { s.testHostile(t, browser) })
+	t.Run("a viewer too many is told to reload by hand", func(t *testing.T) { s.testTooMany(t, browser) })
+	t.Run("the page can be paused", func(t *testing.T) { s.testPause(t, browser) })
+}
+
+// testFaults makes four faults, one after the other, and looks at a page that stays open.
+func (s *site) testFaults(t *testing.T, browser context.Context) {
+	b := open(t, browser, s.url)
+	b.await(verdict, contains("All is well."), "a node that is well")
+	b.shoot("well")
+	spare := fmt.Sprintf("service-%03d", 0)
+	var port string
+	for _, fault := range []struct {
+		name        string
+		begin, mend func()
+		sentence    []string
+	}{
+		{"broken-record", func() {
+			s.put(t, registry.SpecsPrefix+"web", `{"kind":"Service","apiVersion":"v1beta1","id":"web","port":808000}`)
+		}, func() { s.putService(t, "web", s.web.Port()) }, []string{registry.SpecsPrefix + "web", "is refused", "808000"}},
+		{"dead-endpoint", func() { s.ends[1].Close() }, func() {
+			s.ends[1] = proxytest.ServeTCP(s.all, s.ends[1].Addr.String(), proxytest.Identify("web"))
+		}, []string{s.ends[1].Addr.String(), "default/web", "does not answer since"}},
+		{"conflict", func() {
+			value, err := s.kv.Get(t.Context(), registry.SpecsPrefix+spare)
+			if err != nil || len(value.Kvs) != 1 {
+				t.Fatal(value, err)
+			}
+			port = string(value.Kvs[0].Value)
+			s.put(t, registry.SpecsPrefix+"rival", port)
+		}, func() {
+			if _, err := s.kv.Delete(t.Context(), registry.SpecsPrefix+"rival"); err != nil {
+				t.Fatal(err)
+			}
+		}, []string{"default/rival waits for tcp port", "default/" + spare + " has"}},
+		{"etcd-away", s.etcd.Kill, func() { s.etcd.Start(t) }, []string{"etcd cannot be read since"}},
+	} {
+		began := time.Now()
+		fault.begin()
+		b.await(verdict, contains(fault.sentence...), fault.name)
+		named := time.Since(began)
+		b.shoot(fault.name)
+		began = time.Now()
+		fault.mend()
+		b.await(verdict, contains("All is well."), "the end of "+fault.name)
+		t.Logf("%s: named after %v, gone %v after it was mended", fault.name, named.Round(10*time.Millisecond), time.Since(began).Round(10*time.Millisecond))
+	}
+}
+
+// heads are the ports of the rows that a tab shows.
+const heads = `[...document.querySelectorAll("#services th")].map(e => e.textContent).join()`
+
+const names = `[...document.querySelectorAll("#services td:nth-child(2) a")].map(e => e.textContent).join()`
+
+const pager = `document.querySelector("#pager span").textContent`
+
+func (s *site) testTable(t *testing.T, browser context.Context) {
+	b := open(t, browser, s.url)
+	b.await(pager, contains("1–100 of 130"), "the first page")
+	b.do(chromedp.Click(chromedp.CSS(`#pager a[rel=next]`)))
+	b.await(pager, contains("101–130 of 130"), "the second page")
+	b.do(chromedp.SendKeys(chromedp.CSS("#q"), "service-07"+kb.Enter))
+	b.await(pager, contains("1–10 of 10"), "ten services that match")
+	b.do(chromedp.Click(chromedp.CSS(`thead th:nth-child(2) a`)))
+	b.await(names, func(s string) bool { return strings.HasPrefix(s, "default/service-070,default/service-071") }, "the order of names")
+	b.do(chromedp.Click(chromedp.CSS(`thead th:nth-child(2) a`)))
+	b.await(names, func(s string) bool { return strings.HasPrefix(s, "default/service-079,default/service-078") }, "the reverse of it")
+	if got := b.eval(`document.querySelector("thead [aria-sort]").textContent`); got != "Service" {
+		t.Errorf("the sorted column is said to be %q", got)
+	}
+	b.do(chromedp.SetValue(chromedp.CSS("#q"), "web"), chromedp.Submit(chromedp.CSS("#q")))
+	b.await(pager, contains("1–1 of 1"), "one service that matches")
+	b.await(`document.querySelector("#services td:nth-child(5)").textContent`, func(s string) bool { return s != "0" && s != "–" }, "the rate of new clients")
+	b.do(chromedp.Click(chromedp.CSS(`#services td a`)))
+	b.await(`document.querySelector("h1").textContent`, contains("default/web"), "the page of the service")
+	b.await(`document.querySelectorAll("#sparklines polyline").length`, contains("4"), "lines that go on by themselves")
+	b.await(`document.querySelector("#endings").textContent`, contains("endpoint_finished"), "the last endings")
+	b.shoot("service")
+}
+
+// testKeyboard uses Tab, Enter and letters only.
+func (s *site) testKeyboard(t *testing.T, browser context.Context) {
+	b := open(t, browser, s.url)
+	const focus = `document.activeElement.textContent.trim()`
+	const outline = `getComputedStyle(document.activeElement).outlineStyle + " " + parseFloat(getComputedStyle(document.activeElement).outlineWidth)`
+	b.await(pager, contains("1–100 of 130"), "the first page")
+	b.press(kb.Tab)
+	if got := b.eval(focus); got != "Skip to content" {
+		t.Errorf("the first Tab leads to %q", got)
+	}
+	b.press(kb.Enter)
+	b.await(`document.activeElement.id + location.hash`, contains("main#main"), "the skip link")
+	tabTo := func(what, where string) {
+		t.Helper()
+		for range 300 {
+			b.press(kb.Tab)
+			if b.eval(where) == "true" {
+				if got := b.eval(outline); got != "solid 3" {
+					t.Errorf("at %s the focus is seen as %q", what, got)
+				}
+				return
+			}
+		}
+		t.Fatalf("300 times Tab do not lead to %s", what)
+	}
+	tabTo("the filter", `document.activeElement.id === "q"`)
+	b.press("s", "e", "r", "v", kb.Enter)
+	b.await(pager, contains("1–100 of 129"), "services that match")
+	tabTo("the column of services", `document.activeElement.textContent === "Service" && document.activeElement.closest("thead") !== null`)
+	b.press(kb.Enter)
+	b.await(names, func(s string) bool { return strings.HasPrefix(s, "default/service-000,") }, "the order of names")
+	tabTo("the next page", `document.activeElement.textContent === "Next"`)
+	b.press(kb.Enter)
+	b.await(pager, contains("101–129 of 129"), "the second page")
+	tabTo("a service", `document.activeElement.textContent.startsWith("default/service-1")`)
+	held := b.eval(focus)
+	b.await(`document.getElementById("live").textContent`, contains("Live"), "a live page")
+	at := b.eval(`document.getElementById("at").textContent`)
+	b.await(`document.getElementById("at").textContent`, func(s string) bool { return s != at }, "a change")
+	if got := b.eval(focus); got != held {
+		t.Errorf("after a change the focus is at %q; it was at %q", got, held)
+	}
+	b.press(kb.Enter)
+	b.await(`document.querySelector("h1").textContent`, contains(held), "the page of the service")
+}
+
+// testWithoutScript follows links of pages whose scripts do not run.
+func (s *site) testWithoutScript(t *testing.T, browser context.Context) {
+	b := open(t, browser, s.url, command(emulation.SetScriptExecutionDisabled, emulation.SetScriptExecutionDisabledParams{Value: true}))
+	see := func(css string, want ...string) {
+		t.Helper()
+		text := get(b, chromedp.Text(chromedp.CSS(css)))
+		if !contains(want...)(text) {
+			t.Errorf("%s says %q; want %q", css, text, want)
+		}
+	}
+	see("#verdict", "All is well.")
+	see("#pager", "1–100 of 130")
+	see("#live", "As of")
+	b.do(chromedp.Click(chromedp.CSS(`#pager a[rel=next]`)), chromedp.WaitVisible(chromedp.CSS(`#pager a[rel=prev]`)))
+	see("#pager", "101–130 of 130")
+	b.do(chromedp.SetValue(chromedp.CSS("#q"), "web"), chromedp.Click(chromedp.CSS("form button")), chromedp.WaitNotPresent(chromedp.CSS(`#pager a[rel=prev]`)))
+	see("#services", "default/web")
+	b.do(chromedp.Click(chromedp.CSS("#services td a")), chromedp.WaitVisible(chromedp.CSS("#record")))
+	see("#record", `"port"`)
+	b.do(chromedp.Click(chromedp.CSS(`nav a[href="/status/endings"]`)), chromedp.WaitVisible(chromedp.CSS("#endings")))
+	see("#endings", "endpoint_finished")
+	if b.eval(`document.getElementById("pause").hidden`) != "true" {
+		t.Error("there is a button that does nothing")
+	}
+}
+
+// contrast gives the lowest contrast of a text with what is behind it (WCAG 2.2, 1.4.3), and where that is.
+const contrast = `(() => {
+  const parse = c => { const m = c.match(/[\d.]+/g).map(Number); return m.length > 3 && m[3] === 0 ? null : m.slice(0, 3); };
+  const light = c => { const [r, g, b] = c.map(v => (v /= 255) <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4); return 0.2126*r + 0.7152*g + 0.0722*b; };
+  const behind = e => { for (; e; e = e.parentElement) { const c = parse(getComputedStyle(e).backgroundColor); if (c) return c; } return [255, 255, 255]; };
+  let least = 99, where = "";
+  for (const e of document.querySelectorAll("body *")) {
+    if (![...e.childNodes].some(n => n.nodeType === 3 && n.data.trim()) || !e.checkVisibility() || e.closest("svg")) continue;
+    const [a, b] = [light(parse(getComputedStyle(e).color)), light(behind(e))];
+    const ratio = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
+    if (ratio < least) { least = ratio; where = e.outerHTML.slice(0, 80); }
+  }
+  return least >= 4.5 ? "ok" : least.toFixed(2) + " at " + where;
+})()`
+
+// testLooks looks at both pages in both colours, and on a telephone.
+func (s *site) testLooks(t *testing.T, browser context.Context) {
+	s.put(t, registry.SpecsPrefix+"rival", fmt.Sprintf(`{"kind":"Service","apiVersion":"v1beta1","id":"x","port":%d}`, s.web.Port()))
+	for _, scheme := range []string{"light", "dark"} {
+		for name, path := range map[string]string{"overview": "/", "service": "/status/service?name=default%2Fweb"} {
+			b := open(t, browser, s.url+path, command(emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{
+				Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}},
+			}))
+			b.await(verdict, contains("default/rival waits"), "a problem")
+			if got := b.eval(contrast); got != "ok" {
+				t.Errorf("%s, %s: the contrast of text is %s", name, scheme, got)
+			}
+			b.shoot(name + "-" + scheme)
+			b.do(command(emulation.SetDeviceMetricsOverride, emulation.SetDeviceMetricsOverrideParams{Width: 390, Height: 844, DeviceScaleFactor: 2, Mobile: true}))
+			b.await(`document.documentElement.scrollWidth <= 390`, contains("true"), "a page as narrow as the screen")
+			b.shoot(name + "-" + scheme + "-narrow")
+		}
+	}
+	if _, err := s.kv.Delete(t.Context(), registry.SpecsPrefix+"rival"); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// testHostile looks at records that others wrote to break the page.
+func (s *site) testHostile(t *testing.T, browser context.Context) {
+	b := open(t, browser, s.url)
+	const attack = `<img src=x onerror="document.title=1"><script>document.title=1<|script>`
+	s.put(t, registry.SpecsPrefix+attack, fmt.Sprintf(`{"kind":"Service","apiVersion":"v1beta1","id":"x","port":%d}`, s.web.Port()))
+	s.put(t, registry.SpecsPrefix+"x"+attack, `<script>document.title=1</script>`)
+	b.await(`document.body.textContent`, contains("waits for", `<img src=x onerror=`, "is refused"), "both records on a page that is live")
+	b.do(chromedp.Navigate(s.url + "/?q=" + "%22%3E%3Cscript%3Edocument.title%3D1%3C%2Fscript%3E"))
+	b.await(`document.getElementById("q").value`, contains("<script>"), "the filter")
+	b.do(chromedp.Navigate(s.url + "/status/service?name=default%2F%3Cimg%20src%3Dx%20onerror%3D%22document.title%3D1%22%3E%3Cscript%3Edocument.title%3D1%3C%7Cscript%3E"))
+	b.await(`document.querySelector("h1").textContent`, contains("<img src=x"), "the page of the service")
+	if got := b.eval(`document.title + document.images.length + document.scripts.length`); !strings.HasSuffix(got, "01") || strings.HasPrefix(got, "1") && !strings.Contains(got, "problem") {
+		t.Errorf("title, images and scripts are %q", got)
+	}
+	for _, name := range []string{attack, "x" + attack} {
+		if _, err := s.kv.Delete(t.Context(), registry.SpecsPrefix+name); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// testTooMany holds all streams that there may be, and then one less.
+func (s *site) testTooMany(t *testing.T, browser context.Context) {
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	held := 0
+	var bodies []*http.Response
+	for range 100 {
+		request, err := http.NewRequestWithContext(ctx, http.MethodGet, s.url+"/status/events?of=/", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		answer, err := http.DefaultClient.Do(request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		bodies = append(bodies, answer)
+		if answer.StatusCode != http.StatusOK {
+			break
+		}
+		held++
+	}
+	if held == 0 || held > 8 {
+		t.Errorf("%d streams may be open; want a few, and 8 at most", held)
+	}
+	b := open(t, browser, s.url)
+	b.await(`document.getElementById("live").textContent`, contains("Too many viewers: reload by hand"), "the page that says so")
+	cancel()
+	for _, answer := range bodies {
+		answer.Body.Close()
+	}
+	b.await(`(document.getElementById("live").textContent.startsWith("Live") || document.getElementById("pause").click(), document.getElementById("live").textContent)`,
+		contains("Live"), "a live page when somebody has left")
+}
+
+func (s *site) testPause(t *testing.T, browser context.Context) {
+	b := open(t, browser, s.url)
+	b.await(`document.getElementById("live").textContent`, contains("Live"), "a live page")
+	b.do(chromedp.Click(chromedp.CSS("#pause")))
+	b.await(`document.getElementById("live").textContent + document.getElementById("pause").textContent`, contains("Paused", "Go live"), "a page that stands still")
+	b.do(chromedp.Click(chromedp.CSS("#pause")))
+	at := b.eval(`document.getElementById("at").textContent`)
+	b.await(`document.getElementById("at").textContent`, func(s string) bool { return s != at }, "a page that goes on")
+}
