@@ -184,8 +184,12 @@ func TestTheLogrotateFileFitsTheUnit(t *testing.T) {
 	if name := one(rotation, `systemctl kill -s HUP (\S+)`); name != unit {
 		t.Errorf("SIGHUP is sent to %s; want %s", name, unit)
 	}
-	one(unit, `(?m)^ExecReload=/bin/kill -(HUP) \$MAINPID$`)
-	one(rotation, `(?m)^ +(nocreate)$`) // else the file would not belong to the unit's user
+	if dir, path := one(unit, `(?m)^RuntimeDirectory=(.+)$`), one(unit, `-takeover=(\S+)`); filepath.Dir(path) != "/run/"+dir {
+		t.Errorf("the unit may write to /run/%s; a successor asks at %s", dir, path)
+	}
+	one(unit, `(?m)^ExecReload=/bin/kill -(USR2) \$MAINPID$`) // starts a successor, which
+	one(unit, `(?m)^NotifyAccess=(all)$`)                     // says that it is the main process now
+	one(rotation, `(?m)^ +(nocreate)$`)                       // else the file would not belong to the unit's user
 }
 
 // TestTheUnitsFlagsExist.

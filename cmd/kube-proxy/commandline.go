@@ -10,6 +10,8 @@ import (
 	"text/tabwriter"
 
 	"github.com/spf13/pflag"
+
+	"kubeproxy/internal/takeover"
 )
 
 // words are the programs that the first argument chooses, in place of the proxy.
@@ -70,6 +72,11 @@ func (o *options) contradiction() error {
 	}
 	if err := cmp.Or(o.limitsContradiction(), o.operatorsContradiction()); err != nil {
 		return err
+	}
+	if o.takeover != "" {
+		if err := takeover.CheckPath(o.takeover); err != nil {
+			return fmt.Errorf("-takeover: %w", err)
+		}
 	}
 	return o.source.contradiction()
 }

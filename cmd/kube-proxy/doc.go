@@ -28,6 +28,7 @@
 //
 // It starts whether a source can be reached or not, and opens its first port when it has read everything once (serve.go).
 // SIGTERM or SIGINT closes the listeners and drains; a second signal ends the program at once. SIGHUP or SIGUSR1 reopens the logs.
+// SIGUSR2 starts a successor (upgrade_unix.go), which takes over what this process serves; package takeover says how.
 // Under systemd it is of Type=notify (notify.go).
 //
 // # Exit status

@@ -26,6 +26,7 @@ type options struct {
 	stateDir         string
 	stateMaxAge      time.Duration
 	connectionLog    string
+	takeover         string
 
 	source sourceOptions
 }
@@ -77,6 +78,8 @@ func (o *options) flagSet() *pflag.FlagSet {
 	f.StringVar(&o.stateDir, "state_dir", "", "`directory` that keeps the served state: a start while no source can be read serves it after 3 s; empty: none")
 	f.Var(positive(&o.stateMaxAge), "state_max_age", "age above which the state in -state_dir is not served")
 	f.StringVar(&o.connectionLog, "connection_log", "", "`file` for a line of JSON about each ended connection and session; - is standard output")
+
+	f.StringVar(&o.takeover, "takeover", "", "`path` of a socket: a process takes over from the one that listens there, and then hands over there; Linux only; empty: never")
 
 	f.Var(positive(&o.logFlush), "log_flush_frequency", "no effect: log files are written at once")
 	o.addLogFlags(f)

@@ -32,7 +32,7 @@ const garbage = 50
 
 // serve carries clients to services until SIGTERM or SIGINT, and then until they have been drained.
 func serve(o *options, flags *pflag.FlagSet, log *logsink.Sink) error {
-	hangups := onHangup() // from the start: by default the signal would end us
+	hangups, upgrades := onHangup(), onUpgrade(o.takeover) // from the start: by default the signals would end us
 	from, err := o.source.open(flags)
 	if err != nil {
 		return err
@@ -92,6 +92,11 @@ func serve(o *options, flags *pflag.FlagSet, log *logsink.Sink) error {
 		return nil
 	})
 	g.Go(func() error {
+		upgrades.handle(ctx, notify)
+		return nil
+	})
+	g.Go(func() error {
+		defer stop() // for a successor serves, if nobody told us to stop
 		served.EtcdPorts = from.localPorts(ctx)
 		return node.Run(ctx, node.Options{
 			Sources:     from.sources,
@@ -101,6 +106,8 @@ func serve(o *options, flags *pflag.FlagSet, log *logsink.Sink) error {
 				close(inForce)
 				debug.FreeOSMemory() // what reading the first state took, which is as much again as the state
 			},
+			Takeover:         o.takeover,
+			TookOver:         func() { notify(fmt.Sprintf("MAINPID=%d\n%s", os.Getpid(), daemon.SdNotifyReady)) },
 			Watchdog:         watchdog(),
 			Alive:            func() { notify(daemon.SdNotifyWatchdog) },
 			Progress:         func(line string) { notify("STATUS=" + strings.Join(strings.Fields(line), " ")) },

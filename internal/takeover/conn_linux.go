@@ -15,6 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+const supported = true
+
 // A conn is one end of a conversation, used by one goroutine.
 type conn struct {
 	*net.UnixConn

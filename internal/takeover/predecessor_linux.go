@@ -7,15 +7,12 @@ import (
 	"io/fs"
 	"net"
 	"os"
-	"path/filepath"
 	"slices"
 	"syscall"
 	"time"
 
 	"github.com/golang/glog"
 	"golang.org/x/sys/unix"
-
-	"kubeproxy/internal/privatedir"
 )
 
 // How long a predecessor waits for its successor.
@@ -35,14 +32,8 @@ type Listener struct {
 
 // Listen takes the place of whoever listened at path before. The file is made with mode 0600.
 func Listen(path string) (*Listener, error) {
-	if err := CheckPath(path); err != nil {
+	if err := Check(path); err != nil {
 		return nil, err
-	}
-	if err := privatedir.Check(filepath.Dir(path)); err != nil {
-		return nil, err
-	}
-	if info, err := os.Lstat(path); err == nil && info.Mode().Type() != fs.ModeSocket {
-		return nil, fmt.Errorf("%s is not a socket", path)
 	}
 	// rename(2) puts the new socket in the place of the old one, so that at no time nobody can be asked there.
 	fresh := path + freshSuffix

@@ -3,9 +3,11 @@ package node
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"time"
 
+	"github.com/golang/glog"
 	"golang.org/x/sync/errgroup"
 
 	"kubeproxy/cmd/internal/connlog"
@@ -14,6 +16,7 @@ import (
 	"kubeproxy/cmd/internal/statuspage"
 	"kubeproxy/config"
 	"kubeproxy/config/statefile"
+	"kubeproxy/internal/takeover"
 	"kubeproxy/proxy"
 	"kubeproxy/proxy/balance"
 	"kubeproxy/proxy/traffic"
@@ -27,6 +30,9 @@ type Options struct {
 	RandomStart bool         // begin each rotation at a random endpoint
 	Ready       func()       // called once, when the first state has been applied; may be nil
 	Progress    func(string) // told in one line what the node is doing or waits for, at first and whenever it changes; may be nil
+
+	Takeover string // path of the socket at which a process asks its predecessor for all that it serves; empty for never
+	TookOver func() // called when that has succeeded, before the predecessor ends; may be nil
 
 	Watchdog time.Duration // how often the service manager wants to hear that the node is alive; 0 for never
 	Alive    func()        // called twice as often, while /livez says yes
@@ -52,9 +58,16 @@ type Version struct {
 // Run carries clients to services until ctx ends. Then it stops accepting, lets relays finish for
 // [proxy.Config].DrainTimeout, and returns nil. After that nothing of it is running. Operators are
 // answered until the last relay has ended, and the connection log is complete.
+//
+// With a predecessor at Options.Takeover, it begins with what that one serves. It ends like that once a successor serves, and then
+// operators are the successor's, too.
 func Run(ctx context.Context, o Options) error {
 	if len(o.Sources) == 0 {
 		return errors.New("there is no source to read services from")
+	}
+	hasPredecessor, err := o.hasPredecessor(ctx)
+	if err != nil {
+		return err
 	}
 	server, err := operators.Listen(o.Operators)
 	if err != nil {
@@ -73,12 +86,24 @@ func Run(ctx context.Context, o Options) error {
 	balancer := balance.NewLoadBalancerRR(o.RandomStart)
 	proxier := proxy.NewProxier(o.Proxy, balancer)
 
+	g, ctx := errgroup.WithContext(ctx)
+	failed := make(chan error, 2) // one of the server, one of a take-over
+	line := &succession{
+		path:     o.Takeover,
+		carrier:  proxier,
+		server:   server,
+		counters: numbers,
+		tookOver: o.TookOver,
+		failed:   func(err error) { failed <- err },
+		ctx:      ctx,
+		serving:  make(chan struct{}),
+	}
+
 	// D8: v0.4 started its source before there was anybody to tell. The handlers come first here.
 	broadcaster := config.NewBroadcaster()
-	broadcaster.Add(numbers.Begin(), proxier, numbers.End())
+	broadcaster.Add(numbers.Begin(), line, numbers.End())
 	mux := config.NewMux(broadcaster)
 
-	g, ctx := errgroup.WithContext(ctx)
 	h := &health{
 		stopping: ctx,
 		started:  time.Now(),
@@ -97,12 +122,20 @@ func Run(ctx context.Context, o Options) error {
 	defer page.Close()
 
 	// Who tells outlives what is told of: the relays end first, then the log, then the server.
-	failed := make(chan error, 1)
-	defer background(ctx, func(ctx context.Context) {
+	stopServer := background(ctx, func(ctx context.Context) {
+		if hasPredecessor { // which answers operators until then
+			select {
+			case <-line.serving:
+			case <-ctx.Done():
+				server.Close()
+				return
+			}
+		}
 		if err := server.Run(ctx, o.answers(h, numbers, proxier, page)); err != nil {
 			failed <- err
 		}
-	})()
+	})
+	defer stopServer()
 	if o.ConnectionLog != nil {
 		defer background(ctx, o.ConnectionLog.Run)()
 	}
@@ -133,7 +166,12 @@ func Run(ctx context.Context, o Options) error {
 		broadcaster.Add(o.StateFile)
 		mux.Fallback(func() (registry.Update, bool) { return h.fallBack(o.StateFile) })
 		g.Go(func() error {
-			o.StateFile.Run(ctx, h.current)
+			o.StateFile.Run(ctx, func() time.Time {
+				if line.handedOver.Load() {
+					return time.Time{} // the file is the successor's
+				}
+				return h.current()
+			})
 			return nil
 		})
 	}
@@ -141,7 +179,7 @@ func Run(ctx context.Context, o Options) error {
 	g.Go(func() error { return proxier.Run(ctx) })
 	g.Go(func() error {
 		select {
-		case <-proxier.Synced():
+		case <-line.serving:
 			if o.Ready != nil {
 				o.Ready()
 			}
@@ -149,7 +187,31 @@ func Run(ctx context.Context, o Options) error {
 		}
 		return nil
 	})
-	return g.Wait()
+	if o.Takeover != "" {
+		g.Go(func() error { return line.run(ctx, stopServer) })
+	}
+	if err := g.Wait(); !errors.Is(err, errHandedOver) {
+		return err
+	}
+	return nil
+}
+
+// hasPredecessor reports whether there is a process to take over from.
+func (o *Options) hasPredecessor(ctx context.Context) (bool, error) {
+	if o.Takeover == "" {
+		return false, nil
+	}
+	if err := takeover.Check(o.Takeover); err != nil {
+		return false, fmt.Errorf("-takeover: %w", err)
+	}
+	switch err := takeover.Waits(ctx, o.Takeover); {
+	case errors.Is(err, takeover.ErrNobody):
+		return false, nil
+	case err != nil:
+		return false, fmt.Errorf("-takeover: %s: %w", o.Takeover, err)
+	}
+	glog.Infof("a process waits for its successor at %s: this process takes over once it has read the first state", o.Takeover)
+	return true, nil
 }
 
 // background runs f until the function that it returns is called, which waits for the end of f. The end of

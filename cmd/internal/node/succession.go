@@ -1,0 +1,215 @@
+package node
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"slices"
+	"sync/atomic"
+
+	"github.com/golang/glog"
+
+	"kubeproxy/cmd/internal/metrics"
+	"kubeproxy/cmd/internal/operators"
+	"kubeproxy/internal/takeover"
+	"kubeproxy/registry"
+)
+
+// Kinds of items of the process itself. Those of package proxy are below.
+const (
+	kindOperators uint16 = 0x8000 + iota // an address for operators is open; the body is the address
+	kindCounters                         // a part of what was counted, as text
+)
+
+// carrier is what carries clients from one process to the next: the proxier.
+type carrier interface {
+	OnUpdate(registry.Batch)
+	takeover.Predecessor
+	takeover.Successor
+}
+
+// A succession takes over from a predecessor when the first state is there to be applied, and hands over to a successor.
+// It stands in the place of the proxier among the handlers.
+type succession struct {
+	path     string // of the socket; empty: there is neither predecessor nor successor
+	carrier  carrier
+	server   *operators.Server
+	counters *metrics.Metrics
+	tookOver func()      // tells the service manager that this process serves now
+	failed   func(error) // ends this process
+
+	ctx        context.Context // of this process's work
+	serving    chan struct{}   // closed once this process serves its first state
+	handedOver atomic.Bool     // a successor serves
+
+	begun, over bool // OnUpdate's own
+}
+
+var errHandedOver = errors.New("a successor serves")
+
+// OnUpdate implements config.Handler.
+func (s *succession) OnUpdate(b registry.Batch) {
+	switch {
+	case s.over:
+	case s.begun:
+		s.carrier.OnUpdate(b)
+	default:
+		s.begun = true
+		if err := s.begin(b); err != nil {
+			s.over = true
+			s.failed(err)
+			return
+		}
+		close(s.serving)
+	}
+}
+
+// begin applies the first state, and takes over before and after that if there is a predecessor.
+func (s *succession) begin(b registry.Batch) error {
+	if s.path == "" {
+		s.carrier.OnUpdate(b)
+		return nil
+	}
+	taken, err := takeover.Take(s.ctx, s.path, adopter{s.carrier, s.server}, func() { s.carrier.OnUpdate(b) })
+	switch {
+	case errors.Is(err, takeover.ErrNobody):
+		s.carrier.OnUpdate(b)
+		return nil
+	case err != nil:
+		return fmt.Errorf("-takeover: %w", err)
+	}
+	defer taken.Close() // only then the predecessor ends
+	if s.tookOver != nil {
+		s.tookOver()
+	}
+	if err := s.readCounters(taken.Last()); err != nil {
+		glog.Warningf("counters begin anew: %v", err)
+	}
+	return nil
+}
+
+// maxCounters is enough for the series of ten thousand services many times over.
+const maxCounters = 256 << 20
+
+// readCounters has the counters go on from those of the predecessor.
+func (s *succession) readCounters(items iter.Seq2[takeover.Item, error]) error {
+	var text bytes.Buffer
+	for it, err := range items {
+		switch {
+		case err != nil:
+			return err
+		case it.Kind != kindCounters:
+			continue
+		case text.Len()+len(it.Body) > maxCounters:
+			return fmt.Errorf("the predecessor tells more than %d bytes of them", maxCounters)
+		}
+		text.Write(it.Body)
+	}
+	return s.counters.ReadCounters(&text)
+}
+
+// An adopter gives the operators' server what is its own.
+type adopter struct {
+	takeover.Successor
+	server *operators.Server
+}
+
+// AdoptListeners implements [takeover.Successor].
+func (a adopter) AdoptListeners(items []takeover.Item) (live bool, err error) {
+	var failed error
+	others := slices.DeleteFunc(items, func(it takeover.Item) bool {
+		if it.Kind != kindOperators || len(it.Descriptors) != 1 {
+			return false
+		}
+		if err := a.server.Adopt(operators.Handed{Addr: string(it.Body), Descriptor: it.Descriptors[0]}); err != nil && failed == nil {
+			failed = err
+		}
+		return true
+	})
+	live, err = a.Successor.AdoptListeners(others)
+	return live, errors.Join(failed, err)
+}
+
+// run waits for a successor until ctx ends, or one serves. From then on the error is errHandedOver. stopServer is called in between:
+// two processes must not answer operators at the same time.
+func (s *succession) run(ctx context.Context, stopServer func()) error {
+	select {
+	case <-s.serving:
+	case <-ctx.Done():
+		return nil
+	}
+	l, err := takeover.Listen(s.path)
+	if err != nil {
+		glog.Errorf("-takeover: %v; this process cannot be taken over from", err)
+		return nil
+	}
+	defer l.Close()
+	handedOver := l.Run(ctx, &giver{Predecessor: s.carrier, server: s.server, released: func() { s.handedOver.Store(true) }}, func() []takeover.Item {
+		stopServer()
+		return s.counted()
+	})
+	if handedOver {
+		return errHandedOver
+	}
+	return nil
+}
+
+// counted is what this process has counted, for its successor to go on from.
+func (s *succession) counted() (items []takeover.Item) {
+	var text bytes.Buffer
+	if err := s.counters.WriteCounters(&text); err != nil {
+		glog.Warningf("counters cannot be handed over: %v", err)
+		return nil
+	}
+	for part := range slices.Chunk(text.Bytes(), 32<<10) {
+		items = append(items, takeover.Item{Kind: kindCounters, Body: part})
+	}
+	return items
+}
+
+// A giver hands over the addresses for operators beside everything else.
+type giver struct {
+	takeover.Predecessor
+	server   *operators.Server
+	released func()
+	close    func() // of the descriptors of the addresses
+}
+
+// Listeners implements [takeover.Predecessor].
+func (g *giver) Listeners() ([]takeover.Item, error) {
+	items, err := g.Predecessor.Listeners()
+	if err != nil {
+		return nil, err
+	}
+	handed, release, err := g.server.Duplicate()
+	if err != nil {
+		return nil, err
+	}
+	g.close = release
+	for _, h := range handed {
+		items = append(items, takeover.Item{Kind: kindOperators, Body: []byte(h.Addr), Descriptors: []int{h.Descriptor}})
+	}
+	return items, nil
+}
+
+// Thaw implements [takeover.Predecessor].
+func (g *giver) Thaw() {
+	g.Predecessor.Thaw()
+	g.forget()
+}
+
+// Release implements [takeover.Predecessor].
+func (g *giver) Release() {
+	g.released()
+	g.Predecessor.Release()
+	g.forget()
+}
+
+func (g *giver) forget() {
+	if g.close != nil {
+		g.close()
+		g.close = nil
+	}
+}

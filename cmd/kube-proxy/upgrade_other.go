@@ -1,0 +1,12 @@
+//go:build !unix
+
+package main
+
+import "context"
+
+// An upgrade does nothing: there are no such signals on this system.
+type upgrade struct{}
+
+func onUpgrade(string) upgrade { return upgrade{} }
+
+func (upgrade) handle(context.Context, func(string)) {}
