@@ -16,8 +16,9 @@ import (
 type lesson struct {
 	etcd            string // its address
 	web, echo, ping *service
-	more            int // a port that is still free
-	operators       int // the port where the proxy tells how it is
+	records         string // the directory of records in files
+	more, filed     int    // ports that are still free
+	operators       int    // the port where the proxy tells how it is
 }
 
 func (l *lesson) print(out io.Writer) {
@@ -67,6 +68,16 @@ func (l *lesson) print(out io.Writer) {
 
 	fmt.Fprint(out, "\nAnd close it again (after that a call is refused):\n")
 	command("%s del%s %s", self, flags, registry.SpecsPrefix+"more")
+
+	fmt.Fprintf(out, "\nThe proxy also reads records from files below %s. Offer the backends of web by two files:\n", l.records)
+	file := func(key string) string { return shellWord(filepath.Join(l.records, key)) }
+	write := func(r record) { command("echo '%s' >%s", r.value, file(r.key)) }
+	write(endpointsRecord("filed", l.web.backendAddrs()))
+	write(specRecord("filed", "tcp", l.filed))
+	command("%s call -n 3 http 127.0.0.1:%d", self, l.filed)
+
+	fmt.Fprint(out, "\nAnd close it again:\n")
+	command("rm %s", file(registry.SpecsPrefix+"filed"))
 
 	fmt.Fprint(out, "\nThe log of the proxy follows. Ctrl-C stops everything, and leaves nothing behind.\n\n")
 }

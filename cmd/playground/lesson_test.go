@@ -93,6 +93,10 @@ func work(t *testing.T, commands []string) {
 		{`^playground put .*` + registry.SpecsPrefix + "more ", says("put " + registry.SpecsPrefix + "more at revision ")},
 		{`^playground call -n 3 tcp `, inTurn(3, "echo")},
 		{`^playground del .*` + registry.SpecsPrefix + "more$", says("deleted " + registry.SpecsPrefix + "more at revision ")},
+		{`^echo .* >.*/records` + registry.EndpointsPrefix + "filed$", silent},
+		{`^echo .* >.*/records` + registry.SpecsPrefix + "filed$", silent},
+		{`^playground call -n 3 http `, inTurn(3, "web")},
+		{`^rm .*/records` + registry.SpecsPrefix + "filed$", silent},
 	}
 	if _, err := exec.LookPath("curl"); err != nil {
 		t.Log("no curl on this machine: its command must not be printed")
@@ -127,11 +131,14 @@ func work(t *testing.T, commands []string) {
 			t.Errorf("%s\n%v", command, err)
 		}
 	}
-	call := commands[len(commands)-2] // of the service that the last command deletes
-	proxytest.Eventually(t, func() bool {
-		out, err := paste(call)
-		return err != nil && strings.Contains(out, "connection refused")
-	}, "%s is refused after the delete", call)
+	for i, command := range commands[1:] {
+		if call := commands[i]; strings.HasPrefix(command, "rm ") || strings.HasPrefix(command, "playground del ") {
+			proxytest.Eventually(t, func() bool {
+				out, err := paste(call)
+				return err != nil && strings.Contains(out, "connection refused")
+			}, "%s is refused after %s", call, command)
+		}
+	}
 }
 
 // inTurn wants n answers, each by the next backend of a service: of three, unless others are given.
@@ -179,6 +186,13 @@ func says(what string) func(string) error {
 		}
 		return nil
 	}
+}
+
+func silent(out string) error {
+	if out != "" {
+		return fmt.Errorf("want nothing, got %q", out)
+	}
+	return nil
 }
 
 // TestOtherEtcdsAreLeftAlone: what put and del find at the usual port may be somebody's.

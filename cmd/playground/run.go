@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/netip"
 	"os"
+	"path/filepath"
 	"time"
 
 	"go.etcd.io/etcd/server/v3/embed"
@@ -17,8 +18,10 @@ import (
 	"kubeproxy/cmd/internal/operators"
 	"kubeproxy/config"
 	"kubeproxy/config/etcdsource"
+	"kubeproxy/config/filesource"
 	"kubeproxy/proxy"
 	"kubeproxy/proxy/engine"
+	"kubeproxy/registry"
 )
 
 // run runs the playground until ctx ends, and leaves nothing behind.
@@ -35,6 +38,11 @@ func run(ctx context.Context, out io.Writer) (err error) {
 	defer etcd.Close() // last: the proxy watches it to its end
 
 	l, err := prepare(ctx, etcd)
+	if err != nil {
+		return err
+	}
+	l.records = filepath.Join(dir, "records")
+	files, err := openRecords(l.records)
 	if err != nil {
 		return err
 	}
@@ -59,7 +67,7 @@ func run(ctx context.Context, out io.Writer) (err error) {
 	}
 	g.Go(func() error {
 		return node.Run(ctx, node.Options{
-			Sources: []config.Source{source},
+			Sources: []config.Source{source, files},
 			Proxy: proxy.Config{
 				Config: engine.Config{
 					BindAddress: netip.MustParseAddr("127.0.0.1"), // nobody else's business
@@ -73,6 +81,16 @@ func run(ctx context.Context, out io.Writer) (err error) {
 		})
 	})
 	return g.Wait()
+}
+
+// openRecords makes an empty registry of files in dir, and the source that reads it.
+func openRecords(dir string) (*filesource.Source, error) {
+	for _, prefix := range []string{registry.SpecsPrefix, registry.EndpointsPrefix} {
+		if err := os.MkdirAll(filepath.Join(dir, prefix), 0o700); err != nil {
+			return nil, err
+		}
+	}
+	return filesource.New(filesource.Config{Dir: dir})
 }
 
 // prepare opens the demo services and writes their records. Once the proxy has read those, all is there.
@@ -92,6 +110,9 @@ func prepare(ctx context.Context, etcd *embed.Etcd) (*lesson, error) {
 		return nil, err
 	}
 	if l.operators, err = freePort("tcp", 8104); err != nil {
+		return nil, err
+	}
+	if l.filed, err = freePort("tcp", 8105); err != nil { // likewise
 		return nil, err
 	}
 	client := v3client.New(etcd.Server)
