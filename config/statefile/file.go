@@ -30,6 +30,10 @@ const (
 // maxSize bounds what is read: ten thousand services of ten endpoints take 5 MB.
 const maxSize = 1 << 30
 
+// abandoned is the age of a temporary file whose writer was killed. A younger one may belong to a process that runs: two share the
+// directory while one takes over from the other.
+const abandoned = time.Minute
+
 // rewrite is how often a state that does not change is written again, for its age to be known.
 const rewrite = time.Hour
 
@@ -57,7 +61,7 @@ type state struct {
 	endpoints []*registry.Endpoints
 }
 
-// Open checks the directory, and removes what an earlier process may have left half-written.
+// Open checks the directory, and removes what a killed process left half-written, once it is a minute old.
 func Open(cfg Config) (*File, error) {
 	if err := os.Mkdir(cfg.Dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return nil, err
@@ -70,10 +74,11 @@ func Open(cfg Config) (*File, error) {
 		return nil, err
 	}
 	for _, e := range entries {
-		if left, _ := filepath.Match(temporary, e.Name()); left { // the pattern is well-formed
-			if err := os.Remove(filepath.Join(cfg.Dir, e.Name())); err != nil {
-				return nil, err
-			}
+		if match, _ := filepath.Match(temporary, e.Name()); !match { // the pattern is well-formed
+			continue
+		}
+		if err := removeAbandoned(filepath.Join(cfg.Dir, e.Name())); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, err
 		}
 	}
 	return &File{
@@ -83,6 +88,14 @@ func Open(cfg Config) (*File, error) {
 		services:  make(map[registry.Name]*registry.Service),
 		endpoints: make(map[registry.Name]*registry.Endpoints),
 	}, nil
+}
+
+func removeAbandoned(path string) error {
+	info, err := os.Lstat(path)
+	if err != nil || time.Since(info.ModTime()) < abandoned {
+		return err
+	}
+	return os.Remove(path)
 }
 
 // Path is that of the file.
