@@ -140,7 +140,7 @@ func (r *Registrar) checked(c result) (news bool) {
 	return news
 }
 
-// The times of an attempt. All of it fits into a third of the shortest lease.
+// The times of an attempt. One that fails and the pause after it take 4 s at most: so long may a registrar take to see that etcd is back.
 const (
 	requestTimeout = 2 * time.Second
 	firstPause     = 100 * time.Millisecond
