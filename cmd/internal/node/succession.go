@@ -40,9 +40,10 @@ type succession struct {
 	tookOver func()      // tells the service manager that this process serves now
 	failed   func(error) // ends this process
 
-	ctx        context.Context // of this process's work
-	serving    chan struct{}   // closed once this process serves its first state
-	handedOver atomic.Bool     // a successor serves
+	ctx        context.Context    // of this process's work
+	serving    chan struct{}      // closed once this process serves its first state
+	listener   *takeover.Listener // where a successor asks; set before serving is closed, nil if there is none
+	handedOver atomic.Bool        // a successor serves
 
 	begun, over bool // OnUpdate's own
 }
@@ -76,11 +77,15 @@ func (s *succession) begin(b registry.Batch) error {
 	switch {
 	case errors.Is(err, takeover.ErrNobody):
 		s.carrier.OnUpdate(b)
+		s.listen()
 		return nil
 	case err != nil:
 		return fmt.Errorf("-takeover: %w", err)
 	}
-	defer taken.Close() // only then the predecessor ends
+	defer func() {
+		s.listen() // before the predecessor ends: it removes the file if that is still its own
+		taken.Close()
+	}()
 	if s.tookOver != nil {
 		s.tookOver()
 	}
@@ -108,6 +113,16 @@ func (s *succession) readCounters(items iter.Seq2[takeover.Item, error]) error {
 		text.Write(it.Body)
 	}
 	return s.counters.ReadCounters(&text)
+}
+
+// listen makes the socket at which a successor asks.
+func (s *succession) listen() {
+	l, err := takeover.Listen(s.path)
+	if err != nil {
+		glog.Errorf("-takeover: %v; this process cannot be taken over from", err)
+		return
+	}
+	s.listener = l
 }
 
 // An adopter gives the operators' server what is its own.
@@ -140,13 +155,11 @@ func (s *succession) run(ctx context.Context, stopServer func()) error {
 	case <-ctx.Done():
 		return nil
 	}
-	l, err := takeover.Listen(s.path)
-	if err != nil {
-		glog.Errorf("-takeover: %v; this process cannot be taken over from", err)
+	if s.listener == nil {
 		return nil
 	}
-	defer l.Close()
-	handedOver := l.Run(ctx, &giver{Predecessor: s.carrier, server: s.server, released: func() { s.handedOver.Store(true) }}, func() []takeover.Item {
+	defer s.listener.Close()
+	handedOver := s.listener.Run(ctx, &giver{Predecessor: s.carrier, server: s.server, released: func() { s.handedOver.Store(true) }}, func() []takeover.Item {
 		stopServer()
 		return s.counted()
 	})
