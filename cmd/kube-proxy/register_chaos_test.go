@@ -297,6 +297,34 @@ func TestAPausedRegistrarIsBackWhenItGoesOn(t *testing.T) {
 	c.end(t)
 }
 
+// TestTheInstanceOfAKilledRegistrarIsNotOfferedForEver has an instance that still answers when nobody keeps its lease. The log says how
+// long it got clients.
+func TestTheInstanceOfAKilledRegistrarIsNotOfferedForEver(t *testing.T) {
+	t.Parallel()
+	o := newOrdeal(t)
+	a := o.register(t, o.etcd.Addr(), "a", instance(t, "one"))
+	o.register(t, o.etcd.Addr(), "b", instance(t, "two"))
+	o.registered(t, "a", "b")
+	o.answered(t, "one")
+	killed := time.Now()
+	a.Signal(t, syscall.SIGKILL)
+	a.Exit(t)
+	last, others := killed, 0
+	proxytest.Eventually(t, func() bool {
+		got, err := proxytest.AskTCP(proxytest.On(o.port))
+		switch {
+		case err != nil:
+			t.Errorf("a client failed: %v", err)
+		case got == "one":
+			last, others = time.Now(), 0
+		default:
+			others++
+		}
+		return others == 20 // of two that are offered, every second client gets "one"
+	}, "the other instance gets all clients")
+	t.Logf("the instance got its last client %v after its registrar was killed", last.Sub(killed).Round(time.Millisecond))
+}
+
 func TestTheFirstOfTwoRegistrarsTakesOverWhenTheSecondDies(t *testing.T) {
 	t.Parallel()
 	o := newOrdeal(t)
