@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"kubeproxy/proxy/balance/affinity"
 	"kubeproxy/registry"
 )
 
@@ -134,7 +135,7 @@ func TestAffinityKeepsItsPromises(t *testing.T) {
 				s.connects(a, 1, 2, 3)
 				time.Sleep(time.Second)
 			}
-			if n := len(s.lb.affinities.entries); n != 0 {
+			if n := rememberedBy(s.rotation, registry.TCP); n != 0 {
 				t.Errorf("after attempts that all failed %d endpoints are remembered", n)
 			}
 		}},
@@ -213,60 +214,6 @@ func TestAffinityKeepsItsPromises(t *testing.T) {
 	}
 }
 
-func TestAffinityIsBoundedAndThoseWhoBeganLongestAgoGoFirst(t *testing.T) {
-	s := newStickyPort(t, 1, 2, 3, 4, 5)
-	s.lb.affinities = newAffinities(6, 4)
-	for n := range 4 {
-		s.connects(person(n))
-	}
-	s.given(person(0), 1)
-	s.connects(person(4)) // pushes 1 out, as 0 has just come back
-	remembered := func(n int) bool {
-		return s.lb.affinities.entries[affinityKey{s.rotation, registry.TCP, person(n)}] != nil
-	}
-	for n, want := range []bool{true, false, true, true, true} {
-		if got := remembered(n); got != want {
-			t.Errorf("client %d is remembered: %v; want %v", n, got, want)
-		}
-	}
-
-	other := registry.Name{Namespace: "other", Name: "web"}
-	setEndpoints(s.lb, other, 1)
-	key := registry.PortKey{Name: other}
-	stranger := &stickyPort{lb: s.lb, t: t, served: &served{rotation: s.lb.Hold(key), affinity: affinityTimeout}}
-	for n := range 3 { // the third is one too many for all: of all the oldest goes
-		stranger.connects(person(n))
-	}
-	if remembered(2) || !remembered(3) {
-		t.Errorf("of two clients of the other service the older is remembered: %v, the younger: %v; want false, true", remembered(2), remembered(3))
-	}
-	for n := range 100 {
-		stranger.connects(person(n))
-	}
-	if got := len(s.lb.affinities.entries); got != 6 {
-		t.Errorf("%d entries; want 6", got)
-	}
-	if got := rememberedBy(stranger.rotation, registry.TCP); got != 4 {
-		t.Errorf("a service without bound has %d; want 4", got)
-	}
-}
-
-func TestWhatIsOutOfDateIsClearedUpByThoseWhoCome(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newStickyPort(t, 1, 2, 3)
-		for n := range 100 {
-			s.connects(person(n))
-		}
-		time.Sleep(affinityTimeout)
-		for n := range 50 {
-			s.connects(person(1000 + n))
-		}
-		if got := len(s.lb.affinities.entries); got != 50 {
-			t.Errorf("%d entries; want 50", got)
-		}
-	})
-}
-
 func TestARotationThatIsForgottenForgetsItsClients(t *testing.T) {
 	s := newStickyPort(t, 1, 2, 3)
 	for n := range 100 {
@@ -274,16 +221,15 @@ func TestARotationThatIsForgottenForgetsItsClients(t *testing.T) {
 	}
 	setEndpoints(s.lb, web)
 	s.lb.Release(s.rotation)
-	if got, listed := len(s.lb.affinities.entries), s.lb.affinities.recent.Len(); got != 0 || listed != 0 {
-		t.Errorf("%d clients are remembered, %d listed", got, listed)
+	if got := rememberedBy(s.rotation, registry.TCP); got != 0 {
+		t.Errorf("%d clients are remembered", got)
 	}
 }
 
-// Whatever happens, the lists and the map tell the same, and nobody is given what is gone or down
-// while there is another.
+// Whatever happens, each client is given an endpoint or told that there is none, and what is remembered is bounded.
 func TestAffinityUnderChangeOfEverything(t *testing.T) {
 	s := newStickyPort(t, 1, 2, 3)
-	s.lb.affinities.most, s.lb.affinities.mostEach = 30, 20
+	s.lb.affinities = affinity.NewTable[*Endpoint](30, 20)
 	var working sync.WaitGroup
 	for seed := range uint64(4) {
 		working.Go(func() {
@@ -305,9 +251,8 @@ func TestAffinityUnderChangeOfEverything(t *testing.T) {
 		setEndpoints(s.lb, web, [][]int{{1, 2, 3}, {2, 3}, {3, 1}, {}}[i%4]...)
 	}
 	working.Wait()
-	table := s.lb.affinities
-	if table.recent.Len() != len(table.entries) || rememberedBy(s.rotation, registry.TCP) != len(table.entries) {
-		t.Errorf("%d entries, %d listed, and %d of the rotation", len(table.entries), table.recent.Len(), rememberedBy(s.rotation, registry.TCP))
+	if n := rememberedBy(s.rotation, registry.TCP); n > 20 {
+		t.Errorf("%d clients are remembered; want 20 at most", n)
 	}
 }
 
@@ -353,6 +298,9 @@ func BenchmarkChooseWithAffinity(b *testing.B) {
 }
 
 // rememberedBy counts the clients that a rotation remembers.
-func rememberedBy(r *Rotation, protocol registry.Protocol) int {
-	return affinityKey{rotation: r, protocol: protocol}.clients().Len()
+func rememberedBy(r *Rotation, protocol registry.Protocol) (n int) {
+	for range r.balancer.affinities.All(&r.clients[protocol]) {
+		n++
+	}
+	return n
 }

@@ -3,4 +3,7 @@
 // A [LoadBalancerRR] holds one [Rotation] for each port of each service. A [Choice] offers the endpoints of a rotation to one
 // client, each at most once. Choosing takes no lock, except for the first client after all endpoints have changed, and for services
 // with affinity.
+//
+// Package [kubeproxy/proxy/balance/affinity] remembers which endpoint a client was given, and package
+// [kubeproxy/proxy/balance/ejection] which endpoints of a rotation are ready.
 package balance

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"kubeproxy/internal/monotonic"
+	"kubeproxy/proxy/balance/affinity"
 	"kubeproxy/proxy/handover"
 	"kubeproxy/proxy/traffic"
 	"kubeproxy/registry"
@@ -37,7 +38,7 @@ func (lb *LoadBalancerRR) Export() iter.Seq[handover.Record] {
 				return
 			}
 			for protocol := range r.clients {
-				for of := range lb.affinities.export(r, registry.Protocol(protocol)) {
+				for of := range r.affinities(registry.Protocol(protocol)) {
 					if !yield(of) {
 						return
 					}
@@ -136,33 +137,29 @@ func (r *Rotation) Departed(addr registry.Addr) *Endpoint {
 }
 
 // ChooseAfter is the choice of a client that was offered e, and reached it. It takes nobody's turn.
-func (r *Rotation) ChooseAfter(e *Endpoint, protocol registry.Protocol, client netip.Addr, affinity time.Duration, of *Lifetime) Choice {
+func (r *Rotation) ChooseAfter(e *Endpoint, protocol registry.Protocol, client netip.Addr, timeout time.Duration, of *Lifetime) Choice {
 	c := Choice{rotation: r, set: r.awake(), protocol: protocol, Lifetime: of, last: e, Offers: 1}
-	if affinity > 0 {
-		c.sticky = r.stickyTo(protocol, client, affinity)
+	if timeout > 0 {
+		c.sticky = r.stickyTo(protocol, client, timeout)
 	}
 	return c
 }
 
-// export yields the clients that a rotation remembers, in their order.
-func (t *affinities) export(r *Rotation, protocol registry.Protocol) iter.Seq[*handover.Affinities] {
+// affinities yields the clients that the rotation remembers, in their order.
+func (r *Rotation) affinities(protocol registry.Protocol) iter.Seq[*handover.Affinities] {
 	return func(yield func(*handover.Affinities) bool) {
-		t.mu.Lock()
-		defer t.mu.Unlock()
-		clients, now := r.clients[protocol], monotonic.Now()
-		if clients == nil {
-			return
-		}
 		of := &handover.Affinities{Service: r.Key, Protocol: protocol}
-		for next := clients.Front(); next != nil; next = next.Next() {
-			a := next.Value.(*affinity)
-			of.Clients = append(of.Clients, handover.Affinity{Client: a.key.client, Endpoint: a.endpoint.Addr, Age: now - a.since, Timeout: a.timeout})
-			if len(of.Clients) == affinitiesEach || next.Next() == nil {
+		for known := range r.balancer.affinities.All(&r.clients[protocol]) {
+			of.Clients = append(of.Clients, handover.Affinity{Client: known.Addr, Endpoint: known.Endpoint.Addr, Age: known.Age, Timeout: known.Timeout})
+			if len(of.Clients) == affinitiesEach {
 				if !yield(of) {
 					return
 				}
 				of.Clients = of.Clients[:0]
 			}
+		}
+		if len(of.Clients) > 0 {
+			yield(of)
 		}
 	}
 }
@@ -177,14 +174,9 @@ func (lb *LoadBalancerRR) AdoptAffinities(of *handover.Affinities) {
 	for _, e := range r.Endpoints() {
 		at[e.Addr] = e
 	}
-	t, now := lb.affinities, monotonic.Now()
-	t.mu.Lock()
-	defer t.mu.Unlock()
 	for _, known := range of.Clients {
-		key := affinityKey{r, of.Protocol, known.Client.Unmap().WithZone("")}
-		if e := at[known.Endpoint]; e != nil && t.entries[key] == nil {
-			t.makeRoomLocked(key)
-			t.insertLocked(&affinity{key: key, endpoint: e, since: now - known.Age, timeout: known.Timeout})
+		if e := at[known.Endpoint]; e != nil {
+			lb.affinities.Adopt(&r.clients[of.Protocol], affinity.Known[*Endpoint]{Addr: known.Client, Endpoint: e, Age: known.Age, Timeout: known.Timeout})
 		}
 	}
 }

@@ -205,45 +205,16 @@ func TestARosterAgreesWithHealth(t *testing.T) {
 			case 5:
 				time.Sleep(time.Duration(random.IntN(int(time.Second))))
 			}
-			ro.readmitLocked(monotonic.Now())
+			ro.index.Readmit(monotonic.Now())
 			for at, e := range set.endpoints {
-				ready, ejected := ro.ready.next(at) == at, ro.ejected.where[at] != 0
-				if ready == ejected {
-					t.Fatalf("endpoint %d: ready %v, ejected %v", at, ready, ejected)
+				ready, returns := ro.index.NextReady(at) == at, e.returns(registry.TCP)
+				if ready && returns != 0 && returns > monotonic.Now() {
+					t.Fatalf("endpoint %d is ready before it returns", at)
 				}
-				if ejected && ro.ejected.heap[ro.ejected.where[at]-1].due < min(e.returns(registry.TCP), monotonic.Now()) {
-					t.Fatalf("endpoint %d is due before it returns", at)
-				}
-				if ejected && e.returns(registry.TCP) == 0 {
+				if !ready && returns == 0 {
 					t.Fatalf("endpoint %d is ejected, and well", at)
 				}
 			}
 		}
 	})
-}
-
-func TestPositionsAgreeWithTheirModel(t *testing.T) {
-	random := rand.New(rand.NewPCG(1, 2))
-	for _, n := range []int{1, 63, 64, 65, 4096, 4097, 300_000} {
-		p, model := newPositions(n), make(map[int]bool)
-		for range 500 {
-			i := random.IntN(n)
-			if random.IntN(2) == 0 {
-				p.add(i)
-				model[i] = true
-			} else {
-				p.remove(i)
-				delete(model, i)
-			}
-			from, want := random.IntN(n), -1
-			for at := range model {
-				if at >= from && (want < 0 || at < want) {
-					want = at
-				}
-			}
-			if got := p.next(from); got != want {
-				t.Fatalf("of %d: from %d the next is %d, want %d", n, from, got, want)
-			}
-		}
-	}
 }

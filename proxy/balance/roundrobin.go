@@ -2,17 +2,18 @@ package balance
 
 import (
 	"cmp"
-	"container/list"
 	"math/rand/v2"
 	"net/netip"
 	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/golang/glog"
 
 	"kubeproxy/internal/lograte"
+	"kubeproxy/proxy/balance/affinity"
 	"kubeproxy/proxy/traffic"
 	"kubeproxy/registry"
 )
@@ -26,7 +27,7 @@ type LoadBalancerRR struct {
 	randomStart bool
 	OnRemoval   Removal        // of endpoints; set before the first batch
 	Allowed     []netip.Prefix // where endpoints may be, none: anywhere; set before the first batch
-	affinities  *affinities
+	affinities  *affinity.Table[*Endpoint]
 	outages     lograte.Limiter[outage]           // of lines about endpoints that do not answer, or answer again
 	unused      lograte.Limiter[registry.PortKey] // of lines about records with endpoints that are not allowed
 
@@ -35,13 +36,19 @@ type LoadBalancerRR struct {
 	leaving  []*Rotation                   // have lost all their endpoints, and still offer them until letGo
 }
 
+// Affinities that are remembered, in all, and for one rotation and protocol. They take 20 MB at most.
+const (
+	mostAffinities     = 1 << 16
+	mostAffinitiesEach = 1 << 15
+)
+
 // NewLoadBalancerRR returns a balancer without endpoints. With randomStart each rotation begins at
 // an endpoint of its own choice, so that a fleet of nodes does not herd on the first endpoint of
 // every record; without it a rotation begins at the first, as in v0.4.
 func NewLoadBalancerRR(randomStart bool) *LoadBalancerRR {
 	return &LoadBalancerRR{
 		randomStart: randomStart,
-		affinities:  newAffinities(mostAffinities, mostAffinitiesEach),
+		affinities:  affinity.NewTable[*Endpoint](mostAffinities, mostAffinitiesEach),
 		services:    make(map[registry.Name][]*Rotation),
 	}
 }
@@ -139,7 +146,9 @@ func (lb *LoadBalancerRR) forgetUnusedLocked(r *Rotation) {
 	if r.holders > 0 || !r.IsEmpty() {
 		return
 	}
-	lb.affinities.forgetAll(r)
+	for protocol := range r.clients {
+		lb.affinities.ForgetAll(&r.clients[protocol])
+	}
 	rotations := lb.services[r.Key.Name]
 	switch at, ok := lb.findLocked(r.Key); {
 	case !ok || rotations[at] != r: // it is forgotten already
@@ -158,8 +167,8 @@ type Rotation struct {
 	set     atomic.Pointer[endpointSet] // never nil
 	holders int                         // guarded by the balancer's mu
 
-	balancer *LoadBalancerRR // whose it is
-	clients  [2]*list.List   // those whom it remembers of this rotation, by Protocol, nil for nobody yet; see affinity.go
+	balancer *LoadBalancerRR     // whose it is
+	clients  [2]affinity.Clients // those whom it remembers of this rotation, by Protocol
 }
 
 // An endpointSet is a rotation's endpoints together with the cursor that walks them. The list never
@@ -318,6 +327,21 @@ func (r *Rotation) Choose(protocol registry.Protocol) Choice {
 	return Choice{rotation: r, set: set, protocol: protocol, drawn: set.draw()}
 }
 
+// ChooseFor begins the choice of an endpoint for a client. A service that wants affinity says for how long a client is
+// remembered; 0 means not at all. The choice ends with the lifetime of the service on its port.
+func (r *Rotation) ChooseFor(protocol registry.Protocol, client netip.Addr, timeout time.Duration, of *Lifetime) Choice {
+	if timeout == 0 {
+		chosen := r.Choose(protocol)
+		chosen.Lifetime = of
+		return chosen
+	}
+	return Choice{rotation: r, set: r.awake(), protocol: protocol, Lifetime: of, sticky: r.stickyTo(protocol, client, timeout)}
+}
+
+func (r *Rotation) stickyTo(protocol registry.Protocol, client netip.Addr, timeout time.Duration) *affinity.Client[*Endpoint] {
+	return r.balancer.affinities.Client(&r.clients[protocol], client, timeout)
+}
+
 // IsEmpty tells whether there is no endpoint to choose.
 func (r *Rotation) IsEmpty() bool {
 	set := r.set.Load()
@@ -338,12 +362,12 @@ const MaxOffers = 16
 type Choice struct {
 	rotation *Rotation
 	set      *endpointSet
-	protocol registry.Protocol // whose health counts
-	Lifetime *Lifetime         // of the service on its port; nil when it does not matter
-	sticky   *sticky           // the client, if its service wants affinity
-	drawn    *Endpoint         // the draw that choose made for a client without affinity, until it is used
-	Offers   int               // how many there were
-	offered  []*Endpoint       // what next has returned so far, but for the last
+	protocol registry.Protocol           // whose health counts
+	Lifetime *Lifetime                   // of the service on its port; nil when it does not matter
+	sticky   *affinity.Client[*Endpoint] // the client, if its service wants affinity
+	drawn    *Endpoint                   // the draw that choose made for a client without affinity, until it is used
+	Offers   int                         // how many there were
+	offered  []*Endpoint                 // what next has returned so far, but for the last
 	last     *Endpoint
 }
 
@@ -362,9 +386,19 @@ func (c *Choice) Next() (*Endpoint, bool) {
 		c.set, c.drawn = set, nil
 	}
 	if c.sticky != nil {
-		return c.sticky.next(c)
+		return c.sticky.Endpoint(c.takeAgain, c.nextInTurn)
 	}
 	return c.nextInTurn()
+}
+
+// takeAgain offers the endpoint that the client was given before, unless it left or is passed over. Who asks again was
+// not served by it.
+func (c *Choice) takeAgain(e *Endpoint) bool {
+	if e.Gone() || c.hasOffered(e) || e.passesOver(c.protocol) {
+		return false
+	}
+	c.offer(e)
+	return true
 }
 
 // nextInTurn offers the next endpoint in turn. One that is ejected is passed over while there is another.
@@ -402,7 +436,7 @@ func (c *Choice) hasOffered(e *Endpoint) bool { return e == c.last || slices.Con
 // Reached notes that the client has begun at an endpoint that it was offered.
 func (c *Choice) Reached(e *Endpoint) {
 	if c.sticky != nil {
-		c.sticky.reached(e)
+		c.sticky.Reached(e)
 	}
 }
 
@@ -422,6 +456,6 @@ func (c *Choice) Unusable(e *Endpoint) {
 // leave makes the client's next choice another than e.
 func (c *Choice) leave(e *Endpoint) {
 	if c.sticky != nil {
-		c.sticky.forget(e)
+		c.sticky.Forget(e)
 	}
 }
