@@ -24,6 +24,7 @@ func TestANodeThatStartsWithoutEtcdServesWhatItServedBefore(t *testing.T) {
 	s.put(t, registry.SpecsPrefix+"gone", fmt.Sprintf(`{"kind":"Service","apiVersion":"v1beta1","id":"gone","port":%d}`, gone))
 	p := s.serve(t, args...)
 	proxytest.Eventually(t, func() bool { return proxytest.Listens(proxytest.On(gone)) }, "port %d opens", gone)
+	awaitPage(t, url+"/readyz", http.StatusOK, "ok") // only a state that is in force is saved
 	p.Signal(t, syscall.SIGTERM)
 	p.Exit(t)
 

@@ -51,6 +51,7 @@ type File struct {
 	failing lograte.Limiter[struct{}] // lines about writes that fail; errors differ by the name of the temporary file
 
 	mu        sync.Mutex // guards the fields below
+	known     bool       // a batch has come: the first holds everything there is
 	services  map[registry.Name]*registry.Service
 	endpoints map[registry.Name]*registry.Endpoints
 }
@@ -105,6 +106,7 @@ func (f *File) Path() string { return filepath.Join(f.cfg.Dir, name) }
 func (f *File) OnUpdate(b registry.Batch) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	f.known = true
 	fold(f.services, b.Services)
 	fold(f.endpoints, b.Endpoints)
 	select {
@@ -125,6 +127,7 @@ func fold[T any](state, batch map[registry.Name]*T) {
 
 // Run writes the state when it has changed, at most once in a period, until ctx ends, and then a last time. It asks current for when
 // the state was last known to be what the sources hold. A zero time stands for a state that no source has said: it is not written.
+// Before the first batch nothing is written, whatever current says: the state is not empty, it is only not known yet.
 func (f *File) Run(ctx context.Context, current func() time.Time) {
 	pace := time.NewTicker(f.cfg.Period)
 	defer pace.Stop()
@@ -141,7 +144,7 @@ func (f *File) Run(ctx context.Context, current func() time.Time) {
 		default:
 		}
 		at := current()
-		if at.IsZero() || !changed && (running && time.Since(last) < rewrite) {
+		if at.IsZero() || !f.isKnown() || !changed && (running && time.Since(last) < rewrite) {
 			continue
 		}
 		if err := f.save(at); err != nil {
@@ -152,6 +155,12 @@ func (f *File) Run(ctx context.Context, current func() time.Time) {
 		}
 		changed, last = false, time.Now()
 	}
+}
+
+func (f *File) isKnown() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.known
 }
 
 // state returns what is to be written.

@@ -294,6 +294,23 @@ func TestHoursWithoutAPlaceToWriteTakeALineAnHour(t *testing.T) {
 	}
 }
 
+func TestAStateThatIsNotKnownYetReplacesNone(t *testing.T) {
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		before := open(t, dir)
+		before.OnUpdate(example())
+		ctx, stop := context.WithCancel(t.Context())
+		stop()
+		before.Run(ctx, time.Now)
+		open(t, dir).Run(ctx, time.Now) // it ends before the first batch
+		set, _, ok := open(t, dir).Load()
+		if !ok {
+			t.Fatal("no state was loaded")
+		}
+		wantState(t, example(), set)
+	})
+}
+
 func TestAStateThatDoesNotChangeStaysYoung(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
