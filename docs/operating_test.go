@@ -189,6 +189,7 @@ func TestTheLogrotateFileFitsTheUnit(t *testing.T) {
 	}
 	one(unit, `(?m)^ExecReload=/bin/kill -(USR2) \$MAINPID$`) // starts a successor, which
 	one(unit, `(?m)^NotifyAccess=(all)$`)                     // says that it is the main process now
+	one(unit, `(?m)^FileDescriptorStoreMax=([1-9]\d*)$`)      // for a crash
 	one(rotation, `(?m)^ +(nocreate)$`)                       // else the file would not belong to the unit's user
 }
 

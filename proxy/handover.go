@@ -120,8 +120,9 @@ func (p *Proxier) Release() {
 	if atRest {
 		p.engine.Release()
 	}
-	p.closeAllLocked()
 	p.stage = released
+	clear(p.untold) // the successor tells the keeper
+	p.closeAllLocked()
 	if atRest {
 		p.engine.Resume()
 	}
@@ -220,4 +221,9 @@ func (p *Proxier) Serve() {
 	}
 	p.stage, p.inherited = serves, nil
 	p.engine.Resume()
+	for id, l := range p.listeners {
+		if l.socket != nil {
+			p.tellKeeperLocked(id, false)
+		}
+	}
 }

@@ -71,8 +71,7 @@ func (p *Proxier) closeLocked(l *listener) {
 	if l.local {
 		p.localOpen[l.id.Protocol]--
 	}
-	l.socket.Close()
-	l.socket = nil
+	p.closeSocketLocked(l)
 	p.own.Remove(l.id)
 	glog.V(1).Infof("stopped listening on %s", l.id)
 }

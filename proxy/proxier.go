@@ -38,6 +38,8 @@ type Config struct {
 	// A port that another program holds is taken once it has been free for HeldPortDelay without interruption, default 15s. The
 	// proxier looks at it every HeldPortProbePeriod, default 1s.
 	HeldPortDelay, HeldPortProbePeriod time.Duration
+
+	Keeper Keeper // of listening sockets, for the case that this process is killed; nil for none
 }
 
 // A PortRange is the ports from First to Last, both included.
@@ -85,6 +87,9 @@ type Proxier struct {
 	held    map[registry.NodePort]*heldPort // that another program had when they were tried
 	probeAt time.Time                       // when they are looked at again
 
+	untold     map[registry.NodePort]bool // ports that the keeper has to be told of; true: they were closed since it was told last
+	keeperWake chan struct{}              // capacity 1: full when untold is not empty
+
 	local     localRange // as it was read last
 	localRead time.Time
 	localOpen [2]int // listeners in it, by protocol
@@ -128,6 +133,9 @@ func NewProxier(cfg Config, lb *balance.LoadBalancerRR) *Proxier {
 		refused:   make(map[registry.NodePort]*refusedPort),
 		unopened:  make(map[registry.NodePort]*listener),
 		held:      make(map[registry.NodePort]*heldPort),
+
+		untold:     make(map[registry.NodePort]bool),
+		keeperWake: make(chan struct{}, 1),
 
 		probe:     portsInUse,
 		ownLocal:  ownLocalPorts,
@@ -204,6 +212,9 @@ func (p *Proxier) OnUpdate(batch registry.Batch) {
 	default:
 		glog.Infof("the first state is in force: of %d ports that services claim, %d are open", len(p.listeners), len(p.listeners)-len(p.unopened))
 		close(p.synced)
+		if p.stage == serves {
+			p.closeLeftoverLocked()
+		}
 	}
 }
 
@@ -297,10 +308,18 @@ func (c *Config) wanted(service *registry.Service) (wanted, refused map[registry
 func (p *Proxier) Run(ctx context.Context) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
+	keepCtx, stopKeeping := context.WithCancel(context.WithoutCancel(ctx)) // until all ports are closed
+	defer stopKeeping()
+	var keeping sync.WaitGroup
+	defer keeping.Wait()
+	if p.cfg.Keeper != nil {
+		keeping.Go(func() { p.keep(keepCtx) })
+	}
 	for {
 		select {
 		case <-ctx.Done():
 			p.stop()
+			stopKeeping()
 			// The drain has its own time: the one who told us to stop is not to cut it short.
 			drain, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), p.cfg.DrainTimeout, errDrainTimeout)
 			defer cancel()

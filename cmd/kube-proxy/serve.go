@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"kubeproxy/cmd/internal/connlog"
+	"kubeproxy/cmd/internal/fdstore"
 	"kubeproxy/cmd/internal/logsink"
 	"kubeproxy/cmd/internal/node"
 	"kubeproxy/config/statefile"
@@ -56,6 +57,10 @@ func serve(o *options, flags *pflag.FlagSet, log *logsink.Sink) error {
 	oneMoreThanProcessors()
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(garbage)
+	}
+	store, err := fdstore.Open(served.BindAddress)
+	if err != nil {
+		glog.Warningf("the service manager keeps no listening sockets: %v", err)
 	}
 	signals, restore := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer restore()
@@ -106,6 +111,7 @@ func serve(o *options, flags *pflag.FlagSet, log *logsink.Sink) error {
 				close(inForce)
 				debug.FreeOSMemory() // what reading the first state took, which is as much again as the state
 			},
+			FDStore:          store,
 			Takeover:         o.takeover,
 			TookOver:         func() { notify(fmt.Sprintf("MAINPID=%d\n%s", os.Getpid(), daemon.SdNotifyReady)) },
 			Watchdog:         watchdog(),

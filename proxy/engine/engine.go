@@ -48,6 +48,9 @@ type Handover interface {
 	// Inherit has Listen take the descriptors of a predecessor's listeners where it would open others. The engine owns them.
 	Inherit(listeners map[registry.NodePort]int)
 
+	// Leftover returns what was inherited and not taken. The caller owns it.
+	Leftover() map[registry.NodePort]int
+
 	// Rest has the engine stand still at a safe point, where no byte is on its way within a system call. Until Resume it accepts
 	// nobody and moves nothing; Listen and Close work. When ctx ends before it stands still, it goes on, and Rest fails. An engine
 	// that is not live may go on with what it carried before.

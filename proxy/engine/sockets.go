@@ -13,12 +13,18 @@ import (
 // Inherit has OpenTCP and OpenUDP take the sockets of a predecessor where they would open others.
 func (c *Base) Inherit(listeners map[registry.NodePort]int) { c.inherited = listeners }
 
+// Leftover returns the sockets of Inherit that no port has taken. The caller owns them.
+func (c *Base) Leftover() map[registry.NodePort]int {
+	leftover := c.inherited
+	c.inherited = nil
+	return leftover
+}
+
 // CloseInherited closes the sockets of a predecessor that no service wants.
 func (c *Base) CloseInherited() {
-	for _, fd := range c.inherited {
+	for _, fd := range c.Leftover() {
 		os.NewFile(uintptr(fd), "inherited listener").Close()
 	}
-	c.inherited = nil
 }
 
 // OpenTCP opens the listening socket of a port. Bound to 0.0.0.0 it serves both families, as in v0.4.

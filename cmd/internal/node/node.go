@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"kubeproxy/cmd/internal/connlog"
+	"kubeproxy/cmd/internal/fdstore"
 	"kubeproxy/cmd/internal/metrics"
 	"kubeproxy/cmd/internal/operators"
 	"kubeproxy/cmd/internal/statuspage"
@@ -30,6 +31,8 @@ type Options struct {
 	RandomStart bool         // begin each rotation at a random endpoint
 	Ready       func()       // called once, when the first state has been applied; may be nil
 	Progress    func(string) // told in one line what the node is doing or waits for, at first and whenever it changes; may be nil
+
+	FDStore *fdstore.Store // keeps listening sockets in case this process is killed, and has those of one that was; nil for none
 
 	Takeover string // path of the socket at which a process asks its predecessor for all that it serves; empty for never
 	TookOver func() // called when that has succeeded, before the predecessor ends; may be nil
@@ -84,6 +87,9 @@ func Run(ctx context.Context, o Options) error {
 		}
 	}
 	balancer := balance.NewLoadBalancerRR(o.RandomStart)
+	if o.FDStore != nil {
+		o.Proxy.Keeper = o.FDStore
+	}
 	proxier := proxy.NewProxier(o.Proxy, balancer)
 
 	g, ctx := errgroup.WithContext(ctx)
@@ -93,6 +99,7 @@ func Run(ctx context.Context, o Options) error {
 		carrier:  proxier,
 		server:   server,
 		counters: numbers,
+		kept:     o.FDStore,
 		tookOver: o.TookOver,
 		failed:   func(err error) { failed <- err },
 		ctx:      ctx,

@@ -11,9 +11,11 @@ import (
 
 	"github.com/golang/glog"
 
+	"kubeproxy/cmd/internal/fdstore"
 	"kubeproxy/cmd/internal/metrics"
 	"kubeproxy/cmd/internal/operators"
 	"kubeproxy/internal/takeover"
+	"kubeproxy/proxy/sockopt"
 	"kubeproxy/registry"
 )
 
@@ -25,6 +27,7 @@ const (
 
 // carrier is what carries clients from one process to the next: the proxier.
 type carrier interface {
+	Inherit(map[registry.NodePort]int)
 	OnUpdate(registry.Batch)
 	takeover.Predecessor
 	takeover.Successor
@@ -37,8 +40,9 @@ type succession struct {
 	carrier  carrier
 	server   *operators.Server
 	counters *metrics.Metrics
-	tookOver func()      // tells the service manager that this process serves now
-	failed   func(error) // ends this process
+	kept     *fdstore.Store // sockets of a process that was killed; nil for none
+	tookOver func()         // tells the service manager that this process serves now
+	failed   func(error)    // ends this process
 
 	ctx        context.Context    // of this process's work
 	serving    chan struct{}      // closed once this process serves its first state
@@ -70,13 +74,13 @@ func (s *succession) OnUpdate(b registry.Batch) {
 // begin applies the first state, and takes over before and after that if there is a predecessor.
 func (s *succession) begin(b registry.Batch) error {
 	if s.path == "" {
-		s.carrier.OnUpdate(b)
+		s.beginAlone(b)
 		return nil
 	}
 	taken, err := takeover.Take(s.ctx, s.path, adopter{s.carrier, s.server}, func() { s.carrier.OnUpdate(b) })
 	switch {
 	case errors.Is(err, takeover.ErrNobody):
-		s.carrier.OnUpdate(b)
+		s.beginAlone(b)
 		s.listen()
 		return nil
 	case err != nil:
@@ -86,6 +90,11 @@ func (s *succession) begin(b registry.Batch) error {
 		s.listen() // before the predecessor ends: it removes the file if that is still its own
 		taken.Close()
 	}()
+	if s.kept != nil {
+		for _, fd := range s.kept.Sockets() {
+			sockopt.Close(fd) // they are the predecessor's
+		}
+	}
 	if s.tookOver != nil {
 		s.tookOver()
 	}
@@ -93,6 +102,14 @@ func (s *succession) begin(b registry.Batch) error {
 		glog.Warningf("counters begin anew: %v", err)
 	}
 	return nil
+}
+
+// beginAlone applies the first state. It opens the ports with the sockets of a process that was killed, if there are some.
+func (s *succession) beginAlone(b registry.Batch) {
+	if s.kept != nil {
+		s.carrier.Inherit(s.kept.Sockets())
+	}
+	s.carrier.OnUpdate(b)
 }
 
 // maxCounters is enough for the series of ten thousand services many times over.

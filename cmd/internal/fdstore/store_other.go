@@ -1,0 +1,24 @@
+//go:build !linux
+
+package fdstore
+
+import (
+	"net/netip"
+
+	"kubeproxy/registry"
+)
+
+// A Store is none: only Linux has such service managers.
+type Store struct{}
+
+// Open returns nil.
+func Open(netip.Addr) (*Store, error) { return nil, nil }
+
+// Sockets returns none.
+func (*Store) Sockets() map[registry.NodePort]int { return nil }
+
+// Keep does nothing.
+func (*Store) Keep(registry.NodePort, int) error { return nil }
+
+// Forget does nothing.
+func (*Store) Forget(registry.NodePort) error { return nil }

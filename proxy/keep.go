@@ -1,0 +1,153 @@
+package proxy
+
+import (
+	"context"
+	"time"
+
+	"github.com/golang/glog"
+
+	"kubeproxy/proxy/sockopt"
+	"kubeproxy/registry"
+)
+
+// A Keeper has copies of the listening TCP sockets, and gives them to the next process if this one is killed. Clients that connect
+// meanwhile wait in the queues of these sockets. UDP sockets are not kept: a port whose service goes must be free at once, and only a TCP
+// socket can be made to give up its port while another process has a copy of it.
+//
+// Its methods are called by one goroutine. An error means that the keeper did not hear it, and the same is said again later.
+type Keeper interface {
+	// Keep gives it a copy of the socket of a port. It may have one of the same socket already.
+	Keep(id registry.NodePort, descriptor int) error
+
+	// Forget has it close what it keeps for a port, if anything.
+	Forget(id registry.NodePort) error
+}
+
+// keepAgain is how long after an error the keeper is told again.
+const keepAgain = 5 * time.Second
+
+// Inherit has the first batch open its ports with sockets that a keeper had from a process that was killed. The proxier owns them. Those
+// that no service wants are closed after the first batch.
+func (p *Proxier) Inherit(sockets map[registry.NodePort]int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.engine.Inherit(sockets)
+}
+
+// closeLeftoverLocked closes the sockets of Inherit that no port has taken.
+func (p *Proxier) closeLeftoverLocked() {
+	for id, fd := range p.engine.Leftover() {
+		glog.Infof("%s is closed: it was open before, and no service claims it now", id)
+		sockopt.EndListening(fd)
+		p.tellKeeperLocked(id, true)
+	}
+}
+
+// tellKeeperLocked notes that a port was opened or closed. closed: what the keeper has for it is of no use any more. During a take-over the
+// keeper is told nothing: it has the sockets of the predecessor, who may go on with them.
+func (p *Proxier) tellKeeperLocked(id registry.NodePort, closed bool) {
+	if !p.keepsLocked(id) {
+		return
+	}
+	p.untold[id] = p.untold[id] || closed
+	select {
+	case p.keeperWake <- struct{}{}:
+	default:
+	}
+}
+
+func (p *Proxier) keepsLocked(id registry.NodePort) bool {
+	return p.cfg.Keeper != nil && id.Protocol == registry.TCP && p.stage == serves
+}
+
+// closeSocketLocked closes the socket of l. The port is free then, also if the keeper has a copy.
+func (p *Proxier) closeSocketLocked(l *listener) {
+	copied := -1
+	if p.keepsLocked(l.id) {
+		fd, err := l.socket.Descriptor()
+		if err == nil {
+			copied, err = sockopt.Duplicate(fd)
+		}
+		if err != nil {
+			glog.Warningf("%s is closed, and clients may wait there until the service manager has closed it too: %v", l.id, err)
+		}
+		p.tellKeeperLocked(l.id, true)
+	}
+	l.socket.Close()
+	l.socket = nil
+	if copied >= 0 {
+		sockopt.EndListening(copied) // only after Close: nobody accepts there any more
+	}
+}
+
+// keep tells the keeper of all ports that open and close, until ctx ends and it has been told the rest.
+func (p *Proxier) keep(ctx context.Context) {
+	failed := false
+	for {
+		var again <-chan time.Time
+		err := p.tellKeeper()
+		if err != nil {
+			again = time.After(keepAgain)
+			if !failed {
+				glog.Warningf("the service manager does not keep all listening sockets: %v; trying again every %v", err, keepAgain)
+			}
+		}
+		failed = err != nil
+		if ctx.Err() != nil {
+			return
+		}
+		select {
+		case <-p.keeperWake:
+		case <-again:
+		case <-ctx.Done():
+		}
+	}
+}
+
+// tellKeeper tells the keeper what it does not know yet.
+func (p *Proxier) tellKeeper() error {
+	for {
+		id, closed, fd, ok := p.nextUntold()
+		if !ok {
+			return nil
+		}
+		var err error
+		if closed {
+			err = p.cfg.Keeper.Forget(id)
+		}
+		if fd >= 0 {
+			if err == nil {
+				err = p.cfg.Keeper.Keep(id, fd)
+			}
+			sockopt.Close(fd)
+		}
+		if err != nil {
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			p.tellKeeperLocked(id, closed)
+			return err
+		}
+	}
+}
+
+// nextUntold returns a port that the keeper has to be told of. fd is a copy of its socket for the caller to close, negative if it is not open.
+func (p *Proxier) nextUntold() (id registry.NodePort, closed bool, fd int, ok bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for id, closed = range p.untold {
+		delete(p.untold, id)
+		fd = -1
+		if l := p.listeners[id]; l != nil && l.socket != nil {
+			own, err := l.socket.Descriptor()
+			if err == nil {
+				fd, err = sockopt.Duplicate(own)
+			}
+			if err != nil {
+				glog.Warningf("the service manager does not keep %s: %v", id, err)
+				fd = -1
+			}
+		}
+		return id, closed, fd, true
+	}
+	return id, false, -1, false
+}
