@@ -3,11 +3,15 @@
 // GET /version says which one it is. An etcd 3 is followed by its own API, also if it serves the v2 API as well. Nearly always it is an
 // etcd 3, so the questions delay it little: its source begins as soon as one member says that it is one, or after [patience] without an
 // answer. Only a source that has read nothing yet is stopped in favour of the other.
+//
+// An etcd 3.0 to 3.5 may serve an old registry by its v2 API only, which its v3 API does not show. When the first v3 list is empty, one
+// more question finds that out, and the log says which flag reads the old registry.
 package etcdauto
 
 import (
 	"context"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -27,9 +31,10 @@ const (
 
 // A Source is the one for etcd 3 or the one for etcd 2: it is a [config.Source].
 type Source struct {
-	members []string
-	version func(ctx context.Context, member string) (string, error)
-	v2, v3  config.Source
+	members     []string
+	version     func(ctx context.Context, member string) (string, error)
+	hasRegistry func(ctx context.Context, member string) (bool, error) // in its v2 store
+	v2, v3      config.Source
 
 	mu     sync.Mutex
 	chosen config.Source // the one that runs, or ran last
@@ -37,10 +42,13 @@ type Source struct {
 
 // New returns a source for the members of cfg, which is complete. It runs one of the two others at a time.
 func New(cfg etcdconfig.Config, v2, v3 config.Source) *Source {
-	ask := func(ctx context.Context, member string) (string, error) {
+	version := func(ctx context.Context, member string) (string, error) {
 		return etcdv2source.Version(ctx, cfg, member)
 	}
-	return &Source{members: cfg.Endpoints, version: ask, v2: v2, v3: v3, chosen: v3}
+	hasRegistry := func(ctx context.Context, member string) (bool, error) {
+		return etcdv2source.HasRegistry(ctx, cfg, member)
+	}
+	return &Source{members: cfg.Endpoints, version: version, hasRegistry: hasRegistry, v2: v2, v3: v3, chosen: v3}
 }
 
 func (s *Source) now() config.Source {
@@ -75,6 +83,9 @@ func (s *Source) Run(ctx context.Context, out chan<- registry.Update) error {
 		return nil
 	case v := <-verdicts:
 		v.tell(s.members)
+		if v.major != 2 {
+			questions.Go(func() { s.warnOfOldRegistry(asking, v.member) })
+		}
 		return s.run(ctx, v.source(s), out)
 	case <-timer.C:
 	}
@@ -88,9 +99,9 @@ func (s *Source) Run(ctx context.Context, out chan<- registry.Update) error {
 			return err
 		case v := <-verdicts:
 			if v.major != 2 || s.v3.Status().Ready {
-				stop() // it is what runs already
-				verdicts = nil
+				verdicts = nil // it is what runs already
 				v.tell(s.members)
+				questions.Go(func() { s.warnOfOldRegistry(asking, v.member) })
 				continue
 			}
 			end()
@@ -110,10 +121,11 @@ func (s *Source) run(ctx context.Context, source config.Source, out chan<- regis
 	return source.Run(ctx, out)
 }
 
-// A verdict is which etcd it is, and the version of a member.
+// A verdict is which etcd it is, and a member with its version that shows it.
 type verdict struct {
 	major   int
 	version string
+	member  string
 }
 
 func (v verdict) source(s *Source) config.Source {
@@ -149,6 +161,28 @@ func (s *Source) find(ctx context.Context, out chan<- verdict) {
 	}
 }
 
+// warnOfOldRegistry waits for the first v3 list. If that is empty, it asks the member, once, whether the registry is in its v2 store.
+func (s *Source) warnOfOldRegistry(ctx context.Context, member string) {
+	st := s.v3.Status()
+	for ; !st.Ready; st = s.v3.Status() {
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(between):
+		}
+	}
+	if st.Services+st.Endpoints+st.Rejected > 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, between)
+	defer cancel()
+	if found, err := s.hasRegistry(ctx, member); err != nil || !found {
+		return // only a hint depends on the answer, so an error is as good as no
+	}
+	glog.Warningf("etcd at %s has no records in its v3 store, but has %s in its v2 store: use -etcd_version=2, or move the records with etcdctl migrate",
+		member, registry.Prefix)
+}
+
 // Major asks the members once which etcd they are: 2, or 3 if they do not say.
 func Major(ctx context.Context, cfg etcdconfig.Config) int {
 	ctx, cancel := context.WithTimeout(ctx, between)
@@ -164,32 +198,36 @@ func Major(ctx context.Context, cfg etcdconfig.Config) int {
 func (s *Source) ask(ctx context.Context, all bool) (verdict, bool) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	answers := make(chan string)
+	answers := make(chan verdict)
 	for _, member := range s.members {
 		go func() {
 			version, err := s.version(ctx, member)
-			if err != nil {
-				version = ""
+			switch {
+			case err != nil:
+				answers <- verdict{}
+			case etcdv2source.Major(version) >= 3:
+				answers <- verdict{3, version, member}
+			default:
+				answers <- verdict{2, version, member}
 			}
-			answers <- version
 		}()
 	}
-	var old []string
-	newer := ""
+	var old []verdict
+	var newer verdict
 	for range s.members {
-		switch version := <-answers; {
-		case etcdv2source.Major(version) >= 3:
-			newer = version
+		switch v := <-answers; v.major {
+		case 3:
+			newer = v
 			cancel() // the others need not answer
-		case version != "":
-			old = append(old, version)
+		case 2:
+			old = append(old, v)
 		}
 	}
 	switch {
-	case newer != "":
-		return verdict{3, newer}, true
+	case newer.major == 3:
+		return newer, true
 	case len(old) > len(s.members)/2, all && len(old) > 0:
-		return verdict{2, slices.Min(old)}, true
+		return slices.MinFunc(old, func(a, b verdict) int { return strings.Compare(a.version, b.version) }), true
 	}
 	return verdict{}, false
 }

@@ -3,11 +3,13 @@ package etcdauto
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"kubeproxy/config"
+	"kubeproxy/config/records/recordstest"
 	"kubeproxy/registry"
 )
 
@@ -17,6 +19,8 @@ type fake struct {
 	runs  int
 	began time.Time
 	ready bool
+	from  time.Time     // when it is ready, if it ever is
+	has   config.Status // what it has read then
 }
 
 func (f *fake) Run(ctx context.Context, _ chan<- registry.Update) error {
@@ -26,7 +30,16 @@ func (f *fake) Run(ctx context.Context, _ chan<- registry.Update) error {
 	return nil
 }
 
-func (f *fake) Status() config.Status { return config.Status{Ready: f.ready} }
+func (f *fake) Status() config.Status {
+	if !f.ready || time.Now().Before(f.from) {
+		return config.Status{}
+	}
+	st := f.has
+	st.Ready = true
+	return st
+}
+
+func TestMain(m *testing.M) { recordstest.Main(m) }
 
 func TestTheVersionOfTheMembersDecides(t *testing.T) {
 	const never = -1
@@ -66,7 +79,7 @@ func TestTheVersionOfTheMembersDecides(t *testing.T) {
 				began := time.Now()
 				s := &Source{v2: v2, v3: v3, chosen: v3, version: func(ctx context.Context, member string) (string, error) {
 					return test.members[member[0]-'0'](ctx, began)
-				}}
+				}, hasRegistry: func(context.Context, string) (bool, error) { return false, nil }}
 				for i := range test.members {
 					s.members = append(s.members, string(rune('0'+i)))
 				}
@@ -93,6 +106,77 @@ func TestTheVersionOfTheMembersDecides(t *testing.T) {
 					t.Errorf("chosen is %v", chosen)
 				}
 			})
+		})
+	}
+}
+
+// An etcd 3 whose v3 store is empty is asked once for its v2 store. One line says which flag reads what is there, and nothing waits for it.
+func TestARegistryThatOnlyTheV2StoreHasIsReported(t *testing.T) {
+	const slow = time.Second
+	for _, test := range []struct {
+		name    string
+		has     config.Status // what the v3 source has read
+		ready   time.Duration // when
+		version time.Duration // when the member says that it is an etcd 3
+		found   bool          // there is something in the v2 store
+		err     error
+		asked   int
+		warns   bool
+	}{
+		{"only the v2 store has records", config.Status{}, 0, 0, true, nil, 1, true},
+		{"the first v3 list takes long", config.Status{}, slow, 0, true, nil, 1, true},
+		{"the version takes long", config.Status{}, 0, slow, true, nil, 1, true},
+		{"both are empty", config.Status{}, 0, 0, false, nil, 1, false},
+		{"the v2 store cannot be read", config.Status{}, 0, 0, false, errors.New("gone"), 1, false},
+		{"the v2 store says nothing", config.Status{}, 0, 0, false, context.DeadlineExceeded, 1, false},
+		{"the v3 store has services", config.Status{Services: 1}, 0, 0, true, nil, 0, false},
+		{"the v3 store has endpoints", config.Status{Endpoints: 1}, 0, 0, true, nil, 0, false},
+		{"the v3 store has a record that cannot be used", config.Status{Rejected: 1}, 0, 0, true, nil, 0, false},
+		{"the v3 store is never read", config.Status{}, time.Hour, 0, true, nil, 0, false},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			log := recordstest.LogSince(t)
+			synctest.Test(t, func(t *testing.T) {
+				v2, v3 := new(fake), &fake{has: test.has, ready: true, from: time.Now().Add(test.ready)}
+				asked := 0
+				s := &Source{members: []string{"http://a:1"}, v2: v2, v3: v3, chosen: v3}
+				s.version = func(ctx context.Context, _ string) (string, error) {
+					select {
+					case <-time.After(test.version):
+						return "3.4.23", nil
+					case <-ctx.Done():
+						return "", ctx.Err()
+					}
+				}
+				s.hasRegistry = func(ctx context.Context, member string) (bool, error) {
+					if asked++; member != "http://a:1" {
+						t.Errorf("%s is asked", member)
+					}
+					if errors.Is(test.err, context.DeadlineExceeded) {
+						<-ctx.Done()
+					}
+					return test.found, test.err
+				}
+				ctx, stop := context.WithCancel(t.Context())
+				done := make(chan error)
+				began := time.Now()
+				go func() { done <- s.Run(ctx, nil) }()
+				time.Sleep(time.Minute)
+				stop()
+				if err := <-done; err != nil {
+					t.Error(err)
+				}
+				if asked != test.asked {
+					t.Errorf("the v2 store was asked for %d times, want %d", asked, test.asked)
+				}
+				if waited := v3.began.Sub(began); v2.runs > 0 || v3.runs != 1 || waited > patience {
+					t.Errorf("the source of etcd 3 began %d times, first after %v; that of etcd 2 %d times", v3.runs, waited, v2.runs)
+				}
+			})
+			const want = "etcd at http://a:1 has no records in its v3 store, but has /registry/services/ in its v2 store: use -etcd_version=2, "
+			if got := strings.Count(log(), want); got != map[bool]int{true: 1}[test.warns] {
+				t.Errorf("the log has the line %d times:\n%s", got, log())
+			}
 		})
 	}
 }

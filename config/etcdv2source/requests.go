@@ -142,6 +142,26 @@ func (c *conn) reached(ctx context.Context) (int64, error) {
 	return index, err
 }
 
+// hasRegistry asks for the top of the registry, without what is below its directories: a few hundred bytes, however many records there are.
+func (c *conn) hasRegistry(ctx context.Context) (bool, error) {
+	resp, err := c.get(ctx, keysPath, nil)
+	if err != nil {
+		return false, err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode == http.StatusNotFound { // nobody has written anything, or there is no v2 API
+		return false, nil
+	}
+	if resp.StatusCode != http.StatusOK {
+		return false, decodeError(c.patient(resp), resp.StatusCode)
+	}
+	var top response
+	if err := decode(c.patient(resp), maxTop, &top); err != nil {
+		return false, err
+	}
+	return top.Node != nil && len(top.Node.Nodes) > 0, nil
+}
+
 // version asks a member which etcd it is, such as "2.3.8".
 func (c *conn) version(ctx context.Context) (string, error) {
 	resp, err := c.get(ctx, "/version", nil)

@@ -13,13 +13,24 @@ import (
 
 // Version asks one member of a complete configuration which version it is, such as "2.3.8".
 func Version(ctx context.Context, cfg etcdconfig.Config, member string) (string, error) {
+	return once(ctx, cfg, member, (*conn).version)
+}
+
+// HasRegistry reports whether one member of a complete configuration has something below the registry's prefix in its v2 store: records,
+// or directories for them. A member that does not serve the v2 API has nothing.
+func HasRegistry(ctx context.Context, cfg etcdconfig.Config, member string) (bool, error) {
+	return once(ctx, cfg, member, (*conn).hasRegistry)
+}
+
+// once sends one request to one member over a connection of its own.
+func once[T any](ctx context.Context, cfg etcdconfig.Config, member string, request func(*conn, context.Context) (T, error)) (T, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	names := etcdconfig.NewNames(nil)
 	defer names.Close()
 	c := (&dialer{cfg, names}).open(ctx, member)
 	defer c.close()
-	return c.version(ctx)
+	return request(c, ctx)
 }
 
 var errNoVersion = errors.New("this is no etcd: it does not tell its version")

@@ -62,6 +62,7 @@ const (
 const (
 	maxList  = 512 << 20
 	maxEvent = 32 << 20
+	maxTop   = 1 << 20 // of the registry, which has three directories
 	maxError = 64 << 10
 )
 
