@@ -105,7 +105,7 @@ func BenchmarkChangeToUpdate(b *testing.B) {
 	var took []time.Duration
 	for b.Loop() {
 		began := time.Now()
-		server.PutService("default", "service-00000", 1000+len(took)%60000)
+		server.PutService("default", "service-00000", 1+len(took)%60000) // never the port that it has
 		for u := range out {
 			if len(u.Services) > 0 {
 				break
