@@ -64,6 +64,8 @@ func (e *fakeEngine) Drain(context.Context)   {}
 func (e *fakeEngine) Limits() []traffic.Limit { return nil }
 func (e *fakeEngine) Paused() uint64          { return 0 }
 
+func (*fakeEngine) Leftover() map[registry.NodePort]int { return nil }
+
 func (s *fakeSocket) OwnerChanged() {
 	s.engine.mu.Lock()
 	defer s.engine.mu.Unlock()
