@@ -45,16 +45,6 @@ func New(cfg engine.Config, own *admit.OwnPorts) *Engine {
 // and endpoints of the same machine want a processor as well (docs/performance.md). More than eight were not tried.
 func loopsFor(processors int) int { return min(max(1, processors/2), 8) }
 
-// blockTimeFor tells how long each loop blocks before it parks. A loop that blocks keeps a P, and all other goroutines need one, too.
-//
-// Longer than 10 ms the Go runtime would not let it: then it interrupts a thread for other goroutines.
-func blockTimeFor(loops, ps int) time.Duration {
-	if ps <= loops {
-		return 0
-	}
-	return 10 * time.Millisecond
-}
-
 // loopFor returns the loop for one more port.
 func (e *Engine) loopFor() (*loop, error) {
 	e.mu.Lock()
@@ -74,7 +64,7 @@ func (e *Engine) startLocked() error {
 	}
 	var loops []*loop
 	for number := range e.loopCount {
-		l, err := newLoop(number, &e.Base, &e.draining, blockTimeFor(e.loopCount, runtime.GOMAXPROCS(0)))
+		l, err := newLoop(number, &e.Base, &e.draining)
 		if err != nil {
 			for _, l := range loops {
 				l.close()

@@ -411,15 +411,3 @@ func TestALoopMakesEightAttemptsATurnForSearchesThatGoOn(t *testing.T) {
 		}
 	})
 }
-
-// One P has to be left for all other goroutines.
-func TestLoopsBlockOnlyWhereAProcessorOfTheRuntimeIsLeft(t *testing.T) {
-	for _, c := range []struct {
-		loops, ps int
-		blocks    bool
-	}{{1, 1, false}, {1, 2, true}, {2, 2, false}, {2, 3, true}, {8, 65, true}} {
-		if got := blockTimeFor(c.loops, c.ps) > 0; got != c.blocks {
-			t.Errorf("%d loops on %d Ps: block %v, want %v", c.loops, c.ps, got, c.blocks)
-		}
-	}
-}

@@ -66,9 +66,9 @@ type loop struct {
 	turns     reactor.TurnTimes
 }
 
-// newLoop makes a loop of an engine, which blocks for blockTime before it parks. It turns once run is called.
-func newLoop(number int, base *engine.Base, draining *atomic.Bool, blockTime time.Duration) (*loop, error) {
-	p, err := reactor.NewPoller(blockTime)
+// newLoop makes a loop of an engine. It turns once run is called.
+func newLoop(number int, base *engine.Base, draining *atomic.Bool) (*loop, error) {
+	p, err := reactor.NewPoller()
 	if err != nil {
 		return nil, err
 	}

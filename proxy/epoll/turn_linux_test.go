@@ -135,7 +135,7 @@ func TestALateTurnDoesTheMinimumOfEachPart(t *testing.T) {
 	const waiting = 4 * reactor.LeastATurn
 	l := bareLoop(engine.Config{}, time.Hour+reactor.TurnTime)
 	var err error
-	l.requests.Poller, err = reactor.NewPoller(0)
+	l.requests.Poller, err = reactor.NewPoller()
 	enginetest.Must(t, err)
 	defer l.requests.Poller.Close()
 	interrupted, due := make([]conn, waiting), make([]conn, waiting)

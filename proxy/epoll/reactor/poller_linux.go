@@ -16,27 +16,13 @@ import (
 
 // A Poller asks the kernel what has happened on the descriptors that it watches, and waits for it. It belongs to one goroutine;
 // any may call Wake.
-//
-// A wait has two stages. First the thread blocks in the kernel, as it would in C. Then the goroutine parks:
-//
-//	        for blockTime at most                 for as long as it takes
-//	Wait ──▶ epoll_pwait(epfd) ── no event ──▶ the runtime waits for bell ──▶ Poll
-//
-// The kernel wakes a blocked thread directly. But the thread keeps a P, one of the GOMAXPROCS places where goroutines run, and the
-// runtime does not know that it only waits. A parked goroutine keeps neither thread nor P, but each event then wakes two
-// threads: the one that waits for the runtime, and the one that runs the goroutine. So a busy loop blocks, and an idle one parks.
-//
-// If the runtime watched epfd all the time, it would wake a thread for each event, also while the loop blocks. So it watches bell, a
-// second epoll descriptor, and bell watches epfd only while the goroutine is parked.
 type Poller struct {
-	epfd      int
-	waker     int             // an eventfd: written to, it ends a wait
-	bell      int             // an epoll descriptor: readable while the goroutine is parked and epfd has events
-	file      *os.File        // bell, as the Go runtime knows it
-	parking   syscall.RawConn // of file
-	ready     func(uintptr) bool
-	parked    bool          // in the last wait
-	blockTime time.Duration // 0 if the thread must not block
+	epfd    int
+	waker   int             // an eventfd: written to, it ends a wait
+	file    *os.File        // epfd, as the Go runtime knows it
+	parking syscall.RawConn // of file
+	ready   func(uintptr) bool
+	parked  bool // in the last wait
 
 	buffer   [256]unix.EpollEvent
 	happened int // of buffer, in the last poll
@@ -73,69 +59,51 @@ func TokenOf(ev *unix.EpollEvent) Token {
 	return Token{Kind(uint32(ev.Pad) >> slab.GenerationBits), ev.Fd, uint32(ev.Pad) & (1<<slab.GenerationBits - 1)}
 }
 
-// NewPoller makes a poller that watches nothing yet. A wait blocks a thread and its P for blockTime before it parks; 0 is for a
-// process that has no P to spare.
-func NewPoller(blockTime time.Duration) (*Poller, error) {
-	p := &Poller{epfd: -1, waker: -1, bell: -1, blockTime: blockTime}
-	if err := p.open(); err != nil {
-		p.closeAll()
+// NewPoller makes a poller that watches nothing yet.
+func NewPoller() (*Poller, error) {
+	epfd, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
+	if err != nil {
+		return nil, os.NewSyscallError("epoll_create1", err)
+	}
+	p := &Poller{epfd: epfd}
+	if p.waker, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err != nil {
+		socket.Close(epfd)
+		return nil, os.NewSyscallError("eventfd", err)
+	}
+	if err := p.Watch(p.waker, Token{Kind: Waker}, unix.EPOLLIN|unix.EPOLLET); err != nil {
+		socket.Close(epfd)
+		socket.Close(p.waker)
+		return nil, err
+	}
+	// An epoll descriptor can itself be waited for. In non-blocking mode the Go runtime waits for it
+	// as for any socket: the loop parks as a goroutine does, and keeps no processor and no thread.
+	// Blocking in epoll_wait would cost the goroutines beside it milliseconds: its thread would keep its
+	// processor until the runtime's monitor takes that away, and the monitor looks every 10 ms while
+	// little happens.
+	_ = unix.SetNonblock(epfd, true) // cannot fail on a descriptor that is open
+	p.file = os.NewFile(uintptr(epfd), "epoll")
+	if p.parking, err = p.file.SyscallConn(); err != nil {
+		p.file.Close()
+		socket.Close(p.waker)
 		return nil, err
 	}
 	p.ready = func(uintptr) bool {
 		p.Poll()
-		if p.happened == 0 && !p.parked {
-			if err := epollCtl(p.bell, unix.EPOLL_CTL_ADD, p.epfd, &unix.EpollEvent{Events: unix.EPOLLIN}); err != nil {
-				return true // the kernel has no memory for it: the loop asks again, and does not park
-			}
-			p.parked = true
-			p.Poll() // for what came before bell watched
-		}
+		p.parked = p.parked || p.happened == 0
 		return p.happened > 0
 	}
 	p.alarm = time.AfterFunc(time.Hour, p.Wake)
 	return p, nil
 }
 
-func (p *Poller) open() (err error) {
-	if p.epfd, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
-		return os.NewSyscallError("epoll_create1", err)
-	}
-	if p.waker, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err != nil {
-		return os.NewSyscallError("eventfd", err)
-	}
-	if err := p.Watch(p.waker, Token{Kind: Waker}, unix.EPOLLIN|unix.EPOLLET); err != nil {
-		return err
-	}
-	if p.bell, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
-		return os.NewSyscallError("epoll_create1", err)
-	}
-	// An epoll descriptor can itself be waited for. In non-blocking mode the Go runtime waits for it as for any socket.
-	_ = unix.SetNonblock(p.bell, true) // cannot fail on a descriptor that is open
-	p.file = os.NewFile(uintptr(p.bell), "epoll")
-	p.parking, err = p.file.SyscallConn()
-	return err
-}
-
-// closeAll closes what open has opened.
-func (p *Poller) closeAll() {
-	if p.file != nil {
-		p.file.Close() // bell
-		p.bell = -1
-	}
-	for _, fd := range []int{p.bell, p.waker, p.epfd} {
-		if fd >= 0 {
-			socket.Close(fd)
-		}
-	}
-}
-
 // Close closes p. Nobody may call anything but Wake any more.
 func (p *Poller) Close() {
 	p.alarm.Stop()
+	p.file.Close()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.closed = true
-	p.closeAll()
+	socket.Close(p.waker)
 }
 
 // Wake ends a wait, the present or else the next one. It does nothing once p is closed.
@@ -178,21 +146,10 @@ func (p *Poller) Events() []unix.EpollEvent { return p.buffer[:p.happened] }
 // Wait waits until something has happened, or a time has come, and reports whether it had to park. Times are those of
 // package monotonic; now must not decrease.
 func (p *Poller) Wait(now, until time.Duration) (parked bool) {
-	if patience := min(p.blockTime, until-now); patience >= time.Millisecond {
-		if p.block(patience); p.happened > 0 {
-			return false
-		}
-		if now = monotonic.Now(); now >= until {
-			return false
-		}
-	}
 	p.setAlarm(now, until)
 	p.parked = false
 	if err := p.parking.Read(p.ready); err != nil {
 		panic(err) // the descriptor is ours, and open
-	}
-	if p.parked {
-		_ = epollCtl(p.bell, unix.EPOLL_CTL_DEL, p.epfd, new(unix.EpollEvent)) // it is there
 	}
 	return p.parked
 }
@@ -207,16 +164,10 @@ func (p *Poller) setAlarm(now, due time.Duration) {
 	}
 }
 
-// Poll asks the kernel what has happened, and does not wait.
-func (p *Poller) Poll() { p.block(0) }
-
-// block asks the kernel what has happened, and waits for it, in whole milliseconds. Signals end the wait: the runtime sends one to a
-// thread that has run one goroutine for 10 ms, and to each that has to stop for the garbage collector.
-//
-// The scheduler is not told of the call. This saves a good part of its cost.
-func (p *Poller) block(patience time.Duration) {
-	n, _, errno := syscall.RawSyscall6(unix.SYS_EPOLL_PWAIT, uintptr(p.epfd), uintptr(unsafe.Pointer(&p.buffer[0])), uintptr(len(p.buffer)),
-		uintptr(patience.Milliseconds()), 0, 0)
+// Poll asks the kernel what has happened. It never waits, so the scheduler need not know of it: that
+// saves a good part of its cost.
+func (p *Poller) Poll() {
+	n, _, errno := syscall.RawSyscall6(unix.SYS_EPOLL_PWAIT, uintptr(p.epfd), uintptr(unsafe.Pointer(&p.buffer[0])), uintptr(len(p.buffer)), 0, 0, 0)
 	if p.happened = int(n); errno != 0 {
 		p.happened = 0 // EINTR
 	}
