@@ -194,6 +194,9 @@ func TestNobodyNoticesAnUpgrade(t *testing.T) {
 	if code := p.Exit(t).ExitCode(); code != exitDone { // its pipes are closed with the last process
 		t.Errorf("exit status %d of the first process, want %d", code, exitDone)
 	}
+	if n := strings.Count(p.Stderr.String(), "] took over from process"); n != 3 {
+		t.Errorf("the log tells of %d processes that took over, want 3: each writes to the standard error of the first", n)
+	}
 	if exists(path) {
 		t.Errorf("%s is left", path)
 	}

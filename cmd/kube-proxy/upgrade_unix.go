@@ -66,6 +66,9 @@ func (u *upgrade) handle(ctx context.Context, tell func(string)) {
 	}
 }
 
+// standardError is that of the process. The queue of the log takes the place of os.Stderr, and ends with the process.
+var standardError = os.Stderr
+
 // start starts a successor. The channel tells how it ended.
 func (u *upgrade) start() (ended <-chan error, err error) {
 	switch {
@@ -76,7 +79,7 @@ func (u *upgrade) start() (ended <-chan error, err error) {
 	case u.failed != nil:
 		return nil, u.failed
 	}
-	cmd := &exec.Cmd{Path: u.path, Args: u.args, Stdout: os.Stdout, Stderr: os.Stderr,
+	cmd := &exec.Cmd{Path: u.path, Args: u.args, Stdout: os.Stdout, Stderr: standardError,
 		// The watchdog of the service manager would wait for this process alone (sd_watchdog_enabled(3)).
 		Env: slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "WATCHDOG_PID=") })}
 	if err := cmd.Start(); err != nil {
