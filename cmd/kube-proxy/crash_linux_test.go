@@ -236,12 +236,14 @@ func TestAKeptPortIsFreeAtOnceWhenItsServiceGoes(t *testing.T) {
 			p := m.start(t, s, "-engine="+engine)
 			m.awaits(t, s.keptName())
 			m.mu.Lock() // it hears nothing now
+			hear := sync.OnceFunc(m.mu.Unlock)
+			t.Cleanup(hear) // or a test that fails would wait for it
 			s.withdraw(t)
 			s.closes(t)
 			s.offer(t)
 			s.opens(t)
 			s.talk(t).Conn.Close()
-			m.mu.Unlock()
+			hear()
 			m.awaits(t, s.keptName())
 			kill(t, p)
 			p = m.start(t, s, "-engine="+engine) // it keeps the new one
