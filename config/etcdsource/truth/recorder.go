@@ -232,12 +232,22 @@ func (r *Recorder) Sum() string {
 	return fmt.Sprintf("%d updates compared (%d of them SETs)", r.updates, r.sets)
 }
 
-// is tells whether this is held of o.
-func (h *holding) is(o object, c content) bool {
-	if o.kind == registry.KindService {
-		return h.services[o.name].Equal(c.service)
+// is tells whether what is held of o is v, nil for nothing.
+func (h *holding) is(o object, v *Version) bool {
+	var service *registry.Service
+	var endpoints *registry.Endpoints
+	if v != nil && v.Record.Service != nil {
+		s := *v.Record.Service
+		s.Created = v.Created
+		service = &s
 	}
-	return h.endpoints[o.name].Equal(c.endpoints)
+	if v != nil {
+		endpoints = v.Record.Endpoints
+	}
+	if o.kind == registry.KindService {
+		return h.services[o.name].Equal(service)
+	}
+	return h.endpoints[o.name].Equal(endpoints)
 }
 
 // Same says how what somebody else holds differs from the sum of the Updates, nil if it does not.
@@ -279,12 +289,17 @@ func (h *holding) describe(o object) string {
 	return describeEndpoints(h.endpoints[o.name])
 }
 
-// describe shows the record of a version.
+// describe shows a version's record, nil as nothing.
 func describe(v *Version) string {
-	if s := v.Record.Slice; s != nil {
-		return fmt.Sprintf("slice of %s: %v, terminating %v", s.Service, s.Ready, s.Terminating)
+	switch {
+	case v == nil:
+		return "nothing"
+	case v.Record.Service != nil:
+		s := *v.Record.Service
+		s.Created = v.Created
+		return describeService(&s)
 	}
-	return content{v.Record.Service, v.Record.Endpoints}.String()
+	return describeEndpoints(v.Record.Endpoints)
 }
 
 func describeService(s *registry.Service) string {
