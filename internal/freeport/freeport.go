@@ -1,38 +1,75 @@
-// Package freeport finds ports that nobody listens on, for tests, measurements and the chaos run.
+// Package freeport finds ports without a listener, for tests, measurements and the chaos run.
 //
-// Every caller has a range of its own, below the range that kernels take the ports of outgoing connections from
-// (32768 and up on Linux): so no client of another test is given one of these ports as its own.
+// Callers pass a range of ports below the one that kernels take the ports of outgoing connections from (32768 and up on
+// Linux): so no client of another test is given one of these ports as its own.
+//
+// Between the search and the caller's own listen call another process could find the same port. So each process searches
+// only in blocks of 64 ports that it has claimed; block.go has the protocol.
 package freeport
 
 import (
 	"fmt"
 	"net"
 	"os"
-	"sync/atomic"
+	"sync"
 )
 
-// next counts the ports that this process has looked at. Processes begin at different places, since several may look
-// at once, and none looks at a port a second time before it has seen the whole range.
-var next atomic.Uint32
+// mu guards next.
+var mu sync.Mutex
 
-func init() { next.Store(uint32(os.Getpid()) * 61) }
+// next has an entry for each block that this process holds: the first port that it has not looked at.
+var next = make(map[block]int)
 
-// Find returns the first of n ports in a row, between low and high, on which nobody listens: by TCP or UDP, in either
-// family, at any address. It is safe for concurrent use.
+// Find returns the first of n ports in a row, between low and high and in one block, without a listener: by TCP or UDP,
+// in either family, at any address. It looks at each port of the range once before it looks at one again. It is safe
+// for concurrent use, and for processes that run at the same time.
 func Find(low, high uint16, n int) (uint16, error) {
-	places := uint32(int(high-low) - n + 1)
-	for range places {
-		base := low + uint16((next.Add(uint32(n))-uint32(n))%places)
-		if allFree(base, n) {
-			return base, nil
+	mu.Lock()
+	defer mu.Unlock()
+	first, last := blockOf(int(low)), blockOf(int(high))
+	count := int(last-first) + 1
+	for range 2 { // the second time from the beginning of each block
+		for i := range count {
+			// Processes begin at different blocks: fewer claims fail.
+			b := first + block((os.Getpid()+i)%count)
+			if _, held := next[b]; !held {
+				held, err := b.claim()
+				if err != nil {
+					return 0, fmt.Errorf("claim ports %d to %d: %w", b.low(), b.high(), err)
+				}
+				if !held {
+					continue
+				}
+				next[b] = b.low()
+			}
+			if port, ok := b.find(int(low), int(high), n); ok {
+				return uint16(port), nil
+			}
+		}
+		for b := first; b <= last; b++ {
+			if _, held := next[b]; held {
+				next[b] = b.low()
+			}
 		}
 	}
 	return 0, fmt.Errorf("no %d free ports in a row between %d and %d", n, low, high)
 }
 
-func allFree(base uint16, n int) bool {
+// find looks in one block that this process holds.
+func (b block) find(low, high, n int) (port int, ok bool) {
+	for base := max(low, next[b]); base+n-1 <= min(high, b.high()); base++ {
+		if allFree(base, n) {
+			next[b] = base + n
+			return base, true
+		}
+		next[b] = base + 1
+	}
+	return 0, false
+}
+
+func allFree(base, n int) bool {
 	for i := range n {
-		if !isFree(int(base) + i) {
+		if !isFree(base + i) {
 			return false
 		}
 	}

@@ -6,9 +6,9 @@ import (
 	"testing"
 )
 
-func TestAPortThatSomebodyHasIsNotFound(t *testing.T) {
-	const low, high = 10300, 10306
-	for i, network := range []string{"tcp", "udp"} { // 10301, 10304
+func TestAPortWithAListenerIsNotFound(t *testing.T) {
+	const low, high = 10304, 10309                   // in one block
+	for i, network := range []string{"tcp", "udp"} { // 10305, 10308
 		at := fmt.Sprintf("127.0.0.1:%d", low+1+3*i)
 		if network == "tcp" {
 			l, err := net.Listen(network, at)
