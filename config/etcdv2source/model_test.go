@@ -160,6 +160,7 @@ func (m *model) index() int64 {
 var modelKeys = []string{
 	registry.SpecsPrefix + "a", registry.SpecsPrefix + "b", registry.SpecsPrefix + "default/a", registry.SpecsPrefix + "prod/a", registry.SpecsPrefix + "prod/b",
 	registry.EndpointsPrefix + "a", registry.EndpointsPrefix + "default/a", registry.EndpointsPrefix + "prod/a", registry.EndpointsPrefix + "dev/x/y",
+	registry.EndpointSlicesPrefix + "default/a-1", registry.EndpointSlicesPrefix + "default/a-2", registry.EndpointSlicesPrefix + "prod/a-1",
 	registry.Prefix + "others/a", "/registry/minions/a", "/registry/minions/b",
 }
 

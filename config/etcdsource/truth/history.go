@@ -3,6 +3,7 @@ package truth
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -33,7 +34,8 @@ type Era struct {
 	parent *Era  // nil: began empty
 	fork   int64 // the last revision taken over from parent
 	keys   map[string][]*Version
-	log    []Transaction // every transaction since the empty etcd, oldest first
+	slices map[string][]registry.Name // by the key of an endpoint slice: the services that it ever belonged to, in this era or one before
+	log    []Transaction              // every transaction since the empty etcd, oldest first
 }
 
 // A Transaction is one commit: a revision and what was done at it, to distinct keys.
@@ -62,7 +64,7 @@ type Version struct {
 // NewEra returns an era that knows what parent knew up to fork, or nothing when parent is nil. It is
 // part of a history once it is added to one.
 func NewEra(parent *Era, fork int64) *Era {
-	e := &Era{parent: parent, fork: fork, keys: make(map[string][]*Version)}
+	e := &Era{parent: parent, fork: fork, keys: make(map[string][]*Version), slices: make(map[string][]registry.Name)}
 	if parent == nil {
 		return e
 	}
@@ -85,6 +87,11 @@ func (h *History) Add(e *Era) {
 	defer h.mu.Unlock()
 	if e.number = len(h.eras); e.number > 0 {
 		e.before = h.Newest()
+		for key, services := range e.before.slices { // the source may keep a slice of a life that it cannot tell from one of e
+			for _, service := range services {
+				e.sliceOf(key, service)
+			}
+		}
 	}
 	h.eras = append(h.eras, e)
 }
@@ -147,8 +154,18 @@ func (e *Era) put(key, value string, revision int64) {
 	if _, err := registry.ParseKey(key); err == nil {
 		rec, _, err := registry.Decode(key, []byte(value))
 		v.Record, v.Good = rec, err == nil
+		if s := rec.Slice; s != nil && s.Service != "" {
+			e.sliceOf(key, s.ServiceName())
+		}
 	}
 	e.keys[key] = append(e.keys[key], v)
+}
+
+// sliceOf notes that the endpoint slice at key has belonged to a service.
+func (e *Era) sliceOf(key string, service registry.Name) {
+	if !slices.Contains(e.slices[key], service) {
+		e.slices[key] = append(e.slices[key], service)
+	}
 }
 
 func (e *Era) remove(key string, revision int64) {
@@ -256,7 +273,7 @@ func (e *Era) story(key string, revision int64) string {
 	return b.String()
 }
 
-// An object is what an Update speaks of. Two keys of etcd may name it.
+// An object is what an Update speaks of. Two keys of etcd may name it, and endpoints may also be in any number of endpoint slices.
 type object struct {
 	kind registry.Kind
 	name registry.Name
@@ -268,25 +285,82 @@ func (o object) compare(p object) int {
 	return cmp.Or(cmp.Compare(o.kind, p.kind), o.name.Compare(p.name))
 }
 
-// objectKeys are the keys that name one object; "" where that form was never written.
-type objectKeys struct{ namespaced, flat string }
+// objectKeys are the keys that speak of one object: the namespaced one, the flat one, "" where that form was never written, and those of
+// endpoint slices, in order.
+type objectKeys []string
+
+const (
+	atNamespaced = iota
+	atFlat
+	atSlices
+)
 
 // objects returns every object that the era ever heard of.
 func (e *Era) objects() map[object]objectKeys {
 	objects := make(map[object]objectKeys)
+	of := func(o object) objectKeys {
+		if keys, ok := objects[o]; ok {
+			return keys
+		}
+		return make(objectKeys, atSlices)
+	}
 	for key := range e.keys {
 		k, err := registry.ParseKey(key)
-		if err != nil {
-			continue // of another shape, or somebody else's
+		if err != nil || k.Kind == registry.KindEndpointSlice {
+			continue // of another shape, or somebody else's; or see below
 		}
 		o := object{k.Kind, k.Name}
-		keys := objects[o]
+		keys := of(o)
 		if k.Flat {
-			keys.flat = key
+			keys[atFlat] = key
 		} else {
-			keys.namespaced = key
+			keys[atNamespaced] = key
 		}
 		objects[o] = keys
 	}
+	for _, key := range slices.Sorted(maps.Keys(e.slices)) {
+		for _, service := range e.slices[key] {
+			o := object{registry.KindEndpoints, service}
+			objects[o] = append(of(o), key)
+		}
+	}
 	return objects
+}
+
+// A content is what an object says: a service or endpoints, both nil for nothing.
+type content struct {
+	service   *registry.Service
+	endpoints *registry.Endpoints
+}
+
+// says returns what an object says while its keys have these versions, nil for none. The namespaced key wins while it has a good
+// version, and the flat one waits in its shadow; slices that belong to the service win over both.
+func (o object) says(versions []*Version) (c content) {
+	var parts []*registry.EndpointSlice
+	for _, v := range versions[atSlices:] {
+		if v != nil && v.Record.Slice.ServiceName() == o.name {
+			parts = append(parts, v.Record.Slice)
+		}
+	}
+	if len(parts) > 0 {
+		c.endpoints, _ = registry.JoinSlices(o.name, parts) // too many endpoints are none of its business
+		return c
+	}
+	v := cmp.Or(versions[atNamespaced], versions[atFlat])
+	if v == nil {
+		return c
+	}
+	if c.endpoints = v.Record.Endpoints; v.Record.Service != nil {
+		s := *v.Record.Service
+		s.Created = v.Created
+		c.service = &s
+	}
+	return c
+}
+
+func (c content) String() string {
+	if c.service != nil {
+		return describeService(c.service)
+	}
+	return describeEndpoints(c.endpoints)
 }

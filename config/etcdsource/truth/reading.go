@@ -1,8 +1,8 @@
 package truth
 
 import (
-	"cmp"
 	"fmt"
+	"iter"
 	"maps"
 	"slices"
 	"strings"
@@ -93,20 +93,21 @@ func (r *reading) match(held *holding) error {
 	objects := r.era.objects()
 	for _, o := range slices.SortedFunc(maps.Keys(objects), object.compare) {
 		keys := objects[o]
-		var namespaced, flat []*Version // those that explain what is held
-		for _, n := range r.mayHold(keys.namespaced) {
-			for _, f := range r.mayHold(keys.flat) {
-				// The namespaced key wins while it has a good version; the flat one waits in its shadow.
-				if held.is(o, cmp.Or(n, f)) {
-					namespaced, flat = append(namespaced, n), append(flat, f)
+		explain := make([][]*Version, len(keys)) // the versions of each key that explain what is held
+		for versions := range r.combinations(keys) {
+			if held.is(o, o.says(versions)) {
+				for i, v := range versions {
+					explain[i] = append(explain[i], v)
 				}
 			}
 		}
-		if len(namespaced) == 0 {
+		if len(explain[0]) == 0 {
 			differences = append(differences, r.difference(o, keys, held))
 			continue
 		}
-		r.given[keys.namespaced], r.given[keys.flat] = distinct(namespaced), distinct(flat)
+		for i, key := range keys {
+			r.given[key] = distinct(explain[i])
+		}
 	}
 	for _, o := range held.objects() {
 		if _, ok := objects[o]; !ok {
@@ -119,18 +120,36 @@ func (r *reading) match(held *holding) error {
 	return nil
 }
 
+// combinations gives each way in which the source may hold a version of every key.
+func (r *reading) combinations(keys objectKeys) iter.Seq[[]*Version] {
+	return func(yield func([]*Version) bool) {
+		versions := make([]*Version, len(keys))
+		var choose func(i int) bool
+		choose = func(i int) bool {
+			if i == len(keys) {
+				return yield(versions)
+			}
+			for _, v := range r.mayHold(keys[i]) {
+				if versions[i] = v; !choose(i + 1) {
+					return false
+				}
+			}
+			return true
+		}
+		choose(0)
+	}
+}
+
 // difference says what is held, what should be, and what was written.
 func (r *reading) difference(o object, keys objectKeys, held *holding) string {
 	var demanded []string
-	for _, n := range r.mayHold(keys.namespaced) {
-		for _, f := range r.mayHold(keys.flat) {
-			demanded = append(demanded, describe(cmp.Or(n, f)))
-		}
+	for versions := range r.combinations(keys) {
+		demanded = append(demanded, o.says(versions).String())
 	}
 	slices.Sort(demanded)
 	text := fmt.Sprintf("%v: the source holds %s%s; the registry demands %s",
 		o, held.describe(o), r.origin(o, keys, held), strings.Join(slices.Compact(demanded), " or "))
-	for _, key := range []string{keys.namespaced, keys.flat} {
+	for _, key := range keys {
 		if key != "" {
 			text += "\n        " + r.era.story(key, r.revision)
 		}
@@ -141,10 +160,10 @@ func (r *reading) difference(o object, keys objectKeys, held *holding) string {
 // origin finds out where a wrong value comes from, if it was ever right.
 func (r *reading) origin(o object, keys objectKeys, held *holding) string {
 	for e := r.era; e != nil; e = e.before {
-		for _, key := range []string{keys.namespaced, keys.flat} {
+		for _, key := range keys[:atSlices] {
 			for _, v := range slices.Backward(e.keys[key]) {
 				switch {
-				case !v.Good || !held.is(o, v):
+				case !v.Good || !held.is(o, o.says([]*Version{v, nil})):
 				case e != r.era:
 					return fmt.Sprintf(" (of revision %d in era %d, which is over)", v.Revision, e.number)
 				case v.Revision > r.revision:

@@ -232,22 +232,12 @@ func (r *Recorder) Sum() string {
 	return fmt.Sprintf("%d updates compared (%d of them SETs)", r.updates, r.sets)
 }
 
-// is tells whether what is held of o is v, nil for nothing.
-func (h *holding) is(o object, v *Version) bool {
-	var service *registry.Service
-	var endpoints *registry.Endpoints
-	if v != nil && v.Record.Service != nil {
-		s := *v.Record.Service
-		s.Created = v.Created
-		service = &s
-	}
-	if v != nil {
-		endpoints = v.Record.Endpoints
-	}
+// is tells whether this is held of o.
+func (h *holding) is(o object, c content) bool {
 	if o.kind == registry.KindService {
-		return h.services[o.name].Equal(service)
+		return h.services[o.name].Equal(c.service)
 	}
-	return h.endpoints[o.name].Equal(endpoints)
+	return h.endpoints[o.name].Equal(c.endpoints)
 }
 
 // Same says how what somebody else holds differs from the sum of the Updates, nil if it does not.
@@ -289,17 +279,12 @@ func (h *holding) describe(o object) string {
 	return describeEndpoints(h.endpoints[o.name])
 }
 
-// describe shows a version's record, nil as nothing.
+// describe shows the record of a version.
 func describe(v *Version) string {
-	switch {
-	case v == nil:
-		return "nothing"
-	case v.Record.Service != nil:
-		s := *v.Record.Service
-		s.Created = v.Created
-		return describeService(&s)
+	if s := v.Record.Slice; s != nil {
+		return fmt.Sprintf("slice of %s: %v, terminating %v", s.Service, s.Ready, s.Terminating)
 	}
-	return describeEndpoints(v.Record.Endpoints)
+	return content{v.Record.Service, v.Record.Endpoints}.String()
 }
 
 func describeService(s *registry.Service) string {

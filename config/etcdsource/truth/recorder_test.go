@@ -18,9 +18,18 @@ const (
 	flatKey       = registry.SpecsPrefix + "a"
 	namespacedKey = registry.SpecsPrefix + "default/a"
 	otherKey      = registry.SpecsPrefix + "prod/b"
+	recordKey     = registry.EndpointsPrefix + "prod/a"
+	sliceKey      = registry.EndpointSlicesPrefix + "prod/a-1"
+	slice2Key     = registry.EndpointSlicesPrefix + "prod/a-2"
 )
 
 func service(port int) string { return fmt.Sprintf(`{"kind":"Service","id":"x","port":%d}`, port) }
+
+// slice is an endpoint slice of a service, with one endpoint.
+func slice(service, ip string) string {
+	return fmt.Sprintf(`{"kind":"EndpointSlice","apiVersion":"discovery.k8s.io/v1","metadata":{"name":"x","labels":{"kubernetes.io/service-name":%q}},`+
+		`"addressType":"IPv4","endpoints":[{"addresses":[%q]}],"ports":[{"port":80}]}`, service, ip)
+}
 
 func put(key, value string) Op { return Op{Key: key, Value: value} }
 
@@ -52,6 +61,24 @@ func set(revision int64, services ...string) registry.Update {
 
 func change(revision int64, services ...string) registry.Update {
 	return told(false, revision, services...)
+}
+
+// serving adds the endpoints of a service in namespace prod to an Update, all at port 80. No endpoints are a removal.
+func serving(u registry.Update, service string, ips ...string) registry.Update {
+	c := registry.Change[registry.Endpoints]{Name: registry.Name{Namespace: "prod", Name: service}}
+	if len(ips) > 0 {
+		var addrs []registry.Addr
+		for _, ip := range ips {
+			addr, err := registry.ParseAddr(ip + ":80")
+			if err != nil {
+				panic(err)
+			}
+			addrs = append(addrs, addr)
+		}
+		c.Value = &registry.Endpoints{Name: c.Name, ByPort: []registry.PortAddrs{{Addrs: registry.NewAddrs(addrs...)}}}
+	}
+	u.Endpoints = append(u.Endpoints, c)
+	return u
 }
 
 // A tale is one made-up era: what was written, one transaction for each revision.
@@ -265,6 +292,41 @@ func TestTheRecorderKnowsRightFromWrong(t *testing.T) {
 			},
 			updates: []registry.Update{set(3, "default/a=80/2", "prod/b=81/3"), set(3, "default/a=70/2", "prod/b=81/3")},
 			wrong:   "service prod/b: the source holds [tcp/81 None, created 3] (of revision 3 in era 0, which is over); the registry demands [tcp/71 None, created 3]",
+		},
+		{
+			name: "slices of one service add up, and win over a record of its endpoints",
+			tales: []tale{{txs: [][]Op{
+				{put(recordKey, `{"kind":"Endpoints","id":"a","endpoints":["10.0.0.9:80"]}`)},
+				{put(sliceKey, slice("a", "10.0.0.2"))}, {put(slice2Key, slice("a", "10.0.0.1"))}, {deletion(sliceKey), deletion(slice2Key)},
+			}}},
+			updates: []registry.Update{
+				serving(set(2), "a", "10.0.0.9"), serving(change(3), "a", "10.0.0.2"), serving(change(4), "a", "10.0.0.1", "10.0.0.2"),
+				serving(change(5), "a", "10.0.0.9"),
+			},
+		},
+		{
+			name:    "a slice that has moved to another service stays with the first",
+			tales:   []tale{{txs: [][]Op{{put(sliceKey, slice("a", "10.0.0.1"))}, {put(sliceKey, slice("b", "10.0.0.1"))}}}},
+			updates: []registry.Update{serving(set(2), "a", "10.0.0.1"), serving(change(3), "b", "10.0.0.1")},
+			wrong:   "endpoints prod/a: the source holds [{ [10.0.0.1:80]}]; the registry demands nothing",
+		},
+		{
+			name: "a slice is kept in a life that looks the same, of a service that this life never knew",
+			tales: []tale{
+				{txs: [][]Op{{put(sliceKey, slice("a", "10.0.0.1"))}}},
+				{fork: -1, txs: [][]Op{{put(sliceKey, bad)}}},
+				{fork: -1, txs: [][]Op{{put(sliceKey, bad+bad)}}},
+			},
+			updates: []registry.Update{serving(set(2), "a", "10.0.0.1"), serving(set(2), "a", "10.0.0.1")},
+		},
+		{
+			name: "a slice of an era that is over, where the slice of now can be read",
+			tales: []tale{
+				{txs: [][]Op{{put(sliceKey, slice("a", "10.0.0.1"))}, {put("/elsewhere", "x")}}},
+				{fork: -1, txs: [][]Op{{put(sliceKey, slice("b", "10.0.0.2"))}}},
+			},
+			updates: []registry.Update{serving(set(3), "a", "10.0.0.1"), serving(serving(set(2), "b", "10.0.0.2"), "a", "10.0.0.1")},
+			wrong:   "endpoints prod/a: the source holds [{ [10.0.0.1:80]}]; the registry demands nothing",
 		},
 		{
 			name:    "a SET with a removal in it",

@@ -19,7 +19,11 @@ var (
 		keysBelow(registry.SpecsPrefix, "default/a", "default/b", "default/c", "prod/a", "prod/b", "prod/g", "prod/h", "test/a")...)
 	endpointsKeys = append(keysBelow(registry.EndpointsPrefix, "a", "b", "c", "d", "e", "f"),
 		keysBelow(registry.EndpointsPrefix, "default/a", "default/b", "default/i", "prod/a", "prod/b", "prod/g", "prod/j", "test/a")...)
-	strangeKeys = keysBelow(registry.Prefix, "", "specs", "specs/", "specs/x/", "specs//x", "specs/x/y/z", "endpoints/",
+	sliceKeys = keysBelow(registry.EndpointSlicesPrefix, "default/a-1", "default/a-2", "default/x", "prod/a-1", "prod/a-2", "prod/k-1")
+
+	recordKeys = slices.Concat(serviceKeys, endpointsKeys, sliceKeys)
+
+	strangeKeys = keysBelow(registry.Prefix, "", "specs", "specs/", "specs/x/", "specs//x", "specs/x/y/z", "endpoints/", "endpointslices/a",
 		"endpoints/default/a/b", "nodes/a", "specs-old/a", "endpoint/a", "specs/\xff\x00\n")
 )
 
@@ -52,7 +56,7 @@ func (l Words) ports() int {
 // ranges are what is deleted at once, the rarest last. None spares a key that a multi-key transaction
 // may write beside it, so each goes alone.
 func (l Words) ranges() []string {
-	some := []string{registry.SpecsPrefix + "prod/", registry.EndpointsPrefix + "default/", registry.SpecsPrefix + "d"}
+	some := []string{registry.SpecsPrefix + "prod/", registry.EndpointsPrefix + "default/", registry.EndpointSlicesPrefix + "default/", registry.SpecsPrefix + "d"}
 	if l.Spare {
 		return some
 	}
@@ -66,10 +70,10 @@ func (w *Writer) Change() []Op {
 		return []Op{w.Put(w.anyKey())}
 	case n < 55:
 		return []Op{{Key: w.anyKey(), Remove: true}}
-	case n < 75: // several keys of both kinds, each put or deleted: all of it or nothing
+	case n < 75: // several keys of all kinds, each put or deleted: all of it or nothing
 		var ops []Op
-		for _, i := range w.Random.Perm(len(serviceKeys) + len(endpointsKeys))[:2+w.Random.IntN(7)] {
-			key := slices.Concat(serviceKeys, endpointsKeys)[i]
+		for _, i := range w.Random.Perm(len(recordKeys))[:2+w.Random.IntN(7)] {
+			key := recordKeys[i]
 			if w.Random.IntN(3) == 0 {
 				ops = append(ops, Op{Key: key, Remove: true})
 			} else {
@@ -89,10 +93,7 @@ func (w *Writer) Change() []Op {
 }
 
 func (w *Writer) anyKey() string {
-	if w.Random.IntN(2) == 0 {
-		return pick(w.Random, serviceKeys)
-	}
-	return pick(w.Random, endpointsKeys)
+	return pick(w.Random, [][]string{serviceKeys, endpointsKeys, sliceKeys}[w.Random.IntN(3)])
 }
 
 // Put writes a value that stands in some relation to what is there: another one, the same bytes, the
@@ -131,6 +132,8 @@ func (w *Writer) value(key string) string {
 	case service:
 		return fmt.Sprintf(`{"kind":"Service","id":"x","apiVersion":"v1beta1","port":%d,"protocol":%q,"selector":{"p":%q}}`,
 			number, pick(w.Random, []string{"TCP", "UDP"}), padding)
+	case strings.HasPrefix(key, registry.EndpointSlicesPrefix):
+		return w.slice(number, padding)
 	case v1:
 		return fmt.Sprintf(`{"kind":"Endpoints","apiVersion":"v1","metadata":{"name":"x","annotations":{"p":%q}},"subsets":[`+
 			`{"addresses":[{"ip":"10.0.0.1"},{"ip":"10.0.1.%d"}],"ports":[{"name":"a","port":%d}]}]}`, padding, w.Random.IntN(256), number)
@@ -140,6 +143,21 @@ func (w *Writer) value(key string) string {
 		addrs = append(addrs, fmt.Sprintf(`"10.1.%d.%d:%d"`, i, w.Random.IntN(256), number))
 	}
 	return fmt.Sprintf(`{"kind":"Endpoints","id":"x","apiVersion":"v1beta1","endpoints":[%s]}`, strings.Join(addrs, ","))
+}
+
+// slice invents an endpoint slice of one of few services, or of none: somebody else's, or one without a label.
+func (w *Writer) slice(number int, padding string) string {
+	labels := fmt.Sprintf(`"kubernetes.io/service-name":%q`, pick(w.Random, []string{"a", "a", "b", "k"}))
+	if w.Random.IntN(10) == 0 {
+		labels += `,"service.kubernetes.io/service-proxy-name":"another"`
+	}
+	var endpoints []string // sometimes none
+	for i := range w.Random.IntN(4) {
+		conditions := pick(w.Random, []string{``, `"ready":true`, `"ready":false`, `"ready":false,"serving":true,"terminating":true`})
+		endpoints = append(endpoints, fmt.Sprintf(`{"addresses":["10.2.%d.%d"],"conditions":{%s}}`, i, w.Random.IntN(4), conditions))
+	}
+	return fmt.Sprintf(`{"kind":"EndpointSlice","apiVersion":"discovery.k8s.io/v1","metadata":{"name":"x","annotations":{"p":%q},"labels":{%s}},`+
+		`"addressType":"IPv4","endpoints":[%s],"ports":[{"name":%q,"port":%d}]}`, padding, labels, strings.Join(endpoints, ","), pick(w.Random, []string{"", "a"}), number)
 }
 
 // badValue invents a value that is no record.
