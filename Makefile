@@ -15,7 +15,7 @@ COUNT     ?= 6
 PKG       ?= ./...
 
 # ARGS: of hostile (-v, -run=Records), of bench-peers and bench-self, such as '-all' or '-rounds=30 -only=idle' (bin/measure peers -h), of
-# bench-fleet, such as '-nodes=20 -steps=change' (bin/measure fleet -h), of bench-scale, such as '-quick' (bin/measure scale -h), and of bench-takeover (bin/measure takeover -h). SELF: what bench-self
+# bench-fleet, such as '-nodes=20 -steps=change' (bin/measure fleet -h), of bench-scale, such as '-quick' (bin/measure scale -h), of bench-takeover (bin/measure takeover -h), and of systemd (bin/debiancheck systemd -h). SELF: what bench-self
 # compares, NAME=FLAGS;NAME=FLAGS: by default kube-proxy with itself, which has to come out as 1. OLD: an earlier kube-proxy, which
 # bench-self then compares with the one in this tree, in every default row.
 ARGS ?=
@@ -28,7 +28,7 @@ CHAOS     ?= $(if $(MEMBERS),-members=$(MEMBERS)) $(if $(DURATION),-duration=$(D
 
 export CGO_ENABLED = 0
 
-.PHONY: help build run test check browser fuzz hostile bench bench-peers bench-self bench-fleet bench-scale bench-takeover chaos chaos-v2 lab lab-check lab-down clean
+.PHONY: help build run test check browser fuzz hostile bench bench-peers bench-self bench-fleet bench-scale bench-takeover systemd chaos chaos-v2 lab lab-check lab-down clean
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
@@ -76,6 +76,9 @@ bench-scale: build ## a change, a resync and a start at 10, 1,000 and 10,000 ser
 
 bench-takeover: build ## twenty take-overs in a row under 4,000 connections, and HAProxy's reload: docs/performance.md; four minutes, Linux
 	go build -o bin/ ./scripts/measure && bin/measure takeover $(ARGS)
+
+systemd: build ## the unit of docs in a Debian that systemd boots, in a container; root, systemd-nspawn and debootstrap (ARGS=-suite=trixie)
+	go build -o bin/ ./scripts/debiancheck && bin/debiancheck systemd $(ARGS)
 
 chaos: ## ten minutes in which everything happens to etcd (MEMBERS, DURATION, SEED, ONLY, BREAKAGE, SOAK; CHAOS=-h)
 	go build -o bin/ ./scripts/chaos && exec bin/chaos $(CHAOS)

@@ -187,10 +187,13 @@ func TestTheLogrotateFileFitsTheUnit(t *testing.T) {
 	if dir, path := one(unit, `(?m)^RuntimeDirectory=(.+)$`), one(unit, `-takeover=(\S+)`); filepath.Dir(path) != "/run/"+dir {
 		t.Errorf("the unit may write to /run/%s; a successor asks at %s", dir, path)
 	}
-	one(unit, `(?m)^ExecReload=/bin/kill -(USR2) \$MAINPID$`) // starts a successor, which
-	one(unit, `(?m)^NotifyAccess=(all)$`)                     // says that it is the main process now
-	one(unit, `(?m)^FileDescriptorStoreMax=([1-9]\d*)$`)      // for a crash
-	one(rotation, `(?m)^ +(nocreate)$`)                       // else the file would not belong to the unit's user
+	one(unit, `(?m)^ExecReload=/bin/sh -c 'kill -(USR2) \$MAINPID'$`) // starts a successor, which
+	one(unit, `(?m)^NotifyAccess=(all)$`)                             // says that it is the main process now
+	kept := one(unit, `(?m)^FileDescriptorStoreMax=([1-9]\d*)$`)      // for a crash
+	if said := one(unit, `(?m)^Environment=FDSTORE=(\d+)$`); said != kept {
+		t.Errorf("systemd keeps %s descriptors, and the process reads %s", kept, said)
+	}
+	one(rotation, `(?m)^ +(nocreate)$`) // else the file would not belong to the unit's user
 }
 
 // TestTheUnitsFlagsExist.

@@ -1,0 +1,79 @@
+//go:build linux
+
+// Debiancheck runs what is shipped in a Debian that systemd has booted, in a container, and reports what it saw.
+//
+//	debiancheck systemd    the unit of docs: start, take-over, crash, stop, journal
+//
+// It needs root, systemd-nspawn and debootstrap. The first run makes the Debian root, in about a minute; it stays in the cache directory of the
+// user. The container has that root below a file system in memory, which vanishes with it, and no network but a loopback that it shares with this
+// program. All processes end with this one.
+package main
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"kubeproxy/internal/etcdmember"
+	"kubeproxy/scripts/internal/ownnet"
+)
+
+// checks are the sub-commands.
+var checks = map[string]func(*site) error{"systemd": checkSystemd}
+
+func main() {
+	flags := flag.NewFlagSet("debiancheck", flag.ExitOnError)
+	suite := flags.String("suite", "bookworm", "release of Debian")
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		cache = os.TempDir()
+	}
+	roots := flags.String("roots", filepath.Join(cache, "kubeproxy-debian"), "directory that keeps Debian roots")
+	verbose := flags.Bool("v", false, "print each command that runs in the container")
+	flags.Usage = func() {
+		fmt.Fprintln(os.Stderr, "Usage: debiancheck systemd [flags]")
+		flags.PrintDefaults()
+	}
+	if len(os.Args) < 2 || checks[os.Args[1]] == nil {
+		flags.Usage()
+		os.Exit(2)
+	}
+	_ = flags.Parse(os.Args[2:]) // ExitOnError
+	root := filepath.Join(*roots, *suite)
+
+	status, done, err := ownnet.Again(os.Args[1:], os.Stdout, os.Stderr, func() error {
+		if _, err := etcdmember.Binary(); err != nil { // in a network of its own nothing can be fetched
+			return err
+		}
+		return makeRoot(root, *suite)
+	})
+	if err == nil && !done {
+		err = run(checks[os.Args[1]], root, *verbose)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "debiancheck:", err)
+		status = 1
+	}
+	os.Exit(status)
+}
+
+func run(check func(*site) error, root string, verbose bool) error {
+	if os.Getuid() != 0 {
+		return fmt.Errorf("this needs root")
+	}
+	began := time.Now()
+	s, err := newSite(root, verbose)
+	if err != nil {
+		return err
+	}
+	err = check(s)
+	if failed := s.close(); err == nil {
+		err = failed
+	}
+	if err == nil {
+		fmt.Printf("all true, after %.0f s\n", time.Since(began).Seconds())
+	}
+	return err
+}
