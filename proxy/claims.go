@@ -3,8 +3,6 @@ package proxy
 import (
 	"iter"
 
-	"github.com/golang/glog"
-
 	"kubeproxy/proxy/engine"
 	"kubeproxy/registry"
 )
@@ -76,45 +74,6 @@ func (cs *claims) remove(c *engine.Claim) {
 	}
 }
 
-// A refusedPort is one that services ask for in vain.
-type refusedPort struct {
-	err    error // why; it depends on the port and on the configuration alone
-	claims claims
-}
-
-// refuseLocked notes a claim on a port that its service may not have, and logs it.
-func (p *Proxier) refuseLocked(id registry.NodePort, c *engine.Claim) {
-	r := p.refused[id]
-	if r == nil {
-		r = &refusedPort{err: p.cfg.refusal(c.Key.Name, id)}
-		p.refused[id] = r
-	}
-	r.claims.add(c)
-	if note, ok := p.forbidden.Allow(aboutPort{id, c.Key, false}); ok {
-		glog.Errorf("%s cannot have %s: %v%s", c.Key, id, r.err, note)
-	}
-}
-
-// renewRefusedLocked reports whether a service asked for a port in vain. If the service still does, the claim moves from refused to the
-// place of the one before; else the claim before is forgotten.
-func (p *Proxier) renewRefusedLocked(id registry.NodePort, name registry.Name, refused map[registry.NodePort]*engine.Claim) bool {
-	r := p.refused[id]
-	if r == nil {
-		return false
-	}
-	had := r.claims.find(name)
-	if had == nil {
-		return false
-	}
-	if c := refused[id]; c != nil {
-		r.claims.replace(had, c)
-		delete(refused, id)
-	} else if r.claims.remove(had); r.claims.n == 0 {
-		delete(p.refused, id)
-	}
-	return true
-}
-
 // link makes two claims neighbours; nil stands for either end.
 func (cs *claims) link(before, after *engine.Claim) {
 	if before == nil {
@@ -135,4 +94,17 @@ func (cs *claims) all() iter.Seq[*engine.Claim] {
 		for c := cs.first; c != nil && yield(c); c = c.After {
 		}
 	}
+}
+
+// A newcomer is a claim on a port that its service did not claim before.
+type newcomer struct {
+	id    registry.NodePort
+	claim *engine.Claim
+}
+
+// compareClaims orders the newcomers of one batch, and so all claims after a restart: the claim that is known for longest comes
+// first, then namespace and name decide (D30). Claims of an earlier source come before those of a later one.
+func compareClaims(a, b *engine.Claim) int {
+	return registry.Precedence{Rank: a.Rank, Since: a.Since, Name: a.Key.Name}.Compare(
+		registry.Precedence{Rank: b.Rank, Since: b.Since, Name: b.Key.Name})
 }

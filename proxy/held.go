@@ -17,13 +17,6 @@ import (
 // not make its port a new one.
 const heldMemory = time.Hour
 
-// A heldPort is a port that another program had when it was last tried.
-type heldPort struct {
-	err       error     // of that attempt
-	freeSince time.Time // the first of the probes, without a break until now, that found it free; zero: it was in use
-	left      time.Time // since when no service claims it; zero: one does
-}
-
 // errOwnConnection is why a port cannot be opened that is the local port of a connection or of a session of ours.
 var errOwnConnection = errors.New("a connection or a UDP session of this proxy has it as its local port until it ends")
 
@@ -56,51 +49,6 @@ func (p *Proxier) unclaimLocked(id registry.NodePort) {
 	if h := p.held[id]; h != nil {
 		h.left, h.freeSince = time.Now(), time.Time{}
 	}
-}
-
-// probeHeld looks at the held ports that services claim, and opens those that have been free for long enough. It returns when to look
-// again; false: there is none to look at.
-func (p *Proxier) probeHeld() (next time.Time, ok bool) {
-	p.mu.Lock()
-	var ids []registry.NodePort
-	for id, h := range p.held {
-		switch {
-		case h.left.IsZero():
-			ids = append(ids, id)
-		case time.Since(h.left) >= heldMemory:
-			delete(p.held, id)
-		}
-	}
-	next = p.probeAt
-	taken := p.stage.isTakenOver()
-	p.mu.Unlock()
-	if len(ids) == 0 || taken {
-		return time.Time{}, false
-	}
-	if now := time.Now(); now.Before(next) {
-		return next, true
-	}
-	inUse := p.probe(p.cfg.BindAddress, ids) // takes time, and nobody waits for it
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	now := time.Now()
-	p.probeAt = now.Add(p.cfg.HeldPortProbePeriod)
-	var due []*listener
-	for _, id := range ids {
-		h, l := p.held[id], p.listeners[id]
-		switch {
-		case h == nil || l == nil || p.stopped || p.stage.isTakenOver(): // gone meanwhile
-		case inUse[id]:
-			h.freeSince = time.Time{}
-		case h.freeSince.IsZero():
-			h.freeSince = now
-		case now.Sub(h.freeSince) >= p.cfg.HeldPortDelay:
-			delete(p.held, id)
-			due = append(due, l)
-		}
-	}
-	p.openLocked(inOrder(due))
-	return p.probeAt, true
 }
 
 func isInUse(err error) bool { return errors.Is(err, syscall.EADDRINUSE) }

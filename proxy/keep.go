@@ -10,19 +10,6 @@ import (
 	"kubeproxy/registry"
 )
 
-// A Keeper has copies of the listening TCP sockets, and gives them to the next process if this one is killed. Clients that connect
-// meanwhile wait in the queues of these sockets. UDP sockets are not kept: a port whose service goes must be free at once, and only a TCP
-// socket can be made to give up its port while another process has a copy of it.
-//
-// Its methods are called by one goroutine. An error means that the keeper did not hear it, and the same is said again later.
-type Keeper interface {
-	// Keep gives it a copy of the socket of a port. It may have one of the same socket already.
-	Keep(id registry.NodePort, descriptor int) error
-
-	// Forget has it close what it keeps for a port, if anything.
-	Forget(id registry.NodePort) error
-}
-
 // keepAgain is how long after an error the keeper is told again.
 const keepAgain = 5 * time.Second
 

@@ -1,10 +1,9 @@
 package proxy
 
 import (
+	"slices"
 	"sync/atomic"
 	"time"
-
-	"github.com/golang/glog"
 
 	"kubeproxy/proxy/engine"
 	"kubeproxy/registry"
@@ -27,51 +26,21 @@ type listener struct {
 	local     bool // it is open, and counted as one of the local range
 }
 
-// compareClaims orders the newcomers of one batch, and so all claims after a restart: the claim that is known for longest comes
-// first, then namespace and name decide (D30). Claims of an earlier source come before those of a later one.
-func compareClaims(a, b *engine.Claim) int {
-	return registry.Precedence{Rank: a.Rank, Since: a.Since, Name: a.Key.Name}.Compare(
-		registry.Precedence{Rank: b.Rank, Since: b.Since, Name: b.Key.Name})
+// A refusedPort is one that services ask for in vain.
+type refusedPort struct {
+	err    error // why; it depends on the port and on the configuration alone
+	claims claims
 }
 
-// settleLocked makes the port what its claims say it should be, but does not open it. It is safe to repeat.
-func (p *Proxier) settleLocked(l *listener) {
-	if l.claims.n == 0 {
-		p.closeLocked(l)
-		return
-	}
-	owner, previous := l.claims.first, l.owner.Load()
-	if previous != owner {
-		l.owner.Store(owner)
-		if l.socket != nil {
-			l.socket.OwnerChanged()
-			if owner.Key != previous.Key {
-				glog.V(1).Infof("%s on %s takes over from %s", owner.Key, l.id, previous.Key)
-			}
-		}
-		if owner.Waited {
-			owner.Waited = false
-			if note, ok := p.conflicts.Allow(aboutPort{l.id, owner.Key, true}); ok {
-				glog.Infof("%s has %s at last%s", owner.Key, l.id, note)
-			}
-		}
-	}
+// A heldPort is a port that another program had when it was last tried.
+type heldPort struct {
+	err       error     // of that attempt
+	freeSince time.Time // the first of the probes, without a break until now, that found it free; zero: it was in use
+	left      time.Time // since when no service claims it; zero: one does
 }
 
-// closeLocked closes the socket of l and forgets l.
-func (p *Proxier) closeLocked(l *listener) {
-	p.view.Lock()
-	delete(p.listeners, l.id)
-	p.view.Unlock()
-	delete(p.unopened, l.id)
-	p.unclaimLocked(l.id)
-	if l.socket == nil {
-		return
-	}
-	if l.local {
-		p.localOpen[l.id.Protocol]--
-	}
-	p.closeSocketLocked(l)
-	p.own.Remove(l.id)
-	glog.V(1).Infof("stopped listening on %s", l.id)
+// inOrder sorts listeners into the order in which they are opened.
+func inOrder(listeners []*listener) []*listener {
+	slices.SortFunc(listeners, func(a, b *listener) int { return a.id.Compare(b.id) })
+	return listeners
 }

@@ -193,12 +193,6 @@ func (p *Proxier) retry() (next time.Time, ok bool) {
 	return next, ok
 }
 
-// inOrder sorts listeners into the order in which they are opened.
-func inOrder(listeners []*listener) []*listener {
-	slices.SortFunc(listeners, func(a, b *listener) int { return a.id.Compare(b.id) })
-	return listeners
-}
-
 // withThoseWithoutLocked adds to the ports that are due those that wait for room, for other ports were closed. None of those that an
 // update touched is added: they are due already, or settled.
 func (p *Proxier) withThoseWithoutLocked(due []*listener, touched map[registry.NodePort]struct{}) []*listener {

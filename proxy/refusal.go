@@ -4,6 +4,9 @@ import (
 	"errors"
 	"slices"
 
+	"github.com/golang/glog"
+
+	"kubeproxy/proxy/engine"
 	"kubeproxy/registry"
 )
 
@@ -39,4 +42,58 @@ func (c *Config) refusal(service registry.Name, id registry.NodePort) error {
 		return errPortNotAllowedIn
 	}
 	return errPortNotAllowed
+}
+
+// wanted makes the claims of a service, without what only the balancer and the tallies can give them. Those on ports that it may
+// not have are refused.
+func (c *Config) wanted(service *registry.Service) (wanted, refused map[registry.NodePort]*engine.Claim) {
+	wanted = make(map[registry.NodePort]*engine.Claim)
+	if service == nil {
+		return wanted, nil
+	}
+	for i, port := range service.Ports {
+		id, key := registry.NodePort{Protocol: port.Protocol, Number: port.Number}, registry.PortKey{Name: service.Name, Port: port.Name}
+		if c.refusal(service.Name, id) != nil {
+			if refused == nil {
+				refused = make(map[registry.NodePort]*engine.Claim)
+			}
+			refused[id] = &engine.Claim{Key: key}
+			continue
+		}
+		wanted[id] = &engine.Claim{Key: key, Rank: service.Rank, Since: service.ClaimedSince(i), Terms: service.Terms}
+	}
+	return wanted, refused
+}
+
+// refuseLocked notes a claim on a port that its service may not have, and logs it.
+func (p *Proxier) refuseLocked(id registry.NodePort, c *engine.Claim) {
+	r := p.refused[id]
+	if r == nil {
+		r = &refusedPort{err: p.cfg.refusal(c.Key.Name, id)}
+		p.refused[id] = r
+	}
+	r.claims.add(c)
+	if note, ok := p.forbidden.Allow(aboutPort{id, c.Key, false}); ok {
+		glog.Errorf("%s cannot have %s: %v%s", c.Key, id, r.err, note)
+	}
+}
+
+// renewRefusedLocked reports whether a service asked for a port in vain. If the service still does, the claim moves from refused to the
+// place of the one before; else the claim before is forgotten.
+func (p *Proxier) renewRefusedLocked(id registry.NodePort, name registry.Name, refused map[registry.NodePort]*engine.Claim) bool {
+	r := p.refused[id]
+	if r == nil {
+		return false
+	}
+	had := r.claims.find(name)
+	if had == nil {
+		return false
+	}
+	if c := refused[id]; c != nil {
+		r.claims.replace(had, c)
+		delete(refused, id)
+	} else if r.claims.remove(had); r.claims.n == 0 {
+		delete(p.refused, id)
+	}
+	return true
 }

@@ -1,0 +1,53 @@
+package proxy
+
+import "github.com/golang/glog"
+
+// settleLocked makes the port what its claims say it should be, but does not open it. It is safe to repeat.
+func (p *Proxier) settleLocked(l *listener) {
+	if l.claims.n == 0 {
+		p.closeLocked(l)
+		return
+	}
+	owner, previous := l.claims.first, l.owner.Load()
+	if previous != owner {
+		l.owner.Store(owner)
+		if l.socket != nil {
+			l.socket.OwnerChanged()
+			if owner.Key != previous.Key {
+				glog.V(1).Infof("%s on %s takes over from %s", owner.Key, l.id, previous.Key)
+			}
+		}
+		if owner.Waited {
+			owner.Waited = false
+			if note, ok := p.conflicts.Allow(aboutPort{l.id, owner.Key, true}); ok {
+				glog.Infof("%s has %s at last%s", owner.Key, l.id, note)
+			}
+		}
+	}
+}
+
+// closeLocked closes the socket of l and forgets l.
+func (p *Proxier) closeLocked(l *listener) {
+	p.view.Lock()
+	delete(p.listeners, l.id)
+	p.view.Unlock()
+	delete(p.unopened, l.id)
+	p.unclaimLocked(l.id)
+	if l.socket == nil {
+		return
+	}
+	if l.local {
+		p.localOpen[l.id.Protocol]--
+	}
+	p.closeSocketLocked(l)
+	p.own.Remove(l.id)
+	glog.V(1).Infof("stopped listening on %s", l.id)
+}
+
+// closeAllLocked closes every listener for good.
+func (p *Proxier) closeAllLocked() {
+	p.stopped = true
+	for _, l := range p.listeners {
+		p.closeLocked(l)
+	}
+}

@@ -1,0 +1,140 @@
+package proxy
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+
+	"github.com/golang/glog"
+
+	"kubeproxy/proxy/balance"
+	"kubeproxy/proxy/traffic"
+	"kubeproxy/registry"
+)
+
+// OnUpdate applies a batch. The balancer gets the endpoints first, so no port opens before its endpoints are known. Then
+// all claims are edited, and each port that was touched is settled once, in order. So two services that swap ports in
+// one batch swap two pointers, and no client is refused meanwhile (D34). Endpoints that go are let go last. While a successor
+// takes over, OnUpdate waits: see [Proxier.Listeners]. After Run has been told to stop, batches are ignored.
+func (p *Proxier) OnUpdate(batch registry.Batch) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.waitForTakeoverLocked()
+	if p.stopped {
+		return
+	}
+	p.lb.SetEndpoints(batch.Endpoints)
+	touched := make(map[registry.NodePort]struct{})
+	var newcomers []newcomer
+	for name, service := range batch.Services {
+		p.view.Lock()
+		newcomers = append(newcomers, p.editClaimsLocked(name, service, touched)...)
+		p.view.Unlock()
+	}
+	slices.SortFunc(newcomers, func(a, b newcomer) int {
+		return cmp.Or(cmp.Compare(p.inheritedRankLocked(a), p.inheritedRankLocked(b)), compareClaims(a.claim, b.claim))
+	})
+	p.view.Lock()
+	for _, n := range newcomers {
+		l := p.listeners[n.id]
+		if l == nil {
+			l = &listener{id: n.id}
+			p.listeners[n.id] = l
+		}
+		l.claims.add(n.claim)
+		touched[n.id] = struct{}{}
+	}
+	p.view.Unlock()
+	var due []*listener // only when all others have been closed: there may be descriptors for them then
+	freed := false
+	for _, id := range slices.SortedFunc(maps.Keys(touched), registry.NodePort.Compare) {
+		l := p.listeners[id]
+		wasOpen := l.socket != nil
+		p.settleLocked(l)
+		switch {
+		case l.claims.n == 0:
+			freed = freed || wasOpen
+		case l.socket == nil:
+			due = append(due, l)
+		}
+	}
+	if freed {
+		due = p.withThoseWithoutLocked(due, touched)
+	}
+	p.openLocked(due)
+	p.lb.LetGo()                  // no port belongs any more to a service that went with its endpoints
+	for _, n := range newcomers { // only now: the order of claims is the same, whichever order they came in
+		if owner := p.listeners[n.id].claims.first; owner != n.claim {
+			n.claim.Waited = true
+			if note, ok := p.conflicts.Allow(aboutPort{n.id, n.claim.Key, false}); ok {
+				glog.Errorf("%s cannot have %s: %s has it; waiting%s", n.claim.Key, n.id, owner.Key, note)
+			}
+		}
+	}
+	select {
+	case <-p.synced:
+	default:
+		glog.Infof("the first state is in force: of %d ports that services claim, %d are open", len(p.listeners), len(p.listeners)-len(p.unopened))
+		close(p.synced)
+		if p.stage == serves {
+			p.closeLeftoverLocked()
+		}
+	}
+}
+
+// editClaimsLocked drops the claims that a service no longer makes, renews those whose port has
+// another name or other terms now, and returns those that are new. A claim that the service goes on
+// making keeps its place, also when the service was deleted and created again in one step: it never
+// blinks. A port that no service may have is not claimed at all.
+func (p *Proxier) editClaimsLocked(name registry.Name, service *registry.Service, touched map[registry.NodePort]struct{}) []newcomer {
+	previous := p.services[name]
+	wanted, refused := p.cfg.wanted(service)
+	var dropped []*traffic.Tally // given back last, or what a service has carried would be forgotten when it moves to another port
+	if previous != nil {
+		for _, port := range previous.Ports {
+			id := registry.NodePort{Protocol: port.Protocol, Number: port.Number}
+			if p.renewRefusedLocked(id, name, refused) {
+				continue
+			}
+			l := p.listeners[id]
+			had, want := l.claims.find(name), wanted[id]
+			delete(wanted, id)
+			switch {
+			case want == nil:
+				l.claims.remove(had)
+				had.Lifetime.End(p.cfg.OnRemoval, traffic.ServiceRemoved)
+			case want.Same(had):
+				continue
+			default:
+				want.Lifetime, want.Waited = had.Lifetime, had.Waited
+				want.Rotation = p.lb.Hold(want.Key)
+				want.Tally = p.tallies.Hold(want.Key, id.Protocol)
+				l.claims.replace(had, want)
+			}
+			p.lb.Release(had.Rotation)
+			dropped = append(dropped, had.Tally)
+			touched[id] = struct{}{}
+		}
+	}
+	if service != nil {
+		p.services[name] = service
+		glog.V(3).Infof("service %s: %d ports", name, len(service.Ports))
+	} else {
+		delete(p.services, name)
+		glog.V(3).Infof("service %s is gone", name)
+	}
+	for id, c := range refused {
+		p.refuseLocked(id, c)
+	}
+	var newcomers []newcomer
+	for id, c := range wanted {
+		c.Lifetime = new(balance.Lifetime)
+		c.Rotation = p.lb.Hold(c.Key)
+		c.Tally = p.tallies.Hold(c.Key, id.Protocol)
+		newcomers = append(newcomers, newcomer{id, c})
+	}
+	for _, t := range dropped {
+		p.tallies.Release(t)
+	}
+	return newcomers
+}
