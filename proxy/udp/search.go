@@ -17,17 +17,6 @@ import (
 // How a UDP session finds an endpoint, at first and after it has left one. The engine asks Next which endpoint to try, and
 // connects to it. Then it calls HandOver and Reached, or else Cannot, and asks again. When Next offers none, it calls GiveUp.
 
-// A search is what a session knows of the endpoints that it was offered.
-type search struct {
-	choice            balance.Choice
-	until             time.Duration      // when the search is over, by the clock of package monotonic
-	over              bool               // no endpoint would fare better
-	why               traffic.DropReason // why the endpoints tried so far won't do
-	attempts          int                // endpoints that were tried, ever
-	carried, previous *balance.Endpoint  // the last that carried the session, and the one before
-	dialled           time.Duration      // how long it took until the first did
-}
-
 // Next returns the endpoint to try now; false: there is none in time.
 func (s *Session) Next(now time.Duration) (*balance.Endpoint, bool) {
 	for !s.over {

@@ -3,61 +3,15 @@ package datagrams
 import (
 	"net/netip"
 	"sync/atomic"
-	"time"
 
 	"golang.org/x/sys/unix"
 
-	"kubeproxy/internal/monotonic"
 	"kubeproxy/proxy/admit"
 	"kubeproxy/proxy/engine"
 	"kubeproxy/proxy/epoll/reactor"
-	"kubeproxy/proxy/epoll/search"
-	"kubeproxy/proxy/epoll/slab"
 	"kubeproxy/proxy/epoll/socket"
 	"kubeproxy/proxy/sockopt"
-	"kubeproxy/proxy/traffic"
-	"kubeproxy/proxy/udp"
 )
-
-// Sessions are all that a loop holds for UDP: its ports, the sessions of their clients, and what is read and sent for
-// them in batches. A session and a port find each other by their pointers; the loop finds them by the places that events bear.
-type Sessions struct {
-	Engine   *engine.Base
-	Turn     *reactor.Turn
-	Poller   *reactor.Poller
-	Requests *reactor.Requests
-	Pauses   *reactor.Pauses
-	Searches *search.Scheduler
-
-	Asking    reactor.Kind // of events: a port has datagrams of clients
-	Answering reactor.Kind // the endpoint of a session has sent some
-
-	ports slab.Slab[*port]
-	all   slab.Slab[*session]
-	begun int // ever
-
-	in        *socket.ReceiveBatch // nil before the first datagram of a client
-	out       *socket.SendBatch    // nil before the first of an endpoint
-	datagrams int                  // carried in this turn
-
-	sweepAt time.Duration // when idle ones are looked for next
-	swept   int           // how many places have been looked at, of this sweep
-}
-
-// An port is one open UDP port of the epoll engine: the socket that all its clients speak to, and
-// their sessions. What they send is read many datagrams at a time (recvmmsg(2)), and what they are
-// answered is sent many at a time, at the end of the turn (sendmmsg(2)).
-type port struct {
-	udp.Port
-	reactor.Watched
-	sessions *Sessions // that it is a port of
-	closed   bool
-	batch    int    // how many datagrams are read at once
-	queue    packed // what is known of the kernel's queue; of this batch
-	dual     bool   // it serves both families, and knows IPv4 clients by mapped addresses
-
-	clients map[admit.SessionKey]*session
-}
 
 // Open opens the socket of a port. As with TCP, package net opens it. Any goroutine may call it.
 func (u *Sessions) Open(addr netip.AddrPort, owner *atomic.Pointer[engine.Claim]) (engine.Socket, error) {
@@ -228,22 +182,6 @@ func (u *Sessions) begin(p *port, key admit.SessionKey) *session {
 	return f
 }
 
-// place gives f a place, by which events find it.
-func (u *Sessions) place(f *session) {
-	slot, index, generation := u.all.Add()
-	*slot = f
-	f.index, f.generation = index, generation
-}
-
-// packed is what is known of how full the kernel's queue of a port is.
-type packed uint8
-
-const (
-	unasked packed = iota
-	roomy
-	crowded
-)
-
 // isCrowded tells whether more than half of the queue was taken when a newcomer first asked in this batch: see
 // UDPQueue. To ask is a system call.
 func (p *port) isCrowded() bool {
@@ -256,75 +194,5 @@ func (p *port) isCrowded() bool {
 	return p.queue == crowded
 }
 
-// evict ends a session for the sake of another one.
-func (u *Sessions) evict(f *session) { u.end(f, traffic.Evicted) }
-
-// end ends a session, unless it has ended.
-func (u *Sessions) end(f *session, why traffic.Reason) {
-	if !f.Ended() {
-		f.End(why)
-		u.finish(f)
-	}
-}
-
-// finish gives back what a session has that has ended.
-func (u *Sessions) finish(f *session) {
-	if u.out.Owes(f) {
-		u.out.Send() // they count
-	}
-	u.depart(f)
-	delete(f.port.clients, f.Key)
-	u.all.Remove(f.index)
-	f.Finish()
-}
-
 // fewSessions is how many sessions may begin in one batch before batches become as small as that.
 const fewSessions = 8
-
-// datagramsATurn is how many datagrams a turn carries, about: past that each port is read fewSessions more, and each session one.
-const datagramsATurn = 2048
-
-// sessionsATurn is how many places of sessions are looked at in a turn for those that have been silent for too long.
-const sessionsATurn = 256
-
-// BeginTurn gives the sessions their share of a turn that begins.
-func (u *Sessions) BeginTurn() { u.datagrams = 0 }
-
-// SendReplies sends what endpoints have answered in the present turn.
-func (u *Sessions) SendReplies() { u.out.Send() }
-
-// AreNone reports whether there are neither ports nor sessions.
-func (u *Sessions) AreNone() bool { return u.ports.Used()+u.all.Used() == 0 }
-
-// Due is when Sweep has something to do.
-func (u *Sessions) Due() time.Duration {
-	if u.all.Used() > 0 {
-		return u.sweepAt
-	}
-	return monotonic.Never
-}
-
-// Sweep ends the sessions that have been silent for too long, of the next few places. When the last were looked at, the
-// first are looked at again after a while.
-func (u *Sessions) Sweep() {
-	if u.Turn.Now < u.Due() {
-		return
-	}
-	sessions, next := u.all.Some(u.swept, sessionsATurn)
-	if u.swept = next; next < 0 {
-		u.swept, u.sweepAt = 0, u.Turn.Now+max(u.Engine.Cfg.UDPTimeout/32, time.Millisecond)
-	}
-	for f := range sessions {
-		if _, idle := (*f).IsIdle(); idle {
-			u.end(*f, traffic.Idle)
-		}
-	}
-}
-
-// address is the address of a client as the socket of the port wants it.
-func (p *port) address(client netip.AddrPort) netip.AddrPort {
-	if p.dual && client.Addr().Is4() {
-		return netip.AddrPortFrom(netip.AddrFrom16(client.Addr().As16()), client.Port())
-	}
-	return client
-}

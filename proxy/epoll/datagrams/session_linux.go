@@ -13,26 +13,6 @@ import (
 	"kubeproxy/registry"
 )
 
-// A session carries the datagrams of one UDP client as [udp.Session] says, without a goroutine, and so without a lock.
-// Its loop reads what its client sends (see ports_linux.go) and what its endpoint answers, and moves it to another endpoint.
-type session struct {
-	udp.Session
-	port       *port
-	index      int32
-	generation uint32
-
-	fd       int32     // connected to the endpoint; socket.None while there is none
-	visit    udp.Visit // of that endpoint
-	looking  bool      // its name is being looked up
-	deferred bool      // the loop goes on looking for an endpoint in a later turn
-	read     uint64    // the turn in which it was last read
-	eager    uint8     // how many datagrams were, at most
-}
-
-func (f *session) token() reactor.Token {
-	return reactor.Token{Kind: f.port.sessions.Answering, Index: f.index, Generation: f.generation}
-}
-
 // forward sends what the client sent on to the endpoint, or puts it aside while there is none.
 func (u *Sessions) forward(f *session, datagram []byte) {
 	switch f.Forward(datagram) {
@@ -115,15 +95,6 @@ func (u *Sessions) refused(f *session, err error) {
 func (u *Sessions) move(f *session) {
 	u.depart(f)
 	u.redirect(f)
-}
-
-// depart closes the socket to the endpoint of f, if there is one.
-func (u *Sessions) depart(f *session) {
-	if f.fd != socket.None {
-		socket.Close(int(f.fd))
-		f.fd = socket.None
-		f.Departed(&f.visit, u.Turn.Now)
-	}
 }
 
 // redirect finds an endpoint for f, in this turn or in later ones. When there is none in time, f ends.
@@ -224,10 +195,4 @@ func (u *Sessions) handOver(f *session) error {
 			return err
 		}
 	}
-}
-
-// Evict has its loop end the session for the sake of another one.
-func (f *session) Evict() {
-	u := f.port.sessions
-	u.Requests.Do(func() { u.evict(f) })
 }

@@ -1,0 +1,177 @@
+package datagrams
+
+import (
+	"net/netip"
+	"time"
+
+	"kubeproxy/internal/monotonic"
+	"kubeproxy/proxy/admit"
+	"kubeproxy/proxy/engine"
+	"kubeproxy/proxy/epoll/reactor"
+	"kubeproxy/proxy/epoll/search"
+	"kubeproxy/proxy/epoll/slab"
+	"kubeproxy/proxy/epoll/socket"
+	"kubeproxy/proxy/traffic"
+	"kubeproxy/proxy/udp"
+)
+
+// Sessions are all that a loop holds for UDP: its ports, the sessions of their clients, and what is read and sent for
+// them in batches. A session and a port find each other by their pointers; the loop finds them by the places that events bear.
+type Sessions struct {
+	Engine   *engine.Base
+	Turn     *reactor.Turn
+	Poller   *reactor.Poller
+	Requests *reactor.Requests
+	Pauses   *reactor.Pauses
+	Searches *search.Scheduler
+
+	Asking    reactor.Kind // of events: a port has datagrams of clients
+	Answering reactor.Kind // the endpoint of a session has sent some
+
+	ports slab.Slab[*port]
+	all   slab.Slab[*session]
+	begun int // ever
+
+	in        *socket.ReceiveBatch // nil before the first datagram of a client
+	out       *socket.SendBatch    // nil before the first of an endpoint
+	datagrams int                  // carried in this turn
+
+	sweepAt time.Duration // when idle ones are looked for next
+	swept   int           // how many places have been looked at, of this sweep
+}
+
+// A port is one open UDP port of the epoll engine: the socket that all its clients speak to, and
+// their sessions. What they send is read many datagrams at a time (recvmmsg(2)), and what they are
+// answered is sent many at a time, at the end of the turn (sendmmsg(2)).
+type port struct {
+	udp.Port
+	reactor.Watched
+	sessions *Sessions // that it is a port of
+	closed   bool
+	batch    int    // how many datagrams are read at once
+	queue    packed // what is known of the kernel's queue; of this batch
+	dual     bool   // it serves both families, and knows IPv4 clients by mapped addresses
+
+	clients map[admit.SessionKey]*session
+}
+
+// A session carries the datagrams of one UDP client as [udp.Session] says, without a goroutine, and so without a lock.
+// Its loop reads what its client sends (see ports_linux.go) and what its endpoint answers, and moves it to another endpoint.
+type session struct {
+	udp.Session
+	port       *port
+	index      int32
+	generation uint32
+
+	fd       int32     // connected to the endpoint; socket.None while there is none
+	visit    udp.Visit // of that endpoint
+	looking  bool      // its name is being looked up
+	deferred bool      // the loop goes on looking for an endpoint in a later turn
+	read     uint64    // the turn in which it was last read
+	eager    uint8     // how many datagrams were, at most
+}
+
+func (f *session) token() reactor.Token {
+	return reactor.Token{Kind: f.port.sessions.Answering, Index: f.index, Generation: f.generation}
+}
+
+// place gives f a place, by which events find it.
+func (u *Sessions) place(f *session) {
+	slot, index, generation := u.all.Add()
+	*slot = f
+	f.index, f.generation = index, generation
+}
+
+// evict ends a session for the sake of another one.
+func (u *Sessions) evict(f *session) { u.end(f, traffic.Evicted) }
+
+// end ends a session, unless it has ended.
+func (u *Sessions) end(f *session, why traffic.Reason) {
+	if !f.Ended() {
+		f.End(why)
+		u.finish(f)
+	}
+}
+
+// finish gives back what a session has that has ended.
+func (u *Sessions) finish(f *session) {
+	if u.out.Owes(f) {
+		u.out.Send() // they count
+	}
+	u.depart(f)
+	delete(f.port.clients, f.Key)
+	u.all.Remove(f.index)
+	f.Finish()
+}
+
+// depart closes the socket to the endpoint of f, if there is one.
+func (u *Sessions) depart(f *session) {
+	if f.fd != socket.None {
+		socket.Close(int(f.fd))
+		f.fd = socket.None
+		f.Departed(&f.visit, u.Turn.Now)
+	}
+}
+
+// Evict has its loop end the session for the sake of another one.
+func (f *session) Evict() {
+	u := f.port.sessions
+	u.Requests.Do(func() { u.evict(f) })
+}
+
+// datagramsATurn is how many datagrams a turn carries, about: past that each port is read fewSessions more, and each session one.
+const datagramsATurn = 2048
+
+// sessionsATurn is how many places of sessions are looked at in a turn for those that have been silent for too long.
+const sessionsATurn = 256
+
+// BeginTurn gives the sessions their share of a turn that begins.
+func (u *Sessions) BeginTurn() { u.datagrams = 0 }
+
+// SendReplies sends what endpoints have answered in the present turn.
+func (u *Sessions) SendReplies() { u.out.Send() }
+
+// AreNone reports whether there are neither ports nor sessions.
+func (u *Sessions) AreNone() bool { return u.ports.Used()+u.all.Used() == 0 }
+
+// Due is when Sweep has something to do.
+func (u *Sessions) Due() time.Duration {
+	if u.all.Used() > 0 {
+		return u.sweepAt
+	}
+	return monotonic.Never
+}
+
+// Sweep ends the sessions that have been silent for too long, of the next few places. When the last were looked at, the
+// first are looked at again after a while.
+func (u *Sessions) Sweep() {
+	if u.Turn.Now < u.Due() {
+		return
+	}
+	sessions, next := u.all.Some(u.swept, sessionsATurn)
+	if u.swept = next; next < 0 {
+		u.swept, u.sweepAt = 0, u.Turn.Now+max(u.Engine.Cfg.UDPTimeout/32, time.Millisecond)
+	}
+	for f := range sessions {
+		if _, idle := (*f).IsIdle(); idle {
+			u.end(*f, traffic.Idle)
+		}
+	}
+}
+
+// packed is what is known of how full the kernel's queue of a port is.
+type packed uint8
+
+const (
+	unasked packed = iota
+	roomy
+	crowded
+)
+
+// address is the address of a client as the socket of the port wants it.
+func (p *port) address(client netip.AddrPort) netip.AddrPort {
+	if p.dual && client.Addr().Is4() {
+		return netip.AddrPortFrom(netip.AddrFrom16(client.Addr().As16()), client.Port())
+	}
+	return client
+}
