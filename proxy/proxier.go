@@ -76,7 +76,7 @@ func NewProxier(cfg Config, lb *balance.LoadBalancerRR) *Proxier {
 	cfg = cfg.withDefaults()
 	own := admit.NewOwnPorts(cfg.BindAddress)
 	own.Reserve(cfg.ReservedPorts)
-	lb.OnRemoval, lb.Allowed = cfg.OnRemoval, cfg.AllowedEndpoints
+	lb.OnRemoval, lb.Allowed, lb.Balance = cfg.OnRemoval, cfg.AllowedEndpoints, cfg.Balance
 	p := &Proxier{
 		cfg:       cfg,
 		lb:        lb,

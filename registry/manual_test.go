@@ -126,6 +126,18 @@ func TestLimitsOfTheManualAreThoseOfTheDecoder(t *testing.T) {
 	}
 }
 
+func TestTheManualNamesTheAnnotationsThatCount(t *testing.T) {
+	var named []string
+	for _, r := range rows(manual(t)) {
+		if name := r.cell("annotation"); name != "" {
+			named = append(named, name)
+		}
+	}
+	if want := annotationsThatCount[:]; !slices.Equal(named, want) {
+		t.Errorf("the manual names %q; want %q", named, want)
+	}
+}
+
 // source parses the files of the package.
 func source(t *testing.T) map[string]*ast.File {
 	t.Helper()

@@ -270,3 +270,32 @@ func TestAClaimIsAsOldAsItCanBeProved(t *testing.T) {
 		t.Errorf("a claim that was not dated is known since %d; want the create revision", got)
 	}
 }
+
+func TestTheAlgorithmOfAService(t *testing.T) {
+	for _, c := range []struct {
+		name, annotations string
+		want              Balance
+		err               string
+	}{
+		{"none", `{}`, BalanceUnsaid, ""},
+		{"round robin", `{"haproxy.org/load-balance":"roundrobin"}`, RoundRobin, ""},
+		{"least connections", `{"haproxy.org/load-balance":"leastconn"}`, LeastConnections, ""},
+		{"by address", `{"haproxy.org/load-balance":"source"}`, SourceAddress, ""},
+		{"unknown", `{"haproxy.org/load-balance":"static-rr"}`, 0, `annotation haproxy.org/load-balance: unknown algorithm "static-rr": want roundrobin, leastconn or source`},
+		{"empty", `{"haproxy.org/load-balance":""}`, 0, `annotation haproxy.org/load-balance: unknown algorithm "": want roundrobin, leastconn or source`},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			for _, value := range []string{`{"port":80,"annotations":` + c.annotations + `}`, `{"apiVersion":"v1","metadata":{"annotations":` + c.annotations + `},"spec":{"ports":[{"port":80}]}}`} {
+				r, _, err := Decode(specKey, []byte(value))
+				switch {
+				case err != nil || c.err != "":
+					if err == nil || err.Error() != c.err {
+						t.Errorf("error %v; want %q", err, c.err)
+					}
+				case r.Service.Balance != c.want:
+					t.Errorf("algorithm %v; want %v", r.Service.Balance, c.want)
+				}
+			}
+		})
+	}
+}

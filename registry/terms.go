@@ -1,6 +1,7 @@
 package registry
 
 import (
+	"cmp"
 	"errors"
 	"net/netip"
 	"slices"
@@ -16,11 +17,14 @@ type Terms struct {
 	// Who may connect; empty means any client. Each range is masked, no IPv4 range is in its IPv6 spelling, and they are sorted
 	// without repeats.
 	SourceRanges []netip.Prefix
+
+	Balance Balance // which endpoint a new client gets
 }
 
 // Equal reports whether two services ask for the same.
 func (t *Terms) Equal(u *Terms) bool {
-	return t.Affinity == u.Affinity && t.AffinityTimeout == u.AffinityTimeout && slices.Equal(t.SourceRanges, u.SourceRanges)
+	return t.Affinity == u.Affinity && t.AffinityTimeout == u.AffinityTimeout && slices.Equal(t.SourceRanges, u.SourceRanges) &&
+		t.Balance == u.Balance
 }
 
 // Check reports an error if no record gives these terms.
@@ -31,6 +35,8 @@ func (t *Terms) Check() error {
 	case !slices.IsSortedFunc(t.SourceRanges, netip.Prefix.Compare) ||
 		slices.ContainsFunc(t.SourceRanges, func(p netip.Prefix) bool { return !p.IsValid() || p != p.Masked() }):
 		return errors.New("bad source ranges")
+	case t.Balance > SourceAddress:
+		return errors.New("bad algorithm")
 	}
 	return nil
 }
@@ -41,10 +47,10 @@ func (t *Terms) Allows(client netip.Addr) bool {
 }
 
 // annotationsThatCount are the annotations of a Service that set terms. Records hold many others, which are not decoded.
-var annotationsThatCount = [...]string{sourceRangesAnnotation}
+var annotationsThatCount = [...]string{sourceRangesAnnotation, balanceAnnotation}
 
 // setTerms sets the terms of a service as its record says. A value that can be ignored without harm causes a warning.
 func (spec *serviceSpec) setTerms(t *Terms) ([]Warning, error) {
 	warnings := spec.setAffinity(t)
-	return warnings, spec.setSourceRanges(t)
+	return warnings, cmp.Or(spec.setSourceRanges(t), spec.setBalance(t))
 }

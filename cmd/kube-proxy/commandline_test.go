@@ -73,6 +73,7 @@ func TestValuesThatFlagsRefuse(t *testing.T) {
 		{"-bind_address=10.0.0.0/8", `invalid value "10.0.0.0/8" for flag -bind_address: invalid IP address: '10.0.0.0/8'`},
 		{"-bind-address= x ", `invalid value " x " for flag -bind_address: invalid IP address: ' x '`},
 		{"-etcd_servers=http://a:1, ", `invalid value "http://a:1, " for flag -etcd_servers: value should not be an empty string`},
+		{"-load_balance=random", `invalid value "random" for flag -load_balance: unknown algorithm "random": want roundrobin, leastconn or source`},
 		{"-dial_timeout=0", `invalid value "0" for flag -dial_timeout: must be more than zero`},
 		{"-service_port=nodeport", `invalid value "nodeport" for flag -service_port: must be port or nodePort`},
 		{"-udp_timeout=-1s", `invalid value "-1s" for flag -udp_timeout: must not be negative`},
@@ -176,7 +177,7 @@ func TestFlagsReachThePackagesTheyAreFor(t *testing.T) {
 		"-etcd_servers=http://a:1,http://b:2", "-config_sync_period=1h", "-service_port=nodePort", "-etcd_username=scott", "-etcd_password_file=" + password,
 		"-bind_address=10.0.0.1", "-dial_timeout=1ms", "-dial_total_timeout=2ms", "-half_closed_timeout=3ms", "-udp_timeout=4ms",
 		"-tcp_keepalive=5ms", "-drain_timeout=6ms", "-on_removal=close-after=7ms",
-		"-max_connections=22", "-max_connections_per_service=21", "-max_dials_per_endpoint=23", "-max_udp_sessions=25", "-max_udp_sessions_per_service=24", "-max_new_udp_sessions=26",
+		"-max_connections=22", "-max_connections_per_service=21", "-max_dials_per_endpoint=23", "-max_udp_sessions=25", "-max_udp_sessions_per_service=24", "-max_new_udp_sessions=26", "-load_balance=source",
 		"-allowed_ports=80, 90-91", "-allowed_ports=100,team-a=9000-9999", "-allowed_ports= team-a=90,b=1", "-allowed_endpoints=10.0.0.0/8,fd00::1",
 	}); err != nil {
 		t.Fatal(err)
@@ -206,6 +207,7 @@ func TestFlagsReachThePackagesTheyAreFor(t *testing.T) {
 	want.MaxDialsPerEndpoint = 23
 	want.MaxUDPSessions, want.MaxUDPSessionsPerService = 25, 24
 	want.MaxNewUDPSessions = 26
+	want.Balance = registry.SourceAddress
 	want.AllowedEndpoints = []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("fd00::1/128")}
 	want.OnRemoval = balance.Removal{Close: true, After: 7 * time.Millisecond}
 	want.DrainTimeout = 6 * time.Millisecond

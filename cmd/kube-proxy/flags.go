@@ -53,6 +53,7 @@ func (o *options) flagSet() *pflag.FlagSet {
 	f.Var((*addressValue)(&p.BindAddress), "bind_address", "`address` that every listener binds to")
 	f.Var((*engineValue)(&p.Engine), "engine", "`engine` that moves the bytes: "+strings.Join(proxy.KindNames(), ", ")+" (the best one for this system)")
 	f.BoolVar(&o.randomStart, "rr_random_start", o.randomStart, "start each rotation at a random endpoint, not at the first one")
+	f.Var((*balanceValue)(&p.Balance), "load_balance", "`algorithm` of services whose record names none: roundrobin, leastconn (of two endpoints the one with fewer clients) or source (by the client's address)")
 	f.Var(positive(&p.DialTimeout), "dial_timeout", "time for one endpoint to accept a connection")
 	f.Var(positive(&p.DialTotalTimeout), "dial_total_timeout", "time for all endpoints that are tried for one client")
 	f.Var(positive(&p.HalfClosedTimeout), "half_closed_timeout", "silence allowed once one side of a TCP connection has finished")

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"kubeproxy/proxy"
+	"kubeproxy/registry"
 )
 
 // An addressValue is a flag that holds an IP address, by v0.4's rules: blanks around it are
@@ -164,3 +165,17 @@ func (e *engineValue) Set(s string) error {
 
 func (e *engineValue) String() string { return proxy.Kind(*e).String() }
 func (e *engineValue) Type() string   { return "engine" }
+
+// A balanceValue is the flag -load_balance.
+type balanceValue registry.Balance
+
+func (b *balanceValue) Set(s string) error {
+	v, err := registry.ParseBalance(s)
+	if err == nil {
+		*b = balanceValue(v)
+	}
+	return err
+}
+
+func (b *balanceValue) String() string { return registry.Balance(*b).String() }
+func (b *balanceValue) Type() string   { return "algorithm" }

@@ -32,7 +32,7 @@ type served struct {
 }
 
 func (s *served) choose(client netip.Addr) Choice {
-	return s.rotation.ChooseFor(s.protocol, client, s.affinity, s.lifetime)
+	return s.rotation.ChooseFor(s.protocol, client, &registry.Terms{AffinityTimeout: s.affinity}, s.lifetime)
 }
 
 func newStickyPort(t *testing.T, ns ...int) *stickyPort {

@@ -1,9 +1,10 @@
-// Package balance chooses endpoints: by round robin, without those that are ejected, and with affinity for services that want it.
+// Package balance chooses endpoints: by round robin or another algorithm, without those that are ejected, and with affinity for services
+// that want it.
 //
 // A [LoadBalancerRR] holds one [Rotation] for each port of each service. A [Choice] offers the endpoints of a rotation to one
 // client, each at most once. Choosing takes no lock, except for the first client after all endpoints have changed, and for services
 // with affinity.
 //
-// Package [kubeproxy/proxy/balance/affinity] remembers which endpoint a client was given, and package
-// [kubeproxy/proxy/balance/ejection] which endpoints of a rotation are ready.
+// Package [kubeproxy/proxy/balance/choosing] has the algorithms beside round robin, package [kubeproxy/proxy/balance/affinity] remembers
+// which endpoint a client was given, and package [kubeproxy/proxy/balance/ejection] which endpoints of a rotation are ready.
 package balance

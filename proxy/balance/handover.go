@@ -137,11 +137,9 @@ func (r *Rotation) Departed(addr registry.Addr) *Endpoint {
 }
 
 // ChooseAfter is the choice of a client that was offered e, and reached it. It takes nobody's turn.
-func (r *Rotation) ChooseAfter(e *Endpoint, protocol registry.Protocol, client netip.Addr, timeout time.Duration, of *Lifetime) Choice {
-	c := Choice{rotation: r, set: r.awake(), protocol: protocol, Lifetime: of, last: e, Offers: 1}
-	if timeout > 0 {
-		c.sticky = r.stickyTo(protocol, client, timeout)
-	}
+func (r *Rotation) ChooseAfter(e *Endpoint, protocol registry.Protocol, client netip.Addr, terms *registry.Terms, of *Lifetime) (c Choice) {
+	c.begin(r, protocol, client, terms, of)
+	c.last, c.Offers = e, 1
 	return c
 }
 

@@ -41,7 +41,7 @@ func TestASuccessorKnowsWhatTheBalancerHasLearned(t *testing.T) {
 		r := old.Hold(key)
 		for i := range 2 * affinitiesEach {
 			client := netip.AddrFrom4([4]byte{10, 1, byte(i >> 8), byte(i)})
-			choice := r.ChooseFor(registry.UDP, client, time.Hour, nil)
+			choice := r.ChooseFor(registry.UDP, client, &registry.Terms{AffinityTimeout: time.Hour}, nil)
 			choice.Next()
 			time.Sleep(time.Second)
 		}

@@ -14,19 +14,21 @@ import (
 
 	"kubeproxy/internal/lograte"
 	"kubeproxy/proxy/balance/affinity"
+	"kubeproxy/proxy/balance/choosing"
 	"kubeproxy/proxy/traffic"
 	"kubeproxy/registry"
 )
 
-// A LoadBalancerRR knows the endpoints of every port of every service, and gives them out in turn. It belongs to one
-// Proxier, which gives it the endpoints of each batch. It is no handler itself.
+// A LoadBalancerRR knows the endpoints of every port of every service, and gives them out: in turn, unless the service wants
+// another algorithm. It belongs to one Proxier, which gives it the endpoints of each batch. It is no handler itself.
 //
 // Choosing takes no lock, but for the first client of a rotation. An update replaces a rotation's endpoints and
 // its cursor together, as one value, so that the two never disagree (D32).
 type LoadBalancerRR struct {
 	randomStart bool
-	OnRemoval   Removal        // of endpoints; set before the first batch
-	Allowed     []netip.Prefix // where endpoints may be, none: anywhere; set before the first batch
+	OnRemoval   Removal          // of endpoints; set before the first batch
+	Allowed     []netip.Prefix   // where endpoints may be, none: anywhere; set before the first batch
+	Balance     registry.Balance // of services that name none; unsaid: round robin; set before the first batch
 	affinities  *affinity.Table[*Endpoint]
 	outages     lograte.Limiter[outage]           // of lines about endpoints that do not answer, or answer again
 	unused      lograte.Limiter[registry.PortKey] // of lines about records with endpoints that are not allowed
@@ -180,16 +182,12 @@ type endpointSet struct {
 	endpoints []*Endpoint
 	allowed   int // of them, by their addresses
 	cursor    atomic.Uint64
-	rosters   [2]atomic.Pointer[roster] // by Protocol; nil until a client has to be given another than the one in turn
-	addrs     registry.Addrs            // what endpoints are made of when the set wakes up; none once they are made
+	rosters   [2]atomic.Pointer[roster]     // by Protocol; nil until a client has to be given another than the one in turn
+	ring      atomic.Pointer[choosing.Ring] // nil until a client is chosen for by its address
+	addrs     registry.Addrs                // what endpoints are made of when the set wakes up; none once they are made
 }
 
 func (s *endpointSet) isAsleep() bool { return s.addrs.Len() > 0 }
-
-// draw moves the cursor on by one. The set must be awake, and not empty.
-func (s *endpointSet) draw() *Endpoint {
-	return s.endpoints[(s.cursor.Add(1)-1)%uint64(len(s.endpoints))]
-}
 
 // roster returns what the set knows of who can be offered over a protocol. To make it costs as much as the set has
 // endpoints, once; a set that follows one with a roster has one from the start.
@@ -220,6 +218,9 @@ func (r *Rotation) replace(addrs registry.Addrs, randomStart bool, onRemoval Rem
 			if old.rosters[protocol].Load() != nil {
 				set.roster(registry.Protocol(protocol)) // here, and not while a client waits
 			}
+		}
+		if old.ring.Load() != nil {
+			set.hashRing()
 		}
 	}
 	if randomStart && addrs.Len() > 0 {
@@ -317,25 +318,37 @@ func awoken(r *Rotation, addrs registry.Addrs, position map[*Endpoint]int) *endp
 	return set
 }
 
-// Choose begins the choice of an endpoint for one client, whoever it is: a snapshot, and one atomic add.
+// Choose begins the choice of an endpoint for one client, whoever it is, by round robin: a snapshot, and one atomic add.
 // The first client of a set has it awoken.
 func (r *Rotation) Choose(protocol registry.Protocol) Choice {
-	set := r.awake()
-	if len(set.endpoints) == 0 {
-		return Choice{rotation: r, set: set, protocol: protocol}
-	}
-	return Choice{rotation: r, set: set, protocol: protocol, drawn: set.draw()}
+	c := Choice{rotation: r, set: r.awake(), protocol: protocol}
+	c.drawn = c.draw()
+	return c
 }
 
-// ChooseFor begins the choice of an endpoint for a client. A service that wants affinity says for how long a client is
-// remembered; 0 means not at all. The choice ends with the lifetime of the service on its port.
-func (r *Rotation) ChooseFor(protocol registry.Protocol, client netip.Addr, timeout time.Duration, of *Lifetime) Choice {
-	if timeout == 0 {
-		chosen := r.Choose(protocol)
-		chosen.Lifetime = of
-		return chosen
+// ChooseFor begins the choice of an endpoint for a client, on the terms of its service. The choice ends with the lifetime of the
+// service on its port.
+func (r *Rotation) ChooseFor(protocol registry.Protocol, client netip.Addr, terms *registry.Terms, of *Lifetime) (c Choice) {
+	c.begin(r, protocol, client, terms, of)
+	if c.sticky == nil { // else it is a matter of what is remembered
+		c.drawn = c.draw()
 	}
-	return Choice{rotation: r, set: r.awake(), protocol: protocol, Lifetime: of, sticky: r.stickyTo(protocol, client, timeout)}
+	return c
+}
+
+// begin makes c the choice of a client which has been offered nothing. A Choice is large, so it is made in place.
+func (c *Choice) begin(r *Rotation, protocol registry.Protocol, client netip.Addr, terms *registry.Terms, of *Lifetime) {
+	c.rotation, c.set, c.protocol, c.Lifetime = r, r.awake(), protocol, of
+	c.balance = terms.Balance
+	if c.balance == registry.BalanceUnsaid {
+		c.balance = r.balancer.Balance
+	}
+	if c.balance == registry.SourceAddress {
+		c.client = choosing.Hash(client)
+	}
+	if terms.AffinityTimeout > 0 {
+		c.sticky = r.stickyTo(protocol, client, terms.AffinityTimeout)
+	}
 }
 
 func (r *Rotation) stickyTo(protocol registry.Protocol, client netip.Addr, timeout time.Duration) *affinity.Client[*Endpoint] {
@@ -363,6 +376,8 @@ type Choice struct {
 	rotation *Rotation
 	set      *endpointSet
 	protocol registry.Protocol           // whose health counts
+	balance  registry.Balance            // the algorithm; unsaid: round robin
+	client   uint64                      // the hash of the client's address, if the algorithm is SourceAddress
 	Lifetime *Lifetime                   // of the service on its port; nil when it does not matter
 	sticky   *affinity.Client[*Endpoint] // the client, if its service wants affinity
 	drawn    *Endpoint                   // the draw that choose made for a client without affinity, until it is used
@@ -406,13 +421,12 @@ func (c *Choice) nextInTurn() (*Endpoint, bool) {
 	e := c.drawn
 	c.drawn = nil
 	if e == nil {
-		if len(c.set.endpoints) == 0 {
+		if e = c.draw(); e == nil {
 			return nil, false
 		}
-		e = c.set.draw()
 	}
 	if c.hasOffered(e) || e.passesOver(c.protocol) {
-		if e = c.set.roster(c.protocol).draw(c); e == nil {
+		if e = c.another(); e == nil {
 			return nil, false
 		}
 	}

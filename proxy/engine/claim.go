@@ -31,5 +31,5 @@ func (c *Claim) Same(d *Claim) bool { return c.Key == d.Key && c.Terms.Equal(&d.
 
 // Choose begins the choice of an endpoint for a client of the claim.
 func (c *Claim) Choose(client netip.Addr) balance.Choice {
-	return c.Rotation.ChooseFor(c.Tally.Protocol, client, c.AffinityTimeout, c.Lifetime)
+	return c.Rotation.ChooseFor(c.Tally.Protocol, client, &c.Terms, c.Lifetime)
 }

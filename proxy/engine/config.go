@@ -11,6 +11,7 @@ import (
 	"kubeproxy/proxy/balance"
 	"kubeproxy/proxy/sockopt"
 	"kubeproxy/proxy/traffic"
+	"kubeproxy/registry"
 )
 
 // A Config says where an engine listens, how long it waits, and how much it holds at most. A zero field means the default: that of
@@ -31,7 +32,8 @@ type Config struct {
 	MaxUDPSessionsPerService int // for one port of one service; default: half of MaxUDPSessions
 	MaxNewUDPSessions        int // in a second, in all
 
-	AllowedEndpoints []netip.Prefix // where endpoints may be; none: anywhere
+	Balance          registry.Balance // the algorithm of services that name none
+	AllowedEndpoints []netip.Prefix   // where endpoints may be; none: anywhere
 
 	OnRemoval balance.Removal      // what becomes of TCP connections whose endpoint or service is removed
 	Ended     func(traffic.Ending) // called at the end of each TCP connection and UDP session; must not block; may be nil
@@ -48,6 +50,7 @@ func Defaults() Config {
 		TCPKeepAlive:        15 * time.Second,
 		MaxDialsPerEndpoint: 1024,
 		MaxNewUDPSessions:   5000,
+		Balance:             registry.RoundRobin,
 	}
 }
 
@@ -62,6 +65,7 @@ func (c Config) WithDefaults() Config {
 	c.TCPKeepAlive = cmp.Or(c.TCPKeepAlive, d.TCPKeepAlive)
 	c.MaxDialsPerEndpoint = cmp.Or(c.MaxDialsPerEndpoint, d.MaxDialsPerEndpoint)
 	c.MaxNewUDPSessions = cmp.Or(c.MaxNewUDPSessions, d.MaxNewUDPSessions)
+	c.Balance = cmp.Or(c.Balance, d.Balance)
 	return c.withLimits(sockopt.DescriptorLimit())
 }
 

@@ -109,6 +109,9 @@ func holds(r registry.Record) string {
 	if s.Affinity == registry.AffinityClientIP {
 		text += fmt.Sprintf(", affinity %v for %v", s.Affinity, s.AffinityTimeout)
 	}
+	if s.Balance != registry.BalanceUnsaid {
+		text += ", by " + s.Balance.String()
+	}
 	if len(s.SourceRanges) > 0 {
 		var ranges list
 		for _, p := range s.SourceRanges {

@@ -1,0 +1,89 @@
+package choosing
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"testing"
+
+	"kubeproxy/registry"
+)
+
+// hashes are those of n endpoints.
+func hashes(n int) (hs []uint64) {
+	for i := range n {
+		hs = append(hs, HashOf(registry.Addr{IP: netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)}), 80)}))
+	}
+	return hs
+}
+
+// The index must not change what a search through all points would find.
+func TestAClientBelongsToTheFirstPointAtOrAfterItsHash(t *testing.T) {
+	random := rand.New(rand.NewPCG(3, 4))
+	for _, n := range []int{1, 2, 3, 10, 1000, 1025, 70000, 200000} {
+		r := NewRing(hashes(n))
+		if !slices.IsSorted(r.points) {
+			t.Fatalf("%d positions: the points are not sorted", n)
+		}
+		for range 2000 {
+			client := random.Uint64()
+			want, _ := slices.BinarySearch(r.points, client&^(1<<positionBits-1))
+			if got := r.Find(client); got != want {
+				t.Fatalf("%d positions: client %x belongs to point %d; want %d", n, client, got, want)
+			}
+		}
+		for _, client := range []uint64{0, 1<<64 - 1} {
+			if at := r.At(r.Find(client)); at < 0 || at >= n {
+				t.Errorf("%d positions: client %x is given position %d", n, client, at)
+			}
+		}
+		if len(r.points) > max(maxPoints, n) {
+			t.Errorf("%d positions have %d points", n, len(r.points))
+		}
+	}
+}
+
+// Nodes of different builds must agree, so these values are for ever.
+func TestHashesAreTheSameInEveryBuild(t *testing.T) {
+	mapped := netip.MustParseAddr("::ffff:192.0.2.1")
+	if Hash(mapped) != Hash(mapped.Unmap()) {
+		t.Error("an IPv4 address has two hashes")
+	}
+	host := registry.Addr{IP: netip.AddrPortFrom(netip.Addr{}, 80), Host: "web-1.example"}
+	got := fmt.Sprintf("%x %x %x %x", Hash(mapped), Hash(netip.MustParseAddr("2001:db8::1")), hashes(2)[1], HashOf(host))
+	if want := "d21f2ca35c221d8d 4de897d954fd23d5 4afeb18b0afd4d0a 4ec11ff64bd3245a"; got != want {
+		t.Errorf("got %s; want %s", got, want)
+	}
+}
+
+func TestTwoPositionsAreDifferentAndEqualToAll(t *testing.T) {
+	random := rand.New(rand.NewPCG(5, 6))
+	for _, n := range []int{1, 2, 3, 10} {
+		times := make([]int, n)
+		for range 10000 {
+			i, j := Two(random.Uint64(), n)
+			if i == j && n > 1 {
+				t.Fatalf("%d twice of %d", i, n)
+			}
+			times[i]++
+			times[j]++
+		}
+		for i, got := range times {
+			if want := 20000 / n; got < want*8/10 || got > want*12/10 {
+				t.Errorf("position %d of %d came %d times; want about %d", i, n, got, want)
+			}
+		}
+	}
+}
+
+func BenchmarkNewRing(b *testing.B) {
+	for _, n := range []int{10, 1000, 100000} {
+		hs := hashes(n)
+		b.Run(fmt.Sprint("positions=", n), func(b *testing.B) {
+			for b.Loop() {
+				NewRing(hs)
+			}
+		})
+	}
+}
