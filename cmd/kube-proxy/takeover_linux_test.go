@@ -326,7 +326,8 @@ func (r raw) stream() {
 func TestASuccessorThatFailsIsNotNoticed(t *testing.T) {
 	s := newSite(t)
 	path := takeoverPath(t)
-	p := s.serve(t, "-takeover="+path, "-drain_timeout=1h")
+	metrics, url := operatorsURL(t)
+	p := s.serve(t, "-takeover="+path, "-drain_timeout=1h", "-metrics_bind_address="+metrics)
 	proxytest.Eventually(t, func() bool { return exists(path) }, "%s is there", path)
 	leave := s.attend(t, "")
 	c := s.talk(t)
@@ -366,6 +367,9 @@ func TestASuccessorThatFailsIsNotNoticed(t *testing.T) {
 			}
 			c.MustSay(t, "are you still there?")
 		}
+	}
+	if failed := counterOf(t, url, "kubeproxy_takeovers_failed_total"); failed != float64(lines) {
+		t.Errorf("%v take-overs have failed by the metrics; want %d", failed, lines)
 	}
 	r := dialRaw(t, path)
 	for _, step := range steps {

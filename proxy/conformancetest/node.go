@@ -181,6 +181,7 @@ func totalsOf(n *node, name string) (sum traffic.Totals) {
 	for _, t := range n.Totals() {
 		if t.Service.Name == named(name) {
 			sum.Active += t.Active
+			sum.Begun += t.Begun
 			sum.Sent += t.Sent
 			sum.Received += t.Received
 			sum.DialFailures += t.DialFailures

@@ -21,6 +21,7 @@ import (
 	"kubeproxy/proxy/balance"
 	"kubeproxy/proxy/handover"
 	"kubeproxy/proxy/proxytest"
+	"kubeproxy/proxy/traffic"
 	"kubeproxy/registry"
 )
 
@@ -182,7 +183,10 @@ func sentAndReceived(n *node) uint64 {
 }
 
 func TestAnIdleConnectionGoesOnAfterATakeOver(t *testing.T) {
-	nodes := newNodes(t, liveConfig(), 2)
+	endings, cfg := make(chan traffic.Ending, 2), liveConfig()
+	cfg.NoteLocal = true
+	cfg.Ended = func(e traffic.Ending) { endings <- e }
+	nodes := newNodesOf(t, liveConfig(), cfg)
 	port := proxytest.FreePort(t)
 	records := []change{service("web", tcp(port)), endpoints("web", served(t, proxytest.Chat("one")), served(t, proxytest.Chat("two")))}
 	nodes[0].apply(records...)
@@ -196,8 +200,12 @@ func TestAnIdleConnectionGoesOnAfterATakeOver(t *testing.T) {
 	if name := second.MustSay(t, "still there?"); name != "two" {
 		t.Errorf("%q answers; want two", name)
 	}
-	if sum := totalsOf(nodes[1], "web"); sum.Active != 2 {
-		t.Errorf("the successor counts %d connections; want 2", sum.Active)
+	if sum := totalsOf(nodes[1], "web"); sum.Active != 2 || sum.Begun != 0 {
+		t.Errorf("the successor counts %d connections, and %d that have begun; want 2, and 0, which the predecessor has counted", sum.Active, sum.Begun)
+	}
+	first.Conn.Close()
+	if e := proxytest.Receive(t, endings, "the ending"); !e.Local.IsValid() {
+		t.Error("the successor does not know the proxy's own address towards the endpoint")
 	}
 	if sum := totalsOf(nodes[0], "web"); sum.Active != 0 || slices.Max(sum.Ended[:]) != 0 {
 		t.Errorf("the predecessor counts %d connections, and endings %v; want none", sum.Active, sum.Ended)

@@ -37,6 +37,7 @@ type Config struct {
 
 	OnRemoval balance.Removal      // what becomes of TCP connections whose endpoint or service is removed
 	Ended     func(traffic.Ending) // called at the end of each TCP connection and UDP session; must not block; may be nil
+	NoteLocal bool                 // Ended is told the proxy's own address towards the endpoint. With package epoll that costs a system call each
 }
 
 // Defaults returns the defaults that are the same on every machine.

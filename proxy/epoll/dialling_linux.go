@@ -286,6 +286,9 @@ func (ds *dialler) settle(c *conn, i int, mask uint32) {
 	}
 	d.search.Answered(won.endpoint)
 	c.record.Given(won.endpoint, d.search.Failed)
+	if ds.engine.Cfg.NoteLocal {
+		c.record.GoesFrom(socket.LocalName(int(won.fd)))
+	}
 	ds.recycle(c)
 	ds.relays.begin(c, won.fd, mask)
 }

@@ -123,6 +123,9 @@ func (e *Engine) AdoptTCP(record *handover.TCP, at engine.Place, descriptors []i
 		c.client.held = l.relays.tail(record.ToClient)
 	}
 	c.backend.fd, c.backend.open = int32(descriptors[1]), true
+	if e.Cfg.NoteLocal {
+		c.record.GoesFrom(socket.LocalName(descriptors[1]))
+	}
 	if err = l.relays.adopt(c, record.End.Flushing); err != nil {
 		c.client.open, c.backend.open = false, false // they are the caller's
 		l.forget(c)

@@ -34,6 +34,9 @@ func (s *session) try(e *balance.Endpoint) *udpBackend {
 	if err == nil {
 		if err = s.handOver(b); err == nil {
 			s.Reached(&b.Visit)
+			if s.socket.engine.Cfg.NoteLocal {
+				s.GoesFrom(b.conn.LocalAddr().(*net.UDPAddr).AddrPort())
+			}
 			return b
 		}
 		b.conn.Close()

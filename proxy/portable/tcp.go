@@ -147,6 +147,9 @@ func (s *tcpSocket) serve(c tcp.Connection, client *net.TCPConn) {
 		return
 	}
 	c.Given(endpoint, failed)
+	if e.Cfg.NoteLocal {
+		c.GoesFrom(backend.LocalAddr().(*net.TCPAddr).AddrPort())
+	}
 	ctx, release := e.lifetimes(c.Claim.Lifetime, &endpoint.Record().Lifetime)
 	defer release()
 	r := newRelay(client, backend, &e.Cfg, c.Claim.Tally)

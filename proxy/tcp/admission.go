@@ -19,7 +19,7 @@ func Admit(base *engine.Base, owner *engine.Claim, port uint16, client netip.Add
 	if v := glog.V(2); v {
 		v.Infof("accepted %s for %s", client, owner.Key)
 	}
-	now, ofService := base.Connections.Add(1), owner.Tally.Active.Add(1)
+	now, ofService := base.Connections.Add(1), owner.Tally.Begin()
 	switch {
 	case !owner.Allows(client.Addr()):
 		c.TurnAway(traffic.SourceNotAllowed, nil)

@@ -26,6 +26,7 @@ type Connection struct {
 	dialled        time.Duration     // until it got its endpoint, or none
 	attempts       int               // endpoints that were tried
 	Endpoint       *balance.Endpoint // nil until it has one
+	local          *netip.AddrPort   // towards it; nil without engine.Config.NoteLocal
 	Sent, Received uint64            // bytes to the endpoint, and to the client
 }
 
@@ -53,6 +54,9 @@ func (c *Connection) Given(e *balance.Endpoint, failed []Failure) {
 		v.Infof("%s: %s → %s", c.Claim.Key, c.client, e.Addr)
 	}
 }
+
+// GoesFrom notes the proxy's own address towards the endpoint.
+func (c *Connection) GoesFrom(local netip.AddrPort) { c.local = &local }
 
 // tried notes the endpoints that did not answer.
 func (c *Connection) tried(failed []Failure) {
@@ -139,6 +143,9 @@ func (c *Connection) ending(why traffic.Reason) traffic.Ending {
 	}
 	if c.Endpoint != nil {
 		e.Endpoint = c.Endpoint.Addr
+	}
+	if c.local != nil {
+		e.Local = *c.local
 	}
 	return e
 }

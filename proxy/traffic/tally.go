@@ -19,7 +19,8 @@ type Ending struct {
 	Service  registry.PortKey
 	Port     uint16 // that the client connected to
 	Client   netip.AddrPort
-	Endpoint registry.Addr // the last one that carried it; zero when none did
+	Endpoint registry.Addr  // the last one that carried it; zero when none did
+	Local    netip.AddrPort // of the proxy, towards that endpoint; zero without engine.Config.NoteLocal
 
 	Began    time.Time     // when it was accepted
 	Duration time.Duration // from then to its end
@@ -38,11 +39,18 @@ type Tally struct {
 	claims   int // that hold it; guarded by the tallies' mu
 
 	Active         atomic.Int64                              // connections or sessions
+	begun          atomic.Uint64                             // here: a predecessor has counted those that were adopted
 	ended          atomic.Pointer[[NumReasons]atomic.Uint64] // nil until one has ended: most of ten thousand services may see no client
 	Sent, Received atomic.Uint64                             // bytes, counted as they are written
 	DialFailures   atomic.Uint64                             // attempts that did not reach an endpoint, those that a later one made up for included
 
 	*datagrams // UDP only
+}
+
+// Begin counts the beginning of a connection or session, and returns how many are active with it.
+func (t *Tally) Begin() int64 {
+	t.begun.Add(1)
+	return t.Active.Add(1)
 }
 
 // End counts the end of what was active.
@@ -87,6 +95,7 @@ type Totals struct {
 	Protocol registry.Protocol
 
 	Active                                          int64              // connections or sessions now
+	Begun                                           uint64             // since the start
 	Ended                                           [NumReasons]uint64 // by Reason
 	Sent, Received                                  uint64             // bytes to the endpoints, and to the clients
 	DialFailures                                    uint64             // attempts that did not reach an endpoint
@@ -190,6 +199,7 @@ func (t *Tally) Totals() Totals {
 		Service:      t.Service,
 		Protocol:     t.Protocol,
 		Active:       t.Active.Load(),
+		Begun:        t.begun.Load(),
 		Ended:        t.endings(),
 		Sent:         t.Sent.Load(),
 		Received:     t.Received.Load(),

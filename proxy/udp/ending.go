@@ -120,5 +120,8 @@ func (s *Session) ending() traffic.Ending {
 	if s.carried != nil {
 		e.Endpoint = s.carried.Addr
 	}
+	if s.local != nil {
+		e.Local = *s.local
+	}
 	return e
 }

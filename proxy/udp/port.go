@@ -93,7 +93,7 @@ func (p *Port) Begin(s *Session, self interface{ Evict() }, owner *engine.Claim,
 	if v := glog.V(2); v {
 		v.Infof("new UDP session of %v for %s", key.Client, owner.Key)
 	}
-	owner.Tally.Active.Add(1)
+	owner.Tally.Begin()
 	c.Sessions.Existing.Add(1)
 	s.Control = sockopt.ControlFrom(key.Local)
 	s.choice = owner.Choose(key.Client.Addr()) // only now: who is not let in takes nobody's turn

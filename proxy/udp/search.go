@@ -2,6 +2,7 @@ package udp
 
 import (
 	"errors"
+	"net/netip"
 	"time"
 
 	"github.com/golang/glog"
@@ -103,6 +104,9 @@ func (s *Session) Reached(v *Visit) {
 		v.Infof("%s: UDP %v → %v", s.Claim.Key, s.Key.Client, e.Addr)
 	}
 }
+
+// GoesFrom notes the proxy's own address towards the endpoint.
+func (s *Session) GoesFrom(local netip.AddrPort) { s.local = &local }
 
 // SettleTime is how long an endpoint that never answers has not refused, either, when it counts as
 // reached. Not every protocol has answers.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"net"
+	"net/netip"
 	"os"
 	"sync/atomic"
 	"time"
@@ -42,8 +43,9 @@ type Session struct {
 	Control     []byte        // makes replies leave from Key.Local
 	port        *Port
 	began       time.Time
-	sent        atomic.Uint64 // bytes that were handed to endpoints
-	received    uint64        // bytes that were handed to the client
+	sent        atomic.Uint64   // bytes that were handed to endpoints
+	received    uint64          // bytes that were handed to the client
+	local       *netip.AddrPort // towards the endpoint; nil without engine.Config.NoteLocal
 	search
 
 	at     *Visit // nil while an endpoint is being found

@@ -32,6 +32,8 @@ func appendLine(b []byte, e *traffic.Ending) []byte {
 	b = appendAddr(b, e.Client)
 	b = append(b, `,"endpoint":`...)
 	b = appendEndpoint(b, e.Endpoint)
+	b = append(b, `,"local":`...)
+	b = appendAddr(b, e.Local)
 	b = append(b, `,"attempts":`...)
 	b = strconv.AppendInt(b, int64(e.Attempts), 10)
 	b = append(b, `,"sent":`...)

@@ -17,6 +17,7 @@ import (
 // A Node is where metrics are read.
 type Node struct {
 	Ready     func() error         // nil for yes
+	Live      func() error         // likewise
 	ConfigAge func() time.Duration // how old what is served may be
 	Stale     func() bool          // what is served is from the state file
 	Status    func() config.Status // of all sources taken together
@@ -28,8 +29,10 @@ type Node struct {
 		AcceptPauses() uint64
 		TurnTimes() traffic.TurnTimes
 	}
-	Endpoints func() []balance.EndpointStatus // nil for no series about endpoints
-	Log       interface {                     // the connection log; nil if there is none
+	Rotations       func() []balance.RotationStatus // endpoints in numbers, in no order
+	Endpoints       func() []balance.EndpointStatus // nil for no series about endpoints
+	FailedTakeovers func() uint64
+	Log             interface { // the connection log; nil if there is none
 		Written() uint64
 		Dropped() uint64
 	}
@@ -70,6 +73,7 @@ func histogram(name, help string) family { return newFamily(prometheus.UntypedVa
 // What there is to say of the configuration, of etcd, and of the ports.
 var (
 	ready       = gauge("ready", "1 if /readyz says so: the first state is in force, not too old, and nothing is being drained.")
+	live        = gauge("live", "1 if /livez says so: no event loop stands still, and no change has waited for a minute.")
 	configAge   = gauge("config_age_seconds", "Age of the served state; before the first state, time since the start.")
 	stale       = gauge("config_stale", "1 if the served state is that of -state_dir, because no source could be read since the start.")
 	revision    = gauge("etcd_revision", "Revision of etcd up to which changes were received; they are in force when none is pending.")
@@ -94,6 +98,8 @@ var (
 	limitUsed = gauge("limit_used", "Used part of a limit.", "limit")
 	limitMax  = gauge("limit_max", "The limit.", "limit")
 
+	failedTakeovers = counter("takeovers_failed_total", "Successors that began to take over and did not: this process went on.")
+
 	pauses = counter("accept_pauses_total", "Pauses of TCP listeners after an accept that failed, or for lack of descriptors.")
 
 	turns       = histogram("loop_turn_seconds", "Turns of the event loops. All clients of a loop wait while a turn lasts.")
@@ -109,17 +115,22 @@ var (
 // What there is to say of traffic, by service.
 var (
 	active   = gauge("connections_active", "TCP connections now, those that are looking for an endpoint included.", "service", "port_name")
+	begun    = counter("connections_total", "TCP clients that were accepted, those that were turned away included.", "service", "port_name")
 	ended    = counter("connections_ended_total", "TCP connections that have ended, and clients that were turned away, by reason.", "service", "port_name", "reason")
 	sent     = counter("sent_bytes_total", "Bytes from clients that were handed to endpoints.", "service", "port_name", "protocol")
 	received = counter("received_bytes_total", "Bytes from endpoints that were handed to clients.", "service", "port_name", "protocol")
 	failures = counter("dial_failures_total", "Attempts that did not reach an endpoint, also when a later one did.", "service", "port_name", "protocol")
 
 	udpActive   = gauge("udp_sessions_active", "UDP sessions now.", "service", "port_name")
+	udpBegun    = counter("udp_sessions_total", "UDP sessions that have begun.", "service", "port_name")
 	udpEnded    = counter("udp_sessions_ended_total", "UDP sessions that have ended, by reason.", "service", "port_name", "reason")
 	udpMoved    = counter("udp_sessions_moved_total", "Times that a UDP session moved to another endpoint.", "service", "port_name")
 	udpSent     = counter("udp_sent_datagrams_total", "Datagrams from clients that were handed to endpoints.", "service", "port_name")
 	udpReceived = counter("udp_received_datagrams_total", "Datagrams from endpoints that were handed to clients.", "service", "port_name")
 	udpDropped  = counter("udp_dropped_datagrams_total", "Datagrams that were not carried further, by reason.", "service", "port_name", "reason")
+
+	endpoints = gauge("service_endpoints", "Endpoints of a port of a service.", "service", "port_name")
+	failing   = gauge("service_endpoints_failing", "Endpoints that did not answer the last client that was given them.", "service", "port_name")
 
 	endpointActive   = gauge("endpoint_active", "Connections and sessions of an endpoint now.", "service", "port_name", "endpoint")
 	endpointTotal    = counter("endpoint_connections_total", "Connections and sessions that an endpoint was given since it came.", "service", "port_name", "endpoint")
@@ -139,7 +150,15 @@ func (c collector) Collect(metrics chan<- prometheus.Metric) {
 	out := sink(metrics)
 	c.collectConfig(out)
 	c.collectPorts(out)
+	rotations := make(map[registry.PortKey]balance.RotationStatus)
+	for _, r := range c.node.Rotations() {
+		rotations[r.Service] = r
+	}
 	for _, t := range c.node.Proxier.Totals() {
+		if r, ok := rotations[t.Service]; ok {
+			out.rotation(r)
+			delete(rotations, t.Service) // a service may have one name for a port of each protocol
+		}
 		if t.Protocol == registry.UDP {
 			out.udp(t)
 		} else {
@@ -162,6 +181,7 @@ func (c collector) Collect(metrics chan<- prometheus.Metric) {
 func (c collector) collectConfig(out sink) {
 	st := c.node.Status()
 	out.tell(ready, truth(c.node.Ready() == nil))
+	out.tell(live, truth(c.node.Live() == nil))
 	out.tell(configAge, c.node.ConfigAge().Seconds())
 	out.tell(stale, truth(c.node.Stale()))
 	out.tell(revision, float64(st.Revision))
@@ -194,6 +214,7 @@ func (c collector) collectPorts(out sink) {
 		out.tell(refused, float64(n.Refused), name)
 		out.tell(waiting, float64(n.Waiting), name)
 	}
+	out.tell(failedTakeovers, float64(c.node.FailedTakeovers()))
 	out.tell(pauses, float64(c.node.Proxier.AcceptPauses()))
 	out.turns(c.node.Proxier.TurnTimes())
 	for _, l := range c.node.Proxier.Limits() {
@@ -232,6 +253,7 @@ func (s sink) turns(t traffic.TurnTimes) {
 func (s sink) tcp(t traffic.Totals) {
 	service, port, protocol := t.Service.Name.Label(), registry.Label(t.Service.Port), t.Protocol.String()
 	s.tell(active, float64(t.Active), service, port)
+	s.tell(begun, float64(t.Begun), service, port)
 	for _, reason := range traffic.Reasons() {
 		s.tellAny(ended, t.Ended[reason], service, port, reason.String())
 	}
@@ -241,6 +263,7 @@ func (s sink) tcp(t traffic.Totals) {
 func (s sink) udp(t traffic.Totals) {
 	service, port, protocol := t.Service.Name.Label(), registry.Label(t.Service.Port), t.Protocol.String()
 	s.tell(udpActive, float64(t.Active), service, port)
+	s.tell(udpBegun, float64(t.Begun), service, port)
 	for _, reason := range traffic.Reasons() {
 		s.tellAny(udpEnded, t.Ended[reason], service, port, reason.String())
 	}
@@ -257,6 +280,12 @@ func (s sink) carried(t traffic.Totals, service, port, protocol string) {
 	s.tell(sent, float64(t.Sent), service, port, protocol)
 	s.tell(received, float64(t.Received), service, port, protocol)
 	s.tellAny(failures, t.DialFailures, service, port, protocol)
+}
+
+func (s sink) rotation(r balance.RotationStatus) {
+	service, port := r.Service.Name.Label(), registry.Label(r.Service.Port)
+	s.tell(endpoints, float64(r.Endpoints), service, port)
+	s.tellAny(failing, uint64(r.Failing), service, port)
 }
 
 func (s sink) endpoint(e balance.EndpointStatus) {

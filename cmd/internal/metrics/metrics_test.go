@@ -35,6 +35,7 @@ type site struct {
 	ports     [2]proxy.PortCount
 	totals    []traffic.Totals
 	limits    []traffic.Limit
+	rotations []balance.RotationStatus
 	endpoints []balance.EndpointStatus
 	notReady  error
 }
@@ -56,14 +57,17 @@ func (fakeLog) Dropped() uint64 { return 2 }
 func (s *site) watch() *Metrics {
 	m := New("v1.2.3", "cafe")
 	m.Watch(Node{
-		Ready:     func() error { return s.notReady },
-		ConfigAge: func() time.Duration { return 1500 * time.Millisecond },
-		Stale:     func() bool { return true },
-		Status:    func() config.Status { return s.status },
-		Pending:   func() config.Pending { return s.pending },
-		Proxier:   s,
-		Endpoints: func() []balance.EndpointStatus { return s.endpoints },
-		Log:       fakeLog{},
+		Ready:           func() error { return s.notReady },
+		Live:            func() error { return nil },
+		ConfigAge:       func() time.Duration { return 1500 * time.Millisecond },
+		Stale:           func() bool { return true },
+		Status:          func() config.Status { return s.status },
+		Pending:         func() config.Pending { return s.pending },
+		Proxier:         s,
+		Rotations:       func() []balance.RotationStatus { return s.rotations },
+		FailedTakeovers: func() uint64 { return 3 },
+		Endpoints:       func() []balance.EndpointStatus { return s.endpoints },
+		Log:             fakeLog{},
 	})
 	return m
 }
@@ -84,7 +88,7 @@ func busySite() *site {
 	}
 	for _, protocol := range []registry.Protocol{registry.TCP, registry.UDP} {
 		t := traffic.Totals{Service: key(map[registry.Protocol]string{registry.TCP: "web", registry.UDP: "dns"}[protocol], "p"), Protocol: protocol,
-			Active: 1, Sent: 2, Received: 3, DialFailures: 4}
+			Active: 1, Begun: 9, Sent: 2, Received: 3, DialFailures: 4}
 		for i := range t.Ended {
 			t.Ended[i] = uint64(i + 1)
 		}
@@ -95,6 +99,7 @@ func busySite() *site {
 			}
 		}
 		s.totals = append(s.totals, t)
+		s.rotations = append(s.rotations, balance.RotationStatus{Service: t.Service, Endpoints: 5, Failing: 2})
 	}
 	return s
 }
@@ -186,6 +191,12 @@ func TestWhatIsToldIsWhatHappened(t *testing.T) {
 		`kubeproxy_ready 1`,
 		`kubeproxy_config_age_seconds 1.5`,
 		`kubeproxy_config_stale 1`,
+		`kubeproxy_live 1`,
+		`kubeproxy_connections_total{port_name="p",service="default/web"} 9`,
+		`kubeproxy_udp_sessions_total{port_name="p",service="default/dns"} 9`,
+		`kubeproxy_service_endpoints{port_name="p",service="default/web"} 5`,
+		`kubeproxy_service_endpoints_failing{port_name="p",service="default/dns"} 2`,
+		`kubeproxy_takeovers_failed_total 3`,
 		`kubeproxy_etcd_revision 42`,
 		`kubeproxy_objects{kind="endpoints"} 7`,
 		`kubeproxy_sync_proxy_rules_endpoint_changes_pending 2`,
@@ -305,7 +316,7 @@ func TestOldestIsOfTheBatchInHand(t *testing.T) {
 // BenchmarkScrape has ten thousand services, with a port each, of which one in a hundred had trouble.
 func BenchmarkScrape(b *testing.B) {
 	s := busySite()
-	s.totals, s.endpoints = nil, nil
+	s.totals, s.rotations, s.endpoints = nil, nil, nil
 	for i := range 10_000 {
 		t := traffic.Totals{Service: key(fmt.Sprintf("service-%05d", i), "http"), Active: 3, Sent: 1e9 + uint64(i), Received: 1e10 + uint64(i)}
 		t.Ended[traffic.ClientFinished], t.Ended[traffic.EndpointFinished] = 1000, uint64(i)
@@ -313,6 +324,7 @@ func BenchmarkScrape(b *testing.B) {
 			t.Ended[traffic.DialFailed], t.DialFailures = 7, 9
 		}
 		s.totals = append(s.totals, t)
+		s.rotations = append(s.rotations, balance.RotationStatus{Service: t.Service, Endpoints: 10})
 		s.ports[registry.TCP].Open++
 	}
 	m := s.watch()

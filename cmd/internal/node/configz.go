@@ -6,6 +6,7 @@ import (
 
 	"kubeproxy/config"
 	"kubeproxy/proxy"
+	"kubeproxy/proxy/balance"
 	"kubeproxy/proxy/traffic"
 	"kubeproxy/registry"
 )
@@ -59,12 +60,28 @@ type portz struct {
 	Waiting  []string `json:"waiting,omitempty"`
 	Error    string   `json:"error,omitempty"`   // why the port is not open
 	Refused  bool     `json:"refused,omitempty"` // no service may claim it
+
+	Endpoints []endpointz `json:"endpoints,omitempty"` // of the owner, the first in the order of the record
+	Number    int         `json:"endpoints_total"`
+	Failing   int         `json:"endpoints_failing"` // of all of them
+}
+
+// An endpointz is one endpoint of a port, and whether it answers.
+type endpointz struct {
+	Address  string `json:"address"`
+	Active   int64  `json:"active"`                  // connections and sessions now
+	Given    uint64 `json:"given"`                   // since it came
+	Failures uint64 `json:"failures"`                // attempts that did not reach it
+	Since    string `json:"failing_since,omitempty"` // it did not answer the last client that was given it
+	Ejected  string `json:"ejected_until,omitempty"` // clients get another one
 }
 
 // Bounds of what is shown: the answer stays below a few megabytes, whatever is in the registry.
 const (
 	maxPorts   = 5000
 	maxWaiting = 10
+	maxListed  = 16     // endpoints of one port
+	maxAddrs   = 20_000 // endpoints in all
 )
 
 func (h *health) configz(settings map[string]string, limits []traffic.Limit) configz {
@@ -88,9 +105,23 @@ func (h *health) configz(settings map[string]string, limits []traffic.Limit) con
 			z.Sources[s.Name()] = newSourcez(st, time.Since(cmp.Or(st.Current, h.started)))
 		}
 	}
-	ports := h.ports()
+	rotations := make(map[registry.PortKey]balance.RotationStatus)
+	for _, r := range h.balancer.RotationStatus() {
+		rotations[r.Service] = r
+	}
+	ports, room := h.ports(), maxAddrs
 	for _, p := range ports[:min(len(ports), maxPorts)] {
-		z.Ports = append(z.Ports, newPortz(p))
+		port := newPortz(p)
+		if !p.Refused {
+			r := rotations[p.Owner]
+			port.Number, port.Failing = r.Endpoints, r.Failing
+			listed, _, _ := h.balancer.EndpointsOf(p.Owner, min(maxListed, room))
+			for _, e := range listed {
+				port.Endpoints = append(port.Endpoints, newEndpointz(e))
+			}
+			room -= len(listed)
+		}
+		z.Ports = append(z.Ports, port)
 	}
 	z.LeftOff = len(ports) - len(z.Ports)
 	return z
@@ -122,6 +153,17 @@ func newPortz(p proxy.PortStatus) portz {
 	}
 	if p.Err != nil {
 		z.Error = p.Err.Error()
+	}
+	return z
+}
+
+func newEndpointz(e balance.EndpointStatus) endpointz {
+	z := endpointz{Address: registry.Label(e.Addr.String()), Active: e.Active, Given: e.Connections, Failures: e.Failures}
+	if !e.FailingSince.IsZero() {
+		z.Since = e.FailingSince.UTC().Format(time.RFC3339)
+	}
+	if !e.DownUntil.IsZero() {
+		z.Ejected = e.DownUntil.UTC().Format(time.RFC3339)
 	}
 	return z
 }

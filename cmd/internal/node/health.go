@@ -14,6 +14,7 @@ import (
 	"kubeproxy/config"
 	"kubeproxy/config/statefile"
 	"kubeproxy/proxy"
+	"kubeproxy/proxy/balance"
 	"kubeproxy/registry"
 )
 
@@ -23,15 +24,16 @@ type health struct {
 	started  time.Time
 	maxAge   time.Duration // of what is served; 0 for any
 
-	sources []config.Source
-	pending func() config.Pending
-	inHand  func() time.Time // when the oldest change that is being applied was received; zero for none
-	synced  <-chan struct{}  // closed once the first state is in force
-	ports   func() []proxy.PortStatus
-	counts  func() [2]proxy.PortCount // of them, by protocol
-	stalled func() error              // an event loop that stands still, nil for none
-	stale   func() bool               // what is served is from the state file
-	saved   atomic.Pointer[time.Time] // when that was last known to be what the sources held; nil until it is read
+	sources  []config.Source
+	pending  func() config.Pending
+	inHand   func() time.Time // when the oldest change that is being applied was received; zero for none
+	synced   <-chan struct{}  // closed once the first state is in force
+	ports    func() []proxy.PortStatus
+	balancer *balance.LoadBalancerRR   // knows the endpoints of the ports
+	counts   func() [2]proxy.PortCount // of them, by protocol
+	stalled  func() error              // an event loop that stands still, nil for none
+	stale    func() bool               // what is served is from the state file
+	saved    atomic.Pointer[time.Time] // when that was last known to be what the sources held; nil until it is read
 }
 
 // stuckAfter is how long a change may wait to be applied. Ten thousand services take a second.

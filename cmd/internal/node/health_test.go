@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/netip"
 	"os"
 	"slices"
 	"strings"
@@ -16,6 +17,7 @@ import (
 
 	"kubeproxy/config"
 	"kubeproxy/proxy"
+	"kubeproxy/proxy/balance"
 	"kubeproxy/proxy/traffic"
 	"kubeproxy/registry"
 )
@@ -68,6 +70,7 @@ func newPatient(t *testing.T) *patient {
 		stopping: ctx,
 		started:  time.Now(),
 		stale:    func() bool { return false },
+		balancer: balance.NewLoadBalancerRR(false),
 		sources:  []config.Source{p},
 		stalled:  under(p, func() error { return p.stalls }),
 		pending:  under(p, func() config.Pending { return config.Pending{Oldest: p.waiting} }),
@@ -255,10 +258,33 @@ func TestAPortThatIsRefusedIsNotOneThatCannotBeOpened(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := `[{"protocol":"tcp","port":0,"owner":"","waiting":["default/web"],"error":"not allowed","refused":true},` +
-		`{"protocol":"tcp","port":0,"owner":"default/web"}]`
+	want := `[{"protocol":"tcp","port":0,"owner":"","waiting":["default/web"],"error":"not allowed","refused":true,"endpoints_total":0,"endpoints_failing":0},` +
+		`{"protocol":"tcp","port":0,"owner":"default/web","endpoints_total":0,"endpoints_failing":0}]`
 	if string(text) != want {
 		t.Errorf("/configz has %s; want %s", text, want)
+	}
+}
+
+func TestConfigzShowsWhichEndpointsFailAndHasRoomForAFewOfEachPort(t *testing.T) {
+	p := newPatient(t)
+	defer p.stop()
+	web := registry.PortKey{Name: registry.Name{Namespace: "default", Name: "web"}}
+	var addrs []registry.Addr
+	for i := range maxListed + 4 {
+		addrs = append(addrs, registry.Addr{IP: netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 1, 2, byte(i)}), 80)})
+	}
+	p.balancer.SetEndpoints(map[registry.Name]*registry.Endpoints{web.Name: {Name: web.Name, ByPort: []registry.PortAddrs{{Addrs: registry.NewAddrs(addrs...)}}}})
+	p.open = []proxy.PortStatus{{Owner: web}}
+	rotation := p.balancer.Hold(web)
+	rotation.Endpoints()[1].Failed(registry.TCP)
+	z := p.configz(nil, nil).Ports[0]
+	if len(z.Endpoints) != maxListed || z.Number != len(addrs) || z.Failing != 1 {
+		t.Fatalf("%d of %d endpoints, %d of which fail; want %d of %d, and 1", len(z.Endpoints), z.Number, z.Failing, maxListed, len(addrs))
+	}
+	for i, e := range z.Endpoints {
+		if fails := i == 1; (e.Since != "") != fails || (e.Ejected != "") != fails || e.Address != addrs[i].String() {
+			t.Errorf("endpoint %d is %+v", i, e)
+		}
 	}
 }
 

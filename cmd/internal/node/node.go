@@ -79,6 +79,7 @@ func Run(ctx context.Context, o Options) error {
 	numbers := metrics.New(o.Version.Version, o.Version.Revision)
 	o.Proxy.ReservedPorts = append(o.Proxy.ReservedPorts, server.Ports()...)
 	endings := new(statuspage.Endings)
+	o.Proxy.NoteLocal = o.ConnectionLog != nil
 	o.Proxy.Ended = func(e traffic.Ending) {
 		numbers.Ended(e)
 		endings.Record(e)
@@ -120,11 +121,12 @@ func Run(ctx context.Context, o Options) error {
 		inHand:   numbers.Oldest,
 		synced:   proxier.Synced(),
 		ports:    proxier.Status,
+		balancer: balancer,
 		counts:   proxier.PortCounts,
 		stalled:  proxier.Stalled,
 		stale:    mux.Stale,
 	}
-	numbers.Watch(o.measured(h, proxier, balancer))
+	numbers.Watch(o.measured(h, proxier, balancer, line))
 	page := statuspage.New(o.shown(h, proxier, balancer, endings))
 	defer page.Close()
 
@@ -273,17 +275,20 @@ func (o *Options) shown(h *health, proxier *proxy.Proxier, balancer *balance.Loa
 }
 
 // measured is where the metrics are read.
-func (o *Options) measured(h *health, proxier *proxy.Proxier, balancer *balance.LoadBalancerRR) metrics.Node {
+func (o *Options) measured(h *health, proxier *proxy.Proxier, balancer *balance.LoadBalancerRR, line *succession) metrics.Node {
 	n := metrics.Node{
 		Ready: func() error {
 			_, err := h.ready()
 			return err
 		},
-		ConfigAge: h.age,
-		Stale:     h.stale,
-		Status:    func() config.Status { return config.Total(o.Sources...) },
-		Pending:   h.pending,
-		Proxier:   proxier,
+		Live:            h.live,
+		ConfigAge:       h.age,
+		Stale:           h.stale,
+		Status:          func() config.Status { return config.Total(o.Sources...) },
+		Pending:         h.pending,
+		Proxier:         proxier,
+		Rotations:       balancer.RotationStatus,
+		FailedTakeovers: line.failures.Load,
 	}
 	if o.MetricsEndpoints {
 		n.Endpoints = balancer.Status

@@ -48,6 +48,7 @@ type succession struct {
 	serving    chan struct{}      // closed once this process serves its first state
 	listener   *takeover.Listener // where a successor asks; set before serving is closed, nil if there is none
 	handedOver atomic.Bool        // a successor serves
+	failures   atomic.Uint64      // of successors that began to take over
 
 	begun, over bool // OnUpdate's own
 }
@@ -176,7 +177,7 @@ func (s *succession) run(ctx context.Context, stopServer func()) error {
 		return nil
 	}
 	defer s.listener.Close()
-	handedOver := s.listener.Run(ctx, &giver{Predecessor: s.carrier, server: s.server, released: func() { s.handedOver.Store(true) }}, func() []takeover.Item {
+	handedOver := s.listener.Run(ctx, &giver{Predecessor: s.carrier, server: s.server, failures: &s.failures, released: func() { s.handedOver.Store(true) }}, func() []takeover.Item {
 		stopServer()
 		return s.counted()
 	})
@@ -203,6 +204,7 @@ func (s *succession) counted() (items []takeover.Item) {
 type giver struct {
 	takeover.Predecessor
 	server   *operators.Server
+	failures *atomic.Uint64
 	released func()
 	close    func() // of the descriptors of the addresses
 }
@@ -226,6 +228,7 @@ func (g *giver) Listeners() ([]takeover.Item, error) {
 
 // Thaw implements [takeover.Predecessor].
 func (g *giver) Thaw() {
+	g.failures.Add(1)
 	g.Predecessor.Thaw()
 	g.forget()
 }

@@ -122,11 +122,7 @@ func (p *Page) takeLocked(now time.Time) *snapshot {
 
 // countsOf picks what rates are made of.
 func countsOf(t *traffic.Totals) counts {
-	c := counts{active: t.Active, begun: uint64(max(t.Active, 0)), sent: t.Sent, received: t.Received}
-	for _, n := range t.Ended {
-		c.begun += n
-	}
-	return c
+	return counts{active: t.Active, begun: t.Begun, sent: t.Sent, received: t.Received}
 }
 
 // addToHistoriesLocked adds a point to the history of each service that somebody looks at.

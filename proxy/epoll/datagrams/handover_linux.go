@@ -58,6 +58,9 @@ func (u *Sessions) Adopt(record *handover.UDP, at engine.Place, descriptors []in
 		visit, f.fd = &f.visit, int32(descriptors[0])
 	}
 	p.Adopt(&f.Session, f, record, at, visit)
+	if visit != nil && u.Engine.Cfg.NoteLocal {
+		f.GoesFrom(socket.LocalName(int(f.fd)))
+	}
 	p.clients[f.Key] = f
 	if visit != nil {
 		if err := u.Poller.Watch(int(f.fd), f.token(), unix.EPOLLIN); err != nil {

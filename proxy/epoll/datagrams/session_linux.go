@@ -181,6 +181,9 @@ func (u *Sessions) direct(f *session, e *balance.Endpoint, to netip.AddrPort) er
 		return err
 	}
 	f.Reached(&f.visit)
+	if u.Engine.Cfg.NoteLocal {
+		f.GoesFrom(socket.LocalName(fd))
+	}
 	return nil
 }
 
