@@ -146,6 +146,13 @@ func (s *Source) take(ctx context.Context, p piece) {
 	case p.err != nil:
 		s.over(p)
 	case p.listing != nil:
+		if s.current == nil && p.listing.atLeast <= p.listing.index && p.listing.index < s.applied {
+			// The watch has told of later events, and broke while this list was read. A list that is asked for now is as new as
+			// they are, or else etcd went back.
+			s.next.end()
+			s.open(ctx)
+			return
+		}
 		beside := s.current != nil
 		if p.session == s.next {
 			s.current.end()
@@ -200,13 +207,14 @@ func (s *Source) use(ctx context.Context, l listing, beside bool) {
 		known = s.heard
 	}
 	first, from := s.cluster == "", s.applied
+	if another := l.cluster != "" && l.cluster != s.cluster; another || l.index < l.atLeast { // it went back, and so do we
+		s.touched = nil // what the watch has told is over, too, however late it came
+		s.applied, s.heard = l.index, l.index
+	}
 	list := s.read(l)
 	different, lost := s.records.Merge(list, l.index, s.touched, known)
 	setback := !first && s.setback(l, lost.N, beside)
 	s.cluster = l.cluster
-	if l.index < l.atLeast { // it went back, and so do we
-		s.applied, s.heard = l.index, l.index
-	}
 	s.applied = max(s.applied, l.index)
 	s.heard = max(s.heard, s.applied)
 	s.retry.Reset()

@@ -268,6 +268,57 @@ func TestAnEtcdThatWasWipedIsBelieved(t *testing.T) {
 	}
 }
 
+// watched is a source with a standing watch, and a resync whose list was asked for at index 20. Since then the watch has told of one
+// service, at index 22.
+func watched(t *testing.T) (s *Source, updates chan registry.Update) {
+	t.Helper()
+	s, err := New(quick("http://127.0.0.1:1"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	updates = make(chan registry.Update, 10)
+	s.out, s.attempt, s.sync = updates, time.NewTimer(time.Hour), time.NewTimer(time.Hour)
+	idle := func() *session { return &session{conn: s.cfg.open(t.Context(), s.cfg.Endpoints[0]), cancel: func() {}} }
+	s.next = idle()
+	s.take(t.Context(), piece{session: s.next, listing: &listing{index: 20, cluster: "x"}})
+	s.next, s.touched = idle(), make(map[string]int64)
+	told := &response{Action: "set", Node: &node{Key: recordstest.Spec("a"), Value: recordstest.Port(80), CreatedIndex: 22, ModifiedIndex: 22}}
+	s.take(t.Context(), piece{session: s.current, event: told})
+	if n := len(updates); n != 2 || s.applied != 22 {
+		t.Fatalf("%d updates up to index %d; want 2 up to 22", n, s.applied)
+	}
+	return s, updates
+}
+
+func TestWhatTheWatchHasToldIsOverWhenEtcdWentBack(t *testing.T) {
+	for name, l := range map[string]listing{
+		"an older index":  {index: 7, atLeast: 20, cluster: "x"},
+		"another cluster": {index: 21, atLeast: 20, cluster: "y"},
+	} {
+		s, updates := watched(t)
+		<-updates
+		<-updates
+		s.take(t.Context(), piece{session: s.next, listing: &l})
+		if u := <-updates; !u.Set || u.Revision != l.index || len(u.Services) != 0 {
+			t.Errorf("%s: SET %v at revision %d with %d services; want an empty SET at %d", name, u.Set, u.Revision, len(u.Services), l.index)
+		}
+	}
+}
+
+func TestAListThatIsOlderThanABrokenWatchIsReadAgain(t *testing.T) {
+	s, updates := watched(t)
+	s.take(t.Context(), piece{session: s.current, err: io.EOF})
+	old := s.next
+	s.take(t.Context(), piece{session: old, listing: &listing{index: 21, atLeast: 20, cluster: "x"}})
+	defer func() { s.next.end() }()
+	if n := len(updates); n != 2 {
+		t.Errorf("%d updates; want only the 2 before", n)
+	}
+	if s.next == old || s.next == nil || s.next.known != 22 {
+		t.Errorf("no new list is asked for that has index 22 at least: %+v", s.next)
+	}
+}
+
 func TestSilenceIsNoticedAndChangesNothing(t *testing.T) {
 	etcd, f := started(t)
 	etcd.Silence()
