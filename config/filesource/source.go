@@ -113,9 +113,9 @@ func (s *Source) Run(ctx context.Context, out chan<- registry.Update) error {
 	for ctx.Err() == nil {
 		began := time.Now()
 		wait := s.scan(ctx, out, notices)
-		// A directory that somebody writes to all the time gets a fifth of a processor, and no more.
+		// A directory that is written to all the time gets a fifth of a processor, and no more.
 		rest := 4 * time.Since(began)
-		s.wait(ctx, notices, min(rest, s.cfg.ScanPeriod), max(rest, wait))
+		s.wait(ctx, notices, time.Now().Add(min(rest, s.cfg.ScanPeriod)), max(rest, wait))
 	}
 	s.log.Stopped()
 	return nil
@@ -123,7 +123,7 @@ func (s *Source) Run(ctx context.Context, out chan<- registry.Update) error {
 
 // wait returns when the next scan is due: after a notice, which it gives time to be followed by others, but not before rest; or after
 // all of the time.
-func (s *Source) wait(ctx context.Context, n *notices, rest, all time.Duration) {
+func (s *Source) wait(ctx context.Context, n *notices, rest time.Time, all time.Duration) {
 	timer := time.NewTimer(all)
 	defer timer.Stop()
 	select {

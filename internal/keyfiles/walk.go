@@ -42,14 +42,14 @@ func (w *walk) dir(root *os.Root, path, key string, depth int) {
 	d := directory{root: root}
 	defer d.close()
 	for w.limit == "" {
-		entries, err := names.ReadDir(batch)
-		for _, e := range entries {
+		entries, err := names.Readdirnames(batch) // ReadDir looks at each file, too, which entry does again
+		for _, name := range entries {
 			if w.files++; w.files > w.tree.limit() {
 				w.limit = fmt.Sprintf("it has more than %d files", w.tree.limit())
 				return
 			}
-			if !Temporary(e.Name()) {
-				w.entry(&d, e, filepath.Join(path, e.Name()), key+"/"+e.Name(), depth)
+			if !Temporary(name) {
+				w.entry(&d, name, filepath.Join(path, name), key+"/"+name, depth)
 			}
 		}
 		if err == io.EOF {
@@ -74,12 +74,9 @@ func (d *directory) close() {
 // DataLink is the name of the link through which others are followed.
 const DataLink = "..data"
 
-// resolve returns where a name of the directory really is. Only a link through ..data is followed; of another one, the link itself
-// is what there is.
-func (d *directory) resolve(name string, mode fs.FileMode) (*os.Root, string, error) {
-	if mode&fs.ModeSymlink == 0 {
-		return d.root, name, nil
-	}
+// resolve returns where the link of a name really leads. Only one through ..data is followed; of another one, the link itself is what
+// there is.
+func (d *directory) resolve(name string) (*os.Root, string, error) {
 	target, err := d.root.Readlink(name)
 	if err != nil {
 		return nil, "", err
@@ -97,11 +94,13 @@ func (d *directory) resolve(name string, mode fs.FileMode) (*os.Root, string, er
 }
 
 // entry reads what one name of a directory stands for. What has gone by now is not there.
-func (w *walk) entry(d *directory, e fs.DirEntry, path, key string, depth int) {
-	root, name, err := d.resolve(e.Name(), e.Type())
-	var info fs.FileInfo
-	if err == nil {
-		info, err = root.Lstat(name)
+func (w *walk) entry(d *directory, name, path, key string, depth int) {
+	root := d.root
+	info, err := root.Lstat(name)
+	if err == nil && info.Mode()&fs.ModeSymlink != 0 {
+		if root, name, err = d.resolve(name); err == nil {
+			info, err = root.Lstat(name)
+		}
 	}
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
