@@ -26,9 +26,14 @@ SELF ?= one=;other=
 CHAOS     ?= $(if $(MEMBERS),-members=$(MEMBERS)) $(if $(DURATION),-duration=$(DURATION)) $(if $(SEED),-seed=$(SEED)) \
              $(if $(ONLY),-only=$(ONLY)) $(if $(BREAKAGE),-breakage=$(BREAKAGE)) $(if $(SOAK),-soak=$(SOAK))
 
+# WHEN: every time in what make dist builds. OUT, ARCHES: where to and for what.
+WHEN   ?= $(shell git log -1 --format=%ct 2>/dev/null || echo 0)
+OUT    ?= bin/dist
+ARCHES ?= amd64,arm64
+
 export CGO_ENABLED = 0
 
-.PHONY: help build run test check browser fuzz hostile bench bench-peers bench-self bench-fleet bench-scale bench-takeover systemd chaos chaos-v2 lab lab-check lab-down clean
+.PHONY: help build run test check browser fuzz hostile bench bench-peers bench-self bench-fleet bench-scale bench-takeover dist dist-check systemd chaos chaos-v2 lab lab-check lab-down clean
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
@@ -76,6 +81,12 @@ bench-scale: build ## a change, a resync and a start at 10, 1,000 and 10,000 ser
 
 bench-takeover: build ## twenty take-overs in a row under 4,000 connections, and HAProxy's reload: docs/performance.md; four minutes, Linux
 	go build -o bin/ ./scripts/measure && bin/measure takeover $(ARGS)
+
+dist: ## packages in bin/dist: deb, rpm, tar.gz and OCI image for amd64 and arm64, SPDX, checksums; the same bytes everywhere
+	go -C scripts/dist run . -root=$(CURDIR) -out=$(abspath $(OUT)) -arch=$(ARCHES) -version=$(VERSION) -commit=$(COMMIT) -tree=$(TREE) -time=$(WHEN)
+
+dist-check: dist ## build them in another directory and compare; lint, install, upgrade, purge, run the image; root, and what make systemd needs
+	scripts/dist-check -v=$(VERSION) -c=$(COMMIT) -t=$(TREE) -w=$(WHEN)
 
 systemd: build ## the unit of docs in a Debian that systemd boots, in a container; root, systemd-nspawn and debootstrap (ARGS=-suite=trixie)
 	go build -o bin/ ./scripts/debiancheck && bin/debiancheck systemd $(ARGS)

@@ -3,6 +3,7 @@
 // Debiancheck runs what is shipped in a Debian that systemd has booted, in a container, and reports what it saw.
 //
 //	debiancheck systemd    the unit of docs: start, take-over, crash, stop, journal
+//	debiancheck package    the deb in bin/dist, and the one of a later version in bin/dist-later: install, upgrade, remove, purge
 //
 // It needs root, systemd-nspawn and debootstrap. The first run makes the Debian root, in about a minute; it stays in the cache directory of the
 // user. The container has that root below a file system in memory, which vanishes with it, and no network but a loopback that it shares with this
@@ -21,7 +22,7 @@ import (
 )
 
 // checks are the sub-commands.
-var checks = map[string]func(*site) error{"systemd": checkSystemd}
+var checks = map[string]func(*site) error{"systemd": checkSystemd, "package": checkPackage}
 
 func main() {
 	flags := flag.NewFlagSet("debiancheck", flag.ExitOnError)
@@ -33,7 +34,7 @@ func main() {
 	roots := flags.String("roots", filepath.Join(cache, "kubeproxy-debian"), "directory that keeps Debian roots")
 	verbose := flags.Bool("v", false, "print each command that runs in the container")
 	flags.Usage = func() {
-		fmt.Fprintln(os.Stderr, "Usage: debiancheck systemd [flags]")
+		fmt.Fprintln(os.Stderr, "Usage: debiancheck systemd|package [flags]")
 		flags.PrintDefaults()
 	}
 	if len(os.Args) < 2 || checks[os.Args[1]] == nil {

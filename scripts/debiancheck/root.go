@@ -13,8 +13,8 @@ import (
 // mirror is where debootstrap finds Debian.
 const mirror = "http://deb.debian.org/debian"
 
-// rootPackages are what a root has beside Debian's smallest set: systemd.
-var rootPackages = []string{"systemd", "systemd-sysv", "dbus"}
+// rootPackages are what a root has beside Debian's smallest set.
+var rootPackages = []string{"systemd", "systemd-sysv", "dbus", "logrotate"}
 
 // makeRoot has debootstrap make a Debian root at path, unless there is one with these packages.
 func makeRoot(path, suite string) error {

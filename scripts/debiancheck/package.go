@@ -1,0 +1,164 @@
+//go:build linux
+
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+
+	"kubeproxy/scripts/internal/try"
+)
+
+// The deb of this tree, and one of a later version. In the machine they are in /tmp.
+const (
+	firstDeb, laterDeb = "/tmp/first.deb", "/tmp/later.deb"
+	settings           = "/etc/kube-proxy/kube-proxy.env"
+)
+
+// checkPackage walks through the life of the deb: nothing, installed, enabled, upgraded, removed, nothing.
+func checkPackage(s *site) (err error) {
+	defer try.Catch(&err)
+	for at, pattern := range map[string]string{firstDeb: "bin/dist/*_amd64.deb", laterDeb: "bin/dist-later/*_amd64.deb"} {
+		found := try.Get(filepath.Glob(pattern))
+		if len(found) != 1 {
+			return fmt.Errorf("%s is %q; one file was expected", pattern, found)
+		}
+		try.Do(s.install(found[0], at, 0o644))
+	}
+	before := try.Get(s.everyFile())
+	try.Do(s.installStartsNothing())
+	try.Do(s.servesOnceEnabled())
+	try.Do(s.rotatesItsLog())
+	try.Do(s.upgradeTakesOver())
+	try.Do(s.removeStops())
+	try.Get(s.run("dpkg", "--purge", "kubeproxy"))
+	after := try.Get(s.everyFile())
+	var left []string
+	for _, name := range after {
+		if _, was := slices.BinarySearch(before, name); !was {
+			left = append(left, name)
+		}
+	}
+	if len(left) > 0 {
+		return fmt.Errorf("dpkg --purge left:\n%s", strings.Join(left, "\n"))
+	}
+	say("dpkg --purge: of %d files and directories none is new since before the installation", len(after))
+	return nil
+}
+
+// everyFile lists the files of the machine, sorted: but for those in memory, and those that dpkg, logrotate and systemd themselves keep.
+func (s *site) everyFile() ([]string, error) {
+	text, err := s.run("find", "/", "-xdev", "(", "-path", "/var/log/journal", "-o", "-path", "/var/lib/dpkg", "-o", "-path", "/var/lib/systemd", "-o", "-path", "/var/lib/logrotate", ")",
+		"-prune", "-o", "-print")
+	names := strings.Split(text, "\n")
+	slices.Sort(names)
+	return names, err
+}
+
+// installStartsNothing, and enables nothing.
+func (s *site) installStartsNothing() (err error) {
+	defer try.Catch(&err)
+	try.Get(s.run("dpkg", "--install", firstDeb))
+	active, _ := s.run("systemctl", "is-active", "kube-proxy") // its exit status says the same
+	enabled, _ := s.run("systemctl", "is-enabled", "kube-proxy")
+	if active != "inactive" || enabled != "disabled" || !refuses() {
+		return fmt.Errorf("the unit is %s and %s after the installation", active, enabled)
+	}
+	verified := try.Get(s.run("systemd-analyze", "verify", "kube-proxy.service"))
+	say("dpkg --install: the unit is %s and %s; systemd-analyze verify says %q", active, enabled, verified)
+	return nil
+}
+
+func (s *site) servesOnceEnabled() (err error) {
+	defer try.Catch(&err)
+	try.Get(s.run("systemctl", "enable", "--now", "kube-proxy"))
+	try.Do(ask(serviceAddr))
+	checked := try.Get(s.run("kube-proxy", "check", "-etcd_servers=http://"+etcdAddr))
+	say("systemctl enable --now kube-proxy: a client is answered, by %s; kube-proxy check says:", try.Get(servedVersion()))
+	for line := range strings.Lines(checked) {
+		say("    %s", strings.TrimRight(line, "\n"))
+	}
+	return nil
+}
+
+// rotatesItsLog by the rule that the package has.
+func (s *site) rotatesItsLog() (err error) {
+	defer try.Catch(&err)
+	const log = "/var/log/kube-proxy/connections.log"
+	has := func() bool {
+		info, err := os.Stat(s.path(log))
+		return err == nil && info.Size() > 0
+	}
+	try.Do(await("the connection log has a line", has))
+	try.Get(s.run("logrotate", "--force", "/etc/logrotate.d/kube-proxy"))
+	try.Do(await("the rotated log is there", func() bool { return exists(s.path(log + ".1")) }))
+	try.Do(await("the new connection log has a line", func() bool { // what ended before the signal is in the old one
+		err = ask(serviceAddr)
+		return err != nil || has()
+	}))
+	try.Do(err)
+	say("logrotate --force: %s.1 is there, and new lines go to a new file", log)
+	return nil
+}
+
+// upgradeTakesOver, and keeps what the administrator has changed.
+func (s *site) upgradeTakesOver() (err error) {
+	defer try.Catch(&err)
+	const mine = "# changed by the administrator\n"
+	text := try.Get(os.ReadFile(s.path(settings)))
+	try.Do(os.WriteFile(s.path(settings), append(text, mine...), 0o644))
+	first := try.Get(servedVersion())
+	try.Do(s.takesOver("dpkg", "--install", laterDeb))
+	later := try.Get(servedVersion())
+	if later == first {
+		return fmt.Errorf("it is still %s that answers", first)
+	}
+	if text := try.Get(os.ReadFile(s.path(settings))); !strings.HasSuffix(string(text), mine) {
+		return errors.New("the upgrade has replaced " + settings)
+	}
+	try.Do(s.takesOver("dpkg", "--install", firstDeb)) // a rollback
+	if back := try.Get(servedVersion()); back != first {
+		return fmt.Errorf("after the rollback %s answers", back)
+	}
+	say("the upgrade went from %s to %s and back, and kept %s", first, later, settings)
+	return nil
+}
+
+func (s *site) removeStops() (err error) {
+	defer try.Catch(&err)
+	try.Get(s.run("dpkg", "--remove", "kubeproxy"))
+	loaded := try.Get(s.property("LoadState"))
+	if !refuses() || loaded != "not-found" || exists(s.path("/usr/bin/kube-proxy")) || !exists(s.path(settings)) {
+		return fmt.Errorf("after dpkg --remove the unit is %s, or the port is open, or the program is there, or %s is not", loaded, settings)
+	}
+	rotated := try.Get(s.run("logrotate", "--force", "/etc/logrotate.d/kube-proxy")) // dpkg keeps its rule, and cron goes on with it
+	say("dpkg --remove: the service has ended, the unit is %s, %s stays; logrotate says %q", loaded, settings, rotated)
+	return nil
+}
+
+var versionField = regexp.MustCompile(`"version": *"([^"]*)"`)
+
+// servedVersion asks the process that serves for its version.
+func servedVersion() (string, error) {
+	answer, err := http.Get("http://127.0.0.1:10249/version")
+	if err != nil {
+		return "", err
+	}
+	defer answer.Body.Close()
+	text, err := io.ReadAll(answer.Body)
+	if err != nil {
+		return "", err
+	}
+	found := versionField.FindSubmatch(text)
+	if found == nil {
+		return "", fmt.Errorf("no version in %q", text)
+	}
+	return string(found[1]), nil
+}

@@ -1,0 +1,48 @@
+package main
+
+import (
+	"archive/tar"
+	"bytes"
+	"fmt"
+	"os"
+	"path"
+	"strings"
+	"time"
+)
+
+// archive writes the tar.gz: the program and the documents, in a directory of their own.
+func (r *release) archive(arch string, program []byte) error {
+	papers, err := r.papers()
+	if err != nil {
+		return err
+	}
+	name := fmt.Sprintf("kube-proxy-%s-linux-%s", r.version, arch)
+	text, err := tarOf(name, append([]file{{path: "kube-proxy", mode: 0o755, content: program}}, papers...), r.when)
+	if err != nil {
+		return err
+	}
+	if text, err = compressed(text); err != nil {
+		return err
+	}
+	return os.WriteFile(r.name("%s.tar.gz", name), text, 0o644)
+}
+
+// tarOf returns a tar of files below a directory. A path that ends with a slash is a directory.
+func tarOf(dir string, files []file, when time.Time) ([]byte, error) {
+	var b bytes.Buffer
+	w := tar.NewWriter(&b)
+	for _, f := range files {
+		h := &tar.Header{Typeflag: tar.TypeReg, Name: path.Join(dir, f.path), Mode: int64(f.mode), Size: int64(len(f.content)), ModTime: when, Uid: f.owner, Gid: f.owner}
+		if strings.HasSuffix(f.path, "/") {
+			h.Typeflag, h.Name = tar.TypeDir, h.Name+"/"
+		}
+		if err := w.WriteHeader(h); err != nil {
+			return nil, err
+		}
+		if _, err := w.Write(f.content); err != nil {
+			return nil, err
+		}
+	}
+	err := w.Close()
+	return b.Bytes(), err
+}
