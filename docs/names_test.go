@@ -197,26 +197,43 @@ func receiver(e ast.Expr) string {
 func flagNames(t *testing.T, words ...string) map[string]bool {
 	t.Helper()
 	flags := map[string]bool{"h": true}
-	for _, word := range append(words, "") {
-		for _, m := range regexp.MustCompile(`(?m)^ *(?:-\w, )?--?(\w+)`).FindAllStringSubmatch(usage(t, strings.Fields(word)...), -1) {
-			flags[m[1]] = true
+	aSection := regexp.MustCompile(`(?m)^[A-Z].*: .*$`)
+	all := help(t, "all")
+	starts := aSection.FindAllStringIndex(all, -1)
+	for i, at := range starts {
+		if strings.Contains(all[at[0]:at[1]], ", kube-proxy ") {
+			continue // flags that only a word has
 		}
+		end := len(all)
+		if i+1 < len(starts) {
+			end = starts[i+1][0]
+		}
+		addFlags(flags, all[at[1]:end])
+	}
+	for _, word := range words {
+		addFlags(flags, help(t, word))
 	}
 	if len(flags) < 20 {
-		t.Fatalf("kube-proxy -h names only the flags %v", flags)
+		t.Fatalf("kube-proxy help all names only the flags %v", flags)
 	}
 	return flags
 }
 
-// usage is what the program prints about its flags, or about those of a word.
-func usage(t *testing.T, args ...string) string {
+func addFlags(flags map[string]bool, text string) {
+	for _, m := range regexp.MustCompile(`(?m)^  -(\w+)`).FindAllStringSubmatch(text, -1) {
+		flags[m[1]] = true
+	}
+}
+
+// help is what the program prints about a word.
+func help(t *testing.T, word string) string {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), "go", append(append([]string{"run", "./cmd/kube-proxy"}, args...), "-h")...)
+	cmd := exec.CommandContext(t.Context(), "go", "run", "./cmd/kube-proxy", "help", word)
 	cmd.Dir = root
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	text, err := cmd.CombinedOutput()
 	if err != nil {
-		t.Fatalf("kube-proxy %s -h: %v\n%s", strings.Join(args, " "), err, text)
+		t.Fatalf("kube-proxy help %s: %v\n%s", word, err, text)
 	}
 	return string(text)
 }

@@ -7,13 +7,13 @@ import (
 	"fmt"
 	"io"
 	"net/netip"
-	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/pflag"
 
 	"kubeproxy/cmd/internal/check"
+	"kubeproxy/cmd/internal/commandline"
 	"kubeproxy/config/etcdauto"
 	"kubeproxy/config/etcdsource"
 	"kubeproxy/config/etcdv2source"
@@ -26,7 +26,7 @@ type checkOptions struct {
 	options
 	directory string // instead of etcd
 	timeout   time.Duration
-	output    outputValue
+	output    string
 }
 
 // flagsForCheck are the flags of the proxy that make a difference to a check. The others are taken and
@@ -38,16 +38,23 @@ var flagsForCheck = []string{
 	"etcd_username", "etcd_password_file", "registry_dir",
 }
 
+func newCheck() *checkOptions {
+	return &checkOptions{options: *defaults(), timeout: 10 * time.Second, output: outputText}
+}
+
 // runCheck is the program when its first argument is "check": without that word.
 func runCheck(args []string, stdout, stderr io.Writer) int {
-	o := &checkOptions{options: *defaults(), timeout: 10 * time.Second, output: outputText}
-	flags := o.flagSet()
-	if status, done := begin(o.parse, flags, &o.version, args, stdout, stderr); done {
+	o := newCheck()
+	if status, done := begin(o.commandLine(), args, stdout, stderr); done {
 		return status
 	}
 	report, err := o.report()
 	if err == nil {
-		err = o.output.write(report, stdout)
+		write := report.WriteText
+		if o.output == outputJSON {
+			write = report.WriteJSON
+		}
+		err = write(stdout)
 	}
 	if err != nil {
 		fmt.Fprintln(stderr, "kube-proxy check:", err)
@@ -59,18 +66,15 @@ func runCheck(args []string, stdout, stderr io.Writer) int {
 	return exitDone
 }
 
-func (o *checkOptions) flagSet() *pflag.FlagSet {
-	f := o.options.flagSet()
-	f.Init("kube-proxy check [flags] [DIRECTORY]", pflag.ContinueOnError)
-	f.VarP(&o.output, "o", "o", "write `text or json`")
-	f.Var(positive(&o.timeout), "timeout", "how long to wait for etcd, in all")
-	f.VisitAll(func(f *pflag.Flag) { f.Hidden = !slices.Contains(flagsForCheck, f.Name) })
-	return f
-}
-
-// parse reads the command line after the word check.
-func (o *checkOptions) parse(flags *pflag.FlagSet, args []string) error {
-	return parse(flags, &o.version, args, func() error { return o.examine(flags) })
+func (o *checkOptions) commandLine() *commandline.Command {
+	c := commandline.New("kube-proxy check", "[DIRECTORY]", "judges records as a proxy with these flags would, and exits with 1 if one is wrong", o.examine)
+	o.addFlags(c)
+	c.Group(commandline.General, func(f *pflag.FlagSet) {
+		f.VarP(commandline.Choice(&o.output, outputText, outputJSON), "o", "o", "`format` of the report: text or json")
+		f.Var(commandline.Positive(&o.timeout), "timeout", "how long to wait for etcd, in all")
+	})
+	c.Show(flagsForCheck)
+	return c
 }
 
 // examine looks at the arguments, and whether the flags go together.
@@ -79,9 +83,9 @@ func (o *checkOptions) examine(flags *pflag.FlagSet) error {
 	etcd := o.source.etcd.given()
 	switch {
 	case flags.NArg() > 1 && strings.HasPrefix(flags.Arg(1), "-"):
-		return fmt.Errorf("unexpected argument: %s (flags come before the directory)", oneLine(flags.Arg(1)))
+		return fmt.Errorf("unexpected argument: %s (flags come before the directory)", commandline.OneLine(flags.Arg(1)))
 	case flags.NArg() > 1:
-		return fmt.Errorf("unexpected argument: %s (one directory at a time)", oneLine(flags.Arg(1)))
+		return fmt.Errorf("unexpected argument: %s (one directory at a time)", commandline.OneLine(flags.Arg(1)))
 	case flags.NArg() == 1 && flags.Arg(0) == "":
 		return errors.New("the directory has no name")
 	case flags.NArg() == 1 && o.source.files.given():
@@ -183,29 +187,8 @@ func fromEtcd2(ctx context.Context, cfg etcdsource.Config) (check.Registry, erro
 	return r, nil
 }
 
-// An outputValue is the flag -o: how a report is written.
-type outputValue string
-
+// Values of -o.
 const (
-	outputText outputValue = "text"
-	outputJSON outputValue = "json"
+	outputText = "text"
+	outputJSON = "json"
 )
-
-func (v *outputValue) Set(s string) error {
-	switch o := outputValue(s); o {
-	case outputText, outputJSON:
-		*v = o
-		return nil
-	}
-	return errors.New("must be text or json")
-}
-
-func (v *outputValue) String() string { return string(*v) }
-func (v *outputValue) Type() string   { return "text or json" }
-
-func (v *outputValue) write(r *check.Report, w io.Writer) error {
-	if *v == outputJSON {
-		return r.WriteJSON(w)
-	}
-	return r.WriteText(w)
-}

@@ -158,7 +158,7 @@ func TestTheFirstBadFlagIsNamed(t *testing.T) {
 
 func TestLastValueOfAFlagWins(t *testing.T) {
 	o := defaults()
-	if err := o.parse(o.flagSet(), strings.Fields("-etcd_config=a -etcd_config b -udp_timeout=1s --udp-timeout 2s")); err != nil {
+	if err := o.commandLine().Parse(strings.Fields("-etcd_config=a -etcd_config b -udp_timeout=1s --udp-timeout 2s")); err != nil {
 		t.Fatal(err)
 	}
 	if o.source.etcd.configFile != "b" || o.proxy.UDPTimeout != 2*time.Second {
@@ -173,7 +173,7 @@ func TestFlagsReachThePackagesTheyAreFor(t *testing.T) {
 		t.Fatal(err)
 	}
 	o := defaults()
-	if err := o.parse(o.flagSet(), []string{
+	if err := o.commandLine().Parse([]string{
 		"-etcd_servers=http://a:1,http://b:2", "-config_sync_period=1h", "-service_port=nodePort", "-etcd_username=scott", "-etcd_password_file=" + password,
 		"-bind_address=10.0.0.1", "-dial_timeout=1ms", "-dial_total_timeout=2ms", "-half_closed_timeout=3ms", "-udp_timeout=4ms",
 		"-tcp_keepalive=5ms", "-drain_timeout=6ms", "-on_removal=close-after=7ms",
@@ -221,7 +221,7 @@ func TestFlagsReachThePackagesTheyAreFor(t *testing.T) {
 // parseError reads a command line and gives the error's text, "" for none.
 func parseError(args ...string) string {
 	o := defaults()
-	if err := o.parse(o.flagSet(), args); err != nil {
+	if err := o.commandLine().Parse(args); err != nil {
 		return err.Error()
 	}
 	return ""

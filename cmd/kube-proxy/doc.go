@@ -9,6 +9,7 @@
 //	kube-proxy check                      [flags] [DIRECTORY]
 //	kube-proxy register -service=NAME     [flags] [-- COMMAND ...]
 //	kube-proxy get|rm                     [flags] SERVICE
+//	kube-proxy help                       [WORD]
 //
 // This package reads the command line, makes the parts of the program from it, and handles signals and errors. Packages config and
 // proxy describe what happens to a record and to a connection; package cmd/internal/node connects them. docs/operating.md describes
@@ -16,8 +17,8 @@
 //
 // # The command line
 //
-// It is v0.4's. A name takes one dash or two, and underscores or dashes join its words (normalise.go). Values are checked when they are
-// parsed (values.go, limits.go), contradictions between flags after that (commandline.go). Either error ends the program with one line
+// It is v0.4's; package cmd/internal/commandline reads it, and explains it. Each flag belongs to a topic (flags.go, commandline.go). Values are
+// checked when they are parsed, contradictions between flags after that (contradictions.go). Either error ends the program with one line
 // and status 2, before it has read a file.
 //
 // source.go checks what the flags say of sources, and makes the [config.Source] values in their order of precedence. A source has a file

@@ -11,6 +11,7 @@ import (
 	"github.com/golang/glog"
 	"github.com/spf13/pflag"
 
+	"kubeproxy/cmd/internal/commandline"
 	"kubeproxy/config"
 	"kubeproxy/config/etcdauto"
 	"kubeproxy/config/etcdconfig"
@@ -20,7 +21,7 @@ import (
 
 // etcdOptions says where etcd is and how to talk to it. The files are read only when the source is made.
 type etcdOptions struct {
-	servers      listValue
+	servers      commandline.List
 	configFile   string
 	caFile       string
 	certFile     string
@@ -28,19 +29,23 @@ type etcdOptions struct {
 	insecure     bool
 	username     string
 	passwordFile string
-	version      etcdVersionValue
+	version      string
 }
 
-func (e *etcdOptions) addFlags(f *pflag.FlagSet) {
-	f.Var(&e.servers, "etcd_servers", "the etcd to watch: `URLs` of its members, separated by commas; repeat to add more")
-	f.Var(&e.version, "etcd_version", "`which` etcd it is: 3, 2 (its v2 API), or auto to ask its members")
-	f.StringVar(&e.configFile, "etcd_config", "", "`file` with etcd client settings as go-etcd saved them (JSON)")
-	f.StringVar(&e.caFile, "etcd_cafile", "", "`file` with the authorities that may vouch for etcd (PEM); the system's if not given")
-	f.StringVar(&e.certFile, "etcd_certfile", "", "`file` with the certificate to show to etcd (PEM)")
-	f.StringVar(&e.keyFile, "etcd_keyfile", "", "`file` with the key of -etcd_certfile (PEM)")
-	f.BoolVar(&e.insecure, "etcd_insecure_skip_tls_verify", false, "believe any server that says it is etcd")
-	f.StringVar(&e.username, "etcd_username", "", "`user` to log in to etcd as")
-	f.StringVar(&e.passwordFile, "etcd_password_file", "", "`file` with the password of -etcd_username")
+func (e *etcdOptions) addFlags(c *commandline.Command) {
+	c.Group(topicRegistry, func(f *pflag.FlagSet) {
+		f.Var(&e.servers, "etcd_servers", "the etcd to watch: `URLs` of its members, separated by commas; repeat to add more")
+		f.Var(commandline.Choice(&e.version, etcdAuto, etcd2, etcd3), "etcd_version", "`version` of etcd: 3, 2 (its v2 API), or auto to ask its members")
+		f.StringVar(&e.configFile, "etcd_config", "", "`file` with etcd client settings as go-etcd saved them (JSON)")
+	})
+	c.Group(topicSecurity, func(f *pflag.FlagSet) {
+		f.StringVar(&e.caFile, "etcd_cafile", "", "CA `file` that verifies etcd's certificate (PEM); the system's if not given")
+		f.StringVar(&e.certFile, "etcd_certfile", "", "`file` with the proxy's certificate for etcd (PEM)")
+		f.StringVar(&e.keyFile, "etcd_keyfile", "", "`file` with the key of -etcd_certfile (PEM)")
+		f.BoolVar(&e.insecure, "etcd_insecure_skip_tls_verify", false, "do not verify etcd's certificate")
+		f.StringVar(&e.username, "etcd_username", "", "`user` to log in to etcd as")
+		f.StringVar(&e.passwordFile, "etcd_password_file", "", "`file` with the password of -etcd_username")
+	})
 }
 
 // given reports whether the flags name an etcd.
@@ -126,26 +131,12 @@ func (e *etcdOptions) source(cfg etcdsource.Config) (config.Source, error) {
 	return etcdauto.New(cfg, v2, v3), err
 }
 
-// An etcdVersionValue is the flag -etcd_version.
-type etcdVersionValue string
-
+// Values of -etcd_version.
 const (
-	etcdAuto etcdVersionValue = "auto"
-	etcd2    etcdVersionValue = "2"
-	etcd3    etcdVersionValue = "3"
+	etcdAuto = "auto"
+	etcd2    = "2"
+	etcd3    = "3"
 )
-
-func (v *etcdVersionValue) Set(s string) error {
-	switch version := etcdVersionValue(s); version {
-	case etcdAuto, etcd2, etcd3:
-		*v = version
-		return nil
-	}
-	return errors.New("must be auto, 2 or 3")
-}
-
-func (v *etcdVersionValue) String() string { return string(*v) }
-func (v *etcdVersionValue) Type() string   { return "version" }
 
 // wantsTLS tells whether a flag says something about TLS. Then what the config file says about it
 // no longer counts: parts of both together would be hard to predict.

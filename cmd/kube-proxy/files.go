@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"kubeproxy/cmd/internal/commandline"
 	"kubeproxy/config/filesource"
 	"kubeproxy/registry"
 )
@@ -13,8 +14,10 @@ import (
 // fileOptions says which directory holds records.
 type fileOptions struct{ dir string }
 
-func (o *fileOptions) addFlags(f *pflag.FlagSet) {
-	f.StringVar(&o.dir, "registry_dir", "", "`directory` with records, each in a file whose path below it is the key; alone, or beside another source, which then comes first")
+func (o *fileOptions) addFlags(c *commandline.Command) {
+	c.Group(topicRegistry, func(f *pflag.FlagSet) {
+		f.StringVar(&o.dir, "registry_dir", "", "`directory` with records, each in a file whose path below it is the key; alone, or beside another source, which then comes first")
+	})
 }
 
 // given reports whether the flags name a directory.

@@ -9,29 +9,35 @@ import (
 	"github.com/golang/glog"
 	"github.com/spf13/pflag"
 
+	"kubeproxy/cmd/internal/commandline"
 	"kubeproxy/cmd/internal/logsink"
 	"kubeproxy/registry"
 )
 
 // addLogFlags adds glog's flags. As in v0.4, logs go to standard error unless -logtostderr=false
 // sends them to files. glog itself always writes to standard error, which logsink reads.
-func (o *options) addLogFlags(f *pflag.FlagSet) {
+func (o *options) addLogFlags(c *commandline.Command) {
 	const toStderr = "logtostderr"
 	if err := flag.Set(toStderr, "true"); err != nil {
 		panic(err) // glog defines it
 	}
-	flag.VisitAll(func(of *flag.Flag) {
-		if of.Name != toStderr {
-			f.AddGoFlag(of)
+	c.Group(topicLogging, func(f *pflag.FlagSet) {
+		for _, of := range []struct{ name, usage string }{
+			{"alsologtostderr", "log to files and to standard error"},
+			{"log_backtrace_at", "when the log line at `file:N` is written, add a stack trace"},
+			{"log_dir", "`directory` for log files; the system's temporary directory if not given"},
+			{"log_link", "`directory` for links to the newest log files, too"},
+			{"logbuflevel", "no effect: log files are written at once"},
+			{"stderrthreshold", "log lines of this `severity` or a higher one go to standard error as well as to files: 0 INFO, 1 WARNING, 2 ERROR, 3 FATAL"},
+			{"v", "log `level`: 1 listeners, 2 connections, 3 decisions, 4 everything"},
+			{"vmodule", "log levels by source file, such as `proxier=3,dial=2`"},
+		} {
+			f.AddGoFlag(flag.Lookup(of.name))
+			f.Lookup(of.name).Usage = of.usage
 		}
+		f.BoolVar(&o.logToStderr, toStderr, true, "log to standard error; if not, to files in -log_dir")
 	})
-	f.BoolVar(&o.logToStderr, toStderr, true, flag.Lookup(toStderr).Usage)
-	f.Lookup("v").Usage = "log `level`: 1 listeners, 2 connections, 3 decisions, 4 everything"
-	f.Lookup("vmodule").Usage = "log levels by source file, `proxier=3,...`"
-	f.Lookup("log_dir").Usage = "`directory` for log files; the system's temporary directory if not given"
-	f.Lookup("log_backtrace_at").Usage = "when the log line at `file:N` is written, add a stack trace"
-	f.Lookup("stderrthreshold").Usage = "log lines of this `severity` or a higher one go to standard error as well as to files"
-	f.Lookup("logbuflevel").Usage = "no effect: log files are written at once"
+	c.Move(topicObsolete, "logbuflevel")
 }
 
 // lastLines is how long the program waits at its end for a log that is slow or is not read.

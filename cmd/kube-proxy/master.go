@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"kubeproxy/cmd/internal/commandline"
 	"kubeproxy/config/apisource"
 	"kubeproxy/config/remote"
 	"kubeproxy/registry"
@@ -27,15 +28,19 @@ type masterOptions struct {
 // inCluster is the address that stands for what each pod is given.
 const inCluster = "in-cluster"
 
-func (m *masterOptions) addFlags(f *pflag.FlagSet) {
-	f.StringVar(&m.address, "master", "", "`address` of the Kubernetes API server to read from instead of etcd: host:port, a URL, or "+inCluster+" for the service account of this pod")
-	f.StringVar(&m.kubeconfig, "kubeconfig", "", "`file` whose current context names the API server and the credentials; -master and its flags win over it")
-	f.StringVar(&m.apiVersion, "api_version", "", "`version` of the API: v1beta1, v1beta2 or v1; the newest that the server has if not given")
-	f.BoolVar(&m.insecure, "insecure_skip_tls_verify", false, "believe any server that says it is the API server")
-	f.StringVar(&m.certFile, "client_certificate", "", "`file` with the certificate to show to the API server (PEM)")
-	f.StringVar(&m.keyFile, "client_key", "", "`file` with the key of -client_certificate (PEM)")
-	f.StringVar(&m.caFile, "certificate_authority", "", "`file` with the authorities that may vouch for the API server (PEM); the system's if not given")
-	f.StringVar(&m.tokenFile, "master_token_file", "", "`file` with the bearer token to send to the API server; it is read again for each request")
+func (m *masterOptions) addFlags(c *commandline.Command) {
+	c.Group(topicRegistry, func(f *pflag.FlagSet) {
+		f.StringVar(&m.address, "master", "", "`address` of the Kubernetes API server to read from instead of etcd: host:port, a URL, or "+inCluster+" for the service account of this pod")
+		f.StringVar(&m.kubeconfig, "kubeconfig", "", "`file` whose current context names the API server and the credentials; -master and its flags win over it")
+		f.StringVar(&m.apiVersion, "api_version", "", "`version` of the API: v1beta1, v1beta2 or v1; the newest that the server has if not given")
+	})
+	c.Group(topicSecurity, func(f *pflag.FlagSet) {
+		f.BoolVar(&m.insecure, "insecure_skip_tls_verify", false, "do not verify the API server's certificate")
+		f.StringVar(&m.certFile, "client_certificate", "", "`file` with the proxy's certificate for the API server (PEM)")
+		f.StringVar(&m.keyFile, "client_key", "", "`file` with the key of -client_certificate (PEM)")
+		f.StringVar(&m.caFile, "certificate_authority", "", "CA `file` that verifies the API server's certificate (PEM); the system's if not given")
+		f.StringVar(&m.tokenFile, "master_token_file", "", "`file` with the bearer token to send to the API server; it is read again for each request")
+	})
 }
 
 // Names of flags: those that mean nothing without an API server, and those that mean nothing with one.

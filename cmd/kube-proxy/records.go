@@ -15,6 +15,7 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"kubeproxy/cmd/internal/commandline"
 	"kubeproxy/cmd/internal/register"
 	"kubeproxy/config/etcdsource"
 	"kubeproxy/registry"
@@ -25,49 +26,61 @@ type recordOptions struct {
 	options // of these etcd and the version
 	timeout time.Duration
 	service serviceValue
+
+	word, summary string
+	do            func(context.Context, *recordSet, io.Writer) error
 }
 
-// runGet is the program when its first argument is "get": it prints what etcd holds about a service.
-func runGet(args []string, stdout, stderr io.Writer) int {
-	return runOnRecords("get", printRecords, args, stdout, stderr)
+// newGet is for "kube-proxy get", which prints what etcd holds about a service.
+func newGet() *recordOptions {
+	return newRecordOptions("get", "prints the records that etcd holds of a service", printRecords)
 }
 
-// runRemove is the program when its first argument is "rm": it deletes what etcd holds about a service.
-func runRemove(args []string, stdout, stderr io.Writer) int {
-	return runOnRecords("rm", removeRecords, args, stdout, stderr)
+// newRemove is for "kube-proxy rm", which deletes what etcd holds about a service.
+func newRemove() *recordOptions {
+	return newRecordOptions("rm", "deletes the records that etcd holds of a service", removeRecords)
 }
 
-func runOnRecords(word string, do func(context.Context, *recordSet, io.Writer) error, args []string, stdout, stderr io.Writer) int {
-	o := &recordOptions{options: *defaults(), timeout: 10 * time.Second}
-	flags := newFlagSet("kube-proxy "+word+" [flags] SERVICE", &o.version)
-	flags.Var(positive(&o.timeout), "timeout", "how long to wait for etcd, in all")
-	o.source.etcd.addFlags(flags)
-	if status, done := begin(o.parse, flags, &o.version, args, stdout, stderr); done {
+func newRecordOptions(word, summary string, do func(context.Context, *recordSet, io.Writer) error) *recordOptions {
+	return &recordOptions{options: *defaults(), timeout: 10 * time.Second, word: word, summary: summary, do: do}
+}
+
+func (o *recordOptions) commandLine() *commandline.Command {
+	c := commandline.New("kube-proxy "+o.word, "SERVICE", o.summary, o.examine)
+	c.Group(commandline.General, func(f *pflag.FlagSet) {
+		f.Var(commandline.Positive(&o.timeout), "timeout", "how long to wait for etcd, in all")
+	})
+	o.source.etcd.addFlags(c)
+	return c
+}
+
+// execute is the program when its first argument is the word: without that word.
+func (o *recordOptions) execute(args []string, stdout, stderr io.Writer) int {
+	if status, done := begin(o.commandLine(), args, stdout, stderr); done {
 		return status
 	}
-	if err := o.run(do, stdout); err != nil {
-		fmt.Fprintf(stderr, "kube-proxy %s: %v\n", word, err)
+	if err := o.run(stdout); err != nil {
+		fmt.Fprintf(stderr, "kube-proxy %s: %v\n", o.word, err)
 		return exitFailed
 	}
 	return exitDone
 }
 
-func (o *recordOptions) parse(flags *pflag.FlagSet, args []string) error {
-	return parse(flags, &o.version, args, func() error {
-		switch {
-		case flags.NArg() == 0:
-			return errors.New("no service: give NAME or NAMESPACE/NAME")
-		case flags.NArg() > 1:
-			return fmt.Errorf("unexpected argument: %s (one service at a time; flags come before it)", oneLine(flags.Arg(1)))
-		}
-		if err := o.service.Set(flags.Arg(0)); err != nil {
-			return fmt.Errorf("invalid service %s: %w", oneLine(flags.Arg(0)), err)
-		}
-		return o.source.etcd.contradictionOfWriter()
-	})
+// examine looks at the arguments, and whether the flags go together.
+func (o *recordOptions) examine(flags *pflag.FlagSet) error {
+	switch {
+	case flags.NArg() == 0:
+		return errors.New("no service: give NAME or NAMESPACE/NAME")
+	case flags.NArg() > 1:
+		return fmt.Errorf("unexpected argument: %s (one service at a time; flags come before it)", commandline.OneLine(flags.Arg(1)))
+	}
+	if err := o.service.Set(flags.Arg(0)); err != nil {
+		return fmt.Errorf("invalid service %s: %w", commandline.OneLine(flags.Arg(0)), err)
+	}
+	return o.source.etcd.contradictionOfWriter()
 }
 
-func (o *recordOptions) run(do func(context.Context, *recordSet, io.Writer) error, stdout io.Writer) error {
+func (o *recordOptions) run(stdout io.Writer) error {
 	cfg, err := o.source.etcd.config(0)
 	if err != nil {
 		return err
@@ -86,7 +99,7 @@ func (o *recordOptions) run(do func(context.Context, *recordSet, io.Writer) erro
 	defer client.Close()
 	set, err := readRecords(ctx, client, registry.Name(o.service))
 	if err == nil {
-		err = do(ctx, set, stdout)
+		err = o.do(ctx, set, stdout)
 	}
 	if failed, ok := errors.AsType[etcdError](err); ok {
 		return dialer.Explain(ctx, failed.error)

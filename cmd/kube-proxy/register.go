@@ -16,6 +16,7 @@ import (
 	"github.com/golang/glog"
 	"github.com/spf13/pflag"
 
+	"kubeproxy/cmd/internal/commandline"
 	"kubeproxy/cmd/internal/register"
 	"kubeproxy/config/etcdconfig"
 	"kubeproxy/config/etcdsource"
@@ -27,7 +28,7 @@ type registerOptions struct {
 	options  // of these etcd, the version and the log
 	service  serviceValue
 	ports    instancePorts
-	address  addressValue
+	address  commandline.Address
 	host     string
 	check    string
 	interval time.Duration
@@ -39,36 +40,44 @@ type registerOptions struct {
 // The shortest lease leaves time for three attempts within it.
 const leastTTL = 5 * time.Second
 
-func (o *registerOptions) flagSet() *pflag.FlagSet {
-	f := newFlagSet("kube-proxy register [flags] [-- COMMAND ...]", &o.version)
-	f.Var(&o.service, "service", "`name` of the service, or NAMESPACE/NAME")
-	f.Var(&o.ports, "port", "a port of the instance: `[NAME=]NUMBER[/udp]`, with the name of the service's port if it has one; repeat to add more")
-	f.Var(&o.address, "address", "`address` that proxies connect to; if not given, the address of this machine towards etcd")
-	f.StringVar(&o.host, "host", o.host, "`name` of this machine; host, address and ports identify the instance")
-	f.StringVar(&o.check, "check", "", "`check` of the instance: tcp, http=/PATH, exec=COMMAND or none; tcp if it has a TCP port")
-	f.Var(atLeast(100*time.Millisecond, &o.interval), "check_interval", "time between two checks; two in a row must fail")
-	f.Var(atLeast(leastTTL, &o.ttl), "ttl", "lease of the record: how long it stays when this process dies or loses etcd")
-	f.Var(zeroOr(0, &o.drain), "drain", "how long the record says terminating after SIGTERM, before COMMAND is sent SIGTERM, too, and the record is deleted")
-	o.source.etcd.addFlags(f)
-	o.addLogFlags(f)
-	return f
-}
-
-// runRegister is the program when its first argument is "register": without that word.
-func runRegister(args []string, stdout, stderr io.Writer) int {
+func newRegister() *registerOptions {
 	host, _ := os.Hostname() // empty: then address and ports identify the instance
-	o := &registerOptions{
+	return &registerOptions{
 		options:  *defaults(),
 		host:     host,
 		interval: 2 * time.Second,
 		ttl:      15 * time.Second,
 		drain:    5 * time.Second,
 	}
-	flags := o.flagSet()
-	if status, done := begin(o.parse, flags, &o.version, args, stdout, stderr); done {
+}
+
+func (o *registerOptions) commandLine() *commandline.Command {
+	c := commandline.New("kube-proxy register", "[-- COMMAND ...]", "keeps an instance of a service registered in etcd, as long as its check passes", o.examine)
+	c.Group(topicInstance, func(f *pflag.FlagSet) {
+		f.Var(&o.service, "service", "`name` of the service, or NAMESPACE/NAME")
+		f.Var(&o.ports, "port", "a port of the instance: `[NAME=]NUMBER[/udp]`, with the name of the service's port if it has one; repeat to add more")
+		f.Var(&o.address, "address", "`address` that proxies connect to")
+		f.StringVar(&o.host, "host", o.host, "`name` of this machine; host, address and ports identify the instance")
+		f.StringVar(&o.check, "check", "", "`check` of the instance: tcp, http=/PATH, exec=COMMAND or none; tcp if it has a TCP port")
+		f.Var(commandline.AtLeast(100*time.Millisecond, &o.interval), "check_interval", "time between two checks; two in a row must fail")
+		f.Var(commandline.AtLeast(leastTTL, &o.ttl), "ttl", "lease of the record: how long it stays when this process dies or loses etcd")
+		f.Var(commandline.ZeroOr(0, &o.drain), "drain", "how long the record says terminating after SIGTERM, before COMMAND is sent SIGTERM, too, and the record is deleted")
+	})
+	c.Derive("host", "the host name", o.host)
+	c.Derive("address", "the address from which this machine reaches etcd", "")
+	o.source.etcd.addFlags(c)
+	o.addLogFlags(c)
+	return c
+}
+
+// runRegister is the program when its first argument is "register": without that word.
+func runRegister(args []string, stdout, stderr io.Writer) int {
+	o := newRegister()
+	c := o.commandLine()
+	if status, done := begin(c, args, stdout, stderr); done {
 		return status
 	}
-	log, err := o.startLog(flags)
+	log, err := o.startLog(c.Flags)
 	if err != nil {
 		fmt.Fprintln(stderr, err)
 		return exitFailed
@@ -82,29 +91,28 @@ func runRegister(args []string, stdout, stderr io.Writer) int {
 	return status
 }
 
-func (o *registerOptions) parse(flags *pflag.FlagSet, args []string) error {
-	return parse(flags, &o.version, args, func() error {
-		o.command = flags.Args()
-		switch {
-		case len(o.command) > 0 && flags.ArgsLenAtDash() != 0:
-			return fmt.Errorf("unexpected argument: %s (a command comes after --)", oneLine(o.command[0]))
-		case o.service.Name == "":
-			return errors.New("no service: give -service")
-		case len(o.ports) == 0:
-			return errors.New("no port: give -port")
-		}
-		in := o.instance()
-		if !in.Address.IsValid() {
-			in.Address = netip.IPv6Loopback() // it will be found; what else is wrong does not depend on it
-		}
-		if err := in.Validate(); err != nil {
-			return err
-		}
-		if _, err := register.ParseCheck(o.check, &in); err != nil {
-			return fmt.Errorf("-check: %w", err)
-		}
-		return o.source.etcd.contradictionOfWriter()
-	})
+// examine looks at the arguments, and whether the flags go together.
+func (o *registerOptions) examine(flags *pflag.FlagSet) error {
+	o.command = flags.Args()
+	switch {
+	case len(o.command) > 0 && flags.ArgsLenAtDash() != 0:
+		return fmt.Errorf("unexpected argument: %s (a command comes after --)", commandline.OneLine(o.command[0]))
+	case o.service.Name == "":
+		return errors.New("no service: give -service")
+	case len(o.ports) == 0:
+		return errors.New("no port: give -port")
+	}
+	in := o.instance()
+	if !in.Address.IsValid() {
+		in.Address = netip.IPv6Loopback() // it will be found; what else is wrong does not depend on it
+	}
+	if err := in.Validate(); err != nil {
+		return err
+	}
+	if _, err := register.ParseCheck(o.check, &in); err != nil {
+		return fmt.Errorf("-check: %w", err)
+	}
+	return o.source.etcd.contradictionOfWriter()
 }
 
 // contradictionOfWriter is contradiction for a program that needs an etcd of version 3.

@@ -9,6 +9,7 @@ import (
 	"github.com/golang/glog"
 	"github.com/spf13/pflag"
 
+	"kubeproxy/cmd/internal/commandline"
 	"kubeproxy/config"
 	"kubeproxy/config/etcdsource"
 	"kubeproxy/registry"
@@ -18,22 +19,34 @@ import (
 // only what is here.
 type sourceOptions struct {
 	sync   time.Duration
-	port   servicePortValue
+	port   string
 	etcd   etcdOptions
 	master masterOptions
 	files  fileOptions
 }
 
-func (o *sourceOptions) addFlags(f *pflag.FlagSet) {
-	f.Var(positive(&o.sync), "config_sync_period", "interval between full lists, beside the watch")
-	f.Var(&o.port, "service_port", "which `port` of its services a node offers: port, or nodePort for that of Kubernetes' services of type NodePort and LoadBalancer")
-	o.etcd.addFlags(f)
-	o.master.addFlags(f)
-	o.files.addFlags(f)
+func (o *sourceOptions) addFlags(c *commandline.Command) {
+	c.Group(topicRegistry, func(f *pflag.FlagSet) {
+		f.Var(commandline.Positive(&o.sync), "config_sync_period", "interval between full lists, beside the watch")
+	})
+	c.Group(topicListening, func(f *pflag.FlagSet) {
+		f.Var(commandline.Choice(&o.port, offerPort, offerNodePort), "service_port", "which `port` of its services a node offers: port, or nodePort for that of Kubernetes' services of type NodePort and LoadBalancer")
+	})
+	o.etcd.addFlags(c)
+	o.master.addFlags(c)
+	o.files.addFlags(c)
 }
 
+// Values of -service_port.
+const (
+	offerPort     = "port"
+	offerNodePort = "nodePort"
+)
+
 // decoder says how sources are to understand records.
-func (o *sourceOptions) decoder() registry.Decoder { return registry.Decoder{NodePorts: bool(o.port)} }
+func (o *sourceOptions) decoder() registry.Decoder {
+	return registry.Decoder{NodePorts: o.port == offerNodePort}
+}
 
 // etcdConfig is what the etcd source is told.
 func (o *sourceOptions) etcdConfig() (etcdsource.Config, error) {

@@ -3,154 +3,131 @@ package main
 import (
 	"errors"
 	"fmt"
-	"net/netip"
+	"maps"
+	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
-	"github.com/spf13/pflag"
-
 	"kubeproxy/proxy"
+	"kubeproxy/proxy/balance"
 	"kubeproxy/registry"
 )
 
-// An addressValue is a flag that holds an IP address, by v0.4's rules: blanks around it are
-// trimmed, and nothing but a whole numeric address will do.
-type addressValue netip.Addr
+// A portsValue is a flag that holds ports and ranges of ports, each for one namespace (team-a=9000-9999) or for all namespaces that are
+// not named. Each use of it adds to the list.
+type portsValue struct{ *proxy.Config }
 
-func (a *addressValue) Set(s string) error {
-	ip, err := netip.ParseAddr(strings.TrimSpace(s))
-	if err != nil || ip.Zone() != "" {
-		return fmt.Errorf("invalid IP address: '%s'", s)
-	}
-	*a = addressValue(ip.Unmap())
-	return nil
-}
-
-func (a *addressValue) String() string {
-	if !netip.Addr(*a).IsValid() {
-		return "" // not given
-	}
-	return netip.Addr(*a).String()
-}
-
-func (a *addressValue) Type() string { return "ip" }
-
-// A listValue is a flag that holds a list: values are split at commas, and each use of the flag
-// adds to it. Blanks are trimmed. v0.4 kept those of "http://a:1, http://b:1", and the second
-// address never worked.
-type listValue []string
-
-func (l *listValue) Set(s string) error {
+func (p portsValue) Set(s string) error {
 	for item := range strings.SplitSeq(s, ",") {
-		if item = strings.TrimSpace(item); item == "" {
-			return errors.New("value should not be an empty string")
+		namespace, ports, named := strings.Cut(item, "=")
+		if !named {
+			ports = item
 		}
-		*l = append(*l, item)
+		r, err := parseRange(ports)
+		if err != nil {
+			return err
+		}
+		if !named {
+			p.AllowedPorts = append(p.AllowedPorts, r)
+			continue
+		}
+		if namespace = strings.TrimSpace(namespace); namespace == "" || strings.Contains(namespace, "/") {
+			return errors.New("want the name of a namespace before =, such as team-a=9000-9999")
+		}
+		if p.NamespacePorts == nil {
+			p.NamespacePorts = make(map[string][]proxy.PortRange)
+		}
+		p.NamespacePorts[namespace] = append(p.NamespacePorts[namespace], r)
 	}
 	return nil
 }
 
-func (l *listValue) String() string { return strings.Join(*l, ",") }
-func (l *listValue) Type() string   { return "list" }
-
-// A durationValue is a flag that sets a time span, which is never negative.
-type durationValue struct {
-	*time.Duration
-	zero  bool          // zero is allowed
-	least time.Duration // of other values
+func parseRange(s string) (proxy.PortRange, error) {
+	first, last, isRange := strings.Cut(strings.TrimSpace(s), "-")
+	if !isRange {
+		last = first
+	}
+	from, err := parsePort(first)
+	if err != nil {
+		return proxy.PortRange{}, err
+	}
+	to, err := parsePort(last)
+	if err != nil {
+		return proxy.PortRange{}, err
+	}
+	if to < from {
+		return proxy.PortRange{}, fmt.Errorf("the range %d-%d is the wrong way round", from, to)
+	}
+	return proxy.PortRange{First: from, Last: to}, nil
 }
 
-// positive is a flag that sets d to more than zero.
-func positive(d *time.Duration) durationValue { return durationValue{Duration: d} }
-
-// atLeast is a flag that sets d to least or more.
-func atLeast(least time.Duration, d *time.Duration) durationValue {
-	return durationValue{Duration: d, least: least}
+func parsePort(s string) (uint16, error) {
+	n, err := strconv.ParseUint(strings.TrimSpace(s), 10, 16)
+	if err != nil || n == 0 {
+		return 0, fmt.Errorf("want ports from 1 to %d and ranges of them, such as 80,8000-8999", math.MaxUint16)
+	}
+	return uint16(n), nil
 }
 
-// zeroOr is a flag that sets d to zero, or to least or more.
-func zeroOr(least time.Duration, d *time.Duration) durationValue {
-	return durationValue{Duration: d, zero: true, least: least}
+func (p portsValue) String() string {
+	var items []string
+	list := func(prefix string, ranges []proxy.PortRange) {
+		for _, r := range ranges {
+			if r.First == r.Last {
+				items = append(items, fmt.Sprintf("%s%d", prefix, r.First))
+			} else {
+				items = append(items, fmt.Sprintf("%s%d-%d", prefix, r.First, r.Last))
+			}
+		}
+	}
+	list("", p.AllowedPorts)
+	for _, namespace := range slices.Sorted(maps.Keys(p.NamespacePorts)) {
+		list(namespace+"=", p.NamespacePorts[namespace])
+	}
+	return strings.Join(items, ",")
 }
+func (p portsValue) Type() string { return "ports" }
 
-func (d durationValue) Set(s string) error {
-	v, err := time.ParseDuration(s)
+// A removalValue is the flag -on_removal.
+type removalValue balance.Removal
+
+func (r *removalValue) Set(s string) error {
+	after, timed := strings.CutPrefix(s, "close-after=")
 	switch {
-	case err != nil:
-		return err
-	case v < 0:
-		return errors.New("must not be negative")
-	case v == 0 && !d.zero:
-		return errors.New("must be more than zero")
-	case v != 0 && v < d.least:
-		return fmt.Errorf("must be at least %v", d.least)
+	case s == "drain":
+		*r = removalValue{}
+	case s == "close":
+		*r = removalValue{Close: true}
+	case timed:
+		d, err := time.ParseDuration(after)
+		if err != nil {
+			return err
+		}
+		if d < 0 {
+			return errors.New("must not be negative")
+		}
+		*r = removalValue{Close: true, After: d}
+	default:
+		return errors.New("want drain, close or close-after=TIME")
 	}
-	*d.Duration = v
 	return nil
 }
 
-func (d durationValue) Type() string { return "duration" }
-
-// A versionValue is the flag -version: a boolean that may also be "raw".
-type versionValue uint8
-
-const (
-	versionOff versionValue = iota
-	versionShort
-	versionRaw
-)
-
-func (v *versionValue) Set(s string) error {
-	if s == "raw" {
-		*v = versionRaw
-		return nil
-	}
-	on, err := strconv.ParseBool(s)
+func (r *removalValue) String() string {
 	switch {
-	case err != nil:
-		return err
-	case on:
-		*v = versionShort
-	default:
-		*v = versionOff
+	case !r.Close:
+		return "drain"
+	case r.After == 0:
+		return "close"
 	}
-	return nil
+	return "close-after=" + r.After.String()
 }
+func (r *removalValue) Type() string { return "rule" }
 
-func (v *versionValue) String() string { return [...]string{"false", "true", "raw"}[*v] }
-func (v *versionValue) Type() string   { return "bool" }
-
-// A helpValue is the flag -help. Set gives [pflag.ErrHelp], which ends the parsing right there.
-type helpValue struct{}
-
-func (helpValue) Set(string) error { return pflag.ErrHelp }
-func (helpValue) String() string   { return "false" }
-func (helpValue) Type() string     { return "bool" }
-
-// A servicePortValue is the flag -service_port: whether services offer their nodePorts.
-type servicePortValue bool
-
-func (v *servicePortValue) Set(s string) error {
-	switch s {
-	case "port":
-		*v = false
-	case "nodePort":
-		*v = true
-	default:
-		return errors.New("must be port or nodePort")
-	}
-	return nil
-}
-
-func (v *servicePortValue) String() string {
-	if *v {
-		return "nodePort"
-	}
-	return "port"
-}
-
-func (v *servicePortValue) Type() string { return "port" }
+// Choices returns the rules. The last one needs a time.
+func (r *removalValue) Choices() []string { return []string{"drain", "close", "close-after="} }
 
 // An engineValue is the flag -engine.
 type engineValue proxy.Kind
@@ -163,8 +140,9 @@ func (e *engineValue) Set(s string) error {
 	return err
 }
 
-func (e *engineValue) String() string { return proxy.Kind(*e).String() }
-func (e *engineValue) Type() string   { return "engine" }
+func (e *engineValue) String() string    { return proxy.Kind(*e).String() }
+func (e *engineValue) Type() string      { return "engine" }
+func (e *engineValue) Choices() []string { return proxy.KindNames() }
 
 // A balanceValue is the flag -load_balance.
 type balanceValue registry.Balance
@@ -179,3 +157,12 @@ func (b *balanceValue) Set(s string) error {
 
 func (b *balanceValue) String() string { return registry.Balance(*b).String() }
 func (b *balanceValue) Type() string   { return "algorithm" }
+
+// Choices returns the algorithms.
+func (b *balanceValue) Choices() []string {
+	var names []string
+	for v := registry.RoundRobin; v <= registry.SourceAddress; v++ {
+		names = append(names, v.String())
+	}
+	return names
+}

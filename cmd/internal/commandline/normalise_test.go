@@ -1,4 +1,4 @@
-package main
+package commandline
 
 import (
 	"flag"
@@ -36,7 +36,7 @@ func TestNormaliseKeepsTheMeaning(t *testing.T) {
 		{"and after --", "-- -v 1", "-- -v 1"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			got := strings.Join(normalise(defaults().flagSet(), strings.Fields(tt.args)), " ")
+			got := strings.Join(normalise(sample().Flags, strings.Fields(tt.args)), " ")
 			if got != tt.want {
 				t.Errorf("normalise(%s)\n got %s\nwant %s", tt.args, got, tt.want)
 			}
@@ -59,7 +59,7 @@ func FuzzNormalise(f *testing.F) {
 		if line != "" {
 			args = strings.Split(line, "\n")
 		}
-		flags := defaults().flagSet()
+		flags := sample().Flags
 		normal := normalise(flags, args)
 		if again := normalise(flags, normal); !cmp.Equal(again, normal) {
 			t.Errorf("normalise(%q) = %q, and that normalises to %q", args, normal, again)
@@ -106,10 +106,10 @@ func (r *reading) end(left []string, err error) {
 }
 
 func readWithPflag(args []string) (r reading) {
-	flags := defaults().flagSet()
+	flags := sample().Flags
 	err := flags.ParseAll(args, func(f *pflag.Flag, value string) error { return r.take(f.Name, value) })
 	if err != nil {
-		err = inOldWords(err)
+		err = sample().inOldWords(err)
 	}
 	r.end(flags.Args(), err)
 	return r
@@ -119,7 +119,7 @@ func readWithPflag(args []string) (r reading) {
 func readWithFlag(args []string) (r reading, sameNames bool) {
 	model := flag.NewFlagSet("kube-proxy", flag.ContinueOnError)
 	model.SetOutput(io.Discard)
-	defaults().flagSet().VisitAll(func(f *pflag.Flag) {
+	sample().Flags.VisitAll(func(f *pflag.Flag) {
 		take := func(value string) error { return r.take(f.Name, value) }
 		if f.NoOptDefVal != "" {
 			model.BoolFunc(f.Name, "", take)

@@ -1,0 +1,55 @@
+package main
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+
+	"kubeproxy/internal/takeover"
+)
+
+// contradiction reports flags that contradict each other.
+func (o *options) contradiction() error {
+	if o.proxy.DialTimeout > o.proxy.DialTotalTimeout {
+		return fmt.Errorf("-dial_timeout (%v) is more than -dial_total_timeout (%v)", o.proxy.DialTimeout, o.proxy.DialTotalTimeout)
+	}
+	if err := cmp.Or(o.limitsContradiction(), o.operatorsContradiction()); err != nil {
+		return err
+	}
+	if o.takeover != "" {
+		if err := takeover.CheckPath(o.takeover); err != nil {
+			return fmt.Errorf("-takeover: %w", err)
+		}
+	}
+	return o.source.contradiction()
+}
+
+// limitsContradiction reports limits that contradict each other.
+func (o *options) limitsContradiction() error {
+	for _, l := range []struct {
+		part, whole         int
+		partFlag, wholeFlag string
+	}{
+		{o.proxy.MaxConnectionsPerService, o.proxy.MaxConnections, "-max_connections_per_service", "-max_connections"},
+		{o.proxy.MaxUDPSessionsPerService, o.proxy.MaxUDPSessions, "-max_udp_sessions_per_service", "-max_udp_sessions"},
+	} {
+		if l.whole != 0 && l.part > l.whole {
+			return fmt.Errorf("%s (%d) is more than %s (%d)", l.partFlag, l.part, l.wholeFlag, l.whole)
+		}
+	}
+	return nil
+}
+
+// operatorsContradiction reports flags about the operators' pages that contradict each other.
+func (o *options) operatorsContradiction() error {
+	healthz, metrics := o.operators.Healthz.IsValid(), o.operators.Metrics.IsValid()
+	switch {
+	case !metrics && o.operators.Profiling:
+		return errors.New("-profiling means nothing without -metrics_bind_address")
+	case !metrics && o.metricsEndpoints:
+		return errors.New("-metrics_endpoints means nothing without -metrics_bind_address")
+	case !metrics && !healthz && o.configMaxAge != 0:
+		return errors.New("-config_max_age means nothing without -healthz_bind_address or -metrics_bind_address")
+	}
+	return nil
+}

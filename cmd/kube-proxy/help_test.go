@@ -1,0 +1,86 @@
+package main
+
+import (
+	"bytes"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/spf13/pflag"
+
+	"kubeproxy/cmd/internal/commandline/mantest"
+)
+
+// help is what "kube-proxy help" prints about words.
+func help(t *testing.T, words ...string) string {
+	t.Helper()
+	var stdout, stderr bytes.Buffer
+	if status := run(append([]string{"help"}, words...), &stdout, &stderr); status != exitDone || stderr.Len() > 0 {
+		t.Fatalf("help %q: exit status %d, and it said %q", words, status, &stderr)
+	}
+	return stdout.String()
+}
+
+// Each flag of each command is in "help all", under a topic, with a sentence of plain English, and in the man page.
+func TestEachFlagHasATopicAndAHelpOfPlainEnglish(t *testing.T) {
+	all, page := help(t, "all"), help(t, "man")
+	m := manual()
+	odd := regexp.MustCompile(`(?i)\b(nobody|somebody|whoever|vouch|believe)\b|[^ -~]|\.$`)
+	for _, c := range m.Commands {
+		c.Flags.VisitAll(func(f *pflag.Flag) {
+			if f.Hidden {
+				return
+			}
+			if !strings.Contains(all, "\n  -"+f.Name+"\n") && !strings.Contains(all, "\n  -"+f.Name+" ") {
+				t.Errorf("%s: -%s has no topic that the manual knows", c.Name, f.Name)
+			}
+			if !strings.Contains(page, "\n.It Fl "+f.Name) && len(f.Name) > 1 {
+				t.Errorf("%s: -%s is not in the man page", c.Name, f.Name)
+			}
+			text := strings.ReplaceAll(f.Usage, "`", "")
+			if words := len(strings.Fields(text)); words < 3 || words > 40 || odd.MatchString(text) {
+				t.Errorf("%s: -%s has the help %q; want a plain sentence of 3 to 40 words without a full stop", c.Name, f.Name, text)
+			}
+		})
+	}
+	for _, name := range m.Common {
+		if m.Commands[0].Flags.Lookup(name) == nil {
+			t.Errorf("-%s is no flag", name)
+		}
+	}
+	for _, topic := range m.Topics { // "kube-proxy help WORD" has one meaning
+		if m.Commands[0].Flags.Lookup(topic.Name) != nil || slices.Contains(m.Words(), topic.Name) {
+			t.Errorf("topic %s has the name of a flag or of a command", topic.Name)
+		}
+	}
+	if last := all[strings.LastIndex(all, "\n\nObsolete: "):]; !strings.Contains(last, "-log_flush_frequency") {
+		t.Error("the flags without effect are not at the end")
+	}
+}
+
+func TestEachCommandIsInTheManual(t *testing.T) {
+	named := manual().Words()
+	for word := range words {
+		if !slices.Contains(named, word) {
+			t.Errorf("%s is not in the manual", word)
+		}
+	}
+	if len(named) != len(words)+1 { // help
+		t.Errorf("the manual has %q, the program %d words", named, len(words))
+	}
+}
+
+func TestTheManPageHasWhatAnOperatorLooksFor(t *testing.T) {
+	page := help(t, "man")
+	mantest.Check(t, page)
+	for _, want := range []string{"-etcd_servers=", "-registry_dir=", "kube-proxy check records", "kube-proxy register ", "kube-proxy get ", "kube-proxy rm ",
+		".Sh SIGNALS\n", ".Sh FILES\n", ".Sh EXIT STATUS\n", ".Sh EXAMPLES\n", "SIGUSR2", ".Ss Obsolete"} {
+		if !strings.Contains(page, want) {
+			t.Errorf("the man page does not have %q", want)
+		}
+	}
+	if page != help(t, "man") || strings.Contains(page, " here)") {
+		t.Error("the man page depends on this machine")
+	}
+}
