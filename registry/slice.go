@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
@@ -36,7 +37,8 @@ func (s *EndpointSlice) Equal(t *EndpointSlice) bool {
 // A sliceEndpoint is one endpoint of a slice. Of its addresses the first counts: Kubernetes gives the others no meaning.
 type sliceEndpoint struct {
 	address    string
-	addresses  int // how many there are
+	ipv4       netip.Addr // the address where it was read already
+	addresses  int        // how many there are
 	conditions sliceConditions
 }
 
@@ -270,15 +272,22 @@ func (p *sliceParts) addEndpoint(e sliceEndpoint) {
 		return
 	}
 	p.spare += e.addresses - 1
-	host, err := parseHost(e.address)
+	host, err := e.host()
 	if err == nil {
 		err = p.kind.check(host)
 	}
 	if err != nil {
-		p.leaveOut(1, e.address, err)
+		p.leaveOut(1, cmp.Or(e.address, host.IP.Addr().String()), err)
 		return
 	}
 	*list = append(*list, host)
+}
+
+func (e *sliceEndpoint) host() (Addr, error) {
+	if e.ipv4.IsValid() {
+		return Addr{IP: netip.AddrPortFrom(e.ipv4, 0)}, CheckUnicast(e.ipv4)
+	}
+	return parseHost(e.address)
 }
 
 var errNoAddress = errors.New("no address")
