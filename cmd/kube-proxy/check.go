@@ -18,6 +18,7 @@ import (
 	"kubeproxy/config/etcdsource"
 	"kubeproxy/config/etcdv2source"
 	"kubeproxy/proxy"
+	"kubeproxy/registry"
 )
 
 // checkOptions is what "kube-proxy check" was asked for: what the proxy itself may be asked for, so
@@ -48,7 +49,7 @@ func runCheck(args []string, stdout, stderr io.Writer) int {
 	if status, done := begin(o.commandLine(), args, stdout, stderr); done {
 		return status
 	}
-	report, err := o.report()
+	report, err := o.report(stderr)
 	if err == nil {
 		write := report.WriteText
 		if o.output == outputJSON {
@@ -100,8 +101,8 @@ func (o *checkOptions) examine(flags *pflag.FlagSet) error {
 	return o.source.etcd.contradiction()
 }
 
-// report reads the registry and judges it.
-func (o *checkOptions) report() (*check.Report, error) {
+// report reads the registry and judges it. What there is to say about etcd goes to notes.
+func (o *checkOptions) report(notes io.Writer) (*check.Report, error) {
 	served := o.guards()
 	var r check.Registry
 	var err error
@@ -113,7 +114,7 @@ func (o *checkOptions) report() (*check.Report, error) {
 			return nil, err
 		}
 		served.EtcdPorts = etcd.LocalPorts(context.Background())
-		r, err = o.fromEtcd(etcd)
+		r, err = o.fromEtcd(etcd, notes)
 	}
 	if err != nil {
 		return nil, err
@@ -147,11 +148,23 @@ func (o *checkOptions) guards() proxy.Config {
 	return served
 }
 
-// fromEtcd reads the registry of an etcd, as it is now.
-func (o *checkOptions) fromEtcd(cfg etcdsource.Config) (check.Registry, error) {
+// fromEtcd reads the registry of an etcd, as it is now. That it is an old etcd, and why, is noted as the proxy logs it.
+func (o *checkOptions) fromEtcd(cfg etcdsource.Config, notes io.Writer) (check.Registry, error) {
 	ctx, cancel := context.WithTimeoutCause(context.Background(), o.timeout, fmt.Errorf("no answer for %v", o.timeout))
 	defer cancel()
-	if o.source.etcd.version == etcd2 || o.source.etcd.version == etcdAuto && majorOf(ctx, cfg) == 2 {
+	complete, err := cfg.Complete()
+	if err != nil {
+		return check.Registry{}, err
+	}
+	var found etcdauto.Verdict
+	var known bool
+	if o.source.etcd.version == etcdAuto {
+		found, known = etcdauto.Find(ctx, complete)
+	}
+	if found.Major == 2 { // which is not what most expect
+		fmt.Fprintf(notes, "reading %v\n", found)
+	}
+	if o.source.etcd.version == etcd2 || found.Major == 2 {
 		return fromEtcd2(ctx, cfg)
 	}
 	snapshot, err := etcdsource.Read(ctx, cfg)
@@ -159,19 +172,18 @@ func (o *checkOptions) fromEtcd(cfg etcdsource.Config) (check.Registry, error) {
 		return check.Registry{}, fmt.Errorf("read etcd at %v: %w", cfg.Endpoints, err)
 	}
 	r := check.Registry{Source: fmt.Sprintf("etcd at %v", cfg.Endpoints), Revision: snapshot.Revision}
+	empty := true
 	for _, k := range snapshot.Keys {
 		r.Records = append(r.Records, check.Record{Key: string(k.Key), Value: k.Value, Created: k.Created, Modified: k.Revision})
+		_, err := registry.ParseKey(string(k.Key))
+		empty = empty && errors.Is(err, registry.ErrForeign)
+	}
+	if empty && known {
+		if hint := found.OldRegistry(ctx, complete); hint != "" {
+			fmt.Fprintln(notes, hint)
+		}
 	}
 	return r, nil
-}
-
-// majorOf asks which etcd it is.
-func majorOf(ctx context.Context, cfg etcdsource.Config) int {
-	cfg, err := cfg.Complete()
-	if err != nil {
-		return 3 // whose source says what is wrong
-	}
-	return etcdauto.Major(ctx, cfg)
 }
 
 // fromEtcd2 reads the registry of an etcd by its v2 API.

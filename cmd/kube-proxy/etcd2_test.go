@@ -1,13 +1,17 @@
 package main
 
 import (
+	"bufio"
 	"fmt"
+	"io"
+	"net"
 	"net/http"
 	"net/url"
 	"strings"
 	"syscall"
 	"testing"
 
+	"kubeproxy/config/etcdsource/etcdtest"
 	"kubeproxy/config/etcdv2source/etcdv2test"
 	"kubeproxy/proxy/proxytest"
 	"kubeproxy/registry"
@@ -37,7 +41,7 @@ func TestTheCommandLineOfV04FollowsAnEtcd2(t *testing.T) {
 	put2(t, etcd, registry.EndpointsPrefix+"chat", fmt.Sprintf(`{"kind":"Endpoints","apiVersion":"v1beta1","endpoints":[%q]}`, endpoint.Addr))
 	put2(t, etcd, registry.SpecsPrefix+"chat", fmt.Sprintf(`{"kind":"Service","apiVersion":"v1beta1","port":%d}`, port))
 	p := start(t, nil, "-etcd_servers="+etcd.URL, "-bind_address=127.0.0.1", "--logtostderr=true", "--v=0", "-dial_timeout=15s", "-dial_total_timeout=15s")
-	p.Stderr.Wait(t, fmt.Sprintf("etcd at [%s] is version 2.3.8: following it by its v2 API (-etcd_version=auto)\n", etcd.URL))
+	p.Stderr.Wait(t, fmt.Sprintf("following etcd 2: %s says that it is version 2.3.8 (-etcd_version=auto)\n", etcd.URL))
 	proxytest.Eventually(t, func() bool { return proxytest.Listens(proxytest.On(port)) }, "port %d opens", port)
 	c := proxytest.TalkTo(t, proxytest.On(port))
 	c.MustSay(t, "hello")
@@ -46,7 +50,51 @@ func TestTheCommandLineOfV04FollowsAnEtcd2(t *testing.T) {
 	if code := p.Exit(t).ExitCode(); code != exitDone {
 		t.Errorf("exit status %d, want %d", code, exitDone)
 	}
-	if exit, report := checked(t, "-etcd_servers="+etcd.URL); exit != exitDone || len(report.Records) != 2 {
-		t.Errorf("check: exit status %d, %+v", exit, report)
+	exit, stdout, stderr := checkedText("-etcd_servers=" + etcd.URL)
+	if want := fmt.Sprintf("reading etcd 2: %s says that it is version 2.3.8 (-etcd_version=auto)\n", etcd.URL); exit != exitDone || stderr != want {
+		t.Errorf("check: exit status %d, stderr %q; want %q\n%s", exit, stderr, want, stdout)
+	}
+	if n := strings.Count(stdout, "chat"); n < 2 {
+		t.Errorf("check does not speak of both records:\n%s", stdout)
+	}
+}
+
+// checkedText is check as it is read by eye.
+func checkedText(args ...string) (exit int, stdout, stderr string) {
+	var out, err strings.Builder
+	exit = runCheck(args, &out, &err)
+	return exit, out.String(), err.String()
+}
+
+// An etcd 3.0 to 3.5 may have its registry in the v2 store, which its v3 API does not show.
+func TestACheckNamesARegistryThatOnlyTheV2StoreHas(t *testing.T) {
+	v3, v2 := etcdtest.StartServer(t), etcdv2test.Start(t)
+	v2.SetVersion(`{"etcdserver":"3.4.23","etcdcluster":"3.4.0"}`)
+	put2(t, v2, registry.SpecsPrefix+"chat", `{"kind":"Service","apiVersion":"v1beta1","port":80}`)
+	both := proxytest.ServeTCP(t, "127.0.0.1:0", func(client *net.TCPConn) {
+		in := bufio.NewReader(client)
+		to := strings.TrimPrefix(v2.URL, "http://")
+		if first, err := in.Peek(3); err == nil && string(first) == "PRI" { // HTTP/2
+			to = strings.TrimPrefix(v3.URL(), "http://")
+		}
+		server, err := net.Dial("tcp", to)
+		if err != nil {
+			return
+		}
+		defer server.Close()
+		go func() {
+			_, _ = io.Copy(server, in)
+			server.Close()
+		}()
+		_, _ = io.Copy(client, server)
+	})
+	url := "http://" + both.Addr.String()
+	exit, stdout, stderr := checkedText("-etcd_servers=" + url)
+	want := "etcd at " + url + " has no records in its v3 store, but has /registry/services/ in its v2 store: use -etcd_version=2, or move the records with etcdctl migrate\n"
+	if exit != exitDone || stderr != want {
+		t.Errorf("exit status %d, stderr %q; want %q\n%s", exit, stderr, want, stdout)
+	}
+	if exit, _, stderr := checkedText("-etcd_servers="+url, "-etcd_version=3"); exit != exitDone || stderr != "" {
+		t.Errorf("with -etcd_version=3: exit status %d, stderr %q; want nothing", exit, stderr)
 	}
 }

@@ -136,6 +136,11 @@ func (o *registerOptions) run() (status int, err error) {
 	signals := make(chan os.Signal, 8)
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
 	defer signal.Stop(signals)
+	reloads := make(chan os.Signal, 8)
+	if len(o.command) > 0 { // without a command, SIGHUP ends the process as ever
+		signal.Notify(reloads, syscall.SIGHUP)
+		defer signal.Stop(reloads)
+	}
 	cfg, err := o.config()
 	if err != nil {
 		return exitFailed, err
@@ -160,6 +165,8 @@ func (o *registerOptions) run() (status int, err error) {
 	}()
 	for {
 		select {
+		case sig := <-reloads: // the command reads its configuration again, or whatever it means there
+			command.signal(sig)
 		case sig := <-signals:
 			switch stopping := ctx.Err() != nil; {
 			case command == nil:

@@ -129,6 +129,22 @@ func TestACommandIsRegisteredWhileItRunsAndItsStatusIsPassedOn(t *testing.T) {
 	}
 }
 
+func TestACommandGetsSIGHUPAndRunsOn(t *testing.T) {
+	p := newParty(t)
+	server := proxytest.ServeTCP(t, "127.0.0.1:0", proxytest.Identify("one"))
+	in := p.register(t, server.Addr.IP.Port(), "-drain=10ms", "--", "sh", "-c", `trap "echo reloaded" HUP; trap "exit 7" TERM; echo ready; while :; do sleep 0.05; done`)
+	in.Stdout.Wait(t, "ready\n")
+	for n := range 2 {
+		in.Signal(t, syscall.SIGHUP)
+		in.Stdout.Wait(t, strings.Repeat("reloaded\n", n+1))
+	}
+	p.answers(t, "one")
+	in.Signal(t, syscall.SIGTERM)
+	if code := in.Exit(t).ExitCode(); code != 7 {
+		t.Errorf("exit status %d; want 7, the command's\n%s", code, in.Stderr)
+	}
+}
+
 func TestAServiceIsServedAfterItsRegistrarsHaveDied(t *testing.T) {
 	p := newParty(t)
 	server := proxytest.ServeTCP(t, "127.0.0.1:0", proxytest.Identify("one"))

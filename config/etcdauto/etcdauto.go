@@ -10,6 +10,7 @@ package etcdauto
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -70,7 +71,7 @@ func (s *Source) Status() config.Status { return s.now().Status() }
 func (s *Source) Run(ctx context.Context, out chan<- registry.Update) error {
 	asking, stop := context.WithCancel(ctx)
 	defer stop()
-	verdicts := make(chan verdict)
+	verdicts := make(chan Verdict)
 	var questions sync.WaitGroup
 	defer questions.Wait()
 	defer stop()
@@ -82,12 +83,13 @@ func (s *Source) Run(ctx context.Context, out chan<- registry.Update) error {
 	case <-ctx.Done():
 		return nil
 	case v := <-verdicts:
-		v.tell(s.members)
-		if v.major != 2 {
-			questions.Go(func() { s.warnOfOldRegistry(asking, v.member) })
+		v.tell()
+		if v.Major != 2 {
+			questions.Go(func() { s.warnOfOldRegistry(asking, v.Member) })
 		}
 		return s.run(ctx, v.source(s), out)
 	case <-timer.C:
+		glog.Infof("following etcd 3: no member of %v has told its version within %v (-etcd_version=auto); the asking goes on", s.members, patience)
 	}
 	third, end := context.WithCancel(ctx)
 	defer end()
@@ -98,17 +100,21 @@ func (s *Source) Run(ctx context.Context, out chan<- registry.Update) error {
 		case err := <-done:
 			return err
 		case v := <-verdicts:
-			if v.major != 2 || s.v3.Status().Ready {
+			if v.Major != 2 || s.v3.Status().Ready {
 				verdicts = nil // it is what runs already
-				v.tell(s.members)
-				questions.Go(func() { s.warnOfOldRegistry(asking, v.member) })
+				if v.Major == 2 {
+					glog.Infof("following etcd 3, whose records have been read, although %s says that it is version %s (-etcd_version=auto)", v.Member, v.Version)
+				} else {
+					v.tell()
+				}
+				questions.Go(func() { s.warnOfOldRegistry(asking, v.Member) })
 				continue
 			}
 			end()
 			if err := <-done; err != nil {
 				return err
 			}
-			v.tell(s.members)
+			v.tell()
 			return s.run(ctx, s.v2, out)
 		}
 	}
@@ -121,26 +127,29 @@ func (s *Source) run(ctx context.Context, source config.Source, out chan<- regis
 	return source.Run(ctx, out)
 }
 
-// A verdict is which etcd it is, and a member with its version that shows it.
-type verdict struct {
-	major   int
-	version string
-	member  string
+// A Verdict is which etcd it is, and a member with its version that shows it.
+type Verdict struct {
+	Major   int // 2 or 3
+	Version string
+	Member  string
 }
 
-func (v verdict) source(s *Source) config.Source {
-	if v.major == 2 {
+// String says what was found, and why.
+func (v Verdict) String() string {
+	return fmt.Sprintf("etcd %d: %s says that it is version %s (-etcd_version=auto)", v.Major, v.Member, v.Version)
+}
+
+func (v Verdict) source(s *Source) config.Source {
+	if v.Major == 2 {
 		return s.v2
 	}
 	return s.v3
 }
 
-func (v verdict) tell(members []string) {
-	glog.Infof("etcd at %v is version %s: following it by its v%d API (-etcd_version=auto)", members, v.version, v.major)
-}
+func (v Verdict) tell() { glog.Infof("following %v", v) }
 
 // find asks the members, round after round, until it knows.
-func (s *Source) find(ctx context.Context, out chan<- verdict) {
+func (s *Source) find(ctx context.Context, out chan<- Verdict) {
 	began := time.Now()
 	for {
 		round, cancel := context.WithTimeout(ctx, between)
@@ -176,46 +185,57 @@ func (s *Source) warnOfOldRegistry(ctx context.Context, member string) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, between)
 	defer cancel()
-	if found, err := s.hasRegistry(ctx, member); err != nil || !found {
-		return // only a hint depends on the answer, so an error is as good as no
+	if found, err := s.hasRegistry(ctx, member); err == nil && found { // only a hint depends on the answer, so an error is as good as no
+		glog.Warning(oldRegistry(member))
 	}
-	glog.Warningf("etcd at %s has no records in its v3 store, but has %s in its v2 store: use -etcd_version=2, or move the records with etcdctl migrate",
+}
+
+// oldRegistry says that a member without records in its v3 store has some in its v2 store.
+func oldRegistry(member string) string {
+	return fmt.Sprintf("etcd at %s has no records in its v3 store, but has %s in its v2 store: use -etcd_version=2, or move the records with etcdctl migrate",
 		member, registry.Prefix)
 }
 
-// Major asks the members once which etcd they are: 2, or 3 if they do not say.
-func Major(ctx context.Context, cfg etcdconfig.Config) int {
+// Find asks the members of cfg, which is complete, once which etcd they are; ok is false if they do not say.
+func Find(ctx context.Context, cfg etcdconfig.Config) (v Verdict, ok bool) {
 	ctx, cancel := context.WithTimeout(ctx, between)
 	defer cancel()
-	if v, ok := New(cfg, nil, nil).ask(ctx, true); ok {
-		return v.major
+	return New(cfg, nil, nil).ask(ctx, true)
+}
+
+// OldRegistry returns what there is to say if an etcd 3, without records in its v3 store, has some in its v2 store. Otherwise it is "".
+func (v Verdict) OldRegistry(ctx context.Context, cfg etcdconfig.Config) string {
+	ctx, cancel := context.WithTimeout(ctx, between)
+	defer cancel()
+	if found, err := etcdv2source.HasRegistry(ctx, cfg, v.Member); err != nil || !found {
+		return ""
 	}
-	return 3
+	return oldRegistry(v.Member)
 }
 
 // ask asks all members. One that is an etcd 3 decides: it cannot be in a cluster that etcd 2 leads, or only while that is being
 // upgraded. For etcd 2 a majority has to say so, and later all that answer: one old machine in the list proves nothing.
-func (s *Source) ask(ctx context.Context, all bool) (verdict, bool) {
+func (s *Source) ask(ctx context.Context, all bool) (Verdict, bool) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	answers := make(chan verdict)
+	answers := make(chan Verdict)
 	for _, member := range s.members {
 		go func() {
 			version, err := s.version(ctx, member)
 			switch {
 			case err != nil:
-				answers <- verdict{}
+				answers <- Verdict{}
 			case etcdv2source.Major(version) >= 3:
-				answers <- verdict{3, version, member}
+				answers <- Verdict{3, version, member}
 			default:
-				answers <- verdict{2, version, member}
+				answers <- Verdict{2, version, member}
 			}
 		}()
 	}
-	var old []verdict
-	var newer verdict
+	var old []Verdict
+	var newer Verdict
 	for range s.members {
-		switch v := <-answers; v.major {
+		switch v := <-answers; v.Major {
 		case 3:
 			newer = v
 			cancel() // the others need not answer
@@ -224,10 +244,10 @@ func (s *Source) ask(ctx context.Context, all bool) (verdict, bool) {
 		}
 	}
 	switch {
-	case newer.major == 3:
+	case newer.Major == 3:
 		return newer, true
 	case len(old) > len(s.members)/2, all && len(old) > 0:
-		return slices.MinFunc(old, func(a, b verdict) int { return strings.Compare(a.version, b.version) }), true
+		return slices.MinFunc(old, func(a, b Verdict) int { return strings.Compare(a.Version, b.Version) }), true
 	}
-	return verdict{}, false
+	return Verdict{}, false
 }

@@ -74,6 +74,7 @@ func TestTheVersionOfTheMembersDecides(t *testing.T) {
 		{"one that says 2 and serves 3", []func(context.Context, time.Time) (string, error){after(time.Second, "2.3.8")}, true, patience, never},
 	} {
 		t.Run(test.name, func(t *testing.T) {
+			log := recordstest.LogSince(t)
 			synctest.Test(t, func(t *testing.T) {
 				v2, v3 := new(fake), &fake{ready: test.ready}
 				began := time.Now()
@@ -106,6 +107,12 @@ func TestTheVersionOfTheMembersDecides(t *testing.T) {
 					t.Errorf("chosen is %v", chosen)
 				}
 			})
+			if guessed := strings.Contains(log(), "no member of "); guessed != (test.three == patience) {
+				t.Errorf("the log says %v that no member has answered:\n%s", guessed, log())
+			}
+			if says := strings.Contains(log(), "following etcd 2: "); says != (test.two != never) {
+				t.Errorf("the log says %v that etcd 2 is followed:\n%s", says, log())
+			}
 		})
 	}
 }
