@@ -231,3 +231,22 @@ func TestAReportThatCannotBeWrittenIsAFailure(t *testing.T) {
 		}
 	}
 }
+
+func TestACheckFailsForAMisspeltFieldThatEmptiesAService(t *testing.T) {
+	for what, test := range map[string]struct {
+		endpoints, spec string
+		exit            int
+	}{
+		"nothing":    {`{"endpoints":["10.0.0.1:80"]}`, `{"port":8000}`, exitDone},
+		"endpoints":  {`{"endpoint":["10.0.0.1:80"]}`, `{"port":8000}`, exitFailed},
+		"the port":   {`{"endpoints":["10.0.0.1:80"]}`, `{"prot":8000}`, exitFailed},
+		"a selector": {`{"endpoints":["10.0.0.1:80"]}`, `{"port":8000,"selektor":{}}`, exitDone},
+	} {
+		dir := t.TempDir()
+		putFile(t, dir, "/registry/services/endpoints/web", []byte(test.endpoints))
+		putFile(t, dir, "/registry/services/specs/web", []byte(test.spec))
+		if exit, report := checked(t, dir); exit != test.exit {
+			t.Errorf("%s misspelt: exit status %d, want %d: %+v", what, exit, test.exit, report)
+		}
+	}
+}

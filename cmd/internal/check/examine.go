@@ -114,8 +114,8 @@ func (x *examination) read(stored *Record, v *Verdict) {
 		v.find(Error, BadKey, err.Error())
 		return
 	}
-	v.findUnknownFields(key.Kind, stored.Value)
 	record, warnings, err := x.Decoder.Decode(stored.Key, stored.Value)
+	v.findUnknownFields(key.Kind, stored.Value, offersNothing(record))
 	if err != nil {
 		v.find(Error, BadRecord, err.Error())
 		x.unusable[o] = true

@@ -11,7 +11,8 @@ import (
 )
 
 // Fields that no version of Kubernetes has are most often misspelled ones. The proxy ignores a field that it does not know, as
-// package json does: {"endpoint": ["10.0.0.1:80"]} is a record without endpoints. So the check warns of them.
+// package json does: {"endpoint": ["10.0.0.1:80"]} is a record without endpoints. So the check warns of them, and where a record offers
+// nothing for what may be such a mistake, that is an error.
 
 // Fields are the fields that an object may have, and what each holds: nil for a value that is not looked into. All elements of
 // an array have the same fields.
@@ -75,8 +76,20 @@ func with(f, more fields) fields {
 	return both
 }
 
-// findUnknownFields adds a warning of the fields of a record that are unknown in its version.
-func (v *Verdict) findUnknownFields(kind registry.Kind, value []byte) {
+// offersNothing reports whether a record can be used and has no endpoint, or no port although it lists some.
+func offersNothing(r registry.Record) bool {
+	switch {
+	case r.Endpoints != nil:
+		return len(r.Endpoints.ByPort) == 0
+	case r.Slice != nil:
+		return r.Slice.Service != "" && len(r.Slice.Ready)+len(r.Slice.Terminating) == 0
+	}
+	return r.Service != nil && len(r.Service.Ports) == 0 && r.NoNodePort > 0
+}
+
+// findUnknownFields adds a warning of the fields of a record that are unknown in its version. It is an error if the record offers
+// nothing, and one of the fields may stand for what it should offer.
+func (v *Verdict) findUnknownFields(kind registry.Kind, value []byte, offersNothing bool) {
 	var version struct{ APIVersion string }
 	if json.Unmarshal(value, &version) != nil {
 		return // which is an error of its own
@@ -90,7 +103,11 @@ func (v *Verdict) findUnknownFields(kind registry.Kind, value []byte) {
 	}
 	w := fieldWalk{seen: make(map[string]bool), others: others}
 	w.object("", mine, value)
-	if w.unknown.count > 0 {
+	switch {
+	case w.unknown.count == 0:
+	case offersNothing && (w.mistyped || !w.listsEndpoints && kind != registry.KindService):
+		v.find(Error, MistypedField, "the record offers nothing, and these fields are unknown in this version, and ignored: "+w.unknown.String())
+	default:
 		v.find(Warning, UnknownField, "unknown in this version, and ignored: "+w.unknown.String())
 	}
 }
@@ -100,6 +117,9 @@ type fieldWalk struct {
 	seen    map[string]bool
 	others  fields // of a record in the other form
 	unknown list
+
+	mistyped       bool // one of the first unknown fields resembles a known one, outside metadata
+	listsEndpoints bool // there is a field for them, whatever it holds
 }
 
 // value looks at what the field at a path holds. What is neither an object nor an array is not this walk's concern.
@@ -127,12 +147,17 @@ func (w *fieldWalk) object(prefix string, f fields, value json.RawMessage) {
 	}
 	for _, name := range slices.Sorted(maps.Keys(members)) {
 		if field, ok := f.find(name); ok {
+			w.listsEndpoints = w.listsEndpoints || prefix == "" && (field == "endpoints" || field == "subsets")
 			w.value(prefix+name, f[field], members[name])
 			continue
 		}
 		if path := prefix + name; !w.seen[path] {
 			w.seen[path] = true
-			w.unknown.add(func() string { return registry.Quote(path) + w.hint(prefix, name, f) })
+			w.unknown.add(func() string {
+				hint := w.hint(prefix, name, f)
+				w.mistyped = w.mistyped || hint != "" && prefix != "metadata."
+				return registry.Quote(path) + hint
+			})
 		}
 	}
 }

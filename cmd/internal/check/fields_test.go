@@ -12,8 +12,14 @@ import (
 
 func TestFieldsThatNoVersionHasAreWarnedOf(t *testing.T) {
 	const unknown = "warning unknown-field: unknown in this version, and ignored: "
+	const mistyped = "error mistyped-field: the record offers nothing, and these fields are unknown in this version, and ignored: "
 	for _, c := range []struct{ name, key, value, want string }{
-		{"endpoints misspelled", "endpoints/web", `{"endpoint":["10.0.0.1:80"]}`, unknown + `"endpoint" (did you mean endpoints?)`},
+		{"endpoints misspelled", "endpoints/web", `{"endpoint":["10.0.0.1:80"]}`, mistyped + `"endpoint" (did you mean endpoints?)`},
+		{"endpoints by a name of one's own", "endpoints/web", `{"backends":["10.0.0.1:80"]}`, mistyped + `"backends"`},
+		{"addresses misspelled", "endpoints/web", `{"apiVersion":"v1","subsets":[{"adresses":[{"ip":"10.0.0.1"}],"ports":[{"port":80}]}]}`,
+			mistyped + `"subsets.adresses" (did you mean addresses?)`},
+		{"no endpoints, and a field of later days", "endpoints/web", `{"apiVersion":"v1","metadata":{"name":"web","lables":{}},"subsets":[],"zebra":1}`,
+			unknown + `"metadata.lables" (did you mean labels?), "zebra"`},
 		{"affinity misspelled", "specs/web", `{"port":80,"sessionAfinity":"ClientIP"}`, unknown + `"sessionAfinity" (did you mean sessionAffinity?)`},
 		{"letters exchanged", "specs/web", `{"apiVersion":"v1","spec":{"prots":[{"port":80}],"port":80}}`, unknown + `"spec.prots" (did you mean ports?)`},
 		{"in each element of a list, once", "specs/web", `{"apiVersion":"v1","spec":{"ports":[{"port":80,"portocol":"UDP"},{"port":81,"portocol":"UDP"}]}}`,
@@ -25,15 +31,17 @@ func TestFieldsThatNoVersionHasAreWarnedOf(t *testing.T) {
 		{"many", "specs/web", `{"port":80,"a":1,"b":2,"c":3,"d":4,"e":5}`, unknown + `"a", "b", "c" and 2 more`},
 		{"in a record that cannot be used", "specs/web", `{"prot":80}`, unknown + `"prot" (did you mean port?)`},
 		{"long and unprintable", "specs/web", `{"port":80,"` + strings.Repeat(`\n`, 500) + `":1}`, unknown + `"` + strings.Repeat(`\n`, 100) + `"… (500 bytes)`},
+		{"a node port misspelled, which is not asked for", "specs/web", `{"apiVersion":"v1","spec":{"ports":[{"port":80,"nodePrt":30080}]}}`,
+			unknown + `"spec.ports.nodePrt" (did you mean nodePort?)`},
 		{"of a slice", "endpointslices/a/b", `{"metadata":{"labels":{"kubernetes.io/service-name":"x"}},"addressType":"IPv4","endpoints":[{"address":["10.0.0.1"],"conditions":{"redy":true}}],"port":[]}`,
-			unknown + `"endpoints.address" (did you mean addresses?), "endpoints.conditions.redy" (did you mean ready?), "port" (did you mean ports?)`},
+			mistyped + `"endpoints.address" (did you mean addresses?), "endpoints.conditions.redy" (did you mean ready?), "port" (did you mean ports?)`},
 		{"in another letter case, which is no mistake", "specs/web", `{"Port":80,"SESSIONAFFINITY":"None"}`, ""},
 		{"labels and annotations are free", "specs/web", `{"apiVersion":"v1","metadata":{"labels":{"x":"y"},"annotations":{"x":"y"}},"spec":{"port":80,"selector":{"x":"y"}}}`, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var got []string
 			for _, line := range strings.Split(findings(Examine(stored(c.key, c.value), Options{})), "\n") {
-				if strings.Contains(line, string(UnknownField)) {
+				if strings.Contains(line, string(UnknownField)) || strings.Contains(line, string(MistypedField)) {
 					got = append(got, strings.TrimPrefix(line, c.key+": "))
 				}
 			}
@@ -41,6 +49,13 @@ func TestFieldsThatNoVersionHasAreWarnedOf(t *testing.T) {
 				t.Errorf("found %s\nwant  %s", got, c.want)
 			}
 		})
+	}
+}
+
+func TestANodePortThatIsMisspelledWhereItCountsIsAnError(t *testing.T) {
+	text := findings(Examine(stored("specs/web", `{"apiVersion":"v1","spec":{"ports":[{"port":80,"nodePrt":30080}]}}`), Options{Decoder: registry.Decoder{NodePorts: true}}))
+	if want := `error mistyped-field: the record offers nothing, and these fields are unknown in this version, and ignored: "spec.ports.nodePrt" (did you mean nodePort?)`; !strings.Contains(text, want) {
+		t.Errorf("found %s\nwant  %s", text, want)
 	}
 }
 
@@ -90,7 +105,7 @@ func TestRecordsThatKubernetesWroteHaveNoUnknownFields(t *testing.T) {
 		}
 		for _, v := range Examine(Registry{Records: []Record{{Key: f.key, Value: value}}}, Options{}).Records {
 			for _, found := range v.Findings {
-				if found.Code == UnknownField {
+				if found.Code == UnknownField || found.Code == MistypedField {
 					t.Errorf("%s: %s", filepath.Base(f.path), found.Text)
 				}
 			}
