@@ -78,7 +78,7 @@ func (n *notices) matters(path string) bool {
 		return false
 	}
 	name := filepath.Base(path)
-	return path == n.dir || name == keyfiles.DataLink || !keyfiles.Temporary(name)
+	return path == n.dir || name == keyfiles.DataLink || !keyfiles.LeftOut(name)
 }
 
 // expect notes that something may have changed.

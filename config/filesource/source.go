@@ -47,6 +47,7 @@ type Source struct {
 	revision int64            // counts the scans that found a difference
 	full     time.Time        // when the next full scan is due
 	delays   int              // of the first state
+	leftOut  map[string]bool  // keys of files that a log line says are left out
 	polls    bool             // a test wants no notices
 }
 
@@ -84,6 +85,7 @@ func New(cfg Config) (*Source, error) {
 		tree:    keyfiles.Tree{Dir: dir},
 		records: records.New(cfg.Decoder),
 		created: make(map[string]int64),
+		leftOut: make(map[string]bool),
 	}
 	if err := s.tree.Check(); errors.Is(err, syscall.ENOTDIR) {
 		return nil, err
@@ -176,6 +178,7 @@ func (s *Source) scan(ctx context.Context, out chan<- registry.Update, n *notice
 	}
 	s.log.Edit(func(st *config.Status) { st.Current = began })
 	s.tell(first, away, loud)
+	s.tellLeftOut(found.LeftOut)
 	if found.Moving {
 		return min(soon, s.cfg.ScanPeriod)
 	}
@@ -263,5 +266,18 @@ func (s *Source) tell(first bool, away time.Duration, loud bool) {
 	case away > 0:
 		s.log.Recovered(fmt.Sprintf("directory %s can be read again after %v: %d services, %d endpoints",
 			registry.Quote(s.cfg.Dir), away.Round(time.Millisecond), st.Services, st.Endpoints), loud)
+	}
+}
+
+// maxLeftOut bounds how many files have a line that says that they are left out.
+const maxLeftOut = 20
+
+// tellLeftOut logs, once, which files are no records by their names. Temporary ones are rarely there when a scan reads everything.
+func (s *Source) tellLeftOut(keys []string) {
+	for _, key := range keys {
+		if len(s.leftOut) < maxLeftOut && !s.leftOut[key] {
+			s.leftOut[key] = true
+			glog.Infof("directory %s: %s is left out: its name is that of a hidden, temporary or backup file", registry.Quote(s.cfg.Dir), registry.Quote(key))
+		}
 	}
 }

@@ -405,6 +405,29 @@ func TestABadFileKeepsItsLastGoodVersionAndRemovalEndsIt(t *testing.T) {
 	f.await(t, "a:5@4 b:2@2 c:3@4")
 }
 
+func TestAFileThatIsLeftOutIsNamedOnce(t *testing.T) {
+	dir := t.TempDir()
+	spec(t, dir, "web", 1)
+	spec(t, dir, "web.bak", 2)
+	for i := range 2 * maxLeftOut {
+		spec(t, dir, fmt.Sprintf("a%d.orig", i), 3)
+	}
+	log := recordstest.LogSince(t)
+	s := newSource(t, Config{Dir: dir})
+	out := make(chan registry.Update, 10)
+	for range 3 {
+		s.full = time.Time{}
+		s.scan(t.Context(), out, newNotices(dir, true))
+	}
+	if n := len((<-out).Services); n != 1 {
+		t.Errorf("%d services; want 1", n)
+	}
+	const line = " is left out: its name is that of a hidden, temporary or backup file"
+	if n := strings.Count(log(), line); n != maxLeftOut {
+		t.Errorf("%d lines; want %d, each file once:\n%s", n, maxLeftOut, log())
+	}
+}
+
 // After every scan the source equals the directory, whatever was done to it in between.
 func TestAfterEveryScanTheSourceEqualsTheDirectory(t *testing.T) {
 	seed := rand.Uint64()

@@ -8,7 +8,7 @@
 //   - Nothing outside DIR is ever read. Symbolic links are not followed, but for those that Kubernetes puts into volumes: a link
 //     whose target begins with "..data/", where ..data is itself a link beside it. All that one scan reads through such a link
 //     is of one version of it, so to swap ..data is to change many files at once.
-//   - Names that begin with a dot, or end in ".tmp" or "~", are files that somebody is about to rename. They are left out.
+//   - Hidden, temporary and backup files are left out: see [LeftOut].
 //   - A file that changes while it is read counts as unchanged, and [Scan].Moving asks for another scan.
 //   - [MaxFiles], [MaxBytes] and the length of a record bound what is read.
 package keyfiles
@@ -80,6 +80,10 @@ type Scan struct {
 	Moving  bool     // some files changed while they were read: another scan will find more
 	Dirs    []string // each directory that was read, by its path
 
+	// LeftOut are the keys that files and directories would have but for their names, if all was asked for; see [LeftOut]. Names that
+	// begin with two dots are not among them: they are parts of volumes.
+	LeftOut []string
+
 	// Unread are directories that could not be read, with a slash at the end of the key. Of the keys below them nothing is known,
 	// so a scan with such directories says nothing of what is gone, and the next one begins where this one did.
 	Unread []File
@@ -103,6 +107,7 @@ func (t *Tree) Scan(all bool) (Scan, error) {
 	if w.limit != "" {
 		return Scan{}, fmt.Errorf("directory %s %w: %s", registry.Quote(t.Dir), ErrTooLarge, w.limit)
 	}
+	slices.Sort(w.found.LeftOut)
 	slices.SortFunc(w.found.Changed, func(a, b File) int { return strings.Compare(a.Key, b.Key) })
 	if len(w.found.Unread) > 0 {
 		return w.found, nil
@@ -156,10 +161,13 @@ func openDir(root *os.Root, name string) (*os.Root, error) {
 	return root.OpenRoot(name + string(filepath.Separator) + ".")
 }
 
-// Temporary reports whether a name is that of a hidden file, or of one that is about to be renamed.
-func Temporary(name string) bool {
-	return strings.HasPrefix(name, ".") || strings.HasSuffix(name, "~") || strings.HasSuffix(name, ".tmp")
+// LeftOut reports whether a name is that of a hidden file, of one that is about to be renamed, or of a copy that editors and package
+// managers leave beside a file. Such files and directories are no records.
+func LeftOut(name string) bool {
+	return strings.HasPrefix(name, ".") || strings.HasPrefix(name, "#") || slices.ContainsFunc(leftOutEndings, func(ending string) bool { return strings.HasSuffix(name, ending) })
 }
+
+var leftOutEndings = []string{"~", ".tmp", ".bak", ".old", ".orig", ".rej", ".swp"}
 
 // reason gives an error without the path, which is shown beside it and may hold anything.
 func reason(err error) error {

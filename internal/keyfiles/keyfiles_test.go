@@ -111,12 +111,25 @@ func TestAFileThatWasJustWrittenIsReadAgain(t *testing.T) {
 	}
 }
 
-func TestHiddenAndTemporaryNamesAreLeftOut(t *testing.T) {
+func TestHiddenTemporaryAndBackupFilesAreLeftOut(t *testing.T) {
 	dir := t.TempDir()
-	for _, name := range []string{"web", ".web", ".web.swp", "web~", "web.tmp", ".git/web", "old.tmp/web", "webtmp"} {
+	for _, name := range []string{"web", ".web", ".web.swp", "web~", "web.tmp", "web.bak", "web.orig", "web.rej", "#web#", ".git/web", "old.tmp/web", "..one/web", "webtmp", "bak", "web.v2"} {
 		write(t, dir, top+"specs/"+name, "1")
 	}
-	expect(t, &Tree{Dir: dir}, "specs/web=1 specs/webtmp=1")
+	tree := &Tree{Dir: dir}
+	found, err := tree.Scan(true)
+	must(t, err)
+	var names []string
+	for _, key := range found.LeftOut {
+		names = append(names, filepath.Base(key))
+	}
+	if got, want := strings.Join(names, " "), "#web# .git .web .web.swp old.tmp web.bak web.orig web.rej web.tmp web~"; got != want {
+		t.Errorf("left out: %s\nwant      %s", got, want)
+	}
+	if found, err = tree.Scan(false); err != nil || len(found.LeftOut) > 0 {
+		t.Errorf("a scan that does not read everything: %q, %v", found.LeftOut, err)
+	}
+	expect(t, &Tree{Dir: dir}, "specs/bak=1 specs/web=1 specs/web.v2=1 specs/webtmp=1")
 }
 
 func TestOnlyLinksThroughDataAreFollowedAndNoneLeadsOut(t *testing.T) {

@@ -48,8 +48,11 @@ func (w *walk) dir(root *os.Root, path, key string, depth int) {
 				w.limit = fmt.Sprintf("it has more than %d files", w.tree.limit())
 				return
 			}
-			if !Temporary(name) {
+			switch {
+			case !LeftOut(name):
 				w.entry(&d, name, filepath.Join(path, name), key+"/"+name, depth)
+			case w.all && !strings.HasPrefix(name, ".."):
+				w.found.LeftOut = append(w.found.LeftOut, key+"/"+name)
 			}
 		}
 		if err == io.EOF {

@@ -87,7 +87,7 @@ func Examine(r Registry, o Options) *Report {
 	x.explainEndpointsOfNobody()
 	x.shareOutPorts()
 	x.join()
-	if len(stored) == 0 {
+	if !slices.ContainsFunc(stored, func(r Record) bool { return !r.LeftOut }) {
 		x.say(Warning, NoRecords, "there are no records: nothing is below "+registry.Prefix)
 	}
 	return x.report(r)
@@ -96,6 +96,11 @@ func Examine(r Registry, o Options) *Report {
 // read judges one record for itself, and takes it in if it can be used.
 func (x *examination) read(stored *Record, v *Verdict) {
 	*v = Verdict{Key: showKey(stored.Key), Verdict: OK, Findings: []Finding{}}
+	if stored.LeftOut {
+		v.find(Info, LeftOut, "its name is that of a hidden, temporary or backup file")
+		v.Verdict = Ignored
+		return
+	}
 	key, err := registry.ParseKey(stored.Key)
 	o := object{key.Kind, key.Name}
 	if err == nil {

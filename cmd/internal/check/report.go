@@ -75,6 +75,7 @@ const (
 // The codes of the rest.
 const (
 	ForeignKey      Code = "foreign-key"      // below the prefix, and of none of the kinds of records
+	LeftOut         Code = "left-out"         // a file that is no record by its name
 	Superseded      Code = "superseded"       // endpoints of a service that has endpoint slices
 	NoNodePort      Code = "no-node-port"     // ports of a service that are not offered, with -service_port=nodePort
 	Excluded        Code = "excluded"         // a slice that is not for this proxy, by its labels

@@ -23,6 +23,8 @@ type Record struct {
 	Err     error
 
 	Modified int64 // the mod revision; 0: Created
+
+	LeftOut bool // by the name of its file; it has no value
 }
 
 // FromDirectory reads a registry of files, as the source behind -registry_dir does: package keyfiles has the rules. A file that
@@ -41,6 +43,9 @@ func FromDirectory(dir string) (Registry, error) {
 		r := Registry{Source: "directory " + registry.Quote(dir)}
 		for _, f := range slices.Concat(scan.Changed, scan.Unread) {
 			r.Records = append(r.Records, Record{Key: f.Key, Value: f.Value, Err: f.Err})
+		}
+		for _, key := range scan.LeftOut {
+			r.Records = append(r.Records, Record{Key: key, LeftOut: true})
 		}
 		return r, nil
 	}

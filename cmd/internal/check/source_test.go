@@ -66,6 +66,27 @@ func TestThePathOfAFileIsItsKey(t *testing.T) {
 
 // What is no regular file is not opened: a pipe would have us wait for ever, a link could lead to
 // anything.
+func TestFilesThatANodeLeavesOutAreIgnoredAndNamed(t *testing.T) {
+	dir := t.TempDir()
+	for _, name := range []string{"web.bak", ".web.swp"} {
+		write(t, dir, "registry/services/specs/"+name, `{"port":8000}`)
+	}
+	for _, records := range []int{0, 1} {
+		r, err := FromDirectory(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		report := Examine(r, Options{})
+		if s := report.Summary; s.Ignored != 2 || s.Services != records || (len(report.Findings) == 0) != (records > 0) || report.Failed() {
+			t.Errorf("with %d records: %+v", records, report)
+		}
+		if f := report.Records[0]; f.Key != "/registry/services/specs/.web.swp" || f.Findings[0].Code != LeftOut {
+			t.Errorf("%+v", f)
+		}
+		write(t, dir, "registry/services/specs/web", `{"port":8000}`)
+	}
+}
+
 func TestADirectoryCanHoldAnythingAndNothingStopsIt(t *testing.T) {
 	dir := t.TempDir()
 	const specs = "registry/services/specs/"
