@@ -10,14 +10,20 @@ import (
 	"time"
 )
 
-// archive writes the tar.gz: the program and the documents, in a directory of their own.
+// archive writes the tar.gz: the program, its man page and completions, and the documents, in a directory of their own.
 func (r *release) archive(arch string, program []byte) error {
 	papers, err := r.papers()
 	if err != nil {
 		return err
 	}
 	name := fmt.Sprintf("kube-proxy-%s-linux-%s", r.version, arch)
-	text, err := tarOf(name, append([]file{{path: "kube-proxy", mode: 0o755, content: program}}, papers...), r.when)
+	files := []file{
+		{path: "kube-proxy", mode: 0o755, content: program},
+		{path: "completion/_kube-proxy", mode: 0o644, content: r.manual.zsh},
+		{path: "completion/kube-proxy.bash", mode: 0o644, content: r.manual.bash},
+		{path: "man/kube-proxy.8", mode: 0o644, content: r.manual.page},
+	}
+	text, err := tarOf(name, append(files, papers...), r.when)
 	if err != nil {
 		return err
 	}

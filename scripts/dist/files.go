@@ -60,11 +60,17 @@ func (r *release) installed(program []byte, doc string) ([]file, error) {
 	if err != nil {
 		return nil, err
 	}
+	page, err := compressed(r.manual.page)
+	if err != nil {
+		return nil, err
+	}
 	files := []file{
 		{path: "/etc/kube-proxy/kube-proxy.env", mode: 0o644, content: flags, config: true},
 		{path: "/etc/logrotate.d/kube-proxy", mode: 0o644, content: rotation, config: true},
 		{path: "/usr/bin/kube-proxy", mode: 0o755, content: program},
 		{path: "/usr/lib/systemd/system/kube-proxy.service", mode: 0o644, content: unit},
+		{path: "/usr/share/bash-completion/completions/kube-proxy", mode: 0o644, content: r.manual.bash},
+		{path: "/usr/share/man/man8/kube-proxy.8.gz", mode: 0o644, content: page},
 	}
 	papers, err := r.papers()
 	for _, p := range papers {

@@ -1,4 +1,4 @@
-// Dist builds what is installed: for amd64 and arm64 a deb, an rpm and a tar.gz with a static kube-proxy, an OCI image layout of both, the same image
+// Dist builds what is installed: for amd64 and arm64 a deb, an rpm and a tar.gz with a static kube-proxy, its man page and completions, an OCI image layout of both, the same image
 // for docker load, a list of what each program was built from (SPDX), and checksums.
 //
 //	dist -root=. -out=bin/dist -version=v1.2.3 -commit=… -tree=clean -time=SECONDS
@@ -24,6 +24,7 @@ type release struct {
 	describe, commit, tree string // what the program says of itself
 	version                string // of the packages
 	when                   time.Time
+	manual                 manual
 }
 
 func main() {
@@ -70,6 +71,9 @@ func (r *release) build(arches []string) error {
 		return err
 	}
 	defer os.RemoveAll(stage)
+	if r.manual, err = readManual(r.root); err != nil {
+		return err
+	}
 	programs := make(map[string][]byte) // by architecture
 	for _, arch := range arches {
 		path, err := r.compile(arch, stage)

@@ -111,7 +111,10 @@ func (r *release) ownFiles(kind string) ([]file, error) {
 		return nil, err
 	}
 	if kind == "rpm" {
-		return []file{{path: "/usr/share/licenses/" + packageName + "/LICENSE", mode: 0o644, content: license}}, nil
+		return []file{
+			{path: "/usr/share/licenses/" + packageName + "/LICENSE", mode: 0o644, content: license},
+			{path: "/usr/share/zsh/site-functions/_kube-proxy", mode: 0o644, content: r.manual.zsh},
+		}, nil
 	}
 	rights, err := scripts.ReadFile("package/copyright") // Debian has the text of the license already
 	if err != nil {
@@ -131,5 +134,6 @@ func (r *release) ownFiles(kind string) ([]file, error) {
 		{path: doc + "/copyright", mode: 0o644, content: rights},
 		{path: doc + "/changelog.gz", mode: 0o644, content: changes},
 		{path: "/usr/share/lintian/overrides/" + packageName, mode: 0o644, content: overrides},
+		{path: "/usr/share/zsh/vendor-completions/_kube-proxy", mode: 0o644, content: r.manual.zsh},
 	}, nil
 }
