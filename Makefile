@@ -33,7 +33,7 @@ ARCHES ?= amd64,arm64
 
 export CGO_ENABLED = 0
 
-.PHONY: help build run test check browser fuzz hostile bench bench-peers bench-self bench-fleet bench-scale bench-takeover dist dist-check systemd chaos chaos-v2 lab lab-check lab-down clean
+.PHONY: help build run test check browser fuzz hostile bench bench-peers bench-self bench-fleet bench-scale bench-takeover dist dist-check systemd chaos chaos-v2 lab lab-check lab-down monitoring-check clean
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
@@ -57,6 +57,9 @@ check: ## what must be clean before a commit: gofmt, vet, staticcheck, test
 browser: ## the status page of a node in Chromium (package chromium-headless-shell or chromium); pictures in bin/status-*.png
 	go vet -tags browser ./cmd/internal/statuspage
 	go test -tags browser -count=1 -run InABrowser -v ./cmd/internal/statuspage
+
+monitoring-check: ## alert rules by promtool's unit tests, and each alert under its fault with a real Prometheus (Debian's package, 19 MB)
+	scripts/monitoring-check
 
 fuzz: ## every fuzz target for FUZZTIME
 	scripts/fuzz.sh $(FUZZTIME)

@@ -1,0 +1,118 @@
+package docs
+
+import (
+	"encoding/json"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"sigs.k8s.io/yaml"
+)
+
+// A rule is one alert of docs/monitoring/alerts.yml.
+type rule struct {
+	Alert       string
+	Expr        string
+	Labels      map[string]string
+	Annotations map[string]string
+}
+
+func rules(t *testing.T) []rule {
+	t.Helper()
+	text, err := os.ReadFile("monitoring/alerts.yml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var file struct{ Groups []struct{ Rules []rule } }
+	if err := yaml.Unmarshal(text, &file); err != nil || len(file.Groups) != 1 || len(file.Groups[0].Rules) < 15 {
+		t.Fatalf("alerts.yml: %v, %+v", err, file)
+	}
+	return file.Groups[0].Rules
+}
+
+// anchors are those that GitHub gives the headings of a document.
+func anchors(t *testing.T, document string) map[string]bool {
+	t.Helper()
+	all := make(map[string]bool)
+	other := regexp.MustCompile(`[^\p{L}\p{N}_ -]`)
+	for _, heading := range found(t, document, `(?m)^#+ (.*)$`) {
+		all[strings.ReplaceAll(other.ReplaceAllString(strings.ToLower(heading), ""), " ", "-")] = true
+	}
+	return all
+}
+
+// TestEachAlertHasASeverityASummaryAndARunbook, and each section of the runbook an alert. promtool tests each.
+func TestEachAlertHasASeverityASummaryAndARunbook(t *testing.T) {
+	known, tested := anchors(t, "operating.md"), found(t, "monitoring/alerts_test.yml", `(?m)^- name: (\w+)$`)
+	var names []string
+	for _, r := range rules(t) {
+		names = append(names, r.Alert)
+		if !slices.Contains([]string{"critical", "warning", "info"}, r.Labels["severity"]) || r.Annotations["summary"] == "" {
+			t.Errorf("%s has the severity %q and the summary %q", r.Alert, r.Labels["severity"], r.Annotations["summary"])
+		}
+		anchor, ok := strings.CutPrefix(r.Annotations["runbook"], "docs/operating.md#")
+		if !ok || anchor != strings.ToLower(r.Alert) || !known[anchor] {
+			t.Errorf("%s: its runbook is %q; want its section of operating.md", r.Alert, r.Annotations["runbook"])
+		}
+	}
+	if !slices.Equal(tested, names) {
+		t.Errorf("alerts_test.yml tests %q; want %q", tested, names)
+	}
+	if sections := found(t, "operating.md", `(?m)^### (KubeProxy\w+)$`); !slices.Equal(sections, names) {
+		t.Errorf("operating.md has sections for %q; want %q", sections, names)
+	}
+}
+
+// A panel is one of a dashboard.
+type panel struct {
+	Title, Description string
+	Targets            []struct{ Expr string }
+}
+
+// TestMonitoringNamesOnlyMetricsThatExist: a dashboard that asks for another one stays empty, and an alert never fires.
+func TestMonitoringNamesOnlyMetricsThatExist(t *testing.T) {
+	exists := map[string]bool{"up": true, "process_cpu_seconds_total": true, "process_resident_memory_bytes": true}
+	for _, name := range found(t, "../cmd/internal/metrics/testdata/metrics.golden", `(?m)^(\w+) `) {
+		exists[name] = true
+	}
+	name := regexp.MustCompile(`\b(?:kubeproxy|process)_\w+|\bup\b`)
+	check := func(where, text string) {
+		t.Helper()
+		names := name.FindAllString(text, -1)
+		if len(names) == 0 {
+			t.Errorf("%s names no metric: %s", where, text)
+		}
+		for _, n := range names {
+			base := regexp.MustCompile(`_(bucket|count|sum)$`).ReplaceAllString(n, "")
+			if !exists[n] && !exists[base] {
+				t.Errorf("%s names %s, which does not exist", where, n)
+			}
+		}
+	}
+	for _, r := range rules(t) {
+		check(r.Alert, r.Expr)
+	}
+	for _, file := range []string{"monitoring/fleet.json", "monitoring/service.json"} {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var dashboard struct {
+			UID, Title string
+			Panels     []panel
+		}
+		if err := json.Unmarshal(text, &dashboard); err != nil || dashboard.UID == "" || dashboard.Title == "" || len(dashboard.Panels) < 10 {
+			t.Fatalf("%s: %v, %q with %d panels", file, err, dashboard.Title, len(dashboard.Panels))
+		}
+		for _, p := range dashboard.Panels {
+			if p.Title == "" || p.Description == "" || len(p.Targets) == 0 {
+				t.Errorf("%s: a panel is not complete: %+v", file, p)
+			}
+			for _, target := range p.Targets {
+				check(file+": "+p.Title, target.Expr)
+			}
+		}
+	}
+}
