@@ -29,7 +29,7 @@ type Proxier struct {
 	// OnUpdate, Run and stop hold mu while they wait for the engine. They take view as well, inside mu, for each
 	// change of what a status reads: services, listeners, and the claims, socket and err of each. So a status takes view
 	// alone, and waits neither for the data path nor for an update in progress.
-	view sync.Mutex
+	view sync.RWMutex
 
 	mu        sync.Mutex // guards the fields below
 	stopped   bool

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"iter"
+	"maps"
 	"os"
 	"slices"
 
@@ -21,7 +22,8 @@ type PortStatus struct {
 	Refused  bool               // no service may have it: it has no owner, and Waiting names those who ask in vain
 }
 
-// Status tells how things stand with every port that a service claims or asks for, in order.
+// Status tells how things stand with every port that a service claims or asks for, in order. Neither a client nor a change waits for all of
+// it, so the ports need not be of one moment.
 func (p *Proxier) Status() []PortStatus {
 	all := p.ports()
 	slices.SortFunc(all, func(a, b PortStatus) int { return a.id().Compare(b.id()) })
@@ -39,8 +41,8 @@ type PortCount struct {
 
 // PortCounts tells what Status tells in numbers, by protocol, and costs little: probes ask every second.
 func (p *Proxier) PortCounts() (counts [2]PortCount) {
-	p.view.Lock()
-	defer p.view.Unlock()
+	p.view.RLock()
+	defer p.view.RUnlock()
 	for id, l := range p.listeners {
 		if l.claims.n == 0 {
 			continue // the update in progress is about to close it
@@ -73,40 +75,72 @@ func (l *listener) whyClosed() error {
 	return l.err
 }
 
-// ports is Status in no order: a change waits while it copies.
-func (p *Proxier) ports() []PortStatus {
-	p.view.Lock()
-	defer p.view.Unlock()
-	all := make([]PortStatus, 0, len(p.listeners))
-	for id, l := range p.listeners {
-		if l.claims.n == 0 {
-			continue // the update in progress is about to close it
-		}
-		s := PortStatus{Protocol: id.Protocol, Port: id.Number, Owner: l.claims.first.Key, Err: l.whyClosed()}
-		for c := range l.claims.all() {
-			if c != l.claims.first {
-				s.Waiting = append(s.Waiting, c.Key)
-			}
-		}
-		all = append(all, s)
-	}
-	return append(all, p.refusedLocked()...)
-}
+// statusPart is how many ports Status copies at a time. A change that waits comes before the next part, since a waiting writer does. All of
+// ten thousand would take 1.4 ms.
+const statusPart = 128
 
-// refusedLocked lists the ports that services ask for in vain.
-func (p *Proxier) refusedLocked() []PortStatus {
-	all := make([]PortStatus, 0, len(p.refused))
-	for id, r := range p.refused {
-		s := PortStatus{Protocol: id.Protocol, Port: id.Number, Err: r.err, Refused: true}
-		for c := range r.claims.all() {
-			s.Waiting = append(s.Waiting, c.Key)
-		}
-		slices.SortFunc(s.Waiting, func(a, b registry.PortKey) int {
-			return cmp.Or(a.Name.Compare(b.Name), cmp.Compare(a.Port, b.Port))
-		})
-		all = append(all, s)
+// ports is Status in no order, and each port as it is at some moment meanwhile.
+func (p *Proxier) ports() []PortStatus {
+	open, refused := p.portIDs()
+	all := make([]PortStatus, 0, len(open)+len(refused))
+	for part := range slices.Chunk(open, statusPart) {
+		all = p.appendStatus(all, part, p.statusLocked)
+	}
+	for part := range slices.Chunk(refused, statusPart) {
+		all = p.appendStatus(all, part, p.refusedLocked)
 	}
 	return all
+}
+
+// portIDs returns which ports services own, and which they ask for in vain.
+func (p *Proxier) portIDs() (owned, refused []registry.NodePort) {
+	p.view.RLock()
+	defer p.view.RUnlock()
+	return slices.AppendSeq(make([]registry.NodePort, 0, len(p.listeners)), maps.Keys(p.listeners)),
+		slices.AppendSeq(make([]registry.NodePort, 0, len(p.refused)), maps.Keys(p.refused))
+}
+
+// appendStatus adds what one gives of each port, if it is still there.
+func (p *Proxier) appendStatus(all []PortStatus, ids []registry.NodePort, one func(registry.NodePort) (PortStatus, bool)) []PortStatus {
+	p.view.RLock()
+	defer p.view.RUnlock()
+	for _, id := range ids {
+		if s, ok := one(id); ok {
+			all = append(all, s)
+		}
+	}
+	return all
+}
+
+// statusLocked is the status of a port that a service owns; false: it has gone, or the update in progress is about to close it.
+func (p *Proxier) statusLocked(id registry.NodePort) (PortStatus, bool) {
+	l := p.listeners[id]
+	if l == nil || l.claims.n == 0 {
+		return PortStatus{}, false
+	}
+	s := PortStatus{Protocol: id.Protocol, Port: id.Number, Owner: l.claims.first.Key, Err: l.whyClosed()}
+	for c := range l.claims.all() {
+		if c != l.claims.first {
+			s.Waiting = append(s.Waiting, c.Key)
+		}
+	}
+	return s, true
+}
+
+// refusedLocked is the status of a port that services ask for in vain; false: none does any more.
+func (p *Proxier) refusedLocked(id registry.NodePort) (PortStatus, bool) {
+	r := p.refused[id]
+	if r == nil {
+		return PortStatus{}, false
+	}
+	s := PortStatus{Protocol: id.Protocol, Port: id.Number, Err: r.err, Refused: true}
+	for c := range r.claims.all() {
+		s.Waiting = append(s.Waiting, c.Key)
+	}
+	slices.SortFunc(s.Waiting, func(a, b registry.PortKey) int {
+		return cmp.Or(a.Name.Compare(b.Name), cmp.Compare(a.Port, b.Port))
+	})
+	return s, true
 }
 
 func (s PortStatus) id() registry.NodePort {
@@ -122,8 +156,8 @@ func (p *Proxier) EachTotals() iter.Seq[traffic.Totals] { return p.tallies.Each(
 
 // Service returns the service of a name, nil if there is none. Nobody may edit it.
 func (p *Proxier) Service(name registry.Name) *registry.Service {
-	p.view.Lock()
-	defer p.view.Unlock()
+	p.view.RLock()
+	defer p.view.RUnlock()
 	return p.services[name]
 }
 

@@ -6,10 +6,11 @@ import "time"
 type counts struct {
 	active                int64  // connections and sessions now
 	begun, sent, received uint64 // those that have begun; bytes to endpoints, and to clients
+	unserved              uint64 // that ended because there was no endpoint
 }
 
 func (c counts) plus(d counts) counts {
-	return counts{c.active + d.active, c.begun + d.begun, c.sent + d.sent, c.received + d.received}
+	return counts{c.active + d.active, c.begun + d.begun, c.sent + d.sent, c.received + d.received, c.unserved + d.unserved}
 }
 
 // rates are what grew by the second.

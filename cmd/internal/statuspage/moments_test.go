@@ -1,6 +1,7 @@
 package statuspage
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"kubeproxy/proxy/balance"
 	"kubeproxy/proxy/traffic"
 	"kubeproxy/registry"
 )
@@ -162,6 +164,42 @@ func streamed(t *testing.T, p *Page, of string, meanwhile func()) (events []map[
 		events = append(events, parts)
 	}
 	return events
+}
+
+// TestALivePageNamesAFaultWithinThreeSeconds, in its first sentence, and no longer once it is mended.
+func TestALivePageNamesAFaultWithinThreeSeconds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const before, within = 10*time.Second + period/3, 3 * time.Second
+		s := newSite(10)
+		key := s.ports[3].Owner
+		edit := func(endpoints []balance.EndpointStatus) {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.endpoints[key], s.totals[3].Ended[traffic.NoEndpoints] = endpoints, 1
+		}
+		endpoints := s.endpoints[key]
+		events := streamed(t, s.page(t), "/", func() {
+			time.Sleep(before)
+			edit(nil)
+			time.Sleep(within)
+			edit(endpoints)
+			time.Sleep(within)
+			synctest.Wait()
+		})
+		for after, want := range map[time.Duration]string{
+			before:            "All is well.",
+			before + within:   "default/service-00003 has no endpoints, and clients of tcp port 1003 were turned away",
+			before + 2*within: "All is well.",
+		} {
+			var shown string
+			for _, event := range events[:1+after/period] { // one event each period, the first at once
+				shown = cmp.Or(event["verdict"], shown)
+			}
+			if !strings.Contains(shown, want) {
+				t.Errorf("after %v the page says %q; want %q", after, shown, want)
+			}
+		}
+	})
 }
 
 // TestAStreamSendsWhatHasChangedAndNothingElse follows the second page of 250 services, of which two change.

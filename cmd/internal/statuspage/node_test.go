@@ -19,7 +19,7 @@ import (
 
 // A site is a node that says what a test wants it to.
 type site struct {
-	mu        sync.Mutex // held by who edits totals while the page is asked
+	mu        sync.Mutex // held by who edits totals or endpoints while the page is asked
 	ports     []proxy.PortStatus
 	totals    []traffic.Totals
 	services  map[registry.Name]*registry.Service
@@ -41,6 +41,8 @@ func (s *site) EachTotals() iter.Seq[traffic.Totals] {
 func (s *site) Service(name registry.Name) *registry.Service { return s.services[name] }
 func (s *site) Limits() []traffic.Limit                      { return s.limits }
 func (s *site) RotationStatus() (all []balance.RotationStatus) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	for key, endpoints := range s.endpoints {
 		r := balance.RotationStatus{Service: key, Endpoints: len(endpoints)}
 		for _, e := range endpoints {

@@ -87,6 +87,7 @@ type portRow struct {
 	MoreWait int
 	Closed   string // why it is not open; "" if it is
 	Bad      bool
+	Refused  bool // its newest record is not in force
 
 	Endpoints int
 	Failing   []failing
@@ -108,7 +109,7 @@ const (
 func newPortRow(r *port, now time.Time) portRow {
 	row := portRow{
 		ID: fmt.Sprintf("%s-%d", r.Protocol, r.Port), Protocol: r.Protocol, Port: r.Port, Service: r.Owner.Name, Label: r.label, Waiting: r.Waiting,
-		Endpoints: r.rotation.Endpoints, Active: r.active, rates: r.rates, Bad: r.hasProblem(),
+		Endpoints: r.rotation.Endpoints, Active: r.active, rates: r.rates, Bad: r.hasProblem(), Refused: r.refused,
 	}
 	if r.Err != nil {
 		row.Closed = cut(r.Err.Error())

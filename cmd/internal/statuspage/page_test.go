@@ -105,6 +105,10 @@ func TestTheFirstSentenceNamesWhatIsWrongAndWhatToDo(t *testing.T) {
 		}, []string{registry.SpecsPrefix + "new", "nothing is known in its place"}},
 		{"an endpoint is down", func(s *site) { s.fail(web, 0) }, []string{"10.1.0.0:80", "default/web", "since ", "start it, or remove it"}},
 		{"all endpoints are down", func(s *site) { s.fail(web, 0); s.fail(web, 1) }, []string{"No endpoint of default/web answers", "start one of them"}},
+		{"clients of a service without endpoints come", func(s *site) {
+			s.endpoints[registry.PortKey{Name: web}] = nil
+			s.totals[0].Ended[traffic.NoEndpoints] = 1
+		}, []string{"default/web has no endpoints", "tcp port 1000 were turned away", "write endpoints"}},
 		{"a port is in conflict", func(s *site) { s.ports[0].Waiting = []registry.PortKey{other} },
 			[]string{"default/other waits for tcp port 1000, which default/web has", "give one of them another port"}},
 		{"a port cannot be opened", func(s *site) { s.ports[0].Err = errors.New("another program has it") },
@@ -165,6 +169,7 @@ func TestRowsAreFilteredSortedAndPagedByTheServer(t *testing.T) {
 	s.ports[7].Waiting = []registry.PortKey{{Name: registry.Name{Namespace: "default", Name: "rival"}}}
 	s.totals[9].Active = 99
 	s.endpoints[s.ports[11].Owner] = nil
+	s.sources[0].(*fakeSource).status.Rejections = []config.Rejection{{Key: registry.SpecsPrefix + "service-00013", Reason: "no port"}}
 	p := s.page(t)
 	ids := func(first, n int) (all []string) {
 		for i := range n {
@@ -186,7 +191,7 @@ func TestRowsAreFilteredSortedAndPagedByTheServer(t *testing.T) {
 		{"/?q=1017", ids(17, 1), "1–1 of 1"},
 		{"/?q=RIVAL", ids(7, 1), "1–1 of 1"},
 		{"/?q=nothing", nil, "0–0 of 0"},
-		{"/?show=problems", ids(7, 1), "1–1 of 1"},
+		{"/?show=problems", []string{"tcp-1007", "tcp-1013"}, "1–2 of 2"},
 		{"/?show=empty", ids(11, 1), "1–1 of 1"},
 		{"/?show=busy&sort=active&dir=down&q=service-0000", append([]string{"tcp-1009"}, ids(0, 9)...), "1–10 of 10"},
 	} {

@@ -45,7 +45,7 @@ func (p *Page) problems(s *snapshot) (all []problem) {
 		all = append(all, problem{Text: "The node makes no progress: " + err.Error() + ". Restart kube-proxy if this lasts."})
 	}
 	for _, kind := range [][]problem{
-		p.sourcesAway(s), s.silentServices(), s.closedPorts(), s.conflicts(), p.rejections(s), s.silentEndpoints(), s.nearLimits(),
+		p.sourcesAway(s), s.silentServices(), s.emptyServices(), s.closedPorts(), s.conflicts(), p.rejections(s), s.silentEndpoints(), s.nearLimits(),
 	} {
 		all = append(all, shorten(kind)...)
 	}
@@ -98,10 +98,10 @@ func (p *Page) rejections(s *snapshot) (all []problem) {
 		for _, r := range from.Rejections {
 			about := problem{Link: toSources}
 			inForce := "its last good version, if there was one, stays in force"
-			if key, err := registry.ParseKey(r.Key); err == nil && r.Kind != registry.KindEndpointSlice {
-				about.Services, about.Link = []registry.Name{key.Name}, toService(key.Name)
+			if name, ok := serviceOf(r); ok {
+				about.Services, about.Link = []registry.Name{name}, toService(name)
 				if r.Kind == registry.KindService {
-					if inForce = "its last good version stays in force"; p.node.Proxier.Service(key.Name) == nil {
+					if inForce = "its last good version stays in force"; p.node.Proxier.Service(name) == nil {
 						inForce = "nothing is known in its place"
 					}
 				}
@@ -111,6 +111,26 @@ func (p *Page) rejections(s *snapshot) (all []problem) {
 		}
 		if more := from.Rejected - len(from.Rejections); more > 0 && len(from.Rejections) > 0 {
 			all = append(all, problem{Text: fmt.Sprintf("%s more records of %s are refused; kube-proxy check lists them.", whole(more), registry.Label(from.Name)), Link: toSources})
+		}
+	}
+	return all
+}
+
+// serviceOf returns the service that a refused record is about. The key of a slice does not say.
+func serviceOf(r config.Rejection) (name registry.Name, ok bool) {
+	key, err := registry.ParseKey(r.Key)
+	return key.Name, err == nil && r.Kind != registry.KindEndpointSlice
+}
+
+// emptyServices are those without endpoints whose clients came in vain.
+func (s *snapshot) emptyServices() (all []problem) {
+	for _, row := range s.ports {
+		if row.unserved {
+			all = append(all, problem{
+				Text: fmt.Sprintf("%s has no endpoints, and clients of %s port %d were turned away: write endpoints, or delete the service.",
+					row.label, row.Protocol, row.Port),
+				Services: []registry.Name{row.Owner.Name}, Link: toService(row.Owner.Name),
+			})
 		}
 	}
 	return all

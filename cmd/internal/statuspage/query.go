@@ -37,7 +37,9 @@ var selections = []selection{
 	{"empty", "without endpoints", func(r *port) bool { return !r.Refused && r.rotation.Endpoints == 0 }},
 }
 
-func (r *port) hasProblem() bool { return r.Err != nil || len(r.Waiting) > 0 || r.rotation.Failing > 0 }
+func (r *port) hasProblem() bool {
+	return r.Err != nil || len(r.Waiting) > 0 || r.rotation.Failing > 0 || r.unserved || r.refused
+}
 
 // A column is what rows can be sorted by. Ties keep the order of ports.
 type column struct {

@@ -65,6 +65,9 @@ type port struct {
 	active int64
 	rates
 	rotation balance.RotationStatus
+
+	unserved bool // there are no endpoints, and clients came in vain
+	refused  bool // the newest record of the owner is not in force
 }
 
 // A source is the status of one source under its name.
@@ -91,6 +94,10 @@ func (p *Page) takeLocked(now time.Time) *snapshot {
 		rotations[r.Service] = r
 		s.endpoints += r.Endpoints
 	}
+	for _, from := range p.node.Sources {
+		s.sources = append(s.sources, source{from.Name(), from.Status()})
+	}
+	refused := s.refusedNames()
 	owners := make(map[registry.Name]bool, len(status))
 	s.ports = make([]port, 0, len(status))
 	for _, status := range status {
@@ -100,6 +107,8 @@ func (p *Page) takeLocked(now time.Time) *snapshot {
 			c := read[key]
 			row.label = label(status.Owner)
 			row.active, row.rates, row.rotation = c.active, p.traffic.rate(now, key, c), rotations[status.Owner]
+			row.unserved = row.rotation.Endpoints == 0 && c.unserved > 0
+			row.refused = refused[status.Owner.Name]
 			owners[status.Owner.Name] = true
 		} else if len(status.Waiting) > 0 {
 			row.label = label(status.Waiting[0])
@@ -110,9 +119,6 @@ func (p *Page) takeLocked(now time.Time) *snapshot {
 		s.ports = append(s.ports, row)
 	}
 	s.services = len(owners)
-	for _, from := range p.node.Sources {
-		s.sources = append(s.sources, source{from.Name(), from.Status()})
-	}
 	s.limits = p.node.Proxier.Limits()
 	s.problems = p.problems(s)
 	p.addToHistoriesLocked(s, read)
@@ -122,7 +128,23 @@ func (p *Page) takeLocked(now time.Time) *snapshot {
 
 // countsOf picks what rates are made of.
 func countsOf(t *traffic.Totals) counts {
-	return counts{active: t.Active, begun: t.Begun, sent: t.Sent, received: t.Received}
+	return counts{
+		active: t.Active, begun: t.Begun, sent: t.Sent, received: t.Received,
+		unserved: t.Ended[traffic.NoEndpoints] + t.Dropped[traffic.DropNoEndpoints], // over UDP, a client without an endpoint has no session
+	}
+}
+
+// refusedNames are the services with a record whose newest value is refused.
+func (s *snapshot) refusedNames() map[registry.Name]bool {
+	names := make(map[registry.Name]bool)
+	for _, from := range s.sources {
+		for _, r := range from.Rejections {
+			if name, ok := serviceOf(r); ok {
+				names[name] = true
+			}
+		}
+	}
+	return names
 }
 
 // addToHistoriesLocked adds a point to the history of each service that somebody looks at.
