@@ -35,14 +35,13 @@ type machine struct {
 const launcher = `for c in $CGROUPS; do echo $$ >"$c/cgroup.procs" || exit 1; done
 exec unshare --mount --propagation=private --pid --fork --kill-child --mount-proc -- "$@"`
 
+// newMachine returns one that has not been booted.
+func newMachine(verbose bool) *machine {
+	return &machine{name: fmt.Sprintf("kubeproxy-check-%d", os.Getpid()), verbose: verbose}
+}
+
 // boot boots a root, and waits until systemd has started everything. The log goes to a file in dir.
-func boot(root, dir string, verbose bool) (_ *machine, err error) {
-	m := &machine{name: fmt.Sprintf("kubeproxy-check-%d", os.Getpid()), verbose: verbose}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, m.close())
-		}
-	}()
+func (m *machine) boot(root, dir string) (err error) {
 	defer try.Catch(&err)
 	m.cgroups = try.Get(makeCgroups(m.name))
 	m.nspawn = try.Get(process.Start(dir, "nspawn", append([]string{"env", "CGROUPS=" + strings.Join(m.cgroups, " "), "sh", "-c", launcher, "sh"},
@@ -55,7 +54,7 @@ func boot(root, dir string, verbose bool) (_ *machine, err error) {
 		state, _ := m.run("systemctl", "is-system-running") // it fails until the bus is there, and with any state but running
 		return state == "running"
 	}))
-	return m, nil
+	return nil
 }
 
 // makeCgroups makes a control group in each hierarchy that systemd uses: cgroup2, or the two of a hybrid set-up. systemd-nspawn puts its own below.
@@ -110,7 +109,7 @@ func (m *machine) install(from, to string, mode fs.FileMode) error {
 	return os.Rename(m.path(to+".new"), m.path(to))
 }
 
-// close ends the machine, and removes its control groups and the directory that systemd-nspawn leaves.
+// close ends the machine, and removes its control groups and the directory that systemd-nspawn leaves. It may be called again.
 func (m *machine) close() error {
 	m.nspawn.Kill()
 	failed := os.RemoveAll(filepath.Join("/run/systemd/nspawn/propagate", m.name))

@@ -11,10 +11,13 @@
 package main
 
 import (
+	"context"
 	"flag"
 	"fmt"
 	"os"
+	"os/signal"
 	"path/filepath"
+	"syscall"
 	"time"
 
 	"kubeproxy/internal/etcdmember"
@@ -65,11 +68,17 @@ func run(check func(*site) error, root string, verbose bool) error {
 		return fmt.Errorf("this needs root")
 	}
 	began := time.Now()
-	s, err := newSite(root, verbose)
-	if err != nil {
-		return err
+	s := newSite(verbose)
+	interrupted, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	defer context.AfterFunc(interrupted, func() {
+		_ = s.close() // it is about to end in failure already
+		os.Exit(1)
+	})()
+	err := s.begin(root)
+	if err == nil {
+		err = check(s)
 	}
-	err = check(s)
 	if failed := s.close(); err == nil {
 		err = failed
 	}

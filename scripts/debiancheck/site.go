@@ -33,13 +33,11 @@ type site struct {
 	group process.Group
 }
 
-func newSite(root string, verbose bool) (_ *site, err error) {
-	s := &site{}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, s.close())
-		}
-	}()
+// newSite returns one that has not begun.
+func newSite(verbose bool) *site { return &site{machine: newMachine(verbose)} }
+
+// begin starts its parts. What has started ends with close, also after an error.
+func (s *site) begin(root string) (err error) {
 	defer try.Catch(&err)
 	s.group.Dir = try.Get(os.MkdirTemp("", "debiancheck-"))
 	endpoint := try.Get(net.Listen("tcp", "127.0.0.1:0"))
@@ -51,9 +49,9 @@ func newSite(root string, verbose bool) (_ *site, err error) {
 	s.group.OnStop(etcd.Stop)
 	try.Do(s.put(registry.EndpointsPrefix+"web", measure.EndpointsRecord("web", []netip.AddrPort{endpoint.Addr().(*net.TCPAddr).AddrPort()})))
 	try.Do(s.put(registry.SpecsPrefix+"web", measure.ServiceRecord("web", "TCP", netip.MustParseAddrPort(serviceAddr).Port())))
-	s.machine = try.Get(boot(root, s.group.Dir, verbose))
+	try.Do(s.boot(root, s.group.Dir))
 	say("%s has booted %s", try.Get(s.run("sh", "-c", "systemctl --version | head -n 1")), filepath.Base(root))
-	return s, nil
+	return nil
 }
 
 // put writes a record to etcd.
@@ -69,13 +67,8 @@ func (s *site) put(key, record string) error {
 	return err
 }
 
-func (s *site) close() error {
-	var failed error
-	if s.machine != nil {
-		failed = s.machine.close()
-	}
-	return errors.Join(failed, s.group.Stop())
-}
+// close ends everything. It may be called again.
+func (s *site) close() error { return errors.Join(s.machine.close(), s.group.Stop()) }
 
 // say prints what is true.
 func say(format string, args ...any) { fmt.Printf(format+"\n", args...) }
