@@ -20,9 +20,8 @@ import (
 	"time"
 
 	"kubeproxy/config/records"
+	"kubeproxy/config/records/recordstest"
 	"kubeproxy/registry"
-
-	"github.com/google/go-cmp/cmp"
 )
 
 // A capture is one exchange with a real server, as testdata has it: what was asked, and the bytes of the answer.
@@ -196,19 +195,7 @@ func TestEveryCapturedExchangeReplays(t *testing.T) {
 	for name := range unused {
 		t.Errorf("%s is not there: notReplayed need not name it", name)
 	}
-	path := filepath.Join("testdata", golden)
-	if *update {
-		if err := os.WriteFile(path, []byte(all.String()), 0o666); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(string(want), all.String()); diff != "" {
-		t.Errorf("not as before (-want +got; -update writes it anew):\n%s", diff)
-	}
+	recordstest.Golden(t, filepath.Join("testdata", golden), all.String(), *update)
 }
 
 var update = flag.Bool("update", false, "write the golden file anew")

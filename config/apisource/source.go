@@ -22,7 +22,7 @@ const maxBackoff = 5 * time.Second
 type Source struct {
 	cfg    Config
 	client *client
-	resync chan struct{} // capacity 1: a full channel means that a resync is already due
+	resync config.Resyncs
 
 	log *outage.Log // the status
 
@@ -43,7 +43,7 @@ func New(cfg Config) (*Source, error) {
 	}
 	s := &Source{
 		cfg:       cfg,
-		resync:    make(chan struct{}, 1),
+		resync:    config.NewResyncs(),
 		resources: make(map[string]*resource),
 		log:       outage.New(causeNames()...),
 		unlisted:  outage.Limit[string](),
@@ -58,12 +58,7 @@ func (s *Source) Name() string { return "api" }
 
 // Resync asks for full lists now, as the sync period will sooner or later. It does not wait for them. While there is no
 // session nothing is lost: the next begins with lists.
-func (s *Source) Resync() {
-	select {
-	case s.resync <- struct{}{}:
-	default:
-	}
-}
+func (s *Source) Resync() { s.resync.Ask() }
 
 // Run keeps out informed of the services and endpoints of the server until ctx ends, and then returns nil. It never gives up:
 // while the server cannot be read, nothing is sent. It may run once at a time.

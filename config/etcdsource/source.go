@@ -8,6 +8,7 @@ import (
 
 	"github.com/golang/glog"
 
+	"kubeproxy/config"
 	"kubeproxy/config/etcdconfig"
 	"kubeproxy/config/outage"
 	"kubeproxy/config/records"
@@ -20,8 +21,8 @@ import (
 // A Source follows one etcd: it is a [config.Source]. Make it with [New].
 type Source struct {
 	cfg    dialer
-	resync chan struct{} // capacity 1: a full channel means that a resync is already due
-	log    *outage.Log   // and the status
+	resync config.Resyncs
+	log    *outage.Log // and the status
 
 	// The rest belongs to the goroutine in Run.
 	out     chan<- registry.Update
@@ -46,7 +47,7 @@ func New(cfg Config) (*Source, error) {
 	}
 	s := &Source{
 		cfg:     dialer{cfg, etcdconfig.NewNames(nil)},
-		resync:  make(chan struct{}, 1),
+		resync:  config.NewResyncs(),
 		records: records.New(cfg.Decoder),
 
 		log: outage.New(causeNames()...),
@@ -64,12 +65,7 @@ func (s *Source) Name() string { return "etcd" }
 
 // Resync asks for a full list now, as the sync period will sooner or later. It does not wait for it.
 // While there is no session nothing is lost: the next begins with a list.
-func (s *Source) Resync() {
-	select {
-	case s.resync <- struct{}{}:
-	default:
-	}
-}
+func (s *Source) Resync() { s.resync.Ask() }
 
 // Run keeps out informed of the registry until ctx ends, and then returns nil. It never gives up: while
 // etcd cannot be reached, nothing is sent. It may run once at a time.

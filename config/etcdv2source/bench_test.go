@@ -15,7 +15,7 @@ func BenchmarkChangeToUpdate(b *testing.B) {
 	for b.Loop() {
 		began := time.Now()
 		etcd.Put(recordstest.Spec("a"), recordstest.Port(2+len(took)%60000))
-		for u := range f.updates {
+		for u := range f.Updates {
 			if len(u.Services) > 0 && !u.Set {
 				break
 			}

@@ -23,9 +23,9 @@ import (
 // A Source follows one etcd 2: it is a [config.Source]. Make it with [New].
 type Source struct {
 	cfg    dialer
-	log    *outage.Log   // and the status
-	resync chan struct{} // capacity 1: a full channel means that a resync is already due
-	pieces chan piece    // from sessions
+	log    *outage.Log // and the status
+	resync config.Resyncs
+	pieces chan piece // from sessions
 
 	// The rest belongs to the goroutine in Run.
 	out     chan<- registry.Update
@@ -64,7 +64,7 @@ func New(cfg etcdconfig.Config) (*Source, error) {
 	return &Source{
 		cfg:     dialer{cfg, etcdconfig.NewNames(nil)},
 		log:     outage.New(Causes()...),
-		resync:  make(chan struct{}, 1),
+		resync:  config.NewResyncs(),
 		pieces:  make(chan piece),
 		records: records.New(cfg.Decoder),
 		lives:   make(map[string]life),
@@ -82,12 +82,7 @@ func (s *Source) Name() string { return "etcd" }
 func (s *Source) Status() config.Status { return s.log.Status() }
 
 // Resync asks for a full list now, as the sync period will sooner or later. It does not wait for it.
-func (s *Source) Resync() {
-	select {
-	case s.resync <- struct{}{}:
-	default:
-	}
-}
+func (s *Source) Resync() { s.resync.Ask() }
 
 // Run keeps out informed of the registry until ctx ends, and then returns nil. It never gives up: while
 // etcd cannot be reached, nothing is sent. It may run once at a time.

@@ -5,12 +5,10 @@ import (
 	"crypto/tls"
 	"fmt"
 	"io"
-	"maps"
 	"net/http"
 	"net/url"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -86,13 +84,10 @@ func set(t testing.TB, etcd *etcdv2test.Server, name string, port int) {
 	write(t, etcd.URL, http.MethodPut, recordstest.Spec(name), "value", recordstest.Port(port))
 }
 
-// A follower runs a source, and adds up what it sends.
+// A follower is a source that runs, and what it has sent.
 type follower struct {
 	*Source
-	updates  chan registry.Update
-	services map[registry.Name]*registry.Service
-	sets     int
-	revision int64
+	*recordstest.Follower
 }
 
 func follow(t testing.TB, cfg etcdconfig.Config) *follower {
@@ -101,80 +96,7 @@ func follow(t testing.TB, cfg etcdconfig.Config) *follower {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := &follower{Source: s, updates: make(chan registry.Update), services: make(map[registry.Name]*registry.Service)}
-	ctx, stop := context.WithCancel(context.Background())
-	done := make(chan error)
-	go func() { done <- s.Run(ctx, f.updates) }()
-	t.Cleanup(func() {
-		stop()
-		if err := <-done; err != nil {
-			t.Errorf("Run returns %v", err)
-		}
-	})
-	return f
-}
-
-func (f *follower) add(u registry.Update) {
-	f.revision = u.Revision
-	if u.Set {
-		f.sets++
-		clear(f.services)
-	}
-	for _, c := range u.Services {
-		if c.Value == nil {
-			delete(f.services, c.Name)
-		} else {
-			f.services[c.Name] = c.Value
-		}
-	}
-}
-
-// show gives the services: "a:80".
-func (f *follower) show() string {
-	var all []string
-	for _, name := range slices.SortedFunc(maps.Keys(f.services), registry.Name.Compare) {
-		all = append(all, fmt.Sprintf("%s:%d", name, f.services[name].Ports[0].Number))
-	}
-	return strings.Join(all, " ")
-}
-
-// await takes updates until they add up to what is wanted.
-func (f *follower) await(t testing.TB, want string) {
-	t.Helper()
-	f.until(t, want, func() bool { return f.sets > 0 && f.show() == want })
-}
-
-func (f *follower) until(t testing.TB, what string, is func() bool) {
-	t.Helper()
-	timer := time.NewTimer(longEnough)
-	defer timer.Stop()
-	for !is() {
-		select {
-		case u := <-f.updates:
-			f.add(u)
-		case <-timer.C:
-			t.Fatalf("there is %q; want %q\n%+v", f.show(), what, f.Status())
-		}
-	}
-}
-
-// awaitStatus takes updates until the status is as wanted.
-func (f *follower) awaitStatus(t testing.TB, what string, is func(config.Status) bool) config.Status {
-	t.Helper()
-	for deadline := time.Now().Add(longEnough); ; {
-		st := f.Status()
-		if is(st) {
-			return st
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("%s: the status is %+v", what, st)
-		}
-		select {
-		case u := <-f.updates:
-			f.add(u)
-		case <-time.After(time.Millisecond):
-		}
-	}
+	return &follower{s, recordstest.Follow(t, s)}
 }
 
 // started follows an etcd with one service.
@@ -187,7 +109,7 @@ func started(t testing.TB, edits ...func(*etcdconfig.Config)) (*etcdv2test.Serve
 		edit(&cfg)
 	}
 	f := follow(t, cfg)
-	f.await(t, "a:1")
+	f.Await(t, "a:1")
 	return etcd, f
 }
 
@@ -197,32 +119,32 @@ func TestEveryActionTakesEffect(t *testing.T) {
 		return write(t, etcd.URL, http.MethodPut, recordstest.Spec(key), append([]string{"value", recordstest.Port(port)}, more...)...)
 	}
 	put("b", 2, "prevExist", "false") // create
-	f.await(t, "a:1 b:2")
+	f.Await(t, "a:1 b:2")
 	put("b", 3, "prevExist", "true") // update
-	f.await(t, "a:1 b:3")
+	f.Await(t, "a:1 b:3")
 	at := put("b", 4) // set
-	f.await(t, "a:1 b:4")
+	f.Await(t, "a:1 b:4")
 	at = put("b", 5, "prevIndex", fmt.Sprint(at)) // compareAndSwap
-	f.await(t, "a:1 b:5")
+	f.Await(t, "a:1 b:5")
 	write(t, etcd.URL, http.MethodDelete, recordstest.Spec("b"), "prevIndex", fmt.Sprint(at)) // compareAndDelete
-	f.await(t, "a:1")
+	f.Await(t, "a:1")
 	put("team/c", 6)
 	put("team/d", 7)
-	f.await(t, "a:1 team/c:6 team/d:7")
+	f.Await(t, "a:1 team/c:6 team/d:7")
 	write(t, etcd.URL, http.MethodDelete, recordstest.Spec("team"), "recursive", "true") // one event for all
-	f.await(t, "a:1")
+	f.Await(t, "a:1")
 	write(t, etcd.URL, http.MethodDelete, "/registry", "recursive", "true") // of a directory above
-	f.await(t, "")
+	f.Await(t, "")
 	put("e", 8)
-	f.await(t, "e:8")
+	f.Await(t, "e:8")
 }
 
 func TestAnEtcdWithoutARegistryIsAState(t *testing.T) {
 	etcd := etcdv2test.Start(t)
 	f := follow(t, quick(etcd.URL))
-	f.await(t, "")
+	f.Await(t, "")
 	set(t, etcd, "a", 1)
-	f.await(t, "a:1")
+	f.Await(t, "a:1")
 }
 
 // A value that is set over another has the createdIndex of a new key. It is no new key.
@@ -230,12 +152,12 @@ func TestABadValueThatIsSetKeepsTheLastGoodOne(t *testing.T) {
 	etcd, f := started(t)
 	write(t, etcd.URL, http.MethodPut, recordstest.Spec("a"), "value", "{")
 	set(t, etcd, "b", 2)
-	f.await(t, "a:1 b:2")
+	f.Await(t, "a:1 b:2")
 	write(t, etcd.URL, http.MethodDelete, recordstest.Spec("a"))
-	f.await(t, "b:2")
+	f.Await(t, "b:2")
 	write(t, etcd.URL, http.MethodPut, recordstest.Spec("a"), "value", "{")
 	set(t, etcd, "c", 3)
-	f.await(t, "b:2 c:3")
+	f.Await(t, "b:2 c:3")
 }
 
 func TestAHistoryThatWasClearedIsListed(t *testing.T) {
@@ -248,9 +170,9 @@ func TestAHistoryThatWasClearedIsListed(t *testing.T) {
 		set(t, etcd, "a", 10+i)
 		set(t, etcd, "b", 20+i)
 	}
-	f.await(t, "a:14 b:24")
+	f.Await(t, "a:14 b:24")
 	set(t, etcd, "a", 2)
-	f.await(t, "a:2 b:24")
+	f.Await(t, "a:2 b:24")
 }
 
 func TestAnEtcdThatWasWipedIsBelieved(t *testing.T) {
@@ -258,11 +180,11 @@ func TestAnEtcdThatWasWipedIsBelieved(t *testing.T) {
 	for i := range 10 {
 		set(t, etcd, "a", 2+i)
 	}
-	f.await(t, "a:11")
+	f.Await(t, "a:11")
 	etcd.Wipe()
 	set(t, etcd, "b", 1)
 	etcd.Cut()
-	f.await(t, "b:1")
+	f.Await(t, "b:1")
 	if st := f.Status(); st.Setbacks != 1 {
 		t.Errorf("%+v", st)
 	}
@@ -322,14 +244,14 @@ func TestAListThatIsOlderThanABrokenWatchIsReadAgain(t *testing.T) {
 func TestSilenceIsNoticedAndChangesNothing(t *testing.T) {
 	etcd, f := started(t)
 	etcd.Silence()
-	st := f.awaitStatus(t, "silence", func(st config.Status) bool { return !st.Connected })
-	if st.Cause != "silent" || f.show() != "a:1" {
-		t.Errorf("%s, %+v", f.show(), st)
+	st := f.AwaitStatus(t, "silence", func(st config.Status) bool { return !st.Connected })
+	if st.Cause != "silent" || f.Show() != "a:1" {
+		t.Errorf("%s, %+v", f.Show(), st)
 	}
 	etcd.Resume()
 	set(t, etcd, "a", 2)
-	f.await(t, "a:2")
-	f.awaitStatus(t, "it answers again", func(st config.Status) bool { return st.Connected })
+	f.Await(t, "a:2")
+	f.AwaitStatus(t, "it answers again", func(st config.Status) bool { return st.Connected })
 }
 
 // A poll on a connection that stands, and that is never answered, looks like one that has nothing to tell.
@@ -340,7 +262,7 @@ func TestAWatchOfEtcd2ThatDiedWithoutAWordIsFoundOut(t *testing.T) {
 	}
 	etcd.Deafen()
 	set(t, etcd, "a", 2)
-	f.await(t, "a:2")
+	f.Await(t, "a:2")
 	if st := f.Status(); st.Ends[stale].Count != 1 {
 		t.Errorf("%+v", st)
 	}
@@ -354,14 +276,14 @@ func TestWritesElsewhereKeepTheStateCurrent(t *testing.T) {
 			write(t, etcd.URL, http.MethodPut, "/registry/minions/x", "value", "1")
 		}
 		now := time.Now()
-		f.awaitStatus(t, "current", func(st config.Status) bool { return st.Current.After(now) })
+		f.AwaitStatus(t, "current", func(st config.Status) bool { return st.Current.After(now) })
 	}
 	etcd.SetWindow(3) // now the events since the known index are forgotten, and a list has to tell
 	for range 20 {
 		write(t, etcd.URL, http.MethodPut, "/registry/minions/x", "value", "1")
 	}
 	now := time.Now()
-	st := f.awaitStatus(t, "current", func(st config.Status) bool { return st.Current.After(now) })
+	st := f.AwaitStatus(t, "current", func(st config.Status) bool { return st.Current.After(now) })
 	if st.Sessions != 1 || st.Ends[stale].Count != 0 {
 		t.Errorf("%+v", st)
 	}
@@ -370,11 +292,11 @@ func TestWritesElsewhereKeepTheStateCurrent(t *testing.T) {
 func TestAResyncMendsWhatTheWatchHasLost(t *testing.T) {
 	etcd, f := started(t)
 	set(t, etcd, "b", 2)
-	f.await(t, "a:1 b:2")
+	f.Await(t, "a:1 b:2")
 	etcd.Lose(recordstest.Spec("b"))
 	f.Resync()
-	f.await(t, "a:1")
-	if st := f.awaitStatus(t, "a resync", func(st config.Status) bool { return st.Resyncs > 0 }); st.Divergences != 1 || st.Sessions != 1 {
+	f.Await(t, "a:1")
+	if st := f.AwaitStatus(t, "a resync", func(st config.Status) bool { return st.Resyncs > 0 }); st.Divergences != 1 || st.Sessions != 1 {
 		t.Errorf("%+v", st)
 	}
 }
@@ -384,13 +306,13 @@ func TestAPasswordIsShown(t *testing.T) {
 	set(t, etcd, "a", 1)
 	etcd.Demand("tiger")
 	f := follow(t, quick(etcd.URL))
-	st := f.awaitStatus(t, "refused", func(st config.Status) bool { return st.Cause == "auth" })
+	st := f.AwaitStatus(t, "refused", func(st config.Status) bool { return st.Cause == "auth" })
 	if !strings.Contains(st.Reason, "no user is set") || strings.Contains(st.Reason, "tiger") {
 		t.Errorf("%+v", st)
 	}
 	cfg := quick(etcd.URL)
 	cfg.Username, cfg.Password = "root", "tiger"
-	follow(t, cfg).await(t, "a:1")
+	follow(t, cfg).Await(t, "a:1")
 }
 
 // One member is gone, another one is silent: the third one serves.
@@ -401,7 +323,7 @@ func TestMembersAreTriedInTurn(t *testing.T) {
 	cfg := quick("http://127.0.0.1:1", dead.URL, etcd.URL)
 	cfg.RequestTimeout = 100 * time.Millisecond
 	cfg.DialTimeout = 100 * time.Millisecond
-	follow(t, cfg).await(t, "a:1")
+	follow(t, cfg).Await(t, "a:1")
 }
 
 func TestAServerWithoutTheV2APIIsNamed(t *testing.T) {
@@ -410,14 +332,14 @@ func TestAServerWithoutTheV2APIIsNamed(t *testing.T) {
 	etcd.NoKeys()
 	f := follow(t, quick(etcd.URL))
 	const want = "there is nothing at /v2/keys/registry/services: this is an etcd 3.6.1 that does not serve the v2 API"
-	f.awaitStatus(t, want, func(st config.Status) bool { return strings.HasSuffix(st.Reason, want) && st.Cause == "error" })
+	f.AwaitStatus(t, want, func(st config.Status) bool { return strings.HasSuffix(st.Reason, want) && st.Cause == "error" })
 }
 
 // History is not filtered: a poll from a past index tells of keys that no list shows.
 func TestAHiddenKeyIsNoRecord(t *testing.T) {
 	f := added(t, []byte(`{"action":"set","node":{"key":"/registry/services/specs/_hidden","value":"{\"kind\":\"Service\",\"apiVersion\":\"v1beta1\",\"port\":1}","modifiedIndex":1071,"createdIndex":1071}}
 {"action":"set","node":{"key":"/registry/services/specs/shown","value":"{\"kind\":\"Service\",\"apiVersion\":\"v1beta1\",\"port\":2}","modifiedIndex":1072,"createdIndex":1072}}`))
-	if got := f.show(); got != "shown:2" || f.records.Len() != 1 {
+	if got := f.Show(); got != "shown:2" || f.records.Len() != 1 {
 		t.Errorf("%d keys, %s; want the one that is not hidden", f.records.Len(), got)
 	}
 }
@@ -454,11 +376,11 @@ func TestAConfigFileOfV04IsFollowed(t *testing.T) {
 	etcd := etcdv2test.StartTLS(t, &tls.Config{Certificates: []tls.Certificate{pair}, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: authorities.Pool()})
 	const file = `{"config":{"certFile":%q,"keyFile":%q,"caCertFiles":[%q],"timeout":1000000000,"consistency":"STRONG"},"cluster":{"leader":"https://127.0.0.1:1","machines":["https://127.0.0.1:1",%q]}}`
 	f := follow(t, configFile(t, fmt.Sprintf(file, cert, key, ca.File, etcd.URL)))
-	f.await(t, "")
+	f.Await(t, "")
 	etcd.Put(recordstest.Spec("a"), recordstest.Port(1))
-	f.await(t, "a:1")
+	f.Await(t, "a:1")
 	f.Resync()
-	f.awaitStatus(t, "a resync", func(st config.Status) bool { return st.Resyncs > 0 })
+	f.AwaitStatus(t, "a resync", func(st config.Status) bool { return st.Resyncs > 0 })
 	if n := etcd.WeakLists(); n > 0 {
 		t.Errorf("%d lists without quorum; want none, for STRONG", n)
 	}
@@ -469,7 +391,7 @@ func TestAConfigFileOfV04IsFollowed(t *testing.T) {
 		"authorities of somebody else":   fmt.Sprintf(file, cert, key, stranger.File, etcd.URL),
 	} {
 		f := follow(t, configFile(t, text))
-		st := f.awaitStatus(t, name, func(st config.Status) bool { return st.Cause == "tls" })
+		st := f.AwaitStatus(t, name, func(st config.Status) bool { return st.Cause == "tls" })
 		if st.Ready {
 			t.Errorf("%s: %+v; want nothing read", name, st)
 		}
@@ -481,16 +403,16 @@ func TestAWeakListThatIsOlderIsAskedForAgain(t *testing.T) {
 	etcd := etcdv2test.Start(t)
 	set(t, etcd, "a", 1)
 	f := follow(t, configFile(t, fmt.Sprintf(`{"config":{"consistency":"WEAK"},"cluster":{"machines":[%q]}}`, etcd.URL)))
-	f.await(t, "a:1")
+	f.Await(t, "a:1")
 	if n := etcd.WeakLists(); n != 1 {
 		t.Errorf("%d lists without quorum; want one", n)
 	}
 	etcd.Lag()
 	set(t, etcd, "a", 2)
-	f.await(t, "a:2")
+	f.Await(t, "a:2")
 	f.Resync()
-	st := f.awaitStatus(t, "a resync", func(st config.Status) bool { return st.Resyncs > 0 })
-	if f.show() != "a:2" || st.Setbacks != 0 || st.Divergences != 0 || etcd.WeakLists() != 2 {
-		t.Errorf("%s after %d lists without quorum, %+v; want what is known", f.show(), etcd.WeakLists(), st)
+	st := f.AwaitStatus(t, "a resync", func(st config.Status) bool { return st.Resyncs > 0 })
+	if f.Show() != "a:2" || st.Setbacks != 0 || st.Divergences != 0 || etcd.WeakLists() != 2 {
+		t.Errorf("%s after %d lists without quorum, %+v; want what is known", f.Show(), etcd.WeakLists(), st)
 	}
 }

@@ -20,9 +20,8 @@ import (
 
 	"kubeproxy/config/etcdconfig"
 	"kubeproxy/config/records"
+	"kubeproxy/config/records/recordstest"
 	"kubeproxy/registry"
-
-	"github.com/google/go-cmp/cmp"
 )
 
 // An exchange is one request to an etcd 2.3.8 and its answer, byte for byte.
@@ -173,7 +172,7 @@ func TestEveryCapturedExchangeOfEtcd2Replays(t *testing.T) {
 				}
 			}
 		case ext == ".ndjson":
-			say(file, "adds up to "+added(t, text).show())
+			say(file, "adds up to "+added(t, text).Show())
 		case ext == ".http", ext == ".headers":
 			resp, err := http.ReadResponse(bufio.NewReader(bytes.NewReader(text)), nil)
 			if err != nil {
@@ -199,18 +198,7 @@ func TestEveryCapturedExchangeOfEtcd2Replays(t *testing.T) {
 	for name := range unused {
 		t.Errorf("%s is not there: notReplayed need not name it", name)
 	}
-	if *update {
-		if err := os.WriteFile(golden, []byte(all.String()), 0o666); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(golden)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(string(want), all.String()); diff != "" {
-		t.Errorf("not as before (-want +got; -update writes it anew):\n%s", diff)
-	}
+	recordstest.Golden(t, golden, all.String(), *update)
 }
 
 var update = flag.Bool("update", false, "write the golden file anew")
@@ -283,8 +271,9 @@ func added(t *testing.T, events []byte) *follower {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := &follower{Source: s, updates: make(chan registry.Update, 1), services: make(map[registry.Name]*registry.Service)}
-	s.out = f.updates
+	f := &follower{s, recordstest.NewFollower(s)}
+	f.Updates = make(chan registry.Update, 1)
+	s.out = f.Updates
 	for line := range bytes.Lines(events) {
 		var ev response
 		if err := decode(bytes.NewReader(line), maxEvent, &ev); err != nil {
@@ -295,8 +284,8 @@ func added(t *testing.T, events []byte) *follower {
 		}
 		s.apply(t.Context(), &ev, time.Now())
 		select {
-		case u := <-f.updates:
-			f.add(u)
+		case u := <-f.Updates:
+			f.Add(u)
 		default: // it is about something else
 		}
 	}

@@ -23,12 +23,12 @@ func benchmarkChange(b *testing.B, polls bool) {
 	s := newSource(b, Config{Dir: dir})
 	s.polls = polls
 	f := follow(b, s)
-	f.add(<-f.updates)
+	f.Add(<-f.Updates)
 	var took []time.Duration
 	for b.Loop() {
 		began := time.Now()
 		replace(b, dir, registry.SpecsPrefix+"service-00000", recordstest.Port(1+len(took)%60000))
-		for u := range f.updates {
+		for u := range f.Updates {
 			if len(u.Services) == 1 {
 				break
 			}

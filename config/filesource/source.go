@@ -37,8 +37,8 @@ type Config struct {
 // A Source follows one directory: it is a [config.Source]. Make it with [New].
 type Source struct {
 	cfg    Config
-	log    *outage.Log   // and the status
-	resync chan struct{} // capacity 1: a full channel means that a full scan is already due
+	log    *outage.Log // and the status
+	resync config.Resyncs
 
 	// The rest belongs to the goroutine in Run.
 	tree     keyfiles.Tree
@@ -81,7 +81,7 @@ func New(cfg Config) (*Source, error) {
 	s := &Source{
 		cfg:     cfg,
 		log:     outage.New(causes...),
-		resync:  make(chan struct{}, 1),
+		resync:  config.NewResyncs(),
 		tree:    keyfiles.Tree{Dir: dir},
 		records: records.New(cfg.Decoder),
 		created: make(map[string]int64),
@@ -100,12 +100,7 @@ func (s *Source) Name() string { return "files" }
 func (s *Source) Status() config.Status { return s.log.Status() }
 
 // Resync asks for a scan that reads every file, now. It does not wait for it.
-func (s *Source) Resync() {
-	select {
-	case s.resync <- struct{}{}:
-	default:
-	}
-}
+func (s *Source) Resync() { s.resync.Ask() }
 
 // Run keeps out informed of the directory until ctx ends, and then returns nil. It may run once at a time.
 func (s *Source) Run(ctx context.Context, out chan<- registry.Update) error {

@@ -1,15 +1,12 @@
 package filesource
 
 import (
-	"context"
 	"fmt"
-	"maps"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -52,79 +49,16 @@ func newSource(t testing.TB, cfg Config) *Source {
 	return s
 }
 
-// A follower runs a source, and adds up what it sends.
+// A follower is a source that runs, and what it has sent.
 type follower struct {
 	*Source
-	updates  chan registry.Update
-	mu       sync.Mutex // guards the fields below
-	services map[registry.Name]*registry.Service
-	sets     int
-	last     registry.Update
+	*recordstest.Follower
 }
 
 func follow(t testing.TB, s *Source) *follower {
-	f := &follower{Source: s, updates: make(chan registry.Update), services: make(map[registry.Name]*registry.Service)}
-	ctx, stop := context.WithCancel(context.Background())
-	done := make(chan error)
-	go func() { done <- s.Run(ctx, f.updates) }()
-	t.Cleanup(func() {
-		stop()
-		if err := <-done; err != nil {
-			t.Errorf("Run returns %v", err)
-		}
-	})
+	f := &follower{s, recordstest.Follow(t, s)}
+	f.Lives = true
 	return f
-}
-
-func (f *follower) add(u registry.Update) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.last = u
-	if u.Set {
-		f.sets++
-		clear(f.services)
-	}
-	for _, c := range u.Services {
-		if c.Value == nil {
-			delete(f.services, c.Name)
-		} else {
-			f.services[c.Name] = c.Value
-		}
-	}
-}
-
-// show gives the services: "a:80@1", with the life that each is in.
-func (f *follower) show() string {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	var all []string
-	for _, name := range slices.SortedFunc(maps.Keys(f.services), registry.Name.Compare) {
-		s := f.services[name]
-		all = append(all, fmt.Sprintf("%s:%d@%d", name, s.Ports[0].Number, s.Created))
-	}
-	return strings.Join(all, " ")
-}
-
-// countSets tells how many SETs there were.
-func (f *follower) countSets() int {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.sets
-}
-
-// await takes updates until they add up to what is wanted.
-func (f *follower) await(t testing.TB, want string) {
-	t.Helper()
-	timer := time.NewTimer(longEnough)
-	defer timer.Stop()
-	for f.sets == 0 || f.show() != want {
-		select {
-		case u := <-f.updates:
-			f.add(u)
-		case <-timer.C:
-			t.Fatalf("there is %q; want %q\n%+v", f.show(), want, f.Status())
-		}
-	}
 }
 
 // spec writes a service.
@@ -138,7 +72,7 @@ func started(t *testing.T) (string, *follower) {
 	dir := t.TempDir()
 	spec(t, dir, "a", 1)
 	f := follow(t, newSource(t, Config{Dir: dir, ScanPeriod: time.Hour, SyncPeriod: time.Hour}))
-	f.await(t, "a:1@1")
+	f.Await(t, "a:1@1")
 	return dir, f
 }
 
@@ -150,9 +84,9 @@ func TestTheFirstStateIsEverythingInTheDirectory(t *testing.T) {
 	replace(t, dir, recordstest.Spec("bad"), "{")
 	must(t, os.Symlink("a", filepath.Join(dir, recordstest.Spec("link"))))
 	f := follow(t, newSource(t, Config{Dir: dir}))
-	f.await(t, "a:1@1 team/b:2@1")
-	if len(f.last.Endpoints) != 1 || f.sets != 1 {
-		t.Errorf("%d SETs, the last with %d endpoints", f.sets, len(f.last.Endpoints))
+	f.Await(t, "a:1@1 team/b:2@1")
+	if len(f.Last().Endpoints) != 1 || f.Sets() != 1 {
+		t.Errorf("%d SETs, the last with %d endpoints", f.Sets(), len(f.Last().Endpoints))
 	}
 	st := awaitStatus(t, f, func(st config.Status) bool { return !st.Current.IsZero() })
 	if !st.Ready || !st.Connected || st.Revision != 1 || st.Services != 2 || st.Endpoints != 1 || st.Rejected != 2 || st.Sessions != 1 {
@@ -196,7 +130,7 @@ func TestAChangeTakesEffectAtOnce(t *testing.T) {
 			t.Parallel()
 			dir, f := started(t)
 			test.do(t, dir)
-			f.await(t, test.want)
+			f.Await(t, test.want)
 		})
 	}
 }
@@ -209,11 +143,11 @@ func TestASwappedDirectoryTakesEffectAtOnce(t *testing.T) {
 	link := filepath.Join(base, "current")
 	must(t, os.Symlink("one", link))
 	f := follow(t, newSource(t, Config{Dir: link, ScanPeriod: time.Hour, SyncPeriod: time.Hour}))
-	f.await(t, "a:1@1")
+	f.Await(t, "a:1@1")
 	for i, version := range []string{"two", "one", "two"} {
 		must(t, os.Symlink(version, link+".new"))
 		must(t, os.Rename(link+".new", link))
-		f.await(t, fmt.Sprintf("a:%d@1", 2-i%2))
+		f.Await(t, fmt.Sprintf("a:%d@1", 2-i%2))
 	}
 }
 
@@ -238,21 +172,21 @@ func TestASwappedDataLinkTakesEffectInOneStep(t *testing.T) {
 		must(t, os.Symlink("..data/"+name, filepath.Join(specs, name)))
 	}
 	f := follow(t, newSource(t, Config{Dir: dir, ScanPeriod: time.Hour, SyncPeriod: time.Hour}))
-	f.await(t, "a:1@1 b:1@1 c:1@1")
+	f.Await(t, "a:1@1 b:1@1 c:1@1")
 	for n := 2; n < 8; n++ {
 		next := version(n)
 		must(t, os.RemoveAll(filepath.Join(specs, old)))
 		old = next
 		want := fmt.Sprintf("a:%d@1 b:%d@1 c:%d@1", n, n, n)
-		for timer := time.After(longEnough); f.show() != want; {
+		for timer := time.After(longEnough); f.Show() != want; {
 			select {
-			case u := <-f.updates:
+			case u := <-f.Updates:
 				if len(u.Services) > 0 && len(u.Services) != len(names) {
 					t.Fatalf("a step with %d of the %d services", len(u.Services), len(names))
 				}
-				f.add(u)
+				f.Add(u)
 			case <-timer:
-				t.Fatalf("there is %q; want %q", f.show(), want)
+				t.Fatalf("there is %q; want %q", f.Show(), want)
 			}
 		}
 	}
@@ -267,8 +201,8 @@ func polled(t *testing.T, dir string) (*follower, func() string) {
 	go func() { // takes updates until the source ends with the test
 		for {
 			select {
-			case u := <-f.updates:
-				f.add(u)
+			case u := <-f.Updates:
+				f.Add(u)
 			case <-t.Context().Done():
 				return
 			}
@@ -291,16 +225,16 @@ func TestWithoutNoticesTheNextScanFindsTheChange(t *testing.T) {
 		f, _ := polled(t, dir)
 		spec(t, dir, "a", 2)
 		after(DefaultScanPeriod - time.Second)
-		if got := f.show(); got != "a:1@1" {
+		if got := f.Show(); got != "a:1@1" {
 			t.Errorf("before the scan: %s", got)
 		}
 		after(2 * time.Second)
-		if got := f.show(); got != "a:2@1" {
+		if got := f.Show(); got != "a:2@1" {
 			t.Errorf("after the scan: %s", got)
 		}
-		before := f.countSets()
+		before := f.Sets()
 		after(DefaultSyncPeriod * 2)
-		if f.countSets() == before {
+		if f.Sets() == before {
 			t.Error("no SET for two sync periods")
 		}
 	})
@@ -315,8 +249,8 @@ func TestADirectoryThatCannotBeReadChangesNothing(t *testing.T) {
 			t.Helper()
 			after(2 * DefaultScanPeriod)
 			st := f.Status()
-			if f.show() != "a:1@1" || st.Connected || st.Cause != cause || !strings.Contains(st.Reason, reason) || !st.Ready {
-				t.Errorf("%s: %s, %+v", what, f.show(), st)
+			if f.Show() != "a:1@1" || st.Connected || st.Cause != cause || !strings.Contains(st.Reason, reason) || !st.Ready {
+				t.Errorf("%s: %s, %+v", what, f.Show(), st)
 			}
 		}
 		services := filepath.Join(dir, "registry/services")
@@ -337,8 +271,8 @@ func TestADirectoryThatCannotBeReadChangesNothing(t *testing.T) {
 		must(t, os.Mkdir(services+"/specs", 0o755))
 		after(2 * DefaultScanPeriod)
 		st := f.Status()
-		if f.show() != "" || !st.Connected || st.Sessions != 3 || st.Ends[missing].Count != 1 || st.Ends[unreadable].Count != 1 {
-			t.Errorf("an empty registry: %s, %+v", f.show(), st)
+		if f.Show() != "" || !st.Connected || st.Sessions != 3 || st.Ends[missing].Count != 1 || st.Ends[unreadable].Count != 1 {
+			t.Errorf("an empty registry: %s, %+v", f.Show(), st)
 		}
 		if text := log(); !strings.Contains(text, "what was known at revision 1 stays in force") || !strings.Contains(text, "can be read again after") {
 			t.Errorf("the log has no story:\n%s", text)
@@ -360,12 +294,12 @@ func TestADirectoryThatIsNotThereIsNamedInOneLineAndWaitedFor(t *testing.T) {
 				}
 			}
 		}
-		if lines != 1 || f.countSets() != 0 {
-			t.Errorf("%d lines, %d SETs", lines, f.countSets())
+		if lines != 1 || f.Sets() != 0 {
+			t.Errorf("%d lines, %d SETs", lines, f.Sets())
 		}
 		spec(t, dir, "a", 1)
 		after(DefaultScanPeriod)
-		if got := f.show(); got != "a:1@1" {
+		if got := f.Show(); got != "a:1@1" {
 			t.Errorf("got %q", got)
 		}
 	})
@@ -379,7 +313,7 @@ func TestADirectoryThatComesLaterIsNoticed(t *testing.T) {
 	made := filepath.Join(base, "made")
 	spec(t, made, "a", 1)
 	must(t, os.Rename(made, dir))
-	f.await(t, "a:1@1")
+	f.Await(t, "a:1@1")
 }
 
 func TestAFileInPlaceOfTheDirectoryIsRefusedAtTheStart(t *testing.T) {
@@ -394,15 +328,15 @@ func TestABadFileKeepsItsLastGoodVersionAndRemovalEndsIt(t *testing.T) {
 	dir, f := started(t)
 	replace(t, dir, recordstest.Spec("a"), "{")
 	spec(t, dir, "b", 2)
-	f.await(t, "a:1@1 b:2@2")
+	f.Await(t, "a:1@1 b:2@2")
 	awaitStatus(t, f, func(st config.Status) bool { return st.Rejected == 1 })
 	remove(t, dir, recordstest.Spec("a"))
-	f.await(t, "b:2@2")
+	f.Await(t, "b:2@2")
 	replace(t, dir, recordstest.Spec("a"), "{")
 	spec(t, dir, "c", 3)
-	f.await(t, "b:2@2 c:3@4")
+	f.Await(t, "b:2@2 c:3@4")
 	spec(t, dir, "a", 5) // the life began with the file, while it was bad
-	f.await(t, "a:5@4 b:2@2 c:3@4")
+	f.Await(t, "a:5@4 b:2@2 c:3@4")
 }
 
 func TestAFileThatIsLeftOutIsNamedOnce(t *testing.T) {
@@ -438,7 +372,7 @@ func TestAfterEveryScanTheSourceEqualsTheDirectory(t *testing.T) {
 	s := newSource(t, Config{Dir: dir, SyncPeriod: time.Millisecond})
 	none := newNotices(dir, true)
 	out := make(chan registry.Update, 1)
-	f := &follower{Source: s, services: make(map[registry.Name]*registry.Service)}
+	f := recordstest.NewFollower(s)
 	keys := []string{"a", "b", "c", "team/a", "team/b", "dev/a"}
 	written := make(map[string]int) // what each file holds: a port, or 0 for a bad value
 	held := make(map[string]int)    // what is in force
@@ -482,17 +416,14 @@ func TestAfterEveryScanTheSourceEqualsTheDirectory(t *testing.T) {
 			if u.Revision < revision || u.Revision != s.revision {
 				t.Fatalf("revision %d after %d, and the source is at %d", u.Revision, revision, s.revision)
 			}
-			f.add(u)
+			f.Add(u)
 		default:
 		}
 		var want []string
 		for key, port := range held {
 			want = append(want, fmt.Sprintf("%s:%d", key, port))
 		}
-		var got []string
-		for name, service := range f.services {
-			got = append(got, fmt.Sprintf("%s:%d", name, service.Ports[0].Number))
-		}
+		got := strings.Fields(f.Show())
 		slices.Sort(got)
 		slices.Sort(want)
 		if !slices.Equal(got, want) {
