@@ -33,7 +33,7 @@ type checkOptions struct {
 // flagsForCheck are the flags of the proxy that make a difference to a check. The others are taken and
 // do nothing.
 var flagsForCheck = []string{
-	"help", "version", "o", "timeout", "service_port", "bind_address",
+	"help", "version", "config", "o", "timeout", "service_port", "bind_address",
 	"allowed_ports", "allowed_endpoints", "healthz_bind_address", "metrics_bind_address",
 	"etcd_servers", "etcd_config", "etcd_version", "etcd_cafile", "etcd_certfile", "etcd_keyfile", "etcd_insecure_skip_tls_verify",
 	"etcd_username", "etcd_password_file", "registry_dir",
@@ -80,6 +80,9 @@ func (o *checkOptions) commandLine() *commandline.Command {
 
 // examine looks at the arguments, and whether the flags go together.
 func (o *checkOptions) examine(flags *pflag.FlagSet) error {
+	if err := o.readConfig(flags); err != nil {
+		return err
+	}
 	o.directory = cmp.Or(flags.Arg(0), o.source.files.dir)
 	etcd := o.source.etcd.given()
 	switch {

@@ -18,8 +18,9 @@
 // # The command line
 //
 // It is v0.4's; package cmd/internal/commandline reads it, and explains it. Each flag belongs to a topic (flags.go, commandline.go). Values are
-// checked when they are parsed, contradictions between flags after that (contradictions.go). Either error ends the program with one line
-// and status 2, before it has read a file.
+// checked when they are parsed. Package cmd/internal/configfile reads the file of -config, whose values fill in what the command line leaves.
+// Contradictions between flags are found after that (contradictions.go). Either error ends the program with one line and status 2, before
+// it has read another file.
 //
 // source.go checks what the flags say of sources, and makes the [config.Source] values in their order of precedence. A source has a file
 // of its own for its flags, as etcd.go, master.go and files.go. Only check.go, which reads a registry once, also knows which sources
@@ -28,7 +29,8 @@
 // # Its life
 //
 // It starts whether a source can be reached or not, and opens its first port when it has read everything once (serve.go).
-// SIGTERM or SIGINT closes the listeners and drains; a second signal ends the program at once. SIGHUP or SIGUSR1 reopens the logs.
+// SIGTERM or SIGINT closes the listeners and drains; a second signal ends the program at once. SIGHUP or SIGUSR1 reopens the logs;
+// SIGHUP has the file of -config read again, too (reload.go).
 // SIGUSR2 starts a successor (upgrade_unix.go), which takes over what this process serves; package takeover says how.
 // Under systemd it is of Type=notify (notify.go).
 //
@@ -37,5 +39,5 @@
 //	0  a clean stop, -version, -help
 //	1  it could not start or continue, or a file cannot be used: the last line of the log says why.
 //	   After check: a record is wrong, or the records could not be read.
-//	2  the command line is wrong, or its flags contradict each other: one line says how
+//	2  the command line or the file of -config is wrong, or flags contradict each other: one line says how
 package main

@@ -9,12 +9,16 @@ import (
 	"github.com/spf13/pflag"
 
 	"kubeproxy/cmd/internal/commandline"
+	"kubeproxy/cmd/internal/configfile"
 	"kubeproxy/cmd/internal/operators"
 	"kubeproxy/proxy"
 )
 
 // options is what the command line asks for. Its flags write to the fields that the parts of the program read, so no value is copied.
 type options struct {
+	configFile  string
+	configNotes []string // about the file
+
 	logToStderr bool
 	logFlush    time.Duration
 
@@ -60,13 +64,32 @@ func (o *options) examine(flags *pflag.FlagSet) error {
 	if flags.NArg() > 0 { // v0.4 dropped what it did not understand here, flags included
 		return commandline.Unexpected(flags.Arg(0), "kube-proxy", manual().Words()...)
 	}
+	if err := o.readConfig(flags); err != nil {
+		return err
+	}
 	return o.contradiction()
+}
+
+// readConfig sets the flags that the file of -config has, and the command line does not.
+func (o *options) readConfig(flags *pflag.FlagSet) error {
+	if o.configFile == "" {
+		return nil
+	}
+	settings, notes, err := configfile.Read(o.configFile)
+	if err != nil {
+		return err
+	}
+	o.configNotes = notes
+	return commandline.Fill(flags, settings, "config", "help", "version", "h")
 }
 
 // addFlags adds the flags that fill in o. v0.4's flags have their old names; of the others, those that later kube-proxies have too
 // have the same name as there.
 func (o *options) addFlags(c *commandline.Command) {
 	o.source.addFlags(c)
+	c.Group(commandline.General, func(f *pflag.FlagSet) {
+		f.StringVar(&o.configFile, "config", "", "YAML `file` with the names of flags and their values, or a KubeProxyConfiguration; the command line wins over it; SIGHUP has it read again")
+	})
 	p := &o.proxy
 	c.Group(topicListening, func(f *pflag.FlagSet) {
 		f.Var((*commandline.Address)(&p.BindAddress), "bind_address", "`address` that every listener binds to; 0.0.0.0 is all addresses of both families")

@@ -4,6 +4,7 @@ import (
 	"flag"
 	"fmt"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/golang/glog"
@@ -14,31 +15,38 @@ import (
 	"kubeproxy/registry"
 )
 
+// glogFlags are the flags whose values glog holds.
+var glogFlags = []struct{ name, usage string }{
+	{"alsologtostderr", "log to files and to standard error"},
+	{"log_backtrace_at", "when the log line at `file:N` is written, add a stack trace"},
+	{"log_dir", "`directory` for log files; the system's temporary directory if not given"},
+	{"log_link", "`directory` for links to the newest log files, too"},
+	{"logbuflevel", "no effect: log files are written at once"},
+	{"stderrthreshold", "log lines of this `severity` or a higher one go to standard error as well as to files: 0 INFO, 1 WARNING, 2 ERROR, 3 FATAL"},
+	{"v", "log `level`: 1 listeners, 2 connections, 3 decisions, 4 everything"},
+	{"vmodule", "log levels by source file, such as `proxier=3,dial=2`"},
+}
+
 // addLogFlags adds glog's flags. As in v0.4, logs go to standard error unless -logtostderr=false
 // sends them to files. glog itself always writes to standard error, which logsink reads.
 func (o *options) addLogFlags(c *commandline.Command) {
-	const toStderr = "logtostderr"
-	if err := flag.Set(toStderr, "true"); err != nil {
-		panic(err) // glog defines it
-	}
+	glogToStderr()
 	c.Group(topicLogging, func(f *pflag.FlagSet) {
-		for _, of := range []struct{ name, usage string }{
-			{"alsologtostderr", "log to files and to standard error"},
-			{"log_backtrace_at", "when the log line at `file:N` is written, add a stack trace"},
-			{"log_dir", "`directory` for log files; the system's temporary directory if not given"},
-			{"log_link", "`directory` for links to the newest log files, too"},
-			{"logbuflevel", "no effect: log files are written at once"},
-			{"stderrthreshold", "log lines of this `severity` or a higher one go to standard error as well as to files: 0 INFO, 1 WARNING, 2 ERROR, 3 FATAL"},
-			{"v", "log `level`: 1 listeners, 2 connections, 3 decisions, 4 everything"},
-			{"vmodule", "log levels by source file, such as `proxier=3,dial=2`"},
-		} {
+		for _, of := range glogFlags {
 			f.AddGoFlag(flag.Lookup(of.name))
 			f.Lookup(of.name).Usage = of.usage
 		}
-		f.BoolVar(&o.logToStderr, toStderr, true, "log to standard error; if not, to files in -log_dir")
+		f.BoolVar(&o.logToStderr, "logtostderr", true, "log to standard error; if not, to files in -log_dir")
 	})
 	c.Move(topicObsolete, "logbuflevel")
 }
+
+// glogToStderr has glog write to standard error. It does so once: glog reads the flag without a lock.
+var glogToStderr = sync.OnceFunc(func() {
+	if err := flag.Set("logtostderr", "true"); err != nil {
+		panic(err) // glog defines it
+	}
+})
 
 // lastLines is how long the program waits at its end for a log that is slow or is not read.
 const lastLines = time.Second
@@ -63,5 +71,13 @@ func (o *options) startLog(flags *pflag.FlagSet) (*logsink.Sink, error) {
 	if o.logToStderr && value("log_dir") != "" {
 		glog.Warning("-log_dir is ignored: log lines go to standard error, unless -logtostderr=false")
 	}
+	o.logNotes()
 	return sink, nil
+}
+
+// logNotes reports what in the file of -config has no effect.
+func (o *options) logNotes() {
+	for _, note := range o.configNotes {
+		glog.Warningf("-config=%s: %s", registry.Quote(o.configFile), note)
+	}
 }

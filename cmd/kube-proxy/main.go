@@ -42,7 +42,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 		return exitFailed
 	}
 	defer log.Flush(lastLines)
-	if err := serve(o, c.Flags, log); err != nil {
+	if err := serve(o, c.Flags, args, log); err != nil {
 		glog.Error(err)
 		return exitFailed
 	}

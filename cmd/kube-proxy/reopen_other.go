@@ -9,4 +9,4 @@ type hangups struct{}
 
 func onHangup() hangups { return hangups{} }
 
-func (hangups) handle(context.Context, func()) {}
+func (hangups) handle(context.Context, func(), func()) {}

@@ -21,14 +21,17 @@ func onHangup() hangups {
 	return signals
 }
 
-// handle calls reopen at each of the signals, until ctx ends. From then on they are ignored: they come from a program
-// that rotates logs and does not know that we are about to go.
-func (h hangups) handle(ctx context.Context, reopen func()) {
+// handle calls reopen at each of the signals, and then reload at SIGHUP, until ctx ends. From then on they are ignored: they come from a
+// program that rotates logs and does not know that this one is about to end.
+func (h hangups) handle(ctx context.Context, reopen, reload func()) {
 	for {
 		select {
 		case sig := <-h:
 			glog.Infof("%v: reopening logs", sig)
 			reopen()
+			if sig == syscall.SIGHUP {
+				reload()
+			}
 		case <-ctx.Done():
 			signal.Ignore(syscall.SIGHUP, syscall.SIGUSR1)
 			return

@@ -32,7 +32,7 @@ import (
 const garbage = 50
 
 // serve carries clients to services until SIGTERM or SIGINT, and then until they have been drained.
-func serve(o *options, flags *pflag.FlagSet, log *logsink.Sink) error {
+func serve(o *options, flags *pflag.FlagSet, args []string, log *logsink.Sink) error {
 	hangups, upgrades := onHangup(), onUpgrade(o.takeover) // from the start: by default the signals would end us
 	from, err := o.source.open(flags)
 	if err != nil {
@@ -62,6 +62,7 @@ func serve(o *options, flags *pflag.FlagSet, log *logsink.Sink) error {
 	if err != nil {
 		glog.Warningf("the service manager keeps no listening sockets: %v", err)
 	}
+	reloaded := newReloader(args, o.configFile != "", flags)
 	signals, restore := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer restore()
 
@@ -93,7 +94,7 @@ func serve(o *options, flags *pflag.FlagSet, log *logsink.Sink) error {
 			if connections != nil {
 				connections.Reopen()
 			}
-		})
+		}, reloaded.reload)
 		return nil
 	})
 	g.Go(func() error {
@@ -123,7 +124,7 @@ func serve(o *options, flags *pflag.FlagSet, log *logsink.Sink) error {
 			StateFile:        state,
 			MetricsEndpoints: o.metricsEndpoints,
 			Version:          readBuildInfo().document(),
-			Settings:         settings(flags),
+			Settings:         reloaded.settings,
 		})
 	})
 	return g.Wait()
@@ -134,16 +135,6 @@ func (o *options) proxyConfig() proxy.Config {
 	c := o.proxy
 	c.DrainTimeout = max(c.DrainTimeout, time.Nanosecond) // zero would mean the default there
 	return c
-}
-
-// settings is what the command line and the defaults make together, for operators to see. No flag holds
-// a secret: the password is in a file, and URLs with one are refused.
-func settings(flags *pflag.FlagSet) map[string]string {
-	all := make(map[string]string)
-	flags.VisitAll(func(f *pflag.Flag) { all[f.Name] = f.Value.String() })
-	delete(all, "help")
-	delete(all, "version")
-	return all
 }
 
 // watchdog is within which time the service manager wants to hear from us again and again; 0 for never (sd_watchdog_enabled(3)).

@@ -90,6 +90,9 @@ func (p portsValue) String() string {
 }
 func (p portsValue) Type() string { return "ports" }
 
+// IsList says that the flag may have several values.
+func (p portsValue) IsList() {}
+
 // A removalValue is the flag -on_removal.
 type removalValue balance.Removal
 

@@ -85,3 +85,6 @@ func (n *Networks) String() string {
 }
 
 func (n *Networks) Type() string { return "networks" }
+
+// IsList says that the flag may have several values.
+func (n *Networks) IsList() {}

@@ -84,7 +84,7 @@ func (c *Command) Show(names []string) {
 // Asked for the version, it does not examine them: as in v0.4, the version does not depend on other flags.
 func (c *Command) Parse(args []string) error {
 	if err := c.Flags.Parse(normalise(c.Flags, args)); err != nil {
-		return c.inOldWords(err)
+		return inOldWords(c.Flags, err)
 	}
 	if c.Version != VersionOff {
 		return nil
@@ -122,13 +122,13 @@ func Unexpected(arg, program string, words ...string) error {
 }
 
 // inOldWords puts an error of pflag in the words of package flag, which were v0.4's.
-func (c *Command) inOldWords(err error) error {
+func inOldWords(flags *pflag.FlagSet, err error) error {
 	if errors.Is(err, pflag.ErrHelp) {
 		return pflag.ErrHelp
 	}
 	if e, ok := errors.AsType[*pflag.NotExistError](err); ok {
 		m := &mistake{text: "flag provided but not defined: -" + OneLine(e.GetSpecifiedName())}
-		if name := closest(string(underscored(c.Flags, e.GetSpecifiedName())), flagNames(c.Flags)); name != "" {
+		if name := closest(string(underscored(flags, e.GetSpecifiedName())), flagNames(flags)); name != "" {
 			m.meant = "-" + name
 		}
 		return m

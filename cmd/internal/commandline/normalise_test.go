@@ -109,7 +109,7 @@ func readWithPflag(args []string) (r reading) {
 	flags := sample().Flags
 	err := flags.ParseAll(args, func(f *pflag.Flag, value string) error { return r.take(f.Name, value) })
 	if err != nil {
-		err = sample().inOldWords(err)
+		err = inOldWords(flags, err)
 	}
 	r.end(flags.Args(), err)
 	return r

@@ -28,6 +28,9 @@ func (l *List) Set(s string) error {
 func (l *List) String() string { return strings.Join(*l, ",") }
 func (l *List) Type() string   { return "list" }
 
+// IsList says that the flag may have several values.
+func (l *List) IsList() {}
+
 // A duration is a flag that sets a time span, which is never negative.
 type duration struct {
 	*time.Duration

@@ -41,12 +41,12 @@ type Options struct {
 	Alive    func()        // called twice as often, while /livez says yes
 
 	Operators        operators.Config
-	ConnectionLog    *connlog.Log      // to be run and written; nil for none
-	ConfigMaxAge     time.Duration     // of what is served, before /readyz complains; 0 for any
-	StateFile        *statefile.File   // keeps what is served, and has it when no source can be read at the start; nil for none
-	MetricsEndpoints bool              // series for each endpoint, too
-	Version          Version           // of the program
-	Settings         map[string]string // what /configz shows of the command line
+	ConnectionLog    *connlog.Log             // to be run and written; nil for none
+	ConfigMaxAge     time.Duration            // of what is served, before /readyz complains; 0 for any
+	StateFile        *statefile.File          // keeps what is served, and has it when no source can be read at the start; nil for none
+	MetricsEndpoints bool                     // series for each endpoint, too
+	Version          Version                  // of the program
+	Settings         func() map[string]string // what /configz shows of the command line
 }
 
 // A Version says which program this is.
@@ -238,13 +238,21 @@ func background(ctx context.Context, f func(context.Context)) (stop func()) {
 	}
 }
 
+// settings returns what /configz shows of the command line.
+func (o *Options) settings() map[string]string {
+	if o.Settings == nil {
+		return nil
+	}
+	return o.Settings()
+}
+
 // answers is what operators are told.
 func (o *Options) answers(h *health, numbers *metrics.Metrics, proxier *proxy.Proxier, page *statuspage.Page) operators.Answers {
 	return operators.Answers{
 		Live:    h.live,
 		Healthy: h.healthy,
 		Ready:   h.ready,
-		Configz: func() any { return h.configz(o.Settings, proxier.Limits()) },
+		Configz: func() any { return h.configz(o.settings(), proxier.Limits()) },
 		Version: o.Version,
 		Metrics: numbers,
 		Probed:  numbers.Probed,
