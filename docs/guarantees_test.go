@@ -122,10 +122,10 @@ func TestTheBoundsAreThoseOfTheCode(t *testing.T) {
 	}
 }
 
-// chaosFaults finds the faults that scripts/chaos declares: literals of its type fault, with a name.
+// chaosFaults finds the faults that scripts/chaos declares: literals of the type Fault, with a name.
 func chaosFaults(t *testing.T) map[string]bool {
 	t.Helper()
-	files, err := filepath.Glob(filepath.Join(root, "scripts", "chaos", "*.go"))
+	files, err := filepath.Glob(filepath.Join(root, "scripts", "chaos", "faults", "*.go"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -143,7 +143,7 @@ func chaosFaults(t *testing.T) map[string]bool {
 			if !ok {
 				return true
 			}
-			if of, ok := literal.Type.(*ast.Ident); !ok || of.Name != "fault" {
+			if of, ok := literal.Type.(*ast.Ident); !ok || of.Name != "Fault" {
 				return true
 			}
 			for _, element := range literal.Elts {
@@ -153,7 +153,7 @@ func chaosFaults(t *testing.T) map[string]bool {
 				}
 				field, _ := pair.Key.(*ast.Ident)
 				value, _ := pair.Value.(*ast.BasicLit)
-				if field == nil || field.Name != "name" || value == nil {
+				if field == nil || field.Name != "Name" || value == nil {
 					continue
 				}
 				fault, err := strconv.Unquote(value.Value)

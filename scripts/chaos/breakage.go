@@ -15,14 +15,13 @@ import (
 	"kubeproxy/scripts/internal/try"
 )
 
-// A run that nothing can fail proves nothing. Each file in testdata/breakages takes one idea out of
-// the proxy (see [truth.Breakage]); only the node is built with it. The same run must then fail, and
-// say what it should.
+// A run that cannot fail proves nothing. Each file in testdata/breakages removes one idea from the proxy (see [truth.Breakage]); only the
+// node is built with it. The same run must then fail, with the message that the file names.
 
 // breakages is where the archives are, seen from the top of the tree, where the program must be started.
 const breakages = "scripts/chaos/testdata/breakages"
 
-// runBreakages runs the chosen ones, each until the first failure. An error names those that nobody noticed.
+// runBreakages runs the chosen ones, each until the first failure. An error names those that no run noticed.
 func runBreakages(ctx context.Context, s settings, out io.Writer) error {
 	pattern := s.breakage
 	if pattern == "all" {
@@ -48,7 +47,7 @@ func runBreakages(ctx context.Context, s settings, out io.Writer) error {
 	return errors.Join(missed...)
 }
 
-// runBreakage says how a breakage was caught. An error says that it was not.
+// runBreakage returns how a breakage was caught, or an error if it was not.
 func runBreakage(ctx context.Context, s settings, b truth.Breakage, out io.Writer) (caught string, err error) {
 	defer try.Catch(&err)
 	dir := try.Get(os.MkdirTemp("", "chaos"))

@@ -12,10 +12,14 @@ import (
 	"time"
 
 	"kubeproxy/config/etcdsource/truth"
+	"kubeproxy/internal/backoff"
+	"kubeproxy/scripts/chaos/clients"
+	"kubeproxy/scripts/chaos/cluster"
+	"kubeproxy/scripts/chaos/proxynode"
 	"kubeproxy/scripts/internal/try"
 )
 
-// An experiment is everything that takes part: see the drawing in main.go.
+// An experiment is all parts of a run: see the drawing in doc.go.
 type experiment struct {
 	settings settings
 	log      io.Writer
@@ -24,16 +28,14 @@ type experiment struct {
 	history  *truth.History
 	writer   *truth.Writer
 	recorder *truth.Recorder
-	cluster  *cluster
-	node     *child
-	backends backends
-	steady   []*steady
+	cluster  *cluster.Cluster
+	node     *proxynode.Child
+	backends clients.Backends
 	due      time.Time // when the next transaction is; guarded by the writer's Gate
-	told     told
-	clients  clients
+	clients  clients.Clients
 	results  *results
 
-	settledAt chan settledReport // what the node's handlers were given last
+	settledAt chan settledReport // what the node's handlers received last
 	stalls    stalls
 	ctx       context.Context // of the writer
 	cancel    context.CancelFunc
@@ -46,7 +48,7 @@ type settledReport struct {
 	at   time.Time
 }
 
-// newExperiment starts everything but the clients. It is stopped by close, whatever came of it.
+// newExperiment starts all parts but the clients. If it fails, it has closed them.
 func newExperiment(ctx context.Context, s settings, log io.Writer) (x *experiment, err error) {
 	x = &experiment{
 		settings:  s,
@@ -65,21 +67,18 @@ func newExperiment(ctx context.Context, s settings, log io.Writer) (x *experimen
 	x.stop(x.stalls.measure())
 	x.history.Add(truth.NewEra(nil, 0))
 	x.recorder = truth.NewRecorder(x.history)
-	x.stop(x.backends.close)
-	if x.steady, err = newSteady(&x.backends); err != nil {
+	x.stop(x.backends.Close)
+	if x.clients.Services, err = clients.NewServices(&x.backends); err != nil {
 		return x, err
 	}
-	x.clients.told, x.clients.fail = &x.told, x.clientFailed
-	for _, s := range x.steady {
-		x.told.watch(s.name)
-	}
+	x.clients.Records, x.clients.Fail = clients.NewRecords(x.clients.Services), x.clientFailed
 
-	if x.cluster, err = startCluster(ctx, s.dir, s.members, x); err != nil {
+	if x.cluster, err = cluster.Start(ctx, s.dir, s.members); err != nil {
 		return x, err
 	}
 	x.stop(func() {
-		if err := x.cluster.close(); err != nil {
-			x.logf("the cluster: %v", err)
+		if err := x.cluster.Close(); err != nil {
+			x.Logf("the cluster: %v", err)
 		}
 	})
 	if err := x.startWriter(); err != nil {
@@ -91,11 +90,11 @@ func newExperiment(ctx context.Context, s settings, log io.Writer) (x *experimen
 	return x, nil
 }
 
-// stop has something done at the end, in reverse order.
+// stop adds what close has to call, in reverse order.
 func (x *experiment) stop(f func()) { x.stopping = append(x.stopping, f) }
 
 func (x *experiment) close() {
-	x.cancel() // the writer may be waiting for an etcd that is gone, and the judge for the writer
+	x.cancel() // the writer may wait for an etcd that is gone, and the recorder for the writer
 	for len(x.stopping) > 0 {
 		last := len(x.stopping) - 1
 		x.stopping[last]()
@@ -110,18 +109,18 @@ func (x *experiment) startWriter() (err error) {
 		History: x.history,
 		Random:  rand.New(rand.NewPCG(x.settings.seed, 1)),
 		Beat:    make(chan struct{}, 1),
-		Words:   truth.Words{Ports: firstSteadyPort - 1, Spare: true},
+		Words:   truth.Words{Ports: clients.FirstPort - 1, Spare: true},
 		Invent:  x.invent,
 		Pace:    x.pace,
 	}
 	try.Do(x.renewClient())
-	x.stop(func() { _ = x.writer.Client.Close() }) // only tells that its context has ended
+	x.stop(func() { _ = x.writer.Client.Close() }) // it only reports that its context has ended
 	ctx := x.ctx
 	var running sync.WaitGroup
 	x.stop(running.Wait)
 	try.Do(x.writeSteady(ctx))
 	running.Go(func() { x.writer.Run(ctx) })
-	running.Go(func() { // the writer waits for nobody
+	running.Go(func() { // the writer does not wait for the counting
 		for {
 			select {
 			case <-x.writer.Beat:
@@ -134,49 +133,47 @@ func (x *experiment) startWriter() (err error) {
 	return nil
 }
 
-// renewClient gives the writer a client that knows nothing of before. The caller holds the Gate, or nobody
-// writes.
+// renewClient gives the writer a client without an old token. The caller holds the Gate, or the writer has not started.
 //
-// An etcd that is shown a token waits until its log is as long as it was when the token was given, so that
-// it knows the token if anybody does. After a restore or a wipe the log is short again: calls with an old
-// token then hang until their deadline, and clientv3 never learns that it should log in anew.
+// An etcd that receives a token waits until its log is as long as it was when the token was issued. After a restore or a wipe the log is
+// short again: calls with an old token then wait until their deadline, and clientv3 does not log in anew.
 func (x *experiment) renewClient() error {
-	client, err := x.cluster.client()
+	client, err := x.cluster.Client()
 	if err != nil {
 		return err
 	}
 	if old := x.writer.Client; old != nil {
-		_ = old.Close() // only tells that its context has ended
+		_ = old.Close() // it only reports that its context has ended
 	}
 	x.writer.Client = client
 	return nil
 }
 
-// writeSteady writes what an empty registry lacks. The caller holds the Gate, or nobody else writes.
+// writeSteady writes the services that exist throughout. The caller holds the Gate, or the writer has not started.
 func (x *experiment) writeSteady(ctx context.Context) error {
-	for _, s := range x.steady {
-		if x.writer.Commit(ctx, []truth.Op{s.spec(), s.endpoints()}) == 0 {
+	for _, s := range x.clients.Services {
+		if x.writer.Commit(ctx, s.Create()) == 0 {
 			return errors.New("the steady services could not be written")
 		}
 	}
 	return nil
 }
 
-// invent makes the next transaction: every third moves a steady service, by itself or, as a roll-out
-// does, together with others.
+// invent makes the next transaction: every third moves a steady service, by itself or, as a roll-out does, together with others.
 func (x *experiment) invent() []truth.Op {
 	r := x.writer.Random
 	if r.IntN(3) > 0 {
 		return x.writer.Change()
 	}
 	var ops []truth.Op
-	for _, i := range r.Perm(len(x.steady))[:1+r.IntN(2)*r.IntN(3)] {
-		ops = append(ops, x.steady[i].move(r))
+	for _, i := range r.Perm(len(x.clients.Services))[:1+r.IntN(2)*r.IntN(3)] {
+		ops = append(ops, x.clients.Services[i].Move(r))
 	}
 	return ops
 }
 
-// pace keeps to the rate on average, in no rhythm. What an outage has prevented is not made up for.
+// pace returns how long to wait before the next transaction: random, and by the rate on average. After an outage the writer does not catch
+// up.
 func (x *experiment) pace() time.Duration {
 	if now := time.Now(); now.Sub(x.due) > time.Second {
 		x.due = now
@@ -185,77 +182,80 @@ func (x *experiment) pace() time.Duration {
 	return time.Until(x.due)
 }
 
-// startNode starts the proxy and the judging of its reports.
+// startNode starts the proxy under test, and the check of its reports.
 func (x *experiment) startNode() (err error) {
 	defer try.Catch(&err)
 	log := try.Get(os.Create(filepath.Join(x.settings.dir, "node.log")))
 	x.stop(func() { _ = log.Close() }) // the node has ended
-	etcd := x.cluster.source()
-	cfg := nodeConfig{nodeAddress, etcd.Endpoints, etcd.Username, etcd.Password, x.settings.sync, etcd.PageSize}
+	etcd := x.cluster.Source()
+	cfg := proxynode.Config{
+		Address: clients.NodeAddress, Endpoints: etcd.Endpoints, Username: etcd.Username, Password: etcd.Password,
+		SyncPeriod: x.settings.sync, PageSize: etcd.PageSize, ClientPatience: clients.Patience,
+	}
 	if !x.settings.login {
 		cfg.Username, cfg.Password = "", ""
 	}
-	x.node = try.Get(startNode(x.settings.node, cfg, x.settings.verbosity, log))
+	x.node = try.Get(proxynode.Start(x.settings.node, cfg, x.settings.verbosity, log))
 	var listening sync.WaitGroup
-	x.stop(func() { x.node.close(); listening.Wait() })
+	x.stop(func() { x.node.Close(); listening.Wait() })
 	listening.Go(x.listen)
 	return nil
 }
 
-// listen judges what the node reports, until the node has ended.
+// listen checks what the node reports, until the node has ended.
 func (x *experiment) listen() {
-	for r := range x.node.reports {
+	for r := range x.node.Reports {
 		switch {
 		case r.Update != nil:
-			x.told.update(r.Update, r.At) // first: the clients wait for it, and the recorder waits for the writer
+			x.clients.Records.Update(r.Update, r.At) // first: clients wait for it, and the recorder waits for the writer
 			x.recorder.Record(*r.Update)
 		case r.Settled != nil:
 			select {
 			case x.settledAt <- settledReport{*r.Settled, r.At}:
-			default: // nobody has asked for long
+			default: // no quiet point has asked for a while
 			}
 		}
 	}
 }
 
-// clientFailed takes in one failed client.
+// clientFailed counts a failed client, and logs the first ones.
 func (x *experiment) clientFailed(err error) {
 	if x.results.clientFailed(err) {
-		x.logf("FAILED CLIENT: %v", err)
+		x.Logf("FAILED CLIENT: %v", err)
 	}
 }
 
-// logf writes a line to the log of the run, with the time since its beginning.
-func (x *experiment) logf(format string, args ...any) {
+// Logf writes a line to the log of the run, with the time since its beginning.
+func (x *experiment) Logf(format string, args ...any) {
 	fmt.Fprintf(x.log, "%8.3f  %s\n", time.Since(x.began).Seconds(), fmt.Sprintf(format, args...))
 }
 
-// write, head, pauseNode, resumeNode and goBack are what faults ask for: see [stage].
+// Write, Head, PauseNode, ResumeNode, GoBack and Logf are the [faults.Harness].
 
-func (x *experiment) write(ctx context.Context, n int) error {
+func (x *experiment) Write(ctx context.Context, n int) error {
 	target := x.results.written() + n
 	for x.results.written() < target {
-		if sleep(ctx, 5*time.Millisecond) != nil {
+		if backoff.Sleep(ctx, 5*time.Millisecond); ctx.Err() != nil {
 			return ctx.Err()
 		}
 	}
 	return nil
 }
 
-func (x *experiment) head() int64 { return x.history.Head() }
+func (x *experiment) Head() int64 { return x.history.Head() }
 
-func (x *experiment) pauseNode() { x.node.Pause() }
+func (x *experiment) PauseNode() { x.node.Pause() }
 
-func (x *experiment) resumeNode() { x.node.Resume() }
+func (x *experiment) ResumeNode() { x.node.Resume() }
 
-func (x *experiment) goBack(ctx context.Context, stop func(context.Context) (int64, error), start func(context.Context) error) (err error) {
+func (x *experiment) GoBack(ctx context.Context, stop func(context.Context) (int64, error), start func(context.Context) error) (err error) {
 	defer try.Catch(&err)
 	x.writer.Gate.Lock()
 	defer x.writer.Gate.Unlock()
 	keep := try.Get(stop(ctx))
 	if keep == 0 {
-		x.cluster.hide()
-		defer func() { err = errors.Join(err, x.cluster.show()) }()
+		x.cluster.Hide()
+		defer func() { err = errors.Join(err, x.cluster.Show()) }()
 		x.history.Add(truth.NewEra(nil, 0))
 	} else {
 		x.history.Add(truth.NewEra(x.history.Newest(), keep))

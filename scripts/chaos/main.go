@@ -1,27 +1,3 @@
-// Chaos runs a proxy against an etcd to which everything happens that can happen to an etcd, and watches
-// whether what the proxy serves is what the registry says.
-//
-//	writer ──▶ etcd ◀── fault proxies ◀── node ──▶ backends
-//	   │         ▲                  ▲  │
-//	   │       faults         clients  │ reports
-//	   ▼                            ▼  ▼
-//	history ◀────────────────────── the judge: recorder, told, quiet points
-//
-// The etcd members and the proxy are real processes; sockets, clients and backends are real; only the
-// network between them is loopback, with fault proxies in it. Each Update of the source is held against the
-// history of what was written, at exactly its revision (see [truth]). After each fault the writer pauses:
-// how long it takes, from the first linearizable read that etcd answers again, until the newest change
-// has reached the proxier, is the recovery. All the while clients connect to services that exist
-// throughout, and none may fail or be answered by a backend that is in no record.
-//
-// Every choice comes from the seed. Timing does not: a seed repeats what is done, and roughly when.
-//
-// # Reading order
-//
-// fault.go says what a fault is; run.go is the run. experiment.go puts the parties together: node.go is
-// the proxy under test, steady.go, clients.go and flows.go are those who use it, told.go and quiet.go
-// judge. cluster.go and the files beside it are etcd and what happens to it. breakage.go proves that
-// the run can fail; soak.go is another run, without faults, that writes as much as etcd takes.
 package main
 
 import (
@@ -38,6 +14,8 @@ import (
 	"time"
 
 	"kubeproxy/internal/etcdmember"
+	"kubeproxy/scripts/chaos/faults"
+	"kubeproxy/scripts/chaos/proxynode"
 	"kubeproxy/scripts/internal/ownnet"
 )
 
@@ -58,7 +36,7 @@ type settings struct {
 	dir         string
 	verbosity   int
 
-	node  string // the program that is the node: this one, or one with a breakage in it
+	node  string // the program that is the node: this one, or one with a breakage
 	first bool   // the first failure ends the run
 
 	factor int // of the bounds for recovery
@@ -83,7 +61,7 @@ func realMain(args []string, stdout, stderr io.Writer) int {
 		fmt.Fprintf(stderr, "chaos: %v; -h explains\n", err)
 		return 2
 	case len(f.Args()) == 1 && f.Arg(0) == "node":
-		if err := runNode(s.verbosity); err != nil {
+		if err := proxynode.Run(s.verbosity); err != nil {
 			fmt.Fprintf(stderr, "chaos node: %v\n", err)
 			return 1
 		}
@@ -140,8 +118,8 @@ func parse(args []string, stderr io.Writer) (settings, *flag.FlagSet, error) {
 		fmt.Fprint(stderr, usage)
 		f.PrintDefaults()
 		fmt.Fprintln(stderr, "Faults:")
-		for _, fault := range faults {
-			fmt.Fprintf(stderr, "  %-22s %s\n", fault.name, fault.about)
+		for _, f := range faults.All() {
+			fmt.Fprintf(stderr, "  %-22s %s\n", f.Name, f.About)
 		}
 	}
 	if err := f.Parse(args); err != nil {
@@ -154,8 +132,8 @@ func parse(args []string, stderr io.Writer) (settings, *flag.FlagSet, error) {
 		return s, f, fmt.Errorf("rates and counts are positive")
 	}
 	for _, name := range s.chosen() {
-		if _, err := find(name); err != nil {
-			return s, f, err
+		if _, ok := faults.Find(name); !ok {
+			return s, f, fmt.Errorf("there is no fault %q", name)
 		}
 	}
 	if s.seed == 0 {
@@ -174,16 +152,7 @@ func (s settings) chosen() []string {
 	return strings.Split(s.only, ",")
 }
 
-func find(name string) (fault, error) {
-	for _, f := range faults {
-		if f.name == name {
-			return f, nil
-		}
-	}
-	return fault{}, fmt.Errorf("there is no fault %q", name)
-}
-
-// withDirectory gives a run a directory of its own, and removes it when nothing in it can be of interest.
+// withDirectory gives a run a directory of its own, and removes it after a run without failures, unless -dir was given.
 func withDirectory(s settings, run func(settings) error) error {
 	keep := s.dir != ""
 	dir, err := os.MkdirTemp(s.dir, "chaos")
@@ -203,10 +172,6 @@ func withDirectory(s settings, run func(settings) error) error {
 // buildTools builds what a run may need.
 func buildTools() error {
 	_, err := etcdmember.Binary()
-	return errors.Join(err, haveEtcdutl())
-}
-
-func haveEtcdutl() error {
-	_, err := etcdmember.Etcdutl()
-	return err
+	_, err2 := etcdmember.Etcdutl()
+	return errors.Join(err, err2)
 }

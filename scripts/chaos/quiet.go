@@ -12,14 +12,15 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"kubeproxy/config/etcdsource/truth"
+	"kubeproxy/internal/backoff"
 	"kubeproxy/registry"
+	"kubeproxy/scripts/chaos/proxynode"
 )
 
-// quietPatience is how long anything may take before the run is given up. It is no bound of ours.
+// quietPatience is how long a step may take before the run fails. It is not one of the bounds in the table.
 const quietPatience = time.Minute
 
-// answers waits until etcd answers linearizable reads, and tells when the first one that was answered
-// was answered. From that moment on recovery counts.
+// answers waits until etcd answers a linearizable read, and returns when it did. Recovery is counted from then on.
 func (x *experiment) answers(ctx context.Context) (time.Time, error) {
 	ctx, cancel := context.WithTimeout(ctx, quietPatience)
 	defer cancel()
@@ -33,12 +34,12 @@ func (x *experiment) answers(ctx context.Context) (time.Time, error) {
 		if ctx.Err() != nil {
 			return time.Time{}, fmt.Errorf("etcd has not come back: %w", err)
 		}
-		_ = sleep(ctx, 10*time.Millisecond) // if it ends early, so does the loop
+		backoff.Sleep(ctx, 10*time.Millisecond)
 	}
 }
 
-// quiet is a quiet point: the writer stands still, and what is served must become equal to the history.
-// It tells when the last change had reached the proxier. Then it looks at everything.
+// quiet is a quiet point: the writer pauses, and what is served must become equal to the history. It returns when the last change had
+// reached the proxier. It also compares the state of the handlers and the ports.
 func (x *experiment) quiet(ctx context.Context) (time.Time, error) {
 	ctx, cancel := context.WithTimeout(ctx, quietPatience)
 	defer cancel()
@@ -66,19 +67,19 @@ func (x *experiment) quiet(ctx context.Context) (time.Time, error) {
 		case <-ctx.Done():
 			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 			defer cancel()
-			a, err := x.node.ask(last, order{Brief: true})
+			a, err := x.node.Ask(last, proxynode.Query{Brief: true})
 			return time.Time{}, wrongState{fmt.Errorf("for %v the node has not come to revision %d of etcd; its source says %+v, %v", quietPatience, revision, a.Source, err)}
 		}
 	}
 	if err := x.recorder.WaitFor(ctx, revision); err != nil {
 		return at, wrongState{err}
 	}
-	a, err := x.node.ask(ctx, order{})
+	a, err := x.node.Ask(ctx, proxynode.Query{})
 	if err != nil {
 		return at, err
 	}
-	if err := x.recorder.Same(a.held.Services, a.held.Endpoints); err != nil {
-		return at, wrongState{fmt.Errorf("at a quiet point the handlers hold something else than they were told:\n    %w", err)}
+	if err := x.recorder.Same(a.State().Services, a.State().Endpoints); err != nil {
+		return at, wrongState{fmt.Errorf("at a quiet point the handlers hold another state than they received:\n    %w", err)}
 	}
 	if err := samePorts(a); err != nil {
 		return at, wrongState{fmt.Errorf("at a quiet point the ports are not those of the services:\n    %w", err)}
@@ -89,14 +90,14 @@ func (x *experiment) quiet(ctx context.Context) (time.Time, error) {
 // A wrongState is what must never be.
 type wrongState struct{ error }
 
-// samePorts says how the claims on ports differ from what the services ask for.
-func samePorts(a answer) error {
+// samePorts returns how the claims on ports differ from what the services ask for.
+func samePorts(a proxynode.Answer) error {
 	type port struct {
 		protocol registry.Protocol
 		number   uint16
 	}
 	wanted := make(map[port][]string)
-	for name, s := range a.held.Services {
+	for name, s := range a.State().Services {
 		for _, p := range s.Ports {
 			id := port{p.Protocol, p.Number}
 			if claim := (registry.PortKey{Name: name, Port: p.Name}).String(); !slices.Contains(wanted[id], claim) {

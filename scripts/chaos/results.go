@@ -7,10 +7,11 @@ import (
 	"sync"
 	"text/tabwriter"
 	"time"
+
+	"kubeproxy/scripts/chaos/faults"
 )
 
-// Within these, what is served must be right again after etcd can answer: bound is ours; silentBound is for
-// faults that nobody is told of, where only silence tells.
+// Within these, what is served must be right again after etcd can answer. silentBound is for faults that only silence shows.
 const (
 	bound       = 2 * time.Second
 	silentBound = 5 * time.Second
@@ -38,7 +39,7 @@ type row struct {
 
 func newResults(factor int) *results { return &results{factor: factor, rows: make(map[string]*row)} }
 
-// begin says which fault what happens from now on belongs to.
+// begin sets the fault that wrong states and failed clients are counted for.
 func (t *results) begin(name string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -52,14 +53,14 @@ func (t *results) row(name string) *row {
 	return t.rows[name]
 }
 
-func (t *results) recovered(f fault, took time.Duration) (inTime bool) {
+func (t *results) recovered(f faults.Fault, took time.Duration) (inTime bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	r := t.row(f.name)
+	r := t.row(f.Name)
 	r.recoveries = append(r.recoveries, took)
 	if took > t.bound(f) {
 		r.missed++
-		t.reasons = append(t.reasons, fmt.Sprintf("after %s it took %v until what is served was right; the bound is %v", f.name, took.Round(time.Millisecond), t.bound(f)))
+		t.reasons = append(t.reasons, fmt.Sprintf("after %s it took %v until what is served was right; the bound is %v", f.Name, took.Round(time.Millisecond), t.bound(f)))
 		return false
 	}
 	return true
@@ -72,7 +73,7 @@ func (t *results) wrong(err error) {
 	t.reasons = append(t.reasons, err.Error())
 }
 
-// clientFailed counts, and tells whether it is one of the first.
+// clientFailed counts a failed client, and reports whether it is one of the first.
 func (t *results) clientFailed(err error) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -96,24 +97,23 @@ func (t *results) written() int {
 	return t.writes
 }
 
-// failures says what went wrong, in order; nothing did when there are none.
+// failures returns what went wrong, in order.
 func (t *results) failures() []string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return slices.Clone(t.reasons)
 }
 
-// bound is how long recovery may take. On a machine that is busy with other things, as that of the
-// tests is, it may take longer by a factor: how fast the proxy is can then not be said.
-func (t *results) bound(f fault) time.Duration {
-	if f.silent {
+// bound is how long recovery may take. On a busy machine, as that of the tests, it may take longer by a factor.
+func (t *results) bound(f faults.Fault) time.Duration {
+	if f.Silent {
 		return silentBound * time.Duration(t.factor)
 	}
 	return bound * time.Duration(t.factor)
 }
 
 // print writes the table.
-func (t *results) print(out io.Writer, faults []fault) {
+func (t *results) print(out io.Writer, all []faults.Fault) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	w := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
@@ -128,9 +128,9 @@ func (t *results) print(out io.Writer, faults []fault) {
 		fmt.Fprintf(w, "%s\t%d\t%s\t%s\t%s\t%d\t%d\t%s\n", name, len(r.recoveries), median, worst, bound, r.wrong, r.failed, knob)
 		times, wrong, failed = times+len(r.recoveries), wrong+r.wrong, failed+r.failed
 	}
-	for _, f := range faults {
-		if r := t.rows[f.name]; r != nil {
-			line(f.name, r, seconds(t.bound(f)), f.knob)
+	for _, f := range all {
+		if r := t.rows[f.Name]; r != nil {
+			line(f.Name, r, seconds(t.bound(f)), f.Knob)
 		}
 	}
 	if r := t.rows[""]; r != nil {

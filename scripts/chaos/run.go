@@ -12,6 +12,10 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"kubeproxy/internal/backoff"
+	"kubeproxy/scripts/chaos/faults"
+	"kubeproxy/scripts/chaos/proxynode"
 )
 
 // runChaos is the run: everything is started, faults come one after the other until the time is up, and
@@ -57,35 +61,26 @@ func (s settings) extra() string {
 }
 
 // faults are those that the settings ask for: which can be injected here, and which cannot, with the reason.
-func (s settings) faults() (able []fault, unable []string) {
-	for _, f := range faults {
-		chosen := s.chosen()
-		switch {
-		case chosen != nil && !slices.Contains(chosen, f.name), s.smoke && !f.small:
-			continue
-		case f.members != 0 && f.members != s.members:
-			continue
-		case f.login && !s.login:
-			unable = append(unable, f.name+": the proxy has no user")
+func (s settings) faults() (able []faults.Fault, unable []string) {
+	for _, f := range faults.All() {
+		if chosen := s.chosen(); chosen != nil && !slices.Contains(chosen, f.Name) || s.smoke && !f.IsSmall() || !f.Fits(s.members) {
 			continue
 		}
-		if f.able != nil {
-			if err := f.able(); err != nil {
-				unable = append(unable, fmt.Sprintf("%s: %v", f.name, err))
-				continue
-			}
+		if err := f.Able(s.login); err != nil {
+			unable = append(unable, fmt.Sprintf("%s: %v", f.Name, err))
+			continue
 		}
 		able = append(able, f)
 	}
 	return able, unable
 }
 
-// run lets the clients loose and injects faults in turns, each turn every fault once, in random order.
-func (x *experiment) run(ctx context.Context, able []fault) error {
+// run starts the clients and injects faults in turns, each turn every fault once, in random order.
+func (x *experiment) run(ctx context.Context, able []faults.Fault) error {
 	if _, err := x.quiet(ctx); err != nil {
 		return x.over(fmt.Errorf("before the first fault: %w", err))
 	}
-	stop := x.startClients(ctx)
+	stop := x.clients.Start(ctx, x.settings.connections, x.settings.flows, x.settings.seed)
 	defer stop()
 	r := rand.New(rand.NewPCG(x.settings.seed, 2))
 	began := time.Now()
@@ -95,7 +90,7 @@ func (x *experiment) run(ctx context.Context, able []fault) error {
 				break // every fault has had its turn
 			}
 			n++
-			_ = sleep(ctx, time.Duration(200+r.IntN(800))*time.Millisecond) // if it ends early, so does the loop
+			backoff.Sleep(ctx, time.Duration(200+r.IntN(800))*time.Millisecond)
 			// Each fault has random numbers of its own: how many it draws does not change what follows.
 			if err := x.suffer(ctx, able[i], rand.New(rand.NewPCG(x.settings.seed, uint64(2+n)))); err != nil {
 				return x.over(err)
@@ -114,18 +109,18 @@ func (x *experiment) run(ctx context.Context, able []fault) error {
 }
 
 // suffer injects one fault, and measures the recovery.
-func (x *experiment) suffer(ctx context.Context, f fault, r *rand.Rand) error {
-	x.results.begin(f.name)
+func (x *experiment) suffer(ctx context.Context, f faults.Fault, r *rand.Rand) error {
+	x.results.begin(f.Name)
 	defer x.results.begin("")
-	x.logf("%s", f.name)
+	x.Logf("%s", f.Name)
 	x.stalls.worst() // from here on
-	if !f.silent && x.cluster.crippled() {
-		x.logf("a connection still stands that lost bytes before: when it ends, only silence may tell")
-		f.silent = true
+	if !f.Silent && x.cluster.HasLossyConnection() {
+		x.Logf("a connection is still open that lost bytes in an earlier fault: the source may notice its end by silence only")
+		f.Silent = true
 	}
 	began := time.Now()
-	if err := f.inject(ctx, x.cluster, r); err != nil {
-		return fmt.Errorf("the harness could not inject %q: %w", f.name, errors.Join(err, x.cluster.heal()))
+	if err := f.Inject(ctx, faults.Target{Cluster: x.cluster, Harness: x}, r); err != nil {
+		return fmt.Errorf("the harness could not inject %q: %w", f.Name, errors.Join(err, x.cluster.Heal()))
 	}
 	took := time.Since(began)
 	since, err := x.answers(ctx)
@@ -134,7 +129,7 @@ func (x *experiment) suffer(ctx context.Context, f fault, r *rand.Rand) error {
 	}
 	at, err := x.quiet(ctx)
 	if err != nil {
-		return fmt.Errorf("after %s: %w", f.name, err)
+		return fmt.Errorf("after %s: %w", f.Name, err)
 	}
 	recovery := max(0, at.Sub(since))
 	late := ""
@@ -144,48 +139,31 @@ func (x *experiment) suffer(ctx context.Context, f fault, r *rand.Rand) error {
 	if stall := x.stalls.worst(); stall > 100*time.Millisecond {
 		late += fmt.Sprintf("; the machine was busy elsewhere for %v", stall.Round(time.Millisecond))
 	}
-	x.logf("%s: took %v, recovered in %v%s", f.name, took.Round(time.Millisecond), recovery.Round(time.Millisecond), late)
+	x.Logf("%s: took %v, recovered in %v%s", f.Name, took.Round(time.Millisecond), recovery.Round(time.Millisecond), late)
 	return nil
 }
 
-// over takes in what ended the run: a wrong state is counted, anything else is an error of the harness.
+// over handles what ended the run: a wrong state is counted, anything else is an error of the harness.
 func (x *experiment) over(err error) error {
 	if w := (wrongState{}); errors.As(err, &w) {
 		x.results.wrong(err)
-		x.logf("WRONG STATE: %v", err)
+		x.Logf("WRONG STATE: %v", err)
 		return nil
 	}
 	return err
 }
 
-// startClients starts the clients of the steady services. The func that it returns stops them, and
-// waits until the last has its answer.
-func (x *experiment) startClients(ctx context.Context) (stop func()) {
-	ctx, cancel := context.WithCancel(ctx)
-	tcp, udp := x.steady[:steadyTCP], x.steady[steadyTCP:]
-	x.clients.wg.Go(func() {
-		x.clients.connect(ctx, tcp, x.settings.connections, rand.New(rand.NewPCG(x.settings.seed, 1<<32)))
-	})
-	for i := range x.settings.flows {
-		x.clients.wg.Go(func() { x.clients.talk(ctx, udp, rand.New(rand.NewPCG(x.settings.seed, 1<<32+1+uint64(i)))) })
-	}
-	return func() {
-		cancel()
-		x.clients.wg.Wait()
-	}
-}
-
-// sum tells how much was done and compared.
+// sum reports how much was done and compared.
 func (x *experiment) sum(ctx context.Context) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "seed %d, %v: %d transactions, %s over %d eras\n", x.settings.seed, time.Since(x.began).Round(time.Second),
 		x.results.written(), x.recorder.Sum(), x.history.Eras())
 	fmt.Fprintf(&b, "%d connections and %d datagrams answered, the slowest after %v\n",
-		x.clients.answered.Load(), x.clients.exchanges.Load(), time.Duration(x.clients.slowest.Load()).Round(time.Millisecond))
+		x.clients.Answered.Load(), x.clients.Exchanges.Load(), x.clients.Slowest().Round(time.Millisecond))
 	fmt.Fprintf(&b, "the machine was busy elsewhere for up to %v\n", x.stalls.ever().Round(time.Millisecond))
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	if a, err := x.node.ask(ctx, order{Brief: true}); err == nil {
+	if a, err := x.node.Ask(ctx, proxynode.Query{Brief: true}); err == nil {
 		fmt.Fprintf(&b, "the proxy: %d sessions, %d resyncs, %d divergences, %d MiB, %d descriptors, %d goroutines",
 			a.Source.Sessions, a.Source.Resyncs, a.Source.Divergences, a.Resident>>20, a.Descriptors, a.Goroutines)
 	} else {

@@ -10,15 +10,17 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"kubeproxy/internal/backoff"
 	"kubeproxy/registry"
+	"kubeproxy/scripts/chaos/proxynode"
 	"kubeproxy/scripts/internal/try"
 )
 
-// The soak writes to a healthy etcd as much as it takes, and asks what stays behind: in the end the
-// proxy must hold what etcd holds, and need what it needed in the beginning.
+// The soak writes to a healthy etcd as fast as it can. In the end the proxy must hold what etcd holds, and need as much memory and as many
+// descriptors as in the beginning.
 //
-// It has a writer of its own, which keeps no history: a million changes would make the judge the
-// largest thing in the room. That every Update was right is the other run's business.
+// It has a writer of its own, which keeps no history: that of a million changes would need more memory than the proxy. The other run
+// checks each Update.
 const (
 	soakServices  = 40   // each with a port that opens and closes
 	soakEndpoints = 1000 // objects
@@ -35,13 +37,13 @@ const (
 	soakGoroutines = 8
 )
 
-// runSoak makes s.soak changes. An error says what was not as before.
+// runSoak makes s.soak changes. An error names what has grown.
 func runSoak(ctx context.Context, s settings, out io.Writer) (err error) {
 	defer try.Catch(&err)
 	fmt.Fprintf(out, "soak: -soak=%d -members=%d -seed=%d\n", s.soak, s.members, s.seed)
 	x := try.Get(newExperiment(ctx, s, out))
 	defer x.close()
-	x.writer.Gate.Lock() // its writer rests
+	x.writer.Gate.Lock() // its writer pauses
 	defer x.writer.Gate.Unlock()
 	k := soak{x: x, random: rand.New(rand.NewPCG(s.seed, 3))}
 
@@ -52,18 +54,18 @@ func runSoak(ctx context.Context, s settings, out io.Writer) (err error) {
 		return fmt.Errorf("before: %w", err)
 	}
 	began := time.Now()
-	x.logf("before: %s", figures(before))
+	x.Logf("before: %s", figures(before))
 	for part := range 4 {
 		try.Do(k.write(ctx, s.soak/4))
-		a := try.Get(x.node.ask(ctx, order{Brief: true}))
-		x.logf("after %d changes, in the middle of it: %s", (part+1)*(s.soak/4), figures(a))
+		a := try.Get(x.node.Ask(ctx, proxynode.Query{Brief: true}))
+		x.Logf("after %d changes, in the middle of it: %s", (part+1)*(s.soak/4), figures(a))
 	}
 	took := time.Since(began)
 	after, err := k.rest(ctx)
 	if err != nil {
 		return fmt.Errorf("after: %w", err)
 	}
-	x.logf("after: %s", figures(after))
+	x.Logf("after: %s", figures(after))
 	fmt.Fprintf(out, "%d changes in %v, %.0f a second, and as many more by a tenth before; the final state is equal\n",
 		s.soak/4*4, took.Round(time.Millisecond), float64(s.soak/4*4)/took.Seconds())
 	fmt.Fprintf(out, "live memory %+.1f MiB, resident %+.1f MiB, descriptors %+d, goroutines %+d\n",
@@ -82,7 +84,7 @@ func runSoak(ctx context.Context, s settings, out io.Writer) (err error) {
 	return errors.Join(more...)
 }
 
-func figures(a answer) string {
+func figures(a proxynode.Answer) string {
 	return fmt.Sprintf("%.1f MiB live, %.1f MiB resident, %d descriptors, %d goroutines; %d services, %d endpoints",
 		float64(a.Live)/(1<<20), float64(a.Resident)/(1<<20),
 		a.Descriptors, a.Goroutines, a.Source.Services, a.Source.Endpoints)
@@ -125,7 +127,7 @@ func (k *soak) write(ctx context.Context, n int) error {
 	return nil
 }
 
-// change invents a record.
+// change makes a random record.
 func (k *soak) change() (key, value string) {
 	r := k.random
 	if r.IntN(20) == 0 {
@@ -139,9 +141,8 @@ func (k *soak) change() (key, value string) {
 			i, r.IntN(256), r.IntN(256), r.IntN(256), r.IntN(256))
 }
 
-// rest writes what makes the registry the same size whenever it rests, waits until the proxy holds what etcd
-// holds, and asks what the proxy needs.
-func (k *soak) rest(ctx context.Context) (_ answer, err error) {
+// rest brings the registry to the same size each time, waits until the proxy holds what etcd holds, and asks what the proxy needs.
+func (k *soak) rest(ctx context.Context) (_ proxynode.Answer, err error) {
 	defer try.Catch(&err)
 	ctx, cancel := context.WithTimeout(ctx, 2*quietPatience)
 	defer cancel()
@@ -159,13 +160,13 @@ func (k *soak) rest(ctx context.Context) (_ answer, err error) {
 		if err == nil {
 			break
 		}
-		if sleep(ctx, 200*time.Millisecond) != nil {
-			return answer{}, fmt.Errorf("the proxy does not come to hold what etcd holds: %w", err)
+		if backoff.Sleep(ctx, 200*time.Millisecond); ctx.Err() != nil {
+			return proxynode.Answer{}, fmt.Errorf("the proxy does not come to hold what etcd holds: %w", err)
 		}
 	}
-	var least answer
-	for range 10 { // what is being done at the moment of asking is not what stays
-		a := try.Get(k.x.node.ask(ctx, order{Brief: true, Free: true}))
+	var least proxynode.Answer
+	for range 10 { // the least of ten: work in progress is no leak
+		a := try.Get(k.x.node.Ask(ctx, proxynode.Query{Brief: true, Free: true}))
 		if least.Resident == 0 || a.Resident < least.Resident {
 			least.Resident = a.Resident
 		}
@@ -175,16 +176,17 @@ func (k *soak) rest(ctx context.Context) (_ answer, err error) {
 		if least.Goroutines == 0 || a.Goroutines < least.Goroutines {
 			least.Goroutines, least.Descriptors, least.Source = a.Goroutines, a.Descriptors, a.Source
 		}
-		_ = sleep(ctx, 300*time.Millisecond) // if it ends early, so does the loop
+		backoff.Sleep(ctx, 300*time.Millisecond)
 	}
 	return least, nil
 }
 
-// equal says how what the handlers hold differs from what etcd holds now.
+// equal returns how what the handlers hold differs from what etcd holds now.
 func (k *soak) equal(ctx context.Context) (err error) {
 	defer try.Catch(&err)
 	resp := try.Get(k.x.writer.Client.Get(ctx, registry.Prefix, clientv3.WithPrefix()))
-	a := try.Get(k.x.node.ask(ctx, order{}))
+	a := try.Get(k.x.node.Ask(ctx, proxynode.Query{}))
+	held := a.State()
 	n := 0
 	for _, kv := range resp.Kvs {
 		record, _, err := registry.Decode(string(kv.Key), kv.Value)
@@ -198,13 +200,13 @@ func (k *soak) equal(ctx context.Context) (err error) {
 			s.Created = kv.CreateRevision
 			record.Service = &s
 		}
-		if key.Kind == registry.KindService && !a.held.Services[key.Name].Equal(record.Service) ||
-			key.Kind == registry.KindEndpoints && !a.held.Endpoints[key.Name].Equal(record.Endpoints) {
+		if key.Kind == registry.KindService && !held.Services[key.Name].Equal(record.Service) ||
+			key.Kind == registry.KindEndpoints && !held.Endpoints[key.Name].Equal(record.Endpoints) {
 			return fmt.Errorf("%q at revision %d is another one there", kv.Key, kv.ModRevision)
 		}
 	}
-	if held := len(a.held.Services) + len(a.held.Endpoints); held != n {
-		return fmt.Errorf("it holds %d objects, etcd %d", held, n)
+	if objects := len(held.Services) + len(held.Endpoints); objects != n {
+		return fmt.Errorf("it holds %d objects, etcd %d", objects, n)
 	}
 	return nil
 }

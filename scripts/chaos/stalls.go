@@ -5,8 +5,7 @@ import (
 	"time"
 )
 
-// Stalls tell for how long the machine gave this process no time: a recovery is not to be judged without
-// knowing that. What it measures is how late a timer is.
+// Stalls measure for how long the machine gave this process no time, by how late a timer is. They explain a late recovery.
 type stalls struct {
 	mu          sync.Mutex // guards the fields below
 	since, most time.Duration

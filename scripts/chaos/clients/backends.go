@@ -1,0 +1,73 @@
+package clients
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"sync"
+	"time"
+)
+
+// Backends are the endpoints of the services. Each answers with its own address.
+type Backends struct {
+	wg      sync.WaitGroup
+	closers []func() error // for the goroutine that starts and closes them
+}
+
+// serveTCP starts a backend that answers each connection and closes it first, so that the client's port is free at once.
+func (b *Backends) serveTCP() (addr string, err error) {
+	l, err := net.ListenTCP("tcp", net.TCPAddrFromAddrPort(netip.AddrPortFrom(backendAddress, 0)))
+	if err != nil {
+		return "", fmt.Errorf("start a backend: %w", err)
+	}
+	b.closers = append(b.closers, l.Close)
+	addr = l.Addr().String()
+	b.wg.Go(func() {
+		for {
+			conn, err := l.AcceptTCP()
+			if err != nil {
+				return // closed
+			}
+			b.wg.Go(func() {
+				defer conn.Close()
+				_ = conn.SetDeadline(time.Now().Add(Patience)) // cannot fail on an open socket
+				buf := make([]byte, 64)
+				n, err := conn.Read(buf)
+				if err != nil {
+					return // the client reports it
+				}
+				_, _ = conn.Write(append(buf[:n], addr...)) // likewise
+			})
+		}
+	})
+	return addr, nil
+}
+
+// serveUDP starts a backend that answers each datagram.
+func (b *Backends) serveUDP() (addr string, err error) {
+	conn, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(backendAddress, 0)))
+	if err != nil {
+		return "", fmt.Errorf("start a backend: %w", err)
+	}
+	b.closers = append(b.closers, conn.Close)
+	addr = conn.LocalAddr().String()
+	b.wg.Go(func() {
+		buf := make([]byte, 512)
+		for {
+			n, from, err := conn.ReadFromUDPAddrPort(buf)
+			if err != nil {
+				return // closed
+			}
+			_, _ = conn.WriteToUDPAddrPort(append(buf[:n:n], addr...), from) // the client repeats its question
+		}
+	})
+	return addr, nil
+}
+
+// Close ends all backends and their connections.
+func (b *Backends) Close() {
+	for _, c := range b.closers {
+		_ = c() // the run is over
+	}
+	b.wg.Wait()
+}

@@ -1,0 +1,112 @@
+package clients
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+
+	"kubeproxy/config/etcdsource/truth"
+	"kubeproxy/registry"
+)
+
+// A Service exists throughout the run.
+type Service struct {
+	name     registry.Name
+	protocol registry.Protocol
+	port     uint16
+	alive    []string // addresses of backends
+	dead     []string // addresses without a backend
+	now      []string // its endpoints in the registry; guarded by the writer's Gate
+}
+
+// namespace separates them from the services that the writer makes and deletes.
+const namespace = "steady"
+
+// FirstPort is above every port that the writer's services may claim.
+const FirstPort = 30001
+
+// How many there are, and how many backends each has.
+const (
+	tcpServices = 6
+	udpServices = 2
+	alivePool   = 4
+	deadPool    = 2
+)
+
+// etcd has 127.0.0.1. The node has an address of its own, where services may claim any port, and so have the backends. Both addresses depend
+// on the id of this process, so runs do not meet.
+var (
+	NodeAddress    = loopback(1)
+	backendAddress = loopback(65)
+)
+
+func loopback(first int) netip.Addr {
+	pid := os.Getpid()
+	return netip.AddrFrom4([4]byte{127, byte(first + pid>>16&63), byte(pid >> 8), byte(pid)})
+}
+
+// NewServices makes the services, and starts their backends.
+func NewServices(b *Backends) ([]*Service, error) {
+	var all []*Service
+	for i := range tcpServices + udpServices {
+		s := &Service{
+			name:     registry.Name{Namespace: namespace, Name: fmt.Sprintf("s%d", i)},
+			protocol: registry.TCP,
+			port:     uint16(FirstPort + i),
+		}
+		serve := b.serveTCP
+		if i >= tcpServices {
+			s.protocol, serve = registry.UDP, b.serveUDP
+		}
+		for range alivePool {
+			addr, err := serve()
+			if err != nil {
+				return nil, err
+			}
+			s.alive = append(s.alive, addr)
+		}
+		for j := range deadPool { // below the range of local ports, so the kernel assigns none of them
+			s.dead = append(s.dead, netip.AddrPortFrom(backendAddress, uint16(1100+i*deadPool+j)).String())
+		}
+		s.now = s.alive
+		all = append(all, s)
+	}
+	return all, nil
+}
+
+// addr is the address that clients connect to.
+func (s *Service) addr() string { return netip.AddrPortFrom(NodeAddress, s.port).String() }
+
+// Create returns the writes that make the service, with its endpoints.
+func (s *Service) Create() []truth.Op { return []truth.Op{s.spec(), s.endpoints()} }
+
+func (s *Service) spec() truth.Op {
+	return truth.Op{Key: registry.SpecsPrefix + s.name.Namespace + "/" + s.name.Name, Value: fmt.Sprintf(
+		`{"kind":"Service","apiVersion":"v1beta1","id":%q,"port":%d,"protocol":%q}`, s.name.Name, s.port, strings.ToUpper(s.protocol.String()))}
+}
+
+func (s *Service) endpoints() truth.Op {
+	quoted := make([]string, len(s.now))
+	for i, addr := range s.now {
+		quoted[i] = fmt.Sprintf("%q", addr)
+	}
+	return truth.Op{Key: registry.EndpointsPrefix + s.name.Namespace + "/" + s.name.Name, Value: fmt.Sprintf(
+		`{"kind":"Endpoints","apiVersion":"v1beta1","id":%q,"endpoints":[%s]}`, s.name.Name, strings.Join(quoted, ","))}
+}
+
+// Move chooses other endpoints, among them at least one backend, and returns the write.
+func (s *Service) Move(r *rand.Rand) truth.Op {
+	s.now = nil
+	for _, i := range r.Perm(len(s.alive))[:1+r.IntN(len(s.alive))] {
+		s.now = append(s.now, s.alive[i])
+	}
+	for _, addr := range s.dead {
+		if r.IntN(4) == 0 {
+			s.now = slices.Insert(s.now, r.IntN(len(s.now)+1), addr)
+		}
+	}
+	return s.endpoints()
+}

@@ -1,0 +1,97 @@
+package faults
+
+import (
+	"context"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"kubeproxy/scripts/chaos/cluster"
+	"kubeproxy/scripts/internal/try"
+)
+
+func init() {
+	all = append(all,
+		Fault{Name: "quota", About: "a member exceeds its quota: the cluster refuses writes until the alarm is disarmed", inject: exceedQuota},
+		Fault{Name: "full-disk", About: "the disk of a member is full for a while", able: cluster.CanMount, inject: fillDisk},
+	)
+}
+
+// exceedQuota is a database that has grown to its quota. Etcd raises the alarm NOSPACE and
+// refuses what would add to it; reads and watches go on, and nothing changes any more.
+func exceedQuota(ctx context.Context, c Target, r *rand.Rand) error {
+	m := c.Members[r.IntN(len(c.Members))]
+	length := between(r, 200*time.Millisecond, 2*time.Second)
+	m.Kill()
+	m.Extra = []string{"--quota-backend-bytes=1"}
+	err := c.Start(ctx)
+	m.Extra = nil
+	if err != nil {
+		return err
+	}
+	if err := sleep(ctx, length); err != nil { // in which the writer sets off the alarm
+		return err
+	}
+	alarms := 0
+	err = c.Do(ctx, "list alarms", func(ctx context.Context, client *clientv3.Client) error {
+		resp, err := client.AlarmList(ctx)
+		if err == nil {
+			alarms = len(resp.Alarms)
+		}
+		return err
+	})
+	c.Logf("%s exceeded its quota for %v; alarms: %d", m.Name, length, alarms)
+	m.Kill()
+	return firstError(err, c.Start(ctx), c.DisarmAlarms(ctx))
+}
+
+// fillDisk is a log that filled the disk which it shares with etcd. A member that cannot write dies at once, and again after each start,
+// until there is room. It may answer requests before it dies.
+func fillDisk(ctx context.Context, c Target, r *rand.Rand) (err error) {
+	defer try.Catch(&err)
+	m := c.Members[r.IntN(len(c.Members))]
+	length := between(r, time.Second, 3*time.Second)
+	disk := try.Get(c.MoveToSmallDisk(ctx, m))
+	try.Do(c.Start(ctx))
+	filler := filepath.Join(disk, "log")
+	try.Do(fill(filler))
+	deaths, err := supervise(ctx, c, m, length)
+	c.Logf("the disk of %s was full for %v; it died of it %d times", m.Name, length, deaths)
+	return firstError(err, os.Remove(filler), c.Start(ctx), c.LeaveSmallDisk(), c.Start(ctx), c.DisarmAlarms(ctx))
+}
+
+// fill writes a file until the disk has no room.
+func fill(name string) error {
+	f, err := os.Create(name)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	// Pages of decreasing size, so that nothing is left over.
+	for _, size := range []int{1 << 20, 4 << 10} {
+		page := make([]byte, size)
+		for err = nil; err == nil; {
+			_, err = f.Write(page)
+		}
+	}
+	return nil // the disk is full
+}
+
+// supervise starts a member again whenever it dies, and returns how often it died.
+func supervise(ctx context.Context, c Target, m *cluster.Member, length time.Duration) (deaths int, err error) {
+	for end := time.Now().Add(length); time.Now().Before(end); {
+		if err := sleep(ctx, 200*time.Millisecond); err != nil {
+			return deaths, err
+		}
+		if !m.IsRunning() {
+			deaths++
+			if err := c.StartMember(m); err != nil {
+				return deaths, err
+			}
+		}
+	}
+	return deaths, nil
+}

@@ -1,0 +1,76 @@
+package faults
+
+import (
+	"context"
+	"math/rand/v2"
+	"time"
+
+	"kubeproxy/scripts/chaos/cluster"
+	"kubeproxy/scripts/chaos/faultproxy"
+)
+
+// An outage is long: every retry has reached its longest pause, every deadline has passed at least once, and the kernel retransmits once in
+// several seconds. The proxy must still notice at once when it ends.
+
+func init() {
+	all = append(all,
+		Fault{Name: "long-refuse", About: "for up to half a minute connections to etcd are refused", inject: longRefuse},
+		Fault{Name: "long-kill", About: "for up to half a minute no member runs", inject: longKill},
+		Fault{Name: "long-pause", About: "for up to half a minute no member answers: SIGSTOP",
+			Silent: true, Knob: "ProbePeriod", inject: longPause},
+		Fault{Name: "long-swallow", About: "for up to half a minute bytes are lost both ways, without an error",
+			Silent: true, Knob: "ProbePeriod", inject: longSwallow},
+		Fault{Name: "long-loss", About: "for up to half a minute packets are dropped both ways, with nftables",
+			Silent: true, Knob: "ProbePeriod", able: cluster.CanLosePackets, inject: longLoss},
+	)
+}
+
+// longEnough draws how long an outage lasts.
+func (c Target) longEnough(r *rand.Rand) time.Duration {
+	length := between(r, 12*time.Second, 30*time.Second)
+	c.Logf("for %v", length)
+	return length
+}
+
+func longRefuse(ctx context.Context, c Target, r *rand.Rand) error {
+	length := c.longEnough(r)
+	c.EachWay((*faultproxy.Proxy).Refuse)
+	return firstError(sleep(ctx, length), c.Restore())
+}
+
+func longKill(ctx context.Context, c Target, r *rand.Rand) error {
+	length := c.longEnough(r)
+	c.Kill()
+	return firstError(sleep(ctx, length), c.Start(context.WithoutCancel(ctx)))
+}
+
+func longPause(ctx context.Context, c Target, r *rand.Rand) error {
+	length := c.longEnough(r)
+	for _, m := range c.Members {
+		m.Pause()
+		defer m.Resume()
+	}
+	err := sleep(ctx, length)
+	for _, m := range c.Members {
+		m.Resume()
+	}
+	return firstError(err, c.AwaitAnswers(ctx))
+}
+
+func longSwallow(ctx context.Context, c Target, r *rand.Rand) error {
+	length := c.longEnough(r)
+	c.EachWay(func(p *faultproxy.Proxy) {
+		p.SetNew(faultproxy.Blackhole)
+		p.Set(faultproxy.All, faultproxy.Blackhole)
+	})
+	return firstError(sleep(ctx, length), c.Restore())
+}
+
+func longLoss(ctx context.Context, c Target, r *rand.Rand) error {
+	length := c.longEnough(r)
+	var matches []string
+	for _, m := range c.Members {
+		matches = append(matches, cluster.PacketsTo(m.Way.Addr), cluster.PacketsFrom(m.Way.Addr))
+	}
+	return c.losing(ctx, r, length, matches)
+}
