@@ -33,7 +33,7 @@ ARCHES ?= amd64,arm64
 
 export CGO_ENABLED = 0
 
-.PHONY: help build run test check browser fuzz hostile bench bench-peers bench-self bench-fleet bench-scale bench-takeover dist dist-check systemd chaos chaos-v2 lab lab-check lab-down monitoring-check clean
+.PHONY: help build run test check browser fuzz hostile bench bench-peers bench-self bench-fleet bench-scale bench-takeover dist dist-check systemd chaos chaos-v2 lab lab-check lab-down monitoring-check book clean
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
@@ -60,6 +60,9 @@ browser: ## the status page of a node in Chromium (package chromium-headless-she
 
 monitoring-check: ## alert rules by promtool's unit tests, and each alert under its fault with a real Prometheus (Debian's package, 19 MB)
 	scripts/monitoring-check
+
+book: ## all documents as a site with a search in bin/book, which needs no network; a dead link is an error
+	cd scripts/book && go vet . && go test -count=1 . && go run . ../.. ../../bin/book
 
 fuzz: ## every fuzz target for FUZZTIME
 	scripts/fuzz.sh $(FUZZTIME)
