@@ -339,10 +339,7 @@ func (r *Rotation) ChooseFor(protocol registry.Protocol, client netip.Addr, term
 // begin makes c the choice of a client which has been offered nothing. A Choice is large, so it is made in place.
 func (c *Choice) begin(r *Rotation, protocol registry.Protocol, client netip.Addr, terms *registry.Terms, of *Lifetime) {
 	c.rotation, c.set, c.protocol, c.Lifetime = r, r.awake(), protocol, of
-	c.balance = terms.Balance
-	if c.balance == registry.BalanceUnsaid {
-		c.balance = r.balancer.Balance
-	}
+	c.balance = r.balancer.Algorithm(terms.Balance)
 	if c.balance == registry.SourceAddress {
 		c.client = choosing.Hash(client)
 	}

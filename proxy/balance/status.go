@@ -65,6 +65,17 @@ func (lb *LoadBalancerRR) RotationStatus() []RotationStatus {
 	return all
 }
 
+// Algorithm returns the algorithm of a service whose record names this one.
+func (lb *LoadBalancerRR) Algorithm(named registry.Balance) registry.Balance {
+	switch {
+	case named != registry.BalanceUnsaid:
+		return named
+	case lb.Balance != registry.BalanceUnsaid:
+		return lb.Balance
+	}
+	return registry.RoundRobin
+}
+
 // EndpointsOf tells how things stand with the endpoints of one port of a service, in the order of the record: with the first most of
 // them, and how many there are. The rotation goes on with the one at position next.
 func (lb *LoadBalancerRR) EndpointsOf(key registry.PortKey, most int) (first []EndpointStatus, n, next int) {

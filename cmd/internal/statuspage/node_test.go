@@ -1,6 +1,7 @@
 package statuspage
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"iter"
@@ -29,6 +30,7 @@ type site struct {
 	live      error
 	stopping  bool
 	stale     bool
+	algorithm registry.Balance
 	endings   Endings
 }
 
@@ -58,6 +60,10 @@ func (s *site) RotationStatus() (all []balance.RotationStatus) {
 func (s *site) EndpointsOf(key registry.PortKey, most int) (first []balance.EndpointStatus, n, next int) {
 	all := s.endpoints[key]
 	return all[:min(most, len(all))], len(all), 0
+}
+
+func (s *site) Algorithm(named registry.Balance) registry.Balance {
+	return cmp.Or(named, s.algorithm, registry.RoundRobin)
 }
 
 // A fakeSource has a status and does nothing.

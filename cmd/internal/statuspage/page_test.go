@@ -145,6 +145,66 @@ func TestTheFirstSentenceNamesWhatIsWrongAndWhatToDo(t *testing.T) {
 	}
 }
 
+// A fault that clients feel comes before one that only holds up changes, and that one before a warning, whatever else is wrong.
+func TestTheFirstSentenceIsAboutWhatClientsFeel(t *testing.T) {
+	web, db := registry.Name{Namespace: "default", Name: "web"}, registry.Name{Namespace: "default", Name: "db"}
+	s := newSite(0)
+	s.add(web, 1000)
+	s.add(db, 1001)
+	first := func(want string) {
+		t.Helper()
+		if got := elementText(t, get(t, s.page(t), "/").Body.String(), "verdict"); !strings.Contains(got, want) {
+			t.Errorf("the first sentence is %q; want it to say %q", got, want)
+		}
+	}
+	s.fail(db, 0)
+	first("Endpoint 10.1.0.0:80 of default/db does not answer")
+	st := &s.sources[0].(*fakeSource).status
+	st.Connected, st.Reason = false, "connection refused"
+	first("etcd cannot be read since")
+	s.fail(web, 0)
+	s.fail(web, 1)
+	first("No endpoint of default/web answers")
+}
+
+// Only where endpoints are given out in turn, the next one is known before its client comes.
+func TestTheNextEndpointIsMarkedWhereThereIsATurn(t *testing.T) {
+	web := registry.Name{Namespace: "default", Name: "web"}
+	for algorithm, marked := range map[registry.Balance]bool{registry.RoundRobin: true, registry.LeastConnections: false, registry.SourceAddress: false} {
+		for _, ofService := range []bool{true, false} {
+			s := newSite(0)
+			s.add(web, 1000)
+			if ofService {
+				s.services[web].Balance = algorithm
+			} else {
+				s.algorithm = algorithm
+			}
+			page := get(t, s.page(t), "/status/service?name=default/web").Body.String()
+			if got := strings.Contains(page, `<span class="tag">next</span>`); got != marked {
+				t.Errorf("%v: the next endpoint is marked: %t", algorithm, got)
+			}
+			if got := elementText(t, page, "record"); !strings.Contains(got, "Chosen by "+algorithm.String()) {
+				t.Errorf("the page does not say that endpoints are chosen by %v: %s", algorithm, got)
+			}
+		}
+	}
+}
+
+// The page of a service has both records in force, whichever keys the endpoints come from.
+func TestAServiceShowsItsEndpointsInForce(t *testing.T) {
+	web := registry.Name{Namespace: "default", Name: "web"}
+	s := newSite(0)
+	s.add(web, 1000)
+	record := elementText(t, get(t, s.page(t), "/status/service?name=default/web").Body.String(), "record")
+	if want := `Endpoints in force { "kind": "Endpoints", "apiVersion": "v1beta1", "id": "web", "endpoints": [ "10.1.0.0:80", "10.1.0.1:80" ] }`; !strings.Contains(record, want) {
+		t.Errorf("the record is %s; want %s", record, want)
+	}
+	if got, want := endpointsText(web, []subset{{Port: "http", Endpoints: []string{"a:1"}, More: 2}, {Endpoints: []string{}}}),
+		`{"id":"web","ports":[{"port":"http","endpoints":["a:1"],"more":2},{"endpoints":[]}]}`; strings.Join(strings.Fields(got), "") != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+}
+
 // fail has an endpoint of a service not answer.
 func (s *site) fail(name registry.Name, i int) {
 	s.endpoints[registry.PortKey{Name: name}][i].FailingSince = time.Now()

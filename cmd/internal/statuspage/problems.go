@@ -20,7 +20,17 @@ type problem struct {
 	Text     string
 	Services []registry.Name // that it is about; none: the node
 	Link     link            // where to look; zero for nowhere
+	Severity severity
 }
+
+// A severity says who feels a problem.
+type severity uint8
+
+const (
+	clientsFail severity = iota // clients are turned away, or there is nothing to serve them with
+	changesFail                 // clients are served, and a change is not in force
+	watchIt                     // clients are served, and nothing is missing yet
+)
 
 // A link leads to a page, or to a part of one.
 type link struct{ Href, Text string }
@@ -36,7 +46,7 @@ func toService(name registry.Name) link { return link{serviceHref(name), name.La
 // maxProblems is how many problems of one kind are listed.
 const maxProblems = 8
 
-// problems lists what is wrong with the node, the worst first.
+// problems lists what is wrong with the node, the worst first, and of one severity by kind.
 func (p *Page) problems(s *snapshot) (all []problem) {
 	if p.node.Stopping() {
 		all = append(all, problem{Text: "The node was told to stop: it accepts no new clients, and waits for its connections to finish (-drain_timeout)."})
@@ -49,6 +59,7 @@ func (p *Page) problems(s *snapshot) (all []problem) {
 	} {
 		all = append(all, shorten(kind)...)
 	}
+	slices.SortStableFunc(all, func(a, b problem) int { return cmp.Compare(a.Severity, b.Severity) })
 	return all
 }
 
@@ -57,7 +68,7 @@ func shorten(kind []problem) []problem {
 	if len(kind) <= maxProblems {
 		return kind
 	}
-	more := problem{Text: fmt.Sprintf("There are %s more problems of this kind.", whole(len(kind)-maxProblems+1)), Link: toProblems}
+	more := problem{Text: fmt.Sprintf("There are %s more problems of this kind.", whole(len(kind)-maxProblems+1)), Link: toProblems, Severity: kind[maxProblems-2].Severity}
 	return append(kind[:maxProblems-1:maxProblems-1], more)
 }
 
@@ -68,7 +79,7 @@ const staleAfter = 5 * time.Minute
 func (p *Page) sourcesAway(s *snapshot) (all []problem) {
 	if p.node.Stale() {
 		since := s.at.Add(-p.node.Age()).Round(time.Minute)
-		all = append(all, problem{Text: fmt.Sprintf("The node serves a state that it saved at %s, because no source could be read since its start.", clock(since, s.at))})
+		all = append(all, problem{Severity: changesFail, Text: fmt.Sprintf("The node serves a state that it saved at %s, because no source could be read since its start.", clock(since, s.at))})
 	}
 	for _, from := range s.sources {
 		name := registry.Label(from.Name)
@@ -77,12 +88,12 @@ func (p *Page) sourcesAway(s *snapshot) (all []problem) {
 			all = append(all, problem{Text: fmt.Sprintf("Nothing has been read from %s yet: %s. Check that it runs and that this node reaches it.",
 				name, cmp.Or(from.Reason, "it has not answered"))})
 		case !from.Connected:
-			all = append(all, problem{Text: fmt.Sprintf("%s cannot be read since %s: %s. Its records of revision %d stay in force; check that it runs and that this node reaches it.",
+			all = append(all, problem{Severity: changesFail, Text: fmt.Sprintf("%s cannot be read since %s: %s. Its records of revision %d stay in force; check that it runs and that this node reaches it.",
 				name, clock(from.Since, s.at), cmp.Or(from.Reason, "it does not answer"), from.Revision)})
 		case !from.Ready:
-			all = append(all, problem{Text: fmt.Sprintf("The first records of %s are being read; nothing has to be done.", name)})
+			all = append(all, problem{Severity: watchIt, Text: fmt.Sprintf("The first records of %s are being read; nothing has to be done.", name)})
 		case s.at.Sub(from.Current) > staleAfter:
-			all = append(all, problem{Text: fmt.Sprintf("What %s holds was last confirmed at %s, though it is connected: check its load, and the log of this node.",
+			all = append(all, problem{Severity: changesFail, Text: fmt.Sprintf("What %s holds was last confirmed at %s, though it is connected: check its load, and the log of this node.",
 				name, clock(from.Current, s.at))})
 		}
 	}
@@ -96,7 +107,7 @@ func (p *Page) sourcesAway(s *snapshot) (all []problem) {
 func (p *Page) rejections(s *snapshot) (all []problem) {
 	for _, from := range s.sources {
 		for _, r := range from.Rejections {
-			about := problem{Link: toSources}
+			about := problem{Link: toSources, Severity: changesFail}
 			inForce := "its last good version, if there was one, stays in force"
 			if name, ok := serviceOf(r); ok {
 				about.Services, about.Link = []registry.Name{name}, toService(name)
@@ -110,7 +121,7 @@ func (p *Page) rejections(s *snapshot) (all []problem) {
 			all = append(all, about)
 		}
 		if more := from.Rejected - len(from.Rejections); more > 0 && len(from.Rejections) > 0 {
-			all = append(all, problem{Text: fmt.Sprintf("%s more records of %s are refused; kube-proxy check lists them.", whole(more), registry.Label(from.Name)), Link: toSources})
+			all = append(all, problem{Severity: changesFail, Text: fmt.Sprintf("%s more records of %s are refused; kube-proxy check lists them.", whole(more), registry.Label(from.Name)), Link: toSources})
 		}
 	}
 	return all
@@ -166,7 +177,7 @@ func (s *snapshot) conflicts() (all []problem) {
 		}
 		all = append(all, problem{
 			Text:     fmt.Sprintf("%s for %s port %d, which %s has: give one of them another port.", waits, row.Protocol, row.Port, row.label),
-			Services: []registry.Name{first.Name, row.Owner.Name}, Link: toService(first.Name),
+			Services: []registry.Name{first.Name, row.Owner.Name}, Link: toService(first.Name), Severity: changesFail,
 		})
 	}
 	return all
@@ -208,7 +219,7 @@ func (s *snapshot) silentEndpoints() (all []problem) {
 		if n > 1 {
 			text = fmt.Sprintf("%d of %d endpoints of %s do not answer, %s since %s: start them, or remove them from the record.", n, row.rotation.Endpoints, row.label, addr, since)
 		}
-		all = append(all, problem{Text: text, Services: []registry.Name{row.Owner.Name}, Link: toService(row.Owner.Name)})
+		all = append(all, problem{Severity: watchIt, Text: text, Services: []registry.Name{row.Owner.Name}, Link: toService(row.Owner.Name)})
 	}
 	return all
 }
@@ -242,7 +253,7 @@ func (s *snapshot) nearLimits() (all []problem) {
 			all = append(all, problem{
 				Text: fmt.Sprintf("The limit of %s is nearly reached (more than %.0f %% of %s are used): %s.",
 					limitName(l), 100*nearLimit, whole(l.Max), cmp.Or(raise[l.Name], "raise it")),
-				Link: toLimits,
+				Link: toLimits, Severity: watchIt,
 			})
 		}
 	}

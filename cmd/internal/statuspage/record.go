@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"kubeproxy/config"
+	"kubeproxy/proxy/balance"
 	"kubeproxy/registry"
 )
 
@@ -148,6 +149,45 @@ func recordText(s *registry.Service) string {
 	}
 	for _, from := range s.SourceRanges[:min(len(s.SourceRanges), maxServicePorts)] {
 		record.Ranges = append(record.Ranges, from.String())
+	}
+	text, err := json.MarshalIndent(record, "", "  ")
+	if err != nil {
+		return err.Error()
+	}
+	return string(text)
+}
+
+// A subset is the endpoints in force of one port name.
+type subset struct {
+	Port      string   `json:"port,omitempty"`
+	Endpoints []string `json:"endpoints"`
+	More      int      `json:"more,omitempty"` // that are not listed
+}
+
+func newSubset(port string, first []balance.EndpointStatus, n int) subset {
+	one := subset{Port: port, Endpoints: []string{}, More: n - len(first)}
+	for _, e := range first {
+		one.Endpoints = append(one.Endpoints, e.Addr.String())
+	}
+	return one
+}
+
+// endpointsText writes the endpoints in force, whichever records they come from: for one port without a name as a record of v0.4.
+func endpointsText(name registry.Name, subsets []subset) string {
+	var record any = struct {
+		ID      string   `json:"id"`
+		Subsets []subset `json:"ports"`
+	}{name.Name, subsets}
+	switch {
+	case len(subsets) == 0:
+		return ""
+	case len(subsets) == 1 && subsets[0].Port == "":
+		record = struct {
+			Kind       string `json:"kind"`
+			APIVersion string `json:"apiVersion"`
+			ID         string `json:"id"`
+			subset
+		}{"Endpoints", "v1beta1", name.Name, subsets[0]}
 	}
 	text, err := json.MarshalIndent(record, "", "  ")
 	if err != nil {

@@ -31,7 +31,9 @@ type serviceData struct {
 	MorePorts  int
 	Affinity   string
 	Sources    string // who may connect
+	Algorithm  string // that chooses the endpoints of new clients
 	InForce    string // the record, as the node understands it
+	Endpoints  string // the same of the endpoints
 	Refused    []refused
 	Rotations  []rotation
 	Sparklines []sparkline
@@ -99,8 +101,10 @@ func (p *Page) service(r *http.Request) view {
 	for i := range ports[:min(len(ports), maxServicePorts)] {
 		d.Ports = append(d.Ports, newServicePort(&ports[i], name))
 	}
+	algorithm := p.algorithm(service)
+	d.Algorithm = algorithm.String()
 	d.addRecord(service, s, name)
-	d.addRotations(p, s, ports, speeds)
+	d.addRotations(p, s, ports, speeds, algorithm == registry.RoundRobin)
 	d.addEndings(p, s)
 	parts := []part{
 		{id: "verdict", template: "verdict", data: d.Verdict},
@@ -204,18 +208,29 @@ func (d *serviceData) addRecord(service *registry.Service, s *snapshot, name reg
 	}
 }
 
-// addRotations adds the endpoints of each port.
-func (d *serviceData) addRotations(p *Page, s *snapshot, ports []port, speeds map[endpointKey]rates) {
+// algorithm is how endpoints of a service are chosen.
+func (p *Page) algorithm(service *registry.Service) registry.Balance {
+	if service == nil {
+		return p.node.Balancer.Algorithm(registry.BalanceUnsaid)
+	}
+	return p.node.Balancer.Algorithm(service.Balance)
+}
+
+// addRotations adds the endpoints of each port. Only where they are given out in turn, the next one is known before its client comes.
+func (d *serviceData) addRotations(p *Page, s *snapshot, ports []port, speeds map[endpointKey]rates, inTurn bool) {
+	var subsets []subset
 	for _, key := range rotationKeys(ports, d.Name) {
 		first, n, next := p.node.Balancer.EndpointsOf(key, maxEndpointRows)
 		one := rotation{Label: label(key), More: n - len(first)}
 		for i, e := range first {
-			one.Endpoints = append(one.Endpoints, newEndpointRow(e, i == next && e.FailingSince.IsZero(), speeds[endpointKey{key.Port, e.Addr}], s.at))
+			one.Endpoints = append(one.Endpoints, newEndpointRow(e, inTurn && i == next && e.FailingSince.IsZero(), speeds[endpointKey{key.Port, e.Addr}], s.at))
 		}
 		owned := slices.DeleteFunc(slices.Clone(ports), func(r port) bool { return r.Refused || r.Owner != key })
 		one.Topology = newTopology(owned, one)
 		d.Rotations = append(d.Rotations, one)
+		subsets = append(subsets, newSubset(key.Port, first, n))
 	}
+	d.Endpoints = endpointsText(d.Name, subsets)
 }
 
 func newEndpointRow(e balance.EndpointStatus, next bool, speed rates, now time.Time) endpointRow {

@@ -31,6 +31,7 @@ type Node struct {
 	Balancer interface {
 		RotationStatus() []balance.RotationStatus
 		EndpointsOf(key registry.PortKey, most int) (first []balance.EndpointStatus, n, next int)
+		Algorithm(named registry.Balance) registry.Balance
 	}
 	Endings *Endings
 }
