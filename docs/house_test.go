@@ -142,8 +142,9 @@ func TestArrowsPointOneWayOnly(t *testing.T) {
 // proxyLevels are the packages of proxy from the bottom up. A package imports only those of lower levels, so no two of one level know
 // each other. A package without a line that imports proxy/engine is an engine. Engines stand just below proxy.
 var proxyLevels = [][]string{
-	{"proxy/sockopt", "proxy/traffic", "proxy/epoll/slab", "proxy/epoll/wheel", "proxy/balance/affinity", "proxy/balance/choosing", "proxy/balance/ejection"},
-	{"proxy/handover"},
+	{"proxy/sockopt", "proxy/traffic", "proxy/epoll/slab", "proxy/epoll/wheel", "proxy/balance/affinity", "proxy/balance/choosing", "proxy/balance/ejection", "proxy/probe"},
+	{"proxy/handover", "proxy/balance/checks"},
+	{"proxy/balance/health"},
 	{"proxy/balance", "proxy/admit"},
 	{"proxy/engine"},
 	{"proxy/tcp", "proxy/udp"},

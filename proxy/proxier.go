@@ -8,6 +8,7 @@ import (
 	"kubeproxy/internal/lograte"
 	"kubeproxy/proxy/admit"
 	"kubeproxy/proxy/balance"
+	"kubeproxy/proxy/balance/checks"
 	"kubeproxy/proxy/engine"
 	"kubeproxy/proxy/traffic"
 	"kubeproxy/registry"
@@ -99,6 +100,9 @@ func NewProxier(cfg Config, lb *balance.LoadBalancerRR) *Proxier {
 		readLocal: readLocalRange,
 	}
 	p.settled.L = &p.mu
+	if addresses := p.engine.Addresses(); addresses != nil {
+		lb.Checker = checks.New(cfg.Checks, addresses, addresses.Budget)
+	}
 	return p
 }
 

@@ -16,6 +16,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"kubeproxy/proxy/admit"
 	"kubeproxy/proxy/balance"
 	"kubeproxy/proxy/engine"
 	"kubeproxy/proxy/enginetest"
@@ -75,6 +76,7 @@ func (s *fakeSocket) OwnerChanged() {
 	}
 }
 
+func (*fakeEngine) Addresses() *admit.Resolver   { return nil }
 func (*fakeEngine) Stalled() error               { return nil }
 func (*fakeEngine) TurnTimes() traffic.TurnTimes { return traffic.TurnTimes{} }
 

@@ -17,10 +17,13 @@ func (p *Proxier) Run(ctx context.Context) error {
 	defer timer.Stop()
 	keepCtx, stopKeeping := context.WithCancel(context.WithoutCancel(ctx)) // until all ports are closed
 	defer stopKeeping()
-	var keeping sync.WaitGroup
-	defer keeping.Wait()
+	var beside sync.WaitGroup
+	defer beside.Wait()
 	if p.cfg.Keeper != nil {
-		keeping.Go(func() { p.keep(keepCtx) })
+		beside.Go(func() { p.keep(keepCtx) })
+	}
+	if p.lb.Checker != nil {
+		beside.Go(func() { p.lb.Checker.Run(ctx) })
 	}
 	for {
 		select {

@@ -30,6 +30,7 @@ func (p *Proxier) OnUpdate(batch registry.Batch) {
 		p.view.Lock()
 		newcomers = append(newcomers, p.editClaimsLocked(name, service, touched)...)
 		p.view.Unlock()
+		p.lb.SetService(name, service)
 	}
 	slices.SortFunc(newcomers, func(a, b newcomer) int {
 		return cmp.Or(cmp.Compare(p.inheritedRankLocked(a), p.inheritedRankLocked(b)), compareClaims(a.claim, b.claim))

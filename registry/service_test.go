@@ -299,3 +299,40 @@ func TestTheAlgorithmOfAService(t *testing.T) {
 		})
 	}
 }
+
+func TestTheChecksOfAService(t *testing.T) {
+	for _, c := range []struct {
+		name, annotations string
+		want              Check
+		err               string
+	}{
+		{"unsaid", `{}`, Check{}, ""},
+		{"on", `{"haproxy.org/check":"true","haproxy.org/check-interval":"10s","haproxy.org/timeout-check":"500ms"}`, Check{Wanted: CheckOn, Interval: 10 * time.Second, Timeout: 500 * time.Millisecond}, ""},
+		{"off", `{"haproxy.org/check":"false","haproxy.org/check-http":"/"}`, Check{Wanted: CheckOff, Path: "/"}, ""},
+		{"an interval alone", `{"haproxy.org/check-interval":"10s"}`, Check{Interval: 10 * time.Second}, ""},
+		{"by HTTP", `{"haproxy.org/check-http":"GET /healthz?full=1"}`, Check{Wanted: CheckOn, Path: "/healthz?full=1"}, ""},
+		{"by a datagram", `{"kube-proxy/check-udp":"a%00b=%ff"}`, Check{Wanted: CheckOn, Send: "a\x00b", Expect: "\xff"}, ""},
+		{"by any answer", `{"kube-proxy/check-udp":"ping"}`, Check{Wanted: CheckOn, Send: "ping"}, ""},
+		{"neither on nor off", `{"haproxy.org/check":"yes"}`, Check{}, `annotation haproxy.org/check: "yes" is neither true nor false`},
+		{"another method", `{"haproxy.org/check-http":"HEAD /"}`, Check{}, `annotation haproxy.org/check-http: "HEAD /" is no path such as /healthz, of at most 255 bytes`},
+		{"two requests", `{"haproxy.org/check-http":"/ HTTP/1.1\\r\\nX: y"}`, Check{}, `annotation haproxy.org/check-http: "/ HTTP/1.1\\r\\nX: y" is no path such as /healthz, of at most 255 bytes`},
+		{"a number", `{"haproxy.org/check-interval":"10"}`, Check{}, `annotation haproxy.org/check-interval: "10" is no time from 100ms to 1h0m0s, such as 5s`},
+		{"too often", `{"haproxy.org/check-interval":"1ms"}`, Check{}, `annotation haproxy.org/check-interval: "1ms" is no time from 100ms to 1h0m0s, such as 5s`},
+		{"too long", `{"haproxy.org/timeout-check":"2h"}`, Check{}, `annotation haproxy.org/timeout-check: "2h" is no time from 10ms to 1h0m0s, such as 5s`},
+		{"no datagram", `{"kube-proxy/check-udp":"=pong"}`, Check{}, `annotation kube-proxy/check-udp: "=pong" is no datagram such as ping or ping=pong, of at most 255 bytes each, with %XX for any byte`},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r, _, err := Decode(specKey, []byte(`{"port":80,"annotations":`+c.annotations+`}`))
+			switch {
+			case err != nil || c.err != "":
+				if err == nil || err.Error() != c.err {
+					t.Errorf("error %v; want %q", err, c.err)
+				}
+			case r.Service.Checks != c.want:
+				t.Errorf("%+v; want %+v", r.Service.Checks, c.want)
+			case r.Service.Terms.Check() != nil:
+				t.Error(r.Service.Terms.Check())
+			}
+		})
+	}
+}

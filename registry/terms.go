@@ -19,12 +19,13 @@ type Terms struct {
 	SourceRanges []netip.Prefix
 
 	Balance Balance // which endpoint a new client gets
+	Checks  Check   // of endpoints while no client comes
 }
 
 // Equal reports whether two services ask for the same.
 func (t *Terms) Equal(u *Terms) bool {
 	return t.Affinity == u.Affinity && t.AffinityTimeout == u.AffinityTimeout && slices.Equal(t.SourceRanges, u.SourceRanges) &&
-		t.Balance == u.Balance
+		t.Balance == u.Balance && t.Checks == u.Checks
 }
 
 // Check reports an error if no record gives these terms.
@@ -37,6 +38,8 @@ func (t *Terms) Check() error {
 		return errors.New("bad source ranges")
 	case t.Balance > SourceAddress:
 		return errors.New("bad algorithm")
+	case !t.Checks.isValid():
+		return errors.New("bad check")
 	}
 	return nil
 }
@@ -47,10 +50,11 @@ func (t *Terms) Allows(client netip.Addr) bool {
 }
 
 // annotationsThatCount are the annotations of a Service that set terms. Records hold many others, which are not decoded.
-var annotationsThatCount = [...]string{sourceRangesAnnotation, balanceAnnotation}
+var annotationsThatCount = [...]string{sourceRangesAnnotation, balanceAnnotation,
+	checkAnnotation, checkHTTPAnnotation, checkIntervalAnnotation, checkTimeoutAnnotation, checkUDPAnnotation}
 
 // setTerms sets the terms of a service as its record says. A value that can be ignored without harm causes a warning.
 func (spec *serviceSpec) setTerms(t *Terms) ([]Warning, error) {
 	warnings := spec.setAffinity(t)
-	return warnings, cmp.Or(spec.setSourceRanges(t), spec.setBalance(t))
+	return warnings, cmp.Or(spec.setSourceRanges(t), spec.setBalance(t), spec.setCheck(t))
 }

@@ -13,6 +13,7 @@ import (
 	"kubeproxy/config/etcdsource"
 	"kubeproxy/proxy"
 	"kubeproxy/proxy/balance"
+	"kubeproxy/proxy/balance/checks"
 	"kubeproxy/registry"
 )
 
@@ -178,6 +179,7 @@ func TestFlagsReachThePackagesTheyAreFor(t *testing.T) {
 		"-bind_address=10.0.0.1", "-dial_timeout=1ms", "-dial_total_timeout=2ms", "-half_closed_timeout=3ms", "-udp_timeout=4ms",
 		"-tcp_keepalive=5ms", "-drain_timeout=6ms", "-on_removal=close-after=7ms",
 		"-max_connections=22", "-max_connections_per_service=21", "-max_dials_per_endpoint=23", "-max_udp_sessions=25", "-max_udp_sessions_per_service=24", "-max_new_udp_sessions=26", "-load_balance=source",
+		"-check_endpoints", "-endpoint_check_interval=31s", "-endpoint_check_timeout=32s", "-endpoint_check_fall=33", "-endpoint_check_rise=34", "-endpoint_check_slow_start=35s",
 		"-allowed_ports=80, 90-91", "-allowed_ports=100,team-a=9000-9999", "-allowed_ports= team-a=90,b=1", "-allowed_endpoints=10.0.0.0/8,fd00::1",
 	}); err != nil {
 		t.Fatal(err)
@@ -208,6 +210,7 @@ func TestFlagsReachThePackagesTheyAreFor(t *testing.T) {
 	want.MaxUDPSessions, want.MaxUDPSessionsPerService = 25, 24
 	want.MaxNewUDPSessions = 26
 	want.Balance = registry.SourceAddress
+	want.Checks = checks.Settings{On: true, Interval: 31 * time.Second, Timeout: 32 * time.Second, Fall: 33, Rise: 34, SlowStart: 35 * time.Second}
 	want.AllowedEndpoints = []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("fd00::1/128")}
 	want.OnRemoval = balance.Removal{Close: true, After: 7 * time.Millisecond}
 	want.DrainTimeout = 6 * time.Millisecond

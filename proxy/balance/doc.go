@@ -7,4 +7,5 @@
 //
 // Package [kubeproxy/proxy/balance/choosing] has the algorithms beside round robin, package [kubeproxy/proxy/balance/affinity] remembers
 // which endpoint a client was given, and package [kubeproxy/proxy/balance/ejection] which endpoints of a rotation are ready.
+// [kubeproxy/proxy/balance/health] knows of each endpoint whether it is, and [kubeproxy/proxy/balance/checks] asks those that services want asked.
 package balance

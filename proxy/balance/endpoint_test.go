@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"kubeproxy/internal/monotonic"
+	"kubeproxy/proxy/balance/health"
 	"kubeproxy/registry"
 )
 
@@ -19,10 +20,10 @@ func TestEndpointHealthDoesNotDependOnTheTimeOfDay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := rotationOf(addr(1)).awake().endpoints[0]
 		e.Failed(registry.TCP)
-		if got := e.downUntil(registry.TCP) - monotonic.Now(); got != firstDown {
-			t.Errorf("by the monotonic clock the endpoint is ejected for %v, want %v", got, firstDown)
+		if got := e.healthOf(registry.TCP).DownUntil() - monotonic.Now(); got != health.FirstDown {
+			t.Errorf("by the monotonic clock the endpoint is ejected for %v, want %v", got, health.FirstDown)
 		}
-		if got := e.Status().DownUntil; !got.Equal(time.Now().Add(firstDown)) {
+		if got := e.Status().DownUntil; !got.Equal(time.Now().Add(health.FirstDown)) {
 			t.Errorf("the status says until %v, want a second from now, %v", got, time.Now())
 		}
 	})

@@ -1,11 +1,9 @@
 package balance
 
 import (
-	"cmp"
 	"iter"
 	"maps"
 	"net/netip"
-	"time"
 
 	"kubeproxy/internal/monotonic"
 	"kubeproxy/proxy/balance/affinity"
@@ -57,22 +55,12 @@ func (r *Rotation) record() *handover.Rotation {
 	}
 	for _, e := range set.endpoints {
 		if x := e.known.Load(); x != nil {
-			if health := [2]handover.Health{x.health[0].record(now), x.health[1].record(now)}; health != [2]handover.Health{} {
+			if health := [2]handover.Health{x.health[0].Record(now), x.health[1].Record(now)}; health != [2]handover.Health{} {
 				record.Endpoints = append(record.Endpoints, handover.Endpoint{Addr: e.Addr, Health: health})
 			}
 		}
 	}
 	return record
-}
-
-func (h *health) record(now time.Duration) (r handover.Health) {
-	if until := h.downUntil.Load(); until != 0 {
-		r = handover.Health{Failing: true, Returns: time.Duration(until) - now, ConsecutiveFailures: h.consecutiveFailures.Load(), HalfOpen: h.halfOpen.Load()}
-	}
-	if aside := h.aside.Load(); aside != 0 {
-		r.Aside = max(time.Duration(aside)-now, 0)
-	}
-	return r
 }
 
 // Adopt has a rotation go on where that of a predecessor was, as far as it has the same endpoints.
@@ -99,20 +87,9 @@ func (lb *LoadBalancerRR) Adopt(record *handover.Rotation) {
 		}
 		e := set.endpoints[i]
 		for protocol := range known.Health {
-			e.Record().health[protocol].adopt(known.Health[protocol], now)
+			e.Record().health[protocol].Adopt(known.Health[protocol], now)
 			e.follow(registry.Protocol(protocol))
 		}
-	}
-}
-
-func (h *health) adopt(r handover.Health, now time.Duration) {
-	if r.Failing {
-		h.downUntil.Store(cmp.Or(int64(now+min(r.Returns, mostDown)), 1)) // 0 would say that it is well
-		h.consecutiveFailures.Store(r.ConsecutiveFailures)
-		h.halfOpen.Store(r.HalfOpen)
-	}
-	if r.Aside > 0 {
-		h.aside.Store(int64(now + min(r.Aside, asideFor)))
 	}
 }
 

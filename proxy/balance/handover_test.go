@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"kubeproxy/proxy/balance/health"
 	"kubeproxy/proxy/handover"
 	"kubeproxy/registry"
 )
@@ -47,11 +48,11 @@ func TestASuccessorKnowsWhatTheBalancerHasLearned(t *testing.T) {
 		}
 		endpoints := r.Endpoints()
 		endpoints[1].Failed(registry.TCP)
-		time.Sleep(firstDown)
+		time.Sleep(health.FirstDown)
 		endpoints[1].Failed(registry.TCP)
 		endpoints[2].setAside(registry.UDP)
 		endpoints[3].Failed(registry.UDP)
-		time.Sleep(2 * firstDown)
+		time.Sleep(2 * health.FirstDown)
 		r.Choose(registry.TCP)
 
 		for record := range old.Export() {

@@ -6,6 +6,7 @@ import (
 
 	"kubeproxy/internal/monotonic"
 	"kubeproxy/proxy/balance/ejection"
+	"kubeproxy/proxy/balance/health"
 	"kubeproxy/registry"
 )
 
@@ -20,6 +21,8 @@ type roster struct {
 	mu    sync.Mutex // guards the fields below
 	index *ejection.Index
 	looks uint64 // endpoints that were considered; for tests
+
+	failing time.Duration // orders the endpoints whose checks fail: a number, and no time
 }
 
 // maxConsidered is how many endpoints a roster considers for one attempt. Each consideration beyond those that the
@@ -52,6 +55,7 @@ func (r *roster) draw(c *Choice) *Endpoint {
 	set := c.set
 	r.index.Readmit(monotonic.Now())
 	n, from := uint64(len(set.endpoints)), set.cursor.Load()
+	var warming *Endpoint // that is ready, but for a part of the clients only
 	for next, looks := from, 0; looks < maxConsidered; looks++ {
 		at := r.index.NextReady(int(next % n))
 		if at < 0 {
@@ -66,18 +70,29 @@ func (r *roster) draw(c *Choice) *Endpoint {
 		switch {
 		case c.hasOffered(e):
 		case e.passesOver(c.protocol):
-			r.index.Set(at, e.returns(c.protocol))
+			due := e.returns(c.protocol)
+			if r.index.Set(at, due); due == 0 && warming == nil {
+				warming = e
+			}
 		default:
 			set.cursor.Add(next - from)
 			return e
 		}
+	}
+	if warming != nil {
+		return warming
 	}
 	at := r.index.Soonest(MaxOffers, func(at int) bool { // fewer than MaxOffers were offered
 		r.looks++
 		return c.hasOffered(set.endpoints[at])
 	})
 	if at >= 0 {
-		return set.endpoints[at]
+		e := set.endpoints[at]
+		if due := e.returns(c.protocol); due >= health.Never { // as all do: they are offered in turn, since all checks may be wrong
+			r.failing++
+			r.index.Set(at, due+r.failing)
+		}
+		return e
 	}
 	if e := set.endpoints[from%n]; c.Offers == 0 && e.forbidden {
 		return e // as all are: one of them says why the client is refused

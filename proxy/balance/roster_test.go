@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"kubeproxy/internal/monotonic"
+	"kubeproxy/proxy/balance/health"
 	"kubeproxy/proxy/traffic"
 	"kubeproxy/registry"
 )
@@ -141,7 +142,7 @@ func TestAnEndpointThatIsUnusableReturnsAndKeepsItsHealth(t *testing.T) {
 		if e.down(registry.TCP) || e.Record().Failures.Load() != 0 {
 			t.Error("it is blamed")
 		}
-		time.Sleep(asideFor)
+		time.Sleep(health.AsideFor)
 		if got := chosen(t, r, 4); !slices.Contains(got, number(e)) {
 			t.Errorf("got %v although %d can be tried again", got, number(e))
 		}

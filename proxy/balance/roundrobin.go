@@ -14,6 +14,7 @@ import (
 
 	"kubeproxy/internal/lograte"
 	"kubeproxy/proxy/balance/affinity"
+	"kubeproxy/proxy/balance/checks"
 	"kubeproxy/proxy/balance/choosing"
 	"kubeproxy/proxy/traffic"
 	"kubeproxy/registry"
@@ -29,6 +30,7 @@ type LoadBalancerRR struct {
 	OnRemoval   Removal          // of endpoints; set before the first batch
 	Allowed     []netip.Prefix   // where endpoints may be, none: anywhere; set before the first batch
 	Balance     registry.Balance // of services that name none; unsaid: round robin; set before the first batch
+	Checker     *checks.Checker  // of endpoints whose services want it; nil: none are checked; set before the first batch
 	affinities  *affinity.Table[*Endpoint]
 	outages     lograte.Limiter[outage]           // of lines about endpoints that do not answer, or answer again
 	unused      lograte.Limiter[registry.PortKey] // of lines about records with endpoints that are not allowed
@@ -168,6 +170,7 @@ type Rotation struct {
 	mu      sync.Mutex                  // held where a set makes way for another one
 	set     atomic.Pointer[endpointSet] // never nil
 	holders int                         // guarded by the balancer's mu
+	checks  [2]check                    // by Protocol; guarded by mu
 
 	balancer *LoadBalancerRR     // whose it is
 	clients  [2]affinity.Clients // those whom it remembers of this rotation, by Protocol
@@ -212,7 +215,7 @@ func (r *Rotation) replace(addrs registry.Addrs, randomStart bool, onRemoval Rem
 		return
 	}
 	set := &endpointSet{addrs: addrs}
-	if len(position) > 0 { // the others must be there beside them
+	if len(position) > 0 || r.isChecked() { // the others must be there beside them, or are to be checked
 		set = awoken(r, addrs, position)
 		for protocol := range old.rosters {
 			if old.rosters[protocol].Load() != nil {
@@ -230,7 +233,11 @@ func (r *Rotation) replace(addrs registry.Addrs, randomStart bool, onRemoval Rem
 		set.cursor.Store(uint64(at))
 	}
 	r.set.Store(set)
+	for _, e := range set.endpoints {
+		r.watchLocked(e)
+	}
 	for _, e := range gone {
+		r.unwatchLocked(e)
 		x := e.Record() // also of one that had none: a client may be choosing it just now
 		x.gone.Store(true)
 		x.Lifetime.End(onRemoval, traffic.EndpointRemoved)
@@ -279,6 +286,10 @@ func (r *Rotation) awake() *endpointSet {
 	}
 	r.mu.Lock() // or two clients would make endpoints, of which later sets keep only those of one
 	defer r.mu.Unlock()
+	return r.awakeLocked()
+}
+
+func (r *Rotation) awakeLocked() *endpointSet {
 	asleep := r.set.Load()
 	if !asleep.isAsleep() {
 		return asleep

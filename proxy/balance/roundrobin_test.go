@@ -10,6 +10,7 @@ import (
 	"time"
 	"unsafe"
 
+	"kubeproxy/proxy/balance/health"
 	"kubeproxy/registry"
 )
 
@@ -202,7 +203,7 @@ func TestAnEndpointThatFailsIsPassedOverForAGrowingWhile(t *testing.T) {
 		}
 		bad.Answered(registry.TCP)
 		bad.Failed(registry.TCP)
-		time.Sleep(firstDown)
+		time.Sleep(health.FirstDown)
 		if bad.down(registry.TCP) {
 			t.Error("after a success the next wait was not the first again")
 		}
@@ -226,12 +227,12 @@ func TestOneClientFindsOutWhetherAnEndpointHasReturned(t *testing.T) {
 			return times
 		}
 		bad.Failed(registry.TCP)
-		time.Sleep(firstDown)
+		time.Sleep(health.FirstDown)
 		if n := tried(); n != 1 {
 			t.Errorf("due back, it was tried by %d clients; want one", n)
 		}
 		bad.Failed(registry.TCP)
-		time.Sleep(2*firstDown - 1)
+		time.Sleep(2*health.FirstDown - 1)
 		if n := tried(); n != 0 {
 			t.Errorf("it failed on its return, and was tried by %d clients before twice the time was over", n)
 		}
@@ -239,7 +240,7 @@ func TestOneClientFindsOutWhetherAnEndpointHasReturned(t *testing.T) {
 		if n := tried(); n != 1 {
 			t.Errorf("due back again, it was tried by %d clients; want one", n)
 		}
-		time.Sleep(trialTime) // that one went away, and nobody knows
+		time.Sleep(health.TrialTime) // that one went away, and nobody knows
 		if n := tried(); n != 1 {
 			t.Errorf("after nobody had found out, it was tried by %d clients; want one", n)
 		}

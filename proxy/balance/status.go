@@ -116,9 +116,14 @@ func (s *endpointSet) status(key registry.PortKey) iter.Seq[EndpointStatus] {
 	}
 }
 
-// isFailing reports whether the last attempt to reach the endpoint failed, over either protocol.
+// isFailing reports whether the last attempt to reach the endpoint failed, or its checks fail, over either protocol.
 func (e *Endpoint) isFailing() bool {
-	return e.downUntil(registry.TCP) != 0 || e.downUntil(registry.UDP) != 0
+	for protocol := range registry.UDP + 1 {
+		if h := e.healthOf(protocol); h != nil && (h.DownUntil() != 0 || h.FailsCheck()) {
+			return true
+		}
+	}
+	return false
 }
 
 // Status tells how things stand with one endpoint.
@@ -130,19 +135,29 @@ func (e *Endpoint) Status() EndpointStatus {
 	}
 	s.Active, s.Connections, s.Failures = x.active.Load(), x.connections.Load(), x.Failures.Load()
 	wall := func(t time.Duration) time.Time { return time.Now().Add(t - monotonic.Now()) }
-	for _, protocol := range [...]registry.Protocol{registry.TCP, registry.UDP} {
-		until := e.downUntil(protocol)
+	for protocol := range registry.UDP + 1 {
+		if check := e.checkState(protocol); check.Fails {
+			s.CheckError = check.Err
+			s.failingSince(check.Since)
+		}
+		h := &x.health[protocol]
+		until := h.DownUntil()
 		if until == 0 {
 			continue
 		}
-		if since := wall(time.Duration(x.health[protocol].failingSince.Load())); s.FailingSince.IsZero() || since.Before(s.FailingSince) {
-			s.FailingSince = since
-		}
+		s.failingSince(wall(h.FailingSince()))
 		if until := wall(until); e.down(protocol) && until.After(s.DownUntil) {
 			s.DownUntil = until
 		}
 	}
 	return s
+}
+
+// failingSince notes since when the endpoint fails in one way.
+func (s *EndpointStatus) failingSince(since time.Time) {
+	if s.FailingSince.IsZero() || since.Before(s.FailingSince) {
+		s.FailingSince = since
+	}
 }
 
 // An EndpointStatus tells how things stand with one endpoint of one port of a service.
@@ -153,5 +168,6 @@ type EndpointStatus struct {
 	Connections  uint64    // and since it came, those that have ended included
 	Failures     uint64    // attempts that did not reach it
 	DownUntil    time.Time // it is passed over until then, over one protocol or both; zero when it is not
-	FailingSince time.Time // the first failed attempt since it answered last; zero when the last attempt reached it, or there was none
+	FailingSince time.Time // the first failed attempt since it answered last, or when its checks began to fail; zero when it is well, as far as is known
+	CheckError   string    // of the last check, if checks fail
 }

@@ -72,6 +72,9 @@ func (c *Base) ListenBy(id registry.NodePort, owner *atomic.Pointer[Claim], tcp,
 	return s, nil
 }
 
+// Addresses returns the resolver of the engine.
+func (c *Base) Addresses() *admit.Resolver { return c.Resolver }
+
 // Stalled returns nil: an engine without loops has none that stands still.
 func (c *Base) Stalled() error { return nil }
 

@@ -9,6 +9,7 @@ import (
 
 	"kubeproxy/proxy/admit"
 	"kubeproxy/proxy/balance"
+	"kubeproxy/proxy/balance/checks"
 	"kubeproxy/proxy/sockopt"
 	"kubeproxy/proxy/traffic"
 	"kubeproxy/registry"
@@ -33,6 +34,7 @@ type Config struct {
 	MaxNewUDPSessions        int // in a second, in all
 
 	Balance          registry.Balance // the algorithm of services that name none
+	Checks           checks.Settings  // of endpoints while no client comes
 	AllowedEndpoints []netip.Prefix   // where endpoints may be; none: anywhere
 
 	OnRemoval balance.Removal      // what becomes of TCP connections whose endpoint or service is removed
@@ -52,6 +54,7 @@ func Defaults() Config {
 		MaxDialsPerEndpoint: 1024,
 		MaxNewUDPSessions:   5000,
 		Balance:             registry.RoundRobin,
+		Checks:              checks.Defaults(),
 	}
 }
 

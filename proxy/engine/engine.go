@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 
 	"kubeproxy/internal/takeover"
+	"kubeproxy/proxy/admit"
 	"kubeproxy/proxy/handover"
 	"kubeproxy/proxy/traffic"
 	"kubeproxy/registry"
@@ -24,6 +25,9 @@ type Engine interface {
 	Drain(ctx context.Context)
 
 	Handover
+
+	// Addresses returns what turns endpoints into addresses to dial, and has the descriptors for that.
+	Addresses() *admit.Resolver
 
 	// Limits tells how much is used of what there is only so much of.
 	Limits() []traffic.Limit

@@ -10,6 +10,7 @@ import (
 	"kubeproxy/internal/lograte"
 	"kubeproxy/proxy"
 	"kubeproxy/proxy/balance"
+	"kubeproxy/proxy/balance/checks"
 	"kubeproxy/proxy/traffic"
 	"kubeproxy/registry"
 )
@@ -31,6 +32,7 @@ type Node struct {
 	}
 	Rotations       func() []balance.RotationStatus // endpoints in numbers, in no order
 	Endpoints       func() []balance.EndpointStatus // nil for no series about endpoints
+	Checks          func() checks.Counts            // nil where endpoints are not checked
 	FailedTakeovers func() uint64
 	Log             interface { // the connection log; nil if there is none
 		Written() uint64
@@ -102,6 +104,9 @@ var (
 
 	pauses = counter("accept_pauses_total", "Pauses of TCP listeners after an accept that failed, or for lack of descriptors.")
 
+	checked     = gauge("checked_endpoints", "Addresses that are checked, by what the checks have found: pass, fail, or unknown before the first one.", "state")
+	checksTotal = counter("checks_total", "Checks of endpoints that have ended, by result: pass or fail.", "result")
+
 	turns       = histogram("loop_turn_seconds", "Turns of the event loops. All clients of a loop wait while a turn lasts.")
 	longestTurn = gauge("loop_longest_turn_seconds", "The longest turn of an event loop since the start, the present ones included.")
 
@@ -136,6 +141,7 @@ var (
 	endpointTotal    = counter("endpoint_connections_total", "Connections and sessions that an endpoint was given since it came.", "service", "port_name", "endpoint")
 	endpointFailures = counter("endpoint_dial_failures_total", "Attempts that did not reach an endpoint, since it came.", "service", "port_name", "endpoint")
 	endpointDown     = gauge("endpoint_passed_over", "1 while an endpoint is ejected, because it did not answer.", "service", "port_name", "endpoint")
+	endpointFails    = gauge("endpoint_check_failing", "1 while the checks of an endpoint fail.", "service", "port_name", "endpoint")
 )
 
 // Describe implements [prometheus.Collector].
@@ -169,6 +175,9 @@ func (c collector) Collect(metrics chan<- prometheus.Metric) {
 		for _, e := range c.node.Endpoints() {
 			out.endpoint(e)
 		}
+	}
+	if c.node.Checks != nil {
+		out.checks(c.node.Checks())
 	}
 	if c.node.Log != nil {
 		out.tell(logLines, float64(c.node.Log.Written()))
@@ -250,6 +259,14 @@ func (s sink) turns(t traffic.TurnTimes) {
 	s.tell(longestTurn, t.Longest.Seconds())
 }
 
+func (s sink) checks(n checks.Counts) {
+	s.tell(checked, float64(n.Targets-n.Failing-n.Unknown), "pass")
+	s.tell(checked, float64(n.Failing), "fail")
+	s.tell(checked, float64(n.Unknown), "unknown")
+	s.tell(checksTotal, float64(n.Passed), "pass")
+	s.tell(checksTotal, float64(n.Failed), "fail")
+}
+
 func (s sink) tcp(t traffic.Totals) {
 	service, port, protocol := t.Service.Name.Label(), registry.Label(t.Service.Port), t.Protocol.String()
 	s.tell(active, float64(t.Active), service, port)
@@ -294,6 +311,7 @@ func (s sink) endpoint(e balance.EndpointStatus) {
 	s.tell(endpointTotal, float64(e.Connections), service, port, addr)
 	s.tell(endpointFailures, float64(e.Failures), service, port, addr)
 	s.tell(endpointDown, truth(!e.DownUntil.IsZero()), service, port, addr)
+	s.tell(endpointFails, truth(e.CheckError != ""), service, port, addr)
 }
 
 func truth(yes bool) float64 {

@@ -22,6 +22,7 @@ import (
 	"kubeproxy/config"
 	"kubeproxy/proxy"
 	"kubeproxy/proxy/balance"
+	"kubeproxy/proxy/balance/checks"
 	"kubeproxy/proxy/traffic"
 	"kubeproxy/registry"
 )
@@ -67,7 +68,10 @@ func (s *site) watch() *Metrics {
 		Rotations:       func() []balance.RotationStatus { return s.rotations },
 		FailedTakeovers: func() uint64 { return 3 },
 		Endpoints:       func() []balance.EndpointStatus { return s.endpoints },
-		Log:             fakeLog{},
+		Checks: func() checks.Counts {
+			return checks.Counts{Targets: 10, Failing: 2, Unknown: 1, Passed: 12, Failed: 13}
+		},
+		Log: fakeLog{},
 	})
 	return m
 }

@@ -7,6 +7,7 @@ import (
 	"kubeproxy/config"
 	"kubeproxy/proxy"
 	"kubeproxy/proxy/balance"
+	"kubeproxy/proxy/balance/checks"
 	"kubeproxy/proxy/traffic"
 	"kubeproxy/registry"
 )
@@ -18,6 +19,7 @@ type configz struct {
 	Etcd     sourcez            `json:"etcd"`              // all sources together, whether they are etcds or not; users know the name
 	Sources  map[string]sourcez `json:"sources,omitempty"` // each source by its name, if there are several
 	Limits   []limitz           `json:"limits"`
+	Checks   *checkz            `json:"checks,omitempty"` // of endpoints, if there are any
 	Ports    []portz            `json:"ports"`
 	LeftOff  int                `json:"ports_left_off"` // ports beyond maxPorts
 }
@@ -45,6 +47,23 @@ type rejectionz struct {
 	Key      string `json:"key"`
 	Reason   string `json:"reason"`
 	Revision int64  `json:"revision"`
+}
+
+// A checkz is what checks of endpoints have found.
+type checkz struct {
+	Addresses int            `json:"addresses"`
+	Failing   int            `json:"failing"`
+	Unknown   int            `json:"unknown"` // not checked yet
+	Longest   []checkFailure `json:"failing_longest"`
+}
+
+// A checkFailure is an address whose checks fail.
+type checkFailure struct {
+	Addr     string `json:"address"`
+	Protocol string `json:"protocol"`
+	Path     string `json:"path,omitempty"` // that was asked for by HTTP
+	Since    string `json:"since"`
+	Error    string `json:"error"` // of the last check
 }
 
 type limitz struct {
@@ -82,13 +101,15 @@ const (
 	maxWaiting = 10
 	maxListed  = 16     // endpoints of one port
 	maxAddrs   = 20_000 // endpoints in all
+	maxFailing = 100
 )
 
-func (h *health) configz(settings map[string]string, limits []traffic.Limit) configz {
+func (h *health) configz(settings map[string]string, limits []traffic.Limit, checker *checks.Checker) configz {
 	z := configz{
 		Settings: settings,
 		Ready:    "yes",
 		Etcd:     newSourcez(config.Total(h.sources...), h.age()),
+		Checks:   newCheckz(checker),
 		Limits:   []limitz{},
 		Ports:    []portz{},
 	}
@@ -139,6 +160,22 @@ func newSourcez(st config.Status, age time.Duration) sourcez {
 	}
 	if !st.Listed.IsZero() {
 		z.Listed = st.Listed.UTC().Format(time.RFC3339)
+	}
+	return z
+}
+
+func newCheckz(checker *checks.Checker) *checkz {
+	if checker == nil {
+		return nil
+	}
+	n := checker.Counts()
+	if n.Targets == 0 {
+		return nil
+	}
+	z := &checkz{Addresses: n.Targets, Failing: n.Failing, Unknown: n.Unknown, Longest: []checkFailure{}}
+	for _, t := range checker.Failing(maxFailing) {
+		is := t.State()
+		z.Longest = append(z.Longest, checkFailure{registry.Label(t.Addr.String()), t.Question.Protocol.String(), t.Question.Path, is.Since.UTC().Format(time.RFC3339), is.Err})
 	}
 	return z
 }

@@ -254,7 +254,7 @@ func TestAPortThatIsRefusedIsNotOneThatCannotBeOpened(t *testing.T) {
 	if notes, err := p.ready(); fmt.Sprint(notes) != "[ports that services ask for and that none may have: 1]" || err != nil {
 		t.Errorf("%q, %v", notes, err)
 	}
-	text, err := json.Marshal(p.configz(nil, nil).Ports)
+	text, err := json.Marshal(p.configz(nil, nil, nil).Ports)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -277,7 +277,7 @@ func TestConfigzShowsWhichEndpointsFailAndHasRoomForAFewOfEachPort(t *testing.T)
 	p.open = []proxy.PortStatus{{Owner: web}}
 	rotation := p.balancer.Hold(web)
 	rotation.Endpoints()[1].Failed(registry.TCP)
-	z := p.configz(nil, nil).Ports[0]
+	z := p.configz(nil, nil, nil).Ports[0]
 	if len(z.Endpoints) != maxListed || z.Number != len(addrs) || z.Failing != 1 {
 		t.Fatalf("%d of %d endpoints, %d of which fail; want %d of %d, and 1", len(z.Endpoints), z.Number, z.Failing, maxListed, len(addrs))
 	}
@@ -303,7 +303,7 @@ func TestConfigzIsBounded(t *testing.T) {
 		}
 		p.open = append(p.open, s)
 	}
-	z := p.configz(map[string]string{"v": "4"}, []traffic.Limit{{Name: "descriptors", Used: 1, Max: 2}})
+	z := p.configz(map[string]string{"v": "4"}, []traffic.Limit{{Name: "descriptors", Used: 1, Max: 2}}, nil)
 	text, err := json.Marshal(z)
 	if err != nil {
 		t.Fatal(err)
@@ -347,7 +347,7 @@ func TestReadyNamesTheSourceThatSaysNothing(t *testing.T) {
 	if age := p.age(); age < time.Hour {
 		t.Errorf("what is served is %v old; want the age of the oldest source", age)
 	}
-	if z := p.configz(nil, nil); len(z.Sources) != 2 || z.Sources["files"].ConfigAge < 3600 || z.Sources["etcd"].ConfigAge > 60 {
+	if z := p.configz(nil, nil, nil); len(z.Sources) != 2 || z.Sources["files"].ConfigAge < 3600 || z.Sources["etcd"].ConfigAge > 60 {
 		t.Errorf("sources of /configz: %+v", z.Sources)
 	}
 }

@@ -140,7 +140,7 @@ func Run(ctx context.Context, o Options) error {
 				return
 			}
 		}
-		if err := server.Run(ctx, o.answers(h, numbers, proxier, page)); err != nil {
+		if err := server.Run(ctx, o.answers(h, numbers, proxier, balancer, page)); err != nil {
 			failed <- err
 		}
 	})
@@ -247,12 +247,12 @@ func (o *Options) settings() map[string]string {
 }
 
 // answers is what operators are told.
-func (o *Options) answers(h *health, numbers *metrics.Metrics, proxier *proxy.Proxier, page *statuspage.Page) operators.Answers {
+func (o *Options) answers(h *health, numbers *metrics.Metrics, proxier *proxy.Proxier, balancer *balance.LoadBalancerRR, page *statuspage.Page) operators.Answers {
 	return operators.Answers{
 		Live:    h.live,
 		Healthy: h.healthy,
 		Ready:   h.ready,
-		Configz: func() any { return h.configz(o.settings(), proxier.Limits()) },
+		Configz: func() any { return h.configz(o.settings(), proxier.Limits(), balancer.Checker) },
 		Version: o.Version,
 		Metrics: numbers,
 		Probed:  numbers.Probed,
@@ -295,6 +295,7 @@ func (o *Options) measured(h *health, proxier *proxy.Proxier, balancer *balance.
 		Status:          func() config.Status { return config.Total(o.Sources...) },
 		Pending:         h.pending,
 		Proxier:         proxier,
+		Checks:          balancer.Checker.Counts,
 		Rotations:       balancer.RotationStatus,
 		FailedTakeovers: line.failures.Load,
 	}

@@ -239,6 +239,8 @@ func newEndpointRow(e balance.EndpointStatus, next bool, speed rates, now time.T
 		State: "answers", Failing: !e.FailingSince.IsZero(),
 	}
 	switch {
+	case e.CheckError != "":
+		row.State = cut(fmt.Sprintf("its checks fail since %s: %s", clock(e.FailingSince, now), e.CheckError))
 	case row.Failing && !e.DownUntil.IsZero():
 		row.State = fmt.Sprintf("silent since %s, tried again at %s", clock(e.FailingSince, now), clock(e.DownUntil, now))
 	case row.Failing:

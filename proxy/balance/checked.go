@@ -1,0 +1,107 @@
+package balance
+
+import (
+	"kubeproxy/proxy/balance/checks"
+	"kubeproxy/registry"
+)
+
+// How endpoints of a rotation are checked while no client comes. A rotation that is checked does not sleep.
+
+// SetService has the endpoints of a service checked as it wants, over the protocols of its ports; nil is a service that is gone. The
+// Proxier calls it when it has edited the claims of the service.
+func (lb *LoadBalancerRR) SetService(name registry.Name, service *registry.Service) {
+	if lb.Checker == nil {
+		return
+	}
+	lb.mu.Lock()
+	defer lb.mu.Unlock()
+	for _, r := range lb.services[name] {
+		var wanted [2]*registry.Check
+		if service != nil {
+			for _, p := range service.Ports {
+				if p.Name == r.Key.Port {
+					wanted[p.Protocol] = &service.Checks
+				}
+			}
+		}
+		r.setChecks(wanted)
+	}
+}
+
+// A check is how the endpoints of a rotation are checked over one protocol.
+type check struct {
+	key checks.Key // of all targets, but for the address
+	on  bool
+}
+
+// setChecks has the endpoints checked; nil: not.
+func (r *Rotation) setChecks(wanted [2]*registry.Check) {
+	var are [2]check
+	for protocol, w := range wanted {
+		if w != nil {
+			are[protocol].key, are[protocol].on = r.balancer.Checker.Wants(registry.Protocol(protocol), w)
+		}
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if are == r.checks {
+		return
+	}
+	for _, e := range r.set.Load().endpoints {
+		r.unwatchLocked(e)
+	}
+	r.checks = are
+	if r.isChecked() {
+		set := r.awakeLocked() // which may watch them already
+		for _, e := range set.endpoints {
+			r.watchLocked(e)
+		}
+	}
+}
+
+func (r *Rotation) isChecked() bool { return r.checks[registry.TCP].on || r.checks[registry.UDP].on }
+
+// watchLocked has an endpoint checked, if its rotation is.
+func (r *Rotation) watchLocked(e *Endpoint) {
+	for protocol, c := range r.checks {
+		if !c.on || e.forbidden {
+			continue
+		}
+		x := e.Record()
+		if x.checks[protocol].Load() != nil {
+			continue
+		}
+		c.key.Addr = e.Addr
+		x.checks[protocol].Store(r.balancer.Checker.Watch(c.key, e))
+	}
+}
+
+// unwatchLocked has an endpoint not checked any more.
+func (r *Rotation) unwatchLocked(e *Endpoint) {
+	x := e.known.Load()
+	if x == nil {
+		return
+	}
+	for protocol := range x.checks {
+		if t := x.checks[protocol].Swap(nil); t != nil {
+			r.balancer.Checker.Unwatch(t, e)
+			e.Checked(registry.Protocol(protocol), true)
+		}
+	}
+}
+
+// Checked notes what checks of the endpoint have found. Only the checker and the rotation call it.
+func (e *Endpoint) Checked(protocol registry.Protocol, passes bool) {
+	e.Record().health[protocol].Checked(passes, e.Rotation.balancer.Checker.SlowStart)
+	e.follow(protocol)
+}
+
+// checkState returns what checks over a protocol have found; the zero value where there are none.
+func (e *Endpoint) checkState(protocol registry.Protocol) (s checks.State) {
+	if x := e.known.Load(); x != nil {
+		if t := x.checks[protocol].Load(); t != nil {
+			s = t.State()
+		}
+	}
+	return s
+}

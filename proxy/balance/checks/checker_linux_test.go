@@ -1,0 +1,237 @@
+package checks
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
+
+	"kubeproxy/internal/monotonic"
+	"kubeproxy/proxy/probe"
+	"kubeproxy/proxy/proxytest"
+	"kubeproxy/registry"
+)
+
+// everywhere allows every address, and counts the descriptors of checks.
+type everywhere struct{ taken atomic.Int64 }
+
+func (*everywhere) Recall(_ registry.Protocol, addr registry.Addr) ([]netip.AddrPort, error, bool) {
+	return []netip.AddrPort{addr.IP}, nil, true
+}
+func (*everywhere) Resolve(context.Context, registry.Protocol, registry.Addr) ([]netip.AddrPort, error) {
+	return nil, errors.New("there is no name to resolve")
+}
+func (g *everywhere) Take(n int) bool { g.taken.Add(int64(n)); return true }
+func (g *everywhere) Release(n int)   { g.taken.Add(-int64(n)) }
+
+// An ear is a watcher.
+type ear struct {
+	mu    sync.Mutex
+	heard []bool
+}
+
+func (e *ear) Checked(_ registry.Protocol, passes bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.heard = append(e.heard, passes)
+}
+
+func (e *ear) String() string {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return fmt.Sprint(e.heard)
+}
+
+// quick are settings for tests with real sockets: on a busy machine, too, one of three checks is answered in time.
+var quick = Settings{On: true, Interval: time.Second, Timeout: time.Second}
+
+// running returns a checker that runs until the test ends.
+func running(t *testing.T, s Settings) *Checker {
+	t.Helper()
+	guard := new(everywhere)
+	c := New(s, guard, guard)
+	ctx, stop := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() { defer close(done); c.Run(ctx) }()
+	t.Cleanup(func() {
+		stop()
+		<-done
+		if n := guard.taken.Load(); n != 0 {
+			t.Errorf("%d descriptors were not given back", n)
+		}
+		goleak.VerifyNone(t, goleak.IgnoreCurrent())
+	})
+	return c
+}
+
+// want returns the key of a TCP check of an address.
+func want(c *Checker, addr registry.Addr, check registry.Check) Key {
+	k, _ := c.Wants(registry.TCP, &check)
+	k.Addr = addr
+	return k
+}
+
+func TestAnAddressThatIsWatchedTwiceIsCheckedOnce(t *testing.T) {
+	c := New(quick, new(everywhere), new(everywhere))
+	key := want(c, registry.Addr{IP: netip.MustParseAddrPort("10.0.0.1:80")}, registry.Check{})
+	a, b := new(ear), new(ear)
+	t1, t2 := c.Watch(key, a), c.Watch(key, b)
+	if t1 != t2 || c.Counts().Targets != 1 || len(c.queue) != 1 {
+		t.Error("there are two targets")
+	}
+	c.Unwatch(t1, a)
+	if c.Counts().Targets != 1 {
+		t.Error("the target is gone while it is watched")
+	}
+	c.Unwatch(t1, b)
+	if c.Counts().Targets != 0 || len(c.queue) != 0 {
+		t.Error("a target that nobody watches is checked")
+	}
+}
+
+func TestAnAddressFailsAfterFallChecksAndPassesAfterRise(t *testing.T) {
+	guard := new(everywhere)
+	c := New(Settings{On: true, Fall: 3, Rise: 2}, guard, guard)
+	heard := new(ear)
+	target := c.Watch(want(c, registry.Addr{IP: netip.MustParseAddrPort("10.0.0.1:80")}, registry.Check{}), heard)
+	silent := errors.New("silent")
+	for i, step := range []struct {
+		err  error
+		want string
+	}{
+		{silent, "[]"}, {silent, "[]"}, {nil, "[]"}, // in a row
+		{silent, "[]"}, {silent, "[]"}, {silent, "[false]"}, {silent, "[false]"},
+		{os.NewSyscallError("socket", syscall.EMFILE), "[false]"}, // which says nothing about the address
+		{nil, "[false]"}, {silent, "[false]"}, {nil, "[false]"}, {nil, "[false true]"}, {nil, "[false true]"},
+	} {
+		heap := c.next(monotonic.Now() + time.Hour)
+		if heap != target {
+			t.Fatal("the target is not due")
+		}
+		c.finish(target, step.err)
+		if got := heard.String(); got != step.want {
+			t.Fatalf("after result %d the watcher has heard %v; want %v", i, got, step.want)
+		}
+	}
+	if s := target.State(); s.Fails || !s.Known || s.Err != "" || s.Since.IsZero() {
+		t.Errorf("the state is %+v", s)
+	}
+}
+
+func TestAnEndpointThatAcceptsAndNeverAnswersFailsItsHTTPCheck(t *testing.T) {
+	c := running(t, quick)
+	hung := proxytest.ServeTCP(t, "127.0.0.1:0", proxytest.Hold)
+	byHTTP, byTCP := new(ear), new(ear)
+	target := c.Watch(want(c, hung.Addr, registry.Check{Path: "/"}), byHTTP)
+	other := c.Watch(want(c, hung.Addr, registry.Check{}), byTCP)
+	proxytest.Eventually(t, func() bool { return target.State().Fails && other.State().Known }, "a check that fails, and one that passes")
+	if s := target.State(); s.Err != errSilent.Error() || other.State().Fails {
+		t.Errorf("by HTTP it fails by %q, and by a connection by %q", s.Err, other.State().Err)
+	}
+	late := new(ear)
+	c.Watch(target.Key, late)
+	if got := late.String(); got != "[false]" {
+		t.Errorf("who comes late hears %v", got)
+	}
+}
+
+func TestAnAddressThatIsNotAllowedIsNotAsked(t *testing.T) {
+	server := proxytest.ServeTCP(t, "127.0.0.1:0", proxytest.Hold)
+	guard := forbidding{asked: make(chan struct{}, 100)}
+	c := New(quick, guard, guard)
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	target := c.Watch(want(c, server.Addr, registry.Check{}), new(ear))
+	go c.Run(ctx)
+	for range 2 {
+		proxytest.Receive(t, guard.asked, "the guard to be asked")
+	}
+	if server.Accepted() != 0 || target.State().Known {
+		t.Errorf("%d connections, state %+v", server.Accepted(), target.State())
+	}
+}
+
+type forbidding struct {
+	everywhereElse
+	asked chan struct{}
+}
+type everywhereElse = *everywhere
+
+func (g forbidding) Take(int) bool { panic("a check that is not allowed took a descriptor") }
+func (g forbidding) Release(int)   {}
+func (g forbidding) Recall(registry.Protocol, registry.Addr) ([]netip.AddrPort, error, bool) {
+	select {
+	case g.asked <- struct{}{}:
+	default:
+	}
+	return nil, registry.ErrNotAllowed, true
+}
+
+// BenchmarkCheck measures what one check of a near address costs the goroutine that makes all of them, in ticks of 40 as those of 10,000
+// addresses every 5 s. The last column is what these take of one processor.
+func BenchmarkCheck(b *testing.B) {
+	listener, err := net.Listen("tcp4", "0.0.0.0:0")
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer listener.Close()
+	go func() {
+		for {
+			conn, err := listener.Accept()
+			if errors.Is(err, net.ErrClosed) {
+				return
+			}
+			if err == nil {
+				conn.Close()
+			}
+		}
+	}()
+	port := uint16(listener.Addr().(*net.TCPAddr).Port)
+	guard := new(everywhere)
+	c := New(Settings{Timeout: time.Minute, Interval: 5 * time.Second}, guard, guard)
+	for i := range 10000 {
+		at := netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 1, byte(i >> 8), byte(i)}), port)
+		c.Watch(Key{Addr: registry.Addr{IP: at}, Question: probe.Question{}, Interval: c.Interval, Timeout: c.Timeout}, new(ear))
+	}
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	b.ReportAllocs()
+	began, n := cpuOfThread(b), 0
+	for ; b.Loop(); n += perTick {
+		for len(c.queue) > 10000-perTick {
+			c.ask(b.Context(), c.next(c.queue[0].due), monotonic.Now()) // time flies
+		}
+		for len(c.underWay) > 0 {
+			c.proceed()
+		}
+	}
+	each := (cpuOfThread(b) - began) / time.Duration(n)
+	b.ReportMetric(float64(each.Nanoseconds()), "cpu-ns/check")
+	b.ReportMetric(100*(each*10000).Seconds()/5, "%processor")
+	if c.Counts().Failing > 0 {
+		b.Errorf("%d addresses fail", c.Counts().Failing)
+	}
+}
+
+// perTick is how many checks begin in one tick.
+const perTick = 40
+
+// cpuOfThread returns the processor time of this thread.
+func cpuOfThread(b *testing.B) time.Duration {
+	var usage unix.Rusage
+	if err := unix.Getrusage(unix.RUSAGE_THREAD, &usage); err != nil {
+		b.Fatal(err)
+	}
+	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
+}

@@ -1,0 +1,3 @@
+// Package health knows whether an endpoint is offered to clients over one protocol: by the attempts of clients, and by active checks. It
+// does not know which endpoint it is about.
+package health

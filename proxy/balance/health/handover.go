@@ -1,0 +1,31 @@
+package health
+
+import (
+	"cmp"
+	"time"
+
+	"kubeproxy/proxy/handover"
+)
+
+// Record returns what a successor needs. What checks say is not part of it: the successor checks anew.
+func (h *Health) Record(now time.Duration) (r handover.Health) {
+	if until := h.downUntil.Load(); until != 0 {
+		r = handover.Health{Failing: true, Returns: time.Duration(until) - now, ConsecutiveFailures: h.consecutiveFailures.Load(), HalfOpen: h.halfOpen.Load()}
+	}
+	if aside := h.aside.Load(); aside != 0 {
+		r.Aside = max(time.Duration(aside)-now, 0)
+	}
+	return r
+}
+
+// Adopt makes h what a predecessor's record says.
+func (h *Health) Adopt(r handover.Health, now time.Duration) {
+	if r.Failing {
+		h.downUntil.Store(cmp.Or(int64(now+min(r.Returns, MostDown)), 1)) // 0 would say that it is well
+		h.consecutiveFailures.Store(r.ConsecutiveFailures)
+		h.halfOpen.Store(r.HalfOpen)
+	}
+	if r.Aside > 0 {
+		h.aside.Store(int64(now + min(r.Aside, AsideFor)))
+	}
+}

@@ -1,0 +1,153 @@
+package health
+
+import (
+	"math"
+	"math/rand/v2"
+	"sync/atomic"
+	"time"
+
+	"kubeproxy/internal/monotonic"
+	"kubeproxy/registry"
+)
+
+// An endpoint that refuses or stays silent is passed over for FirstDown, then twice as long each
+// time it fails again on its return, up to MostDown.
+const (
+	FirstDown = time.Second
+	MostDown  = 30 * time.Second
+)
+
+// A Health is what is known of an endpoint over one protocol. The zero value is well. Its times are
+// monotonic: when the time of day is set, no endpoint is ejected for longer, or comes back earlier.
+//
+// Any goroutine may call its methods, but those about checks, which one at a time may call.
+type Health struct {
+	downUntil           atomic.Int64 // by the clock of Now; 0 when the last attempt succeeded
+	aside               atomic.Int64 // the same clock: until when it cannot be used, through no fault of its own; 0 for not
+	failingSince        atomic.Int64 // the same clock: the first failure since the last success; it counts while downUntil is not 0
+	consecutiveFailures atomic.Int64 // failed returns since the last success
+	halfOpen            atomic.Bool  // its time to return has come, and one client is finding out whether it does
+
+	failsCheck atomic.Bool  // its active checks fail
+	warmFrom   atomic.Int64 // the same clock: when they passed again,
+	warmUntil  atomic.Int64 // and when it has its whole share of clients again; 0 when it has
+}
+
+// DownUntil returns until when clients are given other endpoints because of failed attempts, by the clock of Now: 0 when the last
+// attempt succeeded, and when there was none.
+func (h *Health) DownUntil() time.Duration { return time.Duration(h.downUntil.Load()) }
+
+// FailingSince returns when the first of those attempts failed, by the clock of Now. It counts while DownUntil is not 0.
+func (h *Health) FailingSince() time.Duration { return time.Duration(h.failingSince.Load()) }
+
+// FailsCheck reports whether active checks of the endpoint fail.
+func (h *Health) FailsCheck() bool { return h.failsCheck.Load() }
+
+// AsideFor is how long an endpoint is not offered whose name was not resolved, or whose address our own rules refuse.
+// The addresses of this machine are taken as known for as long, and answers to names (localFor, freshFor).
+const AsideFor = 5 * time.Second
+
+// SetAside ejects the endpoint for AsideFor, through no fault of its own.
+func (h *Health) SetAside() { h.aside.Store(int64(monotonic.Now() + AsideFor)) }
+
+// Never is when an endpoint returns whose checks fail: the next check that passes says when.
+const Never time.Duration = math.MaxInt64 / 2
+
+// Returns returns until when clients are given other endpoints, by the clock of Now; 0 when they are not.
+func (h *Health) Returns() time.Duration {
+	if h.failsCheck.Load() {
+		return Never
+	}
+	down, aside := h.downUntil.Load(), h.aside.Load()
+	if down == 0 || aside == 0 {
+		return time.Duration(down + aside)
+	}
+	return time.Duration(max(down, aside))
+}
+
+// PassesOver tells whether a client that could have the endpoint is to be given another one: while it is ejected
+// and, over TCP, while another client finds out whether it has returned. Who is told false first after it was
+// due back is that one: if it is silent still, it costs nobody else a quarter of a second. (A UDP client that
+// hears nothing finds out nothing.) While it warms up, it is passed over for a part of the clients.
+func (h *Health) PassesOver(protocol registry.Protocol) bool {
+	until, aside := h.downUntil.Load(), h.aside.Load()
+	if until == 0 && aside == 0 && !h.failsCheck.Load() && h.warmUntil.Load() == 0 {
+		return false
+	}
+	now := monotonic.Now()
+	if aside != 0 && int64(now) >= aside {
+		h.aside.CompareAndSwap(aside, 0)
+		aside = 0
+	}
+	switch {
+	case aside != 0, h.failsCheck.Load(), h.isCold(now):
+		return true
+	case until == 0:
+		return false
+	case int64(now) < until:
+		return true
+	case protocol == registry.UDP:
+		return false
+	case !h.downUntil.CompareAndSwap(until, int64(now+TrialTime)):
+		return h.downUntil.Load() != 0 // somebody else was first, or it has answered
+	}
+	h.halfOpen.Store(true)
+	return false
+}
+
+// TrialTime is when another client may try, should the first not have found out: it went away meanwhile.
+const TrialTime = time.Second
+
+// isCold decides by chance whether a client is given another endpoint while this one warms up: all at the beginning, none at the end.
+func (h *Health) isCold(now time.Duration) bool {
+	from, until := h.warmFrom.Load(), h.warmUntil.Load()
+	if until == 0 {
+		return false
+	}
+	if int64(now) >= until {
+		h.warmUntil.CompareAndSwap(until, 0)
+		return false
+	}
+	return rand.Int64N(max(1, until-from)) >= int64(now)-from
+}
+
+// Failed notes that the endpoint refused or stayed silent. Of many clients that fail together only the first counts, and only a
+// failure after the endpoint was due back makes the next wait longer. changed: it is ejected anew; first: it was well before.
+func (h *Health) Failed() (changed, first bool) {
+	until, now := h.downUntil.Load(), monotonic.Now()
+	if trial := h.halfOpen.CompareAndSwap(true, false); until != 0 && until > int64(now) && !trial {
+		return false, false
+	}
+	failures := h.consecutiveFailures.Load()
+	if failures == 0 {
+		h.failingSince.Store(int64(now)) // before downUntil, since it counts from then on
+	}
+	wait := min(FirstDown<<min(failures, 5), MostDown)
+	if !h.downUntil.CompareAndSwap(until, int64(now+wait)) {
+		return false, false
+	}
+	return true, h.consecutiveFailures.Add(1) == 1
+}
+
+// Answered notes that the endpoint is well, and reports whether that is news.
+func (h *Health) Answered() bool {
+	if h.downUntil.Load() == 0 || h.downUntil.Swap(0) == 0 {
+		return false
+	}
+	h.consecutiveFailures.Store(0)
+	h.halfOpen.Store(false)
+	return true
+}
+
+// Checked notes what active checks say of the endpoint. One that passes them again gets its share of clients over slowStart, and is
+// given to clients at once that had failed there before.
+func (h *Health) Checked(passes bool, slowStart time.Duration) {
+	if passes && h.failsCheck.Load() {
+		if now := monotonic.Now(); slowStart > 0 {
+			h.warmFrom.Store(int64(now))
+			h.warmUntil.Store(int64(now + slowStart))
+		}
+		h.Answered()
+	}
+	h.failsCheck.Store(!passes)
+}

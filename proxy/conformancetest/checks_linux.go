@@ -1,0 +1,140 @@
+package conformancetest
+
+import (
+	"bufio"
+	"fmt"
+	"net"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"kubeproxy/proxy/proxytest"
+	"kubeproxy/registry"
+)
+
+// checkEvery is so long that an endpoint answers in time on a busy machine, too, in one of three checks at least.
+const checkEvery = time.Second
+
+// checkedService says that a service offers one port, and wants its endpoints checked.
+func checkedService(name string, port registry.Port, check registry.Check) change {
+	check.Wanted, check.Interval = registry.CheckOn, checkEvery
+	return func(b *registry.Batch) {
+		b.Services[named(name)] = &registry.Service{Name: named(name), Created: 1, Ports: []registry.Port{port}, Terms: registry.Terms{Checks: check}}
+	}
+}
+
+// A site says who it is to those that say a line. Requests by HTTP it answers with a status, 0 for never.
+type site struct {
+	name   string
+	status atomic.Int64
+}
+
+func (s *site) serve(conn *net.TCPConn) {
+	line, err := bufio.NewReader(conn).ReadString('\n')
+	switch status := s.status.Load(); {
+	case err != nil:
+	case !strings.HasPrefix(line, "GET "):
+		fmt.Fprintf(conn, "%s: %s", s.name, line)
+	case status != 0:
+		fmt.Fprintf(conn, "HTTP/1.1 %d .\r\n\r\n", status)
+	default:
+		proxytest.Hold(conn)
+	}
+}
+
+// sites starts endpoints that answer requests by HTTP with a status.
+func sites(t *testing.T, statuses ...int64) (all []*site, addrs []registry.Addr) {
+	t.Helper()
+	for i, status := range statuses {
+		s := &site{name: fmt.Sprint("web-", i)}
+		s.status.Store(status)
+		all, addrs = append(all, s), append(addrs, served(t, s.serve))
+	}
+	return all, addrs
+}
+
+// failing waits until so many checked addresses fail, and all others pass.
+func (n *node) failing(want int) {
+	n.t.Helper()
+	proxytest.Eventually(n.t, func() bool { c := n.balancer.Checker.Counts(); return c.Failing == want && c.Unknown == 0 }, "%d addresses that fail", want)
+}
+
+func (s suite) TestAnEndpointThatAcceptsAndNeverAnswersGetsNoClientsUntilItsChecksPass(t *testing.T) {
+	n := newNode(t, s.config())
+	all, addrs := sites(t, 200, 0, 200)
+	port := proxytest.FreePort(t)
+	n.apply(checkedService("web", tcp(port), registry.Check{Path: "/healthz"}), endpoints("web", addrs...))
+	n.failing(1)
+	for range 9 {
+		if who := proxytest.TalkTo(t, proxytest.On(port)).MustSay(t, "hello"); who == "web-1" {
+			t.Errorf("a client was given the endpoint that hangs")
+		}
+	}
+	for _, e := range n.balancer.Status() {
+		if hangs := e.Addr == addrs[1]; hangs != (e.CheckError != "") || hangs == e.FailingSince.IsZero() {
+			t.Errorf("%v: failing since %v: %q", e.Addr, e.FailingSince, e.CheckError)
+		}
+	}
+	all[1].status.Store(302)
+	n.failing(0)
+	seen := make(map[string]bool)
+	for range 3 {
+		seen[proxytest.TalkTo(t, proxytest.On(port)).MustSay(t, "hello")] = true
+	}
+	if !seen["web-1"] {
+		t.Errorf("clients were given %v; want the endpoint that answers again among them", seen)
+	}
+}
+
+func (s suite) TestAllEndpointsAreUsedWhenAllChecksFail(t *testing.T) {
+	n := newNode(t, s.config())
+	_, addrs := sites(t, 500, 500, 500)
+	port := proxytest.FreePort(t)
+	n.apply(checkedService("web", tcp(port), registry.Check{Path: "/healthz"}), endpoints("web", addrs...))
+	n.failing(3)
+	seen := make(map[string]int)
+	for range 9 {
+		seen[proxytest.TalkTo(t, proxytest.On(port)).MustSay(t, "hello")]++
+	}
+	if len(seen) != 3 {
+		t.Errorf("clients were given %v; want all three", seen)
+	}
+}
+
+func (s suite) TestAUDPEndpointThatAnswersItsCheckWronglyGetsNoSessions(t *testing.T) {
+	n := newNode(t, s.config())
+	port := proxytest.FreePort(t)
+	n.apply(checkedService("dns", udp(port), registry.Check{Send: "ping", Expect: "well"}),
+		endpoints("dns", servedUDP(t, "wellness"), servedUDP(t, "ill")))
+	n.failing(1)
+	for range 4 {
+		if a := proxytest.DialUDP(t, proxytest.On(port)).Ask(t); a.Name != "wellness" {
+			t.Errorf("a session was given %q", a.Name)
+		}
+	}
+}
+
+func (s suite) TestWhatIsNoLongerWantedIsNoLongerChecked(t *testing.T) {
+	n := newNode(t, s.config())
+	_, addrs := sites(t, 200, 200)
+	port := proxytest.FreePort(t)
+	targets := func(want int, when string) {
+		t.Helper()
+		if got := n.balancer.Checker.Counts().Targets; got != want {
+			t.Errorf("%s, %d addresses are checked; want %d", when, got, want)
+		}
+	}
+	n.apply(service("web", tcp(port)), endpoints("web", addrs...))
+	targets(0, "while the service does not ask")
+	n.apply(checkedService("web", tcp(port), registry.Check{}))
+	targets(2, "when it asks")
+	n.apply(endpoints("web", addrs[0]))
+	targets(1, "when an endpoint has left")
+	n.apply(endpoints("web", addrs...), checkedService("shop", tcp(proxytest.FreePort(t)), registry.Check{}), endpoints("shop", addrs...))
+	targets(2, "when a second service has the same endpoints")
+	n.apply(noService("web"))
+	targets(2, "when one of two services is gone")
+	n.apply(noService("shop"))
+	targets(0, "when both are gone")
+}

@@ -1,0 +1,137 @@
+package probe
+
+import (
+	"net"
+	"net/netip"
+	"os"
+	"slices"
+
+	"golang.org/x/sys/unix"
+
+	"kubeproxy/registry"
+)
+
+// Supported reports whether this system has attempts.
+const Supported = true
+
+// An Attempt is one question to one address, under way. The zero value is not.
+type Attempt struct {
+	fd        int
+	connected bool
+	answer    []byte // as much as has come
+}
+
+// Begin asks an address. The attempt goes on until Proceed says otherwise, or until Close.
+func Begin(q *Question, to netip.AddrPort) (Attempt, error) {
+	kind, family := unix.SOCK_STREAM, unix.AF_INET
+	if q.Protocol == registry.UDP {
+		kind = unix.SOCK_DGRAM
+	}
+	var addr unix.Sockaddr = &unix.SockaddrInet4{Port: int(to.Port()), Addr: [4]byte{}}
+	if ip := to.Addr().Unmap(); ip.Is4() {
+		addr.(*unix.SockaddrInet4).Addr = ip.As4()
+	} else {
+		family = unix.AF_INET6
+		addr = &unix.SockaddrInet6{Port: int(to.Port()), Addr: ip.As16(), ZoneId: zoneID(ip)}
+	}
+	fd, err := unix.Socket(family, kind|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return Attempt{}, os.NewSyscallError("socket", err)
+	}
+	a := Attempt{fd: fd}
+	if q.Protocol == registry.TCP {
+		// A closed connection leaves nothing behind: thousands of addresses every few seconds would fill the table of TIME_WAIT.
+		_ = unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1}) // fails only for what is no socket
+	}
+	if err := unix.Connect(fd, addr); err != nil && err != unix.EINPROGRESS {
+		a.Close()
+		return Attempt{}, os.NewSyscallError("connect", err)
+	}
+	if q.Protocol == registry.UDP {
+		if err := a.send(q, to); err != nil {
+			a.Close()
+			return Attempt{}, err
+		}
+	}
+	return a, nil
+}
+
+// zoneID is the number of the interface that a link-local address belongs to; 0 for any other address.
+func zoneID(ip netip.Addr) uint32 {
+	if ip.Zone() == "" {
+		return 0
+	}
+	i, err := net.InterfaceByName(ip.Zone())
+	if err != nil {
+		return 0 // connecting fails then, and says why
+	}
+	return uint32(i.Index)
+}
+
+// Close ends an attempt.
+func (a *Attempt) Close() { _ = unix.Close(a.fd) } // whatever it returns, the descriptor is free
+
+// send sends the request. That of a check fits into the buffer of a new socket.
+func (a *Attempt) send(q *Question, to netip.AddrPort) error {
+	a.connected = true
+	if request := q.request(to); request != "" {
+		if err := unix.Send(a.fd, []byte(request), unix.MSG_NOSIGNAL); err != nil {
+			return os.NewSyscallError("send", err)
+		}
+	}
+	return nil
+}
+
+// Proceed goes on with an attempt that a [Poller] has found ready. When it is done, err says whether the address answered, and the attempt
+// is closed.
+func (a *Attempt) Proceed(q *Question, to netip.AddrPort) (done bool, err error) {
+	defer func() {
+		if done {
+			a.Close()
+		}
+	}()
+	if !a.connected {
+		code, err := unix.GetsockoptInt(a.fd, unix.SOL_SOCKET, unix.SO_ERROR)
+		switch {
+		case err != nil:
+			return true, os.NewSyscallError("getsockopt", err)
+		case code != 0:
+			return true, os.NewSyscallError("connect", unix.Errno(code))
+		}
+		if err := a.send(q, to); err != nil {
+			return true, err
+		}
+		return q.Path == "", nil
+	}
+	var buffer [512]byte
+	n, _, err := unix.Recvfrom(a.fd, buffer[:], 0)
+	switch {
+	case err == unix.EAGAIN:
+		return false, nil
+	case err != nil:
+		return true, os.NewSyscallError("recv", err)
+	case n == 0 && q.Protocol == registry.TCP:
+		return true, errClosed
+	}
+	a.answer = append(a.answer, buffer[:n]...)
+	return q.judge(a.answer)
+}
+
+// A Poller finds out which attempts can go on.
+type Poller struct{ fds []unix.PollFd }
+
+// Look reports of each of some attempts whether it can go on. It waits for nothing.
+func (p *Poller) Look(attempts []*Attempt) (ready func(i int) bool) {
+	p.fds = slices.Grow(p.fds[:0], len(attempts))
+	for _, a := range attempts {
+		events := int16(unix.POLLOUT)
+		if a.connected {
+			events = unix.POLLIN
+		}
+		p.fds = append(p.fds, unix.PollFd{Fd: int32(a.fd), Events: events})
+	}
+	if _, err := unix.Poll(p.fds, 0); err != nil { // a signal, or no memory: none is ready yet
+		clear(p.fds)
+	}
+	return func(i int) bool { return p.fds[i].Revents != 0 }
+}

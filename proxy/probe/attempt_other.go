@@ -1,0 +1,31 @@
+//go:build !linux
+
+package probe
+
+import (
+	"errors"
+	"net/netip"
+)
+
+// Supported reports whether this system has attempts.
+const Supported = false
+
+// An Attempt is one question to one address, under way.
+type Attempt struct{}
+
+// Begin fails.
+func Begin(*Question, netip.AddrPort) (Attempt, error) { return Attempt{}, errors.ErrUnsupported }
+
+// Close does nothing.
+func (*Attempt) Close() {}
+
+// Proceed fails.
+func (*Attempt) Proceed(*Question, netip.AddrPort) (done bool, err error) {
+	return true, errors.ErrUnsupported
+}
+
+// A Poller finds none that can go on.
+type Poller struct{}
+
+// Look reports that none can.
+func (*Poller) Look([]*Attempt) (ready func(i int) bool) { return func(int) bool { return false } }

@@ -1,0 +1,86 @@
+package probe_test
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"kubeproxy/proxy/probe"
+	"kubeproxy/proxy/proxytest"
+	"kubeproxy/registry"
+)
+
+// ask asks an address, and waits for the end.
+func ask(t *testing.T, q probe.Question, to netip.AddrPort) error {
+	t.Helper()
+	a, err := probe.Begin(&q, to)
+	if err != nil {
+		return err
+	}
+	var poller probe.Poller
+	done := false
+	proxytest.Eventually(t, func() bool {
+		if poller.Look([]*probe.Attempt{&a})(0) {
+			done, err = a.Proceed(&q, to)
+		}
+		return done
+	}, "the end of the attempt")
+	return err
+}
+
+// says tests an error by its text; "" means none.
+func says(t *testing.T, err error, want string) {
+	t.Helper()
+	if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+		t.Errorf("error %v; want %q", err, want)
+	}
+}
+
+func TestATCPQuestionIsAnsweredByWhoListens(t *testing.T) {
+	for _, addr := range []string{"127.0.0.1:0", "[::1]:0"} {
+		s := proxytest.ServeTCP(t, addr, proxytest.Hold)
+		says(t, ask(t, probe.Question{}, s.Addr.IP), "")
+	}
+	says(t, ask(t, probe.Question{}, proxytest.Refusing(t).IP), "connection refused")
+}
+
+func TestAnHTTPQuestionIsAnsweredByItsStatus(t *testing.T) {
+	for _, c := range []struct{ answer, err string }{
+		{"HTTP/1.1 200 OK\r\n\r\n", ""},
+		{"HTTP/1.0 204 \r\n\r\n", ""},
+		{"HTTP/1.1 399", ""},
+		{"HTTP/1.1 404 Not Found\r\n\r\n", `GET "/healthz": status 404`},
+		{"HTTP/1.1 100 Continue\r\n\r\n", `GET "/healthz": status 100`},
+		{"HTTP/1.1 2x0 OK\r\n\r\n", "not HTTP"},
+		{"HTTP/2 200 OK\r\n\r\n", "not HTTP"},
+		{"SSH-2.0-x\r\n", "not HTTP"},
+		{"HTTP/1.1 2", "closed without an answer"},
+		{"", "closed without an answer"},
+	} {
+		s := proxytest.ServeTCP(t, "127.0.0.1:0", func(conn *net.TCPConn) {
+			request := make([]byte, 512)
+			n, _ := conn.Read(request)
+			if want := "GET /healthz HTTP/1.1\r\nHost: "; !strings.HasPrefix(string(request[:n]), want) || !strings.HasSuffix(string(request[:n]), "\r\n\r\n") {
+				t.Errorf("was sent %q", request[:n])
+			}
+			for i := range c.answer { // byte by byte: an answer may come in pieces
+				fmt.Fprint(conn, c.answer[i:i+1])
+			}
+			conn.CloseWrite()
+			io.Copy(io.Discard, conn)
+		})
+		says(t, ask(t, probe.Question{Path: "/healthz"}, s.Addr.IP), c.err)
+	}
+}
+
+func TestAUDPQuestionIsAnsweredByTheBeginOfADatagram(t *testing.T) {
+	s := proxytest.ServeUDP(t, "127.0.0.1:0", func(payload []byte, _ netip.AddrPort) []byte { return append([]byte("you said "), payload...) })
+	says(t, ask(t, probe.Question{Protocol: registry.UDP, Send: "ping"}, s.Addr.IP), "")
+	says(t, ask(t, probe.Question{Protocol: registry.UDP, Send: "ping", Expect: "you said p"}, s.Addr.IP), "")
+	says(t, ask(t, probe.Question{Protocol: registry.UDP, Send: "ping", Expect: "pong"}, s.Addr.IP), "another answer")
+	s.Close()
+	says(t, ask(t, probe.Question{Protocol: registry.UDP, Send: "ping"}, s.Addr.IP), "connection refused")
+}

@@ -1,0 +1,124 @@
+package registry
+
+import (
+	"fmt"
+	"net/url"
+	"strings"
+	"time"
+)
+
+// A Check is how a service wants its endpoints to be checked while no client comes.
+type Check struct {
+	Wanted   CheckWish
+	Path     string        // of TCP ports: a GET of it succeeds; "": a connection does
+	Send     string        // of UDP ports: this datagram
+	Expect   string        // is answered by one that begins so; a UDP port without Send is not checked
+	Interval time.Duration // 0: the proxy's default
+	Timeout  time.Duration // 0: the proxy's default
+}
+
+// A CheckWish says whether endpoints are to be checked.
+type CheckWish uint8
+
+// CheckUnsaid is the wish of a record that does not say: the proxy's default counts.
+const (
+	CheckUnsaid CheckWish = iota
+	CheckOff
+	CheckOn
+)
+
+// The annotations of checks. HAProxy's ingress controller has the same names, but for the last one: it carries no UDP.
+const (
+	checkAnnotation         = "haproxy.org/check"
+	checkHTTPAnnotation     = "haproxy.org/check-http"
+	checkIntervalAnnotation = "haproxy.org/check-interval"
+	checkTimeoutAnnotation  = "haproxy.org/timeout-check"
+	checkUDPAnnotation      = "kube-proxy/check-udp"
+)
+
+// Bounds of checks.
+const (
+	MinCheckInterval = 100 * time.Millisecond
+	MaxCheckInterval = time.Hour
+	maxCheckText     = 255 // bytes of a path, a datagram, or the begin of an answer
+	minCheckTimeout  = 10 * time.Millisecond
+)
+
+// setCheck sets how endpoints are checked. What asks for a kind of check asks for checks, unless the record says false.
+func (spec *serviceSpec) setCheck(t *Terms) error {
+	for _, a := range [...]struct {
+		name string
+		read func(*Check, string) error
+	}{
+		{checkAnnotation, (*Check).readWish},
+		{checkHTTPAnnotation, (*Check).readHTTP},
+		{checkIntervalAnnotation, func(c *Check, s string) (err error) {
+			c.Interval, err = checkTime(s, MinCheckInterval)
+			return err
+		}},
+		{checkTimeoutAnnotation, func(c *Check, s string) (err error) {
+			c.Timeout, err = checkTime(s, minCheckTimeout)
+			return err
+		}},
+		{checkUDPAnnotation, (*Check).readUDP},
+	} {
+		if value, ok := spec.annotations[a.name]; ok {
+			if err := a.read(&t.Checks, value); err != nil {
+				return inAnnotation(a.name, err)
+			}
+		}
+	}
+	if c := &t.Checks; c.Wanted == CheckUnsaid && (c.Path != "" || c.Send != "") {
+		c.Wanted = CheckOn
+	}
+	return nil
+}
+
+func (c *Check) readWish(s string) error {
+	switch s {
+	case "true":
+		c.Wanted = CheckOn
+	case "false":
+		c.Wanted = CheckOff
+	default:
+		return fmt.Errorf("%s is neither true nor false", Quote(s))
+	}
+	return nil
+}
+
+// readHTTP reads a path, with or without the method before it.
+func (c *Check) readHTTP(s string) error {
+	path := strings.TrimPrefix(s, "GET ")
+	if !strings.HasPrefix(path, "/") || len(path) > maxCheckText || strings.ContainsFunc(path, func(r rune) bool { return r <= ' ' || r > '~' }) {
+		return fmt.Errorf("%s is no path such as /healthz, of at most %d bytes", Quote(s), maxCheckText)
+	}
+	c.Path = path
+	return nil
+}
+
+// readUDP reads SEND or SEND=EXPECT, in which any byte may be spelled %XX.
+func (c *Check) readUDP(s string) (err error) {
+	send, expect, _ := strings.Cut(s, "=")
+	if c.Send, err = url.PathUnescape(send); err == nil {
+		c.Expect, err = url.PathUnescape(expect)
+	}
+	if err != nil || c.Send == "" || max(len(c.Send), len(c.Expect)) > maxCheckText {
+		return fmt.Errorf("%s is no datagram such as ping or ping=pong, of at most %d bytes each, with %%XX for any byte", Quote(s), maxCheckText)
+	}
+	return nil
+}
+
+// checkTime reads a time as HAProxy writes it, such as 500ms, 5s or 1m. A number alone is in milliseconds there, and refused here.
+func checkTime(s string, least time.Duration) (time.Duration, error) {
+	d, err := time.ParseDuration(s)
+	if err != nil || d < least || d > MaxCheckInterval {
+		return 0, fmt.Errorf("%s is no time from %v to %v, such as 5s", Quote(s), least, MaxCheckInterval)
+	}
+	return d, nil
+}
+
+// isValid reports whether a record could say this.
+func (c *Check) isValid() bool {
+	return c.Wanted <= CheckOn && c.Interval >= 0 && c.Interval <= MaxCheckInterval && c.Timeout >= 0 && c.Timeout <= MaxCheckInterval &&
+		(c.Path == "" || new(Check).readHTTP(c.Path) == nil) && max(len(c.Send), len(c.Expect)) <= maxCheckText
+}
