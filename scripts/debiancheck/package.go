@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"kubeproxy/scripts/internal/try"
@@ -19,7 +20,7 @@ import (
 // The deb of this tree, and one of a later version. In the machine they are in /tmp.
 const (
 	firstDeb, laterDeb = "/tmp/first.deb", "/tmp/later.deb"
-	settings           = "/etc/kube-proxy/kube-proxy.env"
+	settings           = "/etc/kube-proxy/config.yaml"
 )
 
 // checkPackage walks through the life of the deb: nothing, installed, enabled, upgraded, removed, nothing.
@@ -36,6 +37,7 @@ func checkPackage(s *site) (err error) {
 	try.Do(s.installStartsNothing())
 	try.Do(s.servesOnceEnabled())
 	try.Do(s.rotatesItsLog())
+	try.Do(s.reloadsItsSettings())
 	try.Do(s.upgradeTakesOver())
 	try.Do(s.removeStops())
 	try.Get(s.run("dpkg", "--purge", "kubeproxy"))
@@ -80,7 +82,7 @@ func (s *site) servesOnceEnabled() (err error) {
 	defer try.Catch(&err)
 	try.Get(s.run("systemctl", "enable", "--now", "kube-proxy"))
 	try.Do(ask(serviceAddr))
-	checked := try.Get(s.run("kube-proxy", "check", "-etcd_servers=http://"+etcdAddr))
+	checked := try.Get(s.run("kube-proxy", "check", "-config="+settings))
 	say("systemctl enable --now kube-proxy: a client is answered, by %s; kube-proxy check says:", try.Get(servedVersion()))
 	for line := range strings.Lines(checked) {
 		say("    %s", strings.TrimRight(line, "\n"))
@@ -108,12 +110,38 @@ func (s *site) rotatesItsLog() (err error) {
 	return nil
 }
 
+// mine is what the administrator adds to the settings.
+const mine = "v: 1\n"
+
+// reloadsItsSettings: a process with the new ones takes over. If they are wrong, the process that runs goes on.
+func (s *site) reloadsItsSettings() (err error) {
+	defer try.Catch(&err)
+	text := try.Get(os.ReadFile(s.path(settings)))
+	before := s.mainPID()
+	try.Do(os.WriteFile(s.path(settings), append(slices.Clip(text), "v: loud\n"...), 0o644))
+	try.Get(s.run("systemctl", "reload", "kube-proxy"))
+	try.Do(await("the journal has the end of the successor", func() bool {
+		journal, _ := s.run("journalctl", "--unit=kube-proxy")
+		return strings.Contains(journal, "the successor has ended")
+	}))
+	try.Do(ask(serviceAddr))
+	if s.mainPID() != before {
+		return fmt.Errorf("process %d runs in place of %d, with wrong settings", s.mainPID(), before)
+	}
+	say("systemctl reload kube-proxy with a wrong setting: process %d goes on", before)
+
+	try.Do(os.WriteFile(s.path(settings), append(slices.Clip(text), mine...), 0o644))
+	try.Do(s.takesOver("systemctl", "reload", "kube-proxy"))
+	journal := try.Get(s.run("journalctl", "--unit=kube-proxy", "_PID="+strconv.Itoa(s.mainPID()))) // of the successor
+	if !strings.Contains(journal, "listening for") {
+		return fmt.Errorf("the successor does not log at level 1:\n%s", journal)
+	}
+	return nil
+}
+
 // upgradeTakesOver, and keeps what the administrator has changed.
 func (s *site) upgradeTakesOver() (err error) {
 	defer try.Catch(&err)
-	const mine = "# changed by the administrator\n"
-	text := try.Get(os.ReadFile(s.path(settings)))
-	try.Do(os.WriteFile(s.path(settings), append(text, mine...), 0o644))
 	first := try.Get(servedVersion())
 	try.Do(s.takesOver("dpkg", "--install", laterDeb))
 	later := try.Get(servedVersion())

@@ -3,11 +3,13 @@ package main
 import (
 	"bytes"
 	"compress/gzip"
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -48,15 +50,11 @@ func (r *release) papers() ([]file, error) {
 
 // installed returns what deb and rpm install alike. Documents go below doc.
 func (r *release) installed(program []byte, doc string) ([]file, error) {
-	unit, err := r.unit(doc)
+	unit, settings, err := r.unit(doc)
 	if err != nil {
 		return nil, err
 	}
 	rotation, err := os.ReadFile(filepath.Join(r.root, "docs", "kube-proxy.logrotate"))
-	if err != nil {
-		return nil, err
-	}
-	flags, err := scripts.ReadFile("package/kube-proxy.env")
 	if err != nil {
 		return nil, err
 	}
@@ -65,7 +63,7 @@ func (r *release) installed(program []byte, doc string) ([]file, error) {
 		return nil, err
 	}
 	files := []file{
-		{path: "/etc/kube-proxy/kube-proxy.env", mode: 0o644, content: flags, config: true},
+		{path: settingsPath, mode: 0o644, content: settings, config: true},
 		{path: "/etc/logrotate.d/kube-proxy", mode: 0o644, content: rotation, config: true},
 		{path: "/usr/bin/kube-proxy", mode: 0o755, content: program},
 		{path: "/usr/lib/systemd/system/kube-proxy.service", mode: 0o644, content: unit},
@@ -82,25 +80,39 @@ func (r *release) installed(program []byte, doc string) ([]file, error) {
 	return files, err
 }
 
-// unit returns the unit of docs with the paths of a package. Its flags are in a file of the administrator's.
-func (r *release) unit(doc string) ([]byte, error) {
+// settingsPath is where the unit of a package has its flags from.
+const settingsPath = "/etc/kube-proxy/config.yaml"
+
+var execStart = regexp.MustCompile(`(?m)^ExecStart=/usr/local/bin/kube-proxy (.*)$`)
+
+// unit returns the unit of docs with the paths of a package, and the file of its flags, which is the administrator's.
+func (r *release) unit(doc string) (unit, settings []byte, err error) {
 	text, err := os.ReadFile(filepath.Join(r.root, "docs", "kube-proxy.service"))
 	if err != nil {
-		return nil, err
+		return nil, nil, err
+	}
+	flags := execStart.FindSubmatch(text)
+	if flags == nil {
+		return nil, nil, errors.New("docs/kube-proxy.service has no such line as " + execStart.String())
+	}
+	if settings, err = scripts.ReadFile("package/config.yaml"); err != nil {
+		return nil, nil, err
+	}
+	for _, flag := range strings.Fields(string(flags[1])) {
+		name, value, _ := strings.Cut(strings.TrimPrefix(flag, "-"), "=")
+		settings = fmt.Appendf(settings, "%s: %q\n", name, value)
 	}
 	for _, change := range [][2]string{
-		{"# Edit ExecStart. Services", "# Flags are in /etc/kube-proxy/kube-proxy.env. Services"},
+		{"Edit ExecStart.", "Flags are in " + settingsPath + "."},
 		{"/usr/local/share/doc/kube-proxy/operating.md", path.Join(doc, "docs/operating.md")},
-		{"ExecStart=/usr/local/bin/kube-proxy -etcd_servers=http://127.0.0.1:2379 -allowed_ports=1024-65535 ",
-			"EnvironmentFile=/etc/kube-proxy/kube-proxy.env\nExecStart=/usr/bin/kube-proxy "},
-		{"-takeover=/run/kube-proxy/takeover.sock\n", "-takeover=/run/kube-proxy/takeover.sock $KUBE_PROXY_FLAGS\n"},
+		{string(flags[0]), "ExecStart=/usr/bin/kube-proxy -config=" + settingsPath},
 	} {
 		if bytes.Count(text, []byte(change[0])) != 1 {
-			return nil, fmt.Errorf("docs/kube-proxy.service does not have %q once", change[0])
+			return nil, nil, fmt.Errorf("docs/kube-proxy.service does not have %q once", change[0])
 		}
 		text = bytes.Replace(text, []byte(change[0]), []byte(change[1]), 1)
 	}
-	return text, nil
+	return text, settings, nil
 }
 
 // compressed returns gzip's form of a content, without a name and a time.
