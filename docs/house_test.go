@@ -102,6 +102,8 @@ func TestArrowsPointOneWayOnly(t *testing.T) {
 	for _, p := range all {
 		for _, dep := range p.Deps {
 			switch {
+			case inside(p.ImportPath, "registry/protobuf") && ours(dep) && dep != p.ImportPath:
+				t.Errorf("%s needs %s: it does not know what a record is", p.ImportPath, dep)
 			case inside(p.ImportPath, "registry"):
 				if ours(dep) && !inside(dep, "registry") || strings.Contains(strings.Split(dep, "/")[0], ".") && !isWireFormat(dep) {
 					t.Errorf("%s needs %s: registry imports the standard library and protowire only", p.ImportPath, dep)

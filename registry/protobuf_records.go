@@ -4,6 +4,8 @@ import (
 	"slices"
 
 	"google.golang.org/protobuf/encoding/protowire"
+
+	"kubeproxy/registry/protobuf"
 )
 
 // The numbers of the fields are those of generated.proto in k8s.io/api/core/v1, k8s.io/api/discovery/v1 and k8s.io/apimachinery.
@@ -21,189 +23,189 @@ type metadata struct {
 }
 
 // read reads ObjectMeta. The name is most likely that of the key.
-func (d *metadata) read(key Name, m message) error {
-	for m.next() {
-		switch m.number {
+func (d *metadata) read(key Name, m protobuf.Message) error {
+	for m.Next() {
+		switch m.Number {
 		case 1:
-			d.name.Name = m.known("metadata.name", key.Name)
+			d.name.Name = m.Known("metadata.name", key.Name)
 		case 3:
-			d.name.Namespace = m.known("metadata.namespace", key.Namespace)
+			d.name.Namespace = m.Known("metadata.namespace", key.Namespace)
 		case 11:
-			label, value := m.mapEntry("metadata.labels")
+			label, value := m.MapEntry("metadata.labels")
 			switch string(label) {
 			case labelServiceName:
-				d.service, d.hasService = m.textOf("metadata.labels", value), true
+				d.service, d.hasService = m.TextOf("metadata.labels", value), true
 			case labelOtherProxy:
 				d.otherProxy = true
 			case labelHeadless:
 				d.isHeadless = true
 			}
 		case 12:
-			annotation, value := m.mapEntry("metadata.annotations")
+			annotation, value := m.MapEntry("metadata.annotations")
 			if slices.Contains(annotationsThatCount[:], string(annotation)) {
 				if d.annotations == nil {
 					d.annotations = make(map[string]string)
 				}
-				d.annotations[string(annotation)] = m.textOf("metadata.annotations", value)
+				d.annotations[string(annotation)] = m.TextOf("metadata.annotations", value)
 			}
 		}
 	}
-	return m.err
+	return m.Err
 }
 
 // readService reads a Service.
-func (s *statement) readService(key Name, m message) error {
+func (s *statement) readService(key Name, m protobuf.Message) error {
 	var meta metadata
 	spec := &s.service
 	var clusterIP, serviceType string
-	for m.next() {
-		switch m.number {
+	for m.Next() {
+		switch m.Number {
 		case 1:
-			m.fail(meta.read(key, m.message("metadata")))
+			m.Fail(meta.read(key, m.Message("metadata")))
 		case 2:
-			m.fail(spec.read(m.message("spec"), &clusterIP, &serviceType))
+			m.Fail(spec.read(m.Message("spec"), &clusterIP, &serviceType))
 		}
 	}
 	s.name = meta.name
 	spec.nothing = meta.otherProxy || isHeadless("", clusterIP, serviceType)
 	spec.annotations = meta.annotations
-	return m.err
+	return m.Err
 }
 
 // read reads a ServiceSpec.
-func (s *serviceSpec) read(m message, clusterIP, serviceType *string) error {
-	for m.next() {
-		switch m.number {
+func (s *serviceSpec) read(m protobuf.Message, clusterIP, serviceType *string) error {
+	for m.Next() {
+		switch m.Number {
 		case 1:
-			m.fail(s.readPort(m.message("spec.ports")))
+			m.Fail(s.readPort(m.Message("spec.ports")))
 		case 3:
-			*clusterIP = m.text("spec.clusterIP")
+			*clusterIP = m.Text("spec.clusterIP")
 		case 4:
-			*serviceType = m.text("spec.type")
+			*serviceType = m.Text("spec.type")
 		case 7:
-			s.affinity = m.text("spec.sessionAffinity")
+			s.affinity = m.Text("spec.sessionAffinity")
 		case 9:
-			s.ranges = append(s.ranges, m.text(rangesField))
+			s.ranges = append(s.ranges, m.Text(rangesField))
 		case 14:
-			m.fail(s.readAffinityConfig(m.message("spec.sessionAffinityConfig")))
+			m.Fail(s.readAffinityConfig(m.Message("spec.sessionAffinityConfig")))
 		}
 	}
-	return m.err
+	return m.Err
 }
 
 // readPort reads a ServicePort.
-func (s *serviceSpec) readPort(m message) error {
+func (s *serviceSpec) readPort(m protobuf.Message) error {
 	var p servicePort
-	for m.next() {
-		switch m.number {
+	for m.Next() {
+		switch m.Number {
 		case 1:
-			p.Name = m.text("spec.ports.name")
+			p.Name = m.Text("spec.ports.name")
 		case 2:
-			p.Protocol = m.text("spec.ports.protocol")
+			p.Protocol = m.Text("spec.ports.protocol")
 		case 3:
-			p.Port = new(m.integer("spec.ports.port"))
+			p.Port = new(m.Integer("spec.ports.port"))
 		case 5:
-			p.NodePort = &nodePort{number: m.integer("spec.ports.nodePort")}
+			p.NodePort = &nodePort{number: m.Integer("spec.ports.nodePort")}
 		}
 	}
 	if len(s.ports) > MaxServicePorts { // it will be refused, and need not be kept
 		s.morePorts++
-		return m.err
+		return m.Err
 	}
 	s.ports = append(s.ports, p)
-	return m.err
+	return m.Err
 }
 
 // readAffinityConfig reads a SessionAffinityConfig.
-func (s *serviceSpec) readAffinityConfig(m message) error {
-	for m.next() {
-		if m.number != 1 {
+func (s *serviceSpec) readAffinityConfig(m protobuf.Message) error {
+	for m.Next() {
+		if m.Number != 1 {
 			continue
 		}
-		client := m.message("spec.sessionAffinityConfig.clientIP")
-		for client.next() {
-			if client.number == 1 {
-				s.affinityTimeout = new(client.integer("spec.sessionAffinityConfig.clientIP.timeoutSeconds"))
+		client := m.Message("spec.sessionAffinityConfig.clientIP")
+		for client.Next() {
+			if client.Number == 1 {
+				s.affinityTimeout = new(client.Integer("spec.sessionAffinityConfig.clientIP.timeoutSeconds"))
 			}
 		}
-		m.fail(client.err)
+		m.Fail(client.Err)
 	}
-	return m.err
+	return m.Err
 }
 
 // readEndpoints reads Endpoints.
-func (s *statement) readEndpoints(key Name, m message) error {
+func (s *statement) readEndpoints(key Name, m protobuf.Message) error {
 	var meta metadata
 	var set subset // its lists are used again
-	for m.next() {
-		switch m.number {
+	for m.Next() {
+		switch m.Number {
 		case 1:
-			m.fail(meta.read(key, m.message("metadata")))
+			m.Fail(meta.read(key, m.Message("metadata")))
 		case 2:
-			m.fail(set.read(m.message("subsets")))
-			if m.err == nil {
-				m.fail(s.endpoints.addSubset(&set))
+			m.Fail(set.read(m.Message("subsets")))
+			if m.Err == nil {
+				m.Fail(s.endpoints.addSubset(&set))
 			}
 		}
 	}
 	s.name = meta.name
-	return m.err
+	return m.Err
 }
 
 // read reads an EndpointSubset.
-func (s *subset) read(m message) error {
+func (s *subset) read(m protobuf.Message) error {
 	s.Addresses.value, s.Ports.value = s.Addresses.value[:0], s.Ports.value[:0]
-	for m.next() {
-		switch m.number {
+	for m.Next() {
+		switch m.Number {
 		case 1:
 			var a address
-			entry := m.message("subsets.addresses")
-			for entry.next() {
-				if entry.number == 1 {
-					a.IP = entry.text("subsets.addresses.ip")
+			entry := m.Message("subsets.addresses")
+			for entry.Next() {
+				if entry.Number == 1 {
+					a.IP = entry.Text("subsets.addresses.ip")
 				}
 			}
-			m.fail(entry.err)
+			m.Fail(entry.Err)
 			s.Addresses.value = append(s.Addresses.value, a)
 		case 3:
 			var p endpointPort
-			entry := m.message("subsets.ports")
-			for entry.next() {
-				switch entry.number {
+			entry := m.Message("subsets.ports")
+			for entry.Next() {
+				switch entry.Number {
 				case 1:
-					p.Name = entry.text("subsets.ports.name")
+					p.Name = entry.Text("subsets.ports.name")
 				case 2:
-					p.Port = new(entry.integer("subsets.ports.port"))
+					p.Port = new(entry.Integer("subsets.ports.port"))
 				}
 			}
-			m.fail(entry.err)
+			m.Fail(entry.Err)
 			s.Ports.value = append(s.Ports.value, p)
 		}
 	}
-	return m.err
+	return m.Err
 }
 
 // readSlice reads an EndpointSlice. What its endpoints are comes after them, so they are read in a second pass.
 func (s *statement) readSlice(key Name, object []byte) error {
 	var meta metadata
 	var kind string
-	m := message{data: object, path: "object"}
+	m := protobuf.Message{Data: object, Path: "object"}
 	endpoints := 0
-	for m.next() {
-		switch m.number {
+	for m.Next() {
+		switch m.Number {
 		case 1:
-			m.fail(meta.read(key, m.message("metadata")))
+			m.Fail(meta.read(key, m.Message("metadata")))
 		case 2:
 			endpoints++
 		case 4:
-			kind = m.text("addressType")
+			kind = m.Text("addressType")
 		}
 	}
 	s.name = meta.name
 	p := &s.slice
 	p.excluded = meta.otherProxy || meta.isHeadless
-	if m.err != nil || p.excluded {
-		return m.err
+	if m.Err != nil || p.excluded {
+		return m.Err
 	}
 	err := p.belongsTo(meta.service, meta.hasService)
 	if err != nil {
@@ -213,65 +215,65 @@ func (s *statement) readSlice(key Name, object []byte) error {
 		return err
 	}
 	p.ready = make([]Addr, 0, endpoints)
-	m = message{data: object, path: "object"}
-	for m.next() {
-		switch m.number {
+	m = protobuf.Message{Data: object, Path: "object"}
+	for m.Next() {
+		switch m.Number {
 		case 2:
-			m.fail(p.readEndpoint(m.message("endpoints")))
+			m.Fail(p.readEndpoint(m.Message("endpoints")))
 		case 3:
-			m.fail(p.readPort(m.message("ports")))
+			m.Fail(p.readPort(m.Message("ports")))
 		}
 	}
-	return m.err
+	return m.Err
 }
 
 // readEndpoint reads an Endpoint of a slice.
-func (p *sliceParts) readEndpoint(m message) error {
+func (p *sliceParts) readEndpoint(m protobuf.Message) error {
 	var e sliceEndpoint
-	for m.next() {
-		switch m.number {
+	for m.Next() {
+		switch m.Number {
 		case 1:
-			if e.addresses++; e.addresses > 1 || m.kind != protowire.BytesType {
-				m.text("endpoints.addresses")
-			} else if e.ipv4 = parseIPv4(m.bytes()); !e.ipv4.IsValid() {
-				e.address = m.text("endpoints.addresses")
+			if e.addresses++; e.addresses > 1 || m.Kind != protowire.BytesType {
+				m.Text("endpoints.addresses")
+			} else if e.ipv4 = parseIPv4(m.Bytes()); !e.ipv4.IsValid() {
+				e.address = m.Text("endpoints.addresses")
 			}
 		case 2:
-			conditions := m.message("endpoints.conditions")
-			for conditions.next() {
-				switch conditions.number {
+			conditions := m.Message("endpoints.conditions")
+			for conditions.Next() {
+				switch conditions.Number {
 				case 1:
-					e.conditions.ready = conditions.condition("endpoints.conditions.ready")
+					e.conditions.ready = conditionOf(conditions.Bool("endpoints.conditions.ready"))
 				case 2:
-					e.conditions.serving = conditions.condition("endpoints.conditions.serving")
+					e.conditions.serving = conditionOf(conditions.Bool("endpoints.conditions.serving"))
 				case 3:
-					e.conditions.terminating = conditions.condition("endpoints.conditions.terminating")
+					e.conditions.terminating = conditionOf(conditions.Bool("endpoints.conditions.terminating"))
 				}
 			}
-			m.fail(conditions.err)
+			m.Fail(conditions.Err)
 		}
 	}
-	if m.err == nil {
+	if m.Err == nil {
 		p.addEndpoint(e)
 	}
-	return m.err
+	return m.Err
 }
 
 // readPort reads an EndpointPort of a slice.
-func (p *sliceParts) readPort(m message) error {
+func (p *sliceParts) readPort(m protobuf.Message) error {
 	var port servicePort
-	for m.next() {
-		switch m.number {
+	for m.Next() {
+		switch m.Number {
 		case 1:
-			port.Name = m.text("ports.name")
+			port.Name = m.Text("ports.name")
 		case 2:
-			port.Protocol = m.text("ports.protocol")
+			port.Protocol = m.Text("ports.protocol")
 		case 3:
-			port.Port = new(m.integer("ports.port"))
+			port.Port = new(m.Integer("ports.port"))
 		}
 	}
-	if m.err != nil {
-		return m.err
+	if m.Err != nil {
+		return m.Err
 	}
 	return p.addPort(&port)
 }

@@ -54,6 +54,13 @@ const (
 	isTrue
 )
 
+func conditionOf(is bool) condition {
+	if is {
+		return isTrue
+	}
+	return isFalse
+}
+
 // isReady tells whether an endpoint is for every client.
 func (c sliceConditions) isReady() bool { return c.ready != isFalse }
 
