@@ -8,6 +8,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"kubeproxy/proxy/proxytest"
 	"kubeproxy/registry"
@@ -40,14 +41,17 @@ func TestANodeThatStartsWithoutEtcdServesWhatItServedBefore(t *testing.T) {
 	refused := make(chan bool, 1)
 	stop := make(chan struct{})
 	go func() {
+		// A client that does not pause would use up the local ports, for each connection keeps one for a minute.
+		pause := time.NewTicker(5 * time.Millisecond)
+		defer pause.Stop()
 		for {
 			select {
 			case <-stop:
 				refused <- false
 				return
-			default:
+			case <-pause.C:
 			}
-			if proxytest.Refuses(proxytest.On(s.port)) {
+			if !proxytest.Listens(proxytest.On(s.port)) {
 				refused <- true
 				return
 			}
