@@ -19,12 +19,12 @@ import (
 type Connection struct {
 	base   *engine.Base
 	Claim  *engine.Claim // under which it began
-	port   uint16
 	client netip.AddrPort
 	began  time.Time
 
+	port           uint16
+	attempts       uint32            // endpoints that were tried
 	dialled        time.Duration     // until it got its endpoint, or none
-	attempts       int               // endpoints that were tried
 	Endpoint       *balance.Endpoint // nil until it has one
 	local          *netip.AddrPort   // towards it; nil without engine.Config.NoteLocal
 	Sent, Received uint64            // bytes to the endpoint, and to the client
@@ -136,7 +136,7 @@ func (c *Connection) ending(why traffic.Reason) traffic.Ending {
 		Began:    c.began,
 		Duration: time.Since(c.began),
 		Dialled:  c.dialled,
-		Attempts: c.attempts,
+		Attempts: int(c.attempts),
 		Sent:     c.Sent,
 		Received: c.Received,
 		Reason:   why,

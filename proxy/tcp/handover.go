@@ -32,7 +32,7 @@ func Adopt(base *engine.Base, r *handover.TCP, at engine.Place) Connection {
 	}
 	return Connection{
 		base: base, Claim: at.Claim, port: r.Port, client: r.Client, began: time.Now().Add(-r.Age),
-		dialled: r.Dialled, attempts: int(r.Attempts), Endpoint: at.Endpoint,
+		dialled: r.Dialled, attempts: uint32(r.Attempts), Endpoint: at.Endpoint,
 	}
 }
 
