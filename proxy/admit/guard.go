@@ -65,12 +65,12 @@ func (o *OwnPorts) Remove(id registry.NodePort) {
 	o.ports[id.Protocol][id.Number/64].And(^(1 << (id.Number % 64)))
 }
 
-// listens tells whether the port is ours, on whatever address.
+// listens reports whether the port is ours, on whatever address.
 func (o *OwnPorts) listens(id registry.NodePort) bool {
 	return o.ports[id.Protocol][id.Number/64].Load()&(1<<(id.Number%64)) != 0
 }
 
-// Contains tells whether traffic to addr would arrive at one of our own listeners.
+// Contains reports whether traffic to addr would arrive at one of our own listeners.
 func (o *OwnPorts) Contains(protocol registry.Protocol, addr netip.AddrPort) bool {
 	if !o.listens(registry.NodePort{Protocol: protocol, Number: addr.Port()}) {
 		return false

@@ -153,7 +153,7 @@ func (l *SessionLimit) removeLocked(p *Entry) {
 	}
 }
 
-// LagsBehind tells whether so many sessions are just ending that no more should begin: a flood must not
+// LagsBehind reports whether so many sessions are just ending that no more should begin: a flood must not
 // begin them faster than they end. Whoever has one is not concerned.
 func (l *SessionLimit) LagsBehind() bool {
 	return l.Existing.Load() >= int64(l.all.Max+l.all.Max/8+64)

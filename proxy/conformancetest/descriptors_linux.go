@@ -100,7 +100,7 @@ func serveScarce(t *testing.T, cfg proxy.Config) {
 				f.Close()
 			}
 			hoard = nil
-		case "reserve": // tells whether others find descriptors: etcd, logs, HTTP
+		case "reserve": // reports whether others find descriptors: etcd, logs, HTTP
 			for i := range 8 {
 				f, err := os.Open(os.DevNull)
 				if err != nil {

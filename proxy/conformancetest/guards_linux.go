@@ -193,7 +193,7 @@ func (s suite) TestADialThatConnectedToItselfIsUndone(t *testing.T) {
 	}
 }
 
-// connectsToItself tells whether a connection to a port of 127.0.0.1 is made with itself when one
+// connectsToItself reports whether a connection to a port of 127.0.0.1 is made with itself when one
 // does not look: package net does, up to twice.
 func connectsToItself(t *testing.T, port uint16) bool {
 	t.Helper()

@@ -98,7 +98,7 @@ func (ls *listeners) accept(p *epollTCP) {
 	}
 }
 
-// acceptOne accepts one client, whose descriptors have been taken, and tells whether to go on in this turn. That
+// acceptOne accepts one client, whose descriptors have been taken, and reports whether to go on in this turn. That
 // another one than the first cannot be accepted is no news: perhaps there is none. If there is, the next turn begins with it.
 func (ls *listeners) acceptOne(p *epollTCP, first bool) bool {
 	e := ls.engine

@@ -52,7 +52,7 @@ type side struct {
 	urgent   bool        // it has told of urgent data: likewise, for a read ends before that
 }
 
-// stalled tells whether the side has yet to take what it was sent before.
+// stalled reports whether the side has yet to take what it was sent before.
 func (s *side) stalled() bool { return s.held != nil || s.bulk != nil && s.bulk.N > 0 }
 
 // isBusy reports whether the side has said more than fits into the buffer, or has yet to take what it was sent.

@@ -120,7 +120,7 @@ func (r *relays) wantOut(c *conn, s *side) {
 	r.poller.Change(int(s.fd), c.token(kind), news|unix.EPOLLOUT)
 }
 
-// flush writes what is held for dst, and tells whether src may go on.
+// flush writes what is held for dst, and reports whether src may go on.
 func (r *relays) flush(c *conn, dst, src *side) bool {
 	if t := dst.held; t != nil {
 		n, errno := socket.Send(int(dst.fd), t.rest)

@@ -167,7 +167,7 @@ func (u *udpSocket) add(s *session) {
 	}
 }
 
-// ends tells whether a session cannot go on, and why.
+// ends reports whether a session cannot go on, and why.
 func (u *udpSocket) ends(s *session) (why traffic.Reason, ends bool) {
 	return u.Ends(&s.Session, u.ctx.Err() != nil)
 }

@@ -18,7 +18,7 @@ func Eventually(t testing.TB, is func() bool, format string, args ...any) {
 	}
 }
 
-// Becomes waits until is returns true, and tells whether it did within [Patience]. It is for
+// Becomes waits until is returns true, and reports whether it did within [Patience]. It is for
 // goroutines other than the test's own, which must not end the test.
 func Becomes(is func() bool) bool {
 	pause := time.Millisecond

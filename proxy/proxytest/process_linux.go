@@ -21,7 +21,7 @@ const insideEnv = "PROXYTEST_INSIDE"
 // the testing package's.
 const spoken = "» "
 
-// Inside tells whether this process was started for test t, by [Start] or [InOwnNetwork].
+// Inside reports whether this process was started for test t, by [Start] or [InOwnNetwork].
 func Inside(t *testing.T) bool { return os.Getenv(insideEnv) == t.Name() }
 
 // InOwnNetwork runs the test that calls it in a process and a network of its own, in which it is

@@ -82,14 +82,14 @@ func WhoAnswers(t testing.TB, addr netip.AddrPort) string {
 	return answer
 }
 
-// Refuses tells whether addr turns clients away: the connection is refused or, so fast that the
+// Refuses reports whether addr turns clients away: the connection is refused or, so fast that the
 // client was let in first, reset without a word.
 func Refuses(addr netip.AddrPort) bool {
 	answer, err := AskTCP(addr)
 	return answer == "" && err != nil && !isTimeout(err)
 }
 
-// Listens tells whether anybody listens at addr. Unlike [Refuses] it waits for no answer.
+// Listens reports whether a socket listens at addr. Unlike [Refuses] it waits for no answer.
 func Listens(addr netip.AddrPort) bool {
 	conn, err := dial(addr)
 	if err == nil {

@@ -177,7 +177,7 @@ func Discard(conn *net.TCPConn) error {
 	}
 }
 
-// IsReset tells whether a connection ended by the peer's reset.
+// IsReset reports whether a connection ended by the peer's reset.
 func IsReset(err error) bool {
 	return errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
 }

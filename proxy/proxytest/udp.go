@@ -199,7 +199,7 @@ func (c *UDPClient) Exchange(payload []byte) ([]byte, error) {
 	return c.buf[:n], err
 }
 
-// RefusesUDP tells whether nobody listens at addr: a datagram is answered by the kernel's refusal.
+// RefusesUDP reports whether no socket listens at addr: a datagram is answered by the kernel's refusal.
 func RefusesUDP(t testing.TB, addr netip.AddrPort) bool {
 	t.Helper()
 	c := DialUDP(t, addr)
@@ -208,7 +208,7 @@ func RefusesUDP(t testing.TB, addr netip.AddrPort) bool {
 	return errors.Is(err, syscall.ECONNREFUSED)
 }
 
-// Drops tells whether what this client sends is neither answered nor refused, for a moment.
+// Drops reports whether what this client sends is neither answered nor refused, for a moment.
 func (c *UDPClient) Drops() bool {
 	_, err := c.Try(150 * time.Millisecond)
 	return errors.Is(err, errNoAnswer)

@@ -9,14 +9,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// IsOurTrouble tells whether it is this machine that cannot send just now: its queues or its local
+// IsOurTrouble reports whether it is this machine that cannot send just now: its queues or its local
 // ports are used up, or its firewall dropped the datagram (EPERM; so it does when the table of
 // connections that it tracks is full). No endpoint is to blame for that.
 func IsOurTrouble(err error) bool {
 	return errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.ENOBUFS) || errors.Is(err, unix.ENOMEM) || errors.Is(err, unix.EPERM)
 }
 
-// IsTooLong tells whether a datagram could not be sent because of its length.
+// IsTooLong reports whether a datagram could not be sent because of its length.
 func IsTooLong(err error) bool { return errors.Is(err, unix.EMSGSIZE) }
 
 // WithoutBroadcast has the kernel refuse broadcast addresses (socket(7), SO_BROADCAST).

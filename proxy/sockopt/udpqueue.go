@@ -28,7 +28,7 @@ func (q *UDPQueue) Init(conn *net.UDPConn) (err error) {
 	return err
 }
 
-// IsCrowded tells whether the queue is more than half full. Only the goroutine that reads may ask. It costs a
+// IsCrowded reports whether the queue is more than half full. Only the goroutine that reads may ask. It costs a
 // system call: ask for those who come anew, not for each datagram.
 func (q *UDPQueue) IsCrowded() bool {
 	return q.raw.Control(q.look) == nil && q.crowded

@@ -142,7 +142,7 @@ func (f Failure) reason() traffic.Reason {
 	return traffic.DialFailed
 }
 
-// lacksLocalPort tells whether all local ports were taken, of those that there are towards one address. (Of
+// lacksLocalPort reports whether all local ports were taken, of those that there are towards one address. (Of
 // IPv6 the error may as well mean that this machine has no address to come from.)
 func (f Failure) lacksLocalPort() bool {
 	return errors.Is(f.Err, syscall.EADDRNOTAVAIL) && f.Endpoint.Addr.IP.Addr().Is4()

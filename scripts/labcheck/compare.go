@@ -25,7 +25,7 @@ func mismatch(want, got []string) (line int, problem string) {
 	return 0, ""
 }
 
-// matches tells whether a line is as expected.
+// matches reports whether a line is as expected.
 func matches(want, got string) bool {
 	parts := strings.Split(want, anything)
 	first, rest := parts[0], parts[1:]

@@ -20,7 +20,7 @@ type shell struct {
 	dir   string      // for the block that runs
 }
 
-// endOfBlock is what the shell prints after each block. Nobody else would.
+// endOfBlock is what the shell prints after each block. No command prints it.
 const endOfBlock = "-- that was the block --"
 
 // blockTimeout is how long a block may take.
@@ -88,7 +88,7 @@ func (s *shell) run(script string) ([]string, error) {
 
 // close ends the shell and what it has left running, except for what has left its process group.
 func (s *shell) close() {
-	_ = syscall.Kill(-s.cmd.Process.Pid, syscall.SIGKILL) // nobody there is fine
+	_ = syscall.Kill(-s.cmd.Process.Pid, syscall.SIGKILL) // it may have ended
 	_ = s.cmd.Wait()                                      // killed; and it closes our end of the pipe
 	for range s.lines {
 	}

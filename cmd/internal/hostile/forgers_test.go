@@ -18,7 +18,7 @@ const (
 	settled      = 500 * time.Millisecond
 )
 
-// TestForgedSendersTakeNoSession: a flood of datagrams from addresses where nobody is, while known clients talk.
+// TestForgedSendersTakeNoSession: a flood of datagrams from addresses without a host, while known clients talk.
 // The endpoint sees each client's session as an address; a known client whose session ended would have another.
 func TestForgedSendersTakeNoSession(t *testing.T) {
 	if !ownNetwork(t) {

@@ -78,7 +78,7 @@ load, as a ratio to the same load on a process that accepts all of it. "go doc .
 
 `
 
-// roleTimeout is when a process that plays a part ends, should nobody have ended it.
+// roleTimeout is when a process that plays a part ends by itself.
 const roleTimeout = 10 * time.Minute
 
 // cast starts a process that plays a part, and waits until it says that it is ready.

@@ -11,7 +11,7 @@ import (
 	"kubeproxy/proxy/proxytest"
 )
 
-// connectionBytes is what a connection may take of memory while nobody reads from it: both directions' buffers, two
+// connectionBytes is what a connection may take of memory while its peer does not read: both directions' buffers, two
 // goroutines, two sockets as package net has them.
 const connectionBytes = (64 + 24) << 10
 

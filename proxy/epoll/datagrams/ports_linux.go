@@ -182,7 +182,7 @@ func (u *Sessions) begin(p *port, key admit.SessionKey) *session {
 	return f
 }
 
-// isCrowded tells whether more than half of the queue was taken when a newcomer first asked in this batch: see
+// isCrowded reports whether more than half of the queue was taken when a newcomer first asked in this batch: see
 // UDPQueue. To ask is a system call.
 func (p *port) isCrowded() bool {
 	if p.queue == unasked {

@@ -246,7 +246,7 @@ func ResetOnClose(fd int) {
 	_, _, _ = syscall.RawSyscall6(unix.SYS_SETSOCKOPT, uintptr(fd), unix.SOL_SOCKET, unix.SO_LINGER, uintptr(unsafe.Pointer(&abort)), unsafe.Sizeof(abort), 0)
 }
 
-// Unacknowledged tells whether something that was written to a connection has not been confirmed by
+// Unacknowledged reports whether something that was written to a connection has not been confirmed by
 // its peer's kernel yet.
 func Unacknowledged(fd int) bool {
 	var n int32

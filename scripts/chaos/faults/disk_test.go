@@ -35,7 +35,7 @@ func TestAnExceededQuotaRaisesAnAlarmThatEndsWithIt(t *testing.T) {
 	write(t, c) // and now it takes them again
 }
 
-// writing writes until the test ends, whether etcd takes it or not. The func tells whether it was ever
+// writing writes until the test ends, whether etcd takes it or not. The func reports whether it was ever
 // refused with this error.
 func writing(t *testing.T, c Target) (refused func(error) bool) {
 	t.Helper()

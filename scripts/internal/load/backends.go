@@ -56,7 +56,7 @@ func StartBackends(ps *process.Group, executable string, base uint16) (*process.
 }
 
 // RunBackends opens the backends on the ports from base on, says so on standard output, and serves until
-// standard input ends: when whoever started it is gone.
+// standard input ends: when the process that started it is gone.
 func RunBackends(base string) (err error) {
 	defer try.Catch(&err)
 	n := try.Get(strconv.ParseUint(base, 10, 16))
@@ -77,7 +77,7 @@ func RunBackends(base string) (err error) {
 	go func() { failed <- serveTCP(bulk) }()
 	go func() { failed <- serveUDP(echoes, stamps) }()
 	go func() {
-		_, _ = os.Stdin.Read(make([]byte, 1)) // nobody writes: it returns at the end
+		_, _ = os.Stdin.Read(make([]byte, 1)) // it returns when standard input ends
 		failed <- nil
 	}()
 	fmt.Println("ready")

@@ -27,7 +27,7 @@ type Connect struct {
 	clients     []connectClient
 	targets     []*unix.SockaddrInet4
 	source      unix.SockaddrInet4
-	ending      bool // nobody connects any more
+	ending      bool // no client connects any more
 	next        int  // counts connections, to take the targets and the sources in turn
 	buf         [4 * messageSize]byte
 }
@@ -86,7 +86,7 @@ func (l *Connect) run(c *conductor) (err error) {
 	return l.finish()
 }
 
-// complete tells whether there have been as many connections as there should be.
+// complete reports whether there have been as many connections as there should be.
 func (l *Connect) complete() bool { return l.Most > 0 && l.next >= l.Most }
 
 // finish waits for the connections that are still under way.
@@ -148,7 +148,7 @@ func (l *Connect) start(i int) {
 	}
 }
 
-// ask sends the message, and tells whether that was possible.
+// ask sends the message, and reports whether that was possible.
 func (l *Connect) ask(client *connectClient) bool {
 	n, err := unix.Write(client.fd, l.buf[:messageSize])
 	client.asked = err == nil && n == messageSize

@@ -14,7 +14,7 @@ import (
 
 // Endpoints that fail. They last as long as this process.
 
-// Refuse has an address refuse all connections: it is taken, and nobody listens.
+// Refuse has an address refuse all connections: it is bound, and no socket listens.
 func Refuse(addr netip.AddrPort) error {
 	_, err := bound(addr)
 	return err

@@ -34,7 +34,7 @@ type Echo struct {
 	idle    []int // with a rate: clients with nothing to do
 	due     time.Duration
 	every   time.Duration
-	ending  bool // nobody asks any more
+	ending  bool // no client asks any more
 	buf     [4 * messageSize]byte
 }
 
@@ -198,7 +198,7 @@ func (l *Echo) findLost(t time.Duration) {
 	}
 }
 
-// behind tells whether more is offered than can be carried. Then a message may have been due long
+// behind reports whether more is offered than can be carried. Then a message may have been due long
 // before it was sent, and is not lost.
 func (l *Echo) behind(t time.Duration) bool { return t-l.due > lostAfter/2 }
 

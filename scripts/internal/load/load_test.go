@@ -186,7 +186,7 @@ func TestSilenceIsAFailure(t *testing.T) {
 	}
 }
 
-// Nobody waits for the end of a measurement that nobody wants any more.
+// A measurement that was cancelled ends at once.
 func TestLoadsEndWhenToldTo(t *testing.T) {
 	at := startBackends(t)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -230,7 +230,7 @@ func TestUDPClientsComeAndGo(t *testing.T) {
 	if done := l.Done.Load(); done != 300 || l.Failed > 0 {
 		t.Errorf("%d done, %d failed: %s", done, l.Failed, l.Why)
 	}
-	if got := echo.Received(); got < 450 { // more if somebody had to ask again
+	if got := echo.Received(); got < 450 { // more if a client had to ask again
 		t.Errorf("%d datagrams; want one of half of the clients and two of the others", got)
 	}
 	if n := echo.Sessions(); n < 297 {

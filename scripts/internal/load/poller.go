@@ -89,7 +89,7 @@ func connected(fd int) error {
 	return err
 }
 
-// await waits until something can be done with one descriptor, and tells whether it can.
+// await waits until something can be done with one descriptor, and reports whether it can.
 func await(fd int, what int16, timeout time.Duration) (bool, error) {
 	for deadline := now() + timeout; ; {
 		ready, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: what}}, int(max(0, deadline-now()).Milliseconds()))
@@ -105,7 +105,7 @@ func reset(fd int) {
 	unix.Close(fd)
 }
 
-// again tells whether a call on a non-blocking socket only has to wait.
+// again reports whether a call on a non-blocking socket only has to wait.
 func again(err error) bool { return err == unix.EAGAIN || err == unix.EINTR }
 
 // waitExactly is wait to the microsecond. (The timeout of epoll_wait is in milliseconds.)
@@ -122,7 +122,7 @@ func (p *poller) waitExactly(timeout time.Duration) ([]unix.EpollEvent, error) {
 	return nil, fmt.Errorf("epoll_pwait2 (Linux 5.11 and later): %w", errno)
 }
 
-// Answers tells whether somebody who is asked once says anything.
+// Answers reports whether the peer answers one question.
 func Answers(kind int, addr netip.AddrPort) bool {
 	fd, err := dial(kind, addr)
 	if err != nil {

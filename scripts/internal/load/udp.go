@@ -81,7 +81,7 @@ type Stamp struct {
 	Asked    time.Duration // since the machine has started
 }
 
-// Stop makes Run end soon. Until then somebody has to read Heard.
+// Stop makes Run end soon. Until then the caller must read Heard.
 func (p *Probe) Stop() { p.stopped.Store(true) }
 
 // Run sends until it is stopped, and gives every answer of another endpoint than the one before to

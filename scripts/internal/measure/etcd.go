@@ -92,7 +92,7 @@ func RunWatcher(url, prefix string) error {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	go func() {
-		_, _ = os.Stdin.Read(make([]byte, 1)) // nobody writes: it returns at the end
+		_, _ = os.Stdin.Read(make([]byte, 1)) // it returns when standard input ends
 		cancel()
 	}()
 	events := c.Watch(ctx, prefix, clientv3.WithPrefix(), clientv3.WithCreatedNotify())

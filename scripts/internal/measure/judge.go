@@ -67,7 +67,7 @@ const (
 	Met        Verdict = "met"
 	Unsure     Verdict = "unsure" // the median is within, the interval is not
 	Missed     Verdict = "missed"
-	Unjudged   Verdict = "not judged" // there is nobody, or nothing, to compare
+	Unjudged   Verdict = "not judged" // there is nothing to compare with
 )
 
 // Reached reports whether the bar is reached.
@@ -122,7 +122,7 @@ func (t *Table) judgeOne(b Bar, subject string, m Metric) Judgement {
 	j := Judgement{Row: t.Name, Of: subject, Title: cmp.Or(b.What, m.Title), To: cmp.Or(b.To, b.ToKey), Is: b.Is.String(), Bar: b.Bar, Aim: cmp.Or(b.Aim, b.Bar), Verdict: Unjudged}
 	hold := func(found Spread, to string) {
 		v, by := b.judge(found)
-		// Whoever makes us look worst is the best.
+		// The best peer is the one beside which we look worst.
 		if v != Unjudged && (j.Found.N == 0 || b.Is == AtLeast && found.Median < j.Found.Median || b.Is != AtLeast && found.Median > j.Found.Median) {
 			j.Found, j.To, j.Verdict, j.By = found, to, v, by
 		}

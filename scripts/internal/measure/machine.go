@@ -66,7 +66,7 @@ func ReadMachineTime() (MachineTime, error) {
 // parseStat takes the first line of /proc/stat: "cpu", user, nice, system, idle, iowait, irq,
 // softirq, steal, and more; a line for each processor
 // follows. Idle time is kept exactly, while the kinds of busy time are sampled by
-// the clock tick: so whoever wants the busy time subtracts.
+// the clock tick: so the caller subtracts it to get the busy time.
 func parseStat(text string) (MachineTime, error) {
 	line, _, _ := strings.Cut(text, "\n")
 	fields := strings.Fields(line)

@@ -12,7 +12,7 @@ type Spread struct {
 	Low    float64 `json:"low"`
 	High   float64 `json:"high"`
 	N      int     `json:"n"`
-	// Sure tells whether the interval holds the true median with at least 95 %. With fewer than six
+	// Sure reports whether the interval holds the true median with at least 95 %. With fewer than six
 	// values there is no such interval, and Low and High are merely the smallest and the largest.
 	Sure bool `json:"sure"`
 }

@@ -37,7 +37,7 @@ func endpointsRecord(name string, addrs []netip.AddrPort) string {
 // serviceName gives all names the same length.
 func serviceName(i int) string { return fmt.Sprintf("service-%05d", i) }
 
-// endpointsOf gives the endpoints of the services that nobody connects to.
+// endpointsOf gives the endpoints of the services without clients.
 func endpointsOf(service, n int) []netip.AddrPort {
 	addrs := make([]netip.AddrPort, n)
 	for i := range addrs {

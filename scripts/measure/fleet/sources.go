@@ -156,7 +156,7 @@ func obey(conn io.ReadWriter) (err error) {
 	for {
 		var o order
 		if err := orders.Decode(&o); err != nil {
-			break // nobody has orders any more
+			break // standard input has ended
 		}
 		var a answer
 		if o.Resyncs {

@@ -87,9 +87,9 @@ func (l *lab) costs(r *measure.Table, u usage, seconds, count float64, of string
 // solitude looks at an etcd without nodes.
 func (l *lab) solitude(ctx context.Context, report func(*measure.Table) error) (err error) {
 	defer try.Catch(&err)
-	before := try.Get(l.use(ctx, nobody{}))
+	before := try.Get(l.use(ctx, none{}))
 	try.Do(measure.Pause(ctx, l.idle))
-	after := try.Get(l.use(ctx, nobody{}))
+	after := try.Get(l.use(ctx, none{}))
 	u, seconds := after.since(before)
 	l.alone = u.etcd.Seconds() / seconds
 	r := table("no nodes", direct, "idle", fmt.Sprintf("nothing happens for %v", l.idle))
@@ -103,7 +103,7 @@ func (l *lab) herd(ctx context.Context, f fleet, etcd string, r *measure.Table) 
 	defer try.Catch(&err)
 	for range l.Rounds {
 		f.stop()
-		before := try.Get(l.use(ctx, nobody{}))
+		before := try.Get(l.use(ctx, none{}))
 		took := try.Get(f.start(ctx, etcd, never))
 		after := try.Get(l.use(ctx, f))
 		arrivals(r, took, 0)
@@ -116,10 +116,10 @@ func (l *lab) herd(ctx context.Context, f fleet, etcd string, r *measure.Table) 
 	return nil
 }
 
-// nobody has used nothing.
-type nobody struct{ fleet }
+// none is a fleet without processes: it uses nothing.
+type none struct{ fleet }
 
-func (nobody) pids() []int { return nil }
+func (none) pids() []int { return nil }
 
 // idleness looks on while nothing happens.
 func (l *lab) idleness(ctx context.Context, f fleet, _ string, r *measure.Table) (err error) {
@@ -274,12 +274,12 @@ func (l *lab) resyncing(ctx context.Context, f fleet, etcd string, r *measure.Ta
 	f.stop()
 	try.Get(f.start(ctx, etcd, l.period))
 	const parts = 20 // of a period
-	now := try.Get(l.use(ctx, nobody{}))
+	now := try.Get(l.use(ctx, none{}))
 	first, busiest := now, 0.0 // bytes in a second
 	for range 2 * parts {
 		try.Do(measure.Pause(ctx, l.period/parts))
 		last := now
-		now = try.Get(l.use(ctx, nobody{}))
+		now = try.Get(l.use(ctx, none{}))
 		busiest = max(busiest, (now.sent-last.sent)/(now.asked-last.asked).Seconds())
 	}
 	average := (now.sent - first.sent) / (now.asked - first.asked).Seconds()

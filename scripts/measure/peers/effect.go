@@ -61,7 +61,7 @@ func effect(ctx context.Context, b *bench, p *proxy) (_ sample, err error) {
 		err = cerr
 	}
 	asks.Stop()
-	for range asks.Heard { // until it is closed: nobody waits to send
+	for range asks.Heard { // until it is closed, so no sender waits
 	}
 	if perr := <-probing; err == nil {
 		err = perr

@@ -76,7 +76,7 @@ func (p *proxy) start(flags ...string) (err error) {
 	return err
 }
 
-// ready tells whether backends answer through the proxy, over TCP and, if it does that, UDP.
+// ready reports whether backends answer through the proxy, over TCP and, if it does that, UDP.
 func (p *proxy) ready() bool {
 	return load.Answers(unix.SOCK_STREAM, p.to(p.at.Bulk)[0]) && load.Answers(unix.SOCK_STREAM, p.to(p.at.Echo)[0]) &&
 		(!p.udp || load.Answers(unix.SOCK_DGRAM, p.to(p.at.UDP)[0]))

@@ -106,7 +106,7 @@ func runReader(address string) error {
 }
 
 // costOfLooking gives what of the cost of a change is that of the connection that looks at it: as many look, and
-// find nothing new, while the same is put where nobody watches.
+// find nothing new, while the same is put under a prefix without a watch.
 func costOfLooking(ctx context.Context, b *bench, s *stock, n *node) (float64, error) {
 	return eachSeen(ctx, s, n, b.changes/2, func(i int) (func() error, error) {
 		want, to := s.states[i].by, netip.AddrPortFrom(n.host, s.port(i))

@@ -48,7 +48,7 @@ func runGreeters(base string) (err error) {
 		}()
 	}
 	fmt.Println("ready")
-	_, _ = os.Stdin.Read(make([]byte, 1)) // nobody writes: it returns at the end
+	_, _ = os.Stdin.Read(make([]byte, 1)) // it returns when standard input ends
 	return nil
 }
 

@@ -34,7 +34,7 @@ func runNaive(url string) (err error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	go func() {
-		_, _ = os.Stdin.Read(make([]byte, 1)) // nobody writes: it returns at the end
+		_, _ = os.Stdin.Read(make([]byte, 1)) // it returns when standard input ends
 		cancel()
 	}()
 	list := try.Get(c.Get(ctx, registry.Prefix, clientv3.WithPrefix()))

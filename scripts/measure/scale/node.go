@@ -32,7 +32,7 @@ type node struct {
 // It answers operators at its own address, as a node does.
 func startNode(ctx context.Context, b *bench, s *stock, flags ...string) (_ *node, err error) {
 	defer try.Catch(&err)
-	n := &node{host: netip.AddrFrom4([4]byte{127, 0, 8, 1})} // nobody else's
+	n := &node{host: netip.AddrFrom4([4]byte{127, 0, 8, 1})} // of this run alone
 	cmd := []string{b.Binary, "-logtostderr", "-etcd_servers=" + s.url, "-bind_address=" + n.host.String(), "-drain_timeout=0",
 		"-metrics_bind_address=" + n.at(10249), "-healthz_bind_address=" + n.at(10256)}
 	began := time.Now()
@@ -61,7 +61,7 @@ func (n *node) get(ctx context.Context, port uint16, path string) ([]byte, error
 	return measure.Page(ctx, netip.AddrPortFrom(n.host, port), path)
 }
 
-// listening counts the TCP ports from firstPort on at which somebody listens on an address.
+// listening counts the TCP ports from firstPort on at which a listener is open on an address.
 func listening(host netip.Addr) (int, error) {
 	file, err := os.Open("/proc/net/tcp")
 	if err != nil {

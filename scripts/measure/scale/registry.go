@@ -116,5 +116,5 @@ func (s *stock) put(ctx context.Context, op clientv3.Op) (int64, error) {
 	return r.Put().Header.Revision, nil
 }
 
-// unwatched is a prefix that nobody watches: what is written there costs etcd and us the same.
+// unwatched is a prefix without a watch: what is written there costs etcd and us the same.
 const unwatched = "/elsewhere/"

@@ -206,7 +206,7 @@ func (b *bench) once(ctx context.Context, s *stock, note func(string, float64)) 
 	return b.naiveRow(ctx, s, note)
 }
 
-// needsNode tells whether anything but resync, naive and churn is wanted.
+// needsNode reports whether anything but resync, naive and churn is wanted.
 func (b *bench) needsNode() bool {
 	return slices.ContainsFunc([]string{rowStart, rowEndpoints, rowPorts, rowLatency, rowSaturated}, b.wants)
 }

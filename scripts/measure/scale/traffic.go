@@ -99,7 +99,7 @@ func (f *felt) add(g *felt) {
 }
 
 // churn makes changes of endpoints for a minute. Half a minute before and half a minute after it the same is put
-// where nobody watches: what clients feel then is what it is compared with. A few changes come first, so that the
+// that has no watch: what clients feel then is what it is compared with. A few changes come first, so that the
 // heap has already found its size.
 func (b *bench) churn(ctx context.Context, s *stock, note func(string, float64)) (err error) {
 	defer try.Catch(&err)
@@ -178,7 +178,7 @@ func (s *stock) churn(ctx context.Context, prefix string, lasts time.Duration) (
 			for op := range turns {
 				if _, err := s.put(ctx, op); err != nil {
 					failed <- err
-					for range turns { // nobody else waits for us
+					for range turns { // no other goroutine waits for this one
 					}
 					return
 				}
