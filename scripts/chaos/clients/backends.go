@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"os"
 	"sync"
 	"time"
 )
@@ -70,4 +71,20 @@ func (b *Backends) Close() {
 		_ = c() // the run is over
 	}
 	b.wg.Wait()
+}
+
+// Patience is how long a client waits for an answer. It is longer than any pause of the proxy, because the run checks whether clients are
+// served, and not how fast.
+const Patience = 15 * time.Second
+
+// etcd has 127.0.0.1. The node has an address of its own, where services may claim any port, and so have the backends. Both addresses depend
+// on the id of this process, so runs do not meet.
+var (
+	NodeAddress    = loopback(1)
+	backendAddress = loopback(65)
+)
+
+func loopback(first int) netip.Addr {
+	pid := os.Getpid()
+	return netip.AddrFrom4([4]byte{127, byte(first + pid>>16&63), byte(pid >> 8), byte(pid)})
 }

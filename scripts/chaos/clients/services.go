@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
-	"os"
 	"slices"
 	"strings"
 
@@ -35,18 +34,6 @@ const (
 	alivePool   = 4
 	deadPool    = 2
 )
-
-// etcd has 127.0.0.1. The node has an address of its own, where services may claim any port, and so have the backends. Both addresses depend
-// on the id of this process, so runs do not meet.
-var (
-	NodeAddress    = loopback(1)
-	backendAddress = loopback(65)
-)
-
-func loopback(first int) netip.Addr {
-	pid := os.Getpid()
-	return netip.AddrFrom4([4]byte{127, byte(first + pid>>16&63), byte(pid >> 8), byte(pid)})
-}
 
 // NewServices makes the services, and starts their backends.
 func NewServices(b *Backends) ([]*Service, error) {

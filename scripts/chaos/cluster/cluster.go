@@ -193,48 +193,12 @@ func (c *Cluster) Restore() error {
 	return errors.Join(errs...)
 }
 
-// Heal undoes what a fault that was interrupted has left behind, and returns when etcd answers. It may be called again.
-func (c *Cluster) Heal() error {
-	ctx, cancel := context.WithTimeout(context.Background(), 2*startTimeout)
-	defer cancel()
-	c.hidden = false
-	c.EndLoss()
-	c.RemoveGRPCProxy()
-	for _, m := range c.Members {
-		m.Resume()
-		m.Extra = nil
-	}
-	return errors.Join(c.Restore(), c.LeaveSmallDisk(), c.Start(ctx), c.DisarmAlarms(ctx), c.DisableAuth(ctx))
-}
-
 // EndLoss ends a loss of packets.
 func (c *Cluster) EndLoss() {
 	if c.loss != nil {
 		c.loss.end()
 		c.loss = nil
 	}
-}
-
-// LeftBehind names the faults that are still in force; "" for none.
-func (c *Cluster) LeftBehind() string {
-	var left []string
-	for what, is := range map[string]bool{"packet loss": c.loss != nil, "grpc-proxy": c.through != nil, "small disk": c.disk != "", "hidden": c.hidden} {
-		if is {
-			left = append(left, what)
-		}
-	}
-	return strings.Join(left, ", ")
-}
-
-// Close ends every process and unmounts what was mounted. It may be called again.
-func (c *Cluster) Close() error {
-	c.EndLoss()
-	c.EachWay((*faultproxy.Proxy).Close)
-	c.Kill()
-	if c.through != nil {
-		c.through.Kill()
-	}
-	return c.unmount()
 }
 
 // ReplaceData gives every member another data directory, which fill makes unless it is nil, and removes the old one. No member may be
