@@ -242,9 +242,21 @@ func (b *tab) do(actions ...action) {
 	b.t.Helper()
 	ctx, stop := context.WithTimeout(b.Context, patience)
 	defer stop()
-	if err := chromedp.Do(ctx, actions...); err != nil {
-		b.t.Fatal(err)
+	for _, a := range actions {
+		err := chromedp.Do(ctx, a)
+		for isReplaced(err) && ctx.Err() == nil {
+			err = chromedp.Do(ctx, a)
+		}
+		if err != nil {
+			b.t.Fatal(err)
+		}
 	}
+}
+
+// isReplaced reports whether the page has replaced the element of an action after the browser found it, as it does when it loads the next
+// page. The action has done nothing then.
+func isReplaced(err error) bool {
+	return err != nil && strings.Contains(err.Error(), "node with given id")
 }
 
 // get runs an action that has a result.
