@@ -10,9 +10,6 @@ import (
 	"strings"
 )
 
-// mirror is where debootstrap finds Debian.
-const mirror = "http://deb.debian.org/debian"
-
 // rootPackages are what a root has beside Debian's smallest set.
 var rootPackages = []string{"systemd", "systemd-sysv", "dbus", "logrotate"}
 
@@ -31,7 +28,7 @@ func makeRoot(path, suite string) error {
 	if err := os.MkdirAll(building, 0o755); err != nil {
 		return err
 	}
-	cmd := exec.Command("debootstrap", "--variant=minbase", "--include="+list, suite, building, mirror)
+	cmd := exec.Command("debootstrap", "--variant=minbase", "--include="+list, suite, building)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("debootstrap: %w:\n%s", err, out[max(0, len(out)-2000):])
 	}

@@ -109,7 +109,7 @@ func (c *Checker) Watch(k Key, w Watcher) *Target {
 	return t
 }
 
-// Unwatch has w not told any more. A target that nobody watches is not checked.
+// Unwatch ends the calls to w about a target. A target without a watcher is not checked.
 func (c *Checker) Unwatch(t *Target, w Watcher) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -212,7 +212,7 @@ func (c *Checker) next(now time.Duration) *Target {
 	return heap.Pop(&c.queue).(*Target)
 }
 
-// again puts a target back into the queue, unless nobody watches it any more. Intervals differ by up to a tenth, or all nodes would
+// again puts a target back into the queue, unless it has lost its last watcher. Intervals differ by up to a tenth, or all nodes would
 // check an endpoint at one moment.
 func (c *Checker) again(t *Target) {
 	c.mu.Lock()

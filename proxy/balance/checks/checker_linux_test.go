@@ -96,7 +96,7 @@ func TestAnAddressThatIsWatchedTwiceIsCheckedOnce(t *testing.T) {
 	}
 	c.Unwatch(t1, b)
 	if c.Counts().Targets != 0 || len(c.queue) != 0 {
-		t.Error("a target that nobody watches is checked")
+		t.Error("a target without a watcher is checked")
 	}
 }
 

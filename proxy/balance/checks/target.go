@@ -16,7 +16,7 @@ type Key struct {
 	Interval, Timeout time.Duration
 }
 
-// A Watcher is told of a target. It must not call the checker.
+// A Watcher receives the results of a target's checks. It must not call the checker.
 type Watcher interface {
 	// Checked is called when the target fails, and when it passes again.
 	Checked(protocol registry.Protocol, passes bool)

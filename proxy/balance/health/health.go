@@ -65,7 +65,7 @@ func (h *Health) Returns() time.Duration {
 	return time.Duration(max(down, aside))
 }
 
-// PassesOver tells whether a client that could have the endpoint is to be given another one: while it is ejected
+// PassesOver reports whether a client that could have the endpoint is to be given another one: while it is ejected
 // and, over TCP, while another client finds out whether it has returned. Who is told false first after it was
 // due back is that one: if it is silent still, it costs nobody else a quarter of a second. (A UDP client that
 // hears nothing finds out nothing.) While it warms up, it is passed over for a part of the clients.
