@@ -77,6 +77,7 @@ func allFree(base, n int) bool {
 }
 
 func isFree(port int) bool {
+	defer forbidForks()()
 	addr := fmt.Sprintf(":%d", port)
 	tcp, err := net.Listen("tcp", addr)
 	if err != nil {

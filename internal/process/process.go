@@ -6,27 +6,15 @@ package process
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"time"
 )
-
-// A Process is one run of a program. It is safe for concurrent use.
-type Process struct {
-	Output string // the file that its output goes to; empty: where its caller sends it
-
-	name   string
-	cmd    *exec.Cmd
-	exited chan struct{} // closed once it is gone
-	over   atomic.Bool   // it was killed: its number may be another's
-}
 
 // Start runs a program with its output going to the file NAME.log in dir. Its standard input is a pipe that nobody
 // writes to: the end of it tells the program that this one is gone.
@@ -63,15 +51,6 @@ func Run(name string, cmd *exec.Cmd) (*Process, error) {
 	return p, nil
 }
 
-// PID returns its id, which on Unix is also that of its group.
-func (p *Process) PID() int { return p.cmd.Process.Pid }
-
-// Exited is closed when it is gone.
-func (p *Process) Exited() <-chan struct{} { return p.exited }
-
-// State reports how it ended, once it is gone.
-func (p *Process) State() *os.ProcessState { return p.cmd.ProcessState }
-
 // Await waits until ready returns true. It fails when the process ends before, or when limit has passed.
 func (p *Process) Await(limit time.Duration, ready func() bool) error {
 	for deadline := time.Now().Add(limit); ; {
@@ -87,25 +66,6 @@ func (p *Process) Await(limit time.Duration, ready func() bool) error {
 			return fmt.Errorf("%s is not ready after %v:\n%s", p.name, limit, p.LastWords())
 		}
 	}
-}
-
-// Running returns nil while the process runs, and then an error with its last words. A nil process does not run.
-func (p *Process) Running() error {
-	if p == nil {
-		return errors.New("was not started")
-	}
-	select {
-	case <-p.exited:
-		return fmt.Errorf("%s has ended (%v):\n%s", p.name, p.State(), p.LastWords())
-	default:
-		return nil
-	}
-}
-
-// LastWords returns the end of the output.
-func (p *Process) LastWords() string {
-	text, _ := os.ReadFile(p.Output) // without it there is nothing to show
-	return string(text[max(0, len(text)-4000):])
 }
 
 // Said reports whether the output holds some words.

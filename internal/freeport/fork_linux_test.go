@@ -1,0 +1,49 @@
+package freeport
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"sync"
+	"testing"
+)
+
+// A process that is being started has copies of all descriptors of its parent until it executes its program, also of a socket that was closed
+// meanwhile. Some hundred ports are found beside others that start processes.
+func TestAPortThatIsFoundCanBeListenedOnWhileProcessesStart(t *testing.T) {
+	t.Setenv("TMPDIR", t.TempDir())
+	done := make(chan struct{})
+	var starters sync.WaitGroup
+	for range 4 {
+		starters.Go(func() {
+			for {
+				select {
+				case <-done:
+					return
+				default:
+				}
+				cmd := exec.Command(os.Args[0], "-test.run=^$")
+				if err := cmd.Start(); err != nil {
+					t.Error(err)
+					return
+				}
+				_ = cmd.Process.Kill()
+				_ = cmd.Wait()
+			}
+		})
+	}
+	defer starters.Wait()
+	defer close(done)
+	for range 300 {
+		port, err := Find(12000, 16000, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
+		if err != nil {
+			t.Fatal(err)
+		}
+		l.Close()
+	}
+}
