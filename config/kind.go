@@ -27,6 +27,6 @@ func rankedService(s *registry.Service, rank int) *registry.Service {
 	return &ranked
 }
 
-// same tells whether two values of one object, nil for none, say the same. A source that repeats
+// same reports whether two values of one object, nil for none, say the same. A source that repeats
 // itself mostly sends the very same value, so that seldom needs a closer look.
 func (k kind[T]) same(a, b *T) bool { return a == b || k.equal(a, b) }

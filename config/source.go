@@ -45,6 +45,9 @@ type Status struct {
 	Kept       int         // services whose endpoints are in force though their leases have ended, for lack of others
 	Rejected   int         // keys whose newest value cannot be used, or that cannot be keys of records
 	Rejections []Rejection // these keys, at most [MaxRejections] of them, sorted
+	Warned     int         // keys whose newest value is in force, and odd
+	Warnings   []Warning   // these keys, at most [MaxRejections] of them, sorted
+	Loss       Loss        // the last time that most services went at once, while some are missing
 
 	Sessions    uint64 // connections that came to stand, each with a full list
 	Ends        []End  // those of them that are over, by cause: each that the source can tell of, in an order that never changes
@@ -66,18 +69,27 @@ type Rejection struct {
 	Kind     registry.Kind
 	Reason   string
 	Revision int64  // at which the value was written
+	Unread   bool   // there is no value, for it could not be read: Reason says why
 	Value    string // the value, if it is a text of at most [MaxRejectedValue] bytes; "" if it is not, or is not kept
+}
+
+// A Warning is a key whose newest value is in force, though something in it is odd.
+type Warning struct {
+	Key      string // one printable line, cut where it is too long
+	Text     string // what is odd, the same
+	More     int    // odd things beside this one
+	Revision int64  // at which the value was written
 }
 
 // MaxRejectedValue is how many bytes a value has at most that a [Rejection] keeps. Together with [MaxRejections] it bounds their memory.
 const MaxRejectedValue = 4 << 10
 
-// MaxRejections is how many rejected keys a [Status] lists.
+// MaxRejections is how many rejected keys a [Status] lists, and how many odd ones.
 const MaxRejections = 100
 
 // Total is the status of several sources taken together, in their order of precedence. A condition holds if it does for all of
 // them, a time is the oldest, and what is counted is summed up. Revision, Cluster, Cause and Reason are those of the first one
-// that is not connected, or else of the first. Of one source it is the status of that.
+// that is not connected, or else of the first. Loss is the newest. Of one source it is the status of that.
 func Total(sources ...Source) Status {
 	if len(sources) == 0 {
 		return Status{}
@@ -103,6 +115,11 @@ func Total(sources ...Source) Status {
 		sum.Kept += s.Kept
 		sum.Rejected += s.Rejected
 		sum.Rejections = append(sum.Rejections, s.Rejections...)
+		sum.Warned += s.Warned
+		sum.Warnings = append(sum.Warnings, s.Warnings...)
+		if s.Loss.At.After(sum.Loss.At) {
+			sum.Loss = s.Loss
+		}
 		sum.Sessions += s.Sessions
 		sum.Resyncs += s.Resyncs
 		sum.Divergences += s.Divergences
@@ -116,6 +133,7 @@ func Total(sources ...Source) Status {
 		}
 	}
 	sum.Rejections = sum.Rejections[:min(len(sum.Rejections), MaxRejections)]
+	sum.Warnings = sum.Warnings[:min(len(sum.Warnings), MaxRejections)]
 	return sum
 }
 

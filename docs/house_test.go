@@ -52,26 +52,26 @@ func packages(t *testing.T) []goPackage {
 	return all
 }
 
-// ours tells whether a package belongs to this module.
+// ours reports whether a package belongs to this module.
 func ours(importPath string) bool {
 	return importPath == module || strings.HasPrefix(importPath, module+"/")
 }
 
-// inside tells whether a package is room, or one below it.
+// inside reports whether a package is room, or one below it.
 func inside(importPath, room string) bool {
 	return importPath == module+"/"+room || strings.HasPrefix(importPath, module+"/"+room+"/")
 }
 
-// forTests tells whether a package is a helper that only tests may import.
+// forTests reports whether a package is a helper that only tests may import.
 func forTests(importPath string) bool { return strings.HasSuffix(importPath, "test") }
 
-// isWireFormat tells whether a package is protowire, which reads and writes the numbers of protobuf, or what it needs.
+// isWireFormat reports whether a package is protowire, which reads and writes the numbers of protobuf, or what it needs.
 func isWireFormat(importPath string) bool {
 	return slices.Contains([]string{"google.golang.org/protobuf/encoding/protowire",
 		"google.golang.org/protobuf/internal/errors", "google.golang.org/protobuf/internal/detrand"}, importPath)
 }
 
-// isEtcd tells whether a package is the etcd source, or of etcd itself.
+// isEtcd reports whether a package is the etcd source, or of etcd itself.
 func isEtcd(importPath string) bool {
 	return inside(importPath, "config/etcdsource") || strings.HasPrefix(importPath, "go.etcd.io/")
 }
@@ -83,12 +83,12 @@ func isSource(importPath string) bool {
 	return ok && (strings.HasSuffix(name, "source") && name != "etcdsource" || name == "etcdauto")
 }
 
-// wires tells whether a package puts the program together, or tests and measures all of it.
+// wires reports whether a package puts the program together, or tests and measures all of it.
 func wires(importPath string) bool {
 	return inside(importPath, "cmd/kube-proxy") || inside(importPath, "cmd/playground") || inside(importPath, "scripts") || forTests(importPath)
 }
 
-// speaksEtcd tells whether a package may need etcd: the source, who registers instances there, the programs that wire them, and what
+// speaksEtcd reports whether a package may need etcd: the source, who registers instances there, the programs that wire them, and what
 // tests and measures them.
 func speaksEtcd(importPath string) bool {
 	return inside(importPath, "config/etcdsource") || inside(importPath, "cmd/internal/register") || wires(importPath)
@@ -104,6 +104,8 @@ func TestArrowsPointOneWayOnly(t *testing.T) {
 			switch {
 			case inside(p.ImportPath, "registry/protobuf") && ours(dep) && dep != p.ImportPath:
 				t.Errorf("%s needs %s: it does not know what a record is", p.ImportPath, dep)
+			case p.ImportPath == module+"/registry" && ours(dep) && dep != p.ImportPath:
+				t.Errorf("%s needs %s: it has the words, and how records are spelled stands above it", p.ImportPath, dep)
 			case inside(p.ImportPath, "registry"):
 				if ours(dep) && !inside(dep, "registry") || strings.Contains(strings.Split(dep, "/")[0], ".") && !isWireFormat(dep) {
 					t.Errorf("%s needs %s: registry imports the standard library and protowire only", p.ImportPath, dep)
@@ -144,12 +146,13 @@ func TestArrowsPointOneWayOnly(t *testing.T) {
 // proxyLevels are the packages of proxy from the bottom up. A package imports only those of lower levels, so no two of one level know
 // each other. A package without a line that imports proxy/engine is an engine. Engines stand just below proxy.
 var proxyLevels = [][]string{
-	{"proxy/sockopt", "proxy/traffic", "proxy/epoll/slab", "proxy/epoll/wheel", "proxy/balance/affinity", "proxy/balance/choosing", "proxy/balance/ejection", "proxy/probe"},
+	{"proxy/sockopt", "proxy/traffic", "proxy/epoll/slab", "proxy/epoll/wheel", "proxy/balance/affinity", "proxy/balance/choosing", "proxy/balance/ejection", "proxy/proxyproto"},
+	{"proxy/probe"},
 	{"proxy/handover", "proxy/balance/checks"},
 	{"proxy/balance/health"},
 	{"proxy/balance", "proxy/admit"},
 	{"proxy/engine"},
-	{"proxy/tcp", "proxy/udp"},
+	{"proxy/tcp", "proxy/udp", "proxy/kernel"},
 	{"proxy/epoll/socket"},
 	{"proxy/epoll/reactor", "proxy/epoll/pipes"},
 	{"proxy/epoll/search"},

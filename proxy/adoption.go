@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"sync/atomic"
+	"time"
 
 	"kubeproxy/internal/takeover"
 	"kubeproxy/proxy/balance"
@@ -14,21 +15,30 @@ import (
 )
 
 // An adoption finds the place of each connection and session of a predecessor among the claims and endpoints of this process. The
-// registry may have changed: what belongs to a service or an endpoint that is not there any more is treated as if they were removed now.
+// registry may have changed: what belongs to a service or an endpoint that is not there any more is treated as if they were removed now, or when the predecessor
+// removed them.
 type adoption struct {
 	proxier   *Proxier
 	claims    map[claimKey]*engine.Claim
-	endpoints map[*balance.Rotation]map[registry.Addr]*balance.Endpoint
-	owners    map[registry.NodePort]*atomic.Pointer[engine.Claim] // of ports that nobody claims any more
-	departed  []*engine.Claim                                     // of services that have left their ports
+	endpoints map[*balance.Rotation]map[registry.Addr]*balance.Endpoint // those that are there
+	left      map[leftKey]*balance.Endpoint                             // those that have left their rotation
+	owners    map[registry.NodePort]*atomic.Pointer[engine.Claim]       // of ports without a claim
+	departed  []*engine.Claim                                           // of services that have left their ports
 
 	connections, sessions int
 }
 
-// A claimKey is one port of a service, and the number that clients know it by.
+// A claimKey is one port of a service, and the number that clients know it by; as it is, or as it was before it was removed.
 type claimKey struct {
 	service registry.PortKey
 	id      registry.NodePort
+	gone    bool
+}
+
+// A leftKey is an endpoint that has left a rotation.
+type leftKey struct {
+	rotation *balance.Rotation
+	addr     registry.Addr
 }
 
 func newAdoption(p *Proxier) *adoption {
@@ -36,6 +46,7 @@ func newAdoption(p *Proxier) *adoption {
 		proxier:   p,
 		claims:    make(map[claimKey]*engine.Claim),
 		endpoints: make(map[*balance.Rotation]map[registry.Addr]*balance.Endpoint),
+		left:      make(map[leftKey]*balance.Endpoint),
 		owners:    make(map[registry.NodePort]*atomic.Pointer[engine.Claim]),
 	}
 }
@@ -59,12 +70,12 @@ func (a *adoption) adopt(item takeover.Item) error {
 			}
 		}
 	case *handover.TCP:
-		at := a.place(r.Service, registry.NodePort{Protocol: registry.TCP, Number: r.Port}, r.Endpoint)
+		at := a.place(r.Service, registry.NodePort{Protocol: registry.TCP, Number: r.Port}, r.Endpoint, r.ServiceGone, r.EndpointGone)
 		a.connections++
 		return p.engine.AdoptTCP(r, at, item.Descriptors)
 	case *handover.UDP:
-		at := a.place(r.Service, registry.NodePort{Protocol: registry.UDP, Number: r.Port}, r.Endpoint)
-		at.Previous = a.endpoint(at.Claim.Rotation, r.Previous)
+		at := a.place(r.Service, registry.NodePort{Protocol: registry.UDP, Number: r.Port}, r.Endpoint, 0, 0)
+		at.Previous = a.endpoint(at.Claim.Rotation, r.Previous, 0)
 		a.sessions++
 		return p.engine.AdoptUDP(r, at, item.Descriptors)
 	default:
@@ -73,15 +84,16 @@ func (a *adoption) adopt(item takeover.Item) error {
 	return nil
 }
 
-// place finds where a client of a service belongs.
-func (a *adoption) place(service registry.PortKey, id registry.NodePort, addr registry.Addr) engine.Place {
-	key := claimKey{service, id}
+// place finds where a client of a service belongs. serviceGone and endpointGone are how long ago its service and its endpoint were removed, as
+// far as the predecessor knows.
+func (a *adoption) place(service registry.PortKey, id registry.NodePort, addr registry.Addr, serviceGone, endpointGone time.Duration) engine.Place {
+	key := claimKey{service, id, serviceGone > 0}
 	claim := a.claims[key]
 	if claim == nil {
-		claim = a.claim(key)
+		claim = a.claim(key, serviceGone)
 		a.claims[key] = claim
 	}
-	at := engine.Place{Claim: claim, Endpoint: a.endpoint(claim.Rotation, addr)}
+	at := engine.Place{Claim: claim, Endpoint: a.endpoint(claim.Rotation, addr, endpointGone)}
 	if l := a.proxier.listeners[id]; l != nil {
 		at.Owner, at.Socket = &l.owner, l.socket
 		return at
@@ -94,10 +106,10 @@ func (a *adoption) place(service registry.PortKey, id registry.NodePort, addr re
 	return at
 }
 
-// claim returns the claim of a service on a port. If there is none, it is one whose lifetime has just ended.
-func (a *adoption) claim(key claimKey) *engine.Claim {
+// claim returns the claim of a service on a port. If there is none, it is one whose lifetime ended so long ago.
+func (a *adoption) claim(key claimKey, ago time.Duration) *engine.Claim {
 	p := a.proxier
-	if l := p.listeners[key.id]; l != nil {
+	if l := p.listeners[key.id]; l != nil && !key.gone { // a service that was put back since has a new lifetime
 		if c := l.claims.find(key.service.Name); c != nil && c.Key == key.service {
 			return c
 		}
@@ -108,13 +120,13 @@ func (a *adoption) claim(key claimKey) *engine.Claim {
 		Tally:    p.tallies.Hold(key.service, key.id.Protocol),
 		Lifetime: new(balance.Lifetime),
 	}
-	c.Lifetime.End(p.cfg.OnRemoval, traffic.ServiceRemoved)
+	c.Lifetime.End(p.cfg.OnRemoval, traffic.ServiceRemoved, ago)
 	a.departed = append(a.departed, c)
 	return c
 }
 
 // endpoint returns an endpoint of a rotation; nil for none. One that has left the rotation is found too, for those who are with it.
-func (a *adoption) endpoint(r *balance.Rotation, addr registry.Addr) *balance.Endpoint {
+func (a *adoption) endpoint(r *balance.Rotation, addr registry.Addr, ago time.Duration) *balance.Endpoint {
 	if addr == (registry.Addr{}) {
 		return nil
 	}
@@ -126,10 +138,14 @@ func (a *adoption) endpoint(r *balance.Rotation, addr registry.Addr) *balance.En
 		}
 		a.endpoints[r] = all
 	}
-	if all[addr] == nil {
-		all[addr] = r.Departed(addr)
+	if e := all[addr]; e != nil && ago == 0 { // one that was put back since has a new lifetime
+		return e
 	}
-	return all[addr]
+	key := leftKey{r, addr}
+	if a.left[key] == nil {
+		a.left[key] = r.Departed(addr, ago)
+	}
+	return a.left[key]
 }
 
 // end gives back what the claims of services held that have left.

@@ -30,6 +30,8 @@ type Config struct {
 	// proxier looks at it every HeldPortProbePeriod, default 1s.
 	HeldPortDelay, HeldPortProbePeriod time.Duration
 
+	Kernel bool // the kernel carries what it can: see package kernel
+
 	Keeper Keeper // of listening sockets, for the case that this process is killed; nil for none
 }
 

@@ -61,6 +61,9 @@ func (p *Proxier) Freeze(ctx context.Context) (iter.Seq2[takeover.Item, error], 
 		return nil, err
 	}
 	p.stage = rests
+	if p.kernel != nil {
+		p.kernel.Count() // the counters go to the successor
+	}
 	return func(yield func(takeover.Item, error) bool) {
 		for record := range p.lb.Export() {
 			if !yield(handover.Encode(record), nil) {
@@ -156,6 +159,9 @@ func (p *Proxier) AdoptListeners(items []takeover.Item) (live bool, err error) {
 	}
 	p.engine.Inherit(sockets)
 	p.inherited, p.stage = inherited, adopts
+	if p.kernel != nil {
+		p.kernel.Prepare() // before the predecessor's table goes
+	}
 	return live, nil
 }
 

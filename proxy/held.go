@@ -25,7 +25,7 @@ func (p *Proxier) inUseLocked(id registry.NodePort, err error, own func() map[re
 	if own()[id] {
 		return fmt.Errorf("%w: %w", err, errOwnConnection)
 	}
-	err = fmt.Errorf("%w: it is taken once it has been free for %v", err, p.cfg.HeldPortDelay)
+	err = fmt.Errorf("%w: another program has the port, and it opens here once it has been free for %v", err, p.cfg.HeldPortDelay)
 	p.held[id] = &heldPort{err: err}
 	return err
 }

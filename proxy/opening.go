@@ -96,6 +96,7 @@ func (p *Proxier) tryLocked(l *listener, own func() map[registry.NodePort]bool) 
 	l.socket, l.err, l.backoff = s, nil, 0
 	p.view.Unlock()
 	delete(p.unopened, l.id)
+	p.tellKernelLocked(l)
 	p.tellKeeperLocked(l.id, false)
 	if before == nil {
 		glog.V(1).Infof("listening for %s on %s of %s", l.claims.first.Key, l.id, p.cfg.BindAddress)
@@ -113,7 +114,7 @@ func (p *Proxier) tryLocked(l *listener, own func() map[registry.NodePort]bool) 
 	return nil
 }
 
-// lacksDescriptors tells whether a port cannot be opened for want of a descriptor.
+// lacksDescriptors reports whether a port cannot be opened for want of a descriptor.
 func lacksDescriptors(err error) bool {
 	return errors.Is(err, admit.ErrNoDescriptors) || sockopt.IsShortage(err)
 }

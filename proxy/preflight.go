@@ -26,7 +26,7 @@ func (o OwnListeners) Add(protocol registry.Protocol, port uint16) {
 	o.own.Add(registry.NodePort{Protocol: protocol, Number: port})
 }
 
-// Contains tells whether traffic to addr would arrive at one of these listeners.
+// Contains reports whether traffic to addr would arrive at one of these listeners.
 func (o OwnListeners) Contains(protocol registry.Protocol, addr netip.AddrPort) bool {
 	return o.own.Contains(protocol, addr)
 }
@@ -36,7 +36,7 @@ func (c Config) Refusal(service registry.Name, protocol registry.Protocol, port 
 	return c.refusal(service, registry.NodePort{Protocol: protocol, Number: port})
 }
 
-// Allows tells whether such a proxier may dial an address for an endpoint.
+// Allows reports whether such a proxier may dial an address for an endpoint.
 func (c Config) Allows(endpoint netip.Addr) bool {
 	return len(c.AllowedEndpoints) == 0 || registry.Within(c.AllowedEndpoints, endpoint)
 }

@@ -10,6 +10,7 @@ import (
 	"kubeproxy/proxy/balance"
 	"kubeproxy/proxy/balance/checks"
 	"kubeproxy/proxy/engine"
+	"kubeproxy/proxy/kernel"
 	"kubeproxy/proxy/traffic"
 	"kubeproxy/registry"
 )
@@ -23,6 +24,7 @@ type Proxier struct {
 	engine  engine.Engine
 	own     *admit.OwnPorts
 	tallies traffic.Tallies
+	kernel  *kernel.Carrier // nil: it carries nothing
 
 	synced chan struct{} // closed once the first batch has been applied
 	wake   chan struct{} // capacity 1: a full channel means Run already knows that a port could not be opened
@@ -74,6 +76,7 @@ type aboutPort struct {
 // NewProxier returns a proxier whose clients are given the endpoints that lb chooses. lb must not be another proxier's.
 // The proxier opens nothing before the first batch.
 func NewProxier(cfg Config, lb *balance.LoadBalancerRR) *Proxier {
+	given := cfg
 	cfg = cfg.withDefaults()
 	own := admit.NewOwnPorts(cfg.BindAddress)
 	own.Reserve(cfg.ReservedPorts)
@@ -103,6 +106,7 @@ func NewProxier(cfg Config, lb *balance.LoadBalancerRR) *Proxier {
 	if addresses := p.engine.Addresses(); addresses != nil {
 		lb.Checker = checks.New(cfg.Checks, addresses, addresses.Budget)
 	}
+	p.kernel = p.newCarrier(given)
 	return p
 }
 

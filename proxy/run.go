@@ -25,6 +25,10 @@ func (p *Proxier) Run(ctx context.Context) error {
 	if p.lb.Checker != nil {
 		beside.Go(func() { p.lb.Checker.Run(ctx) })
 	}
+	if p.kernel != nil {
+		beside.Go(func() { p.kernel.Run(ctx) })
+		defer p.kernel.Close()
+	}
 	for {
 		select {
 		case <-ctx.Done():

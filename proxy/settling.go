@@ -47,6 +47,9 @@ func (p *Proxier) closeLocked(l *listener) {
 // closeAllLocked closes every listener for good.
 func (p *Proxier) closeAllLocked() {
 	p.stopped = true
+	if p.kernel != nil {
+		p.kernel.Stop() // or its clients would have a port that is closed
+	}
 	for _, l := range p.listeners {
 		p.closeLocked(l)
 	}

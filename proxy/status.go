@@ -8,6 +8,7 @@ import (
 	"os"
 	"slices"
 
+	"kubeproxy/proxy/kernel"
 	"kubeproxy/proxy/traffic"
 	"kubeproxy/registry"
 )
@@ -19,6 +20,7 @@ type PortStatus struct {
 	Owner    registry.PortKey
 	Waiting  []registry.PortKey // whose claim comes next when the owner lets go, in order
 	Err      error              // why the port is not open; nil when it is
+	Kernel   kernel.Reason      // why the kernel does not carry it, as [kernel.Off] if -kernel is off
 	Refused  bool               // no service may have it: it has no owner, and Waiting names those who ask in vain
 }
 
@@ -118,7 +120,7 @@ func (p *Proxier) statusLocked(id registry.NodePort) (PortStatus, bool) {
 	if l == nil || l.claims.n == 0 {
 		return PortStatus{}, false
 	}
-	s := PortStatus{Protocol: id.Protocol, Port: id.Number, Owner: l.claims.first.Key, Err: l.whyClosed()}
+	s := PortStatus{Protocol: id.Protocol, Port: id.Number, Owner: l.claims.first.Key, Err: l.whyClosed(), Kernel: p.kernelReason(id)}
 	for c := range l.claims.all() {
 		if c != l.claims.first {
 			s.Waiting = append(s.Waiting, c.Key)
@@ -133,7 +135,7 @@ func (p *Proxier) refusedLocked(id registry.NodePort) (PortStatus, bool) {
 	if r == nil {
 		return PortStatus{}, false
 	}
-	s := PortStatus{Protocol: id.Protocol, Port: id.Number, Err: r.err, Refused: true}
+	s := PortStatus{Protocol: id.Protocol, Port: id.Number, Err: r.err, Refused: true, Kernel: kernel.NotOpen}
 	for c := range r.claims.all() {
 		s.Waiting = append(s.Waiting, c.Key)
 	}

@@ -46,7 +46,11 @@ func (p *Proxier) OnUpdate(batch registry.Batch) {
 		touched[n.id] = struct{}{}
 	}
 	p.view.Unlock()
-	var due []*listener // only when all others have been closed: there may be descriptors for them then
+	for id := range touched {
+		p.tellKernelLocked(p.listeners[id])
+	}
+	p.applyKernelLocked() // before a listener closes, or has another owner
+	var due []*listener   // only when all others have been closed: there may be descriptors for them then
 	freed := false
 	for _, id := range slices.SortedFunc(maps.Keys(touched), registry.NodePort.Compare) {
 		l := p.listeners[id]
@@ -63,7 +67,8 @@ func (p *Proxier) OnUpdate(batch registry.Batch) {
 		due = p.withThoseWithoutLocked(due, touched)
 	}
 	p.openLocked(due)
-	p.lb.LetGo()                  // no port belongs any more to a service that went with its endpoints
+	p.lb.LetGo() // no port belongs any more to a service that went with its endpoints
+	p.applyKernelLocked()
 	for _, n := range newcomers { // only now: the order of claims is the same, whichever order they came in
 		if owner := p.listeners[n.id].claims.first; owner != n.claim {
 			n.claim.Waited = true
@@ -103,7 +108,7 @@ func (p *Proxier) editClaimsLocked(name registry.Name, service *registry.Service
 			switch {
 			case want == nil:
 				l.claims.remove(had)
-				had.Lifetime.End(p.cfg.OnRemoval, traffic.ServiceRemoved)
+				had.Lifetime.End(p.cfg.OnRemoval, traffic.ServiceRemoved, 0)
 			case want.Same(had):
 				continue
 			default:

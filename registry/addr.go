@@ -3,7 +3,6 @@ package registry
 import (
 	"cmp"
 	"errors"
-	"fmt"
 	"net"
 	"net/netip"
 	"strconv"
@@ -28,8 +27,8 @@ func (a Addr) String() string {
 	return a.Host + ":" + strconv.Itoa(int(a.IP.Port()))
 }
 
-// compare orders addresses: IPv4 before IPv6 before host names, then by the host, then by the port.
-func (a Addr) compare(b Addr) int {
+// Compare orders addresses: IPv4 before IPv6 before host names, then by the host, then by the port.
+func (a Addr) Compare(b Addr) int {
 	switch {
 	case a.Host == "" && b.Host == "":
 		return a.IP.Compare(b.IP)
@@ -56,15 +55,15 @@ func ParseAddr(s string) (Addr, error) {
 	if err != nil {
 		return Addr{}, err
 	}
-	a, err := parseHost(host)
+	a, err := ParseHost(host)
 	if err != nil {
 		return Addr{}, err
 	}
-	return a.withPort(number), nil
+	return a.WithPort(number), nil
 }
 
-// withPort gives the same host with a port.
-func (a Addr) withPort(number uint16) Addr {
+// WithPort returns the same host with a port.
+func (a Addr) WithPort(number uint16) Addr {
 	a.IP = netip.AddrPortFrom(a.IP.Addr(), number)
 	return a
 }
@@ -101,9 +100,9 @@ func CheckUnicast(ip netip.Addr) error {
 	return nil
 }
 
-// parseHost reads the host of an endpoint: a literal address, with a zone if need be, or a
+// ParseHost reads the host of an endpoint: a literal address, with a zone if need be, or a
 // plausible host name. An empty host is refused for the same reason as the unspecified address.
-func parseHost(host string) (Addr, error) {
+func ParseHost(host string) (Addr, error) {
 	if host == "" {
 		return Addr{}, errors.New("no host")
 	}
@@ -126,32 +125,6 @@ func parseHost(host string) (Addr, error) {
 	return Addr{Host: host}, nil
 }
 
-// parseIPv4 reads an IPv4 address as [netip.ParseAddr] would, without making a string of it; of other text it gives the zero Addr.
-func parseIPv4(text []byte) netip.Addr {
-	var ip [4]byte
-	for i := range ip {
-		n, digits := 0, 0
-		for digits < len(text) && digits < 3 && '0' <= text[digits] && text[digits] <= '9' {
-			n, digits = 10*n+int(text[digits]-'0'), digits+1
-		}
-		if digits == 0 || digits > 1 && text[0] == '0' || n > 255 {
-			return netip.Addr{}
-		}
-		ip[i], text = byte(n), text[digits:]
-		if i == len(ip)-1 {
-			break
-		}
-		if len(text) == 0 || text[0] != '.' {
-			return netip.Addr{}
-		}
-		text = text[1:]
-	}
-	if len(text) > 0 {
-		return netip.Addr{}
-	}
-	return netip.AddrFrom4(ip)
-}
-
 // parsePort reads a port: plain decimal, since package net would also take "+80", "080" and "http".
 func parsePort(s string) (uint16, error) {
 	if s == "" {
@@ -167,21 +140,7 @@ func parsePort(s string) (uint16, error) {
 	return uint16(n), nil
 }
 
-var errNoPortNumber = errors.New("no port number")
-
-// portNumber reads a port that was a JSON number. D12: v0.4 left at zero what it could not read,
-// and the kernel takes port zero for "any".
-func portNumber(n *int64) (uint16, error) {
-	switch {
-	case n == nil:
-		return 0, errNoPortNumber
-	case *n < 1 || *n > 65535:
-		return 0, fmt.Errorf("port %d is not between 1 and 65535", *n)
-	}
-	return uint16(*n), nil
-}
-
-// isHostName tells whether a resolver could know s: labels of letters, digits, hyphens and (for
+// isHostName reports whether a resolver could know s: labels of letters, digits, hyphens and (for
 // they are in use) underscores, with or without the root's dot at the end. The last label is not a
 // number (RFC 1123, 2.1), for then it is an address: C libraries read 10.1 as 10.0.0.1.
 func isHostName(s string) bool {
@@ -202,10 +161,10 @@ func isHostName(s string) bool {
 	return strings.Trim(last, "0123456789") != "" && !strings.HasPrefix(strings.ToLower(last), "0x")
 }
 
-// isZone tells whether s could name a network interface, or be the number of one.
+// isZone reports whether s could name a network interface, or be the number of one.
 func isZone(s string) bool { return len(s) <= maxZone && consistsOf(s, "-_.@") }
 
-// consistsOf tells whether s has only ASCII letters, digits and the punctuation given.
+// consistsOf reports whether s has only ASCII letters, digits and the punctuation given.
 func consistsOf(s, punctuation string) bool {
 	for _, r := range s {
 		switch {

@@ -31,7 +31,7 @@ func TestParseAddr(t *testing.T) {
 			t.Errorf("%s: %q, %v; want %q", Quote(c.in), a, err, c.want)
 			continue
 		}
-		checkAddrs(t, "", []Addr{a})
+		checkAddr(t, a)
 	}
 	for _, c := range []struct{ in, err string }{
 		{"", "missing port in address"},
@@ -106,6 +106,50 @@ func TestAddrAsText(t *testing.T) {
 	} {
 		if got := c.addr.String(); got != c.want {
 			t.Errorf("%q, want %q", got, c.want)
+		}
+	}
+}
+
+// checkAddr holds an address to the promises of ParseAddr.
+func checkAddr(t testing.TB, a Addr) {
+	t.Helper()
+	checkLine(t, a.String())
+	if a.IP.Addr().IsValid() == (a.Host != "") || a.IP.Port() == 0 || a.IP.Addr().IsUnspecified() {
+		t.Errorf("%#v cannot be dialled", a)
+	}
+	if again, err := ParseAddr(a.String()); err != nil || again != a {
+		t.Errorf("%q is read back as %v, %v", a.String(), again, err)
+	}
+}
+
+func FuzzParseAddr(f *testing.F) {
+	for _, s := range []string{"10.0.0.1:80", "[fe80::1%eth0]:80", "[::ffff:1.2.3.4]:1", "web_1.example.:65535", "a:080", ":1"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		a, err := ParseAddr(s)
+		if err != nil {
+			checkLine(t, err.Error())
+			return
+		}
+		checkAddr(t, a)
+	})
+}
+
+func TestAddressesHaveAnOrder(t *testing.T) {
+	var sorted []Addr
+	for text := range strings.FieldsSeq("10.0.0.1:1 10.0.0.1:2 10.0.0.2:1 [::1]:1 [fd00::1]:1 a:1 a:2 b:1") {
+		a, err := ParseAddr(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		sorted = append(sorted, a)
+	}
+	for i, a := range sorted {
+		for j, b := range sorted {
+			if got, want := a.Compare(b), i-j; got*want < 0 || (got == 0) != (want == 0) {
+				t.Errorf("%v compared with %v: %d", a, b, got)
+			}
 		}
 	}
 }

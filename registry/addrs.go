@@ -23,14 +23,47 @@ type Addrs struct {
 // packedIPv4 is what an IPv4 address takes.
 const packedIPv4 = 8
 
+// An AddrsBuilder packs addresses one after the other. The zero value is ready.
+type AddrsBuilder struct {
+	packed strings.Builder
+	n      int
+}
+
+// Grow makes room for so many more IPv4 addresses; longer addresses need more.
+func (b *AddrsBuilder) Grow(n int) { b.packed.Grow(n * packedIPv4) }
+
+// Room returns how many IPv4 addresses have room, those that are there included.
+func (b *AddrsBuilder) Room() int { return b.packed.Cap() / packedIPv4 }
+
+// Len returns how many addresses there are.
+func (b *AddrsBuilder) Len() int { return b.n }
+
+// Add appends an address.
+func (b *AddrsBuilder) Add(a Addr) {
+	a.pack(&b.packed)
+	b.n++
+}
+
+// Addrs returns the list as it is now. It shares memory with the builder, unused room included, until the builder needs more.
+func (b *AddrsBuilder) Addrs() Addrs { return Addrs{b.packed.String(), b.n} }
+
+// Compact is Addrs, without the room if more than half of it is unused.
+func (b *AddrsBuilder) Compact() Addrs {
+	list := b.Addrs()
+	if b.packed.Cap() > 2*b.packed.Len() {
+		list.packed = strings.Clone(list.packed)
+	}
+	return list
+}
+
 // NewAddrs packs a list. A host may be as long as two bytes can tell of; those of records are much shorter (see [ParseAddr]).
 func NewAddrs(list ...Addr) Addrs {
-	var packed strings.Builder
-	packed.Grow(len(list) * packedIPv4)
+	var b AddrsBuilder
+	b.Grow(len(list))
 	for _, a := range list {
-		a.pack(&packed)
+		b.Add(a)
 	}
-	return Addrs{packed.String(), len(list)}
+	return b.Addrs()
 }
 
 // pack appends an address to some packed ones. The length of its host is doubled, and one more for a host name.

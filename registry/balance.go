@@ -30,19 +30,3 @@ func ParseBalance(s string) (Balance, error) {
 
 // balanceAnnotation names the algorithm of a service. HAProxy's ingress controller has the same name for it.
 const balanceAnnotation = "haproxy.org/load-balance"
-
-// setBalance sets the algorithm. An unknown one is an error: clients that need source would lose their state at any other.
-func (spec *serviceSpec) setBalance(t *Terms) (err error) {
-	if name, ok := spec.annotations[balanceAnnotation]; ok {
-		t.Balance, err = ParseBalance(name)
-	}
-	return inAnnotation(balanceAnnotation, err)
-}
-
-// inAnnotation names the annotation that an error is about.
-func inAnnotation(name string, err error) error {
-	if err != nil {
-		return fmt.Errorf("annotation %s: %w", name, err)
-	}
-	return nil
-}

@@ -44,36 +44,6 @@ const (
 	minCheckTimeout  = 10 * time.Millisecond
 )
 
-// setCheck sets how endpoints are checked. What asks for a kind of check asks for checks, unless the record says false.
-func (spec *serviceSpec) setCheck(t *Terms) error {
-	for _, a := range [...]struct {
-		name string
-		read func(*Check, string) error
-	}{
-		{checkAnnotation, (*Check).readWish},
-		{checkHTTPAnnotation, (*Check).readHTTP},
-		{checkIntervalAnnotation, func(c *Check, s string) (err error) {
-			c.Interval, err = checkTime(s, MinCheckInterval)
-			return err
-		}},
-		{checkTimeoutAnnotation, func(c *Check, s string) (err error) {
-			c.Timeout, err = checkTime(s, minCheckTimeout)
-			return err
-		}},
-		{checkUDPAnnotation, (*Check).readUDP},
-	} {
-		if value, ok := spec.annotations[a.name]; ok {
-			if err := a.read(&t.Checks, value); err != nil {
-				return inAnnotation(a.name, err)
-			}
-		}
-	}
-	if c := &t.Checks; c.Wanted == CheckUnsaid && (c.Path != "" || c.Send != "") {
-		c.Wanted = CheckOn
-	}
-	return nil
-}
-
 func (c *Check) readWish(s string) error {
 	switch s {
 	case "true":

@@ -6,9 +6,9 @@ import (
 	"slices"
 )
 
-// maxJoined bounds how many endpoints all slices of one service may have together, each port counted for itself: about as many as an
+// MaxJoined bounds how many endpoints all slices of one service may have together, each port counted for itself: about as many as an
 // Endpoints record of [MaxRecordBytes] can spell out.
-const maxJoined = 1 << 17
+const MaxJoined = 1 << 17
 
 // JoinSlices gives the endpoints that all slices of one service add up to. A port has the ready addresses of all slices, or, if no
 // slice has a ready one for it, those that are terminating. Addresses are sorted, so the order depends neither on that of the slices
@@ -18,14 +18,15 @@ const maxJoined = 1 << 17
 // warning, which is "" if there is none, tells how many.
 func JoinSlices(service Name, all []*EndpointSlice) (*Endpoints, Warning) {
 	if len(all) == 1 {
-		return &Endpoints{Name: service, ByPort: joinOne(all[0])}, ""
+		return &Endpoints{Name: service, ByPort: joinOne(all[0]), Weights: all[0].Weights}, ""
 	}
-	room := maxJoined
+	room := MaxJoined
 	ready, terminating := make(map[string][]Addrs), make(map[string][]Addrs)
 	var warning Warning
 	for i, s := range all {
 		if room -= count(s.Ready) + count(s.Terminating); i > 0 && room < 0 {
-			warning = Warning(fmt.Sprintf("its endpoint slices list more than %d endpoints: %d of the %d slices are left out", maxJoined, len(all)-i, len(all)))
+			warning = Warning(fmt.Sprintf("its endpoint slices list more than %d endpoints: %d of the %d slices are left out", MaxJoined, len(all)-i, len(all)))
+			all = all[:i]
 			break
 		}
 		for _, p := range s.Ready {
@@ -40,7 +41,7 @@ func JoinSlices(service Name, all []*EndpointSlice) (*Endpoints, Warning) {
 			ready[port] = lists
 		}
 	}
-	e := &Endpoints{Name: service}
+	e := &Endpoints{Name: service, Weights: joinWeights(all)}
 	for _, port := range slices.Sorted(maps.Keys(ready)) {
 		e.ByPort = append(e.ByPort, PortAddrs{port, mergeSorted(ready[port])})
 	}
@@ -75,6 +76,6 @@ func mergeSorted(lists []Addrs) Addrs {
 	for _, l := range lists {
 		all = slices.AppendSeq(all, l.All())
 	}
-	slices.SortFunc(all, Addr.compare)
+	slices.SortFunc(all, Addr.Compare)
 	return NewAddrs(slices.Compact(all)...)
 }

@@ -13,7 +13,6 @@ const (
 	SpecsPrefix          = Prefix + "specs/"
 	EndpointsPrefix      = Prefix + "endpoints/"
 	EndpointSlicesPrefix = Prefix + "endpointslices/"
-	DefaultNamespace     = "default"
 )
 
 // A Kind tells which kind of record a key holds.
@@ -58,12 +57,12 @@ func cutPrefix(key string) (kind Kind, rest string, ok bool) {
 	return 0, "", false
 }
 
-// ErrForeign marks a key below [Prefix] that is of none of the kinds: somebody else's.
+// ErrForeign marks a key below [Prefix] that is of none of the kinds: another program wrote it.
 var ErrForeign = errors.New("neither a service spec, nor endpoints, nor an endpoint slice")
 
-// maxName is how long a name or a namespace may be: as long as Kubernetes lets any be (RFC 1123). Each connection
+// MaxName is how long a name or a namespace may be: as long as Kubernetes lets any be (RFC 1123). Each connection
 // log line, each page and each metric of a service repeats its name.
-const maxName = 253
+const MaxName = 253
 
 // ParseKey reads an etcd key: one segment below specs/ or endpoints/ is a name in namespace
 // default (v0.4), two are namespace and name (v0.5 and later). Endpoint slices came later than that, and
@@ -87,11 +86,16 @@ func ParseKey(key string) (Key, error) {
 		return Key{}, errors.New("empty name in key")
 	case namespace == "":
 		return Key{}, errors.New("empty namespace in key")
-	case len(name) > maxName:
-		return Key{}, fmt.Errorf("name of %d bytes in key is longer than %d", len(name), maxName)
-	case len(namespace) > maxName:
-		return Key{}, fmt.Errorf("namespace of %d bytes in key is longer than %d", len(namespace), maxName)
+	case len(name) > MaxName:
+		return Key{}, fmt.Errorf("name of %d bytes in key is longer than %d", len(name), MaxName)
+	case len(namespace) > MaxName:
+		return Key{}, fmt.Errorf("namespace of %d bytes in key is longer than %d", len(namespace), MaxName)
 	}
 	k.Name = Name{namespace, name}
 	return k, nil
 }
+
+// MaxRecordBytes is how long the value of a record may be: as long as etcd takes, unless it was told
+// to take longer requests (-max-request-bytes, 1.5 MiB). A longer one is refused unread, so that what
+// one record can make us do has an end.
+const MaxRecordBytes = 3 << 19

@@ -58,3 +58,34 @@ func TestParseKey(t *testing.T) {
 		}
 	}
 }
+
+func FuzzParseKey(f *testing.F) {
+	for _, key := range []string{"specs/frontend", "specs/prod/frontend", "endpoints/frontend", "endpoints/prod/frontend", "endpointslices/a/b",
+		"endpoints//\xff", "specs/a/b/c", "specs/"} {
+		f.Add(Prefix + key)
+	}
+	f.Fuzz(func(t *testing.T, key string) {
+		k, err := ParseKey(key)
+		if err != nil {
+			checkLine(t, err.Error())
+			isRecord := strings.HasPrefix(key, SpecsPrefix) || strings.HasPrefix(key, EndpointsPrefix) || strings.HasPrefix(key, EndpointSlicesPrefix)
+			if errors.Is(err, ErrForeign) == isRecord {
+				t.Errorf("%q: %v", key, err)
+			}
+			return
+		}
+		checkLine(t, k.Name.String())
+		checkLine(t, PortKey{k.Name, key}.String())
+		back := map[Kind]string{KindService: SpecsPrefix, KindEndpoints: EndpointsPrefix, KindEndpointSlice: EndpointSlicesPrefix}[k.Kind]
+		if k.Flat {
+			if k.Name.Namespace != DefaultNamespace {
+				t.Errorf("%q: flat, and in namespace %q", key, k.Name.Namespace)
+			}
+		} else {
+			back += k.Name.Namespace + "/"
+		}
+		if back += k.Name.Name; back != key || k.Name.Name == "" || k.Name.Namespace == "" {
+			t.Errorf("%q is read as %+v, which would be %q", key, k, back)
+		}
+	})
+}

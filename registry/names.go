@@ -5,10 +5,13 @@ import (
 	"strings"
 )
 
+// DefaultNamespace is the namespace of the flat keys of v0.4.
+const DefaultNamespace = "default"
+
 // A Name identifies a service, and the endpoints of that service. It comes from the etcd key and
 // never from the body of a record (D21).
 type Name struct {
-	Namespace string // "default" for the flat keys of v0.4
+	Namespace string // [DefaultNamespace] for the flat keys of v0.4
 	Name      string
 }
 

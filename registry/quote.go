@@ -17,6 +17,9 @@ const (
 // characters, and cut to a bounded length (D47).
 func Quote(s string) string { return quote(s, maxQuoted) }
 
+// QuoteShort is Quote of an item where several are shown: it is cut sooner.
+func QuoteShort(s string) string { return quote(s, maxQuotedShort) }
+
 // quote is Quote with at most limit bytes of s.
 func quote(s string, limit int) string {
 	if len(s) <= limit {

@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// Within tells whether an address lies in one of the prefixes, which hold IPv4 addresses as such.
+// Within reports whether an address lies in one of the prefixes, which hold IPv4 addresses as such.
 func Within(prefixes []netip.Prefix, addr netip.Addr) bool {
 	addr = addr.Unmap().WithZone("")
 	return slices.ContainsFunc(prefixes, func(p netip.Prefix) bool { return p.Contains(addr) })

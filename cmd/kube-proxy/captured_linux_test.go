@@ -112,7 +112,7 @@ func (w *world) holds(t *testing.T, after string) {
 	}
 }
 
-// inTurn tells whether the next clients are answered by all of want, in turn, twice.
+// inTurn reports whether the next clients are answered by all of want, in turn, twice.
 func inTurn(t *testing.T, service capturedBody, want []string) bool {
 	var got []string
 	for range 2 * len(want) {
@@ -144,7 +144,7 @@ func ask(t *testing.T, service capturedBody) (string, error) {
 	return proxytest.AskTCP(proxytest.On(service.Port))
 }
 
-// silent tells whether the port is open and leads nowhere: a TCP client is reset, and a datagram,
+// silent reports whether the port is open and leads nowhere: a TCP client is reset, and a datagram,
 // which is not refused, gets no answer.
 func silent(t *testing.T, service capturedBody) bool {
 	if isUDP(service) {
@@ -154,7 +154,7 @@ func silent(t *testing.T, service capturedBody) bool {
 	return err != nil && answer == "" && !closed(t, service)
 }
 
-// closed tells whether nobody listens on the port. It does not try to listen there itself: the proxy may just be about to.
+// closed reports whether the port has no listener. It does not try to listen there itself: the proxy may just be about to.
 func closed(t *testing.T, service capturedBody) bool {
 	if !isUDP(service) {
 		return !proxytest.Listens(proxytest.On(service.Port))

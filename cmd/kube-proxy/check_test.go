@@ -56,7 +56,7 @@ type fixture struct {
 // TestCheckNamesEachBadFixtureAndItsReason lays the fixtures out in one directory, each under a name
 // of its own, since most of them share a key.
 func TestCheckNamesEachBadFixtureAndItsReason(t *testing.T) {
-	const fixtures = "../../registry/testdata/fixtures"
+	const fixtures = "../../registry/decode/testdata/fixtures"
 	text, err := os.ReadFile(filepath.Join(fixtures, "expectations.json"))
 	if err != nil {
 		t.Fatal(err)

@@ -15,6 +15,7 @@ import (
 	"kubeproxy/proxy/balance"
 	"kubeproxy/proxy/balance/checks"
 	"kubeproxy/registry"
+	"kubeproxy/registry/decode"
 )
 
 func TestFlagsThatCannotBeDoneTogether(t *testing.T) {
@@ -181,6 +182,7 @@ func TestFlagsReachThePackagesTheyAreFor(t *testing.T) {
 		"-max_connections=22", "-max_connections_per_service=21", "-max_dials_per_endpoint=23", "-max_udp_sessions=25", "-max_udp_sessions_per_service=24", "-max_new_udp_sessions=26", "-load_balance=source",
 		"-check_endpoints", "-endpoint_check_interval=31s", "-endpoint_check_timeout=32s", "-endpoint_check_fall=33", "-endpoint_check_rise=34", "-endpoint_check_slow_start=35s",
 		"-allowed_ports=80, 90-91", "-allowed_ports=100,team-a=9000-9999", "-allowed_ports= team-a=90,b=1", "-allowed_endpoints=10.0.0.0/8,fd00::1",
+		"-proxy_protocol_from=192.0.2.0/24,192.0.2.1",
 	}); err != nil {
 		t.Fatal(err)
 	}
@@ -194,7 +196,7 @@ func TestFlagsReachThePackagesTheyAreFor(t *testing.T) {
 	source.ReadPassword = nil // functions do not compare
 	if diff := cmp.Diff(etcdsource.Config{
 		Endpoints: []string{"http://a:1", "http://b:2"}, SyncPeriod: time.Hour, Username: "scott", Password: "tiger",
-		Decoder: registry.Decoder{NodePorts: true},
+		Decoder: decode.Decoder{NodePorts: true},
 	}, source); diff != "" {
 		t.Errorf("the source: want (-), got (+):\n%s", diff)
 	}
@@ -212,6 +214,7 @@ func TestFlagsReachThePackagesTheyAreFor(t *testing.T) {
 	want.Balance = registry.SourceAddress
 	want.Checks = checks.Settings{On: true, Interval: 31 * time.Second, Timeout: 32 * time.Second, Fall: 33, Rise: 34, SlowStart: 35 * time.Second}
 	want.AllowedEndpoints = []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("fd00::1/128")}
+	want.ProxyProtocolFrom = []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24"), netip.MustParsePrefix("192.0.2.1/32")}
 	want.OnRemoval = balance.Removal{Close: true, After: 7 * time.Millisecond}
 	want.DrainTimeout = 6 * time.Millisecond
 	want.AllowedPorts = []proxy.PortRange{{First: 80, Last: 80}, {First: 90, Last: 91}, {First: 100, Last: 100}}

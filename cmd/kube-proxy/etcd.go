@@ -138,13 +138,13 @@ const (
 	etcd3    = "3"
 )
 
-// wantsTLS tells whether a flag says something about TLS. Then what the config file says about it
+// wantsTLS reports whether a flag says something about TLS. Then what the config file says about it
 // no longer counts: parts of both together would be hard to predict.
 func (e *etcdOptions) wantsTLS() bool {
 	return e.caFile != "" || e.certFile != "" || e.insecure
 }
 
-// encrypted tells whether any of these URLs is https.
+// encrypted reports whether any of these URLs is https.
 func encrypted(urls []string) bool {
 	return slices.ContainsFunc(urls, func(s string) bool { return strings.HasPrefix(s, "https://") })
 }

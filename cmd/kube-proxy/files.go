@@ -8,7 +8,7 @@ import (
 
 	"kubeproxy/cmd/internal/commandline"
 	"kubeproxy/config/filesource"
-	"kubeproxy/registry"
+	"kubeproxy/registry/decode"
 )
 
 // fileOptions says which directory holds records.
@@ -23,7 +23,7 @@ func (o *fileOptions) addFlags(c *commandline.Command) {
 // given reports whether the flags name a directory.
 func (o *fileOptions) given() bool { return o.dir != "" }
 
-func (o *fileOptions) open(sync time.Duration, decoder registry.Decoder) (*filesource.Source, error) {
+func (o *fileOptions) open(sync time.Duration, decoder decode.Decoder) (*filesource.Source, error) {
 	s, err := filesource.New(filesource.Config{Dir: o.dir, SyncPeriod: sync, Decoder: decoder})
 	if err != nil {
 		return nil, fmt.Errorf("-registry_dir: %w", err)

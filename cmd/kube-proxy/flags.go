@@ -95,6 +95,7 @@ func (o *options) addFlags(c *commandline.Command) {
 	c.Group(topicListening, func(f *pflag.FlagSet) {
 		f.Var((*commandline.Address)(&p.BindAddress), "bind_address", "`address` that every listener binds to; 0.0.0.0 is all addresses of both families")
 		f.Var((*engineValue)(&p.Engine), "engine", "`engine` that moves the bytes: "+strings.Join(proxy.KindNames(), ", ")+" (the best one for this system)")
+		f.Var((*kernelValue)(&p.Kernel), "kernel", "`mode`: off, or auto, which has the kernel carry ports by nftables whose endpoints are checked and pass; Linux only; takes CAP_NET_ADMIN")
 	})
 	c.Group(topicTimeouts, func(f *pflag.FlagSet) {
 		f.BoolVar(&o.randomStart, "rr_random_start", o.randomStart, "start each rotation at a random endpoint, not at the first one")
@@ -116,6 +117,7 @@ func (o *options) addFlags(c *commandline.Command) {
 	o.addLimits(c)
 	c.Group(topicSecurity, func(f *pflag.FlagSet) {
 		f.Var(portsValue{p}, "allowed_ports", "`ports` that services may claim, such as 8000-8999,team-a=9000-9999: namespace team-a may claim the latter, all others the former; all if not given")
+		f.Var((*commandline.Networks)(&p.ProxyProtocolFrom), "proxy_protocol_from", "`networks` of other proxies, such as 10.0.0.5: TCP connections from there must begin with a PROXY header, which says who the client is; none if not given")
 		f.Var((*commandline.Networks)(&p.AllowedEndpoints), "allowed_endpoints", "`networks` that may contain endpoints, such as 10.0.0.0/8; all if not given")
 	})
 	c.Group(topicOperators, func(f *pflag.FlagSet) {

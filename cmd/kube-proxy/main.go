@@ -10,13 +10,6 @@ import (
 	"github.com/golang/glog"
 )
 
-// Exit statuses.
-const (
-	exitDone   = 0 // a clean stop, -version, -help, help
-	exitFailed = 1 // could not start, or could not go on
-	exitUsage  = 2 // the command line makes no sense
-)
-
 func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
 
 // run is the program, without its name.

@@ -10,7 +10,7 @@ import (
 	"kubeproxy/cmd/internal/commandline"
 	"kubeproxy/config/apisource"
 	"kubeproxy/config/remote"
-	"kubeproxy/registry"
+	"kubeproxy/registry/decode"
 )
 
 // masterOptions says where the Kubernetes API server is and how to talk to it. The files are read only when the source is made.
@@ -65,7 +65,7 @@ func (m *masterOptions) contradiction() error {
 }
 
 // source makes the source. It reads the files that flags name, and connects to nothing.
-func (m *masterOptions) source(sync time.Duration, decoder registry.Decoder) (*apisource.Source, error) {
+func (m *masterOptions) source(sync time.Duration, decoder decode.Decoder) (*apisource.Source, error) {
 	cfg, err := m.base()
 	if err != nil {
 		return nil, err

@@ -19,6 +19,7 @@ import (
 	"kubeproxy/cmd/internal/register"
 	"kubeproxy/config/etcdsource"
 	"kubeproxy/registry"
+	"kubeproxy/registry/decode"
 )
 
 // recordOptions is what "kube-proxy get" and "kube-proxy rm" were asked for.
@@ -156,7 +157,7 @@ func isOf(service registry.Name, kv *mvccpb.KeyValue) bool {
 	if err != nil || key.Kind != registry.KindEndpointSlice {
 		return err == nil
 	}
-	record, _, err := registry.Decode(string(kv.Key), kv.Value)
+	record, _, err := decode.Decode(string(kv.Key), kv.Value)
 	return err == nil && record.Slice.ServiceName() == service
 }
 
@@ -190,7 +191,7 @@ func printRecords(ctx context.Context, set *recordSet, w io.Writer) error {
 func (set *recordSet) portNames() map[string]bool {
 	var names map[string]bool
 	for _, kv := range set.keys {
-		record, _, err := registry.Decode(string(kv.Key), kv.Value)
+		record, _, err := decode.Decode(string(kv.Key), kv.Value)
 		if err != nil || record.Service == nil {
 			continue
 		}
@@ -206,7 +207,7 @@ func (set *recordSet) portNames() map[string]bool {
 
 // holds says in one line what a record holds. Endpoints of other ports than the named ones are of no use.
 func holds(kv *mvccpb.KeyValue, names map[string]bool) string {
-	record, warnings, err := registry.Decode(string(kv.Key), kv.Value)
+	record, warnings, err := decode.Decode(string(kv.Key), kv.Value)
 	if err != nil {
 		return "error: " + err.Error()
 	}

@@ -215,11 +215,13 @@ func TestServiceManagerIsTold(t *testing.T) {
 	}
 	s := newSite(t)
 	p := start(t, env, "-etcd_servers="+s.etcd.URL(), "-bind_address=127.0.0.1")
-	hears("READY=1")
+	_, before := hears("READY=1")
+	if n := len(before); n == 0 || !strings.HasPrefix(before[n-1], "STATUS=serving: 1 ports open") {
+		t.Errorf("before it is ready it says %q; want that it serves", before)
+	}
 	if !proxytest.Listens(proxytest.On(s.port)) {
 		t.Error("said that it is ready, and the port is not open")
 	}
-	hears("STATUS=serving: 1 ports open")
 	p.Signal(t, syscall.SIGTERM)
 	if got, _ := hears("STOPPING=1"); got != "STOPPING=1\nSTATUS=draining" {
 		t.Errorf("heard %q", got)

@@ -12,7 +12,7 @@ import (
 	"kubeproxy/cmd/internal/commandline"
 	"kubeproxy/config"
 	"kubeproxy/config/etcdsource"
-	"kubeproxy/registry"
+	"kubeproxy/registry/decode"
 )
 
 // sourceOptions says where services are read from. Each source has a file of its own for its flags; the rest of this package knows
@@ -44,8 +44,8 @@ const (
 )
 
 // decoder says how sources are to understand records.
-func (o *sourceOptions) decoder() registry.Decoder {
-	return registry.Decoder{NodePorts: o.port == offerNodePort}
+func (o *sourceOptions) decoder() decode.Decoder {
+	return decode.Decoder{NodePorts: o.port == offerNodePort}
 }
 
 // etcdConfig is what the etcd source is told.

@@ -385,8 +385,13 @@ func TestASuccessorThatFailsIsNotNoticed(t *testing.T) {
 			t.Errorf("%q is answered by %q", greeting, f)
 		}
 		r.close()
+		lines++
 	}
 	p.Stderr.Wait(t, "it speaks version 9 of the take-over, and this process version 1")
+	lines++ // the stuck one
+	if failed := counterOf(t, url, "kubeproxy_takeovers_failed_total"); failed != float64(lines) {
+		t.Errorf("%v take-overs have failed by the metrics, with those refused at their greeting; want %d", failed, lines)
+	}
 
 	s.start(t, "-takeover="+path).Stderr.Wait(t, "took over from")
 	if code := p.Exit(t).ExitCode(); code != exitDone {

@@ -147,6 +147,27 @@ func (e *engineValue) String() string    { return proxy.Kind(*e).String() }
 func (e *engineValue) Type() string      { return "engine" }
 func (e *engineValue) Choices() []string { return proxy.KindNames() }
 
+// A kernelValue is the flag -kernel.
+type kernelValue bool
+
+func (k *kernelValue) Set(s string) error {
+	if !slices.Contains(k.Choices(), s) {
+		return fmt.Errorf("there are %s", strings.Join(k.Choices(), " and "))
+	}
+	*k = s == "auto"
+	return nil
+}
+
+func (k *kernelValue) String() string {
+	if *k {
+		return "auto"
+	}
+	return "off"
+}
+
+func (k *kernelValue) Type() string      { return "mode" }
+func (k *kernelValue) Choices() []string { return []string{"off", "auto"} }
+
 // A balanceValue is the flag -load_balance.
 type balanceValue registry.Balance
 

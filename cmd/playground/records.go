@@ -61,7 +61,7 @@ func freePort(network string, wanted int) (int, error) {
 	return 0, fmt.Errorf("no free %s port from %d on", network, wanted)
 }
 
-// isFree tells whether nobody listens there.
+// isFree reports whether an address has no listener.
 func isFree(network, addr string) bool {
 	if network == "udp" {
 		conn, err := net.ListenPacket(network, addr)

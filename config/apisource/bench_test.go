@@ -15,6 +15,7 @@ import (
 	"kubeproxy/config/records"
 	"kubeproxy/config/records/recordstest"
 	"kubeproxy/registry"
+	"kubeproxy/registry/decode"
 )
 
 // bigList answers the list of so many services as a v1 does, in pages of 500, over a real connection.
@@ -45,12 +46,12 @@ func bigList(b *testing.B, n int) string {
 
 // BenchmarkFirstList10000 reads 10,000 services of 900 bytes from a v1 for the first time, and decodes them.
 func BenchmarkFirstList10000(b *testing.B) {
-	benchmarkList(b, func() *records.State { return records.New(registry.Decoder{}) })
+	benchmarkList(b, func() *records.State { return records.New(decode.Decoder{}) })
 }
 
 // BenchmarkUnchangedList10000 reads them again: the resync of a registry in which nothing has changed.
 func BenchmarkUnchangedList10000(b *testing.B) {
-	state := records.New(registry.Decoder{})
+	state := records.New(decode.Decoder{})
 	benchmarkList(b, func() *records.State { return state })
 }
 

@@ -22,6 +22,7 @@ import (
 	"kubeproxy/config/records"
 	"kubeproxy/config/records/recordstest"
 	"kubeproxy/registry"
+	"kubeproxy/registry/decode"
 )
 
 // A capture is one exchange with a real server, as testdata has it: what was asked, and the bytes of the answer.
@@ -207,7 +208,7 @@ func outcome(t *testing.T, c capture) string {
 	var lines []string
 	say := func(format string, args ...any) { lines = append(lines, "\t"+fmt.Sprintf(format, args...)) }
 	decoded := func(v records.Version) {
-		if _, _, err := registry.Decode(string(v.Key), v.Value); err != nil {
+		if _, _, err := decode.Decode(string(v.Key), v.Value); err != nil {
 			say("%s: %v", v.Key, err)
 		}
 	}

@@ -11,6 +11,7 @@ import (
 
 	"kubeproxy/config/remote"
 	"kubeproxy/registry"
+	"kubeproxy/registry/decode"
 )
 
 // The defaults of a [Config].
@@ -36,7 +37,7 @@ type Config struct {
 	Credentials
 
 	// Decoder reads the records.
-	Decoder registry.Decoder
+	Decoder decode.Decoder
 
 	// SyncPeriod is the time between full lists of a server of v1beta1, ±20 %. A server of v1 tells every change, and a list
 	// costs it more: there it is [SyncFactor] times as long.

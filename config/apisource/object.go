@@ -16,7 +16,7 @@ import (
 )
 
 // An object is what a server says about one record, as far as all versions of the API have it in common. What the record
-// says is not read here: [registry.Decode] does that, as it does for etcd.
+// says is not read here: [decode.Decode] does that, as it does for etcd.
 type object struct {
 	meta            // v1beta1 has these in the object itself
 	ID       string // v1beta1's name
@@ -34,7 +34,7 @@ type meta struct {
 	CreationTimestamp string
 }
 
-// read reads the members that are known. Of the wrong type they count as missing: registry.Decode says what is wrong.
+// read reads the members that are known. Of the wrong type they count as missing: decode.Decode says what is wrong.
 func (o *object) read(text []byte) error {
 	err := json.Unmarshal(text, o)
 	if _, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
@@ -71,7 +71,7 @@ func (o *object) version() (version, error) {
 }
 
 // key returns the key that the record would have in a registry. An object without a name gets a key that cannot be one of
-// a record, with which [registry.Decode] says so.
+// a record, with which [decode.Decode] says so.
 func (o *object) key(prefix string) string {
 	namespace := cmp.Or(o.Metadata.Namespace, o.Namespace, registry.DefaultNamespace)
 	return prefix + namespace + "/" + cmp.Or(o.Metadata.Name, o.ID)

@@ -118,12 +118,18 @@ func (s *Source) newest() (v version) {
 func (s *Source) describe() {
 	s.log.Edit(func(st *config.Status) {
 		st.Services, st.Endpoints, st.Rejected, st.Rejections = 0, 0, 0, nil
+		st.Warned, st.Warnings, st.Loss = 0, nil, config.Loss{}
 		for i, r := range s.inForce {
-			r.records.Describe(&r.status)
+			r.records.Describe(&r.status, time.Now())
 			st.Services += r.status.Services
 			st.Endpoints += r.status.Endpoints
 			st.Rejected += r.status.Rejected
 			st.Rejections = append(st.Rejections, r.status.Rejections...)
+			st.Warned += r.status.Warned
+			st.Warnings = append(st.Warnings, r.status.Warnings...)
+			if r.status.Loss.Held > 0 { // services are of one resource only
+				st.Loss = r.status.Loss
+			}
 			if i == 0 || r.current.Before(st.Current) {
 				st.Current = r.current
 			}
@@ -132,6 +138,7 @@ func (s *Source) describe() {
 			}
 		}
 		st.Rejections = st.Rejections[:min(len(st.Rejections), config.MaxRejections)]
+		st.Warnings = st.Warnings[:min(len(st.Warnings), config.MaxRejections)]
 	})
 }
 

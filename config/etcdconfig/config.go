@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"kubeproxy/config/remote"
-	"kubeproxy/registry"
+	"kubeproxy/registry/decode"
 )
 
 // The defaults of a [Config].
@@ -46,7 +46,7 @@ type Config struct {
 	// never older than what is known: then etcd is asked again, for the newest.
 	Weak bool
 
-	Decoder registry.Decoder // how records are understood
+	Decoder decode.Decoder // how records are understood
 
 	DialTimeout    time.Duration // for one connection attempt and, apart from it, one login
 	SyncPeriod     time.Duration // between full lists, ±20 %; to the first resync of a session, 20 to 120 %

@@ -114,7 +114,7 @@ func TestConfigFilesThatCannotBeUsedAreRefusedInOneLine(t *testing.T) {
 	}
 }
 
-// isShortLine tells whether s may stand in a log.
+// isShortLine reports whether s may stand in a log.
 func isShortLine(s string) bool {
 	return len(s) < 1000 && !strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) })
 }

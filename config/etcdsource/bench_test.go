@@ -17,11 +17,12 @@ import (
 	"kubeproxy/config/records"
 	"kubeproxy/config/records/recordstest"
 	"kubeproxy/registry"
+	"kubeproxy/registry/decode"
 )
 
 // What a resync does with one page of keys that are all known, beside what it would do if the library read it.
 func BenchmarkKnownPage500(b *testing.B) {
-	s := records.New(registry.Decoder{})
+	s := records.New(decode.Decoder{})
 	first, kvs := bigList(250)
 	s.Merge(first, 501, nil, 0)
 	page := wire(b, &etcdserverpb.RangeResponse{Kvs: kvs, Count: 500})

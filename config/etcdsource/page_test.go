@@ -13,7 +13,7 @@ import (
 	"kubeproxy/config"
 	"kubeproxy/config/etcdsource/etcdtest"
 	"kubeproxy/config/records"
-	"kubeproxy/registry"
+	"kubeproxy/registry/decode"
 )
 
 // wire gives an answer as etcd sends it.
@@ -79,7 +79,7 @@ func TestABadPageIsAnErrorThatTellsWhere(t *testing.T) {
 
 // What is news stays what it was, though the next page is read where it lay.
 func TestNothingThatIsKeptOfAPageLiesInThePageReader(t *testing.T) {
-	s := records.New(registry.Decoder{})
+	s := records.New(decode.Decoder{})
 	s.Put(versionOf(kv(2, 2, port(1))))
 	l := s.NewList(0)
 	p := newPageReader()
@@ -104,7 +104,7 @@ func TestNothingThatIsKeptOfAPageLiesInThePageReader(t *testing.T) {
 
 // However many keys it has: a resync of 10,000 services would else leave 10 MB behind.
 func TestAPageOfKnownKeysLeavesHardlyAnyGarbage(t *testing.T) {
-	s := records.New(registry.Decoder{})
+	s := records.New(decode.Decoder{})
 	l, kvs := bigList(250)
 	s.Merge(l, 501, nil, 0)
 	page := wire(t, &etcdserverpb.RangeResponse{Kvs: kvs})

@@ -12,7 +12,7 @@ import (
 	"kubeproxy/config/etcdsource/etcdtest"
 )
 
-// isProgress tells whether a request asks for progress.
+// isProgress reports whether a request asks for progress.
 func isProgress(req *etcdserverpb.WatchRequest) bool { return req.GetProgressRequest() != nil }
 
 func TestAWatchThatDiedWithoutAWordIsFoundOut(t *testing.T) {

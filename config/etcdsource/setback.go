@@ -7,7 +7,7 @@ import (
 	"kubeproxy/config/records"
 )
 
-// setback tells whether the etcd of a session's first list is not the one that was followed before, or
+// setback reports whether the etcd of a session's first list is not the one that was followed before, or
 // has lost what it had, and says so in the log: loud reports whether a line was written.
 //
 // Ids and revision mostly tell. An etcd that was wiped, or restored from a backup, and has written more

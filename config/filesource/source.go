@@ -18,6 +18,7 @@ import (
 	"kubeproxy/internal/backoff"
 	"kubeproxy/internal/keyfiles"
 	"kubeproxy/registry"
+	"kubeproxy/registry/decode"
 )
 
 // The defaults of a [Config].
@@ -31,7 +32,7 @@ type Config struct {
 	Dir        string        // its files are below Dir/registry/services
 	ScanPeriod time.Duration // between scans that no notice asks for
 	SyncPeriod time.Duration // between scans that read every file, ±20 %
-	Decoder    registry.Decoder
+	Decoder    decode.Decoder
 }
 
 // A Source follows one directory: it is a [config.Source]. Make it with [New].
@@ -168,7 +169,7 @@ func (s *Source) scan(ctx context.Context, out chan<- registry.Update, n *notice
 		}
 		s.log.Edit(func(st *config.Status) {
 			st.Ready, st.Revision = true, s.revision
-			s.records.Describe(st)
+			s.records.Describe(st, began)
 		})
 	}
 	s.log.Edit(func(st *config.Status) { st.Current = began })

@@ -92,7 +92,7 @@ func TestTheFirstStateIsEverythingInTheDirectory(t *testing.T) {
 	if !st.Ready || !st.Connected || st.Revision != 1 || st.Services != 2 || st.Endpoints != 1 || st.Rejected != 2 || st.Sessions != 1 {
 		t.Errorf("%+v", st)
 	}
-	if len(st.Rejections) != 2 || st.Rejections[1].Reason != "a symbolic link where a file is wanted" {
+	if len(st.Rejections) != 2 || st.Rejections[1].Reason != "a symbolic link where a file is wanted" || !st.Rejections[1].Unread || st.Rejections[0].Unread {
 		t.Errorf("%+v", st.Rejections)
 	}
 }
@@ -337,6 +337,23 @@ func TestABadFileKeepsItsLastGoodVersionAndRemovalEndsIt(t *testing.T) {
 	f.Await(t, "b:2@2 c:3@4")
 	spec(t, dir, "a", 5) // the life began with the file, while it was bad
 	f.Await(t, "a:5@4 b:2@2 c:3@4")
+}
+
+// The services of a directory that is moved away are gone, and the status says how many there were.
+func TestServicesThatAreMovedAwayAreALossUntilTheyAreBack(t *testing.T) {
+	dir := t.TempDir()
+	spec(t, dir, "a", 1)
+	spec(t, dir, "b", 2)
+	f := follow(t, newSource(t, Config{Dir: dir, ScanPeriod: 10 * time.Millisecond}))
+	f.Await(t, "a:1@1 b:2@1")
+	specs := filepath.Join(dir, filepath.Dir(recordstest.Spec("a")))
+	must(t, os.Rename(specs, specs+"-away"))
+	f.Await(t, "")
+	if st := awaitStatus(t, f, func(st config.Status) bool { return st.Services == 0 }); st.Loss.Held != 2 || st.Loss.At.IsZero() || !st.Connected {
+		t.Errorf("%+v; want a loss of two services", st)
+	}
+	must(t, os.Rename(specs+"-away", specs))
+	f.AwaitStatus(t, "services that are back", func(st config.Status) bool { return st.Services == 2 && st.Loss == config.Loss{} })
 }
 
 func TestAFileThatIsLeftOutIsNamedOnce(t *testing.T) {

@@ -69,7 +69,7 @@ func (l *Log) Send(ctx context.Context, out chan<- registry.Update, state *recor
 	}
 	l.Edit(func(st *config.Status) {
 		st.Ready, st.Revision = true, revision
-		state.Describe(st)
+		state.Describe(st, received)
 	})
 }
 

@@ -11,6 +11,7 @@ import (
 	"kubeproxy/config/records"
 	"kubeproxy/config/records/recordstest"
 	"kubeproxy/registry"
+	"kubeproxy/registry/decode"
 )
 
 func TestMain(m *testing.M) { recordstest.Main(m) }
@@ -138,7 +139,7 @@ func TestEndsAreCountedByTheirCause(t *testing.T) {
 }
 
 func TestTheStatusFollowsWhatWasSent(t *testing.T) {
-	state := records.New(registry.Decoder{})
+	state := records.New(decode.Decoder{})
 	put := func(name string, revision int64) {
 		state.Put(records.Version{Key: []byte(recordstest.Spec(name)), Value: []byte(recordstest.Port(80)), Created: revision, Revision: revision})
 	}

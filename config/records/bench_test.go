@@ -3,13 +3,13 @@ package records
 import (
 	"testing"
 
-	"kubeproxy/registry"
+	"kubeproxy/registry/decode"
 )
 
 // What a resync costs the goroutine that owns the state when nothing has changed: 10,000 keys compared, and
 // a SET of 5,000 services and as many endpoints made of them.
 func BenchmarkUnchangedResync10000(b *testing.B) {
-	s, all := New(registry.Decoder{}), bigRegistry(5000)
+	s, all := New(decode.Decoder{}), bigRegistry(5000)
 	s.Merge(listOf(all...), 10001, nil, 0)
 	s.everything()
 	l := s.sifted(all...) // as the reader does with each page
@@ -29,7 +29,7 @@ func BenchmarkFirstList10000(b *testing.B) {
 	l := listOf(bigRegistry(5000)...)
 	b.ReportAllocs()
 	for b.Loop() {
-		s := New(registry.Decoder{})
+		s := New(decode.Decoder{})
 		s.Merge(l, 10001, nil, 0)
 		s.everything()
 	}

@@ -3,7 +3,7 @@
 //
 //	page by page ─▶ List ──Merge──▶ ┐                                ┌▶ registry.Update, for the Mux
 //	change by change ──Put, Remove─▶ State: an entry for each key ──▶┤
-//	                                ┘  decoded by registry.Decode    └▶ config.Status, the log
+//	                                ┘  decoded by decode.Decode      └▶ config.Status, the log
 //
 // A [Version] is one value of one key. A source makes it of what its registry sends, and gives it to a [State], which
 // compares, decodes and remembers. [State.Update] takes out what has changed by it.

@@ -9,18 +9,6 @@ import (
 	"kubeproxy/registry"
 )
 
-// A join is what the endpoint slices of one service add up to. It is computed when somebody asks, once for all slices that have changed
-// since: so a change costs by the size of the slices of its service, and many changes at once cost no more.
-type join struct {
-	entries []*entry // every one that has a slice of the service; some may have one no longer, or be listed twice
-	stale   bool     // entries have changed since sum was made
-	sum     *registry.Endpoints
-	warned  bool // that the slices hold too much
-
-	lapses []lapse // in the order of their deletions
-	lapsed bool    // sum is made of these alone
-}
-
 // rejoinLocked marks the services that an entry had and has a slice of. It is called when the slice has changed, or the entry is over.
 func (s *State) rejoinLocked(e *entry, was *registry.EndpointSlice) {
 	if was != nil && was.Service != "" {

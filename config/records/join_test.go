@@ -12,6 +12,7 @@ import (
 
 	"kubeproxy/config/records/recordstest"
 	"kubeproxy/registry"
+	"kubeproxy/registry/decode"
 )
 
 var (
@@ -74,7 +75,7 @@ func TestSlicesComeBeforeTheRecordOfEndpoints(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			for _, often := range []bool{false, true} { // changes taken after each step add up to the same
-				r := New(registry.Decoder{})
+				r := New(decode.Decoder{})
 				for _, step := range test.steps {
 					step(r)
 					if often {
@@ -90,7 +91,7 @@ func TestSlicesComeBeforeTheRecordOfEndpoints(t *testing.T) {
 }
 
 func TestAnotherSpellingOfASliceIsNoChange(t *testing.T) {
-	r := New(registry.Decoder{})
+	r := New(decode.Decoder{})
 	put := func(value string) {
 		r.Put(Version{Key: []byte(sliceKey("1")), Value: []byte(value), Created: 2, Revision: 2})
 	}
@@ -105,7 +106,7 @@ func TestAnotherSpellingOfASliceIsNoChange(t *testing.T) {
 }
 
 func TestManyChangesOfOneServiceAreJoinedOnce(t *testing.T) {
-	r := New(registry.Decoder{})
+	r := New(decode.Decoder{})
 	const n = 2000
 	for round := range 2 {
 		for i := range n {
@@ -129,7 +130,7 @@ func TestManyChangesOfOneServiceAreJoinedOnce(t *testing.T) {
 func TestSlicesThatHoldTooMuchAreWarnedOfOnce(t *testing.T) {
 	log := recordstest.LogSince(t)
 	synctest.Test(t, func(t *testing.T) {
-		r := New(registry.Decoder{})
+		r := New(decode.Decoder{})
 		for i := range 29 {
 			var some []string
 			for j := range 5000 {
@@ -229,7 +230,7 @@ func TestTheSumOfUpdatesIsWhatAllKeysSay(t *testing.T) {
 		}
 		return list
 	}
-	s, keys, held, revision := New(registry.Decoder{}), make(map[string]*plainKey), make(map[registry.Name]*registry.Endpoints), int64(2)
+	s, keys, held, revision := New(decode.Decoder{}), make(map[string]*plainKey), make(map[registry.Name]*registry.Endpoints), int64(2)
 	write := func(key string) { // a new value of a key, for the model only
 		revision++
 		k := keys[key]
@@ -310,7 +311,7 @@ func TestTheSumOfUpdatesIsWhatAllKeysSay(t *testing.T) {
 func BenchmarkChangeOfOneSlice(b *testing.B) {
 	for _, shape := range []struct{ services, slices int }{{1, 1}, {1, 10}, {1, 1000}, {10_000, 1}} {
 		b.Run(fmt.Sprintf("services=%d/slices=%d", shape.services, shape.slices), func(b *testing.B) {
-			s := New(registry.Decoder{})
+			s := New(decode.Decoder{})
 			for i := range shape.services {
 				for j := range shape.slices {
 					s.Put(Version{Key: []byte(sliceKey(fmt.Sprintf("%d-%d", i, j))), Value: []byte(slice(fmt.Sprint(i), fmt.Sprintf("10.0.%d.%d:1", j/250, j%250))), Created: 2, Revision: 2})

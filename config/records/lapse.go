@@ -18,20 +18,6 @@ const returnFor = time.Minute
 // maxLapses bounds how many slices of one service are remembered after the end of their leases.
 const maxLapses = 64
 
-// A lapse is a slice that was deleted while it belonged to a lease and had ready endpoints. Most often its lease has ended, and that
-// says little of the endpoints: when a registry is away for longer than its leases, all of them end at once, however well the instances
-// are. (Who takes an instance out of service says first that it is not ready.) So a service that has lost all its endpoints keeps these.
-//
-// A registry that was restored from a backup does not know the slices that were written since. Their instances write them again; until
-// then their endpoints stay in force beside those of the backup, whose instances may be long gone.
-type lapse struct {
-	key   string
-	slice *registry.EndpointSlice
-	until time.Time
-	sweep uint32    // number of the last merge when the slice was deleted
-	lost  time.Time // until then it is in force beside others; zero: the registry has not lost it
-}
-
 // lapse remembers the slice of an entry that is over, in place of an earlier one of its key.
 func (s *State) lapse(e *entry) {
 	if e.good.slice.Service == "" {

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"kubeproxy/config"
-	"kubeproxy/registry"
+	"kubeproxy/registry/decode"
 )
 
 // leased is a version of a slice that belongs to a lease.
@@ -24,14 +24,14 @@ func wantEndpoints(t *testing.T, s *State, want string, kept int) {
 		t.Errorf("in force: %q; want %q", got, want)
 	}
 	var st config.Status
-	if s.Describe(&st); st.Kept != kept {
+	if s.Describe(&st, time.Now()); st.Kept != kept {
 		t.Errorf("%d services with endpoints whose leases have ended; want %d", st.Kept, kept)
 	}
 }
 
 func TestAServiceWhoseLeasesHaveAllEndedKeepsItsEndpointsForFiveMinutes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := New(registry.Decoder{})
+		s := New(decode.Decoder{})
 		s.Put(leased("1", 2, slice("a", "10.0.0.1:1")))
 		s.Put(leased("2", 3, slice("a", "10.0.0.2:1")))
 		wantEndpoints(t, s, "a:[10.0.0.1:1 10.0.0.2:1]", 0)
@@ -54,7 +54,7 @@ func TestAServiceWhoseLeasesHaveAllEndedKeepsItsEndpointsForFiveMinutes(t *testi
 
 func TestAnInstanceThatIsRegisteredAgainIsUsedAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := New(registry.Decoder{})
+		s := New(decode.Decoder{})
 		s.Put(leased("1", 2, slice("a", "10.0.0.1:1")))
 		s.Put(leased("2", 3, slice("a", "10.0.0.2:1")))
 		s.Merge(List{}, 10, nil, 3) // a list after an outage: nobody has said that they are gone
@@ -68,7 +68,7 @@ func TestAnInstanceThatIsRegisteredAgainIsUsedAlone(t *testing.T) {
 
 func TestSlicesThatTheRegistryHasLostStayInForceBesideOthersForAMinute(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := New(registry.Decoder{})
+		s := New(decode.Decoder{})
 		s.Put(leased("1", 12, slice("a", "10.0.0.1:1")))
 		s.Put(leased("2", 13, slice("a", "10.0.0.2:1")))
 		wantEndpoints(t, s, "a:[10.0.0.1:1 10.0.0.2:1]", 0)
@@ -96,7 +96,7 @@ func TestSlicesThatTheRegistryHasLostStayInForceBesideOthersForAMinute(t *testin
 }
 
 func TestASliceThatAListLacksIsGoneIfTheRegistryHasLostNothing(t *testing.T) {
-	s := New(registry.Decoder{})
+	s := New(decode.Decoder{})
 	s.Put(leased("1", 12, slice("a", "10.0.0.1:1")))
 	s.Put(leased("2", 13, slice("a", "10.0.0.2:1")))
 	var l List
@@ -114,7 +114,7 @@ func TestOnlyReadyEndpointsOfLeasesAreKept(t *testing.T) {
 		"taken from its lease before": {leased("1", 2, slice("a", "10.0.0.1:1")), {Key: []byte(sliceKey("1")), Value: []byte(slice("a", "10.0.0.1:1")), Created: 2, Revision: 3}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := New(registry.Decoder{})
+			s := New(decode.Decoder{})
 			for _, v := range versions {
 				s.Put(v)
 			}
@@ -126,7 +126,7 @@ func TestOnlyReadyEndpointsOfLeasesAreKept(t *testing.T) {
 }
 
 func TestARecordOfEndpointsComesBeforeWhatHasLapsed(t *testing.T) {
-	s := New(registry.Decoder{})
+	s := New(decode.Decoder{})
 	s.Put(Version{Key: []byte(ends("a")), Value: []byte(addrs("10.0.0.9:1")), Created: 1, Revision: 1})
 	s.Put(leased("1", 2, slice("a", "10.0.0.1:1")))
 	wantEndpoints(t, s, "a:[10.0.0.1:1]", 0)
@@ -137,7 +137,7 @@ func TestARecordOfEndpointsComesBeforeWhatHasLapsed(t *testing.T) {
 }
 
 func TestTheLapsesOfAServiceAreBounded(t *testing.T) {
-	s := New(registry.Decoder{})
+	s := New(decode.Decoder{})
 	const all = 10 * maxLapses
 	for i := range int64(all) {
 		s.Put(leased(instance(i), i+2, slice("a", "10.0.0.1:1")))
@@ -159,7 +159,7 @@ func instance(i int64) string { return string(rune('a' + i)) }
 
 func TestTheLapsesOfEachServiceEndAfterTheirOwnFiveMinutes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := New(registry.Decoder{})
+		s := New(decode.Decoder{})
 		for i, name := range []string{"a", "b", "c"} {
 			s.Put(leased(name, int64(i+2), slice(name, "10.0.0.1:1")))
 		}
@@ -178,7 +178,7 @@ func TestTheLapsesOfEachServiceEndAfterTheirOwnFiveMinutes(t *testing.T) {
 }
 
 func TestAnInstanceThatLapsesAgainIsRememberedAsItWasLast(t *testing.T) {
-	s := New(registry.Decoder{})
+	s := New(decode.Decoder{})
 	for i, addr := range []string{"10.0.0.1:1", "10.0.0.2:1"} { // in one step
 		s.Put(leased("1", int64(i+2), slice("a", addr)))
 		s.Remove([]byte(sliceKey("1")))
@@ -187,7 +187,7 @@ func TestAnInstanceThatLapsesAgainIsRememberedAsItWasLast(t *testing.T) {
 }
 
 func TestAnInstanceThatComesBackWithoutALeaseIsNotRememberedWithIt(t *testing.T) {
-	s := New(registry.Decoder{})
+	s := New(decode.Decoder{})
 	s.Put(leased("1", 2, slice("a", "10.0.0.1:1")))
 	s.Remove([]byte(sliceKey("1")))
 	wantEndpoints(t, s, "a:[10.0.0.1:1]", 1)

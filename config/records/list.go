@@ -4,7 +4,7 @@ import (
 	"slices"
 	"sync"
 
-	"kubeproxy/registry"
+	"kubeproxy/registry/decode"
 )
 
 // A List is everything that the registry holds at one revision, as it is read page by page. Of what the state knew when it
@@ -18,7 +18,7 @@ type List struct {
 	decoder *decoder // of news, page for page; nil where nobody needs them soon
 }
 
-// An unchangedVersion is a listed version whose bytes were those of the entry when they came, and not bad. What the entry
+// An unchangedVersion is a listed version whose bytes were those of the entry when they came, and neither bad nor odd. What the entry
 // made of them takes the place of the bytes.
 type unchangedVersion struct {
 	entry    *entry // for its key and its life only; the rest may change
@@ -32,7 +32,7 @@ func (f unchangedVersion) reading() reading {
 	return reading{key: f.entry.key, created: f.entry.created, revision: f.revision, leased: f.leased, sum: f.sum, known: true, content: f.content}
 }
 
-// isNewest tells whether these are still the bytes of the entry, and the list is no older than what was last seen of it.
+// isNewest reports whether these are still the bytes of the entry, and the list is no older than what was last seen of it.
 func (f unchangedVersion) isNewest() bool {
 	e := f.entry
 	return !e.over && e.sum == f.sum && e.seen <= f.revision
@@ -73,7 +73,7 @@ func (l *List) filterUnchanged(page []Version) {
 	defer s.mu.Unlock()
 	for i, v := range page {
 		e := s.entries[string(v.Key)]
-		if e == nil || e.created != v.Created || e.sum != sums[i] || e.bad() != nil {
+		if e == nil || e.created != v.Created || e.sum != sums[i] || e.isOdd() {
 			l.news = append(l.news, v)
 			continue
 		}
@@ -114,7 +114,7 @@ func (l *List) News() []Version { return l.news }
 // needs them. (Later there are clients, and the few values that have changed are decoded one by one.)
 // Nil decodes nothing.
 type decoder struct {
-	how   registry.Decoder
+	how   decode.Decoder
 	pages [][]decoding
 	work  sync.WaitGroup
 }
@@ -127,7 +127,7 @@ func (d *decoder) add(page []Version) {
 	d.pages = append(d.pages, decoded)
 	d.work.Go(func() {
 		for i, v := range page {
-			decoded[i] = decode(d.how, string(v.Key), v.Value, v.Err)
+			decoded[i] = decodeValue(d.how, string(v.Key), v.Value, v.Err)
 		}
 	})
 }

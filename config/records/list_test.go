@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"kubeproxy/registry"
+	"kubeproxy/registry/decode"
 )
 
 // What is decoded beside the reading is what would be decoded after it, value for value; and only the first list is.
@@ -14,14 +14,14 @@ func TestAFirstListIsDecodedPageByPage(t *testing.T) {
 	for i := range 10 {
 		all = append(all, Version{Key: []byte(spec(fmt.Sprint("s", i))), Value: []byte([]string{port(100 + i), "bad"}[i/8])})
 	}
-	s := New(registry.Decoder{})
+	s := New(decode.Decoder{})
 	l := s.NewList(0)
 	for i := 0; i < len(all); i += 3 {
 		l.Add(all[i:min(i+3, len(all))])
 	}
 	l.Wait()
 	for i, got := range l.decoder.all() {
-		want := decode(registry.Decoder{}, string(all[i].Key), all[i].Value, nil)
+		want := decodeValue(decode.Decoder{}, string(all[i].Key), all[i].Value, nil)
 		if got.key != want.key || (got.err == nil) != (i < 8) || (want.err == nil) != (got.err == nil) || !got.content.service.Equal(want.content.service) {
 			t.Errorf("%s says %+v; want %+v", all[i].Key, got, want)
 		}
@@ -45,7 +45,7 @@ func TestNothingThatIsKeptOfAPageLiesInIt(t *testing.T) {
 		},
 		"without a state": func(*State) List { return List{} },
 	} {
-		l := begin(New(registry.Decoder{}))
+		l := begin(New(decode.Decoder{}))
 		key, value := []byte(spec("a0")), []byte(port(10))
 		for i := range 3 {
 			copy(key, spec(fmt.Sprint("a", i)))

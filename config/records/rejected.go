@@ -2,7 +2,6 @@ package records
 
 import (
 	"cmp"
-	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -11,7 +10,7 @@ import (
 )
 
 func rejection(r reading, err error) *config.Rejection {
-	rejected := &config.Rejection{Key: config.OneLine(r.key), Reason: config.OneLine(err.Error()), Revision: r.revision}
+	rejected := &config.Rejection{Key: config.OneLine(r.key), Reason: config.OneLine(err.Error()), Revision: r.revision, Unread: r.err != nil}
 	switch {
 	case strings.HasPrefix(r.key, registry.EndpointsPrefix):
 		rejected.Kind = registry.KindEndpoints
@@ -28,10 +27,8 @@ func rejection(r reading, err error) *config.Rejection {
 func (s *State) markLocked(e *entry, why *config.Rejection) {
 	was := e.bad()
 	if was != nil {
-		s.invalid--
-		if i := slices.Index(s.listed, was); i >= 0 {
-			s.listed, s.relisted = slices.Delete(s.listed, i, i+1), true
-		}
+		s.rejected.all--
+		s.rejected.drop(was)
 		e.recordErr.bad = nil
 	}
 	if why == nil {
@@ -42,32 +39,22 @@ func (s *State) markLocked(e *entry, why *config.Rejection) {
 		t.goodAt = e.seen // which was good, or is 0
 	}
 	t.bad = why
-	s.invalid++
-	if !s.list(e) {
+	s.rejected.all++
+	if !s.rejected.add(why) {
 		why.Value = "" // only those that are listed are few
 	}
 }
 
-// list puts a rejected key on the list, if there is room, and reports whether it did. As every list of the registry's keys passes
-// here, one that found no room at first gets it later.
-func (s *State) list(e *entry) bool {
-	bad := e.bad()
-	if bad == nil || len(s.listed) >= config.MaxRejections || slices.Contains(s.listed, bad) {
-		return false
+// list puts a key that is rejected or odd on its list, if there is room. As every list of the registry's keys passes here, one that
+// found no room at first gets it later.
+func (s *State) list(e *entry) {
+	if e.recordErr != nil {
+		s.rejected.add(e.recordErr.bad)
+		s.odd.add(e.recordErr.odd)
 	}
-	s.listed, s.relisted = append(s.listed, bad), true
-	return true
 }
 
 // rejections gives the list as it is now, sorted by key, if it has changed since the last time.
 func (s *State) rejections() (list []config.Rejection, changed bool) {
-	if !s.relisted {
-		return nil, false
-	}
-	s.relisted = false
-	for _, rejected := range s.listed {
-		list = append(list, *rejected)
-	}
-	slices.SortFunc(list, func(a, b config.Rejection) int { return cmp.Compare(a.Key, b.Key) })
-	return list, true
+	return s.rejected.sorted(func(a, b config.Rejection) int { return cmp.Compare(a.Key, b.Key) })
 }

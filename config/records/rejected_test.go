@@ -11,10 +11,11 @@ import (
 	"kubeproxy/config"
 	"kubeproxy/config/records/recordstest"
 	"kubeproxy/registry"
+	"kubeproxy/registry/decode"
 )
 
 func TestTheListOfRejectedKeysIsBounded(t *testing.T) {
-	r := New(registry.Decoder{})
+	r := New(decode.Decoder{})
 	var all []Version
 	for i := range 3 * config.MaxRejections {
 		all = append(all, Version{
@@ -23,8 +24,8 @@ func TestTheListOfRejectedKeysIsBounded(t *testing.T) {
 	}
 	r.Merge(listOf(all...), 2, nil, 0)
 	rejections, changed := r.rejections()
-	if !changed || len(rejections) != config.MaxRejections || r.invalid != len(all) {
-		t.Fatalf("%d listed of %d; want %d of %d", len(rejections), r.invalid, config.MaxRejections, len(all))
+	if !changed || len(rejections) != config.MaxRejections || r.rejected.all != len(all) {
+		t.Fatalf("%d listed of %d; want %d of %d", len(rejections), r.rejected.all, config.MaxRejections, len(all))
 	}
 	if !slices.IsSortedFunc(rejections, func(a, b config.Rejection) int { return strings.Compare(a.Key, b.Key) }) {
 		t.Error("they are not sorted")
@@ -44,13 +45,13 @@ func TestTheListOfRejectedKeysIsBounded(t *testing.T) {
 	}
 	r.Merge(listOf(all...), 3, nil, 2)
 	r.Merge(listOf(all...), 3, nil, 2)
-	if rejections, _ := r.rejections(); len(rejections) != config.MaxRejections || r.invalid != config.MaxRejections {
-		t.Errorf("then %d of %d; want all %d that are left", len(rejections), r.invalid, config.MaxRejections)
+	if rejections, _ := r.rejections(); len(rejections) != config.MaxRejections || r.rejected.all != config.MaxRejections {
+		t.Errorf("then %d of %d; want all %d that are left", len(rejections), r.rejected.all, config.MaxRejections)
 	}
 }
 
 func TestOnlyShortTextsOfListedKeysAreKept(t *testing.T) {
-	r := New(registry.Decoder{})
+	r := New(decode.Decoder{})
 	bad := []string{"{", strings.Repeat("{", config.MaxRejectedValue), strings.Repeat("{", config.MaxRejectedValue+1), "{\xff"}
 	for i := range 2 * config.MaxRejections {
 		r.Put(Version{Key: []byte(registry.SpecsPrefix + fmt.Sprintf("%04d", i)), Value: []byte(bad[i%len(bad)]), Created: 2, Revision: 2})
@@ -82,7 +83,7 @@ func TestOnlyShortTextsOfListedKeysAreKept(t *testing.T) {
 func TestAFloodOfBadRecordsDoesNotFloodTheLog(t *testing.T) {
 	log := recordstest.LogSince(t)
 	synctest.Test(t, func(t *testing.T) {
-		r := New(registry.Decoder{})
+		r := New(decode.Decoder{})
 		for i := range 60_000 { // ten minutes, a hundred a second
 			r.Put(v(2, int64(i+2), fmt.Sprint("bad ", i)))
 			if i%3 == 2 {

@@ -5,129 +5,14 @@ import (
 	"fmt"
 	"hash/maphash"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/golang/glog"
 
-	"kubeproxy/config"
 	"kubeproxy/internal/lograte"
 	"kubeproxy/registry"
+	"kubeproxy/registry/decode"
 )
-
-// A Version is one value of a key, as the registry has it at some moment.
-type Version struct {
-	Key, Value []byte
-	Created    int64 // stands for one life of the key: what is created again after a deletion has another number; 0: not known
-	Revision   int64 // orders the versions of a life, and what is touched while a list is read
-	Leased     bool  // the key is deleted when somebody no longer keeps it alive
-	Err        error // why there is no value, where there should be one; it counts as a value that does not decode
-}
-
-// A State is what a source knows of the registry: every key below the prefix, and which objects
-// these make. It belongs to one goroutine; but [List.Add] may be called by another. Make it with [New].
-type State struct {
-	seed    maphash.Seed
-	decoder registry.Decoder
-
-	mu      sync.Mutex        // held by the owner where it edits entries, and by List.Add
-	entries map[string]*entry // by key: every one, usable or not
-	sweep   uint32            // number of the last merge
-	invalid int               // entries whose newest value cannot be used
-
-	listed     []*config.Rejection // some of them
-	relisted   bool                // since rejections was called last
-	complaints *lograte.Limiter[complaint]
-	summarised bool // none of the keys that are being read can be used: one line says so, and not one for each
-
-	services  map[registry.Name]*registry.Service // what the changes taken so far add up to
-	endpoints map[registry.Name]*registry.Endpoints
-	dirty     []object // may differ from that by now; repeats are harmless
-
-	joins map[registry.Name]*join // by the names of services
-
-	kept      map[registry.Name]bool // services whose endpoints are in force though their leases have ended
-	lapsing   map[registry.Name]bool // services with lapses; some may have none any more
-	nextLapse time.Time              // when the first lapse is forgotten, or earlier; zero: there is none
-}
-
-// An object is a service or the endpoints of one. Up to two keys may name it, and any number of endpoint slices.
-type object struct {
-	kind registry.Kind
-	name registry.Name
-}
-
-// An entry is one key, from its creation to its deletion.
-type entry struct {
-	key       string
-	over      bool         // the key was deleted, or has begun another life since
-	leased    bool         // by its newest version
-	foreign   bool         // not a record's key: somebody else's, or of the wrong depth
-	sweep     uint32       // number of the merge whose list had this key
-	created   int64        // another number is another life of the key
-	sum       uint64       // hash of its newest bytes
-	seen      int64        // the revision of its newest bytes
-	good      content      // the newest version in this life that decoded; zero if none did
-	recordErr *recordError // nil as long as there was none: of most there never is any
-}
-
-// A content is what a record says, by its kind.
-type content struct {
-	service   *registry.Service
-	endpoints *registry.Endpoints
-	slice     *registry.EndpointSlice
-}
-
-func (c content) equal(d content) bool {
-	return c.service.Equal(d.service) && c.endpoints.Equal(d.endpoints) && c.slice.Equal(d.slice)
-}
-
-// A recordError is what is remembered of an entry with values that cannot be used, or are odd.
-type recordError struct {
-	bad    *config.Rejection // why the newest bytes cannot be used; nil: they can
-	goodAt int64             // while bad is set: the revision of the good version
-	told   []uint64          // hashes of values that a log line was written about
-	blamed bool              // an error was logged, and that it is mended was not yet
-}
-
-// noteError returns the recordError of an entry, and makes it if there is none.
-func (e *entry) noteError() *recordError {
-	if e.recordErr == nil {
-		e.recordErr = new(recordError)
-	}
-	return e.recordErr
-}
-
-// bad tells why the newest bytes cannot be used; nil when they can.
-func (e *entry) bad() *config.Rejection {
-	if e.recordErr == nil {
-		return nil
-	}
-	return e.recordErr.bad
-}
-
-// goodAt gives the revision of the good version.
-func (e *entry) goodAt() int64 {
-	if e.bad() == nil {
-		return e.seen
-	}
-	return e.recordErr.goodAt
-}
-
-// A reading is a version with what is known of it already.
-type reading struct {
-	key               string
-	created, revision int64
-	leased            bool
-	sum               uint64 // hash of its bytes
-
-	// What it says: decoded before, or known by another version of the same bytes, or still to be decoded.
-	decoded *decoding
-	known   bool
-	content content
-	value   []byte
-	err     error // why there is no value
-}
 
 // sum gives the hash of a value's bytes, or of why there are none.
 func (s *State) sum(v Version) uint64 {
@@ -165,7 +50,7 @@ func (s *State) says(r *reading) decoding {
 	case r.known:
 		return decoding{content: r.content}
 	}
-	return decode(s.decoder, r.key, r.value, r.err)
+	return decodeValue(s.decoder, r.key, r.value, r.err)
 }
 
 // A decoding is what a value says, or why it says nothing.
@@ -176,13 +61,13 @@ type decoding struct {
 	err      error
 }
 
-// decode reads a value; err is why there is none.
-func decode(decoder registry.Decoder, key string, value []byte, err error) decoding {
+// decodeValue reads a value; err is why there is none.
+func decodeValue(decoder decode.Decoder, key string, value []byte, err error) decoding {
 	if err != nil {
 		return decoding{key: key, err: err}
 	}
 	d := decoding{key: key}
-	var record registry.Record
+	var record decode.Record
 	record, d.warnings, d.err = decoder.Decode(key, value)
 	if record.NoNodePort > 0 {
 		glog.V(3).Infof("service %v: ports that have no nodePort are not offered: %d", record.Key.Name, record.NoNodePort)
@@ -208,7 +93,7 @@ type complaint struct {
 const maxTold = 8
 
 // New returns a state in which nothing is known. Records will be decoded by decoder.
-func New(decoder registry.Decoder) *State {
+func New(decoder decode.Decoder) *State {
 	return &State{
 		decoder:   decoder,
 		entries:   make(map[string]*entry),
@@ -226,7 +111,7 @@ func New(decoder registry.Decoder) *State {
 // Len is the number of keys, usable or not.
 func (s *State) Len() int { return len(s.entries) }
 
-// Put takes in the newest value of a key, and tells whether it is another value or another life than
+// Put takes in the newest value of a key, and reports whether it is another value or another life than
 // was known.
 //
 // The bytes decide that, by their hash. The revision cannot: a registry whose data were wiped can come
@@ -266,8 +151,10 @@ func (s *State) readLocked(e *entry, r reading) {
 	said := s.says(&r)
 	if said.err != nil {
 		s.markLocked(e, rejection(r, said.err))
+		s.noteOddLocked(e, r, nil)
 	} else {
 		s.markLocked(e, nil)
+		s.noteOddLocked(e, r, said.warnings)
 		s.useLocked(e, said.content, r)
 		if e.recordErr != nil && e.recordErr.blamed {
 			e.recordErr.blamed = false
@@ -395,6 +282,7 @@ func (s *State) removeLocked(e *entry) {
 func (s *State) forgetLocked(e *entry) {
 	e.over = true
 	s.markLocked(e, nil)
+	s.noteOddLocked(e, reading{}, nil)
 	switch {
 	case e.good.slice != nil:
 		s.rejoinLocked(e, e.good.slice)
@@ -404,7 +292,7 @@ func (s *State) forgetLocked(e *entry) {
 	}
 }
 
-// news tells whether this value of the key has not been spoken of, and remembers that it has been.
+// news reports whether this value of the key has not been spoken of, and remembers that it has been.
 func (e *entry) news(sum uint64) bool {
 	t := e.noteError()
 	if slices.Contains(t.told, sum) {

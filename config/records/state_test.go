@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"kubeproxy/registry"
+	"kubeproxy/registry/decode"
 )
 
 // show takes out all changes and gives the services in force: "a:80@2", with the create revision.
@@ -102,7 +103,7 @@ func TestTheNewestGoodVersionGivenIsInForce(t *testing.T) {
 			for i := range 4 {
 				often := i%2 == 1 // changes taken after each step add up to the same
 				sifted = i/2 == 1 // and so do lists of which only the news was kept
-				r := New(registry.Decoder{})
+				r := New(decode.Decoder{})
 				for _, step := range test.steps {
 					step(r)
 					if often {
@@ -112,8 +113,8 @@ func TestTheNewestGoodVersionGivenIsInForce(t *testing.T) {
 				if got := r.show(); got != test.want {
 					t.Errorf("%q in force; want %q", got, test.want)
 				}
-				if n := len(r.entries); n == 0 && r.invalid != 0 {
-					t.Errorf("%d invalid keys of %d", r.invalid, n)
+				if n := len(r.entries); n == 0 && r.rejected.all != 0 {
+					t.Errorf("%d invalid keys of %d", r.rejected.all, n)
 				}
 			}
 		})
@@ -121,7 +122,7 @@ func TestTheNewestGoodVersionGivenIsInForce(t *testing.T) {
 }
 
 func TestOfAListOnlyTheNewsIsKept(t *testing.T) {
-	r := New(registry.Decoder{})
+	r := New(decode.Decoder{})
 	r.Put(v(2, 2, port(1)))
 	for _, test := range []struct {
 		name string
@@ -148,9 +149,9 @@ func TestOfAListOnlyTheNewsIsKept(t *testing.T) {
 func TestAStateUnderstandsRecordsAsItIsTold(t *testing.T) {
 	const value = `{"ports":[{"port":1,"nodePort":30001}]}`
 	for _, test := range []struct {
-		decoder registry.Decoder
+		decoder decode.Decoder
 		want    string
-	}{{registry.Decoder{}, "a:1@2"}, {registry.Decoder{NodePorts: true}, "a:30001@2"}} {
+	}{{decode.Decoder{}, "a:1@2"}, {decode.Decoder{NodePorts: true}, "a:30001@2"}} {
 		listed, heard := New(test.decoder), New(test.decoder)
 		heard.Put(v(2, 2, value))
 		listed.Merge(listed.sifted(v(2, 2, value)), 2, nil, 0)
@@ -163,7 +164,7 @@ func TestAStateUnderstandsRecordsAsItIsTold(t *testing.T) {
 }
 
 func TestAnUnchangedListChangesNothing(t *testing.T) {
-	r := New(registry.Decoder{})
+	r := New(decode.Decoder{})
 	all, revision := bigRegistry(100), int64(201)
 	if different, _ := r.Merge(r.sifted(all...), revision, nil, 0); different.N != 200 {
 		t.Errorf("%d different at first; want all", different.N)
@@ -188,7 +189,7 @@ func TestAnUnchangedListChangesNothing(t *testing.T) {
 }
 
 func TestAValueWrittenOtherwiseThatSaysTheSameIsNoChange(t *testing.T) {
-	r := New(registry.Decoder{})
+	r := New(decode.Decoder{})
 	r.Put(v(2, 2, port(1)))
 	r.changes()
 	if !r.Put(v(2, 3, " "+port(1))) {
@@ -218,7 +219,7 @@ func TestDivergencesAreWhatTheWatchShouldHaveTold(t *testing.T) {
 		{"the same, but older than it was", 9, []Version{v(2, 1, port(1))}, 0, 1},
 	} {
 		for _, sifted := range []bool{false, true} {
-			r := New(registry.Decoder{})
+			r := New(decode.Decoder{})
 			r.Put(v(2, 2, port(1)))
 			l := listOf(test.list...)
 			if sifted {
@@ -233,7 +234,7 @@ func TestDivergencesAreWhatTheWatchShouldHaveTold(t *testing.T) {
 
 // A directory of files, for one, has neither lives nor revisions of its keys, and is only ever listed.
 func TestAStoreWithoutLivesAndRevisionsIsFollowedByListsAlone(t *testing.T) {
-	s := New(registry.Decoder{})
+	s := New(decode.Decoder{})
 	for i, test := range []struct {
 		list []Version
 		want string
@@ -256,7 +257,7 @@ func TestAStoreWithoutLivesAndRevisionsIsFollowedByListsAlone(t *testing.T) {
 }
 
 func TestWhatIsRememberedOfAKeyIsBounded(t *testing.T) {
-	r := New(registry.Decoder{})
+	r := New(decode.Decoder{})
 	for i := range 10 * maxTold {
 		r.Put(v(2, int64(i+2), fmt.Sprint("bad ", i)))
 	}
@@ -264,14 +265,14 @@ func TestWhatIsRememberedOfAKeyIsBounded(t *testing.T) {
 		t.Errorf("%d values remembered; want %d", n, maxTold)
 	}
 	r.Remove([]byte(spec("a")))
-	if len(r.entries) != 0 || r.invalid != 0 {
-		t.Errorf("%d entries and %d invalid ones left of a deleted key", len(r.entries), r.invalid)
+	if len(r.entries) != 0 || r.rejected.all != 0 {
+		t.Errorf("%d entries and %d invalid ones left of a deleted key", len(r.entries), r.rejected.all)
 	}
 }
 
 // The key of an entry is a string already, and an object's key is looked up by its parts.
 func TestToFindAKnownKeyLeavesNoGarbage(t *testing.T) {
-	r, all := New(registry.Decoder{}), bigRegistry(1)
+	r, all := New(decode.Decoder{}), bigRegistry(1)
 	r.Merge(listOf(all...), 3, nil, 0)
 	name := registry.Name{Namespace: "default", Name: "service-00000"}
 	if n := testing.AllocsPerRun(10, func() {
@@ -307,7 +308,7 @@ func TestAClaimIsDatedByTheRevisionThatProvesIt(t *testing.T) {
 		{"given up and added again", func(r *State) { r.Put(v(2, 2, both)); r.Put(v(2, 3, port(1))); r.Put(v(2, 7, both)) }, []int64{2, 7}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			r := New(registry.Decoder{})
+			r := New(decode.Decoder{})
 			test.news(r)
 			services, _ := r.changes()
 			if len(services) != 1 || !slices.Equal(services[0].Value.Since, test.want) {

@@ -19,16 +19,21 @@ func (s *State) Update(set bool, revision int64, received time.Time) registry.Up
 	return u
 }
 
-// Describe enters into a status what is in force, and what is not.
-func (s *State) Describe(st *config.Status) {
-	st.Services, st.Endpoints, st.Rejected, st.Kept = len(s.services), len(s.endpoints), s.invalid, len(s.kept)
+// Describe enters into a status what is in force, and what is not, as of now.
+func (s *State) Describe(st *config.Status, now time.Time) {
+	st.Loss = st.Loss.After(st.Services, len(s.services), now)
+	st.Services, st.Endpoints, st.Kept = len(s.services), len(s.endpoints), len(s.kept)
+	st.Rejected, st.Warned = s.rejected.all, s.odd.all
+	if warnings, changed := s.warnings(); changed {
+		st.Warnings = warnings
+	}
 	if rejections, changed := s.rejections(); changed {
 		st.Rejections = rejections
 	}
 }
 
 // Useless reports whether there are keys of records and none of them can be used.
-func (s *State) Useless() bool { return s.invalid > 0 && len(s.services)+len(s.endpoints) == 0 }
+func (s *State) Useless() bool { return s.rejected.all > 0 && len(s.services)+len(s.endpoints) == 0 }
 
 // changes takes out what has changed since the last time.
 func (s *State) changes() (services []registry.Change[registry.Service], endpoints []registry.Change[registry.Endpoints]) {

@@ -56,12 +56,6 @@ type File struct {
 	endpoints map[registry.Name]*registry.Endpoints
 }
 
-// A state is what is written.
-type state struct {
-	services  []*registry.Service
-	endpoints []*registry.Endpoints
-}
-
 // Open checks the directory, and removes what a killed process left half-written, once it is a minute old.
 func Open(cfg Config) (*File, error) {
 	if err := os.Mkdir(cfg.Dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {

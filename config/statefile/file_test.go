@@ -76,7 +76,7 @@ func example() registry.Batch {
 			{Name: odd, Created: -1},
 		},
 		[]*registry.Endpoints{
-			{Name: web, ByPort: []registry.PortAddrs{
+			{Name: web, Weights: "10.0.0.1=5,db.example=0", ByPort: []registry.PortAddrs{
 				{Port: "", Addrs: registry.NewAddrs(addr("10.0.0.2:80"), addr("10.0.0.1:80"), addr("[fe80::1%eth0]:81"), addr("db.example:82"))},
 				{Port: "\xfe", Addrs: registry.NewAddrs(addr("10.0.0.2:80"))},
 			}},

@@ -62,6 +62,7 @@ type endpoints struct {
 	Namespace text        `json:"namespace"`
 	Name      text        `json:"name"`
 	ByPort    []portAddrs `json:"by_port"`
+	Weights   text        `json:"weights,omitempty"`
 }
 
 type portAddrs struct {
@@ -143,7 +144,7 @@ func ofService(v *registry.Service) *service {
 }
 
 func ofEndpoints(v *registry.Endpoints) *endpoints {
-	e := &endpoints{Namespace: text(v.Namespace), Name: text(v.Name.Name)}
+	e := &endpoints{Namespace: text(v.Namespace), Name: text(v.Name.Name), Weights: text(v.Weights)}
 	for _, p := range v.ByPort {
 		addrs := make([]text, 0, p.Addrs.Len())
 		for a := range p.Addrs.All() {
@@ -268,7 +269,10 @@ func (s *service) value() (*registry.Service, error) {
 }
 
 func (e *endpoints) value() (*registry.Endpoints, error) {
-	v := &registry.Endpoints{Name: registry.Name{Namespace: string(e.Namespace), Name: string(e.Name)}}
+	v := &registry.Endpoints{Name: registry.Name{Namespace: string(e.Namespace), Name: string(e.Name)}, Weights: registry.Weights(e.Weights)}
+	if err := v.Weights.Check(); err != nil {
+		return nil, err
+	}
 	for i, p := range e.ByPort {
 		if i > 0 && e.ByPort[i-1].Port >= p.Port {
 			return nil, fmt.Errorf("port %s is out of order", registry.Quote(string(p.Port)))
@@ -292,4 +296,10 @@ func (e *endpoints) value() (*registry.Endpoints, error) {
 		v.ByPort = append(v.ByPort, registry.PortAddrs{Port: string(p.Port), Addrs: registry.NewAddrs(addrs...)})
 	}
 	return v, nil
+}
+
+// A state is what is written.
+type state struct {
+	services  []*registry.Service
+	endpoints []*registry.Endpoints
 }

@@ -5,13 +5,14 @@ package takeover
 import (
 	"context"
 	"iter"
+	"sync/atomic"
 )
 
 // supported: descriptors are passed and counted as Linux does it.
 const supported = false
 
 // A Listener is where a process waits for its successor. There is none here.
-type Listener struct{}
+type Listener struct{ Failures *atomic.Uint64 }
 
 // Listen returns an error.
 func Listen(string) (*Listener, error) { return nil, errNotHere }

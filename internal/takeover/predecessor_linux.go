@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"slices"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -28,6 +29,9 @@ type Listener struct {
 	path   string
 	socket *net.UnixListener
 	own    os.FileInfo // of the file at path, as long as it is ours
+
+	// Failures counts the conversations after which this process goes on; a ping is none. It is set before Run; nil counts nothing.
+	Failures *atomic.Uint64
 }
 
 // Listen takes the place of whoever listened at path before. The file is made with mode 0600.
@@ -61,7 +65,7 @@ func Listen(path string) (*Listener, error) {
 		socket.Close()
 		return nil, err
 	}
-	return &Listener{path, socket, info}, nil
+	return &Listener{path: path, socket: socket, own: info}, nil
 }
 
 // Close stops listening, and removes the file unless it is another process's by now.
@@ -115,6 +119,7 @@ func (l *Listener) converse(ctx context.Context, socket *net.UnixConn, p Predece
 	case err == nil && !started: // a ping
 		return false
 	case err != nil:
+		l.failed()
 		c.refuse(err)
 		glog.Errorf("%s is not handed anything: %v; this process goes on", c.who(), err)
 		return false
@@ -125,6 +130,7 @@ func (l *Listener) converse(ctx context.Context, socket *net.UnixConn, p Predece
 		err = nil
 	}
 	if err != nil {
+		l.failed()
 		p.Thaw()
 		c.refuse(err)
 		glog.Errorf("the take-over by %s has failed: %v; this process goes on, and nobody was lost", c.who(), err)
@@ -142,6 +148,12 @@ func (l *Listener) converse(ctx context.Context, socket *net.UnixConn, p Predece
 		glog.Warningf("%s serves, and could not be told what was counted here: %v", c.who(), err)
 	}
 	return true
+}
+
+func (l *Listener) failed() {
+	if l.Failures != nil {
+		l.Failures.Add(1)
+	}
 }
 
 // greet hears what a peer wants. It reports whether that is to take over.

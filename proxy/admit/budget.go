@@ -12,8 +12,8 @@ import (
 	"kubeproxy/internal/lograte"
 )
 
-// A Budget shares out the descriptors that clients can make us open. It is the hard limit behind those
-// of limits.go, and reached where listeners or a low descriptor limit leave less than these assume. When
+// A Budget shares out the descriptors that clients can make the process open. It is the hard limit behind those
+// of connections and sessions, and reached where listeners or a low descriptor limit leave less than these assume. When
 // they are used up, new clients wait in the kernel's queue until others leave, and what is open goes on. v0.4 ran into
 // the system's limit instead: then nothing else could be opened either, not even a connection to
 // etcd, and accepting became a hot loop (D38).

@@ -21,6 +21,8 @@ func (c *Choice) draw() *Endpoint {
 	case c.balance == registry.SourceAddress:
 		ring := s.hashRing()
 		return s.endpoints[ring.At(ring.Find(c.client))]
+	case s.shares != nil:
+		return s.endpoints[s.shares.Turn(s.cursor.Add(1)-1)]
 	}
 	return s.endpoints[(s.cursor.Add(1)-1)%uint64(n)]
 }
@@ -46,9 +48,24 @@ func (c *Choice) another() *Endpoint {
 // leastLoaded returns the less loaded one of two endpoints that are chosen at random. That bounds the load of the fullest almost as
 // well as a comparison of all does, costs the same for any number, and clients that arrive at one moment do not all choose the same.
 func (s *endpointSet) leastLoaded(protocol registry.Protocol) *Endpoint {
-	i, j := choosing.Two(rand.Uint64(), len(s.endpoints))
+	random := rand.Uint64()
+	if s.shares != nil {
+		return s.leastOfWeighted(random, protocol)
+	}
+	i, j := choosing.Two(random, len(s.endpoints))
 	a, b := s.endpoints[i], s.endpoints[j]
 	if b.load(protocol) < a.load(protocol) {
+		return b
+	}
+	return a
+}
+
+// leastOfWeighted is leastLoaded where weights differ: each of the two is chosen as often as its weight says, and a load counts in
+// proportion to it. The two may be the same.
+func (s *endpointSet) leastOfWeighted(random uint64, protocol registry.Protocol) *Endpoint {
+	i, j := s.shares.Random(uint32(random)), s.shares.Random(uint32(random>>32))
+	a, b := s.endpoints[i], s.endpoints[j]
+	if float64(b.load(protocol))*float64(s.weights[i]) < float64(a.load(protocol))*float64(s.weights[j]) {
 		return b
 	}
 	return a
@@ -58,7 +75,7 @@ func (s *endpointSet) leastLoaded(protocol registry.Protocol) *Endpoint {
 func (e *Endpoint) load(protocol registry.Protocol) int64 {
 	x := e.known.Load()
 	switch {
-	case e.forbidden:
+	case e.isExcluded():
 		return math.MaxInt64
 	case x == nil:
 		return 0
@@ -79,6 +96,6 @@ func (s *endpointSet) hashRing() *choosing.Ring {
 	for i, e := range s.endpoints {
 		hashes[i] = choosing.HashOf(e.Addr)
 	}
-	s.ring.CompareAndSwap(nil, choosing.NewRing(hashes))
+	s.ring.CompareAndSwap(nil, choosing.NewRing(hashes, s.weights))
 	return s.ring.Load()
 }

@@ -16,11 +16,11 @@ func (lb *LoadBalancerRR) SetService(name registry.Name, service *registry.Servi
 	lb.mu.Lock()
 	defer lb.mu.Unlock()
 	for _, r := range lb.services[name] {
-		var wanted [2]*registry.Check
+		var wanted [2]*registry.Terms
 		if service != nil {
 			for _, p := range service.Ports {
 				if p.Name == r.Key.Port {
-					wanted[p.Protocol] = &service.Checks
+					wanted[p.Protocol] = &service.Terms
 				}
 			}
 		}
@@ -34,8 +34,8 @@ type check struct {
 	on  bool
 }
 
-// setChecks has the endpoints checked; nil: not.
-func (r *Rotation) setChecks(wanted [2]*registry.Check) {
+// setChecks has the endpoints checked as the terms of the service say, over each protocol; nil: not.
+func (r *Rotation) setChecks(wanted [2]*registry.Terms) {
 	var are [2]check
 	for protocol, w := range wanted {
 		if w != nil {
@@ -47,6 +47,7 @@ func (r *Rotation) setChecks(wanted [2]*registry.Check) {
 	if are == r.checks {
 		return
 	}
+	defer r.changed()
 	for _, e := range r.set.Load().endpoints {
 		r.unwatchLocked(e)
 	}
@@ -95,6 +96,9 @@ func (e *Endpoint) Checked(protocol registry.Protocol, passes bool) {
 	e.Record().health[protocol].Checked(passes, e.Rotation.balancer.Checker.SlowStart)
 	e.follow(protocol)
 }
+
+// Noted notes that a check of the endpoint has another result than the one before. Only the checker calls it.
+func (e *Endpoint) Noted(registry.Protocol) { e.Rotation.changed() }
 
 // checkState returns what checks over a protocol have found; the zero value where there are none.
 func (e *Endpoint) checkState(protocol registry.Protocol) (s checks.State) {

@@ -18,6 +18,7 @@ type Endpoint struct {
 	Addr      registry.Addr
 	Rotation  *Rotation
 	forbidden bool                   // its address is not allowed
+	weight    atomic.Int32           // in the newest set that it is in; 0: no new client
 	at        atomic.Int32           // its position in the newest set that it is in
 	known     atomic.Pointer[record] // nil until there is any
 }
@@ -45,7 +46,7 @@ func (e *Endpoint) Record() *record {
 	return e.known.Load()
 }
 
-// Gone tells whether the endpoint is no longer in its rotation.
+// Gone reports whether the endpoint is no longer in its rotation.
 func (e *Endpoint) Gone() bool {
 	x := e.known.Load()
 	return x != nil && x.gone.Load()
@@ -72,7 +73,7 @@ func (e *Endpoint) Joined() { e.Record().active.Add(1) }
 // Left notes that one of those has ended, or has moved to another endpoint.
 func (e *Endpoint) Left() { e.Record().active.Add(-1) }
 
-// down tells whether the endpoint is being passed over just now.
+// down reports whether the endpoint is being passed over just now.
 func (e *Endpoint) down(protocol registry.Protocol) bool {
 	h := e.healthOf(protocol)
 	return h != nil && h.DownUntil() != 0 && monotonic.Now() < h.DownUntil()
@@ -94,17 +95,21 @@ func (e *Endpoint) returns(protocol registry.Protocol) time.Duration {
 
 // follow has the roster that the endpoint is in follow its health.
 func (e *Endpoint) follow(protocol registry.Protocol) {
+	defer e.Rotation.changed()
 	set, at := e.Rotation.set.Load(), int(e.at.Load())
 	r := set.rosters[protocol].Load()
-	if r == nil || e.forbidden || at >= len(set.endpoints) || set.endpoints[at] != e {
+	if r == nil || e.isExcluded() || at >= len(set.endpoints) || set.endpoints[at] != e {
 		return // there is none; or the endpoint has left, or is being given its place in a new set
 	}
 	r.sort(at, e.returns(protocol))
 }
 
-// passesOver tells whether a client that could have the endpoint is to be given another one.
+// isExcluded reports whether no new client is given the endpoint, however it is: its address is not allowed, or its weight is 0.
+func (e *Endpoint) isExcluded() bool { return e.forbidden || e.weight.Load() == 0 }
+
+// passesOver reports whether a client that could have the endpoint is to be given another one.
 func (e *Endpoint) passesOver(protocol registry.Protocol) bool {
-	if e.forbidden {
+	if e.isExcluded() {
 		return true
 	}
 	x := e.known.Load()

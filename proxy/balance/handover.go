@@ -4,6 +4,7 @@ import (
 	"iter"
 	"maps"
 	"net/netip"
+	"time"
 
 	"kubeproxy/internal/monotonic"
 	"kubeproxy/proxy/balance/affinity"
@@ -103,13 +104,12 @@ func (lb *LoadBalancerRR) find(key registry.PortKey) *Rotation {
 	return nil
 }
 
-// Departed returns an endpoint of a predecessor's that is not in the rotation any more: what removal means for its connections
-// counts from now on.
-func (r *Rotation) Departed(addr registry.Addr) *Endpoint {
+// Departed returns an endpoint of a predecessor's that left the rotation so long ago, which is when the time of its connections began.
+func (r *Rotation) Departed(addr registry.Addr, ago time.Duration) *Endpoint {
 	e := &Endpoint{Addr: addr, Rotation: r}
 	x := e.Record()
 	x.gone.Store(true)
-	x.Lifetime.End(r.balancer.OnRemoval, traffic.EndpointRemoved)
+	x.Lifetime.End(r.balancer.OnRemoval, traffic.EndpointRemoved, ago)
 	return e
 }
 

@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"kubeproxy/internal/monotonic"
 	"kubeproxy/proxy/traffic"
 )
 
@@ -16,6 +17,7 @@ import (
 // that merely changes begins no lifetime.
 type Lifetime struct {
 	Over atomic.Bool
+	over atomic.Int64 // when it ended, by package monotonic
 
 	mu    sync.Mutex // guards the fields below
 	ctx   context.Context
@@ -42,14 +44,23 @@ func (t *Lifetime) cut(why traffic.Reason) {
 	t.close(cut(why))
 }
 
-// End notes that the endpoint or the service was removed, and sees to it that the connections of the
+// Ago returns how long ago the endpoint or the service was removed; 0 if it was not. It may be called on no lifetime.
+func (t *Lifetime) Ago() time.Duration {
+	if !t.IsOver() {
+		return 0
+	}
+	return max(1, monotonic.Now()-time.Duration(t.over.Load()))
+}
+
+// End notes that the endpoint or the service was removed so long ago, and sees to it that the connections of the
 // lifetime are told when their time is up.
-func (t *Lifetime) End(then Removal, why traffic.Reason) {
+func (t *Lifetime) End(then Removal, why traffic.Reason, ago time.Duration) {
+	t.over.Store(int64(monotonic.Now() - ago))
 	t.Over.Store(true)
 	switch {
 	case !then.Close:
-	case then.After > 0:
-		time.AfterFunc(then.After, func() { t.cut(why) })
+	case then.After > ago:
+		time.AfterFunc(then.After-ago, func() { t.cut(why) })
 	default:
 		t.cut(why)
 	}

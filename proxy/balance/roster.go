@@ -13,7 +13,7 @@ import (
 // A roster divides the endpoints of one set, over one protocol, into those that are ready to be offered and those that
 // are ejected: they failed, or cannot be used for now. It finds the next one in turn, and the ejected one that
 // returns first, at a cost that does not depend on how many there are (an ejection costs their logarithm). Endpoints
-// whose address is not allowed are in neither part.
+// whose address is not allowed, or whose weight is 0, are in neither part.
 //
 // A set has no roster until a client is to be given another endpoint than the one whose turn it is. The [health] of
 // an endpoint is the truth; the roster only follows it, and corrects itself where it has missed something.
@@ -34,7 +34,7 @@ func newRoster(set *endpointSet, protocol registry.Protocol) *roster {
 	r := &roster{index: ejection.NewIndex(len(set.endpoints))}
 	now := monotonic.Now()
 	for at, e := range set.endpoints {
-		if e.forbidden {
+		if e.isExcluded() {
 			continue
 		}
 		due := e.returns(protocol)
@@ -68,7 +68,7 @@ func (r *roster) draw(c *Choice) *Endpoint {
 		r.looks++
 		e := set.endpoints[at]
 		switch {
-		case c.hasOffered(e):
+		case c.hasOffered(e), e.isExcluded(): // the latter: since the roster was made
 		case e.passesOver(c.protocol):
 			due := e.returns(c.protocol)
 			if r.index.Set(at, due); due == 0 && warming == nil {
@@ -84,7 +84,7 @@ func (r *roster) draw(c *Choice) *Endpoint {
 	}
 	at := r.index.Soonest(MaxOffers, func(at int) bool { // fewer than MaxOffers were offered
 		r.looks++
-		return c.hasOffered(set.endpoints[at])
+		return c.hasOffered(set.endpoints[at]) || set.endpoints[at].isExcluded()
 	})
 	if at >= 0 {
 		e := set.endpoints[at]

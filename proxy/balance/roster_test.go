@@ -19,7 +19,7 @@ import (
 func rotationOf(addrs ...registry.Addr) *Rotation {
 	r := &Rotation{Key: registry.PortKey{Name: web}, balancer: NewLoadBalancerRR(false)}
 	r.set.Store(new(endpointSet))
-	r.replace(registry.NewAddrs(addrs...), false, Removal{})
+	r.replace(registry.NewAddrs(addrs...), "", false, Removal{})
 	return r
 }
 
@@ -179,7 +179,7 @@ func TestAChoiceEndsWithTheServiceItIsFor(t *testing.T) {
 	if _, ok := c.Next(); !ok {
 		t.Fatal("nothing was offered")
 	}
-	s.lifetime.End(Removal{}, traffic.ServiceRemoved)
+	s.lifetime.End(Removal{}, traffic.ServiceRemoved, 0)
 	if e, ok := c.Next(); ok {
 		t.Errorf("it was offered %d", number(e))
 	}

@@ -31,6 +31,7 @@ type LoadBalancerRR struct {
 	Allowed     []netip.Prefix   // where endpoints may be, none: anywhere; set before the first batch
 	Balance     registry.Balance // of services that name none; unsaid: round robin; set before the first batch
 	Checker     *checks.Checker  // of endpoints whose services want it; nil: none are checked; set before the first batch
+	Changed     func(*Rotation)  // called after each change of the endpoints of a rotation, or of their health, under locks: it must not call back; may be nil; set before the first batch
 	affinities  *affinity.Table[*Endpoint]
 	outages     lograte.Limiter[outage]           // of lines about endpoints that do not answer, or answer again
 	unused      lograte.Limiter[registry.PortKey] // of lines about records with endpoints that are not allowed
@@ -82,7 +83,7 @@ func (lb *LoadBalancerRR) update(name registry.Name, endpoints *registry.Endpoin
 		}
 	}
 	for _, p := range endpoints.ByPort {
-		lb.rotationLocked(registry.PortKey{Name: name, Port: p.Port}).replace(p.Addrs, lb.randomStart, lb.OnRemoval)
+		lb.rotationLocked(registry.PortKey{Name: name, Port: p.Port}).replace(p.Addrs, endpoints.Weights, lb.randomStart, lb.OnRemoval)
 	}
 }
 
@@ -105,7 +106,7 @@ func (lb *LoadBalancerRR) LetGo() {
 
 func (lb *LoadBalancerRR) letGoLocked() {
 	for _, r := range lb.leaving {
-		r.replace(registry.Addrs{}, lb.randomStart, lb.OnRemoval)
+		r.replace(registry.Addrs{}, "", lb.randomStart, lb.OnRemoval)
 		lb.forgetUnusedLocked(r)
 	}
 	lb.leaving = nil
@@ -188,6 +189,10 @@ type endpointSet struct {
 	rosters   [2]atomic.Pointer[roster]     // by Protocol; nil until a client has to be given another than the one in turn
 	ring      atomic.Pointer[choosing.Ring] // nil until a client is chosen for by its address
 	addrs     registry.Addrs                // what endpoints are made of when the set wakes up; none once they are made
+
+	record  registry.Weights // of the record
+	weights []int            // of the endpoints, by their positions; nil while the set sleeps, and if all are alike: 1, or 0
+	shares  *choosing.Shares // of the endpoints, by their weights; nil without those
 }
 
 func (s *endpointSet) isAsleep() bool { return s.addrs.Len() > 0 }
@@ -206,17 +211,17 @@ func (s *endpointSet) roster(protocol registry.Protocol) *roster {
 // in another order change nothing; else the rotation goes on with the first surviving endpoint at or
 // after the next one, and what was known of the health of survivors stays known (v0.4 began again
 // at the first on every change). Only the balancer calls it, under its lock.
-func (r *Rotation) replace(addrs registry.Addrs, randomStart bool, onRemoval Removal) {
+func (r *Rotation) replace(addrs registry.Addrs, weights registry.Weights, randomStart bool, onRemoval Removal) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	old := r.set.Load()
 	position, gone := old.compare(addrs)
-	if len(position) == len(old.endpoints) && len(position) == addrs.Len() && !old.isAsleep() {
+	if len(position) == len(old.endpoints) && len(position) == addrs.Len() && old.record == weights && !old.isAsleep() {
 		return
 	}
-	set := &endpointSet{addrs: addrs}
+	set := &endpointSet{addrs: addrs, record: weights}
 	if len(position) > 0 || r.isChecked() { // the others must be there beside them, or are to be checked
-		set = awoken(r, addrs, position)
+		set = awoken(r, addrs, weights, position)
 		for protocol := range old.rosters {
 			if old.rosters[protocol].Load() != nil {
 				set.roster(registry.Protocol(protocol)) // here, and not while a client waits
@@ -233,6 +238,7 @@ func (r *Rotation) replace(addrs registry.Addrs, randomStart bool, onRemoval Rem
 		set.cursor.Store(uint64(at))
 	}
 	r.set.Store(set)
+	defer r.changed()
 	for _, e := range set.endpoints {
 		r.watchLocked(e)
 	}
@@ -240,7 +246,7 @@ func (r *Rotation) replace(addrs registry.Addrs, randomStart bool, onRemoval Rem
 		r.unwatchLocked(e)
 		x := e.Record() // also of one that had none: a client may be choosing it just now
 		x.gone.Store(true)
-		x.Lifetime.End(onRemoval, traffic.EndpointRemoved)
+		x.Lifetime.End(onRemoval, traffic.EndpointRemoved, 0)
 	}
 	if v := glog.V(3); v {
 		v.Infof("endpoints of %s: %d, of them known to clients %d, gone %d", r.Key, addrs.Len(), len(position), len(gone))
@@ -294,19 +300,20 @@ func (r *Rotation) awakeLocked() *endpointSet {
 	if !asleep.isAsleep() {
 		return asleep
 	}
-	set := awoken(r, asleep.addrs, nil)
+	set := awoken(r, asleep.addrs, asleep.record, nil)
 	set.cursor.Store(asleep.cursor.Load())
 	r.set.Store(set)
 	return set
 }
 
 // awoken makes a set of endpoints that clients can be given: those that stay, at their positions, and new ones.
-func awoken(r *Rotation, addrs registry.Addrs, position map[*Endpoint]int) *endpointSet {
-	set := &endpointSet{endpoints: make([]*Endpoint, addrs.Len())}
+func awoken(r *Rotation, addrs registry.Addrs, weights registry.Weights, position map[*Endpoint]int) *endpointSet {
+	set := &endpointSet{endpoints: make([]*Endpoint, addrs.Len()), record: weights}
 	for e, at := range position {
 		set.endpoints[at] = e
 	}
-	i, forbidden := 0, 0
+	i, forbidden, drained := 0, 0, 0
+	known := weights.Of(addrs)
 	for addr := range addrs.All() {
 		if set.endpoints[i] == nil {
 			// Or the endpoint, which a connection or a client's affinity may keep for long, would keep the record's whole list.
@@ -314,13 +321,26 @@ func awoken(r *Rotation, addrs registry.Addrs, position map[*Endpoint]int) *endp
 			allowed := len(r.balancer.Allowed) == 0 || addr.Host != "" || registry.Within(r.balancer.Allowed, addr.IP.Addr())
 			set.endpoints[i] = &Endpoint{Addr: addr, Rotation: r, forbidden: !allowed}
 		}
-		set.endpoints[i].at.Store(int32(i))
-		if set.endpoints[i].forbidden {
+		e, weight := set.endpoints[i], 1
+		if known != nil {
+			weight = known[i]
+		}
+		e.at.Store(int32(i))
+		e.weight.Store(int32(weight))
+		switch {
+		case e.forbidden:
 			forbidden++
+		case weight == 0:
+			drained++
 		}
 		i++
 	}
-	set.allowed = i - forbidden
+	set.allowed = i - forbidden - drained
+	if known != nil {
+		if shares := choosing.NewShares(known); !shares.AreNone() {
+			set.weights, set.shares = known, shares
+		}
+	}
 	if forbidden > 0 && forbidden < i { // when all are, those that turn clients away for it say so
 		if note, ok := r.balancer.unused.Allow(r.Key); ok {
 			glog.Errorf("%s: %d of %d endpoints are not used: %v%s", r.Key, forbidden, i, registry.ErrNotAllowed, note)
@@ -363,7 +383,7 @@ func (r *Rotation) stickyTo(protocol registry.Protocol, client netip.Addr, timeo
 	return r.balancer.affinities.Client(&r.clients[protocol], client, timeout)
 }
 
-// IsEmpty tells whether there is no endpoint to choose.
+// IsEmpty reports whether there is no endpoint to choose.
 func (r *Rotation) IsEmpty() bool {
 	set := r.set.Load()
 	return len(set.endpoints) == 0 && !set.isAsleep()

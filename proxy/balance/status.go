@@ -91,6 +91,9 @@ func (lb *LoadBalancerRR) EndpointsOf(key registry.PortKey, most int) (first []E
 	if n = len(set.endpoints) + set.addrs.Len(); n > 0 {
 		next = int(set.cursor.Load() % uint64(n))
 	}
+	if set.shares != nil {
+		next = set.shares.Turn(set.cursor.Load())
+	}
 	return slices.Collect(func(yield func(EndpointStatus) bool) {
 		for s := range set.status(r.Key) {
 			if most--; most < 0 || !yield(s) {
@@ -136,6 +139,7 @@ func (e *Endpoint) Status() EndpointStatus {
 	s.Active, s.Connections, s.Failures = x.active.Load(), x.connections.Load(), x.Failures.Load()
 	wall := func(t time.Duration) time.Time { return time.Now().Add(t - monotonic.Now()) }
 	for protocol := range registry.UDP + 1 {
+		s.Checked = s.Checked || x.checks[protocol].Load() != nil
 		if check := e.checkState(protocol); check.Fails {
 			s.CheckError = check.Err
 			s.failingSince(check.Since)
@@ -170,4 +174,5 @@ type EndpointStatus struct {
 	DownUntil    time.Time // it is passed over until then, over one protocol or both; zero when it is not
 	FailingSince time.Time // the first failed attempt since it answered last, or when its checks began to fail; zero when it is well, as far as is known
 	CheckError   string    // of the last check, if checks fail
+	Checked      bool      // it is checked while no client comes, over one protocol or both
 }

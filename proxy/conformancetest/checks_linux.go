@@ -4,11 +4,13 @@ import (
 	"bufio"
 	"fmt"
 	"net"
+	"net/netip"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"kubeproxy/proxy/proxyproto"
 	"kubeproxy/proxy/proxytest"
 	"kubeproxy/registry"
 )
@@ -113,6 +115,38 @@ func (s suite) TestAUDPEndpointThatAnswersItsCheckWronglyGetsNoSessions(t *testi
 			t.Errorf("a session was given %q", a.Name)
 		}
 	}
+}
+
+// A check is the proxy's own connection, and its header says so.
+func (s suite) TestChecksBearAHeaderThatNamesNoClient(t *testing.T) {
+	check := func(version registry.ProxyHeader, port registry.Port, check registry.Check) change {
+		return func(b *registry.Batch) {
+			checkedService("web", port, check)(b)
+			b.Services[named("web")].ProxyHeader = version
+		}
+	}
+	for _, version := range versions {
+		t.Run(version.String(), func(t *testing.T) {
+			n := newNode(t, s.config())
+			site := site{name: "web"}
+			site.status.Store(200)
+			at, headers := headedServer(t, site.serve)
+			n.apply(check(version, tcp(proxytest.FreePort(t)), registry.Check{Path: "/"}), endpoints("web", at))
+			n.failing(0)
+			if h := proxytest.Receive(t, headers, "a check"); h != (heard{}) {
+				t.Errorf("a check says %+v", h)
+			}
+		})
+	}
+	t.Run("a datagram", func(t *testing.T) {
+		n := newNode(t, s.config())
+		server := proxytest.ServeUDP(t, "127.0.0.1:0", func(payload []byte, _ netip.AddrPort) []byte {
+			h, length, err := proxyproto.Parse(payload)
+			return fmt.Appendf(nil, "%v %v %s", h == proxyproto.Header{}, err, payload[length:])
+		})
+		n.apply(check(registry.ProxyV2, udp(proxytest.FreePort(t)), registry.Check{Send: "ping", Expect: "true <nil> ping"}), endpoints("web", server.Addr))
+		n.failing(0)
+	})
 }
 
 func (s suite) TestWhatIsNoLongerWantedIsNoLongerChecked(t *testing.T) {

@@ -182,6 +182,7 @@ func totalsOf(n *node, name string) (sum traffic.Totals) {
 		if t.Service.Name == named(name) {
 			sum.Active += t.Active
 			sum.Begun += t.Begun
+			sum.Carried += t.Carried
 			sum.Sent += t.Sent
 			sum.Received += t.Received
 			sum.DialFailures += t.DialFailures
@@ -194,6 +195,35 @@ func totalsOf(n *node, name string) (sum traffic.Totals) {
 		}
 	}
 	return sum
+}
+
+// ended collects what a node reports of clients that have ended.
+type ended struct {
+	mu  sync.Mutex
+	all []traffic.Ending
+}
+
+func (e *ended) note(ending traffic.Ending) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.all = append(e.all, ending)
+}
+
+// of returns the endings of one protocol, once there are n.
+func (e *ended) of(t *testing.T, protocol registry.Protocol, n int) (some []traffic.Ending) {
+	t.Helper()
+	proxytest.Eventually(t, func() bool {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		some = nil
+		for _, ending := range e.all {
+			if ending.Protocol == protocol {
+				some = append(some, ending)
+			}
+		}
+		return len(some) >= n
+	}, "clients to end")
+	return some
 }
 
 // hammer has clients connect without a pause before, while and after something is done, and counts

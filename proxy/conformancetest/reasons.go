@@ -162,6 +162,13 @@ var tcpReasonCases = []reasonCase{
 		}
 		b.sent, b.received = 0, 0
 	}},
+	{why: traffic.NoProxyHeader, when: "a client of another proxy says something else", config: func(cfg *proxy.Config) {
+		cfg.ProxyProtocolFrom = loopbackRange
+	}, do: func(t *testing.T, b *bookish) {
+		client := b.dial(t, proxytest.Chat("web"))
+		io.WriteString(client, "GET / HTTP/1.1\r\n\r\n")
+		proxytest.Discard(client)
+	}},
 	{why: traffic.EndpointRemoved, when: "its endpoint goes", config: closing, do: func(t *testing.T, b *bookish) {
 		talk := b.talk(t)
 		b.apply(endpoints("web", served(t, proxytest.Chat("other"))))
@@ -352,7 +359,7 @@ func (b *bookish) port(e traffic.Ending) uint16 {
 // turnedAway are the reasons of clients that were given no endpoint.
 var turnedAway = map[traffic.Reason]bool{
 	traffic.NoEndpoints: true, traffic.DialFailed: true, traffic.OwnListener: true, traffic.EndpointNotAllowed: true, traffic.NameFailed: true, traffic.DialLimit: true,
-	traffic.Loop: true, traffic.SourceNotAllowed: true, traffic.ConnectionLimit: true, traffic.ServiceLimit: true, traffic.DescriptorLimit: true,
+	traffic.Loop: true, traffic.SourceNotAllowed: true, traffic.NoProxyHeader: true, traffic.ConnectionLimit: true, traffic.ServiceLimit: true, traffic.DescriptorLimit: true,
 }
 
 // checkAll looks, when the node has stopped, whether the books are balanced: what was told of each

@@ -2,7 +2,6 @@ package conformancetest
 
 import (
 	"net/netip"
-	"sync"
 	"testing"
 	"time"
 
@@ -19,35 +18,6 @@ func unroutable(n int) (all []registry.Addr) {
 		all = append(all, registry.Addr{IP: netip.AddrPortFrom(netip.AddrFrom4([4]byte{203, 0, byte(i >> 8), byte(i)}), 80)})
 	}
 	return all
-}
-
-// ended collects what a node reports of clients that have ended.
-type ended struct {
-	mu  sync.Mutex
-	all []traffic.Ending
-}
-
-func (e *ended) note(ending traffic.Ending) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.all = append(e.all, ending)
-}
-
-// of returns the endings of one protocol, once there are n.
-func (e *ended) of(t *testing.T, protocol registry.Protocol, n int) (some []traffic.Ending) {
-	t.Helper()
-	proxytest.Eventually(t, func() bool {
-		e.mu.Lock()
-		defer e.mu.Unlock()
-		some = nil
-		for _, ending := range e.all {
-			if ending.Protocol == protocol {
-				some = append(some, ending)
-			}
-		}
-		return len(some) >= n
-	}, "clients to end")
-	return some
 }
 
 func (s suite) TestAClientOfEndpointsWithoutARouteCostsSixteenAttempts(t *testing.T) {

@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
-	"iter"
 	"net"
-	"net/netip"
 	"slices"
 	"strings"
 	"sync"
@@ -14,11 +12,8 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"kubeproxy/internal/takeover"
 	"kubeproxy/proxy"
-	"kubeproxy/proxy/balance"
 	"kubeproxy/proxy/handover"
 	"kubeproxy/proxy/proxytest"
 	"kubeproxy/proxy/traffic"
@@ -26,112 +21,6 @@ import (
 )
 
 // A take-over within one process: the successor gets duplicates of descriptors, as SCM_RIGHTS would give it.
-
-// newNodes starts as many proxies: each is to take over from the one before.
-func newNodes(t *testing.T, cfg proxy.Config, n int) []*node {
-	t.Helper()
-	return newNodesOf(t, slices.Repeat([]proxy.Config{cfg}, n)...)
-}
-
-// newNodesOf is newNodes for proxies that differ.
-func newNodesOf(t *testing.T, configs ...proxy.Config) (nodes []*node) {
-	t.Helper()
-	for _, cfg := range configs {
-		nodes = append(nodes, newNode(t, cfg))
-	}
-	t.Cleanup(func() { // all of them, before any looks what is left
-		for _, n := range nodes {
-			n.end()
-		}
-	})
-	return nodes
-}
-
-// liveConfig is the configuration of an engine that passes on everything.
-func liveConfig() proxy.Config {
-	return suite{proxy.Epoll}.config()
-}
-
-// onBothEngines runs a test that holds for listeners alone as well.
-func onBothEngines(t *testing.T, test func(t *testing.T, cfg proxy.Config)) {
-	for _, kind := range []proxy.Kind{proxy.Portable, proxy.Epoll} {
-		t.Run(kind.String(), func(t *testing.T) { test(t, suite{kind}.config()) })
-	}
-}
-
-// passed returns an item as it arrives in another process: with descriptors of its own, and a body that lasts until the next item.
-func passed(t testing.TB, item takeover.Item, body *[]byte) takeover.Item {
-	t.Helper()
-	clear(*body)
-	*body = append((*body)[:0], item.Body...)
-	copied := takeover.Item{Kind: item.Kind, Body: *body}
-	for _, fd := range item.Descriptors {
-		own, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
-		if err != nil {
-			t.Errorf("descriptor %d of kind %d: %v", fd, item.Kind, err)
-		}
-		copied.Descriptors = append(copied.Descriptors, own)
-	}
-	return copied
-}
-
-// allPassed is passed for a sequence of items.
-func allPassed(t testing.TB, items iter.Seq2[takeover.Item, error]) iter.Seq2[takeover.Item, error] {
-	return func(yield func(takeover.Item, error) bool) {
-		var body []byte
-		for item, err := range items {
-			if err != nil {
-				yield(takeover.Item{}, err)
-				return
-			}
-			if !yield(passed(t, item, &body), nil) {
-				return
-			}
-		}
-	}
-}
-
-// giveListeners gives the listeners of a node to its successor, with which that opens its ports.
-func (n *node) giveListeners(next *node, registry ...change) (live bool) {
-	n.t.Helper()
-	items, err := n.Listeners()
-	if err != nil {
-		n.t.Fatal(err)
-	}
-	var copies []takeover.Item
-	for _, item := range items {
-		copies = append(copies, passed(n.t, item, new([]byte)))
-	}
-	if live, err = next.AdoptListeners(copies); err != nil {
-		n.t.Fatal(err)
-	}
-	next.apply(registry...)
-	return live
-}
-
-// freeze returns the connections of a node.
-func (n *node) freeze() iter.Seq2[takeover.Item, error] {
-	n.t.Helper()
-	items, err := n.Freeze(n.t.Context())
-	if err != nil {
-		n.t.Fatal(err)
-	}
-	return allPassed(n.t, items)
-}
-
-// passTo has a successor take over all that a node carries, and ends the node.
-func (n *node) passTo(next *node, registry ...change) {
-	n.t.Helper()
-	if !n.giveListeners(next, registry...) {
-		n.t.Fatal("the successor cannot adopt connections")
-	}
-	if err := next.Adopt(n.freeze()); err != nil {
-		n.t.Fatal(err)
-	}
-	next.Serve()
-	n.Release()
-	n.end()
-}
 
 func TestStreamsGoOnThroughTakeOvers(t *testing.T) {
 	nodes := newNodes(t, liveConfig(), 6)
@@ -286,7 +175,7 @@ func TestADialUnderWayIsBegunAgainByTheSuccessor(t *testing.T) {
 	client := proxytest.TalkTo(t, proxytest.On(port))
 	answered := make(chan error, 1)
 	go func() {
-		_, err := client.Say("said while nobody answered")
+		_, err := client.Say("said before an endpoint answered")
 		answered <- err
 	}()
 	proxytest.Eventually(t, func() bool { return totalsOf(nodes[0], "web").Active == 1 }, "the client")
@@ -515,33 +404,6 @@ func TestAThawLosesNothing(t *testing.T) {
 	}
 }
 
-func TestTheConfigurationWaitsForTheEndOfATakeOver(t *testing.T) {
-	nodes := newNodes(t, liveConfig(), 2)
-	port, later := proxytest.FreePort(t), proxytest.FreePort(t)
-	records := []change{service("web", tcp(port)), endpoints("web", served(t, proxytest.Identify("one")))}
-	nodes[0].apply(records...)
-	nodes[0].giveListeners(nodes[1], records...)
-	applied := make(chan struct{})
-	go func() {
-		defer close(applied)
-		nodes[0].tell(service("more", tcp(later)))
-	}()
-	items := nodes[0].freeze()
-	if isClosed(applied) || len(nodes[0].Status()) != 1 {
-		t.Error("the predecessor has opened a port that its successor was not told of")
-	}
-	for item := range items {
-		for _, fd := range item.Descriptors {
-			syscall.Close(fd)
-		}
-	}
-	nodes[0].Thaw()
-	proxytest.Receive(t, applied, "the configuration")
-	if !proxytest.Listens(proxytest.On(later)) {
-		t.Error("the port of the newest configuration is not open")
-	}
-}
-
 func TestASuccessorThatIsGivenNoConnectionsServesWithTheListeners(t *testing.T) {
 	nodes := newNodes(t, liveConfig(), 2)
 	port := proxytest.FreePort(t)
@@ -557,92 +419,6 @@ func TestASuccessorThatIsGivenNoConnectionsServesWithTheListeners(t *testing.T) 
 	nodes[1].Serve()
 	if name := proxytest.WhoAnswers(t, proxytest.On(port)); name != "one" {
 		t.Errorf("%q answers", name)
-	}
-}
-
-func TestRotationHealthAndAffinityGoOnAfterATakeOver(t *testing.T) {
-	nodes := newNodes(t, liveConfig(), 2)
-	web, affine := proxytest.FreePort(t), proxytest.FreePort(t)
-	named := func(name string) registry.Addr { return served(t, proxytest.Identify(name)) }
-	dead := proxytest.Refusing(t)
-	records := []change{
-		service("web", tcp(web)), endpoints("web", named("a"), dead, named("b"), named("c")),
-		sticky("sticky", time.Hour, tcp(affine)), endpoints("sticky", named("x"), named("y"), named("z")),
-	}
-	nodes[0].apply(records...)
-	one, two := netip.MustParseAddr("127.0.0.3"), netip.MustParseAddr("127.0.0.4")
-	ask := func(from netip.Addr, port uint16) string {
-		answer, err := proxytest.AskTCPFrom(from, proxytest.On(port))
-		if err != nil {
-			t.Fatal(err)
-		}
-		return answer
-	}
-	for i, want := range []string{"a", "b"} {
-		if got := ask(one, web); got != want {
-			t.Fatalf("client %d is answered by %q; want %q", i, got, want)
-		}
-	}
-	ofOne, ofTwo := ask(one, affine), ask(two, affine)
-	nodes[0].passTo(nodes[1], records...)
-	if got := ask(one, web); got != "c" {
-		t.Errorf("the next client is answered by %q; want c, whose turn it is", got)
-	}
-	ejected := slices.ContainsFunc(nodes[1].balancer.Status(), func(s balance.EndpointStatus) bool { return s.Addr == dead && !s.DownUntil.IsZero() })
-	if failures := totalsOf(nodes[1], "web").DialFailures; !ejected && failures == 0 {
-		t.Error("nothing is known any more of the endpoint that does not answer")
-	}
-	if got := ask(two, affine); got != ofTwo {
-		t.Errorf("the second client is answered by %q; before it was %q", got, ofTwo)
-	}
-	if got := ask(one, affine); got != ofOne {
-		t.Errorf("the first client is answered by %q; before it was %q", got, ofOne)
-	}
-}
-
-func TestTheIncumbentOfAPortKeepsItInATakeOver(t *testing.T) {
-	nodes := newNodes(t, liveConfig(), 2)
-	port := proxytest.FreePort(t)
-	younger := []change{serviceSince("younger", 9, tcp(port)), endpoints("younger", served(t, proxytest.Identify("younger")))}
-	older := []change{serviceSince("older", 3, tcp(port)), endpoints("older", served(t, proxytest.Identify("older")))}
-	nodes[0].apply(younger...)
-	nodes[0].apply(older...) // it waits, for the port is taken
-	nodes[0].passTo(nodes[1], slices.Concat(older, younger)...)
-	if name := proxytest.WhoAnswers(t, proxytest.On(port)); name != "younger" {
-		t.Errorf("%s has the port; want younger, which had it before", name)
-	}
-}
-
-func TestConnectionsOfAServiceThatTheSuccessorDoesNotKnowAreTreatedAsRemoved(t *testing.T) {
-	for _, c := range []struct {
-		removal balance.Removal
-		goesOn  bool
-	}{{balance.Removal{}, true}, {balance.Removal{Close: true}, false}} {
-		for _, gone := range []string{"service", "endpoint"} {
-			t.Run(gone, func(t *testing.T) {
-				cfg := liveConfig()
-				cfg.OnRemoval = c.removal
-				nodes := newNodes(t, cfg, 2)
-				port, dns := proxytest.FreePort(t), proxytest.FreePort(t)
-				other := served(t, proxytest.Chat("other"))
-				nodes[0].apply(service("web", tcp(port)), endpoints("web", served(t, proxytest.Chat("one"))),
-					service("dns", udp(dns)), endpoints("dns", servedUDP(t, "one")))
-				client := proxytest.TalkTo(t, proxytest.On(port))
-				client.MustSay(t, "hello")
-				session := proxytest.DialUDP(t, proxytest.On(dns))
-				session.Ask(t)
-				now := []change{service("another", tcp(proxytest.FreePort(t)))}
-				if gone == "endpoint" {
-					now = []change{service("web", tcp(port)), endpoints("web", other)}
-				}
-				nodes[0].passTo(nodes[1], now...)
-				_, err := client.Say("still there?")
-				if c.goesOn != (err == nil) {
-					t.Errorf("goes on: %v; say: %v", c.goesOn, err)
-				}
-				proxytest.Eventually(t, func() bool { return totalsOf(nodes[1], "dns").Active == 0 }, "the end of the session, whose service is gone")
-			})
-		}
 	}
 }
 
@@ -680,24 +456,6 @@ func TestASuccessorWithFewerDescriptorsRefusesAndThePredecessorGoesOn(t *testing
 	nodes[1].end()
 	nodes[0].Thaw()
 	client.MustSay(t, "still there?")
-}
-
-func TestAListenerThatNobodyWantsAnyMoreIsClosed(t *testing.T) {
-	onBothEngines(t, func(t *testing.T, cfg proxy.Config) {
-		nodes := newNodes(t, cfg, 2)
-		kept, gone := proxytest.FreePort(t), proxytest.FreePort(t)
-		nodes[0].apply(service("web", tcp(kept), registry.Port{Name: "old", Protocol: registry.TCP, Number: gone}), endpoints("web", served(t, proxytest.Identify("one"))))
-		nodes[0].giveListeners(nodes[1], service("web", tcp(kept)), endpoints("web", served(t, proxytest.Identify("two"))))
-		nodes[1].Serve()
-		nodes[0].Release()
-		nodes[0].end()
-		if proxytest.Listens(proxytest.On(gone)) {
-			t.Error("the port is still open")
-		}
-		if name := proxytest.WhoAnswers(t, proxytest.On(kept)); name != "two" {
-			t.Errorf("%q answers", name)
-		}
-	})
 }
 
 func TestAFreezeThatTakesTooLongIsGivenUp(t *testing.T) {

@@ -37,6 +37,10 @@ type Config struct {
 	Checks           checks.Settings  // of endpoints while no client comes
 	AllowedEndpoints []netip.Prefix   // where endpoints may be; none: anywhere
 
+	// Other proxies: TCP connections from there have to begin with a PROXY header, which says who the client is. From elsewhere such a
+	// header is like any other bytes of a client.
+	ProxyProtocolFrom []netip.Prefix
+
 	OnRemoval balance.Removal      // what becomes of TCP connections whose endpoint or service is removed
 	Ended     func(traffic.Ending) // called at the end of each TCP connection and UDP session; must not block; may be nil
 	NoteLocal bool                 // Ended is told the proxy's own address towards the endpoint. With package epoll that costs a system call each
@@ -133,9 +137,14 @@ func (c Config) problemsWithin(descriptors int) error {
 		complain("-max_connections=%d and -max_udp_sessions=%d together need %d descriptors, and of the limit of %d clients can have %d: %s %d and %d",
 			c.MaxConnections, c.MaxUDPSessions, needed, descriptors, share, cure, (share-c.MaxUDPSessions)/2, c.MaxUDPSessions)
 	}
-	for _, p := range c.AllowedEndpoints {
-		if !p.IsValid() || p.Addr().Is4In6() { // which would contain nothing
-			complain("-allowed_endpoints: %v is no range of addresses; an IPv4 range is written as 10.0.0.0/8", p)
+	for _, ranges := range []struct {
+		flag string
+		all  []netip.Prefix
+	}{{"-allowed_endpoints", c.AllowedEndpoints}, {"-proxy_protocol_from", c.ProxyProtocolFrom}} {
+		for _, p := range ranges.all {
+			if !p.IsValid() || p.Addr().Is4In6() { // which would contain nothing
+				complain("%s: %v is no range of addresses; an IPv4 range is written as 10.0.0.0/8", ranges.flag, p)
+			}
 		}
 	}
 	if c.OnRemoval.After < 0 {

@@ -54,7 +54,7 @@ func (b *backlog) due(yield func(*conn) bool) {
 	for more := true; more && n < min(len(all), backlogATurn) && (n < reactor.LeastATurn || !b.turn.Late()); n++ {
 		c := all[n]
 		c.queued = false
-		if c.live && c.dial == nil {
+		if c.live && c.isRelayed() {
 			more = yield(c)
 		}
 	}

@@ -33,6 +33,7 @@ type conn struct {
 	generation uint32
 	live       bool
 	queued     bool // it is in the backlog
+	headed     bool // the backend was sent the PROXY header, or it stands first in what is held for it
 	phase      phase
 	looks      uint8 // how often it has been looked at in this phase
 }
@@ -50,6 +51,7 @@ type side struct {
 	wantsOut bool        // the kernel tells when it can be written to again
 	hungUp   bool        // the kernel has told of an end: that a read is short does not mean that there is no more
 	urgent   bool        // it has told of urgent data: likewise, for a read ends before that
+	header   uint16      // bytes of what is held that are our PROXY header, and first: they do not count as sent
 }
 
 // stalled reports whether the side has yet to take what it was sent before.
@@ -104,12 +106,16 @@ type phase uint8
 
 const (
 	noPhase   phase = iota
+	greeting        // its PROXY header is awaited
 	dialling        // it looks for an endpoint
 	young           // it is being relayed, but not for long yet
 	settled         // it has been for longer
 	flushing        // one side is broken, and the other is still to get what it said
 	finishing       // a direction has ended in another way
 )
+
+// isRelayed reports whether c has its endpoint.
+func (c *conn) isRelayed() bool { return c.phase > dialling }
 
 // Conns are the connections of a loop, and when each is looked at next.
 type conns struct {
@@ -179,6 +185,8 @@ const (
 // lookEvery is how long c waits for its next look.
 func (cs *conns) lookEvery(c *conn) time.Duration {
 	switch c.phase {
+	case greeting:
+		return tcp.HeaderTimeout
 	case dialling:
 		return dialTick
 	case young:

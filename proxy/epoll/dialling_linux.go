@@ -57,18 +57,27 @@ type attempt struct {
 // serve begins to see a client to an endpoint.
 func (ds *dialler) serve(fd int, owner *atomic.Pointer[engine.Claim], record tcp.Connection) {
 	ds.conns.load.Add(1)
-	ds.reach(ds.conns.begin(fd, owner, record))
+	ds.start(ds.conns.begin(fd, owner, record))
 }
 
 // handOver has the loop of ds serve a client, and reports whether it will. Any goroutine may call it. The client counts from now
 // on, for the next one is shared out by that.
 func (ds *dialler) handOver(fd int, owner *atomic.Pointer[engine.Claim], record tcp.Connection) bool {
 	ds.conns.load.Add(1)
-	will := ds.requests.Do(func() { ds.reach(ds.conns.begin(fd, owner, record)) })
+	will := ds.requests.Do(func() { ds.start(ds.conns.begin(fd, owner, record)) })
 	if !will {
 		ds.conns.load.Add(-1)
 	}
 	return will
+}
+
+// start begins to look for an endpoint for c, once it is known who the client is.
+func (ds *dialler) start(c *conn) {
+	if c.record.AwaitsHeader() {
+		ds.greet(c)
+	} else {
+		ds.reach(c)
+	}
 }
 
 // reach begins to look for an endpoint for c.

@@ -170,6 +170,7 @@ func (r *relays) drop(s *side) {
 		r.pipes.GiveBack(s.bulk)
 		s.bulk = nil
 	}
+	s.header = 0
 }
 
 // release ends the record of c and frees it.

@@ -42,7 +42,7 @@ func (e *Engine) Export() iter.Seq2[takeover.Item, error] {
 func (r *relays) export(yield func(takeover.Item, error) bool) bool {
 	for c := range r.conns.All {
 		record := c.record.Record()
-		record.Sent, record.Received = c.backend.sent, c.client.sent
+		record.Sent, record.Received, record.Header = c.backend.sent, c.client.sent, c.backend.header
 		record.End = c.end.Record(r.turn.Now)
 		record.End.Flushing = c.phase == flushing
 		var err error
@@ -114,7 +114,7 @@ func (e *Engine) AdoptTCP(record *handover.TCP, at engine.Place, descriptors []i
 		t := c.token(clientSide)
 		l.requests.Do(func() {
 			if c := l.conns.At(t.Index, t.Generation); c != nil {
-				l.dialler.reach(c)
+				l.dialler.start(c)
 			}
 		})
 		return nil
@@ -123,6 +123,7 @@ func (e *Engine) AdoptTCP(record *handover.TCP, at engine.Place, descriptors []i
 		c.client.held = l.relays.tail(record.ToClient)
 	}
 	c.backend.fd, c.backend.open = int32(descriptors[1]), true
+	c.headed, c.backend.header = true, record.Header
 	if e.Cfg.NoteLocal {
 		c.record.GoesFrom(socket.LocalName(descriptors[1]))
 	}

@@ -222,7 +222,7 @@ func (l *loop) carried(ev *unix.EpollEvent) (*conn, *side) {
 	}
 	c := l.conns.At(t.Index, t.Generation)
 	switch {
-	case c == nil || c.dial != nil:
+	case c == nil || !c.isRelayed():
 		return nil, nil
 	case t.Kind == clientSide:
 		return c, &c.client
@@ -241,7 +241,11 @@ func (l *loop) deal(ev *unix.EpollEvent) {
 			l.listeners.accept(*p)
 		}
 	case clientSide:
-		if c := l.conns.At(t.Index, t.Generation); c != nil {
+		switch c := l.conns.At(t.Index, t.Generation); {
+		case c == nil:
+		case c.phase == greeting:
+			l.dialler.hear(c, ev.Events)
+		default:
 			l.relays.stirred(c, &c.client, &c.backend, ev.Events)
 		}
 	case backendSide:
@@ -284,6 +288,8 @@ func (l *loop) expire() {
 		}
 		switch {
 		case !isDue:
+		case c.phase == greeting:
+			l.dialler.unannounced(c, 0, nil)
 		case c.dial != nil:
 			l.dialler.look(c)
 		default:

@@ -99,6 +99,11 @@ func (r *relays) send(c *conn, dst, src *side, b []byte) {
 
 // count notes that n bytes were written to dst.
 func (r *relays) count(c *conn, dst *side, n int) {
+	if dst.header > 0 {
+		ours := min(n, int(dst.header))
+		dst.header -= uint16(ours)
+		n -= ours
+	}
 	dst.sent += uint64(n)
 	if dst == &c.backend {
 		c.record.Claim.Tally.Sent.Add(uint64(n))
@@ -149,24 +154,34 @@ func (r *relays) flush(c *conn, dst, src *side) bool {
 	return c.live
 }
 
-// sendEarly sends what the client of c has said already to an endpoint that is being connected to, and reports
-// whether that went well: its connection stands by then. What a socket does not take yet is held for whichever endpoint answers.
+// sendEarly sends the PROXY header, if the service wants one, and what the client of c has said already to an endpoint that is being
+// connected to, and reports whether that went well: its connection stands by then. What the client said and a socket does not take yet is
+// held for whichever endpoint answers. The header is not: that endpoint gets one of its own.
 func (r *relays) sendEarly(c *conn, fd int) (answered bool, err error) {
-	n, errno := socket.Receive(int(c.client.fd), r.buffer[:])
-	if n <= 0 || errno != 0 {
-		if errno != 0 && errno != unix.EAGAIN && !socket.LacksMemory(errno) { // of which the kernel tells only once
-			c.end.Broke(tcp.ClientSide, errno)
-		}
+	header := len(r.header(c))
+	n, errno := socket.Receive(int(c.client.fd), r.buffer[header:])
+	switch {
+	case errno != 0 && errno != unix.EAGAIN && !socket.LacksMemory(errno): // of which the kernel tells only once
+		c.end.Broke(tcp.ClientSide, errno)
 		return false, nil
+	case errno == 0 && n > 0:
+		c.client.readable = header+n == len(r.buffer) // otherwise that was all there was
+	case header == 0:
+		return false, nil
+	default:
+		n = 0
 	}
-	c.client.readable = n == len(r.buffer) // otherwise that was all there was
-	sent, errno := socket.Send(fd, r.buffer[:n])
-	if errno != 0 {
-		sent = 0
+	whole := r.buffer[:header+n]
+	sent, errno := socket.Send(fd, whole)
+	if errno == 0 {
+		c.headed, c.backend.header = true, uint16(header)
+		r.count(c, &c.backend, sent)
+		whole = whole[sent:]
+	} else {
+		whole = whole[header:]
 	}
-	r.count(c, &c.backend, sent)
-	if sent < n {
-		c.backend.held = r.tail(r.buffer[sent:n])
+	if len(whole) > 0 {
+		c.backend.held = r.tail(whole)
 	}
 	switch errno {
 	case 0:
@@ -175,6 +190,32 @@ func (r *relays) sendEarly(c *conn, fd int) (answered bool, err error) {
 		return false, nil
 	}
 	return false, errno
+}
+
+// header puts the PROXY header of c at the beginning of the buffer: nothing if its service wants none.
+func (r *relays) header(c *conn) []byte {
+	if !c.record.WantsHeader() {
+		return nil
+	}
+	return c.record.AppendHeader(r.buffer[:0], socket.LocalName(int(c.client.fd)))
+}
+
+// announce has a backend get the PROXY header of c before all that is held for it, unless it was sent already.
+func (r *relays) announce(c *conn) {
+	if c.headed {
+		return
+	}
+	c.headed = true
+	header := r.header(c)
+	if len(header) == 0 {
+		return
+	}
+	t := r.tail(header)
+	if said := c.backend.held; said != nil {
+		t.rest = append(t.rest, said.rest...)
+		r.tails.GiveBack(said)
+	}
+	c.backend.held, c.backend.header = t, uint16(len(header))
 }
 
 // A tail is the end of what was read, which did not fit into a socket any more.

@@ -44,6 +44,7 @@ func (r *relays) begin(c *conn, fd int32, mask uint32) {
 	r.watchLifetimes(c)
 	c.backend.fd, c.backend.open, c.backend.wantsOut = fd, true, mask != 0
 	r.conns.enter(c, young)
+	r.announce(c)
 	if mask == 0 {
 		if err := r.poller.Watch(int(fd), c.token(backendSide), news); err != nil {
 			r.end(c, traffic.DescriptorLimit)

@@ -28,6 +28,12 @@ type TCP struct {
 	Sent, Received      uint64 // bytes written to the endpoint, and to the client
 	ToBackend, ToClient []byte // read from the other side, and not yet written
 	End                 Teardown
+
+	Header       uint16         // bytes at the begin of ToBackend that are the PROXY header, and do not count as sent
+	AwaitsHeader bool           // the client has still to say who it is, by a header that is yet to be read
+	Via, Goal    netip.AddrPort // the proxy that the client came by, and where the client connected to; zero if it came itself
+
+	EndpointGone, ServiceGone time.Duration // how long ago the endpoint left its service, and the service its port; 0: they are there
 }
 
 // A Teardown is how far a connection has come on the way to its end.
@@ -79,6 +85,12 @@ func (t *TCP) fields(c *codec) {
 	c.uint(&t.End.Delivered)
 	c.duration(&t.End.Patience)
 	c.bool(&t.End.Timed)
+	c.uint16(&t.Header)
+	c.bool(&t.AwaitsHeader)
+	c.addrPort(&t.Via)
+	c.addrPort(&t.Goal)
+	c.duration(&t.EndpointGone)
+	c.duration(&t.ServiceGone)
 }
 
 func (t *TCP) problem() error {
@@ -87,8 +99,12 @@ func (t *TCP) problem() error {
 		return fmt.Errorf("more than %d unsent bytes", MaxUnsent)
 	case t.Endpoint == registry.Addr{} && len(t.ToClient) > 0:
 		return errors.New("bytes of an endpoint, but no endpoint")
+	case int(t.Header) > len(t.ToBackend):
+		return errors.New("a header that is longer than what is unsent")
+	case t.AwaitsHeader && t.Endpoint != registry.Addr{}:
+		return errors.New("an endpoint, but the client is not known yet")
 	}
-	return client(t.Service, t.Port, t.Client, t.Age, t.Dialled)
+	return client(t.Service, t.Port, t.Client, t.Age, t.Dialled, t.EndpointGone, t.ServiceGone)
 }
 
 // client returns what is wrong with what TCP connections and UDP sessions have in common.

@@ -41,6 +41,7 @@ func records() []Record {
 				Client: SideEnd{Finished: true, FIN: true, SawEPIPE: true}, Backend: SideEnd{Finished: true, Broken: true},
 				Reason: "client_reset", Flushing: true, Delivered: 77, Patience: time.Minute, Timed: true,
 			},
+			Header: 8, Via: linkOnly, Goal: someone, EndpointGone: time.Minute, ServiceGone: time.Hour,
 		},
 		&UDP{
 			Service: web, Port: 53, Client: linkOnly, Local: sockopt.LocalAddr{Addr: netip.MustParseAddr("fe80::2"), Interface: 3}, Endpoint: byIP, Previous: byName,

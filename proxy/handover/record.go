@@ -1,11 +1,6 @@
 package handover
 
-import (
-	"errors"
-	"fmt"
-
-	"kubeproxy/internal/takeover"
-)
+import "errors"
 
 // Version is the version of all records. It changes when an earlier release would misunderstand them.
 const Version = 1
@@ -35,63 +30,18 @@ type Record interface {
 	problem() error
 }
 
-// newRecord returns an empty record of a kind; nil when there is no such kind.
-func newRecord(kind uint16) Record {
-	switch kind {
-	case kindGreeting:
-		return new(Greeting)
-	case kindListener:
-		return new(Listener)
-	case kindUDPPort:
-		return new(UDPPort)
-	case kindRotation:
-		return new(Rotation)
-	case kindAffinities:
-		return new(Affinities)
-	case kindTCP:
-		return new(TCP)
-	case kindUDP:
-		return new(UDP)
-	}
-	return nil
-}
-
-// Encode makes the item of a record and its descriptors. It reads r only.
-func Encode(r Record, descriptors ...int) takeover.Item {
-	c := codec{b: make([]byte, 0, 128)}
-	r.fields(&c)
-	return takeover.Item{Kind: r.kind(), Body: c.b, Descriptors: descriptors}
-}
-
-// Decode reads the record of an item. Its byte slices are parts of the item's body. The descriptors stay the caller's, also when
-// it fails.
-func Decode(item takeover.Item) (Record, error) {
-	r := newRecord(item.Kind)
-	if r == nil {
-		return nil, fmt.Errorf("unknown kind %d of record", item.Kind)
-	}
-	c := codec{b: item.Body, decodes: true}
-	if r.fields(&c); c.err == nil {
-		c.err = r.problem()
-	}
-	if n, want := len(item.Descriptors), r.descriptors(); c.err == nil && n != want {
-		c.err = fmt.Errorf("%d descriptors; want %d", n, want)
-	}
-	if c.err != nil {
-		return nil, fmt.Errorf("%T record: %w", r, c.err)
-	}
-	return r, nil
-}
-
 // A Greeting is the first record: it says which version the others have.
 type Greeting struct {
 	Version uint64
 	Live    bool // the predecessor gives away live connections too
 }
 
-func (*Greeting) kind() uint16      { return kindGreeting }
-func (*Greeting) descriptors() int  { return 0 }
+func (*Greeting) kind() uint16 { return kindGreeting }
+
+func (*Greeting) descriptors() int { return 0 }
+
 func (g *Greeting) fields(c *codec) { c.uint(&g.Version); c.bool(&g.Live) }
+
 func (g *Greeting) problem() error {
 	if g.Version == 0 {
 		return errors.New("no version")

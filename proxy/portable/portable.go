@@ -2,11 +2,9 @@ package portable
 
 import (
 	"context"
-	"sync/atomic"
 
 	"kubeproxy/proxy/admit"
 	"kubeproxy/proxy/engine"
-	"kubeproxy/registry"
 )
 
 // Engine is the engine in plain Go: package net, a goroutine for each direction of a connection
@@ -24,11 +22,6 @@ func New(cfg engine.Config, own *admit.OwnPorts) *Engine {
 	e.Init(cfg, own)
 	e.dialer = newDialer(cfg, e.Resolver, &e.Work)
 	return e
-}
-
-// Listen opens the socket of one port. It fails when the port is taken, or no descriptor is left for a listener.
-func (e *Engine) Listen(id registry.NodePort, owner *atomic.Pointer[engine.Claim]) (engine.Socket, error) {
-	return e.ListenBy(id, owner, e.listenTCP, e.listenUDP)
 }
 
 // Drain waits for the relays and sessions that are left, and cuts them when ctx ends.

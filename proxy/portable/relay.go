@@ -6,7 +6,6 @@ import (
 	"net"
 	"os"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"kubeproxy/proxy/balance"
@@ -15,29 +14,6 @@ import (
 	"kubeproxy/proxy/tcp"
 	"kubeproxy/proxy/traffic"
 )
-
-// A relay carries bytes between a client and a backend: a pump for each direction, each on its own
-// goroutine. How it ends is what [tcp.Teardown] says.
-type relay struct {
-	client, backend side
-	cfg             *engine.Config
-
-	pumping atomic.Int32  // pumps that have not ended
-	done    chan struct{} // closed when both have
-
-	mu  sync.Mutex // guards end
-	end tcp.Teardown
-}
-
-// A side is one of the two connections of a relay.
-type side struct {
-	which tcp.Side
-	conn  *net.TCPConn
-	sent  atomic.Int64   // bytes written to it
-	total *atomic.Uint64 // bytes written to this side of all relays of the service
-
-	writing sync.Mutex // held during a write, and until its failure was noted
-}
 
 // newRelay makes a relay whose bytes are counted in t as they are written.
 func newRelay(client, backend *net.TCPConn, cfg *engine.Config, t *traffic.Tally) *relay {
@@ -100,6 +76,10 @@ func (r *relay) pump(dst, src *side) {
 	buf := buffers.Get().(*[bufferSize]byte)
 	defer buffers.Put(buf)
 	src.conn.SetReadDeadline(time.Now().Add(tcp.LookAfter(r.cfg.TCPKeepAlive)))
+	if r.announce(dst) != nil {
+		r.discard(dst, src, buf[:])
+		return
+	}
 	for {
 		n, err := r.read(src, buf[:])
 		if n > 0 && r.write(dst, buf[:n]) != nil {
@@ -128,23 +108,39 @@ func (r *relay) read(src *side, buf []byte) (int, error) {
 	}
 }
 
-// write writes to dst, and notes what a failure says about it: the kernel says it only once.
+// announce writes what a side gets before the next byte of the other side.
+func (r *relay) announce(dst *side) error {
+	first := append(dst.header, dst.said...)
+	if len(first) == 0 {
+		return nil
+	}
+	n, err := r.writeUncounted(dst, first)
+	dst.count(max(0, n-len(dst.header)))
+	return err
+}
+
+// write writes to dst what the other side has sent.
 func (r *relay) write(dst *side, b []byte) error {
+	n, err := r.writeUncounted(dst, b)
+	dst.count(n)
+	return err
+}
+
+// count notes that n bytes of the other side were written.
+func (s *side) count(n int) {
+	s.sent.Add(int64(n))
+	s.total.Add(uint64(n))
+}
+
+// writeUncounted writes to dst, and notes what a failure says about it: the kernel says it only once.
+func (r *relay) writeUncounted(dst *side, b []byte) (int, error) {
 	dst.writing.Lock()
 	defer dst.writing.Unlock()
 	n, err := dst.conn.Write(b)
-	dst.sent.Add(int64(n))
-	dst.total.Add(uint64(n))
 	if err != nil {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		r.end.Unwritable(dst.which, err)
 	}
-	return err
-}
-
-// reset ends a connection by a RST. What has not been delivered yet is lost.
-func reset(conn *net.TCPConn) {
-	conn.SetLinger(0) // fails on a connection that is closed
-	conn.Close()
+	return n, err
 }

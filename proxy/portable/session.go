@@ -55,7 +55,7 @@ func (s *session) forward(datagram []byte) bool {
 
 // send sends one datagram to an endpoint. It returns an error when that refuses.
 func (s *session) send(b *udpBackend, datagram []byte) error {
-	return s.Sent(len(datagram), b.send(datagram))
+	return s.SendOn(datagram, b.send)
 }
 
 // refused takes the session from an endpoint that refuses: who reads the port and who reads the

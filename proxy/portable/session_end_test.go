@@ -73,7 +73,7 @@ func TestEverySessionEndsWithItsReason(t *testing.T) {
 		}},
 		{traffic.ServiceRemoved, engine.Config{}, func(t *testing.T, e *Engine, s *udpService) {
 			proxytest.DialUDP(t, s.Addr).Ask(t)
-			s.Ownership.Load().Lifetime.End(balance.Removal{}, traffic.ServiceRemoved)
+			s.Ownership.Load().Lifetime.End(balance.Removal{}, traffic.ServiceRemoved, 0)
 			s.Close()
 		}},
 		{traffic.SourceNotAllowed, engine.Config{}, func(t *testing.T, e *Engine, s *udpService) {

@@ -5,30 +5,17 @@ import (
 	"errors"
 	"net"
 	"net/netip"
+	"os"
 	"sync/atomic"
 	"time"
 
 	"kubeproxy/proxy/admit"
 	"kubeproxy/proxy/balance"
 	"kubeproxy/proxy/engine"
+	"kubeproxy/proxy/proxyproto"
 	"kubeproxy/proxy/tcp"
 	"kubeproxy/proxy/traffic"
 )
-
-// A tcpSocket is one open TCP port of the portable engine.
-//
-//	accept ──▶ serve: reach an endpoint ──▶ relay: a pump for each direction
-//	one goroutine    one goroutine for each client, and one more while it is relayed
-type tcpSocket struct {
-	engine   *Engine
-	listener *net.TCPListener
-	accept   func() (*net.TCPConn, error) // the listener's
-	owner    *atomic.Pointer[engine.Claim]
-	port     uint16
-
-	ctx  context.Context // ends when the socket is closed
-	stop context.CancelFunc
-}
 
 // listenTCP opens the socket of a port.
 func (e *Engine) listenTCP(addr netip.AddrPort, owner *atomic.Pointer[engine.Claim]) (engine.Socket, error) {
@@ -125,6 +112,14 @@ func sleep(ctx context.Context, d time.Duration) {
 func (s *tcpSocket) serve(c tcp.Connection, client *net.TCPConn) {
 	e := s.engine
 	defer e.Budget.Release(2)
+	var said []byte
+	if c.AwaitsHeader() {
+		var ok bool
+		if said, ok = e.meet(&c, client); !ok {
+			reset(client)
+			return
+		}
+	}
 	backend, endpoint, failed := e.dialer.reach(e.Ctx, c.Choose())
 	for owner := s.owner.Load(); backend == nil && len(failed) == 0 && owner != c.Claim; owner = s.owner.Load() {
 		// The port changed hands before we had chosen, and who had it has no endpoints any more.
@@ -153,9 +148,40 @@ func (s *tcpSocket) serve(c tcp.Connection, client *net.TCPConn) {
 	ctx, release := e.lifetimes(c.Claim.Lifetime, &endpoint.Record().Lifetime)
 	defer release()
 	r := newRelay(client, backend, &e.Cfg, c.Claim.Tally)
+	if c.WantsHeader() {
+		r.backend.header = c.AppendHeader(nil, client.LocalAddr().(*net.TCPAddr).AddrPort())
+	}
+	r.backend.said = said
 	why := r.run(ctx)
 	c.Sent, c.Received = uint64(r.backend.sent.Load()), uint64(r.client.sent.Load())
 	c.End(why)
+}
+
+// meet reads the PROXY header by which a client says who it is, and returns what the client said after it. False: the client is not let
+// in, and its record has ended.
+func (e *Engine) meet(c *tcp.Connection, client *net.TCPConn) (said []byte, ok bool) {
+	client.SetReadDeadline(time.Now().Add(tcp.HeaderTimeout)) // fails on a connection that is closed, and so does reading
+	stop := context.AfterFunc(e.Ctx, func() { client.SetReadDeadline(aLongTimeAgo) })
+	defer stop()
+	buf := make([]byte, proxyproto.MaxHeader)
+	for n := 0; ; {
+		m, err := client.Read(buf[n:])
+		n += m
+		h, length, bad := proxyproto.Parse(buf[:n])
+		switch {
+		case e.Ctx.Err() != nil:
+			c.TurnAway(traffic.Shutdown, nil)
+		case length > 0:
+			return buf[length:n], c.Introduce(h)
+		case bad != nil, errors.Is(err, os.ErrDeadlineExceeded):
+			c.Unannounced(n, nil)
+		case err != nil:
+			c.Unannounced(n, err)
+		default:
+			continue
+		}
+		return nil, false
+	}
 }
 
 // lifetimes returns a context that ends with the engine's, and when one of the lifetimes wants its

@@ -312,7 +312,7 @@ func TestATenureForgetsTheConnectionsThatHaveEnded(t *testing.T) {
 	}
 	lives, release := e.lifetimes(ofClaim, ofEndpoint)
 	defer release()
-	ofEndpoint.End(balance.Removal{Close: true}, traffic.EndpointRemoved)
+	ofEndpoint.End(balance.Removal{Close: true}, traffic.EndpointRemoved, 0)
 	proxytest.Receive(t, lives.Done(), "the one that lives to hear of the removal")
 	if got := balance.ReasonOf(lives); got != traffic.EndpointRemoved {
 		t.Errorf("it is told %v", got)

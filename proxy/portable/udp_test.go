@@ -12,13 +12,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/golang/glog"
+
 	"kubeproxy/proxy/admit"
 	"kubeproxy/proxy/engine"
 	"kubeproxy/proxy/enginetest"
 	"kubeproxy/proxy/proxytest"
 	"kubeproxy/registry"
-
-	"github.com/golang/glog"
 )
 
 // A udpService is one UDP port of the portable engine, and the service that owns it.

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"strings"
 
+	"kubeproxy/proxy/proxyproto"
 	"kubeproxy/registry"
 )
 
@@ -16,17 +17,20 @@ type Question struct {
 	Path     string // over TCP: a GET of this path is answered with a status from 200 to 399; "": a connection will do
 	Send     string // over UDP: this datagram
 	Expect   string // over UDP: is answered by one that begins so
+
+	Header registry.ProxyHeader // before all that: one that says that the question is the proxy's own
 }
 
 // request is what is sent to an address; "" for nothing.
 func (q *Question) request(to netip.AddrPort) string {
+	header := string(proxyproto.AppendLocal(nil, q.Header, q.Protocol))
 	switch {
 	case q.Protocol == registry.UDP:
-		return q.Send
+		return header + q.Send
 	case q.Path != "":
-		return "GET " + q.Path + " HTTP/1.1\r\nHost: " + to.String() + "\r\nUser-Agent: kube-proxy\r\nConnection: close\r\n\r\n"
+		return header + "GET " + q.Path + " HTTP/1.1\r\nHost: " + to.String() + "\r\nUser-Agent: kube-proxy\r\nConnection: close\r\n\r\n"
 	}
-	return ""
+	return header
 }
 
 var (

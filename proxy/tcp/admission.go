@@ -8,6 +8,7 @@ import (
 
 	"kubeproxy/proxy/engine"
 	"kubeproxy/proxy/traffic"
+	"kubeproxy/registry"
 )
 
 // Admit makes the record of a client that was accepted, and counts it. False: it is not to be let in, and its
@@ -16,19 +17,26 @@ import (
 // additions, since this is asked between two accepts.
 func Admit(base *engine.Base, owner *engine.Claim, port uint16, client netip.AddrPort) (Connection, bool) {
 	c := Connection{base: base, Claim: owner, port: port, client: client, began: time.Now()}
+	c.awaitsHeader = len(base.Cfg.ProxyProtocolFrom) > 0 && registry.Within(base.Cfg.ProxyProtocolFrom, client.Addr())
 	if v := glog.V(2); v {
 		v.Infof("accepted %s for %s", client, owner.Key)
 	}
-	now, ofService := base.Connections.Add(1), owner.Tally.Begin()
-	switch {
-	case !owner.Allows(client.Addr()):
+	return c, c.admit()
+}
+
+// admit counts c as a client of its claim, and reports whether it is let in. Who a client is that another proxy brings is known only
+// later: see [Connection.Introduce].
+func (c *Connection) admit() bool {
+	now, ofService := c.base.Connections.Add(1), c.Claim.Tally.Begin()
+	switch cfg := &c.base.Cfg; {
+	case !c.awaitsHeader && !c.Claim.Allows(c.client.Addr()):
 		c.TurnAway(traffic.SourceNotAllowed, nil)
-	case now > int64(base.Cfg.MaxConnections):
+	case now > int64(cfg.MaxConnections):
 		c.TurnAway(traffic.ConnectionLimit, nil)
-	case ofService > int64(base.Cfg.MaxConnectionsPerService):
+	case ofService > int64(cfg.MaxConnectionsPerService):
 		c.TurnAway(traffic.ServiceLimit, nil)
 	default:
-		return c, true
+		return true
 	}
-	return c, false
+	return false
 }

@@ -23,11 +23,27 @@ type Connection struct {
 	began  time.Time
 
 	port           uint16
+	awaitsHeader   bool              // the client has still to say who it is
 	attempts       uint32            // endpoints that were tried
 	dialled        time.Duration     // until it got its endpoint, or none
 	Endpoint       *balance.Endpoint // nil until it has one
-	local          *netip.AddrPort   // towards it; nil without engine.Config.NoteLocal
+	others         *addresses        // nil while there are none
 	Sent, Received uint64            // bytes to the endpoint, and to the client
+}
+
+// Addresses are those that a connection may have beside its client's. Most have none.
+type addresses struct {
+	local netip.AddrPort // of this proxy, towards the endpoint; zero without engine.Config.NoteLocal
+	via   netip.AddrPort // of the proxy that the client came by; zero if it came itself
+	goal  netip.AddrPort // that the client connected to, as that proxy says
+}
+
+// other returns the other addresses for one to be set.
+func (c *Connection) other() *addresses {
+	if c.others == nil {
+		c.others = new(addresses)
+	}
+	return c.others
 }
 
 // Choose begins the choice of an endpoint.
@@ -35,13 +51,11 @@ func (c *Connection) Choose() balance.Choice { return c.Claim.Choose(c.client.Ad
 
 // Follow makes c a client of the present owner of its port, as if it had only just come: the claim under which it began had no endpoint
 // for it, and has lost the port. It returns false if the owner does not admit it.
-func (c *Connection) Follow(owner *engine.Claim) (ok bool) {
-	began := c.began
+func (c *Connection) Follow(owner *engine.Claim) bool {
 	c.base.Connections.Add(-1)
 	c.Claim.Tally.Active.Add(-1)
-	*c, ok = Admit(c.base, owner, c.port, c.client)
-	c.began = began
-	return ok
+	*c = Connection{base: c.base, Claim: owner, port: c.port, client: c.client, began: c.began, others: c.others}
+	return c.admit()
 }
 
 // Given notes which endpoint answered, and those that had not before it.
@@ -56,7 +70,7 @@ func (c *Connection) Given(e *balance.Endpoint, failed []Failure) {
 }
 
 // GoesFrom notes the proxy's own address towards the endpoint.
-func (c *Connection) GoesFrom(local netip.AddrPort) { c.local = &local }
+func (c *Connection) GoesFrom(local netip.AddrPort) { c.other().local = local }
 
 // tried notes the endpoints that did not answer.
 func (c *Connection) tried(failed []Failure) {
@@ -144,8 +158,8 @@ func (c *Connection) ending(why traffic.Reason) traffic.Ending {
 	if c.Endpoint != nil {
 		e.Endpoint = c.Endpoint.Addr
 	}
-	if c.local != nil {
-		e.Local = *c.local
+	if c.others != nil {
+		e.Local, e.Via = c.others.local, c.others.via
 	}
 	return e
 }

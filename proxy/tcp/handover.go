@@ -16,9 +16,13 @@ func (c *Connection) Record() handover.TCP {
 	r := handover.TCP{
 		Service: c.Claim.Key, Port: c.port, Client: c.client,
 		Age: time.Since(c.began), Dialled: c.dialled, Attempts: uint64(c.attempts),
+		ServiceGone: c.Claim.Lifetime.Ago(),
 	}
 	if c.Endpoint != nil {
-		r.Endpoint = c.Endpoint.Addr
+		r.Endpoint, r.EndpointGone = c.Endpoint.Addr, c.Endpoint.Record().Lifetime.Ago()
+	}
+	if r.AwaitsHeader = c.awaitsHeader; c.others != nil {
+		r.Via, r.Goal = c.others.via, c.others.goal
 	}
 	return r
 }
@@ -30,10 +34,14 @@ func Adopt(base *engine.Base, r *handover.TCP, at engine.Place) Connection {
 	if at.Endpoint != nil {
 		at.Endpoint.Joined()
 	}
-	return Connection{
-		base: base, Claim: at.Claim, port: r.Port, client: r.Client, began: time.Now().Add(-r.Age),
+	c := Connection{
+		base: base, Claim: at.Claim, port: r.Port, client: r.Client, began: time.Now().Add(-r.Age), awaitsHeader: r.AwaitsHeader,
 		dialled: r.Dialled, attempts: uint32(r.Attempts), Endpoint: at.Endpoint,
 	}
+	if r.Via.IsValid() {
+		c.others = &addresses{via: r.Via, goal: r.Goal}
+	}
+	return c
 }
 
 // Forget ends a connection here that goes on in another process: it is no longer counted, and has no ending.

@@ -19,6 +19,7 @@ type Ending struct {
 	Service  registry.PortKey
 	Port     uint16 // that the client connected to
 	Client   netip.AddrPort
+	Via      netip.AddrPort // of the proxy that the client came by, and that said who it is; zero if it came itself
 	Endpoint registry.Addr  // the last one that carried it; zero when none did
 	Local    netip.AddrPort // of the proxy, towards that endpoint; zero without engine.Config.NoteLocal
 
@@ -42,6 +43,7 @@ type Tally struct {
 	begun          atomic.Uint64                             // here: a predecessor has counted those that were adopted
 	ended          atomic.Pointer[[NumReasons]atomic.Uint64] // nil until one has ended: most of ten thousand services may see no client
 	Sent, Received atomic.Uint64                             // bytes, counted as they are written
+	carried        atomic.Uint64                             // of begun, the connections and flows that the kernel carries
 	DialFailures   atomic.Uint64                             // attempts that did not reach an endpoint, those that a later one made up for included
 
 	*datagrams // UDP only
@@ -51,6 +53,12 @@ type Tally struct {
 func (t *Tally) Begin() int64 {
 	t.begun.Add(1)
 	return t.Active.Add(1)
+}
+
+// Carry counts n connections or flows that the kernel carries. They have begun; when they end is not known here, so they are never active.
+func (t *Tally) Carry(n uint64) {
+	t.begun.Add(n)
+	t.carried.Add(n)
 }
 
 // End counts the end of what was active.
@@ -97,6 +105,7 @@ type Totals struct {
 	Active                                          int64              // connections or sessions now
 	Begun                                           uint64             // since the start
 	Ended                                           [NumReasons]uint64 // by Reason
+	Carried                                         uint64             // of Begun, those that the kernel carries: they are in no other number
 	Sent, Received                                  uint64             // bytes to the endpoints, and to the clients
 	DialFailures                                    uint64             // attempts that did not reach an endpoint
 	SentDatagrams, ReceivedDatagrams, MovedSessions uint64
@@ -200,6 +209,7 @@ func (t *Tally) Totals() Totals {
 		Protocol:     t.Protocol,
 		Active:       t.Active.Load(),
 		Begun:        t.begun.Load(),
+		Carried:      t.carried.Load(),
 		Ended:        t.endings(),
 		Sent:         t.Sent.Load(),
 		Received:     t.Received.Load(),

@@ -46,6 +46,7 @@ func (p *Port) Adopt(s *Session, self interface{ Evict() }, r *handover.UDP, at 
 	s.port, s.Claim, s.began = p, at.Claim, time.Now().Add(-r.Age)
 	s.Key.Client, s.Key.Local = r.Client, r.Local
 	s.Control = sockopt.ControlFrom(r.Local)
+	s.setHeader()
 	s.Entry.Socket, s.Entry.Session = &p.evictions, self
 	c.Sessions.Adopt(&s.Entry, r.Silent, r.Confirmed)
 	c.Sessions.Existing.Add(1)

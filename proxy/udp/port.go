@@ -96,6 +96,7 @@ func (p *Port) Begin(s *Session, self interface{ Evict() }, owner *engine.Claim,
 	owner.Tally.Begin()
 	c.Sessions.Existing.Add(1)
 	s.Control = sockopt.ControlFrom(key.Local)
+	s.setHeader()
 	s.choice = owner.Choose(key.Client.Addr()) // only now: who is not let in takes nobody's turn
 	s.until = monotonic.Now() + c.Cfg.DialTotalTimeout
 	return evicted, true

@@ -173,7 +173,7 @@ func TestWhichSessionsGoOnWhenTheirPortChanges(t *testing.T) {
 		}, "service_removed"},
 		{"the proxy stops", true, func(f *fixture) *engine.Claim { return f.owner }, "shutdown"},
 		{"the service has left the port", true, func(f *fixture) *engine.Claim {
-			f.owner.Lifetime.End(balance.Removal{}, traffic.ServiceRemoved)
+			f.owner.Lifetime.End(balance.Removal{}, traffic.ServiceRemoved, 0)
 			return f.owner
 		}, "service_removed"},
 	} {

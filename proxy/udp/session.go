@@ -14,6 +14,7 @@ import (
 	"kubeproxy/proxy/admit"
 	"kubeproxy/proxy/balance"
 	"kubeproxy/proxy/engine"
+	"kubeproxy/proxy/proxyproto"
 	"kubeproxy/proxy/sockopt"
 	"kubeproxy/proxy/traffic"
 	"kubeproxy/registry"
@@ -46,6 +47,7 @@ type Session struct {
 	sent        atomic.Uint64   // bytes that were handed to endpoints
 	received    uint64          // bytes that were handed to the client
 	local       *netip.AddrPort // towards the endpoint; nil without engine.Config.NoteLocal
+	header      []byte          // stands before each datagram to the endpoint; nil for none
 	search
 
 	at     *Visit // nil while an endpoint is being found
@@ -141,6 +143,28 @@ func (s *Session) hold(datagram []byte) bool {
 	}
 	s.waiting = append(s.waiting, bytes.Clone(datagram))
 	return true
+}
+
+// SendOn has send carry a datagram of the client to an endpoint, behind the PROXY header if the service wants one, and notes what came of
+// it. It returns the error if the endpoint, or the way to it, refuses: see Refused.
+func (s *Session) SendOn(datagram []byte, send func([]byte) error) (refusal error) {
+	n := len(s.header)
+	if n == 0 {
+		return s.Sent(len(datagram), send(datagram))
+	}
+	if n+len(datagram) >= MaxDatagram {
+		s.Drop(traffic.DropTooLong, 1)
+		return nil
+	}
+	room := DatagramBuffers.Get().(*DatagramBuffer)
+	defer DatagramBuffers.Put(room)
+	copy(room[:], s.header)
+	return s.Sent(len(datagram), send(room[:n+copy(room[n:], datagram)]))
+}
+
+// setHeader makes the header that stands before each datagram of the session to its endpoint.
+func (s *Session) setHeader() {
+	s.header = proxyproto.AppendDatagram(nil, s.Claim.ProxyHeader, s.Key.Client, netip.AddrPortFrom(s.Key.Local.Addr, s.port.Number))
 }
 
 // Sent notes what came of sending a datagram of n bytes to an endpoint. It returns the error if the endpoint, or the way to

@@ -10,6 +10,7 @@ import (
 
 	"kubeproxy/proxy"
 	"kubeproxy/registry"
+	"kubeproxy/registry/decode"
 )
 
 // Options say how the proxy would be run. The zero value is a proxy that listens on every address, and
@@ -18,7 +19,7 @@ type Options struct {
 	Bind      netip.Addr // what its listeners bind to; the zero Addr means 0.0.0.0
 	Operators []uint16   // TCP ports of its own, where it answers its operators
 
-	Decoder registry.Decoder // how it understands records
+	Decoder decode.Decoder // how it understands records
 
 	// RefusePort reports why a service may not have a port; nil: it may. AllowEndpoint reports whether
 	// the proxy may dial an address; host names of endpoints are not looked up, and so not asked about.
@@ -53,7 +54,7 @@ type object struct {
 
 // A held is a record that can be used, and its verdict.
 type held struct {
-	registry.Record
+	decode.Record
 	verdict  *Verdict
 	modified int64 // the revision of its value; 0: not known
 }
@@ -89,6 +90,13 @@ func Examine(r Registry, o Options) *Report {
 	x.join()
 	if !slices.ContainsFunc(stored, func(r Record) bool { return !r.LeftOut }) {
 		x.say(Warning, NoRecords, "there are no records: nothing is below "+registry.Prefix)
+	}
+	if len(r.Elsewhere) > 0 {
+		var l list
+		for _, name := range r.Elsewhere {
+			l.add(func() string { return registry.Quote(name) })
+		}
+		x.say(Info, Elsewhere, "not read, because only what is below registry/services has keys: "+l.String())
 	}
 	return x.report(r)
 }

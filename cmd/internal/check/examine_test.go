@@ -10,6 +10,7 @@ import (
 
 	"kubeproxy/proxy"
 	"kubeproxy/registry"
+	"kubeproxy/registry/decode"
 )
 
 // stored makes a registry of keys and values: "specs/web", "{…}", "endpoints/web", … In etcd each
@@ -67,7 +68,7 @@ func TestWhatARegistryIsToldOfItself(t *testing.T) {
 			"endpoints/web: error bad-record: an array where a JSON object is wanted",
 			"specs/web: warning no-endpoints: the record of its endpoints cannot be used"}},
 		{"node ports", stored("specs/a", `{"ports":[{"port":8000,"nodePort":30000},{"port":8001}]}`, "endpoints/a", one, "specs/b", `{"ports":[{"port":8000,"nodePort":30001}]}`, "endpoints/b", one),
-			Options{Decoder: registry.Decoder{NodePorts: true}}, []string{"specs/a: info no-node-port: ports that have no nodePort are not offered: 1"}},
+			Options{Decoder: decode.Decoder{NodePorts: true}}, []string{"specs/a: info no-node-port: ports that have no nodePort are not offered: 1"}},
 		{"what the decoder warns of", stored("specs/web", `{"id":"ebb","port":8000}`, "endpoints/web", `{"endpoints":["10.0.0.1:80","x"]}`), Options{}, []string{
 			`endpoints/web: warning odd-record: unusable endpoint left out: "x" (missing port in address)`,
 			`specs/web: warning odd-record: the body says that it is "default/ebb"; the key counts`}},

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"kubeproxy/registry"
+	"kubeproxy/registry/decode"
 )
 
 // Fields that no version of Kubernetes has are most often misspelled ones. The proxy ignores a field that it does not know, as
@@ -77,7 +78,7 @@ func with(f, more fields) fields {
 }
 
 // offersNothing reports whether a record can be used and has no endpoint, or no port although it lists some.
-func offersNothing(r registry.Record) bool {
+func offersNothing(r decode.Record) bool {
 	switch {
 	case r.Endpoints != nil:
 		return len(r.Endpoints.ByPort) == 0
@@ -95,7 +96,7 @@ func (v *Verdict) findUnknownFields(kind registry.Kind, value []byte, offersNoth
 		return // which is an error of its own
 	}
 	mine, others := known[kind].flat, known[kind].nested
-	switch nested, ok := registry.NestedForm(kind, version.APIVersion); {
+	switch nested, ok := decode.NestedForm(kind, version.APIVersion); {
 	case !ok:
 		return // as well
 	case nested:

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"kubeproxy/registry"
+	"kubeproxy/registry/decode"
 )
 
 func TestFieldsThatNoVersionHasAreWarnedOf(t *testing.T) {
@@ -53,7 +54,7 @@ func TestFieldsThatNoVersionHasAreWarnedOf(t *testing.T) {
 }
 
 func TestANodePortThatIsMisspelledWhereItCountsIsAnError(t *testing.T) {
-	text := findings(Examine(stored("specs/web", `{"apiVersion":"v1","spec":{"ports":[{"port":80,"nodePrt":30080}]}}`), Options{Decoder: registry.Decoder{NodePorts: true}}))
+	text := findings(Examine(stored("specs/web", `{"apiVersion":"v1","spec":{"ports":[{"port":80,"nodePrt":30080}]}}`), Options{Decoder: decode.Decoder{NodePorts: true}}))
 	if want := `error mistyped-field: the record offers nothing, and these fields are unknown in this version, and ignored: "spec.ports.nodePrt" (did you mean nodePort?)`; !strings.Contains(text, want) {
 		t.Errorf("found %s\nwant  %s", text, want)
 	}
@@ -61,7 +62,7 @@ func TestANodePortThatIsMisspelledWhereItCountsIsAnError(t *testing.T) {
 
 // Fields that Kubernetes has and the proxy does not read are known.
 func TestRecordsThatKubernetesWroteHaveNoUnknownFields(t *testing.T) {
-	const testdata = "../../../registry/testdata"
+	const testdata = "../../../registry/decode/testdata"
 	fixtures, err := os.ReadFile(filepath.Join(testdata, "fixtures", "expectations.json"))
 	if err != nil {
 		t.Fatal(err)

@@ -15,6 +15,7 @@ import (
 	"kubeproxy/proxy/balance"
 	"kubeproxy/proxy/engine"
 	"kubeproxy/registry"
+	"kubeproxy/registry/decode"
 )
 
 // What is foretold comes true: a proxier that is given the same records lets the same services wait for
@@ -61,7 +62,7 @@ func shared(t *testing.T, r Registry) (waiting map[string]bool, ports int) {
 	batch := registry.Batch{Services: make(map[registry.Name]*registry.Service)}
 	flat := make(map[registry.Name]bool)
 	for _, stored := range r.Records {
-		record, _, err := registry.Decode(stored.Key, stored.Value)
+		record, _, err := decode.Decode(stored.Key, stored.Value)
 		if err != nil {
 			t.Fatal(err)
 		}

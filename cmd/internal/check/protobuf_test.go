@@ -12,7 +12,7 @@ import (
 // What Kubernetes stores by default is laid out as in a dump of an etcd, with the slices where a proxy reads them.
 func TestADumpOfProtobufIsJudgedAsOneOfJSON(t *testing.T) {
 	read := func(dir, suffix string) *Report {
-		from := filepath.Join("../../../registry/testdata/captured/kubernetes-1.36", dir)
+		from := filepath.Join("../../../registry/decode/testdata/captured/kubernetes-1.36", dir)
 		files, err := filepath.Glob(filepath.Join(from, "*"+suffix))
 		if err != nil || len(files) == 0 {
 			t.Fatalf("no files in %s: %v", from, err)

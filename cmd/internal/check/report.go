@@ -15,7 +15,7 @@ type Report struct {
 	Summary  Summary   `json:"summary"`
 }
 
-// Failed tells whether anything is wrong.
+// Failed reports whether anything is wrong.
 func (r *Report) Failed() bool { return r.Summary.Errors > 0 }
 
 // A Verdict is what there is to say about one record.
@@ -75,6 +75,7 @@ const (
 // The codes of the rest.
 const (
 	ForeignKey      Code = "foreign-key"      // below the prefix, and of none of the kinds of records
+	Elsewhere       Code = "elsewhere"        // files and directories outside registry/services
 	LeftOut         Code = "left-out"         // a file that is no record by its name
 	Superseded      Code = "superseded"       // endpoints of a service that has endpoint slices
 	NoNodePort      Code = "no-node-port"     // ports of a service that are not offered, with -service_port=nodePort

@@ -1,8 +1,13 @@
 package check
 
 import (
+	"errors"
 	"fmt"
+	"io"
+	"os"
+	"path/filepath"
 	"slices"
+	"strings"
 
 	"kubeproxy/internal/keyfiles"
 	"kubeproxy/registry"
@@ -13,6 +18,8 @@ type Registry struct {
 	Source   string // where it was read, fit to be shown
 	Revision int64  // of etcd, else 0
 	Records  []Record
+
+	Elsewhere []string // names in a directory that are not on the way to registry/services: nothing in them is read
 }
 
 // A Record is one key with its value, or with the reason why there is none.
@@ -40,7 +47,7 @@ func FromDirectory(dir string) (Registry, error) {
 		if scan.Moving {
 			continue
 		}
-		r := Registry{Source: "directory " + registry.Quote(dir)}
+		r := Registry{Source: "directory " + registry.Quote(dir), Elsewhere: elsewhere(dir)}
 		for _, f := range slices.Concat(scan.Changed, scan.Unread) {
 			r.Records = append(r.Records, Record{Key: f.Key, Value: f.Value, Err: f.Err})
 		}
@@ -50,4 +57,39 @@ func FromDirectory(dir string) (Registry, error) {
 		return r, nil
 	}
 	return Registry{}, fmt.Errorf("directory %s: files are being written all the time", registry.Quote(dir))
+}
+
+// elsewhere lists what lies in a directory beside registry/services, hidden names left out: records that were put there have no effect.
+// What cannot be listed is left out, too.
+func elsewhere(dir string) (all []string) {
+	way := strings.Split(strings.Trim(registry.Prefix, "/"), "/")
+	for i, next := range way {
+		within := filepath.Join(way[:i]...)
+		names, err := readNames(filepath.Join(dir, within))
+		if err != nil {
+			continue
+		}
+		for _, name := range names {
+			if name != next && !keyfiles.LeftOut(name) {
+				all = append(all, filepath.Join(within, name))
+			}
+		}
+	}
+	return all
+}
+
+// readNames lists the first names in a directory, sorted.
+func readNames(dir string) ([]string, error) {
+	const most = 1000
+	d, err := os.Open(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer d.Close()
+	names, err := d.Readdirnames(most)
+	if errors.Is(err, io.EOF) {
+		err = nil // it is empty
+	}
+	slices.Sort(names)
+	return names, err
 }

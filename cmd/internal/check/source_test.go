@@ -4,6 +4,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -66,6 +67,38 @@ func TestThePathOfAFileIsItsKey(t *testing.T) {
 
 // What is no regular file is not opened: a pipe would have us wait for ever, a link could lead to
 // anything.
+// A record in the wrong directory has no effect, and the report says so.
+func TestWhatLiesOutsideTheRegistryIsNamed(t *testing.T) {
+	dir := t.TempDir()
+	for _, at := range []string{"registry/services/specs/web", "registry/services/endpoints/web", "registry/specs/db", "specs/a", "b.json", ".git/x", "..v1/x"} {
+		write(t, dir, at, `{"port":8000,"endpoints":["10.0.0.1:80"]}`)
+	}
+	report := func() (all []Finding) {
+		r, err := FromDirectory(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range Examine(r, Options{}).Findings {
+			if f.Code == Elsewhere {
+				all = append(all, f)
+			}
+		}
+		return all
+	}
+	want := []Finding{{Info, Elsewhere, `not read, because only what is below registry/services has keys: "b.json", "specs", "registry/specs"`}}
+	if got := report(); !slices.Equal(got, want) {
+		t.Errorf("got %v\nwant %v", got, want)
+	}
+	for _, name := range []string{"b.json", "specs", "registry/specs"} {
+		if err := os.RemoveAll(filepath.Join(dir, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := report(); len(got) > 0 {
+		t.Errorf("of a directory with nothing else: %v", got)
+	}
+}
+
 func TestFilesThatANodeLeavesOutAreIgnoredAndNamed(t *testing.T) {
 	dir := t.TempDir()
 	for _, name := range []string{"web.bak", ".web.swp"} {

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"kubeproxy/registry"
+	"kubeproxy/registry/decode"
 )
 
 // widest is how far the column of the keys may go; longer keys push the rest of their line aside.
@@ -84,7 +85,7 @@ func addresses(byPort []registry.PortAddrs) (n int) {
 }
 
 // holds tells in a few words what a record offers.
-func holds(r registry.Record) string {
+func holds(r decode.Record) string {
 	switch {
 	case r.Endpoints != nil:
 		return count(addresses(r.Endpoints.ByPort), "endpoint")
@@ -111,6 +112,9 @@ func holds(r registry.Record) string {
 	}
 	if s.Balance != registry.BalanceUnsaid {
 		text += ", by " + s.Balance.String()
+	}
+	if s.ProxyHeader != registry.NoProxyHeader {
+		text += ", with a header of " + s.ProxyHeader.String()
 	}
 	if len(s.SourceRanges) > 0 {
 		var ranges list

@@ -5,100 +5,16 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"maps"
-	"os"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
-
-	"sigs.k8s.io/yaml"
 
 	"kubeproxy/cmd/internal/commandline"
 	"kubeproxy/registry"
 )
 
-// maxSize bounds a file. All flags together need a few kilobytes.
-const maxSize = 256 << 10
-
-// Read reads a file. Settings are in the order of their names. Notes are about what has no effect here.
-func Read(path string) (settings []commandline.Setting, notes []string, err error) {
-	text, err := readBounded(path)
-	if err == nil {
-		settings, notes, err = parse(text)
-	}
-	if err != nil {
-		return nil, nil, fmt.Errorf("-config=%s: %w", registry.Quote(path), err)
-	}
-	for i := range settings {
-		settings[i].Where = fmt.Sprintf("-config=%s: %s", registry.Quote(path), settings[i].Where)
-	}
-	return settings, notes, nil
-}
-
-func readBounded(path string) ([]byte, error) {
-	info, err := os.Stat(path)
-	if err != nil {
-		return nil, errors.Unwrap(err) // the path is told already
-	}
-	if !info.Mode().IsRegular() {
-		return nil, errors.New("not a regular file") // opening a pipe might never end
-	}
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, errors.Unwrap(err)
-	}
-	defer f.Close()
-	text, err := io.ReadAll(io.LimitReader(f, maxSize+1))
-	if err != nil {
-		return nil, err
-	}
-	if len(text) > maxSize {
-		return nil, fmt.Errorf("larger than %d KiB", maxSize>>10)
-	}
-	return text, nil
-}
-
 // aDocument is the line between two documents.
 var aDocument = regexp.MustCompile(`(?m)^---(\s|$)`)
-
-// parse reads the document of a file.
-func parse(text []byte) ([]commandline.Setting, []string, error) {
-	documents := slices.DeleteFunc(aDocument.Split(string(text), -1), func(d string) bool { return blank(d) })
-	if len(documents) > 1 {
-		return nil, nil, errors.New("there is more than one document in it")
-	}
-	encoded, err := yaml.YAMLToJSONStrict(text)
-	if err != nil {
-		return nil, nil, oneLine(err)
-	}
-	var all any
-	decoder := json.NewDecoder(bytes.NewReader(encoded))
-	decoder.UseNumber()
-	if err := decoder.Decode(&all); err != nil {
-		return nil, nil, oneLine(err)
-	}
-	fields, ok := all.(map[string]any)
-	switch {
-	case all == nil:
-		return nil, nil, nil // an empty file says nothing
-	case !ok:
-		return nil, nil, errors.New("want names of flags with their values, as in \"udp_timeout: 30s\"")
-	}
-	if fields["kind"] != nil || fields["apiVersion"] != nil {
-		return kubernetes(text, fields)
-	}
-	var settings []commandline.Setting
-	for _, name := range slices.Sorted(maps.Keys(fields)) {
-		values, err := scalars(fields[name])
-		if err != nil {
-			return nil, nil, fmt.Errorf("%s%s: %w", lineOf(text, name), label(name), err)
-		}
-		settings = append(settings, commandline.Setting{Flag: name, Values: values, Where: lineOf(text, name)})
-	}
-	return settings, nil, nil
-}
 
 // blank reports whether a text holds nothing but comments.
 func blank(text string) bool {

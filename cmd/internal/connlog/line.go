@@ -30,6 +30,8 @@ func appendLine(b []byte, e *traffic.Ending) []byte {
 	b = append(b, e.Protocol.String()...)
 	b = append(b, `","client":`...)
 	b = appendAddr(b, e.Client)
+	b = append(b, `,"via":`...)
+	b = appendAddr(b, e.Via)
 	b = append(b, `,"endpoint":`...)
 	b = appendEndpoint(b, e.Endpoint)
 	b = append(b, `,"local":`...)

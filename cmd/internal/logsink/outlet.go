@@ -135,3 +135,5 @@ func (o *outlet) wrote(rest []byte, err error) {
 		glog.Warningf("%d log lines to %s were lost: they came faster than they could be written", lost, o.name)
 	}
 }
+
+var dropped atomic.Uint64

@@ -2,7 +2,6 @@ package metrics
 
 import (
 	"fmt"
-	"io"
 	"maps"
 	"math"
 	"slices"
@@ -10,8 +9,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
-	"github.com/prometheus/common/expfmt"
-	"github.com/prometheus/common/model"
 )
 
 // When a process takes over from another one, its counters go on where those of its predecessor ended. That is done here, for series and
@@ -34,52 +31,6 @@ func counted(families []*dto.MetricFamily) []*dto.MetricFamily {
 	return slices.DeleteFunc(slices.Clone(families), func(f *dto.MetricFamily) bool {
 		return !strings.HasPrefix(f.GetName(), prefix) || f.GetType() != dto.MetricType_COUNTER && f.GetType() != dto.MetricType_HISTOGRAM
 	})
-}
-
-// WriteCounters writes what a successor has to begin with, in Prometheus' text format.
-func (m *Metrics) WriteCounters(w io.Writer) error {
-	families, err := m.Gather()
-	if err != nil {
-		return err
-	}
-	for _, f := range counted(families) {
-		if _, err := expfmt.MetricFamilyToText(w, f); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// ReadCounters has every counter go on from what [Metrics.WriteCounters] of a predecessor has written.
-func (m *Metrics) ReadCounters(r io.Reader) error {
-	parser := expfmt.NewTextParser(model.LegacyValidation)
-	families, err := parser.TextToMetricFamilies(r)
-	if err != nil {
-		return fmt.Errorf("the counters of the predecessor: %w", err)
-	}
-	all := make(carried)
-	for _, f := range counted(slices.Collect(maps.Values(families))) {
-		series := make(map[string]*dto.Metric)
-		for _, s := range f.Metric {
-			series[seriesKey(s)] = s
-		}
-		all[f.GetName()] = &carriedFamily{&dto.MetricFamily{Name: f.Name, Help: f.Help, Type: f.Type}, series}
-	}
-	m.carrying.Lock()
-	defer m.carrying.Unlock()
-	m.carried = all
-	return nil
-}
-
-// Gather implements [prometheus.Gatherer]: what happened in this process, and before it.
-func (m *Metrics) Gather() ([]*dto.MetricFamily, error) {
-	families, err := m.registry.Gather()
-	m.carrying.Lock()
-	defer m.carrying.Unlock()
-	if len(m.carried) == 0 {
-		return families, err
-	}
-	return m.carried.addTo(families), err
 }
 
 var _ prometheus.Gatherer = (*Metrics)(nil)

@@ -1,6 +1,8 @@
 package metrics
 
 import (
+	"net/http"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -11,6 +13,7 @@ import (
 	"kubeproxy/proxy"
 	"kubeproxy/proxy/balance"
 	"kubeproxy/proxy/balance/checks"
+	"kubeproxy/proxy/kernel"
 	"kubeproxy/proxy/traffic"
 	"kubeproxy/registry"
 )
@@ -29,6 +32,7 @@ type Node struct {
 		Limits() []traffic.Limit
 		AcceptPauses() uint64
 		TurnTimes() traffic.TurnTimes
+		KernelPorts() []int // by kernel.Reason; nil: the kernel is to carry none
 	}
 	Rotations       func() []balance.RotationStatus // endpoints in numbers, in no order
 	Endpoints       func() []balance.EndpointStatus // nil for no series about endpoints
@@ -97,10 +101,11 @@ var (
 	notOpen   = gauge("ports_not_open", "Ports that are claimed and cannot be opened.", "protocol")
 	refused   = gauge("ports_refused", "Ports that services claim and that no service may have.", "protocol")
 	waiting   = gauge("claims_waiting", "Claims to ports that another service has.", "protocol")
+	inKernel  = gauge("kernel_ports", "Open ports with -kernel=auto, by why the kernel does not carry them; carried: it does.", "reason")
 	limitUsed = gauge("limit_used", "Used part of a limit.", "limit")
 	limitMax  = gauge("limit_max", "The limit.", "limit")
 
-	failedTakeovers = counter("takeovers_failed_total", "Successors that began to take over and did not: this process went on.")
+	failedTakeovers = counter("takeovers_failed_total", "Successors that asked to take over and did not, also those refused at once: this process went on.")
 
 	pauses = counter("accept_pauses_total", "Pauses of TCP listeners after an accept that failed, or for lack of descriptors.")
 
@@ -125,6 +130,8 @@ var (
 	sent     = counter("sent_bytes_total", "Bytes from clients that were handed to endpoints.", "service", "port_name", "protocol")
 	received = counter("received_bytes_total", "Bytes from endpoints that were handed to clients.", "service", "port_name", "protocol")
 	failures = counter("dial_failures_total", "Attempts that did not reach an endpoint, also when a later one did.", "service", "port_name", "protocol")
+
+	kernelBegun = counter("kernel_connections_total", "TCP connections and UDP flows that the kernel carries, of kubeproxy_connections_total and kubeproxy_udp_sessions_total.", "service", "port_name", "protocol")
 
 	udpActive   = gauge("udp_sessions_active", "UDP sessions now.", "service", "port_name")
 	udpBegun    = counter("udp_sessions_total", "UDP sessions that have begun.", "service", "port_name")
@@ -223,6 +230,9 @@ func (c collector) collectPorts(out sink) {
 		out.tell(refused, float64(n.Refused), name)
 		out.tell(waiting, float64(n.Waiting), name)
 	}
+	for reason, n := range c.node.Proxier.KernelPorts() {
+		out.tell(inKernel, float64(n), kernel.Reason(reason).String())
+	}
 	out.tell(failedTakeovers, float64(c.node.FailedTakeovers()))
 	out.tell(pauses, float64(c.node.Proxier.AcceptPauses()))
 	out.turns(c.node.Proxier.TurnTimes())
@@ -297,6 +307,7 @@ func (s sink) carried(t traffic.Totals, service, port, protocol string) {
 	s.tell(sent, float64(t.Sent), service, port, protocol)
 	s.tell(received, float64(t.Received), service, port, protocol)
 	s.tellAny(failures, t.DialFailures, service, port, protocol)
+	s.tellAny(kernelBegun, t.Carried, service, port, protocol)
 }
 
 func (s sink) rotation(r balance.RotationStatus) {
@@ -319,4 +330,19 @@ func truth(yes bool) float64 {
 		return 1
 	}
 	return 0
+}
+
+// Metrics are all metrics of one node. What happens is noted in them by any goroutine; [Metrics.Watch]
+// says where the rest is read.
+type Metrics struct {
+	Stopwatch
+
+	registry *prometheus.Registry
+	page     http.Handler
+	dial     prometheus.Histogram
+	duration [2]prometheus.Histogram // by protocol
+	probes   map[string]*prometheus.CounterVec
+
+	carrying sync.Mutex // guards the field below
+	carried  carried    // nil in a process that has taken over from none
 }

@@ -1,33 +1,24 @@
 package metrics
 
 import (
+	"fmt"
+	"io"
+	"maps"
 	"net/http"
 	"runtime"
-	"sync"
+	"slices"
 
 	"github.com/golang/glog"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
 
 	"kubeproxy/proxy/traffic"
 	"kubeproxy/registry"
 )
-
-// Metrics are all metrics of one node. What happens is noted in them by any goroutine; [Metrics.Watch]
-// says where the rest is read.
-type Metrics struct {
-	Stopwatch
-
-	registry *prometheus.Registry
-	page     http.Handler
-	dial     prometheus.Histogram
-	duration [2]prometheus.Histogram // by protocol
-	probes   map[string]*prometheus.CounterVec
-
-	carrying sync.Mutex // guards the field below
-	carried  carried    // nil in a process that has taken over from none
-}
 
 // The buckets of the histograms, in seconds. A dial over a LAN takes well below a millisecond, one that
 // is not answered as long as it may; a connection lasts anything from a moment to days.
@@ -113,3 +104,49 @@ func (m *Metrics) ServeHTTP(w http.ResponseWriter, r *http.Request) { m.page.Ser
 type errorLog struct{}
 
 func (errorLog) Println(words ...any) { glog.Errorln(append([]any{"metrics:"}, words...)...) }
+
+// WriteCounters writes what a successor has to begin with, in Prometheus' text format.
+func (m *Metrics) WriteCounters(w io.Writer) error {
+	families, err := m.Gather()
+	if err != nil {
+		return err
+	}
+	for _, f := range counted(families) {
+		if _, err := expfmt.MetricFamilyToText(w, f); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// ReadCounters has every counter go on from what [Metrics.WriteCounters] of a predecessor has written.
+func (m *Metrics) ReadCounters(r io.Reader) error {
+	parser := expfmt.NewTextParser(model.LegacyValidation)
+	families, err := parser.TextToMetricFamilies(r)
+	if err != nil {
+		return fmt.Errorf("the counters of the predecessor: %w", err)
+	}
+	all := make(carried)
+	for _, f := range counted(slices.Collect(maps.Values(families))) {
+		series := make(map[string]*dto.Metric)
+		for _, s := range f.Metric {
+			series[seriesKey(s)] = s
+		}
+		all[f.GetName()] = &carriedFamily{&dto.MetricFamily{Name: f.Name, Help: f.Help, Type: f.Type}, series}
+	}
+	m.carrying.Lock()
+	defer m.carrying.Unlock()
+	m.carried = all
+	return nil
+}
+
+// Gather implements [prometheus.Gatherer]: what happened in this process, and before it.
+func (m *Metrics) Gather() ([]*dto.MetricFamily, error) {
+	families, err := m.registry.Gather()
+	m.carrying.Lock()
+	defer m.carrying.Unlock()
+	if len(m.carried) == 0 {
+		return families, err
+	}
+	return m.carried.addTo(families), err
+}

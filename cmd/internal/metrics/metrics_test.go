@@ -23,6 +23,7 @@ import (
 	"kubeproxy/proxy"
 	"kubeproxy/proxy/balance"
 	"kubeproxy/proxy/balance/checks"
+	"kubeproxy/proxy/kernel"
 	"kubeproxy/proxy/traffic"
 	"kubeproxy/registry"
 )
@@ -45,6 +46,7 @@ func (s *site) PortCounts() [2]proxy.PortCount { return s.ports }
 func (s *site) Totals() []traffic.Totals       { return s.totals }
 func (s *site) Limits() []traffic.Limit        { return s.limits }
 func (s *site) AcceptPauses() uint64           { return 9 }
+func (s *site) KernelPorts() []int             { return []int{kernel.Carried: 4, kernel.NotChecked: 2} }
 func (s *site) TurnTimes() traffic.TurnTimes {
 	return traffic.TurnTimes{Buckets: [15]uint64{5, 0, 1, 14: 2}, Sum: 13 * time.Second, Longest: 7 * time.Second}
 }
@@ -92,7 +94,7 @@ func busySite() *site {
 	}
 	for _, protocol := range []registry.Protocol{registry.TCP, registry.UDP} {
 		t := traffic.Totals{Service: key(map[registry.Protocol]string{registry.TCP: "web", registry.UDP: "dns"}[protocol], "p"), Protocol: protocol,
-			Active: 1, Begun: 9, Sent: 2, Received: 3, DialFailures: 4}
+			Active: 1, Begun: 9, Sent: 2, Received: 3, DialFailures: 4, Carried: 7}
 		for i := range t.Ended {
 			t.Ended[i] = uint64(i + 1)
 		}
@@ -198,6 +200,9 @@ func TestWhatIsToldIsWhatHappened(t *testing.T) {
 		`kubeproxy_live 1`,
 		`kubeproxy_connections_total{port_name="p",service="default/web"} 9`,
 		`kubeproxy_udp_sessions_total{port_name="p",service="default/dns"} 9`,
+		`kubeproxy_kernel_connections_total{port_name="p",protocol="tcp",service="default/web"} 7`,
+		`kubeproxy_kernel_ports{reason="carried"} 4`,
+		`kubeproxy_kernel_ports{reason="not-checked"} 2`,
 		`kubeproxy_service_endpoints{port_name="p",service="default/web"} 5`,
 		`kubeproxy_service_endpoints_failing{port_name="p",service="default/dns"} 2`,
 		`kubeproxy_takeovers_failed_total 3`,

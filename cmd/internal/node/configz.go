@@ -8,6 +8,7 @@ import (
 	"kubeproxy/proxy"
 	"kubeproxy/proxy/balance"
 	"kubeproxy/proxy/balance/checks"
+	"kubeproxy/proxy/kernel"
 	"kubeproxy/proxy/traffic"
 	"kubeproxy/registry"
 )
@@ -78,6 +79,7 @@ type portz struct {
 	Owner    string   `json:"owner"`
 	Waiting  []string `json:"waiting,omitempty"`
 	Error    string   `json:"error,omitempty"`   // why the port is not open
+	Kernel   string   `json:"kernel,omitempty"`  // carried, or why the kernel does not carry it; empty: it carries no port
 	Refused  bool     `json:"refused,omitempty"` // no service may claim it
 
 	Endpoints []endpointz `json:"endpoints,omitempty"` // of the owner, the first in the order of the record
@@ -182,6 +184,9 @@ func newCheckz(checker *checks.Checker) *checkz {
 
 func newPortz(p proxy.PortStatus) portz {
 	z := portz{Protocol: p.Protocol.String(), Port: p.Port, Refused: p.Refused}
+	if p.Kernel != kernel.Off {
+		z.Kernel = p.Kernel.String()
+	}
 	if !p.Refused {
 		z.Owner = label(p.Owner)
 	}

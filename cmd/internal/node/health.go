@@ -73,7 +73,7 @@ func (h *health) keepAlive(ctx context.Context, every time.Duration, alive func(
 	}
 }
 
-// healthy tells whether clients should be sent here.
+// healthy reports whether clients should be sent here.
 func (h *health) healthy() error {
 	if h.stopping.Err() != nil {
 		return errDraining
@@ -100,7 +100,7 @@ func (h *health) openable() error {
 	return nil
 }
 
-// ready tells whether what the sources hold is being served. That a port cannot be opened, because another
+// ready reports whether what the sources hold is being served. That a port cannot be opened, because another
 // program has it, or that no service may have it, is noted and no more: else one record could take every
 // node out of service.
 func (h *health) ready() (notes []string, err error) {
@@ -163,17 +163,24 @@ func (h *health) progress() string {
 	return fmt.Sprintf("serving: %d ports open%s", open, notes)
 }
 
-// report tells of the progress now and whenever it has changed, until ctx ends.
-func (h *health) report(ctx context.Context, tell func(string)) {
+// report says the progress now and whenever it has changed, until ctx ends, and calls ready once serving is closed. What is said before ready
+// is the progress of a node that serves. Both functions may be nil.
+func (h *health) report(ctx context.Context, serving <-chan struct{}, say func(string), ready func()) {
 	ticker := time.NewTicker(time.Second)
 	defer ticker.Stop()
 	for last := ""; ; {
-		if now := h.progress(); now != last {
-			tell(now)
+		if now := h.progress(); now != last && say != nil {
+			say(now)
 			last = now
+		}
+		if serving == nil && ready != nil {
+			ready()
+			ready = nil
 		}
 		select {
 		case <-ticker.C:
+		case <-serving:
+			serving = nil
 		case <-ctx.Done():
 			return
 		}

@@ -363,7 +363,7 @@ func TestProgressSaysWhatIsWaitedFor(t *testing.T) {
 		p.health.synced, p.status = synced, config.Status{Reason: "unreachable"}
 		go func() {
 			defer close(done)
-			p.report(p.stopping, func(line string) { said = append(said, line) })
+			p.report(p.stopping, synced, func(line string) { said = append(said, line) }, func() { said = append(said, "ready") })
 		}()
 		for _, change := range []func(){
 			func() {},
@@ -380,6 +380,7 @@ func TestProgressSaysWhatIsWaitedFor(t *testing.T) {
 			"waiting for etcd: unreachable",
 			"not yet: the first state has been read from etcd, and is being applied",
 			"serving: 2 ports open; ports that services claim and that cannot be opened: 1",
+			"ready",
 		}
 		if !slices.Equal(said, want) {
 			t.Errorf("said %q; want %q", said, want)

@@ -161,12 +161,10 @@ func Run(ctx context.Context, o Options) error {
 			return nil
 		}
 	})
-	if o.Progress != nil {
-		g.Go(func() error {
-			h.report(ctx, o.Progress)
-			return nil
-		})
-	}
+	g.Go(func() error {
+		h.report(ctx, line.serving, o.Progress, o.Ready)
+		return nil
+	})
 	for _, source := range o.Sources {
 		updates := mux.Channel(source.Name())
 		g.Go(func() error { return source.Run(ctx, updates) })
@@ -186,16 +184,6 @@ func Run(ctx context.Context, o Options) error {
 	}
 	g.Go(func() error { return mux.Run(ctx) })
 	g.Go(func() error { return proxier.Run(ctx) })
-	g.Go(func() error {
-		select {
-		case <-line.serving:
-			if o.Ready != nil {
-				o.Ready()
-			}
-		case <-ctx.Done():
-		}
-		return nil
-	})
 	if o.Takeover != "" {
 		g.Go(func() error { return line.run(ctx, stopServer) })
 	}

@@ -48,7 +48,7 @@ type succession struct {
 	serving    chan struct{}      // closed once this process serves its first state
 	listener   *takeover.Listener // where a successor asks; set before serving is closed, nil if there is none
 	handedOver atomic.Bool        // a successor serves
-	failures   atomic.Uint64      // of successors that began to take over
+	failures   atomic.Uint64      // of successors that asked for everything, and do not serve
 
 	begun, over bool // OnUpdate's own
 }
@@ -140,6 +140,7 @@ func (s *succession) listen() {
 		glog.Errorf("-takeover: %v; this process cannot be taken over from", err)
 		return
 	}
+	l.Failures = &s.failures
 	s.listener = l
 }
 
@@ -177,7 +178,7 @@ func (s *succession) run(ctx context.Context, stopServer func()) error {
 		return nil
 	}
 	defer s.listener.Close()
-	handedOver := s.listener.Run(ctx, &giver{Predecessor: s.carrier, server: s.server, failures: &s.failures, released: func() { s.handedOver.Store(true) }}, func() []takeover.Item {
+	handedOver := s.listener.Run(ctx, &giver{Predecessor: s.carrier, server: s.server, released: func() { s.handedOver.Store(true) }}, func() []takeover.Item {
 		stopServer()
 		return s.counted()
 	})
@@ -204,7 +205,6 @@ func (s *succession) counted() (items []takeover.Item) {
 type giver struct {
 	takeover.Predecessor
 	server   *operators.Server
-	failures *atomic.Uint64
 	released func()
 	close    func() // of the descriptors of the addresses
 }
@@ -228,7 +228,6 @@ func (g *giver) Listeners() ([]takeover.Item, error) {
 
 // Thaw implements [takeover.Predecessor].
 func (g *giver) Thaw() {
-	g.failures.Add(1)
 	g.Predecessor.Thaw()
 	g.forget()
 }

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"kubeproxy/registry"
+	"kubeproxy/registry/decode"
 )
 
 // An Instance is one program that serves some ports of a service at one address.
@@ -195,7 +196,7 @@ func (in *Instance) Validate() error {
 		}
 		seen[p.Name] = true
 	}
-	_, warnings, err := registry.Decode(in.Key(), in.record("", ready))
+	_, warnings, err := decode.Decode(in.Key(), in.record("", ready))
 	if err == nil && len(warnings) > 0 {
 		err = errors.New(string(warnings[0]))
 	}

@@ -14,6 +14,7 @@ import (
 	"kubeproxy/config/etcdsource"
 	"kubeproxy/config/etcdsource/etcdtest"
 	"kubeproxy/registry"
+	"kubeproxy/registry/decode"
 )
 
 func TestMain(m *testing.M) {
@@ -189,7 +190,7 @@ func TestTheRecordDecodesToTheInstance(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, warnings, err := registry.Decode(in.key, resp.Kvs[0].Value)
+	got, warnings, err := decode.Decode(in.key, resp.Kvs[0].Value)
 	if err != nil || len(warnings) > 0 {
 		t.Fatal(warnings, err)
 	}

@@ -10,6 +10,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"kubeproxy/registry"
+	"kubeproxy/registry/decode"
 )
 
 // warnOfService warns of what keeps proxies from using the record: that there is no service of this name, or that it has no port of
@@ -30,7 +31,7 @@ func (r *Registrar) warnOfService(ctx context.Context) {
 	for _, answer := range resp.Responses {
 		for _, kv := range answer.GetResponseRange().Kvs {
 			found = true
-			if record, _, err := registry.Decode(string(kv.Key), kv.Value); err == nil {
+			if record, _, err := decode.Decode(string(kv.Key), kv.Value); err == nil {
 				for _, p := range record.Service.Ports {
 					names = append(names, p.Name)
 				}

@@ -115,7 +115,7 @@ func newTopology(ports []port, r rotation) topology {
 			d.Width = fmt.Sprintf("%.1f", 1.5+4*e.New/most)
 		}
 		if e.Failing {
-			d.Rate = "silent"
+			d.Rate = "no answer"
 			failing++
 		}
 		t.Endpoints = append(t.Endpoints, d)

@@ -85,7 +85,7 @@ func newSite(n int) *site {
 		endpoints: make(map[registry.PortKey][]balance.EndpointStatus),
 		limits:    []traffic.Limit{{Name: "connections", Used: 10, Max: 100}, {Name: "udp_sessions", Used: 0, Max: 100}},
 		sources: []config.Source{&fakeSource{"etcd", config.Status{
-			Ready: true, Connected: true, Since: now, Current: now, Heard: now, Revision: 42, Services: n, Endpoints: n,
+			Ready: true, Connected: true, Since: now, Current: now, Heard: now, Revision: 42,
 		}}},
 	}
 	for i := range n {
@@ -97,6 +97,7 @@ func newSite(n int) *site {
 // add adds a service with one TCP port and two endpoints.
 func (s *site) add(name registry.Name, number uint16) registry.PortKey {
 	key := registry.PortKey{Name: name}
+	s.sources[0].(*fakeSource).status.Services++
 	s.services[name] = &registry.Service{Name: name, Ports: []registry.Port{{Number: number}}}
 	s.ports = append(s.ports, proxy.PortStatus{Port: number, Owner: key})
 	s.totals = append(s.totals, traffic.Totals{Service: key, Active: 3, Sent: 1 << 40, Received: 1 << 30})

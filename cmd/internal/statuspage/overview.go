@@ -88,6 +88,7 @@ type portRow struct {
 	Closed   string // why it is not open; "" if it is
 	Bad      bool
 	Refused  bool // its newest record is not in force
+	Warned   bool // a record of it has a warning
 
 	Endpoints int
 	Failing   []failing
@@ -109,7 +110,7 @@ const (
 func newPortRow(r *port, now time.Time) portRow {
 	row := portRow{
 		ID: fmt.Sprintf("%s-%d", r.Protocol, r.Port), Protocol: r.Protocol, Port: r.Port, Service: r.Owner.Name, Label: r.label, Waiting: r.Waiting,
-		Endpoints: r.rotation.Endpoints, Active: r.active, rates: r.rates, Bad: r.hasProblem(), Refused: r.refused,
+		Endpoints: r.rotation.Endpoints, Active: r.active, rates: r.rates, Bad: r.hasProblem(), Refused: r.refused, Warned: r.warned,
 	}
 	if r.Err != nil {
 		row.Closed = cut(r.Err.Error())

@@ -103,7 +103,39 @@ func TestTheFirstSentenceNamesWhatIsWrongAndWhatToDo(t *testing.T) {
 		{"a record was never good", func(s *site) {
 			s.sources[0].(*fakeSource).status.Rejections = []config.Rejection{{Key: registry.SpecsPrefix + "new", Reason: "no port", Revision: 7}}
 		}, []string{registry.SpecsPrefix + "new", "nothing is known in its place"}},
-		{"an endpoint is down", func(s *site) { s.fail(web, 0) }, []string{"10.1.0.0:80", "default/web", "since ", "start it, or remove it"}},
+		{"a record cannot be read", func(s *site) {
+			s.sources[0].(*fakeSource).status.Rejections = []config.Rejection{{Key: registry.SpecsPrefix + "web", Reason: "permission denied", Unread: true}}
+		}, []string{"permission denied", "chmod", "its last good version stays in force"}},
+		{"a record has a warning", func(s *site) {
+			s.sources[0].(*fakeSource).status.Warnings = []config.Warning{{Key: registry.EndpointsPrefix + "web", Text: "left out: no port", More: 2}}
+		}, []string{registry.EndpointsPrefix + "web", "left out: no port, and 2 other warnings", "kube-proxy check", "default/web"}},
+		{"all services go", func(s *site) {
+			st := &s.sources[0].(*fakeSource).status
+			st.Services, st.Loss, s.ports = 0, config.Loss{At: time.Now().Add(-2 * time.Hour), Held: 7}, nil
+		}, []string{"etcd holds no service since ", "held 7 before; no port is open", "Put the records back"}},
+		{"most services go", func(s *site) {
+			s.sources[0].(*fakeSource).status.Loss = config.Loss{At: time.Now().Add(-50 * time.Minute), Held: 50}
+		}, []string{"etcd lost services at once at ", "49 of 50 are missing", "Put the records back"}},
+		{"most services went long ago", func(s *site) {
+			s.sources[0].(*fakeSource).status.Loss = config.Loss{At: time.Now().Add(-2 * time.Hour), Held: 50}
+		}, []string{"All is well."}},
+		{"the registry is empty", func(s *site) {
+			s.sources[0].(*fakeSource).status.Services, s.ports = 0, nil
+		}, []string{"The registry holds no service: write a record to /registry/services/specs/NAME"}},
+		{"the directory is empty", func(s *site) {
+			s.sources[0].(*fakeSource).status.Services, s.sources[0].(*fakeSource).name, s.ports = 0, "files", nil
+		}, []string{"The registry holds no service", "one to /registry/services/endpoints/NAME, below the directory of -registry_dir"}},
+		{"a service has no endpoints", func(s *site) { s.endpoints[registry.PortKey{Name: web}] = nil },
+			[]string{"default/web has no endpoints, and the next client of tcp port 1000 will be turned away: write endpoints"}},
+		{"services have no endpoints", func(s *site) {
+			s.endpoints[s.add(registry.Name{Namespace: "default", Name: "db"}, 1001)], s.endpoints[registry.PortKey{Name: web}] = nil, nil
+		}, []string{"2 ports have no endpoints, such as tcp port 1000 of default/web", "Services without endpoints"}},
+		{"an endpoint is down", func(s *site) { s.fail(web, 0) },
+			[]string{"10.1.0.0:80", "default/web", "since ", "start it, or remove it", "until a client reaches it", "-check_endpoints"}},
+		{"an endpoint that is checked is down", func(s *site) {
+			s.fail(web, 0)
+			s.endpoints[registry.PortKey{Name: web}][0].Checked = true
+		}, []string{"remove it from the record. "}},
 		{"all endpoints are down", func(s *site) { s.fail(web, 0); s.fail(web, 1) }, []string{"No endpoint of default/web answers", "start one of them"}},
 		{"clients of a service without endpoints come", func(s *site) {
 			s.endpoints[registry.PortKey{Name: web}] = nil
@@ -119,9 +151,16 @@ func TestTheFirstSentenceNamesWhatIsWrongAndWhatToDo(t *testing.T) {
 		{"etcd is away", func(s *site) {
 			st := &s.sources[0].(*fakeSource).status
 			st.Connected, st.Reason = false, "connection refused"
-		}, []string{"etcd cannot be read since", "connection refused", "revision 42", "check that it runs"}},
+		}, []string{"etcd cannot be read since", "connection refused", "revision 42", "Check that it runs"}},
 		{"etcd was never there", func(s *site) { s.sources[0].(*fakeSource).status = config.Status{Reason: "connection refused"} },
 			[]string{"Nothing has been read from etcd yet", "connection refused", "Check that it runs"}},
+		{"a directory is away", func(s *site) {
+			st := &s.sources[0].(*fakeSource).status
+			st.Connected, st.Cause, st.Reason = false, "missing", "directory /x: no such file or directory"
+		}, []string{"cannot be read since", "no such file", "mount its volume"}},
+		{"a directory is forbidden", func(s *site) {
+			s.sources[0].(*fakeSource).status = config.Status{Cause: "unreadable", Reason: "directory /x: permission denied"}
+		}, []string{"Nothing has been read from", "permission denied", "chmod"}},
 		{"what is served is old", func(s *site) {
 			s.sources[0].(*fakeSource).status.Current = time.Now().Add(-time.Hour)
 		}, []string{"What etcd holds was last confirmed at"}},
@@ -230,6 +269,7 @@ func TestRowsAreFilteredSortedAndPagedByTheServer(t *testing.T) {
 	s.totals[9].Active = 99
 	s.endpoints[s.ports[11].Owner] = nil
 	s.sources[0].(*fakeSource).status.Rejections = []config.Rejection{{Key: registry.SpecsPrefix + "service-00013", Reason: "no port"}}
+	s.sources[0].(*fakeSource).status.Warnings = []config.Warning{{Key: registry.EndpointsPrefix + "service-00017", Text: "no port"}}
 	p := s.page(t)
 	ids := func(first, n int) (all []string) {
 		for i := range n {
@@ -251,7 +291,7 @@ func TestRowsAreFilteredSortedAndPagedByTheServer(t *testing.T) {
 		{"/?q=1017", ids(17, 1), "1–1 of 1"},
 		{"/?q=RIVAL", ids(7, 1), "1–1 of 1"},
 		{"/?q=nothing", nil, "0–0 of 0"},
-		{"/?show=problems", []string{"tcp-1007", "tcp-1013"}, "1–2 of 2"},
+		{"/?show=problems", []string{"tcp-1007", "tcp-1013", "tcp-1017"}, "1–3 of 3"},
 		{"/?show=empty", ids(11, 1), "1–1 of 1"},
 		{"/?show=busy&sort=active&dir=down&q=service-0000", append([]string{"tcp-1009"}, ids(0, 9)...), "1–10 of 10"},
 	} {
@@ -326,6 +366,7 @@ func TestTextsFromOutsideAreInert(t *testing.T) {
 		s.endings.Record(traffic.Ending{Service: key, Endpoint: registry.Addr{Host: text}})
 		st := &s.sources[0].(*fakeSource).status
 		st.Rejections = append(st.Rejections, config.Rejection{Key: registry.SpecsPrefix + text, Reason: text})
+		st.Warnings = append(st.Warnings, config.Warning{Key: registry.SpecsPrefix + text, Text: text})
 		s.sources = append(s.sources, &fakeSource{text, config.Status{Reason: text, Cluster: text}})
 	}
 	p := s.page(t)
@@ -391,7 +432,7 @@ func TestThePageOfAServiceShowsAllThatIsKnownOfIt(t *testing.T) {
 	for id, wants := range map[string][]string{
 		"verdict":    {"default/rival waits for tcp port 1000"},
 		"ports-body": {"1000/tcp", "open; default/rival waits for it"},
-		"rotations":  {"10.1.0.0:80", "answers", "10.1.0.1:80", "silent since"},
+		"rotations":  {"10.1.0.0:80", "answers", "10.1.0.1:80", "does not answer since"},
 		"record":     {"the same endpoint for 1h0m0s", "Revision 7: no port", "port 1000 808000 differs", "protocol tcp tcp sessionAffinity ClientIP None differs", `"labels":{"a":"b"}`, `"port": 1000`},
 		"reasons":    {"client_reset 1 1,234"},
 		"sparklines": {"New per second"},

@@ -6,10 +6,9 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
-	"kubeproxy/config"
 	"kubeproxy/proxy"
+	"kubeproxy/proxy/balance"
 	"kubeproxy/proxy/traffic"
 	"kubeproxy/registry"
 )
@@ -55,7 +54,8 @@ func (p *Page) problems(s *snapshot) (all []problem) {
 		all = append(all, problem{Text: "The node makes no progress: " + err.Error() + ". Restart kube-proxy if this lasts."})
 	}
 	for _, kind := range [][]problem{
-		p.sourcesAway(s), s.silentServices(), s.emptyServices(), s.closedPorts(), s.conflicts(), p.rejections(s), s.silentEndpoints(), s.nearLimits(),
+		p.sourcesAway(s), s.losses(), s.silentServices(), s.unservedServices(), s.closedPorts(), s.conflicts(), p.rejections(s), s.silentEndpoints(), s.nearLimits(),
+		s.oddRecords(), s.emptyServices(),
 	} {
 		all = append(all, shorten(kind)...)
 	}
@@ -72,69 +72,8 @@ func shorten(kind []problem) []problem {
 	return append(kind[:maxProblems-1:maxProblems-1], more)
 }
 
-// staleAfter is how old what is served may be before the page reports it though the source is connected: lists come every
-// 30 s by default, and -config_max_age has no default.
-const staleAfter = 5 * time.Minute
-
-func (p *Page) sourcesAway(s *snapshot) (all []problem) {
-	if p.node.Stale() {
-		since := s.at.Add(-p.node.Age()).Round(time.Minute)
-		all = append(all, problem{Severity: changesFail, Text: fmt.Sprintf("The node serves a state that it saved at %s, because no source could be read since its start.", clock(since, s.at))})
-	}
-	for _, from := range s.sources {
-		name := registry.Label(from.Name)
-		switch {
-		case !from.Connected && !from.Ready:
-			all = append(all, problem{Text: fmt.Sprintf("Nothing has been read from %s yet: %s. Check that it runs and that this node reaches it.",
-				name, cmp.Or(from.Reason, "it has not answered"))})
-		case !from.Connected:
-			all = append(all, problem{Severity: changesFail, Text: fmt.Sprintf("%s cannot be read since %s: %s. Its records of revision %d stay in force; check that it runs and that this node reaches it.",
-				name, clock(from.Since, s.at), cmp.Or(from.Reason, "it does not answer"), from.Revision)})
-		case !from.Ready:
-			all = append(all, problem{Severity: watchIt, Text: fmt.Sprintf("The first records of %s are being read; nothing has to be done.", name)})
-		case s.at.Sub(from.Current) > staleAfter:
-			all = append(all, problem{Severity: changesFail, Text: fmt.Sprintf("What %s holds was last confirmed at %s, though it is connected: check its load, and the log of this node.",
-				name, clock(from.Current, s.at))})
-		}
-	}
-	for i := range all {
-		all[i].Link = toSources
-	}
-	return all
-}
-
-// rejections are the records whose newest value is refused.
-func (p *Page) rejections(s *snapshot) (all []problem) {
-	for _, from := range s.sources {
-		for _, r := range from.Rejections {
-			about := problem{Link: toSources, Severity: changesFail}
-			inForce := "its last good version, if there was one, stays in force"
-			if name, ok := serviceOf(r); ok {
-				about.Services, about.Link = []registry.Name{name}, toService(name)
-				if r.Kind == registry.KindService {
-					if inForce = "its last good version stays in force"; p.node.Proxier.Service(name) == nil {
-						inForce = "nothing is known in its place"
-					}
-				}
-			}
-			about.Text = fmt.Sprintf("The record %s is refused at revision %d: %s. Write it anew; %s.", config.OneLine(r.Key), r.Revision, r.Reason, inForce)
-			all = append(all, about)
-		}
-		if more := from.Rejected - len(from.Rejections); more > 0 && len(from.Rejections) > 0 {
-			all = append(all, problem{Severity: changesFail, Text: fmt.Sprintf("%s more records of %s are refused; kube-proxy check lists them.", whole(more), registry.Label(from.Name)), Link: toSources})
-		}
-	}
-	return all
-}
-
-// serviceOf returns the service that a refused record is about. The key of a slice does not say.
-func serviceOf(r config.Rejection) (name registry.Name, ok bool) {
-	key, err := registry.ParseKey(r.Key)
-	return key.Name, err == nil && r.Kind != registry.KindEndpointSlice
-}
-
-// emptyServices are those without endpoints whose clients came in vain.
-func (s *snapshot) emptyServices() (all []problem) {
+// unservedServices are those without endpoints whose clients came in vain.
+func (s *snapshot) unservedServices() (all []problem) {
 	for _, row := range s.ports {
 		if row.unserved {
 			all = append(all, problem{
@@ -145,6 +84,33 @@ func (s *snapshot) emptyServices() (all []problem) {
 		}
 	}
 	return all
+}
+
+// emptyServices are the other ones without endpoints, in one sentence: somewhere, such services are how it is meant.
+func (s *snapshot) emptyServices() []problem {
+	var first *port
+	n := 0
+	for i := range s.ports {
+		if row := &s.ports[i]; row.isEmpty() && !row.unserved {
+			if n++; first == nil {
+				first = row
+			}
+		}
+	}
+	switch n {
+	case 0:
+		return nil
+	case 1:
+		return []problem{{
+			Text:     fmt.Sprintf("%s has no endpoints, and the next client of %s port %d will be turned away: write endpoints, or delete the service.", first.label, first.Protocol, first.Port),
+			Services: []registry.Name{first.Owner.Name}, Link: toService(first.Owner.Name), Severity: watchIt,
+		}}
+	}
+	return []problem{{
+		Text: fmt.Sprintf("%s ports have no endpoints, such as %s port %d of %s, and their next clients will be turned away: write endpoints, or delete the services.",
+			whole(n), first.Protocol, first.Port, first.label),
+		Link: link{"/?show=empty", "Services without endpoints"}, Severity: watchIt,
+	}}
 }
 
 func (s *snapshot) closedPorts() (all []problem) {
@@ -191,8 +157,8 @@ func (s *snapshot) silentServices() (all []problem) {
 		}
 		first := row.rotation.Examples[0]
 		all = append(all, problem{
-			Text: fmt.Sprintf("No endpoint of %s answers (%s since %s): start %s, or write other endpoints.",
-				row.label, registry.Label(first.Addr.String()), clock(first.FailingSince, s.at), oneOf(row.rotation.Endpoints)),
+			Text: fmt.Sprintf("No endpoint of %s answers (%s since %s): start %s, or write other endpoints.%s",
+				row.label, registry.Label(first.Addr.String()), clock(first.FailingSince, s.at), oneOf(row.rotation.Endpoints), untilTried(first)),
 			Services: []registry.Name{row.Owner.Name}, Link: toService(row.Owner.Name),
 		})
 	}
@@ -204,6 +170,14 @@ func oneOf(n int) string {
 		return "it"
 	}
 	return "one of them"
+}
+
+// untilTried says for how long the page goes on to name an endpoint that answers again.
+func untilTried(e balance.EndpointStatus) string {
+	if e.Checked {
+		return ""
+	}
+	return " It stays named until a client reaches it, or with -check_endpoints until its checks pass."
 }
 
 // silentEndpoints are those of services of which others answer.
@@ -219,6 +193,7 @@ func (s *snapshot) silentEndpoints() (all []problem) {
 		if n > 1 {
 			text = fmt.Sprintf("%d of %d endpoints of %s do not answer, %s since %s: start them, or remove them from the record.", n, row.rotation.Endpoints, row.label, addr, since)
 		}
+		text += untilTried(first)
 		all = append(all, problem{Severity: watchIt, Text: text, Services: []registry.Name{row.Owner.Name}, Link: toService(row.Owner.Name)})
 	}
 	return all

@@ -34,11 +34,13 @@ var selections = []selection{
 	{"all", "all", func(*port) bool { return true }},
 	{"problems", "with problems", (*port).hasProblem},
 	{"busy", "with clients", func(r *port) bool { return r.active > 0 }},
-	{"empty", "without endpoints", func(r *port) bool { return !r.Refused && r.rotation.Endpoints == 0 }},
+	{"empty", "without endpoints", (*port).isEmpty},
 }
 
+func (r *port) isEmpty() bool { return !r.Refused && r.rotation.Endpoints == 0 }
+
 func (r *port) hasProblem() bool {
-	return r.Err != nil || len(r.Waiting) > 0 || r.rotation.Failing > 0 || r.unserved || r.refused
+	return r.Err != nil || len(r.Waiting) > 0 || r.rotation.Failing > 0 || r.unserved || r.refused || r.warned
 }
 
 // A column is what rows can be sorted by. Ties keep the order of ports.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"kubeproxy/proxy/balance"
+	"kubeproxy/proxy/kernel"
 	"kubeproxy/proxy/traffic"
 	"kubeproxy/registry"
 )
@@ -48,6 +49,7 @@ type servicePort struct {
 	Name     string
 	State    string
 	OK       bool
+	Carrier  string // who carries its clients
 	Active   int64
 	rates
 }
@@ -173,6 +175,14 @@ func newServicePort(r *port, name registry.Name) servicePort {
 		sp.State = "not open: " + cut(r.Err.Error())
 	default:
 		sp.State, sp.OK, sp.Active, sp.rates = "open", true, r.active, r.rates
+		switch r.Kernel {
+		case kernel.Carried:
+			sp.Carrier = "kernel"
+		case kernel.Off:
+			sp.Carrier = "userspace"
+		default:
+			sp.Carrier = "userspace: " + r.Kernel.String()
+		}
 		if n := len(r.Waiting); n > 0 {
 			sp.State = fmt.Sprintf("open; %s waits for it", label(r.Waiting[0]))
 			if n > 1 {
@@ -242,9 +252,9 @@ func newEndpointRow(e balance.EndpointStatus, next bool, speed rates, now time.T
 	case e.CheckError != "":
 		row.State = cut(fmt.Sprintf("its checks fail since %s: %s", clock(e.FailingSince, now), e.CheckError))
 	case row.Failing && !e.DownUntil.IsZero():
-		row.State = fmt.Sprintf("silent since %s, tried again at %s", clock(e.FailingSince, now), clock(e.DownUntil, now))
+		row.State = fmt.Sprintf("does not answer since %s, tried again at %s", clock(e.FailingSince, now), clock(e.DownUntil, now))
 	case row.Failing:
-		row.State = fmt.Sprintf("silent since %s, tried with the next client", clock(e.FailingSince, now))
+		row.State = fmt.Sprintf("does not answer since %s, tried with the next client", clock(e.FailingSince, now))
 	case e.Connections == 0:
 		row.State = "not used yet"
 	}

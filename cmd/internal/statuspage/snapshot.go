@@ -69,6 +69,7 @@ type port struct {
 
 	unserved bool // there are no endpoints, and clients came in vain
 	refused  bool // the newest record of the owner is not in force
+	warned   bool // a record of the owner is in force, with a warning
 }
 
 // A source is the status of one source under its name.
@@ -98,7 +99,7 @@ func (p *Page) takeLocked(now time.Time) *snapshot {
 	for _, from := range p.node.Sources {
 		s.sources = append(s.sources, source{from.Name(), from.Status()})
 	}
-	refused := s.refusedNames()
+	refused, warned := s.troubledNames()
 	owners := make(map[registry.Name]bool, len(status))
 	s.ports = make([]port, 0, len(status))
 	for _, status := range status {
@@ -109,7 +110,7 @@ func (p *Page) takeLocked(now time.Time) *snapshot {
 			row.label = label(status.Owner)
 			row.active, row.rates, row.rotation = c.active, p.traffic.rate(now, key, c), rotations[status.Owner]
 			row.unserved = row.rotation.Endpoints == 0 && c.unserved > 0
-			row.refused = refused[status.Owner.Name]
+			row.refused, row.warned = refused[status.Owner.Name], warned[status.Owner.Name]
 			owners[status.Owner.Name] = true
 		} else if len(status.Waiting) > 0 {
 			row.label = label(status.Waiting[0])
@@ -135,17 +136,22 @@ func countsOf(t *traffic.Totals) counts {
 	}
 }
 
-// refusedNames are the services with a record whose newest value is refused.
-func (s *snapshot) refusedNames() map[registry.Name]bool {
-	names := make(map[registry.Name]bool)
+// troubledNames are the services with a record whose newest value is refused, and those with one that has a warning.
+func (s *snapshot) troubledNames() (refused, warned map[registry.Name]bool) {
+	refused, warned = make(map[registry.Name]bool), make(map[registry.Name]bool)
 	for _, from := range s.sources {
 		for _, r := range from.Rejections {
-			if name, ok := serviceOf(r); ok {
-				names[name] = true
+			if name, ok := serviceOfKey(r.Key); ok {
+				refused[name] = true
+			}
+		}
+		for _, w := range from.Warnings {
+			if name, ok := serviceOfKey(w.Key); ok {
+				warned[name] = true
 			}
 		}
 	}
-	return names
+	return refused, warned
 }
 
 // addToHistoriesLocked adds a point to the history of each service that somebody looks at.

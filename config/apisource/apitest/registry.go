@@ -3,6 +3,7 @@ package apitest
 import (
 	"cmp"
 	"fmt"
+	"net/http"
 	"slices"
 	"strconv"
 	"strings"
@@ -321,4 +322,30 @@ func (s *Server) Requests() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Clone(s.requests)
+}
+
+// An Exchange is one request, and the way to answer it.
+type Exchange struct {
+	W        http.ResponseWriter
+	R        *http.Request
+	Resource string // services, endpoints or endpointslices; empty for other documents
+	Watch    bool
+}
+
+// Hang answers nothing for as long as the client waits.
+func (e Exchange) Hang() { <-e.R.Context().Done() }
+
+// Refuse answers with a status and a message, as API servers do.
+func (e Exchange) Refuse(code int, message, reason string) {
+	e.W.Header().Set("Content-Type", "application/json")
+	e.W.WriteHeader(code)
+	fmt.Fprint(e.W, statusOf(code, message, reason))
+}
+
+// expired is what a watch gets that begins before what is known.
+func (s *Server) expired(from int64) string {
+	if s.Dialect >= V1 {
+		return `{"type":"ERROR","object":` + statusOf(http.StatusGone, fmt.Sprintf("too old resource version: %d (%d)", from, from+9), "Expired") + `}`
+	}
+	return `{"type":"ERROR","object":{"kind":"Status","creationTimestamp":null,"apiVersion":"v1beta1","status":"Failure","message":"401: The event in requested index is outdated and cleared (the requested history has been cleared [74/10]) [1073]"}}`
 }

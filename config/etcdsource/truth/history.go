@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"kubeproxy/registry"
+	"kubeproxy/registry/decode"
 )
 
 // A History is what an experiment knows for certain: every write that etcd committed, and so the
@@ -55,10 +56,10 @@ type Op struct {
 type Version struct {
 	Key      string
 	Value    string
-	Revision int64           // of the write: the key's mod revision
-	Created  int64           // the key's create revision; 0: this write deleted the key
-	Record   registry.Record // valid when Good
-	Good     bool            // the value decodes
+	Revision int64         // of the write: the key's mod revision
+	Created  int64         // the key's create revision; 0: this write deleted the key
+	Record   decode.Record // valid when Good
+	Good     bool          // the value decodes
 }
 
 // NewEra returns an era that knows what parent knew up to fork, or nothing when parent is nil. It is
@@ -152,7 +153,7 @@ func (e *Era) put(key, value string, revision int64) {
 		v.Created = last.Created
 	}
 	if _, err := registry.ParseKey(key); err == nil {
-		rec, _, err := registry.Decode(key, []byte(value))
+		rec, _, err := decode.Decode(key, []byte(value))
 		v.Record, v.Good = rec, err == nil
 		if s := rec.Slice; s != nil && s.Service != "" {
 			e.sliceOf(key, s.ServiceName())
@@ -208,7 +209,7 @@ func (e *Era) goodOf(key string, created, after, upTo int64) []*Version {
 	return good
 }
 
-// wroteAt tells whether some key below the prefix changed at revision.
+// wroteAt reports whether some key below the prefix changed at revision.
 func (e *Era) wroteAt(revision int64) bool {
 	for _, versions := range e.keys {
 		if n := countUpTo(versions, revision); n > 0 && versions[n-1].Revision == revision {

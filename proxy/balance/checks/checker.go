@@ -5,65 +5,13 @@ import (
 	"container/heap"
 	"context"
 	"math/rand/v2"
-	"net/netip"
 	"slices"
-	"sync"
-	"sync/atomic"
 	"time"
 
-	"kubeproxy/internal/lograte"
 	"kubeproxy/internal/monotonic"
 	"kubeproxy/proxy/probe"
 	"kubeproxy/registry"
 )
-
-// Settings say how endpoints are checked whose service does not say so itself.
-type Settings struct {
-	On        bool          // endpoints are checked unless the service says that they are not
-	Interval  time.Duration // between two checks of one address
-	Timeout   time.Duration // of one check; at most the interval
-	Rise      int           // so many checks in a row have to pass before an address that fails is used again
-	Fall      int           // so many in a row have to fail before an address is not used
-	SlowStart time.Duration // in which the share of clients grows of an endpoint that passes again; 0: it has all of it at once
-}
-
-// Defaults returns the default settings. They check nothing.
-func Defaults() Settings {
-	return Settings{Interval: 5 * time.Second, Timeout: 2 * time.Second, Rise: 2, Fall: 3}
-}
-
-// A Guard knows what may be dialled, and the addresses of names.
-type Guard interface {
-	Recall(protocol registry.Protocol, addr registry.Addr) (addrs []netip.AddrPort, err error, ok bool)
-	Resolve(ctx context.Context, protocol registry.Protocol, addr registry.Addr) ([]netip.AddrPort, error)
-}
-
-// Descriptors are those that checks may have, and clients.
-type Descriptors interface {
-	Take(n int) bool
-	Release(n int)
-}
-
-// A Checker checks addresses. Any goroutine may call its methods.
-type Checker struct {
-	Settings
-	guard       Guard
-	descriptors Descriptors
-	wake        chan struct{} // capacity 1: something is due sooner
-	lookUps     sync.WaitGroup
-
-	mu      sync.Mutex // guards the fields below
-	targets map[Key]*Target
-	queue   queue
-
-	passed, failed atomic.Uint64
-	changes        lograte.Limiter[change]
-
-	// Of Run alone.
-	underWay []*Target
-	attempts []*probe.Attempt
-	poller   probe.Poller
-}
 
 // New returns a checker. Zero settings are the default ones, but for On and SlowStart. Nothing is checked until Run.
 func New(s Settings, guard Guard, descriptors Descriptors) *Checker {
@@ -73,13 +21,14 @@ func New(s Settings, guard Guard, descriptors Descriptors) *Checker {
 	return &Checker{Settings: s, guard: guard, descriptors: descriptors, wake: make(chan struct{}, 1), targets: make(map[Key]*Target)}
 }
 
-// Wants returns how endpoints of a service are checked over a protocol; false: not at all.
-func (c *Checker) Wants(protocol registry.Protocol, check *registry.Check) (Key, bool) {
+// Wants returns how endpoints of a service are checked over a protocol, by its terms; false: not at all.
+func (c *Checker) Wants(protocol registry.Protocol, terms *registry.Terms) (Key, bool) {
+	check := &terms.Checks
 	on := check.Wanted == registry.CheckOn || check.Wanted == registry.CheckUnsaid && c.On
 	if !on || !probe.Supported || protocol == registry.UDP && check.Send == "" {
 		return Key{}, false
 	}
-	k := Key{Question: probe.Question{Protocol: protocol}, Interval: cmp.Or(check.Interval, c.Interval)}
+	k := Key{Question: probe.Question{Protocol: protocol, Header: terms.ProxyHeader}, Interval: cmp.Or(check.Interval, c.Interval)}
 	k.Timeout = min(cmp.Or(check.Timeout, c.Timeout), k.Interval)
 	if protocol == registry.UDP {
 		k.Question.Send, k.Question.Expect = check.Send, check.Expect
@@ -184,7 +133,8 @@ func (c *Checker) begin(ctx context.Context, now time.Duration) {
 	}
 }
 
-// ask begins a check.
+// ask begins a check. Of a name with several addresses it asks one: as long as that passes, the same, and after a failure the next. So the
+// endpoint passes while one of them answers, as clients find that one too.
 func (c *Checker) ask(ctx context.Context, t *Target, now time.Duration) {
 	addrs, err, known := c.guard.Recall(t.Question.Protocol, t.Addr)
 	if !known { // the next check finds the answer
@@ -194,7 +144,7 @@ func (c *Checker) ask(ctx context.Context, t *Target, now time.Duration) {
 		c.again(t)
 		return
 	}
-	t.to, t.until = addrs[0], now+t.Timeout
+	t.to, t.until = addrs[t.turn%len(addrs)], now+t.Timeout
 	if t.attempt, err = probe.Begin(&t.Question, t.to); err != nil {
 		c.finish(t, err)
 		return

@@ -39,6 +39,13 @@ func (g *everywhere) Release(n int)   { g.taken.Add(-int64(n)) }
 type ear struct {
 	mu    sync.Mutex
 	heard []bool
+	notes int // calls of Noted
+}
+
+func (e *ear) Noted(registry.Protocol) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.notes++
 }
 
 func (e *ear) Checked(_ registry.Protocol, passes bool) {
@@ -77,7 +84,7 @@ func running(t *testing.T, s Settings) *Checker {
 
 // want returns the key of a TCP check of an address.
 func want(c *Checker, addr registry.Addr, check registry.Check) Key {
-	k, _ := c.Wants(registry.TCP, &check)
+	k, _ := c.Wants(registry.TCP, &registry.Terms{Checks: check})
 	k.Addr = addr
 	return k
 }
@@ -127,6 +134,9 @@ func TestAnAddressFailsAfterFallChecksAndPassesAfterRise(t *testing.T) {
 	if s := target.State(); s.Fails || !s.Known || s.Err != "" || s.Since.IsZero() {
 		t.Errorf("the state is %+v", s)
 	}
+	if want := 6; heard.notes != want { // the first one, 2 to 3, 3 to 4, 8 to 9, 9 to 10, 10 to 11
+		t.Errorf("the watcher was told %d times that a result differs from the one before; want %d", heard.notes, want)
+	}
 }
 
 func TestAnEndpointThatAcceptsAndNeverAnswersFailsItsHTTPCheck(t *testing.T) {
@@ -143,6 +153,42 @@ func TestAnEndpointThatAcceptsAndNeverAnswersFailsItsHTTPCheck(t *testing.T) {
 	c.Watch(target.Key, late)
 	if got := late.String(); got != "[false]" {
 		t.Errorf("who comes late hears %v", got)
+	}
+}
+
+// named gives each name these addresses.
+type named struct {
+	everywhere
+	addrs []netip.AddrPort
+}
+
+func (n *named) Recall(registry.Protocol, registry.Addr) ([]netip.AddrPort, error, bool) {
+	return n.addrs, nil, true
+}
+
+func TestANamePassesWhileOneOfItsAddressesAnswers(t *testing.T) {
+	well := proxytest.ServeTCP(t, "127.0.0.1:0", proxytest.Hold)
+	guard := &named{addrs: []netip.AddrPort{proxytest.Refusing(t).IP, proxytest.Refusing(t).IP, well.Addr.IP}}
+	c := New(Settings{On: true, Fall: 3, Rise: 2}, guard, guard)
+	heard := new(ear)
+	target := c.Watch(want(c, registry.Addr{Host: "web.example", IP: netip.AddrPortFrom(netip.Addr{}, 80)}, registry.Check{}), heard)
+	check := func() {
+		t.Helper()
+		c.ask(t.Context(), c.next(monotonic.Now()+time.Hour), monotonic.Now())
+		proxytest.Eventually(t, func() bool { c.proceed(); return len(c.underWay) == 0 }, "the check to end")
+	}
+	for range 10 {
+		check()
+	}
+	if got := heard.String(); got != "[]" || c.Counts().Passed != 8 {
+		t.Errorf("the watcher has heard %s, and %d checks have passed; want all but the first two", got, c.Counts().Passed)
+	}
+	well.Close()
+	for range 4 {
+		check()
+	}
+	if got := heard.String(); got != "[false]" || !target.State().Fails {
+		t.Errorf("when none answers, the watcher has heard %s", got)
 	}
 }
 

@@ -1,10 +1,13 @@
 package checks
 
 import (
+	"context"
 	"net/netip"
+	"sync"
 	"sync/atomic"
 	"time"
 
+	"kubeproxy/internal/lograte"
 	"kubeproxy/proxy/probe"
 	"kubeproxy/registry"
 )
@@ -20,6 +23,10 @@ type Key struct {
 type Watcher interface {
 	// Checked is called when the target fails, and when it passes again.
 	Checked(protocol registry.Protocol, passes bool)
+
+	// Noted is called when the first check has ended, and when the result of a check is not that of the one before it, although the
+	// target goes on passing or failing.
+	Noted(protocol registry.Protocol)
 }
 
 // A Target is one address that is asked one question.
@@ -34,6 +41,7 @@ type Target struct {
 
 	// Of the goroutine of the checker.
 	run     int // results in a row that speak against the state
+	turn    int // of the addresses of a name: the one that is asked next
 	attempt probe.Attempt
 	to      netip.AddrPort
 	until   time.Duration // when the attempt has failed
@@ -78,4 +86,52 @@ func (q *queue) Pop() any {
 	old[len(old)-1] = nil
 	*q, t.index = old[:len(old)-1], -1
 	return t
+}
+
+// Settings say how endpoints are checked whose service does not say so itself.
+type Settings struct {
+	On        bool          // endpoints are checked unless the service says that they are not
+	Interval  time.Duration // between two checks of one address
+	Timeout   time.Duration // of one check; at most the interval
+	Rise      int           // so many checks in a row have to pass before an address that fails is used again
+	Fall      int           // so many in a row have to fail before an address is not used
+	SlowStart time.Duration // in which the share of clients grows of an endpoint that passes again; 0: it has all of it at once
+}
+
+// Defaults returns the default settings. They check nothing.
+func Defaults() Settings {
+	return Settings{Interval: 5 * time.Second, Timeout: 2 * time.Second, Rise: 2, Fall: 3}
+}
+
+// A Guard knows what may be dialled, and the addresses of names.
+type Guard interface {
+	Recall(protocol registry.Protocol, addr registry.Addr) (addrs []netip.AddrPort, err error, ok bool)
+	Resolve(ctx context.Context, protocol registry.Protocol, addr registry.Addr) ([]netip.AddrPort, error)
+}
+
+// Descriptors are those that checks may have, and clients.
+type Descriptors interface {
+	Take(n int) bool
+	Release(n int)
+}
+
+// A Checker checks addresses. Any goroutine may call its methods.
+type Checker struct {
+	Settings
+	guard       Guard
+	descriptors Descriptors
+	wake        chan struct{} // capacity 1: something is due sooner
+	lookUps     sync.WaitGroup
+
+	mu      sync.Mutex // guards the fields below
+	targets map[Key]*Target
+	queue   queue
+
+	passed, failed atomic.Uint64
+	changes        lograte.Limiter[change]
+
+	// Of Run alone.
+	underWay []*Target
+	attempts []*probe.Attempt
+	poller   probe.Poller
 }

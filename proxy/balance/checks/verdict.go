@@ -30,6 +30,7 @@ func (c *Checker) finish(t *Target, err error) {
 	counter, text := &c.passed, ""
 	if err != nil {
 		counter, text = &c.failed, err.Error()
+		t.turn++
 	}
 	counter.Add(1)
 	was := t.State()
@@ -50,8 +51,15 @@ func (c *Checker) finish(t *Target, err error) {
 	if is != was {
 		t.state.Store(&is)
 	}
-	if is.Fails != was.Fails {
+	switch {
+	case is.Fails != was.Fails:
 		c.tell(t, is)
+	case !was.Known || (is.Err == "") != (was.Err == ""):
+		c.mu.Lock()
+		for w := range t.watchers {
+			w.Noted(t.Question.Protocol)
+		}
+		c.mu.Unlock()
 	}
 }
 

@@ -25,25 +25,34 @@ const (
 	positionBits = 20
 )
 
-// NewRing returns the ring of positions that have these hashes: at least one, and at most 2²⁰.
-func NewRing(hashes []uint64) *Ring {
+// NewRing returns the ring of positions that have these hashes: at least one, and at most 2²⁰. A position has as many times more points
+// as its weight says, and none at 0; not all are 0. Without weights all are alike.
+func NewRing(hashes []uint64, weights []int) *Ring {
+	sum := len(hashes)
+	if weights != nil {
+		sum = 0
+		for _, w := range weights {
+			sum += w
+		}
+	}
 	each := maxEach
-	for each > 1 && each*len(hashes) > maxPoints {
+	for each > 1 && each*sum > maxPoints {
 		each /= 2
 	}
-	n := each * len(hashes)
+	points := points(hashes, weights, each)
+	n := each * sum
 	leading := max(1, bits.Len(uint(n-1)))
 	r := &Ring{points: make([]uint64, n), first: make([]int32, 1<<leading+1), shift: 64 - leading}
 
 	// First how many points begin with the same bits, then where these are to stand, and last the points.
-	for p := range points(hashes, each) {
+	for p := range points {
 		r.first[p>>r.shift+1]++
 	}
 	for i := 1; i < len(r.first); i++ {
 		r.first[i] += r.first[i-1]
 	}
 	next := slices.Clone(r.first)
-	for p := range points(hashes, each) {
+	for p := range points {
 		at := &next[p>>r.shift]
 		r.points[*at] = p
 		*at++
@@ -56,11 +65,15 @@ func NewRing(hashes []uint64) *Ring {
 	return r
 }
 
-// points yields the points of all positions.
-func points(hashes []uint64, each int) func(yield func(uint64) bool) {
+// points yields the points of all positions: so many for each unit of weight.
+func points(hashes []uint64, weights []int, each int) func(yield func(uint64) bool) {
 	return func(yield func(uint64) bool) {
 		for position, h := range hashes {
-			for k := range each {
+			n := each
+			if weights != nil {
+				n *= weights[position]
+			}
+			for k := range n {
 				if !yield(mix(h+uint64(k))&^(1<<positionBits-1) | uint64(position)) {
 					return
 				}

@@ -22,7 +22,7 @@ func hashes(n int) (hs []uint64) {
 func TestAClientBelongsToTheFirstPointAtOrAfterItsHash(t *testing.T) {
 	random := rand.New(rand.NewPCG(3, 4))
 	for _, n := range []int{1, 2, 3, 10, 1000, 1025, 70000, 200000} {
-		r := NewRing(hashes(n))
+		r := NewRing(hashes(n), nil)
 		if !slices.IsSorted(r.points) {
 			t.Fatalf("%d positions: the points are not sorted", n)
 		}
@@ -82,7 +82,7 @@ func BenchmarkNewRing(b *testing.B) {
 		hs := hashes(n)
 		b.Run(fmt.Sprint("positions=", n), func(b *testing.B) {
 			for b.Loop() {
-				NewRing(hs)
+				NewRing(hs, nil)
 			}
 		})
 	}

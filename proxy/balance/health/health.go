@@ -65,6 +65,13 @@ func (h *Health) Returns() time.Duration {
 	return time.Duration(max(down, aside))
 }
 
+// IsSettled reports whether the endpoint gets its whole share of clients: it is neither ejected nor warming up, and no client is finding
+// out whether it has returned.
+func (h *Health) IsSettled() bool {
+	now := int64(monotonic.Now())
+	return !h.failsCheck.Load() && h.downUntil.Load() <= now && h.aside.Load() <= now && h.warmUntil.Load() <= now
+}
+
 // PassesOver reports whether a client that could have the endpoint is to be given another one: while it is ejected
 // and, over TCP, while another client finds out whether it has returned. Who is told false first after it was
 // due back is that one: if it is silent still, it costs nobody else a quarter of a second. (A UDP client that

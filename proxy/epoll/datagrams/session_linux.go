@@ -26,15 +26,17 @@ func (u *Sessions) forward(f *session, datagram []byte) {
 }
 
 // sendOn sends one datagram to the endpoint. It returns an error when that refuses.
-func (u *Sessions) sendOn(f *session, datagram []byte) (err error) {
-	_, errno := socket.Send(int(f.fd), datagram)
-	if errno == unix.EMSGSIZE { // it may be an earlier one that was too long for the path: see udpBackend.send
-		_, errno = socket.Send(int(f.fd), datagram)
-	}
-	if errno != 0 {
-		err = errno
-	}
-	return f.Sent(len(datagram), err)
+func (u *Sessions) sendOn(f *session, datagram []byte) error {
+	return f.SendOn(datagram, func(whole []byte) error {
+		_, errno := socket.Send(int(f.fd), whole)
+		if errno == unix.EMSGSIZE { // it may be an earlier one that was too long for the path: see udpBackend.send
+			_, errno = socket.Send(int(f.fd), whole)
+		}
+		if errno != 0 {
+			return errno
+		}
+		return nil
+	})
 }
 
 // Answered reads what the endpoint of the session that an event is about has sent, unless that has ended.

@@ -27,12 +27,6 @@ type ReceiveBatch struct {
 	data    [DatagramBatch]udp.DatagramBuffer
 }
 
-// mmsghdr is struct mmsghdr of recvmmsg(2).
-type mmsghdr struct {
-	unix.Msghdr
-	length uint32
-}
-
 // NewReceiveBatch makes one. What of it no datagram has touched takes no memory.
 func NewReceiveBatch() *ReceiveBatch {
 	in := new(ReceiveBatch)

@@ -57,6 +57,16 @@ func Receive(fd int, b []byte) (int, unix.Errno) {
 	}
 }
 
+// Peek reads from a socket, and leaves there what it has read.
+func Peek(fd int, b []byte) (int, unix.Errno) {
+	for {
+		n, _, errno := syscall.RawSyscall6(unix.SYS_RECVFROM, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(b))), uintptr(len(b)), unix.MSG_PEEK, 0, 0)
+		if errno != unix.EINTR {
+			return int(n), errno
+		}
+	}
+}
+
 // Send writes to a socket. Writing would also raise a signal when nobody reads any more.
 func Send(fd int, b []byte) (int, unix.Errno) {
 	for {
@@ -279,4 +289,10 @@ func zoneID(zone string) uint32 {
 		return uint32(i.Index)
 	}
 	return 0
+}
+
+// mmsghdr is struct mmsghdr of recvmmsg(2).
+type mmsghdr struct {
+	unix.Msghdr
+	length uint32
 }

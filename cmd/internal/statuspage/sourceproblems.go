@@ -1,0 +1,152 @@
+package statuspage
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	"kubeproxy/config"
+	"kubeproxy/registry"
+)
+
+// staleAfter is how old what is served may be before the page reports it though the source is connected: lists come every
+// 30 s by default, and -config_max_age has no default.
+const staleAfter = 5 * time.Minute
+
+func (p *Page) sourcesAway(s *snapshot) (all []problem) {
+	if p.node.Stale() {
+		since := s.at.Add(-p.node.Age()).Round(time.Minute)
+		all = append(all, problem{Severity: changesFail, Text: fmt.Sprintf("The node serves a state that it saved at %s, because no source could be read since its start.", clock(since, s.at))})
+	}
+	for _, from := range s.sources {
+		name := registry.Label(from.Name)
+		switch {
+		case !from.Connected && !from.Ready:
+			all = append(all, problem{Text: fmt.Sprintf("Nothing has been read from %s yet: %s. %s.",
+				name, cmp.Or(from.Reason, "it has not answered"), from.advice())})
+		case !from.Connected:
+			all = append(all, problem{Severity: changesFail, Text: fmt.Sprintf("%s cannot be read since %s: %s. Its records of revision %d stay in force. %s.",
+				name, clock(from.Since, s.at), cmp.Or(from.Reason, "it does not answer"), from.Revision, from.advice())})
+		case !from.Ready:
+			all = append(all, problem{Severity: watchIt, Text: fmt.Sprintf("The first records of %s are being read; nothing has to be done.", name)})
+		case s.at.Sub(from.Current) > staleAfter:
+			all = append(all, problem{Severity: changesFail, Text: fmt.Sprintf("What %s holds was last confirmed at %s, though it is connected: check its load, and the log of this node.",
+				name, clock(from.Current, s.at))})
+		}
+	}
+	for i := range all {
+		all[i].Link = toSources
+	}
+	return all
+}
+
+// advice says what to do about a source that cannot be read, by its cause where that is one of files.
+func (s *source) advice() string {
+	switch s.Cause {
+	case "missing":
+		return "Put the directory registry/services back into the directory of -registry_dir, or mount its volume"
+	case "unreadable":
+		return "Let the user of kube-proxy read all of the directory (chmod, chown)"
+	case "too_large":
+		return "Remove what is no record from the directory"
+	}
+	return "Check that it runs and that this node reaches it"
+}
+
+// lossShown is for how long the page names a loss after which some services are left: it may have been meant.
+const lossShown = time.Hour
+
+// losses are the sources that hold no services, or have just lost most of them.
+func (s *snapshot) losses() (all []problem) {
+	services, ready := 0, len(s.sources) > 0
+	for _, from := range s.sources {
+		services += from.Services
+		ready = ready && from.Ready
+		name, lost := registry.Label(from.Name), from.Loss
+		switch {
+		case lost.Held == 0:
+		case from.Services == 0:
+			all = append(all, problem{Text: fmt.Sprintf("%s holds no service since %s, and held %s before%s. Put the records back; if this is meant, nothing has to be done.",
+				name, clock(lost.At, s.at), whole(lost.Held), s.closed())})
+		case s.at.Sub(lost.At) < lossShown:
+			all = append(all, problem{Severity: changesFail, Text: fmt.Sprintf("%s lost services at once at %s: %s of %s are missing. Put the records back; if this is meant, the sentence goes after an hour.",
+				name, clock(lost.At, s.at), whole(lost.Held-from.Services), whole(lost.Held))})
+		}
+	}
+	if ready && services == 0 && len(all) == 0 {
+		below := ""
+		if slices.ContainsFunc(s.sources, func(from source) bool { return from.Name == "files" }) {
+			below = ", below the directory of -registry_dir"
+		}
+		all = append(all, problem{Severity: watchIt, Text: fmt.Sprintf("The registry holds no service: write a record to %sNAME, and one to %sNAME%s.", registry.SpecsPrefix, registry.EndpointsPrefix, below)})
+	}
+	for i := range all {
+		all[i].Link = toSources
+	}
+	return all
+}
+
+// closed says that no port is open, if that is so.
+func (s *snapshot) closed() string {
+	if s.open > 0 {
+		return ""
+	}
+	return "; no port is open"
+}
+
+// rejections are the records whose newest value is refused.
+func (p *Page) rejections(s *snapshot) (all []problem) {
+	for _, from := range s.sources {
+		for _, r := range from.Rejections {
+			about := problem{Link: toSources, Severity: changesFail}
+			inForce := "its last good version, if there was one, stays in force"
+			if name, ok := serviceOfKey(r.Key); ok {
+				about.Services, about.Link = []registry.Name{name}, toService(name)
+				if r.Kind == registry.KindService {
+					if inForce = "its last good version stays in force"; p.node.Proxier.Service(name) == nil {
+						inForce = "nothing is known in its place"
+					}
+				}
+			}
+			do := "Write it anew"
+			if r.Unread {
+				do = "Make it a file that the user of kube-proxy may read (chmod, chown)"
+			}
+			about.Text = fmt.Sprintf("The record %s is refused at revision %d: %s. %s; %s.", config.OneLine(r.Key), r.Revision, r.Reason, do, inForce)
+			all = append(all, about)
+		}
+		if more := from.Rejected - len(from.Rejections); more > 0 && len(from.Rejections) > 0 {
+			all = append(all, problem{Severity: changesFail, Text: fmt.Sprintf("%s more records of %s are refused; kube-proxy check lists them.", whole(more), registry.Label(from.Name)), Link: toSources})
+		}
+	}
+	return all
+}
+
+// oddRecords are the records that are in force though something in them is odd.
+func (s *snapshot) oddRecords() (all []problem) {
+	for _, from := range s.sources {
+		for _, w := range from.Warnings {
+			about := problem{Link: toSources, Severity: watchIt}
+			if name, ok := serviceOfKey(w.Key); ok {
+				about.Services, about.Link = []registry.Name{name}, toService(name)
+			}
+			and := ""
+			if w.More > 0 {
+				and = ", and " + plural(w.More, "other warning")
+			}
+			about.Text = fmt.Sprintf("The record %s is in force, with a warning: %s%s. Correct it; kube-proxy check shows all warnings.", config.OneLine(w.Key), w.Text, and)
+			all = append(all, about)
+		}
+		if more := from.Warned - len(from.Warnings); more > 0 && len(from.Warnings) > 0 {
+			all = append(all, problem{Severity: watchIt, Text: fmt.Sprintf("%s more records of %s have warnings; kube-proxy check lists them.", whole(more), registry.Label(from.Name)), Link: toSources})
+		}
+	}
+	return all
+}
+
+// serviceOfKey returns the service that a record is about. The key of a slice does not say.
+func serviceOfKey(key string) (name registry.Name, ok bool) {
+	k, err := registry.ParseKey(key)
+	return k.Name, err == nil && k.Kind != registry.KindEndpointSlice
+}

@@ -1,0 +1,225 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"kubeproxy/cmd/internal/programtest"
+	"kubeproxy/proxy/proxytest"
+)
+
+// A between stands between a predecessor and its successor, both real processes, and passes on what they say, with the descriptors. At
+// one step of their conversation it stops, for the test to kill one of them.
+type between struct {
+	t       *testing.T
+	front   raw    // where the successor asks
+	back    string // where the predecessor waits
+	at      step
+	cut     bool          // nothing that is said after it is passed on
+	reached chan struct{} // closed at the step
+	goOn    chan struct{}
+	release func() // closes goOn
+
+	work sync.WaitGroup
+	mu   sync.Mutex // guards the fields below
+	open []int
+	said map[byte]int // frames of each type
+}
+
+// A step is a frame that was said: the nth of its type.
+type step struct {
+	name string
+	kind byte
+	nth  int
+}
+
+// steps are the frames of a take-over, in their order.
+var steps = []step{
+	{"hello", 1, 1}, {"offer", 2, 1}, {"accept", 4, 1}, {"listeners", 5, 1}, {"end of listeners", 6, 1}, {"opened", 7, 1},
+	{"connections", 5, 2}, {"end of connections", 6, 2}, {"the word", 8, 1},
+}
+
+// stand has b begin, and returns the path at which a successor is to ask.
+func (b *between) stand(t *testing.T) (path string) {
+	t.Helper()
+	path = takeoverPath(t)
+	b.t, b.front = t, raw{t, listenRaw(t, path)}
+	b.reached, b.goOn, b.said = make(chan struct{}), make(chan struct{}), make(map[byte]int)
+	b.release = sync.OnceFunc(func() { close(b.goOn) })
+	b.open = []int{b.front.fd}
+	b.work.Go(func() {
+		for {
+			fd, _, err := unix.Accept4(b.front.fd, unix.SOCK_CLOEXEC)
+			if errors.Is(err, unix.EINTR) {
+				continue
+			}
+			if err != nil {
+				return // the test is over
+			}
+			b.join(fd)
+		}
+	})
+	t.Cleanup(func() {
+		b.release()
+		b.mu.Lock()
+		for _, fd := range b.open {
+			_ = unix.Shutdown(fd, unix.SHUT_RDWR)
+		}
+		b.mu.Unlock()
+		b.work.Wait()
+		for _, fd := range b.open {
+			unix.Close(fd)
+		}
+	})
+	return path
+}
+
+// join connects one who asks to the predecessor. Without one it hangs up.
+func (b *between) join(asks int) {
+	answers, err := unix.Socket(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		b.t.Error(err)
+		return
+	}
+	b.mu.Lock()
+	b.open = append(b.open, asks, answers)
+	b.mu.Unlock()
+	if err := unix.Connect(answers, &unix.SockaddrUnix{Name: b.back}); err != nil {
+		_ = unix.Shutdown(asks, unix.SHUT_RDWR)
+		return
+	}
+	b.work.Go(func() { b.pass(answers, asks) })
+	b.work.Go(func() { b.pass(asks, answers) })
+}
+
+// pass moves frames from src to dst, until either is closed.
+func (b *between) pass(dst, src int) {
+	defer unix.Shutdown(dst, unix.SHUT_RDWR)
+	buf, oob := make([]byte, 1<<17), make([]byte, unix.CmsgSpace(4*253))
+	for {
+		n, oobn, _, _, err := unix.Recvmsg(src, buf, oob, unix.MSG_CMSG_CLOEXEC)
+		if errors.Is(err, unix.EINTR) {
+			continue
+		}
+		if err != nil || n == 0 {
+			return
+		}
+		descriptors := passed(oob[:oobn])
+		isStep := b.isStep(buf[0])
+		if isStep {
+			close(b.reached)
+			<-b.goOn
+		}
+		var rights []byte
+		if len(descriptors) > 0 {
+			rights = unix.UnixRights(descriptors...)
+		}
+		err = unix.Sendmsg(dst, buf[:n], rights, nil, unix.MSG_NOSIGNAL)
+		for _, fd := range descriptors {
+			unix.Close(fd)
+		}
+		if err != nil || isStep && b.cut {
+			return // dst was killed, or src after this frame
+		}
+	}
+}
+
+// passed returns the descriptors that came with a frame.
+func passed(oob []byte) (all []int) {
+	messages, _ := unix.ParseSocketControlMessage(oob)
+	for _, m := range messages {
+		fds, _ := unix.ParseUnixRights(&m)
+		all = append(all, fds...)
+	}
+	return all
+}
+
+// isStep reports whether the next frame, which is of this type, is the step.
+func (b *between) isStep(kind byte) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.said[kind]++
+	return kind == b.at.kind && b.said[kind] == b.at.nth
+}
+
+// await waits for the step.
+func (b *between) await() {
+	b.t.Helper()
+	select {
+	case <-b.reached:
+	case <-time.After(programtest.Patience):
+		b.t.Fatalf("the conversation never comes to %q", b.at.name)
+	}
+}
+
+// TestASuccessorThatIsKilledIsNotNoticed: SIGKILL at each step up to the word. The predecessor goes on, says so in one line, and can
+// hand over to the next.
+func TestASuccessorThatIsKilledIsNotNoticed(t *testing.T) {
+	s := newSite(t)
+	path := takeoverPath(t)
+	p := s.serve(t, "-takeover="+path, "-drain_timeout=1h")
+	proxytest.Eventually(t, func() bool { return exists(path) }, "%s is there", path)
+	leave := s.attend(t, "")
+	c := s.talk(t)
+	before := 0
+	for _, at := range steps[:len(steps)-1] { // with the word it begins to serve
+		t.Run(at.name, func(t *testing.T) {
+			b := &between{back: path, at: at}
+			next := s.start(t, "-takeover="+b.stand(t))
+			b.await()
+			kill(t, next)
+			b.release()
+			lines := func() int { return strings.Count(p.Stderr.String(), "this process goes on") }
+			proxytest.Eventually(t, func() bool { return lines() > before }, "the predecessor says that it goes on")
+			if n := lines() - before; n != 1 {
+				t.Errorf("%d lines of the log say that it goes on", n)
+			}
+			before = lines()
+			c.MustSay(t, "are you still there?")
+		})
+	}
+	last := s.start(t, "-takeover="+path)
+	last.Stderr.Wait(t, "listeners, connections and sessions")
+	c.MustSay(t, "and now?")
+	leave()
+}
+
+// TestAPredecessorThatIsKilledLeavesWhatItHasGiven: SIGKILL at each step. The successor serves. A connection goes on if it had been
+// passed on with all others.
+func TestAPredecessorThatIsKilledLeavesWhatItHasGiven(t *testing.T) {
+	s := newSite(t)
+	for _, at := range steps {
+		keeps := at.name == "end of connections" || at.name == "the word"
+		t.Run(fmt.Sprintf("%s, keeps %v", at.name, keeps), func(t *testing.T) {
+			path := takeoverPath(t)
+			p := s.serve(t, "-takeover="+path, "-drain_timeout=1h")
+			proxytest.Eventually(t, func() bool { return exists(path) }, "%s is there", path)
+			c := s.talk(t)
+			b := &between{back: path, at: at, cut: true}
+			next := s.start(t, "-takeover="+b.stand(t))
+			b.await()
+			kill(t, p)
+			b.release()
+			next.Stderr.Wait(t, "the first state is in force")
+			s.opens(t)
+			if keeps {
+				c.MustSay(t, "are you still there?")
+			} else if name, err := c.Say("are you still there?"); err == nil {
+				t.Errorf("%s answers, but was not passed on", name)
+			}
+			s.talk(t).Conn.Close() // somebody new
+			c.Conn.Close()
+			kill(t, next)
+			if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+				t.Error(err)
+			}
+		})
+	}
+}

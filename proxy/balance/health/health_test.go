@@ -1,0 +1,69 @@
+package health
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"kubeproxy/registry"
+)
+
+// passedOver is how many of a hundred clients are given another endpoint.
+func passedOver(h *Health) (n int) {
+	for range 100 {
+		if h.PassesOver(registry.TCP) {
+			n++
+		}
+	}
+	return n
+}
+
+func TestTheShareOfAnEndpointGrowsAfterItsChecksPassAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const slowStart = time.Minute
+		var h Health
+		h.Checked(true, slowStart) // which it did before, as far as is known
+		if n := passedOver(&h); n != 0 {
+			t.Errorf("an endpoint that never failed is passed over for %d of 100 clients", n)
+		}
+		h.Checked(false, slowStart)
+		if n := passedOver(&h); n != 100 {
+			t.Errorf("an endpoint whose checks fail is passed over for %d of 100 clients", n)
+		}
+		h.Checked(true, slowStart)
+		for _, step := range []struct{ least, most int }{{100, 100}, {50, 95}, {25, 75}, {5, 50}, {0, 0}, {0, 0}} {
+			if n := passedOver(&h); n < step.least || n > step.most {
+				t.Errorf("after %v it is passed over for %d of 100 clients; want %d to %d", time.Now(), n, step.least, step.most)
+			}
+			time.Sleep(slowStart / 4)
+		}
+	})
+}
+
+func TestWithoutASlowStartAnEndpointHasItsShareAtOnce(t *testing.T) {
+	var h Health
+	h.Failed() // by a client, before the checks noticed
+	h.Checked(false, 0)
+	h.Checked(true, 0)
+	if n := passedOver(&h); n != 0 {
+		t.Errorf("it is passed over for %d of 100 clients", n)
+	}
+}
+
+// An endpoint that fails again while it warms up is not used, and begins anew.
+func TestASlowStartBeginsAnewAfterAnotherFailure(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var h Health
+		h.Checked(false, time.Minute)
+		h.Checked(true, time.Minute)
+		time.Sleep(59 * time.Second)
+		h.Checked(false, time.Minute)
+		if n := passedOver(&h); n != 100 {
+			t.Errorf("it is passed over for %d of 100 clients; want all", n)
+		}
+		h.Checked(true, time.Minute)
+		if n := passedOver(&h); n != 100 {
+			t.Errorf("at the beginning it is passed over for %d of 100 clients; want all", n)
+		}
+	})
+}

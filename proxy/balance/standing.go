@@ -1,0 +1,58 @@
+package balance
+
+import (
+	"iter"
+
+	"kubeproxy/registry"
+)
+
+// A Standing says whether clients can be given an endpoint when no failed attempt of theirs is seen, and none is made again elsewhere.
+type Standing uint8
+
+// The standings of an endpoint over one protocol.
+const (
+	Unchecked Standing = iota // no check of it has ended
+	Sound                     // its last check passed, and it gets its whole share of clients
+	Doubtful                  // its last check or the attempt of a client failed, or it warms up
+	Failing                   // its checks fail, so clients are given others
+	Weighted                  // it gets another share of clients than one of weight 1
+)
+
+// Standings yields the endpoints that are allowed, in the order of the record, and their standing over a protocol.
+func (r *Rotation) Standings(protocol registry.Protocol) iter.Seq2[registry.Addr, Standing] {
+	return func(yield func(registry.Addr, Standing) bool) {
+		set := r.set.Load()
+		for addr := range set.addrs.All() { // of a set that sleeps: it is not checked
+			if !yield(addr, Unchecked) {
+				return
+			}
+		}
+		for _, e := range set.endpoints {
+			if !e.forbidden && !yield(e.Addr, e.standing(protocol)) {
+				return
+			}
+		}
+	}
+}
+
+// standing returns the standing of the endpoint over a protocol.
+func (e *Endpoint) standing(protocol registry.Protocol) Standing {
+	switch check := e.checkState(protocol); {
+	case e.weight.Load() != 1:
+		return Weighted
+	case check.Fails:
+		return Failing
+	case !check.Known:
+		return Unchecked
+	case check.Err != "" || !e.healthOf(protocol).IsSettled():
+		return Doubtful
+	}
+	return Sound
+}
+
+// changed calls the hook of the balancer.
+func (r *Rotation) changed() {
+	if r.balancer.Changed != nil {
+		r.balancer.Changed(r)
+	}
+}

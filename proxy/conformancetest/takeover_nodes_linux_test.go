@@ -1,0 +1,118 @@
+package conformancetest
+
+import (
+	"iter"
+	"slices"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"kubeproxy/internal/takeover"
+	"kubeproxy/proxy"
+)
+
+// newNodes starts as many proxies: each is to take over from the one before.
+func newNodes(t *testing.T, cfg proxy.Config, n int) []*node {
+	t.Helper()
+	return newNodesOf(t, slices.Repeat([]proxy.Config{cfg}, n)...)
+}
+
+// newNodesOf is newNodes for proxies that differ.
+func newNodesOf(t *testing.T, configs ...proxy.Config) (nodes []*node) {
+	t.Helper()
+	for _, cfg := range configs {
+		nodes = append(nodes, newNode(t, cfg))
+	}
+	t.Cleanup(func() { // all of them, before any looks what is left
+		for _, n := range nodes {
+			n.end()
+		}
+	})
+	return nodes
+}
+
+// liveConfig is the configuration of an engine that passes on everything.
+func liveConfig() proxy.Config {
+	return suite{proxy.Epoll}.config()
+}
+
+// onBothEngines runs a test that holds for listeners alone as well.
+func onBothEngines(t *testing.T, test func(t *testing.T, cfg proxy.Config)) {
+	for _, kind := range []proxy.Kind{proxy.Portable, proxy.Epoll} {
+		t.Run(kind.String(), func(t *testing.T) { test(t, suite{kind}.config()) })
+	}
+}
+
+// passed returns an item as it arrives in another process: with descriptors of its own, and a body that lasts until the next item.
+func passed(t testing.TB, item takeover.Item, body *[]byte) takeover.Item {
+	t.Helper()
+	clear(*body)
+	*body = append((*body)[:0], item.Body...)
+	copied := takeover.Item{Kind: item.Kind, Body: *body}
+	for _, fd := range item.Descriptors {
+		own, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
+		if err != nil {
+			t.Errorf("descriptor %d of kind %d: %v", fd, item.Kind, err)
+		}
+		copied.Descriptors = append(copied.Descriptors, own)
+	}
+	return copied
+}
+
+// allPassed is passed for a sequence of items.
+func allPassed(t testing.TB, items iter.Seq2[takeover.Item, error]) iter.Seq2[takeover.Item, error] {
+	return func(yield func(takeover.Item, error) bool) {
+		var body []byte
+		for item, err := range items {
+			if err != nil {
+				yield(takeover.Item{}, err)
+				return
+			}
+			if !yield(passed(t, item, &body), nil) {
+				return
+			}
+		}
+	}
+}
+
+// giveListeners gives the listeners of a node to its successor, with which that opens its ports.
+func (n *node) giveListeners(next *node, registry ...change) (live bool) {
+	n.t.Helper()
+	items, err := n.Listeners()
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	var copies []takeover.Item
+	for _, item := range items {
+		copies = append(copies, passed(n.t, item, new([]byte)))
+	}
+	if live, err = next.AdoptListeners(copies); err != nil {
+		n.t.Fatal(err)
+	}
+	next.apply(registry...)
+	return live
+}
+
+// freeze returns the connections of a node.
+func (n *node) freeze() iter.Seq2[takeover.Item, error] {
+	n.t.Helper()
+	items, err := n.Freeze(n.t.Context())
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	return allPassed(n.t, items)
+}
+
+// passTo has a successor take over all that a node carries, and ends the node.
+func (n *node) passTo(next *node, registry ...change) {
+	n.t.Helper()
+	if !n.giveListeners(next, registry...) {
+		n.t.Fatal("the successor cannot adopt connections")
+	}
+	if err := next.Adopt(n.freeze()); err != nil {
+		n.t.Fatal(err)
+	}
+	next.Serve()
+	n.Release()
+	n.end()
+}

@@ -1,0 +1,280 @@
+package kernel
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/golang/glog"
+
+	"kubeproxy/internal/lograte"
+	"kubeproxy/proxy/balance"
+	"kubeproxy/proxy/engine"
+	"kubeproxy/proxy/traffic"
+	"kubeproxy/registry"
+)
+
+// A table is what the kernel has of ours.
+type table interface {
+	apply([]change) error
+	connections() (map[registry.NodePort]uint64, error)
+	connectionsOf([]change) (map[registry.NodePort]uint64, error)
+	close() // the kernel forgets all
+}
+
+// Times and bounds.
+const (
+	period       = 10 * time.Second // between two looks at counters, at the node, and at ports whose endpoints come back by themselves
+	firstRetry   = time.Second      // after an operation failed; then twice as long each time
+	lastRetry    = time.Minute
+	maxAddresses = 1 << 18 // endpoints of all ports together; they take some 30 MB of the kernel
+)
+
+// A Carrier has the kernel carry ports. The Proxier reports to it who has each open port, and calls Apply before a listener closes. Any
+// goroutine may call its methods. It waits for the kernel, and for nothing else.
+type Carrier struct {
+	bind netip.Addr
+	wake chan struct{} // capacity 1: a full channel means that there is something to apply
+
+	// What the system does; constant but for tests.
+	open     func(bind netip.Addr) (table, error)
+	forwards func() [2]bool
+	drops    func() error
+	flush    func(registry.NodePort, netip.AddrPort) error
+
+	news  sync.Mutex                     // guards the field below
+	dirty map[*balance.Rotation]struct{} // rotations that have changed
+
+	mu         sync.Mutex // guards the fields below
+	node       Node
+	off        error // why the kernel carries nothing; nil: it may
+	stopped    bool
+	table      table // nil: none was needed yet, or the last one failed
+	retryAt    time.Time
+	backoff    time.Duration
+	addresses  int // in the table
+	ports      map[registry.NodePort]*port
+	byRotation map[*balance.Rotation]map[*port]struct{}
+	stale      map[*port]struct{} // to be judged
+	left       []flow             // UDP flows that are to be deleted
+	failures   lograte.Limiter[struct{}]
+
+	view    sync.RWMutex // guards the field below, which a status reads; it is taken inside mu
+	reasons map[registry.NodePort]Reason
+}
+
+// A port is one that a service has and whose listener is open.
+type port struct {
+	id        registry.NodePort
+	claim     *engine.Claim // nil: it is closed, or about to be
+	reason    Reason
+	installed []netip.AddrPort // by number
+	listed    bool             // it is in the set of ports that are masqueraded
+	tally     *traffic.Tally   // where its connections are counted
+	counted   uint64           // of the counter of its element
+}
+
+// A flow is the UDP flows of a port to an endpoint.
+type flow struct {
+	id       registry.NodePort
+	endpoint netip.AddrPort
+}
+
+var errNotYet = errors.New("it has not begun")
+
+// New returns a carrier that carries nothing before Run or Prepare. It finds out node.Forwards itself.
+func New(bind netip.Addr, node Node) *Carrier {
+	return &Carrier{
+		bind: bind, node: node, wake: make(chan struct{}, 1),
+		open: openTable, forwards: forwards, drops: dropsForwarded, flush: deleteFlows,
+		dirty:      make(map[*balance.Rotation]struct{}),
+		off:        errNotYet,
+		ports:      make(map[registry.NodePort]*port),
+		byRotation: make(map[*balance.Rotation]map[*port]struct{}),
+		stale:      make(map[*port]struct{}),
+		reasons:    make(map[registry.NodePort]Reason),
+	}
+}
+
+// Changed notes that the endpoints of a rotation have changed, or their health. It waits for nothing.
+func (c *Carrier) Changed(r *balance.Rotation) {
+	c.news.Lock()
+	c.dirty[r] = struct{}{}
+	c.news.Unlock()
+	c.awaken()
+}
+
+func (c *Carrier) awaken() {
+	select {
+	case c.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Claim notes who has an open port; nil: it is not open, or about to be closed. Apply puts that in force.
+func (c *Carrier) Claim(id registry.NodePort, claim *engine.Claim) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	p := c.ports[id]
+	switch {
+	case p == nil && claim == nil:
+		return
+	case p == nil:
+		p = &port{id: id, reason: NotOpen}
+		c.ports[id] = p
+	case p.claim == claim:
+		return
+	}
+	if p.claim != nil {
+		of := c.byRotation[p.claim.Rotation]
+		if delete(of, p); len(of) == 0 {
+			delete(c.byRotation, p.claim.Rotation)
+		}
+	}
+	if p.claim = claim; claim != nil {
+		of := c.byRotation[claim.Rotation]
+		if of == nil {
+			of = make(map[*port]struct{})
+			c.byRotation[claim.Rotation] = of
+		}
+		of[p] = struct{}{}
+	}
+	c.stale[p] = struct{}{}
+	c.awaken()
+}
+
+// Apply puts in force what was noted. When it returns, the kernel carries no port that it must not.
+func (c *Carrier) Apply() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.applyLocked()
+}
+
+// Prepare makes the table before there is anything to carry, so that connections of a predecessor go on after its table has gone.
+func (c *Carrier) Prepare() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.examineLocked()
+	if c.off == nil && c.table == nil {
+		c.openLocked()
+	}
+}
+
+// Run follows the health of endpoints, counts connections, and looks at the node, until ctx ends. What is in force then stays until Stop.
+func (c *Carrier) Run(ctx context.Context) {
+	ticker := time.NewTicker(period)
+	defer ticker.Stop()
+	c.look()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-c.wake:
+			c.Apply()
+		case <-ticker.C:
+			c.look()
+		}
+		c.flushLeft()
+	}
+}
+
+// Stop takes all ports out of the kernel, for good. Connections go on until Close.
+func (c *Carrier) Stop() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.stopped = true
+	c.judgeAllLocked()
+	c.applyLocked()
+}
+
+// Close deletes the table.
+func (c *Carrier) Close() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.stopped = true; c.table != nil {
+		c.table.close()
+		c.table = nil
+	}
+}
+
+// Why returns why the kernel does not carry a port. It does not wait for the kernel.
+func (c *Carrier) Why(id registry.NodePort) Reason {
+	c.view.RLock()
+	defer c.view.RUnlock()
+	if reason, ok := c.reasons[id]; ok {
+		return reason
+	}
+	return NotOpen
+}
+
+// Counts returns the number of open ports for each [Reason]. It does not wait for the kernel.
+func (c *Carrier) Counts() []int {
+	n := make([]int, numReasons)
+	c.view.RLock()
+	defer c.view.RUnlock()
+	for _, reason := range c.reasons {
+		n[reason]++
+	}
+	return n
+}
+
+// Count has the counters of services follow those of the kernel.
+func (c *Carrier) Count() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.countLocked()
+}
+
+// look does what is done once a period.
+func (c *Carrier) look() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.countLocked()
+	c.examineLocked()
+	for _, p := range c.ports {
+		if p.reason != Carried {
+			c.stale[p] = struct{}{}
+		}
+	}
+	c.applyLocked()
+}
+
+// flushLeft deletes UDP flows to endpoints that have left. Their next datagram finds another endpoint.
+func (c *Carrier) flushLeft() {
+	c.mu.Lock()
+	left := c.left
+	c.left = nil
+	c.mu.Unlock()
+	for _, f := range left {
+		if err := c.flush(f.id, f.endpoint); err != nil {
+			glog.Warningf("kernel: the UDP flows of %s to %s are not deleted: %v; they go on there while they last", f.id, f.endpoint, err)
+			return // the others would fail like it
+		}
+	}
+}
+
+// examineLocked finds out what the node can do.
+func (c *Carrier) examineLocked() {
+	forwards, off := c.forwards(), c.drops()
+	if off == nil && forwards == [2]bool{} {
+		off = errors.New("this node forwards no packets (net.ipv4.ip_forward)")
+	}
+	changed := forwards != c.node.Forwards || (off == nil) != (c.off == nil)
+	if off != nil && (c.off == nil || c.off.Error() != off.Error()) {
+		glog.Warningf("kernel: no port is carried: %v", off)
+	}
+	if off == nil && c.off != nil && c.off != errNotYet {
+		glog.Info("kernel: ports can be carried again")
+	}
+	if c.node.Forwards, c.off = forwards, off; changed {
+		c.judgeAllLocked()
+	}
+}
+
+func (c *Carrier) judgeAllLocked() {
+	for _, p := range c.ports {
+		c.stale[p] = struct{}{}
+	}
+}

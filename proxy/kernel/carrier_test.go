@@ -1,0 +1,207 @@
+package kernel
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+	"testing"
+
+	"kubeproxy/proxy/balance"
+	"kubeproxy/proxy/engine"
+	"kubeproxy/proxy/traffic"
+	"kubeproxy/registry"
+)
+
+// A slate is a table without a kernel.
+type slate struct {
+	ports  map[registry.NodePort][]netip.AddrPort
+	counts map[registry.NodePort]uint64
+	fails  int // so many of the next operations
+	closed bool
+}
+
+var errSlate = errors.New("the slate is broken")
+
+func (s *slate) apply(changes []change) error {
+	if s.fails > 0 {
+		s.fails--
+		return errSlate
+	}
+	for _, c := range changes {
+		if had := s.ports[c.id]; fmt.Sprint(had) != fmt.Sprint(c.before) {
+			return fmt.Errorf("%s has %v, and is to have had %v", c.id, had, c.before)
+		}
+		if c.recounts() {
+			delete(s.counts, c.id)
+		}
+		if s.ports[c.id] = c.after; len(c.after) == 0 {
+			delete(s.ports, c.id)
+		}
+	}
+	return nil
+}
+
+func (s *slate) connections() (map[registry.NodePort]uint64, error) { return maps.Clone(s.counts), nil }
+
+func (s *slate) connectionsOf(changes []change) (map[registry.NodePort]uint64, error) {
+	counts := make(map[registry.NodePort]uint64)
+	for _, c := range changes {
+		counts[c.id] = s.counts[c.id]
+	}
+	return counts, nil
+}
+
+func (s *slate) close() { s.closed = true }
+
+// A desk is a carrier with slates for tables.
+type desk struct {
+	*Carrier
+	t       *testing.T
+	lb      *balance.LoadBalancerRR
+	slates  []*slate // in the order in which they were made
+	broken  int      // so many of the first operations of the next slates fail
+	flushed []flow
+	tallies traffic.Tallies
+	drops   error
+}
+
+func newDesk(t *testing.T) *desk {
+	d := &desk{t: t, lb: balance.NewLoadBalancerRR(false), tallies: traffic.Tallies{All: make(map[traffic.TallyKey]*traffic.Tally)}}
+	d.Carrier = New(netip.IPv4Unspecified(), *anywhere())
+	d.Carrier.open = func(netip.Addr) (table, error) {
+		s := &slate{ports: make(map[registry.NodePort][]netip.AddrPort), counts: make(map[registry.NodePort]uint64), fails: d.broken}
+		d.slates = append(d.slates, s)
+		return s, nil
+	}
+	d.Carrier.forwards = func() [2]bool { return [2]bool{true, true} }
+	d.Carrier.drops = func() error { return d.drops }
+	d.Carrier.flush = func(id registry.NodePort, e netip.AddrPort) error {
+		d.flushed = append(d.flushed, flow{id, e})
+		return nil
+	}
+	d.look()
+	return d
+}
+
+// claim gives a port to a service whose endpoints are sound. Their health is this test's: the carrier judges by its name.
+func (d *desk) claim(id registry.NodePort, service string, terms registry.Terms) *engine.Claim {
+	key := registry.PortKey{Name: registry.Name{Namespace: "default", Name: service}}
+	c := &engine.Claim{Key: key, Rotation: d.lb.Hold(key), Tally: d.tallies.Hold(key, id.Protocol), Terms: terms}
+	d.Claim(id, c)
+	d.Apply()
+	return c
+}
+
+// table is the last slate.
+func (d *desk) table() *slate {
+	d.t.Helper()
+	if len(d.slates) == 0 {
+		d.t.Fatal("there is no table")
+	}
+	return d.slates[len(d.slates)-1]
+}
+
+// put has the carrier install endpoints for a port, as if they were judged sound.
+func (d *desk) put(id registry.NodePort, endpoints ...netip.AddrPort) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	p := d.ports[id]
+	v := verdict{change{id: id, before: p.installed, after: fill(p.installed, endpoints)}, p, Carried}
+	return d.installLocked([]verdict{v})
+}
+
+var web = registry.NodePort{Protocol: registry.TCP, Number: 80}
+var dns = registry.NodePort{Protocol: registry.UDP, Number: 53}
+
+func TestConnectionsOfTheKernelAreCountedForWhoHadThePort(t *testing.T) {
+	d := newDesk(t)
+	first := d.claim(web, "first", registry.Terms{})
+	d.put(web, addresses("10.0.0.1:80")...)
+	d.table().counts[web] = 5
+	d.Count()
+	d.table().counts[web] = 7
+	second := d.claim(web, "second", registry.Terms{}) // its endpoints are not checked
+	if got := first.Tally.Totals(); got.Carried != 7 || got.Begun != 7 || got.Active != 0 {
+		t.Errorf("the first service has %+v; want 7 connections", got)
+	}
+	if _, is := d.table().ports[web]; is || d.Why(web) != NoEndpoints {
+		t.Errorf("the port of a service without endpoints is carried: %v", d.Why(web))
+	}
+	d.put(web, addresses("10.0.0.2:80")...)
+	d.table().counts[web] = 2
+	d.Stop()
+	if got := second.Tally.Totals().Carried; got != 2 {
+		t.Errorf("the second service has %d connections; want 2", got)
+	}
+	if n := d.Counts(); n[Off] != 1 || len(d.table().ports) != 0 {
+		t.Errorf("after Stop there are %v", n)
+	}
+	if d.Close(); !d.table().closed {
+		t.Error("the table is open after Close")
+	}
+}
+
+func TestAFailedOperationLeavesNothingInTheKernelUntilItSucceeds(t *testing.T) {
+	d := newDesk(t)
+	d.claim(web, "web", registry.Terms{})
+	d.put(web, addresses("10.0.0.1:80")...)
+	first := d.table()
+	first.fails = 1
+	if d.put(web, addresses("10.0.0.2:80")...) || !first.closed {
+		t.Fatal("the table whose operation failed is in use")
+	}
+	if len(d.slates) != 2 || d.table().closed || len(d.table().ports) != 0 {
+		t.Errorf("there are %d tables; want a second one, empty, for connections to go on", len(d.slates))
+	}
+	if !d.put(web, addresses("10.0.0.2:80")...) {
+		t.Error("the next operation is not tried at once")
+	}
+	d.broken = 1
+	d.table().fails = 1
+	d.put(web, addresses("10.0.0.3:80")...)
+	if d.retryAt.IsZero() {
+		t.Error("after a second failure the next one is not put off")
+	}
+	d.judgeAllLocked()
+	if d.Apply(); d.Why(web) != Off {
+		t.Errorf("meanwhile the port is %v; want off", d.Why(web))
+	}
+}
+
+func TestUDPFlowsToAnEndpointThatLeavesAreDeleted(t *testing.T) {
+	d := newDesk(t)
+	d.claim(dns, "dns", registry.Terms{})
+	d.put(dns, addresses("10.0.0.1:53", "10.0.0.2:53")...)
+	d.flushLeft()
+	if len(d.flushed) != 0 {
+		t.Errorf("%v are deleted", d.flushed)
+	}
+	d.put(dns, addresses("10.0.0.2:53")...)
+	d.flushLeft()
+	if want := (flow{dns, netip.MustParseAddrPort("10.0.0.1:53")}); len(d.flushed) != 1 || d.flushed[0] != want {
+		t.Errorf("%v are deleted; want %v", d.flushed, want)
+	}
+	d.Claim(dns, nil)
+	d.Apply()
+	if d.flushLeft(); len(d.flushed) != 2 {
+		t.Errorf("when the port closes, %v are deleted; want both endpoints", d.flushed)
+	}
+	if len(d.ports) != 0 || len(d.byRotation) != 0 || len(d.reasons) != 0 {
+		t.Error("a port that is closed is remembered")
+	}
+}
+
+func TestAChainThatDropsForwardedPacketsTurnsTheKernelOff(t *testing.T) {
+	d := newDesk(t)
+	d.claim(web, "web", registry.Terms{})
+	d.put(web, addresses("10.0.0.1:80")...)
+	d.drops = errors.New("policy drop")
+	if d.look(); d.Why(web) != Off || len(d.table().ports) != 0 {
+		t.Errorf("the port is %v; want off", d.Why(web))
+	}
+	d.drops = nil
+	if d.look(); d.Why(web) != NoEndpoints {
+		t.Errorf("the port is %v; want judged anew", d.Why(web))
+	}
+}

@@ -1,0 +1,79 @@
+package kernel
+
+import (
+	"net/netip"
+	"slices"
+
+	"kubeproxy/registry"
+)
+
+// A change is what becomes of one port in the table. The order of the endpoints is that of their numbers.
+type change struct {
+	id            registry.NodePort
+	before, after []netip.AddrPort // none: the kernel does not carry the port
+	forget        bool             // no service has the port any more
+}
+
+// fill returns the endpoints of wanted in the order that changes fewest numbers: an endpoint that stays keeps its number if it is below the
+// new count, and the others fill the gaps.
+func fill(before, wanted []netip.AddrPort) []netip.AddrPort {
+	after := make([]netip.AddrPort, len(wanted))
+	place := make(map[netip.AddrPort]int, len(before))
+	for i, e := range before {
+		if i < len(wanted) {
+			place[e] = i
+		}
+	}
+	var others []netip.AddrPort
+	for _, e := range wanted {
+		if i, ok := place[e]; ok && !after[i].IsValid() {
+			after[i] = e
+		} else {
+			others = append(others, e)
+		}
+	}
+	for i := range after {
+		if !after[i].IsValid() {
+			after[i], others = others[0], others[1:]
+		}
+	}
+	return after
+}
+
+// A numbered endpoint is an element of a map of endpoints.
+type numbered struct {
+	number int
+	addr   netip.AddrPort
+}
+
+// differences returns the elements of the maps of endpoints that have to go and to come.
+func (c *change) differences() (gone, come []numbered) {
+	for i := range max(len(c.before), len(c.after)) {
+		had, has := i < len(c.before), i < len(c.after)
+		if had && has && c.before[i] == c.after[i] {
+			continue
+		}
+		if had {
+			gone = append(gone, numbered{i, c.before[i]})
+		}
+		if has {
+			come = append(come, numbered{i, c.after[i]})
+		}
+	}
+	return gone, come
+}
+
+// recounts reports whether the element of the port in the map of ports changes.
+func (c *change) recounts() bool {
+	return len(c.before) != len(c.after) || len(c.before) > 0 && familyOf(c.before) != familyOf(c.after)
+}
+
+// lost returns the endpoints that clients of the port are no longer given.
+func (c *change) lost() (lost []netip.AddrPort) {
+	for _, e := range c.before {
+		if !slices.Contains(c.after, e) {
+			lost = append(lost, e)
+		}
+	}
+	return lost
+}

@@ -1,0 +1,195 @@
+package kernel
+
+import (
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/golang/glog"
+
+	"kubeproxy/registry"
+)
+
+// applyLocked judges what is stale, and has the table follow. When that fails, there is another try with a new table at once, and more of
+// them later.
+func (c *Carrier) applyLocked() {
+	c.news.Lock()
+	for r := range c.dirty {
+		for p := range c.byRotation[r] {
+			c.stale[p] = struct{}{}
+		}
+	}
+	clear(c.dirty)
+	c.news.Unlock()
+	for range 2 {
+		changes := c.judgeLocked()
+		if len(changes) == 0 || c.installLocked(changes) {
+			return
+		}
+	}
+	c.judgeLocked() // nothing is installed, so there is nothing to take out
+}
+
+// A verdict is a change of a port, and what becomes of the port with it.
+type verdict struct {
+	change
+	port   *port
+	reason Reason
+}
+
+// judgeLocked returns what has to change in the table. Stale ports that do not change there are so no more.
+func (c *Carrier) judgeLocked() (due []verdict) {
+	addresses := c.addresses
+	for p := range c.stale {
+		wanted, reason := c.judgePortLocked(p)
+		if addresses += len(wanted) - len(p.installed); addresses > maxAddresses && len(wanted) > len(p.installed) {
+			addresses -= len(wanted)
+			wanted, reason = nil, TooMany
+		}
+		v := verdict{change{id: p.id, before: p.installed, after: fill(p.installed, wanted), forget: p.claim == nil}, p, reason}
+		if slices.Equal(v.before, v.after) && !(v.forget && p.listed) && !p.changesHands() {
+			c.settleLocked(&v)
+			continue
+		}
+		due = append(due, v)
+	}
+	return due
+}
+
+// changesHands reports whether connections that the kernel carries from now on are another tally's.
+func (p *port) changesHands() bool {
+	return len(p.installed) > 0 && (p.claim == nil || p.claim.Tally != p.tally)
+}
+
+// judgePortLocked returns what the kernel is to have of a port, or why it is to have nothing.
+func (c *Carrier) judgePortLocked(p *port) ([]netip.AddrPort, Reason) {
+	switch {
+	case p.claim == nil:
+		return nil, NotOpen
+	case c.stopped || c.off != nil || time.Now().Before(c.retryAt):
+		return nil, Off
+	}
+	return c.node.Judge(p.id.Protocol, &p.claim.Terms, p.claim.Rotation.Standings(p.id.Protocol))
+}
+
+// installLocked puts changes in force. false: it failed, nothing is installed any more, and all ports are stale.
+func (c *Carrier) installLocked(due []verdict) bool {
+	if c.table == nil && !c.openLocked() {
+		return false
+	}
+	changes := make([]change, len(due))
+	var ending []change
+	for i := range due {
+		changes[i] = due[i].change
+		if due[i].recounts() || due[i].port.changesHands() {
+			ending = append(ending, due[i].change)
+		}
+	}
+	counts, err := c.table.connectionsOf(ending)
+	if err == nil {
+		c.creditLocked(counts)
+		err = c.table.apply(changes)
+	}
+	if err != nil {
+		c.failLocked(err)
+		return false
+	}
+	for i := range due {
+		c.settleLocked(&due[i])
+	}
+	return true
+}
+
+// settleLocked notes that a verdict is in force.
+func (c *Carrier) settleLocked(v *verdict) {
+	p := v.port
+	delete(c.stale, p)
+	if p.reason != v.reason {
+		glog.V(1).Infof("kernel: %s: %s", p.id, v.reason)
+	}
+	if p.id.Protocol == registry.UDP {
+		for _, e := range v.lost() {
+			c.left = append(c.left, flow{p.id, e})
+		}
+		if len(c.left) > 0 {
+			c.awaken()
+		}
+	}
+	if v.recounts() {
+		p.counted = 0
+	}
+	c.addresses += len(v.after) - len(p.installed)
+	p.installed, p.reason = v.after, v.reason
+	p.listed = len(v.after) > 0 || p.listed && !v.forget
+	c.view.Lock()
+	defer c.view.Unlock()
+	if p.claim == nil {
+		delete(c.ports, p.id)
+		delete(c.reasons, p.id)
+	} else {
+		p.tally = p.claim.Tally
+		c.reasons[p.id] = p.reason
+	}
+}
+
+// openLocked makes a table; false: it cannot be made, and nothing is tried for a while.
+func (c *Carrier) openLocked() bool {
+	t, err := c.open(c.bind)
+	if err != nil {
+		c.failLocked(err)
+		return false
+	}
+	c.table = t
+	return true
+}
+
+// failLocked gives up the table after an operation that failed. The listeners of its ports have all clients then. Another table is there
+// before it goes, if possible, for its connections to go on; the first time it is used at once.
+func (c *Carrier) failLocked(err error) {
+	if note, ok := c.failures.Allow(struct{}{}); ok {
+		glog.Errorf("kernel: no port is carried: %v; trying again%s", err, note)
+	}
+	again := c.backoff == 0
+	c.backoff = min(max(2*c.backoff, firstRetry), lastRetry)
+	if old := c.table; old != nil {
+		var failed error
+		if c.table, failed = c.open(c.bind); failed != nil {
+			c.table, again = nil, false
+		}
+		old.close()
+	} else {
+		again = false
+	}
+	if !again {
+		c.retryAt = time.Now().Add(c.backoff)
+	}
+	c.addresses = 0
+	for _, p := range c.ports {
+		p.installed, p.listed, p.counted = nil, false, 0
+	}
+	c.judgeAllLocked()
+}
+
+// countLocked has the tallies follow the counters. A table that cannot be read is given up: it may not be what it should.
+func (c *Carrier) countLocked() {
+	if c.table == nil {
+		return
+	}
+	counts, err := c.table.connections()
+	if err != nil {
+		c.failLocked(err)
+		return
+	}
+	c.creditLocked(counts)
+	c.backoff = 0
+}
+
+// creditLocked adds to the tallies what counters have counted since they were last read.
+func (c *Carrier) creditLocked(counts map[registry.NodePort]uint64) {
+	for id, n := range counts {
+		if p := c.ports[id]; p != nil && p.tally != nil && n > p.counted {
+			p.tally.Carry(n - p.counted)
+			p.counted = n
+		}
+	}
+}

@@ -1,0 +1,89 @@
+package kernel
+
+import (
+	"iter"
+	"net/netip"
+
+	"kubeproxy/proxy/balance"
+	"kubeproxy/registry"
+)
+
+// maxEndpoints is how many endpoints of a port the kernel gets at most. All of them may change in one transaction, whose messages have to
+// fit into the buffer of the socket.
+const maxEndpoints = 512
+
+// A Node is what [Judge] knows of the node. The zero value can carry nothing.
+type Node struct {
+	Forwards [2]bool // the node forwards packets of IPv4, of IPv6
+
+	Algorithm func(registry.Balance) registry.Balance // of a service whose record names this one; as [balance.LoadBalancerRR.Algorithm]
+	Refuse    func(registry.Protocol, netip.AddrPort) error
+	Bound     [2]bool // a flag limits or reads the connections of each service, by protocol
+}
+
+// Judge returns the endpoints that the kernel may give to clients of a port, and Carried; or none, and why not. It changes nothing.
+func (n *Node) Judge(protocol registry.Protocol, terms *registry.Terms, endpoints iter.Seq2[registry.Addr, balance.Standing]) ([]netip.AddrPort, Reason) {
+	switch {
+	case !n.keeps(terms):
+		return nil, Terms
+	case n.Bound[protocol]:
+		return nil, ByFlag
+	}
+	var usable []netip.AddrPort
+	reason := Carried
+	for addr, standing := range endpoints {
+		if reason = n.examine(protocol, addr, standing); reason != Carried {
+			return nil, reason
+		}
+		if standing == balance.Failing {
+			continue
+		}
+		if usable = append(usable, netip.AddrPortFrom(addr.IP.Addr().Unmap(), addr.IP.Port())); len(usable) > maxEndpoints {
+			return nil, TooMany
+		}
+		if usable[0].Addr().Is4() != usable[len(usable)-1].Addr().Is4() {
+			return nil, Families
+		}
+	}
+	if len(usable) == 0 {
+		return nil, NoEndpoints
+	}
+	if !n.Forwards[familyOf(usable)] {
+		return nil, Families
+	}
+	return usable, Carried
+}
+
+// keeps reports whether the kernel can do what a service wants. A term that this function does not know is one that the kernel cannot keep.
+func (n *Node) keeps(terms *registry.Terms) bool {
+	if n.Algorithm(terms.Balance) != registry.RoundRobin {
+		return false
+	}
+	others := *terms
+	others.Balance, others.Checks = registry.BalanceUnsaid, registry.Check{}
+	return others.Equal(&registry.Terms{})
+}
+
+// examine returns why an endpoint keeps the kernel from carrying its port; Carried: it does not.
+func (n *Node) examine(protocol registry.Protocol, addr registry.Addr, standing balance.Standing) Reason {
+	ip := addr.IP.Addr().Unmap()
+	switch {
+	case addr.Host != "" || ip.IsLoopback() || ip.IsLinkLocalUnicast() || n.Refuse(protocol, netip.AddrPortFrom(ip, addr.IP.Port())) != nil:
+		return Address
+	case standing == balance.Weighted:
+		return Terms
+	case standing == balance.Unchecked:
+		return NotChecked
+	case standing == balance.Doubtful:
+		return InDoubt
+	}
+	return Carried
+}
+
+// familyOf returns 0 if the endpoints are of IPv4, and 1 if they are of IPv6.
+func familyOf(endpoints []netip.AddrPort) int {
+	if endpoints[0].Addr().Is4() {
+		return 0
+	}
+	return 1
+}

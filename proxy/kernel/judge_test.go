@@ -1,0 +1,171 @@
+package kernel
+
+import (
+	"errors"
+	"fmt"
+	"iter"
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+
+	"kubeproxy/proxy/balance"
+	"kubeproxy/registry"
+)
+
+// A standing is an endpoint and what is known of it.
+type standing struct {
+	addr string // or the name of a host, without a port
+	is   balance.Standing
+}
+
+func standings(all ...standing) iter.Seq2[registry.Addr, balance.Standing] {
+	return func(yield func(registry.Addr, balance.Standing) bool) {
+		for _, s := range all {
+			addr := registry.Addr{Host: s.addr}
+			if ip, err := netip.ParseAddrPort(s.addr); err == nil {
+				addr = registry.Addr{IP: ip}
+			}
+			if !yield(addr, s.is) {
+				return
+			}
+		}
+	}
+}
+
+func sound(addrs ...string) (all []standing) {
+	for _, a := range addrs {
+		all = append(all, standing{a, balance.Sound})
+	}
+	return all
+}
+
+// anywhere is a node that forwards both families, and refuses one address.
+func anywhere() *Node {
+	return &Node{
+		Forwards: [2]bool{true, true},
+		Algorithm: func(b registry.Balance) registry.Balance {
+			if b == registry.BalanceUnsaid {
+				return registry.RoundRobin
+			}
+			return b
+		},
+		Refuse: func(_ registry.Protocol, addr netip.AddrPort) error {
+			if addr.Addr() == netip.MustParseAddr("10.0.0.99") {
+				return errors.New("refused")
+			}
+			return nil
+		},
+	}
+}
+
+func TestAPortIsCarriedOnlyWhereTheKernelCanDoWhatItWants(t *testing.T) {
+	many := make([]string, maxEndpoints+1)
+	for i := range many {
+		many[i] = fmt.Sprintf("10.1.%d.%d:80", i/256, i%256)
+	}
+	checked := registry.Check{Wanted: registry.CheckOn, Interval: time.Second}
+	for _, c := range []struct {
+		name      string
+		node      func(*Node)
+		terms     registry.Terms
+		endpoints []standing
+		want      Reason // Carried where endpoints are
+		carried   []string
+	}{
+		{name: "two sound endpoints", endpoints: sound("10.0.0.1:80", "10.0.0.2:81"), carried: []string{"10.0.0.1:80", "10.0.0.2:81"}},
+		{name: "checks are no hindrance", terms: registry.Terms{Checks: checked, Balance: registry.RoundRobin}, endpoints: sound("10.0.0.1:80"), carried: []string{"10.0.0.1:80"}},
+		{name: "IPv6", endpoints: sound("[fd00::1]:80"), carried: []string{"[fd00::1]:80"}},
+		{name: "an endpoint whose checks fail is left out", endpoints: append(sound("10.0.0.1:80"), standing{"10.0.0.2:80", balance.Failing}), carried: []string{"10.0.0.1:80"}},
+		{name: "all checks fail", endpoints: []standing{{"10.0.0.2:80", balance.Failing}}, want: NoEndpoints},
+		{name: "no endpoints", want: NoEndpoints},
+		{name: "one is not checked", endpoints: append(sound("10.0.0.1:80"), standing{"10.0.0.2:80", balance.Unchecked}), want: NotChecked},
+		{name: "one is in doubt", endpoints: append(sound("10.0.0.1:80"), standing{"10.0.0.2:80", balance.Doubtful}), want: InDoubt},
+		{name: "a weight", endpoints: append(sound("10.0.0.1:80"), standing{"10.0.0.2:80", balance.Weighted}), want: Terms},
+		{name: "a host name", endpoints: sound("web.example"), want: Address},
+		{name: "the loopback", endpoints: sound("127.0.0.1:80"), want: Address},
+		{name: "the loopback of IPv6", endpoints: sound("[::1]:80"), want: Address},
+		{name: "a link-local address", endpoints: sound("[fe80::1]:80"), want: Address},
+		{name: "an address that must not be dialled", endpoints: sound("10.0.0.99:80"), want: Address},
+		{name: "both families", endpoints: sound("10.0.0.1:80", "[fd00::1]:80"), want: Families},
+		{name: "an IPv4 address in its IPv6 spelling", endpoints: sound("[::ffff:10.0.0.1]:80"), carried: []string{"10.0.0.1:80"}},
+		{name: "too many", endpoints: sound(many...), want: TooMany},
+		{name: "as many as there may be", endpoints: sound(many[1:]...), carried: many[1:]},
+		{name: "affinity", terms: registry.Terms{Affinity: registry.AffinityClientIP, AffinityTimeout: time.Hour}, endpoints: sound("10.0.0.1:80"), want: Terms},
+		{name: "source ranges", terms: registry.Terms{SourceRanges: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}}, endpoints: sound("10.0.0.1:80"), want: Terms},
+		{name: "a PROXY header", terms: registry.Terms{ProxyHeader: registry.ProxyV2}, endpoints: sound("10.0.0.1:80"), want: Terms},
+		{name: "another algorithm", terms: registry.Terms{Balance: registry.LeastConnections}, endpoints: sound("10.0.0.1:80"), want: Terms},
+		{name: "another algorithm by default", node: func(n *Node) {
+			n.Algorithm = func(registry.Balance) registry.Balance { return registry.SourceAddress }
+		}, endpoints: sound("10.0.0.1:80"), want: Terms},
+		{name: "a limit of connections", node: func(n *Node) { n.Bound[registry.TCP] = true }, endpoints: sound("10.0.0.1:80"), want: ByFlag},
+		{name: "a limit of sessions", node: func(n *Node) { n.Bound[registry.UDP] = true }, endpoints: sound("10.0.0.1:80"), carried: []string{"10.0.0.1:80"}},
+		{name: "no forwarding of IPv6", node: func(n *Node) { n.Forwards[1] = false }, endpoints: sound("[fd00::1]:80"), want: Families},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			n := anywhere()
+			if c.node != nil {
+				c.node(n)
+			}
+			endpoints, got := n.Judge(registry.TCP, &c.terms, standings(c.endpoints...))
+			var carried []string
+			for _, e := range endpoints {
+				carried = append(carried, e.String())
+			}
+			if c.carried != nil {
+				c.want = Carried
+			}
+			if got != c.want || !slices.Equal(carried, c.carried) {
+				t.Errorf("got %v and %.100q; want %v and %.100q", got, carried, c.want, c.carried)
+			}
+		})
+	}
+}
+
+func addresses(all ...string) (parsed []netip.AddrPort) {
+	for _, a := range all {
+		parsed = append(parsed, netip.MustParseAddrPort(a))
+	}
+	return parsed
+}
+
+func TestAnEndpointThatLeavesGivesItsNumberToAnother(t *testing.T) {
+	const a, b, c, d = "10.0.0.1:80", "10.0.0.2:80", "10.0.0.3:80", "10.0.0.4:80"
+	for _, x := range []struct {
+		name                 string
+		before, wanted, want []string
+		gone, come           int
+		recounts             bool
+	}{
+		{"all are new", nil, []string{a, b}, []string{a, b}, 0, 2, true},
+		{"none is left", []string{a, b}, nil, nil, 2, 0, true},
+		{"nothing changes", []string{a, b}, []string{a, b}, []string{a, b}, 0, 0, false},
+		{"another order", []string{a, b}, []string{b, a}, []string{a, b}, 0, 0, false},
+		{"the first of four leaves", []string{a, b, c, d}, []string{b, c, d}, []string{d, b, c}, 2, 1, true},
+		{"the last of three leaves", []string{a, b, c}, []string{a, b}, []string{a, b}, 1, 0, true},
+		{"one takes the place of another", []string{a, b, c}, []string{a, d, c}, []string{a, d, c}, 1, 1, false},
+		{"one more", []string{a, b}, []string{a, b, c}, []string{a, b, c}, 0, 1, true},
+		{"another family", []string{a}, []string{"[fd00::1]:80"}, []string{"[fd00::1]:80"}, 1, 1, true},
+	} {
+		t.Run(x.name, func(t *testing.T) {
+			change := change{before: addresses(x.before...), after: fill(addresses(x.before...), addresses(x.wanted...))}
+			if !slices.Equal(change.after, addresses(x.want...)) {
+				t.Errorf("got %v; want %v", change.after, x.want)
+			}
+			gone, come := change.differences()
+			if len(gone) != x.gone || len(come) != x.come || change.recounts() != x.recounts {
+				t.Errorf("%v go, %v come, recounts: %v; want %d, %d, %v", gone, come, change.recounts(), x.gone, x.come, x.recounts)
+			}
+		})
+	}
+}
+
+func TestEachReasonHasACodeOfItsOwn(t *testing.T) {
+	codes := make(map[string]Reason)
+	for _, r := range Reasons() {
+		if other, ok := codes[r.String()]; ok || r.String() == "" {
+			t.Errorf("reasons %d and %d are both %q", other, r, r)
+		}
+		codes[r.String()] = r
+	}
+}

@@ -1,0 +1,21 @@
+//go:build !linux
+
+package kernel
+
+import (
+	"errors"
+	"net/netip"
+
+	"kubeproxy/registry"
+)
+
+// Supported reports whether this system has a kernel that can carry ports.
+const Supported = false
+
+func forwards() (yes [2]bool) { return yes }
+
+func dropsForwarded() error { return nil }
+
+func openTable(netip.Addr) (table, error) { return nil, errors.ErrUnsupported }
+
+func deleteFlows(registry.NodePort, netip.AddrPort) error { return errors.ErrUnsupported }

@@ -1,0 +1,223 @@
+package kernel
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"os"
+	"slices"
+
+	"github.com/google/nftables"
+	"github.com/google/nftables/expr"
+	"github.com/mdlayher/netlink"
+	"golang.org/x/sys/unix"
+
+	"kubeproxy/registry"
+)
+
+// Bounds of what one message and one transaction hold. An attribute has at most 64 KiB, and a transaction has to fit into the buffer of
+// the socket, which a user namespace cannot enlarge.
+const (
+	elementsAMessage     = 400
+	elementsATransaction = 800
+	socketBuffer         = 4 << 20
+)
+
+// An nftTable is our table in the kernel, and the socket that owns it. One goroutine at a time calls its methods. After an error only close
+// may be called: what the kernel has is not known any more.
+type nftTable struct {
+	conn *nftables.Conn
+	raw  *netlink.Conn // the socket of conn, for the messages that package nftables does not know
+	nft  *nftables.Table
+
+	families [2]family // IPv4, IPv6
+	carried  *nftables.Set
+	has      map[registry.NodePort]bool // what carried holds
+}
+
+// A family is the part of a table for IPv4 or IPv6.
+type family struct {
+	ports, endpoints *nftables.Set
+	chains           map[int]bool // by the number of endpoints
+}
+
+// openTable makes a table without ports, for listeners that bind to an address.
+func openTable(bind netip.Addr) (table, error) {
+	t := &nftTable{has: make(map[registry.NodePort]bool)}
+	var err error
+	t.conn, err = nftables.New(nftables.AsLasting(), nftables.WithSockOptions(func(raw *netlink.Conn) error {
+		t.raw = raw
+		return errors.Join(raw.SetReadBuffer(socketBuffer), raw.SetWriteBuffer(socketBuffer))
+	}))
+	if err != nil {
+		return nil, fmt.Errorf("netlink: %w", err)
+	}
+	t.nft = &nftables.Table{Name: fmt.Sprintf("%s%d-%08x", tablePrefix, os.Getpid(), rand.Uint32()), Family: nftables.TableFamilyINet}
+	if err := createOwned(t.raw, t.nft.Name); err != nil {
+		t.close()
+		return nil, err
+	}
+	if err := t.addRules(bind); err != nil {
+		t.close()
+		return nil, fmt.Errorf("create rules: %w", err)
+	}
+	return t, nil
+}
+
+// tablePrefix is what the names of our tables begin with.
+const tablePrefix = "kube-proxy-"
+
+func (t *nftTable) close() { _ = t.conn.CloseLasting() } // the kernel deletes the table with it
+
+// apply makes changes, each as a whole or not at all.
+func (t *nftTable) apply(changes []change) error {
+	for len(changes) > 0 {
+		n, elements := 0, 0
+		for n < len(changes) && (n == 0 || elements < elementsATransaction) {
+			elements += 2 + len(changes[n].before) + len(changes[n].after)
+			n++
+		}
+		if err := t.transact(changes[:n]); err != nil {
+			return err
+		}
+		changes = changes[n:]
+	}
+	return nil
+}
+
+// A difference is the elements of one set that a transaction deletes and adds.
+type difference struct {
+	set        *nftables.Set
+	gone, come []nftables.SetElement
+}
+
+// transact makes changes in one transaction.
+func (t *nftTable) transact(changes []change) error {
+	differences := make([]difference, 0, 5)
+	of := func(set *nftables.Set) *difference {
+		i := slices.IndexFunc(differences, func(d difference) bool { return d.set == set })
+		if i < 0 {
+			i, differences = len(differences), append(differences, difference{set: set})
+		}
+		return &differences[i]
+	}
+	for i := range changes {
+		c := &changes[i]
+		if c.recounts() {
+			if len(c.before) > 0 {
+				d := of(t.families[familyOf(c.before)].ports)
+				d.gone = append(d.gone, nftables.SetElement{Key: portKey(c.id)})
+			}
+			if len(c.after) > 0 {
+				d := of(t.families[familyOf(c.after)].ports)
+				d.come = append(d.come, nftables.SetElement{Key: portKey(c.id), VerdictData: &expr.Verdict{Kind: expr.VerdictGoto, Chain: t.chain(c.after)}})
+			}
+		}
+		gone, come := c.differences()
+		for _, e := range gone {
+			d := of(t.families[familyOf(c.before)].endpoints)
+			d.gone = append(d.gone, nftables.SetElement{Key: endpointKey(c.id, e.number)})
+		}
+		for _, e := range come {
+			d := of(t.families[familyOf(c.after)].endpoints)
+			d.come = append(d.come, nftables.SetElement{Key: endpointKey(c.id, e.number), Val: endpointValue(e.addr)})
+		}
+		if is := !c.forget || len(c.after) > 0; is != t.has[c.id] {
+			d := of(t.carried)
+			if is {
+				d.come, t.has[c.id] = append(d.come, nftables.SetElement{Key: portKey(c.id)}), true
+			} else {
+				d.gone = append(d.gone, nftables.SetElement{Key: portKey(c.id)})
+				delete(t.has, c.id)
+			}
+		}
+	}
+	for _, d := range differences {
+		for some := range slices.Chunk(d.gone, elementsAMessage) {
+			if err := t.conn.SetDeleteElements(d.set, some); err != nil {
+				return err
+			}
+		}
+	}
+	for _, d := range differences {
+		for some := range slices.Chunk(d.come, elementsAMessage) {
+			if err := t.conn.SetAddElements(d.set, some); err != nil {
+				return err
+			}
+		}
+	}
+	return t.conn.Flush()
+}
+
+// chain returns the name of the chain for a number of endpoints, and has the transaction add it if it is not there.
+func (t *nftTable) chain(endpoints []netip.AddrPort) string {
+	f, n := familyOf(endpoints), len(endpoints)
+	name := fmt.Sprintf("of%d-%d", 4+2*f, n)
+	if !t.families[f].chains[n] {
+		t.families[f].chains[n] = true
+		t.addChoice(name, f, n)
+	}
+	return name
+}
+
+// connections returns how many connections each port was given since it was last added.
+func (t *nftTable) connections() (map[registry.NodePort]uint64, error) {
+	counts := make(map[registry.NodePort]uint64)
+	for f := range t.families {
+		if err := readCounters(t.raw, t.nft.Name, t.families[f].ports.Name, nil, counts); err != nil {
+			return nil, err
+		}
+	}
+	return counts, nil
+}
+
+// connectionsOf is connections for those ports alone whose counters the changes end.
+func (t *nftTable) connectionsOf(changes []change) (map[registry.NodePort]uint64, error) {
+	var ending [2][]registry.NodePort
+	for i := range changes {
+		if c := &changes[i]; len(c.before) > 0 && c.recounts() {
+			f := familyOf(c.before)
+			ending[f] = append(ending[f], c.id)
+		}
+	}
+	counts := make(map[registry.NodePort]uint64)
+	for f, ids := range ending {
+		for some := range slices.Chunk(ids, elementsAMessage) {
+			if err := readCounters(t.raw, t.nft.Name, t.families[f].ports.Name, some, counts); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return counts, nil
+}
+
+// portKey is the key of a port: each of its fields begins at a multiple of four bytes.
+func portKey(id registry.NodePort) []byte {
+	protocol := byte(unix.IPPROTO_TCP)
+	if id.Protocol == registry.UDP {
+		protocol = unix.IPPROTO_UDP
+	}
+	return []byte{protocol, 0, 0, 0, byte(id.Number >> 8), byte(id.Number), 0, 0}
+}
+
+// portOf is the reverse of portKey.
+func portOf(key []byte) (id registry.NodePort, ok bool) {
+	if len(key) != 8 {
+		return id, false
+	}
+	id.Number = binary.BigEndian.Uint16(key[4:])
+	if key[0] == unix.IPPROTO_UDP {
+		id.Protocol = registry.UDP
+	}
+	return id, true
+}
+
+func endpointKey(id registry.NodePort, number int) []byte {
+	return binary.NativeEndian.AppendUint32(portKey(id), uint32(number))
+}
+
+func endpointValue(addr netip.AddrPort) []byte {
+	return append(addr.Addr().AsSlice(), byte(addr.Port()>>8), byte(addr.Port()), 0, 0)
+}

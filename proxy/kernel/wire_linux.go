@@ -1,0 +1,277 @@
+package kernel
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net/netip"
+	"syscall"
+
+	"github.com/google/nftables"
+	"github.com/google/nftables/expr"
+	"github.com/mdlayher/netlink"
+	"golang.org/x/sys/unix"
+
+	"kubeproxy/registry"
+)
+
+// Messages that package nftables does not know: a table with an owner, counters of single elements, and filters for connections.
+
+// Of the uapi of the kernel (nf_tables.h, nfnetlink_conntrack.h).
+const (
+	tableFlagOwner = 0x2 // since 5.12
+
+	ctDelete = unix.NFNL_SUBSYS_CTNETLINK<<8 | 2
+
+	ctTupleOrig, ctTupleReply = 1, 2
+	ctTupleIP, ctTupleProto   = 1, 2
+	ctIPv4Source, ctIPv6Src   = 1, 3
+	ctProtoNum                = 1
+	ctProtoSource, ctProtoDst = 2, 3
+
+	ctFilter                           = 25
+	ctFilterOrigFlags, ctFilterReply   = 1, 2
+	filterSource                       = 1 << 0
+	filterProtocol                     = 1 << 3
+	filterSourcePort, filterTargetPort = 1 << 4, 1 << 5
+)
+
+func native(n uint32) []byte { return binary.NativeEndian.AppendUint32(nil, n) }
+
+// message makes a message of a subsystem of netfilter.
+func message(kind int, flags netlink.HeaderFlags, family byte, resource uint16, attributes []byte) netlink.Message {
+	header := []byte{family, 0, byte(resource >> 8), byte(resource)}
+	return netlink.Message{Header: netlink.Header{Type: netlink.HeaderType(kind), Flags: netlink.Request | flags}, Data: append(header, attributes...)}
+}
+
+func nftMessage(kind int, flags netlink.HeaderFlags, attributes []byte) netlink.Message {
+	return message(unix.NFNL_SUBSYS_NFTABLES<<8|kind, flags, unix.NFPROTO_INET, 0, attributes)
+}
+
+func name(s string) []byte { return append([]byte(s), 0) }
+
+// createOwned creates a table that belongs to a socket: the kernel deletes it with the socket, and lets no other socket change it.
+func createOwned(conn *netlink.Conn, table string) error {
+	attributes, err := netlink.MarshalAttributes([]netlink.Attribute{
+		{Type: unix.NFTA_TABLE_NAME, Data: name(table)},
+		{Type: unix.NFTA_TABLE_FLAGS, Data: binary.BigEndian.AppendUint32(nil, tableFlagOwner)},
+	})
+	if err != nil {
+		return err
+	}
+	err = transact(conn, nftMessage(unix.NFT_MSG_NEWTABLE, netlink.Create|netlink.Excl, attributes))
+	if errors.Is(err, syscall.EOPNOTSUPP) || errors.Is(err, syscall.EINVAL) {
+		return errors.New("create table: this kernel has no tables with an owner, which came with Linux 5.12")
+	}
+	if err != nil {
+		return fmt.Errorf("create table: %w", err)
+	}
+	return nil
+}
+
+// transact makes a transaction of one message.
+func transact(conn *netlink.Conn, m netlink.Message) error {
+	m.Header.Flags |= netlink.Acknowledge
+	if _, err := conn.SendMessages([]netlink.Message{
+		message(unix.NFNL_MSG_BATCH_BEGIN, 0, 0, unix.NFNL_SUBSYS_NFTABLES, nil),
+		m,
+		message(unix.NFNL_MSG_BATCH_END, 0, 0, unix.NFNL_SUBSYS_NFTABLES, nil),
+	}); err != nil {
+		return err
+	}
+	_, err := conn.Receive()
+	return err
+}
+
+// createMasquerade adds the rule that masquerades connections whose original destination is in a set of ports. Package nftables gives
+// the direction of such an expression four bytes, and each use of it makes the kernel log a warning: it is one.
+func createMasquerade(conn *netlink.Conn, table, chain string, carried *nftables.Set) error {
+	direction := netlink.NewAttributeEncoder()
+	direction.ByteOrder = binary.BigEndian
+	direction.Bytes(unix.NFTA_EXPR_NAME, name("ct"))
+	direction.Nested(unix.NFTA_EXPR_DATA, func(ct *netlink.AttributeEncoder) error {
+		ct.Uint32(unix.NFTA_CT_DREG, reg1)
+		ct.Uint32(unix.NFTA_CT_KEY, unix.NFT_CT_PROTO_DST)
+		ct.Uint8(unix.NFTA_CT_DIRECTION, 0)
+		return nil
+	})
+	original, err := direction.Encode()
+	rule := make([][]byte, 0, 4)
+	for _, e := range []expr.Any{
+		&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: reg0},
+		nil,
+		&expr.Lookup{SourceRegister: reg0, SetName: carried.Name, SetID: carried.ID},
+		&expr.Masq{},
+	} {
+		encoded := original
+		if e != nil && err == nil {
+			encoded, err = expr.Marshal(unix.NFPROTO_INET, e)
+		}
+		rule = append(rule, encoded)
+	}
+	if err != nil {
+		return err
+	}
+	e := netlink.NewAttributeEncoder()
+	e.Bytes(unix.NFTA_RULE_TABLE, name(table))
+	e.Bytes(unix.NFTA_RULE_CHAIN, name(chain))
+	e.Nested(unix.NFTA_RULE_EXPRESSIONS, func(list *netlink.AttributeEncoder) error {
+		for _, encoded := range rule {
+			list.Bytes(unix.NLA_F_NESTED|unix.NFTA_LIST_ELEM, encoded)
+		}
+		return nil
+	})
+	attributes, err := e.Encode()
+	if err != nil {
+		return err
+	}
+	return transact(conn, nftMessage(unix.NFT_MSG_NEWRULE, netlink.Create|unix.NLM_F_APPEND, attributes))
+}
+
+// readCounters adds the packets of elements of a map of ports to counts; no ids: of all elements.
+func readCounters(conn *netlink.Conn, table, set string, ids []registry.NodePort, counts map[registry.NodePort]uint64) error {
+	e := netlink.NewAttributeEncoder()
+	e.Bytes(unix.NFTA_SET_ELEM_LIST_TABLE, name(table))
+	e.Bytes(unix.NFTA_SET_ELEM_LIST_SET, name(set))
+	flags, answers := netlink.Dump, 1
+	if ids != nil {
+		flags, answers = 0, len(ids)
+		e.Nested(unix.NFTA_SET_ELEM_LIST_ELEMENTS, func(list *netlink.AttributeEncoder) error {
+			for _, id := range ids {
+				list.Nested(unix.NFTA_LIST_ELEM, func(element *netlink.AttributeEncoder) error {
+					element.Nested(unix.NFTA_SET_ELEM_KEY, func(key *netlink.AttributeEncoder) error {
+						key.Bytes(unix.NFTA_DATA_VALUE, portKey(id))
+						return nil
+					})
+					return nil
+				})
+			}
+			return nil
+		})
+	}
+	attributes, err := e.Encode()
+	if err != nil {
+		return err
+	}
+	if _, err := conn.Send(nftMessage(unix.NFT_MSG_GETSETELEM, flags, attributes)); err != nil {
+		return fmt.Errorf("read counters: %w", err)
+	}
+	for range answers { // one for each element that was asked for
+		messages, err := conn.Receive()
+		if err != nil {
+			return fmt.Errorf("read counters: %w", err)
+		}
+		for _, m := range messages {
+			if err := decodeCounters(m.Data, counts); err != nil {
+				return fmt.Errorf("read counters: %w", err)
+			}
+		}
+	}
+	return nil
+}
+
+// decodeCounters adds the packets of the elements of a message to counts.
+func decodeCounters(data []byte, counts map[registry.NodePort]uint64) error {
+	if len(data) < 4 {
+		return errors.New("the answer is too short")
+	}
+	d, err := netlink.NewAttributeDecoder(data[4:])
+	if err != nil {
+		return err
+	}
+	for d.Next() {
+		if d.Type() == unix.NFTA_SET_ELEM_LIST_ELEMENTS {
+			d.Nested(func(list *netlink.AttributeDecoder) error {
+				for list.Next() {
+					list.Nested(func(element *netlink.AttributeDecoder) error { return decodeCounter(element, counts) })
+				}
+				return nil
+			})
+		}
+	}
+	return d.Err()
+}
+
+// decodeCounter adds the packets of one element to counts.
+func decodeCounter(element *netlink.AttributeDecoder, counts map[registry.NodePort]uint64) error {
+	var key []byte
+	var packets uint64
+	for element.Next() {
+		switch element.Type() {
+		case unix.NFTA_SET_ELEM_KEY:
+			element.Nested(func(d *netlink.AttributeDecoder) error {
+				for d.Next() {
+					key = d.Bytes()
+				}
+				return nil
+			})
+		case unix.NFTA_SET_ELEM_EXPR:
+			element.Nested(func(d *netlink.AttributeDecoder) error {
+				for d.Next() {
+					if d.Type() == unix.NFTA_EXPR_DATA {
+						d.Nested(func(counter *netlink.AttributeDecoder) error {
+							counter.ByteOrder = binary.BigEndian
+							for counter.Next() {
+								if counter.Type() == unix.NFTA_COUNTER_PACKETS {
+									packets = counter.Uint64()
+								}
+							}
+							return nil
+						})
+					}
+				}
+				return nil
+			})
+		}
+	}
+	if id, ok := portOf(key); ok {
+		counts[id] += packets
+	}
+	return nil
+}
+
+// deleteFlows deletes the UDP flows of a port to an endpoint from the connection table, in one message: the kernel looks for them.
+func deleteFlows(id registry.NodePort, endpoint netip.AddrPort) error {
+	conn, err := netlink.Dial(unix.NETLINK_NETFILTER, nil)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	family, source := byte(unix.NFPROTO_IPV4), uint16(ctIPv4Source)
+	if endpoint.Addr().Is6() {
+		family, source = unix.NFPROTO_IPV6, ctIPv6Src
+	}
+	e := netlink.NewAttributeEncoder()
+	e.ByteOrder = binary.BigEndian
+	e.Nested(ctTupleOrig, func(tuple *netlink.AttributeEncoder) error {
+		tuple.Nested(ctTupleProto, func(p *netlink.AttributeEncoder) error {
+			p.Uint8(ctProtoNum, unix.IPPROTO_UDP)
+			p.Uint16(ctProtoDst, id.Number)
+			return nil
+		})
+		return nil
+	})
+	e.Nested(ctTupleReply, func(tuple *netlink.AttributeEncoder) error {
+		tuple.Nested(ctTupleIP, func(ip *netlink.AttributeEncoder) error {
+			ip.Bytes(source, endpoint.Addr().AsSlice())
+			return nil
+		})
+		tuple.Nested(ctTupleProto, func(p *netlink.AttributeEncoder) error {
+			p.Uint8(ctProtoNum, unix.IPPROTO_UDP)
+			p.Uint16(ctProtoSource, endpoint.Port())
+			return nil
+		})
+		return nil
+	})
+	e.Nested(ctFilter, func(f *netlink.AttributeEncoder) error {
+		f.Bytes(ctFilterOrigFlags, native(filterProtocol|filterTargetPort))
+		f.Bytes(ctFilterReply, native(filterSource|filterProtocol|filterSourcePort))
+		return nil
+	})
+	attributes, err := e.Encode()
+	if err != nil {
+		return err
+	}
+	_, err = conn.Execute(message(ctDelete, netlink.Acknowledge, family, 0, attributes))
+	return err
+}

@@ -1,0 +1,80 @@
+package proxy
+
+import (
+	"github.com/golang/glog"
+
+	"kubeproxy/proxy/kernel"
+	"kubeproxy/registry"
+)
+
+// What the kernel carries beside the engine: see package kernel. Its table follows the listeners: a port is taken out of it before its
+// listener closes or its owner changes, and enters it only when its listener is open.
+
+// newCarrier returns what has the kernel carry ports; nil if it is not to. cfg is as the caller of NewProxier gave it, without defaults.
+func (p *Proxier) newCarrier(cfg Config) *kernel.Carrier {
+	addresses := p.engine.Addresses()
+	off := func(why string) *kernel.Carrier {
+		glog.Warningf("kernel: no port is carried: %s", why)
+		return nil
+	}
+	switch {
+	case !cfg.Kernel:
+		return nil
+	case !kernel.Supported || addresses == nil:
+		return off("it takes Linux")
+	case cfg.OnRemoval.Close:
+		return off("with -on_removal its connections would have to be closed")
+	case p.cfg.BindAddress.IsLoopback():
+		return off("with -bind_address on the loopback there are no clients for it")
+	}
+	c := kernel.New(p.cfg.BindAddress, kernel.Node{
+		Algorithm: p.lb.Algorithm,
+		Refuse:    addresses.Refuse,
+		Bound:     cfg.boundByFlags(),
+	})
+	p.lb.Changed = c.Changed
+	return c
+}
+
+// boundByFlags reports, by protocol, whether a flag applies to each client, which the kernel would not keep to: a limit of each service, or
+// PROXY headers that have to be read.
+func (cfg *Config) boundByFlags() [2]bool {
+	return [2]bool{
+		registry.TCP: cfg.MaxConnectionsPerService != 0 || len(cfg.ProxyProtocolFrom) > 0,
+		registry.UDP: cfg.MaxUDPSessionsPerService != 0,
+	}
+}
+
+// tellKernelLocked notes who has a port.
+func (p *Proxier) tellKernelLocked(l *listener) {
+	switch {
+	case p.kernel == nil:
+	case l.socket == nil:
+		p.kernel.Claim(l.id, nil)
+	default:
+		p.kernel.Claim(l.id, l.claims.first) // nil: it is about to be closed
+	}
+}
+
+// applyKernelLocked puts in force what was noted.
+func (p *Proxier) applyKernelLocked() {
+	if p.kernel != nil {
+		p.kernel.Apply()
+	}
+}
+
+// KernelPorts returns how many open ports there are for each [kernel.Reason]; nil if the kernel is to carry none.
+func (p *Proxier) KernelPorts() []int {
+	if p.kernel == nil {
+		return nil
+	}
+	return p.kernel.Counts()
+}
+
+// kernelReason returns why the kernel does not carry a port.
+func (p *Proxier) kernelReason(id registry.NodePort) kernel.Reason {
+	if p.kernel == nil {
+		return kernel.Off
+	}
+	return p.kernel.Why(id)
+}

@@ -1,0 +1,64 @@
+package tcp
+
+import (
+	"io"
+	"net/netip"
+	"time"
+
+	"github.com/golang/glog"
+
+	"kubeproxy/proxy/proxyproto"
+	"kubeproxy/proxy/traffic"
+	"kubeproxy/registry"
+)
+
+// WantsHeader reports whether the endpoint gets a header of the PROXY protocol before the client's first byte.
+func (c *Connection) WantsHeader() bool { return c.Claim.ProxyHeader != registry.NoProxyHeader }
+
+// AppendHeader appends that header to b: at most [proxyproto.MaxWritten] bytes, none if the service wants none. at is the address of this
+// node that the connection leads to. Each connection to an endpoint begins with a header, and none of its bytes counts as the client's.
+func (c *Connection) AppendHeader(b []byte, at netip.AddrPort) []byte {
+	if c.others != nil && c.others.goal.IsValid() {
+		at = c.others.goal
+	}
+	return proxyproto.Append(b, c.Claim.ProxyHeader, c.client, at)
+}
+
+// HeaderTimeout is how long a client that comes by another proxy may take to say who it is.
+const HeaderTimeout = 3 * time.Second
+
+// AwaitsHeader reports whether the client comes by another proxy, and has still to say who it is by a PROXY header. Until then it is
+// counted as any other, and gets no endpoint: Introduce or Unannounced follows.
+func (c *Connection) AwaitsHeader() bool { return c.awaitsHeader }
+
+// Introduce notes what the header says. From then on the client is who the header names, for all that the proxy does and reports. It
+// returns false if the service does not allow that client, whose record has ended then.
+func (c *Connection) Introduce(h proxyproto.Header) bool {
+	c.awaitsHeader = false
+	if h.Source.IsValid() {
+		if v := glog.V(2); v {
+			v.Infof("%s: %s came by %s", c.Claim.Key, h.Source, c.client)
+		}
+		o := c.other()
+		o.via, o.goal, c.client = c.client, h.Destination, h.Source
+	}
+	if !c.Claim.Allows(c.client.Addr()) {
+		c.TurnAway(traffic.SourceNotAllowed, nil)
+		return false
+	}
+	return true
+}
+
+// Unannounced ends a client that has not said who it is: in time, or not by a header. One that left before it said anything was not
+// turned away: so other proxies find out whether the port is open. err is what reading has met with, [io.EOF] for the end; nil if time
+// is up. n is how many bytes there were.
+func (c *Connection) Unannounced(n int, err error) {
+	switch {
+	case n > 0 || err == nil:
+		c.TurnAway(traffic.NoProxyHeader, nil)
+	case err == io.EOF:
+		c.End(traffic.ClientFinished)
+	default:
+		c.End(traffic.ClientReset)
+	}
+}

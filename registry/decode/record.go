@@ -1,0 +1,60 @@
+package decode
+
+import "kubeproxy/registry"
+
+// A Record is one decoded record: exactly one of Service, Endpoints and Slice is set.
+type Record struct {
+	Key       registry.Key
+	Service   *registry.Service
+	Endpoints *registry.Endpoints
+	Slice     *registry.EndpointSlice
+	Dropped   int // entries of Endpoints or Slice that could not be used; a warning names some of them
+
+	NoNodePort int // ports of Service that are not among its Ports for want of a nodePort: see [Decoder]
+}
+
+// A Decoder says how records are understood. The zero value understands them as v0.4 did. It is a value: any goroutine may use a copy.
+type Decoder struct {
+	// NodePorts has a service offer the nodePort of each of its ports in place of the port itself. A port without one is not offered.
+	NodePorts bool
+}
+
+// A statement is what a value says, in whichever encoding: read, and not checked yet. The rules of records are applied to it.
+type statement struct {
+	name registry.Name // by which it calls itself; what it leaves out is empty
+
+	service   serviceSpec
+	endpoints collector
+	slice     sliceParts
+
+	weight *string // the annotation; nil for none
+}
+
+// record makes a record of what a value says.
+func (d Decoder) record(k registry.Key, said *statement) (r Record, warnings []registry.Warning, err error) {
+	r.Key = k
+	switch k.Kind {
+	case registry.KindService:
+		r.Service, r.NoNodePort, warnings, err = said.service.service(k.Name, d.NodePorts)
+	case registry.KindEndpoints:
+		r.Endpoints = &registry.Endpoints{Name: k.Name, ByPort: said.endpoints.byPort()}
+		r.Endpoints.Weights, err = said.weights(r.Endpoints.ByPort)
+		r.Dropped = said.endpoints.count
+		warnings = said.endpoints.leftOut.warnings()
+	case registry.KindEndpointSlice:
+		if r.Slice, err = said.slice.slice(k.Name); err == nil {
+			r.Slice.Weights, err = said.weights(r.Slice.Ready, r.Slice.Terminating)
+		}
+		r.Dropped = said.slice.count
+		warnings = said.slice.warnings()
+	}
+	return r, warnings, err
+}
+
+// weights reads the annotation about the weights of these addresses.
+func (s *statement) weights(byPort ...[]registry.PortAddrs) (registry.Weights, error) {
+	if s.weight == nil {
+		return "", nil
+	}
+	return registry.ParseWeights(*s.weight, byPort...)
+}
