@@ -15,7 +15,8 @@ COUNT     ?= 6
 PKG       ?= ./...
 
 # ARGS: of hostile (-v, -run=Records), of bench-peers and bench-self, such as '-all' or '-rounds=30 -only=idle' (bin/measure peers -h), of
-# bench-fleet, such as '-nodes=20 -steps=change' (bin/measure fleet -h), of bench-scale, such as '-quick' (bin/measure scale -h), of bench-takeover (bin/measure takeover -h), and of systemd (bin/debiancheck systemd -h). SELF: what bench-self
+# bench-fleet, such as '-nodes=20 -steps=change' (bin/measure fleet -h), of bench-scale, such as '-quick' (bin/measure scale -h), of bench-kernel (bin/measure kernel -h),
+# of bench-takeover (bin/measure takeover -h), and of systemd (bin/debiancheck systemd -h). SELF: what bench-self
 # compares, NAME=FLAGS;NAME=FLAGS: by default kube-proxy with itself, which has to come out as 1. OLD: an earlier kube-proxy, which
 # bench-self then compares with the one in this tree, in every default row.
 ARGS ?=
@@ -33,7 +34,7 @@ ARCHES ?= amd64,arm64
 
 export CGO_ENABLED = 0
 
-.PHONY: help build run test check browser fuzz hostile bench bench-peers bench-self bench-fleet bench-scale bench-takeover dist dist-check systemd chaos chaos-v2 lab lab-check lab-down monitoring-check book clean
+.PHONY: help build run test check browser fuzz hostile bench bench-peers bench-self bench-fleet bench-scale bench-kernel bench-takeover dist dist-check systemd chaos chaos-v2 lab lab-check lab-down monitoring-check book clean
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
@@ -84,6 +85,9 @@ bench-fleet: build ## fifty nodes and more with one etcd: docs/scale.md; fifteen
 
 bench-scale: build ## a change, a resync and a start at 10, 1,000 and 10,000 services; half an hour, Linux
 	go build -o bin/ ./scripts/measure && bin/measure scale $(ARGS)
+
+bench-kernel: build ## the kernel's way (-kernel=auto) beside one DNAT rule, routing and userspace; three minutes, Linux, nft (ARGS=-local, -services=4000)
+	go build -o bin/ ./scripts/measure && bin/measure kernel $(ARGS)
 
 bench-takeover: build ## twenty take-overs in a row under 4,000 connections, and HAProxy's reload: docs/performance.md; four minutes, Linux
 	go build -o bin/ ./scripts/measure && bin/measure takeover $(ARGS)

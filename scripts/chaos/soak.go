@@ -12,6 +12,7 @@ import (
 
 	"kubeproxy/internal/backoff"
 	"kubeproxy/registry"
+	"kubeproxy/registry/decode"
 	"kubeproxy/scripts/chaos/proxynode"
 	"kubeproxy/scripts/internal/try"
 )
@@ -189,7 +190,7 @@ func (k *soak) equal(ctx context.Context) (err error) {
 	held := a.State()
 	n := 0
 	for _, kv := range resp.Kvs {
-		record, _, err := registry.Decode(string(kv.Key), kv.Value)
+		record, _, err := decode.Decode(string(kv.Key), kv.Value)
 		if err != nil {
 			return fmt.Errorf("the soak wrote %q: %w", kv.Key, err)
 		}

@@ -26,13 +26,14 @@ func runBackend(ctx context.Context, args []string) (err error) {
 	web := try.Get(net.Listen("tcp", at("8080")))
 	patient := try.Get(net.Listen("tcp", at("8081")))
 	mute := try.Get(net.Listen("tcp", at("8082")))
+	witness := try.Get(net.Listen("tcp", at("8083")))
 	udp := try.Get(net.ListenPacket("udp", at("8080")))
 
 	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		fmt.Fprintln(w, name)
 	})}
 	defer context.AfterFunc(ctx, func() {
-		for _, c := range []io.Closer{server, patient, mute, udp} {
+		for _, c := range []io.Closer{server, patient, mute, witness, udp} {
 			c.Close()
 		}
 	})()
@@ -51,6 +52,9 @@ func runBackend(ctx context.Context, args []string) (err error) {
 			io.Copy(io.Discard, conn)
 			<-ctx.Done()
 		})
+	})
+	parts.Go(func() {
+		accept(ctx, witness, func(conn net.Conn) { _ = sayWhoAsks(conn, name) }) // an error is the client's, who has gone
 	})
 	parts.Go(func() {
 		buf := make([]byte, 64<<10)

@@ -10,12 +10,15 @@ import (
 	"maps"
 	"net"
 	"net/http"
+	"net/netip"
 	"os"
 	"slices"
 	"strings"
 	"syscall"
 	"time"
 
+	"kubeproxy/proxy/proxyproto"
+	"kubeproxy/registry"
 	"kubeproxy/scripts/internal/try"
 )
 
@@ -27,16 +30,19 @@ func runCall(ctx context.Context, args []string) error {
 	timed := flags.Bool("time", false, "")
 	pause := flags.Duration("pause", 0, "")
 	timeout := flags.Duration("timeout", 5*time.Second, "")
-	from := flags.Int("from", 0, "")
+	var who caller
+	flags.TextVar(&who.bind, "bind", netip.Addr{}, "")
+	flags.UintVar(&who.port, "from", 0, "")
+	flags.TextVar(&who.claim, "claim", netip.Addr{}, "")
 	if err := flags.Parse(args); err != nil || flags.NArg() < 2 {
 		return errUsage
 	}
 	var call func(ctx context.Context, addr string) (string, error)
 	switch flags.Arg(0) {
 	case "http":
-		call = callHTTP
+		call = who.http
 	case "udp":
-		call = func(ctx context.Context, addr string) (string, error) { return callUDP(ctx, addr, *from) }
+		call = who.udp
 	default:
 		return errUsage
 	}
@@ -73,25 +79,37 @@ func runCall(ctx context.Context, args []string) error {
 	return failed
 }
 
-// callHTTP asks for "/" on a connection of its own: the proxy chooses once for each connection. It
+// A caller is who calls. Its zero value calls from any address and port.
+type caller struct {
+	bind  netip.Addr // from this address
+	port  uint       // from this port, by UDP
+	claim netip.Addr // whom it pretends to be, by HTTP; not valid: it says nothing of the kind
+}
+
+// http asks for "/" on a connection of its own: the proxy chooses once for each connection. It
 // speaks plainly, because net/http's client has words of its own for a connection that is cut.
-func callHTTP(ctx context.Context, addr string) (_ string, err error) {
+func (c caller) http(ctx context.Context, addr string) (_ string, err error) {
 	defer try.Catch(&err)
-	conn := try.Get(new(net.Dialer).DialContext(ctx, "tcp", addr))
+	dialer := net.Dialer{LocalAddr: net.TCPAddrFromAddrPort(netip.AddrPortFrom(c.bind, 0))}
+	conn := try.Get(dialer.DialContext(ctx, "tcp", addr))
 	defer conn.Close()
 	deadline, _ := ctx.Deadline()
 	try.Do(conn.SetDeadline(deadline))
-	try.Get(io.WriteString(conn, "GET / HTTP/1.0\r\n\r\n"))
+	var request []byte
+	if c.claim.IsValid() {
+		request = proxyproto.Append(nil, registry.ProxyV1, netip.AddrPortFrom(c.claim, 1), netip.AddrPort{})
+	}
+	try.Get(conn.Write(append(request, "GET / HTTP/1.0\r\n\r\n"...)))
 	response := try.Get(http.ReadResponse(bufio.NewReader(conn), nil))
 	defer response.Body.Close()
 	body, err := io.ReadAll(response.Body)
 	return strings.TrimSpace(string(body)), err
 }
 
-// callUDP sends one datagram, and waits for one. The port it comes from is a free one if 0.
-func callUDP(ctx context.Context, addr string, from int) (_ string, err error) {
+// udp sends one datagram, and waits for one.
+func (c caller) udp(ctx context.Context, addr string) (_ string, err error) {
 	defer try.Catch(&err)
-	dialer := net.Dialer{LocalAddr: &net.UDPAddr{Port: from}}
+	dialer := net.Dialer{LocalAddr: net.UDPAddrFromAddrPort(netip.AddrPortFrom(c.bind, uint16(c.port)))}
 	conn := try.Get(dialer.DialContext(ctx, "udp4", addr))
 	defer conn.Close()
 	deadline, _ := ctx.Deadline()

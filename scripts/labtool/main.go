@@ -2,17 +2,20 @@
 // their name, and clients that say in a word or two what became of them.
 //
 //	labtool backend [-bind ADDRESS] NAME
-//	labtool call [-n N] [-sum] [-time] [-pause D] [-timeout D] [-from PORT] http|udp ADDRESS...
+//	labtool call [-n N] [-sum] [-time] [-pause D] [-timeout D] [-bind ADDRESS] [-from PORT] [-claim ADDRESS] http|udp ADDRESS...
 //	labtool ask [-hold] [-timeout D] ADDRESS TEXT
+//	labtool get URL
 //	labtool idle
 //
-// A backend opens four ports: 8080/tcp answers HTTP requests, 8080/udp answers datagrams, 8081/tcp
-// reads to the end before it answers, and 8082/tcp reads to the end and never answers.
+// A backend opens five ports: 8080/tcp answers HTTP requests, 8080/udp answers datagrams, 8081/tcp
+// reads to the end before it answers, 8082/tcp reads to the end and never answers, and 8083/tcp answers
+// HTTP requests with the address of the client, which a PROXY header may name.
 //
 // Call calls each address N times, each time as a new client. -sum counts equal answers instead of
-// printing them in order, -time says how long each took. -from sends datagrams from this port, so that
-// several calls are one client. Ask says TEXT to port 8081 or 8082, then that this is all (unless
-// -hold), and waits for the other side to finish too. Idle waits until it is stopped: docker can run
+// printing them in order, -time says how long each took. -bind calls from this address. -from sends
+// datagrams from this port, so that several calls are one client. -claim has an HTTP request begin with a
+// PROXY header that names this address as the client. Ask says TEXT to port 8081 or 8082, then that this is all (unless
+// -hold), and waits for the other side to finish too. Get prints a page. Idle waits until it is stopped: docker can run
 // commands only in a container in which something runs.
 //
 // It exits with 0 when every call was answered, with 1 when one was not, and with 2 when the command
@@ -37,8 +40,9 @@ func main() {
 	case errors.Is(err, errUsage):
 		fmt.Fprint(os.Stderr, `Usage:
   labtool backend [-bind ADDRESS] NAME
-  labtool call [-n N] [-sum] [-time] [-pause D] [-timeout D] [-from PORT] http|udp ADDRESS...
+  labtool call [-n N] [-sum] [-time] [-pause D] [-timeout D] [-bind ADDRESS] [-from PORT] [-claim ADDRESS] http|udp ADDRESS...
   labtool ask [-hold] [-timeout D] ADDRESS TEXT
+  labtool get URL
   labtool idle
 `)
 		os.Exit(2)
@@ -62,14 +66,11 @@ func do(ctx context.Context, args []string) error {
 		return runCall(ctx, args[1:])
 	case "ask":
 		return runAsk(ctx, args[1:])
+	case "get":
+		return runGet(ctx, args[1:])
 	case "idle":
 		<-ctx.Done()
 		return nil
 	}
 	return errUsage
 }
-
-var (
-	errUsage      = errors.New("usage")
-	errUnanswered = errors.New("not every call was answered")
-)

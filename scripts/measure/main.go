@@ -6,10 +6,11 @@
 //	measure self [flags]     kube-proxy beside itself with other flags, or beside an earlier build
 //	measure scale [flags]    a change, a resync and a start, by the number of services: docs/performance.md
 //	measure fleet [flags]    what many nodes and one etcd cost each other: docs/scale.md
+//	measure kernel [flags]   clients that the kernel carries, beside a rule written by hand: docs/performance.md
 //	measure takeover [flags] what clients notice of take-overs, and of HAProxy's reload: docs/performance.md
 //
 // Each prints what it has found and, where there are bars, what became of them; -h lists its flags. The packages peers,
-// scale, fleet and takeover know what is measured; scripts/internal/measure has how: rounds in random order, medians and ratios with
+// scale, fleet, kernelpath and takeover know what is measured; scripts/internal/measure has how: rounds in random order, medians and ratios with
 // their intervals, bars, the report.
 package main
 
@@ -20,18 +21,19 @@ import (
 
 	"kubeproxy/scripts/internal/measure"
 	"kubeproxy/scripts/measure/fleet"
+	"kubeproxy/scripts/measure/kernelpath"
 	"kubeproxy/scripts/measure/peers"
 	"kubeproxy/scripts/measure/scale"
 	"kubeproxy/scripts/measure/takeover"
 )
 
 func main() {
-	measure.Play(peers.Roles, scale.Roles, fleet.Roles) // a process that a measurement has started
+	measure.Play(peers.Roles, scale.Roles, fleet.Roles, kernelpath.Roles) // a process that a measurement has started
 	commands := map[string]func([]string) (measure.Options, func(context.Context, *measure.Site) error, error){
-		"peers": peers.Parse, "self": peers.ParseSelf, "scale": scale.Parse, "fleet": fleet.Parse, "takeover": takeover.Parse,
+		"peers": peers.Parse, "self": peers.ParseSelf, "scale": scale.Parse, "fleet": fleet.Parse, "takeover": takeover.Parse, "kernel": kernelpath.Parse,
 	}
 	if len(os.Args) < 2 || commands[os.Args[1]] == nil {
-		fmt.Fprintln(os.Stderr, "Usage: measure peers|self|scale|fleet|takeover [flags] (-h lists the flags of each)")
+		fmt.Fprintln(os.Stderr, "Usage: measure peers|self|scale|fleet|kernel|takeover [flags] (-h lists the flags of each)")
 		os.Exit(2)
 	}
 	measure.Main(os.Args[1], os.Args[2:], commands[os.Args[1]])

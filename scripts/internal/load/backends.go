@@ -20,7 +20,7 @@ import (
 )
 
 // The backends run in a process of their own, so that neither their work nor their descriptors count
-// for anybody else. A thread for round trips over TCP, one for bulk, one for UDP.
+// for anybody else. A thread for round trips over TCP, one for bulk, one for UDP; or goroutines for round trips.
 
 // BackendHosts is how many addresses the backends have. Each has 28,000 ports to be connected to from, so
 // that proxies find one free while others are in TIME_WAIT.
@@ -46,34 +46,39 @@ type Ports struct {
 func PortsFrom(base uint16) Ports { return Ports{base, base + 1, base + 2, base + 3} }
 
 // StartBackends starts the backends, which take their ports from base on, and waits until they answer. The
-// executable is a program that calls [RunBackends] when its arguments are "backends" and the base.
-func StartBackends(ps *process.Group, executable string, base uint16) (*process.Process, error) {
-	p, err := ps.Start("backends", executable, "backends", strconv.Itoa(int(base)))
+// executable is a program that calls [RunBackends] when its first argument is "backends", with the others.
+func StartBackends(ps *process.Group, executable string, base uint16, written Clients) (*process.Process, error) {
+	p, err := ps.Start("backends", executable, "backends", strconv.Itoa(int(base)), string(written))
 	if err != nil {
 		return nil, err
 	}
 	return p, p.Await(10*time.Second, func() bool { return p.Said("ready") })
 }
 
-// RunBackends opens the backends on the ports from base on, says so on standard output, and serves until
+// RunBackends opens the backends on the ports from args[0] on, written as args[1] says, reports that on standard output, and serves until
 // standard input ends: when the process that started it is gone.
-func RunBackends(base string) (err error) {
+func RunBackends(args []string) (err error) {
 	defer try.Catch(&err)
-	n := try.Get(strconv.ParseUint(base, 10, 16))
+	if len(args) != 2 {
+		return fmt.Errorf("backends: want a port and %s or %s, not %q", Light, Goroutines, args)
+	}
+	n := try.Get(strconv.ParseUint(args[0], 10, 16))
 	try.Get(measure.RaiseDescriptorLimit())
 	ports := PortsFrom(uint16(n))
 	// A thread for each: else round trips would wait here while bulk is written, the more so the better a
 	// proxy carries it.
-	roundTrips := try.Get(listenEverywhere(ports.Echo, echoListener))
 	bulk := try.Get(listenEverywhere(ports.Bulk, bulkListener))
-	var echoes, stamps []int
-	for i := range BackendHosts {
-		echo := try.Get(listenUDP(netip.AddrPortFrom(BackendHost(i), ports.UDP)))
-		stamp := try.Get(listenUDP(netip.AddrPortFrom(BackendHost(i), ports.Stamp)))
-		echoes, stamps = append(echoes, echo), append(stamps, stamp)
-	}
+	stamps := try.Get(listenUDPEverywhere(ports.Stamp))
 	failed := make(chan error, 4)
-	go func() { failed <- serveTCP(roundTrips) }()
+	var echoes []int
+	if Clients(args[1]) == Goroutines {
+		try.Do(serveByGoroutines(ports, failed))
+	} else {
+		keepProcessors(3)
+		roundTrips := try.Get(listenEverywhere(ports.Echo, echoListener))
+		echoes = try.Get(listenUDPEverywhere(ports.UDP))
+		go func() { failed <- serveTCP(roundTrips) }()
+	}
 	go func() { failed <- serveTCP(bulk) }()
 	go func() { failed <- serveUDP(echoes, stamps) }()
 	go func() {
@@ -93,6 +98,15 @@ func listenEverywhere(port uint16, kind int) (_ *poller, err error) {
 		try.Do(p.set(unix.EPOLL_CTL_ADD, fd, unix.EPOLLIN, fd, kind))
 	}
 	return p, nil
+}
+
+// listenUDPEverywhere opens a UDP port of every backend.
+func listenUDPEverywhere(port uint16) (fds []int, err error) {
+	defer try.Catch(&err)
+	for _, addr := range BackendsAt(port) {
+		fds = append(fds, try.Get(listenUDP(addr)))
+	}
+	return fds, nil
 }
 
 // BackendHost is the address of one of the backends.
@@ -144,7 +158,7 @@ func serveTCP(p *poller) error {
 				acceptAll(p, fd, bulkConn)
 			case echoConn:
 				if !sendBack(fd, buf) {
-					unix.Close(fd) // the client has finished, or is gone
+					closeFD(fd) // the client has finished, or is gone
 				}
 			case bulkConn:
 				if !sendBulk(p, fd, ev.Events, buf) {
@@ -157,11 +171,11 @@ func serveTCP(p *poller) error {
 
 // sendBack sends back what has come, and reports whether the connection lives.
 func sendBack(fd int, buf []byte) bool {
-	n, err := unix.Read(fd, buf)
+	n, err := read(fd, buf)
 	if n <= 0 {
 		return err != nil && again(err)
 	}
-	sent, err := unix.Write(fd, buf[:n])
+	sent, err := write(fd, buf[:n])
 	return err == nil && sent == n
 }
 
@@ -179,7 +193,7 @@ func sendBulk(p *poller, fd int, events uint32, buf []byte) bool {
 func acceptAll(p *poller, listener, kind int) {
 	for range 64 {
 		// unix.Accept4 would allocate the peer's address.
-		fd, _, errno := unix.Syscall6(unix.SYS_ACCEPT4, uintptr(listener), 0, 0, unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0, 0)
+		fd, _, errno := unix.RawSyscall6(unix.SYS_ACCEPT4, uintptr(listener), 0, 0, unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0, 0)
 		if errno != 0 {
 			return
 		}
@@ -255,7 +269,7 @@ func (m *messages) receive(fd int) int {
 		m.vectors[i].SetLen(messageSize)
 		m.headers[i].Hdr.Namelen = unix.SizeofSockaddrInet4
 	}
-	n, _, errno := unix.Syscall6(unix.SYS_RECVMMSG, uintptr(fd), uintptr(unsafe.Pointer(&m.headers)), uintptr(len(m.headers)), 0, 0, 0)
+	n, _, errno := unix.RawSyscall6(unix.SYS_RECVMMSG, uintptr(fd), uintptr(unsafe.Pointer(&m.headers)), uintptr(len(m.headers)), 0, 0, 0)
 	if errno != 0 {
 		return 0
 	}
@@ -268,7 +282,7 @@ func (m *messages) receive(fd int) int {
 // send sends the first n. One that cannot be sent is lost, as datagrams may be.
 func (m *messages) send(fd, n int) {
 	for sent := 0; sent < n; {
-		k, _, errno := unix.Syscall6(unix.SYS_SENDMMSG, uintptr(fd), uintptr(unsafe.Pointer(&m.headers[sent])), uintptr(n-sent), 0, 0, 0)
+		k, _, errno := unix.RawSyscall6(unix.SYS_SENDMMSG, uintptr(fd), uintptr(unsafe.Pointer(&m.headers[sent])), uintptr(n-sent), 0, 0, 0)
 		if errno != 0 {
 			k = 1
 		}

@@ -68,7 +68,7 @@ func (l *Bulk) run(c *conductor) (err error) {
 // no bottleneck, and leaves the processor to the proxy.
 func discard(fd, n int) (int, error) {
 	var nowhere byte
-	got, _, errno := unix.Syscall6(unix.SYS_RECVFROM, uintptr(fd), uintptr(unsafe.Pointer(&nowhere)), uintptr(n), unix.MSG_TRUNC, 0, 0)
+	got, _, errno := unix.RawSyscall6(unix.SYS_RECVFROM, uintptr(fd), uintptr(unsafe.Pointer(&nowhere)), uintptr(n), unix.MSG_TRUNC, 0, 0)
 	if errno != 0 {
 		return 0, errno
 	}

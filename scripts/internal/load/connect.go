@@ -19,14 +19,15 @@ import (
 // an operation that counts is one that is over, for the proxy as well. Otherwise it resets.
 type Connect struct {
 	Counters
-	Most, First int // 0: no bound; none
+	Most, First int  // 0: no bound; none
+	Anywhere    bool // the system chooses the address that clients connect from, as towards another machine
 	to          []netip.AddrPort
 	n           int
 	fin         bool
 	poller      *poller
 	clients     []connectClient
-	targets     []*unix.SockaddrInet4
-	source      unix.SockaddrInet4
+	targets     []unix.RawSockaddrInet4
+	source      unix.RawSockaddrInet4
 	ending      bool // no client connects any more
 	next        int  // counts connections, to take the targets and the sources in turn
 	buf         [4 * messageSize]byte
@@ -49,9 +50,9 @@ func sourceHost(n int) [4]byte { return [4]byte{127, 0, 3, byte(1 + n%sources)} 
 
 // NewConnect makes n clients of these addresses.
 func NewConnect(to []netip.AddrPort, n int, fin bool) *Connect {
-	l := &Connect{to: to, n: n, fin: fin}
+	l := &Connect{to: to, n: n, fin: fin, source: unix.RawSockaddrInet4{Family: unix.AF_INET}}
 	for _, a := range to {
-		l.targets = append(l.targets, address(a))
+		l.targets = append(l.targets, rawSockaddr(address(a)))
 	}
 	return l
 }
@@ -119,25 +120,15 @@ func (l *Connect) start(i int) {
 	}
 	l.next++
 	client.nth = l.next
-	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
+	if !l.Anywhere {
+		l.source.Addr = sourceHost(l.next)
+	}
+	fd, err := connectFrom(&l.source, &l.targets[l.next%len(l.targets)])
 	if err != nil {
-		l.fail("socket: %v", err)
+		l.fail("connect: %v", err)
 		return
 	}
 	client.fd = fd
-	l.source.Addr = sourceHost(l.next)
-	// Without this option bind would look for a port that is free for every target.
-	err = unix.SetsockoptInt(fd, unix.IPPROTO_IP, unix.IP_BIND_ADDRESS_NO_PORT, 1)
-	if err == nil {
-		err = unix.Bind(fd, &l.source)
-	}
-	if err == nil {
-		err = unix.Connect(fd, l.targets[l.next%len(l.targets)])
-	}
-	if err != nil && err != unix.EINPROGRESS {
-		l.abandon(i, "connect: %v", err)
-		return
-	}
 	// Over loopback the connection is most often there already. Else it will be writable.
 	events := uint32(unix.EPOLLIN)
 	if !l.ask(client) {
@@ -150,7 +141,7 @@ func (l *Connect) start(i int) {
 
 // ask sends the message, and reports whether that was possible.
 func (l *Connect) ask(client *connectClient) bool {
-	n, err := unix.Write(client.fd, l.buf[:messageSize])
+	n, err := write(client.fd, l.buf[:messageSize])
 	client.asked = err == nil && n == messageSize
 	return client.asked
 }
@@ -177,7 +168,7 @@ func (l *Connect) advance(i int, measuring bool) {
 		l.connected(i)
 		return
 	}
-	n, err := unix.Read(client.fd, l.buf[:])
+	n, err := read(client.fd, l.buf[:])
 	switch {
 	case err != nil && again(err):
 		return
@@ -191,9 +182,9 @@ func (l *Connect) advance(i int, measuring bool) {
 	case client.got < messageSize:
 		return
 	case n == 0: // both sides have finished
-		unix.Close(client.fd)
+		closeFD(client.fd)
 	case l.fin:
-		if err := unix.Shutdown(client.fd, unix.SHUT_WR); err != nil {
+		if err := finishSending(client.fd); err != nil {
 			l.abandon(i, "shutdown: %v", err)
 			l.start(i)
 		}

@@ -139,14 +139,14 @@ func (l *Echo) ask(i int, asked time.Duration) {
 
 func (l *Echo) send(client *echoClient) {
 	binary.LittleEndian.PutUint64(l.buf[:], client.seq)
-	if n, err := unix.Write(client.fd, l.buf[:messageSize]); err != nil || n != messageSize {
+	if n, err := write(client.fd, l.buf[:messageSize]); err != nil || n != messageSize {
 		l.fail("sent %d bytes: %v", n, err)
 	}
 }
 
 func (l *Echo) answered(i int, measuring bool) {
 	client := &l.clients[i]
-	n, err := unix.Read(client.fd, l.buf[:])
+	n, err := read(client.fd, l.buf[:])
 	switch {
 	case err != nil && again(err):
 		return

@@ -15,7 +15,7 @@ import (
 	"kubeproxy/scripts/internal/try"
 )
 
-// A Load is some clients at work on one thread, until they are told to stop.
+// A Load is some clients at work, on one thread or with a goroutine each, until they are told to stop.
 type Load interface {
 	// run works until stopped; it returns an error only when it could not go on. It closes what it
 	// opened.
@@ -89,6 +89,7 @@ func look(pids []int, loads []Load) (moment, error) {
 func Conduct(ctx context.Context, pids []int, warm, measured time.Duration, loads ...Load) (_ Window, err error) {
 	defer try.Catch(&err)
 	c := &conductor{}
+	keepProcessors(loopsAmong(loads))
 	failed := make(chan error, len(loads))
 	var threads sync.WaitGroup
 	for _, l := range loads {
@@ -128,9 +129,20 @@ func Conduct(ctx context.Context, pids []int, warm, measured time.Duration, load
 	return w, nil
 }
 
+// loopsAmong returns how many of the loads are loops.
+func loopsAmong(loads []Load) (n int) {
+	for _, l := range loads {
+		if _, ok := l.(*crowdOfGoroutines); !ok {
+			n++
+		}
+	}
+	return n
+}
+
 // Complete has a load work until it has done all that it was made for, measured from the beginning.
 func Complete(ctx context.Context, l Load) error {
 	c := &conductor{}
+	keepProcessors(1)
 	c.measuring.Store(true)
 	defer context.AfterFunc(ctx, func() { c.stopped.Store(true) })()
 	done := make(chan error)

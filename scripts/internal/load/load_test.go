@@ -26,7 +26,7 @@ import (
 // TestMain is also the backends that the tests start.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 2 && os.Args[1] == "backends" {
-		if err := RunBackends(os.Args[2]); err != nil {
+		if err := RunBackends(os.Args[2:]); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
@@ -39,7 +39,9 @@ func TestMain(m *testing.M) {
 const brief = 100 * time.Millisecond
 
 // startBackends runs the backends, in a process of their own, until the test ends.
-func startBackends(t *testing.T) Ports {
+func startBackends(t *testing.T) Ports { return startBackendsAs(t, Light) }
+
+func startBackendsAs(t *testing.T, written Clients) Ports {
 	t.Helper()
 	base, err := measure.FreePorts(4)
 	if err != nil {
@@ -51,7 +53,7 @@ func startBackends(t *testing.T) Ports {
 			t.Error(err)
 		}
 	})
-	if _, err := StartBackends(ps, os.Args[0], base); err != nil {
+	if _, err := StartBackends(ps, os.Args[0], base, written); err != nil {
 		t.Fatal(err)
 	}
 	return PortsFrom(base)
@@ -93,6 +95,42 @@ func TestEveryLoadGetsItsAnswers(t *testing.T) {
 				t.Errorf("processor time %v in %v", w.ProxyCPU, w.Elapsed)
 			}
 		})
+	}
+}
+
+// Clients of goroutines do the same work, with backends of either kind, and tell the same failures.
+func TestGoroutinesGetTheirAnswers(t *testing.T) {
+	for _, written := range []Clients{Light, Goroutines} {
+		at := startBackendsAs(t, written)
+		for name, load := range map[string]Load{
+			"round trips":        Goroutines.RoundTrips(unix.SOCK_STREAM, BackendsAt(at.Echo), 32),
+			"UDP":                Goroutines.RoundTrips(unix.SOCK_DGRAM, BackendsAt(at.UDP), 32),
+			"connect and reset":  Goroutines.Connections(BackendsAt(at.Echo), 32, false),
+			"connect and finish": Goroutines.Connections(BackendsAt(at.Echo), 32, true),
+			"light clients":      Light.RoundTrips(unix.SOCK_STREAM, BackendsAt(at.Echo), 32),
+		} {
+			w := conductFor(t, load)
+			score := load.Score()
+			if score.Failed > 0 || w.Done[0] < 32 || score.Latency.Count == 0 {
+				t.Errorf("%s, backends: %s: %v done, %d failed: %s", name, written, w.Done[0], score.Failed, score.Why)
+			}
+		}
+	}
+}
+
+func TestFailuresOfGoroutinesAreCounted(t *testing.T) {
+	breaks := proxytest.ServeTCP(t, "127.0.0.1:0", func(conn *net.TCPConn) {
+		_, _ = conn.Read(make([]byte, messageSize)) // and closes, without an answer
+	})
+	to := []netip.AddrPort{breaks.Addr.IP}
+	for name, load := range map[string]Load{
+		"round trips": Goroutines.RoundTrips(unix.SOCK_STREAM, to, 4),
+		"connect":     Goroutines.Connections(to, 4, false),
+	} {
+		conductFor(t, load)
+		if score := load.Score(); score.Failed < 4 || score.Done.Load() > 0 || !strings.Contains(score.Why, "reading an answer") {
+			t.Errorf("%s: %d done, %d failures: %q", name, score.Done.Load(), score.Failed, score.Why)
+		}
 	}
 }
 

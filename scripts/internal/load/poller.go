@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The clients and the backends are plain loops over epoll, a thread each: cheaper and steadier than
+// Light clients and their backends are plain loops over epoll, a thread each: cheaper and steadier than
 // goroutines, so that what is measured is the proxy between them.
 
 // A poller is an epoll instance. It belongs to one goroutine.
@@ -34,16 +34,31 @@ func (p *poller) close() { unix.Close(p.fd) }
 // and kind come back with each event.
 func (p *poller) set(op, fd int, events uint32, index, kind int) error {
 	ev := unix.EpollEvent{Events: events, Fd: int32(index), Pad: int32(kind)}
-	return unix.EpollCtl(p.fd, op, fd, &ev)
+	_, _, errno := unix.RawSyscall6(unix.SYS_EPOLL_CTL, uintptr(p.fd), uintptr(op), uintptr(fd), uintptr(unsafe.Pointer(&ev)), 0, 0)
+	_, err := result(0, errno)
+	return err
 }
 
-// wait gives the events of now, or of the next ones if there are none, or nothing after timeout.
+// wait gives the events of now, or the next ones if there are none, or nothing after timeout. It may also return nothing before.
+// A loop that has waited for a while parks: an idle one keeps none of the Go runtime's processors.
 func (p *poller) wait(timeout time.Duration) ([]unix.EpollEvent, error) {
-	n, err := unix.EpollWait(p.fd, p.events[:], int(timeout.Milliseconds()))
-	if err != nil && err != unix.EINTR {
-		return nil, fmt.Errorf("epoll_wait: %w", err)
+	n, _, errno := unix.RawSyscall6(unix.SYS_EPOLL_PWAIT, uintptr(p.fd), uintptr(unsafe.Pointer(&p.events[0])), uintptr(len(p.events)), uintptr(min(shortly, timeout).Milliseconds()), 0, 0)
+	if errno == 0 && n > 0 || timeout <= shortly || errno == unix.EINTR { // the runtime interrupts it by signals
+		return p.happened(int(n), errno)
 	}
-	return p.events[:max(n, 0)], nil
+	k, err := unix.EpollWait(p.fd, p.events[:], int((timeout - shortly).Milliseconds()))
+	errno, _ = err.(unix.Errno)
+	return p.happened(k, errno)
+}
+
+func (p *poller) happened(n int, errno unix.Errno) ([]unix.EpollEvent, error) {
+	switch errno {
+	case 0:
+		return p.events[:n], nil
+	case unix.EINTR:
+		return nil, nil
+	}
+	return nil, fmt.Errorf("epoll_wait: %w", errno)
 }
 
 // address makes of an address what system calls want. Only IPv4 is used here.
@@ -99,27 +114,18 @@ func await(fd int, what int16, timeout time.Duration) (bool, error) {
 	}
 }
 
-// reset closes a TCP connection by a reset, so that no TIME_WAIT keeps its port.
-func reset(fd int) {
-	_ = unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1}) // the close may meet a socket that is gone already
-	unix.Close(fd)
-}
-
 // again reports whether a call on a non-blocking socket only has to wait.
 func again(err error) bool { return err == unix.EAGAIN || err == unix.EINTR }
 
 // waitExactly is wait to the microsecond. (The timeout of epoll_wait is in milliseconds.)
 func (p *poller) waitExactly(timeout time.Duration) ([]unix.EpollEvent, error) {
 	t := unix.NsecToTimespec(max(0, timeout.Nanoseconds()))
-	n, _, errno := unix.Syscall6(unix.SYS_EPOLL_PWAIT2, uintptr(p.fd), uintptr(unsafe.Pointer(&p.events[0])), uintptr(len(p.events)),
-		uintptr(unsafe.Pointer(&t)), 0, 0)
-	switch errno {
-	case 0:
-		return p.events[:n], nil
-	case unix.EINTR:
-		return nil, nil
+	if timeout > shortly {
+		n, _, errno := unix.Syscall6(unix.SYS_EPOLL_PWAIT2, uintptr(p.fd), uintptr(unsafe.Pointer(&p.events[0])), uintptr(len(p.events)), uintptr(unsafe.Pointer(&t)), 0, 0)
+		return p.happened(int(n), errno)
 	}
-	return nil, fmt.Errorf("epoll_pwait2 (Linux 5.11 and later): %w", errno)
+	n, _, errno := unix.RawSyscall6(unix.SYS_EPOLL_PWAIT2, uintptr(p.fd), uintptr(unsafe.Pointer(&p.events[0])), uintptr(len(p.events)), uintptr(unsafe.Pointer(&t)), 0, 0)
+	return p.happened(int(n), errno) // Linux 5.11 and later
 }
 
 // Answers reports whether the peer answers one question.

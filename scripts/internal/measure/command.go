@@ -29,6 +29,8 @@ type Options struct {
 	Seed   uint64
 	Limit  time.Duration
 	JSON   string
+
+	WithoutEtcd bool // the sub-command starts no etcd, so none is built
 }
 
 // FlagSet gives the flags of a sub-command that fill in o. More can be added. About is what -h begins with.
@@ -119,7 +121,7 @@ func Main(name string, args []string, parse func(args []string) (Options, func(c
 		exit(name, err)
 	}
 	status, done, err := ownnet.Again(os.Args[1:], os.Stdout, os.Stderr, func() error {
-		if o.Etcd != "" {
+		if o.Etcd != "" || o.WithoutEtcd {
 			return nil
 		}
 		_, err := etcdmember.Binary()

@@ -4,6 +4,7 @@ package measure
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -238,4 +239,24 @@ func (r *Report) Judgements(w io.Writer, fails func(Verdict) bool) (failed int) 
 	fmt.Fprintf(w, "[95 %% interval of the median], {smallest, largest}: too few rounds for one. Aim reached: %d, met: %d, unsure: %d, missed: %d, not judged: %d\n",
 		counts[AimReached], counts[Met], counts[Unsure], counts[Missed], counts[Unjudged])
 	return failed
+}
+
+// ErrBars is how a run ends that was sound, and did not reach its bars.
+var ErrBars = errors.New("bars are not reached")
+
+// Err sums up the verdicts in a table. It returns an error if a table is invalid, or if a verdict fails.
+func (r *Report) Err(w io.Writer, fails func(Verdict) bool) error {
+	failed, invalid := r.Judgements(w, fails), 0
+	for _, t := range r.Tables {
+		if len(t.Invalid) > 0 {
+			invalid++
+		}
+	}
+	switch {
+	case invalid > 0:
+		return fmt.Errorf("%d of %d rows are invalid", invalid, len(r.Tables))
+	case failed > 0:
+		return fmt.Errorf("%d %w", failed, ErrBars)
+	}
+	return nil
 }

@@ -4,7 +4,6 @@ package measure
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -269,26 +268,6 @@ func (r *Report) Add(t *Table, file string) error {
 		return err
 	}
 	return os.WriteFile(file, append(text, '\n'), 0o644)
-}
-
-// ErrBars is how a run ends that was sound, and did not reach its bars.
-var ErrBars = errors.New("bars are not reached")
-
-// Err sums up the verdicts in a table. It returns an error if a table is invalid, or if a verdict fails.
-func (r *Report) Err(w io.Writer, fails func(Verdict) bool) error {
-	failed, invalid := r.Judgements(w, fails), 0
-	for _, t := range r.Tables {
-		if len(t.Invalid) > 0 {
-			invalid++
-		}
-	}
-	switch {
-	case invalid > 0:
-		return fmt.Errorf("%d of %d rows are invalid", invalid, len(r.Tables))
-	case failed > 0:
-		return fmt.Errorf("%d %w", failed, ErrBars)
-	}
-	return nil
 }
 
 // Merge adds the values of another table, of the same rounds, to the samples of this one.

@@ -16,6 +16,7 @@ import (
 
 	"kubeproxy/config/etcdsource/etcdtest"
 	"kubeproxy/registry"
+	"kubeproxy/registry/decode"
 	"kubeproxy/scripts/internal/measure"
 )
 
@@ -27,11 +28,11 @@ func TestRecordsAreWhatANodeServes(t *testing.T) {
 	const n = 10
 	for _, i := range []int{0, 1, 999, maxServices - 1} {
 		name := serviceName(i)
-		spec, warnings, err := registry.Decode(registry.SpecsPrefix+name, []byte(specRecord(name, firstPort+i)))
+		spec, warnings, err := decode.Decode(registry.SpecsPrefix+name, []byte(specRecord(name, firstPort+i)))
 		if err != nil || len(warnings) > 0 || spec.Service == nil || spec.Service.Ports[0].Number != uint16(firstPort+i) {
 			t.Errorf("spec of %s: %+v, %v, %v; want port %d and no complaint", name, spec.Service, warnings, err, firstPort+i)
 		}
-		endpoints, warnings, err := registry.Decode(registry.EndpointsPrefix+name, []byte(endpointsRecord(name, endpointsOf(i, n))))
+		endpoints, warnings, err := decode.Decode(registry.EndpointsPrefix+name, []byte(endpointsRecord(name, endpointsOf(i, n))))
 		if err != nil || len(warnings) > 0 || endpoints.Endpoints == nil || endpoints.Endpoints.Of("").Len() != n {
 			t.Errorf("endpoints of %s: %+v, %v, %v; want %d and no complaint", name, endpoints.Endpoints, warnings, err, n)
 		}

@@ -28,13 +28,6 @@ const (
 	effectRounds = 5
 )
 
-// An effectOf one put: when it was sent, its revision, and when the first datagram reached the new
-// endpoint.
-type effectOf struct {
-	put, served time.Duration // since the machine has started
-	revision    int64
-}
-
 // effect has round trips saturate the proxy, moves a UDP service from one endpoint to the other and
 // back, and sees from the endpoints' answers to a probe when the move was served. A bare watcher, in a
 // process of its own, tells when the event could be seen at the earliest on a machine so loaded.

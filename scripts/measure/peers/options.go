@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"kubeproxy/scripts/internal/load"
 	"kubeproxy/scripts/internal/measure"
 )
 
@@ -30,8 +31,11 @@ type options struct {
 	peers          []string // nil: all that are installed
 	variants       []variant
 	old            string // the binary that the measured one is compared with; empty: none
+	viewers        int    // of the status page of the last variant
+	base           string // the variant that figures are held against; empty: none
 	warm, measured time.Duration
 	judge          bool
+	clients        []load.Clients
 	fewerBy        int // of how many connections, sessions and datagrams some rows are made of
 }
 
@@ -49,8 +53,16 @@ func parseOptions(name string, args []string) (options, error) {
 		"begin with a dash); {ip} stands for the address that it alone listens on. Later ones are also compared with the first")
 	f.StringVar(&o.old, "old", "", "compare kube-proxy with this earlier build of it, a `FILE`, as -self='old=FILE;new=' does; a figure of the new one\n"+
 		"that is more than 3 % worse misses its bar")
+	f.IntVar(&o.viewers, "viewers", 0, "let `N` viewers follow the status page of the last kube-proxy, by default of the second of two that are alike; a figure of it\n"+
+		"that is more than 3 % worse misses its bar")
 	f.DurationVar(&o.measured, "time", time.Second, "how long each proxy is measured in each round, a `duration`")
 	f.DurationVar(&o.warm, "warm", 200*time.Millisecond, "how long it works before that, a `duration`")
+	o.clients = []load.Clients{load.Light}
+	measure.List(f, "clients", &o.clients, "how clients and backends of roundtrip-N, connect-reset, connect-fin and udp-N are written, `KIND,...`: light (one thread,\n"+
+		"a loop over epoll; the default), goroutines (one for each connection, package net)", func(text string) (load.Clients, error) {
+		kind, err := measure.OneOf(string(load.Light), string(load.Goroutines))(text)
+		return load.Clients(kind), err
+	})
 	f.BoolVar(&o.judge, "judge", false, "end with exit status 1 also when a figure does not reach its bar")
 	f.IntVar(&o.fewerBy, "fewer", 1, "let burst, failing and the churns be made of an `N`th, to try them out")
 	if err := measure.Parse(f, args); err != nil {
@@ -58,11 +70,12 @@ func parseOptions(name string, args []string) (options, error) {
 	}
 	given := make(map[string]bool)
 	f.Visit(func(f *flag.Flag) { given[f.Name] = true })
-	if name == "self" || o.old != "" && !given["peers"] || given["peers"] && o.peers == nil {
+	if name == "self" || (o.old != "" || o.viewers > 0) && !given["peers"] || given["peers"] && o.peers == nil {
 		o.peers = []string{"none"}
 	}
 	if o.Limit == 0 {
-		if o.Limit = 15 * time.Minute; *all {
+		o.Limit = 15 * time.Minute * time.Duration(max(1, len(o.clients)))
+		if *all {
 			o.Limit = time.Hour
 		}
 	}
@@ -72,12 +85,19 @@ func parseOptions(name string, args []string) (options, error) {
 	if err := o.takeRows(*all); err != nil {
 		return o, err
 	}
-	if o.old != "" {
-		*self = oldName + "=" + o.old + ";new="
+	switch {
+	case o.old != "":
+		*self = "old=" + o.old + ";new="
+	case o.viewers > 0 && !given["self"]:
+		*self = "alone=;viewed="
 	}
 	var err error
 	if o.variants, err = parseVariants(*self); err != nil {
 		return o, measure.Usage("%w", err)
+	}
+	if o.old != "" || o.viewers > 0 {
+		o.base = o.variants[0].name
+		o.variants[len(o.variants)-1].viewers = o.viewers
 	}
 	return o, nil
 }
@@ -91,15 +111,37 @@ func (o *options) check(both, self bool) error {
 		return measure.Usage("-all and -only contradict each other")
 	case o.old != "" && (self || !slices.Equal(o.peers, []string{"none"})):
 		return measure.Usage("-old contradicts -self and -peers")
+	case o.viewers < 0 || o.viewers > 0 && o.old != "":
+		return measure.Usage("-viewers has to be positive, and contradicts -old")
 	}
 	return nil
 }
 
-// takeRows takes the default rows, and perhaps the others, unless some were named.
+// takeRows takes the default rows, and perhaps the others, unless some were named; with each kind of clients that is wanted.
 func (o *options) takeRows(all bool) error {
-	if o.rows != nil {
-		return nil
+	if o.rows == nil {
+		if err := o.takeDefaultRows(all); err != nil {
+			return err
+		}
 	}
+	rows := o.rows
+	if !slices.Contains(o.clients, load.Light) {
+		o.rows = nil
+	}
+	if slices.Contains(o.clients, load.Goroutines) {
+		for _, r := range rows {
+			if r.either {
+				o.rows = append(o.rows, r.byGoroutines())
+			}
+		}
+	}
+	if len(o.rows) == 0 {
+		return measure.Usage("no row is left for -clients")
+	}
+	return nil
+}
+
+func (o *options) takeDefaultRows(all bool) error {
 	names := defaultRows
 	if all {
 		names = slices.Concat(defaultRows, moreRows)

@@ -19,34 +19,15 @@ import (
 	"strings"
 	"time"
 
-	clientv3 "go.etcd.io/etcd/client/v3"
-
 	"kubeproxy/internal/process"
 	"kubeproxy/scripts/internal/load"
 	"kubeproxy/scripts/internal/measure"
 	"kubeproxy/scripts/internal/try"
 )
 
-// A bench is what the rows share.
-type bench struct {
-	*measure.Site
-	options
-
-	backends *process.Process
-	behind   load.Ports // of the backends
-	etcdURL  string
-	etcd     *clientv3.Client
-	proxies  []*proxy
-
-	directRate float64          // see fixedRate
-	watcher    *process.Process // see effect
-	stampedBy  int              // the backend behind the stamp service
-	failing    uint16           // the first of the ports of the services that have an endpoint that fails
-}
-
 // Roles are what the processes do that it starts.
 var Roles = map[string]measure.Role{
-	"backends": func(args []string) error { return load.RunBackends(args[0]) },
+	"backends": func(args []string) error { return load.RunBackends(args) },
 	"watcher":  func(args []string) error { return measure.RunWatcher(args[0], args[1]) },
 }
 
@@ -67,6 +48,11 @@ func (o options) run(ctx context.Context, site *measure.Site) error {
 	debug.SetGCPercent(-1)
 	debug.SetMemoryLimit(1 << 30)
 	b := &bench{Site: site, options: o}
+	defer func() {
+		for _, p := range b.proxies {
+			p.viewers.leave()
+		}
+	}()
 	if err := b.prepare(ctx); err != nil {
 		return err
 	}
@@ -79,7 +65,8 @@ func (b *bench) prepare(ctx context.Context) (err error) {
 	base := try.Get(measure.FreePorts(13 + len(situations)))
 	b.behind = load.PortsFrom(base)
 	forPeers, offered := load.PortsFrom(base+4), load.PortsFrom(base+8)
-	b.backends = try.Get(load.StartBackends(b.Group, b.Executable, base))
+	b.written = b.rows[0].written
+	b.backends = try.Get(load.StartBackends(b.Group, b.Executable, base, b.written))
 	etcd := try.Get(measure.StartEtcd(b.Group, b.Options.Etcd))
 	b.etcdURL = etcd.URL()
 	b.etcd = try.Get(measure.NewEtcdClient(b.etcdURL))
@@ -138,19 +125,33 @@ func (b *bench) measure(ctx context.Context) (err error) {
 	busy := try.Get(measure.BusyNow(ctx))
 	b.Report.Begin(os.Stdout, busy, fmt.Sprintf("%d rounds, seed %d, about %v", b.Options.Rounds, b.Seed, b.estimate().Round(time.Second)))
 	for _, r := range b.rows {
+		if err := b.writtenAs(r.written); err != nil {
+			return err
+		}
 		found, err := b.measureRow(ctx, r)
 		if err != nil {
 			return fmt.Errorf("%s: %w", r.name, err)
 		}
 		bars := r.bars
-		if b.old != "" {
-			bars = besideOld(r.metrics)
+		if b.base != "" {
+			bars = beside(b.base, r.metrics)
 		}
 		found.Judge(bars)
 		found.Print(os.Stdout)
 		try.Do(b.Report.Add(found, b.Options.JSON))
 	}
 	return b.Report.Err(os.Stdout, func(v measure.Verdict) bool { return b.judge && !v.Reached() })
+}
+
+// writtenAs has backends that are written so.
+func (b *bench) writtenAs(written load.Clients) (err error) {
+	if written == b.written {
+		return nil
+	}
+	b.backends.Stop()
+	b.written = written
+	b.backends, err = load.StartBackends(b.Group, b.Executable, b.behind.Echo, written)
+	return err
 }
 
 // fitting gives those who can do a row.
@@ -191,9 +192,6 @@ func (b *bench) roundsOf(r row) int {
 	}
 	return b.Options.Rounds
 }
-
-// fewer is how many there are of something of which there are n, unless it is only to be tried out.
-func (b *bench) fewer(n int) int { return max(1, n/max(1, b.fewerBy)) }
 
 // estimate says how long it will take.
 func (b *bench) estimate() time.Duration {

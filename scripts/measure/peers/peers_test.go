@@ -5,10 +5,14 @@ package peers
 import (
 	"context"
 	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -81,7 +85,7 @@ func TestEveryRowThatIsNamedExists(t *testing.T) {
 }
 
 func TestACommandLineThatIsNotUnderstoodIsRefused(t *testing.T) {
-	for _, args := range [][]string{{"-rounds=0"}, {"-only=nothing"}, {"-all", "-only=idle"}, {"-peers=envoy"}, {"-self="}, {"-old=a", "-self=b="}, {"-old=a", "-peers=nginx"}, {"more"}, {"-nothing"}} {
+	for _, args := range [][]string{{"-rounds=0"}, {"-only=nothing"}, {"-all", "-only=idle"}, {"-peers=envoy"}, {"-self="}, {"-clients=heavy"}, {"-clients=goroutines", "-only=idle"}, {"-clients=none"}, {"-old=a", "-self=b="}, {"-old=a", "-peers=nginx"}, {"-viewers=-1"}, {"-viewers=4", "-old=a"}, {"more"}, {"-nothing"}} {
 		if _, err := parseOptions("peers", args); !errors.As(err, new(measure.UsageError)) {
 			t.Errorf("%q: %v; want a usage error", args, err)
 		}
@@ -100,13 +104,13 @@ func TestARowInWhichNothingWasDoneHasFailed(t *testing.T) {
 func TestAWholeRun(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "report.json")
 	rows := "roundtrip-2,connect-reset,connect-fin,bulk-1,udp-2,mixed,burst,effect,failing"
-	err := run(t.Context(), "-binary="+measuretest.KubeProxy(t), "-only="+rows, "-rounds=1", "-time=250ms", "-warm=50ms", "-fewer=100", "-self=a=;b=-v=1", "-json="+file)
+	err := run(t.Context(), "-binary="+measuretest.KubeProxy(t), "-only="+rows, "-clients=light,goroutines", "-rounds=1", "-time=250ms", "-warm=50ms", "-fewer=100", "-self=a=;b=-v=1", "-json="+file)
 	if err != nil {
 		t.Fatal(err)
 	}
 	got := measuretest.ReadReport(t, file)
-	if len(got.Tables) != strings.Count(rows, ",")+1 {
-		t.Errorf("%d rows are reported; want %s", len(got.Tables), rows)
+	if byGoroutines := 4; len(got.Tables) != strings.Count(rows, ",")+1+byGoroutines {
+		t.Errorf("%d rows are reported; want %s, and four with goroutines", len(got.Tables), rows)
 	}
 	for _, r := range got.Tables {
 		key := "rate"
@@ -130,6 +134,56 @@ func TestAWholeRun(t *testing.T) {
 			t.Errorf("%s: b is not compared with a", r.Name)
 		}
 	}
+}
+
+// The second kube-proxy has viewers in each round, and is held against the first.
+func TestViewersOfTheStatusPageAreMeasured(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "report.json")
+	err := run(t.Context(), "-binary="+measuretest.KubeProxy(t), "-viewers=4", "-only=roundtrip-2", "-rounds=2", "-time=250ms", "-warm=50ms", "-json="+file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, row := range measuretest.ReadReport(t, file).Tables {
+		if a, v := row.Medians["alone"]["rate"].Median, row.Medians["viewed"]["rate"].Median; a <= 0 || v <= 0 {
+			t.Errorf("%s: %v operations a second without viewers, %v with them", row.Name, a, v)
+		}
+		if !slices.ContainsFunc(row.Judged, func(j measure.Judgement) bool { return j.Of == "viewed" && j.To == "alone" && j.Bar == 1.03 }) {
+			t.Errorf("%s: %+v; want the one with viewers held against the one without", row.Name, row.Judged)
+		}
+	}
+}
+
+// Viewers have come when each has been sent something, and stay until they leave.
+func TestViewersComeAndLeave(t *testing.T) {
+	var here atomic.Int32
+	var full atomic.Bool
+	page := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if full.Load() {
+			http.Error(w, "too many", http.StatusServiceUnavailable)
+			return
+		}
+		here.Add(1)
+		defer here.Add(-1)
+		_, _ = io.WriteString(w, "data: {}\n\n")
+		w.(http.Flusher).Flush()
+		<-r.Context().Done()
+	}))
+	defer page.Close()
+	var v viewers
+	if err := v.come(4, page.URL); err != nil || here.Load() != 4 {
+		t.Errorf("%d viewers have come: %v; want 4", here.Load(), err)
+	}
+	v.leave()
+	for deadline := time.Now().Add(30 * time.Second); here.Load() > 0; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("%d viewers are left", here.Load())
+		}
+	}
+	full.Store(true)
+	if err := v.come(1, page.URL); err == nil {
+		t.Error("a viewer who is turned away has come")
+	}
+	v.leave()
 }
 
 // Two hundred sessions and two thousand connections, and as many again.

@@ -39,6 +39,9 @@ type proxy struct {
 	ps      *process.Group
 	process *process.Process
 	pids    []int // itself and its workers
+
+	viewed  int // by so many viewers, while its process runs
+	viewers viewers
 }
 
 // proxyHost is the address that the i-th proxy listens on.
@@ -73,6 +76,9 @@ func (p *proxy) start(flags ...string) (err error) {
 	p.process = try.Get(p.ps.Start(p.name, slices.Concat(p.cmd, flags)...))
 	try.Do(p.process.Await(p.slow, p.ready))
 	p.pids, err = measure.Family(p.process.PID())
+	if err == nil && p.viewed > 0 {
+		err = p.viewers.come(p.viewed, "http://"+p.operators().String()+"/status/events?of=/")
+	}
 	return err
 }
 
@@ -100,6 +106,7 @@ func (p *proxy) collect(ctx context.Context) error {
 // restart puts a new process in the place of the old one.
 func (p *proxy) restart(flags ...string) error {
 	p.process.Stop()
+	p.viewers.leave()
 	return p.start(flags...)
 }
 

@@ -26,6 +26,8 @@ type row struct {
 	longer  int               // how many times as long as others it is measured; 0: once
 	fits    func(*proxy) bool // nil: every proxy can do it
 	flags   []string          // more of them for each kube-proxy, while it lasts
+	either  bool              // clients of either kind can do it
+	written load.Clients      // how its clients and backends are
 	bars    []bar
 	measure func(context.Context, *bench, *proxy) (sample, error)
 }
@@ -51,20 +53,17 @@ var (
 // withBars adds those to the bar that is a row's own.
 func withBars(own bar) []bar { return []bar{own, rateBesidePeers, p99BesidePeers, machineBesidePeers} }
 
-// oldName is the variant that -old adds.
-const oldName = "old"
-
-// besideOld gives the bars of a comparison of two builds: no figure is more than 3 % worse than that of the old one.
-func besideOld(metrics []metric) []bar {
+// beside gives the bars of a comparison of two kube-proxies: no figure is more than 3 % worse than that of the first one.
+func beside(base string, metrics []metric) []bar {
 	var bars []bar
 	for _, m := range metrics {
 		switch m.Key {
 		case "rate", "bulk", "carried", "answered":
-			bars = append(bars, bar{Key: m.Key, To: oldName, Is: measure.AtLeast, Bar: 0.97})
+			bars = append(bars, bar{Key: m.Key, To: base, Is: measure.AtLeast, Bar: 0.97})
 		case "cpu", "machine", "p50", "p99", "memory", "behind50", "behind99", "second":
-			bars = append(bars, bar{Key: m.Key, To: oldName, Bar: 1.03})
+			bars = append(bars, bar{Key: m.Key, To: base, Bar: 1.03})
 		case "descriptors", "drops", "own", "goroutines":
-			bars = append(bars, bar{Key: m.Key, To: oldName, Is: measure.NoMore})
+			bars = append(bars, bar{Key: m.Key, To: base, Is: measure.NoMore})
 		}
 	}
 	return bars
@@ -98,13 +97,21 @@ func rowNamed(name string) (row, error) {
 	if !ok {
 		return row{}, fmt.Errorf("there is no row %q", name)
 	}
-	r.name = name
+	r.name, r.written = name, load.Light
 	return r, nil
+}
+
+// byGoroutines returns the row with clients and backends that are goroutines.
+func (r row) byGoroutines() row {
+	r.name += ", goroutines"
+	r.title += "; clients and backends are goroutines"
+	r.written = load.Goroutines
+	return r
 }
 
 // numberedRow makes a row of n clients, or of n percent.
 func numberedRow(kind string, n int) row {
-	r := row{metrics: perOperation}
+	r := row{metrics: perOperation, either: kind == "roundtrip" || kind == "udp"}
 	switch kind {
 	case "roundtrip":
 		r.title = fmt.Sprintf("64 B there and back, on %d TCP connections", n)
@@ -142,8 +149,8 @@ func plainRows() map[string]row {
 		column("descriptors", "more descriptors", 1), column("goroutines", "more goroutines", 1), column("rate", "a second", 1)}
 	nothing := []bar{{Key: "growth", Bar: 1.05}, {Key: "descriptors", Bar: 0}, {Key: "goroutines", Bar: 0}}
 	return map[string]row{
-		"connect-reset": {title: "connect, 64 B there and back, reset; 32 at a time", metrics: perOperation, bars: connecting, measure: connects(false)},
-		"connect-fin":   {title: "connect, 64 B there and back, both sides finish; 32 at a time", metrics: perOperation, bars: connecting, measure: connects(true)},
+		"connect-reset": {title: "connect, 64 B there and back, reset; 32 at a time", metrics: perOperation, bars: connecting, measure: connects(false), either: true},
+		"connect-fin":   {title: "connect, 64 B there and back, both sides finish; 32 at a time", metrics: perOperation, bars: connecting, measure: connects(true), either: true},
 		"mixed": {title: "64 B there and back, on 32 connections, beside two bulk flows", metrics: []metric{
 			column("p50", "p50 us", 1e6), column("p99", "p99 us", 1e6), column("rate", "ops/s", 1), column("bulk", "bulk MB/s", 1e-6), column("processors", "processors", 1)}, measure: mixed,
 			bars: []bar{{Key: "p99", To: "haproxy", Bar: 1}, rateBesidePeers, {Key: "bulk", To: measure.BestPeer, Is: measure.AtLeast, Bar: rateBesidePeers.Bar, Aim: rateBesidePeers.Aim}}},
@@ -181,26 +188,28 @@ func failingRow(fits func(*proxy) bool) row {
 	return r
 }
 
-// clients is how many there are where a row's name does not say.
-const clients = 32
-
 func roundTrips(kind, n int) func(context.Context, *bench, *proxy) (sample, error) {
 	return func(ctx context.Context, b *bench, p *proxy) (sample, error) {
 		port := p.at.Echo
 		if kind == unix.SOCK_DGRAM {
 			port = p.at.UDP
 		}
-		l := load.NewEcho(kind, p.to(port), n)
-		w, err := load.Conduct(ctx, p.pids, b.warm, b.measured, l)
-		return operations(w, &l.Counters), err
+		return b.operationsOf(ctx, p, b.written.RoundTrips(kind, p.to(port), n))
 	}
+}
+
+func (b *bench) operationsOf(ctx context.Context, p *proxy, l load.Load) (sample, error) {
+	w, err := load.Conduct(ctx, p.pids, b.warm, b.measured, l)
+	s := operations(w, l.Score())
+	if b.written == load.Goroutines {
+		delete(s.Values, measure.ClientsBusy) // they have no thread of their own
+	}
+	return s, err
 }
 
 func connects(fin bool) func(context.Context, *bench, *proxy) (sample, error) {
 	return func(ctx context.Context, b *bench, p *proxy) (sample, error) {
-		l := load.NewConnect(p.to(p.at.Echo), clients, fin)
-		w, err := load.Conduct(ctx, p.pids, b.warm, b.measured, l)
-		return operations(w, &l.Counters), err
+		return b.operationsOf(ctx, p, b.written.Connections(p.to(p.at.Echo), clients, fin))
 	}
 }
 

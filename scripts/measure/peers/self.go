@@ -15,9 +15,10 @@ import (
 
 // A variant is one kube-proxy to measure: a binary and flags.
 type variant struct {
-	name   string
-	binary string // empty: the one that is measured by default
-	flags  []string
+	name    string
+	binary  string // empty: the one that is measured by default
+	flags   []string
+	viewers int // of its status page
 }
 
 // parseVariants reads "NAME=[BINARY] FLAGS;...". {ip} in a flag stands for the variant's own address.
@@ -74,5 +75,5 @@ func kubeProxy(ps *process.Group, v variant, binary string, host netip.Addr, at 
 	for i := range cmd {
 		cmd[i] = strings.ReplaceAll(cmd[i], "{ip}", host.String())
 	}
-	return &proxy{name: v.name, ours: true, udp: true, host: host, at: at, cmd: cmd, slow: 30 * time.Second, ps: ps}, nil
+	return &proxy{name: v.name, ours: true, udp: true, host: host, at: at, cmd: cmd, slow: 30 * time.Second, ps: ps, viewed: v.viewers}, nil
 }

@@ -11,6 +11,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"kubeproxy/registry"
+	"kubeproxy/registry/decode"
 	"kubeproxy/scripts/internal/measure"
 	"kubeproxy/scripts/internal/try"
 )
@@ -19,7 +20,7 @@ import (
 // complete lists of services and of endpoints are made anew and handed over, and who is given them
 // compares and rebuilds every rotation and every port. It opens no sockets.
 type naive struct {
-	records map[string]registry.Record // by key
+	records map[string]decode.Record // by key
 
 	services  map[registry.Name]*registry.Service
 	rotations map[registry.PortKey][]registry.Addr
@@ -38,7 +39,7 @@ func runNaive(url string) (err error) {
 		cancel()
 	}()
 	list := try.Get(c.Get(ctx, registry.Prefix, clientv3.WithPrefix()))
-	n := &naive{records: make(map[string]registry.Record)}
+	n := &naive{records: make(map[string]decode.Record)}
 	for _, kv := range list.Kvs {
 		try.Do(n.put(string(kv.Key), kv.Value))
 	}
@@ -56,7 +57,7 @@ func runNaive(url string) (err error) {
 }
 
 func (n *naive) put(key string, value []byte) error {
-	record, _, err := registry.Decode(key, value)
+	record, _, err := decode.Decode(key, value)
 	n.records[key] = record
 	return err
 }

@@ -38,7 +38,7 @@ type bench struct {
 
 // Roles are what the processes do that it starts.
 var Roles = map[string]measure.Role{
-	"backends": func(args []string) error { return load.RunBackends(args[0]) },
+	"backends": func(args []string) error { return load.RunBackends(args) },
 	"greeters": func(args []string) error { return runGreeters(args[0]) },
 	"naive":    func(args []string) error { return runNaive(args[0]) },
 	"reader":   func(args []string) error { return runReader(args[0]) },
@@ -71,7 +71,7 @@ func (b *bench) prepare(ctx context.Context) (err error) {
 	}
 	base := try.Get(measure.FreePorts(6))
 	b.behind, b.greets = load.PortsFrom(base), base+4
-	try.Get(load.StartBackends(b.Group, b.Executable, base))
+	try.Get(load.StartBackends(b.Group, b.Executable, base, load.Light))
 	greeters := try.Get(b.Group.Start("greeters", b.Executable, "greeters", strconv.Itoa(int(b.greets))))
 	try.Do(greeters.Await(10*time.Second, func() bool { return greeters.Said("ready") }))
 	for _, size := range b.sizes {

@@ -52,13 +52,6 @@ type crowd struct {
 	work   sync.WaitGroup // of the clients
 }
 
-// A connection is one that is held, with both its ends here.
-type connection struct {
-	id       uint32
-	kind     *kind
-	up, down stream
-}
-
 func newCrowd(b *bench, noUDP bool) *crowd {
 	l := &crowd{bench: b, noUDP: noUDP, cancel: func() {}}
 	l.window.Store(1)

@@ -41,3 +41,14 @@ func parseOptions(args []string) (options, error) {
 	}
 	return o, nil
 }
+
+// ours is the subject that has bars.
+const ours = "kube-proxy"
+
+// A bench is what the subjects share.
+type bench struct {
+	*measure.Site
+	options
+	at      ports // of the services, and of their backends
+	etcdURL string
+}

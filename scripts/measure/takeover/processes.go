@@ -266,7 +266,8 @@ func decreased(before, after map[string]float64) (n int) {
 	return n
 }
 
-// A usage is what a process has that serves nobody. Descriptors of pipes are counted apart: the engine keeps up to 32 of the pipes that it
+// A usage is what a process has that serves nobody. Its standard streams do not count: the first process was given a pipe for its input,
+// and a successor has /dev/null. Descriptors of pipes are counted apart: the engine keeps up to 32 of the pipes that it
 // has once needed for each loop.
 type usage struct{ descriptors, pipes, goroutines float64 }
 
@@ -277,6 +278,7 @@ func (p *proxy) usage(ctx context.Context) (u usage, err error) {
 	for _, entry := range try.Get(os.ReadDir(dir)) {
 		switch target, err := os.Readlink(filepath.Join(dir, entry.Name())); {
 		case err != nil: // it has just been closed
+		case len(entry.Name()) == 1 && entry.Name() <= "2": // a standard stream
 		case strings.HasPrefix(target, "pipe:"):
 			u.pipes++
 		default:

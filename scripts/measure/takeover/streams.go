@@ -165,3 +165,10 @@ func (s *stream) read(ctx context.Context, conn *net.TCPConn, p part) error {
 		}
 	}
 }
+
+// A connection is one that is held, with both its ends here.
+type connection struct {
+	id       uint32
+	kind     *kind
+	up, down stream
+}

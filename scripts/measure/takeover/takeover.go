@@ -20,21 +20,10 @@ import (
 	"kubeproxy/scripts/internal/try"
 )
 
-// ours is the subject that has bars.
-const ours = "kube-proxy"
-
 // Parse reads the command line.
 func Parse(args []string) (measure.Options, func(context.Context, *measure.Site) error, error) {
 	o, err := parseOptions(args)
 	return o.Options, o.run, err
-}
-
-// A bench is what the subjects share.
-type bench struct {
-	*measure.Site
-	options
-	at      ports // of the services, and of their backends
-	etcdURL string
 }
 
 func (o options) run(ctx context.Context, site *measure.Site) (err error) {

@@ -1,0 +1,59 @@
+//go:build linux
+
+package kernelpath
+
+import (
+	"context"
+	"time"
+
+	"kubeproxy/scripts/internal/measure"
+)
+
+const about = `
+Measures round trips, connections and datagrams from a client to a backend, in three network namespaces: routed by the node, by one DNAT rule
+written by hand, by kube-proxy in the kernel, and by kube-proxy in userspace. Needs ip, nsenter and nft.
+`
+
+// maxServices is how many ports there are above firstMany.
+const maxServices = 65535 - firstMany
+
+type options struct {
+	measure.Options
+	services int
+	window   time.Duration
+	local    bool
+}
+
+func parseOptions(args []string) (options, error) {
+	var o options
+	f := o.FlagSet("kernel", about, 8, 20*time.Minute)
+	f.IntVar(&o.services, "services", 0, "so many more `services` in the kernel")
+	f.DurationVar(&o.window, "time", time.Second, "how `long` each way is measured in a round")
+	f.BoolVar(&o.local, "local", false, "the clients are on the node")
+	if err := measure.Parse(f, args); err != nil {
+		return o, err
+	}
+	switch {
+	case o.Rounds < 1:
+		return o, measure.Usage("-rounds=%d: at least 1", o.Rounds)
+	case o.services < 0 || o.services > maxServices:
+		return o, measure.Usage("-services=%d: from 0 to %d", o.services, maxServices)
+	case o.window <= 0:
+		return o, measure.Usage("-time=%v: more than 0", o.window)
+	}
+	o.WithoutEtcd = true
+	return o, nil
+}
+
+// Parse reads the command line of this measurement, and gives what it does.
+func Parse(args []string) (measure.Options, func(context.Context, *measure.Site) error, error) {
+	o, err := parseOptions(args)
+	if err != nil {
+		return o.Options, nil, err
+	}
+	return o.Options, func(ctx context.Context, s *measure.Site) error {
+		b := bench{Site: s, opts: o}
+		defer b.end()
+		return b.run(ctx)
+	}, nil
+}
