@@ -67,8 +67,43 @@ func TestEachAlertHasASeverityASummaryAndARunbook(t *testing.T) {
 
 // A panel is one of a dashboard.
 type panel struct {
-	Title, Description string
-	Targets            []struct{ Expr string }
+	ID                       int
+	Type, Title, Description string
+	Datasource               struct{ UID string }
+	GridPos                  struct{ X, Y, W, H int }
+	Targets                  []struct{ Expr, RefID string }
+}
+
+// overlaps reports whether two panels have a place in common.
+func (p *panel) overlaps(q *panel) bool {
+	a, b := p.GridPos, q.GridPos
+	return a.X < b.X+b.W && b.X < a.X+a.W && a.Y < b.Y+b.H && b.Y < a.Y+a.H
+}
+
+// checkPanels reports what Grafana would not draw as it is meant: it has 24 columns.
+func checkPanels(t *testing.T, file string, panels []panel) {
+	t.Helper()
+	for i := range panels {
+		p := &panels[i]
+		if p.Title == "" || p.Description == "" || p.Type == "" || len(p.Targets) == 0 || p.Datasource.UID != "${datasource}" {
+			t.Errorf("%s: a panel is not complete: %+v", file, p)
+		}
+		if g := p.GridPos; g.X < 0 || g.W <= 0 || g.X+g.W > 24 || g.H <= 0 {
+			t.Errorf("%s: %s has the place %+v", file, p.Title, g)
+		}
+		for j := range panels[:i] {
+			if q := &panels[j]; p.ID == q.ID || p.overlaps(q) {
+				t.Errorf("%s: %s and %s have one place or one id", file, p.Title, q.Title)
+			}
+		}
+		for j, target := range p.Targets {
+			for _, other := range p.Targets[:j] {
+				if target.RefID == "" || target.RefID == other.RefID {
+					t.Errorf("%s: %s has two queries of the name %q", file, p.Title, target.RefID)
+				}
+			}
+		}
+	}
 }
 
 // TestMonitoringNamesOnlyMetricsThatExist: a dashboard that asks for another one stays empty, and an alert never fires.
@@ -106,10 +141,8 @@ func TestMonitoringNamesOnlyMetricsThatExist(t *testing.T) {
 		if err := json.Unmarshal(text, &dashboard); err != nil || dashboard.UID == "" || dashboard.Title == "" || len(dashboard.Panels) < 10 {
 			t.Fatalf("%s: %v, %q with %d panels", file, err, dashboard.Title, len(dashboard.Panels))
 		}
+		checkPanels(t, file, dashboard.Panels)
 		for _, p := range dashboard.Panels {
-			if p.Title == "" || p.Description == "" || len(p.Targets) == 0 {
-				t.Errorf("%s: a panel is not complete: %+v", file, p)
-			}
 			for _, target := range p.Targets {
 				check(file+": "+p.Title, target.Expr)
 			}

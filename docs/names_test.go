@@ -99,7 +99,7 @@ func (k names) check(dir, line string) []string {
 	return problems
 }
 
-// exists tells whether something in the repository is called like this; a star stands for anything.
+// exists reports whether something in the repository is called like this; a star stands for anything.
 func exists(path string) bool {
 	found, err := filepath.Glob(filepath.Join(root, path))
 	return err == nil && len(found) > 0
