@@ -9,6 +9,7 @@
 //	kube-proxy check                      [flags] [DIRECTORY]
 //	kube-proxy register -service=NAME     [flags] [-- COMMAND ...]
 //	kube-proxy get|rm                     [flags] SERVICE
+//	kube-proxy cleanup                    [flags]
 //	kube-proxy help                       [WORD]
 //
 // This package reads the command line, makes the parts of the program from it, and handles signals and errors. Packages config and
@@ -39,5 +40,6 @@
 //	0  a clean stop, -version, -help
 //	1  it could not start or continue, or a file cannot be used: the last line of the log says why.
 //	   After check: a record is wrong, or the records could not be read.
+//	   After cleanup: something of a kube-proxy is still in the kernel, or that is not known.
 //	2  the command line or the file of -config is wrong, or flags contradict each other: one line says how
 package main

@@ -13,6 +13,7 @@ var words = map[string]func(args []string, stdout, stderr io.Writer) (status int
 	"register": runRegister,
 	"get":      newGet().execute,
 	"rm":       newRemove().execute,
+	"cleanup":  runCleanup,
 }
 
 // Sections of the man page that do not follow from the flags.
@@ -24,7 +25,7 @@ var sections string
 func manual() *commandline.Manual {
 	return &commandline.Manual{
 		Commands: []*commandline.Command{defaults().commandLine(), newCheck().commandLine(), newRegister().commandLine(),
-			newGet().commandLine(), newRemove().commandLine()},
+			newGet().commandLine(), newRemove().commandLine(), cleanupCommand()},
 		Topics: []commandline.Topic{
 			{Name: topicRegistry, Title: "where services are read from"},
 			{Name: topicListening, Title: "addresses, and the engine that moves the bytes"},

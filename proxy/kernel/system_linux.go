@@ -13,6 +13,8 @@ import (
 // Supported reports whether this system has a kernel that can carry ports.
 const Supported = true
 
+var errNoCapability = errors.New("it takes CAP_NET_ADMIN")
+
 // forwards reports whether the node forwards packets of IPv4, and of IPv6.
 func forwards() (yes [2]bool) {
 	for f, path := range [2]string{"/proc/sys/net/ipv4/ip_forward", "/proc/sys/net/ipv6/conf/all/forwarding"} {
@@ -32,7 +34,7 @@ func dropsForwarded() error {
 	chains, err := conn.ListChains()
 	switch {
 	case errors.Is(err, syscall.EPERM):
-		return errors.New("it takes CAP_NET_ADMIN")
+		return errNoCapability
 	case err != nil:
 		return fmt.Errorf("list chains: %w", err)
 	}

@@ -1,0 +1,130 @@
+package kernel
+
+import (
+	"bytes"
+	"net"
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/nftables"
+	"github.com/mdlayher/netlink"
+
+	"kubeproxy/proxy/proxytest"
+	"kubeproxy/registry"
+)
+
+// leave makes a table like ours without an owner, as a program may that restores a saved ruleset.
+func leave(t *testing.T, name string, changes ...change) {
+	t.Helper()
+	left := &nftTable{has: make(map[registry.NodePort]bool)}
+	var err error
+	left.conn, err = nftables.New(nftables.AsLasting(), nftables.WithSockOptions(func(raw *netlink.Conn) error {
+		left.raw = raw
+		return nil
+	}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer left.close()
+	left.nft = left.conn.AddTable(&nftables.Table{Name: name, Family: nftables.TableFamilyINet})
+	if err := left.addRules(netip.IPv4Unspecified()); err != nil {
+		t.Fatal(err)
+	}
+	if err := left.apply(changes); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func tableNames(t *testing.T) (all []string) {
+	t.Helper()
+	conn, err := nftables.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	tables, err := conn.ListTables()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, table := range tables {
+		all = append(all, table.Name)
+	}
+	slices.Sort(all)
+	return all
+}
+
+func TestCleanupDeletesWhatNoProcessOwns(t *testing.T) {
+	if !proxytest.InOwnNetwork(t) {
+		return
+	}
+	if deleted, owned, err := Cleanup(); len(deleted)+len(owned) > 0 || err != nil {
+		t.Errorf("nothing is left, and it found %q, %q, %v", deleted, owned, err)
+	}
+	running := newTable(t).nft.Name
+	const first, second = "kube-proxy-1-0123abcd", "kube-proxy-4194304-ffffffff"
+	others := []string{"kube-proxy", "kube-proxy-1-0123abcd-mine", "kube-proxy-x-0123abcd", "my-kube-proxy-1-0123abcd"}
+	for _, name := range append([]string{first, second}, others...) {
+		leave(t, name, change{id: web, after: addresses("10.0.0.1:80")})
+	}
+	deleted, owned, err := Cleanup()
+	slices.Sort(deleted)
+	if !slices.Equal(deleted, []string{first, second}) || !slices.Equal(owned, []string{running}) || err != nil {
+		t.Errorf("deleted %q, owned %q, %v; want only %s owned", deleted, owned, err, running)
+	}
+	want := append([]string{running}, others...)
+	if slices.Sort(want); !slices.Equal(tableNames(t), want) {
+		t.Errorf("there are the tables %q; want %q", tableNames(t), want)
+	}
+}
+
+// A client that goes on keeps a flow, as long as there is a table with chains of type nat: here that of a process that runs.
+func TestCleanupEndsTheUDPFlowsOfATable(t *testing.T) {
+	if !proxytest.InOwnNetwork(t) {
+		return
+	}
+	const listener, endpoint = "10.9.9.1:53", "10.9.9.2:5353"
+	for _, at := range []string{"10.9.9.1/32", "10.9.9.2/32"} {
+		proxytest.MustRun(t, "ip", "addr", "add", at, "dev", "lo")
+	}
+	for _, at := range []string{listener, endpoint} {
+		conn, err := net.ListenPacket("udp4", at)
+		if err != nil {
+			t.Fatal(err)
+		}
+		go func() {
+			for buf := make([]byte, 100); ; {
+				_, client, err := conn.ReadFrom(buf)
+				if err != nil {
+					return
+				}
+				_, _ = conn.WriteTo([]byte(at), client) // the client reads it, or asks again
+			}
+		}()
+		t.Cleanup(func() { conn.Close() })
+	}
+	newTable(t)
+	leave(t, "kube-proxy-1-0123abcd", change{id: dns, after: addresses(endpoint)}, change{id: web, after: addresses("[fd00::1]:80")})
+	client, err := net.Dial("udp4", listener)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	answers := func(want string) {
+		t.Helper()
+		buf := make([]byte, 100)
+		proxytest.Eventually(t, func() bool {
+			if _, err := client.Write([]byte("who?")); err != nil {
+				return false
+			}
+			_ = client.SetReadDeadline(time.Now().Add(100 * time.Millisecond)) // it is open
+			n, err := client.Read(buf)
+			return err == nil && bytes.Equal(buf[:n], []byte(want))
+		}, "%s answers", want)
+	}
+	answers(endpoint)
+	if deleted, _, err := Cleanup(); len(deleted) != 1 || err != nil {
+		t.Errorf("deleted %q, %v", deleted, err)
+	}
+	answers(listener)
+}
