@@ -1,10 +1,12 @@
 package kernel
 
 import (
+	"encoding/binary"
 	"net/netip"
 
 	"github.com/google/nftables"
 	"github.com/google/nftables/expr"
+	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
 )
 
@@ -131,6 +133,51 @@ func (t *nftTable) exceptFromMasquerade(c *nftables.Chain) {
 		is(native(0)), &expr.Verdict{Kind: expr.VerdictReturn})
 	t.addRule(c,
 		&expr.Meta{Key: expr.MetaKeyOIF, Register: reg0}, is(native(loopbackIndex)), &expr.Verdict{Kind: expr.VerdictReturn})
+}
+
+// createMasquerade adds the rule that masquerades connections whose original destination is in a set of ports. Package nftables gives
+// the direction of such an expression four bytes, and each use of it makes the kernel log a warning: it is one.
+func createMasquerade(conn *netlink.Conn, table, chain string, carried *nftables.Set) error {
+	direction := netlink.NewAttributeEncoder()
+	direction.ByteOrder = binary.BigEndian
+	direction.Bytes(unix.NFTA_EXPR_NAME, name("ct"))
+	direction.Nested(unix.NFTA_EXPR_DATA, func(ct *netlink.AttributeEncoder) error {
+		ct.Uint32(unix.NFTA_CT_DREG, reg1)
+		ct.Uint32(unix.NFTA_CT_KEY, unix.NFT_CT_PROTO_DST)
+		ct.Uint8(unix.NFTA_CT_DIRECTION, 0)
+		return nil
+	})
+	original, err := direction.Encode()
+	rule := make([][]byte, 0, 4)
+	for _, e := range []expr.Any{
+		&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: reg0},
+		nil,
+		&expr.Lookup{SourceRegister: reg0, SetName: carried.Name, SetID: carried.ID},
+		&expr.Masq{},
+	} {
+		encoded := original
+		if e != nil && err == nil {
+			encoded, err = expr.Marshal(unix.NFPROTO_INET, e)
+		}
+		rule = append(rule, encoded)
+	}
+	if err != nil {
+		return err
+	}
+	e := netlink.NewAttributeEncoder()
+	e.Bytes(unix.NFTA_RULE_TABLE, name(table))
+	e.Bytes(unix.NFTA_RULE_CHAIN, name(chain))
+	e.Nested(unix.NFTA_RULE_EXPRESSIONS, func(list *netlink.AttributeEncoder) error {
+		for _, encoded := range rule {
+			list.Bytes(unix.NLA_F_NESTED|unix.NFTA_LIST_ELEM, encoded)
+		}
+		return nil
+	})
+	attributes, err := e.Encode()
+	if err != nil {
+		return err
+	}
+	return transact(conn, nftMessage(unix.NFT_MSG_NEWRULE, netlink.Create|unix.NLM_F_APPEND, attributes))
 }
 
 // loadPort loads the key of a port.

@@ -1,7 +1,6 @@
 package kernel
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -12,7 +11,6 @@ import (
 	"github.com/google/nftables"
 	"github.com/google/nftables/expr"
 	"github.com/mdlayher/netlink"
-	"golang.org/x/sys/unix"
 
 	"kubeproxy/registry"
 )
@@ -24,24 +22,6 @@ const (
 	elementsATransaction = 800
 	socketBuffer         = 4 << 20
 )
-
-// An nftTable is our table in the kernel, and the socket that owns it. One goroutine at a time calls its methods. After an error only close
-// may be called: what the kernel has is not known any more.
-type nftTable struct {
-	conn *nftables.Conn
-	raw  *netlink.Conn // the socket of conn, for the messages that package nftables does not know
-	nft  *nftables.Table
-
-	families [2]family // IPv4, IPv6
-	carried  *nftables.Set
-	has      map[registry.NodePort]bool // what carried holds
-}
-
-// A family is the part of a table for IPv4 or IPv6.
-type family struct {
-	ports, endpoints *nftables.Set
-	chains           map[int]bool // by the number of endpoints
-}
 
 // openTable makes a table without ports, for listeners that bind to an address.
 func openTable(bind netip.Addr) (table, error) {
@@ -191,33 +171,4 @@ func (t *nftTable) connectionsOf(changes []change) (map[registry.NodePort]uint64
 		}
 	}
 	return counts, nil
-}
-
-// portKey is the key of a port: each of its fields begins at a multiple of four bytes.
-func portKey(id registry.NodePort) []byte {
-	protocol := byte(unix.IPPROTO_TCP)
-	if id.Protocol == registry.UDP {
-		protocol = unix.IPPROTO_UDP
-	}
-	return []byte{protocol, 0, 0, 0, byte(id.Number >> 8), byte(id.Number), 0, 0}
-}
-
-// portOf is the reverse of portKey.
-func portOf(key []byte) (id registry.NodePort, ok bool) {
-	if len(key) != 8 {
-		return id, false
-	}
-	id.Number = binary.BigEndian.Uint16(key[4:])
-	if key[0] == unix.IPPROTO_UDP {
-		id.Protocol = registry.UDP
-	}
-	return id, true
-}
-
-func endpointKey(id registry.NodePort, number int) []byte {
-	return binary.NativeEndian.AppendUint32(portKey(id), uint32(number))
-}
-
-func endpointValue(addr netip.AddrPort) []byte {
-	return append(addr.Addr().AsSlice(), byte(addr.Port()>>8), byte(addr.Port()), 0, 0)
 }

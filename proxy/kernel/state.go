@@ -1,0 +1,86 @@
+package kernel
+
+import (
+	"net/netip"
+	"sync"
+	"time"
+
+	"kubeproxy/internal/lograte"
+	"kubeproxy/proxy/balance"
+	"kubeproxy/proxy/engine"
+	"kubeproxy/proxy/traffic"
+	"kubeproxy/registry"
+)
+
+// A Carrier has the kernel carry ports. The Proxier reports to it who has each open port, and calls Apply before a listener closes. Any
+// goroutine may call its methods. It waits for the kernel, and for nothing else.
+type Carrier struct {
+	bind netip.Addr
+	wake chan struct{} // capacity 1: a full channel means that there is something to apply
+
+	// What the system does; constant but for tests.
+	open     func(bind netip.Addr) (table, error)
+	forwards func() [2]bool
+	drops    func() error
+	flush    func(registry.NodePort, netip.AddrPort) error
+
+	news  sync.Mutex                     // guards the field below
+	dirty map[*balance.Rotation]struct{} // rotations that have changed
+
+	mu         sync.Mutex // guards the fields below
+	node       Node
+	off        error // why the kernel carries nothing; nil: it may
+	stopped    bool
+	table      table // nil: none was needed yet, or the last one failed
+	retryAt    time.Time
+	backoff    time.Duration
+	addresses  int // in the table
+	ports      map[registry.NodePort]*port
+	byRotation map[*balance.Rotation]map[*port]struct{}
+	stale      map[*port]struct{} // to be judged
+	left       []flow             // UDP flows that are to be deleted
+	failures   lograte.Limiter[struct{}]
+
+	view    sync.RWMutex // guards the field below, which a status reads; it is taken inside mu
+	reasons map[registry.NodePort]Reason
+}
+
+// awaken has Run apply what was noted.
+func (c *Carrier) awaken() {
+	select {
+	case c.wake <- struct{}{}:
+	default:
+	}
+}
+
+// judgeAllLocked has all ports judged.
+func (c *Carrier) judgeAllLocked() {
+	for _, p := range c.ports {
+		c.stale[p] = struct{}{}
+	}
+}
+
+// A port is one that a service has and whose listener is open.
+type port struct {
+	id        registry.NodePort
+	claim     *engine.Claim // nil: it is closed, or about to be
+	reason    Reason
+	installed []netip.AddrPort // by number
+	listed    bool             // it is in the set of ports that are masqueraded
+	tally     *traffic.Tally   // where its connections are counted
+	counted   uint64           // of the counter of its element
+}
+
+// A flow is the UDP flows of a port to an endpoint.
+type flow struct {
+	id       registry.NodePort
+	endpoint netip.AddrPort
+}
+
+// A table is what the kernel has of ours.
+type table interface {
+	apply([]change) error
+	connections() (map[registry.NodePort]uint64, error)
+	connectionsOf([]change) (map[registry.NodePort]uint64, error)
+	close() // the kernel forgets all
+}
