@@ -89,6 +89,21 @@ func RunBackends(args []string) (err error) {
 	return <-failed
 }
 
+// StartEcho opens a port of this machine, over TCP and UDP, that sends back what comes. The channel has the error that ends it. The process
+// is for nothing else.
+func StartEcho(at netip.AddrPort) (failed chan error, err error) {
+	defer try.Catch(&err)
+	keepProcessors(2)
+	p := try.Get(newPoller())
+	listener := try.Get(listenTCP(at))
+	try.Do(p.set(unix.EPOLL_CTL_ADD, listener, unix.EPOLLIN, listener, echoListener))
+	datagrams := try.Get(listenUDP(at))
+	failed = make(chan error, 2)
+	go func() { failed <- serveTCP(p) }()
+	go func() { failed <- serveUDP([]int{datagrams}, nil) }()
+	return failed, nil
+}
+
 // listenEverywhere listens on a port of every backend, for one kind of connection.
 func listenEverywhere(port uint16, kind int) (_ *poller, err error) {
 	defer try.Catch(&err)

@@ -7,8 +7,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
-	"net"
 	"net/netip"
 	"os"
 	"strings"
@@ -29,44 +27,27 @@ const (
 // Roles are what the processes on the other machines do.
 var Roles = map[string]measure.Role{clientRole: runClient, backendRole: runBackend}
 
-// runBackend echoes what it gets at the echo port, once it was sent a line.
+// runBackend echoes what it gets at the echo port, once it was sent a line, until standard input ends.
 func runBackend([]string) error {
-	for lines := bufio.NewScanner(os.Stdin); lines.Scan(); fmt.Println("ready") {
-		l, err := net.Listen("tcp4", fmt.Sprintf(":%d", echoPort))
-		if err != nil {
-			return err
-		}
-		go echoConnections(l)
-		datagrams, err := net.ListenUDP("udp4", &net.UDPAddr{Port: echoPort})
-		if err != nil {
-			return err
-		}
-		go echoDatagrams(datagrams)
+	lines := bufio.NewScanner(os.Stdin)
+	if !lines.Scan() {
+		return lines.Err()
 	}
-	return nil
-}
-
-func echoConnections(l net.Listener) {
-	for {
-		conn, err := l.Accept()
-		if err != nil {
-			return
-		}
-		go func() {
-			defer conn.Close()
-			_, _ = io.Copy(struct{ io.Writer }{conn}, struct{ io.Reader }{conn}) // no splice(2): messages are short
-		}()
+	failed, err := load.StartEcho(netip.AddrPortFrom(netip.IPv4Unspecified(), echoPort))
+	if err != nil {
+		return err
 	}
-}
-
-func echoDatagrams(conn *net.UDPConn) {
-	for buf := make([]byte, 4096); ; {
-		n, from, err := conn.ReadFromUDPAddrPort(buf)
-		if err != nil {
-			return
-		}
-		_, _ = conn.WriteToUDPAddrPort(buf[:n], from) // a client that has gone
+	fmt.Println("ready")
+	ended := make(chan error, 1)
+	go func() {
+		lines.Scan()
+		ended <- lines.Err()
+	}()
+	select {
+	case err = <-failed:
+	case err = <-ended:
 	}
+	return err
 }
 
 // runClient sends loads. A line names the load, its target and how long it lasts; the answer is a [measure.Sample].
