@@ -5,6 +5,7 @@
 //	labtool call [-n N] [-sum] [-time] [-pause D] [-timeout D] [-bind ADDRESS] [-from PORT] [-claim ADDRESS] http|udp ADDRESS...
 //	labtool ask [-hold] [-timeout D] ADDRESS TEXT
 //	labtool get URL
+//	labtool conntrack
 //	labtool idle
 //
 // A backend opens five ports: 8080/tcp answers HTTP requests, 8080/udp answers datagrams, 8081/tcp
@@ -15,7 +16,8 @@
 // printing them in order, -time says how long each took. -bind calls from this address. -from sends
 // datagrams from this port, so that several calls are one client. -claim has an HTTP request begin with a
 // PROXY header that names this address as the client. Ask says TEXT to port 8081 or 8082, then that this is all (unless
-// -hold), and waits for the other side to finish too. Get prints a page. Idle waits until it is stopped: docker can run
+// -hold), and waits for the other side to finish too. Get prints a page. Conntrack prints the connections
+// that the kernel keeps track of (Linux). Idle waits until it is stopped: docker can run
 // commands only in a container in which something runs.
 //
 // It exits with 0 when every call was answered, with 1 when one was not, and with 2 when the command
@@ -43,6 +45,7 @@ func main() {
   labtool call [-n N] [-sum] [-time] [-pause D] [-timeout D] [-bind ADDRESS] [-from PORT] [-claim ADDRESS] http|udp ADDRESS...
   labtool ask [-hold] [-timeout D] ADDRESS TEXT
   labtool get URL
+  labtool conntrack
   labtool idle
 `)
 		os.Exit(2)
@@ -68,6 +71,8 @@ func do(ctx context.Context, args []string) error {
 		return runAsk(ctx, args[1:])
 	case "get":
 		return runGet(ctx, args[1:])
+	case "conntrack":
+		return runConntrack(args[1:])
 	case "idle":
 		<-ctx.Done()
 		return nil
