@@ -22,7 +22,7 @@ const WeightAnnotation = "kube-proxy/weight"
 func ParseWeights(annotation string, byPort ...[]PortAddrs) (Weights, error) {
 	all := make(map[string]int)
 	if !strings.Contains(annotation, "=") {
-		weight, err := parseWeight(annotation)
+		weight, err := ParseWeight(annotation)
 		if err != nil {
 			return "", inAnnotation(WeightAnnotation, err)
 		}
@@ -44,7 +44,7 @@ func ParseWeights(annotation string, byPort ...[]PortAddrs) (Weights, error) {
 		if _, again := all[host.hostText()]; again {
 			return "", inAnnotation(WeightAnnotation, fmt.Errorf("%s has two weights", Quote(text)))
 		}
-		weight, err := parseWeight(number)
+		weight, err := ParseWeight(number)
 		if err != nil {
 			return "", inAnnotation(WeightAnnotation, err)
 		}
@@ -53,7 +53,8 @@ func ParseWeights(annotation string, byPort ...[]PortAddrs) (Weights, error) {
 	return newWeights(all), nil
 }
 
-func parseWeight(s string) (int, error) {
+// ParseWeight reads one weight.
+func ParseWeight(s string) (int, error) {
 	n, err := strconv.ParseUint(s, 10, 16)
 	if err != nil || n > MaxWeight || s != strconv.FormatUint(n, 10) {
 		return 0, fmt.Errorf("%s is no weight from 0 to %d", Quote(s), MaxWeight)

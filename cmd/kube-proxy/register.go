@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -30,6 +31,7 @@ type registerOptions struct {
 	ports    instancePorts
 	address  commandline.Address
 	host     string
+	weight   weightValue
 	check    string
 	interval time.Duration
 	ttl      time.Duration
@@ -45,6 +47,7 @@ func newRegister() *registerOptions {
 	return &registerOptions{
 		options:  *defaults(),
 		host:     host,
+		weight:   1,
 		interval: 2 * time.Second,
 		ttl:      15 * time.Second,
 		drain:    5 * time.Second,
@@ -58,6 +61,7 @@ func (o *registerOptions) commandLine() *commandline.Command {
 		f.Var(&o.ports, "port", "a port of the instance: `[NAME=]NUMBER[/udp]`, with the name of the service's port if it has one; repeat to add more")
 		f.Var(&o.address, "address", "`address` that proxies connect to")
 		f.StringVar(&o.host, "host", o.host, "`name` of this machine; host, address and ports identify the instance")
+		f.Var(&o.weight, "weight", "share of clients from 0 to 256, beside the weights of other instances; at 0 it gets no new ones")
 		f.StringVar(&o.check, "check", "", "`check` of the instance: tcp, http=/PATH, exec=COMMAND or none; tcp if it has a TCP port")
 		f.Var(commandline.AtLeast(100*time.Millisecond, &o.interval), "check_interval", "time between two checks; two in a row must fail")
 		f.Var(commandline.AtLeast(leastTTL, &o.ttl), "ttl", "lease of the record: how long it stays when this process dies or loses etcd")
@@ -128,7 +132,7 @@ func (e *etcdOptions) contradictionOfWriter() error {
 
 // instance is what is registered. Its address may still have to be found.
 func (o *registerOptions) instance() register.Instance {
-	return register.Instance{Service: registry.Name(o.service), Host: o.host, Address: netip.Addr(o.address), Ports: o.ports}
+	return register.Instance{Service: registry.Name(o.service), Host: o.host, Address: netip.Addr(o.address), Ports: o.ports, Weight: int(o.weight)}
 }
 
 // run registers the instance until a signal comes, or its command ends. The status is that of the command.
@@ -273,6 +277,20 @@ func (v *serviceValue) String() string {
 }
 
 func (v *serviceValue) Type() string { return "service" }
+
+// A weightValue is a flag that gives an endpoint a weight.
+type weightValue int
+
+func (v *weightValue) Set(s string) error {
+	weight, err := registry.ParseWeight(s)
+	if err == nil {
+		*v = weightValue(weight)
+	}
+	return err
+}
+
+func (v *weightValue) String() string { return strconv.Itoa(int(*v)) }
+func (v *weightValue) Type() string   { return "weight" }
 
 // instancePorts is a flag that may be repeated: the ports of an instance.
 type instancePorts []register.Port

@@ -111,8 +111,13 @@ func (s *endpointSet) status(key registry.PortKey) iter.Seq[EndpointStatus] {
 				return
 			}
 		}
+		i, weights := 0, s.record.Of(s.addrs)
 		for addr := range s.addrs.All() { // nobody has come to any of them
-			if !yield(EndpointStatus{Service: key, Addr: addr}) {
+			one := EndpointStatus{Service: key, Addr: addr, Weight: 1}
+			if weights != nil {
+				one.Weight = weights[i]
+			}
+			if i++; !yield(one) {
 				return
 			}
 		}
@@ -131,7 +136,7 @@ func (e *Endpoint) isFailing() bool {
 
 // Status tells how things stand with one endpoint.
 func (e *Endpoint) Status() EndpointStatus {
-	s := EndpointStatus{Service: e.Rotation.Key, Addr: e.Addr}
+	s := EndpointStatus{Service: e.Rotation.Key, Addr: e.Addr, Weight: int(e.weight.Load())}
 	x := e.known.Load()
 	if x == nil {
 		return s
@@ -168,6 +173,7 @@ func (s *EndpointStatus) failingSince(since time.Time) {
 type EndpointStatus struct {
 	Service      registry.PortKey
 	Addr         registry.Addr
+	Weight       int       // its share of clients
 	Active       int64     // connections and sessions now
 	Connections  uint64    // and since it came, those that have ended included
 	Failures     uint64    // attempts that did not reach it

@@ -57,6 +57,27 @@ func TestLeastConnectionsFillsEndpointsInProportionToTheirWeights(t *testing.T) 
 	}
 }
 
+func TestTheStatusOfAnEndpointHasItsWeightBeforeAClientComesAndAfter(t *testing.T) {
+	lb := NewLoadBalancerRR(false)
+	weights := func(when string, want ...int) {
+		t.Helper()
+		var got []int
+		for _, s := range lb.Status() {
+			got = append(got, s.Weight)
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%s the weights are %v; want %v", when, got, want)
+		}
+	}
+	setWeights(t, lb, 1, 5, 0)
+	weights("before a client comes", 1, 5, 0)
+	c := lb.Hold(registry.PortKey{Name: web}).ChooseFor(registry.TCP, person(1), &registry.Terms{}, nil)
+	c.Next()
+	weights("after that", 1, 5, 0)
+	setWeights(t, lb, 2, 1, 1)
+	weights("after a change", 2, 1, 1)
+}
+
 func TestAnEndpointOfWeightZeroGetsNoNewClient(t *testing.T) {
 	for by := registry.RoundRobin; by <= registry.SourceAddress; by++ {
 		lb := NewLoadBalancerRR(false)

@@ -90,6 +90,7 @@ type portz struct {
 // An endpointz is one endpoint of a port, and whether it answers.
 type endpointz struct {
 	Address  string `json:"address"`
+	Weight   int    `json:"weight"`                  // its share of clients
 	Active   int64  `json:"active"`                  // connections and sessions now
 	Given    uint64 `json:"given"`                   // since it came
 	Failures uint64 `json:"failures"`                // attempts that did not reach it
@@ -200,7 +201,7 @@ func newPortz(p proxy.PortStatus) portz {
 }
 
 func newEndpointz(e balance.EndpointStatus) endpointz {
-	z := endpointz{Address: registry.Label(e.Addr.String()), Active: e.Active, Given: e.Connections, Failures: e.Failures}
+	z := endpointz{Address: registry.Label(e.Addr.String()), Weight: e.Weight, Active: e.Active, Given: e.Connections, Failures: e.Failures}
 	if !e.FailingSince.IsZero() {
 		z.Since = e.FailingSince.UTC().Format(time.RFC3339)
 	}

@@ -273,7 +273,7 @@ func TestConfigzShowsWhichEndpointsFailAndHasRoomForAFewOfEachPort(t *testing.T)
 	for i := range maxListed + 4 {
 		addrs = append(addrs, registry.Addr{IP: netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 1, 2, byte(i)}), 80)})
 	}
-	p.balancer.SetEndpoints(map[registry.Name]*registry.Endpoints{web.Name: {Name: web.Name, ByPort: []registry.PortAddrs{{Addrs: registry.NewAddrs(addrs...)}}}})
+	p.balancer.SetEndpoints(map[registry.Name]*registry.Endpoints{web.Name: {Name: web.Name, ByPort: []registry.PortAddrs{{Addrs: registry.NewAddrs(addrs...)}}, Weights: "10.1.2.2=5"}})
 	p.open = []proxy.PortStatus{{Owner: web}}
 	rotation := p.balancer.Hold(web)
 	rotation.Endpoints()[1].Failed(registry.TCP)
@@ -284,6 +284,13 @@ func TestConfigzShowsWhichEndpointsFailAndHasRoomForAFewOfEachPort(t *testing.T)
 	for i, e := range z.Endpoints {
 		if fails := i == 1; (e.Since != "") != fails || (e.Ejected != "") != fails || e.Address != addrs[i].String() {
 			t.Errorf("endpoint %d is %+v", i, e)
+		}
+		want := 1
+		if i == 2 {
+			want = 5
+		}
+		if e.Weight != want {
+			t.Errorf("endpoint %d has weight %d; want %d", i, e.Weight, want)
 		}
 	}
 }

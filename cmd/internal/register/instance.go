@@ -20,6 +20,7 @@ type Instance struct {
 	Host    string // the name of the machine, which sets two instances apart that have the same private address
 	Address netip.Addr
 	Ports   []Port
+	Weight  int // the share of clients that it is given, from 0 to [registry.MaxWeight]; others have 1 if they say nothing
 }
 
 // A Port is one port of an instance. Its name is that of the service's port.
@@ -143,6 +144,9 @@ func (in *Instance) record(owner string, now state) []byte {
 	}
 	if in.Address.Is6() {
 		s.AddressType = "IPv6"
+	}
+	if in.Weight != 1 {
+		s.Metadata.Annotations[registry.WeightAnnotation] = strconv.Itoa(in.Weight)
 	}
 	for _, p := range in.Ports {
 		s.Ports = append(s.Ports, slicePort{p.Name, p.Number, strings.ToUpper(p.Protocol.String())})

@@ -54,6 +54,7 @@ func (w *world) register(url string, edits ...func(*Config)) *instance {
 			Host:    "node-1",
 			Address: netip.MustParseAddr("10.0.0.7"),
 			Ports:   []Port{{"http", 8080, registry.TCP}},
+			Weight:  1,
 		},
 		Check: func(context.Context) error {
 			if in.fails.Load() {
@@ -182,21 +183,41 @@ func TestARegistrarThatHasPublishedNothingStopsAtOnce(t *testing.T) {
 	in.end()
 }
 
-func TestTheRecordDecodesToTheInstance(t *testing.T) {
-	w := newWorld(t)
-	in := w.register(w.etcd.URL())
+// decoded is what proxies make of the record of an instance.
+func (w *world) decoded(in *instance) *registry.EndpointSlice {
+	w.t.Helper()
 	w.untilOwned(in)
-	resp, err := w.c.Get(t.Context(), in.key)
+	resp, err := w.c.Get(w.t.Context(), in.key)
 	if err != nil {
-		t.Fatal(err)
+		w.t.Fatal(err)
 	}
 	got, warnings, err := decode.Decode(in.key, resp.Kvs[0].Value)
 	if err != nil || len(warnings) > 0 {
-		t.Fatal(warnings, err)
+		w.t.Fatal(warnings, err)
 	}
+	return got.Slice
+}
+
+func TestTheRecordDecodesToTheInstance(t *testing.T) {
+	w := newWorld(t)
+	in := w.register(w.etcd.URL())
 	want := registry.NewAddrs(registry.Addr{IP: netip.MustParseAddrPort("10.0.0.7:8080")})
-	if s := got.Slice; s.ServiceName() != in.cfg.Instance.Service || len(s.Ready) != 1 || s.Ready[0] != (registry.PortAddrs{Port: "http", Addrs: want}) {
+	if s := w.decoded(in); s.ServiceName() != in.cfg.Instance.Service || len(s.Ready) != 1 || s.Ready[0] != (registry.PortAddrs{Port: "http", Addrs: want}) || s.Weights != "" {
 		t.Errorf("it decodes to %+v", s)
+	}
+}
+
+func TestTheRecordHasTheWeightOfTheInstanceAndTheSameKey(t *testing.T) {
+	w := newWorld(t)
+	one := w.register(w.etcd.URL())
+	w.untilOwned(one)
+	one.end()
+	for weight, want := range map[int]registry.Weights{0: "10.0.0.7=0", 256: "10.0.0.7=256"} {
+		in := w.register(w.etcd.URL(), func(c *Config) { c.Instance.Weight = weight })
+		if got := w.decoded(in).Weights; got != want || in.key != one.key {
+			t.Errorf("key %s has the weights %q; want %q at %s", in.key, got, want, one.key)
+		}
+		in.end()
 	}
 }
 

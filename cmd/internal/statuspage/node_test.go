@@ -102,7 +102,7 @@ func (s *site) add(name registry.Name, number uint16) registry.PortKey {
 	s.ports = append(s.ports, proxy.PortStatus{Port: number, Owner: key})
 	s.totals = append(s.totals, traffic.Totals{Service: key, Active: 3, Sent: 1 << 40, Received: 1 << 30})
 	for i := range 2 {
-		s.endpoints[key] = append(s.endpoints[key], balance.EndpointStatus{Service: key, Addr: addr(i), Active: 1, Connections: 5})
+		s.endpoints[key] = append(s.endpoints[key], balance.EndpointStatus{Service: key, Addr: addr(i), Weight: 1, Active: 1, Connections: 5})
 	}
 	return key
 }

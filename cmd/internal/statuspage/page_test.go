@@ -244,6 +244,31 @@ func TestAServiceShowsItsEndpointsInForce(t *testing.T) {
 	}
 }
 
+// A weight is in the row of its endpoint, and in the record in force, once for all ports of its address.
+func TestTheWeightsOfEndpointsAreShown(t *testing.T) {
+	web := registry.Name{Namespace: "default", Name: "web"}
+	s := newSite(0)
+	key := s.add(web, 1000)
+	s.endpoints[key][0].Weight, s.endpoints[key][1].Weight = 0, 5
+	page := get(t, s.page(t), "/status/service?name=default/web").Body.String()
+	rows := elementText(t, page, "rotations")
+	for _, want := range []string{"10.1.0.0:80 gets no new clients: its weight is 0 0 1 ", "10.1.0.1:80 answers 5 1 "} {
+		if !strings.Contains(rows, want) {
+			t.Errorf("the rows are %s; want %q in them", rows, want)
+		}
+	}
+	if strings.Contains(rows, "next") {
+		t.Errorf("an endpoint of weight 0 is said to be the next one: %s", rows)
+	}
+	if record, want := elementText(t, page, "record"), `"annotations": { "kube-proxy/weight": "10.1.0.0=0,10.1.0.1=5" }`; !strings.Contains(record, want) {
+		t.Errorf("the record is %s; want %s in it", record, want)
+	}
+	two := newSubset("http", s.endpoints[key][1:], 1)
+	if got, want := endpointsText(web, []subset{two, two}), `"annotations":{"kube-proxy/weight":"10.1.0.1=5"}`; !strings.Contains(strings.Join(strings.Fields(got), ""), want) {
+		t.Errorf("got %s, want %s in it", got, want)
+	}
+}
+
 // fail has an endpoint of a service not answer.
 func (s *site) fail(name registry.Name, i int) {
 	s.endpoints[registry.PortKey{Name: name}][i].FailingSince = time.Now()

@@ -162,22 +162,40 @@ type subset struct {
 	Port      string   `json:"port,omitempty"`
 	Endpoints []string `json:"endpoints"`
 	More      int      `json:"more,omitempty"` // that are not listed
+	weights   []string // those that are not 1, as the annotation spells them
 }
 
 func newSubset(port string, first []balance.EndpointStatus, n int) subset {
 	one := subset{Port: port, Endpoints: []string{}, More: n - len(first)}
 	for _, e := range first {
 		one.Endpoints = append(one.Endpoints, e.Addr.String())
+		if e.Weight != 1 {
+			host := e.Addr.Host
+			if host == "" {
+				host = e.Addr.IP.Addr().String()
+			}
+			one.weights = append(one.weights, fmt.Sprintf("%s=%d", host, e.Weight))
+		}
 	}
 	return one
 }
 
 // endpointsText writes the endpoints in force, whichever records they come from: for one port without a name as a record of v0.4.
 func endpointsText(name registry.Name, subsets []subset) string {
+	var weights []string
+	for _, s := range subsets {
+		weights = append(weights, s.weights...)
+	}
+	slices.Sort(weights)
+	var annotations map[string]string
+	if weights = slices.Compact(weights); len(weights) > 0 { // an address has one weight at all its ports
+		annotations = map[string]string{registry.WeightAnnotation: strings.Join(weights, ",")}
+	}
 	var record any = struct {
-		ID      string   `json:"id"`
-		Subsets []subset `json:"ports"`
-	}{name.Name, subsets}
+		ID          string            `json:"id"`
+		Subsets     []subset          `json:"ports"`
+		Annotations map[string]string `json:"annotations,omitempty"`
+	}{name.Name, subsets, annotations}
 	switch {
 	case len(subsets) == 0:
 		return ""
@@ -187,7 +205,8 @@ func endpointsText(name registry.Name, subsets []subset) string {
 			APIVersion string `json:"apiVersion"`
 			ID         string `json:"id"`
 			subset
-		}{"Endpoints", "v1beta1", name.Name, subsets[0]}
+			Annotations map[string]string `json:"annotations,omitempty"`
+		}{"Endpoints", "v1beta1", name.Name, subsets[0], annotations}
 	}
 	text, err := json.MarshalIndent(record, "", "  ")
 	if err != nil {

@@ -65,6 +65,7 @@ type rotation struct {
 // An endpointRow is one endpoint as it is shown.
 type endpointRow struct {
 	Addr     string
+	Weight   int
 	Next     bool // the next new client is given it
 	Failing  bool
 	State    string
@@ -233,7 +234,7 @@ func (d *serviceData) addRotations(p *Page, s *snapshot, ports []port, speeds ma
 		first, n, next := p.node.Balancer.EndpointsOf(key, maxEndpointRows)
 		one := rotation{Label: label(key), More: n - len(first)}
 		for i, e := range first {
-			one.Endpoints = append(one.Endpoints, newEndpointRow(e, inTurn && i == next && e.FailingSince.IsZero(), speeds[endpointKey{key.Port, e.Addr}], s.at))
+			one.Endpoints = append(one.Endpoints, newEndpointRow(e, inTurn && i == next && e.Weight > 0 && e.FailingSince.IsZero(), speeds[endpointKey{key.Port, e.Addr}], s.at))
 		}
 		owned := slices.DeleteFunc(slices.Clone(ports), func(r port) bool { return r.Refused || r.Owner != key })
 		one.Topology = newTopology(owned, one)
@@ -245,7 +246,7 @@ func (d *serviceData) addRotations(p *Page, s *snapshot, ports []port, speeds ma
 
 func newEndpointRow(e balance.EndpointStatus, next bool, speed rates, now time.Time) endpointRow {
 	row := endpointRow{
-		Addr: registry.Label(e.Addr.String()), Next: next, Active: e.Active, Given: e.Connections, Failures: e.Failures, rates: speed,
+		Addr: registry.Label(e.Addr.String()), Weight: e.Weight, Next: next, Active: e.Active, Given: e.Connections, Failures: e.Failures, rates: speed,
 		State: "answers", Failing: !e.FailingSince.IsZero(),
 	}
 	switch {
@@ -255,6 +256,8 @@ func newEndpointRow(e balance.EndpointStatus, next bool, speed rates, now time.T
 		row.State = fmt.Sprintf("does not answer since %s, tried again at %s", clock(e.FailingSince, now), clock(e.DownUntil, now))
 	case row.Failing:
 		row.State = fmt.Sprintf("does not answer since %s, tried with the next client", clock(e.FailingSince, now))
+	case e.Weight == 0:
+		row.State = "gets no new clients: its weight is 0"
 	case e.Connections == 0:
 		row.State = "not used yet"
 	}
