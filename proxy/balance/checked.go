@@ -44,27 +44,35 @@ func (r *Rotation) setChecks(wanted [2]*registry.Terms) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if are == r.checks {
+	if are == r.wantedChecks() {
 		return
 	}
 	defer r.changed()
 	for _, e := range r.set.Load().endpoints {
 		r.unwatchLocked(e)
 	}
-	r.checks = are
-	if r.isChecked() {
-		set := r.awakeLocked() // which may watch them already
+	if r.checks = nil; are[registry.TCP].on || are[registry.UDP].on {
+		r.checks = &[2]check{are[registry.TCP], are[registry.UDP]} // and not &are, which would be allocated in every call
+		set := r.awakeLocked()                                     // which may watch them already
 		for _, e := range set.endpoints {
 			r.watchLocked(e)
 		}
 	}
 }
 
-func (r *Rotation) isChecked() bool { return r.checks[registry.TCP].on || r.checks[registry.UDP].on }
+// wantedChecks returns how the endpoints are checked, by Protocol.
+func (r *Rotation) wantedChecks() [2]check {
+	if r.checks == nil {
+		return [2]check{}
+	}
+	return *r.checks
+}
+
+func (r *Rotation) isChecked() bool { return r.checks != nil }
 
 // watchLocked has an endpoint checked, if its rotation is.
 func (r *Rotation) watchLocked(e *Endpoint) {
-	for protocol, c := range r.checks {
+	for protocol, c := range r.wantedChecks() {
 		if !c.on || e.forbidden {
 			continue
 		}

@@ -137,7 +137,7 @@ func (lb *LoadBalancerRR) rotationLocked(key registry.PortKey) *Rotation {
 		return lb.services[key.Name][at]
 	}
 	r := &Rotation{Key: key, balancer: lb}
-	r.set.Store(new(endpointSet))
+	r.set.Store(&noEndpoints)
 	lb.services[key.Name] = slices.Insert(lb.services[key.Name], at, r)
 	return r
 }
@@ -171,7 +171,7 @@ type Rotation struct {
 	mu      sync.Mutex                  // held where a set makes way for another one
 	set     atomic.Pointer[endpointSet] // never nil
 	holders int                         // guarded by the balancer's mu
-	checks  [2]check                    // by Protocol; guarded by mu
+	checks  *[2]check                   // by Protocol; nil: none are checked, as in most rotations; guarded by mu
 
 	balancer *LoadBalancerRR     // whose it is
 	clients  [2]affinity.Clients // those whom it remembers of this rotation, by Protocol
@@ -194,6 +194,9 @@ type endpointSet struct {
 	weights []int            // of the endpoints, by their positions; nil while the set sleeps, and if all are alike: 1, or 0
 	shares  *choosing.Shares // of the endpoints, by their weights; nil without those
 }
+
+// noEndpoints is the set of every rotation that has had no endpoints yet. It is empty, so nothing is written to it.
+var noEndpoints endpointSet
 
 func (s *endpointSet) isAsleep() bool { return s.addrs.Len() > 0 }
 

@@ -489,3 +489,21 @@ func TestAnEndpointKeepsNothingOfItsRecord(t *testing.T) {
 		t.Error("the endpoint's host name lies in the list")
 	}
 }
+
+// A claim in vain has a rotation too, and one record can make a thousand of them: without endpoints, a rotation is nothing but itself.
+func TestARotationWithoutEndpointsIsSmall(t *testing.T) {
+	if size := unsafe.Sizeof(Rotation{}); size > 112 {
+		t.Errorf("a rotation has %d bytes; want 112 at most", size)
+	}
+	lb := NewLoadBalancerRR(false)
+	one, other := lb.Hold(registry.PortKey{Name: web}), lb.Hold(registry.PortKey{Name: registry.Name{Namespace: registry.DefaultNamespace, Name: "other"}})
+	if one.set.Load() != other.set.Load() {
+		t.Error("each rotation has an empty set of its own")
+	}
+	setEndpoints(lb, web, 1)
+	if c := other.Choose(registry.TCP); !other.IsEmpty() || len(chosen(t, one, 1)) != 1 {
+		t.Error("an endpoint of one rotation is not its own")
+	} else if e, ok := c.Next(); ok {
+		t.Errorf("a rotation without endpoints gives out %v", e.Addr)
+	}
+}
