@@ -147,17 +147,17 @@ func TestArrowsPointOneWayOnly(t *testing.T) {
 // each other. A package without a line that imports proxy/engine is an engine. Engines stand just below proxy.
 var proxyLevels = [][]string{
 	{"proxy/sockopt", "proxy/traffic", "proxy/epoll/slab", "proxy/epoll/wheel", "proxy/balance/affinity", "proxy/balance/choosing", "proxy/balance/ejection", "proxy/proxyproto"},
-	{"proxy/probe"},
+	{"proxy/probe", "proxy/removal"},
 	{"proxy/handover", "proxy/balance/checks"},
 	{"proxy/balance/health"},
-	{"proxy/balance", "proxy/admit"},
+	{"proxy/balance/rotation", "proxy/admit"},
 	{"proxy/engine"},
 	{"proxy/tcp", "proxy/udp", "proxy/kernel"},
 	{"proxy/epoll/socket"},
 	{"proxy/epoll/reactor", "proxy/epoll/pipes"},
 	{"proxy/epoll/search"},
 	{"proxy/epoll/datagrams"},
-	{}, // engines
+	{"proxy/balance"}, // and engines
 	{"proxy"},
 }
 

@@ -7,9 +7,10 @@ import (
 	"time"
 
 	"kubeproxy/internal/takeover"
-	"kubeproxy/proxy/balance"
+	"kubeproxy/proxy/balance/rotation"
 	"kubeproxy/proxy/engine"
 	"kubeproxy/proxy/handover"
+	"kubeproxy/proxy/removal"
 	"kubeproxy/proxy/traffic"
 	"kubeproxy/registry"
 )
@@ -20,10 +21,10 @@ import (
 type adoption struct {
 	proxier   *Proxier
 	claims    map[claimKey]*engine.Claim
-	endpoints map[*balance.Rotation]map[registry.Addr]*balance.Endpoint // those that are there
-	left      map[leftKey]*balance.Endpoint                             // those that have left their rotation
-	owners    map[registry.NodePort]*atomic.Pointer[engine.Claim]       // of ports without a claim
-	departed  []*engine.Claim                                           // of services that have left their ports
+	endpoints map[*rotation.Rotation]map[registry.Addr]*rotation.Endpoint // those that are there
+	left      map[leftKey]*rotation.Endpoint                              // those that have left their rotation
+	owners    map[registry.NodePort]*atomic.Pointer[engine.Claim]         // of ports without a claim
+	departed  []*engine.Claim                                             // of services that have left their ports
 
 	connections, sessions int
 }
@@ -37,7 +38,7 @@ type claimKey struct {
 
 // A leftKey is an endpoint that has left a rotation.
 type leftKey struct {
-	rotation *balance.Rotation
+	rotation *rotation.Rotation
 	addr     registry.Addr
 }
 
@@ -45,8 +46,8 @@ func newAdoption(p *Proxier) *adoption {
 	return &adoption{
 		proxier:   p,
 		claims:    make(map[claimKey]*engine.Claim),
-		endpoints: make(map[*balance.Rotation]map[registry.Addr]*balance.Endpoint),
-		left:      make(map[leftKey]*balance.Endpoint),
+		endpoints: make(map[*rotation.Rotation]map[registry.Addr]*rotation.Endpoint),
+		left:      make(map[leftKey]*rotation.Endpoint),
 		owners:    make(map[registry.NodePort]*atomic.Pointer[engine.Claim]),
 	}
 }
@@ -118,7 +119,7 @@ func (a *adoption) claim(key claimKey, ago time.Duration) *engine.Claim {
 		Key:      key.service,
 		Rotation: p.lb.Hold(key.service),
 		Tally:    p.tallies.Hold(key.service, key.id.Protocol),
-		Lifetime: new(balance.Lifetime),
+		Lifetime: new(removal.Lifetime),
 	}
 	c.Lifetime.End(p.cfg.OnRemoval, traffic.ServiceRemoved, ago)
 	a.departed = append(a.departed, c)
@@ -126,13 +127,13 @@ func (a *adoption) claim(key claimKey, ago time.Duration) *engine.Claim {
 }
 
 // endpoint returns an endpoint of a rotation; nil for none. One that has left the rotation is found too, for those who are with it.
-func (a *adoption) endpoint(r *balance.Rotation, addr registry.Addr, ago time.Duration) *balance.Endpoint {
+func (a *adoption) endpoint(r *rotation.Rotation, addr registry.Addr, ago time.Duration) *rotation.Endpoint {
 	if addr == (registry.Addr{}) {
 		return nil
 	}
 	all := a.endpoints[r]
 	if all == nil {
-		all = make(map[registry.Addr]*balance.Endpoint)
+		all = make(map[registry.Addr]*rotation.Endpoint)
 		for _, e := range r.Endpoints() {
 			all[e.Addr] = e
 		}

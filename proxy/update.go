@@ -7,7 +7,7 @@ import (
 
 	"github.com/golang/glog"
 
-	"kubeproxy/proxy/balance"
+	"kubeproxy/proxy/removal"
 	"kubeproxy/proxy/traffic"
 	"kubeproxy/registry"
 )
@@ -134,7 +134,7 @@ func (p *Proxier) editClaimsLocked(name registry.Name, service *registry.Service
 	}
 	var newcomers []newcomer
 	for id, c := range wanted {
-		c.Lifetime = new(balance.Lifetime)
+		c.Lifetime = new(removal.Lifetime)
 		c.Rotation = p.lb.Hold(c.Key)
 		c.Tally = p.tallies.Hold(c.Key, id.Protocol)
 		newcomers = append(newcomers, newcomer{id, c})

@@ -12,8 +12,8 @@ import (
 
 	"kubeproxy/config/etcdsource"
 	"kubeproxy/proxy"
-	"kubeproxy/proxy/balance"
 	"kubeproxy/proxy/balance/checks"
+	"kubeproxy/proxy/removal"
 	"kubeproxy/registry"
 	"kubeproxy/registry/decode"
 )
@@ -215,7 +215,7 @@ func TestFlagsReachThePackagesTheyAreFor(t *testing.T) {
 	want.Checks = checks.Settings{On: true, Interval: 31 * time.Second, Timeout: 32 * time.Second, Fall: 33, Rise: 34, SlowStart: 35 * time.Second}
 	want.AllowedEndpoints = []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("fd00::1/128")}
 	want.ProxyProtocolFrom = []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24"), netip.MustParsePrefix("192.0.2.1/32")}
-	want.OnRemoval = balance.Removal{Close: true, After: 7 * time.Millisecond}
+	want.OnRemoval = removal.Policy{Close: true, After: 7 * time.Millisecond}
 	want.DrainTimeout = 6 * time.Millisecond
 	want.AllowedPorts = []proxy.PortRange{{First: 80, Last: 80}, {First: 90, Last: 91}, {First: 100, Last: 100}}
 	want.NamespacePorts = map[string][]proxy.PortRange{"team-a": {{First: 9000, Last: 9999}, {First: 90, Last: 90}}, "b": {{First: 1, Last: 1}}}

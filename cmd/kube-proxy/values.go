@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"kubeproxy/proxy"
-	"kubeproxy/proxy/balance"
+	"kubeproxy/proxy/removal"
 	"kubeproxy/registry"
 )
 
@@ -94,7 +94,7 @@ func (p portsValue) Type() string { return "ports" }
 func (p portsValue) IsList() {}
 
 // A removalValue is the flag -on_removal.
-type removalValue balance.Removal
+type removalValue removal.Policy
 
 func (r *removalValue) Set(s string) error {
 	after, timed := strings.CutPrefix(s, "close-after=")

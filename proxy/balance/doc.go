@@ -1,11 +1,6 @@
-// Package balance chooses endpoints: by round robin or another algorithm, without those that are ejected, and with affinity for services
-// that want it.
+// Package balance knows the endpoints of every port of every service.
 //
-// A [LoadBalancerRR] holds one [Rotation] for each port of each service. A [Choice] offers the endpoints of a rotation to one
-// client, each at most once. Choosing takes no lock, except for the first client after all endpoints have changed, and for services
-// with affinity.
-//
-// Package [kubeproxy/proxy/balance/choosing] has the algorithms beside round robin, package [kubeproxy/proxy/balance/affinity] remembers
-// which endpoint a client was given, and package [kubeproxy/proxy/balance/ejection] which endpoints of a rotation are ready.
-// [kubeproxy/proxy/balance/health] knows of each endpoint whether it is, and [kubeproxy/proxy/balance/checks] asks those that services want asked.
+// A [LoadBalancerRR] holds one [rotation.Rotation] for each port of each service: it gives it the endpoints of the records, and forgets
+// it when it has neither endpoints nor a claim. Package [kubeproxy/proxy/balance/rotation] gives the endpoints to clients. Engines know
+// only that package.
 package balance

@@ -13,6 +13,9 @@ import (
 	"kubeproxy/registry"
 )
 
+// clientsEach is how many clients one record names.
+const clientsEach = 512
+
 // exported returns what a balancer has learned.
 func exported(lb *LoadBalancerRR) (rotations []handover.Rotation, clients []handover.Affinity) {
 	for record := range lb.Export() {
@@ -40,7 +43,7 @@ func TestASuccessorKnowsWhatTheBalancerHasLearned(t *testing.T) {
 		old.SetEndpoints(addrs(1, 2, 3, 4))
 		next.SetEndpoints(addrs(1, 2, 3, 4))
 		r := old.Hold(key)
-		for i := range 2 * affinitiesEach {
+		for i := range 2 * clientsEach {
 			client := netip.AddrFrom4([4]byte{10, 1, byte(i >> 8), byte(i)})
 			choice := r.ChooseFor(registry.UDP, client, &registry.Terms{AffinityTimeout: time.Hour}, nil)
 			choice.Next()
@@ -50,7 +53,8 @@ func TestASuccessorKnowsWhatTheBalancerHasLearned(t *testing.T) {
 		endpoints[1].Failed(registry.TCP)
 		time.Sleep(health.FirstDown)
 		endpoints[1].Failed(registry.TCP)
-		endpoints[2].setAside(registry.UDP)
+		unusable := r.ChooseAfter(endpoints[2], registry.UDP, netip.Addr{}, &registry.Terms{}, nil)
+		unusable.Unusable(endpoints[2])
 		endpoints[3].Failed(registry.UDP)
 		time.Sleep(2 * health.FirstDown)
 		r.Choose(registry.TCP)
@@ -68,7 +72,7 @@ func TestASuccessorKnowsWhatTheBalancerHasLearned(t *testing.T) {
 		if diff := cmp.Diff(wantRotations, gotRotations, cmp.Comparer(func(a, b registry.Addr) bool { return a == b })); diff != "" {
 			t.Errorf("rotations (-old +new):\n%s", diff)
 		}
-		if len(wantRotations) != 1 || len(wantRotations[0].Endpoints) != 3 || len(wantClients) != 2*affinitiesEach {
+		if len(wantRotations) != 1 || len(wantRotations[0].Endpoints) != 3 || len(wantClients) != 2*clientsEach {
 			t.Errorf("%+v and %d clients: that is not what was learned", wantRotations, len(wantClients))
 		}
 		if diff := cmp.Diff(wantClients, gotClients, cmp.Comparer(func(a, b registry.Addr) bool { return a == b }), cmp.Comparer(func(a, b netip.Addr) bool { return a == b })); diff != "" {

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"kubeproxy/proxy"
-	"kubeproxy/proxy/balance"
+	"kubeproxy/proxy/balance/rotation"
 	"kubeproxy/proxy/proxytest"
 	"kubeproxy/proxy/traffic"
 	"kubeproxy/registry"
@@ -219,7 +219,7 @@ func (s suite) TestStatusTellsWhatEachEndpointDoes(t *testing.T) {
 		talk.MustSay(t, "hello")
 		talk.Conn.Close()
 	}
-	want := func(e balance.EndpointStatus) bool {
+	want := func(e rotation.EndpointStatus) bool {
 		switch e.Addr {
 		case web:
 			return e.Active == 1 && e.Connections == 3 && e.Failures == 0 && e.DownUntil.IsZero()

@@ -4,8 +4,8 @@ import (
 	"testing"
 	"time"
 
-	"kubeproxy/proxy/balance"
 	"kubeproxy/proxy/proxytest"
+	"kubeproxy/proxy/removal"
 	"kubeproxy/registry"
 )
 
@@ -80,7 +80,7 @@ var changes = []struct {
 }
 
 // removing runs a test with a connection to the service "web".
-func (s suite) removing(t *testing.T, then balance.Removal, test func(t *testing.T, n *node, at uint16, was, other registry.Addr, talk *proxytest.Talk)) {
+func (s suite) removing(t *testing.T, then removal.Policy, test func(t *testing.T, n *node, at uint16, was, other registry.Addr, talk *proxytest.Talk)) {
 	t.Helper()
 	cfg := s.config()
 	cfg.OnRemoval = then
@@ -95,7 +95,7 @@ func (s suite) removing(t *testing.T, then balance.Removal, test func(t *testing
 func (s suite) TestARemovalLeavesConnectionsAloneByDefault(t *testing.T) {
 	for _, r := range append(removals, changes...) {
 		t.Run(r.how, func(t *testing.T) {
-			s.removing(t, balance.Removal{}, func(t *testing.T, n *node, at uint16, was, other registry.Addr, talk *proxytest.Talk) {
+			s.removing(t, removal.Policy{}, func(t *testing.T, n *node, at uint16, was, other registry.Addr, talk *proxytest.Talk) {
 				r.do(n, at, was, other)
 				if got := talk.MustSay(t, "still here"); got != "was" {
 					t.Errorf("answered by %q", got)
@@ -108,7 +108,7 @@ func (s suite) TestARemovalLeavesConnectionsAloneByDefault(t *testing.T) {
 func (s suite) TestARemovalClosesConnectionsWhenAsked(t *testing.T) {
 	for _, r := range removals {
 		t.Run(r.how, func(t *testing.T) {
-			s.removing(t, balance.Removal{Close: true}, func(t *testing.T, n *node, at uint16, was, other registry.Addr, talk *proxytest.Talk) {
+			s.removing(t, removal.Policy{Close: true}, func(t *testing.T, n *node, at uint16, was, other registry.Addr, talk *proxytest.Talk) {
 				r.do(n, at, was, other)
 				if err := proxytest.Discard(talk.Conn); !proxytest.IsReset(err) {
 					t.Errorf("the client saw %v; want a reset", err)
@@ -123,7 +123,7 @@ func (s suite) TestARemovalClosesConnectionsWhenAsked(t *testing.T) {
 func (s suite) TestAChangeOfARecordClosesNoConnection(t *testing.T) {
 	for _, c := range changes {
 		t.Run(c.how, func(t *testing.T) {
-			s.removing(t, balance.Removal{Close: true}, func(t *testing.T, n *node, at uint16, was, other registry.Addr, talk *proxytest.Talk) {
+			s.removing(t, removal.Policy{Close: true}, func(t *testing.T, n *node, at uint16, was, other registry.Addr, talk *proxytest.Talk) {
 				c.do(n, at, was, other)
 				if got := talk.MustSay(t, "still here"); got != "was" {
 					t.Errorf("answered by %q", got)
@@ -138,7 +138,7 @@ func (s suite) TestARemovalClosesConnectionsAfterAWhile(t *testing.T) {
 	const after = 150 * time.Millisecond
 	for _, r := range removals {
 		t.Run(r.how, func(t *testing.T) {
-			s.removing(t, balance.Removal{Close: true, After: after}, func(t *testing.T, n *node, at uint16, was, other registry.Addr, talk *proxytest.Talk) {
+			s.removing(t, removal.Policy{Close: true, After: after}, func(t *testing.T, n *node, at uint16, was, other registry.Addr, talk *proxytest.Talk) {
 				removed := time.Now()
 				r.do(n, at, was, other)
 				if err := proxytest.Discard(talk.Conn); !proxytest.IsReset(err) {
@@ -154,7 +154,7 @@ func (s suite) TestARemovalClosesConnectionsAfterAWhile(t *testing.T) {
 
 // Who comes between two removals belongs to the endpoint as it is then.
 func (s suite) TestAConnectionThatBeganAfterTheReturnOfItsEndpointStays(t *testing.T) {
-	s.removing(t, balance.Removal{Close: true}, func(t *testing.T, n *node, at uint16, was, other registry.Addr, talk *proxytest.Talk) {
+	s.removing(t, removal.Policy{Close: true}, func(t *testing.T, n *node, at uint16, was, other registry.Addr, talk *proxytest.Talk) {
 		n.apply(endpoints("web", other))
 		n.apply(endpoints("web", was))
 		next := proxytest.TalkTo(t, proxytest.On(at))
@@ -170,7 +170,7 @@ func (s suite) TestAConnectionThatBeganAfterTheReturnOfItsEndpointStays(t *testi
 
 // However long removed connections may stay, a shutdown does not wait for longer than its drain.
 func (s suite) TestAShutdownDoesNotWaitForWhatWasRemoved(t *testing.T) {
-	s.removing(t, balance.Removal{Close: true, After: time.Hour}, func(t *testing.T, n *node, at uint16, was, other registry.Addr, talk *proxytest.Talk) {
+	s.removing(t, removal.Policy{Close: true, After: time.Hour}, func(t *testing.T, n *node, at uint16, was, other registry.Addr, talk *proxytest.Talk) {
 		n.apply(noService("web"))
 		talk.MustSay(t, "still here")
 		start := time.Now()

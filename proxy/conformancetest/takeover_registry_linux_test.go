@@ -8,8 +8,9 @@ import (
 	"time"
 
 	"kubeproxy/proxy"
-	"kubeproxy/proxy/balance"
+	"kubeproxy/proxy/balance/rotation"
 	"kubeproxy/proxy/proxytest"
+	"kubeproxy/proxy/removal"
 	"kubeproxy/registry"
 )
 
@@ -68,7 +69,7 @@ func TestRotationHealthAndAffinityGoOnAfterATakeOver(t *testing.T) {
 	if got := ask(one, web); got != "c" {
 		t.Errorf("the next client is answered by %q; want c, whose turn it is", got)
 	}
-	ejected := slices.ContainsFunc(nodes[1].balancer.Status(), func(s balance.EndpointStatus) bool { return s.Addr == dead && !s.DownUntil.IsZero() })
+	ejected := slices.ContainsFunc(nodes[1].balancer.Status(), func(s rotation.EndpointStatus) bool { return s.Addr == dead && !s.DownUntil.IsZero() })
 	if failures := totalsOf(nodes[1], "web").DialFailures; !ejected && failures == 0 {
 		t.Error("nothing is known any more of the endpoint that does not answer")
 	}
@@ -95,9 +96,9 @@ func TestTheIncumbentOfAPortKeepsItInATakeOver(t *testing.T) {
 
 func TestConnectionsOfAServiceThatTheSuccessorDoesNotKnowAreTreatedAsRemoved(t *testing.T) {
 	for _, c := range []struct {
-		removal balance.Removal
+		removal removal.Policy
 		goesOn  bool
-	}{{balance.Removal{}, true}, {balance.Removal{Close: true}, false}} {
+	}{{removal.Policy{}, true}, {removal.Policy{Close: true}, false}} {
 		for _, gone := range []string{"service", "endpoint"} {
 			t.Run(gone, func(t *testing.T) {
 				cfg := liveConfig()

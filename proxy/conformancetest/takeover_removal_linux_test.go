@@ -6,9 +6,9 @@ import (
 	"time"
 
 	"kubeproxy/internal/takeover"
-	"kubeproxy/proxy/balance"
 	"kubeproxy/proxy/handover"
 	"kubeproxy/proxy/proxytest"
+	"kubeproxy/proxy/removal"
 )
 
 // ageRemovals has what was removed when items were made have been removed so much earlier, and fails if there is nothing of the kind.
@@ -56,7 +56,7 @@ func TestTheTimeAfterARemovalGoesOnInATakeOver(t *testing.T) {
 		}{{"in time", time.Minute, false, true}, {"late", time.Hour, false, false}, {"late and put back", time.Hour, true, false}} {
 			t.Run(gone+", "+c.name, func(t *testing.T) {
 				cfg := liveConfig()
-				cfg.OnRemoval = balance.Removal{Close: true, After: 30 * time.Minute}
+				cfg.OnRemoval = removal.Policy{Close: true, After: 30 * time.Minute}
 				nodes := newNodes(t, cfg, 2)
 				port := proxytest.FreePort(t)
 				one, other := served(t, proxytest.Chat("one")), served(t, proxytest.Chat("other"))

@@ -3,7 +3,8 @@ package engine
 import (
 	"net/netip"
 
-	"kubeproxy/proxy/balance"
+	"kubeproxy/proxy/balance/rotation"
+	"kubeproxy/proxy/removal"
 	"kubeproxy/proxy/traffic"
 	"kubeproxy/registry"
 )
@@ -16,9 +17,9 @@ type Claim struct {
 	Key      registry.PortKey
 	Rank     int   // of the source that the service is from
 	Since    int64 // the revision from which on the service is known to claim the port
-	Rotation *balance.Rotation
+	Rotation *rotation.Rotation
 	Tally    *traffic.Tally
-	Lifetime *balance.Lifetime // on the port
+	Lifetime *removal.Lifetime // on the port
 	Waited   bool              // it was made known that the port is another's; the Proxier's, guarded by its mu
 
 	Before, After *Claim // on the same port; as waited
@@ -30,6 +31,6 @@ type Claim struct {
 func (c *Claim) Same(d *Claim) bool { return c.Key == d.Key && c.Terms.Equal(&d.Terms) }
 
 // Choose begins the choice of an endpoint for a client of the claim.
-func (c *Claim) Choose(client netip.Addr) balance.Choice {
+func (c *Claim) Choose(client netip.Addr) rotation.Choice {
 	return c.Rotation.ChooseFor(c.Tally.Protocol, client, &c.Terms, c.Lifetime)
 }

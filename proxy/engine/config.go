@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"kubeproxy/proxy/admit"
-	"kubeproxy/proxy/balance"
 	"kubeproxy/proxy/balance/checks"
+	"kubeproxy/proxy/removal"
 	"kubeproxy/proxy/sockopt"
 	"kubeproxy/proxy/traffic"
 	"kubeproxy/registry"
@@ -41,7 +41,7 @@ type Config struct {
 	// header is like any other bytes of a client.
 	ProxyProtocolFrom []netip.Prefix
 
-	OnRemoval balance.Removal      // what becomes of TCP connections whose endpoint or service is removed
+	OnRemoval removal.Policy       // what becomes of TCP connections whose endpoint or service is removed
 	Ended     func(traffic.Ending) // called at the end of each TCP connection and UDP session; must not block; may be nil
 	NoteLocal bool                 // Ended is told the proxy's own address towards the endpoint. With package epoll that costs a system call each
 }

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"kubeproxy/proxy/admit"
-	"kubeproxy/proxy/balance"
+	"kubeproxy/proxy/removal"
 )
 
 // The shares that limits have by default: connections reach theirs before descriptors run out, and many
@@ -63,7 +63,7 @@ func TestLimitsThatCannotFitAreRefusedByName(t *testing.T) {
 		{Config{AllowedEndpoints: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("fd00::/8")}}, nil},
 		{Config{AllowedEndpoints: []netip.Prefix{netip.PrefixFrom(netip.MustParseAddr("::ffff:10.0.0.0"), 104)}}, []string{"-allowed_endpoints", "::ffff:10.0.0.0/104"}},
 		{Config{AllowedEndpoints: []netip.Prefix{{}}}, []string{"-allowed_endpoints"}},
-		{Config{OnRemoval: balance.Removal{Close: true, After: -time.Second}}, []string{"-on_removal", "-1s"}},
+		{Config{OnRemoval: removal.Policy{Close: true, After: -time.Second}}, []string{"-on_removal", "-1s"}},
 	} {
 		err := c.cfg.problemsWithin(20000)
 		if err == nil {

@@ -6,7 +6,7 @@ import (
 	"github.com/golang/glog"
 
 	"kubeproxy/internal/lograte"
-	"kubeproxy/proxy/balance"
+	"kubeproxy/proxy/balance/rotation"
 	"kubeproxy/proxy/traffic"
 	"kubeproxy/registry"
 )
@@ -61,7 +61,7 @@ func (l *lines) Drop(c *Claim, why traffic.DropReason, n int, client netip.AddrP
 
 // ReportUnusable logs that an endpoint may not be used: a record has to be mended. It is not yet a drop, or a client
 // that is turned away, for there may be other endpoints.
-func (l *lines) ReportUnusable(service registry.PortKey, e *balance.Endpoint, err error) {
+func (l *lines) ReportUnusable(service registry.PortKey, e *rotation.Endpoint, err error) {
 	if note, ok := l.unusable.Allow(aboutEndpoint{service, e.Addr}); ok {
 		glog.Errorf("%s: endpoint %s is not used: %v%s", service, e.Addr, err, note)
 	}

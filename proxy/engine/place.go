@@ -3,7 +3,7 @@ package engine
 import (
 	"sync/atomic"
 
-	"kubeproxy/proxy/balance"
+	"kubeproxy/proxy/balance/rotation"
 )
 
 // A Place is where an adopted connection or session belongs in this process.
@@ -11,6 +11,6 @@ type Place struct {
 	Claim    *Claim                 // of its service; one whose lifetime is over if the service has left the port
 	Owner    *atomic.Pointer[Claim] // of its port
 	Socket   Socket                 // of its port; nil if that is not open
-	Endpoint *balance.Endpoint      // nil while one is being looked for
-	Previous *balance.Endpoint      // UDP: that carried it before; may be nil
+	Endpoint *rotation.Endpoint     // nil while one is being looked for
+	Previous *rotation.Endpoint     // UDP: that carried it before; may be nil
 }

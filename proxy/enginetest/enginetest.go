@@ -9,8 +9,10 @@ import (
 	"testing"
 
 	"kubeproxy/proxy/balance"
+	"kubeproxy/proxy/balance/rotation"
 	"kubeproxy/proxy/engine"
 	"kubeproxy/proxy/proxytest"
+	"kubeproxy/proxy/removal"
 	"kubeproxy/proxy/traffic"
 	"kubeproxy/registry"
 )
@@ -19,9 +21,9 @@ import (
 func init() { flag.Set("logtostderr", "true") }
 
 // OwnerOf makes a claim the owner of a socket.
-func OwnerOf(r *balance.Rotation) *atomic.Pointer[engine.Claim] {
+func OwnerOf(r *rotation.Rotation) *atomic.Pointer[engine.Claim] {
 	owner := new(atomic.Pointer[engine.Claim])
-	owner.Store(&engine.Claim{Key: r.Key, Rotation: r, Tally: new(traffic.Tally), Lifetime: new(balance.Lifetime)})
+	owner.Store(&engine.Claim{Key: r.Key, Rotation: r, Tally: new(traffic.Tally), Lifetime: new(removal.Lifetime)})
 	return owner
 }
 
@@ -57,7 +59,7 @@ func (r *UDPRecord) Init(endpoints ...registry.Addr) {
 // Claim makes the claim of a service whose endpoints set tells.
 func (r *UDPRecord) Claim(name string) *engine.Claim {
 	key := registry.PortKey{Name: registry.Name{Namespace: registry.DefaultNamespace, Name: name}}
-	c := &engine.Claim{Key: key, Rotation: r.lb.Hold(key), Tally: traffic.NewTally(key, registry.UDP), Lifetime: new(balance.Lifetime)}
+	c := &engine.Claim{Key: key, Rotation: r.lb.Hold(key), Tally: traffic.NewTally(key, registry.UDP), Lifetime: new(removal.Lifetime)}
 	r.claims = append(r.claims, c)
 	return c
 }
@@ -124,7 +126,7 @@ func DeadUDP(t testing.TB) registry.Addr {
 }
 
 // NewRotation makes the rotation of a service that has these endpoints.
-func NewRotation(endpoints ...registry.Addr) *balance.Rotation {
+func NewRotation(endpoints ...registry.Addr) *rotation.Rotation {
 	lb := balance.NewLoadBalancerRR(false)
 	name := registry.Name{Namespace: registry.DefaultNamespace, Name: "web"}
 	r := lb.Hold(registry.PortKey{Name: name})
@@ -149,7 +151,7 @@ func Addresses(ns ...int) []registry.Addr {
 }
 
 // NumberOf is the reverse of address.
-func NumberOf(e *balance.Endpoint) int {
+func NumberOf(e *rotation.Endpoint) int {
 	ip := e.Addr.IP.Addr().As4()
 	return int(ip[2])<<8 | int(ip[3])
 }

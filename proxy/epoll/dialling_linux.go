@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"kubeproxy/proxy/admit"
-	"kubeproxy/proxy/balance"
+	"kubeproxy/proxy/balance/rotation"
 	"kubeproxy/proxy/engine"
 	"kubeproxy/proxy/epoll/reactor"
 	"kubeproxy/proxy/epoll/search"
@@ -46,7 +46,7 @@ type dial struct {
 // An attempt is a connection being made to one address of an endpoint, or the look-up of its name.
 type attempt struct {
 	fd       int32 // socket.None while a name is looked up
-	endpoint *balance.Endpoint
+	endpoint *rotation.Endpoint
 	began    time.Duration // when the first address of the endpoint was tried
 	until    time.Duration // when the endpoint has failed
 	to       netip.AddrPort
@@ -122,7 +122,7 @@ func (ds *dialler) tryNext(c *conn) {
 			d.next = ds.turn.Now + engine.Stagger
 			return
 		}
-		if d.deferred = d.search.Choice.Offers > 0 && !ds.searches.MayAttempt(); d.deferred {
+		if d.deferred = d.search.Choice.Offers() > 0 && !ds.searches.MayAttempt(); d.deferred {
 			ds.searches.Postpone(c.token(backendSide))
 			return
 		}
@@ -199,7 +199,7 @@ func (ds *dialler) tryEarly(c *conn, a *attempt) (answered bool, err error) {
 
 // lookUp resolves the name of an endpoint beside the loop, and then tries its addresses in turn. That has time of its
 // own: DialTimeout and DialTotalTimeout are for addresses that are known.
-func (ds *dialler) lookUp(c *conn, e *balance.Endpoint) {
+func (ds *dialler) lookUp(c *conn, e *rotation.Endpoint) {
 	c.dial.attempts = append(c.dial.attempts, attempt{fd: socket.None, endpoint: e, began: ds.turn.Now, until: ds.turn.Now + 2*admit.LookUpTimeout})
 	index, generation := c.index, c.generation
 	ds.searches.LookUp(registry.TCP, e, admit.LookUpTimeout, func(addrs []netip.AddrPort, err error) {
@@ -218,7 +218,7 @@ func (ds *dialler) lookUp(c *conn, e *balance.Endpoint) {
 }
 
 // tryAddresses begins an attempt at an endpoint whose name was resolved. If that failed, it has failed by err.
-func (ds *dialler) tryAddresses(c *conn, e *balance.Endpoint, addrs []netip.AddrPort, err error) {
+func (ds *dialler) tryAddresses(c *conn, e *rotation.Endpoint, addrs []netip.AddrPort, err error) {
 	ds.tryOthers(c, attempt{endpoint: e, began: ds.turn.Now, until: ds.turn.Now + ds.engine.Cfg.DialTimeout, others: addrs}, err)
 }
 
@@ -238,7 +238,7 @@ func (ds *dialler) tryOthers(c *conn, a attempt, err error) {
 }
 
 // tries reports whether an attempt at an endpoint is under way.
-func (d *dial) tries(e *balance.Endpoint) bool {
+func (d *dial) tries(e *rotation.Endpoint) bool {
 	return slices.ContainsFunc(d.attempts, func(a attempt) bool { return a.endpoint == e })
 }
 

@@ -14,7 +14,7 @@ import (
 
 	"kubeproxy/internal/monotonic"
 	"kubeproxy/proxy/admit"
-	"kubeproxy/proxy/balance"
+	"kubeproxy/proxy/balance/rotation"
 	"kubeproxy/proxy/engine"
 	"kubeproxy/proxy/enginetest"
 	"kubeproxy/proxy/epoll/reactor"
@@ -402,11 +402,11 @@ func TestALoopMakesEightAttemptsATurnForSearchesThatGoOn(t *testing.T) {
 		}
 		conn.Close()
 	}
-	if got, want := failures(), uint64(acceptsAtOnce*balance.MaxOffers); got != want {
+	if got, want := failures(), uint64(acceptsAtOnce*rotation.MaxOffers); got != want {
 		t.Errorf("%d clients had %d attempts, want %d", acceptsAtOnce, got, want)
 	}
 	l.requests.Call(func() {
-		if l.turn.Number < turn+acceptsAtOnce*(balance.MaxOffers-1)/search.AttemptsATurn-1 || l.searches.Waiting() != 0 {
+		if l.turn.Number < turn+acceptsAtOnce*(rotation.MaxOffers-1)/search.AttemptsATurn-1 || l.searches.Waiting() != 0 {
 			t.Errorf("it took %d turns, and %d searches are left over", l.turn.Number-turn, l.searches.Waiting())
 		}
 	})

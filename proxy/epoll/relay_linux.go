@@ -5,11 +5,11 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"kubeproxy/proxy/balance"
 	"kubeproxy/proxy/engine"
 	"kubeproxy/proxy/epoll/pipes"
 	"kubeproxy/proxy/epoll/reactor"
 	"kubeproxy/proxy/epoll/slab"
+	"kubeproxy/proxy/removal"
 	"kubeproxy/proxy/traffic"
 )
 
@@ -71,11 +71,11 @@ func (r *relays) watchLifetimes(c *conn) {
 		return
 	}
 	index, generation := c.index, c.generation
-	for _, t := range []*balance.Lifetime{c.record.Claim.Lifetime, &c.record.Endpoint.Record().Lifetime} {
+	for _, t := range []*removal.Lifetime{c.record.Claim.Lifetime, c.record.Endpoint.Lifetime()} {
 		c.lifetimes = append(c.lifetimes, context.AfterFunc(t.Context(), func() {
 			r.requests.Do(func() {
 				if c := r.conns.At(index, generation); c != nil {
-					r.end(c, balance.ReasonOf(t.Context()))
+					r.end(c, removal.ReasonOf(t.Context()))
 				}
 			})
 		}))

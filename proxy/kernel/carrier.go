@@ -8,7 +8,7 @@ import (
 
 	"github.com/golang/glog"
 
-	"kubeproxy/proxy/balance"
+	"kubeproxy/proxy/balance/rotation"
 	"kubeproxy/proxy/engine"
 	"kubeproxy/registry"
 )
@@ -23,17 +23,17 @@ func New(bind netip.Addr, node Node) *Carrier {
 	return &Carrier{
 		bind: bind, node: node, wake: make(chan struct{}, 1),
 		open: openTable, forwards: forwards, drops: dropsForwarded, flush: deleteFlows,
-		dirty:      make(map[*balance.Rotation]struct{}),
+		dirty:      make(map[*rotation.Rotation]struct{}),
 		off:        errNotYet,
 		ports:      make(map[registry.NodePort]*port),
-		byRotation: make(map[*balance.Rotation]map[*port]struct{}),
+		byRotation: make(map[*rotation.Rotation]map[*port]struct{}),
 		stale:      make(map[*port]struct{}),
 		reasons:    make(map[registry.NodePort]Reason),
 	}
 }
 
 // Changed notes that the endpoints of a rotation have changed, or their health. It waits for nothing.
-func (c *Carrier) Changed(r *balance.Rotation) {
+func (c *Carrier) Changed(r *rotation.Rotation) {
 	c.news.Lock()
 	c.dirty[r] = struct{}{}
 	c.news.Unlock()

@@ -4,7 +4,7 @@ import (
 	"iter"
 	"net/netip"
 
-	"kubeproxy/proxy/balance"
+	"kubeproxy/proxy/balance/rotation"
 	"kubeproxy/registry"
 )
 
@@ -16,13 +16,13 @@ const maxEndpoints = 512
 type Node struct {
 	Forwards [2]bool // the node forwards packets of IPv4, of IPv6
 
-	Algorithm func(registry.Balance) registry.Balance // of a service whose record names this one; as [balance.LoadBalancerRR.Algorithm]
+	Algorithm func(registry.Balance) registry.Balance // of a service whose record names this one; as [rotation.Rules.Algorithm]
 	Refuse    func(registry.Protocol, netip.AddrPort) error
 	Bound     [2]bool // a flag limits or reads the connections of each service, by protocol
 }
 
 // Judge returns the endpoints that the kernel may give to clients of a port, and Carried; or none, and why not. It changes nothing.
-func (n *Node) Judge(protocol registry.Protocol, terms *registry.Terms, endpoints iter.Seq2[registry.Addr, balance.Standing]) ([]netip.AddrPort, Reason) {
+func (n *Node) Judge(protocol registry.Protocol, terms *registry.Terms, endpoints iter.Seq2[registry.Addr, rotation.Standing]) ([]netip.AddrPort, Reason) {
 	switch {
 	case !n.keeps(terms):
 		return nil, Terms
@@ -35,7 +35,7 @@ func (n *Node) Judge(protocol registry.Protocol, terms *registry.Terms, endpoint
 		if reason = n.examine(protocol, addr, standing); reason != Carried {
 			return nil, reason
 		}
-		if standing == balance.Failing {
+		if standing == rotation.Failing {
 			continue
 		}
 		if usable = append(usable, netip.AddrPortFrom(addr.IP.Addr().Unmap(), addr.IP.Port())); len(usable) > maxEndpoints {
@@ -65,16 +65,16 @@ func (n *Node) keeps(terms *registry.Terms) bool {
 }
 
 // examine returns why an endpoint keeps the kernel from carrying its port; Carried: it does not.
-func (n *Node) examine(protocol registry.Protocol, addr registry.Addr, standing balance.Standing) Reason {
+func (n *Node) examine(protocol registry.Protocol, addr registry.Addr, standing rotation.Standing) Reason {
 	ip := addr.IP.Addr().Unmap()
 	switch {
 	case addr.Host != "" || ip.IsLoopback() || ip.IsLinkLocalUnicast() || n.Refuse(protocol, netip.AddrPortFrom(ip, addr.IP.Port())) != nil:
 		return Address
-	case standing == balance.Weighted:
+	case standing == rotation.Weighted:
 		return Terms
-	case standing == balance.Unchecked:
+	case standing == rotation.Unchecked:
 		return NotChecked
-	case standing == balance.Doubtful:
+	case standing == rotation.Doubtful:
 		return InDoubt
 	}
 	return Carried

@@ -9,18 +9,18 @@ import (
 	"testing"
 	"time"
 
-	"kubeproxy/proxy/balance"
+	"kubeproxy/proxy/balance/rotation"
 	"kubeproxy/registry"
 )
 
 // A standing is an endpoint and what is known of it.
 type standing struct {
 	addr string // or the name of a host, without a port
-	is   balance.Standing
+	is   rotation.Standing
 }
 
-func standings(all ...standing) iter.Seq2[registry.Addr, balance.Standing] {
-	return func(yield func(registry.Addr, balance.Standing) bool) {
+func standings(all ...standing) iter.Seq2[registry.Addr, rotation.Standing] {
+	return func(yield func(registry.Addr, rotation.Standing) bool) {
 		for _, s := range all {
 			addr := registry.Addr{Host: s.addr}
 			if ip, err := netip.ParseAddrPort(s.addr); err == nil {
@@ -35,7 +35,7 @@ func standings(all ...standing) iter.Seq2[registry.Addr, balance.Standing] {
 
 func sound(addrs ...string) (all []standing) {
 	for _, a := range addrs {
-		all = append(all, standing{a, balance.Sound})
+		all = append(all, standing{a, rotation.Sound})
 	}
 	return all
 }
@@ -76,12 +76,12 @@ func TestAPortIsCarriedOnlyWhereTheKernelCanDoWhatItWants(t *testing.T) {
 		{name: "two sound endpoints", endpoints: sound("10.0.0.1:80", "10.0.0.2:81"), carried: []string{"10.0.0.1:80", "10.0.0.2:81"}},
 		{name: "checks are no hindrance", terms: registry.Terms{Checks: checked, Balance: registry.RoundRobin}, endpoints: sound("10.0.0.1:80"), carried: []string{"10.0.0.1:80"}},
 		{name: "IPv6", endpoints: sound("[fd00::1]:80"), carried: []string{"[fd00::1]:80"}},
-		{name: "an endpoint whose checks fail is left out", endpoints: append(sound("10.0.0.1:80"), standing{"10.0.0.2:80", balance.Failing}), carried: []string{"10.0.0.1:80"}},
-		{name: "all checks fail", endpoints: []standing{{"10.0.0.2:80", balance.Failing}}, want: NoEndpoints},
+		{name: "an endpoint whose checks fail is left out", endpoints: append(sound("10.0.0.1:80"), standing{"10.0.0.2:80", rotation.Failing}), carried: []string{"10.0.0.1:80"}},
+		{name: "all checks fail", endpoints: []standing{{"10.0.0.2:80", rotation.Failing}}, want: NoEndpoints},
 		{name: "no endpoints", want: NoEndpoints},
-		{name: "one is not checked", endpoints: append(sound("10.0.0.1:80"), standing{"10.0.0.2:80", balance.Unchecked}), want: NotChecked},
-		{name: "one is in doubt", endpoints: append(sound("10.0.0.1:80"), standing{"10.0.0.2:80", balance.Doubtful}), want: InDoubt},
-		{name: "a weight", endpoints: append(sound("10.0.0.1:80"), standing{"10.0.0.2:80", balance.Weighted}), want: Terms},
+		{name: "one is not checked", endpoints: append(sound("10.0.0.1:80"), standing{"10.0.0.2:80", rotation.Unchecked}), want: NotChecked},
+		{name: "one is in doubt", endpoints: append(sound("10.0.0.1:80"), standing{"10.0.0.2:80", rotation.Doubtful}), want: InDoubt},
+		{name: "a weight", endpoints: append(sound("10.0.0.1:80"), standing{"10.0.0.2:80", rotation.Weighted}), want: Terms},
 		{name: "a host name", endpoints: sound("web.example"), want: Address},
 		{name: "the loopback", endpoints: sound("127.0.0.1:80"), want: Address},
 		{name: "the loopback of IPv6", endpoints: sound("[::1]:80"), want: Address},

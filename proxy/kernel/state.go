@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"kubeproxy/internal/lograte"
-	"kubeproxy/proxy/balance"
+	"kubeproxy/proxy/balance/rotation"
 	"kubeproxy/proxy/engine"
 	"kubeproxy/proxy/traffic"
 	"kubeproxy/registry"
@@ -24,8 +24,8 @@ type Carrier struct {
 	drops    func() error
 	flush    func(registry.NodePort, netip.AddrPort) error
 
-	news  sync.Mutex                     // guards the field below
-	dirty map[*balance.Rotation]struct{} // rotations that have changed
+	news  sync.Mutex                      // guards the field below
+	dirty map[*rotation.Rotation]struct{} // rotations that have changed
 
 	mu         sync.Mutex // guards the fields below
 	node       Node
@@ -36,7 +36,7 @@ type Carrier struct {
 	backoff    time.Duration
 	addresses  int // in the table
 	ports      map[registry.NodePort]*port
-	byRotation map[*balance.Rotation]map[*port]struct{}
+	byRotation map[*rotation.Rotation]map[*port]struct{}
 	stale      map[*port]struct{} // to be judged
 	left       []flow             // UDP flows that are to be deleted
 	failures   lograte.Limiter[struct{}]

@@ -11,7 +11,7 @@ import (
 
 	"kubeproxy/internal/monotonic"
 	"kubeproxy/proxy/admit"
-	"kubeproxy/proxy/balance"
+	"kubeproxy/proxy/balance/rotation"
 	"kubeproxy/proxy/engine"
 	"kubeproxy/proxy/sockopt"
 	"kubeproxy/proxy/tcp"
@@ -53,7 +53,7 @@ func newDialer(cfg engine.Config, resolver *admit.Resolver, work *sync.WaitGroup
 
 // A trial is an attempt to connect to one endpoint, and what came of it.
 type trial struct {
-	endpoint *balance.Endpoint
+	endpoint *rotation.Endpoint
 	began    time.Time
 	dialling atomic.Int64 // since when an address is known, by the clock of Now; 0 while its name is looked up
 	conn     *net.TCPConn
@@ -68,7 +68,7 @@ func (t *trial) silence() (time.Duration, bool) {
 
 // reach connects to the endpoint that answers first, of those that [tcp.Search] says to try (v0.4 gave up
 // after the first: D37). It returns nil when none answered, and in any case those that did not.
-func (d *dialer) reach(ctx context.Context, c balance.Choice) (*net.TCPConn, *balance.Endpoint, []tcp.Failure) {
+func (d *dialer) reach(ctx context.Context, c rotation.Choice) (*net.TCPConn, *rotation.Endpoint, []tcp.Failure) {
 	racing, callOff := context.WithCancel(ctx)
 	defer callOff()
 	r := &race{dialer: d, ctx: racing, search: tcp.NewSearch(c, d.attempt, d.total, d.maxDials), ended: make(chan *trial)}

@@ -17,7 +17,7 @@ import (
 	"time"
 
 	"kubeproxy/proxy/admit"
-	"kubeproxy/proxy/balance"
+	"kubeproxy/proxy/balance/rotation"
 	"kubeproxy/proxy/engine"
 	"kubeproxy/proxy/enginetest"
 	"kubeproxy/proxy/proxytest"
@@ -73,7 +73,7 @@ func newTestDialer(n *network) *dialer {
 }
 
 // reach dials for one client, which must be turned away.
-func turnedAway(t *testing.T, d *dialer, r *balance.Rotation) (failed []tcp.Failure) {
+func turnedAway(t *testing.T, d *dialer, r *rotation.Rotation) (failed []tcp.Failure) {
 	t.Helper()
 	conn, _, failed := d.reach(t.Context(), r.Choose(registry.TCP))
 	if conn != nil {
@@ -83,7 +83,7 @@ func turnedAway(t *testing.T, d *dialer, r *balance.Rotation) (failed []tcp.Fail
 }
 
 // down lists the endpoints of r that are being passed over.
-func down(r *balance.Rotation) (ns []int) {
+func down(r *rotation.Rotation) (ns []int) {
 	for _, e := range r.Endpoints() {
 		if !e.Status().DownUntil.IsZero() {
 			ns = append(ns, enginetest.NumberOf(e))
@@ -231,8 +231,8 @@ func TestDNSThatFailsIsHeldAgainstNoEndpoint(t *testing.T) {
 		if got := tcp.WhyNone(failed); got != traffic.NameFailed || time.Since(start) != admit.LookUpTimeout {
 			t.Errorf("turned away after %v with %s, want %v and name_failed", time.Since(start), got, admit.LookUpTimeout)
 		}
-		if e := r.Endpoints()[0]; down(r) != nil || e.Record().Failures.Load() != 0 || e.Record().Dialing.Load() != 0 {
-			t.Errorf("the endpoint is blamed: %d failures", e.Record().Failures.Load())
+		if e := r.Endpoints()[0]; down(r) != nil || e.Status().Failures != 0 || !e.BeginDial(1) {
+			t.Errorf("the endpoint is blamed: %d failures", e.Status().Failures)
 		}
 	})
 }

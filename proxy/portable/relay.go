@@ -8,8 +8,8 @@ import (
 	"sync"
 	"time"
 
-	"kubeproxy/proxy/balance"
 	"kubeproxy/proxy/engine"
+	"kubeproxy/proxy/removal"
 	"kubeproxy/proxy/sockopt"
 	"kubeproxy/proxy/tcp"
 	"kubeproxy/proxy/traffic"
@@ -33,7 +33,7 @@ func (r *relay) run(ctx context.Context) traffic.Reason {
 	stop := context.AfterFunc(ctx, func() {
 		defer others.Done()
 		r.mu.Lock()
-		r.end.Because(balance.ReasonOf(ctx))
+		r.end.Because(removal.ReasonOf(ctx))
 		r.mu.Unlock()
 		reset(r.client.conn)
 		reset(r.backend.conn)

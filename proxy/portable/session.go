@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"kubeproxy/internal/monotonic"
-	"kubeproxy/proxy/balance"
+	"kubeproxy/proxy/balance/rotation"
 	"kubeproxy/proxy/traffic"
 	"kubeproxy/proxy/udp"
 )
@@ -81,7 +81,7 @@ func (s *session) leaveLocked() {
 
 // run is the session's own goroutine: it carries the replies of one endpoint after another until
 // the session ends. It is given its first endpoint to try, or else the backend that came of that.
-func (s *session) run(first *balance.Endpoint, b *udpBackend) {
+func (s *session) run(first *rotation.Endpoint, b *udpBackend) {
 	defer s.finish()
 	if first != nil {
 		b = s.try(first)

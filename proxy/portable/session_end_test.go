@@ -12,10 +12,11 @@ import (
 	"golang.org/x/sys/unix"
 
 	"kubeproxy/proxy/admit"
-	"kubeproxy/proxy/balance"
+	"kubeproxy/proxy/balance/rotation"
 	"kubeproxy/proxy/engine"
 	"kubeproxy/proxy/enginetest"
 	"kubeproxy/proxy/proxytest"
+	"kubeproxy/proxy/removal"
 	"kubeproxy/proxy/traffic"
 	"kubeproxy/registry"
 )
@@ -73,7 +74,7 @@ func TestEverySessionEndsWithItsReason(t *testing.T) {
 		}},
 		{traffic.ServiceRemoved, engine.Config{}, func(t *testing.T, e *Engine, s *udpService) {
 			proxytest.DialUDP(t, s.Addr).Ask(t)
-			s.Ownership.Load().Lifetime.End(balance.Removal{}, traffic.ServiceRemoved, 0)
+			s.Ownership.Load().Lifetime.End(removal.Policy{}, traffic.ServiceRemoved, 0)
 			s.Close()
 		}},
 		{traffic.SourceNotAllowed, engine.Config{}, func(t *testing.T, e *Engine, s *udpService) {
@@ -163,7 +164,7 @@ func TestEndpointsKnowTheirSessions(t *testing.T) {
 	for range 3 {
 		proxytest.DialUDP(t, s.Addr).Ask(t)
 	}
-	status := func(i int) balance.EndpointStatus { return s.Ownership.Load().Rotation.Endpoints()[i].Status() }
+	status := func(i int) rotation.EndpointStatus { return s.Ownership.Load().Rotation.Endpoints()[i].Status() }
 	proxytest.Eventually(t, func() bool { return status(0).Active == 0 }, "no session at the endpoint that refuses")
 	if got := status(0); got.Failures == 0 || got.DownUntil.IsZero() {
 		t.Errorf("the endpoint that refuses: %+v; want failures, and it passed over", got)

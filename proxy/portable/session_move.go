@@ -6,7 +6,7 @@ import (
 
 	"kubeproxy/internal/monotonic"
 	"kubeproxy/proxy/admit"
-	"kubeproxy/proxy/balance"
+	"kubeproxy/proxy/balance/rotation"
 	"kubeproxy/proxy/udp"
 	"kubeproxy/registry"
 )
@@ -29,7 +29,7 @@ func (s *session) move(b **udpBackend) bool {
 }
 
 // try makes e the endpoint of the session, if it can be connected to; nil: it cannot.
-func (s *session) try(e *balance.Endpoint) *udpBackend {
+func (s *session) try(e *rotation.Endpoint) *udpBackend {
 	b, err := s.dial(e)
 	if err == nil {
 		if err = s.handOver(b); err == nil {
@@ -48,7 +48,7 @@ func (s *session) try(e *balance.Endpoint) *udpBackend {
 }
 
 // dial opens a socket connected to e. With a host name it may take as long as a look-up takes.
-func (s *session) dial(e *balance.Endpoint) (*udpBackend, error) {
+func (s *session) dial(e *rotation.Endpoint) (*udpBackend, error) {
 	ctx, cancel := context.WithTimeout(s.ctx, s.LookUpPatience())
 	defer cancel()
 	resolver := s.socket.engine.Resolver

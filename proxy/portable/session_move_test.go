@@ -7,7 +7,7 @@ import (
 	"errors"
 	"testing"
 
-	"kubeproxy/proxy/balance"
+	"kubeproxy/proxy/balance/rotation"
 	"kubeproxy/proxy/engine"
 	"kubeproxy/proxy/enginetest"
 	"kubeproxy/proxy/proxytest"
@@ -32,7 +32,7 @@ func TestRepliesOfAnEndpointThatWasLeftAreNotPassedOn(t *testing.T) {
 	owner := s.Ownership.Load()
 	s.mu.Lock()
 	for _, session := range s.sessions {
-		session.reply(&udpBackend{Visit: udp.Visit{Endpoint: &balance.Endpoint{Rotation: owner.Rotation}}}, []byte("late"))
+		session.reply(&udpBackend{Visit: udp.Visit{Endpoint: &rotation.Endpoint{Rotation: owner.Rotation}}}, []byte("late"))
 	}
 	s.mu.Unlock()
 	s.HasDropped(t, map[traffic.DropReason]uint64{traffic.DropEnded: 1})

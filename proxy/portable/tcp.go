@@ -10,9 +10,9 @@ import (
 	"time"
 
 	"kubeproxy/proxy/admit"
-	"kubeproxy/proxy/balance"
 	"kubeproxy/proxy/engine"
 	"kubeproxy/proxy/proxyproto"
+	"kubeproxy/proxy/removal"
 	"kubeproxy/proxy/tcp"
 	"kubeproxy/proxy/traffic"
 )
@@ -85,7 +85,7 @@ func (s *tcpSocket) whyNoRoom(c tcp.Connection, err error) traffic.Reason {
 	switch {
 	case err == admit.ErrNoDescriptors:
 		return traffic.DescriptorLimit
-	case c.Claim.Lifetime.Over.Load():
+	case c.Claim.Lifetime.IsOver():
 		return traffic.ServiceRemoved
 	}
 	return traffic.Shutdown
@@ -145,7 +145,7 @@ func (s *tcpSocket) serve(c tcp.Connection, client *net.TCPConn) {
 	if e.Cfg.NoteLocal {
 		c.GoesFrom(backend.LocalAddr().(*net.TCPAddr).AddrPort())
 	}
-	ctx, release := e.lifetimes(c.Claim.Lifetime, &endpoint.Record().Lifetime)
+	ctx, release := e.lifetimes(c.Claim.Lifetime, endpoint.Lifetime())
 	defer release()
 	r := newRelay(client, backend, &e.Cfg, c.Claim.Tally)
 	if c.WantsHeader() {
@@ -186,7 +186,7 @@ func (e *Engine) meet(c *tcp.Connection, client *net.TCPConn) (said []byte, ok b
 
 // lifetimes returns a context that ends with the engine's, and when one of the lifetimes wants its
 // connections closed. Where none ever will, it is the engine's own.
-func (e *Engine) lifetimes(lifetimes ...*balance.Lifetime) (ctx context.Context, release func()) {
+func (e *Engine) lifetimes(lifetimes ...*removal.Lifetime) (ctx context.Context, release func()) {
 	if !e.Cfg.OnRemoval.Close {
 		return e.Ctx, func() {}
 	}

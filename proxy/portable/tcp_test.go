@@ -18,10 +18,10 @@ import (
 	"golang.org/x/sys/unix"
 
 	"kubeproxy/proxy/admit"
-	"kubeproxy/proxy/balance"
 	"kubeproxy/proxy/engine"
 	"kubeproxy/proxy/enginetest"
 	"kubeproxy/proxy/proxytest"
+	"kubeproxy/proxy/removal"
 	"kubeproxy/proxy/traffic"
 )
 
@@ -297,8 +297,8 @@ func TestDialsEndWhenTheDrainDoes(t *testing.T) {
 
 // An endpoint may see millions of connections before it is removed: of those that have ended it knows nothing.
 func TestATenureForgetsTheConnectionsThatHaveEnded(t *testing.T) {
-	e := newTestEngine(t, engine.Config{OnRemoval: balance.Removal{Close: true}})
-	ofClaim, ofEndpoint := new(balance.Lifetime), new(balance.Lifetime)
+	e := newTestEngine(t, engine.Config{OnRemoval: removal.Policy{Close: true}})
+	ofClaim, ofEndpoint := new(removal.Lifetime), new(removal.Lifetime)
 	before := memory()
 	for range 20_000 {
 		ctx, release := e.lifetimes(ofClaim, ofEndpoint)
@@ -312,9 +312,9 @@ func TestATenureForgetsTheConnectionsThatHaveEnded(t *testing.T) {
 	}
 	lives, release := e.lifetimes(ofClaim, ofEndpoint)
 	defer release()
-	ofEndpoint.End(balance.Removal{Close: true}, traffic.EndpointRemoved, 0)
+	ofEndpoint.End(removal.Policy{Close: true}, traffic.EndpointRemoved, 0)
 	proxytest.Receive(t, lives.Done(), "the one that lives to hear of the removal")
-	if got := balance.ReasonOf(lives); got != traffic.EndpointRemoved {
+	if got := removal.ReasonOf(lives); got != traffic.EndpointRemoved {
 		t.Errorf("it is told %v", got)
 	}
 }
@@ -322,7 +322,7 @@ func TestATenureForgetsTheConnectionsThatHaveEnded(t *testing.T) {
 // Where connections may outlive everything there is nothing to do for each.
 func TestConnectionsThatMayGoOnCostNothingForIt(t *testing.T) {
 	e := newTestEngine(t, engine.Config{})
-	ofClaim, ofEndpoint := new(balance.Lifetime), new(balance.Lifetime)
+	ofClaim, ofEndpoint := new(removal.Lifetime), new(removal.Lifetime)
 	if n := testing.AllocsPerRun(100, func() {
 		_, release := e.lifetimes(ofClaim, ofEndpoint)
 		release()

@@ -7,7 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"kubeproxy/proxy/balance"
+	"kubeproxy/proxy/balance/rotation"
 	"kubeproxy/proxy/engine"
 	"kubeproxy/proxy/enginetest"
 	"kubeproxy/proxy/proxytest"
@@ -55,7 +55,7 @@ func TestWhatCannotBeSentCostsTheDatagramOnly(t *testing.T) {
 // once, by an error of whatever we ask of the socket next. That is news, not a refusal.
 func TestNewsOfAShorterPathCostsNothing(t *testing.T) {
 	server := proxytest.ServeUDP(t, "127.0.0.1:0", proxytest.EchoUDP)
-	b, err := dialUDPBackend(&balance.Endpoint{Addr: server.Addr}, server.Addr.IP, proxytest.Patience)
+	b, err := dialUDPBackend(&rotation.Endpoint{Addr: server.Addr}, server.Addr.IP, proxytest.Patience)
 	if err != nil {
 		t.Fatal(err)
 	}

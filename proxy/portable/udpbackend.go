@@ -9,7 +9,7 @@ import (
 
 	"kubeproxy/internal/monotonic"
 	"kubeproxy/proxy/admit"
-	"kubeproxy/proxy/balance"
+	"kubeproxy/proxy/balance/rotation"
 	"kubeproxy/proxy/sockopt"
 	"kubeproxy/proxy/udp"
 )
@@ -32,7 +32,7 @@ var toEndpoint = net.Dialer{Control: sockopt.WithoutBroadcast}
 // dialUDPBackend opens a socket connected to addr. That sends nothing: whether anybody is there
 // shows only later. Its first read deadline is set right away: v0.4 set it after the first write,
 // and a session whose first write failed never ended (D40).
-func dialUDPBackend(e *balance.Endpoint, addr netip.AddrPort, timeout time.Duration) (*udpBackend, error) {
+func dialUDPBackend(e *rotation.Endpoint, addr netip.AddrPort, timeout time.Duration) (*udpBackend, error) {
 	conn, err := toEndpoint.DialUDP(context.Background(), "udp", netip.AddrPort{}, addr)
 	if err != nil {
 		return nil, err

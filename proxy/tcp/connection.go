@@ -9,7 +9,7 @@ import (
 	"github.com/golang/glog"
 
 	"kubeproxy/proxy/admit"
-	"kubeproxy/proxy/balance"
+	"kubeproxy/proxy/balance/rotation"
 	"kubeproxy/proxy/engine"
 	"kubeproxy/proxy/traffic"
 )
@@ -23,12 +23,12 @@ type Connection struct {
 	began  time.Time
 
 	port           uint16
-	awaitsHeader   bool              // the client has still to say who it is
-	attempts       uint32            // endpoints that were tried
-	dialled        time.Duration     // until it got its endpoint, or none
-	Endpoint       *balance.Endpoint // nil until it has one
-	others         *addresses        // nil while there are none
-	Sent, Received uint64            // bytes to the endpoint, and to the client
+	awaitsHeader   bool               // the client has still to say who it is
+	attempts       uint32             // endpoints that were tried
+	dialled        time.Duration      // until it got its endpoint, or none
+	Endpoint       *rotation.Endpoint // nil until it has one
+	others         *addresses         // nil while there are none
+	Sent, Received uint64             // bytes to the endpoint, and to the client
 }
 
 // Addresses are those that a connection may have beside its client's. Most have none.
@@ -47,7 +47,7 @@ func (c *Connection) other() *addresses {
 }
 
 // Choose begins the choice of an endpoint.
-func (c *Connection) Choose() balance.Choice { return c.Claim.Choose(c.client.Addr()) }
+func (c *Connection) Choose() rotation.Choice { return c.Claim.Choose(c.client.Addr()) }
 
 // Follow makes c a client of the present owner of its port, as if it had only just come: the claim under which it began had no endpoint
 // for it, and has lost the port. It returns false if the owner does not admit it.
@@ -59,7 +59,7 @@ func (c *Connection) Follow(owner *engine.Claim) bool {
 }
 
 // Given notes which endpoint answered, and those that had not before it.
-func (c *Connection) Given(e *balance.Endpoint, failed []Failure) {
+func (c *Connection) Given(e *rotation.Endpoint, failed []Failure) {
 	c.tried(failed)
 	c.attempts++
 	c.Endpoint = e

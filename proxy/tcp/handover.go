@@ -19,7 +19,7 @@ func (c *Connection) Record() handover.TCP {
 		ServiceGone: c.Claim.Lifetime.Ago(),
 	}
 	if c.Endpoint != nil {
-		r.Endpoint, r.EndpointGone = c.Endpoint.Addr, c.Endpoint.Record().Lifetime.Ago()
+		r.Endpoint, r.EndpointGone = c.Endpoint.Addr, c.Endpoint.Lifetime().Ago()
 	}
 	if r.AwaitsHeader = c.awaitsHeader; c.others != nil {
 		r.Via, r.Goal = c.others.via, c.others.goal

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"kubeproxy/proxy/admit"
-	"kubeproxy/proxy/balance"
+	"kubeproxy/proxy/balance/rotation"
 	"kubeproxy/proxy/engine"
 	"kubeproxy/proxy/sockopt"
 	"kubeproxy/proxy/traffic"
@@ -26,7 +26,7 @@ import (
 // So a dead endpoint costs a client a quarter of a second, and not DialTimeout (RFC 8305 has browsers
 // do the same), and those who come after nothing, since from then on it is passed over.
 type Search struct {
-	Choice         balance.Choice
+	Choice         rotation.Choice
 	attempt, total time.Duration
 	maxDials       int64
 
@@ -37,13 +37,13 @@ type Search struct {
 
 // NewSearch begins a search, at once: attempt bounds one attempt, total all of them, and maxDials those under way to one endpoint
 // on behalf of all clients.
-func NewSearch(c balance.Choice, attempt, total time.Duration, maxDials int64) Search {
+func NewSearch(c rotation.Choice, attempt, total time.Duration, maxDials int64) Search {
 	return Search{Choice: c, attempt: attempt, total: total, maxDials: maxDials, deadline: time.Now().Add(total)}
 }
 
 // A Failure is an endpoint that a client was not given, and why.
 type Failure struct {
-	Endpoint *balance.Endpoint
+	Endpoint *rotation.Endpoint
 	Err      error
 }
 
@@ -53,16 +53,15 @@ var errDialLimit = errors.New("too many dials are under way")
 // Next returns the endpoint to try now, and how long that may take: false when none is left, or too
 // little time to succeed in. An endpoint that is being dialled for as many clients as may be is passed
 // over as if it were not there: it may be slow or well, and says so soon.
-func (s *Search) Next() (e *balance.Endpoint, patience time.Duration, ok bool) {
+func (s *Search) Next() (e *rotation.Endpoint, patience time.Duration, ok bool) {
 	for !s.over {
 		patience = min(s.attempt, time.Until(s.deadline))
 		if e, ok = s.Choice.Next(); !ok || patience < s.enough()/4 {
 			break
 		}
-		if e.Record().Dialing.Add(1) <= s.maxDials {
+		if e.BeginDial(s.maxDials) {
 			return e, patience, true
 		}
-		e.Record().Dialing.Add(-1)
 		s.Failed = append(s.Failed, Failure{e, errDialLimit})
 	}
 	s.over = true
@@ -74,22 +73,22 @@ func (s *Search) Next() (e *balance.Endpoint, patience time.Duration, ok bool) {
 func (s *Search) enough() time.Duration { return min(s.attempt, s.total) / 2 }
 
 // Answered ends an attempt, and the search.
-func (s *Search) Answered(e *balance.Endpoint) {
-	e.Record().Dialing.Add(-1)
+func (s *Search) Answered(e *rotation.Endpoint) {
+	e.EndDial()
 	e.Answered(registry.TCP)
 	s.Choice.Reached(e)
 }
 
 // Abandoned ends an attempt for which nobody waits any more. The endpoint is not to blame.
-func (s *Search) Abandoned(e *balance.Endpoint, err error) {
-	e.Record().Dialing.Add(-1)
+func (s *Search) Abandoned(e *rotation.Endpoint, err error) {
+	e.EndDial()
 	s.Failed = append(s.Failed, Failure{e, err})
 }
 
 // Outrun ends an attempt, begun so long ago, because another endpoint has answered.
-func (s *Search) Outrun(e *balance.Endpoint, ago time.Duration) {
+func (s *Search) Outrun(e *rotation.Endpoint, ago time.Duration) {
 	if ago < engine.Stagger {
-		e.Record().Dialing.Add(-1)
+		e.EndDial()
 		return
 	}
 	s.Abandoned(e, errSilent)
@@ -98,8 +97,8 @@ func (s *Search) Outrun(e *balance.Endpoint, ago time.Duration) {
 
 // OutrunByName ends an attempt whose name has been looked up for so long, because another endpoint has answered. The
 // next clients do not wait for that name, either.
-func (s *Search) OutrunByName(e *balance.Endpoint, ago time.Duration) {
-	e.Record().Dialing.Add(-1)
+func (s *Search) OutrunByName(e *rotation.Endpoint, ago time.Duration) {
+	e.EndDial()
 	if ago >= engine.Stagger {
 		s.Choice.Unusable(e)
 	}
@@ -109,7 +108,7 @@ func (s *Search) OutrunByName(e *balance.Endpoint, ago time.Duration) {
 var errSilent = errors.New("silent, and another endpoint answered")
 
 // Missed ends an attempt that failed after so long.
-func (s *Search) Missed(e *balance.Endpoint, after time.Duration, err error) {
+func (s *Search) Missed(e *rotation.Endpoint, after time.Duration, err error) {
 	s.Abandoned(e, err)
 	switch why := (Failure{e, err}).reason(); {
 	case sockopt.IsShortage(err): // the next endpoint would fare no better
@@ -118,7 +117,7 @@ func (s *Search) Missed(e *balance.Endpoint, after time.Duration, err error) {
 		s.Choice.Unusable(e)
 	default: // an endpoint towards which no local port is left included: to look for one takes long, and the others have theirs
 		if isTimeout(err) && after < s.enough() {
-			e.Record().Failures.Add(1)
+			e.Missed()
 		} else {
 			s.Choice.Failed(e)
 		}

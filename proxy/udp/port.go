@@ -106,7 +106,7 @@ func (p *Port) Begin(s *Session, self interface{ Evict() }, owner *engine.Claim,
 func (p *Port) Ends(s *Session, closed bool) (why traffic.Reason, ends bool) {
 	owner := p.Owner.Load()
 	switch {
-	case closed && !owner.Lifetime.Over.Load():
+	case closed && !owner.Lifetime.IsOver():
 		return traffic.Shutdown, true // the port was closed under a service that goes on wanting it
 	case closed, owner.Rotation != s.Claim.Rotation:
 		return traffic.ServiceRemoved, true

@@ -10,8 +10,9 @@ import (
 	"golang.org/x/time/rate"
 
 	"kubeproxy/proxy/admit"
-	"kubeproxy/proxy/balance"
+	"kubeproxy/proxy/balance/rotation"
 	"kubeproxy/proxy/engine"
+	"kubeproxy/proxy/removal"
 	"kubeproxy/proxy/traffic"
 	"kubeproxy/registry"
 )
@@ -169,11 +170,11 @@ func TestWhichSessionsGoOnWhenTheirPortChanges(t *testing.T) {
 			return &engine.Claim{Rotation: f.owner.Rotation, Lifetime: f.owner.Lifetime, Terms: registry.Terms{SourceRanges: []netip.Prefix{netip.MustParsePrefix("198.51.100.0/24")}}}
 		}, "source_not_allowed"},
 		{"the port is another's", false, func(f *fixture) *engine.Claim {
-			return &engine.Claim{Rotation: new(balance.Rotation), Lifetime: new(balance.Lifetime)}
+			return &engine.Claim{Rotation: new(rotation.Rotation), Lifetime: new(removal.Lifetime)}
 		}, "service_removed"},
 		{"the proxy stops", true, func(f *fixture) *engine.Claim { return f.owner }, "shutdown"},
 		{"the service has left the port", true, func(f *fixture) *engine.Claim {
-			f.owner.Lifetime.End(balance.Removal{}, traffic.ServiceRemoved, 0)
+			f.owner.Lifetime.End(removal.Policy{}, traffic.ServiceRemoved, 0)
 			return f.owner
 		}, "service_removed"},
 	} {

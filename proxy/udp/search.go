@@ -8,7 +8,7 @@ import (
 	"github.com/golang/glog"
 
 	"kubeproxy/proxy/admit"
-	"kubeproxy/proxy/balance"
+	"kubeproxy/proxy/balance/rotation"
 	"kubeproxy/proxy/engine"
 	"kubeproxy/proxy/sockopt"
 	"kubeproxy/proxy/traffic"
@@ -19,11 +19,11 @@ import (
 // connects to it. Then it calls HandOver and Reached, or else Cannot, and asks again. When Next offers none, it calls GiveUp.
 
 // Next returns the endpoint to try now; false: there is none in time.
-func (s *Session) Next(now time.Duration) (*balance.Endpoint, bool) {
+func (s *Session) Next(now time.Duration) (*rotation.Endpoint, bool) {
 	for !s.over {
 		e, ok := s.choice.Next()
 		switch {
-		case !ok, s.choice.Offers > 1 && now >= s.until:
+		case !ok, s.choice.Offers() > 1 && now >= s.until:
 			return nil, false
 		case !e.Gone():
 			return e, true
@@ -33,7 +33,7 @@ func (s *Session) Next(now time.Duration) (*balance.Endpoint, bool) {
 }
 
 // IsRetry reports whether Next would offer another endpoint after one that would not do.
-func (s *Session) IsRetry() bool { return !s.over && s.choice.Offers > 0 }
+func (s *Session) IsRetry() bool { return !s.over && s.choice.Offers() > 0 }
 
 // LookUpPatience returns how long the session waits for the name of the endpoint that it was offered. While others are left,
 // it tries the next one as soon as TCP would.
@@ -45,7 +45,7 @@ func (s *Session) LookUpPatience() time.Duration {
 }
 
 // Cannot notes why an endpoint that was offered cannot be the session's.
-func (s *Session) Cannot(e *balance.Endpoint, err error) {
+func (s *Session) Cannot(e *rotation.Endpoint, err error) {
 	if v := glog.V(3); v {
 		v.Infof("%s: UDP client %v cannot have %v: %v", s.Claim.Key, s.Key.Client, e.Addr, err)
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/golang/glog"
 
 	"kubeproxy/proxy/admit"
-	"kubeproxy/proxy/balance"
+	"kubeproxy/proxy/balance/rotation"
 	"kubeproxy/proxy/engine"
 	"kubeproxy/proxy/proxyproto"
 	"kubeproxy/proxy/sockopt"
@@ -67,18 +67,18 @@ type Session struct {
 
 // A search is what a session knows of the endpoints that it was offered.
 type search struct {
-	choice            balance.Choice
+	choice            rotation.Choice
 	until             time.Duration      // when the search is over, by the clock of package monotonic
 	over              bool               // no endpoint would fare better
 	why               traffic.DropReason // why the endpoints tried so far won't do
 	attempts          int                // endpoints that were tried, ever
-	carried, previous *balance.Endpoint  // the last that carried the session, and the one before
+	carried, previous *rotation.Endpoint // the last that carried the session, and the one before
 	dialled           time.Duration      // how long it took until the first did
 }
 
 // A Visit is the time that a session spends with one endpoint, on one connected socket.
 type Visit struct {
-	Endpoint *balance.Endpoint
+	Endpoint *rotation.Endpoint
 	Began    time.Duration // by the clock of package monotonic
 	answered bool          // the endpoint has sent something
 	refused  bool          // it has refused a datagram

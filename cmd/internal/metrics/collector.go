@@ -11,8 +11,8 @@ import (
 	"kubeproxy/config"
 	"kubeproxy/internal/lograte"
 	"kubeproxy/proxy"
-	"kubeproxy/proxy/balance"
 	"kubeproxy/proxy/balance/checks"
+	"kubeproxy/proxy/balance/rotation"
 	"kubeproxy/proxy/kernel"
 	"kubeproxy/proxy/traffic"
 	"kubeproxy/registry"
@@ -34,9 +34,9 @@ type Node struct {
 		TurnTimes() traffic.TurnTimes
 		KernelPorts() []int // by kernel.Reason; nil: the kernel is to carry none
 	}
-	Rotations       func() []balance.RotationStatus // endpoints in numbers, in no order
-	Endpoints       func() []balance.EndpointStatus // nil for no series about endpoints
-	Checks          func() checks.Counts            // nil where endpoints are not checked
+	Rotations       func() []rotation.Status         // endpoints in numbers, in no order
+	Endpoints       func() []rotation.EndpointStatus // nil for no series about endpoints
+	Checks          func() checks.Counts             // nil where endpoints are not checked
 	FailedTakeovers func() uint64
 	Log             interface { // the connection log; nil if there is none
 		Written() uint64
@@ -163,7 +163,7 @@ func (c collector) Collect(metrics chan<- prometheus.Metric) {
 	out := sink(metrics)
 	c.collectConfig(out)
 	c.collectPorts(out)
-	rotations := make(map[registry.PortKey]balance.RotationStatus)
+	rotations := make(map[registry.PortKey]rotation.Status)
 	for _, r := range c.node.Rotations() {
 		rotations[r.Service] = r
 	}
@@ -310,13 +310,13 @@ func (s sink) carried(t traffic.Totals, service, port, protocol string) {
 	s.tellAny(kernelBegun, t.Carried, service, port, protocol)
 }
 
-func (s sink) rotation(r balance.RotationStatus) {
+func (s sink) rotation(r rotation.Status) {
 	service, port := r.Service.Name.Label(), registry.Label(r.Service.Port)
 	s.tell(endpoints, float64(r.Endpoints), service, port)
 	s.tellAny(failing, uint64(r.Failing), service, port)
 }
 
-func (s sink) endpoint(e balance.EndpointStatus) {
+func (s sink) endpoint(e rotation.EndpointStatus) {
 	service, port, addr := e.Service.Name.Label(), registry.Label(e.Service.Port), registry.Label(e.Addr.String())
 	s.tell(endpointActive, float64(e.Active), service, port, addr)
 	s.tell(endpointTotal, float64(e.Connections), service, port, addr)

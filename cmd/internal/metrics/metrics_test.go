@@ -21,8 +21,8 @@ import (
 
 	"kubeproxy/config"
 	"kubeproxy/proxy"
-	"kubeproxy/proxy/balance"
 	"kubeproxy/proxy/balance/checks"
+	"kubeproxy/proxy/balance/rotation"
 	"kubeproxy/proxy/kernel"
 	"kubeproxy/proxy/traffic"
 	"kubeproxy/registry"
@@ -37,8 +37,8 @@ type site struct {
 	ports     [2]proxy.PortCount
 	totals    []traffic.Totals
 	limits    []traffic.Limit
-	rotations []balance.RotationStatus
-	endpoints []balance.EndpointStatus
+	rotations []rotation.Status
+	endpoints []rotation.EndpointStatus
 	notReady  error
 }
 
@@ -67,9 +67,9 @@ func (s *site) watch() *Metrics {
 		Status:          func() config.Status { return s.status },
 		Pending:         func() config.Pending { return s.pending },
 		Proxier:         s,
-		Rotations:       func() []balance.RotationStatus { return s.rotations },
+		Rotations:       func() []rotation.Status { return s.rotations },
 		FailedTakeovers: func() uint64 { return 3 },
-		Endpoints:       func() []balance.EndpointStatus { return s.endpoints },
+		Endpoints:       func() []rotation.EndpointStatus { return s.endpoints },
 		Checks: func() checks.Counts {
 			return checks.Counts{Targets: 10, Failing: 2, Unknown: 1, Passed: 12, Failed: 13}
 		},
@@ -89,7 +89,7 @@ func busySite() *site {
 		pending: config.Pending{Services: 1, Endpoints: 2},
 		ports:   [2]proxy.PortCount{registry.TCP: {Open: 1, Waiting: 2, Refused: 1}, registry.UDP: {Unopened: 1}},
 		limits:  []traffic.Limit{{Name: "descriptors", Used: 3, Max: 1000}},
-		endpoints: []balance.EndpointStatus{{Service: key("web", ""), Addr: registry.Addr{IP: netip.MustParseAddrPort("10.1.2.3:80")},
+		endpoints: []rotation.EndpointStatus{{Service: key("web", ""), Addr: registry.Addr{IP: netip.MustParseAddrPort("10.1.2.3:80")},
 			Active: 1, Connections: 2, Failures: 3, DownUntil: time.Now().Add(time.Hour)}},
 	}
 	for _, protocol := range []registry.Protocol{registry.TCP, registry.UDP} {
@@ -105,7 +105,7 @@ func busySite() *site {
 			}
 		}
 		s.totals = append(s.totals, t)
-		s.rotations = append(s.rotations, balance.RotationStatus{Service: t.Service, Endpoints: 5, Failing: 2})
+		s.rotations = append(s.rotations, rotation.Status{Service: t.Service, Endpoints: 5, Failing: 2})
 	}
 	return s
 }
@@ -333,7 +333,7 @@ func BenchmarkScrape(b *testing.B) {
 			t.Ended[traffic.DialFailed], t.DialFailures = 7, 9
 		}
 		s.totals = append(s.totals, t)
-		s.rotations = append(s.rotations, balance.RotationStatus{Service: t.Service, Endpoints: 10})
+		s.rotations = append(s.rotations, rotation.Status{Service: t.Service, Endpoints: 10})
 		s.ports[registry.TCP].Open++
 	}
 	m := s.watch()

@@ -6,8 +6,8 @@ import (
 
 	"kubeproxy/config"
 	"kubeproxy/proxy"
-	"kubeproxy/proxy/balance"
 	"kubeproxy/proxy/balance/checks"
+	"kubeproxy/proxy/balance/rotation"
 	"kubeproxy/proxy/kernel"
 	"kubeproxy/proxy/traffic"
 	"kubeproxy/registry"
@@ -129,7 +129,7 @@ func (h *health) configz(settings map[string]string, limits []traffic.Limit, che
 			z.Sources[s.Name()] = newSourcez(st, time.Since(cmp.Or(st.Current, h.started)))
 		}
 	}
-	rotations := make(map[registry.PortKey]balance.RotationStatus)
+	rotations := make(map[registry.PortKey]rotation.Status)
 	for _, r := range h.balancer.RotationStatus() {
 		rotations[r.Service] = r
 	}
@@ -200,7 +200,7 @@ func newPortz(p proxy.PortStatus) portz {
 	return z
 }
 
-func newEndpointz(e balance.EndpointStatus) endpointz {
+func newEndpointz(e rotation.EndpointStatus) endpointz {
 	z := endpointz{Address: registry.Label(e.Addr.String()), Weight: e.Weight, Active: e.Active, Given: e.Connections, Failures: e.Failures}
 	if !e.FailingSince.IsZero() {
 		z.Since = e.FailingSince.UTC().Format(time.RFC3339)

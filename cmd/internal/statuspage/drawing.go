@@ -77,7 +77,7 @@ const (
 )
 
 // newTopology draws the ports and the endpoints of one rotation.
-func newTopology(ports []port, r rotation) topology {
+func newTopology(ports []port, r rotationView) topology {
 	shown := r.Endpoints[:min(len(r.Endpoints), maxDrawn)]
 	rows := max(len(shown), 1)
 	more := len(r.Endpoints) - len(shown) + r.More

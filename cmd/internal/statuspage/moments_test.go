@@ -11,7 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"kubeproxy/proxy/balance"
+	"kubeproxy/proxy/balance/rotation"
 	"kubeproxy/proxy/traffic"
 	"kubeproxy/registry"
 )
@@ -172,7 +172,7 @@ func TestALivePageNamesAFaultWithinThreeSeconds(t *testing.T) {
 		const before, within = 10*time.Second + period/3, 3 * time.Second
 		s := newSite(10)
 		key := s.ports[3].Owner
-		edit := func(endpoints []balance.EndpointStatus) {
+		edit := func(endpoints []rotation.EndpointStatus) {
 			s.mu.Lock()
 			defer s.mu.Unlock()
 			s.endpoints[key], s.totals[3].Ended[traffic.NoEndpoints] = endpoints, 1

@@ -13,7 +13,7 @@ import (
 
 	"kubeproxy/config"
 	"kubeproxy/proxy"
-	"kubeproxy/proxy/balance"
+	"kubeproxy/proxy/balance/rotation"
 	"kubeproxy/proxy/traffic"
 	"kubeproxy/registry"
 )
@@ -24,7 +24,7 @@ type site struct {
 	ports     []proxy.PortStatus
 	totals    []traffic.Totals
 	services  map[registry.Name]*registry.Service
-	endpoints map[registry.PortKey][]balance.EndpointStatus
+	endpoints map[registry.PortKey][]rotation.EndpointStatus
 	limits    []traffic.Limit
 	sources   []config.Source
 	live      error
@@ -42,11 +42,11 @@ func (s *site) EachTotals() iter.Seq[traffic.Totals] {
 }
 func (s *site) Service(name registry.Name) *registry.Service { return s.services[name] }
 func (s *site) Limits() []traffic.Limit                      { return s.limits }
-func (s *site) RotationStatus() (all []balance.RotationStatus) {
+func (s *site) RotationStatus() (all []rotation.Status) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for key, endpoints := range s.endpoints {
-		r := balance.RotationStatus{Service: key, Endpoints: len(endpoints)}
+		r := rotation.Status{Service: key, Endpoints: len(endpoints)}
 		for _, e := range endpoints {
 			if !e.FailingSince.IsZero() {
 				r.Failing++
@@ -57,7 +57,7 @@ func (s *site) RotationStatus() (all []balance.RotationStatus) {
 	}
 	return all
 }
-func (s *site) EndpointsOf(key registry.PortKey, most int) (first []balance.EndpointStatus, n, next int) {
+func (s *site) EndpointsOf(key registry.PortKey, most int) (first []rotation.EndpointStatus, n, next int) {
 	all := s.endpoints[key]
 	return all[:min(most, len(all))], len(all), 0
 }
@@ -82,7 +82,7 @@ func newSite(n int) *site {
 	now := time.Now()
 	s := &site{
 		services:  make(map[registry.Name]*registry.Service),
-		endpoints: make(map[registry.PortKey][]balance.EndpointStatus),
+		endpoints: make(map[registry.PortKey][]rotation.EndpointStatus),
 		limits:    []traffic.Limit{{Name: "connections", Used: 10, Max: 100}, {Name: "udp_sessions", Used: 0, Max: 100}},
 		sources: []config.Source{&fakeSource{"etcd", config.Status{
 			Ready: true, Connected: true, Since: now, Current: now, Heard: now, Revision: 42,
@@ -102,7 +102,7 @@ func (s *site) add(name registry.Name, number uint16) registry.PortKey {
 	s.ports = append(s.ports, proxy.PortStatus{Port: number, Owner: key})
 	s.totals = append(s.totals, traffic.Totals{Service: key, Active: 3, Sent: 1 << 40, Received: 1 << 30})
 	for i := range 2 {
-		s.endpoints[key] = append(s.endpoints[key], balance.EndpointStatus{Service: key, Addr: addr(i), Weight: 1, Active: 1, Connections: 5})
+		s.endpoints[key] = append(s.endpoints[key], rotation.EndpointStatus{Service: key, Addr: addr(i), Weight: 1, Active: 1, Connections: 5})
 	}
 	return key
 }

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"kubeproxy/proxy/balance"
+	"kubeproxy/proxy/balance/rotation"
 	"kubeproxy/proxy/traffic"
 	"kubeproxy/registry"
 )
@@ -128,7 +128,7 @@ func newPortRow(r *port, now time.Time) portRow {
 	return row
 }
 
-func failingOf(r balance.RotationStatus, now time.Time) (shown []failing, more int) {
+func failingOf(r rotation.Status, now time.Time) (shown []failing, more int) {
 	for _, e := range r.Examples[:min(len(r.Examples), maxFailing)] {
 		shown = append(shown, failing{registry.Label(e.Addr.String()), clock(e.FailingSince, now)})
 	}

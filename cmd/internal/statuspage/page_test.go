@@ -18,7 +18,7 @@ import (
 
 	"kubeproxy/config"
 	"kubeproxy/proxy"
-	"kubeproxy/proxy/balance"
+	"kubeproxy/proxy/balance/rotation"
 	"kubeproxy/proxy/traffic"
 	"kubeproxy/registry"
 )
@@ -387,7 +387,7 @@ func TestTextsFromOutsideAreInert(t *testing.T) {
 		key := s.add(registry.Name{Namespace: name, Name: name}, uint16(1000+i))
 		key.Port = text
 		s.ports[i].Owner, s.ports[i].Waiting, s.ports[i].Err = key, []registry.PortKey{key}, errors.New(text)
-		s.endpoints[key] = []balance.EndpointStatus{{Service: key, Addr: registry.Addr{Host: text}, FailingSince: time.Now()}, {Service: key, Addr: addr(1)}}
+		s.endpoints[key] = []rotation.EndpointStatus{{Service: key, Addr: registry.Addr{Host: text}, FailingSince: time.Now()}, {Service: key, Addr: addr(1)}}
 		s.endings.Record(traffic.Ending{Service: key, Endpoint: registry.Addr{Host: text}})
 		st := &s.sources[0].(*fakeSource).status
 		st.Rejections = append(st.Rejections, config.Rejection{Key: registry.SpecsPrefix + text, Reason: text})

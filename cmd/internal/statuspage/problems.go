@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"kubeproxy/proxy"
-	"kubeproxy/proxy/balance"
+	"kubeproxy/proxy/balance/rotation"
 	"kubeproxy/proxy/traffic"
 	"kubeproxy/registry"
 )
@@ -173,7 +173,7 @@ func oneOf(n int) string {
 }
 
 // untilTried says for how long the page goes on to name an endpoint that answers again.
-func untilTried(e balance.EndpointStatus) string {
+func untilTried(e rotation.EndpointStatus) string {
 	if e.Checked {
 		return ""
 	}

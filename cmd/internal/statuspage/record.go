@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"kubeproxy/config"
-	"kubeproxy/proxy/balance"
+	"kubeproxy/proxy/balance/rotation"
 	"kubeproxy/registry"
 )
 
@@ -165,7 +165,7 @@ type subset struct {
 	weights   []string // those that are not 1, as the annotation spells them
 }
 
-func newSubset(port string, first []balance.EndpointStatus, n int) subset {
+func newSubset(port string, first []rotation.EndpointStatus, n int) subset {
 	one := subset{Port: port, Endpoints: []string{}, More: n - len(first)}
 	for _, e := range first {
 		one.Endpoints = append(one.Endpoints, e.Addr.String())

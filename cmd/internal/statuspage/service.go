@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"kubeproxy/proxy/balance"
+	"kubeproxy/proxy/balance/rotation"
 	"kubeproxy/proxy/kernel"
 	"kubeproxy/proxy/traffic"
 	"kubeproxy/registry"
@@ -36,7 +36,7 @@ type serviceData struct {
 	InForce    string // the record, as the node understands it
 	Endpoints  string // the same of the endpoints
 	Refused    []refused
-	Rotations  []rotation
+	Rotations  []rotationView
 	Sparklines []sparkline
 	Reasons    []reasonRow
 	Endings    []endingRow
@@ -54,8 +54,8 @@ type servicePort struct {
 	rates
 }
 
-// A rotation is the endpoints of one port name.
-type rotation struct {
+// A rotationView is the endpoints of one port name, as they are shown.
+type rotationView struct {
 	Label     string
 	Endpoints []endpointRow
 	More      int
@@ -232,7 +232,7 @@ func (d *serviceData) addRotations(p *Page, s *snapshot, ports []port, speeds ma
 	var subsets []subset
 	for _, key := range rotationKeys(ports, d.Name) {
 		first, n, next := p.node.Balancer.EndpointsOf(key, maxEndpointRows)
-		one := rotation{Label: label(key), More: n - len(first)}
+		one := rotationView{Label: label(key), More: n - len(first)}
 		for i, e := range first {
 			one.Endpoints = append(one.Endpoints, newEndpointRow(e, inTurn && i == next && e.Weight > 0 && e.FailingSince.IsZero(), speeds[endpointKey{key.Port, e.Addr}], s.at))
 		}
@@ -244,7 +244,7 @@ func (d *serviceData) addRotations(p *Page, s *snapshot, ports []port, speeds ma
 	d.Endpoints = endpointsText(d.Name, subsets)
 }
 
-func newEndpointRow(e balance.EndpointStatus, next bool, speed rates, now time.Time) endpointRow {
+func newEndpointRow(e rotation.EndpointStatus, next bool, speed rates, now time.Time) endpointRow {
 	row := endpointRow{
 		Addr: registry.Label(e.Addr.String()), Weight: e.Weight, Next: next, Active: e.Active, Given: e.Connections, Failures: e.Failures, rates: speed,
 		State: "answers", Failing: !e.FailingSince.IsZero(),

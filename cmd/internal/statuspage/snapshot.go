@@ -7,7 +7,7 @@ import (
 
 	"kubeproxy/config"
 	"kubeproxy/proxy"
-	"kubeproxy/proxy/balance"
+	"kubeproxy/proxy/balance/rotation"
 	"kubeproxy/proxy/traffic"
 	"kubeproxy/registry"
 )
@@ -29,8 +29,8 @@ type Node struct {
 		Limits() []traffic.Limit
 	}
 	Balancer interface {
-		RotationStatus() []balance.RotationStatus
-		EndpointsOf(key registry.PortKey, most int) (first []balance.EndpointStatus, n, next int)
+		RotationStatus() []rotation.Status
+		EndpointsOf(key registry.PortKey, most int) (first []rotation.EndpointStatus, n, next int)
 		Algorithm(named registry.Balance) registry.Balance
 	}
 	Endings *Endings
@@ -65,7 +65,7 @@ type port struct {
 	label  string // of the owner; of the first who asks in vain
 	active int64
 	rates
-	rotation balance.RotationStatus
+	rotation rotation.Status
 
 	unserved bool // there are no endpoints, and clients came in vain
 	refused  bool // the newest record of the owner is not in force
@@ -91,7 +91,7 @@ func (p *Page) takeLocked(now time.Time) *snapshot {
 		s.active += c.active
 	}
 	status := p.node.Proxier.Status()
-	rotations := make(map[registry.PortKey]balance.RotationStatus, len(status))
+	rotations := make(map[registry.PortKey]rotation.Status, len(status))
 	for _, r := range p.node.Balancer.RotationStatus() {
 		rotations[r.Service] = r
 		s.endpoints += r.Endpoints

@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"kubeproxy/proxy/admit"
-	"kubeproxy/proxy/balance"
+	"kubeproxy/proxy/balance/rotation"
 	"kubeproxy/proxy/epoll/reactor"
 	"kubeproxy/proxy/epoll/socket"
 	"kubeproxy/proxy/udp"
@@ -138,7 +138,7 @@ func (u *Sessions) Search(t reactor.Token) {
 }
 
 // lookUp resolves the name of an endpoint beside the loop.
-func (u *Sessions) lookUp(f *session, e *balance.Endpoint) {
+func (u *Sessions) lookUp(f *session, e *rotation.Endpoint) {
 	f.looking = true
 	u.Searches.LookUp(registry.UDP, e, f.LookUpPatience(), func(addrs []netip.AddrPort, err error) {
 		if !f.Ended() {
@@ -151,7 +151,7 @@ func (u *Sessions) lookUp(f *session, e *balance.Endpoint) {
 
 // directAny makes e the endpoint of f, at the first of its addresses that can be, unless its name was not resolved, because
 // of err.
-func (u *Sessions) directAny(f *session, e *balance.Endpoint, addrs []netip.AddrPort, err error) {
+func (u *Sessions) directAny(f *session, e *rotation.Endpoint, addrs []netip.AddrPort, err error) {
 	for _, to := range addrs {
 		if err = u.direct(f, e, to); err == nil {
 			return
@@ -161,7 +161,7 @@ func (u *Sessions) directAny(f *session, e *balance.Endpoint, addrs []netip.Addr
 }
 
 // direct makes e, at an address of its, the endpoint of f, and sends it what waited.
-func (u *Sessions) direct(f *session, e *balance.Endpoint, to netip.AddrPort) error {
+func (u *Sessions) direct(f *session, e *rotation.Endpoint, to netip.AddrPort) error {
 	if f.Key.Loops(to, f.port.Number) {
 		return admit.ErrLoop
 	}

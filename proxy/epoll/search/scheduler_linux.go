@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"kubeproxy/proxy/admit"
-	"kubeproxy/proxy/balance"
+	"kubeproxy/proxy/balance/rotation"
 	"kubeproxy/proxy/engine"
 	"kubeproxy/proxy/epoll/reactor"
 	"kubeproxy/proxy/epoll/socket"
@@ -64,7 +64,7 @@ func (s *Scheduler) Due(yield func(reactor.Token) bool) {
 
 // LookUp waits for the name of an endpoint beside the loop, for so long at most, and then has the loop call found with its
 // addresses.
-func (s *Scheduler) LookUp(protocol registry.Protocol, of *balance.Endpoint, patience time.Duration, found func([]netip.AddrPort, error)) {
+func (s *Scheduler) LookUp(protocol registry.Protocol, of *rotation.Endpoint, patience time.Duration, found func([]netip.AddrPort, error)) {
 	s.Engine.Work.Go(func() {
 		ctx, cancel := context.WithTimeout(s.Engine.Ctx, patience)
 		defer cancel()

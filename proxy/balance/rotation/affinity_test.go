@@ -1,4 +1,4 @@
-package balance
+package rotation
 
 import (
 	"fmt"
@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"kubeproxy/proxy/balance/affinity"
+	"kubeproxy/proxy/removal"
 	"kubeproxy/registry"
 )
 
@@ -19,8 +20,7 @@ const affinityTimeout = 3 * time.Hour
 // A stickyPort is one port of a service that wants affinity, without any sockets.
 type stickyPort struct {
 	*served
-	lb *LoadBalancerRR
-	t  *testing.T
+	t *testing.T
 }
 
 // A served is a service on a port, as far as the choice of an endpoint is concerned.
@@ -28,7 +28,7 @@ type served struct {
 	rotation *Rotation
 	protocol registry.Protocol
 	affinity time.Duration
-	lifetime *Lifetime
+	lifetime *removal.Lifetime
 }
 
 func (s *served) choose(client netip.Addr) Choice {
@@ -36,10 +36,7 @@ func (s *served) choose(client netip.Addr) Choice {
 }
 
 func newStickyPort(t *testing.T, ns ...int) *stickyPort {
-	lb := NewLoadBalancerRR(false)
-	setEndpoints(lb, web, ns...)
-	key := registry.PortKey{Name: web}
-	return &stickyPort{lb: lb, t: t, served: &served{rotation: lb.Hold(key), affinity: affinityTimeout}}
+	return &stickyPort{t: t, served: &served{rotation: numbered(ns...), affinity: affinityTimeout}}
 }
 
 // person is a client that differs from the others by n.
@@ -106,9 +103,9 @@ func TestAffinityKeepsItsPromises(t *testing.T) {
 			s.given(a, next)
 		}},
 		{"after its endpoints have all gone and come back a service still has affinity", func(t *testing.T, s *stickyPort) { // kubernetes#25314
-			setEndpoints(s.lb, web)
+			setEndpoints(s.rotation)
 			s.given(a, 0)
-			setEndpoints(s.lb, web, 1, 2, 3)
+			setEndpoints(s.rotation, 1, 2, 3)
 			s.connects(b)
 			next := s.connects(a)
 			for range 3 {
@@ -140,14 +137,14 @@ func TestAffinityKeepsItsPromises(t *testing.T) {
 			}
 		}},
 		{"an endpoint that leaves is forgotten at once", func(t *testing.T, s *stickyPort) { // kubernetes#114018
-			setEndpoints(s.lb, web, 2, 3)
+			setEndpoints(s.rotation, 2, 3)
 			s.given(a, 2)
-			setEndpoints(s.lb, web, 1, 2, 3)
+			setEndpoints(s.rotation, 1, 2, 3)
 			s.given(a, 2)
 		}},
 		{"changes of other endpoints and of their order do not matter", func(t *testing.T, s *stickyPort) {
 			for _, ns := range [][]int{{3, 2, 1}, {2, 1}, {4, 5, 1}, {1}, {9, 8, 7, 1}} {
-				setEndpoints(s.lb, web, ns...)
+				setEndpoints(s.rotation, ns...)
 				s.given(a, 1)
 			}
 		}},
@@ -166,15 +163,15 @@ func TestAffinityKeepsItsPromises(t *testing.T) {
 			}
 			one.Failed(first)
 			one.Next()
-			one.Reached(one.last)
+			one.Reached(one.offered.last)
 			time.Sleep(affinityTimeout - time.Second)
 			other.Reached(second) // it was luckier, but the client has moved on
-			s.given(b, number(one.last))
+			s.given(b, number(one.offered.last))
 			other.Reached(second)
 			time.Sleep(affinityTimeout - time.Second)
 			other.Reached(second) // and makes nothing last
 			time.Sleep(time.Second)
-			if next := s.connects(b); next == number(one.last) {
+			if next := s.connects(b); next == number(one.offered.last) {
 				t.Errorf("given %d after its timeout", next)
 			}
 		}},
@@ -219,8 +216,8 @@ func TestARotationThatIsForgottenForgetsItsClients(t *testing.T) {
 	for n := range 100 {
 		s.connects(person(n))
 	}
-	setEndpoints(s.lb, web)
-	s.lb.Release(s.rotation)
+	setEndpoints(s.rotation)
+	s.rotation.Forget()
 	if got := rememberedBy(s.rotation, registry.TCP); got != 0 {
 		t.Errorf("%d clients are remembered", got)
 	}
@@ -229,7 +226,7 @@ func TestARotationThatIsForgottenForgetsItsClients(t *testing.T) {
 // Whatever happens, each client is given an endpoint or told that there is none, and what is remembered is bounded.
 func TestAffinityUnderChangeOfEverything(t *testing.T) {
 	s := newStickyPort(t, 1, 2, 3)
-	s.lb.affinities = affinity.NewTable[*Endpoint](30, 20)
+	s.rotation.rules.affinities = affinity.NewTable[*Endpoint](30, 20)
 	var working sync.WaitGroup
 	for seed := range uint64(4) {
 		working.Go(func() {
@@ -248,7 +245,7 @@ func TestAffinityUnderChangeOfEverything(t *testing.T) {
 		})
 	}
 	for i := range 500 {
-		setEndpoints(s.lb, web, [][]int{{1, 2, 3}, {2, 3}, {3, 1}, {}}[i%4]...)
+		setEndpoints(s.rotation, [][]int{{1, 2, 3}, {2, 3}, {3, 1}, {}}[i%4]...)
 	}
 	working.Wait()
 	if n := rememberedBy(s.rotation, registry.TCP); n > 20 {
@@ -258,9 +255,7 @@ func TestAffinityUnderChangeOfEverything(t *testing.T) {
 
 // A UDP port that nobody listens on says nothing of the TCP port of the same number.
 func TestHealthOverOneProtocolSaysNothingOfTheOther(t *testing.T) {
-	lb := NewLoadBalancerRR(false)
-	setEndpoints(lb, web, 1, 2)
-	r := lb.Hold(registry.PortKey{Name: web})
+	r := numbered(1, 2)
 	r.awake().endpoints[0].Failed(registry.UDP)
 	given := make(map[string]bool)
 	for _, protocol := range []registry.Protocol{registry.TCP, registry.UDP} {
@@ -282,10 +277,7 @@ func TestHealthOverOneProtocolSaysNothingOfTheOther(t *testing.T) {
 func BenchmarkChooseWithAffinity(b *testing.B) {
 	for _, clients := range []int{1, 10_000, 1 << 17} {
 		b.Run(fmt.Sprint("clients=", clients), func(b *testing.B) {
-			lb := NewLoadBalancerRR(false)
-			setEndpoints(lb, web, 1, 2, 3)
-			key := registry.PortKey{Name: web}
-			c := &served{rotation: lb.Hold(key), affinity: affinityTimeout}
+			c := &served{rotation: numbered(1, 2, 3), affinity: affinityTimeout}
 			b.ReportAllocs()
 			for i := 0; b.Loop(); i++ {
 				n := i % clients
@@ -299,7 +291,7 @@ func BenchmarkChooseWithAffinity(b *testing.B) {
 
 // rememberedBy counts the clients that a rotation remembers.
 func rememberedBy(r *Rotation, protocol registry.Protocol) (n int) {
-	for range r.balancer.affinities.All(&r.clients[protocol]) {
+	for range r.rules.affinities.All(&r.clients[protocol]) {
 		n++
 	}
 	return n

@@ -1,4 +1,4 @@
-package balance
+package rotation
 
 import (
 	"iter"
@@ -48,11 +48,4 @@ func (e *Endpoint) standing(protocol registry.Protocol) Standing {
 		return Doubtful
 	}
 	return Sound
-}
-
-// changed calls the hook of the balancer.
-func (r *Rotation) changed() {
-	if r.balancer.Changed != nil {
-		r.balancer.Changed(r)
-	}
 }

@@ -1,4 +1,4 @@
-package balance
+package rotation
 
 import (
 	"fmt"
@@ -36,13 +36,12 @@ func chosenBy(t *testing.T, r *Rotation, by registry.Balance, clients int) (ns [
 
 func TestClientsAreSpreadByTheirAddressesAlikeOnEveryNode(t *testing.T) {
 	const clients = 20000
-	one, other := NewLoadBalancerRR(true), NewLoadBalancerRR(true)
 	ns := numbers(10)
-	setEndpoints(one, web, ns...)
+	one := rotationBy(NewRules(true), addrs(ns...)...)
 	slices.Reverse(ns)
-	setEndpoints(other, web, ns...) // the order of a record does not matter
-	a := chosenBy(t, one.Hold(registry.PortKey{Name: web}), registry.SourceAddress, clients)
-	if b := chosenBy(t, other.Hold(registry.PortKey{Name: web}), registry.SourceAddress, clients); !slices.Equal(a, b) {
+	other := rotationBy(NewRules(true), addrs(ns...)...) // the order of a record does not matter
+	a := chosenBy(t, one, registry.SourceAddress, clients)
+	if b := chosenBy(t, other, registry.SourceAddress, clients); !slices.Equal(a, b) {
 		t.Error("two nodes give clients different endpoints")
 	}
 	for n, got := range share(a) {
@@ -63,13 +62,12 @@ func share(chosen []int) map[int]float64 {
 
 func TestAnEndpointThatLeavesMovesOnlyItsOwnClients(t *testing.T) {
 	const clients, endpoints = 50000, 1000
-	lb := NewLoadBalancerRR(false)
+	rules := NewRules(false)
 	ns := numbers(endpoints)
-	setEndpoints(lb, web, ns...)
-	r := lb.Hold(registry.PortKey{Name: web})
+	r := rotationBy(rules, addrs(ns...)...)
 	before := chosenBy(t, r, registry.SourceAddress, clients)
 	for _, gone := range []int{1, 500, endpoints} {
-		setEndpoints(lb, web, slices.Concat(ns[:gone-1], ns[gone:])...)
+		setEndpoints(r, slices.Concat(ns[:gone-1], ns[gone:])...)
 		moved := 0
 		for i, n := range chosenBy(t, r, registry.SourceAddress, clients) {
 			switch {
@@ -84,7 +82,7 @@ func TestAnEndpointThatLeavesMovesOnlyItsOwnClients(t *testing.T) {
 		if moved > clients*2/1000 {
 			t.Errorf("endpoint %d took %d of %d clients with it; want 0.2 %% at most", gone, moved, clients)
 		}
-		setEndpoints(lb, web, ns...)
+		setEndpoints(r, ns...)
 		if again := chosenBy(t, r, registry.SourceAddress, clients); !slices.Equal(again, before) {
 			t.Errorf("clients are elsewhere after endpoint %d came back", gone)
 		}
@@ -96,9 +94,7 @@ func TestOnlyClientsOfAnEjectedEndpointGoElsewhereAndAllNodesAgreeWhere(t *testi
 		const clients = 2000
 		var after [2][]int
 		for node := range after {
-			lb := NewLoadBalancerRR(true)
-			setEndpoints(lb, web, numbers(10)...)
-			r := lb.Hold(registry.PortKey{Name: web})
+			r := rotationBy(NewRules(true), addrs(numbers(10)...)...)
 			before := chosenBy(t, r, registry.SourceAddress, clients)
 			for _, e := range r.Endpoints() {
 				if n := number(e); n == 3 || n == 7 {
@@ -121,9 +117,8 @@ func TestOnlyClientsOfAnEjectedEndpointGoElsewhereAndAllNodesAgreeWhere(t *testi
 func TestEachAlgorithmOffersAllEndpointsOnceToAClientThatNoneServes(t *testing.T) {
 	for by := registry.RoundRobin; by <= registry.SourceAddress; by++ {
 		for _, n := range []int{1, 2, 10} {
-			lb := NewLoadBalancerRR(true)
-			setEndpoints(lb, web, numbers(n)...)
-			c := lb.Hold(registry.PortKey{Name: web}).ChooseFor(registry.TCP, person(1), &registry.Terms{Balance: by}, nil)
+			r := rotationBy(NewRules(true), addrs(numbers(n)...)...)
+			c := r.ChooseFor(registry.TCP, person(1), &registry.Terms{Balance: by}, nil)
 			var offered []int
 			for e, ok := c.Next(); ok; e, ok = c.Next() {
 				offered = append(offered, number(e))
@@ -137,10 +132,9 @@ func TestEachAlgorithmOffersAllEndpointsOnceToAClientThatNoneServes(t *testing.T
 }
 
 func TestTheDefaultAlgorithmIsThatOfServicesThatNameNone(t *testing.T) {
-	lb := NewLoadBalancerRR(false)
-	lb.Balance = registry.SourceAddress
-	setEndpoints(lb, web, numbers(10)...)
-	r := lb.Hold(registry.PortKey{Name: web})
+	rules := NewRules(false)
+	rules.Balance = registry.SourceAddress
+	r := rotationBy(rules, addrs(numbers(10)...)...)
 	if unsaid, source := chosenBy(t, r, registry.BalanceUnsaid, 100), chosenBy(t, r, registry.SourceAddress, 100); !slices.Equal(unsaid, source) {
 		t.Error("a service that names no algorithm does not get the default")
 	}
@@ -153,9 +147,7 @@ func TestTheDefaultAlgorithmIsThatOfServicesThatNameNone(t *testing.T) {
 // other, in 1 ms, and one of them in 20 ms. A tenth of the clients is half of what a fast endpoint can serve.
 func simulate(by registry.Balance) (p99 time.Duration) {
 	const clients = 20000
-	lb := NewLoadBalancerRR(false)
-	setEndpoints(lb, web, numbers(10)...)
-	r := lb.Hold(registry.PortKey{Name: web})
+	r := numbered(numbers(10)...)
 	random := rand.New(rand.NewPCG(1, 2))
 	free := make(map[*Endpoint]time.Duration)     // when it has served all that it was given
 	serves := make(map[*Endpoint][]time.Duration) // when each of those ends
@@ -195,9 +187,7 @@ func TestLeastConnectionsKeepsMostClientsFromASlowEndpoint(t *testing.T) {
 
 func TestLeastConnectionsPassesOverAnEjectedEndpointThatHasNone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		lb := NewLoadBalancerRR(false)
-		setEndpoints(lb, web, 1, 2)
-		r := lb.Hold(registry.PortKey{Name: web})
+		r := numbered(1, 2)
 		well, ejected := r.Endpoints()[0], r.Endpoints()[1]
 		well.Given()
 		ejected.Failed(registry.TCP)
@@ -211,9 +201,7 @@ func TestLeastConnectionsPassesOverAnEjectedEndpointThatHasNone(t *testing.T) {
 
 func TestNoAlgorithmAllocates(t *testing.T) {
 	for by := registry.RoundRobin; by <= registry.SourceAddress; by++ {
-		lb := NewLoadBalancerRR(false)
-		setEndpoints(lb, web, numbers(10)...)
-		r := lb.Hold(registry.PortKey{Name: web})
+		r := numbered(numbers(10)...)
 		terms, client := registry.Terms{Balance: by}, person(1)
 		if n := testing.AllocsPerRun(1000, func() {
 			c := r.ChooseFor(registry.TCP, client, &terms, nil)
@@ -228,9 +216,7 @@ func BenchmarkAlgorithms(b *testing.B) {
 	for by := registry.RoundRobin; by <= registry.SourceAddress; by++ {
 		for _, n := range []int{10, 100, 1000, 10000} {
 			b.Run(fmt.Sprintf("%v/endpoints=%d", by, n), func(b *testing.B) {
-				lb := NewLoadBalancerRR(false)
-				setEndpoints(lb, web, numbers(n)...)
-				r := lb.Hold(registry.PortKey{Name: web})
+				r := numbered(numbers(n)...)
 				terms := registry.Terms{Balance: by}
 				for _, e := range r.Endpoints() {
 					e.Given()

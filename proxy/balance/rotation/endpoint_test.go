@@ -1,4 +1,4 @@
-package balance
+package rotation
 
 import (
 	"os"
@@ -27,7 +27,7 @@ func TestEndpointHealthDoesNotDependOnTheTimeOfDay(t *testing.T) {
 			t.Errorf("the status says until %v, want a second from now, %v", got, time.Now())
 		}
 	})
-	files, err := filepath.Glob("../*/*.go")
+	files, err := filepath.Glob("../../*/*.go")
 	if err != nil || len(files) == 0 {
 		t.Fatal(files, err)
 	}
@@ -45,13 +45,11 @@ func TestEndpointHealthDoesNotDependOnTheTimeOfDay(t *testing.T) {
 // TestTheStatusTellsSinceWhenAnEndpointFails: from the first failure after it answered last, however often it is tried since.
 func TestTheStatusTellsSinceWhenAnEndpointFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := rotationIn(NewLoadBalancerRR(false), addr(1), addr(2), addr(3))
+		r := numbered(1, 2, 3)
 		e := r.awake().endpoints[1]
 		numbers := func() (failing int, examples []EndpointStatus) {
-			for _, s := range r.balancer.RotationStatus() {
-				failing, examples = failing+s.Failing, append(examples, s.Examples...)
-			}
-			return failing, examples
+			s := r.Status()
+			return s.Failing, s.Examples
 		}
 		if failing, _ := numbers(); failing != 0 || !e.Status().FailingSince.IsZero() {
 			t.Errorf("before its first client %d endpoints fail, one since %v", failing, e.Status().FailingSince)
@@ -82,28 +80,11 @@ func TestTheStatusTellsSinceWhenAnEndpointFails(t *testing.T) {
 
 // TestTheStatusOfManyEndpointsIsBounded: a record may list tens of thousands.
 func TestTheStatusOfManyEndpointsIsBounded(t *testing.T) {
-	var many []registry.Addr
-	for i := range 200 {
-		many = append(many, addr(i))
-	}
-	r := rotationIn(NewLoadBalancerRR(false), many...)
-	first, n, next := r.balancer.EndpointsOf(r.Key, 10)
-	if len(first) != 10 || n != 200 || next < 0 || next >= n || first[3].Addr != many[3] {
-		t.Errorf("of 200 endpoints %d are shown, of %d, next %d: %v", len(first), n, next, first)
-	}
-	for _, e := range r.awake().endpoints {
+	r := rotationOfSize(200)
+	for _, e := range r.Endpoints() {
 		e.Failed(registry.TCP)
 	}
-	if s := r.balancer.RotationStatus(); len(s) != 1 || s[0].Failing != 200 || len(s[0].Examples) != maxExamples {
+	if s := r.Status(); s.Endpoints != 200 || s.Failing != 200 || len(s.Examples) != maxExamples {
 		t.Errorf("of 200 endpoints that fail it shows %v", s)
 	}
-	if first, n, _ := r.balancer.EndpointsOf(registry.PortKey{}, 10); len(first) != 0 || n != 0 {
-		t.Errorf("a port without rotation has %d endpoints, %d shown", n, len(first))
-	}
-}
-
-// rotationIn gives a balancer a rotation.
-func rotationIn(lb *LoadBalancerRR, addrs ...registry.Addr) *Rotation {
-	lb.SetEndpoints(map[registry.Name]*registry.Endpoints{web: {Name: web, ByPort: []registry.PortAddrs{{Addrs: registry.NewAddrs(addrs...)}}}})
-	return lb.Hold(registry.PortKey{Name: web})
 }

@@ -1,4 +1,4 @@
-package balance
+package removal
 
 import (
 	"context"
@@ -11,13 +11,13 @@ import (
 )
 
 // A Lifetime is the time for which an endpoint is in its rotation, or a service on its port. A TCP
-// connection belongs to the two lifetimes that it began under, and a [Removal] says whether it
-// may outlive them. The rule knows no way back: an endpoint that is removed and put back, or a
-// service, has a new lifetime, and the connections of the old one go as they would have gone. A record
-// that merely changes begins no lifetime.
+// connection belongs to the two lifetimes that it began under, and a [Policy] says whether it
+// may outlive them. An endpoint or a service that is removed and put back has a new lifetime: the connections of
+// the old one go as they would have gone. A record that merely changes begins no lifetime. The zero value is a
+// lifetime that has begun. Any goroutine may call its methods.
 type Lifetime struct {
-	Over atomic.Bool
-	over atomic.Int64 // when it ended, by package monotonic
+	over  atomic.Bool
+	ended atomic.Int64 // when, by package monotonic
 
 	mu    sync.Mutex // guards the fields below
 	ctx   context.Context
@@ -25,11 +25,11 @@ type Lifetime struct {
 }
 
 // IsOver reports whether the endpoint or the service was removed. Of no lifetime, it was not.
-func (t *Lifetime) IsOver() bool { return t != nil && t.Over.Load() }
+func (t *Lifetime) IsOver() bool { return t != nil && t.over.Load() }
 
 // Context ends, with a cause, when the connections of the lifetime are to be closed: never where they may
-// go on. So there is nothing to do for each connection where nothing is to happen to it, and nothing is
-// made for each endpoint before somebody asks: a record may hold a hundred thousand.
+// go on. So there is nothing to do for each connection where nothing is to happen to it. The context is made by
+// the first call: a record may hold a hundred thousand endpoints.
 func (t *Lifetime) Context() context.Context {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -49,14 +49,14 @@ func (t *Lifetime) Ago() time.Duration {
 	if !t.IsOver() {
 		return 0
 	}
-	return max(1, monotonic.Now()-time.Duration(t.over.Load()))
+	return max(1, monotonic.Now()-time.Duration(t.ended.Load()))
 }
 
 // End notes that the endpoint or the service was removed so long ago, and sees to it that the connections of the
 // lifetime are told when their time is up.
-func (t *Lifetime) End(then Removal, why traffic.Reason, ago time.Duration) {
-	t.over.Store(int64(monotonic.Now() - ago))
-	t.Over.Store(true)
+func (t *Lifetime) End(then Policy, why traffic.Reason, ago time.Duration) {
+	t.ended.Store(int64(monotonic.Now() - ago))
+	t.over.Store(true)
 	switch {
 	case !then.Close:
 	case then.After > ago:
@@ -81,10 +81,10 @@ func ReasonOf(ctx context.Context) traffic.Reason {
 	return traffic.Shutdown
 }
 
-// A Removal says what becomes of a TCP connection when its endpoint leaves the service, or the service
+// A Policy says what becomes of a TCP connection when its endpoint leaves the service, or the service
 // leaves the port. The zero value lets it go on for as long as it likes. (A UDP session moves to
 // another endpoint, or ends with its service.)
-type Removal struct {
+type Policy struct {
 	Close bool          // close it
 	After time.Duration // so long after the removal
 }

@@ -1,7 +1,7 @@
-package balance
+package rotation
 
 import (
-	"sync/atomic"
+	"math"
 	"time"
 
 	"github.com/golang/glog"
@@ -9,36 +9,12 @@ import (
 	"kubeproxy/internal/monotonic"
 	"kubeproxy/proxy/balance/checks"
 	"kubeproxy/proxy/balance/health"
+	"kubeproxy/proxy/removal"
 	"kubeproxy/registry"
 )
 
-// An Endpoint is one address in one rotation. Later sets of the rotation keep it, and with it what
-// is known of it.
-type Endpoint struct {
-	Addr      registry.Addr
-	Rotation  *Rotation
-	forbidden bool                   // its address is not allowed
-	weight    atomic.Int32           // in the newest set that it is in; 0: no new client
-	at        atomic.Int32           // its position in the newest set that it is in
-	known     atomic.Pointer[record] // nil until there is any
-}
-
-// A record is all that happens to an endpoint.
-type record struct {
-	health   [2]health.Health // by Protocol: who refuses datagrams may well accept connections
-	gone     atomic.Bool      // no longer in the rotation: a UDP session looks at it on each datagram
-	Lifetime Lifetime         // in the rotation; for TCP connections
-
-	Dialing     atomic.Int64  // TCP dials under way
-	active      atomic.Int64  // connections and sessions now
-	connections atomic.Uint64 // and since it came
-	Failures    atomic.Uint64 // attempts that did not reach it; counted by failed
-
-	checks [2]atomic.Pointer[checks.Target] // by Protocol: nil where it is not checked; written under the rotation's mu
-}
-
-// Record returns what is known of the endpoint, for more to be added.
-func (e *Endpoint) Record() *record {
+// record returns what is known of the endpoint, for more to be added.
+func (e *Endpoint) record() *record {
 	if x := e.known.Load(); x != nil {
 		return x
 	}
@@ -60,18 +36,37 @@ func (e *Endpoint) healthOf(protocol registry.Protocol) *health.Health {
 	return nil
 }
 
+// Lifetime is the time for which the endpoint is in its rotation; for TCP connections.
+func (e *Endpoint) Lifetime() *removal.Lifetime { return &e.record().lifetime }
+
+// BeginDial notes that a TCP dial of the endpoint begins, and reports whether it may: at most most are under way at a time.
+func (e *Endpoint) BeginDial(most int64) bool {
+	x := e.record()
+	if x.dialing.Add(1) <= most {
+		return true
+	}
+	x.dialing.Add(-1)
+	return false
+}
+
+// EndDial notes that a dial which was allowed has ended.
+func (e *Endpoint) EndDial() { e.record().dialing.Add(-1) }
+
+// Missed counts an attempt that did not reach the endpoint, and does not hold it against it.
+func (e *Endpoint) Missed() { e.record().failures.Add(1) }
+
 // Given notes that the endpoint was given a connection or a session.
 func (e *Endpoint) Given() {
-	x := e.Record()
+	x := e.record()
 	x.active.Add(1)
 	x.connections.Add(1)
 }
 
 // Joined notes that a connection or session of the endpoint was adopted: a predecessor has counted it as given.
-func (e *Endpoint) Joined() { e.Record().active.Add(1) }
+func (e *Endpoint) Joined() { e.record().active.Add(1) }
 
 // Left notes that one of those has ended, or has moved to another endpoint.
-func (e *Endpoint) Left() { e.Record().active.Add(-1) }
+func (e *Endpoint) Left() { e.record().active.Add(-1) }
 
 // down reports whether the endpoint is being passed over just now.
 func (e *Endpoint) down(protocol registry.Protocol) bool {
@@ -81,7 +76,7 @@ func (e *Endpoint) down(protocol registry.Protocol) bool {
 
 // setAside ejects the endpoint for a while, through no fault of its own.
 func (e *Endpoint) setAside(protocol registry.Protocol) {
-	e.Record().health[protocol].SetAside()
+	e.record().health[protocol].SetAside()
 	e.follow(protocol)
 }
 
@@ -116,24 +111,17 @@ func (e *Endpoint) passesOver(protocol registry.Protocol) bool {
 	return x != nil && x.health[protocol].PassesOver(protocol)
 }
 
-// An outage is what a log line about the health of an endpoint is about: where it fails, or answers again.
-type outage struct {
-	endpoint *Endpoint
-	protocol registry.Protocol
-	over     bool
-}
-
 // Failed notes that the endpoint refused or stayed silent.
 func (e *Endpoint) Failed(protocol registry.Protocol) {
-	x := e.Record()
-	x.Failures.Add(1)
+	x := e.record()
+	x.failures.Add(1)
 	changed, first := x.health[protocol].Failed()
 	if !changed {
 		return
 	}
 	e.follow(protocol)
 	if first {
-		if note, ok := e.Rotation.balancer.outages.Allow(outage{e, protocol, false}); ok {
+		if note, ok := e.Rotation.rules.outages.Allow(outage{e, protocol, false}); ok {
 			glog.Warningf("%s: endpoint %s does not answer over %s; passing it over until it does%s", e.Rotation.Key, e.Addr, protocol, note)
 		} else if v := glog.V(3); v {
 			v.Infof("%s: endpoint %s does not answer over %s", e.Rotation.Key, e.Addr, protocol)
@@ -143,13 +131,38 @@ func (e *Endpoint) Failed(protocol registry.Protocol) {
 
 // Answered notes that the endpoint is well.
 func (e *Endpoint) Answered(protocol registry.Protocol) {
-	if !e.Record().health[protocol].Answered() {
+	if !e.record().health[protocol].Answered() {
 		return
 	}
 	e.follow(protocol)
-	if note, ok := e.Rotation.balancer.outages.Allow(outage{e, protocol, true}); ok {
+	if note, ok := e.Rotation.rules.outages.Allow(outage{e, protocol, true}); ok {
 		glog.Infof("%s: endpoint %s answers again over %s%s", e.Rotation.Key, e.Addr, protocol, note)
 	} else if v := glog.V(3); v {
 		v.Infof("%s: endpoint %s answers again over %s", e.Rotation.Key, e.Addr, protocol)
 	}
+}
+
+// checkState returns what checks over a protocol have found; the zero value where there are none.
+func (e *Endpoint) checkState(protocol registry.Protocol) (s checks.State) {
+	if x := e.known.Load(); x != nil {
+		if t := x.checks[protocol].Load(); t != nil {
+			s = t.State()
+		}
+	}
+	return s
+}
+
+// load is how many clients of this node the endpoint has, those included that are connecting to it. An ejected one has most.
+func (e *Endpoint) load(protocol registry.Protocol) int64 {
+	x := e.known.Load()
+	switch {
+	case e.isExcluded():
+		return math.MaxInt64
+	case x == nil:
+		return 0
+	}
+	if until := e.returns(protocol); until != 0 && monotonic.Now() < until {
+		return math.MaxInt64
+	}
+	return x.active.Load() + x.dialing.Load()
 }

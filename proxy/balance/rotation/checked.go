@@ -1,45 +1,16 @@
-package balance
+package rotation
 
-import (
-	"kubeproxy/proxy/balance/checks"
-	"kubeproxy/registry"
-)
+import "kubeproxy/registry"
 
 // How endpoints of a rotation are checked while no client comes. A rotation that is checked does not sleep.
 
-// SetService has the endpoints of a service checked as it wants, over the protocols of its ports; nil is a service that is gone. The
-// Proxier calls it when it has edited the claims of the service.
-func (lb *LoadBalancerRR) SetService(name registry.Name, service *registry.Service) {
-	if lb.Checker == nil {
-		return
-	}
-	lb.mu.Lock()
-	defer lb.mu.Unlock()
-	for _, r := range lb.services[name] {
-		var wanted [2]*registry.Terms
-		if service != nil {
-			for _, p := range service.Ports {
-				if p.Name == r.Key.Port {
-					wanted[p.Protocol] = &service.Terms
-				}
-			}
-		}
-		r.setChecks(wanted)
-	}
-}
-
-// A check is how the endpoints of a rotation are checked over one protocol.
-type check struct {
-	key checks.Key // of all targets, but for the address
-	on  bool
-}
-
-// setChecks has the endpoints checked as the terms of the service say, over each protocol; nil: not.
-func (r *Rotation) setChecks(wanted [2]*registry.Terms) {
+// SetChecks has the endpoints checked as the terms of the service say, over each protocol; nil: not. The
+// balancer calls it for one rotation at a time.
+func (r *Rotation) SetChecks(wanted [2]*registry.Terms) {
 	var are [2]check
 	for protocol, w := range wanted {
 		if w != nil {
-			are[protocol].key, are[protocol].on = r.balancer.Checker.Wants(registry.Protocol(protocol), w)
+			are[protocol].key, are[protocol].on = r.rules.Checker.Wants(registry.Protocol(protocol), w)
 		}
 	}
 	r.mu.Lock()
@@ -76,12 +47,12 @@ func (r *Rotation) watchLocked(e *Endpoint) {
 		if !c.on || e.forbidden {
 			continue
 		}
-		x := e.Record()
+		x := e.record()
 		if x.checks[protocol].Load() != nil {
 			continue
 		}
 		c.key.Addr = e.Addr
-		x.checks[protocol].Store(r.balancer.Checker.Watch(c.key, e))
+		x.checks[protocol].Store(r.rules.Checker.Watch(c.key, e))
 	}
 }
 
@@ -93,7 +64,7 @@ func (r *Rotation) unwatchLocked(e *Endpoint) {
 	}
 	for protocol := range x.checks {
 		if t := x.checks[protocol].Swap(nil); t != nil {
-			r.balancer.Checker.Unwatch(t, e)
+			r.rules.Checker.Unwatch(t, e)
 			e.Checked(registry.Protocol(protocol), true)
 		}
 	}
@@ -101,19 +72,9 @@ func (r *Rotation) unwatchLocked(e *Endpoint) {
 
 // Checked notes what checks of the endpoint have found. Only the checker and the rotation call it.
 func (e *Endpoint) Checked(protocol registry.Protocol, passes bool) {
-	e.Record().health[protocol].Checked(passes, e.Rotation.balancer.Checker.SlowStart)
+	e.record().health[protocol].Checked(passes, e.Rotation.rules.Checker.SlowStart)
 	e.follow(protocol)
 }
 
 // Noted notes that a check of the endpoint has another result than the one before. Only the checker calls it.
 func (e *Endpoint) Noted(registry.Protocol) { e.Rotation.changed() }
-
-// checkState returns what checks over a protocol have found; the zero value where there are none.
-func (e *Endpoint) checkState(protocol registry.Protocol) (s checks.State) {
-	if x := e.known.Load(); x != nil {
-		if t := x.checks[protocol].Load(); t != nil {
-			s = t.State()
-		}
-	}
-	return s
-}

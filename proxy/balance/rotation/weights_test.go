@@ -1,4 +1,4 @@
-package balance
+package rotation
 
 import (
 	"fmt"
@@ -8,28 +8,33 @@ import (
 	"kubeproxy/registry"
 )
 
-// setWeights tells of a service whose endpoints are numbered from 1, and have these weights.
-func setWeights(t *testing.T, lb *LoadBalancerRR, weights ...int) {
+// setWeights makes the endpoints of a rotation those that are numbered from 1, and have these weights.
+func setWeights(t *testing.T, r *Rotation, weights ...int) {
 	t.Helper()
-	byPort := []registry.PortAddrs{{Addrs: registry.NewAddrs(addrs(numbers(len(weights))...)...)}}
+	all := addrs(numbers(len(weights))...)
 	annotation := ""
-	for i, a := range addrs(numbers(len(weights))...) {
+	for i, a := range all {
 		annotation += fmt.Sprintf(",%s=%d", a.IP.Addr(), weights[i])
 	}
 	parsed, err := registry.ParseWeights(annotation[1:])
 	if err != nil {
 		t.Fatal(err)
 	}
-	lb.SetEndpoints(map[registry.Name]*registry.Endpoints{web: {Name: web, ByPort: byPort, Weights: parsed}})
-	lb.LetGo()
+	r.Replace(registry.NewAddrs(all...), parsed)
+}
+
+// weighted makes a rotation of endpoints with weights.
+func weighted(t *testing.T, weights ...int) *Rotation {
+	t.Helper()
+	r := numbered()
+	setWeights(t, r, weights...)
+	return r
 }
 
 func TestClientsAreSpreadByWeight(t *testing.T) {
 	const clients = 20_000
 	for by := registry.RoundRobin; by <= registry.SourceAddress; by++ {
-		lb := NewLoadBalancerRR(true)
-		setWeights(t, lb, 1, 2, 0, 5, 2)
-		of := share(chosenBy(t, lb.Hold(registry.PortKey{Name: web}), by, clients))
+		of := share(chosenBy(t, weighted(t, 1, 2, 0, 5, 2), by, clients))
 		tolerance := 0.25
 		if by == registry.RoundRobin {
 			tolerance = 0
@@ -44,9 +49,7 @@ func TestClientsAreSpreadByWeight(t *testing.T) {
 
 // A weight counts for the load, too: an endpoint of weight 3 has three times the clients of one of weight 1 when both are busy.
 func TestLeastConnectionsFillsEndpointsInProportionToTheirWeights(t *testing.T) {
-	lb := NewLoadBalancerRR(false)
-	setWeights(t, lb, 1, 3)
-	r := lb.Hold(registry.PortKey{Name: web})
+	r := weighted(t, 1, 3)
 	for range 4000 { // who all stay
 		c := r.ChooseFor(registry.TCP, person(1), &registry.Terms{Balance: registry.LeastConnections}, nil)
 		e, _ := c.Next()
@@ -58,34 +61,32 @@ func TestLeastConnectionsFillsEndpointsInProportionToTheirWeights(t *testing.T) 
 }
 
 func TestTheStatusOfAnEndpointHasItsWeightBeforeAClientComesAndAfter(t *testing.T) {
-	lb := NewLoadBalancerRR(false)
+	r := weighted(t, 1, 5, 0)
 	weights := func(when string, want ...int) {
 		t.Helper()
 		var got []int
-		for _, s := range lb.Status() {
+		each, _, _ := r.EndpointStatus()
+		for s := range each {
 			got = append(got, s.Weight)
 		}
 		if !slices.Equal(got, want) {
 			t.Errorf("%s the weights are %v; want %v", when, got, want)
 		}
 	}
-	setWeights(t, lb, 1, 5, 0)
 	weights("before a client comes", 1, 5, 0)
-	c := lb.Hold(registry.PortKey{Name: web}).ChooseFor(registry.TCP, person(1), &registry.Terms{}, nil)
+	c := r.ChooseFor(registry.TCP, person(1), &registry.Terms{}, nil)
 	c.Next()
 	weights("after that", 1, 5, 0)
-	setWeights(t, lb, 2, 1, 1)
+	setWeights(t, r, 2, 1, 1)
 	weights("after a change", 2, 1, 1)
 }
 
 func TestAnEndpointOfWeightZeroGetsNoNewClient(t *testing.T) {
 	for by := registry.RoundRobin; by <= registry.SourceAddress; by++ {
-		lb := NewLoadBalancerRR(false)
-		setWeights(t, lb, 1, 1, 1)
-		r := lb.Hold(registry.PortKey{Name: web})
+		r := weighted(t, 1, 1, 1)
 		chosenBy(t, r, by, 30)
 		kept := r.Endpoints()[1]
-		setWeights(t, lb, 1, 0, 1)
+		setWeights(t, r, 1, 0, 1)
 		if r.Endpoints()[1] != kept || kept.Gone() {
 			t.Errorf("%v: the endpoint is another, or gone: its connections would end", by)
 		}
@@ -100,7 +101,7 @@ func TestAnEndpointOfWeightZeroGetsNoNewClient(t *testing.T) {
 		if n := share(chosenBy(t, r, by, 300))[2]; n != 0 {
 			t.Errorf("%v: when the others fail it has %.2f of the clients", by, n)
 		}
-		setWeights(t, lb, 1, 1, 1)
+		setWeights(t, r, 1, 1, 1)
 		if n := share(chosenBy(t, r, by, 300))[2]; n == 0 {
 			t.Errorf("%v: it has no client after its weight is back", by)
 		}
@@ -108,9 +109,7 @@ func TestAnEndpointOfWeightZeroGetsNoNewClient(t *testing.T) {
 }
 
 func TestAClientDoesNotReturnToAnEndpointOfWeightZero(t *testing.T) {
-	lb := NewLoadBalancerRR(false)
-	setWeights(t, lb, 1, 1)
-	r := lb.Hold(registry.PortKey{Name: web})
+	r := weighted(t, 1, 1)
 	ask := func() *Endpoint {
 		c := r.ChooseFor(registry.TCP, person(1), &registry.Terms{Affinity: registry.AffinityClientIP, AffinityTimeout: affinityTimeout}, nil)
 		e, _ := c.Next()
@@ -120,7 +119,7 @@ func TestAClientDoesNotReturnToAnEndpointOfWeightZero(t *testing.T) {
 	had := ask()
 	weights := []int{1, 1}
 	weights[had.at.Load()] = 0
-	setWeights(t, lb, weights...)
+	setWeights(t, r, weights...)
 	if ask() == had {
 		t.Error("it does")
 	}
@@ -128,9 +127,7 @@ func TestAClientDoesNotReturnToAnEndpointOfWeightZero(t *testing.T) {
 
 func TestAServiceWhoseEndpointsAllHaveWeightZeroOffersNone(t *testing.T) {
 	for by := registry.RoundRobin; by <= registry.SourceAddress; by++ {
-		lb := NewLoadBalancerRR(false)
-		setWeights(t, lb, 0, 0)
-		c := lb.Hold(registry.PortKey{Name: web}).ChooseFor(registry.TCP, person(1), &registry.Terms{Balance: by}, nil)
+		c := weighted(t, 0, 0).ChooseFor(registry.TCP, person(1), &registry.Terms{Balance: by}, nil)
 		if e, ok := c.Next(); ok {
 			t.Errorf("%v: a client was offered %v", by, e.Addr)
 		}
@@ -139,9 +136,7 @@ func TestAServiceWhoseEndpointsAllHaveWeightZeroOffersNone(t *testing.T) {
 
 func TestNoAlgorithmAllocatesWithWeights(t *testing.T) {
 	for by := registry.RoundRobin; by <= registry.SourceAddress; by++ {
-		lb := NewLoadBalancerRR(false)
-		setWeights(t, lb, 1, 2, 3, 4, 5)
-		r := lb.Hold(registry.PortKey{Name: web})
+		r := weighted(t, 1, 2, 3, 4, 5)
 		terms, client := registry.Terms{Balance: by}, person(1)
 		if n := testing.AllocsPerRun(1000, func() {
 			c := r.ChooseFor(registry.TCP, client, &terms, nil)
@@ -156,11 +151,10 @@ func BenchmarkWeights(b *testing.B) {
 	for by := registry.RoundRobin; by <= registry.SourceAddress; by++ {
 		for _, n := range []int{10, 1000} {
 			b.Run(fmt.Sprintf("%v/endpoints=%d", by, n), func(b *testing.B) {
-				lb := NewLoadBalancerRR(false)
+				r := numbered()
 				all := addrs(numbers(n)...)
 				weights := registry.Weights(fmt.Sprintf("%s=3", all[0].IP.Addr()))
-				lb.SetEndpoints(map[registry.Name]*registry.Endpoints{web: {Name: web, ByPort: []registry.PortAddrs{{Addrs: registry.NewAddrs(all...)}}, Weights: weights}})
-				r := lb.Hold(registry.PortKey{Name: web})
+				r.Replace(registry.NewAddrs(all...), weights)
 				terms, client := registry.Terms{Balance: by}, person(1)
 				b.ReportAllocs()
 				for b.Loop() {
@@ -174,9 +168,7 @@ func BenchmarkWeights(b *testing.B) {
 
 // Who gives clients to endpoints in place of the proxy does not know of weights.
 func TestTheStandingOfAnEndpointTellsOfItsWeight(t *testing.T) {
-	lb := NewLoadBalancerRR(false)
-	setWeights(t, lb, 1, 0, 5)
-	r := lb.Hold(registry.PortKey{Name: web})
+	r := weighted(t, 1, 0, 5)
 	r.Endpoints() // which wakes them up
 	var got []Standing
 	for _, standing := range r.Standings(registry.TCP) {

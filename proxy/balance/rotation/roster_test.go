@@ -1,4 +1,4 @@
-package balance
+package rotation
 
 import (
 	"fmt"
@@ -11,17 +11,10 @@ import (
 
 	"kubeproxy/internal/monotonic"
 	"kubeproxy/proxy/balance/health"
+	"kubeproxy/proxy/removal"
 	"kubeproxy/proxy/traffic"
 	"kubeproxy/registry"
 )
-
-// rotationOf makes a rotation of endpoints that begins with the first.
-func rotationOf(addrs ...registry.Addr) *Rotation {
-	r := &Rotation{Key: registry.PortKey{Name: web}, balancer: NewLoadBalancerRR(false)}
-	r.set.Store(new(endpointSet))
-	r.replace(registry.NewAddrs(addrs...), "", false, Removal{})
-	return r
-}
 
 // rotationOfSize makes a rotation of n endpoints.
 func rotationOfSize(n int) *Rotation {
@@ -105,14 +98,13 @@ func TestAClientIsOfferedSixteenEndpointsAndTheNextClientOthers(t *testing.T) {
 }
 
 func TestEndpointsThatAreNotAllowedCostAClientNothing(t *testing.T) {
-	lb := NewLoadBalancerRR(false)
-	lb.Allowed = []netip.Prefix{netip.MustParsePrefix("10.0.0.7/32")}
+	rules := NewRules(false)
+	rules.Allowed = []netip.Prefix{netip.MustParsePrefix("10.0.0.7/32")}
 	ns := make([]int, 60_000)
 	for i := range ns {
 		ns[i] = i
 	}
-	setEndpoints(lb, web, ns...)
-	r := lb.Hold(registry.PortKey{Name: web})
+	r := rotationBy(rules, addrs(ns...)...)
 	for range 100 {
 		if got := offeredTo(r, registry.TCP); len(got) != 1 || number(got[0]) != 7 {
 			t.Fatalf("a client was offered %d endpoints, want the one that is allowed", len(got))
@@ -123,7 +115,7 @@ func TestEndpointsThatAreNotAllowedCostAClientNothing(t *testing.T) {
 		t.Errorf("100 clients had %d endpoints considered", got)
 	}
 
-	setEndpoints(lb, web, ns[100:]...) // all are refused: one is offered, and says why
+	setEndpoints(r, ns[100:]...) // all are refused: one is offered, and says why
 	if got := offeredTo(r, registry.TCP); len(got) != 1 || !got[0].forbidden {
 		t.Errorf("of endpoints that are not allowed a client was offered %d, want one", len(got))
 	}
@@ -139,7 +131,7 @@ func TestAnEndpointThatIsUnusableReturnsAndKeepsItsHealth(t *testing.T) {
 		if got := chosen(t, r, 4); slices.Contains(got, number(e)) {
 			t.Errorf("got %v although %d cannot be used", got, number(e))
 		}
-		if e.down(registry.TCP) || e.Record().Failures.Load() != 0 {
+		if e.down(registry.TCP) || e.record().failures.Load() != 0 {
 			t.Error("it is blamed")
 		}
 		time.Sleep(health.AsideFor)
@@ -151,12 +143,11 @@ func TestAnEndpointThatIsUnusableReturnsAndKeepsItsHealth(t *testing.T) {
 
 // TestAChoiceGoesOnWithTheEndpointsOfTheMoment: those that were removed meanwhile are not tried any more, and those that came are.
 func TestAChoiceGoesOnWithTheEndpointsOfTheMoment(t *testing.T) {
-	lb := NewLoadBalancerRR(false)
-	setEndpoints(lb, web, 1, 2, 3)
-	c := lb.Hold(registry.PortKey{Name: web}).Choose(registry.TCP)
+	r := numbered(1, 2, 3)
+	c := r.Choose(registry.TCP)
 	e, _ := c.Next()
 	c.Failed(e)
-	setEndpoints(lb, web, 1, 4)
+	setEndpoints(r, 1, 4)
 	var got []int
 	for e, ok := c.Next(); ok; e, ok = c.Next() {
 		got = append(got, number(e))
@@ -165,7 +156,7 @@ func TestAChoiceGoesOnWithTheEndpointsOfTheMoment(t *testing.T) {
 	if !slices.Equal(got, []int{4}) {
 		t.Errorf("after 1 it was offered %v, want 4", got)
 	}
-	setEndpoints(lb, web)
+	setEndpoints(r)
 	if e, ok := c.Next(); ok {
 		t.Errorf("it was offered %d although the record is gone", number(e))
 	}
@@ -174,12 +165,12 @@ func TestAChoiceGoesOnWithTheEndpointsOfTheMoment(t *testing.T) {
 // TestAChoiceEndsWithTheServiceItIsFor: a client of a service that has left its port is offered nothing more.
 func TestAChoiceEndsWithTheServiceItIsFor(t *testing.T) {
 	s := newStickyPort(t, 1, 2, 3)
-	s.affinity, s.lifetime = 0, new(Lifetime)
+	s.affinity, s.lifetime = 0, new(removal.Lifetime)
 	c := s.choose(person(1))
 	if _, ok := c.Next(); !ok {
 		t.Fatal("nothing was offered")
 	}
-	s.lifetime.End(Removal{}, traffic.ServiceRemoved, 0)
+	s.lifetime.End(removal.Policy{}, traffic.ServiceRemoved, 0)
 	if e, ok := c.Next(); ok {
 		t.Errorf("it was offered %d", number(e))
 	}

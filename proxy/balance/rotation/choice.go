@@ -1,0 +1,166 @@
+package rotation
+
+import (
+	"net/netip"
+	"time"
+
+	"kubeproxy/proxy/balance/affinity"
+	"kubeproxy/proxy/balance/choosing"
+	"kubeproxy/proxy/removal"
+	"kubeproxy/registry"
+)
+
+// A Choice offers one client the endpoints of a rotation, at most MaxOffers of them and each at most once: the next one
+// if the one before did not answer. When the endpoints change meanwhile it goes on with the new ones. It offers
+// none any more when the service has left its port.
+//
+// An offer costs the same however many endpoints there are, and however many of them are ejected. An
+// ejected one is offered only when all that are ready were: then the one that returns first.
+type Choice struct {
+	rotation *Rotation
+	set      *endpointSet
+	protocol registry.Protocol           // whose health counts
+	balance  registry.Balance            // the algorithm; unsaid: round robin
+	client   uint64                      // the hash of the client's address, if the algorithm is SourceAddress
+	Lifetime *removal.Lifetime           // of the service on its port; nil when it does not matter
+	sticky   *affinity.Client[*Endpoint] // the client, if its service wants affinity
+	drawn    *Endpoint                   // the draw that choose made for a client without affinity, until it is used
+	offered  offers
+}
+
+// Choose begins the choice of an endpoint for one client, whoever it is, by round robin: a snapshot, and one atomic add.
+// The first client of a set has it awoken.
+func (r *Rotation) Choose(protocol registry.Protocol) Choice {
+	c := Choice{rotation: r, set: r.awake(), protocol: protocol}
+	c.drawn = c.draw()
+	return c
+}
+
+// ChooseFor begins the choice of an endpoint for a client, on the terms of its service. The choice ends with the lifetime of the
+// service on its port.
+func (r *Rotation) ChooseFor(protocol registry.Protocol, client netip.Addr, terms *registry.Terms, of *removal.Lifetime) (c Choice) {
+	c.begin(r, protocol, client, terms, of)
+	if c.sticky == nil { // else it is a matter of what is remembered
+		c.drawn = c.draw()
+	}
+	return c
+}
+
+// begin makes c the choice of a client which has been offered nothing. A Choice is large, so it is made in place.
+func (c *Choice) begin(r *Rotation, protocol registry.Protocol, client netip.Addr, terms *registry.Terms, of *removal.Lifetime) {
+	c.rotation, c.set, c.protocol, c.Lifetime = r, r.awake(), protocol, of
+	c.balance = r.rules.Algorithm(terms.Balance)
+	if c.balance == registry.SourceAddress {
+		c.client = choosing.Hash(client)
+	}
+	if terms.AffinityTimeout > 0 {
+		c.sticky = r.stickyTo(protocol, client, terms.AffinityTimeout)
+	}
+}
+
+func (r *Rotation) stickyTo(protocol registry.Protocol, client netip.Addr, timeout time.Duration) *affinity.Client[*Endpoint] {
+	return r.rules.affinities.Client(&r.clients[protocol], client, timeout)
+}
+
+// ChooseAfter is the choice of a client that was offered e, and reached it. It takes nobody's turn.
+func (r *Rotation) ChooseAfter(e *Endpoint, protocol registry.Protocol, client netip.Addr, terms *registry.Terms, of *removal.Lifetime) (c Choice) {
+	c.begin(r, protocol, client, terms, of)
+	c.offered.last, c.offered.n = e, 1
+	return c
+}
+
+// Next returns the endpoint to try now, or false when there is none: the one that the client was given
+// before, if it is to have it again, or the next one in turn.
+func (c *Choice) Next() (*Endpoint, bool) {
+	if e := c.drawn; e != nil && !e.passesOver(c.protocol) { // most often: the first, and well
+		c.drawn, c.offered.last, c.offered.n = nil, e, 1
+		return e, true
+	}
+	// A service that leaves its port may still have a first offer: until its successor owns the port, clients come to it.
+	if c.offered.n == MaxOffers || c.offered.n > 0 && c.Lifetime.IsOver() {
+		return nil, false
+	}
+	if set := c.rotation.awake(); set != c.set {
+		c.set, c.drawn = set, nil
+	}
+	if c.sticky != nil {
+		return c.sticky.Endpoint(c.takeAgain, c.nextInTurn)
+	}
+	return c.nextInTurn()
+}
+
+// takeAgain offers the endpoint that the client was given before, unless it left or is passed over. Who asks again was
+// not served by it.
+func (c *Choice) takeAgain(e *Endpoint) bool {
+	if e.Gone() || c.offered.has(e) || e.passesOver(c.protocol) {
+		return false
+	}
+	c.offered.add(e)
+	return true
+}
+
+// nextInTurn offers the next endpoint in turn. One that is ejected is passed over while there is another.
+func (c *Choice) nextInTurn() (*Endpoint, bool) {
+	e := c.drawn
+	c.drawn = nil
+	if e == nil {
+		if e = c.draw(); e == nil {
+			return nil, false
+		}
+	}
+	if c.offered.has(e) || e.passesOver(c.protocol) {
+		if e = c.another(); e == nil {
+			return nil, false
+		}
+	}
+	c.offered.add(e)
+	return e, true
+}
+
+// draw returns the endpoint that the algorithm gives to the client, whether it is ready or not; nil if there is none.
+func (c *Choice) draw() *Endpoint { return c.set.draw(c.balance, c.protocol, c.client) }
+
+// another returns a ready endpoint that the client was not offered, in place of the one that the algorithm gives it. With
+// SourceAddress it is the next on the ring. Otherwise, and when that search is too long, it is the next in turn. When all are ejected
+// it is the one that returns first. nil: the client was offered all.
+func (c *Choice) another() *Endpoint {
+	if c.balance == registry.SourceAddress {
+		if e := c.set.along(c.protocol, c.client, &c.offered); e != nil {
+			return e
+		}
+	}
+	return c.set.nextReady(c.protocol, &c.offered)
+}
+
+// Offers counts the endpoints that the client was offered.
+func (c *Choice) Offers() int { return c.offered.n }
+
+// IsLast reports whether no other endpoint is offered after the last one.
+func (c *Choice) IsLast() bool { return c.offered.n >= min(c.set.allowed, MaxOffers) }
+
+// Reached notes that the client has begun at an endpoint that it was offered.
+func (c *Choice) Reached(e *Endpoint) {
+	if c.sticky != nil {
+		c.sticky.Reached(e)
+	}
+}
+
+// Failed notes that an endpoint that was offered refused this client, or stayed silent.
+func (c *Choice) Failed(e *Endpoint) {
+	e.Failed(c.protocol)
+	c.leave(e)
+}
+
+// Unusable notes that an endpoint that was offered cannot be used for now, through no fault of its own: its name was
+// not resolved, or its address is refused by our own rules. It is ejected for a fixed time, and its health stays as it was.
+func (c *Choice) Unusable(e *Endpoint) {
+	e.setAside(c.protocol)
+	c.leave(e)
+}
+
+// leave makes the client's next choice another than e.
+func (c *Choice) leave(e *Endpoint) {
+	if c.sticky != nil {
+		c.sticky.Forget(e)
+	}
+}

@@ -1,0 +1,11 @@
+// Package rotation gives the endpoints of one port of a service to clients: by round robin or another algorithm, without those that
+// are ejected, and with affinity for services that want it.
+//
+// A [Rotation] is the same value as long as its port is claimed; [Rotation.Replace] changes its endpoints. A [Choice] offers them to one
+// client, each at most once. Choosing takes no lock, except for the first client after all endpoints have changed, and for services
+// with affinity. [Rules] hold what all rotations of a balancer have in common.
+//
+// Package [kubeproxy/proxy/balance/choosing] has the algorithms beside round robin, package [kubeproxy/proxy/balance/affinity] remembers
+// which endpoint a client was given, and package [kubeproxy/proxy/balance/ejection] which endpoints of a rotation are ready.
+// [kubeproxy/proxy/balance/health] knows of each endpoint whether it is, and [kubeproxy/proxy/balance/checks] asks those that services want asked.
+package rotation

@@ -1,0 +1,119 @@
+package rotation
+
+import (
+	"iter"
+	"time"
+
+	"kubeproxy/internal/monotonic"
+	"kubeproxy/proxy/balance/affinity"
+	"kubeproxy/proxy/handover"
+	"kubeproxy/proxy/traffic"
+	"kubeproxy/registry"
+)
+
+// What a rotation has learned from clients passes to a successor: whose turn it is, which endpoints are ejected, and which client was
+// given which endpoint. A rotation that has had no client has learned nothing.
+
+// affinitiesEach is how many clients one record names.
+const affinitiesEach = 512
+
+// Export yields what was learned. No client may begin to choose meanwhile.
+func (r *Rotation) Export() iter.Seq[handover.Record] {
+	return func(yield func(handover.Record) bool) {
+		if len(r.set.Load().endpoints) == 0 || !yield(r.learned()) {
+			return
+		}
+		for protocol := range r.clients {
+			for of := range r.remembered(registry.Protocol(protocol)) {
+				if !yield(of) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// learned is what the set knows, without clients.
+func (r *Rotation) learned() *handover.Rotation {
+	set, now := r.set.Load(), monotonic.Now()
+	record := &handover.Rotation{Service: r.Key}
+	n := uint64(len(set.endpoints))
+	for i, next := uint64(0), set.cursor.Load(); i < min(n, MaxOffers); i++ {
+		record.Next = append(record.Next, set.endpoints[(next+i)%n].Addr)
+	}
+	for _, e := range set.endpoints {
+		if x := e.known.Load(); x != nil {
+			if health := [2]handover.Health{x.health[0].Record(now), x.health[1].Record(now)}; health != [2]handover.Health{} {
+				record.Endpoints = append(record.Endpoints, handover.Endpoint{Addr: e.Addr, Health: health})
+			}
+		}
+	}
+	return record
+}
+
+// remembered yields the clients that the rotation remembers, in their order.
+func (r *Rotation) remembered(protocol registry.Protocol) iter.Seq[*handover.Affinities] {
+	return func(yield func(*handover.Affinities) bool) {
+		of := &handover.Affinities{Service: r.Key, Protocol: protocol}
+		for known := range r.rules.affinities.All(&r.clients[protocol]) {
+			of.Clients = append(of.Clients, handover.Affinity{Client: known.Addr, Endpoint: known.Endpoint.Addr, Age: known.Age, Timeout: known.Timeout})
+			if len(of.Clients) == affinitiesEach {
+				if !yield(of) {
+					return
+				}
+				of.Clients = of.Clients[:0]
+			}
+		}
+		if len(of.Clients) > 0 {
+			yield(of)
+		}
+	}
+}
+
+// Adopt has the rotation go on where that of a predecessor was, as far as it has the same endpoints.
+func (r *Rotation) Adopt(record *handover.Rotation) {
+	set, now := r.awake(), monotonic.Now()
+	at := make(map[registry.Addr]int, len(set.endpoints))
+	for i, e := range set.endpoints {
+		at[e.Addr] = i
+	}
+	for _, addr := range record.Next {
+		if i, ok := at[addr]; ok {
+			set.cursor.Store(uint64(i))
+			break
+		}
+	}
+	for _, known := range record.Endpoints {
+		i, ok := at[known.Addr]
+		if !ok {
+			continue
+		}
+		e := set.endpoints[i]
+		for protocol := range known.Health {
+			e.record().health[protocol].Adopt(known.Health[protocol], now)
+			e.follow(registry.Protocol(protocol))
+		}
+	}
+}
+
+// AdoptAffinities remembers clients of a predecessor whose endpoints are still there.
+func (r *Rotation) AdoptAffinities(of *handover.Affinities) {
+	at := make(map[registry.Addr]*Endpoint)
+	for _, e := range r.Endpoints() {
+		at[e.Addr] = e
+	}
+	for _, known := range of.Clients {
+		if e := at[known.Endpoint]; e != nil {
+			r.rules.affinities.Adopt(&r.clients[of.Protocol], affinity.Known[*Endpoint]{Addr: known.Client, Endpoint: e, Age: known.Age, Timeout: known.Timeout})
+		}
+	}
+}
+
+// Departed returns an endpoint of a predecessor's that left the rotation so long ago, which is when the time of its connections began.
+func (r *Rotation) Departed(addr registry.Addr, ago time.Duration) *Endpoint {
+	e := &Endpoint{Addr: addr, Rotation: r}
+	x := e.record()
+	x.gone.Store(true)
+	x.lifetime.End(r.rules.OnRemoval, traffic.EndpointRemoved, ago)
+	return e
+}

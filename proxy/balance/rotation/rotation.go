@@ -1,0 +1,155 @@
+package rotation
+
+import (
+	"net/netip"
+	"sync"
+	"sync/atomic"
+
+	"kubeproxy/internal/lograte"
+	"kubeproxy/proxy/balance/affinity"
+	"kubeproxy/proxy/balance/checks"
+	"kubeproxy/proxy/balance/choosing"
+	"kubeproxy/proxy/balance/health"
+	"kubeproxy/proxy/removal"
+	"kubeproxy/registry"
+)
+
+// Rules are what all rotations of one balancer have in common. The exported fields are set before the first endpoints come.
+type Rules struct {
+	OnRemoval removal.Policy   // of endpoints
+	Allowed   []netip.Prefix   // where endpoints may be; none: anywhere
+	Balance   registry.Balance // of services that name none; unsaid: round robin
+	Checker   *checks.Checker  // of endpoints whose services want it; nil: none are checked
+	Changed   func(*Rotation)  // called after each change of the endpoints of a rotation, or of their health, under locks: it must not call back; may be nil
+
+	randomStart bool
+	affinities  *affinity.Table[*Endpoint]
+	outages     lograte.Limiter[outage]           // of lines about endpoints that do not answer, or answer again
+	unused      lograte.Limiter[registry.PortKey] // of lines about records with endpoints that are not allowed
+}
+
+// Affinities that are remembered, in all, and for one rotation and protocol. They take 20 MB at most.
+const (
+	mostAffinities     = 1 << 16
+	mostAffinitiesEach = 1 << 15
+)
+
+// NewRules returns rules that allow all endpoints and check none. With randomStart each rotation begins at an endpoint of its own
+// choice, so that a fleet of nodes does not herd on the first endpoint of every record; without it a rotation begins at the first, as
+// in v0.4.
+func NewRules(randomStart bool) *Rules {
+	return &Rules{randomStart: randomStart, affinities: affinity.NewTable[*Endpoint](mostAffinities, mostAffinitiesEach)}
+}
+
+// Algorithm returns the algorithm of a service whose record names this one.
+func (r *Rules) Algorithm(named registry.Balance) registry.Balance {
+	switch {
+	case named != registry.BalanceUnsaid:
+		return named
+	case r.Balance != registry.BalanceUnsaid:
+		return r.Balance
+	}
+	return registry.RoundRobin
+}
+
+// An outage is what a log line about the health of an endpoint is about: where it fails, or answers again.
+type outage struct {
+	endpoint *Endpoint
+	protocol registry.Protocol
+	over     bool
+}
+
+// A Rotation gives out the endpoints of one port of one service in turn. The rotation is stable;
+// the set of endpoints inside it is replaced. Any goroutine may call its methods.
+type Rotation struct {
+	Key    registry.PortKey
+	mu     sync.Mutex                  // held where a set makes way for another one
+	set    atomic.Pointer[endpointSet] // never nil
+	checks *[2]check                   // by Protocol; nil: none are checked, as in most rotations; guarded by mu
+
+	Holders int // how many claims hold it; the balancer's alone
+
+	rules   *Rules
+	clients [2]affinity.Clients // those that it remembers, by Protocol
+}
+
+// New returns the rotation of a port, without endpoints.
+func New(rules *Rules, key registry.PortKey) *Rotation {
+	r := &Rotation{Key: key, rules: rules}
+	r.set.Store(&noEndpoints)
+	return r
+}
+
+// IsEmpty reports whether there is no endpoint to choose.
+func (r *Rotation) IsEmpty() bool { return r.set.Load().len() == 0 }
+
+// Forget has the rotation remember no client any more: it is not used again.
+func (r *Rotation) Forget() {
+	for protocol := range r.clients {
+		r.rules.affinities.ForgetAll(&r.clients[protocol])
+	}
+}
+
+// changed calls the hook of the balancer.
+func (r *Rotation) changed() {
+	if r.rules.Changed != nil {
+		r.rules.Changed(r)
+	}
+}
+
+// A check is how the endpoints of a rotation are checked over one protocol.
+type check struct {
+	key checks.Key // of all targets, but for the address
+	on  bool
+}
+
+// An endpointSet is a rotation's endpoints together with the cursor that walks them, as one value, so that the two never disagree
+// (D32). The list never changes; a change of endpoints makes a new set.
+//
+// A set sleeps until its first client comes: so long it is only the addresses, as the record lists them. Of ten thousand
+// services a node may see clients of a few, and a change of the others leaves little behind for the garbage collector.
+type endpointSet struct {
+	endpoints []*Endpoint
+	allowed   int // of them, by their addresses
+	cursor    atomic.Uint64
+	rosters   [2]atomic.Pointer[roster]     // by Protocol; nil until a client has to be given another than the one in turn
+	ring      atomic.Pointer[choosing.Ring] // nil until a client is chosen for by its address
+	addrs     registry.Addrs                // what endpoints are made of when the set wakes up; none once they are made
+
+	record  registry.Weights // of the record
+	weights []int            // of the endpoints, by their positions; nil while the set sleeps, and if all are alike: 1, or 0
+	shares  *choosing.Shares // of the endpoints, by their weights; nil without those
+}
+
+// noEndpoints is the set of every rotation that has had no endpoints yet. It is empty, so nothing is written to it.
+var noEndpoints endpointSet
+
+func (s *endpointSet) isAsleep() bool { return s.addrs.Len() > 0 }
+
+// len counts the endpoints, also of a set that sleeps.
+func (s *endpointSet) len() int { return len(s.endpoints) + s.addrs.Len() }
+
+// An Endpoint is one address in one rotation. Later sets of the rotation keep it, and with it what
+// is known of it.
+type Endpoint struct {
+	Addr      registry.Addr
+	Rotation  *Rotation
+	forbidden bool                   // its address is not allowed
+	weight    atomic.Int32           // in the newest set that it is in; 0: no new client
+	at        atomic.Int32           // its position in the newest set that it is in
+	known     atomic.Pointer[record] // nil until there is any
+}
+
+// A record is all that happens to an endpoint.
+type record struct {
+	health   [2]health.Health // by Protocol: an endpoint that refuses datagrams may accept connections
+	gone     atomic.Bool      // no longer in the rotation: a UDP session looks at it on each datagram
+	lifetime removal.Lifetime // in the rotation; for TCP connections
+
+	dialing     atomic.Int64  // TCP dials under way
+	active      atomic.Int64  // connections and sessions now
+	connections atomic.Uint64 // and since it came
+	failures    atomic.Uint64 // attempts that did not reach it
+
+	checks [2]atomic.Pointer[checks.Target] // by Protocol: nil where it is not checked; written under the rotation's mu
+}

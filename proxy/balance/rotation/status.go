@@ -1,0 +1,123 @@
+package rotation
+
+import (
+	"iter"
+	"time"
+
+	"kubeproxy/internal/monotonic"
+	"kubeproxy/registry"
+)
+
+// A Status tells in numbers how things stand with the endpoints of one port of a service.
+type Status struct {
+	Service   registry.PortKey
+	Endpoints int
+	Failing   int              // endpoints that did not answer the last client that was given them
+	Examples  []EndpointStatus // of those that fail, in the order of the record
+}
+
+// maxExamples bounds Examples: a record may list tens of thousands of endpoints that do not answer.
+const maxExamples = 8
+
+// Status tells how things stand with the rotation. It costs little for one that has had no client at this node.
+func (r *Rotation) Status() Status {
+	set := r.set.Load()
+	all := Status{Service: r.Key, Endpoints: set.len()}
+	for _, e := range set.endpoints {
+		if !e.isFailing() {
+			continue
+		}
+		if all.Failing++; all.Failing <= maxExamples {
+			all.Examples = append(all.Examples, e.Status())
+		}
+	}
+	return all
+}
+
+// EndpointStatus yields how things stand with each endpoint, in the order of the record; n is how many there are. The rotation goes on
+// with the one at position next.
+func (r *Rotation) EndpointStatus() (each iter.Seq[EndpointStatus], n, next int) {
+	set := r.set.Load()
+	if n = set.len(); n > 0 {
+		next = int(set.cursor.Load() % uint64(n))
+	}
+	if set.shares != nil {
+		next = set.shares.Turn(set.cursor.Load())
+	}
+	return func(yield func(EndpointStatus) bool) {
+		for _, e := range set.endpoints {
+			if !yield(e.Status()) {
+				return
+			}
+		}
+		i, weights := 0, set.record.Of(set.addrs)
+		for addr := range set.addrs.All() { // of a set that sleeps: it has had no client
+			one := EndpointStatus{Service: r.Key, Addr: addr, Weight: 1}
+			if weights != nil {
+				one.Weight = weights[i]
+			}
+			if i++; !yield(one) {
+				return
+			}
+		}
+	}, n, next
+}
+
+// isFailing reports whether the last attempt to reach the endpoint failed, or its checks fail, over either protocol.
+func (e *Endpoint) isFailing() bool {
+	for protocol := range registry.UDP + 1 {
+		if h := e.healthOf(protocol); h != nil && (h.DownUntil() != 0 || h.FailsCheck()) {
+			return true
+		}
+	}
+	return false
+}
+
+// Status tells how things stand with one endpoint.
+func (e *Endpoint) Status() EndpointStatus {
+	s := EndpointStatus{Service: e.Rotation.Key, Addr: e.Addr, Weight: int(e.weight.Load())}
+	x := e.known.Load()
+	if x == nil {
+		return s
+	}
+	s.Active, s.Connections, s.Failures = x.active.Load(), x.connections.Load(), x.failures.Load()
+	wall := func(t time.Duration) time.Time { return time.Now().Add(t - monotonic.Now()) }
+	for protocol := range registry.UDP + 1 {
+		s.Checked = s.Checked || x.checks[protocol].Load() != nil
+		if check := e.checkState(protocol); check.Fails {
+			s.CheckError = check.Err
+			s.failingSince(check.Since)
+		}
+		h := &x.health[protocol]
+		until := h.DownUntil()
+		if until == 0 {
+			continue
+		}
+		s.failingSince(wall(h.FailingSince()))
+		if until := wall(until); e.down(protocol) && until.After(s.DownUntil) {
+			s.DownUntil = until
+		}
+	}
+	return s
+}
+
+// failingSince notes since when the endpoint fails in one way.
+func (s *EndpointStatus) failingSince(since time.Time) {
+	if s.FailingSince.IsZero() || since.Before(s.FailingSince) {
+		s.FailingSince = since
+	}
+}
+
+// An EndpointStatus tells how things stand with one endpoint of one port of a service.
+type EndpointStatus struct {
+	Service      registry.PortKey
+	Addr         registry.Addr
+	Weight       int       // its share of clients
+	Active       int64     // connections and sessions now
+	Connections  uint64    // and since it came, those that have ended included
+	Failures     uint64    // attempts that did not reach it
+	DownUntil    time.Time // it is passed over until then, over one protocol or both; zero when it is not
+	FailingSince time.Time // the first failed attempt since it answered last, or when its checks began to fail; zero when it is well, as far as is known
+	CheckError   string    // of the last check, if checks fail
+	Checked      bool      // it is checked while no client comes, over one protocol or both
+}
