@@ -206,7 +206,7 @@ func (r *room) send(source string, s step) {
 }
 
 // pass lets time go by, and then waits until all that happens at that moment has happened: to wake
-// up at the same time as somebody else does not mean to see what they did.
+// up at the same time as another goroutine does not mean to see what they did.
 func pass(d time.Duration) {
 	time.Sleep(d)
 	synctest.Wait()

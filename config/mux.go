@@ -42,13 +42,13 @@ func NewMux(b *Broadcaster) *Mux { return &Mux{broadcaster: b, spoken: make(chan
 // precedence, the first one highest; the same name gives the same channel. All calls come before
 // [Mux.Run], since that has to know whom to wait for: a later one panics, as does an empty name.
 //
-// The source begins with a SET, and nobody is told anything until each source has sent one. A source that is silent holds
+// The source begins with a SET, and the handlers get nothing until each source has sent one. A source that is silent holds
 // up the others for 3 s, from the first SET of another one; what it says later comes as a change. Changes
 // that come before it are kept; but as the SET lists all there is, it decides which of them remain.
 // A SET cannot contain a REMOVE: a change in it that has no value counts as not being there.
 //
 // The channel has no buffer. A send waits only while updates are being merged, never for a handler.
-// Once the context of Run has ended nobody receives any more, so a source must give up then too:
+// Once the context of Run has ended the Mux receives nothing more, so a source must give up then too:
 //
 //	select {
 //	case updates <- update:
@@ -107,7 +107,7 @@ func (m *Mux) Run(ctx context.Context) error {
 	if m.fallback != nil {
 		m.broadcaster.addFallback()
 	}
-	m.openLocked() // a mux without sources has nobody to wait for
+	m.openLocked() // a Mux without sources waits for none
 	m.mu.Unlock()
 
 	var listeners sync.WaitGroup
@@ -232,7 +232,7 @@ func (m *Mux) close(s *source) {
 	m.complete(s)
 }
 
-// complete notes that nobody has to wait for a source any more. What it said in its first SET has been
+// complete notes that the Mux waits for a source no longer. What it said in its first SET has been
 // merged by then, so that the first batch has all of it.
 func (m *Mux) complete(s *source) {
 	m.mu.Lock()

@@ -73,7 +73,7 @@ func TestOldTwoSourcesAtTheSameTimeAreBothMerged(t *testing.T) {
 
 func TestOldEachHandlerIsToldExactlyOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		newRoom(t, []string{"one"}).send("one", set().service("web", 80)) // nobody to tell: harmless
+		newRoom(t, []string{"one"}).send("one", set().service("web", 80)) // no handler: harmless
 
 		a, b := newView(), newView()
 		r := newRoom(t, []string{"one"}, a, b)

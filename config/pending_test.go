@@ -30,6 +30,6 @@ func TestPendingTellsHowFarTheSlowestQueueIsBehind(t *testing.T) {
 		wants(Pending{Services: 1, Endpoints: 1, Oldest: oldest})
 		pass(time.Minute)
 		wants(Pending{})
-		pass(time.Hour) // until nobody is busy any more
+		pass(time.Hour) // until no handler is busy any more
 	})
 }

@@ -53,7 +53,7 @@ func (q *queue) open(everything outcome) {
 	q.wakeLocked()
 }
 
-// fold lets an update in. It is one step for whoever takes a batch: no batch splits an update.
+// fold lets an update in. It is one step for the handlers: no batch splits an update.
 func (q *queue) fold(o outcome) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

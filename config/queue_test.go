@@ -206,7 +206,7 @@ func TestABatchBelongsToItsHandlers(t *testing.T) {
 	})
 }
 
-// Nobody is told of objects that have gone again, so nothing may be kept of them. And a queue holds
+// Handlers do not hear of objects that have gone again, so nothing may be kept of them. And a queue holds
 // nothing at all when its handlers know everything: only the store does.
 func TestMemoryIsBoundedByTheNumberOfObjects(t *testing.T) {
 	p := newPlant(100)

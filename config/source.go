@@ -22,7 +22,7 @@ type Source interface {
 	// Resync asks for everything to be read again soon. It does not wait for it.
 	Resync()
 
-	// Status tells how the source is doing. Any goroutine may ask, and nobody may edit the lists in it.
+	// Status tells how the source is doing. Any goroutine may call it. The lists in it must not be edited.
 	Status() Status
 }
 
@@ -63,7 +63,7 @@ type End struct {
 }
 
 // A Rejection is a key whose newest value cannot be used, or that cannot be the key of a record. It
-// hurts nobody but itself, and is nobody's news for long: so whoever wants to mend it can ask for it.
+// hurts only its own service, and the log reports it once: so operators can ask for it here.
 type Rejection struct {
 	Key      string // one printable line, cut where it is too long
 	Kind     registry.Kind

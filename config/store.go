@@ -9,7 +9,7 @@ import (
 	"kubeproxy/registry"
 )
 
-// A store keeps what each source says, and works out what a change of that means for everybody. It
+// A store keeps what each source says, and works out what a change of that means for the merged state. It
 // has no lock: the broadcaster's guards it.
 type store struct {
 	services  layers[registry.Service]

@@ -25,7 +25,7 @@ func TestTheDrillsAreTrue(t *testing.T) {
 	}
 	env := append(os.Environ(), "LAB=local",
 		"LAB_RUN="+filepath.Join(t.TempDir(), "run"),
-		"LAB_NET="+strconv.Itoa(100+rand.IntN(150)), // so that this disturbs nobody's lab
+		"LAB_NET="+strconv.Itoa(100+rand.IntN(150)), // so that this disturbs no other lab
 	)
 	lab := func(ctx context.Context, args ...string) error {
 		cmd := exec.CommandContext(ctx, "./lab", args...)

@@ -10,7 +10,7 @@ import (
 )
 
 // Ports that another program holds. The restart of a program is no invitation: a record may list the port of sshd or of etcd, and
-// whoever binds first has it. So a port that was held when we tried to open it is left alone until it has been seen free for
+// the program that binds first has it. So a port that was held when we tried to open it is left alone until it has been seen free for
 // Config.HeldPortDelay without interruption. Looking does not bind it, where the system lets us see its sockets.
 
 // heldMemory is how long a held port is remembered that no service claims any more. A record that is deleted and created again does

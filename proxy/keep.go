@@ -63,7 +63,7 @@ func (p *Proxier) closeSocketLocked(l *listener) {
 	l.socket.Close()
 	l.socket = nil
 	if copied >= 0 {
-		sockopt.EndListening(copied) // only after Close: nobody accepts there any more
+		sockopt.EndListening(copied) // only after Close: the engine does not accept there any more
 	}
 }
 

@@ -13,7 +13,7 @@ import (
 	"kubeproxy/registry"
 )
 
-// portsInUse finds out which of some ports other sockets keep us from: by TCP those that somebody listens on, by UDP all that are bound.
+// portsInUse finds out which of some ports other sockets keep us from: by TCP those with a listener, by UDP all that are bound.
 // It asks the kernel for its sockets (sock_diag(7)) and opens none. Where the kernel does not answer, it tries the ports.
 func portsInUse(bind netip.Addr, ids []registry.NodePort) map[registry.NodePort]bool {
 	inUse := make(map[registry.NodePort]bool)

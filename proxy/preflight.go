@@ -9,7 +9,7 @@ import (
 )
 
 // OwnListeners tells which endpoints lead back to the listeners of a proxier, by the proxier's own
-// rule, to somebody who runs none. Make it with [NewOwnListeners]. It may be asked by several
+// rule, to a caller that runs none. Make it with [NewOwnListeners]. It may be asked by several
 // goroutines at once.
 type OwnListeners struct{ own *admit.OwnPorts }
 

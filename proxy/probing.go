@@ -28,7 +28,7 @@ func (p *Proxier) probeHeld() (next time.Time, ok bool) {
 	if now := time.Now(); now.Before(next) {
 		return next, true
 	}
-	inUse := p.probe(p.cfg.BindAddress, ids) // takes time, and nobody waits for it
+	inUse := p.probe(p.cfg.BindAddress, ids) // takes time, and no lock is held
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := time.Now()

@@ -88,7 +88,7 @@ func (s *fakeSocket) Close() {
 	delete(s.engine.open, s.id)
 }
 
-// owner names who has a port, or nobody when it is not open.
+// owner names the service that has a port, or none when it is not open.
 func (e *fakeEngine) owner(id registry.NodePort) (name string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -163,7 +163,7 @@ func TestAServiceThatMovesToAnotherPortKeepsItsTotals(t *testing.T) {
 	}
 }
 
-// Nobody may ever ask for the totals: what is kept for them follows the services there are all the same.
+// What is kept for the totals follows the services there are, also when they are never asked for.
 func TestTalliesOfServicesThatAreGoneAreForgotten(t *testing.T) {
 	p, _ := newFakeProxier()
 	for i := range 1000 {

@@ -156,7 +156,7 @@ func (p *Proxier) Totals() []traffic.Totals { return p.tallies.Totals() }
 // EachTotals yields what Totals lists, in no order. Neither a client nor a change waits meanwhile.
 func (p *Proxier) EachTotals() iter.Seq[traffic.Totals] { return p.tallies.Each() }
 
-// Service returns the service of a name, nil if there is none. Nobody may edit it.
+// Service returns the service of a name, nil if there is none. It must not be edited.
 func (p *Proxier) Service(name registry.Name) *registry.Service {
 	p.view.RLock()
 	defer p.view.RUnlock()

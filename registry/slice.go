@@ -11,7 +11,7 @@ type EndpointSlice struct {
 	Name                    // its own
 	Service     string      // the name of its service, which is in the same namespace; "": no proxy of this kind is to read it
 	Ready       []PortAddrs // for every client
-	Terminating []PortAddrs // about to stop, and still answering: for clients that have nobody else
+	Terminating []PortAddrs // about to stop, and still answering: where no other endpoint is ready
 	Weights     Weights     // of its addresses
 }
 

@@ -140,7 +140,7 @@ func (o *checkOptions) report(notes io.Writer) (*check.Report, error) {
 }
 
 // guards is what the proxy would be told to keep from services, the ports of its operators included. A
-// port 0 of theirs is one that nobody knows yet.
+// port 0 of theirs is one that is not known yet.
 func (o *checkOptions) guards() proxy.Config {
 	served := o.proxyConfig()
 	for _, at := range [...]netip.AddrPort{o.operators.Healthz, o.operators.Metrics} {

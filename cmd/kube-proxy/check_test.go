@@ -165,7 +165,7 @@ func TestCheckReadsAnEtcd(t *testing.T) {
 	}
 }
 
-// The proxy does not dial the pages for its operators for anybody, whatever services are bound to: check says so of
+// The proxy dials the pages for its operators for no client, whatever services are bound to: check says so of
 // the very addresses that the command line names.
 func TestCheckKnowsTheOperatorsPortsForListenersOfItsOwn(t *testing.T) {
 	dir := t.TempDir()

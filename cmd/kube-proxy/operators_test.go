@@ -25,7 +25,7 @@ func operatorsURL(t *testing.T) (addr, url string) {
 	return addr, "http://" + addr
 }
 
-// see asks for a page, and gives status 0 while nobody answers.
+// see asks for a page, and gives status 0 while there is no answer.
 func see(t *testing.T, url string) (status int, body string) {
 	t.Helper()
 	client := http.Client{Timeout: proxytest.Patience, Transport: &http.Transport{DisableKeepAlives: true}}

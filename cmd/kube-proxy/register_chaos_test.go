@@ -239,7 +239,7 @@ func TestAnInstanceThatDiedWhileItsRegistrarWasPausedIsNotOfferedAgain(t *testin
 	c := o.crowd(t)
 	a.Signal(t, syscall.SIGSTOP)
 	o.registered(t, "b") // the lease of a has ended
-	c.end(t)             // whoever is being served by an instance that dies fails
+	c.end(t)             // a client that is being served by an instance that dies fails
 	resp, err := o.kv.Get(t.Context(), "revision")
 	if err != nil {
 		t.Fatal(err)
@@ -297,7 +297,7 @@ func TestAPausedRegistrarIsBackWhenItGoesOn(t *testing.T) {
 	c.end(t)
 }
 
-// TestTheInstanceOfAKilledRegistrarIsNotOfferedForEver has an instance that still answers when nobody keeps its lease. The log says how
+// TestTheInstanceOfAKilledRegistrarIsNotOfferedForEver has an instance that still answers when no registrar keeps its lease. The log says how
 // long it got clients.
 func TestTheInstanceOfAKilledRegistrarIsNotOfferedForEver(t *testing.T) {
 	t.Parallel()
@@ -351,7 +351,7 @@ func TestAnInstanceThatFailsItsCheckGetsNoMoreClients(t *testing.T) {
 	o.register(t, o.etcd.Addr(), "b", instance(t, "two"))
 	o.registered(t, "a", "b")
 	o.answered(t, "one")
-	one.Close() // nobody is being served
+	one.Close() // no client is being served
 	c := o.crowd(t)
 	a.Stderr.Wait(t, "the check fails")
 	proxytest.Eventually(t, func() bool { return strings.Contains(o.records(t)["a"], `"ready":false,"serving":false`) }, "the record says that nobody is to use it")

@@ -102,7 +102,7 @@ func serve(o *options, flags *pflag.FlagSet, args []string, log *logsink.Sink) e
 		return nil
 	})
 	g.Go(func() error {
-		defer stop() // for a successor serves, if nobody told us to stop
+		defer stop() // for a successor serves, if no signal has stopped the process
 		served.EtcdPorts = from.localPorts(ctx)
 		return node.Run(ctx, node.Options{
 			Sources:     from.sources,

@@ -275,7 +275,7 @@ func TestLogFilesAreWrittenAtOnce(t *testing.T) {
 	}, "the log file says what is watched")
 }
 
-// TestPasswordLogsIn has an etcd that lets nobody in without a password.
+// TestPasswordLogsIn has an etcd that lets no user in without a password.
 func TestPasswordLogsIn(t *testing.T) {
 	s := newSite(t)
 	etcdtest.EnableAuth(t, s.kv, "root", "kube-proxy", "se cret", registry.Prefix)

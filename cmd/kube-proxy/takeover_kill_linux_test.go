@@ -214,7 +214,7 @@ func TestAPredecessorThatIsKilledLeavesWhatItHasGiven(t *testing.T) {
 			} else if name, err := c.Say("are you still there?"); err == nil {
 				t.Errorf("%s answers, but was not passed on", name)
 			}
-			s.talk(t).Conn.Close() // somebody new
+			s.talk(t).Conn.Close() // a new client
 			c.Conn.Close()
 			kill(t, next)
 			if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {

@@ -131,7 +131,7 @@ func counterOf(t *testing.T, url, series string) float64 {
 	return 0
 }
 
-// TestNobodyNoticesAnUpgrade by SIGUSR2, several in a row: nobody is refused, the connections there are go on, counters never go back,
+// TestNobodyNoticesAnUpgrade by SIGUSR2, several in a row: no client is refused, the connections there are go on, counters never go back,
 // and the service manager knows who serves.
 func TestNobodyNoticesAnUpgrade(t *testing.T) {
 	s := newSite(t)
@@ -473,7 +473,7 @@ func (r raw) accept() raw {
 
 func be32(n uint32) string { return string(binary.BigEndian.AppendUint32(nil, n)) }
 
-// TestAStrangePredecessorIsNotTakenOverFrom: the program ends with a line that says why, for whoever has the ports goes on. If that one ends
+// TestAStrangePredecessorIsNotTakenOverFrom: the program ends with a line that says why, for the process that has the ports goes on. If that one ends
 // meanwhile, the program serves.
 func TestAStrangePredecessorIsNotTakenOverFrom(t *testing.T) {
 	s := newSite(t)

@@ -131,7 +131,7 @@ func get(ctx context.Context, c *clientv3.Client, args []string) (string, error)
 	return strings.Join(lines, "\n"), nil
 }
 
-// checkOurs refuses an etcd that is not a playground's. Somebody may need it.
+// checkOurs refuses an etcd that is not a playground's: its data may be needed.
 func checkOurs(ctx context.Context, c *clientv3.Client) error {
 	r, err := c.MemberList(ctx)
 	if err != nil {

@@ -55,7 +55,7 @@ func TestEachPrintedCommandWorksWhenPasted(t *testing.T) {
 // others, says which, and its commands work all the same.
 func TestTakenPortsAreReplacedAndItSaysSo(t *testing.T) {
 	for _, addr := range []string{defaultEtcd, "127.0.0.1:8100", "127.0.0.1:8101", "127.0.0.1:8103"} {
-		if l, err := net.Listen("tcp", addr); err == nil { // else somebody else has it, which is as good
+		if l, err := net.Listen("tcp", addr); err == nil { // else another program has it, which is as good
 			defer l.Close()
 		}
 	}
@@ -195,7 +195,7 @@ func silent(out string) error {
 	return nil
 }
 
-// TestOtherEtcdsAreLeftAlone: what put and del find at the usual port may be somebody's.
+// TestOtherEtcdsAreLeftAlone: what put and del find at the usual port may be in use.
 func TestOtherEtcdsAreLeftAlone(t *testing.T) {
 	etcd := etcdtest.StartServer(t)
 	client := etcd.Client(t)

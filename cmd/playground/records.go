@@ -51,7 +51,7 @@ func openService(name, kind string, wanted int) (*service, error) {
 }
 
 // freePort finds a port that the proxy can listen on: the one wanted, or else the next in steps of
-// ten. (Somebody may come first even so. Then the proxy says so, and tries again.)
+// ten. (Another program may come first even so. Then the proxy says so, and tries again.)
 func freePort(network string, wanted int) (int, error) {
 	for port := wanted; port < wanted+1000; port += 10 {
 		if isFree(network, net.JoinHostPort("127.0.0.1", strconv.Itoa(port))) {

@@ -70,7 +70,7 @@ func run(ctx context.Context, out io.Writer) (err error) {
 			Sources: []config.Source{source, files},
 			Proxy: proxy.Config{
 				Config: engine.Config{
-					BindAddress: netip.MustParseAddr("127.0.0.1"), // nobody else's business
+					BindAddress: netip.MustParseAddr("127.0.0.1"), // not offered to other machines
 				},
 				DrainTimeout: time.Second,
 				EtcdPorts:    cfg.LocalPorts(ctx),

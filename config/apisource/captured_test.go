@@ -115,7 +115,7 @@ func replay(t *testing.T, c capture) (*client, func() string) {
 				return
 			}
 			asked = req.Method + " " + req.RequestURI + " " + req.Proto
-			_, _ = theirs.Write(c.answer) // whoever has read enough hangs up
+			_, _ = theirs.Write(c.answer) // a client that has read enough hangs up
 		})
 		return ours, nil
 	}}.withDefaults()

@@ -20,7 +20,7 @@ type Cause int
 // The causes.
 const (
 	Broken    Cause = iota // there is no connection, or it broke
-	Insecure               // no connection that TLS approves of: somebody's certificate
+	Insecure               // no connection that TLS approves of: a wrong certificate
 	Silent                 // no answer in time
 	Refused                // the server does not know us: no token, or one that has expired
 	Forbidden              // the server knows us, and we may not list or watch
@@ -90,7 +90,7 @@ func explain(ctx context.Context, err error) error {
 	return remote.Because(Broken, err)
 }
 
-// isTLS reports whether a handshake failed, by whoever's fault.
+// isTLS reports whether a handshake failed, on either side.
 func isTLS(err error) bool {
 	if _, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
 		return true

@@ -44,7 +44,7 @@ func newClient(cfg *Config) (*client, error) {
 	}
 	c := &client{cfg: cfg, guard: g}
 	c.http = &http.Client{
-		// To follow a redirect would be to show the token to whoever the server names.
+		// To follow a redirect would be to show the token to any server that this one names.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		Transport: &http.Transport{ // without a proxy: HTTPS_PROXY is meant for the world outside
 			DialContext:            c.dial,
@@ -274,7 +274,7 @@ func explainEvent(s status) error {
 	return remote.Because(Unable, fmt.Errorf("the watch ended with an error: %w", said))
 }
 
-// endless lets the response be silent from now on. Whoever calls it sets a limit of their own.
+// endless lets the response be silent from now on. The caller sets a limit of its own.
 func (r *response) endless() {
 	r.timer.Stop()
 	r.unlimited = true

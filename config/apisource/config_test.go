@@ -150,7 +150,7 @@ func TestTheLocalPortOfTheServerIsKnown(t *testing.T) {
 	}
 }
 
-// The server's certificate is verified, by the given authority and name, unless nobody wants that; and a server that wants a
+// The server's certificate is verified, by the given authority and name, unless the configuration turns that off; and a server that wants a
 // certificate of ours gets it.
 func TestTheAPIServerIsVerified(t *testing.T) {
 	server := httptest.NewTLSServer(apiVersionsOnly())

@@ -16,7 +16,7 @@ import (
 )
 
 // kubeconfig is what is read of a kubeconfig file. What would change how the server is reached or who we are, and is not
-// supported, is refused: to leave it out would be to ask another server, or as somebody else.
+// supported, is refused: to leave it out would be to ask another server, or as another user.
 type kubeconfig struct {
 	CurrentContext string `json:"current-context"`
 	Contexts       []struct {
@@ -107,7 +107,7 @@ func (k *kubeconfig) cluster(cfg *Config, name string) error {
 
 func (k *kubeconfig) user(cfg *Config, name string) error {
 	if name == "" {
-		return nil // anybody
+		return nil // anonymous
 	}
 	for _, u := range k.Users {
 		if u.Name != name {

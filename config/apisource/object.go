@@ -80,7 +80,7 @@ func (o *object) key(prefix string) string {
 // created returns a number that stands for one life of the object: what is created again after a deletion has another uid, and
 // before there were uids, another time of creation. Zero means that it is not known: v0.4.4 forgets the time with each PUT.
 //
-// The numbers are greater than any version, so that nobody takes them for one.
+// The numbers are greater than any version, so that they are not taken for one.
 func (o *object) created() int64 {
 	uid := cmp.Or(o.Metadata.UID, o.UID)
 	if uid == "" {

@@ -148,7 +148,7 @@ func (r *resource) isQuiet(now time.Time) bool {
 	return !r.probing && !r.probe.IsZero() && !now.Before(r.probe)
 }
 
-// earliest is when there is something to do that nobody brings.
+// earliest is when there is something to do that no response starts.
 func (x *session) earliest() time.Time {
 	first := time.Now().Add(time.Hour)
 	for _, r := range x.resources {
@@ -162,7 +162,7 @@ func (x *session) earliest() time.Time {
 	return first
 }
 
-// tell hands news over. It returns an error when nobody wants them any more.
+// tell hands news to the goroutine of the session. It returns an error when the session is over.
 func (x *session) tell(f func() error) error {
 	select {
 	case x.news <- f:
@@ -178,7 +178,7 @@ func (x *session) list(r *resource) {
 	r.touched = make(map[string]int64)
 	x.calls.Go(func() {
 		l, err := x.client.list(x.ctx, &r.path, r.records.NewList)
-		_ = x.tell(func() error { // nobody listens: the session is over
+		_ = x.tell(func() error { // an error: the session is over
 			r.listing = false
 			if err != nil {
 				return x.unlisted(r, err)
@@ -190,7 +190,7 @@ func (x *session) list(r *resource) {
 
 // unlisted handles a list that failed.
 //
-// While one record in etcd does not decode, a server of v0.4 answers each list with an error, for days if nobody mends it. The
+// While one record in etcd does not decode, a server of v0.4 answers each list with an error, until the record is mended. The
 // watch still works: what is known stays in force, and changes go on from there.
 func (x *session) unlisted(r *resource, err error) error {
 	r.touched = nil

@@ -25,7 +25,7 @@ func (s *Source) trouble(err error) {
 }
 
 // warnUnlisted says which server has refused a list, and what it said: one record that it cannot decode may be the reason, and
-// only whoever may read its etcd can find it.
+// only a reader of its etcd can find it.
 func (s *Source) warnUnlisted(r *resource, err error) {
 	if note, ok := s.unlisted.Allow(r.name); ok {
 		glog.Warningf("API server at %s: %s; the watch goes on from version %v%s", s.cfg.Server, config.OneLine(err.Error()), r.version, note)

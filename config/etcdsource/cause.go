@@ -24,7 +24,7 @@ type Cause int
 // The causes.
 const (
 	Broken     Cause = iota // there is no connection, or it broke
-	Insecure                // no connection that TLS approves of: somebody's certificate
+	Insecure                // no connection that TLS approves of: a wrong certificate
 	Silent                  // no answer in time
 	Refused                 // etcd says no: user, password, token or permission
 	Leaderless              // a member has no leader, and so nothing to say

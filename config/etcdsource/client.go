@@ -98,7 +98,7 @@ func (c *dialer) dial(ctx context.Context, received *atomic.Int64) (*client, err
 }
 
 // failFast has a call fail with the reason when no connection can be made. The methods of clientv3 wait for one until their context ends,
-// and then nobody knows why there was none.
+// and then the reason is lost.
 func failFast(ctx context.Context, method string, req, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 	return invoke(ctx, method, req, reply, conn, append(opts, grpc.WaitForReady(false))...)
 }
@@ -127,7 +127,7 @@ func (t *token) login(ctx context.Context, conn *grpc.ClientConn, c *Config) err
 	resp, err := etcdserverpb.NewAuthClient(conn).Authenticate(ctx, &etcdserverpb.AuthenticateRequest{Name: c.Username, Password: password})
 	switch err := rpctypes.Error(err); {
 	case errors.Is(err, rpctypes.ErrAuthNotEnabled):
-		return nil // then nobody asks for a token
+		return nil // then the client asks for no token
 	case err != nil:
 		return fmt.Errorf("log in as %s: %w", registry.Quote(c.Username), explain(ctx, err))
 	}

@@ -67,7 +67,7 @@ func TestAnEmptyRegistryIsAState(t *testing.T) { // D9
 	del(t, c, spec("last"))
 	f.await(t, " | ")
 
-	// The last one deleted while nobody watched: the list must remove it.
+	// The last one deleted without a watch: the list must remove it.
 	put(t, c, spec("last"), port(1))
 	f.await(t, "last:1 | ")
 	sessions := f.source.Status().Sessions
@@ -257,7 +257,7 @@ func TestADeletionEndsTheLastGoodVersion(t *testing.T) {
 	f.awaitRevision(t, put(t, c, spec("b"), port(2)))
 	f.await(t, "b:2 | ")
 
-	// The same while nobody watches: the list shows another create revision.
+	// The same without a watch: the list shows another create revision.
 	put(t, c, spec("a"), port(3))
 	f.await(t, "a:3 b:2 | ")
 	f.stop()

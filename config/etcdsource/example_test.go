@@ -66,7 +66,7 @@ func startEtcd() (*etcdtest.Server, func()) {
 	}
 }
 
-// write stands for everybody who writes to the registry.
+// write stands for all writers of the registry.
 func write(etcd *etcdtest.Server, op clientv3.Op) {
 	c, err := clientv3.New(clientv3.Config{Endpoints: []string{etcd.URL()}})
 	if err != nil {

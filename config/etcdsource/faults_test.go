@@ -53,7 +53,7 @@ func (m *model) restart() {
 	m.etcd.Start(m.t)
 }
 
-// pause stops the process: its connections live on, and nobody answers.
+// pause stops the process: its connections live on, and get no answer.
 func (m *model) pause() {
 	m.etcd.Pause()
 	time.Sleep(time.Duration(m.random.Int64N(int64(1500 * time.Millisecond))))
@@ -86,7 +86,7 @@ func (m *model) flood() {
 	release := sync.OnceFunc(m.line.hold(nil))
 	defer release()
 	m.writer.Gate.Lock()
-	for range 8 { // fills what lies between: the watch has this key in view, though nobody needs its value
+	for range 8 { // fills what lies between: the watch has this key in view, though its value is not needed
 		m.writer.Commit(m.t.Context(), []truth.Op{{Key: registry.Prefix + "nodes/a", Value: strings.Repeat("x", 1<<20)}})
 	}
 	m.writer.Gate.Unlock()

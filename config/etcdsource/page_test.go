@@ -45,7 +45,7 @@ func FuzzPage(f *testing.F) {
 		[]byte("\x12\x00"),         // a key-value without a field
 		[]byte("\x12\x02\x10\x80"), // a number without an end
 		[]byte("\x12\x02\x09a"),    // a key of another type
-		[]byte("\x12\x04\x0b\x08\x01\x0c\x93\x01\x08\x01\x94\x01"), // groups, known to nobody
+		[]byte("\x12\x04\x0b\x08\x01\x0c\x93\x01\x08\x01\x94\x01"), // groups, which no message has
 		[]byte("\x10\x05\x1a\x01a\x20\x81\x00"),                    // a key-value that is a number, and more
 		[]byte("\x12\x05\x0a\x01a\x0a\x00"),                        // a key twice, the second one empty
 	} {

@@ -114,7 +114,7 @@ func (x *session) read() {
 	x.probes.ask(x.ctx, x.readTimeout(), newest)
 }
 
-// readTimeout is short, because while the question hangs nobody knows whether etcd lives.
+// readTimeout is short, because while the question hangs it is unknown whether etcd lives.
 func (x *session) readTimeout() time.Duration { return min(2*x.cfg.ProbePeriod, x.cfg.RequestTimeout) }
 
 // probed takes in an answer.

@@ -92,7 +92,7 @@ func TestAnIdleWatchIsNotTakenForADeadOne(t *testing.T) {
 		}
 	})
 
-	// It says nothing at all any more, and neither does anybody write: that is no reason to leave it.
+	// It says nothing at all any more, and there are no writes: that is no reason to leave it.
 	quiet := make(chan struct{})
 	m.hook(func(m *middleman) {
 		m.onAsk = func(req *etcdserverpb.WatchRequest) bool { return !isProgress(req) }

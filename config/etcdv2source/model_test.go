@@ -311,7 +311,7 @@ func (r *realEtcd) start() {
 	}
 }
 
-// again ends etcd by kill, and starts it again, while nobody looks at the history. Meanwhile one write may be under way.
+// again ends etcd by kill, and starts it again, while no reader looks at the history. Meanwhile one write may be under way.
 func (r *realEtcd) again(m *model, kill func(), c *change) {
 	m.history.Write(func() (int64, []truth.Op) {
 		killed := make(chan struct{})
@@ -340,7 +340,7 @@ func (r *realEtcd) again(m *model, kill func(), c *change) {
 	})
 }
 
-// whatBecameOf gives the index of a write whose answer was lost, 0 if it was not made. Nobody else has written to the key.
+// whatBecameOf gives the index of a write whose answer was lost, 0 if it was not made. The key has no other writer.
 func (m *model) whatBecameOf(c change) int64 {
 	m.t.Helper()
 	resp, err := writer.Get(m.etcd.url() + "/v2/keys" + c.key + "?quorum=true")

@@ -42,7 +42,7 @@ func (c *conn) list(ctx context.Context, quorum bool) (listing, error) {
 		e, ok := errors.AsType[*apiError](err)
 		switch {
 		case !ok:
-		case e.Code == codeKeyNotFound: // nobody has written anything: an empty registry
+		case e.Code == codeKeyNotFound: // nothing was ever written: an empty registry
 			l.index, l.at = e.Index, time.Now()
 			return l, nil
 		case e.Code == 0 && e.status == http.StatusNotFound:
@@ -149,7 +149,7 @@ func (c *conn) hasRegistry(ctx context.Context) (bool, error) {
 		return false, err
 	}
 	defer resp.Body.Close()
-	if resp.StatusCode == http.StatusNotFound { // nobody has written anything, or there is no v2 API
+	if resp.StatusCode == http.StatusNotFound { // nothing was ever written, or there is no v2 API
 		return false, nil
 	}
 	if resp.StatusCode != http.StatusOK {

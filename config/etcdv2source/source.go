@@ -312,7 +312,7 @@ func (s *Source) setback(l listing, lost int, beside bool) bool {
 type life struct{ created, first int64 }
 
 // next is the life of a key after a value was written to it; the zero life is that of a key that was not there. A value that was set
-// over another has a createdIndex of its own; whoever knows that it was so says that the life goes on.
+// over another has a createdIndex of its own; a caller that knows of this says that the life goes on.
 func (l life) next(n *node, goesOn bool) life {
 	if l == (life{}) || l.created != n.CreatedIndex && !goesOn {
 		l.first = n.CreatedIndex

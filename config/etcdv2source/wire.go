@@ -91,7 +91,7 @@ func decodeError(r io.Reader, status int) error {
 		return err
 	}
 	if json.Unmarshal(text, e) != nil {
-		e.Code, e.Message = 0, "" // a page of somebody else
+		e.Code, e.Message = 0, "" // a page of another program
 	}
 	return e
 }

@@ -158,6 +158,6 @@ func TestTheStatusFollowsWhatWasSent(t *testing.T) {
 	put("b", 8)
 	l.Send(over, nil, state, false, 8, time.Now())
 	if st := l.Status(); st.Revision != 7 || st.Services != 1 {
-		t.Errorf("%+v; want what was sent, for nobody took the rest", st)
+		t.Errorf("%+v; want what was sent, for the rest was not taken", st)
 	}
 }

@@ -11,7 +11,7 @@ import (
 	"kubeproxy/registry/decode"
 )
 
-// A join is what the endpoint slices of one service add up to. It is computed when somebody asks, once for all slices that have changed
+// A join is what the endpoint slices of one service add up to. It is computed on demand, once for all slices that have changed
 // since: so a change costs by the size of the slices of its service, and many changes at once cost no more.
 type join struct {
 	entries []*entry // every one that has a slice of the service; some may have one no longer, or be listed twice
@@ -42,7 +42,7 @@ type Version struct {
 	Key, Value []byte
 	Created    int64 // stands for one life of the key: what is created again after a deletion has another number; 0: not known
 	Revision   int64 // orders the versions of a life, and what is touched while a list is read
-	Leased     bool  // the key is deleted when somebody no longer keeps it alive
+	Leased     bool  // etcd deletes the key when its lease ends
 	Err        error // why there is no value, where there should be one; it counts as a value that does not decode
 }
 
@@ -83,7 +83,7 @@ type entry struct {
 	key       string
 	over      bool         // the key was deleted, or has begun another life since
 	leased    bool         // by its newest version
-	foreign   bool         // not a record's key: somebody else's, or of the wrong depth
+	foreign   bool         // not a record's key: of another program, or of the wrong depth
 	sweep     uint32       // number of the merge whose list had this key
 	created   int64        // another number is another life of the key
 	sum       uint64       // hash of its newest bytes

@@ -14,7 +14,7 @@ func leased(key string, revision int64, value string) Version {
 	return Version{Key: []byte(sliceKey(key)), Value: []byte(value), Created: revision, Revision: revision, Leased: true}
 }
 
-// notReady is a slice of service a whose instance says that nobody is to use it.
+// notReady is a slice of service a whose instance says that it is not to be used.
 const notReady = `{"kind":"EndpointSlice","apiVersion":"discovery.k8s.io/v1","metadata":{"labels":{"kubernetes.io/service-name":"a"}},
 	"addressType":"IPv4","ports":[{"name":"","port":1}],"endpoints":[{"addresses":["10.0.0.1"],"conditions":{"ready":false,"serving":false}}]}`
 
@@ -57,7 +57,7 @@ func TestAnInstanceThatIsRegisteredAgainIsUsedAlone(t *testing.T) {
 		s := New(decode.Decoder{})
 		s.Put(leased("1", 2, slice("a", "10.0.0.1:1")))
 		s.Put(leased("2", 3, slice("a", "10.0.0.2:1")))
-		s.Merge(List{}, 10, nil, 3) // a list after an outage: nobody has said that they are gone
+		s.Merge(List{}, 10, nil, 3) // a list after an outage: no event has said that they are gone
 		wantEndpoints(t, s, "a:[10.0.0.1:1 10.0.0.2:1]", 1)
 		s.Put(leased("2", 11, slice("a", "10.0.0.2:1")))
 		wantEndpoints(t, s, "a:[10.0.0.2:1]", 0)

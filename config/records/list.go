@@ -15,7 +15,7 @@ type List struct {
 	state   *State    // nil: nothing is known
 	news    []Version // copies
 	known   []unchangedVersion
-	decoder *decoder // of news, page for page; nil where nobody needs them soon
+	decoder *decoder // of news, page for page; nil where they are not needed soon
 }
 
 // An unchangedVersion is a listed version whose bytes were those of the entry when they came, and neither bad nor odd. What the entry
@@ -101,7 +101,7 @@ func keep(versions []Version) {
 	}
 }
 
-// Wait returns when what was added has been decoded. Whoever has called Add calls it before the list is merged or dropped.
+// Wait returns when what was added has been decoded. The caller of Add calls it before the list is merged or dropped.
 func (l *List) Wait() { l.decoder.wait() }
 
 // Len is the number of keys in the list.

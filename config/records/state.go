@@ -36,7 +36,7 @@ func (s *State) key(v Version, decoded *decoding) string {
 
 func (s *State) reading(v Version, decoded *decoding) reading {
 	r := reading{key: s.key(v, decoded), created: v.Created, revision: v.Revision, leased: v.Leased, sum: s.sum(v), decoded: decoded, value: v.Value, err: v.Err}
-	if e := s.entries[r.key]; e != nil && r.created == 0 { // as far as anybody knows, that life goes on
+	if e := s.entries[r.key]; e != nil && r.created == 0 { // as far as is known, that life goes on
 		r.created = e.created
 	}
 	return r
@@ -223,7 +223,7 @@ func (s *State) useLocked(e *entry, says content, r reading) {
 		e.recordErr.goodAt = r.revision
 	}
 	if says.service != nil && says.service.Created != r.created {
-		says.service.Created = r.created // it is new, and nobody else has seen it yet
+		says.service.Created = r.created // it is new, and not shared yet
 	}
 	if e.good != (content{}) && e.good.equal(says) {
 		return // written otherwise, saying the same

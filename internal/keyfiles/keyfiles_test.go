@@ -236,7 +236,7 @@ func TestAFileThatChangesWhileItIsReadCountsAsUnchanged(t *testing.T) {
 	expect(t, tree, "specs/a=4444 specs/b=5555")
 }
 
-// While a directory cannot be read nobody knows what is below it: nothing of a scan counts then.
+// While a directory cannot be read it is unknown what is below it: nothing of a scan counts then.
 func TestWhatCannotBeReadDoesNotMakeFilesGo(t *testing.T) {
 	dir := t.TempDir()
 	tree := &Tree{Dir: dir}

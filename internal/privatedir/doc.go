@@ -1,3 +1,3 @@
-// Package privatedir checks that nobody else can replace what a process keeps in a directory: its saved state, the socket at which its
+// Package privatedir checks that no other user can replace what a process keeps in a directory: its saved state, the socket at which its
 // successor asks. Who could would decide where clients go.
 package privatedir

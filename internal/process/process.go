@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-// Start runs a program with its output going to the file NAME.log in dir. Its standard input is a pipe that nobody
+// Start runs a program with its output going to the file NAME.log in dir. Its standard input is a pipe that no process
 // writes to: the end of it tells the program that this one is gone.
 func Start(dir, name string, args ...string) (*Process, error) {
 	file := filepath.Join(dir, name+".log")

@@ -8,7 +8,7 @@ import (
 // An Item is one thing that the predecessor gives its successor: a listener, a live connection, a number. This package moves
 // items, and does not know what they mean.
 type Item struct {
-	Kind        uint16 // chosen by whoever encodes the body
+	Kind        uint16 // chosen by the package that encodes the body
 	Body        []byte
 	Descriptors []int // of open sockets; in the sender they are borrowed, the receiver owns copies of them
 }
@@ -39,7 +39,7 @@ type Predecessor interface {
 //
 //	AdoptListeners ──▶ its first configuration ──▶ Adopt ──▶ Serve
 type Successor interface {
-	// AdoptListeners keeps listeners for the services that the first configuration names. From then on nobody is accepted until
+	// AdoptListeners keeps listeners for the services that the first configuration names. From then on no client is accepted until
 	// Serve. With live false it cannot adopt connections of this predecessor, and Adopt must not be called.
 	AdoptListeners([]Item) (live bool, err error)
 

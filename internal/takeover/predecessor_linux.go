@@ -34,12 +34,12 @@ type Listener struct {
 	Failures *atomic.Uint64
 }
 
-// Listen takes the place of whoever listened at path before. The file is made with mode 0600.
+// Listen takes the place of the process that listened at path before. The file is made with mode 0600.
 func Listen(path string) (*Listener, error) {
 	if err := Check(path); err != nil {
 		return nil, err
 	}
-	// rename(2) puts the new socket in the place of the old one, so that at no time nobody can be asked there.
+	// rename(2) puts the new socket in the place of the old one, so that at each moment one of them answers there.
 	fresh := path + freshSuffix
 	if err := os.Remove(fresh); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err

@@ -430,7 +430,7 @@ func TestASuccessorServesOnlyWhatNobodyElseDoes(t *testing.T) {
 			}()
 			s := new(fresh)
 			taken, err := Take(t.Context(), p.path, s, s.open)
-			p.l.socket.SetDeadline(past) // if nobody asked
+			p.l.socket.SetDeadline(past) // if there is no question
 			if e := <-done; e != nil && !gone(e) {
 				t.Errorf("the predecessor: %v", e)
 			}

@@ -46,7 +46,7 @@ func NewOwnPorts(bind netip.Addr) *OwnPorts {
 	return &OwnPorts{bind: bind.Unmap()}
 }
 
-// Reserve adds operators' ports, before anybody asks. Their pages are for whoever reaches them as they are
+// Reserve adds operators' ports, before the first question. Their pages are for clients that reach them as they are
 // bound, often from this machine only: a record must not offer them to all who reach a service.
 func (o *OwnPorts) Reserve(operators []uint16) {
 	o.operators = operators

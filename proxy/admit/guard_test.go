@@ -18,7 +18,7 @@ func TestOwnListenersAreRecognisedHoweverTheyAreAddressed(t *testing.T) {
 		{"0.0.0.0", "0.0.0.0:80", true},
 		{"0.0.0.0", "[::]:80", true},
 		{"0.0.0.0", "[::ffff:127.0.0.1]:80", true},
-		{"0.0.0.0", "192.0.2.1:80", false}, // a documentation address: nobody's
+		{"0.0.0.0", "192.0.2.1:80", false}, // a documentation address
 		{"0.0.0.0", "127.0.0.1:81", false},
 		{"127.0.0.1", "127.0.0.1:80", true},
 		{"127.0.0.1", "127.0.0.2:80", false},
@@ -69,7 +69,7 @@ func TestAConnectionToAnAddressThatHasJustBecomeOursIsRecognised(t *testing.T) {
 	}
 }
 
-// Operators' ports are ours at every address of this machine, whatever services bind to: nobody here knows where
+// Operators' ports are ours at every address of this machine, whatever services bind to: the guard does not know where
 // they are bound. Elsewhere the same number is another machine's.
 func TestOperatorsPortsAreOursWhateverServicesBindTo(t *testing.T) {
 	for _, bind := range []string{"0.0.0.0", "192.0.2.1", "127.0.0.1"} {

@@ -3,7 +3,7 @@ package admit
 import "golang.org/x/time/rate"
 
 // NewPace returns the token bucket for UDP sessions that begin: n in a second. Strangers can ask for new sessions without
-// end. To begin one costs as much as to carry fifty datagrams, on a small node everybody else waits for that, and the
+// end. To begin one costs as much as to carry fifty datagrams, on a small node all other clients wait for that, and the
 // sender of a datagram can be forged. A limit on the number of sessions bounds the memory only: a full table evicts one
 // session for each that begins.
 //

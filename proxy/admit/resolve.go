@@ -187,7 +187,7 @@ func (r *Resolver) fullLocked(name string, a *hostAnswer) (ips []netip.Addr, err
 	return nil, fmt.Errorf("%w %s: as many clients as may wait for names", ErrUnresolved, registry.Quote(name)), true
 }
 
-// await waits for the look-up of a name, which whoever comes first begins.
+// await waits for the look-up of a name, which the first caller begins.
 func (r *Resolver) await(ctx context.Context, name string) ([]netip.Addr, error) {
 	ctx, cancel := context.WithTimeout(ctx, LookUpTimeout)
 	defer cancel()

@@ -168,7 +168,7 @@ func TestThousandsOfNamesAreLookedUpFewAtATimeAndTheRestRefused(t *testing.T) {
 	})
 }
 
-// TestOneNameLeavesOthersRoomToWait: whoever waits for one name takes a quarter of the room at most.
+// TestOneNameLeavesOthersRoomToWait: clients that wait for one name take a quarter of the room at most.
 func TestOneNameLeavesOthersRoomToWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newTestResolver(&nameServer{addrs: []netip.Addr{netip.MustParseAddr("10.0.0.1")}})

@@ -154,7 +154,7 @@ func (l *SessionLimit) removeLocked(p *Entry) {
 }
 
 // LagsBehind reports whether so many sessions are just ending that no more should begin: a flood must not
-// begin them faster than they end. Whoever has one is not concerned.
+// begin them faster than they end. Clients that have one are unaffected.
 func (l *SessionLimit) LagsBehind() bool {
 	return l.Existing.Load() >= int64(l.all.Max+l.all.Max/8+64)
 }

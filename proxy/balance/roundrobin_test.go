@@ -118,7 +118,7 @@ func TestARotationIsForgottenWhenNobodyNeedsIt(t *testing.T) {
 	}
 }
 
-// Whatever the order in which a service's ports come and go, each is found, and only what nobody needs is forgotten.
+// Whatever the order in which a service's ports come and go, each is found, and only those without holders are forgotten.
 func TestOneOfSeveralPortsIsForgottenAlone(t *testing.T) {
 	lb := NewLoadBalancerRR(false)
 	held := make(map[string]*rotation.Rotation)

@@ -110,7 +110,7 @@ func (s suite) TestClientsOfAServiceWithAffinityComeBackToTheirEndpoint(t *testi
 	}
 }
 
-// Affinity is about who is given what: whoever has something, keeps it.
+// Affinity decides only which endpoint a new connection gets: a connection keeps its own.
 func (s suite) TestAskingForAffinityDisturbsNoSession(t *testing.T) {
 	cfg := s.config()
 	n := newNode(t, cfg)

@@ -12,7 +12,7 @@ import (
 	"kubeproxy/proxy/proxytest"
 )
 
-// What carries a byte or a datagram allocates nothing: garbage would be collected at the cost of everybody's
+// What carries a byte or a datagram allocates nothing: garbage would be collected at the cost of every client's
 // latency, and in proportion to what strangers send.
 
 // allocations tells how often this process allocates for each of so many calls of f, on all its goroutines,

@@ -181,7 +181,7 @@ func (s suite) TestATakeOverFromAServiceThatGoesWithItsEndpointsRefusesNobody(t 
 }
 
 // To delete a service and create it again in one step is to change nothing but its age: the socket
-// stays, nobody is refused, and sessions go on.
+// stays, no client is refused, and sessions go on.
 func (s suite) TestAServiceCreatedAnewDoesNotBlink(t *testing.T) {
 	cfg := s.config()
 	n := newNode(t, cfg)

@@ -216,10 +216,10 @@ func (s suite) TestMoreClientsThanDescriptorsWaitTheirTurn(t *testing.T) { // D3
 		idle := s.number("sockets")
 		var answered atomic.Int64
 		leave := make(chan struct{})
-		first := make(chan *proxytest.Talk, clients) // those that were answered before anybody left
+		first := make(chan *proxytest.Talk, clients) // those that were answered before any left
 		var asking sync.WaitGroup
 		for range clients {
-			talk := proxytest.TalkTo(t, s.Web) // the kernel lets it in even when nobody accepts
+			talk := proxytest.TalkTo(t, s.Web) // the kernel lets it in even when the proxy does not accept
 			asking.Go(func() {
 				if _, err := talk.Say("hello"); err != nil {
 					t.Errorf("after %d of %d clients were answered: %v", answered.Load(), clients, err)

@@ -55,7 +55,7 @@ func (s suite) TestAResetByTheClientAfterItFinishedReachesTheEndpointAsAReset(t 
 	client := proxytest.Dial(t, tcpThrough(t, n, served(t, func(conn *net.TCPConn) {
 		finished <- proxytest.Discard(conn)
 		chunk := make([]byte, 64<<10)
-		for { // nobody will read this to its end
+		for { // the other side will not read this to its end
 			if _, err := conn.Write(chunk); err != nil {
 				ended <- err
 				return

@@ -118,7 +118,7 @@ func (s suite) TestAResetDoesNotWaitForAReaderThatDoesNotRead(t *testing.T) {
 
 // The worst case of an early close: the server has answered everything and gone with a reset, while
 // most of the answer is still on its way to a client that reads slowly and goes on sending what
-// nobody will read.
+// the other side will not read.
 func (s suite) TestTheTailOfALargeAnswerReachesASlowClientThatKeepsSending(t *testing.T) {
 	answer := proxytest.Stream{Seed: 3, Size: 512 << 10}
 	for _, finishes := range []bool{true, false} {

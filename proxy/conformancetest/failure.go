@@ -31,7 +31,7 @@ func (s suite) TestARefusingEndpointIsPassedOver(t *testing.T) { // D37
 	}
 }
 
-// A silent endpoint costs the first client a quarter of a second, and nobody after it anything.
+// A silent endpoint costs the first client a quarter of a second, and the clients after it nothing.
 func (s suite) TestBesideASilentEndpointAnotherIsTried(t *testing.T) {
 	cfg := s.config()
 	cfg.DialTimeout = 10 * time.Second

@@ -24,12 +24,12 @@ const (
 
 // A flood of datagrams whose senders do not exist costs memory for as many sessions as there may be, and
 // no known client its session. (It may cost known clients datagrams: what the kernel's queue has no room for
-// is lost, whoever sent it. How many, depends on the machine: see UDPQueue.)
+// is lost, of any client. How many, depends on the machine: see UDPQueue.)
 func (s suite) TestAFloodOfForgedSendersTakesNoSessionFromAKnownClient(t *testing.T) { // D44
 	const forged, known, limit, most = 100_000, 100, 1000, 1000
 	const atOnce = most + most/8 + 64 // some have ended, and are just leaving
 	cfg := s.config()
-	// Whoever tracks connections on this machine is not to be flooded, too.
+	// What tracks connections on this machine is not to be flooded, too.
 	if !proxytest.InOwnNetwork(t) {
 		return
 	}
@@ -119,7 +119,7 @@ func memory() uint64 {
 	return m.HeapAlloc + m.StackInuse
 }
 
-// forge sends a datagram from an address where nobody waits for an answer.
+// forge sends a datagram from an address where no client waits for an answer.
 func forge(from netip.Addr, to netip.AddrPort) error {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM, 0)
 	if err != nil {

@@ -7,8 +7,8 @@ import (
 	"kubeproxy/proxy/proxytest"
 )
 
-// The guard knows an address from a port: what is on the same port of another address is somebody
-// else's.
+// The guard knows an address from a port: what is on the same port of another address belongs to
+// another program.
 func (s suite) TestTheSamePortOfAnotherAddressIsNotOurs(t *testing.T) {
 	proxytest.NeedsAddresses(t, "127.0.0.2")
 	cfg := s.config()

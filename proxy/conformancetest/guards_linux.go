@@ -144,8 +144,7 @@ func (s suite) TestAnEndpointWhoseAddressHasJustBecomeOursIsRefused(t *testing.T
 	}
 }
 
-// The kernel may choose, for a connection to a port in its range of ephemeral ports on which nobody
-// listens, that very port as the local one: the connection is then made with itself, and would echo
+// The kernel may choose, for a connection to a port in its range of ephemeral ports on which no program// listens, that very port as the local one: the connection is then made with itself, and would echo
 // what the client says. Here the range is made so small that this must happen.
 func (s suite) TestADialThatConnectedToItselfIsUndone(t *testing.T) {
 	cfg := s.config()

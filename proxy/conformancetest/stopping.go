@@ -48,7 +48,7 @@ func (s suite) TestStoppingCutsRelaysWhenTheDrainIsOver(t *testing.T) {
 	talk, half := proxytest.TalkTo(t, addr), proxytest.TalkTo(t, addr)
 	talk.MustSay(t, "hello")
 	half.MustSay(t, "hello")
-	stuck := proxytest.Dial(t, tcpThrough(t, n, served(t, func(conn *net.TCPConn) { // a writer nobody reads
+	stuck := proxytest.Dial(t, tcpThrough(t, n, served(t, func(conn *net.TCPConn) { // a writer without a reader
 		for chunk := make([]byte, 64<<10); ; {
 			if _, err := conn.Write(chunk); err != nil {
 				return

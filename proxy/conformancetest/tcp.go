@@ -160,7 +160,7 @@ func (s suite) TestSmallMessagesAreNotHeldBack(t *testing.T) {
 			}
 		}
 	})))
-	const exchanges, atOnce = 100, 50 // of which so many need not wait for anybody's delay
+	const exchanges, atOnce = 100, 50 // of which so many need not wait for the delay of another
 	fastest := time.Hour
 	got := make([]byte, 2)
 	for i := range exchanges {
@@ -380,7 +380,7 @@ func (s suite) TestASlowReaderHoldsBoundedMemory(t *testing.T) {
 				t.Errorf("the heap grew by %d bytes for %d stalled relays", grown, relays)
 			}
 			t.Logf("taken from each writer: %d KiB", stuck/relays>>10)
-			// Nobody else waits for them.
+			// No other goroutine waits for them.
 			n.apply(endpoints("web", served(t, proxytest.Chat("other"))))
 			if got := proxytest.TalkTo(t, addr).MustSay(t, "hello"); got != "other" {
 				t.Errorf("beside stalled relays, answered by %q", got)

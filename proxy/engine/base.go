@@ -47,7 +47,7 @@ func (c *Base) Init(cfg Config, own *admit.OwnPorts) {
 	c.Ctx, c.Cut = context.WithCancel(context.Background())
 }
 
-// An Open opens the socket of a port at an address, for whoever owns it.
+// An Open opens the socket of a port at an address, for its owner.
 type Open func(at netip.AddrPort, owner *atomic.Pointer[Claim]) (Socket, error)
 
 // ListenBy opens the socket of one port, by tcp or udp as its protocol wants, if there is a descriptor for it. Closing

@@ -16,7 +16,7 @@ import (
 // sockets there are and who owns each; the engine decides how bytes move. The conformance tests
 // hold every engine to the same behaviour.
 type Engine interface {
-	// Listen opens the socket of one port. Whoever owner points to when a client connects, or when
+	// Listen opens the socket of one port. The claim that owner points to when a client connects, or when
 	// a datagram arrives, gets that client; owner never holds nil while the socket is open.
 	Listen(id registry.NodePort, owner *atomic.Pointer[Claim]) (Socket, error)
 

@@ -116,7 +116,7 @@ func (e *Engine) Drain(ctx context.Context) {
 	e.draining.Store(true)
 	close(e.drained)
 	e.mu.Lock()
-	defer e.mu.Unlock() // every socket has been closed: nobody needs it
+	defer e.mu.Unlock() // every socket has been closed: it is not needed
 	for _, l := range e.loops {
 		l.poller.Wake() // it has to look whether it is idle
 	}
@@ -148,7 +148,7 @@ func (e *Engine) beatUntilDrained(loops []*loop) {
 	}
 }
 
-// running returns the loops, without waiting for anybody: none before the first port was opened.
+// running returns the loops, without a lock: none before the first port was opened.
 func (e *Engine) running() []*loop {
 	if loops := e.loopsNow.Load(); loops != nil {
 		return *loops

@@ -315,11 +315,11 @@ func TestWhatIsHeldForAClientArrivesBeforeTheResetWhenItsEndpointVanishes(t *tes
 	}
 }
 
-// A loop that always finds something to do lets the Go scheduler look around now and then: else nobody might, for
+// A loop that always finds something to do lets the Go scheduler look around now and then: else no thread might, for
 // up to 10 ms.
 func TestALoopThatIsAlwaysBusyYieldsNowAndThen(t *testing.T) {
 	l, _ := newEpollPort(t, func(*net.TCPConn) {})
-	busy, err := unix.Eventfd(1, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK) // nobody reads it, so it is ready in each turn
+	busy, err := unix.Eventfd(1, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK) // it is not read, so it is ready in each turn
 	if err != nil {
 		t.Fatal(err)
 	}

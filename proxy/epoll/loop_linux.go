@@ -26,7 +26,7 @@ import (
 //	            │                                           │
 //	            └── do what others ask for ◀── see whose time has come
 //
-// Everybody on the loop waits while a turn lasts, so each of its parts has a budget, however much there is to do: that many
+// All clients of the loop wait while a turn lasts, so each of its parts has a budget, however much there is to do: that many
 // events, accepts, bytes, datagrams, looks, requests. What is beyond it is done in the next turn, after the events
 // that have come meanwhile. Besides, all parts share [reactor.TurnTime]: once it is used up, each part does its minimum.
 //
@@ -125,7 +125,7 @@ func (l *loop) close() {
 // yieldAfter is how long a loop may be busy without letting the Go scheduler look around.
 //
 // The runtime asks the kernel what goroutines wait for, and looks at their timers, when a thread of its has nothing to do. When a loop
-// parks, it is often the loop's thread that asks. Once it is woken up and always finds something to do, nobody asks, until the
+// parks, it is often the loop's thread that asks. Once it is woken up and always finds something to do, no thread asks, until the
 // runtime's monitor interferes after 10 ms: so long a change in the registry would not be seen. Yielding wakes up a thread that
 // takes over, which is why it is not done in each turn. Nor while connections are unfinished: the loop comes back on another thread, and bulk
 // that is moved from one processor to the other every 4 ms costs a seventh more.

@@ -15,7 +15,7 @@ const (
 )
 
 // How much all directions that carry in bulk may move in a turn, about, and how much each may however many they
-// are: whoever says little has to wait until the turn is over. Up to eight may move a pipe full each, for
+// are: a client that says little has to wait until the turn is over. Up to eight may move a pipe full each, for
 // that is cheapest. A turn moves at most turnTotal and leastBudget for each event, three times turnTotal in all, or 10 ms.
 const (
 	turnTotal   = 8 << 20

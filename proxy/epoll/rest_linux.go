@@ -8,7 +8,7 @@ import (
 )
 
 // A loop rests at the end of a turn, in the midst of a request that does not end: no system call is under way, and all that the loop
-// has read is in a socket, in a pipe, or held. Whoever brought it there may then act in its place.
+// has read is in a socket, in a pipe, or held. The caller that brought it there may then act in its place.
 
 // Rest brings all loops to rest. Loops that have yet to start will rest as well.
 func (e *Engine) Rest(ctx context.Context) error {

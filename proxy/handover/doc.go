@@ -3,7 +3,7 @@
 // A TCP connection is two sockets, the bytes that were read from one and not yet written to the other, and what is known of how it
 // ends: see [TCP]. A UDP session is one connected socket, and what its client waits for: see [UDP]. Beside them go the
 // listeners with the order of their claims ([Listener]), and what the balancer has learned ([Rotation], [Affinities]). Counters are
-// not here: whoever reports them to operators carries them over.
+// not here: the package that reports them to operators carries them over.
 //
 // A record and its descriptors are one [takeover.Item]. Encode makes one, Decode reads it back:
 //

@@ -241,7 +241,7 @@ func (d *dialer) race(ctx context.Context, addrs []netip.AddrPort) (*net.TCPConn
 
 // connect connects to one address.
 //
-// To a port of this machine that nobody listens on, the kernel may give a dial that same port as its
+// To a closed port of this machine, the kernel may give a dial that same port as its
 // own, and the connection then reaches itself: it carries back to the client what the client sends.
 // Package net undoes this twice and then lets it pass, so we look ourselves.
 func (d *dialer) connect(ctx context.Context, to netip.AddrPort) (*net.TCPConn, error) {

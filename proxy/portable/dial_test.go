@@ -298,7 +298,7 @@ func TestDialRefusesOurOwnListenersAndMovesOn(t *testing.T) {
 	}
 }
 
-// A dial of a port that nobody listens on, from that same port: the kernel connects it to itself.
+// A dial of a closed port, from that same port: the kernel connects it to itself.
 // Package net asks for another one at first; a dialer that is told its own port does not.
 func TestDialUndoesAConnectionToItself(t *testing.T) {
 	if !proxytest.InOwnNetwork(t) {

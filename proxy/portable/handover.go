@@ -17,7 +17,7 @@ import (
 // IsLive returns false.
 func (e *Engine) IsLive() bool { return false }
 
-// Rest has the ports that are opened from now on accept nobody until Resume.
+// Rest has the ports that are opened from now on accept no client until Resume.
 func (e *Engine) Rest(context.Context) error {
 	e.serving = make(chan struct{})
 	return nil

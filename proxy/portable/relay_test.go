@@ -208,7 +208,7 @@ func TestRelayNeverTakesAnEarlyCloseForACleanEnd(t *testing.T) {
 		if !t.Run("", func(t *testing.T) {
 			j := join(t, patient)
 			sent := make(chan error, 1)
-			go func() { // more than anybody will read
+			go func() { // more than the other side will read
 				for chunk := make([]byte, 64<<10); ; {
 					if _, err := j.client.Write(chunk); err != nil {
 						sent <- err
@@ -340,7 +340,7 @@ func TestRelayIsCutWhateverItIsDoing(t *testing.T) {
 	}
 }
 
-// fill writes to conn until nobody takes any more.
+// fill writes to conn until no more is taken.
 func fill(t *testing.T, conn *net.TCPConn) {
 	t.Helper()
 	chunk := make([]byte, 64<<10)
@@ -398,7 +398,7 @@ func memory() int64 {
 	return int64(m.HeapAlloc + m.StackInuse)
 }
 
-// Silence, while nobody has finished, is nobody's business.
+// Silence does not end a connection that neither side has finished.
 func TestRelayLeavesASilentConnectionAlone(t *testing.T) {
 	cfg := patient
 	cfg.HalfClosedTimeout, cfg.TCPKeepAlive = 20*time.Millisecond, 20*time.Millisecond // both looked at many times
@@ -418,7 +418,7 @@ func exchange(t *testing.T, from, to *net.TCPConn) {
 	}
 }
 
-// Silence after a FIN: whoever finished never heard the other's end, and must not think so.
+// Silence after a FIN: the side that finished never heard the other's end, and must not think so.
 func TestRelayEndsAHalfClosedConnectionAfterSilence(t *testing.T) {
 	cfg := patient
 	cfg.HalfClosedTimeout = 200 * time.Millisecond
@@ -481,7 +481,7 @@ func TestRelayStaysWhileASlowReaderEmptiesTheKernelsBuffers(t *testing.T) {
 	}
 }
 
-// Silence behind a reset: somebody who reads nothing cannot put off the reset for ever.
+// Silence behind a reset: a side that reads nothing cannot put off the reset for ever.
 func TestRelayResetsAfterSilenceWhenTheLastWordsAreNotTaken(t *testing.T) {
 	cfg := patient
 	cfg.HalfClosedTimeout = 200 * time.Millisecond
@@ -500,7 +500,7 @@ func TestRelayResetsAfterSilenceWhenTheLastWordsAreNotTaken(t *testing.T) {
 }
 
 // Silence behind EPIPE: what is thrown away is not delivered, so a client that goes on and on
-// sending to nobody is not listened to for ever. It may have the whole answer, or never look at it.
+// sending to a side that has gone is not listened to for ever. It may have the whole answer, or never look at it.
 func TestRelayDoesNotListenInVainForEver(t *testing.T) {
 	cfg := patient
 	cfg.HalfClosedTimeout = 200 * time.Millisecond

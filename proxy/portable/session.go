@@ -17,7 +17,7 @@ import (
 // the client spoke to, whichever endpoint they are from.
 //
 // Two goroutines work on a session: the socket's, in forward, and its own, in run. The latter finds
-// endpoints and connects to them: a session without a backend is one that it finds an endpoint for. Anybody may stop it.
+// endpoints and connects to them: a session without a backend is one that it finds an endpoint for. Any goroutine may stop it.
 type session struct {
 	udp.Session
 	socket *udpSocket

@@ -11,7 +11,7 @@ import (
 	"kubeproxy/registry"
 )
 
-// How a session gets to its next endpoint. Anybody may take it from the one before; only its own goroutine takes it to the
+// How a session gets to its next endpoint. Any goroutine may take it from the one before; only its own goroutine takes it to the
 // next one. (For the first endpoint, before that goroutine runs, begin does.)
 
 // move connects to the next endpoint that can be; false: there is none in time, or the session has ended.

@@ -26,7 +26,7 @@ func TestRepliesOfAnEndpointThatWasLeftAreNotPassedOn(t *testing.T) {
 		t.Fatalf("answered by %s", got)
 	}
 	for range 10 {
-		left.Send("late", old) // refused: nobody is there any more
+		left.Send("late", old) // refused: the endpoint has gone
 	}
 	// And one that was being read just when the session left:
 	owner := s.Ownership.Load()

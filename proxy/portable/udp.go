@@ -48,7 +48,7 @@ func (e *Engine) listenUDP(addr netip.AddrPort, owner *atomic.Pointer[engine.Cla
 }
 
 // read hands on what clients send, until the socket is closed. An error must not end it: v0.4 was
-// left with an open port that nobody read.
+// left with an open port that no goroutine read.
 func (u *udpSocket) read() {
 	buf, control := make([]byte, udp.MaxDatagram), make([]byte, sockopt.ReceiptSpace)
 	var pause time.Duration
@@ -115,7 +115,7 @@ func (u *udpSocket) begin(key admit.SessionKey, datagram []byte) *session {
 	}
 	u.add(s)
 	// A literal address is connected to at once, so that a client's first burst can pass. A name has
-	// to be looked up, which may take seconds: not here, where everybody waits (D36).
+	// to be looked up, which may take seconds: not here, where all clients of the port wait (D36).
 	var b *udpBackend
 	first, ok := s.Next(monotonic.Now())
 	if ok && first.Addr.Host == "" {

@@ -150,7 +150,7 @@ func TestRepliesLeaveFromTheAddressTheClientSpokeTo(t *testing.T) {
 	}
 }
 
-// D32: an error of the port's socket must not leave an open port that nobody reads.
+// D32: an error of the port's socket must not leave an open port that no goroutine reads.
 func TestReadingGoesOnAfterAnError(t *testing.T) {
 	e := newUDPEngine(t, engine.Config{})
 	s := serveUDP(t, e, enginetest.Identity(t, "1"))

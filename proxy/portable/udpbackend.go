@@ -29,7 +29,7 @@ type udpBackend struct {
 // of this machine's networks.
 var toEndpoint = net.Dialer{Control: sockopt.WithoutBroadcast}
 
-// dialUDPBackend opens a socket connected to addr. That sends nothing: whether anybody is there
+// dialUDPBackend opens a socket connected to addr. That sends nothing: whether an endpoint is there
 // shows only later. Its first read deadline is set right away: v0.4 set it after the first write,
 // and a session whose first write failed never ended (D40).
 func dialUDPBackend(e *rotation.Endpoint, addr netip.AddrPort, timeout time.Duration) (*udpBackend, error) {

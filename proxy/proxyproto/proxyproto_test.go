@@ -117,7 +117,7 @@ func TestHeadersAreReadAsTheProtocolSays(t *testing.T) {
 	}
 }
 
-// Whoever reads byte by byte comes to the same end as soon as it can be known.
+// A reader that gets byte by byte comes to the same end as soon as it can be known.
 func TestTheBeginningOfAHeaderIsNoError(t *testing.T) {
 	for _, c := range readings {
 		if c.err != nil {

@@ -25,7 +25,7 @@ const spoken = "» "
 func Inside(t *testing.T) bool { return os.Getenv(insideEnv) == t.Name() }
 
 // InOwnNetwork runs the test that calls it in a process and a network of its own, in which it is
-// root and nobody else is. In the first process it waits for the other, reports how it went, and
+// root and no other user is. In the first process it waits for the other, reports how it went, and
 // returns false: the caller returns. In the other it returns true.
 func InOwnNetwork(t *testing.T) bool {
 	t.Helper()

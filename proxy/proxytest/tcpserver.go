@@ -213,7 +213,7 @@ func BlackHole(t testing.TB) registry.Addr {
 	return At(listener.Addr().(*net.TCPAddr).AddrPort())
 }
 
-// Refusing is an endpoint that refuses: nobody listens there, and it is no port that the kernel
+// Refusing is an endpoint that refuses: its port is closed, and it is no port that the kernel
 // would give to a client.
 func Refusing(t testing.TB) registry.Addr {
 	t.Helper()

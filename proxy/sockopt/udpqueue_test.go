@@ -10,7 +10,7 @@ import (
 )
 
 func TestAQueueThatIsHalfFullIsCrowdedUntilItIsRead(t *testing.T) {
-	conn := proxytest.NewUDPSocket(t) // which nobody reads
+	conn := proxytest.NewUDPSocket(t) // which is not read
 	if err := conn.SetReadBuffer(1 << 16); err != nil {
 		t.Fatal(err)
 	}

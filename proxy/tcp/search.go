@@ -79,7 +79,7 @@ func (s *Search) Answered(e *rotation.Endpoint) {
 	s.Choice.Reached(e)
 }
 
-// Abandoned ends an attempt for which nobody waits any more. The endpoint is not to blame.
+// Abandoned ends an attempt for which no client waits any more. The endpoint is not to blame.
 func (s *Search) Abandoned(e *rotation.Endpoint, err error) {
 	e.EndDial()
 	s.Failed = append(s.Failed, Failure{e, err})

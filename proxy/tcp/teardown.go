@@ -39,8 +39,8 @@ import (
 // happens: that is how a connection goes well.
 //
 // From the first of these ends on the connection may be silent for HalfClosedTimeout: so long may nothing
-// be delivered, in either direction. Then (HalfClosedTimeout is the reason), as when all is said, whoever has been sent the FIN of the
-// other is closed, and whoever has not is reset: what was cut off never looks complete (v0.4 shut
+// be delivered, in either direction. Then (HalfClosedTimeout is the reason), as when all is said, a side that has been sent the FIN of
+// the other is closed, and a side that has not is reset: what was cut off never looks complete (v0.4 shut
 // down the wrong half of each connection, and answers were lost: D39).
 //
 // Reading before closing is not politeness. To close a connection with input that was not read sends
@@ -204,7 +204,7 @@ func (t *Teardown) Reason() traffic.Reason {
 		}
 	}
 	if t.reason == 0 {
-		return traffic.Shutdown // nobody but the engine itself has ended it
+		return traffic.Shutdown // only the engine itself can have ended it
 	}
 	return traffic.Reason(t.reason - 1)
 }

@@ -82,7 +82,7 @@ func (s *Session) unserved() traffic.Reason {
 	return traffic.NoEndpoints
 }
 
-// Finish gives back what a session held that has ended, drops what waited, and tells whoever wants to know. It is the last
+// Finish gives back what a session held that has ended, drops what waited, and reports the end. It is the last
 // that happens to the session, after Departed from its last endpoint.
 func (s *Session) Finish() {
 	c := s.port.base

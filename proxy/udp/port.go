@@ -59,7 +59,7 @@ func (p *Port) MayBegin(owner *engine.Claim, key admit.SessionKey, isCrowded fun
 	switch {
 	case !owner.Allows(key.Client.Addr()):
 		why = traffic.DropSource
-	case owner.Rotation.IsEmpty(): // nobody is evicted for this
+	case owner.Rotation.IsEmpty(): // no session is evicted for this
 		why = traffic.DropNoEndpoints
 	case isCrowded(), c.Sessions.LagsBehind(), !p.pace.Allow(), !c.Newcomers.Allow():
 		why = traffic.DropOverload
@@ -97,7 +97,7 @@ func (p *Port) Begin(s *Session, self interface{ Evict() }, owner *engine.Claim,
 	c.Sessions.Existing.Add(1)
 	s.Control = sockopt.ControlFrom(key.Local)
 	s.setHeader()
-	s.choice = owner.Choose(key.Client.Addr()) // only now: who is not let in takes nobody's turn
+	s.choice = owner.Choose(key.Client.Addr()) // only now: a client that is not let in does not move the cursor
 	s.until = monotonic.Now() + c.Cfg.DialTotalTimeout
 	return evicted, true
 }

@@ -146,7 +146,7 @@ func TestASessionThatFindsNoRoomLeavesNothingBehind(t *testing.T) {
 	if want := (map[traffic.DropReason]uint64{traffic.DropServiceLimit: 1}); !maps.Equal(f.dropped(), want) {
 		t.Errorf("dropped %v; want %v", f.dropped(), want)
 	}
-	if e, _ := second.Next(0); e.Addr != at(2) { // the third took nobody's turn
+	if e, _ := second.Next(0); e.Addr != at(2) { // the third did not move the cursor
 		t.Errorf("the second client is offered %v; want %v", e.Addr, at(2))
 	}
 	next := f.owner.Choose(aClient.Client.Addr())

@@ -114,7 +114,7 @@ const SettleTime = time.Second
 
 // Departed notes that the socket of a visit was closed, and decides whether the session may be offered endpoints anew. It may
 // if this one had been reached. Otherwise it goes on with those that it was not offered yet, so that when all refuse it
-// comes to an end. A session that has ended is offered none: it would take somebody's turn.
+// comes to an end. A session that has ended is offered none: it would take another client's turn.
 func (s *Session) Departed(v *Visit, now time.Duration) {
 	v.Endpoint.Left()
 	settled := v.answered || now-v.Began > SettleTime

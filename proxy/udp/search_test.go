@@ -76,7 +76,7 @@ func TestWhyAnEndpointCannotBeASessions(t *testing.T) {
 	}
 }
 
-// Who has ended takes nobody's turn: the next client gets the next endpoint.
+// A session that has ended does not move the cursor: the next client gets the next endpoint.
 func TestASessionThatHasEndedIsOfferedNoEndpoint(t *testing.T) {
 	f := newFixture(t, engine.Config{}, at(1), at(2), at(3))
 	d := f.begin(t)

@@ -35,7 +35,7 @@ import (
 // When its endpoint leaves the rotation or refuses, the session moves to another one, and the client sees nothing of it.
 //
 // An engine with several goroutines holds a lock while it calls Forward, Answered, Refused, HandOver, Departed, IsIdle, End,
-// GiveUp and Ended. The methods of the search (search.go), Delivered and Finish belong to one goroutine. Anybody may call
+// GiveUp and Ended. The methods of the search (search.go), Delivered and Finish belong to one goroutine. Any goroutine may call
 // Sent and Drop. For a datagram nothing is allocated, unless it has to wait.
 type Session struct {
 	admit.Entry // in the limits
@@ -187,7 +187,7 @@ func (s *Session) Sent(n int, err error) (refusal error) {
 }
 
 // Refused takes the session from an endpoint that refuses, as err says. The datagram that was refused waits for the next
-// endpoint, for it reached nobody. (Or almost: of several on their way at once, one may have been refused while a later one
+// endpoint, for no endpoint got it. (Or almost: of several on their way at once, one may have been refused while a later one
 // was not, and is now sent twice. UDP may do that, RFC 768.) Of those who hear of one refusal the first counts.
 func (s *Session) Refused(v *Visit, err error) Verdict {
 	switch {

@@ -82,7 +82,7 @@ func (b *body) weight() (annotation *string, err error) {
 	return annotation, err
 }
 
-// endpoints reads endpoints, leaving out entries that nobody could connect to.
+// endpoints reads endpoints, leaving out entries that no client could connect to.
 func (b *body) endpoints(c *collector) error {
 	any := false
 	err := jsontext.EachOf("subsets", b.Subsets, func(s *subset) error {

@@ -28,7 +28,7 @@ func readCondition(field string, raw json.RawMessage, into *condition) error {
 	return nil
 }
 
-// slice reads a slice, leaving out entries that nobody could connect to.
+// slice reads a slice, leaving out entries that no client could connect to.
 func (b *body) slice(p *sliceParts) error {
 	if b.label(labelOtherProxy) != nil || b.label(labelHeadless) != nil {
 		p.excluded = true

@@ -57,7 +57,7 @@ func TestSourceRangesOfAService(t *testing.T) {
 }
 
 // Were one range left out like an endpoint, its clients would be shut out; were the list left out,
-// everybody would be let in.
+// every client would be let in.
 func TestAServiceWithOneBadSourceRangeIsRefused(t *testing.T) {
 	for _, bad := range []string{"", "10.0.0.1", "10.0.0.0/33", "10.0.0.0/-1", "10.0.0/8", "010.0.0.0/8", "10.0.0.0/08",
 		"fe80::%eth0/64", "::ffff:0.0.0.0/95", "/8", "localhost/8", "10.0.0.0/8\n10.0.0.0/8", strings.Repeat("1", 10_000)} {

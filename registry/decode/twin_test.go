@@ -155,7 +155,7 @@ func randomTwin(r *rand.Rand, text string) (key string, w *twin) {
 			w.text(4, "addressType", m.pick("IPv4", "IPv4", "IPv6", "FQDN", "IP"))
 		}
 	}
-	if m.seldom() { // fields that nobody knows
+	if m.seldom() { // unknown fields
 		w.proto = protowire.AppendFixed64(protowire.AppendTag(w.proto, 77, protowire.Fixed64Type), 1)
 		w.proto = protowire.AppendFixed32(protowire.AppendTag(w.proto, 78, protowire.Fixed32Type), 1)
 		w.text(79, "unknown", m.text)

@@ -9,7 +9,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// A Message gives the fields of one protobuf message in turn, in place. Fields that nobody asks about are passed over, and the first
+// A Message gives the fields of one protobuf message in turn, in place. Fields that the caller does not ask about are passed over, and the first
 // error ends it. Places are kept as numbers, because pointers would cost the garbage collector's write barriers.
 type Message struct {
 	Data []byte

@@ -88,7 +88,7 @@ func (s *site) mainPID() int {
 	return pid
 }
 
-// refuses reports whether nobody listens at the port of the service.
+// refuses reports whether the port of the service is closed.
 func refuses() bool {
 	conn, err := net.Dial("tcp", serviceAddr)
 	if err == nil {

@@ -26,7 +26,7 @@ func sayWhoAsks(conn net.Conn, name string) (err error) {
 }
 
 // clientOf returns the client of a connection: whom the PROXY header names with which the connection begins, or who connected, if there is no
-// header. It believes a header of anybody. A server that is no drill believes those of its proxies only.
+// header. It accepts a header from any client. A server that is no drill accepts those of its proxies only.
 func clientOf(conn net.Conn, r *bufio.Reader) (netip.Addr, error) {
 	peer := conn.RemoteAddr().(*net.TCPAddr).AddrPort().Addr().Unmap()
 	for {

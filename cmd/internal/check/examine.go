@@ -30,7 +30,7 @@ type Options struct {
 	DescriptorLimit int // of a process; 0: do not compare
 	ListenerRoom    int // how many of them listeners may have
 
-	LocalPorts proxy.PortRange // that the machine gives to connections; the zero value: nobody knows
+	LocalPorts proxy.PortRange // that the machine gives to connections; the zero value: not known
 }
 
 // An examination is one run of [Examine].

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// asNobody runs f as a user who may read only what everybody may read, also if the tests run as root,
+// asNobody runs f as a user who may read only what all users may read, also if the tests run as root,
 // who may read everything.
 func asNobody(t *testing.T, f func()) {
 	t.Helper()

@@ -65,7 +65,7 @@ const (
 	UnknownField       Code = "unknown-field"         // no version of the record's form has it
 	UnsettledConflict  Code = "unsettled-conflict"    // who has a port may change when a proxy restarts
 	Shadowed           Code = "shadowed"              // a flat key, while the namespaced one of the same name counts
-	NoService          Code = "no-service"            // endpoints that nobody offers
+	NoService          Code = "no-service"            // endpoints that no service offers
 	NoEndpoints        Code = "no-endpoints"          // a service whose clients are refused
 	NoEndpointsForPort Code = "no-endpoints-for-port" // the same for some of its ports, by their names
 	TooManyListeners   Code = "too-many-listeners"    // more than may be open under the descriptor limit

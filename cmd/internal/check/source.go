@@ -26,7 +26,7 @@ type Registry struct {
 type Record struct {
 	Key     string
 	Value   []byte
-	Created int64 // the create revision; 0 where nobody knows
+	Created int64 // the create revision; 0 where it is not known
 	Err     error
 
 	Modified int64 // the mod revision; 0: Created

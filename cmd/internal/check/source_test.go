@@ -199,7 +199,7 @@ func TestADirectoryCanHoldAnythingAndNothingStopsIt(t *testing.T) {
 	}
 }
 
-// Were it taken for somebody else's key, all that lies behind it would be missing without a word.
+// Were it taken for a key of another program, all that lies behind it would be missing without a word.
 func TestAWholeBranchThatCannotBeReadIsAnError(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir, "elsewhere/web", `{"port":8000}`)

@@ -198,7 +198,7 @@ func TestAnEmptyReportHasEmptyLists(t *testing.T) {
 	}
 }
 
-// hostile is a registry of keys and values that somebody made up to harm whoever reads the report.
+// hostile is a registry of keys and values that are made up to harm the reader of the report.
 func hostile() Registry {
 	names := []string{
 		"\x1b[2J\x1b[31mowned", "a\nok       /registry/services/specs/b  tcp 80", "\r\t\v\x00", "<script>alert(1)</script>", "\xff\xfe", "\u202egnp.exe",

@@ -24,7 +24,7 @@ func (s socket) compare(t socket) int {
 	return cmp.Or(cmp.Compare(s.number, t.number), cmp.Compare(s.protocol, t.protocol))
 }
 
-// privileged is the first port that everybody may listen on.
+// privileged is the first port that needs no privilege.
 const privileged = 1024
 
 // shareOutPorts decides who would have each port, as a proxy does that starts now: of those who want
@@ -234,7 +234,7 @@ func (e *joined) inForce(port string) []registry.Addrs {
 	return all
 }
 
-// literal gives the addresses that an endpoint is known to have without asking anybody.
+// literal gives the addresses that an endpoint is known to have without a look-up.
 func literal(a registry.Addr) []netip.AddrPort {
 	switch a.Host {
 	case "":

@@ -79,7 +79,7 @@ func appendEndpoint(b []byte, a registry.Addr) []byte {
 
 // appendText adds some text as one JSON string. Names come from etcd keys, and keys may hold anything:
 // what cannot be printed and what is markup is escaped, bytes that are no UTF-8 are replaced, so that a
-// line stays one harmless line whoever shows it.
+// line stays one harmless line in any terminal or viewer.
 func appendText(b []byte, parts ...string) []byte {
 	b = append(b, '"')
 	for _, s := range parts {

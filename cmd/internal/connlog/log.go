@@ -58,7 +58,7 @@ func (l *Log) open() (io.WriteCloser, error) {
 	if l.path == "-" {
 		return standardOutput{}, nil
 	}
-	// O_NONBLOCK: a named pipe that nobody reads is an error here, where opening it would wait for ever.
+	// O_NONBLOCK: a named pipe without a reader is an error here, where opening it would wait for ever.
 	return os.OpenFile(l.path, os.O_WRONLY|os.O_APPEND|os.O_CREATE|syscall.O_NONBLOCK, 0o640)
 }
 

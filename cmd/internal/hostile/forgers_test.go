@@ -60,7 +60,7 @@ func TestForgedSendersTakeNoSession(t *testing.T) {
 			eventually(t, func() bool { clients[i].had = ask(clients[i]); return clients[i].had != "" }, "client %d is answered", i)
 		}
 	}
-	// came tells how many strangers have reached whoever the flood is aimed at.
+	// came tells how many strangers have reached the target of the flood.
 	came := func(atProxy bool) int {
 		if !atProxy {
 			return s.arrived(t)

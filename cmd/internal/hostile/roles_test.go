@@ -23,7 +23,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Where everybody is: the network is ours alone.
+// Where each role is: the network is ours alone.
 const (
 	echoes   = "127.0.0.1:7101" // endpoint: sends back what comes
 	holds    = "127.0.0.1:7102" // endpoint: reads, and never says anything
@@ -205,7 +205,7 @@ func playSilent(args []string) error {
 	select {}
 }
 
-// playForger sends datagrams from addresses where nobody waits for an answer, each from another one.
+// playForger sends datagrams from addresses where no client waits for an answer, each from another one.
 func playForger(args []string) error {
 	to, err := netip.ParseAddrPort(args[0])
 	if err != nil {

@@ -92,7 +92,7 @@ func (m *Metrics) Ended(e traffic.Ending) {
 // Probed notes that one of the pages healthz, livez and readyz was answered.
 func (m *Metrics) Probed(page, code string) { m.probes[page].WithLabelValues(code).Inc() }
 
-// Watch has everything else read from the node whenever somebody asks. It is called once.
+// Watch has everything else read from the node at each scrape. It is called once.
 func (m *Metrics) Watch(n Node) {
 	m.registry.MustRegister(collector{n, m})
 }

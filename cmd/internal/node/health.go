@@ -86,7 +86,7 @@ func (h *health) healthy() error {
 
 // openable reports that this process can open no port at all, for lack of permission or of descriptors: the node is
 // set up wrongly, another one may do better. It is an error only if no port is open: as long as one is, the node
-// serves somebody. A port that another program has says nothing of the process.
+// serves clients. A port that another program has says nothing of the process.
 func (h *health) openable() error {
 	var sum proxy.PortCount
 	for _, c := range h.counts() {

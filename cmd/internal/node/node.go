@@ -107,7 +107,7 @@ func Run(ctx context.Context, o Options) error {
 		serving:  make(chan struct{}),
 	}
 
-	// D8: v0.4 started its source before there was anybody to tell. The handlers come first here.
+	// D8: v0.4 started its source before its handlers were there. The handlers come first here.
 	broadcaster := config.NewBroadcaster()
 	broadcaster.Add(numbers.Begin(), line, numbers.End())
 	mux := config.NewMux(broadcaster)

@@ -47,7 +47,7 @@ func (s *Server) Duplicate() (all []Handed, release func(), err error) {
 }
 
 // Adopt takes an address that a predecessor had open, and owns its descriptor. It is called before Run. An address that
-// nobody asked for is closed.
+// no page asked for is closed.
 func (s *Server) Adopt(h Handed) error {
 	f := os.NewFile(uintptr(h.Descriptor), h.Addr)
 	if f == nil {

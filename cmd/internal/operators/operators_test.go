@@ -375,7 +375,7 @@ func dial(t *testing.T, url, say string) net.Conn {
 }
 
 // TestFiveHundredSlowClientsKeepNobodyFromAsking: some say nothing, some half a request, some are done and
-// keep their connection. Few of them hold a descriptor, and everybody else is answered.
+// keep their connection. Few of them hold a descriptor, and all other clients are answered.
 func TestFiveHundredSlowClientsKeepNobodyFromAsking(t *testing.T) {
 	urls, stop := serve(t, Config{Healthz: anyPort}, well())
 	const slow = 500
@@ -405,7 +405,7 @@ func TestFiveHundredSlowClientsKeepNobodyFromAsking(t *testing.T) {
 	}
 }
 
-// TestAClientWhoIsBeingAnsweredKeepsItsPlace: when nobody can make room, the newcomer is turned away.
+// TestAClientWhoIsBeingAnsweredKeepsItsPlace: when no connection can make room, the newcomer is turned away.
 func TestAClientWhoIsBeingAnsweredKeepsItsPlace(t *testing.T) {
 	a := well()
 	entered, leave := make(chan struct{}), make(chan struct{})
@@ -507,7 +507,7 @@ func TestAHeaderHasToEnd(t *testing.T) {
 	}
 }
 
-// TestAnswersAreFinishedAtTheEnd, but nobody is waited for who takes his time.
+// TestAnswersAreFinishedAtTheEnd, but the end does not wait for a slow client.
 func TestAnswersAreFinishedAtTheEnd(t *testing.T) {
 	a := well()
 	entered, leave := make(chan struct{}), make(chan struct{})

@@ -17,7 +17,7 @@ import (
 )
 
 // Answers are what operators are told. All of its functions may be called at any time, by any number of
-// goroutines. What they return is shown to whoever asked.
+// goroutines. What they return is shown to the client.
 type Answers struct {
 	Live    func() error // whether the node's work is getting done; nil for yes
 	Healthy func() error
@@ -72,7 +72,7 @@ func (a Answers) pages(ctx context.Context, all, profiling bool, room int) pages
 	}
 	for path, page := range p {
 		switch path {
-		case "/livez", "/healthz", "/readyz": // the same for everybody, and asked by load balancers under any name
+		case "/livez", "/healthz", "/readyz": // the same for all clients, and asked by load balancers under any name
 		default:
 			p[path] = checkHost(page)
 		}

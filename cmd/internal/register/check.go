@@ -18,7 +18,7 @@ import (
 // A Check asks an instance once whether it answers. Its error says why not. It returns soon after ctx ends.
 type Check func(ctx context.Context) error
 
-// fall is how many checks in a row must fail. One lost packet takes nobody out of service.
+// fall is how many checks in a row must fail. One lost packet takes no instance out of service.
 const fall = 2
 
 // ParseCheck reads a check of an instance:

@@ -116,8 +116,8 @@ type state uint8
 
 const (
 	ready       state = iota
-	failing           // its check fails: for nobody
-	terminating       // it is about to stop, and still answers: for clients that have nobody else
+	failing           // its check fails: for no client
+	terminating       // it is about to stop, and still answers: where no other endpoint is ready
 )
 
 func (s state) conditions() conditions {

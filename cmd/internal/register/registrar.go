@@ -108,7 +108,7 @@ func (r *Registrar) Run(ctx context.Context) {
 	}
 }
 
-// drain returns for how long clients are given time to go elsewhere. The record of another registrar, or none, sends nobody here.
+// drain returns for how long clients are given time to go elsewhere. The record of another registrar, or none, sends no client here.
 func (r *Registrar) drain() time.Duration {
 	if !r.published || r.waiting {
 		glog.Infof("%s: stopping", r.key)
@@ -235,7 +235,7 @@ func (r *Registrar) publish(ctx context.Context) error {
 		if replaced.Succeeded {
 			r.wrote(ctx)
 			return nil
-		} // else somebody wrote it just now: look again
+		} // else another registrar wrote it just now: look again
 	}
 }
 
@@ -311,7 +311,7 @@ func (r *Registrar) grantLease(ctx context.Context) error {
 	return nil
 }
 
-// withdraw deletes the record, if it is ours, and the lease. The record says first that nobody is to use it: a proxy takes the sudden
+// withdraw deletes the record, if it is ours, and the lease. The record says first that it is not to be used: a proxy takes the sudden
 // end of a record with a ready instance for the end of a lease, and would go on trying the last one of a service.
 func (r *Registrar) withdraw(ctx context.Context) error {
 	if r.lease == 0 {

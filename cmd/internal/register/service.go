@@ -14,7 +14,7 @@ import (
 )
 
 // warnOfService warns of what keeps proxies from using the record: that there is no service of this name, or that it has no port of
-// the name that a port of the instance has. Whoever may not read the record of the service is not warned.
+// the name that a port of the instance has. A user that may not read the record of the service is not warned.
 func (r *Registrar) warnOfService(ctx context.Context) {
 	in := &r.cfg.Instance
 	ops := []clientv3.Op{clientv3.OpGet(registry.SpecsPrefix + in.Service.Namespace + "/" + in.Service.Name)}

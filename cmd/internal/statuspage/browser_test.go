@@ -117,7 +117,7 @@ func (s *site) askForEver(t *testing.T) {
 	var clients sync.WaitGroup
 	clients.Go(func() {
 		for ctx.Err() == nil {
-			_, _ = proxytest.AskTCP(s.web) // it may find nobody: that is what some tests are about
+			_, _ = proxytest.AskTCP(s.web) // it may find no endpoint: that is what some tests are about
 			select {
 			case <-time.After(50 * time.Millisecond): // a few clients a second, and no load
 			case <-ctx.Done():

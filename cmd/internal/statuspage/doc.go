@@ -8,9 +8,9 @@
 //
 // The pages are complete without JavaScript. With it, a page replaces its parts by those that the server sends.
 //
-// What a page costs is bounded. All viewers share one snapshot of the node, which is taken when somebody looks, at most once a
+// What a page costs is bounded. All viewers share one snapshot of the node, which is taken on request, at most once a
 // second, and never for more than two percent of the time. Rates and lines are made from snapshots, so nothing is sampled
-// while nobody looks. A snapshot reads counters, and copies of lists: no client waits for it.
+// while there is no viewer. A snapshot reads counters, and copies of lists: no client waits for it.
 //
 // Every text from outside is escaped by html/template, and the pages run no script but their own (Content-Security-Policy).
 package statuspage

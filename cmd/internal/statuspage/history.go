@@ -20,7 +20,7 @@ type point struct {
 	rates
 }
 
-// A history is the last five minutes of one service that somebody looks at.
+// A history is the last five minutes of one service with a viewer.
 type history struct {
 	looked time.Time
 	points []point // oldest first
@@ -52,7 +52,7 @@ func (h *history) add(now time.Time, c counts) {
 	h.last, h.lastAt = c, now
 }
 
-// histories are those of all services that somebody looks at.
+// histories are those of all services with a viewer.
 type histories map[registry.Name]*history
 
 // of returns the history of a service, which begins now if there is none.
@@ -82,7 +82,7 @@ func (hs histories) makeRoom() {
 	delete(hs, oldest)
 }
 
-// expire forgets what nobody has looked at for long.
+// expire forgets services that had no viewer for long.
 func (hs histories) expire(now time.Time) {
 	for name, h := range hs {
 		if now.Sub(h.looked) > historyForgets {

@@ -23,7 +23,7 @@ func (r rates) plus(s rates) rates {
 	return rates{r.New + s.New, r.Sent + s.Sent, r.Received + s.Received, r.Known || s.Known}
 }
 
-// A rate is over at least meterStep, and over two steps at most while somebody looks. When nobody has looked for meterGap, it
+// A rate is over at least meterStep, and over two steps at most while there are viewers. After meterGap without one, it
 // begins anew.
 const (
 	meterStep = 5 * time.Second
@@ -36,7 +36,7 @@ type meter[K comparable] struct {
 	baseAt, nextAt time.Time
 }
 
-// read notes counters as they are now. Nobody may edit them any more.
+// read notes counters as they are now. They must not be edited any more.
 func (m *meter[K]) read(now time.Time, all map[K]counts) {
 	switch gap := now.Sub(m.nextAt); {
 	case m.next == nil || gap > meterGap:

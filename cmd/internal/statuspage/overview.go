@@ -152,7 +152,7 @@ type header struct {
 	Sorted string // of aria-sort; "" if the rows are not in its order
 }
 
-// headers are the heads of all columns. The largest come first where somebody asks for a number.
+// headers are the heads of all columns. A column of numbers has the largest first.
 func (q query) headers() (all []header) {
 	for _, c := range columns {
 		h := header{column: c}

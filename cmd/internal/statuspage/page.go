@@ -17,10 +17,10 @@ type Page struct {
 	node Node
 
 	mu        sync.Mutex // guards the fields below; only viewers wait for it
-	latest    *snapshot  // nil when nobody has looked lately
+	latest    *snapshot  // nil when there was no request lately
 	traffic   meter[tally]
 	histories histories
-	forget    *time.Timer // drops all that, when nobody has looked for historyForgets
+	forget    *time.Timer // drops all that, after historyForgets without a request
 }
 
 // New returns a page about a node.

@@ -36,7 +36,7 @@ type Node struct {
 	Endings *Endings
 }
 
-// A snapshot is a node at one moment. Nobody edits it.
+// A snapshot is a node at one moment. It is not edited.
 type snapshot struct {
 	at   time.Time
 	took time.Duration
@@ -154,7 +154,7 @@ func (s *snapshot) troubledNames() (refused, warned map[registry.Name]bool) {
 	return refused, warned
 }
 
-// addToHistoriesLocked adds a point to the history of each service that somebody looks at.
+// addToHistoriesLocked adds a point to the history of each service with a viewer.
 func (p *Page) addToHistoriesLocked(s *snapshot, read map[tally]counts) {
 	p.histories.expire(s.at)
 	if len(p.histories) == 0 {

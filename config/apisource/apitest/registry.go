@@ -245,7 +245,7 @@ func (s *Server) Mend() {
 	clear(s.undecoded)
 }
 
-// Token sets the only bearer token that is good from now on; empty: nobody needs one.
+// Token sets the only bearer token that is good from now on; empty: none is needed.
 func (s *Server) Token(token string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

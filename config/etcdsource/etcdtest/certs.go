@@ -25,7 +25,7 @@ type CA struct {
 	serial int64
 }
 
-// NewCA makes a certificate authority that nobody else trusts.
+// NewCA makes a certificate authority of its own.
 func NewCA(t testing.TB) *CA {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

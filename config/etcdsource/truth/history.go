@@ -100,7 +100,7 @@ func (h *History) Add(e *Era) {
 // Newest returns the era that etcd is living in. The caller holds the writer's Gate.
 func (h *History) Newest() *Era { return h.eras[len(h.eras)-1] }
 
-// Head returns the newest revision of the newest era. Anybody may ask; the answer waits for a write that
+// Head returns the newest revision of the newest era. Any goroutine may call it; the answer waits for a write that
 // is under way.
 func (h *History) Head() int64 {
 	h.mu.Lock()
@@ -308,7 +308,7 @@ func (e *Era) objects() map[object]objectKeys {
 	for key := range e.keys {
 		k, err := registry.ParseKey(key)
 		if err != nil || k.Kind == registry.KindEndpointSlice {
-			continue // of another shape, or somebody else's; or see below
+			continue // of another shape, or of another program; or see below
 		}
 		o := object{k.Kind, k.Name}
 		keys := of(o)

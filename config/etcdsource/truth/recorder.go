@@ -183,7 +183,7 @@ func (r *Recorder) Sum() string {
 	return fmt.Sprintf("%d updates compared (%d of them SETs)", r.updates, r.sets)
 }
 
-// Same says how what somebody else holds differs from the sum of the Updates, nil if it does not.
+// Same says how a given state differs from the sum of the Updates, nil if it does not.
 func (r *Recorder) Same(services map[registry.Name]*registry.Service, endpoints map[registry.Name]*registry.Endpoints) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -138,14 +138,14 @@ func (w *Writer) value(key string) string {
 		return fmt.Sprintf(`{"kind":"Endpoints","apiVersion":"v1","metadata":{"name":"x","annotations":{"p":%q}},"subsets":[`+
 			`{"addresses":[{"ip":"10.0.0.1"},{"ip":"10.0.1.%d"}],"ports":[{"name":"a","port":%d}]}]}`, padding, w.Random.IntN(256), number)
 	}
-	var addrs []string // sometimes none: endpoints that nobody answers are a record like any other
+	var addrs []string // sometimes none: a record without endpoints is a record like any other
 	for i := range w.Random.IntN(4) {
 		addrs = append(addrs, fmt.Sprintf(`"10.1.%d.%d:%d"`, i, w.Random.IntN(256), number))
 	}
 	return fmt.Sprintf(`{"kind":"Endpoints","id":"x","apiVersion":"v1beta1","endpoints":[%s]}`, strings.Join(addrs, ","))
 }
 
-// slice invents an endpoint slice of one of few services, or of none: somebody else's, or one without a label.
+// slice invents an endpoint slice of one of few services, or of none: one of another controller, or one without a label.
 func (w *Writer) slice(number int, padding string) string {
 	labels := fmt.Sprintf(`"kubernetes.io/service-name":%q`, pick(w.Random, []string{"a", "a", "b", "k"}))
 	if w.Random.IntN(10) == 0 {

@@ -24,7 +24,7 @@ const SerialKey = "/model/serial"
 type Writer struct {
 	History *History
 	Client  *clientv3.Client
-	Random  *rand.Rand           // belongs to whoever holds Gate
+	Random  *rand.Rand           // belongs to the holder of Gate
 	Gate    sync.Mutex           // held for each transaction; who else holds it has the registry to himself
 	Beat    chan struct{}        // one for each transaction made; its capacity is how far the writer may run ahead
 	Invent  func() []Op          // the next transaction; nil means Writer.Change
@@ -133,8 +133,8 @@ const (
 	betweenAttempts = 20 * time.Millisecond
 )
 
-// try commits a transaction if nobody has written since. The revision is 0, without an error, if
-// somebody has.
+// try commits a transaction if no other write came first. The revision is 0, without an error, if
+// one did.
 func (w *Writer) try(ctx context.Context, serial string, ops []Op) (int64, error) {
 	unchanged := clientv3.Compare(clientv3.Value(SerialKey), "=", w.last)
 	if w.last == "" {
@@ -171,7 +171,7 @@ func (w *Writer) whatBecameOf(ctx context.Context, serial string) int64 {
 			w.History.Newest().Commit(revision, nil)
 			return 0
 		default:
-			// Somebody has succeeded, and it was not the fence: it was the transaction, and nobody else writes.
+			// A write has succeeded, and it was not the fence: it was the transaction, as there is no other writer.
 			get, cancel := context.WithTimeout(ctx, attempt)
 			resp, err := w.Client.Get(get, SerialKey)
 			cancel()

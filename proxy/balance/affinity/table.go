@@ -32,7 +32,7 @@ func NewTable[E comparable](most, mostEach int) *Table[E] {
 // Clients are all whom one table remembers of one rotation over one protocol. The zero value is ready to use, and must
 // not be copied after its first use.
 type Clients struct {
-	order *list.List // of *entry, those who began longest ago first; nil for nobody yet; guarded by the table's mu
+	order *list.List // of *entry, those who began longest ago first; nil: none yet; guarded by the table's mu
 }
 
 // A key names a client of a rotation.
@@ -109,7 +109,7 @@ func (c *Client[E]) Forget(e E) {
 }
 
 // maxExpired is how many entries are cleared up for each that is added: as two go for each that comes,
-// those that are out of date do not pile up, and nobody has to come by just to sweep.
+// those that are out of date do not pile up, and no goroutine has to sweep.
 const maxExpired = 2
 
 func (t *Table[E]) clearUpLocked(of *Clients, now time.Duration) {
@@ -149,7 +149,7 @@ func (t *Table[E]) removeLocked(x *entry[E]) {
 	x.key.of.order.Remove(x.inClients)
 }
 
-// ForgetAll forgets all clients of a rotation that nobody needs any more.
+// ForgetAll forgets all clients of a rotation that is no longer used.
 func (t *Table[E]) ForgetAll(of *Clients) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -73,8 +73,8 @@ func (h *Health) IsSettled() bool {
 }
 
 // PassesOver reports whether a client that could have the endpoint is to be given another one: while it is ejected
-// and, over TCP, while another client finds out whether it has returned. Who is told false first after it was
-// due back is that one: if it is silent still, it costs nobody else a quarter of a second. (A UDP client that
+// and, over TCP, while another client finds out whether it has returned. The first client that gets false after the endpoint was
+// due back is that one: if it is silent still, it costs no other client a quarter of a second. (A UDP client that
 // hears nothing finds out nothing.) While it warms up, it is passed over for a part of the clients.
 func (h *Health) PassesOver(protocol registry.Protocol) bool {
 	until, aside := h.downUntil.Load(), h.aside.Load()
@@ -96,7 +96,7 @@ func (h *Health) PassesOver(protocol registry.Protocol) bool {
 	case protocol == registry.UDP:
 		return false
 	case !h.downUntil.CompareAndSwap(until, int64(now+TrialTime)):
-		return h.downUntil.Load() != 0 // somebody else was first, or it has answered
+		return h.downUntil.Load() != 0 // another client was first, or it has answered
 	}
 	h.halfOpen.Store(true)
 	return false

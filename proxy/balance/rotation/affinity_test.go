@@ -253,7 +253,7 @@ func TestAffinityUnderChangeOfEverything(t *testing.T) {
 	}
 }
 
-// A UDP port that nobody listens on says nothing of the TCP port of the same number.
+// A closed UDP port says nothing of the TCP port of the same number.
 func TestHealthOverOneProtocolSaysNothingOfTheOther(t *testing.T) {
 	r := numbered(1, 2)
 	r.awake().endpoints[0].Failed(registry.UDP)

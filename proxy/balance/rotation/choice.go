@@ -28,7 +28,7 @@ type Choice struct {
 	offered  offers
 }
 
-// Choose begins the choice of an endpoint for one client, whoever it is, by round robin: a snapshot, and one atomic add.
+// Choose begins the choice of an endpoint for any client, by round robin: a snapshot, and one atomic add.
 // The first client of a set has it awoken.
 func (r *Rotation) Choose(protocol registry.Protocol) Choice {
 	c := Choice{rotation: r, set: r.awake(), protocol: protocol}
@@ -62,7 +62,7 @@ func (r *Rotation) stickyTo(protocol registry.Protocol, client netip.Addr, timeo
 	return r.rules.affinities.Client(&r.clients[protocol], client, timeout)
 }
 
-// ChooseAfter is the choice of a client that was offered e, and reached it. It takes nobody's turn.
+// ChooseAfter is the choice of a client that was offered e, and reached it. It does not move the cursor.
 func (r *Rotation) ChooseAfter(e *Endpoint, protocol registry.Protocol, client netip.Addr, terms *registry.Terms, of *removal.Lifetime) (c Choice) {
 	c.begin(r, protocol, client, terms, of)
 	c.offered.last, c.offered.n = e, 1

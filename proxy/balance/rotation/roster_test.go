@@ -36,7 +36,7 @@ func offeredTo(r *Rotation, protocol registry.Protocol) (all []*Endpoint) {
 }
 
 // TestTheCostOfAnAttemptDoesNotDependOnTheNumberOfEndpoints counts the endpoints that are considered while all fail: by the
-// first clients, who find endpoints that nobody has tried, and by those who come when all are ejected.
+// first clients, who find endpoints that were not tried before, and by those who come when all are ejected.
 func TestTheCostOfAnAttemptDoesNotDependOnTheNumberOfEndpoints(t *testing.T) {
 	for _, protocol := range []registry.Protocol{registry.TCP, registry.UDP} {
 		for _, n := range []int{50, 5_000, 100_000} {

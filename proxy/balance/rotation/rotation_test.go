@@ -171,7 +171,7 @@ func TestAnEndpointThatFailsIsPassedOverForAGrowingWhile(t *testing.T) {
 	})
 }
 
-// A silent endpoint costs whoever tries it a quarter of a second, so when it is due back one client tries it,
+// A silent endpoint costs the client that tries it a quarter of a second, so when it is due back one client tries it,
 // and not all that happen to come before that one knows.
 func TestOneClientFindsOutWhetherAnEndpointHasReturned(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -199,9 +199,9 @@ func TestOneClientFindsOutWhetherAnEndpointHasReturned(t *testing.T) {
 		if n := tried(); n != 1 {
 			t.Errorf("due back again, it was tried by %d clients; want one", n)
 		}
-		time.Sleep(health.TrialTime) // that one went away, and nobody knows
+		time.Sleep(health.TrialTime) // that one went away, and has found out nothing
 		if n := tried(); n != 1 {
-			t.Errorf("after nobody had found out, it was tried by %d clients; want one", n)
+			t.Errorf("after the first had found out nothing, it was tried by %d clients; want one", n)
 		}
 		bad.Answered(registry.TCP)
 		if n := tried(); n != 10 {
@@ -305,7 +305,7 @@ func TestEndpointsThatNoClientAsksForAreNotMade(t *testing.T) {
 	if got, want := chosen(t, r, 3), []int{5, 3, 5}; !slices.Equal(got, want) {
 		t.Errorf("the first clients were given %v; want %v", got, want)
 	}
-	setEndpoints(r, 6, 7) // nobody stays, and nobody has asked since
+	setEndpoints(r, 6, 7) // none stays, and no client has come since
 	if set := r.set.Load(); set.endpoints != nil {
 		t.Error("where all endpoints were replaced there are new ones before a client asks")
 	}
@@ -316,7 +316,7 @@ func TestEndpointsThatNoClientAsksForAreNotMade(t *testing.T) {
 }
 
 // However clients come while a set changes: an endpoint that they were given is the rotation's own, or known to be gone.
-// Else its connections would outlive it, and nobody would know how it is.
+// Else its connections would outlive it, and its health would not be known.
 func TestTheFirstClientsAreGivenEndpointsThatLaterSetsKnow(t *testing.T) {
 	for range 2000 {
 		r := numbered()

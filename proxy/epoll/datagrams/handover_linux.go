@@ -38,7 +38,7 @@ func (u *Sessions) Export(yield func(takeover.Item, error) bool) bool {
 }
 
 // Adopt gives a session to its port, which may be another loop's at rest. If the session cannot go on there, it ends in the next turn;
-// one of a port that nobody wants any more ends in u. The descriptor is the session's unless Adopt fails.
+// one of a port without an owner ends in u. The descriptor is the session's unless Adopt fails.
 func (u *Sessions) Adopt(record *handover.UDP, at engine.Place, descriptors []int) error {
 	p, ok := at.Socket.(*port)
 	if !ok {

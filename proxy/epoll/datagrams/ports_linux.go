@@ -95,7 +95,7 @@ func (u *Sessions) Asked(t reactor.Token) {
 }
 
 // receive reads what clients send, a batch at a time, for at most a few batches. To begin a session takes far
-// longer than to go on with one, so where many are begun, batches are small: everybody else on the
+// longer than to go on with one, so where many are begun, batches are small: all other clients of the
 // loop would wait for them. Once the turn has carried as many datagrams as it may, each port is read one small batch.
 // A port that cannot be read is left alone for a while: the kernel would report it in every turn.
 func (u *Sessions) receive(p *port) {

@@ -25,7 +25,7 @@ type Pipe struct {
 // A Pool has the pipes of one loop. It is not safe for concurrent use.
 type Pool struct {
 	Budget *admit.Budget // of descriptors: each pipe takes two
-	free   []*Pipe       // that nobody uses just now
+	free   []*Pipe       // not in use just now
 	made   int           // in use and not
 	scant  bool          // the kernel gives no pipes that are worth it
 }
@@ -58,7 +58,7 @@ func (ps *Pool) Take() *Pipe {
 	return p
 }
 
-// GiveBack takes a pipe that is no longer needed. What is still in it belongs to nobody.
+// GiveBack takes a pipe that is no longer needed. What is still in it is lost.
 func (ps *Pool) GiveBack(p *Pipe) {
 	if p.N > 0 {
 		ps.discard(p)
@@ -77,7 +77,7 @@ func (ps *Pool) discard(p *Pipe) {
 	ps.Budget.Release(2)
 }
 
-// Close closes the pipes that nobody uses.
+// Close closes the pipes that are not in use.
 func (ps *Pool) Close() {
 	for _, p := range ps.free {
 		ps.discard(p)

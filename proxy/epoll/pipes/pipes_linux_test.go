@@ -7,7 +7,7 @@ import (
 	"kubeproxy/proxy/epoll/socket"
 )
 
-// A pipe that is given back empty is lent again. One that still holds bytes is closed, for they belong to nobody.
+// A pipe that is given back empty is lent again. One that still holds bytes is closed, for they belong to no connection.
 func TestOnlyAnEmptyPipeIsLentAgain(t *testing.T) {
 	pool := Pool{Budget: admit.NewBudget(1000)}
 	p := pool.Take()

@@ -8,7 +8,7 @@ import (
 	"kubeproxy/proxy/traffic"
 )
 
-// A Heartbeat finds out whether a loop still turns. Every BeatEvery the loop is asked to answer, as anybody may ask
+// A Heartbeat finds out whether a loop still turns. Every BeatEvery the loop is asked to answer, as any goroutine may ask
 // it for something (see [Requests.Do]); an answer that is missing at too many looks in a row means that the loop stands still, be it
 // in a step that does not end or because nothing wakes it.
 //
@@ -41,7 +41,7 @@ func (h *Heartbeat) Beat(loop *Requests) {
 // IsLost reports whether the loop stands still. Any goroutine may call it.
 func (h *Heartbeat) IsLost() bool { return h.missed.Load() >= BeatsLost }
 
-// TurnTimes count the turns of a loop by how long they took. The loop writes, anybody reads.
+// TurnTimes count the turns of a loop by how long they took. The loop writes, any goroutine reads.
 type TurnTimes struct {
 	buckets [len(traffic.TurnBuckets) + 1]atomic.Uint64
 	sum     atomic.Int64 // nanoseconds

@@ -71,7 +71,7 @@ func (ps *Pauses) Resume() {
 			continue // it was closed
 		}
 		if p.paused = false; ps.Poller.Watch(p.FD, p.Token, unix.EPOLLIN) != nil {
-			ps.Suspend(p) // a port that is not watched would accept nobody for ever
+			ps.Suspend(p) // a port that is not watched would never accept again
 		}
 	}
 }

@@ -96,7 +96,7 @@ func NewPoller() (*Poller, error) {
 	return p, nil
 }
 
-// Close closes p. Nobody may call anything but Wake any more.
+// Close closes p. From then on only Wake may be called.
 func (p *Poller) Close() {
 	p.alarm.Stop()
 	p.file.Close()

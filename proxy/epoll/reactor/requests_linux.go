@@ -8,7 +8,7 @@ type Requests struct {
 	Poller *Poller  // which they wake up
 	posted []func() // taken from asked, and not met yet
 
-	// AtRest is set while the loop rests: who calls Call acts in its place, and sees to it that nobody else does.
+	// AtRest is set while the loop rests: the caller of Call acts in its place, and ensures that no other goroutine does.
 	AtRest bool
 
 	mu     sync.Mutex // guards the fields below

@@ -67,7 +67,7 @@ func Peek(fd int, b []byte) (int, unix.Errno) {
 	}
 }
 
-// Send writes to a socket. Writing would also raise a signal when nobody reads any more.
+// Send writes to a socket. Writing would also raise a signal when the other side reads no more.
 func Send(fd int, b []byte) (int, unix.Errno) {
 	for {
 		n, _, errno := syscall.RawSyscall6(unix.SYS_SENDTO, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(b))), uintptr(len(b)), unix.MSG_NOSIGNAL, 0, 0)

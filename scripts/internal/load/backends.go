@@ -34,7 +34,7 @@ const (
 	bulkConn // waits for a byte, then sends without end
 )
 
-// Ports are where somebody is reached for each purpose.
+// Ports are where the backends listen, for each purpose.
 type Ports struct {
 	Echo  uint16 // TCP: sends back what comes
 	Bulk  uint16 // TCP: sends without end

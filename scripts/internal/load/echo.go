@@ -17,7 +17,7 @@ import (
 const messageSize = 64
 
 // lostAfter is when a client gives up waiting for an answer, and counts a failure. Over UDP it asks
-// again, over TCP it is over for this client. At the end everybody waits for what is still under way,
+// again, over TCP it is over for this client. At the end all clients wait for what is still under way,
 // so that nothing is lost unseen.
 const lostAfter = 3 * time.Second
 

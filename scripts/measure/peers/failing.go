@@ -28,7 +28,7 @@ const (
 )
 
 // offerFailing stores the services, and opens what does not answer. Their ports begin at offered, and
-// nobody else has the port dead.
+// no other program has the port dead.
 func (b *bench) offerFailing(ctx context.Context, offered, dead uint16) (err error) {
 	defer try.Catch(&err)
 	b.failing = offered

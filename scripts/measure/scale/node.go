@@ -44,7 +44,7 @@ func startNode(ctx context.Context, b *bench, s *stock, flags ...string) (_ *nod
 			n.process.Stop()
 			return nil, fmt.Errorf("after a minute only %d of %d ports are open", open, s.size.services)
 		}
-		// First what is cheap to ask; then what nobody can be wrong about.
+		// First what is cheap to ask; then what is certain.
 		if _, err := n.get(ctx, 10256, "/readyz"); err != nil {
 			time.Sleep(2 * time.Millisecond)
 			continue

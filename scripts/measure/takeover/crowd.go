@@ -65,7 +65,7 @@ func newCrowd(b *bench, noUDP bool) *crowd {
 	return l
 }
 
-// begin opens the backends and connects everybody.
+// begin opens the backends and connects all clients.
 func (l *crowd) begin(ctx context.Context, host netip.Addr) (err error) {
 	defer try.Catch(&err)
 	l.host = host
@@ -250,7 +250,7 @@ func (l *crowd) listen(ctx context.Context, conn net.Conn) {
 	}
 }
 
-// end has everybody finish, and waits for them. It may be called again, and after a begin that failed.
+// end has all clients finish, and waits for them. It may be called again, and after a begin that failed.
 func (l *crowd) end() {
 	l.cancel()
 	l.work.Wait()

@@ -266,7 +266,7 @@ func decreased(before, after map[string]float64) (n int) {
 	return n
 }
 
-// A usage is what a process has that serves nobody. Its standard streams do not count: the first process was given a pipe for its input,
+// A usage is what a process has that serves no client. Its standard streams do not count: the first process was given a pipe for its input,
 // and a successor has /dev/null. Descriptors of pipes are counted apart: the engine keeps up to 32 of the pipes that it
 // has once needed for each loop.
 type usage struct{ descriptors, pipes, goroutines float64 }
