@@ -16,6 +16,7 @@ import (
 // TestTheFirstServiceOfTheDocsIsAnswered runs the commands of docs/first-service.md, on other ports. Commands with an output are
 // repeated until it is there.
 func TestTheFirstServiceOfTheDocsIsAnswered(t *testing.T) {
+	t.Parallel() // it waits, and the others compute
 	for _, program := range []string{"bash", "curl", "python3"} {
 		if _, err := exec.LookPath(program); err != nil {
 			t.Skip(err)

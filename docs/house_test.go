@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 )
 
@@ -31,26 +32,34 @@ type goPackage struct {
 	Deps       []string // of everything below it too
 }
 
+// packages returns all packages of ours that have files for this system.
 func packages(t *testing.T) []goPackage {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), "go", "list", "-json=ImportPath,Dir,Name,Doc,GoFiles,Imports,Deps", "./...")
-	cmd.Dir = root
-	out, err := cmd.Output()
+	all, err := listed()
 	if err != nil {
 		t.Fatalf("go list: %v", err)
 	}
-	var all []goPackage
+	return all
+}
+
+var listed = sync.OnceValues(func() (all []goPackage, err error) {
+	cmd := exec.Command("go", "list", "-json=ImportPath,Dir,Name,Doc,GoFiles,Imports,Deps", "./...")
+	cmd.Dir = root
+	out, err := cmd.Output()
+	if err != nil {
+		return nil, err
+	}
 	for dec := json.NewDecoder(strings.NewReader(string(out))); dec.More(); {
 		var p goPackage
 		if err := dec.Decode(&p); err != nil {
-			t.Fatal(err)
+			return nil, err
 		}
 		if len(p.GoFiles) > 0 {
 			all = append(all, p)
 		}
 	}
-	return all
-}
+	return all, nil
+})
 
 // ours reports whether a package belongs to this module.
 func ours(importPath string) bool {

@@ -17,6 +17,7 @@ import (
 // TestNamesInTheDocsExist reads every document, and looks up what it names: each path, each flag of
 // kube-proxy, each Go symbol (as package.Name), each test, each make target, each link.
 func TestNamesInTheDocsExist(t *testing.T) {
+	t.Parallel()
 	known := names{
 		tests:   testNames(t),
 		symbols: symbols(t),

@@ -18,14 +18,7 @@ import (
 func logSince(t *testing.T) func() []string {
 	t.Helper()
 	text := recordstest.LogSince(t)
-	return func() (lines []string) {
-		for line := range strings.Lines(text()) {
-			if _, message, ok := strings.Cut(line, "] "); ok && line[0] != 'L' {
-				lines = append(lines, line[:1]+" "+strings.TrimSpace(message))
-			}
-		}
-		return lines
-	}
+	return func() []string { return recordstest.LogLines(text()) }
 }
 
 // mustBegin compares the beginnings of log lines.

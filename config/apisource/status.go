@@ -64,18 +64,9 @@ func (x *session) stand() {
 		}
 	}
 	away, loud := x.log.Reads()
-	st := x.Status()
 	switch {
-	case st.Rejected > 0 && st.Services+st.Endpoints == 0:
-		example := st.Rejections[0]
-		glog.Errorf("API server read (%s, %s): none of its %d objects can be used, for example %s: %s; not ready until one can",
-			x.server(), x.versions(), st.Rejected, registry.Quote(example.Key), example.Reason)
-	case first:
-		line := fmt.Sprintf("API server read (%s, %s): %d services, %d endpoints", x.server(), x.versions(), st.Services, st.Endpoints)
-		if st.Rejected > 0 {
-			line += fmt.Sprintf("; %d objects cannot be used", st.Rejected)
-		}
-		glog.Info(line)
+	case first, x.log.IsUseless():
+		x.log.ReportRead(fmt.Sprintf("API server read (%s, %s)", x.server(), x.versions()), "objects")
 	default:
 		x.recovered(away, loud)
 	}

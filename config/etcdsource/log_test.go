@@ -16,26 +16,16 @@ import (
 
 	"kubeproxy/config"
 	"kubeproxy/config/etcdsource/etcdtest"
+	"kubeproxy/config/records/recordstest"
 	"kubeproxy/config/remote"
 	"kubeproxy/registry"
 )
-
-// loglines gives the lines of a log without what glog puts before them but the level: "W etcd at …".
-func loglines(text string) []string {
-	var lines []string
-	for line := range strings.Lines(text) {
-		if _, message, ok := strings.Cut(line, "] "); ok && line[0] != 'L' { // the head of a log file
-			lines = append(lines, line[:1]+" "+strings.TrimSpace(message))
-		}
-	}
-	return lines
-}
 
 // mustRead compares a log with what it is to be, line by line. In what is wanted, … stands for
 // anything.
 func mustRead(t *testing.T, text string, want ...string) {
 	t.Helper()
-	got := loglines(text)
+	got := recordstest.LogLines(text)
 	for _, line := range got {
 		t.Log(line)
 	}
@@ -112,7 +102,7 @@ func TestTenMinutesOfChangingTroubleTakeTensOfLines(t *testing.T) {
 					time.Sleep(time.Second / 2)
 				}
 			})
-			lines := loglines(log())
+			lines := recordstest.LogLines(log())
 			if n := len(lines); n < 6 || n > 99 {
 				t.Errorf("%d lines; want tens:\n%s", n, strings.Join(lines, "\n"))
 			}
@@ -220,7 +210,7 @@ func TestEverySetbackHasItsLine(t *testing.T) {
 		x.begin(l)
 	}
 	var said []string
-	for _, line := range loglines(log()) {
+	for _, line := range recordstest.LogLines(log()) {
 		if strings.HasSuffix(line, "for the truth") {
 			said = append(said, line)
 		}
@@ -288,7 +278,7 @@ func TestAWipedEtcdThatHasOvertakenTheOldOneIsNoticed(t *testing.T) {
 			f.stop()
 			text := log()
 			want := "etcd is at revision 6, but not by way of the revision 4 that is known (restored or wiped?); taking that for the truth: of what is older, " + test.keys
-			if !slices.Contains(loglines(text), "W "+want) {
+			if !slices.Contains(recordstest.LogLines(text), "W "+want) {
 				t.Errorf("want the warning: %s\nin the log:\n%s", want, text)
 			}
 			if n := f.source.Status().Setbacks; n != 1 {

@@ -61,7 +61,7 @@ func TestARegistryWithoutAUsableKeyTakesOneLine(t *testing.T) {
 	f.await(t, " | ")
 	put(t, c, spec("b"), port(1))
 	f.await(t, "b:1 | ")
-	if text := log(); strings.Count(text, "can be used") != 1 || strings.Contains(text, "bad value") || !strings.Contains(text, "none of the 30 keys below /registry/services/ can be used, for example ") {
+	if text := log(); strings.Count(text, "can be used") != 1 || strings.Contains(text, "bad value") || !strings.Contains(text, "none of the 30 keys can be used, for example \"/registry/services/") {
 		t.Errorf("the log:\n%s", text)
 	}
 }

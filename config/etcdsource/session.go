@@ -363,18 +363,8 @@ func (x *session) begin(l listing) error {
 		return x.ctx.Err() // it may not have been sent
 	}
 	switch {
-	case x.records.Useless():
-		st := x.Status()
-		example := st.Rejections[0]
-		glog.Errorf("etcd read at revision %d: none of the %d keys below %s can be used, for example %s: %s; not ready until one can",
-			l.revision, st.Rejected, registry.Prefix, registry.Quote(example.Key), example.Reason)
-	case first:
-		st := x.Status()
-		line := fmt.Sprintf("etcd read at revision %d: %d services, %d endpoints", l.revision, st.Services, st.Endpoints)
-		if n := st.Rejected; n > 0 {
-			line += fmt.Sprintf("; %d keys cannot be used", n)
-		}
-		glog.Info(line)
+	case first, x.log.IsUseless():
+		x.log.ReportRead(fmt.Sprintf("etcd read at revision %d", l.revision), "keys")
 	default:
 		x.recovered(away, told || loud, fmt.Sprintf("read at revision %d, was %d; %s", l.revision, from, different.Differ()))
 	}

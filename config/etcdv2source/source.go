@@ -270,18 +270,9 @@ func (s *Source) read(l listing) records.List {
 
 // tell logs the first state, and the end of an outage.
 func (s *Source) tell(first bool, away time.Duration, loud bool, news string) {
-	st := s.log.Status()
 	switch {
-	case first && s.records.Useless():
-		example := st.Rejections[0]
-		glog.Errorf("etcd read at index %d: none of the %d keys below %s can be used, for example %s: %s; not ready until one can",
-			st.Revision, st.Rejected, registry.Prefix, registry.Quote(example.Key), example.Reason)
 	case first:
-		line := fmt.Sprintf("etcd read at index %d: %d services, %d endpoints", st.Revision, st.Services, st.Endpoints)
-		if st.Rejected > 0 {
-			line += fmt.Sprintf("; %d keys cannot be used", st.Rejected)
-		}
-		glog.Info(line)
+		s.log.ReportRead(fmt.Sprintf("etcd read at index %d", s.log.Status().Revision), "keys")
 	case away > 0:
 		s.log.Recovered(fmt.Sprintf("etcd at %v answers again after %v: %s", s.cfg.Endpoints, away.Round(time.Millisecond), news), loud)
 	}

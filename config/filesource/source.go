@@ -249,16 +249,8 @@ func (s *Source) failed(err error) {
 func (s *Source) tell(first bool, away time.Duration, loud bool) {
 	st := s.log.Status()
 	switch {
-	case first && s.records.Useless():
-		example := st.Rejections[0]
-		glog.Errorf("directory %s read: none of its %d files can be used, for example %s: %s; not ready until one can",
-			registry.Quote(s.cfg.Dir), st.Rejected, registry.Quote(example.Key), example.Reason)
 	case first:
-		line := fmt.Sprintf("directory %s read: %d services, %d endpoints", registry.Quote(s.cfg.Dir), st.Services, st.Endpoints)
-		if st.Rejected > 0 {
-			line += fmt.Sprintf("; %d files cannot be used", st.Rejected)
-		}
-		glog.Info(line)
+		s.log.ReportRead(fmt.Sprintf("directory %s read", registry.Quote(s.cfg.Dir)), "files")
 	case away > 0:
 		s.log.Recovered(fmt.Sprintf("directory %s can be read again after %v: %d services, %d endpoints",
 			registry.Quote(s.cfg.Dir), away.Round(time.Millisecond), st.Services, st.Endpoints), loud)

@@ -134,6 +134,29 @@ func (l *Log) Reads() (away time.Duration, loud bool) {
 	return away, loud
 }
 
+// IsUseless reports whether what was read has rejected keys, and nothing that can be used.
+func (l *Log) IsUseless() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.status.Rejected > 0 && l.status.Services+l.status.Endpoints == 0
+}
+
+// ReportRead logs what a source has read in full: "etcd read at revision 5", say, of units that are "keys". When none of them can be used
+// it is an error, for the node is not ready then.
+func (l *Log) ReportRead(what, units string) {
+	st := l.Status()
+	if l.IsUseless() {
+		example := st.Rejections[0]
+		glog.Errorf("%s: none of the %d %s can be used, for example %s: %s; not ready until one can", what, st.Rejected, units, registry.Quote(example.Key), example.Reason)
+		return
+	}
+	line := fmt.Sprintf("%s: %d services, %d endpoints", what, st.Services, st.Endpoints)
+	if st.Rejected > 0 {
+		line += fmt.Sprintf("; %d %s cannot be used", st.Rejected, units)
+	}
+	glog.Info(line)
+}
+
 // Recovered ends an outage in the log, loudly if it began so.
 func (l *Log) Recovered(line string, loud bool) {
 	if loud {

@@ -21,16 +21,6 @@ const (
 	silent
 )
 
-// said gives the messages of a part of the log, each after the letter of its severity.
-func said(log string) (lines []string) {
-	for line := range strings.Lines(log) {
-		if _, message, ok := strings.Cut(line, "] "); ok && line[0] != 'L' {
-			lines = append(lines, line[:1]+" "+strings.TrimSpace(message))
-		}
-	}
-	return lines
-}
-
 func TestTenMinutesOfAnOutageTakeADozenLines(t *testing.T) {
 	log := recordstest.LogSince(t)
 	synctest.Test(t, func(t *testing.T) {
@@ -46,7 +36,7 @@ func TestTenMinutesOfAnOutageTakeADozenLines(t *testing.T) {
 		}
 		l.Recovered("it is back", loud)
 	})
-	lines := said(log())
+	lines := recordstest.LogLines(log())
 	if n := len(lines); n < 5 || n > 14 {
 		t.Fatalf("%d lines:\n%s", n, strings.Join(lines, "\n"))
 	}
@@ -77,7 +67,7 @@ func TestAPlaceThatComesAndGoesAllDayTakesTensOfLinesAnHour(t *testing.T) {
 			l.Recovered(fmt.Sprint("it is back after ", away), loud)
 		}
 	})
-	lines := said(log())
+	lines := recordstest.LogLines(log())
 	if n := len(lines); n < 20 || n > 200 {
 		t.Errorf("%d lines; the last are:\n%s", n, strings.Join(lines[max(0, n-5):], "\n"))
 	}
@@ -94,7 +84,7 @@ func TestALineOfAnotherCauseIsNotHeldBack(t *testing.T) {
 		l.Failed(broken, "it is away", "no route")
 		l.Failed(silent, "it says nothing", "no answer")
 	})
-	lines := said(log())
+	lines := recordstest.LogLines(log())
 	if len(lines) != 2 || !strings.HasPrefix(lines[1], "W it says nothing: no answer; without it since ") {
 		t.Errorf("the log reads:\n%s", strings.Join(lines, "\n"))
 	}

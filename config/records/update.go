@@ -32,9 +32,6 @@ func (s *State) Describe(st *config.Status, now time.Time) {
 	}
 }
 
-// Useless reports whether there are keys of records and none of them can be used.
-func (s *State) Useless() bool { return s.rejected.all > 0 && len(s.services)+len(s.endpoints) == 0 }
-
 // changes takes out what has changed since the last time.
 func (s *State) changes() (services []registry.Change[registry.Service], endpoints []registry.Change[registry.Endpoints]) {
 	s.expireLapses()

@@ -1,12 +1,9 @@
 package conformancetest
 
 import (
-	"encoding/binary"
 	"fmt"
 	"net/netip"
 	"testing"
-
-	"golang.org/x/sys/unix"
 
 	"kubeproxy/proxy/proxytest"
 )
@@ -27,12 +24,12 @@ func (s suite) TestAUDPClientThatIsOurOwnListenerIsRefused(t *testing.T) {
 			one, other := proxytest.ServeUDP(t, "127.0.0.1:0", proxytest.EchoUDP), proxytest.ServeUDP(t, "127.0.0.1:0", proxytest.EchoUDP)
 			to, from := proxytest.FreePort(t), proxytest.FreePort(t)
 			n.apply(service("one", udp(to)), endpoints("one", one.Addr), service("other", udp(from)), endpoints("other", other.Addr))
-			pretend(t, proxytest.On(from), proxytest.On(to))
+			proxytest.Forge(t, proxytest.On(from), proxytest.On(to))
 			proxytest.Eventually(t, func() bool { return totalsOf(n, "one").Dropped[drop("loop")] == 1 }, "the datagram to be dropped")
 			if got := one.Received() + other.Received(); got != 0 {
 				t.Errorf("the endpoints were sent %d datagrams", got)
 			}
-			pretend(t, proxytest.On(proxytest.FreePort(t)), proxytest.On(to))
+			proxytest.Forge(t, proxytest.On(proxytest.FreePort(t)), proxytest.On(to))
 			proxytest.Eventually(t, func() bool { return one.Received() == 1 }, "a datagram of another client at the endpoint")
 		})
 	}
@@ -68,26 +65,5 @@ func (s suite) TestAnEndpointInARangeThatIsRoutedToThisMachineIsRefused(t *testi
 		if ended > 4 {
 			t.Errorf("%s: two clients have become %d", addr, ended)
 		}
-	}
-}
-
-// pretend sends a datagram from an address that need not be the test's, which takes a network of its own.
-func pretend(t *testing.T, from, to netip.AddrPort) {
-	t.Helper()
-	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_RAW, unix.IPPROTO_RAW)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer unix.Close(fd)
-	payload := "forged"
-	packet := make([]byte, 28, 28+len(payload)) // IPv4 and UDP headers; the kernel fills in lengths and the first checksum
-	packet[0], packet[8], packet[9] = 0x45, 64, unix.IPPROTO_UDP
-	copy(packet[12:], from.Addr().AsSlice())
-	copy(packet[16:], to.Addr().AsSlice())
-	binary.BigEndian.PutUint16(packet[20:], from.Port())
-	binary.BigEndian.PutUint16(packet[22:], to.Port())
-	binary.BigEndian.PutUint16(packet[24:], uint16(8+len(payload)))
-	if err := unix.Sendto(fd, append(packet, payload...), 0, &unix.SockaddrInet4{Addr: to.Addr().As4()}); err != nil {
-		t.Fatal(err)
 	}
 }

@@ -3,7 +3,6 @@
 package hostile
 
 import (
-	"encoding/binary"
 	"fmt"
 	"io"
 	"net"
@@ -14,8 +13,6 @@ import (
 	"syscall"
 	"testing"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"kubeproxy/cmd/internal/programtest"
 	"kubeproxy/proxy/proxytest"
@@ -63,7 +60,7 @@ func (s *site) forgeOne(t *testing.T, scenario string, from, to netip.AddrPort) 
 		if atProxy {
 			aim = to
 		}
-		forge(t, from, aim)
+		proxytest.Forge(t, from, aim)
 		time.Sleep(time.Second)
 		if sent := datagrams(t) - before; sent > stormBound {
 			t.Errorf("one datagram became %d in a second; want %d at most", sent, stormBound)
@@ -93,27 +90,6 @@ func datagrams(t *testing.T) (sent int64) {
 		}
 	}
 	return sent
-}
-
-// forge sends a datagram from any address.
-func forge(t *testing.T, from, to netip.AddrPort) {
-	t.Helper()
-	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_RAW, unix.IPPROTO_RAW)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer unix.Close(fd)
-	const head, text = 28, "forged"
-	packet := make([]byte, head, head+len(text))
-	packet[0], packet[8], packet[9] = 4<<4|5, 64, unix.IPPROTO_UDP // the kernel fills in the lengths and the checksum of IP
-	copy(packet[12:], from.Addr().AsSlice())
-	copy(packet[16:], to.Addr().AsSlice())
-	binary.BigEndian.PutUint16(packet[20:], from.Port())
-	binary.BigEndian.PutUint16(packet[22:], to.Port())
-	binary.BigEndian.PutUint16(packet[24:], 8+uint16(len(text))) // without a checksum of UDP
-	if err := unix.Sendto(fd, append(packet, text...), 0, &unix.SockaddrInet4{Addr: to.Addr().As4()}); err != nil {
-		t.Fatal(err)
-	}
 }
 
 // TestAConnectionThroughALocalRouteIsOne: all of 10.55.0.0/16 is this node, and so is the endpoint.

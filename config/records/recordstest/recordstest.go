@@ -112,6 +112,16 @@ func LogSince(t testing.TB) func() string {
 	return func() string { return read()[before:] }
 }
 
+// LogLines gives the messages of a part of the log that are no V lines, each after the letter of its severity: "W etcd at …".
+func LogLines(text string) (lines []string) {
+	for line := range strings.Lines(text) {
+		if _, message, ok := strings.Cut(line, "] "); ok && line[0] != 'L' { // the head of a log file
+			lines = append(lines, line[:1]+" "+strings.TrimSpace(message))
+		}
+	}
+	return lines
+}
+
 // ReportLatencies reports how long each of many changes took: half of them at most p50, and one in a hundred longer than p99.
 func ReportLatencies(b *testing.B, took []time.Duration) {
 	b.Helper()
