@@ -3,11 +3,13 @@ package outage
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"kubeproxy/config"
 	"kubeproxy/config/records"
 	"kubeproxy/config/records/recordstest"
 	"kubeproxy/registry"
@@ -149,5 +151,32 @@ func TestTheStatusFollowsWhatWasSent(t *testing.T) {
 	l.Send(over, nil, state, false, 8, time.Now())
 	if st := l.Status(); st.Revision != 7 || st.Services != 1 {
 		t.Errorf("%+v; want what was sent, for the rest was not taken", st)
+	}
+}
+
+func TestAPlaceOfWhichNothingCanBeUsedIsAnErrorInTheLog(t *testing.T) {
+	log := recordstest.LogSince(t)
+	l := New("broken")
+	l.Edit(func(st *config.Status) { st.Services = 1 })
+	l.ReportRead("place read", "files")
+	l.Edit(func(st *config.Status) {
+		st.Rejected, st.Rejections = 2, []config.Rejection{{Key: "bad", Reason: "no JSON"}}
+	})
+	l.ReportRead("place read", "files")
+	if l.IsUseless() {
+		t.Error("a place with a service is called useless")
+	}
+	l.Edit(func(st *config.Status) { st.Services = 0 })
+	l.ReportRead("place read", "files")
+	if !l.IsUseless() {
+		t.Error("a place with nothing but rejected files is not called useless")
+	}
+	want := []string{
+		"I place read: 1 services, 0 endpoints",
+		"I place read: 1 services, 0 endpoints; 2 files cannot be used",
+		`E place read: none of the 2 files can be used, for example "bad": no JSON; not ready until one can`,
+	}
+	if got := recordstest.LogLines(log()); !slices.Equal(got, want) {
+		t.Errorf("the log reads\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
 }
