@@ -69,6 +69,7 @@ func (p *Proxier) openLocked(due []*listener) {
 	if len(p.unopened) > 0 {
 		p.wakeRetries()
 	}
+	p.applyKernelLocked() // once for all: a transaction for each port would take ten times as long as to open it
 }
 
 // tryLocked opens the socket of l. own returns the local ports of our own connections.

@@ -69,7 +69,6 @@ func (c *Carrier) Claim(id registry.NodePort, claim *engine.Claim) {
 		of[p] = struct{}{}
 	}
 	c.stale[p] = struct{}{}
-	c.awaken()
 }
 
 // Apply puts in force what was noted. When it returns, the kernel carries no port that it must not.

@@ -169,6 +169,19 @@ func TestAFailedOperationLeavesNothingInTheKernelUntilItSucceeds(t *testing.T) {
 	}
 }
 
+// A transaction takes longer than to open a port. So ports that open together enter the kernel together, when the Proxier calls Apply.
+func TestAPortThatOpensWaitsForThoseThatOpenWithIt(t *testing.T) {
+	d := newDesk(t)
+	key := registry.PortKey{Name: registry.Name{Namespace: "default", Name: "web"}}
+	d.Claim(web, &engine.Claim{Key: key, Rotation: d.lb.Hold(key), Tally: d.tallies.Hold(key, web.Protocol)})
+	if len(d.wake) > 0 || d.Why(web) != NotOpen {
+		t.Errorf("Run is to judge the port at once, and it is %v", d.Why(web))
+	}
+	if d.Apply(); d.Why(web) != NoEndpoints {
+		t.Errorf("after Apply the port is %v; want no-endpoints", d.Why(web))
+	}
+}
+
 func TestUDPFlowsToAnEndpointThatLeavesAreDeleted(t *testing.T) {
 	d := newDesk(t)
 	d.claim(dns, "dns", registry.Terms{})
