@@ -86,7 +86,7 @@ bench-fleet: build ## fifty nodes and more with one etcd: docs/scale.md; fifteen
 bench-scale: build ## a change, a resync and a start at 10, 1,000 and 10,000 services; half an hour, Linux
 	go build -o bin/ ./scripts/measure && bin/measure scale $(ARGS)
 
-bench-kernel: build ## the kernel's way (-kernel=auto) beside one DNAT rule, routing and userspace; three minutes, Linux, nft (ARGS=-local, -services=4000)
+bench-kernel: build ## the kernel's way (-kernel=auto) beside one DNAT rule, routing and userspace; three minutes, Linux, nft (ARGS=-local, -services=4000, '-changes -services=10000')
 	go build -o bin/ ./scripts/measure && bin/measure kernel $(ARGS)
 
 bench-takeover: build ## twenty take-overs in a row under 4,000 connections, and HAProxy's reload: docs/performance.md; four minutes, Linux

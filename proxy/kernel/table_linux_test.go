@@ -142,8 +142,9 @@ func TestAKilledProcessLeavesNoTable(t *testing.T) {
 	proxytest.Eventually(t, func() bool { return tables() == 0 }, "its table is gone")
 }
 
-// BenchmarkChange measures a change of one endpoint of one port while the table has 10,000 ports of 10 endpoints, in a network of its own.
-func BenchmarkChange(b *testing.B) {
+// ownNetwork gives the goroutine of a benchmark a network of its own.
+func ownNetwork(b *testing.B) {
+	b.Helper()
 	if os.Getuid() != 0 {
 		b.Skip("it takes root")
 	}
@@ -151,6 +152,11 @@ func BenchmarkChange(b *testing.B) {
 	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
 		b.Skipf("it takes a network of its own: %v", err)
 	}
+}
+
+// BenchmarkChange measures a change of one endpoint of one port while the table has 10,000 ports of 10 endpoints, in a network of its own.
+func BenchmarkChange(b *testing.B) {
+	ownNetwork(b)
 	table := newTable(b)
 	all := manyPorts(10_000, 10)
 	began := time.Now()

@@ -10,7 +10,7 @@ import (
 )
 
 func TestACommandLineThatIsNotUnderstoodIsRefused(t *testing.T) {
-	for _, args := range [][]string{{"-rounds=0"}, {"-services=-1"}, {"-services=60000"}, {"-time=0"}, {"more"}, {"-nothing"}} {
+	for _, args := range [][]string{{"-rounds=0"}, {"-services=-1"}, {"-services=60000"}, {"-changes"}, {"-time=0"}, {"more"}, {"-nothing"}} {
 		if _, err := parseOptions(args); !errors.As(err, new(measure.UsageError)) {
 			t.Errorf("%q: %v; want a usage error", args, err)
 		}

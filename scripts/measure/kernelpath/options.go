@@ -11,7 +11,7 @@ import (
 
 const about = `
 Measures round trips, connections and datagrams from a client to a backend, in three network namespaces: routed by the node, by one DNAT rule
-written by hand, by kube-proxy in the kernel, and by kube-proxy in userspace. Needs ip, nsenter and nft.
+written by hand, by kube-proxy in the kernel, and by kube-proxy in userspace. With -changes, how long a change of an endpoint takes from etcd to the kernel. Needs ip, nsenter and nft.
 `
 
 // maxServices is how many ports there are above firstMany.
@@ -22,6 +22,7 @@ type options struct {
 	services int
 	window   time.Duration
 	local    bool
+	changes  bool
 }
 
 func parseOptions(args []string) (options, error) {
@@ -30,6 +31,7 @@ func parseOptions(args []string) (options, error) {
 	f.IntVar(&o.services, "services", 0, "so many more `services` in the kernel")
 	f.DurationVar(&o.window, "time", time.Second, "how `long` each way is measured in a round")
 	f.BoolVar(&o.local, "local", false, "the clients are on the node")
+	f.BoolVar(&o.changes, "changes", false, "measure changes in etcd instead of traffic: until they are in force, and what they cost")
 	if err := measure.Parse(f, args); err != nil {
 		return o, err
 	}
@@ -40,8 +42,10 @@ func parseOptions(args []string) (options, error) {
 		return o, measure.Usage("-services=%d: from 0 to %d", o.services, maxServices)
 	case o.window <= 0:
 		return o, measure.Usage("-time=%v: more than 0", o.window)
+	case o.changes && o.services < 1:
+		return o, measure.Usage("-changes needs -services=N: those that change")
 	}
-	o.WithoutEtcd = true
+	o.WithoutEtcd = !o.changes
 	return o, nil
 }
 
@@ -54,6 +58,9 @@ func Parse(args []string) (measure.Options, func(context.Context, *measure.Site)
 	return o.Options, func(ctx context.Context, s *measure.Site) error {
 		b := bench{Site: s, opts: o}
 		defer b.end()
+		if o.changes {
+			return b.runChanges(ctx)
+		}
 		return b.run(ctx)
 	}, nil
 }

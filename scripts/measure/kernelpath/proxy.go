@@ -33,13 +33,12 @@ func (b *bench) startProxy(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	const metrics = "127.0.0.1:10249"
-	p, err := b.Start("kube-proxy", b.opts.Binary, "-registry_dir="+dir, "-kernel=auto", "-healthz_bind_address=", "-metrics_bind_address="+metrics)
+	p, err := b.Start("kube-proxy", b.opts.Binary, "-registry_dir="+dir, "-kernel=auto", "-healthz_bind_address=", "-metrics_bind_address="+metricsAddr)
 	if err != nil {
 		return err
 	}
 	return p.Await(2*time.Minute, func() bool {
-		numbers, err := measure.Scrape(ctx, netip.MustParseAddrPort(metrics))
+		numbers, err := measure.Scrape(ctx, netip.MustParseAddrPort(metricsAddr))
 		return err == nil && numbers.Sum("kubeproxy_kernel_ports", "reason", "carried") >= float64(2*(1+b.opts.services))
 	})
 }
