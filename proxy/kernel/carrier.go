@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/golang/glog"
@@ -15,6 +16,9 @@ import (
 
 // period is the time between two looks at counters, at the node, and at ports whose endpoints come back by themselves.
 const period = 10 * time.Second
+
+// fewFlows is how many flows a batch deletes before it returns.
+const fewFlows = 16
 
 var errNotYet = errors.New("it has not begun")
 
@@ -71,11 +75,13 @@ func (c *Carrier) Claim(id registry.NodePort, claim *engine.Claim) {
 	c.stale[p] = struct{}{}
 }
 
-// Apply puts in force what was noted. When it returns, the kernel carries no port that it must not.
+// Apply puts in force what was noted. When it returns, the kernel carries no port that it must not, and the next datagram of a UDP client
+// finds an endpoint that its port has now. Where a batch takes away more than fewFlows UDP endpoints, the others are left to Run.
 func (c *Carrier) Apply() {
 	c.mu.Lock()
-	defer c.mu.Unlock()
 	c.applyLocked()
+	c.mu.Unlock()
+	c.flushSome()
 }
 
 // Prepare makes the table before there is anything to carry, so that connections of a predecessor go on after its table has gone.
@@ -102,7 +108,8 @@ func (c *Carrier) Run(ctx context.Context) {
 		case <-ticker.C:
 			c.look()
 		}
-		c.flushLeft()
+		for c.flushSome() && ctx.Err() == nil {
+		}
 	}
 }
 
@@ -167,18 +174,27 @@ func (c *Carrier) look() {
 	c.applyLocked()
 }
 
-// flushLeft deletes UDP flows to endpoints that have left. Their next datagram finds another endpoint.
-func (c *Carrier) flushLeft() {
+// flushSome deletes UDP flows to endpoints that have left, of fewFlows ports and endpoints at most: the kernel walks through its whole
+// connection table for each. It reports whether there are more.
+func (c *Carrier) flushSome() (more bool) {
+	c.flushing.Lock() // so Apply waits for what Run has taken
+	defer c.flushing.Unlock()
 	c.mu.Lock()
-	left := c.left
-	c.left = nil
+	n := min(len(c.left), fewFlows)
+	left := slices.Clone(c.left[:n])
+	c.left = slices.Delete(c.left, 0, n)
+	more = len(c.left) > 0
 	c.mu.Unlock()
 	for _, f := range left {
 		if err := c.flush(f.id, f.endpoint); err != nil {
 			glog.Warningf("kernel: the UDP flows of %s to %s are not deleted: %v; they go on there while they last", f.id, f.endpoint, err)
-			return // the others would fail like it
+			c.mu.Lock()
+			c.left = nil // the others would fail like it
+			c.mu.Unlock()
+			return false
 		}
 	}
+	return more
 }
 
 // examineLocked finds out what the node can do.

@@ -182,26 +182,35 @@ func TestAPortThatOpensWaitsForThoseThatOpenWithIt(t *testing.T) {
 	}
 }
 
-func TestUDPFlowsToAnEndpointThatLeavesAreDeleted(t *testing.T) {
+func TestUDPFlowsToAnEndpointThatLeavesAreDeletedWhenApplyReturns(t *testing.T) {
 	d := newDesk(t)
 	d.claim(dns, "dns", registry.Terms{})
 	d.put(dns, addresses("10.0.0.1:53", "10.0.0.2:53")...)
-	d.flushLeft()
+	d.flushSome()
 	if len(d.flushed) != 0 {
 		t.Errorf("%v are deleted", d.flushed)
 	}
 	d.put(dns, addresses("10.0.0.2:53")...)
-	d.flushLeft()
+	d.flushSome()
 	if want := (flow{dns, netip.MustParseAddrPort("10.0.0.1:53")}); len(d.flushed) != 1 || d.flushed[0] != want {
 		t.Errorf("%v are deleted; want %v", d.flushed, want)
 	}
 	d.Claim(dns, nil)
-	d.Apply()
-	if d.flushLeft(); len(d.flushed) != 2 {
+	if d.Apply(); len(d.flushed) != 2 {
 		t.Errorf("when the port closes, %v are deleted; want both endpoints", d.flushed)
 	}
 	if len(d.ports) != 0 || len(d.byRotation) != 0 || len(d.reasons) != 0 {
 		t.Error("a port that is closed is remembered")
+	}
+	var many []string
+	for i := range fewFlows + 1 {
+		many = append(many, fmt.Sprintf("10.0.0.%d:53", i+1))
+	}
+	d.claim(dns, "dns", registry.Terms{})
+	d.put(dns, addresses(many...)...)
+	d.Claim(dns, nil)
+	if d.Apply(); len(d.flushed) != 2+fewFlows || len(d.left) != 1 {
+		t.Errorf("of %d endpoints, flows of %d are deleted at once, and of %d later; want %d and 1", len(many), len(d.flushed)-2, len(d.left), fewFlows)
 	}
 }
 

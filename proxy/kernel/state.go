@@ -27,6 +27,8 @@ type Carrier struct {
 	news  sync.Mutex                      // guards the field below
 	dirty map[*rotation.Rotation]struct{} // rotations that have changed
 
+	flushing sync.Mutex // held while flows are deleted; mu is taken inside it
+
 	mu         sync.Mutex // guards the fields below
 	node       Node
 	off        error // why the kernel carries nothing; nil: it may
