@@ -34,7 +34,7 @@ ARCHES ?= amd64,arm64
 
 export CGO_ENABLED = 0
 
-.PHONY: help build run test check browser fuzz hostile bench bench-peers bench-self bench-fleet bench-scale bench-kernel bench-takeover dist dist-check systemd chaos chaos-v2 lab lab-check lab-down monitoring-check book clean
+.PHONY: help build run test check browser fuzz hostile bench bench-peers bench-self bench-fleet bench-scale bench-kernel kernel-handovers kernel-suite bench-takeover dist dist-check systemd chaos chaos-v2 lab lab-check lab-down monitoring-check book clean
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
@@ -88,6 +88,12 @@ bench-scale: build ## a change, a resync and a start at 10, 1,000 and 10,000 ser
 
 bench-kernel: build ## the kernel's way (-kernel=auto) beside one DNAT rule, routing and userspace; three minutes, Linux, nft (ARGS=-local, -services=4000, '-changes -services=10000')
 	go build -o bin/ ./scripts/measure && bin/measure kernel $(ARGS)
+
+kernel-handovers: ## 1,000 hand-overs of a port between kernel and userspace under 500 connections a second; a minute, Linux (HANDOVERS)
+	go test -count=1 -v -run RefusedWhileAPortMoves ./proxy/conformancetest -kernel.handovers=$(or $(HANDOVERS),1000)
+
+kernel-suite: ## the whole conformance suite through the kernel, minus named exceptions; a minute, Linux (a part of it runs in make test)
+	go test -count=1 -v -parallel 6 -run 'TheSuiteHoldsThroughTheKernel|OnceChecksHaveFound' ./proxy/conformancetest -kernel.suite
 
 bench-takeover: build ## twenty take-overs in a row under 4,000 connections, and HAProxy's reload: docs/performance.md; four minutes, Linux
 	go build -o bin/ ./scripts/measure && bin/measure takeover $(ARGS)

@@ -22,7 +22,7 @@ import (
 // D34: two services exchange their ports, again and again, and no client is ever refused or answered
 // by a service that did not own the port at some time between its connecting and its answer.
 func (s suite) TestSwappingPortsRefusesNobodyAndMisleadsNobody(t *testing.T) {
-	const swaps = 1000
+	swaps := times(1000)
 	cfg := s.config()
 	n := newNode(t, cfg)
 	ports := [2]uint16{proxytest.FreePort(t), proxytest.FreePort(t)}
@@ -162,7 +162,7 @@ func (s suite) TestTheNextInLineTakesOverWithoutARefusedClient(t *testing.T) {
 // Who deletes a service deletes its endpoints with it. The next in line has endpoints, so there is
 // no moment at which a client of the port has to be turned away.
 func (s suite) TestATakeOverFromAServiceThatGoesWithItsEndpointsRefusesNobody(t *testing.T) {
-	const takeOvers = 2000
+	takeOvers := times(2000)
 	cfg := s.config()
 	n := newNode(t, cfg)
 	port := proxytest.FreePort(t)

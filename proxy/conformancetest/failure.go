@@ -263,7 +263,7 @@ func (s suite) TestChangesOfEndpointsRefuseNobody(t *testing.T) { // D32
 			}
 		})
 	}
-	for i := range 500 {
+	for i := range times(500) {
 		n.apply(endpoints("web", addrs[i%5:]...))
 		n.apply(endpoints("web", addrs[:1+i%5]...))
 	}

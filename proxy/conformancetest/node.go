@@ -28,17 +28,39 @@ type node struct {
 	err      error         // what Run returned
 }
 
+// wired, if set, has the kernel carry clients wherever it can: see [TestTheSuiteHoldsThroughTheKernel].
+var wired interface {
+	configure(*proxy.Config)
+	starts(*node)                    // its Run has not begun
+	complete(*node, *registry.Batch) // has all services checked
+	settle(*node)                    // after the batch: waits until what the checks find is in force
+}
+
+// times is how often a test repeats what takes the kernel path a transaction of nftables each.
+func times(n int) int {
+	if wired != nil {
+		return n / 20
+	}
+	return n
+}
+
 // newNode starts a proxy. Call it before anything else is opened, so that all is closed before the
 // node is stopped and counted.
 func newNode(t *testing.T, cfg proxy.Config) *node {
 	t.Helper()
 	proxytest.NothingLeaks(t)
+	if wired != nil {
+		wired.configure(&cfg)
+	}
 	balancer := balance.NewLoadBalancerRR(false)
 	n := &node{
 		Proxier:  proxy.NewProxier(cfg, balancer),
 		t:        t,
 		balancer: balancer,
 		stopped:  make(chan struct{}),
+	}
+	if wired != nil {
+		wired.starts(n)
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	n.stop = stop
@@ -82,6 +104,10 @@ func (n *node) tell(changes ...change) {
 	}
 	for _, change := range changes {
 		change(&batch)
+	}
+	if wired != nil {
+		wired.complete(n, &batch)
+		defer wired.settle(n)
 	}
 	n.OnUpdate(batch)
 }

@@ -194,7 +194,7 @@ func (s suite) TestAPortThatIsRenamedTakesOtherEndpoints(t *testing.T) {
 }
 
 func (s suite) TestAPortRenamedWithItsEndpointsRefusesNobody(t *testing.T) {
-	const renamings = 2000
+	renamings := times(2000)
 	cfg := s.config()
 	n := newNode(t, cfg)
 	number := proxytest.FreePort(t)

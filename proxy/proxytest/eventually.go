@@ -7,7 +7,7 @@ import (
 )
 
 // Patience is how long one step of a test may take: far longer than it should on a busy machine.
-const Patience = 30 * time.Second
+var Patience = 30 * time.Second
 
 // Eventually waits until is returns true, and fails the test when it does not within [Patience].
 // The message says what was waited for.

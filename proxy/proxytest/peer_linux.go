@@ -18,6 +18,8 @@ type Peer struct {
 	Here  netip.Addr // the test's own address on the link
 	There netip.Addr // the peer's
 	tasks chan func()
+
+	here, there *os.File // the two network namespaces
 }
 
 // NewPeer makes another machine. The test must be in its own network (see [InOwnNetwork]).
@@ -37,7 +39,11 @@ func NewPeer(t *testing.T) *Peer {
 		// and the namespace and the pair of devices with it.
 		defer close(ended)
 		runtime.LockOSThread()
-		ready <- unix.Unshare(unix.CLONE_NEWNET)
+		err := unix.Unshare(unix.CLONE_NEWNET)
+		if err == nil {
+			p.there, err = os.Open(ownNamespace())
+		}
+		ready <- err
 		for task := range p.tasks {
 			task()
 		}
@@ -45,12 +51,16 @@ func NewPeer(t *testing.T) *Peer {
 	if err := <-ready; err != nil {
 		t.Fatalf("make a network namespace: %v", err)
 	}
-	t.Cleanup(func() { close(p.tasks); <-ended })
+	t.Cleanup(func() { close(p.tasks); <-ended; p.there.Close() })
 
-	// Not the network of the process's id, which is that of its first thread: that may be the peer's.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	ours := fmt.Sprintf("/proc/%d/task/%d/ns/net", os.Getpid(), unix.Gettid())
+	ours := ownNamespace()
+	var err error
+	if p.here, err = os.Open(ours); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { p.here.Close() })
 	p.Do(t, func() error {
 		return errors.Join(
 			run("ip", "link", "add", "there", "type", "veth", "peer", "name", "here", "netns", ours),
@@ -62,6 +72,24 @@ func NewPeer(t *testing.T) *Peer {
 	MustRun(t, "ip", "addr", "add", p.Here.String()+"/24", "dev", "here")
 	MustRun(t, "ip", "link", "set", "here", "up")
 	return p
+}
+
+// ownNamespace names the network namespace of the thread that calls it. That of the process's id is the first thread's, which may be the
+// peer's.
+func ownNamespace() string { return fmt.Sprintf("/proc/%d/task/%d/ns/net", os.Getpid(), unix.Gettid()) }
+
+// Within runs task on the peer as Do does, but on the goroutine that calls it: many may do so at once, and wait for a peer's answer.
+func (p *Peer) Within(task func() error) error {
+	runtime.LockOSThread()
+	if err := unix.Setns(int(p.there.Fd()), unix.CLONE_NEWNET); err != nil {
+		return fmt.Errorf("enter the peer's network: %w", err)
+	}
+	err := task()
+	if back := unix.Setns(int(p.here.Fd()), unix.CLONE_NEWNET); back != nil {
+		return fmt.Errorf("leave the peer's network: %w", back) // the thread stays locked, and ends with the goroutine
+	}
+	runtime.UnlockOSThread()
+	return err
 }
 
 // Do runs task on the peer: sockets that it opens are the peer's. It must not leave that to another

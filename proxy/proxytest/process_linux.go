@@ -3,6 +3,7 @@ package proxytest
 import (
 	"bufio"
 	"bytes"
+	"flag"
 	"fmt"
 	"io"
 	"os"
@@ -29,24 +30,52 @@ func Inside(t *testing.T) bool { return os.Getenv(insideEnv) == t.Name() }
 // returns false: the caller returns. In the other it returns true.
 func InOwnNetwork(t *testing.T) bool {
 	t.Helper()
+	staysApart(t)
 	if Inside(t) {
 		fmt.Println(spoken + "inside")
 		MustRun(t, "ip", "link", "set", "lo", "up")
 		return true
 	}
+	p := start(t, newNetwork())
+	if hello := p.Hear(); hello != "inside" {
+		t.Errorf("the test did not run in its own network: %q", hello)
+	}
+	for said := range p.heard {
+		t.Log(said)
+	}
+	p.Stop()
+	return false
+}
+
+// newNetwork has a process get a network of its own.
+func newNetwork() *syscall.SysProcAttr {
 	attr := &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET}
 	if os.Geteuid() != 0 { // a user namespace makes us root in it
 		attr.Cloneflags |= syscall.CLONE_NEWUSER
 		attr.UidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Geteuid(), Size: 1}}
 		attr.GidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getegid(), Size: 1}}
 	}
-	p := start(t, attr)
-	if hello := p.Hear(); hello != "inside" {
-		t.Errorf("the test did not run in its own network: %q", hello)
-	}
-	p.Stop()
-	return false
+	return attr
 }
+
+// Outcome runs the test that calls it once more, as [InOwnNetwork], with variables, and returns what that reports, and all that it
+// prints. Whether it passes makes no difference.
+func Outcome(t *testing.T, variables ...string) (reports []string, output string) {
+	t.Helper()
+	p := start(t, newNetwork(), variables...)
+	for said := range p.heard {
+		reports = append(reports, said)
+	}
+	p.stop.Do(func() {
+		p.stdin.Close()
+		p.read.Wait()
+		_ = p.cmd.Wait()
+	})
+	return reports, p.out.String()
+}
+
+// Report has the test log a line in the first process, also when it passes in one of its own: figures, say.
+func Report(format string, args ...any) { fmt.Printf(spoken+format+"\n", args...) }
 
 // A Process is the test that started it, run once more, to the point where [Inside] is true. It
 // ends when its standard input does.
@@ -67,6 +96,7 @@ type Process struct {
 // environment, in the form key=value.
 func Start(t *testing.T, variables ...string) *Process {
 	t.Helper()
+	staysApart(t)
 	return start(t, nil, variables...)
 }
 
@@ -78,6 +108,11 @@ func start(t *testing.T, attr *syscall.SysProcAttr, variables ...string) *Proces
 	}
 	p := &Process{t: t, heard: make(chan string, 16)}
 	p.cmd = exec.Command(os.Args[0], "-test.run="+strings.Join(pattern, "/"), "-test.count=1", "-test.timeout="+(8*Patience).String())
+	flag.Visit(func(f *flag.Flag) {
+		if !strings.HasPrefix(f.Name, "test.") {
+			p.cmd.Args = append(p.cmd.Args, "-"+f.Name+"="+f.Value.String())
+		}
+	})
 	p.cmd.Env = append(os.Environ(), insideEnv+"="+t.Name(), "GORACE=atexit_sleep_ms=0") // the race detector would wait a second
 	p.cmd.Env = append(p.cmd.Env, variables...)
 	p.cmd.SysProcAttr = attr

@@ -46,8 +46,11 @@ func dial(addr netip.AddrPort) (*net.TCPConn, error) {
 }
 
 func dialWith(dialer *net.Dialer, addr netip.AddrPort) (*net.TCPConn, error) {
-	conn, err := dialer.Dial("tcp", addr.String())
-	if err != nil {
+	var conn net.Conn
+	if err := elsewhere(func() (err error) {
+		conn, err = dialer.Dial("tcp", ofNode(addr).String())
+		return err
+	}); err != nil {
 		return nil, err
 	}
 	conn.SetDeadline(time.Now().Add(2 * Patience))
@@ -61,7 +64,7 @@ func AskTCP(addr netip.AddrPort) (string, error) { return AskTCPFrom(netip.Addr{
 func AskTCPFrom(client netip.Addr, addr netip.AddrPort) (string, error) {
 	dialer := &net.Dialer{Timeout: Patience}
 	if client.IsValid() {
-		dialer.LocalAddr = net.TCPAddrFromAddrPort(netip.AddrPortFrom(client, 0))
+		dialer.LocalAddr = net.TCPAddrFromAddrPort(ofRemote(netip.AddrPortFrom(client, 0)))
 	}
 	conn, err := dialWith(dialer, addr)
 	if err != nil {

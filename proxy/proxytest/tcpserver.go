@@ -19,6 +19,7 @@ import (
 type TCPServer struct {
 	Addr registry.Addr
 
+	t        testing.TB
 	listener *net.TCPListener
 	handle   func(*net.TCPConn)
 	handlers sync.WaitGroup
@@ -46,18 +47,19 @@ func ServeNarrow(t testing.TB, addr string, buffer int, handle func(*net.TCPConn
 
 func serve(t testing.TB, config net.ListenConfig, addr string, handle func(*net.TCPConn)) *TCPServer {
 	t.Helper()
-	l, err := config.Listen(t.Context(), "tcp", addr)
+	listener, err := listenTCP(t.Context(), config, addr)
 	if err != nil {
 		t.Fatal(err)
 	}
-	listener := l.(*net.TCPListener)
 	s := &TCPServer{
 		Addr:     At(listener.Addr().(*net.TCPAddr).AddrPort()),
+		t:        t,
 		listener: listener,
 		handle:   handle,
 		conns:    make(map[*net.TCPConn]struct{}),
 	}
 	s.handlers.Go(s.accept)
+	appears(registry.TCP, s.Addr.IP)
 	t.Cleanup(s.Close)
 	return s
 }
@@ -83,11 +85,14 @@ func At(addr netip.AddrPort) registry.Addr {
 func (s *TCPServer) Accepted() int64 { return s.accepted.Load() }
 
 // StopListening refuses further connections. Those there are stay.
-func (s *TCPServer) StopListening() { s.listener.Close() }
+func (s *TCPServer) StopListening() {
+	s.listener.Close()
+	vanishes(s.t, registry.TCP, s.Addr.IP)
+}
 
 // Close stops listening, cuts every connection and waits for the handlers. It is safe twice.
 func (s *TCPServer) Close() {
-	s.listener.Close()
+	s.StopListening()
 	s.mu.Lock()
 	s.closed = true
 	for conn := range s.conns {
@@ -192,7 +197,7 @@ func Reset(conn *net.TCPConn) {
 // the kernel drops what else arrives, for as long as the test lasts.
 func BlackHole(t testing.TB) registry.Addr {
 	t.Helper()
-	listener, err := net.ListenTCP("tcp", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	listener, err := listenTCP(t.Context(), net.ListenConfig{}, "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -205,8 +210,11 @@ func BlackHole(t testing.TB) registry.Addr {
 	if cerr := raw.Control(func(fd uintptr) { err = syscall.Listen(descriptor(fd), 0) }); cerr != nil || err != nil {
 		t.Fatal(cerr, err)
 	}
-	filler, err := net.DialTimeout("tcp", listener.Addr().String(), Patience)
-	if err != nil {
+	var filler net.Conn
+	if err := elsewhere(func() (err error) {
+		filler, err = net.DialTimeout("tcp", listener.Addr().String(), Patience)
+		return err
+	}); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { filler.Close() })
@@ -217,7 +225,7 @@ func BlackHole(t testing.TB) registry.Addr {
 // would give to a client.
 func Refusing(t testing.TB) registry.Addr {
 	t.Helper()
-	return At(netip.AddrPortFrom(Loopback, FreePort(t)))
+	return At(ofRemote(netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), FreePort(t))))
 }
 
 // Loopback is 127.0.0.1.

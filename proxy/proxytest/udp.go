@@ -22,6 +22,7 @@ const MaxDatagram = 65535 - 20 - 8
 type UDPServer struct {
 	Addr registry.Addr
 
+	t        testing.TB
 	conn     *net.UDPConn
 	received atomic.Int64
 	reading  sync.WaitGroup
@@ -34,13 +35,17 @@ type UDPServer struct {
 // is not sent.
 func ServeUDP(t testing.TB, addr string, reply func(payload []byte, from netip.AddrPort) []byte) *UDPServer {
 	t.Helper()
-	conn, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.MustParseAddrPort(addr)))
-	if err != nil {
+	var conn *net.UDPConn
+	if err := elsewhere(func() (err error) {
+		conn, err = net.ListenUDP("udp", net.UDPAddrFromAddrPort(ofRemote(netip.MustParseAddrPort(addr))))
+		return err
+	}); err != nil {
 		t.Fatal(err)
 	}
 	conn.SetReadBuffer(2 << 20)
-	s := &UDPServer{Addr: At(conn.LocalAddr().(*net.UDPAddr).AddrPort()), conn: conn, from: make(map[netip.AddrPort]bool)}
+	s := &UDPServer{Addr: At(conn.LocalAddr().(*net.UDPAddr).AddrPort()), t: t, conn: conn, from: make(map[netip.AddrPort]bool)}
 	s.reading.Go(func() { s.read(reply) })
+	appears(registry.UDP, s.Addr.IP)
 	t.Cleanup(s.Close)
 	return s
 }
@@ -85,6 +90,7 @@ func (s *UDPServer) Sessions() int {
 func (s *UDPServer) Close() {
 	s.conn.Close()
 	s.reading.Wait()
+	vanishes(s.t, registry.UDP, s.Addr.IP)
 }
 
 // IdentifyUDP answers each datagram with a name, the address it came from (which tells the proxy's
@@ -126,10 +132,13 @@ func DialUDPFrom(t testing.TB, client netip.Addr, addr netip.AddrPort) *UDPClien
 	t.Helper()
 	var local *net.UDPAddr
 	if client.IsValid() {
-		local = net.UDPAddrFromAddrPort(netip.AddrPortFrom(client, 0))
+		local = net.UDPAddrFromAddrPort(ofRemote(netip.AddrPortFrom(client, 0)))
 	}
-	conn, err := net.DialUDP("udp", local, net.UDPAddrFromAddrPort(addr))
-	if err != nil {
+	var conn *net.UDPConn
+	if err := elsewhere(func() (err error) {
+		conn, err = net.DialUDP("udp", local, net.UDPAddrFromAddrPort(ofNode(addr)))
+		return err
+	}); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { conn.Close() })
@@ -218,8 +227,11 @@ func (c *UDPClient) Drops() bool {
 // several addresses.
 func NewUDPSocket(t testing.TB) *net.UDPConn {
 	t.Helper()
-	conn, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(On(0)))
-	if err != nil {
+	var conn *net.UDPConn
+	if err := elsewhere(func() (err error) {
+		conn, err = net.ListenUDP("udp", net.UDPAddrFromAddrPort(ofRemote(netip.MustParseAddrPort("127.0.0.1:0"))))
+		return err
+	}); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { conn.Close() })

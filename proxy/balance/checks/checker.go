@@ -144,6 +144,10 @@ func (c *Checker) ask(ctx context.Context, t *Target, now time.Duration) {
 		c.again(t)
 		return
 	}
+	if c.Ask != nil {
+		c.finish(t, c.Ask(&t.Key))
+		return
+	}
 	t.to, t.until = addrs[t.turn%len(addrs)], now+t.Timeout
 	if t.attempt, err = probe.Begin(&t.Question, t.to); err != nil {
 		c.finish(t, err)

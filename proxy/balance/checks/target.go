@@ -121,7 +121,10 @@ type Checker struct {
 	guard       Guard
 	descriptors Descriptors
 	wake        chan struct{} // capacity 1: something is due sooner
-	lookUps     sync.WaitGroup
+
+	Ask func(*Key) error // says in place of a probe why a check fails, nil that it passes; only tests set it, before Run
+
+	lookUps sync.WaitGroup
 
 	mu      sync.Mutex // guards the fields below
 	targets map[Key]*Target

@@ -1,0 +1,124 @@
+package conformancetest
+
+import "maps"
+
+// A way is how a test of the suite ends that is not carried by the kernel, or not as by an engine.
+type way uint8
+
+const (
+	staysInUserspace way = iota + 1 // it passes, and the kernel carries nothing of it: the fallback holds
+	differs                         // the kernel does otherwise
+	apart                           // it skips itself
+	notRun
+)
+
+// agrees reports whether a test ended in this way.
+func (w way) agrees(o outcome) bool {
+	switch w {
+	case staysInUserspace:
+		return o.passed && !o.skipped && o.packets == 0
+	case differs:
+		return !o.passed
+	default:
+		return o.skipped
+	}
+}
+
+type exception struct {
+	way way
+	why string
+}
+
+// exceptions are the tests of the suite that do not pass through the kernel. One that is not needed any more fails.
+var exceptions = joined(
+	because(apart, "the test makes a network or a process of its own, where the kernel carries nothing",
+		"TestAClientOfEndpointsWithoutARouteCostsSixteenAttempts", "TestMoreClientsThanTheLimitAreRefusedBeforeDescriptorsRunOut",
+		"TestOurOwnConnectionsDoNotKeepAPortFromAService", "TestAFloodOfForgedSendersTakesNoSessionFromAKnownClient",
+		"TestADialThatConnectedToItselfIsUndone", "TestAUDPClientThatIsOurOwnListenerIsRefused", "TestAnEndpointWithoutARouteIsPassedOver",
+		"TestAsManyServicesAsHalfTheDescriptorsLeaveRoomForConnections", "TestAnEndpointWhoseAddressHasJustBecomeOursIsRefused",
+		"TestMoreServicesThanDescriptorsLeaveSomeThatWork", "TestMoreUDPClientsThanDescriptorsAreServed",
+		"TestWithoutASingleDescriptorTheProxyStaysCalmAndRecovers", "TestAPeerThatVanishesEndsTheRelay",
+		"TestAnEndpointInARangeThatIsRoutedToThisMachineIsRefused", "TestAnEndpointThatIsOurOwnListenerIsRefused",
+		"TestClientsThatCannotBeServedDoNotFillTheLog", "TestMoreClientsThanDescriptorsWaitTheirTurn"),
+	because(staysInUserspace, "a flag limits connections or sessions of each service",
+		"TestAFloodOfOneServiceLeavesTheOthersTheirs", "TestWhenAllSessionsAreInUseThoseWhoHaveThemKeepThem",
+		"TestTheLimitOfOneServiceLeavesTheOthersTheirRoom", "TestAFloodDoesNotPushOutKnownClients"),
+	because(staysInUserspace, "the service wants a PROXY header",
+		"TestAStreamBehindAHeaderArrivesWhole", "TestAnEndpointThatSpeaksFirstIsToldOfItsClient", "TestEachDatagramBearsAHeader",
+		"TestEachAttemptBeginsWithAHeader", "TestAClientThatFinishesAtOnceIsIntroducedAndHasFinished",
+		"TestAnEndpointIsToldOfItsClientBeforeTheClientSaysAnything", "TestADatagramThatHasNoRoomForAHeaderIsDroppedAsTooLong",
+		"TestTheFirstVersionLeavesDatagramsAsTheyAre"),
+	because(staysInUserspace, "-proxy_protocol_from has the first bytes of connections read",
+		"TestAHeaderFromElsewhereIsNeverBelieved", "TestAStopDoesNotWaitForHeaders"),
+	because(staysInUserspace, "the service wants session affinity",
+		"TestClientsOfAServiceWithAffinityComeBackToTheirEndpoint"),
+	because(staysInUserspace, "-on_removal closes connections",
+		"TestARemovalClosesConnectionsWhenAsked", "TestAChangeOfARecordClosesNoConnection", "TestARemovalClosesConnectionsAfterAWhile",
+		"TestAConnectionThatBeganAfterTheReturnOfItsEndpointStays", "TestAShutdownDoesNotWaitForWhatWasRemoved"),
+	because(staysInUserspace, "no endpoint of the service passes its checks",
+		"TestAClientThatIsTurnedAwayCountsAsOneThatCame", "TestDiallingEndsAtItsTotalTimeout",
+		"TestAClientThatLeavesWhileItsEndpointIsDialledLeavesNothing", "TestTheOnlyEndpointIsTriedEvenIfItHasJustRefused"),
+	because(staysInUserspace, "the test has no client",
+		"TestAPortHeldByAStrangerIsForgottenWithItsService", "TestAProxyThatNeverServedStopsAtOnce", "TestAProxyThatHadNoClientsStopsAtOnce",
+		"TestASweepOverManyPortsDoesNotFillTheLog"),
+	because(staysInUserspace, "an endpoint has a name",
+		"TestAHostNameThatIsNotKnownIsPassedOver"),
+	because(staysInUserspace, "the family of the endpoints is not that of the listener",
+		"TestUDPEndpointsMayBeOnIPv6"),
+	because(differs, "the kernel chooses endpoints at random",
+		"TestConnectionsGoToTheEndpointsInTurn", "TestServicesRotateEachForItself", "TestUDPClientsAreGivenTheEndpointsInTurnAndKeepThem"),
+	because(differs, "the kernel reports no endings, and counts neither bytes nor active connections",
+		"TestTheEndingOfAConnectionHasTheAddressThatTheEndpointSaw", "TestTheEndingOfASessionHasTheAddressThatTheEndpointSaw",
+		"TestStatusTellsWhatEachEndpointDoes", "TestAResetDoesNotWaitForAReaderThatDoesNotRead", "TestAnEndpointIsNotGivenItsOwnDatagrams",
+		"TestStatusTellsWhoOwnsEachPort"),
+	because(differs, "sessions of the kernel have no sockets of the proxy, which the test counts",
+		"TestWithoutEndpointsDatagramsAreDropped"),
+	because(differs, "timeouts of the kernel are those of its connection table",
+		"TestASessionEndsWhenItHasBeenSilent", "TestAHalfClosedConnectionThatFallsSilentEnds"),
+	because(differs, "connections of the kernel end with the process: they are neither drained nor cut",
+		"TestStoppingCutsRelaysWhenTheDrainIsOver"),
+	because(differs, "no limit of the proxy applies in the kernel",
+		"TestAnEndpointWithTooManyDialsIsPassedOverAndNotBlamed", "TestNewcomersAreGivenSessionsAtAPaceAndKnownClientsDoNotNoticeIt"),
+	because(differs, "urgent data stay urgent: the kernel passes packets on as they are",
+		"TestUrgentDataArrivesInItsPlaceAndHoldsUpNothing", "TestUrgentDataInBulkArrivesInItsPlace"),
+	because(notRun, "it passes or fails by which endpoint the kernel happens to choose",
+		"TestASessionMovesWhenItsEndpointRefuses", "TestASessionMovesAtOnceWhenItsEndpointGoes", "TestAskingForAffinityDisturbsNoSession"),
+	because(notRun, "it is about the memory and the loops of an engine",
+		"TestARelayedChunkAllocatesNothing", "TestADatagramAllocatesNothing", "TestBesideASilentEndpointAnotherIsTried",
+		"TestTheSearchForAnEndpointEndsWithItsService", "TestAFloodOfNewcomersLeavesRoomForThoseOfOtherServices",
+		"TestEveryReasonIsWhatWasDone", "TestEveryReasonThatTakesAnotherMachineIsWhatWasDone"),
+	because(notRun, "the kernel cuts its connections with the process, and the test may have ended before",
+		"TestStoppingLetsRelaysFinish"),
+	because(notRun, "it counts the sockets of sessions, of which the kernel needs none",
+		"TestSessionsEndWithTheirPort"),
+	because(notRun, "it is about what an engine leaves behind after 400 changes, with names that nobody knows",
+		"TestWhateverHappensNothingIsLeft"),
+	because(notRun, "it is about the checks, whose results are given here",
+		"TestAUDPEndpointThatAnswersItsCheckWronglyGetsNoSessions", "TestAllEndpointsAreUsedWhenAllChecksFail",
+		"TestAnEndpointThatAcceptsAndNeverAnswersGetsNoClientsUntilItsChecksPass", "TestChecksBearAHeaderThatNamesNoClient",
+		"TestWhatIsNoLongerWantedIsNoLongerChecked"),
+	because(notRun, "its records, flags or listeners name addresses of the loopback, and the kernel carries nothing there",
+		"TestAnotherProxyThatLeavesWithoutAWordIsNotTurnedAway",
+		"TestEndpointsElsewhereAreNotUsedHoweverTheyAreSpelled", "TestAnEndpointOfWeightZeroKeepsItsClientsAndGetsNoOthers",
+		"TestASessionStaysWithAnEndpointOfWeightZero", "TestAClientIsWhoTheProxyBeforeItSays",
+		"TestSourceRangesAreAboutTheClientAndNotAboutTheProxyBeforeIt", "TestClientsOfOneProxyHaveAnAffinityEach",
+		"TestClientsThatAreNotIntroducedYetCount", "TestAServiceOfBothFamiliesKnowsAClientByItsOwnAddress",
+		"TestAChangeOfWhoMayConnectDoesNotBlink", "TestOneClientMaySpeakToSeveralAddresses", "TestALoopOverTwoNodesEndsAtTheSecond",
+		"TestAPortThatWasOursMayBecomeAnEndpoint", "TestAClientOfAnotherProxyThatIsNotIntroducedIsRefused", "TestAnEndpointMayBeAHostName",
+		"TestBothFamiliesAreServed"))
+
+func because(w way, why string, names ...string) map[string]exception {
+	all := make(map[string]exception)
+	for _, name := range names {
+		all[name] = exception{w, why}
+	}
+	return all
+}
+
+func joined(groups ...map[string]exception) map[string]exception {
+	all := make(map[string]exception)
+	for _, g := range groups {
+		maps.Copy(all, g)
+	}
+	return all
+}
