@@ -25,7 +25,7 @@ func (p *Proxier) inUseLocked(id registry.NodePort, err error, own func() map[re
 	if own()[id] {
 		return fmt.Errorf("%w: %w", err, errOwnConnection)
 	}
-	err = fmt.Errorf("%w: another program has the port, and it opens here once it has been free for %v", err, p.cfg.HeldPortDelay)
+	err = fmt.Errorf("another program has the port; it opens here once it has been free for %v (%w)", p.cfg.HeldPortDelay, err)
 	p.held[id] = &heldPort{err: err}
 	return err
 }

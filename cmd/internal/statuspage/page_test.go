@@ -7,9 +7,11 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"os"
 	"regexp"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -18,6 +20,7 @@ import (
 
 	"kubeproxy/config"
 	"kubeproxy/proxy"
+	"kubeproxy/proxy/admit"
 	"kubeproxy/proxy/balance/rotation"
 	"kubeproxy/proxy/traffic"
 	"kubeproxy/registry"
@@ -102,7 +105,7 @@ func TestTheFirstSentenceNamesWhatIsWrongAndWhatToDo(t *testing.T) {
 		}, []string{registry.SpecsPrefix + "web", "no port", "revision 7", "Write it anew", "its last good version stays in force", "default/web"}},
 		{"a record was never good", func(s *site) {
 			s.sources[0].(*fakeSource).status.Rejections = []config.Rejection{{Key: registry.SpecsPrefix + "new", Reason: "no port", Revision: 7}}
-		}, []string{registry.SpecsPrefix + "new", "nothing is known in its place"}},
+		}, []string{registry.SpecsPrefix + "new", "so there is no such service"}},
 		{"a record cannot be read", func(s *site) {
 			s.sources[0].(*fakeSource).status.Rejections = []config.Rejection{{Key: registry.SpecsPrefix + "web", Reason: "permission denied", Unread: true}}
 		}, []string{"permission denied", "chmod", "its last good version stays in force"}},
@@ -136,6 +139,16 @@ func TestTheFirstSentenceNamesWhatIsWrongAndWhatToDo(t *testing.T) {
 			s.fail(web, 0)
 			s.endpoints[registry.PortKey{Name: web}][0].Checked = true
 		}, []string{"remove it from the record. "}},
+		{"an endpoint fails its checks", func(s *site) { s.failCheck(web, 0) },
+			[]string{"Endpoint 10.1.0.0:80 of default/web fails its checks since ", ", no answer in time, and clients get another: start or repair it, or remove it from the record."}},
+		{"two of three endpoints fail their checks", func(s *site) {
+			key := registry.PortKey{Name: web}
+			s.endpoints[key] = append(s.endpoints[key], s.endpoints[key][0])
+			s.failCheck(web, 0)
+			s.failCheck(web, 1)
+		}, []string{"2 of 3 endpoints of default/web fail, 10.1.0.0:80 since ", ": no answer in time: start or repair them"}},
+		{"all endpoints fail their checks", func(s *site) { s.failCheck(web, 0); s.failCheck(web, 1) },
+			[]string{"No endpoint of default/web answers (10.1.0.0:80 since ", ": no answer in time): start or repair one of them"}},
 		{"all endpoints are down", func(s *site) { s.fail(web, 0); s.fail(web, 1) }, []string{"No endpoint of default/web answers", "start one of them"}},
 		{"clients of a service without endpoints come", func(s *site) {
 			s.endpoints[registry.PortKey{Name: web}] = nil
@@ -144,7 +157,10 @@ func TestTheFirstSentenceNamesWhatIsWrongAndWhatToDo(t *testing.T) {
 		{"a port is in conflict", func(s *site) { s.ports[0].Waiting = []registry.PortKey{other} },
 			[]string{"default/other waits for tcp port 1000, which default/web has", "give one of them another port"}},
 		{"a port cannot be opened", func(s *site) { s.ports[0].Err = errors.New("another program has it") },
-			[]string{"tcp port 1000 of default/web is not open", "another program has it", "Free the port"}},
+			[]string{"tcp port 1000 of default/web is not open", "another program has it", "Free the port (ss -lnp"}},
+		{"a port takes a capability", func(s *site) { s.ports[0].Err = os.NewSyscallError("bind", syscall.EACCES) },
+			[]string{"is not open: bind: permission denied", "CAP_NET_BIND_SERVICE"}},
+		{"no descriptor is left for a port", func(s *site) { s.ports[0].Err = admit.ErrNoDescriptors }, []string{"LimitNOFILE"}},
 		{"a port is refused", func(s *site) {
 			s.ports = append(s.ports, proxy.PortStatus{Port: 22, Waiting: []registry.PortKey{other}, Refused: true, Err: errors.New("outside -allowed_ports")})
 		}, []string{"default/other may not have tcp port 22", "-allowed_ports"}},
@@ -272,6 +288,13 @@ func TestTheWeightsOfEndpointsAreShown(t *testing.T) {
 // fail has an endpoint of a service not answer.
 func (s *site) fail(name registry.Name, i int) {
 	s.endpoints[registry.PortKey{Name: name}][i].FailingSince = time.Now()
+}
+
+// failCheck has an endpoint accept clients, and fail its checks.
+func (s *site) failCheck(name registry.Name, i int) {
+	s.fail(name, i)
+	e := &s.endpoints[registry.PortKey{Name: name}][i]
+	e.Checked, e.CheckError = true, "no answer in time"
 }
 
 func TestManyProblemsAreSummedUp(t *testing.T) {

@@ -6,9 +6,12 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"syscall"
 
 	"kubeproxy/proxy"
+	"kubeproxy/proxy/admit"
 	"kubeproxy/proxy/balance/rotation"
+	"kubeproxy/proxy/sockopt"
 	"kubeproxy/proxy/traffic"
 	"kubeproxy/registry"
 )
@@ -124,11 +127,22 @@ func (s *snapshot) closedPorts() (all []problem) {
 			about.Text = fmt.Sprintf("%s may not have %s port %d: %v. Give it another port, or change the flag.", row.label, row.Protocol, row.Port, row.Err)
 		default:
 			about.Services, about.Link = []registry.Name{row.Owner.Name}, toService(row.Owner.Name)
-			about.Text = fmt.Sprintf("%s port %d of %s is not open: %v. Free the port, or give the service another; it is tried again.", row.Protocol, row.Port, row.label, row.Err)
+			about.Text = fmt.Sprintf("%s port %d of %s is not open: %v. %s. It is tried again.", row.Protocol, row.Port, row.label, row.Err, howToOpen(row.Err))
 		}
 		all = append(all, about)
 	}
 	return all
+}
+
+// howToOpen says what to do about a port that cannot be opened.
+func howToOpen(err error) string {
+	switch {
+	case errors.Is(err, syscall.EACCES):
+		return "Give kube-proxy CAP_NET_BIND_SERVICE, as the first lines of its unit say, or give the service another port"
+	case errors.Is(err, admit.ErrNoDescriptors), sockopt.IsShortage(err):
+		return "Raise the descriptor limit (ulimit -n, LimitNOFILE)"
+	}
+	return "Free the port (ss -lnp names the program that has it), or give the service another"
 }
 
 func (s *snapshot) conflicts() (all []problem) {
@@ -157,8 +171,8 @@ func (s *snapshot) silentServices() (all []problem) {
 		}
 		first := row.rotation.Examples[0]
 		all = append(all, problem{
-			Text: fmt.Sprintf("No endpoint of %s answers (%s since %s): start %s, or write other endpoints.%s",
-				row.label, registry.Label(first.Addr.String()), clock(first.FailingSince, s.at), oneOf(row.rotation.Endpoints), untilTried(first)),
+			Text: fmt.Sprintf("No endpoint of %s answers (%s since %s%s): %s %s, or write other endpoints.%s", row.label,
+				registry.Label(first.Addr.String()), clock(first.FailingSince, s.at), checkError(first, ": "), mend(first), oneOf(row.rotation.Endpoints), untilTried(first)),
 			Services: []registry.Name{row.Owner.Name}, Link: toService(row.Owner.Name),
 		})
 	}
@@ -170,6 +184,22 @@ func oneOf(n int) string {
 		return "it"
 	}
 	return "one of them"
+}
+
+// checkError is why the last check of an endpoint failed, after a separator; "" if its checks do not fail.
+func checkError(e rotation.EndpointStatus, separator string) string {
+	if e.CheckError == "" {
+		return ""
+	}
+	return separator + cut(e.CheckError)
+}
+
+// mend says what to do with an endpoint. One that fails its checks may run, and answer wrongly or too late.
+func mend(e rotation.EndpointStatus) string {
+	if e.CheckError == "" {
+		return "start"
+	}
+	return "start or repair"
 }
 
 // untilTried says for how long the page goes on to name an endpoint that answers again.
@@ -189,9 +219,15 @@ func (s *snapshot) silentEndpoints() (all []problem) {
 		}
 		first := row.rotation.Examples[0]
 		addr, since := registry.Label(first.Addr.String()), clock(first.FailingSince, s.at)
-		text := fmt.Sprintf("Endpoint %s of %s does not answer since %s, and clients get another: start it, or remove it from the record.", addr, row.label, since)
+		fails, fail := "does not answer", "do not answer"
+		if first.CheckError != "" {
+			fails, fail = "fails its checks", "fail"
+		}
+		text := fmt.Sprintf("Endpoint %s of %s %s since %s%s, and clients get another: %s it, or remove it from the record.",
+			addr, row.label, fails, since, checkError(first, ", "), mend(first))
 		if n > 1 {
-			text = fmt.Sprintf("%d of %d endpoints of %s do not answer, %s since %s: start them, or remove them from the record.", n, row.rotation.Endpoints, row.label, addr, since)
+			text = fmt.Sprintf("%d of %d endpoints of %s %s, %s since %s%s: %s them, or remove them from the record.",
+				n, row.rotation.Endpoints, row.label, fail, addr, since, checkError(first, ": "), mend(first))
 		}
 		text += untilTried(first)
 		all = append(all, problem{Severity: watchIt, Text: text, Services: []registry.Name{row.Owner.Name}, Link: toService(row.Owner.Name)})

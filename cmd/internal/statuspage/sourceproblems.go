@@ -105,7 +105,7 @@ func (p *Page) rejections(s *snapshot) (all []problem) {
 				about.Services, about.Link = []registry.Name{name}, toService(name)
 				if r.Kind == registry.KindService {
 					if inForce = "its last good version stays in force"; p.node.Proxier.Service(name) == nil {
-						inForce = "nothing is known in its place"
+						inForce = "no earlier version of it is known, so there is no such service"
 					}
 				}
 			}

@@ -40,6 +40,13 @@ type ear struct {
 	mu    sync.Mutex
 	heard []bool
 	notes int // calls of Noted
+	well  int // calls of Passed
+}
+
+func (e *ear) Passed(registry.Protocol) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.well++
 }
 
 func (e *ear) Noted(registry.Protocol) {
@@ -136,6 +143,9 @@ func TestAnAddressFailsAfterFallChecksAndPassesAfterRise(t *testing.T) {
 	}
 	if want := 6; heard.notes != want { // the first one, 2 to 3, 3 to 4, 8 to 9, 9 to 10, 10 to 11
 		t.Errorf("the watcher was told %d times that a result differs from the one before; want %d", heard.notes, want)
+	}
+	if want := 2; heard.well != want { // 2, and the last: the others passed while it failed, or were the Rise
+		t.Errorf("the watcher was told %d times that a check passed of an address that does not fail; want %d", heard.well, want)
 	}
 }
 

@@ -24,6 +24,9 @@ type Watcher interface {
 	// Checked is called when the target fails, and when it passes again.
 	Checked(protocol registry.Protocol, passes bool)
 
+	// Passed is called when a check has passed of a target that does not fail.
+	Passed(protocol registry.Protocol)
+
 	// Noted is called when the first check has ended, and when the result of a check is not that of the one before it, although the
 	// target goes on passing or failing.
 	Noted(protocol registry.Protocol)

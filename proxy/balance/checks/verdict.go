@@ -51,15 +51,24 @@ func (c *Checker) finish(t *Target, err error) {
 	if is != was {
 		t.state.Store(&is)
 	}
-	switch {
-	case is.Fails != was.Fails:
+	if is.Fails != was.Fails {
 		c.tell(t, is)
-	case !was.Known || (is.Err == "") != (was.Err == ""):
-		c.mu.Lock()
-		for w := range t.watchers {
+		return
+	}
+	noted := !was.Known || (is.Err == "") != (was.Err == "")
+	passed := !is.Fails && is.Err == ""
+	if !noted && !passed {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock() // before again, which takes it anew
+	for w := range t.watchers {
+		if passed {
+			w.Passed(t.Question.Protocol)
+		}
+		if noted {
 			w.Noted(t.Question.Protocol)
 		}
-		c.mu.Unlock()
 	}
 }
 
@@ -75,7 +84,7 @@ func (c *Checker) tell(t *Target, is State) {
 	switch {
 	case !ok:
 	case is.Fails:
-		glog.Warningf("checks of %s over %s fail: %s; no client of %d services is sent there while another endpoint answers%s", t.Addr, t.Question.Protocol, is.Err, n, note)
+		glog.Warningf("checks of %s over %s fail: %s; no client is sent there while another endpoint of its service answers (services: %d)%s", t.Addr, t.Question.Protocol, is.Err, n, note)
 	default:
 		glog.Infof("checks of %s over %s pass again%s", t.Addr, t.Question.Protocol, note)
 	}

@@ -141,9 +141,24 @@ func (h *Health) Answered() bool {
 	if h.downUntil.Load() == 0 || h.downUntil.Swap(0) == 0 {
 		return false
 	}
+	h.recovered()
+	return true
+}
+
+// Returned notes that a check found the endpoint well. If its time to return has come, that ends the ejection as the answer to a
+// client does, and Returned reports true. Before that time, clients who failed there know better than the check.
+func (h *Health) Returned() bool {
+	until := h.downUntil.Load()
+	if until == 0 || until > int64(monotonic.Now()) || !h.downUntil.CompareAndSwap(until, 0) {
+		return false
+	}
+	h.recovered()
+	return true
+}
+
+func (h *Health) recovered() {
 	h.consecutiveFailures.Store(0)
 	h.halfOpen.Store(false)
-	return true
 }
 
 // Checked notes what active checks say of the endpoint. One that passes them again gets its share of clients over slowStart, and is

@@ -76,5 +76,13 @@ func (e *Endpoint) Checked(protocol registry.Protocol, passes bool) {
 	e.follow(protocol)
 }
 
+// Passed notes that a check of the endpoint has passed, which stands for a client that finds out whether it has returned. Only the
+// checker calls it.
+func (e *Endpoint) Passed(protocol registry.Protocol) {
+	if h := e.healthOf(protocol); h != nil && h.Returned() {
+		e.readmit(protocol)
+	}
+}
+
 // Noted notes that a check of the endpoint has another result than the one before. Only the checker calls it.
 func (e *Endpoint) Noted(registry.Protocol) { e.Rotation.changed() }

@@ -131,9 +131,13 @@ func (e *Endpoint) Failed(protocol registry.Protocol) {
 
 // Answered notes that the endpoint is well.
 func (e *Endpoint) Answered(protocol registry.Protocol) {
-	if !e.record().health[protocol].Answered() {
-		return
+	if e.record().health[protocol].Answered() {
+		e.readmit(protocol)
 	}
+}
+
+// readmit has clients given the endpoint again, and says so.
+func (e *Endpoint) readmit(protocol registry.Protocol) {
 	e.follow(protocol)
 	if note, ok := e.Rotation.rules.outages.Allow(outage{e, protocol, true}); ok {
 		glog.Infof("%s: endpoint %s answers again over %s%s", e.Rotation.Key, e.Addr, protocol, note)
