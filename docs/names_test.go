@@ -202,7 +202,7 @@ func flagNames(t *testing.T, words ...string) map[string]bool {
 	all := help(t, "all")
 	starts := aSection.FindAllStringIndex(all, -1)
 	for i, at := range starts {
-		if strings.Contains(all[at[0]:at[1]], ", kube-proxy ") {
+		if strings.Contains(all[at[0]:at[1]], "(of kube-proxy ") {
 			continue // flags that only a word has
 		}
 		end := len(all)

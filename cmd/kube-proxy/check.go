@@ -71,7 +71,7 @@ func (o *checkOptions) commandLine() *commandline.Command {
 	c := commandline.New("kube-proxy check", "[DIRECTORY]", "judges records as a proxy with these flags would, and exits with 1 if one is wrong", o.examine)
 	o.addFlags(c)
 	c.Group(commandline.General, func(f *pflag.FlagSet) {
-		f.VarP(commandline.Choice(&o.output, outputText, outputJSON), "o", "o", "`format` of the report: text or json")
+		f.VarP(commandline.Choice(&o.output, outputText, outputJSON), "o", "o", "`format` of the report of kube-proxy check: text or json")
 		f.Var(commandline.Positive(&o.timeout), "timeout", "how long to wait for etcd, in all")
 	})
 	c.Show(flagsForCheck)

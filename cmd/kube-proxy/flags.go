@@ -100,9 +100,9 @@ func (o *options) addFlags(c *commandline.Command) {
 	c.Group(topicTimeouts, func(f *pflag.FlagSet) {
 		f.BoolVar(&o.randomStart, "rr_random_start", o.randomStart, "start each rotation at a random endpoint, not at the first one")
 		f.Var((*balanceValue)(&p.Balance), "load_balance", "`algorithm` of services whose record names none: roundrobin, leastconn (of two endpoints the one with fewer clients) or source (by the client's address)")
-		f.BoolVar(&p.Checks.On, "check_endpoints", false, "check endpoints of services whose record does not say whether, while no client comes; Linux only")
-		f.Var(commandline.AtLeast(registry.MinCheckInterval, &p.Checks.Interval), "endpoint_check_interval", "interval between two checks of an endpoint, for services whose record names none")
-		f.Var(commandline.Positive(&p.Checks.Timeout), "endpoint_check_timeout", "time for an answer to a check, at most the interval, for services whose record names none")
+		f.BoolVar(&p.Checks.On, "check_endpoints", false, "check endpoints while no client comes, unless the record of their service says otherwise; Linux only")
+		f.Var(commandline.AtLeast(registry.MinCheckInterval, &p.Checks.Interval), "endpoint_check_interval", "interval between two checks of an endpoint, unless the record of its service names one")
+		f.Var(commandline.Positive(&p.Checks.Timeout), "endpoint_check_timeout", "time for an answer to a check, at most the interval, unless the record of its service names one")
 		f.Var((*commandline.Count)(&p.Checks.Fall), "endpoint_check_fall", "`number` of checks in a row that fail before clients are given other endpoints; 0: the default")
 		f.Var((*commandline.Count)(&p.Checks.Rise), "endpoint_check_rise", "`number` of checks in a row that pass before the endpoint is used again; 0: the default")
 		f.Var(commandline.ZeroOr(0, &p.Checks.SlowStart), "endpoint_check_slow_start", "time in which the share of clients grows of an endpoint that passes its checks again")

@@ -10,6 +10,8 @@ import (
 	"github.com/spf13/pflag"
 
 	"kubeproxy/cmd/internal/commandline/mantest"
+	"kubeproxy/registry"
+	"kubeproxy/registry/decode"
 )
 
 // help is what "kube-proxy help" prints about words.
@@ -75,12 +77,35 @@ func TestTheManPageHasWhatAnOperatorLooksFor(t *testing.T) {
 	page := help(t, "man")
 	mantest.Check(t, page)
 	for _, want := range []string{"-etcd_servers=", "-registry_dir=", "kube-proxy check records", "kube-proxy register ", "kube-proxy get ", "kube-proxy rm ",
-		".Sh SIGNALS\n", ".Sh FILES\n", ".Sh EXIT STATUS\n", ".Sh EXAMPLES\n", "SIGUSR2", ".Ss Obsolete"} {
+		".Sh RECORDS\n", ".Sh SERVICE\n", "systemctl reload kube-proxy", "etcdctl put ", ".Sh SIGNALS\n", ".Sh FILES\n", ".Sh EXIT STATUS\n", ".Sh EXAMPLES\n", "SIGUSR2", ".Ss Obsolete"} {
 		if !strings.Contains(page, want) {
 			t.Errorf("the man page does not have %q", want)
 		}
 	}
 	if page != help(t, "man") || strings.Contains(page, " here)") {
 		t.Error("the man page depends on this machine")
+	}
+}
+
+// An operator copies the records of the man page.
+func TestTheRecordsOfTheManPageAreGood(t *testing.T) {
+	page := strings.ReplaceAll(help(t, "man"), `\(dq`, `"`)
+	puts := regexp.MustCompile(`(?:etcdctl put (\S+)|echo) '([^']+)'(?: > (\S+))?`).FindAllStringSubmatch(page, -1)
+	records := 0
+	for _, m := range puts {
+		key := m[1]
+		if key == "" {
+			key = registry.Prefix + m[3]
+		}
+		if !strings.HasPrefix(m[2], "{") {
+			continue // flags
+		}
+		records++
+		if _, warnings, err := decode.Decode(key, []byte(m[2])); err != nil || len(warnings) > 0 {
+			t.Errorf("%s %s: %v, %v", key, m[2], warnings, err)
+		}
+	}
+	if records != 4 {
+		t.Errorf("the page has %d records; want 4: %q", records, puts)
 	}
 }

@@ -32,6 +32,13 @@ type recordOptions struct {
 	do            func(context.Context, *recordSet, io.Writer) error
 }
 
+// flagsForRecords are the flags that make a difference. The others of the proxy are taken and do nothing, so that the file of -config of
+// a node can be given as it is.
+var flagsForRecords = []string{
+	"help", "version", "config", "timeout", "etcd_servers", "etcd_config", "etcd_version", "etcd_cafile", "etcd_certfile", "etcd_keyfile",
+	"etcd_insecure_skip_tls_verify", "etcd_username", "etcd_password_file",
+}
+
 // newGet is for "kube-proxy get", which prints what etcd holds about a service.
 func newGet() *recordOptions {
 	return newRecordOptions("get", "prints the records that etcd holds of a service", printRecords)
@@ -48,10 +55,11 @@ func newRecordOptions(word, summary string, do func(context.Context, *recordSet,
 
 func (o *recordOptions) commandLine() *commandline.Command {
 	c := commandline.New("kube-proxy "+o.word, "SERVICE", o.summary, o.examine)
+	o.addFlags(c)
 	c.Group(commandline.General, func(f *pflag.FlagSet) {
 		f.Var(commandline.Positive(&o.timeout), "timeout", "how long to wait for etcd, in all")
 	})
-	o.source.etcd.addFlags(c)
+	c.Show(flagsForRecords)
 	return c
 }
 
@@ -69,6 +77,9 @@ func (o *recordOptions) execute(args []string, stdout, stderr io.Writer) int {
 
 // examine looks at the arguments, and whether the flags go together.
 func (o *recordOptions) examine(flags *pflag.FlagSet) error {
+	if err := o.readConfig(flags); err != nil {
+		return err
+	}
 	switch {
 	case flags.NArg() == 0:
 		return errors.New("no service: give NAME or NAMESPACE/NAME")
@@ -119,8 +130,6 @@ type recordSet struct {
 	keys     []*mvccpb.KeyValue // its Service records, then its slices, then its Endpoints records
 }
 
-var errNoRecords = errors.New("etcd holds no record of this service")
-
 // readRecords reads the records of a service at one revision: in namespace default v0.4's keys, too.
 func readRecords(ctx context.Context, client *clientv3.Client, service registry.Name) (*recordSet, error) {
 	path := service.Namespace + "/" + service.Name
@@ -146,7 +155,7 @@ func readRecords(ctx context.Context, client *clientv3.Client, service registry.
 		}
 	}
 	if len(set.keys) == 0 {
-		return nil, errNoRecords
+		return nil, fmt.Errorf("etcd holds no record of %s (a service of another namespace is NAMESPACE/NAME)", service.Label())
 	}
 	return set, nil
 }

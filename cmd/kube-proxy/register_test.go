@@ -2,6 +2,8 @@ package main
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"syscall"
@@ -49,7 +51,16 @@ func (p *party) answers(t *testing.T, want string) {
 // run runs a word of kube-proxy to its end.
 func (p *party) run(t *testing.T, word, service string) (status int, stdout string) {
 	t.Helper()
-	program := programtest.Start(t, nil, "kube-proxy", word, "-etcd_servers="+p.etcd.URL(), service)
+	etcd := "-etcd_servers=" + p.etcd.URL()
+	if word == "get" { // the file of a node's unit says it, too
+		file := filepath.Join(t.TempDir(), "config.yaml")
+		text := fmt.Sprintf("etcd_servers: [%s]\nallowed_ports: 1024-65535\ntakeover: /run/kube-proxy/takeover.sock\n", p.etcd.URL())
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		etcd = "-config=" + file
+	}
+	program := programtest.Start(t, nil, "kube-proxy", word, etcd, service)
 	state := program.Exit(t)
 	return state.ExitCode(), program.Stdout.String() + program.Stderr.String()
 }
@@ -91,7 +102,7 @@ func TestAnInstanceIsServedFromItsRegistrationToItsEnd(t *testing.T) {
 	}
 	second.Signal(t, syscall.SIGTERM)
 	second.Exit(t)
-	if status, text := p.run(t, "get", "web"); status != exitFailed || !strings.Contains(text, "etcd holds no record of this service") {
+	if status, text := p.run(t, "get", "web"); status != exitFailed || !strings.Contains(text, "etcd holds no record of default/web") {
 		t.Errorf("get of nothing: exit status %d, and\n%s", status, text)
 	}
 }

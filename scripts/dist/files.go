@@ -98,9 +98,16 @@ func (r *release) unit(doc string) (unit, settings []byte, err error) {
 	if settings, err = scripts.ReadFile("package/config.yaml"); err != nil {
 		return nil, nil, err
 	}
-	for _, flag := range strings.Fields(string(flags[1])) {
+	for _, flag := range strings.Fields(string(flags[1])) { // each has its place, beside what is said of it
 		name, value, _ := strings.Cut(strings.TrimPrefix(flag, "-"), "=")
-		settings = fmt.Appendf(settings, "%s: %q\n", name, value)
+		place := []byte("\n#" + name + ":\n")
+		if bytes.Count(settings, place) != 1 {
+			return nil, nil, fmt.Errorf("package/config.yaml does not have the line %q once", "#"+name+":")
+		}
+		settings = bytes.Replace(settings, place, fmt.Appendf(nil, "\n%s: %q\n", name, value), 1)
+	}
+	if empty := regexp.MustCompile(`(?m)^#\w+:$`).Find(settings); empty != nil {
+		return nil, nil, fmt.Errorf("docs/kube-proxy.service has no flag for the line %q of package/config.yaml", empty)
 	}
 	for _, change := range [][2]string{
 		{"Edit ExecStart.", "Flags are in " + settingsPath + "."},

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"regexp"
+	"strings"
 	"testing"
 	"time"
 )
@@ -18,6 +20,30 @@ func TestPackageVersionsAreOrderedByTagsAndThenByTime(t *testing.T) {
 	} {
 		if got := packageVersion(describe, when); got != want {
 			t.Errorf("packageVersion(%q) = %q, want %q", describe, got, want)
+		}
+	}
+}
+
+// TestTheSettingsOfAPackageNameEachFlagOnce: who takes the # away before a flag, or changes one, finds no second line of it elsewhere.
+func TestTheSettingsOfAPackageNameEachFlagOnce(t *testing.T) {
+	r := release{root: "../.."}
+	unit, settings, err := r.unit("/usr/share/doc/kubeproxy")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(string(unit), "\nExecStart=/usr/bin/kube-proxy -config="+settingsPath+"\n") {
+		t.Error("the unit does not read the settings")
+	}
+	seen := make(map[string]bool)
+	for _, m := range regexp.MustCompile(`(?m)^#?(\w+):( .+)?$`).FindAllStringSubmatch(string(settings), -1) {
+		if seen[m[1]] || m[2] == "" {
+			t.Errorf("the line %q is there twice, or has no value", m[0])
+		}
+		seen[m[1]] = true
+	}
+	for _, name := range []string{"etcd_servers", "registry_dir", "kubeconfig", "allowed_ports", "takeover"} {
+		if !seen[name] {
+			t.Errorf("there is no line for %s", name)
 		}
 	}
 }

@@ -42,6 +42,9 @@ func FromDirectory(dir string) (Registry, error) {
 		tree := keyfiles.Tree{Dir: dir}
 		scan, err := tree.Scan(true)
 		if err != nil {
+			if meant := above(dir); meant != "" {
+				err = fmt.Errorf("%w (did you mean %s?)", err, registry.Quote(meant))
+			}
 			return Registry{}, err
 		}
 		if scan.Moving {
@@ -57,6 +60,21 @@ func FromDirectory(dir string) (Registry, error) {
 		return r, nil
 	}
 	return Registry{}, fmt.Errorf("directory %s: files are being written all the time", registry.Quote(dir))
+}
+
+// above returns the directory in whose registry a path lies; "" if there is none. Who wants to know about one file gives its path.
+func above(path string) string {
+	top, _, _ := strings.Cut(strings.Trim(registry.Prefix, "/"), "/")
+	for at := filepath.Clean(path); at != filepath.Dir(at); at = filepath.Dir(at) {
+		if filepath.Base(at) != top {
+			continue
+		}
+		dir := filepath.Dir(at)
+		if info, err := os.Stat(filepath.Join(dir, filepath.FromSlash(registry.Prefix))); err == nil && info.IsDir() {
+			return dir
+		}
+	}
+	return ""
 }
 
 // elsewhere lists what lies in a directory beside registry/services, hidden names left out: records that were put there have no effect.

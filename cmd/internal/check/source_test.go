@@ -220,16 +220,19 @@ func TestAWholeBranchThatCannotBeReadIsAnError(t *testing.T) {
 func TestADirectoryWithoutARegistryIsRefused(t *testing.T) {
 	const rule = " has no directory registry/services: the path of a file below it is its key, as in registry/services/specs/NAME"
 	dir := t.TempDir()
+	meant := ` (did you mean "` + dir + `"?)`
 	write(t, dir, "registry/services/specs/web", `{"port":8000}`)
 	write(t, dir, "file", "")
 	write(t, dir, "wrong/registry/services", "a file")
 	for at, want := range map[string]string{
-		"registry":                "directory PATH" + rule, // lower than the top is another key
-		"registry/services":       "directory PATH" + rule,
-		"registry/services/specs": "directory PATH" + rule,
+		"registry":                "directory PATH" + rule + meant, // lower than the top is another key
+		"registry/services":       "directory PATH" + rule + meant,
+		"registry/services/specs": "directory PATH" + rule + meant,
 		"wrong":                   "directory PATH" + rule,
 		"nowhere":                 "directory PATH: no such file or directory",
 		"file":                    "directory PATH: not a directory",
+
+		"registry/services/specs/web": "directory PATH: not a directory" + meant,
 	} {
 		path := filepath.Join(dir, at)
 		_, err := FromDirectory(path)

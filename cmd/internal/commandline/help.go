@@ -123,7 +123,7 @@ func (m *Manual) page(w io.Writer, name string) error {
 		}
 		found = true
 		i := slices.IndexFunc(m.Topics, func(t Topic) bool { return t.Name == c.topics[f.Name] })
-		section(w, c.Name+": "+title(m.Topics[i]), c, []*pflag.Flag{f})
+		section(w, m.heading(c, m.Topics[i], []*pflag.Flag{f}), c, []*pflag.Flag{f})
 	}
 	if found {
 		return nil
@@ -174,7 +174,7 @@ func (m *Manual) topic(w io.Writer, t Topic) {
 	section(w, title(t), p, m.of(p, t))
 	for _, c := range m.Commands[1:] {
 		own := slices.DeleteFunc(m.of(c, t), func(f *pflag.Flag) bool { return m.same(c, f) })
-		section(w, title(t)+", "+c.Name, c, own)
+		section(w, m.heading(c, t, own), c, own)
 	}
 }
 
@@ -203,6 +203,29 @@ func (m *Manual) synopsis(c *Command) string {
 }
 
 func title(t Topic) string { return strings.ToUpper(t.Name[:1]) + t.Name[1:] + ": " + t.Title }
+
+// heading is the title over flags of a topic that a command is the first to have. It names the commands that have them, if they are not
+// flags of the program itself.
+func (m *Manual) heading(c *Command, t Topic, flags []*pflag.Flag) string {
+	if c == m.program() {
+		return title(t)
+	}
+	var have []string
+	for _, d := range m.Commands {
+		if slices.ContainsFunc(flags, func(f *pflag.Flag) bool {
+			other := d.Flags.Lookup(f.Name)
+			return other != nil && !other.Hidden && other.Usage == f.Usage
+		}) {
+			have = append(have, m.word(d))
+		}
+	}
+	last := len(have) - 1
+	if last > 0 {
+		have[last-1] += " and " + have[last]
+		have = have[:last]
+	}
+	return title(t) + " (of " + m.program().Name + " " + strings.Join(have, ", ") + ")"
+}
 
 // section explains some flags of a command under a title.
 func section(w io.Writer, title string, c *Command, flags []*pflag.Flag) {

@@ -13,7 +13,7 @@ import (
 // sections of the manual.
 func (m *Manual) man(w io.Writer) {
 	p := m.program()
-	fmt.Fprintf(w, ".Dd %s\n.Dt %s 8\n.Os\n.Sh NAME\n.Nm %s\n.Nd %s\n.Sh SYNOPSIS\n", m.Date, roff(strings.ToUpper(p.Name)), roff(p.Name), roff(m.Summary))
+	fmt.Fprintf(w, ".Dd %s\n.Dt %s 8\n.Os Linux\n.Sh NAME\n.Nm %s\n.Nd %s\n.Sh SYNOPSIS\n", m.Date, roff(strings.ToUpper(p.Name)), roff(p.Name), roff(m.Summary))
 	for _, c := range m.Commands {
 		fmt.Fprintf(w, ".Nm %s\n", roff(p.Name))
 		if word := m.word(c); word != "" {
@@ -54,11 +54,7 @@ func (m *Manual) manTopic(w io.Writer, t Topic) {
 		if len(flags) == 0 {
 			continue
 		}
-		heading := title(t)
-		if c != m.program() {
-			heading += ", " + c.Name
-		}
-		fmt.Fprintf(w, ".Ss %s\n.Bl -tag -width Ds\n", roff(heading))
+		fmt.Fprintf(w, ".Ss %s\n.Bl -tag -width Ds\n", roff(m.heading(c, t, flags)))
 		for _, f := range flags {
 			word, help := value(f)
 			fmt.Fprintf(w, ".It Fl %s", roff(f.Name))
@@ -77,6 +73,9 @@ func (m *Manual) manTopic(w io.Writer, t Topic) {
 // aMacro is a word that mdoc would take as a macro among the arguments of another one.
 var aMacro = regexp.MustCompile(`^[A-Z%][a-z0-9A-Z]$`)
 
+// aFlag is the dash before the name of a flag. As a hyphen it could end a line, and a terminal might show a character that no shell takes.
+var aFlag = regexp.MustCompile(`(^|[ (])-`)
+
 // roff returns words as an argument of a macro: as they are.
 func roff(s string) string {
 	s = strings.NewReplacer(`\`, `\e`, `"`, `\(dq`).Replace(s)
@@ -89,7 +88,8 @@ func roff(s string) string {
 // text returns a paragraph for the page, which mdoc fills. A line must not begin with a dot or a quote, which begin macros.
 func text(s string) string {
 	var b strings.Builder
-	for i, line := range wrapped(strings.ReplaceAll(s, `\`, `\e`), 78) {
+	s = aFlag.ReplaceAllString(strings.ReplaceAll(s, `\`, `\e`), `$1\-`)
+	for i, line := range wrapped(s, 78) {
 		if i > 0 {
 			b.WriteByte('\n')
 		}

@@ -61,6 +61,22 @@ func lineOf(text []byte, name string) string {
 	return fmt.Sprintf("line %d: ", 1+bytes.Count(text[:at[0]], []byte("\n")))
 }
 
+// anAlreadySet is what the YAML reader says of a key that is there twice.
+var anAlreadySet = regexp.MustCompile(`line (\d+): key "([^"]*)" already set in map`)
+
+// setTwice is the error about a key of the document that is there twice, in words that name both lines; nil if that is not what is wrong.
+func setTwice(text []byte, err error) error {
+	m := anAlreadySet.FindStringSubmatch(err.Error())
+	if m == nil {
+		return nil
+	}
+	first := strings.TrimSuffix(lineOf(text, m[2]), ": ")
+	if first == "" || first == "line "+m[1] {
+		return nil // it is below another key
+	}
+	return fmt.Errorf("line %s: %s is there already, in %s (several values are a list: [A, B])", m[1], label(m[2]), first)
+}
+
 // label is a key as errors show it.
 func label(name string) string {
 	if len(name) <= 64 && commandline.OneLine(name) == name {

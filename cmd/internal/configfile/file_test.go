@@ -47,7 +47,8 @@ metrics_endpoints: true
 func TestAFileThatMakesNoSenseIsRefused(t *testing.T) {
 	for text, want := range map[string]string{
 		"v: [1":                    "yaml: line 1: did not find expected ',' or ']'",
-		"v: 1\nv: 2\n":             `key "v" already set in map`,
+		"v: 1\nv: 2\n":             `line 2: v is there already, in line 1 (several values are a list: [A, B])`,
+		"w: {v: 1, v: 2}\n":        `key "v" already set in map`,
 		"- v\n":                    `want names of flags with their values`,
 		"just words":               `want names of flags with their values`,
 		"v: 1\n---\nv: 2\n":        "there is more than one document",

@@ -65,6 +65,9 @@ func parse(text []byte) ([]commandline.Setting, []string, error) {
 	}
 	encoded, err := yaml.YAMLToJSONStrict(text)
 	if err != nil {
+		if again := setTwice(text, err); again != nil {
+			err = again
+		}
 		return nil, nil, oneLine(err)
 	}
 	var all any

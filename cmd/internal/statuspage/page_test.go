@@ -128,6 +128,18 @@ func TestTheFirstSentenceNamesWhatIsWrongAndWhatToDo(t *testing.T) {
 		{"the directory is empty", func(s *site) {
 			s.sources[0].(*fakeSource).status.Services, s.sources[0].(*fakeSource).name, s.ports = 0, "files", nil
 		}, []string{"The registry holds no service", "one to /registry/services/endpoints/NAME, below the directory of -registry_dir"}},
+		{"all files go", func(s *site) {
+			from := s.sources[0].(*fakeSource)
+			from.name, from.status.Services, from.status.Loss, s.ports = "files", 0, config.Loss{At: time.Now().Add(-2 * time.Hour), Held: 7}, nil
+		}, []string{"The directory of -registry_dir holds no service since ", "held 7 before"}},
+		{"a directory was never there", func(s *site) {
+			from := s.sources[0].(*fakeSource)
+			from.name, from.status = "files", config.Status{Cause: "missing", Reason: "directory /x: no such file or directory"}
+		}, []string{"Nothing has been read from the directory of -registry_dir yet: directory /x: no such file"}},
+		{"a directory goes", func(s *site) {
+			from := s.sources[0].(*fakeSource)
+			from.name, from.status.Connected, from.status.Cause, from.status.Reason = "files", false, "missing", "directory /x: no such file or directory"
+		}, []string{"The directory of -registry_dir cannot be read since ", "mount its volume"}},
 		{"a service has no endpoints", func(s *site) { s.endpoints[registry.PortKey{Name: web}] = nil },
 			[]string{"default/web has no endpoints, and the next client of tcp port 1000 will be turned away: write endpoints"}},
 		{"services have no endpoints", func(s *site) {

@@ -20,14 +20,17 @@ func (p *Page) sourcesAway(s *snapshot) (all []problem) {
 		all = append(all, problem{Severity: changesFail, Text: fmt.Sprintf("The node serves a state that it saved at %s, because no source could be read since its start.", clock(since, s.at))})
 	}
 	for _, from := range s.sources {
-		name := registry.Label(from.Name)
+		name := from.title()
+		if from.Name == filesSource {
+			name = "the" + name[len("The"):] // within a sentence
+		}
 		switch {
 		case !from.Connected && !from.Ready:
 			all = append(all, problem{Text: fmt.Sprintf("Nothing has been read from %s yet: %s. %s.",
 				name, cmp.Or(from.Reason, "it has not answered"), from.advice())})
 		case !from.Connected:
 			all = append(all, problem{Severity: changesFail, Text: fmt.Sprintf("%s cannot be read since %s: %s. Its records of revision %d stay in force. %s.",
-				name, clock(from.Since, s.at), cmp.Or(from.Reason, "it does not answer"), from.Revision, from.advice())})
+				from.title(), clock(from.Since, s.at), cmp.Or(from.Reason, "it does not answer"), from.Revision, from.advice())})
 		case !from.Ready:
 			all = append(all, problem{Severity: watchIt, Text: fmt.Sprintf("The first records of %s are being read; nothing has to be done.", name)})
 		case s.at.Sub(from.Current) > staleAfter:
@@ -39,6 +42,17 @@ func (p *Page) sourcesAway(s *snapshot) (all []problem) {
 		all[i].Link = toSources
 	}
 	return all
+}
+
+// filesSource is the name of the source of files.
+const filesSource = "files"
+
+// title names a source at the beginning of a sentence.
+func (s *source) title() string {
+	if s.Name == filesSource {
+		return "The directory of -registry_dir"
+	}
+	return registry.Label(s.Name)
 }
 
 // advice says what to do about a source that cannot be read, by its cause where that is one of files.
@@ -63,7 +77,7 @@ func (s *snapshot) losses() (all []problem) {
 	for _, from := range s.sources {
 		services += from.Services
 		ready = ready && from.Ready
-		name, lost := registry.Label(from.Name), from.Loss
+		name, lost := from.title(), from.Loss
 		switch {
 		case lost.Held == 0:
 		case from.Services == 0:
@@ -76,7 +90,7 @@ func (s *snapshot) losses() (all []problem) {
 	}
 	if ready && services == 0 && len(all) == 0 {
 		below := ""
-		if slices.ContainsFunc(s.sources, func(from source) bool { return from.Name == "files" }) {
+		if slices.ContainsFunc(s.sources, func(from source) bool { return from.Name == filesSource }) {
 			below = ", below the directory of -registry_dir"
 		}
 		all = append(all, problem{Severity: watchIt, Text: fmt.Sprintf("The registry holds no service: write a record to %sNAME, and one to %sNAME%s.", registry.SpecsPrefix, registry.EndpointsPrefix, below)})

@@ -9,7 +9,7 @@ import (
 )
 
 var (
-	macros  = strings.Fields("Dd Dt Os Sh Ss Nm Nd Op Cm Ar Li Pp Bl It El Bd Ed Fl Pa Dv Xr")
+	macros  = strings.Fields("Dd Dt Os Sh Ss Nm Nd Op Cm Ar Li Pp Bl It El Bd Ed Fl Pa Dv Xr Dq")
 	escapes = regexp.MustCompile(`\\(?:e|&|-|\(dq)`)
 	first   = []string{"NAME", "SYNOPSIS", "DESCRIPTION"}
 )
