@@ -53,6 +53,34 @@ func TestFieldsThatNoVersionHasAreWarnedOf(t *testing.T) {
 	}
 }
 
+// A misspelled annotation leaves a service without checks, or an endpoint with the clients that it was not to get.
+func TestAnnotationsWithoutAnEffectAreWarnedOf(t *testing.T) {
+	const vain = "warning vain-annotation: annotations without an effect: "
+	for _, c := range []struct{ name, key, value, want string }{
+		{"another separator", "specs/web", `{"port":80,"annotations":{"haproxy.org/check_http":"/"}}`, vain + `"haproxy.org/check_http" (did you mean haproxy.org/check-http?)`},
+		{"letters exchanged", "specs/web", `{"apiVersion":"v1","metadata":{"annotations":{"haproxy.org/chekc":"true"}},"spec":{"port":80}}`,
+			vain + `"haproxy.org/chekc" (did you mean haproxy.org/check?)`},
+		{"weights of a service", "specs/web", `{"port":80,"annotations":{"kube-proxy/weight":"3"}}`, vain + "kube-proxy/weight (which counts in the record of the endpoints)"},
+		{"checks of endpoints", "endpoints/web", `{"endpoints":["10.0.0.1:80"],"annotations":{"haproxy.org/check":"true"}}`,
+			vain + "haproxy.org/check (which counts in the record of the service)"},
+		{"of this program, and unknown", "endpoints/web", `{"endpoints":["10.0.0.1:80"],"annotations":{"kube-proxy/color":"red"}}`, vain + `"kube-proxy/color"`},
+		{"those that count", "specs/web", `{"port":80,"annotations":{"haproxy.org/check":"true","haproxy.org/timeout-check":"1s"}}`, ""},
+		{"weights of endpoints", "endpoints/web", `{"endpoints":["10.0.0.1:80"],"annotations":{"kube-proxy/weight":"3"}}`, ""},
+		{"of HAProxy, which mean nothing here", "specs/web", `{"port":80,"annotations":{"haproxy.org/timeout-client":"5s","haproxy.org/timeout-server":"5s","haproxy.org/cookie-persistence":"x"}}`, ""},
+		{"of another type", "specs/web", `{"port":80,"annotations":[]}`, ""},
+	} {
+		var got string
+		for line := range strings.Lines(findings(Examine(stored(c.key, c.value), Options{}))) {
+			if strings.Contains(line, string(VainAnnotation)) {
+				got += strings.TrimSpace(strings.TrimPrefix(line, c.key+": "))
+			}
+		}
+		if got != c.want {
+			t.Errorf("%s: found %s\nwant %s", c.name, got, c.want)
+		}
+	}
+}
+
 func TestANodePortThatIsMisspelledWhereItCountsIsAnError(t *testing.T) {
 	text := findings(Examine(stored("specs/web", `{"apiVersion":"v1","spec":{"ports":[{"port":80,"nodePrt":30080}]}}`), Options{Decoder: decode.Decoder{NodePorts: true}}))
 	if want := `error mistyped-field: the record offers nothing, and these fields are unknown in this version, and ignored: "spec.ports.nodePrt" (did you mean nodePort?)`; !strings.Contains(text, want) {

@@ -62,6 +62,7 @@ const (
 // The codes of warnings.
 const (
 	OddRecord          Code = "odd-record"            // what the proxy itself warns of
+	VainAnnotation     Code = "vain-annotation"       // it resembles one that counts, or counts in another kind of record
 	UnknownField       Code = "unknown-field"         // no version of the record's form has it
 	UnsettledConflict  Code = "unsettled-conflict"    // who has a port may change when a proxy restarts
 	Shadowed           Code = "shadowed"              // a flat key, while the namespaced one of the same name counts

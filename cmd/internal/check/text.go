@@ -84,11 +84,19 @@ func addresses(byPort []registry.PortAddrs) (n int) {
 	return n
 }
 
+// weighted says that there are weights.
+func weighted(w registry.Weights) string {
+	if w == "" {
+		return ""
+	}
+	return ", with weights"
+}
+
 // holds tells in a few words what a record offers.
 func holds(r decode.Record) string {
 	switch {
 	case r.Endpoints != nil:
-		return count(addresses(r.Endpoints.ByPort), "endpoint")
+		return count(addresses(r.Endpoints.ByPort), "endpoint") + weighted(r.Endpoints.Weights)
 	case r.Slice != nil && r.Slice.Service == "":
 		return "nothing to serve"
 	case r.Slice != nil:
@@ -96,7 +104,7 @@ func holds(r decode.Record) string {
 		if n := addresses(r.Slice.Terminating); n > 0 {
 			text += fmt.Sprintf(" and %d terminating", n)
 		}
-		return text + " of " + r.Slice.ServiceName().String()
+		return text + weighted(r.Slice.Weights) + " of " + r.Slice.ServiceName().String()
 	}
 	s := r.Service
 	if len(s.Ports) == 0 {
@@ -112,6 +120,14 @@ func holds(r decode.Record) string {
 	}
 	if s.Balance != registry.BalanceUnsaid {
 		text += ", by " + s.Balance.String()
+	}
+	switch c := s.Checks; {
+	case c.Wanted == registry.CheckOff:
+		text += ", not checked"
+	case c.Path != "":
+		text += ", checked by a GET of " + registry.Label(c.Path)
+	case c.Wanted == registry.CheckOn:
+		text += ", checked"
 	}
 	if s.ProxyHeader != registry.NoProxyHeader {
 		text += ", with a header of " + s.ProxyHeader.String()

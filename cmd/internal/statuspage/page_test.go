@@ -257,6 +257,25 @@ func TestTheNextEndpointIsMarkedWhereThereIsATurn(t *testing.T) {
 	}
 }
 
+// Checks and the header of the PROXY protocol are seen to be in force.
+func TestAServiceShowsItsChecksAndItsHeader(t *testing.T) {
+	web := registry.Name{Namespace: "default", Name: "web"}
+	s := newSite(0)
+	s.add(web, 1000)
+	shown := func(id, want string) {
+		t.Helper()
+		if got := elementText(t, get(t, s.page(t), "/status/service?name=default/web").Body.String(), id); !strings.Contains(got, want) {
+			t.Errorf("%s is %q; want it to have %q", id, got, want)
+		}
+	}
+	shown("record", "Checks of endpoints none PROXY header none")
+	s.services[web].ProxyHeader = registry.ProxyV1
+	s.endpoints[registry.PortKey{Name: web}][0].Checked = true
+	shown("record", "Checks of endpoints a connection PROXY header proxy-v1")
+	s.services[web].Checks = registry.Check{Path: "/healthz", Interval: 2 * time.Second}
+	shown("record", "Checks of endpoints a GET of /healthz every 2s")
+}
+
 // The page of a service has both records in force, whichever keys the endpoints come from.
 func TestAServiceShowsItsEndpointsInForce(t *testing.T) {
 	web := registry.Name{Namespace: "default", Name: "web"}
@@ -422,7 +441,7 @@ func TestTextsFromOutsideAreInert(t *testing.T) {
 		key := s.add(registry.Name{Namespace: name, Name: name}, uint16(1000+i))
 		key.Port = text
 		s.ports[i].Owner, s.ports[i].Waiting, s.ports[i].Err = key, []registry.PortKey{key}, errors.New(text)
-		s.endpoints[key] = []rotation.EndpointStatus{{Service: key, Addr: registry.Addr{Host: text}, FailingSince: time.Now()}, {Service: key, Addr: addr(1)}}
+		s.endpoints[key] = []rotation.EndpointStatus{{Service: key, Addr: registry.Addr{Host: text}, Weight: 1, FailingSince: time.Now()}, {Service: key, Addr: addr(1), Weight: 1}}
 		s.endings.Record(traffic.Ending{Service: key, Endpoint: registry.Addr{Host: text}})
 		st := &s.sources[0].(*fakeSource).status
 		st.Rejections = append(st.Rejections, config.Rejection{Key: registry.SpecsPrefix + text, Reason: text})

@@ -32,6 +32,8 @@ type serviceData struct {
 	MorePorts  int
 	Affinity   string
 	Sources    string // who may connect
+	Checks     string // how endpoints are checked
+	Header     string // of the PROXY protocol, that endpoints get
 	Algorithm  string // that chooses the endpoints of new clients
 	InForce    string // the record, as the node understands it
 	Endpoints  string // the same of the endpoints
@@ -60,6 +62,7 @@ type rotationView struct {
 	Endpoints []endpointRow
 	More      int
 	Topology  topology
+	checked   bool // its endpoints are checked while no client comes
 }
 
 // An endpointRow is one endpoint as it is shown.
@@ -108,6 +111,10 @@ func (p *Page) service(r *http.Request) view {
 	d.Algorithm = algorithm.String()
 	d.addRecord(service, s, name)
 	d.addRotations(p, s, ports, speeds, algorithm == registry.RoundRobin)
+	d.Checks = "none"
+	if service != nil && slices.ContainsFunc(d.Rotations, func(r rotationView) bool { return r.checked }) {
+		d.Checks = checksText(&service.Checks)
+	}
 	d.addEndings(p, s)
 	parts := []part{
 		{id: "verdict", template: "verdict", data: d.Verdict},
@@ -196,9 +203,10 @@ func newServicePort(r *port, name registry.Name) servicePort {
 
 // addRecord adds what the registry says of the service.
 func (d *serviceData) addRecord(service *registry.Service, s *snapshot, name registry.Name) {
-	d.Affinity, d.Sources = "none", "anyone"
+	d.Affinity, d.Sources, d.Header = "none", "anyone", "none"
 	if service != nil {
 		d.InForce = recordText(service)
+		d.Header = cmp.Or(service.ProxyHeader.String(), d.Header)
 		if service.Affinity == registry.AffinityClientIP {
 			d.Affinity = fmt.Sprintf("a client gets the same endpoint for %v after its last connection", service.AffinityTimeout)
 		}
@@ -219,6 +227,21 @@ func (d *serviceData) addRecord(service *registry.Service, s *snapshot, name reg
 	}
 }
 
+// checksText says how endpoints that are checked are checked, as far as the record says so.
+func checksText(c *registry.Check) string {
+	how := "a connection"
+	switch {
+	case c.Path != "":
+		how = "a GET of " + registry.Label(c.Path)
+	case c.Send != "":
+		how = "a datagram"
+	}
+	if c.Interval > 0 {
+		how += fmt.Sprintf(" every %v", c.Interval)
+	}
+	return how
+}
+
 // algorithm is how endpoints of a service are chosen.
 func (p *Page) algorithm(service *registry.Service) registry.Balance {
 	if service == nil {
@@ -234,6 +257,7 @@ func (d *serviceData) addRotations(p *Page, s *snapshot, ports []port, speeds ma
 		first, n, next := p.node.Balancer.EndpointsOf(key, maxEndpointRows)
 		one := rotationView{Label: label(key), More: n - len(first)}
 		for i, e := range first {
+			one.checked = one.checked || e.Checked
 			one.Endpoints = append(one.Endpoints, newEndpointRow(e, inTurn && i == next && e.Weight > 0 && e.FailingSince.IsZero(), speeds[endpointKey{key.Port, e.Addr}], s.at))
 		}
 		owned := slices.DeleteFunc(slices.Clone(ports), func(r port) bool { return r.Refused || r.Owner != key })
