@@ -125,6 +125,7 @@ func serve(o *options, flags *pflag.FlagSet, args []string, log *logsink.Sink) e
 			MetricsEndpoints: o.metricsEndpoints,
 			Version:          readBuildInfo().document(),
 			Settings:         reloaded.settings,
+			UpgradeFailure:   upgrades.failure,
 		})
 	})
 	return g.Wait()

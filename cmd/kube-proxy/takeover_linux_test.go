@@ -238,11 +238,13 @@ func TestASecondStartTakesOver(t *testing.T) {
 
 func TestSIGUSR2WithoutASuccessorChangesNothing(t *testing.T) {
 	s := newSite(t)
-	p := s.serve(t)
+	metrics, url := operatorsURL(t)
+	p := s.serve(t, "-metrics_bind_address="+metrics)
 	c := s.talk(t)
 	p.Signal(t, syscall.SIGUSR2)
 	p.Stderr.Wait(t, "no successor is started: -takeover is not given; this process goes on")
 	c.MustSay(t, "still there?")
+	awaitPage(t, url+"/", 200, "the successor did not take over (it was not started: -takeover is not given)")
 }
 
 // A raw is one end of a conversation about a take-over, as bytes: so this test knows the wire by heart, and a release that changes it fails.

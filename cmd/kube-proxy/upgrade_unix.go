@@ -12,7 +12,9 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"syscall"
+	"time"
 
 	"github.com/coreos/go-systemd/v22/daemon"
 	"github.com/golang/glog"
@@ -26,6 +28,22 @@ type upgrade struct {
 	args    []string
 	failed  error // why there is no path
 	can     bool  // -takeover is given
+
+	last atomic.Pointer[failedUpgrade] // nil: none since the last signal
+}
+
+// A failedUpgrade is one after which this process went on.
+type failedUpgrade struct {
+	at  time.Time
+	err error
+}
+
+// failure returns when the upgrade that was asked for last failed, and why; nil: it has not.
+func (u *upgrade) failure() (time.Time, error) {
+	if f := u.last.Load(); f != nil {
+		return f.at, f.err
+	}
+	return time.Time{}, nil
 }
 
 // onUpgrade catches the signal. It does not end the program any more.
@@ -52,12 +70,15 @@ func (u *upgrade) handle(ctx context.Context, tell func(string)) {
 			}
 			tell(daemon.SdNotifyReloading + "\n" + daemon.SdNotifyMonotonicUsec()) // Type=notify-reload wants the time
 			var err error
+			u.last.Store(nil)
 			if running, err = u.start(); err != nil {
+				u.last.Store(&failedUpgrade{time.Now(), fmt.Errorf("it was not started: %w", err)})
 				glog.Errorf("SIGUSR2: no successor is started: %v; this process goes on", err)
 				tell(daemon.SdNotifyReady)
 			}
 		case err := <-running:
 			running = nil
+			u.last.Store(&failedUpgrade{time.Now(), fmt.Errorf("it ended: %w", err)})
 			glog.Errorf("the successor has ended (%v); this process goes on", err)
 			tell(daemon.SdNotifyReady)
 		case <-ctx.Done():

@@ -47,6 +47,8 @@ type Options struct {
 	MetricsEndpoints bool                     // series for each endpoint, too
 	Version          Version                  // of the program
 	Settings         func() map[string]string // what /configz shows of the command line
+
+	UpgradeFailure func() (time.Time, error) // when the last upgrade failed, and why; nil for nothing
 }
 
 // A Version says which program this is.
@@ -267,6 +269,8 @@ func (o *Options) shown(h *health, proxier *proxy.Proxier, balancer *balance.Loa
 		Proxier:  proxier,
 		Balancer: balancer,
 		Endings:  endings,
+
+		UpgradeFailure: o.UpgradeFailure,
 	}
 }
 

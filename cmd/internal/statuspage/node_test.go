@@ -31,6 +31,7 @@ type site struct {
 	stopping  bool
 	stale     bool
 	algorithm registry.Balance
+	upgrade   error // that failed
 	endings   Endings
 }
 
@@ -124,6 +125,8 @@ func (s *site) page(t testing.TB) *Page {
 		Proxier:  s,
 		Balancer: s,
 		Endings:  &s.endings,
+
+		UpgradeFailure: func() (time.Time, error) { return time.Now(), s.upgrade },
 	})
 	t.Cleanup(p.Close)
 	return p

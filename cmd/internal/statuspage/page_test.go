@@ -195,6 +195,8 @@ func TestTheFirstSentenceNamesWhatIsWrongAndWhatToDo(t *testing.T) {
 		{"the saved state is served", func(s *site) { s.stale = true }, []string{"a state that it saved at"}},
 		{"a limit is near", func(s *site) { s.limits[0].Used = 90 }, []string{"The limit of connections is nearly reached", "-max_connections"}},
 		{"a loop stands still", func(s *site) { s.live = errors.New("event loop 1 has stood still for 7s") }, []string{"event loop 1", "Restart kube-proxy"}},
+		{"a reload failed", func(s *site) { s.upgrade = errors.New("it ended: exit status 2") },
+			[]string{"A reload failed at ", "(it ended: exit status 2)", "of before stay in force", "reload again"}},
 		{"the node drains", func(s *site) { s.stopping = true }, []string{"told to stop", "-drain_timeout"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -57,13 +57,26 @@ func (p *Page) problems(s *snapshot) (all []problem) {
 		all = append(all, problem{Text: "The node makes no progress: " + err.Error() + ". Restart kube-proxy if this lasts."})
 	}
 	for _, kind := range [][]problem{
-		p.sourcesAway(s), s.losses(), s.silentServices(), s.unservedServices(), s.closedPorts(), s.conflicts(), p.rejections(s), s.silentEndpoints(), s.nearLimits(),
+		p.failedUpgrade(s), p.sourcesAway(s), s.losses(), s.silentServices(), s.unservedServices(), s.closedPorts(), s.conflicts(), p.rejections(s), s.silentEndpoints(), s.nearLimits(),
 		s.oddRecords(), s.emptyServices(),
 	} {
 		all = append(all, shorten(kind)...)
 	}
 	slices.SortStableFunc(all, func(a, b problem) int { return cmp.Compare(a.Severity, b.Severity) })
 	return all
+}
+
+// failedUpgrade is a reload after which the flags and the program of before are in force, which systemctl reload does not say.
+func (p *Page) failedUpgrade(s *snapshot) []problem {
+	if p.node.UpgradeFailure == nil {
+		return nil
+	}
+	at, err := p.node.UpgradeFailure()
+	if err == nil {
+		return nil
+	}
+	return []problem{{Severity: changesFail, Text: fmt.Sprintf("A reload failed at %s: the successor did not take over (%s). The flags and the program of before stay in force. "+
+		"Correct what the log says, and reload again.", clock(at, s.at), cut(err.Error()))}}
 }
 
 // shorten lists at most maxProblems of a kind, and says how many more there are.

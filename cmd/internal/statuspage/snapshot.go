@@ -34,6 +34,8 @@ type Node struct {
 		Algorithm(named registry.Balance) registry.Balance
 	}
 	Endings *Endings
+
+	UpgradeFailure func() (time.Time, error) // when the last upgrade failed, and why; nil, as a function or as an error: it has not
 }
 
 // A snapshot is a node at one moment. It is not edited.
