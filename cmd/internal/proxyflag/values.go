@@ -1,4 +1,6 @@
-package main
+// Package proxyflag reads and prints the values of flags that only the proxy has: a list of ports, and what its
+// names of rules, engines and algorithms stand for. Each type is a pflag.Value; one with few values lists them by Choices.
+package proxyflag
 
 import (
 	"errors"
@@ -15,11 +17,11 @@ import (
 	"kubeproxy/registry"
 )
 
-// A portsValue is a flag that holds ports and ranges of ports, each for one namespace (team-a=9000-9999) or for all namespaces that are
+// Ports is a flag that holds ports and ranges of ports, each for one namespace (team-a=9000-9999) or for all namespaces that are
 // not named. Each use of it adds to the list.
-type portsValue struct{ *proxy.Config }
+type Ports struct{ *proxy.Config }
 
-func (p portsValue) Set(s string) error {
+func (p Ports) Set(s string) error {
 	for item := range strings.SplitSeq(s, ",") {
 		namespace, ports, named := strings.Cut(item, "=")
 		if !named {
@@ -71,7 +73,7 @@ func parsePort(s string) (uint16, error) {
 	return uint16(n), nil
 }
 
-func (p portsValue) String() string {
+func (p Ports) String() string {
 	var items []string
 	list := func(prefix string, ranges []proxy.PortRange) {
 		for _, r := range ranges {
@@ -88,21 +90,21 @@ func (p portsValue) String() string {
 	}
 	return strings.Join(items, ",")
 }
-func (p portsValue) Type() string { return "ports" }
+func (p Ports) Type() string { return "ports" }
 
 // IsList says that the flag may have several values.
-func (p portsValue) IsList() {}
+func (p Ports) IsList() {}
 
-// A removalValue is the flag -on_removal.
-type removalValue removal.Policy
+// Removal is the flag -on_removal.
+type Removal removal.Policy
 
-func (r *removalValue) Set(s string) error {
+func (r *Removal) Set(s string) error {
 	after, timed := strings.CutPrefix(s, "close-after=")
 	switch {
 	case s == "drain":
-		*r = removalValue{}
+		*r = Removal{}
 	case s == "close":
-		*r = removalValue{Close: true}
+		*r = Removal{Close: true}
 	case timed:
 		d, err := time.ParseDuration(after)
 		if err != nil {
@@ -111,14 +113,14 @@ func (r *removalValue) Set(s string) error {
 		if d < 0 {
 			return errors.New("must not be negative")
 		}
-		*r = removalValue{Close: true, After: d}
+		*r = Removal{Close: true, After: d}
 	default:
 		return errors.New("want drain, close or close-after=TIME")
 	}
 	return nil
 }
 
-func (r *removalValue) String() string {
+func (r *Removal) String() string {
 	switch {
 	case !r.Close:
 		return "drain"
@@ -127,30 +129,30 @@ func (r *removalValue) String() string {
 	}
 	return "close-after=" + r.After.String()
 }
-func (r *removalValue) Type() string { return "rule" }
+func (r *Removal) Type() string { return "rule" }
 
 // Choices returns the rules. The last one needs a time.
-func (r *removalValue) Choices() []string { return []string{"drain", "close", "close-after="} }
+func (r *Removal) Choices() []string { return []string{"drain", "close", "close-after="} }
 
-// An engineValue is the flag -engine.
-type engineValue proxy.Kind
+// Engine is the flag -engine.
+type Engine proxy.Kind
 
-func (e *engineValue) Set(s string) error {
+func (e *Engine) Set(s string) error {
 	kind, err := proxy.ParseKind(s)
 	if err == nil {
-		*e = engineValue(kind)
+		*e = Engine(kind)
 	}
 	return err
 }
 
-func (e *engineValue) String() string    { return proxy.Kind(*e).String() }
-func (e *engineValue) Type() string      { return "engine" }
-func (e *engineValue) Choices() []string { return proxy.KindNames() }
+func (e *Engine) String() string    { return proxy.Kind(*e).String() }
+func (e *Engine) Type() string      { return "engine" }
+func (e *Engine) Choices() []string { return proxy.KindNames() }
 
-// A kernelValue is the flag -kernel.
-type kernelValue bool
+// Kernel is the flag -kernel.
+type Kernel bool
 
-func (k *kernelValue) Set(s string) error {
+func (k *Kernel) Set(s string) error {
 	if !slices.Contains(k.Choices(), s) {
 		return fmt.Errorf("there are %s", strings.Join(k.Choices(), " and "))
 	}
@@ -158,32 +160,32 @@ func (k *kernelValue) Set(s string) error {
 	return nil
 }
 
-func (k *kernelValue) String() string {
+func (k *Kernel) String() string {
 	if *k {
 		return "auto"
 	}
 	return "off"
 }
 
-func (k *kernelValue) Type() string      { return "mode" }
-func (k *kernelValue) Choices() []string { return []string{"off", "auto"} }
+func (k *Kernel) Type() string      { return "mode" }
+func (k *Kernel) Choices() []string { return []string{"off", "auto"} }
 
-// A balanceValue is the flag -load_balance.
-type balanceValue registry.Balance
+// Balance is the flag -load_balance.
+type Balance registry.Balance
 
-func (b *balanceValue) Set(s string) error {
+func (b *Balance) Set(s string) error {
 	v, err := registry.ParseBalance(s)
 	if err == nil {
-		*b = balanceValue(v)
+		*b = Balance(v)
 	}
 	return err
 }
 
-func (b *balanceValue) String() string { return registry.Balance(*b).String() }
-func (b *balanceValue) Type() string   { return "algorithm" }
+func (b *Balance) String() string { return registry.Balance(*b).String() }
+func (b *Balance) Type() string   { return "algorithm" }
 
 // Choices returns the algorithms.
-func (b *balanceValue) Choices() []string {
+func (b *Balance) Choices() []string {
 	var names []string
 	for v := registry.RoundRobin; v <= registry.SourceAddress; v++ {
 		names = append(names, v.String())
