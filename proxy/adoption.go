@@ -72,8 +72,13 @@ func (a *adoption) adopt(item takeover.Item) error {
 		}
 	case *handover.TCP:
 		at := a.place(r.Service, registry.NodePort{Protocol: registry.TCP, Number: r.Port}, r.Endpoint, r.ServiceGone, r.EndpointGone)
-		a.connections++
+		if r.Lent == 0 {
+			a.connections++
+		}
 		return p.engine.AdoptTCP(r, at, item.Descriptors)
+	case *handover.Rest:
+		a.connections++
+		return p.engine.AdoptRest(r)
 	case *handover.UDP:
 		at := a.place(r.Service, registry.NodePort{Protocol: registry.UDP, Number: r.Port}, r.Endpoint, 0, 0)
 		at.Previous = a.endpoint(at.Claim.Rotation, r.Previous, 0)

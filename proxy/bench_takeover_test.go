@@ -94,6 +94,19 @@ func BenchmarkTakeOver(b *testing.B) {
 			b.Fatal(err)
 		}
 		next.OnUpdate(batch)
+		for more := true; more; {
+			if more, err = p.Lend(func(items []takeover.Item) error {
+				return next.Borrow(func(yield func(takeover.Item, error) bool) {
+					for _, item := range items {
+						if !yield(duplicated(b, item), nil) {
+							return
+						}
+					}
+				})
+			}); err != nil {
+				b.Fatal(err)
+			}
+		}
 		b.StartTimer()
 		began := time.Now()
 		live, err := p.Freeze(b.Context())

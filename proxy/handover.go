@@ -46,8 +46,23 @@ func (p *Proxier) Listeners() ([]takeover.Item, error) {
 		}
 		items = append(items, handover.Encode(&record, descriptors...))
 	}
-	p.stage = offers
+	p.stage, p.lent = offers, 0
 	return items, nil
+}
+
+// Lend passes on some of the connections while they go on here: see [takeover.Predecessor].
+func (p *Proxier) Lend(send func([]takeover.Item) error) (more bool, err error) {
+	if p.lent < 0 {
+		return false, nil
+	}
+	p.mu.Lock()
+	offered := p.stage == offers
+	p.mu.Unlock() // the stage changes only by what the caller calls, and others need not wait
+	if !offered {
+		return false, errors.New("there is no take-over to lend for")
+	}
+	p.lent, err = p.engine.Lend(p.lent, send)
+	return p.lent >= 0, err
 }
 
 // Freeze brings the engine to rest, and yields what it carries, after what the balancer has learned.
@@ -70,7 +85,7 @@ func (p *Proxier) Freeze(ctx context.Context) (iter.Seq2[takeover.Item, error], 
 				return
 			}
 		}
-		for item, err := range p.engine.Export() {
+		for item, err := range p.engine.Export(p.lent < 0) {
 			if !yield(item, err) {
 				return
 			}
@@ -175,29 +190,57 @@ func (p *Proxier) inheritedRankLocked(n newcomer) int {
 	return math.MaxInt
 }
 
+// Borrow prepares to take over connections that go on in the predecessor, after the first batch: see [takeover.Successor].
+func (p *Proxier) Borrow(items iter.Seq2[takeover.Item, error]) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.adoptLocked(items)
+}
+
 // Adopt takes over the connections and sessions of a predecessor, after the first batch. None of them moves before Serve. When items yields
-// an error, or an item is wrong, Adopt forgets all that it has adopted; the predecessor goes on with it.
+// an error, or an item is wrong, Adopt and Borrow forget all that was adopted; the predecessor goes on with it.
 func (p *Proxier) Adopt(items iter.Seq2[takeover.Item, error]) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if err := p.adoptLocked(items); err != nil {
+		return err
+	}
+	a := p.adoption
+	p.endAdoptionLocked()
+	glog.Infof("took over %d TCP connections and %d UDP sessions of %d services", a.connections, a.sessions, len(a.claims))
+	return nil
+}
+
+func (p *Proxier) adoptLocked(items iter.Seq2[takeover.Item, error]) error {
 	if p.stage != adopts {
 		return errors.New("nothing can be adopted after Serve, or without listeners")
 	}
-	a := newAdoption(p)
-	defer a.end()
+	if p.adoption == nil {
+		p.adoption = newAdoption(p)
+	}
 	for item, err := range items {
 		if err == nil {
-			if err = a.adopt(item); err != nil {
+			if err = p.adoption.adopt(item); err != nil {
 				closeDescriptors(item)
 			}
 		}
 		if err != nil {
 			p.engine.Release()
+			p.endAdoptionLocked()
 			return err
 		}
 	}
-	glog.Infof("took over %d TCP connections and %d UDP sessions of %d services", a.connections, a.sessions, len(a.claims))
 	return nil
+}
+
+// endAdoptionLocked gives back what has not been adopted, if something was borrowed.
+func (p *Proxier) endAdoptionLocked() {
+	if p.adoption == nil {
+		return
+	}
+	p.engine.GiveBack()
+	p.adoption.end()
+	p.adoption = nil
 }
 
 // Serve begins to accept clients, and has what was adopted go on.
@@ -207,6 +250,7 @@ func (p *Proxier) Serve() {
 	if p.stage != adopts {
 		return
 	}
+	p.endAdoptionLocked() // it has lent something, and ended
 	p.stage, p.inherited = serves, nil
 	p.engine.Resume()
 	for id, l := range p.listeners {

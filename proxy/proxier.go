@@ -39,6 +39,8 @@ type Proxier struct {
 	stage     stage                                    // of a take-over
 	settled   sync.Cond                                // on mu: a take-over from this process has ended
 	inherited map[registry.NodePort][]registry.PortKey // until Serve: the order of claims of a predecessor
+	adoption  *adoption                                // until Adopt has ended: of what a predecessor carries; nil for none
+	lent      int                                      // how far lending has come, as the engine counts; negative: to its end
 	services  map[registry.Name]*registry.Service
 	listeners map[registry.NodePort]*listener
 	refused   map[registry.NodePort]*refusedPort // that services ask for in vain

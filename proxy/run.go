@@ -66,6 +66,7 @@ func (p *Proxier) stop() {
 	p.waitForTakeoverLocked()
 	if p.stage == adopts {
 		p.engine.Release() // the predecessor has them still
+		p.endAdoptionLocked()
 	}
 	p.closeAllLocked()
 	if p.stage == adopts {

@@ -40,10 +40,11 @@ type step struct {
 	nth  int
 }
 
-// steps are the frames of a take-over, in their order.
+// steps are the frames of a take-over, in their order. There are few connections, so all are lent in one stream; an end without items follows.
 var steps = []step{
 	{"hello", 1, 1}, {"offer", 2, 1}, {"accept", 4, 1}, {"listeners", 5, 1}, {"end of listeners", 6, 1}, {"opened", 7, 1},
-	{"connections", 5, 2}, {"end of connections", 6, 2}, {"the word", 8, 1},
+	{"lent connections", 5, 2}, {"end of lent connections", 6, 2}, {"taken", 11, 1}, {"end of lending", 6, 3},
+	{"connections", 5, 3}, {"end of connections", 6, 4}, {"the word", 8, 1},
 }
 
 // stand has b begin, and returns the path at which a successor is to ask.

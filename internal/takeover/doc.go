@@ -8,6 +8,8 @@
 //	      ◀── accept ────────────────────────────────
 //	Listeners ── items, end ────────────────────────▶   AdoptListeners, the first configuration
 //	      ◀── opened ────────────────────────────────
+//	Lend   ── items, end ───────────────────────────▶   Borrow       as often as there is something to lend, while
+//	      ◀── taken ─────────────────────────────────                traffic goes on; an end without items is the last
 //	Freeze ── items, end ───────────────────────────▶   Adopt
 //	      ◀── serving: the word ─────────────────────   Serve
 //	Release ── last items, end ─────────────────────▶
@@ -22,6 +24,12 @@
 //
 // A successor that finds the conversation broken asks at the same path whether the predecessor still lives. If it does, Take returns
 // an error, and the successor has to end. If not, the successor serves with all that it was given completely.
+//
+// # Lending
+//
+// Most of the work of taking a connection over is the kernel's, for its sockets. It is done while the connection still goes on in the
+// predecessor: Lend passes it on, and after the freeze follows only what has changed. Lending is a feature of both processes, which a hello and
+// its offer name. An earlier release of the same version of the protocol names none, and everything follows after the freeze.
 //
 // # The wire
 //

@@ -17,6 +17,7 @@ import (
 // A running process says what it has, and notes what is asked of it.
 type running struct {
 	listeners, live []Item
+	lent            [][]Item // what each call of Lend passes on
 
 	mu    sync.Mutex
 	calls []string
@@ -40,6 +41,15 @@ func (r *running) said() string {
 }
 
 func (r *running) Listeners() ([]Item, error) { r.called("listeners"); return r.listeners, nil }
+func (r *running) Lend(send func([]Item) error) (more bool, err error) {
+	if len(r.lent) == 0 {
+		return false, nil
+	}
+	r.called("lend")
+	items := r.lent[0]
+	r.lent = r.lent[1:]
+	return len(r.lent) > 0, send(items)
+}
 func (r *running) Freeze(context.Context) (iter.Seq2[Item, error], error) {
 	r.called("freeze")
 	return each(r.live), nil
@@ -60,11 +70,24 @@ func (f *fresh) AdoptListeners(items []Item) (bool, error) {
 	return !f.listenersOnly, nil
 }
 
-func (f *fresh) Adopt(items iter.Seq2[Item, error]) error {
-	f.calls = append(f.calls, "adopt")
+func (f *fresh) Adopt(items iter.Seq2[Item, error]) error { return f.take("adopt", items) }
+
+// Borrow does not note that there was nothing more.
+func (f *fresh) Borrow(items iter.Seq2[Item, error]) error {
+	n := len(f.calls)
+	before := len(f.got)
+	err := f.take("borrow", items)
+	if err == nil && len(f.got) == before {
+		f.calls = f.calls[:n]
+	}
+	return err
+}
+
+func (f *fresh) take(how string, items iter.Seq2[Item, error]) error {
+	f.calls = append(f.calls, how)
 	for it, err := range items {
 		if err != nil {
-			return fmt.Errorf("adopt: %w", err)
+			return fmt.Errorf("%s: %w", how, err)
 		}
 		it.Body = bytes.Clone(it.Body)
 		f.got = append(f.got, it)

@@ -15,8 +15,8 @@ type Item struct {
 
 // A Predecessor is the running process, seen by what moves its items.
 //
-//	Listeners ──▶ Freeze ──▶ Release    the successor serves
-//	    └─────────────┴────▶ Thaw       it does not: everything goes on
+//	Listeners ──▶ Lend, again and again ──▶ Freeze ──▶ Release    the successor serves
+//	    └───────────────────┴─────────────────┴──────▶ Thaw       it does not: everything goes on
 //
 // Each Listeners is followed by one Thaw or one Release. Without a Listeners before it, either does nothing.
 type Predecessor interface {
@@ -24,7 +24,13 @@ type Predecessor interface {
 	// configuration until Thaw. The descriptors stay its own, and open until Thaw or Release.
 	Listeners() ([]Item, error)
 
-	// Freeze stops all traffic, and returns the live connections and sessions. They are read once, by one goroutine.
+	// Lend passes some connections on while they go on here, so that less is left to do while traffic stands still. It calls send
+	// once at most, with descriptors that are good until send returns, and reports whether there is more to lend. One that does not
+	// lend may skip it.
+	Lend(send func([]Item) error) (more bool, err error)
+
+	// Freeze stops all traffic, and returns the live connections and sessions; of those that were lent, what has changed since. They
+	// are read once, by one goroutine.
 	Freeze(ctx context.Context) (iter.Seq2[Item, error], error)
 
 	// Thaw lets everything go on, as if nothing had happened.
@@ -37,15 +43,18 @@ type Predecessor interface {
 
 // A Successor is the process that takes over. It owns the descriptors of the items that it is given, also when it fails.
 //
-//	AdoptListeners ──▶ its first configuration ──▶ Adopt ──▶ Serve
+//	AdoptListeners ──▶ its first configuration ──▶ Borrow, again and again ──▶ Adopt ──▶ Serve
 type Successor interface {
 	// AdoptListeners keeps listeners for the services that the first configuration names. From then on no client is accepted until
 	// Serve. With live false it cannot adopt connections of this predecessor, and Adopt must not be called.
 	AdoptListeners([]Item) (live bool, err error)
 
+	// Borrow prepares to take over connections that go on in the predecessor. They are known to Adopt, or have ended by then.
+	Borrow(iter.Seq2[Item, error]) error
+
 	// Adopt takes over connections and sessions. None of them moves a byte before Serve.
 	Adopt(iter.Seq2[Item, error]) error
 
-	// Serve begins to accept clients, and to move bytes.
+	// Serve begins to accept clients, and to move bytes. What was borrowed and not adopted is closed.
 	Serve()
 }

@@ -114,7 +114,7 @@ func (l *Listener) converse(ctx context.Context, socket *net.UnixConn, p Predece
 		return false
 	}
 	defer c.Close()
-	started, err := greet(c)
+	started, can, err := greet(c)
 	switch {
 	case err == nil && !started: // a ping
 		return false
@@ -125,7 +125,7 @@ func (l *Listener) converse(ctx context.Context, socket *net.UnixConn, p Predece
 		return false
 	}
 	began := time.Now()
-	frozen, sent, err := handOver(c, p)
+	frozen, sent, err := handOver(c, p, can)
 	if err != nil && word(c) { // it came first
 		err = nil
 	}
@@ -156,33 +156,33 @@ func (l *Listener) failed() {
 	}
 }
 
-// greet hears what a peer wants. It reports whether that is to take over.
-func greet(c *conn) (wanted bool, err error) {
+// greet hears what a peer wants. It reports whether that is to take over, and what both can do.
+func greet(c *conn) (wanted bool, can features, err error) {
 	c.within(helloWithin)
 	if err := c.trusted(); err != nil {
-		return false, err
+		return false, 0, err
 	}
 	f, err := c.receive()
 	if err != nil {
-		return false, fmt.Errorf("awaiting hello: %w", err)
+		return false, 0, fmt.Errorf("awaiting hello: %w", err)
 	}
 	switch f.kind {
 	case framePing:
-		return false, c.send(framePong, nil)
+		return false, 0, c.send(framePong, nil)
 	case frameHello:
-		_, err := parseGreeting(f.payload)
-		return true, err
+		can, err := parseHello(f.payload)
+		return true, can & lends, err
 	}
-	return false, fmt.Errorf("awaiting hello: got %v", f.kind)
+	return false, 0, fmt.Errorf("awaiting hello: got %v", f.kind)
 }
 
 // handOver gives a peer everything, up to its word. When it fails p is to be thawed, unless the word came at the same time.
-func handOver(c *conn, p Predecessor) (frozen time.Time, sent end, err error) {
+func handOver(c *conn, p Predecessor, can features) (frozen time.Time, sent end, err error) {
 	open, err := openDescriptors()
 	if err != nil {
 		return frozen, sent, err
 	}
-	if err := c.send(frameOffer, offer{uint32(open)}.payload()); err != nil {
+	if err := c.send(frameOffer, offer{uint32(open), can}.payload()); err != nil {
 		return frozen, sent, err
 	}
 	if _, err := c.expect(frameAccept); err != nil {
@@ -207,6 +207,11 @@ func handOver(c *conn, p Predecessor) (frozen time.Time, sent end, err error) {
 		return frozen, sent, fmt.Errorf("awaiting opened: got %v", f.kind)
 	}
 
+	if can&lends != 0 {
+		if err := lend(c, p); err != nil {
+			return frozen, sent, err
+		}
+	}
 	frozen = time.Now()
 	c.within(freezeWithin)
 	ctx, cancel := context.WithTimeoutCause(c.ctx, freezeWithin, errStuck)
@@ -222,6 +227,32 @@ func handOver(c *conn, p Predecessor) (frozen time.Time, sent end, err error) {
 	sent.items, sent.descriptors = sent.items+rest.items, sent.descriptors+rest.descriptors
 	_, err = c.expect(frameServing)
 	return frozen, sent, err
+}
+
+// lend passes on what goes on here for now, in streams that the peer answers one by one: so none of them waits for room while p does,
+// and none is left to be read once traffic stands still. An empty one is the last.
+func lend(c *conn, p Predecessor) error {
+	for more := true; more; {
+		c.within(freezeWithin) // a part of the traffic waits for send
+		lent := false
+		var err error
+		if more, err = p.Lend(func(items []Item) error {
+			lent = true
+			_, err := c.sendItems(each(items))
+			return err
+		}); err != nil {
+			return err
+		}
+		if !lent {
+			continue
+		}
+		c.within(openWithin)
+		if _, err := c.expect(frameTaken); err != nil {
+			return err
+		}
+	}
+	_, err := c.sendItems(each(nil))
+	return err
 }
 
 // word ends a conversation that has failed, and reports whether the word came before. From then on the peer cannot send it any more.

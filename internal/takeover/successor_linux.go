@@ -80,7 +80,7 @@ func dial(ctx context.Context, path string) (*conn, error) {
 func take(c *conn, path string, s Successor, open func()) (*Taken, error) {
 	began := time.Now()
 	c.within(answerWithin)
-	listeners, err := hello(c)
+	listeners, can, err := hello(c)
 	if err != nil {
 		return nil, died(c.ctx, path, err)
 	}
@@ -91,7 +91,7 @@ func take(c *conn, path string, s Successor, open func()) (*Taken, error) {
 	open()
 	c.within(answerWithin)
 	if live {
-		live, err = adopt(c, s)
+		live, err = adopt(c, s, can)
 	}
 	if err == nil {
 		err = c.send(frameServing, nil)
@@ -115,29 +115,28 @@ func take(c *conn, path string, s Successor, open func()) (*Taken, error) {
 	return &Taken{c}, nil
 }
 
-// hello asks for the listeners.
-func hello(c *conn) ([]Item, error) {
+// hello asks for the listeners. It returns what the predecessor can do, too.
+func hello(c *conn) (all []Item, can features, err error) {
 	if err := c.trusted(); err != nil {
-		return nil, err
+		return nil, 0, err
 	}
-	if err := c.send(frameHello, greeting()); err != nil {
-		return nil, err
+	if err := c.send(frameHello, lends.hello()); err != nil {
+		return nil, 0, err
 	}
 	payload, err := c.expect(frameOffer)
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	o, err := parseOffer(payload)
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	if err := room(o.descriptors); err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	if err := c.send(frameAccept, nil); err != nil {
-		return nil, err
+		return nil, 0, err
 	}
-	var all []Item
 	for it, err := range c.items() {
 		if err == nil && len(all) > maxListeners {
 			closeAll(it.Descriptors)
@@ -147,18 +146,19 @@ func hello(c *conn) ([]Item, error) {
 			for _, it := range all {
 				closeAll(it.Descriptors)
 			}
-			return nil, err
+			return nil, 0, err
 		}
 		it.Body = append([]byte(nil), it.Body...)
 		all = append(all, it)
 	}
-	return all, nil
+	return all, o.features, nil
 }
 
 // maxListeners is more than there are ports, of both protocols, and what belongs to them.
 const maxListeners = 1 << 18
 
-// room returns an error if this process cannot have as many descriptors as another one has open, beside its own.
+// room returns an error if this process cannot have as many descriptors as another one has open, beside its own. It has the kernel make
+// the table for them now: whenever the table of a process with several threads grows, all processors are waited for.
 func room(descriptors uint32) error {
 	own, err := openDescriptors()
 	if err != nil {
@@ -171,18 +171,46 @@ func room(descriptors uint32) error {
 	if uint64(own)+uint64(descriptors) > limit.Cur {
 		return fmt.Errorf("it has %d descriptors open, this process has %d, and may have %d (RLIMIT_NOFILE)", descriptors, own, limit.Cur)
 	}
+	if last, err := unix.FcntlInt(0, unix.F_DUPFD_CLOEXEC, own+int(descriptors)-1); err == nil { // else it grows later
+		unix.Close(last)
+	}
 	return nil
 }
 
 // adopt asks for connections and sessions. It reports false if the predecessor ended before all had arrived.
-func adopt(c *conn, s Successor) (complete bool, err error) {
+func adopt(c *conn, s Successor, can features) (complete bool, err error) {
 	if err := c.send(frameOpened, nil); err != nil {
 		return false, err
+	}
+	if can&lends != 0 {
+		if err := borrow(c, s); err != nil {
+			return false, err
+		}
 	}
 	if err := s.Adopt(c.items()); err != nil {
 		return false, err
 	}
 	return true, nil
+}
+
+// borrow takes what the predecessor lends, up to a stream without items.
+func borrow(c *conn, s Successor) error {
+	for {
+		n := 0
+		err := s.Borrow(func(yield func(Item, error) bool) {
+			for it, err := range c.items() {
+				if n++; !yield(it, err) {
+					return
+				}
+			}
+		})
+		if err != nil || n == 0 {
+			return err
+		}
+		if err := c.send(frameTaken, nil); err != nil {
+			return err
+		}
+	}
 }
 
 // died returns ErrNobody if the predecessor has ended, and else err. An end of file does not tell: the predecessor may have given up.

@@ -63,6 +63,37 @@ func TestASuccessorIsGivenEverythingOnceAndInOrder(t *testing.T) {
 	}
 }
 
+// TestWhatIsLentGoesOverBeforeTheFreeze: all of it has been taken by then.
+func TestWhatIsLentGoesOverBeforeTheFreeze(t *testing.T) {
+	p := newRunning([]Item{{Kind: 1}}, []Item{{Kind: 4}})
+	for range 3 {
+		p.lent = append(p.lent, []Item{{Kind: 2, Body: []byte("half"), Descriptors: descriptors(t, maxDescriptors)}, {Kind: 3, Descriptors: descriptors(t, 2)}})
+	}
+	want := append(slices.Concat(p.lent...), Item{Kind: 4})
+	path, handedOver := serve(t, p)
+	s := new(fresh)
+	taken, err := Take(t.Context(), path, s, s.open)
+	if err != nil {
+		t.Fatal(err)
+	}
+	taken.Close()
+	if !<-handedOver {
+		t.Error("the predecessor waits for another successor")
+	}
+	for _, it := range s.got {
+		closeAll(it.Descriptors)
+	}
+	if got, want := sum(s.got[1:]), sum(want); !slices.Equal(got, want) {
+		t.Errorf("it got %q; want %q", got, want)
+	}
+	if got, want := strings.Join(s.calls, " "), "listeners open borrow borrow borrow adopt serve"; got != want {
+		t.Errorf("the successor did %q; want %q", got, want)
+	}
+	if got, want := p.said(), "listeners lend lend lend freeze release"; got != want {
+		t.Errorf("the predecessor did %q; want %q", got, want)
+	}
+}
+
 func TestASuccessorThatCannotAdoptGetsListenersOnly(t *testing.T) {
 	p := newRunning([]Item{{Kind: 1}}, nil)
 	path, handedOver := serve(t, p)
@@ -227,6 +258,79 @@ func TestWithoutTheWordThePredecessorGoesOn(t *testing.T) {
 	}
 }
 
+// TestABorrowerThatGivesUpIsNotWaitedFor: the predecessor goes on, and never freezes.
+func TestABorrowerThatGivesUpIsNotWaitedFor(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		do   func(*conn) error
+		did  string
+	}{
+		{"before it has taken anything", func(*conn) error { return nil }, "listeners lend thaw"},
+		{"after the first stream", func(c *conn) error { return c.send(frameTaken, nil) }, "listeners lend lend thaw"},
+		{"with the word", func(c *conn) error { return c.send(frameOpened, nil) }, "listeners lend thaw"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			one := []Item{{Kind: 2, Descriptors: descriptors(t, 2)}}
+			p := newRunning(nil, nil)
+			p.lent = [][]Item{one, one, one}
+			path, _ := serve(t, p)
+			c := peer(t, path)
+			stream := func() (err error) {
+				for it, e := range c.items() {
+					closeAll(it.Descriptors)
+					err = errors.Join(err, e)
+				}
+				return err
+			}
+			err := c.send(frameHello, lends.hello())
+			_, e := c.expect(frameOffer)
+			if err = errors.Join(err, e, c.send(frameAccept, nil), stream(), c.send(frameOpened, nil), stream(), tt.do(c)); err != nil {
+				t.Fatal(err)
+			}
+			if strings.Count(tt.did, "lend") == 2 {
+				if err := stream(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			c.Close()
+			<-p.ended
+			if got := p.said(); got != tt.did {
+				t.Errorf("it did %q; want %q", got, tt.did)
+			}
+		})
+	}
+}
+
+// TestNothingIsLentToAnEarlierRelease, which takes no offer but its own.
+func TestNothingIsLentToAnEarlierRelease(t *testing.T) {
+	p := newRunning(nil, nil)
+	p.lent = [][]Item{{{Kind: 2}}}
+	path, _ := serve(t, p)
+	c := peer(t, path)
+	err := c.send(frameHello, greeting())
+	payload, e := c.expect(frameOffer)
+	if err = errors.Join(err, e); err != nil || len(payload) != len(greeting())+4 {
+		t.Fatalf("the offer is %q, %v", payload, err)
+	}
+	for _, say := range []frameType{frameAccept, frameOpened, frameServing} {
+		if err := c.send(say, nil); err != nil {
+			t.Fatal(err)
+		}
+		if say == frameServing {
+			break
+		}
+		for _, err := range c.items() {
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	<-p.ended
+	if got, want := p.said(), "listeners freeze release"; got != want {
+		t.Errorf("it did %q; want %q", got, want)
+	}
+}
+
 // TestAPeerThatIsNoSuccessorChangesNothing before it has said hello.
 func TestAPeerThatIsNoSuccessorChangesNothing(t *testing.T) {
 	p := newRunning(nil, nil)
@@ -368,8 +472,12 @@ func TestASuccessorServesOnlyWhatNobodyElseDoes(t *testing.T) {
 	}
 	await := func(c *conn, what frameType) error { _, err := c.expect(what); return err }
 	hello := func(c *conn) error {
-		return errors.Join(await(c, frameHello), c.send(frameOffer, offer{1}.payload()), await(c, frameAccept))
+		return errors.Join(await(c, frameHello), c.send(frameOffer, offer{descriptors: 1}.payload()), await(c, frameAccept))
 	}
+	lending := func(c *conn) error { // up to a stream that was taken
+		return errors.Join(await(c, frameHello), c.send(frameOffer, offer{1, lends}.payload()), await(c, frameAccept), one(c), await(c, frameOpened), one(c), await(c, frameTaken))
+	}
+	nothing := func(c *conn) error { _, err := c.sendItems(each(nil)); return err }
 	all := func(c *conn) error { return errors.Join(hello(c), one(c), await(c, frameOpened), one(c)) }
 	for _, tt := range []struct {
 		name  string
@@ -384,7 +492,7 @@ func TestASuccessorServesOnlyWhatNobodyElseDoes(t *testing.T) {
 			return errors.Join(await(c, frameHello), c.send(frameOffer, []byte(magic+"\x00\x02")))
 		}, true, "goes on: it speaks version 2", ""},
 		{"has more descriptors than we may", func(c *conn) error {
-			return errors.Join(await(c, frameHello), c.send(frameOffer, offer{1 << 31}.payload()))
+			return errors.Join(await(c, frameHello), c.send(frameOffer, offer{descriptors: 1 << 31}.payload()))
 		}, true, "RLIMIT_NOFILE", ""},
 		{"ends among its listeners", func(c *conn) error {
 			return errors.Join(hello(c), c.send(frameItems, appendItem(nil, Item{Kind: 1, Descriptors: pipe}), pipe...))
@@ -404,6 +512,11 @@ func TestASuccessorServesOnlyWhatNobodyElseDoes(t *testing.T) {
 			// It stops to read before the last frame that the word answers, or the word might be said already.
 			return errors.Join(hello(c), one(c), await(c, frameOpened), c.CloseRead(), one(c), c.send(frameRefusal, []byte("too late")))
 		}, true, "goes on", "listeners open adopt"},
+		{"ends while it lends", lending, false, "", "listeners open borrow borrow serve"},
+		{"gives up while it lends", lending, true, "goes on", "listeners open borrow borrow"},
+		{"ends after it has lent", func(c *conn) error { return errors.Join(lending(c), nothing(c)) }, false, "", "listeners open borrow adopt serve"},
+		{"miscounts what it lends", func(c *conn) error { return errors.Join(lending(c), c.send(frameEnd, end{items: 1}.payload())) }, true,
+			"0 items with 0 descriptors came", "listeners open borrow borrow"},
 		{"ends before the word", func(c *conn) error { return errors.Join(all(c), c.Close()) }, false, "", "listeners open adopt serve"},
 		{"ends after the word", func(c *conn) error { return errors.Join(all(c), await(c, frameServing)) }, false, "", "listeners open adopt serve"},
 	} {

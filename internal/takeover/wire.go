@@ -25,8 +25,8 @@ const (
 type frameType byte
 
 const (
-	frameHello   frameType = iota + 1 // successor: magic and protocol
-	frameOffer                        // predecessor: magic, protocol, number of open descriptors
+	frameHello   frameType = iota + 1 // successor: magic, protocol, features
+	frameOffer                        // predecessor: magic, protocol, number of open descriptors, features if it was told some
 	frameRefusal                      // either: why it will not go on, as text
 	frameAccept                       // successor: it has room
 	frameItems                        // predecessor: a part of the stream of items
@@ -35,22 +35,43 @@ const (
 	frameServing                      // successor: the word
 	framePing                         // successor: is anybody there?
 	framePong                         // predecessor: yes
+	frameTaken                        // successor: it has what was lent so far
 )
 
 func (t frameType) String() string {
-	names := [...]string{"nothing", "hello", "offer", "refusal", "accept", "items", "end", "opened", "serving", "ping", "pong"}
+	names := [...]string{"nothing", "hello", "offer", "refusal", "accept", "items", "end", "opened", "serving", "ping", "pong", "taken"}
 	if int(t) < len(names) {
 		return names[t]
 	}
 	return fmt.Sprintf("frame %d", byte(t))
 }
 
+// Features are what a process can do beyond the first release that spoke this version. That release says nothing about them: it
+// ignores what follows the version in a hello, and takes no offer that is longer than its own.
+type features uint16
+
+// lends: a part of what Freeze returns goes over before the freeze. What both processes can do is done.
+const lends features = 1
+
 // An offer is what the predecessor says first.
 type offer struct {
-	descriptors uint32 // that it has open
+	descriptors uint32   // that it has open
+	features    features // that the successor has, too
 }
 
 func greeting() []byte { return binary.BigEndian.AppendUint16([]byte(magic), protocol) }
+
+// hello is the greeting of a successor.
+func (f features) hello() []byte { return binary.BigEndian.AppendUint16(greeting(), uint16(f)) }
+
+// parseHello checks a hello, and returns what the successor can do.
+func parseHello(payload []byte) (features, error) {
+	rest, err := parseGreeting(payload)
+	if err != nil || len(rest) < 2 {
+		return 0, err
+	}
+	return features(binary.BigEndian.Uint16(rest)), nil
+}
 
 // parseGreeting checks the head of a hello or an offer, and returns what follows.
 func parseGreeting(payload []byte) ([]byte, error) {
@@ -64,17 +85,28 @@ func parseGreeting(payload []byte) ([]byte, error) {
 	return payload[2:], nil
 }
 
-func (o offer) payload() []byte { return binary.BigEndian.AppendUint32(greeting(), o.descriptors) }
+func (o offer) payload() []byte {
+	payload := binary.BigEndian.AppendUint32(greeting(), o.descriptors)
+	if o.features != 0 {
+		payload = binary.BigEndian.AppendUint16(payload, uint16(o.features))
+	}
+	return payload
+}
 
 func parseOffer(payload []byte) (offer, error) {
 	rest, err := parseGreeting(payload)
 	if err != nil {
 		return offer{}, err
 	}
-	if len(rest) != 4 {
-		return offer{}, errors.New("an offer of the wrong length")
+	switch len(rest) {
+	case 4:
+		return offer{descriptors: binary.BigEndian.Uint32(rest)}, nil
+	case 6:
+		if f := features(binary.BigEndian.Uint16(rest[4:])); f != 0 {
+			return offer{binary.BigEndian.Uint32(rest), f}, nil
+		}
 	}
-	return offer{binary.BigEndian.Uint32(rest)}, nil
+	return offer{}, errors.New("an offer of the wrong length")
 }
 
 // An end is what a stream of items adds up to.

@@ -57,7 +57,7 @@ func FuzzStream(f *testing.F) {
 
 func FuzzGreeting(f *testing.F) {
 	f.Add(greeting())
-	f.Add(offer{7}.payload())
+	f.Add(offer{7, lends}.payload())
 	f.Add(end{1, 2, 3}.payload())
 	f.Fuzz(func(t *testing.T, payload []byte) {
 		if o, err := parseOffer(payload); err == nil && !bytes.Equal(o.payload(), payload) {

@@ -23,6 +23,14 @@ import (
 // A take-over within one process: the successor gets duplicates of descriptors, as SCM_RIGHTS would give it.
 
 func TestStreamsGoOnThroughTakeOvers(t *testing.T) {
+	for name, pass := range map[string]func(n, next *node, records ...change){
+		"": (*node).passTo, "without lending": func(n, next *node, records ...change) { n.passWith(next, func() {}, records...) },
+	} {
+		t.Run(name, func(t *testing.T) { streamsGoOn(t, pass) })
+	}
+}
+
+func streamsGoOn(t *testing.T, pass func(n, next *node, records ...change)) {
 	nodes := newNodes(t, liveConfig(), 6)
 	var endpoints []registry.Addr
 	up, down := proxytest.Stream{Seed: 1, Size: 24 << 20}, proxytest.Stream{Seed: 2, Size: 24 << 20}
@@ -56,7 +64,7 @@ func TestStreamsGoOnThroughTakeOvers(t *testing.T) {
 			carried += sentAndReceived(n)
 		}
 		proxytest.Eventually(t, func() bool { return carried+sentAndReceived(nodes[i]) >= uint64(i+1)*step }, "part %d of the streams", i+1)
-		nodes[i].passTo(next, records...)
+		pass(nodes[i], next, records...)
 	}
 	clients.Wait()
 	for range 8 {
@@ -319,6 +327,36 @@ func TestAThawLosesNothing(t *testing.T) {
 		pass func(t *testing.T, old, next *node, records []change)
 	}{
 		{"after the listeners", func(t *testing.T, old, next *node, records []change) { old.giveListeners(next, records...) }},
+		{"after a part was lent", func(t *testing.T, old, next *node, records []change) {
+			old.giveListeners(next, records...)
+			if _, err := old.Lend(func(items []takeover.Item) error { return errors.New("the successor is gone") }); err == nil {
+				t.Error("Lend does not say that nothing was lent")
+			}
+		}},
+		{"after all was lent", func(t *testing.T, old, next *node, records []change) {
+			old.giveListeners(next, records...)
+			old.lendTo(next)
+		}},
+		{"after all was lent, and half of the rest", func(t *testing.T, old, next *node, records []change) {
+			old.giveListeners(next, records...)
+			old.lendTo(next)
+			n := 0
+			if err := next.Adopt(func(yield func(takeover.Item, error) bool) {
+				for item, err := range old.freeze() {
+					if n++; n > 4 {
+						for _, fd := range item.Descriptors {
+							syscall.Close(fd)
+						}
+						item, err = takeover.Item{}, half
+					}
+					if !yield(item, err) || err != nil {
+						return
+					}
+				}
+			}); err != half {
+				t.Errorf("Adopt returned %v; want what the items yielded", err)
+			}
+		}},
 		{"after a freeze that nobody reads", func(t *testing.T, old, next *node, records []change) {
 			old.giveListeners(next, records...)
 			if _, err := old.Freeze(t.Context()); err != nil {

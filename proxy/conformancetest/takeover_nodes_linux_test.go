@@ -93,6 +93,25 @@ func (n *node) giveListeners(next *node, registry ...change) (live bool) {
 	return live
 }
 
+// lendTo lends all that a node can lend to its successor.
+func (n *node) lendTo(next *node) {
+	n.t.Helper()
+	for more := true; more; {
+		var err error
+		if more, err = n.Lend(func(items []takeover.Item) error {
+			return next.Borrow(allPassed(n.t, func(yield func(takeover.Item, error) bool) {
+				for _, item := range items {
+					if !yield(item, nil) {
+						return
+					}
+				}
+			}))
+		}); err != nil {
+			n.t.Fatal(err)
+		}
+	}
+}
+
 // freeze returns the connections of a node.
 func (n *node) freeze() iter.Seq2[takeover.Item, error] {
 	n.t.Helper()
@@ -106,9 +125,16 @@ func (n *node) freeze() iter.Seq2[takeover.Item, error] {
 // passTo has a successor take over all that a node carries, and ends the node.
 func (n *node) passTo(next *node, registry ...change) {
 	n.t.Helper()
+	n.passWith(next, func() { n.lendTo(next) }, registry...)
+}
+
+// passWith is passTo, with something else in the place of lending.
+func (n *node) passWith(next *node, lend func(), registry ...change) {
+	n.t.Helper()
 	if !n.giveListeners(next, registry...) {
 		n.t.Fatal("the successor cannot adopt connections")
 	}
+	lend()
 	if err := next.Adopt(n.freeze()); err != nil {
 		n.t.Fatal(err)
 	}

@@ -63,13 +63,24 @@ type Handover interface {
 	// Resume ends a rest. It closes what was inherited and not taken.
 	Resume()
 
-	// Export yields all connections and sessions of an engine at rest, and changes nothing. An item is good until the next one.
-	Export() iter.Seq2[takeover.Item, error]
+	// Lend passes the connections of one step to send: those that Export yields without their descriptors afterwards. The engine is
+	// not at rest, but what carries these connections waits for send. It is called with 0, and then with what it returned the last
+	// time, until that is negative. If there are none in a step, it does not call send.
+	Lend(from int, send func([]takeover.Item) error) (next int, err error)
+
+	// Export yields all connections and sessions of an engine at rest, and changes nothing. An item is good until the next one. With
+	// afterLending true, Lend has gone through all.
+	Export(afterLending bool) iter.Seq2[takeover.Item, error]
 
 	// AdoptTCP and AdoptUDP take over a connection or session while the engine is at rest, and own its descriptors unless they fail:
 	// most often because the budget has none left.
 	AdoptTCP(r *handover.TCP, at Place, descriptors []int) error
 	AdoptUDP(r *handover.UDP, at Place, descriptors []int) error
+
+	// AdoptRest completes a connection that AdoptTCP was given as one that is lent. GiveBack closes those that have not been completed:
+	// they have ended in the predecessor.
+	AdoptRest(r *handover.Rest) error
+	GiveBack()
 
 	// Release closes all connections and sessions of an engine at rest, for another process has them too: no peer notices.
 	Release()

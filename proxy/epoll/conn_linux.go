@@ -32,8 +32,9 @@ type conn struct {
 	index      int32
 	generation uint32
 	live       bool
-	queued     bool // it is in the backlog
-	headed     bool // the backend was sent the PROXY header, or it stands first in what is held for it
+	queued     bool   // it is in the backlog
+	headed     bool   // the backend was sent the PROXY header, or it stands first in what is held for it
+	lending    uint16 // in which it was last lent to a successor; 0: in none
 	phase      phase
 	looks      uint8 // how often it has been looked at in this phase
 }
@@ -44,6 +45,7 @@ type side struct {
 	which    tcp.Side
 	full     uint8 // reads in a row that filled the buffer
 	open     bool
+	shared   bool        // another process may have its socket as well
 	sent     uint64      // bytes written to it
 	held     *tail       // is still to be written to it
 	bulk     *pipes.Pipe // and so is what is in here

@@ -140,12 +140,17 @@ func (r *relays) cut(c *conn) {
 	r.closeSide(&c.backend, false)
 }
 
-// closeSide closes a side, if it is open, or resets it.
+// closeSide closes a side, if it is open, or resets it. Where another process has the socket too, closing alone would tell the peer nothing.
 func (r *relays) closeSide(s *side, clean bool) {
 	if !s.open {
 		return
 	}
-	if !clean {
+	switch {
+	case clean && s.shared:
+		socket.Shutdown(int(s.fd))
+	case s.shared:
+		socket.Disconnect(int(s.fd))
+	case !clean:
 		socket.ResetOnClose(int(s.fd))
 	}
 	r.drop(s)

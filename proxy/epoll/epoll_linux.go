@@ -30,7 +30,10 @@ type Engine struct {
 	loops []*loop    // does not change once the first port is open
 	turn  int        // which loop gets the next port
 
-	resume chan struct{} // closed to end a rest; nil when there is none. Guarded as engine.Handover says
+	// Guarded as engine.Handover says.
+	resume   chan struct{}       // closed to end a rest; nil when there is none
+	lendings uint16              // how often a successor was lent connections; it wraps around
+	borrowed map[uint64]borrowed // by what the predecessor knows them by
 }
 
 // New makes an engine that has no port open yet. Its loops start with the first port.

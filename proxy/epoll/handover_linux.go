@@ -22,15 +22,58 @@ import (
 // sent, stays with it. So a record needs only what the loop holds: bytes that a side has no room for, and how far the end has come.
 // Closing one descriptor sends nothing while there is another. But epoll goes on reporting a socket for as long as it is open
 // anywhere, so each is taken out of the poller first.
+//
+// To register two sockets for each connection takes most of a take-over. So connections are lent before: the successor registers them while the
+// predecessor still carries them. What the kernel tells of them meanwhile waits in the poller that is at rest, and it asks each socket
+// once more before it tells. A connection that is lent and ends must end for its peers though the successor has its sockets: see closeSide.
 
 // IsLive returns true.
 func (e *Engine) IsLive() bool { return true }
 
+// Lend passes on the connections in a few places of a loop. The number of the loop is above the bits of the place.
+func (e *Engine) Lend(from int, send func([]takeover.Item) error) (next int, err error) {
+	loops := e.running()
+	number, place := from>>32, from&(1<<32-1)
+	if number >= len(loops) {
+		return -1, nil
+	}
+	if from == 0 {
+		e.lendings = max(1, e.lendings+1)
+	}
+	l := loops[number]
+	if !l.requests.Call(func() { place, err = l.lend(place, e.lendings, send) }) || place < 0 {
+		number, place = number+1, 0
+	}
+	return number<<32 | place, err
+}
+
+// lend passes on the connections in a few places, and returns the next place; negative: there is none.
+func (l *loop) lend(from int, lending uint16, send func([]takeover.Item) error) (next int, err error) {
+	var items []takeover.Item
+	conns, next := l.conns.Some(from, reactor.PlacesAStep)
+	for c := range conns {
+		if !c.isRelayed() {
+			continue
+		}
+		record := c.record.Record()
+		record.Lent = l.lentAs(c)
+		items = append(items, handover.Encode(&record, int(c.client.fd), int(c.backend.fd)))
+		c.lending, c.client.shared, c.backend.shared = lending, true, true
+	}
+	if len(items) == 0 {
+		return next, nil
+	}
+	return next, send(items)
+}
+
+// lentAs is what a successor knows c by, if it is lent: not 0.
+func (l *loop) lentAs(c *conn) uint64 { return uint64(l.number)<<32 + uint64(c.index) + 1 }
+
 // Export yields the connections, UDP ports and sessions of all loops.
-func (e *Engine) Export() iter.Seq2[takeover.Item, error] {
+func (e *Engine) Export(afterLending bool) iter.Seq2[takeover.Item, error] {
 	return func(yield func(takeover.Item, error) bool) {
 		for _, l := range e.running() {
-			if !l.relays.export(yield) || !l.sessions.Export(yield) {
+			if !l.export(afterLending, e.lendings, yield) || !l.sessions.Export(yield) {
 				return
 			}
 		}
@@ -39,26 +82,37 @@ func (e *Engine) Export() iter.Seq2[takeover.Item, error] {
 
 // export yields the connections of a loop, and reports whether to go on. Those that still look for an endpoint are without one: the
 // search begins again, and what the client has said already is held for it.
-func (r *relays) export(yield func(takeover.Item, error) bool) bool {
-	for c := range r.conns.All {
-		record := c.record.Record()
-		record.Sent, record.Received, record.Header = c.backend.sent, c.client.sent, c.backend.header
-		record.End = c.end.Record(r.turn.Now)
-		record.End.Flushing = c.phase == flushing
-		var err error
-		if record.ToBackend, err = r.unsent(&c.backend); err == nil {
-			record.ToClient, err = r.unsent(&c.client)
+func (l *loop) export(afterLending bool, lending uint16, yield func(takeover.Item, error) bool) bool {
+	for c := range l.conns.All {
+		progress, err := l.relays.progress(c)
+		var item takeover.Item
+		if afterLending && c.lending == lending {
+			item = handover.Encode(&handover.Rest{Lent: l.lentAs(c), Progress: progress})
+		} else {
+			record := c.record.Record()
+			record.Progress = progress
+			descriptors := [2]int{int(c.client.fd), int(c.backend.fd)}
+			n := 1
+			if c.backend.open {
+				n = 2
+			}
+			item = handover.Encode(&record, descriptors[:n]...)
 		}
-		descriptors := [2]int{int(c.client.fd), int(c.backend.fd)}
-		n := 1
-		if c.backend.open {
-			n = 2
-		}
-		if !yield(handover.Encode(&record, descriptors[:n]...), err) {
+		if !yield(item, err) {
 			return false
 		}
 	}
 	return true
+}
+
+// progress returns how far c has come.
+func (r *relays) progress(c *conn) (p handover.Progress, err error) {
+	p = handover.Progress{Sent: c.backend.sent, Received: c.client.sent, Header: c.backend.header, End: c.end.Record(r.turn.Now)}
+	p.End.Flushing = c.phase == flushing
+	if p.ToBackend, err = r.unsent(&c.backend); err == nil {
+		p.ToClient, err = r.unsent(&c.client)
+	}
+	return p, err
 }
 
 // unsent returns all that is still to be written to a side. What is in a pipe is moved into memory, behind what is there already.
@@ -105,13 +159,9 @@ func (e *Engine) AdoptTCP(record *handover.TCP, at engine.Place, descriptors []i
 	l := slices.MinFunc(loops, func(a, b *loop) int { return int(a.conns.load.Load() - b.conns.load.Load()) })
 	l.conns.load.Add(1)
 	c := l.conns.begin(descriptors[0], at.Owner, tcp.Adopt(&e.Base, record, at))
-	c.end = tcp.AdoptTeardown(&record.End, l.turn.Now)
-	c.backend.sent, c.client.sent = record.Sent, record.Received
-	if len(record.ToBackend) > 0 {
-		c.backend.held = l.relays.tail(record.ToBackend)
-	}
+	t := c.token(clientSide)
 	if at.Endpoint == nil {
-		t := c.token(clientSide)
+		l.relays.progressed(c, &record.Progress)
 		l.requests.Do(func() {
 			if c := l.conns.At(t.Index, t.Generation); c != nil {
 				l.dialler.start(c)
@@ -119,23 +169,79 @@ func (e *Engine) AdoptTCP(record *handover.TCP, at engine.Place, descriptors []i
 		})
 		return nil
 	}
-	if len(record.ToClient) > 0 {
-		c.client.held = l.relays.tail(record.ToClient)
-	}
-	c.backend.fd, c.backend.open = int32(descriptors[1]), true
-	c.headed, c.backend.header = true, record.Header
+	c.backend.fd, c.backend.open, c.headed = int32(descriptors[1]), true, true
 	if e.Cfg.NoteLocal {
 		c.record.GoesFrom(socket.LocalName(descriptors[1]))
 	}
-	if err = l.relays.adopt(c, record.End.Flushing); err != nil {
+	if err = l.relays.adopt(c, &record.Progress); err != nil {
 		c.client.open, c.backend.open = false, false // they are the caller's
 		l.forget(c)
+	} else if record.Lent != 0 {
+		if e.borrowed == nil {
+			e.borrowed = make(map[uint64]borrowed)
+		}
+		e.borrowed[record.Lent] = borrowed{l, t}
 	}
 	return err
 }
 
+// A borrowed connection goes on in the predecessor.
+type borrowed struct {
+	loop  *loop
+	token reactor.Token
+}
+
+func (b borrowed) conn() *conn { return b.loop.conns.At(b.token.Index, b.token.Generation) }
+
+// AdoptRest carries on with a connection that was borrowed.
+func (e *Engine) AdoptRest(rest *handover.Rest) error {
+	b, ok := e.borrowed[rest.Lent]
+	if !ok {
+		return errors.New("the rest of a connection that was not lent")
+	}
+	delete(e.borrowed, rest.Lent)
+	r, c := &b.loop.relays, b.conn()
+	r.progressed(c, &rest.Progress)
+	for _, s := range [...]*side{&c.client, &c.backend} {
+		if s.stalled() {
+			r.wantOut(c, s)
+		}
+	}
+	return nil
+}
+
+// GiveBack closes here what has ended in the predecessor.
+func (e *Engine) GiveBack() {
+	for _, b := range e.borrowed {
+		b.loop.forget(b.conn())
+	}
+	e.borrowed = nil
+}
+
+// progressed takes in how far a connection has come.
+func (r *relays) progressed(c *conn, p *handover.Progress) {
+	c.end = tcp.AdoptTeardown(&p.End, r.turn.Now)
+	c.backend.sent, c.client.sent, c.backend.header = p.Sent, p.Received, p.Header
+	if len(p.ToBackend) > 0 {
+		c.backend.held = r.tail(p.ToBackend)
+	}
+	if len(p.ToClient) > 0 {
+		c.client.held = r.tail(p.ToClient)
+	}
+	switch {
+	case !c.backend.open: // an endpoint is looked for
+	case p.End.Flushing:
+		r.conns.enter(c, flushing)
+	case c.end.HasBegun():
+		r.conns.enter(c, finishing)
+	default:
+		r.conns.enter(c, young)
+	}
+}
+
 // adopt carries on with a connection at the next turn. The kernel tells of all that there is to be read, or to be noticed, once more.
-func (r *relays) adopt(c *conn, isFlushing bool) error {
+func (r *relays) adopt(c *conn, p *handover.Progress) error {
+	r.progressed(c, p)
 	for _, way := range [...]struct {
 		s    *side
 		kind reactor.Kind
@@ -148,14 +254,6 @@ func (r *relays) adopt(c *conn, isFlushing bool) error {
 			r.poller.Unwatch(int(c.client.fd))
 			return err
 		}
-	}
-	switch {
-	case isFlushing:
-		r.conns.enter(c, flushing)
-	case c.end.HasBegun():
-		r.conns.enter(c, finishing)
-	default:
-		r.conns.enter(c, young)
 	}
 	r.watchLifetimes(c)
 	return nil
@@ -186,6 +284,7 @@ func (e *Engine) Release() {
 		}
 		l.sessions.Release()
 	}
+	e.borrowed = nil
 }
 
 // forget closes c here without an end.

@@ -15,6 +15,8 @@ const MaxUnsent = 1 << 20
 
 // A TCP is one TCP client and its endpoint. Its descriptors are the client's connection and then the endpoint's, or the first alone
 // while an endpoint is being looked for: then the search begins again.
+//
+// One that is lent goes on in the predecessor. Its bytes and its end are of no use yet: they follow in a [Rest], unless it ends before.
 type TCP struct {
 	Service registry.PortKey
 	Port    uint16 // that the client connected to
@@ -25,15 +27,28 @@ type TCP struct {
 	Dialled  time.Duration // of that, until the endpoint was reached
 	Attempts uint64        // endpoints that were tried
 
-	Sent, Received      uint64 // bytes written to the endpoint, and to the client
-	ToBackend, ToClient []byte // read from the other side, and not yet written
-	End                 Teardown
+	Progress
 
-	Header       uint16         // bytes at the begin of ToBackend that are the PROXY header, and do not count as sent
 	AwaitsHeader bool           // the client has still to say who it is, by a header that is yet to be read
 	Via, Goal    netip.AddrPort // the proxy that the client came by, and where the client connected to; zero if it came itself
 
 	EndpointGone, ServiceGone time.Duration // how long ago the endpoint left its service, and the service its port; 0: they are there
+
+	Lent uint64 // what a Rest knows it by; 0: it is not lent
+}
+
+// A Progress is how far a connection has come. All else of a connection that has its endpoint does not change.
+type Progress struct {
+	Sent, Received      uint64 // bytes written to the endpoint, and to the client
+	ToBackend, ToClient []byte // read from the other side, and not yet written
+	End                 Teardown
+	Header              uint16 // bytes at the begin of ToBackend that are the PROXY header, and do not count as sent
+}
+
+// A Rest is what has become of a connection that was lent. It has no descriptors: the successor has them.
+type Rest struct {
+	Lent uint64
+	Progress
 }
 
 // A Teardown is how far a connection has come on the way to its end.
@@ -70,37 +85,63 @@ func (t *TCP) fields(c *codec) {
 	c.duration(&t.Age)
 	c.duration(&t.Dialled)
 	c.uint(&t.Attempts)
-	c.uint(&t.Sent)
-	c.uint(&t.Received)
-	c.bytes(&t.ToBackend)
-	c.bytes(&t.ToClient)
-	for _, s := range [...]*SideEnd{&t.End.Client, &t.End.Backend} {
-		c.bool(&s.Finished)
-		c.bool(&s.FIN)
-		c.bool(&s.Broken)
-		c.bool(&s.SawEPIPE)
-	}
-	c.text(&t.End.Reason)
-	c.bool(&t.End.Flushing)
-	c.uint(&t.End.Delivered)
-	c.duration(&t.End.Patience)
-	c.bool(&t.End.Timed)
-	c.uint16(&t.Header)
+	t.Progress.fields(c)
 	c.bool(&t.AwaitsHeader)
 	c.addrPort(&t.Via)
 	c.addrPort(&t.Goal)
 	c.duration(&t.EndpointGone)
 	c.duration(&t.ServiceGone)
+	c.uint(&t.Lent)
+}
+
+func (p *Progress) fields(c *codec) {
+	c.uint(&p.Sent)
+	c.uint(&p.Received)
+	c.bytes(&p.ToBackend)
+	c.bytes(&p.ToClient)
+	for _, s := range [...]*SideEnd{&p.End.Client, &p.End.Backend} {
+		c.bool(&s.Finished)
+		c.bool(&s.FIN)
+		c.bool(&s.Broken)
+		c.bool(&s.SawEPIPE)
+	}
+	c.text(&p.End.Reason)
+	c.bool(&p.End.Flushing)
+	c.uint(&p.End.Delivered)
+	c.duration(&p.End.Patience)
+	c.bool(&p.End.Timed)
+	c.uint16(&p.Header)
+}
+
+func (*Rest) kind() uint16      { return kindRest }
+func (*Rest) descriptors() int  { return 0 }
+func (r *Rest) fields(c *codec) { c.uint(&r.Lent); r.Progress.fields(c) }
+func (r *Rest) problem() error {
+	if r.Lent == 0 {
+		return errors.New("the rest of no connection")
+	}
+	return r.Progress.problem()
+}
+
+func (p *Progress) problem() error {
+	switch {
+	case max(len(p.ToBackend), len(p.ToClient)) > MaxUnsent:
+		return fmt.Errorf("more than %d unsent bytes", MaxUnsent)
+	case int(p.Header) > len(p.ToBackend):
+		return errors.New("a header that is longer than what is unsent")
+	}
+	return nil
 }
 
 func (t *TCP) problem() error {
+	if err := t.Progress.problem(); err != nil {
+		return err
+	}
 	switch {
-	case max(len(t.ToBackend), len(t.ToClient)) > MaxUnsent:
-		return fmt.Errorf("more than %d unsent bytes", MaxUnsent)
 	case t.Endpoint == registry.Addr{} && len(t.ToClient) > 0:
 		return errors.New("bytes of an endpoint, but no endpoint")
-	case int(t.Header) > len(t.ToBackend):
-		return errors.New("a header that is longer than what is unsent")
+	case t.Endpoint == registry.Addr{} && t.Lent != 0:
+		return errors.New("it is lent, but has no endpoint")
 	case t.AwaitsHeader && t.Endpoint != registry.Addr{}:
 		return errors.New("an endpoint, but the client is not known yet")
 	}

@@ -24,6 +24,15 @@ var (
 	comparePorts = cmp.Comparer(func(a, b netip.AddrPort) bool { return a == b })
 )
 
+var progress = Progress{
+	Sent: 10, Received: 1 << 50, ToBackend: []byte("question"), ToClient: []byte("answer"),
+	End: Teardown{
+		Client: SideEnd{Finished: true, FIN: true, SawEPIPE: true}, Backend: SideEnd{Finished: true, Broken: true},
+		Reason: "client_reset", Flushing: true, Delivered: 77, Patience: time.Minute, Timed: true,
+	},
+	Header: 8,
+}
+
 // records returns one of each kind, with each of its fields set.
 func records() []Record {
 	return []Record{
@@ -35,14 +44,10 @@ func records() []Record {
 		}}}},
 		&Affinities{Service: web, Protocol: registry.UDP, Clients: []Affinity{{Client: someone.Addr(), Endpoint: byIP, Age: time.Hour, Timeout: 3 * time.Hour}}},
 		&TCP{
-			Service: web, Port: 80, Client: someone, Endpoint: byIP, Age: time.Hour, Dialled: time.Millisecond, Attempts: 2, Sent: 10, Received: 1 << 50,
-			ToBackend: []byte("question"), ToClient: []byte("answer"),
-			End: Teardown{
-				Client: SideEnd{Finished: true, FIN: true, SawEPIPE: true}, Backend: SideEnd{Finished: true, Broken: true},
-				Reason: "client_reset", Flushing: true, Delivered: 77, Patience: time.Minute, Timed: true,
-			},
-			Header: 8, Via: linkOnly, Goal: someone, EndpointGone: time.Minute, ServiceGone: time.Hour,
+			Service: web, Port: 80, Client: someone, Endpoint: byIP, Age: time.Hour, Dialled: time.Millisecond, Attempts: 2, Progress: progress,
+			Via: linkOnly, Goal: someone, EndpointGone: time.Minute, ServiceGone: time.Hour, Lent: 1<<32 + 1,
 		},
+		&Rest{Lent: 1<<32 + 1, Progress: progress},
 		&UDP{
 			Service: web, Port: 53, Client: linkOnly, Local: sockopt.LocalAddr{Addr: netip.MustParseAddr("fe80::2"), Interface: 3}, Endpoint: byIP, Previous: byName,
 			Visit: Visit{IsOn: true, Age: time.Second, Answered: true, Refused: true}, Age: time.Minute, Dialled: 1, Silent: time.Second,
@@ -84,7 +89,7 @@ func TestFieldsOfALaterReleaseAreIgnored(t *testing.T) {
 }
 
 func TestFieldsThatAnEarlierReleaseDidNotWriteAreZero(t *testing.T) {
-	tcp := &TCP{Service: web, Port: 80, Client: someone, Endpoint: byIP, Age: time.Hour, Dialled: time.Millisecond, Attempts: 2, Sent: 10}
+	tcp := &TCP{Service: web, Port: 80, Client: someone, Endpoint: byIP, Age: time.Hour, Dialled: time.Millisecond, Attempts: 2, Progress: Progress{Sent: 10}}
 	c := codec{b: Encode(tcp).Body, decodes: true}
 	whole := len(c.b)
 	short := new(TCP) // the fields up to Sent
@@ -122,8 +127,11 @@ func TestWhatNoPredecessorWritesIsAnError(t *testing.T) {
 		{"no owner", Encode(&Listener{ID: registry.NodePort{Number: 1}, Bind: netip.IPv4Unspecified()}), "no owner"},
 		{"no client", Encode(&UDP{Service: web, Port: 1}), "no client"},
 		{"negative age", Encode(&UDP{Service: web, Port: 1, Client: someone, Age: -1}), "negative"},
-		{"too many unsent", Encode(&TCP{Service: web, Port: 1, Client: someone, ToBackend: make([]byte, MaxUnsent+1)}, 1), "unsent"},
-		{"answer of nobody", Encode(&TCP{Service: web, Port: 1, Client: someone, ToClient: []byte("x")}, 1), "no endpoint"},
+		{"too many unsent", Encode(&TCP{Service: web, Port: 1, Client: someone, Progress: Progress{ToBackend: make([]byte, MaxUnsent+1)}}, 1), "unsent"},
+		{"answer of nobody", Encode(&TCP{Service: web, Port: 1, Client: someone, Progress: Progress{ToClient: []byte("x")}}, 1), "no endpoint"},
+		{"lent without an endpoint", Encode(&TCP{Service: web, Port: 1, Client: someone, Lent: 1}, 1), "no endpoint"},
+		{"the rest of nothing", Encode(&Rest{}), "no connection"},
+		{"too much of the rest", Encode(&Rest{Lent: 1, Progress: Progress{ToClient: make([]byte, MaxUnsent+1)}}), "unsent"},
 		{"socket to nobody", Encode(&UDP{Service: web, Port: 1, Client: someone, Visit: Visit{IsOn: true}}, 1), "no endpoint"},
 		{"too few descriptors", Encode(&TCP{Service: web, Port: 1, Client: someone}), "0 descriptors; want 1"},
 		{"too many descriptors", Encode(&UDPPort{Number: 1}, 3), "1 descriptors; want 0"},
@@ -160,7 +168,7 @@ func FuzzDecode(f *testing.F) {
 
 // BenchmarkConnections is the cost of all records of 4,000 connections, written and read.
 func BenchmarkConnections(b *testing.B) {
-	r := &TCP{Service: web, Port: 80, Client: someone, Endpoint: byIP, Age: time.Hour, Dialled: time.Millisecond, Attempts: 1, Sent: 1 << 30, Received: 1 << 40}
+	r := &TCP{Service: web, Port: 80, Client: someone, Endpoint: byIP, Age: time.Hour, Dialled: time.Millisecond, Attempts: 1, Progress: Progress{Sent: 1 << 30, Received: 1 << 40}}
 	b.ReportAllocs()
 	for b.Loop() {
 		for range 4000 {

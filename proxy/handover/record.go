@@ -14,6 +14,7 @@ const (
 	kindAffinities
 	kindTCP
 	kindUDP
+	kindRest
 )
 
 // A Record is one of the types of this package.

@@ -23,6 +23,8 @@ func newRecord(kind uint16) Record {
 		return new(TCP)
 	case kindUDP:
 		return new(UDP)
+	case kindRest:
+		return new(Rest)
 	}
 	return nil
 }

@@ -39,8 +39,11 @@ func waitFor(ctx context.Context, serving <-chan struct{}) bool {
 	}
 }
 
+// Lend lends nothing.
+func (e *Engine) Lend(int, func([]takeover.Item) error) (next int, err error) { return -1, nil }
+
 // Export yields nothing.
-func (e *Engine) Export() iter.Seq2[takeover.Item, error] {
+func (e *Engine) Export(bool) iter.Seq2[takeover.Item, error] {
 	return func(func(takeover.Item, error) bool) {}
 }
 
@@ -51,6 +54,12 @@ var errNotLive = errors.New("the portable engine cannot adopt connections or ses
 
 // AdoptTCP fails.
 func (e *Engine) AdoptTCP(*handover.TCP, engine.Place, []int) error { return errNotLive }
+
+// AdoptRest fails.
+func (e *Engine) AdoptRest(*handover.Rest) error { return errNotLive }
+
+// GiveBack does nothing.
+func (e *Engine) GiveBack() {}
 
 // AdoptUDP fails.
 func (e *Engine) AdoptUDP(*handover.UDP, engine.Place, []int) error { return errNotLive }
