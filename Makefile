@@ -7,7 +7,7 @@ TREE    := $(shell test -z "$$(git status --porcelain 2>/dev/null)" && echo clea
 STAMP   := -X main.gitVersion=$(VERSION) -X main.gitCommit=$(COMMIT) -X main.gitTreeState=$(TREE)
 
 # FUZZTIME: for each fuzz target. BENCH, BENCHTIME, COUNT: which benchmarks, how long or how many
-# iterations, how many times (benchstat wants at least 6). PKG: which packages.
+# iterations, how many times (benchstat wants at least 6). BENCHFLAGS: others of go test, such as -short. PKG: which packages.
 FUZZTIME  ?= 10s
 BENCH     ?= .
 BENCHTIME ?= 1s
@@ -72,7 +72,7 @@ hostile: build ## what strangers and bad records can do to bin/kube-proxy, with 
 	go test -v -count=1 -timeout 30m ./cmd/internal/hostile -full -binary=$(CURDIR)/bin/kube-proxy $(ARGS)
 
 bench: ## benchmarks; compare two outputs with: go tool benchstat old new
-	go test -run '^$$' -bench '$(BENCH)' -benchtime $(BENCHTIME) -benchmem -count $(COUNT) $(PKG)
+	go test -run '^$$' -bench '$(BENCH)' -benchtime $(BENCHTIME) -benchmem -count $(COUNT) $(BENCHFLAGS) $(PKG)
 
 bench-peers: build ## kube-proxy beside HAProxy, nginx and no proxy: docs/performance.md
 	go build -o bin/ ./scripts/measure && bin/measure peers $(ARGS)
