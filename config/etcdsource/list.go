@@ -166,7 +166,7 @@ func changes(after, until int64) question {
 	}
 }
 
-// An answer is what became of a question.
+// An answer is the result of a question.
 type answer struct {
 	listing
 	err error

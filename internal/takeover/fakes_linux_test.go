@@ -129,7 +129,7 @@ func place(t *testing.T) string {
 	return filepath.Join(dir, "s")
 }
 
-// serve has p wait for its successor until the end of the test. The channel tells what became of it.
+// serve has p wait for its successor until the end of the test. The channel gets whether it has handed over.
 func serve(t *testing.T, p Predecessor, last ...Item) (path string, handedOver <-chan bool) {
 	t.Helper()
 	path = place(t)

@@ -130,7 +130,7 @@ func (lb *LoadBalancerRR) rotationLocked(key registry.PortKey) *rotation.Rotatio
 	return r
 }
 
-// findLocked tells where among the rotations of its service one is, or would be.
+// findLocked returns the index of a rotation among those of its service, or where it would be inserted.
 func (lb *LoadBalancerRR) findLocked(key registry.PortKey) (at int, ok bool) {
 	return slices.BinarySearchFunc(lb.services[key.Name], key.Port, func(r *rotation.Rotation, port string) int { return cmp.Compare(r.Key.Port, port) })
 }

@@ -91,7 +91,7 @@ var exceptions = joined(
 		"TestStoppingLetsRelaysFinish"),
 	because(notRun, "it counts the sockets of sessions, of which the kernel needs none",
 		"TestSessionsEndWithTheirPort"),
-	because(notRun, "it is about what an engine leaves behind after 400 changes, with names that nobody knows",
+	because(notRun, "it is about what an engine leaves behind after 400 changes, with host names that do not resolve",
 		"TestWhateverHappensNothingIsLeft"),
 	because(notRun, "it is about the checks, whose results are given here",
 		"TestAUDPEndpointThatAnswersItsCheckWronglyGetsNoSessions", "TestAllEndpointsAreUsedWhenAllChecksFail",

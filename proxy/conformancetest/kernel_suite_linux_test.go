@@ -179,8 +179,8 @@ func (c *checkedNode) settle() {
 			break
 		}
 	}
-	proxytest.Becomes(func() bool { // the kernel path has begun
-		return isClosed(c.stopped) || !slices.ContainsFunc(c.Status(), func(s proxy.PortStatus) bool { return s.Kernel == kernel.Off })
+	proxytest.Becomes(func() bool { // the kernel path has begun, if there is one
+		return isClosed(c.stopped) || c.KernelPorts() == nil || !slices.ContainsFunc(c.Status(), func(s proxy.PortStatus) bool { return s.Kernel == kernel.Off })
 	})
 	c.OnUpdate(registry.Batch{Oldest: time.Now()})
 }
@@ -221,7 +221,7 @@ var inShort = []string{
 	"TestOneClientHasASessionWithEachService",
 }
 
-// An outcome is what became of a test that ran through the kernel.
+// An outcome is the result of a test that ran through the kernel.
 type outcome struct {
 	passed, skipped bool
 	packets         uint64 // that the kernel forwarded

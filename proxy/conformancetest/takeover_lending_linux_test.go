@@ -41,14 +41,18 @@ func TestALentConnectionEndsForItsPeersAtOnce(t *testing.T) {
 		t.Run(how, func(t *testing.T) {
 			nodes := newNodes(t, liveConfig(), 2)
 			port := proxytest.FreePort(t)
-			goOn, heard := make(chan struct{}), make(chan error, 1)
+			goOn, heard, answered := make(chan struct{}), make(chan error, 1), make(chan error, 1)
 			records := []change{service("web", tcp(port)), endpoints("web", served(t, func(conn *net.TCPConn) {
 				io.WriteString(conn, "hello")
 				<-goOn
 				if how == "reset" {
 					conn.SetLinger(0)
+					conn.Close()
+					return
 				}
-				conn.Close()
+				conn.CloseWrite()
+				_, err := conn.Read(make([]byte, 1))
+				answered <- err
 			}))}
 			nodes[0].apply(records...)
 			client := proxytest.Dial(t, proxytest.On(port))
@@ -69,6 +73,11 @@ func TestALentConnectionEndsForItsPeersAtOnce(t *testing.T) {
 			}
 			if err := proxytest.Receive(t, heard, "the end"); !errors.Is(err, want) {
 				t.Errorf("the client heard %v; want %v", err, want)
+			}
+			if how == "FIN" {
+				if err := proxytest.Receive(t, answered, "the client's FIN"); err != io.EOF {
+					t.Errorf("the endpoint heard %v after the client's FIN; want EOF", err)
+				}
 			}
 			proxytest.Eventually(t, func() bool { return totalsOf(nodes[0], "web").Active == 0 }, "the end in the predecessor")
 			adoptRest(t, nodes[0], nodes[1])

@@ -44,7 +44,7 @@
 //
 // # How it ends
 //
-// The kernel deletes a table with the flag owner when the netlink socket is closed: at the end of the process, however it ends. Nobody else
+// The kernel deletes a table with the flag owner when the netlink socket is closed: at the end of the process, however it ends. No other process
 // can delete or change it; a `flush ruleset` leaves it alone. Kernels before 5.12 do not know the flag, and carry nothing.
 //
 // While a successor takes over, both processes have a table. The successor makes its own before the predecessor's goes, or the

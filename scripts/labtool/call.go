@@ -162,7 +162,7 @@ func ask(ctx context.Context, addr, text string, hold bool) (_ string, err error
 
 const noAnswer = "no answer"
 
-// inWords says what became of a call that was not answered.
+// inWords says how a call failed that was not answered.
 func inWords(err error, timeout time.Duration) string {
 	switch {
 	case errors.Is(err, syscall.ECONNREFUSED):

@@ -1,5 +1,5 @@
 // Labtool plays the parts of the lab that are neither etcd nor kube-proxy: backends that answer with
-// their name, and clients that say in a word or two what became of them.
+// their name, and clients that print their result in a word or two.
 //
 //	labtool backend [-bind ADDRESS] NAME
 //	labtool call [-n N] [-sum] [-time] [-pause D] [-timeout D] [-bind ADDRESS] [-from PORT] [-claim ADDRESS] http|udp ADDRESS...

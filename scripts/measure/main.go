@@ -9,7 +9,7 @@
 //	measure kernel [flags]   clients that the kernel carries, beside a rule written by hand: docs/performance.md
 //	measure takeover [flags] what clients notice of take-overs, and of HAProxy's reload: docs/performance.md
 //
-// Each prints what it has found and, where there are bars, what became of them; -h lists its flags. The packages peers,
+// Each prints what it has found and, where there are bars, whether they are met; -h lists its flags. The packages peers,
 // scale, fleet, kernelpath and takeover know what is measured; scripts/internal/measure has how: rounds in random order, medians and ratios with
 // their intervals, bars, the report.
 package main

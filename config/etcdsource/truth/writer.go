@@ -86,7 +86,7 @@ func sleep(ctx context.Context, d time.Duration) {
 func (w *Writer) Forget() { w.known = false }
 
 // Commit makes one transaction and returns its revision. When etcd dies in the middle it waits until
-// etcd is back and can say what became of it: the revision is 0 if nothing did, or if ctx was done
+// etcd is back and can say whether it was made: the revision is 0 if it was not, or if ctx was done
 // first. The caller holds Gate.
 func (w *Writer) Commit(ctx context.Context, ops []Op) int64 {
 	w.History.mu.Lock()
@@ -126,7 +126,7 @@ func (w *Writer) recall(ctx context.Context) bool {
 	return w.known
 }
 
-// How long one attempt may take to make a transaction or to learn what became of it, and how long to
+// How long one attempt may take to make a transaction or to learn whether it was made, and how long to
 // wait before the next.
 const (
 	attempt         = time.Second

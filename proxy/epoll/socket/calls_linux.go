@@ -87,12 +87,12 @@ func FinishSending(fd int) {
 	_, _, _ = syscall.RawSyscall(unix.SYS_SHUTDOWN, uintptr(fd), unix.SHUT_WR, 0)
 }
 
-// Shutdown ends both directions of a connection, whoever else has its socket.
+// Shutdown ends both directions of a connection, also when other processes have its socket.
 func Shutdown(fd int) {
 	_, _, _ = syscall.RawSyscall(unix.SYS_SHUTDOWN, uintptr(fd), unix.SHUT_RDWR, 0)
 }
 
-// Disconnect resets a connection, whoever else has its socket.
+// Disconnect resets a connection, also when other processes have its socket.
 func Disconnect(fd int) {
 	none := unix.RawSockaddr{Family: unix.AF_UNSPEC}
 	_, _, _ = syscall.RawSyscall(unix.SYS_CONNECT, uintptr(fd), uintptr(unsafe.Pointer(&none)), unix.SizeofSockaddrInet4)
