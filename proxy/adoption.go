@@ -82,8 +82,13 @@ func (a *adoption) adopt(item takeover.Item) error {
 	case *handover.UDP:
 		at := a.place(r.Service, registry.NodePort{Protocol: registry.UDP, Number: r.Port}, r.Endpoint, 0, 0)
 		at.Previous = a.endpoint(at.Claim.Rotation, r.Previous, 0)
-		a.sessions++
+		if r.Lent == 0 {
+			a.sessions++
+		}
 		return p.engine.AdoptUDP(r, at, item.Descriptors)
+	case *handover.UDPRest:
+		a.sessions++
+		return p.engine.AdoptUDPRest(r)
 	default:
 		return fmt.Errorf("%T among the connections", record)
 	}

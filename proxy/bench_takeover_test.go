@@ -95,7 +95,7 @@ func BenchmarkTakeOver(b *testing.B) {
 		}
 		next.OnUpdate(batch)
 		for more := true; more; {
-			if more, err = p.Lend(func(items []takeover.Item) error {
+			if more, err = p.Lend(true, func(items []takeover.Item) error {
 				return next.Borrow(func(yield func(takeover.Item, error) bool) {
 					for _, item := range items {
 						if !yield(duplicated(b, item), nil) {

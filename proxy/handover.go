@@ -50,8 +50,8 @@ func (p *Proxier) Listeners() ([]takeover.Item, error) {
 	return items, nil
 }
 
-// Lend passes on some of the connections while they go on here: see [takeover.Predecessor].
-func (p *Proxier) Lend(send func([]takeover.Item) error) (more bool, err error) {
+// Lend passes on some of the connections and sessions while they go on here: see [takeover.Predecessor].
+func (p *Proxier) Lend(sessions bool, send func([]takeover.Item) error) (more bool, err error) {
 	if p.lent < 0 {
 		return false, nil
 	}
@@ -61,7 +61,7 @@ func (p *Proxier) Lend(send func([]takeover.Item) error) (more bool, err error) 
 	if !offered {
 		return false, errors.New("there is no take-over to lend for")
 	}
-	p.lent, err = p.engine.Lend(p.lent, send)
+	p.lent, err = p.engine.Lend(p.lent, sessions, send)
 	return p.lent >= 0, err
 }
 

@@ -27,9 +27,9 @@
 //
 // # Lending
 //
-// Most of the work of taking a connection over is the kernel's, for its sockets. It is done while the connection still goes on in the
-// predecessor: Lend passes it on, and after the freeze follows only what has changed. Lending is a feature of both processes, which a hello and
-// its offer name. An earlier release of the same version of the protocol names none, and everything follows after the freeze.
+// Most of the work of taking a connection or a session over is the kernel's, for its sockets. It is done while it still goes on in the
+// predecessor: Lend passes it on, and after the freeze follows only what has changed. To lend connections is a feature of both processes, which a
+// hello and its offer name, and to lend sessions is another. What a release before them does not name follows whole after the freeze.
 //
 // # The wire
 //

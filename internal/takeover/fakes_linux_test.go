@@ -18,6 +18,7 @@ import (
 type running struct {
 	listeners, live []Item
 	lent            [][]Item // what each call of Lend passes on
+	sessions        bool     // whether the last of them was asked for sessions
 
 	mu    sync.Mutex
 	calls []string
@@ -41,7 +42,8 @@ func (r *running) said() string {
 }
 
 func (r *running) Listeners() ([]Item, error) { r.called("listeners"); return r.listeners, nil }
-func (r *running) Lend(send func([]Item) error) (more bool, err error) {
+func (r *running) Lend(sessions bool, send func([]Item) error) (more bool, err error) {
+	r.sessions = sessions
 	if len(r.lent) == 0 {
 		return false, nil
 	}

@@ -24,10 +24,10 @@ type Predecessor interface {
 	// configuration until Thaw. The descriptors stay its own, and open until Thaw or Release.
 	Listeners() ([]Item, error)
 
-	// Lend passes some connections on while they go on here, so that less is left to do while traffic stands still. It calls send
-	// once at most, with descriptors that are good until send returns, and reports whether there is more to lend. One that does not
-	// lend may skip it.
-	Lend(send func([]Item) error) (more bool, err error)
+	// Lend passes some connections on while they go on here, so that less is left to do while traffic stands still; with sessions
+	// true, UDP sessions too. It calls send once at most, with descriptors that are good until send returns, and reports whether there
+	// is more to lend. One that does not lend may skip it.
+	Lend(sessions bool, send func([]Item) error) (more bool, err error)
 
 	// Freeze stops all traffic, and returns the live connections and sessions; of those that were lent, what has changed since. They
 	// are read once, by one goroutine.

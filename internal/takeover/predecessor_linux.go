@@ -171,7 +171,7 @@ func greet(c *conn) (wanted bool, can features, err error) {
 		return false, 0, c.send(framePong, nil)
 	case frameHello:
 		can, err := parseHello(f.payload)
-		return true, can & lends, err
+		return true, can & allFeatures, err
 	}
 	return false, 0, fmt.Errorf("awaiting hello: got %v", f.kind)
 }
@@ -208,7 +208,7 @@ func handOver(c *conn, p Predecessor, can features) (frozen time.Time, sent end,
 	}
 
 	if can&lends != 0 {
-		if err := lend(c, p); err != nil {
+		if err := lend(c, p, can&lendsSessions != 0); err != nil {
 			return frozen, sent, err
 		}
 	}
@@ -231,12 +231,12 @@ func handOver(c *conn, p Predecessor, can features) (frozen time.Time, sent end,
 
 // lend passes on what goes on here for now, in streams that the peer answers one by one: so none of them waits for room while p does,
 // and none is left to be read once traffic stands still. An empty one is the last.
-func lend(c *conn, p Predecessor) error {
+func lend(c *conn, p Predecessor, sessions bool) error {
 	for more := true; more; {
 		c.within(freezeWithin) // a part of the traffic waits for send
 		lent := false
 		var err error
-		if more, err = p.Lend(func(items []Item) error {
+		if more, err = p.Lend(sessions, func(items []Item) error {
 			lent = true
 			_, err := c.sendItems(each(items))
 			return err

@@ -120,7 +120,7 @@ func hello(c *conn) (all []Item, can features, err error) {
 	if err := c.trusted(); err != nil {
 		return nil, 0, err
 	}
-	if err := c.send(frameHello, lends.hello()); err != nil {
+	if err := c.send(frameHello, allFeatures.hello()); err != nil {
 		return nil, 0, err
 	}
 	payload, err := c.expect(frameOffer)

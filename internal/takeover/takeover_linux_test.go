@@ -275,13 +275,7 @@ func TestABorrowerThatGivesUpIsNotWaitedFor(t *testing.T) {
 			p.lent = [][]Item{one, one, one}
 			path, _ := serve(t, p)
 			c := peer(t, path)
-			stream := func() (err error) {
-				for it, e := range c.items() {
-					closeAll(it.Descriptors)
-					err = errors.Join(err, e)
-				}
-				return err
-			}
+			stream := func() error { return drained(c) }
 			err := c.send(frameHello, lends.hello())
 			_, e := c.expect(frameOffer)
 			if err = errors.Join(err, e, c.send(frameAccept, nil), stream(), c.send(frameOpened, nil), stream(), tt.do(c)); err != nil {
@@ -601,4 +595,38 @@ func TestDescriptorsThatAreLostAreNoticed(t *testing.T) {
 	if again != free {
 		t.Errorf("descriptor %d is free and not %d: those that came are still open", again, free)
 	}
+}
+
+// TestSessionsAreLentOnlyToASuccessorThatBorrowsThem: releases before it borrow connections alone.
+func TestSessionsAreLentOnlyToASuccessorThatBorrowsThem(t *testing.T) {
+	for _, tt := range []struct {
+		can  features
+		want bool
+	}{{lends, false}, {allFeatures, true}, {allFeatures | 1<<9, true}} {
+		p := newRunning(nil, nil)
+		p.lent = [][]Item{{{Kind: 1}}}
+		path, _ := serve(t, p)
+		c := peer(t, path)
+		err := c.send(frameHello, tt.can.hello())
+		payload, e := c.expect(frameOffer)
+		err = errors.Join(err, e)
+		offered, e := parseOffer(payload)
+		if err = errors.Join(err, e, c.send(frameAccept, nil), drained(c), c.send(frameOpened, nil), drained(c)); err != nil {
+			t.Fatal(err)
+		}
+		c.Close()
+		<-p.ended
+		if p.sessions != tt.want || offered.features != tt.can&allFeatures {
+			t.Errorf("features %b: sessions are lent: %v; want %v; the offer says %b", tt.can, p.sessions, tt.want, offered.features)
+		}
+	}
+}
+
+// drained reads a stream to its end.
+func drained(c *conn) (err error) {
+	for it, e := range c.items() {
+		closeAll(it.Descriptors)
+		err = errors.Join(err, e)
+	}
+	return err
 }

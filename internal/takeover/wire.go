@@ -50,8 +50,12 @@ func (t frameType) String() string {
 // ignores what follows the version in a hello, and takes no offer that is longer than its own.
 type features uint16
 
-// lends: a part of what Freeze returns goes over before the freeze. What both processes can do is done.
-const lends features = 1
+// What both processes can do is done.
+const (
+	lends         features = 1 << iota // connections go over before the freeze
+	lendsSessions                      // and so do UDP sessions
+	allFeatures   = lends | lendsSessions
+)
 
 // An offer is what the predecessor says first.
 type offer struct {

@@ -55,8 +55,8 @@ type Entry struct {
 // Heard notes that either side of the session has sent something just now. Any goroutine may call it.
 func (p *Entry) Heard() { p.lastHeard.Store(int64(monotonic.Now())) }
 
-// heardAgo is Heard for something that was sent so long ago.
-func (p *Entry) heardAgo(ago time.Duration) { p.lastHeard.Store(int64(monotonic.Now() - ago)) }
+// HeardAgo is Heard for something that was sent so long ago.
+func (p *Entry) HeardAgo(ago time.Duration) { p.lastHeard.Store(int64(monotonic.Now() - ago)) }
 
 // SilentFor returns for how long neither side has sent anything.
 func (p *Entry) SilentFor() time.Duration { return monotonic.Now() - time.Duration(p.lastHeard.Load()) }
@@ -93,7 +93,7 @@ func (l *SessionLimit) Admit(p *Entry) (evicted *Entry, full traffic.DropReason,
 // Adopt counts a session of a predecessor, which has been silent for so long. It makes no room: the limits may be exceeded until
 // others end.
 func (l *SessionLimit) Adopt(p *Entry, silent time.Duration, confirmed bool) {
-	p.heardAgo(silent)
+	p.HeardAgo(silent)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for i, r := range [...]*EvictionQueue{p.Socket, &l.all} {

@@ -6,9 +6,11 @@ import (
 	"net"
 	"syscall"
 	"testing"
+	"time"
 
 	"kubeproxy/internal/takeover"
 	"kubeproxy/proxy/proxytest"
+	"kubeproxy/registry"
 )
 
 // lent makes a node that has lent its connections to another one, which has not got the rest of them yet.
@@ -139,4 +141,100 @@ func TestTheRestOfAConnectionThatWasNotLentIsAnError(t *testing.T) {
 	}
 	next.end()
 	old.Thaw()
+}
+
+// lentSessions makes a node that has lent its UDP sessions to another one, which has not got the rest of them yet.
+func lentSessions(t *testing.T, timeout time.Duration, clients int, served ...registry.Addr) (old, next *node, known []*proxytest.UDPClient, first []proxytest.Answer) {
+	t.Helper()
+	cfg := liveConfig()
+	cfg.UDPTimeout = timeout
+	nodes := newNodes(t, cfg, 2)
+	port := proxytest.FreePort(t)
+	records := []change{service("dns", udp(port)), endpoints("dns", served...)}
+	nodes[0].apply(records...)
+	for range clients {
+		c := proxytest.DialUDP(t, proxytest.On(port))
+		known, first = append(known, c), append(first, c.Ask(t))
+	}
+	nodes[0].giveListeners(nodes[1], records...)
+	nodes[0].lendTo(nodes[1])
+	return nodes[0], nodes[1], known, first
+}
+
+func TestALentSessionGoesOnInThePredecessorAndThenInTheSuccessor(t *testing.T) {
+	const clients = 150 // more than one step lends
+	old, next, known, first := lentSessions(t, time.Minute, clients, servedUDP(t, "one"), servedUDP(t, "two"))
+	before := totalsOf(old, "dns")
+	for i, c := range known {
+		if got := c.Ask(t); got != first[i] {
+			t.Errorf("while it was lent %+v answered; want %+v", got, first[i])
+		}
+	}
+	during := totalsOf(old, "dns")
+	adoptRest(t, old, next)
+	for i, c := range known {
+		if got := c.Ask(t); got != first[i] {
+			t.Errorf("after the take-over %+v answered; want %+v", got, first[i])
+		}
+	}
+	if n := totalsOf(next, "dns").Active; n != clients || before.Active != clients || during.Active != clients {
+		t.Errorf("%d, %d and then %d sessions; want %d", before.Active, during.Active, n, clients)
+	}
+}
+
+func TestALentSessionThatMovesGoesOverToItsNewEndpoint(t *testing.T) {
+	one := proxytest.ServeUDP(t, "127.0.0.1:0", proxytest.IdentifyUDP("one"))
+	old, next, known, first := lentSessions(t, time.Minute, 1, one.Addr, servedUDP(t, "two"))
+	if first[0].Name != "one" {
+		t.Fatalf("%q answered first; want the first endpoint", first[0].Name)
+	}
+	one.Close()
+	moved := known[0].AskOften(t)
+	if moved.Name != "two" {
+		t.Fatalf("%q answered after the first had gone", moved.Name)
+	}
+	adoptRest(t, old, next)
+	if got := known[0].Ask(t); got != moved {
+		t.Errorf("after the take-over %+v answered; want %+v", got, moved)
+	}
+	if n := totalsOf(next, "dns").Active; n != 1 {
+		t.Errorf("the successor has %d sessions; want one", n)
+	}
+}
+
+// TestALentSessionThatEndsIsGivenBack: and its client may have begun another one.
+func TestALentSessionThatEndsIsGivenBack(t *testing.T) {
+	old, next, known, first := lentSessions(t, 500*time.Millisecond, 2, servedUDP(t, "one"))
+	proxytest.Eventually(t, func() bool { return totalsOf(old, "dns").Active == 0 }, "sessions that have ended")
+	again := known[0].Ask(t)
+	if again.Session == first[0].Session {
+		t.Fatal("the session went on; want another one")
+	}
+	adoptRest(t, old, next)
+	if n := totalsOf(next, "dns").Active; n > 1 {
+		t.Errorf("the successor has %d sessions; want the one that began last", n)
+	}
+	known[0].Ask(t)
+	known[1].Ask(t)
+}
+
+func TestTheRestOfASessionThatWasNotLentIsAnError(t *testing.T) {
+	old, next, known, first := lentSessions(t, time.Minute, 1, servedUDP(t, "one"))
+	items := old.freeze()
+	if err := next.Adopt(func(yield func(takeover.Item, error) bool) {
+		for item, err := range items {
+			for range 2 {
+				if !yield(item, err) {
+					return
+				}
+			}
+		}
+	}); err == nil {
+		t.Error("it was adopted twice")
+	}
+	next.end()
+	old.Thaw()
+	if got := known[0].Ask(t); got != first[0] {
+		t.Errorf("%+v answered after the take-over had failed; want %+v", got, first[0])
+	}
 }

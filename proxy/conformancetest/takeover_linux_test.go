@@ -329,7 +329,7 @@ func TestAThawLosesNothing(t *testing.T) {
 		{"after the listeners", func(t *testing.T, old, next *node, records []change) { old.giveListeners(next, records...) }},
 		{"after a part was lent", func(t *testing.T, old, next *node, records []change) {
 			old.giveListeners(next, records...)
-			if _, err := old.Lend(func(items []takeover.Item) error { return errors.New("the successor is gone") }); err == nil {
+			if _, err := old.Lend(true, func(items []takeover.Item) error { return errors.New("the successor is gone") }); err == nil {
 				t.Error("Lend does not say that nothing was lent")
 			}
 		}},

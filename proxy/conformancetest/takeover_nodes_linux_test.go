@@ -98,7 +98,7 @@ func (n *node) lendTo(next *node) {
 	n.t.Helper()
 	for more := true; more; {
 		var err error
-		if more, err = n.Lend(func(items []takeover.Item) error {
+		if more, err = n.Lend(true, func(items []takeover.Item) error {
 			return next.Borrow(allPassed(n.t, func(yield func(takeover.Item, error) bool) {
 				for _, item := range items {
 					if !yield(item, nil) {

@@ -63,10 +63,10 @@ type Handover interface {
 	// Resume ends a rest. It closes what was inherited and not taken.
 	Resume()
 
-	// Lend passes the connections of one step to send: those that Export yields without their descriptors afterwards. The engine is
-	// not at rest, but what carries these connections waits for send. It is called with 0, and then with what it returned the last
-	// time, until that is negative. If there are none in a step, it does not call send.
-	Lend(from int, send func([]takeover.Item) error) (next int, err error)
+	// Lend passes the connections of one step to send, or with sessions true its UDP sessions: those that Export yields without their
+	// descriptors afterwards. The engine is not at rest, but what carries these waits for send. It is called with 0, and then with what
+	// it returned the last time, until that is negative. If there are none in a step, it does not call send.
+	Lend(from int, sessions bool, send func([]takeover.Item) error) (next int, err error)
 
 	// Export yields all connections and sessions of an engine at rest, and changes nothing. An item is good until the next one. With
 	// afterLending true, Lend has gone through all.
@@ -77,9 +77,10 @@ type Handover interface {
 	AdoptTCP(r *handover.TCP, at Place, descriptors []int) error
 	AdoptUDP(r *handover.UDP, at Place, descriptors []int) error
 
-	// AdoptRest completes a connection that AdoptTCP was given as one that is lent. GiveBack closes those that have not been completed:
-	// they have ended in the predecessor.
+	// AdoptRest completes a connection that AdoptTCP was given as one that is lent, and AdoptUDPRest a session. GiveBack closes those
+	// that have not been completed: they have ended in the predecessor, or a session has moved there.
 	AdoptRest(r *handover.Rest) error
+	AdoptUDPRest(r *handover.UDPRest) error
 	GiveBack()
 
 	// Release closes all connections and sessions of an engine at rest, for another process has them too: no peer notices.

@@ -23,15 +23,18 @@ import (
 // Closing one descriptor sends nothing while there is another. But epoll goes on reporting a socket for as long as it is open
 // anywhere, so each is taken out of the poller first.
 //
-// To register two sockets for each connection takes most of a take-over. So connections are lent before: the successor registers them while the
+// To register their sockets takes most of a take-over. So connections and sessions are lent before: the successor registers them while the
 // predecessor still carries them. What the kernel tells of them meanwhile waits in the poller that is at rest, and it asks each socket
 // once more before it tells. A connection that is lent and ends must end for its peers though the successor has its sockets: see closeSide.
 
 // IsLive returns true.
 func (e *Engine) IsLive() bool { return true }
 
-// Lend passes on the connections in a few places of a loop. The number of the loop is above the bits of the place.
-func (e *Engine) Lend(from int, send func([]takeover.Item) error) (next int, err error) {
+// ofSessions is the bit of a place that is one of sessions.
+const ofSessions = 1 << 31
+
+// Lend passes on the connections, or sessions, in a few places of a loop. The number of the loop is above the bits of the place.
+func (e *Engine) Lend(from int, sessions bool, send func([]takeover.Item) error) (next int, err error) {
 	loops := e.running()
 	number, place := from>>32, from&(1<<32-1)
 	if number >= len(loops) {
@@ -41,7 +44,18 @@ func (e *Engine) Lend(from int, send func([]takeover.Item) error) (next int, err
 		e.lendings = max(1, e.lendings+1)
 	}
 	l := loops[number]
-	if !l.requests.Call(func() { place, err = l.lend(place, e.lendings, send) }) || place < 0 {
+	ran := l.requests.Call(func() {
+		if place&ofSessions == 0 {
+			place, err = l.lend(place, e.lendings, send)
+		} else if place, err = l.sessions.Lend(place&^ofSessions, l.number, e.lendings, send); place >= 0 {
+			place |= ofSessions
+		}
+	})
+	switch {
+	case ran && place >= 0:
+	case ran && sessions && from&ofSessions == 0:
+		place = ofSessions
+	default:
 		number, place = number+1, 0
 	}
 	return number<<32 | place, err
@@ -71,9 +85,13 @@ func (l *loop) lentAs(c *conn) uint64 { return uint64(l.number)<<32 + uint64(c.i
 
 // Export yields the connections, UDP ports and sessions of all loops.
 func (e *Engine) Export(afterLending bool) iter.Seq2[takeover.Item, error] {
+	lending := e.lendings
+	if !afterLending {
+		lending = 0
+	}
 	return func(yield func(takeover.Item, error) bool) {
 		for _, l := range e.running() {
-			if !l.export(afterLending, e.lendings, yield) || !l.sessions.Export(yield) {
+			if !l.export(lending, yield) || !l.sessions.Export(l.number, lending, yield) {
 				return
 			}
 		}
@@ -82,11 +100,11 @@ func (e *Engine) Export(afterLending bool) iter.Seq2[takeover.Item, error] {
 
 // export yields the connections of a loop, and reports whether to go on. Those that still look for an endpoint are without one: the
 // search begins again, and what the client has said already is held for it.
-func (l *loop) export(afterLending bool, lending uint16, yield func(takeover.Item, error) bool) bool {
+func (l *loop) export(lending uint16, yield func(takeover.Item, error) bool) bool {
 	for c := range l.conns.All {
 		progress, err := l.relays.progress(c)
 		var item takeover.Item
-		if afterLending && c.lending == lending {
+		if lending != 0 && c.lending == lending {
 			item = handover.Encode(&handover.Rest{Lent: l.lentAs(c), Progress: progress})
 		} else {
 			record := c.record.Record()
@@ -210,12 +228,24 @@ func (e *Engine) AdoptRest(rest *handover.Rest) error {
 	return nil
 }
 
+// AdoptUDPRest carries on with a session that was borrowed.
+func (e *Engine) AdoptUDPRest(rest *handover.UDPRest) error {
+	loops, err := e.started()
+	if err != nil {
+		return err
+	}
+	return loops[0].sessions.AdoptRest(rest)
+}
+
 // GiveBack closes here what has ended in the predecessor.
 func (e *Engine) GiveBack() {
 	for _, b := range e.borrowed {
 		b.loop.forget(b.conn())
 	}
 	e.borrowed = nil
+	for _, l := range e.running() {
+		l.sessions.GiveBack()
+	}
 }
 
 // progressed takes in how far a connection has come.

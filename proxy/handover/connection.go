@@ -177,14 +177,28 @@ type UDP struct {
 	Endpoint, Previous registry.Addr // the last that carried the session, and the one before; zero for none
 	Visit              Visit         // at Endpoint
 	Age, Dialled       time.Duration // as those of TCP
-	Silent             time.Duration // since either side has sent something
 	Attempts           uint64
-	Sent, Received     uint64
+	Waiting            [][]byte // what the client has said while an endpoint is being looked for
 
+	Talk
+
+	Lent uint64 // what a UDPRest knows it by; 0: it is not lent
+}
+
+// A Talk is what changes with each datagram of a session that stays with its endpoint.
+type Talk struct {
+	Silent              time.Duration // since either side has sent something
+	Sent, Received      uint64
 	Answered, Confirmed bool // the client was given a reply, and has sent again after it
-	Waiting             [][]byte
 	Unanswered, Kept    bool // the last datagram of the client has no reply yet, and Last is a copy of it
 	Last                []byte
+}
+
+// A UDPRest is the rest of a session that was lent and is still with the same endpoint. It has no descriptor: the successor has it.
+type UDPRest struct {
+	Lent              uint64
+	Answered, Refused bool // as those of Visit
+	Talk              Talk
 }
 
 // A Visit is the time that a session has spent with an endpoint.
@@ -226,9 +240,40 @@ func (u *UDP) fields(c *codec) {
 	c.bool(&u.Unanswered)
 	c.bool(&u.Kept)
 	c.bytes(&u.Last)
+	c.uint(&u.Lent)
+}
+
+func (*UDPRest) kind() uint16     { return kindUDPRest }
+func (*UDPRest) descriptors() int { return 0 }
+
+func (r *UDPRest) fields(c *codec) {
+	c.uint(&r.Lent)
+	c.bool(&r.Answered)
+	c.bool(&r.Refused)
+	c.duration(&r.Talk.Silent)
+	c.uint(&r.Talk.Sent)
+	c.uint(&r.Talk.Received)
+	c.bool(&r.Talk.Answered)
+	c.bool(&r.Talk.Confirmed)
+	c.bool(&r.Talk.Unanswered)
+	c.bool(&r.Talk.Kept)
+	c.bytes(&r.Talk.Last)
+}
+
+func (r *UDPRest) problem() error {
+	switch {
+	case r.Lent == 0:
+		return errors.New("the rest of no session")
+	case r.Talk.Silent < 0:
+		return errors.New("negative duration")
+	}
+	return nil
 }
 
 func (u *UDP) problem() error {
+	if u.Lent != 0 && !u.Visit.IsOn {
+		return errors.New("it is lent, but has no endpoint")
+	}
 	if u.Visit.IsOn && u.Endpoint == (registry.Addr{}) {
 		return errors.New("a socket, but no endpoint")
 	}

@@ -33,6 +33,10 @@ var progress = Progress{
 	Header: 8,
 }
 
+var talk = Talk{
+	Silent: time.Second, Sent: 3, Received: 4, Answered: true, Confirmed: true, Unanswered: true, Kept: true, Last: []byte("second"),
+}
+
 // records returns one of each kind, with each of its fields set.
 func records() []Record {
 	return []Record{
@@ -50,10 +54,10 @@ func records() []Record {
 		&Rest{Lent: 1<<32 + 1, Progress: progress},
 		&UDP{
 			Service: web, Port: 53, Client: linkOnly, Local: sockopt.LocalAddr{Addr: netip.MustParseAddr("fe80::2"), Interface: 3}, Endpoint: byIP, Previous: byName,
-			Visit: Visit{IsOn: true, Age: time.Second, Answered: true, Refused: true}, Age: time.Minute, Dialled: 1, Silent: time.Second,
-			Attempts: 2, Sent: 3, Received: 4, Answered: true, Confirmed: true, Waiting: [][]byte{[]byte("first"), {}, []byte("second")},
-			Unanswered: true, Kept: true, Last: []byte("second"),
+			Visit: Visit{IsOn: true, Age: time.Second, Answered: true, Refused: true}, Age: time.Minute, Dialled: 1,
+			Attempts: 2, Waiting: [][]byte{[]byte("first"), {}, []byte("second")}, Talk: talk, Lent: 1<<32 + 1,
 		},
+		&UDPRest{Lent: 1<<32 + 1, Answered: true, Refused: true, Talk: talk},
 	}
 }
 

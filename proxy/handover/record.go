@@ -15,6 +15,7 @@ const (
 	kindTCP
 	kindUDP
 	kindRest
+	kindUDPRest
 )
 
 // A Record is one of the types of this package.

@@ -25,6 +25,8 @@ func newRecord(kind uint16) Record {
 		return new(UDP)
 	case kindRest:
 		return new(Rest)
+	case kindUDPRest:
+		return new(UDPRest)
 	}
 	return nil
 }

@@ -40,7 +40,7 @@ func waitFor(ctx context.Context, serving <-chan struct{}) bool {
 }
 
 // Lend lends nothing.
-func (e *Engine) Lend(int, func([]takeover.Item) error) (next int, err error) { return -1, nil }
+func (e *Engine) Lend(int, bool, func([]takeover.Item) error) (next int, err error) { return -1, nil }
 
 // Export yields nothing.
 func (e *Engine) Export(bool) iter.Seq2[takeover.Item, error] {
@@ -57,6 +57,9 @@ func (e *Engine) AdoptTCP(*handover.TCP, engine.Place, []int) error { return err
 
 // AdoptRest fails.
 func (e *Engine) AdoptRest(*handover.Rest) error { return errNotLive }
+
+// AdoptUDPRest fails.
+func (e *Engine) AdoptUDPRest(*handover.UDPRest) error { return errNotLive }
 
 // GiveBack does nothing.
 func (e *Engine) GiveBack() {}

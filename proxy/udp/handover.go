@@ -17,9 +17,7 @@ import (
 func (s *Session) Record(now time.Duration) handover.UDP {
 	r := handover.UDP{
 		Service: s.Claim.Key, Port: s.port.Number, Client: s.Key.Client, Local: s.Key.Local,
-		Age: time.Since(s.began), Dialled: s.dialled, Silent: s.SilentFor(), Attempts: uint64(s.attempts),
-		Sent: s.sent.Load(), Received: s.received, Answered: s.answered, Confirmed: s.confirmed,
-		Waiting: s.waiting, Unanswered: s.unanswered, Kept: s.kept, Last: s.last,
+		Age: time.Since(s.began), Dialled: s.dialled, Attempts: uint64(s.attempts), Waiting: s.waiting, Talk: s.talk(),
 	}
 	if s.carried != nil {
 		r.Endpoint = s.carried.Addr
@@ -31,6 +29,18 @@ func (s *Session) Record(now time.Duration) handover.UDP {
 		r.Visit = handover.Visit{IsOn: true, Age: now - v.Began, Answered: v.answered, Refused: v.refused}
 	}
 	return r
+}
+
+// Rest returns what a successor needs of a session that it was lent as what: what can have changed since.
+func (s *Session) Rest(what uint64) handover.UDPRest {
+	return handover.UDPRest{Lent: what, Answered: s.at.answered, Refused: s.at.refused, Talk: s.talk()}
+}
+
+func (s *Session) talk() handover.Talk {
+	return handover.Talk{
+		Silent: s.SilentFor(), Sent: s.sent.Load(), Received: s.received, Answered: s.answered, Confirmed: s.confirmed,
+		Unanswered: s.unanswered, Kept: s.kept, Last: s.last,
+	}
 }
 
 // Lost returns how many datagrams the kernel had no room for, as far as they were counted.
@@ -51,10 +61,8 @@ func (p *Port) Adopt(s *Session, self interface{ Evict() }, r *handover.UDP, at 
 	c.Sessions.Adopt(&s.Entry, r.Silent, r.Confirmed)
 	c.Sessions.Existing.Add(1)
 	at.Claim.Tally.Active.Add(1)
-	s.sent.Store(r.Sent)
-	s.received, s.attempts, s.dialled = r.Received, int(r.Attempts), r.Dialled
-	s.answered, s.confirmed = r.Answered, r.Confirmed
-	s.unanswered, s.kept, s.last = r.Unanswered, r.Kept, append([]byte(nil), r.Last...)
+	s.attempts, s.dialled = int(r.Attempts), r.Dialled
+	s.goOn(&r.Talk)
 	s.carried, s.previous = at.Endpoint, at.Previous
 	for _, datagram := range r.Waiting {
 		if !s.hold(datagram) {
@@ -70,6 +78,23 @@ func (p *Port) Adopt(s *Session, self interface{ Evict() }, r *handover.UDP, at 
 	s.at = v
 	s.choice = at.Claim.Rotation.ChooseAfter(at.Endpoint, registry.UDP, r.Client.Addr(), &at.Claim.Terms, at.Claim.Lifetime)
 	at.Endpoint.Joined()
+}
+
+// AdoptRest completes a session that was lent.
+func (s *Session) AdoptRest(r *handover.UDPRest) {
+	s.HeardAgo(r.Talk.Silent)
+	if r.Talk.Confirmed && !s.confirmed {
+		s.port.base.Sessions.Confirm(&s.Entry)
+	}
+	s.at.answered, s.at.refused = r.Answered, r.Refused
+	s.goOn(&r.Talk)
+}
+
+// goOn takes in what was said in the predecessor.
+func (s *Session) goOn(t *handover.Talk) {
+	s.sent.Store(t.Sent)
+	s.received, s.answered, s.confirmed = t.Received, t.Answered, t.Confirmed
+	s.unanswered, s.kept, s.last = t.Unanswered, t.Kept, append(s.last[:0], t.Last...)
 }
 
 // Forget ends a session here that goes on in another process: it is no longer counted, and has no ending.

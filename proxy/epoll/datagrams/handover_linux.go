@@ -16,21 +16,55 @@ import (
 
 // How the sessions of a loop at rest pass to another process. What waits in the sockets, of ports and of sessions, stays in them.
 
-// Export yields the ports and sessions, and reports whether to go on.
-func (u *Sessions) Export(yield func(takeover.Item, error) bool) bool {
+// Lend passes on the sessions in a few places that have their endpoint, and returns the next place; negative: there is none. number is
+// the loop's.
+func (u *Sessions) Lend(from int, number int, lending uint16, send func([]takeover.Item) error) (next int, err error) {
+	var items []takeover.Item
+	sessions, next := u.all.Some(from, reactor.PlacesAStep)
+	for slot := range sessions {
+		f := *slot
+		if f.fd == socket.None {
+			continue
+		}
+		record := f.Record(u.Turn.Now)
+		if !record.Visit.IsOn { // its endpoint has gone, and it is about to move
+			continue
+		}
+		record.Lent = f.lentAs(number)
+		items = append(items, handover.Encode(&record, int(f.fd)))
+		f.lending = lending
+	}
+	if len(items) == 0 {
+		return next, nil
+	}
+	return next, send(items)
+}
+
+// lentAs is what a successor knows f by, if it is lent: not 0.
+func (f *session) lentAs(number int) uint64 { return uint64(number)<<32 + uint64(f.index) + 1 }
+
+// Export yields the ports and sessions, and reports whether to go on. Of sessions that were lent in this lending, it yields the rest; 0 is none.
+func (u *Sessions) Export(number int, lending uint16, yield func(takeover.Item, error) bool) bool {
 	u.out.Send()
 	for p := range u.ports.All {
 		if !yield(handover.Encode(&handover.UDPPort{Number: (*p).Number, Lost: (*p).Lost()}), nil) {
 			return false
 		}
 	}
-	for f := range u.all.All {
-		record := (*f).Record(u.Turn.Now)
-		var descriptors []int
-		if record.Visit.IsOn {
-			descriptors = []int{int((*f).fd)}
+	for slot := range u.all.All {
+		f := *slot
+		record := f.Record(u.Turn.Now)
+		var item takeover.Item
+		switch {
+		case record.Visit.IsOn && lending != 0 && f.lending == lending:
+			rest := f.Rest(f.lentAs(number))
+			item = handover.Encode(&rest)
+		case record.Visit.IsOn:
+			item = handover.Encode(&record, int(f.fd))
+		default:
+			item = handover.Encode(&record)
 		}
-		if !yield(handover.Encode(&record, descriptors...), nil) {
+		if !yield(item, nil) {
 			return false
 		}
 	}
@@ -44,9 +78,17 @@ func (u *Sessions) Adopt(record *handover.UDP, at engine.Place, descriptors []in
 	if !ok {
 		p = u.closedPort(record.Port, at)
 	}
+	if u.borrowed == nil {
+		u.borrowed = make(map[uint64]*session)
+	}
+	borrowed := u.borrowed
 	u = p.sessions
-	if p.clients[admit.SessionKey{Client: record.Client, Local: record.Local}] != nil {
-		return errors.New("two sessions of one client")
+	if old := p.clients[admit.SessionKey{Client: record.Client, Local: record.Local}]; old != nil {
+		if old.lent == 0 {
+			return errors.New("two sessions of one client")
+		}
+		delete(borrowed, old.lent) // it has moved in the predecessor, or ended and begun anew
+		u.forget(old)
 	}
 	if !u.Engine.Budget.Take(1) {
 		return admit.ErrNoDescriptors
@@ -69,12 +111,36 @@ func (u *Sessions) Adopt(record *handover.UDP, at engine.Place, descriptors []in
 			return err
 		}
 	}
+	if record.Lent != 0 {
+		f.lent = record.Lent
+		borrowed[record.Lent] = f
+	}
 	if why, ends := p.Ends(&f.Session, p.closed); ends {
 		u.Requests.Do(func() { u.end(f, why) })
 	} else if visit == nil {
 		u.Requests.Do(func() { u.redirect(f) })
 	}
 	return nil
+}
+
+// AdoptRest carries on with a session that was borrowed.
+func (u *Sessions) AdoptRest(rest *handover.UDPRest) error {
+	f := u.borrowed[rest.Lent]
+	if f == nil {
+		return errors.New("the rest of a session that was not lent")
+	}
+	delete(u.borrowed, rest.Lent)
+	f.lent = 0
+	f.AdoptRest(rest)
+	return nil
+}
+
+// GiveBack closes here what has ended in the predecessor.
+func (u *Sessions) GiveBack() {
+	for _, f := range u.borrowed {
+		f.port.sessions.forget(f)
+	}
+	u.borrowed = nil
 }
 
 // closedPort makes the port of a session that has none: to end with it.
@@ -89,6 +155,7 @@ func (u *Sessions) Release() {
 	for f := range u.all.All {
 		u.forget(*f)
 	}
+	u.borrowed = nil
 }
 
 // forget closes the socket of f here without an end.

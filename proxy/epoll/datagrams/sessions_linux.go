@@ -32,6 +32,8 @@ type Sessions struct {
 	all   slab.Slab[*session]
 	begun int // ever
 
+	borrowed map[uint64]*session // by what the predecessor knows them by
+
 	in        *socket.ReceiveBatch // nil before the first datagram of a client
 	out       *socket.SendBatch    // nil before the first of an endpoint
 	datagrams int                  // carried in this turn
@@ -67,6 +69,8 @@ type session struct {
 	visit    udp.Visit // of that endpoint
 	looking  bool      // its name is being looked up
 	deferred bool      // the loop goes on looking for an endpoint in a later turn
+	lending  uint16    // in which it was last lent to a successor, with this socket; 0: in none
+	lent     uint64    // what a predecessor knows it by that goes on with it; 0: there is none
 	read     uint64    // the turn in which it was last read
 	eager    uint8     // how many datagrams were, at most
 }
@@ -108,7 +112,7 @@ func (u *Sessions) finish(f *session) {
 func (u *Sessions) depart(f *session) {
 	if f.fd != socket.None {
 		socket.Close(int(f.fd))
-		f.fd = socket.None
+		f.fd, f.lending = socket.None, 0
 		f.Departed(&f.visit, u.Turn.Now)
 	}
 }
