@@ -6,7 +6,6 @@ import (
 	"net"
 	"syscall"
 	"testing"
-	"time"
 
 	"kubeproxy/internal/takeover"
 	"kubeproxy/proxy/proxytest"
@@ -144,10 +143,10 @@ func TestTheRestOfAConnectionThatWasNotLentIsAnError(t *testing.T) {
 }
 
 // lentSessions makes a node that has lent its UDP sessions to another one, which has not got the rest of them yet.
-func lentSessions(t *testing.T, timeout time.Duration, clients int, served ...registry.Addr) (old, next *node, known []*proxytest.UDPClient, first []proxytest.Answer) {
+func lentSessions(t *testing.T, limit, clients int, served ...registry.Addr) (old, next *node, known []*proxytest.UDPClient, first []proxytest.Answer) {
 	t.Helper()
 	cfg := liveConfig()
-	cfg.UDPTimeout = timeout
+	cfg.MaxUDPSessionsPerService = limit
 	nodes := newNodes(t, cfg, 2)
 	port := proxytest.FreePort(t)
 	records := []change{service("dns", udp(port)), endpoints("dns", served...)}
@@ -163,7 +162,7 @@ func lentSessions(t *testing.T, timeout time.Duration, clients int, served ...re
 
 func TestALentSessionGoesOnInThePredecessorAndThenInTheSuccessor(t *testing.T) {
 	const clients = 150 // more than one step lends
-	old, next, known, first := lentSessions(t, time.Minute, clients, servedUDP(t, "one"), servedUDP(t, "two"))
+	old, next, known, first := lentSessions(t, 0, clients, servedUDP(t, "one"), servedUDP(t, "two"))
 	before := totalsOf(old, "dns")
 	for i, c := range known {
 		if got := c.Ask(t); got != first[i] {
@@ -184,7 +183,7 @@ func TestALentSessionGoesOnInThePredecessorAndThenInTheSuccessor(t *testing.T) {
 
 func TestALentSessionThatMovesGoesOverToItsNewEndpoint(t *testing.T) {
 	one := proxytest.ServeUDP(t, "127.0.0.1:0", proxytest.IdentifyUDP("one"))
-	old, next, known, first := lentSessions(t, time.Minute, 1, one.Addr, servedUDP(t, "two"))
+	old, next, known, first := lentSessions(t, 0, 1, one.Addr, servedUDP(t, "two"))
 	if first[0].Name != "one" {
 		t.Fatalf("%q answered first; want the first endpoint", first[0].Name)
 	}
@@ -204,22 +203,27 @@ func TestALentSessionThatMovesGoesOverToItsNewEndpoint(t *testing.T) {
 
 // TestALentSessionThatEndsIsGivenBack: and its client may have begun another one.
 func TestALentSessionThatEndsIsGivenBack(t *testing.T) {
-	old, next, known, first := lentSessions(t, 500*time.Millisecond, 2, servedUDP(t, "one"))
-	proxytest.Eventually(t, func() bool { return totalsOf(old, "dns").Active == 0 }, "sessions that have ended")
-	again := known[0].Ask(t)
+	const limit = 2
+	old, next, known, first := lentSessions(t, limit, limit, servedUDP(t, "one"))
+	stranger := proxytest.DialUDP(t, known[0].RemoteAddr().(*net.UDPAddr).AddrPort())
+	stays := stranger.Ask(t) // evicts the first
+	again := known[0].Ask(t) // evicts the second
 	if again.Session == first[0].Session {
 		t.Fatal("the session went on; want another one")
 	}
 	adoptRest(t, old, next)
-	if n := totalsOf(next, "dns").Active; n > 1 {
-		t.Errorf("the successor has %d sessions; want the one that began last", n)
+	if n := totalsOf(next, "dns").Active; n != limit {
+		t.Errorf("the successor has %d sessions; want the %d that began last", n, limit)
 	}
-	known[0].Ask(t)
-	known[1].Ask(t)
+	for c, want := range map[*proxytest.UDPClient]proxytest.Answer{stranger: stays, known[0]: again} {
+		if got := c.Ask(t); got != want {
+			t.Errorf("after the take-over %+v answers; want %+v", got, want)
+		}
+	}
 }
 
 func TestTheRestOfASessionThatWasNotLentIsAnError(t *testing.T) {
-	old, next, known, first := lentSessions(t, time.Minute, 1, servedUDP(t, "one"))
+	old, next, known, first := lentSessions(t, 0, 1, servedUDP(t, "one"))
 	items := old.freeze()
 	if err := next.Adopt(func(yield func(takeover.Item, error) bool) {
 		for item, err := range items {

@@ -78,16 +78,13 @@ func (u *Sessions) Adopt(record *handover.UDP, at engine.Place, descriptors []in
 	if !ok {
 		p = u.closedPort(record.Port, at)
 	}
-	if u.borrowed == nil {
-		u.borrowed = make(map[uint64]*session)
-	}
-	borrowed := u.borrowed
+	receiver := u
 	u = p.sessions
 	if old := p.clients[admit.SessionKey{Client: record.Client, Local: record.Local}]; old != nil {
 		if old.lent == 0 {
 			return errors.New("two sessions of one client")
 		}
-		delete(borrowed, old.lent) // it has moved in the predecessor, or ended and begun anew
+		delete(receiver.borrowed, old.lent) // it has moved in the predecessor, or ended and begun anew
 		u.forget(old)
 	}
 	if !u.Engine.Budget.Take(1) {
@@ -112,8 +109,7 @@ func (u *Sessions) Adopt(record *handover.UDP, at engine.Place, descriptors []in
 		}
 	}
 	if record.Lent != 0 {
-		f.lent = record.Lent
-		borrowed[record.Lent] = f
+		receiver.borrow(f, record.Lent)
 	}
 	if why, ends := p.Ends(&f.Session, p.closed); ends {
 		u.Requests.Do(func() { u.end(f, why) })
@@ -121,6 +117,14 @@ func (u *Sessions) Adopt(record *handover.UDP, at engine.Place, descriptors []in
 		u.Requests.Do(func() { u.redirect(f) })
 	}
 	return nil
+}
+
+// borrow notes that a predecessor goes on with f, which it knows by a number.
+func (u *Sessions) borrow(f *session, lent uint64) {
+	if u.borrowed == nil {
+		u.borrowed = make(map[uint64]*session)
+	}
+	f.lent, u.borrowed[lent] = lent, f
 }
 
 // AdoptRest carries on with a session that was borrowed.
