@@ -507,7 +507,7 @@ func TestAStrangePredecessorIsNotTakenOverFrom(t *testing.T) {
 			ping.send("\x0a")
 			ping.close()
 			r := listener.accept()
-			if f := r.receive(); f != hello+"\x00\x01" { // and what it can do
+			if f := r.receive(); f != hello+"\x00\x03" { // and what it can do
 				t.Errorf("it says %q", f)
 			}
 			tt.do(r)
