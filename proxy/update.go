@@ -68,6 +68,7 @@ func (p *Proxier) OnUpdate(batch registry.Batch) {
 	}
 	p.openLocked(due)
 	p.lb.LetGo()                  // no port belongs any more to a service that went with its endpoints
+	p.applyKernelLocked()         // so the next client finds none of those endpoints in the kernel
 	for _, n := range newcomers { // only now: the order of claims is the same, whichever order they came in
 		if owner := p.listeners[n.id].claims.first; owner != n.claim {
 			n.claim.Waited = true

@@ -91,6 +91,8 @@ var exceptions = joined(
 		"TestStoppingLetsRelaysFinish"),
 	because(notRun, "it counts the sockets of sessions, of which the kernel needs none",
 		"TestSessionsEndWithTheirPort"),
+	because(notRun, "its ports open late, and its clients may come before the kernel carries them: it passes either way",
+		"TestPortsThatAreAllTakenDoNotFillTheLogAndOpenOnceTheyAreFree"),
 	because(notRun, "it is about what an engine leaves behind after 400 changes, with host names that do not resolve",
 		"TestWhateverHappensNothingIsLeft"),
 	because(notRun, "it is about the checks, whose results are given here",

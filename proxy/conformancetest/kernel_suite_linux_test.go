@@ -218,7 +218,7 @@ var inShort = []string{
 	"TestHalfCloseByTheClientKeepsTheAnswerFlowing", "TestHalfCloseByTheEndpointKeepsTheUploadFlowing", "TestBothDirectionsFlowAtOnce",
 	"TestAServerThatSpeaksFirstIsHeard", "TestAClientThatFinishesFirstGetsItsAnswer", "TestAResetByTheEndpointReachesTheClientAsAReset",
 	"TestDataBeforeAResetArrivesFirst", "TestEstablishedConnectionsOutliveTheirRecords", "TestDatagramsOfEverySizePassWhole",
-	"TestOneClientHasASessionWithEachService",
+	"TestOneClientHasASessionWithEachService", "TestAServiceWithoutEndpointsTurnsClientsAwayAtOnce",
 }
 
 // An outcome is the result of a test that ran through the kernel.
