@@ -224,6 +224,27 @@ func TestFlagsReachThePackagesTheyAreFor(t *testing.T) {
 	}
 }
 
+func TestEndpointsAreCheckedEachSecondWhereTheKernelMayCarryThem(t *testing.T) {
+	for args, want := range map[string]time.Duration{
+		"":             5 * time.Second,
+		"-kernel=off":  5 * time.Second,
+		"-kernel=auto": time.Second,
+		"-kernel=auto -endpoint_check_interval=5s":  5 * time.Second,
+		"-kernel=auto -endpoint_check_interval=7ms": 0, // refused
+	} {
+		o := defaults()
+		if err := o.commandLine().Parse(append(strings.Fields(args), "-etcd_servers=http://a:1")); err != nil {
+			if want != 0 {
+				t.Errorf("%q: %v", args, err)
+			}
+			continue
+		}
+		if got := o.proxyConfig().Checks.Interval; got != want {
+			t.Errorf("%q: endpoints are checked each %v; want %v", args, got, want)
+		}
+	}
+}
+
 // parseError reads a command line and gives the error's text, "" for none.
 func parseError(args ...string) string {
 	o := defaults()
