@@ -38,6 +38,18 @@ func run(ctx context.Context, args ...string) error {
 	return measure.Run(ctx, o, do)
 }
 
+func TestAKubeProxyOfThisTreeHasTheFlagsThatItIsGiven(t *testing.T) {
+	has, err := flagsOf(measuretest.KubeProxy(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, flag := range operatorFlags {
+		if name, _, _ := strings.Cut(flag, "="); !has[name] {
+			t.Errorf("%s is left out", flag)
+		}
+	}
+}
+
 func TestVariants(t *testing.T) {
 	for _, c := range []struct {
 		text string

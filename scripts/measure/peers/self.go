@@ -50,7 +50,7 @@ func parseVariants(text string) ([]variant, error) {
 }
 
 // operatorFlags turn on what operators see, at the variant's own address, and give the one service of a row room. They are left out where the
-// binary does not know them.
+// binary does not have them.
 var operatorFlags = []string{"-metrics_bind_address={ip}:10249", "-healthz_bind_address={ip}:10256",
 	fmt.Sprintf("-max_connections_per_service=%d", manyHeld+100)} // half of all would be too few for the idle row
 
@@ -59,15 +59,14 @@ func kubeProxy(ps *process.Group, v variant, binary string, host netip.Addr, at 
 	if v.binary != "" {
 		binary = v.binary
 	}
-	usage, err := exec.Command(binary, "-h").CombinedOutput()
+	has, err := flagsOf(binary)
 	if err != nil {
-		return nil, fmt.Errorf("%s -h: %w", binary, err)
+		return nil, err
 	}
 	cmd := []string{binary, "-logtostderr", "-etcd_servers=" + etcd, "-bind_address={ip}",
 		"-drain_timeout=0", fmt.Sprintf("-udp_timeout=%v", udpTimeout)}
 	for _, flag := range operatorFlags {
-		name, _, _ := strings.Cut(flag, "=")
-		if strings.Contains(string(usage), name+" ") {
+		if name, _, _ := strings.Cut(flag, "="); has[name] {
 			cmd = append(cmd, flag)
 		}
 	}
@@ -76,4 +75,22 @@ func kubeProxy(ps *process.Group, v variant, binary string, host netip.Addr, at 
 		cmd[i] = strings.ReplaceAll(cmd[i], "{ip}", host.String())
 	}
 	return &proxy{name: v.name, ours: true, udp: true, host: host, at: at, cmd: cmd, slow: 30 * time.Second, ps: ps, viewed: v.viewers}, nil
+}
+
+// flagsOf returns the flags that a kube-proxy has, by its own words. Early ones list all of them with -h; later ones list the most needed there.
+func flagsOf(binary string) (map[string]bool, error) {
+	usage, err := exec.Command(binary, "help", "all").CombinedOutput()
+	if err != nil {
+		usage, err = exec.Command(binary, "-h").CombinedOutput()
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s -h: %w", binary, err)
+	}
+	has := make(map[string]bool)
+	for line := range strings.Lines(string(usage)) {
+		if fields := strings.Fields(line); len(fields) > 0 && strings.HasPrefix(fields[0], "-") {
+			has[strings.TrimSuffix(fields[0], ",")] = true
+		}
+	}
+	return has, nil
 }
