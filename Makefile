@@ -69,6 +69,7 @@ fuzz: ## every fuzz target for FUZZTIME
 	scripts/fuzz.sh $(FUZZTIME)
 
 hostile: build ## what strangers and bad records can do to bin/kube-proxy, with a table; fifteen minutes, Linux (ARGS='-args -h')
+	go mod download # etcd is built in a network namespace, which has no network
 	go test -v -count=1 -timeout 30m ./cmd/internal/hostile -full -binary=$(CURDIR)/bin/kube-proxy $(ARGS)
 
 bench: ## benchmarks; compare two outputs with: go tool benchstat old new
