@@ -49,9 +49,10 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// Validate tells what in c cannot be: see [engine.Config.Problems]. A range of ports that holds nothing is another problem.
+// Validate tells what in c cannot be: see [engine.Config.Problems]. A range of ports that holds nothing is another problem, and so is an
+// engine that this system does not have.
 func (c Config) Validate() error {
-	errs := []error{c.Problems()}
+	errs := []error{c.Problems(), engineProblem(c.Engine)}
 	for _, ranges := range append(slices.Collect(maps.Values(c.NamespacePorts)), c.AllowedPorts) {
 		for _, r := range ranges {
 			if r.First == 0 || r.First > r.Last {

@@ -12,11 +12,12 @@ type Kind uint8
 // The engines. Each has its name below, and its constructor in newEngine.
 const (
 	Auto     Kind = iota // the best one for this system
+	Ring                 // Linux 6.1: the same loops, whose small messages pass through io_uring
 	Epoll                // Linux: event loops over bare sockets
 	Portable             // plain Go, everywhere
 )
 
-var kindNames = [...]string{Auto: "auto", Epoll: "epoll", Portable: "portable"}
+var kindNames = [...]string{Auto: "auto", Ring: "ring", Epoll: "epoll", Portable: "portable"}
 
 // KindNames lists what the flag -engine may be, auto last.
 func KindNames() []string { return append(slices.Clone(kindNames[1:]), kindNames[Auto]) }

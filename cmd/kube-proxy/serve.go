@@ -54,7 +54,7 @@ func serve(o *options, flags *pflag.FlagSet, args []string, log *logsink.Sink) e
 			return fmt.Errorf("-state_dir: %w", err)
 		}
 	}
-	oneMoreThanProcessors()
+	twoMoreThanProcessors()
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(garbage)
 	}

@@ -8,6 +8,7 @@ import (
 
 	"kubeproxy/proxy/engine"
 	"kubeproxy/proxy/epoll/reactor"
+	"kubeproxy/proxy/epoll/relay"
 	"kubeproxy/proxy/epoll/slab"
 	"kubeproxy/proxy/epoll/socket"
 	"kubeproxy/proxy/tcp"
@@ -34,6 +35,9 @@ type epollTCP struct {
 	number    uint16
 	owner     *atomic.Pointer[engine.Claim]
 }
+
+// listening is the kind of events which tell that a port has clients.
+const listening = relay.OtherKinds
 
 // open opens the socket of a port. Package net opens it, as it knows best how to serve both
 // families; what it would do with it afterwards we do ourselves. Any goroutine may call it.
@@ -133,9 +137,9 @@ const slack = 2
 
 // lightest returns the dialler for one more client: that of the loop, unless another has clearly less to carry.
 func (ls *listeners) lightest() *dialler {
-	lightest, least := ls.own, ls.own.conns.load.Load()-slack
+	lightest, least := ls.own, ls.own.conns.Assigned.Load()-slack
 	for _, other := range ls.diallers {
-		if n := other.conns.load.Load(); n < least {
+		if n := other.conns.Assigned.Load(); n < least {
 			lightest, least = other, n
 		}
 	}

@@ -3,7 +3,6 @@ package epoll
 import (
 	"net/netip"
 	"slices"
-	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -12,9 +11,11 @@ import (
 	"kubeproxy/proxy/balance/rotation"
 	"kubeproxy/proxy/engine"
 	"kubeproxy/proxy/epoll/reactor"
+	"kubeproxy/proxy/epoll/relay"
 	"kubeproxy/proxy/epoll/search"
 	"kubeproxy/proxy/epoll/slab"
 	"kubeproxy/proxy/epoll/socket"
+	"kubeproxy/proxy/proxyproto"
 	"kubeproxy/proxy/tcp"
 	"kubeproxy/proxy/traffic"
 	"kubeproxy/registry"
@@ -28,9 +29,11 @@ type dialler struct {
 	poller   *reactor.Poller
 	requests *reactor.Requests
 	searches *search.Scheduler
-	conns    *conns
-	relays   *relays
-	dials    slab.FreeList[dial]
+	conns    *relay.Conns
+	relays   *relay.Relays
+	dials    []*dial // of connections, by their index
+	spare    slab.FreeList[dial]
+	peeked   [proxyproto.MaxHeader]byte // see meet
 }
 
 // A dial is an [tcp.Search] under way.
@@ -54,44 +57,29 @@ type attempt struct {
 	next     time.Duration    // when the first of those is begun beside it
 }
 
-// serve begins to see a client to an endpoint.
-func (ds *dialler) serve(fd int, owner *atomic.Pointer[engine.Claim], record tcp.Connection) {
-	ds.conns.load.Add(1)
-	ds.start(ds.conns.begin(fd, owner, record))
-}
-
-// handOver has the loop of ds serve a client, and reports whether it will. Any goroutine may call it. The client counts from now
-// on, for the next one is shared out by that.
-func (ds *dialler) handOver(fd int, owner *atomic.Pointer[engine.Claim], record tcp.Connection) bool {
-	ds.conns.load.Add(1)
-	will := ds.requests.Do(func() { ds.start(ds.conns.begin(fd, owner, record)) })
-	if !will {
-		ds.conns.load.Add(-1)
-	}
-	return will
-}
-
-// start begins to look for an endpoint for c, once it is known who the client is.
-func (ds *dialler) start(c *conn) {
-	if c.record.AwaitsHeader() {
-		ds.greet(c)
-	} else {
-		ds.reach(c)
-	}
-}
-
 // reach begins to look for an endpoint for c.
-func (ds *dialler) reach(c *conn) {
-	d := ds.dials.Take()
+func (ds *dialler) reach(c *relay.Conn) {
+	d := ds.spare.Take()
 	cfg := &ds.engine.Cfg
 	*d = dial{
-		search:   tcp.NewSearch(c.record.Choose(), cfg.DialTimeout, cfg.DialTotalTimeout, int64(cfg.MaxDialsPerEndpoint)),
+		search:   tcp.NewSearch(c.Record.Choose(), cfg.DialTimeout, cfg.DialTotalTimeout, int64(cfg.MaxDialsPerEndpoint)),
 		attempts: d.attempts[:0],
 		until:    ds.turn.Now + cfg.DialTotalTimeout,
 	}
-	c.dial = d
-	ds.conns.enter(c, dialling)
+	if missing := int(c.Index()) + 1 - len(ds.dials); missing > 0 {
+		ds.dials = append(ds.dials, make([]*dial, missing)...)
+	}
+	ds.dials[c.Index()] = d
+	ds.conns.Enter(c, relay.Dialling)
 	ds.tryNext(c)
+}
+
+// dialOf returns the dial of c; nil: it does not look for an endpoint, or has ended.
+func (ds *dialler) dialOf(c *relay.Conn) *dial {
+	if c.Phase() != relay.Dialling {
+		return nil
+	}
+	return ds.dials[c.Index()]
 }
 
 // pay takes a descriptor for one more attempt, and reports whether there is one. The first of those under way has the
@@ -116,14 +104,14 @@ func (ds *dialler) repay(d *dial) {
 
 // tryNext begins an attempt at the next endpoint that can be tried. When none is left and nothing is
 // under way, c is turned away. Without a descriptor for it, nothing is tried beside what is under way.
-func (ds *dialler) tryNext(c *conn) {
-	for d := c.dial; !d.deferred; {
+func (ds *dialler) tryNext(c *relay.Conn) {
+	for d := ds.dialOf(c); !d.deferred; {
 		if !ds.pay(d) {
 			d.next = ds.turn.Now + engine.Stagger
 			return
 		}
 		if d.deferred = d.search.Choice.Offers() > 0 && !ds.searches.MayAttempt(); d.deferred {
-			ds.searches.Postpone(c.token(backendSide))
+			ds.searches.Postpone(c.Token(relay.BackendSide))
 			return
 		}
 		e, _, ok := d.search.Next()
@@ -155,20 +143,20 @@ func (ds *dialler) tryNext(c *conn) {
 }
 
 // search goes on with the search of c, if that was left to a later turn.
-func (ds *dialler) search(c *conn) {
-	if c.dial != nil && c.dial.deferred {
-		c.dial.deferred = false
+func (ds *dialler) search(c *relay.Conn) {
+	if d := ds.dialOf(c); d != nil && d.deferred {
+		d.deferred = false
 		ds.tryNext(c)
 	}
 }
 
 // begin begins an attempt, for which pay has been called. If the endpoint has answered by then, it also ends the search.
-func (ds *dialler) begin(c *conn, a attempt) error {
+func (ds *dialler) begin(c *relay.Conn, a attempt) error {
 	fd, errno := socket.Connect(a.to)
 	if errno != 0 {
 		return errno
 	}
-	d := c.dial
+	d := ds.dialOf(c)
 	a.fd, a.next = int32(fd), ds.turn.Now+engine.Stagger
 	d.attempts = append(d.attempts, a)
 	last := len(d.attempts) - 1
@@ -178,7 +166,7 @@ func (ds *dialler) begin(c *conn, a attempt) error {
 		return nil
 	}
 	if err == nil {
-		err = ds.poller.Watch(fd, c.token(backendSide), news|unix.EPOLLOUT)
+		err = ds.poller.Watch(fd, c.Token(relay.BackendSide), relay.News|unix.EPOLLOUT)
 	}
 	if err != nil {
 		d.attempts = d.attempts[:last]
@@ -190,24 +178,28 @@ func (ds *dialler) begin(c *conn, a attempt) error {
 // tryEarly sends what the client has said already to an endpoint that is being connected to, and tells
 // whether that went well. A near endpoint takes it: its connection stands by then, and not one turn of the
 // loop was waited for it.
-func (ds *dialler) tryEarly(c *conn, a *attempt) (answered bool, err error) {
-	if len(c.dial.attempts) != 1 || c.backend.held != nil || ds.searches.Suspect(registry.TCP, int(a.fd), a.to) != nil {
+func (ds *dialler) tryEarly(c *relay.Conn, a *attempt) (answered bool, err error) {
+	if len(ds.dialOf(c).attempts) != 1 || c.HoldsEarly() || ds.searches.Suspect(registry.TCP, int(a.fd), a.to) != nil {
 		return false, nil
 	}
-	return ds.relays.sendEarly(c, int(a.fd))
+	return ds.relays.SendEarly(c, int(a.fd))
 }
 
 // lookUp resolves the name of an endpoint beside the loop, and then tries its addresses in turn. That has time of its
 // own: DialTimeout and DialTotalTimeout are for addresses that are known.
-func (ds *dialler) lookUp(c *conn, e *rotation.Endpoint) {
-	c.dial.attempts = append(c.dial.attempts, attempt{fd: socket.None, endpoint: e, began: ds.turn.Now, until: ds.turn.Now + 2*admit.LookUpTimeout})
-	index, generation := c.index, c.generation
+func (ds *dialler) lookUp(c *relay.Conn, e *rotation.Endpoint) {
+	d := ds.dialOf(c)
+	d.attempts = append(d.attempts, attempt{fd: socket.None, endpoint: e, began: ds.turn.Now, until: ds.turn.Now + 2*admit.LookUpTimeout})
+	t := c.Token(relay.BackendSide)
 	ds.searches.LookUp(registry.TCP, e, admit.LookUpTimeout, func(addrs []netip.AddrPort, err error) {
-		c := ds.conns.At(index, generation)
-		if c == nil || c.dial == nil {
+		c := ds.conns.At(t.Index, t.Generation)
+		if c == nil {
 			return
 		}
-		d := c.dial
+		d := ds.dialOf(c)
+		if d == nil {
+			return
+		}
 		i := slices.IndexFunc(d.attempts, func(a attempt) bool { return a.fd == socket.None && a.endpoint == e })
 		if i < 0 {
 			return // its time was up
@@ -218,21 +210,21 @@ func (ds *dialler) lookUp(c *conn, e *rotation.Endpoint) {
 }
 
 // tryAddresses begins an attempt at an endpoint whose name was resolved. If that failed, it has failed by err.
-func (ds *dialler) tryAddresses(c *conn, e *rotation.Endpoint, addrs []netip.AddrPort, err error) {
+func (ds *dialler) tryAddresses(c *relay.Conn, e *rotation.Endpoint, addrs []netip.AddrPort, err error) {
 	ds.tryOthers(c, attempt{endpoint: e, began: ds.turn.Now, until: ds.turn.Now + ds.engine.Cfg.DialTimeout, others: addrs}, err)
 }
 
 // tryOthers begins an attempt at the first of the other addresses of a that can be tried, in place of a, which failed
 // by err. If there is none, and no other address of the endpoint is being tried, the endpoint has failed.
-func (ds *dialler) tryOthers(c *conn, a attempt, err error) {
+func (ds *dialler) tryOthers(c *relay.Conn, a attempt, err error) {
 	for len(a.others) > 0 {
 		a.to, a.others = a.others[0], a.others[1:]
 		if err = ds.begin(c, a); err == nil {
 			return
 		}
 	}
-	if !c.dial.tries(a.endpoint) {
-		c.dial.search.Missed(a.endpoint, ds.turn.Now-a.began, err)
+	if d := ds.dialOf(c); !d.tries(a.endpoint) {
+		d.search.Missed(a.endpoint, ds.turn.Now-a.began, err)
 		ds.tryNext(c)
 	}
 }
@@ -248,8 +240,8 @@ func (d *dial) isFirst(i int) bool {
 }
 
 // progress looks which of the attempts of c the kernel has decided.
-func (ds *dialler) progress(c *conn, mask uint32) {
-	d := c.dial
+func (ds *dialler) progress(c *relay.Conn, mask uint32) {
+	d := ds.dialOf(c)
 	for i := 0; i < len(d.attempts); i++ {
 		a := d.attempts[i]
 		if a.fd == socket.None {
@@ -269,7 +261,7 @@ func (ds *dialler) progress(c *conn, mask uint32) {
 			socket.ResetOnClose(int(a.fd)) // had it reached itself, a close would keep the port from its endpoint for a minute (TIME_WAIT)
 			socket.Close(int(a.fd))
 			d.attempts = slices.Delete(d.attempts, i, i+1)
-			if ds.tryOthers(c, a, err); c.dial == d {
+			if ds.tryOthers(c, a, err); ds.dialOf(c) == d {
 				ds.repay(d)
 			}
 			return // of the others the kernel tells by themselves
@@ -278,8 +270,8 @@ func (ds *dialler) progress(c *conn, mask uint32) {
 }
 
 // settle ends the search with the attempt that has succeeded.
-func (ds *dialler) settle(c *conn, i int, mask uint32) {
-	d := c.dial
+func (ds *dialler) settle(c *relay.Conn, i int, mask uint32) {
+	d := ds.dialOf(c)
 	won := d.attempts[i]
 	for j, a := range d.attempts {
 		if j != i {
@@ -294,26 +286,26 @@ func (ds *dialler) settle(c *conn, i int, mask uint32) {
 		}
 	}
 	d.search.Answered(won.endpoint)
-	c.record.Given(won.endpoint, d.search.Failed)
+	c.Record.Given(won.endpoint, d.search.Failed)
 	if ds.engine.Cfg.NoteLocal {
-		c.record.GoesFrom(socket.LocalName(int(won.fd)))
+		c.Record.GoesFrom(socket.LocalName(int(won.fd)))
 	}
 	ds.recycle(c)
-	ds.relays.begin(c, won.fd, mask)
+	ds.relays.Begin(c, won.fd, mask)
 }
 
 // look looks at c, whose timer has ended, and sets its timer anew unless that has ended its search.
-func (ds *dialler) look(c *conn) {
+func (ds *dialler) look(c *relay.Conn) {
 	ds.impatient(c)
-	if c.phase == dialling {
-		ds.conns.timers.Set(c, ds.turn.Now, ds.patience(c))
+	if c.Phase() == relay.Dialling {
+		ds.conns.LookAt(c, ds.patience(c))
 	}
 }
 
 // impatient sees to a client whose endpoint has not answered yet: addresses that are silent are joined by the next
 // ones of the same endpoint, and by the next endpoint.
-func (ds *dialler) impatient(c *conn) {
-	d := c.dial
+func (ds *dialler) impatient(c *relay.Conn) {
+	d := ds.dialOf(c)
 	for i := 0; i < len(d.attempts); {
 		a := &d.attempts[i]
 		switch {
@@ -329,7 +321,7 @@ func (ds *dialler) impatient(c *conn) {
 			beside := *a
 			a.others = nil
 			ds.tryBeside(c, beside)
-			if c.dial != d {
+			if ds.dialOf(c) != d {
 				return // it has answered
 			}
 		}
@@ -338,13 +330,13 @@ func (ds *dialler) impatient(c *conn) {
 	if len(d.attempts) == 0 || ds.turn.Now >= d.next {
 		ds.tryNext(c)
 	}
-	if c.dial == d {
+	if ds.dialOf(c) == d {
 		ds.repay(d)
 	}
 }
 
 // tryBeside begins an attempt at the first of the other addresses of a that can be tried, beside a.
-func (ds *dialler) tryBeside(c *conn, a attempt) {
+func (ds *dialler) tryBeside(c *relay.Conn, a attempt) {
 	for len(a.others) > 0 {
 		a.to, a.others = a.others[0], a.others[1:]
 		if ds.begin(c, a) == nil {
@@ -355,8 +347,8 @@ func (ds *dialler) tryBeside(c *conn, a attempt) {
 
 // patience is when c is impatient next: when another endpoint is to be tried, or another address of one, or an attempt or the
 // search has lasted long enough.
-func (ds *dialler) patience(c *conn) time.Duration {
-	d := c.dial
+func (ds *dialler) patience(c *relay.Conn) time.Duration {
+	d := ds.dialOf(c)
 	at := d.until
 	if d.next > ds.turn.Now { // otherwise none is left to try
 		at = min(at, d.next)
@@ -367,29 +359,29 @@ func (ds *dialler) patience(c *conn) time.Duration {
 			at = min(at, a.next)
 		}
 	}
-	return max(at, ds.turn.Now+dialTick)
+	return at
 }
 
 // giveUp turns c away, unless it is the service that has nothing to offer, and the port is another's
 // by now.
-func (ds *dialler) giveUp(c *conn) {
-	s := &c.dial.search
-	if owner := c.owner.Load(); len(s.Failed) > 0 || owner == c.record.Claim {
+func (ds *dialler) giveUp(c *relay.Conn) {
+	s := &ds.dialOf(c).search
+	if owner := c.Owner.Load(); len(s.Failed) > 0 || owner == c.Record.Claim {
 		ds.turnAway(c, s.WhyNone())
-	} else if ds.recycle(c); c.record.Follow(owner) {
+	} else if ds.recycle(c); c.Record.Follow(owner) {
 		ds.reach(c)
 	} else { // and its books are closed
-		ds.relays.cut(c)
-		ds.relays.free(c)
+		ds.relays.Cut(c)
+		ds.relays.Free(c)
 	}
 }
 
 // turnAway ends c, for which there is no endpoint, or no time to find one.
-func (ds *dialler) turnAway(c *conn, why traffic.Reason) {
-	c.end.Because(why)
-	ds.relays.cut(c)
-	c.record.TurnAway(c.end.Reason(), ds.abandon(c))
-	ds.relays.free(c)
+func (ds *dialler) turnAway(c *relay.Conn, why traffic.Reason) {
+	reason := c.Because(why)
+	ds.relays.Cut(c)
+	c.Record.TurnAway(reason, ds.abandon(c))
+	ds.relays.Free(c)
 }
 
 func (a *attempt) close() {
@@ -399,8 +391,8 @@ func (a *attempt) close() {
 }
 
 // abandon ends the search of c, and tells who did not answer.
-func (ds *dialler) abandon(c *conn) []tcp.Failure {
-	d := c.dial
+func (ds *dialler) abandon(c *relay.Conn) []tcp.Failure {
+	d := ds.dialOf(c)
 	for i, a := range d.attempts {
 		if d.isFirst(i) {
 			d.search.Outrun(a.endpoint, 0)
@@ -413,11 +405,11 @@ func (ds *dialler) abandon(c *conn) []tcp.Failure {
 }
 
 // recycle keeps the dial of c for another client.
-func (ds *dialler) recycle(c *conn) {
-	d := c.dial
+func (ds *dialler) recycle(c *relay.Conn) {
+	d := ds.dialOf(c)
 	ds.engine.Budget.Release(d.extra)
 	clear(d.attempts[:cap(d.attempts)])
 	*d = dial{attempts: d.attempts[:0]}
-	c.dial = nil
-	ds.dials.GiveBack(d)
+	ds.dials[c.Index()] = nil
+	ds.spare.GiveBack(d)
 }

@@ -4,11 +4,9 @@ import (
 	"crypto/rand"
 	"io"
 	"net"
-	"net/netip"
 	"slices"
 	"testing"
 	"time"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -21,17 +19,8 @@ import (
 	"kubeproxy/proxy/epoll/search"
 	"kubeproxy/proxy/epoll/slab"
 	"kubeproxy/proxy/proxytest"
-	"kubeproxy/proxy/tcp"
 	"kubeproxy/registry"
 )
-
-// What a connection costs while nothing happens on it, beside two descriptors and what the kernel has for it.
-func TestAnIdleConnectionTakesSome300Bytes(t *testing.T) {
-	const slot = 8 // what a slab adds
-	if size := unsafe.Sizeof(conn{}) + slot; size > 320 {
-		t.Errorf("%d bytes; want 320 at most", size)
-	}
-}
 
 // newEpollPort opens a port of an epoll engine of one loop in front of one endpoint, and returns the loop.
 func newEpollPort(t *testing.T, handle func(*net.TCPConn)) (*loop, string) {
@@ -142,7 +131,7 @@ func TestClientsCountForALoopBeforeItHasSeenThem(t *testing.T) {
 
 func loadsOf(e *Engine) (loads []int64) {
 	for _, l := range e.loops {
-		loads = append(loads, l.conns.load.Load())
+		loads = append(loads, l.conns.Assigned.Load())
 	}
 	return loads
 }
@@ -183,15 +172,16 @@ func TestAPortAcceptsAFewClientsATurn(t *testing.T) {
 	if want := []int{acceptsAtOnce, 2 * acceptsAtOnce, 2*acceptsAtOnce + 1}; !slices.Equal(used, want) {
 		t.Errorf("connections after each turn: %v; want %v", used, want)
 	}
-	proxytest.Eventually(t, func() bool { return l.conns.load.Load() == clients }, "the rest is accepted in the turns after that")
+	proxytest.Eventually(t, func() bool { return l.conns.Assigned.Load() == clients }, "the rest is accepted in the turns after that")
 }
 
 // Bytes in bulk go through a pipe, small amounts do not take one; and what a pipe takes of the budget is
 // given back with it.
 func TestBulkTakesAPipeAndLittleDoesNot(t *testing.T) {
-	l, addr := newEpollPort(t, func(conn *net.TCPConn) { _, _ = io.Copy(conn, conn) })
+	e, addr := newEpollPortOf(t, 1, func(conn *net.TCPConn) { _, _ = io.Copy(conn, conn) })
+	l := e.loops[0]
 	pipes := func() (made int) {
-		l.requests.Call(func() { made, _ = l.relays.pipes.Made() })
+		l.requests.Call(func() { made, _ = l.relays.Pipes.Made() })
 		return made
 	}
 	echo := func(size int) {
@@ -216,11 +206,11 @@ func TestBulkTakesAPipeAndLittleDoesNot(t *testing.T) {
 		t.Errorf("%d pipes after 8 MiB each way; want one or two", n)
 	}
 	proxytest.Eventually(t, func() bool { return lentPipes(l) == 0 }, "every pipe is given back")
-	proxytest.Eventually(t, func() bool { return l.conns.engine.Budget.Used.Load() == int64(1+2*pipes()) }, "only the port's and the pipes' descriptors are counted")
+	proxytest.Eventually(t, func() bool { return e.Budget.Used.Load() == int64(1+2*pipes()) }, "only the port's and the pipes' descriptors are counted")
 }
 
 func lentPipes(l *loop) (lent int) {
-	l.requests.Call(func() { _, lent = l.relays.pipes.Made() })
+	l.requests.Call(func() { _, lent = l.relays.Pipes.Made() })
 	return lent
 }
 
@@ -272,47 +262,6 @@ func TestAPortThatClosesWhileItIsPausedIsNotWatchedAgain(t *testing.T) {
 	unix.Close(p.FD)
 	stays.Close()
 	e.Drain(t.Context())
-}
-
-// An endpoint may vanish while something of it is still held for a slow client. The client gets that, and then a
-// reset: what was cut off never looks complete.
-func TestWhatIsHeldForAClientArrivesBeforeTheResetWhenItsEndpointVanishes(t *testing.T) {
-	l, addr := newEpollPort(t, func(conn *net.TCPConn) {
-		for chunk := make([]byte, 10<<10); ; {
-			if _, err := conn.Write(chunk); err != nil {
-				return
-			}
-		}
-	})
-	client := proxytest.DialNarrow(t, netip.MustParseAddrPort(addr), 8<<10)
-	var want uint64
-	proxytest.Eventually(t, func() bool {
-		l.requests.Call(func() {
-			for c := range l.conns.All {
-				if s := &c.client; s.stalled() {
-					if want = s.sent; s.held != nil {
-						want += uint64(len(s.held.rest))
-					}
-					if s.bulk != nil {
-						want += uint64(s.bulk.N)
-					}
-					l.relays.ended(c, s, &c.backend, tcp.ErrVanished) // as lookAt does
-				}
-			}
-		})
-		return want > 0
-	}, "the client's side stalls")
-	got, buf := uint64(0), make([]byte, 64<<10)
-	for {
-		n, err := client.Read(buf)
-		if got += uint64(n); err == nil {
-			continue
-		}
-		if got != want || !proxytest.IsReset(err) {
-			t.Errorf("the client got %d bytes of %d, and then %v; want a reset", got, want, err)
-		}
-		return
-	}
 }
 
 // A loop that always finds something to do lets the Go scheduler look around now and then: else no thread might, for

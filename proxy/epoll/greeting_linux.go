@@ -2,11 +2,15 @@ package epoll
 
 import (
 	"io"
+	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 
+	"kubeproxy/proxy/engine"
+	"kubeproxy/proxy/epoll/relay"
 	"kubeproxy/proxy/epoll/socket"
 	"kubeproxy/proxy/proxyproto"
+	"kubeproxy/proxy/tcp"
 	"kubeproxy/proxy/traffic"
 )
 
@@ -14,23 +18,49 @@ import (
 // it is, in the kernel, until it is whole, and then takes it out: so a client that sends a part of a header takes no memory here, and in a
 // take-over the successor looks at the same bytes.
 
+// serve begins to see a client to an endpoint.
+func (ds *dialler) serve(fd int, owner *atomic.Pointer[engine.Claim], record tcp.Connection) {
+	ds.conns.Assigned.Add(1)
+	ds.start(ds.conns.Begin(fd, owner, record))
+}
+
+// handOver has the loop of ds serve a client, and reports whether it will. Any goroutine may call it. The client counts from now
+// on, for the next one is shared out by that.
+func (ds *dialler) handOver(fd int, owner *atomic.Pointer[engine.Claim], record tcp.Connection) bool {
+	ds.conns.Assigned.Add(1)
+	will := ds.requests.Do(func() { ds.start(ds.conns.Begin(fd, owner, record)) })
+	if !will {
+		ds.conns.Assigned.Add(-1)
+	}
+	return will
+}
+
+// start begins to look for an endpoint for c, once it is known who the client is.
+func (ds *dialler) start(c *relay.Conn) {
+	if c.Record.AwaitsHeader() {
+		ds.greet(c)
+	} else {
+		ds.reach(c)
+	}
+}
+
 // greet begins to wait for the header of c. Most often it is there already.
-func (ds *dialler) greet(c *conn) {
-	ds.conns.enter(c, greeting)
+func (ds *dialler) greet(c *relay.Conn) {
+	ds.conns.Enter(c, relay.Greeting)
 	switch ds.meet(c, false) {
 	case met:
 		ds.reach(c)
 	case awaited:
-		if err := ds.poller.Watch(int(c.client.fd), c.token(clientSide), news); err != nil {
-			ds.relays.end(c, traffic.DescriptorLimit)
+		if err := ds.poller.Watch(c.ClientSocket(), c.Token(relay.ClientSide), relay.News); err != nil {
+			ds.relays.End(c, traffic.DescriptorLimit)
 		}
 	}
 }
 
 // hear looks at the header of c once more, for the kernel has told of the client.
-func (ds *dialler) hear(c *conn, mask uint32) {
+func (ds *dialler) hear(c *relay.Conn, mask uint32) {
 	if ds.meet(c, mask&(unix.EPOLLRDHUP|unix.EPOLLHUP|unix.EPOLLERR) != 0) == met {
-		ds.poller.Unwatch(int(c.client.fd)) // until it has its endpoint
+		ds.poller.Unwatch(c.ClientSocket()) // until it has its endpoint
 		ds.reach(c)
 	}
 }
@@ -45,8 +75,8 @@ const (
 )
 
 // meet looks at the header of c, and takes it out of the kernel when it is whole. If the client has finished, no more of it comes.
-func (ds *dialler) meet(c *conn, finished bool) meeting {
-	fd, b := int(c.client.fd), ds.relays.buffer[:proxyproto.MaxHeader]
+func (ds *dialler) meet(c *relay.Conn, finished bool) meeting {
+	fd, b := c.ClientSocket(), ds.peeked[:]
 	n, errno := socket.Peek(fd, b)
 	switch {
 	case errno == unix.EAGAIN || socket.LacksMemory(errno): // of the latter no event tells when it is over: then time will be up
@@ -67,17 +97,17 @@ func (ds *dialler) meet(c *conn, finished bool) meeting {
 		return awaited
 	}
 	_, _ = socket.Receive(fd, b[:length]) // it was just seen there, and only this loop reads
-	if !c.record.Introduce(h) {
-		ds.relays.cut(c)
-		ds.relays.free(c)
+	if !c.Record.Introduce(h) {
+		ds.relays.Cut(c)
+		ds.relays.Free(c)
 		return parted
 	}
 	return met
 }
 
 // unannounced ends c, which has not said who it is: see [tcp.Connection.Unannounced].
-func (ds *dialler) unannounced(c *conn, n int, err error) {
-	ds.relays.cut(c)
-	c.record.Unannounced(n, err)
-	ds.relays.free(c)
+func (ds *dialler) unannounced(c *relay.Conn, n int, err error) {
+	ds.relays.Cut(c)
+	c.Record.Unannounced(n, err)
+	ds.relays.Free(c)
 }

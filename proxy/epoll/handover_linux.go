@@ -5,12 +5,11 @@ import (
 	"iter"
 	"slices"
 
-	"golang.org/x/sys/unix"
-
 	"kubeproxy/internal/takeover"
 	"kubeproxy/proxy/admit"
 	"kubeproxy/proxy/engine"
 	"kubeproxy/proxy/epoll/reactor"
+	"kubeproxy/proxy/epoll/relay"
 	"kubeproxy/proxy/epoll/socket"
 	"kubeproxy/proxy/handover"
 	"kubeproxy/proxy/tcp"
@@ -25,7 +24,7 @@ import (
 //
 // To register their sockets takes most of a take-over. So connections and sessions are lent before: the successor registers them while the
 // predecessor still carries them. What the kernel tells of them meanwhile waits in the poller that is at rest, and it asks each socket
-// once more before it tells. A connection that is lent and ends must end for its peers though the successor has its sockets: see closeSide.
+// once more before it tells. A connection that is lent and ends must end for its peers though the successor has its sockets: package relay sees to that.
 
 // IsLive returns true.
 func (e *Engine) IsLive() bool { return true }
@@ -66,13 +65,13 @@ func (l *loop) lend(from int, lending uint16, send func([]takeover.Item) error) 
 	var items []takeover.Item
 	conns, next := l.conns.Some(from, reactor.PlacesAStep)
 	for c := range conns {
-		if !c.isRelayed() {
+		if !c.IsRelayed() {
 			continue
 		}
-		record := c.record.Record()
+		record := c.Record.Record()
 		record.Lent = l.lentAs(c)
-		items = append(items, handover.Encode(&record, int(c.client.fd), int(c.backend.fd)))
-		c.lending, c.client.shared, c.backend.shared = lending, true, true
+		items = append(items, handover.Encode(&record, c.Descriptors()...))
+		c.Lend(lending)
 	}
 	if len(items) == 0 {
 		return next, nil
@@ -81,7 +80,7 @@ func (l *loop) lend(from int, lending uint16, send func([]takeover.Item) error) 
 }
 
 // lentAs is what a successor knows c by, if it is lent: not 0.
-func (l *loop) lentAs(c *conn) uint64 { return uint64(l.number)<<32 + uint64(c.index) + 1 }
+func (l *loop) lentAs(c *relay.Conn) uint64 { return uint64(l.number)<<32 + uint64(c.Index()) + 1 }
 
 // Export yields the connections, UDP ports and sessions of all loops.
 func (e *Engine) Export(afterLending bool) iter.Seq2[takeover.Item, error] {
@@ -102,67 +101,20 @@ func (e *Engine) Export(afterLending bool) iter.Seq2[takeover.Item, error] {
 // search begins again, and what the client has said already is held for it.
 func (l *loop) export(lending uint16, yield func(takeover.Item, error) bool) bool {
 	for c := range l.conns.All {
-		progress, err := l.relays.progress(c)
+		progress, err := l.relays.Progress(c)
 		var item takeover.Item
-		if lending != 0 && c.lending == lending {
+		if c.IsLent(lending) {
 			item = handover.Encode(&handover.Rest{Lent: l.lentAs(c), Progress: progress})
 		} else {
-			record := c.record.Record()
+			record := c.Record.Record()
 			record.Progress = progress
-			descriptors := [2]int{int(c.client.fd), int(c.backend.fd)}
-			n := 1
-			if c.backend.open {
-				n = 2
-			}
-			item = handover.Encode(&record, descriptors[:n]...)
+			item = handover.Encode(&record, c.Descriptors()...)
 		}
 		if !yield(item, err) {
 			return false
 		}
 	}
 	return true
-}
-
-// progress returns how far c has come.
-func (r *relays) progress(c *conn) (p handover.Progress, err error) {
-	p = handover.Progress{Sent: c.backend.sent, Received: c.client.sent, Header: c.backend.header, End: c.end.Record(r.turn.Now)}
-	p.End.Flushing = c.phase == flushing
-	if p.ToBackend, err = r.unsent(&c.backend); err == nil {
-		p.ToClient, err = r.unsent(&c.client)
-	}
-	return p, err
-}
-
-// unsent returns all that is still to be written to a side. What is in a pipe is moved into memory, behind what is there already.
-func (r *relays) unsent(s *side) ([]byte, error) {
-	if p := s.bulk; p != nil {
-		var all []byte
-		if s.held != nil {
-			all = s.held.rest
-		}
-		for all = slices.Clone(all); p.N > 0; {
-			all = slices.Grow(all, p.N)
-			n, errno := socket.Read(p.R, all[len(all):len(all)+p.N])
-			if errno != 0 {
-				break
-			}
-			all = all[:len(all)+n]
-			p.N -= n
-		}
-		if s.held != nil {
-			r.tails.GiveBack(s.held)
-		}
-		s.held = r.tail(all)
-		if p.N > 0 {
-			return nil, errors.New("what a pipe holds cannot be read")
-		}
-		r.pipes.GiveBack(p)
-		s.bulk = nil
-	}
-	if s.held == nil {
-		return nil, nil
-	}
-	return s.held.rest, nil
 }
 
 // AdoptTCP gives a connection to the loop that has least to carry.
@@ -174,12 +126,12 @@ func (e *Engine) AdoptTCP(record *handover.TCP, at engine.Place, descriptors []i
 	if !e.Budget.Take(2) {
 		return admit.ErrNoDescriptors
 	}
-	l := slices.MinFunc(loops, func(a, b *loop) int { return int(a.conns.load.Load() - b.conns.load.Load()) })
-	l.conns.load.Add(1)
-	c := l.conns.begin(descriptors[0], at.Owner, tcp.Adopt(&e.Base, record, at))
-	t := c.token(clientSide)
+	l := slices.MinFunc(loops, func(a, b *loop) int { return int(a.conns.Assigned.Load() - b.conns.Assigned.Load()) })
+	l.conns.Assigned.Add(1)
+	c := l.conns.Begin(descriptors[0], at.Owner, tcp.Adopt(&e.Base, record, at))
+	t := c.Token(relay.ClientSide)
 	if at.Endpoint == nil {
-		l.relays.progressed(c, &record.Progress)
+		l.relays.Progressed(c, &record.Progress)
 		l.requests.Do(func() {
 			if c := l.conns.At(t.Index, t.Generation); c != nil {
 				l.dialler.start(c)
@@ -187,14 +139,10 @@ func (e *Engine) AdoptTCP(record *handover.TCP, at engine.Place, descriptors []i
 		})
 		return nil
 	}
-	c.backend.fd, c.backend.open, c.headed = int32(descriptors[1]), true, true
 	if e.Cfg.NoteLocal {
-		c.record.GoesFrom(socket.LocalName(descriptors[1]))
+		c.Record.GoesFrom(socket.LocalName(descriptors[1]))
 	}
-	if err = l.relays.adopt(c, &record.Progress); err != nil {
-		c.client.open, c.backend.open = false, false // they are the caller's
-		l.forget(c)
-	} else if record.Lent != 0 {
+	if err = l.relays.Adopt(c, descriptors[1], &record.Progress); err == nil && record.Lent != 0 {
 		if e.borrowed == nil {
 			e.borrowed = make(map[uint64]borrowed)
 		}
@@ -209,7 +157,7 @@ type borrowed struct {
 	token reactor.Token
 }
 
-func (b borrowed) conn() *conn { return b.loop.conns.At(b.token.Index, b.token.Generation) }
+func (b borrowed) conn() *relay.Conn { return b.loop.conns.At(b.token.Index, b.token.Generation) }
 
 // AdoptRest carries on with a connection that was borrowed.
 func (e *Engine) AdoptRest(rest *handover.Rest) error {
@@ -218,13 +166,7 @@ func (e *Engine) AdoptRest(rest *handover.Rest) error {
 		return errors.New("the rest of a connection that was not lent")
 	}
 	delete(e.borrowed, rest.Lent)
-	r, c := &b.loop.relays, b.conn()
-	r.progressed(c, &rest.Progress)
-	for _, s := range [...]*side{&c.client, &c.backend} {
-		if s.stalled() {
-			r.wantOut(c, s)
-		}
-	}
+	b.loop.relays.AdoptRest(b.conn(), &rest.Progress)
 	return nil
 }
 
@@ -246,47 +188,6 @@ func (e *Engine) GiveBack() {
 	for _, l := range e.running() {
 		l.sessions.GiveBack()
 	}
-}
-
-// progressed takes in how far a connection has come.
-func (r *relays) progressed(c *conn, p *handover.Progress) {
-	c.end = tcp.AdoptTeardown(&p.End, r.turn.Now)
-	c.backend.sent, c.client.sent, c.backend.header = p.Sent, p.Received, p.Header
-	if len(p.ToBackend) > 0 {
-		c.backend.held = r.tail(p.ToBackend)
-	}
-	if len(p.ToClient) > 0 {
-		c.client.held = r.tail(p.ToClient)
-	}
-	switch {
-	case !c.backend.open: // an endpoint is looked for
-	case p.End.Flushing:
-		r.conns.enter(c, flushing)
-	case c.end.HasBegun():
-		r.conns.enter(c, finishing)
-	default:
-		r.conns.enter(c, young)
-	}
-}
-
-// adopt carries on with a connection at the next turn. The kernel tells of all that there is to be read, or to be noticed, once more.
-func (r *relays) adopt(c *conn, p *handover.Progress) error {
-	r.progressed(c, p)
-	for _, way := range [...]struct {
-		s    *side
-		kind reactor.Kind
-	}{{&c.client, clientSide}, {&c.backend, backendSide}} {
-		mask := uint32(news)
-		if way.s.wantsOut = way.s.stalled(); way.s.wantsOut {
-			mask |= unix.EPOLLOUT
-		}
-		if err := r.poller.Watch(int(way.s.fd), c.token(way.kind), mask); err != nil {
-			r.poller.Unwatch(int(c.client.fd))
-			return err
-		}
-	}
-	r.watchLifetimes(c)
-	return nil
 }
 
 // AdoptUDP gives a session to its port.
@@ -318,18 +219,9 @@ func (e *Engine) Release() {
 }
 
 // forget closes c here without an end.
-func (l *loop) forget(c *conn) {
-	if c.dial != nil {
+func (l *loop) forget(c *relay.Conn) {
+	if c.Phase() == relay.Dialling {
 		l.dialler.abandon(c)
 	}
-	for _, s := range [...]*side{&c.client, &c.backend} {
-		if s.open {
-			l.poller.Unwatch(int(s.fd))
-			socket.Close(int(s.fd))
-			s.open = false
-		}
-		l.relays.drop(s)
-	}
-	c.record.Forget()
-	l.relays.free(c)
+	l.relays.Forget(c)
 }

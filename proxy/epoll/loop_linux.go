@@ -13,8 +13,11 @@ import (
 	"kubeproxy/proxy/epoll/datagrams"
 	"kubeproxy/proxy/epoll/pipes"
 	"kubeproxy/proxy/epoll/reactor"
+	"kubeproxy/proxy/epoll/relay"
+	"kubeproxy/proxy/epoll/ring"
 	"kubeproxy/proxy/epoll/search"
 	"kubeproxy/proxy/traffic"
+	"kubeproxy/proxy/udp"
 )
 
 // A loop carries connections and UDP sessions. It is one goroutine that never waits for
@@ -51,12 +54,13 @@ type loop struct {
 
 	turn      reactor.Turn
 	poller    *reactor.Poller
+	ring      *ring.Ring // nil: the engine has none
 	requests  reactor.Requests
 	searches  search.Scheduler
 	pauses    reactor.Pauses
-	conns     conns
-	backlog   backlog
-	relays    relays
+	conns     relay.Conns
+	backlog   relay.Backlog
+	relays    relay.Relays
 	dialler   dialler
 	listeners listeners
 	sessions  datagrams.Sessions
@@ -66,13 +70,44 @@ type loop struct {
 	turns     reactor.TurnTimes
 }
 
-// newLoop makes a loop of an engine. It turns once run is called.
-func newLoop(number int, base *engine.Base, draining *atomic.Bool) (*loop, error) {
-	p, err := reactor.NewPoller()
+// What events are about, beside connections and TCP ports.
+const (
+	asking    = listening + 1 + iota // a UDP port has datagrams of clients
+	answering                        // the endpoint of a session has sent some
+)
+
+// newLoop makes a loop of an engine. It turns once run is called. mayBlock is what [reactor.NewPoller] says.
+func newLoop(number int, base *engine.Base, draining *atomic.Bool, mayBlock bool) (*loop, error) {
+	p, err := reactor.NewPoller(mayBlock)
 	if err != nil {
 		return nil, err
 	}
 	return assemble(&loop{number: number, draining: draining, poller: p}, base), nil
+}
+
+// ringSize is how many entries the ring of a loop holds.
+const ringSize = 512
+
+// newRingLoop makes a loop whose small messages pass through a ring.
+func newRingLoop(number int, base *engine.Base, draining *atomic.Bool, mayBlock bool) (*loop, error) {
+	r, err := ring.New(ringSize)
+	if err != nil {
+		return nil, err
+	}
+	p, err := reactor.NewRingPoller(r, mayBlock)
+	if err != nil {
+		r.Close()
+		return nil, err
+	}
+	l := assemble(&loop{number: number, draining: draining, poller: p, ring: r}, base)
+	if l.relays.Buffers, err = relay.NewBuffers(r); err == nil {
+		l.sessions.Buffers, err = r.NewBuffers(datagrams.RingGroup, datagrams.RingBuffers, udp.MaxDatagram)
+	}
+	if err != nil {
+		l.close()
+		return nil, err
+	}
+	return l, nil
 }
 
 // assemble gives each part of l those below it.
@@ -81,9 +116,9 @@ func assemble(l *loop, base *engine.Base) *loop {
 	l.requests = reactor.Requests{Poller: l.poller}
 	l.searches = search.Scheduler{Engine: base, Turn: &l.turn, Requests: &l.requests}
 	l.pauses = reactor.Pauses{Poller: l.poller, Turn: &l.turn}
-	l.conns.init(base, &l.turn)
-	l.backlog = backlog{turn: &l.turn}
-	l.relays = relays{engine: base, turn: &l.turn, poller: l.poller, requests: &l.requests, conns: &l.conns, backlog: &l.backlog, pipes: pipes.Pool{Budget: base.Budget}}
+	l.conns.Init(base, &l.turn)
+	l.backlog = relay.Backlog{Turn: &l.turn}
+	l.relays = relay.Relays{Engine: base, Turn: &l.turn, Poller: l.poller, Requests: &l.requests, Conns: &l.conns, Backlog: &l.backlog, Pipes: pipes.Pool{Budget: base.Budget}}
 	l.dialler = dialler{engine: base, turn: &l.turn, poller: l.poller, requests: &l.requests, searches: &l.searches, conns: &l.conns, relays: &l.relays}
 	l.listeners = listeners{engine: base, turn: &l.turn, poller: l.poller, requests: &l.requests, pauses: &l.pauses, own: &l.dialler}
 	l.sessions = datagrams.Sessions{Engine: base, Turn: &l.turn, Poller: l.poller, Requests: &l.requests, Pauses: &l.pauses, Searches: &l.searches,
@@ -93,6 +128,12 @@ func assemble(l *loop, base *engine.Base) *loop {
 
 // run turns until the engine is cut and everything has ended.
 func (l *loop) run() {
+	if r := l.ring; r != nil {
+		runtime.LockOSThread() // the thread ends with the loop
+		if err := r.Enable(); err != nil {
+			panic(err) // nothing else has enabled it
+		}
+	}
 	defer l.close()
 	l.turns.Begin(l.turn.Now)
 	for {
@@ -104,7 +145,7 @@ func (l *loop) run() {
 		}
 		l.apportion()
 		l.dealWithAll()
-		l.relays.proceed()
+		l.relays.Proceed()
 		for t := range l.searches.Due {
 			l.search(t)
 		}
@@ -118,8 +159,13 @@ func (l *loop) run() {
 }
 
 func (l *loop) close() {
-	l.relays.pipes.Close()
+	l.relays.Pipes.Close()
 	l.poller.Close()
+	for _, b := range [...]*ring.Buffers{l.relays.Buffers, l.sessions.Buffers} {
+		if b != nil {
+			b.Close()
+		}
+	}
 }
 
 // yieldAfter is how long a loop may be busy without letting the Go scheduler look around.
@@ -143,11 +189,13 @@ func (l *loop) yield() {
 // something left to do.
 func (l *loop) wait() (parked bool) {
 	l.turns.End(monotonic.Now())
-	if len(l.backlog.unfinished)+l.searches.Waiting() > 0 {
+	if l.backlog.Waiting()+l.searches.Waiting() > 0 {
 		l.poller.Poll()
 		return false
 	}
-	l.yield()
+	if l.ring == nil { // else the goroutine is locked to its thread, and to yield would cost two switches of threads
+		l.yield()
+	}
 	due := l.nextDue()
 	if l.requests.Left() || due <= l.turn.Now {
 		l.poller.Poll()
@@ -158,7 +206,7 @@ func (l *loop) wait() (parked bool) {
 
 // nextDue is when the loop has something to do even if nothing happens.
 func (l *loop) nextDue() time.Duration {
-	return min(l.conns.timers.Wake(), l.sessions.Due(), l.backlog.resumesAt(), l.pauses.Due())
+	return min(l.conns.Due(), l.sessions.Due(), l.backlog.ResumesAt(), l.pauses.Due())
 }
 
 // apportion sets how much each may have of the turn that begins.
@@ -171,12 +219,16 @@ func (l *loop) apportion() {
 		}
 	}
 	l.listeners.accepts = acceptsFor(ports)
-	l.relays.apportion()
+	l.relays.Apportion()
 	l.sessions.BeginTurn()
 }
 
 // dealWithAll deals with what has happened in a turn: first with the events that cost little, then with the others.
 func (l *loop) dealWithAll() {
+	completions := l.poller.Completions()
+	for i := range completions {
+		l.complete(&completions[i])
+	}
 	events := l.poller.Events()
 	if len(events) == 1 {
 		l.deal(&events[0])
@@ -192,12 +244,23 @@ func (l *loop) dealWithAll() {
 		}
 	}
 	for i := range costly {
-		if c, s := l.carried(&events[i]); c != nil && l.turn.Late() {
-			s.stir(events[i].Events)
-			l.backlog.interrupt(c)
+		if c := l.carried(&events[i]); c != nil && l.turn.Late() {
+			l.relays.Postpone(c, reactor.TokenOf(&events[i]).Kind, events[i].Events)
 		} else {
 			l.deal(&events[i])
 		}
+	}
+}
+
+// complete deals with what came of an entry of the ring.
+func (l *loop) complete(done *ring.Completion) {
+	switch t := reactor.TokenOfData(done.Data); t.Kind {
+	case asking:
+		l.sessions.Passed(t, done)
+	case answering:
+		l.sessions.Received(t, done)
+	default:
+		l.relays.Completed(t, done)
 	}
 }
 
@@ -206,28 +269,24 @@ func (l *loop) isCostly(ev *unix.EpollEvent) bool {
 	switch reactor.TokenOf(ev).Kind {
 	case listening:
 		return true
-	case clientSide, backendSide:
-		c, _ := l.carried(ev)
-		return c == nil || c.client.isBusy() || c.backend.isBusy()
+	case relay.ClientSide, relay.BackendSide:
+		c := l.carried(ev)
+		return c == nil || c.IsBusy()
 	}
 	return false
 }
 
-// carried returns the connection that an event is about, and which side of it. It returns nil if the event is about
-// something else, or if the connection still looks for an endpoint.
-func (l *loop) carried(ev *unix.EpollEvent) (*conn, *side) {
+// carried returns the connection that an event is about. It returns nil if the event is about something else, or if the
+// connection still looks for an endpoint.
+func (l *loop) carried(ev *unix.EpollEvent) *relay.Conn {
 	t := reactor.TokenOf(ev)
-	if t.Kind != clientSide && t.Kind != backendSide {
-		return nil, nil
+	if t.Kind != relay.ClientSide && t.Kind != relay.BackendSide {
+		return nil
 	}
-	c := l.conns.At(t.Index, t.Generation)
-	switch {
-	case c == nil || !c.isRelayed():
-		return nil, nil
-	case t.Kind == clientSide:
-		return c, &c.client
+	if c := l.conns.At(t.Index, t.Generation); c != nil && c.IsRelayed() {
+		return c
 	}
-	return c, &c.backend
+	return nil
 }
 
 // deal deals with one event, unless it is about something that has ended.
@@ -240,20 +299,20 @@ func (l *loop) deal(ev *unix.EpollEvent) {
 		if p := l.listeners.all.At(t.Index, t.Generation); p != nil {
 			l.listeners.accept(*p)
 		}
-	case clientSide:
+	case relay.ClientSide:
 		switch c := l.conns.At(t.Index, t.Generation); {
 		case c == nil:
-		case c.phase == greeting:
+		case c.Phase() == relay.Greeting:
 			l.dialler.hear(c, ev.Events)
 		default:
-			l.relays.stirred(c, &c.client, &c.backend, ev.Events)
+			l.relays.Stirred(c, t.Kind, ev.Events)
 		}
-	case backendSide:
+	case relay.BackendSide:
 		if c := l.conns.At(t.Index, t.Generation); c != nil {
-			if c.dial != nil {
+			if c.Phase() == relay.Dialling {
 				l.dialler.progress(c, ev.Events)
 			} else {
-				l.relays.stirred(c, &c.backend, &c.client, ev.Events)
+				l.relays.Stirred(c, t.Kind, ev.Events)
 			}
 		}
 	case asking:
@@ -282,22 +341,22 @@ func (l *loop) expire() {
 		if n >= reactor.LeastATurn && l.turn.Late() {
 			break
 		}
-		c, isDue := l.conns.timers.Next(l.turn.Now)
+		c, isDue := l.conns.Next()
 		if c == nil {
 			break
 		}
 		switch {
 		case !isDue:
-		case c.phase == greeting:
+		case c.Phase() == relay.Greeting:
 			l.dialler.unannounced(c, 0, nil)
-		case c.dial != nil:
+		case c.Phase() == relay.Dialling:
 			l.dialler.look(c)
 		default:
-			l.relays.look(c)
+			l.relays.Look(c)
 		}
 	}
 	l.sessions.Sweep()
-	l.backlog.resume()
+	l.backlog.Resume()
 	l.pauses.Resume()
 }
 
@@ -316,10 +375,10 @@ func (l *loop) isIdle() bool {
 func (l *loop) endAll(from int) {
 	conns, next := l.conns.Some(from, reactor.PlacesAStep)
 	for c := range conns {
-		if c.dial != nil {
+		if c.Phase() == relay.Dialling {
 			l.dialler.turnAway(c, traffic.Shutdown)
 		} else {
-			l.relays.end(c, traffic.Shutdown)
+			l.relays.End(c, traffic.Shutdown)
 		}
 	}
 	if next >= 0 {

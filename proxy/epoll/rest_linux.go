@@ -50,13 +50,22 @@ func bringToRest(ctx context.Context, loops []*loop, resume <-chan struct{}) err
 // rest has l rest until resume is closed. What it returns is closed once l rests. To rest is no part of a turn.
 func (l *loop) rest(resume <-chan struct{}) <-chan struct{} {
 	resting := make(chan struct{})
-	l.requests.Do(func() {
+	var stand func()
+	stand = func() {
+		if !l.poller.Empty() {
+			l.requests.Do(stand) // in a later turn
+			return
+		}
 		l.turns.End(monotonic.Now())
 		close(resting)
 		<-resume
 		l.turn.Begin()
 		l.turns.Begin(l.turn.Now)
-	})
+		l.poller.Refill()
+		l.relays.Refill()
+		l.sessions.Refill()
+	}
+	l.requests.Do(stand)
 	return resting
 }
 

@@ -1,8 +1,6 @@
 package epoll
 
 import (
-	"bytes"
-	"fmt"
 	"io"
 	"net"
 	"net/netip"
@@ -12,16 +10,15 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"kubeproxy/internal/monotonic"
 	"kubeproxy/proxy/admit"
 	"kubeproxy/proxy/engine"
 	"kubeproxy/proxy/enginetest"
-	"kubeproxy/proxy/epoll/pipes"
 	"kubeproxy/proxy/epoll/reactor"
+	"kubeproxy/proxy/epoll/relay"
 	"kubeproxy/proxy/epoll/socket"
 	"kubeproxy/proxy/proxytest"
+	"kubeproxy/proxy/tcp"
 	"kubeproxy/proxy/traffic"
 )
 
@@ -103,110 +100,83 @@ func TestManyPortsShareTheAcceptsOfATurn(t *testing.T) {
 	}
 }
 
-// However many connections were interrupted, a turn goes on with some of them, and with the others before those again.
-func TestATurnGoesOnWithSomeOfThoseInterrupted(t *testing.T) {
-	l := bareLoop(engine.Config{}, 0)
-	const room = backlogATurn
-	conns := make([]conn, 3*room)
-	for i := range conns { // they are not live, so going on does nothing
-		l.backlog.interrupt(&conns[i])
-	}
-	for turn := 1; turn <= 3; turn++ {
-		l.relays.proceed()
-		l.backlog.interrupt(&conns[turn-1])
-		for i := range conns {
-			if went := i < turn*room; !went && !conns[i].queued {
-				t.Fatalf("after %d turns connection %d has gone on", turn, i)
-			}
-		}
-		if want := len(conns) - turn*room + turn; len(l.backlog.unfinished) != want {
-			t.Fatalf("after %d turns %d are left; want %d", turn, len(l.backlog.unfinished), want)
-		}
-	}
-	for i, c := range l.backlog.unfinished {
-		if c != &conns[i] {
-			t.Errorf("the one interrupted as number %d is not in its place", i)
-		}
-	}
-}
-
 // Once a turn has used up its time, each queue still moves on, by the minimum.
 func TestALateTurnDoesTheMinimumOfEachPart(t *testing.T) {
 	const waiting = 4 * reactor.LeastATurn
 	l := bareLoop(engine.Config{}, time.Hour+reactor.TurnTime)
 	var err error
-	l.requests.Poller, err = reactor.NewPoller()
+	l.requests.Poller, err = reactor.NewPoller(true)
 	enginetest.Must(t, err)
 	defer l.requests.Poller.Close()
-	interrupted, due := make([]conn, waiting), make([]conn, waiting)
 	requests := 0
-	for i := range waiting {
-		l.backlog.interrupt(&interrupted[i])
-		due[i].client.fd, due[i].backend.fd = socket.None, socket.None
-		l.conns.enter(&due[i], young)
+	for range waiting {
+		l.relays.Postpone(l.conns.Begin(socket.None, nil, tcp.Connection{}), relay.ClientSide, 0)
+		l.conns.Enter(l.conns.Begin(socket.None, nil, tcp.Connection{}), relay.Young)
 		l.requests.Do(func() { requests++ })
 	}
 	l.turn.Now = time.Hour
-	l.relays.proceed()
+	l.relays.Proceed()
 	l.expire()
 	l.meetRequests()
-	looks := 0
-	for i := range due {
-		if due[i].phase != young {
-			looks++
+	looks := waiting
+	for c := range l.conns.All {
+		if c.Phase() == relay.Young {
+			looks--
 		}
 	}
-	if went := waiting - len(l.backlog.unfinished); went != reactor.LeastATurn || looks != reactor.LeastATurn || requests != reactor.LeastATurn {
+	if went := waiting - l.backlog.Waiting(); went != reactor.LeastATurn || looks != reactor.LeastATurn || requests != reactor.LeastATurn {
 		t.Errorf("a late turn went on with %d connections, looked at %d and met %d requests; want %d each", went, looks, requests, reactor.LeastATurn)
-	}
-	if len(l.backlog.unfinished) == 0 || l.backlog.unfinished[0] != &interrupted[reactor.LeastATurn] {
-		t.Error("the connections that are left are not in their order")
 	}
 }
 
-// A connection that says little is served in a turn whose time is used up. One that carries in bulk goes on in a later turn, and
-// nothing that the kernel has told of it is lost.
+// A connection that says little is served in a turn whose time is used up. One that carries in bulk goes on in a later turn.
 func TestALateTurnServesSmallExchangesBeforeBulk(t *testing.T) {
 	l, addr := newEpollPort(t, func(conn *net.TCPConn) { _, _ = io.Copy(conn, conn) })
-	exchange := func(client net.Conn) {
+	answered := func(client net.Conn, bytes int) {
 		t.Helper()
-		_, err := client.Write([]byte("hello"))
-		enginetest.Must(t, err)
-		if _, err := io.ReadFull(client, make([]byte, 5)); err != nil {
+		if _, err := io.ReadFull(client, make([]byte, bytes)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	bulk := proxytest.Dial(t, netip.MustParseAddrPort(addr))
-	exchange(bulk)
-	little := proxytest.Dial(t, netip.MustParseAddrPort(addr))
-	exchange(little)
-	var wrote [2]error
+	hello := []byte("hello")
+	dial := func() net.Conn {
+		client := proxytest.Dial(t, netip.MustParseAddrPort(addr))
+		_, err := client.Write(hello)
+		enginetest.Must(t, err)
+		answered(client, len(hello))
+		return client
+	}
+	bulk, little := dial(), dial()
+	const much = 32 << 10 // twice what is read at a time
+	var wrote [3]error
 	l.requests.Call(func() {
-		var conns []*conn // in the order of their clients
+		var toEndpoint *atomic.Uint64 // bytes of all connections
 		for c := range l.conns.All {
-			conns = append(conns, c)
+			toEndpoint = &c.Record.Claim.Tally.Sent
 		}
-		_, wrote[0] = bulk.Write([]byte("hello"))
-		_, wrote[1] = little.Write([]byte("hello"))
-		conns[0].client.full = 1 // as if it had just filled the buffer
-		l.poller.Poll()
 		l.turn.Clock = func() time.Duration { return l.turn.Now + reactor.TurnTime }
-		l.dealWithAll()
-		l.turn.Clock = monotonic.Now
-		if sent := conns[1].backend.sent; sent != 10 {
-			t.Errorf("the endpoint was sent %d bytes of the small exchange; want 10", sent)
+		defer func() { l.turn.Clock = monotonic.Now }()
+		turn := func() (sent int) {
+			before := toEndpoint.Load()
+			l.poller.Poll()
+			l.dealWithAll()
+			return int(toEndpoint.Load() - before)
 		}
-		if c := conns[0]; c.backend.sent != 5 || !c.client.readable || !c.queued {
-			t.Errorf("bulk in a late turn: %d bytes sent, readable %v, queued %v; want 5, true, true", c.backend.sent, c.client.readable, c.queued)
+		_, wrote[0] = bulk.Write(make([]byte, much))
+		if sent := turn(); sent == 0 || sent == much || l.backlog.Waiting() != 1 {
+			t.Errorf("a late turn sent %d of %d bytes, and %d connections wait; want a part, and 1", sent, much, l.backlog.Waiting())
+		}
+		_, wrote[1] = bulk.Write(hello)
+		_, wrote[2] = little.Write(hello)
+		if sent := turn(); sent != len(hello) || l.backlog.Waiting() != 1 {
+			t.Errorf("the next one sent %d bytes, and %d connections wait; want the %d of the small exchange, and 1", sent, l.backlog.Waiting(), len(hello))
 		}
 	})
-	enginetest.Must(t, wrote[0])
-	enginetest.Must(t, wrote[1])
-	for _, client := range []net.Conn{bulk, little} {
-		if _, err := io.ReadFull(client, make([]byte, 5)); err != nil {
-			t.Error(err)
-		}
+	for _, err := range wrote {
+		enginetest.Must(t, err)
 	}
+	answered(bulk, much+len(hello))
+	answered(little, len(hello))
 }
 
 // When time is up for all connections they are cut a few at a time.
@@ -217,13 +187,13 @@ func TestConnectionsAreCutAFewInATurn(t *testing.T) {
 	for range clients {
 		proxytest.Dial(t, netip.MustParseAddrPort(addr))
 	}
-	proxytest.Eventually(t, func() bool { return l.conns.load.Load() == clients }, "every client is accepted")
+	proxytest.Eventually(t, func() bool { return l.conns.Assigned.Load() == clients }, "every client is accepted")
 	ended := make(map[uint64]int)
 	l.requests.Call(func() {
-		l.conns.engine.Cfg.Ended = func(traffic.Ending) { ended[l.turn.Number]++ }
+		e.Cfg.Ended = func(traffic.Ending) { ended[l.turn.Number]++ }
 		l.endAll(0)
 	})
-	proxytest.Eventually(t, func() bool { return l.conns.load.Load() == 0 }, "every connection is cut")
+	proxytest.Eventually(t, func() bool { return l.conns.Assigned.Load() == 0 }, "every connection is cut")
 	l.requests.Call(func() {
 		for turn, n := range ended {
 			if n > reactor.PlacesAStep {
@@ -231,100 +201,6 @@ func TestConnectionsAreCutAFewInATurn(t *testing.T) {
 			}
 		}
 	})
-}
-
-// Readers that read nothing hold no pipes, so that bulk elsewhere goes on through these.
-func TestStalledReadersHoldNoPipes(t *testing.T) {
-	l, addr := newEpollPort(t, func(conn *net.TCPConn) {
-		for data := make([]byte, 1<<20); ; {
-			if _, err := conn.Write(data); err != nil {
-				return
-			}
-		}
-	})
-	const readers = pipes.Most + 8
-	for range readers {
-		proxytest.DialNarrow(t, netip.MustParseAddrPort(addr), 16<<10)
-	}
-	stalled := func() (n int) {
-		l.requests.Call(func() {
-			for c := range l.conns.All {
-				if c.client.stalled() {
-					n++
-				}
-			}
-		})
-		return n
-	}
-	proxytest.Eventually(t, func() bool { return stalled() == readers }, "every reader is stalled")
-	l.requests.Call(func() {
-		made, held := l.relays.pipes.Made()
-		if made == 0 {
-			t.Error("nothing went through a pipe")
-		}
-		if held != 0 {
-			t.Errorf("%d pipes are held by stalled readers", held)
-		}
-	})
-}
-
-// Little that is left in a pipe when its side stalls is held in memory, and arrives in its place.
-func TestWhatIsLeftInAPipeIsReadBack(t *testing.T) {
-	r := &relays{pipes: pipes.Pool{Budget: admit.NewBudget(1000)}}
-	p := r.pipes.Take()
-	defer r.pipes.Close()
-	want := bytes.Repeat([]byte("abcdefgh"), 500)
-	n, errno := socket.Write(p.W, want)
-	if n != len(want) || errno != 0 {
-		t.Fatal(n, errno)
-	}
-	p.N = n
-	s := &side{bulk: p}
-	r.empty(s)
-	if _, lent := r.pipes.Made(); s.bulk != nil || s.held == nil || !bytes.Equal(s.held.rest, want) || lent != 0 {
-		t.Errorf("the side holds %+v, and %d pipes are lent", s, lent)
-	}
-}
-
-// That the kernel lacks memory is no word of the peer: the connection goes on when there is some again.
-func TestAConnectionOutlivesALackOfMemory(t *testing.T) {
-	for _, errno := range []unix.Errno{unix.ENOMEM, unix.ENOBUFS} {
-		t.Run(errno.Error(), func(t *testing.T) {
-			l, addr := newEpollPort(t, func(conn *net.TCPConn) { _, _ = io.Copy(conn, conn) })
-			client := proxytest.Dial(t, netip.MustParseAddrPort(addr))
-			say := func(what string) {
-				t.Helper()
-				_, err := client.Write([]byte(what))
-				enginetest.Must(t, err)
-				got := make([]byte, len(what))
-				if _, err := io.ReadFull(client, got); err != nil || string(got) != what {
-					t.Fatalf("%q, %v", got, err)
-				}
-			}
-			say("hello")
-			said := make(chan error)
-			l.requests.Call(func() {
-				for c := range l.conns.All {
-					c.client.readable = true
-					l.relays.unread(c, &c.backend, &c.client, errno) // as if a read had failed
-					c.backend.held = l.relays.tail([]byte("held "))  // as send does when a write has
-					l.backlog.starve(c)
-				}
-			})
-			go func() {
-				got := make([]byte, len("held "))
-				_, err := io.ReadFull(client, got)
-				if err == nil && string(got) != "held " {
-					err = fmt.Errorf("got %q", got)
-				}
-				said <- err
-			}()
-			if err := proxytest.Receive(t, said, "what was held"); err != nil {
-				t.Fatal(err)
-			}
-			say("still here")
-		})
-	}
 }
 
 // A port whose socket cannot be watched again is not ignored for ever.

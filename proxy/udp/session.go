@@ -162,6 +162,9 @@ func (s *Session) SendOn(datagram []byte, send func([]byte) error) (refusal erro
 	return s.Sent(len(datagram), send(room[:n+copy(room[n:], datagram)]))
 }
 
+// HasHeader reports whether the service wants a PROXY header before each datagram.
+func (s *Session) HasHeader() bool { return len(s.header) > 0 }
+
 // setHeader makes the header that stands before each datagram of the session to its endpoint.
 func (s *Session) setHeader() {
 	s.header = proxyproto.AppendDatagram(nil, s.Claim.ProxyHeader, s.Key.Client, netip.AddrPortFrom(s.Key.Local.Addr, s.port.Number))

@@ -31,7 +31,7 @@ func startLoop(t testing.TB, cfg engine.Config) *loop {
 	l := new(loop)
 	l.Init(cfg.WithDefaults(), admit.NewOwnPorts(cfg.BindAddress))
 	var err error
-	l.poller, err = reactor.NewPoller()
+	l.poller, err = reactor.NewPoller(true)
 	enginetest.Must(t, err)
 	l.turn.Clock = monotonic.Now
 	l.requests.Poller = l.poller

@@ -25,8 +25,16 @@ func (u *Sessions) forward(f *session, datagram []byte) {
 	}
 }
 
-// sendOn sends one datagram to the endpoint. It returns an error when that refuses.
+// sendOn sends one datagram to the endpoint, now or at the end of the turn. It returns an error when that refuses.
 func (u *Sessions) sendOn(f *session, datagram []byte) error {
+	if f.asked && u.ringSends(f, datagram) {
+		return nil
+	}
+	return u.sendNow(f, datagram)
+}
+
+// sendNow sends one datagram to the endpoint. It returns an error when that refuses.
+func (u *Sessions) sendNow(f *session, datagram []byte) error {
 	return f.SendOn(datagram, func(whole []byte) error {
 		_, errno := socket.Send(int(f.fd), whole)
 		if errno == unix.EMSGSIZE { // it may be an earlier one that was too long for the path: see udpBackend.send
@@ -41,8 +49,10 @@ func (u *Sessions) sendOn(f *session, datagram []byte) error {
 
 // Answered reads what the endpoint of the session that an event is about has sent, unless that has ended.
 func (u *Sessions) Answered(t reactor.Token) {
-	if f := u.all.At(t.Index, t.Generation); f != nil {
-		u.answers(*f)
+	if slot := u.all.At(t.Index, t.Generation); slot != nil {
+		f := *slot
+		u.answers(f)
+		u.join(f)
 	}
 }
 
@@ -55,9 +65,7 @@ func (u *Sessions) answers(f *session) {
 		f.eager = 1
 	}
 	f.read = u.Turn.Number
-	if u.out == nil {
-		u.out = new(socket.SendBatch)
-	}
+	u.makeOut()
 	for range f.eager {
 		if f.fd == socket.None {
 			return
@@ -65,13 +73,7 @@ func (u *Sessions) answers(f *session) {
 		n, errno := socket.Receive(int(f.fd), u.out.Room()[:])
 		switch errno {
 		case 0:
-			switch f.Answered(&f.visit, n) {
-			case udp.Send:
-				u.out.Add(f, f.port.FD, f.port.address(f.Key.Client), f.Control, n)
-			case udp.Move:
-				u.move(f)
-			}
-			if u.datagrams++; u.datagrams >= datagramsATurn {
+			if u.reply(f, n); u.datagrams >= datagramsATurn {
 				return
 			}
 		case unix.EAGAIN:
@@ -83,6 +85,24 @@ func (u *Sessions) answers(f *session) {
 			u.refused(f, errno)
 			return
 		}
+	}
+}
+
+// makeOut makes the room for replies. It is large, so a loop without UDP has none.
+func (u *Sessions) makeOut() {
+	if u.out == nil {
+		u.out = new(socket.SendBatch)
+	}
+}
+
+// reply has a datagram of n bytes, which the endpoint of f has sent and which is in the room for replies, sent to the client at the end of the turn.
+func (u *Sessions) reply(f *session, n int) {
+	u.datagrams++
+	switch f.Answered(&f.visit, n) {
+	case udp.Send:
+		u.out.Add(f, f.port.FD, f.port.address(f.Key.Client), f.Control, n)
+	case udp.Move:
+		u.move(f)
 	}
 }
 
@@ -170,7 +190,7 @@ func (u *Sessions) direct(f *session, e *rotation.Endpoint, to netip.AddrPort) e
 		return errno
 	}
 	err := u.Searches.Suspect(registry.UDP, fd, to)
-	if err == nil {
+	if err == nil && !u.Poller.IsOpen() {
 		err = u.Poller.Watch(fd, f.token(), unix.EPOLLIN)
 	}
 	if err == nil {
@@ -183,6 +203,7 @@ func (u *Sessions) direct(f *session, e *rotation.Endpoint, to netip.AddrPort) e
 		return err
 	}
 	f.Reached(&f.visit)
+	u.ask(f)
 	if u.Engine.Cfg.NoteLocal {
 		f.GoesFrom(socket.LocalName(fd))
 	}
@@ -196,7 +217,7 @@ func (u *Sessions) handOver(f *session) error {
 		if verdict != udp.Send {
 			return nil
 		}
-		if err := u.sendOn(f, next); err != nil {
+		if err := u.sendNow(f, next); err != nil {
 			return err
 		}
 	}

@@ -10,57 +10,76 @@ import (
 	"golang.org/x/sys/unix"
 
 	"kubeproxy/internal/monotonic"
-	"kubeproxy/proxy/epoll/slab"
+	"kubeproxy/proxy/epoll/ring"
 	"kubeproxy/proxy/epoll/socket"
 )
 
 // A Poller asks the kernel what has happened on the descriptors that it watches, and waits for it. It belongs to one goroutine;
 // any may call Wake.
+//
+// It waits in one of two ways. While events come close upon one another it blocks in epoll_pwait, and the Go runtime does not know: an
+// event wakes up its thread and nothing else. The thread keeps a processor of the runtime's meanwhile, so it does that for [blockFor] at most. When
+// events are rare it parks, as a goroutine does that reads from a socket: it keeps neither a processor nor a thread, and an event wakes up the
+// runtime first. For that the runtime watches a second epoll descriptor, the door, which reports the events of the first one only while
+// it is open:
+//
+//	socket ──▶ epfd ──▶ epoll_pwait             while the poller blocks
+//	             └────▶ door ──▶ the runtime    while it is parked
+//
+// A poller with a ring waits in the ring, which polls epfd as well. Its goroutine is locked to its thread, and the runtime knows that it waits.
 type Poller struct {
-	epfd    int
-	waker   int             // an eventfd: written to, it ends a wait
-	file    *os.File        // epfd, as the Go runtime knows it
-	parking syscall.RawConn // of file
-	ready   func(uintptr) bool
-	parked  bool // in the last wait
+	epfd     int
+	waker    int             // an eventfd: written to, it ends a wait
+	door     *os.File        // as the runtime knows it
+	doorFD   int             // the same
+	isOpen   bool            // the door
+	parking  syscall.RawConn // of the door
+	ready    func(uintptr) bool
+	parked   bool // in the last wait
+	mayBlock bool
+	dense    bool // events come close upon one another: the last park was shorter than blockFor
 
 	buffer   [256]unix.EpollEvent
 	happened int // of buffer, in the last poll
 
-	alarm   *time.Timer   // ends a wait when something is due
+	ringing // nothing: it waits by itself
+
+	alarm   *time.Timer   // ends a park when something is due
 	alarmAt time.Duration // when that is; 0 when it is not set
 
 	mu     sync.Mutex // guards closed, and waker from being another's
 	closed bool
 }
 
-// A Token is what an event is about: its kind, and which one of that kind. The kernel gives back what it was
-// given, 64 bits, together with each event. A number alone would not do: within one turn a
-// connection may end and another begin in its place, and a late event of the first must not reach the second.
-// So each slot has a generation, which grows with each use: stale events are dropped.
-type Token struct {
-	Kind       Kind
-	Index      int32
-	Generation uint32 // of slab.GenerationBits
+// NewPoller makes a poller that watches nothing yet. mayBlock says that the runtime has processors to spare: without, the poller always parks.
+func NewPoller(mayBlock bool) (*Poller, error) {
+	p, err := newEpoll()
+	if err != nil {
+		return nil, err
+	}
+	p.mayBlock = mayBlock
+	if err := p.makeDoor(); err != nil {
+		socket.Close(p.epfd)
+		socket.Close(p.waker)
+		return nil, err
+	}
+	p.alarm = time.AfterFunc(time.Hour, p.Wake)
+	return p, nil
 }
 
-// A Kind says what a token is about.
-type Kind uint32
-
-// Waker is the kind of the event that Wake causes: see Drain. Others are for the loop to name, up to 7.
-const Waker Kind = 0
-
-func (t Token) event(mask uint32) unix.EpollEvent {
-	return unix.EpollEvent{Events: mask, Fd: t.Index, Pad: int32(uint32(t.Kind)<<slab.GenerationBits | t.Generation&(1<<slab.GenerationBits-1))}
+// NewRingPoller makes a poller that waits in a ring. It is used by the thread that has enabled the ring; any may call Wake. mayBlock is as for [NewPoller].
+func NewRingPoller(r *ring.Ring, mayBlock bool) (*Poller, error) {
+	p, err := newEpoll()
+	if err != nil {
+		return nil, err
+	}
+	p.mayBlock = mayBlock
+	p.ring, p.completions = r, make([]ring.Completion, len(p.buffer))
+	return p, nil
 }
 
-// TokenOf returns the token of an event.
-func TokenOf(ev *unix.EpollEvent) Token {
-	return Token{Kind(uint32(ev.Pad) >> slab.GenerationBits), ev.Fd, uint32(ev.Pad) & (1<<slab.GenerationBits - 1)}
-}
-
-// NewPoller makes a poller that watches nothing yet.
-func NewPoller() (*Poller, error) {
+// newEpoll opens the descriptors of a poller.
+func newEpoll() (*Poller, error) {
 	epfd, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
 	if err != nil {
 		return nil, os.NewSyscallError("epoll_create1", err)
@@ -75,31 +94,57 @@ func NewPoller() (*Poller, error) {
 		socket.Close(p.waker)
 		return nil, err
 	}
-	// An epoll descriptor can itself be waited for. In non-blocking mode the Go runtime waits for it
-	// as for any socket: the loop parks as a goroutine does, and keeps no processor and no thread.
-	// Blocking in epoll_wait would cost the goroutines beside it milliseconds: its thread would keep its
-	// processor until the runtime's monitor takes that away, and the monitor looks every 10 ms while
-	// little happens.
-	_ = unix.SetNonblock(epfd, true) // cannot fail on a descriptor that is open
-	p.file = os.NewFile(uintptr(epfd), "epoll")
-	if p.parking, err = p.file.SyscallConn(); err != nil {
-		p.file.Close()
-		socket.Close(p.waker)
-		return nil, err
+	return p, nil
+}
+
+// makeDoor has the runtime wait for the events of p, as it does for a socket in non-blocking mode.
+func (p *Poller) makeDoor() (err error) {
+	if p.doorFD, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
+		return os.NewSyscallError("epoll_create1", err)
+	}
+	_ = unix.SetNonblock(p.doorFD, true) // cannot fail on a descriptor that is open
+	p.door = os.NewFile(uintptr(p.doorFD), "epoll")
+	if err = epollCtl(p.doorFD, unix.EPOLL_CTL_ADD, p.epfd, new(unix.EpollEvent)); err == nil {
+		p.parking, err = p.door.SyscallConn()
+	}
+	if err != nil {
+		p.door.Close()
+		return os.NewSyscallError("epoll_ctl", err)
 	}
 	p.ready = func(uintptr) bool {
-		p.Poll()
-		p.parked = p.parked || p.happened == 0
+		if p.Poll(); p.happened == 0 {
+			p.parked = true
+			p.setDoor(true) // of what has happened meanwhile it tells at once
+		}
 		return p.happened > 0
 	}
-	p.alarm = time.AfterFunc(time.Hour, p.Wake)
-	return p, nil
+	return nil
+}
+
+// setDoor opens or closes the door. It changes what the door reports; to add and remove epfd would have the kernel look for cycles through
+// all that epfd watches, each time.
+func (p *Poller) setDoor(open bool) {
+	if p.isOpen == open {
+		return
+	}
+	p.isOpen = open
+	ev := new(unix.EpollEvent)
+	if open {
+		ev.Events = unix.EPOLLIN
+	}
+	_ = epollCtl(p.doorFD, unix.EPOLL_CTL_MOD, p.epfd, ev) // it is watched
 }
 
 // Close closes p. From then on only Wake may be called.
 func (p *Poller) Close() {
-	p.alarm.Stop()
-	p.file.Close()
+	if p.ring == nil {
+		p.alarm.Stop()
+		p.door.Close()
+	} else {
+		p.ring.Submit() // what is still to be closed
+		p.ring.Close()
+	}
+	socket.Close(p.epfd)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.closed = true
@@ -143,13 +188,30 @@ func (p *Poller) Unwatch(fd int) {
 // Events are those of the last wait or poll.
 func (p *Poller) Events() []unix.EpollEvent { return p.buffer[:p.happened] }
 
+// blockFor is how long a poller blocks at most before it parks. The runtime's monitor interferes with whoever keeps a processor for longer.
+const blockFor = 10 * time.Millisecond
+
 // Wait waits until something has happened, or a time has come, and reports whether it had to park. Times are those of
 // package monotonic; now must not decrease.
 func (p *Poller) Wait(now, until time.Duration) (parked bool) {
+	if p.ring != nil {
+		p.waitInRing(now, until)
+		return false
+	}
+	if p.dense && p.mayBlock {
+		p.ask(min(until-now, blockFor))
+		if p.happened > 0 || until-now <= blockFor {
+			return false
+		}
+	}
 	p.setAlarm(now, until)
 	p.parked = false
 	if err := p.parking.Read(p.ready); err != nil {
 		panic(err) // the descriptor is ours, and open
+	}
+	if p.mayBlock {
+		p.setDoor(false)
+		p.dense = monotonic.Now()-now < blockFor
 	}
 	return p.parked
 }
@@ -167,10 +229,42 @@ func (p *Poller) setAlarm(now, due time.Duration) {
 // Poll asks the kernel what has happened. It never waits, so the scheduler need not know of it: that
 // saves a good part of its cost.
 func (p *Poller) Poll() {
-	n, _, errno := syscall.RawSyscall6(unix.SYS_EPOLL_PWAIT, uintptr(p.epfd), uintptr(unsafe.Pointer(&p.buffer[0])), uintptr(len(p.buffer)), 0, 0, 0)
+	if p.ring != nil {
+		p.wait(0, false)
+	}
+	p.ask(0)
+}
+
+// ask asks the kernel what has happened, and waits for it for a time, to the millisecond. A signal ends the wait: by signals the runtime
+// asks for the processor that the thread keeps.
+func (p *Poller) ask(wait time.Duration) {
+	milliseconds := max(0, wait+time.Millisecond-1) / time.Millisecond
+	n, _, errno := syscall.RawSyscall6(unix.SYS_EPOLL_PWAIT, uintptr(p.epfd), uintptr(unsafe.Pointer(&p.buffer[0])), uintptr(len(p.buffer)), uintptr(milliseconds), 0, 0)
 	if p.happened = int(n); errno != 0 {
 		p.happened = 0 // EINTR
 	}
+}
+
+// waitInRing submits what was asked of the ring, and waits for completions, and for events. It blocks while the runtime does not know as long as they come close
+// upon one another, as without a ring.
+func (p *Poller) waitInRing(now, until time.Duration) {
+	p.poll(p.epfd)
+	if !p.blockInRing(until - now) {
+		p.wait(until-now, true)
+		p.dense = monotonic.Now()-now < blockFor
+	}
+	if p.happened = 0; !p.polled {
+		p.ask(0)
+	}
+}
+
+// blockInRing waits for blockFor at most, if that is the way to wait for now, and reports whether the wait is over.
+func (p *Poller) blockInRing(atMost time.Duration) (over bool) {
+	if !p.dense || !p.mayBlock {
+		return false
+	}
+	p.wait(min(atMost, blockFor), false)
+	return p.completed > 0 || !p.polled || atMost <= blockFor
 }
 
 func epollCtl(epfd, op, fd int, ev *unix.EpollEvent) error {

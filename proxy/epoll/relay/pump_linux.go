@@ -1,4 +1,4 @@
-package epoll
+package relay
 
 import (
 	"golang.org/x/sys/unix"
@@ -7,35 +7,23 @@ import (
 	"kubeproxy/proxy/tcp"
 )
 
-// How much one direction may carry before it is others' turn, and how much is read at a time when
-// it passes through our memory. The latter is also the most that is held for a side that stalls.
-const (
-	turnBudget = 256 << 10
-	chunk      = 16 << 10
-)
-
-// How much all directions that carry in bulk may move in a turn, about, and how much each may however many they
-// are: a client that says little has to wait until the turn is over. Up to eight may move a pipe full each, for
-// that is cheapest. A turn moves at most turnTotal and leastBudget for each event, three times turnTotal in all, or 10 ms.
-const (
-	turnTotal   = 8 << 20
-	leastBudget = 64 << 10
-)
-
-// share is how much each of so many that carry in bulk may move in a turn.
-func share(many int) int { return max(leastBudget, turnTotal/max(1, many)) }
-
 // pump carries what src has sent to dst until there is no more for now, dst stalls, the budget or the time of the turn is
 // used up, or one of them ends. A slow dst so holds up src: the kernel's buffers and one of ours
 // are all that is held for it.
-func (r *relays) pump(c *conn, dst, src *side) {
+func (r *Relays) pump(c *Conn, dst, src *side) {
+	if src.ringing != byCalls {
+		if src.ringing == toAsk && !c.end.HasFinished(src.which) && !dst.stalled() {
+			r.ask(c, src, true)
+		}
+		return
+	}
 	budget := min(turnBudget, r.share)
 	if r.moved > turnTotal {
 		budget = leastBudget
 	}
 	for src.readable && !c.end.HasFinished(src.which) && !dst.stalled() {
 		if budget <= 0 {
-			r.backlog.interrupt(c)
+			r.Backlog.interrupt(c)
 			return
 		}
 		var n int
@@ -52,34 +40,42 @@ func (r *relays) pump(c *conn, dst, src *side) {
 		if !more {
 			return
 		}
-		if budget -= n; src.readable && r.turn.Late() {
+		if budget -= n; src.readable && r.Turn.Late() {
 			budget = 0
 		}
 	}
 }
 
 // copy reads once and writes once. It returns false when there is no more to do for now.
-func (r *relays) copy(c *conn, dst, src *side) (n int, more bool) {
+func (r *Relays) copy(c *Conn, dst, src *side) (n int, more bool) {
 	n, errno := socket.Receive(int(src.fd), r.buffer[:])
 	if n <= 0 || errno != 0 {
 		r.unread(c, dst, src, errno)
 		return 0, false
 	}
 	if n < len(r.buffer) {
-		src.full = 0
+		src.full = min(src.full, 0)
 		if !src.hungUp && !src.urgent {
 			src.readable = false // that was all there was; what comes now is told anew
 		}
 	} else if src.full < bulkAfter {
-		src.full++
+		src.full = max(src.full, 0) + 1
 	}
 	r.send(c, dst, src, r.buffer[:n])
+	if r.Buffers != nil && c.live && !src.readable {
+		r.joins(c, dst, src)
+	}
 	return n, c.live
 }
 
 // send writes to dst what src said, and holds what does not fit.
-func (r *relays) send(c *conn, dst, src *side, b []byte) {
+func (r *Relays) send(c *Conn, dst, src *side, b []byte) {
 	n, errno := socket.Send(int(dst.fd), b)
+	r.wrote(c, dst, src, b, max(0, n), errno)
+}
+
+// wrote takes in that n bytes of b were written to dst, and holds the rest.
+func (r *Relays) wrote(c *Conn, dst, src *side, b []byte, n int, errno unix.Errno) {
 	if n > 0 {
 		r.count(c, dst, n)
 	}
@@ -87,18 +83,18 @@ func (r *relays) send(c *conn, dst, src *side, b []byte) {
 	case errno == 0 && n == len(b):
 		return
 	case errno == 0 || errno == unix.EAGAIN:
-		dst.held = r.tail(b[max(n, 0):])
+		dst.held = r.tail(b[n:])
 		r.wantOut(c, dst)
 	case socket.LacksMemory(errno):
 		dst.held = r.tail(b)
-		r.backlog.starve(c)
+		r.Backlog.starve(c)
 	default:
 		r.unwritten(c, dst, src, errno)
 	}
 }
 
 // count notes that n bytes were written to dst.
-func (r *relays) count(c *conn, dst *side, n int) {
+func (r *Relays) count(c *Conn, dst *side, n int) {
 	if dst.header > 0 {
 		ours := min(n, int(dst.header))
 		dst.header -= uint16(ours)
@@ -106,27 +102,28 @@ func (r *relays) count(c *conn, dst *side, n int) {
 	}
 	dst.sent += uint64(n)
 	if dst == &c.backend {
-		c.record.Claim.Tally.Sent.Add(uint64(n))
+		c.Record.Claim.Tally.Sent.Add(uint64(n))
 	} else {
-		c.record.Claim.Tally.Received.Add(uint64(n))
+		c.Record.Claim.Tally.Received.Add(uint64(n))
 	}
 }
 
 // wantOut has the kernel tell when s can be written to again. Most connections never need it.
-func (r *relays) wantOut(c *conn, s *side) {
+func (r *Relays) wantOut(c *Conn, s *side) {
 	if s.wantsOut {
 		return
 	}
 	s.wantsOut = true
-	kind := clientSide
-	if s == &c.backend {
-		kind = backendSide
+	if s.ringing == byCalls {
+		r.Poller.Change(int(s.fd), c.tokenOf(s), News|unix.EPOLLOUT)
+	} else if err := r.Poller.Watch(int(s.fd), c.tokenOf(s), unix.EPOLLOUT|unix.EPOLLET); err != nil {
+		s.wantsOut = false
+		r.Backlog.starve(c) // it is tried again
 	}
-	r.poller.Change(int(s.fd), c.token(kind), news|unix.EPOLLOUT)
 }
 
 // flush writes what is held for dst, and reports whether src may go on.
-func (r *relays) flush(c *conn, dst, src *side) bool {
+func (r *Relays) flush(c *Conn, dst, src *side) bool {
 	if t := dst.held; t != nil {
 		n, errno := socket.Send(int(dst.fd), t.rest)
 		if n > 0 {
@@ -141,7 +138,7 @@ func (r *relays) flush(c *conn, dst, src *side) bool {
 			r.wantOut(c, dst)
 			return false
 		case socket.LacksMemory(errno):
-			r.backlog.starve(c)
+			r.Backlog.starve(c)
 			return false
 		default:
 			r.unwritten(c, dst, src, errno)
@@ -154,10 +151,10 @@ func (r *relays) flush(c *conn, dst, src *side) bool {
 	return c.live
 }
 
-// sendEarly sends the PROXY header, if the service wants one, and what the client of c has said already to an endpoint that is being
+// SendEarly sends the PROXY header, if the service wants one, and what the client of c has said already to an endpoint that is being
 // connected to, and reports whether that went well: its connection stands by then. What the client said and a socket does not take yet is
 // held for whichever endpoint answers. The header is not: that endpoint gets one of its own.
-func (r *relays) sendEarly(c *conn, fd int) (answered bool, err error) {
+func (r *Relays) SendEarly(c *Conn, fd int) (answered bool, err error) {
 	header := len(r.header(c))
 	n, errno := socket.Receive(int(c.client.fd), r.buffer[header:])
 	switch {
@@ -193,15 +190,15 @@ func (r *relays) sendEarly(c *conn, fd int) (answered bool, err error) {
 }
 
 // header puts the PROXY header of c at the beginning of the buffer: nothing if its service wants none.
-func (r *relays) header(c *conn) []byte {
-	if !c.record.WantsHeader() {
+func (r *Relays) header(c *Conn) []byte {
+	if !c.Record.WantsHeader() {
 		return nil
 	}
-	return c.record.AppendHeader(r.buffer[:0], socket.LocalName(int(c.client.fd)))
+	return c.Record.AppendHeader(r.buffer[:0], socket.LocalName(int(c.client.fd)))
 }
 
 // announce has a backend get the PROXY header of c before all that is held for it, unless it was sent already.
-func (r *relays) announce(c *conn) {
+func (r *Relays) announce(c *Conn) {
 	if c.headed {
 		return
 	}
@@ -218,14 +215,8 @@ func (r *relays) announce(c *conn) {
 	c.backend.held, c.backend.header = t, uint16(len(header))
 }
 
-// A tail is the end of what was read, which did not fit into a socket any more.
-type tail struct {
-	rest []byte // a part of room, unless it is longer
-	room [chunk]byte
-}
-
 // tail holds a copy of b.
-func (r *relays) tail(b []byte) *tail {
+func (r *Relays) tail(b []byte) *tail {
 	t := r.tails.Take()
 	t.rest = append(t.room[:0], b...)
 	return t
@@ -241,18 +232,18 @@ const bulkAfter = 4
 // splice moves a pipe's worth from src to dst. It returns false when there is no more to do for now. A pipe is lent for one
 // such step, and no more is moved into it than dst has room for: however many connections have readers that
 // do not read, none of them holds a pipe.
-func (r *relays) splice(c *conn, dst, src *side) (n int, more bool) {
+func (r *Relays) splice(c *Conn, dst, src *side) (n int, more bool) {
 	room := socket.SendRoom(int(dst.fd))
 	if room < leastBudget {
 		return r.copy(c, dst, src) // it is about to stall, and then little is held
 	}
-	p := r.pipes.Take()
+	p := r.Pipes.Take()
 	if p == nil {
 		return r.copy(c, dst, src)
 	}
 	n, errno := socket.Splice(int(src.fd), p.W, min(p.Size, r.share, room))
 	if n <= 0 || errno != 0 {
-		r.pipes.GiveBack(p)
+		r.Pipes.GiveBack(p)
 		if errno == 0 { // a FIN, or urgent data, which splice stops at: a read says which
 			return r.copy(c, dst, src)
 		}
@@ -268,7 +259,7 @@ func (r *relays) splice(c *conn, dst, src *side) (n int, more bool) {
 }
 
 // unpipe moves what is in the pipe on to dst, and reports whether all of it has gone.
-func (r *relays) unpipe(c *conn, dst, src *side) bool {
+func (r *Relays) unpipe(c *Conn, dst, src *side) bool {
 	for p := dst.bulk; p.N > 0; {
 		n, errno := socket.Splice(p.R, int(dst.fd), p.N)
 		switch {
@@ -280,20 +271,20 @@ func (r *relays) unpipe(c *conn, dst, src *side) bool {
 			r.empty(dst)
 			r.wantOut(c, dst)
 		case socket.LacksMemory(errno):
-			r.backlog.starve(c)
+			r.Backlog.starve(c)
 		default:
 			r.unwritten(c, dst, src, errno)
 		}
 		return false
 	}
-	r.pipes.GiveBack(dst.bulk)
+	r.Pipes.GiveBack(dst.bulk)
 	dst.bulk = nil
 	return true
 }
 
 // empty reads what little is left in the pipe of a side that has stalled, so that the pipe is free. More is left only when
 // the kernel took less than it had room for, because it lacks memory or tcp_notsent_lowat is set: then the pipe stays with it.
-func (r *relays) empty(dst *side) {
+func (r *Relays) empty(dst *side) {
 	p := dst.bulk
 	if p.N > chunk {
 		return
@@ -307,7 +298,7 @@ func (r *relays) empty(dst *side) {
 	t.rest = t.room[:n]
 	dst.held = t
 	if p.N -= n; p.N == 0 {
-		r.pipes.GiveBack(p)
+		r.Pipes.GiveBack(p)
 		dst.bulk = nil
 	}
 }

@@ -1,4 +1,4 @@
-package epoll
+package relay
 
 import (
 	"golang.org/x/sys/unix"
@@ -11,15 +11,15 @@ import (
 
 // How a connection ends is what [tcp.Teardown] says. This file tells it what system calls find, and does what it answers.
 
-// look looks at c, whose timer has ended, and sets its timer anew unless that has ended c.
-func (r *relays) look(c *conn) {
+// Look looks at c, whose timer has ended, and sets its timer anew unless that has ended c.
+func (r *Relays) Look(c *Conn) {
 	p := c.phase
-	if p == young {
-		socket.KeepAlive(int(c.backend.fd), r.engine.Cfg.TCPKeepAlive)
-		r.conns.enter(c, settled)
+	if p == Young {
+		socket.KeepAlive(int(c.backend.fd), r.Engine.Cfg.TCPKeepAlive)
+		r.Conns.Enter(c, settled)
 		return
 	}
-	r.conns.lookAgain(c)
+	r.Conns.lookAgain(c)
 	if p == flushing && hasFlushed(c) {
 		r.conclude(c)
 		return
@@ -28,12 +28,12 @@ func (r *relays) look(c *conn) {
 }
 
 // lookAt ends a connection of which one side has vanished, or both have been silent for too long after the first end.
-func (r *relays) lookAt(c *conn) {
+func (r *Relays) lookAt(c *Conn) {
 	if worksForNobody(c) {
 		r.conclude(c)
 		return
 	}
-	delivered, cfg := uint64(0), &r.engine.Cfg
+	delivered, cfg := uint64(0), &r.Engine.Cfg
 	for _, way := range [...]struct{ s, other *side }{{&c.client, &c.backend}, {&c.backend, &c.client}} {
 		d := sockopt.InspectTCP(int(way.s.fd))
 		if !c.end.HasFinished(way.s.which) && tcp.HasVanished(d, cfg.TCPKeepAlive) {
@@ -42,19 +42,19 @@ func (r *relays) lookAt(c *conn) {
 		}
 		delivered += way.s.sent + d.Acked
 	}
-	if c.phase != settled && c.end.IsSilent(r.turn.Now, delivered, cfg.HalfClosedTimeout) {
+	if c.phase != settled && c.end.IsSilent(r.Turn.Now, delivered, cfg.HalfClosedTimeout) {
 		r.conclude(c)
 	}
 }
 
 // unread handles a read from src that has found nothing, or failed.
-func (r *relays) unread(c *conn, dst, src *side, errno unix.Errno) {
+func (r *Relays) unread(c *Conn, dst, src *side, errno unix.Errno) {
 	switch errno {
 	case unix.EAGAIN:
-		src.full = 0
+		src.full = min(src.full, 0)
 		src.readable, src.urgent = false, false
 	case unix.ENOMEM, unix.ENOBUFS: // it stays readable
-		r.backlog.starve(c)
+		r.Backlog.starve(c)
 	case 0:
 		r.ended(c, dst, src, nil)
 	default:
@@ -64,7 +64,7 @@ func (r *relays) unread(c *conn, dst, src *side, errno unix.Errno) {
 
 // ended does what is to be done when src has ended: by FIN, or by err. All that it said has been written to dst: while a side is
 // stalled the other is not read.
-func (r *relays) ended(c *conn, dst, src *side, err error) {
+func (r *Relays) ended(c *Conn, dst, src *side, err error) {
 	switch c.end.Ended(src.which, err) {
 	case tcp.Finish:
 		socket.FinishSending(int(dst.fd))
@@ -83,16 +83,16 @@ func (r *relays) ended(c *conn, dst, src *side, err error) {
 }
 
 // unwritten handles a write to dst that has failed: dst takes no more.
-func (r *relays) unwritten(c *conn, dst, src *side, errno unix.Errno) {
+func (r *Relays) unwritten(c *Conn, dst, src *side, errno unix.Errno) {
 	r.drop(dst)
 	c.end.Unwritable(dst.which, errno)
 	dst.readable, src.readable = true, true // the latter to be thrown away
 	r.await(c, finishing)
-	r.backlog.interrupt(c)
+	r.Backlog.interrupt(c)
 }
 
 // discard reads and throws away what src goes on sending although dst takes no more.
-func (r *relays) discard(c *conn, dst, src *side) (n int, more bool) {
+func (r *Relays) discard(c *Conn, dst, src *side) (n int, more bool) {
 	if worksForNobody(c) {
 		r.conclude(c)
 		return 0, false
@@ -106,12 +106,12 @@ func (r *relays) discard(c *conn, dst, src *side) (n int, more bool) {
 }
 
 // worksForNobody reports whether the backend of c has the whole request of a client that is gone.
-func worksForNobody(c *conn) bool {
+func worksForNobody(c *Conn) bool {
 	return c.end.WorksForNobody() && !socket.Unacknowledged(int(c.backend.fd))
 }
 
 // hasFlushed reports whether the side of c that survives has got all that the other said, or takes no more.
-func hasFlushed(c *conn) bool {
+func hasFlushed(c *Conn) bool {
 	dst := &c.client
 	if c.end.Survivor() == tcp.BackendSide {
 		dst = &c.backend
@@ -120,28 +120,29 @@ func hasFlushed(c *conn) bool {
 }
 
 // await lets c end when it has flushed, or nothing is delivered for too long.
-func (r *relays) await(c *conn, p phase) {
+func (r *Relays) await(c *Conn, p Phase) {
 	if c.phase != flushing && c.phase != p {
-		r.conns.enter(c, p)
+		r.Conns.Enter(c, p)
 	}
 }
 
 // conclude ends c in an orderly way.
-func (r *relays) conclude(c *conn) {
+func (r *Relays) conclude(c *Conn) {
 	for _, s := range [...]*side{&c.client, &c.backend} {
-		r.closeSide(s, c.end.IsClean(s.which))
+		r.closeSide(c, s, c.end.IsClean(s.which))
 	}
 	r.release(c)
 }
 
-// cut resets both sides.
-func (r *relays) cut(c *conn) {
-	r.closeSide(&c.client, false)
-	r.closeSide(&c.backend, false)
+// Cut resets both sides, as far as they are open.
+func (r *Relays) Cut(c *Conn) {
+	r.closeSide(c, &c.client, false)
+	r.closeSide(c, &c.backend, false)
 }
 
-// closeSide closes a side, if it is open, or resets it. Where another process has the socket too, closing alone would tell the peer nothing.
-func (r *relays) closeSide(s *side, clean bool) {
+// closeSide closes a side, if it is open, or resets it. Where another process or the ring has the socket too, closing alone would tell the
+// peer nothing.
+func (r *Relays) closeSide(c *Conn, s *side, clean bool) {
 	if !s.open {
 		return
 	}
@@ -154,41 +155,45 @@ func (r *relays) closeSide(s *side, clean bool) {
 		socket.ResetOnClose(int(s.fd))
 	}
 	r.drop(s)
-	socket.Close(int(s.fd))
+	if r.Buffers != nil {
+		r.Poller.CloseLater(int(s.fd), s.ringing == asked, c.tokenOf(s))
+	} else {
+		socket.Close(int(s.fd))
+	}
 	s.open = false
 }
 
-// end ends c before its time.
-func (r *relays) end(c *conn, why traffic.Reason) {
+// End ends c before its time.
+func (r *Relays) End(c *Conn, why traffic.Reason) {
 	c.end.Because(why)
-	r.cut(c)
+	r.Cut(c)
 	r.release(c)
 }
 
 // drop throws away what is held for a side.
-func (r *relays) drop(s *side) {
+func (r *Relays) drop(s *side) {
 	if s.held != nil {
 		r.tails.GiveBack(s.held)
 		s.held = nil
 	}
 	if s.bulk != nil {
-		r.pipes.GiveBack(s.bulk)
+		r.Pipes.GiveBack(s.bulk)
 		s.bulk = nil
 	}
 	s.header = 0
 }
 
 // release ends the record of c and frees it.
-func (r *relays) release(c *conn) {
-	b := &c.record
+func (r *Relays) release(c *Conn) {
+	b := &c.Record
 	b.Sent, b.Received = c.backend.sent, c.client.sent
 	b.End(c.end.Reason())
-	r.free(c)
+	r.Free(c)
 }
 
-// free gives back what c has, whose record has ended.
-func (r *relays) free(c *conn) {
+// Free gives back what c has, whose sides are closed and whose record has ended.
+func (r *Relays) Free(c *Conn) {
 	c.forgetLifetimes()
 	r.drop(&c.backend) // what the client said early, when no endpoint was found for it
-	r.conns.free(c)
+	r.Conns.free(c)
 }

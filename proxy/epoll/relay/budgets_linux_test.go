@@ -1,4 +1,4 @@
-package epoll
+package relay
 
 import (
 	"testing"

@@ -1,0 +1,22 @@
+package relay
+
+// How much one direction may carry before it is others' turn, and how much is read at a time when
+// it passes through our memory. The latter is also the most that is held for a side that stalls.
+const (
+	turnBudget = 256 << 10
+	chunk      = 16 << 10
+)
+
+// How much all directions that carry in bulk may move in a turn, about, and how much each may however many they
+// are: a client that says little has to wait until the turn is over. Up to eight may move a pipe full each, for
+// that is cheapest. A turn moves at most turnTotal and leastBudget for each event, three times turnTotal in all, or 10 ms.
+const (
+	turnTotal   = 8 << 20
+	leastBudget = 64 << 10
+)
+
+// share is how much each of so many that carry in bulk may move in a turn.
+func share(many int) int { return max(leastBudget, turnTotal/max(1, many)) }
+
+// backlogATurn is how many connections go on in a turn. Each may move leastBudget at least, and all together turnTotal.
+const backlogATurn = turnTotal / leastBudget

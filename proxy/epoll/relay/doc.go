@@ -1,0 +1,9 @@
+// Package relay carries the bytes of TCP connections in an event loop, from the moment that a client has its endpoint, and ends them.
+//
+//   - [Relays]: both directions of each connection, and its end.
+//   - [Backlog]: which connections go on in a later turn.
+//   - [Conns]: the connections, from their acceptance on, and when each is looked at.
+//
+// How a connection ends is what package tcp says. Who finds its endpoint, the loop knows: until then it asks here only for a place for the
+// connection, for its timer, and to send what the client has said already.
+package relay

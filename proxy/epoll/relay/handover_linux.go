@@ -1,0 +1,142 @@
+package relay
+
+import (
+	"errors"
+	"slices"
+
+	"golang.org/x/sys/unix"
+
+	"kubeproxy/proxy/epoll/reactor"
+	"kubeproxy/proxy/epoll/socket"
+	"kubeproxy/proxy/handover"
+	"kubeproxy/proxy/tcp"
+)
+
+// What of a connection passes to another process: its descriptors, and how far it has come.
+
+// Descriptors are those of the client and, once it has one, of the backend.
+func (c *Conn) Descriptors() []int {
+	if !c.backend.open {
+		return []int{int(c.client.fd)}
+	}
+	return []int{int(c.client.fd), int(c.backend.fd)}
+}
+
+// Lend notes that c is lent to a successor, which has its descriptors from now on. A lending has a number, not 0.
+func (c *Conn) Lend(lending uint16) {
+	c.lending, c.client.shared, c.backend.shared = lending, true, true
+}
+
+// IsLent reports whether c was last lent in a lending. In number 0 nothing is.
+func (c *Conn) IsLent(lending uint16) bool { return lending != 0 && c.lending == lending }
+
+// Progress returns how far c has come.
+func (r *Relays) Progress(c *Conn) (p handover.Progress, err error) {
+	p = handover.Progress{Sent: c.backend.sent, Received: c.client.sent, Header: c.backend.header, End: c.end.Record(r.Turn.Now)}
+	p.End.Flushing = c.phase == flushing
+	if p.ToBackend, err = r.unsent(&c.backend); err == nil {
+		p.ToClient, err = r.unsent(&c.client)
+	}
+	return p, err
+}
+
+// unsent returns all that is still to be written to a side. What is in a pipe is moved into memory, behind what is there already.
+func (r *Relays) unsent(s *side) ([]byte, error) {
+	if p := s.bulk; p != nil {
+		var all []byte
+		if s.held != nil {
+			all = s.held.rest
+		}
+		for all = slices.Clone(all); p.N > 0; {
+			all = slices.Grow(all, p.N)
+			n, errno := socket.Read(p.R, all[len(all):len(all)+p.N])
+			if errno != 0 {
+				break
+			}
+			all = all[:len(all)+n]
+			p.N -= n
+		}
+		if s.held != nil {
+			r.tails.GiveBack(s.held)
+		}
+		s.held = r.tail(all)
+		if p.N > 0 {
+			return nil, errors.New("what a pipe holds cannot be read")
+		}
+		r.Pipes.GiveBack(p)
+		s.bulk = nil
+	}
+	if s.held == nil {
+		return nil, nil
+	}
+	return s.held.rest, nil
+}
+
+// Progressed takes in how far a connection had come in a predecessor. It may be without a backend yet.
+func (r *Relays) Progressed(c *Conn, p *handover.Progress) {
+	c.end = tcp.AdoptTeardown(&p.End, r.Turn.Now)
+	c.backend.sent, c.client.sent, c.backend.header = p.Sent, p.Received, p.Header
+	if len(p.ToBackend) > 0 {
+		c.backend.held = r.tail(p.ToBackend)
+	}
+	if len(p.ToClient) > 0 {
+		c.client.held = r.tail(p.ToClient)
+	}
+	switch {
+	case !c.backend.open: // an endpoint is looked for
+	case p.End.Flushing:
+		r.Conns.Enter(c, flushing)
+	case c.end.HasBegun():
+		r.Conns.Enter(c, finishing)
+	default:
+		r.Conns.Enter(c, Young)
+	}
+}
+
+// Adopt carries on with a connection at the next turn, with a backend whose socket is given. The kernel tells of all that there is to be
+// read, or to be noticed, once more. If that fails, c is forgotten, and its sockets are the caller's.
+func (r *Relays) Adopt(c *Conn, backend int, p *handover.Progress) error {
+	c.backend.fd, c.backend.open, c.headed = int32(backend), true, true
+	r.Progressed(c, p)
+	for _, way := range [...]struct {
+		s    *side
+		kind reactor.Kind
+	}{{&c.client, ClientSide}, {&c.backend, BackendSide}} {
+		mask := uint32(News)
+		if way.s.wantsOut = way.s.stalled(); way.s.wantsOut {
+			mask |= unix.EPOLLOUT
+		}
+		if err := r.Poller.Watch(int(way.s.fd), c.Token(way.kind), mask); err != nil {
+			r.Poller.Unwatch(int(c.client.fd))
+			c.client.open, c.backend.open = false, false
+			r.Forget(c)
+			return err
+		}
+	}
+	r.watchLifetimes(c)
+	return nil
+}
+
+// AdoptRest carries on with a connection that was adopted while its predecessor still carried it, from where that has come to since.
+func (r *Relays) AdoptRest(c *Conn, p *handover.Progress) {
+	r.Progressed(c, p)
+	for _, s := range [...]*side{&c.client, &c.backend} {
+		if s.stalled() {
+			r.wantOut(c, s)
+		}
+	}
+}
+
+// Forget closes c here without an end: another process carries it.
+func (r *Relays) Forget(c *Conn) {
+	for _, s := range [...]*side{&c.client, &c.backend} {
+		if s.open {
+			r.Poller.Unwatch(int(s.fd))
+			socket.Close(int(s.fd))
+			s.open = false
+		}
+		r.drop(s)
+	}
+	c.Record.Forget()
+	r.Free(c)
+}

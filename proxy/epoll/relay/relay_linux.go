@@ -1,0 +1,140 @@
+package relay
+
+import (
+	"context"
+
+	"golang.org/x/sys/unix"
+
+	"kubeproxy/proxy/engine"
+	"kubeproxy/proxy/epoll/pipes"
+	"kubeproxy/proxy/epoll/reactor"
+	"kubeproxy/proxy/epoll/ring"
+	"kubeproxy/proxy/epoll/slab"
+	"kubeproxy/proxy/removal"
+	"kubeproxy/proxy/traffic"
+)
+
+// Relays carry the bytes of the connections that have a backend, in both directions, and end them. All bytes that pass through
+// memory pass through one buffer; nothing stays in it.
+type Relays struct {
+	Engine   *engine.Base
+	Turn     *reactor.Turn
+	Poller   *reactor.Poller
+	Requests *reactor.Requests
+	Conns    *Conns
+	Backlog  *Backlog
+	Pipes    pipes.Pool    // that bulk passes through; for the loop to close
+	Buffers  *ring.Buffers // of the loop's ring, see [NewBuffers]; nil: it has none. For the loop to close
+
+	buffer [chunk]byte
+	tails  slab.FreeList[tail]
+	sends  [ringBuffers]sending // under way in the ring, by buffer
+
+	share int // what each that carries in bulk may move in this turn
+	bulky int // how many have carried in bulk, in this turn
+	moved int // bytes, in this turn
+}
+
+// Apportion sets how much each may have of the turn that begins.
+func (r *Relays) Apportion() {
+	r.share, r.bulky = share(r.bulky), 0
+	r.moved = 0
+}
+
+// Begin begins to carry bytes between the client of c and the backend that has answered. The kernel has told of
+// that by mask; or, when that is 0, it does not tell of the backend yet.
+func (r *Relays) Begin(c *Conn, fd int32, mask uint32) {
+	r.watchLifetimes(c)
+	c.backend.fd, c.backend.open, c.backend.wantsOut = fd, true, mask != 0
+	r.Conns.Enter(c, Young)
+	r.announce(c)
+	rings := r.Buffers != nil && r.Poller.IsOpen()
+	if mask == 0 && rings {
+		c.backend.ringing = toAsk
+	} else if mask == 0 {
+		if err := r.Poller.Watch(int(fd), c.Token(BackendSide), News); err != nil {
+			r.End(c, traffic.DescriptorLimit)
+			return
+		}
+	}
+	if !c.backend.stalled() || r.flush(c, &c.backend, &c.client) {
+		r.pump(c, &c.backend, &c.client)
+	}
+	if !c.live {
+		return
+	}
+	if rings {
+		c.client.ringing = toAsk
+		r.pump(c, &c.backend, &c.client)
+		r.stirred(c, &c.backend, &c.client, mask)
+		if c.live {
+			r.pump(c, &c.client, &c.backend)
+		}
+		return
+	}
+	// Only now is the kernel asked to tell of the client: what was read just now is no news any more.
+	if err := r.Poller.Watch(int(c.client.fd), c.Token(ClientSide), News); err != nil {
+		r.End(c, traffic.DescriptorLimit)
+		return
+	}
+	r.stirred(c, &c.backend, &c.client, mask)
+}
+
+// watchLifetimes has c ended when its endpoint or its service is removed, where that is what removal means.
+func (r *Relays) watchLifetimes(c *Conn) {
+	if !r.Engine.Cfg.OnRemoval.Close {
+		return
+	}
+	index, generation := c.index, c.generation
+	for _, t := range []*removal.Lifetime{c.Record.Claim.Lifetime, c.Record.Endpoint.Lifetime()} {
+		c.lifetimes = append(c.lifetimes, context.AfterFunc(t.Context(), func() {
+			r.Requests.Do(func() {
+				if c := r.Conns.At(index, generation); c != nil {
+					r.End(c, removal.ReasonOf(t.Context()))
+				}
+			})
+		}))
+	}
+}
+
+// Stirred takes in what the kernel tells of a side of c: that of an event of a kind.
+func (r *Relays) Stirred(c *Conn, kind reactor.Kind, mask uint32) {
+	s, other := c.ends(kind)
+	r.stirred(c, s, other, mask)
+}
+
+// Postpone notes what the kernel tells of a side of c, and leaves the rest for a later turn.
+func (r *Relays) Postpone(c *Conn, kind reactor.Kind, mask uint32) {
+	s, _ := c.ends(kind)
+	s.stir(mask)
+	r.Backlog.interrupt(c)
+}
+
+// stirred takes in what the kernel tells of side s of c.
+func (r *Relays) stirred(c *Conn, s, other *side, mask uint32) {
+	s.stir(mask)
+	if mask&unix.EPOLLOUT != 0 && s.stalled() {
+		if r.flush(c, s, other) && (other.readable || other.ringing == toAsk) {
+			r.pump(c, s, other)
+		}
+	}
+	if c.live && s.readable && s.open {
+		r.pump(c, other, s)
+	}
+}
+
+// Proceed goes on with connections of the backlog.
+func (r *Relays) Proceed() {
+	for c := range r.Backlog.due {
+		r.goOn(c)
+	}
+}
+
+// goOn goes on in both directions.
+func (r *Relays) goOn(c *Conn) {
+	for _, way := range [...]struct{ dst, src *side }{{&c.backend, &c.client}, {&c.client, &c.backend}} {
+		if c.live && (!way.dst.stalled() || r.flush(c, way.dst, way.src)) {
+			r.pump(c, way.dst, way.src)
+		}
+	}
+}

@@ -1,0 +1,152 @@
+package relay
+
+import (
+	"golang.org/x/sys/unix"
+
+	"kubeproxy/proxy/epoll/reactor"
+	"kubeproxy/proxy/epoll/ring"
+	"kubeproxy/proxy/epoll/socket"
+	"kubeproxy/proxy/traffic"
+)
+
+// How connections that say little pass through a ring.
+//
+// A receive waits in the kernel for what a side says next, and what comes is sent on by the ring too. One system call at the end of the turn so carries the
+// messages of all connections. A connection begins in the ring. A side leaves it when it sends in bulk, finishes, or fails: then system calls carry what it says, and
+// epoll tells of it, as described in pump_linux.go. It comes back when it says little again.
+//
+//	          small messages, joinAfter in a row
+//	byCalls ─────────────────────────────────────▶ asked ◀──┐
+//	   ▲                                             │      │ the other side has room
+//	   │  bulk, FIN, error                  received │      │
+//	   └─────────────────────────────────────────────┴──▶ toAsk
+//
+// At most one receive is under way for a side, and at most one send. So bytes stay in order, and a side that stalls holds up the other: what
+// was received meanwhile, one buffer, is held with the rest.
+
+// joinAfter is how many reads in a row must have found little before a side comes back.
+const joinAfter = 4
+
+// Of the buffers that small messages pass through, how many there are, and their group.
+const (
+	ringBuffers = 256
+	ringGroup   = 1
+)
+
+// NewBuffers makes the buffers of a ring that small messages of connections pass through.
+func NewBuffers(r *ring.Ring) (*ring.Buffers, error) {
+	return r.NewBuffers(ringGroup, ringBuffers, chunk)
+}
+
+// A sending is a message on its way to a side.
+type sending struct {
+	to   reactor.Token
+	said int // bytes
+}
+
+// joins counts a read of src that has found little, and has it join the ring after enough of them.
+func (r *Relays) joins(c *Conn, dst, src *side) {
+	if src.full--; src.full > -joinAfter || src.stalled() {
+		src.full = max(src.full, -joinAfter)
+		return
+	}
+	r.Poller.Unwatch(int(src.fd))
+	src.wantsOut, src.full, src.ringing = false, 0, toAsk
+	if !dst.stalled() {
+		r.ask(c, src, true)
+	}
+}
+
+// ask has the ring receive what src says next.
+func (r *Relays) ask(c *Conn, src *side, late bool) {
+	if src.ringing = toAsk; r.Poller.IsOpen() {
+		src.ringing = asked
+		r.Poller.Receive(int(src.fd), r.Buffers, late, c.tokenOf(src))
+	}
+}
+
+// leave has system calls carry what s says.
+func (r *Relays) leave(c *Conn, s *side) {
+	s.ringing = byCalls
+	if s.wantsOut {
+		r.Poller.Change(int(s.fd), c.tokenOf(s), News|unix.EPOLLOUT)
+	} else if err := r.Poller.Watch(int(s.fd), c.tokenOf(s), News); err != nil {
+		r.End(c, traffic.DescriptorLimit)
+	}
+}
+
+// Completed takes in what came of an entry of the ring.
+func (r *Relays) Completed(t reactor.Token, done *ring.Completion) {
+	if t.Kind == sent {
+		r.delivered(uint16(t.Index), done)
+		return
+	}
+	id, said, has := r.Buffers.Take(done)
+	isSent := false
+	if c := r.Conns.At(t.Index, t.Generation); c != nil {
+		src, dst := c.ends(t.Kind)
+		isSent = r.heard(c, dst, src, id, said, done.Errno())
+	}
+	if has && !isSent {
+		r.Buffers.GiveBack(id)
+	}
+}
+
+// heard carries on what src said, and reports whether it is on its way to dst in the buffer that it came in.
+func (r *Relays) heard(c *Conn, dst, src *side, id uint16, said []byte, errno unix.Errno) (isSent bool) {
+	src.ringing = toAsk
+	switch {
+	case c.end.HasFinished(src.which):
+		r.leave(c, src)
+	case errno == unix.ECANCELED: // the loop is to rest
+	case errno == unix.ENOBUFS: // those that are lent come back with what is being sent
+		r.ask(c, src, true)
+	case len(said) > 0 && c.end.Refuses(dst.which), errno == unix.EINTR, errno == unix.EAGAIN, socket.LacksMemory(errno):
+		src.readable = true // system calls see to it
+		r.Backlog.interrupt(c)
+		r.leave(c, src)
+	case len(said) == 0:
+		if r.unread(c, dst, src, errno); c.live {
+			r.leave(c, src)
+		}
+	case dst.held != nil:
+		dst.held.rest = append(dst.held.rest, said...)
+	case len(said) == chunk && src.full+1 >= bulkAfter:
+		src.full++
+		src.readable = true
+		if r.leave(c, src); c.live {
+			r.send(c, dst, src, said)
+			r.Backlog.interrupt(c)
+		}
+	default:
+		if src.full++; len(said) < chunk {
+			src.full = 0
+		}
+		dst.sending = true
+		r.sends[id] = sending{c.tokenOf(dst), len(said)}
+		r.Poller.Send(int(dst.fd), said, reactor.Token{Kind: sent, Index: int32(id)})
+		r.ask(c, src, len(said) < chunk)
+		return true
+	}
+	return false
+}
+
+// delivered takes in what came of a send.
+func (r *Relays) delivered(id uint16, done *ring.Completion) {
+	s := r.sends[id]
+	if c := r.Conns.At(s.to.Index, s.to.Generation); c != nil {
+		dst, src := c.ends(s.to.Kind)
+		dst.sending = false
+		r.wrote(c, dst, src, r.Buffers.At(id, s.said), max(0, int(done.Result)), done.Errno())
+	}
+	r.Buffers.GiveBack(id)
+}
+
+// Refill has receives begin again after a rest.
+func (r *Relays) Refill() {
+	for c := range r.Conns.All {
+		if c.client.ringing == toAsk || c.backend.ringing == toAsk {
+			r.Backlog.interrupt(c)
+		}
+	}
+}
