@@ -95,6 +95,8 @@ func (b *backlog) empty() bool { return len(b.services.pending)+len(b.endpoints.
 
 // fold takes in how the merged state changed.
 func (b *backlog) fold(o outcome) {
+	b.services.expect(len(o.services))
+	b.endpoints.expect(len(o.endpoints))
 	for _, c := range o.services {
 		b.services.fold(c, o.received)
 	}
@@ -120,6 +122,9 @@ type difference[T any] struct {
 	most    int // the largest number of entries that this pending has had
 }
 
+// fewPending is how many entries a map has room for that is cleared and used again.
+const fewPending = 8
+
 // A pending change is one that the handlers have yet to be told of.
 type pending[T any] struct {
 	given *T        // what they know; nil if they never heard of the object, or know it to be gone
@@ -129,6 +134,14 @@ type pending[T any] struct {
 
 func newDifference[T any](k kind[T]) difference[T] {
 	return difference[T]{kind: k, pending: make(map[registry.Name]pending[T])}
+}
+
+// expect makes room for n changes where none is pending: to grow a map to a size takes twice the memory of that size.
+func (d *difference[T]) expect(n int) {
+	if len(d.pending) == 0 && n > fewPending {
+		d.pending = make(map[registry.Name]pending[T], n)
+		d.most = n
+	}
 }
 
 // fold takes in the newest value of one object. Back to what the handlers know, and be it that there
@@ -166,7 +179,7 @@ func (d *difference[T]) take(oldest *time.Time) map[registry.Name]*T {
 	}
 	// A map keeps its size when it is cleared, and to range over it would go on costing what it did
 	// when it was full. So only a small one is used again.
-	if d.most <= 8 {
+	if d.most <= fewPending {
 		clear(d.pending)
 	} else {
 		d.pending = make(map[registry.Name]pending[T])

@@ -92,8 +92,10 @@ func (l *layers[T]) add(source string, ranked bool) {
 // the merged state.
 func (l *layers[T]) apply(precedence int, set bool, list []registry.Change[T]) []change[T] {
 	var merged []change[T]
-	if set {
+	if set { // most of what it lists is known
 		l.round++
+	} else {
+		merged = make([]change[T], 0, len(list))
 	}
 	for _, c := range list {
 		if set && c.Value == nil {

@@ -130,6 +130,7 @@ func (a *adoption) claim(key claimKey, ago time.Duration) *engine.Claim {
 		Rotation: p.lb.Hold(key.service),
 		Tally:    p.tallies.Hold(key.service, key.id.Protocol),
 		Lifetime: new(removal.Lifetime),
+		Terms:    registry.NoTerms,
 	}
 	c.Lifetime.End(p.cfg.OnRemoval, traffic.ServiceRemoved, ago)
 	a.departed = append(a.departed, c)

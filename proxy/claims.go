@@ -102,6 +102,18 @@ type newcomer struct {
 	claim *engine.Claim
 }
 
+// byPort gives claims of one service by their ports; nil if there are none.
+func byPort(list []newcomer) map[registry.NodePort]*engine.Claim {
+	if len(list) == 0 {
+		return nil
+	}
+	claims := make(map[registry.NodePort]*engine.Claim, len(list))
+	for _, n := range list {
+		claims[n.id] = n.claim
+	}
+	return claims
+}
+
 // compareClaims orders the newcomers of one batch, and so all claims after a restart: the claim that is known for longest comes
 // first, then namespace and name decide (D30). Claims of an earlier source come before those of a later one.
 func compareClaims(a, b *engine.Claim) int {

@@ -44,23 +44,25 @@ func (c *Config) refusal(service registry.Name, id registry.NodePort) error {
 	return errPortNotAllowed
 }
 
-// wanted makes the claims of a service, without what only the balancer and the tallies can give them. Those on ports that it may
-// not have are refused.
-func (c *Config) wanted(service *registry.Service) (wanted, refused map[registry.NodePort]*engine.Claim) {
-	wanted = make(map[registry.NodePort]*engine.Claim)
+// wanted makes the claims of a service, in the order of its ports and without what only the balancer and the tallies can give them.
+// Those on ports that it may not have are refused.
+func (c *Config) wanted(service *registry.Service) (wanted, refused []newcomer) {
 	if service == nil {
-		return wanted, nil
+		return nil, nil
+	}
+	wanted = make([]newcomer, 0, len(service.Ports))
+	terms := registry.NoTerms
+	if !service.Terms.Equal(terms) {
+		own := service.Terms // a copy, or a claim that goes on would keep the lists of a service that is long replaced
+		terms = &own
 	}
 	for i, port := range service.Ports {
 		id, key := registry.NodePort{Protocol: port.Protocol, Number: port.Number}, registry.PortKey{Name: service.Name, Port: port.Name}
 		if c.refusal(service.Name, id) != nil {
-			if refused == nil {
-				refused = make(map[registry.NodePort]*engine.Claim)
-			}
-			refused[id] = &engine.Claim{Key: key}
+			refused = append(refused, newcomer{id, &engine.Claim{Key: key}})
 			continue
 		}
-		wanted[id] = &engine.Claim{Key: key, Rank: service.Rank, Since: service.ClaimedSince(i), Terms: service.Terms}
+		wanted = append(wanted, newcomer{id, &engine.Claim{Key: key, Rank: service.Rank, Since: service.ClaimedSince(i), Terms: terms}})
 	}
 	return wanted, refused
 }

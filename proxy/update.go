@@ -97,14 +97,15 @@ func (p *Proxier) editClaimsLocked(name registry.Name, service *registry.Service
 	wanted, refused := p.cfg.wanted(service)
 	var dropped []*traffic.Tally // given back last, or what a service has carried would be forgotten when it moves to another port
 	if previous != nil {
+		wants, refuses := byPort(wanted), byPort(refused)
 		for _, port := range previous.Ports {
 			id := registry.NodePort{Protocol: port.Protocol, Number: port.Number}
-			if p.renewRefusedLocked(id, name, refused) {
+			if p.renewRefusedLocked(id, name, refuses) {
 				continue
 			}
 			l := p.listeners[id]
-			had, want := l.claims.find(name), wanted[id]
-			delete(wanted, id)
+			had, want := l.claims.find(name), wants[id]
+			delete(wants, id)
 			switch {
 			case want == nil:
 				l.claims.remove(had)
@@ -121,6 +122,8 @@ func (p *Proxier) editClaimsLocked(name registry.Name, service *registry.Service
 			dropped = append(dropped, had.Tally)
 			touched[id] = struct{}{}
 		}
+		wanted = slices.DeleteFunc(wanted, func(n newcomer) bool { return wants[n.id] == nil })
+		refused = slices.DeleteFunc(refused, func(n newcomer) bool { return refuses[n.id] == nil })
 	}
 	if service != nil {
 		p.services[name] = service
@@ -129,18 +132,16 @@ func (p *Proxier) editClaimsLocked(name registry.Name, service *registry.Service
 		delete(p.services, name)
 		glog.V(3).Infof("service %s is gone", name)
 	}
-	for id, c := range refused {
-		p.refuseLocked(id, c)
+	for _, r := range refused {
+		p.refuseLocked(r.id, r.claim)
 	}
-	var newcomers []newcomer
-	for id, c := range wanted {
-		c.Lifetime = new(removal.Lifetime)
-		c.Rotation = p.lb.Hold(c.Key)
-		c.Tally = p.tallies.Hold(c.Key, id.Protocol)
-		newcomers = append(newcomers, newcomer{id, c})
+	for _, n := range wanted {
+		n.claim.Lifetime = new(removal.Lifetime)
+		n.claim.Rotation = p.lb.Hold(n.claim.Key)
+		n.claim.Tally = p.tallies.Hold(n.claim.Key, n.id.Protocol)
 	}
 	for _, t := range dropped {
 		p.tallies.Release(t)
 	}
-	return newcomers
+	return wanted
 }

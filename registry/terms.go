@@ -13,17 +13,21 @@ import (
 // Terms are what a service asks for its clients, beside its ports and endpoints. A [Service], a claim of package engine and the state
 // file hold them as one struct, so a new term needs no change on its way from the record to the engine.
 type Terms struct {
-	Affinity        Affinity
+	Affinity    Affinity
+	Balance     Balance     // which endpoint a new client gets
+	ProxyHeader ProxyHeader // that endpoints get before what the client says
+
 	AffinityTimeout time.Duration // how long a client is remembered after its last new connection; 0 with AffinityNone
 
 	// Who may connect; empty means any client. Each range is masked, no IPv4 range is in its IPv6 spelling, and they are sorted
 	// without repeats.
 	SourceRanges []netip.Prefix
 
-	Balance     Balance     // which endpoint a new client gets
-	Checks      Check       // of endpoints while no client comes
-	ProxyHeader ProxyHeader // that endpoints get before what the client says
+	Checks Check // of endpoints while no client comes
 }
+
+// NoTerms are the terms of a service that asks for nothing, as most do. They are never changed.
+var NoTerms = new(Terms)
 
 // Equal reports whether two services ask for the same.
 func (t *Terms) Equal(u *Terms) bool {

@@ -1,6 +1,7 @@
 package etcdsource
 
 import (
+	"bytes"
 	"context"
 	"slices"
 	"sync"
@@ -132,6 +133,9 @@ func (b *inbox) blockedOnce() bool {
 
 // newestOnly keeps the last event of each key, in order, and returns how many bytes the others had.
 func newestOnly(events []*mvccpb.Event) (kept []*mvccpb.Event, freed int) {
+	if eachKeyOnce(events) {
+		return events, 0
+	}
 	seen := make(map[string]bool)
 	for i := len(events) - 1; i >= 0; i-- {
 		key := string(events[i].GetKv().GetKey())
@@ -144,6 +148,16 @@ func newestOnly(events []*mvccpb.Event) (kept []*mvccpb.Event, freed int) {
 	}
 	slices.Reverse(kept)
 	return kept, freed
+}
+
+// eachKeyOnce reports whether the keys of events ascend, as those of one deletion of a range do. It costs no memory, however many.
+func eachKeyOnce(events []*mvccpb.Event) bool {
+	for i := 1; i < len(events); i++ {
+		if bytes.Compare(events[i-1].GetKv().GetKey(), events[i].GetKv().GetKey()) >= 0 {
+			return false
+		}
+	}
+	return true
 }
 
 func wake(c chan struct{}) {

@@ -141,7 +141,9 @@ func (x *session) receive(d delivery) error {
 		}
 	default:
 		x.well()
-		if err := x.apply(d.events, d.at); err != nil {
+		events := d.events
+		d.events = nil // what they come to is all that is kept while it is merged: one deletion may be of all keys
+		if err := x.apply(events, d.at); err != nil {
 			return err
 		}
 	}

@@ -1,6 +1,7 @@
 package records
 
 import (
+	"slices"
 	"time"
 
 	"kubeproxy/config"
@@ -32,9 +33,17 @@ func (s *State) Describe(st *config.Status, now time.Time) {
 	}
 }
 
+// fewDirty is room that is kept for the next changes.
+const fewDirty = 1024
+
 // changes takes out what has changed since the last time.
 func (s *State) changes() (services []registry.Change[registry.Service], endpoints []registry.Change[registry.Endpoints]) {
 	s.expireLapses()
+	var n [2]int
+	for _, o := range s.dirty {
+		n[o.kind]++
+	}
+	services, endpoints = slices.Grow(services, n[registry.KindService]), slices.Grow(endpoints, n[registry.KindEndpoints])
 	for _, o := range s.dirty {
 		switch says := s.inForce(o); o.kind {
 		case registry.KindService:
@@ -43,7 +52,9 @@ func (s *State) changes() (services []registry.Change[registry.Service], endpoin
 			endpoints = change(endpoints, s.endpoints, o.name, says.endpoints)
 		}
 	}
-	s.dirty = s.dirty[:0]
+	if s.dirty = s.dirty[:0]; cap(s.dirty) > fewDirty {
+		s.dirty = nil
+	}
 	return services, endpoints
 }
 

@@ -24,13 +24,13 @@ type Claim struct {
 
 	Before, After *Claim // on the same port; as waited
 
-	registry.Terms
+	*registry.Terms // shared by the claims of a service, and never changed; [registry.NoTerms] of most
 }
 
 // Same reports whether two claims of a service on a port are the same to its clients.
-func (c *Claim) Same(d *Claim) bool { return c.Key == d.Key && c.Terms.Equal(&d.Terms) }
+func (c *Claim) Same(d *Claim) bool { return c.Key == d.Key && c.Terms.Equal(d.Terms) }
 
 // Choose begins the choice of an endpoint for a client of the claim.
 func (c *Claim) Choose(client netip.Addr) rotation.Choice {
-	return c.Rotation.ChooseFor(c.Tally.Protocol, client, &c.Terms, c.Lifetime)
+	return c.Rotation.ChooseFor(c.Tally.Protocol, client, c.Terms, c.Lifetime)
 }

@@ -7,6 +7,7 @@ import (
 	"kubeproxy/proxy/engine"
 	"kubeproxy/proxy/proxytest"
 	"kubeproxy/proxy/traffic"
+	"kubeproxy/registry"
 )
 
 func (u suite) TestEveryDropHasItsReason(t *testing.T) {
@@ -50,7 +51,7 @@ func (u suite) TestEveryDropHasItsReason(t *testing.T) {
 		e := u.newUDP(t, engine.Config{})
 		s := e.Serve(t, Identity(t, "1"))
 		narrower := *s.Ownership.Load()
-		narrower.SourceRanges = []netip.Prefix{netip.MustParsePrefix("127.0.0.2/32")}
+		narrower.Terms = &registry.Terms{SourceRanges: []netip.Prefix{netip.MustParsePrefix("127.0.0.2/32")}}
 		s.Ownership.Store(&narrower)
 		proxytest.DialUDP(t, s.Addr).Write([]byte("lost"))
 		s.HasDropped(t, map[traffic.DropReason]uint64{traffic.DropSource: 1})

@@ -23,7 +23,7 @@ func init() { flag.Set("logtostderr", "true") }
 // OwnerOf makes a claim the owner of a socket.
 func OwnerOf(r *rotation.Rotation) *atomic.Pointer[engine.Claim] {
 	owner := new(atomic.Pointer[engine.Claim])
-	owner.Store(&engine.Claim{Key: r.Key, Rotation: r, Tally: new(traffic.Tally), Lifetime: new(removal.Lifetime)})
+	owner.Store(&engine.Claim{Key: r.Key, Rotation: r, Tally: new(traffic.Tally), Lifetime: new(removal.Lifetime), Terms: new(registry.Terms)})
 	return owner
 }
 
@@ -59,7 +59,7 @@ func (r *UDPRecord) Init(endpoints ...registry.Addr) {
 // Claim makes the claim of a service whose endpoints set tells.
 func (r *UDPRecord) Claim(name string) *engine.Claim {
 	key := registry.PortKey{Name: registry.Name{Namespace: registry.DefaultNamespace, Name: name}}
-	c := &engine.Claim{Key: key, Rotation: r.lb.Hold(key), Tally: traffic.NewTally(key, registry.UDP), Lifetime: new(removal.Lifetime)}
+	c := &engine.Claim{Key: key, Rotation: r.lb.Hold(key), Tally: traffic.NewTally(key, registry.UDP), Lifetime: new(removal.Lifetime), Terms: new(registry.Terms)}
 	r.claims = append(r.claims, c)
 	return c
 }

@@ -87,7 +87,7 @@ func newDesk(t *testing.T) *desk {
 // claim gives a port to a service whose endpoints are sound. Their health is this test's: the carrier judges by its name.
 func (d *desk) claim(id registry.NodePort, service string, terms registry.Terms) *engine.Claim {
 	key := registry.PortKey{Name: registry.Name{Namespace: "default", Name: service}}
-	c := &engine.Claim{Key: key, Rotation: d.lb.Hold(key), Tally: d.tallies.Hold(key, id.Protocol), Terms: terms}
+	c := &engine.Claim{Key: key, Rotation: d.lb.Hold(key), Tally: d.tallies.Hold(key, id.Protocol), Terms: &terms}
 	d.Claim(id, c)
 	d.Apply()
 	return c
@@ -173,7 +173,7 @@ func TestAFailedOperationLeavesNothingInTheKernelUntilItSucceeds(t *testing.T) {
 func TestAPortThatOpensWaitsForThoseThatOpenWithIt(t *testing.T) {
 	d := newDesk(t)
 	key := registry.PortKey{Name: registry.Name{Namespace: "default", Name: "web"}}
-	d.Claim(web, &engine.Claim{Key: key, Rotation: d.lb.Hold(key), Tally: d.tallies.Hold(key, web.Protocol)})
+	d.Claim(web, &engine.Claim{Key: key, Rotation: d.lb.Hold(key), Tally: d.tallies.Hold(key, web.Protocol), Terms: registry.NoTerms})
 	if len(d.wake) > 0 || d.Why(web) != NotOpen {
 		t.Errorf("Run is to judge the port at once, and it is %v", d.Why(web))
 	}

@@ -76,7 +76,7 @@ func (c *Carrier) judgePortLocked(p *port) ([]netip.AddrPort, Reason) {
 	case c.stopped || c.off != nil || time.Now().Before(c.retryAt):
 		return nil, Off
 	}
-	return c.node.Judge(p.id.Protocol, &p.claim.Terms, p.claim.Rotation.Standings(p.id.Protocol))
+	return c.node.Judge(p.id.Protocol, p.claim.Terms, p.claim.Rotation.Standings(p.id.Protocol))
 }
 
 // installLocked puts changes in force. false: it failed, nothing is installed any more, and all ports are stale.

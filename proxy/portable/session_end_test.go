@@ -80,7 +80,7 @@ func TestEverySessionEndsWithItsReason(t *testing.T) {
 		{traffic.SourceNotAllowed, engine.Config{}, func(t *testing.T, e *Engine, s *udpService) {
 			proxytest.DialUDP(t, s.Addr).Ask(t)
 			narrower := *s.Ownership.Load()
-			narrower.SourceRanges = []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}
+			narrower.Terms = &registry.Terms{SourceRanges: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}}
 			s.Ownership.Store(&narrower)
 			s.OwnerChanged()
 		}},
@@ -193,7 +193,7 @@ func TestNewTermsEndOnlySessionsThatTheyDoNotAllow(t *testing.T) {
 	outside.Ask(t)
 	for range 3 { // also for a session that began two claims ago
 		narrower := *s.Ownership.Load()
-		narrower.SourceRanges = []netip.Prefix{netip.MustParsePrefix("127.1.0.0/16")}
+		narrower.Terms = &registry.Terms{SourceRanges: []netip.Prefix{netip.MustParsePrefix("127.1.0.0/16")}}
 		s.Ownership.Store(&narrower)
 		s.OwnerChanged()
 	}

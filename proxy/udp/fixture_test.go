@@ -35,7 +35,7 @@ func newFixture(t testing.TB, cfg engine.Config, endpoints ...registry.Addr) *fi
 	t.Cleanup(f.Resolver.Close)
 	f.set(endpoints...)
 	key := registry.PortKey{Name: web}
-	f.owner = &engine.Claim{Key: key, Rotation: f.lb.Hold(key), Tally: traffic.NewTally(key, registry.UDP), Lifetime: new(removal.Lifetime)}
+	f.owner = &engine.Claim{Key: key, Rotation: f.lb.Hold(key), Tally: traffic.NewTally(key, registry.UDP), Lifetime: new(removal.Lifetime), Terms: new(registry.Terms)}
 	owner := new(atomic.Pointer[engine.Claim])
 	owner.Store(f.owner)
 	f.port.Init(&f.Base, 53, owner)

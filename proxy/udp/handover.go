@@ -76,7 +76,7 @@ func (p *Port) Adopt(s *Session, self interface{ Evict() }, r *handover.UDP, at 
 	}
 	*v = Visit{Endpoint: at.Endpoint, Began: now - r.Visit.Age, answered: r.Visit.Answered, refused: r.Visit.Refused}
 	s.at = v
-	s.choice = at.Claim.Rotation.ChooseAfter(at.Endpoint, registry.UDP, r.Client.Addr(), &at.Claim.Terms, at.Claim.Lifetime)
+	s.choice = at.Claim.Rotation.ChooseAfter(at.Endpoint, registry.UDP, r.Client.Addr(), at.Claim.Terms, at.Claim.Lifetime)
 	at.Endpoint.Joined()
 }
 

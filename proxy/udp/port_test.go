@@ -164,13 +164,13 @@ func TestWhichSessionsGoOnWhenTheirPortChanges(t *testing.T) {
 	}{
 		{"nothing has changed", false, func(f *fixture) *engine.Claim { return f.owner }, ""},
 		{"new terms still allow the client", false, func(f *fixture) *engine.Claim {
-			return &engine.Claim{Rotation: f.owner.Rotation, Lifetime: f.owner.Lifetime, Terms: registry.Terms{SourceRanges: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}}}
+			return &engine.Claim{Rotation: f.owner.Rotation, Lifetime: f.owner.Lifetime, Terms: &registry.Terms{SourceRanges: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}}}
 		}, ""},
 		{"new terms do not", false, func(f *fixture) *engine.Claim {
-			return &engine.Claim{Rotation: f.owner.Rotation, Lifetime: f.owner.Lifetime, Terms: registry.Terms{SourceRanges: []netip.Prefix{netip.MustParsePrefix("198.51.100.0/24")}}}
+			return &engine.Claim{Rotation: f.owner.Rotation, Lifetime: f.owner.Lifetime, Terms: &registry.Terms{SourceRanges: []netip.Prefix{netip.MustParsePrefix("198.51.100.0/24")}}}
 		}, "source_not_allowed"},
 		{"the port is another's", false, func(f *fixture) *engine.Claim {
-			return &engine.Claim{Rotation: new(rotation.Rotation), Lifetime: new(removal.Lifetime)}
+			return &engine.Claim{Rotation: new(rotation.Rotation), Lifetime: new(removal.Lifetime), Terms: registry.NoTerms}
 		}, "service_removed"},
 		{"the proxy stops", true, func(f *fixture) *engine.Claim { return f.owner }, "shutdown"},
 		{"the service has left the port", true, func(f *fixture) *engine.Claim {
