@@ -1,6 +1,7 @@
 package metrics
 
 import (
+	"iter"
 	"net/http"
 	"sync"
 	"time"
@@ -28,7 +29,7 @@ type Node struct {
 	Pending   func() config.Pending
 	Proxier   interface {
 		PortCounts() [2]proxy.PortCount
-		Totals() []traffic.Totals
+		EachTotals() iter.Seq[traffic.Totals] // in no order
 		Limits() []traffic.Limit
 		AcceptPauses() uint64
 		TurnTimes() traffic.TurnTimes
@@ -48,12 +49,6 @@ type Node struct {
 type collector struct {
 	node Node
 	*Metrics
-}
-
-// A family is one metric that a collector tells of, with the labels of its series.
-type family struct {
-	*prometheus.Desc
-	kind prometheus.ValueType
 }
 
 // families are all of them.
@@ -167,7 +162,7 @@ func (c collector) Collect(metrics chan<- prometheus.Metric) {
 	for _, r := range c.node.Rotations() {
 		rotations[r.Service] = r
 	}
-	for _, t := range c.node.Proxier.Totals() {
+	for t := range c.node.Proxier.EachTotals() {
 		if r, ok := rotations[t.Service]; ok {
 			out.rotation(r)
 			delete(rotations, t.Service) // a service may have one name for a port of each protocol
@@ -242,21 +237,6 @@ func (c collector) collectPorts(out sink) {
 	}
 }
 
-// A sink is where series go.
-type sink chan<- prometheus.Metric
-
-func (s sink) tell(f family, value float64, labels ...string) {
-	s <- prometheus.MustNewConstMetric(f.Desc, f.kind, value, labels...)
-}
-
-// tellAny leaves out what did not happen: most reasons never come up, and ten thousand services have
-// many ports.
-func (s sink) tellAny(f family, n uint64, labels ...string) {
-	if n > 0 {
-		s.tell(f, float64(n), labels...)
-	}
-}
-
 // turns tells of the turns of the event loops, where there are any.
 func (s sink) turns(t traffic.TurnTimes) {
 	count, buckets := uint64(0), make(map[float64]uint64)
@@ -278,51 +258,65 @@ func (s sink) checks(n checks.Counts) {
 }
 
 func (s sink) tcp(t traffic.Totals) {
-	service, port, protocol := t.Service.Name.Label(), registry.Label(t.Service.Port), t.Protocol.String()
-	s.tell(active, float64(t.Active), service, port)
-	s.tell(begun, float64(t.Begun), service, port)
-	for _, reason := range traffic.Reasons() {
-		s.tellAny(ended, t.Ended[reason], service, port, reason.String())
+	p := s.of(t.Service)
+	p.tell(active, float64(t.Active))
+	p.tell(begun, float64(t.Begun))
+	for reason, n := range t.Ended {
+		if n > 0 {
+			p.with(reasonLabels[reason]).tell(ended, float64(n))
+		}
 	}
-	s.carried(t, service, port, protocol)
+	p.carried(t)
 }
 
 func (s sink) udp(t traffic.Totals) {
-	service, port, protocol := t.Service.Name.Label(), registry.Label(t.Service.Port), t.Protocol.String()
-	s.tell(udpActive, float64(t.Active), service, port)
-	s.tell(udpBegun, float64(t.Begun), service, port)
-	for _, reason := range traffic.Reasons() {
-		s.tellAny(udpEnded, t.Ended[reason], service, port, reason.String())
+	p := s.of(t.Service)
+	p.tell(udpActive, float64(t.Active))
+	p.tell(udpBegun, float64(t.Begun))
+	for reason, n := range t.Ended {
+		if n > 0 {
+			p.with(reasonLabels[reason]).tell(udpEnded, float64(n))
+		}
 	}
-	s.tellAny(udpMoved, t.MovedSessions, service, port)
-	s.tellAny(udpSent, t.SentDatagrams, service, port)
-	s.tellAny(udpReceived, t.ReceivedDatagrams, service, port)
-	for _, reason := range traffic.DropReasons() {
-		s.tellAny(udpDropped, t.Dropped[reason], service, port, reason.Code())
+	p.tellAny(udpMoved, t.MovedSessions)
+	p.tellAny(udpSent, t.SentDatagrams)
+	p.tellAny(udpReceived, t.ReceivedDatagrams)
+	for reason, n := range t.Dropped {
+		if n > 0 {
+			p.with(dropLabels[reason]).tell(udpDropped, float64(n))
+		}
 	}
-	s.carried(t, service, port, protocol)
+	p.carried(t)
 }
 
-func (s sink) carried(t traffic.Totals, service, port, protocol string) {
-	s.tell(sent, float64(t.Sent), service, port, protocol)
-	s.tell(received, float64(t.Received), service, port, protocol)
-	s.tellAny(failures, t.DialFailures, service, port, protocol)
-	s.tellAny(kernelBegun, t.Carried, service, port, protocol)
+// The labels that series of all ports have in common.
+var (
+	reasonLabels   = labelsOf("reason", traffic.Reasons(), traffic.Reason.String)
+	dropLabels     = labelsOf("reason", traffic.DropReasons(), traffic.DropReason.Code)
+	protocolLabels = labelsOf("protocol", []registry.Protocol{registry.TCP, registry.UDP}, registry.Protocol.String)
+)
+
+func (p portSink) carried(t traffic.Totals) {
+	p = p.with(protocolLabels[t.Protocol])
+	p.tell(sent, float64(t.Sent))
+	p.tell(received, float64(t.Received))
+	p.tellAny(failures, t.DialFailures)
+	p.tellAny(kernelBegun, t.Carried)
 }
 
 func (s sink) rotation(r rotation.Status) {
-	service, port := r.Service.Name.Label(), registry.Label(r.Service.Port)
-	s.tell(endpoints, float64(r.Endpoints), service, port)
-	s.tellAny(failing, uint64(r.Failing), service, port)
+	p := s.of(r.Service)
+	p.tell(endpoints, float64(r.Endpoints))
+	p.tellAny(failing, uint64(r.Failing))
 }
 
 func (s sink) endpoint(e rotation.EndpointStatus) {
-	service, port, addr := e.Service.Name.Label(), registry.Label(e.Service.Port), registry.Label(e.Addr.String())
-	s.tell(endpointActive, float64(e.Active), service, port, addr)
-	s.tell(endpointTotal, float64(e.Connections), service, port, addr)
-	s.tell(endpointFailures, float64(e.Failures), service, port, addr)
-	s.tell(endpointDown, truth(!e.DownUntil.IsZero()), service, port, addr)
-	s.tell(endpointFails, truth(e.CheckError != ""), service, port, addr)
+	p := s.of(e.Service).with(label("endpoint", registry.Label(e.Addr.String())))
+	p.tell(endpointActive, float64(e.Active))
+	p.tell(endpointTotal, float64(e.Connections))
+	p.tell(endpointFailures, float64(e.Failures))
+	p.tell(endpointDown, truth(!e.DownUntil.IsZero()))
+	p.tell(endpointFails, truth(e.CheckError != ""))
 }
 
 func truth(yes bool) float64 {

@@ -4,6 +4,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"iter"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
@@ -43,10 +44,12 @@ type site struct {
 }
 
 func (s *site) PortCounts() [2]proxy.PortCount { return s.ports }
-func (s *site) Totals() []traffic.Totals       { return s.totals }
-func (s *site) Limits() []traffic.Limit        { return s.limits }
-func (s *site) AcceptPauses() uint64           { return 9 }
-func (s *site) KernelPorts() []int             { return []int{kernel.Carried: 4, kernel.NotChecked: 2} }
+
+func (s *site) EachTotals() iter.Seq[traffic.Totals] { return slices.Values(s.totals) }
+
+func (s *site) Limits() []traffic.Limit { return s.limits }
+func (s *site) AcceptPauses() uint64    { return 9 }
+func (s *site) KernelPorts() []int      { return []int{kernel.Carried: 4, kernel.NotChecked: 2} }
 func (s *site) TurnTimes() traffic.TurnTimes {
 	return traffic.TurnTimes{Buckets: [15]uint64{5, 0, 1, 14: 2}, Sum: 13 * time.Second, Longest: 7 * time.Second}
 }
