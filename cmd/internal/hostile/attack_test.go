@@ -95,8 +95,15 @@ func call(t *testing.T, atProxy bool, to string, n, rate int) (over func()) {
 	return func() { dismiss(t, callers) }
 }
 
-// manyPorts writes a service with n ports from the first on, and its endpoints for all of them.
-func (s *site) manyPorts(t *testing.T, name string, first, n int, endpoint string) {
+// Who a service asks for its ports: clients of a headless service go past any proxy, so its record is read like the other, and asks for
+// nothing.
+const (
+	claiming = ""
+	headless = "None"
+)
+
+// manyPorts writes a service with n ports from the first on, and its endpoints for all of them. clusterIP is claiming or headless.
+func (s *site) manyPorts(t *testing.T, name string, first, n int, endpoint, clusterIP string) {
 	t.Helper()
 	host, port, _ := strings.Cut(endpoint, ":")
 	var ports, targets []map[string]any
@@ -106,20 +113,20 @@ func (s *site) manyPorts(t *testing.T, name string, first, n int, endpoint strin
 	}
 	s.endpointsRecord(t, name, record(t, map[string]any{"kind": "Endpoints", "apiVersion": "v1", "metadata": map[string]any{"name": name},
 		"subsets": []any{map[string]any{"addresses": []any{map[string]any{"ip": host}}, "ports": targets}}}))
-	s.spec(t, name, record(t, map[string]any{"kind": "Service", "apiVersion": "v1", "metadata": map[string]any{"name": name}, "spec": map[string]any{"ports": ports}}))
+	s.spec(t, name, record(t, map[string]any{"kind": "Service", "apiVersion": "v1", "metadata": map[string]any{"name": name}, "spec": map[string]any{"ports": ports, "clusterIP": clusterIP}}))
 }
 
 // opsATransaction is as many as etcd takes.
 const opsATransaction = 128
 
-// manyServices writes n services that claim the same port, without endpoints.
-func (s *site) manyServices(t *testing.T, prefix string, n int, port string) {
+// manyServices writes n services with the same port, without endpoints. portalIP is claiming or headless.
+func (s *site) manyServices(t *testing.T, prefix string, n int, port, portalIP string) {
 	t.Helper()
 	var ops []clientv3.Op
 	for i := range n {
 		name := fmt.Sprint(prefix, i)
 		ops = append(ops, clientv3.OpPut(s.place(registry.SpecsPrefix+name),
-			record(t, map[string]any{"kind": "Service", "apiVersion": "v1beta1", "id": name, "port": whole(t, port), "protocol": "TCP"})))
+			record(t, map[string]any{"kind": "Service", "apiVersion": "v1beta1", "id": name, "port": whole(t, port), "protocol": "TCP", "portalIP": portalIP})))
 		if len(ops) == opsATransaction || i == n-1 {
 			if _, err := s.kv.Txn(t.Context()).Then(ops...).Commit(); err != nil {
 				t.Fatal(err)
@@ -133,7 +140,7 @@ func (s *site) manyServices(t *testing.T, prefix string, n int, port string) {
 func (s *site) writes(atProxy bool, write func()) (over func()) {
 	s.elsewhere = !atProxy
 	write()
-	s.elsewhere = false
+	s.elsewhere, s.came = false, time.Now()
 	return func() {}
 }
 

@@ -19,11 +19,15 @@ func TestAServiceWithEveryLocalPort(t *testing.T) {
 	}
 	const first, n, outgoing = 32_768, 28_232, 2000
 	s := attacked(t)
-	r := s.withstands(t, fmt.Sprintf("a service with %d ports, the whole range of local ports", n), portsMemory, func(t *testing.T, atProxy bool) func() {
-		return s.writes(atProxy, func() {
-			s.manyPorts(t, "greedy", first, n, echoes)
+	write := func(name, clusterIP string) func() {
+		return func() {
+			s.manyPorts(t, name, first, n, echoes, clusterIP)
 			time.Sleep(settled)
-		})
+		}
+	}
+	s.innocent = func(*testing.T) func() { return s.writes(true, write("modest", headless)) }
+	r := s.withstands(t, fmt.Sprintf("a service with %d ports, the whole range of local ports", n), portsMemory, func(t *testing.T, atProxy bool) func() {
+		return s.writes(atProxy, write("greedy", claiming))
 	})
 	var conns []net.Conn
 	for i := range outgoing {
@@ -78,25 +82,35 @@ func TestClaimsInVainDelayNobody(t *testing.T) {
 	claims := number(50_000, 20_000)
 	for _, c := range []struct {
 		name  string
-		write func(t *testing.T, s *site)
+		write func(t *testing.T, s *site, clusterIP string)
 		flags []string
 	}{
-		{"ports that -allowed_ports refuses", func(t *testing.T, s *site) {
+		{"ports that -allowed_ports refuses", func(t *testing.T, s *site, clusterIP string) {
 			for i := range claims / each {
-				s.manyPorts(t, fmt.Sprint("vain-", i), 8000+i*each, each, echoes)
+				s.manyPorts(t, fmt.Sprint("vain-", i), 8000+i*each, each, echoes, clusterIP)
 			}
 		}, []string{"-allowed_ports=7000-7999"}},
-		{"services that all claim one port", func(t *testing.T, s *site) { s.manyServices(t, "vain-", claims, bystanderPort) }, nil},
+		{"services that all claim one port", func(t *testing.T, s *site, portalIP string) {
+			s.manyServices(t, "vain-", claims, bystanderPort, portalIP)
+		}, nil},
 	} {
 		inOwnNetwork(t, c.name, func(t *testing.T) {
 			s := attacked(t, c.flags...)
 			var slowest time.Duration
 			name := fmt.Sprintf("%d %s", claims, c.name)
-			r := s.withstands(t, name, portsMemory, func(t *testing.T, atProxy bool) func() {
-				over := s.writes(atProxy, func() {
-					c.write(t, s)
+			load := func(atProxy bool, asked string) func() {
+				return s.writes(atProxy, func() {
+					c.write(t, s, asked)
 					s.remove(t, "vain-", clientv3.WithPrefix())
 				})
+			}
+			s.innocent = func(t *testing.T) func() {
+				over := load(true, headless)
+				s.changeInForce(t)
+				return over
+			}
+			r := s.withstands(t, name, portsMemory, func(t *testing.T, atProxy bool) func() {
+				over := load(atProxy, claiming)
 				if took := s.changeInForce(t); atProxy {
 					slowest = max(slowest, took)
 				}

@@ -15,9 +15,15 @@
 // well. Where records are the attack, the same records are written elsewhere in etcd for the comparison. A p99 of less than a
 // millisecond passes, whatever its ratio: there the kernel's scheduler decides.
 //
+// Six attacks are judged beside an innocent load of the same size, which also goes to the proxy: uploads of the same bytes that an endpoint
+// reads and that end by FIN; as many records, of as many ports and bytes, that can be used or ask for nothing (headless services); names
+// that are answered. Such a load costs work in any proxy, and on few processors the bystander waits for that work; the sink does none of
+// it, so the ratio to the sink tells of the machine. The ratio to the innocent load tells what the attack adds. The table has both. Bounds
+// of memory and of turns hold beside the innocent load, too.
+//
 // Columns of the table: what the proxy refused or ended, by reason, from /metrics; the anonymous memory of the process (RssAnon) before,
-// at its highest and some seconds after, with the bound; the bystander's p99 beside the proxy and beside the sink (medians, the median of
-// their ratios, and all five); the time in which the load reached each. The slow readers' sink is the endpoint that they would read from.
+// at its highest and some seconds after, with the bound; the bystander's p99 beside the attack and beside what it is judged by, and beside
+// the sink (medians, the median of their ratios, and all five); the time in which each load arrived. The slow readers' sink is the endpoint that they would read from.
 //
 // Other work on the machine adds to both p99s, so the ratios spread and show less. Run it on a machine that has nothing else to do.
 //

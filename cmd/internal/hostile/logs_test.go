@@ -95,7 +95,7 @@ func TestSweptPortsMakeFewLines(t *testing.T) {
 	services := number(14, 2)
 	s := foundSite(t).forAttack()
 	for i := range services {
-		s.manyPorts(t, fmt.Sprint("swept-", i), first+i*each, each, "127.0.0.1:1")
+		s.manyPorts(t, fmt.Sprint("swept-", i), first+i*each, each, "127.0.0.1:1", claiming)
 	}
 	log := filepath.Join(s.dir, "log")
 	s.start(t, `exec "$@" 2>"$DIR/log"`)

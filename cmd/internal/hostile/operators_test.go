@@ -18,7 +18,7 @@ func TestReadersOfMetricsThatDoNotRead(t *testing.T) {
 	}
 	proxytest.MustRun(t, "sh", "-c", "echo 4096 16384 65536 >/proc/sys/net/ipv4/tcp_wmem")
 	s := attacked(t)
-	s.manyPorts(t, "listed", 11_000, 500, "127.0.0.1:1")
+	s.manyPorts(t, "listed", 11_000, 500, "127.0.0.1:1", claiming)
 	eventually(t, func() bool { return s.sum(t, "kubeproxy_listeners") == 504 }, "all ports are open")
 	call(t, true, "127.0.0.1:11000-11499", 500, 2000)() // what was used is listed
 	const readers, scrapes = 6, 20

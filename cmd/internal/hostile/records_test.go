@@ -32,28 +32,32 @@ func TestRecordsJustUnderTheLimit(t *testing.T) {
 	fill := func(head, each, tail string) string {
 		return head + strings.Repeat(each+",", (recordSize-len(head)-len(tail))/(len(each)+1)-1) + each + tail
 	}
-	var files []string
-	for i, value := range []string{
+	save := func(name string, values ...string) (files []string) {
+		for i, value := range values {
+			file := filepath.Join(s.dir, fmt.Sprintf("%s-%d", name, i))
+			if err := os.WriteFile(file, []byte(value), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			files = append(files, file)
+		}
+		return files
+	}
+	files := save("value",
 		largeEndpoints(1, recordSize), largeEndpoints(2, recordSize),
 		fill(`{"kind":"Endpoints","apiVersion":"v1","subsets":[`, `{}`, `]}`),
 		fill(`{"kind":"Endpoints","apiVersion":"v1","subsets":[`, `{"addresses":[{"ip":"10.0.0.1"}],"ports":[{"port":1}]}`, `]}`),
 		fill(`{"kind":"Endpoints","apiVersion":"v1beta3","endpoints":[`, `{}`, `]}`),
 		fill(`{"kind":"Endpoints","apiVersion":"v1beta1","endpoints":[`, `"x"`, `]`), // and no end
 		strings.Repeat("[", recordSize),
-		`{"kind":"Endpoints","apiVersion":"v1beta1","endpoints":["` + strings.Repeat("a", recordSize) + `"]}`,
-	} {
-		file := filepath.Join(s.dir, fmt.Sprintf("value-%d", i))
-		if err := os.WriteFile(file, []byte(value), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		files = append(files, file)
+		`{"kind":"Endpoints","apiVersion":"v1beta1","endpoints":["`+strings.Repeat("a", recordSize)+`"]}`,
+	)
+	var good []string // as many, and as large
+	for i := range files {
+		good = append(good, largeEndpoints(1+i, recordSize))
 	}
+	usable := save("usable", good...)
 	writes := number(24, 16)
-	felt := s.beside(t, func(t *testing.T, atProxy bool) func() {
-		prefix := "/elsewhere/" // etcd has the same to do, and the proxy does not follow it
-		if atProxy {
-			prefix = registry.EndpointsPrefix
-		}
+	write := func(t *testing.T, prefix string, files []string) func() {
 		p := cast(t, "writer", s.etcd.URL(), prefix, strings.Join(files, ","), writes, number(3, 12), 4)
 		s.works(t)
 		p.Stdout.Wait(t, "done: ")
@@ -61,6 +65,14 @@ func TestRecordsJustUnderTheLimit(t *testing.T) {
 			t.Errorf("writing: %s", p.Stdout)
 		}
 		return func() { dismiss(t, p) }
+	}
+	s.innocent = func(t *testing.T) func() { return write(t, registry.EndpointsPrefix, usable) }
+	felt := s.beside(t, func(t *testing.T, atProxy bool) func() {
+		prefix := "/elsewhere/" // etcd has the same to do, and the proxy does not follow it
+		if atProxy {
+			prefix = registry.EndpointsPrefix
+		}
+		return write(t, prefix, files)
 	})
 	r := s.row(t, fmt.Sprintf("records of %d bytes, %d writes in each round, and %d bad ones", recordSize, writes, bad), largeRecords)
 	r.Refused = fmt.Sprintf("%.0f keys rejected", s.sum(t, "kubeproxy_rejected_keys"))

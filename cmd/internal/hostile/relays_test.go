@@ -17,12 +17,13 @@ import (
 )
 
 // TestUploadsThatAreResetBeforeTheyAreRead: clients send to an endpoint that does not read, and reset. What they have
-// sent still waits for the endpoint, and costs nothing while it waits.
+// sent still waits for the endpoint, and costs nothing while it waits. Judged beside uploads of the bytes that find room, to an endpoint
+// that reads, at the same pace; they end at the same time, by FIN.
 func TestUploadsThatAreResetBeforeTheyAreRead(t *testing.T) {
 	if !ownNetwork(t) {
 		return
 	}
-	const port, mute = "7305", "127.0.0.1:7105"
+	const port, mute, rate = "7305", "127.0.0.1:7105", 3000
 	clients := number(3000, 300)
 	proxytest.MustRun(t, "sh", "-c", "echo 4096 16384 65536 >/proc/sys/net/ipv4/tcp_wmem && echo 4096 16384 65536 >/proc/sys/net/ipv4/tcp_rmem")
 	s := attacked(t)
@@ -30,20 +31,40 @@ func TestUploadsThatAreResetBeforeTheyAreRead(t *testing.T) {
 	eventually(t, func() bool {
 		return roundTrip(at(port), time.Millisecond) != nil && s.sum(t, "kubeproxy_listeners") == 5
 	}, "the service is open")
-	r := s.withstands(t, fmt.Sprintf("%d clients that send 512 kB to an endpoint that does not read, and reset", clients), base+uint64(clients)*connectionBytes, func(t *testing.T, atProxy bool) func() {
+	upload := func(t *testing.T, to string, size int, end string) (sent int, over func()) {
+		p := cast(t, "uploader", to, clients, rate, size, end)
+		p.Stdout.Wait(t, "done: ")
+		if _, err := fmt.Sscanf(p.Stdout.String(), "ready\ndone: %d", &sent); err != nil {
+			t.Fatal(err)
+		}
+		return sent, func() {
+			dismiss(t, p)
+			eventually(t, func() bool { return s.sum(t, "kubeproxy_connections_active") == 0 }, "the connections are gone")
+		}
+	}
+	attack := func(t *testing.T, atProxy bool) (sent int, over func()) {
 		endpoint, aim := cast(t, "mute", mute), mute
 		if atProxy {
 			aim = at(port)
 		}
-		p := cast(t, "uploader", aim, clients, 3000, 512<<10)
-		p.Stdout.Wait(t, "done")
-		return func() {
-			dismiss(t, p)
+		sent, gone := upload(t, aim, 512<<10, byReset)
+		return sent, func() {
 			dismiss(t, endpoint)
-			if atProxy {
-				eventually(t, func() bool { return s.sum(t, "kubeproxy_connections_active") == 0 }, "the connections are gone")
-			}
+			gone()
 		}
+	}
+	sent, over := attack(t, true)
+	over()
+	s.innocent = func(t *testing.T) func() {
+		got, over := upload(t, at(silentPort), sent/clients, byFIN)
+		if want := sent / clients * clients; got < want*9/10 { // a busy machine takes more than the second for some
+			t.Errorf("of %d bytes of uploads that are read, %d found room", want, got)
+		}
+		return over
+	}
+	r := s.withstands(t, fmt.Sprintf("%d clients that send 512 kB to an endpoint that does not read, and reset", clients), base+uint64(clients)*connectionBytes, func(t *testing.T, atProxy bool) func() {
+		_, over := attack(t, atProxy)
+		return over
 	})
 	r.Refused = told(s.ended(t, "kubeproxy_connections_ended_total", "mute"))
 	r.judge(t)

@@ -50,24 +50,30 @@ func TestNamesThatNobodyResolves(t *testing.T) {
 	if !ownNetwork(t) {
 		return
 	}
-	const port = "7304"
+	const port, answeredPort = "7304", "7310"
 	names, clients := number(5000, 500), number(3000, 300)
 	s := foundSite(t).forAttack()
 	s.service(t, "named", port, "TCP", list("web-%d-%d.hostile.test:80", names)...)
+	_, holdsPort, _ := strings.Cut(holds, ":")
+	s.service(t, "answered", answeredPort, "TCP", list(answered+"%d-%d.hostile.test:"+holdsPort, names)...)
 	s.start(t, s.withNameservers(t, silentNameserver))
 	s.becomesReady(t)
-	r := s.withstands(t, fmt.Sprintf("%d clients of %d names that are not resolved", clients, names), base+uint64(clients)*connectionBytes, func(t *testing.T, atProxy bool) func() {
-		aim := sinkAddr
-		if atProxy {
-			aim = at(port)
-		}
+	gather := func(t *testing.T, aim string) func() {
 		all := crowd(t, aim, "", clients, 1500)
 		s.works(t)
 		return func() {
 			for _, p := range all {
 				dismiss(t, p)
 			}
+			eventually(t, func() bool { return s.sum(t, "kubeproxy_connections_active") == 0 }, "the clients are gone")
 		}
+	}
+	s.innocent = func(t *testing.T) func() { return gather(t, at(answeredPort)) }
+	r := s.withstands(t, fmt.Sprintf("%d clients of %d names that are not resolved", clients, names), base+uint64(clients)*connectionBytes, func(t *testing.T, atProxy bool) func() {
+		if atProxy {
+			return gather(t, at(port))
+		}
+		return gather(t, sinkAddr)
 	})
 	// A client has its own descriptor and at most one more; look-ups share a few.
 	if got, most := s.mostDescriptors.Load(), int64(2*clients+500); got > most {

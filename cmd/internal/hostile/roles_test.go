@@ -334,8 +334,14 @@ func playMute(args []string) error {
 	select {}
 }
 
-// playUploader opens connections at a rate, sends so many bytes on each for at most a second, and then resets all of them.
-// A second and a half later it is done.
+// How an uploader ends its connections.
+const (
+	byReset = "reset"
+	byFIN   = "FIN"
+)
+
+// playUploader opens connections at a rate, sends so many bytes on each for a second at most, and then ends all of them at once.
+// A second and a half later it is done, and tells how many bytes found room.
 func playUploader(args []string) error {
 	n, rate, err := two(args[1:])
 	if err != nil {
@@ -345,9 +351,11 @@ func playUploader(args []string) error {
 	if err != nil {
 		return err
 	}
+	end := args[4]
 	fmt.Println("ready")
 	upload := make([]byte, size)
 	var uploads sync.WaitGroup
+	var sent atomic.Int64
 	conns := make([]net.Conn, n)
 	paced(n, rate, func(i int) {
 		uploads.Go(func() {
@@ -356,9 +364,14 @@ func playUploader(args []string) error {
 				return
 			}
 			conns[i] = conn
-			_ = conn.(*net.TCPConn).SetLinger(0)
-			_ = conn.SetDeadline(time.Now().Add(time.Second))
-			_, _ = conn.Write(upload) // most of it finds no room
+			if end == byReset {
+				_ = conn.(*net.TCPConn).SetLinger(0)
+			}
+			due := time.Now().Add(time.Second)
+			_ = conn.SetDeadline(due)
+			written, _ := conn.Write(upload) // of an endpoint that does not read, some find no room
+			sent.Add(int64(written))
+			time.Sleep(time.Until(due)) // or others would end sooner than those that wait for room
 		})
 	})
 	uploads.Wait()
@@ -368,31 +381,37 @@ func playUploader(args []string) error {
 		}
 	}
 	time.Sleep(1500 * time.Millisecond)
-	fmt.Println("done")
+	fmt.Println("done:", sent.Load())
 	select {}
 }
 
-// The nameservers of a site: the first one is always silent.
+// The nameservers of a site: the first one answers only for names that begin with answered.
 const (
+	answered         = "answered-"
 	silentNameserver = "127.0.0.52"
 	nameserver       = "127.0.0.53" // answers each question for an IPv4 address with 127.0.0.1
 )
 
-// playNameservers is a nameserver that never answers, and one for which each name is 127.0.0.1.
+// playNameservers is a nameserver that answers for few names, and one that answers for all. Each name that is answered is 127.0.0.1.
 func playNameservers() error {
 	silent, err := net.ListenPacket("udp4", silentNameserver+":53")
 	if err != nil {
 		return err
 	}
-	defer silent.Close()
 	answers, err := net.ListenPacket("udp4", nameserver+":53")
 	if err != nil {
 		return err
 	}
 	fmt.Println("ready")
+	go func() { _ = serveNames(silent, answered) }()
+	return serveNames(answers, "")
+}
+
+// serveNames answers questions for names that begin with a prefix.
+func serveNames(conn net.PacketConn, prefix string) error {
 	var buf [512]byte
 	for {
-		n, from, err := answers.ReadFrom(buf[:])
+		n, from, err := conn.ReadFrom(buf[:])
 		if err != nil {
 			return err
 		}
@@ -401,13 +420,16 @@ func playNameservers() error {
 			continue
 		}
 		q := m.Questions[0]
+		if !strings.HasPrefix(q.Name.String(), prefix) {
+			continue
+		}
 		m.Response, m.RecursionAvailable, m.Additionals = true, true, nil
 		if q.Type == dnsmessage.TypeA {
 			m.Answers = []dnsmessage.Resource{{Header: dnsmessage.ResourceHeader{Name: q.Name, Type: q.Type, Class: q.Class, TTL: 1},
 				Body: &dnsmessage.AResource{A: [4]byte{127, 0, 0, 1}}}}
 		}
 		if text, err := m.Pack(); err == nil {
-			_, _ = answers.WriteTo(text, from)
+			_, _ = conn.WriteTo(text, from)
 		}
 	}
 }

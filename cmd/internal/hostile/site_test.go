@@ -51,9 +51,14 @@ type site struct {
 	dir     string
 	connlog string
 
-	pairs     int  // how often a load is aimed at each of the two, in full
-	newcomers bool // the bystander also connects anew
-	elsewhere bool // records go where kube-proxy does not read them
+	pairs     int       // how often a load is aimed at each of the two, in full
+	newcomers bool      // the bystander also connects anew
+	elsewhere bool      // records go where kube-proxy does not read them
+	came      time.Time // when all of a load of records had been written; zero for other loads
+
+	// The same load without the attack, also aimed at the proxy: an attack that has one is judged beside it. It ends as a load does, and
+	// is nil where the sink does as much as a proxy would. See [site.beside].
+	innocent func(t *testing.T) (over func())
 
 	before          uint64
 	highest         atomic.Uint64
@@ -324,48 +329,70 @@ func (s *site) row(t *testing.T, scenario string, bound uint64) row {
 func (s *site) rounds() int { return number(s.pairs, 1) }
 
 // A side is what a bystander felt beside a load, and how long that took to come.
-type side struct{ p99, took time.Duration }
+type side struct{ P99, Took time.Duration }
 
-// beside aims a load at a sink and at the proxy, side by side in time, several times, and tells what a bystander felt
-// from its beginning until all of it has been there. What else is asked of the proxy meanwhile has to be the same
-// in both. The load returns what ends it, and what is to be looked at while it stands can be done there:
-// the bystander has left. The short form aims at the proxy only.
+// beside aims a load at a sink and at the proxy, side by side in time, several times, and the innocent one, if there is one, at the
+// proxy between the two. It tells what a bystander felt from the beginning of each until all of it has been there. What else is asked of
+// the proxy meanwhile has to be the same in all. The load returns what ends it, and what is to be looked at while it stands can be done
+// there: the bystander has left. The short form does not aim at the sink.
 func (s *site) beside(t *testing.T, load func(t *testing.T, atProxy bool) (over func())) comparison {
 	t.Helper()
-	under := func(atProxy bool) side {
+	under := func(load func(t *testing.T) (over func())) side {
 		b := stand(t, at(bystanderPort))
 		if s.newcomers {
 			b.connectAnew(at(bystanderPort))
 		}
 		began := time.Now()
-		over := load(t, atProxy)
+		s.came = time.Time{}
+		over := load(t)
 		took := time.Since(began)
+		if !s.came.IsZero() { // what follows waits for the proxy
+			took = s.came.Sub(began)
+		}
 		p99 := b.leave(t)
 		over()
 		return side{p99, took}
 	}
+	const toSink, toProxy, innocent = 0, 1, 2
+	turns := []func(t *testing.T) (over func()){
+		toSink:  func(t *testing.T) func() { return load(t, false) },
+		toProxy: func(t *testing.T) func() { return load(t, true) },
+	}
+	order := []int{toSink, toProxy}
+	if s.innocent != nil {
+		turns, order = append(turns, s.innocent), []int{toSink, innocent, toProxy}
+	}
 	if !*full {
-		return comparison{Proxy: under(true).p99}
-	}
-	var proxies, sinks []side
-	for i := range s.pairs {
-		if i%2 == 0 { // what one leaves behind must not always fall to the other
-			sinks = append(sinks, under(false))
-			proxies = append(proxies, under(true))
-		} else {
-			proxies = append(proxies, under(true))
-			sinks = append(sinks, under(false))
+		for _, which := range order[1 : len(order)-1] {
+			under(turns[which])
 		}
+		return comparison{Proxy: under(turns[toProxy])}
 	}
-	c := comparison{
-		Proxy: median(proxies, func(s side) time.Duration { return s.p99 }), ProxyTook: median(proxies, func(s side) time.Duration { return s.took }),
-		Sink: median(sinks, func(s side) time.Duration { return s.p99 }), SinkTook: median(sinks, func(s side) time.Duration { return s.took }),
+	felt := make([][]side, len(turns))
+	for range s.pairs {
+		for _, which := range order {
+			felt[which] = append(felt[which], under(turns[which]))
+		}
+		slices.Reverse(order) // what one leaves behind must not always fall to the same other
 	}
-	for i := range s.pairs {
-		c.Ratios = append(c.Ratios, float64(proxies[i].p99)/float64(sinks[i].p99))
+	c := comparison{Proxy: medianOf(felt[toProxy]), Sink: medianOf(felt[toSink]), Ratios: ratios(felt[toProxy], felt[toSink])}
+	if s.innocent != nil {
+		c.Innocent, c.InnocentRatios = medianOf(felt[innocent]), ratios(felt[toProxy], felt[innocent])
 	}
-	slices.Sort(c.Ratios)
 	return c
+}
+
+// ratios are those of p99, pair by pair, in their order.
+func ratios(these, those []side) (all []float64) {
+	for i := range these {
+		all = append(all, float64(these[i].P99)/float64(those[i].P99))
+	}
+	slices.Sort(all)
+	return all
+}
+
+func medianOf(sides []side) side {
+	return side{median(sides, func(s side) time.Duration { return s.P99 }), median(sides, func(s side) time.Duration { return s.Took })}
 }
 
 func median(sides []side, of func(side) time.Duration) time.Duration {

@@ -24,18 +24,27 @@ type row struct {
 	Verdict               string
 }
 
-// A comparison is what a bystander felt of a load aimed at the proxy, and at a sink.
+// A comparison is what a bystander felt of a load aimed at the proxy, and at a sink, and of the same load without the attack. Each is
+// the median of all times; ratios are in their order, and there are none in the short form.
 type comparison struct {
-	Proxy, Sink         time.Duration // p99 of its round trips: the median of all times
-	ProxyTook, SinkTook time.Duration // until all of the load had been there: the same
-	Ratios              []float64     // of p99, pair by pair, in their order; none in the short form
+	Proxy, Sink, Innocent side
+	Ratios                []float64 // of the proxy to the sink
+	InnocentRatios        []float64 // of the proxy to the innocent load; none where there is no such load
 }
 
-// ratio is what is judged.
-func (c comparison) ratio() float64 { return c.Ratios[len(c.Ratios)/2] }
+// judged is what the proxy is judged beside: the load without the attack, or else the sink.
+func (c comparison) judged() (what string, beside side, ratios []float64) {
+	if len(c.InnocentRatios) > 0 {
+		return "the same load without the attack", c.Innocent, c.InnocentRatios
+	}
+	return "a sink", c.Sink, c.Ratios
+}
 
-// most is how much longer than beside a sink a bystander may wait, and slowed how much longer the load may take to
-// come: past that it is another load, and to compare the two would flatter the proxy.
+// middle is the median of ratios.
+func middle(ratios []float64) float64 { return ratios[len(ratios)/2] }
+
+// most is how much longer than beside the load that the proxy is judged by a bystander may wait, and slowed how much longer the load may
+// take to come: past that it is another load, and to compare the two would flatter the proxy.
 const (
 	most   = 2.0
 	slowed = 1.25
@@ -54,11 +63,12 @@ func (r row) judge(t *testing.T) {
 		if r.Turn > longestTurn {
 			t.Errorf("a turn of a loop took %v; want %v at most", r.Turn, longestTurn)
 		}
-		if f.ratio() > most && f.Proxy > noise {
-			t.Errorf("the bystander's p99 is %v beside the proxy and %v beside a sink: a ratio of %.2f; want %.1f at most", f.Proxy, f.Sink, f.ratio(), most)
+		what, beside, ratios := f.judged()
+		if middle(ratios) > most && f.Proxy.P99 > noise {
+			t.Errorf("the bystander's p99 is %v beside the attack and %v beside %s: a ratio of %.2f; want %.1f at most", f.Proxy.P99, beside.P99, what, middle(ratios), most)
 		}
-		if float64(f.ProxyTook) > slowed*float64(f.SinkTook) {
-			t.Errorf("the load took %v to come to the proxy and %v to the sink: that is not the same", f.ProxyTook, f.SinkTook)
+		if float64(f.Proxy.Took) > slowed*float64(beside.Took) {
+			t.Errorf("the load took %v to come to the proxy; %s took %v: that is not the same", f.Proxy.Took, what, beside.Took)
 		}
 	}
 	if r.Verdict = "ok"; t.Failed() {
@@ -92,8 +102,11 @@ func printTable(dir string) {
 		}
 		p99 := "not measured"
 		if f := r.Felt; len(f.Ratios) > 0 {
-			p99 = fmt.Sprintf("%v; beside a sink %v; ratio %.2f, of %.2f; the load took %v and %v", f.Proxy.Round(10*time.Microsecond), f.Sink.Round(10*time.Microsecond),
-				f.ratio(), f.Ratios, f.ProxyTook.Round(100*time.Millisecond), f.SinkTook.Round(100*time.Millisecond))
+			p99 = fmt.Sprintf("%v; %s", f.Proxy.P99.Round(10*time.Microsecond), f.Sink.told("beside a sink", f.Ratios))
+			if len(f.InnocentRatios) > 0 {
+				p99 = fmt.Sprintf("%v; %s; for information, %s", f.Proxy.P99.Round(10*time.Microsecond), f.Innocent.told("beside the load without the attack", f.InnocentRatios), f.Sink.told("beside a sink", f.Ratios))
+			}
+			p99 += fmt.Sprintf("; the load took %v", f.Proxy.Took.Round(100*time.Millisecond))
 		}
 		if r.Turn > 0 {
 			p99 += fmt.Sprintf("; longest turn %v", r.Turn.Round(10*time.Microsecond))
@@ -101,6 +114,10 @@ func printTable(dir string) {
 		fmt.Printf("%-6s  %s\n        refused  %s\n        memory   %s before, %s at most, %s after; bound %s\n        p99      %s\n",
 			r.Verdict, r.Scenario, r.Refused, mebibytes(r.Before), mebibytes(r.Highest), mebibytes(r.Rest), mebibytes(r.Bound), p99)
 	}
+}
+
+func (s side) told(what string, ratios []float64) string {
+	return fmt.Sprintf("%s %v, in %v; ratio %.2f, of %.2f", what, s.P99.Round(10*time.Microsecond), s.Took.Round(100*time.Millisecond), middle(ratios), ratios)
 }
 
 func mebibytes(n uint64) string { return fmt.Sprintf("%.0f MiB", float64(n)/(1<<20)) }

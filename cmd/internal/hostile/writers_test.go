@@ -66,7 +66,7 @@ func TestFourWritersOfLargeValues(t *testing.T) {
 		}
 		return func() {}
 	})
-	r.Felt.ProxyTook, r.Felt.SinkTook = 0, 0 // the test decides how long the load lasts
+	r.Felt.Proxy.Took, r.Felt.Sink.Took = 0, 0 // the test decides how long the load lasts
 	if *full && slowest > changeBound {
 		t.Errorf("a change of another service was in force after %v; want %v at most", slowest, changeBound)
 	}
