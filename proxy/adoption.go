@@ -122,6 +122,7 @@ func (a *adoption) claim(key claimKey, ago time.Duration) *engine.Claim {
 	p := a.proxier
 	if l := p.listeners[key.id]; l != nil && !key.gone { // a service that was put back since has a new lifetime
 		if c := l.claims.find(key.service.Name); c != nil && c.Key == key.service {
+			p.equip(c, key.id.Protocol) // it may wait for the port again, and has connections of the time when it had it
 			return c
 		}
 	}

@@ -163,6 +163,61 @@ func TestAServiceThatMovesToAnotherPortKeepsItsTotals(t *testing.T) {
 	}
 }
 
+// Of tens of thousands of claims on one port, all but one wait. Those are counted in nothing, until one has the port.
+func TestAClaimThatWaitsHasNoTally(t *testing.T) {
+	p, _ := newFakeProxier()
+	port := enginetest.TCPPort(80)
+	apply(p, service("first", 1, port), service("second", 2, port), service("third", 3, port))
+	apply(p, service("third", 3, port, enginetest.TCPPort(81))) // of which it has the other
+	if n := len(p.tallies.All); n != 2 {
+		t.Errorf("%d tallies for two claims that have their port; want 2", n)
+	}
+	apply(p, service("second", 0))
+	apply(p, service("first", 0))
+	owner := p.listeners[port].claims.first
+	if owner.Key.Name.Name != "third" || owner.Tally == nil || owner.Lifetime == nil || owner.Lifetime.IsOver() {
+		t.Errorf("the owner is %+v; want third, with a tally and a lifetime", owner)
+	}
+	if n := len(p.Totals()); n != 1 {
+		t.Errorf("totals of %d services; want those of third", n)
+	}
+}
+
+// A predecessor's connections may belong to a service that waits for the port in this process: they are counted all the same.
+func TestAnAdoptedClientOfAClaimThatWaitsIsCounted(t *testing.T) {
+	p, _ := newFakeProxier()
+	port := enginetest.TCPPort(80)
+	apply(p, service("first", 1, port), service("second", 2, port))
+	waits := registry.PortKey{Name: registry.Name{Namespace: registry.DefaultNamespace, Name: "second"}}
+	c := newAdoption(p).claim(claimKey{service: waits, id: port}, 0)
+	if c != p.listeners[port].claims.last || c.Tally == nil || c.Lifetime == nil || c.Lifetime.IsOver() {
+		t.Fatalf("the client's claim is %+v; want the one that waits, with a tally and a lifetime", c)
+	}
+	tally := c.Tally
+	tally.Sent.Add(7)
+	apply(p, service("first", 0))
+	if owner := p.listeners[port].claims.first; owner != c || owner.Tally != tally {
+		t.Error("the claim has another tally when it owns the port")
+	}
+}
+
+// A service of a thousand ports asks for the same at each. Its claims keep nothing else of the record alive.
+func TestClaimsOfAServiceShareItsTerms(t *testing.T) {
+	p, _ := newFakeProxier()
+	web := service("web", 1, enginetest.TCPPort(80), enginetest.TCPPort(81))
+	apply(p, web, service("plain", 2, enginetest.TCPPort(82)))
+	terms := func(port uint16) *registry.Terms { return p.listeners[enginetest.TCPPort(port)].claims.first.Terms }
+	if terms(80) != registry.NoTerms || terms(82) != registry.NoTerms {
+		t.Error("claims that ask for nothing have terms of their own")
+	}
+	sticky := *web
+	sticky.Affinity, sticky.AffinityTimeout = registry.AffinityClientIP, time.Hour
+	apply(p, &sticky)
+	if got := terms(80); got != terms(81) || got == &sticky.Terms || !got.Equal(&sticky.Terms) {
+		t.Errorf("terms at %p and %p, of a service that has them at %p: %+v", got, terms(81), &sticky.Terms, got)
+	}
+}
+
 // What is kept for the totals follows the services there are, also when they are never asked for.
 func TestTalliesOfServicesThatAreGoneAreForgotten(t *testing.T) {
 	p, _ := newFakeProxier()

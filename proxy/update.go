@@ -7,6 +7,7 @@ import (
 
 	"github.com/golang/glog"
 
+	"kubeproxy/proxy/engine"
 	"kubeproxy/proxy/removal"
 	"kubeproxy/proxy/traffic"
 	"kubeproxy/registry"
@@ -26,10 +27,12 @@ func (p *Proxier) OnUpdate(batch registry.Batch) {
 	p.lb.SetEndpoints(batch.Endpoints)
 	touched := make(map[registry.NodePort]struct{})
 	var newcomers []newcomer
+	var dropped []*traffic.Tally // given back last, or what a service has carried would be forgotten when it moves to another port
 	for name, service := range batch.Services {
 		p.view.Lock()
-		newcomers = append(newcomers, p.editClaimsLocked(name, service, touched)...)
+		came, went := p.editClaimsLocked(name, service, touched)
 		p.view.Unlock()
+		newcomers, dropped = append(newcomers, came...), append(dropped, went...)
 		p.lb.SetService(name, service)
 	}
 	slices.SortFunc(newcomers, func(a, b newcomer) int {
@@ -47,7 +50,14 @@ func (p *Proxier) OnUpdate(batch registry.Batch) {
 	}
 	p.view.Unlock()
 	for id := range touched {
-		p.tellKernelLocked(p.listeners[id])
+		l := p.listeners[id]
+		if l.claims.first != nil {
+			p.equip(l.claims.first, id.Protocol)
+		}
+		p.tellKernelLocked(l)
+	}
+	for _, t := range dropped {
+		p.tallies.Release(t)
 	}
 	p.applyKernelLocked() // before a listener closes, or has another owner
 	var due []*listener   // only when all others have been closed: there may be descriptors for them then
@@ -89,13 +99,12 @@ func (p *Proxier) OnUpdate(batch registry.Batch) {
 }
 
 // editClaimsLocked drops the claims that a service no longer makes, renews those whose port has
-// another name or other terms now, and returns those that are new. A claim that the service goes on
-// making keeps its place, also when the service was deleted and created again in one step: it never
+// another name or other terms now, and returns those that are new, and the tallies that are to be given back. A claim that the service
+// goes on making keeps its place, also when the service was deleted and created again in one step: it never
 // blinks. A port that no service may have is not claimed at all.
-func (p *Proxier) editClaimsLocked(name registry.Name, service *registry.Service, touched map[registry.NodePort]struct{}) []newcomer {
+func (p *Proxier) editClaimsLocked(name registry.Name, service *registry.Service, touched map[registry.NodePort]struct{}) (_ []newcomer, dropped []*traffic.Tally) {
 	previous := p.services[name]
 	wanted, refused := p.cfg.wanted(service)
-	var dropped []*traffic.Tally // given back last, or what a service has carried would be forgotten when it moves to another port
 	if previous != nil {
 		wants, refuses := byPort(wanted), byPort(refused)
 		for _, port := range previous.Ports {
@@ -109,17 +118,23 @@ func (p *Proxier) editClaimsLocked(name registry.Name, service *registry.Service
 			switch {
 			case want == nil:
 				l.claims.remove(had)
-				had.Lifetime.End(p.cfg.OnRemoval, traffic.ServiceRemoved, 0)
+				if had.Lifetime != nil {
+					had.Lifetime.End(p.cfg.OnRemoval, traffic.ServiceRemoved, 0)
+				}
 			case want.Same(had):
 				continue
 			default:
 				want.Lifetime, want.Waited = had.Lifetime, had.Waited
 				want.Rotation = p.lb.Hold(want.Key)
-				want.Tally = p.tallies.Hold(want.Key, id.Protocol)
+				if had.Tally != nil {
+					want.Tally = p.tallies.Hold(want.Key, id.Protocol)
+				}
 				l.claims.replace(had, want)
 			}
 			p.lb.Release(had.Rotation)
-			dropped = append(dropped, had.Tally)
+			if had.Tally != nil {
+				dropped = append(dropped, had.Tally)
+			}
 			touched[id] = struct{}{}
 		}
 		wanted = slices.DeleteFunc(wanted, func(n newcomer) bool { return wants[n.id] == nil })
@@ -136,12 +151,15 @@ func (p *Proxier) editClaimsLocked(name registry.Name, service *registry.Service
 		p.refuseLocked(r.id, r.claim)
 	}
 	for _, n := range wanted {
-		n.claim.Lifetime = new(removal.Lifetime)
 		n.claim.Rotation = p.lb.Hold(n.claim.Key)
-		n.claim.Tally = p.tallies.Hold(n.claim.Key, n.id.Protocol)
 	}
-	for _, t := range dropped {
-		p.tallies.Release(t)
+	return wanted, dropped
+}
+
+// equip gives a claim what it needs to own its port. A claim that waits does without: it may never have the port, and tens of thousands
+// may wait for one.
+func (p *Proxier) equip(c *engine.Claim, protocol registry.Protocol) {
+	if c.Tally == nil {
+		c.Tally, c.Lifetime = p.tallies.Hold(c.Key, protocol), new(removal.Lifetime)
 	}
-	return wanted
 }

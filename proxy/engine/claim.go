@@ -18,8 +18,8 @@ type Claim struct {
 	Rank     int   // of the source that the service is from
 	Since    int64 // the revision from which on the service is known to claim the port
 	Rotation *rotation.Rotation
-	Tally    *traffic.Tally
-	Lifetime *removal.Lifetime // on the port
+	Tally    *traffic.Tally    // nil while it has waited for the port from the start
+	Lifetime *removal.Lifetime // on the port; nil as long as Tally is
 	Waited   bool              // it was made known that the port is another's; the Proxier's, guarded by its mu
 
 	Before, After *Claim // on the same port; as waited
