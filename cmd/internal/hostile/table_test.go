@@ -44,7 +44,7 @@ func (c comparison) judged() (what string, beside side, ratios []float64) {
 func middle(ratios []float64) float64 { return ratios[len(ratios)/2] }
 
 // most is how much longer than beside the load that the proxy is judged by a bystander may wait, and slowed how much longer the load may
-// take to come: past that it is another load, and to compare the two would flatter the proxy.
+// take to come than to the sink: past that it is another load, and to compare the two would flatter the proxy.
 const (
 	most   = 2.0
 	slowed = 1.25
@@ -64,11 +64,16 @@ func (r row) judge(t *testing.T) {
 			t.Errorf("a turn of a loop took %v; want %v at most", r.Turn, longestTurn)
 		}
 		what, beside, ratios := f.judged()
-		if middle(ratios) > most && f.Proxy.P99 > noise {
-			t.Errorf("the bystander's p99 is %v beside the attack and %v beside %s: a ratio of %.2f; want %.1f at most", f.Proxy.P99, beside.P99, what, middle(ratios), most)
-		}
-		if float64(f.Proxy.Took) > slowed*float64(beside.Took) {
+		ratio, slower := middle(ratios), float64(f.Proxy.Took)/float64(max(beside.Took, 1))
+		switch {
+		case len(f.InnocentRatios) > 0: // what the attack adds also delays its writer: a load that comes so much slower counts for more
+			ratio *= max(1, slower)
+		case slower > slowed:
 			t.Errorf("the load took %v to come to the proxy; %s took %v: that is not the same", f.Proxy.Took, what, beside.Took)
+		}
+		if ratio > most && f.Proxy.P99 > noise {
+			t.Errorf("the bystander's p99 is %v beside the attack, in %v, and %v beside %s, in %v: a ratio of %.2f; want %.1f at most",
+				f.Proxy.P99, f.Proxy.Took, beside.P99, what, beside.Took, ratio, most)
 		}
 	}
 	if r.Verdict = "ok"; t.Failed() {
