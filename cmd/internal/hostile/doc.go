@@ -18,8 +18,8 @@
 // Six attacks are judged beside an innocent load of the same size, which also goes to the proxy: uploads of the same bytes that an endpoint
 // reads and that end by FIN; as many records, of as many ports and bytes, that can be used or ask for nothing (headless services); names
 // that are answered. Such a load costs work in any proxy, and on few processors the bystander waits for that work; the sink does none of
-// it, so the ratio to the sink tells of the machine. The ratio to the innocent load tells what the attack adds. The table has both. Bounds
-// of memory and of turns hold beside the innocent load, too.
+// it, so the ratio to the sink tells of the machine. The ratio to the innocent load tells what the attack adds; where the
+// attack also delays its writer, it is multiplied by that. The table has both. Bounds of memory and of turns hold in innocent rounds, too.
 //
 // Columns of the table: what the proxy refused or ended, by reason, from /metrics; the anonymous memory of the process (RssAnon) before,
 // at its highest and some seconds after, with the bound; the bystander's p99 beside the attack and beside what it is judged by, and beside
