@@ -157,8 +157,8 @@ func TestArrowsPointOneWayOnly(t *testing.T) {
 var proxyLevels = [][]string{
 	{"proxy/sockopt", "proxy/traffic", "proxy/epoll/slab", "proxy/epoll/wheel", "proxy/epoll/ring", "proxy/balance/affinity", "proxy/balance/choosing", "proxy/balance/ejection", "proxy/proxyproto"},
 	{"proxy/probe", "proxy/removal"},
-	{"proxy/handover", "proxy/balance/checks"},
-	{"proxy/balance/health"},
+	{"proxy/handover"},
+	{"proxy/balance/checks", "proxy/balance/health"},
 	{"proxy/balance/rotation", "proxy/admit"},
 	{"proxy/engine"},
 	{"proxy/tcp", "proxy/udp", "proxy/kernel"},

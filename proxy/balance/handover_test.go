@@ -1,6 +1,9 @@
 package balance
 
 import (
+	"context"
+	"errors"
+	"maps"
 	"net/netip"
 	"testing"
 	"testing/synctest"
@@ -8,8 +11,12 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"kubeproxy/internal/monotonic"
+	"kubeproxy/proxy/balance/checks"
 	"kubeproxy/proxy/balance/health"
+	"kubeproxy/proxy/balance/rotation"
 	"kubeproxy/proxy/handover"
+	"kubeproxy/proxy/probe"
 	"kubeproxy/registry"
 )
 
@@ -94,3 +101,137 @@ func TestASuccessorKnowsWhatTheBalancerHasLearned(t *testing.T) {
 		}
 	})
 }
+
+// allowing lets checks ask every address.
+type allowing struct{}
+
+func (allowing) Recall(_ registry.Protocol, addr registry.Addr) ([]netip.AddrPort, error, bool) {
+	return []netip.AddrPort{addr.IP}, nil, true
+}
+func (allowing) Resolve(context.Context, registry.Protocol, registry.Addr) ([]netip.AddrPort, error) {
+	return nil, errors.New("there is no name to resolve")
+}
+func (allowing) Take(int) bool { return true }
+func (allowing) Release(int)   {}
+
+func TestASuccessorGoesOnFromWhatChecksHaveFound(t *testing.T) {
+	if !probe.Supported {
+		t.Skip("nothing is checked on this system")
+	}
+	synctest.Test(t, func(t *testing.T) {
+		time.Sleep(-monotonic.Now())                 // a bubble begins in the year 2000, before that clock does
+		const well, ill, doubtful, back = 1, 2, 3, 4 // endpoints, by their numbers
+		key := registry.PortKey{Name: web}
+		node := func(path string) *LoadBalancerRR {
+			lb := NewLoadBalancerRR(false)
+			lb.Checker = checks.New(checks.Settings{Interval: time.Minute, SlowStart: time.Hour}, allowing{}, allowing{})
+			setEndpoints(lb, web, well, ill, doubtful, back)
+			t.Cleanup(func() { lb.Release(lb.find(key)) })
+			lb.Hold(key)
+			service := &registry.Service{Name: web, Ports: []registry.Port{{Number: 80}}}
+			service.Checks = registry.Check{Wanted: registry.CheckOn, Path: path}
+			lb.SetService(web, service)
+			return lb
+		}
+		standings := func(lb *LoadBalancerRR) map[registry.Addr]rotation.Standing {
+			all := make(map[registry.Addr]rotation.Standing)
+			for addr, standing := range lb.find(key).Standings(registry.TCP) {
+				all[addr] = standing
+			}
+			return all
+		}
+		old := node("/healthz")
+		ctx, stop := context.WithCancel(t.Context())
+		began := time.Now()
+		old.Checker.Ask = func(k *checks.Key) error {
+			minute := int(time.Since(began) / time.Minute)
+			switch k.Addr {
+			case addr(ill):
+				return errors.New("silent")
+			case addr(doubtful):
+				if minute >= 9 {
+					return errors.New("silent")
+				}
+			case addr(back):
+				if minute < 5 {
+					return errors.New("silent")
+				}
+			}
+			return nil
+		}
+		done := make(chan struct{})
+		go func() { defer close(done); old.Checker.Run(ctx) }()
+		time.Sleep(10*time.Minute + time.Second)
+		stop()
+		<-done
+		want := map[registry.Addr]rotation.Standing{
+			addr(well): rotation.Sound, addr(ill): rotation.Failing, addr(doubtful): rotation.Doubtful, addr(back): rotation.Doubtful,
+		}
+		if got := standings(old); !maps.Equal(got, want) {
+			t.Fatalf("the standings are %v; want %v", got, want)
+		}
+
+		next, other := node("/healthz"), node("/other")
+		for _, lb := range []*LoadBalancerRR{next, other} {
+			for record := range old.Export() {
+				lb.Adopt(record.(*handover.Rotation))
+			}
+		}
+		if got := standings(next); !maps.Equal(got, want) {
+			t.Errorf("the successor has %v; want %v", got, want)
+		}
+		wantRotations, _ := exported(old)
+		gotRotations, _ := exported(next)
+		if diff := cmp.Diff(wantRotations, gotRotations, cmp.Comparer(func(a, b registry.Addr) bool { return a == b })); diff != "" {
+			t.Errorf("a successor of the successor is told otherwise (-old +new):\n%s", diff)
+		}
+		for _, e := range next.Status() {
+			since, err := time.Time{}, ""
+			if e.Addr == addr(ill) {
+				since, err = old.Checker.Failing(1)[0].State().Since, "silent"
+			}
+			if !e.FailingSince.Equal(since) || e.CheckError != err {
+				t.Errorf("%v: failing since %v: %q; want %v: %q", e.Addr, e.FailingSince, e.CheckError, since, err)
+			}
+		}
+		if next.Checker.Ask = func(*checks.Key) error { return nil }; next.Checker.Counts().Unknown != 0 {
+			t.Error("an address is unknown to the successor")
+		}
+		for addr, standing := range standings(other) {
+			if standing != rotation.Unchecked {
+				t.Errorf("%v has standing %v by another question; want it unchecked", addr, standing)
+			}
+		}
+	})
+}
+
+// What the checks of a successor have found stays, but for an address that fails in its predecessor.
+func TestOwnChecksCountMoreThanThoseOfAPredecessor(t *testing.T) {
+	passes, fails := checks.State{Known: true}, checks.State{Known: true, Fails: true, Err: "silent"}
+	for _, c := range []struct {
+		name           string
+		own, old, want checks.State
+	}{
+		{"own checks fail", fails, passes, fails},
+		{"own checks pass", passes, fails, fails},
+		{"own checks pass, and one has failed there", passes, checks.State{Known: true, Err: "silent", Run: 1}, passes},
+		{"none has ended", checks.State{}, passes, passes},
+	} {
+		checker := checks.New(checks.Settings{On: true}, allowing{}, allowing{})
+		heard := new(listening)
+		target := checker.Watch(checks.Key{Interval: time.Minute}, heard)
+		checker.Adopt(target, c.own)
+		heard.fails = c.own.Fails
+		checker.Adopt(target, c.old)
+		if got := target.State(); got != c.want || heard.fails != c.want.Fails {
+			t.Errorf("%s: the state is %+v, and the endpoint was told that it fails: %t; want %+v", c.name, got, heard.fails, c.want)
+		}
+	}
+}
+
+// A listening is a watcher that keeps the last it was told.
+type listening struct{ fails bool }
+
+func (l *listening) Checked(_ registry.Protocol, passes bool) { l.fails = !passes }
+func (*listening) Passed(registry.Protocol)                   {}
+func (*listening) Noted(registry.Protocol)                    {}

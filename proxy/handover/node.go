@@ -64,13 +64,30 @@ func (p *UDPPort) problem() error {
 type Rotation struct {
 	Service   registry.PortKey
 	Next      []registry.Addr // the endpoints whose turn it is next, in order; a few are enough
-	Endpoints []Endpoint      // of which anything is known
+	Endpoints []Endpoint      // of which anything is known, but for checks that passed
+	Asked     [2]Asked        // by protocol: what checks have found
+}
+
+// An Asked is what checks over one protocol ask the endpoints of a rotation, and which of the next ones passed.
+type Asked struct {
+	Question uint64 // a hash of what they are asked; 0: they are not checked
+	Passed   uint64 // bit i: the last check of Next[i] passed
 }
 
 // An Endpoint is what is known of one endpoint.
 type Endpoint struct {
 	Addr   registry.Addr
 	Health [2]Health // by protocol
+	Checks [2]Check  // by protocol
+}
+
+// A Check is what checks over one protocol have found of an endpoint that did not pass the last one, or fails. The zero value is any other's.
+type Check struct {
+	Known bool // the others are set
+	Fails bool
+	For   time.Duration // how long it has failed, or passed
+	Err   string        // of the last check; "" when that passed
+	Run   uint64        // results in a row that speak against Fails
 }
 
 // A Health is what is known of an endpoint over one protocol.
@@ -80,6 +97,8 @@ type Health struct {
 	ConsecutiveFailures int64
 	HalfOpen            bool          // one client is finding out
 	Aside               time.Duration // for how long its name or address cannot be used; 0: it can
+	Warms               time.Duration // for how long its share of clients still grows, in its slow start; 0: it has all of it
+	Warmed              time.Duration // and for how long it has grown
 }
 
 func (*Rotation) kind() uint16     { return kindRotation }
@@ -98,13 +117,32 @@ func (r *Rotation) fields(c *codec) {
 			c.bool(&h.HalfOpen)
 			c.duration(&h.Aside)
 		}
+		for i := range e.Checks {
+			h, k := &e.Health[i], &e.Checks[i]
+			c.duration(&h.Warms)
+			c.duration(&h.Warmed)
+			c.bool(&k.Known)
+			c.bool(&k.Fails)
+			c.duration(&k.For)
+			c.text(&k.Err)
+			c.uint(&k.Run)
+		}
 	})
+	for i := range r.Asked {
+		c.uint(&r.Asked[i].Question)
+		c.uint(&r.Asked[i].Passed)
+	}
 }
 
 func (r *Rotation) problem() error {
 	for _, e := range r.Endpoints {
 		for _, h := range e.Health {
-			if h.ConsecutiveFailures < 0 || h.Aside < 0 {
+			if h.ConsecutiveFailures < 0 || h.Aside < 0 || h.Warms < 0 || h.Warmed < 0 {
+				return errors.New("negative number")
+			}
+		}
+		for _, k := range e.Checks {
+			if k.For < 0 {
 				return errors.New("negative number")
 			}
 		}

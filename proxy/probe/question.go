@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"hash/fnv"
 	"net/netip"
 	"strings"
 
@@ -19,6 +20,13 @@ type Question struct {
 	Expect   string // over UDP: is answered by one that begins so
 
 	Header registry.ProxyHeader // before all that: one that says that the question is the proxy's own
+}
+
+// Hash is the same for questions that ask the same, in every process, and never 0.
+func (q *Question) Hash() uint64 {
+	h := fnv.New64a()
+	fmt.Fprintf(h, "%d %q %q %q %d", q.Protocol, q.Path, q.Send, q.Expect, q.Header)
+	return max(h.Sum64(), 1)
 }
 
 // request is what is sent to an address; "" for nothing.

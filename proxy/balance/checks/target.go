@@ -43,7 +43,6 @@ type Target struct {
 	index    int                  // in the queue; -1 while it is being asked
 
 	// Of the goroutine of the checker.
-	run     int // results in a row that speak against the state
 	turn    int // of the addresses of a name: the one that is asked next
 	attempt probe.Attempt
 	to      netip.AddrPort
@@ -56,7 +55,11 @@ type State struct {
 	Known bool      // it has been asked
 	Since time.Time // when it began to pass or to fail; zero while it is not known
 	Err   string    // of the last check; "" when that passed
+	Run   int       // results in a row that speak against Fails
 }
+
+// Passed reports whether the address has been asked, does not fail, and its last check passed.
+func (s *State) Passed() bool { return s.Known && !s.Fails && s.Err == "" }
 
 // State returns what is known of the target.
 func (t *Target) State() State { return *t.state.Load() }

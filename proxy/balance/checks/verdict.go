@@ -33,30 +33,28 @@ func (c *Checker) finish(t *Target, err error) {
 		t.turn++
 	}
 	counter.Add(1)
-	was := t.State()
+	was := t.state.Load()
 	is := State{Fails: was.Fails, Known: true, Since: was.Since, Err: text}
-	if enough := c.Fall; was.Fails == (err != nil) {
-		t.run = 0
-	} else {
+	if enough := c.Fall; was.Fails != (err != nil) {
 		if was.Fails {
 			enough = c.Rise
 		}
-		if t.run++; t.run >= enough {
-			t.run, is.Fails, is.Since = 0, !was.Fails, time.Now()
+		if is.Run = was.Run + 1; is.Run >= enough {
+			is.Run, is.Fails, is.Since = 0, !was.Fails, time.Now()
 		}
 	}
 	if is.Since.IsZero() {
 		is.Since = time.Now()
 	}
-	if is != was {
-		t.state.Store(&is)
+	if is != *was && !t.state.CompareAndSwap(was, &is) {
+		return // what a predecessor knew has come meanwhile, and the next check goes on from there
 	}
 	if is.Fails != was.Fails {
 		c.tell(t, is)
 		return
 	}
 	noted := !was.Known || (is.Err == "") != (was.Err == "")
-	passed := !is.Fails && is.Err == ""
+	passed := is.Passed()
 	if !noted && !passed {
 		return
 	}

@@ -7,13 +7,16 @@ import (
 	"kubeproxy/proxy/handover"
 )
 
-// Record returns what a successor needs. What checks say is not part of it: the successor checks anew.
+// Record returns what a successor needs. What checks say is the checker's.
 func (h *Health) Record(now time.Duration) (r handover.Health) {
 	if until := h.downUntil.Load(); until != 0 {
 		r = handover.Health{Failing: true, Returns: time.Duration(until) - now, ConsecutiveFailures: h.consecutiveFailures.Load(), HalfOpen: h.halfOpen.Load()}
 	}
 	if aside := h.aside.Load(); aside != 0 {
 		r.Aside = max(time.Duration(aside)-now, 0)
+	}
+	if until := time.Duration(h.warmUntil.Load()); until != 0 && until > now {
+		r.Warms, r.Warmed = until-now, max(now-time.Duration(h.warmFrom.Load()), 0)
 	}
 	return r
 }
@@ -27,5 +30,9 @@ func (h *Health) Adopt(r handover.Health, now time.Duration) {
 	}
 	if r.Aside > 0 {
 		h.aside.Store(int64(now + min(r.Aside, AsideFor)))
+	}
+	if r.Warms > 0 {
+		h.warmFrom.Store(int64(now - r.Warmed))
+		h.warmUntil.Store(int64(now + r.Warms))
 	}
 }

@@ -6,13 +6,14 @@ import (
 
 	"kubeproxy/internal/monotonic"
 	"kubeproxy/proxy/balance/affinity"
+	"kubeproxy/proxy/balance/checks"
 	"kubeproxy/proxy/handover"
 	"kubeproxy/proxy/traffic"
 	"kubeproxy/registry"
 )
 
-// What a rotation has learned from clients passes to a successor: whose turn it is, which endpoints are ejected, and which client was
-// given which endpoint. A rotation that has had no client has learned nothing.
+// What a rotation has learned from clients and checks passes to a successor: whose turn it is, which endpoints are ejected or fail, and
+// which client was given which endpoint. A rotation that has had neither has learned nothing.
 
 // affinitiesEach is how many clients one record names.
 const affinitiesEach = 512
@@ -42,13 +43,43 @@ func (r *Rotation) learned() *handover.Rotation {
 		record.Next = append(record.Next, set.endpoints[(next+i)%n].Addr)
 	}
 	for _, e := range set.endpoints {
-		if x := e.known.Load(); x != nil {
-			if health := [2]handover.Health{x.health[0].Record(now), x.health[1].Record(now)}; health != [2]handover.Health{} {
-				record.Endpoints = append(record.Endpoints, handover.Endpoint{Addr: e.Addr, Health: health})
+		x := e.known.Load()
+		if x == nil {
+			continue
+		}
+		known := handover.Endpoint{Addr: e.Addr}
+		for protocol := range registry.UDP + 1 {
+			known.Health[protocol] = x.health[protocol].Record(now)
+			check := e.checkState(protocol)
+			known.Checks[protocol] = check.Record()
+		}
+		if known != (handover.Endpoint{Addr: e.Addr}) {
+			record.Endpoints = append(record.Endpoints, known)
+		}
+	}
+	for protocol, question := range r.questions() {
+		asked := &record.Asked[protocol]
+		asked.Question = question
+		for i := range record.Next {
+			e := set.endpoints[(set.cursor.Load()+uint64(i))%n]
+			if check := e.checkState(registry.Protocol(protocol)); check.Passed() {
+				asked.Passed |= 1 << i
 			}
 		}
 	}
 	return record
+}
+
+// questions are hashes of what the endpoints are asked, by Protocol; 0: nothing.
+func (r *Rotation) questions() (hashes [2]uint64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for protocol, c := range r.wantedChecks() {
+		if c.on {
+			hashes[protocol] = c.key.Question.Hash()
+		}
+	}
+	return hashes
 }
 
 // remembered yields the clients that the rotation remembers, in their order.
@@ -93,6 +124,29 @@ func (r *Rotation) Adopt(record *handover.Rotation) {
 			e.record().health[protocol].Adopt(known.Health[protocol], now)
 			e.follow(registry.Protocol(protocol))
 		}
+	}
+	for protocol, question := range r.questions() {
+		asked := &record.Asked[protocol]
+		if question == 0 || asked.Question != question {
+			continue // what it was not asked here says nothing
+		}
+		for i, addr := range record.Next {
+			if at, ok := at[addr]; ok && asked.Passed&(1<<i) != 0 {
+				set.endpoints[at].adoptCheck(registry.Protocol(protocol), checks.State{Known: true, Since: time.Now()})
+			}
+		}
+		for _, known := range record.Endpoints {
+			if at, ok := at[known.Addr]; ok && known.Checks[protocol].Known {
+				set.endpoints[at].adoptCheck(registry.Protocol(protocol), checks.StateOf(&known.Checks[protocol]))
+			}
+		}
+	}
+}
+
+// adoptCheck has checks of the endpoint go on from what a predecessor's have found.
+func (e *Endpoint) adoptCheck(protocol registry.Protocol, s checks.State) {
+	if t := e.record().checks[protocol].Load(); t != nil {
+		e.Rotation.rules.Checker.Adopt(t, s)
 	}
 }
 
