@@ -254,14 +254,24 @@ func (s suite) TestClientsThatAreNotIntroducedYetCount(t *testing.T) {
 	second.Close()
 }
 
+// An engine that waits lets the whole time for a header pass. One that does not may lose it to a busy machine, but not every time.
 func (s suite) TestAStopDoesNotWaitForHeaders(t *testing.T) {
-	var log ended
-	n := s.introducing(t, &log, func(cfg *proxy.Config) { cfg.DrainTimeout = 50 * time.Millisecond })
-	addr := tcpThrough(t, n, served(t, proxytest.Chat("web")))
-	proxytest.Dial(t, addr)
-	proxytest.Eventually(t, func() bool { return totalsOf(n, "web").Active == 1 }, "the client")
-	n.end()
-	if e := log.of(t, registry.TCP, 1)[0]; e.Reason != traffic.Shutdown && e.Duration < rules.HeaderTimeout {
-		t.Errorf("the client has ended because of %s", e.Reason)
+	const tries = 5
+	var ends []traffic.Ending
+	for range tries {
+		var log ended
+		n := s.introducing(t, &log, func(cfg *proxy.Config) { cfg.DrainTimeout = 50 * time.Millisecond })
+		addr := tcpThrough(t, n, served(t, proxytest.Chat("web")))
+		proxytest.Dial(t, addr)
+		proxytest.Eventually(t, func() bool { return totalsOf(n, "web").Active == 1 }, "the client")
+		n.end()
+		e := log.of(t, registry.TCP, 1)[0]
+		if e.Reason == traffic.Shutdown && e.Duration < rules.HeaderTimeout*9/10 {
+			return
+		}
+		ends = append(ends, e)
+	}
+	for _, e := range ends {
+		t.Errorf("a stop ended the client after %v because of %s; want it sooner, because of %s", e.Duration, e.Reason, traffic.Shutdown)
 	}
 }
