@@ -78,7 +78,7 @@ func (o *options) examine(flags *pflag.FlagSet) error {
 const intervalFlag = "endpoint_check_interval"
 
 // kernelInterval is the default of -endpoint_check_interval with -kernel=auto. The kernel gives clients to a dead endpoint until a check of it
-// fails, and to a hung one for the timeout of the check longer, which is at most the interval: two seconds in all.
+// fails, and to a hung one for the timeout of the check longer, which is at most half the interval: less than two seconds in all.
 const kernelInterval = time.Second
 
 // readConfig sets the flags that the file of -config has, and the command line does not.
@@ -112,7 +112,7 @@ func (o *options) addFlags(c *commandline.Command) {
 		f.Var((*proxyflag.Balance)(&p.Balance), "load_balance", "`algorithm` of services whose record names none: roundrobin, leastconn (of two endpoints the one with fewer clients) or source (by the client's address)")
 		f.BoolVar(&p.Checks.On, "check_endpoints", false, "check endpoints while no client comes, unless the record of their service says otherwise; Linux only")
 		f.Var(commandline.AtLeast(registry.MinCheckInterval, &p.Checks.Interval), intervalFlag, "interval between two checks of an endpoint, unless the record of its service names one; 1s with -kernel=auto if not given")
-		f.Var(commandline.Positive(&p.Checks.Timeout), "endpoint_check_timeout", "time for an answer to a check, at most the interval, unless the record of its service names one")
+		f.Var(commandline.Positive(&p.Checks.Timeout), "endpoint_check_timeout", "time for an answer to a check, at most half the interval, unless the record of its service names one")
 		f.Var((*commandline.Count)(&p.Checks.Fall), "endpoint_check_fall", "`number` of checks in a row that fail before clients are given other endpoints; 0: the default")
 		f.Var((*commandline.Count)(&p.Checks.Rise), "endpoint_check_rise", "`number` of checks in a row that pass before the endpoint is used again; 0: the default")
 		f.Var(commandline.ZeroOr(0, &p.Checks.SlowStart), "endpoint_check_slow_start", "time in which the share of clients grows of an endpoint that passes its checks again")

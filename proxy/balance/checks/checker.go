@@ -29,7 +29,7 @@ func (c *Checker) Wants(protocol registry.Protocol, terms *registry.Terms) (Key,
 		return Key{}, false
 	}
 	k := Key{Question: probe.Question{Protocol: protocol, Header: terms.ProxyHeader}, Interval: cmp.Or(check.Interval, c.Interval)}
-	k.Timeout = min(cmp.Or(check.Timeout, c.Timeout), k.Interval)
+	k.Timeout = min(cmp.Or(check.Timeout, c.Timeout), k.Interval/2)
 	if protocol == registry.UDP {
 		k.Question.Send, k.Question.Expect = check.Send, check.Expect
 	} else {
@@ -136,6 +136,7 @@ func (c *Checker) begin(ctx context.Context, now time.Duration) {
 // ask begins a check. Of a name with several addresses it asks one: as long as that passes, the same, and after a failure the next. So the
 // endpoint passes while one of them answers, as clients find that one too.
 func (c *Checker) ask(ctx context.Context, t *Target, now time.Duration) {
+	t.begun = now
 	addrs, err, known := c.guard.Recall(t.Question.Protocol, t.Addr)
 	if !known { // the next check finds the answer
 		c.lookUps.Go(func() { _, _ = c.guard.Resolve(ctx, t.Question.Protocol, t.Addr) })
@@ -166,13 +167,20 @@ func (c *Checker) next(now time.Duration) *Target {
 	return heap.Pop(&c.queue).(*Target)
 }
 
-// again puts a target back into the queue, unless it has lost its last watcher. Intervals differ by up to a tenth, or all nodes would
-// check an endpoint at one moment.
+// again puts a target back into the queue, unless it has lost its last watcher. An interval is the time from the beginning of a check to
+// that of the next. Intervals differ by up to a tenth, or all nodes would check an endpoint at one moment.
+//
+// Of an address that passes, and did not the last time, they are so much shorter that there is room for the timeout of the last check: so an address
+// that hangs fails Fall intervals later at most.
 func (c *Checker) again(t *Target) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.targets[t.Key] == t {
-		t.due = monotonic.Now() + t.Interval*9/10 + rand.N(t.Interval/10)
+		interval := t.Interval
+		if s := t.State(); !s.Fails && s.Run > 0 {
+			interval = max(interval-t.Timeout/time.Duration(max(c.Fall-1, 1)), interval/2)
+		}
+		t.due = max(monotonic.Now(), t.begun+interval*9/10+rand.N(interval/10))
 		c.enqueueLocked(t)
 	}
 }

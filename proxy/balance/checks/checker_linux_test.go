@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"net/netip"
 	"os"
@@ -12,6 +13,7 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"go.uber.org/goleak"
@@ -163,6 +165,46 @@ func TestAnEndpointThatAcceptsAndNeverAnswersFailsItsHTTPCheck(t *testing.T) {
 	c.Watch(target.Key, late)
 	if got := late.String(); got != "[false]" {
 		t.Errorf("who comes late hears %v", got)
+	}
+}
+
+func TestAnAddressThatHangsAtAnyMomentFailsFallIntervalsLater(t *testing.T) {
+	for _, s := range []Settings{{On: true}, {On: true, Interval: time.Second}, {On: true, Fall: 2}, {On: true, Fall: 7, Timeout: 100 * time.Millisecond}} {
+		synctest.Test(t, func(t *testing.T) {
+			guard := new(everywhere)
+			c := New(s, guard, guard)
+			key := want(c, registry.Addr{IP: netip.MustParseAddrPort("10.0.0.1:80")}, registry.Check{})
+			ctx, stop := context.WithCancel(t.Context())
+			var hangs atomic.Bool
+			c.Ask = func(k *Key) error {
+				if hangs.Load() {
+					time.Sleep(k.Timeout)
+					return errSilent
+				}
+				return nil
+			}
+			target := c.Watch(key, new(ear))
+			done := make(chan struct{})
+			go func() { defer close(done); c.Run(ctx) }()
+			most := time.Duration(0)
+			for range 200 {
+				for hangs.Store(false); target.State().Fails || target.State().Run > 0; time.Sleep(c.Interval) {
+				}
+				time.Sleep(2*c.Interval + rand.N(c.Interval))
+				hangs.Store(true)
+				began := time.Now()
+				for !target.State().Fails {
+					time.Sleep(tick / 2)
+				}
+				most = max(most, time.Since(began))
+			}
+			stop()
+			<-done
+			bar := time.Duration(c.Fall)*c.Interval + time.Duration(c.Fall+1)*tick
+			if most > bar || most < bar*3/4 {
+				t.Errorf("%+v: it failed after %v at most; want %v or a little less", c.Settings, most, bar)
+			}
+		})
 	}
 }
 

@@ -43,7 +43,8 @@ type Target struct {
 	index    int                  // in the queue; -1 while it is being asked
 
 	// Of the goroutine of the checker.
-	turn    int // of the addresses of a name: the one that is asked next
+	begun   time.Duration // when it was asked last
+	turn    int           // of the addresses of a name: the one that is asked next
 	attempt probe.Attempt
 	to      netip.AddrPort
 	until   time.Duration // when the attempt has failed
@@ -97,8 +98,8 @@ func (q *queue) Pop() any {
 // Settings say how endpoints are checked whose service does not say so itself.
 type Settings struct {
 	On        bool          // endpoints are checked unless the service says that they are not
-	Interval  time.Duration // between two checks of one address
-	Timeout   time.Duration // of one check; at most the interval
+	Interval  time.Duration // from the beginning of a check of one address to that of the next
+	Timeout   time.Duration // of one check; at most half the interval
 	Rise      int           // so many checks in a row have to pass before an address that fails is used again
 	Fall      int           // so many in a row have to fail before an address is not used
 	SlowStart time.Duration // in which the share of clients grows of an endpoint that passes again; 0: it has all of it at once
