@@ -16,6 +16,7 @@ import (
 
 	"github.com/google/nftables"
 
+	"kubeproxy/proxy/balance/checks"
 	"kubeproxy/proxy/kernel"
 	"kubeproxy/proxy/proxytest"
 	"kubeproxy/registry"
@@ -46,6 +47,7 @@ type phase struct {
 	from             net.Addr // of the clients; nil: any address
 	answered, failed atomic.Int64
 	first            atomic.Pointer[string] // why the first that failed did
+	lastFailed       atomic.Int64           // when the last of those came that failed, in nanoseconds since 1970
 }
 
 // begin begins a phase.
@@ -76,7 +78,7 @@ func (w *wire) load(at string, interval time.Duration, atOnce int) *load {
 			l.mu.Lock()
 			p := l.now
 			p.clients.Go(func() {
-				p.note(l.ask(p))
+				p.note(time.Now(), l.ask(p))
 				<-room
 			})
 			l.mu.Unlock()
@@ -108,12 +110,15 @@ func (l *load) ask(p *phase) error {
 	return err
 }
 
-func (p *phase) note(err error) {
+// note notes what became of a client that came at a time.
+func (p *phase) note(came time.Time, err error) {
 	if err == nil {
 		p.answered.Add(1)
 		return
 	}
 	p.failed.Add(1)
+	for last := p.lastFailed.Load(); last < came.UnixNano() && !p.lastFailed.CompareAndSwap(last, came.UnixNano()); last = p.lastFailed.Load() {
+	}
 	text := err.Error()
 	p.first.CompareAndSwap(nil, &text)
 }
@@ -145,6 +150,14 @@ func (p *phase) mustHold(t *testing.T, when string) {
 	if failed := p.failed.Load(); failed > 0 {
 		t.Errorf("%s: %d clients failed, and %d were answered; the first: %s", when, failed, p.answered.Load(), *p.first.Load())
 	}
+}
+
+// failedUntil returns how long after an event the last client came that failed; 0 if none did.
+func (p *phase) failedUntil(event time.Time) time.Duration {
+	if last := p.lastFailed.Load(); last != 0 {
+		return time.Unix(0, last).Sub(event).Round(time.Millisecond)
+	}
+	return 0
 }
 
 // mayFail ends a phase whose clients may have met an endpoint that no check has found yet.
@@ -209,9 +222,8 @@ func TestClientsAreAnsweredOnceChecksHaveFoundWhatDiedOrHangs(t *testing.T) {
 		t.Skip("it takes most of a minute on a busy machine; make kernel-suite runs it")
 	}
 	onAWire(t, func(w *wire) {
-		cfg := kernelConfig()
-		cfg.Checks.Fall = 6 // so many checks of the endpoint that is well do not fail in a row, also on a busy machine
-		n := newNode(t, cfg)
+		n := w.node() // with the default checks of -kernel=auto, as checkedService has their interval
+		fall := time.Duration(checks.Defaults().Fall) * checkEvery
 		well := w.serve("well", "10.77.0.3:9000")
 		dead, deaf := w.serve("dead", "10.77.0.4:9000"), w.serve("deaf", "10.77.0.4:9001")
 		process := w.process(stoppedEnv + "=10.77.0.4:9002")
@@ -237,12 +249,18 @@ func TestClientsAreAnsweredOnceChecksHaveFoundWhatDiedOrHangs(t *testing.T) {
 		n.failing(3)
 		n.becomes(kernel.Carried)
 		took := time.Since(began)
+		bars := map[string]time.Duration{"dead": 2 * time.Second, "deaf": fall, "stopped": fall}
 		for name, l := range loads {
 			// From another address: the connection table still has the attempts of those before, and would send a client from the same port
 			// the same way.
 			l.from = &net.TCPAddr{IP: net.IPv4(10, 77, 0, 3)}
-			failed := l.next().mayFail()
-			proxytest.Report("%s: the checks failed %v after the event; until then %d clients failed, or waited", name, took.Round(time.Millisecond), failed)
+			p := l.next()
+			failed, until := p.mayFail(), p.failedUntil(began)
+			proxytest.Report("%s: %d clients failed, or waited; the last of them came %v after the event (bar %v); the kernel carried all after %v",
+				name, failed, until, bars[name], took.Round(time.Millisecond))
+			if until > bars[name] {
+				t.Errorf("%s: a client that came %v after the event failed; want none after %v", name, until, bars[name])
+			}
 		}
 		for name, l := range loads {
 			l.next().mustHold(t, name+": once the checks have failed")
@@ -313,12 +331,15 @@ func TestAfterAKillTheNextProcessAnswersAndTheKernelCarriesAgain(t *testing.T) {
 		process := run(t, nodeEnv+"=1")
 		clients := w.load("10.77.0.1:8080", 5*time.Millisecond, 64)
 		clients.next()
+		killed := time.Now()
 		if err := process.Process.Kill(); err != nil {
 			t.Fatal(err)
 		}
 		_ = process.Wait()   // it was killed; its port is free now
 		run(t, nodeEnv+"=1") // as a supervisor does
-		proxytest.Report("%d clients failed from the kill until the next process carried the port", clients.next().mayFail())
+		p := clients.next()
+		failed := p.mayFail()
+		proxytest.Report("%d clients failed from the kill until the next process carried the port, the last %v after the kill", failed, p.failedUntil(killed))
 		clients.stop().mustHold(t, "the next process runs")
 	})
 }
