@@ -86,6 +86,10 @@ func (r *rig) configure(cfg *proxy.Config) {
 	if cfg.BindAddress.IsLoopback() {
 		cfg.BindAddress = r.Node(cfg.BindAddress)
 	}
+	cfg.ProxyProtocolFrom = slices.Clone(cfg.ProxyProtocolFrom)
+	for i, p := range cfg.ProxyProtocolFrom { // other proxies are where the clients are
+		cfg.ProxyProtocolFrom[i] = netip.PrefixFrom(r.Remote(p.Addr()), p.Bits())
+	}
 	cfg.Checks = checks.Settings{Interval: 10 * time.Millisecond, Rise: 1, Fall: 1}
 }
 

@@ -30,14 +30,14 @@ func (s suite) TestAnEndpointOfWeightZeroKeepsItsClientsAndGetsNoOthers(t *testi
 	if who := kept.MustSay(t, "hello"); who != "first" {
 		t.Fatalf("the first client was given %s", who)
 	}
-	n.apply(weighted("web", "127.0.0.1=0", first.Addr, second.Addr))
+	n.apply(weighted("web", registry.Weights(first.Addr.IP.Addr().String()+"=0"), first.Addr, second.Addr))
 	for range 6 {
 		if who := proxytest.TalkTo(t, proxytest.On(port)).MustSay(t, "hello"); who != "second" {
 			t.Errorf("a client was given %s, whose weight is 0", who)
 		}
 	}
 	kept.MustSay(t, "still here")
-	n.apply(weighted("web", "127.0.0.1=3", first.Addr, second.Addr))
+	n.apply(weighted("web", registry.Weights(first.Addr.IP.Addr().String()+"=3"), first.Addr, second.Addr))
 	of := make(map[string]int)
 	for range 8 {
 		of[proxytest.TalkTo(t, proxytest.On(port)).MustSay(t, "hello")]++
