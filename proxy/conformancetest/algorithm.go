@@ -2,6 +2,7 @@ package conformancetest
 
 import (
 	"net"
+	"net/netip"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -15,13 +16,7 @@ import (
 // What clients notice of the algorithm that their service wants.
 
 // waits has clients ask, sixteen at a time, and returns how long the slowest hundredth of them took at least.
-func waits(t *testing.T, n *node, by registry.Balance, clients int, endpointAddrs ...registry.Addr) (p99 time.Duration) {
-	t.Helper()
-	port := proxytest.FreePort(t)
-	n.apply(func(b *registry.Batch) {
-		service(by.String(), tcp(port))(b)
-		b.Services[named(by.String())].Balance = by
-	}, endpoints(by.String(), endpointAddrs...))
+func waits(t *testing.T, at netip.AddrPort, clients int) (p99 time.Duration) {
 	took := make([]time.Duration, clients)
 	var all sync.WaitGroup
 	var next atomic.Int64
@@ -29,8 +24,8 @@ func waits(t *testing.T, n *node, by registry.Balance, clients int, endpointAddr
 		all.Go(func() {
 			for i := next.Add(1); i <= int64(clients); i = next.Add(1) {
 				began := time.Now()
-				if answer, err := proxytest.AskTCP(proxytest.On(port)); answer != "web" || err != nil {
-					t.Errorf("%v: client %d was answered %q, %v", by, i, answer, err)
+				if answer, err := proxytest.AskTCP(at); answer != "web" || err != nil {
+					t.Errorf("client %d of %v was answered %q, %v", i, at, answer, err)
 				}
 				took[i-1] = time.Since(began)
 			}
@@ -41,21 +36,34 @@ func waits(t *testing.T, n *node, by registry.Balance, clients int, endpointAddr
 	return took[clients*99/100]
 }
 
-// One endpoint of ten is slow. In turn, each tenth client waits for it; by least connections those who come while it has one do not.
+// One endpoint of ten is slow. In turn, each tenth client waits for it; by least connections it has as many clients at a time as the others,
+// and so gets few. It is so slow that these are less than a hundredth; on a very busy machine not always, but in one of three tries.
 func (s suite) TestLeastConnectionsHalvesTheLongestWaitsBesideASlowEndpoint(t *testing.T) {
 	n := newNode(t, s.config())
 	var addrs []registry.Addr
 	for i := range 10 {
 		addrs = append(addrs, served(t, func(conn *net.TCPConn) {
 			if i == 3 {
-				time.Sleep(time.Second)
+				time.Sleep(2500 * time.Millisecond)
 			}
 			proxytest.Identify("web")(conn)
 		}))
 	}
-	inTurn, least := waits(t, n, registry.RoundRobin, 100, addrs...), waits(t, n, registry.LeastConnections, 1000, addrs...)
-	t.Logf("99th percentile: round robin %v, least connections %v", inTurn, least)
-	if least > inTurn/2 {
-		t.Errorf("99th percentile %v; want half of round robin's %v at most", least, inTurn)
+	first, second := proxytest.FreePort(t), proxytest.FreePort(t)
+	n.apply(service("a", tcp(first)), endpoints("a", addrs...), endpoints("b", addrs...), func(b *registry.Batch) {
+		service("b", tcp(second))(b)
+		b.Services[named("b")].Balance = registry.LeastConnections
+	})
+	for range 3 {
+		var inTurn, least time.Duration
+		var both sync.WaitGroup
+		both.Go(func() { inTurn = waits(t, proxytest.On(first), 40) })
+		both.Go(func() { least = waits(t, proxytest.On(second), 1000) })
+		both.Wait()
+		t.Logf("99th percentile: round robin %v, least connections %v", inTurn, least)
+		if least <= inTurn/2 {
+			return
+		}
 	}
+	t.Error("the 99th percentile is never half of round robin's or less")
 }
