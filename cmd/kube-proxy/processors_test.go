@@ -8,10 +8,10 @@ import (
 	"kubeproxy/cmd/internal/programtest"
 )
 
-// TestOneGoroutineMoreRunsAtATimeThanThereAreProcessors, or as many as GOMAXPROCS says.
-func TestOneGoroutineMoreRunsAtATimeThanThereAreProcessors(t *testing.T) {
+// TestTwoGoroutinesMoreRunAtATimeThanThereAreProcessors, or as many as GOMAXPROCS says.
+func TestTwoGoroutinesMoreRunAtATimeThanThereAreProcessors(t *testing.T) {
 	runtime.SetDefaultGOMAXPROCS() // what the program begins with
-	for env, want := range map[string]int{"": runtime.GOMAXPROCS(0) + 1, "7": 7} {
+	for env, want := range map[string]int{"": runtime.GOMAXPROCS(0) + 2, "7": 7} {
 		t.Run(env, func(t *testing.T) {
 			addr, at := operatorsURL(t)
 			programtest.Start(t, []string{"GOMAXPROCS=" + env}, "kube-proxy", "-etcd_servers=http://127.0.0.1:1", "-healthz_bind_address=", "-metrics_bind_address="+addr)

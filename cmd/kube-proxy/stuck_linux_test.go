@@ -19,24 +19,36 @@ import (
 // TestALoopThatStandsStillMakesTheNodeNotAlive: a system call of a loop does not return, as if the kernel or its driver hung in it.
 // /livez names the loop, and the service manager is told no more that the node is alive. When the call returns, both are
 // as before, and so is the client.
-//
-// The loop keeps its processor meanwhile, as in every short call. The collector of garbage has to wait for it, and then all
-// goroutines wait for the collector. So the program collects none until the test asks for it; then no page is answered at all.
 func TestALoopThatStandsStillMakesTheNodeNotAlive(t *testing.T) {
+	for _, c := range []struct {
+		engine  string
+		call    uint64 // that only a loop makes
+		says    string
+		keepsIt bool // the runtime does not know of the call: the loop keeps its processor
+	}{
+		{"epoll", unix.SYS_RECVFROM, "stands still: its present turn has lasted", true},
+		{"ring", unix.SYS_IO_URING_ENTER, "stands still: it waits, and does not wake up", false},
+	} {
+		t.Run(c.engine, func(t *testing.T) { loopStandsStill(t, c.engine, c.call, c.says, c.keepsIt) })
+	}
+}
+
+// loopStandsStill is the test of one engine. The program collects no garbage until the test asks for it: the collector has to wait for a loop
+// that keeps its processor, and then all goroutines wait for the collector. So then no page is answered at all.
+func loopStandsStill(t *testing.T, engine string, call uint64, says string, keepsProcessor bool) {
 	s := newSite(t)
 	manager, told := hearsAlive(t)
 	healthz, at := operatorsURL(t)
 	metrics, more := operatorsURL(t)
 	p := start(t, []string{"NOTIFY_SOCKET=" + manager, "WATCHDOG_USEC=200000", "GOGC=off", "GOMAXPROCS=4", "GODEBUG=gctrace=1"},
-		"-etcd_servers", s.etcd.URL(), "-bind_address=127.0.0.1", "-dial_timeout=15s", "-dial_total_timeout=15s", "-profiling",
+		"-etcd_servers", s.etcd.URL(), "-bind_address=127.0.0.1", "-engine="+engine, "-dial_timeout=15s", "-dial_total_timeout=15s", "-profiling",
 		"-healthz_bind_address="+healthz, "-metrics_bind_address="+metrics)
 	s.opens(t)
 	p.Stderr.Wait(t, "(forced)") // the one collection that the program asks for
 	awaitPage(t, at+"/livez", 200, "ok")
-	// Only a loop receives by recvfrom: the Go runtime reads connections by read.
 	hold := func() (c *proxytest.Talk, release func()) {
 		c = s.talk(t)
-		return c, p.Hold(t, unix.SYS_RECVFROM, func() { fmt.Fprintln(c.Conn, "knock") })
+		return c, p.Hold(t, call, func() { fmt.Fprintln(c.Conn, "knock") })
 	}
 	turnsAgain := func(c *proxytest.Talk) {
 		t.Helper()
@@ -55,12 +67,15 @@ func TestALoopThatStandsStillMakesTheNodeNotAlive(t *testing.T) {
 
 	c, release := hold()
 	began := time.Now()
-	awaitPage(t, at+"/livez", 503, "stands still: its present turn has lasted")
+	awaitPage(t, at+"/livez", 503, says)
 	t.Logf("/livez said so after %v", time.Since(began).Round(100*time.Millisecond))
 	awaitPage(t, at+"/healthz", 503, "stands still")
 	p.Stderr.Wait(t, "the service manager is not told that the node is alive: event loop ")
 	release()
 	turnsAgain(c)
+	if !keepsProcessor {
+		return
+	}
 
 	c, release = hold()
 	asked := make(chan struct{})

@@ -270,7 +270,7 @@ func TestClientsThatConnectInATakeOverAreServed(t *testing.T) {
 }
 
 func TestNobodyIsRefusedInATakeOver(t *testing.T) {
-	onBothEngines(t, func(t *testing.T, cfg proxy.Config) {
+	onEachEngine(t, func(t *testing.T, cfg proxy.Config) {
 		nodes := newNodes(t, cfg, 4)
 		port := proxytest.FreePort(t)
 		records := []change{service("web", tcp(port)), endpoints("web", served(t, proxytest.Identify("one")))}
@@ -294,7 +294,7 @@ func TestNobodyIsRefusedInATakeOver(t *testing.T) {
 }
 
 func TestWhatCannotBePassedOnDrainsInThePredecessor(t *testing.T) {
-	for _, c := range []struct{ from, to proxy.Kind }{{proxy.Portable, proxy.Portable}, {proxy.Portable, proxy.Epoll}, {proxy.Epoll, proxy.Portable}} {
+	for _, c := range []struct{ from, to proxy.Kind }{{proxy.Portable, proxy.Portable}, {proxy.Portable, proxy.Epoll}, {proxy.Epoll, proxy.Portable}, {proxy.Ring, proxy.Portable}} {
 		t.Run(c.from.String()+" to "+c.to.String(), func(t *testing.T) {
 			from, to := liveConfig(), liveConfig()
 			from.Engine, to.Engine = c.from, c.to

@@ -11,10 +11,17 @@ import (
 	"kubeproxy/proxy"
 )
 
-// newNodes starts as many proxies: each is to take over from the one before.
+// newNodes starts as many proxies: each is to take over from the one before. Their engines are such that, of six, either live engine takes over from itself and from the
+// other.
 func newNodes(t *testing.T, cfg proxy.Config, n int) []*node {
 	t.Helper()
-	return newNodesOf(t, slices.Repeat([]proxy.Config{cfg}, n)...)
+	configs := slices.Repeat([]proxy.Config{cfg}, n)
+	if cfg.Engine != proxy.Portable {
+		for i := range configs {
+			configs[i].Engine = [...]proxy.Kind{proxy.Ring, proxy.Ring, proxy.Epoll, proxy.Epoll}[i%4]
+		}
+	}
+	return newNodesOf(t, configs...)
 }
 
 // newNodesOf is newNodes for proxies that differ.
@@ -36,9 +43,9 @@ func liveConfig() proxy.Config {
 	return suite{proxy.Epoll}.config()
 }
 
-// onBothEngines runs a test that holds for listeners alone as well.
-func onBothEngines(t *testing.T, test func(t *testing.T, cfg proxy.Config)) {
-	for _, kind := range []proxy.Kind{proxy.Portable, proxy.Epoll} {
+// onEachEngine runs a test that holds for listeners alone as well.
+func onEachEngine(t *testing.T, test func(t *testing.T, cfg proxy.Config)) {
+	for _, kind := range []proxy.Kind{proxy.Portable, proxy.Epoll, proxy.Ring} {
 		t.Run(kind.String(), func(t *testing.T) { test(t, suite{kind}.config()) })
 	}
 }

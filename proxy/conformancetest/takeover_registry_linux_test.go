@@ -128,7 +128,7 @@ func TestConnectionsOfAServiceThatTheSuccessorDoesNotKnowAreTreatedAsRemoved(t *
 }
 
 func TestAListenerThatNobodyWantsAnyMoreIsClosed(t *testing.T) {
-	onBothEngines(t, func(t *testing.T, cfg proxy.Config) {
+	onEachEngine(t, func(t *testing.T, cfg proxy.Config) {
 		nodes := newNodes(t, cfg, 2)
 		kept, gone := proxytest.FreePort(t), proxytest.FreePort(t)
 		nodes[0].apply(service("web", tcp(kept), registry.Port{Name: "old", Protocol: registry.TCP, Number: gone}), endpoints("web", served(t, proxytest.Identify("one"))))
