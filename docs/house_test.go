@@ -156,7 +156,7 @@ func TestArrowsPointOneWayOnly(t *testing.T) {
 // each other. A package without a line that imports proxy/engine is an engine. Engines stand just below proxy.
 var proxyLevels = [][]string{
 	{"proxy/sockopt", "proxy/traffic", "proxy/epoll/slab", "proxy/epoll/wheel", "proxy/epoll/ring", "proxy/balance/affinity", "proxy/balance/choosing", "proxy/balance/ejection", "proxy/proxyproto"},
-	{"proxy/probe", "proxy/removal"},
+	{"proxy/probe", "proxy/removal", "proxy/portsinuse"},
 	{"proxy/handover"},
 	{"proxy/balance/checks", "proxy/balance/health"},
 	{"proxy/balance/rotation", "proxy/admit"},

@@ -11,6 +11,7 @@ import (
 	"kubeproxy/proxy/balance/checks"
 	"kubeproxy/proxy/engine"
 	"kubeproxy/proxy/kernel"
+	"kubeproxy/proxy/portsinuse"
 	"kubeproxy/proxy/traffic"
 	"kubeproxy/registry"
 )
@@ -100,8 +101,8 @@ func NewProxier(cfg Config, lb *balance.LoadBalancerRR) *Proxier {
 		untold:     make(map[registry.NodePort]bool),
 		keeperWake: make(chan struct{}, 1),
 
-		probe:     portsInUse,
-		ownLocal:  ownLocalPorts,
+		probe:     portsinuse.Of,
+		ownLocal:  portsinuse.OwnLocal,
 		readLocal: readLocalRange,
 	}
 	p.settled.L = &p.mu

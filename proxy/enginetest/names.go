@@ -14,7 +14,7 @@ import (
 	"kubeproxy/proxy/proxytest"
 )
 
-// Endpoints that are host names, and descriptors for attempts beside the first, on both engines.
+// Endpoints that are host names, and descriptors for attempts beside the first, on each engine.
 
 // TestBesideASilentAddressOfANameItsNextAddressIsTried: the second of two addresses has the client after 250 ms.
 func (u suite) TestBesideASilentAddressOfANameItsNextAddressIsTried(t *testing.T) {

@@ -26,7 +26,8 @@ import (
 //	socket ──▶ epfd ──▶ epoll_pwait             while the poller blocks
 //	             └────▶ door ──▶ the runtime    while it is parked
 //
-// A poller with a ring waits in the ring, which polls epfd as well. Its goroutine is locked to its thread, and the runtime knows that it waits.
+// A poller with a ring waits in the ring, which polls epfd as well. Its goroutine is locked to its thread. It blocks in the same two ways, and needs no door: when
+// events are rare, it tells the runtime that it waits.
 type Poller struct {
 	epfd     int
 	waker    int             // an eventfd: written to, it ends a wait

@@ -1,4 +1,4 @@
-package proxy
+package portsinuse
 
 import (
 	"encoding/binary"
@@ -13,9 +13,9 @@ import (
 	"kubeproxy/registry"
 )
 
-// portsInUse finds out which of some ports other sockets keep us from: by TCP those with a listener, by UDP all that are bound.
+// Of finds out which of some ports other sockets keep us from: by TCP those with a listener, by UDP all that are bound.
 // It asks the kernel for its sockets (sock_diag(7)) and opens none. Where the kernel does not answer, it tries the ports.
-func portsInUse(bind netip.Addr, ids []registry.NodePort) map[registry.NodePort]bool {
+func Of(bind netip.Addr, ids []registry.NodePort) map[registry.NodePort]bool {
 	inUse := make(map[registry.NodePort]bool)
 	asked := make(map[registry.NodePort]bool, len(ids))
 	var protocols [2]bool
@@ -34,7 +34,7 @@ func portsInUse(bind netip.Addr, ids []registry.NodePort) map[registry.NodePort]
 				}
 			})
 			if err != nil && !errors.Is(err, unix.EAFNOSUPPORT) {
-				return triedPorts(bind, ids)
+				return tried(bind, ids)
 			}
 		}
 	}
@@ -151,8 +151,8 @@ func parseSocket(message []byte) (s boundSocket, ok bool) {
 	return s, true
 }
 
-// ownLocalPorts returns the local ports of the connections and connected UDP sockets of this process.
-func ownLocalPorts() map[registry.NodePort]bool {
+// OwnLocal returns the local ports of the connections and connected UDP sockets of this process.
+func OwnLocal() map[registry.NodePort]bool {
 	own := make(map[registry.NodePort]bool)
 	dir, err := os.Open("/proc/self/fd")
 	if err != nil {

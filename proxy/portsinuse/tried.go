@@ -1,4 +1,4 @@
-package proxy
+package portsinuse
 
 import (
 	"net"
@@ -7,8 +7,8 @@ import (
 	"kubeproxy/registry"
 )
 
-// triedPorts finds out which ports are in use by opening each for a moment.
-func triedPorts(bind netip.Addr, ids []registry.NodePort) map[registry.NodePort]bool {
+// tried finds out which ports are in use by opening each for a moment.
+func tried(bind netip.Addr, ids []registry.NodePort) map[registry.NodePort]bool {
 	inUse := make(map[registry.NodePort]bool)
 	for _, id := range ids {
 		addr := netip.AddrPortFrom(bind, id.Number).String()

@@ -1,4 +1,4 @@
-package proxy
+package portsinuse
 
 import (
 	"fmt"
@@ -42,7 +42,7 @@ func TestPortsInUseAreThoseThatCannotBeListenedOn(t *testing.T) {
 			}
 			free := registry.NodePort{Protocol: id.Protocol, Number: proxytest.FreePort(t)}
 			for _, bind := range addrs("0.0.0.0", "127.0.0.1", "127.0.0.3", "::1") {
-				seen, tried := portsInUse(bind, []registry.NodePort{id, free}), triedPorts(bind, []registry.NodePort{id, free})
+				seen, tried := Of(bind, []registry.NodePort{id, free}), tried(bind, []registry.NodePort{id, free})
 				if seen[id] != tried[id] {
 					t.Errorf("bound to %v, port %v is seen in use: %v; and cannot be listened on: %v", bind, id, seen[id], tried[id])
 				}
@@ -71,7 +71,7 @@ func TestOwnLocalPortsAreThoseOfConnections(t *testing.T) {
 	}
 	defer u.Close()
 	port := func(a net.Addr) uint16 { return netip.MustParseAddrPort(a.String()).Port() }
-	own := ownLocalPorts()
+	own := OwnLocal()
 	if !own[enginetest.TCPPort(port(c.LocalAddr()))] || !own[enginetest.UDPPort(port(u.LocalAddr()))] {
 		t.Errorf("a connection from %v and a session from %v are not known", c.LocalAddr(), u.LocalAddr())
 	}
