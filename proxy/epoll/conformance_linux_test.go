@@ -13,19 +13,9 @@ import (
 
 func TestConformance(t *testing.T) { conformancetest.Run(t, proxy.Epoll) }
 
-func TestConformanceOfTheRing(t *testing.T) { conformancetest.Run(t, proxy.Ring) }
-
 func TestEngine(t *testing.T) {
 	enginetest.Run(t, func(cfg engine.Config, own *admit.OwnPorts) (engine.Engine, *engine.Base) {
 		e := epoll.New(cfg, own)
-		return e, &e.Base
-	})
-}
-
-func TestEngineWithARing(t *testing.T) {
-	enginetest.Run(t, func(cfg engine.Config, own *admit.OwnPorts) (engine.Engine, *engine.Base) {
-		e, err := epoll.NewRing(cfg, own)
-		enginetest.Must(t, err)
 		return e, &e.Base
 	})
 }

@@ -186,7 +186,7 @@ func (l *loop) yield() {
 }
 
 // wait ends a turn, and returns when something has happened; it reports whether it had to park. It does not wait while there is
-// something left to do.
+// something left to do. With a ring, the kernel sends what the turn has added to it in the wait: that is no part of the turn's time.
 func (l *loop) wait() (parked bool) {
 	l.turns.End(monotonic.Now())
 	if l.backlog.Waiting()+l.searches.Waiting() > 0 {

@@ -186,7 +186,7 @@ func (r *Ring) Close() {
 
 // add writes one more entry. If there is no room, it submits the others first.
 func (r *Ring) add(e entry) {
-	if r.Unsubmitted() == len(r.entries) {
+	for r.Unsubmitted() == len(r.entries) {
 		r.Submit()
 	}
 	r.entries[r.next&uint32(len(r.entries)-1)] = e
