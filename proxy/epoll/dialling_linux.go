@@ -31,7 +31,7 @@ type dialler struct {
 	searches *search.Scheduler
 	conns    *relay.Conns
 	relays   *relay.Relays
-	dials    []*dial // of connections, by their index
+	dials    map[int32]*dial // by the index of the connection
 	spare    slab.FreeList[dial]
 	peeked   [proxyproto.MaxHeader]byte // see meet
 }
@@ -65,9 +65,6 @@ func (ds *dialler) reach(c *relay.Conn) {
 		search:   tcp.NewSearch(c.Record.Choose(), cfg.DialTimeout, cfg.DialTotalTimeout, int64(cfg.MaxDialsPerEndpoint)),
 		attempts: d.attempts[:0],
 		until:    ds.turn.Now + cfg.DialTotalTimeout,
-	}
-	if missing := int(c.Index()) + 1 - len(ds.dials); missing > 0 {
-		ds.dials = append(ds.dials, make([]*dial, missing)...)
 	}
 	ds.dials[c.Index()] = d
 	ds.conns.Enter(c, relay.Dialling)
@@ -410,6 +407,6 @@ func (ds *dialler) recycle(c *relay.Conn) {
 	ds.engine.Budget.Release(d.extra)
 	clear(d.attempts[:cap(d.attempts)])
 	*d = dial{attempts: d.attempts[:0]}
-	ds.dials[c.Index()] = nil
+	delete(ds.dials, c.Index())
 	ds.spare.GiveBack(d)
 }

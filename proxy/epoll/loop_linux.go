@@ -119,7 +119,7 @@ func assemble(l *loop, base *engine.Base) *loop {
 	l.conns.Init(base, &l.turn)
 	l.backlog = relay.Backlog{Turn: &l.turn}
 	l.relays = relay.Relays{Engine: base, Turn: &l.turn, Poller: l.poller, Requests: &l.requests, Conns: &l.conns, Backlog: &l.backlog, Pipes: pipes.Pool{Budget: base.Budget}}
-	l.dialler = dialler{engine: base, turn: &l.turn, poller: l.poller, requests: &l.requests, searches: &l.searches, conns: &l.conns, relays: &l.relays}
+	l.dialler = dialler{engine: base, turn: &l.turn, poller: l.poller, requests: &l.requests, searches: &l.searches, conns: &l.conns, relays: &l.relays, dials: make(map[int32]*dial)}
 	l.listeners = listeners{engine: base, turn: &l.turn, poller: l.poller, requests: &l.requests, pauses: &l.pauses, own: &l.dialler}
 	l.sessions = datagrams.Sessions{Engine: base, Turn: &l.turn, Poller: l.poller, Requests: &l.requests, Pauses: &l.pauses, Searches: &l.searches,
 		Asking: asking, Answering: answering}

@@ -2,10 +2,10 @@ package tcp
 
 import (
 	"net/netip"
-	"time"
 
 	"github.com/golang/glog"
 
+	"kubeproxy/internal/monotonic"
 	"kubeproxy/proxy/engine"
 	"kubeproxy/proxy/traffic"
 	"kubeproxy/registry"
@@ -16,7 +16,7 @@ import (
 // not know that it should turn to another node. Any goroutine may call Admit. In either case it takes no more than a few atomic
 // additions, since this is asked between two accepts.
 func Admit(base *engine.Base, owner *engine.Claim, port uint16, client netip.AddrPort) (Connection, bool) {
-	c := Connection{base: base, Claim: owner, port: port, client: client, began: time.Now()}
+	c := Connection{base: base, Claim: owner, port: port, client: client, began: monotonic.Now()}
 	c.awaitsHeader = len(base.Cfg.ProxyProtocolFrom) > 0 && registry.Within(base.Cfg.ProxyProtocolFrom, client.Addr())
 	if v := glog.V(2); v {
 		v.Infof("accepted %s for %s", client, owner.Key)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/golang/glog"
 
+	"kubeproxy/internal/monotonic"
 	"kubeproxy/proxy/admit"
 	"kubeproxy/proxy/balance/rotation"
 	"kubeproxy/proxy/engine"
@@ -20,7 +21,7 @@ type Connection struct {
 	base   *engine.Base
 	Claim  *engine.Claim // under which it began
 	client netip.AddrPort
-	began  time.Time
+	began  time.Duration // a time of package monotonic
 
 	port           uint16
 	awaitsHeader   bool               // the client has still to say who it is
@@ -74,7 +75,7 @@ func (c *Connection) GoesFrom(local netip.AddrPort) { c.other().local = local }
 
 // tried notes the endpoints that did not answer.
 func (c *Connection) tried(failed []Failure) {
-	c.dialled = time.Since(c.began)
+	c.dialled = c.age()
 	t := c.Claim.Tally
 	for _, f := range failed {
 		if v := glog.V(3); v {
@@ -141,14 +142,18 @@ func (c *Connection) End(why traffic.Reason) {
 	}
 }
 
+// age is how long ago the client was accepted.
+func (c *Connection) age() time.Duration { return monotonic.Now() - c.began }
+
 func (c *Connection) ending(why traffic.Reason) traffic.Ending {
+	age := c.age()
 	e := traffic.Ending{
 		Protocol: c.Claim.Tally.Protocol,
 		Service:  c.Claim.Key,
 		Port:     c.port,
 		Client:   c.client,
-		Began:    c.began,
-		Duration: time.Since(c.began),
+		Began:    time.Now().Add(-age),
+		Duration: age,
 		Dialled:  c.dialled,
 		Attempts: int(c.attempts),
 		Sent:     c.Sent,

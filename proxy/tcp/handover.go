@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"time"
 
+	"kubeproxy/internal/monotonic"
 	"kubeproxy/proxy/engine"
 	"kubeproxy/proxy/handover"
 	"kubeproxy/proxy/traffic"
@@ -15,7 +16,7 @@ import (
 func (c *Connection) Record() handover.TCP {
 	r := handover.TCP{
 		Service: c.Claim.Key, Port: c.port, Client: c.client,
-		Age: time.Since(c.began), Dialled: c.dialled, Attempts: uint64(c.attempts),
+		Age: c.age(), Dialled: c.dialled, Attempts: uint64(c.attempts),
 		ServiceGone: c.Claim.Lifetime.Ago(),
 	}
 	if c.Endpoint != nil {
@@ -35,7 +36,7 @@ func Adopt(base *engine.Base, r *handover.TCP, at engine.Place) Connection {
 		at.Endpoint.Joined()
 	}
 	c := Connection{
-		base: base, Claim: at.Claim, port: r.Port, client: r.Client, began: time.Now().Add(-r.Age), awaitsHeader: r.AwaitsHeader,
+		base: base, Claim: at.Claim, port: r.Port, client: r.Client, began: monotonic.Now() - r.Age, awaitsHeader: r.AwaitsHeader,
 		dialled: r.Dialled, attempts: uint32(r.Attempts), Endpoint: at.Endpoint,
 	}
 	if r.Via.IsValid() {

@@ -22,8 +22,6 @@ type Conn struct {
 
 	timer wheel.Timer[Conn] // when it is looked at next
 
-	lifetimes []func() bool // undo what has c ended by a removal; none where removal ends nothing
-
 	end tcp.Teardown // which says what is done about its end
 
 	index      int32
@@ -83,14 +81,6 @@ func (c *Conn) ClientSocket() int { return int(c.client.fd) }
 
 // HoldsEarly reports whether something that the client said is held for the backend already.
 func (c *Conn) HoldsEarly() bool { return c.backend.held != nil }
-
-// forgetLifetimes has c not be ended by a removal any more.
-func (c *Conn) forgetLifetimes() {
-	for _, stop := range c.lifetimes {
-		stop()
-	}
-	c.lifetimes = nil
-}
 
 // A Phase says what a [Conn] is looked at for when its timer ends.
 type Phase uint8

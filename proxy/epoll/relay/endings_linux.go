@@ -33,14 +33,14 @@ func (r *Relays) lookAt(c *Conn) {
 		r.conclude(c)
 		return
 	}
-	delivered, cfg := uint64(0), &r.Engine.Cfg
+	delivered, cfg := c.Record.Sent+c.Record.Received, &r.Engine.Cfg
 	for _, way := range [...]struct{ s, other *side }{{&c.client, &c.backend}, {&c.backend, &c.client}} {
 		d := sockopt.InspectTCP(int(way.s.fd))
 		if !c.end.HasFinished(way.s.which) && tcp.HasVanished(d, cfg.TCPKeepAlive) {
 			r.ended(c, way.other, way.s, tcp.ErrVanished)
 			return
 		}
-		delivered += way.s.sent + d.Acked
+		delivered += d.Acked
 	}
 	if c.phase != settled && c.end.IsSilent(r.Turn.Now, delivered, cfg.HalfClosedTimeout) {
 		r.conclude(c)
@@ -172,28 +172,26 @@ func (r *Relays) End(c *Conn, why traffic.Reason) {
 
 // drop throws away what is held for a side.
 func (r *Relays) drop(s *side) {
-	if s.held != nil {
-		r.tails.GiveBack(s.held)
+	if t := s.held; t != nil {
+		if t.pipe != nil {
+			r.Pipes.GiveBack(t.pipe)
+			t.pipe = nil
+		}
+		r.tails.GiveBack(t)
 		s.held = nil
-	}
-	if s.bulk != nil {
-		r.Pipes.GiveBack(s.bulk)
-		s.bulk = nil
 	}
 	s.header = 0
 }
 
 // release ends the record of c and frees it.
 func (r *Relays) release(c *Conn) {
-	b := &c.Record
-	b.Sent, b.Received = c.backend.sent, c.client.sent
-	b.End(c.end.Reason())
+	c.Record.End(c.end.Reason())
 	r.Free(c)
 }
 
 // Free gives back what c has, whose sides are closed and whose record has ended.
 func (r *Relays) Free(c *Conn) {
-	c.forgetLifetimes()
+	r.forgetLifetimes(c)
 	r.drop(&c.backend) // what the client said early, when no endpoint was found for it
 	r.Conns.free(c)
 }

@@ -24,11 +24,12 @@ func TestWhatIsHeldForAClientArrivesBeforeTheResetWhenItsEndpointVanishes(t *tes
 		l.requests.Call(func() {
 			for c := range l.conns.All {
 				if s := &c.client; s.stalled() {
-					if want = s.sent; s.held != nil {
-						want += uint64(len(s.held.rest))
-					}
-					if s.bulk != nil {
-						want += uint64(s.bulk.N)
+					want = c.Record.Received
+					if t := s.held; t != nil {
+						want += uint64(len(t.rest))
+						if t.pipe != nil {
+							want += uint64(t.pipe.N)
+						}
 					}
 					l.relays.ended(c, s, &c.backend, tcp.ErrVanished) // as lookAt does
 				}

@@ -1,8 +1,7 @@
 package relay
 
 import (
-	"errors"
-	"slices"
+	"fmt"
 
 	"golang.org/x/sys/unix"
 
@@ -32,7 +31,7 @@ func (c *Conn) IsLent(lending uint16) bool { return lending != 0 && c.lending ==
 
 // Progress returns how far c has come.
 func (r *Relays) Progress(c *Conn) (p handover.Progress, err error) {
-	p = handover.Progress{Sent: c.backend.sent, Received: c.client.sent, Header: c.backend.header, End: c.end.Record(r.Turn.Now)}
+	p = handover.Progress{Sent: c.Record.Sent, Received: c.Record.Received, Header: c.backend.header, End: c.end.Record(r.Turn.Now)}
 	p.End.Flushing = c.phase == flushing
 	if p.ToBackend, err = r.unsent(&c.backend); err == nil {
 		p.ToClient, err = r.unsent(&c.client)
@@ -40,42 +39,24 @@ func (r *Relays) Progress(c *Conn) (p handover.Progress, err error) {
 	return p, err
 }
 
-// unsent returns all that is still to be written to a side. What is in a pipe is moved into memory, behind what is there already.
+// unsent returns all that is still to be written to a side. What is in a pipe is moved into memory.
 func (r *Relays) unsent(s *side) ([]byte, error) {
-	if p := s.bulk; p != nil {
-		var all []byte
-		if s.held != nil {
-			all = s.held.rest
-		}
-		for all = slices.Clone(all); p.N > 0; {
-			all = slices.Grow(all, p.N)
-			n, errno := socket.Read(p.R, all[len(all):len(all)+p.N])
-			if errno != 0 {
-				break
-			}
-			all = all[:len(all)+n]
-			p.N -= n
-		}
-		if s.held != nil {
-			r.tails.GiveBack(s.held)
-		}
-		s.held = r.tail(all)
-		if p.N > 0 {
-			return nil, errors.New("what a pipe holds cannot be read")
-		}
-		r.Pipes.GiveBack(p)
-		s.bulk = nil
-	}
-	if s.held == nil {
+	t := s.held
+	if t == nil {
 		return nil, nil
 	}
-	return s.held.rest, nil
+	if t.pipe != nil {
+		if err := r.drain(t); err != nil {
+			return nil, fmt.Errorf("what a pipe holds cannot be read: %w", err)
+		}
+	}
+	return t.rest, nil
 }
 
 // Progressed takes in how far a connection had come in a predecessor. It may be without a backend yet.
 func (r *Relays) Progressed(c *Conn, p *handover.Progress) {
 	c.end = tcp.AdoptTeardown(&p.End, r.Turn.Now)
-	c.backend.sent, c.client.sent, c.backend.header = p.Sent, p.Received, p.Header
+	c.Record.Sent, c.Record.Received, c.backend.header = p.Sent, p.Received, p.Header
 	if len(p.ToBackend) > 0 {
 		c.backend.held = r.tail(p.ToBackend)
 	}

@@ -1,8 +1,11 @@
 package relay
 
 import (
+	"slices"
+
 	"golang.org/x/sys/unix"
 
+	"kubeproxy/proxy/epoll/pipes"
 	"kubeproxy/proxy/epoll/socket"
 	"kubeproxy/proxy/tcp"
 )
@@ -100,10 +103,11 @@ func (r *Relays) count(c *Conn, dst *side, n int) {
 		dst.header -= uint16(ours)
 		n -= ours
 	}
-	dst.sent += uint64(n)
 	if dst == &c.backend {
+		c.Record.Sent += uint64(n)
 		c.Record.Claim.Tally.Sent.Add(uint64(n))
 	} else {
+		c.Record.Received += uint64(n)
 		c.Record.Claim.Tally.Received.Add(uint64(n))
 	}
 }
@@ -124,7 +128,11 @@ func (r *Relays) wantOut(c *Conn, s *side) {
 
 // flush writes what is held for dst, and reports whether src may go on.
 func (r *Relays) flush(c *Conn, dst, src *side) bool {
-	if t := dst.held; t != nil {
+	t := dst.held
+	if t == nil {
+		return c.live
+	}
+	if len(t.rest) > 0 {
 		n, errno := socket.Send(int(dst.fd), t.rest)
 		if n > 0 {
 			r.count(c, dst, n)
@@ -132,8 +140,6 @@ func (r *Relays) flush(c *Conn, dst, src *side) bool {
 		}
 		switch {
 		case len(t.rest) == 0:
-			r.tails.GiveBack(t)
-			dst.held = nil
 		case errno == 0 || errno == unix.EAGAIN:
 			r.wantOut(c, dst)
 			return false
@@ -145,7 +151,10 @@ func (r *Relays) flush(c *Conn, dst, src *side) bool {
 			return c.live
 		}
 	}
-	if dst.bulk != nil && !r.unpipe(c, dst, src) {
+	p := t.pipe
+	t.pipe, dst.held = nil, nil
+	r.tails.GiveBack(t)
+	if p != nil && !r.unpipe(c, dst, src, p) {
 		return false
 	}
 	return c.live
@@ -250,25 +259,26 @@ func (r *Relays) splice(c *Conn, dst, src *side) (n int, more bool) {
 		r.unread(c, dst, src, errno)
 		return 0, false
 	}
-	dst.bulk, p.N = p, n
+	p.N = n
 	r.bulky++
 	if n < len(r.buffer) {
 		src.full = 0 // that is no bulk any more
 	}
-	return n, r.unpipe(c, dst, src)
+	return n, r.unpipe(c, dst, src, p)
 }
 
-// unpipe moves what is in the pipe on to dst, and reports whether all of it has gone.
-func (r *Relays) unpipe(c *Conn, dst, src *side) bool {
-	for p := dst.bulk; p.N > 0; {
+// unpipe moves what is in pipe p on to dst, and reports whether all of it has gone. What has not is held.
+func (r *Relays) unpipe(c *Conn, dst, src *side, p *pipes.Pipe) bool {
+	for p.N > 0 {
 		n, errno := socket.Splice(p.R, int(dst.fd), p.N)
-		switch {
-		case n > 0:
+		if n > 0 {
 			p.N -= n
 			r.count(c, dst, n)
 			continue
+		}
+		r.hold(dst, p)
+		switch {
 		case errno == unix.EAGAIN:
-			r.empty(dst)
 			r.wantOut(c, dst)
 		case socket.LacksMemory(errno):
 			r.Backlog.starve(c)
@@ -277,28 +287,32 @@ func (r *Relays) unpipe(c *Conn, dst, src *side) bool {
 		}
 		return false
 	}
-	r.Pipes.GiveBack(dst.bulk)
-	dst.bulk = nil
+	r.Pipes.GiveBack(p)
 	return true
 }
 
-// empty reads what little is left in the pipe of a side that has stalled, so that the pipe is free. More is left only when
-// the kernel took less than it had room for, because it lacks memory or tcp_notsent_lowat is set: then the pipe stays with it.
-func (r *Relays) empty(dst *side) {
-	p := dst.bulk
-	if p.N > chunk {
-		return
+// hold holds for dst what is left in pipe p. It reads what little that is, so that the pipe is free. More is left only when the kernel
+// took less than it had room for, because it lacks memory or tcp_notsent_lowat is set: then the pipe stays with dst.
+func (r *Relays) hold(dst *side, p *pipes.Pipe) {
+	dst.held = r.tail(nil)
+	dst.held.pipe = p
+	if p.N <= chunk {
+		_ = r.drain(dst.held) // if it fails, the pipe stays likewise
 	}
-	t := r.tails.Take()
-	n, errno := socket.Read(p.R, t.room[:p.N])
-	if errno != 0 {
-		r.tails.GiveBack(t)
-		return
+}
+
+// drain moves what is in the pipe of a tail into memory, and gives the pipe back.
+func (r *Relays) drain(t *tail) error {
+	p := t.pipe
+	for t.rest = slices.Grow(t.rest, p.N); p.N > 0; {
+		n, errno := socket.Read(p.R, t.rest[len(t.rest):len(t.rest)+p.N])
+		if errno != 0 {
+			return errno
+		}
+		t.rest = t.rest[:len(t.rest)+n]
+		p.N -= n
 	}
-	t.rest = t.room[:n]
-	dst.held = t
-	if p.N -= n; p.N == 0 {
-		r.Pipes.GiveBack(p)
-		dst.bulk = nil
-	}
+	r.Pipes.GiveBack(p)
+	t.pipe = nil
+	return nil
 }

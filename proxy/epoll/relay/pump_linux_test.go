@@ -33,8 +33,8 @@ func TestBytesOfAHeaderDoNotCountAsTheClients(t *testing.T) {
 			t.Fatalf("after %d bytes, %d of the header are left; want %d", first, c.backend.header, left)
 		}
 		r.count(c, &c.backend, header+said-first)
-		if c.backend.sent != said || tally.Sent.Load() != said {
-			t.Fatalf("in pieces of %d and the rest: %d and %d bytes were sent; want %d", first, c.backend.sent, tally.Sent.Load(), said)
+		if c.Record.Sent != said || tally.Sent.Load() != said {
+			t.Fatalf("in pieces of %d and the rest: %d and %d bytes were sent; want %d", first, c.Record.Sent, tally.Sent.Load(), said)
 		}
 	}
 }
@@ -50,10 +50,32 @@ func TestWhatIsLeftInAPipeIsReadBack(t *testing.T) {
 		t.Fatal(n, errno)
 	}
 	p.N = n
-	s := &side{bulk: p}
-	r.empty(s)
-	if _, lent := r.Pipes.Made(); s.bulk != nil || s.held == nil || !bytes.Equal(s.held.rest, want) || lent != 0 {
+	s := new(side)
+	r.hold(s, p)
+	if _, lent := r.Pipes.Made(); s.held.pipe != nil || !bytes.Equal(s.held.rest, want) || lent != 0 {
 		t.Errorf("the side holds %+v, and %d pipes are lent", s, lent)
+	}
+}
+
+// More than fits into a tail stays in its pipe, and is read only for a successor.
+func TestMuchThatIsLeftInAPipeStaysThere(t *testing.T) {
+	r := &Relays{Pipes: pipes.Pool{Budget: admit.NewBudget(1000)}}
+	p := r.Pipes.Take()
+	defer r.Pipes.Close()
+	want := bytes.Repeat([]byte("abcdefgh"), chunk/8+1)
+	n, errno := socket.Write(p.W, want)
+	if n != len(want) || errno != 0 {
+		t.Fatal(n, errno)
+	}
+	p.N = n
+	s := new(side)
+	r.hold(s, p)
+	if s.held.pipe != p || p.N != len(want) || len(s.held.rest) > 0 {
+		t.Errorf("%d bytes are in the pipe, and %d in memory; want %d and 0", p.N, len(s.held.rest), len(want))
+	}
+	got, err := r.unsent(s)
+	if _, lent := r.Pipes.Made(); err != nil || !bytes.Equal(got, want) || lent != 0 {
+		t.Errorf("%d bytes unsent, %v, and %d pipes are lent; want %d, nil, 0", len(got), err, lent, len(want))
 	}
 }
 

@@ -30,6 +30,8 @@ type Relays struct {
 	tails  slab.FreeList[tail]
 	sends  [ringBuffers]sending // under way in the ring, by buffer
 
+	unwatch map[int32][]func() bool // end the watch over lifetimes of a connection, by its index; nil where removal ends nothing
+
 	share int // what each that carries in bulk may move in this turn
 	bulky int // how many have carried in bulk, in this turn
 	moved int // bytes, in this turn
@@ -85,9 +87,12 @@ func (r *Relays) watchLifetimes(c *Conn) {
 	if !r.Engine.Cfg.OnRemoval.Close {
 		return
 	}
+	if r.unwatch == nil {
+		r.unwatch = make(map[int32][]func() bool)
+	}
 	index, generation := c.index, c.generation
 	for _, t := range []*removal.Lifetime{c.Record.Claim.Lifetime, c.Record.Endpoint.Lifetime()} {
-		c.lifetimes = append(c.lifetimes, context.AfterFunc(t.Context(), func() {
+		r.unwatch[index] = append(r.unwatch[index], context.AfterFunc(t.Context(), func() {
 			r.Requests.Do(func() {
 				if c := r.Conns.At(index, generation); c != nil {
 					r.End(c, removal.ReasonOf(t.Context()))
@@ -95,6 +100,14 @@ func (r *Relays) watchLifetimes(c *Conn) {
 			})
 		}))
 	}
+}
+
+// forgetLifetimes has c not be ended by a removal any more.
+func (r *Relays) forgetLifetimes(c *Conn) {
+	for _, stop := range r.unwatch[c.index] {
+		stop()
+	}
+	delete(r.unwatch, c.index)
 }
 
 // Stirred takes in what the kernel tells of a side of c: that of an event of a kind.

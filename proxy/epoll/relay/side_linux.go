@@ -13,21 +13,19 @@ type side struct {
 	which    tcp.Side
 	full     int8 // reads in a row that filled the buffer; negative: so many that found little
 	open     bool
-	shared   bool        // another process may have its socket as well
-	sent     uint64      // bytes written to it
-	held     *tail       // is still to be written to it
-	bulk     *pipes.Pipe // and so is what is in here
-	readable bool        // a read may find something: the kernel said so, and no read has denied it
-	wantsOut bool        // the kernel tells when it can be written to again
-	hungUp   bool        // the kernel has told of an end: that a read is short does not mean that there is no more
-	urgent   bool        // it has told of urgent data: likewise, for a read ends before that
-	ringing  ringing     // how what it says is received
-	sending  bool        // the ring has something to write to it
-	header   uint16      // bytes of what is held that are our PROXY header, and first: they do not count as sent
+	shared   bool    // another process may have its socket as well
+	held     *tail   // is still to be written to it; nil: nothing
+	readable bool    // a read may find something: the kernel said so, and no read has denied it
+	wantsOut bool    // the kernel tells when it can be written to again
+	hungUp   bool    // the kernel has told of an end: that a read is short does not mean that there is no more
+	urgent   bool    // it has told of urgent data: likewise, for a read ends before that
+	ringing  ringing // how what it says is received
+	sending  bool    // the ring has something to write to it
+	header   uint16  // bytes of what is held that are our PROXY header, and first: they do not count as sent
 }
 
 // stalled reports whether the side has yet to take what it was sent before.
-func (s *side) stalled() bool { return s.held != nil || s.sending || s.bulk != nil && s.bulk.N > 0 }
+func (s *side) stalled() bool { return s.held != nil || s.sending }
 
 // isBusy reports whether the side has said more than fits into the buffer, or has yet to take what it was sent.
 func (s *side) isBusy() bool { return s.full > 0 || s.stalled() }
@@ -58,6 +56,7 @@ const (
 
 // A tail is the end of what was read, which did not fit into a socket any more.
 type tail struct {
-	rest []byte // a part of room, unless it is longer
+	rest []byte      // a part of room, unless it is longer
+	pipe *pipes.Pipe // what is in here comes after rest; nil: nothing does
 	room [chunk]byte
 }
