@@ -132,20 +132,6 @@ func (ls *listeners) acceptOne(p *epollTCP, first bool) bool {
 	return true
 }
 
-// slack is how many connections more than another a loop may have before it hands clients over to that.
-const slack = 2
-
-// lightest returns the dialler for one more client: that of the loop, unless another has clearly less to carry.
-func (ls *listeners) lightest() *dialler {
-	lightest, least := ls.own, ls.own.conns.Assigned.Load()-slack
-	for _, other := range ls.diallers {
-		if n := other.conns.Assigned.Load(); n < least {
-			lightest, least = other, n
-		}
-	}
-	return lightest
-}
-
 // pause leaves the clients of p in the kernel's queue for a while.
 func (ls *listeners) pause(p *epollTCP) {
 	ls.engine.Pauses.Add(1)

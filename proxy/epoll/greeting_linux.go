@@ -2,38 +2,18 @@ package epoll
 
 import (
 	"io"
-	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 
-	"kubeproxy/proxy/engine"
 	"kubeproxy/proxy/epoll/relay"
 	"kubeproxy/proxy/epoll/socket"
 	"kubeproxy/proxy/proxyproto"
-	"kubeproxy/proxy/tcp"
 	"kubeproxy/proxy/traffic"
 )
 
 // A client that comes by another proxy says who it is, by a PROXY header, before it gets an endpoint. The loop looks at the header where
 // it is, in the kernel, until it is whole, and then takes it out: so a client that sends a part of a header takes no memory here, and in a
 // take-over the successor looks at the same bytes.
-
-// serve begins to see a client to an endpoint.
-func (ds *dialler) serve(fd int, owner *atomic.Pointer[engine.Claim], record tcp.Connection) {
-	ds.conns.Assigned.Add(1)
-	ds.start(ds.conns.Begin(fd, owner, record))
-}
-
-// handOver has the loop of ds serve a client, and reports whether it will. Any goroutine may call it. The client counts from now
-// on, for the next one is shared out by that.
-func (ds *dialler) handOver(fd int, owner *atomic.Pointer[engine.Claim], record tcp.Connection) bool {
-	ds.conns.Assigned.Add(1)
-	will := ds.requests.Do(func() { ds.start(ds.conns.Begin(fd, owner, record)) })
-	if !will {
-		ds.conns.Assigned.Add(-1)
-	}
-	return will
-}
 
 // start begins to look for an endpoint for c, once it is known who the client is.
 func (ds *dialler) start(c *relay.Conn) {

@@ -7,6 +7,7 @@ import "sync"
 type Requests struct {
 	Poller *Poller  // which they wake up
 	posted []func() // taken from asked, and not met yet
+	room   []func() // of posted, for what is asked for once these are met
 
 	// AtRest is set while the loop rests: the caller of Call acts in its place, and ensures that no other goroutine does.
 	AtRest bool
@@ -97,7 +98,7 @@ func (q *Requests) take() {
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.posted, q.asked = q.asked, nil
+	q.posted, q.asked, q.room = q.asked, q.room[:0], q.asked
 }
 
 // Close has nothing more be asked for, unless there are requests to be met. It reports whether that is so.
