@@ -10,8 +10,8 @@ import (
 	"kubeproxy/cmd/internal/programtest"
 )
 
-// forbidRing has the kernel refuse io_uring to processes that the test starts, as Docker's default profile does (seccomp(2)). A filter is a thread's, and passes on to
-// the processes that it starts; this thread ends with the test.
+// forbidRing has the kernel refuse io_uring to processes that the test starts, as Docker's default profile does (seccomp(2)). A filter is a
+// thread's, and passes on to the processes that it starts; this thread ends with the test.
 func forbidRing(t *testing.T) {
 	t.Helper()
 	runtime.LockOSThread()

@@ -11,8 +11,8 @@ import (
 	"kubeproxy/proxy"
 )
 
-// newNodes starts as many proxies: each is to take over from the one before. Their engines are such that, of six, either live engine takes over from itself and from the
-// other.
+// newNodes starts as many proxies: each is to take over from the one before. Their engines are such that, of six, either live engine takes
+// over from itself and from the other.
 func newNodes(t *testing.T, cfg proxy.Config, n int) []*node {
 	t.Helper()
 	configs := slices.Repeat([]proxy.Config{cfg}, n)

@@ -57,9 +57,9 @@ func NewRing(cfg engine.Config, own *admit.OwnPorts) (*Engine, error) {
 
 func processors() int { return min(runtime.NumCPU(), runtime.GOMAXPROCS(0)) }
 
-// How many loops there are for so many processors. Clients and endpoints of the same machine want a processor as well, and one loop finds more to do each time that it
-// wakes up. So with a ring, one loop on two processors costs a seventh less for a message than two, and carries nearly as many. Without, two cost 3 to 7 % more, and
-// carry a fifth more (docs/performance.md). More than eight were not tried.
+// How many loops there are for so many processors. Clients and endpoints of the same machine want a processor as well, and one loop finds
+// more to do each time that it wakes up. So with a ring, one loop on two processors costs a seventh less for a message than two, and carries
+// nearly as many. Without, two cost 3 to 7 % more, and carry a fifth more (docs/performance.md). More than eight were not tried.
 func loopsFor(processors int) int     { return max(min(processors, 2), ringLoopsFor(processors)) }
 func ringLoopsFor(processors int) int { return min(max(1, processors/2), 8) }
 

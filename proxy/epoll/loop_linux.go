@@ -230,18 +230,18 @@ func (l *loop) dealWithAll() {
 		l.complete(&completions[i])
 	}
 	events := l.poller.Events()
-	if len(events) == 1 {
-		l.deal(&events[0])
-		return
-	}
-	costly := 0
+	costly, bulk := 0, l.backlog.Waiting() > 0
 	for i := range events {
 		if ev := &events[i]; l.isCostly(ev) {
 			events[costly] = *ev
 			costly++
+			bulk = bulk || reactor.TokenOf(ev).Kind != listening
 		} else {
 			l.deal(ev)
 		}
+	}
+	if bulk {
+		l.poller.Submit() // what small messages have added to the ring does not wait for it
 	}
 	for i := range costly {
 		if c := l.carried(&events[i]); c != nil && l.turn.Late() {

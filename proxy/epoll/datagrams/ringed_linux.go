@@ -8,8 +8,9 @@ import (
 	"kubeproxy/proxy/epoll/socket"
 )
 
-// How datagrams pass through a ring. One receive for each session brings all that its endpoint sends; what clients send is passed on by the ring as well, where it lies
-// in the batch that it came in. Batches of clients' datagrams, and of replies, are received and sent as without a ring: that is one system call for many already.
+// How datagrams pass through a ring. One receive for each session brings all that its endpoint sends; what clients send is passed on by the
+// ring as well, where it lies in the batch that it came in. Batches of clients' datagrams, and of replies, are received and sent as without
+// a ring: that is one system call for many already.
 
 // Of the buffers for what endpoints send: how many, and their group.
 const (
@@ -17,7 +18,8 @@ const (
 	RingGroup   = 2
 )
 
-// ringMost is the longest datagram that the ring sends. A longer one may be too long for the path, which a later one is told of, and then has to be sent again.
+// ringMost is the longest datagram that the ring sends. A longer one may be too long for the path, which a later one is told of, and then
+// has to be sent again.
 const ringMost = 1200
 
 // ask has the ring receive what the endpoint of f sends, if there is a ring.

@@ -26,8 +26,8 @@ import (
 //	socket ──▶ epfd ──▶ epoll_pwait             while the poller blocks
 //	             └────▶ door ──▶ the runtime    while it is parked
 //
-// A poller with a ring waits in the ring, which polls epfd as well. Its goroutine is locked to its thread. It blocks in the same two ways, and needs no door: when
-// events are rare, it tells the runtime that it waits.
+// A poller with a ring waits in the ring, which polls epfd as well. Its goroutine is locked to its thread. It blocks in the same two ways,
+// and needs no door: when events are rare, it tells the runtime that it waits.
 type Poller struct {
 	epfd     int
 	waker    int             // an eventfd: written to, it ends a wait
@@ -68,7 +68,8 @@ func NewPoller(mayBlock bool) (*Poller, error) {
 	return p, nil
 }
 
-// NewRingPoller makes a poller that waits in a ring. It is used by the thread that has enabled the ring; any may call Wake. mayBlock is as for [NewPoller].
+// NewRingPoller makes a poller that waits in a ring. It is used by the thread that has enabled the ring; any may call Wake. mayBlock is as
+// for [NewPoller].
 func NewRingPoller(r *ring.Ring, mayBlock bool) (*Poller, error) {
 	p, err := newEpoll()
 	if err != nil {
@@ -246,8 +247,8 @@ func (p *Poller) ask(wait time.Duration) {
 	}
 }
 
-// waitInRing submits what was asked of the ring, and waits for completions, and for events. It blocks while the runtime does not know as long as they come close
-// upon one another, as without a ring.
+// waitInRing submits what was asked of the ring, and waits for completions, and for events. It blocks while the runtime does not know as
+// long as they come close upon one another, as without a ring.
 func (p *Poller) waitInRing(now, until time.Duration) {
 	p.poll(p.epfd)
 	if !p.blockInRing(until - now) {

@@ -37,8 +37,8 @@ func (r *ringing) Send(fd int, b []byte, t Token) {
 	r.ring.Send(fd, b, t.Data())
 }
 
-// CloseLater closes a descriptor at the end of the turn, after what was asked for before. Until then it is no other's. If a receive is under way for it, receives is
-// true and t its token: the receive ends, for it would keep the socket open.
+// CloseLater closes a descriptor at the end of the turn, after what was asked for before. Until then it is no other's. If a receive is under
+// way for it, receives is true and t its token: the receive ends, for it would keep the socket open.
 func (r *ringing) CloseLater(fd int, receives bool, t Token) {
 	if receives {
 		r.ring.Cancel(t.Data(), silent.Data())
@@ -59,8 +59,8 @@ func (r *ringing) Submit() {
 // Completions are those of the last wait or poll.
 func (r *ringing) Completions() []ring.Completion { return r.completions[:r.completed] }
 
-// Empty cancels what is under way, lets no receive begin, and reports whether nothing is under way, and all that was asked for is done. It is to be called
-// again in a later turn until that is so. What has been received by then completes as usual.
+// Empty cancels what is under way, lets no receive begin, and reports whether nothing is under way, and all that was asked for is done. It
+// is to be called again in a later turn until that is so. What has been received by then completes as usual.
 func (r *ringing) Empty() bool {
 	if r.leaving = r.ring != nil; r.underWay > 0 {
 		r.ring.CancelAll(Token{Kind: polling}.Data())

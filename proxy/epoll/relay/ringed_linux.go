@@ -11,9 +11,9 @@ import (
 
 // How connections that say little pass through a ring.
 //
-// A receive waits in the kernel for what a side says next, and what comes is sent on by the ring too. One system call at the end of the turn so carries the
-// messages of all connections. A connection begins in the ring. A side leaves it when it sends in bulk, finishes, or fails: then system calls carry what it says, and
-// epoll tells of it, as described in pump_linux.go. It comes back when it says little again.
+// A receive waits in the kernel for what a side says next, and what comes is sent on by the ring too. One system call at the end of the turn
+// so carries the messages of all connections. A connection begins in the ring. A side leaves it when it sends in bulk, finishes, or fails:
+// then system calls carry what it says, and epoll tells of it, as described in pump_linux.go. It comes back when it says little again.
 //
 //	          small messages, joinAfter in a row
 //	byCalls ─────────────────────────────────────▶ asked ◀──┐

@@ -62,7 +62,8 @@ func (b *Buffers) Close() {
 	*b = Buffers{}
 }
 
-// Take returns the buffer that a completion has, and what was received into it; has is false if it has none. The buffer is the caller's until GiveBack.
+// Take returns the buffer that a completion has, and what was received into it; has is false if it has none. The buffer is the caller's
+// until GiveBack.
 func (b *Buffers) Take(c *Completion) (id uint16, received []byte, has bool) {
 	if c.flags&completionBuffer == 0 {
 		return 0, nil, false

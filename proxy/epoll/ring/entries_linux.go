@@ -18,8 +18,8 @@ func (r *Ring) Receive(fd int, b *Buffers, late bool, data uint64) {
 	r.add(e)
 }
 
-// ReceiveAll has each datagram be read from a socket into a buffer, one after the other, until one cannot be: see [Completion.More]. It is not for streams: a
-// reset that comes together with data is lost there (Linux 6.18).
+// ReceiveAll has each datagram be read from a socket into a buffer, one after the other, until one cannot be: see [Completion.More]. It is
+// not for streams: a reset that comes together with data is lost there (Linux 6.18).
 func (r *Ring) ReceiveAll(fd int, b *Buffers, data uint64) {
 	r.add(entry{op: opReceive, flags: bufferSelect, priority: multishot, fd: int32(fd), group: b.group, data: data})
 }

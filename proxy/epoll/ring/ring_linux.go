@@ -202,8 +202,8 @@ func (r *Ring) Submit() {
 	_, _, _ = syscall.RawSyscall6(unix.SYS_IO_URING_ENTER, r.enterFD, n, 0, r.flags, 0, 0)
 }
 
-// pass lets the kernel see what was added. It returns how many entries that are, and how many completions come at once and one more. What the kernel does
-// not take, for want of memory, is submitted the next time.
+// pass lets the kernel see what was added. It returns how many entries that are, and how many completions come at once and one more. What
+// the kernel does not take, for want of memory, is submitted the next time.
 func (r *Ring) pass() (n, least uintptr) {
 	atomic.StoreUint32(r.tail, r.next)
 	least = uintptr(r.sends + 1)

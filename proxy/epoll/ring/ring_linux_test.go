@@ -150,7 +150,8 @@ func TestASendTakesWhatTheSocketTakesAtOnce(t *testing.T) {
 	}
 }
 
-// The completion of a send does not end the wait that begins with it: otherwise each turn that sends would be followed by one that finds nothing to do.
+// The completion of a send does not end the wait that begins with it: otherwise each turn that sends would be followed by one that finds
+// nothing to do.
 func TestAWaitOutlastsTheSendsThatItSubmits(t *testing.T) {
 	r, b := own(t, 1, 100)
 	ours, peer := pair(t, unix.SOCK_STREAM)
