@@ -100,10 +100,18 @@ func (r *Relays) heard(c *Conn, dst, src *side, id uint16, said []byte, errno un
 		r.leave(c, src)
 	case errno == unix.ECANCELED: // the loop is to rest
 	case errno == unix.ENOBUFS: // those that are lent come back with what is being sent
-		r.ask(c, src, true)
+		if !dst.stalled() {
+			r.ask(c, src, true)
+		}
 	case len(said) > 0 && c.end.Refuses(dst.which), errno == unix.EINTR, errno == unix.EAGAIN, socket.LacksMemory(errno):
 		src.readable = true // system calls see to it
 		r.Backlog.interrupt(c)
+		r.leave(c, src)
+	case len(said) == 0 && dst.stalled(): // its end comes behind what is held for dst: it is read once more
+		if errno != 0 {
+			c.end.Broke(src.which, errno)
+		}
+		src.readable = true
 		r.leave(c, src)
 	case len(said) == 0:
 		if r.unread(c, dst, src, errno); c.live {
