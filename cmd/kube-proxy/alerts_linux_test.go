@@ -202,7 +202,7 @@ func (m *monitored) stuck(t *testing.T, s *site) (hold func()) {
 	t.Helper()
 	address, url := operatorsURL(t)
 	m.node(t, address, "KubeProxyStuck")
-	p := start(t, []string{"GOGC=off", "GOMAXPROCS=4", "GODEBUG=gctrace=1"}, "-etcd_servers", s.etcd.URL(), "-bind_address=127.0.0.2",
+	p := start(t, []string{"GOGC=off", "GOMAXPROCS=4", "GODEBUG=gctrace=1"}, "-etcd_servers", s.etcd.URL(), "-bind_address=127.0.0.2", "-engine=epoll",
 		"-healthz_bind_address=", "-metrics_bind_address="+address)
 	p.Stderr.Wait(t, "(forced)")
 	awaitPage(t, url+"/readyz", http.StatusOK, "ok")
