@@ -33,7 +33,8 @@ const (
 	staleFor      = time.Hour
 	graceTime     = 250 * time.Millisecond
 	LookUpTimeout = 15 * time.Second
-	unresolvedFor = time.Second // a look-up that failed is not repeated for so long
+	turnTimeout   = 10 * time.Second // how long a look-up waits for its turn: less would be left for it than the 5 s of one nameserver
+	unresolvedFor = time.Second      // a look-up that failed is not repeated for so long
 )
 
 // Bounds of what names can cost. A look-up takes two descriptors, since it asks for both families at a time.
@@ -82,7 +83,7 @@ type hostAnswer struct {
 func NewResolver(own *OwnPorts) *Resolver {
 	r := &Resolver{
 		Own:    own,
-		Lookup: net.DefaultResolver.LookupNetIP,
+		Lookup: nameservers(new(net.Dialer).DialContext).LookupNetIP,
 		Budget: NewBudget(sockopt.DescriptorLimit()),
 		slots:  semaphore.NewWeighted(maxLookUps),
 		hosts:  make(map[string]*hostAnswer),
@@ -90,6 +91,18 @@ func NewResolver(own *OwnPorts) *Resolver {
 	r.maxWaiting = waitingShare(r.Budget.Clients)
 	r.ctx, r.cancel = context.WithCancel(context.Background())
 	return r
+}
+
+// nameservers asks the nameservers of the system, which it reaches by dial. Unlike that of package net, it leaves nothing behind when the
+// context of a look-up ends: there the sockets stay open until the nameserver's time is up, five seconds, and are in no budget.
+func nameservers(dial func(ctx context.Context, network, address string) (net.Conn, error)) *net.Resolver {
+	return &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
+		c, err := dial(ctx, network, address)
+		if err == nil {
+			context.AfterFunc(ctx, func() { _ = c.SetDeadline(time.Unix(0, 1)) }) // it may be closed by then
+		}
+		return c, err
+	}}
 }
 
 // waitingShare is how many clients may wait for names, of so many descriptors for clients. Each holds two, so all
@@ -314,8 +327,10 @@ func (r *Resolver) ask(name string) error {
 
 // lookUp asks the system for the addresses of a name, within what look-ups may take.
 func (r *Resolver) lookUp(ctx context.Context, name string) ([]netip.Addr, error) {
-	if err := r.slots.Acquire(ctx, 1); err != nil {
-		return nil, fmt.Errorf("%d other names were being looked up for %v", maxLookUps, LookUpTimeout)
+	turn, cancel := context.WithTimeout(ctx, turnTimeout)
+	defer cancel()
+	if err := r.slots.Acquire(turn, 1); err != nil {
+		return nil, fmt.Errorf("%d other names were being looked up for %v", maxLookUps, turnTimeout)
 	}
 	defer r.slots.Release(1)
 	if !r.Budget.Take(lookUpDescriptors) {

@@ -135,6 +135,9 @@ func TestThousandsOfNamesAreLookedUpFewAtATimeAndTheRestRefused(t *testing.T) {
 		r.Lookup = func(ctx context.Context, _, _ string) ([]netip.Addr, error) {
 			defer now.Add(-1)
 			most.Store(max(most.Load(), now.Add(1)))
+			if end, _ := ctx.Deadline(); time.Until(end) < 5*time.Second {
+				t.Errorf("a look-up begins with %v left", time.Until(end))
+			}
 			<-ctx.Done()
 			return nil, ctx.Err()
 		}
@@ -144,6 +147,7 @@ func TestThousandsOfNamesAreLookedUpFewAtATimeAndTheRestRefused(t *testing.T) {
 		var refused atomic.Int64
 		for i := range 3000 {
 			clients.Go(func() {
+				time.Sleep(time.Duration(i) * 100 * time.Microsecond)
 				start := time.Now()
 				_, err := r.Resolve(t.Context(), registry.TCP, hostAddr(fmt.Sprint("name-", i), 80))
 				if !errors.Is(err, ErrUnresolved) {
@@ -166,6 +170,53 @@ func TestThousandsOfNamesAreLookedUpFewAtATimeAndTheRestRefused(t *testing.T) {
 			t.Errorf("in the end %d wait, and %d descriptors are taken", r.waiting, r.Budget.Used.Load())
 		}
 	})
+}
+
+// A lookUpConn is a connection to a nameserver, whose end a test waits for.
+type lookUpConn struct {
+	*net.UDPConn
+	closed chan<- struct{}
+}
+
+func (c *lookUpConn) Close() error {
+	c.closed <- struct{}{}
+	return c.UDPConn.Close()
+}
+
+// TestALookUpLeavesNoSocketsBehind, although the nameserver has time left to answer: package net would keep them for five seconds.
+func TestALookUpLeavesNoSocketsBehind(t *testing.T) {
+	silent, err := net.ListenPacket("udp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	opened, closed := make(chan struct{}, 10), make(chan struct{}, 10)
+	r := nameservers(func(ctx context.Context, _, _ string) (net.Conn, error) {
+		c, err := new(net.Dialer).DialContext(ctx, "udp", silent.LocalAddr().String())
+		if err != nil {
+			return nil, err
+		}
+		opened <- struct{}{}
+		return &lookUpConn{c.(*net.UDPConn), closed}, nil
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	const families = 2
+	go func() {
+		for range families {
+			<-opened
+		}
+		cancel()
+	}()
+	if _, err := r.LookupNetIP(ctx, "ip", "web.hostile.test"); err == nil {
+		t.Error("a nameserver that is silent has answered")
+	}
+	for range families {
+		select {
+		case <-closed:
+		case <-time.After(3 * time.Second):
+			t.Fatal("a socket is still open")
+		}
+	}
 }
 
 // TestOneNameLeavesOthersRoomToWait: clients that wait for one name take a quarter of the room at most.
