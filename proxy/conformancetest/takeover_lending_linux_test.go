@@ -1,6 +1,7 @@
 package conformancetest
 
 import (
+	"bytes"
 	"errors"
 	"io"
 	"net"
@@ -106,6 +107,33 @@ func TestAConnectionThatBeginsAfterLendingGoesOverToo(t *testing.T) {
 	second.MustSay(t, "and you?")
 	if n := totalsOf(next, "web").Active; n != 2 {
 		t.Errorf("the successor has %d connections; want 2", n)
+	}
+}
+
+// TestAConnectionThatMovesToAnotherLoopAfterLendingGoesOver, once: it carries on in bulk in the predecessor, see package relay.
+func TestAConnectionThatMovesToAnotherLoopAfterLendingGoesOver(t *testing.T) {
+	nodes := newNodes(t, liveConfig(), 2)
+	port := proxytest.FreePort(t)
+	records := []change{service("web", tcp(port)), endpoints("web", served(t, func(conn *net.TCPConn) { _, _ = io.Copy(conn, conn) }))}
+	nodes[0].apply(records...)
+	client := proxytest.Dial(t, proxytest.On(port))
+	exchange := func(n int) {
+		t.Helper()
+		said := bytes.Repeat([]byte("bulk"), n/4)
+		go func() { _, _ = client.Write(said) }()
+		heard := make([]byte, len(said))
+		if _, err := io.ReadFull(client, heard); err != nil || !bytes.Equal(heard, said) {
+			t.Fatalf("of %d bytes other ones came back, or %v", n, err)
+		}
+	}
+	exchange(4)
+	nodes[0].giveListeners(nodes[1], records...)
+	nodes[0].lendTo(nodes[1])
+	exchange(64 << 20)
+	adoptRest(t, nodes[0], nodes[1])
+	exchange(1 << 20)
+	if n := totalsOf(nodes[1], "web").Active; n != 1 {
+		t.Errorf("the successor has %d connections; want 1", n)
 	}
 }
 

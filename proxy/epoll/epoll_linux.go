@@ -11,6 +11,7 @@ import (
 	"kubeproxy/proxy/admit"
 	"kubeproxy/proxy/engine"
 	"kubeproxy/proxy/epoll/reactor"
+	"kubeproxy/proxy/epoll/relay"
 	"kubeproxy/proxy/epoll/ring"
 	"kubeproxy/proxy/traffic"
 	"kubeproxy/registry"
@@ -22,14 +23,16 @@ import (
 // others; its UDP clients stay there.
 type Engine struct {
 	engine.Base
-	loopCount int
-	ringed    bool // loops have a ring
+	loopCount int  // of loops that have ports
+	bulkCount int  // of those for bulk
+	ringed    bool // loops that have ports have a ring
 	draining  atomic.Bool
+	noMore    atomic.Bool             // loops that have ports have ended
 	drained   chan struct{}           // closed once drain was called
 	loopsNow  atomic.Pointer[[]*loop] // loops, for those who must not wait for mu
 
 	mu    sync.Mutex // guards the fields below
-	loops []*loop    // does not change once the first port is open
+	loops []*loop    // first those that have ports; does not change once the first port is open
 	turn  int        // which loop gets the next port
 
 	// Guarded as engine.Handover says.
@@ -51,6 +54,7 @@ func NewRing(cfg engine.Config, own *admit.OwnPorts) (*Engine, error) {
 		return nil, err
 	}
 	e := New(cfg, own)
+	e.bulkCount = e.loopCount
 	e.loopCount, e.ringed = ringLoopsFor(processors()), true
 	return e, nil
 }
@@ -59,7 +63,8 @@ func processors() int { return min(runtime.NumCPU(), runtime.GOMAXPROCS(0)) }
 
 // How many loops there are for so many processors. Clients and endpoints of the same machine want a processor as well, and one loop finds
 // more to do each time that it wakes up. So with a ring, one loop on two processors costs a seventh less for a message than two, and carries
-// nearly as many. Without, two cost 3 to 7 % more, and carry a fifth more (docs/performance.md). More than eight were not tried.
+// nearly as many. Without, two cost 3 to 7 % more, and carry a fifth more (docs/performance.md). More than eight were not tried. Beside loops
+// with a ring there are loops for bulk, as many as without a ring, so small messages do not wait for it.
 func loopsFor(processors int) int     { return max(min(processors, 2), ringLoopsFor(processors)) }
 func ringLoopsFor(processors int) int { return min(max(1, processors/2), 8) }
 
@@ -70,7 +75,7 @@ func (e *Engine) loopFor() (*loop, error) {
 	if err := e.startLocked(); err != nil {
 		return nil, err
 	}
-	l := e.loops[e.turn%len(e.loops)]
+	l := e.loops[e.turn%e.loopCount]
 	e.turn++
 	return l, nil
 }
@@ -81,9 +86,8 @@ func (e *Engine) startLocked() error {
 		return nil
 	}
 	var loops []*loop
-	spare := runtime.GOMAXPROCS(0) >= e.loopCount+2 // for the rest of the program, while each loop keeps one
-	for number := range e.loopCount {
-		l, err := e.newLoop(number, spare)
+	for number := range e.loopCount + e.bulkCount {
+		l, err := e.newLoop(number)
 		if err != nil {
 			for _, l := range loops {
 				l.close()
@@ -94,14 +98,7 @@ func (e *Engine) startLocked() error {
 	}
 	e.loops = loops
 	e.loopsNow.Store(&loops)
-	var diallers []*dialler
-	for _, l := range loops {
-		diallers = append(diallers, &l.dialler)
-	}
-	for _, l := range loops {
-		l.listeners.diallers = diallers
-		e.Work.Go(l.run)
-	}
+	e.runLoops(loops[:e.loopCount], loops[e.loopCount:])
 	e.Work.Go(func() { e.beatUntilDrained(loops) })
 	if e.resume != nil {
 		return bringToRest(context.Background(), loops, e.resume)
@@ -109,11 +106,45 @@ func (e *Engine) startLocked() error {
 	return nil
 }
 
-func (e *Engine) newLoop(number int, spare bool) (*loop, error) {
-	if e.ringed {
-		return newRingLoop(number, &e.Base, &e.draining, spare)
+// runLoops has loops run: those with ports share out clients among themselves, and hand bulk to the others, which end after them.
+func (e *Engine) runLoops(withPorts, forBulk []*loop) {
+	var diallers []*dialler
+	for _, l := range withPorts {
+		diallers = append(diallers, &l.dialler)
 	}
-	return newLoop(number, &e.Base, &e.draining, spare)
+	var bulkTo []*relay.Relays
+	for _, l := range forBulk {
+		bulkTo = append(bulkTo, &l.relays)
+		e.Work.Go(l.run)
+	}
+	var running sync.WaitGroup
+	for _, l := range withPorts {
+		l.listeners.diallers, l.relays.BulkTo = diallers, bulkTo
+		running.Add(1)
+		e.Work.Go(func() {
+			defer running.Done()
+			l.run()
+		})
+	}
+	e.Work.Go(func() {
+		running.Wait()
+		e.noMore.Store(true)
+		for _, l := range forBulk {
+			l.poller.Wake()
+		}
+	})
+}
+
+// newLoop makes a loop: those from loopCount on are for bulk.
+func (e *Engine) newLoop(number int) (*loop, error) {
+	spare := runtime.GOMAXPROCS(0) - 2 // two are for the rest of the program, while each loop keeps one
+	switch {
+	case number >= e.loopCount:
+		return newLoop(number, &e.Base, &e.noMore, spare >= e.loopCount+e.bulkCount)
+	case e.ringed:
+		return newRingLoop(number, &e.Base, &e.draining, spare >= e.loopCount)
+	}
+	return newLoop(number, &e.Base, &e.draining, spare >= e.loopCount)
 }
 
 // Listen opens the socket of one port. It fails when the port is taken, or no descriptor is left for a listener.
@@ -148,8 +179,8 @@ func (e *Engine) Drain(ctx context.Context) {
 	}
 	stop := context.AfterFunc(ctx, func() {
 		e.Cut()
-		for _, l := range e.loops {
-			l.requests.Do(func() { l.endAll(0) })
+		for _, l := range e.loops { // in turn: once one has begun to, none of its connections moves to those for bulk, which come last
+			l.requests.Call(func() { l.endAll(0) })
 		}
 	})
 	defer stop()

@@ -126,7 +126,7 @@ func (e *Engine) AdoptTCP(record *handover.TCP, at engine.Place, descriptors []i
 	if !e.Budget.Take(2) {
 		return admit.ErrNoDescriptors
 	}
-	l := slices.MinFunc(loops, func(a, b *loop) int { return int(a.conns.Assigned.Load() - b.conns.Assigned.Load()) })
+	l := slices.MinFunc(loops[:e.loopCount], func(a, b *loop) int { return int(a.conns.Assigned.Load() - b.conns.Assigned.Load()) })
 	l.conns.Assigned.Add(1)
 	c := l.conns.Begin(descriptors[0], at.Owner, tcp.Adopt(&e.Base, record, at))
 	t := c.Token(relay.ClientSide)

@@ -373,6 +373,7 @@ func (l *loop) isIdle() bool {
 
 // endAll ends all connections, a few in each step. No new ones come any more.
 func (l *loop) endAll(from int) {
+	l.relays.BulkTo = nil
 	conns, next := l.conns.Some(from, reactor.PlacesAStep)
 	for c := range conns {
 		if c.Phase() == relay.Dialling {

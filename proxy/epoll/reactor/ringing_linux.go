@@ -37,11 +37,14 @@ func (r *ringing) Send(fd int, b []byte, t Token) {
 	r.ring.Send(fd, b, t.Data())
 }
 
+// CancelReceive ends the receive that has a token. It completes as [ring.Ring.Cancel] says.
+func (r *ringing) CancelReceive(t Token) { r.ring.Cancel(t.Data(), silent.Data()) }
+
 // CloseLater closes a descriptor at the end of the turn, after what was asked for before. Until then it is no other's. If a receive is under
 // way for it, receives is true and t its token: the receive ends, for it would keep the socket open.
 func (r *ringing) CloseLater(fd int, receives bool, t Token) {
 	if receives {
-		r.ring.Cancel(t.Data(), silent.Data())
+		r.CancelReceive(t)
 	}
 	r.ring.CloseDescriptor(fd, silent.Data())
 }

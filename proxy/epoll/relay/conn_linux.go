@@ -28,6 +28,7 @@ type Conn struct {
 	generation uint32
 	live       bool
 	queued     bool   // it is in the backlog
+	leaving    bool   // it is to move to another loop
 	headed     bool   // the backend was sent the PROXY header, or it stands first in what is held for it
 	lending    uint16 // in which it was last lent to a successor; 0: in none
 	phase      Phase
@@ -135,10 +136,15 @@ func (cs *Conns) Begin(fd int, owner *atomic.Pointer[engine.Claim], record tcp.C
 	return c
 }
 
-// free gives back the place of c, whose sides are closed and whose record has ended.
+// free gives back the place and the descriptors of c, whose sides are closed and whose record has ended.
 func (cs *Conns) free(c *Conn) {
-	cs.Enter(c, noPhase)
+	cs.remove(c)
 	cs.engine.Budget.Release(2)
+}
+
+// remove gives back the place of c.
+func (cs *Conns) remove(c *Conn) {
+	cs.Enter(c, noPhase)
 	c.Record = tcp.Connection{}
 	c.live = false
 	cs.Remove(c.index)

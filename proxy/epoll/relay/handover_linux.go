@@ -74,9 +74,21 @@ func (r *Relays) Progressed(c *Conn, p *handover.Progress) {
 	}
 }
 
-// Adopt carries on with a connection at the next turn, with a backend whose socket is given. The kernel tells of all that there is to be
-// read, or to be noticed, once more. If that fails, c is forgotten, and its sockets are the caller's.
+// Adopt carries on with a connection of a predecessor at the next turn, with a backend whose socket is given. If that fails, c is forgotten,
+// and its sockets are the caller's.
 func (r *Relays) Adopt(c *Conn, backend int, p *handover.Progress) error {
+	err := r.enroll(c, backend, p)
+	if err != nil {
+		r.Poller.Unwatch(int(c.client.fd))
+		c.client.open, c.backend.open = false, false
+		r.Forget(c)
+	}
+	return err
+}
+
+// enroll carries on with a connection that was carried elsewhere. The kernel tells of all that there is to be read, or to be noticed, once
+// more.
+func (r *Relays) enroll(c *Conn, backend int, p *handover.Progress) error {
 	c.backend.fd, c.backend.open, c.headed = int32(backend), true, true
 	r.Progressed(c, p)
 	for _, way := range [...]struct {
@@ -88,9 +100,6 @@ func (r *Relays) Adopt(c *Conn, backend int, p *handover.Progress) error {
 			mask |= unix.EPOLLOUT
 		}
 		if err := r.Poller.Watch(int(way.s.fd), c.Token(way.kind), mask); err != nil {
-			r.Poller.Unwatch(int(c.client.fd))
-			c.client.open, c.backend.open = false, false
-			r.Forget(c)
 			return err
 		}
 	}

@@ -45,12 +45,7 @@ func startLoop(t *testing.T, handle func(*net.TCPConn)) *loop {
 	enginetest.Must(t, err)
 	l.poller, err = reactor.NewPoller(true)
 	enginetest.Must(t, err)
-	l.turn.Clock = monotonic.Now
-	l.requests.Poller = l.poller
-	l.conns.Init(&l.Base, &l.turn)
-	l.backlog.Turn = &l.turn
-	l.relays = Relays{Engine: &l.Base, Turn: &l.turn, Poller: l.poller, Requests: &l.requests, Conns: &l.conns, Backlog: &l.backlog, Pipes: pipes.Pool{Budget: l.Budget}}
-	l.Work.Go(l.run)
+	l.begin(&l.Base)
 	t.Cleanup(func() {
 		l.requests.Do(func() { l.stops = true })
 		l.Cut()
@@ -58,6 +53,28 @@ func startLoop(t *testing.T, handle func(*net.TCPConn)) *loop {
 		l.Resolver.Close()
 	})
 	return l
+}
+
+// begin begins to turn, as a loop of the engine that base is of.
+func (l *loop) begin(base *engine.Base) {
+	l.turn.Clock = monotonic.Now
+	l.requests.Poller = l.poller
+	l.conns.Init(base, &l.turn)
+	l.backlog.Turn = &l.turn
+	l.relays = Relays{Engine: base, Turn: &l.turn, Poller: l.poller, Requests: &l.requests, Conns: &l.conns, Backlog: &l.backlog, Pipes: pipes.Pool{Budget: base.Budget}}
+	base.Work.Go(l.run)
+}
+
+// beside starts another loop of the engine of l, which has no port. It ends with the test.
+func (l *loop) beside(t *testing.T) *loop {
+	t.Helper()
+	another := &loop{listener: socket.None}
+	var err error
+	another.poller, err = reactor.NewPoller(true)
+	enginetest.Must(t, err)
+	another.begin(&l.Base)
+	t.Cleanup(func() { another.requests.Do(func() { another.stops = true }) }) // before l
+	return another
 }
 
 func (l *loop) run() {

@@ -40,7 +40,7 @@ func (r *Relays) pump(c *Conn, dst, src *side) {
 			n, more = r.copy(c, dst, src)
 		}
 		r.moved += n
-		if !more {
+		if !more || src.full == movesAfter && r.moves(c) {
 			return
 		}
 		if budget -= n; src.readable && r.Turn.Late() {
@@ -263,6 +263,8 @@ func (r *Relays) splice(c *Conn, dst, src *side) (n int, more bool) {
 	r.bulky++
 	if n < len(r.buffer) {
 		src.full = 0 // that is no bulk any more
+	} else {
+		src.full = min(src.full+1, movesAfter)
 	}
 	return n, r.unpipe(c, dst, src, p)
 }

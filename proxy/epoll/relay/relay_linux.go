@@ -25,6 +25,7 @@ type Relays struct {
 	Backlog  *Backlog
 	Pipes    pipes.Pool    // that bulk passes through; for the loop to close
 	Buffers  *ring.Buffers // of the loop's ring, see [NewBuffers]; nil: it has none. For the loop to close
+	BulkTo   []*Relays     // where connections go that carry in bulk, see moving_linux.go; none: they stay. Those loops outlast this one
 
 	buffer [chunk]byte
 	tails  slab.FreeList[tail]

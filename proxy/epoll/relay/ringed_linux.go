@@ -59,7 +59,7 @@ func (r *Relays) joins(c *Conn, dst, src *side) {
 
 // ask has the ring receive what src says next.
 func (r *Relays) ask(c *Conn, src *side, late bool) {
-	if src.ringing = toAsk; r.Poller.IsOpen() {
+	if src.ringing = toAsk; r.Poller.IsOpen() && !c.leaving {
 		src.ringing = asked
 		r.Poller.Receive(int(src.fd), r.Buffers, late, c.tokenOf(src))
 	}
@@ -78,9 +78,19 @@ func (r *Relays) leave(c *Conn, s *side) {
 // Completed takes in what came of an entry of the ring.
 func (r *Relays) Completed(t reactor.Token, done *ring.Completion) {
 	if t.Kind == sent {
-		r.delivered(uint16(t.Index), done)
-		return
+		id := uint16(t.Index)
+		t = r.sends[id].to
+		r.delivered(id, done)
+	} else {
+		r.received(t, done)
 	}
+	if c := r.Conns.At(t.Index, t.Generation); c != nil && c.leaving {
+		r.leaves(c)
+	}
+}
+
+// received takes in what came of a receive.
+func (r *Relays) received(t reactor.Token, done *ring.Completion) {
 	id, said, has := r.Buffers.Take(done)
 	isSent := false
 	if c := r.Conns.At(t.Index, t.Generation); c != nil {

@@ -1,0 +1,49 @@
+package relay
+
+import (
+	"io"
+	"net"
+	"testing"
+)
+
+// What is held for a side moves with a connection, and so does a FIN that was passed on. It waits for what is under way in the ring.
+func TestAConnectionMovesWithWhatIsHeldForIt(t *testing.T) {
+	l := startLoop(t, func(conn *net.TCPConn) { _, _ = io.Copy(conn, conn) })
+	to := l.beside(t)
+	client := l.dial(t, 4096)
+	used := func() (here, there int) {
+		l.requests.Call(func() { here = l.conns.Used() })
+		to.requests.Call(func() { there = to.conns.Used() })
+		return
+	}
+	if err := client.CloseWrite(); err != nil {
+		t.Fatal(err)
+	}
+	l.requests.Call(func() {
+		for c := range l.conns.All {
+			l.relays.BulkTo = []*Relays{&to.relays}
+			c.client.held = l.relays.tail([]byte("the rest"))
+			c.client.sending = true
+			if l.relays.moves(c) {
+				t.Error("it has moved while the ring sends something")
+			}
+		}
+	})
+	if here, there := used(); here != 1 || there != 0 {
+		t.Errorf("before: %d here, %d there", here, there)
+	}
+	l.requests.Call(func() {
+		for c := range l.conns.All {
+			c.client.sending = false
+			if !l.relays.leaves(c) {
+				t.Error("it has not moved although nothing is under way")
+			}
+		}
+	})
+	if said, err := io.ReadAll(client); string(said) != "the rest" || err != nil {
+		t.Errorf("the client got %q, %v", said, err)
+	}
+	if here, _ := used(); here != 0 || l.conns.Assigned.Load() != 0 {
+		t.Errorf("after: %d here, %d assigned", here, l.conns.Assigned.Load())
+	}
+}
