@@ -63,16 +63,17 @@ func (lb *LoadBalancerRR) SetService(name registry.Name, service *registry.Servi
 	}
 	lb.mu.Lock()
 	defer lb.mu.Unlock()
-	for _, r := range lb.services[name] {
-		var wanted [2]*registry.Terms
-		if service != nil {
-			for _, p := range service.Ports {
-				if p.Name == r.Key.Port {
-					wanted[p.Protocol] = &service.Terms
-				}
+	rotations := lb.services[name]
+	wanted := make([][2]*registry.Terms, len(rotations))
+	if service != nil {
+		for _, p := range service.Ports {
+			if at, ok := lb.findLocked(registry.PortKey{Name: name, Port: p.Name}); ok {
+				wanted[at][p.Protocol] = &service.Terms
 			}
 		}
-		r.SetChecks(wanted)
+	}
+	for i, r := range rotations {
+		r.SetChecks(wanted[i])
 	}
 }
 
