@@ -179,8 +179,14 @@ func (e *Engine) Drain(ctx context.Context) {
 	}
 	stop := context.AfterFunc(ctx, func() {
 		e.Cut()
-		for _, l := range e.loops { // in turn: once one has begun to, none of its connections moves to those for bulk, which come last
-			l.requests.Call(func() { l.endAll(0) })
+		for _, l := range e.loops {
+			l.requests.Do(func() { l.endAll(0) })
+		}
+		for _, l := range e.loops[:min(len(e.loops), e.loopCount)] {
+			l.requests.Call(func() {}) // from now on, none of its connections moves
+		}
+		for _, l := range e.loops {
+			l.requests.Do(func() { l.endAll(0) }) // those that have moved meanwhile
 		}
 	})
 	defer stop()

@@ -60,7 +60,7 @@ func (r *Relays) leaves(c *Conn) bool {
 		}
 	}
 	progress, err := r.Progress(c)
-	if err != nil { // it stays for now
+	if err != nil || len(r.BulkTo) == 0 { // it stays: for now, or because this loop ends what it carries
 		c.leaving = false
 		r.Backlog.interrupt(c)
 		return false
