@@ -12,9 +12,9 @@ import (
 // ring as well, where it lies in the batch that it came in. Batches of clients' datagrams, and of replies, are received and sent as without
 // a ring: that is one system call for many already.
 
-// Of the buffers for what endpoints send: how many, and their group.
+// Of the buffers for what endpoints send: how many, for which see package relay, and their group.
 const (
-	RingBuffers = 128
+	RingBuffers = 512
 	RingGroup   = 2
 )
 

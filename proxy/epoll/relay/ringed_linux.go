@@ -27,9 +27,10 @@ import (
 // joinAfter is how many reads in a row must have found little before a side comes back.
 const joinAfter = 4
 
-// Of the buffers that small messages pass through, how many there are, and their group.
+// Of the buffers that small messages pass through, how many there are, and their group. A receive that finds none has to be asked for
+// again, so there are as many as messages that may come before the loop looks.
 const (
-	ringBuffers = 256
+	ringBuffers = 1024
 	ringGroup   = 1
 )
 
