@@ -371,7 +371,7 @@ func (l *loop) isIdle() bool {
 	return l.conns.Used()+l.listeners.all.Used() == 0 && l.sessions.AreNone()
 }
 
-// endAll ends all connections, a few in each step. No new ones come any more.
+// endAll ends all connections, a few in each step. No new ones come any more, and none moves to another loop.
 func (l *loop) endAll(from int) {
 	l.relays.BulkTo = nil
 	conns, next := l.conns.Some(from, reactor.PlacesAStep)

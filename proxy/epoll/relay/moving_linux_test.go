@@ -35,6 +35,12 @@ func TestAConnectionMovesWithWhatIsHeldForIt(t *testing.T) {
 	l.requests.Call(func() {
 		for c := range l.conns.All {
 			c.client.sending = false
+			c.backend.ringing = asked
+			if l.relays.leaves(c) {
+				t.Error("it has moved while the ring receives something")
+				return
+			}
+			c.backend.ringing = byCalls
 			l.relays.BulkTo = nil
 			if l.relays.leaves(c) || c.leaving {
 				t.Error("it leaves a loop that ends what it carries")
