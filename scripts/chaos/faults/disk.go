@@ -60,7 +60,9 @@ func fillDisk(ctx context.Context, c Target, r *rand.Rand) (err error) {
 	try.Do(fill(filler))
 	deaths, err := supervise(ctx, c, m, length)
 	c.Logf("the disk of %s was full for %v; it died of it %d times", m.Name, length, deaths)
-	return firstError(err, os.Remove(filler), c.Start(ctx), c.LeaveSmallDisk(), c.Start(ctx), c.DisarmAlarms(ctx))
+	removed := os.Remove(filler)
+	m.Kill() // or it could still die of a write that found no room, in the midst of what follows
+	return firstError(err, removed, c.Start(ctx), c.LeaveSmallDisk(), c.Start(ctx), c.DisarmAlarms(ctx))
 }
 
 // fill writes a file until the disk has no room.
