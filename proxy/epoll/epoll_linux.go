@@ -182,10 +182,11 @@ func (e *Engine) Drain(ctx context.Context) {
 		for _, l := range e.loops {
 			l.requests.Do(func() { l.endAll(0) })
 		}
-		for _, l := range e.loops[:min(len(e.loops), e.loopCount)] {
+		withPorts := e.loops[:min(len(e.loops), e.loopCount)]
+		for _, l := range withPorts {
 			l.requests.Call(func() {}) // from now on, none of its connections moves
 		}
-		for _, l := range e.loops {
+		for _, l := range e.loops[len(withPorts):] {
 			l.requests.Do(func() { l.endAll(0) }) // those that have moved meanwhile
 		}
 	})
