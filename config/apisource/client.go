@@ -151,7 +151,7 @@ func (c *client) begin(r *response, path string) error {
 	if err != nil {
 		return err
 	}
-	req.Header.Set("Accept", "application/json")
+	req.Header.Set("Accept", "application/json, */*") // 0.5.4 does not say which type its /api has
 	req.Header.Set("User-Agent", "kube-proxy")
 	token, err := c.guard.token()
 	if err != nil {

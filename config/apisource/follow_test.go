@@ -157,3 +157,16 @@ func TestAWatchThatEndsAsItWasAskedToGoesOn(t *testing.T) {
 		}
 	})
 }
+
+// A server of 0.5.4 answers the question for its versions with status 406 if only JSON will do.
+func TestTheVersionOfEachServerIsFoundOut(t *testing.T) {
+	follow(t, func(f *follower) {
+		f.server.PutService("default", "web", 8000)
+		f.begin()
+		f.soon()
+		f.want("service web=8000")
+		if st := f.source.Status(); !st.Connected {
+			f.t.Errorf("cause %q: %s", st.Cause, st.Reason)
+		}
+	})
+}

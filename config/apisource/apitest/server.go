@@ -73,6 +73,8 @@ func (s *Server) document(e Exchange) {
 	switch path := e.R.URL.Path; {
 	case path == "/version":
 		answer(fmt.Sprintf(`{"gitVersion":%q}`, [...]string{"v0.4.4", "v0.5.4", "v1.36.3", "v1.16.0"}[s.Dialect]))
+	case path == "/api" && s.Dialect == V054 && !strings.Contains(e.R.Header.Get("Accept"), "*/*"):
+		http.Error(e.W, "Not Acceptable", http.StatusNotAcceptable) // it does not say which type its document has
 	case path == "/api" && s.Dialect == V054:
 		answer(`{"versions":["v1beta1","v1beta2"]}`)
 	case path == "/api" && s.Dialect >= V1:
