@@ -17,7 +17,6 @@ import (
 	"kubeproxy/proxy/epoll/ring"
 	"kubeproxy/proxy/epoll/search"
 	"kubeproxy/proxy/traffic"
-	"kubeproxy/proxy/udp"
 )
 
 // A loop carries connections and UDP sessions. It is one goroutine that never waits for
@@ -100,10 +99,7 @@ func newRingLoop(number int, base *engine.Base, draining *atomic.Bool, mayBlock 
 		return nil, err
 	}
 	l := assemble(&loop{number: number, draining: draining, poller: p, ring: r}, base)
-	if l.relays.Buffers, err = relay.NewBuffers(r); err == nil {
-		l.sessions.Buffers, err = r.NewBuffers(datagrams.RingGroup, datagrams.RingBuffers, udp.MaxDatagram)
-	}
-	if err != nil {
+	if l.relays.Buffers, err = relay.NewBuffers(r); err != nil {
 		l.close()
 		return nil, err
 	}
@@ -161,10 +157,8 @@ func (l *loop) run() {
 func (l *loop) close() {
 	l.relays.Pipes.Close()
 	l.poller.Close()
-	for _, b := range [...]*ring.Buffers{l.relays.Buffers, l.sessions.Buffers} {
-		if b != nil {
-			b.Close()
-		}
+	if b := l.relays.Buffers; b != nil {
+		b.Close()
 	}
 }
 
@@ -227,7 +221,7 @@ func (l *loop) apportion() {
 func (l *loop) dealWithAll() {
 	completions := l.poller.Completions()
 	for i := range completions {
-		l.complete(&completions[i])
+		l.relays.Completed(reactor.TokenOfData(completions[i].Data), &completions[i])
 	}
 	events := l.poller.Events()
 	costly, bulk := 0, l.backlog.Waiting() > 0
@@ -249,18 +243,6 @@ func (l *loop) dealWithAll() {
 		} else {
 			l.deal(&events[i])
 		}
-	}
-}
-
-// complete deals with what came of an entry of the ring.
-func (l *loop) complete(done *ring.Completion) {
-	switch t := reactor.TokenOfData(done.Data); t.Kind {
-	case asking:
-		l.sessions.Passed(t, done)
-	case answering:
-		l.sessions.Received(t, done)
-	default:
-		l.relays.Completed(t, done)
 	}
 }
 

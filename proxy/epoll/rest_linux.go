@@ -63,7 +63,6 @@ func (l *loop) rest(resume <-chan struct{}) <-chan struct{} {
 		l.turns.Begin(l.turn.Now)
 		l.poller.Refill()
 		l.relays.Refill()
-		l.sessions.Refill()
 	}
 	l.requests.Do(stand)
 	return resting

@@ -111,7 +111,6 @@ func (u *Sessions) receive(p *port) {
 		if last {
 			batch = fewSessions
 		}
-		u.settle()
 		n, errno := in.Receive(p.FD, batch)
 		switch errno {
 		case 0:

@@ -17,7 +17,7 @@ import (
 func (u *Sessions) forward(f *session, datagram []byte) {
 	switch f.Forward(datagram) {
 	case udp.Send:
-		if err := u.sendOn(f, datagram); err != nil {
+		if err := u.send(f, datagram); err != nil {
 			u.refused(f, err)
 		}
 	case udp.Move:
@@ -25,16 +25,8 @@ func (u *Sessions) forward(f *session, datagram []byte) {
 	}
 }
 
-// sendOn sends one datagram to the endpoint, now or at the end of the turn. It returns an error when that refuses.
-func (u *Sessions) sendOn(f *session, datagram []byte) error {
-	if f.asked && u.ringSends(f, datagram) {
-		return nil
-	}
-	return u.sendNow(f, datagram)
-}
-
-// sendNow sends one datagram to the endpoint. It returns an error when that refuses.
-func (u *Sessions) sendNow(f *session, datagram []byte) error {
+// send sends one datagram to the endpoint. It returns an error when that refuses.
+func (u *Sessions) send(f *session, datagram []byte) error {
 	return f.SendOn(datagram, func(whole []byte) error {
 		_, errno := socket.Send(int(f.fd), whole)
 		if errno == unix.EMSGSIZE { // it may be an earlier one that was too long for the path: see udpBackend.send
@@ -50,9 +42,7 @@ func (u *Sessions) sendNow(f *session, datagram []byte) error {
 // Answered reads what the endpoint of the session that an event is about has sent, unless that has ended.
 func (u *Sessions) Answered(t reactor.Token) {
 	if slot := u.all.At(t.Index, t.Generation); slot != nil {
-		f := *slot
-		u.answers(f)
-		u.join(f)
+		u.answers(*slot)
 	}
 }
 
@@ -190,7 +180,7 @@ func (u *Sessions) direct(f *session, e *rotation.Endpoint, to netip.AddrPort) e
 		return errno
 	}
 	err := u.Searches.Suspect(registry.UDP, fd, to)
-	if err == nil && !u.Poller.IsOpen() {
+	if err == nil {
 		err = u.Poller.Watch(fd, f.token(), unix.EPOLLIN)
 	}
 	if err == nil {
@@ -203,7 +193,6 @@ func (u *Sessions) direct(f *session, e *rotation.Endpoint, to netip.AddrPort) e
 		return err
 	}
 	f.Reached(&f.visit)
-	u.ask(f)
 	if u.Engine.Cfg.NoteLocal {
 		f.GoesFrom(socket.LocalName(fd))
 	}
@@ -217,7 +206,7 @@ func (u *Sessions) handOver(f *session) error {
 		if verdict != udp.Send {
 			return nil
 		}
-		if err := u.sendNow(f, next); err != nil {
+		if err := u.send(f, next); err != nil {
 			return err
 		}
 	}

@@ -8,7 +8,6 @@ import (
 	"kubeproxy/proxy/admit"
 	"kubeproxy/proxy/engine"
 	"kubeproxy/proxy/epoll/reactor"
-	"kubeproxy/proxy/epoll/ring"
 	"kubeproxy/proxy/epoll/search"
 	"kubeproxy/proxy/epoll/slab"
 	"kubeproxy/proxy/epoll/socket"
@@ -25,7 +24,6 @@ type Sessions struct {
 	Requests *reactor.Requests
 	Pauses   *reactor.Pauses
 	Searches *search.Scheduler
-	Buffers  *ring.Buffers // of the poller's ring, for whole datagrams; nil: it has none
 
 	Asking    reactor.Kind // of events: a port has datagrams of clients
 	Answering reactor.Kind // the endpoint of a session has sent some
@@ -39,7 +37,6 @@ type Sessions struct {
 	in        *socket.ReceiveBatch // nil before the first datagram of a client
 	out       *socket.SendBatch    // nil before the first of an endpoint
 	datagrams int                  // carried in this turn
-	lent      bool                 // the ring has yet to send some of those that are in
 
 	sweepAt time.Duration // when idle ones are looked for next
 	swept   int           // how many places have been looked at, of this sweep
@@ -72,7 +69,6 @@ type session struct {
 	visit    udp.Visit // of that endpoint
 	looking  bool      // its name is being looked up
 	deferred bool      // the loop goes on looking for an endpoint in a later turn
-	asked    bool      // the ring receives what the endpoint sends
 	lending  uint16    // in which it was last lent to a successor, with this socket; 0: in none
 	lent     uint64    // what a predecessor knows it by that goes on with it; 0: there is none
 	read     uint64    // the turn in which it was last read
@@ -115,23 +111,10 @@ func (u *Sessions) finish(f *session) {
 // depart closes the socket to the endpoint of f, if there is one.
 func (u *Sessions) depart(f *session) {
 	if f.fd != socket.None {
-		u.closeSocket(f)
+		socket.Close(int(f.fd))
 		f.fd, f.lending = socket.None, 0
 		f.Departed(&f.visit, u.Turn.Now)
 	}
-}
-
-// closeSocket closes the socket of f. Completions that are still to come must not be taken for those of its next one: so f has another place from
-// now on if there is a ring.
-func (u *Sessions) closeSocket(f *session) {
-	if u.Buffers == nil {
-		socket.Close(int(f.fd))
-		return
-	}
-	u.Poller.CloseLater(int(f.fd), f.asked, f.token())
-	f.asked = false
-	u.all.Remove(f.index)
-	u.place(f)
 }
 
 // Evict has its loop end the session for the sake of another one.

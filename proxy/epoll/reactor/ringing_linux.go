@@ -25,12 +25,6 @@ func (r *ringing) Receive(fd int, b *ring.Buffers, late bool, t Token) {
 	r.ring.Receive(fd, b, late, t.Data())
 }
 
-// ReceiveAll is [ring.Ring.ReceiveAll].
-func (r *ringing) ReceiveAll(fd int, b *ring.Buffers, t Token) {
-	r.underWay++
-	r.ring.ReceiveAll(fd, b, t.Data())
-}
-
 // Send is [ring.Ring.Send].
 func (r *ringing) Send(fd int, b []byte, t Token) {
 	r.underWay++
@@ -94,9 +88,7 @@ func (r *ringing) wait(atMost time.Duration, told bool) {
 			r.polled = r.polled && t == silent
 			continue
 		}
-		if !all[i].More() {
-			r.underWay--
-		}
+		r.underWay--
 		r.completions[r.completed] = all[i]
 		r.completed++
 	}

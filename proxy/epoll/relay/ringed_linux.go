@@ -27,16 +27,13 @@ import (
 // joinAfter is how many reads in a row must have found little before a side comes back.
 const joinAfter = 4
 
-// Of the buffers that small messages pass through, how many there are, and their group. A receive that finds none has to be asked for
-// again, so there are as many as messages that may come before the loop looks.
-const (
-	ringBuffers = 1024
-	ringGroup   = 1
-)
+// ringBuffers is how many buffers there are for small messages. A receive that finds none has to be asked for again, so there are as many as
+// messages that may come before the loop looks.
+const ringBuffers = 1024
 
 // NewBuffers makes the buffers of a ring that small messages of connections pass through.
 func NewBuffers(r *ring.Ring) (*ring.Buffers, error) {
-	return r.NewBuffers(ringGroup, ringBuffers, chunk)
+	return r.NewBuffers(ringBuffers, chunk)
 }
 
 // A sending is a message on its way to a side.

@@ -11,7 +11,6 @@ import (
 
 // Buffers are a pool that the kernel takes buffers from for what it receives. Those that are never used take no memory.
 type Buffers struct {
-	group  uint16
 	size   int
 	memory []byte
 	queue  []byte // of buffers that the kernel may take: struct io_uring_buf_ring
@@ -22,9 +21,9 @@ type Buffers struct {
 // slotSize is the size of struct io_uring_buf: an address, a length, an id, and in the first one the tail of the queue.
 const slotSize = 16
 
-// NewBuffers makes a pool of n buffers, a power of two. Receives name its group.
-func (r *Ring) NewBuffers(group uint16, n, size int) (*Buffers, error) {
-	b := &Buffers{group: group, size: size}
+// NewBuffers makes the ring's pool of n buffers, a power of two. It is group 0, the one that receives name.
+func (r *Ring) NewBuffers(n, size int) (*Buffers, error) {
+	b := &Buffers{size: size}
 	var err error
 	if b.memory, err = unix.Mmap(-1, 0, n*size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE); err != nil {
 		return nil, os.NewSyscallError("mmap", err)
@@ -36,10 +35,9 @@ func (r *Ring) NewBuffers(group uint16, n, size int) (*Buffers, error) {
 	registration := struct { // struct io_uring_buf_reg
 		address uint64
 		entries uint32
-		group   uint16
-		_       uint16
+		_       [2]uint16
 		_       [3]uint64
-	}{address: uint64(uintptr(unsafe.Pointer(&b.queue[0]))), entries: uint32(n), group: group}
+	}{address: uint64(uintptr(unsafe.Pointer(&b.queue[0]))), entries: uint32(n)}
 	if _, err := r.register(registerBuffers, unsafe.Pointer(&registration), 1); err != nil {
 		b.Close()
 		return nil, err

@@ -11,17 +11,11 @@ import (
 
 // Receive has a part of a stream be read from a socket into a buffer. If it is likely that there is nothing yet, late saves a look.
 func (r *Ring) Receive(fd int, b *Buffers, late bool, data uint64) {
-	e := entry{op: opReceive, flags: bufferSelect, fd: int32(fd), group: b.group, data: data}
+	e := entry{op: opReceive, flags: bufferSelect, fd: int32(fd), data: data}
 	if late {
 		e.priority = pollFirst
 	}
 	r.add(e)
-}
-
-// ReceiveAll has each datagram be read from a socket into a buffer, one after the other, until one cannot be: see [Completion.More]. It is
-// not for streams: a reset that comes together with data is lost there (Linux 6.18).
-func (r *Ring) ReceiveAll(fd int, b *Buffers, data uint64) {
-	r.add(entry{op: opReceive, flags: bufferSelect, priority: multishot, fd: int32(fd), group: b.group, data: data})
 }
 
 // Send has bytes be written to a socket, or as many of them as it takes at once. It completes when it is submitted. The bytes must stay
@@ -64,7 +58,7 @@ func Try() (err error) {
 			return
 		}
 		defer r.Close()
-		b, e := r.NewBuffers(1, 1, 1)
+		b, e := r.NewBuffers(1, 1)
 		if err = e; err != nil {
 			return
 		}

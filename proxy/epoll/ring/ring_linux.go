@@ -39,7 +39,7 @@ type entry struct {
 	length      uint32
 	opFlags     uint32
 	data        uint64
-	group       uint16
+	group       uint16 // of buffers
 	personality uint16
 	_           [20]byte
 }
@@ -54,9 +54,6 @@ type Completion struct {
 // Errno is why an entry failed; 0: it did not.
 func (c *Completion) Errno() unix.Errno { return unix.Errno(max(0, -c.Result)) }
 
-// More reports whether another completion of the same entry will come.
-func (c *Completion) More() bool { return c.flags&completionMore != 0 }
-
 // Of linux/io_uring.h.
 const (
 	opPollAdd     = 6
@@ -69,7 +66,6 @@ const (
 	skipSuccess  = 1 << 6
 
 	pollFirst = 1 << 0 // of a receive's priority
-	multishot = 1 << 1
 
 	cancelAll = 1 << 0 // of a cancellation
 	cancelAny = 1 << 2
@@ -92,7 +88,6 @@ const (
 	offsetEntries = 0x10000000 // of mmap
 
 	completionBuffer = 1 << 0 // in the flags of a completion: it has taken a buffer
-	completionMore   = 1 << 1
 	bufferShift      = 16
 )
 

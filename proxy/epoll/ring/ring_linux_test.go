@@ -17,7 +17,7 @@ func own(t *testing.T, n, size int) (*Ring, *Buffers) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b, err := r.NewBuffers(1, n, size)
+	b, err := r.NewBuffers(n, size)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -194,28 +194,6 @@ func TestARingTakesAnyNumberOfEntries(t *testing.T) {
 	}
 	if n, err := unix.Read(peer, make([]byte, 200)); n != 100 {
 		t.Errorf("%d bytes have arrived, %v", n, err)
-	}
-}
-
-func TestEachDatagramIsReceivedUntilOneCannotBe(t *testing.T) {
-	r, b := own(t, 4, 100)
-	ours, peer := pair(t, unix.SOCK_DGRAM)
-	r.ReceiveAll(ours, b, 1)
-	r.Submit()
-	for _, s := range []string{"a", "bb", "ccc"} {
-		write(t, peer, s)
-		done := await(t, r, 1)[0]
-		id, said, _ := b.Take(&done)
-		if string(said) != s || !done.More() {
-			t.Fatalf("received %q, more: %v", said, done.More())
-		}
-		b.GiveBack(id)
-	}
-	r.CancelAll(2)
-	for _, done := range await(t, r, 2) {
-		if done.Data == 1 && (done.Errno() != unix.ECANCELED || done.More()) {
-			t.Errorf("%+v", done)
-		}
 	}
 }
 
