@@ -63,6 +63,38 @@ func (c *change) differences() (gone, come []numbered) {
 	return gone, come
 }
 
+// senders returns the clients of the port to whom userspace alone may answer, which have to go and to come.
+func (c *change) senders() (gone, come []netip.AddrPort) {
+	had, has := sendersOf(c.id, c.before), sendersOf(c.id, c.after)
+	for s := range had {
+		if !has[s] {
+			gone = append(gone, s)
+		}
+	}
+	for s := range has {
+		if !had[s] {
+			come = append(come, s)
+		}
+	}
+	return gone, come
+}
+
+// sendersOf returns the UDP clients that [kubeproxy/proxy/admit.SessionKey.Loops] keeps from an endpoint. Port 0 stands for all ports of an address, on which an
+// endpoint has the port of the service: it may be another node's listener, which sends from any port.
+func sendersOf(id registry.NodePort, endpoints []netip.AddrPort) map[netip.AddrPort]bool {
+	if id.Protocol != registry.UDP {
+		return nil
+	}
+	senders := make(map[netip.AddrPort]bool, len(endpoints))
+	for _, e := range endpoints {
+		if e.Port() == id.Number {
+			e = netip.AddrPortFrom(e.Addr(), 0)
+		}
+		senders[e] = true
+	}
+	return senders
+}
+
 // recounts reports whether the element of the port in the map of ports changes.
 func (c *change) recounts() bool {
 	return len(c.before) != len(c.after) || len(c.before) > 0 && familyOf(c.before) != familyOf(c.after)

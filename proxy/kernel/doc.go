@@ -19,9 +19,12 @@
 //	table inet kube-proxy-PID-RANDOM {                    # flag owner: it belongs to our netlink socket
 //	  map ports4     { l4proto . port : goto of4-N; counter }    # N is the number of endpoints
 //	  map endpoints4 { l4proto . port . number : address . port }
+//	  set senders4   { udp . port . address . port }      # an endpoint of the port, as its client
+//	  set hosts4     { udp . port . address }             # likewise, where its port is that of the service
 //	  set carried    { l4proto . port }
 //	  chain prerouting, output {                          # type nat, priority dstnat
 //	    from or to a loopback or link-local address: return
+//	    udp, port and source in @senders4 or @hosts4: return
 //	    fib daddr type local: l4proto . th dport vmap @ports4
 //	  }
 //	  chain of4-3 { dnat ip to l4proto . th dport . numgen random mod 3 map @endpoints4 }
@@ -36,6 +39,10 @@
 //
 // Endpoints are chosen at random. Numbers in turn (numgen inc) would be one sequence for all ports with as many endpoints: with two
 // services of two endpoints whose clients alternate, each service would have one endpoint that gets all clients.
+//
+// Over UDP, an endpoint that sends to its own service could be given its own datagrams, and each of its answers after that; and two nodes
+// could send a datagram to each other. The kernel leaves such clients to the listener, which knows what to refuse them
+// ([kubeproxy/proxy/admit.SessionKey.Loops]). An endpoint and its senders enter and leave in one transaction.
 //
 // Chains of type nat see the first packet of a connection only, so the counter of a port counts connections.
 //

@@ -14,7 +14,7 @@ import (
 const (
 	firstRetry   = time.Second // after an operation failed; then twice as long each time
 	lastRetry    = time.Minute
-	maxAddresses = 1 << 18 // endpoints of all ports together; they take some 30 MB of the kernel
+	maxAddresses = 1 << 18 // endpoints of all ports together; they take some 30 MB of the kernel over TCP, and twice that over UDP
 )
 
 // applyLocked judges what is stale, and has the table follow. When that fails, there is another try with a new table at once, and more of

@@ -160,6 +160,29 @@ func TestAnEndpointThatLeavesGivesItsNumberToAnother(t *testing.T) {
 	}
 }
 
+func TestTheSendersOfAPortAreItsEndpointsOverUDP(t *testing.T) {
+	for _, x := range []struct {
+		name          string
+		id            registry.NodePort
+		before, after []string
+		gone, come    []string
+	}{
+		{"over TCP none", web, nil, []string{"10.0.0.1:80"}, nil, nil},
+		{"an endpoint", dns, nil, []string{"10.0.0.1:5353"}, nil, []string{"10.0.0.1:5353"}},
+		{"two of an address, at the port of the service", dns, nil, []string{"10.0.0.1:53", "10.0.0.1:5353"}, nil, []string{"10.0.0.1:0", "10.0.0.1:5353"}},
+		{"one leaves, and one stays", dns, []string{"10.0.0.1:5353", "10.0.0.2:53"}, []string{"10.0.0.2:53"}, []string{"10.0.0.1:5353"}, nil},
+		{"all leave", dns, []string{"10.0.0.1:5353", "[fd00::1]:53"}, nil, []string{"10.0.0.1:5353", "[fd00::1]:0"}, nil},
+	} {
+		gone, come := (&change{id: x.id, before: addresses(x.before...), after: addresses(x.after...)}).senders()
+		for _, got := range [][]netip.AddrPort{gone, come} {
+			slices.SortFunc(got, netip.AddrPort.Compare)
+		}
+		if !slices.Equal(gone, addresses(x.gone...)) || !slices.Equal(come, addresses(x.come...)) {
+			t.Errorf("%s: %v go, %v come; want %v, %v", x.name, gone, come, x.gone, x.come)
+		}
+	}
+}
+
 func TestEachReasonHasACodeOfItsOwn(t *testing.T) {
 	codes := make(map[string]Reason)
 	for _, r := range Reasons() {

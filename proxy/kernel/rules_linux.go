@@ -54,9 +54,13 @@ func (t *nftTable) addRules(bind netip.Addr) error {
 				DataType: nftables.TypeVerdict, Counter: true},
 			endpoints: &nftables.Set{Table: t.nft, ID: uint32(4 + f), Name: "endpoints" + suffix, IsMap: true, Concatenation: true, KeyType: number,
 				DataType: target},
+			senders: &nftables.Set{Table: t.nft, ID: uint32(6 + f), Name: "senders" + suffix, Concatenation: true,
+				KeyType: nftables.MustConcatSetType(nftables.TypeInetProto, nftables.TypeInetService, a.addr, nftables.TypeInetService)},
+			hosts: &nftables.Set{Table: t.nft, ID: uint32(8 + f), Name: "hosts" + suffix, Concatenation: true,
+				KeyType: nftables.MustConcatSetType(nftables.TypeInetProto, nftables.TypeInetService, a.addr)},
 			chains: make(map[int]bool),
 		}
-		for _, set := range []*nftables.Set{t.families[f].ports, t.families[f].endpoints} {
+		for _, set := range []*nftables.Set{t.families[f].ports, t.families[f].endpoints, t.families[f].senders, t.families[f].hosts} {
 			if err := t.conn.AddSet(set, nil); err != nil {
 				return err
 			}
@@ -91,8 +95,21 @@ func (t *nftTable) addLookUps(c *nftables.Chain, bind netip.Addr, except []netip
 				t.addRule(c, append(within(network, false), &expr.Verdict{Kind: expr.VerdictReturn})...)
 			}
 		}
+		for _, set := range []*nftables.Set{t.families[f].senders, t.families[f].hosts} {
+			t.addRule(c, fromOneOf(f, set)...)
+		}
 		t.addRule(c, t.lookUp(f, bind)...)
 	}
+}
+
+// fromOneOf leaves the UDP clients in a set to the listener, which gives them no endpoint that would send their datagrams back.
+func fromOneOf(f int, senders *nftables.Set) []expr.Any {
+	rule := append(ofFamily(f), &expr.Meta{Key: expr.MetaKeyL4PROTO, Register: reg0}, is([]byte{unix.IPPROTO_UDP}))
+	return append(append(rule, loadPort()...),
+		&expr.Payload{OperationType: expr.PayloadLoad, Base: expr.PayloadBaseNetworkHeader, Offset: addressing[f].source, Len: addressing[f].length, DestRegister: reg2},
+		&expr.Payload{OperationType: expr.PayloadLoad, Base: expr.PayloadBaseTransportHeader, Offset: 0, Len: 2, DestRegister: reg2 + addressing[f].length/4},
+		&expr.Lookup{SourceRegister: reg0, SetName: senders.Name, SetID: senders.ID},
+		&expr.Verdict{Kind: expr.VerdictReturn})
 }
 
 // lookUp sends packets to a local address into the chain that the map of ports names.

@@ -26,7 +26,18 @@ type nftTable struct {
 // A family is the part of a table for IPv4 or IPv6.
 type family struct {
 	ports, endpoints *nftables.Set
-	chains           map[int]bool // by the number of endpoints
+	senders, hosts   *nftables.Set // UDP clients that are left to the listener: by address and port, and by address alone
+	chains           map[int]bool  // by the number of endpoints
+}
+
+// senderSet returns the set for a UDP client of a port that [change.senders] names, and its key there.
+func (t *nftTable) senderSet(id registry.NodePort, client netip.AddrPort) (*nftables.Set, []byte) {
+	f := &t.families[familyOf([]netip.AddrPort{client})]
+	key := append(portKey(id), client.Addr().AsSlice()...)
+	if client.Port() == 0 {
+		return f.hosts, key
+	}
+	return f.senders, append(key, byte(client.Port()>>8), byte(client.Port()), 0, 0)
 }
 
 // portKey is the key of a port: each of its fields begins at a multiple of four bytes.

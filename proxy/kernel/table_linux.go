@@ -56,7 +56,11 @@ func (t *nftTable) apply(changes []change) error {
 	for len(changes) > 0 {
 		n, elements := 0, 0
 		for n < len(changes) && (n == 0 || elements < elementsATransaction) {
-			elements += 2 + len(changes[n].before) + len(changes[n].after)
+			c := &changes[n]
+			elements += 2 + len(c.before) + len(c.after)
+			if c.id.Protocol == registry.UDP {
+				elements += len(c.before) + len(c.after) // as senders
+			}
 			n++
 		}
 		if err := t.transact(changes[:n]); err != nil {
@@ -75,7 +79,7 @@ type difference struct {
 
 // transact makes changes in one transaction.
 func (t *nftTable) transact(changes []change) error {
-	differences := make([]difference, 0, 5)
+	differences := make([]difference, 0, 9)
 	of := func(set *nftables.Set) *difference {
 		i := slices.IndexFunc(differences, func(d difference) bool { return d.set == set })
 		if i < 0 {
@@ -103,6 +107,17 @@ func (t *nftTable) transact(changes []change) error {
 		for _, e := range come {
 			d := of(t.families[familyOf(c.after)].endpoints)
 			d.come = append(d.come, nftables.SetElement{Key: endpointKey(c.id, e.number), Val: endpointValue(e.addr)})
+		}
+		sendersGone, sendersCome := c.senders()
+		for _, s := range sendersGone {
+			set, key := t.senderSet(c.id, s)
+			d := of(set)
+			d.gone = append(d.gone, nftables.SetElement{Key: key})
+		}
+		for _, s := range sendersCome {
+			set, key := t.senderSet(c.id, s)
+			d := of(set)
+			d.come = append(d.come, nftables.SetElement{Key: key})
 		}
 		if is := !c.forget || len(c.after) > 0; is != t.has[c.id] {
 			d := of(t.carried)

@@ -55,7 +55,7 @@ func TestTheTableFollowsChanges(t *testing.T) {
 	}
 	table := newTable(t)
 	changes := manyPorts(300, 10) // more than one transaction
-	changes = append(changes, change{id: dns, after: addresses("[fd00::1]:53", "[fd00::2]:53")})
+	changes = append(changes, change{id: dns, after: addresses("[fd00::1]:53", "[fd00::2]:5353")})
 	if err := table.apply(changes); err != nil {
 		t.Fatal(err)
 	}
@@ -75,7 +75,16 @@ func TestTheTableFollowsChanges(t *testing.T) {
 			t.Errorf("%s the sets have %s elements; want %s", when, got, want)
 		}
 	}
+	senders := func(when string, senders4, hosts4, senders6, hosts6 int) {
+		t.Helper()
+		f := table.families
+		got := fmt.Sprint(count(f[0].senders), count(f[0].hosts), count(f[1].senders), count(f[1].hosts))
+		if want := fmt.Sprint(senders4, hosts4, senders6, hosts6); got != want {
+			t.Errorf("%s the sets of senders have %s elements; want %s", when, got, want)
+		}
+	}
 	want("at first", 300, 3000, 1, 2, 301)
+	senders("at first", 0, 0, 1, 1)
 	if counts, err := table.connections(); err != nil || len(counts) != 301 {
 		t.Errorf("%d counters, %v; want 301", len(counts), err)
 	}
@@ -88,10 +97,12 @@ func TestTheTableFollowsChanges(t *testing.T) {
 		t.Fatal(err)
 	}
 	want("after a change", 301, 3000, 0, 0, 301)
+	senders("after a change", 0, 1, 0, 0)
 	if err := table.apply([]change{{id: less.id, before: less.after}, {id: dns, before: other.after, forget: true}}); err != nil {
 		t.Fatal(err)
 	}
 	want("at last", 299, 2990, 0, 0, 300)
+	senders("at last", 0, 0, 0, 0)
 	if nft, err := exec.LookPath("nft"); err == nil { // it aborts if it does not understand how keys are declared
 		out, err := exec.CommandContext(t.Context(), nft, "list", "table", "inet", table.nft.Name).CombinedOutput()
 		if err != nil || !strings.Contains(string(out), "numgen random mod 10 map @endpoints4") {
