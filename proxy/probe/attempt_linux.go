@@ -103,7 +103,7 @@ func (a *Attempt) Proceed(q *Question, to netip.AddrPort) (done bool, err error)
 		}
 		return q.Path == "", nil
 	}
-	var buffer [512]byte
+	var buffer [4 << 10]byte
 	n, _, err := unix.Recvfrom(a.fd, buffer[:], 0)
 	switch {
 	case err == unix.EAGAIN:

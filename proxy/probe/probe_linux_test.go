@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/netip"
 	"strings"
+	"sync"
 	"testing"
 
 	"kubeproxy/proxy/probe"
@@ -51,13 +52,23 @@ func TestAnHTTPQuestionIsAnsweredByItsStatus(t *testing.T) {
 	for _, c := range []struct{ answer, err string }{
 		{"HTTP/1.1 200 OK\r\n\r\n", ""},
 		{"HTTP/1.0 204 \r\n\r\n", ""},
-		{"HTTP/1.1 399", ""},
+		{"HTTP/1.1 200 OK\nServer: x\n\n", ""},
+		{"HTTP/1.1 399 \r\nContent-Length: 5\r\n\r\nhe", ""},
+		{"HTTP/1.1 200 OK\r\nX: " + strings.Repeat("x", 14<<10) + "\r\n\r\n", ""},
 		{"HTTP/1.1 404 Not Found\r\n\r\n", `GET "/healthz": status 404`},
 		{"HTTP/1.1 100 Continue\r\n\r\n", `GET "/healthz": status 100`},
 		{"HTTP/1.1 2x0 OK\r\n\r\n", "not HTTP"},
 		{"HTTP/2 200 OK\r\n\r\n", "not HTTP"},
 		{"SSH-2.0-x\r\n", "not HTTP"},
 		{"HTTP/1.1 2", "closed without an answer"},
+		{"HTTP/1.1 200 OK\r\n", "closed without an answer"},
+		{"HTTP/1.1 200 OK\r\nServer: x\r\n", "closed without an answer"},
+		{"HTTP/1.1 20000000000000000000000 OK\r\n\r\n", "not HTTP"},
+		{"HTTP/1.1 20\r\n\r\n", "not HTTP"},
+		{"HTTP/1.1 200OK\r\n\r\n", "not HTTP"},
+		{"HTTP/1.x 200 OK\r\n\r\n", "not HTTP"},
+		{"HTTP/1.1 200 OK\r\nno header\r\n\r\n", "not HTTP"},
+		{"HTTP/1.1 200 OK\r\nX: " + strings.Repeat("x", 16<<10) + "\r\n\r\n", "header of the answer is longer"},
 		{"", "closed without an answer"},
 	} {
 		s := proxytest.ServeTCP(t, "127.0.0.1:0", func(conn *net.TCPConn) {
@@ -66,14 +77,53 @@ func TestAnHTTPQuestionIsAnsweredByItsStatus(t *testing.T) {
 			if want := "GET /healthz HTTP/1.1\r\nHost: "; !strings.HasPrefix(string(request[:n]), want) || !strings.HasSuffix(string(request[:n]), "\r\n\r\n") {
 				t.Errorf("was sent %q", request[:n])
 			}
-			for i := range c.answer { // byte by byte: an answer may come in pieces
+			for i := range min(len(c.answer), 64) { // byte by byte: an answer may come in pieces
 				fmt.Fprint(conn, c.answer[i:i+1])
 			}
+			fmt.Fprint(conn, c.answer[min(len(c.answer), 64):])
 			conn.CloseWrite()
 			io.Copy(io.Discard, conn)
 		})
 		says(t, ask(t, probe.Question{Path: "/healthz"}, s.Addr.IP), c.err)
 	}
+}
+
+// A server that hangs behind its status line has not answered: its clients would get as much.
+func TestAStatusLineAloneIsNoAnswer(t *testing.T) {
+	hold := make(chan struct{})
+	release := sync.OnceFunc(func() { close(hold) })
+	s := proxytest.ServeTCP(t, "127.0.0.1:0", func(conn *net.TCPConn) {
+		fmt.Fprint(conn, "HTTP/1.1 200 OK\r\nServer: x\r\n")
+		<-hold
+		fmt.Fprint(conn, "\r\n")
+		io.Copy(io.Discard, conn)
+	})
+	t.Cleanup(release) // before the server's own
+	q := probe.Question{Path: "/healthz"}
+	a, err := probe.Begin(&q, s.Addr.IP)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var poller probe.Poller
+	received := 0
+	proxytest.Eventually(t, func() bool {
+		if poller.Look([]*probe.Attempt{&a})(0) {
+			received++
+			if done, err := a.Proceed(&q, s.Addr.IP); done {
+				t.Fatalf("it is over without the end of the header: %v", err)
+			}
+		}
+		return received == 2 // the connection, and what the server has sent
+	}, "the status line")
+	release()
+	done := false
+	proxytest.Eventually(t, func() bool {
+		if poller.Look([]*probe.Attempt{&a})(0) {
+			done, err = a.Proceed(&q, s.Addr.IP)
+		}
+		return done
+	}, "the end of the attempt")
+	says(t, err, "")
 }
 
 func TestAUDPQuestionIsAnsweredByTheBeginOfADatagram(t *testing.T) {

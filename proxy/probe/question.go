@@ -1,12 +1,13 @@
 package probe
 
 import (
+	"bufio"
 	"bytes"
 	"errors"
 	"fmt"
 	"hash/fnv"
+	"net/http"
 	"net/netip"
-	"strings"
 
 	"kubeproxy/proxy/proxyproto"
 	"kubeproxy/registry"
@@ -15,7 +16,7 @@ import (
 // A Question is what an address is asked. Two that are equal ask the same.
 type Question struct {
 	Protocol registry.Protocol
-	Path     string // over TCP: a GET of this path is answered with a status from 200 to 399; "": a connection will do
+	Path     string // over TCP: a GET of this path is answered by a complete header with a status from 200 to 399; "": a connection will do
 	Send     string // over UDP: this datagram
 	Expect   string // over UDP: is answered by one that begins so
 
@@ -44,13 +45,16 @@ func (q *Question) request(to netip.AddrPort) string {
 var (
 	errOtherAnswer = errors.New("another answer than expected")
 	errNotHTTP     = errors.New("the answer is not HTTP")
+	errLongHead    = fmt.Errorf("the header of the answer is longer than %d bytes", maxHead)
 	errClosed      = errors.New("closed without an answer")
 )
 
-// statusLine is how long a status line is as far as it is read: HTTP/1.1 200.
-const statusLine = len("HTTP/1.1 200")
+// maxHead bounds the status line and the header of an answer: as much as HAProxy reads of one by default. Who asks 512 addresses at a time
+// keeps 8 MiB of them at most.
+const maxHead = 16 << 10
 
-// judge says what an answer means: done, unless more of it has to come.
+// judge says what an answer means: done, unless more of it has to come. An HTTP answer counts once its header is complete: a server that
+// hangs behind its status line serves nobody.
 func (q *Question) judge(answer []byte) (done bool, err error) {
 	if q.Protocol == registry.UDP {
 		if !bytes.HasPrefix(answer, []byte(q.Expect)) {
@@ -62,15 +66,19 @@ func (q *Question) judge(answer []byte) (done bool, err error) {
 	if n := min(len(begin), len(answer)); string(answer[:n]) != begin[:n] {
 		return true, errNotHTTP
 	}
-	if len(answer) < statusLine {
+	head := answer[:min(len(answer), maxHead)]
+	if !bytes.Contains(head, []byte("\n\r\n")) && !bytes.Contains(head, []byte("\n\n")) {
+		if len(head) == maxHead {
+			return true, errLongHead
+		}
 		return false, nil
 	}
-	status := string(answer[statusLine-3 : statusLine])
+	r, err := http.ReadResponse(bufio.NewReader(bytes.NewReader(answer)), &http.Request{Method: http.MethodGet})
 	switch {
-	case answer[statusLine-4] != ' ' || strings.Trim(status, "0123456789") != "":
+	case err != nil:
 		return true, errNotHTTP
-	case status[0] != '2' && status[0] != '3':
-		return true, fmt.Errorf("GET %s: status %s", registry.Quote(q.Path), status)
+	case r.StatusCode < 200 || r.StatusCode > 399:
+		return true, fmt.Errorf("GET %s: status %d", registry.Quote(q.Path), r.StatusCode)
 	}
 	return true, nil
 }
