@@ -53,7 +53,9 @@ func (f *file) open(now time.Time) error {
 	d, tag := f.dir, severityNames[f.severity]
 	name := fmt.Sprintf("%s.%s.%s.log.%s.%s.%d", d.program, d.host, d.user, tag, now.Format("20060102-150405"), os.Getpid())
 	path := filepath.Join(d.path, name)
-	out, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666) // O_EXCL: never a link that another user has put there
+	// O_EXCL: never a link that another user has put there. O_APPEND: a program that copies and truncates the file, as logrotate does with
+	// copytruncate, leaves no hole at its beginning.
+	out, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL|os.O_APPEND, 0o666)
 	if err != nil {
 		return err
 	}

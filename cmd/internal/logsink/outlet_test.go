@@ -123,3 +123,22 @@ func TestFilesHaveGlogsNamesAndBeginAnewWhenReopened(t *testing.T) {
 	}
 	f.out.Close()
 }
+
+// logrotate with copytruncate copies the file and truncates it, while the program goes on writing.
+func TestAFileThatIsTruncatedGoesOnAtItsBeginning(t *testing.T) {
+	f := &file{dir: newDirectory(t.TempDir(), ""), severity: 0}
+	for _, line := range []string{"first\n", "second\n"} {
+		if _, err := f.Write([]byte(line)); err != nil {
+			t.Fatal(err)
+		}
+		if line == "first\n" {
+			if err := os.Truncate(f.path, 0); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if text, err := os.ReadFile(f.path); string(text) != "second\n" || err != nil {
+		t.Errorf("the file has %q, %v; want the second line alone", text, err)
+	}
+	f.out.Close()
+}
