@@ -51,6 +51,7 @@ func TestEachAlertFiresUnderItsFault(t *testing.T) {
 	m.away(t)
 	m.saved(t)
 	m.broken(t)
+	m.crowded(t)
 	failTakeover := m.takeover(t)
 	hold := m.stuck(t, s)
 	server := m.prometheus(t, program)
@@ -179,6 +180,21 @@ func (m *monitored) broken(t *testing.T) {
 		known.Try(time.Second)
 		stranger.Write([]byte("is anybody there?"))
 	})
+}
+
+// crowded is a node with more endpoints that hang than it can check in time.
+func (m *monitored) crowded(t *testing.T) {
+	t.Helper()
+	dir, hung := t.TempDir(), proxytest.ServeTCP(t, "0.0.0.0:0", proxytest.Hold).Addr.IP.Port()
+	var addrs []string
+	for i := range 2000 {
+		addrs = append(addrs, fmt.Sprintf("127.1.%d.%d:%d", i>>8, i&255, hung))
+	}
+	service := fmt.Sprintf(`{"kind":"Service","apiVersion":"v1beta1","id":"hung","port":%d,`+
+		`"annotations":{"haproxy.org/check-http":"/","haproxy.org/check-interval":"2s"}}`, proxytest.FreePort(t))
+	writeRecord(t, dir, registry.SpecsPrefix+"hung", service)
+	writeRecord(t, dir, registry.EndpointsPrefix+"hung", endpointsRecord("hung", addrs...))
+	m.run(t, dir, []string{"KubeProxyChecksOverdue"})
 }
 
 // takeover is a node, and a successor that declines once fail is called.
@@ -326,8 +342,8 @@ func serviceRecord(name string, port uint16, protocol string) string {
 	return fmt.Sprintf(`{"kind":"Service","apiVersion":"v1beta1","id":%q,"port":%d,"protocol":%q}`, name, port, protocol)
 }
 
-func endpointsRecord(name, endpoint string) string {
-	return fmt.Sprintf(`{"kind":"Endpoints","apiVersion":"v1beta1","id":%q,"endpoints":[%q]}`, name, endpoint)
+func endpointsRecord(name string, endpoints ...string) string {
+	return fmt.Sprintf(`{"kind":"Endpoints","apiVersion":"v1beta1","id":%q,"endpoints":["%s"]}`, name, strings.Join(endpoints, `","`))
 }
 
 func monitoringFile(t *testing.T, name string) string {

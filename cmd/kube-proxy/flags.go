@@ -112,7 +112,7 @@ func (o *options) addFlags(c *commandline.Command) {
 		f.Var((*proxyflag.Balance)(&p.Balance), "load_balance", "`algorithm` of services whose record names none: roundrobin, leastconn (of two endpoints the one with fewer clients) or source (by the client's address)")
 		f.BoolVar(&p.Checks.On, "check_endpoints", false, "check endpoints while no client comes, unless the record of their service says otherwise; Linux only")
 		f.Var(commandline.AtLeast(registry.MinCheckInterval, &p.Checks.Interval), intervalFlag, "interval between two checks of an endpoint, unless the record of its service names one; 1s with -kernel=auto if not given")
-		f.Var(commandline.Positive(&p.Checks.Timeout), "endpoint_check_timeout", "time for an answer to a check, at most half the interval, unless the record of its service names one")
+		f.Var(commandline.Positive(&p.Checks.Timeout), "endpoint_check_timeout", "time for an answer to a check, at most half the interval and 30s, unless the record of its service names one")
 		f.Var((*commandline.Count)(&p.Checks.Fall), "endpoint_check_fall", "`number` of checks in a row that fail before clients are given other endpoints; 0: the default")
 		f.Var((*commandline.Count)(&p.Checks.Rise), "endpoint_check_rise", "`number` of checks in a row that pass before the endpoint is used again; 0: the default")
 		f.Var(commandline.ZeroOr(0, &p.Checks.SlowStart), "endpoint_check_slow_start", "time in which the share of clients grows of an endpoint that passes its checks again")

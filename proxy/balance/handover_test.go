@@ -5,6 +5,7 @@ import (
 	"errors"
 	"maps"
 	"net/netip"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -205,6 +206,51 @@ func TestASuccessorGoesOnFromWhatChecksHaveFound(t *testing.T) {
 	})
 }
 
+// The kernel cannot give a client another endpoint, so it has to know which endpoints may hang unnoticed.
+func TestAnEndpointWhoseChecksAreOverdueIsInDoubt(t *testing.T) {
+	if !probe.Supported {
+		t.Skip("nothing is checked on this system")
+	}
+	synctest.Test(t, func(t *testing.T) {
+		time.Sleep(-monotonic.Now()) // a bubble begins in the year 2000, before that clock does
+		descriptors, changed := new(scarce), new(atomic.Int64)
+		lb := NewLoadBalancerRR(false)
+		lb.Checker = checks.New(checks.Settings{On: true}, allowing{}, descriptors)
+		lb.Checker.Ask = func(*checks.Key) error { return nil }
+		lb.Changed = func(*rotation.Rotation) { changed.Add(1) }
+		setEndpoints(lb, web, 1)
+		r := lb.Hold(registry.PortKey{Name: web})
+		defer lb.Release(r)
+		lb.SetService(web, &registry.Service{Name: web, Ports: []registry.Port{{Number: 80}}})
+		ctx, stop := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() { defer close(done); lb.Checker.Run(ctx) }()
+		defer func() { stop(); <-done }()
+		for _, c := range []struct {
+			none bool
+			want rotation.Standing
+		}{{false, rotation.Sound}, {true, rotation.Doubtful}, {false, rotation.Sound}} {
+			descriptors.none.Store(c.none)
+			before := changed.Load()
+			time.Sleep(time.Minute)
+			synctest.Wait()
+			for _, standing := range r.Standings(registry.TCP) {
+				if standing != c.want || changed.Load() == before {
+					t.Errorf("without descriptors: %t: standing %v; want %v. The hook was called %d times", c.none, standing, c.want, changed.Load()-before)
+				}
+			}
+		}
+	})
+}
+
+// scarce has descriptors or has none.
+type scarce struct {
+	allowing
+	none atomic.Bool
+}
+
+func (s *scarce) Take(int) bool { return !s.none.Load() }
+
 // What the checks of a successor have found stays, but for an address that fails in its predecessor.
 func TestOwnChecksCountMoreThanThoseOfAPredecessor(t *testing.T) {
 	passes, fails := checks.State{Known: true}, checks.State{Known: true, Fails: true, Err: "silent"}
@@ -233,5 +279,6 @@ func TestOwnChecksCountMoreThanThoseOfAPredecessor(t *testing.T) {
 type listening struct{ fails bool }
 
 func (l *listening) Checked(_ registry.Protocol, passes bool) { l.fails = !passes }
+func (*listening) Service() registry.Name                     { return web }
 func (*listening) Passed(registry.Protocol)                   {}
 func (*listening) Noted(registry.Protocol)                    {}

@@ -105,6 +105,7 @@ var (
 	pauses = counter("accept_pauses_total", "Pauses of TCP listeners after an accept that failed, or for lack of descriptors.")
 
 	checked     = gauge("checked_endpoints", "Addresses that are checked, by what the checks have found: pass, fail, or unknown before the first one.", "state")
+	overdue     = gauge("overdue_checks", "Addresses whose checks have had no result for two intervals and a timeout.")
 	checksTotal = counter("checks_total", "Checks of endpoints that have ended, by result: pass or fail.", "result")
 
 	turns       = histogram("loop_turn_seconds", "Turns of the event loops. All clients of a loop wait while a turn lasts.")
@@ -253,6 +254,7 @@ func (s sink) checks(n checks.Counts) {
 	s.tell(checked, float64(n.Targets-n.Failing-n.Unknown), "pass")
 	s.tell(checked, float64(n.Failing), "fail")
 	s.tell(checked, float64(n.Unknown), "unknown")
+	s.tell(overdue, float64(n.Overdue))
 	s.tell(checksTotal, float64(n.Passed), "pass")
 	s.tell(checksTotal, float64(n.Failed), "fail")
 }

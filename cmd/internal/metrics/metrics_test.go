@@ -74,7 +74,7 @@ func (s *site) watch() *Metrics {
 		FailedTakeovers: func() uint64 { return 3 },
 		Endpoints:       func() []rotation.EndpointStatus { return s.endpoints },
 		Checks: func() checks.Counts {
-			return checks.Counts{Targets: 10, Failing: 2, Unknown: 1, Passed: 12, Failed: 13}
+			return checks.Counts{Targets: 10, Failing: 2, Unknown: 1, Overdue: 4, Passed: 12, Failed: 13}
 		},
 		Log: fakeLog{},
 	})
@@ -209,6 +209,7 @@ func TestWhatIsToldIsWhatHappened(t *testing.T) {
 		`kubeproxy_service_endpoints{port_name="p",service="default/web"} 5`,
 		`kubeproxy_service_endpoints_failing{port_name="p",service="default/dns"} 2`,
 		`kubeproxy_takeovers_failed_total 3`,
+		`kubeproxy_overdue_checks 4`,
 		`kubeproxy_etcd_revision 42`,
 		`kubeproxy_objects{kind="endpoints"} 7`,
 		`kubeproxy_sync_proxy_rules_endpoint_changes_pending 2`,

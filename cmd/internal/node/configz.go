@@ -56,6 +56,9 @@ type checkz struct {
 	Failing   int            `json:"failing"`
 	Unknown   int            `json:"unknown"` // not checked yet
 	Longest   []checkFailure `json:"failing_longest"`
+	Overdue   int            `json:"overdue,omitempty"` // without a result for two intervals and a timeout
+	Oldest    string         `json:"overdue_longest,omitempty"`
+	Busiest   string         `json:"busiest_service,omitempty"` // with the most checks under way, if any is overdue
 }
 
 // A checkFailure is an address whose checks fail.
@@ -176,6 +179,12 @@ func newCheckz(checker *checks.Checker) *checkz {
 		return nil
 	}
 	z := &checkz{Addresses: n.Targets, Failing: n.Failing, Unknown: n.Unknown, Longest: []checkFailure{}}
+	if o := checker.Overdue(); o.Number > 0 {
+		z.Overdue, z.Oldest = o.Number, registry.Label(o.Longest.String())
+		if o.Busiest != (registry.Name{}) {
+			z.Busiest = o.Busiest.Label()
+		}
+	}
 	for _, t := range checker.Failing(maxFailing) {
 		is := t.State()
 		z.Longest = append(z.Longest, checkFailure{registry.Label(t.Addr.String()), t.Question.Protocol.String(), t.Question.Path, is.Since.UTC().Format(time.RFC3339), is.Err})

@@ -269,6 +269,7 @@ func (o *Options) shown(h *health, proxier *proxy.Proxier, balancer *balance.Loa
 		Proxier:  proxier,
 		Balancer: balancer,
 		Endings:  endings,
+		Overdue:  balancer.Checker.Overdue,
 
 		UpgradeFailure: o.UpgradeFailure,
 	}

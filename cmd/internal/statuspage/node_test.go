@@ -13,6 +13,7 @@ import (
 
 	"kubeproxy/config"
 	"kubeproxy/proxy"
+	"kubeproxy/proxy/balance/checks"
 	"kubeproxy/proxy/balance/rotation"
 	"kubeproxy/proxy/traffic"
 	"kubeproxy/registry"
@@ -32,6 +33,7 @@ type site struct {
 	stale     bool
 	algorithm registry.Balance
 	upgrade   error // that failed
+	overdue   checks.Overdue
 	endings   Endings
 }
 
@@ -125,6 +127,7 @@ func (s *site) page(t testing.TB) *Page {
 		Proxier:  s,
 		Balancer: s,
 		Endings:  &s.endings,
+		Overdue:  func() checks.Overdue { return s.overdue },
 
 		UpgradeFailure: func() (time.Time, error) { return time.Now(), s.upgrade },
 	})

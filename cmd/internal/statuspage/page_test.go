@@ -21,6 +21,7 @@ import (
 	"kubeproxy/config"
 	"kubeproxy/proxy"
 	"kubeproxy/proxy/admit"
+	"kubeproxy/proxy/balance/checks"
 	"kubeproxy/proxy/balance/rotation"
 	"kubeproxy/proxy/traffic"
 	"kubeproxy/registry"
@@ -159,6 +160,11 @@ func TestTheFirstSentenceNamesWhatIsWrongAndWhatToDo(t *testing.T) {
 			s.failCheck(web, 0)
 			s.failCheck(web, 1)
 		}, []string{"2 of 3 endpoints of default/web fail, 10.1.0.0:80 since ", ": no answer in time: start or repair them"}},
+		{"checks have no place", func(s *site) {
+			s.overdue = checks.Overdue{Number: 3, Longest: addr(0), Of: web, Busiest: other.Name}
+		}, []string{"Checks are overdue, such as those of 10.1.0.0:80 of default/web, ", "Most checks under way are of default/other: repair or remove"}},
+		{"checks have no descriptor", func(s *site) { s.overdue = checks.Overdue{Number: 3, Longest: addr(0), Of: web} },
+			[]string{"Checks are overdue", "None is under way: raise the descriptor limit"}},
 		{"all endpoints fail their checks", func(s *site) { s.failCheck(web, 0); s.failCheck(web, 1) },
 			[]string{"No endpoint of default/web answers (10.1.0.0:80 since ", ": no answer in time): start or repair one of them"}},
 		{"all endpoints are down", func(s *site) { s.fail(web, 0); s.fail(web, 1) }, []string{"No endpoint of default/web answers", "start one of them"}},

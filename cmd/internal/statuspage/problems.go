@@ -57,7 +57,7 @@ func (p *Page) problems(s *snapshot) (all []problem) {
 		all = append(all, problem{Text: "The node makes no progress: " + err.Error() + ". Restart kube-proxy if this lasts."})
 	}
 	for _, kind := range [][]problem{
-		p.failedUpgrade(s), p.sourcesAway(s), s.losses(), s.silentServices(), s.unservedServices(), s.closedPorts(), s.conflicts(), p.rejections(s), s.silentEndpoints(), s.nearLimits(),
+		p.failedUpgrade(s), p.sourcesAway(s), s.losses(), s.silentServices(), s.unservedServices(), s.closedPorts(), s.conflicts(), p.rejections(s), s.silentEndpoints(), p.overdueChecks(), s.nearLimits(),
 		s.oddRecords(), s.emptyServices(),
 	} {
 		all = append(all, shorten(kind)...)
@@ -246,6 +246,22 @@ func (s *snapshot) silentEndpoints() (all []problem) {
 		all = append(all, problem{Severity: watchIt, Text: text, Services: []registry.Name{row.Owner.Name}, Link: toService(row.Owner.Name)})
 	}
 	return all
+}
+
+// overdueChecks are those that had no result for two intervals and a timeout, in one sentence.
+func (p *Page) overdueChecks() []problem {
+	o := p.node.Overdue()
+	if o.Number == 0 {
+		return nil
+	}
+	about := problem{Services: []registry.Name{o.Of}, Link: toService(o.Of), Severity: watchIt}
+	about.Text = fmt.Sprintf("Checks are overdue, such as those of %s of %s, so an endpoint that hangs may be given clients. ", registry.Label(o.Longest.String()), o.Of.Label())
+	if o.Busiest == (registry.Name{}) {
+		about.Text += "None is under way: raise the descriptor limit (ulimit -n, LimitNOFILE)."
+	} else {
+		about.Text += fmt.Sprintf("Most checks under way are of %s: repair or remove its endpoints that do not answer, or lengthen its interval (haproxy.org/check-interval).", o.Busiest.Label())
+	}
+	return []problem{about}
 }
 
 // failingPorts are the ports with endpoints that do not answer, each rotation once.

@@ -7,6 +7,7 @@ import (
 
 	"kubeproxy/config"
 	"kubeproxy/proxy"
+	"kubeproxy/proxy/balance/checks"
 	"kubeproxy/proxy/balance/rotation"
 	"kubeproxy/proxy/traffic"
 	"kubeproxy/registry"
@@ -34,6 +35,7 @@ type Node struct {
 		Algorithm(named registry.Balance) registry.Balance
 	}
 	Endings *Endings
+	Overdue func() checks.Overdue // of active checks
 
 	UpgradeFailure func() (time.Time, error) // when the last upgrade failed, and why; nil, as a function or as an error: it has not
 }

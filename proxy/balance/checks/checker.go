@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"kubeproxy/internal/lograte"
 	"kubeproxy/internal/monotonic"
 	"kubeproxy/proxy/probe"
 	"kubeproxy/registry"
@@ -18,8 +19,13 @@ func New(s Settings, guard Guard, descriptors Descriptors) *Checker {
 	d := Defaults()
 	s.Interval, s.Timeout = cmp.Or(s.Interval, d.Interval), cmp.Or(s.Timeout, d.Timeout)
 	s.Rise, s.Fall = cmp.Or(s.Rise, d.Rise), cmp.Or(s.Fall, d.Fall)
-	return &Checker{Settings: s, guard: guard, descriptors: descriptors, wake: make(chan struct{}, 1), targets: make(map[Key]*Target)}
+	return &Checker{Settings: s, guard: guard, descriptors: descriptors, wake: make(chan struct{}, 1), targets: make(map[Key]*Target),
+		shares:   shares{free: maxUnderWay, of: make(map[registry.Name]*share)},
+		overdues: lograte.Limiter[struct{}]{Lines: 1}, inTime: lograte.Limiter[struct{}]{Lines: 1}}
 }
+
+// MaxTimeout bounds the time for an answer. An address that hangs has a place for as long.
+const MaxTimeout = 30 * time.Second
 
 // Wants returns how endpoints of a service are checked over a protocol, by its terms; false: not at all.
 func (c *Checker) Wants(protocol registry.Protocol, terms *registry.Terms) (Key, bool) {
@@ -29,7 +35,7 @@ func (c *Checker) Wants(protocol registry.Protocol, terms *registry.Terms) (Key,
 		return Key{}, false
 	}
 	k := Key{Question: probe.Question{Protocol: protocol, Header: terms.ProxyHeader}, Interval: cmp.Or(check.Interval, c.Interval)}
-	k.Timeout = min(cmp.Or(check.Timeout, c.Timeout), k.Interval/2)
+	k.Timeout = min(cmp.Or(check.Timeout, c.Timeout), k.Interval/2, MaxTimeout)
 	if protocol == registry.UDP {
 		k.Question.Send, k.Question.Expect = check.Send, check.Expect
 	} else {
@@ -44,11 +50,14 @@ func (c *Checker) Watch(k Key, w Watcher) *Target {
 	defer c.mu.Unlock()
 	t := c.targets[k]
 	if t == nil {
-		t = &Target{Key: k, watchers: make(map[Watcher]struct{}), index: -1}
+		now := monotonic.Now()
+		t = &Target{Key: k, watchers: make(map[Watcher]struct{})}
 		t.state.Store(new(State))
 		c.targets[k] = t
 		// The first checks are spread over an interval, too: after a start all addresses are new.
-		t.due = monotonic.Now() + rand.N(k.Interval)
+		t.due = entry{of: t, at: now + rand.N(k.Interval)}
+		t.expires = entry{of: t, at: now + t.bound()}
+		heap.Push(&c.expiring, &t.expires)
 		c.enqueueLocked(t)
 	}
 	t.watchers[w] = struct{}{}
@@ -67,13 +76,20 @@ func (c *Checker) Unwatch(t *Target, w Watcher) {
 		return
 	}
 	delete(c.targets, t.Key)
-	if t.index >= 0 {
-		heap.Remove(&c.queue, t.index)
+	if t.expires.index >= 0 {
+		heap.Remove(&c.expiring, t.expires.index)
+	}
+	switch {
+	case t.due.index < 0: // it is being asked
+	case t.share != nil:
+		c.shares.remove(t)
+	default:
+		heap.Remove(&c.queue, t.due.index)
 	}
 }
 
 func (c *Checker) enqueueLocked(t *Target) {
-	if heap.Push(&c.queue, t); t.index == 0 {
+	if heap.Push(&c.queue, &t.due); t.due.index == 0 {
 		select {
 		case c.wake <- struct{}{}:
 		default:
@@ -96,6 +112,7 @@ func (c *Checker) Run(ctx context.Context) {
 		now := monotonic.Now()
 		c.begin(ctx, now)
 		c.proceed()
+		c.expire(now)
 		timer.Reset(c.pause(now))
 		select {
 		case <-timer.C:
@@ -116,19 +133,16 @@ func (c *Checker) pause(now time.Duration) time.Duration {
 	if len(c.queue) == 0 {
 		return time.Hour
 	}
-	return max(tick, c.queue[0].due-now)
+	next := c.queue[0].at
+	if len(c.expiring) > 0 {
+		next = min(next, c.expiring[0].at)
+	}
+	return max(tick, next-now)
 }
 
-// maxUnderWay bounds the attempts under way. Addresses that stay silent so delay the checks of others, and take no more descriptors.
-const maxUnderWay = 512
-
-// begin begins the checks that are due.
+// begin begins the checks that are due, as far as there are places.
 func (c *Checker) begin(ctx context.Context, now time.Duration) {
-	for len(c.underWay) < maxUnderWay {
-		t := c.next(now)
-		if t == nil {
-			return
-		}
+	for t := c.next(now); t != nil; t = c.next(now) {
 		c.ask(ctx, t, now)
 	}
 }
@@ -141,8 +155,12 @@ func (c *Checker) ask(ctx context.Context, t *Target, now time.Duration) {
 	if !known { // the next check finds the answer
 		c.lookUps.Go(func() { _, _ = c.guard.Resolve(ctx, t.Question.Protocol, t.Addr) })
 	}
-	if !known || err != nil || !c.descriptors.Take(1) { // clients are not sent there either; or it is this node that lacks something
-		c.again(t)
+	if !known || err != nil { // clients are not sent there either
+		c.again(t, true)
+		return
+	}
+	if !c.descriptors.Take(1) { // it is this node that lacks something
+		c.again(t, false)
 		return
 	}
 	if c.Ask != nil {
@@ -157,30 +175,35 @@ func (c *Checker) ask(ctx context.Context, t *Target, now time.Duration) {
 	c.underWay = append(c.underWay, t)
 }
 
-// next takes a target out of the queue that is due; nil if none is.
+// next gives a place to a target that is due; nil if none is, or no service may have another place.
 func (c *Checker) next(now time.Duration) *Target {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if len(c.queue) == 0 || c.queue[0].due > now {
-		return nil
+	for len(c.queue) > 0 && c.queue[0].at <= now {
+		c.shares.add(heap.Pop(&c.queue).(*entry).of)
 	}
-	return heap.Pop(&c.queue).(*Target)
+	return c.shares.next()
 }
 
-// again puts a target back into the queue, unless it has lost its last watcher. An interval is the time from the beginning of a check to
+// again puts a target back into the queue, unless it has lost its last watcher. told says whether its check had a result, be it that
+// there is no address to ask. An interval is the time from the beginning of a check to
 // that of the next. Intervals differ by up to a tenth, or all nodes would check an endpoint at one moment.
 //
 // Of an address that passes, and did not the last time, they are so much shorter that there is room for the timeout of the last check: so an address
 // that hangs fails Fall intervals later at most.
-func (c *Checker) again(t *Target) {
+func (c *Checker) again(t *Target, told bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.shares.leave(t)
 	if c.targets[t.Key] == t {
+		if told {
+			c.renewLocked(t)
+		}
 		interval := t.Interval
 		if s := t.State(); !s.Fails && s.Run > 0 {
 			interval = max(interval-t.Timeout/time.Duration(max(c.Fall-1, 1)), interval/2)
 		}
-		t.due = max(monotonic.Now(), t.begun+interval*9/10+rand.N(interval/10))
+		t.due.at = max(monotonic.Now(), t.begun+interval*9/10+rand.N(interval/10))
 		c.enqueueLocked(t)
 	}
 }

@@ -39,11 +39,14 @@ func (g *everywhere) Release(n int)   { g.taken.Add(-int64(n)) }
 
 // An ear is a watcher.
 type ear struct {
-	mu    sync.Mutex
-	heard []bool
-	notes int // calls of Noted
-	well  int // calls of Passed
+	service string
+	mu      sync.Mutex
+	heard   []bool
+	notes   int // calls of Noted
+	well    int // calls of Passed
 }
+
+func (e *ear) Service() registry.Name { return registry.Name{Name: e.service} }
 
 func (e *ear) Passed(registry.Protocol) {
 	e.mu.Lock()
@@ -308,7 +311,7 @@ func BenchmarkCheck(b *testing.B) {
 	began, n := cpuOfThread(b), 0
 	for ; b.Loop(); n += perTick {
 		for len(c.queue) > 10000-perTick {
-			c.ask(b.Context(), c.next(c.queue[0].due), monotonic.Now()) // time flies
+			c.ask(b.Context(), c.next(c.queue[0].at), monotonic.Now()) // time flies
 		}
 		for len(c.underWay) > 0 {
 			c.proceed()

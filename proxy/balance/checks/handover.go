@@ -31,6 +31,7 @@ func (c *Checker) Adopt(t *Target, s State) {
 		if was.Known && (was.Fails || !s.Fails) {
 			return
 		}
+		s.Overdue = was.Overdue
 		if t.state.CompareAndSwap(was, &s) {
 			break
 		}

@@ -21,6 +21,9 @@ type Key struct {
 
 // A Watcher receives the results of a target's checks. It must not call the checker.
 type Watcher interface {
+	// Service returns the service on whose account the target is checked. It is always the same.
+	Service() registry.Name
+
 	// Checked is called when the target fails, and when it passes again.
 	Checked(protocol registry.Protocol, passes bool)
 
@@ -28,7 +31,7 @@ type Watcher interface {
 	Passed(protocol registry.Protocol)
 
 	// Noted is called when the first check has ended, and when the result of a check is not that of the one before it, although the
-	// target goes on passing or failing.
+	// target goes on passing or failing. It is also called when the target becomes overdue, and when it no longer is.
 	Noted(protocol registry.Protocol)
 }
 
@@ -39,8 +42,9 @@ type Target struct {
 
 	// Guarded by the checker's mu.
 	watchers map[Watcher]struct{} // none: it was given up
-	due      time.Duration        // when it is asked next, by the monotonic clock
-	index    int                  // in the queue; -1 while it is being asked
+	due      entry                // when it is asked next; in the checker's queue, or among those of its share that wait
+	expires  entry                // when it is overdue; in no queue while it is
+	share    *share               // of the places for checks, while it waits or is being asked
 
 	// Of the goroutine of the checker.
 	begun   time.Duration // when it was asked last
@@ -57,6 +61,8 @@ type State struct {
 	Since time.Time // when it began to pass or to fail; zero while it is not known
 	Err   string    // of the last check; "" when that passed
 	Run   int       // results in a row that speak against Fails
+
+	Overdue bool // there was no result for two intervals and a timeout, so all this may be out of date
 }
 
 // Passed reports whether the address has been asked, does not fail, and its last check passed.
@@ -65,41 +71,11 @@ func (s *State) Passed() bool { return s.Known && !s.Fails && s.Err == "" }
 // State returns what is known of the target.
 func (t *Target) State() State { return *t.state.Load() }
 
-// A queue is the targets by when they are due: a heap, as package container/heap wants it.
-type queue []*Target
-
-// Len counts the targets.
-func (q queue) Len() int { return len(q) }
-
-// Less compares two by when they are due.
-func (q queue) Less(i, j int) bool { return q[i].due < q[j].due }
-
-// Swap exchanges two.
-func (q queue) Swap(i, j int) {
-	q[i], q[j] = q[j], q[i]
-	q[i].index, q[j].index = i, j
-}
-
-// Push adds a target at the end.
-func (q *queue) Push(t any) {
-	t.(*Target).index = len(*q)
-	*q = append(*q, t.(*Target))
-}
-
-// Pop takes the last target.
-func (q *queue) Pop() any {
-	old := *q
-	t := old[len(old)-1]
-	old[len(old)-1] = nil
-	*q, t.index = old[:len(old)-1], -1
-	return t
-}
-
 // Settings say how endpoints are checked whose service does not say so itself.
 type Settings struct {
 	On        bool          // endpoints are checked unless the service says that they are not
 	Interval  time.Duration // from the beginning of a check of one address to that of the next
-	Timeout   time.Duration // of one check; at most half the interval
+	Timeout   time.Duration // of one check; at most half the interval, and MaxTimeout
 	Rise      int           // so many checks in a row have to pass before an address that fails is used again
 	Fall      int           // so many in a row have to fail before an address is not used
 	SlowStart time.Duration // in which the share of clients grows of an endpoint that passes again; 0: it has all of it at once
@@ -133,12 +109,15 @@ type Checker struct {
 
 	lookUps sync.WaitGroup
 
-	mu      sync.Mutex // guards the fields below
-	targets map[Key]*Target
-	queue   queue
+	mu       sync.Mutex // guards the fields below
+	targets  map[Key]*Target
+	queue    queue  // those that are not due yet
+	shares   shares // those that are due or being asked
+	expiring queue  // those that are not overdue
 
-	passed, failed atomic.Uint64
-	changes        lograte.Limiter[change]
+	passed, failed   atomic.Uint64
+	changes          lograte.Limiter[change]
+	overdues, inTime lograte.Limiter[struct{}] // of lines about checks that are overdue; that none is any more
 
 	// Of Run alone.
 	underWay []*Target

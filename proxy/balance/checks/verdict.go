@@ -23,9 +23,10 @@ type change struct {
 // finish ends a check: err says why it failed, nil that it passed.
 func (c *Checker) finish(t *Target, err error) {
 	c.descriptors.Release(1)
-	defer c.again(t)
-	if sockopt.IsShortage(err) {
-		return // it is this node that lacks something
+	shortage := sockopt.IsShortage(err) // it is this node that lacks something
+	defer c.again(t, !shortage)
+	if shortage {
+		return
 	}
 	counter, text := &c.passed, ""
 	if err != nil {
@@ -34,7 +35,7 @@ func (c *Checker) finish(t *Target, err error) {
 	}
 	counter.Add(1)
 	was := t.state.Load()
-	is := State{Fails: was.Fails, Known: true, Since: was.Since, Err: text}
+	is := State{Fails: was.Fails, Known: true, Since: was.Since, Err: text, Overdue: was.Overdue}
 	if enough := c.Fall; was.Fails != (err != nil) {
 		if was.Fails {
 			enough = c.Rise
@@ -93,6 +94,7 @@ type Counts struct {
 	Targets        int    // addresses that are checked
 	Failing        int    // of them
 	Unknown        int    // of them: not checked yet
+	Overdue        int    // of them: without a result for two intervals and a timeout
 	Passed, Failed uint64 // checks since the start
 }
 
@@ -101,7 +103,7 @@ func (c *Checker) Counts() Counts {
 	n := Counts{Passed: c.passed.Load(), Failed: c.failed.Load()}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	n.Targets = len(c.targets)
+	n.Targets, n.Overdue = len(c.targets), len(c.targets)-len(c.expiring)
 	for _, t := range c.targets {
 		switch s := t.state.Load(); {
 		case s.Fails:

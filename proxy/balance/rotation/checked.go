@@ -70,6 +70,9 @@ func (r *Rotation) unwatchLocked(e *Endpoint) {
 	}
 }
 
+// Service returns the service that the endpoint is checked for.
+func (e *Endpoint) Service() registry.Name { return e.Rotation.Key.Name }
+
 // Checked notes what checks of the endpoint have found. Only the checker and the rotation call it.
 func (e *Endpoint) Checked(protocol registry.Protocol, passes bool) {
 	e.record().health[protocol].Checked(passes, e.Rotation.rules.Checker.SlowStart)

@@ -13,7 +13,7 @@ type Standing uint8
 const (
 	Unchecked Standing = iota // no check of it has ended
 	Sound                     // its last check passed, and it gets its whole share of clients
-	Doubtful                  // its last check or the attempt of a client failed, or it warms up
+	Doubtful                  // its last check or the attempt of a client failed, its checks are overdue, or it warms up
 	Failing                   // its checks fail, so clients are given others
 	Weighted                  // it gets another share of clients than one of weight 1
 )
@@ -44,7 +44,7 @@ func (e *Endpoint) standing(protocol registry.Protocol) Standing {
 		return Failing
 	case !check.Known:
 		return Unchecked
-	case check.Err != "" || !e.healthOf(protocol).IsSettled():
+	case check.Err != "" || check.Overdue || !e.healthOf(protocol).IsSettled():
 		return Doubtful
 	}
 	return Sound
