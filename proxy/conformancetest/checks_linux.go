@@ -117,6 +117,66 @@ func (s suite) TestAUDPEndpointThatAnswersItsCheckWronglyGetsNoSessions(t *testi
 	}
 }
 
+// A udpSite says who it is, unless it hangs.
+type udpSite struct {
+	*proxytest.UDPServer
+	name  string
+	hangs atomic.Bool
+}
+
+// udpSites starts endpoints that answer datagrams.
+func udpSites(t *testing.T, names ...string) (all map[string]*udpSite, addrs []registry.Addr) {
+	t.Helper()
+	all = make(map[string]*udpSite)
+	for _, name := range names {
+		s := &udpSite{name: name}
+		s.UDPServer = proxytest.ServeUDP(t, "127.0.0.1:0", func(payload []byte, from netip.AddrPort) []byte {
+			if s.hangs.Load() {
+				return nil
+			}
+			return proxytest.IdentifyUDP(s.name)(payload, from)
+		})
+		all[name], addrs = s, append(addrs, s.Addr)
+	}
+	return all, addrs
+}
+
+// A session moves once, to an endpoint that passes, and stays while none does: then all endpoints are used.
+func (s suite) TestASessionLeavesAnEndpointWhoseChecksFailWhileAnotherPasses(t *testing.T) {
+	n := newNode(t, s.config())
+	port := proxytest.FreePort(t)
+	all, addrs := udpSites(t, "one", "two")
+	n.apply(checkedService("dns", udp(port), registry.Check{Send: "ping"}), endpoints("dns", addrs...))
+	n.failing(0)
+	client := proxytest.DialUDP(t, proxytest.On(port))
+	left := all[client.Ask(t).Name]
+	left.hangs.Store(true)
+	n.failing(1)
+	moved := client.Ask(t)
+	if moved.Name == left.name {
+		t.Fatalf("the session is still with %s", left.name)
+	}
+	left.hangs.Store(false)
+	n.failing(0)
+	if got := client.Ask(t); got != moved {
+		t.Errorf("the endpoint that it left is well again, and the session went from %v to %v", moved, got)
+	}
+	for _, site := range all {
+		site.hangs.Store(true)
+	}
+	n.failing(2)
+	before := all[moved.Name].Received()
+	client.Drops()
+	proxytest.Eventually(t, func() bool { return all[moved.Name].Received() > before }, "a datagram at the endpoint that the session is with")
+	all[moved.Name].hangs.Store(false)
+	if got := client.Ask(t); got != moved {
+		t.Errorf("all checks fail, and the session went from %v to %v", moved, got)
+	}
+	if totals := totalsOf(n, "dns"); totals.Begun != 1 {
+		t.Errorf("%d sessions have begun; want one that moves", totals.Begun)
+	}
+}
+
 // A check is the proxy's own connection, and its header says so.
 func (s suite) TestChecksBearAHeaderThatNamesNoClient(t *testing.T) {
 	check := func(version registry.ProxyHeader, port registry.Port, check registry.Check) change {

@@ -113,7 +113,7 @@ func (s *Session) GoesFrom(local netip.AddrPort) { s.local = &local }
 const SettleTime = time.Second
 
 // Departed notes that the socket of a visit was closed, and decides whether the session may be offered endpoints anew. It may
-// if this one had been reached. Otherwise it goes on with those that it was not offered yet, so that when all refuse it
+// unless this one refused before it was reached. Then it goes on with those that it was not offered yet, so that when all refuse it
 // comes to an end. A session that has ended is offered none: it would take another client's turn.
 func (s *Session) Departed(v *Visit, now time.Duration) {
 	v.Endpoint.Left()
@@ -126,7 +126,7 @@ func (s *Session) Departed(v *Visit, now time.Duration) {
 		return
 	}
 	s.why = traffic.DropUnreachable
-	if settled || v.Endpoint.Gone() {
+	if settled || !v.refused || v.Endpoint.Gone() {
 		s.choice, s.why = s.Claim.Choose(s.Key.Client.Addr()), traffic.DropNoEndpoints
 		s.until = now + s.port.base.Cfg.DialTotalTimeout
 	}

@@ -23,7 +23,7 @@ import (
 // A Session is one UDP client's flow to one endpoint after another, whichever engine carries it. It decides, and opens
 // and waits for nothing: the engine holds the sockets, says what happens on them, and does as the verdict says.
 //
-//	             Forward, Answered: the endpoint is gone
+//	   Forward, Answered: the endpoint is gone, or its checks fail
 //	             Refused                                        Move
 //	      ┌──────────────────────────────────────────────────────────┐
 //	an endpoint                                      none: datagrams wait
@@ -32,7 +32,8 @@ import (
 //
 //	either one ── End, GiveUp ──▶ ended ── Finish ──▶ counted
 //
-// When its endpoint leaves the rotation or refuses, the session moves to another one, and the client sees nothing of it.
+// When its endpoint leaves the rotation, refuses, or fails its checks while another one is ready, the session moves to another one, and
+// the client sees nothing of it.
 //
 // An engine with several goroutines holds a lock while it calls Forward, Answered, Refused, HandOver, Departed, IsIdle, End,
 // GiveUp and Ended. The methods of the search (search.go), Delivered and Finish belong to one goroutine. Any goroutine may call
@@ -115,7 +116,7 @@ func (s *Session) Forward(datagram []byte) Verdict {
 	}
 	verdict := Done
 	if s.at != nil {
-		if !s.at.Endpoint.Gone() {
+		if e := s.at.Endpoint; !e.Gone() && !e.IsLeft(registry.UDP) {
 			s.keep(datagram)
 			return Send
 		}

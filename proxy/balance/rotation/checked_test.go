@@ -39,3 +39,48 @@ func TestAPassingCheckStandsForTheClientThatFindsAnEndpointBack(t *testing.T) {
 		}
 	})
 }
+
+// checkedUDP is what [Endpoint.Checked] does without a slow start.
+func checkedUDP(e *Endpoint, passes bool) {
+	e.record().health[registry.UDP].Checked(passes, 0)
+	e.follow(registry.UDP)
+}
+
+// Another endpoint is one that a new client may be given: not one whose weight is 0, that is ejected, or whose checks fail as well.
+func TestClientsLeaveAnEndpointWhoseChecksFailOnlyForOneThatIsReady(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		others func(r *Rotation)
+		weight int // of the other one
+		left   bool
+	}{
+		{"the other passes", func(*Rotation) {}, 1, true},
+		{"its weight is 0", func(*Rotation) {}, 0, false},
+		{"it has just refused", func(r *Rotation) { r.Endpoints()[1].Failed(registry.UDP) }, 1, false},
+		{"its checks fail", func(r *Rotation) { checkedUDP(r.Endpoints()[1], false) }, 1, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { // or an ejection would end
+				r := weighted(t, 1, c.weight)
+				e := r.Endpoints()[0]
+				e.Answered(registry.UDP)
+				if e.IsLeft(registry.UDP) {
+					t.Error("clients leave an endpoint that does not fail its checks")
+				}
+				checkedUDP(e, false)
+				c.others(r)
+				if got := e.IsLeft(registry.UDP); got != c.left {
+					t.Errorf("clients leave it: %v; want %v", got, c.left)
+				}
+				setWeights(t, r, 0, c.weight)
+				if got := e.IsLeft(registry.UDP); got != c.left {
+					t.Errorf("its weight is 0, and clients leave it: %v; want %v", got, c.left)
+				}
+				checkedUDP(e, true)
+				if e.IsLeft(registry.UDP) {
+					t.Error("clients leave an endpoint of weight 0 that passes its checks")
+				}
+			})
+		})
+	}
+}

@@ -111,6 +111,13 @@ func (e *Endpoint) passesOver(protocol registry.Protocol) bool {
 	return x != nil && x.health[protocol].PassesOver(protocol)
 }
 
+// IsLeft reports whether clients of the endpoint are to move to another one: its checks over a protocol fail, and another one is ready. It
+// takes a lock only while the checks fail.
+func (e *Endpoint) IsLeft(protocol registry.Protocol) bool {
+	h := e.healthOf(protocol)
+	return h != nil && h.FailsCheck() && e.Rotation.awake().hasReady(protocol)
+}
+
 // Failed notes that the endpoint refused or stayed silent.
 func (e *Endpoint) Failed(protocol registry.Protocol) {
 	x := e.record()

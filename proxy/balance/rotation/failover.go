@@ -50,6 +50,18 @@ func (s *endpointSet) along(protocol registry.Protocol, client uint64, offered *
 // the worst case.
 const maxConsidered = 64
 
+// hasReady reports whether an endpoint is ready.
+func (s *endpointSet) hasReady(protocol registry.Protocol) bool {
+	if s.len() == 0 {
+		return false
+	}
+	r := s.roster(protocol)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.index.Readmit(monotonic.Now())
+	return r.index.NextReady(0) >= 0
+}
+
 // nextReady returns the next endpoint in turn that is ready and was not offered to the client, and moves the cursor
 // of the set past it: so the share of an ejected endpoint is spread over all others. When all are ejected, it
 // returns the one that returns first. It returns nil when the client was offered all.
