@@ -17,12 +17,48 @@ const Supported = true
 // An Attempt is one question to one address, under way. The zero value is not.
 type Attempt struct {
 	fd        int
+	second    int // another socket, once there are two; see Repeat
+	two       bool
 	connected bool
 	answer    []byte // as much as has come
 }
 
 // Begin asks an address. The attempt goes on until Proceed says otherwise, or until Close.
 func Begin(q *Question, to netip.AddrPort) (Attempt, error) {
+	fd, err := connect(q, to)
+	if err != nil {
+		return Attempt{}, err
+	}
+	a := Attempt{fd: fd}
+	if q.Protocol == registry.UDP {
+		if err := a.send(q, to); err != nil {
+			a.Close()
+			return Attempt{}, err
+		}
+	}
+	return a, nil
+}
+
+// Repeat asks the address once more, since a packet may have been lost: over UDP by the same datagram, over TCP by a second connection while
+// there is none. Linux itself repeats a SYN after 1 s (RFC 6298), when the time of many an attempt is up. Whichever connection is there first goes on.
+// Repeat reports whether the attempt has another descriptor from now on.
+func (a *Attempt) Repeat(q *Question, to netip.AddrPort) (another bool) {
+	switch {
+	case q.Protocol == registry.UDP:
+		_ = a.send(q, to) // if it is refused, Proceed says so
+	case !a.connected && !a.two:
+		fd, err := connect(q, to)
+		if err != nil {
+			return false // the first one goes on
+		}
+		a.second, a.two = fd, true
+		return true
+	}
+	return false
+}
+
+// connect begins to connect a socket with an address.
+func connect(q *Question, to netip.AddrPort) (int, error) {
 	kind, family := unix.SOCK_STREAM, unix.AF_INET
 	if q.Protocol == registry.UDP {
 		kind = unix.SOCK_DGRAM
@@ -36,24 +72,17 @@ func Begin(q *Question, to netip.AddrPort) (Attempt, error) {
 	}
 	fd, err := unix.Socket(family, kind|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
-		return Attempt{}, os.NewSyscallError("socket", err)
+		return -1, os.NewSyscallError("socket", err)
 	}
-	a := Attempt{fd: fd}
 	if q.Protocol == registry.TCP {
 		// A closed connection leaves nothing behind: thousands of addresses every few seconds would fill the table of TIME_WAIT.
 		_ = unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1}) // fails only for what is no socket
 	}
 	if err := unix.Connect(fd, addr); err != nil && err != unix.EINPROGRESS {
-		a.Close()
-		return Attempt{}, os.NewSyscallError("connect", err)
+		_ = unix.Close(fd) // whatever it returns, the descriptor is free
+		return -1, os.NewSyscallError("connect", err)
 	}
-	if q.Protocol == registry.UDP {
-		if err := a.send(q, to); err != nil {
-			a.Close()
-			return Attempt{}, err
-		}
-	}
-	return a, nil
+	return fd, nil
 }
 
 // zoneID is the number of the interface that a link-local address belongs to; 0 for any other address.
@@ -69,7 +98,17 @@ func zoneID(ip netip.Addr) uint32 {
 }
 
 // Close ends an attempt.
-func (a *Attempt) Close() { _ = unix.Close(a.fd) } // whatever it returns, the descriptor is free
+func (a *Attempt) Close() {
+	a.closeSecond()
+	_ = unix.Close(a.fd) // whatever it returns, the descriptor is free
+}
+
+func (a *Attempt) closeSecond() {
+	if a.two {
+		_ = unix.Close(a.second) // likewise
+		a.two = false
+	}
+}
 
 // send sends the request. That of a check fits into the buffer of a new socket.
 func (a *Attempt) send(q *Question, to netip.AddrPort) error {
@@ -98,6 +137,7 @@ func (a *Attempt) Proceed(q *Question, to netip.AddrPort) (done bool, err error)
 		case code != 0:
 			return true, os.NewSyscallError("connect", unix.Errno(code))
 		}
+		a.closeSecond()
 		if err := a.send(q, to); err != nil {
 			return true, err
 		}
@@ -118,20 +158,32 @@ func (a *Attempt) Proceed(q *Question, to netip.AddrPort) (done bool, err error)
 }
 
 // A Poller finds out which attempts can go on.
-type Poller struct{ fds []unix.PollFd }
+type Poller struct {
+	fds   []unix.PollFd
+	first []int // where those of each attempt begin
+}
 
 // Look reports of each of some attempts whether it can go on. It waits for nothing.
 func (p *Poller) Look(attempts []*Attempt) (ready func(i int) bool) {
-	p.fds = slices.Grow(p.fds[:0], len(attempts))
+	p.fds, p.first = slices.Grow(p.fds[:0], len(attempts)), slices.Grow(p.first[:0], len(attempts))
 	for _, a := range attempts {
 		events := int16(unix.POLLOUT)
 		if a.connected {
 			events = unix.POLLIN
 		}
-		p.fds = append(p.fds, unix.PollFd{Fd: int32(a.fd), Events: events})
+		p.first = append(p.first, len(p.fds))
+		if p.fds = append(p.fds, unix.PollFd{Fd: int32(a.fd), Events: events}); a.two {
+			p.fds = append(p.fds, unix.PollFd{Fd: int32(a.second), Events: events})
+		}
 	}
 	if _, err := unix.Poll(p.fds, 0); err != nil { // a signal, or no memory: none is ready yet
 		clear(p.fds)
 	}
-	return func(i int) bool { return p.fds[i].Revents != 0 }
+	for i, a := range attempts {
+		if at := p.first[i]; a.two && p.fds[at].Revents == 0 && p.fds[at+1].Revents != 0 {
+			a.fd, a.second = a.second, a.fd // Proceed goes on with fd
+			p.fds[at].Revents = p.fds[at+1].Revents
+		}
+	}
+	return func(i int) bool { return p.fds[p.first[i]].Revents != 0 }
 }

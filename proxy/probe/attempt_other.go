@@ -16,6 +16,9 @@ type Attempt struct{}
 // Begin fails.
 func Begin(*Question, netip.AddrPort) (Attempt, error) { return Attempt{}, errors.ErrUnsupported }
 
+// Repeat does nothing.
+func (*Attempt) Repeat(*Question, netip.AddrPort) (another bool) { return false }
+
 // Close does nothing.
 func (*Attempt) Close() {}
 

@@ -197,6 +197,13 @@ func Reset(conn *net.TCPConn) {
 // the kernel drops what else arrives, for as long as the test lasts.
 func BlackHole(t testing.TB) registry.Addr {
 	t.Helper()
+	addr, _ := FullQueue(t)
+	return addr
+}
+
+// FullQueue is a BlackHole until relieve makes room for one more connection.
+func FullQueue(t testing.TB) (addr registry.Addr, relieve func()) {
+	t.Helper()
 	listener, err := listenTCP(t.Context(), net.ListenConfig{}, "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -218,7 +225,14 @@ func BlackHole(t testing.TB) registry.Addr {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { filler.Close() })
-	return At(listener.Addr().(*net.TCPAddr).AddrPort())
+	return At(listener.Addr().(*net.TCPAddr).AddrPort()), func() {
+		t.Helper()
+		conn, err := listener.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		conn.Close()
+	}
 }
 
 // Refusing is an endpoint that refuses: its port is closed, and it is no port that the kernel

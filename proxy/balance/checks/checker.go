@@ -163,6 +163,7 @@ func (c *Checker) ask(ctx context.Context, t *Target, now time.Duration) {
 		c.again(t, false)
 		return
 	}
+	t.descriptors = 1
 	if c.Ask != nil {
 		c.finish(t, c.Ask(&t.Key))
 		return
@@ -172,6 +173,7 @@ func (c *Checker) ask(ctx context.Context, t *Target, now time.Duration) {
 		c.finish(t, err)
 		return
 	}
+	t.repeat = t.until - t.Timeout/2
 	c.underWay = append(c.underWay, t)
 }
 
@@ -232,15 +234,31 @@ func (c *Checker) proceed() {
 			c.finish(t, errSilent)
 			return true
 		}
+		if now >= t.repeat {
+			c.repeat(t)
+		}
 		return false
 	})
+}
+
+// repeat asks a target once more, after half of its time: one lost packet fails no check.
+func (c *Checker) repeat(t *Target) {
+	t.repeat = t.until
+	if !c.descriptors.Take(1) {
+		return
+	}
+	if t.attempt.Repeat(&t.Question, t.to) {
+		t.descriptors++
+	} else {
+		c.descriptors.Release(1)
+	}
 }
 
 // giveUp ends all attempts.
 func (c *Checker) giveUp() {
 	for _, t := range c.underWay {
 		t.attempt.Close()
-		c.descriptors.Release(1)
+		c.descriptors.Release(t.descriptors)
 	}
 	c.underWay = nil
 }

@@ -119,6 +119,52 @@ func TestAnAddressThatIsWatchedTwiceIsCheckedOnce(t *testing.T) {
 	}
 }
 
+// A check has less time than Linux takes to repeat a SYN (1 s, RFC 6298), so it repeats its question itself.
+func TestOneLostPacketFailsNoCheck(t *testing.T) {
+	full, relieve := proxytest.FullQueue(t)
+	udp := 0
+	answering := proxytest.ServeUDP(t, "127.0.0.1:0", func(payload []byte, _ netip.AddrPort) []byte {
+		if udp++; udp == 1 {
+			return nil // the question was lost
+		}
+		return payload
+	})
+	for _, c := range []struct {
+		name     string
+		protocol registry.Protocol
+		addr     registry.Addr
+		check    registry.Check
+		mended   func() // after what was lost
+		err      string
+	}{
+		{"TCP", registry.TCP, full, registry.Check{}, relieve, ""},
+		{"TCP, all are lost", registry.TCP, proxytest.BlackHole(t), registry.Check{}, func() {}, errSilent.Error()},
+		{"UDP", registry.UDP, answering.Addr, registry.Check{Send: "ping"}, func() {
+			proxytest.Eventually(t, func() bool { return answering.Received() == 1 }, "the first question")
+		}, ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			sockets := proxytest.Sockets(t)
+			guard := new(everywhere)
+			checker := New(Settings{On: true, Interval: 1800 * time.Millisecond}, guard, guard)
+			key, _ := checker.Wants(c.protocol, &registry.Terms{Checks: c.check})
+			key.Addr = c.addr
+			target := checker.Watch(key, new(ear))
+			began := monotonic.Now()
+			checker.ask(t.Context(), checker.next(began+key.Interval), began)
+			c.mended()
+			target.repeat = 0 // half of the time is over
+			proxytest.Eventually(t, func() bool { checker.proceed(); return len(checker.underWay) == 0 }, "the end of the check")
+			if s := target.State(); s.Err != c.err {
+				t.Errorf("the check ended with %q; want %q", s.Err, c.err)
+			}
+			if n, open := guard.taken.Load(), proxytest.Sockets(t); n != 0 || open > sockets {
+				t.Errorf("%d descriptors were not given back, and %d sockets not closed", n, open-sockets)
+			}
+		})
+	}
+}
+
 func TestAnAddressFailsAfterFallChecksAndPassesAfterRise(t *testing.T) {
 	guard := new(everywhere)
 	c := New(Settings{On: true, Fall: 3, Rise: 2}, guard, guard)

@@ -52,6 +52,9 @@ type Target struct {
 	attempt probe.Attempt
 	to      netip.AddrPort
 	until   time.Duration // when the attempt has failed
+
+	repeat      time.Duration // when it is asked once more
+	descriptors int           // of the attempt
 }
 
 // A State is what is known of a target.

@@ -22,7 +22,7 @@ type change struct {
 
 // finish ends a check: err says why it failed, nil that it passed.
 func (c *Checker) finish(t *Target, err error) {
-	c.descriptors.Release(1)
+	c.descriptors.Release(t.descriptors)
 	shortage := sockopt.IsShortage(err) // it is this node that lacks something
 	defer c.again(t, !shortage)
 	if shortage {
