@@ -201,7 +201,7 @@ func (s suite) TestChecksBearAHeaderThatNamesNoClient(t *testing.T) {
 	t.Run("a datagram", func(t *testing.T) {
 		n := newNode(t, s.config())
 		server := proxytest.ServeUDP(t, "127.0.0.1:0", func(payload []byte, _ netip.AddrPort) []byte {
-			h, length, err := proxyproto.Parse(payload)
+			h, length, err := proxyproto.Parse(payload, registry.UDP)
 			return fmt.Appendf(nil, "%v %v %s", h == proxyproto.Header{}, err, payload[length:])
 		})
 		n.apply(check(registry.ProxyV2, udp(proxytest.FreePort(t)), registry.Check{Send: "ping", Expect: "true <nil> ping"}), endpoints("web", server.Addr))

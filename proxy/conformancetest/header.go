@@ -33,7 +33,7 @@ func readHeader(conn io.Reader) (h proxyproto.Header, err error) {
 			return h, err
 		}
 		b = append(b, next...)
-		if h, n, err := proxyproto.Parse(b); n > 0 || err != nil {
+		if h, n, err := proxyproto.Parse(b, registry.TCP); n > 0 || err != nil {
 			return h, err
 		}
 	}
@@ -211,7 +211,7 @@ func (s suite) TestAStreamBehindAHeaderArrivesWhole(t *testing.T) {
 func headedUDP(t *testing.T, name string) *proxytest.UDPServer {
 	t.Helper()
 	return proxytest.ServeUDP(t, "127.0.0.1:0", func(payload []byte, _ netip.AddrPort) []byte {
-		h, n, err := proxyproto.Parse(payload)
+		h, n, err := proxyproto.Parse(payload, registry.UDP)
 		return fmt.Appendf(nil, "%s: %v %v %v %q", name, h.Source, h.Destination, err, payload[n:])
 	})
 }

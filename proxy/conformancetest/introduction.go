@@ -1,6 +1,7 @@
 package conformancetest
 
 import (
+	"encoding/binary"
 	"fmt"
 	"io"
 	"net"
@@ -54,6 +55,8 @@ func (s suite) TestAClientIsWhoTheProxyBeforeItSays(t *testing.T) {
 		{"version 1", headerOf(stranger), true},
 		{"version 2", second, true},
 		{"version 2 with an extension", second[:15] + "\x11" + second[16:] + "\x04\x00\x02ab", true},
+		{"version 2 of 9,000 bytes", withExtensions(second, 9000), true},
+		{"version 2, the longest", withExtensions(second, proxyproto.MaxHeader), true},
 		{"version 1, unknown", "PROXY UNKNOWN\r\n", false},
 		{"a connection of the proxy's own", string(proxyproto.AppendLocal(nil, registry.ProxyV2, registry.TCP)), false},
 	} {
@@ -71,7 +74,7 @@ func (s suite) TestAClientIsWhoTheProxyBeforeItSays(t *testing.T) {
 				client.SetNoDelay(true)
 				size := len(c.header) + len("question")
 				if piecewise {
-					size = 1
+					size = max(len(c.header)/100, 1)
 				}
 				for piece := range slices.Chunk([]byte(c.header+"question"), size) {
 					if _, err := client.Write(piece); err != nil {
@@ -97,6 +100,15 @@ func (s suite) TestAClientIsWhoTheProxyBeforeItSays(t *testing.T) {
 			})
 		}
 	}
+}
+
+// withExtensions is a header of version 2 that is made longer by a TLV that means nothing, to n bytes.
+func withExtensions(header string, n int) string {
+	const fixed = 16
+	b := binary.BigEndian.AppendUint16([]byte(header[:fixed-2]), uint16(n-fixed))
+	b = append(append(b, header[fixed:]...), 0x04)
+	b = binary.BigEndian.AppendUint16(b, uint16(n-len(header)-3))
+	return string(append(b, make([]byte, n-len(b))...))
 }
 
 // Who is not in the ranges can write what it likes: it is the client, and its bytes are the endpoint's.
@@ -152,7 +164,13 @@ func (s suite) TestAClientOfAnotherProxyThatIsNotIntroducedIsRefused(t *testing.
 			}
 		}()
 	}
-	for _, said := range []string{"GET / HTTP/1.1\r\n\r\n", "PROXY TCP4 no.address 198.51.100.7 1 2\r\n", "PROXY UNKNOWN " + strings.Repeat("x", 200), "\r\n\r\n\x00\r\nQUIT\n\x31\x11\x00\x0c"} {
+	second := string(proxyproto.Append(nil, registry.ProxyV2, stranger.Source, stranger.Destination))
+	wrong := []string{
+		string(proxyproto.AppendDatagram(nil, registry.ProxyV2, stranger.Source, stranger.Destination)),
+		second[:15] + "\x0e" + second[16:] + "\x04\x00",                     // half of a TLV
+		second[:15] + "\x13" + second[16:] + "\x03\x00\x04\x00\x00\x00\x00", // a false checksum
+	}
+	for _, said := range append(wrong, "GET / HTTP/1.1\r\n\r\n", "PROXY TCP4 no.address 198.51.100.7 1 2\r\n", "PROXY UNKNOWN "+strings.Repeat("x", 200), "\r\n\r\n\x00\r\nQUIT\n\x31\x11\x00\x0c") {
 		client := proxytest.Dial(t, addr)
 		io.WriteString(client, said)
 		if answer, err := io.ReadAll(client); len(answer) > 0 || !proxytest.IsReset(err) {
@@ -162,7 +180,7 @@ func (s suite) TestAClientOfAnotherProxyThatIsNotIntroducedIsRefused(t *testing.
 	half := proxytest.Dial(t, addr)
 	io.WriteString(half, "PROXY ")
 	half.CloseWrite()
-	for _, e := range log.of(t, registry.TCP, 9) {
+	for _, e := range log.of(t, registry.TCP, 12) {
 		if e.Reason != traffic.NoProxyHeader {
 			t.Errorf("a client has ended because of %s", e.Reason)
 		}

@@ -9,6 +9,7 @@ import (
 	"kubeproxy/proxy/epoll/socket"
 	"kubeproxy/proxy/proxyproto"
 	"kubeproxy/proxy/traffic"
+	"kubeproxy/registry"
 )
 
 // A client that comes by another proxy says who it is, by a PROXY header, before it gets an endpoint. The loop looks at the header where
@@ -68,10 +69,13 @@ func (ds *dialler) meet(c *relay.Conn, finished bool) meeting {
 		ds.unannounced(c, 0, io.EOF)
 		return parted
 	}
-	h, length, err := proxyproto.Parse(b[:n])
+	h, length, err := proxyproto.Parse(b[:n], registry.TCP)
 	switch {
-	case err != nil, length == 0 && finished:
-		ds.unannounced(c, n, nil)
+	case err == nil && length == 0 && finished:
+		err = io.EOF
+		fallthrough
+	case err != nil:
+		ds.unannounced(c, n, err)
 		return parted
 	case length == 0:
 		return awaited

@@ -15,6 +15,7 @@ import (
 	"kubeproxy/proxy/removal"
 	"kubeproxy/proxy/tcp"
 	"kubeproxy/proxy/traffic"
+	"kubeproxy/registry"
 )
 
 // listenTCP opens the socket of a port.
@@ -163,17 +164,22 @@ func (e *Engine) meet(c *tcp.Connection, client *net.TCPConn) (said []byte, ok b
 	client.SetReadDeadline(time.Now().Add(tcp.HeaderTimeout)) // fails on a connection that is closed, and so does reading
 	stop := context.AfterFunc(e.Ctx, func() { client.SetReadDeadline(aLongTimeAgo) })
 	defer stop()
-	buf := make([]byte, proxyproto.MaxHeader)
+	buf := make([]byte, 512) // most headers are shorter
 	for n := 0; ; {
+		if n == len(buf) {
+			buf = append(buf, make([]byte, min(n, proxyproto.MaxHeader-n))...)
+		}
 		m, err := client.Read(buf[n:])
 		n += m
-		h, length, bad := proxyproto.Parse(buf[:n])
+		h, length, bad := proxyproto.Parse(buf[:n], registry.TCP)
 		switch {
 		case e.Ctx.Err() != nil:
 			c.TurnAway(traffic.Shutdown, nil)
 		case length > 0:
 			return buf[length:n], c.Introduce(h)
-		case bad != nil, errors.Is(err, os.ErrDeadlineExceeded):
+		case bad != nil:
+			c.Unannounced(n, bad)
+		case errors.Is(err, os.ErrDeadlineExceeded):
 			c.Unannounced(n, nil)
 		case err != nil:
 			c.Unannounced(n, err)

@@ -1,6 +1,8 @@
 package proxyproto
 
 import (
+	"encoding/binary"
+	"hash/crc32"
 	"net/netip"
 	"strings"
 	"testing"
@@ -48,12 +50,26 @@ func TestHeadersAreWrittenAsTheProtocolSays(t *testing.T) {
 	}
 }
 
-// withTLVs is a header of version 2 with so many bytes of extensions.
+// withTLVs is a header of version 2 with so many bytes of extensions, 0 or at least 3: one TLV that means nothing.
 func withTLVs(n int) string {
+	if n == 0 {
+		return withRaw("")
+	}
+	return withRaw("\x04" + string([]byte{byte((n - 3) >> 8), byte(n - 3)}) + strings.Repeat("x", n-3))
+}
+
+// withRaw is a header of version 2 that ends with these bytes.
+func withRaw(tlvs string) string {
 	b := Append(nil, registry.ProxyV2, client4, node4)
-	b[14] = byte((addresses4 + n) >> 8)
-	b[15] = byte(addresses4 + n)
-	return string(b) + strings.Repeat("\x04", n)
+	binary.BigEndian.PutUint16(b[14:], uint16(addresses4+len(tlvs)))
+	return string(b) + tlvs
+}
+
+// withChecksum is a header of version 2 with its checksum between two other TLVs, changed by diff.
+func withChecksum(diff uint32) string {
+	const before, after = "\x02\x00\x04host\x03\x00\x04", "\x04\x00\x01x"
+	sum := crc32.Checksum([]byte(withRaw(before+"\x00\x00\x00\x00"+after)), crc32.MakeTable(crc32.Castagnoli)) ^ diff
+	return withRaw(before + string(binary.BigEndian.AppendUint32(nil, sum)) + after)
 }
 
 var readings = []struct {
@@ -69,13 +85,27 @@ var readings = []struct {
 	{"version 2, IPv4", string(Append(nil, registry.ProxyV2, client4, node4)), Header{client4, node4}, nil},
 	{"version 2, IPv6", string(Append(nil, registry.ProxyV2, client6, node6)), Header{client6, node6}, nil},
 	{"version 2, IPv4 in its other spelling", string(Append(nil, registry.ProxyV2, client4, node6)), Header{client4, node6}, nil},
-	{"version 2, of a datagram", string(AppendDatagram(nil, registry.ProxyV2, client4, node4)), Header{client4, node4}, nil},
 	{"version 2, LOCAL", signature + "\x20\x00\x00\x00", Header{}, nil},
 	{"version 2, LOCAL with an address", signature + "\x20\x11\x00\x02ab", Header{}, nil},
 	{"version 2, unspecified", signature + "\x21\x00\x00\x03abc", Header{}, nil},
 	{"version 2, UNIX", signature + "\x21\x31\x00\xd8" + strings.Repeat("/", 216), Header{}, nil},
+	{"version 2, UNIX with an extension", signature + "\x21\x31\x00\xdc" + strings.Repeat("/", 216) + "\x04\x00\x01x", Header{}, nil},
+	{"version 2, LOCAL of a datagram", signature + "\x20\x12\x00\x02ab", Header{}, nil},
 	{"version 2 with extensions", withTLVs(100), Header{client4, node4}, nil},
+	{"version 2 with two extensions", withRaw("\x04\x00\x00\x05\x00\x02id"), Header{client4, node4}, nil},
+	{"version 2 with a checksum", withChecksum(0), Header{client4, node4}, nil},
+	{"version 2 of 537 bytes", withTLVs(537 - 28), Header{client4, node4}, nil},
+	{"version 2 of 9,000 bytes", withTLVs(9000 - 28), Header{client4, node4}, nil},
 	{"version 2, the longest", withTLVs(MaxHeader - 28), Header{client4, node4}, nil},
+
+	{"version 2, of a datagram", string(AppendDatagram(nil, registry.ProxyV2, client4, node4)), Header{}, ErrTransport},
+	{"version 2, of a datagram over IPv6", string(AppendDatagram(nil, registry.ProxyV2, client6, node6)), Header{}, ErrTransport},
+	{"version 2, UNIX datagrams", signature + "\x21\x32\x00\xd8" + strings.Repeat("/", 216), Header{}, ErrTransport},
+	{"version 2, a false checksum", withChecksum(1), Header{}, ErrChecksum},
+	{"version 2, a checksum too short", withRaw("\x03\x00\x03abc"), Header{}, ErrTLV},
+	{"version 2, half of an extension's length", withRaw("\x04\x00"), Header{}, ErrTLV},
+	{"version 2, an extension that goes beyond the header", withRaw("\x04\x00\x05abcd"), Header{}, ErrTLV},
+	{"version 2, UNIX with a malformed extension", signature + "\x21\x31\x00\xdc" + strings.Repeat("/", 216) + "\x04\x00\x02x", Header{}, ErrTLV},
 
 	{"version 2, longer", withTLVs(MaxHeader - 27), Header{}, ErrTooLong},
 	{"version 2, the longest that can be said", signature + "\x21\x11\xff\xff", Header{}, ErrTooLong},
@@ -103,7 +133,7 @@ var readings = []struct {
 func TestHeadersAreReadAsTheProtocolSays(t *testing.T) {
 	for _, c := range readings {
 		const request = "GET / HTTP/1.1\r\n\r\nPROXY TCP4"
-		h, n, err := Parse([]byte(c.header + request))
+		h, n, err := Parse([]byte(c.header+request), registry.TCP)
 		if h != c.want || err != c.err {
 			t.Errorf("%s: %+v, %v; want %+v, %v", c.name, h, err, c.want, c.err)
 		}
@@ -117,6 +147,18 @@ func TestHeadersAreReadAsTheProtocolSays(t *testing.T) {
 	}
 }
 
+func TestAHeaderOfADatagramIsReadWhereDatagramsCome(t *testing.T) {
+	for header, want := range map[string]error{
+		string(AppendDatagram(nil, registry.ProxyV2, client6, node6)): nil,
+		string(Append(nil, registry.ProxyV2, client6, node6)):         ErrTransport,
+	} {
+		h, n, err := Parse([]byte(header), registry.UDP)
+		if err != want || err == nil && (n != len(header) || h != Header{client6, node6}) {
+			t.Errorf("%q: %+v, %d, %v; want error %v", header, h, n, err, want)
+		}
+	}
+}
+
 // A reader that gets byte by byte comes to the same end as soon as it can be known.
 func TestTheBeginningOfAHeaderIsNoError(t *testing.T) {
 	for _, c := range readings {
@@ -124,7 +166,7 @@ func TestTheBeginningOfAHeaderIsNoError(t *testing.T) {
 			continue
 		}
 		for i := range len(c.header) {
-			if h, n, err := Parse([]byte(c.header[:i])); h != (Header{}) || n != 0 || err != nil {
+			if h, n, err := Parse([]byte(c.header[:i]), registry.TCP); h != (Header{}) || n != 0 || err != nil {
 				t.Errorf("%s: after %d of %d bytes it is %+v, %d, %v", c.name, i, len(c.header), h, n, err)
 			}
 		}
@@ -135,7 +177,7 @@ func TestReadingTheSecondVersionAllocatesNothing(t *testing.T) {
 	b := Append(nil, registry.ProxyV2, client6, node6)
 	room := make([]byte, 0, MaxWritten)
 	if n := testing.AllocsPerRun(100, func() {
-		_, _, _ = Parse(b)
+		_, _, _ = Parse(b, registry.TCP)
 		room = Append(room[:0], registry.ProxyV1, client6, node6)
 		room = Append(room[:0], registry.ProxyV2, client6, node6)
 	}); n != 0 {
@@ -153,6 +195,6 @@ func BenchmarkAppend(b *testing.B) {
 func BenchmarkParse(b *testing.B) {
 	header := Append(nil, registry.ProxyV2, client4, node4)
 	for b.Loop() {
-		_, _, _ = Parse(header)
+		_, _, _ = Parse(header, registry.TCP)
 	}
 }

@@ -4,35 +4,43 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
+	"fmt"
+	"hash/crc32"
 	"net/netip"
 	"strings"
+
+	"kubeproxy/registry"
 )
 
 // A Header says who the client of a proxy is, and where it connected to. Both addresses are zero if the header does not say: the
 // connection is the proxy's own (LOCAL), or of a kind without IP addresses. An IPv4 address is never in its IPv6 spelling.
 type Header struct{ Source, Destination netip.AddrPort }
 
-// How long headers may be. Version 2 has a field of 16 bits for its length, but the protocol has senders keep to the smallest segment
-// that TCP carries. MaxHeader is that: who reads so many bytes has the whole header, or what is no header.
+// How long headers may be. Version 2 has a field of 16 bits for its length. MaxHeader is as much as a waiting client may take: what HAProxy's
+// buffer holds by default. Who reads so many bytes has the whole header, or what is no header.
 const (
 	maxV1     = 107
-	MaxHeader = 536
+	MaxHeader = 16 << 10
 )
 
 // The errors of Parse. Each means that what was read is no header.
 var (
-	ErrNoHeader = errors.New("no PROXY header")
-	ErrTooLong  = errors.New("the PROXY header is too long")
-	ErrBad      = errors.New("malformed PROXY header")
+	ErrNoHeader  = errors.New("it does not begin with a PROXY header")
+	ErrTooLong   = fmt.Errorf("its PROXY header is longer than %d bytes, or %d of version 1", MaxHeader, maxV1)
+	ErrBad       = errors.New("its PROXY header is malformed")
+	ErrTransport = errors.New("its PROXY header is that of another transport")
+	ErrTLV       = errors.New("its PROXY header has malformed extensions (TLVs)")
+	ErrChecksum  = errors.New("its PROXY header has a false checksum (CRC-32C)")
 )
 
 // Parse reads the header at the beginning of b, which may go on behind it, and returns how long it is. 0 without an error means that b
-// is the beginning of a header, and more has to come: never with [MaxHeader] bytes. Extensions of version 2 (TLVs) are skipped.
-func Parse(b []byte) (h Header, length int, err error) {
+// is the beginning of a header, and more has to come: never with [MaxHeader] bytes. A header of version 2 must be about the protocol over
+// which it came. Its extensions (TLVs) must be well formed, and a checksum among them correct; what else they say is skipped.
+func Parse(b []byte, protocol registry.Protocol) (h Header, length int, err error) {
 	const word = "PROXY "
 	switch {
 	case hasPrefix(b, signature):
-		return parseV2(b)
+		return parseV2(b, protocol)
 	case hasPrefix(b, word):
 		return parseV1(b)
 	}
@@ -107,59 +115,91 @@ func parsePort(s string) (uint16, bool) {
 	return uint16(n), n <= 65535
 }
 
-func parseV2(b []byte) (h Header, length int, err error) {
+func parseV2(b []byte, protocol registry.Protocol) (h Header, length int, err error) {
 	const fixed = len(signature) + 4
 	if len(b) < fixed {
 		return h, 0, nil
 	}
 	command, kind := b[len(signature)], b[len(signature)+1]
-	n := int(binary.BigEndian.Uint16(b[len(signature)+2:]))
+	length = fixed + int(binary.BigEndian.Uint16(b[len(signature)+2:]))
+	addresses, known := addressLength(kind)
 	switch {
-	case command != local && command != proxied, !isKind(kind):
+	case command != local && command != proxied, !known, command == proxied && length < fixed+addresses:
 		return h, 0, ErrBad
-	case fixed+n > MaxHeader:
+	case command == proxied && kind != unspecified && isDatagram(kind) != (protocol == registry.UDP):
+		return h, 0, ErrTransport
+	case length > MaxHeader:
 		return h, 0, ErrTooLong
-	case len(b) < fixed+n:
+	case len(b) < length:
 		return h, 0, nil
-	case command == local: // what follows does not matter
-		return h, fixed + n, nil
+	case command == local, kind == unspecified: // what follows does not matter, and where its addresses end is not known
+		return h, length, nil
 	}
-	h, ok := addressesOf(kind, b[fixed:fixed+n])
-	if !ok {
-		return h, 0, ErrBad
+	if err := checkTLVs(b[:length], fixed+addresses); err != nil {
+		return h, 0, err
 	}
-	return h, fixed + n, nil
+	return addressesOf(kind, b[fixed:]), length, nil
 }
 
-// isKind reports whether there is such a kind of addresses. The protocol has receivers refuse any other, also beside LOCAL.
-func isKind(kind byte) bool {
+// addressLength returns how long the addresses of a kind are. known is false if there is no such kind: the protocol has receivers refuse it, also
+// beside LOCAL.
+func addressLength(kind byte) (n int, known bool) {
 	switch kind {
-	case unspecified, overTCP4, overUDP4, overTCP6, overUDP6, overUnix, overUnixD:
-		return true
+	case unspecified:
+		return 0, true
+	case overTCP4, overUDP4:
+		return addresses4, true
+	case overTCP6, overUDP6:
+		return addresses6, true
+	case overUnix, overUnixD:
+		return addressesUnix, true
 	}
-	return false
+	return 0, false
 }
 
-// addressesOf reads the addresses of a kind; false: there are too few bytes.
-func addressesOf(kind byte, b []byte) (h Header, ok bool) {
+// isDatagram reports whether a kind of addresses is that of datagrams.
+func isDatagram(kind byte) bool { return kind&0xf == overUDP4&0xf }
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// checkTLVs returns an error unless the TLVs of a header, from an offset to its end, are well formed, and a checksum among them is right. It
+// is that of the header with four zeros in its place.
+func checkTLVs(header []byte, offset int) error {
+	const fixed, typeCRC32C, crcLength = 3, 0x03, 4
+	for offset < len(header) {
+		if offset+fixed > len(header) {
+			return ErrTLV
+		}
+		value := offset + fixed
+		end := value + int(binary.BigEndian.Uint16(header[offset+1:]))
+		switch {
+		case end > len(header), header[offset] == typeCRC32C && end-value != crcLength:
+			return ErrTLV
+		case header[offset] == typeCRC32C:
+			sum := crc32.Update(0, castagnoli, header[:value])
+			sum = crc32.Update(sum, castagnoli, make([]byte, crcLength))
+			sum = crc32.Update(sum, castagnoli, header[end:])
+			if sum != binary.BigEndian.Uint32(header[value:end]) {
+				return ErrChecksum
+			}
+		}
+		offset = end
+	}
+	return nil
+}
+
+// addressesOf reads the addresses of a kind. Those of UNIX sockets are not given.
+func addressesOf(kind byte, b []byte) Header {
 	var from, to []byte
 	switch kind {
-	case unspecified: // the sender does not know
-		return h, true
-	case overUnix, overUnixD:
-		return h, len(b) >= addressesUnix
 	case overTCP4, overUDP4:
-		if len(b) < addresses4 {
-			return h, false
-		}
 		from, to, b = b[:4], b[4:8], b[8:]
 	case overTCP6, overUDP6:
-		if len(b) < addresses6 {
-			return h, false
-		}
 		from, to, b = b[:16], b[16:32], b[32:]
+	default:
+		return Header{}
 	}
-	return Header{addrPort(from, b), addrPort(to, b[2:])}, true
+	return Header{addrPort(from, b), addrPort(to, b[2:])}
 }
 
 func addrPort(ip, port []byte) netip.AddrPort {

@@ -1,6 +1,7 @@
 package tcp
 
 import (
+	"fmt"
 	"io"
 	"net/netip"
 	"time"
@@ -50,15 +51,29 @@ func (c *Connection) Introduce(h proxyproto.Header) bool {
 }
 
 // Unannounced ends a client that has not said who it is: in time, or not by a header. One that left before it said anything was not
-// turned away: so other proxies find out whether the port is open. err is what reading has met with, [io.EOF] for the end; nil if time
-// is up. n is how many bytes there were.
+// turned away: so other proxies find out whether the port is open. err is what [proxyproto.Parse] found, or what reading has met with, [io.EOF]
+// for the end; nil if time is up. n is how many bytes there were.
 func (c *Connection) Unannounced(n int, err error) {
 	switch {
 	case n > 0 || err == nil:
-		c.TurnAway(traffic.NoProxyHeader, nil)
+		if note, ok := c.base.Lines.MayLogTurnedAway(c.Claim.Key, traffic.NoProxyHeader); ok {
+			glog.Warningf("%s: client %s was turned away: %s: %s%s", c.Claim.Key, c.client, traffic.NoProxyHeader.Refusal(), lackOfHeader(err), note)
+		}
+		c.End(traffic.NoProxyHeader)
 	case err == io.EOF:
 		c.End(traffic.ClientFinished)
 	default:
 		c.End(traffic.ClientReset)
 	}
+}
+
+// lackOfHeader says in words what a client did in place of sending its header; nil: nothing in time.
+func lackOfHeader(err error) string {
+	switch {
+	case err == nil:
+		return fmt.Sprintf("its PROXY header was not complete after %v", HeaderTimeout)
+	case err == io.EOF:
+		return "it ended within its PROXY header"
+	}
+	return err.Error()
 }

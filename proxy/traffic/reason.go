@@ -70,7 +70,7 @@ var reasons = [NumReasons]struct{ code, refusal string }{
 	NameFailed:         {"name_failed", ""},
 	DialLimit:          {"dial_limit", "as many dials as allowed are under way to each endpoint (-max_dials_per_endpoint)"},
 	SourceNotAllowed:   {"source_not_allowed", "its address is outside the source ranges of the service"},
-	NoProxyHeader:      {"no_proxy_header", "it comes from a range of -proxy_protocol_from, and did not begin with a PROXY header in time"},
+	NoProxyHeader:      {"no_proxy_header", "it comes from a range of -proxy_protocol_from, and must begin with a PROXY header"},
 	ConnectionLimit:    {"connection_limit", "the node has as many connections as allowed (-max_connections)"},
 	ServiceLimit:       {"service_limit", "the service has as many connections as allowed (-max_connections_per_service)"},
 	DescriptorLimit:    {"descriptor_limit", ""},

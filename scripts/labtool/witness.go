@@ -9,6 +9,7 @@ import (
 	"net/netip"
 
 	"kubeproxy/proxy/proxyproto"
+	"kubeproxy/registry"
 	"kubeproxy/scripts/internal/try"
 )
 
@@ -34,7 +35,7 @@ func clientOf(conn net.Conn, r *bufio.Reader) (netip.Addr, error) {
 			return peer, err
 		}
 		b, _ := r.Peek(r.Buffered()) // it has them
-		header, length, err := proxyproto.Parse(b)
+		header, length, err := proxyproto.Parse(b, registry.TCP)
 		switch {
 		case errors.Is(err, proxyproto.ErrNoHeader):
 			return peer, nil
