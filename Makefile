@@ -27,6 +27,10 @@ SELF ?= one=;other=
 CHAOS     ?= $(if $(MEMBERS),-members=$(MEMBERS)) $(if $(DURATION),-duration=$(DURATION)) $(if $(SEED),-seed=$(SEED)) \
              $(if $(ONLY),-only=$(ONLY)) $(if $(BREAKAGE),-breakage=$(BREAKAGE)) $(if $(SOAK),-soak=$(SOAK))
 
+# PLATFORMS: what make platforms compiles, GOOS/GOARCH. Systems other than Linux have the portable engine only. js/wasm has no kube-proxy: there it
+# is the packages registry, config and proxy.
+PLATFORMS ?= linux/amd64 linux/arm64 linux/386 linux/arm linux/riscv64 darwin/arm64 freebsd/amd64 windows/amd64 js/wasm
+
 # WHEN: every time in what make dist builds. OUT, ARCHES: where to and for what.
 WHEN   ?= $(shell git log -1 --format=%ct 2>/dev/null || echo 0)
 OUT    ?= bin/dist
@@ -34,12 +38,16 @@ ARCHES ?= amd64,arm64
 
 export CGO_ENABLED = 0
 
-.PHONY: help build run test check browser fuzz hostile bench bench-peers bench-self bench-fleet bench-scale bench-kernel kernel-handovers kernel-suite bench-takeover dist dist-check systemd chaos chaos-v2 lab lab-check lab-down monitoring-check book clean
+.PHONY: help build platforms run test check browser fuzz hostile bench bench-peers bench-self bench-fleet bench-scale bench-kernel kernel-handovers kernel-suite bench-takeover dist dist-check systemd chaos chaos-v2 lab lab-check lab-down monitoring-check book clean
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 build: ## build bin/kube-proxy and bin/playground
 	go build -trimpath -ldflags '$(STAMP)' -o bin/ ./cmd/...
+
+platforms: ## compile kube-proxy for each of PLATFORMS: those that are supported
+	@for p in $(PLATFORMS); do echo "$$p"; export GOOS=$${p%/*} GOARCH=$${p#*/}; \
+	case $$p in js/*) go build ./registry/... ./config ./proxy ./proxy/portable;; *) go build -o /dev/null ./cmd/kube-proxy;; esac || exit 1; done
 
 run: ## the classroom: etcd, a few backends and the proxy in one process
 	go build -o bin/ ./cmd/playground && exec bin/playground

@@ -44,9 +44,9 @@ type Status struct {
 	Endpoints  int
 	Kept       int         // services whose endpoints are in force though their leases have ended, for lack of others
 	Rejected   int         // keys whose newest value cannot be used, or that cannot be keys of records
-	Rejections []Rejection // these keys, at most [MaxRejections] of them, sorted
+	Rejections []Rejection // these keys, at most [MaxRejections] of them; sorted by key within one list of the source
 	Warned     int         // keys whose newest value is in force, and odd
-	Warnings   []Warning   // these keys, at most [MaxRejections] of them, sorted
+	Warnings   []Warning   // these keys, at most [MaxRejections] of them, in the same order
 	Loss       Loss        // the last time that most services went at once, while some are missing
 
 	Sessions    uint64 // connections that came to stand, each with a full list

@@ -41,7 +41,7 @@ type Proxier struct {
 	settled   sync.Cond                                // on mu: a take-over from this process has ended
 	inherited map[registry.NodePort][]registry.PortKey // until Serve: the order of claims of a predecessor
 	adoption  *adoption                                // until Adopt has ended: of what a predecessor carries; nil for none
-	lent      int                                      // how far lending has come, as the engine counts; negative: to its end
+	lent      int64                                    // how far lending has come, as the engine counts; negative: to its end
 	services  map[registry.Name]*registry.Service
 	listeners map[registry.NodePort]*listener
 	refused   map[registry.NodePort]*refusedPort // that services ask for in vain

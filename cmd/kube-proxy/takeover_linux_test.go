@@ -282,7 +282,8 @@ func (r raw) send(frame string) {
 func (r raw) receive() string {
 	r.t.Helper()
 	buf, oob := make([]byte, 1<<17), make([]byte, unix.CmsgSpace(4*253))
-	if err := unix.SetsockoptTimeval(r.fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Sec: int64(programtest.Patience / time.Second)}); err != nil {
+	limit := unix.NsecToTimeval(programtest.Patience.Nanoseconds())
+	if err := unix.SetsockoptTimeval(r.fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &limit); err != nil {
 		r.t.Fatal(err)
 	}
 	for {

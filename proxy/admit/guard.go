@@ -14,7 +14,7 @@ import (
 
 // ErrOwnListener is what an endpoint gets that is one of our own listeners. To dial it would make
 // each connection open another to ourselves until no descriptor is left: one such record would take
-// the whole node down. [SessionKey.loops] covers loops over two nodes.
+// the whole node down. [SessionKey.Loops] covers loops over two nodes.
 var ErrOwnListener = errors.New("the endpoint is a listener of this proxy")
 
 // ErrReachedItself is what an endpoint gets that is only the echo of our own dial.

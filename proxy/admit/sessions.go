@@ -29,7 +29,7 @@ type SessionLimit struct {
 	WaitingBytes atomic.Int64
 	Existing     atomic.Int64 // sessions, those included that have ended and whose goroutines have not
 
-	mu  sync.Mutex // guards all, the ranks of every socket, and the places of every session in them
+	mu  sync.Mutex // guards all, the queue of every socket, and where each entry stands in them
 	all EvictionQueue
 }
 
@@ -40,8 +40,8 @@ const MaxWaitingBytes = 4 << 20
 type EvictionQueue struct {
 	Max         int
 	Full        traffic.DropReason // what newcomers are refused for when all deserve to stay
-	unconfirmed list.List          // of *place, oldest first
-	confirmed   list.List          // of *place, in the order in which they will be looked at
+	unconfirmed list.List          // of *Entry, oldest first
+	confirmed   list.List          // of *Entry, in the order in which they will be looked at
 }
 
 // An Entry is what the limit knows of a session, whichever engine it belongs to.

@@ -66,7 +66,7 @@ type Handover interface {
 	// Lend passes the connections of one step to send, or with sessions true its UDP sessions: those that Export yields without their
 	// descriptors afterwards. The engine is not at rest, but what carries these waits for send. It is called with 0, and then with what
 	// it returned the last time, until that is negative. If there are none in a step, it does not call send.
-	Lend(from int, sessions bool, send func([]takeover.Item) error) (next int, err error)
+	Lend(from int64, sessions bool, send func([]takeover.Item) error) (next int64, err error)
 
 	// Export yields all connections and sessions of an engine at rest, and changes nothing. An item is good until the next one. With
 	// afterLending true, Lend has gone through all.

@@ -29,13 +29,13 @@ import (
 // IsLive returns true.
 func (e *Engine) IsLive() bool { return true }
 
-// ofSessions is the bit of a place that is one of sessions.
-const ofSessions = 1 << 31
+// ofSessions is the bit of a place that is one of sessions. A place fits into an int of 32 bits.
+const ofSessions = 1 << 30
 
 // Lend passes on the connections, or sessions, in a few places of a loop. The number of the loop is above the bits of the place.
-func (e *Engine) Lend(from int, sessions bool, send func([]takeover.Item) error) (next int, err error) {
+func (e *Engine) Lend(from int64, sessions bool, send func([]takeover.Item) error) (next int64, err error) {
 	loops := e.running()
-	number, place := from>>32, from&(1<<32-1)
+	number, place := int(from>>32), int(from&(ofSessions<<1-1))
 	if number >= len(loops) {
 		return -1, nil
 	}
@@ -57,7 +57,7 @@ func (e *Engine) Lend(from int, sessions bool, send func([]takeover.Item) error)
 	default:
 		number, place = number+1, 0
 	}
-	return number<<32 | place, err
+	return int64(number)<<32 | int64(place), err
 }
 
 // lend passes on the connections in a few places, and returns the next place; negative: there is none.

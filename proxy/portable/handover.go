@@ -40,7 +40,9 @@ func waitFor(ctx context.Context, serving <-chan struct{}) bool {
 }
 
 // Lend lends nothing.
-func (e *Engine) Lend(int, bool, func([]takeover.Item) error) (next int, err error) { return -1, nil }
+func (e *Engine) Lend(int64, bool, func([]takeover.Item) error) (next int64, err error) {
+	return -1, nil
+}
 
 // Export yields nothing.
 func (e *Engine) Export(bool) iter.Seq2[takeover.Item, error] {

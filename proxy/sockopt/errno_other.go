@@ -10,5 +10,5 @@ func IsOurTrouble(error) bool { return false }
 // IsTooLong knows no such error, either.
 func IsTooLong(error) bool { return false }
 
-// WithoutBroadcast does nothing: here the socket is as package net makes it.
-func WithoutBroadcast(_, _ string, _ syscall.RawConn) error { return nil }
+// WithoutBroadcast is nil, which a net.Dialer takes for no preparation: here the socket is as package net makes it.
+var WithoutBroadcast func(network, address string, raw syscall.RawConn) error

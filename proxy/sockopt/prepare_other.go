@@ -4,5 +4,6 @@ package sockopt
 
 import "syscall"
 
-// PrepareDial does nothing: what SO_REUSEADDR means for a connection differs from system to system.
-func PrepareDial(_, _ string, _ syscall.RawConn) error { return nil }
+// PrepareDial is nil, which a net.Dialer takes for no preparation: what SO_REUSEADDR means for a connection differs from system to
+// system. The network of js/wasm refuses a function.
+var PrepareDial func(network, address string, raw syscall.RawConn) error

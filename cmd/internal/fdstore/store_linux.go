@@ -177,7 +177,8 @@ func (s *Store) send(message string, rights []byte) error {
 		return err
 	}
 	defer unix.Close(fd)
-	if err := unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &unix.Timeval{Sec: int64(sendWithin / time.Second)}); err != nil {
+	limit := unix.NsecToTimeval(sendWithin.Nanoseconds())
+	if err := unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &limit); err != nil {
 		return err
 	}
 	for {

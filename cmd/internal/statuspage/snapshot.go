@@ -82,7 +82,7 @@ type source struct {
 	config.Status
 }
 
-// take makes a snapshot. The caller holds the lock of the page.
+// takeLocked makes a snapshot. The caller holds the lock of the page.
 func (p *Page) takeLocked(now time.Time) *snapshot {
 	s := &snapshot{at: now}
 	read := make(map[tally]counts, len(p.traffic.next))
