@@ -3,6 +3,8 @@ package conformancetest
 import (
 	"net/netip"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -41,6 +43,71 @@ func (s suite) TestTheLimitOfOneServiceLeavesTheOthersTheirRoom(t *testing.T) {
 	for _, talk := range append(first[1:], second...) {
 		talk.MustSay(t, "still here")
 	}
+}
+
+// As many threads as the limit allows, each of which closes a connection and opens the next at once: the next one comes before the proxy has
+// read the end of the one before it. None of them exceeds the limit.
+func (s suite) TestClientsOneAfterAnotherOnALimitAreNeverRefused(t *testing.T) {
+	const threads, rounds = 4, 100
+	for _, limit := range []struct {
+		name string
+		set  func(*proxy.Config)
+	}{
+		{"of the service", func(cfg *proxy.Config) { cfg.MaxConnectionsPerService = threads }},
+		{"of the node", func(cfg *proxy.Config) { cfg.MaxConnections, cfg.MaxConnectionsPerService = threads, threads }},
+	} {
+		t.Run(limit.name, func(t *testing.T) {
+			cfg := s.config()
+			limit.set(&cfg)
+			cfg.WaitAtLimit = proxytest.Patience
+			addr := tcpThrough(t, newNode(t, cfg), served(t, proxytest.Chat("web")))
+			var all sync.WaitGroup
+			var refused atomic.Int64
+			for range threads {
+				all.Go(func() {
+					for range rounds {
+						talk, err := talkTo(t, addr)
+						if err != nil {
+							refused.Add(1)
+							continue
+						}
+						talk.Conn.Close()
+					}
+				})
+			}
+			all.Wait()
+			if n := refused.Load(); n != 0 {
+				t.Errorf("%d of %d clients were refused", n, threads*rounds)
+			}
+		})
+	}
+}
+
+// Clients beyond a limit are refused, however many come: those that are served notice nothing, and who comes when one of them has gone is served.
+func (s suite) TestAFloodBeyondALimitIsRefused(t *testing.T) {
+	const many = 300
+	cfg := s.config()
+	cfg.MaxConnectionsPerService = 2
+	n := newNode(t, cfg)
+	addr := tcpThrough(t, n, served(t, proxytest.Chat("web")))
+	first, second := proxytest.TalkTo(t, addr), proxytest.TalkTo(t, addr)
+	first.MustSay(t, "hello")
+	second.MustSay(t, "hello")
+	var all sync.WaitGroup
+	for range many {
+		all.Go(func() {
+			if _, err := talkTo(t, addr); err == nil {
+				t.Error("a client beyond the limit was served")
+			}
+		})
+	}
+	all.Wait()
+	second.MustSay(t, "still here")
+	if got := totalsOf(n, "web").Ended[traffic.ServiceLimit]; got != many {
+		t.Errorf("%d clients were refused for the limit; want %d", got, many)
+	}
+	first.Conn.Close()
+	proxytest.Eventually(t, func() bool { _, err := talkTo(t, addr); return err == nil }, "room for a client after the flood")
 }
 
 func wantLimit(t *testing.T, n *node, want traffic.Limit) {

@@ -25,6 +25,7 @@ type Config struct {
 	HalfClosedTimeout time.Duration // silence allowed once one side of a connection has finished
 	UDPTimeout        time.Duration // silence after which a UDP session ends
 	TCPKeepAlive      time.Duration // between keepalive probes; after three without an answer the connection is dead
+	WaitAtLimit       time.Duration // for which TCP clients wait in the kernel's queue at a limit, before they are refused
 
 	MaxConnections           int // TCP, in all; default: what the descriptor limit leaves
 	MaxConnectionsPerService int // TCP, for one port of one service; default: half of MaxConnections
@@ -55,6 +56,7 @@ func Defaults() Config {
 		HalfClosedTimeout:   60 * time.Second,
 		UDPTimeout:          60 * time.Second,
 		TCPKeepAlive:        15 * time.Second,
+		WaitAtLimit:         50 * time.Millisecond,
 		MaxDialsPerEndpoint: 1024,
 		MaxNewUDPSessions:   5000,
 		Balance:             registry.RoundRobin,
@@ -71,6 +73,7 @@ func (c Config) WithDefaults() Config {
 	c.HalfClosedTimeout = cmp.Or(c.HalfClosedTimeout, d.HalfClosedTimeout)
 	c.UDPTimeout = cmp.Or(c.UDPTimeout, d.UDPTimeout)
 	c.TCPKeepAlive = cmp.Or(c.TCPKeepAlive, d.TCPKeepAlive)
+	c.WaitAtLimit = cmp.Or(c.WaitAtLimit, d.WaitAtLimit)
 	c.MaxDialsPerEndpoint = cmp.Or(c.MaxDialsPerEndpoint, d.MaxDialsPerEndpoint)
 	c.MaxNewUDPSessions = cmp.Or(c.MaxNewUDPSessions, d.MaxNewUDPSessions)
 	c.Balance = cmp.Or(c.Balance, d.Balance)

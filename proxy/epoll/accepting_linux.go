@@ -22,8 +22,9 @@ type listeners struct {
 	poller   *reactor.Poller
 	requests *reactor.Requests
 	pauses   *reactor.Pauses
-	own      *dialler   // of the loop
-	diallers []*dialler // of all loops
+	atLimit  *reactor.Pauses // of ports whose clients wait at a limit
+	own      *dialler        // of the loop
+	diallers []*dialler      // of all loops
 	all      slab.Slab[*epollTCP]
 	accepts  int // how many clients each port may accept in this turn
 }
@@ -33,6 +34,7 @@ type epollTCP struct {
 	reactor.Watched
 	listeners *listeners // that it is one of
 	number    uint16
+	queue     tcp.Queue
 	owner     *atomic.Pointer[engine.Claim]
 }
 
@@ -91,15 +93,27 @@ func acceptsFor(ports int) int { return min(acceptsAtOnce, max(1, acceptsATurn/m
 
 // accept accepts clients that wait. That at least one does, the kernel has told.
 func (ls *listeners) accept(p *epollTCP) {
+	if ls.waits(p) {
+		return
+	}
 	if !ls.engine.Budget.TryAcquire(2) {
 		ls.pause(p)
 		return
 	}
 	for n := 1; ls.acceptOne(p, n == 1); n++ {
-		if n >= ls.accepts || ls.turn.Late() || !ls.engine.Budget.Take(2) {
+		if n >= ls.accepts || ls.turn.Late() || ls.waits(p) || !ls.engine.Budget.Take(2) {
 			return
 		}
 	}
+}
+
+// waits reports whether the clients of p wait at a limit. Then the port is looked at again soon.
+func (ls *listeners) waits(p *epollTCP) bool {
+	if !p.queue.Waits(ls.engine, p.owner.Load()) {
+		return false
+	}
+	ls.atLimit.SuspendFor(&p.Watched, tcp.LimitPoll)
+	return true
 }
 
 // acceptOne accepts one client, whose descriptors have been taken, and reports whether to go on in this turn. That
@@ -124,7 +138,7 @@ func (ls *listeners) acceptOne(p *epollTCP, first bool) bool {
 		socket.ResetOnClose(fd)
 		socket.Close(fd)
 		e.Budget.Release(2)
-		return false
+		return true
 	}
 	if other := ls.lightest(); other == ls.own || !other.handOver(fd, p.owner, book) {
 		ls.own.serve(fd, p.owner, book)

@@ -43,6 +43,7 @@ import (
 //	     └──────────────┬─────────────────────────────┘
 //	searches       attempts that a turn has room for, look-ups of names
 //	pauses         ports that cannot be served for now
+//	atLimit        ports whose clients wait for the end of another one
 //	requests       what other goroutines ask for
 //	poller, turn   what has happened, and when
 //
@@ -57,6 +58,7 @@ type loop struct {
 	requests  reactor.Requests
 	searches  search.Scheduler
 	pauses    reactor.Pauses
+	atLimit   reactor.Pauses
 	conns     relay.Conns
 	backlog   relay.Backlog
 	relays    relay.Relays
@@ -112,11 +114,12 @@ func assemble(l *loop, base *engine.Base) *loop {
 	l.requests = reactor.Requests{Poller: l.poller}
 	l.searches = search.Scheduler{Engine: base, Turn: &l.turn, Requests: &l.requests}
 	l.pauses = reactor.Pauses{Poller: l.poller, Turn: &l.turn}
+	l.atLimit = reactor.Pauses{Poller: l.poller, Turn: &l.turn}
 	l.conns.Init(base, &l.turn)
 	l.backlog = relay.Backlog{Turn: &l.turn}
 	l.relays = relay.Relays{Engine: base, Turn: &l.turn, Poller: l.poller, Requests: &l.requests, Conns: &l.conns, Backlog: &l.backlog, Pipes: pipes.Pool{Budget: base.Budget}}
 	l.dialler = dialler{engine: base, turn: &l.turn, poller: l.poller, requests: &l.requests, searches: &l.searches, conns: &l.conns, relays: &l.relays, dials: make(map[int32]*dial)}
-	l.listeners = listeners{engine: base, turn: &l.turn, poller: l.poller, requests: &l.requests, pauses: &l.pauses, own: &l.dialler}
+	l.listeners = listeners{engine: base, turn: &l.turn, poller: l.poller, requests: &l.requests, pauses: &l.pauses, atLimit: &l.atLimit, own: &l.dialler}
 	l.sessions = datagrams.Sessions{Engine: base, Turn: &l.turn, Poller: l.poller, Requests: &l.requests, Pauses: &l.pauses, Searches: &l.searches,
 		Asking: asking, Answering: answering}
 	return l
@@ -200,7 +203,7 @@ func (l *loop) wait() (parked bool) {
 
 // nextDue is when the loop has something to do even if nothing happens.
 func (l *loop) nextDue() time.Duration {
-	return min(l.conns.Due(), l.sessions.Due(), l.backlog.ResumesAt(), l.pauses.Due())
+	return min(l.conns.Due(), l.sessions.Due(), l.backlog.ResumesAt(), l.pauses.Due(), l.atLimit.Due())
 }
 
 // apportion sets how much each may have of the turn that begins.
@@ -340,6 +343,7 @@ func (l *loop) expire() {
 	l.sessions.Sweep()
 	l.backlog.Resume()
 	l.pauses.Resume()
+	l.atLimit.Resume()
 }
 
 // meetRequests does what others ask for, and reports whether the loop is to go on.

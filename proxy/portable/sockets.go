@@ -9,6 +9,7 @@ import (
 	"kubeproxy/proxy/admit"
 	"kubeproxy/proxy/engine"
 	"kubeproxy/proxy/sockopt"
+	"kubeproxy/proxy/tcp"
 	"kubeproxy/proxy/traffic"
 	"kubeproxy/proxy/udp"
 )
@@ -23,6 +24,7 @@ type tcpSocket struct {
 	accept   func() (*net.TCPConn, error) // the listener's
 	owner    *atomic.Pointer[engine.Claim]
 	port     uint16
+	queue    tcp.Queue // of the goroutine that accepts
 
 	ctx  context.Context // ends when the socket is closed
 	stop context.CancelFunc

@@ -56,6 +56,9 @@ func (s *tcpSocket) acceptAll() {
 		client, err := s.accept()
 		if err == nil {
 			client.SetKeepAliveConfig(tcp.KeepAlive(e.Cfg.TCPKeepAlive)) // fails only when it has gone
+			for s.queue.Waits(&e.Base, s.owner.Load()) && s.ctx.Err() == nil {
+				sleep(s.ctx, tcp.LimitPoll)
+			}
 			c, ok := tcp.Admit(&e.Base, s.owner.Load(), s.port, remote(client))
 			if !ok {
 				reset(client)

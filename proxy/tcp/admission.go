@@ -2,6 +2,7 @@ package tcp
 
 import (
 	"net/netip"
+	"time"
 
 	"github.com/golang/glog"
 
@@ -11,9 +12,40 @@ import (
 	"kubeproxy/registry"
 )
 
+// A Queue decides for one port whether clients stay in the kernel's queue because a limit is reached. A client that closes a connection and
+// opens the next does not exceed the limit, but it comes before the proxy has read the end of the one before. So clients wait for
+// WaitAtLimit. If no connection has ended by then, all in the queue are refused: a client that waits longer does not know that it should
+// turn to another node. The zero value is ready. It is not safe for concurrent use.
+type Queue struct {
+	until   time.Duration // clients wait; 0 while none does. A time of package monotonic, as the next
+	refused time.Duration // the last one that waited in vain; 0: none since until was set
+}
+
+// LimitPoll is how often a port asks again while its clients wait.
+const LimitPoll = time.Millisecond
+
+// refusing is how long after a refusal clients are refused at once: longer than a turn of a loop that refuses one after the other.
+const refusing = 10 * time.Millisecond
+
+// Waits reports whether the port is to leave its clients in the kernel's queue, and to ask again after LimitPoll. owner is that of the port.
+func (q *Queue) Waits(base *engine.Base, owner *engine.Claim) bool {
+	if base.Connections.Load() < int64(base.Cfg.MaxConnections) && owner.Tally.Active.Load() < int64(base.Cfg.MaxConnectionsPerService) {
+		*q = Queue{}
+		return false
+	}
+	now := monotonic.Now()
+	if q.until == 0 || q.refused != 0 && now-q.refused > refusing {
+		*q = Queue{until: now + base.Cfg.WaitAtLimit}
+	}
+	if now < q.until {
+		return true
+	}
+	q.refused = now
+	return false
+}
+
 // Admit makes the record of a client that was accepted, and counts it. False: it is not to be let in, and its
-// record has ended. Who comes when there are as many clients as may be is refused at once: a client that waits in a queue does
-// not know that it should turn to another node. Any goroutine may call Admit. In either case it takes no more than a few atomic
+// record has ended. Any goroutine may call Admit. In either case it takes no more than a few atomic
 // additions, since this is asked between two accepts.
 func Admit(base *engine.Base, owner *engine.Claim, port uint16, client netip.AddrPort) (Connection, bool) {
 	c := Connection{base: base, Claim: owner, port: port, client: client, began: monotonic.Now()}

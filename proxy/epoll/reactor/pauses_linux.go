@@ -36,10 +36,15 @@ func (p *Watched) Forget() { p.paused = false }
 
 // Suspend stops watching p for a while: 5 ms, and twice as long each time that this did not help, up to a second.
 func (ps *Pauses) Suspend(p *Watched) {
+	p.pause = min(max(2*p.pause, engine.FirstPause), engine.LastPause)
+	ps.SuspendFor(p, p.pause)
+}
+
+// SuspendFor stops watching p for a while. All ports return with the one that returns first.
+func (ps *Pauses) SuspendFor(p *Watched, pause time.Duration) {
 	ps.Poller.Unwatch(p.FD)
 	p.paused = true
-	p.pause = min(max(2*p.pause, engine.FirstPause), engine.LastPause)
-	if at := ps.Turn.Now + p.pause; len(ps.paused) == 0 || at < ps.resumeAt {
+	if at := ps.Turn.Now + pause; len(ps.paused) == 0 || at < ps.resumeAt {
 		ps.resumeAt = at
 	}
 	ps.paused = append(ps.paused, p)
