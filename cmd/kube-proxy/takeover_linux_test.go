@@ -236,6 +236,33 @@ func TestASecondStartTakesOver(t *testing.T) {
 	leave()
 }
 
+// TestOfTwoSuccessorsAtOnceOneTakesOverFromTheOther: the one that comes second waits its turn.
+func TestOfTwoSuccessorsAtOnceOneTakesOverFromTheOther(t *testing.T) {
+	s := newSite(t)
+	path := takeoverPath(t)
+	first := s.serve(t, "-takeover="+path)
+	proxytest.Eventually(t, func() bool { return exists(path) }, "%s is there", path)
+	leave := s.attend(t, "")
+	c := s.talk(t)
+	successors := []*programtest.Program{s.start(t, "-takeover="+path), s.start(t, "-takeover="+path)}
+	for _, successor := range successors {
+		successor.Stderr.Wait(t, "took over from process")
+	}
+	if code := first.Exit(t).ExitCode(); code != exitDone {
+		t.Errorf("exit status %d, want %d", code, exitDone)
+	}
+	proxytest.Eventually(t, func() bool { return serves(successors[0].Pid()) != serves(successors[1].Pid()) }, "one of the two ends")
+	c.MustSay(t, "and now?")
+	ended := successors[0]
+	if serves(ended.Pid()) {
+		ended = successors[1]
+	}
+	if code := ended.Exit(t).ExitCode(); code != exitDone {
+		t.Errorf("exit status %d, want %d", code, exitDone)
+	}
+	leave()
+}
+
 func TestSIGUSR2WithoutASuccessorChangesNothing(t *testing.T) {
 	s := newSite(t)
 	metrics, url := operatorsURL(t)

@@ -22,7 +22,8 @@
 // given up before, sending it fails, and the successor must not serve. The kernel decides which of the two came first: to give up,
 // the predecessor shuts down its end for reading, and then looks once more for the word among the messages that had arrived.
 //
-// A successor that finds the conversation broken asks at the same path whether the predecessor still lives. If it does, Take returns
+// A successor whose conversation ends before the offer asks at the path again: another successor was first, and serves there by now. A
+// successor that finds the conversation broken later asks at the same path whether the predecessor still lives. If it does, Take returns
 // an error, and the successor has to end. If not, the successor serves with all that it was given completely.
 //
 // # Lending

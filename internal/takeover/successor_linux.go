@@ -14,8 +14,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// answerWithin is how long a successor waits for each step of its predecessor. It may be busy with another successor first.
+// answerWithin is how long a successor waits for each step of its predecessor, and for its turn: the predecessor may be busy with another
+// successor first.
 const answerWithin = openWithin + lastWithin
+
+// turnPause is how long a successor waits before it asks again at the path, where another process serves by now.
+const turnPause = 50 * time.Millisecond
 
 // Waits returns nil if a process waits for its successor at path, and [ErrNobody] if there is none. After any other error it is not
 // known: the process may be busy.
@@ -25,8 +29,13 @@ func Waits(ctx context.Context, path string) error {
 		return err
 	}
 	defer c.Close()
+	return c.waits()
+}
+
+// waits is [Waits] for a process that was dialled.
+func (c *conn) waits() error {
 	c.within(helloWithin)
-	err = c.send(framePing, nil)
+	err := c.send(framePing, nil)
 	if err == nil {
 		_, err = c.receive()
 	}
@@ -42,23 +51,42 @@ type Taken struct {
 }
 
 // Take takes over from the process that waits at path, and returns once s serves. It calls open for s to apply its first
-// configuration, after its AdoptListeners. The error is [ErrNobody] if no process waits there: then s has not been called. After any
-// other error the predecessor goes on, and this process has to end.
+// configuration, after its AdoptListeners. If another successor is first, Take waits until that one serves, and takes over from it. The
+// error is [ErrNobody] if no process waits there: then s has not been called. After any other error another process serves, and this one
+// has to end.
 func Take(ctx context.Context, path string, s Successor, open func()) (*Taken, error) {
-	c, err := dial(ctx, path)
-	if err != nil {
-		return nil, err
+	for turn := time.Now().Add(answerWithin); ; {
+		c, err := dial(ctx, path)
+		if err != nil {
+			return nil, err
+		}
+		listeners, can, err := hello(c, turn)
+		if gone(err) && time.Now().Before(turn) { // it has handed over to another one, or was killed
+			c.Close()
+			select {
+			case <-time.After(turnPause):
+				continue
+			case <-ctx.Done():
+				return nil, context.Cause(ctx)
+			}
+		}
+		var t *Taken
+		if err == nil {
+			t, err = take(c, path, listeners, can, s, open)
+		}
+		if err == nil {
+			return t, nil
+		}
+		defer c.Close()
+		if errors.Is(err, ErrNobody) {
+			return nil, err
+		}
+		c.refuse(err)
+		if _, ok := errors.AsType[*replacedError](err); ok {
+			return nil, err
+		}
+		return nil, fmt.Errorf("%s goes on: %w", c.who(), err)
 	}
-	t, err := take(c, path, s, open)
-	if err == nil {
-		return t, nil
-	}
-	defer c.Close()
-	if errors.Is(err, ErrNobody) {
-		return nil, err
-	}
-	c.refuse(err)
-	return nil, fmt.Errorf("%s goes on: %w", c.who(), err)
 }
 
 // dial connects to path.
@@ -77,13 +105,9 @@ func dial(ctx context.Context, path string) (*conn, error) {
 	return c, err
 }
 
-func take(c *conn, path string, s Successor, open func()) (*Taken, error) {
+// take takes over from a process that has sent its listeners.
+func take(c *conn, path string, listeners []Item, can features, s Successor, open func()) (*Taken, error) {
 	began := time.Now()
-	c.within(answerWithin)
-	listeners, can, err := hello(c)
-	if err != nil {
-		return nil, died(c.ctx, path, err)
-	}
 	live, err := s.AdoptListeners(listeners)
 	if err != nil {
 		return nil, err
@@ -97,7 +121,7 @@ func take(c *conn, path string, s Successor, open func()) (*Taken, error) {
 		err = c.send(frameServing, nil)
 	}
 	if err != nil {
-		if err := died(c.ctx, path, err); !errors.Is(err, ErrNobody) {
+		if err := c.died(path, err); !errors.Is(err, ErrNobody) {
 			return nil, err
 		}
 	}
@@ -115,8 +139,9 @@ func take(c *conn, path string, s Successor, open func()) (*Taken, error) {
 	return &Taken{c}, nil
 }
 
-// hello asks for the listeners. It returns what the predecessor can do, too.
-func hello(c *conn) (all []Item, can features, err error) {
+// hello waits for this process's turn, and asks for the listeners. It returns what the predecessor can do, too.
+func hello(c *conn, turn time.Time) (all []Item, can features, err error) {
+	c.within(time.Until(turn))
 	if err := c.trusted(); err != nil {
 		return nil, 0, err
 	}
@@ -127,6 +152,7 @@ func hello(c *conn) (all []Item, can features, err error) {
 	if err != nil {
 		return nil, 0, err
 	}
+	c.within(answerWithin)
 	o, err := parseOffer(payload)
 	if err != nil {
 		return nil, 0, err
@@ -213,13 +239,37 @@ func borrow(c *conn, s Successor) error {
 	}
 }
 
-// died returns ErrNobody if the predecessor has ended, and else err. An end of file does not tell: the predecessor may have given up.
-func died(ctx context.Context, path string, err error) error {
-	if gone(err) && ctx.Err() == nil && errors.Is(Waits(ctx, path), ErrNobody) {
+// died returns ErrNobody if the predecessor has ended, a [replacedError] if another process serves in its place, and else err. An end of
+// file does not tell: the predecessor may have given up.
+func (c *conn) died(path string, err error) error {
+	if !gone(err) || c.ctx.Err() != nil {
+		return err
+	}
+	now, failed := dial(c.ctx, path)
+	if failed == nil {
+		defer now.Close()
+		failed = now.waits()
+	}
+	switch {
+	case errors.Is(failed, ErrNobody):
 		return ErrNobody
+	case failed == nil && now.peer.Pid != c.peer.Pid:
+		return &replacedError{c.who(), now.who(), err}
 	}
 	return err
 }
+
+// A replacedError is that the predecessor ended while it was taken over from, and another process serves by now.
+type replacedError struct {
+	ended, serves string
+	cause         error
+}
+
+func (e *replacedError) Error() string {
+	return fmt.Sprintf("%s has ended, and %s serves: %v", e.ended, e.serves, e.cause)
+}
+
+func (e *replacedError) Unwrap() error { return e.cause }
 
 // Last yields what the predecessor tells at its end. It may be read once.
 func (t *Taken) Last() iter.Seq2[Item, error] {

@@ -2,8 +2,10 @@ package takeover
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"path/filepath"
@@ -481,7 +483,9 @@ func TestASuccessorServesOnlyWhatNobodyElseDoes(t *testing.T) {
 		calls string
 	}{
 		{"ends at once", func(c *conn) error { return await(c, frameHello) }, false, ErrNobody.Error(), ""},
-		{"gives up at once", func(c *conn) error { return await(c, frameHello) }, true, "goes on: awaiting offer:", ""},
+		{"refuses at once", func(c *conn) error {
+			return errors.Join(await(c, frameHello), c.send(frameRefusal, []byte("not now")))
+		}, true, "goes on: awaiting offer:", ""},
 		{"is of another version", func(c *conn) error {
 			return errors.Join(await(c, frameHello), c.send(frameOffer, []byte(magic+"\x00\x02")))
 		}, true, "goes on: it speaks version 2", ""},
@@ -556,6 +560,83 @@ func TestASuccessorServesOnlyWhatNobodyElseDoes(t *testing.T) {
 				closeAll(it.Descriptors)
 			}
 		})
+	}
+}
+
+// A second successor waits while the first takes over, and then takes over from that one.
+func TestASecondSuccessorWaitsItsTurn(t *testing.T) {
+	path := place(t)
+	l, err := Listen(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	old := newRunning([]Item{{Kind: 1}}, nil)
+	oldEnded := make(chan bool, 1)
+	go func() {
+		handedOver := l.Run(t.Context(), old, func() []Item { return nil })
+		l.Close()
+		oldEnded <- handedOver
+	}()
+	second, secondEnded := new(fresh), make(chan error, 1)
+	ctx, giveUp := context.WithCancel(t.Context())
+	defer giveUp()
+	first := new(fresh)
+	taken, err := Take(t.Context(), path, first, func() {
+		go func() {
+			taken, err := Take(t.Context(), path, second, second.open)
+			if err == nil {
+				taken.Close()
+			} else {
+				giveUp()
+			}
+			secondEnded <- err
+		}()
+		raw, err := l.socket.SyscallConn()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		if err := raw.Control(func(fd uintptr) {
+			if n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 30_000); n != 1 {
+				t.Errorf("the second successor does not wait to be accepted: %v", err)
+			}
+		}); err != nil {
+			t.Error(err)
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	next, err := Listen(path) // as the first does, before its predecessor ends
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer next.Close()
+	taken.Close()
+	p := newRunning([]Item{{Kind: 2}}, nil)
+	if !next.Run(ctx, p, func() []Item { return nil }) || !<-oldEnded {
+		t.Error("one of the two has not handed over")
+	}
+	if err := <-secondEnded; err != nil {
+		t.Errorf("the second successor: %v", err)
+	}
+	if got, want := fmt.Sprint(sum(second.got), second.calls), fmt.Sprint(sum(p.listeners), []string{"listeners", "open", "adopt", "serve"}); got != want {
+		t.Errorf("the second successor got and did %s; want %s", got, want)
+	}
+}
+
+// A successor whose predecessor ended in the middle, and was replaced by another process, does not say that it goes on.
+func TestWhoServesIsNamedAsItIs(t *testing.T) {
+	path, _ := serve(t, newRunning(nil, nil))
+	c := peer(t, path)
+	defer c.Close()
+	if err := c.died(path, io.EOF); err != io.EOF {
+		t.Errorf("while it waits for its successor: %v", err)
+	}
+	c.Close()
+	c.peer.Pid = 1
+	if err := c.died(path, io.EOF); err == nil || !strings.HasPrefix(err.Error(), "process 1 has ended, and process "+fmt.Sprint(os.Getpid())+" serves") {
+		t.Errorf("when another process serves: %v", err)
 	}
 }
 
