@@ -32,6 +32,7 @@ type options struct {
 	configMaxAge     time.Duration
 	stateDir         string
 	stateMaxAge      time.Duration
+	stopGrace        time.Duration
 	connectionLog    string
 	takeover         string
 
@@ -121,6 +122,7 @@ func (o *options) addFlags(c *commandline.Command) {
 		f.Var(commandline.Positive(&p.HalfClosedTimeout), "half_closed_timeout", "silence allowed once one side of a TCP connection has finished")
 		f.Var(commandline.Positive(&p.UDPTimeout), "udp_timeout", "silence after which a UDP session ends")
 		f.Var(commandline.Positive(&p.TCPKeepAlive), "tcp_keepalive", "interval between keepalive probes; after three without an answer the connection is dead")
+		f.Var(commandline.ZeroOr(0, &o.stopGrace), "stop_grace", "time after SIGTERM or SIGINT in which the node is not ready and goes on accepting clients, before the drain begins; 0: none")
 		f.Var(commandline.ZeroOr(0, &p.DrainTimeout), "drain_timeout", "time for connections to finish after SIGTERM or SIGINT; 0 closes them at once")
 		f.Var((*proxyflag.Removal)(&p.OnRemoval), "on_removal", "what happens to TCP connections whose endpoint or service is removed: `rule` drain, close or close-after=TIME")
 	})

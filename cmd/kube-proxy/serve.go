@@ -31,7 +31,7 @@ import (
 // were seen to wait no longer than with nothing collected at all (docs/performance.md, Scale).
 const garbage = 50
 
-// serve carries clients to services until SIGTERM or SIGINT, and then until they have been drained.
+// serve carries clients to services until SIGTERM or SIGINT, for -stop_grace more, and then until they have been drained.
 func serve(o *options, flags *pflag.FlagSet, args []string, log *logsink.Sink) error {
 	hangups, upgrades := onHangup(), onUpgrade(o.takeover) // from the start: by default the signals would end us
 	from, err := o.source.open(flags)
@@ -71,6 +71,7 @@ func serve(o *options, flags *pflag.FlagSet, args []string, log *logsink.Sink) e
 	g, ctx := errgroup.WithContext(context.Background())
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
+	inForce := make(chan struct{}) // closed when the first state is
 	g.Go(func() error {
 		select {
 		case <-signals.Done():
@@ -78,12 +79,14 @@ func serve(o *options, flags *pflag.FlagSet, args []string, log *logsink.Sink) e
 			return nil // not told to stop: something went wrong, and Wait tells what
 		}
 		restore() // a second signal finds the default handling again, and ends us at once
+		if !o.leave(ctx, context.Cause(signals), inForce) {
+			return nil
+		}
 		glog.Infof("%v: draining for at most %v", context.Cause(signals), o.proxy.DrainTimeout)
 		stop() // only now, for this line to come before those that tell of the drain
 		notify(daemon.SdNotifyStopping + "\nSTATUS=draining")
 		return nil
 	})
-	inForce := make(chan struct{}) // closed when the first state is
 	g.Go(func() error {
 		tellReady(ctx, inForce, notify)
 		return nil
@@ -113,6 +116,7 @@ func serve(o *options, flags *pflag.FlagSet, args []string, log *logsink.Sink) e
 				debug.FreeOSMemory() // what reading the first state took, which is as much again as the state
 			},
 			FDStore:          store,
+			Leaving:          signals,
 			Takeover:         o.takeover,
 			TookOver:         func() { notify(fmt.Sprintf("MAINPID=%d\n%s", os.Getpid(), daemon.SdNotifyReady)) },
 			Watchdog:         watchdog(),
@@ -129,6 +133,27 @@ func serve(o *options, flags *pflag.FlagSet, args []string, log *logsink.Sink) e
 		})
 	})
 	return g.Wait()
+}
+
+// leave waits for the grace between the signal to stop and the drain: load balancers see meanwhile that the node is not ready, and clients
+// that they still send are served. A node that has served nobody yet has none. It returns false if ctx ends first, for a successor serves.
+func (o *options) leave(ctx context.Context, why error, inForce <-chan struct{}) bool {
+	select {
+	case <-inForce:
+	default:
+		return true
+	}
+	if o.stopGrace == 0 {
+		return true
+	}
+	glog.Infof("%v: not ready, and accepting clients for %v more (-stop_grace)", why, o.stopGrace)
+	notify(daemon.SdNotifyStopping)
+	select {
+	case <-time.After(o.stopGrace):
+		return true
+	case <-ctx.Done():
+		return false
+	}
 }
 
 // proxyConfig is what the proxier needs to know of the flags.

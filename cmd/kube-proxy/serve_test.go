@@ -127,6 +127,58 @@ func TestFirstSignalDrains(t *testing.T) {
 	}
 }
 
+// TestANodeThatWasToldToStopIsNotReadyAndServesForTheGrace: balancers that check it learn that it leaves while it still serves who they send. It
+// follows its source meanwhile.
+func TestANodeThatWasToldToStopIsNotReadyAndServesForTheGrace(t *testing.T) {
+	s := newSite(t)
+	metrics, at := operatorsURL(t)
+	p := s.serve(t, "-stop_grace=1h", "-drain_timeout=1h", "-metrics_bind_address="+metrics)
+	awaitPage(t, at+"/readyz", 200, "ok")
+	p.Signal(t, syscall.SIGTERM)
+	for _, page := range []string{"/readyz", "/healthz"} {
+		awaitPage(t, at+page, 503, "leaving: told to stop; new clients are accepted until the end of -stop_grace")
+	}
+	p.Stderr.Wait(t, "not ready, and accepting clients for 1h0m0s more (-stop_grace)")
+	awaitPage(t, at+"/livez", 200, "ok")
+	awaitPage(t, at+"/metrics", 200, "\nkubeproxy_ready 0\n")
+	awaitPage(t, at+"/", 200, "it is not ready, and accepts new clients")
+	s.talk(t)
+	s.withdraw(t)
+	s.closes(t)
+	s.offer(t)
+	s.opens(t)
+	s.talk(t)
+	p.Signal(t, syscall.SIGTERM)
+	if how := p.Exit(t).Sys().(syscall.WaitStatus); !how.Signaled() || how.Signal() != syscall.SIGTERM {
+		t.Errorf("after a second signal ended by %v, want SIGTERM", how)
+	}
+}
+
+func TestTheGraceEndsWithTheDrain(t *testing.T) {
+	s := newSite(t)
+	p := s.serve(t, "-stop_grace=200ms", "-drain_timeout=1h")
+	c := s.talk(t)
+	p.Signal(t, syscall.SIGTERM)
+	s.closes(t)
+	p.Stderr.Wait(t, "draining for at most 1h0m0s")
+	c.MustSay(t, "I am not done yet")
+	c.Conn.Close()
+	if code := p.Exit(t).ExitCode(); code != exitDone {
+		t.Errorf("exit status %d, want %d", code, exitDone)
+	}
+}
+
+func TestANodeThatServesNobodyHasNoGrace(t *testing.T) {
+	s := newSite(t)
+	s.etcd.Stop()
+	p := s.start(t, "-stop_grace=1h")
+	p.Stderr.Wait(t, "etcd")
+	p.Signal(t, syscall.SIGTERM)
+	if code := p.Exit(t).ExitCode(); code != exitDone {
+		t.Errorf("exit status %d, want %d", code, exitDone)
+	}
+}
+
 func TestDrainTimeoutCutsWhoTakesTooLong(t *testing.T) {
 	s := newSite(t)
 	for _, timeout := range []string{"100ms", "0"} {

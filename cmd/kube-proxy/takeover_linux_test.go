@@ -263,6 +263,23 @@ func TestOfTwoSuccessorsAtOnceOneTakesOverFromTheOther(t *testing.T) {
 	leave()
 }
 
+func TestASuccessorTakesOverDuringTheGrace(t *testing.T) {
+	s := newSite(t)
+	path := takeoverPath(t)
+	first := s.serve(t, "-takeover="+path, "-stop_grace=1h")
+	proxytest.Eventually(t, func() bool { return exists(path) }, "%s is there", path)
+	leave := s.attend(t, "")
+	c := s.talk(t)
+	first.Signal(t, syscall.SIGTERM)
+	first.Stderr.Wait(t, "(-stop_grace)")
+	s.start(t, "-takeover="+path).Stderr.Wait(t, "listeners, connections and sessions")
+	if code := first.Exit(t).ExitCode(); code != exitDone {
+		t.Errorf("exit status %d, want %d", code, exitDone)
+	}
+	c.MustSay(t, "are you still there?")
+	leave()
+}
+
 func TestSIGUSR2WithoutASuccessorChangesNothing(t *testing.T) {
 	s := newSite(t)
 	metrics, url := operatorsURL(t)

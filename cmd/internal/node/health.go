@@ -20,7 +20,8 @@ import (
 
 // health is what a node knows of how it is. Any goroutine may ask.
 type health struct {
-	stopping context.Context // ends when the node is told to stop
+	leaving  context.Context // ends when the node is told to stop
+	stopping context.Context // ends when it closes its listeners: then, or after a grace in which clients are still served
 	started  time.Time
 	maxAge   time.Duration // of what is served; 0 for any
 
@@ -38,6 +39,8 @@ type health struct {
 
 // stuckAfter is how long a change may wait to be applied. Ten thousand services take a second.
 const stuckAfter = time.Minute
+
+var errLeaving = errors.New("leaving: told to stop; new clients are accepted until the end of -stop_grace")
 
 var errDraining = errors.New("draining: told to stop, and new clients are not accepted any more")
 
@@ -77,6 +80,9 @@ func (h *health) keepAlive(ctx context.Context, every time.Duration, alive func(
 func (h *health) healthy() error {
 	if h.stopping.Err() != nil {
 		return errDraining
+	}
+	if h.leaving.Err() != nil {
+		return errLeaving
 	}
 	if err := h.live(); err != nil {
 		return err

@@ -27,7 +27,7 @@ type patient struct {
 	health
 	config.Source // which is asked for nothing but its name and its status
 	synced        chan struct{}
-	stop          context.CancelFunc
+	stop, leave   context.CancelFunc
 
 	mu      sync.Mutex // guards the fields below where a goroutine asks while the test edits them
 	status  config.Status
@@ -65,8 +65,10 @@ func under[T any](p *patient, ask func() T) func() T {
 func newPatient(t *testing.T) *patient {
 	p := &patient{synced: make(chan struct{}), status: config.Status{Ready: true, Heard: time.Now(), Current: time.Now()}}
 	ctx, stop := context.WithCancel(t.Context())
-	p.stop = stop
+	leaving, leave := context.WithCancel(ctx)
+	p.stop, p.leave = stop, leave
 	p.health = health{
+		leaving:  leaving,
 		stopping: ctx,
 		started:  time.Now(),
 		stale:    func() bool { return false },
@@ -130,6 +132,8 @@ func TestWhatIsWrongWithANode(t *testing.T) {
 		{"an event loop stands still", func(p *patient) { p.stalls = errors.New("loop 0 stands still: so it is") },
 			"loop 0 stands still, loop 0 stands still, loop 0 stands still"},
 		{"stopping, and a loop stands still", func(p *patient) { p.stalls = errors.New("loop 0 stands still: so it is"); p.stop() }, "ok, draining, draining"},
+		{"leaving", func(p *patient) { p.leave() }, "ok, leaving, leaving"},
+		{"leaving, and a loop stands still", func(p *patient) { p.stalls = errors.New("loop 0 stands still: so it is"); p.leave() }, "loop 0 stands still, leaving, leaving"},
 		{"stopping", func(p *patient) { p.stop() }, "ok, draining, draining"},
 		{"stopping for long, with changes that nobody applies any more", func(p *patient) {
 			p.waiting = time.Now()

@@ -28,9 +28,10 @@ import (
 type Options struct {
 	Sources     []config.Source // in their order of precedence; one at least
 	Proxy       proxy.Config
-	RandomStart bool         // begin each rotation at a random endpoint
-	Ready       func()       // called once, when the first state has been applied; may be nil
-	Progress    func(string) // told in one line what the node is doing or waits for, at first and whenever it changes; may be nil
+	RandomStart bool            // begin each rotation at a random endpoint
+	Ready       func()          // called once, when the first state has been applied; may be nil
+	Leaving     context.Context // ends when the node is told to stop: from then on it is not ready, and serves until Run's own context ends; nil: then
+	Progress    func(string)    // told in one line what the node is doing or waits for, at first and whenever it changes; may be nil
 
 	FDStore *fdstore.Store // keeps listening sockets in case this process is killed, and has those of one that was; nil for none
 
@@ -95,6 +96,10 @@ func Run(ctx context.Context, o Options) error {
 	}
 	proxier := proxy.NewProxier(o.Proxy, balancer)
 
+	leaving := o.Leaving
+	if leaving == nil {
+		leaving = ctx
+	}
 	g, ctx := errgroup.WithContext(ctx)
 	failed := make(chan error, 2) // one of the server, one of a take-over
 	line := &succession{
@@ -115,6 +120,7 @@ func Run(ctx context.Context, o Options) error {
 	mux := config.NewMux(broadcaster)
 
 	h := &health{
+		leaving:  leaving,
 		stopping: ctx,
 		started:  time.Now(),
 		maxAge:   o.ConfigMaxAge,
@@ -261,6 +267,7 @@ func (o *Options) shown(h *health, proxier *proxy.Proxier, balancer *balance.Loa
 	return statuspage.Node{
 		Host:     host,
 		Version:  o.Version.Version,
+		Leaving:  func() bool { return h.leaving.Err() != nil },
 		Stopping: func() bool { return h.stopping.Err() != nil },
 		Live:     h.live,
 		Age:      h.age,

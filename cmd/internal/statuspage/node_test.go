@@ -29,6 +29,7 @@ type site struct {
 	limits    []traffic.Limit
 	sources   []config.Source
 	live      error
+	leaving   bool
 	stopping  bool
 	stale     bool
 	algorithm registry.Balance
@@ -119,6 +120,7 @@ func (s *site) page(t testing.TB) *Page {
 	p := New(Node{
 		Host:     "node-1",
 		Version:  "v1",
+		Leaving:  func() bool { return s.leaving || s.stopping },
 		Stopping: func() bool { return s.stopping },
 		Live:     func() error { return s.live },
 		Age:      func() time.Duration { return time.Hour },

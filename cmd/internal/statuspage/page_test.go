@@ -203,6 +203,7 @@ func TestTheFirstSentenceNamesWhatIsWrongAndWhatToDo(t *testing.T) {
 		{"a loop stands still", func(s *site) { s.live = errors.New("event loop 1 has stood still for 7s") }, []string{"event loop 1", "Restart kube-proxy"}},
 		{"a reload failed", func(s *site) { s.upgrade = errors.New("it ended: exit status 2") },
 			[]string{"A reload failed at ", "(it ended: exit status 2)", "of before stay in force", "reload again"}},
+		{"the node leaves", func(s *site) { s.leaving = true }, []string{"told to stop", "not ready", "-stop_grace"}},
 		{"the node drains", func(s *site) { s.stopping = true }, []string{"told to stop", "-drain_timeout"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {

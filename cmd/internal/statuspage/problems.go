@@ -50,8 +50,11 @@ const maxProblems = 8
 
 // problems lists what is wrong with the node, the worst first, and of one severity by kind.
 func (p *Page) problems(s *snapshot) (all []problem) {
-	if p.node.Stopping() {
+	switch {
+	case p.node.Stopping():
 		all = append(all, problem{Text: "The node was told to stop: it accepts no new clients, and waits for its connections to finish (-drain_timeout)."})
+	case p.node.Leaving():
+		all = append(all, problem{Text: "The node was told to stop: it is not ready, and accepts new clients until the end of -stop_grace."})
 	}
 	if err := p.node.Live(); err != nil {
 		all = append(all, problem{Text: "The node makes no progress: " + err.Error() + ". Restart kube-proxy if this lasts."})

@@ -18,7 +18,8 @@ type Node struct {
 	Host    string // of the machine
 	Version string // of the program
 
-	Stopping func() bool          // it was told to stop
+	Leaving  func() bool          // it was told to stop
+	Stopping func() bool          // it was told to stop, and accepts no clients
 	Live     func() error         // what keeps its work from getting done; nil: nothing
 	Age      func() time.Duration // since what is served was last known to be what the sources hold
 	Stale    func() bool          // what is served is from the state file
