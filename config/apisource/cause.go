@@ -27,6 +27,7 @@ const (
 	Unable                 // the server answers with another error, or with what is no answer
 	Expired                // the server ended the watch, because what it had to tell next is no longer known
 	Stale                  // the server has gone on, and the watch has not told
+	Brief                  // the server ends each watch as soon as it has begun
 	NumCauses              // how many there are
 )
 
@@ -41,6 +42,7 @@ var causes = [NumCauses]struct{ name, line string }{
 	Unable:    {"error", "API server at %s answers with an error"},
 	Expired:   {"expired", "API server at %s has to be read again"},
 	Stale:     {"stale", "API server at %s has to be read again"},
+	Brief:     {"brief", "API server at %s ends watches at once"},
 }
 
 // String is the short name.
@@ -118,6 +120,8 @@ func unframed(err error) error {
 // advice says what might help against a cause, in one clause; empty where there is none.
 func (s *Source) advice(cause Cause) string {
 	switch cause {
+	case Brief:
+		return "what stands between, such as a load balancer, may not let watches stand: raise its timeout for idle connections"
 	case Refused:
 		switch {
 		case !s.cfg.Token.IsZero():

@@ -53,6 +53,8 @@
 //   - Nothing waits for ever. A connection has DialTimeout, an answer RequestTimeout for each 16 KiB of it, and a silent v1 is asked each
 //     30 s how far it has come. A v1 that owes bookmarks for three minutes is left. The silence of a v1beta1 proves nothing: the next
 //     list finds out.
+//   - A watch that ends within 5 s of its beginning is no progress. It ends the session, and the next one begins after a pause, of up to 5 s.
+//   - A list that does not end is an error, however it goes on: pages, objects and bytes are counted, after decompression.
 //   - A list is read object by object. Of an object that is longer than a record may be only the beginning is kept, to name it.
 //   - The token goes to the server that was named, never to where it redirects, and into no log line.
 //

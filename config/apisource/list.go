@@ -13,9 +13,12 @@ import (
 // What one list may hold: more than any API server of sound mind sends.
 const (
 	maxKeys     = 1 << 20
-	maxRegistry = 512 << 20 // bytes
+	maxRegistry = 512 << 20 // bytes of all pages, after their decompression
+	maxPages    = 10_000    // at 500 objects a page five times as many as there may be objects
+	maxBarren   = 100       // pages in a row without a new object: selectors may leave some empty
+	maxMembers  = 100       // of a list, beside its items; servers send five
 	maxChunk    = 4 << 20   // bytes that are held before they are compared with what is known
-	maxMember   = 64 << 10  // bytes of a member of a list that is not its items
+	maxMember   = 64 << 10  // bytes of such a member
 )
 
 func tooManyKeys(p *path) error {
@@ -30,7 +33,8 @@ type listing struct {
 	at      time.Time // when the answer was complete
 
 	seen  map[string]struct{} // keys: a v0.5.4 may list an object twice, of two namespaces that it does not name
-	bytes int
+	items int                 // those listed twice included
+	bytes int                 // of all pages
 }
 
 // list asks for all objects of a resource at one version. begin makes the list that they are added to.
@@ -42,7 +46,7 @@ func (c *client) list(ctx context.Context, p *path, begin func(n int) records.Li
 		l := &listing{asked: time.Now(), list: begin(limit), seen: make(map[string]struct{})}
 		again, err := c.pages(ctx, p, limit, l)
 		l.list.Wait()
-		if again {
+		if again && limit < maxKeys {
 			continue
 		}
 		l.seen = nil
@@ -52,9 +56,13 @@ func (c *client) list(ctx context.Context, p *path, begin func(n int) records.Li
 
 // pages reads one snapshot. It reports whether the snapshot was lost, and another one may be taken.
 func (c *client) pages(ctx context.Context, p *path, limit int, l *listing) (again bool, err error) {
-	after := ""
-	for {
+	after, barren := "", 0
+	for n := 1; ; n++ {
+		before := len(l.seen)
 		head, err := c.page(ctx, p, p.listPath(limit, after), l)
+		if barren++; len(l.seen) > before {
+			barren = 0
+		}
 		switch {
 		case err != nil:
 			return after != "" && causeOf(err) == Expired, err
@@ -63,11 +71,40 @@ func (c *client) pages(ctx context.Context, p *path, limit int, l *listing) (aga
 		case head.version != l.version:
 			return false, remote.Because(Unable, fmt.Errorf("pages of one list are of two versions, %v and %v", l.version, head.version))
 		}
-		if after = head.after; after == "" {
+		switch {
+		case head.after == "":
 			l.at = time.Now()
 			return false, nil
+		case head.after == after:
+			return false, errEndless("its page %d leads to itself", n)
+		case barren == maxBarren:
+			return false, errEndless("%d pages in a row have no new object", maxBarren)
+		case n == maxPages:
+			return false, errEndless("there are more than %d pages", maxPages)
 		}
+		after = head.after
 	}
+}
+
+// errEndless is what a list gets whose pages do not come to an end.
+func errEndless(format string, args ...any) error {
+	return remote.Because(Unable, fmt.Errorf("the list has no end: "+format, args...))
+}
+
+// A pageReader reads pages of a list, and bounds how long all of them may be.
+type pageReader struct {
+	*response
+	path *path
+	list *listing
+}
+
+// Read implements [io.Reader].
+func (r pageReader) Read(b []byte) (int, error) {
+	n, err := r.response.Read(b)
+	if r.list.bytes += n; r.list.bytes > maxRegistry {
+		return 0, remote.Because(Unable, fmt.Errorf("more than %d MiB of %s: too much for a proxy", maxRegistry>>20, r.path.name))
+	}
+	return n, err
 }
 
 // A head is what a page says about itself.
@@ -83,24 +120,25 @@ func (c *client) page(ctx context.Context, p *path, from string, l *listing) (h 
 		return h, err
 	}
 	defer r.close()
-	h, err = readPage(newScanner(r), p, l)
+	h, err = readPage(newScanner(pageReader{r, p, l}), p, l)
 	return h, explain(r.ctx, err)
 }
 
 // readPage reads one page, as it comes, into a listing.
 func readPage(s *scanner, p *path, l *listing) (h head, err error) {
 	b := chunk{list: l, path: p}
-	versioned := false
+	versioned, members := false, 0
 	err = s.members(func(name string) error {
 		if name == "items" {
 			return b.items(s)
 		}
-		text, long, err := s.next(maxMember)
+		if members++; members > maxMembers {
+			return errSyntax(fmt.Sprintf("a list has more than %d members", maxMembers))
+		}
+		text, err := s.short(maxMember)
 		switch {
 		case err != nil:
 			return err
-		case long:
-			return errSyntax("a list has too long a member")
 		case name == "resourceVersion" || name == "metadata":
 			versioned = true
 			return h.read(name, text)
@@ -149,7 +187,7 @@ const chunkLen = 500
 // items reads the items of a page. v0.4.4 has null for none, or leaves them out.
 func (b *chunk) items(s *scanner) error {
 	if c, err := s.peek(); err == nil && c == 'n' {
-		_, _, err := s.next(maxMember)
+		_, err := s.short(maxMember)
 		return err
 	}
 	return s.elements('[', ']', func() error {
@@ -167,17 +205,14 @@ func (b *chunk) items(s *scanner) error {
 
 // add adds a version to the list. Of a key that is there already the first counts.
 func (b *chunk) add(v records.Version) error {
+	if b.list.items++; b.list.items > maxKeys {
+		return tooManyKeys(b.path)
+	}
 	if _, twice := b.list.seen[string(v.Key)]; twice {
 		return nil
 	}
 	b.list.seen[string(v.Key)] = struct{}{}
 	size := len(v.Key) + len(v.Value)
-	if b.list.bytes += size; b.list.bytes > maxRegistry {
-		return remote.Because(Unable, fmt.Errorf("more than %d MiB of %s: too much for a proxy", maxRegistry>>20, b.path.name))
-	}
-	if len(b.list.seen) > maxKeys {
-		return tooManyKeys(b.path)
-	}
 	b.versions = append(b.versions, v)
 	if b.size += size; b.size >= maxChunk || len(b.versions) == chunkLen {
 		b.flush()

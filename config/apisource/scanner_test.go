@@ -33,8 +33,8 @@ func TestAValueIsCutWhereItEnds(t *testing.T) {
 func TestAValueThatIsTooLongIsNotHeld(t *testing.T) {
 	s := newScanner(strings.NewReader(`["` + strings.Repeat("x", 1<<20) + `"] 1 `))
 	got, long, err := s.next(10)
-	if len(got) != 10 || !long || err != nil || cap(s.value) > 100 {
-		t.Errorf("%d bytes in a buffer of %d, %t, %v", len(got), cap(s.value), long, err)
+	if len(got) != 10 || !long || err != nil || cap(s.text) > 100 {
+		t.Errorf("%d bytes in a buffer of %d, %t, %v", len(got), cap(s.text), long, err)
 	}
 	if got, _, err := s.next(10); string(got) != "1" || err != nil {
 		t.Errorf("after it comes %s, %v", got, err)

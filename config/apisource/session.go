@@ -26,6 +26,7 @@ type session struct {
 	calls     sync.WaitGroup
 	timer     *time.Timer
 	stood     time.Time // when all resources were known; zero before
+	lasts     time.Time // when the session will have lasted; zero once that was noted
 }
 
 // A resource is what is known of one collection, which outlives sessions, and how far this session has come with it.
@@ -43,6 +44,7 @@ type resource struct {
 	older    int              // lists in a row that were older than what is known
 	touched  map[string]int64 // while a list is under way beside the watch: the version of the last event of a key
 	watching *watching        // nil: there is no watch
+	failed   error            // why the watch ended before the session stood
 	due      time.Time        // for the next list
 	retry    backoff.Pauses   // between lists that fail
 
@@ -69,8 +71,8 @@ const (
 // probePeriod is how long a watch of v1 may be silent before the server is asked how far it has come.
 const probePeriod = 30 * time.Second
 
-// attend opens a session and stays with it until it ends. It returns for how long the session stood, and why it ended.
-func (s *Source) attend(ctx context.Context) (time.Duration, error) {
+// attend opens a session and stays with it until it ends. It returns whether the session stood, and why it ended.
+func (s *Source) attend(ctx context.Context) (stood bool, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	x := &session{Source: s, ctx: ctx, news: make(chan func() error), timer: time.NewTimer(time.Hour)}
 	defer func() {
@@ -80,14 +82,11 @@ func (s *Source) attend(ctx context.Context) (time.Duration, error) {
 		s.client.close()
 	}()
 	if err := x.open(); err != nil {
-		return 0, err
+		return false, err
 	}
 	for {
 		if err := x.step(); err != nil {
-			if x.stood.IsZero() {
-				return 0, err
-			}
-			return time.Since(x.stood), err
+			return !x.stood.IsZero(), err
 		}
 	}
 }
@@ -134,6 +133,10 @@ func (x *session) step() error {
 				x.ask(r)
 			}
 		}
+		if !x.lasts.IsZero() && !now.Before(x.lasts) {
+			x.lasts = time.Time{}
+			x.well()
+		}
 	case <-x.ctx.Done():
 		return x.ctx.Err()
 	}
@@ -151,6 +154,9 @@ func (r *resource) isQuiet(now time.Time) bool {
 // earliest is when there is something to do that no response starts.
 func (x *session) earliest() time.Time {
 	first := time.Now().Add(time.Hour)
+	if !x.lasts.IsZero() {
+		first = x.lasts
+	}
 	for _, r := range x.resources {
 		if !r.listing && !r.due.IsZero() && r.due.Before(first) {
 			first = r.due
@@ -289,7 +295,15 @@ func (x *session) follow(r *resource) error {
 	}
 	x.stood = time.Now()
 	x.stand()
-	return x.ctx.Err() // the SET may not have been sent
+	if err := x.ctx.Err(); err != nil {
+		return err // the SET may not have been sent
+	}
+	for _, r := range x.resources {
+		if r.failed != nil {
+			return r.failed
+		}
+	}
+	return nil
 }
 
 // watch follows a resource from the version that is known.
@@ -299,6 +313,7 @@ func (x *session) watch(r *resource) {
 	}
 	ctx, stop := context.WithCancel(x.ctx)
 	w, from := &watching{stop}, r.version
+	r.failed = nil
 	r.watching = w
 	r.stir()
 	x.calls.Go(func() {
@@ -315,11 +330,16 @@ func (x *session) watch(r *resource) {
 			switch {
 			case r.watching != w:
 				return nil
-			case err != nil:
-				return fmt.Errorf("watch %s: %w", r.name, err)
+			case err == nil:
+				x.watch(r) // it ended as it was asked to
+				return nil
 			}
-			x.watch(r) // it ended as it was asked to
-			return nil
+			err = fmt.Errorf("watch %s: %w", r.name, err)
+			if x.stood.IsZero() { // what the lists say counts first, however soon watches end
+				r.failed = err
+				return nil
+			}
+			return err
 		})
 	})
 }

@@ -45,7 +45,7 @@ func New(cfg Config) (*Source, error) {
 		cfg:       cfg,
 		resync:    config.NewResyncs(),
 		resources: make(map[string]*resource),
-		log:       outage.New(causeNames()...),
+		log:       outage.New(maxBackoff, causeNames()...),
 		unlisted:  outage.Limit[string](),
 		setbacks:  outage.Limit[setback](),
 	}
@@ -77,13 +77,10 @@ func (s *Source) Run(ctx context.Context, out chan<- registry.Update) error {
 		if ctx.Err() != nil {
 			break
 		}
-		if stood > 0 {
-			s.log.End(int(causeOf(err)))
-		}
-		s.trouble(err)
-		if stood > maxBackoff { // else something breaks it again and again
+		if stood && s.log.End(int(causeOf(err))) { // else something breaks it again and again
 			wait.Reset()
 		}
+		s.trouble(err)
 	}
 	s.log.Stopped()
 	return nil

@@ -63,11 +63,12 @@ func (x *session) stand() {
 			return
 		}
 	}
+	x.lasts = x.stood.Add(maxBackoff)
 	away, loud := x.log.Reads()
 	switch {
 	case first, x.log.IsUseless():
 		x.log.ReportRead(fmt.Sprintf("API server read (%s, %s)", x.server(), x.versions()), "objects")
-	default:
+	case away > 0:
 		x.recovered(away, loud)
 	}
 }

@@ -34,9 +34,10 @@ const (
 )
 
 // watch tells of all changes after a version. It returns nil when the server has ended the watch as it was asked to, with
-// nothing lost: a watch from the version of the last event goes on.
+// nothing lost: a watch from the version of the last event goes on. One that ends much too early is an error, so that the next one
+// begins after a pause.
 func (c *client) watch(ctx context.Context, p *path, from version, tell func(event) error) error {
-	timeout := watchTimeout()
+	timeout, began := watchTimeout(), time.Now()
 	r, err := c.get(ctx, p.watchPath(from, timeout))
 	if err != nil {
 		return err
@@ -54,6 +55,8 @@ func (c *client) watch(ctx context.Context, p *path, from version, tell func(eve
 	for {
 		text, long, err := s.next(maxEvent)
 		switch {
+		case errors.Is(err, io.EOF) && time.Since(began) < maxBackoff:
+			return remote.Because(Brief, errors.New("the server ended it as soon as it had begun"))
 		case errors.Is(err, io.EOF) && p.paged:
 			return nil
 		case errors.Is(err, io.EOF):

@@ -62,10 +62,12 @@ type question func(ctx context.Context, c *client, more func()) (listing, error)
 // for so many keys.
 func list(revision int64, weak bool, pageSize int64, begin func(keys int) records.List) question {
 	return func(ctx context.Context, c *client, more func()) (listing, error) {
-		for {
+		for left := maxSnapshots; ; left-- {
 			l, err := c.list(ctx, revision, weak, pageSize, more, begin)
 			l.list.Wait()
 			switch {
+			case left == 0:
+				return l, err
 			case errors.Is(err, rpctypes.ErrCompacted) && revision == 0 && ctx.Err() == nil:
 				// The snapshot was compacted between two pages: take another, in larger pages, so that
 				// this ends however busy etcd is. A single page cannot be compacted half-way.
@@ -80,6 +82,9 @@ func list(revision int64, weak bool, pageSize int64, begin func(keys int) record
 		}
 	}
 }
+
+// maxSnapshots is how many more snapshots one list may take. Pages that double so often hold more keys than a registry may have.
+const maxSnapshots = 21
 
 // mostRoom is for how many keys room is made on etcd's word alone.
 const mostRoom = 1 << 16

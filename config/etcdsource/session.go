@@ -53,9 +53,8 @@ type listRequest struct {
 	atLeast  int64 // what the newest cannot be older than: as much had been heard of
 }
 
-// attend opens a session and stays with it until it ends. It returns for how long the session stood, and
-// why it ended.
-func (s *Source) attend(ctx context.Context) (time.Duration, error) {
+// attend opens a session and stays with it until it ends. It returns whether the session stood, and why it ended.
+func (s *Source) attend(ctx context.Context) (stood bool, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	x := &session{
 		Source: s,
@@ -78,10 +77,7 @@ func (s *Source) attend(ctx context.Context) (time.Duration, error) {
 	}()
 	for {
 		if err := x.step(); err != nil {
-			if x.stood.IsZero() {
-				return 0, err
-			}
-			return time.Since(x.stood), err
+			return !x.stood.IsZero(), err
 		}
 	}
 }
@@ -367,7 +363,7 @@ func (x *session) begin(l listing) error {
 	switch {
 	case first, x.log.IsUseless():
 		x.log.ReportRead(fmt.Sprintf("etcd read at revision %d", l.revision), "keys")
-	default:
+	case away > 0:
 		x.recovered(away, told || loud, fmt.Sprintf("read at revision %d, was %d; %s", l.revision, from, different.Differ()))
 	}
 	x.current(l.asked)

@@ -50,7 +50,7 @@ func New(cfg Config) (*Source, error) {
 		resync:  config.NewResyncs(),
 		records: records.New(cfg.Decoder),
 
-		log: outage.New(causeNames()...),
+		log: outage.New(maxBackoff, causeNames()...),
 
 		resyncWarnings: outage.Repeats(),
 		setbacks:       outage.Limit[int64](),
@@ -83,14 +83,11 @@ func (s *Source) Run(ctx context.Context, out chan<- registry.Update) error {
 		if ctx.Err() != nil {
 			break
 		}
-		s.fragments = errors.Is(err, errBacklog) || s.fragments && stood == 0
-		if stood > 0 {
-			s.log.End(int(causeOf(err)))
-		}
-		s.trouble(err)
-		if stood > maxBackoff { // else something breaks it again and again
+		s.fragments = errors.Is(err, errBacklog) || s.fragments && !stood
+		if stood && s.log.End(int(causeOf(err))) { // else something breaks it again and again
 			wait.Reset()
 		}
+		s.trouble(err)
 	}
 	s.log.Stopped()
 	return nil

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"kubeproxy/config/remote"
+	"kubeproxy/internal/backoff"
 	"kubeproxy/registry"
 )
 
@@ -56,7 +57,11 @@ func (x *session) end() {
 	x.conn.close()
 }
 
-// run lists, and then polls until something breaks.
+// maxBackoff is the longest pause between two sessions, and between two lists of one.
+const maxBackoff = time.Second
+
+// run lists, and then polls until something breaks. What makes it list again within a moment, as deletions of directories do, has it
+// wait ever longer: a list costs etcd far more than an event.
 func (x *session) run(ctx context.Context, out chan<- piece) error {
 	hand := func(p piece) bool {
 		p.session, p.at = x, time.Now()
@@ -67,7 +72,7 @@ func (x *session) run(ctx context.Context, out chan<- piece) error {
 			return false
 		}
 	}
-	for {
+	for pauses := (backoff.Pauses{Most: maxBackoff}); ; {
 		l, err := x.conn.list(ctx, !x.weak)
 		if err == nil && x.weak && l.index < x.known {
 			l, err = x.conn.list(ctx, true) // a member that lags: ask them all
@@ -80,19 +85,29 @@ func (x *session) run(ctx context.Context, out chan<- piece) error {
 		if !hand(piece{listing: &l}) {
 			return ctx.Err()
 		}
-		if err := x.poll(ctx, hand); err != nil {
+		listed := time.Now()
+		err = x.poll(ctx, hand)
+		lasted := time.Since(listed) >= maxBackoff
+		switch {
+		case err == errCleared && x.known == l.index && !lasted:
+			return remote.Because(stale, fmt.Errorf("watch: right after a list, %w", err))
+		case err != nil && err != errCleared:
 			return err
+		case lasted:
+			pauses.Reset()
+		default:
+			backoff.Sleep(ctx, pauses.Next())
 		}
 	}
 }
 
-// poll hands on each event after what is known. It returns nil when another list has to be read.
+// poll hands on each event after what is known. It returns nil or errCleared when another list has to be read.
 func (x *session) poll(ctx context.Context, hand func(piece) bool) error {
 	for {
 		next := x.known + 1
 		p, err := x.conn.wait(ctx, next)
 		if err == errCleared {
-			return nil
+			return err
 		}
 		if err != nil {
 			return fmt.Errorf("watch: %w", err)

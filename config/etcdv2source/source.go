@@ -41,7 +41,7 @@ type Source struct {
 	touched map[string]int64 // while a list is awaited: the index of the last event of a key
 	attempt *time.Timer
 	sync    *time.Timer
-	retry   backoff.Pauses // between attempts, while there is no current
+	retry   backoff.Pauses // between attempts, while there is no current; reset by a session that lasted
 	again   backoff.Pauses // between resyncs that fail
 	probe   probe
 
@@ -63,7 +63,7 @@ func New(cfg etcdconfig.Config) (*Source, error) {
 	}
 	return &Source{
 		cfg:     dialer{cfg, etcdconfig.NewNames(nil)},
-		log:     outage.New(Causes()...),
+		log:     outage.New(maxBackoff, Causes()...),
 		resync:  config.NewResyncs(),
 		pieces:  make(chan piece),
 		records: records.New(cfg.Decoder),
@@ -180,8 +180,7 @@ func (s *Source) over(p piece) {
 		}
 	} else {
 		s.current = nil
-		s.log.End(int(causeOf(p.err)))
-		if time.Since(p.session.stood) > time.Second { // else something breaks it again and again
+		if s.log.End(int(causeOf(p.err))) { // else something breaks it again and again
 			s.retry.Reset()
 		}
 	}
@@ -212,7 +211,6 @@ func (s *Source) use(ctx context.Context, l listing, beside bool) {
 	s.cluster = l.cluster
 	s.applied = max(s.applied, l.index)
 	s.heard = max(s.heard, s.applied)
-	s.retry.Reset()
 	s.again.Reset()
 	if beside {
 		s.sync.Reset(backoff.Vary(s.cfg.SyncPeriod))

@@ -81,7 +81,7 @@ func New(cfg Config) (*Source, error) {
 	cfg.Dir = dir
 	s := &Source{
 		cfg:     cfg,
-		log:     outage.New(causes...),
+		log:     outage.New(0, causes...),
 		resync:  config.NewResyncs(),
 		tree:    keyfiles.Tree{Dir: dir},
 		records: records.New(cfg.Decoder),

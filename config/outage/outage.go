@@ -27,14 +27,23 @@ type Log struct {
 	status config.Status // without Ends
 	ends   []config.End  // by cause
 
+	lasting time.Duration // how long a session has to stand
+	stands  time.Time     // since when the present one does; zero: there is none
+	brief   int           // sessions in a row that did not last
+
 	outages  *lograte.Limiter[time.Time]  // lines about outages, by their beginning
 	warnings []*lograte.Limiter[struct{}] // lines about the present outage, by cause
 	loud     bool                         // the present outage was made known
 }
 
-// New returns a log for a source whose outages have one of these causes: short words, in an order that never changes.
-func New(causes ...string) *Log {
-	l := &Log{outages: Limit[time.Time](), warnings: make([]*lograte.Limiter[struct{}], len(causes))}
+// maxBrief is how many sessions in a row may be brief before the next one has to last.
+const maxBrief = 2
+
+// New returns a log for a source whose outages have one of these causes: short words, in an order that never changes. Sessions that
+// end sooner than lasting are brief. After two brief ones in a row the source counts as unable to read until a session has lasted: a
+// server that ends each session at once is in one outage, and not in many.
+func New(lasting time.Duration, causes ...string) *Log {
+	l := &Log{lasting: lasting, outages: Limit[time.Time](), warnings: make([]*lograte.Limiter[struct{}], len(causes))}
 	for i, cause := range causes {
 		l.ends = append(l.ends, config.End{Cause: cause})
 		l.warnings[i] = Repeats()
@@ -73,11 +82,19 @@ func (l *Log) Send(ctx context.Context, out chan<- registry.Update, state *recor
 	})
 }
 
-// End counts a session that is over, by its cause.
-func (l *Log) End(cause int) {
+// End counts a session that is over, by its cause, and reports whether it had lasted. Only then may the next one begin without a
+// longer pause than this one did.
+func (l *Log) End(cause int) (lasted bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.ends[cause].Count++
+	if lasted = !l.stands.IsZero() && time.Since(l.stands) >= l.lasting; lasted {
+		l.brief = 0
+	} else {
+		l.brief++
+	}
+	l.stands = time.Time{}
+	return lasted
 }
 
 // Failed notes that the source cannot read now, for a cause and for a reason of one line. The log line begins with what.
@@ -118,18 +135,28 @@ func (l *Log) Failed(cause int, what, reason string) {
 }
 
 // Reads notes that the source can read. It returns for how long it could not, 0 if it could all the time, and whether that was made
-// known.
+// known. After brief sessions the outage goes on until the present one has lasted.
 func (l *Log) Reads() (away time.Duration, loud bool) {
-	now := time.Now()
+	now, over := time.Now(), true
 	l.Edit(func(st *config.Status) {
-		if !st.Connected {
-			if !st.Since.IsZero() {
-				away = now.Sub(st.Since)
-			}
-			st.Connected, st.Since, st.Cause, st.Reason, st.Attempts = true, now, "", "", 0
-		}
 		st.Heard = now
+		if l.stands.IsZero() {
+			l.stands = now
+		}
+		if st.Connected {
+			return
+		}
+		if over = l.brief < maxBrief || now.Sub(l.stands) >= l.lasting; !over {
+			return
+		}
+		if !st.Since.IsZero() {
+			away = now.Sub(st.Since)
+		}
+		st.Connected, st.Since, st.Cause, st.Reason, st.Attempts = true, now, "", "", 0
 	})
+	if !over {
+		return 0, false
+	}
 	loud, l.loud = l.loud, false
 	return away, loud
 }

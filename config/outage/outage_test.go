@@ -26,7 +26,7 @@ const (
 func TestTenMinutesOfAnOutageTakeADozenLines(t *testing.T) {
 	log := recordstest.LogSince(t)
 	synctest.Test(t, func(t *testing.T) {
-		l := New("broken", "silent")
+		l := New(0, "broken", "silent")
 		l.Reads()
 		for range 600 {
 			time.Sleep(time.Second)
@@ -58,7 +58,7 @@ func TestAPlaceThatComesAndGoesAllDayTakesTensOfLinesAnHour(t *testing.T) {
 	log := recordstest.LogSince(t)
 	quiet := 0
 	synctest.Test(t, func(t *testing.T) {
-		l := New("broken", "silent")
+		l := New(0, "broken", "silent")
 		for i := range 3600 {
 			time.Sleep(time.Second)
 			l.Failed(i%2, "it is away", "no route")
@@ -81,7 +81,7 @@ func TestAPlaceThatComesAndGoesAllDayTakesTensOfLinesAnHour(t *testing.T) {
 func TestALineOfAnotherCauseIsNotHeldBack(t *testing.T) {
 	log := recordstest.LogSince(t)
 	synctest.Test(t, func(t *testing.T) {
-		l := New("broken", "silent")
+		l := New(0, "broken", "silent")
 		l.Failed(broken, "it is away", "no route")
 		l.Failed(broken, "it is away", "no route")
 		l.Failed(silent, "it says nothing", "no answer")
@@ -94,7 +94,7 @@ func TestALineOfAnotherCauseIsNotHeldBack(t *testing.T) {
 
 func TestTheStatusSaysSinceWhenAndWhy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := New("broken", "silent")
+		l := New(0, "broken", "silent")
 		began := time.Now()
 		l.Failed(silent, "it says nothing", "no answer")
 		time.Sleep(time.Minute)
@@ -121,7 +121,7 @@ func TestTheStatusSaysSinceWhenAndWhy(t *testing.T) {
 }
 
 func TestEndsAreCountedByTheirCause(t *testing.T) {
-	l := New("broken", "silent")
+	l := New(0, "broken", "silent")
 	l.End(silent)
 	before := l.Status()
 	l.End(silent)
@@ -135,7 +135,7 @@ func TestTheStatusFollowsWhatWasSent(t *testing.T) {
 	put := func(name string, revision int64) {
 		state.Put(records.Version{Key: []byte(recordstest.Spec(name)), Value: []byte(recordstest.Port(80)), Created: revision, Revision: revision})
 	}
-	l := New("broken")
+	l := New(0, "broken")
 	out := make(chan registry.Update, 1)
 	put("a", 7)
 	l.Send(t.Context(), out, state, true, 7, time.Now())
@@ -156,7 +156,7 @@ func TestTheStatusFollowsWhatWasSent(t *testing.T) {
 
 func TestAPlaceOfWhichNothingCanBeUsedIsAnErrorInTheLog(t *testing.T) {
 	log := recordstest.LogSince(t)
-	l := New("broken")
+	l := New(0, "broken")
 	l.Edit(func(st *config.Status) { st.Services = 1 })
 	l.ReportRead("place read", "files")
 	l.Edit(func(st *config.Status) {
@@ -178,5 +178,46 @@ func TestAPlaceOfWhichNothingCanBeUsedIsAnErrorInTheLog(t *testing.T) {
 	}
 	if got := recordstest.LogLines(log()); !slices.Equal(got, want) {
 		t.Errorf("the log reads\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+}
+
+// A place that answers, and ends each session at once, cannot be read: what it says between is no end of the outage.
+func TestOfSessionsThatEndAtOnceOnlyOneThatLastsEndsTheOutage(t *testing.T) {
+	log := recordstest.LogSince(t)
+	synctest.Test(t, func(t *testing.T) {
+		l := New(5*time.Second, "broken")
+		session := func(stands time.Duration) (away time.Duration, lasted bool) {
+			away, loud := l.Reads()
+			if away > 0 {
+				l.Recovered(fmt.Sprint("it is back after ", away), loud)
+			}
+			time.Sleep(stands)
+			lasted = l.End(broken)
+			l.Failed(broken, "it is away", "it hung up")
+			time.Sleep(time.Second)
+			return away, lasted
+		}
+		for i := range 10 {
+			away, lasted := session(0)
+			if want := i == 1; (away > 0) != want || lasted { // the first is followed by one that may be the end of it
+				t.Errorf("session %d: away for %v before it; it lasted: %v", i, away, lasted)
+			}
+		}
+		if st := l.Status(); st.Connected || st.Attempts != 9 || time.Since(st.Since) != 9*time.Second {
+			t.Errorf("%+v; want one outage of nine seconds", st)
+		}
+		if away, _ := l.Reads(); away != 0 || l.Status().Connected {
+			t.Error("a session that has just begun ends the outage")
+		}
+		time.Sleep(5 * time.Second)
+		if away, _ := l.Reads(); away != 14*time.Second || !l.Status().Connected {
+			t.Errorf("away for %v, connected: %v; want a session that has lasted to end the outage", away, l.Status().Connected)
+		}
+		if !l.End(broken) {
+			t.Error("the session had not lasted")
+		}
+	})
+	if n := len(recordstest.LogLines(log())); n > 6 {
+		t.Errorf("%d lines:\n%s", n, log())
 	}
 }
