@@ -89,15 +89,29 @@ func explain(ctx context.Context, err error) error {
 		return remote.Because(Unable, err)
 	}
 	switch text := err.Error(); {
+	case isUnanswered(text):
+		return remote.Because(Silent, errors.New("the connection was accepted, and no answer came in time"))
 	case strings.Contains(text, "server preface: ") && strings.Contains(text, "http2: "):
 		return remote.Because(Unable, err) // it speaks, but not HTTP/2
-	case strings.Contains(text, "server preface: EOF"), strings.Contains(text, "server preface: ") && strings.Contains(text, "reset by peer"):
-		return remote.Because(Insecure, err) // it hung up on the first bytes
+	case hasHungUp(text):
+		return remote.Because(Insecure, err)
 	}
 	if strings.Contains(err.Error(), "handshake failed") || strings.Contains(err.Error(), "tls: ") {
 		return remote.Because(Insecure, err)
 	}
 	return remote.Because(Broken, err)
+}
+
+// isUnanswered reports whether gRPC has given up a connection on which nothing came before its first request: it closes the connection, or
+// ends the handshake. So it is with a process that hangs.
+func isUnanswered(text string) bool {
+	return (strings.Contains(text, "server preface: ") || strings.Contains(text, "handshake failed: ")) &&
+		(strings.Contains(text, "use of closed network connection") || strings.Contains(text, "i/o timeout") || strings.Contains(text, "deadline exceeded"))
+}
+
+// hasHungUp reports whether the server has ended a connection upon its first bytes.
+func hasHungUp(text string) bool {
+	return strings.Contains(text, "server preface: EOF") || strings.Contains(text, "server preface: ") && strings.Contains(text, "reset by peer")
 }
 
 // What etcd says when it does not want us, and when it has no leader.
@@ -156,7 +170,7 @@ func (c *dialer) advice(cause Cause, reason string) string {
 	switch {
 	case strings.Contains(reason, "server preface: ") && strings.Contains(reason, "http2: "):
 		return "this is not the gRPC of etcd 3: an etcd 2 or another HTTP server answers at this address"
-	case strings.Contains(reason, "server preface: ") && !encrypted:
+	case hasHungUp(reason) && !encrypted:
 		return "the server hung up on a connection without TLS: if it is an etcd with TLS, its URL has to begin with https://"
 	case strings.Contains(reason, "first record does not look like a TLS handshake"), strings.Contains(reason, "handshake failed: EOF"):
 		return "the server broke off the TLS handshake: if it is an etcd without TLS, its URL has to begin with http://"

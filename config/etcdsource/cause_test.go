@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"google.golang.org/grpc/codes"
@@ -153,5 +155,31 @@ func TestTheReasonSaysWhatToDo(t *testing.T) {
 	}
 	if advice := (&dialer{Config: cfg}).advice(Refused, "etcdserver: permission denied"); !strings.Contains(advice, `"kube-proxy", for the user; etcd needs that user, with a role that may read /registry/services/`) {
 		t.Errorf("a certificate whose name is no user of etcd: %q", advice)
+	}
+}
+
+// A process that is stopped has its connections accepted by the kernel, and says nothing. Nothing is wrong with its URL.
+func TestAServerThatIsHungIsCalledSilent(t *testing.T) {
+	hung, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { hung.Close() })
+	ca := etcdtest.NewCA(t)
+	for i := range 4 {
+		request, encrypted := 100*time.Millisecond, i > 1 // the request is given up first
+		if i%2 > 0 {
+			request = 30 * time.Second // the connection is
+		}
+		cfg := quick("http://" + hung.Addr().String())
+		if encrypted {
+			cfg = mustTLS(t, etcdconfig.TLSFiles{CA: []string{ca.File}}, "https://"+hung.Addr().String())
+		}
+		cfg.DialTimeout, cfg.RequestTimeout = 200*time.Millisecond, request
+		f := follow(t, cfg)
+		st := f.awaitStatus(t, "a reason", func(st config.Status) bool { return st.Reason != "" })
+		if st.Cause != Silent.String() || strings.Contains(st.Reason, "TLS") || strings.Contains(st.Reason, "hung up") {
+			t.Errorf("cause %q: %s; want silence", st.Cause, st.Reason)
+		}
 	}
 }
