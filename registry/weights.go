@@ -112,6 +112,16 @@ func (w Weights) Of(addrs Addrs) []int {
 	return weights
 }
 
+// Zeros counts the addresses of a list that have weight 0.
+func (w Weights) Zeros(addrs Addrs) (n int) {
+	for _, weight := range w.Of(addrs) {
+		if weight == 0 {
+			n++
+		}
+	}
+	return n
+}
+
 // Check reports an error if no record gives these weights.
 func (w Weights) Check() error {
 	if w == "" {

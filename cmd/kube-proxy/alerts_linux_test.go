@@ -158,11 +158,15 @@ func (m *monitored) broken(t *testing.T) {
 	add("forbidden", "TCP", 9, chat)
 	add("silent", "TCP", proxytest.FreePort(t), fmt.Sprintf("127.0.0.1:%d", proxytest.FreePort(t)))
 	add("empty", "TCP", proxytest.FreePort(t), "")
+	add("drained", "TCP", proxytest.FreePort(t), "")
+	writeRecord(t, dir, registry.EndpointsPrefix+"drained", weightlessRecord("drained", chat))
+	add("checked", "TCP", proxytest.FreePort(t), chat)
+	writeRecord(t, dir, registry.SpecsPrefix+"checked", checkedRecord("checked", ports["checked"], "haproxy.org/check-http", "/", "haproxy.org/check-interval", "500ms"))
 	add("dns", "UDP", proxytest.FreePort(t), before.Addr.String())
 	add("dumb", "UDP", proxytest.FreePort(t), "")
 	writeRecord(t, dir, registry.SpecsPrefix+"refused", "this is no record")
 	_, url := m.run(t, dir, []string{"KubeProxyRecordsRefused", "KubeProxyPortConflict", "KubeProxyPortNotOpen", "KubeProxyPortRefused", "KubeProxyServiceDown",
-		"KubeProxyServiceWithoutEndpoints", "KubeProxyClientsWithoutEndpoint", "KubeProxyClientsOverLimit", "KubeProxyDatagramsDropped",
+		"KubeProxyServiceWithoutEndpoints", "KubeProxyServiceWithoutWeight", "KubeProxyChecksIgnored", "KubeProxyClientsWithoutEndpoint", "KubeProxyClientsOverLimit", "KubeProxyDatagramsDropped",
 		"KubeProxyLimitNear", "KubeProxyLogLinesLost"},
 		"-max_connections_per_service=1", "-max_udp_sessions=1", "-allowed_ports=1024-65535", "-connection_log=/dev/full", "-metrics_endpoints")
 	awaitPage(t, url+"/readyz", http.StatusOK, "ok")
@@ -344,6 +348,20 @@ func serviceRecord(name string, port uint16, protocol string) string {
 
 func endpointsRecord(name string, endpoints ...string) string {
 	return fmt.Sprintf(`{"kind":"Endpoints","apiVersion":"v1beta1","id":%q,"endpoints":["%s"]}`, name, strings.Join(endpoints, `","`))
+}
+
+// weightlessRecord is one of an endpoint of weight 0.
+func weightlessRecord(name, endpoint string) string {
+	return fmt.Sprintf(`{"kind":"Endpoints","apiVersion":"v1beta1","id":%q,"endpoints":[%q],"annotations":{"kube-proxy/weight":"0"}}`, name, endpoint)
+}
+
+// checkedRecord is one of a service with annotations: names and values in turn.
+func checkedRecord(name string, port uint16, annotations ...string) string {
+	var all []string
+	for i := 0; i < len(annotations); i += 2 {
+		all = append(all, fmt.Sprintf("%q:%q", annotations[i], annotations[i+1]))
+	}
+	return fmt.Sprintf(`{"kind":"Service","apiVersion":"v1beta1","id":%q,"port":%d,"annotations":{%s}}`, name, port, strings.Join(all, ","))
 }
 
 func monitoringFile(t *testing.T, name string) string {

@@ -109,6 +109,11 @@ var tcpReasonCases = []reasonCase{
 	{why: traffic.NoEndpoints, when: "the service has none", do: func(t *testing.T, b *bookish) {
 		b.refuses(t)
 	}},
+	{why: traffic.ZeroWeight, when: "all endpoints have weight 0", do: func(t *testing.T, b *bookish) {
+		at, kept := b.serve(t, served(t, proxytest.Identify("web"))), served(t, proxytest.Identify("web"))
+		b.apply(weighted("web", "127.0.0.1=0", kept, proxytest.Refusing(t)))
+		refuses(t, at)
+	}},
 	{why: traffic.DialFailed, when: "each endpoint refuses", do: func(t *testing.T, b *bookish) {
 		b.refuses(t, proxytest.Refusing(t), proxytest.Refusing(t))
 		b.attempts = 2
@@ -358,7 +363,7 @@ func (b *bookish) port(e traffic.Ending) uint16 {
 
 // turnedAway are the reasons of clients that were given no endpoint.
 var turnedAway = map[traffic.Reason]bool{
-	traffic.NoEndpoints: true, traffic.DialFailed: true, traffic.OwnListener: true, traffic.EndpointNotAllowed: true, traffic.NameFailed: true, traffic.DialLimit: true,
+	traffic.NoEndpoints: true, traffic.ZeroWeight: true, traffic.DialFailed: true, traffic.OwnListener: true, traffic.EndpointNotAllowed: true, traffic.NameFailed: true, traffic.DialLimit: true,
 	traffic.Loop: true, traffic.SourceNotAllowed: true, traffic.NoProxyHeader: true, traffic.ConnectionLimit: true, traffic.ServiceLimit: true, traffic.DescriptorLimit: true,
 }
 

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"kubeproxy/proxy/proxytest"
+	"kubeproxy/proxy/traffic"
 	"kubeproxy/registry"
 )
 
@@ -45,6 +46,24 @@ func (s suite) TestAnEndpointOfWeightZeroKeepsItsClientsAndGetsNoOthers(t *testi
 	if of["first"] != 6 || of["second"] != 2 {
 		t.Errorf("of 8 clients the endpoints of weights 3 and 1 were given %v", of)
 	}
+}
+
+// A client that is given no endpoint because of the weights is told from one of a service without endpoints, over UDP too.
+func (s suite) TestADatagramForAServiceOfWeightZeroIsCountedAsThat(t *testing.T) {
+	n := newNode(t, s.config())
+	port := proxytest.FreePort(t)
+	only := proxytest.ServeUDP(t, hosts[0], proxytest.IdentifyUDP("only"))
+	n.apply(service("dns", udp(port)), weighted("dns", "127.0.0.1=0", only.Addr))
+	client := proxytest.DialUDP(t, proxytest.On(port))
+	client.Write([]byte("lost"))
+	proxytest.Eventually(t, func() bool { return totalsOf(n, "dns").Dropped[traffic.DropZeroWeight] == 1 }, "the datagram is dropped for the weight")
+	n.apply(weighted("dns", "", only.Addr))
+	if a := client.Ask(t); a.Name != "only" {
+		t.Errorf("answered by %s", a.Name)
+	}
+	n.apply(endpoints("dns"))
+	client.Write([]byte("lost"))
+	proxytest.Eventually(t, func() bool { return totalsOf(n, "dns").Dropped[traffic.DropNoEndpoints] == 1 }, "the datagram is dropped for want of endpoints")
 }
 
 func (s suite) TestASessionStaysWithAnEndpointOfWeightZero(t *testing.T) {

@@ -10,6 +10,7 @@ type DropReason uint8
 // The reasons. Each is described in docs/operating.md.
 const (
 	DropNoEndpoints DropReason = iota
+	DropZeroWeight
 	DropOwnListener
 	DropNotAllowed
 	DropLoop
@@ -33,6 +34,7 @@ const (
 // dropReasons has the code of each reason, and the words in which logs say it.
 var dropReasons = [NumDropReasons]struct{ code, text string }{
 	DropNoEndpoints:     {"no_endpoints", "no endpoints"},
+	DropZeroWeight:      {"zero_weight", "all endpoints of the service have weight 0, so new clients are refused; give one a weight"},
 	DropOwnListener:     {"own_listener", "the only endpoints are listeners of this proxy"},
 	DropNotAllowed:      {"endpoint_not_allowed", "no endpoint is at an address that is allowed (-allowed_endpoints)"},
 	DropLoop:            {"loop", "the client is a listener of this proxy, or every endpoint would send its datagrams back"},

@@ -26,6 +26,7 @@ const (
 
 	// No endpoint was reached.
 	NoEndpoints
+	ZeroWeight // all endpoints have weight 0
 	DialFailed
 	OwnListener        // the remaining endpoints are listeners of this proxy
 	EndpointNotAllowed // the remaining endpoints lie outside Config.AllowedEndpoints
@@ -63,6 +64,7 @@ var reasons = [NumReasons]struct{ code, refusal string }{
 	HalfClosedTimeout:  {"half_closed_timeout", ""},
 	Idle:               {"idle", ""},
 	NoEndpoints:        {"no_endpoints", "the service has no endpoints"},
+	ZeroWeight:         {"zero_weight", "all endpoints of the service have weight 0, so new clients are refused; give one a weight"},
 	DialFailed:         {"dial_failed", ""},
 	OwnListener:        {"own_listener", ""},
 	EndpointNotAllowed: {"endpoint_not_allowed", ""},

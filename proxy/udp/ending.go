@@ -16,7 +16,7 @@ import (
 //	ServiceRemoved      the service left the port, or another took it over
 //	SourceNotAllowed    the source ranges of the service changed, and the client lies outside
 //	EndpointRemoved     its endpoint left the service, and there is no other
-//	DialFailed, NameFailed, OwnListener, EndpointNotAllowed, Loop, DescriptorLimit, NoEndpoints
+//	DialFailed, NameFailed, OwnListener, EndpointNotAllowed, Loop, DescriptorLimit, NoEndpoints, ZeroWeight
 //	                    no endpoint could be had: to begin with, or after the one it had refused
 //	Shutdown
 //
@@ -48,9 +48,13 @@ func (s *Session) End(why traffic.Reason) {
 
 // GiveUp ends the session, unless it has ended, because Next has no endpoint for it.
 func (s *Session) GiveUp() {
-	if !s.ended {
-		s.end(s.unserved(), s.why)
+	if s.ended {
+		return
 	}
+	if s.why == traffic.DropNoEndpoints && s.Claim.Rotation.IsDrained() {
+		s.why = traffic.DropZeroWeight
+	}
+	s.end(s.unserved(), s.why)
 }
 
 func (s *Session) end(why traffic.Reason, lost traffic.DropReason) {
@@ -76,8 +80,11 @@ func (s *Session) unserved() traffic.Reason {
 	case traffic.DropDescriptorLimit:
 		return traffic.DescriptorLimit
 	}
-	if s.carried != nil {
+	switch {
+	case s.carried != nil:
 		return traffic.EndpointRemoved
+	case s.why == traffic.DropZeroWeight:
+		return traffic.ZeroWeight
 	}
 	return traffic.NoEndpoints
 }

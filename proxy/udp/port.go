@@ -61,6 +61,8 @@ func (p *Port) MayBegin(owner *engine.Claim, key admit.SessionKey, isCrowded fun
 		why = traffic.DropSource
 	case owner.Rotation.IsEmpty(): // no session is evicted for this
 		why = traffic.DropNoEndpoints
+	case owner.Rotation.IsDrained(): // nor for this
+		why = traffic.DropZeroWeight
 	case isCrowded(), c.Sessions.LagsBehind(), !p.pace.Allow(), !c.Newcomers.Allow():
 		why = traffic.DropOverload
 	case c.Resolver.Own.OwnsClient(key):

@@ -76,6 +76,9 @@ func TestWhatARegistryIsToldOfItself(t *testing.T) {
 			"specs/web: warning no-endpoints: there are no endpoints of this name"}},
 		{"endpoints that are none", stored("specs/web", `{"port":8000}`, "endpoints/web", `{}`), Options{}, []string{
 			"specs/web: warning no-endpoints: the record of its endpoints names none that can be used"}},
+		{"endpoints of weight 0", stored("specs/web", `{"port":8000}`, "endpoints/web", `{"endpoints":["10.0.0.1:80","10.0.0.2:80"],"annotations":{"kube-proxy/weight":"0"}}`), Options{}, []string{
+			"specs/web: warning no-weight: all endpoints of tcp 8000 have weight 0, so new clients are refused: give one a weight"}},
+		{"an endpoint of weight 0", stored("specs/web", `{"port":8000}`, "endpoints/web", `{"endpoints":["10.0.0.1:80","10.0.0.2:80"],"annotations":{"kube-proxy/weight":"10.0.0.1=0"}}`), Options{}, nil},
 		{"endpoints without a service", stored("endpoints/web", one), Options{}, []string{
 			"endpoints/web: warning no-service: there is no service of this name"}},
 		{"a name in another namespace is another name", stored("specs/prod/web", `{"port":8000}`, "endpoints/web", one), Options{}, []string{

@@ -69,6 +69,7 @@ const (
 	NoService          Code = "no-service"            // endpoints that no service offers
 	NoEndpoints        Code = "no-endpoints"          // a service whose clients are refused
 	NoEndpointsForPort Code = "no-endpoints-for-port" // the same for some of its ports, by their names
+	NoWeight           Code = "no-weight"             // a service whose clients are refused, since its endpoints have weight 0
 	TooManyListeners   Code = "too-many-listeners"    // more than may be open under the descriptor limit
 	NoRecords          Code = "no-records"            // nothing there, which is most often another etcd's nothing
 )

@@ -138,6 +138,7 @@ func (x *examination) join() {
 		switch {
 		case e != nil && len(e.ByPort) > 0:
 			x.joinPortNames(s, e)
+			x.findDrained(s, e)
 			x.findForbidden(s, e)
 		case e != nil && e.from[0].Slice != nil:
 			s.verdict.find(Warning, NoEndpoints, "its endpoint slices name no endpoint that can be used")
@@ -168,6 +169,19 @@ func (x *examination) joinPortNames(s *held, e *joined) {
 		names.add(func() string { return portName(p.Port) })
 	}
 	s.verdict.find(Warning, NoEndpointsForPort, "no endpoint serves "+without.String()+"; its endpoints serve the "+names.String())
+}
+
+// findDrained marks a service with ports whose endpoints all have weight 0.
+func (x *examination) findDrained(s *held, e *joined) {
+	var drained list
+	for _, p := range s.Service.Ports {
+		if addrs := e.Of(p.Name); addrs.Len() > 0 && e.Weights.Zeros(addrs) == addrs.Len() {
+			drained.add(socket{p.Protocol, p.Number}.String)
+		}
+	}
+	if drained.count > 0 {
+		s.verdict.find(Warning, NoWeight, "all endpoints of "+drained.String()+" have weight 0, so new clients are refused: give one a weight")
+	}
 }
 
 func portName(name string) string {

@@ -138,7 +138,8 @@ var (
 	udpDropped  = counter("udp_dropped_datagrams_total", "Datagrams that were not carried further, by reason.", "service", "port_name", "reason")
 
 	endpoints = gauge("service_endpoints", "Endpoints of a port of a service.", "service", "port_name")
-	failing   = gauge("service_endpoints_failing", "Endpoints that did not answer the last client that was given them.", "service", "port_name")
+	failing   = gauge("service_endpoints_failing", "Endpoints that did not answer the last client that was given them, or that fail their checks.", "service", "port_name")
+	condition = gauge("service_condition", "1 for what new clients of a port of a service get, unless it is an endpoint that is well.", "service", "port_name", "condition")
 
 	endpointActive   = gauge("endpoint_active", "Connections and sessions of an endpoint now.", "service", "port_name", "endpoint")
 	endpointTotal    = counter("endpoint_connections_total", "Connections and sessions that an endpoint was given since it came.", "service", "port_name", "endpoint")
@@ -293,9 +294,10 @@ func (s sink) udp(t traffic.Totals) {
 
 // The labels that series of all ports have in common.
 var (
-	reasonLabels   = labelsOf("reason", traffic.Reasons(), traffic.Reason.String)
-	dropLabels     = labelsOf("reason", traffic.DropReasons(), traffic.DropReason.Code)
-	protocolLabels = labelsOf("protocol", []registry.Protocol{registry.TCP, registry.UDP}, registry.Protocol.String)
+	reasonLabels    = labelsOf("reason", traffic.Reasons(), traffic.Reason.String)
+	conditionLabels = labelsOf("condition", rotation.Conditions(), rotation.Condition.String)
+	dropLabels      = labelsOf("reason", traffic.DropReasons(), traffic.DropReason.Code)
+	protocolLabels  = labelsOf("protocol", []registry.Protocol{registry.TCP, registry.UDP}, registry.Protocol.String)
 )
 
 func (p portSink) carried(t traffic.Totals) {
@@ -310,6 +312,9 @@ func (s sink) rotation(r rotation.Status) {
 	p := s.of(r.Service)
 	p.tell(endpoints, float64(r.Endpoints))
 	p.tellAny(failing, uint64(r.Failing))
+	if r.Condition != rotation.Served {
+		p.with(conditionLabels[r.Condition]).tell(condition, 1)
+	}
 }
 
 func (s sink) endpoint(e rotation.EndpointStatus) {

@@ -108,7 +108,7 @@ func busySite() *site {
 			}
 		}
 		s.totals = append(s.totals, t)
-		s.rotations = append(s.rotations, rotation.Status{Service: t.Service, Endpoints: 5, Failing: 2})
+		s.rotations = append(s.rotations, rotation.Status{Service: t.Service, Endpoints: 5, Failing: 2, Condition: rotation.ChecksFail})
 	}
 	return s
 }
@@ -208,6 +208,7 @@ func TestWhatIsToldIsWhatHappened(t *testing.T) {
 		`kubeproxy_kernel_ports{reason="not-checked"} 2`,
 		`kubeproxy_service_endpoints{port_name="p",service="default/web"} 5`,
 		`kubeproxy_service_endpoints_failing{port_name="p",service="default/dns"} 2`,
+		`kubeproxy_service_condition{condition="checks_fail",port_name="p",service="default/dns"} 1`,
 		`kubeproxy_takeovers_failed_total 3`,
 		`kubeproxy_overdue_checks 4`,
 		`kubeproxy_etcd_revision 42`,

@@ -57,10 +57,39 @@ func (s *site) RotationStatus() (all []rotation.Status) {
 				r.Examples = append(r.Examples, e)
 			}
 		}
+		r.Condition = conditionOf(endpoints)
 		all = append(all, r)
 	}
 	return all
 }
+
+// conditionOf is what new clients of a port with these endpoints get.
+func conditionOf(endpoints []rotation.EndpointStatus) rotation.Condition {
+	offered, unanswered, failing := 0, 0, 0
+	for _, e := range endpoints {
+		switch {
+		case e.Weight == 0:
+			continue
+		case e.CheckError != "":
+			failing++
+		case !e.FailingSince.IsZero():
+			unanswered++
+		}
+		offered++
+	}
+	switch {
+	case len(endpoints) == 0:
+		return rotation.NoEndpoints
+	case offered == 0:
+		return rotation.ZeroWeight
+	case unanswered == offered:
+		return rotation.NoAnswer
+	case unanswered+failing == offered:
+		return rotation.ChecksFail
+	}
+	return rotation.Served
+}
+
 func (s *site) EndpointsOf(key registry.PortKey, most int) (first []rotation.EndpointStatus, n, next int) {
 	all := s.endpoints[key]
 	return all[:min(most, len(all))], len(all), 0

@@ -18,6 +18,7 @@ import (
 	"go.uber.org/goleak"
 	"golang.org/x/net/html"
 
+	"kubeproxy/cmd/internal/recordtext"
 	"kubeproxy/config"
 	"kubeproxy/proxy"
 	"kubeproxy/proxy/admit"
@@ -166,7 +167,11 @@ func TestTheFirstSentenceNamesWhatIsWrongAndWhatToDo(t *testing.T) {
 		{"checks have no descriptor", func(s *site) { s.overdue = checks.Overdue{Number: 3, Longest: addr(0), Of: web} },
 			[]string{"Checks are overdue", "None is under way: raise the descriptor limit"}},
 		{"all endpoints fail their checks", func(s *site) { s.failCheck(web, 0); s.failCheck(web, 1) },
-			[]string{"No endpoint of default/web answers (10.1.0.0:80 since ", ": no answer in time): start or repair one of them"}},
+			[]string{"All endpoints of default/web fail their checks (10.1.0.0:80 since ", ": no answer in time), so clients are given all of them", "correct the check"}},
+		{"all endpoints fail their checks, or clients", func(s *site) { s.fail(web, 0); s.failCheck(web, 1) },
+			[]string{"All endpoints of default/web fail their checks (10.1.0.1:80 since "}},
+		{"all endpoints have weight 0", func(s *site) { s.drain(web) },
+			[]string{"All endpoints of default/web have weight 0, so new clients of tcp port 1000 are refused: give one a weight."}},
 		{"all endpoints are down", func(s *site) { s.fail(web, 0); s.fail(web, 1) }, []string{"No endpoint of default/web answers", "start one of them"}},
 		{"clients of a service without endpoints come", func(s *site) {
 			s.endpoints[registry.PortKey{Name: web}] = nil
@@ -238,8 +243,14 @@ func TestTheFirstSentenceIsAboutWhatClientsFeel(t *testing.T) {
 	st := &s.sources[0].(*fakeSource).status
 	st.Connected, st.Reason = false, "connection refused"
 	first("etcd cannot be read since")
-	s.fail(web, 0)
-	s.fail(web, 1)
+	s.drain(web)
+	first("etcd cannot be read since")
+	s.totals[0].Ended[traffic.ZeroWeight] = 1
+	first("All endpoints of default/web have weight 0")
+	s.endpoints[registry.PortKey{Name: web}][0].Weight, s.totals[0].Ended[traffic.ZeroWeight] = 1, 0
+	s.failCheck(web, 0)
+	first("etcd cannot be read since")
+	s.endpoints[registry.PortKey{Name: web}][0].CheckError = ""
 	first("No endpoint of default/web answers")
 }
 
@@ -294,7 +305,7 @@ func TestAServiceShowsItsEndpointsInForce(t *testing.T) {
 	if want := `Endpoints in force { "kind": "Endpoints", "apiVersion": "v1beta1", "id": "web", "endpoints": [ "10.1.0.0:80", "10.1.0.1:80" ] }`; !strings.Contains(record, want) {
 		t.Errorf("the record is %s; want %s", record, want)
 	}
-	if got, want := endpointsText(web, []subset{{Port: "http", Endpoints: []string{"a:1"}, More: 2}, {Endpoints: []string{}}}),
+	if got, want := recordtext.Endpoints(web, []recordtext.Subset{{Port: "http", Endpoints: []string{"a:1"}, More: 2}, {Endpoints: []string{}}}),
 		`{"id":"web","ports":[{"port":"http","endpoints":["a:1"],"more":2},{"endpoints":[]}]}`; strings.Join(strings.Fields(got), "") != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
@@ -319,8 +330,8 @@ func TestTheWeightsOfEndpointsAreShown(t *testing.T) {
 	if record, want := elementText(t, page, "record"), `"annotations": { "kube-proxy/weight": "10.1.0.0=0,10.1.0.1=5" }`; !strings.Contains(record, want) {
 		t.Errorf("the record is %s; want %s in it", record, want)
 	}
-	two := newSubset("http", s.endpoints[key][1:], 1)
-	if got, want := endpointsText(web, []subset{two, two}), `"annotations":{"kube-proxy/weight":"10.1.0.1=5"}`; !strings.Contains(strings.Join(strings.Fields(got), ""), want) {
+	two := recordtext.NewSubset("http", s.endpoints[key][1:], 1)
+	if got, want := recordtext.Endpoints(web, []recordtext.Subset{two, two}), `"annotations":{"kube-proxy/weight":"10.1.0.1=5"}`; !strings.Contains(strings.Join(strings.Fields(got), ""), want) {
 		t.Errorf("got %s, want %s in it", got, want)
 	}
 }
@@ -328,6 +339,13 @@ func TestTheWeightsOfEndpointsAreShown(t *testing.T) {
 // fail has an endpoint of a service not answer.
 func (s *site) fail(name registry.Name, i int) {
 	s.endpoints[registry.PortKey{Name: name}][i].FailingSince = time.Now()
+}
+
+// drain has all endpoints of a service get no new clients.
+func (s *site) drain(name registry.Name) {
+	for i := range s.endpoints[registry.PortKey{Name: name}] {
+		s.endpoints[registry.PortKey{Name: name}][i].Weight = 0
+	}
 }
 
 // failCheck has an endpoint accept clients, and fail its checks.
@@ -547,30 +565,5 @@ func BenchmarkOverview(b *testing.B) {
 	for b.Loop() {
 		p.Close()
 		get(b, p, "/")
-	}
-}
-
-// TestARefusedValueIsComparedFieldByField: what it may leave out is no difference, however it is written.
-func TestARefusedValueIsComparedFieldByField(t *testing.T) {
-	name := registry.Name{Namespace: "default", Name: "web"}
-	one := &registry.Service{Name: name, Ports: []registry.Port{{Number: 80}}}
-	two := &registry.Service{Name: name, Ports: []registry.Port{{Name: "a", Number: 80}, {Name: "b", Protocol: registry.UDP, Number: 81}}}
-	for _, c := range []struct {
-		service *registry.Service
-		value   string
-		want    []field
-	}{
-		{one, `{"port":0,"selector":{"x":"y"}}`, []field{{"port", "80", "0", true}}},
-		{one, `{"port":80,"protocol":"tcp","sessionAffinity":7}`, []field{{"port", "80", "80", false}, {"protocol", "tcp", "tcp", false}, {"sessionAffinity", "None", "7", true}}},
-		{one, `{"kind":"Service"}`, []field{{"ports[0].port", "80", "", true}}},
-		{two, `{"apiVersion":"v1","spec":{"ports":[{"name":"a","port":80},{"name":"b","port":"x","protocol":"UDP"}],"type":"NodePort"}}`, []field{
-			{"ports[0].name", "a", "a", false}, {"ports[0].port", "80", "80", false},
-			{"ports[1].name", "b", "b", false}, {"ports[1].port", "81", "x", true}, {"ports[1].protocol", "udp", "UDP", false}, {"type", "", "NodePort", true},
-		}},
-		{one, `{"port":`, nil}, {one, `[80]`, nil}, {one, `null`, nil}, {one, ``, nil}, {nil, `{"port":0}`, nil},
-	} {
-		if got := newRefused(config.Rejection{Value: c.value}, c.service).Fields; !slices.Equal(got, c.want) {
-			t.Errorf("%s differs by %+v; want %+v", c.value, got, c.want)
-		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+	"time"
 
 	"kubeproxy/proxy"
 	"kubeproxy/proxy/admit"
@@ -60,7 +61,7 @@ func (p *Page) problems(s *snapshot) (all []problem) {
 		all = append(all, problem{Text: "The node makes no progress: " + err.Error() + ". Restart kube-proxy if this lasts."})
 	}
 	for _, kind := range [][]problem{
-		p.failedUpgrade(s), p.sourcesAway(s), s.losses(), s.silentServices(), s.unservedServices(), s.closedPorts(), s.conflicts(), p.rejections(s), s.silentEndpoints(), p.overdueChecks(), s.nearLimits(),
+		p.failedUpgrade(s), p.sourcesAway(s), s.losses(), s.conditions(), s.unservedServices(), s.closedPorts(), s.conflicts(), p.rejections(s), s.silentEndpoints(), p.overdueChecks(), s.nearLimits(),
 		s.oddRecords(), s.emptyServices(),
 	} {
 		all = append(all, shorten(kind)...)
@@ -94,7 +95,7 @@ func shorten(kind []problem) []problem {
 // unservedServices are those without endpoints whose clients came in vain.
 func (s *snapshot) unservedServices() (all []problem) {
 	for _, row := range s.ports {
-		if row.unserved {
+		if row.unserved && row.isEmpty() {
 			all = append(all, problem{
 				Text: fmt.Sprintf("%s has no endpoints, and clients of %s port %d were turned away: write endpoints, or delete the service.",
 					row.label, row.Protocol, row.Port),
@@ -179,20 +180,40 @@ func (s *snapshot) conflicts() (all []problem) {
 	return all
 }
 
-// silentServices are those of which no endpoint answers.
-func (s *snapshot) silentServices() (all []problem) {
-	for _, row := range s.failingPorts() {
-		if row.rotation.Failing < row.rotation.Endpoints {
-			continue
+// conditions are the services whose clients are given no endpoint, or one that fails. Those without endpoints are others.
+func (s *snapshot) conditions() (all []problem) {
+	seen := make(map[registry.PortKey]bool)
+	for _, row := range s.ports {
+		about := problem{Services: []registry.Name{row.Owner.Name}, Link: toService(row.Owner.Name)}
+		if c := row.rotation.Condition; c == rotation.ChecksFail || c.TurnsAway() && !row.unserved {
+			about.Severity = watchIt
 		}
-		first := row.rotation.Examples[0]
-		all = append(all, problem{
-			Text: fmt.Sprintf("No endpoint of %s answers (%s since %s%s): %s %s, or write other endpoints.%s", row.label,
-				registry.Label(first.Addr.String()), clock(first.FailingSince, s.at), checkError(first, ": "), mend(first), oneOf(row.rotation.Endpoints), untilTried(first)),
-			Services: []registry.Name{row.Owner.Name}, Link: toService(row.Owner.Name),
-		})
+		refused := fmt.Sprintf("so new clients of %s port %d are refused", row.Protocol, row.Port)
+		switch row.rotation.Condition {
+		case rotation.ZeroWeight:
+			about.Text = fmt.Sprintf("All endpoints of %s have weight 0, %s: give one a weight.", row.label, refused)
+		case rotation.NotAllowed:
+			about.Text = fmt.Sprintf("No endpoint of %s is at an address that is allowed, %s: write other endpoints, or change -allowed_endpoints.", row.label, refused)
+		case rotation.NoAnswer:
+			first, since := row.example(s.at, false)
+			about.Text = fmt.Sprintf("No endpoint of %s answers (%s): %s %s, or write other endpoints.%s", row.label, since, mend(first), oneOf(row.rotation.Endpoints), untilTried(first))
+		case rotation.ChecksFail:
+			_, since := row.example(s.at, true)
+			about.Text = fmt.Sprintf("All endpoints of %s fail their checks (%s), so clients are given all of them: repair the endpoints; if clients are served, correct the check.", row.label, since)
+		}
+		if about.Text != "" && (row.rotation.Condition.TurnsAway() || !seen[row.Owner]) {
+			seen[row.Owner] = true
+			all = append(all, about)
+		}
 	}
 	return all
+}
+
+// example is an endpoint that fails, or one that fails its checks, and since when and why.
+func (r *port) example(now time.Time, check bool) (e rotation.EndpointStatus, since string) {
+	i := slices.IndexFunc(r.rotation.Examples, func(e rotation.EndpointStatus) bool { return !check || e.CheckError != "" })
+	e = r.rotation.Examples[max(i, 0)]
+	return e, fmt.Sprintf("%s since %s%s", registry.Label(e.Addr.String()), clock(e.FailingSince, now), checkError(e, ": "))
 }
 
 func oneOf(n int) string {
@@ -228,11 +249,13 @@ func untilTried(e rotation.EndpointStatus) string {
 
 // silentEndpoints are those of services of which others answer.
 func (s *snapshot) silentEndpoints() (all []problem) {
-	for _, row := range s.failingPorts() {
+	seen := make(map[registry.PortKey]bool)
+	for _, row := range s.ports {
 		n := row.rotation.Failing
-		if n == row.rotation.Endpoints {
+		if n == 0 || row.rotation.Condition != rotation.Served || seen[row.Owner] {
 			continue
 		}
+		seen[row.Owner] = true
 		first := row.rotation.Examples[0]
 		addr, since := registry.Label(first.Addr.String()), clock(first.FailingSince, s.at)
 		fails, fail := "does not answer", "do not answer"
@@ -265,18 +288,6 @@ func (p *Page) overdueChecks() []problem {
 		about.Text += fmt.Sprintf("Most checks under way are of %s: repair or remove its endpoints that do not answer, or lengthen its interval (haproxy.org/check-interval).", o.Busiest.Label())
 	}
 	return []problem{about}
-}
-
-// failingPorts are the ports with endpoints that do not answer, each rotation once.
-func (s *snapshot) failingPorts() (all []port) {
-	seen := make(map[registry.PortKey]bool)
-	for _, row := range s.ports {
-		if row.rotation.Failing > 0 && !seen[row.Owner] {
-			seen[row.Owner] = true
-			all = append(all, row)
-		}
-	}
-	return all
 }
 
 // nearLimit is the used share of a limit above which it is a problem.

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"kubeproxy/cmd/internal/recordtext"
 	"kubeproxy/proxy/balance/rotation"
 	"kubeproxy/proxy/kernel"
 	"kubeproxy/proxy/traffic"
@@ -37,7 +38,7 @@ type serviceData struct {
 	Algorithm  string // that chooses the endpoints of new clients
 	InForce    string // the record, as the node understands it
 	Endpoints  string // the same of the endpoints
-	Refused    []refused
+	Refused    []recordtext.Refused
 	Rotations  []rotationView
 	Sparklines []sparkline
 	Reasons    []reasonRow
@@ -205,7 +206,7 @@ func newServicePort(r *port, name registry.Name) servicePort {
 func (d *serviceData) addRecord(service *registry.Service, s *snapshot, name registry.Name) {
 	d.Affinity, d.Sources, d.Header = "none", "anyone", "none"
 	if service != nil {
-		d.InForce = recordText(service)
+		d.InForce = recordtext.Service(service)
 		d.Header = cmp.Or(service.ProxyHeader.String(), d.Header)
 		if service.Affinity == registry.AffinityClientIP {
 			d.Affinity = fmt.Sprintf("a client gets the same endpoint for %v after its last connection", service.AffinityTimeout)
@@ -221,7 +222,7 @@ func (d *serviceData) addRecord(service *registry.Service, s *snapshot, name reg
 	for _, from := range s.sources {
 		for _, r := range from.Rejections {
 			if key, err := registry.ParseKey(r.Key); err == nil && key.Name == name && r.Kind != registry.KindEndpointSlice && len(d.Refused) < maxRefusedOfOneKey {
-				d.Refused = append(d.Refused, newRefused(r, service))
+				d.Refused = append(d.Refused, recordtext.Compare(r, service))
 			}
 		}
 	}
@@ -252,7 +253,7 @@ func (p *Page) algorithm(service *registry.Service) registry.Balance {
 
 // addRotations adds the endpoints of each port. Only where they are given out in turn, the next one is known before its client comes.
 func (d *serviceData) addRotations(p *Page, s *snapshot, ports []port, speeds map[endpointKey]rates, inTurn bool) {
-	var subsets []subset
+	var subsets []recordtext.Subset
 	for _, key := range rotationKeys(ports, d.Name) {
 		first, n, next := p.node.Balancer.EndpointsOf(key, maxEndpointRows)
 		one := rotationView{Label: label(key), More: n - len(first)}
@@ -263,9 +264,9 @@ func (d *serviceData) addRotations(p *Page, s *snapshot, ports []port, speeds ma
 		owned := slices.DeleteFunc(slices.Clone(ports), func(r port) bool { return r.Refused || r.Owner != key })
 		one.Topology = newTopology(owned, one)
 		d.Rotations = append(d.Rotations, one)
-		subsets = append(subsets, newSubset(key.Port, first, n))
+		subsets = append(subsets, recordtext.NewSubset(key.Port, first, n))
 	}
-	d.Endpoints = endpointsText(d.Name, subsets)
+	d.Endpoints = recordtext.Endpoints(d.Name, subsets)
 }
 
 func newEndpointRow(e rotation.EndpointStatus, next bool, speed rates, now time.Time) endpointRow {

@@ -72,7 +72,7 @@ type port struct {
 	rates
 	rotation rotation.Status
 
-	unserved bool // there are no endpoints, and clients came in vain
+	unserved bool // no new client is given an endpoint, and clients came in vain
 	refused  bool // the newest record of the owner is not in force
 	warned   bool // a record of the owner is in force, with a warning
 }
@@ -114,7 +114,7 @@ func (p *Page) takeLocked(now time.Time) *snapshot {
 			c := read[key]
 			row.label = label(status.Owner)
 			row.active, row.rates, row.rotation = c.active, p.traffic.rate(now, key, c), rotations[status.Owner]
-			row.unserved = row.rotation.Endpoints == 0 && c.unserved > 0
+			row.unserved = row.rotation.Condition.TurnsAway() && c.unserved > 0
 			row.refused, row.warned = refused[status.Owner.Name], warned[status.Owner.Name]
 			owners[status.Owner.Name] = true
 		} else if len(status.Waiting) > 0 {
@@ -137,7 +137,8 @@ func (p *Page) takeLocked(now time.Time) *snapshot {
 func countsOf(t *traffic.Totals) counts {
 	return counts{
 		active: t.Active, begun: t.Begun, sent: t.Sent, received: t.Received,
-		unserved: t.Ended[traffic.NoEndpoints] + t.Dropped[traffic.DropNoEndpoints], // over UDP, a client without an endpoint has no session
+		unserved: t.Ended[traffic.NoEndpoints] + t.Ended[traffic.ZeroWeight] + t.Ended[traffic.EndpointNotAllowed] + // over UDP, a client without an endpoint has no session
+			t.Dropped[traffic.DropNoEndpoints] + t.Dropped[traffic.DropZeroWeight] + t.Dropped[traffic.DropNotAllowed],
 	}
 }
 

@@ -1,6 +1,10 @@
 package rotation
 
-import "kubeproxy/registry"
+import (
+	"github.com/golang/glog"
+
+	"kubeproxy/registry"
+)
 
 // How endpoints of a rotation are checked while no client comes. A rotation that is checked does not sleep.
 
@@ -77,6 +81,12 @@ func (e *Endpoint) Service() registry.Name { return e.Rotation.Key.Name }
 func (e *Endpoint) Checked(protocol registry.Protocol, passes bool) {
 	e.record().health[protocol].Checked(passes, e.Rotation.rules.Checker.SlowStart)
 	e.follow(protocol)
+	if set := e.Rotation.set.Load(); !passes && !e.isExcluded() && set.noneReady(protocol) {
+		if note, ok := e.Rotation.rules.ignored.Allow(e.Rotation.Key); ok {
+			glog.Warningf("%s: all endpoints fail their checks or do not answer over %s, so clients are given all of them; if clients are served, the check is wrong%s",
+				e.Rotation.Key, protocol, note)
+		}
+	}
 }
 
 // Passed notes that a check of the endpoint has passed, which stands for a client that finds out whether it has returned. Only the

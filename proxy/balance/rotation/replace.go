@@ -21,7 +21,7 @@ func (r *Rotation) Replace(addrs registry.Addrs, weights registry.Weights) {
 	if len(position) == len(old.endpoints) && len(position) == addrs.Len() && old.record == weights && !old.isAsleep() {
 		return
 	}
-	set := &endpointSet{addrs: addrs, record: weights}
+	set := &endpointSet{addrs: addrs, record: weights, drained: weights.Zeros(addrs)}
 	if len(position) > 0 || r.isChecked() { // the others must be there beside them, or are to be checked
 		set = awoken(r, addrs, weights, position)
 		for protocol := range old.rosters {

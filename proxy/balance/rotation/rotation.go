@@ -26,6 +26,7 @@ type Rules struct {
 	affinities  *affinity.Table[*Endpoint]
 	outages     lograte.Limiter[outage]           // of lines about endpoints that do not answer, or answer again
 	unused      lograte.Limiter[registry.PortKey] // of lines about records with endpoints that are not allowed
+	ignored     lograte.Limiter[registry.PortKey] // of lines about checks that fail for all endpoints
 }
 
 // Affinities that are remembered, in all, and for one rotation and protocol. They take 20 MB at most.
@@ -50,6 +51,11 @@ func (r *Rules) Algorithm(named registry.Balance) registry.Balance {
 		return r.Balance
 	}
 	return registry.RoundRobin
+}
+
+// allows reports whether an endpoint may be at an address. That of a name is not known yet.
+func (r *Rules) allows(addr registry.Addr) bool {
+	return len(r.Allowed) == 0 || addr.Host != "" || registry.Within(r.Allowed, addr.IP.Addr())
 }
 
 // An outage is what a log line about the health of an endpoint is about: where it fails, or answers again.
@@ -83,6 +89,9 @@ func New(rules *Rules, key registry.PortKey) *Rotation {
 // IsEmpty reports whether there is no endpoint to choose.
 func (r *Rotation) IsEmpty() bool { return r.set.Load().len() == 0 }
 
+// IsDrained reports whether there are endpoints, and all have weight 0: no new client is given one.
+func (r *Rotation) IsDrained() bool { return r.set.Load().isDrained() }
+
 // Forget has the rotation remember no client any more: it is not used again.
 func (r *Rotation) Forget() {
 	for protocol := range r.clients {
@@ -110,7 +119,8 @@ type check struct {
 // services a node may see clients of a few, and a change of the others leaves little behind for the garbage collector.
 type endpointSet struct {
 	endpoints []*Endpoint
-	allowed   int // of them, by their addresses
+	allowed   int // of them, those that new clients can be given: by their addresses and their weights
+	drained   int // of them or of addrs, those of weight 0
 	cursor    atomic.Uint64
 	rosters   [2]atomic.Pointer[roster]     // by Protocol; nil until a client has to be given another than the one in turn
 	ring      atomic.Pointer[choosing.Ring] // nil until a client is chosen for by its address
@@ -128,6 +138,9 @@ func (s *endpointSet) isAsleep() bool { return s.addrs.Len() > 0 }
 
 // len counts the endpoints, also of a set that sleeps.
 func (s *endpointSet) len() int { return len(s.endpoints) + s.addrs.Len() }
+
+// isDrained reports whether there are endpoints, and all have weight 0.
+func (s *endpointSet) isDrained() bool { return s.drained > 0 && s.drained == s.len() }
 
 // An Endpoint is one address in one rotation. Later sets of the rotation keep it, and with it what
 // is known of it.

@@ -41,14 +41,13 @@ func awoken(r *Rotation, addrs registry.Addrs, weights registry.Weights, positio
 	for e, at := range position {
 		set.endpoints[at] = e
 	}
-	i, forbidden, drained := 0, 0, 0
+	i, forbidden, spare := 0, 0, 0
 	known := weights.Of(addrs)
 	for addr := range addrs.All() {
 		if set.endpoints[i] == nil {
 			// Or the endpoint, which a connection or a client's affinity may keep for long, would keep the record's whole list.
 			addr.Host = strings.Clone(addr.Host)
-			allowed := len(r.rules.Allowed) == 0 || addr.Host != "" || registry.Within(r.rules.Allowed, addr.IP.Addr())
-			set.endpoints[i] = &Endpoint{Addr: addr, Rotation: r, forbidden: !allowed}
+			set.endpoints[i] = &Endpoint{Addr: addr, Rotation: r, forbidden: !r.rules.allows(addr)}
 		}
 		e, weight := set.endpoints[i], 1
 		if known != nil {
@@ -60,11 +59,14 @@ func awoken(r *Rotation, addrs registry.Addrs, weights registry.Weights, positio
 		case e.forbidden:
 			forbidden++
 		case weight == 0:
-			drained++
+			spare++
+		}
+		if weight == 0 {
+			set.drained++
 		}
 		i++
 	}
-	set.allowed = i - forbidden - drained
+	set.allowed = i - forbidden - spare
 	if known != nil {
 		if shares := choosing.NewShares(known); !shares.AreNone() {
 			set.weights, set.shares = known, shares

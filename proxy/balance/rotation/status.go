@@ -12,7 +12,8 @@ import (
 type Status struct {
 	Service   registry.PortKey
 	Endpoints int
-	Failing   int              // endpoints that did not answer the last client that was given them
+	Failing   int              // endpoints that did not answer the last client that was given them, or that fail their checks
+	Condition Condition        // what new clients get
 	Examples  []EndpointStatus // of those that fail, in the order of the record
 }
 
@@ -22,9 +23,9 @@ const maxExamples = 8
 // Status tells how things stand with the rotation. It costs little for one that has had no client at this node.
 func (r *Rotation) Status() Status {
 	set := r.set.Load()
-	all := Status{Service: r.Key, Endpoints: set.len()}
+	all := Status{Service: r.Key, Endpoints: set.len(), Condition: r.condition(set)}
 	for _, e := range set.endpoints {
-		if !e.isFailing() {
+		if unanswered, failsCheck := e.failures(); !unanswered && !failsCheck {
 			continue
 		}
 		if all.Failing++; all.Failing <= maxExamples {
@@ -63,14 +64,14 @@ func (r *Rotation) EndpointStatus() (each iter.Seq[EndpointStatus], n, next int)
 	}, n, next
 }
 
-// isFailing reports whether the last attempt to reach the endpoint failed, or its checks fail, over either protocol.
-func (e *Endpoint) isFailing() bool {
+// failures reports whether the last attempt of a client to reach the endpoint failed, and whether its checks fail, over either protocol.
+func (e *Endpoint) failures() (unanswered, failsCheck bool) {
 	for protocol := range registry.UDP + 1 {
-		if h := e.healthOf(protocol); h != nil && (h.DownUntil() != 0 || h.FailsCheck()) {
-			return true
+		if h := e.healthOf(protocol); h != nil {
+			unanswered, failsCheck = unanswered || h.DownUntil() != 0, failsCheck || h.FailsCheck()
 		}
 	}
-	return false
+	return unanswered, failsCheck
 }
 
 // Status tells how things stand with one endpoint.

@@ -1,4 +1,4 @@
-package statuspage
+package recordtext
 
 import (
 	"encoding/json"
@@ -12,24 +12,24 @@ import (
 	"kubeproxy/registry"
 )
 
-// A field is one field of a record that the proxy reads: what is in force, and what a refused value says.
-type field struct {
+// A Field is one field of a record that the proxy reads: what is in force, and what a refused value says.
+type Field struct {
 	Name             string
 	InForce, Refused string // "" where it is not set
 	Differs          bool
 }
 
-// A refused value is the newest one of a key, and is not in force.
-type refused struct {
+// A Refused value is the newest one of a key, and is not in force.
+type Refused struct {
 	Key, Reason string
 	Revision    int64
 	Value       string  // "" if it is not known
-	Fields      []field // beside what is in force; none if that cannot be said
+	Fields      []Field // beside what is in force; none if that cannot be said
 }
 
-// newRefused compares a refused value with the service that is in force, nil if there is none.
-func newRefused(r config.Rejection, service *registry.Service) refused {
-	v := refused{Key: r.Key, Reason: r.Reason, Revision: r.Revision, Value: r.Value}
+// Compare compares a refused value with the service that is in force, nil if there is none.
+func Compare(r config.Rejection, service *registry.Service) Refused {
+	v := Refused{Key: r.Key, Reason: r.Reason, Revision: r.Revision, Value: r.Value}
 	said, ok := fieldsOfValue(r.Value)
 	if service == nil || r.Kind != registry.KindService || !ok {
 		return v
@@ -43,12 +43,15 @@ func newRefused(r config.Rejection, service *registry.Service) refused {
 	}
 	slices.Sort(names)
 	for _, name := range names[:min(len(names), maxFields)] {
-		f := field{Name: name, InForce: inForce[name], Refused: said[name]}
+		f := Field{Name: name, InForce: inForce[name], Refused: said[name]}
 		f.Differs = !strings.EqualFold(f.InForce, f.Refused) // protocols are written in any case
 		v.Fields = append(v.Fields, f)
 	}
 	return v
 }
+
+// maxPorts bounds the ports and ranges that are shown of one record.
+const maxPorts = 50
 
 // maxFields bounds the fields that are shown of one record.
 const maxFields = 100
@@ -105,7 +108,7 @@ func fieldsOf(s *registry.Service, said map[string]string) map[string]string {
 		set(fields, said, "protocol", p.Protocol.String(), p.Protocol == registry.TCP)
 		set(fields, said, "portName", p.Name, p.Name == "")
 	} else {
-		for i, p := range s.Ports[:min(len(s.Ports), maxServicePorts)] {
+		for i, p := range s.Ports[:min(len(s.Ports), maxPorts)] {
 			path := fmt.Sprintf("ports[%d].", i)
 			fields[path+"port"] = fmt.Sprint(p.Number)
 			set(fields, said, path+"protocol", p.Protocol.String(), p.Protocol == registry.TCP)
@@ -113,7 +116,7 @@ func fieldsOf(s *registry.Service, said map[string]string) map[string]string {
 		}
 	}
 	set(fields, said, "sessionAffinity", s.Affinity.String(), s.Affinity == registry.AffinityNone)
-	for i, r := range s.SourceRanges[:min(len(s.SourceRanges), maxServicePorts)] {
+	for i, r := range s.SourceRanges[:min(len(s.SourceRanges), maxPorts)] {
 		fields[fmt.Sprintf("loadBalancerSourceRanges[%d]", i)] = r.String()
 	}
 	return fields
@@ -126,8 +129,8 @@ func set(fields, said map[string]string, name, value string, isDefault bool) {
 	}
 }
 
-// recordText writes what is in force of a service, as a record of v1beta1 with the ports of v0.15.
-func recordText(s *registry.Service) string {
+// Service writes what is in force of a service, as a record of v1beta1 with the ports of v0.15.
+func Service(s *registry.Service) string {
 	type port struct {
 		Name     string `json:"name,omitempty"`
 		Protocol string `json:"protocol"`
@@ -141,13 +144,13 @@ func recordText(s *registry.Service) string {
 		Affinity   string   `json:"sessionAffinity,omitempty"`
 		Ranges     []string `json:"loadBalancerSourceRanges,omitempty"`
 	}{Kind: "Service", APIVersion: "v1beta1", ID: s.Name.Name, Ports: []port{}}
-	for _, p := range s.Ports[:min(len(s.Ports), maxServicePorts)] {
+	for _, p := range s.Ports[:min(len(s.Ports), maxPorts)] {
 		record.Ports = append(record.Ports, port{p.Name, strings.ToUpper(p.Protocol.String()), p.Number})
 	}
 	if s.Affinity != registry.AffinityNone {
 		record.Affinity = s.Affinity.String()
 	}
-	for _, from := range s.SourceRanges[:min(len(s.SourceRanges), maxServicePorts)] {
+	for _, from := range s.SourceRanges[:min(len(s.SourceRanges), maxPorts)] {
 		record.Ranges = append(record.Ranges, from.String())
 	}
 	text, err := json.MarshalIndent(record, "", "  ")
@@ -157,16 +160,17 @@ func recordText(s *registry.Service) string {
 	return string(text)
 }
 
-// A subset is the endpoints in force of one port name.
-type subset struct {
+// A Subset is the endpoints in force of one port name.
+type Subset struct {
 	Port      string   `json:"port,omitempty"`
 	Endpoints []string `json:"endpoints"`
 	More      int      `json:"more,omitempty"` // that are not listed
 	weights   []string // those that are not 1, as the annotation spells them
 }
 
-func newSubset(port string, first []rotation.EndpointStatus, n int) subset {
-	one := subset{Port: port, Endpoints: []string{}, More: n - len(first)}
+// NewSubset returns the endpoints of a port: n, of which the first are listed.
+func NewSubset(port string, first []rotation.EndpointStatus, n int) Subset {
+	one := Subset{Port: port, Endpoints: []string{}, More: n - len(first)}
 	for _, e := range first {
 		one.Endpoints = append(one.Endpoints, e.Addr.String())
 		if e.Weight != 1 {
@@ -180,8 +184,8 @@ func newSubset(port string, first []rotation.EndpointStatus, n int) subset {
 	return one
 }
 
-// endpointsText writes the endpoints in force, whichever records they come from: for one port without a name as a record of v0.4.
-func endpointsText(name registry.Name, subsets []subset) string {
+// Endpoints writes the endpoints in force, whichever records they come from: for one port without a name as a record of v0.4.
+func Endpoints(name registry.Name, subsets []Subset) string {
 	var weights []string
 	for _, s := range subsets {
 		weights = append(weights, s.weights...)
@@ -193,7 +197,7 @@ func endpointsText(name registry.Name, subsets []subset) string {
 	}
 	var record any = struct {
 		ID          string            `json:"id"`
-		Subsets     []subset          `json:"ports"`
+		Subsets     []Subset          `json:"ports"`
 		Annotations map[string]string `json:"annotations,omitempty"`
 	}{name.Name, subsets, annotations}
 	switch {
@@ -204,7 +208,7 @@ func endpointsText(name registry.Name, subsets []subset) string {
 			Kind       string `json:"kind"`
 			APIVersion string `json:"apiVersion"`
 			ID         string `json:"id"`
-			subset
+			Subset
 			Annotations map[string]string `json:"annotations,omitempty"`
 		}{"Endpoints", "v1beta1", name.Name, subsets[0], annotations}
 	}
