@@ -39,23 +39,30 @@ func newSession(u *udpSocket) *session {
 // forward sends what the client sent on to the endpoint, or puts it aside while there is none. It
 // returns false when the session has ended. It never waits.
 func (s *session) forward(datagram []byte) bool {
-	s.mu.Lock()
-	verdict, b := s.Forward(datagram), s.backend
-	if verdict == udp.Move {
-		s.leaveLocked()
-	}
-	s.mu.Unlock()
-	if verdict == udp.Send {
-		if err := s.send(b, datagram); err != nil {
+	for {
+		s.mu.Lock()
+		verdict, b := s.Forward(datagram), s.backend
+		if verdict == udp.Move {
+			s.leaveLocked()
+		}
+		s.mu.Unlock()
+		if verdict != udp.Send {
+			return verdict != udp.Over
+		}
+		switch sent, err := s.SendOn(datagram, b.send); {
+		case err != nil:
 			s.refused(b, err)
+		case !sent || s.carried(b, datagram):
+			return true
 		}
 	}
-	return verdict != udp.Over
 }
 
-// send sends one datagram to an endpoint. It returns an error when that refuses.
-func (s *session) send(b *udpBackend, datagram []byte) error {
-	return s.SendOn(datagram, b.send)
+// carried is [udp.Session.Carried] for a datagram that was sent to an endpoint.
+func (s *session) carried(b *udpBackend, datagram []byte) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.Carried(&b.Visit, datagram)
 }
 
 // refused takes the session from an endpoint that refuses: who reads the port and who reads the

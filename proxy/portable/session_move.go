@@ -90,7 +90,7 @@ func (s *session) handOver(b *udpBackend) error {
 		case udp.Over:
 			return context.Canceled
 		}
-		if err := s.send(b, next); err != nil {
+		if _, err := s.SendOn(next, b.send); err != nil {
 			return err
 		}
 	}

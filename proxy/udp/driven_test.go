@@ -73,7 +73,7 @@ func (d *driven) connect(v *Visit) error {
 			return d.refuse[v.Endpoint.Addr]
 		}
 		d.note(nameOf(v.Endpoint.Addr), "<-", string(next))
-		if err := d.Sent(len(next), d.refuse[v.Endpoint.Addr]); err != nil {
+		if _, err := d.sentOn(len(next), d.refuse[v.Endpoint.Addr]); err != nil {
 			return err
 		}
 	}
@@ -96,15 +96,23 @@ func (d *driven) move(verdict Verdict) {
 
 // say has the client send a datagram.
 func (d *driven) say(datagram string) {
-	verdict := d.Forward([]byte(datagram))
-	if verdict == Send {
+	for {
+		verdict := d.Forward([]byte(datagram))
+		if verdict != Send {
+			d.move(verdict)
+			return
+		}
 		e := d.visit.Endpoint.Addr
 		d.note(nameOf(e), "<-", datagram)
-		if err := d.Sent(len(datagram), d.refuse[e]); err != nil {
-			verdict = d.Refused(d.visit, err)
+		sent, err := d.sentOn(len(datagram), d.refuse[e])
+		if err == nil {
+			if sent {
+				d.Carried(d.visit, []byte(datagram))
+			}
+			return
 		}
+		d.move(d.Refused(d.visit, err))
 	}
-	d.move(verdict)
 }
 
 // hear has the endpoint answer.

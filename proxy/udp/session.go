@@ -35,9 +35,9 @@ import (
 // When its endpoint leaves the rotation, refuses, or fails its checks while another one is ready, the session moves to another one, and
 // the client sees nothing of it.
 //
-// An engine with several goroutines holds a lock while it calls Forward, Answered, Refused, HandOver, Departed, IsIdle, End,
-// GiveUp and Ended. The methods of the search (search.go), Delivered and Finish belong to one goroutine. Any goroutine may call
-// Sent and Drop. For a datagram nothing is allocated, unless it has to wait.
+// An engine with several goroutines holds a lock while it calls Forward, Carried, Answered, Refused, HandOver, Departed, IsIdle, End,
+// GiveUp and Ended. The methods of the search (search.go), Delivered and Finish belong to one goroutine, Forward and Carried to
+// another. Any goroutine may call SendOn and Drop. For a datagram nothing is allocated, unless it has to wait.
 type Session struct {
 	admit.Entry // in the limits
 	Key         admit.SessionKey
@@ -60,10 +60,11 @@ type Session struct {
 	confirmed bool     // and has sent again after it
 	waiting   [][]byte // what the client sends while there is no endpoint
 
-	// What the client sent last, should the endpoint refuse it: then the next one gets it.
+	// What the endpoint was sent last, should it refuse that: then the next one gets it.
 	unanswered bool
 	kept       bool // false for one that is too long to keep
 	last       []byte
+	sending    bool // Forward has said Send, and the endpoint has not answered since
 }
 
 // A search is what a session knows of the endpoints that it was offered.
@@ -89,7 +90,7 @@ type Visit struct {
 type Verdict uint8
 
 const (
-	Send Verdict = iota // send it on
+	Send Verdict = iota // send it on: see SendOn, and then Carried or Refused
 	Done                // nothing: it waits, or was dropped and counted
 	Move                // likewise; the session has left its endpoint: close its socket, and find another one
 	Over                // nothing of the session: it has ended
@@ -117,7 +118,7 @@ func (s *Session) Forward(datagram []byte) Verdict {
 	verdict := Done
 	if s.at != nil {
 		if e := s.at.Endpoint; !e.Gone() && !e.IsLeft(registry.UDP) {
-			s.keep(datagram)
+			s.sending = true
 			return Send
 		}
 		s.at, verdict = nil, Move // D42: v0.4 went on sending to an endpoint that was gone
@@ -128,7 +129,19 @@ func (s *Session) Forward(datagram []byte) Verdict {
 	return verdict
 }
 
-// keep remembers a datagram that is being sent, if it is short: a copy of some hundred bytes buys that no answer is lost with
+// Carried notes that the endpoint of a visit was sent a datagram, as Forward had said. It reports false if another goroutine has meanwhile
+// heard that the endpoint refuses: then the datagram is refused, too, and Forward has to be asked once more.
+func (s *Session) Carried(v *Visit, datagram []byte) bool {
+	if v.refused {
+		return false
+	}
+	if s.sending && s.at == v {
+		s.keep(datagram)
+	}
+	return true
+}
+
+// keep remembers a datagram that was sent, if it is short: a copy of some hundred bytes buys that no answer is lost with
 // an endpoint.
 func (s *Session) keep(datagram []byte) {
 	s.unanswered, s.kept = true, len(datagram) <= MaxKept
@@ -146,58 +159,59 @@ func (s *Session) hold(datagram []byte) bool {
 	return true
 }
 
-// SendOn has send carry a datagram of the client to an endpoint, behind the PROXY header if the service wants one, and notes what came of
-// it. It returns the error if the endpoint, or the way to it, refuses: see Refused.
-func (s *Session) SendOn(datagram []byte, send func([]byte) error) (refusal error) {
+// SendOn has send carry a datagram of the client to an endpoint, behind the PROXY header if the service wants one, and reports whether it was
+// sent. If not, it was dropped, unless there is an error: then the endpoint, or the way to it, refuses, and the datagram is still the caller's.
+func (s *Session) SendOn(datagram []byte, send func([]byte) error) (sent bool, refusal error) {
 	n := len(s.header)
 	if n == 0 {
-		return s.Sent(len(datagram), send(datagram))
+		return s.sentOn(len(datagram), send(datagram))
 	}
 	if n+len(datagram) >= MaxDatagram {
 		s.Drop(traffic.DropTooLong, 1)
-		return nil
+		return false, nil
 	}
 	room := DatagramBuffers.Get().(*DatagramBuffer)
 	defer DatagramBuffers.Put(room)
 	copy(room[:], s.header)
-	return s.Sent(len(datagram), send(room[:n+copy(room[n:], datagram)]))
+	return s.sentOn(len(datagram), send(room[:n+copy(room[n:], datagram)]))
 }
-
-// HasHeader reports whether the service wants a PROXY header before each datagram.
-func (s *Session) HasHeader() bool { return len(s.header) > 0 }
 
 // setHeader makes the header that stands before each datagram of the session to its endpoint.
 func (s *Session) setHeader() {
 	s.header = proxyproto.AppendDatagram(nil, s.Claim.ProxyHeader, s.Key.Client, netip.AddrPortFrom(s.Key.Local.Addr, s.port.Number))
 }
 
-// Sent notes what came of sending a datagram of n bytes to an endpoint. It returns the error if the endpoint, or the way to
-// it, refuses: see Refused. Other failures cost just the datagram.
-func (s *Session) Sent(n int, err error) (refusal error) {
+// sentOn notes what came of sending a datagram of n bytes to an endpoint. What is no refusal costs just the datagram.
+func (s *Session) sentOn(n int, err error) (sent bool, refusal error) {
 	switch {
 	case err == nil:
 		t := s.Claim.Tally
 		s.sent.Add(uint64(n))
 		t.Sent.Add(uint64(n))
 		t.DatagramsSent.Add(1)
+		return true, nil
 	case sockopt.IsOurTrouble(err):
 		s.Drop(traffic.DropNotSent, 1)
 	case sockopt.IsTooLong(err):
 		s.Drop(traffic.DropTooLong, 1)
 	default:
-		return err
+		return false, err
 	}
-	return nil
+	return false, nil
 }
 
-// Refused takes the session from an endpoint that refuses, as err says. The datagram that was refused waits for the next
-// endpoint, for no endpoint got it. (Or almost: of several on their way at once, one may have been refused while a later one
-// was not, and is now sent twice. UDP may do that, RFC 768.) Of those who hear of one refusal the first counts.
+// Refused takes the session from an endpoint that refuses, as err says. A refusal is about what the endpoint was sent before, also when it is
+// the error of a later send: the datagram of that has not been sent, and Forward has to be asked about it once more. The last one that the
+// endpoint was sent waits for the next endpoint. (Of several on their way at once, one may have been refused while a later one was not, and
+// is now sent twice. UDP may do that, RFC 768.) Of those who hear of one refusal the first counts.
 func (s *Session) Refused(v *Visit, err error) Verdict {
 	switch {
 	case s.at == v:
 	case s.ended:
-		s.Drop(traffic.DropEnded, 1)
+		if s.unanswered {
+			s.Drop(traffic.DropEnded, 1)
+			s.unanswered = false
+		}
 		return Over
 	default:
 		return Done
@@ -210,6 +224,7 @@ func (s *Session) Refused(v *Visit, err error) Verdict {
 	if s.unanswered && (!s.kept || !s.hold(s.last)) {
 		s.Drop(traffic.DropUnreachable, 1)
 	}
+	s.unanswered = false
 	return Move
 }
 
@@ -227,7 +242,7 @@ func (s *Session) Answered(v *Visit, n int) Verdict {
 		s.Drop(traffic.DropEnded, 1)
 		return Move
 	}
-	s.answered, s.unanswered = true, false
+	s.answered, s.unanswered, s.sending = true, false, false
 	if n == MaxDatagram {
 		s.Drop(traffic.DropTooLong, 1)
 		return Done
@@ -260,8 +275,9 @@ func (s *Session) HandOver(v *Visit, sent int) (next []byte, verdict Verdict) {
 	case s.ended:
 		return nil, Over
 	case sent < len(s.waiting):
-		s.keep(s.waiting[sent])
 		return s.waiting[sent], Send
+	case sent > 0:
+		s.keep(s.waiting[sent-1])
 	}
 	s.port.base.Sessions.Unreserve(s.waiting)
 	s.at, s.waiting = v, nil

@@ -134,10 +134,43 @@ func TestTheLifeOfAUDPSession(t *testing.T) {
 		{name: "what is too long to keep is lost with who refuses it", endpoints: []registry.Addr{at(1), at(2)}, do: func(d *driven) {
 			d.say("q")
 			d.search()
-			d.refuse[at(1)] = errRefused
 			d.say(long)
+			d.refuse[at(1)] = errRefused
+			d.say("r")
 			d.end(traffic.Idle)
-		}, log: []string{"1 <- q", "1 <- " + long, "ends: idle"}, drops: drops{traffic.DropUnreachable: 1}, attempts: 2, failures: 1, endpoint: at(2)},
+		}, log: []string{"1 <- q", "1 <- " + long, "1 <- r", "2 <- r", "ends: idle"}, drops: drops{traffic.DropUnreachable: 1}, attempts: 2, failures: 1, endpoint: at(2)},
+
+		{name: "the error of a send is about the datagram before", endpoints: []registry.Addr{at(1), at(2)}, do: func(d *driven) {
+			d.say("1")
+			d.search()
+			d.refuse[at(1)] = errRefused // the kernel has heard so since
+			d.say(long)
+			d.say("3")
+			d.end(traffic.Idle)
+		}, log: []string{"1 <- 1", "1 <- " + long, "2 <- 1", "2 <- " + long, "2 <- 3", "ends: idle"}, attempts: 2, failures: 1, endpoint: at(2)},
+
+		{name: "a refusal is heard while another is sent", endpoints: []registry.Addr{at(1), at(2)}, do: func(d *driven) {
+			d.say("1")
+			d.search()
+			d.Forward([]byte("2"))
+			old := d.visit
+			d.move(d.Refused(old, errRefused)) // by the goroutine that receives
+			if d.Carried(old, []byte("2")) {
+				d.note("2 is taken for carried")
+			}
+			d.say("2")
+			d.end(traffic.Idle)
+		}, log: []string{"1 <- 1", "2 <- 1", "2 <- 2", "ends: idle"}, attempts: 2, failures: 1, endpoint: at(2)},
+
+		{name: "an answer is heard before its question counts as sent", endpoints: []registry.Addr{at(1), at(2)}, do: func(d *driven) {
+			d.say("1")
+			d.search()
+			d.Forward([]byte("2"))
+			d.hear("a")
+			d.Carried(d.visit, []byte("2"))
+			d.move(d.Refused(d.visit, errRefused))
+			d.end(traffic.Idle)
+		}, log: []string{"1 <- 1", "client <- a", "ends: idle"}, attempts: 2, moved: 1, endpoint: at(2)},
 
 		{name: "who refuses at once was only tried", endpoints: []registry.Addr{at(1), at(2), at(3)}, do: func(d *driven) {
 			d.say("q")
@@ -149,7 +182,7 @@ func TestTheLifeOfAUDPSession(t *testing.T) {
 			d.now += SettleTime
 			d.say("s")
 			d.end(traffic.Idle)
-		}, log: []string{"1 <- q", "client <- a", "1 <- r", "2 <- r", "2 <- s", "3 <- s", "ends: idle"}, attempts: 3, moved: 2, failures: 1, endpoint: at(3)},
+		}, log: []string{"1 <- q", "client <- a", "1 <- r", "2 <- r", "2 <- s", "3 <- r", "3 <- s", "ends: idle"}, attempts: 3, moved: 2, failures: 1, endpoint: at(3)},
 
 		{name: "who was only tried carried nothing", endpoints: []registry.Addr{at(1)}, do: func(d *driven) {
 			d.say("q")
@@ -166,7 +199,7 @@ func TestTheLifeOfAUDPSession(t *testing.T) {
 			d.refuse = map[registry.Addr]error{at(2): errRefused}
 			d.say("r")
 			d.end(traffic.Idle)
-		}, log: []string{"1 <- q", "1 fails", "2 <- q", "2 <- r", "1 <- r", "ends: idle"}, attempts: 3, moved: 1, failures: 1, endpoint: at(1)},
+		}, log: []string{"1 <- q", "1 fails", "2 <- q", "2 <- r", "1 <- q", "1 <- r", "ends: idle"}, attempts: 3, moved: 1, failures: 1, endpoint: at(1)},
 
 		{name: "all endpoints refuse: each is sent what waits once", endpoints: []registry.Addr{at(1), at(2)}, do: func(d *driven) {
 			d.refuse[at(1)], d.refuse[at(2)] = errRefused, errRefused
@@ -216,7 +249,7 @@ func TestTheLifeOfAUDPSession(t *testing.T) {
 			d.refuse[at(1)], d.refuse[at(2)] = errRefused, errRefused
 			d.say("r")
 			d.end(traffic.Idle)
-		}, log: []string{"1 <- q", "client <- a", "1 <- r", "2 <- r", "2 fails", "3 <- r", "ends: idle"}, attempts: 3, moved: 1, failures: 1, endpoint: at(3)},
+		}, log: []string{"1 <- q", "client <- a", "1 <- r", "2 fails", "3 <- r", "ends: idle"}, attempts: 3, moved: 1, failures: 1, endpoint: at(3)},
 
 		{name: "without descriptors no other endpoint is tried", endpoints: []registry.Addr{at(1), at(2)}, do: func(d *driven) {
 			d.refuse[at(1)] = syscall.EMFILE
@@ -301,7 +334,7 @@ func TestWhatAFailureToSendCosts(t *testing.T) {
 		}
 		err := &net.OpError{Op: "write", Err: c.err}
 		d := newFixture(t, engine.Config{}, at(1)).begin(t)
-		if refusal := d.Sent(1, err); (refusal != nil) != c.refuses {
+		if _, refusal := d.sentOn(1, err); (refusal != nil) != c.refuses {
 			t.Errorf("%v: the endpoint refuses: %v; want %v", c.err, refusal, c.refuses)
 		}
 		want := drops{}
@@ -349,6 +382,7 @@ func TestWhatWaitsIsACopy(t *testing.T) {
 	d.search()
 	d.hear("a")
 	d.Forward(buffer)
+	d.Carried(d.visit, buffer)
 	buffer[0] = '3'
 	d.move(d.Refused(d.visit, errRefused))
 	if want := []string{"1 <- 1", "client <- a", "2 <- 2"}; !slices.Equal(d.log, want) {
@@ -361,10 +395,12 @@ func TestADatagramOfASessionAllocatesNothing(t *testing.T) {
 	d.say("q")
 	d.search()
 	datagram := make([]byte, MaxKept)
-	d.Forward(datagram) // which keeps room for the next
+	d.Forward(datagram)
+	d.Carried(d.visit, datagram) // which keeps room for the next
 	if n := testing.AllocsPerRun(100, func() {
 		d.Forward(datagram)
-		d.Sent(len(datagram), nil)
+		d.sentOn(len(datagram), nil)
+		d.Carried(d.visit, datagram)
 		d.Answered(d.visit, len(datagram))
 		d.Delivered(len(datagram), nil)
 	}); n != 0 {

@@ -148,8 +148,7 @@ func (u *Sessions) receive(p *port) {
 
 // carry has the client's session send a datagram on. A client without one is given one.
 func (u *Sessions) carry(p *port, key admit.SessionKey, datagram []byte) {
-	if f := p.clients[key]; f != nil {
-		u.forward(f, datagram)
+	if f := p.clients[key]; f != nil && u.forward(f, datagram) {
 		return
 	}
 	if f := u.begin(p, key); f != nil {

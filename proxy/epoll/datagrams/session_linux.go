@@ -13,20 +13,29 @@ import (
 	"kubeproxy/registry"
 )
 
-// forward sends what the client sent on to the endpoint, or puts it aside while there is none.
-func (u *Sessions) forward(f *session, datagram []byte) {
-	switch f.Forward(datagram) {
-	case udp.Send:
-		if err := u.send(f, datagram); err != nil {
-			u.refused(f, err)
+// forward sends what the client sent on to the endpoint, or puts it aside while there is none. It reports false when the session has ended.
+func (u *Sessions) forward(f *session, datagram []byte) bool {
+	for {
+		verdict := f.Forward(datagram)
+		switch verdict {
+		case udp.Send:
+			sent, err := u.send(f, datagram)
+			if err != nil {
+				u.refused(f, err)
+				continue
+			}
+			if sent {
+				f.Carried(&f.visit, datagram)
+			}
+		case udp.Move:
+			u.move(f)
 		}
-	case udp.Move:
-		u.move(f)
+		return verdict != udp.Over
 	}
 }
 
-// send sends one datagram to the endpoint. It returns an error when that refuses.
-func (u *Sessions) send(f *session, datagram []byte) error {
+// send sends one datagram to the endpoint, as [udp.Session.SendOn] says.
+func (u *Sessions) send(f *session, datagram []byte) (sent bool, refusal error) {
 	return f.SendOn(datagram, func(whole []byte) error {
 		_, errno := socket.Send(int(f.fd), whole)
 		if errno == unix.EMSGSIZE { // it may be an earlier one that was too long for the path: see udpBackend.send
@@ -206,7 +215,7 @@ func (u *Sessions) handOver(f *session) error {
 		if verdict != udp.Send {
 			return nil
 		}
-		if err := u.send(f, next); err != nil {
+		if _, err := u.send(f, next); err != nil {
 			return err
 		}
 	}
