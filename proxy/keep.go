@@ -60,7 +60,11 @@ func (p *Proxier) closeSocketLocked(l *listener) {
 		}
 		p.tellKeeperLocked(l.id, true)
 	}
-	l.socket.Close()
+	if p.draining {
+		l.socket.Drain()
+	} else {
+		l.socket.Close()
+	}
 	l.socket = nil
 	if copied >= 0 {
 		sockopt.EndListening(copied) // only after Close: the engine does not accept there any more

@@ -36,6 +36,7 @@ type Proxier struct {
 	view sync.RWMutex
 
 	mu        sync.Mutex // guards the fields below
+	draining  bool       // listeners drain where they would be closed: see engine.Socket
 	stopped   bool
 	stage     stage                                    // of a take-over
 	settled   sync.Cond                                // on mu: a take-over from this process has ended

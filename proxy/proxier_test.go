@@ -82,6 +82,8 @@ func (*fakeEngine) TurnTimes() traffic.TurnTimes { return traffic.TurnTimes{} }
 
 func (*fakeSocket) Descriptor() (int, error) { return -1, nil }
 
+func (s *fakeSocket) Drain() { s.Close() }
+
 func (s *fakeSocket) Close() {
 	s.engine.mu.Lock()
 	defer s.engine.mu.Unlock()

@@ -9,8 +9,8 @@ import (
 	"github.com/golang/glog"
 )
 
-// Run tries again to open the ports that could not be opened, until ctx ends. Then it closes every
-// listener, lets what is being relayed finish for DrainTimeout, cuts the rest and returns nil. After
+// Run tries again to open the ports that could not be opened, until ctx ends. Then it lets no new client in,
+// lets what is being relayed, and UDP sessions that are not silent, finish for DrainTimeout, cuts the rest and returns nil. After
 // that nothing of the proxier is running, and further batches are ignored.
 func (p *Proxier) Run(ctx context.Context) error {
 	timer := time.NewTimer(0)
@@ -59,7 +59,7 @@ func (p *Proxier) Run(ctx context.Context) error {
 
 var errDrainTimeout = errors.New("drain timeout")
 
-// stop closes every listener for good.
+// stop has every listener let no new client in, for good.
 func (p *Proxier) stop() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -68,6 +68,7 @@ func (p *Proxier) stop() {
 		p.engine.Release() // the predecessor has them still
 		p.endAdoptionLocked()
 	}
+	p.draining = true
 	p.closeAllLocked()
 	if p.stage == adopts {
 		p.engine.Resume()

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"kubeproxy/proxy/proxytest"
+	"kubeproxy/proxy/traffic"
 	"kubeproxy/registry"
 )
 
@@ -38,6 +39,63 @@ func (s suite) TestStoppingLetsRelaysFinish(t *testing.T) { // D49
 	}
 	talk.Conn.Close()
 	proxytest.Receive(t, n.stopped, "Run to return once the relay has finished")
+}
+
+// A UDP session that goes on is not cut by a stop, and no new one begins. The port closes when its last session has been silent for a while.
+func (s suite) TestUDPSessionsFinishAtAStop(t *testing.T) {
+	cfg := s.config()
+	cfg.DrainTimeout = 2 * proxytest.Patience // never reached
+	var log ended
+	cfg.Ended = log.note
+	n := newNode(t, cfg)
+	port := proxytest.FreePort(t)
+	server := proxytest.ServeUDP(t, "127.0.0.1:0", proxytest.IdentifyUDP("dns"))
+	n.apply(service("dns", udp(port)), endpoints("dns", server.Addr))
+	n.apply(service("unused", udp(proxytest.FreePort(t))))
+	known, silent, stranger := proxytest.DialUDP(t, proxytest.On(port)), proxytest.DialUDP(t, proxytest.On(port)), proxytest.DialUDP(t, proxytest.On(port))
+	known.Ask(t)
+	silent.Ask(t)
+	n.stop()
+	proxytest.Eventually(t, func() bool {
+		known.Ask(t)
+		stranger.Write([]byte("let me in"))
+		return totalsOf(n, "dns").Dropped[traffic.DropShutdown] > 0
+	}, "a new client's datagram is dropped")
+	proxytest.Eventually(t, func() bool {
+		known.Ask(t)
+		return totalsOf(n, "dns").Active == 1
+	}, "the silent client's session ends")
+	known.Ask(t)
+	if e := log.of(t, registry.UDP, 1); len(e) != 1 || e[0].Reason != traffic.Shutdown || e[0].Client != silent.LocalAddr().(*net.UDPAddr).AddrPort() {
+		t.Errorf("sessions have ended: %+v; want that of the silent client, because of %s", e, traffic.Shutdown)
+	}
+	if got := server.Sessions(); got != 2 {
+		t.Errorf("the endpoint has had %d sessions; want the two of before", got)
+	}
+	proxytest.Receive(t, n.stopped, "Run to return once the session is silent")
+	if e := log.of(t, registry.UDP, 2)[1]; e.Reason != traffic.Shutdown {
+		t.Errorf("the last session has ended because of %s", e.Reason)
+	}
+	if !proxytest.RefusesUDP(t, proxytest.On(port)) {
+		t.Error("the port is open")
+	}
+}
+
+func (s suite) TestUDPSessionsAreCutWhenTheDrainIsOver(t *testing.T) {
+	cfg := s.config()
+	cfg.DrainTimeout = 300 * time.Millisecond
+	var log ended
+	cfg.Ended = log.note
+	n := newNode(t, cfg)
+	client := proxytest.DialUDP(t, udpThrough(t, n, servedUDP(t, "dns")))
+	client.Ask(t)
+	n.stop()
+	for !isClosed(n.stopped) {
+		client.Write([]byte("still there?"))
+	}
+	if e := log.of(t, registry.UDP, 1)[0]; e.Reason != traffic.Shutdown {
+		t.Errorf("it has ended because of %s", e.Reason)
+	}
 }
 
 func (s suite) TestStoppingCutsRelaysWhenTheDrainIsOver(t *testing.T) {

@@ -20,8 +20,8 @@ type Engine interface {
 	// a datagram arrives, gets that client; owner never holds nil while the socket is open.
 	Listen(id registry.NodePort, owner *atomic.Pointer[Claim]) (Socket, error)
 
-	// Drain waits for the relays still running, and cuts them when ctx ends. It is called once,
-	// after every socket has been closed. When it returns, nothing of the engine is running.
+	// Drain waits for the relays and sessions still running, and cuts them when ctx ends. It is called once,
+	// after every socket has been closed or drained. When it returns, nothing of the engine is running.
 	Drain(ctx context.Context)
 
 	Handover
@@ -95,6 +95,10 @@ type Socket interface {
 	// OwnerChanged has to be called after each change of owner: UDP sessions end that the new owner does not
 	// keep. TCP connections being relayed stay.
 	OwnerChanged()
+
+	// Drain has the port let no new client in, for the process stops. TCP: as Close. UDP: sessions go on until they are silent for
+	// udp.DrainSilence, datagrams of other clients are dropped, and the port is free once its last session has ended.
+	Drain()
 
 	// Close frees the port: when it returns another socket can be opened on it, unless another process has the socket too. UDP
 	// sessions end; TCP connections being relayed stay.

@@ -74,6 +74,9 @@ func (p *epollTCP) Close() {
 	p.listeners.engine.Budget.ReleaseOfListener()
 }
 
+// Drain closes the port: connections go on.
+func (p *epollTCP) Drain() { p.Close() }
+
 func (p *epollTCP) leave() {
 	p.listeners.poller.Unwatch(p.FD) // closing it does not end that if another process has the socket too
 	socket.Close(p.FD)

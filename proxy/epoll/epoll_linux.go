@@ -173,7 +173,7 @@ func (e *Engine) Drain(ctx context.Context) {
 	e.draining.Store(true)
 	close(e.drained)
 	e.mu.Lock()
-	defer e.mu.Unlock() // every socket has been closed: it is not needed
+	defer e.mu.Unlock() // no socket is opened any more: it is not needed
 	for _, l := range e.loops {
 		l.poller.Wake() // it has to look whether it is idle
 	}
@@ -181,6 +181,7 @@ func (e *Engine) Drain(ctx context.Context) {
 		e.Cut()
 		for _, l := range e.loops {
 			l.requests.Do(func() { l.endAll(0) })
+			l.requests.Do(func() { l.endSessions(0) })
 		}
 		withPorts := e.loops[:min(len(e.loops), e.loopCount)]
 		for _, l := range withPorts {

@@ -357,6 +357,13 @@ func (l *loop) isIdle() bool {
 	return l.conns.Used()+l.listeners.all.Used() == 0 && l.sessions.AreNone()
 }
 
+// endSessions ends all UDP sessions, a few in each step. No new ones come any more.
+func (l *loop) endSessions(from int) {
+	if next := l.sessions.EndAll(from); next >= 0 {
+		l.requests.Do(func() { l.endSessions(next) })
+	}
+}
+
 // endAll ends all connections, a few in each step. No new ones come any more, and none moves to another loop.
 func (l *loop) endAll(from int) {
 	l.relays.BulkTo = nil

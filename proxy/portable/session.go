@@ -149,8 +149,18 @@ func (s *session) stay(b *udpBackend) bool {
 	if !idle && b.conn.SetReadDeadline(time.Now().Add(rest)) == nil {
 		return true
 	}
-	s.endLocked(traffic.Idle) // in the same step, so that nothing can be forwarded in between
+	s.EndIdle() // in the same step, so that nothing can be forwarded in between
+	s.cutLocked()
 	return false
+}
+
+// lookAgain has the session look whether it has been silent for too long, for its port drains.
+func (s *session) lookAgain() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if b := s.backend; b != nil {
+		_ = b.conn.SetReadDeadline(aLongTimeAgo) // see stay; fails only when run has closed it
+	}
 }
 
 // stop ends the session. Its goroutine finishes soon after. It is safe to repeat.
@@ -172,6 +182,11 @@ func (s *session) Evict() { s.stop(traffic.Evicted) }
 
 func (s *session) endLocked(why traffic.Reason) {
 	s.End(why)
+	s.cutLocked()
+}
+
+// cutLocked wakes run, for the session has ended.
+func (s *session) cutLocked() {
 	s.cancel()
 	s.leaveLocked()
 }

@@ -34,6 +34,9 @@ func (s *session) try(e *rotation.Endpoint) *udpBackend {
 	if err == nil {
 		if err = s.handOver(b); err == nil {
 			s.Reached(&b.Visit)
+			if s.socket.IsDraining() { // since it has a backend, or before that
+				s.lookAgain()
+			}
 			if s.socket.engine.Cfg.NoteLocal {
 				s.GoesFrom(b.conn.LocalAddr().(*net.UDPAddr).AddrPort())
 			}

@@ -66,9 +66,12 @@ func (u *udpSocket) forget(s *session) {
 	}
 }
 
-// returned notes that nothing more will come of s.
+// returned notes that nothing more will come of s, and frees a port that drains after its last session.
 func (u *udpSocket) returned(s *session) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	delete(u.running, s)
+	if len(u.running) == 0 && u.IsDraining() {
+		u.engine.Work.Go(u.Close) // which waits for sessions, should others begin now: not in the goroutine of one
+	}
 }

@@ -46,6 +46,9 @@ func (s *tcpSocket) Close() {
 	s.engine.Budget.ReleaseOfListener()
 }
 
+// Drain closes the port: connections go on.
+func (s *tcpSocket) Drain() { s.Close() }
+
 // acceptAll accepts clients until the socket is closed. It waits for nothing but them and room for
 // them (v0.4 dialled in this loop, so that one dead endpoint held up all clients: D36), and however
 // accepting fails it neither spins nor fills the log (D38).

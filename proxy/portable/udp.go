@@ -3,8 +3,10 @@ package portable
 import (
 	"context"
 	"errors"
+	"maps"
 	"net"
 	"net/netip"
+	"slices"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -153,6 +155,20 @@ func (u *udpSocket) OwnerChanged() {
 	_ = u.conn.SetWriteDeadline(time.Now().Add(ownerChangedTimeout)) // fails only when the socket is closed
 	u.endSessions()
 	_ = u.conn.SetWriteDeadline(time.Time{})
+}
+
+// Drain lets no new client in. The last session frees the port: see returned.
+func (u *udpSocket) Drain() {
+	u.Port.Drain()
+	u.mu.Lock()
+	running := slices.Collect(maps.Keys(u.running))
+	u.mu.Unlock()
+	for _, s := range running {
+		s.lookAgain()
+	}
+	if len(running) == 0 {
+		u.Close()
+	}
 }
 
 // Close frees the port, and ends its sessions. It is safe to repeat.

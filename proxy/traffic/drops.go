@@ -27,6 +27,7 @@ const (
 	DropTooLong
 	DropEnded
 	DropClient
+	DropShutdown
 
 	NumDropReasons // how many there are
 )
@@ -51,6 +52,7 @@ var dropReasons = [NumDropReasons]struct{ code, text string }{
 	DropTooLong:         {"too_long", "too long"},
 	DropEnded:           {"ended", "session ended or moved"},
 	DropClient:          {"client_unreachable", "client unreachable"},
+	DropShutdown:        {"shutdown", "the proxy was told to stop, and lets no new client in"},
 }
 
 // String gives the reason in words, as the logs have it.

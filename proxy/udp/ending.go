@@ -18,18 +18,27 @@ import (
 //	EndpointRemoved     its endpoint left the service, and there is no other
 //	DialFailed, NameFailed, OwnListener, EndpointNotAllowed, Loop, DescriptorLimit, NoEndpoints, ZeroWeight
 //	                    no endpoint could be had: to begin with, or after the one it had refused
-//	Shutdown
+//	Shutdown            the process stops: the session was silent for DrainSilence, or the drain was over
 //
 // A newcomer who is refused a session has none that could end: see Port.MayBegin.
 
 // IsIdle reports whether the session has been silent for too long, and is to be ended; if not, how long it may be silent yet.
 // While an endpoint is being found it is not idle: the client has spoken, and the search has limits of its own.
 func (s *Session) IsIdle() (rest time.Duration, idle bool) {
-	rest = s.port.base.Cfg.UDPTimeout
+	rest = s.port.silence()
 	if s.at != nil {
 		rest -= s.SilentFor()
 	}
 	return rest, rest <= 0
+}
+
+// EndIdle ends the session, unless it has ended, because it is idle.
+func (s *Session) EndIdle() {
+	if s.port.IsDraining() {
+		s.End(traffic.Shutdown)
+	} else {
+		s.End(traffic.Idle)
+	}
 }
 
 // End ends the session, unless it has ended. What waits is dropped by Finish.

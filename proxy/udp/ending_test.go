@@ -1,6 +1,7 @@
 package udp
 
 import (
+	"net/netip"
 	"testing"
 	"time"
 
@@ -53,5 +54,28 @@ func TestASessionIsIdleWhenNeitherSideHasSpoken(t *testing.T) {
 		if after, _ := d.IsIdle(); after <= before-time.Millisecond {
 			t.Errorf("%s has spoken, and the session may be silent for %v after %v", name, after, before)
 		}
+	}
+}
+
+// A port that drains lets nobody in, and its sessions may be silent for a short time only. They end because of the stop.
+func TestAPortThatDrainsEndsSilentSessionsAndLetsNobodyIn(t *testing.T) {
+	d := newFixture(t, engine.Config{UDPTimeout: time.Hour}, at(1)).begin(t)
+	d.say("q")
+	d.search()
+	d.f.port.Drain()
+	if rest, idle := d.IsIdle(); idle || rest > DrainSilence {
+		t.Errorf("it is idle: %v, or in %v; want in %v at most", idle, rest, DrainSilence)
+	}
+	other := aClient
+	other.Client = netip.AddrPortFrom(other.Client.Addr(), other.Client.Port()+1)
+	if d.f.port.MayBegin(d.f.owner, other, func() bool { return false }) {
+		t.Error("another client may begin a session")
+	}
+	if n := d.f.dropped()[traffic.DropShutdown]; n != 1 {
+		t.Errorf("%d datagrams were dropped because of the stop; want one", n)
+	}
+	d.EndIdle()
+	if d.reason != traffic.Shutdown {
+		t.Errorf("it has ended because of %s", d.reason)
 	}
 }

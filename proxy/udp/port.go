@@ -23,7 +23,8 @@ type Port struct {
 	Owner     *atomic.Pointer[engine.Claim]
 	evictions admit.EvictionQueue // guarded by the session limit's mu
 	pace      *rate.Limiter       // of sessions that begin
-	lost      uint32              // datagrams that the kernel had no room for, as far as it has said
+	draining  atomic.Bool
+	lost      uint32 // datagrams that the kernel had no room for, as far as it has said
 }
 
 // Init prepares a port that was opened for an owner. A Port must not be copied after that.
@@ -31,6 +32,25 @@ func (p *Port) Init(c *engine.Base, number uint16, owner *atomic.Pointer[engine.
 	p.base, p.Number, p.Owner = c, number, owner
 	p.evictions = admit.EvictionQueue{Max: c.Cfg.MaxUDPSessionsPerService, Full: traffic.DropServiceLimit}
 	p.pace = admit.NewPortPace(c.Cfg.MaxNewUDPSessions)
+}
+
+// DrainSilence is for how long a session may be silent while its port drains: as long as a question that is asked again takes to be
+// answered. A stop need not last for the timeout of sessions that have ended for all that is known.
+const DrainSilence = 2 * time.Second
+
+// Drain has the port let no new client in, for the process stops. Sessions go on until they have been silent for [DrainSilence]: IsIdle
+// says so from now on. Any goroutine may call it.
+func (p *Port) Drain() { p.draining.Store(true) }
+
+// IsDraining reports whether Drain was called.
+func (p *Port) IsDraining() bool { return p.draining.Load() }
+
+// silence is for how long a session of the port may be silent.
+func (p *Port) silence() time.Duration {
+	if p.IsDraining() {
+		return min(p.base.Cfg.UDPTimeout, DrainSilence)
+	}
+	return p.base.Cfg.UDPTimeout
 }
 
 // Received notes a datagram of a client, with the number of those that the kernel says it has lost so far. It reports whether
@@ -57,6 +77,8 @@ func (p *Port) MayBegin(owner *engine.Claim, key admit.SessionKey, isCrowded fun
 	c := p.base
 	why, refused := traffic.DropReason(0), true
 	switch {
+	case p.IsDraining():
+		why = traffic.DropShutdown
 	case !owner.Allows(key.Client.Addr()):
 		why = traffic.DropSource
 	case owner.Rotation.IsEmpty(): // no session is evicted for this

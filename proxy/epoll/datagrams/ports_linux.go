@@ -57,8 +57,30 @@ func (p *port) Close() {
 		u.Poller.Unwatch(p.FD)
 	})
 	u.Requests.InSteps(p.endSessions)
-	u.Requests.Call(p.leave)
-	u.Engine.Budget.ReleaseOfListener()
+	u.Requests.Call(p.free)
+}
+
+// Drain lets no new client in. The last session of the port frees it: see finish.
+func (p *port) Drain() {
+	u := p.sessions
+	u.Requests.Call(func() {
+		p.Port.Drain()
+		u.draining, u.sweepAt = true, u.Turn.Now
+		p.freeIfDrained()
+	})
+}
+
+func (p *port) freeIfDrained() {
+	if p.IsDraining() && len(p.clients) == 0 && !p.closed {
+		p.sessions.Poller.Unwatch(p.FD)
+		p.free()
+	}
+}
+
+// free closes a port that was opened.
+func (p *port) free() {
+	p.leave()
+	p.sessions.Engine.Budget.ReleaseOfListener()
 }
 
 func (p *port) leave() {

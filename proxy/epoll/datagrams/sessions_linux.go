@@ -40,6 +40,8 @@ type Sessions struct {
 
 	sweepAt time.Duration // when idle ones are looked for next
 	swept   int           // how many places have been looked at, of this sweep
+
+	draining bool // ports let no new client in
 }
 
 // A port is one open UDP port of the epoll engine: the socket that all its clients speak to, and
@@ -106,6 +108,16 @@ func (u *Sessions) finish(f *session) {
 	delete(f.port.clients, f.Key)
 	u.all.Remove(f.index)
 	f.Finish()
+	f.port.freeIfDrained()
+}
+
+// EndAll ends the sessions in a few places of the loop's, for the drain is over.
+func (u *Sessions) EndAll(from int) (next int) {
+	sessions, next := u.all.Some(from, reactor.PlacesAStep)
+	for f := range sessions {
+		u.end(*f, traffic.Shutdown)
+	}
+	return next
 }
 
 // depart closes the socket to the endpoint of f, if there is one.
@@ -154,11 +166,16 @@ func (u *Sessions) Sweep() {
 	}
 	sessions, next := u.all.Some(u.swept, sessionsATurn)
 	if u.swept = next; next < 0 {
-		u.swept, u.sweepAt = 0, u.Turn.Now+max(u.Engine.Cfg.UDPTimeout/32, time.Millisecond)
+		silence := u.Engine.Cfg.UDPTimeout
+		if u.draining {
+			silence = min(silence, udp.DrainSilence)
+		}
+		u.swept, u.sweepAt = 0, u.Turn.Now+max(silence/32, time.Millisecond)
 	}
 	for f := range sessions {
 		if _, idle := (*f).IsIdle(); idle {
-			u.end(*f, traffic.Idle)
+			(*f).EndIdle()
+			u.finish(*f)
 		}
 	}
 }
