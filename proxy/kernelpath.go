@@ -1,6 +1,8 @@
 package proxy
 
 import (
+	"errors"
+
 	"github.com/golang/glog"
 
 	"kubeproxy/proxy/kernel"
@@ -10,22 +12,23 @@ import (
 // What the kernel carries beside the engine: see package kernel. Its table follows the listeners: a port is taken out of it before its
 // listener closes or its owner changes, and enters it only when its listener is open.
 
-// newCarrier returns what has the kernel carry ports; nil if it is not to. cfg is as the caller of NewProxier gave it, without defaults.
+// newCarrier returns what has the kernel carry ports; nil if it is not to, or cannot: kernelOff then says why. cfg is as the caller of NewProxier
+// gave it, without defaults.
 func (p *Proxier) newCarrier(cfg Config) *kernel.Carrier {
 	addresses := p.engine.Addresses()
-	off := func(why string) *kernel.Carrier {
-		glog.Warningf("kernel: no port is carried: %s", why)
-		return nil
-	}
 	switch {
 	case !cfg.Kernel:
 		return nil
 	case !kernel.Supported || addresses == nil:
-		return off("it takes Linux")
+		p.kernelOff = errors.New("it takes Linux")
 	case cfg.OnRemoval.Close:
-		return off("with -on_removal its connections would have to be closed")
+		p.kernelOff = errors.New("with -on_removal=close or close-after its connections would have to be closed: leave out one of the two flags")
 	case p.cfg.BindAddress.IsLoopback():
-		return off("with -bind_address on the loopback there are no clients for it")
+		p.kernelOff = errors.New("with -bind_address on the loopback there are no clients for it: give another address")
+	}
+	if p.kernelOff != nil {
+		glog.Warningf("kernel: no port is carried: %v", p.kernelOff)
+		return nil
 	}
 	c := kernel.New(p.cfg.BindAddress, kernel.Node{
 		Algorithm: p.lb.Algorithm,
@@ -63,12 +66,19 @@ func (p *Proxier) applyKernelLocked() {
 	}
 }
 
-// KernelPorts returns how many open ports there are for each [kernel.Reason]; nil if the kernel is to carry none.
-func (p *Proxier) KernelPorts() []int {
-	if p.kernel == nil {
-		return nil
+// KernelStatus returns what the kernel carries, and why not more; nil if it is not to carry anything.
+func (p *Proxier) KernelStatus() *kernel.Status {
+	switch {
+	case p.kernel != nil:
+		return p.kernel.Status()
+	case p.kernelOff != nil:
+		s := &kernel.Status{Off: p.kernelOff, Ports: make([]int, len(kernel.Reasons()))}
+		for _, n := range p.PortCounts() {
+			s.Ports[kernel.Off] += n.Open
+		}
+		return s
 	}
-	return p.kernel.Counts()
+	return nil
 }
 
 // kernelReason returns why the kernel does not carry a port.

@@ -27,6 +27,8 @@ type Proxier struct {
 	tallies traffic.Tallies
 	kernel  *kernel.Carrier // nil: it carries nothing
 
+	kernelOff error // why it cannot although it is to; nil: it can, or is not to; constant
+
 	synced chan struct{} // closed once the first batch has been applied
 	wake   chan struct{} // capacity 1: a full channel means Run already knows that a port could not be opened
 

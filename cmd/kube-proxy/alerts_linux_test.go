@@ -52,6 +52,7 @@ func TestEachAlertFiresUnderItsFault(t *testing.T) {
 	m.saved(t)
 	m.broken(t)
 	m.crowded(t)
+	m.idle(t)
 	failTakeover := m.takeover(t)
 	hold := m.stuck(t, s)
 	server := m.prometheus(t, program)
@@ -199,6 +200,14 @@ func (m *monitored) crowded(t *testing.T) {
 	writeRecord(t, dir, registry.SpecsPrefix+"hung", service)
 	writeRecord(t, dir, registry.EndpointsPrefix+"hung", endpointsRecord("hung", addrs...))
 	m.run(t, dir, []string{"KubeProxyChecksOverdue"})
+}
+
+// idle is a node whose kernel carries nothing, because its listeners are on the loopback.
+func (m *monitored) idle(t *testing.T) {
+	t.Helper()
+	dir := t.TempDir()
+	writeRecord(t, dir, registry.SpecsPrefix+"web", serviceRecord("web", proxytest.FreePort(t), "TCP"))
+	m.run(t, dir, []string{"KubeProxyKernelUnused"}, "-kernel=auto")
 }
 
 // takeover is a node, and a successor that declines once fail is called.

@@ -199,15 +199,15 @@ func TestASuccessorGoesOnFromWhatChecksHaveFound(t *testing.T) {
 			t.Error("an address is unknown to the successor")
 		}
 		for addr, standing := range standings(other) {
-			if standing != rotation.Unchecked {
-				t.Errorf("%v has standing %v by another question; want it unchecked", addr, standing)
+			if standing != rotation.Awaited {
+				t.Errorf("%v has standing %v by another question; want it awaited", addr, standing)
 			}
 		}
 	})
 }
 
 // The kernel cannot give a client another endpoint, so it has to know which endpoints may hang unnoticed.
-func TestAnEndpointWhoseChecksAreOverdueIsInDoubt(t *testing.T) {
+func TestTheStandingOfAnEndpointSaysThatItsChecksAreOverdue(t *testing.T) {
 	if !probe.Supported {
 		t.Skip("nothing is checked on this system")
 	}
@@ -229,7 +229,7 @@ func TestAnEndpointWhoseChecksAreOverdueIsInDoubt(t *testing.T) {
 		for _, c := range []struct {
 			none bool
 			want rotation.Standing
-		}{{false, rotation.Sound}, {true, rotation.Doubtful}, {false, rotation.Sound}} {
+		}{{false, rotation.Sound}, {true, rotation.Overdue}, {false, rotation.Sound}} {
 			descriptors.none.Store(c.none)
 			before := changed.Load()
 			time.Sleep(time.Minute)

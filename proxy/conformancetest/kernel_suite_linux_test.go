@@ -184,7 +184,7 @@ func (c *checkedNode) settle() {
 		}
 	}
 	proxytest.Becomes(func() bool { // the kernel path has begun, if there is one
-		return isClosed(c.stopped) || c.KernelPorts() == nil || !slices.ContainsFunc(c.Status(), func(s proxy.PortStatus) bool { return s.Kernel == kernel.Off })
+		return isClosed(c.stopped) || c.KernelStatus() == nil || !slices.ContainsFunc(c.Status(), func(s proxy.PortStatus) bool { return s.Kernel == kernel.Off })
 	})
 	c.OnUpdate(registry.Batch{Oldest: time.Now()})
 }

@@ -1,6 +1,7 @@
 package kernel
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/netip"
@@ -33,6 +34,7 @@ func New(bind netip.Addr, node Node) *Carrier {
 		byRotation: make(map[*rotation.Rotation]map[*port]struct{}),
 		stale:      make(map[*port]struct{}),
 		reasons:    make(map[registry.NodePort]Reason),
+		why:        Status{Off: errNotYet},
 	}
 }
 
@@ -92,6 +94,7 @@ func (c *Carrier) Prepare() {
 	if c.off == nil && c.table == nil {
 		c.openLocked()
 	}
+	c.noteLocked()
 }
 
 // Run follows the health of endpoints, counts connections, and looks at the node, until ctx ends. What is in force then stays until Stop.
@@ -142,15 +145,16 @@ func (c *Carrier) Why(id registry.NodePort) Reason {
 	return NotOpen
 }
 
-// Counts returns the number of open ports for each [Reason]. It does not wait for the kernel.
-func (c *Carrier) Counts() []int {
-	n := make([]int, numReasons)
+// Status returns what the kernel carries, and why not more. It does not wait for the kernel.
+func (c *Carrier) Status() *Status {
 	c.view.RLock()
 	defer c.view.RUnlock()
+	s := c.why
+	s.Ports = make([]int, numReasons)
 	for _, reason := range c.reasons {
-		n[reason]++
+		s.Ports[reason]++
 	}
-	return n
+	return &s
 }
 
 // Count has the counters of services follow those of the kernel.
@@ -172,6 +176,29 @@ func (c *Carrier) look() {
 		}
 	}
 	c.applyLocked()
+	c.noteLocked()
+	c.complainLocked()
+}
+
+// complainLocked has the log follow what there is to change.
+func (c *Carrier) complainLocked() {
+	now := c.Status().Complaint()
+	switch {
+	case now == c.complaint || c.failed != nil: // an operation that failed has its own line
+		return
+	case now == "":
+		glog.Info("kernel: nothing keeps ports from being carried that a change would end")
+	default:
+		glog.Warningf("kernel: %s", now)
+	}
+	c.complaint = now
+}
+
+// noteLocked notes for a status why the kernel does not carry more.
+func (c *Carrier) noteLocked() {
+	c.view.Lock()
+	defer c.view.Unlock()
+	c.why = Status{Off: cmp.Or(c.off, c.failed), Forwards: c.node.Forwards}
 }
 
 // flushSome deletes UDP flows to endpoints that have left, of fewFlows ports and endpoints at most: the kernel walks through its whole
@@ -200,15 +227,12 @@ func (c *Carrier) flushSome() (more bool) {
 // examineLocked finds out what the node can do.
 func (c *Carrier) examineLocked() {
 	forwards, off := c.forwards(), c.drops()
-	if off == nil && forwards == [2]bool{} {
-		off = errors.New("this node forwards no packets (net.ipv4.ip_forward)")
+	if off == nil && forwards[0] != nil && forwards[1] != nil {
+		off = forwards[0]
 	}
-	changed := forwards != c.node.Forwards || (off == nil) != (c.off == nil)
-	if off != nil && (c.off == nil || c.off.Error() != off.Error()) {
-		glog.Warningf("kernel: no port is carried: %v", off)
-	}
-	if off == nil && c.off != nil && c.off != errNotYet {
-		glog.Info("kernel: ports can be carried again")
+	changed := (off == nil) != (c.off == nil)
+	for f, no := range forwards {
+		changed = changed || (no == nil) != (c.node.Forwards[f] == nil)
 	}
 	if c.node.Forwards, c.off = forwards, off; changed {
 		c.judgeAllLocked()

@@ -74,7 +74,7 @@ func newDesk(t *testing.T) *desk {
 		d.slates = append(d.slates, s)
 		return s, nil
 	}
-	d.Carrier.forwards = func() [2]bool { return [2]bool{true, true} }
+	d.Carrier.forwards = func() [2]error { return [2]error{} }
 	d.Carrier.drops = func() error { return d.drops }
 	d.Carrier.flush = func(id registry.NodePort, e netip.AddrPort) error {
 		d.flushed = append(d.flushed, flow{id, e})
@@ -134,7 +134,7 @@ func TestConnectionsOfTheKernelAreCountedForWhoHadThePort(t *testing.T) {
 	if got := second.Tally.Totals().Carried; got != 2 {
 		t.Errorf("the second service has %d connections; want 2", got)
 	}
-	if n := d.Counts(); n[Off] != 1 || len(d.table().ports) != 0 {
+	if n := d.Status().Ports; n[Off] != 1 || len(d.table().ports) != 0 {
 		t.Errorf("after Stop there are %v", n)
 	}
 	if d.Close(); !d.table().closed {

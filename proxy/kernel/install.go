@@ -1,6 +1,7 @@
 package kernel
 
 import (
+	"fmt"
 	"net/netip"
 	"slices"
 	"time"
@@ -101,6 +102,10 @@ func (c *Carrier) installLocked(due []verdict) bool {
 		c.failLocked(err)
 		return false
 	}
+	if c.failed != nil {
+		c.failed = nil
+		c.noteLocked()
+	}
 	for i := range due {
 		c.settleLocked(&due[i])
 	}
@@ -156,6 +161,7 @@ func (c *Carrier) failLocked(err error) {
 	if note, ok := c.failures.Allow(struct{}{}); ok {
 		glog.Errorf("kernel: no port is carried: %v; trying again%s", err, note)
 	}
+	c.failed = fmt.Errorf("%w; it is tried again", err)
 	again := c.backoff == 0
 	c.backoff = min(max(2*c.backoff, firstRetry), lastRetry)
 	if old := c.table; old != nil {
@@ -175,6 +181,7 @@ func (c *Carrier) failLocked(err error) {
 		p.installed, p.listed, p.counted = nil, false, 0
 	}
 	c.judgeAllLocked()
+	c.noteLocked()
 }
 
 // countLocked has the tallies follow the counters. A table that cannot be read is given up: it may not be what it should.

@@ -12,9 +12,9 @@ import (
 // fit into the buffer of the socket.
 const maxEndpoints = 512
 
-// A Node is what [Judge] knows of the node. The zero value can carry nothing.
+// A Node is what [Judge] knows of the node.
 type Node struct {
-	Forwards [2]bool // the node forwards packets of IPv4, of IPv6
+	Forwards [2]error // why the node does not forward packets of IPv4, of IPv6; nil: it does
 
 	Algorithm func(registry.Balance) registry.Balance // of a service whose record names this one; as [rotation.Rules.Algorithm]
 	Refuse    func(registry.Protocol, netip.AddrPort) error
@@ -48,8 +48,8 @@ func (n *Node) Judge(protocol registry.Protocol, terms *registry.Terms, endpoint
 	if len(usable) == 0 {
 		return nil, NoEndpoints
 	}
-	if !n.Forwards[familyOf(usable)] {
-		return nil, Families
+	if n.Forwards[familyOf(usable)] != nil {
+		return nil, NotForwarded
 	}
 	return usable, Carried
 }
@@ -74,6 +74,10 @@ func (n *Node) examine(protocol registry.Protocol, addr registry.Addr, standing 
 		return Terms
 	case standing == rotation.Unchecked:
 		return NotChecked
+	case standing == rotation.Awaited:
+		return NotCheckedYet
+	case standing == rotation.Overdue:
+		return Overdue
 	case standing == rotation.Doubtful:
 		return InDoubt
 	}

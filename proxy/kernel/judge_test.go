@@ -43,7 +43,6 @@ func sound(addrs ...string) (all []standing) {
 // anywhere is a node that forwards both families, and refuses one address.
 func anywhere() *Node {
 	return &Node{
-		Forwards: [2]bool{true, true},
 		Algorithm: func(b registry.Balance) registry.Balance {
 			if b == registry.BalanceUnsaid {
 				return registry.RoundRobin
@@ -80,6 +79,8 @@ func TestAPortIsCarriedOnlyWhereTheKernelCanDoWhatItWants(t *testing.T) {
 		{name: "all checks fail", endpoints: []standing{{"10.0.0.2:80", rotation.Failing}}, want: NoEndpoints},
 		{name: "no endpoints", want: NoEndpoints},
 		{name: "one is not checked", endpoints: append(sound("10.0.0.1:80"), standing{"10.0.0.2:80", rotation.Unchecked}), want: NotChecked},
+		{name: "one was not checked yet", endpoints: append(sound("10.0.0.1:80"), standing{"10.0.0.2:80", rotation.Awaited}), want: NotCheckedYet},
+		{name: "the checks of one are overdue", endpoints: append(sound("10.0.0.1:80"), standing{"10.0.0.2:80", rotation.Overdue}), want: Overdue},
 		{name: "one is in doubt", endpoints: append(sound("10.0.0.1:80"), standing{"10.0.0.2:80", rotation.Doubtful}), want: InDoubt},
 		{name: "a weight", endpoints: append(sound("10.0.0.1:80"), standing{"10.0.0.2:80", rotation.Weighted}), want: Terms},
 		{name: "a host name", endpoints: sound("web.example"), want: Address},
@@ -100,7 +101,7 @@ func TestAPortIsCarriedOnlyWhereTheKernelCanDoWhatItWants(t *testing.T) {
 		}, endpoints: sound("10.0.0.1:80"), want: Terms},
 		{name: "a limit of connections", node: func(n *Node) { n.Bound[registry.TCP] = true }, endpoints: sound("10.0.0.1:80"), want: ByFlag},
 		{name: "a limit of sessions", node: func(n *Node) { n.Bound[registry.UDP] = true }, endpoints: sound("10.0.0.1:80"), carried: []string{"10.0.0.1:80"}},
-		{name: "no forwarding of IPv6", node: func(n *Node) { n.Forwards[1] = false }, endpoints: sound("[fd00::1]:80"), want: Families},
+		{name: "no forwarding of IPv6", node: func(n *Node) { n.Forwards[1] = errors.New("not forwarded") }, endpoints: sound("[fd00::1]:80"), want: NotForwarded},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			n := anywhere()

@@ -7,23 +7,37 @@ type Reason uint8
 const (
 	Off Reason = iota // the kernel carries nothing, for a reason that is not the port's
 	Carried
-	NotOpen     // no service has the port, or its listener is not open
-	Terms       // the service wants what the kernel cannot do
-	ByFlag      // a flag limits the number of its connections, or has their first bytes read
-	NoEndpoints // there are none, or the checks of all fail
-	TooMany     // endpoints
-	Address     // an endpoint has a name, is on the loopback, is link-local, or must not be dialled
-	Families    // there are endpoints of IPv4 and of IPv6, or the node does not forward that family
-	NotChecked  // an endpoint is not checked, or not yet
-	InDoubt     // the last check of an endpoint failed, or a client did not reach it, or it warms up
+	NotOpen       // no service has the port, or its listener is not open
+	Terms         // the service wants what the kernel cannot do
+	ByFlag        // a flag limits the number of its connections, or has their first bytes read
+	NoEndpoints   // there are none, or the checks of all fail
+	TooMany       // endpoints
+	Address       // an endpoint has a name, is on the loopback, is link-local, or must not be dialled
+	Families      // there are endpoints of IPv4 and of IPv6
+	NotForwarded  // the node does not forward the family of the endpoints
+	NotChecked    // an endpoint is not checked
+	NotCheckedYet // no check of an endpoint has ended
+	Overdue       // the checks of an endpoint are
+	InDoubt       // the last check of an endpoint failed, or a client did not reach it, or it warms up
 	numReasons
 )
 
 var reasonCodes = [numReasons]string{"off", "carried", "not-open", "terms", "flag", "no-endpoints", "too-many-endpoints", "address",
-	"family", "not-checked", "in-doubt"}
+	"family", "not-forwarded", "not-checked", "not-checked-yet", "overdue", "in-doubt"}
 
 // String returns the reason as metrics and pages spell it.
 func (r Reason) String() string { return reasonCodes[r] }
+
+// Carrier says who carries the clients of a port: the kernel, or userspace, and why.
+func (r Reason) Carrier() string {
+	switch r {
+	case Carried:
+		return "kernel"
+	case Off:
+		return "userspace"
+	}
+	return "userspace: " + r.String()
+}
 
 // Reasons lists all reasons.
 func Reasons() []Reason {

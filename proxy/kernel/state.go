@@ -20,7 +20,7 @@ type Carrier struct {
 
 	// What the system does; constant but for tests.
 	open     func(bind netip.Addr) (table, error)
-	forwards func() [2]bool
+	forwards func() [2]error
 	drops    func() error
 	flush    func(registry.NodePort, netip.AddrPort) error
 
@@ -32,6 +32,7 @@ type Carrier struct {
 	mu         sync.Mutex // guards the fields below
 	node       Node
 	off        error // why the kernel carries nothing; nil: it may
+	failed     error // why the last operation failed; nil: it did not
 	stopped    bool
 	table      table // nil: none was needed yet, or the last one failed
 	retryAt    time.Time
@@ -42,9 +43,11 @@ type Carrier struct {
 	stale      map[*port]struct{} // to be judged
 	left       []flow             // UDP flows that are to be deleted
 	failures   lograte.Limiter[struct{}]
+	complaint  string // what the log was last told
 
-	view    sync.RWMutex // guards the field below, which a status reads; it is taken inside mu
+	view    sync.RWMutex // guards the fields below, which a status reads; it is taken inside mu
 	reasons map[registry.NodePort]Reason
+	why     Status // without Ports
 }
 
 // awaken has Run apply what was noted.

@@ -12,7 +12,7 @@ import (
 // Supported reports whether this system has a kernel that can carry ports.
 const Supported = false
 
-func forwards() (yes [2]bool) { return yes }
+func forwards() (no [2]error) { return no }
 
 func dropsForwarded() error { return nil }
 

@@ -33,7 +33,7 @@ type Node struct {
 		Limits() []traffic.Limit
 		AcceptPauses() uint64
 		TurnTimes() traffic.TurnTimes
-		KernelPorts() []int // by kernel.Reason; nil: the kernel is to carry none
+		KernelStatus() *kernel.Status // nil: the kernel is to carry nothing
 	}
 	Rotations       func() []rotation.Status         // endpoints in numbers, in no order
 	Endpoints       func() []rotation.EndpointStatus // nil for no series about endpoints
@@ -227,8 +227,10 @@ func (c collector) collectPorts(out sink) {
 		out.tell(refused, float64(n.Refused), name)
 		out.tell(waiting, float64(n.Waiting), name)
 	}
-	for reason, n := range c.node.Proxier.KernelPorts() {
-		out.tell(inKernel, float64(n), kernel.Reason(reason).String())
+	if s := c.node.Proxier.KernelStatus(); s != nil {
+		for reason, n := range s.Ports {
+			out.tell(inKernel, float64(n), kernel.Reason(reason).String())
+		}
 	}
 	out.tell(failedTakeovers, float64(c.node.FailedTakeovers()))
 	out.tell(pauses, float64(c.node.Proxier.AcceptPauses()))

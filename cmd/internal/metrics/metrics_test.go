@@ -49,7 +49,9 @@ func (s *site) EachTotals() iter.Seq[traffic.Totals] { return slices.Values(s.to
 
 func (s *site) Limits() []traffic.Limit { return s.limits }
 func (s *site) AcceptPauses() uint64    { return 9 }
-func (s *site) KernelPorts() []int      { return []int{kernel.Carried: 4, kernel.NotChecked: 2} }
+func (s *site) KernelStatus() *kernel.Status {
+	return &kernel.Status{Ports: []int{kernel.Carried: 4, kernel.NotChecked: 2}}
+}
 func (s *site) TurnTimes() traffic.TurnTimes {
 	return traffic.TurnTimes{Buckets: [15]uint64{5, 0, 1, 14: 2}, Sum: 13 * time.Second, Longest: 7 * time.Second}
 }

@@ -15,6 +15,7 @@ import (
 	"kubeproxy/proxy"
 	"kubeproxy/proxy/balance/checks"
 	"kubeproxy/proxy/balance/rotation"
+	"kubeproxy/proxy/kernel"
 	"kubeproxy/proxy/traffic"
 	"kubeproxy/registry"
 )
@@ -35,10 +36,12 @@ type site struct {
 	algorithm registry.Balance
 	upgrade   error // that failed
 	overdue   checks.Overdue
+	kernel    *kernel.Status
 	endings   Endings
 }
 
-func (s *site) Status() []proxy.PortStatus { return s.ports }
+func (s *site) Status() []proxy.PortStatus   { return s.ports }
+func (s *site) KernelStatus() *kernel.Status { return s.kernel }
 func (s *site) EachTotals() iter.Seq[traffic.Totals] {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -24,6 +24,7 @@ import (
 	"kubeproxy/proxy/admit"
 	"kubeproxy/proxy/balance/checks"
 	"kubeproxy/proxy/balance/rotation"
+	"kubeproxy/proxy/kernel"
 	"kubeproxy/proxy/traffic"
 	"kubeproxy/registry"
 )
@@ -164,6 +165,9 @@ func TestTheFirstSentenceNamesWhatIsWrongAndWhatToDo(t *testing.T) {
 		{"checks have no place", func(s *site) {
 			s.overdue = checks.Overdue{Number: 3, Longest: addr(0), Of: web, Busiest: other.Name}
 		}, []string{"Checks are overdue, such as those of 10.1.0.0:80 of default/web, ", "Most checks under way are of default/other: repair or remove"}},
+		{"the kernel may carry nothing", func(s *site) {
+			s.kernel = &kernel.Status{Off: errors.New("it takes CAP_NET_ADMIN"), Ports: []int{kernel.Off: 2, kernel.InDoubt: 0}}
+		}, []string{"-kernel=auto carries no port in the kernel: it takes CAP_NET_ADMIN. Userspace serves all clients."}},
 		{"checks have no descriptor", func(s *site) { s.overdue = checks.Overdue{Number: 3, Longest: addr(0), Of: web} },
 			[]string{"Checks are overdue", "None is under way: raise the descriptor limit"}},
 		{"all endpoints fail their checks", func(s *site) { s.failCheck(web, 0); s.failCheck(web, 1) },

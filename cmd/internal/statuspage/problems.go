@@ -61,7 +61,7 @@ func (p *Page) problems(s *snapshot) (all []problem) {
 		all = append(all, problem{Text: "The node makes no progress: " + err.Error() + ". Restart kube-proxy if this lasts."})
 	}
 	for _, kind := range [][]problem{
-		p.failedUpgrade(s), p.sourcesAway(s), s.losses(), s.conditions(), s.unservedServices(), s.closedPorts(), s.conflicts(), p.rejections(s), s.silentEndpoints(), p.overdueChecks(), s.nearLimits(),
+		p.failedUpgrade(s), p.sourcesAway(s), s.losses(), s.conditions(), s.unservedServices(), s.closedPorts(), s.conflicts(), p.rejections(s), s.silentEndpoints(), p.overdueChecks(), p.unusedKernel(), s.nearLimits(),
 		s.oddRecords(), s.emptyServices(),
 	} {
 		all = append(all, shorten(kind)...)
@@ -272,6 +272,14 @@ func (s *snapshot) silentEndpoints() (all []problem) {
 		all = append(all, problem{Severity: watchIt, Text: text, Services: []registry.Name{row.Owner.Name}, Link: toService(row.Owner.Name)})
 	}
 	return all
+}
+
+// unusedKernel is what keeps the kernel from carrying what -kernel=auto asks for. Its clients are served all the same.
+func (p *Page) unusedKernel() []problem {
+	if text := p.node.Proxier.KernelStatus().Complaint(); text != "" {
+		return []problem{{Text: text, Severity: watchIt}}
+	}
+	return nil
 }
 
 // overdueChecks are those that had no result for two intervals and a timeout, in one sentence.

@@ -10,7 +10,6 @@ import (
 
 	"kubeproxy/cmd/internal/recordtext"
 	"kubeproxy/proxy/balance/rotation"
-	"kubeproxy/proxy/kernel"
 	"kubeproxy/proxy/traffic"
 	"kubeproxy/registry"
 )
@@ -184,14 +183,7 @@ func newServicePort(r *port, name registry.Name) servicePort {
 		sp.State = "not open: " + cut(r.Err.Error())
 	default:
 		sp.State, sp.OK, sp.Active, sp.rates = "open", true, r.active, r.rates
-		switch r.Kernel {
-		case kernel.Carried:
-			sp.Carrier = "kernel"
-		case kernel.Off:
-			sp.Carrier = "userspace"
-		default:
-			sp.Carrier = "userspace: " + r.Kernel.String()
-		}
+		sp.Carrier = r.Kernel.Carrier()
 		if n := len(r.Waiting); n > 0 {
 			sp.State = fmt.Sprintf("open; %s waits for it", label(r.Waiting[0]))
 			if n > 1 {

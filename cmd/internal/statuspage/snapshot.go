@@ -9,6 +9,7 @@ import (
 	"kubeproxy/proxy"
 	"kubeproxy/proxy/balance/checks"
 	"kubeproxy/proxy/balance/rotation"
+	"kubeproxy/proxy/kernel"
 	"kubeproxy/proxy/traffic"
 	"kubeproxy/registry"
 )
@@ -29,6 +30,7 @@ type Node struct {
 		EachTotals() iter.Seq[traffic.Totals]
 		Service(registry.Name) *registry.Service
 		Limits() []traffic.Limit
+		KernelStatus() *kernel.Status // nil: the kernel is to carry nothing
 	}
 	Balancer interface {
 		RotationStatus() []rotation.Status

@@ -163,6 +163,12 @@ func (e *Endpoint) checkState(protocol registry.Protocol) (s checks.State) {
 	return s
 }
 
+// isChecked reports whether the endpoint is checked over a protocol.
+func (e *Endpoint) isChecked(protocol registry.Protocol) bool {
+	x := e.known.Load()
+	return x != nil && x.checks[protocol].Load() != nil
+}
+
 // load is how many clients of this node the endpoint has, those included that are connecting to it. An ejected one has most.
 func (e *Endpoint) load(protocol registry.Protocol) int64 {
 	x := e.known.Load()

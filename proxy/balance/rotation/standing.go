@@ -11,9 +11,11 @@ type Standing uint8
 
 // The standings of an endpoint over one protocol.
 const (
-	Unchecked Standing = iota // no check of it has ended
+	Unchecked Standing = iota // it is not checked
+	Awaited                   // no check of it has ended
 	Sound                     // its last check passed, and it gets its whole share of clients
-	Doubtful                  // its last check or the attempt of a client failed, its checks are overdue, or it warms up
+	Overdue                   // its last check passed, and the next ones have had no result for too long
+	Doubtful                  // its last check or the attempt of a client failed, or it warms up
 	Failing                   // its checks fail, so clients are given others
 	Weighted                  // it gets another share of clients than one of weight 1
 )
@@ -42,10 +44,14 @@ func (e *Endpoint) standing(protocol registry.Protocol) Standing {
 		return Weighted
 	case check.Fails:
 		return Failing
-	case !check.Known:
+	case !e.isChecked(protocol):
 		return Unchecked
-	case check.Err != "" || check.Overdue || !e.healthOf(protocol).IsSettled():
+	case !check.Known:
+		return Awaited
+	case check.Err != "" || !e.healthOf(protocol).IsSettled():
 		return Doubtful
+	case check.Overdue:
+		return Overdue
 	}
 	return Sound
 }
