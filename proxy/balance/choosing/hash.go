@@ -16,6 +16,10 @@ func Hash(client netip.Addr) uint64 {
 	return mix(mix(binary.BigEndian.Uint64(b[:8])) ^ binary.BigEndian.Uint64(b[8:]))
 }
 
+// Rank returns the place of an address in the order of a client with a hash: the lowest comes first. When an address leaves, only the clients
+// move that had it (rendezvous hashing; Thaler and Ravishankar, 1998).
+func Rank(client uint64, addr netip.Addr) uint64 { return mix(client ^ Hash(addr)) }
+
 // HashOf returns the hash of an endpoint's address.
 func HashOf(endpoint registry.Addr) uint64 {
 	if endpoint.Host == "" {

@@ -21,7 +21,7 @@ type Choice struct {
 	set      *endpointSet
 	protocol registry.Protocol           // whose health counts
 	balance  registry.Balance            // the algorithm; unsaid: round robin
-	client   uint64                      // the hash of the client's address, if the algorithm is SourceAddress
+	client   uint64                      // the hash of the client's address, if the algorithm is SourceAddress, or its service wants affinity
 	Lifetime *removal.Lifetime           // of the service on its port; nil when it does not matter
 	sticky   *affinity.Client[*Endpoint] // the client, if its service wants affinity
 	drawn    *Endpoint                   // the draw that choose made for a client without affinity, until it is used
@@ -50,7 +50,7 @@ func (r *Rotation) ChooseFor(protocol registry.Protocol, client netip.Addr, term
 func (c *Choice) begin(r *Rotation, protocol registry.Protocol, client netip.Addr, terms *registry.Terms, of *removal.Lifetime) {
 	c.rotation, c.set, c.protocol, c.Lifetime = r, r.awake(), protocol, of
 	c.balance = r.rules.Algorithm(terms.Balance)
-	if c.balance == registry.SourceAddress {
+	if c.balance == registry.SourceAddress || terms.AffinityTimeout > 0 {
 		c.client = choosing.Hash(client)
 	}
 	if terms.AffinityTimeout > 0 {

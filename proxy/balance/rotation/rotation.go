@@ -164,5 +164,7 @@ type record struct {
 	connections atomic.Uint64 // and since it came
 	failures    atomic.Uint64 // attempts that did not reach it
 
+	turns [2]atomic.Uint32 // of the addresses of its name, by Protocol
+
 	checks [2]atomic.Pointer[checks.Target] // by Protocol: nil where it is not checked; written under the rotation's mu
 }
