@@ -152,9 +152,11 @@ func (c *Checker) begin(ctx context.Context, now time.Duration) {
 func (c *Checker) ask(ctx context.Context, t *Target, now time.Duration) {
 	t.begun = now
 	addrs, err, known := c.guard.Recall(t.Question.Protocol, t.Addr)
-	if !known { // the next check finds the answer
-		c.lookUps.Go(func() { _, _ = c.guard.Resolve(ctx, t.Question.Protocol, t.Addr) })
+	if !known && !t.lookedUp {
+		c.lookUp(ctx, t)
+		return
 	}
+	t.lookedUp = false
 	if !known || err != nil { // clients are not sent there either
 		c.again(t, true)
 		return
@@ -175,6 +177,27 @@ func (c *Checker) ask(ctx context.Context, t *Target, now time.Duration) {
 	}
 	t.repeat = t.until - t.Timeout/2
 	c.underWay = append(c.underWay, t)
+}
+
+// lookUp waits for the name of a target beside the checker, and has the target asked then. Meanwhile it has no place.
+func (c *Checker) lookUp(ctx context.Context, t *Target) {
+	t.lookedUp = true
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.shares.leave(t)
+	if c.targets[t.Key] != t {
+		return
+	}
+	c.renewLocked(t)
+	c.lookUps.Go(func() {
+		_, _ = c.guard.Resolve(ctx, t.Question.Protocol, t.Addr) // the check recalls it
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if c.targets[t.Key] == t {
+			t.due.at = monotonic.Now()
+			c.enqueueLocked(t)
+		}
+	})
 }
 
 // next gives a place to a target that is due; nil if none is, or no service may have another place.

@@ -293,6 +293,37 @@ func TestANamePassesWhileOneOfItsAddressesAnswers(t *testing.T) {
 	}
 }
 
+// forgetful has to look names up for each check: the TTL of their answers is shorter than the interval.
+type forgetful struct {
+	named
+	lookedUp atomic.Int64 // when, by the monotonic clock
+}
+
+func (f *forgetful) Recall(registry.Protocol, registry.Addr) ([]netip.AddrPort, error, bool) {
+	at := time.Duration(f.lookedUp.Load())
+	return f.addrs, nil, at != 0 && monotonic.Now()-at < quick.Interval/2
+}
+
+func (f *forgetful) Resolve(context.Context, registry.Protocol, registry.Addr) ([]netip.AddrPort, error) {
+	f.lookedUp.Store(int64(monotonic.Now()))
+	return f.addrs, nil
+}
+
+func TestANameThatHasToBeLookedUpIsCheckedOnceItIs(t *testing.T) {
+	guard := &forgetful{named: named{addrs: []netip.AddrPort{proxytest.ServeTCP(t, "127.0.0.1:0", proxytest.Hold).Addr.IP}}}
+	c := New(quick, guard, guard)
+	c.Watch(want(c, registry.Addr{Host: "web.example", IP: netip.AddrPortFrom(netip.Addr{}, 80)}, registry.Check{}), new(ear))
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() { defer close(ended); c.Run(ctx) }()
+	proxytest.Eventually(t, func() bool { return c.Counts().Passed >= 3 }, "checks that pass")
+	stop()
+	<-ended
+	if n := guard.taken.Load(); n != 0 {
+		t.Errorf("%d descriptors were not given back", n)
+	}
+}
+
 func TestAnAddressThatIsNotAllowedIsNotAsked(t *testing.T) {
 	server := proxytest.ServeTCP(t, "127.0.0.1:0", proxytest.Hold)
 	guard := forbidding{asked: make(chan struct{}, 100)}

@@ -47,11 +47,12 @@ type Target struct {
 	share    *share               // of the places for checks, while it waits or is being asked
 
 	// Of the goroutine of the checker.
-	begun   time.Duration // when it was asked last
-	turn    int           // of the addresses of a name: the one that is asked next
-	attempt probe.Attempt
-	to      netip.AddrPort
-	until   time.Duration // when the attempt has failed
+	begun    time.Duration // when it was asked last
+	lookedUp bool          // since then its name was looked up, for the present check
+	turn     int           // of the addresses of a name: the one that is asked next
+	attempt  probe.Attempt
+	to       netip.AddrPort
+	until    time.Duration // when the attempt has failed
 
 	repeat      time.Duration // when it is asked once more
 	descriptors int           // of the attempt
