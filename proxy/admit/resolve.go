@@ -8,10 +8,10 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/semaphore"
-	"golang.org/x/sync/singleflight"
 
 	"kubeproxy/proxy/sockopt"
 	"kubeproxy/registry"
@@ -20,18 +20,20 @@ import (
 // How host names of endpoints are resolved. A look-up runs beside the dial, and has time of its own: a system whose first
 // nameserver is dead asks the second one after five seconds, and v0.4's clients were gone by then (D36).
 //
-//	age of the last good answer    a client gets
-//	up to freshFor                 the answer
-//	up to promptFor                the answer, while it is refreshed
-//	up to staleFor                 the refreshed answer, or the old one after graceTime, or when the refresh fails
-//	older, or there is none        what the look-up says, after LookUpTimeout at most
+//	age of the last good answer          a client gets
+//	up to half its lifetime, or freshFor  the answer
+//	up to its lifetime                    the answer, while it is refreshed
+//	up to staleFor                        the refreshed answer, or the old one graceTime after that was asked for, or when the refresh fails
+//	older, or there is none               what the look-up says, after LookUpTimeout at most
 //
-// A name that does not exist, by the word of a nameserver, has no old answer any more.
+// The lifetime of an answer is its TTL, but Resolver.Floor at least and mostKept at most. An answer whose addresses could not be reached is
+// used up: see Resolver.Doubt. A name that does not exist, by the word of a nameserver, has no old answer any more.
 const (
 	freshFor      = 5 * time.Second
-	promptFor     = time.Minute
+	leastKept     = 5 * time.Second
+	mostKept      = time.Minute
 	staleFor      = time.Hour
-	graceTime     = 250 * time.Millisecond
+	graceTime     = 500 * time.Millisecond
 	LookUpTimeout = 15 * time.Second
 	turnTimeout   = 10 * time.Second // how long a look-up waits for its turn: less would be left for it than the 5 s of one nameserver
 	unresolvedFor = time.Second      // a look-up that failed is not repeated for so long
@@ -40,9 +42,10 @@ const (
 // Bounds of what names can cost. A look-up takes two descriptors, since it asks for both families at a time.
 const (
 	maxLookUps         = 32   // at a time; the others wait for them
+	maxRefreshes       = 16   // of them for names that only sessions use
 	lookUpDescriptors  = 2    // of each, from the budget
 	maxHosts           = 8192 // names that are remembered
-	maxAddrs           = 8    // of one name
+	maxAddrs           = 32   // of one name
 	evictionCandidates = 16   // names that are looked at to find one to forget
 )
 
@@ -55,28 +58,38 @@ type Resolver struct {
 	Own        *OwnPorts
 	Allowed    []netip.Prefix // where endpoints may be; none: anywhere
 	Lookup     func(ctx context.Context, network, host string) ([]netip.Addr, error)
-	Budget     *Budget // of the descriptors of look-ups
-	maxWaiting int     // clients and sessions that wait for names; a quarter of them for one name
+	Budget     *Budget       // of the descriptors of look-ups
+	Floor      time.Duration // of the time for which answers are kept, however short their TTL
+	maxWaiting int           // clients and sessions that wait for names; a quarter of them for one name
 
-	flights singleflight.Group // the look-ups under way, by name
-	slots   *semaphore.Weighted
-	ctx     context.Context // ends all look-ups
+	slots   *semaphore.Weighted // of look-ups
+	ctx     context.Context     // ends all look-ups
 	cancel  context.CancelFunc
 	running sync.WaitGroup // look-ups
 
-	mu      sync.Mutex // guards the fields below
-	hosts   map[string]*hostAnswer
-	waiting int
-	closed  bool
+	mu         sync.Mutex // guards the fields below
+	hosts      map[string]*hostAnswer
+	waiting    int
+	refreshing int // look-ups of names that only sessions use
+	closed     bool
 }
 
 // A hostAnswer is what is known of one name.
 type hostAnswer struct {
-	addrs    []netip.Addr // the last good answer; nil when there is none
-	received time.Time    // when that came
-	err      error        // of the last look-up
-	settled  time.Time    // until then no other look-up is made
-	waiting  int          // who waits for it
+	addrs    []netip.Addr  // the last good answer, by family and in order; nil when there is none
+	received time.Time     // when that came
+	lifetime time.Duration // of that
+	doubted  bool          // its addresses could not be reached
+	err      error         // of the last look-up
+	settled  time.Time     // until then no other look-up is made
+	began    time.Time     // the look-up under way,
+	ended    chan struct{} // and closed when that has ended; nil while there is none
+	waiting  int           // who waits for it
+
+	changes atomic.Uint64 // of addrs; anybody may read it
+	holds   int           // of sessions
+	refresh *time.Timer   // while there are holds
+	renews  bool          // the look-up under way is for them
 }
 
 // NewResolver makes a resolver that asks the system, and shares out the descriptor limit of this process. Close ends it.
@@ -86,23 +99,12 @@ func NewResolver(own *OwnPorts) *Resolver {
 		Lookup: nameservers(new(net.Dialer).DialContext).LookupNetIP,
 		Budget: NewBudget(sockopt.DescriptorLimit()),
 		slots:  semaphore.NewWeighted(maxLookUps),
+		Floor:  leastKept,
 		hosts:  make(map[string]*hostAnswer),
 	}
 	r.maxWaiting = waitingShare(r.Budget.Clients)
 	r.ctx, r.cancel = context.WithCancel(context.Background())
 	return r
-}
-
-// nameservers asks the nameservers of the system, which it reaches by dial. Unlike that of package net, it leaves nothing behind when the
-// context of a look-up ends: there the sockets stay open until the nameserver's time is up, five seconds, and are in no budget.
-func nameservers(dial func(ctx context.Context, network, address string) (net.Conn, error)) *net.Resolver {
-	return &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
-		c, err := dial(ctx, network, address)
-		if err == nil {
-			context.AfterFunc(ctx, func() { _ = c.SetDeadline(time.Unix(0, 1)) }) // it may be closed by then
-		}
-		return c, err
-	}}
 }
 
 // waitingShare is how many clients may wait for names, of so many descriptors for clients. Each holds two, so all
@@ -113,6 +115,9 @@ func waitingShare(descriptors int) int { return max(4, descriptors/16) }
 func (r *Resolver) Close() {
 	r.mu.Lock()
 	r.closed = true
+	for _, a := range r.hosts {
+		a.stopLocked()
+	}
 	r.mu.Unlock()
 	r.cancel()
 	r.running.Wait()
@@ -128,7 +133,7 @@ func (r *Resolver) Resolve(ctx context.Context, protocol registry.Protocol, addr
 	return r.usable(protocol, addr, ips, err)
 }
 
-// Recall is resolve for who cannot wait: it returns false when there is something to wait for.
+// Recall is Resolve for who cannot wait: it returns false when there is something to wait for.
 func (r *Resolver) Recall(protocol registry.Protocol, addr registry.Addr) (addrs []netip.AddrPort, err error, ok bool) {
 	ips := []netip.Addr{addr.IP.Addr()}
 	if addr.Host != "" {
@@ -180,12 +185,40 @@ func (r *Resolver) remembered(name string) (ips []netip.Addr, err error, ok bool
 	case now.Before(a.settled) && (a.usable(now) || a.err != nil):
 		ips, err = a.result(now)
 		return ips, err, true
-	case a.usable(now) && now.Sub(a.received) < promptFor:
-		a.settled = now.Add(unresolvedFor) // or every client would ask for the look-up that is under way
-		r.flights.DoChan(name, func() (any, error) { return nil, r.ask(name) })
+	case !a.usable(now):
+	case !a.doubted && now.Sub(a.received) < a.lifetime:
+		if now.Sub(a.received) >= a.fresh() {
+			r.lookUpLocked(name, a)
+		}
+		return a.addrs, nil, true
+	case a.ended != nil && now.Sub(a.began) >= graceTime: // nameservers are silent
 		return a.addrs, nil, true
 	}
 	return r.fullLocked(name, a)
+}
+
+// Doubt notes that none of the addresses of an endpoint that a client has tried could be reached. It reports whether the client is to ask
+// for its name once more: there are other addresses by now, or the answer is so old that there may be. It is for names only.
+func (r *Resolver) Doubt(protocol registry.Protocol, addr registry.Addr, tried []netip.AddrPort) bool {
+	if addr.Host == "" {
+		return false
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	a, now := r.hosts[addr.Host], time.Now()
+	switch {
+	case a == nil, !a.usable(now):
+		return false
+	case slices.ContainsFunc(a.addrs, func(ip netip.Addr) bool {
+		to := netip.AddrPortFrom(ip, addr.IP.Port())
+		return !slices.Contains(tried, to) && r.Refuse(protocol, to) == nil
+	}):
+		return true
+	case now.Before(a.settled), now.Sub(a.received) < min(unresolvedFor, a.fresh()):
+		return false
+	}
+	a.doubted = true
+	return true
 }
 
 // fullLocked reports whether no other client may wait for a name, of which a is known. Then it also returns what the
@@ -204,20 +237,16 @@ func (r *Resolver) fullLocked(name string, a *hostAnswer) (ips []netip.Addr, err
 func (r *Resolver) await(ctx context.Context, name string) ([]netip.Addr, error) {
 	ctx, cancel := context.WithTimeout(ctx, LookUpTimeout)
 	defer cancel()
-	a, answered, ips, err := r.join(name)
+	a, ended, grace, ips, err := r.join(name)
 	if a == nil {
 		return ips, err
 	}
 	defer r.leave(a)
-	var grace <-chan time.Time
-	if r.isUsable(a) {
-		timer := time.NewTimer(graceTime)
-		defer timer.Stop()
-		grace = timer.C
-	}
+	timer := time.NewTimer(grace)
+	defer timer.Stop()
 	select {
-	case <-answered:
-	case <-grace:
+	case <-ended:
+	case <-timer.C:
 	case <-ctx.Done():
 	}
 	r.mu.Lock()
@@ -229,22 +258,33 @@ func (r *Resolver) await(ctx context.Context, name string) ([]netip.Addr, error)
 	return ips, err
 }
 
-// join has the caller wait for the look-up of a name. If too many do, it returns what the caller gets instead.
-func (r *Resolver) join(name string) (_ *hostAnswer, _ <-chan singleflight.Result, instead []netip.Addr, err error) {
+// join has the caller wait for the look-up of a name, for grace at most. If too many do, it returns what the caller gets instead.
+func (r *Resolver) join(name string) (_ *hostAnswer, ended <-chan struct{}, grace time.Duration, instead []netip.Addr, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	a := r.hosts[name]
 	if ips, err, full := r.fullLocked(name, a); full {
-		return nil, nil, ips, err
+		return nil, nil, 0, ips, err
 	}
+	a = r.answerLocked(name)
+	a.waiting++
+	r.waiting++
+	ended, grace = r.lookUpLocked(name, a), LookUpTimeout
+	if now := time.Now(); a.usable(now) {
+		grace = a.began.Add(graceTime).Sub(now)
+	}
+	return a, ended, grace, nil, nil
+}
+
+// answerLocked returns what is known of a name, for more to be added.
+func (r *Resolver) answerLocked(name string) *hostAnswer {
+	a := r.hosts[name]
 	if a == nil {
 		r.makeRoomLocked()
 		a = new(hostAnswer)
 		r.hosts[name] = a
 	}
-	a.waiting++
-	r.waiting++
-	return a, r.flights.DoChan(name, func() (any, error) { return nil, r.ask(name) }), nil, nil
+	return a
 }
 
 func (r *Resolver) leave(a *hostAnswer) {
@@ -254,16 +294,16 @@ func (r *Resolver) leave(a *hostAnswer) {
 	r.waiting--
 }
 
-func (r *Resolver) isUsable(a *hostAnswer) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return a.usable(time.Now())
-}
-
 // usable reports whether the last good answer may still be given.
 func (a *hostAnswer) usable(now time.Time) bool {
 	return a.addrs != nil && now.Sub(a.received) < staleFor
 }
+
+// fresh is how old the last good answer may be before it is refreshed beside the client that gets it.
+func (a *hostAnswer) fresh() time.Duration { return min(freshFor, a.lifetime/2) }
+
+// isInUse reports whether somebody waits for the answer, or holds it, or it is being looked up.
+func (a *hostAnswer) isInUse() bool { return a.waiting > 0 || a.holds > 0 || a.ended != nil }
 
 // result returns the last good answer, or else the error of the last look-up.
 func (a *hostAnswer) result(now time.Time) ([]netip.Addr, error) {
@@ -274,7 +314,7 @@ func (a *hostAnswer) result(now time.Time) ([]netip.Addr, error) {
 }
 
 // makeRoomLocked forgets a name when as many as may be are remembered: of a few, the one whose answer is oldest. One
-// that is waited for stays.
+// that is in use stays: of these, there are as many as names of endpoints at most.
 func (r *Resolver) makeRoomLocked() {
 	if len(r.hosts) < maxHosts {
 		return
@@ -283,7 +323,7 @@ func (r *Resolver) makeRoomLocked() {
 	var received time.Time
 	looks := 0
 	for name, a := range r.hosts {
-		if looks++; a.waiting == 0 && (oldest == "" || a.received.Before(received)) {
+		if looks++; !a.isInUse() && (oldest == "" || a.received.Before(received)) {
 			oldest, received = name, a.received
 		}
 		if looks >= evictionCandidates && oldest != "" {
@@ -293,36 +333,54 @@ func (r *Resolver) makeRoomLocked() {
 	delete(r.hosts, oldest)
 }
 
-// ask looks a name up when it is its turn, and remembers what came of that.
-func (r *Resolver) ask(name string) error {
-	r.mu.Lock()
-	if r.closed {
-		r.mu.Unlock()
-		return context.Canceled
+// lookUpLocked begins the look-up of a name, unless one is under way. It returns what is closed when that has ended.
+func (r *Resolver) lookUpLocked(name string, a *hostAnswer) (ended <-chan struct{}) {
+	if a.ended != nil {
+		return a.ended
 	}
-	r.running.Add(1)
-	r.mu.Unlock()
-	defer r.running.Done()
+	c := make(chan struct{})
+	if r.closed {
+		close(c)
+		return c
+	}
+	a.began, a.ended = time.Now(), c
+	r.running.Go(func() { r.ask(name, a) })
+	return c
+}
+
+// ask looks a name up when it is its turn, and remembers what came of that.
+func (r *Resolver) ask(name string, a *hostAnswer) {
 	ctx, cancel := context.WithTimeout(r.ctx, LookUpTimeout)
 	defer cancel()
-	ips, err := r.lookUp(ctx, name)
+	ttl := new(answerTTL)
+	ips, err := r.lookUp(context.WithValue(ctx, ttlKey{}, ttl), name)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	a, now := r.hosts[name], time.Now()
-	if a == nil { // it was forgotten meanwhile
-		r.makeRoomLocked()
-		a = new(hostAnswer)
-		r.hosts[name] = a
+	close(a.ended)
+	a.ended, a.doubted = nil, false
+	if a.renews {
+		a.renews = false
+		r.refreshing--
 	}
-	if err == nil {
-		a.addrs, a.received, a.err, a.settled = ips, now, nil, now.Add(freshFor)
-		return nil
+	switch dns, ok := errors.AsType[*net.DNSError](err); {
+	case err == nil:
+		a.setLocked(ips)
+		a.received, a.lifetime, a.err, a.settled = time.Now(), min(max(ttl.shortest(), r.Floor), mostKept), nil, time.Time{}
+	case ok && dns.IsNotFound:
+		a.setLocked(nil)
+		fallthrough
+	default:
+		a.err, a.settled = fmt.Errorf("%w %s: %w", ErrUnresolved, registry.Quote(name), err), time.Now().Add(unresolvedFor)
 	}
-	if dns, ok := errors.AsType[*net.DNSError](err); ok && dns.IsNotFound {
-		a.addrs = nil
+	r.scheduleLocked(name, a)
+}
+
+// setLocked makes addrs the answer.
+func (a *hostAnswer) setLocked(addrs []netip.Addr) {
+	if !slices.Equal(a.addrs, addrs) {
+		a.changes.Add(1)
 	}
-	a.err, a.settled = fmt.Errorf("%w %s: %w", ErrUnresolved, registry.Quote(name), err), now.Add(unresolvedFor)
-	return a.err
+	a.addrs = addrs
 }
 
 // lookUp asks the system for the addresses of a name, within what look-ups may take.
@@ -341,5 +399,29 @@ func (r *Resolver) lookUp(ctx context.Context, name string) ([]netip.Addr, error
 	if err == nil && len(ips) == 0 {
 		err = errors.New("no addresses")
 	}
-	return slices.Clone(ips[:min(len(ips), maxAddrs)]), err
+	if err != nil {
+		return nil, err
+	}
+	return inOrder(ips), nil
+}
+
+// inOrder returns the addresses of an answer, those of the family of the first one before the others: that is the one which the system
+// prefers. Within a family they are sorted, since nameservers change their order from one answer to the next.
+func inOrder(ips []netip.Addr) []netip.Addr {
+	addrs := make([]netip.Addr, 0, len(ips))
+	for _, ip := range ips {
+		addrs = append(addrs, ip.Unmap())
+	}
+	preferred := addrs[0].Is4()
+	slices.SortFunc(addrs, func(a, b netip.Addr) int {
+		if a.Is4() != b.Is4() {
+			if a.Is4() == preferred {
+				return -1
+			}
+			return 1
+		}
+		return a.Compare(b)
+	})
+	addrs = slices.Compact(addrs)
+	return slices.Clone(addrs[:min(len(addrs), maxAddrs)])
 }

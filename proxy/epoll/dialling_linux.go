@@ -1,12 +1,14 @@
 package epoll
 
 import (
+	"errors"
 	"net/netip"
 	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"kubeproxy/internal/monotonic"
 	"kubeproxy/proxy/admit"
 	"kubeproxy/proxy/balance/rotation"
 	"kubeproxy/proxy/engine"
@@ -53,7 +55,8 @@ type attempt struct {
 	began    time.Duration // when the first address of the endpoint was tried
 	until    time.Duration // when the endpoint has failed
 	to       netip.AddrPort
-	others   []netip.AddrPort // addresses of the endpoint that are tried when this one fails, or beside it
+	addrs    []netip.AddrPort // of the name of the endpoint; nil: it is no name, or was asked for once more
+	others   []netip.AddrPort // of them: those that are tried when this one fails, or beside it
 	next     time.Duration    // when the first of those is begun beside it
 }
 
@@ -123,7 +126,7 @@ func (ds *dialler) tryNext(c *relay.Conn) {
 			if addrs, err, ok := ds.engine.Resolver.Recall(registry.TCP, e.Addr); ok {
 				ds.tryAddresses(c, e, addrs, err)
 			} else {
-				ds.lookUp(c, e)
+				ds.lookUp(c, e, nil)
 			}
 			return
 		}
@@ -144,6 +147,7 @@ func (ds *dialler) search(c *relay.Conn) {
 	if d := ds.dialOf(c); d != nil && d.deferred {
 		d.deferred = false
 		ds.tryNext(c)
+		ds.lookAgain(c)
 	}
 }
 
@@ -182,9 +186,9 @@ func (ds *dialler) tryEarly(c *relay.Conn, a *attempt) (answered bool, err error
 	return ds.relays.SendEarly(c, int(a.fd))
 }
 
-// lookUp resolves the name of an endpoint beside the loop, and then tries its addresses in turn. That has time of its
-// own: DialTimeout and DialTotalTimeout are for addresses that are known.
-func (ds *dialler) lookUp(c *relay.Conn, e *rotation.Endpoint) {
+// lookUp resolves the name of an endpoint beside the loop, and then tries its addresses in turn, but for those that were tried before. That
+// has time of its own: DialTimeout and DialTotalTimeout are for addresses that are known.
+func (ds *dialler) lookUp(c *relay.Conn, e *rotation.Endpoint, tried []netip.AddrPort) {
 	d := ds.dialOf(c)
 	d.attempts = append(d.attempts, attempt{fd: socket.None, endpoint: e, began: ds.turn.Now, until: ds.turn.Now + 2*admit.LookUpTimeout})
 	t := c.Token(relay.BackendSide)
@@ -202,14 +206,30 @@ func (ds *dialler) lookUp(c *relay.Conn, e *rotation.Endpoint) {
 			return // its time was up
 		}
 		d.attempts = slices.Delete(d.attempts, i, i+1)
-		ds.tryAddresses(c, e, addrs, err)
+		if tried == nil {
+			ds.tryAddresses(c, e, addrs, err)
+		} else {
+			ds.tryFresh(c, e, addrs, tried)
+		}
+		ds.lookAgain(c)
 	})
 }
 
 // tryAddresses begins an attempt at an endpoint whose name was resolved. If that failed, it has failed by err.
 func (ds *dialler) tryAddresses(c *relay.Conn, e *rotation.Endpoint, addrs []netip.AddrPort, err error) {
-	ds.tryOthers(c, attempt{endpoint: e, began: ds.turn.Now, until: ds.turn.Now + ds.engine.Cfg.DialTimeout, others: addrs}, err)
+	addrs = ds.dialOf(c).search.Choice.Arrange(e, addrs)
+	ds.tryOthers(c, attempt{endpoint: e, began: ds.turn.Now, until: ds.turn.Now + ds.engine.Cfg.DialTimeout, addrs: addrs, others: addrs}, err)
 }
+
+// tryFresh begins an attempt at those addresses of an endpoint that were not tried before its name was asked for once more.
+func (ds *dialler) tryFresh(c *relay.Conn, e *rotation.Endpoint, addrs, tried []netip.AddrPort) {
+	addrs = slices.DeleteFunc(addrs, func(a netip.AddrPort) bool { return slices.Contains(tried, a) })
+	addrs = ds.dialOf(c).search.Choice.Arrange(e, addrs)
+	ds.tryOthers(c, attempt{endpoint: e, began: ds.turn.Now, until: ds.turn.Now + ds.engine.Cfg.DialTimeout, others: addrs}, errStale)
+}
+
+// errStale is what an endpoint gets whose addresses all failed, and whose name stands for no others.
+var errStale = errors.New("no address of the name answers")
 
 // tryOthers begins an attempt at the first of the other addresses of a that can be tried, in place of a, which failed
 // by err. If there is none, and no other address of the endpoint is being tried, the endpoint has failed.
@@ -220,10 +240,19 @@ func (ds *dialler) tryOthers(c *relay.Conn, a attempt, err error) {
 			return
 		}
 	}
-	if d := ds.dialOf(c); !d.tries(a.endpoint) {
+	if d := ds.dialOf(c); !d.tries(a.endpoint) && !ds.lookUpAgain(c, a) {
 		d.search.Missed(a.endpoint, ds.turn.Now-a.began, err)
 		ds.tryNext(c)
 	}
+}
+
+// lookUpAgain asks once more for the name of an endpoint, of whose addresses a was the last to fail, if it may stand for others by now.
+func (ds *dialler) lookUpAgain(c *relay.Conn, a attempt) bool {
+	if a.addrs == nil || !ds.engine.Resolver.Doubt(registry.TCP, a.endpoint.Addr, a.addrs) {
+		return false
+	}
+	ds.lookUp(c, a.endpoint, a.addrs)
+	return true
 }
 
 // tries reports whether an attempt at an endpoint is under way.
@@ -260,6 +289,7 @@ func (ds *dialler) progress(c *relay.Conn, mask uint32) {
 			d.attempts = slices.Delete(d.attempts, i, i+1)
 			if ds.tryOthers(c, a, err); ds.dialOf(c) == d {
 				ds.repay(d)
+				ds.lookAgain(c)
 			}
 			return // of the others the kernel tells by themselves
 		}
@@ -294,7 +324,12 @@ func (ds *dialler) settle(c *relay.Conn, i int, mask uint32) {
 // look looks at c, whose timer has ended, and sets its timer anew unless that has ended its search.
 func (ds *dialler) look(c *relay.Conn) {
 	ds.impatient(c)
-	if c.Phase() == relay.Dialling {
+	ds.lookAgain(c)
+}
+
+// lookAgain sets the timer of c anew, unless it has left its search.
+func (ds *dialler) lookAgain(c *relay.Conn) {
+	if ds.dialOf(c) != nil {
 		ds.conns.LookAt(c, ds.patience(c))
 	}
 }
@@ -310,7 +345,7 @@ func (ds *dialler) impatient(c *relay.Conn) {
 			ended := *a
 			d.attempts = slices.Delete(d.attempts, i, i+1)
 			ended.close()
-			if !d.tries(ended.endpoint) {
+			if !d.tries(ended.endpoint) && !ds.lookUpAgain(c, ended) {
 				d.search.Missed(ended.endpoint, ds.turn.Now-ended.began, unix.ETIMEDOUT)
 			}
 			continue
@@ -342,16 +377,16 @@ func (ds *dialler) tryBeside(c *relay.Conn, a attempt) {
 	}
 }
 
-// patience is when c is impatient next: when another endpoint is to be tried, or another address of one, or an attempt or the
-// search has lasted long enough.
+// patience is when c is impatient next: when another endpoint is to be tried, or another address of one, or an attempt has lasted long
+// enough. The end of a look-up is told by itself.
 func (ds *dialler) patience(c *relay.Conn) time.Duration {
 	d := ds.dialOf(c)
-	at := d.until
+	at := monotonic.Never
 	if d.next > ds.turn.Now { // otherwise none is left to try
-		at = min(at, d.next)
+		at = d.next
 	}
 	for _, a := range d.attempts {
-		at = min(at, a.began+ds.engine.Cfg.DialTimeout)
+		at = min(at, a.until)
 		if len(a.others) > 0 {
 			at = min(at, a.next)
 		}

@@ -126,7 +126,7 @@ func (r *race) begin() bool {
 	t := &trial{endpoint: e, began: time.Now()}
 	r.trials = append(r.trials, t)
 	r.work.Go(func() {
-		t.conn, t.err = r.try(r.ctx, t, patience)
+		t.conn, t.err = r.try(r.ctx, t, &r.search.Choice, patience)
 		select {
 		case r.ended <- t:
 		case <-r.ctx.Done():
@@ -168,8 +168,9 @@ func (r *race) abandoned(why error) []tcp.Failure {
 }
 
 // try connects to one endpoint. To look its name up has time of its own: patience is for an address that is known, and a
-// name that took long to resolve is given a whole attempt.
-func (d *dialer) try(ctx context.Context, t *trial, patience time.Duration) (*net.TCPConn, error) {
+// name that took long to resolve is given a whole attempt. If none of its addresses answers, the name is asked for once more, as far as
+// it may stand for others by now.
+func (d *dialer) try(ctx context.Context, t *trial, c *rotation.Choice, patience time.Duration) (*net.TCPConn, error) {
 	addrs, err, ok := d.resolver.Recall(registry.TCP, t.endpoint.Addr)
 	if !ok {
 		addrs, err = d.resolver.Resolve(ctx, registry.TCP, t.endpoint.Addr)
@@ -179,6 +180,21 @@ func (d *dialer) try(ctx context.Context, t *trial, patience time.Duration) (*ne
 	if err != nil {
 		return nil, err
 	}
+	addrs = c.Arrange(t.endpoint, addrs)
+	conn, err := d.connectAny(ctx, addrs, patience)
+	if err == nil || ctx.Err() != nil || !d.resolver.Doubt(registry.TCP, t.endpoint.Addr, addrs) {
+		return conn, err
+	}
+	fresh, lookUpErr := d.resolver.Resolve(ctx, registry.TCP, t.endpoint.Addr)
+	fresh = slices.DeleteFunc(fresh, func(a netip.AddrPort) bool { return slices.Contains(addrs, a) })
+	if lookUpErr != nil || len(fresh) == 0 {
+		return nil, err
+	}
+	return d.connectAny(ctx, c.Arrange(t.endpoint, fresh), d.attempt)
+}
+
+// connectAny connects to the address that answers first, within patience.
+func (d *dialer) connectAny(ctx context.Context, addrs []netip.AddrPort, patience time.Duration) (*net.TCPConn, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	if len(addrs) == 1 {

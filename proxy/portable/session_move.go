@@ -60,7 +60,7 @@ func (s *session) dial(e *rotation.Endpoint) (*udpBackend, error) {
 		return nil, err
 	}
 	var b *udpBackend
-	for _, addr := range addrs {
+	for _, addr := range s.Arrange(e, addrs) {
 		if s.Key.Loops(addr, s.socket.Number) {
 			err = admit.ErrLoop
 			continue

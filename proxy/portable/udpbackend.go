@@ -41,7 +41,7 @@ func dialUDPBackend(e *rotation.Endpoint, addr netip.AddrPort, timeout time.Dura
 		conn.Close()
 		return nil, admit.ErrReachedItself
 	}
-	b := &udpBackend{Visit: udp.Visit{Endpoint: e, Began: monotonic.Now()}, conn: conn}
+	b := &udpBackend{Visit: udp.Visit{Endpoint: e, To: addr, Began: monotonic.Now()}, conn: conn}
 	if err := errors.Join(b.io.init(conn), conn.SetReadDeadline(time.Now().Add(timeout))); err != nil {
 		conn.Close()
 		return nil, err

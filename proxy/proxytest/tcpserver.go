@@ -197,14 +197,25 @@ func Reset(conn *net.TCPConn) {
 // the kernel drops what else arrives, for as long as the test lasts.
 func BlackHole(t testing.TB) registry.Addr {
 	t.Helper()
-	addr, _ := FullQueue(t)
-	return addr
+	return BlackHoleAt(t, "127.0.0.1:0")
+}
+
+// BlackHoleAt is [BlackHole] at an address.
+func BlackHoleAt(t testing.TB, addr string) registry.Addr {
+	t.Helper()
+	at, _ := fullQueue(t, addr)
+	return at
 }
 
 // FullQueue is a BlackHole until relieve makes room for one more connection.
 func FullQueue(t testing.TB) (addr registry.Addr, relieve func()) {
 	t.Helper()
-	listener, err := listenTCP(t.Context(), net.ListenConfig{}, "127.0.0.1:0")
+	return fullQueue(t, "127.0.0.1:0")
+}
+
+func fullQueue(t testing.TB, at string) (addr registry.Addr, relieve func()) {
+	t.Helper()
+	listener, err := listenTCP(t.Context(), net.ListenConfig{}, at)
 	if err != nil {
 		t.Fatal(err)
 	}

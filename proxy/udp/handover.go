@@ -50,7 +50,7 @@ func (p *Port) Lost() uint32 { return p.lost }
 func (p *Port) AdoptLost(lost uint32) { p.lost = lost }
 
 // Adopt makes s the session that r describes, whatever the limits say. If it is with an endpoint, the visit goes on at v; else v is
-// nil, and an endpoint is to be found. self is s as the limits know it, and has to be a pointer. The descriptor is the caller's to pay.
+// nil, and an endpoint is to be found; v has nothing but To. self is s as the limits know it, and has to be a pointer. The descriptor is the caller's to pay.
 func (p *Port) Adopt(s *Session, self interface{ Evict() }, r *handover.UDP, at engine.Place, v *Visit) {
 	c, now := p.base, monotonic.Now()
 	s.port, s.Claim, s.began = p, at.Claim, time.Now().Add(-r.Age)
@@ -74,7 +74,8 @@ func (p *Port) Adopt(s *Session, self interface{ Evict() }, r *handover.UDP, at 
 		s.choice = at.Claim.Choose(r.Client.Addr())
 		return
 	}
-	*v = Visit{Endpoint: at.Endpoint, Began: now - r.Visit.Age, answered: r.Visit.Answered, refused: r.Visit.Refused}
+	v.Endpoint, v.Began, v.answered, v.refused = at.Endpoint, now-r.Visit.Age, r.Visit.Answered, r.Visit.Refused
+	v.name = c.Resolver.Hold(at.Endpoint.Addr.Host, v.To.Addr())
 	s.at = v
 	s.choice = at.Claim.Rotation.ChooseAfter(at.Endpoint, registry.UDP, r.Client.Addr(), at.Claim.Terms, at.Claim.Lifetime)
 	at.Endpoint.Joined()
@@ -102,6 +103,7 @@ func (s *Session) Forget() {
 	c := s.port.base
 	if s.at != nil {
 		s.at.Endpoint.Left()
+		s.at.name.Release()
 	}
 	s.ended, s.at = true, nil
 	c.Sessions.Remove(&s.Entry)

@@ -3,6 +3,7 @@ package udp
 import (
 	"errors"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/golang/glog"
@@ -20,6 +21,10 @@ import (
 
 // Next returns the endpoint to try now; false: there is none in time.
 func (s *Session) Next(now time.Duration) (*rotation.Endpoint, bool) {
+	if e := s.again; e != nil && !e.Gone() {
+		s.again = nil
+		return e, true
+	}
 	for !s.over {
 		e, ok := s.choice.Next()
 		switch {
@@ -44,6 +49,27 @@ func (s *Session) LookUpPatience() time.Duration {
 	return engine.Stagger
 }
 
+// Arrange returns the addresses of an endpoint that was offered, in the order in which they are to be tried.
+func (s *Session) Arrange(e *rotation.Endpoint, addrs []netip.AddrPort) []netip.AddrPort {
+	order := s.choice.Arrange(e, addrs)
+	if e == s.doubted {
+		untried := slices.DeleteFunc(slices.Clone(order), func(a netip.AddrPort) bool { return slices.Contains(s.tried, a) })
+		if len(untried) > 0 {
+			order = untried
+		}
+	}
+	s.tried = order
+	return order
+}
+
+// doubt has an endpoint offered once more of whose addresses none would do, if its name may stand for others by now. The look-up of the
+// name is waited for then.
+func (s *Session) doubt(e *rotation.Endpoint, tried []netip.AddrPort) {
+	if e != s.doubted && s.port.base.Resolver.Doubt(registry.UDP, e.Addr, tried) {
+		s.again, s.doubted, s.tried = e, e, tried
+	}
+}
+
 // Cannot notes why an endpoint that was offered cannot be the session's.
 func (s *Session) Cannot(e *rotation.Endpoint, err error) {
 	if v := glog.V(3); v {
@@ -63,6 +89,7 @@ func (s *Session) Cannot(e *rotation.Endpoint, err error) {
 		s.attempts++
 		s.Claim.Tally.DialFailures.Add(1)
 		s.choice.Failed(e)
+		s.doubt(e, s.tried)
 	}
 }
 
@@ -117,6 +144,7 @@ const SettleTime = time.Second
 // comes to an end. A session that has ended is offered none: it would take another client's turn.
 func (s *Session) Departed(v *Visit, now time.Duration) {
 	v.Endpoint.Left()
+	v.name.Release()
 	settled := v.answered || now-v.Began > SettleTime
 	if v.refused && !settled { // then it was only tried
 		s.carried = s.previous
@@ -129,5 +157,6 @@ func (s *Session) Departed(v *Visit, now time.Duration) {
 	if settled || !v.refused || v.Endpoint.Gone() {
 		s.choice, s.why = s.Claim.Choose(s.Key.Client.Addr()), traffic.DropNoEndpoints
 		s.until = now + s.port.base.Cfg.DialTotalTimeout
+		s.doubted = s.again
 	}
 }

@@ -23,7 +23,7 @@ import (
 // A Session is one UDP client's flow to one endpoint after another, whichever engine carries it. It decides, and opens
 // and waits for nothing: the engine holds the sockets, says what happens on them, and does as the verdict says.
 //
-//	   Forward, Answered: the endpoint is gone, or its checks fail
+//	   Forward, Answered: the endpoint is gone, its name stands for others, its checks fail
 //	             Refused                                        Move
 //	      ┌──────────────────────────────────────────────────────────┐
 //	an endpoint                                      none: datagrams wait
@@ -32,8 +32,8 @@ import (
 //
 //	either one ── End, GiveUp ──▶ ended ── Finish ──▶ counted
 //
-// When its endpoint leaves the rotation, refuses, or fails its checks while another one is ready, the session moves to another one, and
-// the client sees nothing of it.
+// When its endpoint leaves the rotation, refuses, or fails its checks while another one is ready, or when the name of the endpoint
+// stands for other addresses, the session moves to another one, and the client sees nothing of it.
 //
 // An engine with several goroutines holds a lock while it calls Forward, Carried, Answered, Refused, HandOver, Departed, IsIdle, End,
 // GiveUp and Ended. The methods of the search (search.go), Delivered and Finish belong to one goroutine, Forward and Carried to
@@ -72,6 +72,9 @@ type search struct {
 	choice            rotation.Choice
 	until             time.Duration      // when the search is over, by the clock of package monotonic
 	over              bool               // no endpoint would fare better
+	again             *rotation.Endpoint // is offered once more: its name may stand for other addresses by now
+	doubted           *rotation.Endpoint // was offered once more
+	tried             []netip.AddrPort   // addresses of the name that was offered last, of which none will do
 	why               traffic.DropReason // why the endpoints tried so far won't do
 	attempts          int                // endpoints that were tried, ever
 	carried, previous *rotation.Endpoint // the last that carried the session, and the one before
@@ -81,10 +84,15 @@ type search struct {
 // A Visit is the time that a session spends with one endpoint, on one connected socket.
 type Visit struct {
 	Endpoint *rotation.Endpoint
-	Began    time.Duration // by the clock of package monotonic
-	answered bool          // the endpoint has sent something
-	refused  bool          // it has refused a datagram
+	To       netip.AddrPort // the endpoint's address
+	Began    time.Duration  // by the clock of package monotonic
+	name     admit.Hold     // of To, if the endpoint is a name; from HandOver on
+	answered bool           // the endpoint has sent something
+	refused  bool           // it has refused a datagram
 }
+
+// isGone reports whether there is no such endpoint any more: its record does not list it, or its name does not have the address.
+func (v *Visit) isGone() bool { return v.Endpoint.Gone() || v.name.Moved() }
 
 // A Verdict says what the engine has to do about a datagram.
 type Verdict uint8
@@ -117,7 +125,7 @@ func (s *Session) Forward(datagram []byte) Verdict {
 	}
 	verdict := Done
 	if s.at != nil {
-		if e := s.at.Endpoint; !e.Gone() && !e.IsLeft(registry.UDP) {
+		if v := s.at; !v.isGone() && !v.Endpoint.IsLeft(registry.UDP) {
 			s.sending = true
 			return Send
 		}
@@ -220,6 +228,7 @@ func (s *Session) Refused(v *Visit, err error) Verdict {
 		v.Infof("%s: UDP client %v has to leave %v: %v", s.Claim.Key, s.Key.Client, s.at.Endpoint.Addr, err)
 	}
 	v.Endpoint.Failed(registry.UDP)
+	s.doubt(v.Endpoint, []netip.AddrPort{v.To})
 	v.refused, s.at = true, nil
 	if s.unanswered && (!s.kept || !s.hold(s.last)) {
 		s.Drop(traffic.DropUnreachable, 1)
@@ -237,7 +246,7 @@ func (s *Session) Answered(v *Visit, n int) Verdict {
 	case s.at != v:
 		s.Drop(traffic.DropEnded, 1)
 		return Done
-	case v.Endpoint.Gone() && !s.unanswered:
+	case v.isGone() && !s.unanswered:
 		s.at = nil // D42: it may answer what it was asked before it went, and no more
 		s.Drop(traffic.DropEnded, 1)
 		return Move
@@ -280,6 +289,7 @@ func (s *Session) HandOver(v *Visit, sent int) (next []byte, verdict Verdict) {
 		s.keep(s.waiting[sent-1])
 	}
 	s.port.base.Sessions.Unreserve(s.waiting)
+	v.name = s.port.base.Resolver.Hold(v.Endpoint.Addr.Host, v.To.Addr())
 	s.at, s.waiting = v, nil
 	return nil, Done
 }

@@ -95,6 +95,7 @@ func (u *Sessions) Adopt(record *handover.UDP, at engine.Place, descriptors []in
 	var visit *udp.Visit
 	if record.Visit.IsOn {
 		visit, f.fd = &f.visit, int32(descriptors[0])
+		visit.To = socket.PeerName(descriptors[0])
 	}
 	p.Adopt(&f.Session, f, record, at, visit)
 	if visit != nil && u.Engine.Cfg.NoteLocal {

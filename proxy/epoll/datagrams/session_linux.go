@@ -171,7 +171,7 @@ func (u *Sessions) lookUp(f *session, e *rotation.Endpoint) {
 // directAny makes e the endpoint of f, at the first of its addresses that can be, unless its name was not resolved, because
 // of err.
 func (u *Sessions) directAny(f *session, e *rotation.Endpoint, addrs []netip.AddrPort, err error) {
-	for _, to := range addrs {
+	for _, to := range f.Arrange(e, addrs) {
 		if err = u.direct(f, e, to); err == nil {
 			return
 		}
@@ -193,7 +193,7 @@ func (u *Sessions) direct(f *session, e *rotation.Endpoint, to netip.AddrPort) e
 		err = u.Poller.Watch(fd, f.token(), unix.EPOLLIN)
 	}
 	if err == nil {
-		f.fd, f.visit = int32(fd), udp.Visit{Endpoint: e, Began: u.Turn.Now}
+		f.fd, f.visit = int32(fd), udp.Visit{Endpoint: e, To: to, Began: u.Turn.Now}
 		err = u.handOver(f)
 	}
 	if err != nil {

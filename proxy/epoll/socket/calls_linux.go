@@ -243,10 +243,15 @@ func Outcome(fd int) (connected bool, err error) {
 }
 
 // LocalName is our own address of a connection.
-func LocalName(fd int) netip.AddrPort {
+func LocalName(fd int) netip.AddrPort { return name(unix.SYS_GETSOCKNAME, fd) }
+
+// PeerName is the address that a socket is connected to.
+func PeerName(fd int) netip.AddrPort { return name(unix.SYS_GETPEERNAME, fd) }
+
+func name(call uintptr, fd int) netip.AddrPort {
 	var name unix.RawSockaddrAny
 	size := uint32(unsafe.Sizeof(name))
-	if _, _, errno := syscall.RawSyscall(unix.SYS_GETSOCKNAME, uintptr(fd), uintptr(unsafe.Pointer(&name)), uintptr(unsafe.Pointer(&size))); errno != 0 {
+	if _, _, errno := syscall.RawSyscall(call, uintptr(fd), uintptr(unsafe.Pointer(&name)), uintptr(unsafe.Pointer(&size))); errno != 0 {
 		return netip.AddrPort{}
 	}
 	return addrPort(&name)

@@ -1,0 +1,91 @@
+package admit
+
+import (
+	"context"
+	"net"
+	"sync"
+	"time"
+
+	"golang.org/x/net/dns/dnsmessage"
+)
+
+// An answerTTL is the shortest TTL of the records that nameservers have answered one look-up with. Package net does not tell TTLs, so the
+// answers are read on their way to it.
+type answerTTL struct {
+	mu    sync.Mutex // both families are asked at a time
+	known bool
+	ttl   time.Duration
+}
+
+// A ttlKey finds the answerTTL of a look-up in its context.
+type ttlKey struct{}
+
+// shortest returns the TTL; 0: none is known, as of a name in /etc/hosts, or of an answer that came over TCP.
+func (t *answerTTL) shortest() time.Duration {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.ttl
+}
+
+// note takes a TTL into account.
+func (t *answerTTL) note(ttl time.Duration) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !t.known || ttl < t.ttl {
+		t.known, t.ttl = true, ttl
+	}
+}
+
+// read takes the records of a message into account. What cannot be read says nothing: package net judges whether it is an answer.
+func (t *answerTTL) read(message []byte) {
+	var p dnsmessage.Parser
+	if h, err := p.Start(message); err != nil || !h.Response || p.SkipAllQuestions() != nil {
+		return
+	}
+	for {
+		record, err := p.AnswerHeader()
+		if err != nil || p.SkipAnswer() != nil {
+			return
+		}
+		t.note(time.Duration(record.TTL) * time.Second)
+	}
+}
+
+// nameservers asks the nameservers of the system, which it reaches by dial. Unlike that of package net, it leaves nothing behind when the
+// context of a look-up ends: there the sockets stay open until the nameserver's time is up, five seconds, and are in no budget.
+func nameservers(dial func(ctx context.Context, network, address string) (net.Conn, error)) *net.Resolver {
+	return &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
+		c, err := dial(ctx, network, address)
+		if err != nil {
+			return nil, err
+		}
+		context.AfterFunc(ctx, func() { _ = c.SetDeadline(time.Unix(0, 1)) }) // it may be closed by then
+		ttl, asked := ctx.Value(ttlKey{}).(*answerTTL)
+		if packets, ok := c.(net.PacketConn); ok && asked {
+			return &answers{c, packets, ttl}, nil
+		}
+		return c, nil
+	}}
+}
+
+// Answers is a socket of datagrams whose answers are read on their way.
+type answers struct {
+	net.Conn
+	packets net.PacketConn
+	ttl     *answerTTL
+}
+
+// Read reads one message.
+func (a *answers) Read(b []byte) (int, error) {
+	n, err := a.Conn.Read(b)
+	if err == nil {
+		a.ttl.read(b[:n])
+	}
+	return n, err
+}
+
+// ReadFrom makes it a socket of datagrams for package net, which only reads.
+func (a *answers) ReadFrom(b []byte) (int, net.Addr, error) { return a.packets.ReadFrom(b) }
+
+// WriteTo does so, too.
+func (a *answers) WriteTo(b []byte, to net.Addr) (int, error) { return a.packets.WriteTo(b, to) }

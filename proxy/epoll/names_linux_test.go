@@ -1,0 +1,56 @@
+package epoll
+
+import (
+	"context"
+	"net/netip"
+	"testing"
+	"time"
+
+	"kubeproxy/proxy/admit"
+	"kubeproxy/proxy/engine"
+	"kubeproxy/proxy/enginetest"
+	"kubeproxy/proxy/proxytest"
+)
+
+// The loop is told of the end of a look-up, and does not look for it: not when dials would have timed out, either.
+func TestAClientThatWaitsForANameDoesNotWakeTheLoop(t *testing.T) {
+	proxytest.NothingLeaks(t)
+	cfg := engine.Config{BindAddress: proxytest.Loopback, DialTimeout: time.Millisecond, DialTotalTimeout: time.Millisecond}
+	e := New(cfg.WithDefaults(), admit.NewOwnPorts(proxytest.Loopback))
+	e.loopCount = 1
+	answer := make(chan struct{})
+	e.Resolver.Lookup = func(ctx context.Context, _, _ string) ([]netip.Addr, error) {
+		select {
+		case <-answer:
+			return []netip.Addr{proxytest.Loopback}, nil
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+	to := proxytest.ServeTCP(t, "127.0.0.1:0", proxytest.Identify("named")).Addr
+	port := proxytest.FreePort(t)
+	s, err := e.Listen(enginetest.TCPPort(port), enginetest.OwnerOf(enginetest.NewRotation(enginetest.Named("db", to.IP.Port()))))
+	enginetest.Must(t, err)
+	t.Cleanup(func() {
+		s.Close()
+		e.Drain(t.Context())
+	})
+	said := make(chan string, 1)
+	go func() {
+		name, _ := proxytest.AskTCP(proxytest.On(port))
+		said <- name
+	}()
+	l := e.loops[0]
+	proxytest.Eventually(t, func() (waits bool) {
+		l.requests.Call(func() {
+			if waits = len(l.dialler.dials) == 1; waits {
+				waits = l.conns.Due() > l.turn.Now+time.Second
+			}
+		})
+		return waits
+	}, "the loop to sleep while a client waits for a name")
+	close(answer)
+	if got := proxytest.Receive(t, said, "the client to be served"); got != "named" {
+		t.Errorf("the client was answered by %q", got)
+	}
+}
