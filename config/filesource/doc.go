@@ -23,6 +23,8 @@
 //     leaves behind that is not mounted. An empty registry/services is an empty registry, and closes every port.
 //   - A file that is replaced by a rename takes effect as a whole. One that is written in place may be read half-way: it then does not
 //     decode, and its last good version stays in force, as that of any bad file.
+//   - A file that is missing counts as deleted if a scan 200 ms later does not find it either: editors move the old file away, or remove it,
+//     before they write the new one. What a swapped ..data link deletes is deleted in the step of the swap.
 //   - Several files change in one step if the scan sees them all: rename them within 20 ms, or swap a ..data link as Kubernetes does.
 //   - Memory is bounded by the limits of package keyfiles.
 //   - Notices of the operating system only make a scan come sooner, 20 to 60 ms after a change. Where there are none, as on network

@@ -2,6 +2,7 @@ package filesource
 
 import (
 	"context"
+	"os"
 	"path/filepath"
 	"strings"
 	"time"
@@ -71,15 +72,26 @@ func (n *notices) listen() {
 	}
 }
 
-// matters reports whether what happened at path can change a value. Files that are about to be renamed say so when they are; the
-// directory beside dir is watched for dir alone.
+// matters reports whether what happened at path can change a value. Files that are about to be renamed say so when they are. Of what
+// lies on the way to the keys, and beside it, only the way itself matters.
 func (n *notices) matters(path string) bool {
-	if path != n.dir && !strings.HasPrefix(path, n.dir+string(filepath.Separator)) {
+	if path == n.dir {
+		return true
+	}
+	below, ok := strings.CutPrefix(path, n.dir+string(filepath.Separator))
+	if !ok {
 		return false
 	}
-	name := filepath.Base(path)
-	return path == n.dir || name == keyfiles.DataLink || !keyfiles.LeftOut(name)
+	name := filepath.Base(below)
+	if name == keyfiles.DataLink {
+		return true
+	}
+	onTheWay := strings.HasPrefix(keysBelow+string(filepath.Separator), below+string(filepath.Separator))
+	return onTheWay || !keyfiles.LeftOut(name) && strings.HasPrefix(below, keysBelow+string(filepath.Separator))
 }
+
+// keysBelow is where the files with keys are, below the directory.
+var keysBelow = filepath.FromSlash(strings.Trim(registry.Prefix, "/"))
 
 // expect notes that something may have changed.
 func (n *notices) expect() {
@@ -122,7 +134,10 @@ func (n *notices) follow(dirs []string) (fresh bool) {
 	if n.watcher == nil {
 		return false
 	}
-	wanted := map[string]bool{filepath.Dir(n.dir): true, n.dir: true, filepath.Join(n.dir, "registry"): true}
+	wanted := map[string]bool{n.dir: true, filepath.Join(n.dir, "registry"): true}
+	if info, err := os.Lstat(n.dir); err != nil || !info.IsDir() {
+		wanted[filepath.Dir(n.dir)] = true // it may come, or the link to it be swapped; a directory itself tells when it goes
+	}
 	for _, dir := range dirs {
 		if len(wanted) < maxFollowed {
 			wanted[dir] = true

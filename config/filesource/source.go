@@ -49,8 +49,16 @@ type Source struct {
 	full     time.Time        // when the next full scan is due
 	delays   int              // of the first state
 	leftOut  map[string]bool  // keys of files that a log line says are left out
-	polls    bool             // a test wants no notices
+
+	missing  map[string]time.Time // by key: when its file was not there any more; it may come back
+	patience time.Duration        // how long it may take; tests have none
+
+	polls bool // a test wants no notices
 }
+
+// secondLook is how long a file has to be missing before it counts as deleted. An editor that writes a file moves or removes the old one
+// first, and a port must not close for that.
+const secondLook = 200 * time.Millisecond
 
 // The causes of an outage, as config.Status and the metrics name them.
 const (
@@ -87,6 +95,9 @@ func New(cfg Config) (*Source, error) {
 		records: records.New(cfg.Decoder),
 		created: make(map[string]int64),
 		leftOut: make(map[string]bool),
+
+		missing:  make(map[string]time.Time),
+		patience: secondLook,
 	}
 	if err := s.tree.Check(); errors.Is(err, syscall.ENOTDIR) {
 		return nil, err
@@ -149,7 +160,7 @@ func (s *Source) scan(ctx context.Context, out chan<- registry.Update, n *notice
 		s.failed(err)
 		return s.cfg.ScanPeriod
 	}
-	different := s.apply(found)
+	different := s.apply(found, began)
 	if all {
 		s.full = began.Add(backoff.Vary(s.cfg.SyncPeriod))
 	}
@@ -175,10 +186,14 @@ func (s *Source) scan(ctx context.Context, out chan<- registry.Update, n *notice
 	s.log.Edit(func(st *config.Status) { st.Current = began })
 	s.tell(first, away, loud)
 	s.tellLeftOut(found.LeftOut)
+	wait := s.cfg.ScanPeriod
 	if found.Moving {
-		return min(soon, s.cfg.ScanPeriod)
+		wait = min(soon, wait)
 	}
-	return s.cfg.ScanPeriod
+	for _, since := range s.missing {
+		wait = min(wait, time.Until(since.Add(s.patience)))
+	}
+	return max(wait, 0)
 }
 
 // read scans the directory, and has the notices follow it. A file that cannot be read is an error of all.
@@ -209,13 +224,27 @@ func (s *Source) count(all bool, began time.Time) {
 	})
 }
 
-// apply takes in what a scan found, and reports whether that is anything.
-func (s *Source) apply(found keyfiles.Scan) bool {
-	if len(found.Changed)+len(found.Gone) == 0 && s.revision > 0 {
+// apply takes in what a scan found, and reports whether that is anything. A file that is not there any more counts as deleted if a scan
+// after secondLook does not find it either. What a swapped link has left behind is deleted in the same step as all of the swap.
+func (s *Source) apply(found keyfiles.Scan, at time.Time) bool {
+	for _, key := range found.Gone {
+		s.missing[key] = at
+	}
+	for _, f := range found.Changed {
+		delete(s.missing, f.Key)
+	}
+	gone := found.Swapped
+	for key, since := range s.missing {
+		if at.Sub(since) >= s.patience {
+			gone = append(gone, key)
+			delete(s.missing, key)
+		}
+	}
+	if len(found.Changed)+len(gone) == 0 && s.revision > 0 {
 		return false
 	}
 	s.revision++
-	for _, key := range found.Gone {
+	for _, key := range gone {
 		s.records.Remove([]byte(key))
 		delete(s.created, key)
 	}

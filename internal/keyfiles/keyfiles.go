@@ -59,6 +59,8 @@ type entry struct {
 	read time.Time
 	sum  uint64 // of the value, or of the error
 	scan uint64 // the last scan that met it
+
+	linked bool // it was read through a link ..data
 }
 
 // A File is a key and its value.
@@ -71,7 +73,8 @@ type File struct {
 // A Scan says how a directory differs from the scan before.
 type Scan struct {
 	Changed []File   // new files, and those with another content; in the order of their keys
-	Gone    []string // keys whose files are not there any more
+	Gone    []string // keys whose files are not there any more; an editor that replaces one may be about to write it anew
+	Swapped []string // keys that a link ..data does not lead to any more
 	Moving  bool     // some files changed while they were read: another scan will find more
 	Dirs    []string // each directory that was read, by its path
 

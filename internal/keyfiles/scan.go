@@ -42,10 +42,15 @@ func (t *Tree) Scan(all bool) (Scan, error) {
 	for key, e := range t.known {
 		if e.scan != t.scans {
 			delete(t.known, key)
-			w.found.Gone = append(w.found.Gone, key)
+			if e.linked {
+				w.found.Swapped = append(w.found.Swapped, key)
+			} else {
+				w.found.Gone = append(w.found.Gone, key)
+			}
 		}
 	}
 	slices.Sort(w.found.Gone)
+	slices.Sort(w.found.Swapped)
 	return w.found, nil
 }
 

@@ -25,6 +25,8 @@ type walk struct {
 	files int   // and directories
 	bytes int64 // of values
 	limit string
+
+	linked bool // what is read now lies behind a link ..data
 }
 
 // batch is how many names of a directory are read at a time.
@@ -104,6 +106,8 @@ func (w *walk) entry(d *directory, name, path, key string, depth int) {
 		if root, name, err = d.resolve(name); err == nil {
 			info, err = root.Lstat(name)
 		}
+		defer func(before bool) { w.linked = before }(w.linked)
+		w.linked = w.linked || root != d.root
 	}
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -185,7 +189,7 @@ func (w *walk) failed(key string, err error) {
 
 // add adds a file, if it is not as it was.
 func (w *walk) add(f File, sum uint64, e *entry) {
-	e.sum, e.scan = sum, w.tree.scans
+	e.sum, e.scan, e.linked = sum, w.tree.scans, w.linked
 	w.edits[f.Key] = e
 	if known := w.tree.known[f.Key]; known == nil || known.sum != sum {
 		w.found.Changed = append(w.found.Changed, f)

@@ -1,0 +1,146 @@
+package filesource
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"kubeproxy/config/records/recordstest"
+	"kubeproxy/registry"
+)
+
+// An editor moves the old file away, or removes it, and writes it anew. A scan between the two must not close a port.
+func TestAFileThatIsMissingForAMomentIsNotDeleted(t *testing.T) {
+	dir := t.TempDir()
+	spec(t, dir, "a", 1)
+	path := filepath.Join(dir, recordstest.Spec("a"))
+	synctest.Test(t, func(t *testing.T) {
+		s := newSource(t, Config{Dir: dir})
+		f := recordstest.NewFollower(s)
+		f.Lives = true
+		scan := func(want string) time.Duration {
+			t.Helper()
+			out := make(chan registry.Update, 1)
+			wait := s.scan(t.Context(), out, newNotices(dir, true))
+			select {
+			case u := <-out:
+				f.Add(u)
+			default:
+			}
+			if got := f.Show(); got != want {
+				t.Errorf("there is %q; want %q", got, want)
+			}
+			return wait
+		}
+		scan("a:1@1")
+		must(t, os.Rename(path, path+"~"))
+		if wait := scan("a:1@1"); wait != secondLook {
+			t.Errorf("the next scan comes after %v; want %v", wait, secondLook)
+		}
+		time.Sleep(secondLook / 2)
+		s.full = time.Time{} // a SET has it, too
+		scan("a:1@1")
+		must(t, os.WriteFile(path, []byte(recordstest.Port(2)), 0o644))
+		time.Sleep(secondLook)
+		if wait := scan("a:2@1"); wait != DefaultScanPeriod {
+			t.Errorf("the next scan comes after %v; want %v: nothing is missing", wait, DefaultScanPeriod)
+		}
+		must(t, os.Remove(path))
+		time.Sleep(scan("a:2@1"))
+		scan("")
+		must(t, os.WriteFile(path, []byte(recordstest.Port(2)), 0o644))
+		scan("a:2@4") // another life
+	})
+}
+
+// What a swapped ..data link deletes is deleted in the step that has the rest of the swap.
+func TestASwappedDataLinkDeletesInTheSameStep(t *testing.T) {
+	dir := t.TempDir()
+	specs := filepath.Join(dir, "registry/services/specs")
+	for version, name := range map[string]string{"..v1": "a", "..v2": "b"} {
+		must(t, os.MkdirAll(filepath.Join(specs, version), 0o755))
+		must(t, os.WriteFile(filepath.Join(specs, version, name), []byte(recordstest.Port(80)), 0o644))
+		must(t, os.Symlink("..data/"+name, filepath.Join(specs, name)))
+	}
+	must(t, os.Symlink("..v1", filepath.Join(specs, "..data")))
+	s, out, none := newSource(t, Config{Dir: dir}), make(chan registry.Update, 1), newNotices(dir, true)
+	s.scan(t.Context(), out, none)
+	<-out
+	must(t, os.Symlink("..v2", filepath.Join(specs, "..next")))
+	must(t, os.Rename(filepath.Join(specs, "..next"), filepath.Join(specs, "..data")))
+	s.scan(t.Context(), out, none)
+	if u := <-out; len(u.Services) != 2 {
+		t.Errorf("%d changes in the step of a swap; want one that is new and one that is gone", len(u.Services))
+	}
+}
+
+// Others may write beside the records as much as they like.
+func TestOnlyNoticesThatCanBeAboutRecordsBringAScan(t *testing.T) {
+	dir := t.TempDir()
+	n := newNotices(dir, true)
+	for path, want := range map[string]bool{
+		"":                                 true,
+		"registry":                         true,
+		"registry/services":                true,
+		"registry/services/specs":          true,
+		"registry/services/specs/web":      true,
+		"registry/services/specs/team/web": true,
+		"..data":                           true,
+		"registry/..data":                  true,
+		"registry/services/specs/..data":   true,
+		"registry/services/specs/web.tmp":  false,
+		"registry/services/specs/.web.swp": false,
+		"proxy.log":                        false,
+		"registry/events":                  false,
+		"registry-old":                     false,
+		"..2026":                           false,
+		"../beside":                        false,
+	} {
+		if got := n.matters(filepath.Join(dir, path)); got != want {
+			t.Errorf("a notice of %q brings a scan: %v; want %v", path, got, want)
+		}
+	}
+}
+
+// The directory above is watched only while it has to tell that the directory comes, or that a link leads elsewhere.
+func TestTheDirectoryAboveIsWatchedOnlyWhereItMatters(t *testing.T) {
+	base := t.TempDir()
+	dir, link := filepath.Join(base, "dir"), filepath.Join(base, "link")
+	must(t, os.Symlink("dir", link))
+	watches := func(dir string) bool {
+		n := newNotices(dir, false)
+		defer n.close()
+		n.follow(nil)
+		return slices.Contains(n.watcher.WatchList(), base)
+	}
+	if !watches(dir) {
+		t.Error("a directory that is not there would not be noticed")
+	}
+	must(t, os.Mkdir(dir, 0o755))
+	if watches(dir) {
+		t.Error("the directory above is watched though the directory is there")
+	}
+	if !watches(link) {
+		t.Error("a link that leads elsewhere would not be noticed")
+	}
+}
+
+func TestADirectoryThatIsReplacedIsFollowed(t *testing.T) {
+	base := t.TempDir()
+	dir := filepath.Join(base, "dir")
+	spec(t, dir, "a", 1)
+	f := follow(t, newSource(t, Config{Dir: dir, ScanPeriod: time.Hour, SyncPeriod: time.Hour}))
+	f.Await(t, "a:1@1")
+	for i := 2; i < 5; i++ {
+		next := filepath.Join(base, "next")
+		spec(t, next, "a", i)
+		must(t, os.Rename(dir, filepath.Join(base, "old"+string(rune('0'+i)))))
+		must(t, os.Rename(next, dir))
+		f.Await(t, "a:"+string(rune('0'+i))+"@1")
+	}
+	spec(t, dir, "a", 9) // its own notices are heard, too
+	f.Await(t, "a:9@1")
+}
