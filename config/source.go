@@ -65,12 +65,13 @@ type End struct {
 // A Rejection is a key whose newest value cannot be used, or that cannot be the key of a record. It
 // hurts only its own service, and the log reports it once: so operators can ask for it here.
 type Rejection struct {
-	Key      string // one printable line, cut where it is too long
-	Kind     registry.Kind
-	Reason   string
-	Revision int64  // at which the value was written
-	Unread   bool   // there is no value, for it could not be read: Reason says why
-	Value    string // the value, if it is a text of at most [MaxRejectedValue] bytes; "" if it is not, or is not kept
+	Key       string // one printable line, cut where it is too long
+	Kind      registry.Kind
+	Reason    string
+	Revision  int64  // at which the value was written
+	Encrypted bool   // the value was encrypted by an API server, which alone can read it
+	Unread    bool   // there is no value, for it could not be read: Reason says why
+	Value     string // the value, if it is a text of at most [MaxRejectedValue] bytes; "" if it is not, or is not kept
 }
 
 // A Warning is a key whose newest value is in force, though something in it is odd.

@@ -59,6 +59,7 @@ type State struct {
 	rejected   listing[config.Rejection] // entries whose newest value cannot be used
 	odd        listing[config.Warning]   // entries whose newest value is used, and odd
 	complaints *lograte.Limiter[complaint]
+	encrypted  bool // a line has said that there are values which an API server has encrypted
 	summarised bool // none of the keys that are being read can be used: one line says so, and not one for each
 
 	services  map[registry.Name]*registry.Service // what the changes taken so far add up to

@@ -2,15 +2,17 @@ package records
 
 import (
 	"cmp"
+	"errors"
 	"strings"
 	"unicode/utf8"
 
 	"kubeproxy/config"
 	"kubeproxy/registry"
+	"kubeproxy/registry/decode"
 )
 
 func rejection(r reading, err error) *config.Rejection {
-	rejected := &config.Rejection{Key: config.OneLine(r.key), Reason: config.OneLine(err.Error()), Revision: r.revision, Unread: r.err != nil}
+	rejected := &config.Rejection{Key: config.OneLine(r.key), Reason: config.OneLine(err.Error()), Revision: r.revision, Unread: r.err != nil, Encrypted: errors.Is(err, decode.ErrEncrypted)}
 	switch {
 	case strings.HasPrefix(r.key, registry.EndpointsPrefix):
 		rejected.Kind = registry.KindEndpoints

@@ -164,11 +164,18 @@ func (s *State) readLocked(e *entry, r reading) {
 	if (said.err == nil && len(said.warnings) == 0) || !e.news(r.sum) || s.summarised {
 		return
 	}
+	key := registry.Quote(r.key)
+	if errors.Is(said.err, decode.ErrEncrypted) { // as all of its kind are
+		if !s.encrypted {
+			glog.Errorf("values are %v; the first is that of key %s, at revision %d", said.err, key, r.revision)
+		}
+		s.encrypted = true
+		return
+	}
 	note, ok := s.complaints.Allow(complaint{e.key, r.sum})
 	if !ok {
 		return
 	}
-	key := registry.Quote(r.key)
 	if said.err != nil {
 		e.recordErr.blamed = true
 		glog.Errorf("bad value of key %s at revision %d: %v; %s%s", key, r.revision, said.err, e.remains(), note)

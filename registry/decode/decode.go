@@ -1,12 +1,20 @@
 package decode
 
 import (
+	"bytes"
 	"cmp"
+	"errors"
 	"fmt"
 	"strings"
 
 	"kubeproxy/registry"
 )
+
+// ErrEncrypted is the error of a value that an API server has encrypted before it gave it to etcd. No reader of etcd can use it.
+var ErrEncrypted = errors.New("encrypted at rest, for the API server alone: use -master in place of -etcd_servers")
+
+// encryptedPrefix begins each value that an API server encrypts.
+var encryptedPrefix = []byte("k8s:enc:")
 
 // Decode is [Decoder.Decode] of the zero Decoder.
 func Decode(key string, value []byte) (Record, []registry.Warning, error) {
@@ -24,6 +32,9 @@ func (d Decoder) Decode(key string, value []byte) (Record, []registry.Warning, e
 	}
 	if len(value) > registry.MaxRecordBytes {
 		return Record{}, nil, fmt.Errorf("value of %d bytes is longer than the limit of %d", len(value), registry.MaxRecordBytes)
+	}
+	if bytes.HasPrefix(value, encryptedPrefix) {
+		return Record{}, nil, ErrEncrypted
 	}
 	var said statement
 	if isProtobuf(value) {

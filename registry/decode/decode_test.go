@@ -391,6 +391,7 @@ func TestErrorsSayWhatIsWrong(t *testing.T) {
 		{"string", specKey, ` "kind" `, "a string where a JSON object is wanted"},
 		{"boolean", specKey, `true`, "a boolean where a JSON object is wanted"},
 		{"number", specKey, `-1`, "a number where a JSON object is wanted"},
+		{"encrypted at rest", specKey, "k8s:enc:aescbc:v1:key1:\x00\x9f", `encrypted at rest, for the API server alone: use -master in place of -etcd_servers`},
 		{"almost null", specKey, `nul`, `not JSON: begins with "nul" (YAML and plain text are not accepted)`},
 		{"other white space", specKey, "\v", `not JSON: begins with "\v" (YAML and plain text are not accepted)`},
 		{"unquoted", specKey, `{kind: Service}`, "not valid JSON: invalid character 'k' looking for beginning of object key string at byte 2"},

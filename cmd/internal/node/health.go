@@ -138,7 +138,11 @@ func (h *health) ready() (notes []string, err error) {
 		notes = append(notes, fmt.Sprintf("nothing has been read from %s: what the other sources hold is served", names(unread)))
 	}
 	if st := config.Total(h.sources...); st.Rejected > 0 && st.Services+st.Endpoints == 0 {
-		return notes, fmt.Errorf("nothing to serve: %s holds keys, and none of these %d can be used as a record; the log has a reason", names(h.sources), st.Rejected)
+		why := "the log has a reason"
+		if len(st.Rejections) > 0 && st.Rejections[0].Encrypted {
+			why = "they are " + st.Rejections[0].Reason
+		}
+		return notes, fmt.Errorf("nothing to serve: %s holds keys, and none of these %d can be used as a record; %s", names(h.sources), st.Rejected, why)
 	}
 	if age := h.age(); h.maxAge > 0 && age > h.maxAge {
 		return notes, fmt.Errorf("too old: what is served was last known to be what %s holds %v ago, and -config_max_age is %v", names(h.sources), age.Round(time.Second), h.maxAge)

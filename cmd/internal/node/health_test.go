@@ -233,6 +233,10 @@ func TestARegistryWithoutAUsableRecordIsNotReady(t *testing.T) {
 	if _, err := p.ready(); err == nil || !strings.Contains(err.Error(), "none of these 32 can be used") {
 		t.Errorf("with 32 keys that cannot be used: %v", err)
 	}
+	p.status.Rejections = []config.Rejection{{Encrypted: true, Reason: "encrypted at rest: use -master"}}
+	if _, err := p.ready(); err == nil || !strings.Contains(err.Error(), "; they are encrypted at rest: use -master") {
+		t.Errorf("with 32 keys that are encrypted: %v", err)
+	}
 	p.status.Services = 1
 	if _, err := p.ready(); err != nil {
 		t.Errorf("with one that can: %v", err)

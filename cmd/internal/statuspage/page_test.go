@@ -112,6 +112,9 @@ func TestTheFirstSentenceNamesWhatIsWrongAndWhatToDo(t *testing.T) {
 		{"a record cannot be read", func(s *site) {
 			s.sources[0].(*fakeSource).status.Rejections = []config.Rejection{{Key: registry.SpecsPrefix + "web", Reason: "permission denied", Unread: true}}
 		}, []string{"permission denied", "chmod", "its last good version stays in force"}},
+		{"records are encrypted", func(s *site) {
+			s.sources[0].(*fakeSource).status.Rejections = []config.Rejection{{Key: registry.SpecsPrefix + "a", Encrypted: true}, {Key: registry.SpecsPrefix + "b", Encrypted: true}}
+		}, []string{"Records of etcd, such as " + registry.SpecsPrefix + "a, are encrypted", "Use -master"}},
 		{"a record has a warning", func(s *site) {
 			s.sources[0].(*fakeSource).status.Warnings = []config.Warning{{Key: registry.EndpointsPrefix + "web", Text: "left out: no port", More: 2}}
 		}, []string{registry.EndpointsPrefix + "web", "left out: no port, and 2 other warnings", "kube-proxy check", "default/web"}},

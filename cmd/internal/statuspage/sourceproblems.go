@@ -112,7 +112,16 @@ func (s *snapshot) closed() string {
 // rejections are the records whose newest value is refused.
 func (p *Page) rejections(s *snapshot) (all []problem) {
 	for _, from := range s.sources {
+		encrypted := false
 		for _, r := range from.Rejections {
+			if r.Encrypted {
+				if !encrypted { // one sentence for all of them
+					all = append(all, problem{Severity: changesFail, Link: toSources, Text: fmt.Sprintf("Records of %s, such as %s, are encrypted: only the API server can read them. Use -master in place of -etcd_servers.",
+						registry.Label(from.Name), config.OneLine(r.Key))})
+				}
+				encrypted = true
+				continue
+			}
 			about := problem{Link: toSources, Severity: changesFail}
 			inForce := "its last good version, if there was one, stays in force"
 			if name, ok := serviceOfKey(r.Key); ok {
