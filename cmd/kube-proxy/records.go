@@ -266,24 +266,49 @@ func addresses(byPort []registry.PortAddrs, names map[string]bool, state string)
 const maxDeletes = 100
 
 // removeRecords deletes the records, unless one of them has changed since they were read, and prints their keys.
+//
+// Records that belong to leases are taken off them first, in a transaction of their own. To proxies the deletion would look like the end
+// of a lease otherwise, after which they keep the last instances of a service.
 func removeRecords(ctx context.Context, set *recordSet, w io.Writer) error {
 	for part := range slices.Chunk(set.keys, maxDeletes) {
 		var unchanged []clientv3.Cmp
-		var deletes []clientv3.Op
+		var takeOff, deletes []clientv3.Op
 		for _, kv := range part {
 			unchanged = append(unchanged, clientv3.Compare(clientv3.ModRevision(string(kv.Key)), "=", kv.ModRevision))
 			deletes = append(deletes, clientv3.OpDelete(string(kv.Key)))
+			if kv.Lease != 0 {
+				takeOff = append(takeOff, clientv3.OpPut(string(kv.Key), string(kv.Value)))
+			}
 		}
-		resp, err := set.client.Txn(ctx).If(unchanged...).Then(deletes...).Commit()
-		if err != nil {
-			return etcdError{err}
+		if len(takeOff) > 0 {
+			revision, err := commit(ctx, set.client, unchanged, takeOff)
+			if err != nil {
+				return err
+			}
+			for i, kv := range part {
+				if kv.Lease != 0 {
+					unchanged[i] = clientv3.Compare(clientv3.ModRevision(string(kv.Key)), "=", revision)
+				}
+			}
 		}
-		if !resp.Succeeded {
-			return errors.New("a record has changed meanwhile: look again, and repeat")
+		if _, err := commit(ctx, set.client, unchanged, deletes); err != nil {
+			return err
 		}
 		for _, kv := range part {
 			fmt.Fprintf(w, "deleted %s\n", kv.Key)
 		}
 	}
 	return nil
+}
+
+// commit makes a transaction of operations if the records are as they were, and returns its revision.
+func commit(ctx context.Context, client *clientv3.Client, unchanged []clientv3.Cmp, ops []clientv3.Op) (int64, error) {
+	resp, err := client.Txn(ctx).If(unchanged...).Then(ops...).Commit()
+	if err != nil {
+		return 0, etcdError{err}
+	}
+	if !resp.Succeeded {
+		return 0, errors.New("a record has changed meanwhile: look again, and repeat")
+	}
+	return resp.Header.GetRevision(), nil
 }

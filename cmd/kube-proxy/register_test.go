@@ -107,6 +107,25 @@ func TestAnInstanceIsServedFromItsRegistrationToItsEnd(t *testing.T) {
 	}
 }
 
+// TestInstancesThatAreRemovedAreNotKept: the deletion of records by hand is not the end of their leases.
+func TestInstancesThatAreRemovedAreNotKept(t *testing.T) {
+	p := newParty(t)
+	one := proxytest.ServeTCP(t, "127.0.0.1:0", proxytest.Identify("one"))
+	in := p.register(t, one.Addr.IP.Port(), "-check=none")
+	p.answers(t, "one")
+	in.Signal(t, syscall.SIGKILL)
+	in.Exit(t)
+	if status, text := p.run(t, "rm", "default/web"); status != exitDone {
+		t.Errorf("rm: exit status %d, and\n%s", status, text)
+	}
+	proxytest.Eventually(t, func() bool { _, err := proxytest.AskTCP(proxytest.On(p.port)); return err != nil }, "the port is closed")
+	p.proxy.Signal(t, syscall.SIGTERM)
+	p.proxy.Exit(t) // then all of its log is written
+	if text := p.proxy.Stderr.String(); strings.Contains(text, "the leases of all its instances have ended") {
+		t.Errorf("the proxy keeps what was deleted:\n%s", text)
+	}
+}
+
 func TestAPortThatTheServiceDoesNotHaveIsNamed(t *testing.T) {
 	p := newParty(t)
 	in := p.register(t, 8080, "-check=none", "-port=admin=9090", "-drain=0")

@@ -1,6 +1,7 @@
 package etcdsource
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -210,9 +211,16 @@ func (x *session) apply(events []*mvccpb.Event, at time.Time) error {
 	if len(events) > 1 {
 		latest, overtaken = newestOnly(events)
 	}
+	var last map[string]*mvccpb.KeyValue
+	if overtaken > 0 {
+		last = lastSlices(events)
+	}
 	for _, ev := range latest {
 		narrate(ev)
 		if ev.Type == mvccpb.Event_DELETE { // D11: of this key and nothing else; a lease that ran out, too
+			if kv := last[string(ev.Kv.Key)]; kv != nil {
+				x.records.Put(versionOf(kv))
+			}
 			x.records.Remove(ev.Kv.Key)
 		} else { // D10: every put, the first as well as any later one
 			x.records.Put(versionOf(ev.Kv))
@@ -234,6 +242,20 @@ func (x *session) apply(events []*mvccpb.Event, at time.Time) error {
 	x.send(x.ctx, false, at) // even when nothing changes by it: the revision has moved
 	return nil
 }
+
+// lastSlices returns what was put last to each key of a slice. Who deletes a slice on purpose takes it off its lease first, or says that it
+// is not ready; the deletion must not overtake that, or it would be taken for the end of the lease.
+func lastSlices(events []*mvccpb.Event) map[string]*mvccpb.KeyValue {
+	last := make(map[string]*mvccpb.KeyValue)
+	for _, ev := range events {
+		if ev.Type == mvccpb.Event_PUT && bytes.HasPrefix(ev.Kv.GetKey(), slicesPrefix) {
+			last[string(ev.Kv.Key)] = ev.Kv
+		}
+	}
+	return last
+}
+
+var slicesPrefix = []byte(registry.EndpointSlicesPrefix)
 
 func narrate(ev *mvccpb.Event) {
 	if v := glog.V(4); v {

@@ -3,6 +3,7 @@ package etcdsource
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -127,5 +128,34 @@ func TestAnEventWithoutAKeyValueTakesNothingBack(t *testing.T) {
 	}
 	if u := <-out; u.Revision != 7 || len(u.Services) != 1 || x.applied != 7 || x.heard != 7 {
 		t.Errorf("update %+v, applied %d, heard of %d; want one service, and 7", u, x.applied, x.heard)
+	}
+}
+
+// However soon a deletion follows what says that it is meant, a node does not take it for the end of a lease.
+func TestADeletionDoesNotOvertakeWhatSaysThatItIsMeant(t *testing.T) {
+	const value = `{"kind":"EndpointSlice","apiVersion":"discovery.k8s.io/v1","metadata":{"labels":{"kubernetes.io/service-name":"a"}},"addressType":"IPv4","ports":[{"name":"","port":1}],"endpoints":[{"addresses":["10.0.0.1"],"conditions":{"ready":%v}}]}`
+	key := []byte(registry.EndpointSlicesPrefix + "default/a-1")
+	put := func(revision, lease int64, ready bool) *mvccpb.Event {
+		return &mvccpb.Event{Type: mvccpb.Event_PUT, Kv: &mvccpb.KeyValue{Key: key, Value: fmt.Appendf(nil, value, ready), CreateRevision: 2, ModRevision: revision, Lease: lease}}
+	}
+	deleted := &mvccpb.Event{Type: mvccpb.Event_DELETE, Kv: &mvccpb.KeyValue{Key: key, ModRevision: 4}}
+	for what, test := range map[string]struct {
+		events []*mvccpb.Event
+		kept   int
+	}{
+		"the end of a lease":         {[]*mvccpb.Event{deleted}, 1},
+		"a put, and the lease's end": {[]*mvccpb.Event{put(3, 7, true), deleted}, 1},
+		"taken off the lease":        {[]*mvccpb.Event{put(3, 0, true), deleted}, 0},
+		"said that it is not ready":  {[]*mvccpb.Event{put(3, 7, false), deleted}, 0},
+	} {
+		x := standing(t)
+		for _, events := range [][]*mvccpb.Event{{put(2, 7, true)}, test.events} {
+			if err := x.apply(events, time.Now()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if st := x.Status(); st.Kept != test.kept {
+			t.Errorf("%s: %d services are kept; want %d", what, st.Kept, test.kept)
+		}
 	}
 }

@@ -198,3 +198,16 @@ func TestAnInstanceThatComesBackWithoutALeaseIsNotRememberedWithIt(t *testing.T)
 	s.Remove([]byte(sliceKey("1")))
 	wantEndpoints(t, s, "", 0)
 }
+
+// Who deletes a slice on purpose takes it off its lease first: that is no end of a lease.
+func TestASliceThatWasTakenOffItsLeaseIsNotKept(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := New(decode.Decoder{})
+		s.Put(leased("1", 2, slice("a", "10.0.0.1:1")))
+		free := leased("1", 2, slice("a", "10.0.0.1:1"))
+		free.Revision, free.Leased = 3, false
+		s.Put(free)
+		s.Remove([]byte(sliceKey("1")))
+		wantEndpoints(t, s, "", 0)
+	})
+}

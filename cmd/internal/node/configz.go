@@ -36,6 +36,7 @@ type sourcez struct {
 	Services   int     `json:"services"`
 	Endpoints  int     `json:"endpoints"`
 	Rejected   int     `json:"rejected_keys"`
+	Kept       int     `json:"kept_services"` // whose last instances are in force though their leases have ended
 	Sessions   uint64  `json:"sessions"`
 	Resyncs    uint64  `json:"resyncs"`
 	Divergence uint64  `json:"divergences"`
@@ -157,7 +158,7 @@ func (h *health) configz(settings map[string]string, limits []traffic.Limit, che
 func newSourcez(st config.Status, age time.Duration) sourcez {
 	z := sourcez{
 		Connected: st.Connected, Reason: st.Reason, Revision: st.Revision, ClusterID: st.Cluster, ConfigAge: age.Seconds(),
-		Services: st.Services, Endpoints: st.Endpoints, Rejected: st.Rejected,
+		Services: st.Services, Endpoints: st.Endpoints, Rejected: st.Rejected, Kept: st.Kept,
 		Sessions: st.Sessions, Resyncs: st.Resyncs, Divergence: st.Divergences, Setbacks: st.Setbacks,
 		Rejections: []rejectionz{},
 	}

@@ -112,9 +112,12 @@ func TestTheFirstSentenceNamesWhatIsWrongAndWhatToDo(t *testing.T) {
 		{"a record cannot be read", func(s *site) {
 			s.sources[0].(*fakeSource).status.Rejections = []config.Rejection{{Key: registry.SpecsPrefix + "web", Reason: "permission denied", Unread: true}}
 		}, []string{"permission denied", "chmod", "its last good version stays in force"}},
+		{"instances whose leases have ended are kept", func(s *site) {
+			s.sources[0].(*fakeSource).status.Kept = 2
+		}, []string{"Instances of 2 services", "etcd does not hold any more", "for five minutes"}},
 		{"records are encrypted", func(s *site) {
-			s.sources[0].(*fakeSource).status.Rejections = []config.Rejection{{Key: registry.SpecsPrefix + "a", Encrypted: true}, {Key: registry.SpecsPrefix + "b", Encrypted: true}}
-		}, []string{"Records of etcd, such as " + registry.SpecsPrefix + "a, are encrypted", "Use -master"}},
+			s.sources[0].(*fakeSource).status.Rejections = []config.Rejection{{Key: registry.SpecsPrefix + "a", Encrypted: true, Reason: "encrypted: use -master"}, {Key: registry.SpecsPrefix + "b", Encrypted: true}}
+		}, []string{registry.SpecsPrefix + "a is refused", "use -master", "all that an API server encrypts"}},
 		{"a record has a warning", func(s *site) {
 			s.sources[0].(*fakeSource).status.Warnings = []config.Warning{{Key: registry.EndpointsPrefix + "web", Text: "left out: no port", More: 2}}
 		}, []string{registry.EndpointsPrefix + "web", "left out: no port, and 2 other warnings", "kube-proxy check", "default/web"}},

@@ -21,6 +21,10 @@ func (p *Page) sourcesAway(s *snapshot) (all []problem) {
 	}
 	for _, from := range s.sources {
 		name := from.title()
+		if from.Kept > 0 {
+			all = append(all, problem{Severity: watchIt, Text: fmt.Sprintf("Instances of %s are in force that %s does not hold any more: their leases have all ended, and they stay for five minutes. "+
+				"The log names the services: look after their kube-proxy register.", plural(from.Kept, "service"), name)})
+		}
 		if from.Name == filesSource {
 			name = "the" + name[len("The"):] // within a sentence
 		}
@@ -73,7 +77,10 @@ const lossShown = time.Hour
 
 // losses are the sources that hold no services, or have just lost most of them.
 func (s *snapshot) losses() (all []problem) {
-	services, ready := 0, len(s.sources) > 0
+	services, ready, closed := 0, len(s.sources) > 0, ""
+	if s.open == 0 {
+		closed = "; no port is open"
+	}
 	for _, from := range s.sources {
 		services += from.Services
 		ready = ready && from.Ready
@@ -82,7 +89,7 @@ func (s *snapshot) losses() (all []problem) {
 		case lost.Held == 0:
 		case from.Services == 0:
 			all = append(all, problem{Text: fmt.Sprintf("%s holds no service since %s, and held %s before%s. Put the records back; if this is meant, nothing has to be done.",
-				name, clock(lost.At, s.at), whole(lost.Held), s.closed())})
+				name, clock(lost.At, s.at), whole(lost.Held), closed)})
 		case s.at.Sub(lost.At) < lossShown:
 			all = append(all, problem{Severity: changesFail, Text: fmt.Sprintf("%s lost services at once at %s: %s of %s are missing. Put the records back; if this is meant, the sentence goes after an hour.",
 				name, clock(lost.At, s.at), whole(lost.Held-from.Services), whole(lost.Held))})
@@ -101,26 +108,12 @@ func (s *snapshot) losses() (all []problem) {
 	return all
 }
 
-// closed says that no port is open, if that is so.
-func (s *snapshot) closed() string {
-	if s.open > 0 {
-		return ""
-	}
-	return "; no port is open"
-}
-
 // rejections are the records whose newest value is refused.
 func (p *Page) rejections(s *snapshot) (all []problem) {
 	for _, from := range s.sources {
-		encrypted := false
-		for _, r := range from.Rejections {
-			if r.Encrypted {
-				if !encrypted { // one sentence for all of them
-					all = append(all, problem{Severity: changesFail, Link: toSources, Text: fmt.Sprintf("Records of %s, such as %s, are encrypted: only the API server can read them. Use -master in place of -etcd_servers.",
-						registry.Label(from.Name), config.OneLine(r.Key))})
-				}
-				encrypted = true
-				continue
+		for i, r := range from.Rejections {
+			if r.Encrypted && i > 0 && from.Rejections[i-1].Encrypted {
+				continue // one sentence for all of them
 			}
 			about := problem{Link: toSources, Severity: changesFail}
 			inForce := "its last good version, if there was one, stays in force"
@@ -133,7 +126,9 @@ func (p *Page) rejections(s *snapshot) (all []problem) {
 				}
 			}
 			do := "Write it anew"
-			if r.Unread {
+			if r.Encrypted {
+				do = "So is all that an API server encrypts"
+			} else if r.Unread {
 				do = "Make it a file that the user of kube-proxy may read (chmod, chown)"
 			}
 			about.Text = fmt.Sprintf("The record %s is refused at revision %d: %s. %s; %s.", config.OneLine(r.Key), r.Revision, r.Reason, do, inForce)
