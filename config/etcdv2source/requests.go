@@ -53,11 +53,7 @@ func (c *conn) list(ctx context.Context, quorum bool) (listing, error) {
 	if l.index, err = indexOf(resp); err != nil {
 		return l, err
 	}
-	var all response
-	if err := decode(c.patient(resp), maxList, &all); err != nil {
-		return l, err
-	}
-	l.nodes, err = leaves(all.Node)
+	l.nodes, err = readLeaves(c.patient(resp), maxList)
 	l.at = time.Now()
 	return l, err
 }

@@ -255,6 +255,7 @@ func (s *Source) read(l listing) records.List {
 		for _, n := range nodes[:min(page, len(nodes))] {
 			life := s.lives[n.Key].next(n, false)
 			versions = append(versions, life.version(n))
+			n.Value = "" // the list keeps what is new of it: the text of everything is not held twice
 			if s.touched[n.Key] <= l.index {
 				lives[n.Key] = life
 			}

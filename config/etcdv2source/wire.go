@@ -7,13 +7,11 @@ import (
 	"io"
 	"net/http"
 	"path"
-	"slices"
 	"strconv"
 	"strings"
 
 	"kubeproxy/config"
 	"kubeproxy/config/remote"
-	"kubeproxy/registry"
 )
 
 // A node is a key of etcd 2 and its value, or a directory and what is in it.
@@ -73,14 +71,22 @@ func decode(r io.Reader, max int64, into any) error {
 	case err != nil:
 		return err
 	case int64(len(text)) > max:
-		return remote.Because(unable, fmt.Errorf("an answer of more than %d MiB: too much for a proxy", max>>20))
+		return errTooLarge(max)
 	case len(text) == 0:
 		return io.ErrUnexpectedEOF // a poll that ends so was cut: etcd went away
 	}
 	if err := json.Unmarshal(text, into); err != nil {
-		return remote.Because(unable, fmt.Errorf("not the JSON of etcd 2: %s", config.OneLine(err.Error())))
+		return errSyntax(err)
 	}
 	return nil
+}
+
+func errTooLarge(max int64) error {
+	return remote.Because(unable, fmt.Errorf("an answer of more than %d MiB: too much for a proxy", max>>20))
+}
+
+func errSyntax(err error) error {
+	return remote.Because(unable, fmt.Errorf("not the JSON of etcd 2: %s", config.OneLine(err.Error())))
 }
 
 // decodeError reads an answer whose status is not 200.
@@ -103,37 +109,6 @@ func indexOf(resp *http.Response) (int64, error) {
 		return 0, remote.Because(unable, errors.New("an answer without X-Etcd-Index: this is no etcd 2"))
 	}
 	return index, nil
-}
-
-// maxKeys is how many keys a registry may have.
-const maxKeys = 1 << 20
-
-// root is the directory of the registry.
-var root = strings.TrimSuffix(registry.Prefix, "/")
-
-// leaves gives the keys of a listed directory that hold values, in the order of their bytes: etcd sorts each directory for itself.
-func leaves(top *node) ([]*node, error) {
-	if top == nil || !top.Dir {
-		return nil, remote.Because(unable, fmt.Errorf("%s is no directory", root))
-	}
-	var all []*node
-	var walk func(n *node) bool
-	walk = func(n *node) bool {
-		if n == nil {
-			return true
-		}
-		if !n.Dir {
-			all = append(all, n)
-			return len(all) <= maxKeys
-		}
-		return !slices.ContainsFunc(n.Nodes, func(n *node) bool { return !walk(n) })
-	}
-	if !walk(top) {
-		return nil, remote.Because(unable, fmt.Errorf("more than %d keys below %s: too many for a proxy", maxKeys, registry.Prefix))
-	}
-	all = slices.DeleteFunc(all, func(n *node) bool { return !strings.HasPrefix(n.Key, registry.Prefix) || hidden(n.Key) })
-	slices.SortFunc(all, func(a, b *node) int { return strings.Compare(a.Key, b.Key) })
-	return all, nil
 }
 
 // hidden reports whether etcd keeps a key out of lists: a part of it begins with an underscore. The history of events is not filtered.
