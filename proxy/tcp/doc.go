@@ -1,7 +1,7 @@
 // Package tcp holds the rules for TCP clients that all engines share.
 //
-// The rules open nothing and wait for nothing. An engine drives them: it reports what happened, and does what they answer. So a rule
-// exists once, and is tested without sockets.
+// The rules open nothing and wait for nothing. An engine drives them: it reports what happened, and does what they answer. So they are
+// tested without sockets. When to call them is up to each engine.
 //
 //   - [Admit]: which clients are let in.
 //   - [Connection]: the record of a client, from its admission to its one ending.

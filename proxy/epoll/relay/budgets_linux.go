@@ -9,7 +9,8 @@ const (
 
 // How much all directions that carry in bulk may move in a turn, about, and how much each may however many they
 // are: a client that says little has to wait until the turn is over. Up to eight may move a pipe full each, for
-// that is cheapest. A turn moves at most turnTotal and leastBudget for each event, three times turnTotal in all, or 10 ms.
+// that is cheapest. A turn moves at most turnTotal, and beyond it leastBudget for each of 64 events and for each of backlogATurn
+// connections: 20 MiB in all.
 const (
 	turnTotal   = 8 << 20
 	leastBudget = 64 << 10

@@ -47,15 +47,26 @@ func (r *Relays) lookAt(c *Conn) {
 	}
 }
 
-// unread handles a read from src that has found nothing, or failed.
+// unread handles a read from src that has found nothing, or failed. While the ring sends something to src, the end of src waits until that is
+// over: the kernel tells of a reset once, and if it tells the send, a read finds a FIN where there was none. (See delivered, which reads once
+// more.)
 func (r *Relays) unread(c *Conn, dst, src *side, errno unix.Errno) {
 	switch errno {
 	case unix.EAGAIN:
 		src.full = min(src.full, 0)
 		src.readable, src.urgent = false, false
+		return
 	case unix.ENOMEM, unix.ENOBUFS: // it stays readable
 		r.Backlog.starve(c)
-	case 0:
+		return
+	}
+	switch {
+	case src.sending:
+		src.readable, src.hungUp = true, true
+		if errno != 0 {
+			c.end.Broke(src.which, errno)
+		}
+	case errno == 0:
 		r.ended(c, dst, src, nil)
 	default:
 		r.ended(c, dst, src, errno)

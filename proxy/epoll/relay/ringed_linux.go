@@ -147,13 +147,20 @@ func (r *Relays) heard(c *Conn, dst, src *side, id uint16, said []byte, errno un
 	return false
 }
 
-// delivered takes in what came of a send.
+// delivered handles what came of a send to dst. An end of dst that has waited for that is read at once, as no other send is under way now. What src
+// has said meanwhile may go on.
 func (r *Relays) delivered(id uint16, done *ring.Completion) {
 	s := r.sends[id]
 	if c := r.Conns.At(s.to.Index, s.to.Generation); c != nil {
 		dst, src := c.ends(s.to.Kind)
 		dst.sending = false
 		r.wrote(c, dst, src, r.Buffers.At(id, s.said), max(0, int(done.Result)), done.Errno())
+		if dst.hungUp && dst.readable && dst.ringing == byCalls {
+			r.pump(c, src, dst)
+		}
+		if c.live && src.readable && src.ringing == byCalls {
+			r.Backlog.interrupt(c)
+		}
 	}
 	r.Buffers.GiveBack(id)
 }
