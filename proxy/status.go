@@ -8,6 +8,7 @@ import (
 	"os"
 	"slices"
 
+	"kubeproxy/proxy/engine"
 	"kubeproxy/proxy/kernel"
 	"kubeproxy/proxy/traffic"
 	"kubeproxy/registry"
@@ -36,7 +37,7 @@ func (p *Proxier) Status() []PortStatus {
 type PortCount struct {
 	Open     int
 	Unopened int // claimed, and they cannot be opened
-	Starved  int // of these: for lack of permission or of descriptors, and not because of another program
+	Starved  int // of these: for lack of permission, descriptors or loops, and not because of another program
 	Refused  int // asked for, and no service may have them
 	Waiting  int // claims of others on the first two
 }
@@ -52,7 +53,7 @@ func (p *Proxier) PortCounts() (counts [2]PortCount) {
 		c := &counts[id.Protocol]
 		if err := l.whyClosed(); err != nil {
 			c.Unopened++
-			if lacksDescriptors(err) || errors.Is(err, os.ErrPermission) {
+			if lacksDescriptors(err) || errors.Is(err, os.ErrPermission) || errors.Is(err, engine.ErrNotStarted) {
 				c.Starved++
 			}
 		} else {

@@ -128,3 +128,20 @@ func BenchmarkStatus(b *testing.B) {
 	}
 	b.ReportMetric(float64(sum.Microseconds())/float64(b.N), "µs-waited")
 }
+
+// A deadEngine opens no port.
+type deadEngine struct{ *fakeEngine }
+
+func (deadEngine) Listen(registry.NodePort, *atomic.Pointer[engine.Claim]) (engine.Socket, error) {
+	return nil, fmt.Errorf("%w: no memory", engine.ErrNotStarted)
+}
+
+// A node whose engine does not start is not ready: see health.openable.
+func TestAPortCountsAsStarvedWhenTheEngineDoesNotStart(t *testing.T) {
+	p, fake := newFakeProxier()
+	p.engine = deadEngine{fake}
+	apply(p, service("web", 1, enginetest.TCPPort(80)))
+	if got := p.PortCounts()[registry.TCP]; got.Open != 0 || got.Unopened != 1 || got.Starved != 1 {
+		t.Errorf("the counts are %+v; want one port that is starved", got)
+	}
+}

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"errors"
 	"iter"
 	"sync/atomic"
 
@@ -16,7 +17,7 @@ import (
 // sockets there are and who owns each; the engine decides how bytes move. The conformance tests
 // hold every engine to the same behaviour.
 type Engine interface {
-	// Listen opens the socket of one port. The claim that owner points to when a client connects, or when
+	// Listen opens the socket of one port. If the engine itself cannot run, the error is ErrNotStarted. The claim that owner points to when a client connects, or when
 	// a datagram arrives, gets that client; owner never holds nil while the socket is open.
 	Listen(id registry.NodePort, owner *atomic.Pointer[Claim]) (Socket, error)
 
@@ -41,6 +42,9 @@ type Engine interface {
 	// Paused counts the pauses that accepting made because it failed.
 	Paused() uint64
 }
+
+// ErrNotStarted is why an engine opens no port at all: what carries clients cannot be made.
+var ErrNotStarted = errors.New("the engine cannot start")
 
 // A Handover is how an engine passes on to a successor what it carries, and takes it from a predecessor. The caller keeps calls of
 // these methods, of Listen and of Socket apart from one another.

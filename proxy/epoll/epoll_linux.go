@@ -2,11 +2,14 @@ package epoll
 
 import (
 	"context"
+	"fmt"
 	"net/netip"
 	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/golang/glog"
 
 	"kubeproxy/proxy/admit"
 	"kubeproxy/proxy/engine"
@@ -23,17 +26,17 @@ import (
 // others; its UDP clients stay there.
 type Engine struct {
 	engine.Base
-	loopCount int  // of loops that have ports
-	bulkCount int  // of those for bulk
-	ringed    bool // loops that have ports have a ring
-	draining  atomic.Bool
-	noMore    atomic.Bool             // loops that have ports have ended
-	drained   chan struct{}           // closed once drain was called
-	loopsNow  atomic.Pointer[[]*loop] // loops, for those who must not wait for mu
+	draining atomic.Bool
+	noMore   atomic.Bool             // loops that have ports have ended
+	drained  chan struct{}           // closed once drain was called
+	loopsNow atomic.Pointer[[]*loop] // loops, for those who must not wait for mu
 
-	mu    sync.Mutex // guards the fields below
-	loops []*loop    // first those that have ports; does not change once the first port is open
-	turn  int        // which loop gets the next port
+	mu        sync.Mutex // guards the fields below
+	loopCount int        // of loops that have ports; likewise
+	bulkCount int        // of those for bulk; likewise
+	ringed    bool       // loops that have ports have a ring; likewise
+	loops     []*loop    // first those that have ports; does not change once the first port is open
+	turn      int        // which loop gets the next port
 
 	// Guarded as engine.Handover says.
 	resume   chan struct{}       // closed to end a rest; nil when there is none
@@ -48,9 +51,14 @@ func New(cfg engine.Config, own *admit.OwnPorts) *Engine {
 	return e
 }
 
-// NewRing makes an engine whose loops carry small messages by io_uring. It fails where the kernel has no io_uring that is new enough, or forbids it.
+// TryRing returns why an engine cannot have rings: the kernel has no io_uring that is new enough, forbids it, or lets this user lock too little
+// memory for the rings of all loops (RLIMIT_MEMLOCK).
+func TryRing() error { return ring.Try(ringLoopsFor(processors()), ringSize, relay.NewBuffers) }
+
+// NewRing makes an engine whose loops carry small messages by io_uring. It fails as TryRing says. If the rings cannot be made when the first port
+// opens, the engine goes on without: another process of this user may have locked the memory meanwhile.
 func NewRing(cfg engine.Config, own *admit.OwnPorts) (*Engine, error) {
-	if err := ring.Try(); err != nil {
+	if err := TryRing(); err != nil {
 		return nil, err
 	}
 	e := New(cfg, own)
@@ -85,16 +93,14 @@ func (e *Engine) startLocked() error {
 	if e.loops != nil {
 		return nil
 	}
-	var loops []*loop
-	for number := range e.loopCount + e.bulkCount {
-		l, err := e.newLoop(number)
-		if err != nil {
-			for _, l := range loops {
-				l.close()
-			}
-			return err
-		}
-		loops = append(loops, l)
+	loops, err := e.newLoopsLocked()
+	if err != nil && e.ringed {
+		glog.Warningf("the engine is epoll, for the loops of the ring engine cannot be made: %v", err)
+		e.loopCount, e.bulkCount, e.ringed = e.bulkCount, 0, false
+		loops, err = e.newLoopsLocked()
+	}
+	if err != nil {
+		return fmt.Errorf("%w: %w", engine.ErrNotStarted, err)
 	}
 	e.loops = loops
 	e.loopsNow.Store(&loops)
@@ -104,6 +110,21 @@ func (e *Engine) startLocked() error {
 		return bringToRest(context.Background(), loops, e.resume)
 	}
 	return nil
+}
+
+// newLoopsLocked makes all loops, or none.
+func (e *Engine) newLoopsLocked() (loops []*loop, err error) {
+	for number := range e.loopCount + e.bulkCount {
+		l, err := e.newLoop(number)
+		if err != nil {
+			for _, l := range loops {
+				l.close()
+			}
+			return nil, err
+		}
+		loops = append(loops, l)
+	}
+	return loops, nil
 }
 
 // runLoops has loops run: those with ports share out clients among themselves, and hand bulk to the others, which end after them.

@@ -90,7 +90,7 @@ func (h *health) healthy() error {
 	return h.openable()
 }
 
-// openable reports that this process can open no port at all, for lack of permission or of descriptors: the node is
+// openable reports that this process can open no port at all, for lack of permission, of descriptors or of an engine that starts: the node is
 // set up wrongly, another one may do better. It is an error only if no port is open: as long as one is, the node
 // serves clients. A port that another program has says nothing of the process.
 func (h *health) openable() error {
@@ -101,7 +101,7 @@ func (h *health) openable() error {
 		sum.Starved += c.Starved
 	}
 	if sum.Open == 0 && sum.Starved > 0 && sum.Starved == sum.Unopened {
-		return fmt.Errorf("no port open: this process lacks the permission or the descriptors for each of the %d ports that services claim", sum.Starved)
+		return fmt.Errorf("no port open: this process lacks the permission, the descriptors or the memory for each of the %d ports that services claim; the log has the reason", sum.Starved)
 	}
 	return nil
 }

@@ -1,7 +1,6 @@
 package ring
 
 import (
-	"runtime"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -47,24 +46,20 @@ func (r *Ring) CancelAll(data uint64) {
 	r.add(entry{op: opAsyncCancel, fd: -1, opFlags: cancelAll | cancelAny, data: data})
 }
 
-// Try makes a ring and buffers as a loop would, and returns why that fails.
-func Try() (err error) {
-	done := make(chan struct{})
-	go func() { // on a thread that ends with it
-		defer close(done)
-		runtime.LockOSThread()
-		var r *Ring
-		if r, err = New(1); err != nil {
-			return
+// Try makes so many rings at once, each with its buffers, as loops would, and returns why that fails. All are closed then, though the kernel may
+// count their memory for a moment longer.
+func Try(rings, size int, buffers func(*Ring) (*Buffers, error)) error {
+	for range rings {
+		r, err := New(size)
+		if err != nil {
+			return err
 		}
 		defer r.Close()
-		b, e := r.NewBuffers(1, 1)
-		if err = e; err != nil {
-			return
+		b, err := buffers(r)
+		if err != nil {
+			return err
 		}
 		defer b.Close()
-		err = r.Enable()
-	}()
-	<-done
-	return err
+	}
+	return nil
 }
