@@ -3,6 +3,8 @@ package conformancetest
 import (
 	"net"
 	"net/netip"
+	"os/exec"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -127,6 +129,31 @@ func TestTheKernelCarriesAClientOnTheMachineOfAnEndpoint(t *testing.T) {
 			if sum := totalsOf(n, name); sum.Carried == 0 || sum.Sent != 0 {
 				t.Errorf("%s: the kernel carried %d clients, and userspace %d bytes; want 1 at least, and 0", name, sum.Carried, sum.Sent)
 			}
+		}
+	})
+}
+
+// An address of an endpoint may become this node's, as a virtual one does. Clients whom the kernel sends there meet our own listener then, which
+// gives them another endpoint: no connection opens another to ourselves.
+func TestThroughTheKernelAnEndpointWhoseAddressBecomesOursMakesNoLoop(t *testing.T) {
+	onAWire(t, func(w *wire) {
+		n := w.node()
+		moves, stays := w.serve("moves", "10.77.0.3:8080"), w.serve("stays", "10.77.0.4:9000")
+		n.apply(checkedService("web", tcp(8080), registry.Check{}), endpoints("web", moves.Addr, stays.Addr))
+		n.becomes(kernel.Carried)
+		moves.close()
+		w.Do(t, func() error { return exec.Command("ip", "addr", "del", "10.77.0.3/24", "dev", "there").Run() })
+		proxytest.MustRun(t, "ip", "addr", "add", "10.77.0.3/32", "dev", "lo")
+		const clients = 16
+		for range clients {
+			if answer, err := say(w.dial("tcp", "10.77.0.1:8080")); err != nil || !strings.HasPrefix(answer, "stays") {
+				t.Errorf("a client is answered %q, %v", answer, err)
+			}
+		}
+		n.end()
+		// Before the address is known to be ours, one attempt may reach ourselves; and a client may have been counted by the kernel, too.
+		if sum := totalsOf(n, "web"); sum.Begun > 2*clients+2 {
+			t.Errorf("%d clients have become %d", clients, sum.Begun)
 		}
 	})
 }
