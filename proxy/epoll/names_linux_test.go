@@ -2,6 +2,7 @@ package epoll
 
 import (
 	"context"
+	"fmt"
 	"net/netip"
 	"testing"
 	"time"
@@ -9,27 +10,30 @@ import (
 	"kubeproxy/proxy/admit"
 	"kubeproxy/proxy/engine"
 	"kubeproxy/proxy/enginetest"
+	"kubeproxy/proxy/epoll/socket"
 	"kubeproxy/proxy/proxytest"
 )
 
-// The loop is told of the end of a look-up, and does not look for it: not when dials would have timed out, either.
+// The loop is told of the end of a look-up, and does not look for it: not when dials would have timed out, either. Then it looks again as
+// the attempts need it.
 func TestAClientThatWaitsForANameDoesNotWakeTheLoop(t *testing.T) {
 	proxytest.NothingLeaks(t)
-	cfg := engine.Config{BindAddress: proxytest.Loopback, DialTimeout: time.Millisecond, DialTotalTimeout: time.Millisecond}
+	cfg := engine.Config{BindAddress: proxytest.Loopback, DialTimeout: time.Minute, DialTotalTimeout: time.Second / 2}
 	e := New(cfg.WithDefaults(), admit.NewOwnPorts(proxytest.Loopback))
 	e.loopCount = 1
 	answer := make(chan struct{})
 	e.Resolver.Lookup = func(ctx context.Context, _, _ string) ([]netip.Addr, error) {
 		select {
 		case <-answer:
-			return []netip.Addr{proxytest.Loopback}, nil
+			return []netip.Addr{proxytest.Loopback, netip.MustParseAddr("127.0.0.2")}, nil
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		}
 	}
-	to := proxytest.ServeTCP(t, "127.0.0.1:0", proxytest.Identify("named")).Addr
+	silent := proxytest.BlackHole(t)
+	proxytest.ServeTCP(t, fmt.Sprintf("127.0.0.2:%d", silent.IP.Port()), proxytest.Identify("named"))
 	port := proxytest.FreePort(t)
-	s, err := e.Listen(enginetest.TCPPort(port), enginetest.OwnerOf(enginetest.NewRotation(enginetest.Named("db", to.IP.Port()))))
+	s, err := e.Listen(enginetest.TCPPort(port), enginetest.OwnerOf(enginetest.NewRotation(enginetest.Named("db", silent.IP.Port()))))
 	enginetest.Must(t, err)
 	t.Cleanup(func() {
 		s.Close()
@@ -50,6 +54,17 @@ func TestAClientThatWaitsForANameDoesNotWakeTheLoop(t *testing.T) {
 		return waits
 	}, "the loop to sleep while a client waits for a name")
 	close(answer)
+	proxytest.Eventually(t, func() (dialled bool) {
+		l.requests.Call(func() {
+			dialled = len(l.dialler.dials) == 0
+			for _, d := range l.dialler.dials {
+				if dialled = d.attempts[0].fd != socket.None; dialled && l.conns.Due() > l.turn.Now+engine.Stagger {
+					t.Errorf("an address is silent, and the loop looks at that after %v", l.conns.Due()-l.turn.Now)
+				}
+			}
+		})
+		return dialled
+	}, "an address to be dialled")
 	if got := proxytest.Receive(t, said, "the client to be served"); got != "named" {
 		t.Errorf("the client was answered by %q", got)
 	}
