@@ -1,6 +1,7 @@
 package conformancetest
 
 import (
+	"io"
 	"net"
 	"net/netip"
 	"slices"
@@ -66,4 +67,40 @@ func (s suite) TestLeastConnectionsHalvesTheLongestWaitsBesideASlowEndpoint(t *t
 		}
 	}
 	t.Error("the 99th percentile is never half of round robin's or less")
+}
+
+// An endpoint that has ended a connection has no work with it, although the client still keeps it open.
+func (s suite) TestAConnectionThatItsEndpointHasEndedIsNoLoad(t *testing.T) {
+	n := newNode(t, s.config())
+	ends := served(t, proxytest.Identify("ends"))
+	stays := served(t, func(conn *net.TCPConn) {
+		if _, err := conn.Write([]byte("stays")); err == nil {
+			proxytest.Discard(conn)
+		}
+	})
+	port := proxytest.FreePort(t)
+	n.apply(endpoints("web", ends, stays), func(b *registry.Batch) {
+		service("web", tcp(port))(b)
+		b.Services[named("web")].Balance = registry.LeastConnections
+	})
+	met := make(map[string]int)
+	meet := func() string {
+		t.Helper()
+		client := proxytest.Dial(t, proxytest.On(port)) // and keeps it
+		name := make([]byte, len("stays"))
+		k, err := io.ReadFull(client, name)
+		if err != nil && err != io.ErrUnexpectedEOF {
+			t.Fatal(err)
+		}
+		met[string(name[:k])]++
+		return string(name[:k])
+	}
+	for met["stays"] == 0 {
+		meet()
+	}
+	for range 20 {
+		if got := meet(); got != "ends" {
+			t.Fatalf("a client was given %q; the endpoint that has ended all its connections has fewer: %v", got, met)
+		}
+	}
 }

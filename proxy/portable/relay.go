@@ -15,12 +15,13 @@ import (
 	"kubeproxy/proxy/traffic"
 )
 
-// newRelay makes a relay whose bytes are counted in t as they are written.
-func newRelay(client, backend *net.TCPConn, cfg *engine.Config, t *traffic.Tally) *relay {
+// newRelay makes a relay of the client that has this record. Its bytes are counted in t as they are written.
+func newRelay(client, backend *net.TCPConn, cfg *engine.Config, t *traffic.Tally, record *tcp.Connection) *relay {
 	return &relay{
 		client:  side{which: tcp.ClientSide, conn: client, total: &t.Received},
 		backend: side{which: tcp.BackendSide, conn: backend, total: &t.Sent},
 		cfg:     cfg,
+		record:  record,
 		done:    make(chan struct{}),
 	}
 }

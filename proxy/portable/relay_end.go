@@ -20,6 +20,9 @@ func (r *relay) ended(dst, src *side, err error) {
 		err = nil
 		src.awaitWrite()
 	}
+	if src.which == tcp.BackendSide {
+		r.record.EndpointEnded()
+	}
 	r.mu.Lock()
 	verdict, survivor := r.end.Ended(src.which, err), &r.client
 	if r.end.Survivor() == tcp.BackendSide {

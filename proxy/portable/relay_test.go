@@ -20,6 +20,7 @@ import (
 	"kubeproxy/proxy/engine"
 	"kubeproxy/proxy/enginetest"
 	"kubeproxy/proxy/proxytest"
+	"kubeproxy/proxy/tcp"
 	"kubeproxy/proxy/traffic"
 )
 
@@ -49,7 +50,7 @@ func join(t testing.TB, cfg engine.Config) *joint {
 	j.held.backend, j.backend = tcpPair(t)
 	go func() {
 		defer close(j.ended)
-		j.why = newRelay(j.held.client, j.held.backend, &cfg, &j.counted).run(ctx)
+		j.why = newRelay(j.held.client, j.held.backend, &cfg, &j.counted, new(tcp.Connection)).run(ctx)
 	}()
 	t.Cleanup(func() {
 		cut()
@@ -367,7 +368,7 @@ func TestRelayHoldsTwoBuffersForSidesThatReadNothing(t *testing.T) {
 			enginetest.Must(t, conn.SetReadBuffer(16<<10)) // so that they are full soon
 			enginetest.Must(t, conn.SetWriteBuffer(16<<10))
 		}
-		stuck = append(stuck, newRelay(heldClient, heldBackend, &patient, new(traffic.Tally)))
+		stuck = append(stuck, newRelay(heldClient, heldBackend, &patient, new(traffic.Tally), new(tcp.Connection)))
 	}
 	ctx, cut := context.WithCancel(t.Context())
 	var running, filling sync.WaitGroup

@@ -154,7 +154,7 @@ func (s *tcpSocket) serve(c tcp.Connection, client *net.TCPConn) {
 	}
 	ctx, release := e.lifetimes(c.Claim.Lifetime, endpoint.Lifetime())
 	defer release()
-	r := newRelay(client, backend, &e.Cfg, c.Claim.Tally)
+	r := newRelay(client, backend, &e.Cfg, c.Claim.Tally, &c)
 	if c.WantsHeader() {
 		r.backend.header = c.AppendHeader(nil, client.LocalAddr().(*net.TCPAddr).AddrPort())
 	}

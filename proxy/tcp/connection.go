@@ -25,6 +25,7 @@ type Connection struct {
 
 	port           uint16
 	awaitsHeader   bool               // the client has still to say who it is
+	endpointEnded  bool               // and is not counted among those of its endpoint that are a load
 	attempts       uint32             // endpoints that were tried
 	dialled        time.Duration      // until it got its endpoint, or none
 	Endpoint       *rotation.Endpoint // nil until it has one
@@ -72,6 +73,23 @@ func (c *Connection) Given(e *rotation.Endpoint, failed []Failure) {
 
 // GoesFrom notes the proxy's own address towards the endpoint.
 func (c *Connection) GoesFrom(local netip.AddrPort) { c.other().local = local }
+
+// EndpointEnded notes that the endpoint has ended its side, so that the connection is no load of it any more. An engine calls it before the
+// client is told, so the next client finds the endpoint as it is.
+func (c *Connection) EndpointEnded() {
+	if !c.endpointEnded && c.Endpoint != nil { // one that was adopted may have none
+		c.endpointEnded = true
+		c.Endpoint.Finished(1)
+	}
+}
+
+// leave has the endpoint count the connection no more.
+func (c *Connection) leave() {
+	if c.endpointEnded {
+		c.Endpoint.Finished(-1)
+	}
+	c.Endpoint.Left()
+}
 
 // tried notes the endpoints that did not answer.
 func (c *Connection) tried(failed []Failure) {
@@ -135,7 +153,7 @@ func (c *Connection) End(why traffic.Reason) {
 	c.Claim.Tally.End(why)
 	c.base.Connections.Add(-1)
 	if c.Endpoint != nil {
-		c.Endpoint.Left()
+		c.leave()
 		if v := glog.V(4); v {
 			v.Infof("%s: %s → %s has ended: %d bytes there, %d back; %s", c.Claim.Key, c.client, c.Endpoint.Addr, c.Sent, c.Received, why)
 		}

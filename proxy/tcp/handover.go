@@ -50,7 +50,7 @@ func (c *Connection) Forget() {
 	c.base.Connections.Add(-1)
 	c.Claim.Tally.Active.Add(-1)
 	if c.Endpoint != nil {
-		c.Endpoint.Left()
+		c.leave()
 	}
 }
 

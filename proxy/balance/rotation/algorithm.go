@@ -24,28 +24,53 @@ func (s *endpointSet) draw(by registry.Balance, protocol registry.Protocol, clie
 	return s.endpoints[(s.cursor.Add(1)-1)%uint64(n)]
 }
 
-// leastLoaded returns the less loaded one of two endpoints that are chosen at random. That bounds the load of the fullest almost as
-// well as a comparison of all does, costs the same for any number, and clients that arrive at one moment do not all choose the same.
+// fewEndpoints is up to how many endpoints leastLoaded compares all.
+const fewEndpoints = 16
+
+// leastLoaded returns the least loaded of a few endpoints: of several the next in turn. Of more it returns the less loaded one of two that
+// are chosen at random. That bounds the load of the fullest almost as well as a comparison of all does, costs the same for any number,
+// and clients that arrive at one moment do not all choose the same.
 func (s *endpointSet) leastLoaded(protocol registry.Protocol) *Endpoint {
+	n := len(s.endpoints)
+	if n <= fewEndpoints {
+		return s.leastOfAll(protocol)
+	}
 	random := rand.Uint64()
-	if s.shares != nil {
-		return s.leastOfWeighted(random, protocol)
+	i, j := choosing.Two(random, n)
+	if s.shares != nil { // each is one of the two as often as its weight says; they may be the same
+		i, j = s.shares.Random(uint32(random)), s.shares.Random(uint32(random>>32))
 	}
-	i, j := choosing.Two(random, len(s.endpoints))
-	a, b := s.endpoints[i], s.endpoints[j]
-	if b.load(protocol) < a.load(protocol) {
-		return b
+	if s.isLess(s.endpoints[j].load(protocol), j, s.endpoints[i].load(protocol), i) {
+		return s.endpoints[j]
 	}
-	return a
+	return s.endpoints[i]
 }
 
-// leastOfWeighted is leastLoaded where weights differ: each of the two is chosen as often as its weight says, and a load counts in
-// proportion to it. The two may be the same.
-func (s *endpointSet) leastOfWeighted(random uint64, protocol registry.Protocol) *Endpoint {
-	i, j := s.shares.Random(uint32(random)), s.shares.Random(uint32(random>>32))
-	a, b := s.endpoints[i], s.endpoints[j]
-	if float64(b.load(protocol))*float64(s.weights[i]) < float64(a.load(protocol))*float64(s.weights[j]) {
-		return b
+// leastOfAll compares all endpoints, and begins with the one whose turn it is.
+func (s *endpointSet) leastOfAll(protocol registry.Protocol) *Endpoint {
+	n := len(s.endpoints)
+	turn := s.cursor.Add(1) - 1
+	at := int(turn % uint64(n))
+	if s.shares != nil {
+		at = s.shares.Turn(turn)
 	}
-	return a
+	best := at
+	least := s.endpoints[best].load(protocol)
+	for range n - 1 {
+		if at++; at == n {
+			at = 0
+		}
+		if load := s.endpoints[at].load(protocol); s.isLess(load, at, least, best) {
+			best, least = at, load
+		}
+	}
+	return s.endpoints[best]
+}
+
+// isLess reports whether load a at position i is less than load b at position j. A load counts in proportion to the weight.
+func (s *endpointSet) isLess(a int64, i int, b int64, j int) bool {
+	if s.shares == nil {
+		return a < b
+	}
+	return float64(a)*float64(s.weights[j]) < float64(b)*float64(s.weights[i])
 }

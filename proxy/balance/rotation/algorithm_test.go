@@ -236,3 +236,46 @@ func BenchmarkAlgorithms(b *testing.B) {
 		}
 	}
 }
+
+// As many clients as endpoints come, stay until all have come, and leave. None of a few endpoints stays without one.
+func TestLeastConnectionsComparesFewEndpointsExactly(t *testing.T) {
+	for _, weights := range [][]int{nil, {1, 2, 3, 4, 5}} {
+		for _, n := range []int{2, 5, fewEndpoints} {
+			if weights != nil && n != len(weights) {
+				continue
+			}
+			r := numbered(numbers(n)...)
+			if weights != nil {
+				r = weighted(t, weights...)
+			}
+			clients := n
+			if weights != nil {
+				clients = 15
+			}
+			for round := range 3 * n {
+				given := make(map[*Endpoint]int)
+				for i := range clients {
+					c := r.ChooseFor(registry.TCP, person(i), &registry.Terms{Balance: registry.LeastConnections}, nil)
+					e, _ := c.Next()
+					e.Given()
+					given[e]++
+				}
+				for _, e := range r.Endpoints() {
+					want := 1
+					if weights != nil {
+						want = weights[e.at.Load()]
+					}
+					if given[e] != want {
+						t.Fatalf("weights %v, round %d: endpoint %d has %d of %d clients; want %d", weights, round, number(e), given[e], clients, want)
+					}
+					for range given[e] {
+						e.Left()
+					}
+				}
+			}
+		}
+	}
+	if got, want := chosenBy(t, numbered(1, 2, 3), registry.LeastConnections, 6), []int{1, 2, 3, 1, 2, 3}; !slices.Equal(got, want) {
+		t.Errorf("endpoints without clients are given %v; want %v", got, want)
+	}
+}

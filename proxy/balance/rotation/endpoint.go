@@ -65,6 +65,9 @@ func (e *Endpoint) Given() {
 // Joined notes that a connection or session of the endpoint was adopted: a predecessor has counted it as given.
 func (e *Endpoint) Joined() { e.record().active.Add(1) }
 
+// Finished notes that the endpoint has ended n more of those, which are no load of it any more although their clients have not ended them.
+func (e *Endpoint) Finished(n int64) { e.record().finished.Add(n) }
+
 // Left notes that one of those has ended, or has moved to another endpoint.
 func (e *Endpoint) Left() { e.record().active.Add(-1) }
 
@@ -169,7 +172,7 @@ func (e *Endpoint) isChecked(protocol registry.Protocol) bool {
 	return x != nil && x.checks[protocol].Load() != nil
 }
 
-// load is how many clients of this node the endpoint has, those included that are connecting to it. An ejected one has most.
+// load is how many clients of this node the endpoint has, those included that are connecting to it, and without those it has finished with. An ejected one has most.
 func (e *Endpoint) load(protocol registry.Protocol) int64 {
 	x := e.known.Load()
 	switch {
@@ -181,5 +184,5 @@ func (e *Endpoint) load(protocol registry.Protocol) int64 {
 	if until := e.returns(protocol); until != 0 && monotonic.Now() < until {
 		return math.MaxInt64
 	}
-	return x.active.Load() + x.dialing.Load()
+	return x.active.Load() + x.dialing.Load() - x.finished.Load()
 }

@@ -161,6 +161,7 @@ type record struct {
 
 	dialing     atomic.Int64  // TCP dials under way
 	active      atomic.Int64  // connections and sessions now
+	finished    atomic.Int64  // of them, those that the endpoint has ended, and the client has not
 	connections atomic.Uint64 // and since it came
 	failures    atomic.Uint64 // attempts that did not reach it
 

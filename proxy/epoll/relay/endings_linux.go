@@ -76,6 +76,9 @@ func (r *Relays) unread(c *Conn, dst, src *side, errno unix.Errno) {
 // ended does what is to be done when src has ended: by FIN, or by err. All that it said has been written to dst: while a side is
 // stalled the other is not read.
 func (r *Relays) ended(c *Conn, dst, src *side, err error) {
+	if src.which == tcp.BackendSide {
+		c.Record.EndpointEnded()
+	}
 	switch c.end.Ended(src.which, err) {
 	case tcp.Finish:
 		socket.FinishSending(int(dst.fd))

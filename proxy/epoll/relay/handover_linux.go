@@ -63,6 +63,9 @@ func (r *Relays) Progressed(c *Conn, p *handover.Progress) {
 	if len(p.ToClient) > 0 {
 		c.client.held = r.tail(p.ToClient)
 	}
+	if c.backend.open && c.end.HasFinished(tcp.BackendSide) {
+		c.Record.EndpointEnded()
+	}
 	switch {
 	case !c.backend.open: // an endpoint is looked for
 	case p.End.Flushing:
