@@ -51,6 +51,7 @@ func TestFlagsThatCannotBeDoneTogether(t *testing.T) {
 		{"-etcd_servers=https://a:1 -etcd_insecure_skip_tls_verify -etcd_certfile=f -etcd_keyfile=f", ""},
 		{"-etcd_servers=http://a:1 -etcd_username=u -etcd_password_file=f", ""},
 		{"-etcd_servers=http://a:1 -dial_timeout=6s -dial_total_timeout=6s", ""},
+		{"-etcd_servers=http://a:1 -dial_total_timeout=2s", ""},
 		{"-master=m", ""},
 		{"-master=m -etcd_servers=: -etcd_config=f", ""}, // as in v0.4: with it nothing that is said of etcd counts
 		{"-kubeconfig=f", ""},

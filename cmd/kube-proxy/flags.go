@@ -73,10 +73,17 @@ func (o *options) examine(flags *pflag.FlagSet) error {
 	if o.proxy.Kernel && !flags.Changed(intervalFlag) {
 		o.proxy.Checks.Interval = kernelInterval
 	}
+	if !flags.Changed(dialFlag) {
+		o.proxy.DialTimeout = min(o.proxy.DialTimeout, o.proxy.DialTotalTimeout)
+	}
 	return o.contradiction()
 }
 
-const intervalFlag = "endpoint_check_interval"
+// Flags whose default depends on another one.
+const (
+	intervalFlag = "endpoint_check_interval"
+	dialFlag     = "dial_timeout"
+)
 
 // kernelInterval is the default of -endpoint_check_interval with -kernel=auto. The kernel gives clients to a dead endpoint until a check of it
 // fails, and to a hung one for the timeout of the check longer, which is at most half the interval: less than two seconds in all.
@@ -110,14 +117,14 @@ func (o *options) addFlags(c *commandline.Command) {
 	})
 	c.Group(topicTimeouts, func(f *pflag.FlagSet) {
 		f.BoolVar(&o.randomStart, "rr_random_start", o.randomStart, "start each rotation at a random endpoint, not at the first one")
-		f.Var((*proxyflag.Balance)(&p.Balance), "load_balance", "`algorithm` of services whose record names none: roundrobin, leastconn (of two endpoints the one with fewer clients) or source (by the client's address)")
+		f.Var((*proxyflag.Balance)(&p.Balance), "load_balance", "`algorithm` of services whose record names none: roundrobin, leastconn (the endpoint with the fewest clients) or source (by the client's address)")
 		f.BoolVar(&p.Checks.On, "check_endpoints", false, "check endpoints while no client comes, unless the record of their service says otherwise; Linux only")
 		f.Var(commandline.AtLeast(registry.MinCheckInterval, &p.Checks.Interval), intervalFlag, "interval between two checks of an endpoint, unless the record of its service names one; 1s with -kernel=auto if not given")
 		f.Var(commandline.Positive(&p.Checks.Timeout), "endpoint_check_timeout", "time for an answer to a check, at most half the interval and 30s, unless the record of its service names one")
 		f.Var((*commandline.Count)(&p.Checks.Fall), "endpoint_check_fall", "`number` of checks in a row that fail before clients are given other endpoints; 0: the default")
 		f.Var((*commandline.Count)(&p.Checks.Rise), "endpoint_check_rise", "`number` of checks in a row that pass before the endpoint is used again; 0: the default")
 		f.Var(commandline.ZeroOr(0, &p.Checks.SlowStart), "endpoint_check_slow_start", "time in which the share of clients grows of an endpoint that passes its checks again")
-		f.Var(commandline.Positive(&p.DialTimeout), "dial_timeout", "time for one endpoint to accept a connection")
+		f.Var(commandline.Positive(&p.DialTimeout), dialFlag, "time for one endpoint to accept a connection; if not given, at most -dial_total_timeout")
 		f.Var(commandline.Positive(&p.DialTotalTimeout), "dial_total_timeout", "time for all endpoints that are tried for one client")
 		f.Var(commandline.Positive(&p.HalfClosedTimeout), "half_closed_timeout", "silence allowed once one side of a TCP connection has finished")
 		f.Var(commandline.Positive(&p.UDPTimeout), "udp_timeout", "silence after which a UDP session ends")

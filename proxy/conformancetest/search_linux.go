@@ -1,7 +1,11 @@
 package conformancetest
 
 import (
+	"encoding/binary"
+	"fmt"
 	"net/netip"
+	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -78,4 +82,34 @@ func (s suite) TestTheSearchForAnEndpointEndsWithItsService(t *testing.T) {
 	if e.Reason != traffic.ServiceRemoved || e.Attempts > 3 {
 		t.Errorf("it ended with %s after %d attempts, want service_removed after those that were under way", e.Reason, e.Attempts)
 	}
+}
+
+// TestAClientIsServedAlthoughTheFirstPacketToItsOnlyEndpointIsLost: the kernel sends the SYN again after a second, so an attempt has to last
+// for longer. A full queue of the endpoint loses the first one.
+func (s suite) TestAClientIsServedAlthoughTheFirstPacketToItsOnlyEndpointIsLost(t *testing.T) {
+	n := newNode(t, s.config())
+	endpoint, relieve := proxytest.FullQueue(t)
+	addr := tcpThrough(t, n, endpoint)
+	proxytest.Dial(t, addr)
+	proxytest.Eventually(t, func() bool { return isConnecting(t, endpoint.IP) }, "the attempt to begin")
+	relieve()
+	proxytest.Eventually(t, func() bool {
+		e := n.balancer.Status()[0]
+		return e.Connections+e.Failures > 0
+	}, "the attempt to end")
+	if e, now := n.balancer.Status()[0], totalsOf(n, "web"); e.Connections != 1 || e.Failures != 0 || now.Active != 1 {
+		t.Errorf("the client was not served: %+v, %d clients", e, now.Active)
+	}
+}
+
+// isConnecting reports whether this process, or another of this network, has sent a SYN to an address that was not answered yet.
+func isConnecting(t *testing.T, to netip.AddrPort) bool {
+	t.Helper()
+	sockets, err := os.ReadFile("/proc/self/net/tcp")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const synSent = "02"
+	ip := to.Addr().As4()
+	return strings.Contains(string(sockets), fmt.Sprintf(" %08X:%04X %s ", binary.NativeEndian.Uint32(ip[:]), to.Port(), synSent))
 }

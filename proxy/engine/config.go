@@ -20,7 +20,7 @@ import (
 type Config struct {
 	BindAddress netip.Addr // every listener binds to it; 0.0.0.0 binds to all addresses of both families, as in v0.4
 
-	DialTimeout       time.Duration // for one attempt to reach one endpoint
+	DialTimeout       time.Duration // for one attempt to reach one endpoint; default: at most DialTotalTimeout
 	DialTotalTimeout  time.Duration // for all attempts on behalf of one client
 	HalfClosedTimeout time.Duration // silence allowed once one side of a connection has finished
 	UDPTimeout        time.Duration // silence after which a UDP session ends
@@ -51,7 +51,7 @@ type Config struct {
 func Defaults() Config {
 	return Config{
 		BindAddress:         netip.IPv4Unspecified(),
-		DialTimeout:         time.Second,
+		DialTimeout:         4 * time.Second, // Linux sends a SYN that was lost again after 1 s, and that after 2 s more at the latest
 		DialTotalTimeout:    5 * time.Second,
 		HalfClosedTimeout:   60 * time.Second,
 		UDPTimeout:          60 * time.Second,
@@ -68,8 +68,8 @@ func Defaults() Config {
 func (c Config) WithDefaults() Config {
 	d := Defaults()
 	c.BindAddress = cmp.Or(c.BindAddress, d.BindAddress)
-	c.DialTimeout = cmp.Or(c.DialTimeout, d.DialTimeout)
 	c.DialTotalTimeout = cmp.Or(c.DialTotalTimeout, d.DialTotalTimeout)
+	c.DialTimeout = cmp.Or(c.DialTimeout, min(d.DialTimeout, c.DialTotalTimeout))
 	c.HalfClosedTimeout = cmp.Or(c.HalfClosedTimeout, d.HalfClosedTimeout)
 	c.UDPTimeout = cmp.Or(c.UDPTimeout, d.UDPTimeout)
 	c.TCPKeepAlive = cmp.Or(c.TCPKeepAlive, d.TCPKeepAlive)

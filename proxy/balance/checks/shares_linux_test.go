@@ -124,7 +124,8 @@ func TestAnAddressIsOverdueWithoutAResultForTwoIntervalsAndATimeout(t *testing.T
 			t.Fatalf("while it is checked the state is %+v, after %d notes", s, notes())
 		}
 		guard.none.Store(true)
-		time.Sleep(target.bound() - target.Interval - tick)
+		const bound = 12 * time.Second // two intervals of 5 s and a timeout of 2 s
+		time.Sleep(bound - target.Interval - tick)
 		if s := target.State(); s.Overdue {
 			t.Errorf("it is overdue before its time: %+v", s)
 		}
