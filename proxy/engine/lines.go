@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"fmt"
 	"net/netip"
 
 	"github.com/golang/glog"
@@ -55,7 +56,11 @@ func (l *lines) Drop(c *Claim, why traffic.DropReason, n int, client netip.AddrP
 		return
 	}
 	if note, ok := l.dropped.Allow(aboutDrops{c.Key, why}); ok {
-		glog.Warningf("%s: datagram of %v dropped: %s%s", c.Key, client, why, note)
+		from := "datagrams" // whose they were is not known
+		if client.IsValid() {
+			from = fmt.Sprintf("datagram of %v", client)
+		}
+		glog.Warningf("%s: %s dropped: %s%s", c.Key, from, why, note)
 	}
 }
 

@@ -1,6 +1,7 @@
 package enginetest
 
 import (
+	"fmt"
 	"net/netip"
 	"testing"
 
@@ -110,4 +111,61 @@ func (u suite) TestEveryDropHasItsReason(t *testing.T) {
 		proxytest.DialUDP(t, proxytest.On(s.Addr.Port())).Write([]byte("question"))
 		s.HasDropped(t, map[traffic.DropReason]uint64{traffic.DropClient: 1})
 	})
+}
+
+// What the kernel has no room for is counted within seconds, in both directions, also when nothing more comes: what was sent was either carried
+// on or counted. An engine that can stand still does so meanwhile, so that much is lost.
+func (u suite) TestWhatTheKernelHasNoRoomForIsCountedWithoutAnotherDatagram(t *testing.T) {
+	const many = 5000
+	load := make([]byte, 1000)
+	for _, c := range []struct {
+		name string
+		send func(client *proxytest.UDPClient, server *proxytest.UDPServer, session netip.AddrPort) error
+		on   func(traffic.Totals) uint64 // datagrams that were carried on
+		want uint64
+	}{
+		{"of a client", func(client *proxytest.UDPClient, _ *proxytest.UDPServer, _ netip.AddrPort) error {
+			_, err := client.Write(load)
+			return err
+		}, func(sum traffic.Totals) uint64 { return sum.SentDatagrams }, many + 1},
+		{"of an endpoint", func(_ *proxytest.UDPClient, server *proxytest.UDPServer, session netip.AddrPort) error {
+			return server.Send(string(load), session)
+		}, func(sum traffic.Totals) uint64 { return sum.ReceivedDatagrams }, many + 1},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			e := u.newUDP(t, engine.Config{})
+			server := proxytest.ServeUDP(t, "127.0.0.1:0", func(payload []byte, from netip.AddrPort) []byte {
+				if len(payload) == len(load) {
+					return nil
+				}
+				return proxytest.IdentifyUDP("1")(payload, from)
+			})
+			s := e.Serve(t, server.Addr)
+			client := proxytest.DialUDP(t, s.Addr)
+			session := client.Ask(t).Session
+			if e.IsLive() {
+				Must(t, e.Rest(t.Context()))
+			}
+			for range many {
+				Must(t, c.send(client, server, session))
+			}
+			if e.IsLive() {
+				e.Resume()
+			}
+			proxytest.Eventually(t, func() bool {
+				return c.on(s.Ownership.Load().Tally.Totals())+s.Dropped()[traffic.DropQueueFull] == c.want
+			}, "%d datagrams are carried on or counted; there are %v", c.want, stringer(func() string {
+				return fmt.Sprint(c.on(s.Ownership.Load().Tally.Totals()), " and ", s.Dropped())
+			}))
+			if s.Dropped()[traffic.DropQueueFull] == 0 && e.IsLive() {
+				t.Error("the queue had room for all: nothing was tried")
+			}
+			if _, err := client.Write([]byte("one more")); err != nil {
+				t.Fatal(err)
+			}
+			proxytest.Eventually(t, func() bool {
+				return c.on(s.Ownership.Load().Tally.Totals())+s.Dropped()[traffic.DropQueueFull] == c.want+1
+			}, "what was counted once stays counted once")
+		})
+	}
 }

@@ -9,6 +9,7 @@ import (
 
 	"kubeproxy/internal/monotonic"
 	"kubeproxy/proxy/balance/rotation"
+	"kubeproxy/proxy/sockopt"
 	"kubeproxy/proxy/traffic"
 	"kubeproxy/proxy/udp"
 )
@@ -95,6 +96,7 @@ func (s *session) run(first *rotation.Endpoint, b *udpBackend) {
 	}
 	for b != nil || s.move(&b) {
 		s.carryReplies(b)
+		s.countLost(b)
 		b.conn.Close()
 		s.mu.Lock()
 		s.Departed(&b.Visit, monotonic.Now())
@@ -129,6 +131,10 @@ func (s *session) reply(b *udpBackend, datagram []byte) {
 	if verdict == udp.Move {
 		s.leaveLocked()
 	}
+	if s.backend == b && !b.isRead {
+		b.isRead = true
+		_ = b.conn.SetReadDeadline(time.Now().Add(min(udp.CountPeriod, s.socket.engine.Cfg.UDPTimeout))) // see stay
+	}
 	s.mu.Unlock()
 	if verdict == udp.Send {
 		_, _, err := s.socket.conn.WriteMsgUDPAddrPort(datagram, s.Control, s.Key.Client)
@@ -140,8 +146,10 @@ func (s *session) reply(b *udpBackend, datagram []byte) {
 // since then either side may have spoken, which moves it: this way no timer is touched for each
 // datagram. Otherwise the session has been silent for too long, and ends.
 func (s *session) stay(b *udpBackend) bool {
+	s.countLost(b)
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	b.isRead = false
 	if s.backend != b {
 		return false // the deadline was a wake-up call: the session has left
 	}
@@ -152,6 +160,13 @@ func (s *session) stay(b *udpBackend) bool {
 	s.EndIdle() // in the same step, so that nothing can be forwarded in between
 	s.cutLocked()
 	return false
+}
+
+// countLost counts the replies of b that the kernel had no room for.
+func (s *session) countLost(b *udpBackend) {
+	if lost, ok := sockopt.LostBy(b.conn); ok {
+		s.CountLost(&b.Visit, lost)
+	}
 }
 
 // lookAgain has the session look whether it has been silent for too long, for its port drains.

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"net"
 	"net/netip"
+	"os"
 	"slices"
 	"sync/atomic"
 	"syscall"
@@ -37,6 +38,9 @@ func (e *Engine) listenUDP(addr netip.AddrPort, owner *atomic.Pointer[engine.Cla
 		return nil, err
 	}
 	_ = conn.SetReadBuffer(udp.ReceiveBuffer) // a smaller one works too
+	if lost, ok := sockopt.LostBy(conn); ok {
+		u.AdoptLost(lost) // of a predecessor's socket
+	}
 	u.ctx, u.cancel = context.WithCancel(e.Ctx)
 	stop := context.AfterFunc(e.Ctx, u.Close)
 	serving := e.serving
@@ -54,18 +58,28 @@ func (e *Engine) listenUDP(addr netip.AddrPort, owner *atomic.Pointer[engine.Cla
 func (u *udpSocket) read() {
 	buf, control := make([]byte, udp.MaxDatagram), make([]byte, sockopt.ReceiptSpace)
 	var pause time.Duration
+	isRead := false // and it is to be counted what the kernel had no room for
 	for {
 		n, controlled, _, client, err := u.conn.ReadMsgUDPAddrPort(buf, control)
 		switch {
 		case err == nil:
 			pause = 0
-			said := sockopt.ParseReceipt(control[:controlled])
+			if !isRead {
+				isRead = true
+				_ = u.conn.SetReadDeadline(time.Now().Add(udp.CountPeriod)) // fails only when the socket is closed
+			}
 			key := admit.SessionKey{
 				Client: netip.AddrPortFrom(client.Addr().Unmap(), client.Port()),
-				Local:  said.Local,
+				Local:  sockopt.ParseReceipt(control[:controlled]),
 			}
-			if u.Received(key.Client, n, said.Lost) {
+			if u.Received(key.Client, n) {
 				u.carry(key, buf[:n])
+			}
+		case errors.Is(err, os.ErrDeadlineExceeded):
+			isRead = false
+			_ = u.conn.SetReadDeadline(time.Time{})
+			if lost, ok := sockopt.LostBy(u.conn); ok {
+				u.CountLost(lost)
 			}
 		case errors.Is(err, net.ErrClosed):
 			return

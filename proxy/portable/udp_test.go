@@ -12,8 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/golang/glog"
-
 	"kubeproxy/proxy/admit"
 	"kubeproxy/proxy/engine"
 	"kubeproxy/proxy/enginetest"
@@ -148,20 +146,6 @@ func TestRepliesLeaveFromTheAddressTheClientSpokeTo(t *testing.T) {
 			client.Ask(t)
 		})
 	}
-}
-
-// D32: an error of the port's socket must not leave an open port that no goroutine reads.
-func TestReadingGoesOnAfterAnError(t *testing.T) {
-	e := newUDPEngine(t, engine.Config{})
-	s := serveUDP(t, e, enginetest.Identity(t, "1"))
-	client := proxytest.DialUDP(t, s.Addr)
-	client.Ask(t)
-	before := glog.Stats.Warning.Lines()
-	s.conn.SetReadDeadline(aLongTimeAgo) // makes every read fail
-	client.Write([]byte("unheard"))
-	proxytest.Eventually(t, func() bool { return glog.Stats.Warning.Lines() > before }, "a read to fail")
-	s.conn.SetReadDeadline(time.Time{})
-	client.AskOften(t)
 }
 
 // Everything at once, for the race detector: clients come and go while endpoints do, and refuse.

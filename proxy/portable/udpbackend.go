@@ -23,6 +23,7 @@ type udpBackend struct {
 	udp.Visit // guarded by the session's mu
 	conn      *net.UDPConn
 	io        udpIO
+	isRead    bool // and it is to be counted what the kernel had no room for; guarded by the session's mu
 }
 
 // toEndpoint dials endpoints by UDP. Package net lets its sockets send to broadcast addresses; without that the kernel refuses all those
@@ -41,6 +42,7 @@ func dialUDPBackend(e *rotation.Endpoint, addr netip.AddrPort, timeout time.Dura
 		conn.Close()
 		return nil, admit.ErrReachedItself
 	}
+	_ = conn.SetReadBuffer(udp.ReplyBuffer) // a smaller one works too
 	b := &udpBackend{Visit: udp.Visit{Endpoint: e, To: addr, Began: monotonic.Now()}, conn: conn}
 	if err := errors.Join(b.io.init(conn), conn.SetReadDeadline(time.Now().Add(timeout))); err != nil {
 		conn.Close()

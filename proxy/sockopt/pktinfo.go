@@ -8,11 +8,5 @@ import "net/netip"
 // zero value means that it is not known.
 type LocalAddr struct {
 	Addr      netip.Addr // unmapped, without zone
-	Interface uint32     // the index of the interface it belongs to; 0 except for an IPv6 link-local address
-}
-
-// A Receipt is what the kernel says along with a datagram. The zero value means that it says nothing.
-type Receipt struct {
-	Local LocalAddr
-	Lost  uint32 // datagrams for which the socket's queue had no room so far, or 0; it wraps around
+	Interface uint32     // the index of the interface it belongs to; 0 except for an IPv6 link-local address, and for :: where the client spoke to a multicast address
 }

@@ -14,7 +14,7 @@ const ReceiptSpace = 0
 func AskReceipts(*net.UDPConn) error { return nil }
 
 // ParseReceipt returns that nothing is known.
-func ParseReceipt([]byte) Receipt { return Receipt{} }
+func ParseReceipt([]byte) LocalAddr { return LocalAddr{} }
 
 // ControlFrom returns no control message.
 func ControlFrom(LocalAddr) []byte { return nil }

@@ -33,3 +33,15 @@ func (q *UDPQueue) Init(conn *net.UDPConn) (err error) {
 func (q *UDPQueue) IsCrowded() bool {
 	return q.raw.Control(q.look) == nil && q.crowded
 }
+
+// LostBy returns how many datagrams the receive queue of conn had no room for so far, if that is known. The number wraps around.
+func LostBy(conn *net.UDPConn) (n uint32, ok bool) {
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return 0, false
+	}
+	if err := raw.Control(func(fd uintptr) { n, ok = Lost(int(fd)) }); err != nil {
+		return 0, false
+	}
+	return n, ok
+}

@@ -2,5 +2,8 @@
 
 package sockopt
 
+// Lost: where we don't know how to ask, it is not known.
+func Lost(int) (n uint32, ok bool) { return 0, false }
+
 // QueueOf: where we don't know how to ask, no queue is known to be full.
 func QueueOf(int) (used, most uint32, ok bool) { return 0, 0, false }

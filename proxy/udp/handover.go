@@ -49,6 +49,9 @@ func (p *Port) Lost() uint32 { return p.lost }
 // AdoptLost has those not counted again.
 func (p *Port) AdoptLost(lost uint32) { p.lost = lost }
 
+// AdoptLost has those of a visit not counted again.
+func (v *Visit) AdoptLost(lost uint32) { v.lost = lost }
+
 // Adopt makes s the session that r describes, whatever the limits say. If it is with an endpoint, the visit goes on at v; else v is
 // nil, and an endpoint is to be found; v has nothing but To. self is s as the limits know it, and has to be a pointer. The descriptor is the caller's to pay.
 func (p *Port) Adopt(s *Session, self interface{ Evict() }, r *handover.UDP, at engine.Place, v *Visit) {

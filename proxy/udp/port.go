@@ -53,13 +53,21 @@ func (p *Port) silence() time.Duration {
 	return p.base.Cfg.UDPTimeout
 }
 
-// Received notes a datagram of a client, with the number of those that the kernel says it has lost so far. It reports whether
-// the datagram is whole; one that is not is dropped. Only the one who reads the port may call it.
-func (p *Port) Received(client netip.AddrPort, length int, lost uint32) bool {
-	if more := lost - p.lost; lost != 0 && more != 0 {
-		p.lost = lost
-		p.base.Lines.Drop(p.Owner.Load(), traffic.DropQueueFull, int(more), client) // who sent those is not known
+// CountLost counts the datagrams of clients that the kernel had no room for: so many since the socket was opened. An engine asks the
+// kernel some time after it has read from the port, at the latest after [CountPeriod]: what is lost is lost because others wait to
+// be read. So no datagram costs anything for this. Only the one who reads the port may call it.
+func (p *Port) CountLost(total uint32) {
+	if more := total - p.lost; more != 0 {
+		p.lost = total
+		p.base.Lines.Drop(p.Owner.Load(), traffic.DropQueueFull, int(more), netip.AddrPort{}) // who sent those is not known
 	}
+}
+
+// CountPeriod is how long it takes at most until lost datagrams are counted.
+const CountPeriod = 2 * time.Second
+
+// Received notes a datagram of a client, and reports whether it is whole; one that is not is dropped.
+func (p *Port) Received(client netip.AddrPort, length int) bool {
 	if length < MaxDatagram {
 		return true
 	}

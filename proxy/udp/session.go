@@ -89,6 +89,7 @@ type Visit struct {
 	name     admit.Hold     // of To, if the endpoint is a name; from HandOver on
 	answered bool           // the endpoint has sent something
 	refused  bool           // it has refused a datagram
+	lost     uint32         // datagrams of the endpoint that the kernel had no room for, as far as they were counted
 }
 
 // isGone reports whether there is no such endpoint any more: its record does not list it, or its name does not have the address.
@@ -273,6 +274,16 @@ func (s *Session) Delivered(n int, err error) {
 		s.Drop(traffic.DropNotSent, 1)
 	default:
 		s.Drop(traffic.DropClient, 1)
+	}
+}
+
+// CountLost counts the datagrams of an endpoint that the kernel had no room for: so many since the socket was opened. As with
+// [Port.CountLost], an engine asks the kernel some time after it has read from the socket, and before it closes it. One goroutine at a
+// time may call it for a visit.
+func (s *Session) CountLost(v *Visit, total uint32) {
+	if more := total - v.lost; more != 0 {
+		v.lost = total
+		s.Drop(traffic.DropQueueFull, int(more))
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"kubeproxy/proxy/epoll/reactor"
 	"kubeproxy/proxy/epoll/socket"
 	"kubeproxy/proxy/handover"
+	"kubeproxy/proxy/sockopt"
 	"kubeproxy/proxy/udp"
 )
 
@@ -47,12 +48,14 @@ func (f *session) lentAs(number int) uint64 { return uint64(number)<<32 + uint64
 func (u *Sessions) Export(number int, lending uint16, yield func(takeover.Item, error) bool) bool {
 	u.out.Send()
 	for p := range u.ports.All {
+		(*p).countLost()
 		if !yield(handover.Encode(&handover.UDPPort{Number: (*p).Number, Lost: (*p).Lost()}), nil) {
 			return false
 		}
 	}
 	for slot := range u.all.All {
 		f := *slot
+		u.countLost(f)
 		record := f.Record(u.Turn.Now)
 		var item takeover.Item
 		switch {
@@ -103,6 +106,9 @@ func (u *Sessions) Adopt(record *handover.UDP, at engine.Place, descriptors []in
 	}
 	p.clients[f.Key] = f
 	if visit != nil {
+		if lost, ok := sockopt.Lost(int(f.fd)); ok {
+			visit.AdoptLost(lost)
+		}
 		if err := u.Poller.Watch(int(f.fd), f.token(), unix.EPOLLIN); err != nil {
 			f.fd = socket.None // it is the caller's
 			u.forget(f)

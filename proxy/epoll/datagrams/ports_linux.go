@@ -27,6 +27,9 @@ func (u *Sessions) Open(addr netip.AddrPort, owner *atomic.Pointer[engine.Claim]
 		dual:     socket.Family(fd) == unix.AF_INET6,
 	}
 	p.Init(u.Engine, addr.Port(), owner)
+	if lost, ok := sockopt.Lost(fd); ok {
+		p.AdoptLost(lost) // of a predecessor's socket
+	}
 	u.Requests.Call(func() {
 		slot, index, generation := u.ports.Add()
 		*slot = p
@@ -86,6 +89,7 @@ func (p *port) free() {
 func (p *port) leave() {
 	u := p.sessions
 	u.out.Send() // of its sessions, before their socket is another's
+	p.countLost()
 	p.closed = true
 	p.Forget()
 	socket.Close(p.FD)
@@ -107,6 +111,17 @@ func (p *port) endSessions(from int) (next int) {
 		}
 	}
 	return next
+}
+
+// countLost counts the datagrams of clients that the kernel had no room for, of a port that was read since it was last asked.
+func (p *port) countLost() {
+	if !p.read {
+		return
+	}
+	p.read = false
+	if lost, ok := sockopt.Lost(p.FD); ok {
+		p.CountLost(lost)
+	}
 }
 
 // Asked reads what clients have sent to the port that an event is about, unless that has been closed.
@@ -138,6 +153,10 @@ func (u *Sessions) receive(p *port) {
 		case 0:
 			p.Served()
 			u.datagrams += n
+			if !p.read {
+				p.read = true
+				u.read = append(u.read, p)
+			}
 		case unix.EAGAIN, unix.ECONNREFUSED: // the latter: a client that went away refuses our reply
 			return
 		default:
@@ -148,9 +167,9 @@ func (u *Sessions) receive(p *port) {
 		before := u.begun
 		p.queue = unasked
 		for i := range n {
-			client, said, datagram := in.Datagram(i)
-			if p.Received(client, len(datagram), said.Lost) {
-				u.carry(p, admit.SessionKey{Client: client, Local: said.Local}, datagram)
+			client, local, datagram := in.Datagram(i)
+			if p.Received(client, len(datagram)) {
+				u.carry(p, admit.SessionKey{Client: client, Local: local}, datagram)
 			}
 			if p.closed {
 				return

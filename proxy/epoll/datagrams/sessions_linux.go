@@ -11,6 +11,7 @@ import (
 	"kubeproxy/proxy/epoll/search"
 	"kubeproxy/proxy/epoll/slab"
 	"kubeproxy/proxy/epoll/socket"
+	"kubeproxy/proxy/sockopt"
 	"kubeproxy/proxy/traffic"
 	"kubeproxy/proxy/udp"
 )
@@ -30,7 +31,8 @@ type Sessions struct {
 
 	ports slab.Slab[*port]
 	all   slab.Slab[*session]
-	begun int // ever
+	begun int     // ever
+	read  []*port // that were read since it was last counted what the kernel had no room for
 
 	borrowed map[uint64]*session // by what the predecessor knows them by
 
@@ -52,6 +54,7 @@ type port struct {
 	reactor.Watched
 	sessions *Sessions // that it is a port of
 	closed   bool
+	read     bool   // since countLost, and in Sessions.read
 	batch    int    // how many datagrams are read at once
 	queue    packed // what is known of the kernel's queue; of this batch
 	dual     bool   // it serves both families, and knows IPv4 clients by mapped addresses
@@ -74,6 +77,7 @@ type session struct {
 	lending  uint16    // in which it was last lent to a successor, with this socket; 0: in none
 	lent     uint64    // what a predecessor knows it by that goes on with it; 0: there is none
 	read     uint64    // the turn in which it was last read
+	counted  uint64    // the one in which it was last counted what the kernel had no room for
 	eager    uint8     // how many datagrams were, at most
 }
 
@@ -123,6 +127,7 @@ func (u *Sessions) EndAll(from int) (next int) {
 // depart closes the socket to the endpoint of f, if there is one.
 func (u *Sessions) depart(f *session) {
 	if f.fd != socket.None {
+		u.countLost(f)
 		socket.Close(int(f.fd))
 		f.fd, f.lending = socket.None, 0
 		f.Departed(&f.visit, u.Turn.Now)
@@ -152,17 +157,37 @@ func (u *Sessions) AreNone() bool { return u.ports.Used()+u.all.Used() == 0 }
 
 // Due is when Sweep has something to do.
 func (u *Sessions) Due() time.Duration {
-	if u.all.Used() > 0 {
+	if u.all.Used() > 0 || len(u.read) > 0 {
 		return u.sweepAt
 	}
 	return monotonic.Never
 }
 
-// Sweep ends the sessions that have been silent for too long, of the next few places. When the last were looked at, the
-// first are looked at again after a while.
+// countLost counts the datagrams of the endpoint of f that the kernel had no room for, if it was read since it was last asked.
+func (u *Sessions) countLost(f *session) {
+	if f.read <= f.counted || f.fd == socket.None {
+		return
+	}
+	f.counted = u.Turn.Number
+	if lost, ok := sockopt.Lost(int(f.fd)); ok {
+		f.CountLost(&f.visit, lost)
+	}
+}
+
+// Sweep ends the sessions that have been silent for too long, of the next few places, and counts what the kernel had no room for. When the
+// last were looked at, the first are looked at again after a while, at most [udp.CountPeriod].
 func (u *Sessions) Sweep() {
 	if u.Turn.Now < u.Due() {
 		return
+	}
+	if u.swept == 0 {
+		for _, p := range u.read {
+			if !p.closed {
+				p.countLost()
+			}
+		}
+		clear(u.read)
+		u.read = u.read[:0]
 	}
 	sessions, next := u.all.Some(u.swept, sessionsATurn)
 	if u.swept = next; next < 0 {
@@ -170,9 +195,10 @@ func (u *Sessions) Sweep() {
 		if u.draining {
 			silence = min(silence, udp.DrainSilence)
 		}
-		u.swept, u.sweepAt = 0, u.Turn.Now+max(silence/32, time.Millisecond)
+		u.swept, u.sweepAt = 0, u.Turn.Now+min(max(silence/32, time.Millisecond), udp.CountPeriod)
 	}
 	for f := range sessions {
+		u.countLost(*f)
 		if _, idle := (*f).IsIdle(); idle {
 			(*f).EndIdle()
 			u.finish(*f)

@@ -52,7 +52,7 @@ func (in *ReceiveBatch) Receive(fd, most int) (n int, errno unix.Errno) {
 }
 
 // Datagram returns the nth of a batch, with its sender and what the kernel says of it.
-func (in *ReceiveBatch) Datagram(n int) (client netip.AddrPort, said sockopt.Receipt, datagram []byte) {
+func (in *ReceiveBatch) Datagram(n int) (client netip.AddrPort, local sockopt.LocalAddr, datagram []byte) {
 	h := &in.headers[n]
 	return addrPort(&in.senders[n]), sockopt.ParseReceipt(in.control[n][:h.Controllen]), in.data[n][:h.length]
 }

@@ -13,6 +13,7 @@ import (
 
 	"kubeproxy/proxy/sockopt"
 	"kubeproxy/proxy/tcp"
+	"kubeproxy/proxy/udp"
 )
 
 // The system calls of event loops. All of them are made without telling the scheduler:
@@ -197,6 +198,7 @@ func ConnectUDP(to netip.AddrPort) (int, unix.Errno) {
 		Close(int(n))
 		return -1, errno
 	}
+	_ = sockopt.Set(int(n), unix.SOL_SOCKET, unix.SO_RCVBUF, udp.ReplyBuffer) // a smaller one works too
 	return int(n), 0
 }
 
