@@ -23,10 +23,11 @@
 //	  set hosts4     { udp . port . address }             # likewise, where its port is that of the service
 //	  set carried    { l4proto . port }
 //	  chain prerouting, output {                          # type nat, priority dstnat
+//	    udp: jump senders
 //	    from or to a loopback or link-local address: return
-//	    udp, port and source in @senders4 or @hosts4: return
 //	    fib daddr type local: l4proto . th dport vmap @ports4
 //	  }
+//	  chain senders { port and source in @senders4 or @hosts4: accept }
 //	  chain of4-3 { dnat ip to l4proto . th dport . numgen random mod 3 map @endpoints4 }
 //	  chain postrouting {                                 # type nat, priority srcnat
 //	    ct status dnat, l4proto . ct original proto-dst @carried: masquerade

@@ -69,6 +69,7 @@ func (t *nftTable) addRules(bind netip.Addr) error {
 	base := func(name string, hook *nftables.ChainHook, priority *nftables.ChainPriority) *nftables.Chain {
 		return t.conn.AddChain(&nftables.Chain{Table: t.nft, Name: name, Type: nftables.ChainTypeNAT, Hooknum: hook, Priority: priority})
 	}
+	t.addSenders()
 	t.addLookUps(base("prerouting", nftables.ChainHookPrerouting, nftables.ChainPriorityNATDest), bind, linkLocal)
 	t.addLookUps(base("output", nftables.ChainHookOutput, nftables.ChainPriorityNATDest), bind, append(loopback, linkLocal...))
 	postrouting := base("postrouting", nftables.ChainHookPostrouting, nftables.ChainPriorityNATSource)
@@ -83,8 +84,10 @@ func (t *nftTable) addRule(c *nftables.Chain, exprs ...expr.Any) {
 	t.conn.AddRule(&nftables.Rule{Table: t.nft, Chain: c, Exprs: exprs})
 }
 
-// addLookUps adds the rules that look for ports, each family's after those for its networks whose packets are left alone.
+// addLookUps adds the rules that look for ports, each family's after those for its networks whose packets are left alone, and all after that for
+// UDP clients that are left alone.
 func (t *nftTable) addLookUps(c *nftables.Chain, bind netip.Addr, except []netip.Prefix) {
+	t.addRule(c, &expr.Meta{Key: expr.MetaKeyL4PROTO, Register: reg0}, is([]byte{unix.IPPROTO_UDP}), &expr.Verdict{Kind: expr.VerdictJump, Chain: sendersChain})
 	for f := range t.families {
 		if !bind.IsUnspecified() && bind.Is4() != (f == 0) {
 			continue
@@ -95,21 +98,30 @@ func (t *nftTable) addLookUps(c *nftables.Chain, bind netip.Addr, except []netip
 				t.addRule(c, append(within(network, false), &expr.Verdict{Kind: expr.VerdictReturn})...)
 			}
 		}
-		for _, set := range []*nftables.Set{t.families[f].senders, t.families[f].hosts} {
-			t.addRule(c, fromOneOf(f, set)...)
-		}
 		t.addRule(c, t.lookUp(f, bind)...)
 	}
 }
 
-// fromOneOf leaves the UDP clients in a set to the listener, which gives them no endpoint that would send their datagrams back.
+// sendersChain is the chain of the rules for UDP clients that are left alone. It is a chain of its own so that a connection over TCP passes one rule only.
+const sendersChain = "senders"
+
+// addSenders adds the chain that leaves the UDP clients in sets to the listener, which gives them no endpoint that would send their datagrams back.
+func (t *nftTable) addSenders() {
+	c := t.conn.AddChain(&nftables.Chain{Table: t.nft, Name: sendersChain})
+	for f := range t.families {
+		for _, set := range []*nftables.Set{t.families[f].senders, t.families[f].hosts} {
+			t.addRule(c, fromOneOf(f, set)...)
+		}
+	}
+}
+
+// fromOneOf accepts a datagram of a client in a set, so that no rule of ours translates it.
 func fromOneOf(f int, senders *nftables.Set) []expr.Any {
-	rule := append(ofFamily(f), &expr.Meta{Key: expr.MetaKeyL4PROTO, Register: reg0}, is([]byte{unix.IPPROTO_UDP}))
-	return append(append(rule, loadPort()...),
+	return append(append(ofFamily(f), loadPort()...),
 		&expr.Payload{OperationType: expr.PayloadLoad, Base: expr.PayloadBaseNetworkHeader, Offset: addressing[f].source, Len: addressing[f].length, DestRegister: reg2},
 		&expr.Payload{OperationType: expr.PayloadLoad, Base: expr.PayloadBaseTransportHeader, Offset: 0, Len: 2, DestRegister: reg2 + addressing[f].length/4},
 		&expr.Lookup{SourceRegister: reg0, SetName: senders.Name, SetID: senders.ID},
-		&expr.Verdict{Kind: expr.VerdictReturn})
+		&expr.Verdict{Kind: expr.VerdictAccept})
 }
 
 // lookUp sends packets to a local address into the chain that the map of ports names.
