@@ -17,7 +17,7 @@ import (
 // A side that is in the midst of a long message resets the connection, while the other one talks to it.
 func (s suite) TestAResetIsNeverTakenForACleanEnd(t *testing.T) { // C5
 	const atOnce = 20
-	many := times(200)
+	many := times(60)
 	for _, way := range []struct {
 		name         string
 		clientResets bool
