@@ -38,7 +38,7 @@ ARCHES ?= amd64,arm64
 
 export CGO_ENABLED = 0
 
-.PHONY: help build platforms run test check browser fuzz hostile bench bench-peers bench-self bench-fleet bench-scale bench-kernel kernel-handovers kernel-suite bench-takeover dist dist-check systemd chaos chaos-v2 lab lab-check lab-down monitoring-check book clean
+.PHONY: help build platforms run test check browser fuzz hostile bench bench-peers bench-self bench-fleet bench-scale bench-kernel kernel-handovers kernel-suite bench-takeover dist dist-check systemd chaos chaos-v2 torture lab lab-check lab-down monitoring-check book clean
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
@@ -121,6 +121,9 @@ chaos: ## ten minutes in which everything happens to etcd (MEMBERS, DURATION, SE
 
 chaos-v2: ## ten minutes in which everything happens to an etcd with a v2 API (DURATION, ETCD=/usr/bin/etcd of version 3.4)
 	CGO_ENABLED=1 go test -race -count=1 -v -timeout 2h -run AfterEveryUpdateOfEtcd2 ./config/etcdv2source -model.for=$(or $(DURATION),10m) -model.etcd=$(or $(ETCD),$(shell command -v etcd || echo etcd))
+
+torture: build ## every way that connections and datagrams can go and end, through bin/kube-proxy, compared with what it promises; Linux (ENGINE, DURATION, SEED, ARGS='-takeovers=all', ARGS=-kernel; ARGS=-h)
+	go build -o bin/ ./scripts/torture && exec bin/torture $(if $(ENGINE),-engine=$(ENGINE)) $(if $(DURATION),-duration=$(DURATION)) $(if $(SEED),-seed=$(SEED)) $(ARGS)
 
 lab: ## the lab: etcd, two nodes, three backends and a client, in containers
 	./lab up
