@@ -179,12 +179,8 @@ type Wishes struct {
 	Affinity        string
 	AffinityTimeout *int64            // in seconds; nil: the record does not say
 	SourceRanges    []string          // of addresses that may connect, by the list in the spec
-	Annotations     map[string]string // those of [Annotations] that the record has
+	Annotations     map[string]string // those of [ServiceAnnotations] that the record has
 }
-
-// Annotations are the annotations of a Service that set terms. Records hold many others, which are not decoded.
-var Annotations = [...]string{sourceRangesAnnotation, balanceAnnotation, sendProxyAnnotation,
-	checkAnnotation, checkHTTPAnnotation, checkIntervalAnnotation, checkTimeoutAnnotation, checkUDPAnnotation}
 
 // Terms returns the terms of a service with these ports. A value that can be ignored without harm causes a warning.
 func (w *Wishes) Terms(ports []Port) (t Terms, _ []Warning, _ error) {

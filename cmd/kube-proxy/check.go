@@ -28,12 +28,13 @@ type checkOptions struct {
 	directory string // instead of etcd
 	timeout   time.Duration
 	output    string
+	strict    bool
 }
 
 // flagsForCheck are the flags of the proxy that make a difference to a check. The others are taken and
 // do nothing.
 var flagsForCheck = []string{
-	"help", "version", "config", "o", "timeout", "service_port", "bind_address",
+	"help", "version", "config", "o", "strict", "timeout", "service_port", "bind_address",
 	"allowed_ports", "allowed_endpoints", "healthz_bind_address", "metrics_bind_address",
 	"etcd_servers", "etcd_config", "etcd_version", "etcd_cafile", "etcd_certfile", "etcd_keyfile", "etcd_insecure_skip_tls_verify",
 	"etcd_username", "etcd_password_file", "registry_dir",
@@ -61,7 +62,7 @@ func runCheck(args []string, stdout, stderr io.Writer) int {
 		fmt.Fprintln(stderr, "kube-proxy check:", err)
 		return exitFailed
 	}
-	if report.Failed() {
+	if report.Failed(o.strict) {
 		return exitFailed
 	}
 	return exitDone
@@ -72,6 +73,7 @@ func (o *checkOptions) commandLine() *commandline.Command {
 	o.addFlags(c)
 	c.Group(commandline.General, func(f *pflag.FlagSet) {
 		f.VarP(commandline.Choice(&o.output, outputText, outputJSON), "o", "o", "`format` of the report of kube-proxy check: text or json")
+		f.BoolVar(&o.strict, "strict", false, "exit with 1 if there are warnings, too")
 		f.Var(commandline.Positive(&o.timeout), "timeout", "how long to wait for etcd, in all")
 	})
 	c.Show(flagsForCheck)

@@ -3,7 +3,6 @@ package decode
 import (
 	"bytes"
 	"encoding/json"
-	"slices"
 	"strings"
 
 	"kubeproxy/registry"
@@ -24,26 +23,25 @@ func (b *body) label(name string) (raw json.RawMessage) {
 	return raw
 }
 
-// annotationsThatCount gives the annotations that set terms of a service, nil for none. Others may hold anything, and so may a field of
-// that name which is no object.
-func (b *body) annotationsThatCount() (found map[string]string, err error) {
+// readAnnotations reads the annotations that count in a kind of record. Others may hold anything, and so may a field of that name which is no
+// object.
+func (b *body) readAnnotations(kind registry.Kind, all *registry.Annotations) error {
 	if len(b.annotations) == 0 || b.annotations[0] != '{' {
-		return nil, nil
+		return nil
 	}
 	for key, raw := range jsontext.Members(b.annotations) {
-		if !slices.Contains(registry.Annotations[:], string(key)) {
+		if !all.Counts(kind, key) {
 			continue
 		}
 		var value string
 		if err := jsontext.ReadString("annotations."+string(key), raw, &value); err != nil {
-			return nil, err
+			return err
 		}
-		if found == nil {
-			found = make(map[string]string)
+		if !jsontext.IsNull(raw) {
+			all.Set(string(key), value)
 		}
-		found[string(key)] = value
 	}
-	return found, nil
+	return nil
 }
 
 // readJSON reads a value that is JSON.
@@ -56,30 +54,18 @@ func (s *statement) readJSON(kind registry.Kind, value []byte) error {
 	if s.name, err = b.identity(); err != nil {
 		return err
 	}
-	if kind == registry.KindService {
-		return b.service(&s.service)
+	switch kind {
+	case registry.KindService:
+		err = b.service(&s.service)
+	case registry.KindEndpoints:
+		err = b.endpoints(&s.endpoints)
+	default:
+		err = b.slice(&s.slice)
 	}
-	if s.weight, err = b.weight(); err != nil {
+	if err != nil || s.service.nothing || s.slice.excluded {
 		return err
 	}
-	if kind == registry.KindEndpoints {
-		return b.endpoints(&s.endpoints)
-	}
-	return b.slice(&s.slice)
-}
-
-// weight gives the annotation about weights, nil if there is none.
-func (b *body) weight() (annotation *string, err error) {
-	if len(b.annotations) == 0 || b.annotations[0] != '{' {
-		return nil, nil
-	}
-	for key, raw := range jsontext.Members(b.annotations) {
-		if string(key) == registry.WeightAnnotation {
-			annotation = new(string)
-			err = jsontext.ReadString("annotations."+registry.WeightAnnotation, raw, annotation)
-		}
-	}
-	return annotation, err
+	return b.readAnnotations(kind, &s.annotations)
 }
 
 // endpoints reads endpoints, leaving out entries that no client could connect to.
@@ -226,9 +212,5 @@ func (b *body) service(s *serviceSpec) (err error) {
 	if s.wishes.AffinityTimeout, err = b.affinityTimeout(&spec); err != nil {
 		return err
 	}
-	if err = b.sourceRanges(&spec, s); err != nil {
-		return err
-	}
-	s.wishes.Annotations, err = b.annotationsThatCount()
-	return err
+	return b.sourceRanges(&spec, s)
 }

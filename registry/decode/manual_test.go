@@ -135,7 +135,7 @@ func TestTheManualNamesTheAnnotationsThatCount(t *testing.T) {
 			named = append(named, name)
 		}
 	}
-	if want := append(slices.Clone(registry.Annotations[:]), registry.WeightAnnotation); !slices.Equal(named, want) {
+	if want := append(slices.Clone(registry.ServiceAnnotations[:]), registry.WeightAnnotation, registry.RegistrarAnnotation); !slices.Equal(named, want) {
 		t.Errorf("the manual names %q; want %q", named, want)
 	}
 }

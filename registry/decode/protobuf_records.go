@@ -1,8 +1,6 @@
 package decode
 
 import (
-	"slices"
-
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"kubeproxy/registry"
@@ -20,12 +18,11 @@ type metadata struct {
 	hasService             bool
 	otherProxy, isHeadless bool // labels of that meaning are there
 
-	annotations map[string]string // those that count
-	weight      *string           // the annotation of that name; nil for none
+	annotations registry.Annotations
 }
 
-// read reads ObjectMeta. The name is most likely that of the key.
-func (d *metadata) read(key registry.Name, m protobuf.Message) error {
+// read reads the ObjectMeta of a kind of record. The name is most likely that of the key.
+func (d *metadata) read(kind registry.Kind, key registry.Name, m protobuf.Message) error {
 	for m.Next() {
 		switch m.Number {
 		case 1:
@@ -44,14 +41,8 @@ func (d *metadata) read(key registry.Name, m protobuf.Message) error {
 			}
 		case 12:
 			annotation, value := m.MapEntry("metadata.annotations")
-			if string(annotation) == registry.WeightAnnotation {
-				d.weight = new(m.TextOf("metadata.annotations", value))
-			}
-			if slices.Contains(registry.Annotations[:], string(annotation)) {
-				if d.annotations == nil {
-					d.annotations = make(map[string]string)
-				}
-				d.annotations[string(annotation)] = m.TextOf("metadata.annotations", value)
+			if d.annotations.Counts(kind, annotation) {
+				d.annotations.Set(string(annotation), m.TextOf("metadata.annotations", value))
 			}
 		}
 	}
@@ -66,14 +57,13 @@ func (s *statement) readService(key registry.Name, m protobuf.Message) error {
 	for m.Next() {
 		switch m.Number {
 		case 1:
-			m.Fail(meta.read(key, m.Message("metadata")))
+			m.Fail(meta.read(registry.KindService, key, m.Message("metadata")))
 		case 2:
 			m.Fail(spec.read(m.Message("spec"), &clusterIP, &serviceType))
 		}
 	}
-	s.name = meta.name
+	s.name, s.annotations = meta.name, meta.annotations
 	spec.nothing = meta.otherProxy || isHeadless("", clusterIP, serviceType)
-	spec.wishes.Annotations = meta.annotations
 	return m.Err
 }
 
@@ -145,7 +135,7 @@ func (s *statement) readEndpoints(key registry.Name, m protobuf.Message) error {
 	for m.Next() {
 		switch m.Number {
 		case 1:
-			m.Fail(meta.read(key, m.Message("metadata")))
+			m.Fail(meta.read(registry.KindEndpoints, key, m.Message("metadata")))
 		case 2:
 			m.Fail(set.read(m.Message("subsets")))
 			if m.Err == nil {
@@ -153,7 +143,7 @@ func (s *statement) readEndpoints(key registry.Name, m protobuf.Message) error {
 			}
 		}
 	}
-	s.name, s.weight = meta.name, meta.weight
+	s.name, s.annotations = meta.name, meta.annotations
 	return m.Err
 }
 
@@ -199,14 +189,14 @@ func (s *statement) readSlice(key registry.Name, object []byte) error {
 	for m.Next() {
 		switch m.Number {
 		case 1:
-			m.Fail(meta.read(key, m.Message("metadata")))
+			m.Fail(meta.read(registry.KindEndpointSlice, key, m.Message("metadata")))
 		case 2:
 			endpoints++
 		case 4:
 			kind = m.Text("addressType")
 		}
 	}
-	s.name, s.weight = meta.name, meta.weight
+	s.name, s.annotations = meta.name, meta.annotations
 	p := &s.slice
 	p.excluded = meta.otherProxy || meta.isHeadless
 	if m.Err != nil || p.excluded {

@@ -27,14 +27,18 @@ type statement struct {
 	endpoints collector
 	slice     sliceParts
 
-	weight *string // the annotation; nil for none
+	annotations registry.Annotations
 }
 
 // record makes a record of what a value says.
 func (d Decoder) record(k registry.Key, said *statement) (r Record, warnings []registry.Warning, err error) {
 	r.Key = k
+	if err := said.annotations.Err; err != nil && !said.service.nothing && !said.slice.excluded {
+		return Record{}, nil, err
+	}
 	switch k.Kind {
 	case registry.KindService:
+		said.service.wishes.Annotations = said.annotations.Values
 		r.Service, r.NoNodePort, warnings, err = said.service.service(k.Name, d.NodePorts)
 	case registry.KindEndpoints:
 		r.Endpoints = &registry.Endpoints{Name: k.Name, ByPort: said.endpoints.byPort()}
@@ -48,13 +52,14 @@ func (d Decoder) record(k registry.Key, said *statement) (r Record, warnings []r
 		r.Dropped = said.slice.count
 		warnings = said.slice.warnings()
 	}
-	return r, warnings, err
+	return r, append(warnings, said.annotations.Warnings...), err
 }
 
 // weights reads the annotation about the weights of these addresses.
 func (s *statement) weights(byPort ...[]registry.PortAddrs) (registry.Weights, error) {
-	if s.weight == nil {
+	annotation, ok := s.annotations.Values[registry.WeightAnnotation]
+	if !ok {
 		return "", nil
 	}
-	return registry.ParseWeights(*s.weight, byPort...)
+	return registry.ParseWeights(annotation, byPort...)
 }

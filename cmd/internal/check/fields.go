@@ -102,7 +102,6 @@ func (v *Verdict) findUnknownFields(kind registry.Kind, value []byte, offersNoth
 	case nested:
 		mine, others = others, mine
 	}
-	v.findVainAnnotations(kind, value)
 	w := fieldWalk{seen: make(map[string]bool), others: others}
 	w.object("", mine, value)
 	switch {
@@ -112,55 +111,6 @@ func (v *Verdict) findUnknownFields(kind registry.Kind, value []byte, offersNoth
 	default:
 		v.find(Warning, UnknownField, "unknown in this version, and ignored: "+w.unknown.String())
 	}
-}
-
-// findVainAnnotations warns of annotations that look like those that count, and have no effect: misspelled ones, and those of another
-// kind of record. Any other annotation may be meant for another program.
-func (v *Verdict) findVainAnnotations(kind registry.Kind, value []byte) {
-	var body struct {
-		Annotations json.RawMessage
-		Metadata    struct{ Annotations json.RawMessage }
-	}
-	all := make(map[string]json.RawMessage)
-	_ = json.Unmarshal(value, &body) // what has another type than these is an error or a warning of its own
-	for _, part := range []json.RawMessage{body.Annotations, body.Metadata.Annotations} {
-		var some map[string]json.RawMessage
-		_ = json.Unmarshal(part, &some)
-		maps.Copy(all, some)
-	}
-	count, others := registry.Annotations[:], []string{registry.WeightAnnotation}
-	if kind != registry.KindService {
-		count, others = others, count
-	}
-	var vain list
-	for _, name := range slices.Sorted(maps.Keys(all)) {
-		domain, _, _ := strings.Cut(name, "/")
-		switch meant := resembling(name, slices.Concat(count, others)); {
-		case slices.Contains(count, name):
-		case slices.Contains(others, name) && kind == registry.KindService:
-			vain.add(func() string { return name + " (which counts in the record of the endpoints)" })
-		case slices.Contains(others, name):
-			vain.add(func() string { return name + " (which counts in the record of the service)" })
-		case meant != "":
-			vain.add(func() string { return registry.Quote(name) + " (did you mean " + meant + "?)" })
-		case domain == "kube-proxy":
-			vain.add(func() string { return registry.Quote(name) })
-		}
-	}
-	if vain.count > 0 {
-		v.find(Warning, VainAnnotation, "annotations without an effect: "+vain.String())
-	}
-}
-
-// resembling returns the annotation that a name differs from by one letter or two; "" if there is none.
-func resembling(name string, annotations []string) (best string) {
-	least := 3
-	for _, candidate := range annotations {
-		if d := distance(name, candidate, least); d < least {
-			best, least = candidate, d
-		}
-	}
-	return best
 }
 
 // A fieldWalk looks for unknown fields in one record. It counts a path once, however many elements of an array have it.
@@ -220,7 +170,7 @@ func (w *fieldWalk) hint(prefix, name string, f fields) string {
 	}
 	best, least := "", 1+len(name)/3 // more letters than that make another word
 	for _, candidate := range slices.Sorted(maps.Keys(f)) {
-		if d := distance(strings.ToLower(name), strings.ToLower(candidate), least); d < least {
+		if d := registry.EditDistance(strings.ToLower(name), strings.ToLower(candidate), least); d < least {
 			best, least = candidate, d
 		}
 	}
@@ -241,33 +191,4 @@ func (f fields) find(key string) (field string, ok bool) {
 		}
 	}
 	return "", false
-}
-
-// distance returns how many letters have to be added, dropped, replaced or exchanged with their neighbour to make b of a (the
-// optimal string alignment), or limit if they are at least that many.
-func distance(a, b string, limit int) int {
-	if max(len(a)-len(b), len(b)-len(a)) >= limit {
-		return limit
-	}
-	var before []int
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := 1; i <= len(a); i++ {
-		next := make([]int, len(b)+1)
-		next[0] = i
-		for j := 1; j <= len(b); j++ {
-			replaced := row[j-1]
-			if a[i-1] != b[j-1] {
-				replaced++
-			}
-			next[j] = min(row[j]+1, next[j-1]+1, replaced)
-			if i > 1 && j > 1 && a[i-1] == b[j-2] && a[i-2] == b[j-1] {
-				next[j] = min(next[j], before[j-2]+1)
-			}
-		}
-		before, row = row, next
-	}
-	return min(row[len(b)], limit)
 }

@@ -53,30 +53,40 @@ func TestFieldsThatNoVersionHasAreWarnedOf(t *testing.T) {
 	}
 }
 
-// A misspelled annotation leaves a service without checks, or an endpoint with the clients that it was not to get.
-func TestAnnotationsWithoutAnEffectAreWarnedOf(t *testing.T) {
-	const vain = "warning vain-annotation: annotations without an effect: "
+// A misspelled annotation leaves a service open, or without checks: with our own prefix it is an error.
+func TestAnnotationsWithoutAnEffectAreToldOf(t *testing.T) {
+	const odd, bad = "warning odd-record: annotation ", "error bad-record: annotation "
 	for _, c := range []struct{ name, key, value, want string }{
-		{"another separator", "specs/web", `{"port":80,"annotations":{"haproxy.org/check_http":"/"}}`, vain + `"haproxy.org/check_http" (did you mean haproxy.org/check-http?)`},
-		{"letters exchanged", "specs/web", `{"apiVersion":"v1","metadata":{"annotations":{"haproxy.org/chekc":"true"}},"spec":{"port":80}}`,
-			vain + `"haproxy.org/chekc" (did you mean haproxy.org/check?)`},
-		{"weights of a service", "specs/web", `{"port":80,"annotations":{"kube-proxy/weight":"3"}}`, vain + "kube-proxy/weight (which counts in the record of the endpoints)"},
-		{"checks of endpoints", "endpoints/web", `{"endpoints":["10.0.0.1:80"],"annotations":{"haproxy.org/check":"true"}}`,
-			vain + "haproxy.org/check (which counts in the record of the service)"},
-		{"of this program, and unknown", "endpoints/web", `{"endpoints":["10.0.0.1:80"],"annotations":{"kube-proxy/color":"red"}}`, vain + `"kube-proxy/color"`},
+		{"near one that counts", "specs/web", `{"port":80,"annotations":{"haproxy.org/check_http":"/"}}`, odd + "haproxy.org/check_http has no effect: did you mean haproxy.org/check-http?"},
+		{"near one of ours", "endpoints/web", `{"endpoints":["10.0.0.1:80"],"annotations":{"kube-proxy/wieght":"0"}}`, bad + "kube-proxy/wieght has no effect: did you mean kube-proxy/weight?"},
 		{"those that count", "specs/web", `{"port":80,"annotations":{"haproxy.org/check":"true","haproxy.org/timeout-check":"1s"}}`, ""},
-		{"weights of endpoints", "endpoints/web", `{"endpoints":["10.0.0.1:80"],"annotations":{"kube-proxy/weight":"3"}}`, ""},
-		{"of HAProxy, which mean nothing here", "specs/web", `{"port":80,"annotations":{"haproxy.org/timeout-client":"5s","haproxy.org/timeout-server":"5s","haproxy.org/cookie-persistence":"x"}}`, ""},
-		{"of another type", "specs/web", `{"port":80,"annotations":[]}`, ""},
+		{"that of a registrar", "endpointslices/shop/web-1", `{"metadata":{"labels":{"kubernetes.io/service-name":"web"},"annotations":{"kube-proxy/registrar":"X","kube-proxy/weight":"3"}},"addressType":"IPv4"}`, ""},
 	} {
 		var got string
 		for line := range strings.Lines(findings(Examine(stored(c.key, c.value), Options{}))) {
-			if strings.Contains(line, string(VainAnnotation)) {
+			if strings.Contains(line, " annotation ") {
 				got += strings.TrimSpace(strings.TrimPrefix(line, c.key+": "))
 			}
 		}
 		if got != c.want {
 			t.Errorf("%s: found %s\nwant %s", c.name, got, c.want)
+		}
+	}
+}
+
+func TestAStrictCheckFailsForAWarning(t *testing.T) {
+	for _, c := range []struct {
+		r              Registry
+		failed, strict bool
+	}{
+		{stored("specs/web", `{"port":8000}`, "endpoints/web", `{"endpoints":["10.0.0.1:80"]}`), false, false},
+		{stored("specs/web", `{"port":8000}`), false, true},
+		{stored(), false, true}, // of the whole
+		{stored("specs/web", `{}`), true, true},
+	} {
+		report := Examine(c.r, Options{})
+		if report.Failed(false) != c.failed || report.Failed(true) != c.strict {
+			t.Errorf("failed %t, and strictly %t; want %t and %t:\n%s", report.Failed(false), report.Failed(true), c.failed, c.strict, findings(report))
 		}
 	}
 }

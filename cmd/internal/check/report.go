@@ -2,6 +2,7 @@ package check
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -15,8 +16,10 @@ type Report struct {
 	Summary  Summary   `json:"summary"`
 }
 
-// Failed reports whether anything is wrong.
-func (r *Report) Failed() bool { return r.Summary.Errors > 0 }
+// Failed reports whether anything is wrong; with strict, a warning is enough.
+func (r *Report) Failed(strict bool) bool {
+	return r.Summary.Errors > 0 || strict && (r.Summary.Warnings > 0 || slices.ContainsFunc(r.Findings, func(f Finding) bool { return f.Level == Warning }))
+}
 
 // A Verdict is what there is to say about one record.
 type Verdict struct {
@@ -62,7 +65,6 @@ const (
 // The codes of warnings.
 const (
 	OddRecord          Code = "odd-record"            // what the proxy itself warns of
-	VainAnnotation     Code = "vain-annotation"       // it resembles one that counts, or counts in another kind of record
 	UnknownField       Code = "unknown-field"         // no version of the record's form has it
 	UnsettledConflict  Code = "unsettled-conflict"    // who has a port may change when a proxy restarts
 	Shadowed           Code = "shadowed"              // a flat key, while the namespaced one of the same name counts

@@ -73,9 +73,6 @@ func (in *Instance) Key() string {
 	return registry.EndpointSlicesPrefix + in.Service.Namespace + "/" + in.Service.Name + "-" + hex.EncodeToString(sum[:5])
 }
 
-// ownerAnnotation holds which run of a registrar wrote a record.
-const ownerAnnotation = "kube-proxy/registrar"
-
 // A slice is an EndpointSlice as far as registrars write one (discovery.k8s.io/v1).
 type slice struct {
 	Kind        string          `json:"kind"`
@@ -133,7 +130,7 @@ func (in *Instance) record(owner string, now state) []byte {
 			Name:        in.Key()[strings.LastIndexByte(in.Key(), '/')+1:],
 			Namespace:   in.Service.Namespace,
 			Labels:      map[string]string{"kubernetes.io/service-name": in.Service.Name},
-			Annotations: map[string]string{ownerAnnotation: owner},
+			Annotations: map[string]string{registry.RegistrarAnnotation: owner},
 		},
 		AddressType: "IPv4",
 		Endpoints: []sliceEndpoint{{
@@ -181,7 +178,7 @@ func readOwner(value []byte) (owner string, now state) {
 	default:
 		now = failing
 	}
-	return s.Metadata.Annotations[ownerAnnotation], now
+	return s.Metadata.Annotations[registry.RegistrarAnnotation], now
 }
 
 // Validate returns why the instance cannot be registered; nil if it can. The decoder of the registry decides, so that nothing is

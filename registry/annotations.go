@@ -1,0 +1,155 @@
+package registry
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// annotationPrefix is that of our own annotations. Nobody else's begin with it.
+const annotationPrefix = "kube-proxy/"
+
+// RegistrarAnnotation says which run of kube-proxy register has written an EndpointSlice. It means nothing to proxies.
+const RegistrarAnnotation = annotationPrefix + "registrar"
+
+// ServiceAnnotations are the annotations of a Service that set terms.
+var ServiceAnnotations = [...]string{sourceRangesAnnotation, balanceAnnotation, sendProxyAnnotation,
+	checkAnnotation, checkHTTPAnnotation, checkIntervalAnnotation, checkTimeoutAnnotation, checkUDPAnnotation}
+
+// known has the annotations that a kind of record may have, and those that only another kind may have.
+var known = map[Kind]struct{ own, others []string }{
+	KindService:       {ServiceAnnotations[:], []string{WeightAnnotation, RegistrarAnnotation}},
+	KindEndpoints:     {[]string{WeightAnnotation}, append(ServiceAnnotations[:], RegistrarAnnotation)},
+	KindEndpointSlice: {[]string{WeightAnnotation, RegistrarAnnotation}, ServiceAnnotations[:]},
+}
+
+// Annotations are those of one record that count, and what is wrong with the others. A record may have any number of annotations of other
+// programs, which are not kept.
+//
+// An unknown name with our own prefix is an error: it is a misspelt one, or one of a newer release, and to ignore what limits a service would
+// open it. A name that resembles one that counts, or that counts in another kind of record, is a warning: it may be another program's.
+type Annotations struct {
+	Values   map[string]string // those that count, by their names; nil for none
+	Warnings []Warning
+	Err      error // about the first name that is wrong
+
+	judged int
+}
+
+// maxJudged is how many names without an effect are compared with those that have one, in one record.
+const maxJudged = 64
+
+// Counts reports whether the value of an annotation counts in a kind of record. If not, it judges the name.
+func (a *Annotations) Counts(kind Kind, name []byte) bool {
+	names := known[kind]
+	if slices.ContainsFunc(names.own, func(one string) bool { return one == string(name) }) {
+		return true
+	}
+	ours := len(name) >= len(annotationPrefix) && strings.EqualFold(string(name[:len(annotationPrefix)]), annotationPrefix)
+	if a.judged++; !ours && a.judged > maxJudged {
+		return false
+	}
+	text := ""
+	switch meant := resembling(string(name), names.own); {
+	case slices.Contains(names.others, string(name)):
+		text = " has no effect in " + kind.String() + ": it counts in " + placeOf(string(name))
+	case meant != "":
+		text = " has no effect: did you mean " + meant + "?"
+	case resembling(string(name), names.others) != "":
+		text = " has no effect: " + resembling(string(name), names.others) + ", which it resembles, counts in " + placeOf(resembling(string(name), names.others))
+	case ours:
+		text = " is unknown: this release has " + strings.Join(ourOwn(names.own), " and ")
+	}
+	switch {
+	case text == "":
+	case !ours:
+		a.Warnings = append(a.Warnings, Warning("annotation "+plainOrQuoted(string(name))+text))
+	case a.Err == nil:
+		a.Err = fmt.Errorf("annotation %s%s", plainOrQuoted(string(name)), text)
+	}
+	return false
+}
+
+// Set keeps the value of an annotation that counts.
+func (a *Annotations) Set(name, value string) {
+	if a.Values == nil {
+		a.Values = make(map[string]string)
+	}
+	a.Values[name] = value
+}
+
+// placeOf says in which records an annotation counts.
+func placeOf(name string) string {
+	switch name {
+	case WeightAnnotation:
+		return "Endpoints and EndpointSlice"
+	case RegistrarAnnotation:
+		return "EndpointSlice"
+	}
+	return "Service"
+}
+
+// ourOwn picks the annotations with our prefix.
+func ourOwn(names []string) (all []string) {
+	for _, name := range names {
+		if strings.HasPrefix(name, annotationPrefix) {
+			all = append(all, name)
+		}
+	}
+	return all
+}
+
+// How many letters a name may differ by from one that it is to resemble: in the part after the slash, and in the domain.
+const (
+	maxLocalDistance  = 2
+	maxDomainDistance = 5 // as between service.kubernetes.io and service.beta.kubernetes.io
+)
+
+// resembling returns the annotation that a name was most likely meant to be; "" if it resembles none.
+func resembling(name string, annotations []string) (best string) {
+	domain, local, ok := strings.Cut(strings.ToLower(name), "/")
+	least := maxLocalDistance + maxDomainDistance + 1
+	if !ok || len(name) > 2*maxPlain {
+		return ""
+	}
+	for _, candidate := range annotations {
+		theirs, rest, _ := strings.Cut(candidate, "/")
+		l := EditDistance(local, rest, maxLocalDistance+1)
+		if l > maxLocalDistance || l > 0 && theirs != domain && len(rest) < 10 { // a short word in another domain is another word
+			continue
+		}
+		if d := EditDistance(domain, theirs, maxDomainDistance+1); d <= maxDomainDistance && l+d < least {
+			best, least = candidate, l+d
+		}
+	}
+	return best
+}
+
+// EditDistance returns how many letters have to be added, dropped, replaced or exchanged with their neighbour to make b of a (the
+// optimal string alignment), or limit if they are at least that many.
+func EditDistance(a, b string, limit int) int {
+	if max(len(a)-len(b), len(b)-len(a)) >= limit {
+		return limit
+	}
+	var before []int
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := 1; i <= len(a); i++ {
+		next := make([]int, len(b)+1)
+		next[0] = i
+		for j := 1; j <= len(b); j++ {
+			replaced := row[j-1]
+			if a[i-1] != b[j-1] {
+				replaced++
+			}
+			next[j] = min(row[j]+1, next[j-1]+1, replaced)
+			if i > 1 && j > 1 && a[i-1] == b[j-2] && a[i-2] == b[j-1] {
+				next[j] = min(next[j], before[j-2]+1)
+			}
+		}
+		before, row = row, next
+	}
+	return min(row[len(b)], limit)
+}
