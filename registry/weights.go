@@ -8,8 +8,9 @@ import (
 	"strings"
 )
 
-// Weights are those of the endpoints of a record, by their hosts, as far as they are not 1: HOST=WEIGHT, sorted, with commas between. Two
-// that say the same are equal. An endpoint gets clients in proportion to its weight, and no new ones at 0.
+// Weights are those of the endpoints of a record, by their hosts, or by host and port: HOST=WEIGHT and HOST:PORT=WEIGHT, sorted, with commas
+// between, and nothing that would follow without being said. Two that say the same are equal. A weight of HOST:PORT comes before that of HOST;
+// without either it is 1. An endpoint gets clients in proportion to its weight, and no new ones at 0.
 type Weights string
 
 // MaxWeight is the greatest weight, as in HAProxy.
@@ -18,9 +19,10 @@ const MaxWeight = 256
 // WeightAnnotation names the weights of an Endpoints or an EndpointSlice.
 const WeightAnnotation = "kube-proxy/weight"
 
-// ParseWeights reads the annotation: a weight for all addresses of the record, or HOST=WEIGHT with commas between.
+// ParseWeights reads the annotation: a weight for all addresses of the record, or HOST=WEIGHT and HOST:PORT=WEIGHT with commas between. An IPv6
+// address stands in brackets before a port.
 func ParseWeights(annotation string, byPort ...[]PortAddrs) (Weights, error) {
-	all := make(map[string]int)
+	all := newWeightTable()
 	if !strings.Contains(annotation, "=") {
 		weight, err := ParseWeight(annotation)
 		if err != nil {
@@ -29,28 +31,28 @@ func ParseWeights(annotation string, byPort ...[]PortAddrs) (Weights, error) {
 		for _, ports := range byPort {
 			for _, p := range ports {
 				for a := range p.Addrs.All() {
-					all[a.hostText()] = weight
+					all.places[a.String()] = weight // and not for the host, where another record may have another endpoint
 				}
 			}
 		}
-		return newWeights(all), nil
+		return all.weights(), nil
 	}
 	for entry := range strings.SplitSeq(annotation, ",") {
 		text, number, ok := strings.Cut(strings.TrimSpace(entry), "=")
-		host, err := ParseHost(text)
+		of, key, err := all.placeFor(text)
 		if !ok || err != nil {
-			return "", inAnnotation(WeightAnnotation, fmt.Errorf("%s is no weight of an address, such as 10.1.2.3=5", Quote(entry)))
+			return "", inAnnotation(WeightAnnotation, fmt.Errorf("%s is no weight of an address, such as 10.1.2.3=5, 10.1.2.3:80=5 or [fd00::3]:80=5", Quote(entry)))
 		}
-		if _, again := all[host.hostText()]; again {
+		if _, again := of[key]; again {
 			return "", inAnnotation(WeightAnnotation, fmt.Errorf("%s has two weights", Quote(text)))
 		}
 		weight, err := ParseWeight(number)
 		if err != nil {
 			return "", inAnnotation(WeightAnnotation, err)
 		}
-		all[host.hostText()] = weight
+		of[key] = weight
 	}
-	return newWeights(all), nil
+	return all.weights(), nil
 }
 
 // ParseWeight reads one weight.
@@ -62,48 +64,94 @@ func ParseWeight(s string) (int, error) {
 	return int(n), nil
 }
 
-// newWeights spells weights.
-func newWeights(all map[string]int) Weights {
-	var b strings.Builder
-	for _, host := range slices.Sorted(maps.Keys(all)) {
-		if all[host] == 1 {
-			continue
+// A weightTable is weights that can be looked up.
+type weightTable struct {
+	hosts  map[string]int // by host
+	places map[string]int // by host and port; they come first
+}
+
+func newWeightTable() weightTable {
+	return weightTable{hosts: make(map[string]int), places: make(map[string]int)}
+}
+
+// placeFor returns where the weight of a host, or of a host and port, belongs, and how it is spelt there.
+func (t *weightTable) placeFor(text string) (of map[string]int, key string, err error) {
+	if host, err := ParseHost(text); err == nil {
+		return t.hosts, host.hostText(), nil
+	}
+	a, err := ParseAddr(text)
+	return t.places, a.String(), err
+}
+
+// of returns the weight of an address.
+func (t *weightTable) of(a Addr) int {
+	if len(t.places) > 0 {
+		if weight, ok := t.places[a.String()]; ok {
+			return weight
 		}
+	}
+	if weight, ok := t.hosts[a.hostText()]; ok {
+		return weight
+	}
+	return 1
+}
+
+// weights spells the table.
+func (t *weightTable) weights() Weights {
+	said := make(map[string]int, len(t.hosts)+len(t.places))
+	for host, weight := range t.hosts {
+		if weight != 1 {
+			said[host] = weight
+		}
+	}
+	for place, weight := range t.places {
+		host := place[:strings.LastIndexByte(place, ':')]
+		follows, ok := t.hosts[strings.Trim(host, "[]")]
+		if !ok {
+			follows = 1
+		}
+		if weight != follows {
+			said[place] = weight
+		}
+	}
+	var b strings.Builder
+	for _, key := range slices.Sorted(maps.Keys(said)) {
 		if b.Len() > 0 {
 			b.WriteByte(',')
 		}
-		b.WriteString(host)
+		b.WriteString(key)
 		b.WriteByte('=')
-		b.WriteString(strconv.Itoa(all[host]))
+		b.WriteString(strconv.Itoa(said[key]))
 	}
 	return Weights(b.String())
 }
 
-// table returns the weights by the hosts; nil for none.
-func (w Weights) table() map[string]int {
+// table returns the weights as a table; false if there are none.
+func (w Weights) table() (t weightTable, ok bool) {
 	if w == "" {
-		return nil
+		return t, false
 	}
-	all := make(map[string]int)
+	t = newWeightTable()
 	for entry := range strings.SplitSeq(string(w), ",") {
-		host, number, _ := strings.Cut(entry, "=")
-		all[host], _ = strconv.Atoi(number) // which always works
+		key, number, _ := strings.Cut(entry, "=")
+		of := t.hosts
+		if strings.HasPrefix(key, "[") || strings.Count(key, ":") == 1 {
+			of = t.places
+		}
+		of[key], _ = strconv.Atoi(number) // which always works
 	}
-	return all
+	return t, true
 }
 
 // Of returns the weight of each address of a list, in its order; nil if all are 1.
 func (w Weights) Of(addrs Addrs) []int {
-	table := w.table()
-	if table == nil {
+	table, ok := w.table()
+	if !ok {
 		return nil
 	}
 	weights, differ := make([]int, 0, addrs.Len()), false
 	for a := range addrs.All() {
-		weight, ok := table[a.hostText()]
-		if !ok {
-			weight = 1
-		}
+		weight := table.of(a)
 		weights, differ = append(weights, weight), differ || weight != 1
 	}
 	if !differ {
@@ -142,7 +190,7 @@ func (a Addr) hostText() string {
 	return a.IP.Addr().String()
 }
 
-// joinWeights gives the weights of several slices. Of two weights of one host, that of the later slice counts.
+// joinWeights gives the weights of several slices. Of two weights of one host, or of one host and port, that of the later slice counts.
 func joinWeights(parts []*EndpointSlice) Weights {
 	var first Weights
 	several := false
@@ -154,9 +202,12 @@ func joinWeights(parts []*EndpointSlice) Weights {
 	if !several {
 		return first
 	}
-	all := make(map[string]int)
+	all := newWeightTable()
 	for _, s := range parts {
-		maps.Copy(all, s.Weights.table())
+		if t, ok := s.Weights.table(); ok {
+			maps.Copy(all.hosts, t.hosts)
+			maps.Copy(all.places, t.places)
+		}
 	}
-	return newWeights(all)
+	return all.weights()
 }

@@ -11,8 +11,8 @@ func TestWeightsAreReadAsRecordsSpellThem(t *testing.T) {
 	for _, c := range []struct{ annotation, want, err string }{
 		{"", "", `"" is no weight from 0 to 256`},
 		{"1", "", ""},
-		{"5", "10.0.0.1=5,10.0.0.2=5,fd00::4=5,web-3.example=5", ""},
-		{"0", "10.0.0.1=0,10.0.0.2=0,fd00::4=0,web-3.example=0", ""},
+		{"5", "10.0.0.1:80=5,10.0.0.2:80=5,[fd00::4]:80=5,web-3.example:80=5", ""},
+		{"0", "10.0.0.1:80=0,10.0.0.2:80=0,[fd00::4]:80=0,web-3.example:80=0", ""},
 		{"10.0.0.2=256, 10.0.0.1=0,fd00:0::4=3,web-3.example=1", "10.0.0.1=0,10.0.0.2=256,fd00::4=3", ""},
 		{"10.9.9.9=7", "10.9.9.9=7", ""}, // whom another record may have
 		{"10.0.0.1=257", "", `"257" is no weight from 0 to 256`},
@@ -21,8 +21,12 @@ func TestWeightsAreReadAsRecordsSpellThem(t *testing.T) {
 		{"1.5", "", `"1.5" is no weight from 0 to 256`},
 		{"10.0.0.1=1,10.0.0.1=2", "", `"10.0.0.1" has two weights`},
 		{"10.0.0.1=0,::ffff:10.0.0.1=2", "", `"::ffff:10.0.0.1" has two weights`},
-		{"10.0.0.1:80=5", "", `"10.0.0.1:80=5" is no weight of an address, such as 10.1.2.3=5`},
-		{"10.0.0.1=5,", "", `"" is no weight of an address, such as 10.1.2.3=5`},
+		{"10.0.0.1:80=5,10.0.0.1:81=1,10.0.0.1=3", "10.0.0.1=3,10.0.0.1:80=5,10.0.0.1:81=1", ""},
+		{"[fd00:0::4]:80=5,fd00::4=5,web-3.example:80=0,web-3.example:81=1", "fd00::4=5,web-3.example:80=0", ""}, // without what follows from the rest
+		{"10.0.0.1:80=1, 10.0.0.1:80=2", "", `"10.0.0.1:80" has two weights`},
+		{"10.0.0.1:x=5", "", `"10.0.0.1:x=5" is no weight of an address, such as 10.1.2.3=5, 10.1.2.3:80=5 or [fd00::3]:80=5`},
+		{"10.0.0.1:0=5", "", `"10.0.0.1:0=5" is no weight of an address, such as 10.1.2.3=5, 10.1.2.3:80=5 or [fd00::3]:80=5`},
+		{"10.0.0.1=5,", "", `"" is no weight of an address, such as 10.1.2.3=5, 10.1.2.3:80=5 or [fd00::3]:80=5`},
 	} {
 		got, err := ParseWeights(c.annotation, addrs)
 		if c.err != "" {
@@ -47,7 +51,14 @@ func TestWeightsFollowTheAddressesOfAList(t *testing.T) {
 	if got := fmt.Sprint(Weights("10.0.0.1=5").Of(addrs)); got != "[1 5 5]" {
 		t.Errorf("the weights are %s", got)
 	}
-	for _, none := range []Weights{"", "10.9.9.9=5"} {
+	for weights, want := range map[Weights]string{
+		"10.0.0.1:81=5": "[1 1 5]", "10.0.0.1:80=0,10.0.0.1=3": "[1 0 3]", "10.0.0.1:80=1,10.0.0.1=3": "[1 1 3]", // that of host and port comes first
+	} {
+		if got := fmt.Sprint(weights.Of(addrs)); got != want {
+			t.Errorf("%q: the weights are %s; want %s", weights, got, want)
+		}
+	}
+	for _, none := range []Weights{"", "10.9.9.9=5", "10.0.0.1:8=5"} {
 		if got := none.Of(addrs); got != nil {
 			t.Errorf("%q: the weights are %v; want none", none, got)
 		}
@@ -70,6 +81,16 @@ func TestWeightsOfSlicesAddUp(t *testing.T) {
 		if e, _ := JoinSlices(Name{}, c.slices); e.Weights != c.want {
 			t.Errorf("%d slices have the weights %q; want %q", len(c.slices), e.Weights, c.want)
 		}
+	}
+	// Two instances on one host, as kube-proxy register writes them.
+	of := func(addr, annotation string) *EndpointSlice {
+		s := &EndpointSlice{Ready: someAddrs("", addr)}
+		s.Weights, _ = ParseWeights(annotation, s.Ready)
+		return s
+	}
+	e, _ := JoinSlices(Name{}, []*EndpointSlice{of("10.0.0.1:80", "5"), of("10.0.0.1:81", "0"), of("10.0.0.1:82", "1")})
+	if got := fmt.Sprint(e.Weights.Of(e.ByPort[0].Addrs)); got != "[5 0 1]" {
+		t.Errorf("three instances on one host have the weights %s", got)
 	}
 	a, b := &Endpoints{Weights: "10.0.0.1=2"}, &Endpoints{}
 	if a.Equal(b) || slice("10.0.0.1", "10.0.0.1=2").Equal(slice("10.0.0.1", "")) {

@@ -16,7 +16,7 @@ func weighted(name string, weights registry.Weights, addrs ...registry.Addr) cha
 	}
 }
 
-// Weights are by host: the endpoints of this test have one each.
+// The endpoints of these tests have a host each, for which the weights are.
 var hosts = []string{"127.0.0.1:0", "127.0.0.2:0"}
 
 func (s suite) TestAnEndpointOfWeightZeroKeepsItsClientsAndGetsNoOthers(t *testing.T) {

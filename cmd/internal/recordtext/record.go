@@ -174,11 +174,7 @@ func NewSubset(port string, first []rotation.EndpointStatus, n int) Subset {
 	for _, e := range first {
 		one.Endpoints = append(one.Endpoints, e.Addr.String())
 		if e.Weight != 1 {
-			host := e.Addr.Host
-			if host == "" {
-				host = e.Addr.IP.Addr().String()
-			}
-			one.weights = append(one.weights, fmt.Sprintf("%s=%d", host, e.Weight))
+			one.weights = append(one.weights, fmt.Sprintf("%v=%d", e.Addr, e.Weight))
 		}
 	}
 	return one
@@ -192,7 +188,7 @@ func Endpoints(name registry.Name, subsets []Subset) string {
 	}
 	slices.Sort(weights)
 	var annotations map[string]string
-	if weights = slices.Compact(weights); len(weights) > 0 { // an address has one weight at all its ports
+	if weights = slices.Compact(weights); len(weights) > 0 { // an endpoint that serves several ports is in several subsets
 		annotations = map[string]string{registry.WeightAnnotation: strings.Join(weights, ",")}
 	}
 	var record any = struct {

@@ -212,7 +212,7 @@ func TestTheRecordHasTheWeightOfTheInstanceAndTheSameKey(t *testing.T) {
 	one := w.register(w.etcd.URL())
 	w.untilOwned(one)
 	one.end()
-	for weight, want := range map[int]registry.Weights{0: "10.0.0.7=0", 256: "10.0.0.7=256"} {
+	for weight, want := range map[int]registry.Weights{0: "10.0.0.7:8080=0", 256: "10.0.0.7:8080=256"} {
 		in := w.register(w.etcd.URL(), func(c *Config) { c.Instance.Weight = weight })
 		if got := w.decoded(in).Weights; got != want || in.key != one.key {
 			t.Errorf("key %s has the weights %q; want %q at %s", in.key, got, want, one.key)

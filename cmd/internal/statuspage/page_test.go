@@ -337,11 +337,11 @@ func TestTheWeightsOfEndpointsAreShown(t *testing.T) {
 	if strings.Contains(rows, "next") {
 		t.Errorf("an endpoint of weight 0 is said to be the next one: %s", rows)
 	}
-	if record, want := elementText(t, page, "record"), `"annotations": { "kube-proxy/weight": "10.1.0.0=0,10.1.0.1=5" }`; !strings.Contains(record, want) {
+	if record, want := elementText(t, page, "record"), `"annotations": { "kube-proxy/weight": "10.1.0.0:80=0,10.1.0.1:80=5" }`; !strings.Contains(record, want) {
 		t.Errorf("the record is %s; want %s in it", record, want)
 	}
 	two := recordtext.NewSubset("http", s.endpoints[key][1:], 1)
-	if got, want := recordtext.Endpoints(web, []recordtext.Subset{two, two}), `"annotations":{"kube-proxy/weight":"10.1.0.1=5"}`; !strings.Contains(strings.Join(strings.Fields(got), ""), want) {
+	if got, want := recordtext.Endpoints(web, []recordtext.Subset{two, two}), `"annotations":{"kube-proxy/weight":"10.1.0.1:80=5"}`; !strings.Contains(strings.Join(strings.Fields(got), ""), want) {
 		t.Errorf("got %s, want %s in it", got, want)
 	}
 }
