@@ -111,9 +111,7 @@ func checkByHTTP(url string) Check {
 
 func checkByCommand(line string) Check {
 	return func(ctx context.Context) error {
-		cmd := exec.CommandContext(ctx, "/bin/sh", "-c", line)
-		cmd.WaitDelay = time.Second // for what the shell has started and left behind
-		if err := cmd.Run(); err != nil {
+		if err := runInGroup(exec.CommandContext(ctx, "/bin/sh", "-c", line)); err != nil {
 			return fmt.Errorf("%s: %w", registry.Quote(line), err)
 		}
 		return nil
