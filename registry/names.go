@@ -2,6 +2,7 @@ package registry
 
 import (
 	"cmp"
+	"fmt"
 	"strings"
 )
 
@@ -23,6 +24,17 @@ func (n Name) String() string {
 		s = n.Namespace + "/" + n.Name
 	}
 	return plainOrQuoted(s)
+}
+
+// Check reports an error if the name has other characters than those that names of services are made of. Keys of records may hold any bytes; who
+// writes them should not use that.
+func (n Name) Check() error {
+	for _, part := range [...]string{n.Namespace, n.Name} {
+		if part == "" || len(part) > MaxName || !consistsOf(part, "-._") {
+			return fmt.Errorf("name %s is not made of at most %d letters, digits, dashes, dots and underscores", Quote(part), MaxName)
+		}
+	}
+	return nil
 }
 
 // Compare orders names by namespace, then by name.

@@ -68,3 +68,16 @@ func TestNamesAreOrderedByNamespaceThenName(t *testing.T) {
 		}
 	}
 }
+
+// What writes records writes no name that a terminal would take for more than a name.
+func TestANameToBeWrittenIsMadeOfPlainCharacters(t *testing.T) {
+	for name, ok := range map[Name]bool{
+		{"default", "web"}: true, {"shop.example", "Web-2_a.b"}: true,
+		{"default", ""}: false, {"", "web"}: false, {"default", "we b"}: false, {"default", "web\x1b]52;c;eA==\a"}: false, {"default", "wéb"}: false,
+		{"a/b", "web"}: false, {"default", strings.Repeat("x", MaxName+1)}: false,
+	} {
+		if err := name.Check(); (err == nil) != ok {
+			t.Errorf("%q: %v", name, err)
+		}
+	}
+}

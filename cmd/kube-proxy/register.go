@@ -26,17 +26,18 @@ import (
 
 // registerOptions is what "kube-proxy register" was asked for.
 type registerOptions struct {
-	options  // of these etcd, the version and the log
-	service  serviceValue
-	ports    instancePorts
-	address  commandline.Address
-	host     string
-	weight   weightValue
-	check    string
-	interval time.Duration
-	ttl      time.Duration
-	drain    time.Duration
-	command  []string
+	options   // of these etcd, the version and the log
+	service   serviceValue
+	ports     instancePorts
+	address   commandline.Address
+	host      string
+	weight    weightValue
+	check     string
+	interval  time.Duration
+	ttl       time.Duration
+	drain     time.Duration
+	supersede bool
+	command   []string
 }
 
 // The shortest lease leaves time for three attempts within it.
@@ -65,6 +66,7 @@ func (o *registerOptions) commandLine() *commandline.Command {
 		f.StringVar(&o.check, "check", "", "`check` of the instance: tcp, http=/PATH, exec=COMMAND or none; tcp if it has a TCP port")
 		f.Var(commandline.AtLeast(100*time.Millisecond, &o.interval), "check_interval", "time between two checks; two in a row must fail")
 		f.Var(commandline.AtLeast(leastTTL, &o.ttl), "ttl", "lease of the record: how long it stays when this process dies or loses etcd")
+		f.BoolVar(&o.supersede, "supersede_endpoints", false, "register although the service has a record of endpoints, whose endpoints lose all clients by that")
 		f.Var(commandline.ZeroOr(0, &o.drain), "drain", "how long the record says terminating after SIGTERM, before COMMAND is sent SIGTERM, too, and the record is deleted")
 	})
 	c.Derive("host", "the host name", o.host)
@@ -195,11 +197,12 @@ func (o *registerOptions) config() (register.Config, error) {
 		return register.Config{}, err
 	}
 	cfg := register.Config{
-		Etcd:     etcd,
-		Instance: o.instance(),
-		Interval: o.interval,
-		TTL:      o.ttl,
-		Drain:    o.drain,
+		Etcd:      etcd,
+		Instance:  o.instance(),
+		Interval:  o.interval,
+		TTL:       o.ttl,
+		Drain:     o.drain,
+		Supersede: o.supersede,
 	}
 	if !cfg.Instance.Address.IsValid() {
 		if cfg.Instance.Address, err = localAddress(etcd); err != nil {

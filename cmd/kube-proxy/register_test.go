@@ -9,6 +9,8 @@ import (
 	"syscall"
 	"testing"
 
+	clientv3 "go.etcd.io/etcd/client/v3"
+
 	"kubeproxy/cmd/internal/programtest"
 	"kubeproxy/config/etcdsource/etcdtest"
 	"kubeproxy/proxy/proxytest"
@@ -63,6 +65,54 @@ func (p *party) run(t *testing.T, word, service string) (status int, stdout stri
 	program := programtest.Start(t, nil, "kube-proxy", word, etcd, service)
 	state := program.Exit(t)
 	return state.ExitCode(), program.Stdout.String() + program.Stderr.String()
+}
+
+// Endpoint slices come before a record of endpoints: a first slice would take all clients from endpoints that were written by hand.
+func TestAnInstanceIsNotRegisteredWhileItWouldTakeTheClientsOfEndpointsWrittenByHand(t *testing.T) {
+	p := newParty(t)
+	byHand := proxytest.ServeTCP(t, "127.0.0.1:0", proxytest.Identify("by hand"))
+	one := proxytest.ServeTCP(t, "127.0.0.1:0", proxytest.Identify("one"))
+	client := p.etcd.Client(t)
+	const flat, namespaced = registry.EndpointsPrefix + "web", registry.EndpointsPrefix + "default/web"
+	put := func(key, ip string, port uint16) {
+		t.Helper()
+		value := fmt.Sprintf(`{"apiVersion":"v1","subsets":[{"addresses":[{"ip":%q}],"ports":[{"name":"http","port":%d}]}]}`, ip, port)
+		if _, err := client.Put(t.Context(), key, value); err != nil {
+			t.Fatal(err)
+		}
+	}
+	put(registry.EndpointsPrefix+"shop/web", "10.0.0.1", 80) // of another service
+	put(flat, "127.0.0.1", byHand.Addr.IP.Port())
+	p.answers(t, "by hand")
+	instance := p.register(t, one.Addr.IP.Port(), "-host=a")
+	instance.Stderr.Wait(t, "not registered: the record "+flat+" lists 1 endpoints, which would lose all clients")
+	instance.Stderr.Wait(t, "etcdctl del "+flat+". Or give -supersede_endpoints")
+	if resp, err := client.Get(t.Context(), registry.EndpointSlicesPrefix, clientv3.WithPrefix()); err != nil || len(resp.Kvs) > 0 {
+		t.Fatalf("etcd has slices: %v, %v", resp, err)
+	}
+	p.answers(t, "by hand")
+	put(namespaced, "127.0.0.1", one.Addr.IP.Port()) // which comes first, and counts as well
+	if _, err := client.Delete(t.Context(), flat); err != nil {
+		t.Fatal(err)
+	}
+	instance.Stderr.Wait(t, "not registered: the record "+namespaced)
+	if _, err := client.Delete(t.Context(), namespaced); err != nil {
+		t.Fatal(err)
+	}
+	instance.Stderr.Wait(t, "registered at 127.0.0.1")
+	put(flat, "127.0.0.1", byHand.Addr.IP.Port()) // has no effect beside a slice, so it stops nobody
+	p.register(t, one.Addr.IP.Port(), "-host=b").Stderr.Wait(t, "registered at 127.0.0.1")
+	p.answers(t, "one")
+}
+
+func TestAnInstanceThatIsToSupersedeEndpointsIsRegistered(t *testing.T) {
+	p := newParty(t)
+	one := proxytest.ServeTCP(t, "127.0.0.1:0", proxytest.Identify("one"))
+	if _, err := p.etcd.Client(t).Put(t.Context(), registry.EndpointsPrefix+"web", `{"endpoints":["10.0.0.1:80"]}`); err != nil {
+		t.Fatal(err)
+	}
+	p.register(t, one.Addr.IP.Port(), "-supersede_endpoints")
+	p.answers(t, "one")
 }
 
 func TestAnInstanceIsServedFromItsRegistrationToItsEnd(t *testing.T) {

@@ -190,8 +190,14 @@ func (in *Instance) Validate() error {
 	case !in.Address.IsValid():
 		return errors.New("no address is given")
 	}
+	if err := in.Service.Check(); err != nil {
+		return fmt.Errorf("-service: %w", err)
+	}
 	seen := make(map[string]bool)
 	for _, p := range in.Ports {
+		if registry.Label(p.Name) != p.Name {
+			return fmt.Errorf("-port: name %s has characters that are not printed", registry.Quote(p.Name))
+		}
 		if seen[p.Name] {
 			return errors.New("two ports have the same name: each port needs one of its own, as in http=8080")
 		}

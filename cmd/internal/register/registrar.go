@@ -26,6 +26,9 @@ type Config struct {
 	TTL      time.Duration // of the lease: for how long the record of a dead registrar stays. Seconds; etcd may grant more
 	Drain    time.Duration // for how long the record is terminating, at least, before it is deleted
 
+	// Supersede has the instance registered although the service has a record of endpoints and no slices: that record has no effect from then on.
+	Supersede bool
+
 	// Gone, if set, is closed when the instance has ended: then the record is deleted at once. After a stop the record is kept,
 	// terminating, until then; Drained is called when Drain has passed, and asks the instance to end. It must not block.
 	Gone    <-chan struct{}
@@ -50,6 +53,7 @@ type Registrar struct {
 	stopping    bool
 	published   bool // the record was ours at some time
 	waiting     bool // the record is another registrar's
+	withheld    bool // it is not written, for the service has a record of endpoints that would lose its clients
 	failures    int  // attempts in a row that failed
 }
 
@@ -146,6 +150,7 @@ const (
 	firstPause     = 100 * time.Millisecond
 	lastPause      = 2 * time.Second
 	waitingPause   = time.Second // between looks at another registrar's record
+	withheldPause  = time.Second // between looks at a record of endpoints
 )
 
 // attempt bounds an attempt. It goes on after a stop: there is still something to delete.
@@ -166,7 +171,10 @@ func (r *Registrar) reconcile(ctx context.Context) (again time.Duration) {
 		glog.Infof("%s: etcd answers again", r.key)
 		r.failures = 0
 	}
-	if r.waiting {
+	switch {
+	case r.withheld:
+		return withheldPause
+	case r.waiting:
 		return waitingPause
 	}
 	return r.cfg.TTL / 3
@@ -199,6 +207,9 @@ func (r *Registrar) connect(ctx context.Context) (err error) {
 // publish makes sure that the lease lives, and that the record says what it should and belongs to the lease.
 func (r *Registrar) publish(ctx context.Context) error {
 	if err := r.connect(ctx); err != nil {
+		return err
+	}
+	if err := r.withhold(ctx); err != nil || r.withheld {
 		return err
 	}
 	if err := r.extendLease(ctx); err != nil {

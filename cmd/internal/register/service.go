@@ -2,11 +2,13 @@ package register
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 
 	"github.com/golang/glog"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"kubeproxy/registry"
@@ -48,6 +50,77 @@ func (r *Registrar) warnOfService(ctx context.Context) {
 				r.key, p, in.Service, named(p.Name), list(names))
 		}
 	}
+}
+
+// withhold decides whether the first record has to wait, because the service has a record of endpoints and no slice yet. Slices come first, so
+// the endpoints of that record would lose all clients. Once there is a slice, or its endpoints have gone, the instance is registered.
+func (r *Registrar) withhold(ctx context.Context) error {
+	if r.published || r.cfg.Supersede {
+		r.withheld = false
+		return nil
+	}
+	key, n, err := r.endpointsByHand(ctx)
+	switch {
+	case err != nil && errors.Is(rpctypes.Error(err), rpctypes.ErrPermissionDenied):
+		glog.Warningf("%s: whether %v has a record of endpoints, which would have no effect beside this one, cannot be read: %v", r.key, r.cfg.Instance.Service, err)
+		r.withheld = false
+		return nil
+	case err != nil:
+		return fmt.Errorf("read the endpoints of the service: %w", r.dialer.Explain(ctx, err))
+	case key == "":
+		if r.withheld {
+			glog.Infof("%s: the service has no record of endpoints any more that counts", r.key)
+		}
+		r.withheld = false
+		return nil
+	}
+	r.withheld = true
+	if note, ok := r.log.Allow(key); ok {
+		glog.Errorf("%s: not registered: the record %s lists %d endpoints, which would lose all clients, since endpoint slices come before it. "+
+			"Register these instances, too, then delete the record: etcdctl del %s. Or give -supersede_endpoints%s", r.key, registry.Label(key), n, registry.Label(key), note)
+	}
+	return nil
+}
+
+// endpointsByHand returns the record of endpoints that is in force for the service, and how many endpoints it lists; "" if there is none, or a
+// slice of the service.
+func (r *Registrar) endpointsByHand(ctx context.Context) (key string, n int, err error) {
+	of := r.cfg.Instance.Service
+	keys := []string{registry.EndpointsPrefix + of.Namespace + "/" + of.Name}
+	if of.Namespace == registry.DefaultNamespace {
+		keys = append(keys, registry.EndpointsPrefix+of.Name) // v0.4's key
+	}
+	for _, k := range keys {
+		resp, err := r.client.Get(ctx, k)
+		if err != nil {
+			return "", 0, err
+		}
+		for _, kv := range resp.Kvs {
+			record, _, err := decode.Decode(k, kv.Value)
+			if err != nil || key != "" {
+				continue
+			}
+			for _, p := range record.Endpoints.ByPort {
+				n += p.Addrs.Len()
+			}
+			if n > 0 {
+				key = k
+			}
+		}
+	}
+	if key == "" {
+		return "", 0, nil
+	}
+	resp, err := r.client.Get(ctx, registry.EndpointSlicesPrefix+of.Namespace+"/", clientv3.WithPrefix())
+	if err != nil {
+		return "", 0, err
+	}
+	for _, kv := range resp.Kvs {
+		if record, _, err := decode.Decode(string(kv.Key), kv.Value); err == nil && record.Slice != nil && record.Slice.ServiceName() == of {
+			return "", 0, nil
+		}
+	}
+	return key, n, nil
 }
 
 // named describes a port by its name.
