@@ -191,7 +191,7 @@ func printRecords(ctx context.Context, set *recordSet, w io.Writer) error {
 		if sliced && strings.HasPrefix(string(kv.Key), registry.EndpointsPrefix) {
 			what += " (not used: there are endpoint slices)"
 		}
-		fmt.Fprintf(table, "%s\t%d\t%s\t%s\n", kv.Key, kv.ModRevision, lease, what)
+		fmt.Fprintf(table, "%s\t%d\t%s\t%s\n", registry.Label(string(kv.Key)), kv.ModRevision, lease, what)
 	}
 	return table.Flush()
 }
@@ -214,7 +214,7 @@ func (set *recordSet) portNames() map[string]bool {
 	return names
 }
 
-// holds says in one line what a record holds. Endpoints of other ports than the named ones are of no use.
+// holds says in one line what a record holds, fit for a terminal: the author of a record chooses the names of keys and ports. Endpoints of other ports than the named ones are of no use.
 func holds(kv *mvccpb.KeyValue, names map[string]bool) string {
 	record, warnings, err := decode.Decode(string(kv.Key), kv.Value)
 	if err != nil {
@@ -224,7 +224,7 @@ func holds(kv *mvccpb.KeyValue, names map[string]bool) string {
 	switch {
 	case record.Service != nil:
 		for _, p := range record.Service.Ports {
-			parts = append(parts, strings.TrimSpace(fmt.Sprintf("%s %s %d", p.Name, strings.ToLower(p.Protocol.String()), p.Number)))
+			parts = append(parts, strings.TrimSpace(fmt.Sprintf("%s %s %d", registry.Label(p.Name), strings.ToLower(p.Protocol.String()), p.Number)))
 		}
 	case record.Endpoints != nil:
 		parts = addresses(record.Endpoints.ByPort, names, "")
@@ -255,7 +255,7 @@ func addresses(byPort []registry.PortAddrs, names map[string]bool, state string)
 				parts = append(parts, fmt.Sprintf("and %d more", p.Addrs.Len()-shown))
 				break
 			}
-			parts = append(parts, strings.TrimSpace(p.Port+" "+a.String())+state)
+			parts = append(parts, strings.TrimSpace(registry.Label(p.Port)+" "+registry.Label(a.String()))+state)
 			shown++
 		}
 	}
@@ -295,7 +295,7 @@ func removeRecords(ctx context.Context, set *recordSet, w io.Writer) error {
 			return err
 		}
 		for _, kv := range part {
-			fmt.Fprintf(w, "deleted %s\n", kv.Key)
+			fmt.Fprintf(w, "deleted %s\n", registry.Label(string(kv.Key)))
 		}
 	}
 	return nil

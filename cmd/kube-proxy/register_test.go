@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -8,6 +9,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"unicode"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
@@ -103,6 +105,35 @@ func TestAnInstanceIsNotRegisteredWhileItWouldTakeTheClientsOfEndpointsWrittenBy
 	put(flat, "127.0.0.1", byHand.Addr.IP.Port()) // has no effect beside a slice, so it stops nobody
 	p.register(t, one.Addr.IP.Port(), "-host=b").Stderr.Wait(t, "registered at 127.0.0.1")
 	p.answers(t, "one")
+}
+
+// The author of a record chooses its key and the names of its ports, and the terminal of who looks at it obeys control sequences: OSC 52 sets the
+// clipboard, for one.
+func TestGetAndRemovePrintNothingThatATerminalObeys(t *testing.T) {
+	p := newParty(t)
+	const hostile = "a\x1b]52;c;cm0gLXJm\x07\u202e\n\x9b2J"
+	key := registry.EndpointSlicesPrefix + "default/" + hostile
+	name, err := json.Marshal(hostile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	value := fmt.Sprintf(`{"apiVersion":"discovery.k8s.io/v1","metadata":{"labels":{"kubernetes.io/service-name":"web"}},"addressType":"IPv4",
+		"endpoints":[{"addresses":["10.0.0.1"],"nodeName":%[1]s},{"addresses":[%[1]s]}],"ports":[{"name":%[1]s,"port":80}]}`, name)
+	spec := fmt.Sprintf(`{"port":80,"portName":%s}`, name)
+	for key, value := range map[string]string{key: value, registry.SpecsPrefix + "web": spec} {
+		if _, err := p.etcd.Client(t).Put(t.Context(), key, value); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, word := range []string{"get", "rm"} {
+		_, text := p.run(t, word, "web")
+		if i := strings.IndexFunc(text, func(r rune) bool { return r != '\n' && !unicode.IsPrint(r) }); i >= 0 {
+			t.Errorf("%s prints %q", word, text)
+		}
+		if want := `"/registry/services/endpointslices/default/a\x1b]52;c;cm0gLXJm\a\u202e\n\x9b2J"`; !strings.Contains(text, want) {
+			t.Errorf("%s prints %s; want %s in it", word, text, want)
+		}
+	}
 }
 
 func TestAnInstanceThatIsToSupersedeEndpointsIsRegistered(t *testing.T) {
