@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -294,6 +295,30 @@ func (b *bookish) ended(why traffic.Reason) (some []traffic.Ending) {
 	return some
 }
 
+// The endpoints that failed a client are in its ending: the first few, with the addresses of names.
+func (s suite) TestTheEndingOfAClientWithoutAnEndpointNamesThoseThatFailedIt(t *testing.T) {
+	cfg := s.config()
+	b := &bookish{}
+	cfg.Ended = func(e traffic.Ending) {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		b.endings = append(b.endings, e)
+	}
+	b.node = newNode(t, cfg)
+	first, named := proxytest.Refusing(t), host("localhost", proxytest.Refusing(t).IP.Port())
+	b.refuses(t, first, named, proxytest.Refusing(t), proxytest.Refusing(t), proxytest.Refusing(t), proxytest.Refusing(t))
+	proxytest.Eventually(t, func() bool { return len(b.ended(traffic.DialFailed)) == 1 }, "the client ends")
+	tried := b.ended(traffic.DialFailed)[0].Tried
+	for _, want := range []string{first.String() + " (", "connection refused", named.String() + " (", fmt.Sprintf(":%d: ", named.IP.Port()), " and 2 more"} {
+		if !strings.Contains(tried, want) {
+			t.Errorf("the ending says %q; want %q in it", tried, want)
+		}
+	}
+	if n := len(tried); n > 1000 {
+		t.Errorf("it takes %d bytes", n)
+	}
+}
+
 func (s suite) TestEveryReasonIsWhatWasDone(t *testing.T) {
 	for _, c := range reasonCases {
 		t.Run(c.name(), func(t *testing.T) { s.causes(t, c) })
@@ -348,6 +373,7 @@ func (b *bookish) check(t *testing.T, why traffic.Reason, started time.Time) {
 	complain(b.sent != unknown && e.Sent != b.sent, fmt.Sprintf("want %d bytes sent", b.sent))
 	complain(b.received != unknown && e.Received != b.received, fmt.Sprintf("want %d bytes received", b.received))
 	complain(served && e.Attempts == 0 || !served && e.Attempts != b.attempts, "another number of attempts")
+	complain(served && e.Tried != "" || why == traffic.DialFailed && e.Protocol == registry.TCP && e.Tried == "", "the endpoints that failed it")
 	complain(served && turnedAway[why] && e.Protocol == registry.TCP, "a client that was turned away has an endpoint") // a UDP session can lose its leave
 	if wrong != nil {
 		t.Errorf("%v:\n%+v", errors.Join(wrong...), all)

@@ -2,6 +2,7 @@ package epoll
 
 import (
 	"errors"
+	"fmt"
 	"net/netip"
 	"slices"
 	"time"
@@ -239,6 +240,7 @@ func (ds *dialler) tryOthers(c *relay.Conn, a attempt, err error) {
 		if err = ds.begin(c, a); err == nil {
 			return
 		}
+		err = a.failed(err)
 	}
 	if d := ds.dialOf(c); !d.tries(a.endpoint) && !ds.lookUpAgain(c, a) {
 		d.search.Missed(a.endpoint, ds.turn.Now-a.began, err)
@@ -287,7 +289,7 @@ func (ds *dialler) progress(c *relay.Conn, mask uint32) {
 			socket.ResetOnClose(int(a.fd)) // had it reached itself, a close would keep the port from its endpoint for a minute (TIME_WAIT)
 			socket.Close(int(a.fd))
 			d.attempts = slices.Delete(d.attempts, i, i+1)
-			if ds.tryOthers(c, a, err); ds.dialOf(c) == d {
+			if ds.tryOthers(c, a, a.failed(err)); ds.dialOf(c) == d {
 				ds.repay(d)
 				ds.lookAgain(c)
 			}
@@ -346,7 +348,7 @@ func (ds *dialler) impatient(c *relay.Conn) {
 			d.attempts = slices.Delete(d.attempts, i, i+1)
 			ended.close()
 			if !d.tries(ended.endpoint) && !ds.lookUpAgain(c, ended) {
-				d.search.Missed(ended.endpoint, ds.turn.Now-ended.began, unix.ETIMEDOUT)
+				d.search.Missed(ended.endpoint, ds.turn.Now-ended.began, ended.failed(unix.ETIMEDOUT))
 			}
 			continue
 		case len(a.others) > 0 && ds.turn.Now >= a.next && ds.pay(d) && ds.searches.MayAttempt():
@@ -414,6 +416,14 @@ func (ds *dialler) turnAway(c *relay.Conn, why traffic.Reason) {
 	ds.relays.Cut(c)
 	c.Record.TurnAway(reason, ds.abandon(c))
 	ds.relays.Free(c)
+}
+
+// failed names the address at which an attempt has failed, where the endpoint is a name.
+func (a *attempt) failed(err error) error {
+	if a.endpoint.Addr.Host == "" {
+		return err
+	}
+	return fmt.Errorf("%v: %w", a.to, err)
 }
 
 func (a *attempt) close() {

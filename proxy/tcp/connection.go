@@ -33,11 +33,12 @@ type Connection struct {
 	Sent, Received uint64             // bytes to the endpoint, and to the client
 }
 
-// Addresses are those that a connection may have beside its client's. Most have none.
+// Addresses are those that a connection may have beside its client's, and the endpoints that failed a client that got none. Most have neither.
 type addresses struct {
 	local netip.AddrPort // of this proxy, towards the endpoint; zero without engine.Config.NoteLocal
 	via   netip.AddrPort // of the proxy that the client came by; zero if it came itself
 	goal  netip.AddrPort // that the client connected to, as that proxy says
+	tried string         // the endpoints that a client was not given, and why
 }
 
 // other returns the other addresses for one to be set.
@@ -117,6 +118,9 @@ func (c *Connection) TurnAway(why traffic.Reason, failed []Failure) {
 	}
 	c.tried(failed)
 	c.warn(why, failed)
+	if len(failed) > 0 && c.base.Cfg.Ended != nil {
+		c.other().tried = Tell(failed)
+	}
 	c.End(why)
 }
 
@@ -143,7 +147,7 @@ func (c *Connection) Explain(why traffic.Reason, failed []Failure) string {
 		return fmt.Sprintf("no local port is left towards %s: there are as many as net.ipv4.ip_local_port_range has, for each endpoint", failed[i].Endpoint.Addr)
 	}
 	if n := len(failed); n > 0 {
-		return fmt.Sprintf("no endpoint of the %d tried answers; the last was %s: %v", n, failed[n-1].Endpoint.Addr, failed[n-1].Err)
+		return fmt.Sprintf("no endpoint of the %d tried answers: %s", n, Tell(failed))
 	}
 	return admit.ErrNoDescriptors.Error()
 }
@@ -185,7 +189,7 @@ func (c *Connection) ending(why traffic.Reason) traffic.Ending {
 		e.Endpoint = c.Endpoint.Addr
 	}
 	if c.others != nil {
-		e.Local, e.Via = c.others.local, c.others.via
+		e.Local, e.Via, e.Tried = c.others.local, c.others.via, c.others.tried
 	}
 	return e
 }

@@ -2,8 +2,10 @@ package tcp
 
 import (
 	"errors"
+	"fmt"
 	"net"
 	"slices"
+	"strings"
 	"syscall"
 	"time"
 
@@ -45,6 +47,32 @@ func NewSearch(c rotation.Choice, attempt, total time.Duration, maxDials int64) 
 type Failure struct {
 	Endpoint *rotation.Endpoint
 	Err      error
+}
+
+// How many failures a line tells of, and how many bytes of an error.
+const (
+	maxTold    = 4
+	maxToldErr = 120
+)
+
+// Tell says in one line which endpoints a client was not given, and why: the first few of them.
+func Tell(failed []Failure) string {
+	var b strings.Builder
+	for i, f := range failed {
+		if i == maxTold {
+			fmt.Fprintf(&b, " and %d more", len(failed)-i)
+			break
+		}
+		if i > 0 {
+			b.WriteString(", ")
+		}
+		why := f.Err.Error()
+		if len(why) > maxToldErr {
+			why = strings.ToValidUTF8(why[:maxToldErr], "") + "…"
+		}
+		fmt.Fprintf(&b, "%s (%s)", registry.Label(f.Endpoint.Addr.String()), why)
+	}
+	return b.String()
 }
 
 // errDialLimit is what an endpoint gets that is being dialled as often as it may be.

@@ -27,6 +27,7 @@ type Ending struct {
 	Duration time.Duration // from then to its end
 	Dialled  time.Duration // of that, until the first endpoint was reached, or none
 	Attempts int           // endpoints that were tried
+	Tried    string        // TCP: the first few endpoints that a client without one was not given, with their errors; one line
 	Sent     uint64        // bytes from the client that were handed to the endpoint
 	Received uint64        // bytes from the endpoint that were handed to the client
 	Reason   Reason

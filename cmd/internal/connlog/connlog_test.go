@@ -42,6 +42,7 @@ func ending() traffic.Ending {
 		Duration: 1250 * time.Millisecond,
 		Dialled:  1500 * time.Microsecond,
 		Attempts: 2,
+		Tried:    "10.1.2.4:80 (connection refused)",
 		Sent:     12,
 		Received: 1 << 40,
 		Reason:   traffic.ClientFinished,
@@ -51,7 +52,7 @@ func ending() traffic.Ending {
 func TestALineSaysAllOfAnEnding(t *testing.T) {
 	e := ending()
 	const want = `{"time":"2024-02-29T23:00:00.150Z","service":"default/web","port_name":"http","port":8000,"protocol":"tcp",` +
-		`"client":"10.0.0.9:51544","via":"10.0.0.2:6000","endpoint":"10.1.2.3:8080","local":"10.1.2.1:40001","attempts":2,"sent":12,"received":1099511627776,` +
+		`"client":"10.0.0.9:51544","via":"10.0.0.2:6000","endpoint":"10.1.2.3:8080","local":"10.1.2.1:40001","attempts":2,"tried":"10.1.2.4:80 (connection refused)","sent":12,"received":1099511627776,` +
 		`"duration":1.250000,"dial":0.001500,"reason":"client_finished"}` + "\n"
 	if diff := cmp.Diff(want, string(appendLine(nil, &e))); diff != "" {
 		t.Errorf("want (-), got (+):\n%s", diff)

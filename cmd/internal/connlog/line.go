@@ -38,6 +38,8 @@ func appendLine(b []byte, e *traffic.Ending) []byte {
 	b = appendAddr(b, e.Local)
 	b = append(b, `,"attempts":`...)
 	b = strconv.AppendInt(b, int64(e.Attempts), 10)
+	b = append(b, `,"tried":`...)
+	b = appendText(b, e.Tried)
 	b = append(b, `,"sent":`...)
 	b = strconv.AppendUint(b, e.Sent, 10)
 	b = append(b, `,"received":`...)
