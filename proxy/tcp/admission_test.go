@@ -52,7 +52,7 @@ func TestClientsWaitAtALimitAndAreRefusedTogether(t *testing.T) {
 			waits(false, "the wait was in vain")
 			time.Sleep(refusing)
 		}
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		waits(true, "the next client after those")
 		time.Sleep(time.Hour)
 		waits(false, "however late the port asks again")
