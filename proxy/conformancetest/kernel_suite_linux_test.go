@@ -183,8 +183,8 @@ func (c *checkedNode) settle() {
 			break
 		}
 	}
-	proxytest.Becomes(func() bool { // the kernel path has begun, if there is one
-		return isClosed(c.stopped) || c.KernelStatus() == nil || !slices.ContainsFunc(c.Status(), func(s proxy.PortStatus) bool { return s.Kernel == kernel.Off })
+	proxytest.Becomes(func() bool { // the kernel path has begun, or it never will
+		return isClosed(c.stopped) || c.KernelStatus().Complaint() != "" || !slices.ContainsFunc(c.Status(), func(s proxy.PortStatus) bool { return s.Kernel == kernel.Off })
 	})
 	c.OnUpdate(registry.Batch{Oldest: time.Now()})
 }
