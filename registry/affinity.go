@@ -9,6 +9,7 @@ type Affinity uint8
 const (
 	AffinityNone Affinity = iota
 	AffinityClientIP
+	endOfAffinities // a new affinity stands before it
 )
 
 // How long a client is remembered: Kubernetes' default, and the longest time that it accepts.

@@ -1,6 +1,10 @@
 package registry
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
 
 // A Balance is the algorithm that chooses the endpoint of a new client.
 type Balance uint8
@@ -11,21 +15,30 @@ const (
 	RoundRobin
 	LeastConnections
 	SourceAddress
+	endOfBalances // a new algorithm stands before it, and has its name below
 )
 
-var balanceNames = [...]string{BalanceUnsaid: "", RoundRobin: "roundrobin", LeastConnections: "leastconn", SourceAddress: "source"}
+var balanceNames = [endOfBalances]string{BalanceUnsaid: "", RoundRobin: "roundrobin", LeastConnections: "leastconn", SourceAddress: "source"}
 
 // String gives the algorithm as records spell it.
 func (b Balance) String() string { return balanceNames[b] }
 
+// Balances returns all algorithms that a record or a flag may name.
+func Balances() (all []Balance) {
+	for b := RoundRobin; b < endOfBalances; b++ {
+		all = append(all, b)
+	}
+	return all
+}
+
 // ParseBalance reads the name of an algorithm.
 func ParseBalance(s string) (Balance, error) {
-	for b := RoundRobin; b <= SourceAddress; b++ {
-		if s == balanceNames[b] {
-			return b, nil
-		}
+	names := balanceNames[RoundRobin:]
+	if i := slices.Index(names, s); i >= 0 {
+		return RoundRobin + Balance(i), nil
 	}
-	return 0, fmt.Errorf("unknown algorithm %s: want roundrobin, leastconn or source", Quote(s))
+	last := len(names) - 1
+	return 0, fmt.Errorf("unknown algorithm %s: want %s or %s", Quote(s), strings.Join(names[:last], ", "), names[last])
 }
 
 // balanceAnnotation names the algorithm of a service. HAProxy's ingress controller has the same name for it.

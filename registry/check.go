@@ -25,6 +25,7 @@ const (
 	CheckUnsaid CheckWish = iota
 	CheckOff
 	CheckOn
+	endOfCheckWishes // a new wish stands before it
 )
 
 // The annotations of checks. HAProxy's ingress controller has the same names, but for the last one: it carries no UDP.
@@ -89,6 +90,6 @@ func checkTime(s string, least time.Duration) (time.Duration, error) {
 
 // isValid reports whether a record could say this.
 func (c *Check) isValid() bool {
-	return c.Wanted <= CheckOn && c.Interval >= 0 && c.Interval <= MaxCheckInterval && c.Timeout >= 0 && c.Timeout <= MaxCheckInterval &&
+	return c.Wanted < endOfCheckWishes && c.Interval >= 0 && c.Interval <= MaxCheckInterval && c.Timeout >= 0 && c.Timeout <= MaxCheckInterval &&
 		(c.Path == "" || new(Check).readHTTP(c.Path) == nil) && max(len(c.Send), len(c.Expect)) <= maxCheckText
 }

@@ -8,11 +8,12 @@ const (
 	NoProxyHeader ProxyHeader = iota
 	ProxyV1
 	ProxyV2
+	endOfProxyHeaders // a new version stands before it
 )
 
 // String gives the version as records spell it; "" for none.
 func (h ProxyHeader) String() string {
-	return [...]string{NoProxyHeader: "", ProxyV1: "proxy-v1", ProxyV2: "proxy-v2"}[h]
+	return [endOfProxyHeaders]string{NoProxyHeader: "", ProxyV1: "proxy-v1", ProxyV2: "proxy-v2"}[h]
 }
 
 // sendProxyAnnotation names the version. HAProxy's ingress controller has the same name for it.

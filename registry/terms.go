@@ -38,16 +38,16 @@ func (t *Terms) Equal(u *Terms) bool {
 // Check reports an error if no record gives these terms.
 func (t *Terms) Check() error {
 	switch {
-	case t.Affinity > AffinityClientIP || (t.Affinity == AffinityNone) != (t.AffinityTimeout == 0) || t.AffinityTimeout < 0:
+	case t.Affinity >= endOfAffinities || (t.Affinity == AffinityNone) != (t.AffinityTimeout == 0) || t.AffinityTimeout < 0:
 		return errors.New("bad affinity")
 	case !slices.IsSortedFunc(t.SourceRanges, netip.Prefix.Compare) ||
 		slices.ContainsFunc(t.SourceRanges, func(p netip.Prefix) bool { return !p.IsValid() || p != p.Masked() }):
 		return errors.New("bad source ranges")
-	case t.Balance > SourceAddress:
+	case t.Balance >= endOfBalances:
 		return errors.New("bad algorithm")
 	case !t.Checks.isValid():
 		return errors.New("bad check")
-	case t.ProxyHeader > ProxyV2:
+	case t.ProxyHeader >= endOfProxyHeaders:
 		return errors.New("bad version of the PROXY protocol")
 	}
 	return nil

@@ -71,12 +71,13 @@ func TestFlagsThatCannotBeDoneTogether(t *testing.T) {
 }
 
 func TestValuesThatFlagsRefuse(t *testing.T) {
+	_, unknown := registry.ParseBalance("no-such")
 	for _, tt := range []struct{ arg, want string }{
 		{"-bind_address=fe80::1%eth0", `invalid value "fe80::1%eth0" for flag -bind_address: invalid IP address: 'fe80::1%eth0'`},
 		{"-bind_address=10.0.0.0/8", `invalid value "10.0.0.0/8" for flag -bind_address: invalid IP address: '10.0.0.0/8'`},
 		{"-bind-address= x ", `invalid value " x " for flag -bind_address: invalid IP address: ' x '`},
 		{"-etcd_servers=http://a:1, ", `invalid value "http://a:1, " for flag -etcd_servers: value should not be an empty string`},
-		{"-load_balance=random", `invalid value "random" for flag -load_balance: unknown algorithm "random": want roundrobin, leastconn or source`},
+		{"-load_balance=no-such", `invalid value "no-such" for flag -load_balance: ` + unknown.Error()},
 		{"-dial_timeout=0", `invalid value "0" for flag -dial_timeout: must be more than zero`},
 		{"-service_port=nodeport", `invalid value "nodeport" for flag -service_port: must be port or nodePort`},
 		{"-udp_timeout=-1s", `invalid value "-1s" for flag -udp_timeout: must not be negative`},
@@ -125,6 +126,15 @@ func TestValuesThatFlagsRefuse(t *testing.T) {
 				t.Errorf("got %q\nwant %q", got, tt.want)
 			}
 		})
+	}
+}
+
+func TestTheFlagTakesEveryAlgorithm(t *testing.T) {
+	for _, want := range registry.Balances() {
+		o := defaults()
+		if err := o.commandLine().Parse([]string{"-etcd_servers=http://a:1", "-load_balance=" + want.String()}); err != nil || o.proxy.Balance != want {
+			t.Errorf("%v: the proxy is told %v, %v", want, o.proxy.Balance, err)
+		}
 	}
 }
 

@@ -21,6 +21,7 @@ import (
 
 	"kubeproxy/config/records/recordstest"
 	"kubeproxy/registry"
+	"kubeproxy/registry/decode"
 )
 
 var kills = flag.Int("kills", 30, "how often TestAKilledWriterLeavesAWholeState kills the writer")
@@ -122,6 +123,41 @@ func TestWhatIsSavedIsLoaded(t *testing.T) {
 	}
 	if info, err := os.Stat(filepath.Dir(f.Path())); err != nil || info.Mode().Perm() != 0o700 {
 		t.Errorf("mode of the directory %v, %v; want 0700", info.Mode(), err)
+	}
+}
+
+// What a record may ask for, the state file keeps: a term that it refused would lose the whole state.
+func TestEveryTermThatARecordMayNameIsSavedAndLoaded(t *testing.T) {
+	var annotations []string
+	for _, b := range registry.Balances() {
+		annotations = append(annotations, `"haproxy.org/load-balance":"`+b.String()+`"`)
+	}
+	for _, version := range []string{"proxy", "proxy-v1", "proxy-v2"} {
+		annotations = append(annotations, `"haproxy.org/send-proxy-protocol":"`+version+`"`)
+	}
+	for _, wish := range []string{"true", "false"} {
+		annotations = append(annotations, `"haproxy.org/check":"`+wish+`"`)
+	}
+	for _, a := range annotations {
+		t.Run(a, func(t *testing.T) {
+			record, _, err := decode.Decode("/registry/services/specs/web", []byte(`{"port":80,"sessionAffinity":"ClientIP","annotations":{`+a+`}}`))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if record.Service.Terms.Equal(registry.NoTerms) {
+				t.Fatal("the record asks for nothing")
+			}
+			f := open(t, t.TempDir())
+			f.OnUpdate(batch([]*registry.Service{record.Service}, nil))
+			if err := f.save(time.Now()); err != nil {
+				t.Fatal(err)
+			}
+			got, _, ok := f.Load()
+			if !ok {
+				t.Fatal("the state file is refused")
+			}
+			wantState(t, batch([]*registry.Service{record.Service}, nil), got)
+		})
 	}
 }
 

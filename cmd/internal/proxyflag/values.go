@@ -187,7 +187,7 @@ func (b *Balance) Type() string   { return "algorithm" }
 // Choices returns the algorithms.
 func (b *Balance) Choices() []string {
 	var names []string
-	for v := registry.RoundRobin; v <= registry.SourceAddress; v++ {
+	for _, v := range registry.Balances() {
 		names = append(names, v.String())
 	}
 	return names

@@ -267,7 +267,8 @@ func TestTheFirstSentenceIsAboutWhatClientsFeel(t *testing.T) {
 // Only where endpoints are given out in turn, the next one is known before its client comes.
 func TestTheNextEndpointIsMarkedWhereThereIsATurn(t *testing.T) {
 	web := registry.Name{Namespace: "default", Name: "web"}
-	for algorithm, marked := range map[registry.Balance]bool{registry.RoundRobin: true, registry.LeastConnections: false, registry.SourceAddress: false} {
+	for _, algorithm := range registry.Balances() {
+		marked := algorithm == registry.RoundRobin
 		for _, ofService := range []bool{true, false} {
 			s := newSite(0)
 			s.add(web, 1000)

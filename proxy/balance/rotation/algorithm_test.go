@@ -115,7 +115,7 @@ func TestOnlyClientsOfAnEjectedEndpointGoElsewhereAndAllNodesAgreeWhere(t *testi
 }
 
 func TestEachAlgorithmOffersAllEndpointsOnceToAClientThatNoneServes(t *testing.T) {
-	for by := registry.RoundRobin; by <= registry.SourceAddress; by++ {
+	for _, by := range registry.Balances() {
 		for _, n := range []int{1, 2, 10} {
 			r := rotationBy(NewRules(true), addrs(numbers(n)...)...)
 			c := r.ChooseFor(registry.TCP, person(1), &registry.Terms{Balance: by}, nil)
@@ -200,7 +200,7 @@ func TestLeastConnectionsPassesOverAnEjectedEndpointThatHasNone(t *testing.T) {
 }
 
 func TestNoAlgorithmAllocates(t *testing.T) {
-	for by := registry.RoundRobin; by <= registry.SourceAddress; by++ {
+	for _, by := range registry.Balances() {
 		r := numbered(numbers(10)...)
 		terms, client := registry.Terms{Balance: by}, person(1)
 		if n := testing.AllocsPerRun(1000, func() {
@@ -213,7 +213,7 @@ func TestNoAlgorithmAllocates(t *testing.T) {
 }
 
 func BenchmarkAlgorithms(b *testing.B) {
-	for by := registry.RoundRobin; by <= registry.SourceAddress; by++ {
+	for _, by := range registry.Balances() {
 		for _, n := range []int{10, 100, 1000, 10000} {
 			b.Run(fmt.Sprintf("%v/endpoints=%d", by, n), func(b *testing.B) {
 				r := numbered(numbers(n)...)

@@ -33,7 +33,7 @@ func weighted(t *testing.T, weights ...int) *Rotation {
 
 func TestClientsAreSpreadByWeight(t *testing.T) {
 	const clients = 20_000
-	for by := registry.RoundRobin; by <= registry.SourceAddress; by++ {
+	for _, by := range registry.Balances() {
 		of := share(chosenBy(t, weighted(t, 1, 2, 0, 5, 2), by, clients))
 		tolerance := 0.25
 		if by == registry.RoundRobin {
@@ -82,7 +82,7 @@ func TestTheStatusOfAnEndpointHasItsWeightBeforeAClientComesAndAfter(t *testing.
 }
 
 func TestAnEndpointOfWeightZeroGetsNoNewClient(t *testing.T) {
-	for by := registry.RoundRobin; by <= registry.SourceAddress; by++ {
+	for _, by := range registry.Balances() {
 		r := weighted(t, 1, 1, 1)
 		chosenBy(t, r, by, 30)
 		kept := r.Endpoints()[1]
@@ -126,7 +126,7 @@ func TestAClientDoesNotReturnToAnEndpointOfWeightZero(t *testing.T) {
 }
 
 func TestAServiceWhoseEndpointsAllHaveWeightZeroOffersNone(t *testing.T) {
-	for by := registry.RoundRobin; by <= registry.SourceAddress; by++ {
+	for _, by := range registry.Balances() {
 		c := weighted(t, 0, 0).ChooseFor(registry.TCP, person(1), &registry.Terms{Balance: by}, nil)
 		if e, ok := c.Next(); ok {
 			t.Errorf("%v: a client was offered %v", by, e.Addr)
@@ -135,7 +135,7 @@ func TestAServiceWhoseEndpointsAllHaveWeightZeroOffersNone(t *testing.T) {
 }
 
 func TestNoAlgorithmAllocatesWithWeights(t *testing.T) {
-	for by := registry.RoundRobin; by <= registry.SourceAddress; by++ {
+	for _, by := range registry.Balances() {
 		r := weighted(t, 1, 2, 3, 4, 5)
 		terms, client := registry.Terms{Balance: by}, person(1)
 		if n := testing.AllocsPerRun(1000, func() {
@@ -148,7 +148,7 @@ func TestNoAlgorithmAllocatesWithWeights(t *testing.T) {
 }
 
 func BenchmarkWeights(b *testing.B) {
-	for by := registry.RoundRobin; by <= registry.SourceAddress; by++ {
+	for _, by := range registry.Balances() {
 		for _, n := range []int{10, 1000} {
 			b.Run(fmt.Sprintf("%v/endpoints=%d", by, n), func(b *testing.B) {
 				r := numbered()
