@@ -3,7 +3,6 @@ package rotation
 import (
 	"math/rand/v2"
 
-	"kubeproxy/proxy/balance/choosing"
 	"kubeproxy/registry"
 )
 
@@ -17,9 +16,9 @@ func (s *endpointSet) draw(by registry.Balance, protocol registry.Protocol, clie
 		return s.leastLoaded(protocol)
 	case by == registry.SourceAddress:
 		ring := s.hashRing()
-		return s.endpoints[ring.At(ring.Find(client))]
+		return s.endpoints[ring.at(ring.find(client))]
 	case s.shares != nil:
-		return s.endpoints[s.shares.Turn(s.cursor.Add(1)-1)]
+		return s.endpoints[s.shares.turn(s.cursor.Add(1)-1)]
 	}
 	return s.endpoints[(s.cursor.Add(1)-1)%uint64(n)]
 }
@@ -36,9 +35,9 @@ func (s *endpointSet) leastLoaded(protocol registry.Protocol) *Endpoint {
 		return s.leastOfAll(protocol)
 	}
 	random := rand.Uint64()
-	i, j := choosing.Two(random, n)
+	i, j := two(random, n)
 	if s.shares != nil { // each is one of the two as often as its weight says; they may be the same
-		i, j = s.shares.Random(uint32(random)), s.shares.Random(uint32(random>>32))
+		i, j = s.shares.random(uint32(random)), s.shares.random(uint32(random>>32))
 	}
 	if s.isLess(s.endpoints[j].load(protocol), j, s.endpoints[i].load(protocol), i) {
 		return s.endpoints[j]
@@ -52,7 +51,7 @@ func (s *endpointSet) leastOfAll(protocol registry.Protocol) *Endpoint {
 	turn := s.cursor.Add(1) - 1
 	at := int(turn % uint64(n))
 	if s.shares != nil {
-		at = s.shares.Turn(turn)
+		at = s.shares.turn(turn)
 	}
 	best := at
 	least := s.endpoints[best].load(protocol)

@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"kubeproxy/proxy/balance/affinity"
-	"kubeproxy/proxy/balance/choosing"
 	"kubeproxy/proxy/removal"
 	"kubeproxy/registry"
 )
@@ -51,7 +50,7 @@ func (c *Choice) begin(r *Rotation, protocol registry.Protocol, client netip.Add
 	c.rotation, c.set, c.protocol, c.Lifetime = r, r.awake(), protocol, of
 	c.balance = r.rules.Algorithm(terms.Balance)
 	if c.balance == registry.SourceAddress || terms.AffinityTimeout > 0 {
-		c.client = choosing.Hash(client)
+		c.client = clientHash(client)
 	}
 	if terms.AffinityTimeout > 0 {
 		c.sticky = r.stickyTo(protocol, client, terms.AffinityTimeout)

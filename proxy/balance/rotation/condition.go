@@ -86,6 +86,6 @@ func (s *endpointSet) noneReady(protocol registry.Protocol) bool {
 	r := s.roster(protocol)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.index.Readmit(monotonic.Now())
-	return r.index.NextReady(0) < 0
+	r.index.readmit(monotonic.Now())
+	return r.index.nextReady(0) < 0
 }

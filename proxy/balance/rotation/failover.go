@@ -37,8 +37,8 @@ const maxAlongRing = 64
 // same health give the client the same one; nil when that search is too long.
 func (s *endpointSet) along(protocol registry.Protocol, client uint64, offered *offers) *Endpoint {
 	ring := s.hashRing()
-	for i, at := 1, ring.Find(client); i < maxAlongRing; i++ {
-		if e := s.endpoints[ring.At(at+i)]; !offered.has(e) && !e.passesOver(protocol) {
+	for i, at := 1, ring.find(client); i < maxAlongRing; i++ {
+		if e := s.endpoints[ring.at(at+i)]; !offered.has(e) && !e.passesOver(protocol) {
 			return e
 		}
 	}
@@ -58,8 +58,8 @@ func (s *endpointSet) hasReady(protocol registry.Protocol) bool {
 	r := s.roster(protocol)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.index.Readmit(monotonic.Now())
-	return r.index.NextReady(0) >= 0
+	r.index.readmit(monotonic.Now())
+	return r.index.nextReady(0) >= 0
 }
 
 // nextReady returns the next endpoint in turn that is ready and was not offered to the client, and moves the cursor
@@ -69,11 +69,11 @@ func (s *endpointSet) nextReady(protocol registry.Protocol, offered *offers) *En
 	r := s.roster(protocol)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.index.Readmit(monotonic.Now())
+	r.index.readmit(monotonic.Now())
 	n, from := uint64(len(s.endpoints)), s.cursor.Load()
 	var warming *Endpoint // that is ready, but for a part of the clients only
 	for next, looks := from, 0; looks < maxConsidered; looks++ {
-		at := r.index.NextReady(int(next % n))
+		at := r.index.nextReady(int(next % n))
 		if at < 0 {
 			break
 		}
@@ -87,7 +87,7 @@ func (s *endpointSet) nextReady(protocol registry.Protocol, offered *offers) *En
 		case offered.has(e), e.isExcluded(): // the latter: since the roster was made
 		case e.passesOver(protocol):
 			due := e.returns(protocol)
-			if r.index.Set(at, due); due == 0 && warming == nil {
+			if r.index.set(at, due); due == 0 && warming == nil {
 				warming = e
 			}
 		default:
@@ -98,7 +98,7 @@ func (s *endpointSet) nextReady(protocol registry.Protocol, offered *offers) *En
 	if warming != nil {
 		return warming
 	}
-	at := r.index.Soonest(MaxOffers, func(at int) bool { // fewer than MaxOffers were offered
+	at := r.index.soonest(MaxOffers, func(at int) bool { // fewer than MaxOffers were offered
 		r.looks++
 		return offered.has(s.endpoints[at]) || s.endpoints[at].isExcluded()
 	})
@@ -106,7 +106,7 @@ func (s *endpointSet) nextReady(protocol registry.Protocol, offered *offers) *En
 		e := s.endpoints[at]
 		if due := e.returns(protocol); due >= health.Never { // as all do: they are offered in turn, since all checks may be wrong
 			r.failing++
-			r.index.Set(at, due+r.failing)
+			r.index.set(at, due+r.failing)
 		}
 		return e
 	}

@@ -6,7 +6,6 @@ import (
 	"net/netip"
 	"slices"
 
-	"kubeproxy/proxy/balance/choosing"
 	"kubeproxy/registry"
 )
 
@@ -24,7 +23,7 @@ func (c *Choice) Arrange(e *Endpoint, addrs []netip.AddrPort) []netip.AddrPort {
 	if c.balance == registry.SourceAddress || c.sticky != nil {
 		for _, family := range [][]netip.AddrPort{preferred, other} {
 			slices.SortFunc(family, func(a, b netip.AddrPort) int {
-				return cmp.Compare(choosing.Rank(c.client, a.Addr()), choosing.Rank(c.client, b.Addr()))
+				return cmp.Compare(rank(c.client, a.Addr()), rank(c.client, b.Addr()))
 			})
 		}
 	} else {

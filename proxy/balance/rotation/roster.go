@@ -3,8 +3,6 @@ package rotation
 import (
 	"sync"
 	"time"
-
-	"kubeproxy/proxy/balance/ejection"
 )
 
 // A roster divides the endpoints of one set, over one protocol, into those that are ready to be offered and those that
@@ -16,7 +14,7 @@ import (
 // an endpoint is the truth; the roster only follows it, and corrects itself where it has missed something.
 type roster struct {
 	mu    sync.Mutex // guards the fields below
-	index *ejection.Index
+	index *readyIndex
 	looks uint64 // endpoints that were considered; for tests
 
 	failing time.Duration // orders the endpoints whose checks fail: a number, and no time
@@ -26,5 +24,5 @@ type roster struct {
 func (r *roster) sort(at int, due time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.index.Set(at, due)
+	r.index.set(at, due)
 }

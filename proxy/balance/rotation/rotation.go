@@ -8,7 +8,6 @@ import (
 	"kubeproxy/internal/lograte"
 	"kubeproxy/proxy/balance/affinity"
 	"kubeproxy/proxy/balance/checks"
-	"kubeproxy/proxy/balance/choosing"
 	"kubeproxy/proxy/balance/health"
 	"kubeproxy/proxy/removal"
 	"kubeproxy/registry"
@@ -122,13 +121,13 @@ type endpointSet struct {
 	allowed   int // of them, those that new clients can be given: by their addresses and their weights
 	drained   int // of them or of addrs, those of weight 0
 	cursor    atomic.Uint64
-	rosters   [2]atomic.Pointer[roster]     // by Protocol; nil until a client has to be given another than the one in turn
-	ring      atomic.Pointer[choosing.Ring] // nil until a client is chosen for by its address
-	addrs     registry.Addrs                // what endpoints are made of when the set wakes up; none once they are made
+	rosters   [2]atomic.Pointer[roster] // by Protocol; nil until a client has to be given another than the one in turn
+	ring      atomic.Pointer[ring]      // nil until a client is chosen for by its address
+	addrs     registry.Addrs            // what endpoints are made of when the set wakes up; none once they are made
 
 	record  registry.Weights // of the record
 	weights []int            // of the endpoints, by their positions; nil while the set sleeps, and if all are alike: 1, or 0
-	shares  *choosing.Shares // of the endpoints, by their weights; nil without those
+	shares  *shares          // of the endpoints, by their weights; nil without those
 }
 
 // noEndpoints is the set of every rotation that has had no endpoints yet. It is empty, so nothing is written to it.

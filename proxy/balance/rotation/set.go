@@ -6,8 +6,6 @@ import (
 	"github.com/golang/glog"
 
 	"kubeproxy/internal/monotonic"
-	"kubeproxy/proxy/balance/choosing"
-	"kubeproxy/proxy/balance/ejection"
 	"kubeproxy/registry"
 )
 
@@ -68,7 +66,7 @@ func awoken(r *Rotation, addrs registry.Addrs, weights registry.Weights, positio
 	}
 	set.allowed = i - forbidden - spare
 	if known != nil {
-		if shares := choosing.NewShares(known); !shares.AreNone() {
+		if shares := newShares(known); !shares.areNone() {
 			set.weights, set.shares = known, shares
 		}
 	}
@@ -120,7 +118,7 @@ func (s *endpointSet) roster(protocol registry.Protocol) *roster {
 }
 
 func newRoster(set *endpointSet, protocol registry.Protocol) *roster {
-	r := &roster{index: ejection.NewIndex(len(set.endpoints))}
+	r := &roster{index: newReadyIndex(len(set.endpoints))}
 	now := monotonic.Now()
 	for at, e := range set.endpoints {
 		if e.isExcluded() {
@@ -130,21 +128,21 @@ func newRoster(set *endpointSet, protocol registry.Protocol) *roster {
 		if due <= now {
 			due = 0
 		}
-		r.index.Set(at, due)
+		r.index.set(at, due)
 	}
 	return r
 }
 
 // hashRing returns the ring of the set. To make it costs as much as the set has endpoints, once; a set that follows one with a ring has
 // one from the start.
-func (s *endpointSet) hashRing() *choosing.Ring {
+func (s *endpointSet) hashRing() *ring {
 	if r := s.ring.Load(); r != nil {
 		return r
 	}
 	hashes := make([]uint64, len(s.endpoints))
 	for i, e := range s.endpoints {
-		hashes[i] = choosing.HashOf(e.Addr)
+		hashes[i] = endpointHash(e.Addr)
 	}
-	s.ring.CompareAndSwap(nil, choosing.NewRing(hashes, s.weights))
+	s.ring.CompareAndSwap(nil, newRing(hashes, s.weights))
 	return s.ring.Load()
 }

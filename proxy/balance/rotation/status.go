@@ -43,7 +43,7 @@ func (r *Rotation) EndpointStatus() (each iter.Seq[EndpointStatus], n, next int)
 		next = int(set.cursor.Load() % uint64(n))
 	}
 	if set.shares != nil {
-		next = set.shares.Turn(set.cursor.Load())
+		next = set.shares.turn(set.cursor.Load())
 	}
 	return func(yield func(EndpointStatus) bool) {
 		for _, e := range set.endpoints {

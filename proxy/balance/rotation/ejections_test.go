@@ -1,4 +1,4 @@
-package ejection
+package rotation
 
 import (
 	"math/rand/v2"
@@ -10,21 +10,21 @@ import (
 func TestAnIndexAgreesWithItsModel(t *testing.T) {
 	const n, most = 200, 16
 	random := rand.New(rand.NewPCG(1, 2))
-	x, model := NewIndex(n), make(map[int]time.Duration) // 0: ready
+	x, model := newReadyIndex(n), make(map[int]time.Duration) // 0: ready
 	now := time.Duration(1)
 	for range 20_000 {
 		switch at := random.IntN(n); random.IntN(4) {
 		case 0:
-			x.Set(at, 0)
+			x.set(at, 0)
 			model[at] = 0
 		case 1, 2:
 			due := now + time.Duration(1+random.IntN(1_000_000))*1000 + time.Duration(at) // no two are due together
-			x.Set(at, due)
+			x.set(at, due)
 			model[at] = due
 		case 3:
 			now += time.Duration(random.IntN(20_000_000))
 			for range n/maxReadmitted + 1 {
-				x.Readmit(now)
+				x.readmit(now)
 			}
 			for at, due := range model {
 				if due <= now {
@@ -45,25 +45,25 @@ func TestAnIndexAgreesWithItsModel(t *testing.T) {
 				t.Fatalf("position %d is ejected: %v, due %v", at, isEjected, due)
 			}
 		}
-		if got := x.NextReady(from); got != ready {
+		if got := x.nextReady(from); got != ready {
 			t.Fatalf("from %d the next that is ready is %d, want %d", from, got, ready)
 		}
-		if got := x.Soonest(most, func(at int) bool { return at == skipped }); got != soonest {
+		if got := x.soonest(most, func(at int) bool { return at == skipped }); got != soonest {
 			t.Fatalf("without %d the first that returns is %d, want %d", skipped, got, soonest)
 		}
 	}
 }
 
 func TestSoonestLooksAtABoundedNumberOfPositions(t *testing.T) {
-	x := NewIndex(100)
+	x := newReadyIndex(100)
 	for at := range 100 {
-		x.Set(at, time.Duration(1+at))
+		x.set(at, time.Duration(1+at))
 	}
 	looks := 0
-	if got := x.Soonest(16, func(int) bool { looks++; return true }); got != -1 || looks != 16 {
+	if got := x.soonest(16, func(int) bool { looks++; return true }); got != -1 || looks != 16 {
 		t.Errorf("found %d after %d looks; want none after 16", got, looks)
 	}
-	if got := x.Soonest(16, func(at int) bool { return at < 3 }); got != 3 {
+	if got := x.soonest(16, func(at int) bool { return at < 3 }); got != 3 {
 		t.Errorf("found %d; want 3, as the ones that were passed over are still there", got)
 	}
 }

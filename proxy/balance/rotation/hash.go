@@ -1,4 +1,4 @@
-package choosing
+package rotation
 
 import (
 	"encoding/binary"
@@ -10,20 +10,20 @@ import (
 
 // The hashes are constant for ever: nodes of different builds have to agree on them.
 
-// Hash returns the hash of a client's address. An IPv4 address is the same in both spellings.
-func Hash(client netip.Addr) uint64 {
+// clientHash returns the hash of a client's address. An IPv4 address is the same in both spellings.
+func clientHash(client netip.Addr) uint64 {
 	b := client.As16()
 	return mix(mix(binary.BigEndian.Uint64(b[:8])) ^ binary.BigEndian.Uint64(b[8:]))
 }
 
-// Rank returns the place of an address in the order of a client with a hash: the lowest comes first. When an address leaves, only the clients
+// rank returns the place of an address in the order of a client with a hash: the lowest comes first. When an address leaves, only the clients
 // move that had it (rendezvous hashing; Thaler and Ravishankar, 1998).
-func Rank(client uint64, addr netip.Addr) uint64 { return mix(client ^ Hash(addr)) }
+func rank(client uint64, addr netip.Addr) uint64 { return mix(client ^ clientHash(addr)) }
 
-// HashOf returns the hash of an endpoint's address.
-func HashOf(endpoint registry.Addr) uint64 {
+// endpointHash returns the hash of an endpoint's address.
+func endpointHash(endpoint registry.Addr) uint64 {
 	if endpoint.Host == "" {
-		return mix(Hash(endpoint.IP.Addr().Unmap()) + uint64(endpoint.IP.Port()))
+		return mix(clientHash(endpoint.IP.Addr().Unmap()) + uint64(endpoint.IP.Port()))
 	}
 	h := fnv.New64a()
 	h.Write([]byte(endpoint.Host)) // which always works

@@ -1,4 +1,4 @@
-package choosing
+package rotation
 
 import (
 	"fmt"
@@ -13,7 +13,7 @@ import (
 // hashes are those of n endpoints.
 func hashes(n int) (hs []uint64) {
 	for i := range n {
-		hs = append(hs, HashOf(registry.Addr{IP: netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)}), 80)}))
+		hs = append(hs, endpointHash(registry.Addr{IP: netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)}), 80)}))
 	}
 	return hs
 }
@@ -22,19 +22,19 @@ func hashes(n int) (hs []uint64) {
 func TestAClientBelongsToTheFirstPointAtOrAfterItsHash(t *testing.T) {
 	random := rand.New(rand.NewPCG(3, 4))
 	for _, n := range []int{1, 2, 3, 10, 1000, 1025, 70000, 200000} {
-		r := NewRing(hashes(n), nil)
+		r := newRing(hashes(n), nil)
 		if !slices.IsSorted(r.points) {
 			t.Fatalf("%d positions: the points are not sorted", n)
 		}
 		for range 2000 {
 			client := random.Uint64()
 			want, _ := slices.BinarySearch(r.points, client&^(1<<positionBits-1))
-			if got := r.Find(client); got != want {
+			if got := r.find(client); got != want {
 				t.Fatalf("%d positions: client %x belongs to point %d; want %d", n, client, got, want)
 			}
 		}
 		for _, client := range []uint64{0, 1<<64 - 1} {
-			if at := r.At(r.Find(client)); at < 0 || at >= n {
+			if at := r.at(r.find(client)); at < 0 || at >= n {
 				t.Errorf("%d positions: client %x is given position %d", n, client, at)
 			}
 		}
@@ -47,11 +47,11 @@ func TestAClientBelongsToTheFirstPointAtOrAfterItsHash(t *testing.T) {
 // Nodes of different builds must agree, so these values are for ever.
 func TestHashesAreTheSameInEveryBuild(t *testing.T) {
 	mapped := netip.MustParseAddr("::ffff:192.0.2.1")
-	if Hash(mapped) != Hash(mapped.Unmap()) {
+	if clientHash(mapped) != clientHash(mapped.Unmap()) {
 		t.Error("an IPv4 address has two hashes")
 	}
 	host := registry.Addr{IP: netip.AddrPortFrom(netip.Addr{}, 80), Host: "web-1.example"}
-	got := fmt.Sprintf("%x %x %x %x", Hash(mapped), Hash(netip.MustParseAddr("2001:db8::1")), hashes(2)[1], HashOf(host))
+	got := fmt.Sprintf("%x %x %x %x", clientHash(mapped), clientHash(netip.MustParseAddr("2001:db8::1")), hashes(2)[1], endpointHash(host))
 	if want := "d21f2ca35c221d8d 4de897d954fd23d5 4afeb18b0afd4d0a 4ec11ff64bd3245a"; got != want {
 		t.Errorf("got %s; want %s", got, want)
 	}
@@ -62,7 +62,7 @@ func TestTwoPositionsAreDifferentAndEqualToAll(t *testing.T) {
 	for _, n := range []int{1, 2, 3, 10} {
 		times := make([]int, n)
 		for range 10000 {
-			i, j := Two(random.Uint64(), n)
+			i, j := two(random.Uint64(), n)
 			if i == j && n > 1 {
 				t.Fatalf("%d twice of %d", i, n)
 			}
@@ -82,7 +82,7 @@ func BenchmarkNewRing(b *testing.B) {
 		hs := hashes(n)
 		b.Run(fmt.Sprint("positions=", n), func(b *testing.B) {
 			for b.Loop() {
-				NewRing(hs, nil)
+				newRing(hs, nil)
 			}
 		})
 	}

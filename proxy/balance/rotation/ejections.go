@@ -1,4 +1,4 @@
-package ejection
+package rotation
 
 import (
 	"container/heap"
@@ -6,20 +6,20 @@ import (
 	"time"
 )
 
-// An Index knows of each position whether it is ready, or ejected, and until when. One goroutine at a time may use it.
-type Index struct {
+// A readyIndex knows of each position whether it is ready, or ejected, and until when. One goroutine at a time may use it.
+type readyIndex struct {
 	ready   positions
 	ejected ejections
-	passed  []ejection // space for Soonest
+	passed  []ejection // space for soonest
 }
 
-// NewIndex returns an index of n positions, each of which is in neither part.
-func NewIndex(n int) *Index {
-	return &Index{ready: newPositions(n), ejected: ejections{where: make([]int32, n)}}
+// newReadyIndex returns an index of n positions, each of which is in neither part.
+func newReadyIndex(n int) *readyIndex {
+	return &readyIndex{ready: newPositions(n), ejected: ejections{where: make([]int32, n)}}
 }
 
-// Set puts a position where it belongs: it returns at due, by the clock of the caller, or is ready when that is 0.
-func (x *Index) Set(at int, due time.Duration) {
+// set puts a position where it belongs: it returns at due, by the clock of the caller, or is ready when that is 0.
+func (x *readyIndex) set(at int, due time.Duration) {
 	i := int(x.ejected.where[at]) - 1
 	switch {
 	case due == 0:
@@ -36,11 +36,11 @@ func (x *Index) Set(at int, due time.Duration) {
 	}
 }
 
-// maxReadmitted is how many positions one call of Readmit makes ready again: the bound is for the worst case.
+// maxReadmitted is how many positions one call of readmit makes ready again: the bound is for the worst case.
 const maxReadmitted = 64
 
-// Readmit makes positions ready whose time to return has come.
-func (x *Index) Readmit(now time.Duration) {
+// readmit makes positions ready whose time to return has come.
+func (x *readyIndex) readmit(now time.Duration) {
 	for range maxReadmitted {
 		if x.ejected.Len() == 0 || x.ejected.heap[0].due > now {
 			return
@@ -49,17 +49,17 @@ func (x *Index) Readmit(now time.Duration) {
 	}
 }
 
-// NextReady returns the first position from at on that is ready, or else the first of all; -1 when none is.
-func (x *Index) NextReady(at int) int {
+// nextReady returns the first position from at on that is ready, or else the first of all; -1 when none is.
+func (x *readyIndex) nextReady(at int) int {
 	if next := x.ready.next(at); next >= 0 {
 		return next
 	}
 	return x.ready.next(0)
 }
 
-// Soonest returns the ejected position that returns first of those that skip does not refuse; -1 when there is none among
+// soonest returns the ejected position that returns first of those that skip does not refuse; -1 when there is none among
 // the first most.
-func (x *Index) Soonest(most int, skip func(at int) bool) int {
+func (x *readyIndex) soonest(most int, skip func(at int) bool) int {
 	at := -1
 	x.passed = x.passed[:0]
 	for x.ejected.Len() > 0 && len(x.passed) < most {

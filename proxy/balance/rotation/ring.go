@@ -1,17 +1,17 @@
-package choosing
+package rotation
 
 import (
 	"math/bits"
 	"slices"
 )
 
-// A Ring is a circle of hashes (Karger et al., 1997). Each position has points on it, at places that follow from its own hash alone. A
+// A ring is a circle of hashes (Karger et al., 1997). Each position has points on it, at places that follow from its own hash alone. A
 // client belongs to the first point at or after its hash. So nodes that know the same positions agree on each client, and a position
 // that leaves moves only its own clients. A ring never changes.
 //
 // The hashes are spread evenly, so an index of their leading bits finds the point of a client at once: the cost does not depend on
 // how many there are. A ring takes 16 bytes for a point, so 1 MB for 65,536.
-type Ring struct {
+type ring struct {
 	points []uint64 // sorted: the place on the circle, and in the low positionBits the position
 	first  []int32  // by the leading bits of a place: the first point with these bits, or behind them
 	shift  int      // how many other bits a place has
@@ -25,9 +25,9 @@ const (
 	positionBits = 20
 )
 
-// NewRing returns the ring of positions that have these hashes: at least one, and at most 2²⁰. A position has as many times more points
+// newRing returns the ring of positions that have these hashes: at least one, and at most 2²⁰. A position has as many times more points
 // as its weight says, and none at 0; not all are 0. Without weights all are alike.
-func NewRing(hashes []uint64, weights []int) *Ring {
+func newRing(hashes []uint64, weights []int) *ring {
 	sum := len(hashes)
 	if weights != nil {
 		sum = 0
@@ -42,7 +42,7 @@ func NewRing(hashes []uint64, weights []int) *Ring {
 	points := points(hashes, weights, each)
 	n := each * sum
 	leading := max(1, bits.Len(uint(n-1)))
-	r := &Ring{points: make([]uint64, n), first: make([]int32, 1<<leading+1), shift: 64 - leading}
+	r := &ring{points: make([]uint64, n), first: make([]int32, 1<<leading+1), shift: 64 - leading}
 
 	// First how many points begin with the same bits, then where these are to stand, and last the points.
 	for p := range points {
@@ -82,8 +82,8 @@ func points(hashes []uint64, weights []int, each int) func(yield func(uint64) bo
 	}
 }
 
-// Find returns the number of the point that a client with this hash belongs to.
-func (r *Ring) Find(client uint64) int {
+// find returns the number of the point that a client with this hash belongs to.
+func (r *ring) find(client uint64) int {
 	client &^= 1<<positionBits - 1
 	i := int(r.first[client>>r.shift])
 	for i < len(r.points) && r.points[i] < client {
@@ -92,7 +92,7 @@ func (r *Ring) Find(client uint64) int {
 	return i
 }
 
-// At returns the position of a point. Points are numbered around the circle: the one after the last is the first.
-func (r *Ring) At(i int) int {
+// at returns the position of a point. Points are numbered around the circle: the one after the last is the first.
+func (r *ring) at(i int) int {
 	return int(r.points[i%len(r.points)] & (1<<positionBits - 1))
 }
