@@ -11,7 +11,6 @@ import (
 	"kubeproxy/internal/monotonic"
 	"kubeproxy/proxy/engine"
 	"kubeproxy/proxy/epoll/datagrams"
-	"kubeproxy/proxy/epoll/pipes"
 	"kubeproxy/proxy/epoll/reactor"
 	"kubeproxy/proxy/epoll/relay"
 	"kubeproxy/proxy/epoll/ring"
@@ -117,7 +116,7 @@ func assemble(l *loop, base *engine.Base) *loop {
 	l.atLimit = reactor.Pauses{Poller: l.poller, Turn: &l.turn}
 	l.conns.Init(base, &l.turn)
 	l.backlog = relay.Backlog{Turn: &l.turn}
-	l.relays = relay.Relays{Engine: base, Turn: &l.turn, Poller: l.poller, Requests: &l.requests, Conns: &l.conns, Backlog: &l.backlog, Pipes: pipes.Pool{Budget: base.Budget}}
+	l.relays = relay.Relays{Engine: base, Turn: &l.turn, Poller: l.poller, Requests: &l.requests, Conns: &l.conns, Backlog: &l.backlog, Pipes: relay.Pipes{Budget: base.Budget}}
 	l.dialler = dialler{engine: base, turn: &l.turn, poller: l.poller, requests: &l.requests, searches: &l.searches, conns: &l.conns, relays: &l.relays, dials: make(map[int32]*dial)}
 	l.listeners = listeners{engine: base, turn: &l.turn, poller: l.poller, requests: &l.requests, pauses: &l.pauses, atLimit: &l.atLimit, own: &l.dialler}
 	l.sessions = datagrams.Sessions{Engine: base, Turn: &l.turn, Poller: l.poller, Requests: &l.requests, Pauses: &l.pauses, Searches: &l.searches,

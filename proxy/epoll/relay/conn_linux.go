@@ -8,7 +8,6 @@ import (
 	"kubeproxy/proxy/epoll/reactor"
 	"kubeproxy/proxy/epoll/slab"
 	"kubeproxy/proxy/epoll/socket"
-	"kubeproxy/proxy/epoll/wheel"
 	"kubeproxy/proxy/tcp"
 	"kubeproxy/proxy/traffic"
 )
@@ -20,7 +19,7 @@ type Conn struct {
 	Owner           *atomic.Pointer[engine.Claim] // of the port that the client came to
 	Record          tcp.Connection
 
-	timer wheel.Timer[Conn] // when it is looked at next
+	timer timer[Conn] // when it is looked at next
 
 	end tcp.Teardown // which says what is done about its end
 
@@ -35,8 +34,8 @@ type Conn struct {
 	looks      uint8 // how often it has been looked at in this phase
 }
 
-// Timer links c to others that wait: see [wheel.Wheel].
-func (c *Conn) Timer() *wheel.Timer[Conn] { return &c.timer }
+// Timer links c to others that wait: see [wheel].
+func (c *Conn) Timer() *timer[Conn] { return &c.timer }
 
 // Token is what events of a side bear: kind is [ClientSide] or [BackendSide].
 func (c *Conn) Token(kind reactor.Kind) reactor.Token {
@@ -111,7 +110,7 @@ type Conns struct {
 	slab.Slab[Conn]
 	engine   *engine.Base
 	turn     *reactor.Turn
-	timers   wheel.Wheel[Conn, *Conn]
+	timers   wheel[Conn, *Conn]
 	Assigned atomic.Int64 // how many there are, and will have been handed over, for other loops to see
 }
 

@@ -10,7 +10,6 @@ import (
 	"kubeproxy/proxy/admit"
 	"kubeproxy/proxy/engine"
 	"kubeproxy/proxy/enginetest"
-	"kubeproxy/proxy/epoll/pipes"
 	"kubeproxy/proxy/epoll/reactor"
 	"kubeproxy/proxy/epoll/socket"
 	"kubeproxy/proxy/proxytest"
@@ -61,7 +60,7 @@ func (l *loop) begin(base *engine.Base) {
 	l.requests.Poller = l.poller
 	l.conns.Init(base, &l.turn)
 	l.backlog.Turn = &l.turn
-	l.relays = Relays{Engine: base, Turn: &l.turn, Poller: l.poller, Requests: &l.requests, Conns: &l.conns, Backlog: &l.backlog, Pipes: pipes.Pool{Budget: base.Budget}}
+	l.relays = Relays{Engine: base, Turn: &l.turn, Poller: l.poller, Requests: &l.requests, Conns: &l.conns, Backlog: &l.backlog, Pipes: Pipes{Budget: base.Budget}}
 	base.Work.Go(l.run)
 }
 

@@ -5,7 +5,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"kubeproxy/proxy/epoll/pipes"
 	"kubeproxy/proxy/epoll/socket"
 	"kubeproxy/proxy/tcp"
 )
@@ -270,7 +269,7 @@ func (r *Relays) splice(c *Conn, dst, src *side) (n int, more bool) {
 }
 
 // unpipe moves what is in pipe p on to dst, and reports whether all of it has gone. What has not is held.
-func (r *Relays) unpipe(c *Conn, dst, src *side, p *pipes.Pipe) bool {
+func (r *Relays) unpipe(c *Conn, dst, src *side, p *pipe) bool {
 	for p.N > 0 {
 		n, errno := socket.Splice(p.R, int(dst.fd), p.N)
 		if n > 0 {
@@ -295,7 +294,7 @@ func (r *Relays) unpipe(c *Conn, dst, src *side, p *pipes.Pipe) bool {
 
 // hold holds for dst what is left in pipe p. It reads what little that is, so that the pipe is free. More is left only when the kernel
 // took less than it had room for, because it lacks memory or tcp_notsent_lowat is set: then the pipe stays with dst.
-func (r *Relays) hold(dst *side, p *pipes.Pipe) {
+func (r *Relays) hold(dst *side, p *pipe) {
 	dst.held = r.tail(nil)
 	dst.held.pipe = p
 	if p.N <= chunk {

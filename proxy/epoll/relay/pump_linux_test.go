@@ -12,7 +12,6 @@ import (
 	"kubeproxy/proxy/admit"
 	"kubeproxy/proxy/engine"
 	"kubeproxy/proxy/enginetest"
-	"kubeproxy/proxy/epoll/pipes"
 	"kubeproxy/proxy/epoll/socket"
 	"kubeproxy/proxy/proxytest"
 	"kubeproxy/proxy/tcp"
@@ -41,7 +40,7 @@ func TestBytesOfAHeaderDoNotCountAsTheClients(t *testing.T) {
 
 // Little that is left in a pipe when its side stalls is held in memory, and arrives in its place.
 func TestWhatIsLeftInAPipeIsReadBack(t *testing.T) {
-	r := &Relays{Pipes: pipes.Pool{Budget: admit.NewBudget(1000)}}
+	r := &Relays{Pipes: Pipes{Budget: admit.NewBudget(1000)}}
 	p := r.Pipes.Take()
 	defer r.Pipes.Close()
 	want := bytes.Repeat([]byte("abcdefgh"), 500)
@@ -59,7 +58,7 @@ func TestWhatIsLeftInAPipeIsReadBack(t *testing.T) {
 
 // More than fits into a tail stays in its pipe, and is read only for a successor.
 func TestMuchThatIsLeftInAPipeStaysThere(t *testing.T) {
-	r := &Relays{Pipes: pipes.Pool{Budget: admit.NewBudget(1000)}}
+	r := &Relays{Pipes: Pipes{Budget: admit.NewBudget(1000)}}
 	p := r.Pipes.Take()
 	defer r.Pipes.Close()
 	want := bytes.Repeat([]byte("abcdefgh"), chunk/8+1)
@@ -88,7 +87,7 @@ func TestStalledReadersHoldNoPipes(t *testing.T) {
 			}
 		}
 	})
-	const readers = pipes.Most + 8
+	const readers = mostPipes + 8
 	for range readers {
 		l.dial(t, 16<<10)
 	}

@@ -6,7 +6,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"kubeproxy/proxy/engine"
-	"kubeproxy/proxy/epoll/pipes"
 	"kubeproxy/proxy/epoll/reactor"
 	"kubeproxy/proxy/epoll/ring"
 	"kubeproxy/proxy/epoll/slab"
@@ -23,7 +22,7 @@ type Relays struct {
 	Requests *reactor.Requests
 	Conns    *Conns
 	Backlog  *Backlog
-	Pipes    pipes.Pool    // that bulk passes through; for the loop to close
+	Pipes    Pipes         // that bulk passes through; for the loop to close
 	Buffers  *ring.Buffers // of the loop's ring, see [NewBuffers]; nil: it has none. For the loop to close
 	BulkTo   []*Relays     // where connections go that carry in bulk, see moving_linux.go; none: they stay. Those loops outlast this one
 

@@ -3,7 +3,6 @@ package relay
 import (
 	"golang.org/x/sys/unix"
 
-	"kubeproxy/proxy/epoll/pipes"
 	"kubeproxy/proxy/tcp"
 )
 
@@ -56,7 +55,7 @@ const (
 
 // A tail is the end of what was read, which did not fit into a socket any more.
 type tail struct {
-	rest []byte      // a part of room, unless it is longer
-	pipe *pipes.Pipe // what is in here comes after rest; nil: nothing does
+	rest []byte // a part of room, unless it is longer
+	pipe *pipe  // what is in here comes after rest; nil: nothing does
 	room [chunk]byte
 }

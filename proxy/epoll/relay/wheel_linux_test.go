@@ -1,4 +1,4 @@
-package wheel
+package relay
 
 import (
 	"math/rand/v2"
@@ -9,13 +9,13 @@ import (
 )
 
 // An item is a member, and nothing else.
-type item struct{ timer Timer[item] }
+type item struct{ timer timer[item] }
 
-func (i *item) Timer() *Timer[item] { return &i.timer }
+func (i *item) Timer() *timer[item] { return &i.timer }
 
 // Whatever is set, stopped and set anew, a member is due once, not early, and late by at most a step.
 func TestAWheelAgreesWithAPlainList(t *testing.T) {
-	var w Wheel[item, *item]
+	var w wheel[item, *item]
 	w.Init()
 	items := make([]item, 300)
 	want := make(map[*item]time.Duration)
@@ -48,7 +48,7 @@ func TestAWheelAgreesWithAPlainList(t *testing.T) {
 			delete(want, c)
 		}
 		for _, due := range want {
-			if due+Step <= now {
+			if due+wheelStep <= now {
 				t.Fatalf("step %d: one that was due at %v is not at %v", step, due, now)
 			}
 		}

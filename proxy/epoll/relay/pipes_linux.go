@@ -1,4 +1,4 @@
-package pipes
+package relay
 
 import (
 	"golang.org/x/sys/unix"
@@ -7,37 +7,37 @@ import (
 	"kubeproxy/proxy/epoll/socket"
 )
 
-// MaxSize is how much a pipe is to hold; Most is how many there may be in a pool. An unprivileged process may have 64 MiB in all of its user's
+// maxPipe is how much a pipe is to hold; mostPipes is how many there may be in a pool. An unprivileged process may have 64 MiB in all of its user's
 // pipes (pipe-user-pages-soft, pipe(7)); past that it gets pipes too small to be worth it.
 const (
-	MaxSize   = 1 << 20
+	maxPipe   = 1 << 20
 	leastPipe = 128 << 10
-	Most      = 32
+	mostPipes = 32
 )
 
-// A Pipe holds bytes on their way to one side.
-type Pipe struct {
+// A pipe holds bytes on their way to one side.
+type pipe struct {
 	R, W int // its ends
 	N    int // bytes in it, as its user counts them
 	Size int // how many it can hold
 }
 
-// A Pool has the pipes of one loop. It is not safe for concurrent use.
-type Pool struct {
+// Pipes are those of one loop, through which splice(2) moves bytes from one socket to another. It is not safe for concurrent use.
+type Pipes struct {
 	Budget *admit.Budget // of descriptors: each pipe takes two
-	free   []*Pipe       // not in use just now
+	free   []*pipe       // not in use just now
 	made   int           // in use and not
 	scant  bool          // the kernel gives no pipes that are worth it
 }
 
 // Take returns an empty pipe, or nil when none is to be had: then bytes have to pass through our memory.
-func (ps *Pool) Take() *Pipe {
+func (ps *Pipes) Take() *pipe {
 	if n := len(ps.free); n > 0 {
 		p := ps.free[n-1]
 		ps.free = ps.free[:n-1]
 		return p
 	}
-	if ps.scant || ps.made == Most || !ps.Budget.Take(2) {
+	if ps.scant || ps.made == mostPipes || !ps.Budget.Take(2) {
 		return nil
 	}
 	var fds [2]int
@@ -45,9 +45,9 @@ func (ps *Pool) Take() *Pipe {
 		ps.Budget.Release(2)
 		return nil
 	}
-	p := &Pipe{R: fds[0], W: fds[1]}
+	p := &pipe{R: fds[0], W: fds[1]}
 	ps.made++
-	for want := MaxSize; want >= leastPipe && p.Size == 0; want /= 2 {
+	for want := maxPipe; want >= leastPipe && p.Size == 0; want /= 2 {
 		p.Size, _ = unix.FcntlInt(uintptr(p.W), unix.F_SETPIPE_SZ, want) // fails when that is more than we may have
 	}
 	if p.Size < leastPipe {
@@ -59,7 +59,7 @@ func (ps *Pool) Take() *Pipe {
 }
 
 // GiveBack takes a pipe that is no longer needed. What is still in it is lost.
-func (ps *Pool) GiveBack(p *Pipe) {
+func (ps *Pipes) GiveBack(p *pipe) {
 	if p.N > 0 {
 		ps.discard(p)
 	} else {
@@ -68,9 +68,9 @@ func (ps *Pool) GiveBack(p *Pipe) {
 }
 
 // Made returns how many pipes there are, and how many of them are lent.
-func (ps *Pool) Made() (made, lent int) { return ps.made, ps.made - len(ps.free) }
+func (ps *Pipes) Made() (made, lent int) { return ps.made, ps.made - len(ps.free) }
 
-func (ps *Pool) discard(p *Pipe) {
+func (ps *Pipes) discard(p *pipe) {
 	socket.Close(p.R)
 	socket.Close(p.W)
 	ps.made--
@@ -78,7 +78,7 @@ func (ps *Pool) discard(p *Pipe) {
 }
 
 // Close closes the pipes that are not in use.
-func (ps *Pool) Close() {
+func (ps *Pipes) Close() {
 	for _, p := range ps.free {
 		ps.discard(p)
 	}

@@ -1,4 +1,4 @@
-package wheel
+package relay
 
 import (
 	"math/bits"
@@ -7,7 +7,7 @@ import (
 	"kubeproxy/internal/monotonic"
 )
 
-// A Wheel says when each of its members is due. A turn of a loop so pays for the members that are due, and not for all that wait.
+// A wheel is a timer wheel: it says when each of its members is due. Setting, stopping and finding the next one take constant time. A turn of a loop so pays for the members that are due, and not for all that wait.
 //
 //	ring 0:   5 ms   m ⇄ m ⇄ m     every member of a ring was put there for the same time,
 //	ring 1:  10 ms   m             so a ring is in order by itself: new members go to its end
@@ -15,34 +15,34 @@ import (
 //	  …
 //
 // A member waits in the ring with the longest time that is not longer than its own. When that
-// time is over it is due, or moves on to a ring for the rest. A timer is at most one [Step] late.
+// time is over it is due, or moves on to a ring for the rest. A timer is at most one [wheelStep] late.
 //
-// A member has a [Timer] in it, by which it is linked to others. Init has to be called first. A Wheel is not safe for concurrent use.
-type Wheel[T any, M Member[T]] struct {
+// A member has a [timer] in it, by which it is linked to others. Init has to be called first. A wheel is not safe for concurrent use.
+type wheel[T any, M member[T]] struct {
 	rings [rings]T // the root of each ring: the ring leads from it to it
 	used  uint32   // bit k is set while ring k has members, or until first has found that it has none any more
 }
 
-// A Member is a pointer to what has a timer in it.
-type Member[T any] interface {
+// A member is a pointer to what has a timer in it.
+type member[T any] interface {
 	*T
-	Timer() *Timer[T]
+	Timer() *timer[T]
 }
 
-// A Timer is what a member has in it. The zero value is not set.
-type Timer[T any] struct {
+// A timer is what a member has in it. The zero value is not set.
+type timer[T any] struct {
 	prev, next *T            // in its ring
 	due, wake  time.Duration // when it is due, and when its time in the ring is over
 }
 
 const (
-	// Step is the time of the first ring.
-	Step  = 5 * time.Millisecond
-	rings = 16 // the last holds its members for 164 s
+	// wheelStep is the time of the first ring.
+	wheelStep = 5 * time.Millisecond
+	rings     = 16 // the last holds its members for 164 s
 )
 
 // Init makes w ready, without members.
-func (w *Wheel[T, M]) Init() {
+func (w *wheel[T, M]) Init() {
 	for k := range w.rings {
 		root := &w.rings[k]
 		r := M(root).Timer()
@@ -51,20 +51,20 @@ func (w *Wheel[T, M]) Init() {
 }
 
 // Set makes m due at a time, and forgets when it was due before. now must not decrease from call to call.
-func (w *Wheel[T, M]) Set(m *T, now, due time.Duration) {
+func (w *wheel[T, M]) Set(m *T, now, due time.Duration) {
 	w.Stop(m)
-	steps := max(1, (due-now)/Step)
+	steps := max(1, (due-now)/wheelStep)
 	k := min(bits.Len64(uint64(steps)), rings) - 1
 	root, t := &w.rings[k], M(m).Timer()
 	r := M(root).Timer()
-	t.due, t.wake = due, now+Step<<k
+	t.due, t.wake = due, now+wheelStep<<k
 	t.prev, t.next = r.prev, root
 	M(r.prev).Timer().next, r.prev = m, m
 	w.used |= 1 << k
 }
 
 // Stop makes m never due. It need not have been set.
-func (w *Wheel[T, M]) Stop(m *T) {
+func (w *wheel[T, M]) Stop(m *T) {
 	t := M(m).Timer()
 	if t.next == nil {
 		return
@@ -74,7 +74,7 @@ func (w *Wheel[T, M]) Stop(m *T) {
 }
 
 // first returns the member whose time in its ring ends first, or nil.
-func (w *Wheel[T, M]) first() (first *T) {
+func (w *wheel[T, M]) first() (first *T) {
 	for used := w.used; used != 0; used &= used - 1 {
 		k := bits.TrailingZeros32(used)
 		root := &w.rings[k]
@@ -90,7 +90,7 @@ func (w *Wheel[T, M]) first() (first *T) {
 }
 
 // Wake is when Next has something to do; monotonic.Never when no timer is set.
-func (w *Wheel[T, M]) Wake() time.Duration {
+func (w *wheel[T, M]) Wake() time.Duration {
 	if m := w.first(); m != nil {
 		return M(m).Timer().wake
 	}
@@ -99,7 +99,7 @@ func (w *Wheel[T, M]) Wake() time.Duration {
 
 // Next takes the first member out of its ring if its time there is over. If it is due, its timer has
 // ended; otherwise it waits on in another ring. It returns nil when no ring has anything to do yet.
-func (w *Wheel[T, M]) Next(now time.Duration) (m *T, isDue bool) {
+func (w *wheel[T, M]) Next(now time.Duration) (m *T, isDue bool) {
 	m = w.first()
 	if m == nil {
 		return nil, false

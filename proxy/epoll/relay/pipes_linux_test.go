@@ -1,4 +1,4 @@
-package pipes
+package relay
 
 import (
 	"testing"
@@ -9,7 +9,7 @@ import (
 
 // A pipe that is given back empty is lent again. One that still holds bytes is closed, for they belong to no connection.
 func TestOnlyAnEmptyPipeIsLentAgain(t *testing.T) {
-	pool := Pool{Budget: admit.NewBudget(1000)}
+	pool := Pipes{Budget: admit.NewBudget(1000)}
 	p := pool.Take()
 	if p == nil || p.Size < leastPipe {
 		t.Fatalf("the pool lends %+v", p)
@@ -32,16 +32,16 @@ func TestOnlyAnEmptyPipeIsLentAgain(t *testing.T) {
 	}
 }
 
-// However many are asked for, a pool has [Most] pipes, and takes two descriptors for each until it is closed.
+// However many are asked for, a pool has [mostPipes] pipes, and takes two descriptors for each until it is closed.
 func TestAPoolIsBounded(t *testing.T) {
-	pool := Pool{Budget: admit.NewBudget(1000)}
-	var lent []*Pipe
-	for range Most + 1 {
+	pool := Pipes{Budget: admit.NewBudget(1000)}
+	var lent []*pipe
+	for range mostPipes + 1 {
 		if p := pool.Take(); p != nil {
 			lent = append(lent, p)
 		}
 	}
-	if len(lent) > Most || pool.Budget.Used.Load() != int64(2*len(lent)) { // fewer if the user has other pipes
+	if len(lent) > mostPipes || pool.Budget.Used.Load() != int64(2*len(lent)) { // fewer if the user has other pipes
 		t.Errorf("%d are lent, %d descriptors taken", len(lent), pool.Budget.Used.Load())
 	}
 	for _, p := range lent {
