@@ -8,7 +8,6 @@ import (
 	"fmt"
 
 	"kubeproxy/registry"
-	"kubeproxy/registry/jsontext"
 )
 
 // A body is the value of a record that is JSON, opened as far as all of its versions have in common. The fields
@@ -73,18 +72,18 @@ func NestedForm(kind registry.Kind, version string) (nested, ok bool) {
 // done here in place, because records change all the time and package json leaves garbage of each.
 func (b *body) read(value []byte) error {
 	if !json.Valid(value) {
-		return jsontext.Unmarshal("", value, new(json.RawMessage)) // which says where
+		return unmarshal("", value, new(json.RawMessage)) // which says where
 	}
 	b.value = value
-	for key, raw := range jsontext.Members(value) {
+	for key, raw := range members(value) {
 		var err error
 		switch field := b.fieldOf(key); {
 		case field != nil:
 			*field = raw
-		case jsontext.IsKey(key, "kind"):
-			err = jsontext.ReadString("kind", raw, &b.Kind)
-		case jsontext.IsKey(key, "apiVersion"):
-			err = jsontext.ReadString("apiVersion", raw, &b.APIVersion)
+		case isKey(key, "kind"):
+			err = readString("kind", raw, &b.Kind)
+		case isKey(key, "apiVersion"):
+			err = readString("apiVersion", raw, &b.APIVersion)
 		}
 		if err != nil {
 			return err
@@ -96,25 +95,25 @@ func (b *body) read(value []byte) error {
 // fieldOf returns where the value of a key is kept as it is; nil: nowhere.
 func (b *body) fieldOf(key []byte) *json.RawMessage {
 	switch {
-	case jsontext.IsKey(key, "id"):
+	case isKey(key, "id"):
 		return &b.ID
-	case jsontext.IsKey(key, "namespace"):
+	case isKey(key, "namespace"):
 		return &b.Namespace
-	case jsontext.IsKey(key, "metadata"):
+	case isKey(key, "metadata"):
 		return &b.Metadata
-	case jsontext.IsKey(key, "spec"):
+	case isKey(key, "spec"):
 		return &b.Spec
-	case jsontext.IsKey(key, "endpoints"):
+	case isKey(key, "endpoints"):
 		return &b.Endpoints
-	case jsontext.IsKey(key, "annotations"):
+	case isKey(key, "annotations"):
 		return &b.Annotations
-	case jsontext.IsKey(key, "labels"):
+	case isKey(key, "labels"):
 		return &b.Labels
-	case jsontext.IsKey(key, "addressType"):
+	case isKey(key, "addressType"):
 		return &b.AddressType
-	case jsontext.IsKey(key, "ports"):
+	case isKey(key, "ports"):
 		return &b.Ports
-	case jsontext.IsKey(key, "subsets"):
+	case isKey(key, "subsets"):
 		return &b.Subsets
 	}
 	return nil
@@ -125,22 +124,22 @@ func (b *body) identity() (n registry.Name, err error) {
 	switch {
 	case !b.nested:
 		b.labels, b.annotations = b.Labels, b.Annotations
-		err = cmp.Or(jsontext.ReadString("id", b.ID, &n.Name), jsontext.ReadString("namespace", b.Namespace, &n.Namespace))
+		err = cmp.Or(readString("id", b.ID, &n.Name), readString("namespace", b.Namespace, &n.Namespace))
 		return n, err
-	case jsontext.IsNull(b.Metadata):
+	case isNull(b.Metadata):
 		return n, nil
 	case b.Metadata[0] != '{':
-		return n, jsontext.Unmarshal("metadata", b.Metadata, new(struct{})) // which says what is wrong with it
+		return n, unmarshal("metadata", b.Metadata, new(struct{})) // which says what is wrong with it
 	}
-	for key, raw := range jsontext.Members(b.Metadata) {
+	for key, raw := range members(b.Metadata) {
 		switch {
-		case jsontext.IsKey(key, "name"):
-			err = jsontext.ReadString("metadata.name", raw, &n.Name)
-		case jsontext.IsKey(key, "namespace"):
-			err = jsontext.ReadString("metadata.namespace", raw, &n.Namespace)
-		case jsontext.IsKey(key, "labels"):
+		case isKey(key, "name"):
+			err = readString("metadata.name", raw, &n.Name)
+		case isKey(key, "namespace"):
+			err = readString("metadata.namespace", raw, &n.Namespace)
+		case isKey(key, "labels"):
 			b.labels = raw
-		case jsontext.IsKey(key, "annotations"):
+		case isKey(key, "annotations"):
 			b.annotations = raw
 		}
 		if err != nil {
@@ -155,13 +154,13 @@ func (b *body) field(name string, raw json.RawMessage, into any) error {
 	if raw == nil {
 		return nil
 	}
-	return jsontext.Unmarshal(name, raw, into)
+	return unmarshal(name, raw, into)
 }
 
 // checkObject refuses what cannot be a JSON object, by the name of what it is. D13: v0.4 took all
 // of these for blank objects, and read YAML too.
 func checkObject(value []byte) error {
-	text := bytes.Trim(value, jsontext.Space)
+	text := bytes.Trim(value, jsonSpace)
 	switch {
 	case len(value) == 0:
 		return errors.New("empty value")

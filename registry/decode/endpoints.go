@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"kubeproxy/registry"
-	"kubeproxy/registry/jsontext"
 )
 
 // maxCombined bounds how many endpoints the subsets of one record may stand for beside those that it
@@ -18,8 +17,8 @@ const maxCombined = 1 << 16
 // A subset is a set of addresses that all serve the same ports (v0.14 and later). Its
 // notReadyAddresses are not read: they must not be given any client.
 type subset struct {
-	Addresses jsontext.Last[[]address]      `json:"addresses"`
-	Ports     jsontext.Last[[]endpointPort] `json:"ports"`
+	Addresses last[[]address]      `json:"addresses"`
+	Ports     last[[]endpointPort] `json:"ports"`
 }
 
 // An address is spelled "IP" until v1beta3 and "ip" in v1; package json takes one for the other.

@@ -10,7 +10,6 @@ import (
 	"testing"
 
 	"kubeproxy/registry"
-	"kubeproxy/registry/jsontext"
 )
 
 // checkDecode holds Decode to the promises of the package for one record.
@@ -109,7 +108,7 @@ func openedByJSON(value []byte) (b body, flat, nested func() (registry.Name, err
 		AddressType json.RawMessage `json:"addressType"`
 		Ports       json.RawMessage `json:"ports"`
 	}
-	err = jsontext.Unmarshal("", value, &fields)
+	err = unmarshal("", value, &fields)
 	b = body{value, false, nil, nil, fields.Kind, fields.APIVersion, fields.ID, fields.Namespace, fields.Metadata,
 		fields.Spec, fields.Endpoints, fields.Annotations, fields.Labels, fields.Subsets, fields.AddressType, fields.Ports}
 	flat = func() (n registry.Name, err error) {

@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	"kubeproxy/registry"
-	"kubeproxy/registry/jsontext"
 )
 
 // label gives the value of a label as it is written, nil if there is none. Labels of other people may hold anything, and so
@@ -15,7 +14,7 @@ func (b *body) label(name string) (raw json.RawMessage) {
 	if len(b.labels) == 0 || b.labels[0] != '{' {
 		return nil
 	}
-	for key, value := range jsontext.Members(b.labels) {
+	for key, value := range members(b.labels) {
 		if string(key) == name { // in this letter case only: labels are no fields
 			raw = value
 		}
@@ -29,15 +28,15 @@ func (b *body) readAnnotations(kind registry.Kind, all *registry.Annotations) er
 	if len(b.annotations) == 0 || b.annotations[0] != '{' {
 		return nil
 	}
-	for key, raw := range jsontext.Members(b.annotations) {
+	for key, raw := range members(b.annotations) {
 		if !all.Counts(kind, key) {
 			continue
 		}
 		var value string
-		if err := jsontext.ReadString("annotations."+string(key), raw, &value); err != nil {
+		if err := readString("annotations."+string(key), raw, &value); err != nil {
 			return err
 		}
-		if !jsontext.IsNull(raw) {
+		if !isNull(raw) {
 			all.Set(string(key), value)
 		}
 	}
@@ -71,7 +70,7 @@ func (s *statement) readJSON(kind registry.Kind, value []byte) error {
 // endpoints reads endpoints, leaving out entries that no client could connect to.
 func (b *body) endpoints(c *collector) error {
 	any := false
-	err := jsontext.EachOf("subsets", b.Subsets, func(s *subset) error {
+	err := eachOf("subsets", b.Subsets, func(s *subset) error {
 		any = true
 		return c.addSubset(s)
 	})
@@ -86,7 +85,7 @@ func (b *body) endpoints(c *collector) error {
 
 // isListOf reports whether the first element of a JSON array begins with b.
 func isListOf(b byte, array []byte) bool {
-	first := bytes.TrimLeft(bytes.TrimPrefix(array, []byte("[")), jsontext.Space)
+	first := bytes.TrimLeft(bytes.TrimPrefix(array, []byte("[")), jsonSpace)
 	return len(first) > 0 && first[0] == b
 }
 
@@ -96,12 +95,12 @@ func (c *collector) addStrings(b *body) error {
 		return nil
 	}
 	if b.Endpoints[0] != '[' {
-		return jsontext.Unmarshal("endpoints", b.Endpoints, new([]string)) // which says what is wrong with it
+		return unmarshal("endpoints", b.Endpoints, new([]string)) // which says what is wrong with it
 	}
 	list := string(b.Endpoints) // of which each entry is a part, and needs no memory of its own
 	port := c.port("", min(strings.Count(list, ","), len(list)/len(`"1.2.3.4:5",`))+1)
-	for text := range jsontext.Elements(list) {
-		s, err := jsontext.StringOf("endpoints", text)
+	for text := range elements(list) {
+		s, err := stringOf("endpoints", text)
 		if err != nil {
 			return err
 		}
@@ -122,7 +121,7 @@ func (c *collector) addPairs(b *body) error {
 		Port *int64 `json:"port"`
 	}
 	port := c.port("", 0)
-	return jsontext.EachOf("endpoints", b.Endpoints, func(p *pair) error {
+	return eachOf("endpoints", b.Endpoints, func(p *pair) error {
 		number, err := portNumber(p.Port)
 		if err != nil {
 			c.leaveOut(1, p.IP, err)
@@ -155,10 +154,10 @@ func (b *body) affinityTimeout(spec *jsonSpec) (*int64, error) {
 // sourceRanges reads the list in the spec of a service of the ranges that may connect.
 func (b *body) sourceRanges(spec *jsonSpec, s *serviceSpec) error {
 	switch {
-	case jsontext.IsNull(spec.LoadBalancerSourceRanges):
+	case isNull(spec.LoadBalancerSourceRanges):
 	case b.nested:
 		var listed []string // and not s itself, which would have to be on the heap
-		if err := jsontext.Unmarshal(registry.SourceRangesField, spec.LoadBalancerSourceRanges, &listed); err != nil {
+		if err := unmarshal(registry.SourceRangesField, spec.LoadBalancerSourceRanges, &listed); err != nil {
 			return err
 		}
 		s.wishes.SourceRanges = listed
@@ -171,7 +170,7 @@ func (b *body) sourceRanges(spec *jsonSpec, s *serviceSpec) error {
 // A jsonSpec is what the proxy reads of a service in JSON: of spec in the nested form, of the record
 // itself in the flat one.
 type jsonSpec struct {
-	Ports jsontext.Last[[]servicePort] `json:"ports"` // since v0.15
+	Ports last[[]servicePort] `json:"ports"` // since v0.15
 
 	SessionAffinity       string          `json:"sessionAffinity"`       // since v0.8
 	SessionAffinityConfig json.RawMessage `json:"sessionAffinityConfig"` // since v1.8
@@ -195,7 +194,7 @@ func (b *body) service(s *serviceSpec) (err error) {
 	if b.nested {
 		err = b.field("spec", b.Spec, &spec)
 	} else {
-		err = jsontext.Unmarshal("", b.value, &spec)
+		err = unmarshal("", b.value, &spec)
 	}
 	if err != nil {
 		return err

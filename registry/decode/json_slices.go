@@ -2,15 +2,13 @@ package decode
 
 import (
 	"encoding/json"
-
-	"kubeproxy/registry/jsontext"
 )
 
 // serviceName reads the label that ties a slice to its service; ok is false if there is none.
 func (b *body) serviceName() (name string, ok bool, err error) {
 	raw := b.label(labelServiceName)
-	err = jsontext.ReadString("label "+labelServiceName, raw, &name)
-	return name, !jsontext.IsNull(raw), err
+	err = readString("label "+labelServiceName, raw, &name)
+	return name, !isNull(raw), err
 }
 
 // readCondition reads the boolean found in a field. Null is as good as no field.
@@ -23,7 +21,7 @@ func readCondition(field string, raw json.RawMessage, into *condition) error {
 	case "null":
 		*into = unsaid
 	default:
-		return jsontext.Unmarshal(field, raw, new(bool))
+		return unmarshal(field, raw, new(bool))
 	}
 	return nil
 }
@@ -42,7 +40,7 @@ func (b *body) slice(p *sliceParts) error {
 		return err
 	}
 	var kind string
-	if err := jsontext.ReadString("addressType", b.AddressType, &kind); err != nil {
+	if err := readString("addressType", b.AddressType, &kind); err != nil {
 		return err
 	}
 	if p.kind, err = parseAddressType(kind); err != nil {
@@ -51,18 +49,18 @@ func (b *body) slice(p *sliceParts) error {
 	if err := p.addEndpoints(b); err != nil {
 		return err
 	}
-	return jsontext.EachOf("ports", b.Ports, p.addPort)
+	return eachOf("ports", b.Ports, p.addPort)
 }
 
 // addEndpoints reads the endpoints of a body. It is done in place, as in [body.read]: package json takes twice as long, and four times the memory.
 func (p *sliceParts) addEndpoints(b *body) error {
-	if jsontext.IsNull(b.Endpoints) {
+	if isNull(b.Endpoints) {
 		return nil
 	}
 	if b.Endpoints[0] != '[' {
-		return jsontext.Unmarshal("endpoints", b.Endpoints, new([]struct{})) // which says what is wrong with it
+		return unmarshal("endpoints", b.Endpoints, new([]struct{})) // which says what is wrong with it
 	}
-	for element := range jsontext.Elements([]byte(b.Endpoints)) {
+	for element := range elements([]byte(b.Endpoints)) {
 		var e sliceEndpoint
 		if err := e.read(element); err != nil {
 			return err
@@ -78,18 +76,18 @@ func (e *sliceEndpoint) read(element []byte) error {
 		return nil
 	}
 	if element[0] != '{' {
-		return jsontext.Unmarshal("endpoints", element, new(struct{})) // which says what is wrong with it
+		return unmarshal("endpoints", element, new(struct{})) // which says what is wrong with it
 	}
 	var addresses, conditions json.RawMessage
-	for key, raw := range jsontext.Members(element) {
+	for key, raw := range members(element) {
 		switch {
-		case jsontext.IsKey(key, "addresses"):
+		case isKey(key, "addresses"):
 			addresses = raw
-		case jsontext.IsKey(key, "conditions"):
+		case isKey(key, "conditions"):
 			conditions = raw
 		}
 	}
-	if err := e.readAddresses(addresses); err != nil || jsontext.IsNull(conditions) {
+	if err := e.readAddresses(addresses); err != nil || isNull(conditions) {
 		return err
 	}
 	return e.conditions.read(conditions)
@@ -97,14 +95,14 @@ func (e *sliceEndpoint) read(element []byte) error {
 
 func (e *sliceEndpoint) readAddresses(raw json.RawMessage) error {
 	const field = "endpoints.addresses"
-	if jsontext.IsNull(raw) {
+	if isNull(raw) {
 		return nil
 	}
 	if raw[0] != '[' {
-		return jsontext.Unmarshal(field, raw, new([]string))
+		return unmarshal(field, raw, new([]string))
 	}
-	for element := range jsontext.Elements([]byte(raw)) {
-		address, err := jsontext.StringOf(field, string(element))
+	for element := range elements([]byte(raw)) {
+		address, err := stringOf(field, string(element))
 		if err != nil {
 			return err
 		}
@@ -118,16 +116,16 @@ func (e *sliceEndpoint) readAddresses(raw json.RawMessage) error {
 func (c *sliceConditions) read(raw json.RawMessage) error {
 	const field = "endpoints.conditions"
 	if raw[0] != '{' {
-		return jsontext.Unmarshal(field, raw, new(struct{}))
+		return unmarshal(field, raw, new(struct{}))
 	}
-	for key, value := range jsontext.Members(raw) {
+	for key, value := range members(raw) {
 		var err error
 		switch {
-		case jsontext.IsKey(key, "ready"):
+		case isKey(key, "ready"):
 			err = readCondition(field+".ready", value, &c.ready)
-		case jsontext.IsKey(key, "serving"):
+		case isKey(key, "serving"):
 			err = readCondition(field+".serving", value, &c.serving)
-		case jsontext.IsKey(key, "terminating"):
+		case isKey(key, "terminating"):
 			err = readCondition(field+".terminating", value, &c.terminating)
 		}
 		if err != nil {

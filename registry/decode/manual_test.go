@@ -181,7 +181,7 @@ func TestTheManualNamesTheFieldsThatTheDecoderOfJSONReads(t *testing.T) {
 		ast.Inspect(file, func(n ast.Node) bool {
 			switch n := n.(type) {
 			case *ast.CallExpr:
-				if f, ok := n.Fun.(*ast.SelectorExpr); ok && f.Sel.Name == "IsKey" {
+				if f, ok := n.Fun.(*ast.Ident); ok && f.Name == "isKey" {
 					if name := constant(n.Args[1]); name != "" {
 						read[name] = true
 					}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 
 	"kubeproxy/registry"
-	"kubeproxy/registry/protobuf"
 )
 
 // protobufMagic is what a protobuf value begins with. Kubernetes has stored such values since 1.6, by default.
@@ -35,7 +34,7 @@ type envelope struct {
 }
 
 func readEnvelope(value []byte) (e envelope, err error) {
-	m := protobuf.Message{Data: value[len(protobufMagic):], Path: "envelope"}
+	m := message{Data: value[len(protobufMagic):], Path: "envelope"}
 	for m.Next() {
 		switch m.Number {
 		case 1:
@@ -82,9 +81,9 @@ func (e *envelope) check(kind registry.Kind) error {
 func (s *statement) readObject(k registry.Key, object []byte) error {
 	switch k.Kind {
 	case registry.KindService:
-		return s.readService(k.Name, protobuf.Message{Data: object, Path: "object"})
+		return s.readService(k.Name, message{Data: object, Path: "object"})
 	case registry.KindEndpoints:
-		return s.readEndpoints(k.Name, protobuf.Message{Data: object, Path: "object"})
+		return s.readEndpoints(k.Name, message{Data: object, Path: "object"})
 	}
 	return s.readSlice(k.Name, object)
 }

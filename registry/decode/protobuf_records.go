@@ -4,7 +4,6 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"kubeproxy/registry"
-	"kubeproxy/registry/protobuf"
 )
 
 // The numbers of the fields are those of generated.proto in k8s.io/api/core/v1, k8s.io/api/discovery/v1 and k8s.io/apimachinery.
@@ -22,7 +21,7 @@ type metadata struct {
 }
 
 // read reads the ObjectMeta of a kind of record. The name is most likely that of the key.
-func (d *metadata) read(kind registry.Kind, key registry.Name, m protobuf.Message) error {
+func (d *metadata) read(kind registry.Kind, key registry.Name, m message) error {
 	for m.Next() {
 		switch m.Number {
 		case 1:
@@ -50,7 +49,7 @@ func (d *metadata) read(kind registry.Kind, key registry.Name, m protobuf.Messag
 }
 
 // readService reads a Service.
-func (s *statement) readService(key registry.Name, m protobuf.Message) error {
+func (s *statement) readService(key registry.Name, m message) error {
 	var meta metadata
 	spec := &s.service
 	var clusterIP, serviceType string
@@ -68,7 +67,7 @@ func (s *statement) readService(key registry.Name, m protobuf.Message) error {
 }
 
 // read reads a ServiceSpec.
-func (s *serviceSpec) read(m protobuf.Message, clusterIP, serviceType *string) error {
+func (s *serviceSpec) read(m message, clusterIP, serviceType *string) error {
 	for m.Next() {
 		switch m.Number {
 		case 1:
@@ -89,7 +88,7 @@ func (s *serviceSpec) read(m protobuf.Message, clusterIP, serviceType *string) e
 }
 
 // readPort reads a ServicePort.
-func (s *serviceSpec) readPort(m protobuf.Message) error {
+func (s *serviceSpec) readPort(m message) error {
 	var p servicePort
 	for m.Next() {
 		switch m.Number {
@@ -112,7 +111,7 @@ func (s *serviceSpec) readPort(m protobuf.Message) error {
 }
 
 // readAffinityConfig reads a SessionAffinityConfig.
-func (s *serviceSpec) readAffinityConfig(m protobuf.Message) error {
+func (s *serviceSpec) readAffinityConfig(m message) error {
 	for m.Next() {
 		if m.Number != 1 {
 			continue
@@ -129,7 +128,7 @@ func (s *serviceSpec) readAffinityConfig(m protobuf.Message) error {
 }
 
 // readEndpoints reads Endpoints.
-func (s *statement) readEndpoints(key registry.Name, m protobuf.Message) error {
+func (s *statement) readEndpoints(key registry.Name, m message) error {
 	var meta metadata
 	var set subset // its lists are used again
 	for m.Next() {
@@ -148,7 +147,7 @@ func (s *statement) readEndpoints(key registry.Name, m protobuf.Message) error {
 }
 
 // read reads an EndpointSubset.
-func (s *subset) read(m protobuf.Message) error {
+func (s *subset) read(m message) error {
 	s.Addresses.Value, s.Ports.Value = s.Addresses.Value[:0], s.Ports.Value[:0]
 	for m.Next() {
 		switch m.Number {
@@ -184,7 +183,7 @@ func (s *subset) read(m protobuf.Message) error {
 func (s *statement) readSlice(key registry.Name, object []byte) error {
 	var meta metadata
 	var kind string
-	m := protobuf.Message{Data: object, Path: "object"}
+	m := message{Data: object, Path: "object"}
 	endpoints := 0
 	for m.Next() {
 		switch m.Number {
@@ -210,7 +209,7 @@ func (s *statement) readSlice(key registry.Name, object []byte) error {
 		return err
 	}
 	p.ready = make([]registry.Addr, 0, endpoints)
-	m = protobuf.Message{Data: object, Path: "object"}
+	m = message{Data: object, Path: "object"}
 	for m.Next() {
 		switch m.Number {
 		case 2:
@@ -223,7 +222,7 @@ func (s *statement) readSlice(key registry.Name, object []byte) error {
 }
 
 // readEndpoint reads an Endpoint of a slice.
-func (p *sliceParts) readEndpoint(m protobuf.Message) error {
+func (p *sliceParts) readEndpoint(m message) error {
 	var e sliceEndpoint
 	for m.Next() {
 		switch m.Number {
@@ -255,7 +254,7 @@ func (p *sliceParts) readEndpoint(m protobuf.Message) error {
 }
 
 // readPort reads an EndpointPort of a slice.
-func (p *sliceParts) readPort(m protobuf.Message) error {
+func (p *sliceParts) readPort(m message) error {
 	var port servicePort
 	for m.Next() {
 		switch m.Number {

@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"kubeproxy/registry"
-	"kubeproxy/registry/jsontext"
 )
 
 // A serviceSpec is what a record says of a service.
@@ -38,7 +37,7 @@ type nodePort struct {
 
 // UnmarshalJSON reads whatever is there.
 func (n *nodePort) UnmarshalJSON(b []byte) error {
-	n.err = jsontext.Unmarshal("nodePort", b, &n.number)
+	n.err = unmarshal("nodePort", b, &n.number)
 	return nil
 }
 

@@ -1,4 +1,4 @@
-package jsontext
+package decode
 
 import (
 	"encoding/json"
@@ -18,7 +18,7 @@ func FuzzElements(f *testing.F) {
 		if !strings.HasPrefix(array, "[") || json.Unmarshal([]byte(array), &want) != nil {
 			return
 		}
-		if got := slices.Collect(Elements(array)); fmt.Sprintf("%q", got) != fmt.Sprintf("%q", want) {
+		if got := slices.Collect(elements(array)); fmt.Sprintf("%q", got) != fmt.Sprintf("%q", want) {
 			t.Errorf("%q has the elements %q; want %q", array, got, want)
 		}
 	})
@@ -32,7 +32,7 @@ func TestALongArrayIsDecodedAsOneWouldBe(t *testing.T) {
 	}
 	texts := []string{`{"a":1}`, `{"b":2,"list":["x","y"]}`, `{}`, `{"list":["z"]}`, `null`}
 	var array strings.Builder
-	for n := 0; array.Len() < 5*PieceBytes; n++ {
+	for n := 0; array.Len() < 5*pieceBytes; n++ {
 		array.WriteString("," + texts[n%len(texts)] + strings.Repeat(" ", n%7))
 	}
 	text := "[" + array.String()[1:] + "]"
@@ -41,7 +41,7 @@ func TestALongArrayIsDecodedAsOneWouldBe(t *testing.T) {
 		t.Fatal(err)
 	}
 	n := 0
-	err := EachOf("list", json.RawMessage(text), func(e *element) error {
+	err := eachOf("list", json.RawMessage(text), func(e *element) error {
 		if got, want := spelled(t, e), spelled(t, want[n]); got != want {
 			t.Fatalf("element %d is %s; want %s", n, got, want)
 		}

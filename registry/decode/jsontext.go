@@ -1,4 +1,4 @@
-package jsontext
+package decode
 
 import (
 	"bytes"
@@ -13,12 +13,12 @@ import (
 	"kubeproxy/registry"
 )
 
-// Space is what JSON takes for white space (RFC 8259, 2).
-const Space = " \t\r\n"
+// jsonSpace is what JSON takes for white space (RFC 8259, 2).
+const jsonSpace = " \t\r\n"
 
-// Unmarshal is json.Unmarshal for a value found in the field named ("" for a whole record). Its
+// unmarshal is json.Unmarshal for a value found in the field named ("" for a whole record). Its
 // errors are fit for an operator: they speak of fields and not of Go types, and are bounded.
-func Unmarshal(field string, value []byte, into any) error {
+func unmarshal(field string, value []byte, into any) error {
 	err := json.Unmarshal(value, into)
 	if err == nil {
 		return nil
@@ -33,11 +33,11 @@ func Unmarshal(field string, value []byte, into any) error {
 	return errors.New("not valid JSON: " + registry.Quote(err.Error()))
 }
 
-// IsNull reports whether a field is null or not there, which package json takes for the same.
-func IsNull(raw json.RawMessage) bool { return raw == nil || string(raw) == "null" }
+// isNull reports whether a field is null or not there, which package json takes for the same.
+func isNull(raw json.RawMessage) bool { return raw == nil || string(raw) == "null" }
 
-// Elements yields the elements of an array in turn, as they are written. The array must be valid JSON.
-func Elements[T string | []byte](array T) iter.Seq[T] {
+// elements yields the elements of an array in turn, as they are written. The array must be valid JSON.
+func elements[T string | []byte](array T) iter.Seq[T] {
 	return func(yield func(T) bool) {
 		element, rest := cutValue(trim(array)[len("["):])
 		for len(element) > 0 && yield(element) {
@@ -46,9 +46,9 @@ func Elements[T string | []byte](array T) iter.Seq[T] {
 	}
 }
 
-// Members yields the members of an object in turn: the key as it reads, and the value as it is written. The
+// members yields the members of an object in turn: the key as it reads, and the value as it is written. The
 // object must be valid JSON.
-func Members(object []byte) iter.Seq2[[]byte, []byte] {
+func members(object []byte) iter.Seq2[[]byte, []byte] {
 	return func(yield func(key, value []byte) bool) {
 		key, rest := cutValue(trim(object)[len("{"):])
 		for len(key) > 0 {
@@ -88,12 +88,12 @@ func readKey(text []byte) []byte {
 	if bytes.IndexByte(text, '\\') < 0 {
 		return text[1 : len(text)-1]
 	}
-	key, _ := StringOf("", string(text)) // valid JSON, and a string: nothing is wrong with it
+	key, _ := stringOf("", string(text)) // valid JSON, and a string: nothing is wrong with it
 	return []byte(key)
 }
 
-// IsKey reports whether a key names this field, which to package json it does in any letter case.
-func IsKey(key []byte, field string) bool { return bytes.EqualFold(key, []byte(field)) }
+// isKey reports whether a key names this field, which to package json it does in any letter case.
+func isKey(key []byte, field string) bool { return bytes.EqualFold(key, []byte(field)) }
 
 // trim cuts off white space. Valid JSON has no other control characters around a value.
 func trim[T string | []byte](value T) T {
@@ -106,25 +106,25 @@ func trim[T string | []byte](value T) T {
 	return value
 }
 
-// PieceBytes is about how much of an array is decoded at one time.
-const PieceBytes = 32 << 10
+// pieceBytes is about how much of an array is decoded at one time.
+const pieceBytes = 32 << 10
 
-// EachOf decodes the array found in a field, and hands its elements to use, until that returns an error. It decodes a
+// eachOf decodes the array found in a field, and hands its elements to use, until that returns an error. It decodes a
 // piece at a time: each "{}" of an array becomes a struct, and half a million of them at once were a hundred megabytes.
-// Elements are used again, so use must not keep them. A field that is not there, or null, has none.
-func EachOf[T any](field string, array json.RawMessage, use func(*T) error) error {
+// elements are used again, so use must not keep them. A field that is not there, or null, has none.
+func eachOf[T any](field string, array json.RawMessage, use func(*T) error) error {
 	if array == nil {
 		return nil
 	}
 	if array[0] != '[' {
-		return Unmarshal(field, array, new([]T)) // which says what is wrong with it
+		return unmarshal(field, array, new([]T)) // which says what is wrong with it
 	}
 	var decoded []T
 	piece := []byte{'['}
 	decode := func() error {
 		clear(decoded[:cap(decoded)]) // or package json would mix what was there with what comes
 		decoded = decoded[:0]
-		if err := Unmarshal(field, append(piece, ']'), &decoded); err != nil {
+		if err := unmarshal(field, append(piece, ']'), &decoded); err != nil {
 			return err
 		}
 		for i := range decoded {
@@ -135,11 +135,11 @@ func EachOf[T any](field string, array json.RawMessage, use func(*T) error) erro
 		piece = piece[:1]
 		return nil
 	}
-	for element := range Elements([]byte(array)) {
+	for element := range elements([]byte(array)) {
 		if len(piece) > 1 {
 			piece = append(piece, ',')
 		}
-		if piece = append(piece, element...); len(piece) >= PieceBytes {
+		if piece = append(piece, element...); len(piece) >= pieceBytes {
 			if err := decode(); err != nil {
 				return err
 			}
@@ -148,9 +148,9 @@ func EachOf[T any](field string, array json.RawMessage, use func(*T) error) erro
 	return decode()
 }
 
-// StringOf reads a string, found in a field or in an array there. Of one that is spelled as it reads it gives a
+// stringOf reads a string, found in a field or in an array there. Of one that is spelled as it reads it gives a
 // part of what it was given.
-func StringOf(field, element string) (string, error) {
+func stringOf(field, element string) (string, error) {
 	plain := len(element) >= 2 && element[0] == '"'
 	for i := 0; plain && i < len(element); i++ {
 		plain = element[i] < utf8.RuneSelf && element[i] != '\\'
@@ -159,7 +159,7 @@ func StringOf(field, element string) (string, error) {
 		return element[1 : len(element)-1], nil
 	}
 	var s *string // to tell null from the empty string
-	if err := Unmarshal(field, []byte(element), &s); err != nil {
+	if err := unmarshal(field, []byte(element), &s); err != nil {
 		return "", err
 	}
 	if s == nil {
@@ -168,12 +168,12 @@ func StringOf(field, element string) (string, error) {
 	return *s, nil
 }
 
-// ReadString reads the string found in a field. As with package json, null and a field that is not there change nothing.
-func ReadString(field string, raw json.RawMessage, into *string) error {
-	if IsNull(raw) {
+// readString reads the string found in a field. As with package json, null and a field that is not there change nothing.
+func readString(field string, raw json.RawMessage, into *string) error {
+	if isNull(raw) {
 		return nil
 	}
-	s, err := StringOf(field, string(raw))
+	s, err := stringOf(field, string(raw))
 	*into = s
 	return err
 }
@@ -208,12 +208,12 @@ func wantedText(t reflect.Type) string {
 	return "an object"
 }
 
-// Last is a T of which, among repeated keys, the last counts whole. Package json alone would mix
+// last is a T of which, among repeated keys, the last counts whole. Package json alone would mix
 // them: it fills the elements of an array that the earlier key has left behind.
-type Last[T any] struct{ Value T }
+type last[T any] struct{ Value T }
 
 // UnmarshalJSON forgets what was there and reads a new value.
-func (l *Last[T]) UnmarshalJSON(b []byte) error {
+func (l *last[T]) UnmarshalJSON(b []byte) error {
 	var fresh T
 	err := json.Unmarshal(b, &fresh)
 	l.Value = fresh

@@ -1,4 +1,4 @@
-package protobuf
+package decode
 
 import (
 	"errors"
@@ -9,9 +9,19 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// A Message gives the fields of one protobuf message in turn, in place. Fields that the caller does not ask about are passed over, and the first
+// A message gives the fields of one protobuf message in turn, in place. It is a value: a copy goes on where the original was.
+//
+//	m := message{Data: value, Path: "object"}
+//	for m.Next() {
+//		if m.Number == 1 {
+//			name = m.Text("metadata.name")
+//		}
+//	}
+//	return m.Err
+//
+// No input causes a panic. Lengths are checked, and groups, which Kubernetes does not use, are errors. Fields that the caller does not ask about are passed over, and the first
 // error ends it. Places are kept as numbers, because pointers would cost the garbage collector's write barriers.
-type Message struct {
+type message struct {
 	Data []byte
 	Path string // where it was found
 
@@ -25,7 +35,7 @@ type Message struct {
 }
 
 // Next goes to the next field, if there is one.
-func (m *Message) Next() bool {
+func (m *message) Next() bool {
 	if m.at == len(m.Data) || m.Err != nil {
 		return false
 	}
@@ -60,8 +70,8 @@ func (m *Message) Next() bool {
 }
 
 // short goes to the next field if its tag takes one byte, and so does its number or its length, as of nearly all fields. It reports
-// whether that is so. It is [Message.Next] without the other cases.
-func (m *Message) short() bool {
+// whether that is so. It is [message.Next] without the other cases.
+func (m *message) short() bool {
 	rest := m.Data[m.at:]
 	if len(rest) < 2 || rest[0] < 1<<3 || rest[0] >= 1<<7 || rest[1] >= 1<<7 {
 		return false
@@ -84,10 +94,10 @@ func (m *Message) short() bool {
 }
 
 // Bytes gives the value of a field of that kind.
-func (m *Message) Bytes() []byte { return m.Data[m.from:m.at] }
+func (m *message) Bytes() []byte { return m.Data[m.from:m.at] }
 
 // broken fails by what package protowire says of a length. Its own texts hold a character that differs from build to build.
-func (m *Message) broken(n int) bool {
+func (m *message) broken(n int) bool {
 	what := "has a field that is malformed"
 	if errors.Is(protowire.ParseError(n), io.ErrUnexpectedEOF) {
 		what = "is cut off"
@@ -96,7 +106,7 @@ func (m *Message) broken(n int) bool {
 }
 
 // Fail ends the message with an error; nil changes nothing.
-func (m *Message) Fail(err error) bool {
+func (m *message) Fail(err error) bool {
 	if m.Err == nil {
 		m.Err = err
 	}
@@ -104,20 +114,20 @@ func (m *Message) Fail(err error) bool {
 }
 
 // Is fails if the field, which is named by path, is of another kind.
-func (m *Message) Is(kind protowire.Type, path, wanted string) bool {
+func (m *message) Is(kind protowire.Type, path, wanted string) bool {
 	return m.Kind == kind || m.Fail(fmt.Errorf("not a valid protobuf value: %s is no %s", path, wanted))
 }
 
 // Message gives the message that the field holds.
-func (m *Message) Message(path string) Message {
+func (m *message) Message(path string) message {
 	if !m.Is(protowire.BytesType, path, "message") {
-		return Message{Path: path}
+		return message{Path: path}
 	}
-	return Message{Data: m.Bytes(), Path: path}
+	return message{Data: m.Bytes(), Path: path}
 }
 
 // Text gives the string that the field holds.
-func (m *Message) Text(path string) string {
+func (m *message) Text(path string) string {
 	if !m.Is(protowire.BytesType, path, "string") {
 		return ""
 	}
@@ -125,7 +135,7 @@ func (m *Message) Text(path string) string {
 }
 
 // TextOf gives some bytes as a string. Of the words that nearly every record has it makes no copies.
-func (m *Message) TextOf(path string, text []byte) string {
+func (m *message) TextOf(path string, text []byte) string {
 	switch string(text) {
 	case "":
 		return ""
@@ -158,7 +168,7 @@ func (m *Message) TextOf(path string, text []byte) string {
 }
 
 // Known is text of which it is known what it most likely is.
-func (m *Message) Known(path, text string) string {
+func (m *message) Known(path, text string) string {
 	if m.Kind == protowire.BytesType && string(m.Bytes()) == text {
 		return text
 	}
@@ -166,7 +176,7 @@ func (m *Message) Known(path, text string) string {
 }
 
 // MapEntry gives the key and the value of the field, which is an entry of a map of strings.
-func (m *Message) MapEntry(path string) (key, value []byte) {
+func (m *message) MapEntry(path string) (key, value []byte) {
 	entry := m.Message(path)
 	for entry.Next() {
 		switch {
@@ -183,7 +193,7 @@ func (m *Message) MapEntry(path string) (key, value []byte) {
 
 // Integer gives the number that the field holds. Those of Kubernetes are of 32 bits with a sign: what does not fit is out of every
 // range that is checked later.
-func (m *Message) Integer(path string) int64 {
+func (m *message) Integer(path string) int64 {
 	if !m.Is(protowire.VarintType, path, "number") {
 		return 0
 	}
@@ -191,6 +201,6 @@ func (m *Message) Integer(path string) int64 {
 }
 
 // Bool gives the boolean that the field holds.
-func (m *Message) Bool(path string) bool {
+func (m *message) Bool(path string) bool {
 	return m.Is(protowire.VarintType, path, "boolean") && protowire.DecodeBool(m.varint)
 }
