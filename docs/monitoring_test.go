@@ -45,23 +45,23 @@ func anchors(t *testing.T, document string) map[string]bool {
 
 // TestEachAlertHasASeverityASummaryAndARunbook, and each section of the runbook an alert. promtool tests each.
 func TestEachAlertHasASeverityASummaryAndARunbook(t *testing.T) {
-	known, tested := anchors(t, "operating.md"), found(t, "monitoring/alerts_test.yml", `(?m)^- name: (\w+)$`)
+	known, tested := anchors(t, "troubleshooting.md"), found(t, "monitoring/alerts_test.yml", `(?m)^- name: (\w+)$`)
 	var names []string
 	for _, r := range rules(t) {
 		names = append(names, r.Alert)
 		if !slices.Contains([]string{"critical", "warning", "info"}, r.Labels["severity"]) || r.Annotations["summary"] == "" {
 			t.Errorf("%s has the severity %q and the summary %q", r.Alert, r.Labels["severity"], r.Annotations["summary"])
 		}
-		anchor, ok := strings.CutPrefix(r.Annotations["runbook"], "docs/operating.md#")
+		anchor, ok := strings.CutPrefix(r.Annotations["runbook"], "docs/troubleshooting.md#")
 		if !ok || anchor != strings.ToLower(r.Alert) || !known[anchor] {
-			t.Errorf("%s: its runbook is %q; want its section of operating.md", r.Alert, r.Annotations["runbook"])
+			t.Errorf("%s: its runbook is %q; want its section of troubleshooting.md", r.Alert, r.Annotations["runbook"])
 		}
 	}
 	if !slices.Equal(tested, names) {
 		t.Errorf("alerts_test.yml tests %q; want %q", tested, names)
 	}
-	if sections := found(t, "operating.md", `(?m)^### (KubeProxy\w+)$`); !slices.Equal(sections, names) {
-		t.Errorf("operating.md has sections for %q; want %q", sections, names)
+	if sections := found(t, "troubleshooting.md", `(?m)^### (KubeProxy\w+)$`); !slices.Equal(sections, names) {
+		t.Errorf("troubleshooting.md has sections for %q; want %q", sections, names)
 	}
 }
 

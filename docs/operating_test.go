@@ -1,14 +1,17 @@
 package docs
 
 import (
+	"flag"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
 
 	"kubeproxy/config/apisource"
 	"kubeproxy/config/etcdsource"
@@ -17,15 +20,20 @@ import (
 	"kubeproxy/proxy/traffic"
 )
 
-// TestTheOperatorsManualIsComplete: docs/operating.md names every flag, signal, exit status, page, metric,
+var update = flag.Bool("update", false, "write the tables of flags.md anew")
+
+// manualPages are the operators' manual: one page for each kind of question.
+var manualPages = []string{"operating.md", "flags.md", "sources.md", "traffic.md", "kernel.md", "metrics.md", "troubleshooting.md", "how-do-i.md"}
+
+// TestTheOperatorsManualIsComplete: the pages of the manual name every flag, signal, exit status, page, metric,
 // field of the connection log, log level and reason that there is, and no metric that there is not.
 func TestTheOperatorsManualIsComplete(t *testing.T) {
-	text, err := os.ReadFile("operating.md")
-	if err != nil {
-		t.Fatal(err)
+	var text strings.Builder
+	for _, page := range manualPages {
+		text.WriteString(read(t, page))
 	}
 	manual := make(map[string]bool) // whatever is quoted
-	for _, m := range code.FindAllStringSubmatch(string(text), -1) {
+	for _, m := range code.FindAllStringSubmatch(text.String(), -1) {
 		manual[m[1]] = true
 	}
 	want := func(kind string, words ...string) {
@@ -35,7 +43,7 @@ func TestTheOperatorsManualIsComplete(t *testing.T) {
 		}
 		for _, word := range words {
 			if !manual[word] {
-				t.Errorf("operating.md does not tell of %s %s", kind, word)
+				t.Errorf("the manual does not tell of %s %s", kind, word)
 			}
 		}
 	}
@@ -62,8 +70,8 @@ func TestTheOperatorsManualIsComplete(t *testing.T) {
 	}
 	want("reason", etcdv2source.Causes()...)
 	for _, row := range []string{"| SIGTERM, SIGINT |", "| SIGHUP |", "| SIGUSR1 |", "\n| 0 | a clean", "\n| 1 | it could", "\n| 2 | the command", "\n| 1 | listeners", "\n| 4 | what was"} {
-		if !strings.Contains(string(text), row) {
-			t.Errorf("operating.md has no row %q", row)
+		if !strings.Contains(text.String(), row) {
+			t.Errorf("the manual has no row %q", row)
 		}
 	}
 
@@ -71,44 +79,104 @@ func TestTheOperatorsManualIsComplete(t *testing.T) {
 	for word := range manual {
 		name, _, _ := strings.Cut(word, "{")
 		if strings.HasPrefix(name, "kubeproxy_") && !strings.Contains(" "+exists+" ", " "+name+" ") {
-			t.Errorf("operating.md tells of %s, which does not exist", name)
+			t.Errorf("the manual tells of %s, which does not exist", name)
 		}
 	}
 }
 
-// TestTheDefaultsInTheDocsAreTheProgramsOwn compares the tables of flags with what the program says of itself. Where it has no value by
-// default, a table may say in words what follows.
-func TestTheDefaultsInTheDocsAreTheProgramsOwn(t *testing.T) {
-	defaults := make(map[string]string)
-	lines := strings.ReplaceAll(help(t, "all"), "\n      ", " ") // one for each flag
-	for _, m := range regexp.MustCompile(`(?m)^  -(\w+) .*\(default ([^;)]+)`).FindAllStringSubmatch(lines, -1) {
-		if derived := strings.HasSuffix(m[2], " here"); !derived && !slices.Contains([]string{"0", "0s"}, m[2]) {
-			defaults[m[1]] = m[2]
+// TestTheTableOfFlagsIsTheProgramsHelp: the tables of flags.md are made from what the program says of itself; -update writes them anew.
+func TestTheTableOfFlagsIsTheProgramsHelp(t *testing.T) {
+	const begin, end = "<!-- begin: go test ./docs -run TableOfFlags -update -->\n", "<!-- end -->\n"
+	text, err := os.ReadFile("flags.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, rest, began := strings.Cut(string(text), begin)
+	_, after, ended := strings.Cut(rest, end)
+	if !began || !ended {
+		t.Fatalf("flags.md has no place for the tables: want the lines %q and %q", begin, end)
+	}
+	want := before + begin + tablesOfFlags(help(t, "all")) + end + after
+	if *update {
+		err = os.WriteFile("flags.md", []byte(want), 0o644)
+	}
+	if err != nil {
+		t.Error(err)
+	} else if diff := cmp.Diff(want, string(text)); diff != "" && !*update {
+		t.Errorf("flags.md is not what the program says; go test ./docs -run TableOfFlags -update writes it anew (-want +got):\n%s", diff)
+	}
+}
+
+var (
+	aTopic   = regexp.MustCompile(`^([A-Z][a-z]+): (.*)$`)
+	aFlagOf  = regexp.MustCompile(`^  (-\w+)(?: (.*))?$`)
+	aDefault = regexp.MustCompile(`^(.*) \(default ([^;)]*?)(?:: \S+ here)?(?:;[^)]*)?\)$`)
+	inProse  = regexp.MustCompile(`(^|[ (])(-[a-z_]+(?:=[a-z]+)?)`)
+)
+
+// tablesOfFlags makes a table for each topic of what help prints. Flags of kube-proxy register have a page of their own.
+func tablesOfFlags(help string) string {
+	var b strings.Builder
+	var name, value string
+	var meaning []string
+	row := func() {
+		if name == "" {
+			return
+		}
+		words, by := strings.Join(meaning, " "), ""
+		if m := aDefault.FindStringSubmatch(words); m != nil {
+			words, by = m[1], m[2]
+		}
+		words, by = inProse.ReplaceAllString(words, "$1`$2`"), inProse.ReplaceAllString(by, "$1`$2`")
+		fmt.Fprintf(&b, "| %s | %s | %s |\n", strings.TrimSpace("`"+name+"` "+value), by, words)
+		name, meaning = "", nil
+	}
+	skip := false
+	for line := range strings.Lines(help) {
+		line = strings.TrimSuffix(line, "\n")
+		switch topic, f := aTopic.FindStringSubmatch(line), aFlagOf.FindStringSubmatch(line); {
+		case topic != nil:
+			row()
+			title, about := topic[1], topic[2]
+			about, of, ok := strings.Cut(about, " (of ")
+			if ok {
+				title += ", of " + strings.TrimSuffix(of, ")")
+			}
+			if skip = strings.Contains(title, "register"); !skip {
+				fmt.Fprintf(&b, "\n## %s\n\n%s.\n\n| flag | default | meaning |\n|---|---|---|\n", title, strings.ToUpper(about[:1])+about[1:])
+			}
+		case skip:
+		case f != nil:
+			row()
+			name, value = f[1], f[2]
+		case strings.HasPrefix(line, "      "):
+			meaning = append(meaning, strings.TrimSpace(line))
 		}
 	}
-	row := regexp.MustCompile("(?m)^\\| (`-[a-z][^|]*) \\| ([^|]*) \\| ")
-	for _, document := range []string{"operating.md", "../README.md"} {
-		text, err := os.ReadFile(document)
-		if err != nil {
-			t.Fatal(err)
+	row()
+	return b.String() + "\n"
+}
+
+// TestTheDefaultsOfRegisterAreTheProgramsOwn compares the table of flags in register.md with what the program says of itself.
+func TestTheDefaultsOfRegisterAreTheProgramsOwn(t *testing.T) {
+	defaults := make(map[string]string)
+	lines := strings.ReplaceAll(help(t, "register"), "\n      ", " ") // one for each flag
+	for _, m := range regexp.MustCompile(`(?m)^  -(\w+) .*\(default ([^;)]+)`).FindAllStringSubmatch(lines, -1) {
+		defaults[m[1]] = m[2]
+	}
+	compared := 0
+	for _, m := range regexp.MustCompile("(?m)^\\| `-([a-z_]+)` \\| ([^|]*) \\| ").FindAllStringSubmatch(read(t, "register.md"), -1) {
+		want, ok := defaults[m[1]]
+		if _, err := time.ParseDuration(want); !ok || err != nil && want != "1" {
+			continue // the table may say in words what follows
 		}
-		compared := 0
-		for _, m := range row.FindAllStringSubmatch(string(text), -1) {
-			flags, cells := strings.Split(m[1], ", "), strings.Split(m[2], ", ")
-			for i, flag := range flags {
-				want, ok := defaults[strings.Trim(flag, "`-")]
-				if !ok {
-					continue
-				}
-				compared++
-				if got := cells[min(i, len(cells)-1)]; !sameValue(got, want) {
-					t.Errorf("%s: the default of %s is %s; the table says %q", document, flag, want, got)
-				}
-			}
+		compared++
+		if !sameValue(m[2], want) {
+			t.Errorf("the default of -%s is %s; the table says %q", m[1], want, m[2])
 		}
-		if compared < 10 {
-			t.Errorf("%s: found only %d defaults", document, compared)
-		}
+	}
+	if compared < 4 {
+		t.Errorf("register.md: found only %d defaults", compared)
 	}
 }
 
@@ -120,15 +188,21 @@ func sameValue(cell, value string) bool {
 	return cell == value || errA == nil && errB == nil && a == b
 }
 
-// found gives what a pattern matches in a file.
-func found(t *testing.T, file, pattern string) []string {
+// read returns the text of a file.
+func read(t *testing.T, file string) string {
 	t.Helper()
 	text, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
 	}
+	return string(text)
+}
+
+// found gives what a pattern matches in a file.
+func found(t *testing.T, file, pattern string) []string {
+	t.Helper()
 	var all []string
-	for _, m := range regexp.MustCompile(pattern).FindAllStringSubmatch(string(text), -1) {
+	for _, m := range regexp.MustCompile(pattern).FindAllStringSubmatch(read(t, file), -1) {
 		all = append(all, m[1])
 	}
 	return all

@@ -13,7 +13,7 @@
 //	kube-proxy help                       [WORD]
 //
 // This package reads the command line, makes the parts of the program from it, and handles signals and errors. Packages config and
-// proxy describe what happens to a record and to a connection; package cmd/internal/node connects them. docs/operating.md describes
+// proxy describe what happens to a record and to a connection; package cmd/internal/node connects them. docs/operating.md leads to
 // every flag, signal and exit status for operators, docs/check.md the word check, and docs/register.md the words register, get and rm.
 //
 // # The command line

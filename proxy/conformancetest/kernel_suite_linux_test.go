@@ -24,7 +24,7 @@ import (
 
 // The suite with a node whose kernel carries clients wherever it can: clients and endpoints are on another machine, and all services have
 // their endpoints checked. Checks find out at once what has happened to an endpoint, since the promises between that and the next check
-// are others: docs/operating.md has them.
+// are others: docs/kernel.md has them.
 
 // A rig is the other machine of the suite, and the nodes of the test that runs.
 type rig struct {

@@ -7,7 +7,7 @@ import (
 // A DropReason is why a datagram was not carried further. The proxy counts every datagram that it drops.
 type DropReason uint8
 
-// The reasons. Each is described in docs/operating.md.
+// The reasons. Each is described in docs/metrics.md.
 const (
 	DropNoEndpoints DropReason = iota
 	DropZeroWeight
