@@ -2,6 +2,8 @@ module kubeproxy
 
 go 1.26.0
 
+ignore ./bin // what make builds: the book has copies of sources
+
 require (
 	github.com/chromedp/cdproto v0.159.0
 	github.com/chromedp/chromedp v0.23.0
