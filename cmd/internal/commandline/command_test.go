@@ -99,20 +99,6 @@ func errorHint(err error) string {
 	return ""
 }
 
-func TestTheDistanceCountsWhatAFingerDoesWrong(t *testing.T) {
-	for _, tt := range []struct {
-		a, b string
-		want int
-	}{
-		{"", "", 0}, {"", "ab", 2}, {"ab", "", 2}, {"check", "check", 0}, {"chek", "check", 1}, {"chheck", "check", 1},
-		{"chack", "check", 1}, {"hceck", "check", 1}, {"abcd", "dcba", 3}, {"ca", "abc", 3},
-	} {
-		if got := distance(tt.a, tt.b); got != tt.want {
-			t.Errorf("distance(%q, %q) = %d, want %d", tt.a, tt.b, got, tt.want)
-		}
-	}
-}
-
 // A name of any length is compared quickly, or not at all.
 func TestALongNameIsSimilarToNothing(t *testing.T) {
 	if got := closest(strings.Repeat("a", 1<<20), []string{"engine"}); got != "" {
