@@ -42,6 +42,7 @@ type examination struct {
 	endpoints map[registry.Name]*joined
 	slices    map[registry.Name][]*held // by their services
 	unusable  map[object]bool           // there is a record, and it cannot be used
+	encrypted list                      // the keys whose values are
 	listeners int
 	own       proxy.OwnListeners // all of them, and the operators' ports
 }
@@ -83,6 +84,9 @@ func Examine(r Registry, o Options) *Report {
 	x.verdicts = make([]Verdict, len(stored))
 	for i := range stored {
 		x.read(&stored[i], &x.verdicts[i])
+	}
+	if n := x.encrypted.count; n > 0 {
+		x.say(Error, Encrypted, fmt.Sprintf("%v (%s: %s)", decode.ErrEncrypted, count(n, "value"), x.encrypted.String()))
 	}
 	x.joinSlices()
 	x.explainEndpointsOfNobody()
@@ -130,7 +134,12 @@ func (x *examination) read(stored *Record, v *Verdict) {
 	record, warnings, err := x.Decoder.Decode(stored.Key, stored.Value)
 	v.findUnknownFields(key.Kind, stored.Value, offersNothing(record))
 	if err != nil {
-		v.find(Error, BadRecord, err.Error())
+		code := BadRecord
+		if errors.Is(err, decode.ErrEncrypted) {
+			code = Encrypted
+			x.encrypted.add(func() string { return v.Key })
+		}
+		v.find(Error, code, err.Error())
 		x.unusable[o] = true
 		return
 	}

@@ -54,6 +54,7 @@ type Code string
 const (
 	BadKey            Code = "bad-key"            // of the wrong depth, or a name in it is empty
 	BadRecord         Code = "bad-record"         // the value cannot be used
+	Encrypted         Code = "encrypted"          // the value is for the API server alone
 	MistypedField     Code = "mistyped-field"     // the record offers nothing, and has unknown fields that may be the reason
 	Unreadable        Code = "unreadable"         // what lies in the directory cannot be read as a value
 	PortConflict      Code = "port-conflict"      // ports of a service belong to others

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"kubeproxy/registry"
@@ -15,17 +16,20 @@ import (
 const widest = 60
 
 // WriteText writes a report to be read: a line for each record, what there is to say about the whole,
-// and a summary.
+// and a summary. Records that are encrypted share one line.
 func (r *Report) WriteText(w io.Writer) error {
 	out := bufio.NewWriter(w)
+	records := slices.DeleteFunc(slices.Clone(r.Records), func(v Verdict) bool {
+		return slices.ContainsFunc(v.Findings, func(f Finding) bool { return f.Code == Encrypted })
+	})
 	width := len("RECORD")
-	for _, v := range r.Records {
+	for _, v := range records {
 		width = max(width, min(len(v.Key), widest))
 	}
-	if len(r.Records) > 0 {
+	if len(records) > 0 {
 		fmt.Fprintf(out, "%-7s  %-*s  %s\n", "VERDICT", width, "RECORD", "WHAT IT HOLDS, AND WHAT IS WRONG WITH IT")
 	}
-	for _, v := range r.Records {
+	for _, v := range records {
 		fmt.Fprintf(out, "%-7s  %-*s  %s\n", v.Verdict, width, v.Key, v.line())
 	}
 	for _, f := range r.Findings {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -62,6 +63,31 @@ a test at revision 100: 6 records: 3 ok, 1 ignored, 0 with warnings, 2 with erro
 		if at := strings.Index(lines[0], "WHAT"); line[at-1] != ' ' || line[at] == ' ' {
 			t.Errorf("the last column does not begin at byte %d: %s", at, line)
 		}
+	}
+}
+
+// An API server that encrypts at rest encrypts every value of a kind: one line says what to do, and the JSON still has each key.
+func TestEncryptedRecordsShareOneLine(t *testing.T) {
+	const secret = "k8s:enc:aescbc:v1:key1:\x00\x9f"
+	in := []string{"specs/web", `{"port":80}`, "endpoints/web", `{"endpoints":["10.0.0.1:80"]}`}
+	for i := range 50 {
+		in = append(in, fmt.Sprintf("specs/a%02d", i), secret)
+	}
+	r := Examine(stored(in...), Options{})
+	text, _ := written(t, r)
+	var said []string
+	for line := range strings.Lines(text) {
+		if strings.HasPrefix(line, Error) {
+			said = append(said, squeezed(line))
+		}
+	}
+	want := []string{"error encrypted at rest, for the API server alone: use -master in place of -etcd_servers " +
+		"(50 values: /registry/services/specs/a00, /registry/services/specs/a01, /registry/services/specs/a02 and 47 more)\n"}
+	if !slices.Equal(said, want) {
+		t.Errorf("the errors read\n%q\nwant\n%q", said, want)
+	}
+	if !r.Failed(false) || r.Summary.Errors != 50 || len(r.Records) != 52 {
+		t.Errorf("failed: %t, with %d errors in %d records; want 50 in 52", r.Failed(false), r.Summary.Errors, len(r.Records))
 	}
 }
 
