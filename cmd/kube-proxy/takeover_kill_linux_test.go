@@ -82,7 +82,8 @@ func (b *between) stand(t *testing.T) (path string) {
 	return path
 }
 
-// join connects one who asks to the predecessor. Without one it hangs up.
+// join connects one who asks to the predecessor. Once that has ended, nobody is let in any more: a socket whose process has ended
+// refuses, too.
 func (b *between) join(asks int) {
 	answers, err := unix.Socket(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -93,6 +94,7 @@ func (b *between) join(asks int) {
 	b.open = append(b.open, asks, answers)
 	b.mu.Unlock()
 	if err := unix.Connect(answers, &unix.SockaddrUnix{Name: b.back}); err != nil {
+		_ = unix.Shutdown(b.front.fd, unix.SHUT_RDWR)
 		_ = unix.Shutdown(asks, unix.SHUT_RDWR)
 		return
 	}
