@@ -30,8 +30,8 @@ func BenchmarkClaims(b *testing.B) {
 			cfg  func(*Proxier, *fakeEngine)
 			on   []*registry.Service // and then they go again
 		}{
-			{"refused", func(p *Proxier, _ *fakeEngine) { p.cfg.AllowedPorts = []PortRange{{1, 1}} }, []*registry.Service{service("greedy", 1, ports(2, n)...)}},
-			{"refused of many", func(p *Proxier, _ *fakeEngine) { p.cfg.AllowedPorts = []PortRange{{1, 1}} }, many(n/50, func(i int) []registry.NodePort { return ports(2+i*50, 50) })},
+			{"refused", func(p *Proxier, _ *fakeEngine) { p.cfg.AllowedPorts = []PortRange{{First: 1, Last: 1}} }, []*registry.Service{service("greedy", 1, ports(2, n)...)}},
+			{"refused of many", func(p *Proxier, _ *fakeEngine) { p.cfg.AllowedPorts = []PortRange{{First: 1, Last: 1}} }, many(n/50, func(i int) []registry.NodePort { return ports(2+i*50, 50) })},
 			{"unopened", func(_ *Proxier, e *fakeEngine) {
 				for _, id := range ports(2, n) {
 					e.refuse[id] = errors.New("cannot be opened")

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"kubeproxy/proxy/engine"
+	"kubeproxy/proxy/ports"
 )
 
 // A Config says how a [Proxier] listens and how long it waits. A zero duration or count means the default.
@@ -36,7 +37,7 @@ type Config struct {
 }
 
 // A PortRange is the ports from First to Last, both included.
-type PortRange struct{ First, Last uint16 }
+type PortRange = ports.Range
 
 // Defaults returns the defaults that are the same on every machine.
 func Defaults() Config { return Config{Config: engine.Defaults(), DrainTimeout: 30 * time.Second} }

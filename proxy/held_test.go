@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"kubeproxy/proxy/enginetest"
+	"kubeproxy/proxy/ports"
 	"kubeproxy/registry"
 )
 
@@ -40,7 +41,7 @@ func (m *machine) occupy(id registry.NodePort, taken bool) {
 func newMachine(t *testing.T) (*Proxier, *machine) {
 	p, e := newFakeProxier()
 	m := &machine{fakeEngine: e, taken: make(map[registry.NodePort]bool), tried: make(map[registry.NodePort]int)}
-	p.probe = func(_ netip.Addr, ids []registry.NodePort) map[registry.NodePort]bool {
+	p.gate.System.InUse = func(_ netip.Addr, ids []registry.NodePort) map[registry.NodePort]bool {
 		m.mu.Lock()
 		defer m.mu.Unlock()
 		inUse := make(map[registry.NodePort]bool)
@@ -49,8 +50,8 @@ func newMachine(t *testing.T) (*Proxier, *machine) {
 		}
 		return inUse
 	}
-	p.ownLocal = func() map[registry.NodePort]bool { return nil }
-	p.readLocal = func() localRange { return localRange{} }
+	p.gate.System.OwnLocal = func() map[registry.NodePort]bool { return nil }
+	p.gate.System.LocalRange = func() ports.LocalRange { return ports.LocalRange{} }
 	ctx, stop := context.WithCancel(context.Background())
 	done := make(chan error)
 	go func() { done <- p.Run(ctx) }()
@@ -140,7 +141,7 @@ func TestAPortThatAnotherProgramHeldIsTakenOnceItHasBeenFreeFor15Seconds(t *test
 func TestAPortOfAnOwnConnectionIsNamedAndTriedAgainAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, m := newMachine(t)
-		p.ownLocal = func() map[registry.NodePort]bool { return map[registry.NodePort]bool{enginetest.UDPPort(40000): true} }
+		p.gate.System.OwnLocal = func() map[registry.NodePort]bool { return map[registry.NodePort]bool{enginetest.UDPPort(40000): true} }
 		m.occupy(enginetest.UDPPort(40000), true)
 		apply(p, service("dns", 1, enginetest.UDPPort(40000)))
 		if s := p.Status()[0]; s.Err == nil || !strings.Contains(s.Err.Error(), "of this proxy has it as its local port") {
@@ -158,8 +159,8 @@ func TestServicesHaveAtMostAQuarterOfTheLocalRange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, m := newMachine(t)
 		var mu sync.Mutex
-		system := localRange{first: 1000, last: 1099, reserved: []PortRange{{1000, 1009}, {1050, 1059}}} // 80 of which 20 may be had
-		p.readLocal = func() localRange {
+		system := ports.LocalRange{Range: PortRange{First: 1000, Last: 1099}, Reserved: []PortRange{{First: 1000, Last: 1009}, {First: 1050, Last: 1059}}} // 80 of which 20 may be had
+		p.gate.System.LocalRange = func() ports.LocalRange {
 			mu.Lock()
 			defer mu.Unlock()
 			return system
@@ -172,7 +173,7 @@ func TestServicesHaveAtMostAQuarterOfTheLocalRange(t *testing.T) {
 			m.fakeEngine.mu.Lock()
 			defer m.fakeEngine.mu.Unlock()
 			for id := range m.open {
-				if system.contains(id.Number) {
+				if system.Contains(id.Number) {
 					inRange++
 				} else {
 					beside++
@@ -196,36 +197,19 @@ func TestServicesHaveAtMostAQuarterOfTheLocalRange(t *testing.T) {
 		apply(p, service("greedy", 1, ids[70:]...)) // of those that are open, it gives up 10 of the range
 		want("some given up", 20+1, 120-60)
 		mu.Lock()
-		system.reserved = []PortRange{{1000, 1059}}
+		system.Reserved = []PortRange{{First: 1000, Last: 1059}}
 		mu.Unlock()
 		time.Sleep(lastRetry + time.Second)
 		want("more reserved", 10+1-1, 60+30+1)
 		apply(p, service("greedy", 0), service("dns", 0))
-		if p.localOpen != [2]int{} {
-			t.Errorf("when all are closed, %v are counted", p.localOpen)
-		}
+		apply(p, service("greedy", 1, ids...))
+		want("all claimed anew after all were closed", 10, 110+50)
 	})
-}
-
-// A local range that was narrowed leaves what is open alone.
-func TestALocalRangeKnowsWhichPortsConnectionsAreGiven(t *testing.T) {
-	r := localRange{first: 32768, last: 60999, reserved: []PortRange{{100, 200}, {33000, 33000}, {60000, 65535}}}
-	for port, want := range map[uint16]bool{0: false, 150: false, 32767: false, 32768: true, 33000: false, 33001: true, 59999: true, 60000: false, 61000: false} {
-		if got := r.contains(port); got != want {
-			t.Errorf("port %d: %v", port, got)
-		}
-	}
-	if got, want := r.most(), (60999-32768+1-1-1000)/4; got != want {
-		t.Errorf("a quarter is %d; want %d", got, want)
-	}
-	if (localRange{}).contains(0) || (localRange{}).contains(80) {
-		t.Error("an unknown range holds ports")
-	}
 }
 
 func TestPortsAreAllowedByNamespace(t *testing.T) {
 	in := func(namespace string) registry.Name { return registry.Name{Namespace: namespace, Name: "x"} }
-	both := Config{AllowedPorts: []PortRange{{8000, 8999}}, NamespacePorts: map[string][]PortRange{"team-a": {{9000, 9099}, {80, 80}}}}
+	both := Config{AllowedPorts: []PortRange{{First: 8000, Last: 8999}}, NamespacePorts: map[string][]PortRange{"team-a": {{First: 9000, Last: 9099}, {First: 80, Last: 80}}}}
 	only := Config{NamespacePorts: both.NamespacePorts}
 	for _, c := range []struct {
 		cfg       *Config
@@ -251,7 +235,7 @@ func TestPortsAreAllowedByNamespace(t *testing.T) {
 // One port may be refused to one namespace and owned by another.
 func TestAPortRefusedToOneNamespaceIsServedForAnother(t *testing.T) {
 	p, e := newFakeProxier()
-	p.cfg.NamespacePorts = map[string][]PortRange{"team-a": {{80, 80}}}
+	p.cfg.NamespacePorts = map[string][]PortRange{"team-a": {{First: 80, Last: 80}}}
 	theirs, ours := service("b", 1, enginetest.TCPPort(80)), service("a", 2, enginetest.TCPPort(80))
 	ours.Name.Namespace = "team-a"
 	apply(p, theirs, ours)

@@ -23,20 +23,12 @@ type listener struct {
 	backoff time.Duration // how long the last wait was
 
 	lacksRoom bool // there are no descriptors for it, or too many ports of the local range are open
-	local     bool // it is open, and counted as one of the local range
 }
 
 // A refusedPort is one that services ask for in vain.
 type refusedPort struct {
 	err    error // why; it depends on the port and on the configuration alone
 	claims claims
-}
-
-// A heldPort is a port that another program had when it was last tried.
-type heldPort struct {
-	err       error     // of that attempt
-	freeSince time.Time // the first of the probes, without a break until now, that found it free; zero: it was in use
-	left      time.Time // since when no service claims it; zero: one does
 }
 
 // inOrder sorts listeners into the order in which they are opened.

@@ -12,11 +12,12 @@ import (
 	"github.com/golang/glog"
 
 	"kubeproxy/proxy/admit"
+	"kubeproxy/proxy/ports"
 	"kubeproxy/proxy/sockopt"
 	"kubeproxy/registry"
 )
 
-// Opening ports, and trying again. Whatever keeps ports closed, there may be thousands of them: another
+// Opening ports, and trying again. Package ports says which of them may be tried. Whatever keeps ports closed, there may be thousands of them: another
 // proxy on this machine has them all, or there are descriptors for no more. So the log has a bounded
 // number of lines for it, and the status of each port has the rest.
 
@@ -33,10 +34,10 @@ func (p *Proxier) openLocked(due []*listener) {
 	if len(due) == 0 {
 		return
 	}
-	p.readLocalRangeLocked()
-	own := sync.OnceValue(p.ownLocal) // only asked for if a port is in use
-	var lacking error                 // what the first for whom there was no descriptor was told
-	var without []*listener           // those who heard it only now
+	p.gate.Refresh()
+	own := sync.OnceValue(p.gate.System.OwnLocal) // only asked for if a port is in use
+	var lacking error                             // what the first for whom there was no descriptor was told
+	var without []*listener                       // those who heard it only now
 	for _, l := range due {
 		err := lacking // there is none for the next ones either
 		if err == nil {
@@ -50,7 +51,7 @@ func (p *Proxier) openLocked(due []*listener) {
 		news := l.err == nil || l.err.Error() != err.Error() // else it is the same again
 		l.backoff = min(max(2*l.backoff, firstRetry), lastRetry)
 		l.retryAt = time.Now().Add(l.backoff)
-		_, share := errors.AsType[*localShareError](err)
+		_, share := errors.AsType[*ports.ShareError](err)
 		l.lacksRoom = share || lacksDescriptors(err)
 		p.view.Lock()
 		l.err = err
@@ -74,24 +75,16 @@ func (p *Proxier) openLocked(due []*listener) {
 
 // tryLocked opens the socket of l. own returns the local ports of our own connections.
 func (p *Proxier) tryLocked(l *listener, own func() map[registry.NodePort]bool) error {
-	if err := p.heldLocked(l.id); err != nil {
-		return err
-	}
-	if err := p.localShareLocked(l.id); err != nil {
+	if err := p.gate.MayOpen(l.id); err != nil {
 		return err
 	}
 	p.own.Add(l.id) // before it is open: no endpoint may lead back to us
 	s, err := p.engine.Listen(l.id, &l.owner)
 	if err != nil {
 		p.own.Remove(l.id)
-		if isInUse(err) {
-			err = p.inUseLocked(l.id, err, own)
-		}
-		return err
+		return p.gate.Failed(l.id, err, own)
 	}
-	if l.local = p.local.contains(l.id.Number); l.local {
-		p.localOpen[l.id.Protocol]++
-	}
+	p.gate.Opened(l.id)
 	before := l.err
 	p.view.Lock()
 	l.socket, l.err, l.backoff = s, nil, 0
@@ -131,10 +124,10 @@ func (p *Proxier) sayUnopened(l *listener) {
 
 // hint says what may be done about a port that cannot be opened.
 func (p *Proxier) hint(l *listener) string {
-	switch {
-	case isInUse(l.err) && p.local.contains(l.id.Number):
+	switch local := p.gate.Local(); {
+	case ports.IsInUse(l.err) && local.Contains(l.id.Number):
 		return fmt.Sprintf(" (a connection that was given this local port out of net.ipv4.ip_local_port_range, %d-%d, or a program that listens: "+
-			"net.ipv4.ip_local_reserved_ports keeps such a port free)", p.local.first, p.local.last)
+			"net.ipv4.ip_local_reserved_ports keeps such a port free)", local.First, local.Last)
 	case errors.Is(l.err, syscall.EACCES):
 		return " (ports below net.ipv4.ip_unprivileged_port_start take root or CAP_NET_BIND_SERVICE)"
 	}
@@ -146,18 +139,18 @@ const maxNamed = 3
 
 // sayWithout logs, now and then, that there are no descriptors for some ports: which limit it is, whose
 // ports they are, and what to do.
-func (p *Proxier) sayWithout(ports []*listener, why error) {
+func (p *Proxier) sayWithout(closed []*listener, why error) {
 	note, ok := p.shortages.Allow(struct{}{})
 	if !ok {
 		p.heldBack = true
 		return
 	}
 	var named []string
-	for _, l := range ports[:min(len(ports), maxNamed)] {
+	for _, l := range closed[:min(len(closed), maxNamed)] {
 		named = append(named, fmt.Sprintf("%s on %s", l.claims.first.Key, l.id))
 	}
 	more := ""
-	if n := len(ports) - len(named); n > 0 {
+	if n := len(closed) - len(named); n > 0 {
 		p.heldBack = true
 		more = fmt.Sprintf(" and %d more, by number", n)
 	}
@@ -175,7 +168,7 @@ func (p *Proxier) retry() (next time.Time, ok bool) {
 	var due []*listener
 	now := time.Now()
 	for id, l := range p.unopened {
-		if p.held[id] == nil && !now.Before(l.retryAt) && !p.stage.isTakenOver() { // of the held ones probeHeld takes care
+		if !p.gate.IsHeld(id) && !now.Before(l.retryAt) && !p.stage.isTakenOver() { // of the held ones probeHeld takes care
 			due = append(due, l)
 		}
 	}
@@ -188,7 +181,7 @@ func (p *Proxier) retry() (next time.Time, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for id, l := range p.unopened {
-		if p.held[id] == nil && (!ok || l.retryAt.Before(next)) && !p.stage.isTakenOver() {
+		if !p.gate.IsHeld(id) && (!ok || l.retryAt.Before(next)) && !p.stage.isTakenOver() {
 			next, ok = l.retryAt, true
 		}
 	}

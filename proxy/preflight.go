@@ -4,6 +4,7 @@ import (
 	"net/netip"
 
 	"kubeproxy/proxy/admit"
+	"kubeproxy/proxy/ports"
 	"kubeproxy/proxy/sockopt"
 	"kubeproxy/registry"
 )
@@ -53,4 +54,4 @@ func DescriptorsFor(listeners int) int { return admit.DescriptorsFor(listeners) 
 
 // LocalPorts returns the range that this machine takes the local ports of connections from, if it says so.
 // A service's port in it may be in use as one of those when its listener is to be opened.
-func LocalPorts() (first, last uint16, ok bool) { return localPorts() }
+func LocalPorts() (first, last uint16, ok bool) { return ports.LocalPorts() }

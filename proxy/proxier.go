@@ -1,9 +1,7 @@
 package proxy
 
 import (
-	"net/netip"
 	"sync"
-	"time"
 
 	"kubeproxy/internal/lograte"
 	"kubeproxy/proxy/admit"
@@ -11,7 +9,7 @@ import (
 	"kubeproxy/proxy/balance/checks"
 	"kubeproxy/proxy/engine"
 	"kubeproxy/proxy/kernel"
-	"kubeproxy/proxy/portsinuse"
+	"kubeproxy/proxy/ports"
 	"kubeproxy/proxy/traffic"
 	"kubeproxy/registry"
 )
@@ -49,22 +47,10 @@ type Proxier struct {
 	listeners map[registry.NodePort]*listener
 	refused   map[registry.NodePort]*refusedPort // that services ask for in vain
 	unopened  map[registry.NodePort]*listener    // those listeners that could not be opened
-
-	held    map[registry.NodePort]*heldPort // that another program had when they were tried
-	probeAt time.Time                       // when they are looked at again
+	gate      *ports.Gate                        // says which of them may be tried now
 
 	untold     map[registry.NodePort]bool // ports that the keeper has to be told of; true: they were closed since it was told last
 	keeperWake chan struct{}              // capacity 1: full when untold is not empty
-
-	local     localRange // as it was read last
-	localRead time.Time
-	localOpen [2]int // listeners in it, by protocol
-
-	// What the system says: which ports are in use, which of them by our own connections, and the local range. These are constant
-	// but for tests.
-	probe     func(bind netip.Addr, ids []registry.NodePort) (inUse map[registry.NodePort]bool)
-	ownLocal  func() map[registry.NodePort]bool
-	readLocal func() localRange
 
 	conflicts, forbidden lograte.Limiter[aboutPort] // of lines about ports that another service has, or that none may have
 	refusals, reopened   lograte.Limiter[aboutPort] // the same of ports that cannot be opened, and that can again
@@ -99,14 +85,10 @@ func NewProxier(cfg Config, lb *balance.LoadBalancerRR) *Proxier {
 		listeners: make(map[registry.NodePort]*listener),
 		refused:   make(map[registry.NodePort]*refusedPort),
 		unopened:  make(map[registry.NodePort]*listener),
-		held:      make(map[registry.NodePort]*heldPort),
+		gate:      ports.NewGate(cfg.HeldPortDelay, cfg.HeldPortProbePeriod),
 
 		untold:     make(map[registry.NodePort]bool),
 		keeperWake: make(chan struct{}, 1),
-
-		probe:     portsinuse.Of,
-		ownLocal:  portsinuse.OwnLocal,
-		readLocal: readLocalRange,
 	}
 	p.settled.L = &p.mu
 	if addresses := p.engine.Addresses(); addresses != nil {

@@ -32,13 +32,11 @@ func (p *Proxier) closeLocked(l *listener) {
 	delete(p.listeners, l.id)
 	p.view.Unlock()
 	delete(p.unopened, l.id)
-	p.unclaimLocked(l.id)
+	p.gate.Unclaimed(l.id)
 	if l.socket == nil {
 		return
 	}
-	if l.local {
-		p.localOpen[l.id.Protocol]--
-	}
+	p.gate.Closed(l.id)
 	p.closeSocketLocked(l)
 	p.own.Remove(l.id)
 	glog.V(1).Infof("stopped listening on %s", l.id)

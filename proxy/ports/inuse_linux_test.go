@@ -1,4 +1,4 @@
-package portsinuse
+package ports
 
 import (
 	"fmt"
@@ -42,7 +42,7 @@ func TestPortsInUseAreThoseThatCannotBeListenedOn(t *testing.T) {
 			}
 			free := registry.NodePort{Protocol: id.Protocol, Number: proxytest.FreePort(t)}
 			for _, bind := range addrs("0.0.0.0", "127.0.0.1", "127.0.0.3", "::1") {
-				seen, tried := Of(bind, []registry.NodePort{id, free}), tried(bind, []registry.NodePort{id, free})
+				seen, tried := InUse(bind, []registry.NodePort{id, free}), tried(bind, []registry.NodePort{id, free})
 				if seen[id] != tried[id] {
 					t.Errorf("bound to %v, port %v is seen in use: %v; and cannot be listened on: %v", bind, id, seen[id], tried[id])
 				}

@@ -1,6 +1,6 @@
 //go:build !linux
 
-package portsinuse
+package ports
 
 import (
 	"net/netip"
@@ -8,8 +8,8 @@ import (
 	"kubeproxy/registry"
 )
 
-// Of finds out which of some ports cannot be opened at an address.
-func Of(bind netip.Addr, ids []registry.NodePort) map[registry.NodePort]bool {
+// InUse finds out which of some ports cannot be opened at an address.
+func InUse(bind netip.Addr, ids []registry.NodePort) map[registry.NodePort]bool {
 	return tried(bind, ids)
 }
 

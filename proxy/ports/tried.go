@@ -1,4 +1,4 @@
-package portsinuse
+package ports
 
 import (
 	"net"

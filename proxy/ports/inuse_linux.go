@@ -1,4 +1,4 @@
-package portsinuse
+package ports
 
 import (
 	"encoding/binary"
@@ -13,9 +13,9 @@ import (
 	"kubeproxy/registry"
 )
 
-// Of finds out which of some ports other sockets keep us from: by TCP those with a listener, by UDP all that are bound.
+// InUse finds out which of some ports other sockets keep us from: by TCP those with a listener, by UDP all that are bound.
 // It asks the kernel for its sockets (sock_diag(7)) and opens none. Where the kernel does not answer, it tries the ports.
-func Of(bind netip.Addr, ids []registry.NodePort) map[registry.NodePort]bool {
+func InUse(bind netip.Addr, ids []registry.NodePort) map[registry.NodePort]bool {
 	inUse := make(map[registry.NodePort]bool)
 	asked := make(map[registry.NodePort]bool, len(ids))
 	var protocols [2]bool

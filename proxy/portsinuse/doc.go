@@ -1,2 +1,0 @@
-// Package portsinuse asks the system which ports other sockets have, and which of those are the local ports of this process's own connections.
-package portsinuse
