@@ -19,7 +19,7 @@
 // # The command line
 //
 // It is v0.4's; package cmd/internal/commandline reads it, and explains it. Each flag belongs to a topic (flags.go, commandline.go). Values are
-// checked when they are parsed. Package cmd/internal/configfile reads the file of -config, whose values fill in what the command line leaves.
+// checked when they are parsed. That package also reads the file of -config, whose values fill in what the command line leaves.
 // Contradictions between flags are found after that (contradictions.go). Either error ends the program with one line and status 2, before
 // it has read another file.
 //

@@ -9,7 +9,6 @@ import (
 	"github.com/spf13/pflag"
 
 	"kubeproxy/cmd/internal/commandline"
-	"kubeproxy/cmd/internal/configfile"
 	"kubeproxy/cmd/internal/operators"
 	"kubeproxy/cmd/internal/proxyflag"
 	"kubeproxy/proxy"
@@ -94,7 +93,7 @@ func (o *options) readConfig(flags *pflag.FlagSet) error {
 	if o.configFile == "" {
 		return nil
 	}
-	settings, notes, err := configfile.Read(o.configFile)
+	settings, notes, err := commandline.ReadFile(o.configFile)
 	if err != nil {
 		return err
 	}

@@ -9,7 +9,7 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"kubeproxy/cmd/internal/commandline/mantest"
+	"kubeproxy/cmd/internal/programtest"
 	"kubeproxy/registry"
 	"kubeproxy/registry/decode"
 )
@@ -75,7 +75,7 @@ func TestEachCommandIsInTheManual(t *testing.T) {
 
 func TestTheManPageHasWhatAnOperatorLooksFor(t *testing.T) {
 	page := help(t, "man")
-	mantest.Check(t, page)
+	programtest.CheckManPage(t, page)
 	for _, want := range []string{"-etcd_servers=", "-registry_dir=", "kube-proxy check records", "kube-proxy register ", "kube-proxy get ", "kube-proxy rm ",
 		".Sh RECORDS\n", ".Sh SERVICE\n", "systemctl reload kube-proxy", "etcdctl put ", ".Sh SIGNALS\n", ".Sh FILES\n", ".Sh EXIT STATUS\n", ".Sh EXAMPLES\n", "SIGUSR2", ".Ss Obsolete"} {
 		if !strings.Contains(page, want) {

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"kubeproxy/cmd/internal/commandline/mantest"
+	"kubeproxy/cmd/internal/programtest"
 )
 
 // helped is what help prints about words.
@@ -68,7 +68,7 @@ func TestHelpExplainsAFlagOnce(t *testing.T) {
 // The man page is the same on every machine: a derived default is told as its formula.
 func TestTheManPageIsWellFormed(t *testing.T) {
 	page := helped(t, "man")
-	mantest.Check(t, page)
+	programtest.CheckManPage(t, page)
 	for _, want := range []string{".Dt KUBE-PROXY 8\n", ".Sh NAME\n.Nm kube-proxy\n", ".It Fl etcd_servers Ns = Ns Ar \"URLs\"\n", "(default half of what there is)",
 		`C:\edir`, "\n\\&.no effect", ".Sh SIGNALS\n", ".It Fl logtostderr\n", ".It Fl lines"} {
 		if !strings.Contains(page, want) {

@@ -1,4 +1,4 @@
-package configfile
+package commandline
 
 import (
 	"os"
@@ -6,8 +6,6 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-
-	"kubeproxy/cmd/internal/commandline"
 )
 
 const header = "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\n"
@@ -21,7 +19,7 @@ func TestADefaultFileOfKubernetesIsUnderstood(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []commandline.Setting{
+	want := []Setting{
 		{Flag: "bind_address", Values: []string{"0.0.0.0"}, Where: "line 3: bindAddress: "},
 		{Flag: "config_sync_period", Values: []string{"15m0s"}, Where: "line 12: configSyncPeriod: "},
 		{Flag: "healthz_bind_address", Values: []string{"0.0.0.0:10256"}, Where: "line 26: healthzBindAddress: "},

@@ -1,4 +1,4 @@
-package configfile
+package commandline
 
 import (
 	"os"
@@ -8,8 +8,6 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-
-	"kubeproxy/cmd/internal/commandline"
 )
 
 func TestKeysOfAFileAreFlags(t *testing.T) {
@@ -25,7 +23,7 @@ etcd_version: "2"
 metrics_endpoints: true
 "state_dir": ""
 `))
-	want := []commandline.Setting{
+	want := []Setting{
 		{Flag: "allowed_ports", Values: []string{"80", "8000-8999"}, Where: "line 4: "},
 		{Flag: "etcd_servers", Values: []string{"http://a:1", "http://b:2"}, Where: "line 3: "},
 		{Flag: "etcd_version", Values: []string{"2"}, Where: "line 9: "},
@@ -76,7 +74,7 @@ func TestAFileThatMakesNoSenseIsRefused(t *testing.T) {
 func TestAFileThatCannotBeReadIsNamed(t *testing.T) {
 	dir := t.TempDir()
 	large, pipe := filepath.Join(dir, "large"), filepath.Join(dir, "pipe")
-	if err := os.WriteFile(large, []byte("#"+strings.Repeat("x", maxSize)), 0o600); err != nil {
+	if err := os.WriteFile(large, []byte("#"+strings.Repeat("x", maxFileSize)), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
@@ -88,15 +86,15 @@ func TestAFileThatCannotBeReadIsNamed(t *testing.T) {
 		pipe:                          "not a regular file",
 		large:                         "larger than 256 KiB",
 	} {
-		if _, _, err := Read(path); err == nil || err.Error() != `-config="`+path+`": `+want {
+		if _, _, err := ReadFile(path); err == nil || err.Error() != `-config="`+path+`": `+want {
 			t.Errorf("%s: got %v", want, err)
 		}
 	}
 	exact := filepath.Join(dir, "exact")
-	if err := os.WriteFile(exact, []byte("v: 1\n#"+strings.Repeat("x", maxSize-6)), 0o600); err != nil {
+	if err := os.WriteFile(exact, []byte("v: 1\n#"+strings.Repeat("x", maxFileSize-6)), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if settings, _, err := Read(exact); err != nil || len(settings) != 1 || settings[0].Where != `-config="`+exact+`": line 1: ` {
+	if settings, _, err := ReadFile(exact); err != nil || len(settings) != 1 || settings[0].Where != `-config="`+exact+`": line 1: ` {
 		t.Errorf("a file of the largest size: %v, %v", settings, err)
 	}
 }

@@ -1,4 +1,4 @@
-package configfile
+package commandline
 
 import (
 	"encoding/json"
@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 
-	"kubeproxy/cmd/internal/commandline"
 	"kubeproxy/registry"
 )
 
@@ -60,7 +59,7 @@ var meaningless = []string{
 }
 
 // kubernetes reads a KubeProxyConfiguration. A field that asks for something which this proxy does not do is an error.
-func kubernetes(text []byte, fields map[string]any) ([]commandline.Setting, []string, error) {
+func kubernetes(text []byte, fields map[string]any) ([]Setting, []string, error) {
 	if fields["kind"] != kind || fields["apiVersion"] != apiVersion {
 		return nil, nil, fmt.Errorf("kind %s of apiVersion %s is unknown: want names of flags, or a %s of %s",
 			shown(fields["kind"]), shown(fields["apiVersion"]), kind, apiVersion)
@@ -69,7 +68,7 @@ func kubernetes(text []byte, fields map[string]any) ([]commandline.Setting, []st
 	delete(fields, "apiVersion")
 	values := make(map[string]any)
 	flatten(values, "", fields)
-	var settings []commandline.Setting
+	var settings []Setting
 	var ignored, refused []string
 	for _, field := range slices.Sorted(maps.Keys(values)) {
 		value := values[field]
@@ -84,7 +83,7 @@ func kubernetes(text []byte, fields map[string]any) ([]commandline.Setting, []st
 				return nil, nil, fmt.Errorf("%s: %w", field, err)
 			}
 			top, _, _ := strings.Cut(field, ".")
-			settings = append(settings, commandline.Setting{Flag: flag, Values: all, Where: lineOf(text, top) + field + ": "})
+			settings = append(settings, Setting{Flag: flag, Values: all, Where: lineOf(text, top) + field + ": "})
 		case fmt.Sprint(value) == defaultOf[field]:
 			ignored = append(ignored, field)
 		default:

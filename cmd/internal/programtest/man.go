@@ -1,5 +1,4 @@
-// Package mantest checks that a man page is well-formed mdoc, on machines without mandoc, too.
-package mantest
+package programtest
 
 import (
 	"regexp"
@@ -14,9 +13,9 @@ var (
 	first   = []string{"NAME", "SYNOPSIS", "DESCRIPTION"}
 )
 
-// Check reports what is wrong with a page: unknown macros and escapes, lists and displays that do not end, quotes that do not match,
-// missing sections, blank lines, blanks at the end of a line.
-func Check(t testing.TB, page string) {
+// CheckManPage reports what is wrong with a man page, on machines without mandoc, too: unknown macros and escapes, lists and displays that
+// do not end, quotes that do not match, missing sections, blank lines, blanks at the end of a line.
+func CheckManPage(t testing.TB, page string) {
 	t.Helper()
 	var open []string // blocks that have not ended
 	var sections []string

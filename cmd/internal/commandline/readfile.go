@@ -1,4 +1,4 @@
-package configfile
+package commandline
 
 import (
 	"bytes"
@@ -12,15 +12,14 @@ import (
 
 	"sigs.k8s.io/yaml"
 
-	"kubeproxy/cmd/internal/commandline"
 	"kubeproxy/registry"
 )
 
-// maxSize bounds a file. All flags together need a few kilobytes.
-const maxSize = 256 << 10
+// maxFileSize bounds a file. All flags together need a few kilobytes.
+const maxFileSize = 256 << 10
 
-// Read reads a file. Settings are in the order of their names. Notes are about what has no effect here.
-func Read(path string) (settings []commandline.Setting, notes []string, err error) {
+// ReadFile reads a file of -config. Settings are in the order of their names. Notes are about what has no effect here.
+func ReadFile(path string) (settings []Setting, notes []string, err error) {
 	text, err := readBounded(path)
 	if err == nil {
 		settings, notes, err = parse(text)
@@ -47,18 +46,18 @@ func readBounded(path string) ([]byte, error) {
 		return nil, errors.Unwrap(err)
 	}
 	defer f.Close()
-	text, err := io.ReadAll(io.LimitReader(f, maxSize+1))
+	text, err := io.ReadAll(io.LimitReader(f, maxFileSize+1))
 	if err != nil {
 		return nil, err
 	}
-	if len(text) > maxSize {
-		return nil, fmt.Errorf("larger than %d KiB", maxSize>>10)
+	if len(text) > maxFileSize {
+		return nil, fmt.Errorf("larger than %d KiB", maxFileSize>>10)
 	}
 	return text, nil
 }
 
 // parse reads the document of a file.
-func parse(text []byte) ([]commandline.Setting, []string, error) {
+func parse(text []byte) ([]Setting, []string, error) {
 	documents := slices.DeleteFunc(aDocument.Split(string(text), -1), func(d string) bool { return blank(d) })
 	if len(documents) > 1 {
 		return nil, nil, errors.New("there is more than one document in it")
@@ -86,13 +85,13 @@ func parse(text []byte) ([]commandline.Setting, []string, error) {
 	if fields["kind"] != nil || fields["apiVersion"] != nil {
 		return kubernetes(text, fields)
 	}
-	var settings []commandline.Setting
+	var settings []Setting
 	for _, name := range slices.Sorted(maps.Keys(fields)) {
 		values, err := scalars(fields[name])
 		if err != nil {
 			return nil, nil, fmt.Errorf("%s%s: %w", lineOf(text, name), label(name), err)
 		}
-		settings = append(settings, commandline.Setting{Flag: name, Values: values, Where: lineOf(text, name)})
+		settings = append(settings, Setting{Flag: name, Values: values, Where: lineOf(text, name)})
 	}
 	return settings, nil, nil
 }

@@ -1,4 +1,4 @@
-package configfile
+package commandline
 
 import (
 	"bytes"
@@ -9,7 +9,6 @@ import (
 	"strconv"
 	"strings"
 
-	"kubeproxy/cmd/internal/commandline"
 	"kubeproxy/registry"
 )
 
@@ -79,7 +78,7 @@ func setTwice(text []byte, err error) error {
 
 // label is a key as errors show it.
 func label(name string) string {
-	if len(name) <= 64 && commandline.OneLine(name) == name {
+	if len(name) <= 64 && OneLine(name) == name {
 		return name
 	}
 	return registry.Quote(name)
