@@ -8,6 +8,7 @@ import (
 	"go/parser"
 	"go/token"
 	"io/fs"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -199,6 +200,17 @@ func TestThePackagesOfProxyImportOnlyWhatStandsBelow(t *testing.T) {
 	}
 	if found != len(level) {
 		t.Errorf("%d of %d packages were found", found, len(level))
+	}
+}
+
+// TestTheArchitectureIsReadInOneSitting: what has no room there stands beside its code, or in docs/where-to-look.md.
+func TestTheArchitectureIsReadInOneSitting(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join(root, "ARCHITECTURE.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := len(strings.Fields(string(text))); n > 2500 {
+		t.Errorf("ARCHITECTURE.md has %d words; want 2500 at most", n)
 	}
 }
 

@@ -15,7 +15,7 @@ import (
 )
 
 // TestNamesInTheDocsExist reads every document, and looks up what it names: each path, each flag of
-// kube-proxy, each Go symbol (as package.Name), each test, each make target, each link.
+// kube-proxy, also in commands, each Go symbol (as package.Name), each test, each make target, each link.
 func TestNamesInTheDocsExist(t *testing.T) {
 	t.Parallel()
 	known := names{
@@ -54,6 +54,10 @@ var (
 	link   = regexp.MustCompile(`\]\(([^)#]+)[^)]*\)`)
 	makeOf = regexp.MustCompile(`^\s*make ([a-z][a-z0-9-]*)`)
 
+	aCommand = regexp.MustCompile(`^ {4,}.*\bkube-proxy(?::\S+)? (.*)$`) // in a block of code
+	itsEnd   = regexp.MustCompile(` (--|#|\||&|>) ?`)
+	itsFlag  = regexp.MustCompile(`(?:^| )--?([a-z][a-z0-9_-]*)(?:=\S*)?`)
+
 	aTest   = regexp.MustCompile(`^(Test|Fuzz|Benchmark|Example)[A-Z]\w*$`)
 	aFlag   = regexp.MustCompile(`^--?([a-z][a-z0-9_-]*)(=\S*)?$`)
 	aSymbol = regexp.MustCompile(`^([a-z]+)\.([A-Za-z]\w*)(?:\.([A-Za-z]\w*))?(?:\(\))?$`)
@@ -72,6 +76,13 @@ func (k names) check(dir, line string) []string {
 	}
 	if m := makeOf.FindStringSubmatch(line); m != nil && !k.targets[m[1]] {
 		wrong("there is no make target %s", m[1])
+	}
+	if m := aCommand.FindStringSubmatch(line); m != nil && !strings.Contains(line, "etcdctl ") {
+		for _, f := range itsFlag.FindAllStringSubmatch(itsEnd.Split(m[1], 2)[0], -1) {
+			if !k.flags[strings.ReplaceAll(f[1], "-", "_")] {
+				wrong("kube-proxy has no flag -%s", f[1])
+			}
+		}
 	}
 	for _, m := range code.FindAllStringSubmatch(line, -1) {
 		word := m[1]
