@@ -53,6 +53,7 @@ func TestEachAlertFiresUnderItsFault(t *testing.T) {
 	m.broken(t)
 	m.crowded(t)
 	m.idle(t)
+	m.lapsed(t)
 	failTakeover := m.takeover(t)
 	hold := m.stuck(t, s)
 	server := m.prometheus(t, program)
@@ -208,6 +209,17 @@ func (m *monitored) idle(t *testing.T) {
 	dir := t.TempDir()
 	writeRecord(t, dir, registry.SpecsPrefix+"web", serviceRecord("web", proxytest.FreePort(t), "TCP"))
 	m.run(t, dir, []string{"KubeProxyKernelUnused"}, "-kernel=auto")
+}
+
+// lapsed is a node with a service whose instance has lost its lease.
+func (m *monitored) lapsed(t *testing.T) {
+	t.Helper()
+	etcd, lapse := lapsing(t, proxytest.FreePort(t))
+	address, url := operatorsURL(t)
+	m.node(t, address, "KubeProxyInstancesKept")
+	start(t, nil, "-etcd_servers="+etcd, "-bind_address=127.0.0.1", "-healthz_bind_address=", "-metrics_bind_address="+address)
+	awaitPage(t, url+"/readyz", http.StatusOK, "ok")
+	lapse()
 }
 
 // takeover is a node, and a successor that declines once fail is called.
