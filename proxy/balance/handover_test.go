@@ -59,12 +59,12 @@ func TestASuccessorKnowsWhatTheBalancerHasLearned(t *testing.T) {
 		}
 		endpoints := r.Endpoints()
 		endpoints[1].Failed(registry.TCP)
-		time.Sleep(health.FirstDown)
+		time.Sleep(health.FirstEjection)
 		endpoints[1].Failed(registry.TCP)
 		unusable := r.ChooseAfter(endpoints[2], registry.UDP, netip.Addr{}, &registry.Terms{}, nil)
 		unusable.Unusable(endpoints[2])
 		endpoints[3].Failed(registry.UDP)
-		time.Sleep(2 * health.FirstDown)
+		time.Sleep(2 * health.FirstEjection)
 		r.Choose(registry.TCP)
 
 		for record := range old.Export() {

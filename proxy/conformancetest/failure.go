@@ -49,8 +49,8 @@ func (s suite) TestBesideASilentEndpointAnotherIsTried(t *testing.T) {
 		proxytest.WhoAnswers(t, addr)
 	}
 	for _, e := range n.balancer.Status() {
-		if silent := e.Failures > 0; e.Failures > 1 || silent == e.DownUntil.IsZero() {
-			t.Errorf("after four clients %v has failed %d times, and is passed over until %v", e.Addr, e.Failures, e.DownUntil)
+		if silent := e.Failures > 0; e.Failures > 1 || silent == e.EjectedUntil.IsZero() {
+			t.Errorf("after four clients %v has failed %d times, and is ejected until %v", e.Addr, e.Failures, e.EjectedUntil)
 		}
 	}
 }

@@ -143,7 +143,7 @@ func (s suite) TestAnEndpointWithTooManyDialsIsPassedOverAndNotBlamed(t *testing
 		t.Errorf("%d clients wait for the endpoint that is slow; want 2", now.Active)
 	}
 	for _, e := range n.balancer.Status() {
-		if e.Addr == slow && (e.Failures != 0 || !e.DownUntil.IsZero()) {
+		if e.Addr == slow && (e.Failures != 0 || !e.EjectedUntil.IsZero()) {
 			t.Errorf("an endpoint that has not answered yet is blamed: %+v", e)
 		}
 	}
@@ -289,15 +289,15 @@ func (s suite) TestStatusTellsWhatEachEndpointDoes(t *testing.T) {
 	want := func(e rotation.EndpointStatus) bool {
 		switch e.Addr {
 		case web:
-			return e.Active == 1 && e.Connections == 3 && e.Failures == 0 && e.DownUntil.IsZero()
+			return e.Active == 1 && e.Connections == 3 && e.Failures == 0 && e.EjectedUntil.IsZero()
 		case refusing:
-			return e.Active == 0 && e.Connections == 0 && e.Failures > 0 && time.Now().Before(e.DownUntil)
+			return e.Active == 0 && e.Connections == 0 && e.Failures > 0 && time.Now().Before(e.EjectedUntil)
 		}
 		return false
 	}
 	proxytest.Eventually(t, func() bool {
 		status := n.balancer.Status()
-		return len(status) == 2 && status[0].Addr == refusing && want(status[1]) && (want(status[0]) || status[0].DownUntil.IsZero())
+		return len(status) == 2 && status[0].Addr == refusing && want(status[1]) && (want(status[0]) || status[0].EjectedUntil.IsZero())
 	}, "one connection of three to be active")
 	if got := totalsOf(n, "web"); got.DialFailures == 0 || got.Active != 1 {
 		t.Errorf("the service has %d failures and %d connections", got.DialFailures, got.Active)

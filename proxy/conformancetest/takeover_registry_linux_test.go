@@ -69,7 +69,7 @@ func TestRotationHealthAndAffinityGoOnAfterATakeOver(t *testing.T) {
 	if got := ask(one, web); got != "c" {
 		t.Errorf("the next client is answered by %q; want c, whose turn it is", got)
 	}
-	ejected := slices.ContainsFunc(nodes[1].balancer.Status(), func(s rotation.EndpointStatus) bool { return s.Addr == dead && !s.DownUntil.IsZero() })
+	ejected := slices.ContainsFunc(nodes[1].balancer.Status(), func(s rotation.EndpointStatus) bool { return s.Addr == dead && !s.EjectedUntil.IsZero() })
 	if failures := totalsOf(nodes[1], "web").DialFailures; !ejected && failures == 0 {
 		t.Error("nothing is known any more of the endpoint that does not answer")
 	}

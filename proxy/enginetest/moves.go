@@ -88,8 +88,8 @@ func (u suite) TestWhatAnEndpointRefusedIsAnsweredByTheNext(t *testing.T) {
 		}
 	}
 	for _, ep := range s.Ownership.Load().Rotation.Endpoints()[:3] {
-		if ep.Status().DownUntil.IsZero() {
-			t.Errorf("%v refused and is not passed over", ep.Addr)
+		if ep.Status().EjectedUntil.IsZero() {
+			t.Errorf("%v refused and is not ejected", ep.Addr)
 		}
 	}
 }

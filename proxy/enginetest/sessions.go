@@ -23,7 +23,7 @@ func (u suite) TestADatagramTooLongForTheEndpointsFamilyIsDropped(t *testing.T) 
 	if got, err := client.Exchange([]byte("short")); err != nil || string(got) != "short" {
 		t.Errorf("got %q, %v", got, err)
 	}
-	if !s.Ownership.Load().Rotation.Endpoints()[0].Status().DownUntil.IsZero() {
+	if !s.Ownership.Load().Rotation.Endpoints()[0].Status().EjectedUntil.IsZero() {
 		t.Error("the endpoint was blamed")
 	}
 }

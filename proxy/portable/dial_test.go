@@ -85,7 +85,7 @@ func turnedAway(t *testing.T, d *dialer, r *rotation.Rotation) (failed []tcp.Fai
 // down lists the endpoints of r that are being passed over.
 func down(r *rotation.Rotation) (ns []int) {
 	for _, e := range r.Endpoints() {
-		if !e.Status().DownUntil.IsZero() {
+		if !e.Status().EjectedUntil.IsZero() {
 			ns = append(ns, enginetest.NumberOf(e))
 		}
 	}
@@ -160,7 +160,7 @@ func TestDialSharesItsTimeAmongTheEndpoints(t *testing.T) {
 				}
 				blamed := 0
 				for _, e := range r.Endpoints() {
-					if !e.Status().DownUntil.IsZero() {
+					if !e.Status().EjectedUntil.IsZero() {
 						blamed++
 					}
 				}
@@ -187,7 +187,7 @@ func TestDialTriesTheNextAddressOfAHostNameBesideASilentOne(t *testing.T) {
 		if want := "1 at 1s, 2 at 1.25s, 3 at 1.25s, end at 5.5s"; got != want {
 			t.Errorf("got  %s\nwant %s", got, want)
 		}
-		if r.Endpoints()[0].Status().DownUntil.IsZero() {
+		if r.Endpoints()[0].Status().EjectedUntil.IsZero() {
 			t.Error("the endpoint is not passed over from now on")
 		}
 		time.Sleep(time.Second) // until that look-up has ended

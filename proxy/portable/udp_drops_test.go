@@ -47,7 +47,7 @@ func TestWhatCannotBeSentCostsTheDatagramOnly(t *testing.T) {
 	if got := client.Ask(t); got != before {
 		t.Errorf("the session went from %v to %v", before, got)
 	}
-	if !s.Ownership.Load().Rotation.Endpoints()[0].Status().DownUntil.IsZero() {
+	if !s.Ownership.Load().Rotation.Endpoints()[0].Status().EjectedUntil.IsZero() {
 		t.Error("the endpoint was blamed")
 	}
 }

@@ -116,8 +116,8 @@ func TestASessionTellsTheRotationWhatItFinds(t *testing.T) {
 		d.Reached(d.visit)
 		e.Failed(registry.UDP)
 		d.hear("a")
-		if !e.Status().DownUntil.IsZero() {
-			t.Error("an endpoint that has answered is passed over")
+		if !e.Status().EjectedUntil.IsZero() {
+			t.Error("an endpoint that has answered is ejected")
 		}
 		time.Sleep(time.Second)
 		again := f.owner.Choose(aClient.Client.Addr())

@@ -144,7 +144,7 @@ var (
 	endpointActive   = gauge("endpoint_active", "Connections and sessions of an endpoint now.", "service", "port_name", "endpoint")
 	endpointTotal    = counter("endpoint_connections_total", "Connections and sessions that an endpoint was given since it came.", "service", "port_name", "endpoint")
 	endpointFailures = counter("endpoint_dial_failures_total", "Attempts that did not reach an endpoint, since it came.", "service", "port_name", "endpoint")
-	endpointDown     = gauge("endpoint_passed_over", "1 while an endpoint is ejected, because it did not answer.", "service", "port_name", "endpoint")
+	endpointEjected  = gauge("endpoint_passed_over", "1 while an endpoint is ejected, because it did not answer.", "service", "port_name", "endpoint")
 	endpointFails    = gauge("endpoint_check_failing", "1 while the checks of an endpoint fail.", "service", "port_name", "endpoint")
 )
 
@@ -324,7 +324,7 @@ func (s sink) endpoint(e rotation.EndpointStatus) {
 	p.tell(endpointActive, float64(e.Active))
 	p.tell(endpointTotal, float64(e.Connections))
 	p.tell(endpointFailures, float64(e.Failures))
-	p.tell(endpointDown, truth(!e.DownUntil.IsZero()))
+	p.tell(endpointEjected, truth(!e.EjectedUntil.IsZero()))
 	p.tell(endpointFails, truth(e.CheckError != ""))
 }
 

@@ -95,7 +95,7 @@ func busySite() *site {
 		ports:   [2]proxy.PortCount{registry.TCP: {Open: 1, Waiting: 2, Refused: 1}, registry.UDP: {Unopened: 1}},
 		limits:  []traffic.Limit{{Name: "descriptors", Used: 3, Max: 1000}},
 		endpoints: []rotation.EndpointStatus{{Service: key("web", ""), Addr: registry.Addr{IP: netip.MustParseAddrPort("10.1.2.3:80")},
-			Active: 1, Connections: 2, Failures: 3, DownUntil: time.Now().Add(time.Hour)}},
+			Active: 1, Connections: 2, Failures: 3, EjectedUntil: time.Now().Add(time.Hour)}},
 	}
 	for _, protocol := range []registry.Protocol{registry.TCP, registry.UDP} {
 		t := traffic.Totals{Service: key(map[registry.Protocol]string{registry.TCP: "web", registry.UDP: "dns"}[protocol], "p"), Protocol: protocol,

@@ -215,8 +215,8 @@ func newEndpointz(e rotation.EndpointStatus) endpointz {
 	if !e.FailingSince.IsZero() {
 		z.Since = e.FailingSince.UTC().Format(time.RFC3339)
 	}
-	if !e.DownUntil.IsZero() {
-		z.Ejected = e.DownUntil.UTC().Format(time.RFC3339)
+	if !e.EjectedUntil.IsZero() {
+		z.Ejected = e.EjectedUntil.UTC().Format(time.RFC3339)
 	}
 	return z
 }

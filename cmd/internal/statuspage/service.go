@@ -269,8 +269,8 @@ func newEndpointRow(e rotation.EndpointStatus, next bool, speed rates, now time.
 	switch {
 	case e.CheckError != "":
 		row.State = cut(fmt.Sprintf("its checks fail since %s: %s", clock(e.FailingSince, now), e.CheckError))
-	case row.Failing && !e.DownUntil.IsZero():
-		row.State = fmt.Sprintf("does not answer since %s, tried again at %s", clock(e.FailingSince, now), clock(e.DownUntil, now))
+	case row.Failing && !e.EjectedUntil.IsZero():
+		row.State = fmt.Sprintf("does not answer since %s, tried again at %s", clock(e.FailingSince, now), clock(e.EjectedUntil, now))
 	case row.Failing:
 		row.State = fmt.Sprintf("does not answer since %s, tried with the next client", clock(e.FailingSince, now))
 	case e.Weight == 0:

@@ -6,7 +6,7 @@
 //   - It is remembered for the service's timeout, counted from the last connection or session that
 //     reached it. Neither traffic nor attempts that fail make it longer: else a client that goes
 //     on asking could never leave an endpoint that is broken.
-//   - It is forgotten when it fails this client, when it is passed over because it failed others, and
+//   - It is forgotten when it fails this client, when it is ejected because it failed others, and
 //     when it leaves the rotation. Then the client is given another, and that one again. Nothing else
 //     that happens to the rotation matters, not even that its endpoints are listed in another order.
 //   - An endpoint that leaves and comes back, as all do when a service is scaled to nothing and back,

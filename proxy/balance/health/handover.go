@@ -9,7 +9,7 @@ import (
 
 // Record returns what a successor needs. What checks say is the checker's.
 func (h *Health) Record(now time.Duration) (r handover.Health) {
-	if until := h.downUntil.Load(); until != 0 {
+	if until := h.ejectedUntil.Load(); until != 0 {
 		r = handover.Health{Failing: true, Returns: time.Duration(until) - now, ConsecutiveFailures: h.consecutiveFailures.Load(), HalfOpen: h.halfOpen.Load()}
 	}
 	if aside := h.aside.Load(); aside != 0 {
@@ -24,7 +24,7 @@ func (h *Health) Record(now time.Duration) (r handover.Health) {
 // Adopt makes h what a predecessor's record says.
 func (h *Health) Adopt(r handover.Health, now time.Duration) {
 	if r.Failing {
-		h.downUntil.Store(cmp.Or(int64(now+min(r.Returns, MostDown)), 1)) // 0 would say that it is well
+		h.ejectedUntil.Store(cmp.Or(int64(now+min(r.Returns, LongestEjection)), 1)) // 0 would say that it is well
 		h.consecutiveFailures.Store(r.ConsecutiveFailures)
 		h.halfOpen.Store(r.HalfOpen)
 	}

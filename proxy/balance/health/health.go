@@ -10,11 +10,11 @@ import (
 	"kubeproxy/registry"
 )
 
-// An endpoint that refuses or stays silent is passed over for FirstDown, then twice as long each
-// time it fails again on its return, up to MostDown.
+// An endpoint that refuses or stays silent is ejected for FirstEjection, then twice as long each
+// time it fails again on its return, up to LongestEjection.
 const (
-	FirstDown = time.Second
-	MostDown  = 30 * time.Second
+	FirstEjection   = time.Second
+	LongestEjection = 30 * time.Second
 )
 
 // A Health is what is known of an endpoint over one protocol. The zero value is well. Its times are
@@ -22,9 +22,9 @@ const (
 //
 // Any goroutine may call its methods, but those about checks, which one at a time may call.
 type Health struct {
-	downUntil           atomic.Int64 // by the clock of Now; 0 when the last attempt succeeded
+	ejectedUntil        atomic.Int64 // by the clock of Now; 0 when the last attempt succeeded
 	aside               atomic.Int64 // the same clock: until when it cannot be used, through no fault of its own; 0 for not
-	failingSince        atomic.Int64 // the same clock: the first failure since the last success; it counts while downUntil is not 0
+	failingSince        atomic.Int64 // the same clock: the first failure since the last success; it counts while ejectedUntil is not 0
 	consecutiveFailures atomic.Int64 // failed returns since the last success
 	halfOpen            atomic.Bool  // its time to return has come, and one client is finding out whether it does
 
@@ -33,11 +33,11 @@ type Health struct {
 	warmUntil  atomic.Int64 // and when it has its whole share of clients again; 0 when it has
 }
 
-// DownUntil returns until when clients are given other endpoints because of failed attempts, by the clock of Now: 0 when the last
+// EjectedUntil returns until when clients are given other endpoints because of failed attempts, by the clock of Now: 0 when the last
 // attempt succeeded, and when there was none.
-func (h *Health) DownUntil() time.Duration { return time.Duration(h.downUntil.Load()) }
+func (h *Health) EjectedUntil() time.Duration { return time.Duration(h.ejectedUntil.Load()) }
 
-// FailingSince returns when the first of those attempts failed, by the clock of Now. It counts while DownUntil is not 0.
+// FailingSince returns when the first of those attempts failed, by the clock of Now. It counts while EjectedUntil is not 0.
 func (h *Health) FailingSince() time.Duration { return time.Duration(h.failingSince.Load()) }
 
 // FailsCheck reports whether active checks of the endpoint fail.
@@ -58,7 +58,7 @@ func (h *Health) Returns() time.Duration {
 	if h.failsCheck.Load() {
 		return Never
 	}
-	down, aside := h.downUntil.Load(), h.aside.Load()
+	down, aside := h.ejectedUntil.Load(), h.aside.Load()
 	if down == 0 || aside == 0 {
 		return time.Duration(down + aside)
 	}
@@ -69,15 +69,15 @@ func (h *Health) Returns() time.Duration {
 // out whether it has returned.
 func (h *Health) IsSettled() bool {
 	now := int64(monotonic.Now())
-	return !h.failsCheck.Load() && h.downUntil.Load() <= now && h.aside.Load() <= now && h.warmUntil.Load() <= now
+	return !h.failsCheck.Load() && h.ejectedUntil.Load() <= now && h.aside.Load() <= now && h.warmUntil.Load() <= now
 }
 
-// PassesOver reports whether a client that could have the endpoint is to be given another one: while it is ejected
+// Skips reports whether a client that could have the endpoint is to be given another one: while it is ejected
 // and, over TCP, while another client finds out whether it has returned. The first client that gets false after the endpoint was
 // due back is that one: if it is silent still, it costs no other client a quarter of a second. (A UDP client that
-// hears nothing finds out nothing.) While it warms up, it is passed over for a part of the clients.
-func (h *Health) PassesOver(protocol registry.Protocol) bool {
-	until, aside := h.downUntil.Load(), h.aside.Load()
+// hears nothing finds out nothing.) While it warms up, a part of the clients skips it.
+func (h *Health) Skips(protocol registry.Protocol) bool {
+	until, aside := h.ejectedUntil.Load(), h.aside.Load()
 	if until == 0 && aside == 0 && !h.failsCheck.Load() && h.warmUntil.Load() == 0 {
 		return false
 	}
@@ -95,15 +95,15 @@ func (h *Health) PassesOver(protocol registry.Protocol) bool {
 		return true
 	case protocol == registry.UDP:
 		return false
-	case !h.downUntil.CompareAndSwap(until, int64(now+TrialTime)):
-		return h.downUntil.Load() != 0 // another client was first, or it has answered
+	case !h.ejectedUntil.CompareAndSwap(until, int64(now+HalfOpenTime)):
+		return h.ejectedUntil.Load() != 0 // another client was first, or it has answered
 	}
 	h.halfOpen.Store(true)
 	return false
 }
 
-// TrialTime is when another client may try, should the first not have found out: it went away meanwhile.
-const TrialTime = time.Second
+// HalfOpenTime is how long an endpoint stays half-open: after that another client may try, since the first has found out nothing.
+const HalfOpenTime = time.Second
 
 // isCold decides by chance whether a client is given another endpoint while this one warms up: all at the beginning, none at the end.
 func (h *Health) isCold(now time.Duration) bool {
@@ -121,16 +121,16 @@ func (h *Health) isCold(now time.Duration) bool {
 // Failed notes that the endpoint refused or stayed silent. Of many clients that fail together only the first counts, and only a
 // failure after the endpoint was due back makes the next wait longer. changed: it is ejected anew; first: it was well before.
 func (h *Health) Failed() (changed, first bool) {
-	until, now := h.downUntil.Load(), monotonic.Now()
-	if trial := h.halfOpen.CompareAndSwap(true, false); until != 0 && until > int64(now) && !trial {
+	until, now := h.ejectedUntil.Load(), monotonic.Now()
+	if wasHalfOpen := h.halfOpen.CompareAndSwap(true, false); until != 0 && until > int64(now) && !wasHalfOpen {
 		return false, false
 	}
 	failures := h.consecutiveFailures.Load()
 	if failures == 0 {
-		h.failingSince.Store(int64(now)) // before downUntil, since it counts from then on
+		h.failingSince.Store(int64(now)) // before ejectedUntil, since it counts from then on
 	}
-	wait := min(FirstDown<<min(failures, 5), MostDown)
-	if !h.downUntil.CompareAndSwap(until, int64(now+wait)) {
+	wait := min(FirstEjection<<min(failures, 5), LongestEjection)
+	if !h.ejectedUntil.CompareAndSwap(until, int64(now+wait)) {
 		return false, false
 	}
 	return true, h.consecutiveFailures.Add(1) == 1
@@ -138,7 +138,7 @@ func (h *Health) Failed() (changed, first bool) {
 
 // Answered notes that the endpoint is well, and reports whether that is news.
 func (h *Health) Answered() bool {
-	if h.downUntil.Load() == 0 || h.downUntil.Swap(0) == 0 {
+	if h.ejectedUntil.Load() == 0 || h.ejectedUntil.Swap(0) == 0 {
 		return false
 	}
 	h.recovered()
@@ -148,8 +148,8 @@ func (h *Health) Answered() bool {
 // Returned notes that a check found the endpoint well. If its time to return has come, that ends the ejection as the answer to a
 // client does, and Returned reports true. Before that time, clients who failed there know better than the check.
 func (h *Health) Returned() bool {
-	until := h.downUntil.Load()
-	if until == 0 || until > int64(monotonic.Now()) || !h.downUntil.CompareAndSwap(until, 0) {
+	until := h.ejectedUntil.Load()
+	if until == 0 || until > int64(monotonic.Now()) || !h.ejectedUntil.CompareAndSwap(until, 0) {
 		return false
 	}
 	h.recovered()

@@ -11,7 +11,7 @@ import (
 // passedOver is how many of a hundred clients are given another endpoint.
 func passedOver(h *Health) (n int) {
 	for range 100 {
-		if h.PassesOver(registry.TCP) {
+		if h.Skips(registry.TCP) {
 			n++
 		}
 	}
@@ -24,16 +24,16 @@ func TestTheShareOfAnEndpointGrowsAfterItsChecksPassAgain(t *testing.T) {
 		var h Health
 		h.Checked(true, slowStart) // which it did before, as far as is known
 		if n := passedOver(&h); n != 0 {
-			t.Errorf("an endpoint that never failed is passed over for %d of 100 clients", n)
+			t.Errorf("an endpoint that never failed is skipped by %d of 100 clients", n)
 		}
 		h.Checked(false, slowStart)
 		if n := passedOver(&h); n != 100 {
-			t.Errorf("an endpoint whose checks fail is passed over for %d of 100 clients", n)
+			t.Errorf("an endpoint whose checks fail is skipped by %d of 100 clients", n)
 		}
 		h.Checked(true, slowStart)
 		for _, step := range []struct{ least, most int }{{100, 100}, {50, 95}, {25, 75}, {5, 50}, {0, 0}, {0, 0}} {
 			if n := passedOver(&h); n < step.least || n > step.most {
-				t.Errorf("after %v it is passed over for %d of 100 clients; want %d to %d", time.Now(), n, step.least, step.most)
+				t.Errorf("after %v it is skipped by %d of 100 clients; want %d to %d", time.Now(), n, step.least, step.most)
 			}
 			time.Sleep(slowStart / 4)
 		}
@@ -46,7 +46,7 @@ func TestWithoutASlowStartAnEndpointHasItsShareAtOnce(t *testing.T) {
 	h.Checked(false, 0)
 	h.Checked(true, 0)
 	if n := passedOver(&h); n != 0 {
-		t.Errorf("it is passed over for %d of 100 clients", n)
+		t.Errorf("it is skipped by %d of 100 clients", n)
 	}
 }
 
@@ -59,11 +59,11 @@ func TestASlowStartBeginsAnewAfterAnotherFailure(t *testing.T) {
 		time.Sleep(59 * time.Second)
 		h.Checked(false, time.Minute)
 		if n := passedOver(&h); n != 100 {
-			t.Errorf("it is passed over for %d of 100 clients; want all", n)
+			t.Errorf("it is skipped by %d of 100 clients; want all", n)
 		}
 		h.Checked(true, time.Minute)
 		if n := passedOver(&h); n != 100 {
-			t.Errorf("at the beginning it is passed over for %d of 100 clients; want all", n)
+			t.Errorf("at the beginning it is skipped by %d of 100 clients; want all", n)
 		}
 	})
 }

@@ -269,7 +269,7 @@ func TestHealthOverOneProtocolSaysNothingOfTheOther(t *testing.T) {
 		t.Errorf("given were %v; want both over TCP and only 2 over UDP", given)
 	}
 	r.awake().endpoints[0].Answered(registry.TCP)
-	if !r.awake().endpoints[0].down(registry.UDP) {
+	if !r.awake().endpoints[0].isEjected(registry.UDP) {
 		t.Error("an answer over TCP made it well over UDP")
 	}
 }

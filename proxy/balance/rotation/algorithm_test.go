@@ -185,7 +185,7 @@ func TestLeastConnectionsKeepsMostClientsFromASlowEndpoint(t *testing.T) {
 	}
 }
 
-func TestLeastConnectionsPassesOverAnEjectedEndpointThatHasNone(t *testing.T) {
+func TestLeastConnectionsSkipsAnEjectedEndpointThatHasNone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := numbered(1, 2)
 		well, ejected := r.Endpoints()[0], r.Endpoints()[1]

@@ -51,7 +51,7 @@ func (r *Rotation) watchLocked(e *Endpoint) {
 		if !c.on || e.forbidden {
 			continue
 		}
-		x := e.record()
+		x := e.stats()
 		if x.checks[protocol].Load() != nil {
 			continue
 		}
@@ -79,7 +79,7 @@ func (e *Endpoint) Service() registry.Name { return e.Rotation.Key.Name }
 
 // Checked notes what checks of the endpoint have found. Only the checker and the rotation call it.
 func (e *Endpoint) Checked(protocol registry.Protocol, passes bool) {
-	e.record().health[protocol].Checked(passes, e.Rotation.rules.Checker.SlowStart)
+	e.stats().health[protocol].Checked(passes, e.Rotation.rules.Checker.SlowStart)
 	e.follow(protocol)
 	if set := e.Rotation.set.Load(); !passes && !e.isExcluded() && set.noneReady(protocol) {
 		if note, ok := e.Rotation.rules.ignored.Allow(e.Rotation.Key); ok {

@@ -17,32 +17,32 @@ func TestAPassingCheckStandsForTheClientThatFindsAnEndpointBack(t *testing.T) {
 		failing := func() bool { return !e.Status().FailingSince.IsZero() }
 		e.Passed(registry.TCP)
 		if e.known.Load() != nil {
-			t.Error("a check of an endpoint that never failed leaves a record")
+			t.Error("a check of an endpoint that never failed leaves statistics")
 		}
 		e.Failed(registry.TCP)
 		e.Passed(registry.TCP)
-		if !failing() || !e.passesOver(registry.TCP) {
+		if !failing() || !e.skips(registry.TCP) {
 			t.Error("a check ended the ejection before its time")
 		}
-		time.Sleep(health.FirstDown)
+		time.Sleep(health.FirstEjection)
 		e.Passed(registry.UDP)
 		if !failing() {
 			t.Error("a check over another protocol ended the ejection")
 		}
 		e.Passed(registry.TCP)
-		if failing() || e.passesOver(registry.TCP) {
+		if failing() || e.skips(registry.TCP) {
 			t.Error("its time to return has come, a check passed, and it is still said to fail")
 		}
 		e.Failed(registry.TCP) // counts from the beginning
-		if got := time.Until(e.Status().DownUntil); got != health.FirstDown {
-			t.Errorf("it is ejected for %v, want %v", got, health.FirstDown)
+		if got := time.Until(e.Status().EjectedUntil); got != health.FirstEjection {
+			t.Errorf("it is ejected for %v, want %v", got, health.FirstEjection)
 		}
 	})
 }
 
 // checkedUDP is what [Endpoint.Checked] does without a slow start.
 func checkedUDP(e *Endpoint, passes bool) {
-	e.record().health[registry.UDP].Checked(passes, 0)
+	e.stats().health[registry.UDP].Checked(passes, 0)
 	e.follow(registry.UDP)
 }
 

@@ -71,7 +71,7 @@ func (r *Rotation) ChooseAfter(e *Endpoint, protocol registry.Protocol, client n
 // Next returns the endpoint to try now, or false when there is none: the one that the client was given
 // before, if it is to have it again, or the next one in turn.
 func (c *Choice) Next() (*Endpoint, bool) {
-	if e := c.drawn; e != nil && !e.passesOver(c.protocol) { // most often: the first, and well
+	if e := c.drawn; e != nil && !e.skips(c.protocol) { // most often: the first, and well
 		c.drawn, c.offered.last, c.offered.n = nil, e, 1
 		return e, true
 	}
@@ -88,17 +88,17 @@ func (c *Choice) Next() (*Endpoint, bool) {
 	return c.nextInTurn()
 }
 
-// takeAgain offers the endpoint that the client was given before, unless it left or is passed over. Who asks again was
+// takeAgain offers the endpoint that the client was given before, unless it left or is ejected. Who asks again was
 // not served by it.
 func (c *Choice) takeAgain(e *Endpoint) bool {
-	if e.Gone() || c.offered.has(e) || e.passesOver(c.protocol) {
+	if e.Gone() || c.offered.has(e) || e.skips(c.protocol) {
 		return false
 	}
 	c.offered.add(e)
 	return true
 }
 
-// nextInTurn offers the next endpoint in turn. One that is ejected is passed over while there is another.
+// nextInTurn offers the next endpoint in turn. One that is ejected is skipped while there is another.
 func (c *Choice) nextInTurn() (*Endpoint, bool) {
 	e := c.drawn
 	c.drawn = nil
@@ -107,7 +107,7 @@ func (c *Choice) nextInTurn() (*Endpoint, bool) {
 			return nil, false
 		}
 	}
-	if c.offered.has(e) || e.passesOver(c.protocol) {
+	if c.offered.has(e) || e.skips(c.protocol) {
 		if e = c.another(); e == nil {
 			return nil, false
 		}

@@ -19,7 +19,7 @@ func TestTheConditionIsWhatNewClientsGet(t *testing.T) {
 	failCheck := func(positions ...int) func(*testing.T, *Rotation) {
 		return func(_ *testing.T, r *Rotation) {
 			for _, i := range positions {
-				r.Endpoints()[i].record().health[registry.TCP].Checked(false, 0)
+				r.Endpoints()[i].stats().health[registry.TCP].Checked(false, 0)
 			}
 		}
 	}

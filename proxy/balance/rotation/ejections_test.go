@@ -64,7 +64,7 @@ func TestSoonestLooksAtABoundedNumberOfPositions(t *testing.T) {
 		t.Errorf("found %d after %d looks; want none after 16", got, looks)
 	}
 	if got := x.soonest(16, func(at int) bool { return at < 3 }); got != 3 {
-		t.Errorf("found %d; want 3, as the ones that were passed over are still there", got)
+		t.Errorf("found %d; want 3, as the ones that were skipped are still there", got)
 	}
 }
 

@@ -13,12 +13,12 @@ import (
 	"kubeproxy/registry"
 )
 
-// record returns what is known of the endpoint, for more to be added.
-func (e *Endpoint) record() *record {
+// stats returns the statistics of the endpoint, and makes them if it has none yet.
+func (e *Endpoint) stats() *stats {
 	if x := e.known.Load(); x != nil {
 		return x
 	}
-	e.known.CompareAndSwap(nil, new(record))
+	e.known.CompareAndSwap(nil, new(stats))
 	return e.known.Load()
 }
 
@@ -37,11 +37,11 @@ func (e *Endpoint) healthOf(protocol registry.Protocol) *health.Health {
 }
 
 // Lifetime is the time for which the endpoint is in its rotation; for TCP connections.
-func (e *Endpoint) Lifetime() *removal.Lifetime { return &e.record().lifetime }
+func (e *Endpoint) Lifetime() *removal.Lifetime { return &e.stats().lifetime }
 
 // BeginDial notes that a TCP dial of the endpoint begins, and reports whether it may: at most most are under way at a time.
 func (e *Endpoint) BeginDial(most int64) bool {
-	x := e.record()
+	x := e.stats()
 	if x.dialing.Add(1) <= most {
 		return true
 	}
@@ -50,36 +50,36 @@ func (e *Endpoint) BeginDial(most int64) bool {
 }
 
 // EndDial notes that a dial which was allowed has ended.
-func (e *Endpoint) EndDial() { e.record().dialing.Add(-1) }
+func (e *Endpoint) EndDial() { e.stats().dialing.Add(-1) }
 
 // Missed counts an attempt that did not reach the endpoint, and does not hold it against it.
-func (e *Endpoint) Missed() { e.record().failures.Add(1) }
+func (e *Endpoint) Missed() { e.stats().failures.Add(1) }
 
 // Given notes that the endpoint was given a connection or a session.
 func (e *Endpoint) Given() {
-	x := e.record()
+	x := e.stats()
 	x.active.Add(1)
 	x.connections.Add(1)
 }
 
 // Joined notes that a connection or session of the endpoint was adopted: a predecessor has counted it as given.
-func (e *Endpoint) Joined() { e.record().active.Add(1) }
+func (e *Endpoint) Joined() { e.stats().active.Add(1) }
 
 // Finished notes that the endpoint has ended n more of those, which are no load of it any more although their clients have not ended them.
-func (e *Endpoint) Finished(n int64) { e.record().finished.Add(n) }
+func (e *Endpoint) Finished(n int64) { e.stats().finished.Add(n) }
 
 // Left notes that one of those has ended, or has moved to another endpoint.
-func (e *Endpoint) Left() { e.record().active.Add(-1) }
+func (e *Endpoint) Left() { e.stats().active.Add(-1) }
 
-// down reports whether the endpoint is being passed over just now.
-func (e *Endpoint) down(protocol registry.Protocol) bool {
+// isEjected reports whether the endpoint is ejected just now because of failed attempts.
+func (e *Endpoint) isEjected(protocol registry.Protocol) bool {
 	h := e.healthOf(protocol)
-	return h != nil && h.DownUntil() != 0 && monotonic.Now() < h.DownUntil()
+	return h != nil && h.EjectedUntil() != 0 && monotonic.Now() < h.EjectedUntil()
 }
 
 // setAside ejects the endpoint for a while, through no fault of its own.
 func (e *Endpoint) setAside(protocol registry.Protocol) {
-	e.record().health[protocol].SetAside()
+	e.stats().health[protocol].SetAside()
 	e.follow(protocol)
 }
 
@@ -105,13 +105,13 @@ func (e *Endpoint) follow(protocol registry.Protocol) {
 // isExcluded reports whether no new client is given the endpoint, however it is: its address is not allowed, or its weight is 0.
 func (e *Endpoint) isExcluded() bool { return e.forbidden || e.weight.Load() == 0 }
 
-// passesOver reports whether a client that could have the endpoint is to be given another one.
-func (e *Endpoint) passesOver(protocol registry.Protocol) bool {
+// skips reports whether a client that could have the endpoint is to be given another one.
+func (e *Endpoint) skips(protocol registry.Protocol) bool {
 	if e.isExcluded() {
 		return true
 	}
 	x := e.known.Load()
-	return x != nil && x.health[protocol].PassesOver(protocol)
+	return x != nil && x.health[protocol].Skips(protocol)
 }
 
 // IsLeft reports whether clients of the endpoint are to move to another one: its checks over a protocol fail, and another one is ready. It
@@ -123,7 +123,7 @@ func (e *Endpoint) IsLeft(protocol registry.Protocol) bool {
 
 // Failed notes that the endpoint refused or stayed silent.
 func (e *Endpoint) Failed(protocol registry.Protocol) {
-	x := e.record()
+	x := e.stats()
 	x.failures.Add(1)
 	changed, first := x.health[protocol].Failed()
 	if !changed {
@@ -141,7 +141,7 @@ func (e *Endpoint) Failed(protocol registry.Protocol) {
 
 // Answered notes that the endpoint is well.
 func (e *Endpoint) Answered(protocol registry.Protocol) {
-	if e.record().health[protocol].Answered() {
+	if e.stats().health[protocol].Answered() {
 		e.readmit(protocol)
 	}
 }

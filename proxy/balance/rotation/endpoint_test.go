@@ -20,10 +20,10 @@ func TestEndpointHealthDoesNotDependOnTheTimeOfDay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := rotationOf(addr(1)).awake().endpoints[0]
 		e.Failed(registry.TCP)
-		if got := e.healthOf(registry.TCP).DownUntil() - monotonic.Now(); got != health.FirstDown {
-			t.Errorf("by the monotonic clock the endpoint is ejected for %v, want %v", got, health.FirstDown)
+		if got := e.healthOf(registry.TCP).EjectedUntil() - monotonic.Now(); got != health.FirstEjection {
+			t.Errorf("by the monotonic clock the endpoint is ejected for %v, want %v", got, health.FirstEjection)
 		}
-		if got := e.Status().DownUntil; !got.Equal(time.Now().Add(health.FirstDown)) {
+		if got := e.Status().EjectedUntil; !got.Equal(time.Now().Add(health.FirstEjection)) {
 			t.Errorf("the status says until %v, want a second from now, %v", got, time.Now())
 		}
 	})
@@ -60,8 +60,8 @@ func TestTheStatusTellsSinceWhenAnEndpointFails(t *testing.T) {
 			e.Failed(registry.TCP)
 			time.Sleep(time.Minute) // by then it is half-open
 		}
-		if got := e.Status(); !got.FailingSince.Equal(since) || !got.DownUntil.IsZero() {
-			t.Errorf("it fails since %v, and is passed over until %v; want since %v, and no more", got.FailingSince, got.DownUntil, since)
+		if got := e.Status(); !got.FailingSince.Equal(since) || !got.EjectedUntil.IsZero() {
+			t.Errorf("it fails since %v, and is ejected until %v; want since %v, and no more", got.FailingSince, got.EjectedUntil, since)
 		}
 		if failing, examples := numbers(); failing != 1 || len(examples) != 1 || examples[0].Addr != addr(2) {
 			t.Errorf("%d endpoints fail: %v", failing, examples)

@@ -38,7 +38,7 @@ const maxAlongRing = 64
 func (s *endpointSet) along(protocol registry.Protocol, client uint64, offered *offers) *Endpoint {
 	ring := s.hashRing()
 	for i, at := 1, ring.find(client); i < maxAlongRing; i++ {
-		if e := s.endpoints[ring.at(at+i)]; !offered.has(e) && !e.passesOver(protocol) {
+		if e := s.endpoints[ring.at(at+i)]; !offered.has(e) && !e.skips(protocol) {
 			return e
 		}
 	}
@@ -85,7 +85,7 @@ func (s *endpointSet) nextReady(protocol registry.Protocol, offered *offers) *En
 		e := s.endpoints[at]
 		switch {
 		case offered.has(e), e.isExcluded(): // the latter: since the roster was made
-		case e.passesOver(protocol):
+		case e.skips(protocol):
 			due := e.returns(protocol)
 			if r.index.set(at, due); due == 0 && warming == nil {
 				warming = e

@@ -121,7 +121,7 @@ func (r *Rotation) Adopt(record *handover.Rotation) {
 		}
 		e := set.endpoints[i]
 		for protocol := range known.Health {
-			e.record().health[protocol].Adopt(known.Health[protocol], now)
+			e.stats().health[protocol].Adopt(known.Health[protocol], now)
 			e.follow(registry.Protocol(protocol))
 		}
 	}
@@ -145,7 +145,7 @@ func (r *Rotation) Adopt(record *handover.Rotation) {
 
 // adoptCheck has checks of the endpoint go on from what a predecessor's have found.
 func (e *Endpoint) adoptCheck(protocol registry.Protocol, s checks.State) {
-	if t := e.record().checks[protocol].Load(); t != nil {
+	if t := e.stats().checks[protocol].Load(); t != nil {
 		e.Rotation.rules.Checker.Adopt(t, s)
 	}
 }
@@ -166,7 +166,7 @@ func (r *Rotation) AdoptAffinities(of *handover.Affinities) {
 // Departed returns an endpoint of a predecessor's that left the rotation so long ago, which is when the time of its connections began.
 func (r *Rotation) Departed(addr registry.Addr, ago time.Duration) *Endpoint {
 	e := &Endpoint{Addr: addr, Rotation: r}
-	x := e.record()
+	x := e.stats()
 	x.gone.Store(true)
 	x.lifetime.End(r.rules.OnRemoval, traffic.EndpointRemoved, ago)
 	return e

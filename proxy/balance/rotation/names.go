@@ -63,7 +63,7 @@ func rotated(addrs []netip.AddrPort, turn uint32) []netip.AddrPort {
 
 // nextTurn counts the clients that were given an address of the endpoint's name.
 func (e *Endpoint) nextTurn(protocol registry.Protocol) uint32 {
-	turns := &e.record().turns[protocol]
+	turns := &e.stats().turns[protocol]
 	if e.Rotation.rules.randomStart && turns.Load() == 0 {
 		turns.CompareAndSwap(0, rand.Uint32()) // as of endpoints: see NewRules
 	}

@@ -46,7 +46,7 @@ func (r *Rotation) Replace(addrs registry.Addrs, weights registry.Weights) {
 	}
 	for _, e := range gone {
 		r.unwatchLocked(e)
-		x := e.record() // also of one that had none: a client may be choosing it just now
+		x := e.stats() // also of one that had none: a client may be choosing it just now
 		x.gone.Store(true)
 		x.lifetime.End(r.rules.OnRemoval, traffic.EndpointRemoved, 0)
 	}

@@ -59,7 +59,7 @@ func TestTheCostOfAnAttemptDoesNotDependOnTheNumberOfEndpoints(t *testing.T) {
 				for _, e := range set.endpoints {
 					e.Failed(protocol)
 				}
-				// Of those that return first, a client passes over the ones that it was offered.
+				// Of those that return first, a client skips the ones that it was offered.
 				if got := considered(clients); got > clients*MaxOffers*MaxOffers {
 					t.Errorf("%d clients had %d endpoints considered when all were ejected", clients, got)
 				}
@@ -131,7 +131,7 @@ func TestAnEndpointThatIsUnusableReturnsAndKeepsItsHealth(t *testing.T) {
 		if got := chosen(t, r, 4); slices.Contains(got, number(e)) {
 			t.Errorf("got %v although %d cannot be used", got, number(e))
 		}
-		if e.down(registry.TCP) || e.record().failures.Load() != 0 {
+		if e.isEjected(registry.TCP) || e.stats().failures.Load() != 0 {
 			t.Error("it is blamed")
 		}
 		time.Sleep(health.AsideFor)

@@ -146,14 +146,14 @@ func (s *endpointSet) isDrained() bool { return s.drained > 0 && s.drained == s.
 type Endpoint struct {
 	Addr      registry.Addr
 	Rotation  *Rotation
-	forbidden bool                   // its address is not allowed
-	weight    atomic.Int32           // in the newest set that it is in; 0: no new client
-	at        atomic.Int32           // its position in the newest set that it is in
-	known     atomic.Pointer[record] // nil until there is any
+	forbidden bool                  // its address is not allowed
+	weight    atomic.Int32          // in the newest set that it is in; 0: no new client
+	at        atomic.Int32          // its position in the newest set that it is in
+	known     atomic.Pointer[stats] // nil until there are any
 }
 
-// A record is all that happens to an endpoint.
-type record struct {
+// The stats of an endpoint are all that happens to it.
+type stats struct {
 	health   [2]health.Health // by Protocol: an endpoint that refuses datagrams may accept connections
 	gone     atomic.Bool      // no longer in the rotation: a UDP session looks at it on each datagram
 	lifetime removal.Lifetime // in the rotation; for TCP connections

@@ -144,7 +144,7 @@ func TestFailoverOffersEachEndpointOnce(t *testing.T) {
 	}
 }
 
-func TestAnEndpointThatFailsIsPassedOverForAGrowingWhile(t *testing.T) {
+func TestAnEndpointThatFailsIsEjectedForAGrowingWhile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := numbered(1, 2)
 		bad := r.awake().endpoints[1]
@@ -155,17 +155,17 @@ func TestAnEndpointThatFailsIsPassedOverForAGrowingWhile(t *testing.T) {
 			if got := chosen(t, r, 4); slices.Contains(got, 2) {
 				t.Fatalf("got %v although 2 is down", got)
 			}
-			for bad.down(registry.TCP) {
+			for bad.isEjected(registry.TCP) {
 				time.Sleep(100 * time.Millisecond)
 			}
 			if got := time.Since(start); got != want*time.Second {
-				t.Errorf("passed over for %v; want %v", got, want*time.Second)
+				t.Errorf("ejected for %v; want %v", got, want*time.Second)
 			}
 		}
 		bad.Answered(registry.TCP)
 		bad.Failed(registry.TCP)
-		time.Sleep(health.FirstDown)
-		if bad.down(registry.TCP) {
+		time.Sleep(health.FirstEjection)
+		if bad.isEjected(registry.TCP) {
 			t.Error("after a success the next wait was not the first again")
 		}
 	})
@@ -186,12 +186,12 @@ func TestOneClientFindsOutWhetherAnEndpointHasReturned(t *testing.T) {
 			return times
 		}
 		bad.Failed(registry.TCP)
-		time.Sleep(health.FirstDown)
+		time.Sleep(health.FirstEjection)
 		if n := tried(); n != 1 {
 			t.Errorf("due back, it was tried by %d clients; want one", n)
 		}
 		bad.Failed(registry.TCP)
-		time.Sleep(2*health.FirstDown - 1)
+		time.Sleep(2*health.FirstEjection - 1)
 		if n := tried(); n != 0 {
 			t.Errorf("it failed on its return, and was tried by %d clients before twice the time was over", n)
 		}
@@ -199,7 +199,7 @@ func TestOneClientFindsOutWhetherAnEndpointHasReturned(t *testing.T) {
 		if n := tried(); n != 1 {
 			t.Errorf("due back again, it was tried by %d clients; want one", n)
 		}
-		time.Sleep(health.TrialTime) // that one went away, and has found out nothing
+		time.Sleep(health.HalfOpenTime) // that one went away, and has found out nothing
 		if n := tried(); n != 1 {
 			t.Errorf("after the first had found out nothing, it was tried by %d clients; want one", n)
 		}

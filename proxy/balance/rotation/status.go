@@ -68,7 +68,7 @@ func (r *Rotation) EndpointStatus() (each iter.Seq[EndpointStatus], n, next int)
 func (e *Endpoint) failures() (unanswered, failsCheck bool) {
 	for protocol := range registry.UDP + 1 {
 		if h := e.healthOf(protocol); h != nil {
-			unanswered, failsCheck = unanswered || h.DownUntil() != 0, failsCheck || h.FailsCheck()
+			unanswered, failsCheck = unanswered || h.EjectedUntil() != 0, failsCheck || h.FailsCheck()
 		}
 	}
 	return unanswered, failsCheck
@@ -90,13 +90,13 @@ func (e *Endpoint) Status() EndpointStatus {
 			s.failingSince(check.Since)
 		}
 		h := &x.health[protocol]
-		until := h.DownUntil()
+		until := h.EjectedUntil()
 		if until == 0 {
 			continue
 		}
 		s.failingSince(wall(h.FailingSince()))
-		if until := wall(until); e.down(protocol) && until.After(s.DownUntil) {
-			s.DownUntil = until
+		if until := wall(until); e.isEjected(protocol) && until.After(s.EjectedUntil) {
+			s.EjectedUntil = until
 		}
 	}
 	return s
@@ -117,7 +117,7 @@ type EndpointStatus struct {
 	Active       int64     // connections and sessions now
 	Connections  uint64    // and since it came, those that have ended included
 	Failures     uint64    // attempts that did not reach it
-	DownUntil    time.Time // it is passed over until then, over one protocol or both; zero when it is not
+	EjectedUntil time.Time // it is ejected until then, over one protocol or both; zero when it is not
 	FailingSince time.Time // the first failed attempt since it answered last, or when its checks began to fail; zero when it is well, as far as is known
 	CheckError   string    // of the last check, if checks fail
 	Checked      bool      // it is checked while no client comes, over one protocol or both
