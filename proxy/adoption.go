@@ -54,12 +54,12 @@ func newAdoption(p *Proxier) *adoption {
 
 // adopt takes over one item. If it fails, the descriptors are the caller's.
 func (a *adoption) adopt(item takeover.Item) error {
-	record, err := handover.Decode(item)
+	message, err := handover.Decode(item)
 	if err != nil {
 		return err
 	}
 	p := a.proxier
-	switch r := record.(type) {
+	switch r := message.(type) {
 	case *handover.Rotation:
 		p.lb.Adopt(r)
 	case *handover.Affinities:
@@ -90,7 +90,7 @@ func (a *adoption) adopt(item takeover.Item) error {
 		a.sessions++
 		return p.engine.AdoptUDPRest(r)
 	default:
-		return fmt.Errorf("%T among the connections", record)
+		return fmt.Errorf("%T among the connections", message)
 	}
 	return nil
 }

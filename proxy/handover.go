@@ -32,9 +32,9 @@ func (p *Proxier) Listeners() ([]takeover.Item, error) {
 	}
 	items := []takeover.Item{handover.Encode(&handover.Greeting{Version: handover.Version, Live: p.engine.IsLive()})}
 	for _, l := range inOrder(slices.Collect(maps.Values(p.listeners))) {
-		record := handover.Listener{ID: l.id, Bind: p.cfg.BindAddress, Open: l.socket != nil}
+		message := handover.Listener{ID: l.id, Bind: p.cfg.BindAddress, Open: l.socket != nil}
 		for c := range l.claims.all() {
-			record.Claims = append(record.Claims, c.Key)
+			message.Claims = append(message.Claims, c.Key)
 		}
 		var descriptors []int
 		if l.socket != nil {
@@ -44,7 +44,7 @@ func (p *Proxier) Listeners() ([]takeover.Item, error) {
 			}
 			descriptors = []int{fd}
 		}
-		items = append(items, handover.Encode(&record, descriptors...))
+		items = append(items, handover.Encode(&message, descriptors...))
 	}
 	p.stage, p.lent = offers, 0
 	return items, nil
@@ -80,8 +80,8 @@ func (p *Proxier) Freeze(ctx context.Context) (iter.Seq2[takeover.Item, error], 
 		p.kernel.Count() // the counters go to the successor
 	}
 	return func(yield func(takeover.Item, error) bool) {
-		for record := range p.lb.Export() {
-			if !yield(handover.Encode(record), nil) {
+		for message := range p.lb.Export() {
+			if !yield(handover.Encode(message), nil) {
 				return
 			}
 		}
@@ -147,11 +147,11 @@ func (p *Proxier) AdoptListeners(items []takeover.Item) (live bool, err error) {
 	}
 	inherited := make(map[registry.NodePort][]registry.PortKey)
 	for _, item := range items {
-		record, err := handover.Decode(item)
+		message, err := handover.Decode(item)
 		if err != nil {
 			return false, err
 		}
-		switch r := record.(type) {
+		switch r := message.(type) {
 		case *handover.Greeting:
 			live = r.Live && r.Version == handover.Version && p.engine.IsLive()
 		case *handover.Listener:
@@ -166,7 +166,7 @@ func (p *Proxier) AdoptListeners(items []takeover.Item) (live bool, err error) {
 				sockets[r.ID] = item.Descriptors[0]
 			}
 		default:
-			return false, fmt.Errorf("%T among the listeners", record)
+			return false, fmt.Errorf("%T among the listeners", message)
 		}
 	}
 	if err := p.engine.Rest(context.Background()); err != nil {

@@ -7,12 +7,12 @@ import (
 )
 
 // Export yields what the rotations have learned from clients, for a successor. No client may begin to choose meanwhile.
-func (lb *LoadBalancerRR) Export() iter.Seq[handover.Record] {
+func (lb *LoadBalancerRR) Export() iter.Seq[handover.Message] {
 	rotations := lb.list()
-	return func(yield func(handover.Record) bool) {
+	return func(yield func(handover.Message) bool) {
 		for _, r := range rotations {
-			for record := range r.Export() {
-				if !yield(record) {
+			for message := range r.Export() {
+				if !yield(message) {
 					return
 				}
 			}
@@ -21,9 +21,9 @@ func (lb *LoadBalancerRR) Export() iter.Seq[handover.Record] {
 }
 
 // Adopt has a rotation go on where that of a predecessor was, as far as it has the same endpoints.
-func (lb *LoadBalancerRR) Adopt(record *handover.Rotation) {
-	if r := lb.find(record.Service); r != nil {
-		r.Adopt(record)
+func (lb *LoadBalancerRR) Adopt(message *handover.Rotation) {
+	if r := lb.find(message.Service); r != nil {
+		r.Adopt(message)
 	}
 }
 

@@ -390,7 +390,7 @@ func TestAThawLosesNothing(t *testing.T) {
 				t.Error(err)
 			}
 		}},
-		{"after a record that is corrupt", func(t *testing.T, old, next *node, records []change) {
+		{"after a message that is corrupt", func(t *testing.T, old, next *node, records []change) {
 			old.giveListeners(next, records...)
 			items := old.freeze()
 			if err := next.Adopt(func(yield func(takeover.Item, error) bool) {
@@ -403,7 +403,7 @@ func TestAThawLosesNothing(t *testing.T) {
 					}
 				}
 			}); err == nil {
-				t.Error("the record was taken")
+				t.Error("the message was taken")
 			}
 		}},
 	} {

@@ -18,7 +18,7 @@ import (
 // How the connections and sessions of loops at rest pass to another process.
 //
 // An open socket is one thing with several descriptors, in one process or in two. What the kernel holds for it, received or yet to be
-// sent, stays with it. So a record needs only what the loop holds: bytes that a side has no room for, and how far the end has come.
+// sent, stays with it. So a message needs only what the loop holds: bytes that a side has no room for, and how far the end has come.
 // Closing one descriptor sends nothing while there is another. But epoll goes on reporting a socket for as long as it is open
 // anywhere, so each is taken out of the poller first.
 //
@@ -68,9 +68,9 @@ func (l *loop) lend(from int, lending uint16, send func([]takeover.Item) error) 
 		if !c.IsRelayed() {
 			continue
 		}
-		record := c.Record.Record()
-		record.Lent = l.lentAs(c)
-		items = append(items, handover.Encode(&record, c.Descriptors()...))
+		message := c.Record.Export()
+		message.Lent = l.lentAs(c)
+		items = append(items, handover.Encode(&message, c.Descriptors()...))
 		c.Lend(lending)
 	}
 	if len(items) == 0 {
@@ -106,9 +106,9 @@ func (l *loop) export(lending uint16, yield func(takeover.Item, error) bool) boo
 		if c.IsLent(lending) {
 			item = handover.Encode(&handover.Rest{Lent: l.lentAs(c), Progress: progress})
 		} else {
-			record := c.Record.Record()
-			record.Progress = progress
-			item = handover.Encode(&record, c.Descriptors()...)
+			message := c.Record.Export()
+			message.Progress = progress
+			item = handover.Encode(&message, c.Descriptors()...)
 		}
 		if !yield(item, err) {
 			return false
@@ -118,7 +118,7 @@ func (l *loop) export(lending uint16, yield func(takeover.Item, error) bool) boo
 }
 
 // AdoptTCP gives a connection to the loop that has least to carry.
-func (e *Engine) AdoptTCP(record *handover.TCP, at engine.Place, descriptors []int) error {
+func (e *Engine) AdoptTCP(message *handover.TCP, at engine.Place, descriptors []int) error {
 	loops, err := e.started()
 	if err != nil {
 		return err
@@ -128,10 +128,10 @@ func (e *Engine) AdoptTCP(record *handover.TCP, at engine.Place, descriptors []i
 	}
 	l := slices.MinFunc(loops[:e.loopCount], func(a, b *loop) int { return int(a.conns.Assigned.Load() - b.conns.Assigned.Load()) })
 	l.conns.Assigned.Add(1)
-	c := l.conns.Begin(descriptors[0], at.Owner, tcp.Adopt(&e.Base, record, at))
+	c := l.conns.Begin(descriptors[0], at.Owner, tcp.Adopt(&e.Base, message, at))
 	t := c.Token(relay.ClientSide)
 	if at.Endpoint == nil {
-		l.relays.Progressed(c, &record.Progress)
+		l.relays.Progressed(c, &message.Progress)
 		l.requests.Do(func() {
 			if c := l.conns.At(t.Index, t.Generation); c != nil {
 				l.dialler.start(c)
@@ -142,11 +142,11 @@ func (e *Engine) AdoptTCP(record *handover.TCP, at engine.Place, descriptors []i
 	if e.Cfg.NoteLocal {
 		c.Record.GoesFrom(socket.LocalName(descriptors[1]))
 	}
-	if err = l.relays.Adopt(c, descriptors[1], &record.Progress); err == nil && record.Lent != 0 {
+	if err = l.relays.Adopt(c, descriptors[1], &message.Progress); err == nil && message.Lent != 0 {
 		if e.borrowed == nil {
 			e.borrowed = make(map[uint64]borrowed)
 		}
-		e.borrowed[record.Lent] = borrowed{l, t}
+		e.borrowed[message.Lent] = borrowed{l, t}
 	}
 	return err
 }
@@ -191,12 +191,12 @@ func (e *Engine) GiveBack() {
 }
 
 // AdoptUDP gives a session to its port.
-func (e *Engine) AdoptUDP(record *handover.UDP, at engine.Place, descriptors []int) error {
+func (e *Engine) AdoptUDP(message *handover.UDP, at engine.Place, descriptors []int) error {
 	loops, err := e.started()
 	if err != nil {
 		return err
 	}
-	return loops[0].sessions.Adopt(record, at, descriptors)
+	return loops[0].sessions.Adopt(message, at, descriptors)
 }
 
 // started returns the loops, which run from then on.

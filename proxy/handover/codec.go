@@ -9,17 +9,17 @@ import (
 	"kubeproxy/registry"
 )
 
-// A codec writes the fields of a record one after the other, or reads them in the same order. Each record describes its fields
+// A codec writes the fields of a message one after the other, or reads them in the same order. Each message describes its fields
 // once, for both directions, so that the two cannot disagree.
 //
-// Numbers are varints, everything else follows its length. At the end of a record that is read, fields are left as they are.
+// Numbers are varints, everything else follows its length. At the end of a message that is read, fields are left as they are.
 type codec struct {
 	b       []byte // written so far; or still to be read
 	decodes bool
 	err     error // the first; after it fields are left as they are
 }
 
-var errCut = errors.New("the record is cut off")
+var errCut = errors.New("the message is cut off")
 
 // fits is how a number of another type is read: false means that it was out of range.
 func (c *codec) fits(ok bool) bool {
@@ -78,7 +78,7 @@ func (c *codec) bool(v *bool) {
 	}
 }
 
-// bytes reads a slice of the record, without a copy.
+// bytes reads a slice of the message, without a copy.
 func (c *codec) bytes(v *[]byte) {
 	n := uint64(len(*v))
 	if c.uint(&n); !c.decodes {
@@ -105,7 +105,7 @@ func (c *codec) text(v *string) {
 	*v = string(b)
 }
 
-// list describes a list. Each element is a record of its own, so that it may get more fields one day.
+// list describes a list. Each element is a message of its own, so that it may get more fields one day.
 func list[T any](c *codec, v *[]T, fields func(*codec, *T)) {
 	n := uint64(len(*v))
 	if c.uint(&n); c.decodes {

@@ -37,9 +37,9 @@ var talk = Talk{
 	Silent: time.Second, Sent: 3, Received: 4, Answered: true, Confirmed: true, Unanswered: true, Kept: true, Last: []byte("second"),
 }
 
-// records returns one of each kind, with each of its fields set.
-func records() []Record {
-	return []Record{
+// messages returns one of each kind, with each of its fields set.
+func messages() []Message {
+	return []Message{
 		&Greeting{Version: Version, Live: true},
 		&Listener{ID: registry.NodePort{Protocol: registry.UDP, Number: 53}, Bind: netip.IPv4Unspecified(), Open: true, Claims: []registry.PortKey{web, {Name: registry.Name{Name: "other"}}}},
 		&UDPPort{Number: 53, Lost: 1<<32 - 1},
@@ -61,15 +61,15 @@ func records() []Record {
 	}
 }
 
-// itemOf encodes a record, with as many descriptors as it has.
-func itemOf(r Record) takeover.Item { return Encode(r, make([]int, r.descriptors())...) }
+// itemOf encodes a message, with as many descriptors as it has.
+func itemOf(r Message) takeover.Item { return Encode(r, make([]int, r.descriptors())...) }
 
-func compare(want, got Record) string {
+func compare(want, got Message) string {
 	return cmp.Diff(want, got, compareAddrs, comparePorts, cmp.Transformer("empty", func(b []byte) string { return string(b) }))
 }
 
-func TestARecordComesBackAsItWas(t *testing.T) {
-	for _, want := range records() {
+func TestAMessageComesBackAsItWas(t *testing.T) {
+	for _, want := range messages() {
 		got, err := Decode(itemOf(want))
 		if err != nil {
 			t.Errorf("%T: %v", want, err)
@@ -80,7 +80,7 @@ func TestARecordComesBackAsItWas(t *testing.T) {
 }
 
 func TestFieldsOfALaterReleaseAreIgnored(t *testing.T) {
-	for _, want := range records() {
+	for _, want := range messages() {
 		item := itemOf(want)
 		item.Body = append(item.Body, 17, 'l', 'a', 't', 'e', 'r')
 		got, err := Decode(item)
@@ -149,9 +149,9 @@ func TestWhatNoPredecessorWritesIsAnError(t *testing.T) {
 	}
 }
 
-// FuzzDecode: whatever a predecessor sends is an error or a record, and a record is the same when it is written and read again.
+// FuzzDecode: whatever a predecessor sends is an error or a message, and a message is the same when it is written and read again.
 func FuzzDecode(f *testing.F) {
-	for _, r := range records() {
+	for _, r := range messages() {
 		item := itemOf(r)
 		f.Add(item.Kind, item.Body, len(item.Descriptors))
 	}
@@ -165,12 +165,12 @@ func FuzzDecode(f *testing.F) {
 			t.Fatalf("%+v was read, but cannot be read again: %v", first, err)
 		}
 		if diff := compare(first, second); diff != "" {
-			t.Errorf("a record changed when it was read again (-first +second):\n%s", diff)
+			t.Errorf("a message changed when it was read again (-first +second):\n%s", diff)
 		}
 	})
 }
 
-// BenchmarkConnections is the cost of all records of 4,000 connections, written and read.
+// BenchmarkConnections is the cost of all messages of 4,000 connections, written and read.
 func BenchmarkConnections(b *testing.B) {
 	r := &TCP{Service: web, Port: 80, Client: someone, Endpoint: byIP, Age: time.Hour, Dialled: time.Millisecond, Attempts: 1, Progress: Progress{Sent: 1 << 30, Received: 1 << 40}}
 	b.ReportAllocs()

@@ -6,8 +6,8 @@ import (
 	"kubeproxy/internal/takeover"
 )
 
-// newRecord returns an empty record of a kind; nil when there is no such kind.
-func newRecord(kind uint16) Record {
+// newMessage returns an empty message of a kind; nil when there is no such kind.
+func newMessage(kind uint16) Message {
 	switch kind {
 	case kindGreeting:
 		return new(Greeting)
@@ -31,19 +31,19 @@ func newRecord(kind uint16) Record {
 	return nil
 }
 
-// Encode makes the item of a record and its descriptors. It reads r only.
-func Encode(r Record, descriptors ...int) takeover.Item {
+// Encode makes the item of a message and its descriptors. It reads r only.
+func Encode(r Message, descriptors ...int) takeover.Item {
 	c := codec{b: make([]byte, 0, 128)}
 	r.fields(&c)
 	return takeover.Item{Kind: r.kind(), Body: c.b, Descriptors: descriptors}
 }
 
-// Decode reads the record of an item. Its byte slices are parts of the item's body. The descriptors stay the caller's, also when
+// Decode reads the message of an item. Its byte slices are parts of the item's body. The descriptors stay the caller's, also when
 // it fails.
-func Decode(item takeover.Item) (Record, error) {
-	r := newRecord(item.Kind)
+func Decode(item takeover.Item) (Message, error) {
+	r := newMessage(item.Kind)
 	if r == nil {
-		return nil, fmt.Errorf("unknown kind %d of record", item.Kind)
+		return nil, fmt.Errorf("unknown kind %d of message", item.Kind)
 	}
 	c := codec{b: item.Body, decodes: true}
 	if r.fields(&c); c.err == nil {
@@ -53,7 +53,7 @@ func Decode(item takeover.Item) (Record, error) {
 		c.err = fmt.Errorf("%d descriptors; want %d", n, want)
 	}
 	if c.err != nil {
-		return nil, fmt.Errorf("%T record: %w", r, c.err)
+		return nil, fmt.Errorf("%T message: %w", r, c.err)
 	}
 	return r, nil
 }

@@ -10,10 +10,10 @@ import (
 	"kubeproxy/proxy/traffic"
 )
 
-// How connections pass to another process, as far as engines do it alike: package handover says what a record holds.
+// How connections pass to another process, as far as engines do it alike: package handover says what a message holds.
 
-// Record returns what a successor needs of the connection, but for what its engine holds: bytes, and the way to the end.
-func (c *Connection) Record() handover.TCP {
+// Export returns what a successor needs of the connection, but for what its engine holds: bytes, and the way to the end.
+func (c *Connection) Export() handover.TCP {
 	r := handover.TCP{
 		Service: c.Claim.Key, Port: c.port, Client: c.client,
 		Age: c.age(), Dialled: c.dialled, Attempts: uint64(c.attempts),
@@ -54,9 +54,9 @@ func (c *Connection) Forget() {
 	}
 }
 
-// Record returns how far the connection has come on the way to its end.
-func (t *Teardown) Record(now time.Duration) handover.Teardown {
-	r := handover.Teardown{Client: t.sides[ClientSide].record(), Backend: t.sides[BackendSide].record(), Delivered: t.delivered}
+// Export returns how far the connection has come on the way to its end.
+func (t *Teardown) Export(now time.Duration) handover.Teardown {
+	r := handover.Teardown{Client: t.sides[ClientSide].export(), Backend: t.sides[BackendSide].export(), Delivered: t.delivered}
 	if t.reason > 0 {
 		r.Reason = traffic.Reason(t.reason - 1).String()
 	}
@@ -66,11 +66,11 @@ func (t *Teardown) Record(now time.Duration) handover.Teardown {
 	return r
 }
 
-func (s *sideState) record() handover.SideEnd {
+func (s *sideState) export() handover.SideEnd {
 	return handover.SideEnd{Finished: s.hasFinished(), FIN: s.end == saidFIN, Broken: s.broken, SawEPIPE: s.sawEPIPE}
 }
 
-// AdoptTeardown returns the teardown that Record has described. A reason that this release does not know is none.
+// AdoptTeardown returns the teardown that Export has described. A reason that this release does not know is none.
 func AdoptTeardown(r *handover.Teardown, now time.Duration) Teardown {
 	t := Teardown{sides: [2]sideState{ClientSide: adoptSide(r.Client), BackendSide: adoptSide(r.Backend)}, delivered: r.Delivered}
 	if why, ok := traffic.ParseReason(r.Reason); ok {

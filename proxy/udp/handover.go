@@ -11,10 +11,10 @@ import (
 	"kubeproxy/registry"
 )
 
-// How sessions pass to another process, as far as engines do it alike: package handover says what a record holds.
+// How sessions pass to another process, as far as engines do it alike: package handover says what a message holds.
 
-// Record returns what a successor needs of the session. Its slices are the session's.
-func (s *Session) Record(now time.Duration) handover.UDP {
+// Export returns what a successor needs of the session. Its slices are the session's.
+func (s *Session) Export(now time.Duration) handover.UDP {
 	r := handover.UDP{
 		Service: s.Claim.Key, Port: s.port.Number, Client: s.Key.Client, Local: s.Key.Local,
 		Age: time.Since(s.began), Dialled: s.dialled, Attempts: uint64(s.attempts), Waiting: s.waiting, Talk: s.talk(),

@@ -7,8 +7,8 @@ import (
 	"kubeproxy/proxy/handover"
 )
 
-// Record returns what a successor needs. What checks say is the checker's.
-func (h *Health) Record(now time.Duration) (r handover.Health) {
+// Export returns what a successor needs. What checks say is the checker's.
+func (h *Health) Export(now time.Duration) (r handover.Health) {
 	if until := h.ejectedUntil.Load(); until != 0 {
 		r = handover.Health{Failing: true, Returns: time.Duration(until) - now, ConsecutiveFailures: h.consecutiveFailures.Load(), HalfOpen: h.halfOpen.Load()}
 	}
@@ -21,7 +21,7 @@ func (h *Health) Record(now time.Duration) (r handover.Health) {
 	return r
 }
 
-// Adopt makes h what a predecessor's record says.
+// Adopt makes h what a predecessor's message says.
 func (h *Health) Adopt(r handover.Health, now time.Duration) {
 	if r.Failing {
 		h.ejectedUntil.Store(cmp.Or(int64(now+min(r.Returns, LongestEjection)), 1)) // 0 would say that it is well

@@ -15,12 +15,12 @@ import (
 // What a rotation has learned from clients and checks passes to a successor: whose turn it is, which endpoints are ejected or fail, and
 // which client was given which endpoint. A rotation that has had neither has learned nothing.
 
-// affinitiesEach is how many clients one record names.
+// affinitiesEach is how many clients one message names.
 const affinitiesEach = 512
 
 // Export yields what was learned. No client may begin to choose meanwhile.
-func (r *Rotation) Export() iter.Seq[handover.Record] {
-	return func(yield func(handover.Record) bool) {
+func (r *Rotation) Export() iter.Seq[handover.Message] {
+	return func(yield func(handover.Message) bool) {
 		if len(r.set.Load().endpoints) == 0 || !yield(r.learned()) {
 			return
 		}
@@ -37,10 +37,10 @@ func (r *Rotation) Export() iter.Seq[handover.Record] {
 // learned is what the set knows, without clients.
 func (r *Rotation) learned() *handover.Rotation {
 	set, now := r.set.Load(), monotonic.Now()
-	record := &handover.Rotation{Service: r.Key}
+	message := &handover.Rotation{Service: r.Key}
 	n := uint64(len(set.endpoints))
 	for i, next := uint64(0), set.cursor.Load(); i < min(n, MaxOffers); i++ {
-		record.Next = append(record.Next, set.endpoints[(next+i)%n].Addr)
+		message.Next = append(message.Next, set.endpoints[(next+i)%n].Addr)
 	}
 	for _, e := range set.endpoints {
 		x := e.known.Load()
@@ -49,25 +49,25 @@ func (r *Rotation) learned() *handover.Rotation {
 		}
 		known := handover.Endpoint{Addr: e.Addr}
 		for protocol := range registry.UDP + 1 {
-			known.Health[protocol] = x.health[protocol].Record(now)
+			known.Health[protocol] = x.health[protocol].Export(now)
 			check := e.checkState(protocol)
-			known.Checks[protocol] = check.Record()
+			known.Checks[protocol] = check.Export()
 		}
 		if known != (handover.Endpoint{Addr: e.Addr}) {
-			record.Endpoints = append(record.Endpoints, known)
+			message.Endpoints = append(message.Endpoints, known)
 		}
 	}
 	for protocol, question := range r.questions() {
-		asked := &record.Asked[protocol]
+		asked := &message.Asked[protocol]
 		asked.Question = question
-		for i := range record.Next {
+		for i := range message.Next {
 			e := set.endpoints[(set.cursor.Load()+uint64(i))%n]
 			if check := e.checkState(registry.Protocol(protocol)); check.Passed() {
 				asked.Passed |= 1 << i
 			}
 		}
 	}
-	return record
+	return message
 }
 
 // questions are hashes of what the endpoints are asked, by Protocol; 0: nothing.
@@ -102,19 +102,19 @@ func (r *Rotation) remembered(protocol registry.Protocol) iter.Seq[*handover.Aff
 }
 
 // Adopt has the rotation go on where that of a predecessor was, as far as it has the same endpoints.
-func (r *Rotation) Adopt(record *handover.Rotation) {
+func (r *Rotation) Adopt(message *handover.Rotation) {
 	set, now := r.awake(), monotonic.Now()
 	at := make(map[registry.Addr]int, len(set.endpoints))
 	for i, e := range set.endpoints {
 		at[e.Addr] = i
 	}
-	for _, addr := range record.Next {
+	for _, addr := range message.Next {
 		if i, ok := at[addr]; ok {
 			set.cursor.Store(uint64(i))
 			break
 		}
 	}
-	for _, known := range record.Endpoints {
+	for _, known := range message.Endpoints {
 		i, ok := at[known.Addr]
 		if !ok {
 			continue
@@ -126,16 +126,16 @@ func (r *Rotation) Adopt(record *handover.Rotation) {
 		}
 	}
 	for protocol, question := range r.questions() {
-		asked := &record.Asked[protocol]
+		asked := &message.Asked[protocol]
 		if question == 0 || asked.Question != question {
 			continue // what it was not asked here says nothing
 		}
-		for i, addr := range record.Next {
+		for i, addr := range message.Next {
 			if at, ok := at[addr]; ok && asked.Passed&(1<<i) != 0 {
 				set.endpoints[at].adoptCheck(registry.Protocol(protocol), checks.State{Known: true, Since: time.Now()})
 			}
 		}
-		for _, known := range record.Endpoints {
+		for _, known := range message.Endpoints {
 			if at, ok := at[known.Addr]; ok && known.Checks[protocol].Known {
 				set.endpoints[at].adoptCheck(registry.Protocol(protocol), checks.StateOf(&known.Checks[protocol]))
 			}

@@ -27,12 +27,12 @@ func (u *Sessions) Lend(from int, number int, lending uint16, send func([]takeov
 		if f.fd == socket.None {
 			continue
 		}
-		record := f.Record(u.Turn.Now)
-		if !record.Visit.IsOn { // its endpoint has gone, and it is about to move
+		message := f.Export(u.Turn.Now)
+		if !message.Visit.IsOn { // its endpoint has gone, and it is about to move
 			continue
 		}
-		record.Lent = f.lentAs(number)
-		items = append(items, handover.Encode(&record, int(f.fd)))
+		message.Lent = f.lentAs(number)
+		items = append(items, handover.Encode(&message, int(f.fd)))
 		f.lending = lending
 	}
 	if len(items) == 0 {
@@ -56,16 +56,16 @@ func (u *Sessions) Export(number int, lending uint16, yield func(takeover.Item, 
 	for slot := range u.all.All {
 		f := *slot
 		u.countLost(f)
-		record := f.Record(u.Turn.Now)
+		message := f.Export(u.Turn.Now)
 		var item takeover.Item
 		switch {
-		case record.Visit.IsOn && lending != 0 && f.lending == lending:
+		case message.Visit.IsOn && lending != 0 && f.lending == lending:
 			rest := f.Rest(f.lentAs(number))
 			item = handover.Encode(&rest)
-		case record.Visit.IsOn:
-			item = handover.Encode(&record, int(f.fd))
+		case message.Visit.IsOn:
+			item = handover.Encode(&message, int(f.fd))
 		default:
-			item = handover.Encode(&record)
+			item = handover.Encode(&message)
 		}
 		if !yield(item, nil) {
 			return false
@@ -76,14 +76,14 @@ func (u *Sessions) Export(number int, lending uint16, yield func(takeover.Item, 
 
 // Adopt gives a session to its port, which may be another loop's at rest. If the session cannot go on there, it ends in the next turn;
 // one of a port without an owner ends in u. The descriptor is the session's unless Adopt fails.
-func (u *Sessions) Adopt(record *handover.UDP, at engine.Place, descriptors []int) error {
+func (u *Sessions) Adopt(message *handover.UDP, at engine.Place, descriptors []int) error {
 	p, ok := at.Socket.(*port)
 	if !ok {
-		p = u.closedPort(record.Port, at)
+		p = u.closedPort(message.Port, at)
 	}
 	receiver := u
 	u = p.sessions
-	if old := p.clients[admit.SessionKey{Client: record.Client, Local: record.Local}]; old != nil {
+	if old := p.clients[admit.SessionKey{Client: message.Client, Local: message.Local}]; old != nil {
 		if old.lent == 0 {
 			return errors.New("two sessions of one client")
 		}
@@ -96,11 +96,11 @@ func (u *Sessions) Adopt(record *handover.UDP, at engine.Place, descriptors []in
 	f := &session{port: p, fd: socket.None}
 	u.place(f)
 	var visit *udp.Visit
-	if record.Visit.IsOn {
+	if message.Visit.IsOn {
 		visit, f.fd = &f.visit, int32(descriptors[0])
 		visit.To = socket.PeerName(descriptors[0])
 	}
-	p.Adopt(&f.Session, f, record, at, visit)
+	p.Adopt(&f.Session, f, message, at, visit)
 	if visit != nil && u.Engine.Cfg.NoteLocal {
 		f.GoesFrom(socket.LocalName(int(f.fd)))
 	}
@@ -115,8 +115,8 @@ func (u *Sessions) Adopt(record *handover.UDP, at engine.Place, descriptors []in
 			return err
 		}
 	}
-	if record.Lent != 0 {
-		receiver.borrow(f, record.Lent)
+	if message.Lent != 0 {
+		receiver.borrow(f, message.Lent)
 	}
 	if why, ends := p.Ends(&f.Session, p.closed); ends {
 		u.Requests.Do(func() { u.end(f, why) })

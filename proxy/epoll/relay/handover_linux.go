@@ -31,7 +31,7 @@ func (c *Conn) IsLent(lending uint16) bool { return lending != 0 && c.lending ==
 
 // Progress returns how far c has come.
 func (r *Relays) Progress(c *Conn) (p handover.Progress, err error) {
-	p = handover.Progress{Sent: c.Record.Sent, Received: c.Record.Received, Header: c.backend.header, End: c.end.Record(r.Turn.Now)}
+	p = handover.Progress{Sent: c.Record.Sent, Received: c.Record.Received, Header: c.backend.header, End: c.end.Export(r.Turn.Now)}
 	p.End.Flushing = c.phase == flushing
 	if p.ToBackend, err = r.unsent(&c.backend); err == nil {
 		p.ToClient, err = r.unsent(&c.client)

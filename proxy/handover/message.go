@@ -2,10 +2,10 @@ package handover
 
 import "errors"
 
-// Version is the version of all records. It changes when an earlier release would misunderstand them.
+// Version is the version of all messages. It changes when an earlier release would misunderstand them.
 const Version = 1
 
-// The kinds of records, as items bear them.
+// The kinds of messages, as items bear them.
 const (
 	kindGreeting uint16 = iota + 1
 	kindListener
@@ -18,21 +18,21 @@ const (
 	kindUDPRest
 )
 
-// A Record is one of the types of this package.
-type Record interface {
+// A Message is one of the types of this package.
+type Message interface {
 	kind() uint16
 
-	// descriptors returns how many descriptors go with the record.
+	// descriptors returns how many descriptors go with the message.
 	descriptors() int
 
-	// fields describes the record to c, which reads or writes it.
+	// fields describes the message to c, which reads or writes it.
 	fields(c *codec)
 
 	// problem returns what no predecessor would have written.
 	problem() error
 }
 
-// A Greeting is the first record: it says which version the others have.
+// A Greeting is the first message: it says which version the others have.
 type Greeting struct {
 	Version uint64
 	Live    bool // the predecessor gives away live connections too
