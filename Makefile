@@ -38,7 +38,7 @@ ARCHES ?= amd64,arm64
 
 export CGO_ENABLED = 0
 
-.PHONY: help build platforms run test check browser fuzz hostile bench bench-peers bench-self bench-fleet bench-scale bench-kernel kernel-handovers kernel-suite bench-takeover dist dist-check systemd chaos chaos-v2 torture lab lab-check lab-down monitoring-check book clean
+.PHONY: school school-check help build platforms run test check browser fuzz hostile bench bench-peers bench-self bench-fleet bench-scale bench-kernel kernel-handovers kernel-suite bench-takeover dist dist-check systemd chaos chaos-v2 torture lab lab-check lab-down monitoring-check book clean
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
@@ -124,6 +124,12 @@ chaos-v2: ## ten minutes in which everything happens to an etcd with a v2 API (D
 
 torture: build ## every way that connections and datagrams can go and end, through bin/kube-proxy, compared with what it promises; Linux (ENGINE, DURATION, SEED, ARGS='-takeovers=all', ARGS=-kernel; ARGS=-h)
 	go build -o bin/ ./scripts/torture && exec bin/torture $(if $(ENGINE),-engine=$(ENGINE)) $(if $(DURATION),-duration=$(DURATION)) $(if $(SEED),-seed=$(SEED)) $(ARGS)
+
+school: ## build bin/school, which judges a kube-proxy that somebody builds in any language: docs/school
+	go build -trimpath -o bin/ ./scripts/school
+
+school-check: ## the school's judges against naive programs in all languages, and kube-proxy with each engine; needs python3, node and socat
+	go test -count=1 -v -run 'Naive|Reference|Engine' ./scripts/school -school.whole
 
 lab: ## the lab: etcd, two nodes, three backends and a client, in containers
 	./lab up

@@ -1,0 +1,50 @@
+package main
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// The commands that repeat a step by hand. They need python3 and nothing else, because versions of nc differ in how they half-close.
+
+func itoa(n int) string { return strconv.Itoa(n) }
+
+// quoted is a word for a shell.
+func quoted(text string) string { return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'" }
+
+func python(format string, args ...any) string {
+	return "python3 -c " + quoted("import socket; "+fmt.Sprintf(format, args...))
+}
+
+// askByHand is a client that waits for what the endpoint says first.
+func askByHand(port int) string {
+	return python(`c = socket.create_connection(("127.0.0.1", %d), 10); print(c.recv(99))`, port)
+}
+
+// talkByHand is a client that says something and waits for the echo.
+func talkByHand(port int) string {
+	return python(`c = socket.create_connection(("127.0.0.1", %d), 10); print(c.recv(99)); c.sendall(b"hello"); print(c.recv(99))`, port)
+}
+
+// crowdByHand is clients that stay.
+func crowdByHand(port, n int) string {
+	return python(`c = [socket.create_connection(("127.0.0.1", %d), 10) for _ in range(%d)]; input("connected; Enter ends ")`, port, n)
+}
+
+// finishByHand is a client that half-closes, and then reads to the end.
+func finishByHand(port, n int) string {
+	return python(`c = socket.create_connection(("127.0.0.1", %d), 10); c.sendall(bytes(%d)); c.shutdown(socket.SHUT_WR); print(c.makefile().read())`, port, n)
+}
+
+// goOnByHand is a client that reads to the end, and then goes on sending.
+func goOnByHand(port int) string {
+	return python(`c = socket.create_connection(("127.0.0.1", %d), 10); print(c.makefile().read()); `+
+		`[c.sendall(bytes(10000)) for _ in range(10)]; c.shutdown(socket.SHUT_WR)`, port)
+}
+
+// datagramByHand is a client over UDP.
+func datagramByHand(port, n int) string {
+	return python(`c = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); c.settimeout(5); c.connect(("127.0.0.1", %d)); `+
+		`c.send(b"x" * %d); a = c.recv(65535); print(a[:40], len(a))`, port, n)
+}

@@ -1,0 +1,301 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	texts "kubeproxy/docs/school"
+)
+
+var whole = flag.Bool("school.whole", false, "also judge programs that take long, and bin/kube-proxy with each engine; needs node and socat")
+
+// At most so many trials run at a time. A program that fails makes its judge wait, so a trial takes little of the machine.
+var atOnce = make(chan struct{}, 20)
+
+// judged runs a program through stages, and returns what they say.
+func judged(t *testing.T, command []string, chosen ...*stage) []result {
+	t.Helper()
+	c := &course{command: command, records: func() (records, error) { return newFiles() }}
+	results := make([]result, len(chosen))
+	var all sync.WaitGroup
+	for i, s := range chosen {
+		all.Go(func() {
+			atOnce <- struct{}{}
+			defer func() { <-atOnce }()
+			var err error
+			if results[i], err = c.run(s); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	return results
+}
+
+// every returns all stages.
+func every() (all []*stage) {
+	for i := range stages {
+		all = append(all, &stages[i])
+	}
+	return all
+}
+
+// tool returns the path of a program that tests need.
+func tool(t *testing.T, name string) string {
+	t.Helper()
+	path, err := exec.LookPath(name)
+	if err != nil {
+		t.Skipf("%s is not installed: %v", name, err)
+	}
+	return path
+}
+
+func explain(r result) string {
+	return fmt.Sprintf("stage %d (%s): %s\n  step %s\n  expected %s\n  seen %s\n  %s\n  | %s", r.Stage, r.Title, r.Verdict, r.Step, r.Expected, r.Seen,
+		strings.Join(r.Timeline, "\n  "), strings.Join(r.Output, "\n  | "))
+}
+
+func TestTheReferencePassesEveryStage(t *testing.T) {
+	t.Parallel()
+	for _, r := range judged(t, []string{tool(t, "python3"), "testdata/reference.py"}, every()...) {
+		if r.Verdict == failed {
+			t.Error(explain(r))
+		}
+	}
+}
+
+// naiveFails are the stages that a program fails which carries bytes and does not look further.
+var naiveFails = []int{4, 5, 6, 7, 8, 9, 10, 11, 12, 14, 15}
+
+func TestANaiveProgramFailsExactlyItsStages(t *testing.T) {
+	t.Parallel()
+	failsExactly(t, naiveFails, tool(t, "python3"), "testdata/naive.py")
+}
+
+func TestNaiveProgramsInOtherLanguagesFailExactlyTheirStages(t *testing.T) {
+	if !*whole {
+		t.Skip("without -school.whole")
+	}
+	t.Run("node", func(t *testing.T) { failsExactly(t, naiveFails, tool(t, "node"), "testdata/naive.js") })
+	t.Run("shell", func(t *testing.T) {
+		tool(t, "socat")
+		failsExactly(t, []int{3, 5, 6, 7, 8, 9, 10, 11, 12, 15}, tool(t, "bash"), "testdata/naive.sh")
+	})
+}
+
+func failsExactly(t *testing.T, want []int, command ...string) {
+	t.Helper()
+	var got []int
+	for _, r := range judged(t, command, every()...) {
+		if r.Verdict == failed {
+			got = append(got, r.Stage)
+		}
+		if (r.Verdict == failed) != slices.Contains(want, r.Stage) && r.Verdict != skipped {
+			t.Error(explain(r))
+		}
+	}
+	t.Logf("failed: %v", got)
+}
+
+// A mutation makes the reference naive in one way.
+type mutation struct {
+	stage    int
+	old, new string
+	seen     string // a part of the verdict
+}
+
+var mutations = []mutation{
+	{1, "            scan()\n", "            read or good['specs'] or scan() or read.update(once=1)\n", "connection refused"},
+	{2, "            relay = asyncio.create_task(self.relay(client))\n", "            relay = asyncio.create_task(self.relay(client))\n            await relay\n", "no answer"},
+	{3, "return list(dict.fromkeys(addresses))", "return addresses", " red red]"},
+	{4, "    destination.shutdown(socket.SHUT_WR)", "    destination.close()\n    source.close()", "closed without an answer"},
+	{5, "            if port in listeners:\n                listeners.pop(port).close()", "            pass", "the port is open"},
+	{6, "        if endpoint is None:\n            reset(client)\n", "        if endpoint is None:\n            await asyncio.sleep(3600)\n", "no answer"},
+	{7, "search(choose(self.port))", "search(choose(self.port)[:1])", "connection reset"},
+	{8, "asyncio.wait_for(connect(left.pop(0)), 2)))\n            done, _ = await asyncio.wait(attempts, timeout=0.25 if left else None,",
+		"connect(left.pop(0))))\n            done, _ = await asyncio.wait(attempts,", "no answer"},
+	{9, "                print(\"bad record\"", "                raise\n                print(\"bad record\"", "your program has ended"},
+	{10, "queue += sorted(set(wanted.get(port, [])) - set(queue))", "queue = sorted(wanted.get(port, []))", "an answer by green"},
+	{11, "recvfrom(65536)", "recvfrom(4096)", "no answer"},
+	{12, "if session and session[1] not in endpoints(self.port):", "if False:", "which has left the record"},
+	{13, "        await loop.sock_sendall(destination, data)\n", "        asyncio.create_task(loop.sock_sendall(destination, data))\n", "MiB have left the endpoint"},
+	{14, "                await asyncio.sleep(pause)\n", "                await asyncio.sleep(0)\n", "a thread that runs"},
+	{15, "add_signal_handler(signal.SIGTERM, stop.set)", "add_signal_handler(signal.SIGTERM, sys.exit)", "closed without an answer"},
+}
+
+// TestEachStageCatchesItsNaiveProgram breaks the reference for each stage, in the way that its row calls naive.
+func TestEachStageCatchesItsNaiveProgram(t *testing.T) {
+	t.Parallel()
+	python := tool(t, "python3")
+	text, err := os.ReadFile("testdata/reference.py")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir, seen := t.TempDir(), make(map[int]bool)
+	var all sync.WaitGroup
+	for i, m := range mutations {
+		if bytes.Count(text, []byte(m.old)) != 1 {
+			t.Errorf("stage %d: the reference does not have %q once", m.stage, m.old)
+			continue
+		}
+		seen[m.stage] = true
+		broken := bytes.Replace(text, []byte(m.old), []byte(m.new), 1)
+		path := filepath.Join(dir, fmt.Sprintf("mutation-%d.py", i))
+		if err := os.WriteFile(path, broken, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		all.Go(func() {
+			r := judged(t, []string{python, path}, &stages[m.stage-1])[0]
+			if r.Verdict == passed || !strings.Contains(r.Seen, m.seen) {
+				t.Errorf("%s\nwant it failed, with %q", explain(r), m.seen)
+			}
+		})
+	}
+	all.Wait()
+	for _, s := range stages {
+		if !seen[s.number] {
+			t.Errorf("stage %d has no mutation", s.number)
+		}
+	}
+}
+
+func TestEveryEnginePassesEveryStage(t *testing.T) {
+	if !*whole {
+		t.Skip("without -school.whole")
+	}
+	binary := filepath.Join(t.TempDir(), "kube-proxy")
+	if said, err := exec.CommandContext(t.Context(), "go", "build", "-o", binary, "kubeproxy/cmd/kube-proxy").CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, said)
+	}
+	for _, engine := range []string{"portable", "epoll", "ring"} {
+		t.Run(engine, func(t *testing.T) {
+			for _, r := range judged(t, []string{binary, "-engine=" + engine, "-healthz_bind_address=", "-metrics_bind_address="}, every()...) {
+				if r.Verdict == failed {
+					t.Error(explain(r))
+				}
+			}
+		})
+	}
+}
+
+// TestStartersRunAndSeeTheirRecords: they open no port, and print the records that are there and those that come.
+func TestStartersRunAndSeeTheirRecords(t *testing.T) {
+	t.Parallel()
+	commands := map[string][]string{"python": {"python3"}, "node": {"node"}, "go": {"go", "run"}, "shell": {"bash"}}
+	files := map[string]string{"python": "starter.py", "node": "starter.js", "go": "starter.go", "shell": "starter.sh"}
+	sees := func(t *trial, addr string) {
+		t.do("", "wait until the starter prints %s", addr)
+		t.soon(10*startLimit, "the records", func() error { // go run builds first
+			if !t.program.Said(addr) {
+				return errors.New("it has not printed them")
+			}
+			return nil
+		})
+	}
+	readsRecords := &stage{takes: 15 * startLimit, judge: func(t *trial) {
+		web := t.service("web", "127.0.0.1:9001")
+		t.start(0)
+		sees(t, "127.0.0.1:9001")
+		web.endpoints("127.0.0.1:9002")
+		sees(t, "127.0.0.1:9002")
+	}}
+	for language, command := range commands {
+		t.Run(language, func(t *testing.T) {
+			tool(t, command[0])
+			text, err := texts.Starter(language)
+			if err != nil {
+				t.Fatal(err)
+			}
+			path := filepath.Join(t.TempDir(), files[language])
+			if err := os.WriteFile(path, text, 0o755); err != nil {
+				t.Fatal(err)
+			}
+			if r := judged(t, append(command, path), readsRecords)[0]; r.Verdict != passed {
+				t.Error(explain(r))
+			}
+		})
+	}
+}
+
+func TestAVerdictNamesStepTimeExpectedSeenOutputAndCommand(t *testing.T) {
+	t.Parallel()
+	program := filepath.Join(t.TempDir(), "program")
+	if err := os.WriteFile(program, []byte("#!/bin/sh\necho I give up\nexit 3\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	var stdout, stderr bytes.Buffer
+	if status := run([]string{"-v", "-hint", program}, &stdout, &stderr); status != 1 {
+		t.Errorf("status %d, %s; want 1", status, stderr.String())
+	}
+	for _, want := range []string{"FAIL   1. A port for a record", "promise   ", "step      wait until a client of port ", "at        0.", "expected  an answer by red",
+		"seen      connection refused", "your program has ended (exit status 3)", "    | I give up", "python3 -c 'import socket; ", "A first attempt often ",
+		"It has happened: D8", "start your program: ", "0 passed, 1 failed, 0 skipped"} {
+		if !strings.Contains(stdout.String(), want) {
+			t.Errorf("the verdict does not have %q:\n%s", want, stdout.String())
+		}
+	}
+
+	stdout.Reset()
+	if status := run([]string{"report", program, "1", "3"}, &stdout, &stderr); status != 1 {
+		t.Errorf("report: status %d, %s; want 1", status, stderr.String())
+	}
+	var got report
+	if err := json.Unmarshal(stdout.Bytes(), &got); err != nil {
+		t.Fatal(err)
+	}
+	if got.Failed != 2 || len(got.Stages) != 2 || got.Stages[1].Stage != 3 || got.Stages[0].Seen == "" || got.Stages[0].ByHand == "" {
+		t.Errorf("the report is %+v", got)
+	}
+
+	stdout.Reset()
+	if status := run([]string{"next", program}, &stdout, &stderr); status != 1 || !strings.HasPrefix(stdout.String(), "# 1. A port for a record\n") {
+		t.Errorf("next: status %d, %.60q; want 1 and the text of stage 1", status, stdout.String())
+	}
+}
+
+func TestCommandLinesThatCannotBeMeantAreRefused(t *testing.T) {
+	for _, args := range [][]string{{}, {"report"}, {"next"}, {"next", "true", "3"}, {"text"}, {"text", "99"}, {"text", "x"}, {"list", "x"}, {"starter", "cobol"},
+		{"true", "0"}, {"true", "3-1"}, {"true", "1-99"}, {"true", "two"}, {"./no/such/program"}, {"-nonsense", "true"}} {
+		var stderr bytes.Buffer
+		if status := run(args, new(bytes.Buffer), &stderr); status != 2 || stderr.Len() == 0 {
+			t.Errorf("%q: status %d, %q; want 2 and a reason", args, status, stderr.String())
+		}
+	}
+}
+
+// TestTheTextsAreThoseOfTheStages: each stage has its text, with its title, its promise and its history, and all parts in one order.
+func TestTheTextsAreThoseOfTheStages(t *testing.T) {
+	for _, s := range stages {
+		text, err := texts.Stage(s.number)
+		if err != nil {
+			t.Error(err)
+			continue
+		}
+		rest := string(text)
+		for _, part := range []string{fmt.Sprintf("# %d. %s\n", s.number, s.title), "## Build\n", "**" + s.promise + "**", "## How it is judged\n", "## Try it by hand\n",
+			"<summary>Hint</summary>", "</details>", "<summary>How v0.4 got it wrong</summary>", "</details>", "## Here\n"} {
+			_, after, ok := strings.Cut(rest, part)
+			if !ok {
+				t.Errorf("the text of stage %d does not have %q, or not in this order", s.number, part)
+				break
+			}
+			rest = after
+		}
+		sources, _, _ := strings.Cut(s.history, ":")
+		for _, source := range strings.Split(sources, ", ") {
+			if source, _, _ = strings.Cut(source, " "); !bytes.Contains(text, []byte(source)) {
+				t.Errorf("the text of stage %d does not name %s", s.number, source)
+			}
+		}
+	}
+}

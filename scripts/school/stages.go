@@ -1,0 +1,78 @@
+package main
+
+import "time"
+
+// A stage is one row of the school: what the program has to do, and who judges it.
+type stage struct {
+	number  int
+	title   string
+	promise string        // in the words of docs/school
+	naive   string        // what a first attempt does instead
+	history string        // who made this mistake: a defect of docs/compat.md, or an issue of a project
+	takes   time.Duration // the judge gives up after that
+	judge   func(t *trial)
+	only    string // GOOS of the one system that it can be judged on; empty: any
+}
+
+var stages = []stage{
+	{number: 1, title: "A port for a record", judge: judgePort, takes: 2 * time.Minute,
+		promise: "A client of a service's port reaches the service's endpoint, and bytes pass both ways unchanged.",
+		naive:   "reads the records once, before they are there",
+		history: "D8: an update before the handlers were registered was lost"},
+	{number: 2, title: "Nobody waits for another", judge: judgeCrowd, takes: 2 * time.Minute,
+		promise: "Clients that say nothing, and clients that never stop, hold up nobody else.",
+		naive:   "serves one client at a time",
+		history: "D36, kubernetes#12242: one endpoint that did not answer held up all clients"},
+	{number: 3, title: "In turns", judge: judgeTurns, takes: 2 * time.Minute,
+		promise: "Each new client gets the next endpoint. An address that stands twice in the list counts once.",
+		naive:   "chooses at random, starts from the first endpoint for each client, or counts a repeated address twice",
+		history: "D31, kubernetes#3640: every node sent its first client to the first endpoint"},
+	{number: 4, title: "Half-close, both ways", judge: judgeHalfClose, takes: 2 * time.Minute,
+		promise: "A client that has finished asking still gets its answer, and an endpoint that has finished answering still gets the rest of the question.",
+		naive:   "closes both connections when one direction ends",
+		history: "D39, moby/libnetwork#1598: the wrong half was closed"},
+	{number: 5, title: "A change takes effect", judge: judgeChange, takes: 2 * time.Minute,
+		promise: "A record that is written, changed or deleted takes effect within a second. Other services and open connections are unaffected.",
+		naive:   "never closes a port, or closes and opens all ports at each change",
+		history: "D10, traefik#9939: clients were refused while the configuration was loaded again"},
+	{number: 6, title: "Nothing is an answer", judge: judgeNothing, takes: 2 * time.Minute,
+		promise: "A service without endpoints keeps its port, and turns clients away at once. The last service can be deleted, too.",
+		naive:   "takes an empty list for an error, or lets the client wait",
+		history: "D9, D11, traefik#8092: the last service could not be deleted"},
+	{number: 7, title: "An endpoint refuses", judge: judgeRefusing, takes: 2 * time.Minute,
+		promise: "A client whose endpoint refuses gets the next one. When all refuse, the client is turned away at once.",
+		naive:   "makes one attempt for each client",
+		history: "D37, traefik#5598: no second endpoint was tried"},
+	{number: 8, title: "An endpoint is silent", judge: judgeSilent, takes: 3 * time.Minute,
+		promise: "An endpoint that neither answers nor refuses costs a client two seconds at most, and other clients nothing.",
+		naive:   "waits for connect(2), which gives up after two minutes",
+		history: "D36, kubernetes#12242: the accept loop itself connected"},
+	{number: 9, title: "A bad record", judge: judgeBadRecord, takes: 2 * time.Minute,
+		promise: "A record that cannot be read affects no other record, and its last good version stays in force.",
+		naive:   "ends, or stops reading, at the first record that it cannot decode",
+		history: "D12, D13, D17, D18, haproxytech/dataplaneapi#200: one bad record blocked everything"},
+	{number: 10, title: "One port, two services", judge: judgeConflict, takes: 2 * time.Minute,
+		promise: "The service that has the port keeps it. The other waits, and gets the port when the first one goes.",
+		naive:   "tries to open the port once and forgets it, or lets the last record win",
+		history: "D30, D34: the winner was random, and the loser tried again by luck"},
+	{number: 11, title: "A UDP session", judge: judgeSession, takes: 2 * time.Minute,
+		promise: "All datagrams of a client go to one endpoint, each new client gets the next one, and datagrams of 60,000 bytes pass whole.",
+		naive:   "chooses an endpoint for each datagram, and cuts datagrams to the size of its buffer",
+		history: "D41, traefik#8547: datagrams were cut"},
+	{number: 12, title: "A session moves", judge: judgeMove, takes: 2 * time.Minute,
+		promise: "When its endpoint leaves the record, a UDP client's next datagram goes to another endpoint.",
+		naive:   "keeps the session where it was until it has been silent for a minute",
+		history: "D42, kubernetes#139628: for 13 hours datagrams went to an endpoint that had gone"},
+	{number: 13, title: "A slow reader", judge: judgeSlowReader, takes: 3 * time.Minute,
+		promise: "Bytes for a client that does not read wait at the endpoint, not in the proxy, and arrive whole when it reads.",
+		naive:   "puts what it reads into a queue without a limit",
+		history: "D44 for sessions: nothing bounded what strangers could make the proxy hold"},
+	{number: 14, title: "64 descriptors, 200 clients", judge: judgeDescriptors, takes: 3 * time.Minute, only: "linux",
+		promise: "Without free descriptors the program neither ends nor spins. It serves again when clients have left.",
+		naive:   "ends when accept(2) fails, or calls it again at once, for ever",
+		history: "D38, kubernetes#5461, kubernetes#3943: the accept loop ran hot and filled the disk with log lines"},
+	{number: 15, title: "SIGTERM drains", judge: judgeDrain, takes: 2 * time.Minute,
+		promise: "On SIGTERM ports close at once, clients that are being served may finish, and the exit status is 0.",
+		naive:   "dies of the signal, and its clients with it",
+		history: "D49: there was no graceful stop"},
+}

@@ -1,0 +1,203 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"slices"
+	"sync/atomic"
+	"time"
+)
+
+// The judges of connections and their endpoints: stages 1 to 4, 7 and 8.
+
+func judgePort(t *trial) {
+	red := t.named("red")
+	t.start(0)
+	web := t.service("web", red.addr)
+	t.answered(web.port, startLimit, "red")
+	t.echoes(t.connects(web.port), 1<<20, talkByHand(web.port))
+	green := t.named("green")
+	late := t.service("late", green.addr)
+	t.answered(late.port, changeLimit, "green")
+}
+
+func judgeCrowd(t *trial) {
+	red := t.named("red")
+	web := t.service("web", red.addr)
+	t.start(0)
+	t.answered(web.port, startLimit, "red")
+	t.do(crowdByHand(web.port, 50), "50 clients connect and say nothing")
+	for range 50 {
+		conn, err := net.DialTimeout("tcp", address(web.port), patience)
+		if err != nil {
+			t.fail("a connection", "%v", plain(err))
+		}
+		t.atEnd(func() { conn.Close() })
+	}
+	go neverStop(t.connects(web.port))
+	for range 20 {
+		t.asks(web.port, "red")
+	}
+}
+
+// neverStop sends and receives until the connection is closed.
+func neverStop(conn net.Conn) {
+	buf := make([]byte, 4096)
+	for {
+		if _, err := conn.Write(buf); err != nil {
+			return
+		}
+		if _, err := io.ReadFull(conn, buf); err != nil {
+			return
+		}
+		time.Sleep(pace)
+	}
+}
+
+func judgeTurns(t *trial) {
+	red, green, blue := t.named("red"), t.named("green"), t.named("blue")
+	names := []string{"red", "green", "blue"}
+	web := t.service("web", red.addr, green.addr, blue.addr, red.addr)
+	t.start(0)
+	t.answered(web.port, startLimit, names...)
+	var given []string
+	for range 12 {
+		given = append(given, t.asks(web.port, names...))
+		i := len(given) - 1
+		if i >= 3 && given[i] != given[i-3] || slices.Contains(given[max(0, i-2):i], given[i]) {
+			t.fail("three endpoints in turn, always in the same order", "%v", given)
+		}
+	}
+}
+
+func judgeHalfClose(t *trial) {
+	const asked, more = 300_000, 100_000
+	reader := t.reader("red")
+	var got atomic.Int64
+	early := t.early("early", &got)
+	web, upload := t.service("web", reader.addr), t.service("upload", early.addr)
+	t.start(0)
+	t.opened(web.port)
+	t.answered(upload.port, startLimit, "early")
+
+	t.do(finishByHand(web.port, asked), "a client of port %d sends %d bytes, half-closes, and reads to the end", web.port, asked)
+	t.soon(changeLimit, "an answer and its end", func() error { // the port may be open before the endpoints are known
+		answer, err := askAndFinish(web.port, asked)
+		want := fmt.Sprintf("red has read %d bytes to the end\n", asked)
+		if err == nil && answer == "" {
+			err = errClosed
+		}
+		if err == nil && answer != want {
+			t.fail("the answer "+fmt.Sprintf("%q", want), "%q", answer)
+		}
+		if errors.Is(err, errSilence) {
+			t.fail("an answer and its end", "%v: the endpoint was not told that the client has finished", err)
+		}
+		return err
+	})
+
+	t.do(goOnByHand(upload.port), "a client of port %d reads to the end, goes on sending, and finishes", upload.port)
+	conn, err := net.DialTimeout("tcp", address(upload.port), patience)
+	if err != nil {
+		t.fail("a connection", "%v", plain(err))
+	}
+	t.atEnd(func() { conn.Close() })
+	t.must(conn.SetDeadline(time.Now().Add(2 * patience)))
+	if answer, err := io.ReadAll(conn); err != nil || string(answer) != "early\n" {
+		t.fail(`the answer "early\n" and its end`, "%q, then: %v", answer, endOf(err))
+	}
+	for range 10 {
+		if _, err := conn.Write(make([]byte, more/10)); err != nil {
+			t.fail("the client to go on sending", "%v", plain(err))
+		}
+		time.Sleep(pace)
+	}
+	if err := conn.(*net.TCPConn).CloseWrite(); err != nil {
+		t.fail("the client to finish", "%v", plain(err))
+	}
+	t.soon(patience, fmt.Sprintf("all %d bytes at the endpoint, and their end", more), func() error {
+		if n := got.Load(); n != more {
+			return fmt.Errorf("the endpoint has read %d bytes to their end", n)
+		}
+		return nil
+	})
+}
+
+// endOf is plain, where no error is the end of a stream.
+func endOf(err error) error {
+	if err == nil {
+		return errors.New("the end")
+	}
+	return plain(err)
+}
+
+// askAndFinish is a client that sends n bytes, half-closes, and reads to the end.
+func askAndFinish(port, n int) (string, error) {
+	conn, err := net.DialTimeout("tcp", address(port), patience)
+	if err != nil {
+		return "", plain(err)
+	}
+	defer conn.Close()
+	if err := conn.SetDeadline(time.Now().Add(patience)); err != nil {
+		return "", err
+	}
+	if _, err := conn.Write(make([]byte, n)); err != nil {
+		return "", plain(err)
+	}
+	if err := conn.(*net.TCPConn).CloseWrite(); err != nil {
+		return "", plain(err)
+	}
+	answer, err := io.ReadAll(conn)
+	if err != nil {
+		return "", plain(err)
+	}
+	return string(answer), nil
+}
+
+func judgeRefusing(t *trial) {
+	red, green := t.named("red"), t.named("green")
+	web := t.service("web", red.addr, t.refusing(), green.addr)
+	t.start(0)
+	t.answered(web.port, startLimit, "red", "green")
+	given := make(map[string]int)
+	for range 30 {
+		given[t.asks(web.port, "red", "green")]++
+	}
+	if len(given) != 2 {
+		t.fail("clients at both endpoints that work", "%v", given)
+	}
+	red.close()
+	green.close()
+	t.say("now all endpoints refuse")
+	t.turnedAway(web.port, patience)
+}
+
+func judgeSilent(t *trial) {
+	red, green, blue := t.named("red"), t.named("green"), t.named("blue")
+	web := t.service("web", red.addr, t.silentAddress(), blue.addr)
+	other := t.service("other", green.addr)
+	t.start(0)
+	t.answered(other.port, startLimit, "green")
+	t.do(askByHand(web.port), "12 clients of port %d, one of whose endpoints is silent, ask at once", web.port)
+	answers := make(chan error, 12)
+	for range 12 {
+		go func() {
+			name, err := ask(web.port, patience)
+			if err == nil && name != "red" && name != "blue" {
+				err = fmt.Errorf("an answer by %s", name)
+			}
+			answers <- err
+		}()
+	}
+	for range 10 {
+		t.asks(other.port, "green")
+	}
+	t.do(askByHand(web.port), "the 12 clients of port %d wait for their answers", web.port)
+	for range 12 {
+		if err := <-answers; err != nil {
+			t.fail("an answer by red or blue for each of the 12 clients within two seconds", "%v; the judge waited %v", err, patience)
+		}
+	}
+}

@@ -1,0 +1,253 @@
+#!/usr/bin/env python3
+"""A kube-proxy that passes the stages over files: one event loop, no library but Python's. Tests break it in one way for each stage."""
+import asyncio, json, os, signal, socket, struct, sys
+
+options = dict(word.lstrip("-").split("=", 1) for word in sys.argv[1:] if "=" in word)
+ROOT, BIND = options["registry_dir"] + "/registry/services/", options["bind_address"]
+
+good = {"specs": {}, "endpoints": {}}  # the last good version of each record, by name
+read = {}       # (kind, name): the version of the file that was read last
+claims = {}     # (port, protocol): the services that want it; the first one has it
+listeners = {}  # (port, protocol): what is open
+turns = {}      # service: how many clients it has given an endpoint
+relays = set()  # the tasks of TCP clients
+
+
+def decode(kind, text):
+    record = json.loads(text)
+    if kind == "specs":
+        port = record["port"]
+        if type(port) is not int or not 0 < port < 65536:
+            raise ValueError(f"port {port!r}")
+        return port, record.get("protocol", "TCP").upper()
+    addresses = record["endpoints"]
+    if not isinstance(addresses, list):
+        raise ValueError("endpoints are no list")
+    return list(dict.fromkeys(addresses))  # each once
+
+
+def scan():
+    """Reads the files that have changed. A record that cannot be read leaves its last good version in force."""
+    for kind, records in good.items():
+        names = set(os.listdir(ROOT + kind))
+        for gone in set(records) - names:
+            del records[gone]
+        for gone in [key for key in read if key[0] == kind and key[1] not in names]:
+            del read[gone]
+        for name in names:
+            path = ROOT + kind + "/" + name
+            try:
+                stat = os.stat(path)
+                version = stat.st_mtime_ns, stat.st_ino
+                if read.get((kind, name)) == version:
+                    continue
+                read[kind, name] = version
+                with open(path, "rb") as file:
+                    records[name] = decode(kind, file.read())
+            except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+                print("bad record", kind, name, repr(error), file=sys.stderr, flush=True)
+
+
+def settle():
+    """Opens and closes ports, so that each belongs to the service that has wanted it longest."""
+    wanted = {}
+    for name, port in good["specs"].items():
+        wanted.setdefault(port, []).append(name)
+    for port in set(claims) | set(wanted):
+        queue = [name for name in claims.get(port, []) if name in wanted.get(port, [])]
+        queue += sorted(set(wanted.get(port, [])) - set(queue))
+        claims[port] = queue
+        if queue and port not in listeners:
+            try:
+                listeners[port] = (Tcp if port[1] == "TCP" else Udp)(port)
+            except OSError as error:
+                print("cannot open", port, error, file=sys.stderr, flush=True)
+        if not queue:
+            del claims[port]
+            if port in listeners:
+                listeners.pop(port).close()
+
+
+def endpoints(port):
+    return good["endpoints"].get(claims[port][0], []) if port in claims else []
+
+
+def choose(port):
+    """Returns the endpoints for one client: the next one in turn first, then the others."""
+    addresses = endpoints(port)
+    if not addresses:
+        return []
+    service = claims[port][0]
+    turn = turns[service] = turns.get(service, -1) + 1
+    return addresses[turn % len(addresses):] + addresses[:turn % len(addresses)]
+
+
+def split(address):
+    host, port = address.rsplit(":", 1)
+    return host, int(port)
+
+
+async def connect(address):
+    endpoint = socket.socket()
+    endpoint.setblocking(False)
+    try:
+        await asyncio.get_running_loop().sock_connect(endpoint, split(address))
+    except BaseException:
+        endpoint.close()
+        raise
+    return endpoint
+
+
+async def search(addresses):
+    """Connects to the first address that answers. Beside a silent one the next attempt begins after 250 ms."""
+    left, attempts = list(addresses), set()
+    try:
+        while left or attempts:
+            if left:
+                attempts.add(asyncio.create_task(asyncio.wait_for(connect(left.pop(0)), 2)))
+            done, _ = await asyncio.wait(attempts, timeout=0.25 if left else None, return_when=asyncio.FIRST_COMPLETED)
+            for attempt in done:
+                attempts.discard(attempt)
+                if not attempt.exception():
+                    return attempt.result()
+        return None
+    finally:
+        for attempt in attempts:
+            attempt.cancel()
+
+
+def reset(conn):
+    conn.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    conn.close()
+
+
+async def pump(source, destination):
+    """Carries one direction: it reads only what the other side takes, and passes on the end."""
+    loop = asyncio.get_running_loop()
+    while data := await loop.sock_recv(source, 65536):
+        await loop.sock_sendall(destination, data)
+    destination.shutdown(socket.SHUT_WR)
+
+
+class Tcp:
+    def __init__(self, port):
+        self.port = port
+        self.listener = socket.create_server((BIND, port[0]), backlog=512)
+        self.listener.setblocking(False)
+        self.accepting = asyncio.create_task(self.accept())
+
+    async def accept(self):
+        pause = 0.005
+        while True:
+            try:
+                client, _ = await asyncio.get_running_loop().sock_accept(self.listener)
+            except OSError:  # no descriptors, most often
+                await asyncio.sleep(pause)
+                pause = min(1, 2 * pause)
+                continue
+            pause = 0.005
+            client.setblocking(False)
+            relay = asyncio.create_task(self.relay(client))
+            relays.add(relay)
+            relay.add_done_callback(relays.discard)
+
+    async def relay(self, client):
+        try:
+            endpoint = await search(choose(self.port))
+        except OSError:
+            endpoint = None
+        if endpoint is None:
+            reset(client)
+            return
+        directions = [asyncio.create_task(pump(client, endpoint)), asyncio.create_task(pump(endpoint, client))]
+        try:
+            await asyncio.gather(*directions)
+            client.close()
+            endpoint.close()
+        except OSError:
+            for direction in directions:
+                direction.cancel()
+            reset(client)
+            reset(endpoint)
+
+    def close(self):
+        self.accepting.cancel()
+        self.listener.close()
+
+
+class Udp:
+    def __init__(self, port):
+        self.port, self.sessions = port, {}  # client: [socket to its endpoint, address of the endpoint, time of the last datagram]
+        self.socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self.socket.bind((BIND, port[0]))
+        self.socket.setblocking(False)
+        asyncio.get_running_loop().add_reader(self.socket, self.receive)
+
+    def receive(self):
+        loop = asyncio.get_running_loop()
+        try:
+            data, client = self.socket.recvfrom(65536)
+            session = self.sessions.get(client)
+            if session and session[1] not in endpoints(self.port):
+                self.end(client)
+                session = None
+            if not session:
+                addresses = choose(self.port)
+                if not addresses:
+                    return
+                endpoint = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+                endpoint.setblocking(False)
+                endpoint.connect(split(addresses[0]))
+                loop.add_reader(endpoint, self.answer, endpoint, client)
+                session = self.sessions[client] = [endpoint, addresses[0], 0]
+            session[2] = loop.time()
+            session[0].send(data)
+        except OSError as error:  # the endpoint refused an earlier datagram
+            print("datagram:", error, file=sys.stderr, flush=True)
+
+    def answer(self, endpoint, client):
+        try:
+            self.socket.sendto(endpoint.recv(65536), client)
+        except OSError:
+            self.end(client)
+
+    def end(self, client):
+        endpoint = self.sessions.pop(client)[0]
+        asyncio.get_running_loop().remove_reader(endpoint)
+        endpoint.close()
+
+    def end_idle(self):
+        now = asyncio.get_running_loop().time()
+        for client in [client for client, session in self.sessions.items() if now - session[2] > 60]:
+            self.end(client)
+
+    def close(self):
+        for client in list(self.sessions):
+            self.end(client)
+        asyncio.get_running_loop().remove_reader(self.socket)
+        self.socket.close()
+
+
+async def main():
+    stop = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
+    while not stop.is_set():
+        try:
+            scan()
+        except OSError as error:  # no descriptors: what was read stays in force
+            print("cannot scan:", error, file=sys.stderr, flush=True)
+        settle()
+        for listener in listeners.values():
+            if isinstance(listener, Udp):
+                listener.end_idle()
+        try:
+            await asyncio.wait_for(stop.wait(), 0.1)
+        except asyncio.TimeoutError:
+            pass
+    for listener in listeners.values():
+        listener.close()
+    if relays:
+        await asyncio.wait(relays, timeout=60)
+
+
+asyncio.run(main())

@@ -1,0 +1,234 @@
+package main
+
+import (
+	"fmt"
+	"net"
+	"runtime"
+	"strings"
+	"sync"
+	"time"
+
+	"kubeproxy/internal/freeport"
+)
+
+// Limits of a judge. They are far longer than what is promised, so that a busy machine fails nobody: each is for something that a program
+// does at once or never.
+const (
+	startLimit  = 15 * time.Second // from the start of the program to its first answer
+	changeLimit = 8 * time.Second  // for a change of a record; the promise is a second
+	patience    = 10 * time.Second // of one client
+)
+
+// Ports are below those that systems give to outgoing connections.
+const lowPort, highPort = 20000, 32000
+
+// A trial is one run of one stage. The judge runs in a goroutine of its own, and only this one may call what can end the trial.
+type trial struct {
+	records records
+	command []string // of the program, without the flags that it gets
+	began   time.Time
+	program *program
+	closers []func()
+
+	mu       sync.Mutex // guards the fields below
+	timeline []string
+	step     string
+	byHand   string
+	failure  *failure
+}
+
+// A failure says which promise a program did not keep.
+type failure struct {
+	at                           time.Duration
+	step, expected, seen, byHand string
+	broken                       bool // the school itself is at fault
+}
+
+// say writes a fact into the timeline.
+func (t *trial) say(format string, args ...any) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.sayLocked(fmt.Sprintf(format, args...))
+}
+
+func (t *trial) sayLocked(fact string) {
+	t.timeline = append(t.timeline, fmt.Sprintf("%7.3f s  %s", time.Since(t.began).Seconds(), fact))
+}
+
+// do begins a step, which a verdict names. byHand is the command that repeats it.
+func (t *trial) do(byHand, format string, args ...any) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.step, t.byHand = fmt.Sprintf(format, args...), byHand
+	t.sayLocked(t.step)
+}
+
+// fail ends the trial. expected and seen are parts of one sentence.
+func (t *trial) fail(expected, seenFormat string, args ...any) {
+	if t.program != nil {
+		select {
+		case <-t.program.Exited():
+			seenFormat += fmt.Sprintf("; your program has ended (%v)", t.program.State())
+		default:
+		}
+	}
+	t.decide(&failure{expected: expected, seen: fmt.Sprintf(seenFormat, args...)})
+	runtime.Goexit()
+}
+
+// must ends the trial if the school itself cannot go on.
+func (t *trial) must(err error) {
+	if err != nil {
+		t.decide(&failure{expected: "the school to work", seen: err.Error(), broken: true})
+		runtime.Goexit()
+	}
+}
+
+// decide fails the trial, unless it has failed before.
+func (t *trial) decide(f *failure) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.failure != nil {
+		return
+	}
+	f.at, f.step, f.byHand = time.Since(t.began), t.step, t.byHand
+	t.failure = f
+	t.sayLocked("NOT AS PROMISED: " + f.seen)
+}
+
+// soon waits until try returns nil, and fails the trial when limit has passed or the program has ended.
+func (t *trial) soon(limit time.Duration, expected string, try func() error) {
+	began := time.Now()
+	for {
+		err := try()
+		took := time.Since(began).Round(time.Millisecond)
+		if err == nil {
+			t.say("  yes, after %v", took)
+			return
+		}
+		if took > limit || t.program != nil && t.program.Running() != nil {
+			t.fail(expected, "%v, after %v", err, took)
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+// port returns a free port.
+func (t *trial) port() int {
+	port, err := freeport.Find(lowPort, highPort, 1)
+	t.must(err)
+	return int(port)
+}
+
+// atEnd has something closed when the trial is over.
+func (t *trial) atEnd(closer func()) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.closers = append(t.closers, closer)
+}
+
+// close ends the program and all else.
+func (t *trial) close() {
+	if t.program != nil {
+		t.program.close()
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, closer := range t.closers {
+		closer()
+	}
+}
+
+func address(port int) string { return fmt.Sprintf("127.0.0.1:%d", port) }
+
+// A service is one that the judge writes the records of.
+type service struct {
+	t    *trial
+	name string
+	port int
+}
+
+// service writes the records of a new service over TCP at a free port, the endpoints first.
+func (t *trial) service(name string, endpoints ...string) *service {
+	s := &service{t, name, t.port()}
+	s.endpoints(endpoints...)
+	s.spec("TCP")
+	return s
+}
+
+// datagramService is service for UDP.
+func (t *trial) datagramService(name string, endpoints ...string) *service {
+	s := &service{t, name, t.port()}
+	s.endpoints(endpoints...)
+	s.spec("UDP")
+	return s
+}
+
+func (s *service) spec(protocol string) {
+	s.t.put("specs/"+s.name, specOf(s.name, s.port, protocol))
+}
+
+func (s *service) endpoints(addrs ...string) {
+	s.t.put("endpoints/"+s.name, endpointsOf(s.name, addrs...))
+}
+
+// delete deletes a record of the service: specs or endpoints.
+func (s *service) delete(kind string) {
+	s.t.do(s.t.records.deleteByHand(kind+"/"+s.name), "delete %s/%s", kind, s.name)
+	s.t.must(s.t.records.delete(kind + "/" + s.name))
+}
+
+// put writes a record.
+func (t *trial) put(key, value string) {
+	t.do(t.records.putByHand(key, value), "write %s: %s", key, shortened(value))
+	t.must(t.records.put(key, value))
+}
+
+func specOf(name string, port int, protocol string) string {
+	return fmt.Sprintf(`{"kind":"Service","apiVersion":"v1beta1","id":%q,"port":%d,"protocol":%q}`, name, port, protocol)
+}
+
+func endpointsOf(name string, addrs ...string) string {
+	list := ""
+	if len(addrs) > 0 {
+		list = `"` + strings.Join(addrs, `","`) + `"`
+	}
+	return fmt.Sprintf(`{"kind":"Endpoints","apiVersion":"v1beta1","id":%q,"endpoints":[%s]}`, name, list)
+}
+
+func shortened(text string) string {
+	if len(text) > 140 {
+		text = text[:140] + "…"
+	}
+	return text
+}
+
+// settled waits until the program has read all that was written before. A change of a service of its own has to take effect, twice: the
+// second one was written after a scan had begun that has seen the first, so this scan or the next has read everything.
+func (t *trial) settled(marker *endpoint) {
+	s := &service{t, "zz-marker", t.port()}
+	s.endpoints(marker.addr)
+	for range 2 {
+		s.port = t.port()
+		s.spec("TCP")
+		t.answered(s.port, changeLimit, marker.name)
+	}
+	s.delete("specs")
+	t.refused(s.port)
+}
+
+// silentAddress returns the address of a listener that accepts nobody and whose queue is full: to a client it is a machine that has gone.
+func (t *trial) silentAddress() string {
+	l, err := listenWithoutQueue(t.port())
+	t.must(err)
+	t.atEnd(l.close)
+	for {
+		conn, err := net.DialTimeout("tcp", l.addr, time.Second)
+		if err != nil {
+			break
+		}
+		t.atEnd(func() { conn.Close() })
+	}
+	t.say("nobody answers at %s, and nobody refuses", l.addr)
+	return l.addr
+}
