@@ -68,7 +68,7 @@ func (b *Broadcaster) addFallback() {
 	b.store.addLayer("fallback", true)
 }
 
-// merge takes in one update of one source, and lets what that changes into every queue. The lock is
+// merge merges one update of one source, and adds what it changes to every queue. The lock is
 // held all the while, so that all queues see the updates of all sources in the same order.
 func (b *Broadcaster) merge(precedence int, u registry.Update) {
 	b.mu.Lock()

@@ -53,7 +53,7 @@ func (q *queue) open(everything outcome) {
 	q.wakeLocked()
 }
 
-// fold lets an update in. It is one step for the handlers: no batch splits an update.
+// fold adds an update to the backlog. Handlers see it whole: no batch splits an update.
 func (q *queue) fold(o outcome) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -93,7 +93,7 @@ func newBacklog() backlog {
 
 func (b *backlog) empty() bool { return len(b.services.pending)+len(b.endpoints.pending) == 0 }
 
-// fold takes in how the merged state changed.
+// fold adds the changes of the merged state.
 func (b *backlog) fold(o outcome) {
 	b.services.expect(len(o.services))
 	b.endpoints.expect(len(o.endpoints))
@@ -125,9 +125,9 @@ type difference[T any] struct {
 // fewPending is how many entries a map has room for that is cleared and used again.
 const fewPending = 8
 
-// A pending change is one that the handlers have yet to be told of.
+// A pending change is one that the handlers have not been given yet.
 type pending[T any] struct {
-	given *T        // what they know; nil if they never heard of the object, or know it to be gone
+	given *T        // what they know; nil if they were never given the object, or were given its removal
 	value *T        // the newest; nil for a removal
 	since time.Time // when the oldest of the changes folded into this one was received
 }
@@ -144,13 +144,12 @@ func (d *difference[T]) expect(n int) {
 	}
 }
 
-// fold takes in the newest value of one object. Back to what the handlers know, and be it that there
-// is no such object, means that there is nothing to tell: so a removal cancels an addition that is
-// still pending, but never one that they have heard of.
+// fold replaces the pending change of one object by its newest value. If the handlers have that value already, nothing is pending any
+// more. So a removal cancels an addition that is still pending, and is pending itself if the handlers were given the object.
 func (d *difference[T]) fold(c change[T], received time.Time) {
 	p, ok := d.pending[c.name]
 	if !ok {
-		p = pending[T]{given: c.before, since: received} // up to now they knew all there was to know
+		p = pending[T]{given: c.before, since: received} // until now the handlers had the newest value
 	}
 	if d.kind.same(c.after, p.given) {
 		delete(d.pending, c.name)

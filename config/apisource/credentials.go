@@ -12,7 +12,7 @@ import (
 // Credentials say who the server must be, and who we are. Whatever is kept in a file is read again when it is needed, so
 // that a successor is used from the next connection, or of a token the next request, on.
 type Credentials struct {
-	CA         remote.Text // who may vouch for the server (PEM); zero: the system's roots
+	CA         remote.Text // authorities that verify the server's certificate (PEM); zero: the system's roots
 	ServerName string      // the name that the server's certificate must have; empty: the host of the URL
 	Insecure   bool        // believe any server
 

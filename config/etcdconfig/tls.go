@@ -9,7 +9,7 @@ import (
 
 // TLSFiles are the files that secure the way to etcd, all PEM. Each field counts on its own (D5).
 type TLSFiles struct {
-	CA                 []string // who may vouch for the server; none: the system's roots
+	CA                 []string // files of authorities that verify the server's certificate; none: the system's roots
 	Cert, Key          string   // to be shown to the server; both or neither
 	InsecureSkipVerify bool     // believe any server
 }

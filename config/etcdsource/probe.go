@@ -117,7 +117,7 @@ func (x *session) read() {
 // readTimeout is short, because while the question hangs it is unknown whether etcd lives.
 func (x *session) readTimeout() time.Duration { return min(2*x.cfg.ProbePeriod, x.cfg.RequestTimeout) }
 
-// probed takes in an answer.
+// probed handles an answer.
 func (x *session) probed(a answer) error {
 	if x.answers {
 		x.probes.close() // such an etcd is seldom asked, and by then the connection may be as deaf as the watch
@@ -146,7 +146,7 @@ func (x *session) probed(a answer) error {
 	return x.compared(a)
 }
 
-// compared takes in an answer of the etcd that the watch is of, while the watch is silent.
+// compared handles an answer of the watched etcd while the watch is silent.
 func (x *session) compared(a answer) error {
 	switch {
 	case x.stage == reading && a.revision < x.heard:

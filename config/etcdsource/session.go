@@ -288,7 +288,7 @@ func (x *session) startResync() {
 	x.ask(x.heard, x.cfg.Weak)
 }
 
-// listed takes in the answer to a list.
+// listed handles the answer to a list.
 func (x *session) listed(a answer) error {
 	if a.err != nil {
 		return x.unlisted(a.err)
@@ -307,7 +307,7 @@ func (x *session) listed(a answer) error {
 	return nil
 }
 
-// unlisted takes in that a list has failed.
+// unlisted handles a list that failed.
 func (x *session) unlisted(err error) error {
 	if causeOf(err) == Silent { // a smaller page takes etcd less time, and the network
 		x.page = max(x.page/2, 1)
@@ -340,7 +340,7 @@ func (x *session) prove(l listing) {
 	x.proof.Reset(x.cfg.RequestTimeout)
 }
 
-// unproven takes in that the watch has not answered in time.
+// unproven handles a watch that has not answered in time.
 func (x *session) unproven() error {
 	x.unproved = nil
 	err := remote.Because(Silent, fmt.Errorf("the watch gave no sign of life for %v after a list", x.cfg.RequestTimeout))

@@ -18,7 +18,7 @@ func causeNames() (names []string) {
 	return names
 }
 
-// trouble takes in that etcd cannot be reached or used now. What is known goes on being served.
+// trouble notes that etcd cannot be reached or used now. What is known goes on being served.
 func (s *Source) trouble(err error) {
 	cause, reason := causeOf(err), config.OneLine(err.Error())
 	if advice := s.cfg.advice(cause, reason); advice != "" {
@@ -32,7 +32,7 @@ func (s *Source) recovered(away time.Duration, told bool, news string) {
 	s.log.Recovered(fmt.Sprintf("etcd at %v answers again after %v: %s", s.cfg.Endpoints, away.Round(time.Millisecond), news), told)
 }
 
-// well takes in that etcd answers a session that stands.
+// well notes that etcd answers an established session.
 func (x *session) well() {
 	if away, told := x.log.Reads(); away > 0 {
 		x.recovered(away, told, fmt.Sprintf("the watch has outlived it, at revision %d", x.heard))

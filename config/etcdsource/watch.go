@@ -133,7 +133,7 @@ type receiver struct {
 	id      int64 // of the watch, once it stands
 }
 
-// control takes in what a response says of watches, apart from their events. It reports whether the response says nothing else.
+// control handles what a response says of watches, apart from their events. It reports whether the response says nothing else.
 func (r *receiver) control(m *etcdserverpb.WatchResponse) (skip bool, err error) {
 	switch {
 	case r.stands && m.Created: // a challenge was answered; if it was granted, take it back

@@ -142,7 +142,7 @@ func (c *conn) question(ctx context.Context, known int64) (a answer) {
 	return a
 }
 
-// probed takes in an answer.
+// probed handles an answer.
 func (s *Source) probed(ctx context.Context, a answer) {
 	p := &s.probe
 	p.busy = false

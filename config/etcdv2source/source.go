@@ -361,7 +361,7 @@ func (s *Source) upToDate(then time.Time) {
 	})
 }
 
-// trouble takes in that etcd cannot be reached or used now.
+// trouble notes that etcd cannot be reached or used now.
 func (s *Source) trouble(err error) {
 	cause, reason := causeOf(err), config.OneLine(err.Error())
 	if e, ok := errors.AsType[*apiError](err); ok && e.Code == codeUnauthorized && s.cfg.Username == "" {
@@ -370,7 +370,7 @@ func (s *Source) trouble(err error) {
 	s.log.Failed(int(cause), fmt.Sprintf(causes[cause].line, s.cfg.Endpoints), reason)
 }
 
-// well takes in that etcd answers.
+// well notes that etcd answers.
 func (s *Source) well() {
 	if away, loud := s.log.Reads(); away > 0 {
 		s.log.Recovered(fmt.Sprintf("etcd at %v answers again after %v: the watch has outlived it, at index %d",

@@ -224,7 +224,7 @@ func (s *Source) count(all bool, began time.Time) {
 	})
 }
 
-// apply takes in what a scan found, and reports whether that is anything. A file that is not there any more counts as deleted if a scan
+// apply applies what a scan found, and reports whether it changed anything. A file that is not there any more counts as deleted if a scan
 // after secondLook does not find it either. What a swapped link has left behind is deleted in the same step as all of the swap.
 func (s *Source) apply(found keyfiles.Scan, at time.Time) bool {
 	for _, key := range found.Gone {
@@ -257,7 +257,7 @@ func (s *Source) apply(found keyfiles.Scan, at time.Time) bool {
 	return true
 }
 
-// failed takes in that the directory cannot be read now.
+// failed notes that the directory cannot be read now.
 func (s *Source) failed(err error) {
 	cause, advice := unreadable, ""
 	switch {

@@ -59,7 +59,7 @@ func (m *merge) differs(key string, since int64) {
 	}
 }
 
-// listed takes in one value of the list.
+// listed handles one value of the list.
 func (m *merge) listed(r reading) {
 	e := m.entries[r.key]
 	if m.touched[r.key] > m.revision {
@@ -80,7 +80,7 @@ func (m *merge) listed(r reading) {
 	e.sweep = m.sweep
 }
 
-// unchanged takes in the values that are known already, as far as they come before a key; "" stands for all.
+// unchanged handles the values that are known already, as far as they come before a key; "" stands for all.
 func (m *merge) unchanged(below string) {
 	for len(m.known) > 0 && (below == "" || m.known[0].entry.key < below) {
 		f := m.known[0]

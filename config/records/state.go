@@ -111,7 +111,7 @@ func New(decoder decode.Decoder) *State {
 // Len is the number of keys, usable or not.
 func (s *State) Len() int { return len(s.entries) }
 
-// Put takes in the newest value of a key, and reports whether it is another value or another life than
+// Put sets the newest value of a key, and reports whether it is another value or another life than
 // was known.
 //
 // The bytes decide that, by their hash. The revision cannot: a registry whose data were wiped can come
@@ -145,7 +145,7 @@ func (s *State) takeLocked(e *entry, r reading) (_ *entry, different bool) {
 	return e, different
 }
 
-// readLocked takes in what a new value says. One that does not decode hurts only itself: the last good version
+// readLocked decodes a new value. One that does not decode hurts only itself: the last good version
 // of its key stays in force (D17, D18).
 func (s *State) readLocked(e *entry, r reading) {
 	said := s.says(&r)
@@ -252,7 +252,7 @@ func (s *State) replaceLocked(e *entry, says content) {
 	s.dirty = append(s.dirty, e.object())
 }
 
-// fillLocked takes in an older value than the newest known. It counts where the newest value is a bad one and
+// fillLocked adds an older value than the newest known. It counts where the newest value is a bad one and
 // the last good version, if there is one, is older still.
 func (s *State) fillLocked(e *entry, r reading) {
 	if e == nil || e.foreign || e.created != r.created || e.bad() == nil || r.revision <= e.goodAt() {
@@ -272,7 +272,7 @@ func (s *State) Fill(v Version) {
 	}
 }
 
-// Remove takes in that a key is gone, and with it its last good version.
+// Remove removes a key, and its last good version.
 func (s *State) Remove(key []byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

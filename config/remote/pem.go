@@ -12,7 +12,7 @@ import (
 	"kubeproxy/internal/lograte"
 )
 
-// Roots are the authorities that may vouch for a server (PEM). Nil stands for the system's. Any goroutine may use them.
+// Roots are the authorities that verify the certificate of a server (PEM). Nil stands for the system's. Any goroutine may use them.
 type Roots struct {
 	texts    []Text
 	last     atomic.Pointer[x509.CertPool] // the last that was whole

@@ -33,7 +33,7 @@ type Budget struct {
 	scarce lograte.Limiter[struct{}] // lines about the lack of them
 }
 
-// ErrNoDescriptors is what those get for whom there is no room.
+// ErrNoDescriptors is the error when the budget has no descriptor left.
 var ErrNoDescriptors = errors.New("out of descriptors")
 
 // reserve is how many descriptors clients never get. The process itself has a dozen open (the

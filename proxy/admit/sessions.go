@@ -12,16 +12,16 @@ import (
 
 // A SessionLimit bounds what UDP clients can make grow: the sessions of one socket, those of all
 // sockets together, and the bytes that wait for endpoints. The source of a datagram can be forged,
-// so a session proves little by being there, and who fills the table must not push out those who
-// were there before. So sessions are evicted in this order:
+// so a session proves little by being there, and a client that fills the table must not evict known
+// clients. So sessions are evicted in this order:
 //
 //   - First those never confirmed, the oldest first. A client confirms its session when it sends
 //     again after it was given a reply. A flood of forged sources never does, so it only evicts
 //     itself, and the one-shot clients whose answer has long been given.
 //   - Then a confirmed one that has been silent for a share of the timeout: it most likely has
 //     nothing more to say, and would soon end anyway.
-//   - A confirmed session in use is not evicted: then the newcomer is refused. Whom we have
-//     served goes on being served, and a refused client that asks again asks when others have ended.
+//   - A confirmed session in use is not evicted: then the new client is refused. Known
+//     clients go on being served, and a refused client may ask again when other sessions have ended.
 //
 // Its lock is taken when a session begins, is confirmed, and ends: never for a datagram.
 type SessionLimit struct {

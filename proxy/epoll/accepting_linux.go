@@ -84,8 +84,8 @@ func (p *epollTCP) leave() {
 	p.Forget()
 }
 
-// How many clients a port may accept in a turn, and all ports together, if these are no more than that. Those beyond wait for the
-// next, and the clients that are being served have their turn in between.
+// How many clients one port accepts in a turn, and all ports together. With more than 64 ports each still accepts one. Further clients wait
+// for the next turn, and connections are served in between.
 const (
 	acceptsAtOnce = 8
 	acceptsATurn  = 64
@@ -94,7 +94,7 @@ const (
 // acceptsFor is how many clients each of so many ports may accept in a turn.
 func acceptsFor(ports int) int { return min(acceptsAtOnce, max(1, acceptsATurn/max(1, ports))) }
 
-// accept accepts clients that wait. That at least one does, the kernel has told.
+// accept accepts clients. It is called on an event of the listening socket: at least one client waits.
 func (ls *listeners) accept(p *epollTCP) {
 	if ls.waits(p) {
 		return

@@ -40,8 +40,9 @@ func (r *relay) ended(dst, src *side, err error) {
 	}
 }
 
-// awaitWrite waits for a write to the side that may just be taking the error that an EOF hides, which was read from it. If the
-// connection is dead the write returns at once; if not, it may wait for a slow reader for ever, and there was no error.
+// awaitWrite waits for a write to the side that is under way, if the connection is dead. The kernel reports an error of a socket once: such a
+// write may get it, and the read gets an EOF in its place. On a dead connection the write returns at once. On any other it may wait for a
+// slow reader for ever, and the EOF hides no error.
 func (s *side) awaitWrite() {
 	if !s.writing.TryLock() {
 		if !sockopt.Inspect(s.conn).Dead {

@@ -74,7 +74,7 @@ const (
 // A Side is one of the two sides of a connection, seen from here.
 type Side uint8
 
-// The client is whom we accepted, the backend whom we dialled.
+// The client is the connection that was accepted, the backend the one that was dialled.
 const (
 	ClientSide Side = iota
 	BackendSide

@@ -94,7 +94,7 @@ func (s *Session) AdoptRest(r *handover.UDPRest) {
 	s.goOn(&r.Talk)
 }
 
-// goOn takes in what was said in the predecessor.
+// goOn gives the session the state that it had in the predecessor.
 func (s *Session) goOn(t *handover.Talk) {
 	s.sent.Store(t.Sent)
 	s.received, s.answered, s.confirmed = t.Received, t.Answered, t.Confirmed

@@ -35,11 +35,11 @@ type Log struct {
 	written atomic.Uint64 // lines
 	dropped atomic.Uint64
 
-	trouble atomic.Pointer[string] // why the last write that failed did; nil once it was told
+	trouble atomic.Pointer[string] // the error of the last write that failed; nil once it was reported
 
-	torn  bool      // the last write broke off in the middle of a line; writeAll's own
-	told  uint64    // how many of the dropped have been told of; Run's own
-	quiet time.Time // no complaint before; Run's own
+	torn  bool      // the last write ended in the middle of a line; used by writeAll only
+	told  uint64    // how many of the dropped lines were reported; used by Run only
+	quiet time.Time // until then no line about drops is logged; used by Run only
 }
 
 // Open opens the log at path, which is made with mode 0640 if it is not there, and appended to if it

@@ -10,18 +10,18 @@ import (
 	"kubeproxy/internal/monotonic"
 )
 
-// A Table remembers who was given which endpoint, an E, for all rotations of one balancer. Only services that ask for
-// affinity come here, and only when a client of theirs begins: never for a datagram or a byte.
+// A Table maps clients to the endpoint, an E, that they were given, for all rotations of one balancer. It is used for services with
+// affinity only, and only when a connection or session begins: never for a datagram or a byte.
 //
 // A stranger can fill it (the source of a datagram can be forged), so it is bounded: for each [Clients], so that one
-// service cannot push out the clients of another, and in all. Those go first who began longest ago. An entry takes
+// service cannot push out the clients of another, and in all. The client that began longest ago is evicted first. An entry takes
 // about 300 bytes. All methods may be called by any number of goroutines.
 type Table[E comparable] struct {
 	most, mostEach int // entries in all, and of one Clients
 
 	mu      sync.Mutex // guards the fields below, and every Clients
 	entries map[key]*entry[E]
-	recent  list.List // of *entry, those who began longest ago first
+	recent  list.List // of *entry, the oldest beginning first
 }
 
 // NewTable returns an empty table for most clients in all, and for mostEach of each Clients.
@@ -29,10 +29,10 @@ func NewTable[E comparable](most, mostEach int) *Table[E] {
 	return &Table[E]{most: most, mostEach: mostEach, entries: make(map[key]*entry[E])}
 }
 
-// Clients are all whom one table remembers of one rotation over one protocol. The zero value is ready to use, and must
+// Clients are the clients in one table of one rotation over one protocol. The zero value is ready to use, and must
 // not be copied after its first use.
 type Clients struct {
-	order *list.List // of *entry, those who began longest ago first; nil: none yet; guarded by the table's mu
+	order *list.List // of *entry, the oldest beginning first; nil: none yet; guarded by the table's mu
 }
 
 // A key names a client of a rotation.
@@ -51,7 +51,7 @@ type entry[E comparable] struct {
 	inAll, inClients *list.Element
 }
 
-// A Client is one for whom an endpoint is remembered.
+// A Client is one client of the table.
 type Client[E comparable] struct {
 	table   *Table[E]
 	key     key

@@ -53,7 +53,7 @@ func (r *Relays) unsent(s *side) ([]byte, error) {
 	return t.rest, nil
 }
 
-// Progressed takes in how far a connection had come in a predecessor. It may be without a backend yet.
+// Progressed sets how far a connection had come in a predecessor. It may be without a backend yet.
 func (r *Relays) Progressed(c *Conn, p *handover.Progress) {
 	c.end = tcp.AdoptTeardown(&p.End, r.Turn.Now)
 	c.Record.Sent, c.Record.Received, c.backend.header = p.Sent, p.Received, p.Header

@@ -76,7 +76,7 @@ func (r *Relays) send(c *Conn, dst, src *side, b []byte) {
 	r.wrote(c, dst, src, b, max(0, n), errno)
 }
 
-// wrote takes in that n bytes of b were written to dst, and holds the rest.
+// wrote counts the n bytes of b that were written to dst, and holds the rest.
 func (r *Relays) wrote(c *Conn, dst, src *side, b []byte, n int, errno unix.Errno) {
 	if n > 0 {
 		r.count(c, dst, n)

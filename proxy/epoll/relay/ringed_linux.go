@@ -73,7 +73,7 @@ func (r *Relays) leave(c *Conn, s *side) {
 	}
 }
 
-// Completed takes in what came of an entry of the ring.
+// Completed handles a completion of the ring.
 func (r *Relays) Completed(t reactor.Token, done *ring.Completion) {
 	if t.Kind == sent {
 		id := uint16(t.Index)
@@ -87,7 +87,7 @@ func (r *Relays) Completed(t reactor.Token, done *ring.Completion) {
 	}
 }
 
-// received takes in what came of a receive.
+// received handles the completion of a receive.
 func (r *Relays) received(t reactor.Token, done *ring.Completion) {
 	id, said, has := r.Buffers.Take(done)
 	isSent := false

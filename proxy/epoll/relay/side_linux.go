@@ -10,23 +10,23 @@ import (
 type side struct {
 	fd       int32
 	which    tcp.Side
-	full     int8 // reads in a row that filled the buffer; negative: so many that found little
+	full     int8 // reads in a row that filled the buffer; negative: reads in a row that found little
 	open     bool
 	shared   bool    // another process may have its socket as well
 	held     *tail   // is still to be written to it; nil: nothing
-	readable bool    // a read may find something: the kernel said so, and no read has denied it
-	wantsOut bool    // the kernel tells when it can be written to again
-	hungUp   bool    // the kernel has told of an end: that a read is short does not mean that there is no more
-	urgent   bool    // it has told of urgent data: likewise, for a read ends before that
+	readable bool    // an event said that a read may find something, and no read has found the socket empty since
+	wantsOut bool    // the socket is watched for EPOLLOUT
+	hungUp   bool    // an event reported an end: a short read does not mean that there is no more
+	urgent   bool    // an event reported urgent data: likewise, since a read ends before it
 	ringing  ringing // how what it says is received
 	sending  bool    // the ring has something to write to it
 	header   uint16  // bytes of what is held that are our PROXY header, and first: they do not count as sent
 }
 
-// stalled reports whether the side has yet to take what it was sent before.
+// stalled reports whether earlier bytes wait to be written to the side.
 func (s *side) stalled() bool { return s.held != nil || s.sending }
 
-// isBusy reports whether the side has said more than fits into the buffer, or has yet to take what it was sent.
+// isBusy reports whether the side sent more than fits into the buffer, or has not taken all that was sent to it.
 func (s *side) isBusy() bool { return s.full > 0 || s.stalled() }
 
 // stir notes what the kernel tells of the side.
@@ -41,7 +41,7 @@ func (s *side) stir(mask uint32) {
 	}
 }
 
-// News is what the kernel tells of each side. It tells of it once.
+// News are the events that each side is watched for, edge-triggered.
 const News = unix.EPOLLIN | unix.EPOLLPRI | unix.EPOLLRDHUP | unix.EPOLLET
 
 // A ringing is how what a side says is received: see ringed_linux.go.
