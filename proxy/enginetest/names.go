@@ -12,6 +12,7 @@ import (
 	"kubeproxy/internal/monotonic"
 	"kubeproxy/proxy/engine"
 	"kubeproxy/proxy/proxytest"
+	"kubeproxy/registry"
 )
 
 // Endpoints that are host names, and descriptors for attempts beside the first, on each engine.
@@ -61,6 +62,21 @@ func (u suite) TestANameThatIsResolvedLateCostsNoClientItsConnection(t *testing.
 	close(answer)
 	if got := proxytest.Receive(t, name, "the client to be served"); got != "named <nil>" {
 		t.Errorf("the client got %q", got)
+	}
+}
+
+// TestDialsOfANameThatIsKnownEndWithTheTotalTimeout: only who waits for a look-up is given more time.
+func (u suite) TestDialsOfANameThatIsKnownEndWithTheTotalTimeout(t *testing.T) {
+	e, open := u.newTCP(t, engine.Config{DialTimeout: 2 * proxytest.Patience, DialTotalTimeout: 200 * time.Millisecond})
+	silent := Named("db", proxytest.BlackHole(t).IP.Port())
+	e.Resolver.Lookup = func(context.Context, string, string) ([]netip.Addr, error) {
+		return []netip.Addr{proxytest.Loopback}, nil
+	}
+	if _, err := e.Resolver.Resolve(t.Context(), registry.TCP, silent); err != nil {
+		t.Fatal(err)
+	}
+	if addr := open(silent); !proxytest.Refuses(addr) {
+		t.Error("the client was not refused")
 	}
 }
 

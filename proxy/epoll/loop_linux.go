@@ -15,6 +15,7 @@ import (
 	"kubeproxy/proxy/epoll/relay"
 	"kubeproxy/proxy/epoll/ring"
 	"kubeproxy/proxy/epoll/search"
+	"kubeproxy/proxy/tcp"
 	"kubeproxy/proxy/traffic"
 )
 
@@ -117,7 +118,8 @@ func assemble(l *loop, base *engine.Base) *loop {
 	l.conns.Init(base, &l.turn)
 	l.backlog = relay.Backlog{Turn: &l.turn}
 	l.relays = relay.Relays{Engine: base, Turn: &l.turn, Poller: l.poller, Requests: &l.requests, Conns: &l.conns, Backlog: &l.backlog, Pipes: relay.Pipes{Budget: base.Budget}}
-	l.dialler = dialler{engine: base, turn: &l.turn, poller: l.poller, requests: &l.requests, searches: &l.searches, conns: &l.conns, relays: &l.relays, dials: make(map[int32]*dial)}
+	l.dialler = dialler{engine: base, turn: &l.turn, poller: l.poller, requests: &l.requests, searches: &l.searches, conns: &l.conns, relays: &l.relays,
+		races: tcp.RaceConfig{Limits: &base.Cfg, Resolver: base.Resolver, MayAttempt: l.searches.MayAttempt}, dials: make(map[int32]*dial)}
 	l.listeners = listeners{engine: base, turn: &l.turn, poller: l.poller, requests: &l.requests, pauses: &l.pauses, atLimit: &l.atLimit, own: &l.dialler}
 	l.sessions = datagrams.Sessions{Engine: base, Turn: &l.turn, Poller: l.poller, Requests: &l.requests, Pauses: &l.pauses, Searches: &l.searches,
 		Asking: asking, Answering: answering}
@@ -311,7 +313,7 @@ func (l *loop) search(t reactor.Token) {
 	if t.Kind == answering {
 		l.sessions.Search(t)
 	} else if c := l.conns.At(t.Index, t.Generation); c != nil {
-		l.dialler.search(c)
+		l.dialler.resume(c)
 	}
 }
 
@@ -334,7 +336,7 @@ func (l *loop) expire() {
 		case c.Phase() == relay.Greeting:
 			l.dialler.unannounced(c, 0, nil)
 		case c.Phase() == relay.Dialling:
-			l.dialler.look(c)
+			l.dialler.advance(c)
 		default:
 			l.relays.Look(c)
 		}

@@ -16,6 +16,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"kubeproxy/internal/monotonic"
 	"kubeproxy/proxy/admit"
 	"kubeproxy/proxy/balance/rotation"
 	"kubeproxy/proxy/engine"
@@ -66,6 +67,7 @@ func connectTo(conn *net.TCPConn) func(context.Context) (*net.TCPConn, error) {
 
 // newTestDialer makes a dialer into the network, with the timeouts that are standard.
 func newTestDialer(n *network) *dialer {
+	time.Sleep(-monotonic.Now()) // a bubble begins in the year 2000, before that clock does
 	n.start = time.Now()
 	d := newDialer(engine.Config{}.WithDefaults(), admit.NewResolver(admit.NewOwnPorts(proxytest.Loopback)), new(sync.WaitGroup))
 	d.dial = n.dial
@@ -152,7 +154,7 @@ func TestDialSharesItsTimeAmongTheEndpoints(t *testing.T) {
 					list = append(list, enginetest.Address(i+1))
 				}
 				d, r := newTestDialer(n), enginetest.NewRotation(list...)
-				d.attempt, d.total = c.attempt, c.total
+				d.races.Limits.DialTimeout, d.races.Limits.DialTotalTimeout = c.attempt, c.total
 				turnedAway(t, d, r)
 				got := strings.Join(n.dialled(), ", ") + fmt.Sprintf(", end at %v", time.Since(n.start))
 				if got != c.want {
@@ -176,7 +178,7 @@ func TestDialTriesTheNextAddressOfAHostNameBesideASilentOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := &network{answer: map[byte]func(context.Context) (*net.TCPConn, error){1: swallow, 2: refuse, 3: swallow}}
 		d := newTestDialer(n)
-		d.resolver.Lookup = func(context.Context, string, string) ([]netip.Addr, error) {
+		d.races.Resolver.Lookup = func(context.Context, string, string) ([]netip.Addr, error) {
 			time.Sleep(time.Second)
 			return []netip.Addr{netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("2001:db8::2"), netip.MustParseAddr("10.0.0.3")}, nil
 		}
@@ -192,7 +194,7 @@ func TestDialTriesTheNextAddressOfAHostNameBesideASilentOne(t *testing.T) {
 		}
 		time.Sleep(time.Second) // until that look-up has ended
 		synctest.Wait()
-		if used := d.budget.Used.Load(); used != 0 {
+		if used := d.races.Resolver.Budget.Used.Load(); used != 0 {
 			t.Errorf("%d descriptors are still taken", used)
 		}
 	})
@@ -204,7 +206,7 @@ func TestDialWaitsForANameLongerThanForAnAddress(t *testing.T) {
 		n := &network{}
 		d := newTestDialer(n)
 		reached := time.Duration(0)
-		d.resolver.Lookup = func(ctx context.Context, _, _ string) ([]netip.Addr, error) {
+		d.races.Resolver.Lookup = func(ctx context.Context, _, _ string) ([]netip.Addr, error) {
 			time.Sleep(6 * time.Second) // beyond DialTotalTimeout
 			return []netip.Addr{netip.MustParseAddr("10.0.0.1")}, nil
 		}
@@ -223,7 +225,7 @@ func TestDialWaitsForANameLongerThanForAnAddress(t *testing.T) {
 func TestDNSThatFailsIsHeldAgainstNoEndpoint(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newTestDialer(&network{})
-		d.resolver.Lookup = func(ctx context.Context, _, _ string) ([]netip.Addr, error) {
+		d.races.Resolver.Lookup = func(ctx context.Context, _, _ string) ([]netip.Addr, error) {
 			<-ctx.Done()
 			return nil, ctx.Err()
 		}
@@ -244,8 +246,8 @@ func TestWithoutDescriptorsNoEndpointIsTriedBesideASilentOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := &network{answer: map[byte]func(context.Context) (*net.TCPConn, error){1: swallow, 2: swallow, 3: swallow}}
 		d, r := newTestDialer(n), enginetest.NewRotation(enginetest.Addresses(1, 2, 3)...)
-		d.budget = admit.NewBudget(300)
-		if !d.budget.Take(d.budget.Clients - 1) { // one is left
+		d.races.Resolver.Budget = admit.NewBudget(300)
+		if !d.races.Resolver.Budget.Take(d.races.Resolver.Budget.Clients - 1) { // one is left
 			t.Fatal("no room")
 		}
 		turnedAway(t, d, r)
@@ -253,8 +255,8 @@ func TestWithoutDescriptorsNoEndpointIsTriedBesideASilentOne(t *testing.T) {
 		if want := "1 at 0s, 2 at 250ms, 3 at 4s"; got != want {
 			t.Errorf("got  %s\nwant %s", got, want)
 		}
-		if used := int(d.budget.Used.Load()); used != d.budget.Clients-1 {
-			t.Errorf("%d descriptors are taken; want what was before, %d", used, d.budget.Clients-1)
+		if used := int(d.races.Resolver.Budget.Used.Load()); used != d.races.Resolver.Budget.Clients-1 {
+			t.Errorf("%d descriptors are taken; want what was before, %d", used, d.races.Resolver.Budget.Clients-1)
 		}
 	})
 }
@@ -289,7 +291,7 @@ func TestDialRefusesOurOwnListenersAndMovesOn(t *testing.T) {
 	conn, _ := tcpPair(t)
 	n := &network{answer: map[byte]func(context.Context) (*net.TCPConn, error){2: connectTo(conn)}}
 	d := newTestDialer(n)
-	d.resolver.Own.Add(enginetest.TCPPort(80))
+	d.races.Resolver.Own.Add(enginetest.TCPPort(80))
 	r := enginetest.NewRotation(proxytest.At(proxytest.On(80)), enginetest.Address(2))
 	got, _, failed := d.reach(t.Context(), r.Choose(registry.TCP))
 	if got != conn || len(failed) != 1 || !errors.Is(failed[0].Err, admit.ErrOwnListener) {

@@ -128,7 +128,7 @@ func (s *tcpSocket) serve(c tcp.Connection, client *net.TCPConn) {
 		}
 	}
 	backend, endpoint, failed := e.dialer.reach(e.Ctx, c.Choose())
-	for owner := s.owner.Load(); backend == nil && len(failed) == 0 && owner != c.Claim; owner = s.owner.Load() {
+	for owner := s.owner.Load(); backend == nil && len(failed) == 0 && owner != c.Claim && e.Ctx.Err() == nil; owner = s.owner.Load() {
 		// The port changed hands before we had chosen, and who had it has no endpoints any more.
 		if !c.Follow(owner) {
 			reset(client)

@@ -17,30 +17,25 @@ import (
 	"kubeproxy/registry"
 )
 
-// A Search finds an endpoint for one TCP client, attempt by attempt: next says which to try, and each
-// attempt ends by answered, outrun, missed or abandoned. It opens nothing and waits for nothing; that
-// is for the engine, and the engine keeps to this order:
-//
-//	begin with the endpoint whose turn it is
-//	when it refuses, try the next one at once
-//	while it is silent, try another beside it every 250 ms; the first that answers has the client
+// A search says which endpoint a TCP client tries next, and what an attempt that has ended says of its endpoint: next begins an
+// attempt, and each attempt ends by answered, outrun, missed or [rotation.Endpoint.EndDial]. When an attempt begins is up to [Race].
 //
 // So a dead endpoint costs a client a quarter of a second, and not DialTimeout (RFC 8305 has browsers
-// do the same), and those who come after nothing, since from then on it is passed over.
-type Search struct {
-	Choice         rotation.Choice
+// do the same), and those who come after nothing, since from then on it is ejected.
+type search struct {
+	choice         rotation.Choice
 	attempt, total time.Duration
 	maxDials       int64
 
-	deadline time.Time
+	deadline time.Duration
 	over     bool // there is none left to try
-	Failed   []Failure
+	failed   []Failure
 }
 
-// NewSearch begins a search, at once: attempt bounds one attempt, total all of them, and maxDials those under way to one endpoint
+// newSearch begins a search: attempt bounds one attempt, total all of them, and maxDials those under way to one endpoint
 // on behalf of all clients.
-func NewSearch(c rotation.Choice, attempt, total time.Duration, maxDials int64) Search {
-	return Search{Choice: c, attempt: attempt, total: total, maxDials: maxDials, deadline: time.Now().Add(total)}
+func newSearch(c rotation.Choice, attempt, total time.Duration, maxDials int64, now time.Duration) search {
+	return search{choice: c, attempt: attempt, total: total, maxDials: maxDials, deadline: now + total}
 }
 
 // A Failure is an endpoint that a client was not given, and why.
@@ -78,19 +73,19 @@ func Tell(failed []Failure) string {
 // errDialLimit is what an endpoint gets that is being dialled as often as it may be.
 var errDialLimit = errors.New("too many dials are under way")
 
-// Next returns the endpoint to try now, and how long that may take: false when none is left, or too
+// next returns the endpoint to try now, and how long that may take: false when none is left, or too
 // little time to succeed in. An endpoint that is being dialled for as many clients as may be is passed
 // over as if it were not there: it may be slow or well, and says so soon.
-func (s *Search) Next() (e *rotation.Endpoint, patience time.Duration, ok bool) {
+func (s *search) next(now time.Duration) (e *rotation.Endpoint, timeout time.Duration, ok bool) {
 	for !s.over {
-		patience = min(s.attempt, time.Until(s.deadline))
-		if e, ok = s.Choice.Next(); !ok || patience < s.enough()/4 {
+		timeout = min(s.attempt, s.deadline-now)
+		if e, ok = s.choice.Next(); !ok || timeout < s.enough()/4 {
 			break
 		}
 		if e.BeginDial(s.maxDials) {
-			return e, patience, true
+			return e, timeout, true
 		}
-		s.Failed = append(s.Failed, Failure{e, errDialLimit})
+		s.failed = append(s.failed, Failure{e, errDialLimit})
 	}
 	s.over = true
 	return nil, 0, false
@@ -98,56 +93,50 @@ func (s *Search) Next() (e *rotation.Endpoint, patience time.Duration, ok bool) 
 
 // enough is how long an endpoint must have been silent for that to be held against it, if no other
 // has answered meanwhile.
-func (s *Search) enough() time.Duration { return min(s.attempt, s.total) / 2 }
+func (s *search) enough() time.Duration { return min(s.attempt, s.total) / 2 }
 
-// Answered ends an attempt, and the search.
-func (s *Search) Answered(e *rotation.Endpoint) {
+// answered ends an attempt, and the search.
+func (s *search) answered(e *rotation.Endpoint) {
 	e.EndDial()
 	e.Answered(registry.TCP)
-	s.Choice.Reached(e)
+	s.choice.Reached(e)
 }
 
-// Abandoned ends an attempt for which no client waits any more. The endpoint is not to blame.
-func (s *Search) Abandoned(e *rotation.Endpoint, err error) {
-	e.EndDial()
-	s.Failed = append(s.Failed, Failure{e, err})
-}
-
-// Outrun ends an attempt, begun so long ago, because another endpoint has answered.
-func (s *Search) Outrun(e *rotation.Endpoint, ago time.Duration) {
-	if ago < engine.Stagger {
-		e.EndDial()
-		return
-	}
-	s.Abandoned(e, errSilent)
-	s.Choice.Failed(e)
-}
-
-// OutrunByName ends an attempt whose name has been looked up for so long, because another endpoint has answered. The
-// next clients do not wait for that name, either.
-func (s *Search) OutrunByName(e *rotation.Endpoint, ago time.Duration) {
+// outrun ends an attempt, whose first address was dialled so long ago, because another endpoint has answered.
+func (s *search) outrun(e *rotation.Endpoint, ago time.Duration) {
 	e.EndDial()
 	if ago >= engine.Stagger {
-		s.Choice.Unusable(e)
+		s.failed = append(s.failed, Failure{e, errSilent})
+		s.choice.Failed(e)
+	}
+}
+
+// outrunByName ends an attempt whose name has been looked up for so long, because another endpoint has answered. The
+// next clients do not wait for that name, either.
+func (s *search) outrunByName(e *rotation.Endpoint, ago time.Duration) {
+	e.EndDial()
+	if ago >= engine.Stagger {
+		s.choice.Unusable(e)
 	}
 }
 
 // errSilent is what an endpoint gets that was silent while another answered.
 var errSilent = errors.New("silent, and another endpoint answered")
 
-// Missed ends an attempt that failed after so long.
-func (s *Search) Missed(e *rotation.Endpoint, after time.Duration, err error) {
-	s.Abandoned(e, err)
+// missed ends an attempt that failed after so long.
+func (s *search) missed(e *rotation.Endpoint, after time.Duration, err error) {
+	e.EndDial()
+	s.failed = append(s.failed, Failure{e, err})
 	switch why := (Failure{e, err}).reason(); {
 	case sockopt.IsShortage(err): // the next endpoint would fare no better
 		s.over = true
 	case why == traffic.OwnListener, why == traffic.EndpointNotAllowed, why == traffic.NameFailed: // the record or DNS is wrong, and not the endpoint
-		s.Choice.Unusable(e)
+		s.choice.Unusable(e)
 	default: // an endpoint towards which no local port is left included: to look for one takes long, and the others have theirs
 		if isTimeout(err) && after < s.enough() {
 			e.Missed()
 		} else {
-			s.Choice.Failed(e)
+			s.choice.Failed(e)
 		}
 	}
 }
@@ -173,14 +162,6 @@ func (f Failure) reason() traffic.Reason {
 // IPv6 the error may as well mean that this machine has no address to come from.)
 func (f Failure) lacksLocalPort() bool {
 	return errors.Is(f.Err, syscall.EADDRNOTAVAIL) && f.Endpoint.Addr.IP.Addr().Is4()
-}
-
-// WhyNone returns why the search came to nothing: the service left its port meanwhile, or what its failures say.
-func (s *Search) WhyNone() traffic.Reason {
-	if s.Choice.Lifetime.IsOver() {
-		return traffic.ServiceRemoved
-	}
-	return WhyNone(s.Failed)
 }
 
 // WhyNone returns why a search came to nothing: of its failures, the one that says most.

@@ -125,14 +125,14 @@ func (l *loop) dial(t *testing.T, buffer int) *net.TCPConn {
 		}
 		l.Budget.Take(2)
 		record, _ := tcp.Admit(&l.Base, l.owner.Load(), l.addr.Port(), from)
-		search := tcp.NewSearch(record.Choose(), l.Cfg.DialTimeout, l.Cfg.DialTotalTimeout, int64(l.Cfg.MaxDialsPerEndpoint))
-		e, _, _ := search.Next()
-		backend, errno := socket.Connect(netip.AddrPortFrom(e.Addr.IP.Addr().Unmap(), e.Addr.IP.Port()))
+		var race tcp.Race
+		race.Begin(&tcp.RaceConfig{Limits: &l.Cfg, Resolver: l.Resolver}, record.Choose(), l.turn.Now)
+		step := race.Next(l.turn.Now)
+		backend, errno := socket.Connect(step.To)
 		if errno != 0 {
 			t.Error(errno)
 		}
-		search.Answered(e)
-		record.Given(e, nil)
+		record.Given(race.Connected(l.turn.Now, step.ID), nil)
 		l.conns.Assigned.Add(1)
 		l.relays.Begin(l.conns.Begin(fd, l.owner, record), int32(backend), 0)
 	})
