@@ -288,17 +288,17 @@ func (l *loop) deal(ev *unix.EpollEvent) {
 	case relay.ClientSide:
 		switch c := l.conns.At(t.Index, t.Generation); {
 		case c == nil:
-		case c.Phase() == relay.Greeting:
-			l.dialler.hear(c, ev.Events)
+		case c.Phase() == relay.AwaitingHeader:
+			l.dialler.onHeader(c, ev.Events)
 		default:
-			l.relays.Stirred(c, t.Kind, ev.Events)
+			l.relays.OnEvent(c, t.Kind, ev.Events)
 		}
 	case relay.BackendSide:
 		if c := l.conns.At(t.Index, t.Generation); c != nil {
 			if c.Phase() == relay.Dialling {
 				l.dialler.progress(c, ev.Events)
 			} else {
-				l.relays.Stirred(c, t.Kind, ev.Events)
+				l.relays.OnEvent(c, t.Kind, ev.Events)
 			}
 		}
 	case asking:
@@ -333,8 +333,8 @@ func (l *loop) expire() {
 		}
 		switch {
 		case !isDue:
-		case c.Phase() == relay.Greeting:
-			l.dialler.unannounced(c, 0, nil)
+		case c.Phase() == relay.AwaitingHeader:
+			l.dialler.rejectHeader(c, 0, nil)
 		case c.Phase() == relay.Dialling:
 			l.dialler.advance(c)
 		default:

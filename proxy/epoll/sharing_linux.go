@@ -33,7 +33,7 @@ func (ds *dialler) serve(fd int, owner *atomic.Pointer[engine.Claim], record tcp
 // handOver has the loop of ds serve a client, and reports whether it will. Any goroutine may call it. The client counts from now
 // on, for the next one is shared out by that.
 func (ds *dialler) handOver(fd int, owner *atomic.Pointer[engine.Claim], record tcp.Connection) bool {
-	p := newParcel()
+	p := newHandoff()
 	p.to, p.fd, p.owner, p.record = ds, fd, owner, record
 	ds.conns.Assigned.Add(1)
 	will := ds.requests.Do(p.unpack)
@@ -44,8 +44,8 @@ func (ds *dialler) handOver(fd int, owner *atomic.Pointer[engine.Claim], record 
 	return will
 }
 
-// A parcel is a client on its way to another loop.
-type parcel struct {
+// A handoff passes a client to another loop.
+type handoff struct {
 	to     *dialler
 	fd     int
 	owner  *atomic.Pointer[engine.Claim]
@@ -53,27 +53,27 @@ type parcel struct {
 	unpack func() // begin, as the other loop is asked for it
 }
 
-// parcels are empty ones. They are used again: as garbage, one would take half as much as the connection of its client.
-var parcels sync.Pool
+// handoffs is the free list of handoffs: as garbage, one would take half as much memory as the connection of its client.
+var handoffs sync.Pool
 
-func newParcel() *parcel {
-	p, ok := parcels.Get().(*parcel)
+func newHandoff() *handoff {
+	p, ok := handoffs.Get().(*handoff)
 	if !ok {
-		p = new(parcel)
+		p = new(handoff)
 		p.unpack = p.begin
 	}
 	return p
 }
 
 // begin begins to see the client to an endpoint.
-func (p *parcel) begin() {
+func (p *handoff) begin() {
 	to, c := p.to, p.to.conns.Begin(p.fd, p.owner, p.record)
 	p.recycle()
 	to.start(c)
 }
 
 // recycle empties p, and keeps it for another client.
-func (p *parcel) recycle() {
-	*p = parcel{unpack: p.unpack}
-	parcels.Put(p)
+func (p *handoff) recycle() {
+	*p = handoff{unpack: p.unpack}
+	handoffs.Put(p)
 }

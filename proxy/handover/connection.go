@@ -57,7 +57,7 @@ type Teardown struct {
 	Reason          string        // so far, as logs spell it; "" while nothing has ended
 	Flushing        bool          // it ends once the surviving side has acknowledged all
 	Delivered       uint64        // bytes that had arrived on both sides when it was last looked at
-	Patience        time.Duration // how long nothing may be delivered from now on, if Timed
+	TimeLeft        time.Duration // how long nothing may be delivered from now on, if Timed
 	Timed           bool
 }
 
@@ -108,7 +108,7 @@ func (p *Progress) fields(c *codec) {
 	c.text(&p.End.Reason)
 	c.bool(&p.End.Flushing)
 	c.uint(&p.End.Delivered)
-	c.duration(&p.End.Patience)
+	c.duration(&p.End.TimeLeft)
 	c.bool(&p.End.Timed)
 	c.uint16(&p.Header)
 }

@@ -122,7 +122,7 @@ func (s *tcpSocket) serve(c tcp.Connection, client *net.TCPConn) {
 	var said []byte
 	if c.AwaitsHeader() {
 		var ok bool
-		if said, ok = e.meet(&c, client); !ok {
+		if said, ok = e.readHeader(&c, client); !ok {
 			reset(client)
 			return
 		}
@@ -164,9 +164,9 @@ func (s *tcpSocket) serve(c tcp.Connection, client *net.TCPConn) {
 	c.End(why)
 }
 
-// meet reads the PROXY header by which a client says who it is, and returns what the client said after it. False: the client is not let
+// readHeader reads the PROXY header by which a client says who it is, and returns what the client said after it. False: the client is not let
 // in, and its record has ended.
-func (e *Engine) meet(c *tcp.Connection, client *net.TCPConn) (said []byte, ok bool) {
+func (e *Engine) readHeader(c *tcp.Connection, client *net.TCPConn) (said []byte, ok bool) {
 	client.SetReadDeadline(time.Now().Add(tcp.HeaderTimeout)) // fails on a connection that is closed, and so does reading
 	stop := context.AfterFunc(e.Ctx, func() { client.SetReadDeadline(aLongTimeAgo) })
 	defer stop()
@@ -184,11 +184,11 @@ func (e *Engine) meet(c *tcp.Connection, client *net.TCPConn) (said []byte, ok b
 		case length > 0:
 			return buf[length:n], c.Introduce(h)
 		case bad != nil:
-			c.Unannounced(n, bad)
+			c.RejectHeader(n, bad)
 		case errors.Is(err, os.ErrDeadlineExceeded):
-			c.Unannounced(n, nil)
+			c.RejectHeader(n, nil)
 		case err != nil:
-			c.Unannounced(n, err)
+			c.RejectHeader(n, err)
 		default:
 			continue
 		}

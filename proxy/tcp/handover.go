@@ -61,7 +61,7 @@ func (t *Teardown) Export(now time.Duration) handover.Teardown {
 		r.Reason = traffic.Reason(t.reason - 1).String()
 	}
 	if t.until > 0 {
-		r.Timed, r.Patience = true, t.until-now
+		r.Timed, r.TimeLeft = true, t.until-now
 	}
 	return r
 }
@@ -77,7 +77,7 @@ func AdoptTeardown(r *handover.Teardown, now time.Duration) Teardown {
 		t.reason = uint8(why) + 1
 	}
 	if r.Timed {
-		t.until = cmp.Or(now+r.Patience, 1) // 0 would say that it was never asked
+		t.until = cmp.Or(now+r.TimeLeft, 1) // 0 would say that it was never asked
 	}
 	return t
 }

@@ -29,7 +29,7 @@ func (c *Connection) AppendHeader(b []byte, at netip.AddrPort) []byte {
 const HeaderTimeout = 3 * time.Second
 
 // AwaitsHeader reports whether the client comes by another proxy, and has still to say who it is by a PROXY header. Until then it is
-// counted as any other, and gets no endpoint: Introduce or Unannounced follows.
+// counted as any other, and gets no endpoint: Introduce or RejectHeader follows.
 func (c *Connection) AwaitsHeader() bool { return c.awaitsHeader }
 
 // Introduce notes what the header says. From then on the client is who the header names, for all that the proxy does and reports. It
@@ -50,10 +50,10 @@ func (c *Connection) Introduce(h proxyproto.Header) bool {
 	return true
 }
 
-// Unannounced ends a client that has not said who it is: in time, or not by a header. One that left before it said anything was not
-// turned away: so other proxies find out whether the port is open. err is what [proxyproto.Parse] found, or what reading has met with, [io.EOF]
-// for the end; nil if time is up. n is how many bytes there were.
-func (c *Connection) Unannounced(n int, err error) {
+// RejectHeader ends a client that sent no valid header in time. A client that left before it sent anything is not counted as turned away:
+// other proxies find out in this way whether the port is open. err is that of [proxyproto.Parse] or of the read, [io.EOF] for the end, nil
+// for a timeout. n is how many bytes there were.
+func (c *Connection) RejectHeader(n int, err error) {
 	switch {
 	case n > 0 || err == nil:
 		if note, ok := c.base.Lines.MayLogTurnedAway(c.Claim.Key, traffic.NoProxyHeader); ok {

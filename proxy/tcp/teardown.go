@@ -170,9 +170,9 @@ func (t *Teardown) WorksForNobody() bool {
 
 // IsSilent reports whether nothing has been delivered for so long that the connection has to end, where delivered is how much
 // was, in both directions, and now a time. What the kernel still holds for a slow reader counts as it is delivered.
-func (t *Teardown) IsSilent(now time.Duration, delivered uint64, patience time.Duration) bool {
+func (t *Teardown) IsSilent(now time.Duration, delivered uint64, timeout time.Duration) bool {
 	if t.until == 0 || delivered != t.delivered {
-		t.delivered, t.until = delivered, now+patience
+		t.delivered, t.until = delivered, now+timeout
 	}
 	if now < t.until {
 		return false

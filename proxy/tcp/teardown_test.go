@@ -150,7 +150,7 @@ func TestOnlyABackendIsStoppedWhenTheOtherSideHasGone(t *testing.T) {
 }
 
 func TestAConnectionMayBeSilentForSoLongAfterItsFirstEnd(t *testing.T) {
-	const patience = 10
+	const timeout = 10
 	for _, c := range []struct {
 		name   string
 		script string
@@ -171,7 +171,7 @@ func TestAConnectionMayBeSilentForSoLongAfterItsFirstEnd(t *testing.T) {
 				happens(td, c.script[i], ClientSide)
 			}
 			for i, look := range c.looks {
-				if td.IsSilent(time.Duration(look[0]), uint64(look[1]), patience) && found < 0 {
+				if td.IsSilent(time.Duration(look[0]), uint64(look[1]), timeout) && found < 0 {
 					found = i
 				}
 			}

@@ -87,13 +87,13 @@ type Phase uint8
 
 // The phases of a connection, in their order. In the first two, it has no endpoint yet.
 const (
-	noPhase   Phase = iota
-	Greeting        // its PROXY header is awaited
-	Dialling        // it looks for an endpoint
-	Young           // it is being relayed, but not for long yet
-	settled         // it has been for longer
-	flushing        // one side is broken, and the other is still to get what it said
-	finishing       // a direction has ended in another way
+	noPhase        Phase = iota
+	AwaitingHeader       // its PROXY header is awaited
+	Dialling             // it looks for an endpoint
+	Young                // it is being relayed, but not for long yet
+	settled              // it has been for longer
+	flushing             // one side is broken, and the other is still to get what it said
+	finishing            // a direction has ended in another way
 )
 
 // Phase is the one that c is in.
@@ -191,7 +191,7 @@ const (
 // lookEvery is how long c waits for its next look.
 func (cs *Conns) lookEvery(c *Conn) time.Duration {
 	switch c.phase {
-	case Greeting:
+	case AwaitingHeader:
 		return tcp.HeaderTimeout
 	case Dialling:
 		return dialTick

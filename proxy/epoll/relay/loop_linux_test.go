@@ -93,7 +93,7 @@ func (l *loop) run() {
 			if t := reactor.TokenOf(&events[i]); t.Kind == reactor.Waker {
 				l.poller.Drain()
 			} else if c := l.conns.At(t.Index, t.Generation); c != nil {
-				l.relays.Stirred(c, t.Kind, events[i].Events)
+				l.relays.OnEvent(c, t.Kind, events[i].Events)
 			}
 		}
 		l.relays.Proceed()

@@ -76,12 +76,12 @@ func (r *Relays) leaves(c *Conn) bool {
 	r.drop(&c.backend)
 	r.Conns.remove(c)
 	to.Conns.Assigned.Add(1)
-	to.Requests.Do(func() { to.arrives(&d) }) // it does not end before this loop has
+	to.Requests.Do(func() { to.receiveConn(&d) }) // it does not end before this loop has
 	return true
 }
 
-// arrives carries on with a connection of another loop.
-func (r *Relays) arrives(d *departure) {
+// receiveConn carries on with a connection of another loop.
+func (r *Relays) receiveConn(d *departure) {
 	c := r.Conns.Begin(int(d.client), d.owner, d.record)
 	c.client.shared, c.backend.shared = d.shared[0], d.shared[1]
 	if err := r.enroll(c, int(d.backend), &d.progress); err != nil {

@@ -68,7 +68,7 @@ func (r *Relays) Begin(c *Conn, fd int32, mask uint32) {
 	if rings {
 		c.client.ringing = toAsk
 		r.pump(c, &c.backend, &c.client)
-		r.stirred(c, &c.backend, &c.client, mask)
+		r.onEvent(c, &c.backend, &c.client, mask)
 		if c.live {
 			r.pump(c, &c.client, &c.backend)
 		}
@@ -79,7 +79,7 @@ func (r *Relays) Begin(c *Conn, fd int32, mask uint32) {
 		r.End(c, traffic.DescriptorLimit)
 		return
 	}
-	r.stirred(c, &c.backend, &c.client, mask)
+	r.onEvent(c, &c.backend, &c.client, mask)
 }
 
 // watchLifetimes has c ended when its endpoint or its service is removed, where that is what removal means.
@@ -110,22 +110,22 @@ func (r *Relays) forgetLifetimes(c *Conn) {
 	delete(r.unwatch, c.index)
 }
 
-// Stirred takes in what the kernel tells of a side of c: that of an event of a kind.
-func (r *Relays) Stirred(c *Conn, kind reactor.Kind, mask uint32) {
+// OnEvent handles an event of a side of c: kind says which side.
+func (r *Relays) OnEvent(c *Conn, kind reactor.Kind, mask uint32) {
 	s, other := c.ends(kind)
-	r.stirred(c, s, other, mask)
+	r.onEvent(c, s, other, mask)
 }
 
 // Postpone notes what the kernel tells of a side of c, and leaves the rest for a later turn.
 func (r *Relays) Postpone(c *Conn, kind reactor.Kind, mask uint32) {
 	s, _ := c.ends(kind)
-	s.stir(mask)
+	s.onEvent(mask)
 	r.Backlog.interrupt(c)
 }
 
-// stirred takes in what the kernel tells of side s of c.
-func (r *Relays) stirred(c *Conn, s, other *side, mask uint32) {
-	s.stir(mask)
+// onEvent handles an event of side s of c.
+func (r *Relays) onEvent(c *Conn, s, other *side, mask uint32) {
+	s.onEvent(mask)
 	if mask&unix.EPOLLOUT != 0 && s.stalled() {
 		if r.flush(c, s, other) && (other.readable || other.ringing == toAsk) {
 			r.pump(c, s, other)

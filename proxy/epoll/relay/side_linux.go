@@ -29,8 +29,8 @@ func (s *side) stalled() bool { return s.held != nil || s.sending }
 // isBusy reports whether the side sent more than fits into the buffer, or has not taken all that was sent to it.
 func (s *side) isBusy() bool { return s.full > 0 || s.stalled() }
 
-// stir notes what the kernel tells of the side.
-func (s *side) stir(mask uint32) {
+// onEvent notes what an event says of the side.
+func (s *side) onEvent(mask uint32) {
 	if mask&(unix.EPOLLRDHUP|unix.EPOLLHUP|unix.EPOLLERR) != 0 {
 		s.readable, s.hungUp = true, true
 	} else if mask&(unix.EPOLLIN|unix.EPOLLPRI) != 0 {

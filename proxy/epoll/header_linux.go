@@ -19,55 +19,55 @@ import (
 // start begins to look for an endpoint for c, once it is known who the client is.
 func (ds *dialler) start(c *relay.Conn) {
 	if c.Record.AwaitsHeader() {
-		ds.greet(c)
+		ds.awaitHeader(c)
 	} else {
 		ds.reach(c)
 	}
 }
 
-// greet begins to wait for the header of c. Most often it is there already.
-func (ds *dialler) greet(c *relay.Conn) {
-	ds.conns.Enter(c, relay.Greeting)
-	switch ds.meet(c, false) {
-	case met:
+// awaitHeader begins to wait for the header of c. Most often it is there already.
+func (ds *dialler) awaitHeader(c *relay.Conn) {
+	ds.conns.Enter(c, relay.AwaitingHeader)
+	switch ds.parseHeader(c, false) {
+	case headerParsed:
 		ds.reach(c)
-	case awaited:
+	case headerAwaited:
 		if err := ds.poller.Watch(c.ClientSocket(), c.Token(relay.ClientSide), relay.News); err != nil {
 			ds.relays.End(c, traffic.DescriptorLimit)
 		}
 	}
 }
 
-// hear looks at the header of c once more, for the kernel has told of the client.
-func (ds *dialler) hear(c *relay.Conn, mask uint32) {
-	if ds.meet(c, mask&(unix.EPOLLRDHUP|unix.EPOLLHUP|unix.EPOLLERR) != 0) == met {
+// onHeader looks at the header of c again when an event of its client arrives.
+func (ds *dialler) onHeader(c *relay.Conn, mask uint32) {
+	if ds.parseHeader(c, mask&(unix.EPOLLRDHUP|unix.EPOLLHUP|unix.EPOLLERR) != 0) == headerParsed {
 		ds.poller.Unwatch(c.ClientSocket()) // until it has its endpoint
 		ds.reach(c)
 	}
 }
 
-// A meeting is what came of a look at a header.
-type meeting uint8
+// A headerState says what parseHeader has found.
+type headerState uint8
 
 const (
-	awaited meeting = iota // more of it has to come
-	met
-	parted // c has ended
+	headerAwaited headerState = iota // more of it has to come
+	headerParsed
+	headerRejected // c has ended
 )
 
-// meet looks at the header of c, and takes it out of the kernel when it is whole. If the client has finished, no more of it comes.
-func (ds *dialler) meet(c *relay.Conn, finished bool) meeting {
+// parseHeader looks at the header of c, and receives it when it is whole. finished says that the client has sent a FIN: no more comes.
+func (ds *dialler) parseHeader(c *relay.Conn, finished bool) headerState {
 	fd, b := c.ClientSocket(), ds.peeked[:]
 	n, errno := socket.Peek(fd, b)
 	switch {
-	case errno == unix.EAGAIN || socket.LacksMemory(errno): // of the latter no event tells when it is over: then time will be up
-		return awaited
+	case errno == unix.EAGAIN || socket.LacksMemory(errno): // no event reports the end of a shortage of memory: the timeout ends the wait
+		return headerAwaited
 	case errno != 0:
-		ds.unannounced(c, 0, errno)
-		return parted
+		ds.rejectHeader(c, 0, errno)
+		return headerRejected
 	case n == 0:
-		ds.unannounced(c, 0, io.EOF)
-		return parted
+		ds.rejectHeader(c, 0, io.EOF)
+		return headerRejected
 	}
 	h, length, err := proxyproto.Parse(b[:n], registry.TCP)
 	switch {
@@ -75,23 +75,23 @@ func (ds *dialler) meet(c *relay.Conn, finished bool) meeting {
 		err = io.EOF
 		fallthrough
 	case err != nil:
-		ds.unannounced(c, n, err)
-		return parted
+		ds.rejectHeader(c, n, err)
+		return headerRejected
 	case length == 0:
-		return awaited
+		return headerAwaited
 	}
 	_, _ = socket.Receive(fd, b[:length]) // it was just seen there, and only this loop reads
 	if !c.Record.Introduce(h) {
 		ds.relays.Cut(c)
 		ds.relays.Free(c)
-		return parted
+		return headerRejected
 	}
-	return met
+	return headerParsed
 }
 
-// unannounced ends c, which has not said who it is: see [tcp.Connection.Unannounced].
-func (ds *dialler) unannounced(c *relay.Conn, n int, err error) {
+// rejectHeader ends c, whose client sent no valid header: see [tcp.Connection.RejectHeader].
+func (ds *dialler) rejectHeader(c *relay.Conn, n int, err error) {
 	ds.relays.Cut(c)
-	c.Record.Unannounced(n, err)
+	c.Record.RejectHeader(n, err)
 	ds.relays.Free(c)
 }
