@@ -168,7 +168,7 @@ func (m *monitored) broken(t *testing.T) {
 	add("dumb", "UDP", proxytest.FreePort(t), "")
 	writeRecord(t, dir, registry.SpecsPrefix+"refused", "this is no record")
 	_, url := m.run(t, dir, []string{"KubeProxyRecordsRefused", "KubeProxyPortConflict", "KubeProxyPortNotOpen", "KubeProxyPortRefused", "KubeProxyServiceDown",
-		"KubeProxyServiceWithoutEndpoints", "KubeProxyServiceWithoutWeight", "KubeProxyChecksIgnored", "KubeProxyClientsWithoutEndpoint", "KubeProxyClientsOverLimit", "KubeProxyDatagramsDropped",
+		"KubeProxyServiceWithoutEndpoints", "KubeProxyServiceRefusesClients", "KubeProxyChecksIgnored", "KubeProxyClientsWithoutEndpoint", "KubeProxyClientsOverLimit", "KubeProxyDatagramsDropped",
 		"KubeProxyLimitNear", "KubeProxyLogLinesLost"},
 		"-max_connections_per_service=1", "-max_udp_sessions=1", "-allowed_ports=1024-65535", "-connection_log=/dev/full", "-metrics_endpoints")
 	awaitPage(t, url+"/readyz", http.StatusOK, "ok")

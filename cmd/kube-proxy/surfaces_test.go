@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"html"
 	"net/http"
+	"net/netip"
 	"regexp"
 	"slices"
 	"strconv"
@@ -48,7 +49,7 @@ var surfaceCases = []struct {
 	}},
 	{"all endpoints have weight 0", func(t *testing.T, s *stage) { s.endpoints(t, "0", s.chat(t)) }, said{
 		refused: true, page: "All endpoints of default/web have weight 0, so new clients of tcp port PORT are refused: give one a weight.",
-		metric: "zero_weight", alerts: []string{"KubeProxyClientsWithoutEndpoint", "KubeProxyServiceWithoutWeight"},
+		metric: "zero_weight", alerts: []string{"KubeProxyClientsWithoutEndpoint", "KubeProxyServiceRefusesClients"},
 		log: "was turned away: all endpoints of the service have weight 0, so new clients are refused; give one a weight", check: check.NoWeight,
 	}},
 	{"all checks fail, and all endpoints serve", func(t *testing.T, s *stage) {
@@ -77,8 +78,22 @@ var surfaceCases = []struct {
 		s.endpoints(t, "", s.chat(t))
 	}, said{
 		refused: true, page: "No endpoint of default/web is at an address that is allowed, so new clients of tcp port PORT are refused: write other endpoints, or change -allowed_endpoints.",
-		metric: "endpoint_not_allowed", alerts: []string{"KubeProxyClientsWithoutEndpoint", "KubeProxyServiceWithoutWeight"},
+		metric: "endpoint_not_allowed", alerts: []string{"KubeProxyClientsWithoutEndpoint", "KubeProxyServiceRefusesClients"},
 		log: registry.ErrNotAllowed.Error(), check: check.ForbiddenEndpoint,
+	}},
+	{"all endpoints are ports of the node", func(t *testing.T, s *stage) {
+		s.endpoints(t, "", proxytest.At(proxytest.On(s.port)))
+	}, said{
+		refused: true, page: "All endpoints of default/web are ports of this node, so new clients of tcp port PORT are refused: write other endpoints.",
+		metric: "own_listener", alerts: []string{"KubeProxyClientsWithoutEndpoint", "KubeProxyServiceRefusesClients"},
+		log: "the endpoint is a listener of this proxy", check: check.OwnListener,
+	}},
+	{"no name of an endpoint is resolved", func(t *testing.T, s *stage) { // no nameserver is asked for .onion (RFC 7686)
+		s.endpoints(t, "", registry.Addr{Host: "web.onion", IP: netip.AddrPortFrom(netip.Addr{}, 80)})
+	}, said{
+		refused: true, page: "The names of all endpoints of default/web are not resolved, so new clients of tcp port PORT are refused: correct the names, or /etc/resolv.conf of this node.",
+		metric: "name_failed", alerts: []string{"KubeProxyClientsWithoutEndpoint", "KubeProxyServiceRefusesClients"},
+		log: "no endpoint of the 1 tried answers: web.onion:80 (",
 	}},
 }
 

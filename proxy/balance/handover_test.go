@@ -18,6 +18,7 @@ import (
 	"kubeproxy/proxy/balance/rotation"
 	"kubeproxy/proxy/handover"
 	"kubeproxy/proxy/probe"
+	"kubeproxy/proxy/traffic"
 	"kubeproxy/registry"
 )
 
@@ -62,7 +63,7 @@ func TestASuccessorKnowsWhatTheBalancerHasLearned(t *testing.T) {
 		time.Sleep(health.FirstEjection)
 		endpoints[1].Failed(registry.TCP)
 		unusable := r.ChooseAfter(endpoints[2], registry.UDP, netip.Addr{}, &registry.Terms{}, nil)
-		unusable.Unusable(endpoints[2])
+		unusable.Unusable(endpoints[2], traffic.NameFailed)
 		endpoints[3].Failed(registry.UDP)
 		time.Sleep(2 * health.FirstEjection)
 		r.Choose(registry.TCP)

@@ -346,6 +346,13 @@ func (s suite) causes(t *testing.T, c reasonCase) {
 		t.Fatalf("the client has not ended for this reason, but: %+v", b.endings)
 	}
 	b.check(t, c.why, started)
+	if lastingly[c.why] {
+		for _, r := range b.balancer.RotationStatus() {
+			if got := r.Condition.String(); r.Service.Name == named("web") && got != c.why.String() {
+				t.Errorf("the condition of the service is %s", got)
+			}
+		}
+	}
 	b.end()
 	if n := len(b.ended(c.why)); n != 1 {
 		t.Errorf("when all is closed, it has ended %d times", n)
@@ -391,6 +398,11 @@ func (b *bookish) port(e traffic.Ending) uint16 {
 var turnedAway = map[traffic.Reason]bool{
 	traffic.NoEndpoints: true, traffic.ZeroWeight: true, traffic.DialFailed: true, traffic.OwnListener: true, traffic.EndpointNotAllowed: true, traffic.NameFailed: true, traffic.DialLimit: true,
 	traffic.Loop: true, traffic.SourceNotAllowed: true, traffic.NoProxyHeader: true, traffic.ConnectionLimit: true, traffic.ServiceLimit: true, traffic.DescriptorLimit: true,
+}
+
+// lastingly are the reasons that new clients will meet too: the condition of the service has the same name.
+var lastingly = map[traffic.Reason]bool{
+	traffic.NoEndpoints: true, traffic.ZeroWeight: true, traffic.DialFailed: true, traffic.OwnListener: true, traffic.EndpointNotAllowed: true, traffic.NameFailed: true,
 }
 
 // checkAll looks, when the node has stopped, whether the books are balanced: what was told of each

@@ -116,7 +116,7 @@ func (s *search) outrun(e *rotation.Endpoint, ago time.Duration) {
 func (s *search) outrunByName(e *rotation.Endpoint, ago time.Duration) {
 	e.EndDial()
 	if ago >= engine.Stagger {
-		s.choice.Unusable(e)
+		s.choice.Unusable(e, traffic.NameFailed)
 	}
 }
 
@@ -131,7 +131,7 @@ func (s *search) missed(e *rotation.Endpoint, after time.Duration, err error) {
 	case sockopt.IsShortage(err): // the next endpoint would fare no better
 		s.over = true
 	case why == traffic.OwnListener, why == traffic.EndpointNotAllowed, why == traffic.NameFailed: // the record or DNS is wrong, and not the endpoint
-		s.choice.Unusable(e)
+		s.choice.Unusable(e, why)
 	default: // an endpoint towards which no local port is left included: to look for one takes long, and the others have theirs
 		if isTimeout(err) && after < s.enough() {
 			e.Missed()

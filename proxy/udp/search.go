@@ -80,11 +80,11 @@ func (s *Session) Cannot(e *rotation.Endpoint, err error) {
 		s.over = true // the next endpoint would fare no better
 	case traffic.DropOwnListener, traffic.DropNotAllowed:
 		s.port.base.Lines.ReportUnusable(s.Claim.Key, e, err)
-		s.choice.Unusable(e)
+		s.choice.Unusable(e, s.unserved())
 	case traffic.DropLoop: // which says something about this client only
 		s.port.base.Lines.ReportUnusable(s.Claim.Key, e, err)
 	case traffic.DropUnresolved:
-		s.choice.Unusable(e)
+		s.choice.Unusable(e, s.unserved())
 	default:
 		s.attempts++
 		s.Claim.Tally.DialFailures.Add(1)

@@ -194,6 +194,10 @@ func (s *snapshot) conditions() (all []problem) {
 			about.Text = fmt.Sprintf("All endpoints of %s have weight 0, %s: give one a weight.", row.label, refused)
 		case rotation.NotAllowed:
 			about.Text = fmt.Sprintf("No endpoint of %s is at an address that is allowed, %s: write other endpoints, or change -allowed_endpoints.", row.label, refused)
+		case rotation.NameFailed:
+			about.Text = fmt.Sprintf("The names of all endpoints of %s are not resolved, %s: correct the names, or /etc/resolv.conf of this node.", row.label, refused)
+		case rotation.OwnListener:
+			about.Text = fmt.Sprintf("All endpoints of %s are ports of this node, %s: write other endpoints.", row.label, refused)
 		case rotation.NoAnswer:
 			first, since := row.example(s.at, false)
 			about.Text = fmt.Sprintf("No endpoint of %s answers (%s): %s %s, or write other endpoints.%s", row.label, since, mend(first), oneOf(row.rotation.Endpoints), untilTried(first))

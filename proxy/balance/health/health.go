@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"kubeproxy/internal/monotonic"
+	"kubeproxy/proxy/traffic"
 	"kubeproxy/registry"
 )
 
@@ -23,14 +24,15 @@ const (
 // Any goroutine may call its methods, but those about checks, which one at a time may call.
 type Health struct {
 	ejectedUntil        atomic.Int64 // by the clock of Now; 0 when the last attempt succeeded
-	aside               atomic.Int64 // the same clock: until when it cannot be used, through no fault of its own; 0 for not
+	aside               atomic.Int64 // the same clock: until when it is not offered because it cannot be used, through no fault of its own; 0 for not
 	failingSince        atomic.Int64 // the same clock: the first failure since the last success; it counts while ejectedUntil is not 0
 	consecutiveFailures atomic.Int64 // failed returns since the last success
 	halfOpen            atomic.Bool  // its time to return has come, and one client is finding out whether it does
 
-	failsCheck atomic.Bool  // its active checks fail
-	warmFrom   atomic.Int64 // the same clock: when they passed again,
-	warmUntil  atomic.Int64 // and when it has its whole share of clients again; 0 when it has
+	unusable   atomic.Uint32 // the [traffic.Reason] for which the last client could not use it, through no fault of its own; 0 for none
+	failsCheck atomic.Bool   // its active checks fail
+	warmFrom   atomic.Int64  // the same clock: when they passed again,
+	warmUntil  atomic.Int64  // and when it has its whole share of clients again; 0 when it has
 }
 
 // EjectedUntil returns until when clients are given other endpoints because of failed attempts, by the clock of Now: 0 when the last
@@ -47,8 +49,24 @@ func (h *Health) FailsCheck() bool { return h.failsCheck.Load() }
 // The addresses of this machine are taken as known for as long, and answers to names (localFor, freshFor).
 const AsideFor = 5 * time.Second
 
-// SetAside ejects the endpoint for AsideFor, through no fault of its own.
-func (h *Health) SetAside() { h.aside.Store(int64(monotonic.Now() + AsideFor)) }
+// SetAside ejects the endpoint for AsideFor, through no fault of its own. Why stays known until a client or a check can use it.
+func (h *Health) SetAside(why traffic.Reason) {
+	h.unusable.Store(uint32(why))
+	h.aside.Store(int64(monotonic.Now() + AsideFor))
+}
+
+// Unusable returns why the last client could not use the endpoint, and false if it could, or none has come.
+func (h *Health) Unusable() (why traffic.Reason, ok bool) {
+	why = traffic.Reason(h.unusable.Load())
+	return why, why != 0 // which is that of no client who got no endpoint
+}
+
+// Usable notes that the name of the endpoint stands for an address, and that our rules allow it.
+func (h *Health) Usable() {
+	if h.unusable.Load() != 0 { // most often it is: then nothing is written
+		h.unusable.Store(0)
+	}
+}
 
 // Never is when an endpoint returns whose checks fail: the next check that passes says when.
 const Never time.Duration = math.MaxInt64 / 2
@@ -121,6 +139,7 @@ func (h *Health) isCold(now time.Duration) bool {
 // Failed notes that the endpoint refused or stayed silent. Of many clients that fail together only the first counts, and only a
 // failure after the endpoint was due back makes the next wait longer. changed: it is ejected anew; first: it was well before.
 func (h *Health) Failed() (changed, first bool) {
+	h.Usable() // it was tried
 	until, now := h.ejectedUntil.Load(), monotonic.Now()
 	if wasHalfOpen := h.halfOpen.CompareAndSwap(true, false); until != 0 && until > int64(now) && !wasHalfOpen {
 		return false, false
@@ -148,6 +167,7 @@ func (h *Health) Answered() bool {
 // Returned notes that a check found the endpoint well. If its time to return has come, that ends the ejection as the answer to a
 // client does, and Returned reports true. Before that time, clients who failed there know better than the check.
 func (h *Health) Returned() bool {
+	h.Usable()
 	until := h.ejectedUntil.Load()
 	if until == 0 || until > int64(monotonic.Now()) || !h.ejectedUntil.CompareAndSwap(until, 0) {
 		return false

@@ -6,6 +6,7 @@ import (
 
 	"kubeproxy/proxy/balance/affinity"
 	"kubeproxy/proxy/removal"
+	"kubeproxy/proxy/traffic"
 	"kubeproxy/registry"
 )
 
@@ -139,6 +140,9 @@ func (c *Choice) IsLast() bool { return c.offered.n >= min(c.set.allowed, MaxOff
 
 // Reached notes that the client has begun at an endpoint that it was offered.
 func (c *Choice) Reached(e *Endpoint) {
+	if h := e.healthOf(c.protocol); h != nil {
+		h.Usable()
+	}
 	if c.sticky != nil {
 		c.sticky.Reached(e)
 	}
@@ -151,9 +155,10 @@ func (c *Choice) Failed(e *Endpoint) {
 }
 
 // Unusable notes that an endpoint that was offered cannot be used for now, through no fault of its own: its name was
-// not resolved, or its address is refused by our own rules. It is ejected for a fixed time, and its health stays as it was.
-func (c *Choice) Unusable(e *Endpoint) {
-	e.setAside(c.protocol)
+// not resolved, or its address is refused by our own rules, as the reason says. It is ejected for a fixed time, and its health stays as
+// it was.
+func (c *Choice) Unusable(e *Endpoint, why traffic.Reason) {
+	e.setAside(c.protocol, why)
 	c.leave(e)
 }
 

@@ -9,13 +9,16 @@ import (
 // A Condition says what new clients of a rotation get. The page, the metrics and the alerts all say it from here, so they agree.
 type Condition uint8
 
-// The conditions. Of several that hold, the first one counts.
+// The conditions. Of several that hold, the first one counts. Those from NoAnswer to OwnListener are what the last clients met, and last
+// until another client comes.
 const (
 	Served      Condition = iota // an endpoint that is well, as far as is known
 	NoEndpoints                  // none: there are none
 	ZeroWeight                   // none: all have weight 0
 	NotAllowed                   // none: no address of one is allowed
-	NoAnswer                     // none, most likely: each endpoint failed the last client that was given it
+	NoAnswer                     // none, most likely: each endpoint failed the last client that was given it, or could not be used
+	NameFailed                   // the same: the names of all were not resolved, or they could not be used either
+	OwnListener                  // the same: all are listeners of the proxy itself
 	ChecksFail                   // an endpoint that fails its checks, since all fail: the checks may be wrong
 
 	NumConditions // how many there are
@@ -23,28 +26,23 @@ const (
 
 var conditions = [NumConditions]string{
 	Served: "served", NoEndpoints: traffic.NoEndpoints.String(), ZeroWeight: traffic.ZeroWeight.String(), NotAllowed: traffic.EndpointNotAllowed.String(),
-	NoAnswer: traffic.DialFailed.String(), ChecksFail: "checks_fail",
+	NoAnswer: traffic.DialFailed.String(), NameFailed: traffic.NameFailed.String(), OwnListener: traffic.OwnListener.String(), ChecksFail: "checks_fail",
 }
 
 // String gives the condition as metrics spell it: by the reason for which clients are turned away, if they are.
 func (c Condition) String() string { return conditions[c] }
 
-// TurnsAway reports whether new clients are given no endpoint.
+// TurnsAway reports whether the record and the flags give new clients no endpoint.
 func (c Condition) TurnsAway() bool { return c == NoEndpoints || c == ZeroWeight || c == NotAllowed }
 
 // condition returns what new clients are given of a set. An endpoint that gets none does not count.
 func (r *Rotation) condition(set *endpointSet) Condition {
-	offered, unanswered, failing := 0, 0, 0
+	offered := 0
+	var of [NumConditions]int // how many endpoints a client meets so
 	for _, e := range set.endpoints {
-		if e.isExcluded() {
-			continue
-		}
-		offered++
-		switch refuses, failsCheck := e.failures(); {
-		case refuses:
-			unanswered++
-		case failsCheck:
-			failing++
+		if !e.isExcluded() {
+			offered++
+			of[e.condition()]++
 		}
 	}
 	switch {
@@ -61,9 +59,38 @@ func (r *Rotation) condition(set *endpointSet) Condition {
 		return NotAllowed
 	case offered == 0:
 		return NotAllowed
-	case unanswered == offered:
+	case of[Served] > 0:
+		return Served
+	case of[ChecksFail] > 0:
+		return ChecksFail
+	}
+	for _, c := range [...]Condition{NoAnswer, NameFailed, NotAllowed} { // of several, that which the client is told
+		if of[c] > 0 {
+			return c
+		}
+	}
+	return OwnListener
+}
+
+// condition returns what a client of the endpoint gets, as far as is known.
+func (e *Endpoint) condition() Condition {
+	for protocol := range registry.UDP + 1 {
+		if h := e.healthOf(protocol); h != nil {
+			switch why, ok := h.Unusable(); {
+			case !ok:
+			case why == traffic.OwnListener:
+				return OwnListener
+			case why == traffic.EndpointNotAllowed:
+				return NotAllowed
+			default:
+				return NameFailed
+			}
+		}
+	}
+	switch refuses, failsCheck := e.failures(); {
+	case refuses:
 		return NoAnswer
-	case unanswered+failing == offered:
+	case failsCheck:
 		return ChecksFail
 	}
 	return Served

@@ -3,7 +3,11 @@ package rotation
 import (
 	"net/netip"
 	"testing"
+	"testing/synctest"
+	"time"
 
+	"kubeproxy/proxy/balance/health"
+	"kubeproxy/proxy/traffic"
 	"kubeproxy/registry"
 )
 
@@ -20,6 +24,13 @@ func TestTheConditionIsWhatNewClientsGet(t *testing.T) {
 		return func(_ *testing.T, r *Rotation) {
 			for _, i := range positions {
 				r.Endpoints()[i].stats().health[registry.TCP].Checked(false, 0)
+			}
+		}
+	}
+	meet := func(why traffic.Reason, positions ...int) func(*testing.T, *Rotation) {
+		return func(_ *testing.T, r *Rotation) {
+			for _, i := range positions {
+				r.Endpoints()[i].setAside(registry.TCP, why)
 			}
 		}
 	}
@@ -47,6 +58,15 @@ func TestTheConditionIsWhatNewClientsGet(t *testing.T) {
 		{"all fail their checks", []func(*testing.T, *Rotation){weigh(1, 1), failCheck(0, 1)}, ChecksFail},
 		{"one fails its checks, the other clients", []func(*testing.T, *Rotation){weigh(1, 1), failCheck(0), fail(1)}, ChecksFail},
 		{"all fail their checks and clients", []func(*testing.T, *Rotation){weigh(1, 1), failCheck(0, 1), fail(0, 1)}, NoAnswer},
+		{"the name of one is not resolved", []func(*testing.T, *Rotation){weigh(1, 1), meet(traffic.NameFailed, 0)}, Served},
+		{"the names of all are not resolved", []func(*testing.T, *Rotation){weigh(1, 1), meet(traffic.NameFailed, 0, 1)}, NameFailed},
+		{"the name of one is not resolved, and the other fails", []func(*testing.T, *Rotation){weigh(1, 1), meet(traffic.NameFailed, 0), fail(1)}, NoAnswer},
+		{"the name of one is not resolved, and the other fails its checks", []func(*testing.T, *Rotation){weigh(1, 1), meet(traffic.NameFailed, 0), failCheck(1)}, ChecksFail},
+		{"all are listeners of the proxy", []func(*testing.T, *Rotation){weigh(1, 1), meet(traffic.OwnListener, 0, 1)}, OwnListener},
+		{"all are listeners of the proxy, and fail their checks", []func(*testing.T, *Rotation){weigh(1, 1), failCheck(0, 1), meet(traffic.OwnListener, 0, 1)}, OwnListener},
+		{"one is a listener of the proxy, and the name of the other is not resolved", []func(*testing.T, *Rotation){weigh(1, 1), meet(traffic.OwnListener, 0), meet(traffic.NameFailed, 1)}, NameFailed},
+		{"the names of all stand for addresses that are not allowed", []func(*testing.T, *Rotation){weigh(1, 1), meet(traffic.EndpointNotAllowed, 0, 1)}, NotAllowed},
+		{"the one with a weight is a listener of the proxy", []func(*testing.T, *Rotation){weigh(0, 1), meet(traffic.OwnListener, 1)}, OwnListener},
 		{"none is allowed", []func(*testing.T, *Rotation){forbid, weigh(1, 1)}, NotAllowed},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -65,6 +85,36 @@ func TestTheConditionIsWhatNewClientsGet(t *testing.T) {
 			if turned := c.want == NoEndpoints || c.want == ZeroWeight; given == turned { // one that is not allowed is given, to say why
 				t.Errorf("a client is given an endpoint: %t", given)
 			}
+		})
+	}
+}
+
+// An endpoint that cannot be used is offered again after a few seconds. Why is known until a client or a check can use it.
+func TestWhyEndpointsCannotBeUsedIsKnownUntilTheyCan(t *testing.T) {
+	for name, use := range map[string]func(*Choice, *Endpoint){
+		"a client is served":           func(c *Choice, e *Endpoint) { c.Reached(e) },
+		"the endpoint does not answer": func(c *Choice, e *Endpoint) { c.Failed(e) },
+		"a check passes":               func(_ *Choice, e *Endpoint) { e.Passed(registry.TCP) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := numbered(1)
+				first := r.Choose(registry.TCP)
+				e, _ := first.Next()
+				first.Unusable(e, traffic.OwnListener)
+				time.Sleep(2 * health.AsideFor)
+				next := r.Choose(registry.TCP)
+				if again, ok := next.Next(); !ok || again != e {
+					t.Error("it is not offered again")
+				}
+				if got := r.Status().Condition; got != OwnListener {
+					t.Errorf("while the next client tries it, the condition is %v; want %v", got, OwnListener)
+				}
+				use(&next, e)
+				if got := r.Status().Condition; got == OwnListener {
+					t.Errorf("once it can be used, the condition is %v", got)
+				}
+			})
 		})
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"kubeproxy/proxy/balance/checks"
 	"kubeproxy/proxy/balance/health"
 	"kubeproxy/proxy/removal"
+	"kubeproxy/proxy/traffic"
 	"kubeproxy/registry"
 )
 
@@ -78,8 +79,8 @@ func (e *Endpoint) isEjected(protocol registry.Protocol) bool {
 }
 
 // setAside ejects the endpoint for a while, through no fault of its own.
-func (e *Endpoint) setAside(protocol registry.Protocol) {
-	e.stats().health[protocol].SetAside()
+func (e *Endpoint) setAside(protocol registry.Protocol, why traffic.Reason) {
+	e.stats().health[protocol].SetAside(why)
 	e.follow(protocol)
 }
 

@@ -127,7 +127,7 @@ func TestAnEndpointThatIsUnusableReturnsAndKeepsItsHealth(t *testing.T) {
 		r := rotationOf(addrs(1, 2)...)
 		c := r.Choose(registry.TCP)
 		e, _ := c.Next()
-		c.Unusable(e)
+		c.Unusable(e, traffic.NameFailed)
 		if got := chosen(t, r, 4); slices.Contains(got, number(e)) {
 			t.Errorf("got %v although %d cannot be used", got, number(e))
 		}
@@ -191,7 +191,7 @@ func TestARosterAgreesWithHealth(t *testing.T) {
 			case 2:
 				e.Answered(registry.TCP)
 			case 3:
-				e.setAside(registry.TCP)
+				e.setAside(registry.TCP, traffic.NameFailed)
 			case 4:
 				offeredTo(r, registry.TCP)
 			case 5:
