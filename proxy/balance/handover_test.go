@@ -5,6 +5,7 @@ import (
 	"errors"
 	"maps"
 	"net/netip"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -80,6 +81,9 @@ func TestASuccessorKnowsWhatTheBalancerHasLearned(t *testing.T) {
 		gotRotations, gotClients := exported(next)
 		if diff := cmp.Diff(wantRotations, gotRotations, cmp.Comparer(func(a, b registry.Addr) bool { return a == b })); diff != "" {
 			t.Errorf("rotations (-old +new):\n%s", diff)
+		}
+		if got := gotRotations[0].Endpoints; !slices.ContainsFunc(got, func(e handover.Endpoint) bool { return e.Health[registry.UDP].Unusable == "name_failed" }) {
+			t.Errorf("why an endpoint cannot be used is not among %+v", got)
 		}
 		if len(wantRotations) != 1 || len(wantRotations[0].Endpoints) != 3 || len(wantClients) != 2*clientsEach {
 			t.Errorf("%+v and %d clients: that is not what was learned", wantRotations, len(wantClients))

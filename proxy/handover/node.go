@@ -96,7 +96,8 @@ type Health struct {
 	Returns             time.Duration // when it is offered again, if it is failing; negative when that time has come
 	ConsecutiveFailures int64
 	HalfOpen            bool          // one client is finding out
-	Aside               time.Duration // for how long its name or address cannot be used; 0: it can
+	Aside               time.Duration // for how long it is not offered because its name or address could not be used; 0: it is
+	Unusable            string        // the reason for which the last client could not use them; "": none
 	Warms               time.Duration // for how long its share of clients still grows, in its slow start; 0: it has all of it
 	Warmed              time.Duration // and for how long it has grown
 }
@@ -126,6 +127,9 @@ func (r *Rotation) fields(c *codec) {
 			c.duration(&k.For)
 			c.text(&k.Err)
 			c.uint(&k.Run)
+		}
+		for i := range e.Health {
+			c.text(&e.Health[i].Unusable)
 		}
 	})
 	for i := range r.Asked {

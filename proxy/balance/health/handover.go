@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"kubeproxy/proxy/handover"
+	"kubeproxy/proxy/traffic"
 )
 
 // Export returns what a successor needs. What checks say is the checker's.
@@ -14,6 +15,9 @@ func (h *Health) Export(now time.Duration) (r handover.Health) {
 	}
 	if aside := h.aside.Load(); aside != 0 {
 		r.Aside = max(time.Duration(aside)-now, 0)
+	}
+	if why, ok := h.Unusable(); ok {
+		r.Unusable = why.String()
 	}
 	if until := time.Duration(h.warmUntil.Load()); until != 0 && until > now {
 		r.Warms, r.Warmed = until-now, max(now-time.Duration(h.warmFrom.Load()), 0)
@@ -30,6 +34,9 @@ func (h *Health) Adopt(r handover.Health, now time.Duration) {
 	}
 	if r.Aside > 0 {
 		h.aside.Store(int64(now + min(r.Aside, AsideFor)))
+	}
+	if why, ok := traffic.ParseReason(r.Unusable); ok {
+		h.unusable.Store(uint32(why))
 	}
 	if r.Warms > 0 {
 		h.warmFrom.Store(int64(now - r.Warmed))

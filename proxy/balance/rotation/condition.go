@@ -76,14 +76,13 @@ func (r *Rotation) condition(set *endpointSet) Condition {
 func (e *Endpoint) condition() Condition {
 	for protocol := range registry.UDP + 1 {
 		if h := e.healthOf(protocol); h != nil {
-			switch why, ok := h.Unusable(); {
-			case !ok:
-			case why == traffic.OwnListener:
-				return OwnListener
-			case why == traffic.EndpointNotAllowed:
-				return NotAllowed
-			default:
+			switch why, _ := h.Unusable(); why {
+			case traffic.NameFailed:
 				return NameFailed
+			case traffic.EndpointNotAllowed:
+				return NotAllowed
+			case traffic.OwnListener:
+				return OwnListener
 			}
 		}
 	}
