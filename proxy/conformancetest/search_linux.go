@@ -102,6 +102,35 @@ func (s suite) TestAClientIsServedAlthoughTheFirstPacketToItsOnlyEndpointIsLost(
 	}
 }
 
+// TestADialThatTimedOutHoldsNoSocket: it ends then, and not only with its race.
+func (s suite) TestADialThatTimedOutHoldsNoSocket(t *testing.T) {
+	cfg := s.config()
+	cfg.DialTimeout, cfg.DialTotalTimeout = 300*time.Millisecond, time.Minute
+	n := newNode(t, cfg)
+	all := make([]registry.Addr, 16) // the race begins one each 250 ms, so it lasts for 4 s
+	for i := range all {
+		all[i] = proxytest.BlackHole(t)
+	}
+	proxytest.Dial(t, tcpThrough(t, n, all...))
+	proxytest.Eventually(t, func() bool { return isConnecting(t, all[0].IP) }, "the first dial to begin")
+	proxytest.Eventually(t, func() bool { return !isConnecting(t, all[0].IP) }, "the first dial to end")
+	if totalsOf(n, "web").Active != 1 {
+		t.Error("the first dial ended with its race")
+	}
+}
+
+// TestADialThatLostHoldsNoSocket: it ends when another endpoint accepts, and not after its time.
+func (s suite) TestADialThatLostHoldsNoSocket(t *testing.T) {
+	cfg := s.config()
+	cfg.DialTimeout, cfg.DialTotalTimeout = 2*proxytest.Patience, 2*proxytest.Patience
+	n := newNode(t, cfg)
+	silent := proxytest.BlackHole(t)
+	if got := proxytest.WhoAnswers(t, tcpThrough(t, n, silent, served(t, proxytest.Identify("alive")))); got != "alive" {
+		t.Errorf("answered by %q", got)
+	}
+	proxytest.Eventually(t, func() bool { return !isConnecting(t, silent.IP) }, "the dial that lost to end")
+}
+
 // isConnecting reports whether this process, or another of this network, has sent a SYN to an address that was not answered yet.
 func isConnecting(t *testing.T, to netip.AddrPort) bool {
 	t.Helper()
