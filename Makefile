@@ -125,11 +125,11 @@ chaos-v2: ## ten minutes in which everything happens to an etcd with a v2 API (D
 torture: build ## every way that connections and datagrams can go and end, through bin/kube-proxy, compared with what it promises; Linux (ENGINE, DURATION, SEED, ARGS='-takeovers=all', ARGS=-kernel; ARGS=-h)
 	go build -o bin/ ./scripts/torture && exec bin/torture $(if $(ENGINE),-engine=$(ENGINE)) $(if $(DURATION),-duration=$(DURATION)) $(if $(SEED),-seed=$(SEED)) $(ARGS)
 
-school: ## build bin/school, which judges a kube-proxy that somebody builds in any language: docs/school
-	go build -trimpath -o bin/ ./scripts/school
+school: ## build bin/school, which judges a kube-proxy that somebody builds in any language, and the etcd of its last stages: docs/school
+	go build -trimpath -o bin/ ./scripts/school && cp "$$(go tool -n go.etcd.io/etcd/server/v3)" bin/school-etcd
 
 school-check: ## the school's judges against naive programs in all languages, and kube-proxy with each engine; needs python3, node and socat
-	go test -count=1 -v -run 'Naive|Reference|Engine' ./scripts/school -school.whole
+	go test -count=1 -v -run 'Naive|Reference|Engine|OverEtcd' ./scripts/school -school.whole
 
 lab: ## the lab: etcd, two nodes, three backends and a client, in containers
 	./lab up

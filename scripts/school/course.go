@@ -27,7 +27,7 @@ const passed, failed, skipped = "passed", "failed", "skipped"
 // A course is a program on its way through the stages.
 type course struct {
 	command []string // of the program
-	records func() (records, error)
+	records func(overEtcd bool) (records, error)
 	hold    func(result) // of a failed stage: called before the program and its endpoints end; nil: they end at once
 }
 
@@ -36,7 +36,7 @@ func (c *course) run(s *stage) (result, error) {
 	if s.only != "" && s.only != runtime.GOOS {
 		return result{Stage: s.number, Title: s.title, Verdict: skipped, Timeline: []string{}, Why: "it can be judged on " + s.only + " only"}, nil
 	}
-	records, err := c.records()
+	records, err := c.records(s.etcd)
 	if err != nil {
 		return result{}, err
 	}

@@ -9,7 +9,8 @@
 //	school starter LANGUAGE              print a program to begin with: python, node, go or shell
 //
 // PROGRAM is one word for the shell: a path, or a path and arguments with blanks between them. The school starts it with
-// -registry_dir=DIR -bind_address=127.0.0.1, and with REGISTRY_DIR and BIND_ADDRESS in the environment.
+// -registry_dir=DIR -bind_address=127.0.0.1, and with REGISTRY_DIR and BIND_ADDRESS in the environment. From stage 16 on it has an etcd of its own,
+// and -etcd_servers=URL in place of the directory.
 //
 // The exit status is 0 if all stages that were run have passed, 1 if one has failed, and 2 if the school could not judge.
 package main
@@ -35,6 +36,7 @@ func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
 // A call is a command line.
 type call struct {
 	timeline, hints, all, hold bool
+	registry                   string
 	program                    string
 	stages                     []*stage // nil: all
 	stdout                     io.Writer
@@ -49,6 +51,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 	flags.BoolVar(&c.hints, "hint", false, "say of a failed stage what first attempts often do, and who did it")
 	flags.BoolVar(&c.all, "all", false, "go on after a failed stage")
 	flags.BoolVar(&c.hold, "hold", false, "keep a failed stage as it is until Enter or Ctrl-C: program, records and endpoints")
+	flags.StringVar(&c.registry, "registry", "files", "where the stages before 16 have their records: files or etcd")
 	flags.Usage = func() {
 		fmt.Fprint(stderr, "usage: school [flags] PROGRAM [STAGE...]\n       school report|next PROGRAM [STAGE...]\n"+
 			"       school list | text STAGE | starter python|node|go|shell\n\n")
@@ -108,6 +111,9 @@ func (c *call) do(args []string) (ok bool, err error) {
 	case word == "list" || word == "text" || word == "starter":
 		return false, errUsage
 	}
+	if c.registry != "files" && c.registry != "etcd" {
+		return false, fmt.Errorf("-registry=%.40q: want files or etcd", c.registry)
+	}
 	c.program = args[0]
 	if c.stages, err = parseStages(args[1:]); err != nil {
 		return false, err
@@ -158,7 +164,7 @@ func (c *call) course() (*course, error) {
 		return nil, fmt.Errorf("the program cannot be started: %w", err)
 	}
 	command[0] = path
-	judge := &course{command: command, records: func() (records, error) { return newFiles() }}
+	judge := &course{command: command, records: func(overEtcd bool) (records, error) { return newRecords(overEtcd || c.registry == "etcd", etcdPath) }}
 	if c.hold {
 		judge.hold = c.await
 	}

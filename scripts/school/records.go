@@ -64,3 +64,15 @@ func (f *files) putByHand(key, value string) string {
 }
 
 func (f *files) deleteByHand(key string) string { return "rm " + f.path(key) }
+
+// newRecords returns files, or an etcd whose program path finds.
+func newRecords(overEtcd bool, path func() (string, error)) (records, error) {
+	if !overEtcd {
+		return newFiles()
+	}
+	program, err := path()
+	if err != nil {
+		return nil, err
+	}
+	return newEtcd(program)
+}

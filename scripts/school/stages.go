@@ -12,6 +12,7 @@ type stage struct {
 	takes   time.Duration // the judge gives up after that
 	judge   func(t *trial)
 	only    string // GOOS of the one system that it can be judged on; empty: any
+	etcd    bool   // it is about etcd, and not judged over files
 }
 
 var stages = []stage{
@@ -75,4 +76,16 @@ var stages = []stage{
 		promise: "On SIGTERM ports close at once, clients that are being served may finish, and the exit status is 0.",
 		naive:   "dies of the signal, and its clients with it",
 		history: "D49: there was no graceful stop"},
+	{number: 16, title: "List and watch without a gap", judge: judgeGap, takes: 10 * time.Minute, etcd: true,
+		promise: "Whatever is written to etcd takes effect, also between your list and your watch.",
+		naive:   "lists, and then watches from whatever etcd has reached by then",
+		history: "D20: events between list and watch were lost"},
+	{number: 17, title: "A swap refuses nobody", judge: judgeSwap, takes: 5 * time.Minute, etcd: true,
+		promise: "Two services swap their ports in one transaction, and no client is refused.",
+		naive:   "applies the writes of a transaction one by one, and closes a port before it opens it for the other",
+		history: "D34: removals came last, so a swap failed until the next update"},
+	{number: 18, title: "etcd is killed, paused, wiped", judge: judgeOutages, takes: 5 * time.Minute, etcd: true,
+		promise: "While etcd is away clients are served as before. When it is back, what it then has takes effect, even if its revisions begin again.",
+		naive:   "ends with the first error, or watches on from a revision that etcd no longer has",
+		history: "D24, D25, kubernetes#3216: after a compaction the proxy was stuck for ever"},
 }

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""A kube-proxy that passes the stages over files: one event loop, no library but Python's. Tests break it in one way for each stage."""
-import asyncio, json, os, signal, socket, struct, sys
+"""A kube-proxy that passes all stages: one event loop, no library but Python's. Tests break it in one way for each stage."""
+import asyncio, base64, json, os, signal, socket, struct, sys, threading, time, urllib.request
 
 options = dict(word.lstrip("-").split("=", 1) for word in sys.argv[1:] if "=" in word)
-ROOT, BIND = options["registry_dir"] + "/registry/services/", options["bind_address"]
+ROOT, BIND = options.get("registry_dir", "") + "/registry/services/", options["bind_address"]
 
 good = {"specs": {}, "endpoints": {}}  # the last good version of each record, by name
 read = {}       # (kind, name): the version of the file that was read last
@@ -46,6 +46,58 @@ def scan():
                     records[name] = decode(kind, file.read())
             except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
                 print("bad record", kind, name, repr(error), file=sys.stderr, flush=True)
+
+
+def etcd(path, body, timeout):
+    """Asks etcd's JSON gateway. Keys and values are base64."""
+    return urllib.request.urlopen(urllib.request.Request(options["etcd_servers"] + path, json.dumps(body).encode()), timeout=timeout)
+
+
+def encoded(text):
+    return base64.b64encode(text.encode()).decode()
+
+
+def follow(loop):
+    """Lists, and watches from the next revision. After any end, and after ten seconds of silence, it lists again. It runs in a thread."""
+    span = {"key": encoded(ROOT), "range_end": encoded(ROOT[:-1] + "0")}
+    while True:
+        try:
+            listed = json.load(etcd("/v3/kv/range", span, 10))
+            loop.call_soon_threadsafe(replace, listed.get("kvs", []))
+            after = int(listed["header"]["revision"]) + 1
+            for line in etcd("/v3/watch", {"create_request": {**span, "start_revision": after}}, 10):
+                result = json.loads(line)["result"]
+                if result.get("canceled"):
+                    break
+                loop.call_soon_threadsafe(apply, result.get("events", []))
+        except (OSError, ValueError, KeyError) as error:
+            print("etcd:", error, file=sys.stderr, flush=True)
+            time.sleep(0.2)
+
+
+def replace(pairs):
+    """Makes a full list the state: what it does not have is gone."""
+    names = {base64.b64decode(pair["key"]).decode("utf8", "replace") for pair in pairs}
+    for kind, records in good.items():
+        for gone in [name for name in records if ROOT + kind + "/" + name not in names]:
+            del records[gone]
+    apply([{"kv": pair} for pair in pairs])
+
+
+def apply(events):
+    """Applies all that was written in one step, and then settles the ports."""
+    for event in events:
+        kind, _, name = base64.b64decode(event["kv"]["key"]).decode("utf8", "replace")[len(ROOT):].partition("/")
+        if kind not in good:
+            continue
+        if event.get("type") == "DELETE":
+            good[kind].pop(name, None)
+            continue
+        try:
+            good[kind][name] = decode(kind, base64.b64decode(event["kv"].get("value", "")))
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            print("bad record", kind, name, repr(error), file=sys.stderr, flush=True)
+    settle()
 
 
 def settle():
@@ -231,9 +283,12 @@ class Udp:
 async def main():
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
+    if "etcd_servers" in options:
+        threading.Thread(target=follow, args=(asyncio.get_running_loop(),), daemon=True).start()
     while not stop.is_set():
         try:
-            scan()
+            if "registry_dir" in options:
+                scan()
         except OSError as error:  # no descriptors: what was read stays in force
             print("cannot scan:", error, file=sys.stderr, flush=True)
         settle()
