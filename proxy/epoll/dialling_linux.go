@@ -52,7 +52,7 @@ type connecting struct {
 // reach begins to look for an endpoint for c.
 func (ds *dialler) reach(c *relay.Conn) {
 	d := ds.spare.Take()
-	d.race.Begin(&ds.races, c.Record.Choose(), ds.turn.Now)
+	d.race.Begin(&ds.races, c.Account.Choose(), ds.turn.Now)
 	ds.dials[c.Index()] = d
 	ds.conns.Enter(c, relay.Dialling)
 	ds.advance(c)
@@ -198,9 +198,9 @@ func (ds *dialler) settle(c *relay.Conn, d *dial, won connecting, mask uint32) {
 			socket.Close(int(s.fd))
 		}
 	}
-	c.Record.Given(endpoint, d.race.Failures())
+	c.Account.Given(endpoint, d.race.Failures())
 	if ds.engine.Cfg.NoteLocal {
-		c.Record.GoesFrom(socket.LocalName(int(won.fd)))
+		c.Account.GoesFrom(socket.LocalName(int(won.fd)))
 	}
 	ds.recycle(c, d)
 	ds.relays.Begin(c, won.fd, mask)
@@ -209,9 +209,9 @@ func (ds *dialler) settle(c *relay.Conn, d *dial, won connecting, mask uint32) {
 // giveUp turns c away, unless it is the service that has nothing to offer, and the port is another's
 // by now.
 func (ds *dialler) giveUp(c *relay.Conn, d *dial) {
-	if owner := c.Owner.Load(); len(d.race.Failures()) > 0 || owner == c.Record.Claim {
+	if owner := c.Owner.Load(); len(d.race.Failures()) > 0 || owner == c.Account.Claim {
 		ds.turnAway(c, d.race.WhyNone())
-	} else if ds.recycle(c, d); c.Record.Follow(owner) {
+	} else if ds.recycle(c, d); c.Account.Follow(owner) {
 		ds.reach(c)
 	} else { // and it is counted no more
 		ds.relays.Cut(c)
@@ -223,7 +223,7 @@ func (ds *dialler) giveUp(c *relay.Conn, d *dial) {
 func (ds *dialler) turnAway(c *relay.Conn, why traffic.Reason) {
 	reason := c.Because(why)
 	ds.relays.Cut(c)
-	c.Record.TurnAway(reason, ds.abandon(c))
+	c.Account.TurnAway(reason, ds.abandon(c))
 	ds.relays.Free(c)
 }
 

@@ -68,7 +68,7 @@ func (l *loop) lend(from int, lending uint16, send func([]takeover.Item) error) 
 		if !c.IsRelayed() {
 			continue
 		}
-		message := c.Record.Export()
+		message := c.Account.Export()
 		message.Lent = l.lentAs(c)
 		items = append(items, handover.Encode(&message, c.Descriptors()...))
 		c.Lend(lending)
@@ -106,7 +106,7 @@ func (l *loop) export(lending uint16, yield func(takeover.Item, error) bool) boo
 		if c.IsLent(lending) {
 			item = handover.Encode(&handover.Rest{Lent: l.lentAs(c), Progress: progress})
 		} else {
-			message := c.Record.Export()
+			message := c.Account.Export()
 			message.Progress = progress
 			item = handover.Encode(&message, c.Descriptors()...)
 		}
@@ -140,7 +140,7 @@ func (e *Engine) AdoptTCP(message *handover.TCP, at engine.Place, descriptors []
 		return nil
 	}
 	if e.Cfg.NoteLocal {
-		c.Record.GoesFrom(socket.LocalName(descriptors[1]))
+		c.Account.GoesFrom(socket.LocalName(descriptors[1]))
 	}
 	if err = l.relays.Adopt(c, descriptors[1], &message.Progress); err == nil && message.Lent != 0 {
 		if e.borrowed == nil {

@@ -18,7 +18,7 @@ import (
 
 // start begins to look for an endpoint for c, once it is known who the client is.
 func (ds *dialler) start(c *relay.Conn) {
-	if c.Record.AwaitsHeader() {
+	if c.Account.AwaitsHeader() {
 		ds.awaitHeader(c)
 	} else {
 		ds.reach(c)
@@ -81,7 +81,7 @@ func (ds *dialler) parseHeader(c *relay.Conn, finished bool) headerState {
 		return headerAwaited
 	}
 	_, _ = socket.Receive(fd, b[:length]) // it was just seen there, and only this loop reads
-	if !c.Record.Introduce(h) {
+	if !c.Account.Introduce(h) {
 		ds.relays.Cut(c)
 		ds.relays.Free(c)
 		return headerRejected
@@ -92,6 +92,6 @@ func (ds *dialler) parseHeader(c *relay.Conn, finished bool) headerState {
 // rejectHeader ends c, whose client sent no valid header: see [tcp.Connection.RejectHeader].
 func (ds *dialler) rejectHeader(c *relay.Conn, n int, err error) {
 	ds.relays.Cut(c)
-	c.Record.RejectHeader(n, err)
+	c.Account.RejectHeader(n, err)
 	ds.relays.Free(c)
 }

@@ -25,16 +25,16 @@ func (ls *listeners) lightest() *dialler {
 }
 
 // serve begins to see a client to an endpoint.
-func (ds *dialler) serve(fd int, owner *atomic.Pointer[engine.Claim], record tcp.Connection) {
+func (ds *dialler) serve(fd int, owner *atomic.Pointer[engine.Claim], account tcp.Connection) {
 	ds.conns.Assigned.Add(1)
-	ds.start(ds.conns.Begin(fd, owner, record))
+	ds.start(ds.conns.Begin(fd, owner, account))
 }
 
 // handOver has the loop of ds serve a client, and reports whether it will. Any goroutine may call it. The client counts from now
 // on, for the next one is shared out by that.
-func (ds *dialler) handOver(fd int, owner *atomic.Pointer[engine.Claim], record tcp.Connection) bool {
+func (ds *dialler) handOver(fd int, owner *atomic.Pointer[engine.Claim], account tcp.Connection) bool {
 	p := newHandoff()
-	p.to, p.fd, p.owner, p.record = ds, fd, owner, record
+	p.to, p.fd, p.owner, p.account = ds, fd, owner, account
 	ds.conns.Assigned.Add(1)
 	will := ds.requests.Do(p.unpack)
 	if !will {
@@ -46,11 +46,11 @@ func (ds *dialler) handOver(fd int, owner *atomic.Pointer[engine.Claim], record 
 
 // A handoff passes a client to another loop.
 type handoff struct {
-	to     *dialler
-	fd     int
-	owner  *atomic.Pointer[engine.Claim]
-	record tcp.Connection
-	unpack func() // begin, as the other loop is asked for it
+	to      *dialler
+	fd      int
+	owner   *atomic.Pointer[engine.Claim]
+	account tcp.Connection
+	unpack  func() // begin, as the other loop is asked for it
 }
 
 // handoffs is the free list of handoffs: as garbage, one would take half as much memory as the connection of its client.
@@ -67,7 +67,7 @@ func newHandoff() *handoff {
 
 // begin begins to see the client to an endpoint.
 func (p *handoff) begin() {
-	to, c := p.to, p.to.conns.Begin(p.fd, p.owner, p.record)
+	to, c := p.to, p.to.conns.Begin(p.fd, p.owner, p.account)
 	p.recycle()
 	to.start(c)
 }

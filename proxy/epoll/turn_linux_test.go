@@ -152,7 +152,7 @@ func TestALateTurnServesSmallExchangesBeforeBulk(t *testing.T) {
 	l.requests.Call(func() {
 		var toEndpoint *atomic.Uint64 // bytes of all connections
 		for c := range l.conns.All {
-			toEndpoint = &c.Record.Claim.Tally.Sent
+			toEndpoint = &c.Account.Claim.Tally.Sent
 		}
 		l.turn.Clock = func() time.Duration { return l.turn.Now + reactor.TurnTime }
 		defer func() { l.turn.Clock = monotonic.Now }()

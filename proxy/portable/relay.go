@@ -15,13 +15,13 @@ import (
 	"kubeproxy/proxy/traffic"
 )
 
-// newRelay makes a relay of the client that has this record. Its bytes are counted in t as they are written.
-func newRelay(client, backend *net.TCPConn, cfg *engine.Config, t *traffic.Tally, record *tcp.Connection) *relay {
+// newRelay makes a relay of the client of this account. Its bytes are counted in t as they are written.
+func newRelay(client, backend *net.TCPConn, cfg *engine.Config, t *traffic.Tally, account *tcp.Connection) *relay {
 	return &relay{
 		client:  side{which: tcp.ClientSide, conn: client, total: &t.Received},
 		backend: side{which: tcp.BackendSide, conn: backend, total: &t.Sent},
 		cfg:     cfg,
-		record:  record,
+		account: account,
 		done:    make(chan struct{}),
 	}
 }

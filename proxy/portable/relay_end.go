@@ -21,7 +21,7 @@ func (r *relay) ended(dst, src *side, err error) {
 		src.awaitWrite()
 	}
 	if src.which == tcp.BackendSide {
-		r.record.EndpointEnded()
+		r.account.EndpointEnded()
 	}
 	r.mu.Lock()
 	verdict, survivor := r.end.Ended(src.which, err), &r.client

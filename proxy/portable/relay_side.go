@@ -14,7 +14,7 @@ import (
 type relay struct {
 	client, backend side
 	cfg             *engine.Config
-	record          *tcp.Connection // of the client; the goroutine that reads the backend may call EndpointEnded
+	account         *tcp.Connection // of the client; the goroutine that reads the backend may call EndpointEnded
 
 	pumping atomic.Int32  // pumps that have not ended
 	done    chan struct{} // closed when both have

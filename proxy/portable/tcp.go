@@ -165,7 +165,7 @@ func (s *tcpSocket) serve(c tcp.Connection, client *net.TCPConn) {
 }
 
 // readHeader reads the PROXY header by which a client says who it is, and returns what the client said after it. False: the client is not let
-// in, and its record has ended.
+// in, and its account is closed.
 func (e *Engine) readHeader(c *tcp.Connection, client *net.TCPConn) (said []byte, ok bool) {
 	client.SetReadDeadline(time.Now().Add(tcp.HeaderTimeout)) // fails on a connection that is closed, and so does reading
 	stop := context.AfterFunc(e.Ctx, func() { client.SetReadDeadline(aLongTimeAgo) })

@@ -44,9 +44,8 @@ func (q *Queue) Waits(base *engine.Base, owner *engine.Claim) bool {
 	return false
 }
 
-// Admit makes the record of a client that was accepted, and counts it. False: it is not to be let in, and its
-// record has ended. Any goroutine may call Admit. In either case it takes no more than a few atomic
-// additions, since this is asked between two accepts.
+// Admit opens the account of a client that was accepted, and counts it. False: the client is refused, and its account is closed. Any
+// goroutine may call Admit. It takes no more than a few atomic additions, because it runs between two accepts.
 func Admit(base *engine.Base, owner *engine.Claim, port uint16, client netip.AddrPort) (Connection, bool) {
 	c := Connection{base: base, Claim: owner, port: port, client: client, began: monotonic.Now()}
 	c.awaitsHeader = len(base.Cfg.ProxyProtocolFrom) > 0 && registry.Within(base.Cfg.ProxyProtocolFrom, client.Addr())

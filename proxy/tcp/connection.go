@@ -15,7 +15,7 @@ import (
 	"kubeproxy/proxy/traffic"
 )
 
-// A Connection is the record of one TCP client, from its admission to its one ending, whichever engine carries it. It belongs to one
+// A Connection is the account of one TCP client, from its admission to its one ending, whichever engine carries it. It belongs to one
 // goroutine at a time. It opens nothing, and none of its methods waits.
 type Connection struct {
 	base   *engine.Base

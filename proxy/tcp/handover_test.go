@@ -25,9 +25,9 @@ func TestATeardownGoesOnAsItWas(t *testing.T) {
 				here.IsSilent(now, rng.Uint64N(3), time.Second)
 			}
 			now += time.Duration(rng.IntN(2)) * time.Second / 2
-			record := here.Export(now)
-			if there := AdoptTeardown(&record, now); there != here {
-				t.Fatalf("seed %d, step %d: %+v became %+v, by way of %+v", seed, step, here, there, record)
+			message := here.Export(now)
+			if there := AdoptTeardown(&message, now); there != here {
+				t.Fatalf("seed %d, step %d: %+v became %+v, by way of %+v", seed, step, here, there, message)
 			}
 		}
 	}

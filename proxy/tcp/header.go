@@ -33,7 +33,7 @@ const HeaderTimeout = 3 * time.Second
 func (c *Connection) AwaitsHeader() bool { return c.awaitsHeader }
 
 // Introduce notes what the header says. From then on the client is who the header names, for all that the proxy does and reports. It
-// returns false if the service does not allow that client, whose record has ended then.
+// returns false if the service does not allow that client, whose account is closed then.
 func (c *Connection) Introduce(h proxyproto.Header) bool {
 	c.awaitsHeader = false
 	if h.Source.IsValid() {

@@ -72,8 +72,8 @@ func TestWhatIsToldOfAConnectionThatIsPostponedIsNotLost(t *testing.T) {
 			if token := reactor.TokenOf(&ev); token.Kind == ClientSide {
 				c := l.conns.At(token.Index, token.Generation)
 				l.relays.Postpone(c, token.Kind, ev.Events)
-				if c.Record.Sent != 5 || !c.client.readable || l.backlog.Waiting() != 1 {
-					t.Errorf("%d bytes sent, readable %v, %d wait; want 5, true, 1", c.Record.Sent, c.client.readable, l.backlog.Waiting())
+				if c.Account.Sent != 5 || !c.client.readable || l.backlog.Waiting() != 1 {
+					t.Errorf("%d bytes sent, readable %v, %d wait; want 5, true, 1", c.Account.Sent, c.client.readable, l.backlog.Waiting())
 				}
 			}
 		}

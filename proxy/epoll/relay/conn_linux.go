@@ -17,7 +17,7 @@ import (
 type Conn struct {
 	client, backend side
 	Owner           *atomic.Pointer[engine.Claim] // of the port that the client came to
-	Record          tcp.Connection
+	Account         tcp.Connection
 
 	timer timer[Conn] // when it is looked at next
 
@@ -121,13 +121,13 @@ func (cs *Conns) Init(base *engine.Base, t *reactor.Turn) {
 }
 
 // Begin makes the connection of a client that was accepted. It is counted in Assigned already.
-func (cs *Conns) Begin(fd int, owner *atomic.Pointer[engine.Claim], record tcp.Connection) *Conn {
+func (cs *Conns) Begin(fd int, owner *atomic.Pointer[engine.Claim], account tcp.Connection) *Conn {
 	c, index, generation := cs.Add()
 	*c = Conn{
 		client:     side{which: tcp.ClientSide, fd: int32(fd), open: true, readable: true}, // it may have said something by now
 		backend:    side{which: tcp.BackendSide, fd: socket.None},
 		Owner:      owner,
-		Record:     record,
+		Account:    account,
 		index:      index,
 		generation: generation,
 		live:       true,
@@ -135,7 +135,7 @@ func (cs *Conns) Begin(fd int, owner *atomic.Pointer[engine.Claim], record tcp.C
 	return c
 }
 
-// free gives back the place and the descriptors of c, whose sides are closed and whose record has ended.
+// free gives back the place and the descriptors of c, whose sides are closed and whose account is closed.
 func (cs *Conns) free(c *Conn) {
 	cs.remove(c)
 	cs.engine.Budget.Release(2)
@@ -144,7 +144,7 @@ func (cs *Conns) free(c *Conn) {
 // remove gives back the place of c.
 func (cs *Conns) remove(c *Conn) {
 	cs.Enter(c, noPhase)
-	c.Record = tcp.Connection{}
+	c.Account = tcp.Connection{}
 	c.live = false
 	cs.Remove(c.index)
 	cs.Assigned.Add(-1)

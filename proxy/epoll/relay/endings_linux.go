@@ -33,7 +33,7 @@ func (r *Relays) lookAt(c *Conn) {
 		r.conclude(c)
 		return
 	}
-	delivered, cfg := c.Record.Sent+c.Record.Received, &r.Engine.Cfg
+	delivered, cfg := c.Account.Sent+c.Account.Received, &r.Engine.Cfg
 	for _, way := range [...]struct{ s, other *side }{{&c.client, &c.backend}, {&c.backend, &c.client}} {
 		d := sockopt.InspectTCP(int(way.s.fd))
 		if !c.end.HasFinished(way.s.which) && tcp.HasVanished(d, cfg.TCPKeepAlive) {
@@ -77,7 +77,7 @@ func (r *Relays) unread(c *Conn, dst, src *side, errno unix.Errno) {
 // stalled the other is not read.
 func (r *Relays) ended(c *Conn, dst, src *side, err error) {
 	if src.which == tcp.BackendSide {
-		c.Record.EndpointEnded()
+		c.Account.EndpointEnded()
 	}
 	switch c.end.Ended(src.which, err) {
 	case tcp.Finish:
@@ -197,13 +197,13 @@ func (r *Relays) drop(s *side) {
 	s.header = 0
 }
 
-// release ends the record of c and frees it.
+// release closes the account of c and frees it.
 func (r *Relays) release(c *Conn) {
-	c.Record.End(c.end.Reason())
+	c.Account.End(c.end.Reason())
 	r.Free(c)
 }
 
-// Free gives back what c has, whose sides are closed and whose record has ended.
+// Free gives back what c has, whose sides are closed and whose account is closed.
 func (r *Relays) Free(c *Conn) {
 	r.forgetLifetimes(c)
 	r.drop(&c.backend) // what the client said early, when no endpoint was found for it

@@ -24,7 +24,7 @@ func TestWhatIsHeldForAClientArrivesBeforeTheResetWhenItsEndpointVanishes(t *tes
 		l.requests.Call(func() {
 			for c := range l.conns.All {
 				if s := &c.client; s.stalled() {
-					want = c.Record.Received
+					want = c.Account.Received
 					if t := s.held; t != nil {
 						want += uint64(len(t.rest))
 						if t.pipe != nil {

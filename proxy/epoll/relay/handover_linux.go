@@ -31,7 +31,7 @@ func (c *Conn) IsLent(lending uint16) bool { return lending != 0 && c.lending ==
 
 // Progress returns how far c has come.
 func (r *Relays) Progress(c *Conn) (p handover.Progress, err error) {
-	p = handover.Progress{Sent: c.Record.Sent, Received: c.Record.Received, Header: c.backend.header, End: c.end.Export(r.Turn.Now)}
+	p = handover.Progress{Sent: c.Account.Sent, Received: c.Account.Received, Header: c.backend.header, End: c.end.Export(r.Turn.Now)}
 	p.End.Flushing = c.phase == flushing
 	if p.ToBackend, err = r.unsent(&c.backend); err == nil {
 		p.ToClient, err = r.unsent(&c.client)
@@ -56,7 +56,7 @@ func (r *Relays) unsent(s *side) ([]byte, error) {
 // Progressed sets how far a connection had come in a predecessor. It may be without a backend yet.
 func (r *Relays) Progressed(c *Conn, p *handover.Progress) {
 	c.end = tcp.AdoptTeardown(&p.End, r.Turn.Now)
-	c.Record.Sent, c.Record.Received, c.backend.header = p.Sent, p.Received, p.Header
+	c.Account.Sent, c.Account.Received, c.backend.header = p.Sent, p.Received, p.Header
 	if len(p.ToBackend) > 0 {
 		c.backend.held = r.tail(p.ToBackend)
 	}
@@ -64,7 +64,7 @@ func (r *Relays) Progressed(c *Conn, p *handover.Progress) {
 		c.client.held = r.tail(p.ToClient)
 	}
 	if c.backend.open && c.end.HasFinished(tcp.BackendSide) {
-		c.Record.EndpointEnded()
+		c.Account.EndpointEnded()
 	}
 	switch {
 	case !c.backend.open: // an endpoint is looked for
@@ -130,6 +130,6 @@ func (r *Relays) Forget(c *Conn) {
 		}
 		r.drop(s)
 	}
-	c.Record.Forget()
+	c.Account.Forget()
 	r.Free(c)
 }

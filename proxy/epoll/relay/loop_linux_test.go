@@ -124,17 +124,17 @@ func (l *loop) dial(t *testing.T, buffer int) *net.TCPConn {
 			return
 		}
 		l.Budget.Take(2)
-		record, _ := tcp.Admit(&l.Base, l.owner.Load(), l.addr.Port(), from)
+		account, _ := tcp.Admit(&l.Base, l.owner.Load(), l.addr.Port(), from)
 		var race tcp.Race
-		race.Begin(&tcp.RaceConfig{Limits: &l.Cfg, Resolver: l.Resolver}, record.Choose(), l.turn.Now)
+		race.Begin(&tcp.RaceConfig{Limits: &l.Cfg, Resolver: l.Resolver}, account.Choose(), l.turn.Now)
 		step := race.Next(l.turn.Now)
 		backend, errno := socket.Connect(step.To)
 		if errno != 0 {
 			t.Error(errno)
 		}
-		record.Given(race.Connected(l.turn.Now, step.ID), nil)
+		account.Given(race.Connected(l.turn.Now, step.ID), nil)
 		l.conns.Assigned.Add(1)
-		l.relays.Begin(l.conns.Begin(fd, l.owner, record), int32(backend), 0)
+		l.relays.Begin(l.conns.Begin(fd, l.owner, account), int32(backend), 0)
 	})
 	return client
 }

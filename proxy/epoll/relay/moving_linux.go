@@ -34,7 +34,7 @@ type departure struct {
 	client, backend int32
 	shared          [2]bool // see side
 	owner           *atomic.Pointer[engine.Claim]
-	record          tcp.Connection
+	account         tcp.Connection
 	progress        handover.Progress
 }
 
@@ -66,7 +66,7 @@ func (r *Relays) leaves(c *Conn) bool {
 		return false
 	}
 	d := departure{client: c.client.fd, backend: c.backend.fd, shared: [...]bool{c.client.shared, c.backend.shared},
-		owner: c.Owner, record: c.Record, progress: progress}
+		owner: c.Owner, account: c.Account, progress: progress}
 	d.progress.ToBackend, d.progress.ToClient = slices.Clone(progress.ToBackend), slices.Clone(progress.ToClient)
 	to := slices.MinFunc(r.BulkTo, func(a, b *Relays) int { return int(a.Conns.Assigned.Load() - b.Conns.Assigned.Load()) })
 	r.Poller.Unwatch(int(c.client.fd))
@@ -82,7 +82,7 @@ func (r *Relays) leaves(c *Conn) bool {
 
 // receiveConn carries on with a connection of another loop.
 func (r *Relays) receiveConn(d *departure) {
-	c := r.Conns.Begin(int(d.client), d.owner, d.record)
+	c := r.Conns.Begin(int(d.client), d.owner, d.account)
 	c.client.shared, c.backend.shared = d.shared[0], d.shared[1]
 	if err := r.enroll(c, int(d.backend), &d.progress); err != nil {
 		r.End(c, traffic.DescriptorLimit)

@@ -103,11 +103,11 @@ func (r *Relays) count(c *Conn, dst *side, n int) {
 		n -= ours
 	}
 	if dst == &c.backend {
-		c.Record.Sent += uint64(n)
-		c.Record.Claim.Tally.Sent.Add(uint64(n))
+		c.Account.Sent += uint64(n)
+		c.Account.Claim.Tally.Sent.Add(uint64(n))
 	} else {
-		c.Record.Received += uint64(n)
-		c.Record.Claim.Tally.Received.Add(uint64(n))
+		c.Account.Received += uint64(n)
+		c.Account.Claim.Tally.Received.Add(uint64(n))
 	}
 }
 
@@ -199,10 +199,10 @@ func (r *Relays) SendEarly(c *Conn, fd int) (answered bool, err error) {
 
 // header puts the PROXY header of c at the beginning of the buffer: nothing if its service wants none.
 func (r *Relays) header(c *Conn) []byte {
-	if !c.Record.WantsHeader() {
+	if !c.Account.WantsHeader() {
 		return nil
 	}
-	return c.Record.AppendHeader(r.buffer[:0], socket.LocalName(int(c.client.fd)))
+	return c.Account.AppendHeader(r.buffer[:0], socket.LocalName(int(c.client.fd)))
 }
 
 // announce has a backend get the PROXY header of c before all that is held for it, unless it was sent already.

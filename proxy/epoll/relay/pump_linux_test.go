@@ -24,7 +24,7 @@ func TestBytesOfAHeaderDoNotCountAsTheClients(t *testing.T) {
 	const header, said = 28, 100
 	for first := 1; first < header+said; first++ {
 		tally := traffic.NewTally(registry.PortKey{}, registry.TCP)
-		c := &Conn{Record: tcp.Connection{Claim: &engine.Claim{Tally: tally}}}
+		c := &Conn{Account: tcp.Connection{Claim: &engine.Claim{Tally: tally}}}
 		c.backend.header = header
 		r := new(Relays)
 		r.count(c, &c.backend, first)
@@ -32,8 +32,8 @@ func TestBytesOfAHeaderDoNotCountAsTheClients(t *testing.T) {
 			t.Fatalf("after %d bytes, %d of the header are left; want %d", first, c.backend.header, left)
 		}
 		r.count(c, &c.backend, header+said-first)
-		if c.Record.Sent != said || tally.Sent.Load() != said {
-			t.Fatalf("in pieces of %d and the rest: %d and %d bytes were sent; want %d", first, c.Record.Sent, tally.Sent.Load(), said)
+		if c.Account.Sent != said || tally.Sent.Load() != said {
+			t.Fatalf("in pieces of %d and the rest: %d and %d bytes were sent; want %d", first, c.Account.Sent, tally.Sent.Load(), said)
 		}
 	}
 }

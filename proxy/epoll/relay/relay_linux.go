@@ -91,7 +91,7 @@ func (r *Relays) watchLifetimes(c *Conn) {
 		r.unwatch = make(map[int32][]func() bool)
 	}
 	index, generation := c.index, c.generation
-	for _, t := range []*removal.Lifetime{c.Record.Claim.Lifetime, c.Record.Endpoint.Lifetime()} {
+	for _, t := range []*removal.Lifetime{c.Account.Claim.Lifetime, c.Account.Endpoint.Lifetime()} {
 		r.unwatch[index] = append(r.unwatch[index], context.AfterFunc(t.Context(), func() {
 			r.Requests.Do(func() {
 				if c := r.Conns.At(index, generation); c != nil {
