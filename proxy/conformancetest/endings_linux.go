@@ -10,6 +10,7 @@ import (
 	"os"
 	"runtime"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -150,6 +151,53 @@ func (s suite) TestTheTailOfALargeAnswerReachesASlowClientThatKeepsSending(t *te
 			}
 			if err := proxytest.Receive(t, gone, "the server"); err != nil {
 				t.Errorf("server: %v", err)
+			}
+		})
+	}
+}
+
+// An endpoint goes in the middle of an upload in bulk. A call that moves bulk makes several writes, and of a reset that the second one finds it
+// says nothing: it has moved the bytes of the first.
+func (s suite) TestAResetInTheMiddleOfBulkIsNeverTakenForACleanEnd(t *testing.T) {
+	for _, finishes := range []bool{true, false} {
+		name := "the endpoint finished before it went"
+		if !finishes {
+			name = "the endpoint just went"
+		}
+		t.Run(name, func(t *testing.T) {
+			addr := tcpThrough(t, newNode(t, s.config()), served(t, func(conn *net.TCPConn) {
+				if _, err := io.CopyN(io.Discard, conn, 500<<10); err != nil {
+					return
+				}
+				if finishes {
+					_ = errors.Join(conn.CloseWrite(), taken(conn)) // what fails here is seen by the client
+				}
+				proxytest.Reset(conn)
+			}))
+			const clients = 20
+			for range 10 {
+				ends := make(chan error, clients)
+				for range clients {
+					client := proxytest.Dial(t, addr)
+					go func() {
+						defer client.Close()
+						for range 500 {
+							if _, err := client.Write(make([]byte, 2<<10)); err != nil {
+								if !errors.Is(err, syscall.EPIPE) { // it has taken the reset; EPIPE comes behind a FIN
+									ends <- err
+									return
+								}
+								break
+							}
+						}
+						ends <- proxytest.Discard(client)
+					}()
+				}
+				for range clients {
+					if err := proxytest.Receive(t, ends, "the end of a client"); finishes && err != nil || !finishes && !proxytest.IsReset(err) {
+						t.Fatalf("a client saw %v", err)
+					}
+				}
 			}
 		})
 	}

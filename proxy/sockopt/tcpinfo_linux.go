@@ -9,9 +9,10 @@ import (
 
 // A Delivery is what the kernel tells about the way from us to a peer (TCP_INFO, tcp(7)).
 type Delivery struct {
-	Acked   uint64 // bytes that the peer's kernel has confirmed
-	Pending bool   // something, if only a FIN, has not been confirmed yet
-	Dead    bool   // the connection is no more: it was reset, or has timed out
+	Acked    uint64 // bytes that the peer's kernel has confirmed
+	Received uint64 // bytes that have come from the peer, read or not; its FIN counts as one
+	Pending  bool   // something, if only a FIN, has not been confirmed yet
+	Dead     bool   // the connection is no more: it was reset, or has timed out
 
 	Unanswered int           // times that the kernel has sent the same again, or a probe
 	Silent     time.Duration // since the peer's kernel last said anything
@@ -38,6 +39,7 @@ func InspectTCP(fd int) Delivery {
 	}
 	return Delivery{
 		Acked:      info.Bytes_acked,
+		Received:   info.Bytes_received,
 		Pending:    info.State != tcpClose && (info.Unacked > 0 || info.Notsent_bytes > 0),
 		Dead:       info.State == tcpClose,
 		Unanswered: int(info.Retransmits) + int(info.Probes),

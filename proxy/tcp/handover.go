@@ -67,7 +67,7 @@ func (t *Teardown) Export(now time.Duration) handover.Teardown {
 }
 
 func (s *sideState) export() handover.SideEnd {
-	return handover.SideEnd{Finished: s.hasFinished(), FIN: s.end == saidFIN, Broken: s.broken, SawEPIPE: s.sawEPIPE}
+	return handover.SideEnd{Finished: s.hasFinished(), FIN: s.end == saidFIN, Broken: s.broken, SawEPIPE: s.sawEPIPE()}
 }
 
 // AdoptTeardown returns the teardown that Export has described. A reason that this release does not know is none.
@@ -83,7 +83,10 @@ func AdoptTeardown(r *handover.Teardown, now time.Duration) Teardown {
 }
 
 func adoptSide(r handover.SideEnd) sideState {
-	s := sideState{broken: r.Broken, sawEPIPE: r.SawEPIPE}
+	s := sideState{broken: r.Broken}
+	if r.SawEPIPE {
+		s.epipe = hadFIN
+	}
 	switch {
 	case r.FIN:
 		s.end = saidFIN

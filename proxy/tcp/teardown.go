@@ -55,12 +55,22 @@ type Teardown struct {
 
 // A sideState is what is known of the end of one side.
 type sideState struct {
-	end      sideEnd // that was read from it
-	broken   bool    // it was reset, or has vanished
-	sawEPIPE bool    // it takes no more: it had sent FIN, and was gone when it was written to
+	end    sideEnd // that was read from it
+	broken bool    // it was reset, or has vanished
+	epipe  epipe   // it takes no more: a write has failed by EPIPE
 }
 
 func (s *sideState) hasFinished() bool { return s.end != talks }
+func (s *sideState) sawEPIPE() bool    { return s.epipe != none }
+
+// An epipe is what EPIPE says of a side.
+type epipe uint8
+
+const (
+	none     epipe = iota
+	hadFIN         // it had sent FIN, and was gone when it was written to
+	doubtful       // that, or it was reset: see Doubt
+)
 
 // A sideEnd is what comes after the last byte of a side.
 type sideEnd uint8
@@ -105,7 +115,7 @@ func (t *Teardown) Ended(src Side, err error) Verdict {
 			return Flush
 		case d.hasFinished():
 			return End
-		case d.broken, d.sawEPIPE:
+		case d.broken, d.sawEPIPE():
 			return Wait // until its own end is read
 		}
 		return Finish
@@ -125,14 +135,21 @@ func (t *Teardown) Ended(src Side, err error) Verdict {
 // before it has heard all that this one had to say.
 func (t *Teardown) Unwritable(dst Side, err error) {
 	if errors.Is(err, syscall.EPIPE) {
-		t.sides[dst].sawEPIPE = true
+		t.sides[dst].epipe = max(t.sides[dst].epipe, hadFIN)
 		return
 	}
 	t.Broke(dst, err)
 }
 
+// Doubt notes that a write to a side has failed by EPIPE after a call that makes several writes: that may have been told of a reset, and has
+// told how much it wrote. Then a read finds a FIN where there was none, without an error before.
+func (t *Teardown) Doubt(dst Side) { t.sides[dst].epipe = doubtful }
+
+// IsDoubtful reports whether a FIN of a side needs another proof than a read: see Doubt.
+func (t *Teardown) IsDoubtful(side Side) bool { return t.sides[side].epipe == doubtful }
+
 // Broke notes an error of a side whose end is still to be read. The kernel tells of it only once: that read may find a FIN where
-// there was none. (After EPIPE it is a true one: the peer had sent its FIN before the RST.)
+// there was none. (After EPIPE it is a true one: the peer had sent its FIN before the RST. Doubt has the exception.)
 func (t *Teardown) Broke(side Side, err error) {
 	t.sides[side].broken = true
 	t.Because(ends[side].of(err))
@@ -152,7 +169,7 @@ func (t *Teardown) HasBegun() bool {
 }
 
 // Refuses reports whether a side takes no more.
-func (t *Teardown) Refuses(side Side) bool { return t.sides[side].sawEPIPE || t.sides[side].broken }
+func (t *Teardown) Refuses(side Side) bool { return t.sides[side].sawEPIPE() || t.sides[side].broken }
 
 // Survivor returns the side that is to get all that it was sent before the end: see Flush.
 func (t *Teardown) Survivor() Side {
@@ -165,7 +182,7 @@ func (t *Teardown) Survivor() Side {
 // WorksForNobody reports whether the client has gone after it had finished, so that its backend is to be stopped once it has
 // been delivered the whole request.
 func (t *Teardown) WorksForNobody() bool {
-	return t.sides[ClientSide].sawEPIPE && t.HasFinished(ClientSide)
+	return t.sides[ClientSide].sawEPIPE() && t.HasFinished(ClientSide)
 }
 
 // IsSilent reports whether nothing has been delivered for so long that the connection has to end, where delivered is how much
@@ -199,7 +216,7 @@ func (t *Teardown) IsClean(side Side) bool { return t.sides[side.other()].end ==
 // Reason returns why the connection has ended. It is the last that is asked.
 func (t *Teardown) Reason() traffic.Reason {
 	for side := range t.sides {
-		if t.sides[side].sawEPIPE {
+		if t.sides[side].sawEPIPE() {
 			t.Because(ends[side].reset)
 		}
 	}

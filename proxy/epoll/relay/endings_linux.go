@@ -67,10 +67,23 @@ func (r *Relays) unread(c *Conn, dst, src *side, errno unix.Errno) {
 			c.end.Broke(src.which, errno)
 		}
 	case errno == 0:
+		if c.end.IsDoubtful(src.which) && !hasSentFIN(c, src) {
+			c.end.Broke(src.which, unix.ECONNRESET)
+		}
 		r.ended(c, dst, src, nil)
 	default:
 		r.ended(c, dst, src, errno)
 	}
+}
+
+// hasSentFIN reports whether the kernel has received more from src, all of which was read and written to the other side, than that: a FIN. Of
+// bytes that do not count as said, as a PROXY header of the client, it cannot tell them, and takes them for one.
+func hasSentFIN(c *Conn, src *side) bool {
+	said := c.Account.Received
+	if src == &c.client {
+		said = c.Account.Sent
+	}
+	return sockopt.InspectTCP(int(src.fd)).Received > said
 }
 
 // ended does what is to be done when src has ended: by FIN, or by err. All that it said has been written to dst: while a side is

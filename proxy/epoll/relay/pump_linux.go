@@ -268,12 +268,14 @@ func (r *Relays) splice(c *Conn, dst, src *side) (n int, more bool) {
 	return n, r.unpipe(c, dst, src, p)
 }
 
-// unpipe moves what is in pipe p on to dst, and reports whether all of it has gone. What has not is held.
+// unpipe moves what is in pipe p on to dst, and reports whether all of it has gone. What has not is held. One splice makes a write for each 16
+// pages, and reports the failure of any but the first as a short count: if that was a reset, nothing tells of it any more.
 func (r *Relays) unpipe(c *Conn, dst, src *side, p *pipe) bool {
-	for p.N > 0 {
+	for short := false; p.N > 0; {
 		n, errno := socket.Splice(p.R, int(dst.fd), p.N)
 		if n > 0 {
 			p.N -= n
+			short = true
 			r.count(c, dst, n)
 			continue
 		}
@@ -284,6 +286,9 @@ func (r *Relays) unpipe(c *Conn, dst, src *side, p *pipe) bool {
 		case socket.LacksMemory(errno):
 			r.Backlog.starve(c)
 		default:
+			if short && errno == unix.EPIPE {
+				c.end.Doubt(dst.which)
+			}
 			r.unwritten(c, dst, src, errno)
 		}
 		return false
