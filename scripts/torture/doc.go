@@ -20,6 +20,8 @@
 //     the other side of one that leaves may see either, but a clean end only behind all bytes.
 //   - A process that drains because its successor cannot have its connections (the portable engine hands over listeners only) counts the last of
 //     them for itself. In such a round metrics may be lower than the connection log, and the ledgers of UDP services are not compared.
+//   - A client whose endpoint is still being connected to goes over without that attempt, and the successor makes it anew. So in a round with a
+//     take-over an endpoint may see a connection that ends before it says anything.
 //   - What the kernel carries has no line in the connection log, and counts of its datagrams are none of kube-proxy's. A client of an
 //     endpoint that died is refused there until the next check (docs/kernel.md), so endpoints of TCP services do not die.
 //   - Datagrams that a receive buffer or the queue of a network device had no room for are the kernel's. Its own counters say how many they were.

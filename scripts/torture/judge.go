@@ -106,6 +106,8 @@ func (t *torture) judgeConnections(all []*connection, lines map[netip.AddrPort][
 		case s.side.Problem != "":
 			say(s.side.Problem)
 		case t.kernel || greeted[s.own] || s.side.Saw == model.WasReset: // it was a check, or the client broke off
+		case t.results.takeovers > t.tookOver && s.side.Received == 0: // an attempt that was under way, and that the successor makes anew
+			gone++
 		default:
 			say("a connection ended before its client had sent anything")
 		}
@@ -207,7 +209,7 @@ func (t *torture) forget() error {
 	defer e.mu.Unlock()
 	clear(e.open)
 	e.unknown = nil
-	t.drained = t.results.drained
+	t.drained, t.tookOver = t.results.drained, t.results.takeovers
 	for _, f := range t.udp {
 		f.begin()
 	}

@@ -192,6 +192,7 @@ func (p *player) greet() bool {
 
 // receive reads until the other side ends, or its part says that this side does.
 func (p *player) receive() {
+	time.Sleep(p.part.Late)
 	buf := make([]byte, 64<<10)
 	for {
 		into := buf

@@ -36,7 +36,8 @@ type torture struct {
 	numbers   uint64 // of connections so far
 	flows     uint64 // and of UDP clients
 
-	drained int // results.drained when the round began
+	drained  int // results.drained when the round began
+	tookOver int // results.takeovers at that time
 
 	results results
 }

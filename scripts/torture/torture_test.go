@@ -8,17 +8,24 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"kubeproxy/proxy/epoll"
 )
 
 // TestEachConnectionEndsAsItWasEndedAndEachDatagramIsAccountedFor is the short run: some hundred connections and some thousand datagrams
-// with the portable and the epoll engine, and with processes that take over from each other. `make torture` is the long one.
+// with each engine, and with processes that take over from each other. `make torture` is the long one.
 func TestEachConnectionEndsAsItWasEndedAndEachDatagramIsAccountedFor(t *testing.T) {
 	binary := filepath.Join(t.TempDir(), "kube-proxy")
 	if said, err := exec.CommandContext(t.Context(), "go", "build", "-o", binary, "kubeproxy/cmd/kube-proxy").CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, said)
 	}
-	for _, args := range [][]string{{"-engine=portable"}, {"-engine=epoll"}, {"-engine=epoll", "-takeovers=epoll"}} {
+	for _, args := range [][]string{{"-engine=portable"}, {"-engine=epoll"}, {"-engine=ring"}, {"-engine=epoll", "-takeovers=epoll,ring"}} {
 		t.Run(strings.Join(args, " "), func(t *testing.T) {
+			if strings.Contains(strings.Join(args, " "), "ring") {
+				if err := epoll.TryRing(); err != nil {
+					t.Skipf("no io_uring here: %v", err)
+				}
+			}
 			s, err := parseFlags(append(args, "-binary="+binary, "-duration=3s", "-connections=100", "-dir="+t.TempDir()), new(bytes.Buffer))
 			if err != nil {
 				t.Fatal(err)

@@ -38,6 +38,7 @@ type Part struct {
 	Chunk  int           // most bytes of one write
 	Pause  time.Duration // most time between two writes; 0: it writes without pauses
 	Slow   time.Duration // pause before each read
+	Late   time.Duration // pause before the first one
 	Buffer int           // bytes of its kernel's receive buffer; 0: the default
 	End    End
 	At     int // offset of a reset, with the greeting, which an endpoint sends and receives in any case
@@ -82,11 +83,18 @@ func Draw(seed, number uint64) Script {
 	if s.Client.End == FinishLast && s.Endpoint.End == FinishLast { // each would wait for the other
 		s.Client.End = Finish
 	}
+	// What is read late is more than kernels hold, so that kube-proxy holds some, too.
+	if s.Client.Late > 0 {
+		s.Endpoint.Bytes, s.Endpoint.Chunk, s.Endpoint.Pause = 3<<20+r.IntN(4<<20), 1<<20, 0
+	}
+	if s.Endpoint.Late > 0 {
+		s.Client.Bytes, s.Client.Chunk, s.Client.Pause = 3<<20+r.IntN(4<<20), 1<<20, 0
+	}
 	// A window of a few thousand bytes moves at every probe of the kernel only: some per second.
-	if s.Client.Buffer > 0 {
+	if s.Client.Slow > 0 {
 		s.Endpoint.Bytes = min(s.Endpoint.Bytes, 32<<10)
 	}
-	if s.Endpoint.Buffer > 0 {
+	if s.Endpoint.Slow > 0 {
 		s.Client.Bytes = min(s.Client.Bytes, 32<<10)
 	}
 	s.Client.At, s.Endpoint.At = s.Client.drawOffset(r, s.Endpoint), max(s.Endpoint.drawOffset(r, s.Client), Greeting)
@@ -104,6 +112,9 @@ func drawPart(r *rand.Rand) Part {
 	}
 	if r.IntN(4) == 0 {
 		p.Slow, p.Buffer = time.Duration(r.IntN(int(10*time.Millisecond))), 4<<10
+	}
+	if p.Slow == 0 && r.IntN(20) == 0 {
+		p.Late = time.Duration(r.IntN(int(time.Second)))
 	}
 	// Connections last for a second or so: small chunks and small buffers are for few bytes.
 	if p.Pause > 0 {
@@ -141,6 +152,9 @@ func (p Part) String() string {
 	fmt.Fprintf(&b, "%d bytes in chunks up to %d", p.Bytes, p.Chunk)
 	if p.Pause > 0 {
 		fmt.Fprintf(&b, " with pauses up to %v", p.Pause)
+	}
+	if p.Late > 0 {
+		fmt.Fprintf(&b, ", reads after %v", p.Late)
 	}
 	if p.Slow > 0 {
 		fmt.Fprintf(&b, ", reads every %v into %d bytes", p.Slow, p.Buffer)
