@@ -178,6 +178,7 @@ func datagram(conn net.Conn, text string) (string, error) {
 		sent := fmt.Sprintf("%s %d %d", text, attempt, time.Now().UnixNano())
 		if _, err := conn.Write([]byte(sent)); err != nil {
 			last = plain(err) // an earlier one was refused: by ICMP
+			continue
 		}
 		if err := conn.SetReadDeadline(time.Now().Add(time.Second)); err != nil {
 			return "", err
