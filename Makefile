@@ -55,7 +55,8 @@ run: ## the classroom: etcd, a few backends and the proxy in one process
 test: ## every test, with the race detector
 	go mod download # some tests build etcd in a network namespace, which has no network
 	@# Without GORACE each process under the race detector sleeps for a second at its end.
-	GORACE=atexit_sleep_ms=0 CGO_ENABLED=1 go test -race $(PKG)
+	@# The suites of the engines mostly wait, for up to seven minutes each on two processors.
+	GORACE=atexit_sleep_ms=0 CGO_ENABLED=1 go test -race -timeout 20m $(PKG)
 
 check: ## what must be clean before a commit: gofmt, vet, staticcheck, test
 	@test -z "$$(gofmt -l .)" || { gofmt -d .; exit 1; }
