@@ -7,6 +7,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"time"
 
 	"kubeproxy/proxy"
 	"kubeproxy/proxy/proxytest"
@@ -84,7 +85,9 @@ func (s suite) TestABurstToAnEndpointThatDiesIsDeliveredOrCounted(t *testing.T) 
 // burst has a client send datagrams to an endpoint that refuses them from one of them on. Another endpoint receives.
 func (s suite) burst(t *testing.T, at, burst int) {
 	t.Helper()
-	n := newNode(t, s.config())
+	cfg := s.config()
+	cfg.DrainTimeout = time.Nanosecond // else each round would wait for its session to fall silent
+	n := newNode(t, cfg)
 	defer n.end()
 	ledger := newUDPLedger()
 	answer := func(payload []byte, _ netip.AddrPort) []byte {
