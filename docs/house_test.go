@@ -154,7 +154,7 @@ func TestArrowsPointOneWayOnly(t *testing.T) {
 // proxyLevels are the packages of proxy from the bottom up. A package imports only those of lower levels, so no two of one level know
 // each other. A package without a line that imports proxy/engine is an engine. Engines stand just below proxy.
 var proxyLevels = [][]string{
-	{"proxy/sockopt", "proxy/traffic", "proxy/epoll/slab", "proxy/epoll/ring", "proxy/balance/affinity", "proxy/proxyproto"},
+	{"proxy/sockopt", "proxy/traffic", "proxy/epoll/ring", "proxy/balance/affinity", "proxy/proxyproto"},
 	{"proxy/probe", "proxy/removal", "proxy/ports"},
 	{"proxy/handover"},
 	{"proxy/balance/checks", "proxy/balance/health"},
@@ -163,7 +163,6 @@ var proxyLevels = [][]string{
 	{"proxy/tcp", "proxy/udp", "proxy/kernel"},
 	{"proxy/epoll/socket"},
 	{"proxy/epoll/reactor"},
-	{"proxy/epoll/search"},
 	{"proxy/epoll/datagrams", "proxy/epoll/relay"},
 	{"proxy/balance"}, // and engines
 	{"proxy"},

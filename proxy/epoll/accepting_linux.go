@@ -9,7 +9,6 @@ import (
 	"kubeproxy/proxy/engine"
 	"kubeproxy/proxy/epoll/reactor"
 	"kubeproxy/proxy/epoll/relay"
-	"kubeproxy/proxy/epoll/slab"
 	"kubeproxy/proxy/epoll/socket"
 	"kubeproxy/proxy/tcp"
 )
@@ -25,7 +24,7 @@ type listeners struct {
 	atLimit  *reactor.Pauses // of ports whose clients wait at a limit
 	own      *dialler        // of the loop
 	diallers []*dialler      // of all loops
-	all      slab.Slab[*epollTCP]
+	all      reactor.Slab[*epollTCP]
 	accepts  int // how many clients each port may accept in this turn
 }
 

@@ -10,8 +10,6 @@ import (
 	"kubeproxy/proxy/engine"
 	"kubeproxy/proxy/epoll/reactor"
 	"kubeproxy/proxy/epoll/relay"
-	"kubeproxy/proxy/epoll/search"
-	"kubeproxy/proxy/epoll/slab"
 	"kubeproxy/proxy/epoll/socket"
 	"kubeproxy/proxy/proxyproto"
 	"kubeproxy/proxy/tcp"
@@ -26,12 +24,12 @@ type dialler struct {
 	turn     *reactor.Turn
 	poller   *reactor.Poller
 	requests *reactor.Requests
-	searches *search.Scheduler
+	searches *reactor.Searches
 	conns    *relay.Conns
 	relays   *relay.Relays
 	races    tcp.RaceConfig
 	dials    map[int32]*dial // by the index of the connection
-	spare    slab.FreeList[dial]
+	spare    reactor.FreeList[dial]
 	peeked   [proxyproto.MaxHeader]byte // see meet
 }
 

@@ -16,8 +16,6 @@ import (
 	"kubeproxy/proxy/engine"
 	"kubeproxy/proxy/enginetest"
 	"kubeproxy/proxy/epoll/reactor"
-	"kubeproxy/proxy/epoll/search"
-	"kubeproxy/proxy/epoll/slab"
 	"kubeproxy/proxy/proxytest"
 	"kubeproxy/registry"
 )
@@ -273,7 +271,7 @@ func TestALoopThatIsAlwaysBusyYieldsNowAndThen(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer unix.Close(busy)
-	const nobody = 1<<slab.GenerationBits - 1
+	const nobody = 1<<reactor.GenerationBits - 1
 	l.requests.Call(func() { err = l.poller.Watch(busy, reactor.Token{Kind: listening, Generation: nobody}, unix.EPOLLIN) })
 	if err != nil {
 		t.Fatal(err)
@@ -338,7 +336,7 @@ func TestALoopMakesEightAttemptsATurnForSearchesThatGoOn(t *testing.T) {
 		for p := range l.listeners.all.All { // it is one
 			l.listeners.accept(*p)
 		}
-		if got, most := failures(), uint64(acceptsAtOnce+search.AttemptsATurn); got > most {
+		if got, most := failures(), uint64(acceptsAtOnce+reactor.AttemptsATurn); got > most {
 			t.Errorf("%d clients had %d attempts in one turn, want %d at most", acceptsAtOnce, got, most)
 		}
 		if l.searches.Waiting() == 0 || l.turn.Number != turn {
@@ -355,7 +353,7 @@ func TestALoopMakesEightAttemptsATurnForSearchesThatGoOn(t *testing.T) {
 		t.Errorf("%d clients had %d attempts, want %d", acceptsAtOnce, got, want)
 	}
 	l.requests.Call(func() {
-		if l.turn.Number < turn+acceptsAtOnce*(rotation.MaxOffers-1)/search.AttemptsATurn-1 || l.searches.Waiting() != 0 {
+		if l.turn.Number < turn+acceptsAtOnce*(rotation.MaxOffers-1)/reactor.AttemptsATurn-1 || l.searches.Waiting() != 0 {
 			t.Errorf("it took %d turns, and %d searches are left over", l.turn.Number-turn, l.searches.Waiting())
 		}
 	})

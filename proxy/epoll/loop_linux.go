@@ -14,7 +14,6 @@ import (
 	"kubeproxy/proxy/epoll/reactor"
 	"kubeproxy/proxy/epoll/relay"
 	"kubeproxy/proxy/epoll/ring"
-	"kubeproxy/proxy/epoll/search"
 	"kubeproxy/proxy/tcp"
 	"kubeproxy/proxy/traffic"
 )
@@ -56,7 +55,7 @@ type loop struct {
 	poller    *reactor.Poller
 	ring      *ring.Ring // nil: the engine has none
 	requests  reactor.Requests
-	searches  search.Scheduler
+	searches  reactor.Searches
 	pauses    reactor.Pauses
 	atLimit   reactor.Pauses
 	conns     relay.Conns
@@ -112,7 +111,7 @@ func newRingLoop(number int, base *engine.Base, draining *atomic.Bool, mayBlock 
 func assemble(l *loop, base *engine.Base) *loop {
 	l.turn = reactor.Turn{Clock: monotonic.Now, Now: monotonic.Now()}
 	l.requests = reactor.Requests{Poller: l.poller}
-	l.searches = search.Scheduler{Engine: base, Turn: &l.turn, Requests: &l.requests}
+	l.searches = reactor.Searches{Engine: base, Turn: &l.turn, Requests: &l.requests}
 	l.pauses = reactor.Pauses{Poller: l.poller, Turn: &l.turn}
 	l.atLimit = reactor.Pauses{Poller: l.poller, Turn: &l.turn}
 	l.conns.Init(base, &l.turn)

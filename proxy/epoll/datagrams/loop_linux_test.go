@@ -8,7 +8,6 @@ import (
 	"kubeproxy/proxy/engine"
 	"kubeproxy/proxy/enginetest"
 	"kubeproxy/proxy/epoll/reactor"
-	"kubeproxy/proxy/epoll/search"
 	"kubeproxy/proxy/proxytest"
 )
 
@@ -19,7 +18,7 @@ type loop struct {
 	poller   *reactor.Poller
 	requests reactor.Requests
 	pauses   reactor.Pauses
-	searches search.Scheduler
+	searches reactor.Searches
 	sessions Sessions
 	stops    bool // once there is nothing left to carry
 }
@@ -36,7 +35,7 @@ func startLoop(t testing.TB, cfg engine.Config) *loop {
 	l.turn.Clock = monotonic.Now
 	l.requests.Poller = l.poller
 	l.pauses = reactor.Pauses{Poller: l.poller, Turn: &l.turn}
-	l.searches = search.Scheduler{Engine: &l.Base, Turn: &l.turn, Requests: &l.requests}
+	l.searches = reactor.Searches{Engine: &l.Base, Turn: &l.turn, Requests: &l.requests}
 	l.sessions = Sessions{Engine: &l.Base, Turn: &l.turn, Poller: l.poller, Requests: &l.requests, Pauses: &l.pauses, Searches: &l.searches,
 		Asking: 1, Answering: 2}
 	l.Work.Go(l.run)

@@ -8,8 +8,6 @@ import (
 	"kubeproxy/proxy/admit"
 	"kubeproxy/proxy/engine"
 	"kubeproxy/proxy/epoll/reactor"
-	"kubeproxy/proxy/epoll/search"
-	"kubeproxy/proxy/epoll/slab"
 	"kubeproxy/proxy/epoll/socket"
 	"kubeproxy/proxy/sockopt"
 	"kubeproxy/proxy/traffic"
@@ -24,13 +22,13 @@ type Sessions struct {
 	Poller   *reactor.Poller
 	Requests *reactor.Requests
 	Pauses   *reactor.Pauses
-	Searches *search.Scheduler
+	Searches *reactor.Searches
 
 	Asking    reactor.Kind // of events: a port has datagrams of clients
 	Answering reactor.Kind // the endpoint of a session has sent some
 
-	ports slab.Slab[*port]
-	all   slab.Slab[*session]
+	ports reactor.Slab[*port]
+	all   reactor.Slab[*session]
 	begun int     // ever
 	read  []*port // that were read since it was last counted what the kernel had no room for
 

@@ -2,14 +2,12 @@ package reactor
 
 import (
 	"testing"
-
-	"kubeproxy/proxy/epoll/slab"
 )
 
 func TestATokenIsWhatItWasWhenItComesBack(t *testing.T) {
 	for _, want := range []Token{
 		{Waker, 0, 0},
-		{7, 1<<31 - 1, 1<<slab.GenerationBits - 1},
+		{7, 1<<31 - 1, 1<<GenerationBits - 1},
 		{3, 12345, 678},
 	} {
 		ev := want.event(0)

@@ -2,8 +2,6 @@ package reactor
 
 import (
 	"golang.org/x/sys/unix"
-
-	"kubeproxy/proxy/epoll/slab"
 )
 
 // A Token is what an event is about: its kind, and which one of that kind. The kernel gives back what it was
@@ -13,7 +11,7 @@ import (
 type Token struct {
 	Kind       Kind
 	Index      int32
-	Generation uint32 // of slab.GenerationBits
+	Generation uint32 // of GenerationBits
 }
 
 // A Kind says what a token is about.
@@ -26,12 +24,12 @@ const Waker Kind = 0
 const polling Kind = 7
 
 func (t Token) event(mask uint32) unix.EpollEvent {
-	return unix.EpollEvent{Events: mask, Fd: t.Index, Pad: int32(uint32(t.Kind)<<slab.GenerationBits | t.Generation&(1<<slab.GenerationBits-1))}
+	return unix.EpollEvent{Events: mask, Fd: t.Index, Pad: int32(uint32(t.Kind)<<GenerationBits | t.Generation&(1<<GenerationBits-1))}
 }
 
 // TokenOf returns the token of an event.
 func TokenOf(ev *unix.EpollEvent) Token {
-	return Token{Kind(uint32(ev.Pad) >> slab.GenerationBits), ev.Fd, uint32(ev.Pad) & (1<<slab.GenerationBits - 1)}
+	return Token{Kind(uint32(ev.Pad) >> GenerationBits), ev.Fd, uint32(ev.Pad) & (1<<GenerationBits - 1)}
 }
 
 // Data is the token as entries of a ring bear it.

@@ -6,7 +6,6 @@ import (
 
 	"kubeproxy/proxy/engine"
 	"kubeproxy/proxy/epoll/reactor"
-	"kubeproxy/proxy/epoll/slab"
 	"kubeproxy/proxy/epoll/socket"
 	"kubeproxy/proxy/tcp"
 	"kubeproxy/proxy/traffic"
@@ -107,7 +106,7 @@ func (c *Conn) IsBusy() bool { return c.client.isBusy() || c.backend.isBusy() }
 
 // Conns are the connections of a loop, and when each is looked at next.
 type Conns struct {
-	slab.Slab[Conn]
+	reactor.Slab[Conn]
 	engine   *engine.Base
 	turn     *reactor.Turn
 	timers   wheel[Conn, *Conn]

@@ -8,7 +8,6 @@ import (
 	"kubeproxy/proxy/engine"
 	"kubeproxy/proxy/epoll/reactor"
 	"kubeproxy/proxy/epoll/ring"
-	"kubeproxy/proxy/epoll/slab"
 	"kubeproxy/proxy/removal"
 	"kubeproxy/proxy/traffic"
 )
@@ -27,7 +26,7 @@ type Relays struct {
 	BulkTo   []*Relays     // where connections go that carry in bulk, see moving_linux.go; none: they stay. Those loops outlast this one
 
 	buffer [chunk]byte
-	tails  slab.FreeList[tail]
+	tails  reactor.FreeList[tail]
 	sends  [ringBuffers]sending // under way in the ring, by buffer
 
 	unwatch map[int32][]func() bool // end the watch over lifetimes of a connection, by its index; nil where removal ends nothing

@@ -1,4 +1,4 @@
-package slab
+package reactor
 
 // A FreeList keeps spare values to be used again, a bounded number of them: the rest is for the garbage
 // collector, so that a storm leaves nothing behind.

@@ -1,16 +1,14 @@
-package search
+package reactor
 
 import (
 	"slices"
 	"testing"
-
-	"kubeproxy/proxy/epoll/reactor"
 )
 
 // A turn has room for so many attempts, and the next one for as many again.
 func TestATurnHasRoomForAFewAttempts(t *testing.T) {
-	turn := reactor.Turn{Number: 1}
-	s := Scheduler{Turn: &turn}
+	turn := Turn{Number: 1}
+	s := Searches{Turn: &turn}
 	for range 3 {
 		turn.Number++
 		for n := range AttemptsATurn {
@@ -27,11 +25,11 @@ func TestATurnHasRoomForAFewAttempts(t *testing.T) {
 // Searches that wait go on in their order, one attempt each, as long as the turn has room; those that need another attempt
 // come after the others.
 func TestSearchesThatWaitGoOnInTheirOrder(t *testing.T) {
-	turn := reactor.Turn{Number: 1}
-	s := Scheduler{Turn: &turn}
+	turn := Turn{Number: 1}
+	s := Searches{Turn: &turn}
 	const searches = AttemptsATurn + 2
 	for n := range int32(searches) {
-		s.Postpone(reactor.Token{Index: n})
+		s.Postpone(Token{Index: n})
 	}
 	var went []int32
 	for range 2 {

@@ -1,9 +1,10 @@
-package slab
+package reactor
 
 import "iter"
 
-// A Slab holds values of one type in slots that do not move. The index of a slot fits into an event. A slot that is used again
-// has another generation, so an event of the value before does not reach the next one.
+// A Slab holds values of one type in slots that do not move. A slot has an index and a generation, which together fit into the 64 bits
+// that the kernel gives back with an event. A slot that is used again has another generation, so an event for the value before does not
+// reach the next one.
 type Slab[T any] struct {
 	blocks []*[slabBlock]slot[T]
 	free   []int32

@@ -1,4 +1,4 @@
-package search
+package reactor
 
 import (
 	"context"
@@ -9,19 +9,19 @@ import (
 	"kubeproxy/proxy/admit"
 	"kubeproxy/proxy/balance/rotation"
 	"kubeproxy/proxy/engine"
-	"kubeproxy/proxy/epoll/reactor"
 	"kubeproxy/proxy/epoll/socket"
 	"kubeproxy/registry"
 )
 
-// A Scheduler is what the searches for endpoints of a loop share. It belongs to the loop's goroutine.
-type Scheduler struct {
+// Searches are what the searches for endpoints of a loop share, those of connections and those of UDP sessions. They say how many attempts
+// a turn has room for, and which searches go on in a later turn. They belong to the loop's goroutine.
+type Searches struct {
 	Engine     *engine.Base
-	Turn       *reactor.Turn
-	Requests   *reactor.Requests
-	deferred   []reactor.Token // of those that go on in a later turn
-	attempts   int             // made for such in a turn
-	attemptsOf uint64          // that turn
+	Turn       *Turn
+	Requests   *Requests
+	deferred   []Token // of those that go on in a later turn
+	attempts   int     // made for such in a turn
+	attemptsOf uint64  // that turn
 }
 
 // AttemptsATurn is how many attempts a loop makes in one turn for clients whose first has failed or stays silent. An
@@ -31,7 +31,7 @@ type Scheduler struct {
 const AttemptsATurn = 8
 
 // MayAttempt reports whether this turn has room for one more such attempt, and counts it.
-func (s *Scheduler) MayAttempt() bool {
+func (s *Searches) MayAttempt() bool {
 	if s.areUsedUp() {
 		return false
 	}
@@ -43,18 +43,18 @@ func (s *Scheduler) MayAttempt() bool {
 }
 
 // areUsedUp reports whether this turn has no room for such attempts.
-func (s *Scheduler) areUsedUp() bool {
+func (s *Searches) areUsedUp() bool {
 	return s.attemptsOf == s.Turn.Number && s.attempts == AttemptsATurn
 }
 
 // Postpone lets a search go on in a later turn.
-func (s *Scheduler) Postpone(t reactor.Token) { s.deferred = append(s.deferred, t) }
+func (s *Searches) Postpone(t Token) { s.deferred = append(s.deferred, t) }
 
 // Waiting returns how many searches wait for a later turn.
-func (s *Scheduler) Waiting() int { return len(s.deferred) }
+func (s *Searches) Waiting() int { return len(s.deferred) }
 
 // Due yields the searches that go on in this turn, those that have waited longest first.
-func (s *Scheduler) Due(yield func(reactor.Token) bool) {
+func (s *Searches) Due(yield func(Token) bool) {
 	n := 0
 	for more := true; more && n < len(s.deferred) && !s.areUsedUp(); n++ {
 		more = yield(s.deferred[n])
@@ -64,9 +64,9 @@ func (s *Scheduler) Due(yield func(reactor.Token) bool) {
 
 // LookUp waits for the name of an endpoint beside the loop, for so long at most, and then has the loop call found with its
 // addresses.
-func (s *Scheduler) LookUp(protocol registry.Protocol, of *rotation.Endpoint, patience time.Duration, found func([]netip.AddrPort, error)) {
+func (s *Searches) LookUp(protocol registry.Protocol, of *rotation.Endpoint, timeout time.Duration, found func([]netip.AddrPort, error)) {
 	s.Engine.Work.Go(func() {
-		ctx, cancel := context.WithTimeout(s.Engine.Ctx, patience)
+		ctx, cancel := context.WithTimeout(s.Engine.Ctx, timeout)
 		defer cancel()
 		addrs, err := s.Engine.Resolver.Resolve(ctx, protocol, of.Addr)
 		s.Requests.Do(func() { found(addrs, err) })
@@ -75,7 +75,7 @@ func (s *Scheduler) LookUp(protocol registry.Protocol, of *rotation.Endpoint, pa
 
 // Suspect looks whether a socket that was connected to an endpoint has reached who it was meant for, and not
 // itself or a listener of ours: see connect of package portable.
-func (s *Scheduler) Suspect(protocol registry.Protocol, fd int, to netip.AddrPort) error {
+func (s *Searches) Suspect(protocol registry.Protocol, fd int, to netip.AddrPort) error {
 	local := socket.LocalName(fd)
 	switch {
 	case local == to:

@@ -1,4 +1,4 @@
-package slab
+package reactor
 
 import (
 	"math/rand/v2"
