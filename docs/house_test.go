@@ -155,7 +155,7 @@ func TestArrowsPointOneWayOnly(t *testing.T) {
 // each other. A package without a line that imports proxy/engine is an engine. Engines stand just below proxy.
 var proxyLevels = [][]string{
 	{"proxy/sockopt", "proxy/traffic", "proxy/epoll/ring", "proxy/balance/affinity", "proxy/proxyproto"},
-	{"proxy/probe", "proxy/removal", "proxy/ports"},
+	{"proxy/removal", "proxy/ports"},
 	{"proxy/handover"},
 	{"proxy/balance/checks", "proxy/balance/health"},
 	{"proxy/balance/rotation", "proxy/admit"},

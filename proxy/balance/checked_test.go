@@ -5,7 +5,6 @@ import (
 	"testing"
 
 	"kubeproxy/proxy/balance/checks"
-	"kubeproxy/proxy/probe"
 	"kubeproxy/registry"
 )
 
@@ -19,7 +18,7 @@ func TestAnEndpointSaysWhetherItIsChecked(t *testing.T) {
 	for _, c := range []struct {
 		wanted registry.Check
 		want   bool
-	}{{registry.Check{}, probe.Supported}, {registry.Check{Wanted: registry.CheckOff}, false}} {
+	}{{registry.Check{}, checks.Supported}, {registry.Check{Wanted: registry.CheckOff}, false}} {
 		service := &registry.Service{Name: web, Ports: []registry.Port{{Number: 80}}}
 		service.Checks = c.wanted
 		lb.SetService(web, service)

@@ -18,7 +18,6 @@ import (
 	"kubeproxy/proxy/balance/health"
 	"kubeproxy/proxy/balance/rotation"
 	"kubeproxy/proxy/handover"
-	"kubeproxy/proxy/probe"
 	"kubeproxy/proxy/traffic"
 	"kubeproxy/registry"
 )
@@ -121,7 +120,7 @@ func (allowing) Take(int) bool { return true }
 func (allowing) Release(int)   {}
 
 func TestASuccessorGoesOnFromWhatChecksHaveFound(t *testing.T) {
-	if !probe.Supported {
+	if !checks.Supported {
 		t.Skip("nothing is checked on this system")
 	}
 	synctest.Test(t, func(t *testing.T) {
@@ -213,7 +212,7 @@ func TestASuccessorGoesOnFromWhatChecksHaveFound(t *testing.T) {
 
 // The kernel cannot give a client another endpoint, so it has to know which endpoints may hang unnoticed.
 func TestTheStandingOfAnEndpointSaysThatItsChecksAreOverdue(t *testing.T) {
-	if !probe.Supported {
+	if !checks.Supported {
 		t.Skip("nothing is checked on this system")
 	}
 	synctest.Test(t, func(t *testing.T) {

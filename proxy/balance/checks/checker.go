@@ -10,7 +10,6 @@ import (
 
 	"kubeproxy/internal/lograte"
 	"kubeproxy/internal/monotonic"
-	"kubeproxy/proxy/probe"
 	"kubeproxy/registry"
 )
 
@@ -31,10 +30,10 @@ const MaxTimeout = 30 * time.Second
 func (c *Checker) Wants(protocol registry.Protocol, terms *registry.Terms) (Key, bool) {
 	check := &terms.Checks
 	on := check.Wanted == registry.CheckOn || check.Wanted == registry.CheckUnsaid && c.On
-	if !on || !probe.Supported || protocol == registry.UDP && check.Send == "" {
+	if !on || !Supported || protocol == registry.UDP && check.Send == "" {
 		return Key{}, false
 	}
-	k := Key{Question: probe.Question{Protocol: protocol, Header: terms.ProxyHeader}, Interval: cmp.Or(check.Interval, c.Interval)}
+	k := Key{Question: Question{Protocol: protocol, Header: terms.ProxyHeader}, Interval: cmp.Or(check.Interval, c.Interval)}
 	k.Timeout = min(cmp.Or(check.Timeout, c.Timeout), k.Interval/2, MaxTimeout)
 	if protocol == registry.UDP {
 		k.Question.Send, k.Question.Expect = check.Send, check.Expect
@@ -171,7 +170,7 @@ func (c *Checker) ask(ctx context.Context, t *Target, now time.Duration) {
 		return
 	}
 	t.to, t.until = addrs[t.turn%len(addrs)], now+t.Timeout
-	if t.attempt, err = probe.Begin(&t.Question, t.to); err != nil {
+	if t.attempt, err = Begin(&t.Question, t.to); err != nil {
 		c.finish(t, err)
 		return
 	}

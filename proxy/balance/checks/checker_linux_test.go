@@ -20,7 +20,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"kubeproxy/internal/monotonic"
-	"kubeproxy/proxy/probe"
 	"kubeproxy/proxy/proxytest"
 	"kubeproxy/registry"
 )
@@ -380,7 +379,7 @@ func BenchmarkCheck(b *testing.B) {
 	c := New(Settings{Timeout: time.Minute, Interval: 5 * time.Second}, guard, guard)
 	for i := range 10000 {
 		at := netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 1, byte(i >> 8), byte(i)}), port)
-		c.Watch(Key{Addr: registry.Addr{IP: at}, Question: probe.Question{}, Interval: c.Interval, Timeout: c.Timeout}, new(ear))
+		c.Watch(Key{Addr: registry.Addr{IP: at}, Question: Question{}, Interval: c.Interval, Timeout: c.Timeout}, new(ear))
 	}
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()

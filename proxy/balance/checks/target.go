@@ -8,14 +8,13 @@ import (
 	"time"
 
 	"kubeproxy/internal/lograte"
-	"kubeproxy/proxy/probe"
 	"kubeproxy/registry"
 )
 
 // A Key is what a target is: all endpoints with the same key share it.
 type Key struct {
 	Addr              registry.Addr
-	Question          probe.Question
+	Question          Question
 	Interval, Timeout time.Duration
 }
 
@@ -50,7 +49,7 @@ type Target struct {
 	begun    time.Duration // when it was asked last
 	lookedUp bool          // since then its name was looked up, for the present check
 	turn     int           // of the addresses of a name: the one that is asked next
-	attempt  probe.Attempt
+	attempt  Attempt
 	to       netip.AddrPort
 	until    time.Duration // when the attempt has failed
 
@@ -125,6 +124,6 @@ type Checker struct {
 
 	// Of Run alone.
 	underWay []*Target
-	attempts []*probe.Attempt
-	poller   probe.Poller
+	attempts []*Attempt
+	poller   Poller
 }

@@ -1,4 +1,4 @@
-package probe_test
+package checks_test
 
 import (
 	"fmt"
@@ -9,22 +9,22 @@ import (
 	"sync"
 	"testing"
 
-	"kubeproxy/proxy/probe"
+	"kubeproxy/proxy/balance/checks"
 	"kubeproxy/proxy/proxytest"
 	"kubeproxy/registry"
 )
 
 // ask asks an address, and waits for the end.
-func ask(t *testing.T, q probe.Question, to netip.AddrPort) error {
+func ask(t *testing.T, q checks.Question, to netip.AddrPort) error {
 	t.Helper()
-	a, err := probe.Begin(&q, to)
+	a, err := checks.Begin(&q, to)
 	if err != nil {
 		return err
 	}
-	var poller probe.Poller
+	var poller checks.Poller
 	done := false
 	proxytest.Eventually(t, func() bool {
-		if poller.Look([]*probe.Attempt{&a})(0) {
+		if poller.Look([]*checks.Attempt{&a})(0) {
 			done, err = a.Proceed(&q, to)
 		}
 		return done
@@ -43,9 +43,9 @@ func says(t *testing.T, err error, want string) {
 func TestATCPQuestionIsAnsweredByWhoListens(t *testing.T) {
 	for _, addr := range []string{"127.0.0.1:0", "[::1]:0"} {
 		s := proxytest.ServeTCP(t, addr, proxytest.Hold)
-		says(t, ask(t, probe.Question{}, s.Addr.IP), "")
+		says(t, ask(t, checks.Question{}, s.Addr.IP), "")
 	}
-	says(t, ask(t, probe.Question{}, proxytest.Refusing(t).IP), "connection refused")
+	says(t, ask(t, checks.Question{}, proxytest.Refusing(t).IP), "connection refused")
 }
 
 func TestAnHTTPQuestionIsAnsweredByItsStatus(t *testing.T) {
@@ -84,7 +84,7 @@ func TestAnHTTPQuestionIsAnsweredByItsStatus(t *testing.T) {
 			conn.CloseWrite()
 			io.Copy(io.Discard, conn)
 		})
-		says(t, ask(t, probe.Question{Path: "/healthz"}, s.Addr.IP), c.err)
+		says(t, ask(t, checks.Question{Path: "/healthz"}, s.Addr.IP), c.err)
 	}
 }
 
@@ -99,15 +99,15 @@ func TestAStatusLineAloneIsNoAnswer(t *testing.T) {
 		io.Copy(io.Discard, conn)
 	})
 	t.Cleanup(release) // before the server's own
-	q := probe.Question{Path: "/healthz"}
-	a, err := probe.Begin(&q, s.Addr.IP)
+	q := checks.Question{Path: "/healthz"}
+	a, err := checks.Begin(&q, s.Addr.IP)
 	if err != nil {
 		t.Fatal(err)
 	}
-	var poller probe.Poller
+	var poller checks.Poller
 	received := 0
 	proxytest.Eventually(t, func() bool {
-		if poller.Look([]*probe.Attempt{&a})(0) {
+		if poller.Look([]*checks.Attempt{&a})(0) {
 			received++
 			if done, err := a.Proceed(&q, s.Addr.IP); done {
 				t.Fatalf("it is over without the end of the header: %v", err)
@@ -118,7 +118,7 @@ func TestAStatusLineAloneIsNoAnswer(t *testing.T) {
 	release()
 	done := false
 	proxytest.Eventually(t, func() bool {
-		if poller.Look([]*probe.Attempt{&a})(0) {
+		if poller.Look([]*checks.Attempt{&a})(0) {
 			done, err = a.Proceed(&q, s.Addr.IP)
 		}
 		return done
@@ -128,9 +128,9 @@ func TestAStatusLineAloneIsNoAnswer(t *testing.T) {
 
 func TestAUDPQuestionIsAnsweredByTheBeginOfADatagram(t *testing.T) {
 	s := proxytest.ServeUDP(t, "127.0.0.1:0", func(payload []byte, _ netip.AddrPort) []byte { return append([]byte("you said "), payload...) })
-	says(t, ask(t, probe.Question{Protocol: registry.UDP, Send: "ping"}, s.Addr.IP), "")
-	says(t, ask(t, probe.Question{Protocol: registry.UDP, Send: "ping", Expect: "you said p"}, s.Addr.IP), "")
-	says(t, ask(t, probe.Question{Protocol: registry.UDP, Send: "ping", Expect: "pong"}, s.Addr.IP), "another answer")
+	says(t, ask(t, checks.Question{Protocol: registry.UDP, Send: "ping"}, s.Addr.IP), "")
+	says(t, ask(t, checks.Question{Protocol: registry.UDP, Send: "ping", Expect: "you said p"}, s.Addr.IP), "")
+	says(t, ask(t, checks.Question{Protocol: registry.UDP, Send: "ping", Expect: "pong"}, s.Addr.IP), "another answer")
 	s.Close()
-	says(t, ask(t, probe.Question{Protocol: registry.UDP, Send: "ping"}, s.Addr.IP), "connection refused")
+	says(t, ask(t, checks.Question{Protocol: registry.UDP, Send: "ping"}, s.Addr.IP), "connection refused")
 }
