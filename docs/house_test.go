@@ -86,11 +86,11 @@ func isEtcd(importPath string) bool {
 	return inside(importPath, "config/etcdsource") || strings.HasPrefix(importPath, "go.etcd.io/")
 }
 
-// isSource reports whether a package is a source beside the etcd source: one whose name says so, or etcdauto, which chooses one.
+// isSource reports whether a package is a source beside the etcd source: one whose name says so.
 func isSource(importPath string) bool {
 	below, ok := strings.CutPrefix(importPath, module+"/config/")
 	name, _, _ := strings.Cut(below, "/")
-	return ok && (strings.HasSuffix(name, "source") && name != "etcdsource" || name == "etcdauto")
+	return ok && strings.HasSuffix(name, "source") && name != "etcdsource"
 }
 
 // wires reports whether a package puts the program together, or tests and measures all of it.

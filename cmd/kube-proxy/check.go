@@ -14,7 +14,6 @@ import (
 
 	"kubeproxy/cmd/internal/check"
 	"kubeproxy/cmd/internal/commandline"
-	"kubeproxy/config/etcdauto"
 	"kubeproxy/config/etcdsource"
 	"kubeproxy/config/etcdv2source"
 	"kubeproxy/proxy"
@@ -161,10 +160,10 @@ func (o *checkOptions) fromEtcd(cfg etcdsource.Config, notes io.Writer) (check.R
 	if err != nil {
 		return check.Registry{}, err
 	}
-	var found etcdauto.Verdict
+	var found etcdv2source.Verdict
 	var known bool
 	if o.source.etcd.version == etcdAuto {
-		found, known = etcdauto.Find(ctx, complete)
+		found, known = etcdv2source.FindVersion(ctx, complete)
 	}
 	if found.Major == 2 { // which is not what most expect
 		fmt.Fprintf(notes, "reading %v\n", found)

@@ -13,7 +13,6 @@ import (
 
 	"kubeproxy/cmd/internal/commandline"
 	"kubeproxy/config"
-	"kubeproxy/config/etcdauto"
 	"kubeproxy/config/etcdconfig"
 	"kubeproxy/config/etcdsource"
 	"kubeproxy/config/etcdv2source"
@@ -128,7 +127,7 @@ func (e *etcdOptions) source(cfg etcdsource.Config) (config.Source, error) {
 		return v2, err
 	}
 	cfg, err = cfg.Complete()
-	return etcdauto.New(cfg, v2, v3), err
+	return etcdv2source.NewAuto(cfg, v2, v3), err
 }
 
 // Values of -etcd_version.

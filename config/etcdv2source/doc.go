@@ -40,6 +40,11 @@
 //   - Proxies of the environment (HTTP_PROXY) are not used, as in v0.4 and for etcd 3: they are meant for the world outside.
 //   - Redirects are not followed: the members of the configuration are asked, and no others.
 //
+// # Which etcd it is
+//
+// With -etcd_version=auto, [Auto] asks the members for their version, and runs this source or that of etcd 3. It knows the latter only as
+// a [config.Source].
+//
 // # What it cannot know
 //
 // A machine that vanishes without a word, and is replaced at the same address by an etcd that was wiped and has since written more, is

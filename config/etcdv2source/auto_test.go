@@ -1,4 +1,4 @@
-package etcdauto
+package etcdv2source
 
 import (
 	"context"
@@ -39,8 +39,6 @@ func (f *fake) Status() config.Status {
 	return st
 }
 
-func TestMain(m *testing.M) { recordstest.Main(m) }
-
 func TestTheVersionOfTheMembersDecides(t *testing.T) {
 	const never = -1
 	after := func(d time.Duration, version string) func(context.Context, time.Time) (string, error) {
@@ -65,20 +63,20 @@ func TestTheVersionOfTheMembersDecides(t *testing.T) {
 		{"an etcd 3", []func(context.Context, time.Time) (string, error){at("3.6.1")}, false, 0, never},
 		{"an etcd 2", []func(context.Context, time.Time) (string, error){at("2.3.8")}, false, never, 0},
 		{"an etcd 0.4", []func(context.Context, time.Time) (string, error){at("0.4.6")}, false, never, 0},
-		{"nothing", []func(context.Context, time.Time) (string, error){gone, gone}, false, patience, never},
-		{"one old machine among silent ones", []func(context.Context, time.Time) (string, error){at("2.3.8"), gone, gone}, false, patience, lenient + between},
+		{"nothing", []func(context.Context, time.Time) (string, error){gone, gone}, false, versionTimeout, never},
+		{"one old machine among silent ones", []func(context.Context, time.Time) (string, error){at("2.3.8"), gone, gone}, false, versionTimeout, ignoreSilentAfter + askInterval},
 		{"an old machine beside a new one", []func(context.Context, time.Time) (string, error){at("2.3.8"), at("3.6.1"), at("2.3.8")}, false, 0, never},
 		{"a majority of old ones", []func(context.Context, time.Time) (string, error){at("2.3.8"), gone, at("2.3.7")}, false, never, 0},
-		{"an etcd 2 that comes later", []func(context.Context, time.Time) (string, error){after(5*time.Second, "2.3.8")}, false, patience, 5 * time.Second},
-		{"an etcd 3 that is slow", []func(context.Context, time.Time) (string, error){after(time.Second, "3.6.1")}, false, patience, never},
-		{"one that says 2 and serves 3", []func(context.Context, time.Time) (string, error){after(time.Second, "2.3.8")}, true, patience, never},
+		{"an etcd 2 that comes later", []func(context.Context, time.Time) (string, error){after(5*time.Second, "2.3.8")}, false, versionTimeout, 5 * time.Second},
+		{"an etcd 3 that is slow", []func(context.Context, time.Time) (string, error){after(time.Second, "3.6.1")}, false, versionTimeout, never},
+		{"one that says 2 and serves 3", []func(context.Context, time.Time) (string, error){after(time.Second, "2.3.8")}, true, versionTimeout, never},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			log := recordstest.LogSince(t)
 			synctest.Test(t, func(t *testing.T) {
 				v2, v3 := new(fake), &fake{ready: test.ready}
 				began := time.Now()
-				s := &Source{v2: v2, v3: v3, chosen: v3, version: func(ctx context.Context, member string) (string, error) {
+				s := &Auto{v2: v2, v3: v3, chosen: v3, version: func(ctx context.Context, member string) (string, error) {
 					return test.members[member[0]-'0'](ctx, began)
 				}, hasRegistry: func(context.Context, string) (bool, error) { return false, nil }}
 				for i := range test.members {
@@ -99,7 +97,7 @@ func TestTheVersionOfTheMembersDecides(t *testing.T) {
 					switch {
 					case f.want == never && f.runs > 0, f.want != never && f.runs != 1:
 						t.Errorf("the source of etcd %s has run %d times", what, f.runs)
-					case f.want != never && (f.began.Sub(began) < f.want || f.began.Sub(began) > f.want+2*between):
+					case f.want != never && (f.began.Sub(began) < f.want || f.began.Sub(began) > f.want+2*askInterval):
 						t.Errorf("the source of etcd %s began after %v; want %v", what, f.began.Sub(began), f.want)
 					}
 				}
@@ -107,7 +105,7 @@ func TestTheVersionOfTheMembersDecides(t *testing.T) {
 					t.Errorf("chosen is %v", chosen)
 				}
 			})
-			if guessed := strings.Contains(log(), "no member of "); guessed != (test.three == patience) {
+			if guessed := strings.Contains(log(), "no member of "); guessed != (test.three == versionTimeout) {
 				t.Errorf("the log says %v that no member has answered:\n%s", guessed, log())
 			}
 			if says := strings.Contains(log(), "following etcd 2: "); says != (test.two != never) {
@@ -146,7 +144,7 @@ func TestARegistryThatOnlyTheV2StoreHasIsReported(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				v2, v3 := new(fake), &fake{has: test.has, ready: true, from: time.Now().Add(test.ready)}
 				asked := 0
-				s := &Source{members: []string{"http://a:1"}, v2: v2, v3: v3, chosen: v3}
+				s := &Auto{members: []string{"http://a:1"}, v2: v2, v3: v3, chosen: v3}
 				s.version = func(ctx context.Context, _ string) (string, error) {
 					select {
 					case <-time.After(test.version):
@@ -176,7 +174,7 @@ func TestARegistryThatOnlyTheV2StoreHasIsReported(t *testing.T) {
 				if asked != test.asked {
 					t.Errorf("the v2 store was asked for %d times, want %d", asked, test.asked)
 				}
-				if waited := v3.began.Sub(began); v2.runs > 0 || v3.runs != 1 || waited > patience {
+				if waited := v3.began.Sub(began); v2.runs > 0 || v3.runs != 1 || waited > versionTimeout {
 					t.Errorf("the source of etcd 3 began %d times, first after %v; that of etcd 2 %d times", v3.runs, waited, v2.runs)
 				}
 			})

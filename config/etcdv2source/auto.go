@@ -1,12 +1,4 @@
-// Package etcdauto finds out which etcd it is that the configuration names, and follows it with the source that can.
-//
-// GET /version says which one it is. An etcd 3 is followed by its own API, also if it serves the v2 API as well. Nearly always it is an
-// etcd 3, so the questions delay it little: its source begins as soon as one member says that it is one, or after [patience] without an
-// answer. Only a source that has read nothing yet is stopped in favour of the other.
-//
-// An etcd 3.0 to 3.5 may serve an old registry by its v2 API only, which its v3 API does not show. When the first v3 list is empty, one
-// more question finds that out, and the log says which flag reads the old registry.
-package etcdauto
+package etcdv2source
 
 import (
 	"context"
@@ -20,18 +12,24 @@ import (
 
 	"kubeproxy/config"
 	"kubeproxy/config/etcdconfig"
-	"kubeproxy/config/etcdv2source"
 	"kubeproxy/registry"
 )
 
 const (
-	patience = 300 * time.Millisecond // without an answer, etcd 3 is assumed, and the asking goes on
-	between  = 2 * time.Second        // rounds of questions
-	lenient  = 10 * time.Second       // then members that do not answer count no more
+	versionTimeout    = 300 * time.Millisecond // without an answer, etcd 3 is assumed, and the asking goes on
+	askInterval       = 2 * time.Second        // rounds of questions
+	ignoreSilentAfter = 10 * time.Second       // then members that do not answer count no more
 )
 
-// A Source is the one for etcd 3 or the one for etcd 2: it is a [config.Source].
-type Source struct {
+// Auto finds out which etcd it is that the configuration names, and follows it with the source that can. It is a [config.Source].
+//
+// GET /version says which one it is. An etcd 3 is followed by its own API, also if it serves the v2 API as well. Nearly always it is an
+// etcd 3, so the questions delay it little: its source begins as soon as one member says that it is one, or after [versionTimeout] without
+// an answer. Only a source that has read nothing yet is stopped in favour of the other.
+//
+// An etcd 3.0 to 3.5 may serve an old registry by its v2 API only, which its v3 API does not show. When the first v3 list is empty, one
+// more question finds that out, and the log says which flag reads the old registry.
+type Auto struct {
 	members     []string
 	version     func(ctx context.Context, member string) (string, error)
 	hasRegistry func(ctx context.Context, member string) (bool, error) // in its v2 store
@@ -41,34 +39,34 @@ type Source struct {
 	chosen config.Source // the one that runs, or ran last
 }
 
-// New returns a source for the members of cfg, which is complete. It runs one of the two others at a time.
-func New(cfg etcdconfig.Config, v2, v3 config.Source) *Source {
+// NewAuto returns a source for the members of cfg, which is complete. It runs one of the two others at a time.
+func NewAuto(cfg etcdconfig.Config, v2, v3 config.Source) *Auto {
 	version := func(ctx context.Context, member string) (string, error) {
-		return etcdv2source.Version(ctx, cfg, member)
+		return Version(ctx, cfg, member)
 	}
 	hasRegistry := func(ctx context.Context, member string) (bool, error) {
-		return etcdv2source.HasRegistry(ctx, cfg, member)
+		return HasRegistry(ctx, cfg, member)
 	}
-	return &Source{members: cfg.Endpoints, version: version, hasRegistry: hasRegistry, v2: v2, v3: v3, chosen: v3}
+	return &Auto{members: cfg.Endpoints, version: version, hasRegistry: hasRegistry, v2: v2, v3: v3, chosen: v3}
 }
 
-func (s *Source) now() config.Source {
+func (s *Auto) now() config.Source {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.chosen
 }
 
 // Name implements [config.Source]. It is the name of both.
-func (s *Source) Name() string { return s.v3.Name() }
+func (s *Auto) Name() string { return s.v3.Name() }
 
 // Resync implements [config.Source].
-func (s *Source) Resync() { s.now().Resync() }
+func (s *Auto) Resync() { s.now().Resync() }
 
 // Status implements [config.Source].
-func (s *Source) Status() config.Status { return s.now().Status() }
+func (s *Auto) Status() config.Status { return s.now().Status() }
 
 // Run implements [config.Source].
-func (s *Source) Run(ctx context.Context, out chan<- registry.Update) error {
+func (s *Auto) Run(ctx context.Context, out chan<- registry.Update) error {
 	asking, stop := context.WithCancel(ctx)
 	defer stop()
 	verdicts := make(chan Verdict)
@@ -77,19 +75,19 @@ func (s *Source) Run(ctx context.Context, out chan<- registry.Update) error {
 	defer stop()
 	questions.Go(func() { s.find(asking, verdicts) })
 
-	timer := time.NewTimer(patience)
+	timer := time.NewTimer(versionTimeout)
 	defer timer.Stop()
 	select {
 	case <-ctx.Done():
 		return nil
 	case v := <-verdicts:
-		v.tell()
+		v.log()
 		if v.Major != 2 {
 			questions.Go(func() { s.warnOfOldRegistry(asking, v.Member) })
 		}
 		return s.run(ctx, v.source(s), out)
 	case <-timer.C:
-		glog.Infof("following etcd 3: no member of %v has told its version within %v (-etcd_version=auto); the asking goes on", s.members, patience)
+		glog.Infof("following etcd 3: no member of %v has told its version within %v (-etcd_version=auto); the asking goes on", s.members, versionTimeout)
 	}
 	third, end := context.WithCancel(ctx)
 	defer end()
@@ -105,7 +103,7 @@ func (s *Source) Run(ctx context.Context, out chan<- registry.Update) error {
 				if v.Major == 2 {
 					glog.Infof("following etcd 3, whose records have been read, although %s says that it is version %s (-etcd_version=auto)", v.Member, v.Version)
 				} else {
-					v.tell()
+					v.log()
 				}
 				questions.Go(func() { s.warnOfOldRegistry(asking, v.Member) })
 				continue
@@ -114,13 +112,13 @@ func (s *Source) Run(ctx context.Context, out chan<- registry.Update) error {
 			if err := <-done; err != nil {
 				return err
 			}
-			v.tell()
+			v.log()
 			return s.run(ctx, s.v2, out)
 		}
 	}
 }
 
-func (s *Source) run(ctx context.Context, source config.Source, out chan<- registry.Update) error {
+func (s *Auto) run(ctx context.Context, source config.Source, out chan<- registry.Update) error {
 	s.mu.Lock()
 	s.chosen = source
 	s.mu.Unlock()
@@ -139,21 +137,21 @@ func (v Verdict) String() string {
 	return fmt.Sprintf("etcd %d: %s says that it is version %s (-etcd_version=auto)", v.Major, v.Member, v.Version)
 }
 
-func (v Verdict) source(s *Source) config.Source {
+func (v Verdict) source(s *Auto) config.Source {
 	if v.Major == 2 {
 		return s.v2
 	}
 	return s.v3
 }
 
-func (v Verdict) tell() { glog.Infof("following %v", v) }
+func (v Verdict) log() { glog.Infof("following %v", v) }
 
 // find asks the members, round after round, until it knows.
-func (s *Source) find(ctx context.Context, out chan<- Verdict) {
+func (s *Auto) find(ctx context.Context, out chan<- Verdict) {
 	began := time.Now()
 	for {
-		round, cancel := context.WithTimeout(ctx, between)
-		v, ok := s.ask(round, time.Since(began) > lenient)
+		round, cancel := context.WithTimeout(ctx, askInterval)
+		v, ok := s.ask(round, time.Since(began) > ignoreSilentAfter)
 		cancel()
 		if ok {
 			select {
@@ -165,25 +163,25 @@ func (s *Source) find(ctx context.Context, out chan<- Verdict) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(between):
+		case <-time.After(askInterval):
 		}
 	}
 }
 
 // warnOfOldRegistry waits for the first v3 list. If that is empty, it asks the member, once, whether the registry is in its v2 store.
-func (s *Source) warnOfOldRegistry(ctx context.Context, member string) {
+func (s *Auto) warnOfOldRegistry(ctx context.Context, member string) {
 	st := s.v3.Status()
 	for ; !st.Ready; st = s.v3.Status() {
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(between):
+		case <-time.After(askInterval):
 		}
 	}
 	if st.Services+st.Endpoints+st.Rejected > 0 {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, between)
+	ctx, cancel := context.WithTimeout(ctx, askInterval)
 	defer cancel()
 	if found, err := s.hasRegistry(ctx, member); err == nil && found { // only a hint depends on the answer, so an error is as good as no
 		glog.Warning(oldRegistry(member))
@@ -196,18 +194,18 @@ func oldRegistry(member string) string {
 		member, registry.Prefix)
 }
 
-// Find asks the members of cfg, which is complete, once which etcd they are; ok is false if they do not say.
-func Find(ctx context.Context, cfg etcdconfig.Config) (v Verdict, ok bool) {
-	ctx, cancel := context.WithTimeout(ctx, between)
+// FindVersion asks the members of cfg, which is complete, once which etcd they are; ok is false if they do not say.
+func FindVersion(ctx context.Context, cfg etcdconfig.Config) (v Verdict, ok bool) {
+	ctx, cancel := context.WithTimeout(ctx, askInterval)
 	defer cancel()
-	return New(cfg, nil, nil).ask(ctx, true)
+	return NewAuto(cfg, nil, nil).ask(ctx, true)
 }
 
 // OldRegistry returns what there is to say if an etcd 3, without records in its v3 store, has some in its v2 store. Otherwise it is "".
 func (v Verdict) OldRegistry(ctx context.Context, cfg etcdconfig.Config) string {
-	ctx, cancel := context.WithTimeout(ctx, between)
+	ctx, cancel := context.WithTimeout(ctx, askInterval)
 	defer cancel()
-	if found, err := etcdv2source.HasRegistry(ctx, cfg, v.Member); err != nil || !found {
+	if found, err := HasRegistry(ctx, cfg, v.Member); err != nil || !found {
 		return ""
 	}
 	return oldRegistry(v.Member)
@@ -215,7 +213,7 @@ func (v Verdict) OldRegistry(ctx context.Context, cfg etcdconfig.Config) string 
 
 // ask asks all members. One that is an etcd 3 decides: it cannot be in a cluster that etcd 2 leads, or only while that is being
 // upgraded. For etcd 2 a majority has to say so, and later all that answer: one old machine in the list proves nothing.
-func (s *Source) ask(ctx context.Context, all bool) (Verdict, bool) {
+func (s *Auto) ask(ctx context.Context, all bool) (Verdict, bool) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	answers := make(chan Verdict)
@@ -225,7 +223,7 @@ func (s *Source) ask(ctx context.Context, all bool) (Verdict, bool) {
 			switch {
 			case err != nil:
 				answers <- Verdict{}
-			case etcdv2source.Major(version) >= 3:
+			case Major(version) >= 3:
 				answers <- Verdict{3, version, member}
 			default:
 				answers <- Verdict{2, version, member}
