@@ -8,7 +8,7 @@ import (
 	"github.com/golang/glog"
 
 	"kubeproxy/config"
-	"kubeproxy/config/outage"
+	"kubeproxy/config/records"
 	"kubeproxy/config/remote"
 	"kubeproxy/internal/backoff"
 	"kubeproxy/internal/lograte"
@@ -24,7 +24,7 @@ type Source struct {
 	client *client
 	resync config.Resyncs
 
-	log *outage.Log // the status
+	log *records.OutageLog // the status
 
 	// The rest belongs to the goroutine in Run.
 	out       chan<- registry.Update
@@ -45,9 +45,9 @@ func New(cfg Config) (*Source, error) {
 		cfg:       cfg,
 		resync:    config.NewResyncs(),
 		resources: make(map[string]*resource),
-		log:       outage.New(maxBackoff, causeNames()...),
-		unlisted:  outage.Limit[string](),
-		setbacks:  outage.Limit[setback](),
+		log:       records.NewOutageLog(maxBackoff, causeNames()...),
+		unlisted:  lograte.Lasting[string](5),
+		setbacks:  lograte.Lasting[setback](5),
 	}
 	s.client, err = newClient(&s.cfg)
 	return s, err

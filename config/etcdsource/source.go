@@ -10,7 +10,6 @@ import (
 
 	"kubeproxy/config"
 	"kubeproxy/config/etcdconfig"
-	"kubeproxy/config/outage"
 	"kubeproxy/config/records"
 	"kubeproxy/config/remote"
 	"kubeproxy/internal/backoff"
@@ -22,7 +21,7 @@ import (
 type Source struct {
 	cfg    dialer
 	resync config.Resyncs
-	log    *outage.Log // and the status
+	log    *records.OutageLog // and the status
 
 	// The rest belongs to the goroutine in Run.
 	out     chan<- registry.Update
@@ -50,10 +49,10 @@ func New(cfg Config) (*Source, error) {
 		resync:  config.NewResyncs(),
 		records: records.New(cfg.Decoder),
 
-		log: outage.New(maxBackoff, causeNames()...),
+		log: records.NewOutageLog(maxBackoff, causeNames()...),
 
-		resyncWarnings: outage.Repeats(),
-		setbacks:       outage.Limit[int64](),
+		resyncWarnings: lograte.Lasting[struct{}](1),
+		setbacks:       lograte.Lasting[int64](5),
 	}
 	s.page = cfg.PageSize
 	s.lists, s.probes = newReader(&s.cfg), newReader(&s.cfg)

@@ -12,7 +12,6 @@ import (
 
 	"kubeproxy/config"
 	"kubeproxy/config/etcdconfig"
-	"kubeproxy/config/outage"
 	"kubeproxy/config/records"
 	"kubeproxy/config/remote"
 	"kubeproxy/internal/backoff"
@@ -23,7 +22,7 @@ import (
 // A Source follows one etcd 2: it is a [config.Source]. Make it with [New].
 type Source struct {
 	cfg    dialer
-	log    *outage.Log // and the status
+	log    *records.OutageLog // and the status
 	resync config.Resyncs
 	pieces chan piece // from sessions
 
@@ -63,15 +62,15 @@ func New(cfg etcdconfig.Config) (*Source, error) {
 	}
 	return &Source{
 		cfg:     dialer{cfg, etcdconfig.NewNames(nil)},
-		log:     outage.New(maxBackoff, Causes()...),
+		log:     records.NewOutageLog(maxBackoff, Causes()...),
 		resync:  config.NewResyncs(),
 		pieces:  make(chan piece),
 		records: records.New(cfg.Decoder),
 		lives:   make(map[string]life),
 		member:  rand.IntN(len(cfg.Endpoints)), // or a fleet would crowd on the first one
 
-		resyncWarnings: outage.Repeats(),
-		setbacks:       outage.Limit[int64](),
+		resyncWarnings: lograte.Lasting[struct{}](1),
+		setbacks:       lograte.Lasting[int64](5),
 	}, nil
 }
 

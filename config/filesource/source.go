@@ -13,7 +13,6 @@ import (
 	"github.com/golang/glog"
 
 	"kubeproxy/config"
-	"kubeproxy/config/outage"
 	"kubeproxy/config/records"
 	"kubeproxy/internal/backoff"
 	"kubeproxy/internal/keyfiles"
@@ -38,7 +37,7 @@ type Config struct {
 // A Source follows one directory: it is a [config.Source]. Make it with [New].
 type Source struct {
 	cfg    Config
-	log    *outage.Log // and the status
+	log    *records.OutageLog // and the status
 	resync config.Resyncs
 
 	// The rest belongs to the goroutine in Run.
@@ -89,7 +88,7 @@ func New(cfg Config) (*Source, error) {
 	cfg.Dir = dir
 	s := &Source{
 		cfg:     cfg,
-		log:     outage.New(0, causes...),
+		log:     records.NewOutageLog(0, causes...),
 		resync:  config.NewResyncs(),
 		tree:    keyfiles.Tree{Dir: dir},
 		records: records.New(cfg.Decoder),

@@ -1,12 +1,13 @@
 // Package records keeps what a source knows of the records that it follows. Every source needs the same of it, however
-// it talks to its registry: so this package names no registry and does no I/O.
+// it talks to its registry: so this package names no registry and does no I/O but the log.
 //
 //	page by page ─▶ List ──Merge──▶ ┐                                ┌▶ registry.Update, for the Mux
 //	change by change ──Put, Remove─▶ State: an entry for each key ──▶┤
 //	                                ┘  decoded by decode.Decode      └▶ config.Status, the log
 //
 // A [Version] is one value of one key. A source makes it of what its registry sends, and gives it to a [State], which
-// compares, decodes and remembers. [State.Update] takes out what has changed by it.
+// compares, decodes and remembers. [State.Update] takes out what has changed by it. An [OutageLog] sends that, keeps the status of
+// the source, and writes the log lines of its outages.
 //
 // # Promises
 //

@@ -76,12 +76,8 @@ func decodeValue(decoder decode.Decoder, key string, value []byte, err error) de
 	return d
 }
 
-// The lines about bad values: how many have theirs in a window, and the windows, which double from the first to the last.
-const (
-	maxComplaints = 20
-	firstWindow   = 10 * time.Second
-	lastWindow    = 5 * time.Minute
-)
+// maxComplaints is how many lines about bad values pass in a window.
+const maxComplaints = 20
 
 // A complaint is what lines about a bad value are about.
 type complaint struct {
@@ -104,7 +100,7 @@ func New(decoder decode.Decoder) *State {
 		kept:      make(map[registry.Name]bool),
 		lapsing:   make(map[registry.Name]bool),
 
-		complaints: &lograte.Limiter[complaint]{Lines: maxComplaints, First: firstWindow, Last: lastWindow},
+		complaints: lograte.Lasting[complaint](maxComplaints),
 	}
 }
 

@@ -8,7 +8,6 @@ import (
 
 	"github.com/golang/glog"
 
-	"kubeproxy/config/outage"
 	"kubeproxy/internal/lograte"
 )
 
@@ -24,7 +23,7 @@ func NewRoots(texts ...Text) (*Roots, error) {
 	if len(texts) == 0 {
 		return nil, nil
 	}
-	r := &Roots{texts: texts, warnings: outage.Repeats()}
+	r := &Roots{texts: texts, warnings: lograte.Lasting[struct{}](1)}
 	return r, r.read()
 }
 
@@ -69,7 +68,7 @@ func NewPair(cert, key Text) (*Pair, error) {
 	case cert.IsZero():
 		return nil, fmt.Errorf("client key %s without its certificate", key.Name())
 	}
-	p := &Pair{cert: cert, key: key, warnings: outage.Repeats()}
+	p := &Pair{cert: cert, key: key, warnings: lograte.Lasting[struct{}](1)}
 	return p, p.read()
 }
 

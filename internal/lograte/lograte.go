@@ -41,6 +41,12 @@ const (
 	window = time.Minute
 )
 
+// Lasting returns a limiter for what may last for hours, such as an outage: so many lines pass in a window, and windows double from ten
+// seconds up to five minutes.
+func Lasting[S comparable](lines int) *Limiter[S] {
+	return &Limiter[S]{Lines: lines, First: 10 * time.Second, Last: 5 * time.Minute}
+}
+
 var total atomic.Uint64
 
 // Held is the number of lines that all limiters have held back.

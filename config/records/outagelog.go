@@ -1,9 +1,4 @@
-// Package outage keeps what a source reports of itself, and writes the story of each outage to the log: when it began and why, ever
-// more rarely that it goes on, and what has changed when it is over. Every source needs the same of it, whatever it reads.
-//
-// An outage that begins is loud, repeats grow quiet: ten minutes of one take a dozen lines. A place that comes and goes all the
-// time does not make it more than tens. What is not loud is logged at V(4).
-package outage
+package records
 
 import (
 	"context"
@@ -15,14 +10,17 @@ import (
 	"github.com/golang/glog"
 
 	"kubeproxy/config"
-	"kubeproxy/config/records"
 	"kubeproxy/internal/lograte"
 	"kubeproxy/registry"
 )
 
-// A Log is the status of one source and the lines about its outages. Make it with [New]. Any goroutine may use
-// [Log.Status] and [Log.Edit]; the rest is for the goroutine that runs the source.
-type Log struct {
+// An OutageLog is the status of one source, and writes the story of each of its outages to the log: when it began and why, ever more rarely
+// that it goes on, and what has changed when it is over. Make it with [NewOutageLog]. Any goroutine may use [OutageLog.Status] and
+// [OutageLog.Edit]; the rest is for the goroutine that runs the source.
+//
+// An outage that begins is loud, repeats grow quiet: ten minutes of one take a dozen lines. A place that comes and goes all the
+// time does not make it more than tens. What is not loud is logged at V(4).
+type OutageLog struct {
 	mu     sync.Mutex    // guards the fields below
 	status config.Status // without Ends
 	ends   []config.End  // by cause
@@ -39,20 +37,20 @@ type Log struct {
 // maxBrief is how many sessions in a row may be brief before the next one has to last.
 const maxBrief = 2
 
-// New returns a log for a source whose outages have one of these causes: short words, in an order that never changes. Sessions that
+// NewOutageLog returns a log for a source whose outages have one of these causes: short words, in an order that never changes. Sessions that
 // end sooner than lasting are brief. After two brief ones in a row the source counts as unable to read until a session has lasted: a
 // server that ends each session at once is in one outage, and not in many.
-func New(lasting time.Duration, causes ...string) *Log {
-	l := &Log{lasting: lasting, outages: Limit[time.Time](), warnings: make([]*lograte.Limiter[struct{}], len(causes))}
+func NewOutageLog(lasting time.Duration, causes ...string) *OutageLog {
+	l := &OutageLog{lasting: lasting, outages: lograte.Lasting[time.Time](5), warnings: make([]*lograte.Limiter[struct{}], len(causes))}
 	for i, cause := range causes {
 		l.ends = append(l.ends, config.End{Cause: cause})
-		l.warnings[i] = Repeats()
+		l.warnings[i] = lograte.Lasting[struct{}](1)
 	}
 	return l
 }
 
 // Status returns a copy of the status.
-func (l *Log) Status() config.Status {
+func (l *OutageLog) Status() config.Status {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	st := l.status
@@ -61,7 +59,7 @@ func (l *Log) Status() config.Status {
 }
 
 // Edit changes the status.
-func (l *Log) Edit(edit func(*config.Status)) {
+func (l *OutageLog) Edit(edit func(*config.Status)) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	edit(&l.status)
@@ -69,7 +67,7 @@ func (l *Log) Edit(edit func(*config.Status)) {
 
 // Send sends one Update with all that has changed in a state since the last, or with everything if it is a SET, and notes in the status
 // what is in force. If ctx ends first, nothing is noted. A state belongs to one goroutine, which is the one to call Send.
-func (l *Log) Send(ctx context.Context, out chan<- registry.Update, state *records.State, set bool, revision int64, received time.Time) {
+func (l *OutageLog) Send(ctx context.Context, out chan<- registry.Update, state *State, set bool, revision int64, received time.Time) {
 	u := state.Update(set, revision, received)
 	select {
 	case out <- u:
@@ -84,7 +82,7 @@ func (l *Log) Send(ctx context.Context, out chan<- registry.Update, state *recor
 
 // End counts a session that is over, by its cause, and reports whether it had lasted. Only then may the next one begin without a
 // longer pause than this one did.
-func (l *Log) End(cause int) (lasted bool) {
+func (l *OutageLog) End(cause int) (lasted bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.ends[cause].Count++
@@ -98,7 +96,7 @@ func (l *Log) End(cause int) (lasted bool) {
 }
 
 // Failed notes that the source cannot read now, for a cause and for a reason of one line. The log line begins with what.
-func (l *Log) Failed(cause int, what, reason string) {
+func (l *OutageLog) Failed(cause int, what, reason string) {
 	now := time.Now()
 	var st config.Status
 	l.Edit(func(status *config.Status) {
@@ -123,7 +121,7 @@ func (l *Log) Failed(cause int, what, reason string) {
 	if st.Attempts > 1 {
 		_, loud = l.warnings[cause].Allow(struct{}{})
 	} else if note, loud = l.outages.Allow(now); loud {
-		l.warnings[cause] = Repeats() // another outage begins with a short window
+		l.warnings[cause] = lograte.Lasting[struct{}](1) // another outage begins with a short window
 		l.warnings[cause].Allow(struct{}{})
 	}
 	if loud {
@@ -136,7 +134,7 @@ func (l *Log) Failed(cause int, what, reason string) {
 
 // Reads notes that the source can read. It returns for how long it could not, 0 if it could all the time, and whether that was made
 // known. After brief sessions the outage goes on until the present one has lasted.
-func (l *Log) Reads() (away time.Duration, loud bool) {
+func (l *OutageLog) Reads() (away time.Duration, loud bool) {
 	now, over := time.Now(), true
 	l.Edit(func(st *config.Status) {
 		st.Heard = now
@@ -162,7 +160,7 @@ func (l *Log) Reads() (away time.Duration, loud bool) {
 }
 
 // IsUseless reports whether what was read has rejected keys, and nothing that can be used.
-func (l *Log) IsUseless() bool {
+func (l *OutageLog) IsUseless() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.status.Rejected > 0 && l.status.Services+l.status.Endpoints == 0
@@ -170,7 +168,7 @@ func (l *Log) IsUseless() bool {
 
 // ReportRead logs what a source has read in full: "etcd read at revision 5", say, of units that are "keys". When none of them can be used
 // it is an error, for the node is not ready then.
-func (l *Log) ReportRead(what, units string) {
+func (l *OutageLog) ReportRead(what, units string) {
 	st := l.Status()
 	if l.IsUseless() {
 		example := st.Rejections[0]
@@ -185,7 +183,7 @@ func (l *Log) ReportRead(what, units string) {
 }
 
 // Recovered ends an outage in the log, loudly if it began so.
-func (l *Log) Recovered(line string, loud bool) {
+func (l *OutageLog) Recovered(line string, loud bool) {
 	if loud {
 		glog.Info(line)
 	} else {
@@ -194,24 +192,8 @@ func (l *Log) Recovered(line string, loud bool) {
 }
 
 // Stopped notes that the source was told to stop.
-func (l *Log) Stopped() {
+func (l *OutageLog) Stopped() {
 	l.Edit(func(st *config.Status) {
 		st.Connected, st.Since, st.Cause, st.Reason = false, time.Now(), "", "stopped"
 	})
-}
-
-// The log windows of what repeats: they double from the first to the last.
-const (
-	firstWindow = 10 * time.Second
-	lastWindow  = 5 * time.Minute
-)
-
-// Repeats limits lines that all say the same.
-func Repeats() *lograte.Limiter[struct{}] {
-	return &lograte.Limiter[struct{}]{Lines: 1, First: firstWindow, Last: lastWindow}
-}
-
-// Limit limits lines about outages and the like: five in a window.
-func Limit[S comparable]() *lograte.Limiter[S] {
-	return &lograte.Limiter[S]{Lines: 5, First: firstWindow, Last: lastWindow}
 }

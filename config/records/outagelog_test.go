@@ -1,4 +1,4 @@
-package outage
+package records
 
 import (
 	"context"
@@ -10,13 +10,10 @@ import (
 	"time"
 
 	"kubeproxy/config"
-	"kubeproxy/config/records"
 	"kubeproxy/config/records/recordstest"
 	"kubeproxy/registry"
 	"kubeproxy/registry/decode"
 )
-
-func TestMain(m *testing.M) { recordstest.Main(m) }
 
 const (
 	broken = iota
@@ -26,7 +23,7 @@ const (
 func TestTenMinutesOfAnOutageTakeADozenLines(t *testing.T) {
 	log := recordstest.LogSince(t)
 	synctest.Test(t, func(t *testing.T) {
-		l := New(0, "broken", "silent")
+		l := NewOutageLog(0, "broken", "silent")
 		l.Reads()
 		for range 600 {
 			time.Sleep(time.Second)
@@ -58,7 +55,7 @@ func TestAPlaceThatComesAndGoesAllDayTakesTensOfLinesAnHour(t *testing.T) {
 	log := recordstest.LogSince(t)
 	quiet := 0
 	synctest.Test(t, func(t *testing.T) {
-		l := New(0, "broken", "silent")
+		l := NewOutageLog(0, "broken", "silent")
 		for i := range 3600 {
 			time.Sleep(time.Second)
 			l.Failed(i%2, "it is away", "no route")
@@ -81,7 +78,7 @@ func TestAPlaceThatComesAndGoesAllDayTakesTensOfLinesAnHour(t *testing.T) {
 func TestALineOfAnotherCauseIsNotHeldBack(t *testing.T) {
 	log := recordstest.LogSince(t)
 	synctest.Test(t, func(t *testing.T) {
-		l := New(0, "broken", "silent")
+		l := NewOutageLog(0, "broken", "silent")
 		l.Failed(broken, "it is away", "no route")
 		l.Failed(broken, "it is away", "no route")
 		l.Failed(silent, "it says nothing", "no answer")
@@ -94,7 +91,7 @@ func TestALineOfAnotherCauseIsNotHeldBack(t *testing.T) {
 
 func TestTheStatusSaysSinceWhenAndWhy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := New(0, "broken", "silent")
+		l := NewOutageLog(0, "broken", "silent")
 		began := time.Now()
 		l.Failed(silent, "it says nothing", "no answer")
 		time.Sleep(time.Minute)
@@ -121,7 +118,7 @@ func TestTheStatusSaysSinceWhenAndWhy(t *testing.T) {
 }
 
 func TestEndsAreCountedByTheirCause(t *testing.T) {
-	l := New(0, "broken", "silent")
+	l := NewOutageLog(0, "broken", "silent")
 	l.End(silent)
 	before := l.Status()
 	l.End(silent)
@@ -131,11 +128,11 @@ func TestEndsAreCountedByTheirCause(t *testing.T) {
 }
 
 func TestTheStatusFollowsWhatWasSent(t *testing.T) {
-	state := records.New(decode.Decoder{})
+	state := New(decode.Decoder{})
 	put := func(name string, revision int64) {
-		state.Put(records.Version{Key: []byte(recordstest.Spec(name)), Value: []byte(recordstest.Port(80)), Created: revision, Revision: revision})
+		state.Put(Version{Key: []byte(recordstest.Spec(name)), Value: []byte(recordstest.Port(80)), Created: revision, Revision: revision})
 	}
-	l := New(0, "broken")
+	l := NewOutageLog(0, "broken")
 	out := make(chan registry.Update, 1)
 	put("a", 7)
 	l.Send(t.Context(), out, state, true, 7, time.Now())
@@ -156,7 +153,7 @@ func TestTheStatusFollowsWhatWasSent(t *testing.T) {
 
 func TestAPlaceOfWhichNothingCanBeUsedIsAnErrorInTheLog(t *testing.T) {
 	log := recordstest.LogSince(t)
-	l := New(0, "broken")
+	l := NewOutageLog(0, "broken")
 	l.Edit(func(st *config.Status) { st.Services = 1 })
 	l.ReportRead("place read", "files")
 	l.Edit(func(st *config.Status) {
@@ -185,7 +182,7 @@ func TestAPlaceOfWhichNothingCanBeUsedIsAnErrorInTheLog(t *testing.T) {
 func TestOfSessionsThatEndAtOnceOnlyOneThatLastsEndsTheOutage(t *testing.T) {
 	log := recordstest.LogSince(t)
 	synctest.Test(t, func(t *testing.T) {
-		l := New(5*time.Second, "broken")
+		l := NewOutageLog(5*time.Second, "broken")
 		session := func(stands time.Duration) (away time.Duration, lasted bool) {
 			away, loud := l.Reads()
 			if away > 0 {
