@@ -13,7 +13,6 @@ import (
 
 	"kubeproxy/config/etcdsource/truth"
 	"kubeproxy/internal/backoff"
-	"kubeproxy/scripts/chaos/clients"
 	"kubeproxy/scripts/chaos/cluster"
 	"kubeproxy/scripts/chaos/proxynode"
 	"kubeproxy/scripts/internal/try"
@@ -30,9 +29,9 @@ type experiment struct {
 	recorder *truth.Recorder
 	cluster  *cluster.Cluster
 	node     *proxynode.Child
-	backends clients.Backends
+	backends backends
 	due      time.Time // when the next transaction is; guarded by the writer's Gate
-	clients  clients.Clients
+	clients  clients
 	results  *results
 
 	settledAt chan settledReport // what the node's handlers received last
@@ -68,10 +67,10 @@ func newExperiment(ctx context.Context, s settings, log io.Writer) (x *experimen
 	x.history.Add(truth.NewEra(nil, 0))
 	x.recorder = truth.NewRecorder(x.history)
 	x.stop(x.backends.Close)
-	if x.clients.Services, err = clients.NewServices(&x.backends); err != nil {
+	if x.clients.Services, err = newServices(&x.backends); err != nil {
 		return x, err
 	}
-	x.clients.Records, x.clients.Fail = clients.NewRecords(x.clients.Services), x.clientFailed
+	x.clients.Records, x.clients.Fail = newRecords(x.clients.Services), x.clientFailed
 
 	if x.cluster, err = cluster.Start(ctx, s.dir, s.members); err != nil {
 		return x, err
@@ -109,7 +108,7 @@ func (x *experiment) startWriter() (err error) {
 		History: x.history,
 		Random:  rand.New(rand.NewPCG(x.settings.seed, 1)),
 		Beat:    make(chan struct{}, 1),
-		Words:   truth.Words{Ports: clients.FirstPort - 1, Spare: true},
+		Words:   truth.Words{Ports: firstPort - 1, Spare: true},
 		Invent:  x.invent,
 		Pace:    x.pace,
 	}
@@ -189,8 +188,8 @@ func (x *experiment) startNode() (err error) {
 	x.stop(func() { _ = log.Close() }) // the node has ended
 	etcd := x.cluster.Source()
 	cfg := proxynode.Config{
-		Address: clients.NodeAddress, Endpoints: etcd.Endpoints, Username: etcd.Username, Password: etcd.Password,
-		SyncPeriod: x.settings.sync, PageSize: etcd.PageSize, ClientPatience: clients.Patience,
+		Address: nodeAddress, Endpoints: etcd.Endpoints, Username: etcd.Username, Password: etcd.Password,
+		SyncPeriod: x.settings.sync, PageSize: etcd.PageSize, ClientTimeout: clientTimeout,
 	}
 	if !x.settings.login {
 		cfg.Username, cfg.Password = "", ""

@@ -17,12 +17,12 @@ import (
 	"kubeproxy/scripts/chaos/proxynode"
 )
 
-// quietPatience is how long a step may take before the run fails. It is not one of the bounds in the table.
-const quietPatience = time.Minute
+// quietTimeout is how long a step may take before the run fails. It is not one of the bounds in the table.
+const quietTimeout = time.Minute
 
 // answers waits until etcd answers a linearizable read, and returns when it did. Recovery is counted from then on.
 func (x *experiment) answers(ctx context.Context) (time.Time, error) {
-	ctx, cancel := context.WithTimeout(ctx, quietPatience)
+	ctx, cancel := context.WithTimeout(ctx, quietTimeout)
 	defer cancel()
 	for {
 		try, cancelTry := context.WithTimeout(ctx, 500*time.Millisecond)
@@ -41,7 +41,7 @@ func (x *experiment) answers(ctx context.Context) (time.Time, error) {
 // quiet is a quiet point: the writer pauses, and what is served must become equal to the history. It returns when the last change had
 // reached the proxier. It also compares the state of the handlers and the ports.
 func (x *experiment) quiet(ctx context.Context) (time.Time, error) {
-	ctx, cancel := context.WithTimeout(ctx, quietPatience)
+	ctx, cancel := context.WithTimeout(ctx, quietTimeout)
 	defer cancel()
 	x.writer.Gate.Lock()
 	defer x.writer.Gate.Unlock()
@@ -68,7 +68,7 @@ func (x *experiment) quiet(ctx context.Context) (time.Time, error) {
 			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 			defer cancel()
 			a, err := x.node.Ask(last, proxynode.Query{Brief: true})
-			return time.Time{}, wrongState{fmt.Errorf("for %v the node has not come to revision %d of etcd; its source says %+v, %v", quietPatience, revision, a.Source, err)}
+			return time.Time{}, wrongState{fmt.Errorf("for %v the node has not come to revision %d of etcd; its source says %+v, %v", quietTimeout, revision, a.Source, err)}
 		}
 	}
 	if err := x.recorder.WaitFor(ctx, revision); err != nil {

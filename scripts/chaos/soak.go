@@ -145,7 +145,7 @@ func (k *soak) change() (key, value string) {
 // rest brings the registry to the same size each time, waits until the proxy holds what etcd holds, and asks what the proxy needs.
 func (k *soak) rest(ctx context.Context) (_ proxynode.Answer, err error) {
 	defer try.Catch(&err)
-	ctx, cancel := context.WithTimeout(ctx, 2*quietPatience)
+	ctx, cancel := context.WithTimeout(ctx, 2*quietTimeout)
 	defer cancel()
 	for i := range soakServices {
 		key, value := fmt.Sprintf("%ssoak/s%d", registry.SpecsPrefix, i), fmt.Sprintf(`{"kind":"Service","apiVersion":"v1beta1","id":"s%d","port":%d}`, i, 20_000+i)

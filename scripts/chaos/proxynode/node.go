@@ -64,8 +64,8 @@ func Run(verbosity int) error {
 			Config: engine.Config{
 				BindAddress: cfg.Address,
 				// After a pause the loopback is flooded and loses packets, and each lost SYN costs a second or more.
-				DialTimeout:      cfg.ClientPatience / 3,
-				DialTotalTimeout: cfg.ClientPatience - time.Second,
+				DialTimeout:      cfg.ClientTimeout / 3,
+				DialTotalTimeout: cfg.ClientTimeout - time.Second,
 			},
 		}, balancer),
 		reports: gob.NewEncoder(os.Stdout),

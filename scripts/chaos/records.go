@@ -1,4 +1,4 @@
-package clients
+package main
 
 import (
 	"slices"
@@ -8,9 +8,9 @@ import (
 	"kubeproxy/registry"
 )
 
-// Records keeps which endpoints the services had in the Updates of the source, and when. Whether the Updates are right is checked by
+// records keep which endpoints the services had in the Updates of the source, and when. Whether the Updates are right is checked by
 // package truth.
-type Records struct {
+type records struct {
 	mu sync.Mutex // guards the fields below
 	of map[registry.Name][]record
 }
@@ -26,11 +26,11 @@ type record struct {
 const lag = time.Second
 
 // memory is how long records are kept: longer than any client waits.
-const memory = 4 * Patience
+const memory = 4 * clientTimeout
 
-// NewRecords keeps the records of these services.
-func NewRecords(services []*Service) *Records {
-	r := &Records{of: make(map[registry.Name][]record)}
+// newRecords keeps the records of these services.
+func newRecords(services []*service) *records {
+	r := &records{of: make(map[registry.Name][]record)}
 	for _, s := range services {
 		r.of[s.name] = []record{{}}
 	}
@@ -38,7 +38,7 @@ func NewRecords(services []*Service) *Records {
 }
 
 // Update adds an Update that the Mux received at the given time.
-func (r *Records) Update(u *registry.Update, at time.Time) {
+func (r *records) Update(u *registry.Update, at time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	named := make(map[registry.Name]bool)
@@ -79,7 +79,7 @@ func add(records []record, next record) []record {
 }
 
 // allowed reports whether addr may have answered a client between begin and end.
-func (r *Records) allowed(name registry.Name, addr string, begin, end time.Time) bool {
+func (r *records) allowed(name registry.Name, addr string, begin, end time.Time) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	records := r.of[name]

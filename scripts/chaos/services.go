@@ -1,4 +1,4 @@
-package clients
+package main
 
 import (
 	"fmt"
@@ -11,8 +11,8 @@ import (
 	"kubeproxy/registry"
 )
 
-// A Service exists throughout the run.
-type Service struct {
+// A service exists throughout the run.
+type service struct {
 	name     registry.Name
 	protocol registry.Protocol
 	port     uint16
@@ -24,8 +24,8 @@ type Service struct {
 // namespace separates them from the services that the writer makes and deletes.
 const namespace = "steady"
 
-// FirstPort is above every port that the writer's services may claim.
-const FirstPort = 30001
+// firstPort is above every port that the writer's services may claim.
+const firstPort = 30001
 
 // How many there are, and how many backends each has.
 const (
@@ -35,14 +35,14 @@ const (
 	deadPool    = 2
 )
 
-// NewServices makes the services, and starts their backends.
-func NewServices(b *Backends) ([]*Service, error) {
-	var all []*Service
+// newServices makes the services, and starts their backends.
+func newServices(b *backends) ([]*service, error) {
+	var all []*service
 	for i := range tcpServices + udpServices {
-		s := &Service{
+		s := &service{
 			name:     registry.Name{Namespace: namespace, Name: fmt.Sprintf("s%d", i)},
 			protocol: registry.TCP,
-			port:     uint16(FirstPort + i),
+			port:     uint16(firstPort + i),
 		}
 		serve := b.serveTCP
 		if i >= tcpServices {
@@ -65,17 +65,17 @@ func NewServices(b *Backends) ([]*Service, error) {
 }
 
 // addr is the address that clients connect to.
-func (s *Service) addr() string { return netip.AddrPortFrom(NodeAddress, s.port).String() }
+func (s *service) addr() string { return netip.AddrPortFrom(nodeAddress, s.port).String() }
 
 // Create returns the writes that make the service, with its endpoints.
-func (s *Service) Create() []truth.Op { return []truth.Op{s.spec(), s.endpoints()} }
+func (s *service) Create() []truth.Op { return []truth.Op{s.spec(), s.endpoints()} }
 
-func (s *Service) spec() truth.Op {
+func (s *service) spec() truth.Op {
 	return truth.Op{Key: registry.SpecsPrefix + s.name.Namespace + "/" + s.name.Name, Value: fmt.Sprintf(
-		`{"kind":"Service","apiVersion":"v1beta1","id":%q,"port":%d,"protocol":%q}`, s.name.Name, s.port, strings.ToUpper(s.protocol.String()))}
+		`{"kind":"service","apiVersion":"v1beta1","id":%q,"port":%d,"protocol":%q}`, s.name.Name, s.port, strings.ToUpper(s.protocol.String()))}
 }
 
-func (s *Service) endpoints() truth.Op {
+func (s *service) endpoints() truth.Op {
 	quoted := make([]string, len(s.now))
 	for i, addr := range s.now {
 		quoted[i] = fmt.Sprintf("%q", addr)
@@ -85,7 +85,7 @@ func (s *Service) endpoints() truth.Op {
 }
 
 // Move chooses other endpoints, among them at least one backend, and returns the write.
-func (s *Service) Move(r *rand.Rand) truth.Op {
+func (s *service) Move(r *rand.Rand) truth.Op {
 	s.now = nil
 	for _, i := range r.Perm(len(s.alive))[:1+r.IntN(len(s.alive))] {
 		s.now = append(s.now, s.alive[i])

@@ -1,4 +1,4 @@
-package clients
+package main
 
 import (
 	"fmt"
@@ -9,14 +9,14 @@ import (
 	"time"
 )
 
-// Backends are the endpoints of the services. Each answers with its own address.
-type Backends struct {
+// backends are the endpoints of the services. Each answers with its own address.
+type backends struct {
 	wg      sync.WaitGroup
 	closers []func() error // for the goroutine that starts and closes them
 }
 
 // serveTCP starts a backend that answers each connection and closes it first, so that the client's port is free at once.
-func (b *Backends) serveTCP() (addr string, err error) {
+func (b *backends) serveTCP() (addr string, err error) {
 	l, err := net.ListenTCP("tcp", net.TCPAddrFromAddrPort(netip.AddrPortFrom(backendAddress, 0)))
 	if err != nil {
 		return "", fmt.Errorf("start a backend: %w", err)
@@ -31,7 +31,7 @@ func (b *Backends) serveTCP() (addr string, err error) {
 			}
 			b.wg.Go(func() {
 				defer conn.Close()
-				_ = conn.SetDeadline(time.Now().Add(Patience)) // cannot fail on an open socket
+				_ = conn.SetDeadline(time.Now().Add(clientTimeout)) // cannot fail on an open socket
 				buf := make([]byte, 64)
 				n, err := conn.Read(buf)
 				if err != nil {
@@ -45,7 +45,7 @@ func (b *Backends) serveTCP() (addr string, err error) {
 }
 
 // serveUDP starts a backend that answers each datagram.
-func (b *Backends) serveUDP() (addr string, err error) {
+func (b *backends) serveUDP() (addr string, err error) {
 	conn, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(backendAddress, 0)))
 	if err != nil {
 		return "", fmt.Errorf("start a backend: %w", err)
@@ -66,21 +66,21 @@ func (b *Backends) serveUDP() (addr string, err error) {
 }
 
 // Close ends all backends and their connections.
-func (b *Backends) Close() {
+func (b *backends) Close() {
 	for _, c := range b.closers {
 		_ = c() // the run is over
 	}
 	b.wg.Wait()
 }
 
-// Patience is how long a client waits for an answer. It is longer than any pause of the proxy, because the run checks whether clients are
+// clientTimeout is how long a client waits for an answer. It is longer than any pause of the proxy, because the run checks whether clients are
 // served, and not how fast.
-const Patience = 15 * time.Second
+const clientTimeout = 15 * time.Second
 
 // etcd has 127.0.0.1. The node has an address of its own, where services may claim any port, and so have the backends. Both addresses depend
 // on the id of this process, so runs do not meet.
 var (
-	NodeAddress    = loopback(1)
+	nodeAddress    = loopback(1)
 	backendAddress = loopback(65)
 )
 

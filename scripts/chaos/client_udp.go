@@ -1,4 +1,4 @@
-package clients
+package main
 
 import (
 	"context"
@@ -21,7 +21,7 @@ const (
 )
 
 // talk runs one UDP client after the other, until ctx ends.
-func (c *Clients) talk(ctx context.Context, services []*Service, r *rand.Rand) {
+func (c *clients) talk(ctx context.Context, services []*service, r *rand.Rand) {
 	for n := 0; ctx.Err() == nil; n++ {
 		s := services[r.IntN(len(services))]
 		if err := c.flow(ctx, s, fmt.Sprintf("%d-%d", r.Int64(), n)); err != nil {
@@ -32,7 +32,7 @@ func (c *Clients) talk(ctx context.Context, services []*Service, r *rand.Rand) {
 }
 
 // flow sends the questions of one UDP client.
-func (c *Clients) flow(ctx context.Context, s *Service, name string) error {
+func (c *clients) flow(ctx context.Context, s *service, name string) error {
 	conn, err := net.Dial("udp", s.addr())
 	if err != nil {
 		return err
@@ -57,7 +57,7 @@ func (c *Clients) flow(ctx context.Context, s *Service, name string) error {
 // exchange repeats a question until it is answered.
 func exchange(conn net.Conn, question string) (who string, err error) {
 	buf := make([]byte, 512)
-	for deadline := time.Now().Add(Patience); time.Now().Before(deadline); {
+	for deadline := time.Now().Add(clientTimeout); time.Now().Before(deadline); {
 		if _, err := conn.Write([]byte(question)); err != nil {
 			return "", err
 		}

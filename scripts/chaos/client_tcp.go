@@ -1,4 +1,4 @@
-package clients
+package main
 
 import (
 	"context"
@@ -13,7 +13,7 @@ import (
 )
 
 // connect opens perSecond TCP connections a second, until ctx ends. It does not wait for one before it opens the next.
-func (c *Clients) connect(ctx context.Context, services []*Service, perSecond int, r *rand.Rand) {
+func (c *clients) connect(ctx context.Context, services []*service, perSecond int, r *rand.Rand) {
 	const step = 10 * time.Millisecond
 	ticker := time.NewTicker(step)
 	defer ticker.Stop()
@@ -32,7 +32,7 @@ func (c *Clients) connect(ctx context.Context, services []*Service, perSecond in
 }
 
 // visit runs one TCP client, and checks its answer.
-func (c *Clients) visit(s *Service) {
+func (c *clients) visit(s *service) {
 	begin := time.Now()
 	who, err := ask(s.addr())
 	end := time.Now()
@@ -51,9 +51,9 @@ func (c *Clients) visit(s *Service) {
 func ask(addr string) (who string, err error) {
 	defer try.Catch(&err)
 	const word = "who? "
-	conn := try.Get(net.DialTimeout("tcp", addr, Patience))
+	conn := try.Get(net.DialTimeout("tcp", addr, clientTimeout))
 	defer conn.Close()
-	_ = conn.SetDeadline(time.Now().Add(Patience)) // cannot fail on an open socket
+	_ = conn.SetDeadline(time.Now().Add(clientTimeout)) // cannot fail on an open socket
 	try.Get(io.WriteString(conn, word))
 	answer := try.Get(io.ReadAll(conn))
 	who, ok := strings.CutPrefix(string(answer), word)
