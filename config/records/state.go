@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"hash/maphash"
 	"slices"
-	"time"
 
 	"github.com/golang/glog"
 

@@ -16,9 +16,9 @@
 //
 // # Packages
 //
-// This package is the run: experiment.go connects its parts, run.go injects faults one after the other, and quiet.go compares. clients.go is the load, and records.go knows which answers are right. breakage.go
-// proves that the run can fail. soak.go is another run, without faults, that writes as fast as etcd can.
+// This package is the run: experiment.go connects its parts, run.go injects faults one after the other, and quiet.go compares. clients.go is
+// the load, and records.go knows which answers are right. breakage.go proves that the run can fail. soak.go is another run, without faults,
+// that writes as fast as etcd can.
 //
-// Package faults is what is injected. It acts on package cluster, the members of etcd, whose fault proxies are package faultproxy.
-// Package proxynode is the proxy under test.
+// Package faults is the members of etcd, the fault proxies before them, and what is injected. Package proxynode is the proxy under test.
 package main

@@ -13,7 +13,7 @@ import (
 
 	"kubeproxy/config/etcdsource/truth"
 	"kubeproxy/internal/backoff"
-	"kubeproxy/scripts/chaos/cluster"
+	"kubeproxy/scripts/chaos/faults"
 	"kubeproxy/scripts/chaos/proxynode"
 	"kubeproxy/scripts/internal/try"
 )
@@ -27,7 +27,7 @@ type experiment struct {
 	history  *truth.History
 	writer   *truth.Writer
 	recorder *truth.Recorder
-	cluster  *cluster.Cluster
+	cluster  *faults.Cluster
 	node     *proxynode.Child
 	backends backends
 	due      time.Time // when the next transaction is; guarded by the writer's Gate
@@ -72,7 +72,7 @@ func newExperiment(ctx context.Context, s settings, log io.Writer) (x *experimen
 	}
 	x.clients.Records, x.clients.Fail = newRecords(x.clients.Services), x.clientFailed
 
-	if x.cluster, err = cluster.Start(ctx, s.dir, s.members); err != nil {
+	if x.cluster, err = faults.StartCluster(ctx, s.dir, s.members); err != nil {
 		return x, err
 	}
 	x.stop(func() {

@@ -11,14 +11,13 @@ import (
 	"go.uber.org/zap"
 
 	"kubeproxy/registry"
-	"kubeproxy/scripts/chaos/clustertest"
 )
 
 // TestAuthenticationIsOnForALongToken: while it is on, who has no user is turned away, the proxy's user may
 // read and not write, and an unused token has expired before it is turned off.
 func TestAuthenticationIsOnForALongToken(t *testing.T) {
 	c, h := begin(t, 1)
-	noUser := clustertest.Client(t, c.Cluster)
+	noUser := clientOf(t, c.Cluster)
 	var proxy *clientv3.Client
 	var token string
 	var began time.Time
@@ -27,7 +26,7 @@ func TestAuthenticationIsOnForALongToken(t *testing.T) {
 		switch calls++; calls {
 		case 1:
 			began = time.Now()
-			if err := clustertest.Read(t, noUser, clustertest.Patience); !errors.Is(err, rpctypes.ErrUserEmpty) {
+			if err := readRegistry(t, noUser, stepTimeout); !errors.Is(err, rpctypes.ErrUserEmpty) {
 				t.Errorf("without a user: %v", err)
 			}
 			cfg := c.Source()
@@ -37,7 +36,7 @@ func TestAuthenticationIsOnForALongToken(t *testing.T) {
 				t.Errorf("the proxy's user: %v", err)
 				return
 			}
-			if err := clustertest.Read(t, proxy, clustertest.Patience); err != nil {
+			if err := readRegistry(t, proxy, stepTimeout); err != nil {
 				t.Errorf("the proxy's user reads: %v", err)
 			}
 			if _, err := proxy.Put(t.Context(), registry.Prefix+"a", ""); !errors.Is(err, rpctypes.ErrPermissionDenied) {
@@ -56,7 +55,7 @@ func TestAuthenticationIsOnForALongToken(t *testing.T) {
 				return
 			}
 			defer old.Close()
-			if err := clustertest.Read(t, old, clustertest.Patience); !errors.Is(err, rpctypes.ErrInvalidAuthToken) {
+			if err := readRegistry(t, old, stepTimeout); !errors.Is(err, rpctypes.ErrInvalidAuthToken) {
 				t.Errorf("a token of %v: %v; want it to have expired", time.Since(began), err)
 			}
 		}
@@ -71,7 +70,7 @@ func TestAuthenticationIsOnForALongToken(t *testing.T) {
 	if proxy != nil {
 		defer proxy.Close()
 	}
-	if err := clustertest.Read(t, noUser, clustertest.Patience); err != nil {
+	if err := readRegistry(t, noUser, stepTimeout); err != nil {
 		t.Errorf("afterwards, without a user: %v", err)
 	}
 }

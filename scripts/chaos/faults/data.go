@@ -16,7 +16,6 @@ import (
 	"kubeproxy/internal/backoff"
 	"kubeproxy/internal/etcdmember"
 	"kubeproxy/internal/process"
-	"kubeproxy/scripts/chaos/cluster"
 	"kubeproxy/scripts/internal/try"
 )
 
@@ -56,7 +55,7 @@ func restoreSnapshot(ctx context.Context, c Target, r *rand.Rand) (err error) {
 	c.Logf("restore revision %d of %d, token %s", snapshot.Revision, c.Head(), c.Token)
 	return c.GoBack(ctx, func(ctx context.Context) (int64, error) {
 		c.Kill()
-		return snapshot.Revision, c.ReplaceData(func(m *cluster.Member, dir string) error {
+		return snapshot.Revision, c.ReplaceData(func(m *Member, dir string) error {
 			_, err := process.Output(ctx, etcdutl, "snapshot", "restore", file, "--data-dir="+dir, "--name="+m.Name,
 				"--initial-cluster="+c.InitialCluster(), "--initial-cluster-token="+c.Token, "--initial-advertise-peer-urls="+m.PeerURL())
 			return err

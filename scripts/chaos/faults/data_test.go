@@ -4,8 +4,6 @@ import (
 	"context"
 	"testing"
 
-	"kubeproxy/scripts/chaos/cluster"
-
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
@@ -65,8 +63,8 @@ func TestAWipedEtcdLooksTheSame(t *testing.T) {
 func TestALostMemberComesBackAsAnother(t *testing.T) {
 	c, _ := begin(t, 3)
 	revision := write(t, c)
-	status := func(m *cluster.Member) *clientv3.StatusResponse {
-		client, err := cluster.Dial(t.Context(), m.Client)
+	status := func(m *Member) *clientv3.StatusResponse {
+		client, err := Dial(t.Context(), m.Client)
 		if err != nil {
 			t.Fatal(err)
 		}

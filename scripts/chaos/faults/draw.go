@@ -6,11 +6,10 @@ import (
 	"time"
 
 	"kubeproxy/internal/backoff"
-	"kubeproxy/scripts/chaos/cluster"
 )
 
 // some draws which members a fault strikes: usually one, sometimes all.
-func (c Target) some(r *rand.Rand) []*cluster.Member {
+func (c Target) some(r *rand.Rand) []*Member {
 	i, everyone := r.IntN(len(c.Members)), r.IntN(4) == 0
 	if everyone {
 		return c.Members
@@ -18,7 +17,7 @@ func (c Target) some(r *rand.Rand) []*cluster.Member {
 	return c.Members[i : i+1]
 }
 
-func names(members []*cluster.Member) (text string) {
+func names(members []*Member) (text string) {
 	for i, m := range members {
 		if i > 0 {
 			text += ", "

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"math/rand/v2"
 	"slices"
-
-	"kubeproxy/scripts/chaos/cluster"
 )
 
 // A Fault is one way in which etcd, or the network to it, fails. Each file of faults appends its own to [all].
@@ -47,7 +45,7 @@ func Find(name string) (Fault, bool) {
 
 // A Target is what a fault acts on.
 type Target struct {
-	*cluster.Cluster
+	*Cluster
 	Harness
 }
 
@@ -92,7 +90,7 @@ func (f Fault) Able(login bool) error {
 	return f.able()
 }
 
-// Inject causes the fault and ends it. Each choice is drawn from r. If it fails, the cluster may need [cluster.Cluster.Heal].
+// Inject causes the fault and ends it. Each choice is drawn from r. If it fails, the cluster may need [Cluster.Heal].
 func (f Fault) Inject(ctx context.Context, target Target, r *rand.Rand) error {
 	return f.inject(ctx, target, r)
 }

@@ -12,14 +12,12 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"kubeproxy/registry"
-	"kubeproxy/scripts/chaos/cluster"
-	"kubeproxy/scripts/chaos/clustertest"
 )
 
 // A quietHarness is the run around one fault: its writer writes only when the fault asks for it.
 type quietHarness struct {
 	t       *testing.T
-	cluster *cluster.Cluster
+	cluster *Cluster
 
 	mu      sync.Mutex // guards the fields below
 	newest  int64
@@ -100,7 +98,7 @@ func (h *quietHarness) Logf(format string, args ...any) {
 // begin starts a cluster for a test.
 func begin(t *testing.T, members int) (Target, *quietHarness) {
 	t.Helper()
-	h := &quietHarness{t: t, cluster: clustertest.Start(t, members)}
+	h := &quietHarness{t: t, cluster: newCluster(t, members)}
 	return Target{h.cluster, h}, h
 }
 
@@ -141,7 +139,7 @@ func TestEveryFaultHealsItself(t *testing.T) {
 			c, _ := begin(t, 1)
 			write(t, c)
 			inject(t, c, f.Name, seed(1))
-			if err := clustertest.Read(t, clustertest.Client(t, c.Cluster), clustertest.Patience); err != nil {
+			if err := readRegistry(t, clientOf(t, c.Cluster), stepTimeout); err != nil {
 				t.Errorf("after %s: %v", f.Name, err)
 			}
 			if left := c.LeftBehind(); left != "" {
@@ -160,7 +158,7 @@ func TestFaultsOfACluster(t *testing.T) {
 	write(t, c)
 	for _, name := range []string{"kill-leader", "move-leader", "lose-member", "restore", "wipe"} {
 		inject(t, c, name, seed(2))
-		if err := clustertest.Read(t, clustertest.Client(t, c.Cluster), clustertest.Patience); err != nil {
+		if err := readRegistry(t, clientOf(t, c.Cluster), stepTimeout); err != nil {
 			t.Errorf("after %s: %v", name, err)
 		}
 		write(t, c)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"math/rand/v2"
 
+	"kubeproxy/internal/etcdmember"
 	"kubeproxy/scripts/internal/try"
 )
 
@@ -26,4 +27,27 @@ func grpcProxy(ctx context.Context, c Target, r *rand.Rand) (err error) {
 	m.Kill()
 	try.Do(c.Start(ctx))
 	return c.Write(ctx, changes)
+}
+
+// AddGRPCProxy starts etcd's grpc-proxy, and has the fault proxies lead to it instead of to the members.
+func (c *Cluster) AddGRPCProxy() error {
+	addr, through, err := etcdmember.StartGRPCProxy(c.dir, "", lowPort, highPort, c.addrs()...)
+	if err != nil {
+		return err
+	}
+	c.through = through
+	c.EachWay(func(p *Proxy) { p.Redirect(addr) })
+	return nil
+}
+
+// RemoveGRPCProxy has the fault proxies lead to the members again, and ends the grpc-proxy, if there is one.
+func (c *Cluster) RemoveGRPCProxy() {
+	if c.through == nil {
+		return
+	}
+	for _, m := range c.Members {
+		m.Way.Redirect(m.Client)
+	}
+	c.through.Kill()
+	c.through = nil
 }

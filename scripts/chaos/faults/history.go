@@ -6,9 +6,6 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"kubeproxy/scripts/chaos/cluster"
-	"kubeproxy/scripts/chaos/faultproxy"
-
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
@@ -44,9 +41,9 @@ func compactList(ctx context.Context, c Target, r *rand.Rand) error {
 	delay := between(r, 5*time.Millisecond, 40*time.Millisecond)
 	rounds := 5 + r.IntN(10)
 	c.Logf("%d compactions while lists take %v for a page", rounds, delay)
-	c.EachWay(func(p *faultproxy.Proxy) {
+	c.EachWay(func(p *Proxy) {
 		p.Slow(delay)
-		p.Reset(faultproxy.All) // the next session begins with a list
+		p.Reset(EveryConn) // the next session begins with a list
 	})
 	var err error
 	for i := 0; i < rounds && err == nil; i++ {
@@ -69,7 +66,7 @@ func compactAsleep(ctx context.Context, c Target, r *rand.Rand) error {
 		err = c.compact(ctx, c.Head()-r.Int64N(5))
 	}
 	if err == nil && ended {
-		c.EachWay(func(p *faultproxy.Proxy) { p.Reset(faultproxy.All) })
+		c.EachWay(func(p *Proxy) { p.Reset(EveryConn) })
 		err = c.Write(ctx, r.IntN(20))
 	}
 	return err
@@ -116,8 +113,8 @@ func moveLeader(ctx context.Context, c Target, r *rand.Rand) error {
 	return c.AwaitAnswers(ctx)
 }
 
-func (c Target) handOn(ctx context.Context, leader, to *cluster.Member) error {
-	client, err := cluster.Dial(ctx, leader.Client) // only the leader can
+func (c Target) handOn(ctx context.Context, leader, to *Member) error {
+	client, err := Dial(ctx, leader.Client) // only the leader can
 	if err != nil {
 		return err
 	}

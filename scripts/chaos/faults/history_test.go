@@ -10,7 +10,6 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"kubeproxy/registry"
-	"kubeproxy/scripts/chaos/clustertest"
 )
 
 // TestAPagedListIsCompactedInTheMiddle: a client that lists as the source does, while the fault lasts, has
@@ -29,7 +28,7 @@ func TestAPagedListIsCompactedInTheMiddle(t *testing.T) {
 		}
 	}
 	write(t, c)
-	client := clustertest.Client(t, c.Cluster)
+	client := clientOf(t, c.Cluster)
 	var compacted atomic.Bool
 	stop, done := make(chan struct{}), make(chan struct{})
 	go func() {

@@ -5,8 +5,6 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"kubeproxy/scripts/chaos/cluster"
-	"kubeproxy/scripts/chaos/faultproxy"
 	"kubeproxy/scripts/internal/try"
 )
 
@@ -16,19 +14,19 @@ func init() {
 		Fault{Name: "cut-watch", About: "the connection of the watch is reset, and no other", small: true, inject: cutWatch},
 		Fault{Name: "refuse", About: "connections to etcd are refused", small: true, inject: refuse},
 		Fault{Name: "swallow", About: "bytes are lost both ways, on new connections too, without an error",
-			Silent: true, Knob: "ProbePeriod", small: true, inject: swallowing(faultproxy.Blackhole)},
+			Silent: true, Knob: "ProbePeriod", small: true, inject: swallowing(Blackhole)},
 		Fault{Name: "swallow-to-proxy", About: "what etcd sends is lost, what the proxy sends arrives",
-			Silent: true, Knob: "ProbePeriod", inject: swallowing(faultproxy.MuteTarget)},
+			Silent: true, Knob: "ProbePeriod", inject: swallowing(MuteTarget)},
 		Fault{Name: "swallow-to-etcd", About: "what the proxy sends is lost, what etcd sends arrives",
-			Silent: true, Knob: "ProbePeriod", inject: swallowing(faultproxy.MuteClient)},
+			Silent: true, Knob: "ProbePeriod", inject: swallowing(MuteClient)},
 		Fault{Name: "swallow-watch", About: "the connection of the watch falls silent for ever, while all others work",
 			Silent: true, Knob: "ProbePeriod", small: true, inject: swallowWatch},
 		Fault{Name: "hold", About: "bytes of some connections arrive late, after others that were sent later",
 			Silent: true, Knob: "ProbePeriod", inject: hold},
 		Fault{Name: "lose-packets", About: "packets are dropped both ways or one way, with nftables",
-			Silent: true, Knob: "ProbePeriod", able: cluster.CanLosePackets, inject: lose},
+			Silent: true, Knob: "ProbePeriod", able: CanLosePackets, inject: lose},
 		Fault{Name: "lose-watch-packets", About: "the packets of the watch's connection are dropped, and no others",
-			Silent: true, Knob: "ProbePeriod", able: cluster.CanLosePackets, inject: loseWatch},
+			Silent: true, Knob: "ProbePeriod", able: CanLosePackets, inject: loseWatch},
 	)
 }
 
@@ -37,7 +35,7 @@ func init() {
 func cut(ctx context.Context, c Target, r *rand.Rand) error {
 	for range 1 + r.IntN(4) {
 		n := 0
-		c.EachWay(func(p *faultproxy.Proxy) { n += p.Reset(faultproxy.All) })
+		c.EachWay(func(p *Proxy) { n += p.Reset(EveryConn) })
 		c.Logf("cut %d connections", n)
 		if err := c.Write(ctx, r.IntN(10)); err != nil {
 			return err
@@ -49,7 +47,7 @@ func cut(ctx context.Context, c Target, r *rand.Rand) error {
 // cutWatch resets no list: a source that takes one working connection as proof of the other would go on serving old state.
 func cutWatch(ctx context.Context, c Target, r *rand.Rand) error {
 	n := 0
-	c.EachWay(func(p *faultproxy.Proxy) { n += p.Reset(faultproxy.Watches) })
+	c.EachWay(func(p *Proxy) { n += p.Reset(WatchConns) })
 	c.Logf("cut %d connections that watch", n)
 	return c.Write(ctx, r.IntN(10))
 }
@@ -59,7 +57,7 @@ func cutWatch(ctx context.Context, c Target, r *rand.Rand) error {
 func refuse(ctx context.Context, c Target, r *rand.Rand) error {
 	length, compacted := between(r, 200*time.Millisecond, 4*time.Second), r.IntN(2) == 0
 	c.Logf("refuse for %v; compact: %t", length, compacted)
-	c.EachWay((*faultproxy.Proxy).Refuse)
+	c.EachWay((*Proxy).Refuse)
 	err := sleep(ctx, length)
 	if err == nil {
 		err = c.Write(ctx, r.IntN(30))
@@ -72,14 +70,14 @@ func refuse(ctx context.Context, c Target, r *rand.Rand) error {
 
 // swallowing is a middlebox that has lost its state, a half-broken cable, or an asymmetric route: while it lasts, nothing arrives in the
 // given directions, to one member or to all, on old connections and on new ones. Afterwards only new connections work, and no error says so.
-func swallowing(mode faultproxy.Mode) func(context.Context, Target, *rand.Rand) error {
+func swallowing(mode Mode) func(context.Context, Target, *rand.Rand) error {
 	return func(ctx context.Context, c Target, r *rand.Rand) error {
 		struck := c.some(r)
 		length := between(r, 500*time.Millisecond, 4*time.Second)
 		n := 0
 		for _, m := range struck {
 			m.Way.SetNew(mode)
-			n += m.Way.Set(faultproxy.All, mode)
+			n += m.Way.Set(EveryConn, mode)
 		}
 		c.Logf("swallow on %d connections to %s for %v", n, names(struck), length)
 		err := sleep(ctx, length)
@@ -93,9 +91,9 @@ func swallowing(mode faultproxy.Mode) func(context.Context, Target, *rand.Rand) 
 // swallowWatch is a watch that falls silent without an error: a middlebox forgets its connection, at random in one direction or both, while
 // lists over another connection still work.
 func swallowWatch(ctx context.Context, c Target, r *rand.Rand) error {
-	m := []faultproxy.Mode{faultproxy.Blackhole, faultproxy.MuteTarget, faultproxy.MuteClient}[r.IntN(3)]
+	m := []Mode{Blackhole, MuteTarget, MuteClient}[r.IntN(3)]
 	n := 0
-	c.EachWay(func(p *faultproxy.Proxy) { n += p.Set(faultproxy.Watches, m) })
+	c.EachWay(func(p *Proxy) { n += p.Set(WatchConns, m) })
 	c.Logf("swallow bytes of %d watches: %+v", n, m)
 	return c.Write(ctx, r.IntN(20))
 }
@@ -103,10 +101,10 @@ func swallowWatch(ctx context.Context, c Target, r *rand.Rand) error {
 // hold is congestion: queues on the way, retransmissions, a reader that is not scheduled. Bytes arrive late, after others that were sent
 // later over another connection.
 func hold(ctx context.Context, c Target, r *rand.Rand) error {
-	chosen := []faultproxy.Choice{faultproxy.All, faultproxy.Watches, faultproxy.Others}[r.IntN(3)]
+	chosen := []ConnChoice{EveryConn, WatchConns, OtherConns}[r.IntN(3)]
 	length := between(r, 200*time.Millisecond, 4*time.Second)
 	n := 0
-	c.EachWay(func(p *faultproxy.Proxy) { n += p.Set(chosen, faultproxy.Hold) })
+	c.EachWay(func(p *Proxy) { n += p.Set(chosen, Hold) })
 	c.Logf("hold %d connections for %v", n, length)
 	err := sleep(ctx, length)
 	if err == nil {
@@ -124,10 +122,10 @@ func lose(ctx context.Context, c Target, r *rand.Rand) error {
 	var matches []string
 	for _, m := range struck {
 		if way != 1 {
-			matches = append(matches, cluster.PacketsTo(m.Way.Addr))
+			matches = append(matches, PacketsTo(m.Way.Addr))
 		}
 		if way != 2 {
-			matches = append(matches, cluster.PacketsFrom(m.Way.Addr))
+			matches = append(matches, PacketsFrom(m.Way.Addr))
 		}
 	}
 	c.Logf("lose packets %s of %s for %v", []string{"both ways", "to the proxy", "to etcd"}[way], names(struck), length)
@@ -139,13 +137,13 @@ func loseWatch(ctx context.Context, c Target, r *rand.Rand) error {
 	way := r.IntN(3)
 	length := between(r, 500*time.Millisecond, 6*time.Second)
 	var matches []string
-	c.EachWay(func(p *faultproxy.Proxy) {
-		for _, client := range p.Clients(faultproxy.Watches) {
+	c.EachWay(func(p *Proxy) {
+		for _, client := range p.Clients(WatchConns) {
 			if way != 1 {
-				matches = append(matches, cluster.PacketsBetween(client, p.Addr))
+				matches = append(matches, PacketsBetween(client, p.Addr))
 			}
 			if way != 2 {
-				matches = append(matches, cluster.PacketsBetween(p.Addr, client))
+				matches = append(matches, PacketsBetween(p.Addr, client))
 			}
 		}
 	})

@@ -4,9 +4,6 @@ import (
 	"context"
 	"math/rand/v2"
 	"time"
-
-	"kubeproxy/scripts/chaos/cluster"
-	"kubeproxy/scripts/chaos/faultproxy"
 )
 
 // An outage is long: every retry has reached its longest pause, every deadline has passed at least once, and the kernel retransmits once in
@@ -21,7 +18,7 @@ func init() {
 		Fault{Name: "long-swallow", About: "for up to half a minute bytes are lost both ways, without an error",
 			Silent: true, Knob: "ProbePeriod", inject: longSwallow},
 		Fault{Name: "long-loss", About: "for up to half a minute packets are dropped both ways, with nftables",
-			Silent: true, Knob: "ProbePeriod", able: cluster.CanLosePackets, inject: longLoss},
+			Silent: true, Knob: "ProbePeriod", able: CanLosePackets, inject: longLoss},
 	)
 }
 
@@ -34,7 +31,7 @@ func (c Target) longEnough(r *rand.Rand) time.Duration {
 
 func longRefuse(ctx context.Context, c Target, r *rand.Rand) error {
 	length := c.longEnough(r)
-	c.EachWay((*faultproxy.Proxy).Refuse)
+	c.EachWay((*Proxy).Refuse)
 	return firstError(sleep(ctx, length), c.Restore())
 }
 
@@ -59,9 +56,9 @@ func longPause(ctx context.Context, c Target, r *rand.Rand) error {
 
 func longSwallow(ctx context.Context, c Target, r *rand.Rand) error {
 	length := c.longEnough(r)
-	c.EachWay(func(p *faultproxy.Proxy) {
-		p.SetNew(faultproxy.Blackhole)
-		p.Set(faultproxy.All, faultproxy.Blackhole)
+	c.EachWay(func(p *Proxy) {
+		p.SetNew(Blackhole)
+		p.Set(EveryConn, Blackhole)
 	})
 	return firstError(sleep(ctx, length), c.Restore())
 }
@@ -70,7 +67,7 @@ func longLoss(ctx context.Context, c Target, r *rand.Rand) error {
 	length := c.longEnough(r)
 	var matches []string
 	for _, m := range c.Members {
-		matches = append(matches, cluster.PacketsTo(m.Way.Addr), cluster.PacketsFrom(m.Way.Addr))
+		matches = append(matches, PacketsTo(m.Way.Addr), PacketsFrom(m.Way.Addr))
 	}
 	return c.losing(ctx, r, length, matches)
 }

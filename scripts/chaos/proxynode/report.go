@@ -15,7 +15,7 @@ type Config struct {
 	Username, Password string
 	SyncPeriod         time.Duration
 	PageSize           int64
-	ClientTimeout     time.Duration // clients wait for so long; dials end before that
+	ClientTimeout      time.Duration // clients wait for so long; dials end before that
 }
 
 // A Query asks for an Answer.

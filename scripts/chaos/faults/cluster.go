@@ -1,4 +1,4 @@
-package cluster
+package faults
 
 import (
 	"context"
@@ -6,17 +6,15 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"slices"
-
 	"kubeproxy/config/etcdsource"
 	"kubeproxy/internal/backoff"
 	"kubeproxy/internal/process"
-	"kubeproxy/scripts/chaos/faultproxy"
 	"kubeproxy/scripts/internal/try"
 )
 
@@ -33,8 +31,8 @@ type Cluster struct {
 	serial  int              // of names in dir
 }
 
-// Start starts a cluster without data, and returns when each member answers.
-func Start(ctx context.Context, dir string, members int) (*Cluster, error) {
+// StartCluster starts a cluster without data, and returns when each member answers.
+func StartCluster(ctx context.Context, dir string, members int) (*Cluster, error) {
 	c := &Cluster{dir: dir, Token: "chaos"}
 	for i := range members {
 		m, err := newMember(fmt.Sprintf("member%d", i+1), c.Path("data"), dir)
@@ -127,7 +125,7 @@ func (c *Cluster) Source() etcdsource.Config {
 
 // HasLossyConnection reports whether a connection is open that has lost bytes.
 func (c *Cluster) HasLossyConnection() bool {
-	return slices.ContainsFunc(c.Members, func(m *Member) bool { return m.Way.Count(faultproxy.Lossy) > 0 })
+	return slices.ContainsFunc(c.Members, func(m *Member) bool { return m.Way.Count(LossyConns) > 0 })
 }
 
 // Do calls etcd through a client of its own. Its error begins with what.
@@ -165,7 +163,7 @@ func (c *Cluster) Leader(ctx context.Context) (leader *Member, err error) {
 }
 
 // EachWay calls do for every fault proxy.
-func (c *Cluster) EachWay(do func(*faultproxy.Proxy)) {
+func (c *Cluster) EachWay(do func(*Proxy)) {
 	for _, m := range c.Members {
 		do(m.Way)
 	}
@@ -174,7 +172,7 @@ func (c *Cluster) EachWay(do func(*faultproxy.Proxy)) {
 // Hide keeps the proxy under test away from etcd: its connections are reset, and new ones are refused.
 func (c *Cluster) Hide() {
 	c.hidden = true
-	c.EachWay((*faultproxy.Proxy).Refuse)
+	c.EachWay((*Proxy).Refuse)
 }
 
 // Show ends Hide.
@@ -189,7 +187,7 @@ func (c *Cluster) Restore() error {
 		return nil
 	}
 	var errs []error
-	c.EachWay(func(p *faultproxy.Proxy) { errs = append(errs, p.Restore()) })
+	c.EachWay(func(p *Proxy) { errs = append(errs, p.Restore()) })
 	return errors.Join(errs...)
 }
 

@@ -1,11 +1,9 @@
-package cluster
+package faults
 
 import (
 	"context"
 	"errors"
 	"strings"
-
-	"kubeproxy/scripts/chaos/faultproxy"
 )
 
 // Heal undoes what a fault that was interrupted has left behind, and returns when etcd answers. It may be called again.
@@ -25,7 +23,7 @@ func (c *Cluster) Heal() error {
 // Close ends every process and unmounts what was mounted. It may be called again.
 func (c *Cluster) Close() error {
 	c.EndLoss()
-	c.EachWay((*faultproxy.Proxy).Close)
+	c.EachWay((*Proxy).Close)
 	c.Kill()
 	if c.through != nil {
 		c.through.Kill()

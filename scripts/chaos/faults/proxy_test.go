@@ -1,4 +1,4 @@
-package faultproxy_test
+package faults
 
 import (
 	"errors"
@@ -10,41 +10,39 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"kubeproxy/registry"
-	"kubeproxy/scripts/chaos/clustertest"
-	"kubeproxy/scripts/chaos/faultproxy"
 )
 
 // TestOnlyTheWatchFallsSilent: the connection of a watch is found by the method that was called on it. Lists over other connections still
 // work, and so do writes.
 func TestOnlyTheWatchFallsSilent(t *testing.T) {
-	for name, m := range map[string]faultproxy.Mode{"both ways": faultproxy.Blackhole, "to the proxy": faultproxy.MuteTarget} {
+	for name, m := range map[string]Mode{"both ways": Blackhole, "to the proxy": MuteTarget} {
 		t.Run(name, func(t *testing.T) {
-			c := clustertest.Start(t, 1)
+			c := newCluster(t, 1)
 			p := c.Members[0].Way
-			client := clustertest.Client(t, c)
-			if err := clustertest.Read(t, client, clustertest.Patience); err != nil {
+			client := clientOf(t, c)
+			if err := readRegistry(t, client, stepTimeout); err != nil {
 				t.Fatal(err)
 			}
-			w := clustertest.Open(t, c)
-			if n := p.Count(faultproxy.Watches); n != 1 {
-				t.Fatalf("%d of %d connections watch; want 1", n, p.Count(faultproxy.All))
+			w := openWatch(t, c)
+			if n := p.Count(WatchConns); n != 1 {
+				t.Fatalf("%d of %d connections watch; want 1", n, p.Count(EveryConn))
 			}
-			w.Receives(t, clustertest.Write(t, c))
-			p.Set(faultproxy.Watches, m)
+			w.Receives(t, writeKey(t, c))
+			p.Set(WatchConns, m)
 			for range 3 {
-				clustertest.Write(t, c)
-				if err := clustertest.Read(t, client, clustertest.Patience); err != nil {
+				writeKey(t, c)
+				if err := readRegistry(t, client, stepTimeout); err != nil {
 					t.Errorf("a read beside the watch: %v", err)
 				}
 			}
 			w.ReceivesNothing(t)
-			p.Set(faultproxy.Watches, faultproxy.Mode{})
+			p.Set(WatchConns, Mode{})
 			if err := p.Restore(); err != nil {
 				t.Fatal(err)
 			}
-			clustertest.Write(t, c)
+			writeKey(t, c)
 			w.ReceivesNothing(t) // what has lost bytes stays silent
-			if n := p.Count(faultproxy.Watches); n != 1 {
+			if n := p.Count(WatchConns); n != 1 {
 				t.Errorf("%d connections watch; want the one that has received no error", n)
 			}
 		})
@@ -56,16 +54,16 @@ func TestOnlyTheWatchFallsSilent(t *testing.T) {
 func TestOneWay(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
-		mode    faultproxy.Mode
+		mode    Mode
 		arrives bool
-	}{{"to the proxy", faultproxy.MuteTarget, true}, {"to etcd", faultproxy.MuteClient, false}} {
+	}{{"to the proxy", MuteTarget, true}, {"to etcd", MuteClient, false}} {
 		t.Run(tt.name, func(t *testing.T) {
-			c := clustertest.Start(t, 1)
-			client := clustertest.Client(t, c)
-			if err := clustertest.Read(t, client, clustertest.Patience); err != nil {
+			c := newCluster(t, 1)
+			client := clientOf(t, c)
+			if err := readRegistry(t, client, stepTimeout); err != nil {
 				t.Fatal(err)
 			}
-			c.Members[0].Way.Set(faultproxy.All, tt.mode)
+			c.Members[0].Way.Set(EveryConn, tt.mode)
 			put := make(chan error, 1)
 			go func() {
 				_, err := client.Put(t.Context(), registry.SpecsPrefix+"through", "1")
@@ -94,24 +92,24 @@ func TestOneWay(t *testing.T) {
 
 // TestAWatchWhoseRequestsAreLostStillReceives: events arrive at the client, and requests do not arrive at etcd.
 func TestAWatchWhoseRequestsAreLostStillReceives(t *testing.T) {
-	c := clustertest.Start(t, 1)
-	w := clustertest.Open(t, c)
-	c.Members[0].Way.Set(faultproxy.Watches, faultproxy.MuteClient)
-	w.Receives(t, clustertest.Write(t, c))
+	c := newCluster(t, 1)
+	w := openWatch(t, c)
+	c.Members[0].Way.Set(WatchConns, MuteClient)
+	w.Receives(t, writeKey(t, c))
 	ctx, cancel := t.Context(), func() {}
 	defer cancel()
-	if err := w.Client.RequestProgress(clientv3.WithRequireLeader(ctx)); err != nil {
+	if err := w.client.RequestProgress(clientv3.WithRequireLeader(ctx)); err != nil {
 		t.Fatal(err)
 	}
-	w.Receives(t, clustertest.Write(t, c))
+	w.Receives(t, writeKey(t, c))
 }
 
 func TestHeldBytesArriveLate(t *testing.T) {
-	c := clustertest.Start(t, 1)
-	w := clustertest.Open(t, c)
+	c := newCluster(t, 1)
+	w := openWatch(t, c)
 	p := c.Members[0].Way
-	p.Set(faultproxy.Watches, faultproxy.Hold)
-	late := clustertest.Write(t, c)
+	p.Set(WatchConns, Hold)
+	late := writeKey(t, c)
 	w.ReceivesNothing(t)
 	if err := p.Restore(); err != nil {
 		t.Fatal(err)
@@ -120,14 +118,14 @@ func TestHeldBytesArriveLate(t *testing.T) {
 }
 
 func TestRefusedMeansRefused(t *testing.T) {
-	c := clustertest.Start(t, 1)
+	c := newCluster(t, 1)
 	p := c.Members[0].Way
 	conn, err := net.Dial("tcp", p.Addr)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	waitFor(t, "connection", func() bool { return p.Count(faultproxy.All) == 1 })
+	waitFor(t, "connection", func() bool { return p.Count(EveryConn) == 1 })
 	p.Refuse()
 	if _, err := conn.Read(make([]byte, 1)); !errors.Is(err, syscall.ECONNRESET) {
 		t.Errorf("an open connection ends with %v; want a reset", err)
@@ -138,14 +136,14 @@ func TestRefusedMeansRefused(t *testing.T) {
 	if err := p.Restore(); err != nil {
 		t.Fatal(err)
 	}
-	if err := clustertest.Read(t, clustertest.Client(t, c), clustertest.Patience); err != nil {
+	if err := readRegistry(t, clientOf(t, c), stepTimeout); err != nil {
 		t.Errorf("afterwards: %v", err)
 	}
 }
 
 // TestADeadMemberIsRefused: a client does not take the fault proxy for a member that runs.
 func TestADeadMemberIsRefused(t *testing.T) {
-	c := clustertest.Start(t, 1)
+	c := newCluster(t, 1)
 	c.Members[0].Kill()
 	conn, err := net.Dial("tcp", c.Members[0].Way.Addr)
 	if err == nil { // else it was reset while net was still connecting
@@ -159,17 +157,17 @@ func TestADeadMemberIsRefused(t *testing.T) {
 
 // TestTheDeathOfAMemberIsHiddenToo: a direction that loses bytes also loses the end of its connection.
 func TestTheDeathOfAMemberIsHiddenToo(t *testing.T) {
-	for name, m := range map[string]faultproxy.Mode{"both ways": faultproxy.Blackhole, "to the proxy": faultproxy.MuteTarget} {
+	for name, m := range map[string]Mode{"both ways": Blackhole, "to the proxy": MuteTarget} {
 		t.Run(name, func(t *testing.T) {
-			c := clustertest.Start(t, 1)
+			c := newCluster(t, 1)
 			p := c.Members[0].Way
 			conn, err := net.Dial("tcp", p.Addr)
 			if err != nil {
 				t.Fatal(err)
 			}
 			defer conn.Close()
-			waitFor(t, "connection", func() bool { return p.Count(faultproxy.All) == 1 })
-			p.Set(faultproxy.All, m)
+			waitFor(t, "connection", func() bool { return p.Count(EveryConn) == 1 })
+			p.Set(EveryConn, m)
 			c.Members[0].Kill()
 			for range 3 { // the first makes the dead peer answer with a reset, and the next would fail
 				if _, err := conn.Write([]byte("x")); err != nil {
@@ -190,24 +188,24 @@ func TestTheDeathOfAMemberIsHiddenToo(t *testing.T) {
 
 func waitFor(t *testing.T, what string, is func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(clustertest.Patience); !is(); time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(stepTimeout); !is(); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatalf("no %s within %v", what, clustertest.Patience)
+			t.Fatalf("no %s within %v", what, stepTimeout)
 		}
 	}
 }
 
 func TestASlowFaultProxyTakesItsTime(t *testing.T) {
-	c := clustertest.Start(t, 1)
+	c := newCluster(t, 1)
 	p := c.Members[0].Way
-	client := clustertest.Client(t, c)
-	if err := clustertest.Read(t, client, clustertest.Patience); err != nil {
+	client := clientOf(t, c)
+	if err := readRegistry(t, client, stepTimeout); err != nil {
 		t.Fatal(err)
 	}
 	const delay = 200 * time.Millisecond
 	p.Slow(delay)
 	began := time.Now()
-	if err := clustertest.Read(t, client, clustertest.Patience); err != nil {
+	if err := readRegistry(t, client, stepTimeout); err != nil {
 		t.Fatal(err)
 	}
 	if took := time.Since(began); took < delay {

@@ -1,4 +1,4 @@
-package cluster
+package faults
 
 import (
 	"context"
@@ -10,15 +10,14 @@ import (
 
 	"kubeproxy/internal/backoff"
 	"kubeproxy/internal/etcdmember"
-	"kubeproxy/scripts/chaos/faultproxy"
 )
 
 // A Member is one etcd, a process of its own, and the fault proxy on the way to it. Its addresses stay the same through every
 // restart.
 type Member struct {
 	*etcdmember.Member
-	Way   *faultproxy.Proxy // of the proxy under test
-	Extra []string          // arguments of the next start, beside those of all
+	Way   *Proxy   // of the proxy under test
+	Extra []string // arguments of the next start, beside those of all
 }
 
 // The ports of etcd, fault proxies and the grpc-proxy lie between these: below those of proxytest, whose tests may run at the same time.
@@ -37,7 +36,7 @@ func newMember(name, dir, logs string) (*Member, error) {
 		return nil, err
 	}
 	m := &Member{Member: etcd}
-	m.Way, err = faultproxy.New(m.Client, lowPort, highPort)
+	m.Way, err = NewProxy(m.Client, lowPort, highPort)
 	return m, err
 }
 

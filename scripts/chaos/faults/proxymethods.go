@@ -1,4 +1,4 @@
-package faultproxy
+package faults
 
 import (
 	"bytes"

@@ -1,4 +1,4 @@
-package faultproxy
+package faults
 
 import (
 	"fmt"
@@ -23,8 +23,8 @@ type Proxy struct {
 	closed   bool
 }
 
-// New opens a path to target, a host and port. Its own port lies between low and high.
-func New(target string, low, high uint16) (*Proxy, error) {
+// NewProxy opens a path to target, a host and port. Its own port lies between low and high.
+func NewProxy(target string, low, high uint16) (*Proxy, error) {
 	port, err := freeport.Find(low, high, 1)
 	if err != nil {
 		return nil, err
@@ -33,23 +33,23 @@ func New(target string, low, high uint16) (*Proxy, error) {
 	return p, p.listen()
 }
 
-// A Choice selects connections.
-type Choice func(*conn) bool
+// A ConnChoice selects connections.
+type ConnChoice func(*conn) bool
 
-// All selects every connection, Watches those that carry a watch of etcd, and Others the rest. Lossy selects those that have lost
+// EveryConn selects every connection, WatchConns those that carry a watch of etcd, and OtherConns the rest. LossyConns selects those that have lost
 // bytes: such a connection exists, and may even carry bytes one way, until one end gives it up.
-func All(*conn) bool       { return true }
-func Watches(c *conn) bool { return c.watches.Load() }
-func Others(c *conn) bool  { return !c.watches.Load() }
-func Lossy(c *conn) bool   { return c.toTarget.isLossy() || c.toClient.isLossy() }
+func EveryConn(*conn) bool    { return true }
+func WatchConns(c *conn) bool { return c.watches.Load() }
+func OtherConns(c *conn) bool { return !c.watches.Load() }
+func LossyConns(c *conn) bool { return c.toTarget.isLossy() || c.toClient.isLossy() }
 
-// Reset resets the chosen connections, and returns how many there were. New ones pass.
-func (p *Proxy) Reset(chosen Choice) (n int) {
+// Reset resets the chosen connections, and returns how many there were. NewProxy ones pass.
+func (p *Proxy) Reset(chosen ConnChoice) (n int) {
 	return p.each(chosen, (*conn).reset)
 }
 
 // Set changes the mode of the chosen connections that are open, and returns how many there are.
-func (p *Proxy) Set(chosen Choice, m Mode) (n int) {
+func (p *Proxy) Set(chosen ConnChoice, m Mode) (n int) {
 	return p.each(chosen, func(c *conn) { c.set(m) })
 }
 
@@ -75,7 +75,7 @@ func (p *Proxy) Redirect(target string) {
 	p.mu.Lock()
 	p.target = target
 	p.mu.Unlock()
-	p.Reset(All)
+	p.Reset(EveryConn)
 }
 
 // Refuse resets every connection and closes the address.
@@ -87,7 +87,7 @@ func (p *Proxy) Refuse() {
 	if listener != nil {
 		_ = listener.Close() // ends accept
 	}
-	p.Reset(All)
+	p.Reset(EveryConn)
 }
 
 // Restore opens the address and forwards new connections at once. Connections that were held continue; those that have lost bytes
@@ -95,7 +95,7 @@ func (p *Proxy) Refuse() {
 func (p *Proxy) Restore() error {
 	p.SetNew(Mode{})
 	p.Slow(0)
-	p.each(All, (*conn).release)
+	p.each(EveryConn, (*conn).release)
 	return p.listen()
 }
 
@@ -109,15 +109,15 @@ func (p *Proxy) Close() {
 }
 
 // Count returns how many of the chosen connections are open.
-func (p *Proxy) Count(chosen Choice) int { return p.each(chosen, func(*conn) {}) }
+func (p *Proxy) Count(chosen ConnChoice) int { return p.each(chosen, func(*conn) {}) }
 
 // Clients returns the addresses of the clients of the chosen connections.
-func (p *Proxy) Clients(chosen Choice) (addrs []string) {
+func (p *Proxy) Clients(chosen ConnChoice) (addrs []string) {
 	p.each(chosen, func(c *conn) { addrs = append(addrs, c.client.RemoteAddr().String()) })
 	return addrs
 }
 
-func (p *Proxy) each(chosen Choice, do func(*conn)) (n int) {
+func (p *Proxy) each(chosen ConnChoice, do func(*conn)) (n int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for c := range p.conns {

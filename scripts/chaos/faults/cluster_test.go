@@ -1,33 +1,29 @@
-package cluster_test
+package faults
 
 import (
 	"os"
 	"strings"
 	"testing"
-
-	"kubeproxy/scripts/chaos/cluster"
-	"kubeproxy/scripts/chaos/clustertest"
-	"kubeproxy/scripts/chaos/faultproxy"
 )
 
 // TestHealUndoesWhatAnInterruptedFaultLeft: a fault whose context ends early leaves a mess.
 func TestHealUndoesWhatAnInterruptedFaultLeft(t *testing.T) {
-	c := clustertest.Start(t, 1)
+	c := newCluster(t, 1)
 	m := c.Members[0]
-	clustertest.Write(t, c)
+	writeKey(t, c)
 	if err := c.EnableAuth(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if err := c.AddGRPCProxy(); err != nil {
 		t.Fatal(err)
 	}
-	m.Way.SetNew(faultproxy.Blackhole)
+	m.Way.SetNew(Blackhole)
 	c.Hide()
 	m.Kill()
 	if err := c.Heal(); err != nil {
 		t.Fatal(err)
 	}
-	if err := clustertest.Read(t, clustertest.Client(t, c), clustertest.Patience); err != nil {
+	if err := readRegistry(t, clientOf(t, c), stepTimeout); err != nil {
 		t.Error(err)
 	}
 	if left := c.LeftBehind(); left != "" {
@@ -37,10 +33,10 @@ func TestHealUndoesWhatAnInterruptedFaultLeft(t *testing.T) {
 
 // TestNothingSurvivesClose: no process, no mount, no table; and with the directory, no file.
 func TestNothingSurvivesClose(t *testing.T) {
-	c := clustertest.Start(t, 1)
-	clustertest.Write(t, c)
+	c := newCluster(t, 1)
+	writeKey(t, c)
 	disk := ""
-	if cluster.CanMount() == nil {
+	if CanMount() == nil {
 		var err error
 		if disk, err = c.MoveToSmallDisk(t.Context(), c.Members[0]); err != nil {
 			t.Fatal(err)

@@ -1,5 +1,4 @@
-// Package clustertest starts the etcd of a chaos run for tests, and reads, writes and watches through its fault proxies.
-package clustertest
+package faults
 
 import (
 	"context"
@@ -10,16 +9,15 @@ import (
 	"go.uber.org/zap"
 
 	"kubeproxy/registry"
-	"kubeproxy/scripts/chaos/cluster"
 )
 
-// Patience bounds what takes a moment on a machine that is not busy.
-const Patience = 30 * time.Second
+// stepTimeout bounds what takes a moment on a machine that is not busy.
+const stepTimeout = 30 * time.Second
 
-// Start starts a cluster, and closes it twice at the end of the test.
-func Start(t *testing.T, members int) *cluster.Cluster {
+// newCluster starts a cluster, and closes it twice at the end of the test.
+func newCluster(t *testing.T, members int) *Cluster {
 	t.Helper()
-	c, err := cluster.Start(t.Context(), t.TempDir(), members)
+	c, err := StartCluster(t.Context(), t.TempDir(), members)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -34,8 +32,8 @@ func Start(t *testing.T, members int) *cluster.Cluster {
 	return c
 }
 
-// Client returns a client that connects through the fault proxies, as the proxy under test does.
-func Client(t *testing.T, c *cluster.Cluster) *clientv3.Client {
+// clientOf returns a client that connects through the fault proxies, as the proxy under test does.
+func clientOf(t *testing.T, c *Cluster) *clientv3.Client {
 	t.Helper()
 	client, err := clientv3.New(clientv3.Config{Endpoints: c.Source().Endpoints, Logger: zap.NewNop()})
 	if err != nil {
@@ -45,8 +43,8 @@ func Client(t *testing.T, c *cluster.Cluster) *clientv3.Client {
 	return client
 }
 
-// Read reads the registry within a time.
-func Read(t *testing.T, client *clientv3.Client, within time.Duration) error {
+// readRegistry reads the registry within a time.
+func readRegistry(t *testing.T, client *clientv3.Client, within time.Duration) error {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), within)
 	defer cancel()
@@ -54,8 +52,8 @@ func Read(t *testing.T, client *clientv3.Client, within time.Duration) error {
 	return err
 }
 
-// Write writes one key without the fault proxies, and returns its revision.
-func Write(t *testing.T, c *cluster.Cluster) (revision int64) {
+// writeKey writes one key without the fault proxies, and returns its revision.
+func writeKey(t *testing.T, c *Cluster) (revision int64) {
 	t.Helper()
 	err := c.Do(t.Context(), "write", func(ctx context.Context, client *clientv3.Client) error {
 		r, err := client.Put(ctx, registry.SpecsPrefix+"a", "1")
@@ -70,18 +68,18 @@ func Write(t *testing.T, c *cluster.Cluster) (revision int64) {
 	return revision
 }
 
-// A Watch is a watch through the fault proxies, on a connection of its own.
-type Watch struct {
-	Client    *clientv3.Client
+// An openedWatch is a watch through the fault proxies, on a connection of its own.
+type openedWatch struct {
+	client    *clientv3.Client
 	revisions chan int64 // of each event
 }
 
-// Open opens a watch of the registry.
-func Open(t *testing.T, c *cluster.Cluster) *Watch {
+// openWatch opens a watch of the registry.
+func openWatch(t *testing.T, c *Cluster) *openedWatch {
 	t.Helper()
-	w := &Watch{Client(t, c), make(chan int64, 1000)}
+	w := &openedWatch{clientOf(t, c), make(chan int64, 1000)}
 	ready := make(chan struct{})
-	ch := w.Client.Watch(clientv3.WithRequireLeader(t.Context()), registry.Prefix, clientv3.WithPrefix(), clientv3.WithCreatedNotify())
+	ch := w.client.Watch(clientv3.WithRequireLeader(t.Context()), registry.Prefix, clientv3.WithPrefix(), clientv3.WithCreatedNotify())
 	go func() {
 		for r := range ch {
 			if r.Created {
@@ -94,14 +92,14 @@ func Open(t *testing.T, c *cluster.Cluster) *Watch {
 	}()
 	select {
 	case <-ready:
-	case <-time.After(Patience):
+	case <-time.After(stepTimeout):
 		t.Fatal("no watch")
 	}
 	return w
 }
 
 // Receives waits for the event of a revision.
-func (w *Watch) Receives(t *testing.T, revision int64) {
+func (w *openedWatch) Receives(t *testing.T, revision int64) {
 	t.Helper()
 	for {
 		select {
@@ -109,14 +107,14 @@ func (w *Watch) Receives(t *testing.T, revision int64) {
 			if got == revision {
 				return
 			}
-		case <-time.After(Patience):
+		case <-time.After(stepTimeout):
 			t.Fatalf("the watch has not received revision %d", revision)
 		}
 	}
 }
 
 // ReceivesNothing fails the test if an event arrives within a third of a second. On an idle machine an event takes a millisecond.
-func (w *Watch) ReceivesNothing(t *testing.T) {
+func (w *openedWatch) ReceivesNothing(t *testing.T) {
 	t.Helper()
 	select {
 	case got := <-w.revisions:

@@ -1,4 +1,4 @@
-package cluster_test
+package faults
 
 import (
 	"fmt"
@@ -7,29 +7,26 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"kubeproxy/scripts/chaos/cluster"
-	"kubeproxy/scripts/chaos/clustertest"
 )
 
 func TestLostPacketsAreNotAcknowledged(t *testing.T) {
-	if err := cluster.CanLosePackets(); err != nil {
+	if err := CanLosePackets(); err != nil {
 		t.Skipf("this machine cannot lose packets: %v", err)
 	}
-	c := clustertest.Start(t, 1)
-	w := clustertest.Open(t, c)
-	client := clustertest.Client(t, c)
-	if err := clustertest.Read(t, client, clustertest.Patience); err != nil {
+	c := newCluster(t, 1)
+	w := openWatch(t, c)
+	client := clientOf(t, c)
+	if err := readRegistry(t, client, stepTimeout); err != nil {
 		t.Fatal(err)
 	}
 	addr := c.Members[0].Way.Addr
 
-	if err := c.LosePackets(cluster.PacketsFrom(addr)); err != nil {
+	if err := c.LosePackets(PacketsFrom(addr)); err != nil {
 		t.Fatal(err)
 	}
-	lost := clustertest.Write(t, c)
+	lost := writeKey(t, c)
 	w.ReceivesNothing(t)
-	if err := clustertest.Read(t, client, 500*time.Millisecond); err == nil {
+	if err := readRegistry(t, client, 500*time.Millisecond); err == nil {
 		t.Error("a read was answered while no packet arrived")
 	}
 	c.EndLoss()

@@ -1,4 +1,4 @@
-package faultproxy
+package faults
 
 import "sync"
 
@@ -7,19 +7,19 @@ type Mode struct{ toTarget, toClient action }
 
 // The modes that faults use.
 var (
-	Blackhole  = Mode{discard, discard} // nothing arrives at either end
-	MuteTarget = Mode{forward, discard} // the target receives requests, and its answers are lost
-	MuteClient = Mode{discard, forward} // requests are lost, and what the target sends arrives
-	Hold       = Mode{hold, hold}       // everything waits until Restore
+	Blackhole  = Mode{discard, discard}   // nothing arrives at either end
+	MuteTarget = Mode{forward, discard}   // the target receives requests, and its answers are lost
+	MuteClient = Mode{discard, forward}   // requests are lost, and what the target sends arrives
+	Hold       = Mode{holdBack, holdBack} // everything waits until Restore
 )
 
 // An action is what the proxy does with bytes that it has read.
 type action int32
 
 const (
-	forward action = iota
-	discard        // acknowledged and lost
-	hold           // they wait; TCP flow control stops the sender once the buffers are full
+	forward  action = iota
+	discard         // acknowledged and lost
+	holdBack        // they wait; TCP flow control stops the sender once the buffers are full
 )
 
 // A direction is the way of a connection's bytes to one end.
@@ -55,7 +55,7 @@ func (d *direction) isLossy() bool {
 func (d *direction) release() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.action == hold {
+	if d.action == holdBack {
 		d.action = forward
 		d.changed.Broadcast()
 	}
@@ -65,7 +65,7 @@ func (d *direction) release() {
 func (d *direction) forwards() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	for d.action == hold {
+	for d.action == holdBack {
 		d.changed.Wait()
 	}
 	return d.action == forward
