@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"kubeproxy/internal/freeport"
+	"kubeproxy/internal/process"
 )
 
 // TestTheFirstServiceOfTheDocsIsAnswered runs the commands of docs/first-service.md, on other ports. Commands with an output are
@@ -28,7 +28,7 @@ func TestTheFirstServiceOfTheDocsIsAnswered(t *testing.T) {
 	}
 	page := string(text)
 	for _, port := range []int{8000, 8081, 8082, 10249} {
-		free, err := freeport.Find(1024, 32767, 1)
+		free, err := process.FreePorts(1024, 32767, 1)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -15,7 +15,6 @@ import (
 
 	"kubeproxy/config/etcdsource/truth"
 	"kubeproxy/config/etcdv2source/etcdv2test"
-	"kubeproxy/internal/freeport"
 	"kubeproxy/internal/process"
 	"kubeproxy/registry"
 )
@@ -286,7 +285,7 @@ type realEtcd struct {
 }
 
 func newReal(t *testing.T) *realEtcd {
-	port, err := freeport.Find(20000, 32000, 2)
+	port, err := process.FreePorts(20000, 32000, 2)
 	if err != nil {
 		t.Fatal(err)
 	}

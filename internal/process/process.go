@@ -1,4 +1,5 @@
-// Package process runs other programs for tests, measurements and the chaos run.
+// Package process runs other programs for tests, measurements and the chaos run: at ports that are free ([FreePorts]), members of etcd
+// among them ([Etcd]), and this program once more in a network of its own ([AgainInOwnNetwork]).
 //
 // On Unix a [Process] leads a process group of its own: a signal from the terminal does not reach it, and whatever it
 // has started ends with it. On Linux the kernel kills it when this program dies without a chance to clean up.

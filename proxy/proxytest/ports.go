@@ -5,14 +5,14 @@ import (
 	"runtime"
 	"testing"
 
-	"kubeproxy/internal/freeport"
+	"kubeproxy/internal/process"
 )
 
 // FreePort returns a closed port, by either protocol and in either family. It lies below Linux's range
 // of ephemeral ports (32768 and up), so that no client of any test on this machine happens to be given it as its own.
 func FreePort(t testing.TB) uint16 {
 	t.Helper()
-	port, err := freeport.Find(11000, 32000, 1)
+	port, err := process.FreePorts(11000, 32000, 1)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,10 +13,9 @@ import (
 	"syscall"
 	"time"
 
-	"kubeproxy/internal/etcdmember"
+	"kubeproxy/internal/process"
 	"kubeproxy/scripts/chaos/faults"
 	"kubeproxy/scripts/chaos/proxynode"
-	"kubeproxy/scripts/internal/ownnet"
 )
 
 // settings is what the command line asks for.
@@ -70,7 +69,7 @@ func realMain(args []string, stdout, stderr io.Writer) int {
 		fmt.Fprintf(stderr, "chaos: what is %q? -h explains\n", f.Arg(0))
 		return 2
 	}
-	status, done, err := ownnet.Again(args, stdout, stderr, buildTools)
+	status, done, err := process.AgainInOwnNetwork(args, stdout, stderr, buildTools)
 	if err != nil {
 		fmt.Fprintf(stderr, "chaos: %v\n", err)
 		return 1
@@ -171,7 +170,7 @@ func withDirectory(s settings, run func(settings) error) error {
 
 // buildTools builds what a run may need.
 func buildTools() error {
-	_, err := etcdmember.Binary()
-	_, err2 := etcdmember.Etcdutl()
+	_, err := process.EtcdBinary()
+	_, err2 := process.Etcdutl()
 	return errors.Join(err, err2)
 }

@@ -20,8 +20,7 @@ import (
 	"syscall"
 	"time"
 
-	"kubeproxy/internal/etcdmember"
-	"kubeproxy/scripts/internal/ownnet"
+	"kubeproxy/internal/process"
 )
 
 // checks are the sub-commands.
@@ -47,8 +46,8 @@ func main() {
 	_ = flags.Parse(os.Args[2:]) // ExitOnError
 	root := filepath.Join(*roots, *suite)
 
-	status, done, err := ownnet.Again(os.Args[1:], os.Stdout, os.Stderr, func() error {
-		if _, err := etcdmember.Binary(); err != nil { // in a network of its own nothing can be fetched
+	status, done, err := process.AgainInOwnNetwork(os.Args[1:], os.Stdout, os.Stderr, func() error {
+		if _, err := process.EtcdBinary(); err != nil { // in a network of its own nothing can be fetched
 			return err
 		}
 		return makeRoot(root, *suite)

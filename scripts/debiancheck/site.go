@@ -13,7 +13,6 @@ import (
 	"strconv"
 	"strings"
 
-	"kubeproxy/internal/etcdmember"
 	"kubeproxy/internal/process"
 	"kubeproxy/registry"
 	"kubeproxy/scripts/internal/measure"
@@ -44,7 +43,7 @@ func (s *site) begin(root string) (err error) {
 	s.group.OnStop(func() { endpoint.Close() })
 	go echo(endpoint)
 
-	etcd := &etcdmember.Member{Name: "etcd", Data: filepath.Join(s.group.Dir, "data"), Logs: s.group.Dir, Client: etcdAddr, Peer: etcdPeer}
+	etcd := &process.Etcd{Name: "etcd", Data: filepath.Join(s.group.Dir, "data"), Logs: s.group.Dir, Client: etcdAddr, Peer: etcdPeer}
 	try.Do(etcd.Start())
 	s.group.OnStop(etcd.Stop)
 	try.Do(s.put(registry.EndpointsPrefix+"web", measure.EndpointsRecord("web", []netip.AddrPort{endpoint.Addr().(*net.TCPAddr).AddrPort()})))

@@ -14,13 +14,13 @@ import (
 	"sync"
 	"time"
 
-	"kubeproxy/internal/etcdmember"
+	"kubeproxy/internal/process"
 )
 
 // etcd is records in an etcd of its own, which a trial starts. The school writes them by etcd's JSON gateway, as programs may read them.
 type etcd struct {
 	dir    string
-	member *etcdmember.Member
+	member *process.Etcd
 	url    string // that the program is told: the member's, or one of a gateway before it
 }
 
@@ -46,7 +46,7 @@ func newEtcd(path string) (*etcd, error) {
 		return nil, err
 	}
 	e := &etcd{dir: dir}
-	if e.member, err = etcdmember.New("etcd", filepath.Join(dir, "data"), dir, lowPort, highPort); err == nil {
+	if e.member, err = process.NewEtcd("etcd", filepath.Join(dir, "data"), dir, lowPort, highPort); err == nil {
 		e.member.Path = path
 		err = e.member.Start()
 	}

@@ -15,7 +15,7 @@ import (
 	"testing"
 
 	texts "kubeproxy/docs/school"
-	"kubeproxy/internal/etcdmember"
+	"kubeproxy/internal/process"
 )
 
 var whole = flag.Bool("school.whole", false, "also judge programs that take long, and bin/kube-proxy with each engine; needs node and socat")
@@ -26,7 +26,7 @@ var atOnce = make(chan struct{}, 20)
 // judged runs a program through stages, and returns what they say.
 func judged(t *testing.T, command []string, chosen ...*stage) []result {
 	t.Helper()
-	c := &course{command: command, records: func(overEtcd bool) (records, error) { return newRecords(overEtcd, etcdmember.Binary) }}
+	c := &course{command: command, records: func(overEtcd bool) (records, error) { return newRecords(overEtcd, process.EtcdBinary) }}
 	results := make([]result, len(chosen))
 	var all sync.WaitGroup
 	for i, s := range chosen {
@@ -56,7 +56,7 @@ func TestTheStagesOverFilesCanBeJudgedOverEtcd(t *testing.T) {
 	if !*whole {
 		t.Skip("without -school.whole")
 	}
-	c := &course{command: []string{tool(t, "python3"), "testdata/reference.py"}, records: func(bool) (records, error) { return newRecords(true, etcdmember.Binary) }}
+	c := &course{command: []string{tool(t, "python3"), "testdata/reference.py"}, records: func(bool) (records, error) { return newRecords(true, process.EtcdBinary) }}
 	for _, s := range every() {
 		if r, err := c.run(s); err != nil || r.Verdict == failed {
 			t.Error(err, explain(r))

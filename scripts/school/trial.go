@@ -8,7 +8,7 @@ import (
 	"sync"
 	"time"
 
-	"kubeproxy/internal/freeport"
+	"kubeproxy/internal/process"
 )
 
 // Limits of a judge. They are far longer than what is promised, so that a busy machine fails nobody: each is for something that a program
@@ -115,7 +115,7 @@ func (t *trial) soon(limit time.Duration, expected string, try func() error) {
 
 // port returns a free port.
 func (t *trial) port() int {
-	port, err := freeport.Find(lowPort, highPort, 1)
+	port, err := process.FreePorts(lowPort, highPort, 1)
 	t.must(err)
 	return int(port)
 }

@@ -17,7 +17,7 @@ import (
 	"syscall"
 	"time"
 
-	"kubeproxy/scripts/internal/ownnet"
+	"kubeproxy/internal/process"
 )
 
 // settings is what the command line asks for.
@@ -57,7 +57,7 @@ func realMain(args []string, stdout, stderr io.Writer) int {
 		return 2
 	}
 	// In a network of its own nobody else's packets are dropped.
-	status, done, err := ownnet.Again(args, stdout, stderr, func() error { return nil })
+	status, done, err := process.AgainInOwnNetwork(args, stdout, stderr, func() error { return nil })
 	if err != nil {
 		fmt.Fprintf(stderr, "torture: %v\n", err)
 		return 1

@@ -17,7 +17,6 @@ import (
 	"time"
 
 	"kubeproxy/internal/backoff"
-	"kubeproxy/internal/freeport"
 	"kubeproxy/internal/process"
 	"kubeproxy/scripts/internal/try"
 	"kubeproxy/scripts/torture/model"
@@ -136,7 +135,7 @@ func (t *torture) found(group *process.Group) (err error) {
 const sessionsOfService = 64
 
 // freePort finds a port below those that the kernel gives to clients.
-func freePort() (uint16, error) { return freeport.Find(10000, 30000, 1) }
+func freePort() (uint16, error) { return process.FreePorts(10000, 30000, 1) }
 
 // checks are the annotations of a service that the kernel may carry.
 func (t *torture) checks() map[string]string {

@@ -3,7 +3,7 @@ package etcdtest
 import (
 	"testing"
 
-	"kubeproxy/internal/etcdmember"
+	"kubeproxy/internal/process"
 )
 
 // StartGRPCProxy starts etcd's own grpc-proxy before etcd, as a process that is killed when the test
@@ -11,7 +11,7 @@ import (
 // never answers a progress request, and whose watches outlive the etcd behind it.
 func StartGRPCProxy(t testing.TB, etcd *Process) (url string) {
 	t.Helper()
-	addr, p, err := etcdmember.StartGRPCProxy(t.TempDir(), "", lowPort, highPort, etcd.Addr())
+	addr, p, err := process.StartGRPCProxy(t.TempDir(), "", lowPort, highPort, etcd.Addr())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,18 +8,18 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"kubeproxy/internal/etcdmember"
+	"kubeproxy/internal/process"
 )
 
 // A Process is one etcd as a separate process. Its methods are for one goroutine, the test's.
-type Process struct{ member *etcdmember.Member }
+type Process struct{ member *process.Etcd }
 
 // StartProcess starts an etcd with its own empty data directory on free ports of 127.0.0.1, and
 // returns when it is ready. The arguments are added to its command line; with --cert-file among
 // them its URL is https. It is killed when the test ends.
 func StartProcess(t testing.TB, args ...string) *Process {
 	t.Helper()
-	p := &Process{&etcdmember.Member{Name: "default", Data: t.TempDir(), Logs: t.TempDir(), Flags: args}}
+	p := &Process{&process.Etcd{Name: "default", Data: t.TempDir(), Logs: t.TempDir(), Flags: args}}
 	p.member.TLS = slices.ContainsFunc(args, func(a string) bool { return strings.HasPrefix(a, "--cert-file") })
 	t.Cleanup(p.Kill)
 	// Another program may take the ports between our look and etcd's bind: look again then.
@@ -70,7 +70,7 @@ func (p *Process) SwapDataDir(dir string) (old string) {
 func (p *Process) Start(t testing.TB) {
 	t.Helper()
 	// Another test's look for free ports may hold one of ours for a moment.
-	for deadline := time.Now().Add(etcdmember.StartTimeout); ; time.Sleep(50 * time.Millisecond) {
+	for deadline := time.Now().Add(process.EtcdStartTimeout); ; time.Sleep(50 * time.Millisecond) {
 		err := p.member.Start()
 		if err == nil {
 			return

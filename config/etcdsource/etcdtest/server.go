@@ -14,8 +14,7 @@ import (
 	"go.etcd.io/etcd/server/v3/embed"
 	"go.uber.org/zap"
 
-	"kubeproxy/internal/etcdmember"
-	"kubeproxy/internal/freeport"
+	"kubeproxy/internal/process"
 )
 
 // An Option edits the configuration of an embedded etcd before it starts.
@@ -60,7 +59,7 @@ func Open(dir string, opts ...Option) (*Server, error) {
 	cfg.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zap.NewNop())
 	cfg.UnsafeNoFsync = true
 	for _, urls := range []*[]url.URL{&cfg.ListenClientUrls, &cfg.ListenPeerUrls} {
-		port, err := freeport.Find(lowPort, highPort, 1)
+		port, err := process.FreePorts(lowPort, highPort, 1)
 		if err != nil {
 			return nil, err
 		}
@@ -112,8 +111,8 @@ func (s *Server) start() error {
 		s.etcd = etcd
 		return nil
 	case err = <-etcd.Err():
-	case <-time.After(etcdmember.StartTimeout):
-		err = fmt.Errorf("not ready after %v", etcdmember.StartTimeout)
+	case <-time.After(process.EtcdStartTimeout):
+		err = fmt.Errorf("not ready after %v", process.EtcdStartTimeout)
 	}
 	etcd.Close()
 	return fmt.Errorf("start etcd: %w", err)

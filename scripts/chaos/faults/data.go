@@ -14,7 +14,6 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"kubeproxy/internal/backoff"
-	"kubeproxy/internal/etcdmember"
 	"kubeproxy/internal/process"
 	"kubeproxy/scripts/internal/try"
 )
@@ -33,7 +32,7 @@ func init() {
 // are the old ones or, with another token, new.
 func restoreSnapshot(ctx context.Context, c Target, r *rand.Rand) (err error) {
 	defer try.Catch(&err)
-	etcdutl := try.Get(etcdmember.Etcdutl())
+	etcdutl := try.Get(process.Etcdutl())
 	file := c.Path("snapshot")
 	defer os.Remove(file)
 	changes := r.IntN(100)
@@ -146,6 +145,6 @@ func eventually(ctx context.Context, change func() error) error {
 }
 
 func haveEtcdutl() error {
-	_, err := etcdmember.Etcdutl()
+	_, err := process.Etcdutl()
 	return err
 }

@@ -4,7 +4,7 @@ import (
 	"context"
 	"math/rand/v2"
 
-	"kubeproxy/internal/etcdmember"
+	"kubeproxy/internal/process"
 	"kubeproxy/scripts/internal/try"
 )
 
@@ -31,7 +31,7 @@ func grpcProxy(ctx context.Context, c Target, r *rand.Rand) (err error) {
 
 // AddGRPCProxy starts etcd's grpc-proxy, and has the fault proxies lead to it instead of to the members.
 func (c *Cluster) AddGRPCProxy() error {
-	addr, through, err := etcdmember.StartGRPCProxy(c.dir, "", lowPort, highPort, c.addrs()...)
+	addr, through, err := process.StartGRPCProxy(c.dir, "", lowPort, highPort, c.addrs()...)
 	if err != nil {
 		return err
 	}

@@ -9,13 +9,13 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"kubeproxy/internal/backoff"
-	"kubeproxy/internal/etcdmember"
+	"kubeproxy/internal/process"
 )
 
 // A Member is one etcd, a process of its own, and the fault proxy on the way to it. Its addresses stay the same through every
 // restart.
 type Member struct {
-	*etcdmember.Member
+	*process.Etcd
 	Way   *Proxy   // of the proxy under test
 	Extra []string // arguments of the next start, beside those of all
 }
@@ -27,7 +27,7 @@ const (
 )
 
 func newMember(name, dir, logs string) (*Member, error) {
-	etcd, err := etcdmember.New(name, dir, logs, lowPort, highPort,
+	etcd, err := process.NewEtcd(name, dir, logs, lowPort, highPort,
 		// An election takes half of the usual time, so that a lost leader costs less of a short run.
 		"--heartbeat-interval=100", "--election-timeout=500",
 		"--auth-token-ttl=5", "--bcrypt-cost=4", // tokens expire within a fault; passwords cost little
@@ -35,7 +35,7 @@ func newMember(name, dir, logs string) (*Member, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := &Member{Member: etcd}
+	m := &Member{Etcd: etcd}
 	m.Way, err = NewProxy(m.Client, lowPort, highPort)
 	return m, err
 }

@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"kubeproxy/internal/freeport"
+	"kubeproxy/internal/process"
 )
 
 // A Proxy is the TCP path to one target, through one address of its own. Any goroutine may call its methods.
@@ -25,7 +25,7 @@ type Proxy struct {
 
 // NewProxy opens a path to target, a host and port. Its own port lies between low and high.
 func NewProxy(target string, low, high uint16) (*Proxy, error) {
-	port, err := freeport.Find(low, high, 1)
+	port, err := process.FreePorts(low, high, 1)
 	if err != nil {
 		return nil, err
 	}

@@ -16,9 +16,7 @@ import (
 	"syscall"
 	"time"
 
-	"kubeproxy/internal/etcdmember"
 	"kubeproxy/internal/process"
-	"kubeproxy/scripts/internal/ownnet"
 )
 
 // Options are what every sub-command has.
@@ -120,11 +118,11 @@ func Main(name string, args []string, parse func(args []string) (Options, func(c
 	if err != nil {
 		exit(name, err)
 	}
-	status, done, err := ownnet.Again(os.Args[1:], os.Stdout, os.Stderr, func() error {
+	status, done, err := process.AgainInOwnNetwork(os.Args[1:], os.Stdout, os.Stderr, func() error {
 		if o.Etcd != "" || o.WithoutEtcd {
 			return nil
 		}
-		_, err := etcdmember.Binary()
+		_, err := process.EtcdBinary()
 		return err
 	})
 	if done {

@@ -16,17 +16,15 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 
-	"kubeproxy/internal/etcdmember"
-	"kubeproxy/internal/freeport"
 	"kubeproxy/internal/process"
 )
 
 // FreePorts finds n ports in a row, and gives the first. They lie below those of proxytest, whose tests may run beside.
-func FreePorts(n int) (uint16, error) { return freeport.Find(6000, 10000, n) }
+func FreePorts(n int) (uint16, error) { return process.FreePorts(6000, 10000, n) }
 
 // StartEtcd starts an etcd that is a cluster of its own, without data. Its program is binary or, if that is empty, built.
-func StartEtcd(ps *process.Group, binary string) (*etcdmember.Member, error) {
-	e, err := etcdmember.New("etcd", filepath.Join(ps.Dir, "etcd"), ps.Dir, 6000, 10000)
+func StartEtcd(ps *process.Group, binary string) (*process.Etcd, error) {
+	e, err := process.NewEtcd("etcd", filepath.Join(ps.Dir, "etcd"), ps.Dir, 6000, 10000)
 	if err != nil {
 		return nil, err
 	}

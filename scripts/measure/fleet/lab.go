@@ -9,7 +9,6 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"kubeproxy/internal/etcdmember"
 	"kubeproxy/internal/process"
 	"kubeproxy/scripts/internal/measure"
 	"kubeproxy/scripts/internal/try"
@@ -19,7 +18,7 @@ import (
 type lab struct {
 	options
 	site    *measure.Site
-	etcd    *etcdmember.Member
+	etcd    *process.Etcd
 	client  *clientv3.Client
 	canary  *canary
 	through *process.Process // the grpc-proxy in between; nil: none
@@ -114,7 +113,7 @@ func (l *lab) measureFleet(ctx context.Context, f fleet, way string, report func
 
 // startGRPCProxy starts etcd's own proxy, and gives the URL that it serves clients at.
 func (l *lab) startGRPCProxy() (url string, err error) {
-	addr, through, err := etcdmember.StartGRPCProxy(l.site.Dir, l.etcd.Path, 6000, 10000, l.etcd.Client)
+	addr, through, err := process.StartGRPCProxy(l.site.Dir, l.etcd.Path, 6000, 10000, l.etcd.Client)
 	l.through = through
 	return "http://" + addr, err
 }

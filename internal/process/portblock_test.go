@@ -1,4 +1,4 @@
-package freeport
+package process
 
 import (
 	"bufio"
@@ -24,7 +24,7 @@ func TestMain(m *testing.M) {
 // printPorts prints 100 ports and a line "done", and runs until standard input ends.
 func printPorts() {
 	for range 100 {
-		port, err := Find(12000, 16000, 1)
+		port, err := FreePorts(12000, 16000, 1)
 		if err != nil {
 			fmt.Println(err)
 			return

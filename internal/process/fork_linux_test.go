@@ -1,4 +1,4 @@
-package freeport
+package process
 
 import (
 	"fmt"
@@ -36,7 +36,7 @@ func TestAPortThatIsFoundCanBeListenedOnWhileProcessesStart(t *testing.T) {
 	defer starters.Wait()
 	defer close(done)
 	for range 300 {
-		port, err := Find(12000, 16000, 1)
+		port, err := FreePorts(12000, 16000, 1)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,7 +1,4 @@
-//go:build linux
-
-// Package ownnet gives a program a network of its own.
-package ownnet
+package process
 
 import (
 	"errors"
@@ -17,12 +14,12 @@ import (
 // insideEnv is set in a process that has a network of its own.
 const insideEnv = "OWN_NETWORK"
 
-// Again runs this program again in a network namespace of its own, where that is allowed, and gives
+// AgainInOwnNetwork runs this program again in a network namespace of its own, where that is allowed, and gives
 // its exit status. There the loopback is ours alone: no stranger has our ports, packets that are lost
 // are lost by nobody else, and no firewall looks at each of them or keeps a table of connections, which a
 // thousand a second would fill (conntrack remembers each for two minutes). But nothing can be fetched
 // there, so prepare is called first. Elsewhere, or inside, done is false.
-func Again(args []string, stdout, stderr io.Writer, prepare func() error) (status int, done bool, err error) {
+func AgainInOwnNetwork(args []string, stdout, stderr io.Writer, prepare func() error) (status int, done bool, err error) {
 	if os.Getenv(insideEnv) != "" {
 		if out, err := exec.Command("ip", "link", "set", "lo", "up").CombinedOutput(); err != nil {
 			return 0, false, fmt.Errorf("bring up the loopback: %w: %s", err, out)

@@ -1,7 +1,4 @@
-// Package etcdmember runs members of etcd as processes, for tests, measurements and the chaos run. They are built from
-// the version that go.mod pins, and are what an etcd in the field is: they can be killed, frozen, and started again at
-// the same addresses with the same data.
-package etcdmember
+package process
 
 import (
 	"bytes"
@@ -13,21 +10,18 @@ import (
 	"strings"
 	"sync"
 	"time"
-
-	"kubeproxy/internal/freeport"
-	"kubeproxy/internal/process"
 )
 
-// Binary builds etcd, and Etcdutl its repair tool, once for each process. They return the path; the Go build cache keeps
+// EtcdBinary builds etcd from the version that go.mod pins, and Etcdutl its repair tool, once for each process. They return the path; the Go build cache keeps
 // the result.
 var (
-	Binary  = sync.OnceValues(func() (string, error) { return build("go.etcd.io/etcd/server/v3") })
-	Etcdutl = sync.OnceValues(func() (string, error) { return build("go.etcd.io/etcd/etcdutl/v3") })
+	EtcdBinary = sync.OnceValues(func() (string, error) { return buildTool("go.etcd.io/etcd/server/v3") })
+	Etcdutl    = sync.OnceValues(func() (string, error) { return buildTool("go.etcd.io/etcd/etcdutl/v3") })
 )
 
-// build builds one of go.mod's tools. CGO is off, as in plain builds, so that a race build of the tests does not compile
+// buildTool builds one of go.mod's tools. CGO is off, as in plain builds, so that a race build of the tests does not compile
 // a second etcd.
-func build(tool string) (string, error) {
+func buildTool(tool string) (string, error) {
 	cmd := exec.Command("go", "tool", "-n", tool)
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	var stderr bytes.Buffer
@@ -39,39 +33,40 @@ func build(tool string) (string, error) {
 	return strings.TrimSpace(string(out)), nil
 }
 
-// StartTimeout bounds how long an etcd may take to be ready. A loaded machine is slow; an etcd that will never be ready
+// EtcdStartTimeout bounds how long an etcd may take to be ready. A loaded machine is slow; an etcd that will never be ready
 // exits, which is noticed at once.
-const StartTimeout = time.Minute
+const EtcdStartTimeout = time.Minute
 
-// A Member is one etcd. Its addresses stay the same through every restart. Its methods are for one goroutine.
-type Member struct {
+// An Etcd is one member of etcd. It is what an etcd in the field is: it can be killed, frozen, and started again at the same addresses
+// with the same data. Its methods are for one goroutine.
+type Etcd struct {
 	Name   string // among the members of its cluster, and of its log
 	Data   string // the data directory that the next start uses
 	Logs   string // the directory of its log
-	Path   string // of the program; empty: [Binary]
+	Path   string // of the program; empty: [EtcdBinary]
 	Client string // host and port for clients
 	Peer   string // host and port for other members
 	TLS    bool   // clients use https
 	Flags  []string
 
-	*process.Process // nil before the first start
+	*Process // nil before the first start
 }
 
-// New chooses free ports between low and high, and starts nothing. The log goes to a file in logs.
-func New(name, data, logs string, low, high uint16, flags ...string) (*Member, error) {
-	m := &Member{Name: name, Data: data, Logs: logs, Flags: flags}
+// NewEtcd chooses free ports between low and high, and starts nothing. The log goes to a file in logs.
+func NewEtcd(name, data, logs string, low, high uint16, flags ...string) (*Etcd, error) {
+	m := &Etcd{Name: name, Data: data, Logs: logs, Flags: flags}
 	return m, m.ChoosePorts(low, high)
 }
 
 // ChoosePorts gives a member that does not run other addresses.
-func (m *Member) ChoosePorts(low, high uint16) error {
-	base, err := freeport.Find(low, high, 2)
+func (m *Etcd) ChoosePorts(low, high uint16) error {
+	base, err := FreePorts(low, high, 2)
 	m.Client, m.Peer = fmt.Sprintf("127.0.0.1:%d", base), fmt.Sprintf("127.0.0.1:%d", base+1)
 	return err
 }
 
 // URL is the address for clients.
-func (m *Member) URL() string {
+func (m *Etcd) URL() string {
 	if m.TLS {
 		return "https://" + m.Client
 	}
@@ -79,17 +74,17 @@ func (m *Member) URL() string {
 }
 
 // PeerURL is the address for other members.
-func (m *Member) PeerURL() string { return "http://" + m.Peer }
+func (m *Etcd) PeerURL() string { return "http://" + m.Peer }
 
 // Launch starts the process with more flags, and does not wait for it. Alone it is a cluster of one member.
-func (m *Member) Launch(flags ...string) error {
+func (m *Etcd) Launch(flags ...string) error {
 	if m.Running() == nil {
 		return errors.New("etcd is already running")
 	}
 	path := m.Path
 	if path == "" {
 		var err error
-		if path, err = Binary(); err != nil {
+		if path, err = EtcdBinary(); err != nil {
 			return err
 		}
 	}
@@ -101,16 +96,16 @@ func (m *Member) Launch(flags ...string) error {
 		"--log-level=info",
 	}, m.Flags...)
 	var err error
-	m.Process, err = process.Start(m.Logs, m.Name, append(args, flags...)...)
+	m.Process, err = Start(m.Logs, m.Name, append(args, flags...)...)
 	return err
 }
 
 // Start starts the process, and waits until it serves clients.
-func (m *Member) Start(flags ...string) error {
+func (m *Etcd) Start(flags ...string) error {
 	if err := m.Launch(flags...); err != nil {
 		return err
 	}
-	err := m.Await(StartTimeout, func() bool { return m.Said(`"ready to serve client requests"`) })
+	err := m.Await(EtcdStartTimeout, func() bool { return m.Said(`"ready to serve client requests"`) })
 	if err != nil {
 		m.Kill()
 	}
@@ -120,22 +115,22 @@ func (m *Member) Start(flags ...string) error {
 // StartGRPCProxy starts etcd's own grpc-proxy before members, given by their hosts and ports, at a free port between low
 // and high. To clients it is an etcd that never answers a progress request, and whose watches outlive the etcd behind it.
 // It keeps its own leases and locks nowhere: there is no data directory. Its log goes to a file in logs.
-func StartGRPCProxy(logs, path string, low, high uint16, members ...string) (addr string, p *process.Process, err error) {
+func StartGRPCProxy(logs, path string, low, high uint16, members ...string) (addr string, p *Process, err error) {
 	if path == "" {
-		if path, err = Binary(); err != nil {
+		if path, err = EtcdBinary(); err != nil {
 			return "", nil, err
 		}
 	}
-	port, err := freeport.Find(low, high, 1)
+	port, err := FreePorts(low, high, 1)
 	if err != nil {
 		return "", nil, err
 	}
 	addr = fmt.Sprintf("127.0.0.1:%d", port)
-	p, err = process.Start(logs, "grpc-proxy", path, "grpc-proxy", "start", "--endpoints="+strings.Join(members, ","), "--listen-addr="+addr)
+	p, err = Start(logs, "grpc-proxy", path, "grpc-proxy", "start", "--endpoints="+strings.Join(members, ","), "--listen-addr="+addr)
 	if err != nil {
 		return "", nil, err
 	}
-	err = p.Await(StartTimeout, func() bool {
+	err = p.Await(EtcdStartTimeout, func() bool {
 		conn, err := net.DialTimeout("tcp", addr, time.Second)
 		return err == nil && conn.Close() == nil
 	})

@@ -1,4 +1,4 @@
-package freeport
+package process
 
 import (
 	"fmt"
@@ -24,10 +24,10 @@ func TestAPortWithAListenerIsNotFound(t *testing.T) {
 		}
 		defer c.Close()
 	}
-	if base, err := Find(low, high, 2); err != nil || base != low+2 {
+	if base, err := FreePorts(low, high, 2); err != nil || base != low+2 {
 		t.Errorf("found %d, %v; want %d, the only two in a row", base, err, low+2)
 	}
-	if base, err := Find(low, high, 3); err == nil {
+	if base, err := FreePorts(low, high, 3); err == nil {
 		t.Errorf("found three in a row at %d; want an error", base)
 	}
 }
@@ -35,7 +35,7 @@ func TestAPortWithAListenerIsNotFound(t *testing.T) {
 func TestAPortIsNotGivenTwice(t *testing.T) {
 	seen := make(map[uint16]bool)
 	for range 50 {
-		port, err := Find(10400, 10900, 2)
+		port, err := FreePorts(10400, 10900, 2)
 		if err != nil {
 			t.Fatal(err)
 		}
