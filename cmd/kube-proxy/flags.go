@@ -10,7 +10,6 @@ import (
 
 	"kubeproxy/cmd/internal/commandline"
 	"kubeproxy/cmd/internal/operators"
-	"kubeproxy/cmd/internal/proxyflag"
 	"kubeproxy/proxy"
 	"kubeproxy/registry"
 )
@@ -111,12 +110,12 @@ func (o *options) addFlags(c *commandline.Command) {
 	p := &o.proxy
 	c.Group(topicListening, func(f *pflag.FlagSet) {
 		f.Var((*commandline.Address)(&p.BindAddress), "bind_address", "`address` that every listener binds to; 0.0.0.0 is all addresses of both families")
-		f.Var((*proxyflag.Engine)(&p.Engine), "engine", "`engine` that moves the bytes: "+strings.Join(proxy.KindNames(), ", ")+" (the best one for this system)")
-		f.Var((*proxyflag.Kernel)(&p.Kernel), "kernel", "`mode`: off, or auto, which has the kernel carry ports by nftables whose endpoints are checked and pass; Linux only; takes CAP_NET_ADMIN")
+		f.Var((*commandline.Engine)(&p.Engine), "engine", "`engine` that moves the bytes: "+strings.Join(proxy.KindNames(), ", ")+" (the best one for this system)")
+		f.Var((*commandline.Kernel)(&p.Kernel), "kernel", "`mode`: off, or auto, which has the kernel carry ports by nftables whose endpoints are checked and pass; Linux only; takes CAP_NET_ADMIN")
 	})
 	c.Group(topicTimeouts, func(f *pflag.FlagSet) {
 		f.BoolVar(&o.randomStart, "rr_random_start", o.randomStart, "start each rotation at a random endpoint, not at the first one")
-		f.Var((*proxyflag.Balance)(&p.Balance), "load_balance", "`algorithm` of services whose record names none: roundrobin, leastconn (the endpoint with the fewest clients) or source (by the client's address)")
+		f.Var((*commandline.Balance)(&p.Balance), "load_balance", "`algorithm` of services whose record names none: roundrobin, leastconn (the endpoint with the fewest clients) or source (by the client's address)")
 		f.BoolVar(&p.Checks.On, "check_endpoints", false, "check endpoints while no client comes, unless the record of their service says otherwise; Linux only")
 		f.Var(commandline.AtLeast(registry.MinCheckInterval, &p.Checks.Interval), intervalFlag, "interval between two checks of an endpoint, unless the record of its service names one; 1s with -kernel=auto if not given")
 		f.Var(commandline.Positive(&p.Checks.Timeout), "endpoint_check_timeout", "time for an answer to a check, at most half the interval and 30s, unless the record of its service names one")
@@ -130,11 +129,11 @@ func (o *options) addFlags(c *commandline.Command) {
 		f.Var(commandline.Positive(&p.TCPKeepAlive), "tcp_keepalive", "interval between keepalive probes; after three without an answer the connection is dead")
 		f.Var(commandline.ZeroOr(0, &o.stopGrace), "stop_grace", "time after SIGTERM or SIGINT in which the node is not ready and goes on accepting clients, before the drain begins; 0: none")
 		f.Var(commandline.ZeroOr(0, &p.DrainTimeout), "drain_timeout", "time for connections to finish after SIGTERM or SIGINT; 0 closes them at once")
-		f.Var((*proxyflag.Removal)(&p.OnRemoval), "on_removal", "what happens to TCP connections whose endpoint or service is removed: `rule` drain, close or close-after=TIME")
+		f.Var((*commandline.Removal)(&p.OnRemoval), "on_removal", "what happens to TCP connections whose endpoint or service is removed: `rule` drain, close or close-after=TIME")
 	})
 	o.addLimits(c)
 	c.Group(topicSecurity, func(f *pflag.FlagSet) {
-		f.Var(proxyflag.Ports{Config: p}, "allowed_ports", "`ports` that services may claim, such as 8000-8999,team-a=9000-9999: namespace team-a may claim the latter, all others the former; all if not given")
+		f.Var(commandline.Ports{Config: p}, "allowed_ports", "`ports` that services may claim, such as 8000-8999,team-a=9000-9999: namespace team-a may claim the latter, all others the former; all if not given")
 		f.Var((*commandline.Networks)(&p.ProxyProtocolFrom), "proxy_protocol_from", "`networks` of other proxies, such as 10.0.0.5: TCP connections from there must begin with a PROXY header, which says who the client is; none if not given")
 		f.Var((*commandline.Networks)(&p.AllowedEndpoints), "allowed_endpoints", "`networks` that may contain endpoints, such as 10.0.0.0/8; all if not given")
 	})

@@ -6,7 +6,8 @@
 // which is the same on every machine, shows the formula alone. A [Manual] has all commands of a program, and explains them.
 //
 // A name takes one dash or two, and underscores or dashes join its words (normalise.go). Values are checked when they are parsed. An
-// unknown name is an error that names the most similar one (suggest.go).
+// unknown name is an error that names the most similar one (suggest.go). values.go has the kinds of values, and proxyvalues.go those of
+// flags that only the proxy has.
 //
 // [ReadFile] reads the file of -config: a YAML document whose keys are the names of flags, or a KubeProxyConfiguration of Kubernetes, whose
 // fields stand for flags. It does not know which flags there are, and sets none: [Fill] does. A file has at most 256 KiB, one document, and

@@ -1,6 +1,4 @@
-// Package proxyflag reads and prints the values of flags that only the proxy has: a list of ports, and what its
-// names of rules, engines and algorithms stand for. Each type is a pflag.Value; one with few values lists them by Choices.
-package proxyflag
+package commandline
 
 import (
 	"errors"
@@ -16,6 +14,9 @@ import (
 	"kubeproxy/proxy/removal"
 	"kubeproxy/registry"
 )
+
+// Flags that only the proxy has: a list of ports, and what its names of rules, engines and algorithms stand for. One with few values lists
+// them by Choices.
 
 // Ports is a flag that holds ports and ranges of ports, each for one namespace (team-a=9000-9999) or for all namespaces that are
 // not named. Each use of it adds to the list.
