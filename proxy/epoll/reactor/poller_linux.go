@@ -210,7 +210,7 @@ func (p *Poller) Wait(now, until time.Duration) (parked bool) {
 			return false
 		}
 	}
-	p.setAlarm(now, until)
+	p.setAlarm(until)
 	p.parked = false
 	if err := p.parking.Read(p.ready); err != nil {
 		panic(err) // the descriptor is ours, and open
@@ -222,13 +222,15 @@ func (p *Poller) Wait(now, until time.Duration) (parked bool) {
 	return p.parked
 }
 
-// setAlarm makes sure that a wait ends at a time.
-func (p *Poller) setAlarm(now, due time.Duration) {
+// setAlarm makes sure that a wait ends at a time. An alarm that has gone off since the turn began may have been drained with other wakes,
+// so what counts is the time now.
+func (p *Poller) setAlarm(due time.Duration) {
+	now := monotonic.Now()
 	if p.alarmAt > now && p.alarmAt <= due {
 		return // it will go off early enough
 	}
 	if p.alarmAt = due; due < monotonic.Never {
-		p.alarm.Reset(due - monotonic.Now())
+		p.alarm.Reset(due - now)
 	}
 }
 

@@ -2,6 +2,9 @@ package reactor
 
 import (
 	"testing"
+	"time"
+
+	"kubeproxy/internal/monotonic"
 )
 
 func TestATokenIsWhatItWasWhenItComesBack(t *testing.T) {
@@ -14,5 +17,34 @@ func TestATokenIsWhatItWasWhenItComesBack(t *testing.T) {
 		if got := TokenOf(&ev); got != want {
 			t.Errorf("got %+v; want %+v", got, want)
 		}
+	}
+}
+
+// TestAWaitEndsThoughItsAlarmWasDrainedInTheTurn: the alarm of the turn before rings while the turn drains another wake, and only then
+// does the turn wait for the same time. Nothing else would end that wait.
+func TestAWaitEndsThoughItsAlarmWasDrainedInTheTurn(t *testing.T) {
+	p, err := NewPoller(false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	began := monotonic.Now()
+	due := began + 2*time.Millisecond
+	p.setAlarm(due)
+	for p.Poll(); p.happened == 0; p.Poll() { // until it rings
+		time.Sleep(100 * time.Microsecond)
+	}
+	p.Drain()
+	over := make(chan struct{})
+	go func() {
+		p.Wait(began, due)
+		close(over)
+	}()
+	select {
+	case <-over:
+	case <-time.After(10 * time.Second):
+		t.Error("the wait does not end")
+		p.Wake()
+		<-over
 	}
 }
