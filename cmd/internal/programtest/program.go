@@ -89,6 +89,9 @@ func Run(t testing.TB, cmd *exec.Cmd) *Program {
 		_ = p.cmd.Wait() // Exit tells how it ended
 	}()
 	t.Cleanup(func() {
+		if t.Failed() {
+			p.sayWhereItStands()
+		}
 		_ = p.cmd.Process.Kill() // it may have ended
 		<-p.ended
 		if t.Failed() {
@@ -96,6 +99,17 @@ func Run(t testing.TB, cmd *exec.Cmd) *Program {
 		}
 	})
 	return p
+}
+
+// sayWhereItStands has a program that still runs print its goroutines, for the log of a test that failed.
+func (p *Program) sayWhereItStands() {
+	if p.cmd.Process.Signal(syscall.SIGQUIT) != nil {
+		return // it has ended
+	}
+	select {
+	case <-p.ended:
+	case <-time.After(5 * time.Second):
+	}
 }
 
 // Pid is the process's number.
