@@ -59,7 +59,7 @@ func TestSilentEndpointsStayInTheDescriptorBudget(t *testing.T) {
 	proxytest.MustRun(t, "ip", "route", "add", "10.66.0.0/16", "dev", "lo") // what is sent there vanishes
 	s := foundSite(t).forAttack()
 	s.service(t, "vanish", port, "TCP", list("10.66.%d.%d:80", 20)...)
-	s.start(t, "ulimit -n "+strconv.Itoa(most)+`; exec "$@"`)
+	s.start(t, "ulimit -n "+strconv.Itoa(most)+`; exec "$@"`, "-dial_timeout=1s") // by default the load would take longer to come than to a sink
 	s.becomesReady(t)
 	r := s.withstands(t, fmt.Sprintf("%d clients of endpoints that do not answer, %d descriptors", clients, most), base, func(t *testing.T, atProxy bool) func() {
 		aim := sinkAddr
