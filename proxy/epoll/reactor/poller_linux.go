@@ -120,11 +120,20 @@ func (p *Poller) makeDoor() (err error) {
 	p.ready = func(uintptr) bool {
 		if p.Poll(); p.happened == 0 {
 			p.parked = true
-			p.setDoor(true) // of what has happened meanwhile it tells at once
+			p.openDoor()
 		}
 		return p.happened > 0
 	}
 	return nil
+}
+
+// openDoor opens the door, unless it is open, and asks for what has happened since the last poll. The kernel tells nobody of that when the door
+// opens, if the door had events to tell when it was closed: it is still in the kernel's list of those that have.
+func (p *Poller) openDoor() {
+	if !p.isOpen {
+		p.setDoor(true)
+		p.Poll()
+	}
 }
 
 // setDoor opens or closes the door. It changes what the door reports; to add and remove epfd would have the kernel look for cycles through

@@ -48,3 +48,34 @@ func TestAWaitEndsThoughItsAlarmWasDrainedInTheTurn(t *testing.T) {
 		<-over
 	}
 }
+
+// TestAnEventJustBeforeTheDoorOpensEndsThePark: an event ended the park before, so the door is still in the kernel's list of what has events,
+// and the runtime is not told when the door opens. It would sleep until the next event of any socket.
+func TestAnEventJustBeforeTheDoorOpensEndsThePark(t *testing.T) {
+	p, err := NewPoller(true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	time.AfterFunc(time.Millisecond, p.Wake)
+	p.Wait(monotonic.Now(), monotonic.Never) // parks
+	p.Drain()
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		_ = p.parking.Read(func(uintptr) bool {
+			if p.Poll(); p.happened == 0 {
+				p.Wake()
+				p.openDoor()
+			}
+			return p.happened > 0
+		})
+	}()
+	select {
+	case <-over:
+	case <-time.After(10 * time.Second):
+		t.Error("the park does not end")
+		p.Wake()
+		<-over
+	}
+}
