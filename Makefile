@@ -8,11 +8,14 @@ STAMP   := -X main.gitVersion=$(VERSION) -X main.gitCommit=$(COMMIT) -X main.git
 
 # FUZZTIME: for each fuzz target. BENCH, BENCHTIME, COUNT: which benchmarks, how long or how many
 # iterations, how many times (benchstat wants at least 6). BENCHFLAGS: others of go test, such as -short. PKG: which packages.
+# PARALLEL: how many tests of a package make test runs at a time. TESTFLAGS: others of its go test.
 FUZZTIME  ?= 10s
 BENCH     ?= .
 BENCHTIME ?= 1s
 COUNT     ?= 6
 PKG       ?= ./...
+PARALLEL  ?= 6
+TESTFLAGS ?=
 
 # ARGS: of hostile (-v, -run=Records), of bench-peers and bench-self, such as '-all' or '-rounds=30 -only=idle' (bin/measure peers -h), of
 # bench-fleet, such as '-nodes=20 -steps=change' (bin/measure fleet -h), of bench-scale, such as '-quick' (bin/measure scale -h), of bench-kernel (bin/measure kernel -h),
@@ -55,14 +58,14 @@ run: ## the classroom: etcd, a few backends and the proxy in one process
 test: ## every test, with the race detector
 	go mod download # some tests build etcd in a network namespace, which has no network
 	@# Without GORACE each process under the race detector sleeps for a second at its end.
-	@# The suites of the engines mostly wait, for up to seven minutes each on two processors.
-	GORACE=atexit_sleep_ms=0 CGO_ENABLED=1 go test -race -timeout 20m $(PKG)
+	@# Tests mostly wait: for sockets, for timers, and for processes that they start. So more of them run at a time than there are processors.
+	GORACE=atexit_sleep_ms=0 CGO_ENABLED=1 go test -race -timeout 20m -parallel $(PARALLEL) $(TESTFLAGS) $(PKG)
 
 check: ## what must be clean before a commit: gofmt, vet, staticcheck, test
 	@test -z "$$(gofmt -l .)" || { gofmt -d .; exit 1; }
 	go vet ./...
 	go tool staticcheck ./...
-	$(MAKE) test
+	$(MAKE) test TESTFLAGS=-vet=off
 
 browser: ## the status page of a node in Chromium (package chromium-headless-shell or chromium); pictures in bin/status-*.png
 	go vet -tags browser ./cmd/internal/statuspage

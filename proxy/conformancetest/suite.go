@@ -18,9 +18,10 @@ type suite struct {
 	engine proxy.Kind
 }
 
-// config returns the configuration that a test starts from, and may change.
+// config returns the configuration that a test starts from, and may change. A session that a test leaves behind is cut soon: otherwise each such
+// test would wait until it has been silent for udp.DrainSilence.
 func (s suite) config() proxy.Config {
-	cfg := proxy.Config{Engine: s.engine, DrainTimeout: 2 * time.Second}
+	cfg := proxy.Config{Engine: s.engine, DrainTimeout: 100 * time.Millisecond}
 	cfg.BindAddress = proxytest.Loopback
 	return cfg
 }

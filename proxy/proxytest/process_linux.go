@@ -66,12 +66,8 @@ func Outcome(t *testing.T, variables ...string) (reports []string, output string
 	for said := range p.heard {
 		reports = append(reports, said)
 	}
-	p.stop.Do(func() {
-		p.stdin.Close()
-		p.read.Wait()
-		_ = p.cmd.Wait()
-	})
-	return reports, p.out.String()
+	p.stop.Do(func() { _ = p.end() })
+	return reports, p.output()
 }
 
 // Report has the test log a line in the first process, also when it passes in one of its own: figures, say.
@@ -102,33 +98,45 @@ func Start(t *testing.T, variables ...string) *Process {
 
 func start(t *testing.T, attr *syscall.SysProcAttr, variables ...string) *Process {
 	t.Helper()
+	p, err := launch(t.Name(), attr, []string{"-test.timeout=" + (8 * Patience).String()}, variables...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.t = t
+	t.Cleanup(p.Stop)
+	return p
+}
+
+// launch starts a process that runs the test with a name, with more flags of go test.
+func launch(name string, attr *syscall.SysProcAttr, args []string, variables ...string) (*Process, error) {
 	var pattern []string
-	for element := range strings.SplitSeq(t.Name(), "/") {
+	for element := range strings.SplitSeq(name, "/") {
 		pattern = append(pattern, "^"+regexp.QuoteMeta(element)+"$")
 	}
-	p := &Process{t: t, heard: make(chan string, 16)}
-	p.cmd = exec.Command(os.Args[0], "-test.run="+strings.Join(pattern, "/"), "-test.count=1", "-test.timeout="+(8*Patience).String())
+	p := &Process{heard: make(chan string, 16)}
+	p.cmd = exec.Command(os.Args[0], "-test.run="+strings.Join(pattern, "/"), "-test.count=1")
+	p.cmd.Args = append(p.cmd.Args, args...)
 	flag.Visit(func(f *flag.Flag) {
 		if !strings.HasPrefix(f.Name, "test.") {
 			p.cmd.Args = append(p.cmd.Args, "-"+f.Name+"="+f.Value.String())
 		}
 	})
-	p.cmd.Env = append(os.Environ(), insideEnv+"="+t.Name(), "GORACE=atexit_sleep_ms=0") // the race detector would wait a second
+	p.cmd.Env = append(os.Environ(), insideEnv+"="+name, "GORACE=atexit_sleep_ms=0") // the race detector would wait a second
 	p.cmd.Env = append(p.cmd.Env, variables...)
 	p.cmd.SysProcAttr = attr
 	stdout, err := p.cmd.StdoutPipe()
 	if err != nil {
-		t.Fatal(err)
+		return nil, err
 	}
 	stderr, err := p.cmd.StderrPipe()
 	if err != nil {
-		t.Fatal(err)
+		return nil, err
 	}
 	if p.stdin, err = p.cmd.StdinPipe(); err != nil {
-		t.Fatal(err)
+		return nil, err
 	}
 	if err := p.cmd.Start(); err != nil {
-		t.Fatalf("start the test again in a process of its own (for one with its own network it takes root, or user namespaces): %v", err)
+		return nil, fmt.Errorf("start the test again in a process of its own (for one with its own network it takes root, or user namespaces): %w", err)
 	}
 	p.read.Go(func() {
 		defer close(p.heard)
@@ -139,8 +147,7 @@ func start(t *testing.T, attr *syscall.SysProcAttr, variables ...string) *Proces
 		})
 	})
 	p.read.Go(func() { p.listen(stderr, func(string) { p.log++ }) })
-	t.Cleanup(p.Stop)
-	return p
+	return p, nil
 }
 
 func (p *Process) listen(from io.Reader, each func(line string)) {
@@ -180,12 +187,25 @@ func (p *Process) LogLines() int {
 func (p *Process) Stop() {
 	p.t.Helper()
 	p.stop.Do(func() {
-		p.stdin.Close()
-		p.read.Wait()
-		if err := p.cmd.Wait(); err != nil || p.t.Failed() {
-			p.t.Errorf("the process of its own: %v\n%s", err, p.out.String())
+		if err := p.end(); err != nil || p.t.Failed() {
+			p.t.Errorf("the process of its own: %v\n%s", err, p.output())
 		}
 	})
+}
+
+// end closes the standard input of the process, and waits for it.
+func (p *Process) end() error {
+	p.stdin.Close()
+	p.read.Wait()
+	return p.cmd.Wait()
+}
+
+// output returns what the process has printed since the last call.
+func (p *Process) output() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	defer p.out.Reset()
+	return p.out.String()
 }
 
 // Obey answers commands in a process that was started, until there are no more.
