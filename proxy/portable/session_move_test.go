@@ -5,6 +5,7 @@ package portable
 import (
 	"bytes"
 	"errors"
+	"net/netip"
 	"testing"
 
 	"kubeproxy/proxy/balance/rotation"
@@ -50,7 +51,11 @@ func TestASessionThatHasSettledIsOfferedAllEndpointsAnew(t *testing.T) {
 	client := proxytest.DialUDP(t, s.Addr)
 	client.Write([]byte("1"))
 	proxytest.Eventually(t, func() bool { return dies.Received() == 1 }, "a datagram at the second endpoint")
-	returned := proxytest.ServeUDP(t, returns.String(), proxytest.MuteUDP)
+	received := make(chan string, 2) // "1" may be sent again before "2": see udp.Session.Refused
+	proxytest.ServeUDP(t, returns.String(), func(payload []byte, _ netip.AddrPort) []byte {
+		received <- string(payload)
+		return nil
+	})
 	s.mu.Lock()
 	for _, session := range s.sessions {
 		session.mu.Lock()
@@ -60,7 +65,8 @@ func TestASessionThatHasSettledIsOfferedAllEndpointsAnew(t *testing.T) {
 	s.mu.Unlock()
 	dies.Close()
 	client.Write([]byte("2"))
-	proxytest.Eventually(t, func() bool { return returned.Received() == 1 }, "the datagram at the endpoint that returned")
+	for proxytest.Receive(t, received, "the datagram at the endpoint that returned") != "2" {
+	}
 	s.HasDropped(t, map[traffic.DropReason]uint64{})
 }
 
