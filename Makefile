@@ -17,7 +17,31 @@ PKG       ?= ./...
 PARALLEL  ?= 6
 TESTFLAGS ?=
 
-# ARGS: of hostile (-v, -run=Records), of bench-peers and bench-self, such as '-all' or '-rounds=30 -only=idle' (bin/measure peers -h), of
+# BENCHED: the packages that have benchmarks.
+BENCHED    = $(addprefix ./,$(sort $(dir $(shell git grep -l --untracked '^func Benchmark' -- '*_test.go'))))
+
+# NIGHTLY: the runs of make that make nightly consists of. One that fails keeps no other from running.
+define NIGHTLY
+platforms
+browser
+monitoring-check
+dist
+fuzz FUZZTIME=1m
+models
+bench COUNT=1
+kernel-suite
+kernel-handovers
+school-check
+hostile
+torture ENGINE=portable DURATION=10m
+torture ENGINE=epoll DURATION=10m
+torture ENGINE=ring DURATION=10m
+chaos MEMBERS=3
+endef
+export NIGHTLY
+
+# ARGS: of monitoring-check (-short), of hostile (-v, -run=Records), of bench-peers and bench-self, such as '-all' or '-rounds=30 -only=idle'
+# (bin/measure peers -h), of
 # bench-fleet, such as '-nodes=20 -steps=change' (bin/measure fleet -h), of bench-scale, such as '-quick' (bin/measure scale -h), of bench-kernel (bin/measure kernel -h),
 # of bench-takeover (bin/measure takeover -h), and of systemd (bin/debiancheck systemd -h). SELF: what bench-self
 # compares, NAME=FLAGS;NAME=FLAGS: by default kube-proxy with itself, which has to come out as 1. OLD: an earlier kube-proxy, which
@@ -41,7 +65,7 @@ ARCHES ?= amd64,arm64
 
 export CGO_ENABLED = 0
 
-.PHONY: school school-check help build platforms run test check browser fuzz hostile bench bench-peers bench-self bench-fleet bench-scale bench-kernel kernel-handovers kernel-suite bench-takeover dist dist-check systemd chaos chaos-v2 torture lab lab-check lab-down monitoring-check book clean
+.PHONY: school school-check help build platforms run test check nightly models browser fuzz hostile bench bench-peers bench-self bench-fleet bench-scale bench-kernel kernel-handovers kernel-suite bench-takeover dist dist-check systemd chaos chaos-v2 torture lab lab-check lab-down monitoring-check book clean
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
@@ -67,12 +91,23 @@ check: ## what must be clean before a commit: gofmt, vet, staticcheck, test
 	go tool staticcheck ./...
 	$(MAKE) test TESTFLAGS=-vet=off
 
+nightly: ## what takes long and seldom finds anything, in two hours: NIGHTLY; the gate has a short form of each. Root, and what those targets need
+	@printf '%s\n' "$$NIGHTLY" | { failed=; while read -r run; do echo "=== make $$run"; $(MAKE) $$run </dev/null || failed="$$failed; $$run"; done; \
+	test -z "$$failed" || { echo "FAILED: $${failed#; }"; exit 1; }; }
+
+models: ## the random histories of make test, longer; ten minutes
+	CGO_ENABLED=1 go test -race -count=1 -timeout 30m ./config/etcdsource -run AfterEveryUpdate -model.steps=20000
+	CGO_ENABLED=1 go test -race -count=1 ./config/etcdsource -run CatchesEachBreakage -breakage.runs=5
+	CGO_ENABLED=1 go test -race -count=1 ./config/apisource -run EachObjectIsAsItWas -model.steps=10000
+	CGO_ENABLED=1 go test -race -count=1 ./config/etcdv2source -run AfterEveryUpdate -model.for=1m
+	CGO_ENABLED=1 go test -race -count=1 ./config/statefile -run AKilledWriter -kills=500
+
 browser: ## the status page of a node in Chromium (package chromium-headless-shell or chromium); pictures in bin/status-*.png
 	go vet -tags browser ./cmd/internal/statuspage
 	go test -tags browser -count=1 -run InABrowser -v ./cmd/internal/statuspage
 
-monitoring-check: ## alert rules by promtool's unit tests, and each alert under its fault with a real Prometheus (Debian's package, 19 MB)
-	scripts/monitoring-check
+monitoring-check: build ## alert rules and metrics by promtool, and each alert under its fault with a real Prometheus (Debian's package, 19 MB; ARGS=-short: promtool alone)
+	scripts/monitoring-check $(ARGS)
 
 book: ## all documents as a site with a search in bin/book, which needs no network; a dead link is an error
 	cd scripts/book && go vet . && go test -count=1 . && go run . ../.. ../../bin/book
@@ -85,7 +120,7 @@ hostile: build ## what strangers and bad records can do to bin/kube-proxy, with 
 	go test -v -count=1 -timeout 30m ./cmd/internal/hostile -full -binary=$(CURDIR)/bin/kube-proxy $(ARGS)
 
 bench: ## benchmarks; compare two outputs with: go tool benchstat old new
-	go test -run '^$$' -bench '$(BENCH)' -benchtime $(BENCHTIME) -benchmem -count $(COUNT) $(BENCHFLAGS) $(PKG)
+	go test -run '^$$' -bench '$(BENCH)' -benchtime $(BENCHTIME) -benchmem -count $(COUNT) $(BENCHFLAGS) $(if $(filter ./...,$(PKG)),$(BENCHED),$(PKG))
 
 bench-peers: build ## kube-proxy beside HAProxy, nginx and no proxy: docs/performance.md
 	go build -o bin/ ./scripts/measure && bin/measure peers $(ARGS)
