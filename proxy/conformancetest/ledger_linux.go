@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"kubeproxy/proxy"
 	"kubeproxy/proxy/proxytest"
 	"kubeproxy/proxy/traffic"
 	"kubeproxy/registry"
@@ -53,16 +52,6 @@ func droppedOf(n *node) (sum uint64, reasons map[string]uint64) {
 		}
 	}
 	return sum, reasons
-}
-
-// lostInARace is how many datagrams may be lost, and count as sent, for each endpoint that refuses. The portable engine hears of a refusal on
-// two goroutines: one may take the error from the socket while the other sends the next datagram, which then is the last one that was sent,
-// and alone is sent again (guarantees.md, C12).
-func (s suite) lostInARace() int {
-	if s.engine == proxy.Portable {
-		return 1
-	}
-	return 0
 }
 
 // An endpoint may end before the burst of a client, or within it. The datagrams that it refuses go to the next endpoint, and so do those that
@@ -113,7 +102,7 @@ func (s suite) burst(t *testing.T, at, burst int) {
 	if !proxytest.Becomes(func() bool {
 		received = len(ledger.all()) - 1 // the first
 		dropped, why = droppedOf(n)
-		return received+int(dropped) >= burst-s.lostInARace()
+		return received+int(dropped) >= burst
 	}) || received+int(dropped) > burst {
 		t.Fatalf("of %d datagrams %d were received, and dropped were %v", burst, received, why)
 	}
@@ -131,7 +120,7 @@ func (s suite) TestABurstThatEveryEndpointRefusesIsCounted(t *testing.T) {
 		}
 	}
 	dropped, why := uint64(0), map[string]uint64(nil)
-	if !proxytest.Becomes(func() bool { dropped, why = droppedOf(n); return int(dropped) >= burst-len(endpoints)*s.lostInARace() }) || dropped > burst {
+	if !proxytest.Becomes(func() bool { dropped, why = droppedOf(n); return int(dropped) >= burst }) || dropped > burst {
 		t.Errorf("of %d datagrams, which no endpoint received, dropped were %v", burst, why)
 	}
 }

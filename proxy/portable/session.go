@@ -27,7 +27,7 @@ type session struct {
 	cancel context.CancelFunc
 	done   chan struct{} // closed when run has returned
 
-	mu      sync.Mutex  // guards Session, as it says, and backend; never held while sending or receiving
+	mu      sync.Mutex  // guards Session, as it says, and backend; held during system calls that send to the endpoint or read from it, which wait for nothing
 	backend *udpBackend // nil while an endpoint is being found
 }
 
@@ -40,37 +40,30 @@ func newSession(u *udpSocket) *session {
 // forward sends what the client sent on to the endpoint, or puts it aside while there is none. It
 // returns false when the session has ended. It never waits.
 func (s *session) forward(datagram []byte) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	for {
-		s.mu.Lock()
-		verdict, b := s.Forward(datagram), s.backend
-		if verdict == udp.Move {
+		verdict := s.Forward(datagram)
+		switch verdict {
+		case udp.Send:
+			sent, err := s.SendOn(datagram, s.backend.send)
+			if err != nil {
+				s.refusedLocked(s.backend, err)
+				continue
+			}
+			if sent {
+				s.Carried(datagram)
+			}
+		case udp.Move:
 			s.leaveLocked()
 		}
-		s.mu.Unlock()
-		if verdict != udp.Send {
-			return verdict != udp.Over
-		}
-		switch sent, err := s.SendOn(datagram, b.send); {
-		case err != nil:
-			s.refused(b, err)
-		case !sent || s.carried(b, datagram):
-			return true
-		}
+		return verdict != udp.Over
 	}
 }
 
-// carried is [udp.Session.Carried] for a datagram that was sent to an endpoint.
-func (s *session) carried(b *udpBackend, datagram []byte) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.Carried(&b.Visit, datagram)
-}
-
-// refused takes the session from an endpoint that refuses: who reads the port and who reads the
+// refusedLocked takes the session from an endpoint that refuses: who reads the port and who reads the
 // endpoint may both hear of it.
-func (s *session) refused(b *udpBackend, err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+func (s *session) refusedLocked(b *udpBackend, err error) {
 	if s.Refused(&b.Visit, err) == udp.Move {
 		s.leaveLocked()
 	}
@@ -107,27 +100,34 @@ func (s *session) run(first *rotation.Endpoint, b *udpBackend) {
 
 // carryReplies gives the client what the endpoint sends, until the session has left that endpoint.
 func (s *session) carryReplies(b *udpBackend) {
+	var verdict udp.Verdict
+	found := func(n int, err error) { verdict = s.foundLocked(b, n, err) }
 	for {
-		buf, n, err := b.receive()
+		buf, n, err := b.receive(&s.mu, found)
 		switch {
 		case err == nil:
-			s.reply(b, buf[:n])
+			if verdict == udp.Send {
+				_, _, err = s.socket.conn.WriteMsgUDPAddrPort(buf[:n], s.Control, s.Key.Client)
+				s.Delivered(n, err)
+			}
 			udp.DatagramBuffers.Put(buf)
 		case errors.Is(err, os.ErrDeadlineExceeded):
 			if !s.stay(b) {
 				return
 			}
 		default:
-			s.refused(b, err)
-			return
+			return // the endpoint refuses: the session has left it
 		}
 	}
 }
 
-// reply gives the client one datagram of the endpoint, unless the session has left that endpoint.
-func (s *session) reply(b *udpBackend, datagram []byte) {
-	s.mu.Lock()
-	verdict := s.Answered(&b.Visit, len(datagram))
+// foundLocked notes what a read from the endpoint has found, a datagram of n bytes or an error, and says what becomes of a datagram.
+func (s *session) foundLocked(b *udpBackend, n int, err error) udp.Verdict {
+	if err != nil {
+		s.refusedLocked(b, err)
+		return udp.Done
+	}
+	verdict := s.Answered(&b.Visit, n)
 	if verdict == udp.Move {
 		s.leaveLocked()
 	}
@@ -135,11 +135,7 @@ func (s *session) reply(b *udpBackend, datagram []byte) {
 		b.isRead = true
 		_ = b.conn.SetReadDeadline(time.Now().Add(min(udp.CountPeriod, s.socket.engine.Cfg.UDPTimeout))) // see stay
 	}
-	s.mu.Unlock()
-	if verdict == udp.Send {
-		_, _, err := s.socket.conn.WriteMsgUDPAddrPort(datagram, s.Control, s.Key.Client)
-		s.Delivered(len(datagram), err)
-	}
+	return verdict
 }
 
 // stay is asked when the read deadline of b has passed. The deadline was right when it was set;

@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"testing"
 
+	"kubeproxy/proxy/admit"
 	"kubeproxy/proxy/balance/rotation"
 	"kubeproxy/proxy/engine"
 	"kubeproxy/proxy/enginetest"
@@ -33,7 +34,9 @@ func TestRepliesOfAnEndpointThatWasLeftAreNotPassedOn(t *testing.T) {
 	owner := s.Ownership.Load()
 	s.mu.Lock()
 	for _, session := range s.sessions {
-		session.reply(&udpBackend{Visit: udp.Visit{Endpoint: &rotation.Endpoint{Rotation: owner.Rotation}}}, []byte("late"))
+		session.mu.Lock()
+		session.foundLocked(&udpBackend{Visit: udp.Visit{Endpoint: &rotation.Endpoint{Rotation: owner.Rotation}}}, len("late"), nil)
+		session.mu.Unlock()
 	}
 	s.mu.Unlock()
 	s.HasDropped(t, map[traffic.DropReason]uint64{traffic.DropEnded: 1})
@@ -80,9 +83,8 @@ func TestWhatWasAnsweredIsNotSentAgain(t *testing.T) {
 	s.mu.Lock()
 	for _, session := range s.sessions {
 		session.mu.Lock()
-		b := session.backend
+		session.refusedLocked(session.backend, err)
 		session.mu.Unlock()
-		session.refused(b, err)
 	}
 	s.mu.Unlock()
 	if got := client.Ask(t).Name; got != "2" {
@@ -90,5 +92,41 @@ func TestWhatWasAnsweredIsNotSentAgain(t *testing.T) {
 	}
 	if n := next.Received(); n != 1 {
 		t.Errorf("the next endpoint was sent %d datagrams; want 1", n)
+	}
+}
+
+// The kernel reports a refusal once. Were another datagram sent after it was read and before the session knows of it, that one would be the
+// last that was sent, and alone be sent again.
+func TestNothingIsSentBetweenTheReadOfARefusalAndItsNote(t *testing.T) {
+	e := newUDPEngine(t, engine.Config{})
+	for range 20 {
+		dies := proxytest.ServeUDP(t, "127.0.0.1:0", proxytest.MuteUDP)
+		s := serveUDP(t, e, dies.Addr)
+		session := s.letIn(admit.SessionKey{}, s.Ownership.Load())
+		first, _ := session.Next(0)
+		b := session.try(first)
+		dies.Close()
+		read, reading, begun := b.io.receive, make(chan struct{}), false
+		b.io.receive = func(fd uintptr) bool {
+			if !begun {
+				begun = true
+				close(reading)
+			}
+			return read(fd)
+		}
+		session.mu.Lock() // as it is while a datagram is sent
+		if err := b.send([]byte("1")); err != nil {
+			t.Fatal(err)
+		}
+		go session.run(nil, b)
+		<-reading
+		err2 := b.send([]byte("2"))
+		session.mu.Unlock()
+		session.stop(traffic.Evicted)
+		<-session.done
+		s.Close()
+		if err2 == nil {
+			t.Fatal("a datagram was sent though the refusal of the one before had been read")
+		}
 	}
 }

@@ -3,6 +3,7 @@
 package portable
 
 import (
+	"sync"
 	"testing"
 
 	"github.com/golang/glog"
@@ -77,7 +78,7 @@ func TestNewsOfAShorterPathCostsNothing(t *testing.T) {
 	if err := b.send([]byte("question")); err != nil {
 		t.Errorf("send: %v", err)
 	}
-	buf, n, err := b.receive()
+	buf, n, err := b.receive(new(sync.Mutex), func(int, error) {})
 	if err != nil || string(buf[:n]) != "question" || news != 2 {
 		t.Errorf("received %d bytes, %v, after %d errors; want the echo after 2", n, err, news)
 	}

@@ -3,12 +3,16 @@
 package portable
 
 import (
+	"errors"
 	"net"
+	"os"
+	"sync"
 
 	"kubeproxy/proxy/udp"
 )
 
-// udpIO is package net's own way: sending may wait, and a buffer is held while receiving waits.
+// udpIO is package net's own way: sending may wait, a buffer is held while receiving waits, and the lock is taken only after a read. So a
+// refusal may be read before a datagram is sent, and noted after it: then that one is lost, and counts as sent.
 type udpIO struct{ conn *net.UDPConn }
 
 func (u *udpIO) init(conn *net.UDPConn) error {
@@ -21,9 +25,15 @@ func (b *udpBackend) send(datagram []byte) error {
 	return err
 }
 
-func (b *udpBackend) receive() (buf *udp.DatagramBuffer, n int, err error) {
+func (b *udpBackend) receive(lock sync.Locker, found func(n int, err error)) (buf *udp.DatagramBuffer, n int, err error) {
 	buf = udp.DatagramBuffers.Get().(*udp.DatagramBuffer)
-	if n, err = b.io.conn.Read(buf[:]); err != nil {
+	n, err = b.io.conn.Read(buf[:])
+	if !errors.Is(err, os.ErrDeadlineExceeded) {
+		lock.Lock()
+		found(n, err)
+		lock.Unlock()
+	}
+	if err != nil {
 		udp.DatagramBuffers.Put(buf)
 		return nil, 0, err
 	}

@@ -4,6 +4,7 @@ package portable
 
 import (
 	"net"
+	"sync"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -23,6 +24,8 @@ type udpIO struct {
 	in      *udp.DatagramBuffer // what read has received
 	inLen   int
 	inErr   error
+	lock    sync.Locker
+	found   func(n int, err error)
 	receive func(fd uintptr) bool
 }
 
@@ -34,7 +37,12 @@ func (u *udpIO) init(conn *net.UDPConn) (err error) {
 	}
 	u.receive = func(fd uintptr) bool {
 		in := udp.DatagramBuffers.Get().(*udp.DatagramBuffer)
+		u.lock.Lock()
+		defer u.lock.Unlock()
 		u.inLen, u.inErr = sockopt.IgnoringEINTR(unix.Read, int(fd), in[:])
+		if u.inErr != unix.EAGAIN && u.inErr != unix.EMSGSIZE {
+			u.found(u.inLen, u.inErr)
+		}
 		if u.inErr != nil {
 			udp.DatagramBuffers.Put(in)
 			return u.inErr != unix.EAGAIN // then we are called again once there is something
@@ -64,9 +72,11 @@ func (b *udpBackend) send(datagram []byte) error {
 	return u.outErr
 }
 
-// receive waits for one datagram. The caller gives the buffer back to DatagramBuffers.
-func (b *udpBackend) receive() (buf *udp.DatagramBuffer, n int, err error) {
+// receive waits for one datagram, or an error. It holds the lock while it reads, though not while it waits, and until found has been told
+// what it has read. The caller gives the buffer back to DatagramBuffers.
+func (b *udpBackend) receive(lock sync.Locker, found func(n int, err error)) (buf *udp.DatagramBuffer, n int, err error) {
 	u := &b.io
+	u.lock, u.found = lock, found
 	for {
 		if err := u.raw.Read(u.receive); err != nil {
 			return nil, 0, err

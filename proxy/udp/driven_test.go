@@ -107,7 +107,7 @@ func (d *driven) say(datagram string) {
 		sent, err := d.sentOn(len(datagram), d.refuse[e])
 		if err == nil {
 			if sent {
-				d.Carried(d.visit, []byte(datagram))
+				d.Carried([]byte(datagram))
 			}
 			return
 		}

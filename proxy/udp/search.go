@@ -148,7 +148,6 @@ func (s *Session) Departed(v *Visit, now time.Duration) {
 	settled := v.answered || now-v.Began > SettleTime
 	if v.refused && !settled { // then it was only tried
 		s.carried = s.previous
-		s.Claim.Tally.DialFailures.Add(1)
 	}
 	if s.ended {
 		return

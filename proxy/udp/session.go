@@ -36,8 +36,10 @@ import (
 // stands for other addresses, the session moves to another one, and the client sees nothing of it.
 //
 // An engine with several goroutines holds a lock while it calls Forward, Carried, Answered, Refused, HandOver, Departed, IsIdle, End,
-// GiveUp and Ended. The methods of the search (search.go), Delivered and Finish belong to one goroutine, Forward and Carried to
-// another. Any goroutine may call SendOn and Drop. For a datagram nothing is allocated, unless it has to wait.
+// GiveUp and Ended. It holds the lock from Forward until Carried or Refused is told what came of sending, and while it reads from an
+// endpoint, until Answered or Refused is told what it has read: the kernel reports a refusal once, to a send or to a read, and until the
+// session knows of it nothing may be sent. The methods of the search (search.go), Delivered and Finish belong to one goroutine. Any
+// goroutine may call SendOn and Drop. For a datagram nothing is allocated, unless it has to wait.
 type Session struct {
 	admit.Entry // in the limits
 	Key         admit.SessionKey
@@ -64,7 +66,6 @@ type Session struct {
 	unanswered bool
 	kept       bool // false for one that is too long to keep
 	last       []byte
-	sending    bool // Forward has said Send, and the endpoint has not answered since
 }
 
 // A search is what a session knows of the endpoints that it was offered.
@@ -127,7 +128,6 @@ func (s *Session) Forward(datagram []byte) Verdict {
 	verdict := Done
 	if s.at != nil {
 		if v := s.at; !v.isGone() && !v.Endpoint.IsLeft(registry.UDP) {
-			s.sending = true
 			return Send
 		}
 		s.at, verdict = nil, Move // D42: v0.4 went on sending to an endpoint that was gone
@@ -138,21 +138,9 @@ func (s *Session) Forward(datagram []byte) Verdict {
 	return verdict
 }
 
-// Carried notes that the endpoint of a visit was sent a datagram, as Forward had said. It reports false if another goroutine has meanwhile
-// heard that the endpoint refuses: then the datagram is refused, too, and Forward has to be asked once more.
-func (s *Session) Carried(v *Visit, datagram []byte) bool {
-	if v.refused {
-		return false
-	}
-	if s.sending && s.at == v {
-		s.keep(datagram)
-	}
-	return true
-}
-
-// keep remembers a datagram that was sent, if it is short: a copy of some hundred bytes buys that no answer is lost with
-// an endpoint.
-func (s *Session) keep(datagram []byte) {
+// Carried notes that the endpoint was sent a datagram, as Forward had said. It keeps one that is short: a copy of some hundred bytes buys
+// that no answer is lost with an endpoint.
+func (s *Session) Carried(datagram []byte) {
 	s.unanswered, s.kept = true, len(datagram) <= MaxKept
 	if s.kept {
 		s.last = append(s.last[:0], datagram...)
@@ -212,7 +200,7 @@ func (s *Session) sentOn(n int, err error) (sent bool, refusal error) {
 // Refused takes the session from an endpoint that refuses, as err says. A refusal is about what the endpoint was sent before, also when it is
 // the error of a later send: the datagram of that has not been sent, and Forward has to be asked about it once more. The last one that the
 // endpoint was sent waits for the next endpoint. (Of several on their way at once, one may have been refused while a later one was not, and
-// is now sent twice. UDP may do that, RFC 768.) Of those who hear of one refusal the first counts.
+// is now sent twice. UDP may do that, RFC 768.) Of several refusals of one endpoint the first counts, as an attempt that failed.
 func (s *Session) Refused(v *Visit, err error) Verdict {
 	switch {
 	case s.at == v:
@@ -228,6 +216,7 @@ func (s *Session) Refused(v *Visit, err error) Verdict {
 	if v := glog.V(3); v {
 		v.Infof("%s: UDP client %v has to leave %v: %v", s.Claim.Key, s.Key.Client, s.at.Endpoint.Addr, err)
 	}
+	s.Claim.Tally.DialFailures.Add(1)
 	v.Endpoint.Failed(registry.UDP)
 	s.doubt(v.Endpoint, []netip.AddrPort{v.To})
 	v.refused, s.at = true, nil
@@ -252,7 +241,7 @@ func (s *Session) Answered(v *Visit, n int) Verdict {
 		s.Drop(traffic.DropEnded, 1)
 		return Move
 	}
-	s.answered, s.unanswered, s.sending = true, false, false
+	s.answered, s.unanswered = true, false
 	if n == MaxDatagram {
 		s.Drop(traffic.DropTooLong, 1)
 		return Done
@@ -297,7 +286,7 @@ func (s *Session) HandOver(v *Visit, sent int) (next []byte, verdict Verdict) {
 	case sent < len(s.waiting):
 		return s.waiting[sent], Send
 	case sent > 0:
-		s.keep(s.waiting[sent-1])
+		s.Carried(s.waiting[sent-1])
 	}
 	s.port.base.Sessions.Unreserve(s.waiting)
 	v.name = s.port.base.Resolver.Hold(v.Endpoint.Addr.Host, v.To.Addr())

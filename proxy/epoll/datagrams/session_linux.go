@@ -25,7 +25,7 @@ func (u *Sessions) forward(f *session, datagram []byte) bool {
 				continue
 			}
 			if sent {
-				f.Carried(&f.visit, datagram)
+				f.Carried(datagram)
 			}
 		case udp.Move:
 			u.move(f)
