@@ -138,7 +138,7 @@ func (r *relay) writeUncounted(dst *side, b []byte) (int, error) {
 	dst.writing.Lock()
 	defer dst.writing.Unlock()
 	n, err := dst.conn.Write(b)
-	if err != nil {
+	if err != nil && !errors.Is(err, net.ErrClosed) { // else the relay has ended, and knows why
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		r.end.Unwritable(dst.which, err)

@@ -3,6 +3,7 @@ package portable
 import (
 	"errors"
 	"io"
+	"net"
 	"os"
 	"time"
 
@@ -16,6 +17,9 @@ import (
 
 // ended does what is to be done when a read from src has found its end.
 func (r *relay) ended(dst, src *side, err error) {
+	if errors.Is(err, net.ErrClosed) {
+		return // the relay has ended, and knows why
+	}
 	if err == io.EOF {
 		err = nil
 		src.awaitWrite()

@@ -526,6 +526,32 @@ func TestRelayDoesNotListenInVainForEver(t *testing.T) {
 	}
 }
 
+// When a side breaks off to whom the other side is only thrown away, the relay ends at once, and one of its pumps may be writing.
+func TestRelayTakesItsOwnClosingForNobodysEnd(t *testing.T) {
+	for _, c := range []struct {
+		broken tcp.Side
+		want   traffic.Reason // by the side that took no more
+	}{{tcp.ClientSide, traffic.EndpointReset}, {tcp.BackendSide, traffic.ClientReset}} {
+		client, _ := tcpPair(t)
+		backend, _ := tcpPair(t)
+		r := newRelay(client, backend, &patient, new(traffic.Tally), new(tcp.Connection))
+		src, dst := &r.client, &r.backend
+		if c.broken == tcp.BackendSide {
+			src, dst = dst, src
+		}
+		r.end.Unwritable(dst.which, syscall.EPIPE)
+		r.ended(dst, src, syscall.ECONNRESET)
+		if err := r.write(src, []byte("x")); !errors.Is(err, net.ErrClosed) {
+			t.Fatalf("writing to a side that is closed: %v", err)
+		}
+		_, err := dst.conn.Read(make([]byte, 1))
+		r.ended(src, dst, err)
+		if got := r.end.Reason(); got != c.want {
+			t.Errorf("the relay ended by %v; want %v", got, c.want)
+		}
+	}
+}
+
 // FuzzRelay has both programs write, in pieces of any size, and finish, in any order.
 func FuzzRelay(f *testing.F) {
 	f.Add([]byte{2, 5, 0, 1})
