@@ -170,7 +170,7 @@ func TestASuccessorGoesOnFromWhatChecksHaveFound(t *testing.T) {
 		stop()
 		<-done
 		want := map[registry.Addr]rotation.Standing{
-			addr(well): rotation.Sound, addr(ill): rotation.Failing, addr(doubtful): rotation.Doubtful, addr(back): rotation.Doubtful,
+			addr(well): rotation.Sound, addr(ill): rotation.Failing, addr(doubtful): rotation.Doubtful, addr(back): rotation.Unsettled,
 		}
 		if got := standings(old); !maps.Equal(got, want) {
 			t.Fatalf("the standings are %v; want %v", got, want)

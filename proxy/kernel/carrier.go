@@ -55,7 +55,7 @@ func (c *Carrier) Claim(id registry.NodePort, claim *engine.Claim) {
 	case p == nil && claim == nil:
 		return
 	case p == nil:
-		p = &port{id: id, reason: NotOpen}
+		p = &port{id: id, reason: NotOpen, inherits: c.succeeds}
 		c.ports[id] = p
 	case p.claim == claim:
 		return
@@ -86,10 +86,12 @@ func (c *Carrier) Apply() {
 	c.flushSome()
 }
 
-// Prepare makes the table before there is anything to carry, so that connections of a predecessor go on after its table has gone.
+// Prepare makes the table before there is anything to carry, so that connections of a predecessor go on after its table has gone. It must be
+// called before Claim.
 func (c *Carrier) Prepare() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.succeeds = true
 	c.examineLocked()
 	if c.off == nil && c.table == nil {
 		c.openLocked()

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"net/netip"
+	"slices"
 	"testing"
 
 	"kubeproxy/proxy/balance"
@@ -104,10 +105,15 @@ func (d *desk) table() *slate {
 
 // put has the carrier install endpoints for a port, as if they were judged sound.
 func (d *desk) put(id registry.NodePort, endpoints ...netip.AddrPort) bool {
+	return d.putBeside(id, nil, endpoints...)
+}
+
+// putBeside is put where flows to other endpoints go on.
+func (d *desk) putBeside(id registry.NodePort, stay []netip.AddrPort, endpoints ...netip.AddrPort) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	p := d.ports[id]
-	v := verdict{change{id: id, before: p.installed, after: fill(p.installed, endpoints)}, p, Carried}
+	v := verdict{change{id: id, before: p.installed, after: fill(p.installed, endpoints)}, p, Carried, stay}
 	return d.installLocked([]verdict{v})
 }
 
@@ -211,6 +217,57 @@ func TestUDPFlowsToAnEndpointThatLeavesAreDeletedWhenApplyReturns(t *testing.T) 
 	d.Claim(dns, nil)
 	if d.Apply(); len(d.flushed) != 2+fewFlows || len(d.left) != 1 {
 		t.Errorf("of %d endpoints, flows of %d are deleted at once, and of %d later; want %d and 1", len(many), len(d.flushed)-2, len(d.left), fewFlows)
+	}
+}
+
+// A port leaves the kernel because of one endpoint. Flows to the others go on, and are deleted when something speaks against those.
+func TestUDPFlowsGoOnWhileTheirPortIsUserspaces(t *testing.T) {
+	for _, successor := range []bool{false, true} {
+		d := newDesk(t)
+		if successor { // whose predecessor may have left flows to any endpoint
+			d.Prepare()
+		}
+		d.claim(dns, "dns", registry.Terms{})
+		if d.ports[dns].inherits = successor; !successor {
+			d.put(dns, addresses("10.0.0.1:53", "10.0.0.2:53")...)
+		}
+		for _, step := range []struct {
+			stay, installed []string
+			deleted         []string
+		}{
+			{stay: []string{"10.0.0.1:53", "10.0.0.2:53"}},
+			{stay: []string{"10.0.0.1:53"}, installed: []string{"10.0.0.3:53"}, deleted: []string{"10.0.0.2:53"}},
+			{stay: []string{"10.0.0.1:53", "10.0.0.3:53"}},
+			{installed: []string{"10.0.0.1:53"}, deleted: []string{"10.0.0.3:53"}},
+			{deleted: []string{"10.0.0.1:53"}},
+		} {
+			d.flushed = nil
+			d.putBeside(dns, addresses(step.stay...), addresses(step.installed...)...)
+			d.flushSome()
+			var deleted []string
+			for _, f := range d.flushed {
+				deleted = append(deleted, f.endpoint.String())
+			}
+			if !slices.Equal(deleted, step.deleted) {
+				t.Errorf("successor: %t; installed are %v, and flows to %v go on: those to %v are deleted; want %v", successor, step.installed, step.stay, deleted, step.deleted)
+			}
+		}
+	}
+}
+
+// What a table that failed carried goes on in the next one, so its flows are known still.
+func TestUDPFlowsOfATableThatFailedAreDeletedWithTheirEndpoints(t *testing.T) {
+	d := newDesk(t)
+	d.claim(dns, "dns", registry.Terms{})
+	d.put(dns, addresses("10.0.0.1:53")...)
+	d.table().fails = 1
+	d.put(dns, addresses("10.0.0.1:53", "10.0.0.2:53")...)
+	if d.flushSome(); len(d.flushed) != 0 {
+		t.Errorf("%v are deleted with the table", d.flushed)
+	}
+	d.put(dns, addresses("10.0.0.2:53")...)
+	if d.flushSome(); !slices.Equal(d.flushed, []flow{{dns, netip.MustParseAddrPort("10.0.0.1:53")}}) {
+		t.Errorf("%v are deleted; want those to the endpoint that has gone", d.flushed)
 	}
 }
 

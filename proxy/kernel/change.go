@@ -2,7 +2,6 @@ package kernel
 
 import (
 	"net/netip"
-	"slices"
 
 	"kubeproxy/registry"
 )
@@ -98,14 +97,4 @@ func sendersOf(id registry.NodePort, endpoints []netip.AddrPort) map[netip.AddrP
 // recounts reports whether the element of the port in the map of ports changes.
 func (c *change) recounts() bool {
 	return len(c.before) != len(c.after) || len(c.before) > 0 && familyOf(c.before) != familyOf(c.after)
-}
-
-// lost returns the endpoints that clients of the port are no longer given.
-func (c *change) lost() (lost []netip.AddrPort) {
-	for _, e := range c.before {
-		if !slices.Contains(c.after, e) {
-			lost = append(lost, e)
-		}
-	}
-	return lost
 }

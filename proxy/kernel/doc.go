@@ -59,8 +59,9 @@
 // kernel would stop to translate the packets of connections that it carries. (It does so when the last chain of type nat goes. Such
 // connections are reset then, as those of a relay are when its process ends.)
 //
-// UDP flows to an endpoint that leaves are deleted from the connection table, so that the next datagram finds another endpoint. TCP
-// connections go on.
+// UDP flows to an endpoint that leaves, refuses a check, or fails its checks are deleted from the connection table, so that the next datagram
+// finds another endpoint. Replies that are on their way then are lost, so flows to the other endpoints go on, also while the port is
+// userspace's: see [Node.Stay]. TCP connections go on.
 //
 // When an operation fails, the table is made anew, and its ports are carried by the engine meanwhile.
 package kernel

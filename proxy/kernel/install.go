@@ -43,18 +43,19 @@ type verdict struct {
 	change
 	port   *port
 	reason Reason
+	stay   []netip.AddrPort // endpoints to which UDP flows go on, beside those in after
 }
 
 // judgeLocked returns what has to change in the table. Stale ports that do not change there are so no more.
 func (c *Carrier) judgeLocked() (due []verdict) {
 	addresses := c.addresses
 	for p := range c.stale {
-		wanted, reason := c.judgePortLocked(p)
+		wanted, reason, stay := c.judgePortLocked(p)
 		if addresses += len(wanted) - len(p.installed); addresses > maxAddresses && len(wanted) > len(p.installed) {
 			addresses -= len(wanted)
 			wanted, reason = nil, TooMany
 		}
-		v := verdict{change{id: p.id, before: p.installed, after: fill(p.installed, wanted), forget: p.claim == nil}, p, reason}
+		v := verdict{change{id: p.id, before: p.installed, after: fill(p.installed, wanted), forget: p.claim == nil}, p, reason, stay}
 		if slices.Equal(v.before, v.after) && !(v.forget && p.listed) && !p.changesHands() {
 			c.settleLocked(&v)
 			continue
@@ -69,15 +70,22 @@ func (p *port) changesHands() bool {
 	return len(p.installed) > 0 && (p.claim == nil || p.claim.Tally != p.tally)
 }
 
-// judgePortLocked returns what the kernel is to have of a port, or why it is to have nothing.
-func (c *Carrier) judgePortLocked(p *port) ([]netip.AddrPort, Reason) {
+// judgePortLocked returns what the kernel is to have of a port, or why it is to have nothing; and the endpoints to which flows go on in any case.
+func (c *Carrier) judgePortLocked(p *port) (wanted []netip.AddrPort, reason Reason, stay []netip.AddrPort) {
+	has := func(e netip.AddrPort) bool { return p.inherits || slices.Contains(p.flows, e) }
 	switch {
 	case p.claim == nil:
-		return nil, NotOpen
-	case c.stopped || c.off != nil || time.Now().Before(c.retryAt):
-		return nil, Off
+		return nil, NotOpen, nil
+	case c.off != nil:
+		return nil, Off, nil
+	case c.stopped || time.Now().Before(c.retryAt):
+		return nil, Off, p.flows
 	}
-	return c.node.Judge(p.id.Protocol, p.claim.Terms, p.claim.Rotation.Standings(p.id.Protocol))
+	wanted, reason = c.node.Judge(p.id.Protocol, p.claim.Terms, p.claim.Rotation.Standings(p.id.Protocol))
+	if p.id.Protocol == registry.UDP {
+		stay = c.node.Stay(p.claim.Terms, p.claim.Rotation.Standings(registry.UDP), has)
+	}
+	return wanted, reason, stay
 }
 
 // installLocked puts changes in force. false: it failed, nothing is installed any more, and all ports are stale.
@@ -120,9 +128,18 @@ func (c *Carrier) settleLocked(v *verdict) {
 		glog.V(1).Infof("kernel: %s: %s", p.id, v.reason)
 	}
 	if p.id.Protocol == registry.UDP {
-		for _, e := range v.lost() {
-			c.left = append(c.left, flow{p.id, e})
+		flows := slices.Clone(v.after)
+		for _, e := range v.stay {
+			if !slices.Contains(v.after, e) {
+				flows = append(flows, e)
+			}
 		}
+		for _, e := range p.flows {
+			if !slices.Contains(flows, e) {
+				c.left = append(c.left, flow{p.id, e})
+			}
+		}
+		p.flows, p.inherits = flows, false
 		if len(c.left) > 0 {
 			c.awaken()
 		}

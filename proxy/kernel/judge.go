@@ -54,6 +54,28 @@ func (n *Node) Judge(protocol registry.Protocol, terms *registry.Terms, endpoint
 	return usable, Carried
 }
 
+// Stay returns the endpoints of a port to which UDP flows go on that the kernel carries already, of those that has says may have some. Nothing
+// speaks against such an endpoint, or at worst some checks were not answered, whatever keeps the kernel from carrying new flows: to delete
+// a flow costs the replies that are on their way.
+func (n *Node) Stay(terms *registry.Terms, endpoints iter.Seq2[registry.Addr, rotation.Standing], has func(netip.AddrPort) bool) (stay []netip.AddrPort) {
+	if !n.keeps(terms) || n.Bound[registry.UDP] {
+		return nil
+	}
+	for addr, standing := range endpoints {
+		switch standing {
+		case rotation.Awaited, rotation.Sound, rotation.Overdue, rotation.Doubtful:
+			at := netip.AddrPortFrom(addr.IP.Addr().Unmap(), addr.IP.Port())
+			if n.examine(registry.UDP, addr, standing) == Address || n.Forwards[familyOf([]netip.AddrPort{at})] != nil || !has(at) {
+				continue
+			}
+			if stay = append(stay, at); len(stay) > maxEndpoints {
+				return nil // the kernel has never had so many
+			}
+		}
+	}
+	return stay
+}
+
 // keeps reports whether the kernel can do what a service wants. A term that this function does not know is one that the kernel cannot keep.
 func (n *Node) keeps(terms *registry.Terms) bool {
 	if n.Algorithm(terms.Balance) != registry.RoundRobin {
@@ -78,7 +100,7 @@ func (n *Node) examine(protocol registry.Protocol, addr registry.Addr, standing 
 		return NotCheckedYet
 	case standing == rotation.Overdue:
 		return Overdue
-	case standing == rotation.Doubtful:
+	case standing == rotation.Doubtful || standing == rotation.Unsettled:
 		return InDoubt
 	}
 	return Carried

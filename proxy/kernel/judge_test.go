@@ -82,6 +82,7 @@ func TestAPortIsCarriedOnlyWhereTheKernelCanDoWhatItWants(t *testing.T) {
 		{name: "one was not checked yet", endpoints: append(sound("10.0.0.1:80"), standing{"10.0.0.2:80", rotation.Awaited}), want: NotCheckedYet},
 		{name: "the checks of one are overdue", endpoints: append(sound("10.0.0.1:80"), standing{"10.0.0.2:80", rotation.Overdue}), want: Overdue},
 		{name: "one is in doubt", endpoints: append(sound("10.0.0.1:80"), standing{"10.0.0.2:80", rotation.Doubtful}), want: InDoubt},
+		{name: "one has refused", endpoints: append(sound("10.0.0.1:80"), standing{"10.0.0.2:80", rotation.Unsettled}), want: InDoubt},
 		{name: "a weight", endpoints: append(sound("10.0.0.1:80"), standing{"10.0.0.2:80", rotation.Weighted}), want: Terms},
 		{name: "a host name", endpoints: sound("web.example"), want: Address},
 		{name: "the loopback", endpoints: sound("127.0.0.1:80"), want: Address},
@@ -118,6 +119,38 @@ func TestAPortIsCarriedOnlyWhereTheKernelCanDoWhatItWants(t *testing.T) {
 			}
 			if got != c.want || !slices.Equal(carried, c.carried) {
 				t.Errorf("got %v and %.100q; want %v and %.100q", got, carried, c.want, c.carried)
+			}
+		})
+	}
+}
+
+func TestUDPFlowsGoOnToEndpointsThatNothingSpeaksAgainst(t *testing.T) {
+	others := []standing{{"10.0.0.2:53", rotation.Unsettled}, {"10.0.0.3:53", rotation.Failing}, {"10.0.0.4:53", rotation.Unchecked},
+		{"10.0.0.5:53", rotation.Weighted}, {"10.0.0.99:53", rotation.Sound}, {"web.example", rotation.Sound}, {"10.0.0.6:53", rotation.Sound}}
+	has := func(e netip.AddrPort) bool { return e != netip.MustParseAddrPort("10.0.0.6:53") }
+	for _, c := range []struct {
+		name  string
+		is    rotation.Standing
+		node  func(*Node)
+		terms registry.Terms
+		goOn  bool
+	}{
+		{name: "sound", is: rotation.Sound, goOn: true},
+		{name: "its checks are overdue", is: rotation.Overdue, goOn: true},
+		{name: "a check was not answered", is: rotation.Doubtful, goOn: true},
+		{name: "it is asked another question from now on", is: rotation.Awaited, goOn: true},
+		{name: "its service wants what the kernel cannot do", is: rotation.Sound, terms: registry.Terms{SourceRanges: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}}},
+		{name: "a limit of sessions", is: rotation.Sound, node: func(n *Node) { n.Bound[registry.UDP] = true }},
+		{name: "no forwarding", is: rotation.Sound, node: func(n *Node) { n.Forwards[0] = errors.New("not forwarded") }},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			n := anywhere()
+			if c.node != nil {
+				c.node(n)
+			}
+			stay := n.Stay(&c.terms, standings(append(others, standing{"10.0.0.1:53", c.is})...), has)
+			if goOn := slices.Equal(stay, addresses("10.0.0.1:53")); goOn != c.goOn || !goOn && len(stay) > 0 {
+				t.Errorf("flows go on to %v; want those to 10.0.0.1:53: %t", stay, c.goOn)
 			}
 		})
 	}

@@ -34,6 +34,7 @@ type Carrier struct {
 	off        error // why the kernel carries nothing; nil: it may
 	failed     error // why the last operation failed; nil: it did not
 	stopped    bool
+	succeeds   bool  // there was a predecessor
 	table      table // nil: none was needed yet, or the last one failed
 	retryAt    time.Time
 	backoff    time.Duration
@@ -71,6 +72,8 @@ type port struct {
 	claim     *engine.Claim // nil: it is closed, or about to be
 	reason    Reason
 	installed []netip.AddrPort // by number
+	flows     []netip.AddrPort // UDP: the endpoints that are installed, and others to which the kernel may still carry flows
+	inherits  bool             // a predecessor may have left flows to any endpoint
 	listed    bool             // it is in the set of ports that are masqueraded
 	tally     *traffic.Tally   // where its connections are counted
 	counted   uint64           // of the counter of its element

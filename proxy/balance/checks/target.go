@@ -29,8 +29,8 @@ type Watcher interface {
 	// Passed is called when a check has passed of a target that does not fail.
 	Passed(protocol registry.Protocol)
 
-	// Noted is called when the first check has ended, and when the result of a check is not that of the one before it, although the
-	// target goes on passing or failing. It is also called when the target becomes overdue, and when it no longer is.
+	// Noted is called when the first check has ended, and when the result of a check is not that of the one before it (it passed, was
+	// refused, or failed otherwise), although the target goes on passing or failing. It is also called when the target becomes overdue, and when it no longer is.
 	Noted(protocol registry.Protocol)
 }
 
@@ -65,6 +65,7 @@ type State struct {
 	Err   string    // of the last check; "" when that passed
 	Run   int       // results in a row that speak against Fails
 
+	Refused bool // the last check was: nothing listens there
 	Overdue bool // there was no result for two intervals and a timeout, so all this may be out of date
 }
 

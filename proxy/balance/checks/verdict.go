@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"slices"
+	"syscall"
 	"time"
 
 	"github.com/golang/glog"
@@ -35,7 +36,7 @@ func (c *Checker) finish(t *Target, err error) {
 	}
 	counter.Add(1)
 	was := t.state.Load()
-	is := State{Fails: was.Fails, Known: true, Since: was.Since, Err: text, Overdue: was.Overdue}
+	is := State{Fails: was.Fails, Known: true, Since: was.Since, Err: text, Refused: errors.Is(err, syscall.ECONNREFUSED), Overdue: was.Overdue}
 	if enough := c.Fall; was.Fails != (err != nil) {
 		if was.Fails {
 			enough = c.Rise
@@ -54,7 +55,7 @@ func (c *Checker) finish(t *Target, err error) {
 		c.tell(t, is)
 		return
 	}
-	noted := !was.Known || (is.Err == "") != (was.Err == "")
+	noted := !was.Known || (is.Err == "") != (was.Err == "") || is.Refused != was.Refused
 	passed := is.Passed()
 	if !noted && !passed {
 		return

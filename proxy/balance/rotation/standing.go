@@ -15,7 +15,8 @@ const (
 	Awaited                   // no check of it has ended
 	Sound                     // its last check passed, and it gets its whole share of clients
 	Overdue                   // its last check passed, and the next ones have had no result for too long
-	Doubtful                  // its last check or the attempt of a client failed, or it warms up
+	Doubtful                  // its last check was not answered as it has to be
+	Unsettled                 // its last check was refused, the attempt of a client failed, or it warms up
 	Failing                   // its checks fail, so clients are given others
 	Weighted                  // it gets another share of clients than one of weight 1
 )
@@ -48,7 +49,9 @@ func (e *Endpoint) standing(protocol registry.Protocol) Standing {
 		return Unchecked
 	case !check.Known:
 		return Awaited
-	case check.Err != "" || !e.healthOf(protocol).IsSettled():
+	case check.Refused || !e.healthOf(protocol).IsSettled():
+		return Unsettled
+	case check.Err != "":
 		return Doubtful
 	case check.Overdue:
 		return Overdue
