@@ -38,6 +38,7 @@ type flowsOf struct {
 	now  model.Flows                 // what clients and endpoints have seen in this round
 	last model.Flows                 // the same, with what was counted
 	sent map[datagram]netip.AddrPort // by clients in this round
+	old  map[datagram]netip.AddrPort // in the round before
 	came map[datagram]int            // to endpoints, and in negative numbers: replies to clients
 	due  map[datagram]int            // replies that endpoints sent
 }
@@ -54,7 +55,7 @@ func (f *flowsOf) begin() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.now = model.Flows{Service: f.name, Calm: f.calm, Kernel: f.kernel}
-	f.sent, f.came, f.due = make(map[datagram]netip.AddrPort), make(map[datagram]int), make(map[datagram]int)
+	f.old, f.sent, f.came, f.due = f.sent, make(map[datagram]netip.AddrPort), make(map[datagram]int), make(map[datagram]int)
 }
 
 // A place is an address where an endpoint of a service is, most of the time.
@@ -137,7 +138,10 @@ func (f *flowsOf) arrived(text []byte) (replies int) {
 		var length int
 		var err error
 		if h, length, err = proxyproto.Parse(text, registry.UDP); err != nil || length == 0 {
-			f.foreign()
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			f.now.Arrived++
+			f.strange("an endpoint", datagram{}, text)
 			return 0
 		}
 		text = text[length:]
@@ -145,13 +149,16 @@ func (f *flowsOf) arrived(text []byte) (replies int) {
 	d, ok := parse(text)
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.now.Arrived++
 	replies = int(d.kind)
 	d.kind = 0
+	if _, late := f.old[d]; late && ok && !f.calm {
+		return 0 // it was sent in the round before, whose ledger does without what arrives late, or once more
+	}
+	f.now.Arrived++
 	client, known := f.sent[d]
 	switch {
 	case !ok, !known, f.header && h.Source != client:
-		f.now.Foreign++
+		f.strange("an endpoint", d, text)
 		return 0
 	case f.came[d] > 0:
 		f.now.Again++
@@ -160,11 +167,10 @@ func (f *flowsOf) arrived(text []byte) (replies int) {
 	return replies
 }
 
-func (f *flowsOf) foreign() {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.now.Arrived++
+// strange notes a datagram that was not sent to who has received it.
+func (f *flowsOf) strange(who string, d datagram, text []byte) {
 	f.now.Foreign++
+	f.now.Strange = fmt.Sprintf("%s: flow %d, number %d, kind %d, %d bytes: %.40q", who, d.flow, d.seq, d.kind, len(text), text)
 }
 
 // answered notes a reply at a client.
@@ -175,7 +181,7 @@ func (f *flowsOf) answered(flow uint64, text []byte) {
 	f.now.Answered++
 	f.came[d]++
 	if !ok || d.kind == 0 || d.flow != flow || f.came[d] > f.due[d] {
-		f.now.Foreign++
+		f.strange(fmt.Sprintf("client %d", flow), d, text)
 	}
 }
 

@@ -24,6 +24,7 @@
 //     take-over an endpoint may see a connection that ends before it says anything.
 //   - What the kernel carries has no line in the connection log, and counts of its datagrams are none of kube-proxy's. A client of an
 //     endpoint that died is refused there until the next check (docs/kernel.md), so endpoints of TCP services do not die.
+//   - Of a service whose endpoints die, what arrives late or once more may arrive in the next round. It is left out of that round's ledger.
 //   - Datagrams that a receive buffer or the queue of a network device had no room for are the kernel's. Its own counters say how many they were.
 //
 // # Files
