@@ -37,7 +37,7 @@ func (t *torture) look(ctx context.Context) (l look, err error) {
 }
 
 // quietIn is how long kube-proxy may take until its log and its metrics say what has happened.
-const quietIn = 5 * time.Second
+const quietIn = 15 * time.Second
 
 // judge compares everything, again and again until nothing is wrong, or too much time has passed.
 func (t *torture) judge(ctx context.Context, before look, connections []*connection) (err error) {

@@ -35,7 +35,8 @@ type proxy struct {
 	scraper http.Client
 }
 
-const readyIn = 40 * time.Second
+// readyIn is how long a process may take to be ready, and its predecessor to end: that lets connections finish.
+const readyIn = 6 * time.Minute
 
 func newProxy(group *process.Group, command []string, metrics string) *proxy {
 	return &proxy{group: group, command: command, metrics: metrics, scraper: http.Client{

@@ -82,7 +82,7 @@ func (t *torture) found(group *process.Group) (err error) {
 	try.Do(t.endpoints.listen(t.net.host))
 	refuses := netip.AddrPortFrom(t.net.host, try.Get(freePort()))
 	for kind := range model.NumServices {
-		s := service{name: kind.String(), protocol: "TCP", port: try.Get(freePort()), annotations: t.checks()}
+		s := service{name: kind.String(), protocol: "TCP", port: try.Get(freePort()), annotations: t.checks(10 * time.Second)}
 		all := []netip.AddrPort{t.endpoints.addr(kind)}
 		switch kind {
 		case model.HeaderV1:
@@ -96,10 +96,10 @@ func (t *torture) found(group *process.Group) (err error) {
 		try.Do(errors.Join(s.write(records), s.writeEndpoints(records, all...)))
 	}
 	t.udp = []*flowsOf{
-		{service: service{name: "datagrams", annotations: t.checks()}, calm: true, replies: 2},
+		{service: service{name: "datagrams", annotations: t.checks(10 * time.Second)}, calm: true, replies: 2},
 		{service: service{name: "datagrams-header", annotations: map[string]string{"haproxy.org/send-proxy-protocol": "proxy-v2"}}, calm: true, replies: 2, header: true},
-		{service: service{name: "crowd", annotations: t.checks()}, calm: true, newcomer: 2 * sessionsOfService},
-		{service: service{name: "storm", annotations: t.checks()}, newcomer: 20},
+		{service: service{name: "crowd", annotations: t.checks(10 * time.Second)}, calm: true, newcomer: 2 * sessionsOfService},
+		{service: service{name: "storm", annotations: t.checks(time.Second)}, newcomer: 20},
 	}
 	for _, f := range t.udp {
 		f.kernel = t.kernel && !f.header
@@ -120,7 +120,8 @@ func (t *torture) found(group *process.Group) (err error) {
 		}
 	}
 	metrics := netip.AddrPortFrom(t.net.node, try.Get(freePort())).String()
-	command := append(t.net.enter, t.binary, "-logtostderr", "-registry_dir="+records, "-connection_log="+filepath.Join(group.Dir, "connections.log"),
+	// No endpoint is silent, so a dial that takes long says only that the machine is busy.
+	command := append(t.net.enter, t.binary, "-logtostderr", "-dial_timeout=4m", "-dial_total_timeout=4m", "-drain_timeout=5m", "-registry_dir="+records, "-connection_log="+filepath.Join(group.Dir, "connections.log"),
 		"-metrics_bind_address="+metrics, "-healthz_bind_address=", "-takeover="+filepath.Join(group.Dir, "takeover"))
 	if t.kernel {
 		command = append(command, "-kernel=auto")
@@ -137,12 +138,13 @@ const sessionsOfService = 64
 // freePort finds a port below those that the kernel gives to clients.
 func freePort() (uint16, error) { return process.FreePorts(10000, 30000, 1) }
 
-// checks are the annotations of a service that the kernel may carry.
-func (t *torture) checks() map[string]string {
+// checks are the annotations of a service that the kernel may carry. An endpoint that is there has time for an answer, also on a busy machine:
+// when its checks fail, its flows are deleted with the replies on their way.
+func (t *torture) checks(interval time.Duration) map[string]string {
 	if !t.kernel {
 		return nil
 	}
-	return map[string]string{"haproxy.org/check": "true", "haproxy.org/check-interval": "1s", "kube-proxy/check-udp": checkQuestion}
+	return map[string]string{"haproxy.org/check": "true", "haproxy.org/check-interval": interval.String(), "kube-proxy/check-udp": checkQuestion}
 }
 
 // awaitKernel waits until the kernel carries what it may.
