@@ -71,7 +71,7 @@ func (a *adoption) adopt(item takeover.Item) error {
 			}
 		}
 	case *handover.TCP:
-		at := a.place(r.Service, registry.NodePort{Protocol: registry.TCP, Number: r.Port}, r.Endpoint, r.ServiceGone, r.EndpointGone)
+		at := a.place(r.Service, registry.NodePort{Protocol: registry.TCP, Number: r.Port}, r.Endpoint, gone{r.ServiceGone, r.EndpointGone, r.Removal})
 		if r.Lent == 0 {
 			a.connections++
 		}
@@ -80,8 +80,8 @@ func (a *adoption) adopt(item takeover.Item) error {
 		a.connections++
 		return p.engine.AdoptRest(r)
 	case *handover.UDP:
-		at := a.place(r.Service, registry.NodePort{Protocol: registry.UDP, Number: r.Port}, r.Endpoint, 0, 0)
-		at.Previous = a.endpoint(at.Claim.Rotation, r.Previous, 0)
+		at := a.place(r.Service, registry.NodePort{Protocol: registry.UDP, Number: r.Port}, r.Endpoint, gone{})
+		at.Previous = a.endpoint(at.Claim.Rotation, r.Previous, gone{})
 		if r.Lent == 0 {
 			a.sessions++
 		}
@@ -95,16 +95,22 @@ func (a *adoption) adopt(item takeover.Item) error {
 	return nil
 }
 
-// place finds where a client of a service belongs. serviceGone and endpointGone are how long ago its service and its endpoint were removed, as
-// far as the predecessor knows.
-func (a *adoption) place(service registry.PortKey, id registry.NodePort, addr registry.Addr, serviceGone, endpointGone time.Duration) engine.Place {
-	key := claimKey{service, id, serviceGone > 0}
+// Gone is what a predecessor knows of removals: how long ago the service and the endpoint of a client were removed, and what the service said of
+// that.
+type gone struct {
+	service, endpoint time.Duration // 0: they are there
+	then              registry.Removal
+}
+
+// place finds where a client of a service belongs.
+func (a *adoption) place(service registry.PortKey, id registry.NodePort, addr registry.Addr, gone gone) engine.Place {
+	key := claimKey{service, id, gone.service > 0}
 	claim := a.claims[key]
 	if claim == nil {
-		claim = a.claim(key, serviceGone)
+		claim = a.claim(key, gone)
 		a.claims[key] = claim
 	}
-	at := engine.Place{Claim: claim, Endpoint: a.endpoint(claim.Rotation, addr, endpointGone)}
+	at := engine.Place{Claim: claim, Endpoint: a.endpoint(claim.Rotation, addr, gone)}
 	if l := a.proxier.listeners[id]; l != nil {
 		at.Owner, at.Socket = &l.owner, l.socket
 		return at
@@ -118,7 +124,7 @@ func (a *adoption) place(service registry.PortKey, id registry.NodePort, addr re
 }
 
 // claim returns the claim of a service on a port. If there is none, it is one whose lifetime ended so long ago.
-func (a *adoption) claim(key claimKey, ago time.Duration) *engine.Claim {
+func (a *adoption) claim(key claimKey, gone gone) *engine.Claim {
 	p := a.proxier
 	if l := p.listeners[key.id]; l != nil && !key.gone { // a service that was put back since has a new lifetime
 		if c := l.claims.find(key.service.Name); c != nil && c.Key == key.service {
@@ -131,15 +137,15 @@ func (a *adoption) claim(key claimKey, ago time.Duration) *engine.Claim {
 		Rotation: p.lb.Hold(key.service),
 		Tally:    p.tallies.Hold(key.service, key.id.Protocol),
 		Lifetime: new(removal.Lifetime),
-		Terms:    registry.NoTerms,
+		Terms:    &registry.Terms{Removal: gone.then},
 	}
-	c.Lifetime.End(p.cfg.OnRemoval, traffic.ServiceRemoved, ago)
+	c.Lifetime.End(p.cfg.RemovalOf(c.Terms), traffic.ServiceRemoved, gone.service)
 	a.departed = append(a.departed, c)
 	return c
 }
 
 // endpoint returns an endpoint of a rotation; nil for none. One that has left the rotation is found too, for those who are with it.
-func (a *adoption) endpoint(r *rotation.Rotation, addr registry.Addr, ago time.Duration) *rotation.Endpoint {
+func (a *adoption) endpoint(r *rotation.Rotation, addr registry.Addr, gone gone) *rotation.Endpoint {
 	if addr == (registry.Addr{}) {
 		return nil
 	}
@@ -151,12 +157,12 @@ func (a *adoption) endpoint(r *rotation.Rotation, addr registry.Addr, ago time.D
 		}
 		a.endpoints[r] = all
 	}
-	if e := all[addr]; e != nil && ago == 0 { // one that was put back since has a new lifetime
+	if e := all[addr]; e != nil && gone.endpoint == 0 { // one that was put back since has a new lifetime
 		return e
 	}
 	key := leftKey{r, addr}
 	if a.left[key] == nil {
-		a.left[key] = r.Departed(addr, ago)
+		a.left[key] = r.Departed(addr, a.proxier.cfg.RemovalOf(&registry.Terms{Removal: gone.then}), gone.endpoint)
 	}
 	return a.left[key]
 }

@@ -21,8 +21,6 @@ func (p *Proxier) newCarrier(cfg Config) *kernel.Carrier {
 		return nil
 	case !kernel.Supported || addresses == nil:
 		p.kernelOff = errors.New("it takes Linux")
-	case cfg.OnRemoval.Close:
-		p.kernelOff = errors.New("with -on_removal=close or close-after its connections would have to be closed: leave out one of the two flags")
 	case p.cfg.BindAddress.IsLoopback():
 		p.kernelOff = errors.New("with -bind_address on the loopback there are no clients for it: give another address")
 	}
@@ -34,6 +32,7 @@ func (p *Proxier) newCarrier(cfg Config) *kernel.Carrier {
 		Algorithm: p.lb.Algorithm,
 		Refuse:    addresses.Refuse,
 		Bound:     cfg.boundByFlags(),
+		OnRemoval: cfg.OnRemoval,
 	})
 	p.lb.Changed = c.Changed
 	return c
@@ -43,8 +42,8 @@ func (p *Proxier) newCarrier(cfg Config) *kernel.Carrier {
 // PROXY headers that have to be read.
 func (cfg *Config) boundByFlags() [2]bool {
 	return [2]bool{
-		registry.TCP: cfg.MaxConnectionsPerService != 0 || len(cfg.ProxyProtocolFrom) > 0,
-		registry.UDP: cfg.MaxUDPSessionsPerService != 0,
+		registry.TCP: cfg.MaxConnectionsPerService != 0 || cfg.MaxConnectionsPerClient != 0 || cfg.IdleTimeout != 0 || len(cfg.ProxyProtocolFrom) > 0,
+		registry.UDP: cfg.MaxUDPSessionsPerService != 0 || cfg.MaxConnectionsPerClient != 0,
 	}
 }
 

@@ -191,7 +191,7 @@ func TestAnAdoptedClientOfAClaimThatWaitsIsCounted(t *testing.T) {
 	port := enginetest.TCPPort(80)
 	apply(p, service("first", 1, port), service("second", 2, port))
 	waits := registry.PortKey{Name: registry.Name{Namespace: registry.DefaultNamespace, Name: "second"}}
-	c := newAdoption(p).claim(claimKey{service: waits, id: port}, 0)
+	c := newAdoption(p).claim(claimKey{service: waits, id: port}, gone{})
 	if c != p.listeners[port].claims.last || c.Tally == nil || c.Lifetime == nil || c.Lifetime.IsOver() {
 		t.Fatalf("the client's claim is %+v; want the one that waits, with a tally and a lifetime", c)
 	}

@@ -119,7 +119,7 @@ func (p *Proxier) editClaimsLocked(name registry.Name, service *registry.Service
 			case want == nil:
 				l.claims.remove(had)
 				if had.Lifetime != nil {
-					had.Lifetime.End(p.cfg.OnRemoval, traffic.ServiceRemoved, 0)
+					had.Lifetime.End(p.cfg.RemovalOf(had.Terms), traffic.ServiceRemoved, 0)
 				}
 			case want.Same(had):
 				continue

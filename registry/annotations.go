@@ -12,15 +12,22 @@ const annotationPrefix = "kube-proxy/"
 // RegistrarAnnotation says which run of kube-proxy register has written an EndpointSlice. It means nothing to proxies.
 const RegistrarAnnotation = annotationPrefix + "registrar"
 
-// ServiceAnnotations are the annotations of a Service that set terms.
-var ServiceAnnotations = [...]string{sourceRangesAnnotation, balanceAnnotation, sendProxyAnnotation,
-	checkAnnotation, checkHTTPAnnotation, checkIntervalAnnotation, checkTimeoutAnnotation, checkUDPAnnotation}
+// ServiceAnnotations are the annotations of a Service that set terms, those with our prefix before their other names.
+var ServiceAnnotations = func() []string {
+	all := []string{sourceRangesAnnotation}
+	for i := range terms {
+		if all = append(all, annotationPrefix+terms[i].name); terms[i].alias != "" {
+			all = append(all, terms[i].alias)
+		}
+	}
+	return all
+}()
 
 // known has the annotations that a kind of record may have, and those that only another kind may have.
 var known = map[Kind]struct{ own, others []string }{
-	KindService:       {ServiceAnnotations[:], []string{WeightAnnotation, RegistrarAnnotation}},
-	KindEndpoints:     {[]string{WeightAnnotation}, append(ServiceAnnotations[:], RegistrarAnnotation)},
-	KindEndpointSlice: {[]string{WeightAnnotation, RegistrarAnnotation}, ServiceAnnotations[:]},
+	KindService:       {ServiceAnnotations, []string{WeightAnnotation, RegistrarAnnotation}},
+	KindEndpoints:     {[]string{WeightAnnotation}, append(slices.Clip(ServiceAnnotations), RegistrarAnnotation)},
+	KindEndpointSlice: {[]string{WeightAnnotation, RegistrarAnnotation}, ServiceAnnotations},
 }
 
 // Annotations are those of one record that count, and what is wrong with the others. A record may have any number of annotations of other
@@ -58,7 +65,7 @@ func (a *Annotations) Counts(kind Kind, name []byte) bool {
 	case resembling(string(name), names.others) != "":
 		text = " has no effect: " + resembling(string(name), names.others) + ", which it resembles, counts in " + placeOf(resembling(string(name), names.others))
 	case ours:
-		text = " is unknown: this release has " + strings.Join(ourOwn(names.own), " and ")
+		text = " is unknown: this release has " + enumerate(ourOwn(names.own))
 	}
 	switch {
 	case text == "":
@@ -97,6 +104,12 @@ func ourOwn(names []string) (all []string) {
 		}
 	}
 	return all
+}
+
+// enumerate lists two items or more.
+func enumerate(items []string) string {
+	last := len(items) - 1
+	return strings.Join(items[:last], ", ") + " and " + items[last]
 }
 
 // How many letters a name may differ by from one that it is to resemble: in the part after the slash, and in the domain.

@@ -8,7 +8,7 @@ import (
 
 // A misspelt guard is no guard: a name with our prefix that means nothing makes the record a refused one. Other programs' names are theirs.
 func TestAnUnknownAnnotationWithOurPrefixIsAnErrorAndOneNearOursAWarning(t *testing.T) {
-	has := " is unknown: this release has " + strings.Join(ourOwn(ServiceAnnotations[:]), " and ")
+	has := " is unknown: this release has " + enumerate(ourOwn(ServiceAnnotations))
 	for _, c := range []struct {
 		kind         Kind
 		name         string

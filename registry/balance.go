@@ -41,5 +41,8 @@ func ParseBalance(s string) (Balance, error) {
 	return 0, fmt.Errorf("unknown algorithm %s: want %s or %s", Quote(s), strings.Join(names[:last], ", "), names[last])
 }
 
-// balanceAnnotation names the algorithm of a service. HAProxy's ingress controller has the same name for it.
-const balanceAnnotation = "haproxy.org/load-balance"
+// readBalance reads the algorithm. An unknown one is an error: clients that need source would lose their state at any other.
+func (t *Terms) readBalance(s string) (err error) {
+	t.Balance, err = ParseBalance(s)
+	return err
+}

@@ -28,14 +28,10 @@ const (
 	endOfCheckWishes // a new wish stands before it
 )
 
-// The annotations of checks. HAProxy's ingress controller has the same names, but for the last one: it carries no UDP.
-const (
-	checkAnnotation         = "haproxy.org/check"
-	checkHTTPAnnotation     = "haproxy.org/check-http"
-	checkIntervalAnnotation = "haproxy.org/check-interval"
-	checkTimeoutAnnotation  = "haproxy.org/timeout-check"
-	checkUDPAnnotation      = "kube-proxy/check-udp"
-)
+// String gives the wish as records spell it.
+func (w CheckWish) String() string {
+	return [endOfCheckWishes]string{CheckUnsaid: "", CheckOff: "false", CheckOn: "true"}[w]
+}
 
 // Bounds of checks.
 const (
@@ -79,13 +75,13 @@ func (c *Check) readUDP(s string) (err error) {
 	return nil
 }
 
-// checkTime reads a time as HAProxy writes it, such as 500ms, 5s or 1m. A number alone is in milliseconds there, and refused here.
-func checkTime(s string, least time.Duration) (time.Duration, error) {
-	d, err := time.ParseDuration(s)
-	if err != nil || d < least || d > MaxCheckInterval {
-		return 0, fmt.Errorf("%s is no time from %v to %v, such as 5s", Quote(s), least, MaxCheckInterval)
+// showUDP is what readUDP reads.
+func (c *Check) showUDP() string {
+	escape := func(s string) string { return strings.ReplaceAll(url.PathEscape(s), "=", "%3D") }
+	if c.Expect == "" {
+		return escape(c.Send)
 	}
-	return d, nil
+	return escape(c.Send) + "=" + escape(c.Expect)
 }
 
 // isValid reports whether a record could say this.

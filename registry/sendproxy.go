@@ -1,5 +1,7 @@
 package registry
 
+import "fmt"
+
 // A ProxyHeader is the version of the PROXY protocol whose header endpoints get before what the client says.
 type ProxyHeader uint8
 
@@ -16,5 +18,16 @@ func (h ProxyHeader) String() string {
 	return [endOfProxyHeaders]string{NoProxyHeader: "", ProxyV1: "proxy-v1", ProxyV2: "proxy-v2"}[h]
 }
 
-// sendProxyAnnotation names the version. HAProxy's ingress controller has the same name for it.
-const sendProxyAnnotation = "haproxy.org/send-proxy-protocol"
+// readProxyHeader reads the version. An unknown one is an error: an endpoint that waits for a header refuses every client without one. Version 1
+// has no form for datagrams, so UDP ports send none.
+func (t *Terms) readProxyHeader(s string) error {
+	switch s {
+	case "proxy", "proxy-v1":
+		t.ProxyHeader = ProxyV1
+	case "proxy-v2":
+		t.ProxyHeader = ProxyV2
+	default:
+		return fmt.Errorf("unknown version %s: want proxy, proxy-v1 or proxy-v2", Quote(s))
+	}
+	return nil
+}

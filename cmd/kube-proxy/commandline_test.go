@@ -112,8 +112,8 @@ func TestValuesThatFlagsRefuse(t *testing.T) {
 		{"-allowed_endpoints=10.0.0.0/33", `invalid value "10.0.0.0/33" for flag -allowed_endpoints: want networks, such as 10.0.0.0/8,fd00::/8`},
 		{"-allowed_endpoints=", `invalid value "" for flag -allowed_endpoints: want networks, such as 10.0.0.0/8,fd00::/8`},
 		{"-on_removal=cut", `invalid value "cut" for flag -on_removal: want drain, close or close-after=TIME`},
-		{"-on_removal=close-after=5", `invalid value "close-after=5" for flag -on_removal: time: missing unit in duration "5"`},
-		{"-on_removal=close-after=-5s", `invalid value "close-after=-5s" for flag -on_removal: must not be negative`},
+		{"-on_removal=close-after=5", `invalid value "close-after=5" for flag -on_removal: want a time after close-after=, such as 30s`},
+		{"-on_removal=close-after=-5s", `invalid value "close-after=-5s" for flag -on_removal: want a time after close-after=, such as 30s`},
 
 		{"-config_max_age=0", ""},
 		{"-healthz_bind_address= [::1]:0 ", ""},
@@ -190,7 +190,7 @@ func TestFlagsReachThePackagesTheyAreFor(t *testing.T) {
 		"-etcd_servers=http://a:1,http://b:2", "-config_sync_period=1h", "-service_port=nodePort", "-etcd_username=scott", "-etcd_password_file=" + password,
 		"-bind_address=10.0.0.1", "-dial_timeout=1ms", "-dial_total_timeout=2ms", "-half_closed_timeout=3ms", "-udp_timeout=4ms",
 		"-tcp_keepalive=5ms", "-drain_timeout=6ms", "-on_removal=close-after=7ms",
-		"-max_connections=22", "-max_connections_per_service=21", "-max_dials_per_endpoint=23", "-max_udp_sessions=25", "-max_udp_sessions_per_service=24", "-max_new_udp_sessions=26", "-load_balance=source",
+		"-max_connections=22", "-max_connections_per_service=21", "-max_connections_per_client=20", "-idle_timeout=19s", "-max_dials_per_endpoint=23", "-max_udp_sessions=25", "-max_udp_sessions_per_service=24", "-max_new_udp_sessions=26", "-load_balance=source",
 		"-check_endpoints", "-endpoint_check_interval=31s", "-endpoint_check_timeout=32s", "-endpoint_check_fall=33", "-endpoint_check_rise=34", "-endpoint_check_slow_start=35s",
 		"-allowed_ports=80, 90-91", "-allowed_ports=100,team-a=9000-9999", "-allowed_ports= team-a=90,b=1", "-allowed_endpoints=10.0.0.0/8,fd00::1",
 		"-proxy_protocol_from=192.0.2.0/24,192.0.2.1",
@@ -218,7 +218,8 @@ func TestFlagsReachThePackagesTheyAreFor(t *testing.T) {
 	want.HalfClosedTimeout = 3 * time.Millisecond
 	want.UDPTimeout = 4 * time.Millisecond
 	want.TCPKeepAlive = 5 * time.Millisecond
-	want.MaxConnections, want.MaxConnectionsPerService = 22, 21
+	want.MaxConnections, want.MaxConnectionsPerService, want.MaxConnectionsPerClient = 22, 21, 20
+	want.IdleTimeout = 19 * time.Second
 	want.MaxDialsPerEndpoint = 23
 	want.MaxUDPSessions, want.MaxUDPSessionsPerService = 25, 24
 	want.MaxNewUDPSessions = 26

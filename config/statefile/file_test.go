@@ -73,7 +73,10 @@ func example() registry.Batch {
 		[]*registry.Service{
 			{Name: web, Rank: 2, Created: 7, Ports: []registry.Port{{Name: "http", Protocol: registry.TCP, Number: 80}, {Name: "dns", Protocol: registry.UDP, Number: 80}}, Since: []int64{7, 9},
 				Terms: registry.Terms{Affinity: registry.AffinityClientIP, AffinityTimeout: 3 * time.Hour,
-					SourceRanges: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("2001:db8::/32")}}},
+					SourceRanges: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("2001:db8::/32")},
+					Limits:       registry.Limits{Connections: 9, PerClient: registry.NoLimit},
+					Timeouts:     registry.Timeouts{Connect: time.Second, Idle: time.Minute, UDP: time.Hour},
+					Removal:      registry.Removal{Rule: registry.RemovalClose, After: time.Minute}}},
 			{Name: odd, Created: -1},
 		},
 		[]*registry.Endpoints{
@@ -137,6 +140,10 @@ func TestEveryTermThatARecordMayNameIsSavedAndLoaded(t *testing.T) {
 	}
 	for _, wish := range []string{"true", "false"} {
 		annotations = append(annotations, `"haproxy.org/check":"`+wish+`"`)
+	}
+	for _, a := range []string{"max-connections=1", "max-connections-per-client=none", "connect-timeout=1s", "idle-timeout=none", "udp-timeout=5m0s", "on-removal=close-after=3s"} {
+		name, value, _ := strings.Cut(a, "=")
+		annotations = append(annotations, fmt.Sprintf(`"kube-proxy/%s":%q`, name, value))
 	}
 	for _, a := range annotations {
 		t.Run(a, func(t *testing.T) {

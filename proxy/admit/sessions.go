@@ -25,7 +25,6 @@ import (
 //
 // Its lock is taken when a session begins, is confirmed, and ends: never for a datagram.
 type SessionLimit struct {
-	silent       time.Duration // how long a confirmed session is silent before it can be evicted
 	WaitingBytes atomic.Int64
 	Existing     atomic.Int64 // sessions, those included that have ended and whose goroutines have not
 
@@ -36,9 +35,11 @@ type SessionLimit struct {
 // MaxWaitingBytes bounds the datagrams that wait, in all sessions, for an endpoint to be found.
 const MaxWaitingBytes = 4 << 20
 
-// An EvictionQueue is the sessions that one limit counts, each list in the order in which they go.
+// An EvictionQueue is the sessions that one limit counts, each list in the order in which they go. Of a socket, Max and Timeout follow the
+// service that has it: see Admit.
 type EvictionQueue struct {
 	Max         int
+	Timeout     time.Duration      // silence after which its sessions end; of a socket
 	Full        traffic.DropReason // what newcomers are refused for when all deserve to stay
 	unconfirmed list.List          // of *Entry, oldest first
 	confirmed   list.List          // of *Entry, in the order in which they will be looked at
@@ -64,22 +65,23 @@ func (p *Entry) SilentFor() time.Duration { return monotonic.Now() - time.Durati
 // An evictable session has an entry. To evict it takes the entry away.
 type evictable interface{ Evict() }
 
-// NewSessionLimit makes the limit of all sockets: so many sessions, and how long one may be silent before it ends.
-func NewSessionLimit(limit int, timeout time.Duration) *SessionLimit {
-	return &SessionLimit{silent: timeout / 2, all: EvictionQueue{Max: limit, Full: traffic.DropSessionLimit}}
+// NewSessionLimit makes the limit of all sockets.
+func NewSessionLimit(limit int) *SessionLimit {
+	return &SessionLimit{all: EvictionQueue{Max: limit, Full: traffic.DropSessionLimit}}
 }
 
 // Admit makes room for a session if it must, and counts it, or tells which limit is full. The evicted
-// one is no longer counted; the caller has to evict it.
-func (l *SessionLimit) Admit(p *Entry) (evicted *Entry, full traffic.DropReason, ok bool) {
+// one is no longer counted; the caller has to evict it. Its socket may have most sessions from now on, which end after a timeout.
+func (l *SessionLimit) Admit(p *Entry, most int, timeout time.Duration) (evicted *Entry, full traffic.DropReason, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	p.Socket.Max, p.Socket.Timeout = most, timeout
 	both := [...]*EvictionQueue{p.Socket, &l.all} // room made in a socket is room made in all
 	for _, r := range both {
 		if r.unconfirmed.Len()+r.confirmed.Len() < r.Max {
 			continue
 		}
-		if evicted = r.victim(l.silent); evicted == nil {
+		if evicted = r.victim(); evicted == nil {
 			return nil, r.Full, false
 		}
 		l.removeLocked(evicted)
@@ -109,14 +111,14 @@ func (l *SessionLimit) Adopt(p *Entry, silent time.Duration, confirmed bool) {
 // turn, so that each gets its look: true order of last use would cost a lock for every datagram.
 const maxLooks = 16
 
-// victim returns the session to evict, or nil when all deserve to stay.
-func (r *EvictionQueue) victim(silent time.Duration) *Entry {
+// victim returns the session to evict, or nil when all deserve to stay. One that has been silent for half of its timeout can be evicted.
+func (r *EvictionQueue) victim() *Entry {
 	if oldest := r.unconfirmed.Front(); oldest != nil {
 		return oldest.Value.(*Entry)
 	}
 	for range min(maxLooks, r.confirmed.Len()) {
 		next := r.confirmed.Front()
-		if p := next.Value.(*Entry); p.SilentFor() >= silent {
+		if p := next.Value.(*Entry); p.SilentFor() >= p.Socket.Timeout/2 {
 			return p
 		}
 		r.confirmed.MoveToBack(next)

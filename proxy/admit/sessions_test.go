@@ -19,7 +19,7 @@ type census struct {
 const censusTimeout = time.Minute
 
 func newCensus(all, perSocket, sockets int) *census {
-	c := &census{SessionLimit: NewSessionLimit(all, censusTimeout)}
+	c := &census{SessionLimit: NewSessionLimit(all)}
 	for range sockets {
 		c.sockets = append(c.sockets, &EvictionQueue{Max: perSocket})
 	}
@@ -30,7 +30,7 @@ func newCensus(all, perSocket, sockets int) *census {
 func (c *census) begin(socket int) (s, evicted *Entry, ok bool) {
 	s = &Entry{Socket: c.sockets[socket]}
 	s.Heard()
-	evicted, _, ok = c.Admit(s)
+	evicted, _, ok = c.Admit(s, s.Socket.Max, censusTimeout)
 	return s, evicted, ok
 }
 

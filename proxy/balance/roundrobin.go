@@ -55,12 +55,9 @@ func (lb *LoadBalancerRR) update(name registry.Name, endpoints *registry.Endpoin
 	}
 }
 
-// SetService has the endpoints of a service checked as it wants, over the protocols of its ports; nil is a service that is gone. The
+// SetService has the endpoints of a service follow its terms, over the protocols of its ports; nil is a service that is gone. The
 // Proxier calls it when it has edited the claims of the service.
 func (lb *LoadBalancerRR) SetService(name registry.Name, service *registry.Service) {
-	if lb.Checker == nil {
-		return
-	}
 	lb.mu.Lock()
 	defer lb.mu.Unlock()
 	rotations := lb.services[name]
@@ -73,7 +70,7 @@ func (lb *LoadBalancerRR) SetService(name registry.Name, service *registry.Servi
 		}
 	}
 	for i, r := range rotations {
-		r.SetChecks(wanted[i])
+		r.SetTerms(wanted[i])
 	}
 }
 

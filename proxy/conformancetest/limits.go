@@ -24,22 +24,13 @@ func (s suite) TestTheLimitOfOneServiceLeavesTheOthersTheirRoom(t *testing.T) {
 	web := tcpThrough(t, n, served(t, proxytest.Chat("web")))
 	other := proxytest.On(proxytest.FreePort(t))
 	n.apply(service("other", tcp(other.Port())), endpoints("other", served(t, proxytest.Chat("other"))))
-	fits := func(at netip.AddrPort) (talks []*proxytest.Talk) {
-		for {
-			talk, err := talkTo(t, at)
-			if err != nil {
-				return talks
-			}
-			talks = append(talks, talk)
-		}
-	}
-	first, second := fits(web), fits(other)
+	first, second := fits(t, web), fits(t, other)
 	if len(first) != 3 || len(second) != 2 {
 		t.Errorf("%d clients of one service and %d of another were let in; want 3 and 2", len(first), len(second))
 	}
 	wantLimit(t, n, traffic.Limit{Name: "connections", Used: 5, Max: 5})
 	first[0].Conn.Close()
-	proxytest.Eventually(t, func() bool { return len(fits(other)) == 1 }, "room in another service for who left one")
+	proxytest.Eventually(t, func() bool { return len(fits(t, other)) == 1 }, "room in another service for who left one")
 	for _, talk := range append(first[1:], second...) {
 		talk.MustSay(t, "still here")
 	}

@@ -168,6 +168,18 @@ var tcpReasonCases = []reasonCase{
 		}
 		b.sent, b.received = 0, 0
 	}},
+	{why: traffic.ClientLimit, when: "it has another connection", config: func(cfg *proxy.Config) {
+		cfg.MaxConnectionsPerClient = 1
+	}, do: func(t *testing.T, b *bookish) {
+		b.talk(t)
+		refuses(t, b.at)
+		b.sent, b.received = 0, 0
+	}},
+	{why: traffic.Idle, when: "nobody says anything over TCP", config: func(cfg *proxy.Config) {
+		cfg.IdleTimeout = time.Second
+	}, do: func(t *testing.T, b *bookish) {
+		b.cuts(t, b.talk(t))
+	}},
 	{why: traffic.NoProxyHeader, when: "a client of another proxy says something else", config: func(cfg *proxy.Config) {
 		cfg.ProxyProtocolFrom = loopbackRange
 	}, do: func(t *testing.T, b *bookish) {
@@ -397,7 +409,7 @@ func (b *bookish) port(e traffic.Ending) uint16 {
 // turnedAway are the reasons of clients that were given no endpoint.
 var turnedAway = map[traffic.Reason]bool{
 	traffic.NoEndpoints: true, traffic.ZeroWeight: true, traffic.DialFailed: true, traffic.OwnListener: true, traffic.EndpointNotAllowed: true, traffic.NameFailed: true, traffic.DialLimit: true,
-	traffic.Loop: true, traffic.SourceNotAllowed: true, traffic.NoProxyHeader: true, traffic.ConnectionLimit: true, traffic.ServiceLimit: true, traffic.DescriptorLimit: true,
+	traffic.Loop: true, traffic.SourceNotAllowed: true, traffic.NoProxyHeader: true, traffic.ConnectionLimit: true, traffic.ServiceLimit: true, traffic.ClientLimit: true, traffic.DescriptorLimit: true,
 }
 
 // lastingly are the reasons that new clients will meet too: the condition of the service has the same name.

@@ -42,7 +42,7 @@ func (c *Base) Init(cfg Config, own *admit.OwnPorts) {
 	c.Resolver.Allowed = cfg.AllowedEndpoints
 	c.Budget = admit.NewBudget(sockopt.DescriptorLimit())
 	c.Resolver.Budget = c.Budget
-	c.Sessions = admit.NewSessionLimit(cfg.MaxUDPSessions, cfg.UDPTimeout)
+	c.Sessions = admit.NewSessionLimit(cfg.MaxUDPSessions)
 	c.Newcomers = admit.NewPace(cfg.MaxNewUDPSessions)
 	c.Ctx, c.Cut = context.WithCancel(context.Background())
 }

@@ -23,12 +23,14 @@ type Config struct {
 	DialTimeout       time.Duration // for one attempt to reach one endpoint; default: at most DialTotalTimeout
 	DialTotalTimeout  time.Duration // for all attempts on behalf of one client
 	HalfClosedTimeout time.Duration // silence allowed once one side of a connection has finished
+	IdleTimeout       time.Duration // silence after which a TCP connection ends; 0: none
 	UDPTimeout        time.Duration // silence after which a UDP session ends
 	TCPKeepAlive      time.Duration // between keepalive probes; after three without an answer the connection is dead
 	WaitAtLimit       time.Duration // for which TCP clients wait in the kernel's queue at a limit, before they are refused
 
 	MaxConnections           int // TCP, in all; default: what the descriptor limit leaves
 	MaxConnectionsPerService int // TCP, for one port of one service; default: half of MaxConnections
+	MaxConnectionsPerClient  int // TCP connections, or UDP sessions, of one client address at one port of one service; 0: no limit of its own
 	MaxDialsPerEndpoint      int // TCP, at one time
 	MaxUDPSessions           int // in all; default: a quarter of the descriptor limit
 	MaxUDPSessionsPerService int // for one port of one service; default: half of MaxUDPSessions
@@ -127,6 +129,7 @@ func (c Config) problemsWithin(descriptors int) error {
 		{"-max_udp_sessions_per_service", c.MaxUDPSessionsPerService, 1},
 		{"-max_new_udp_sessions", c.MaxNewUDPSessions, 0},
 		{"-max_dials_per_endpoint", c.MaxDialsPerEndpoint, 0},
+		{"-max_connections_per_client", c.MaxConnectionsPerClient, 0},
 	} {
 		switch {
 		case l.value < 0:

@@ -8,6 +8,7 @@ import (
 	"kubeproxy/proxy/epoll/relay"
 	"kubeproxy/proxy/epoll/socket"
 	"kubeproxy/proxy/tcp"
+	"kubeproxy/registry"
 )
 
 // However many are due at once, a turn looks at a few.
@@ -15,7 +16,7 @@ func TestATurnLooksAtAFewConnections(t *testing.T) {
 	l := bareLoop(engine.Config{TCPKeepAlive: 15 * time.Second}, 0)
 	const conns = 10 * looksATurn
 	for range conns {
-		l.conns.Enter(l.conns.Begin(socket.None, nil, tcp.Connection{}), relay.Young)
+		l.conns.Enter(l.conns.Begin(socket.None, nil, tcp.Connection{Claim: &engine.Claim{Terms: registry.NoTerms}}), relay.Young)
 	}
 	l.turn.Now = 2 * time.Second // when they are no longer young
 	left := func() (n int) {

@@ -20,6 +20,7 @@ import (
 	"kubeproxy/proxy/proxytest"
 	"kubeproxy/proxy/tcp"
 	"kubeproxy/proxy/traffic"
+	"kubeproxy/registry"
 )
 
 // These tests hold each part of a turn to its budget.
@@ -110,8 +111,8 @@ func TestALateTurnDoesTheMinimumOfEachPart(t *testing.T) {
 	defer l.requests.Poller.Close()
 	requests := 0
 	for range waiting {
-		l.relays.Postpone(l.conns.Begin(socket.None, nil, tcp.Connection{}), relay.ClientSide, 0)
-		l.conns.Enter(l.conns.Begin(socket.None, nil, tcp.Connection{}), relay.Young)
+		l.relays.Postpone(l.conns.Begin(socket.None, nil, tcp.Connection{Claim: &engine.Claim{Terms: registry.NoTerms}}), relay.ClientSide, 0)
+		l.conns.Enter(l.conns.Begin(socket.None, nil, tcp.Connection{Claim: &engine.Claim{Terms: registry.NoTerms}}), relay.Young)
 		l.requests.Do(func() { requests++ })
 	}
 	l.turn.Now = time.Hour

@@ -173,6 +173,15 @@ func (c *codec) addrPort(v *netip.AddrPort) {
 	*v = netip.AddrPortFrom(ip, port)
 }
 
+// removal describes what a service says of removals.
+func (c *codec) removal(v *registry.Removal) {
+	rule := uint64(v.Rule)
+	if c.uint(&rule); c.fits(rule <= uint64(registry.RemovalClose)) {
+		v.Rule = registry.RemovalRule(rule)
+	}
+	c.duration(&v.After)
+}
+
 func (c *codec) endpoint(v *registry.Addr) {
 	c.addrPort(&v.IP)
 	c.text(&v.Host)

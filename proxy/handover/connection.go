@@ -35,6 +35,8 @@ type TCP struct {
 	EndpointGone, ServiceGone time.Duration // how long ago the endpoint left its service, and the service its port; 0: they are there
 
 	Lent uint64 // what a Rest knows it by; 0: it is not lent
+
+	Removal registry.Removal // what the service said when the connection began
 }
 
 // A Progress is how far a connection has come. All else of a connection that has its endpoint does not change.
@@ -92,6 +94,7 @@ func (t *TCP) fields(c *codec) {
 	c.duration(&t.EndpointGone)
 	c.duration(&t.ServiceGone)
 	c.uint(&t.Lent)
+	c.removal(&t.Removal)
 }
 
 func (p *Progress) fields(c *codec) {

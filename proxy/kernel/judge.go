@@ -5,6 +5,7 @@ import (
 	"net/netip"
 
 	"kubeproxy/proxy/balance/rotation"
+	"kubeproxy/proxy/removal"
 	"kubeproxy/registry"
 )
 
@@ -18,7 +19,8 @@ type Node struct {
 
 	Algorithm func(registry.Balance) registry.Balance // of a service whose record names this one; as [rotation.Rules.Algorithm]
 	Refuse    func(registry.Protocol, netip.AddrPort) error
-	Bound     [2]bool // a flag limits or reads the connections of each service, by protocol
+	Bound     [2]bool        // a flag limits or reads the connections of each service, by protocol
+	OnRemoval removal.Policy // of TCP connections, where the record does not say
 }
 
 // Judge returns the endpoints that the kernel may give to clients of a port, and Carried; or none, and why not. It changes nothing.
@@ -26,7 +28,7 @@ func (n *Node) Judge(protocol registry.Protocol, terms *registry.Terms, endpoint
 	switch {
 	case !n.keeps(terms):
 		return nil, Terms
-	case n.Bound[protocol]:
+	case n.Bound[protocol], protocol == registry.TCP && n.OnRemoval.Close && terms.Removal.Rule == registry.RemovalUnsaid:
 		return nil, ByFlag
 	}
 	var usable []netip.AddrPort
@@ -83,6 +85,15 @@ func (n *Node) keeps(terms *registry.Terms) bool {
 	}
 	others := *terms
 	others.Balance, others.Checks = registry.BalanceUnsaid, registry.Check{}
+	if others.Limits.PerClient == registry.NoLimit {
+		others.Limits.PerClient = 0
+	}
+	if others.Timeouts.Idle == registry.NoLimit {
+		others.Timeouts.Idle = 0
+	}
+	if others.Removal.Rule == registry.RemovalDrain {
+		others.Removal = registry.Removal{}
+	}
 	return others.Equal(&registry.Terms{})
 }
 

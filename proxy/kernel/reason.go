@@ -9,7 +9,7 @@ const (
 	Carried
 	NotOpen       // no service has the port, or its listener is not open
 	Terms         // the service wants what the kernel cannot do
-	ByFlag        // a flag limits the number of its connections, or has their first bytes read
+	ByFlag        // a flag limits the number of its connections or their silence, has their first bytes read, or has them closed
 	NoEndpoints   // there are none, or the checks of all fail
 	TooMany       // endpoints
 	Address       // an endpoint has a name, is on the loopback, is link-local, or must not be dialled

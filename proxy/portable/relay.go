@@ -40,6 +40,9 @@ func (r *relay) run(ctx context.Context) traffic.Reason {
 		reset(r.backend.conn)
 	})
 	r.pumping.Store(2)
+	if idle := r.cfg.IdleTimeoutOf(r.account.Claim.Terms); idle > 0 {
+		others.Go(func() { r.watchIdle(idle) })
+	}
 	others.Go(func() { r.carry(&r.client, &r.backend) })
 	r.carry(&r.backend, &r.client)
 	if stop() {

@@ -74,6 +74,26 @@ func (r *relay) watch() {
 	}
 }
 
+// watchIdle ends the relay when both sides have been silent for too long. It returns when that is over, or one direction has ended.
+func (r *relay) watchIdle(timeout time.Duration) {
+	tick := time.NewTicker(tcp.IdleLook(timeout))
+	defer tick.Stop()
+	for {
+		select {
+		case <-r.done:
+			return
+		case <-tick.C:
+			if r.pumping.Load() < 2 {
+				return
+			}
+			if r.isIdle(timeout) {
+				r.close()
+				return
+			}
+		}
+	}
+}
+
 // discard reads what src goes on sending although dst takes no more.
 func (r *relay) discard(dst, src *side, buf []byte) {
 	for {
@@ -115,10 +135,23 @@ func (r *relay) worksForNobody() bool {
 
 // isSilent reports whether nothing has been delivered for too long. It has to be asked every now and then.
 func (r *relay) isSilent() bool {
-	delivered := uint64(r.client.sent.Load()+r.backend.sent.Load()) + sockopt.Inspect(r.client.conn).Acked + sockopt.Inspect(r.backend.conn).Acked
+	delivered := r.delivered()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.end.IsSilent(monotonic.Now(), delivered, r.cfg.HalfClosedTimeout)
+}
+
+// isIdle is isSilent before anything has ended.
+func (r *relay) isIdle(timeout time.Duration) bool {
+	delivered := r.delivered()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.end.IsIdle(monotonic.Now(), delivered, timeout)
+}
+
+// delivered grows with each byte that is written, or acknowledged.
+func (r *relay) delivered() uint64 {
+	return uint64(r.client.sent.Load()+r.backend.sent.Load()) + sockopt.Inspect(r.client.conn).Acked + sockopt.Inspect(r.backend.conn).Acked
 }
 
 // tick is how often those who wait for a silence to last look.

@@ -133,7 +133,7 @@ func (s *session) foundLocked(b *udpBackend, n int, err error) udp.Verdict {
 	}
 	if s.backend == b && !b.isRead {
 		b.isRead = true
-		_ = b.conn.SetReadDeadline(time.Now().Add(min(udp.CountPeriod, s.socket.engine.Cfg.UDPTimeout))) // see stay
+		_ = b.conn.SetReadDeadline(time.Now().Add(min(udp.CountPeriod, s.socket.Silence()))) // see stay
 	}
 	return verdict
 }
@@ -165,7 +165,7 @@ func (s *session) countLost(b *udpBackend) {
 	}
 }
 
-// lookAgain has the session look whether it has been silent for too long, for its port drains.
+// lookAgain has the session look whether it has been silent for too long: its port drains, or has another owner.
 func (s *session) lookAgain() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

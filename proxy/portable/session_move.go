@@ -65,7 +65,7 @@ func (s *session) dial(e *rotation.Endpoint) (*udpBackend, error) {
 			err = admit.ErrLoop
 			continue
 		}
-		if b, err = dialUDPBackend(e, addr, s.socket.engine.Cfg.UDPTimeout); err != nil {
+		if b, err = dialUDPBackend(e, addr, s.socket.Silence()); err != nil {
 			continue
 		}
 		if !resolver.Own.Reached(registry.UDP, b.conn.LocalAddr().(*net.UDPAddr).AddrPort(), addr) {

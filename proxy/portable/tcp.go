@@ -152,7 +152,7 @@ func (s *tcpSocket) serve(c tcp.Connection, client *net.TCPConn) {
 	if e.Cfg.NoteLocal {
 		c.GoesFrom(backend.LocalAddr().(*net.TCPAddr).AddrPort())
 	}
-	ctx, release := e.lifetimes(c.Claim.Lifetime, endpoint.Lifetime())
+	ctx, release := e.lifetimes(e.Cfg.RemovalOf(c.Claim.Terms), c.Claim.Lifetime, endpoint.Lifetime())
 	defer release()
 	r := newRelay(client, backend, &e.Cfg, c.Claim.Tally, &c)
 	if c.WantsHeader() {
@@ -198,8 +198,8 @@ func (e *Engine) readHeader(c *tcp.Connection, client *net.TCPConn) (said []byte
 
 // lifetimes returns a context that ends with the engine's, and when one of the lifetimes wants its
 // connections closed. Where none ever will, it is the engine's own.
-func (e *Engine) lifetimes(lifetimes ...*removal.Lifetime) (ctx context.Context, release func()) {
-	if !e.Cfg.OnRemoval.Close {
+func (e *Engine) lifetimes(then removal.Policy, lifetimes ...*removal.Lifetime) (ctx context.Context, release func()) {
+	if !then.Close {
 		return e.Ctx, func() {}
 	}
 	ctx, cancel := context.WithCancelCause(e.Ctx)

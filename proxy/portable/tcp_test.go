@@ -297,11 +297,11 @@ func TestDialsEndWhenTheDrainDoes(t *testing.T) {
 
 // An endpoint may see millions of connections before it is removed: of those that have ended it knows nothing.
 func TestATenureForgetsTheConnectionsThatHaveEnded(t *testing.T) {
-	e := newTestEngine(t, engine.Config{OnRemoval: removal.Policy{Close: true}})
+	e, closes := newTestEngine(t, engine.Config{}), removal.Policy{Close: true}
 	ofClaim, ofEndpoint := new(removal.Lifetime), new(removal.Lifetime)
 	before := memory()
 	for range 20_000 {
-		ctx, release := e.lifetimes(ofClaim, ofEndpoint)
+		ctx, release := e.lifetimes(closes, ofClaim, ofEndpoint)
 		release()
 		if ctx.Err() == nil {
 			t.Fatal("what has ended goes on")
@@ -310,9 +310,9 @@ func TestATenureForgetsTheConnectionsThatHaveEnded(t *testing.T) {
 	if left := memory() - before; left > 1<<20 {
 		t.Errorf("20,000 connections that have ended left %d bytes behind", left)
 	}
-	lives, release := e.lifetimes(ofClaim, ofEndpoint)
+	lives, release := e.lifetimes(closes, ofClaim, ofEndpoint)
 	defer release()
-	ofEndpoint.End(removal.Policy{Close: true}, traffic.EndpointRemoved, 0)
+	ofEndpoint.End(closes, traffic.EndpointRemoved, 0)
 	proxytest.Receive(t, lives.Done(), "the one that lives to hear of the removal")
 	if got := removal.ReasonOf(lives); got != traffic.EndpointRemoved {
 		t.Errorf("it is told %v", got)
@@ -324,7 +324,7 @@ func TestConnectionsThatMayGoOnCostNothingForIt(t *testing.T) {
 	e := newTestEngine(t, engine.Config{})
 	ofClaim, ofEndpoint := new(removal.Lifetime), new(removal.Lifetime)
 	if n := testing.AllocsPerRun(100, func() {
-		_, release := e.lifetimes(ofClaim, ofEndpoint)
+		_, release := e.lifetimes(removal.Policy{}, ofClaim, ofEndpoint)
 		release()
 	}); n != 0 {
 		t.Errorf("%v allocations for each connection", n)

@@ -169,18 +169,24 @@ func (u *udpSocket) OwnerChanged() {
 	_ = u.conn.SetWriteDeadline(time.Now().Add(ownerChangedTimeout)) // fails only when the socket is closed
 	u.endSessions()
 	_ = u.conn.SetWriteDeadline(time.Time{})
+	u.lookAgain() // the new owner may end those that are silent sooner
 }
 
-// Drain lets no new client in. The last session frees the port: see returned.
-func (u *udpSocket) Drain() {
-	u.Port.Drain()
+// lookAgain has all sessions look whether they have been silent for too long, and returns how many there are.
+func (u *udpSocket) lookAgain() int {
 	u.mu.Lock()
 	running := slices.Collect(maps.Keys(u.running))
 	u.mu.Unlock()
 	for _, s := range running {
 		s.lookAgain()
 	}
-	if len(running) == 0 {
+	return len(running)
+}
+
+// Drain lets no new client in. The last session frees the port: see returned.
+func (u *udpSocket) Drain() {
+	u.Port.Drain()
+	if u.lookAgain() == 0 {
 		u.Close()
 	}
 }

@@ -8,6 +8,7 @@ import (
 
 	"kubeproxy/internal/monotonic"
 	"kubeproxy/proxy/traffic"
+	"kubeproxy/registry"
 )
 
 // A Lifetime is the time for which an endpoint is in its rotation, or a service on its port. A TCP
@@ -87,4 +88,12 @@ func ReasonOf(ctx context.Context) traffic.Reason {
 type Policy struct {
 	Close bool          // close it
 	After time.Duration // so long after the removal
+}
+
+// PolicyOf returns what the record of a service says, or else the policy of the node.
+func PolicyOf(said registry.Removal, node Policy) Policy {
+	if said.Rule == registry.RemovalUnsaid {
+		return node
+	}
+	return Policy{Close: said.Rule == registry.RemovalClose, After: said.After}
 }

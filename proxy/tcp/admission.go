@@ -29,7 +29,7 @@ const refusing = 10 * time.Millisecond
 
 // Waits reports whether the port is to leave its clients in the kernel's queue, and to ask again after LimitPoll. owner is that of the port.
 func (q *Queue) Waits(base *engine.Base, owner *engine.Claim) bool {
-	if base.Connections.Load() < int64(base.Cfg.MaxConnections) && owner.Tally.Active.Load() < int64(base.Cfg.MaxConnectionsPerService) {
+	if base.Connections.Load() < int64(base.Cfg.MaxConnections) && owner.Tally.Active.Load() < base.Cfg.ConnectionsOf(owner.Terms) {
 		*q = Queue{}
 		return false
 	}
@@ -64,10 +64,26 @@ func (c *Connection) admit() bool {
 		c.TurnAway(traffic.SourceNotAllowed, nil)
 	case now > int64(cfg.MaxConnections):
 		c.TurnAway(traffic.ConnectionLimit, nil)
-	case ofService > int64(cfg.MaxConnectionsPerService):
+	case ofService > cfg.ConnectionsOf(c.Claim.Terms):
 		c.TurnAway(traffic.ServiceLimit, nil)
+	case !c.awaitsHeader && !c.join():
+		c.TurnAway(traffic.ClientLimit, nil)
 	default:
 		return true
 	}
 	return false
+}
+
+// join counts c as one of its client address, if that is limited, and reports whether the client may have one more.
+func (c *Connection) join() bool {
+	most := c.base.Cfg.PerClientOf(c.Claim.Terms)
+	c.perClient = most > 0 && c.Claim.Tally.Clients.Join(c.client.Addr(), most)
+	return c.perClient || most == 0
+}
+
+// part ends what join began.
+func (c *Connection) part() {
+	if c.perClient {
+		c.Claim.Tally.Clients.Leave(c.client.Addr())
+	}
 }

@@ -24,9 +24,10 @@ type Connection struct {
 	began  time.Duration // a time of package monotonic
 
 	port           uint16
+	attempts       uint16             // endpoints that were tried
 	awaitsHeader   bool               // the client has still to say who it is
+	perClient      bool               // it is counted as one of its client address
 	endpointEnded  bool               // and is not counted among those of its endpoint that are a load
-	attempts       uint32             // endpoints that were tried
 	dialled        time.Duration      // until it got its endpoint, or none
 	Endpoint       *rotation.Endpoint // nil until it has one
 	others         *addresses         // nil while there are none
@@ -57,6 +58,7 @@ func (c *Connection) Choose() rotation.Choice { return c.Claim.Choose(c.client.A
 func (c *Connection) Follow(owner *engine.Claim) bool {
 	c.base.Connections.Add(-1)
 	c.Claim.Tally.Active.Add(-1)
+	c.part()
 	*c = Connection{base: c.base, Claim: owner, port: c.port, client: c.client, began: c.began, others: c.others}
 	return c.admit()
 }
@@ -137,7 +139,9 @@ func (c *Connection) warn(why traffic.Reason, failed []Failure) {
 func (c *Connection) Explain(why traffic.Reason, failed []Failure) string {
 	switch text := why.Refusal(); {
 	case why == traffic.ServiceLimit:
-		return fmt.Sprintf("%s: %d", text, c.base.Cfg.MaxConnectionsPerService)
+		return fmt.Sprintf("%s: %d", text, c.base.Cfg.ConnectionsOf(c.Claim.Terms))
+	case why == traffic.ClientLimit:
+		return fmt.Sprintf("%s: %d", text, c.base.Cfg.PerClientOf(c.Claim.Terms))
 	case why == traffic.ConnectionLimit:
 		return fmt.Sprintf("%s: %d", text, c.base.Cfg.MaxConnections)
 	case text != "":
@@ -156,6 +160,7 @@ func (c *Connection) Explain(why traffic.Reason, failed []Failure) string {
 func (c *Connection) End(why traffic.Reason) {
 	c.Claim.Tally.End(why)
 	c.base.Connections.Add(-1)
+	c.part()
 	if c.Endpoint != nil {
 		c.leave()
 		if v := glog.V(4); v {

@@ -2,6 +2,7 @@ package tcp
 
 import (
 	"cmp"
+	"math"
 	"time"
 
 	"kubeproxy/internal/monotonic"
@@ -17,7 +18,7 @@ func (c *Connection) Export() handover.TCP {
 	r := handover.TCP{
 		Service: c.Claim.Key, Port: c.port, Client: c.client,
 		Age: c.age(), Dialled: c.dialled, Attempts: uint64(c.attempts),
-		ServiceGone: c.Claim.Lifetime.Ago(),
+		ServiceGone: c.Claim.Lifetime.Ago(), Removal: c.Claim.Removal,
 	}
 	if c.Endpoint != nil {
 		r.Endpoint, r.EndpointGone = c.Endpoint.Addr, c.Endpoint.Lifetime().Ago()
@@ -37,10 +38,13 @@ func Adopt(base *engine.Base, r *handover.TCP, at engine.Place) Connection {
 	}
 	c := Connection{
 		base: base, Claim: at.Claim, port: r.Port, client: r.Client, began: monotonic.Now() - r.Age, awaitsHeader: r.AwaitsHeader,
-		dialled: r.Dialled, attempts: uint32(r.Attempts), Endpoint: at.Endpoint,
+		dialled: r.Dialled, attempts: uint16(r.Attempts), Endpoint: at.Endpoint,
 	}
 	if r.Via.IsValid() {
 		c.others = &addresses{via: r.Via, goal: r.Goal}
+	}
+	if !c.awaitsHeader && base.Cfg.PerClientOf(at.Claim.Terms) > 0 {
+		c.perClient = at.Claim.Tally.Clients.Join(c.client.Addr(), math.MaxInt)
 	}
 	return c
 }
@@ -49,6 +53,7 @@ func Adopt(base *engine.Base, r *handover.TCP, at engine.Place) Connection {
 func (c *Connection) Forget() {
 	c.base.Connections.Add(-1)
 	c.Claim.Tally.Active.Add(-1)
+	c.part()
 	if c.Endpoint != nil {
 		c.leave()
 	}

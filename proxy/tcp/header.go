@@ -47,6 +47,10 @@ func (c *Connection) Introduce(h proxyproto.Header) bool {
 		c.TurnAway(traffic.SourceNotAllowed, nil)
 		return false
 	}
+	if !c.join() {
+		c.TurnAway(traffic.ClientLimit, nil)
+		return false
+	}
 	return true
 }
 

@@ -28,5 +28,8 @@ func HasVanished(d sockopt.Delivery, period time.Duration) bool {
 	return d.Pending && d.Unanswered >= Probes && d.Silent >= LookAfter(period)
 }
 
+// IdleLook is how often a connection has to be looked at that ends after some silence: it lasts so much longer at most.
+func IdleLook(timeout time.Duration) time.Duration { return max(timeout/8, time.Millisecond) }
+
 // LookAfter is how often a connection has to be looked at for HasVanished: as long as keepalive takes to find out.
 func LookAfter(period time.Duration) time.Duration { return (1 + Probes) * period }

@@ -37,7 +37,7 @@ import (
 // What holds at each moment:
 //
 //   - An attempt is at one endpoint. Each endpoint is attempted once, and each of its addresses is dialled once.
-//   - The dials of an attempt last DialTimeout at most, and end DialTotalTimeout after the race began. A look-up has time of its own
+//   - The dials of an attempt last DialTimeout at most, or what the service says, and end DialTotalTimeout after the race began. A look-up has time of its own
 //     (admit.LookUpTimeout), and the dials that wait for it have all of DialTimeout.
 //   - The attempt that began first uses the descriptor that the client came with. Each dial or look-up beside it takes one from the
 //     budget, and returns it when it ends. Without a descriptor, nothing is begun beside what is under way.
@@ -110,8 +110,8 @@ const (
 
 // Begin begins the race for a client that is to have one of the endpoints of a choice. The race keeps the memory of the one before.
 func (r *Race) Begin(cfg *RaceConfig, c rotation.Choice, now time.Duration) {
-	limits := cfg.Limits
-	r.search = newSearch(c, limits.DialTimeout, limits.DialTotalTimeout, int64(limits.MaxDialsPerEndpoint), now)
+	attempt, total := cfg.Limits.DialTimes(c.Connect)
+	r.search = newSearch(c, attempt, total, int64(cfg.Limits.MaxDialsPerEndpoint), now)
 	r.config, r.next = cfg, now
 }
 

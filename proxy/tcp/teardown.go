@@ -49,7 +49,7 @@ type Teardown struct {
 	sides  [2]sideState
 	reason uint8 // so far, plus 1; 0 while nothing has ended
 
-	delivered uint64        // when IsSilent was last asked: so much had arrived, on both sides
+	delivered uint64        // when IsSilent or IsIdle was last asked: so much had arrived, on both sides
 	until     time.Duration // and when the silence since then has lasted for too long; 0 before that
 }
 
@@ -106,6 +106,7 @@ const (
 // Ended notes that a read from a side has found its end: its FIN, or, by err, that it was reset or has vanished. All that it
 // said before has been written to the other side, or thrown away if that Refuses.
 func (t *Teardown) Ended(src Side, err error) Verdict {
+	t.begin()
 	s, d := &t.sides[src], &t.sides[src.other()]
 	if err == nil && !s.broken { // else a write has taken the error that this FIN hides
 		s.end = saidFIN
@@ -134,6 +135,7 @@ func (t *Teardown) Ended(src Side, err error) Verdict {
 // to be read, and what the other side goes on sending is to be read and thrown away: else that might be stuck in its writes
 // before it has heard all that this one had to say.
 func (t *Teardown) Unwritable(dst Side, err error) {
+	t.begin()
 	if errors.Is(err, syscall.EPIPE) {
 		t.sides[dst].epipe = max(t.sides[dst].epipe, hadFIN)
 		return
@@ -143,7 +145,10 @@ func (t *Teardown) Unwritable(dst Side, err error) {
 
 // Doubt notes that a write to a side has failed by EPIPE after a call that makes several writes: that may have been told of a reset, and has
 // told how much it wrote. Then a read finds a FIN where there was none, without an error before.
-func (t *Teardown) Doubt(dst Side) { t.sides[dst].epipe = doubtful }
+func (t *Teardown) Doubt(dst Side) {
+	t.begin()
+	t.sides[dst].epipe = doubtful
+}
 
 // IsDoubtful reports whether a FIN of a side needs another proof than a read: see Doubt.
 func (t *Teardown) IsDoubtful(side Side) bool { return t.sides[side].epipe == doubtful }
@@ -151,6 +156,7 @@ func (t *Teardown) IsDoubtful(side Side) bool { return t.sides[side].epipe == do
 // Broke notes an error of a side whose end is still to be read. The kernel tells of it only once: that read may find a FIN where
 // there was none. (After EPIPE it is a true one: the peer had sent its FIN before the RST. Doubt has the exception.)
 func (t *Teardown) Broke(side Side, err error) {
+	t.begin()
 	t.sides[side].broken = true
 	t.Because(ends[side].of(err))
 }
@@ -188,13 +194,23 @@ func (t *Teardown) WorksForNobody() bool {
 // IsSilent reports whether nothing has been delivered for so long that the connection has to end, where delivered is how much
 // was, in both directions, and now a time. What the kernel still holds for a slow reader counts as it is delivered.
 func (t *Teardown) IsSilent(now time.Duration, delivered uint64, timeout time.Duration) bool {
+	return t.lasted(now, delivered, timeout, traffic.HalfClosedTimeout)
+}
+
+// IsIdle reports the same of a connection of which nothing has ended, where its service limits that silence.
+func (t *Teardown) IsIdle(now time.Duration, delivered uint64, timeout time.Duration) bool {
+	return t.lasted(now, delivered, timeout, traffic.Idle)
+}
+
+// lasted reports whether a silence has lasted for too long, and notes why the connection ends then.
+func (t *Teardown) lasted(now time.Duration, delivered uint64, timeout time.Duration, why traffic.Reason) bool {
 	if t.until == 0 || delivered != t.delivered {
 		t.delivered, t.until = delivered, now+timeout
 	}
 	if now < t.until {
 		return false
 	}
-	t.Because(traffic.HalfClosedTimeout)
+	t.Because(why)
 	return true
 }
 
@@ -207,6 +223,13 @@ func (t *Teardown) Because(why traffic.Reason) {
 
 func finishes(why traffic.Reason) bool {
 	return why == traffic.ClientFinished || why == traffic.EndpointFinished
+}
+
+// begin has the silence after the first end counted from there, and not from when IsIdle has seen it begin.
+func (t *Teardown) begin() {
+	if !t.HasBegun() {
+		t.until = 0
+	}
 }
 
 // IsClean reports whether a side may be closed: it has been sent the FIN of the other, or will be by that. Otherwise it has to be

@@ -19,6 +19,7 @@ const (
 	DropSource
 	DropSessionLimit
 	DropServiceLimit
+	DropClientLimit
 	DropDescriptorLimit
 	DropOverload
 	DropQueueFull
@@ -43,7 +44,8 @@ var dropReasons = [NumDropReasons]struct{ code, text string }{
 	DropUnresolved:      {"name_failed", "the names of the endpoints were not resolved"},
 	DropSource:          {"source_not_allowed", "the client is outside the source ranges of the service"},
 	DropSessionLimit:    {"session_limit", "the node has as many UDP sessions as allowed (-max_udp_sessions)"},
-	DropServiceLimit:    {"service_limit", "the service has as many UDP sessions as allowed (-max_udp_sessions_per_service)"},
+	DropServiceLimit:    {"service_limit", "the service has as many UDP sessions as allowed (kube-proxy/max-connections, or else -max_udp_sessions_per_service)"},
+	DropClientLimit:     {"client_limit", "the client has as many UDP sessions as the service allows one (kube-proxy/max-connections-per-client, or else -max_connections_per_client)"},
 	DropDescriptorLimit: {"descriptor_limit", "out of descriptors or local ports"},
 	DropOverload:        {"overload", "more new clients come than may begin sessions (-max_new_udp_sessions)"},
 	DropQueueFull:       {"queue_full", "datagrams arrive faster than they are read (a higher net.core.rmem_max lets more of them wait)"},

@@ -20,7 +20,7 @@ const (
 	ClientVanished
 	EndpointVanished
 
-	// Silence: of a TCP connection after one side had finished, of a UDP session.
+	// Silence: of a TCP connection after one side had finished; of any, where a limit is set, and of a UDP session.
 	HalfClosedTimeout
 	Idle
 
@@ -39,6 +39,7 @@ const (
 	NoProxyHeader    // TCP: it comes by another proxy, and did not say who it is
 	ConnectionLimit  // TCP: of connections in all
 	ServiceLimit     // TCP: of those of this service
+	ClientLimit      // TCP: of those of this client and this service
 	DescriptorLimit  // or of local ports
 
 	// The proxy ended it.
@@ -74,7 +75,8 @@ var reasons = [NumReasons]struct{ code, refusal string }{
 	SourceNotAllowed:   {"source_not_allowed", "its address is outside the source ranges of the service"},
 	NoProxyHeader:      {"no_proxy_header", "it comes from a range of -proxy_protocol_from, and must begin with a PROXY header"},
 	ConnectionLimit:    {"connection_limit", "the node has as many connections as allowed (-max_connections)"},
-	ServiceLimit:       {"service_limit", "the service has as many connections as allowed (-max_connections_per_service)"},
+	ServiceLimit:       {"service_limit", "the service has as many connections as allowed (kube-proxy/max-connections, or else -max_connections_per_service)"},
+	ClientLimit:        {"client_limit", "it has as many connections as the service allows a client (kube-proxy/max-connections-per-client, or else -max_connections_per_client)"},
 	DescriptorLimit:    {"descriptor_limit", ""},
 	Evicted:            {"evicted", ""},
 	EndpointRemoved:    {"endpoint_removed", ""},

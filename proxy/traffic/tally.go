@@ -46,6 +46,7 @@ type Tally struct {
 	Sent, Received atomic.Uint64                             // bytes, counted as they are written
 	carried        atomic.Uint64                             // of begun, the connections and flows that the kernel carries
 	DialFailures   atomic.Uint64                             // attempts that did not reach an endpoint, those that a later one made up for included
+	Clients        Clients                                   // of those that are active and began while there was a limit for each client
 
 	*datagrams // UDP only
 }

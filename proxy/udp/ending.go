@@ -11,7 +11,7 @@ import (
 
 // How a UDP session ends. The first reason counts:
 //
-//	Idle                neither side has spoken for Config.UDPTimeout
+//	Idle                neither side has spoken for as long as its service allows: see [Port.Silence]
 //	Evicted             another client needed the room more; see admit.SessionLimit
 //	ServiceRemoved      the service left the port, or another took it over
 //	SourceNotAllowed    the source ranges of the service changed, and the client lies outside
@@ -25,7 +25,7 @@ import (
 // IsIdle reports whether the session has been silent for too long, and is to be ended; if not, how long it may be silent yet.
 // While an endpoint is being found it is not idle: the client has spoken, and the search has limits of its own.
 func (s *Session) IsIdle() (rest time.Duration, idle bool) {
-	rest = s.port.silence()
+	rest = s.port.Silence()
 	if s.at != nil {
 		rest -= s.SilentFor()
 	}
@@ -48,7 +48,7 @@ func (s *Session) End(why traffic.Reason) {
 	}
 	s.end(why, traffic.DropEnded)
 	if v := glog.V(1); v && why == traffic.Idle {
-		v.Infof("UDP session of %v for %s was silent for %v", s.Key.Client, s.Claim.Key, s.port.base.Cfg.UDPTimeout)
+		v.Infof("UDP session of %v for %s was silent for %v", s.Key.Client, s.Claim.Key, s.port.Silence())
 	}
 	if v := glog.V(2); v && why == traffic.Evicted {
 		v.Infof("evicted the UDP session of %v for %s", s.Key.Client, s.Claim.Key)
@@ -109,6 +109,7 @@ func (s *Session) Finish() {
 	}
 	c.Budget.Release(1)
 	c.Sessions.Existing.Add(-1)
+	s.part()
 	e := s.ending()
 	if v := glog.V(4); v {
 		v.Infof("UDP session of %v for %s ended: %d bytes sent, %d received; %s", e.Client, e.Service, e.Sent, e.Received, e.Reason)

@@ -61,9 +61,11 @@ func (p *Port) Adopt(s *Session, self interface{ Evict() }, r *handover.UDP, at 
 	s.Control = sockopt.ControlFrom(r.Local)
 	s.setHeader()
 	s.Entry.Socket, s.Entry.Session = &p.evictions, self
+	p.evictions.Timeout = c.Cfg.UDPTimeoutOf(at.Claim.Terms)
 	c.Sessions.Adopt(&s.Entry, r.Silent, r.Confirmed)
 	c.Sessions.Existing.Add(1)
 	at.Claim.Tally.Active.Add(1)
+	s.join(true)
 	s.attempts, s.dialled = int(r.Attempts), r.Dialled
 	s.goOn(&r.Talk)
 	s.carried, s.previous = at.Endpoint, at.Previous
@@ -113,5 +115,6 @@ func (s *Session) Forget() {
 	c.Sessions.Unreserve(s.waiting)
 	c.Sessions.Existing.Add(-1)
 	c.Budget.Release(1)
+	s.part()
 	s.Claim.Tally.Active.Add(-1)
 }

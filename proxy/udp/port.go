@@ -1,6 +1,7 @@
 package udp
 
 import (
+	"math"
 	"net/netip"
 	"sync/atomic"
 	"time"
@@ -30,7 +31,7 @@ type Port struct {
 // Init prepares a port that was opened for an owner. A Port must not be copied after that.
 func (p *Port) Init(c *engine.Base, number uint16, owner *atomic.Pointer[engine.Claim]) {
 	p.base, p.Number, p.Owner = c, number, owner
-	p.evictions = admit.EvictionQueue{Max: c.Cfg.MaxUDPSessionsPerService, Full: traffic.DropServiceLimit}
+	p.evictions = admit.EvictionQueue{Full: traffic.DropServiceLimit}
 	p.pace = admit.NewPortPace(c.Cfg.MaxNewUDPSessions)
 }
 
@@ -45,12 +46,13 @@ func (p *Port) Drain() { p.draining.Store(true) }
 // IsDraining reports whether Drain was called.
 func (p *Port) IsDraining() bool { return p.draining.Load() }
 
-// silence is for how long a session of the port may be silent.
-func (p *Port) silence() time.Duration {
+// Silence is for how long a session of the port may be silent, as things stand with its owner.
+func (p *Port) Silence() time.Duration {
+	silence := p.base.Cfg.UDPTimeoutOf(p.Owner.Load().Terms)
 	if p.IsDraining() {
-		return min(p.base.Cfg.UDPTimeout, DrainSilence)
+		return min(silence, DrainSilence)
 	}
-	return p.base.Cfg.UDPTimeout
+	return silence
 }
 
 // CountLost counts the datagrams of clients that the kernel had no room for: so many since the socket was opened. An engine asks the
@@ -116,8 +118,12 @@ func (p *Port) Begin(s *Session, self interface{ Evict() }, owner *engine.Claim,
 	s.port, s.Key, s.Claim, s.began = p, key, owner, time.Now()
 	s.Entry.Socket, s.Entry.Session = &p.evictions, self
 	s.Heard()
-	evicted, full, ok := c.Sessions.Admit(&s.Entry)
+	full := traffic.DropClientLimit
+	if ok = s.join(false); ok {
+		evicted, full, ok = c.Sessions.Admit(&s.Entry, c.Cfg.SessionsOf(owner.Terms), c.Cfg.UDPTimeoutOf(owner.Terms))
+	}
 	if !ok {
+		s.part()
 		c.Budget.Release(1)
 		c.Lines.Drop(owner, full, 1, key.Client)
 		return nil, false
@@ -132,6 +138,27 @@ func (p *Port) Begin(s *Session, self interface{ Evict() }, owner *engine.Claim,
 	s.choice = owner.Choose(key.Client.Addr()) // only now: a client that is not let in does not move the cursor
 	s.until = monotonic.Now() + c.Cfg.DialTotalTimeout
 	return evicted, true
+}
+
+// join counts s as one of its client address, if that is limited, and reports whether the client may have one more. A session of a
+// predecessor may always.
+func (s *Session) join(adopted bool) bool {
+	most := s.port.base.Cfg.PerClientOf(s.Claim.Terms)
+	if most == 0 {
+		return true
+	}
+	if adopted {
+		most = math.MaxInt
+	}
+	s.perClient = s.Claim.Tally.Clients.Join(s.Key.Client.Addr(), most)
+	return s.perClient
+}
+
+// part ends what join began.
+func (s *Session) part() {
+	if s.perClient {
+		s.Claim.Tally.Clients.Leave(s.Key.Client.Addr())
+	}
 }
 
 // Ends reports whether a session of the port cannot go on, and why, as things stand with its socket and who owns that.

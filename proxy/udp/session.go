@@ -58,6 +58,7 @@ type Session struct {
 	reason traffic.Reason     // why, once it has
 	lost   traffic.DropReason // and why what waited then is dropped
 
+	perClient bool     // it is counted as one of its client address
 	answered  bool     // the client was given a reply
 	confirmed bool     // and has sent again after it
 	waiting   [][]byte // what the client sends while there is no endpoint

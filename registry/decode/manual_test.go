@@ -136,10 +136,10 @@ func TestTheManualNamesTheAnnotationsThatCount(t *testing.T) {
 	var named []string
 	for _, r := range rows(manual(t)) {
 		if name := r.cell("annotation"); name != "" {
-			named = append(named, name)
+			named = append(named, strings.Split(name, " or ")...)
 		}
 	}
-	if want := append(slices.Clone(registry.ServiceAnnotations[:]), registry.WeightAnnotation, registry.RegistrarAnnotation); !slices.Equal(named, want) {
+	if want := append(slices.Clone(registry.ServiceAnnotations), registry.WeightAnnotation, registry.RegistrarAnnotation); !slices.Equal(named, want) {
 		t.Errorf("the manual names %q; want %q", named, want)
 	}
 }

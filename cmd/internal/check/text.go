@@ -122,19 +122,8 @@ func holds(r decode.Record) string {
 	if s.Affinity == registry.AffinityClientIP {
 		text += fmt.Sprintf(", affinity %v for %v", s.Affinity, s.AffinityTimeout)
 	}
-	if s.Balance != registry.BalanceUnsaid {
-		text += ", by " + s.Balance.String()
-	}
-	switch c := s.Checks; {
-	case c.Wanted == registry.CheckOff:
-		text += ", not checked"
-	case c.Path != "":
-		text += ", checked by a GET of " + registry.Label(c.Path)
-	case c.Wanted == registry.CheckOn:
-		text += ", checked"
-	}
-	if s.ProxyHeader != registry.NoProxyHeader {
-		text += ", with a header of " + s.ProxyHeader.String()
+	if terms := s.Terms.String(); terms != "" {
+		text += ", " + terms
 	}
 	if len(s.SourceRanges) > 0 {
 		var ranges list

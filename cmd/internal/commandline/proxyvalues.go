@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"kubeproxy/proxy"
 	"kubeproxy/proxy/removal"
@@ -100,25 +99,11 @@ func (p Ports) IsList() {}
 type Removal removal.Policy
 
 func (r *Removal) Set(s string) error {
-	after, timed := strings.CutPrefix(s, "close-after=")
-	switch {
-	case s == "drain":
-		*r = Removal{}
-	case s == "close":
-		*r = Removal{Close: true}
-	case timed:
-		d, err := time.ParseDuration(after)
-		if err != nil {
-			return err
-		}
-		if d < 0 {
-			return errors.New("must not be negative")
-		}
-		*r = Removal{Close: true, After: d}
-	default:
-		return errors.New("want drain, close or close-after=TIME")
+	said, err := registry.ParseRemoval(s)
+	if err == nil {
+		*r = Removal(removal.PolicyOf(said, removal.Policy{}))
 	}
-	return nil
+	return err
 }
 
 func (r *Removal) String() string {

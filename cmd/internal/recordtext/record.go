@@ -143,6 +143,8 @@ func Service(s *registry.Service) string {
 		Ports      []port   `json:"ports"`
 		Affinity   string   `json:"sessionAffinity,omitempty"`
 		Ranges     []string `json:"loadBalancerSourceRanges,omitempty"`
+
+		Annotations map[string]string `json:"annotations,omitempty"`
 	}{Kind: "Service", APIVersion: "v1beta1", ID: s.Name.Name, Ports: []port{}}
 	for _, p := range s.Ports[:min(len(s.Ports), maxPorts)] {
 		record.Ports = append(record.Ports, port{p.Name, strings.ToUpper(p.Protocol.String()), p.Number})
@@ -153,6 +155,7 @@ func Service(s *registry.Service) string {
 	for _, from := range s.SourceRanges[:min(len(s.SourceRanges), maxPorts)] {
 		record.Ranges = append(record.Ranges, from.String())
 	}
+	record.Annotations = maps.Collect(s.Said())
 	text, err := json.MarshalIndent(record, "", "  ")
 	if err != nil {
 		return err.Error()

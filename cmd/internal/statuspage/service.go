@@ -34,6 +34,7 @@ type serviceData struct {
 	Sources    string // who may connect
 	Checks     string // how endpoints are checked
 	Header     string // of the PROXY protocol, that endpoints get
+	Terms      string // that the record sets by annotations
 	Algorithm  string // that chooses the endpoints of new clients
 	InForce    string // the record, as the node understands it
 	Endpoints  string // the same of the endpoints
@@ -196,8 +197,9 @@ func newServicePort(r *port, name registry.Name) servicePort {
 
 // addRecord adds what the registry says of the service.
 func (d *serviceData) addRecord(service *registry.Service, s *snapshot, name registry.Name) {
-	d.Affinity, d.Sources, d.Header = "none", "anyone", "none"
+	d.Affinity, d.Sources, d.Header, d.Terms = "none", "anyone", "none", "none"
 	if service != nil {
+		d.Terms = cut(cmp.Or(service.Terms.String(), d.Terms))
 		d.InForce = recordtext.Service(service)
 		d.Header = cmp.Or(service.ProxyHeader.String(), d.Header)
 		if service.Affinity == registry.AffinityClientIP {

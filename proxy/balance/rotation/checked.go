@@ -8,17 +8,22 @@ import (
 
 // How endpoints of a rotation are checked while no client comes. A rotation that is checked does not sleep.
 
-// SetChecks has the endpoints checked as the terms of the service say, over each protocol; nil: not. The
-// balancer calls it for one rotation at a time.
-func (r *Rotation) SetChecks(wanted [2]*registry.Terms) {
+// SetTerms has the endpoints follow the terms of the service, over each protocol; nil: it has no such port. What it last said of removals goes
+// on for the endpoints that go after it. The balancer calls it for one rotation at a time.
+func (r *Rotation) SetTerms(terms [2]*registry.Terms) {
 	var are [2]check
-	for protocol, w := range wanted {
-		if w != nil {
-			are[protocol].key, are[protocol].on = r.rules.Checker.Wants(registry.Protocol(protocol), w)
+	for protocol, t := range terms {
+		if t != nil && r.rules.Checker != nil {
+			are[protocol].key, are[protocol].on = r.rules.Checker.Wants(registry.Protocol(protocol), t)
 		}
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	for _, t := range terms {
+		if t != nil {
+			r.removal = t.Removal
+		}
+	}
 	if are == r.wantedChecks() {
 		return
 	}

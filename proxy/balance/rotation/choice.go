@@ -23,6 +23,7 @@ type Choice struct {
 	balance  registry.Balance            // the algorithm; unsaid: round robin
 	client   uint64                      // the hash of the client's address, if the algorithm is SourceAddress, or its service wants affinity
 	Lifetime *removal.Lifetime           // of the service on its port; nil when it does not matter
+	Connect  time.Duration               // for an endpoint to accept, as the record of the service says; 0: it does not
 	sticky   *affinity.Client[*Endpoint] // the client, if its service wants affinity
 	drawn    *Endpoint                   // the draw that choose made for a client without affinity, until it is used
 	offered  offers
@@ -49,7 +50,7 @@ func (r *Rotation) ChooseFor(protocol registry.Protocol, client netip.Addr, term
 // begin makes c the choice of a client which has been offered nothing. A Choice is large, so it is made in place.
 func (c *Choice) begin(r *Rotation, protocol registry.Protocol, client netip.Addr, terms *registry.Terms, of *removal.Lifetime) {
 	c.rotation, c.set, c.protocol, c.Lifetime = r, r.awake(), protocol, of
-	c.balance = r.rules.Algorithm(terms.Balance)
+	c.balance, c.Connect = r.rules.Algorithm(terms.Balance), terms.Timeouts.Connect
 	if c.balance == registry.SourceAddress || terms.AffinityTimeout > 0 {
 		c.client = clientHash(client)
 	}

@@ -8,6 +8,7 @@ import (
 	"kubeproxy/proxy/balance/affinity"
 	"kubeproxy/proxy/balance/checks"
 	"kubeproxy/proxy/handover"
+	"kubeproxy/proxy/removal"
 	"kubeproxy/proxy/traffic"
 	"kubeproxy/registry"
 )
@@ -164,10 +165,10 @@ func (r *Rotation) AdoptAffinities(of *handover.Affinities) {
 }
 
 // Departed returns an endpoint of a predecessor's that left the rotation so long ago, which is when the time of its connections began.
-func (r *Rotation) Departed(addr registry.Addr, ago time.Duration) *Endpoint {
+func (r *Rotation) Departed(addr registry.Addr, then removal.Policy, ago time.Duration) *Endpoint {
 	e := &Endpoint{Addr: addr, Rotation: r}
 	x := e.stats()
 	x.gone.Store(true)
-	x.lifetime.End(r.rules.OnRemoval, traffic.EndpointRemoved, ago)
+	x.lifetime.End(then, traffic.EndpointRemoved, ago)
 	return e
 }

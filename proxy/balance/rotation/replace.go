@@ -5,6 +5,7 @@ import (
 
 	"github.com/golang/glog"
 
+	"kubeproxy/proxy/removal"
 	"kubeproxy/proxy/traffic"
 	"kubeproxy/registry"
 )
@@ -48,7 +49,7 @@ func (r *Rotation) Replace(addrs registry.Addrs, weights registry.Weights) {
 		r.unwatchLocked(e)
 		x := e.stats() // also of one that had none: a client may be choosing it just now
 		x.gone.Store(true)
-		x.lifetime.End(r.rules.OnRemoval, traffic.EndpointRemoved, 0)
+		x.lifetime.End(removal.PolicyOf(r.removal, r.rules.OnRemoval), traffic.EndpointRemoved, 0)
 	}
 	if v := glog.V(3); v {
 		v.Infof("endpoints of %s: %d, of them known to clients %d, gone %d", r.Key, addrs.Len(), len(position), len(gone))

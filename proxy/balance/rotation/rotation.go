@@ -15,7 +15,7 @@ import (
 
 // Rules are what all rotations of one balancer have in common. The exported fields are set before the first endpoints come.
 type Rules struct {
-	OnRemoval removal.Policy   // of endpoints
+	OnRemoval removal.Policy   // of endpoints whose service does not say
 	Allowed   []netip.Prefix   // where endpoints may be; none: anywhere
 	Balance   registry.Balance // of services that name none; unsaid: round robin
 	Checker   *checks.Checker  // of endpoints whose services want it; nil: none are checked
@@ -71,6 +71,8 @@ type Rotation struct {
 	mu     sync.Mutex                  // held where a set makes way for another one
 	set    atomic.Pointer[endpointSet] // never nil
 	checks *[2]check                   // by Protocol; nil: none are checked, as in most rotations; guarded by mu
+
+	removal registry.Removal // of endpoints, as the service says, or last said; guarded by mu
 
 	Holders int // how many claims hold it; the balancer's alone
 

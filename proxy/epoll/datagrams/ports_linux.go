@@ -68,7 +68,7 @@ func (p *port) Drain() {
 	u := p.sessions
 	u.Requests.Call(func() {
 		p.Port.Drain()
-		u.draining, u.sweepAt = true, u.Turn.Now
+		u.sweepAt = u.Turn.Now
 		p.freeIfDrained()
 	})
 }

@@ -40,8 +40,7 @@ type Sessions struct {
 
 	sweepAt time.Duration // when idle ones are looked for next
 	swept   int           // how many places have been looked at, of this sweep
-
-	draining bool // ports let no new client in
+	least   time.Duration // the shortest silence that ends one of those
 }
 
 // A port is one open UDP port of the epoll engine: the socket that all its clients speak to, and
@@ -88,6 +87,7 @@ func (u *Sessions) place(f *session) {
 	slot, index, generation := u.all.Add()
 	*slot = f
 	f.index, f.generation = index, generation
+	u.sweepAt = min(u.sweepAt, u.Turn.Now+sweepAfter(f.port.Silence()))
 }
 
 // evict ends a session for the sake of another one.
@@ -179,6 +179,7 @@ func (u *Sessions) Sweep() {
 		return
 	}
 	if u.swept == 0 {
+		u.least = monotonic.Never
 		for _, p := range u.read {
 			if !p.closed {
 				p.countLost()
@@ -188,20 +189,22 @@ func (u *Sessions) Sweep() {
 		u.read = u.read[:0]
 	}
 	sessions, next := u.all.Some(u.swept, sessionsATurn)
-	if u.swept = next; next < 0 {
-		silence := u.Engine.Cfg.UDPTimeout
-		if u.draining {
-			silence = min(silence, udp.DrainSilence)
-		}
-		u.swept, u.sweepAt = 0, u.Turn.Now+min(max(silence/32, time.Millisecond), udp.CountPeriod)
-	}
 	for f := range sessions {
 		u.countLost(*f)
+		u.least = min(u.least, (*f).port.Silence())
 		if _, idle := (*f).IsIdle(); idle {
 			(*f).EndIdle()
 			u.finish(*f)
 		}
 	}
+	if u.swept = next; next < 0 {
+		u.swept, u.sweepAt = 0, u.Turn.Now+sweepAfter(u.least)
+	}
+}
+
+// sweepAfter is how long after one sweep the next one is due, where the silence that ends a session is so long at least.
+func sweepAfter(silence time.Duration) time.Duration {
+	return min(max(silence/32, time.Millisecond), udp.CountPeriod)
 }
 
 // packed is what is known of how full the kernel's queue of a port is.

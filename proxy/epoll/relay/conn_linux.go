@@ -4,6 +4,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"kubeproxy/internal/monotonic"
 	"kubeproxy/proxy/engine"
 	"kubeproxy/proxy/epoll/reactor"
 	"kubeproxy/proxy/epoll/socket"
@@ -195,11 +196,19 @@ func (cs *Conns) lookEvery(c *Conn) time.Duration {
 	case Dialling:
 		return dialTick
 	case Young:
-		return youth
+		return min(youth, cs.idleLook(c))
 	case flushing:
 		return min(flushFirst<<min(c.looks, 16), flushLast)
 	case finishing:
 		return max(min(cs.engine.Cfg.HalfClosedTimeout/16, tcp.LookAfter(cs.engine.Cfg.TCPKeepAlive)), time.Millisecond)
 	}
-	return tcp.LookAfter(cs.engine.Cfg.TCPKeepAlive)
+	return min(tcp.LookAfter(cs.engine.Cfg.TCPKeepAlive), cs.idleLook(c))
+}
+
+// idleLook is how long c may wait for its next look if it ends after some silence.
+func (cs *Conns) idleLook(c *Conn) time.Duration {
+	if idle := cs.engine.Cfg.IdleTimeoutOf(c.Account.Claim.Terms); idle > 0 {
+		return tcp.IdleLook(idle)
+	}
+	return monotonic.Never
 }

@@ -17,6 +17,7 @@ func (r *Relays) Look(c *Conn) {
 	if p == Young {
 		socket.KeepAlive(int(c.backend.fd), r.Engine.Cfg.TCPKeepAlive)
 		r.Conns.Enter(c, settled)
+		r.lookAt(c)
 		return
 	}
 	r.Conns.lookAgain(c)
@@ -27,7 +28,7 @@ func (r *Relays) Look(c *Conn) {
 	r.lookAt(c)
 }
 
-// lookAt ends a connection of which one side has vanished, or both have been silent for too long after the first end.
+// lookAt ends a connection of which one side has vanished, or both have been silent for too long.
 func (r *Relays) lookAt(c *Conn) {
 	if worksForNobody(c) {
 		r.conclude(c)
@@ -42,9 +43,18 @@ func (r *Relays) lookAt(c *Conn) {
 		}
 		delivered += d.Acked
 	}
-	if c.phase != settled && c.end.IsSilent(r.Turn.Now, delivered, cfg.HalfClosedTimeout) {
+	if r.hasBeenSilent(c, delivered) {
 		r.conclude(c)
 	}
+}
+
+// hasBeenSilent reports whether c has been silent for too long, of which so much has been delivered.
+func (r *Relays) hasBeenSilent(c *Conn, delivered uint64) bool {
+	if c.phase != settled {
+		return c.end.IsSilent(r.Turn.Now, delivered, r.Engine.Cfg.HalfClosedTimeout)
+	}
+	idle := r.Engine.Cfg.IdleTimeoutOf(c.Account.Claim.Terms)
+	return idle > 0 && c.end.IsIdle(r.Turn.Now, delivered, idle)
 }
 
 // unread handles a read from src that has found nothing, or failed. While the ring sends something to src, the end of src waits until that is

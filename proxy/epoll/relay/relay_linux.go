@@ -83,7 +83,7 @@ func (r *Relays) Begin(c *Conn, fd int32, mask uint32) {
 
 // watchLifetimes has c ended when its endpoint or its service is removed, where that is what removal means.
 func (r *Relays) watchLifetimes(c *Conn) {
-	if !r.Engine.Cfg.OnRemoval.Close {
+	if !r.Engine.Cfg.RemovalOf(c.Account.Claim.Terms).Close {
 		return
 	}
 	if r.unwatch == nil {
