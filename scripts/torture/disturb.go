@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"math/rand/v2"
 	"net/netip"
 	"time"
@@ -23,7 +24,12 @@ func (t *torture) disturb(ctx context.Context, r *rand.Rand) error {
 		}
 		if len(t.takeovers) > 0 && (!t.stop || r.IntN(2) == 0) {
 			before, next := t.proxy.engine, t.takeovers[r.IntN(len(t.takeovers))]
-			if err := t.proxy.start(next); err != nil {
+			err := t.proxy.start(next)
+			if errors.Is(err, errGoesOn) {
+				t.results.givenUp++
+				continue
+			}
+			if err != nil {
 				return err
 			}
 			t.results.takeovers++

@@ -59,6 +59,8 @@ func wired(group *process.Group) (network, error) {
 		there("ip", "link", "set", "there", "up"),
 		there("ip", "route", "add", n.clients.String(), "via", "10.77.0.2"),
 		there("sh", "-c", "echo 1 >/proc/sys/net/ipv4/ip_forward"),
+		// A machine that is busy does not end flows; the settings are there with connection tracking, which the kernel may have yet to load.
+		there("sh", "-c", "for s in udp_timeout udp_timeout_stream; do f=/proc/sys/net/netfilter/nf_conntrack_$s; [ ! -e $f ] || echo 600 >$f; done"),
 	)
 }
 

@@ -6,12 +6,14 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"net/netip"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"time"
 
@@ -54,7 +56,11 @@ func (p *proxy) process() *process.Process {
 	return p.now
 }
 
-// start starts a process, and returns once it is ready. One that serves before has then ended.
+// errGoesOn is that the process goes on that a successor was to take over from.
+var errGoesOn = errors.New("the predecessor goes on")
+
+// start starts a process, and returns once it is ready. One that serves before has then ended, or goes on and the error is errGoesOn: both
+// give up a take-over for which the other takes too long.
 func (p *proxy) start(engine string) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -64,11 +70,13 @@ func (p *proxy) start(engine string) error {
 	if err != nil {
 		return err
 	}
-	p.now, p.engine = next, engine
 	if before != nil {
 		select {
 		case <-before.Exited():
 		case <-next.Exited():
+			if before.Running() == nil && strings.Contains(next.LastWords(), fmt.Sprintf("-takeover: process %d goes on", before.PID())) {
+				return errGoesOn
+			}
 			return next.Running()
 		case <-time.After(readyIn):
 			return fmt.Errorf("the predecessor still runs %v after its successor was started:\n%s", readyIn, before.LastWords())
@@ -77,6 +85,7 @@ func (p *proxy) start(engine string) error {
 			return fmt.Errorf("the predecessor ended with %v:\n%s", state, before.LastWords())
 		}
 	}
+	p.now, p.engine = next, engine
 	return next.Await(readyIn, func() bool {
 		answer, err := p.scraper.Get("http://" + p.metrics + "/readyz")
 		if err != nil {

@@ -17,6 +17,7 @@ type results struct {
 	datagrams, replies, lost int // lost: by kernels
 	dropped                  int
 	takeovers, stops, deaths int
+	givenUp                  int // take-overs after which the predecessor went on
 	drained                  int // take-overs in which the predecessor drained its connections
 	wrong                    int
 }
@@ -57,6 +58,7 @@ func (r *results) print(out io.Writer) {
 	row("deaths, removals and returns of endpoints", r.deaths)
 	row("take-overs", r.takeovers)
 	row("  in which connections stayed", r.drained)
+	row("take-overs that were given up", r.givenUp)
 	row("stops", r.stops)
 	row("wrong", r.wrong)
 }

@@ -120,8 +120,9 @@ func (t *torture) found(group *process.Group) (err error) {
 		}
 	}
 	metrics := netip.AddrPortFrom(t.net.node, try.Get(freePort())).String()
-	// No endpoint is silent, so a dial that takes long says only that the machine is busy.
-	command := append(t.net.enter, t.binary, "-logtostderr", "-dial_timeout=4m", "-dial_total_timeout=4m", "-drain_timeout=5m", "-registry_dir="+records, "-connection_log="+filepath.Join(group.Dir, "connections.log"),
+	command := append(t.net.enter, t.binary, "-logtostderr", "-registry_dir="+records, "-connection_log="+filepath.Join(group.Dir, "connections.log"),
+		// Nobody is silent here, so what takes long says only that the machine is busy.
+		"-dial_timeout=4m", "-dial_total_timeout=4m", "-half_closed_timeout=4m", "-drain_timeout=5m", "-udp_timeout=10m",
 		"-metrics_bind_address="+metrics, "-healthz_bind_address=", "-takeover="+filepath.Join(group.Dir, "takeover"))
 	if t.kernel {
 		command = append(command, "-kernel=auto")
