@@ -36,6 +36,7 @@ hostile
 torture ENGINE=portable DURATION=10m
 torture ENGINE=epoll DURATION=10m
 torture ENGINE=ring DURATION=10m
+torture-mutations
 chaos MEMBERS=3
 endef
 export NIGHTLY
@@ -65,7 +66,7 @@ ARCHES ?= amd64,arm64
 
 export CGO_ENABLED = 0
 
-.PHONY: school school-check help build platforms run test check nightly models browser fuzz hostile bench bench-peers bench-self bench-fleet bench-scale bench-kernel kernel-handovers kernel-suite bench-takeover dist dist-check systemd chaos chaos-v2 torture lab lab-check lab-down monitoring-check book clean
+.PHONY: school school-check help build platforms run test check nightly models browser fuzz hostile bench bench-peers bench-self bench-fleet bench-scale bench-kernel kernel-handovers kernel-suite bench-takeover dist dist-check systemd chaos chaos-v2 torture torture-mutations lab lab-check lab-down monitoring-check book clean
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
@@ -163,6 +164,9 @@ chaos-v2: ## ten minutes in which everything happens to an etcd with a v2 API (D
 
 torture: build ## every way that connections and datagrams can go and end, through bin/kube-proxy, compared with what it promises; Linux (ENGINE, DURATION, SEED, ARGS='-takeovers=all', ARGS=-kernel; ARGS=-h)
 	go build -o bin/ ./scripts/torture && exec bin/torture $(if $(ENGINE),-engine=$(ENGINE)) $(if $(DURATION),-duration=$(DURATION)) $(if $(SEED),-seed=$(SEED)) $(ARGS)
+
+torture-mutations: ## five broken builds of kube-proxy, of which make torture has to find each within a minute; Linux
+	go run ./scripts/torture/mutations $(ARGS)
 
 school: ## build bin/school, which judges a kube-proxy that somebody builds in any language, and the etcd of its last stages: docs/school
 	go build -trimpath -o bin/ ./scripts/school && cp "$$(go tool -n go.etcd.io/etcd/server/v3)" bin/school-etcd
