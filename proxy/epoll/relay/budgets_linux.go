@@ -21,3 +21,9 @@ func share(many int) int { return max(leastBudget, turnTotal/max(1, many)) }
 
 // backlogATurn is how many connections go on in a turn. Each may move leastBudget at least, and all together turnTotal.
 const backlogATurn = turnTotal / leastBudget
+
+// Apportion sets how much each may have of the turn that begins.
+func (r *Relays) Apportion() {
+	r.share, r.bulky = share(r.bulky), 0
+	r.moved = 0
+}

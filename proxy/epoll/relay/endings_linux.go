@@ -1,9 +1,12 @@
 package relay
 
 import (
+	"context"
+
 	"golang.org/x/sys/unix"
 
 	"kubeproxy/proxy/epoll/socket"
+	"kubeproxy/proxy/removal"
 	"kubeproxy/proxy/sockopt"
 	"kubeproxy/proxy/tcp"
 	"kubeproxy/proxy/traffic"
@@ -57,25 +60,10 @@ func (r *Relays) hasBeenSilent(c *Conn, delivered uint64) bool {
 	return idle > 0 && c.end.IsIdle(r.Turn.Now, delivered, idle)
 }
 
-// unread handles a read from src that has found nothing, or failed. While the ring sends something to src, the end of src waits until that is
-// over: the kernel tells of a reset once, and if it tells the send, a read finds a FIN where there was none. (See delivered, which reads once
-// more.)
-func (r *Relays) unread(c *Conn, dst, src *side, errno unix.Errno) {
-	switch errno {
-	case unix.EAGAIN:
-		src.full = min(src.full, 0)
-		src.readable, src.urgent = false, false
-		return
-	case unix.ENOMEM, unix.ENOBUFS: // it stays readable
-		r.Backlog.starve(c)
-		return
-	}
+// readEnd handles an end of src that a read has found: a FIN, or what errno says.
+func (r *Relays) readEnd(c *Conn, dst, src *side, errno unix.Errno) {
 	switch {
-	case src.sending:
-		src.readable, src.hungUp = true, true
-		if errno != 0 {
-			c.end.Broke(src.which, errno)
-		}
+	case endWaits(c, src, errno):
 	case errno == 0:
 		if c.end.IsDoubtful(src.which) && !hasSentFIN(c, src) {
 			c.end.Broke(src.which, unix.ECONNRESET)
@@ -119,27 +107,13 @@ func (r *Relays) ended(c *Conn, dst, src *side, err error) {
 	}
 }
 
-// unwritten handles a write to dst that has failed: dst takes no more.
-func (r *Relays) unwritten(c *Conn, dst, src *side, errno unix.Errno) {
+// writeFailed handles a write to dst that has failed: dst takes no more.
+func (r *Relays) writeFailed(c *Conn, dst, src *side, errno unix.Errno) {
 	r.drop(dst)
 	c.end.Unwritable(dst.which, errno)
 	dst.readable, src.readable = true, true // the latter to be thrown away
 	r.await(c, finishing)
 	r.Backlog.interrupt(c)
-}
-
-// discard reads and throws away what src goes on sending although dst takes no more.
-func (r *Relays) discard(c *Conn, dst, src *side) (n int, more bool) {
-	if worksForNobody(c) {
-		r.conclude(c)
-		return 0, false
-	}
-	n, errno := socket.Receive(int(src.fd), r.buffer[:])
-	if n <= 0 || errno != 0 {
-		r.unread(c, dst, src, errno)
-		return 0, false
-	}
-	return n, true
 }
 
 // worksForNobody reports whether the backend of c has the whole request of a client that is gone.
@@ -192,11 +166,7 @@ func (r *Relays) closeSide(c *Conn, s *side, clean bool) {
 		socket.ResetOnClose(int(s.fd))
 	}
 	r.drop(s)
-	if r.Buffers != nil {
-		r.Poller.CloseLater(int(s.fd), s.ringing == asked, c.tokenOf(s))
-	} else {
-		socket.Close(int(s.fd))
-	}
+	r.closeSocket(c, s)
 	s.open = false
 }
 
@@ -231,4 +201,32 @@ func (r *Relays) Free(c *Conn) {
 	r.forgetLifetimes(c)
 	r.drop(&c.backend) // what the client said early, when no endpoint was found for it
 	r.Conns.free(c)
+}
+
+// watchLifetimes has c ended when its endpoint or its service is removed, where that is what removal means.
+func (r *Relays) watchLifetimes(c *Conn) {
+	if !r.Engine.Cfg.RemovalOf(c.Account.Claim.Terms).Close {
+		return
+	}
+	if r.unwatch == nil {
+		r.unwatch = make(map[int32][]func() bool)
+	}
+	index, generation := c.index, c.generation
+	for _, t := range []*removal.Lifetime{c.Account.Claim.Lifetime, c.Account.Endpoint.Lifetime()} {
+		r.unwatch[index] = append(r.unwatch[index], context.AfterFunc(t.Context(), func() {
+			r.Requests.Do(func() {
+				if c := r.Conns.At(index, generation); c != nil {
+					r.End(c, removal.ReasonOf(t.Context()))
+				}
+			})
+		}))
+	}
+}
+
+// forgetLifetimes has c not be ended by a removal any more.
+func (r *Relays) forgetLifetimes(c *Conn) {
+	for _, stop := range r.unwatch[c.index] {
+		stop()
+	}
+	delete(r.unwatch, c.index)
 }

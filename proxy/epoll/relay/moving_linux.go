@@ -38,8 +38,8 @@ type departure struct {
 	progress        handover.Progress
 }
 
-// moves has c move to a loop for bulk, if there is one, and reports whether it has left already. Else it goes on here until it can.
-func (r *Relays) moves(c *Conn) (hasLeft bool) {
+// moves has c move to a loop for bulk in the next turn, if there is one, and reports whether it will. Until it can, it goes on here.
+func (r *Relays) moves(c *Conn) bool {
 	if len(r.BulkTo) == 0 || c.leaving {
 		return false
 	}
@@ -49,7 +49,8 @@ func (r *Relays) moves(c *Conn) (hasLeft bool) {
 			r.Poller.CancelReceive(c.tokenOf(s))
 		}
 	}
-	return r.leaves(c)
+	r.Backlog.interrupt(c)
+	return true
 }
 
 // leaves has c, which is to move, leave this loop unless something is under way for it in the ring, and reports whether it has left.

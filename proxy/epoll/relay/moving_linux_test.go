@@ -24,7 +24,8 @@ func TestAConnectionMovesWithWhatIsHeldForIt(t *testing.T) {
 			l.relays.BulkTo = []*Relays{&to.relays}
 			c.client.held = l.relays.tail([]byte("the rest"))
 			c.client.sending = true
-			if l.relays.moves(c) {
+			c.leaving = true
+			if l.relays.leaves(c) {
 				t.Error("it has moved while the ring sends something")
 			}
 		}

@@ -1,14 +1,10 @@
 package relay
 
 import (
-	"context"
-
 	"golang.org/x/sys/unix"
 
 	"kubeproxy/proxy/engine"
 	"kubeproxy/proxy/epoll/reactor"
-	"kubeproxy/proxy/epoll/ring"
-	"kubeproxy/proxy/removal"
 	"kubeproxy/proxy/traffic"
 )
 
@@ -21,13 +17,11 @@ type Relays struct {
 	Requests *reactor.Requests
 	Conns    *Conns
 	Backlog  *Backlog
-	Pipes    Pipes         // that bulk passes through; for the loop to close
-	Buffers  *ring.Buffers // of the loop's ring, see [NewBuffers]; nil: it has none. For the loop to close
-	BulkTo   []*Relays     // where connections go that carry in bulk, see moving_linux.go; none: they stay. Those loops outlast this one
+	Pipes    Pipes // that bulk passes through; for the loop to close
 
+	ringed
 	buffer [chunk]byte
 	tails  reactor.FreeList[tail]
-	sends  [ringBuffers]sending // under way in the ring, by buffer
 
 	unwatch map[int32][]func() bool // end the watch over lifetimes of a connection, by its index; nil where removal ends nothing
 
@@ -36,77 +30,34 @@ type Relays struct {
 	moved int // bytes, in this turn
 }
 
-// Apportion sets how much each may have of the turn that begins.
-func (r *Relays) Apportion() {
-	r.share, r.bulky = share(r.bulky), 0
-	r.moved = 0
-}
-
 // Begin begins to carry bytes between the client of c and the backend that has answered. The kernel has told of
 // that by mask; or, when that is 0, it does not tell of the backend yet.
 func (r *Relays) Begin(c *Conn, fd int32, mask uint32) {
-	r.watchLifetimes(c)
 	c.backend.fd, c.backend.open, c.backend.wantsOut = fd, true, mask != 0
 	r.Conns.Enter(c, Young)
-	r.announce(c)
-	rings := r.Buffers != nil && r.Poller.IsOpen()
-	if mask == 0 && rings {
-		c.backend.ringing = toAsk
-	} else if mask == 0 {
-		if err := r.Poller.Watch(int(fd), c.Token(BackendSide), News); err != nil {
-			r.End(c, traffic.DescriptorLimit)
-			return
-		}
-	}
-	if !c.backend.stalled() || r.flush(c, &c.backend, &c.client) {
-		r.pump(c, &c.backend, &c.client)
-	}
-	if !c.live {
+	r.prependHeader(c)
+	r.watchLifetimes(c)
+	if mask == 0 && !r.watch(c, &c.client, &c.backend) {
 		return
 	}
-	if rings {
-		c.client.ringing = toAsk
-		r.pump(c, &c.backend, &c.client)
-		r.onEvent(c, &c.backend, &c.client, mask)
-		if c.live {
-			r.pump(c, &c.client, &c.backend)
-		}
-		return
-	}
+	r.carry(c, &c.backend, &c.client)
 	// Only now is the kernel asked to tell of the client: what was read just now is no news any more.
-	if err := r.Poller.Watch(int(c.client.fd), c.Token(ClientSide), News); err != nil {
-		r.End(c, traffic.DescriptorLimit)
+	if !c.live || !r.watch(c, &c.backend, &c.client) {
 		return
 	}
 	r.onEvent(c, &c.backend, &c.client, mask)
 }
 
-// watchLifetimes has c ended when its endpoint or its service is removed, where that is what removal means.
-func (r *Relays) watchLifetimes(c *Conn) {
-	if !r.Engine.Cfg.RemovalOf(c.Account.Claim.Terms).Close {
-		return
+// watch has the ring of the loop, or else epoll, tell what src says to dst from now on. If it cannot, it ends c.
+func (r *Relays) watch(c *Conn, dst, src *side) bool {
+	if r.enters(c, dst, src) {
+		return true
 	}
-	if r.unwatch == nil {
-		r.unwatch = make(map[int32][]func() bool)
+	if err := r.Poller.Watch(int(src.fd), c.tokenOf(src), News); err != nil {
+		r.End(c, traffic.DescriptorLimit)
+		return false
 	}
-	index, generation := c.index, c.generation
-	for _, t := range []*removal.Lifetime{c.Account.Claim.Lifetime, c.Account.Endpoint.Lifetime()} {
-		r.unwatch[index] = append(r.unwatch[index], context.AfterFunc(t.Context(), func() {
-			r.Requests.Do(func() {
-				if c := r.Conns.At(index, generation); c != nil {
-					r.End(c, removal.ReasonOf(t.Context()))
-				}
-			})
-		}))
-	}
-}
-
-// forgetLifetimes has c not be ended by a removal any more.
-func (r *Relays) forgetLifetimes(c *Conn) {
-	for _, stop := range r.unwatch[c.index] {
-		stop()
-	}
-	delete(r.unwatch, c.index)
+	return true
 }
 
 // OnEvent handles an event of a side of c: kind says which side.
@@ -126,27 +77,63 @@ func (r *Relays) Postpone(c *Conn, kind reactor.Kind, mask uint32) {
 func (r *Relays) onEvent(c *Conn, s, other *side, mask uint32) {
 	s.onEvent(mask)
 	if mask&unix.EPOLLOUT != 0 && s.stalled() {
-		if r.flush(c, s, other) && (other.readable || other.ringing == toAsk) {
-			r.pump(c, s, other)
-		}
+		r.carry(c, s, other)
 	}
 	if c.live && s.readable && s.open {
 		r.pump(c, other, s)
 	}
 }
 
-// Proceed goes on with connections of the backlog.
+// Proceed goes on with connections of the backlog, in both directions, or has them move to another loop.
 func (r *Relays) Proceed() {
 	for c := range r.Backlog.due {
-		r.goOn(c)
+		if c.leaving && r.leaves(c) {
+			continue
+		}
+		r.carry(c, &c.backend, &c.client)
+		r.carry(c, &c.client, &c.backend)
 	}
 }
 
-// goOn goes on in both directions.
-func (r *Relays) goOn(c *Conn) {
-	for _, way := range [...]struct{ dst, src *side }{{&c.backend, &c.client}, {&c.client, &c.backend}} {
-		if c.live && (!way.dst.stalled() || r.flush(c, way.dst, way.src)) {
-			r.pump(c, way.dst, way.src)
+// carry writes what is held for dst, and then what src has sent.
+func (r *Relays) carry(c *Conn, dst, src *side) {
+	if c.live && r.flush(c, dst, src) {
+		r.pump(c, dst, src)
+	}
+}
+
+// pump carries what src has sent to dst until there is no more for now, dst stalls, the budget or the time of the turn is
+// used up, or one of them ends. A slow dst so holds up src: the kernel's buffers and one of ours
+// are all that is held for it.
+func (r *Relays) pump(c *Conn, dst, src *side) {
+	if r.receives(c, dst, src) {
+		return
+	}
+	budget := min(turnBudget, r.share)
+	if r.moved > turnTotal {
+		budget = leastBudget
+	}
+	for src.readable && !c.end.HasFinished(src.which) && !dst.stalled() {
+		if budget <= 0 {
+			r.Backlog.interrupt(c)
+			return
+		}
+		thrownAway := c.end.Refuses(dst.which)
+		if thrownAway && worksForNobody(c) {
+			r.conclude(c)
+			return
+		}
+		in, errno := r.read(dst, src, thrownAway)
+		if in.n <= 0 {
+			r.readFailed(c, dst, src, errno)
+			return
+		}
+		r.moved += in.n
+		if !thrownAway && !r.write(c, dst, src, in) || src.full == movesAfter && r.moves(c) {
+			return
+		}
+		if budget -= in.n; src.readable && r.Turn.Late() {
+			budget = 0
 		}
 	}
 }

@@ -13,7 +13,7 @@ import (
 //
 // A receive waits in the kernel for what a side says next, and what comes is sent on by the ring too. One system call at the end of the turn
 // so carries the messages of all connections. A connection begins in the ring. A side leaves it when it sends in bulk, finishes, or fails:
-// then system calls carry what it says, and epoll tells of it, as described in pump_linux.go. It comes back when it says little again.
+// then system calls carry what it says, and epoll tells of it, as read_linux.go and write_linux.go do. It comes back when it says little again.
 //
 //	          small messages, joinAfter in a row
 //	byCalls ─────────────────────────────────────▶ asked ◀──┐
@@ -23,6 +23,17 @@ import (
 //
 // At most one receive is under way for a side, and at most one send. So bytes stay in order, and a side that stalls holds up the other: what
 // was received meanwhile, one buffer, is held with the rest.
+
+// The rest of the package speaks to the ring by enters, receives, joins, endWaits and closeSocket alone, and by moves (moving_linux.go).
+// Without a ring they do nothing, or what epoll needs. So who reads of a loop without one can pass over this file.
+
+// ringed is what relays have of the ring of their loop.
+type ringed struct {
+	Buffers *ring.Buffers // of the loop's ring, see [NewBuffers]; nil: it has none. For the loop to close
+	BulkTo  []*Relays     // where connections go that carry in bulk, see moving_linux.go; none: they stay. Those loops outlast this one
+
+	sends [ringBuffers]sending // under way, by buffer
+}
 
 // joinAfter is how many reads in a row must have found little before a side comes back.
 const joinAfter = 4
@@ -42,8 +53,31 @@ type sending struct {
 	said int // bytes
 }
 
+// enters has the ring receive what src says to dst from now on, and reports whether there is one.
+func (r *Relays) enters(c *Conn, dst, src *side) bool {
+	if r.Buffers == nil || !r.Poller.IsOpen() {
+		return false
+	}
+	src.ringing = toAsk
+	return r.receives(c, dst, src)
+}
+
+// receives reports whether the ring receives what src says to dst, and asks it to once dst has room.
+func (r *Relays) receives(c *Conn, dst, src *side) bool {
+	if src.ringing == byCalls {
+		return false
+	}
+	if src.ringing == toAsk && !c.end.HasFinished(src.which) && !dst.stalled() {
+		r.ask(c, src, true)
+	}
+	return true
+}
+
 // joins counts a read of src that has found little, and has it join the ring after enough of them.
 func (r *Relays) joins(c *Conn, dst, src *side) {
+	if r.Buffers == nil {
+		return
+	}
 	if src.full--; src.full > -joinAfter || src.stalled() {
 		src.full = max(src.full, -joinAfter)
 		return
@@ -52,6 +86,28 @@ func (r *Relays) joins(c *Conn, dst, src *side) {
 	src.wantsOut, src.full, src.ringing = false, 0, toAsk
 	if !dst.stalled() {
 		r.ask(c, src, true)
+	}
+}
+
+// endWaits reports whether an end of src, by errno or by a FIN, waits for what the ring sends to src: the kernel tells of a reset once, and if
+// it tells the send, a read finds a FIN where there was none. onSent reads once more.
+func endWaits(c *Conn, src *side, errno unix.Errno) bool {
+	if !src.sending {
+		return false
+	}
+	src.readable, src.hungUp = true, true
+	if errno != 0 {
+		c.end.Broke(src.which, errno)
+	}
+	return true
+}
+
+// closeSocket closes the socket of s: behind what was asked of the ring, if there is one.
+func (r *Relays) closeSocket(c *Conn, s *side) {
+	if r.Buffers != nil {
+		r.Poller.CloseLater(int(s.fd), s.ringing == asked, c.tokenOf(s))
+	} else {
+		socket.Close(int(s.fd))
 	}
 }
 
@@ -78,30 +134,30 @@ func (r *Relays) Completed(t reactor.Token, done *ring.Completion) {
 	if t.Kind == sent {
 		id := uint16(t.Index)
 		t = r.sends[id].to
-		r.delivered(id, done)
+		r.onSent(id, done)
 	} else {
-		r.received(t, done)
+		r.onReceived(t, done)
 	}
 	if c := r.Conns.At(t.Index, t.Generation); c != nil && c.leaving {
 		r.leaves(c)
 	}
 }
 
-// received handles the completion of a receive.
-func (r *Relays) received(t reactor.Token, done *ring.Completion) {
+// onReceived handles the completion of a receive.
+func (r *Relays) onReceived(t reactor.Token, done *ring.Completion) {
 	id, said, has := r.Buffers.Take(done)
 	isSent := false
 	if c := r.Conns.At(t.Index, t.Generation); c != nil {
 		src, dst := c.ends(t.Kind)
-		isSent = r.heard(c, dst, src, id, said, done.Errno())
+		isSent = r.forward(c, dst, src, id, said, done.Errno())
 	}
 	if has && !isSent {
 		r.Buffers.GiveBack(id)
 	}
 }
 
-// heard carries on what src said, and reports whether it is on its way to dst in the buffer that it came in.
-func (r *Relays) heard(c *Conn, dst, src *side, id uint16, said []byte, errno unix.Errno) (isSent bool) {
+// forward carries on what src said, and reports whether it is on its way to dst in the buffer that it came in.
+func (r *Relays) forward(c *Conn, dst, src *side, id uint16, said []byte, errno unix.Errno) (isSent bool) {
 	src.ringing = toAsk
 	switch {
 	case c.end.HasFinished(src.which):
@@ -122,7 +178,7 @@ func (r *Relays) heard(c *Conn, dst, src *side, id uint16, said []byte, errno un
 		src.readable = true
 		r.leave(c, src)
 	case len(said) == 0:
-		if r.unread(c, dst, src, errno); c.live {
+		if r.readEnd(c, dst, src, errno); c.live {
 			r.leave(c, src)
 		}
 	case dst.held != nil:
@@ -147,9 +203,9 @@ func (r *Relays) heard(c *Conn, dst, src *side, id uint16, said []byte, errno un
 	return false
 }
 
-// delivered handles what came of a send to dst. An end of dst that has waited for that is read at once, as no other send is under way now. What src
+// onSent handles what came of a send to dst. An end of dst that has waited for that is read at once, as no other send is under way now. What src
 // has said meanwhile may go on.
-func (r *Relays) delivered(id uint16, done *ring.Completion) {
+func (r *Relays) onSent(id uint16, done *ring.Completion) {
 	s := r.sends[id]
 	if c := r.Conns.At(s.to.Index, s.to.Generation); c != nil {
 		dst, src := c.ends(s.to.Kind)

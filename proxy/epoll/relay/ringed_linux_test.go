@@ -38,7 +38,7 @@ func TestAnEndThatTheRingBringsComesBehindWhatIsHeld(t *testing.T) {
 			close(end)
 			l.requests.Call(func() {
 				c := the()
-				l.relays.heard(c, &c.client, &c.backend, 0, nil, way.errno)
+				l.relays.forward(c, &c.client, &c.backend, 0, nil, way.errno)
 				if c.live {
 					l.relays.wantOut(c, &c.client)
 				}

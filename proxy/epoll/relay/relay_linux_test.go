@@ -133,8 +133,8 @@ func TestAConnectionOutlivesALackOfMemory(t *testing.T) {
 			l.requests.Call(func() {
 				for c := range l.conns.All {
 					c.client.readable = true
-					l.relays.unread(c, &c.backend, &c.client, errno) // as if a read had failed
-					c.backend.held = l.relays.tail([]byte("held "))  // as send does when a write has
+					l.relays.readFailed(c, &c.backend, &c.client, errno) // as if a read had failed
+					c.backend.held = l.relays.tail([]byte("held "))      // as send does when a write has
 					l.backlog.starve(c)
 				}
 			})
