@@ -11,7 +11,7 @@ import (
 )
 
 // TestTLSFlags has an etcd that wants a certificate of its clients, and shows one that only its own
-// authority vouches for.
+// authority verifies.
 func TestTLSFlags(t *testing.T) {
 	ca := etcdtest.NewCA(t)
 	cert, key := ca.Issue(t, "etcd")

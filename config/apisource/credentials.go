@@ -54,7 +54,7 @@ type guard struct {
 // newGuard checks the credentials, and reads them for the first time.
 func newGuard(c Credentials) (*guard, error) {
 	if c.Insecure && !c.CA.IsZero() {
-		return nil, errors.New("authorities that may vouch for the server are given, and that any server is believed: one of them")
+		return nil, errors.New("a CA that verifies the server is set, and verification is off: set one of them")
 	}
 	g := &guard{Credentials: c}
 	var err error

@@ -19,7 +19,7 @@ type probe struct {
 	target    int64          // a revision that etcd has reached, and the watch must come to
 	requests  int            // for progress, sent while none was answered
 	answers   bool           // this etcd answers progress requests
-	patience  time.Duration  // how long silence may last; 0 for the configured period
+	silence   time.Duration  // how long silence may last; 0 for the configured period
 	unreached backoff.Pauses // between questions that were not answered at all
 }
 
@@ -45,8 +45,8 @@ const maxUnheeded = 3
 // stir notes that the watch has said something. The timer goes on while the stage is calm or asked, so that a busy watch
 // is asked for progress each period, too.
 func (x *session) stir() {
-	restart := x.patience > 0 || x.stage > asked
-	x.stage, x.patience = calm, 0
+	restart := x.silence > 0 || x.stage > asked
+	x.stage, x.silence = calm, 0
 	x.unreached.Reset()
 	if restart {
 		x.wait()
@@ -54,7 +54,7 @@ func (x *session) stir() {
 }
 
 // wait gives the watch time to speak.
-func (x *session) wait() { x.timer.Reset(max(x.patience, x.cfg.ProbePeriod)) }
+func (x *session) wait() { x.timer.Reset(max(x.silence, x.cfg.ProbePeriod)) }
 
 // request asks the watch for progress, unless that has proved to be no use.
 func (x *session) request() {
@@ -166,7 +166,7 @@ func (x *session) compared(a answer) error {
 		// period in which a resync would find out.
 		x.stage, x.heard = calm, max(x.heard, x.target)
 		x.reached()
-		x.patience = min(2*max(x.patience, x.cfg.ProbePeriod), x.cfg.SyncPeriod)
+		x.silence = min(2*max(x.silence, x.cfg.ProbePeriod), x.cfg.SyncPeriod)
 		x.wait()
 	}
 	return nil

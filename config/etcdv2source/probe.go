@@ -111,15 +111,15 @@ func (s *Source) ask(ctx context.Context, known int64) {
 func (c *conn) question(ctx context.Context, known int64) (a answer) {
 	period := c.dialer.ProbePeriod
 	a.asked, a.known = time.Now(), known
-	patience := min(2*period, c.dialer.RequestTimeout)
-	limited, cancel := context.WithTimeoutCause(ctx, patience, remote.Because(silent, fmt.Errorf("no answer for %v", patience)))
+	timeout := min(2*period, c.dialer.RequestTimeout)
+	limited, cancel := context.WithTimeoutCause(ctx, timeout, remote.Because(silent, fmt.Errorf("no answer for %v", timeout)))
 	defer cancel()
 	if a.reached, a.err = c.reached(limited); a.err != nil || a.reached <= known {
 		return a
 	}
 	a.polled = true
 	errQuiet := errors.New("quiet")
-	limited, cancel = context.WithTimeoutCause(ctx, patience+period, errQuiet)
+	limited, cancel = context.WithTimeoutCause(ctx, timeout+period, errQuiet)
 	defer cancel()
 	poll, err := c.wait(limited, known+1)
 	switch {

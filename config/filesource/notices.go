@@ -104,13 +104,13 @@ func (n *notices) expect() {
 // Changes come in groups, and files are often written in several steps. A scan in the middle of one harms nothing: half a value does
 // not decode, so the value before it stays in force. But it takes time, and writes a line into the log.
 const (
-	quiet    = 10 * time.Millisecond // without a notice: it is over
-	patience = 40 * time.Millisecond // it may never be
+	quiet   = 10 * time.Millisecond // without a notice: it is over
+	maxWait = 40 * time.Millisecond // it may never be
 )
 
-// settle waits, after a notice, for quiet, but not longer than patience; and then until rest.
+// settle waits, after a notice, for quiet, but not longer than maxWait; and then until rest.
 func (n *notices) settle(ctx context.Context, rest time.Time) {
-	limit := time.NewTimer(max(patience, time.Until(rest)))
+	limit := time.NewTimer(max(maxWait, time.Until(rest)))
 	defer limit.Stop()
 	pause := time.NewTimer(max(quiet, time.Until(rest)))
 	defer pause.Stop()

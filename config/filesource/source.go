@@ -49,8 +49,8 @@ type Source struct {
 	delays   int              // of the first state
 	leftOut  map[string]bool  // keys of files that a log line says are left out
 
-	missing  map[string]time.Time // by key: when its file was not there any more; it may come back
-	patience time.Duration        // how long it may take; tests have none
+	missing   map[string]time.Time // by key: when its file was not there any more; it may come back
+	lookAfter time.Duration        // how long it may take; tests have none
 
 	polls bool // a test wants no notices
 }
@@ -95,8 +95,8 @@ func New(cfg Config) (*Source, error) {
 		created: make(map[string]int64),
 		leftOut: make(map[string]bool),
 
-		missing:  make(map[string]time.Time),
-		patience: secondLook,
+		missing:   make(map[string]time.Time),
+		lookAfter: secondLook,
 	}
 	if err := s.tree.Check(); errors.Is(err, syscall.ENOTDIR) {
 		return nil, err
@@ -190,7 +190,7 @@ func (s *Source) scan(ctx context.Context, out chan<- registry.Update, n *notice
 		wait = min(soon, wait)
 	}
 	for _, since := range s.missing {
-		wait = min(wait, time.Until(since.Add(s.patience)))
+		wait = min(wait, time.Until(since.Add(s.lookAfter)))
 	}
 	return max(wait, 0)
 }
@@ -234,7 +234,7 @@ func (s *Source) apply(found keyfiles.Scan, at time.Time) bool {
 	}
 	gone := found.Swapped
 	for key, since := range s.missing {
-		if at.Sub(since) >= s.patience {
+		if at.Sub(since) >= s.lookAfter {
 			gone = append(gone, key)
 			delete(s.missing, key)
 		}

@@ -387,7 +387,7 @@ func TestAfterEveryScanTheSourceEqualsTheDirectory(t *testing.T) {
 	dir := t.TempDir()
 	must(t, os.MkdirAll(filepath.Join(dir, "registry/services"), 0o755))
 	s := newSource(t, Config{Dir: dir, SyncPeriod: time.Millisecond})
-	s.patience = 0
+	s.lookAfter = 0
 	none := newNotices(dir, true)
 	out := make(chan registry.Update, 1)
 	f := recordstest.NewFollower(s)

@@ -28,13 +28,13 @@ type dialler struct {
 	conns    *relay.Conns
 	relays   *relay.Relays
 	races    tcp.RaceConfig
-	dials    map[int32]*dial // by the index of the connection
-	spare    reactor.FreeList[dial]
-	peeked   [proxyproto.MaxHeader]byte // see meet
+	ongoing  map[int32]*search // by the index of the connection
+	spare    reactor.FreeList[search]
+	peeked   [proxyproto.MaxHeader]byte // see parseHeader
 }
 
-// A dial is the search for the endpoint of one client.
-type dial struct {
+// A search is that for the endpoint of one client.
+type search struct {
 	race     tcp.Race
 	sockets  []connecting
 	deferred bool // the loop goes on with it in a later turn
@@ -49,38 +49,38 @@ type connecting struct {
 
 // reach begins to look for an endpoint for c.
 func (ds *dialler) reach(c *relay.Conn) {
-	d := ds.spare.Take()
-	d.race.Begin(&ds.races, c.Account.Choose(), ds.turn.Now)
-	ds.dials[c.Index()] = d
+	s := ds.spare.Take()
+	s.race.Begin(&ds.races, c.Account.Choose(), ds.turn.Now)
+	ds.ongoing[c.Index()] = s
 	ds.conns.Enter(c, relay.Dialling)
 	ds.advance(c)
 }
 
-// dialOf returns the dial of c; nil: it does not look for an endpoint, or has ended.
-func (ds *dialler) dialOf(c *relay.Conn) *dial {
+// searchOf returns the search of c; nil: it does not look for an endpoint, or has ended.
+func (ds *dialler) searchOf(c *relay.Conn) *search {
 	if c.Phase() != relay.Dialling {
 		return nil
 	}
-	return ds.dials[c.Index()]
+	return ds.ongoing[c.Index()]
 }
 
 // advance takes the steps that the race of c asks for, until it waits or is over. A race that waits for a later turn takes none before that.
 func (ds *dialler) advance(c *relay.Conn) {
-	for d := ds.dialOf(c); !d.deferred; {
-		switch step := d.race.Next(ds.turn.Now); step.Do {
+	for s := ds.searchOf(c); !s.deferred; {
+		switch step := s.race.Next(ds.turn.Now); step.Do {
 		case tcp.Dial:
-			if ds.connect(c, d, connecting{id: step.ID, to: step.To}) {
+			if ds.connect(c, s, connecting{id: step.ID, to: step.To}) {
 				return
 			}
 		case tcp.LookUp:
 			ds.lookUp(c, step)
 		case tcp.Stop:
-			d.stop(step.ID)
+			s.stop(step.ID)
 		case tcp.Postpone:
-			d.deferred = true
+			s.deferred = true
 			ds.searches.Postpone(c.Token(relay.BackendSide))
 		case tcp.GiveUp:
-			ds.giveUp(c, d)
+			ds.giveUp(c, s)
 			return
 		case tcp.Await:
 			ds.conns.LookAt(c, step.At)
@@ -91,23 +91,23 @@ func (ds *dialler) advance(c *relay.Conn) {
 
 // resume goes on with the search of c, which was left to a later turn.
 func (ds *dialler) resume(c *relay.Conn) {
-	if d := ds.dialOf(c); d != nil && d.deferred {
-		d.deferred = false
+	if s := ds.searchOf(c); s != nil && s.deferred {
+		s.deferred = false
 		ds.advance(c)
 	}
 }
 
-// connect begins to connect s. If the endpoint has answered by then, which it reports, the search is over.
-func (ds *dialler) connect(c *relay.Conn, d *dial, s connecting) (answered bool) {
-	fd, errno := socket.Connect(s.to)
+// connect begins to connect sock. If the endpoint has answered by then, which it reports, the search is over.
+func (ds *dialler) connect(c *relay.Conn, s *search, sock connecting) (answered bool) {
+	fd, errno := socket.Connect(sock.to)
 	if errno != 0 {
-		d.race.Failed(ds.turn.Now, s.id, errno)
+		s.race.Failed(ds.turn.Now, sock.id, errno)
 		return false
 	}
-	s.fd = int32(fd)
-	answered, err := ds.sendEarly(c, d, s)
+	sock.fd = int32(fd)
+	answered, err := ds.sendEarly(c, s, sock)
 	if answered {
-		ds.settle(c, d, s, 0)
+		ds.settle(c, s, sock, 0)
 		return true
 	}
 	if err == nil {
@@ -115,20 +115,20 @@ func (ds *dialler) connect(c *relay.Conn, d *dial, s connecting) (answered bool)
 	}
 	if err != nil {
 		socket.Close(fd)
-		d.race.Failed(ds.turn.Now, s.id, err)
+		s.race.Failed(ds.turn.Now, sock.id, err)
 		return false
 	}
-	d.sockets = append(d.sockets, s)
+	s.sockets = append(s.sockets, sock)
 	return false
 }
 
 // sendEarly sends what the client has said already to the only endpoint that is being connected to, and reports
 // whether the endpoint has answered. A near endpoint takes it: its connection is established by then, without waiting for a turn of the loop.
-func (ds *dialler) sendEarly(c *relay.Conn, d *dial, s connecting) (answered bool, err error) {
-	if len(d.sockets) > 0 || c.HoldsEarly() || ds.searches.Suspect(registry.TCP, int(s.fd), s.to) != nil {
+func (ds *dialler) sendEarly(c *relay.Conn, s *search, sock connecting) (answered bool, err error) {
+	if len(s.sockets) > 0 || c.HoldsEarly() || ds.searches.Suspect(registry.TCP, int(sock.fd), sock.to) != nil {
 		return false, nil
 	}
-	return ds.relays.SendEarly(c, int(s.fd))
+	return ds.relays.SendEarly(c, int(sock.fd))
 }
 
 // lookUp looks the name of an endpoint up beside the loop.
@@ -139,49 +139,49 @@ func (ds *dialler) lookUp(c *relay.Conn, step tcp.Step) {
 		if c == nil {
 			return
 		}
-		d := ds.dialOf(c)
+		s := ds.searchOf(c)
 		switch {
-		case d == nil: // another endpoint was faster
+		case s == nil: // another endpoint was faster
 			return
 		case err != nil:
-			d.race.Failed(ds.turn.Now, step.ID, err)
+			s.race.Failed(ds.turn.Now, step.ID, err)
 		default:
-			d.race.Resolved(ds.turn.Now, step.ID, addrs)
+			s.race.Resolved(ds.turn.Now, step.ID, addrs)
 		}
 		ds.advance(c)
 	})
 }
 
 // stop closes the socket that the race has given up.
-func (d *dial) stop(id uint32) {
-	d.sockets = slices.DeleteFunc(d.sockets, func(s connecting) bool {
-		if s.id != id {
+func (s *search) stop(id uint32) {
+	s.sockets = slices.DeleteFunc(s.sockets, func(sock connecting) bool {
+		if sock.id != id {
 			return false
 		}
-		socket.Close(int(s.fd))
+		socket.Close(int(sock.fd))
 		return true
 	})
 }
 
 // progress looks which of the sockets of c the kernel has decided.
 func (ds *dialler) progress(c *relay.Conn, mask uint32) {
-	d := ds.dialOf(c)
-	for i, s := range d.sockets {
+	s := ds.searchOf(c)
+	for i, sock := range s.sockets {
 		connected, err := mask == unix.EPOLLOUT, error(nil) // so it is nearly always
-		if !connected || len(d.sockets) > 1 {
-			connected, err = socket.Outcome(int(s.fd))
+		if !connected || len(s.sockets) > 1 {
+			connected, err = socket.Outcome(int(sock.fd))
 		}
 		if connected {
-			if err = ds.searches.Suspect(registry.TCP, int(s.fd), s.to); err == nil {
-				ds.settle(c, d, s, mask)
+			if err = ds.searches.Suspect(registry.TCP, int(sock.fd), sock.to); err == nil {
+				ds.settle(c, s, sock, mask)
 				return
 			}
 		}
 		if err != nil {
-			socket.ResetOnClose(int(s.fd)) // had it reached itself, a close would keep the port from its endpoint for a minute (TIME_WAIT)
-			socket.Close(int(s.fd))
-			d.sockets = slices.Delete(d.sockets, i, i+1)
-			d.race.Failed(ds.turn.Now, s.id, err)
+			socket.ResetOnClose(int(sock.fd)) // had it reached itself, a close would keep the port from its endpoint for a minute (TIME_WAIT)
+			socket.Close(int(sock.fd))
+			s.sockets = slices.Delete(s.sockets, i, i+1)
+			s.race.Failed(ds.turn.Now, sock.id, err)
 			ds.advance(c)
 			return // of the others the kernel tells by themselves
 		}
@@ -189,27 +189,27 @@ func (ds *dialler) progress(c *relay.Conn, mask uint32) {
 }
 
 // settle ends the search with the socket that is connected, and closes the others.
-func (ds *dialler) settle(c *relay.Conn, d *dial, won connecting, mask uint32) {
-	endpoint := d.race.Connected(ds.turn.Now, won.id)
-	for _, s := range d.sockets {
-		if s.id != won.id {
-			socket.Close(int(s.fd))
+func (ds *dialler) settle(c *relay.Conn, s *search, won connecting, mask uint32) {
+	endpoint := s.race.Connected(ds.turn.Now, won.id)
+	for _, sock := range s.sockets {
+		if sock.id != won.id {
+			socket.Close(int(sock.fd))
 		}
 	}
-	c.Account.Given(endpoint, d.race.Failures())
+	c.Account.Given(endpoint, s.race.Failures())
 	if ds.engine.Cfg.NoteLocal {
 		c.Account.GoesFrom(socket.LocalName(int(won.fd)))
 	}
-	ds.recycle(c, d)
+	ds.recycle(c, s)
 	ds.relays.Begin(c, won.fd, mask)
 }
 
 // giveUp turns c away, unless it is the service that has nothing to offer, and the port is another's
 // by now.
-func (ds *dialler) giveUp(c *relay.Conn, d *dial) {
-	if owner := c.Owner.Load(); len(d.race.Failures()) > 0 || owner == c.Account.Claim {
-		ds.turnAway(c, d.race.WhyNone())
-	} else if ds.recycle(c, d); c.Account.Follow(owner) {
+func (ds *dialler) giveUp(c *relay.Conn, s *search) {
+	if owner := c.Owner.Load(); len(s.race.Failures()) > 0 || owner == c.Account.Claim {
+		ds.turnAway(c, s.race.WhyNone())
+	} else if ds.recycle(c, s); c.Account.Follow(owner) {
 		ds.reach(c)
 	} else { // and it is counted no more
 		ds.relays.Cut(c)
@@ -227,20 +227,20 @@ func (ds *dialler) turnAway(c *relay.Conn, why traffic.Reason) {
 
 // abandon ends the search of c, and returns the endpoints that did not answer.
 func (ds *dialler) abandon(c *relay.Conn) []tcp.Failure {
-	d := ds.dialOf(c)
-	d.race.Abandon()
-	for _, s := range d.sockets {
-		socket.Close(int(s.fd))
+	s := ds.searchOf(c)
+	s.race.Abandon()
+	for _, sock := range s.sockets {
+		socket.Close(int(sock.fd))
 	}
-	failed := d.race.Failures()
-	ds.recycle(c, d)
+	failed := s.race.Failures()
+	ds.recycle(c, s)
 	return failed
 }
 
-// recycle keeps the dial of c, which is over, for another client.
-func (ds *dialler) recycle(c *relay.Conn, d *dial) {
-	d.race.Reset()
-	d.sockets, d.deferred = d.sockets[:0], false
-	delete(ds.dials, c.Index())
-	ds.spare.GiveBack(d)
+// recycle keeps the search of c, which is over, for another client.
+func (ds *dialler) recycle(c *relay.Conn, s *search) {
+	s.race.Reset()
+	s.sockets, s.deferred = s.sockets[:0], false
+	delete(ds.ongoing, c.Index())
+	ds.spare.GiveBack(s)
 }

@@ -118,7 +118,7 @@ func assemble(l *loop, base *engine.Base) *loop {
 	l.backlog = relay.Backlog{Turn: &l.turn}
 	l.relays = relay.Relays{Engine: base, Turn: &l.turn, Poller: l.poller, Requests: &l.requests, Conns: &l.conns, Backlog: &l.backlog, Pipes: relay.Pipes{Budget: base.Budget}}
 	l.dialler = dialler{engine: base, turn: &l.turn, poller: l.poller, requests: &l.requests, searches: &l.searches, conns: &l.conns, relays: &l.relays,
-		races: tcp.RaceConfig{Limits: &base.Cfg, Resolver: base.Resolver, MayAttempt: l.searches.MayAttempt}, dials: make(map[int32]*dial)}
+		races: tcp.RaceConfig{Limits: &base.Cfg, Resolver: base.Resolver, MayAttempt: l.searches.MayAttempt}, ongoing: make(map[int32]*search)}
 	l.listeners = listeners{engine: base, turn: &l.turn, poller: l.poller, requests: &l.requests, pauses: &l.pauses, atLimit: &l.atLimit, own: &l.dialler}
 	l.sessions = datagrams.Sessions{Engine: base, Turn: &l.turn, Poller: l.poller, Requests: &l.requests, Pauses: &l.pauses, Searches: &l.searches,
 		Asking: asking, Answering: answering}

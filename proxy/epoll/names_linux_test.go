@@ -46,7 +46,7 @@ func TestAClientThatWaitsForANameDoesNotWakeTheLoop(t *testing.T) {
 	l := e.loops[0]
 	proxytest.Eventually(t, func() (waits bool) {
 		l.requests.Call(func() {
-			if waits = len(l.dialler.dials) == 1; waits {
+			if waits = len(l.dialler.ongoing) == 1; waits {
 				waits = l.conns.Due() > l.turn.Now+time.Second
 			}
 		})
@@ -55,8 +55,8 @@ func TestAClientThatWaitsForANameDoesNotWakeTheLoop(t *testing.T) {
 	close(answer)
 	proxytest.Eventually(t, func() (dialled bool) {
 		l.requests.Call(func() {
-			dialled = len(l.dialler.dials) == 0
-			for _, d := range l.dialler.dials {
+			dialled = len(l.dialler.ongoing) == 0
+			for _, d := range l.dialler.ongoing {
 				if dialled = len(d.sockets) > 0; dialled && l.conns.Due() > l.turn.Now+engine.Stagger {
 					t.Errorf("an address is silent, and the loop looks at that after %v", l.conns.Due()-l.turn.Now)
 				}

@@ -84,7 +84,7 @@ func turnedAway(t *testing.T, d *dialer, r *rotation.Rotation) (failed []tcp.Fai
 	return failed
 }
 
-// down lists the endpoints of r that are being passed over.
+// down lists the endpoints of r that are ejected.
 func down(r *rotation.Rotation) (ns []int) {
 	for _, e := range r.Endpoints() {
 		if !e.Status().EjectedUntil.IsZero() {
@@ -103,7 +103,7 @@ func TestDialMovesOnToTheNextEndpointAndToNoneTwice(t *testing.T) { // D37
 		t.Errorf("reached %v after %v; want endpoint 3 after 1 and 2", e.Addr, failed)
 	}
 	if got := down(r); !slices.Equal(got, []int{1, 2}) {
-		t.Errorf("endpoints %v are passed over from now on; want 1 and 2", got)
+		t.Errorf("endpoints %v are ejected from now on; want 1 and 2", got)
 	}
 
 	n.dials, n.answer[3] = nil, refuse
@@ -127,7 +127,7 @@ func TestDialForgivesAnEndpointThatAnswersAgain(t *testing.T) {
 	turnedAway(t, d, r)
 	n.answer[1] = connectTo(conn)
 	if got, _, _ := d.reach(t.Context(), r.Choose(registry.TCP)); got != conn || down(r) != nil {
-		t.Errorf("reached %v, and %v are passed over; want the connection, and nobody", got, down(r))
+		t.Errorf("reached %v, and %v are ejected; want the connection, and nobody", got, down(r))
 	}
 }
 
@@ -190,7 +190,7 @@ func TestDialTriesTheNextAddressOfAHostNameBesideASilentOne(t *testing.T) {
 			t.Errorf("got  %s\nwant %s", got, want)
 		}
 		if r.Endpoints()[0].Status().EjectedUntil.IsZero() {
-			t.Error("the endpoint is not passed over from now on")
+			t.Error("the endpoint is not ejected from now on")
 		}
 		time.Sleep(time.Second) // until that look-up has ended
 		synctest.Wait()
@@ -283,7 +283,7 @@ func TestDialBlamesNoEndpointForOurOwnShortage(t *testing.T) {
 	}}
 	d, r := newTestDialer(n), enginetest.NewRotation(enginetest.Addresses(1, 2)...)
 	if failed := turnedAway(t, d, r); len(failed) != 1 || down(r) != nil {
-		t.Errorf("tried %v, and %v are passed over from now on; want one tried and nobody blamed", failed, down(r))
+		t.Errorf("tried %v, and %v are ejected from now on; want one tried and nobody blamed", failed, down(r))
 	}
 }
 
@@ -322,7 +322,7 @@ func TestDialUndoesAConnectionToItself(t *testing.T) {
 	r := enginetest.NewRotation(proxytest.At(self))
 	failed := turnedAway(t, d, r)
 	if len(failed) != 1 || !errors.Is(failed[0].Err, admit.ErrReachedItself) || down(r) == nil {
-		t.Errorf("got %v; want that it reached itself, and is passed over", failed)
+		t.Errorf("got %v; want that it reached itself, and is ejected", failed)
 	}
 	proxytest.ServeTCP(t, self.String(), proxytest.Hold) // its port is free again
 }

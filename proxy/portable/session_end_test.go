@@ -167,7 +167,7 @@ func TestEndpointsKnowTheirSessions(t *testing.T) {
 	status := func(i int) rotation.EndpointStatus { return s.Ownership.Load().Rotation.Endpoints()[i].Status() }
 	proxytest.Eventually(t, func() bool { return status(0).Active == 0 }, "no session at the endpoint that refuses")
 	if got := status(0); got.Failures == 0 || got.EjectedUntil.IsZero() {
-		t.Errorf("the endpoint that refuses: %+v; want failures, and it passed over", got)
+		t.Errorf("the endpoint that refuses: %+v; want failures, and it ejected", got)
 	}
 	if got := status(1); got.Active != 3 || got.Connections != 3 || got.Failures != 0 {
 		t.Errorf("the endpoint that answers: %+v; want 3 sessions", got)

@@ -52,7 +52,7 @@ func (s *session) try(e *rotation.Endpoint) *udpBackend {
 
 // dial opens a socket connected to e. With a host name it may take as long as a look-up takes.
 func (s *session) dial(e *rotation.Endpoint) (*udpBackend, error) {
-	ctx, cancel := context.WithTimeout(s.ctx, s.LookUpPatience())
+	ctx, cancel := context.WithTimeout(s.ctx, s.LookUpTimeout())
 	defer cancel()
 	resolver := s.socket.engine.Resolver
 	addrs, err := resolver.Resolve(ctx, registry.UDP, e.Addr)

@@ -264,7 +264,7 @@ func TestHowARaceGoes(t *testing.T) {
 			ejected: "1 2", failed: "1 2"},
 		{name: "no endpoints", script: []string{"0 → gives up"}},
 		{name: "our own shortage ends it, and nobody is to blame", endpoints: "1 2", script: []string{"0 → dial 1", "1 1 lacks descriptors → gives up"}, failed: "1"},
-		{name: "our own listener is passed over", endpoints: "self 2", script: []string{"0 → dial 2", "1 2 answers → won by 2"}, failed: "self"},
+		{name: "our own listener is skipped", endpoints: "self 2", script: []string{"0 → dial 2", "1 2 answers → won by 2"}, failed: "self"},
 		{name: "a client that goes blames nobody", endpoints: "1 2", script: []string{"0 → dial 1", "250 → dial 2", "400 abandoned → abandoned"}},
 
 		{name: "without a descriptor nothing is dialled beside", endpoints: "1 2 3", script: []string{

@@ -40,9 +40,9 @@ func (s *Session) Next(now time.Duration) (*rotation.Endpoint, bool) {
 // IsRetry reports whether Next would offer another endpoint after one that would not do.
 func (s *Session) IsRetry() bool { return !s.over && s.choice.Offers() > 0 }
 
-// LookUpPatience returns how long the session waits for the name of the endpoint that it was offered. While others are left,
+// LookUpTimeout returns how long the session waits for the name of the endpoint that it was offered. While others are left,
 // it tries the next one as soon as TCP would.
-func (s *Session) LookUpPatience() time.Duration {
+func (s *Session) LookUpTimeout() time.Duration {
 	if s.choice.IsLast() {
 		return admit.LookUpTimeout
 	}

@@ -94,11 +94,11 @@ func TestASessionThatHasEndedIsOfferedNoEndpoint(t *testing.T) {
 func TestTheLastEndpointMayTakeAsLongAsALookUp(t *testing.T) {
 	d := newFixture(t, engine.Config{}, at(1), at(2)).begin(t)
 	d.Next(0)
-	if got := d.LookUpPatience(); got != engine.Stagger {
+	if got := d.LookUpTimeout(); got != engine.Stagger {
 		t.Errorf("the first of two endpoints is waited for %v; want %v", got, engine.Stagger)
 	}
 	d.Next(0)
-	if got := d.LookUpPatience(); got != admit.LookUpTimeout {
+	if got := d.LookUpTimeout(); got != admit.LookUpTimeout {
 		t.Errorf("the last endpoint is waited for %v; want %v", got, admit.LookUpTimeout)
 	}
 }

@@ -19,7 +19,7 @@ import (
 //	}
 //	return m.Err
 //
-// No input causes a panic. Lengths are checked, and groups, which Kubernetes does not use, are errors. Fields that the caller does not ask about are passed over, and the first
+// No input causes a panic. Lengths are checked, and groups, which Kubernetes does not use, are errors. Fields that the caller does not ask about are skipped, and the first
 // error ends it. Places are kept as numbers, because pointers would cost the garbage collector's write barriers.
 type message struct {
 	Data []byte

@@ -52,7 +52,7 @@ const (
 	literalAddresses addressType = iota // "IP", of Kubernetes 1.16: of either family
 	ipv4Addresses
 	ipv6Addresses
-	hostNames // "FQDN": Kubernetes' own proxy passes over these slices, and this one can dial them
+	hostNames // "FQDN": Kubernetes' own proxy skips these slices, and this one can dial them
 )
 
 func parseAddressType(s string) (addressType, error) {

@@ -159,7 +159,7 @@ func (u *Sessions) Search(t reactor.Token) {
 // lookUp resolves the name of an endpoint beside the loop.
 func (u *Sessions) lookUp(f *session, e *rotation.Endpoint) {
 	f.looking = true
-	u.Searches.LookUp(registry.UDP, e, f.LookUpPatience(), func(addrs []netip.AddrPort, err error) {
+	u.Searches.LookUp(registry.UDP, e, f.LookUpTimeout(), func(addrs []netip.AddrPort, err error) {
 		if !f.Ended() {
 			f.looking = false
 			u.directAny(f, e, addrs, err)

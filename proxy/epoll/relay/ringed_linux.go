@@ -25,7 +25,7 @@ import (
 // was received meanwhile, one buffer, is held with the rest.
 
 // The rest of the package speaks to the ring by enters, receives, joins, endWaits and closeSocket alone, and by moves (moving_linux.go).
-// Without a ring they do nothing, or what epoll needs. So who reads of a loop without one can pass over this file.
+// Without a ring they do nothing, or what epoll needs. A reader who asks about a loop without one can skip this file.
 
 // ringed is what relays have of the ring of their loop.
 type ringed struct {
