@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"kubeproxy/internal/ownersocket"
 )
 
 const supported = true
@@ -22,7 +24,7 @@ type conn struct {
 	*net.UnixConn
 	ctx  context.Context
 	stop func() bool // what the end of ctx does to the conversation
-	peer unix.Ucred
+	peer ownersocket.Peer
 	due  time.Time // of what is being waited for
 	in   []byte
 	oob  []byte
@@ -38,18 +40,11 @@ func newConn(ctx context.Context, socket *net.UnixConn) (*conn, error) {
 		oob:      make([]byte, unix.CmsgSpace(4*maxDescriptors)),
 		out:      make([]byte, 0, 1+maxPayload),
 	}
-	raw, err := socket.SyscallConn()
+	peer, err := ownersocket.PeerOf(socket)
 	if err != nil {
 		return nil, err
 	}
-	var peer *unix.Ucred
-	if failed := raw.Control(func(fd uintptr) { peer, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) }); failed != nil {
-		return nil, failed
-	}
-	if err != nil {
-		return nil, os.NewSyscallError("SO_PEERCRED", err)
-	}
-	c.peer = *peer
+	c.peer = peer
 	c.stop = context.AfterFunc(ctx, func() { c.SetDeadline(past) })
 	return c, nil
 }
@@ -63,20 +58,12 @@ func (c *conn) Close() error {
 	return c.UnixConn.Close()
 }
 
-// trusted returns an error unless the peer is of our own user, or root.
-func (c *conn) trusted() error {
-	if uid := int(c.peer.Uid); uid != os.Geteuid() && uid != 0 {
-		return fmt.Errorf("it belongs to user %d, and this process to user %d", uid, os.Geteuid())
-	}
-	return nil
-}
-
 // who names the peer.
 func (c *conn) who() string {
-	if c.peer.Pid == 0 { // it has no number in our PID namespace
+	if c.peer.PID == 0 { // it has no number in our PID namespace
 		return "a process of another container"
 	}
-	return fmt.Sprintf("process %d", c.peer.Pid)
+	return fmt.Sprintf("process %d", c.peer.PID)
 }
 
 // within has everything that follows fail once this time has passed.

@@ -2,18 +2,16 @@ package takeover
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io/fs"
 	"net"
 	"os"
 	"slices"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"github.com/golang/glog"
-	"golang.org/x/sys/unix"
+
+	"kubeproxy/internal/ownersocket"
 )
 
 // How long a predecessor waits for its successor.
@@ -26,9 +24,7 @@ const (
 
 // A Listener is where a process waits for its successor.
 type Listener struct {
-	path   string
-	socket *net.UnixListener
-	own    os.FileInfo // of the file at path, as long as it is ours
+	socket *ownersocket.Socket
 
 	// Failures counts the conversations after which this process goes on; a ping is none. It is set before Run; nil counts nothing.
 	Failures *atomic.Uint64
@@ -36,45 +32,15 @@ type Listener struct {
 
 // Listen takes the place of the process that listened at path before. The file is made with mode 0600.
 func Listen(path string) (*Listener, error) {
-	if err := Check(path); err != nil {
-		return nil, err
-	}
-	// rename(2) puts the new socket in the place of the old one, so that at each moment one of them answers there.
-	fresh := path + freshSuffix
-	if err := os.Remove(fresh); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, err
-	}
-	own := net.ListenConfig{Control: func(_, _ string, raw syscall.RawConn) error {
-		var err error
-		if failed := raw.Control(func(fd uintptr) { err = unix.Fchmod(int(fd), 0o600) }); failed != nil { // before bind(2), which makes the file with it
-			return failed
-		}
-		return os.NewSyscallError("fchmod", err)
-	}}
-	l, err := own.Listen(context.Background(), "unixpacket", fresh)
+	socket, err := ownersocket.Listen("unixpacket", path)
 	if err != nil {
 		return nil, err
 	}
-	socket := l.(*net.UnixListener)
-	socket.SetUnlinkOnClose(false) // by then it may be the successor's
-	info, err := os.Lstat(fresh)
-	if err == nil {
-		err = os.Rename(fresh, path)
-	}
-	if err != nil {
-		socket.Close()
-		return nil, err
-	}
-	return &Listener{path: path, socket: socket, own: info}, nil
+	return &Listener{socket: socket}, nil
 }
 
 // Close stops listening, and removes the file unless it is another process's by now.
-func (l *Listener) Close() {
-	if now, err := os.Lstat(l.path); err == nil && os.SameFile(now, l.own) {
-		_ = os.Remove(l.path) // a file that is left behind does no harm
-	}
-	l.socket.Close()
-}
+func (l *Listener) Close() { l.socket.Close() }
 
 // Run hands over to the first successor that takes everything, and returns true once it serves. Then it has had from last what is to be
 // told after the release. It returns false when ctx ends. One conversation is held at a time.
@@ -159,7 +125,7 @@ func (l *Listener) failed() {
 // greet hears what a peer wants. It reports whether that is to take over, and what both can do.
 func greet(c *conn) (wanted bool, can features, err error) {
 	c.within(helloWithin)
-	if err := c.trusted(); err != nil {
+	if err := c.peer.Distrust(); err != nil {
 		return false, 0, err
 	}
 	f, err := c.receive()

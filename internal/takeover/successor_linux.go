@@ -142,7 +142,7 @@ func take(c *conn, path string, listeners []Item, can features, s Successor, ope
 // hello waits for this process's turn, and asks for the listeners. It returns what the predecessor can do, too.
 func hello(c *conn, turn time.Time) (all []Item, can features, err error) {
 	c.within(time.Until(turn))
-	if err := c.trusted(); err != nil {
+	if err := c.peer.Distrust(); err != nil {
 		return nil, 0, err
 	}
 	if err := c.send(frameHello, allFeatures.hello()); err != nil {
@@ -253,7 +253,7 @@ func (c *conn) died(path string, err error) error {
 	switch {
 	case errors.Is(failed, ErrNobody):
 		return ErrNobody
-	case failed == nil && now.peer.Pid != c.peer.Pid:
+	case failed == nil && now.peer.PID != c.peer.PID:
 		return &replacedError{c.who(), now.who(), err}
 	}
 	return err

@@ -354,14 +354,6 @@ func TestAPeerThatIsNoSuccessorChangesNothing(t *testing.T) {
 	}
 }
 
-func TestOnlyOurUserAndRootAreTrusted(t *testing.T) {
-	for uid, trusted := range map[uint32]bool{uint32(os.Geteuid()): true, 0: true, 12345: false} {
-		if err := (&conn{peer: unix.Ucred{Uid: uid}}).trusted(); (err == nil) != trusted {
-			t.Errorf("user %d: %v", uid, err)
-		}
-	}
-}
-
 // TestAStuckSuccessorIsNotWaitedFor while traffic stands still.
 func TestAStuckSuccessorIsNotWaitedFor(t *testing.T) {
 	p := newRunning(nil, []Item{{Kind: 2}})
@@ -634,7 +626,7 @@ func TestWhoServesIsNamedAsItIs(t *testing.T) {
 		t.Errorf("while it waits for its successor: %v", err)
 	}
 	c.Close()
-	c.peer.Pid = 1
+	c.peer.PID = 1
 	if err := c.died(path, io.EOF); err == nil || !strings.HasPrefix(err.Error(), "process 1 has ended, and process "+fmt.Sprint(os.Getpid())+" serves") {
 		t.Errorf("when another process serves: %v", err)
 	}
