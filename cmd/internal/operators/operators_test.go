@@ -22,6 +22,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"kubeproxy/cmd/internal/crowd"
 	"kubeproxy/proxy/proxytest"
 )
 
@@ -210,14 +211,14 @@ func TestReadersThatDoNotReadKeepNobodyFromScraping(t *testing.T) {
 
 // TestPagesThatAreBeingSentAreBounded: beyond that, the reader that has taken longest is given up.
 func TestPagesThatAreBeingSentAreBounded(t *testing.T) {
-	r, crowd := newRenderer(), newCrowd(nil, 100)
+	r, clients := newRenderer(), crowd.New(nil, 100)
 	var conns []net.Conn
 	var sent []func()
 	for range 9 {
 		here, there := net.Pipe()
 		defer here.Close()
 		conns = append(conns, there)
-		sent = append(sent, r.send(crowd.admit(here), maxHeld/8))
+		sent = append(sent, r.send(clients.Admit(here), maxHeld/8))
 		if r.held > maxHeld {
 			t.Errorf("%d bytes are held; want %d at most", r.held, maxHeld)
 		}

@@ -11,9 +11,10 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/golang/glog"
+
+	"kubeproxy/cmd/internal/crowd"
 )
 
 // Answers are what operators are told. All of its functions may be called at any time, by any number of
@@ -107,19 +108,6 @@ func (p pages) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// shortly is how long a client may take to read a short answer: it fits into the socket's buffer, so only
-// one who asks on and on without reading notices.
-const shortly = 5 * time.Second
-
-// write answers with a text.
-func write(w http.ResponseWriter, status int, text string) {
-	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(shortly)) // a recorder of tests has none
-	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-	w.Header().Set("Content-Length", strconv.Itoa(len(text)))
-	w.WriteHeader(status)
-	_, _ = w.Write([]byte(text)) // who does not want to know need not
-}
-
 // probe answers "ok", or why not.
 func (a Answers) probe(page string, ask func() ([]string, error)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -174,7 +162,7 @@ const maxStreams = 8
 // endless has an answer go on until the client leaves or ctx ends. Its connection can be closed to make room for a new client.
 func endless(ctx context.Context, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		clientOf(r).answering(false)
+		crowd.ClientOf(r).Answering(false)
 		until, cancel := context.WithCancel(r.Context())
 		defer cancel()
 		defer context.AfterFunc(ctx, cancel)()
@@ -189,11 +177,11 @@ func inTurn(slots chan struct{}, next http.Handler) http.Handler {
 		select {
 		case slots <- struct{}{}:
 		default:
-			c := clientOf(r)
-			c.answering(false)
+			c := crowd.ClientOf(r)
+			c.Answering(false)
 			select {
 			case slots <- struct{}{}:
-				c.answering(true)
+				c.Answering(true)
 			case <-r.Context().Done():
 				return
 			}

@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"sync"
 	"time"
+
+	"kubeproxy/cmd/internal/crowd"
 )
 
 // How large pages are answered. To make one takes processor time, and to send one takes as long as its reader
@@ -30,7 +32,7 @@ type renderer struct {
 // A sending is one page on its way to its reader.
 type sending struct {
 	bytes  int
-	client *client
+	client *crowd.Client
 }
 
 func newRenderer() *renderer { return &renderer{slots: make(chan struct{}, atWork)} }
@@ -44,8 +46,8 @@ func (r *renderer) page(next http.Handler) http.Handler {
 			write(w, http.StatusServiceUnavailable, "too many requests are being answered; try again\n")
 			return
 		}
-		client := clientOf(req)
-		client.answering(false) // from now on it depends on its reader how long it takes
+		client := crowd.ClientOf(req)
+		client.Answering(false) // from now on it depends on its reader how long it takes
 		defer r.send(client, page.body.Len())()
 		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(pageTime)) // a recorder of tests has none
 		w.Header().Set("Content-Length", strconv.Itoa(page.body.Len()))
@@ -68,7 +70,7 @@ func (r *renderer) render(next http.Handler, w http.ResponseWriter, req *http.Re
 }
 
 // send counts a page that is being sent until the function that it returns is called.
-func (r *renderer) send(c *client, n int) (sent func()) {
+func (r *renderer) send(c *crowd.Client, n int) (sent func()) {
 	s := &sending{n, c}
 	r.mu.Lock()
 	defer r.mu.Unlock()

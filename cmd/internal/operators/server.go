@@ -13,6 +13,7 @@ import (
 
 	"github.com/golang/glog"
 
+	"kubeproxy/cmd/internal/crowd"
 	"kubeproxy/internal/lograte"
 	"kubeproxy/proxy"
 )
@@ -133,6 +134,10 @@ func (s *Server) Ports() []uint16 {
 	return all
 }
 
+// roomFor says how many clients each listener may have: so many that both together leave most of the
+// descriptors that the proxy keeps in reserve to others.
+func roomFor(reserve int) int { return max(reserve/8, 2) }
+
 // Close closes what Listen opened. It is for those who do not call Run.
 func (s *Server) Close() {
 	for _, k := range s.sockets {
@@ -176,20 +181,20 @@ func (s *Server) Run(ctx context.Context, a Answers) error {
 
 // serve answers at an open address until ctx ends.
 func (k *socket) serve(ctx context.Context, pages pages, room int) error {
-	crowd := newCrowd(k.listener, room)
+	clients := crowd.New(k.listener, room)
 	server := &http.Server{
-		Handler:                      crowd.handler(pages),
+		Handler:                      clients.Handler(pages),
 		ReadHeaderTimeout:            headerTimeout,
 		ReadTimeout:                  headerTimeout, // none of our requests has a body
 		WriteTimeout:                 answerTimeout,
 		IdleTimeout:                  idleTimeout,
 		MaxHeaderBytes:               maxHeader,
-		ConnContext:                  crowd.remember,
+		ConnContext:                  clients.Remember,
 		ErrorLog:                     quietLog(),
 		DisableGeneralOptionsHandler: true,
 	}
 	stop := context.AfterFunc(ctx, func() { k.listener.Close() })
-	err := server.Serve(crowd)
+	err := server.Serve(clients)
 	if stop() { // ctx has not ended
 		return fmt.Errorf("%s: %w", k.flag, err)
 	}
@@ -197,7 +202,7 @@ func (k *socket) serve(ctx context.Context, pages pages, room int) error {
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastAnswers)
 	defer cancel()
 	server.SetKeepAlivesEnabled(false)
-	crowd.leave(last)
+	clients.Leave(last)
 	if server.Shutdown(last) != nil {
 		server.Close()
 	}

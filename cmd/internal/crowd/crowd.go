@@ -1,4 +1,5 @@
-package operators
+// Package crowd bounds the clients of an HTTP server, such that those who wait without being served make room for newcomers.
+package crowd
 
 import (
 	"container/list"
@@ -9,27 +10,27 @@ import (
 	"sync"
 )
 
-// A crowd is the clients of one listener, of which there is only a limited number at a time. When a new client
+// A Listener is one whose clients are the crowd: those of one listener, of which there is only a limited number at a time. When a new client
 // finds no room, the source with the most connections loses one: the one that has waited longest without being
 // served. So a source that connects as fast as it can takes the room of its own connections only, and a probe
 // from elsewhere keeps its place. A client whose answer is being made is not closed; if no other can make room,
 // the new client is refused. Each new client costs one pass over those that there are.
 //
 // It is the listener that the server accepts from.
-type crowd struct {
+type Listener struct {
 	net.Listener
 	room int
 
 	mu      sync.Mutex // guards the fields below, and busy and place of each client
-	clients *list.List // of *client, longest waiting first
+	clients *list.List // of *Client, longest waiting first
 
 	left chan struct{} // capacity 1: a full channel means that a client has left since it was last read
 }
 
-// A client is one connection.
-type client struct {
+// A Client is one connection.
+type Client struct {
 	net.Conn
-	crowd  *crowd
+	crowd  *Listener
 	source netip.Prefix
 	busy   bool          // its answer is being made
 	place  *list.Element // nil once it has left
@@ -47,33 +48,30 @@ func sourceOf(conn net.Conn) netip.Prefix {
 	return source
 }
 
-// roomFor says how many clients each listener may have: so many that both together leave most of the
-// descriptors that the proxy keeps in reserve to others.
-func roomFor(reserve int) int { return max(reserve/8, 2) }
-
-func newCrowd(l net.Listener, room int) *crowd {
-	return &crowd{Listener: l, room: room, clients: list.New(), left: make(chan struct{}, 1)}
+// New returns a listener that has room for so many clients at a time.
+func New(l net.Listener, room int) *Listener {
+	return &Listener{Listener: l, room: room, clients: list.New(), left: make(chan struct{}, 1)}
 }
 
 // Accept implements [net.Listener].
-func (w *crowd) Accept() (net.Conn, error) {
+func (w *Listener) Accept() (net.Conn, error) {
 	for {
 		conn, err := w.Listener.Accept()
 		if err != nil {
 			return nil, err
 		}
-		if c := w.admit(conn); c != nil {
+		if c := w.Admit(conn); c != nil {
 			return c, nil
 		}
 		conn.Close()
 	}
 }
 
-// admit adds a client, and closes another one if there is no room. It returns nil if the new client is refused.
-func (w *crowd) admit(conn net.Conn) *client {
+// Admit adds a client, and closes another one if there is no room. It returns nil if the new client is refused.
+func (w *Listener) Admit(conn net.Conn) *Client {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	c := &client{Conn: conn, crowd: w, source: sourceOf(conn)}
+	c := &Client{Conn: conn, crowd: w, source: sourceOf(conn)}
 	if w.clients.Len() >= w.room {
 		victim := w.victimLocked(c.source)
 		if victim == nil {
@@ -88,22 +86,22 @@ func (w *crowd) admit(conn net.Conn) *client {
 
 // victimLocked returns the client that makes room for one from newcomer; nil if the newcomer's source would then
 // have more connections than any that could lose one.
-func (w *crowd) victimLocked(newcomer netip.Prefix) *client {
+func (w *Listener) victimLocked(newcomer netip.Prefix) *Client {
 	connections := map[netip.Prefix]int{newcomer: 1}
 	for e := w.clients.Front(); e != nil; e = e.Next() {
-		connections[e.Value.(*client).source]++
+		connections[e.Value.(*Client).source]++
 	}
-	var victim *client
+	var victim *Client
 	most := connections[newcomer] - 1
 	for e := w.clients.Front(); e != nil; e = e.Next() {
-		if c := e.Value.(*client); !c.busy && connections[c.source] > most {
+		if c := e.Value.(*Client); !c.busy && connections[c.source] > most {
 			victim, most = c, connections[c.source]
 		}
 	}
 	return victim
 }
 
-func (w *crowd) leaveLocked(c *client) {
+func (w *Listener) leaveLocked(c *Client) {
 	if c.place != nil {
 		w.clients.Remove(c.place)
 		c.place = nil
@@ -114,8 +112,8 @@ func (w *crowd) leaveLocked(c *client) {
 	}
 }
 
-// leave waits until all clients have left, or ctx ends.
-func (w *crowd) leave(ctx context.Context) {
+// Leave waits until all clients have left, or ctx ends.
+func (w *Listener) Leave(ctx context.Context) {
 	for {
 		w.mu.Lock()
 		n := w.clients.Len()
@@ -132,7 +130,7 @@ func (w *crowd) leave(ctx context.Context) {
 }
 
 // Close implements [net.Conn].
-func (c *client) Close() error {
+func (c *Client) Close() error {
 	c.crowd.mu.Lock()
 	c.crowd.leaveLocked(c)
 	c.crowd.mu.Unlock()
@@ -141,30 +139,30 @@ func (c *client) Close() error {
 
 type clientKey struct{}
 
-// remember lets handlers know whose request it is.
-func (w *crowd) remember(ctx context.Context, conn net.Conn) context.Context {
+// Remember lets handlers know whose request it is.
+func (w *Listener) Remember(ctx context.Context, conn net.Conn) context.Context {
 	return context.WithValue(ctx, clientKey{}, conn)
 }
 
-// handler is next, and notes whose answer is being made.
-func (w *crowd) handler(next http.Handler) http.Handler {
+// Handler is next, and notes whose answer is being made.
+func (w *Listener) Handler(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
-		c := clientOf(r)
-		c.answering(true)
-		defer c.answering(false)
+		c := ClientOf(r)
+		c.Answering(true)
+		defer c.Answering(false)
 		next.ServeHTTP(rw, r)
 		_ = http.NewResponseController(rw).Flush() // while it counts as busy; an error is the client's concern
 	})
 }
 
-// clientOf returns the connection that a request came by; nil in tests without one.
-func clientOf(r *http.Request) *client {
-	c, _ := r.Context().Value(clientKey{}).(*client)
+// ClientOf returns the connection that a request came by; nil in tests without one.
+func ClientOf(r *http.Request) *Client {
+	c, _ := r.Context().Value(clientKey{}).(*Client)
 	return c
 }
 
-// answering notes whether the client's answer is being made. When it has been, its wait begins anew.
-func (c *client) answering(busy bool) {
+// Answering notes whether the client's answer is being made. When it has been, its wait begins anew.
+func (c *Client) Answering(busy bool) {
 	if c == nil {
 		return
 	}
