@@ -32,10 +32,14 @@ type Broadcaster struct {
 	complete bool // every source has sent its first SET: from now on, queues are told
 	queues   []*queue
 	launch   func(*queue) // starts a queue's goroutine; nil unless running
+	observe  func(Step)   // nil: nobody wants to know
+	listed   map[int]bool // sources, by precedence, that have sent a SET
 }
 
 // NewBroadcaster returns a broadcaster without handlers.
-func NewBroadcaster() *Broadcaster { return &Broadcaster{store: newStore()} }
+func NewBroadcaster() *Broadcaster {
+	return &Broadcaster{store: newStore(), listed: make(map[int]bool)}
+}
 
 // Add makes a queue for some handlers, which get each batch one after the other, in this order. It
 // can be called at any time: the first batch of a queue holds everything there is. (D8: in v0.4,
@@ -74,8 +78,13 @@ func (b *Broadcaster) merge(precedence int, u registry.Update) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	o := b.store.apply(precedence, u)
+	listed := b.listed[precedence]
+	b.listed[precedence] = listed || u.Set
 	if !b.complete {
 		return // when the queues are opened, they get everything
+	}
+	if b.observe != nil && !o.empty() {
+		b.observe(Step{Source: b.store.services.layers[precedence].source, Revision: u.Revision, Corrected: u.Set && listed, outcome: o})
 	}
 	for _, q := range b.queues {
 		q.fold(o)

@@ -1,0 +1,79 @@
+package history
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"kubeproxy/registry"
+)
+
+func addrs(texts ...string) registry.Addrs {
+	var list []registry.Addr
+	for _, text := range texts {
+		list = append(list, registry.Addr{IP: netip.MustParseAddrPort(text)})
+	}
+	return registry.NewAddrs(list...)
+}
+
+func behind(weights string, texts ...string) *registry.Endpoints {
+	return &registry.Endpoints{ByPort: []registry.PortAddrs{{Addrs: addrs(texts...)}}, Weights: registry.Weights(weights)}
+}
+
+func TestAChangeIsSaidInWords(t *testing.T) {
+	web := &registry.Service{Ports: []registry.Port{{Number: 80}}}
+	moved := &registry.Service{Ports: []registry.Port{{Number: 81}, {Name: "dns", Protocol: registry.UDP, Number: 53}}}
+	sticky := &registry.Service{Ports: web.Ports, Terms: registry.Terms{Affinity: registry.AffinityClientIP, AffinityTimeout: time.Hour, Checks: registry.Check{Interval: time.Second}}}
+	for _, c := range []struct{ got, want string }{
+		{ofService(nil, web), "none → tcp port 80"},
+		{ofService(web, nil), "tcp port 80 → none"},
+		{ofService(web, moved), "tcp port 80 → tcp port 81, udp port 53 (dns)"},
+		{ofService(web, sticky), "affinity none → ClientIP; affinity timeout none → 1h0m0s; checks interval none → 1s"},
+		{ofEndpoints(nil, behind("", "10.0.0.1:80")), "0 → 1 endpoints (came 10.0.0.1:80)"},
+		{ofEndpoints(behind("", "10.0.0.1:80"), nil), "1 → 0 endpoints (went 10.0.0.1:80)"},
+		{ofEndpoints(behind("", "10.0.0.1:80", "10.0.0.2:80"), behind("", "10.0.0.2:80", "10.0.0.3:80")), "2 → 2 endpoints (came 10.0.0.3:80, went 10.0.0.1:80)"},
+		{ofEndpoints(behind("", "10.0.0.1:80", "10.0.0.2:80"), behind("", "10.0.0.2:80", "10.0.0.1:80")), "2 → 2 endpoints (in another order)"},
+		{ofEndpoints(behind("", "10.0.0.1:80"), behind("10.0.0.1=0", "10.0.0.1:80")), "weights all alike → 10.0.0.1=0"},
+	} {
+		if c.got != c.want {
+			t.Errorf("%q; want %q", c.got, c.want)
+		}
+	}
+}
+
+// TestTheLastChangesAreRemembered: a thousand, and of those the last that are asked for.
+func TestTheLastChangesAreRemembered(t *testing.T) {
+	var h History
+	if last, ever := h.Last(10, nil); len(last) != 0 || ever != 0 {
+		t.Errorf("of none: %v, %d", last, ever)
+	}
+	for i := range Room + 234 {
+		h.Note(Entry{Service: fmt.Sprint(i % 2), Change: fmt.Sprint(i)})
+	}
+	all, ever := h.Last(Room+1, nil)
+	if len(all) != Room || ever != Room+234 || all[0].Change != "234" || all[Room-1].Change != "1233" {
+		t.Errorf("%d of %d, from %q to %q", len(all), ever, all[0].Change, all[len(all)-1].Change)
+	}
+	some, _ := h.Last(3, func(e *Entry) bool { return e.Service == "0" })
+	if len(some) != 3 || some[0].Change != "1228" || some[2].Change != "1232" {
+		t.Errorf("the last three of service 0: %+v", some)
+	}
+}
+
+func TestAnEntryNamesWhoMadeIt(t *testing.T) {
+	uid := 1000
+	for want, e := range map[string]Entry{
+		"etcd@42: service default/web: x":                            {Source: "etcd", Revision: 42, Of: "service", Service: "default/web", Change: "x"},
+		"etcd@42, which a full list found: endpoints default/web: x": {Source: "etcd", Revision: 42, Of: "endpoints", Service: "default/web", Change: "x", Corrected: true},
+		"operator (uid 1000): override default/web: x":               {Source: Operator, UID: &uid, Of: "override", Service: "default/web", Change: "x"},
+	} {
+		if got := e.String(); got != want {
+			t.Errorf("%q; want %q", got, want)
+		}
+	}
+	if strings.ContainsRune(ofService(nil, &registry.Service{Ports: []registry.Port{{Name: "\x1b[2J", Number: 80}}}), 0x1b) {
+		t.Error("the name of a port reaches the log as it is")
+	}
+}
