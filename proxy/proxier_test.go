@@ -64,6 +64,9 @@ func (e *fakeEngine) Listen(id registry.NodePort, owner *atomic.Pointer[engine.C
 func (e *fakeEngine) Drain(context.Context)   {}
 func (e *fakeEngine) Limits() []traffic.Limit { return nil }
 func (e *fakeEngine) Paused() uint64          { return 0 }
+func (e *fakeEngine) Clients(int64, *traffic.Selection, func(*traffic.Client) bool) int64 {
+	return -1
+}
 
 func (*fakeEngine) Leftover() map[registry.NodePort]int { return nil }
 

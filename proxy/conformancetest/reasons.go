@@ -202,6 +202,13 @@ var tcpReasonCases = []reasonCase{
 		b.apply(serviceSince("heir", 2, tcp(b.at.Port())), service("web", tcp(proxytest.FreePort(t))))
 		b.cuts(t, talk)
 	}},
+	{why: traffic.Killed, when: "an operator ends it", do: func(t *testing.T, b *bookish) {
+		talk := b.talk(t)
+		if n := b.kill(t, traffic.Selection{Service: named("web")}); n != 1 {
+			t.Errorf("%d clients were ended; want 1", n)
+		}
+		b.cuts(t, talk)
+	}},
 	{why: traffic.Shutdown, when: "the proxy is stopped", do: func(t *testing.T, b *bookish) {
 		talk := b.talk(t)
 		b.end()

@@ -64,6 +64,12 @@ var udpReasonCases = []reasonCase{
 		b.ask(t)
 		b.apply(serviceSince("heir", 2, udp(b.at.Port())), service("web", udp(proxytest.FreePort(t))))
 	}},
+	{why: traffic.Killed, when: "over UDP, an operator ends the session", do: func(t *testing.T, b *bookish) {
+		b.ask(t)
+		if n := b.kill(t, traffic.Selection{Service: named("web")}); n != 1 {
+			t.Errorf("%d clients were ended; want 1", n)
+		}
+	}},
 	{why: traffic.Shutdown, when: "over UDP, the proxy is stopped", do: func(t *testing.T, b *bookish) {
 		b.ask(t)
 		b.end()

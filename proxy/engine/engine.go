@@ -27,6 +27,11 @@ type Engine interface {
 
 	Handover
 
+	// Clients passes the selected connections and sessions of one step to each, and ends those for which it returns true, for the reason
+	// [traffic.Killed]. It is called with 0, and then with what it returned the last time, until that is negative. Clients are served
+	// between the steps; one that moves between loops meanwhile may be missed, or met twice. The caller keeps its calls apart from a rest.
+	Clients(from int64, of *traffic.Selection, each func(*traffic.Client) (end bool)) (next int64)
+
 	// Addresses returns what turns endpoints into addresses to dial, and has the descriptors for that.
 	Addresses() *admit.Resolver
 

@@ -29,35 +29,19 @@ import (
 // IsLive returns true.
 func (e *Engine) IsLive() bool { return true }
 
-// ofSessions is the bit of a place that is one of sessions. A place fits into an int of 32 bits.
-const ofSessions = 1 << 30
-
 // Lend passes on the connections, or sessions, in a few places of a loop. The number of the loop is above the bits of the place.
 func (e *Engine) Lend(from int64, sessions bool, send func([]takeover.Item) error) (next int64, err error) {
-	loops := e.running()
-	number, place := int(from>>32), int(from&(ofSessions<<1-1))
-	if number >= len(loops) {
-		return -1, nil
-	}
 	if from == 0 {
 		e.lendings = max(1, e.lendings+1)
 	}
-	l := loops[number]
-	ran := l.requests.Call(func() {
-		if place&ofSessions == 0 {
-			place, err = l.lend(place, e.lendings, send)
-		} else if place, err = l.sessions.Lend(place&^ofSessions, l.number, e.lendings, send); place >= 0 {
-			place |= ofSessions
-		}
+	next = e.step(from, sessions, func(l *loop, place int) (next int) {
+		next, err = l.lend(place, e.lendings, send)
+		return next
+	}, func(l *loop, place int) (next int) {
+		next, err = l.sessions.Lend(place, l.number, e.lendings, send)
+		return next
 	})
-	switch {
-	case ran && place >= 0:
-	case ran && sessions && from&ofSessions == 0:
-		place = ofSessions
-	default:
-		number, place = number+1, 0
-	}
-	return int64(number)<<32 | int64(place), err
+	return next, err
 }
 
 // lend passes on the connections in a few places, and returns the next place; negative: there is none.

@@ -369,11 +369,7 @@ func (l *loop) endAll(from int) {
 	l.relays.BulkTo = nil
 	conns, next := l.conns.Some(from, reactor.PlacesAStep)
 	for c := range conns {
-		if c.Phase() == relay.Dialling {
-			l.dialler.turnAway(c, traffic.Shutdown)
-		} else {
-			l.relays.End(c, traffic.Shutdown)
-		}
+		l.end(c, traffic.Shutdown)
 	}
 	if next >= 0 {
 		l.requests.Do(func() { l.endAll(next) })

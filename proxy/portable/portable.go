@@ -11,7 +11,8 @@ import (
 // and for each UDP session, pooled buffers. It is the one to read first, and it runs everywhere.
 type Engine struct {
 	engine.Base
-	dialer  *dialer       // of TCP endpoints
+	dialer  *dialer // of TCP endpoints
+	roll    roll
 	serving chan struct{} // closed unless the engine rests; a port waits for the one that it was opened with
 }
 

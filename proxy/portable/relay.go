@@ -33,11 +33,7 @@ func (r *relay) run(ctx context.Context) traffic.Reason {
 	others.Add(1)
 	stop := context.AfterFunc(ctx, func() {
 		defer others.Done()
-		r.mu.Lock()
-		r.end.Because(removal.ReasonOf(ctx))
-		r.mu.Unlock()
-		reset(r.client.conn)
-		reset(r.backend.conn)
+		r.cut(removal.ReasonOf(ctx))
 	})
 	r.pumping.Store(2)
 	if idle := r.cfg.IdleTimeoutOf(r.account.Claim.Terms); idle > 0 {
@@ -51,6 +47,15 @@ func (r *relay) run(ctx context.Context) traffic.Reason {
 	others.Wait()
 	r.close()
 	return r.end.Reason()
+}
+
+// cut ends both directions at once. Any goroutine may call it.
+func (r *relay) cut(why traffic.Reason) {
+	r.mu.Lock()
+	r.end.Because(why)
+	r.mu.Unlock()
+	reset(r.client.conn)
+	reset(r.backend.conn)
 }
 
 // carry pumps one direction to its end, and then keeps watch over the other.

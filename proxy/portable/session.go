@@ -83,6 +83,8 @@ func (s *session) leaveLocked() {
 // run is the session's own goroutine: it carries the replies of one endpoint after another until
 // the session ends. It is given its first endpoint to try, or else the backend that came of that.
 func (s *session) run(first *rotation.Endpoint, b *udpBackend) {
+	place := s.socket.engine.roll.add(s)
+	defer s.socket.engine.roll.remove(place)
 	defer s.finish()
 	if first != nil {
 		b = s.try(first)

@@ -119,6 +119,9 @@ func sleep(ctx context.Context, d time.Duration) {
 func (s *tcpSocket) serve(c tcp.Connection, client *net.TCPConn) {
 	e := s.engine
 	defer e.Budget.Release(2)
+	known := &connection{conn: client, account: c.Now(), began: time.Now()}
+	place := e.roll.add(known)
+	defer e.roll.remove(place)
 	var said []byte
 	if c.AwaitsHeader() {
 		var ok bool
@@ -159,6 +162,9 @@ func (s *tcpSocket) serve(c tcp.Connection, client *net.TCPConn) {
 		r.backend.header = c.AppendHeader(nil, client.LocalAddr().(*net.TCPAddr).AddrPort())
 	}
 	r.backend.said = said
+	if !known.relayed(c.Now(), r) {
+		r.cut(traffic.Killed)
+	}
 	why := r.run(ctx)
 	c.Sent, c.Received = uint64(r.backend.sent.Load()), uint64(r.client.sent.Load())
 	c.End(why)

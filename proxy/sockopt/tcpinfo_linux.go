@@ -18,6 +18,27 @@ type Delivery struct {
 	Silent     time.Duration // since the peer's kernel last said anything
 }
 
+// tcpStates are the names of the kernel's states, as ss(8) has them, by their numbers in tcp_states.h.
+var tcpStates = [...]string{1: "ESTAB", "SYN-SENT", "SYN-RECV", "FIN-WAIT-1", "FIN-WAIT-2", "TIME-WAIT", "UNCONN", "CLOSE-WAIT", "LAST-ACK", "LISTEN", "CLOSING"}
+
+// StateOf returns the state of a TCP socket, and for how long its peer has sent no data; "" and a negative time if the kernel does not tell.
+func StateOf(fd int) (state string, idle time.Duration) {
+	info, err := unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO)
+	if err != nil || int(info.State) >= len(tcpStates) {
+		return "", -1
+	}
+	return tcpStates[info.State], time.Duration(info.Last_data_recv) * time.Millisecond
+}
+
+// StateOfConn is StateOf for a connection of package net.
+func StateOfConn(conn *net.TCPConn) (state string, idle time.Duration) {
+	idle = -1
+	if raw, err := conn.SyscallConn(); err == nil {
+		raw.Control(func(fd uintptr) { state, idle = StateOf(int(fd)) }) // fails on one that is closed
+	}
+	return state, idle
+}
+
 // tcpClose is TCP_CLOSE of the kernel's tcp_states.h.
 const tcpClose = 7
 

@@ -15,6 +15,9 @@ type Delivery struct {
 	Silent        time.Duration
 }
 
+// StateOfConn knows nothing.
+func StateOfConn(*net.TCPConn) (state string, idle time.Duration) { return "", -1 }
+
 // Inspect knows nothing: what was just written may then be Lost when it is followed by a reset, and
 // a slow reader of a connection of which one direction has ended must read a buffer in HalfClosedTimeout.
 func Inspect(*net.TCPConn) Delivery { return Delivery{} }

@@ -172,6 +172,27 @@ func (c *Connection) End(why traffic.Reason) {
 	}
 }
 
+// Now returns the client as it is. Idle, states and the local address are for the engine to add.
+func (c *Connection) Now() traffic.Client {
+	now := traffic.Client{
+		Protocol: c.Claim.Tally.Protocol,
+		Service:  c.Claim.Key,
+		Port:     c.port,
+		Client:   c.client,
+		Age:      c.age(),
+		Idle:     -1,
+		Sent:     c.Sent,
+		Received: c.Received,
+	}
+	if c.Endpoint != nil {
+		now.Endpoint = c.Endpoint.Addr
+	}
+	if c.others != nil {
+		now.Via = c.others.via
+	}
+	return now
+}
+
 // age is how long ago the client was accepted.
 func (c *Connection) age() time.Duration { return monotonic.Now() - c.began }
 

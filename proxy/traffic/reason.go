@@ -47,6 +47,7 @@ const (
 	EndpointRemoved
 	ServiceRemoved // or the port is another's now
 	Shutdown
+	Killed // an operator did: the endpoint was disabled, or the client was to end
 
 	NumReasons // how many there are
 
@@ -82,6 +83,7 @@ var reasons = [NumReasons]struct{ code, refusal string }{
 	EndpointRemoved:    {"endpoint_removed", ""},
 	ServiceRemoved:     {"service_removed", ""},
 	Shutdown:           {"shutdown", ""},
+	Killed:             {"killed", ""},
 }
 
 // String gives the reason as logs and metrics spell it: a code that will not change.

@@ -131,7 +131,7 @@ func (s *Session) ending() traffic.Ending {
 		Dialled:  s.dialled,
 		Attempts: s.attempts,
 		Sent:     s.sent.Load(),
-		Received: s.received,
+		Received: s.received.Load(),
 		Reason:   s.reason,
 	}
 	if s.carried != nil {

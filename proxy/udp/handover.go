@@ -38,7 +38,7 @@ func (s *Session) Rest(what uint64) handover.UDPRest {
 
 func (s *Session) talk() handover.Talk {
 	return handover.Talk{
-		Silent: s.SilentFor(), Sent: s.sent.Load(), Received: s.received, Answered: s.answered, Confirmed: s.confirmed,
+		Silent: s.SilentFor(), Sent: s.sent.Load(), Received: s.received.Load(), Answered: s.answered, Confirmed: s.confirmed,
 		Unanswered: s.unanswered, Kept: s.kept, Last: s.last,
 	}
 }
@@ -99,7 +99,8 @@ func (s *Session) AdoptRest(r *handover.UDPRest) {
 // goOn gives the session the state that it had in the predecessor.
 func (s *Session) goOn(t *handover.Talk) {
 	s.sent.Store(t.Sent)
-	s.received, s.answered, s.confirmed = t.Received, t.Answered, t.Confirmed
+	s.received.Store(t.Received)
+	s.answered, s.confirmed = t.Answered, t.Confirmed
 	s.unanswered, s.kept, s.last = t.Unanswered, t.Kept, append(s.last[:0], t.Last...)
 }
 

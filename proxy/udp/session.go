@@ -48,7 +48,7 @@ type Session struct {
 	port        *Port
 	began       time.Time
 	sent        atomic.Uint64   // bytes that were handed to endpoints
-	received    uint64          // bytes that were handed to the client
+	received    atomic.Uint64   // bytes that were handed to the client
 	local       *netip.AddrPort // towards the endpoint; nil without engine.Config.NoteLocal
 	header      []byte          // stands before each datagram to the endpoint; nil for none
 	search
@@ -255,7 +255,7 @@ func (s *Session) Delivered(n int, err error) {
 	switch {
 	case err == nil:
 		t := s.Claim.Tally
-		s.received += uint64(n)
+		s.received.Add(uint64(n))
 		t.Received.Add(uint64(n))
 		t.DatagramsReceived.Add(1)
 	case errors.Is(err, net.ErrClosed): // the port was closed under it
@@ -293,6 +293,24 @@ func (s *Session) HandOver(v *Visit, sent int) (next []byte, verdict Verdict) {
 	v.name = s.port.base.Resolver.Hold(v.Endpoint.Addr.Host, v.To.Addr())
 	s.at, s.waiting = v, nil
 	return nil, Done
+}
+
+// Now returns the client as it is. The local address is for the engine to add. An engine with several goroutines holds the lock.
+func (s *Session) Now() traffic.Client {
+	now := traffic.Client{
+		Protocol: registry.UDP,
+		Service:  s.Claim.Key,
+		Port:     s.port.Number,
+		Client:   s.Key.Client,
+		Age:      time.Since(s.began),
+		Idle:     s.SilentFor(),
+		Sent:     s.sent.Load(),
+		Received: s.received.Load(),
+	}
+	if s.at != nil {
+		now.Endpoint = s.at.Endpoint.Addr
+	}
+	return now
 }
 
 // Drop counts datagrams of the session that are not carried further.

@@ -170,5 +170,6 @@ func (r *Rotation) Departed(addr registry.Addr, then removal.Policy, ago time.Du
 	x := e.stats()
 	x.gone.Store(true)
 	x.lifetime.End(then, traffic.EndpointRemoved, ago)
+	r.rules.departed.add(e)
 	return e
 }

@@ -47,6 +47,9 @@ func (r *Rotation) Replace(addrs registry.Addrs, weights registry.Weights) {
 	}
 	for _, e := range gone {
 		r.unwatchLocked(e)
+		if e.known.Load() != nil {
+			r.rules.departed.add(e)
+		}
 		x := e.stats() // also of one that had none: a client may be choosing it just now
 		x.gone.Store(true)
 		x.lifetime.End(removal.PolicyOf(r.removal, r.rules.OnRemoval), traffic.EndpointRemoved, 0)

@@ -26,6 +26,7 @@ type Rules struct {
 	outages     lograte.Limiter[outage]           // of lines about endpoints that do not answer, or answer again
 	unused      lograte.Limiter[registry.PortKey] // of lines about records with endpoints that are not allowed
 	ignored     lograte.Limiter[registry.PortKey] // of lines about checks that fail for all endpoints
+	departed    departed
 }
 
 // Affinities that are remembered, in all, and for one rotation and protocol. They take 20 MB at most.

@@ -223,3 +223,23 @@ func (p *port) address(client netip.AddrPort) netip.AddrPort {
 	}
 	return client
 }
+
+// Clients passes the selected sessions in a few places to each, ends those for which it returns true, and returns the next place; negative:
+// there is none.
+func (u *Sessions) Clients(from int, of *traffic.Selection, each func(*traffic.Client) (end bool)) (next int) {
+	sessions, next := u.all.Some(from, reactor.PlacesAStep)
+	for slot := range sessions {
+		f := *slot
+		now := f.Now()
+		if !of.Has(&now) {
+			continue
+		}
+		if f.fd != socket.None {
+			now.Local = socket.LocalName(int(f.fd))
+		}
+		if each(&now) {
+			u.end(f, traffic.Killed)
+		}
+	}
+	return next
+}

@@ -8,6 +8,7 @@ import (
 	"kubeproxy/proxy/engine"
 	"kubeproxy/proxy/epoll/reactor"
 	"kubeproxy/proxy/epoll/socket"
+	"kubeproxy/proxy/sockopt"
 	"kubeproxy/proxy/tcp"
 	"kubeproxy/proxy/traffic"
 )
@@ -211,4 +212,16 @@ func (cs *Conns) idleLook(c *Conn) time.Duration {
 		return tcp.IdleLook(idle)
 	}
 	return monotonic.Never
+}
+
+// Describe adds what the kernel says of the sockets of c.
+func (c *Conn) Describe(now *traffic.Client) {
+	var ofClient, ofBackend time.Duration
+	now.ClientState, ofClient = sockopt.StateOf(int(c.client.fd))
+	now.Idle = ofClient
+	if c.backend.open {
+		now.EndpointState, ofBackend = sockopt.StateOf(int(c.backend.fd))
+		now.Idle = min(ofClient, ofBackend)
+		now.Local = socket.LocalName(int(c.backend.fd))
+	}
 }

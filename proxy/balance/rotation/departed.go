@@ -1,0 +1,59 @@
+package rotation
+
+import (
+	"slices"
+	"sync"
+	"time"
+
+	"kubeproxy/registry"
+)
+
+// Departed are endpoints that have left their rotations, and may have clients.
+type departed struct {
+	mu     sync.Mutex // guards the fields below
+	all    []*Endpoint
+	enough int // of them, to look which can be forgotten
+}
+
+// lateClients is how long after an endpoint has left a client may still reach it that had chosen it before: a look-up and a dial.
+const lateClients = 30 * time.Second
+
+// add notes that an endpoint has left.
+func (d *departed) add(e *Endpoint) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.all = append(d.all, e); len(d.all) > d.enough {
+		d.all = slices.DeleteFunc(d.all, func(e *Endpoint) bool { return e.clients() == 0 && e.Lifetime().Ago() > lateClients })
+		d.enough = 2*len(d.all) + 16 // so that a look at all of them is worth it
+	}
+}
+
+// clients counts the connections and sessions of the endpoint, and the dials to it.
+func (e *Endpoint) clients() int64 {
+	if x := e.known.Load(); x != nil {
+		return x.active.Load() + x.dialing.Load()
+	}
+	return 0
+}
+
+// ClientsOf counts the clients of those endpoints of a rotation that match.
+func (r *Rotation) ClientsOf(match registry.AddrMatch) (n int64) {
+	for _, e := range r.set.Load().endpoints { // one that sleeps has none
+		if match.Matches(e.Addr) {
+			n += e.clients()
+		}
+	}
+	return n
+}
+
+// ClientsOfDeparted counts the clients of those endpoints that match and have left their rotations.
+func (r *Rules) ClientsOfDeparted(match registry.AddrMatch) (n int64) {
+	r.departed.mu.Lock()
+	defer r.departed.mu.Unlock()
+	for _, e := range r.departed.all {
+		if match.Matches(e.Addr) {
+			n += e.clients()
+		}
+	}
+	return n
+}
