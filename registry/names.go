@@ -2,7 +2,9 @@ package registry
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 )
 
@@ -24,6 +26,23 @@ func (n Name) String() string {
 		s = n.Namespace + "/" + n.Name
 	}
 	return plainOrQuoted(s)
+}
+
+// ParseName reads a name as an operator types it: NAME in namespace default, NAMESPACE/NAME, or either as [Label] quotes it.
+func ParseName(text string) (Name, error) {
+	if strings.HasPrefix(text, `"`) {
+		if plain, err := strconv.Unquote(text); err == nil {
+			text = plain
+		}
+	}
+	namespace, name, ok := strings.Cut(text, "/")
+	if !ok {
+		namespace, name = DefaultNamespace, text
+	}
+	if _, err := ParseKey(SpecsPrefix + namespace + "/" + name); err != nil || namespace == "" || name == "" {
+		return Name{}, errors.New("must be NAME or NAMESPACE/NAME")
+	}
+	return Name{Namespace: namespace, Name: name}, nil
 }
 
 // Check reports an error if the name has other characters than those that names of services are made of. Keys of records may hold any bytes; who

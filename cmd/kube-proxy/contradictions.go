@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"kubeproxy/cmd/internal/control"
 	"kubeproxy/internal/takeover"
 )
 
@@ -19,6 +20,14 @@ func (o *options) contradiction() error {
 	if o.takeover != "" {
 		if err := takeover.CheckPath(o.takeover); err != nil {
 			return fmt.Errorf("-takeover: %w", err)
+		}
+	}
+	if path := o.controlPath(); path != "" {
+		if err := control.CheckPath(path); err != nil {
+			return fmt.Errorf("-control: %w", err)
+		}
+		if path == o.takeover {
+			return fmt.Errorf("-control and -takeover are the same path: %q", path)
 		}
 	}
 	return o.source.contradiction()

@@ -33,6 +33,7 @@ type options struct {
 	stopGrace        time.Duration
 	connectionLog    string
 	takeover         string
+	control          string
 
 	source sourceOptions
 }
@@ -150,7 +151,9 @@ func (o *options) addFlags(c *commandline.Command) {
 		f.StringVar(&o.stateDir, "state_dir", "", "`directory` that keeps the served state: a start while no source can be read serves it after 3 s; empty: none")
 		f.Var(commandline.Positive(&o.stateMaxAge), "state_max_age", "age above which the state in -state_dir is not served")
 		f.StringVar(&o.takeover, "takeover", "", "`path` of a socket: a process takes over from the one that listens there, and then hands over there; Linux only; empty: never")
+		f.StringVar(&o.control, "control", "", "`path` of the socket by which kube-proxy status and others ask this node and act on it; off: none; Linux only")
 	})
+	c.Derive("control", controlName+" beside -takeover; none without that", "")
 	o.addLogFlags(c)
 	c.Group(topicObsolete, func(f *pflag.FlagSet) {
 		f.Var(commandline.Positive(&o.logFlush), "log_flush_frequency", "no effect: log files are written at once")

@@ -68,8 +68,10 @@ func TestEachCommandIsInTheManual(t *testing.T) {
 			t.Errorf("%s is not in the manual", word)
 		}
 	}
-	if len(named) != len(words)+1 { // help
-		t.Errorf("the manual has %q, the program %d words", named, len(words))
+	for _, word := range named {
+		if word != "help" && wordOf(word) == nil {
+			t.Errorf("%s is in the manual, and the program does not know it", word)
+		}
 	}
 }
 

@@ -18,7 +18,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 		if args[0] == "help" {
 			return runHelp(args[1:], stdout, stderr)
 		}
-		if word := words[args[0]]; word != nil {
+		if word := wordOf(args[0]); word != nil {
 			return word(args[1:], stdout, stderr)
 		}
 	}

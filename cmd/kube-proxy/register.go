@@ -261,15 +261,11 @@ func (c *child) status() int {
 type serviceValue registry.Name
 
 func (v *serviceValue) Set(s string) error {
-	namespace, name, ok := strings.Cut(s, "/")
-	if !ok {
-		namespace, name = registry.DefaultNamespace, s
+	name, err := registry.ParseName(s)
+	if err == nil {
+		*v = serviceValue(name)
 	}
-	if _, err := registry.ParseKey(registry.SpecsPrefix + namespace + "/" + name); err != nil || namespace == "" || name == "" {
-		return errors.New("must be NAME or NAMESPACE/NAME")
-	}
-	*v = serviceValue{Namespace: namespace, Name: name}
-	return nil
+	return err
 }
 
 func (v *serviceValue) String() string {

@@ -118,6 +118,7 @@ func serve(o *options, flags *pflag.FlagSet, args []string, log *logsink.Sink) e
 			FDStore:          store,
 			Leaving:          signals,
 			Takeover:         o.takeover,
+			Control:          o.controlPath(),
 			TookOver:         func() { notify(fmt.Sprintf("MAINPID=%d\n%s", os.Getpid(), daemon.SdNotifyReady)) },
 			Watchdog:         watchdog(),
 			Alive:            func() { notify(daemon.SdNotifyWatchdog) },

@@ -16,6 +16,16 @@ var words = map[string]func(args []string, stdout, stderr io.Writer) (status int
 	"cleanup":  runCleanup,
 }
 
+// wordOf returns the program that a word chooses; nil if there is none.
+func wordOf(word string) func(args []string, stdout, stderr io.Writer) (status int) {
+	for _, v := range controlVerbs() {
+		if v.Word == word {
+			return v.execute
+		}
+	}
+	return words[word]
+}
+
 // Sections of the man page that do not follow from the flags.
 //
 //go:embed manual.mdoc
@@ -23,9 +33,13 @@ var sections string
 
 // manual explains the program and its sub-commands.
 func manual() *commandline.Manual {
+	commands := []*commandline.Command{defaults().commandLine(), newCheck().commandLine(), newRegister().commandLine(),
+		newGet().commandLine(), newRemove().commandLine()}
+	for _, v := range controlVerbs() {
+		commands = append(commands, v.commandLine())
+	}
 	return &commandline.Manual{
-		Commands: []*commandline.Command{defaults().commandLine(), newCheck().commandLine(), newRegister().commandLine(),
-			newGet().commandLine(), newRemove().commandLine(), cleanupCommand()},
+		Commands: append(commands, cleanupCommand()),
 		Topics: []commandline.Topic{
 			{Name: topicRegistry, Title: "where services are read from"},
 			{Name: topicListening, Title: "addresses, and the engine that moves the bytes"},

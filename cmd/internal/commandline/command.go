@@ -19,6 +19,7 @@ type Command struct {
 	Version Version                          // whether the version is asked for
 	Examine func(flags *pflag.FlagSet) error // whether flags and arguments go together
 
+	mixed   bool               // flags may stand after arguments
 	topics  map[string]string  // by flag
 	derived map[string]derived // by flag
 }
@@ -46,6 +47,12 @@ func New(name, args, summary string, examine func(*pflag.FlagSet) error) *Comman
 		boolean(&c.Version, "version", "", "print the version and exit; =raw prints all details")
 	})
 	return c
+}
+
+// Mix lets flags stand after arguments, too.
+func (c *Command) Mix() {
+	c.mixed = true
+	c.Flags.SetInterspersed(true)
 }
 
 // Group gives a topic to the flags that add defines.
@@ -83,7 +90,7 @@ func (c *Command) Show(names []string) {
 //
 // Asked for the version, it does not examine them: as in v0.4, the version does not depend on other flags.
 func (c *Command) Parse(args []string) error {
-	if err := c.Flags.Parse(normalise(c.Flags, args)); err != nil {
+	if err := c.Flags.Parse(normalise(c.Flags, args, c.mixed)); err != nil {
 		return inOldWords(c.Flags, err)
 	}
 	if c.Version != VersionOff {

@@ -19,12 +19,19 @@ import (
 //	-bogus                   →  --bogus                   unknown, and pflag says so
 //
 // As in package flag, flags end at the first argument without a dash, at a lone dash, and after
-// "--". What follows is left alone.
-func normalise(flags *pflag.FlagSet, args []string) []string {
+// "--". What follows is left alone. Mixed with arguments, flags end at "--" only.
+func normalise(flags *pflag.FlagSet, args []string, mixed bool) []string {
 	var done []string
 	for len(args) > 0 {
 		arg := args[0]
-		if len(arg) < 2 || arg[0] != '-' || arg == "--" {
+		if len(arg) < 2 || arg[0] != '-' {
+			if !mixed {
+				break
+			}
+			done, args = append(done, arg), args[1:]
+			continue
+		}
+		if arg == "--" {
 			break
 		}
 		args = args[1:]

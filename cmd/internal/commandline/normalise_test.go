@@ -36,7 +36,7 @@ func TestNormaliseKeepsTheMeaning(t *testing.T) {
 		{"and after --", "-- -v 1", "-- -v 1"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			got := strings.Join(normalise(sample().Flags, strings.Fields(tt.args)), " ")
+			got := strings.Join(normalise(sample().Flags, strings.Fields(tt.args), false), " ")
 			if got != tt.want {
 				t.Errorf("normalise(%s)\n got %s\nwant %s", tt.args, got, tt.want)
 			}
@@ -60,8 +60,8 @@ func FuzzNormalise(f *testing.F) {
 			args = strings.Split(line, "\n")
 		}
 		flags := sample().Flags
-		normal := normalise(flags, args)
-		if again := normalise(flags, normal); !cmp.Equal(again, normal) {
+		normal := normalise(flags, args, false)
+		if again := normalise(flags, normal, false); !cmp.Equal(again, normal) {
 			t.Errorf("normalise(%q) = %q, and that normalises to %q", args, normal, again)
 		}
 		got := readWithPflag(normal)

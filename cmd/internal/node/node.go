@@ -11,7 +11,9 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"kubeproxy/cmd/internal/connlog"
+	"kubeproxy/cmd/internal/control"
 	"kubeproxy/cmd/internal/fdstore"
+	"kubeproxy/cmd/internal/history"
 	"kubeproxy/cmd/internal/metrics"
 	"kubeproxy/cmd/internal/operators"
 	"kubeproxy/cmd/internal/statuspage"
@@ -37,6 +39,8 @@ type Options struct {
 
 	Takeover string // path of the socket at which a process asks its predecessor for all that it serves; empty for never
 	TookOver func() // called when that has succeeded, before the predecessor ends; may be nil
+
+	Control string // path of the socket by which operators ask and act; empty for none
 
 	Watchdog time.Duration // how often the service manager wants to hear that the node is alive; 0 for never
 	Alive    func()        // called twice as often, while /livez says yes
@@ -73,6 +77,9 @@ func Run(ctx context.Context, o Options) error {
 	}
 	hasPredecessor, err := o.hasPredecessor(ctx)
 	if err != nil {
+		return err
+	}
+	if err := o.checkControl(); err != nil {
 		return err
 	}
 	server, err := operators.Listen(o.Operators)
@@ -117,6 +124,8 @@ func Run(ctx context.Context, o Options) error {
 	// D8: v0.4 started its source before its handlers were there. The handlers come first here.
 	broadcaster := config.NewBroadcaster()
 	broadcaster.Add(numbers.Begin(), line, numbers.End())
+	changes := new(history.History)
+	broadcaster.Observe(changes.Observe)
 	mux := config.NewMux(broadcaster)
 
 	h := &health{
@@ -155,6 +164,12 @@ func Run(ctx context.Context, o Options) error {
 	defer stopServer()
 	if o.ConnectionLog != nil {
 		defer background(ctx, o.ConnectionLog.Run)()
+	}
+
+	if o.Control != "" {
+		defer background(ctx, func(ctx context.Context) {
+			o.answerControl(ctx, hasPredecessor, line.serving, control.Node{Report: page.Report, ReportOf: page.ReportOf, History: changes, Proxier: proxier})
+		})()
 	}
 
 	if o.Watchdog > 0 {

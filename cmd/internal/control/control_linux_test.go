@@ -1,0 +1,258 @@
+package control
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"iter"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"kubeproxy/cmd/internal/history"
+	"kubeproxy/cmd/internal/statuspage"
+	"kubeproxy/proxy/proxytest"
+	"kubeproxy/proxy/traffic"
+	"kubeproxy/registry"
+)
+
+// hostile is a text that would clear a terminal, set its title, turn a line around, and hide what follows.
+const hostile = "a\x1b[2J\x1b]0;x\a\u202eb\u0085c\x7f\U000e0041"
+
+// carried are the clients of a node.
+type carried struct {
+	clients []traffic.Client
+	left    int64
+	err     error
+}
+
+func (c *carried) Clients(_ context.Context, of traffic.Selection, _ bool) iter.Seq2[[]traffic.Client, error] {
+	return func(yield func([]traffic.Client, error) bool) {
+		if c.err != nil {
+			yield(nil, c.err)
+			return
+		}
+		for i := range c.clients {
+			if of.Has(&c.clients[i]) && !yield(c.clients[i:i+1], nil) {
+				return
+			}
+		}
+		c.clients = nil
+	}
+}
+
+func (c *carried) ClientsOf(registry.AddrMatch) (int64, error) { return c.left, c.err }
+
+// serve has a node answer at a socket until the test ends.
+func serve(t *testing.T, p Proxier) (path string, changes *history.History) {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "c") // t.TempDir's are too long for a socket
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	path = filepath.Join(dir, "control.sock")
+	server, err := Listen(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	changes = new(history.History)
+	ctx, stop := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		server.Run(ctx, Node{
+			Report: func() statuspage.Report {
+				return statuspage.Report{Host: "node", Verdict: hostile, Problems: []string{hostile}}
+			},
+			ReportOf: func(name registry.Name) (statuspage.Report, bool) {
+				return statuspage.Report{OK: true, Verdict: name.Label() + " is well."}, name.Name == "web"
+			},
+			History: changes,
+			Proxier: p,
+		})
+	}()
+	t.Cleanup(func() { stop(); proxytest.Receive(t, done, "the end of the server") })
+	return path, changes
+}
+
+func inertText(t *testing.T, what, text string) {
+	t.Helper()
+	if i := strings.IndexFunc(text, func(r rune) bool { return !isInert(r) }); i >= 0 {
+		t.Errorf("%s has a character that a terminal may take for a command: %q", what, text[i:min(i+20, len(text))])
+	}
+}
+
+// TestNoAnswerHoldsWhatATerminalMightTakeForACommand, whoever wrote it, and JSON still says what it was.
+func TestNoAnswerHoldsWhatATerminalMightTakeForACommand(t *testing.T) {
+	path, changes := serve(t, &carried{clients: []traffic.Client{{Service: registry.PortKey{Name: registry.Name{Namespace: "default", Name: hostile}, Port: hostile},
+		Endpoint: registry.Addr{Host: hostile}}}})
+	changes.Note(history.Entry{Source: hostile, Service: hostile, Of: "service", Change: hostile})
+	client := NewClient(path)
+	for _, page := range []string{"/v1/status", "/v1/log", "/v1/sessions", "/v1/none" + hostile} {
+		response, err := client.http.Get((&url.URL{Scheme: "http", Host: "node", Path: page}).String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := io.ReadAll(response.Body)
+		response.Body.Close()
+		if err != nil || !json.Valid(text) {
+			t.Errorf("%q: %v, %q", page, err, text)
+		}
+		inertText(t, page, string(text))
+	}
+	var report statuspage.Report
+	if err := client.Get(t.Context(), "/v1/status", nil, &report); err != nil || report.Verdict != hostile {
+		t.Errorf("the verdict reads %q, %v; want %q", report.Verdict, err, hostile)
+	}
+	var shown strings.Builder
+	io.WriteString(InertWriter(&shown), hostile+"\xff\n")
+	inertText(t, "the text", shown.String())
+	if want := "a?[2J?]0;x??b?c???\n"; shown.String() != want {
+		t.Errorf("shown as %q; want %q", shown.String(), want)
+	}
+}
+
+// TestARequestThatMakesNoSenseSaysWhatIsWrong.
+func TestARequestThatMakesNoSenseSaysWhatIsWrong(t *testing.T) {
+	path, _ := serve(t, &carried{err: errors.New("the kernel has them")})
+	client := NewClient(path)
+	for _, c := range []struct {
+		method, path string
+		body         any
+		want         string
+	}{
+		{"GET", "/v1/status?service=none", nil, "there is no service default/none"},
+		{"GET", "/v1/status?service=/", nil, "must be NAME or NAMESPACE/NAME"},
+		{"GET", "/v1/log?n=many", nil, `n="many" is no number`},
+		{"GET", "/v1/sessions?client=nobody", nil, `invalid client "nobody"`},
+		{"GET", "/v1/sessions?endpoint=:", nil, `invalid endpoint ":"`},
+		{"GET", "/v1/sessions", nil, "the kernel has them"},
+		{"POST", "/v1/kill", Selection{}, "all clients of a node are not ended at once"},
+		{"POST", "/v1/kill", map[string]string{"servcie": "web"}, "servcie"},
+		{"POST", "/v1/kill", strings.Repeat("x", 2*maxBody), "the body cannot be read"},
+		{"GET", "/v1/wait?endpoint=10.0.0.1&timeout=soon", nil, `invalid timeout "soon"`},
+		{"GET", "/v1/wait?endpoint=10.0.0.1&timeout=1s", nil, "the kernel has them"},
+		{"DELETE", "/v1/status", nil, `there is no "DELETE" "/v1/status"`},
+		{"GET", "/v2/status", nil, "another release may have it"},
+	} {
+		target, err := url.Parse(c.path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		answer, err := client.Open(t.Context(), c.method, target.Path, target.Query(), c.body)
+		if err == nil {
+			answer.Close()
+		}
+		if err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s %s: %v; want %q", c.method, c.path, err, c.want)
+		}
+	}
+}
+
+// TestWaitAnswersWithZeroOnlyWhenNoClientIsThere.
+func TestWaitAnswersWithZeroOnlyWhenNoClientIsThere(t *testing.T) {
+	for _, n := range []int64{0, 3} {
+		path, _ := serve(t, &carried{left: n})
+		var left Left
+		if err := NewClient(path).Get(t.Context(), "/v1/wait", url.Values{"endpoint": {"10.0.0.1:80"}, "timeout": {"1ms"}}, &left); err != nil || left.Clients != n {
+			t.Errorf("%d clients, %v; want %d", left.Clients, err, n)
+		}
+	}
+}
+
+func TestWhatWasKilledIsRememberedWithWhoAsked(t *testing.T) {
+	path, changes := serve(t, &carried{clients: []traffic.Client{{Client: netip.MustParseAddrPort("10.0.0.7:5000")}, {Client: netip.MustParseAddrPort("10.0.0.8:5000")}}})
+	var killed Killed
+	if err := NewClient(path).Post(t.Context(), "/v1/kill", Selection{Client: "10.0.0.0/29"}, &killed); err != nil || killed.Ended != 1 {
+		t.Errorf("%d were ended, %v; want 1", killed.Ended, err)
+	}
+	last, _ := changes.Last(1, nil)
+	if len(last) != 1 || last[0].UID == nil || *last[0].UID != os.Geteuid() || last[0].Change != "1 of client 10.0.0.0/29 → ended" {
+		t.Errorf("remembered: %+v", last)
+	}
+}
+
+// TestConnectionsThatSayNothingKeepNobodyFromAnAnswer: ten thousand of them, of the same user.
+func TestConnectionsThatSayNothingKeepNobodyFromAnAnswer(t *testing.T) {
+	path, _ := serve(t, &carried{})
+	for i := range 10_000 {
+		conn, err := net.Dial("unix", path)
+		for errors.Is(err, unix.EAGAIN) { // the queue of the socket is full
+			time.Sleep(time.Millisecond)
+			conn, err = net.Dial("unix", path)
+		}
+		if err != nil {
+			t.Fatal(i, err)
+		}
+		defer conn.Close()
+		if i%2 == 0 {
+			io.WriteString(conn, "GET /v1/sta") // may be closed already
+		}
+	}
+	var report statuspage.Report
+	if err := NewClient(path).Get(t.Context(), "/v1/status", nil, &report); err != nil {
+		t.Errorf("beside them: %v", err)
+	}
+}
+
+// TestAnotherUserIsNotAnswered, even if the modes of directory and socket let that user connect.
+func TestAnotherUserIsNotAnswered(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("it takes root to be another user")
+	}
+	path, _ := serve(t, &carried{})
+	asNobody := func() error {
+		result := make(chan error)
+		go func() {
+			runtime.LockOSThread() // and never unlocked: the thread ends with this goroutine
+			if _, _, errno := unix.RawSyscall(unix.SYS_SETRESUID, 65534, 65534, 65534); errno != 0 {
+				result <- errno
+				return
+			}
+			fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM, 0)
+			if err == nil {
+				defer unix.Close(fd)
+				err = unix.Connect(fd, &unix.SockaddrUnix{Name: path})
+			}
+			if err == nil {
+				_, err = unix.Write(fd, []byte("GET /v1/status HTTP/1.1\r\nHost: node\r\n\r\n"))
+			}
+			n := 0
+			if err == nil || errors.Is(err, unix.EPIPE) {
+				n, err = unix.Read(fd, make([]byte, 1))
+			}
+			if n > 0 {
+				result <- nil
+				return
+			}
+			result <- errors.Join(errors.New("not answered"), err)
+		}()
+		return <-result
+	}
+	if err := asNobody(); !errors.Is(err, unix.EACCES) {
+		t.Errorf("with its modes: %v; want %v", err, unix.EACCES)
+	}
+	if err := errors.Join(os.Chmod(filepath.Dir(path), 0o755), os.Chmod(path, 0o666)); err != nil {
+		t.Fatal(err)
+	}
+	if err := asNobody(); err == nil {
+		t.Error("another user is answered")
+	}
+	response, err := NewClient(path).http.Get("http://node/v1/status")
+	if err != nil || response.StatusCode != http.StatusOK {
+		t.Errorf("the owner is not: %v", err)
+	} else {
+		response.Body.Close()
+	}
+}

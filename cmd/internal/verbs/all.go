@@ -1,0 +1,6 @@
+package verbs
+
+// All returns the verbs, each new.
+func All() []*Verb {
+	return []*Verb{newStatus(), newLog(), newSessions(), newKill(), newWait()}
+}

@@ -1,0 +1,174 @@
+package verbs
+
+import (
+	"bufio"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"kubeproxy/cmd/internal/commandline"
+	"kubeproxy/cmd/internal/control"
+)
+
+// addSelection adds the flags that name clients.
+func addSelection(f *pflag.FlagSet, s *control.Selection) {
+	f.StringVar(&s.Service, "service", "", "only clients of this `service`: NAME or NAMESPACE/NAME")
+	f.StringVar(&s.Client, "client", "", "only this `client`: an address, ADDRESS:PORT or a network such as 10.0.0.0/24")
+	f.StringVar(&s.Endpoint, "endpoint", "", "only clients of this `endpoint`: HOST:PORT, or HOST for all of its ports")
+}
+
+// newSessions is for "kube-proxy sessions", which lists what a node carries.
+func newSessions() *Verb {
+	v := newVerb("sessions", "", "lists the connections and UDP sessions of a running node")
+	v.Timeout = time.Minute
+	var selected control.Selection
+	v.AddFlags = func(f *pflag.FlagSet) { addSelection(f, &selected) }
+	v.Examine = func(args []string) error {
+		if _, err := selected.Parse(); err != nil {
+			return err
+		}
+		return atMost(args, 0)
+	}
+	v.Do = func(ctx context.Context, node *control.Client, stdout io.Writer) (int, error) {
+		answer, err := node.Open(ctx, http.MethodGet, "/v1/sessions", selected.Query(), nil)
+		if err != nil {
+			return 0, err
+		}
+		defer answer.Close()
+		if v.Output == asJSON {
+			_, err := io.Copy(stdout, answer)
+			return Done, err
+		}
+		return Done, printSessions(control.InertWriter(stdout), answer)
+	}
+	return v
+}
+
+// rowsAtOnce is how many rows of a table have the same widths: more would have to be kept.
+const rowsAtOnce = 1000
+
+func printSessions(w io.Writer, lines io.Reader) error {
+	out := bufio.NewWriter(w)
+	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "CLIENT\tSERVICE\tPORT\tENDPOINT\tFROM\tAGE\tIDLE\tSENT\tRECEIVED\tSTATE")
+	n := 0
+	for decoder := json.NewDecoder(lines); ; n++ {
+		var s control.Session
+		if err := decoder.Decode(&s); errors.Is(err, io.EOF) {
+			break
+		} else if err != nil {
+			return fmt.Errorf("the list is cut off: %w", err)
+		}
+		fmt.Fprintf(table, "%s\t%s\t%s %d\t%s\t%s\t%s\t%s\t%d\t%d\t%s\n", s.Client, s.Service, s.Protocol, s.Port,
+			cmp.Or(s.Endpoint, "-"), cmp.Or(s.Local, "-"), seconds(s.Age), seconds(s.Idle), s.Sent, s.Received, state(&s))
+		if n%rowsAtOnce == rowsAtOnce-1 {
+			table.Flush()
+		}
+	}
+	table.Flush()
+	if n == 0 {
+		fmt.Fprintln(out, "no client")
+	}
+	return out.Flush()
+}
+
+// seconds shows a time.
+func seconds(s float64) string {
+	if s < 0 {
+		return "-"
+	}
+	d := time.Duration(s * float64(time.Second))
+	if d >= 10*time.Second {
+		return d.Round(time.Second).String()
+	}
+	return d.Round(10 * time.Millisecond).String()
+}
+
+// state shows the two sides of a connection.
+func state(s *control.Session) string {
+	switch {
+	case s.Endpoint == "":
+		return "looks for an endpoint"
+	case s.ClientState == "":
+		return "-"
+	}
+	return s.ClientState + " / " + cmp.Or(s.EndpointState, "-")
+}
+
+// newKill is for "kube-proxy kill", which ends clients.
+func newKill() *Verb {
+	v := newVerb("kill", "", "ends connections and UDP sessions of a running node, at once")
+	v.Timeout = time.Minute
+	var selected control.Selection
+	v.AddFlags = func(f *pflag.FlagSet) { addSelection(f, &selected) }
+	v.Examine = func(args []string) error {
+		if selected == (control.Selection{}) {
+			return errors.New("name those to end: -client, -endpoint or -service")
+		}
+		if _, err := selected.Parse(); err != nil {
+			return err
+		}
+		return atMost(args, 0)
+	}
+	v.Do = func(ctx context.Context, node *control.Client, stdout io.Writer) (int, error) {
+		var killed control.Killed
+		if err := node.Post(ctx, "/v1/kill", &selected, &killed); err != nil {
+			return 0, err
+		}
+		return Done, v.print(stdout, &killed, func(w io.Writer) { fmt.Fprintf(w, "ended %d clients of %s\n", killed.Ended, &selected) })
+	}
+	return v
+}
+
+// newWait is for "kube-proxy wait", which waits until an endpoint has no client. It ends with Problem if there are some when its time is over.
+func newWait() *Verb {
+	v := newVerb("wait", "", "waits until an endpoint has no client on a running node, and exits with 3 if it has some after -timeout")
+	v.Timeout = 5 * time.Minute
+	endpoint := ""
+	v.AddFlags = func(f *pflag.FlagSet) {
+		f.StringVar(&endpoint, "endpoint", "", "the `endpoint`: HOST:PORT, or HOST for all of its ports")
+	}
+	v.Examine = func(args []string) error {
+		selected := control.Selection{Endpoint: endpoint}
+		if endpoint == "" {
+			return errors.New("no endpoint: give -endpoint=HOST:PORT")
+		}
+		if _, err := selected.Parse(); err != nil {
+			return err
+		}
+		return atMost(args, 0)
+	}
+	v.Do = func(ctx context.Context, node *control.Client, stdout io.Writer) (int, error) {
+		var left control.Left
+		query := url.Values{"endpoint": {endpoint}, "timeout": {v.Timeout.String()}}
+		patient, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), v.Timeout+answerGrace, fmt.Errorf("no answer for %v", v.Timeout+answerGrace))
+		defer cancel()
+		if err := node.Get(patient, "/v1/wait", query, &left); err != nil {
+			return 0, err
+		}
+		status := Done
+		if left.Clients > 0 {
+			status = Problem
+		}
+		return status, v.print(stdout, &left, func(w io.Writer) {
+			if left.Clients == 0 {
+				fmt.Fprintf(w, "%s has no client on this node\n", commandline.OneLine(endpoint))
+			} else {
+				fmt.Fprintf(w, "%s has %d clients on this node after %v\n", commandline.OneLine(endpoint), left.Clients, v.Timeout)
+			}
+		})
+	}
+	return v
+}
+
+// answerGrace is how much later than the end of its time a node may answer.
+const answerGrace = 10 * time.Second

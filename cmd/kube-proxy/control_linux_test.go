@@ -1,0 +1,109 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"kubeproxy/cmd/internal/control"
+	"kubeproxy/cmd/internal/verbs"
+	"kubeproxy/proxy/proxytest"
+	"kubeproxy/registry"
+)
+
+// A hand runs commands on one node.
+type hand struct {
+	t    *testing.T
+	path string // of its socket
+}
+
+// do runs a command, and returns its exit status and what it printed.
+func (h hand) do(command string) (status int, stdout, stderr string) {
+	h.t.Helper()
+	args := strings.Fields(command)
+	var out, errors bytes.Buffer
+	status = run(append([]string{args[0], "-control=" + h.path}, args[1:]...), &out, &errors)
+	return status, out.String(), errors.String()
+}
+
+// want runs a command, and checks its exit status and a part of what it prints.
+func (h hand) want(command string, status int, parts ...string) {
+	h.t.Helper()
+	got, stdout, stderr := h.do(command)
+	if got != status {
+		h.t.Errorf("%s: exit status %d, want %d\n%s%s", command, got, status, stdout, stderr)
+	}
+	for _, part := range parts {
+		if !strings.Contains(stdout+stderr, part) {
+			h.t.Errorf("%s says\n%s%s; want %q", command, stdout, stderr, part)
+		}
+	}
+}
+
+// controlled starts a node whose control socket is beside that of its take-over.
+func controlled(t *testing.T, s *site, args ...string) hand {
+	t.Helper()
+	takeover := takeoverPath(t)
+	s.serve(t, append([]string{"-takeover=" + takeover}, args...)...)
+	return hand{t, filepath.Join(filepath.Dir(takeover), controlName)}
+}
+
+// TestAnOperatorSeesClientsAndEndsThem, with each engine: their list, the end of one, and waiting for the last.
+func TestAnOperatorSeesClientsAndEndsThem(t *testing.T) {
+	for _, engine := range []string{"portable", "epoll", "ring"} {
+		t.Run(engine, func(t *testing.T) {
+			s := newSite(t)
+			h := controlled(t, s, "-engine="+engine)
+			h.want("status", exitDone, "All is well.")
+			h.want("status chat", exitDone, "default/chat is well.", "ENDPOINT")
+			h.want("status nobody", exitFailed, "there is no service default/nobody")
+			h.want("sessions", exitDone, "no client")
+			one, other := s.talk(t), s.talk(t)
+			status, out, _ := h.do("sessions -o json -service chat")
+			var first control.Session
+			if err := json.NewDecoder(strings.NewReader(out)).Decode(&first); err != nil || status != exitDone || strings.Count(out, "\n") != 2 {
+				t.Fatalf("exit status %d, %v: %s", status, err, out)
+			}
+			h.want("wait -endpoint "+first.Endpoint+" -timeout 1ms", verbs.Problem, "has 2 clients")
+			h.want("kill", exitUsage, "name those to end")
+			h.want("kill -client "+one.Conn.LocalAddr().String(), exitDone, "ended 1 clients")
+			if err := proxytest.Discard(one.Conn); !proxytest.IsReset(err) {
+				t.Errorf("who was ended saw %v; want a reset", err)
+			}
+			other.MustSay(t, "still there?")
+			other.Conn.Close()
+			h.want("wait -endpoint "+first.Endpoint, exitDone, "has no client on this node")
+			h.want("log", exitDone, "operator (uid ", "1 of client "+one.Conn.LocalAddr().String()+" → ended")
+		})
+	}
+}
+
+// TestALogOfChangesSaysWhatChangedWhereAndWhen: on the standard error of the node too, and what a stranger writes does nothing to a terminal.
+func TestALogOfChangesSaysWhatChangedWhereAndWhen(t *testing.T) {
+	s := newSite(t)
+	h := controlled(t, s)
+	h.want("log", exitDone, "no change since the first state was in force")
+	other := proxytest.FreePort(t)
+	s.put(t, registry.SpecsPrefix+"other\x1b[2J", fmt.Sprintf(`{"kind":"Service","apiVersion":"v1beta1","id":"other","port":%d}`, other))
+	s.put(t, registry.EndpointsPrefix+"chat", `{"kind":"Endpoints","apiVersion":"v1beta1","id":"chat","endpoints":["127.0.0.1:9"]}`)
+	proxytest.Eventually(t, func() bool {
+		_, out, _ := h.do("log chat")
+		return strings.Contains(out, "endpoints default/chat: 1 → 1 endpoints (came 127.0.0.1:9, went ")
+	}, "the change of endpoints is in the log")
+	h.want("log -n 1 chat", exitDone, "etcd@")
+	if _, out, _ := h.do("log"); strings.Contains(out, "\x1b") || !strings.Contains(out, fmt.Sprintf("none → tcp port %d", other)) {
+		t.Errorf("the log says %q", out)
+	}
+	h.want("log -o json", exitDone, `"revision": `)
+}
+
+// TestWithoutANodeAVerbSaysSo.
+func TestWithoutANodeAVerbSaysSo(t *testing.T) {
+	h := hand{t, filepath.Join(t.TempDir(), "control.sock")}
+	h.want("status", exitFailed, "no kube-proxy listens there; -control or -config says where it does")
+	h.want("status a b", exitUsage, "unexpected argument: b")
+	h.want("log -n many", exitUsage, "invalid value")
+}
