@@ -26,6 +26,8 @@ func TestEqualServicesAreTheSameInEverything(t *testing.T) {
 		"no range":  func(s *Service) { s.SourceRanges = nil },
 		"limit":     func(s *Service) { s.Limits.Connections++ },
 		"client":    func(s *Service) { s.Limits.PerClient++ },
+		"requests":  func(s *Service) { s.Limits.Requests++ },
+		"replies":   func(s *Service) { s.Limits.Replies++ },
 		"connect":   func(s *Service) { s.Timeouts.Connect++ },
 		"idle":      func(s *Service) { s.Timeouts.Idle++ },
 		"silence":   func(s *Service) { s.Timeouts.UDP++ },

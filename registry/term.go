@@ -37,6 +37,8 @@ var terms = [...]term{
 		orNone(func(t *Terms) *time.Duration { return &t.Timeouts.Idle }, MinIdleTimeout, maxSilence), shownTime(func(t *Terms) time.Duration { return t.Timeouts.Idle })},
 	{"udp-timeout", "",
 		aTime(func(t *Terms) *time.Duration { return &t.Timeouts.UDP }, 100*time.Millisecond, maxSilence), shownTime(func(t *Terms) time.Duration { return t.Timeouts.UDP })},
+	{"udp-requests", "", aCount(func(t *Terms) *int { return &t.Limits.Requests }, false), shownCount(func(t *Terms) int { return t.Limits.Requests })},
+	{"udp-replies", "", aCount(func(t *Terms) *int { return &t.Limits.Replies }, false), shownCount(func(t *Terms) int { return t.Limits.Replies })},
 	{"on-removal", "", (*Terms).readRemoval, func(t *Terms) string { return t.Removal.String() }},
 }
 

@@ -33,6 +33,8 @@ type Terms struct {
 type Limits struct {
 	Connections int `json:",omitzero"` // TCP connections, or UDP sessions
 	PerClient   int `json:",omitzero"` // likewise, of one client address; NoLimit: as many as Connections allows
+	Requests    int `json:",omitzero"` // datagrams of a client in one UDP session; 0: any number
+	Replies     int `json:",omitzero"` // datagrams of the endpoint for each of those; 0: any number
 }
 
 // Timeouts bound how long a client waits, and how long it may be silent.

@@ -20,6 +20,8 @@ func TestEachTermIsReadShownAndCompared(t *testing.T) {
 		"connect-timeout":            {"10ms", "1m0s"},
 		"idle-timeout":               {"1s", "none"},
 		"udp-timeout":                {"100ms"},
+		"udp-requests":               {"1"},
+		"udp-replies":                {"3"},
 		"on-removal":                 {"drain", "close", "close-after=30s"},
 	}
 	for _, of := range terms {

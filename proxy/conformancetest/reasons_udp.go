@@ -20,6 +20,14 @@ var udpReasonCases = []reasonCase{
 	}, do: func(t *testing.T, b *bookish) {
 		b.ask(t)
 	}},
+	{why: traffic.Answered, when: "its one reply was given", do: func(t *testing.T, b *bookish) {
+		b.at = proxytest.On(proxytest.FreePort(t))
+		b.apply(asking("web", registry.Terms{Limits: registry.Limits{Replies: 1}}, udp(b.at.Port())), endpoints("web", proxytest.ServeUDP(t, "127.0.0.1:0", proxytest.EchoUDP).Addr))
+		if _, err := proxytest.DialUDP(t, b.at).Exchange([]byte("hello")); err != nil {
+			t.Fatal(err)
+		}
+		b.sent, b.received = 5, 5
+	}},
 	{why: traffic.DialFailed, when: "over UDP, each endpoint refuses", do: func(t *testing.T, b *bookish) {
 		b.lose(t, "unreachable", refusingUDP(t), refusingUDP(t))
 		b.sent, b.attempts = 10, 2 // each was sent the datagram, and refused it

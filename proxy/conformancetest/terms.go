@@ -225,3 +225,39 @@ func (s suite) TestARecordSaysWhatBecomesOfConnectionsAtARemoval(t *testing.T) {
 		})
 	}
 }
+
+// A session ends when it has the replies that were expected, and one datagram too many begins another session, with the next endpoint.
+func (s suite) TestARecordCountsTheRequestsAndRepliesOfASession(t *testing.T) {
+	n := newNode(t, s.config())
+	at := proxytest.On(proxytest.FreePort(t))
+	counted := func(l registry.Limits) change { return asking("dns", registry.Terms{Limits: l}, udp(at.Port())) }
+	n.apply(counted(registry.Limits{Requests: 2}), endpoints("dns", servedUDP(t, "a"), servedUDP(t, "b")))
+	client := proxytest.DialUDP(t, at)
+	var names string
+	for range 6 {
+		names += client.Ask(t).Name
+	}
+	if names != "aabbaa" && names != "bbaabb" {
+		t.Errorf("with two datagrams in a session the endpoints are %s", names)
+	}
+	if got := totalsOf(n, "dns"); got.Active != 3 || got.Begun != 3 {
+		t.Errorf("six datagrams, two in each session, made %d sessions, of which %d go on", got.Begun, got.Active)
+	}
+	n.apply(counted(registry.Limits{Replies: 2}), endpoints("dns", proxytest.ServeUDP(t, "127.0.0.1:0", proxytest.EchoUDP).Addr))
+	proxytest.Eventually(t, func() bool { return totalsOf(n, "dns").Active <= 3 }, "the sessions of before")
+	other := proxytest.DialUDP(t, at)
+	if _, err := other.Exchange([]byte("one of two replies")); err != nil {
+		t.Fatal(err)
+	}
+	before := totalsOf(n, "dns")
+	if before.Ended[traffic.Answered] != 0 {
+		t.Error("a session ended with one of two replies")
+	}
+	n.apply(counted(registry.Limits{Replies: 1}))
+	for range 3 {
+		if _, err := proxytest.DialUDP(t, at).Exchange([]byte("hello")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	proxytest.Eventually(t, func() bool { return totalsOf(n, "dns").Ended[traffic.Answered] == 3 }, "three sessions to end that have their reply")
+}

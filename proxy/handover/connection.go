@@ -195,6 +195,7 @@ type Talk struct {
 	Answered, Confirmed bool // the client was given a reply, and has sent again after it
 	Unanswered, Kept    bool // the last datagram of the client has no reply yet, and Last is a copy of it
 	Last                []byte
+	Requests, Replies   uint64 // datagrams of the client and of the endpoint, where the service counts them
 }
 
 // A UDPRest is the rest of a session that was lent and is still with the same endpoint. It has no descriptor: the successor has it.
@@ -244,6 +245,8 @@ func (u *UDP) fields(c *codec) {
 	c.bool(&u.Kept)
 	c.bytes(&u.Last)
 	c.uint(&u.Lent)
+	c.uint(&u.Requests)
+	c.uint(&u.Replies)
 }
 
 func (*UDPRest) kind() uint16     { return kindUDPRest }
@@ -261,6 +264,8 @@ func (r *UDPRest) fields(c *codec) {
 	c.bool(&r.Talk.Unanswered)
 	c.bool(&r.Talk.Kept)
 	c.bytes(&r.Talk.Last)
+	c.uint(&r.Talk.Requests)
+	c.uint(&r.Talk.Replies)
 }
 
 func (r *UDPRest) problem() error {

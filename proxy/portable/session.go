@@ -42,6 +42,9 @@ func newSession(u *udpSocket) *session {
 func (s *session) forward(datagram []byte) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.Counts() && !s.Ask() {
+		return false
+	}
 	for {
 		verdict := s.Forward(datagram)
 		switch verdict {
@@ -111,6 +114,7 @@ func (s *session) carryReplies(b *udpBackend) {
 			if verdict == udp.Send {
 				_, _, err = s.socket.conn.WriteMsgUDPAddrPort(buf[:n], s.Control, s.Key.Client)
 				s.Delivered(n, err)
+				s.endAnswered()
 			}
 			udp.DatagramBuffers.Put(buf)
 		case errors.Is(err, os.ErrDeadlineExceeded):
@@ -120,6 +124,19 @@ func (s *session) carryReplies(b *udpBackend) {
 		default:
 			return // the endpoint refuses: the session has left it
 		}
+	}
+}
+
+// endAnswered ends the session if its client was given all replies that the service expects.
+func (s *session) endAnswered() {
+	if !s.Counts() {
+		return
+	}
+	s.mu.Lock()
+	answered := s.IsAnswered()
+	s.mu.Unlock()
+	if answered {
+		s.stop(traffic.Answered)
 	}
 }
 

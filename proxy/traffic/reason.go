@@ -23,6 +23,7 @@ const (
 	// Silence: of a TCP connection after one side had finished; of any, where a limit is set, and of a UDP session.
 	HalfClosedTimeout
 	Idle
+	Answered // UDP: all replies have been given that its service expects
 
 	// No endpoint was reached.
 	NoEndpoints
@@ -65,6 +66,7 @@ var reasons = [NumReasons]struct{ code, refusal string }{
 	EndpointVanished:   {"endpoint_vanished", ""},
 	HalfClosedTimeout:  {"half_closed_timeout", ""},
 	Idle:               {"idle", ""},
+	Answered:           {"answered", ""},
 	NoEndpoints:        {"no_endpoints", "the service has no endpoints"},
 	ZeroWeight:         {"zero_weight", "all endpoints of the service have weight 0, so new clients are refused; give one a weight"},
 	DialFailed:         {"dial_failed", ""},

@@ -12,6 +12,7 @@ import (
 // How a UDP session ends. The first reason counts:
 //
 //	Idle                neither side has spoken for as long as its service allows: see [Port.Silence]
+//	Answered            the client was given all replies that its service expects
 //	Evicted             another client needed the room more; see admit.SessionLimit
 //	ServiceRemoved      the service left the port, or another took it over
 //	SourceNotAllowed    the source ranges of the service changed, and the client lies outside

@@ -39,7 +39,7 @@ func (s *Session) Rest(what uint64) handover.UDPRest {
 func (s *Session) talk() handover.Talk {
 	return handover.Talk{
 		Silent: s.SilentFor(), Sent: s.sent.Load(), Received: s.received.Load(), Answered: s.answered, Confirmed: s.confirmed,
-		Unanswered: s.unanswered, Kept: s.kept, Last: s.last,
+		Unanswered: s.unanswered, Kept: s.kept, Last: s.last, Requests: uint64(s.requests), Replies: uint64(s.replies),
 	}
 }
 
@@ -101,6 +101,7 @@ func (s *Session) goOn(t *handover.Talk) {
 	s.sent.Store(t.Sent)
 	s.received.Store(t.Received)
 	s.answered, s.confirmed = t.Answered, t.Confirmed
+	s.requests, s.replies = int(t.Requests), int(t.Replies)
 	s.unanswered, s.kept, s.last = t.Unanswered, t.Kept, append(s.last[:0], t.Last...)
 }
 

@@ -58,6 +58,8 @@ type Session struct {
 	reason traffic.Reason     // why, once it has
 	lost   traffic.DropReason // and why what waited then is dropped
 
+	requests  int      // datagrams of the client so far, where that matters
+	replies   int      // of the endpoint
 	perClient bool     // it is counted as one of its client address
 	answered  bool     // the client was given a reply
 	confirmed bool     // and has sent again after it
@@ -137,6 +139,27 @@ func (s *Session) Forward(datagram []byte) Verdict {
 		s.Drop(traffic.DropWaiting, 1)
 	}
 	return verdict
+}
+
+// Counts reports whether the datagrams of the session are counted. Any goroutine may call it.
+func (s *Session) Counts() bool { return s.Claim.Limits.Requests > 0 || s.Claim.Limits.Replies > 0 }
+
+// Ask counts one more datagram of the client, where Counts says so, before Forward is asked about it. It reports false if the session has had as
+// many as it may: the client begins another one, and this one goes on for replies.
+func (s *Session) Ask() bool {
+	most := s.Claim.Limits.Requests
+	if most > 0 && s.requests >= most {
+		return false
+	}
+	s.requests++
+	return true
+}
+
+// IsAnswered reports whether the session ends because the client was given all replies that its service expects. An engine asks it after each
+// reply, where Counts says so.
+func (s *Session) IsAnswered() bool {
+	each := s.Claim.Limits.Replies
+	return each > 0 && !s.ended && len(s.waiting) == 0 && s.replies >= each*s.requests
 }
 
 // Carried notes that the endpoint was sent a datagram, as Forward had said. It keeps one that is short: a copy of some hundred bytes buys
@@ -247,6 +270,7 @@ func (s *Session) Answered(v *Visit, n int) Verdict {
 		s.Drop(traffic.DropTooLong, 1)
 		return Done
 	}
+	s.replies++
 	return Send
 }
 

@@ -24,7 +24,7 @@ func (u *Sessions) Lend(from int, number int, lending uint16, send func([]takeov
 	sessions, next := u.all.Some(from, reactor.PlacesAStep)
 	for slot := range sessions {
 		f := *slot
-		if f.fd == socket.None {
+		if f.fd == socket.None || f.isSuperseded() {
 			continue
 		}
 		message := f.Export(u.Turn.Now)
@@ -41,6 +41,9 @@ func (u *Sessions) Lend(from int, number int, lending uint16, send func([]takeov
 	return next, send(items)
 }
 
+// isSuperseded reports whether the client has begun another session. f waits for replies, and does not pass to a successor.
+func (f *session) isSuperseded() bool { return f.port.clients[f.Key] != f }
+
 // lentAs is what a successor knows f by, if it is lent: not 0.
 func (f *session) lentAs(number int) uint64 { return uint64(number)<<32 + uint64(f.index) + 1 }
 
@@ -55,6 +58,9 @@ func (u *Sessions) Export(number int, lending uint16, yield func(takeover.Item, 
 	}
 	for slot := range u.all.All {
 		f := *slot
+		if f.isSuperseded() {
+			continue
+		}
 		u.countLost(f)
 		message := f.Export(u.Turn.Now)
 		var item takeover.Item
@@ -176,7 +182,6 @@ func (u *Sessions) forget(f *session) {
 		socket.Close(int(f.fd))
 		f.fd = socket.None
 	}
-	delete(f.port.clients, f.Key)
-	u.all.Remove(f.index)
+	u.displace(f)
 	f.Forget()
 }

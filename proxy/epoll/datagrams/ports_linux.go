@@ -74,7 +74,7 @@ func (p *port) Drain() {
 }
 
 func (p *port) freeIfDrained() {
-	if p.IsDraining() && len(p.clients) == 0 && !p.closed {
+	if p.IsDraining() && p.live == 0 && !p.closed {
 		p.sessions.Poller.Unwatch(p.FD)
 		p.free()
 	}

@@ -9,12 +9,16 @@ import (
 	"kubeproxy/proxy/balance/rotation"
 	"kubeproxy/proxy/epoll/reactor"
 	"kubeproxy/proxy/epoll/socket"
+	"kubeproxy/proxy/traffic"
 	"kubeproxy/proxy/udp"
 	"kubeproxy/registry"
 )
 
 // forward sends what the client sent on to the endpoint, or puts it aside while there is none. It reports false when the session has ended.
 func (u *Sessions) forward(f *session, datagram []byte) bool {
+	if f.Counts() && !f.Ask() {
+		return false
+	}
 	for {
 		verdict := f.Forward(datagram)
 		switch verdict {
@@ -102,6 +106,9 @@ func (u *Sessions) reply(f *session, n int) {
 		u.out.Add(f, f.port.FD, f.port.address(f.Key.Client), f.Control, n)
 	case udp.Move:
 		u.move(f)
+	}
+	if f.Counts() && f.IsAnswered() {
+		u.end(f, traffic.Answered)
 	}
 }
 

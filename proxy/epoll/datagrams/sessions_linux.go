@@ -56,7 +56,8 @@ type port struct {
 	queue    packed // what is known of the kernel's queue; of this batch
 	dual     bool   // it serves both families, and knows IPv4 clients by mapped addresses
 
-	clients map[admit.SessionKey]*session
+	clients map[admit.SessionKey]*session // the newest of each
+	live    int                           // sessions, those included whose clients have begun another
 }
 
 // A session carries the datagrams of one UDP client as [udp.Session] says, without a goroutine, and so without a lock.
@@ -87,6 +88,7 @@ func (u *Sessions) place(f *session) {
 	slot, index, generation := u.all.Add()
 	*slot = f
 	f.index, f.generation = index, generation
+	f.port.live++
 	u.sweepAt = min(u.sweepAt, u.Turn.Now+sweepAfter(f.port.Silence()))
 }
 
@@ -107,10 +109,18 @@ func (u *Sessions) finish(f *session) {
 		u.out.Send() // they count
 	}
 	u.depart(f)
-	delete(f.port.clients, f.Key)
-	u.all.Remove(f.index)
+	u.displace(f)
 	f.Finish()
 	f.port.freeIfDrained()
+}
+
+// displace takes f from its place, and from its client, unless that has begun another session.
+func (u *Sessions) displace(f *session) {
+	if f.port.clients[f.Key] == f {
+		delete(f.port.clients, f.Key)
+	}
+	f.port.live--
+	u.all.Remove(f.index)
 }
 
 // EndAll ends the sessions in a few places of the loop's, for the drain is over.
