@@ -69,6 +69,7 @@ type SideEnd struct {
 	FIN      bool // since it sent FIN
 	Broken   bool // it was reset, or has vanished
 	SawEPIPE bool // it was gone when it was written to, after its FIN
+	Doubtful bool // SawEPIPE, or it was reset without a FIN
 }
 
 func (*TCP) kind() uint16 { return kindTCP }
@@ -95,6 +96,7 @@ func (t *TCP) fields(c *codec) {
 	c.duration(&t.ServiceGone)
 	c.uint(&t.Lent)
 	c.removal(&t.Removal)
+	t.Progress.doubts(c)
 }
 
 func (p *Progress) fields(c *codec) {
@@ -116,9 +118,15 @@ func (p *Progress) fields(c *codec) {
 	c.uint16(&p.Header)
 }
 
+// doubts is the fields that came later: each message has them at its end.
+func (p *Progress) doubts(c *codec) {
+	c.bool(&p.End.Client.Doubtful)
+	c.bool(&p.End.Backend.Doubtful)
+}
+
 func (*Rest) kind() uint16      { return kindRest }
 func (*Rest) descriptors() int  { return 0 }
-func (r *Rest) fields(c *codec) { c.uint(&r.Lent); r.Progress.fields(c) }
+func (r *Rest) fields(c *codec) { c.uint(&r.Lent); r.Progress.fields(c); r.Progress.doubts(c) }
 func (r *Rest) problem() error {
 	if r.Lent == 0 {
 		return errors.New("the rest of no connection")

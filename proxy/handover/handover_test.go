@@ -27,7 +27,7 @@ var (
 var progress = Progress{
 	Sent: 10, Received: 1 << 50, ToBackend: []byte("question"), ToClient: []byte("answer"),
 	End: Teardown{
-		Client: SideEnd{Finished: true, FIN: true, SawEPIPE: true}, Backend: SideEnd{Finished: true, Broken: true},
+		Client: SideEnd{Finished: true, FIN: true, SawEPIPE: true, Doubtful: true}, Backend: SideEnd{Finished: true, Broken: true},
 		Reason: "client_reset", Flushing: true, Delivered: 77, TimeLeft: time.Minute, Timed: true,
 	},
 	Header: 8,

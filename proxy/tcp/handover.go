@@ -72,7 +72,7 @@ func (t *Teardown) Export(now time.Duration) handover.Teardown {
 }
 
 func (s *sideState) export() handover.SideEnd {
-	return handover.SideEnd{Finished: s.hasFinished(), FIN: s.end == saidFIN, Broken: s.broken, SawEPIPE: s.sawEPIPE()}
+	return handover.SideEnd{Finished: s.hasFinished(), FIN: s.end == saidFIN, Broken: s.broken, SawEPIPE: s.sawEPIPE(), Doubtful: s.epipe == doubtful}
 }
 
 // AdoptTeardown returns the teardown that Export has described. A reason that this release does not know is none.
@@ -89,7 +89,10 @@ func AdoptTeardown(r *handover.Teardown, now time.Duration) Teardown {
 
 func adoptSide(r handover.SideEnd) sideState {
 	s := sideState{broken: r.Broken}
-	if r.SawEPIPE {
+	switch {
+	case r.Doubtful:
+		s.epipe = doubtful
+	case r.SawEPIPE:
 		s.epipe = hadFIN
 	}
 	switch {

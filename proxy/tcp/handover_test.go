@@ -14,7 +14,7 @@ func TestATeardownGoesOnAsItWas(t *testing.T) {
 		here, now := Teardown{}, time.Duration(1)
 		for step := range 8 {
 			side := Side(rng.IntN(2))
-			switch err := error([]syscall.Errno{syscall.ECONNRESET, syscall.ETIMEDOUT, syscall.EPIPE}[rng.IntN(3)]); rng.IntN(4) {
+			switch err := error([]syscall.Errno{syscall.ECONNRESET, syscall.ETIMEDOUT, syscall.EPIPE}[rng.IntN(3)]); rng.IntN(5) {
 			case 0:
 				here.Ended(side, nil)
 			case 1:
@@ -23,6 +23,8 @@ func TestATeardownGoesOnAsItWas(t *testing.T) {
 				here.Unwritable(side, err)
 			case 3:
 				here.IsSilent(now, rng.Uint64N(3), time.Second)
+			case 4:
+				here.Doubt(side)
 			}
 			now += time.Duration(rng.IntN(2)) * time.Second / 2
 			message := here.Export(now)
