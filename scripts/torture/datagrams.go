@@ -66,9 +66,12 @@ type place struct {
 	done sync.WaitGroup
 }
 
-// revive starts the endpoint. A place without a port gets one.
+// revive starts the endpoint. A process that is being started has the sockets of this one, too, for a moment.
 func (p *place) revive() error {
 	conn, err := net.ListenUDP("udp4", net.UDPAddrFromAddrPort(p.addr))
+	for deadline := time.Now().Add(readyIn); errors.Is(err, syscall.EADDRINUSE) && time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+		conn, err = net.ListenUDP("udp4", net.UDPAddrFromAddrPort(p.addr))
+	}
 	if err != nil {
 		return err
 	}
@@ -254,6 +257,14 @@ func (c *flow) send(size, replies int) error {
 		return fmt.Errorf("UDP service %s: a client could not send: %w", f.name, err)
 	}
 	return nil
+}
+
+// isHeard reports whether the last datagram of the flow has arrived.
+func (c *flow) isHeard() bool {
+	f := c.of
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.came[datagram{flow: c.number, seq: c.seq}] > 0
 }
 
 // talk sends some bursts.

@@ -71,6 +71,12 @@ func (t *torture) judge(ctx context.Context, before look, connections []*connect
 		fmt.Fprintln(t.out, sentence)
 	}
 	t.results.add(connections, t.udp)
+	// What was sent last belongs to this round. It may be dropped, and then there is nothing to wait for.
+	for _, f := range t.udp {
+		for deadline := time.Now().Add(time.Second); !f.flush.isHeard() && time.Now().Before(deadline); {
+			time.Sleep(time.Millisecond)
+		}
+	}
 	return t.forget()
 }
 

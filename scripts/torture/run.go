@@ -99,7 +99,7 @@ func (t *torture) found(group *process.Group) (err error) {
 		{service: service{name: "datagrams", annotations: t.checks(10 * time.Second)}, calm: true, replies: 2},
 		{service: service{name: "datagrams-header", annotations: map[string]string{"haproxy.org/send-proxy-protocol": "proxy-v2"}}, calm: true, replies: 2, header: true},
 		{service: service{name: "crowd", annotations: t.checks(10 * time.Second)}, calm: true, newcomer: 2 * sessionsOfService},
-		{service: service{name: "storm", annotations: t.checks(time.Second)}, newcomer: 20},
+		{service: service{name: "storm", annotations: t.checks(4 * time.Second)}, newcomer: 20},
 	}
 	for _, f := range t.udp {
 		f.kernel = t.kernel && !f.header
@@ -122,7 +122,7 @@ func (t *torture) found(group *process.Group) (err error) {
 	metrics := netip.AddrPortFrom(t.net.node, try.Get(freePort())).String()
 	command := append(t.net.enter, t.binary, "-logtostderr", "-registry_dir="+records, "-connection_log="+filepath.Join(group.Dir, "connections.log"),
 		// Nobody is silent here, so what takes long says only that the machine is busy.
-		"-dial_timeout=4m", "-dial_total_timeout=4m", "-half_closed_timeout=4m", "-drain_timeout=5m", "-udp_timeout=10m",
+		"-dial_timeout=4m", "-dial_total_timeout=4m", "-half_closed_timeout=2m", "-drain_timeout=5m", "-udp_timeout=10m",
 		"-metrics_bind_address="+metrics, "-healthz_bind_address=", "-takeover="+filepath.Join(group.Dir, "takeover"))
 	if t.kernel {
 		command = append(command, "-kernel=auto")
