@@ -110,4 +110,5 @@ tool (
 	go.etcd.io/etcd/server/v3
 	golang.org/x/perf/cmd/benchstat
 	honnef.co/go/tools/cmd/staticcheck
+	kubeproxy/cmd/kube-proxy // for tests that need it without the race detector: go tool keeps it in the build cache
 )

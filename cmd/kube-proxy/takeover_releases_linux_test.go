@@ -45,7 +45,7 @@ func earlierRelease(t *testing.T) (program string) {
 	}
 	program = filepath.Join(dir, "kube-proxy.earlier")
 	build := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-o", program, "./cmd/kube-proxy")
-	build.Dir, build.Env = dir, append(os.Environ(), "GOFLAGS=")
+	build.Dir, build.Env = dir, append(os.Environ(), "GOFLAGS=", "CGO_ENABLED=0")
 	if text, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("build %s: %v\n%s", parent, err, text)
 	}

@@ -80,6 +80,7 @@ var faults = []struct {
 // whatever happens to etcd and to the way there, after every Update the source equals the registry at
 // exactly that Update's revision.
 func TestAfterEveryUpdateTheSourceEqualsTheRegistry(t *testing.T) {
+	t.Parallel()
 	seed := *modelSeed
 	if seed == 0 {
 		seed = rand.Uint64()

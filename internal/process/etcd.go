@@ -12,11 +12,12 @@ import (
 	"time"
 )
 
-// EtcdBinary builds etcd from the version that go.mod pins, and Etcdutl its repair tool, once for each process. They return the path; the Go build cache keeps
-// the result.
+// EtcdBinary builds etcd from the version that go.mod pins, Etcdutl its repair tool, and KubeProxyBinary the kube-proxy of this tree, once for
+// each process. They return the path; the Go build cache keeps the result.
 var (
-	EtcdBinary = sync.OnceValues(func() (string, error) { return buildTool("go.etcd.io/etcd/server/v3") })
-	Etcdutl    = sync.OnceValues(func() (string, error) { return buildTool("go.etcd.io/etcd/etcdutl/v3") })
+	EtcdBinary      = sync.OnceValues(func() (string, error) { return buildTool("go.etcd.io/etcd/server/v3") })
+	Etcdutl         = sync.OnceValues(func() (string, error) { return buildTool("go.etcd.io/etcd/etcdutl/v3") })
+	KubeProxyBinary = sync.OnceValues(func() (string, error) { return buildTool("kubeproxy/cmd/kube-proxy") })
 )
 
 // buildTool builds one of go.mod's tools. CGO is off, as in plain builds, so that a race build of the tests does not compile

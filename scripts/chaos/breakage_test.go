@@ -1,6 +1,7 @@
 package main
 
 import (
+	"os"
 	"os/exec"
 	"path/filepath"
 	"testing"
@@ -26,7 +27,9 @@ func TestEveryBreakageFitsTheSource(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if said, err := exec.CommandContext(t.Context(), "go", "build", "-overlay", overlay, "kubeproxy/config/...").CombinedOutput(); err != nil {
+			build := exec.CommandContext(t.Context(), "go", "build", "-overlay", overlay, "kubeproxy/config/...")
+			build.Env = append(os.Environ(), "CGO_ENABLED=0")
+			if said, err := build.CombinedOutput(); err != nil {
 				t.Errorf("%v\n%s", err, said)
 			}
 		})

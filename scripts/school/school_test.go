@@ -191,9 +191,9 @@ func TestEveryEnginePassesEveryStage(t *testing.T) {
 	if !*whole {
 		t.Skip("without -school.whole")
 	}
-	binary := filepath.Join(t.TempDir(), "kube-proxy")
-	if said, err := exec.CommandContext(t.Context(), "go", "build", "-o", binary, "kubeproxy/cmd/kube-proxy").CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, said)
+	binary, err := process.KubeProxyBinary()
+	if err != nil {
+		t.Fatal(err)
 	}
 	for _, engine := range []string{"portable", "epoll", "ring"} {
 		t.Run(engine, func(t *testing.T) {

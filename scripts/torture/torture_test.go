@@ -4,20 +4,19 @@ package main
 
 import (
 	"bytes"
-	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 
+	"kubeproxy/internal/process"
 	"kubeproxy/proxy/epoll"
 )
 
 // TestEachConnectionEndsAsItWasEndedAndEachDatagramIsAccountedFor is the short run: some hundred connections and some thousand datagrams
 // with each engine, and with processes that take over from each other. `make torture` is the long one.
 func TestEachConnectionEndsAsItWasEndedAndEachDatagramIsAccountedFor(t *testing.T) {
-	binary := filepath.Join(t.TempDir(), "kube-proxy")
-	if said, err := exec.CommandContext(t.Context(), "go", "build", "-o", binary, "kubeproxy/cmd/kube-proxy").CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, said)
+	binary, err := process.KubeProxyBinary()
+	if err != nil {
+		t.Fatal(err)
 	}
 	for _, args := range [][]string{{"-engine=portable"}, {"-engine=epoll"}, {"-engine=ring"}, {"-engine=epoll", "-takeovers=epoll,ring"}} {
 		t.Run(strings.Join(args, " "), func(t *testing.T) {

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"kubeproxy/cmd/internal/programtest"
+	"kubeproxy/internal/process"
 	"kubeproxy/proxy/proxytest"
 )
 
@@ -49,10 +50,7 @@ func TestMain(m *testing.M) {
 	}
 	dir, err := os.MkdirTemp("", "hostile-")
 	if err == nil && *binary == "" {
-		*binary = filepath.Join(dir, "kube-proxy")
-		build := exec.Command("go", "build", "-o", *binary, "kubeproxy/cmd/kube-proxy")
-		build.Env, build.Stderr = append(os.Environ(), "CGO_ENABLED=0"), os.Stderr
-		err = build.Run()
+		*binary, err = process.KubeProxyBinary()
 	}
 	if err == nil {
 		*binary, err = filepath.Abs(*binary)

@@ -6,21 +6,18 @@ package measuretest
 import (
 	"encoding/json"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"testing"
 
+	"kubeproxy/internal/process"
 	"kubeproxy/scripts/internal/measure"
 )
 
 // KubeProxy builds the program that is measured, and returns its file.
 func KubeProxy(t testing.TB) string {
 	t.Helper()
-	file := filepath.Join(t.TempDir(), "kube-proxy")
-	cmd := exec.CommandContext(t.Context(), "go", "build", "-o", file, "kubeproxy/cmd/kube-proxy")
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
+	file, err := process.KubeProxyBinary()
+	if err != nil {
+		t.Fatal(err)
 	}
 	return file
 }
