@@ -133,7 +133,7 @@ func (e *Endpoint) Failed(protocol registry.Protocol) {
 	e.follow(protocol)
 	if first {
 		if note, ok := e.Rotation.rules.outages.Allow(outage{e, protocol, false}); ok {
-			glog.Warningf("%s: endpoint %s does not answer over %s; passing it over until it does%s", e.Rotation.Key, e.Addr, protocol, note)
+			glog.Warningf("%s: endpoint %s does not answer over %s; ejected until it does%s", e.Rotation.Key, e.Addr, protocol, note)
 		} else if v := glog.V(3); v {
 			v.Infof("%s: endpoint %s does not answer over %s", e.Rotation.Key, e.Addr, protocol)
 		}
