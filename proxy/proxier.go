@@ -72,7 +72,7 @@ func NewProxier(cfg Config, lb *balance.LoadBalancerRR) *Proxier {
 	cfg = cfg.withDefaults()
 	own := admit.NewOwnPorts(cfg.BindAddress)
 	own.Reserve(cfg.ReservedPorts)
-	lb.OnRemoval, lb.Allowed, lb.Balance = cfg.OnRemoval, cfg.AllowedEndpoints, cfg.Balance
+	lb.OnRemoval, lb.Allowed, lb.Balance, lb.Node = cfg.OnRemoval, cfg.AllowedEndpoints, cfg.Balance, cfg.Node
 	p := &Proxier{
 		cfg:       cfg,
 		lb:        lb,

@@ -25,9 +25,9 @@ var ServiceAnnotations = func() []string {
 
 // known has the annotations that a kind of record may have, and those that only another kind may have.
 var known = map[Kind]struct{ own, others []string }{
-	KindService:       {ServiceAnnotations, []string{WeightAnnotation, RegistrarAnnotation}},
-	KindEndpoints:     {[]string{WeightAnnotation}, append(slices.Clip(ServiceAnnotations), RegistrarAnnotation)},
-	KindEndpointSlice: {[]string{WeightAnnotation, RegistrarAnnotation}, ServiceAnnotations},
+	KindService:       {ServiceAnnotations, []string{WeightAnnotation, ZoneAnnotation, RegistrarAnnotation}},
+	KindEndpoints:     {[]string{WeightAnnotation, ZoneAnnotation}, append(slices.Clip(ServiceAnnotations), RegistrarAnnotation)},
+	KindEndpointSlice: {[]string{WeightAnnotation, ZoneAnnotation, RegistrarAnnotation}, ServiceAnnotations},
 }
 
 // Annotations are those of one record that count, and what is wrong with the others. A record may have any number of annotations of other
@@ -88,7 +88,7 @@ func (a *Annotations) Set(name, value string) {
 // placeOf says in which records an annotation counts.
 func placeOf(name string) string {
 	switch name {
-	case WeightAnnotation:
+	case WeightAnnotation, ZoneAnnotation:
 		return "Endpoints and EndpointSlice"
 	case RegistrarAnnotation:
 		return "EndpointSlice"

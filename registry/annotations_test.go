@@ -26,7 +26,7 @@ func TestAnUnknownAnnotationWithOurPrefixIsAnErrorAndOneNearOursAWarning(t *test
 		{KindEndpoints, "kube-proxy/weights", "", "annotation kube-proxy/weights has no effect: did you mean kube-proxy/weight?"},
 		{KindEndpointSlice, "kube-proxy/registrar", "", ""},
 		{KindEndpointSlice, "kube-proxy/weight", "", ""},
-		{KindEndpointSlice, "kube-proxy/colour", "", "annotation kube-proxy/colour is unknown: this release has kube-proxy/weight and kube-proxy/registrar"},
+		{KindEndpointSlice, "kube-proxy/colour", "", "annotation kube-proxy/colour is unknown: this release has kube-proxy/weight, kube-proxy/zone and kube-proxy/registrar"},
 
 		{KindService, "service.beta.kubernetes.io/load-balancer-source-range", "annotation service.beta.kubernetes.io/load-balancer-source-range has no effect: did you mean service.beta.kubernetes.io/load-balancer-source-ranges?", ""},
 		{KindService, "service.kubernetes.io/load-balancer-source-range", "annotation service.kubernetes.io/load-balancer-source-range has no effect: did you mean service.beta.kubernetes.io/load-balancer-source-ranges?", ""},

@@ -16,18 +16,22 @@ type Endpoints struct {
 
 // PortAddrs are the addresses that serve one port.
 type PortAddrs struct {
-	Port  string
-	Addrs Addrs
+	Port   string
+	Addrs  Addrs
+	Places Places // of Addrs, for the node that has read the record
 }
 
 func (p PortAddrs) compareTo(port string) int { return cmp.Compare(p.Port, port) }
 
 // Of gives the addresses that serve a port; none if it is not named.
-func (e *Endpoints) Of(port string) Addrs {
+func (e *Endpoints) Of(port string) Addrs { return e.Find(port).Addrs }
+
+// Find gives the addresses that serve a port, and their places.
+func (e *Endpoints) Find(port string) PortAddrs {
 	if at, ok := slices.BinarySearchFunc(e.ByPort, port, PortAddrs.compareTo); ok {
-		return e.ByPort[at].Addrs
+		return e.ByPort[at]
 	}
-	return Addrs{}
+	return PortAddrs{Port: port}
 }
 
 // Equal reports whether two endpoints records say the same, order included.

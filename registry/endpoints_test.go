@@ -10,8 +10,8 @@ func TestEqualEndpointsAreInTheSameOrder(t *testing.T) {
 	make := func(name string, byPort []PortAddrs) *Endpoints {
 		return &Endpoints{Name{"default", name}, byPort, ""}
 	}
-	base := make("x", []PortAddrs{{"p", NewAddrs(a, b)}, {"q", NewAddrs(a)}})
-	if !base.Equal(make("x", []PortAddrs{{"p", NewAddrs(a, b)}, {"q", NewAddrs(a)}})) {
+	base := make("x", []PortAddrs{{Port: "p", Addrs: NewAddrs(a, b)}, {Port: "q", Addrs: NewAddrs(a)}})
+	if !base.Equal(make("x", []PortAddrs{{Port: "p", Addrs: NewAddrs(a, b)}, {Port: "q", Addrs: NewAddrs(a)}})) {
 		t.Error("not equal to its like")
 	}
 	if !make("x", nil).Equal(make("x", []PortAddrs{})) {
@@ -19,10 +19,10 @@ func TestEqualEndpointsAreInTheSameOrder(t *testing.T) {
 	}
 	for what, other := range map[string]*Endpoints{
 		"name":     make("y", base.ByPort),
-		"order":    make("x", []PortAddrs{{"p", NewAddrs(b, a)}, {"q", NewAddrs(a)}}),
-		"address":  make("x", []PortAddrs{{"p", NewAddrs(a, b)}, {"q", NewAddrs(b)}}),
-		"ports":    make("x", []PortAddrs{{"p", NewAddrs(a, b)}, {"r", NewAddrs(a)}}),
-		"fewer":    make("x", []PortAddrs{{"p", NewAddrs(a, b)}}),
+		"order":    make("x", []PortAddrs{{Port: "p", Addrs: NewAddrs(b, a)}, {Port: "q", Addrs: NewAddrs(a)}}),
+		"address":  make("x", []PortAddrs{{Port: "p", Addrs: NewAddrs(a, b)}, {Port: "q", Addrs: NewAddrs(b)}}),
+		"ports":    make("x", []PortAddrs{{Port: "p", Addrs: NewAddrs(a, b)}, {Port: "r", Addrs: NewAddrs(a)}}),
+		"fewer":    make("x", []PortAddrs{{Port: "p", Addrs: NewAddrs(a, b)}}),
 		"nil":      nil,
 		"all gone": make("x", nil),
 	} {

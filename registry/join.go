@@ -21,7 +21,7 @@ func JoinSlices(service Name, all []*EndpointSlice) (*Endpoints, Warning) {
 		return &Endpoints{Name: service, ByPort: joinOne(all[0]), Weights: all[0].Weights}, ""
 	}
 	room := MaxJoined
-	ready, terminating := make(map[string][]Addrs), make(map[string][]Addrs)
+	ready, terminating := make(map[string][]PortAddrs), make(map[string][]PortAddrs)
 	var warning Warning
 	for i, s := range all {
 		if room -= count(s.Ready) + count(s.Terminating); i > 0 && room < 0 {
@@ -30,10 +30,10 @@ func JoinSlices(service Name, all []*EndpointSlice) (*Endpoints, Warning) {
 			break
 		}
 		for _, p := range s.Ready {
-			ready[p.Port] = append(ready[p.Port], p.Addrs)
+			ready[p.Port] = append(ready[p.Port], p)
 		}
 		for _, p := range s.Terminating {
-			terminating[p.Port] = append(terminating[p.Port], p.Addrs)
+			terminating[p.Port] = append(terminating[p.Port], p)
 		}
 	}
 	for port, lists := range terminating {
@@ -43,7 +43,7 @@ func JoinSlices(service Name, all []*EndpointSlice) (*Endpoints, Warning) {
 	}
 	e := &Endpoints{Name: service, Weights: joinWeights(all)}
 	for _, port := range slices.Sorted(maps.Keys(ready)) {
-		e.ByPort = append(e.ByPort, PortAddrs{port, mergeSorted(ready[port])})
+		e.ByPort = append(e.ByPort, mergeSorted(port, ready[port]))
 	}
 	return e, warning
 }
@@ -63,19 +63,33 @@ func count(byPort []PortAddrs) (n int) {
 	return n
 }
 
-// mergeSorted gives the addresses of all lists, sorted and each once.
-func mergeSorted(lists []Addrs) Addrs {
+// mergeSorted gives the addresses of all lists of a port, sorted and each once. Of two places of one address, that of the later list counts.
+func mergeSorted(port string, lists []PortAddrs) PortAddrs {
 	if len(lists) == 1 {
 		return lists[0]
 	}
 	n := 0
 	for _, l := range lists {
-		n += l.Len()
+		n += l.Addrs.Len()
 	}
 	all := make([]Addr, 0, n)
+	var places map[Addr]Place // nil while nothing is known of any
 	for _, l := range lists {
-		all = slices.AppendSeq(all, l.All())
+		all = slices.AppendSeq(all, l.Addrs.All())
+		if l.Places == "" {
+			continue
+		}
+		if places == nil {
+			places = make(map[Addr]Place, n)
+		}
+		for i, a := range all[len(all)-l.Addrs.Len():] {
+			places[a] = l.Places.At(i)
+		}
 	}
 	slices.SortFunc(all, Addr.Compare)
-	return NewAddrs(slices.Compact(all)...)
+	merged := PortAddrs{Port: port, Addrs: NewAddrs(slices.Compact(all)...)}
+	if places != nil {
+		merged.Places = PlacesOf(merged.Addrs, func(a Addr) Place { return places[a] })
+	}
+	return merged
 }

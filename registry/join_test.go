@@ -19,7 +19,7 @@ func someAddrs(port string, texts ...string) []PortAddrs {
 		}
 		addrs = append(addrs, a)
 	}
-	return []PortAddrs{{port, NewAddrs(addrs...)}}
+	return []PortAddrs{{Port: port, Addrs: NewAddrs(addrs...)}}
 }
 
 // byPort gives endpoints as text, to compare with.
@@ -79,7 +79,7 @@ func TestWhatSlicesAddUpToIsBounded(t *testing.T) {
 		addrs = append(addrs, a)
 	}
 	slices.SortFunc(addrs, Addr.Compare)
-	quarter := &EndpointSlice{Ready: []PortAddrs{{"a", NewAddrs(addrs...)}}}
+	quarter := &EndpointSlice{Ready: []PortAddrs{{Port: "a", Addrs: NewAddrs(addrs...)}}}
 	if _, warning := JoinSlices(Name{}, []*EndpointSlice{quarter, quarter, quarter, quarter}); warning != "" {
 		t.Errorf("as many as there may be: %s", warning)
 	}
@@ -96,7 +96,7 @@ func TestASliceThatIsLargerThanAllMayBeIsUsedWithoutTheOthers(t *testing.T) {
 		addrs[i] = Addr{IP: netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)}), 1)}
 	}
 	half := NewAddrs(addrs...)
-	large := &EndpointSlice{Ready: []PortAddrs{{"a", half}, {"b", half}, {"c", half}}}
+	large := &EndpointSlice{Ready: []PortAddrs{{Port: "a", Addrs: half}, {Port: "b", Addrs: half}, {Port: "c", Addrs: half}}}
 	e, warning := JoinSlices(Name{}, []*EndpointSlice{large, {Ready: someAddrs("d", "10.0.0.1:1")}})
 	if want := Warning("its endpoint slices list more than 131072 endpoints: 1 of the 2 slices are left out"); warning != want || e.Of("c").Len() != len(addrs) || e.Of("d").Len() != 0 {
 		t.Errorf("%d and %d addresses, warning %q; want %q", e.Of("c").Len(), e.Of("d").Len(), warning, want)

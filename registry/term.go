@@ -146,11 +146,15 @@ type Wishes struct {
 	AffinityTimeout *int64            // in seconds; nil: the record does not say
 	SourceRanges    []string          // of addresses that may connect, by the list in the spec
 	Annotations     map[string]string // those of [ServiceAnnotations] that the record has
+
+	TrafficPolicy       string // of the ports that are offered: Cluster or Local
+	Distribution        string
+	HealthCheckNodePort int64
 }
 
 // Terms returns the terms of a service with these ports. A value that can be ignored without harm causes a warning.
 func (w *Wishes) Terms(ports []Port) (t Terms, _ []Warning, _ error) {
-	warnings := w.setAffinity(&t)
+	warnings := append(w.setAffinity(&t), w.setNearness(&t)...)
 	err := cmp.Or(w.setSourceRanges(&t), w.readAnnotations(&t))
 	if c := &t.Checks; c.Wanted == CheckUnsaid && (c.Path != "" || c.Send != "") {
 		c.Wanted = CheckOn // what asks for a kind of check asks for checks, unless the record says false

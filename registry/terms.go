@@ -27,6 +27,10 @@ type Terms struct {
 	Limits   Limits   `json:",omitzero"`
 	Timeouts Timeouts `json:",omitzero"`
 	Removal  Removal  `json:",omitzero"` // of an endpoint or the service: what becomes of TCP connections
+
+	Distribution    Distribution `json:",omitzero"` // which endpoints the clients of a node are given first
+	Local           bool         `json:",omitzero"` // clients are given endpoints on the node only
+	HealthCheckPort uint16       `json:",omitzero"` // where load balancers ask the node whether it has an endpoint, if Local; 0: nowhere
 }
 
 // Limits bound what clients have of each port of a service, on each node.
@@ -54,7 +58,8 @@ var NoTerms = new(Terms)
 func (t *Terms) Equal(u *Terms) bool {
 	return t.Affinity == u.Affinity && t.AffinityTimeout == u.AffinityTimeout && slices.Equal(t.SourceRanges, u.SourceRanges) &&
 		t.Balance == u.Balance && t.Checks == u.Checks && t.ProxyHeader == u.ProxyHeader &&
-		t.Limits == u.Limits && t.Timeouts == u.Timeouts && t.Removal == u.Removal
+		t.Limits == u.Limits && t.Timeouts == u.Timeouts && t.Removal == u.Removal &&
+		t.Distribution == u.Distribution && t.Local == u.Local && t.HealthCheckPort == u.HealthCheckPort
 }
 
 // Check reports an error if no record gives these terms.
@@ -71,6 +76,8 @@ func (t *Terms) Check() error {
 		return errors.New("bad check")
 	case t.ProxyHeader >= endOfProxyHeaders:
 		return errors.New("bad version of the PROXY protocol")
+	case t.Distribution >= endOfDistributions:
+		return errors.New("bad distribution")
 	}
 	var same Terms
 	for i := range terms {

@@ -65,32 +65,13 @@ func ParseWeight(s string) (int, error) {
 }
 
 // A weightTable is weights that can be looked up.
-type weightTable struct {
-	hosts  map[string]int // by host
-	places map[string]int // by host and port; they come first
-}
+type weightTable struct{ hostTable[int] }
 
-func newWeightTable() weightTable {
-	return weightTable{hosts: make(map[string]int), places: make(map[string]int)}
-}
-
-// placeFor returns where the weight of a host, or of a host and port, belongs, and how it is spelt there.
-func (t *weightTable) placeFor(text string) (of map[string]int, key string, err error) {
-	if host, err := ParseHost(text); err == nil {
-		return t.hosts, host.hostText(), nil
-	}
-	a, err := ParseAddr(text)
-	return t.places, a.String(), err
-}
+func newWeightTable() weightTable { return weightTable{newHostTable[int]()} }
 
 // of returns the weight of an address.
 func (t *weightTable) of(a Addr) int {
-	if len(t.places) > 0 {
-		if weight, ok := t.places[a.String()]; ok {
-			return weight
-		}
-	}
-	if weight, ok := t.hosts[a.hostText()]; ok {
+	if weight, ok := t.find(a); ok {
 		return weight
 	}
 	return 1
@@ -180,14 +161,6 @@ func (w Weights) Check() error {
 		err = fmt.Errorf("weights %s are spelled otherwise", Quote(string(w)))
 	}
 	return err
-}
-
-// hostText is the host of an address, as weights spell it.
-func (a Addr) hostText() string {
-	if a.Host != "" {
-		return a.Host
-	}
-	return a.IP.Addr().String()
 }
 
 // joinWeights gives the weights of several slices. Of two weights of one host, or of one host and port, that of the later slice counts.

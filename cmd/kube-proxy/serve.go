@@ -50,7 +50,7 @@ func serve(o *options, flags *pflag.FlagSet, args []string, log *logsink.Sink) e
 	}
 	var state *statefile.File
 	if o.stateDir != "" {
-		if state, err = statefile.Open(statefile.Config{Dir: o.stateDir, Period: o.source.sync, MaxAge: o.stateMaxAge}); err != nil {
+		if state, err = statefile.Open(statefile.Config{Dir: o.stateDir, Period: o.source.sync, MaxAge: o.stateMaxAge, Node: o.source.node}); err != nil {
 			return fmt.Errorf("-state_dir: %w", err)
 		}
 	}
@@ -160,6 +160,7 @@ func (o *options) leave(ctx context.Context, why error, inForce <-chan struct{})
 // proxyConfig is what the proxier needs to know of the flags.
 func (o *options) proxyConfig() proxy.Config {
 	c := o.proxy
+	c.Node = o.source.node
 	c.DrainTimeout = max(c.DrainTimeout, time.Nanosecond) // zero would mean the default there
 	return c
 }

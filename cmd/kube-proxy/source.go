@@ -12,6 +12,7 @@ import (
 	"kubeproxy/cmd/internal/commandline"
 	"kubeproxy/config"
 	"kubeproxy/config/etcdsource"
+	"kubeproxy/registry"
 	"kubeproxy/registry/decode"
 )
 
@@ -20,6 +21,7 @@ import (
 type sourceOptions struct {
 	sync   time.Duration
 	port   string
+	node   registry.Node
 	etcd   etcdOptions
 	master masterOptions
 	files  fileOptions
@@ -31,6 +33,10 @@ func (o *sourceOptions) addFlags(c *commandline.Command) {
 	})
 	c.Group(topicListening, func(f *pflag.FlagSet) {
 		f.Var(commandline.Choice(&o.port, offerPort, offerNodePort), "service_port", "which `port` of its services a node offers: port, or nodePort for that of Kubernetes' services of type NodePort and LoadBalancer")
+	})
+	c.Group(topicTimeouts, func(f *pflag.FlagSet) {
+		f.Var((*commandline.PlaceName)(&o.node.Name), "node_name", "`name` of this node in records of Kubernetes; endpoints on it are local; empty: no endpoint is")
+		f.Var((*commandline.PlaceName)(&o.node.Zone), "node_zone", "`name` of the zone of this node; clients are given endpoints in it first whose records say so; empty: zones do not count")
 	})
 	o.etcd.addFlags(c)
 	o.master.addFlags(c)
@@ -45,7 +51,7 @@ const (
 
 // decoder says how sources are to understand records.
 func (o *sourceOptions) decoder() decode.Decoder {
-	return decode.Decoder{NodePorts: o.port == offerNodePort}
+	return decode.Decoder{NodePorts: o.port == offerNodePort, Node: o.node}
 }
 
 // etcdConfig is what the etcd source is told.

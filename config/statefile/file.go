@@ -42,6 +42,7 @@ type Config struct {
 	Dir    string        // made if it is missing; its parent has to be there
 	Period time.Duration // the shortest time between two writes
 	MaxAge time.Duration // of a state that is served; an older one is set aside
+	Node   registry.Node // that has read the records: where endpoints are is told from there
 }
 
 // A File keeps the merged state on disk. It is a handler of a config.Broadcaster.
@@ -161,7 +162,7 @@ func (f *File) isKnown() bool {
 func (f *File) state() *state {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return &state{slices.Collect(maps.Values(f.services)), slices.Collect(maps.Values(f.endpoints))}
+	return &state{f.cfg.Node, slices.Collect(maps.Values(f.services)), slices.Collect(maps.Values(f.endpoints))}
 }
 
 // save replaces the file by the present state.
@@ -205,8 +206,20 @@ func (f *File) Load() (set registry.Update, current time.Time, ok bool) {
 		f.setAside(old, fmt.Sprintf("it was last known to be true %v ago, and may be at most %v old", age.Round(time.Second), f.cfg.MaxAge))
 		return set, current, false
 	}
+	if h.Node != f.cfg.Node {
+		forgetPlaces(set.Endpoints)
+	}
 	set.Received = time.Now()
 	return set, h.Current, true
+}
+
+// forgetPlaces removes where endpoints are, which another node has told, or the same one in another zone.
+func forgetPlaces(all []registry.Change[registry.Endpoints]) {
+	for _, c := range all {
+		for i := range c.Value.ByPort {
+			c.Value.ByPort[i].Places = ""
+		}
+	}
 }
 
 // setAside renames the file, so that it is neither used nor overwritten.

@@ -82,7 +82,7 @@ func example() registry.Batch {
 		[]*registry.Endpoints{
 			{Name: web, Weights: "10.0.0.1=5,db.example=0", ByPort: []registry.PortAddrs{
 				{Port: "", Addrs: registry.NewAddrs(addr("10.0.0.2:80"), addr("10.0.0.1:80"), addr("[fe80::1%eth0]:81"), addr("db.example:82"))},
-				{Port: "\xfe", Addrs: registry.NewAddrs(addr("10.0.0.2:80"))},
+				{Port: "\xfe", Addrs: registry.NewAddrs(addr("10.0.0.2:80")), Places: "\x42"},
 			}},
 			{Name: odd},
 		})
@@ -126,6 +126,27 @@ func TestWhatIsSavedIsLoaded(t *testing.T) {
 	}
 	if info, err := os.Stat(filepath.Dir(f.Path())); err != nil || info.Mode().Perm() != 0o700 {
 		t.Errorf("mode of the directory %v, %v; want 0700", info.Mode(), err)
+	}
+}
+
+func TestWhereEndpointsAreIsNotLoadedForAnotherZone(t *testing.T) {
+	dir := t.TempDir()
+	f := open(t, dir)
+	f.OnUpdate(example())
+	if err := f.save(time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	f.cfg.Node.Zone = "another"
+	got, _, ok := f.Load()
+	if !ok {
+		t.Fatal("nothing was loaded")
+	}
+	for _, c := range got.Endpoints {
+		for _, p := range c.Value.ByPort {
+			if p.Places != "" {
+				t.Errorf("the endpoints of %v are at %v", c.Name, []byte(p.Places))
+			}
+		}
 	}
 }
 
@@ -191,12 +212,12 @@ func TestAFileThatCannotBeUsedIsSetAside(t *testing.T) {
 	}
 	var other bytes.Buffer
 	w := newWriter(&other)
-	_ = w.lines.Encode(header{"kube-proxy state 1", time.Now(), 0, 0})
+	_ = w.lines.Encode(header{Format: "kube-proxy state 1", Current: time.Now()})
 	_ = w.finish()
 	sealed := func(lines ...string) string {
 		var out bytes.Buffer
 		w := newWriter(&out)
-		_ = w.lines.Encode(header{format, time.Now(), len(lines), 0})
+		_ = w.lines.Encode(header{Format: format, Current: time.Now(), Services: len(lines)})
 		for _, l := range lines {
 			fmt.Fprintln(w.out, l)
 			fmt.Fprintln(w.sum, l)

@@ -24,6 +24,8 @@ type header struct {
 	Current   time.Time `json:"current"` // when the state was last known to be what the sources hold
 	Services  int       `json:"services"`
 	Endpoints int       `json:"endpoints"`
+
+	Node registry.Node `json:"node,omitzero"` // that has written it
 }
 
 // format is of this version. A file of another one cannot be read.
@@ -68,6 +70,8 @@ type endpoints struct {
 type portAddrs struct {
 	Port  text   `json:"port,omitempty"`
 	Addrs []text `json:"addresses"`
+
+	Places []byte `json:"places,omitempty"` // a [registry.Place] for each address; none if nothing is known of any
 }
 
 // A text is a string that may hold any bytes, as a key of a registry can. What is no UTF-8 is written as Go would quote it.
@@ -116,7 +120,7 @@ func (w *writer) finish() error {
 // write writes a whole state.
 func write(to io.Writer, current time.Time, s *state) error {
 	w := newWriter(to)
-	if err := w.lines.Encode(header{format, current.UTC(), len(s.services), len(s.endpoints)}); err != nil {
+	if err := w.lines.Encode(header{format, current.UTC(), len(s.services), len(s.endpoints), s.node}); err != nil {
 		return err
 	}
 	for _, v := range s.services {
@@ -150,7 +154,7 @@ func ofEndpoints(v *registry.Endpoints) *endpoints {
 		for a := range p.Addrs.All() {
 			addrs = append(addrs, text(a.String()))
 		}
-		e.ByPort = append(e.ByPort, portAddrs{text(p.Port), addrs})
+		e.ByPort = append(e.ByPort, portAddrs{text(p.Port), addrs, []byte(p.Places)})
 	}
 	return e
 }
@@ -293,13 +297,18 @@ func (e *endpoints) value() (*registry.Endpoints, error) {
 		if len(addrs) == 0 {
 			return nil, fmt.Errorf("port %s has no address", registry.Quote(string(p.Port)))
 		}
-		v.ByPort = append(v.ByPort, registry.PortAddrs{Port: string(p.Port), Addrs: registry.NewAddrs(addrs...)})
+		places := registry.Places(p.Places)
+		if err := places.Check(len(addrs)); err != nil {
+			return nil, err
+		}
+		v.ByPort = append(v.ByPort, registry.PortAddrs{Port: string(p.Port), Addrs: registry.NewAddrs(addrs...), Places: places})
 	}
 	return v, nil
 }
 
 // A state is what is written.
 type state struct {
+	node      registry.Node
 	services  []*registry.Service
 	endpoints []*registry.Endpoints
 }

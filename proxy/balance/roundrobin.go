@@ -51,7 +51,7 @@ func (lb *LoadBalancerRR) update(name registry.Name, endpoints *registry.Endpoin
 		}
 	}
 	for _, p := range endpoints.ByPort {
-		lb.rotationLocked(registry.PortKey{Name: name, Port: p.Port}).Replace(p.Addrs, endpoints.Weights)
+		lb.rotationLocked(registry.PortKey{Name: name, Port: p.Port}).Replace(p, endpoints.Weights)
 	}
 }
 
@@ -93,7 +93,7 @@ func (lb *LoadBalancerRR) LetGo() {
 
 func (lb *LoadBalancerRR) letGoLocked() {
 	for _, r := range lb.leaving {
-		r.Replace(registry.Addrs{}, "")
+		r.Replace(registry.PortAddrs{}, "")
 		lb.forgetUnusedLocked(r)
 	}
 	lb.leaving = nil

@@ -39,6 +39,7 @@ type Config struct {
 	Balance          registry.Balance // the algorithm of services that name none
 	Checks           checks.Settings  // of endpoints while no client comes
 	AllowedEndpoints []netip.Prefix   // where endpoints may be; none: anywhere
+	Node             registry.Node    // this one: clients may be given endpoints near it
 
 	// Other proxies: TCP connections from there have to begin with a PROXY header, which says who the client is. From elsewhere such a
 	// header is like any other bytes of a client.

@@ -85,6 +85,7 @@ func (n *Node) keeps(terms *registry.Terms) bool {
 	}
 	others := *terms
 	others.Balance, others.Checks = registry.BalanceUnsaid, registry.Check{}
+	others.Distribution = registry.Anywhere // the endpoints are those of one tier
 	if others.Limits.PerClient == registry.NoLimit {
 		others.Limits.PerClient = 0
 	}

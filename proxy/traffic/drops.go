@@ -11,6 +11,7 @@ type DropReason uint8
 const (
 	DropNoEndpoints DropReason = iota
 	DropZeroWeight
+	DropNoLocalEndpoint
 	DropOwnListener
 	DropNotAllowed
 	DropLoop
@@ -37,6 +38,7 @@ const (
 var dropReasons = [NumDropReasons]struct{ code, text string }{
 	DropNoEndpoints:     {"no_endpoints", "no endpoints"},
 	DropZeroWeight:      {"zero_weight", "all endpoints of the service have weight 0, so new clients are refused; give one a weight"},
+	DropNoLocalEndpoint: {"no_local_endpoint", "the traffic policy of the service is Local, and it has no endpoint on this node (-node_name)"},
 	DropOwnListener:     {"own_listener", "the only endpoints are listeners of this proxy"},
 	DropNotAllowed:      {"endpoint_not_allowed", "no endpoint is at an address that is allowed (-allowed_endpoints)"},
 	DropLoop:            {"loop", "the client is a listener of this proxy, or every endpoint would send its datagrams back"},

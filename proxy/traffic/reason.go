@@ -27,7 +27,8 @@ const (
 
 	// No endpoint was reached.
 	NoEndpoints
-	ZeroWeight // all endpoints have weight 0
+	ZeroWeight      // all endpoints have weight 0
+	NoLocalEndpoint // the service wants those on the node, and none is there
 	DialFailed
 	OwnListener        // the remaining endpoints are listeners of this proxy
 	EndpointNotAllowed // the remaining endpoints lie outside Config.AllowedEndpoints
@@ -69,6 +70,7 @@ var reasons = [NumReasons]struct{ code, refusal string }{
 	Answered:           {"answered", ""},
 	NoEndpoints:        {"no_endpoints", "the service has no endpoints"},
 	ZeroWeight:         {"zero_weight", "all endpoints of the service have weight 0, so new clients are refused; give one a weight"},
+	NoLocalEndpoint:    {"no_local_endpoint", "the traffic policy of the service is Local, and it has no endpoint on this node (-node_name)"},
 	DialFailed:         {"dial_failed", ""},
 	OwnListener:        {"own_listener", ""},
 	EndpointNotAllowed: {"endpoint_not_allowed", ""},

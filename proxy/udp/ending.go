@@ -17,7 +17,7 @@ import (
 //	ServiceRemoved      the service left the port, or another took it over
 //	SourceNotAllowed    the source ranges of the service changed, and the client lies outside
 //	EndpointRemoved     its endpoint left the service, and there is no other
-//	DialFailed, NameFailed, OwnListener, EndpointNotAllowed, Loop, DescriptorLimit, NoEndpoints, ZeroWeight
+//	DialFailed, NameFailed, OwnListener, EndpointNotAllowed, Loop, DescriptorLimit, NoEndpoints, ZeroWeight, NoLocalEndpoint
 //	                    no endpoint could be had: to begin with, or after the one it had refused
 //	Shutdown            the process stops: the session was silent for DrainSilence, or the drain was over
 //
@@ -61,8 +61,8 @@ func (s *Session) GiveUp() {
 	if s.ended {
 		return
 	}
-	if s.why == traffic.DropNoEndpoints && s.Claim.Rotation.IsDrained() {
-		s.why = traffic.DropZeroWeight
+	if says, away := turnsAway(s.Claim); away && s.why == traffic.DropNoEndpoints {
+		s.why = says
 	}
 	s.end(s.unserved(), s.why)
 }
@@ -95,6 +95,8 @@ func (s *Session) unserved() traffic.Reason {
 		return traffic.EndpointRemoved
 	case s.why == traffic.DropZeroWeight:
 		return traffic.ZeroWeight
+	case s.why == traffic.DropNoLocalEndpoint:
+		return traffic.NoLocalEndpoint
 	}
 	return traffic.NoEndpoints
 }

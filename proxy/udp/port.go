@@ -86,15 +86,14 @@ func (p *Port) Received(client netip.AddrPort, length int) bool {
 func (p *Port) MayBegin(owner *engine.Claim, key admit.SessionKey, isCrowded func() bool) bool {
 	c := p.base
 	why, refused := traffic.DropReason(0), true
+	none, away := turnsAway(owner)
 	switch {
 	case p.IsDraining():
 		why = traffic.DropShutdown
 	case !owner.Allows(key.Client.Addr()):
 		why = traffic.DropSource
-	case owner.Rotation.IsEmpty(): // no session is evicted for this
-		why = traffic.DropNoEndpoints
-	case owner.Rotation.IsDrained(): // nor for this
-		why = traffic.DropZeroWeight
+	case away: // no session is evicted for this
+		why = none
 	case isCrowded(), c.Sessions.LagsBehind(), !p.pace.Allow(), !c.Newcomers.Allow():
 		why = traffic.DropOverload
 	case c.Resolver.Own.OwnsClient(key):
@@ -108,6 +107,19 @@ func (p *Port) MayBegin(owner *engine.Claim, key admit.SessionKey, isCrowded fun
 		c.Lines.Drop(owner, why, 1, key.Client)
 	}
 	return !refused
+}
+
+// turnsAway reports whether the record of the endpoints gives new clients of a claim none, and why.
+func turnsAway(owner *engine.Claim) (traffic.DropReason, bool) {
+	switch why, away := owner.Rotation.TurnsAway(owner.Terms); {
+	case !away:
+		return 0, false
+	case why == traffic.ZeroWeight:
+		return traffic.DropZeroWeight, true
+	case why == traffic.NoLocalEndpoint:
+		return traffic.DropNoLocalEndpoint, true
+	}
+	return traffic.DropNoEndpoints, true
 }
 
 // Begin begins session s of a client that may: it counts s, and chooses its endpoints. When a limit is full it evicts another

@@ -130,7 +130,7 @@ func (s *Session) Forward(datagram []byte) Verdict {
 	}
 	verdict := Done
 	if s.at != nil {
-		if v := s.at; !v.isGone() && !v.Endpoint.IsLeft(registry.UDP) {
+		if v := s.at; !v.isGone() && !s.choice.Leaves(v.Endpoint) {
 			return Send
 		}
 		s.at, verdict = nil, Move // D42: v0.4 went on sending to an endpoint that was gone

@@ -36,7 +36,8 @@ func (d Decoder) Decode(key string, value []byte) (Record, []registry.Warning, e
 	if bytes.HasPrefix(value, encryptedPrefix) {
 		return Record{}, nil, ErrEncrypted
 	}
-	var said statement
+	said := statement{node: d.Node}
+	said.endpoints.node, said.slice.node = d.Node, d.Node
 	if isProtobuf(value) {
 		err = said.readProtobuf(k, value)
 	} else {

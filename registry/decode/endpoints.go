@@ -19,12 +19,15 @@ const maxCombined = 1 << 16
 type subset struct {
 	Addresses last[[]address]      `json:"addresses"`
 	Ports     last[[]endpointPort] `json:"ports"`
+
+	node registry.Node // that reads it; of protobuf
 }
 
 // An address is spelled "IP" until v1beta3 and "ip" in v1; package json takes one for the other.
 // Masters that derived subsets from older records put host names there too.
 type address struct {
-	IP string `json:"ip"`
+	IP       string  `json:"ip"`
+	NodeName *string `json:"nodeName"` // since v1.4
 }
 
 type endpointPort struct {
@@ -43,6 +46,11 @@ func (c *collector) addSubset(s *subset) error {
 			continue
 		}
 		hosts = append(hosts, host)
+		if address.NodeName != nil {
+			var place registry.Place
+			c.node.SetNode(&place, *address.NodeName)
+			c.places.add(host, place)
+		}
 	}
 	for i, p := range s.Ports.Value {
 		if err := checkPortName(p.Name); err != nil {
@@ -72,6 +80,8 @@ type collector struct {
 	ports    []*gathered
 	byName   map[string]*gathered // those beyond the first few
 	combined int                  // endpoints that subsets stand for beside those that they spell out
+	node     registry.Node
+	places   places
 	leftOut
 }
 
@@ -140,10 +150,32 @@ func (c *collector) byPort() []registry.PortAddrs {
 		if byPort == nil {
 			byPort = make([]registry.PortAddrs, 0, len(c.ports))
 		}
-		byPort = append(byPort, registry.PortAddrs{Port: p.name, Addrs: p.list.Compact()}) // since repeats may have left much room unused
+		addrs := p.list.Compact() // since repeats may have left much room unused
+		byPort = append(byPort, registry.PortAddrs{Port: p.name, Addrs: addrs, Places: c.places.of(addrs)})
 	}
 	slices.SortFunc(byPort, func(p, q registry.PortAddrs) int { return cmp.Compare(p.Port, q.Port) })
 	return byPort
+}
+
+// Places are those of hosts, which are addresses without a port. It is nil while nothing is known of any.
+type places map[registry.Addr]registry.Place
+
+func (p *places) add(host registry.Addr, place registry.Place) {
+	if place == 0 {
+		return
+	}
+	if *p == nil {
+		*p = make(places)
+	}
+	(*p)[host] |= place
+}
+
+// of returns the places of addresses.
+func (p places) of(addrs registry.Addrs) registry.Places {
+	if p == nil {
+		return ""
+	}
+	return registry.PlacesOf(addrs, func(a registry.Addr) registry.Place { return p[a.WithPort(0)] })
 }
 
 // maxNamed is how many of the entries left out are named: enough to find the mistake, and few

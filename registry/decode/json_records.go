@@ -175,6 +175,12 @@ type jsonSpec struct {
 	SessionAffinity       string          `json:"sessionAffinity"`       // since v0.8
 	SessionAffinityConfig json.RawMessage `json:"sessionAffinityConfig"` // since v1.8
 
+	// In the nested form alone.
+	ExternalTrafficPolicy string `json:"externalTrafficPolicy"` // since v1.7
+	InternalTrafficPolicy string `json:"internalTrafficPolicy"` // since v1.21
+	TrafficDistribution   string `json:"trafficDistribution"`   // since v1.30
+	HealthCheckNodePort   int64  `json:"healthCheckNodePort"`
+
 	LoadBalancerSourceRanges json.RawMessage `json:"loadBalancerSourceRanges"` // since v1.3
 
 	// The one port of the formats before v0.15. Later masters go on writing it for older readers.
@@ -206,6 +212,10 @@ func (b *body) service(s *serviceSpec) (err error) {
 	s.ports = spec.Ports.Value
 	if len(s.ports) == 0 && spec.Port != nil {
 		s.ports = []servicePort{{Name: spec.PortName, Protocol: spec.Protocol, Port: spec.Port}}
+	}
+	if b.nested {
+		s.externalPolicy, s.internalPolicy = spec.ExternalTrafficPolicy, spec.InternalTrafficPolicy
+		s.wishes.Distribution, s.wishes.HealthCheckNodePort = spec.TrafficDistribution, spec.HealthCheckNodePort
 	}
 	s.wishes.Affinity = spec.SessionAffinity
 	if s.wishes.AffinityTimeout, err = b.affinityTimeout(&spec); err != nil {

@@ -1,7 +1,10 @@
 package decode
 
 import (
+	"cmp"
 	"encoding/json"
+
+	"kubeproxy/registry"
 )
 
 // serviceName reads the label that ties a slice to its service; ok is false if there is none.
@@ -62,7 +65,7 @@ func (p *sliceParts) addEndpoints(b *body) error {
 	}
 	for element := range elements([]byte(b.Endpoints)) {
 		var e sliceEndpoint
-		if err := e.read(element); err != nil {
+		if err := e.read(p.node, element); err != nil {
 			return err
 		}
 		p.addEndpoint(e)
@@ -71,7 +74,7 @@ func (p *sliceParts) addEndpoints(b *body) error {
 }
 
 // read finds the fields of an endpoint, as package json would.
-func (e *sliceEndpoint) read(element []byte) error {
+func (e *sliceEndpoint) read(node registry.Node, element []byte) error {
 	if string(element) == "null" {
 		return nil
 	}
@@ -79,18 +82,53 @@ func (e *sliceEndpoint) read(element []byte) error {
 		return unmarshal("endpoints", element, new(struct{})) // which says what is wrong with it
 	}
 	var addresses, conditions json.RawMessage
+	var err error
 	for key, raw := range members(element) {
 		switch {
 		case isKey(key, "addresses"):
 			addresses = raw
 		case isKey(key, "conditions"):
 			conditions = raw
+		case node == registry.Node{}: // then it does not matter where the endpoint is
+		case isKey(key, "nodeName"):
+			var name string
+			err = cmp.Or(err, readString("endpoints.nodeName", raw, &name))
+			node.SetNode(&e.place, name)
+		case isKey(key, "zone"):
+			var zone string
+			err = cmp.Or(err, readString("endpoints.zone", raw, &zone))
+			node.SetZone(&e.place, zone)
+		case isKey(key, "topology"): // before discovery.k8s.io/v1 had zone
+			var all map[string]string
+			err = cmp.Or(err, unmarshal("endpoints.topology", raw, &all))
+			node.SetZone(&e.place, all[zoneLabel])
+		case isKey(key, "hints"):
+			err = cmp.Or(err, e.readHints(node, raw))
 		}
 	}
-	if err := e.readAddresses(addresses); err != nil || isNull(conditions) {
+	if err = cmp.Or(err, e.readAddresses(addresses)); err != nil || isNull(conditions) {
 		return err
 	}
 	return e.conditions.read(conditions)
+}
+
+// readHints reads which nodes an endpoint is for.
+func (e *sliceEndpoint) readHints(node registry.Node, raw json.RawMessage) error {
+	type named struct {
+		Name string `json:"name"`
+	}
+	var hints struct {
+		ForZones last[[]named] `json:"forZones"`
+		ForNodes last[[]named] `json:"forNodes"`
+	}
+	err := unmarshal("endpoints.hints", raw, &hints)
+	for _, zone := range hints.ForZones.Value {
+		node.HintZone(&e.place, zone.Name)
+	}
+	for _, n := range hints.ForNodes.Value {
+		node.HintNode(&e.place, n.Name)
+	}
+	return err
 }
 
 func (e *sliceEndpoint) readAddresses(raw json.RawMessage) error {

@@ -139,7 +139,7 @@ func TestTheManualNamesTheAnnotationsThatCount(t *testing.T) {
 			named = append(named, strings.Split(name, " or ")...)
 		}
 	}
-	if want := append(slices.Clone(registry.ServiceAnnotations), registry.WeightAnnotation, registry.RegistrarAnnotation); !slices.Equal(named, want) {
+	if want := append(slices.Clone(registry.ServiceAnnotations), registry.WeightAnnotation, registry.ZoneAnnotation, registry.RegistrarAnnotation); !slices.Equal(named, want) {
 		t.Errorf("the manual names %q; want %q", named, want)
 	}
 }
@@ -266,7 +266,8 @@ func TestTheManualNumbersTheFieldsOfProtobufAsTheDecoderDoes(t *testing.T) {
 		case "The envelope of protobuf":
 			value = append([]byte("k8s\x00"), wrong...)
 		}
-		if _, _, err := Decode(key, value); err == nil || !strings.HasPrefix(err.Error(), "not a valid protobuf value: "+f.path+" is no ") {
+		reader := Decoder{Node: registry.Node{Name: "n", Zone: "z"}} // which has to know where endpoints are
+		if _, _, err := reader.Decode(key, value); err == nil || !strings.HasPrefix(err.Error(), "not a valid protobuf value: "+f.path+" is no ") {
 			t.Errorf("%s, %s, %v: error %v", f.section, f.path, f.numbers, err)
 		}
 	}

@@ -22,7 +22,7 @@ func (s *statement) readProtobuf(k registry.Key, value []byte) error {
 	if err != nil {
 		return err
 	}
-	return s.readObject(k, e.object)
+	return s.readObject(k, e.version, e.object)
 }
 
 // An envelope is what surrounds each object that is stored as protobuf.
@@ -77,13 +77,13 @@ func (e *envelope) check(kind registry.Kind) error {
 	return nil
 }
 
-// readObject reads the object of an envelope.
-func (s *statement) readObject(k registry.Key, object []byte) error {
+// readObject reads the object of an envelope, which names its version.
+func (s *statement) readObject(k registry.Key, version string, object []byte) error {
 	switch k.Kind {
 	case registry.KindService:
 		return s.readService(k.Name, message{Data: object, Path: "object"})
 	case registry.KindEndpoints:
 		return s.readEndpoints(k.Name, message{Data: object, Path: "object"})
 	}
-	return s.readSlice(k.Name, object)
+	return s.readSlice(k.Name, version, object)
 }

@@ -78,6 +78,14 @@ func (s *serviceSpec) read(m message, clusterIP, serviceType *string) error {
 			*serviceType = m.Text("spec.type")
 		case 7:
 			s.wishes.Affinity = m.Text("spec.sessionAffinity")
+		case 11:
+			s.externalPolicy = m.Text("spec.externalTrafficPolicy")
+		case 12:
+			s.wishes.HealthCheckNodePort = m.Integer("spec.healthCheckNodePort")
+		case 22:
+			s.internalPolicy = m.Text("spec.internalTrafficPolicy")
+		case 23:
+			s.wishes.Distribution = m.Text("spec.trafficDistribution")
 		case 9:
 			s.wishes.SourceRanges = append(s.wishes.SourceRanges, m.Text(registry.SourceRangesField))
 		case 14:
@@ -130,7 +138,7 @@ func (s *serviceSpec) readAffinityConfig(m message) error {
 // readEndpoints reads Endpoints.
 func (s *statement) readEndpoints(key registry.Name, m message) error {
 	var meta metadata
-	var set subset // its lists are used again
+	set := subset{node: s.node} // its lists are used again
 	for m.Next() {
 		switch m.Number {
 		case 1:
@@ -155,8 +163,13 @@ func (s *subset) read(m message) error {
 			var a address
 			entry := m.Message("subsets.addresses")
 			for entry.Next() {
-				if entry.Number == 1 {
+				switch entry.Number {
+				case 1:
 					a.IP = entry.Text("subsets.addresses.ip")
+				case 4:
+					if entry.Is(protowire.BytesType, "subsets.addresses.nodeName", "string") && string(entry.Bytes()) == s.node.Name {
+						a.NodeName = &s.node.Name
+					}
 				}
 			}
 			m.Fail(entry.Err)
@@ -180,7 +193,7 @@ func (s *subset) read(m message) error {
 }
 
 // readSlice reads an EndpointSlice. What its endpoints are comes after them, so they are read in a second pass.
-func (s *statement) readSlice(key registry.Name, object []byte) error {
+func (s *statement) readSlice(key registry.Name, version string, object []byte) error {
 	var meta metadata
 	var kind string
 	m := message{Data: object, Path: "object"}
@@ -213,7 +226,7 @@ func (s *statement) readSlice(key registry.Name, object []byte) error {
 	for m.Next() {
 		switch m.Number {
 		case 2:
-			m.Fail(p.readEndpoint(m.Message("endpoints")))
+			m.Fail(p.readEndpoint(version, m.Message("endpoints")))
 		case 3:
 			m.Fail(p.readPort(m.Message("ports")))
 		}
@@ -222,8 +235,12 @@ func (s *statement) readSlice(key registry.Name, object []byte) error {
 }
 
 // readEndpoint reads an Endpoint of a slice.
-func (p *sliceParts) readEndpoint(m message) error {
+func (p *sliceParts) readEndpoint(version string, m message) error {
 	var e sliceEndpoint
+	zone, hints := protowire.Number(7), protowire.Number(8)
+	if version != "discovery.k8s.io/v1" { // the zone was an entry of the topology
+		zone, hints = 0, 7
+	}
 	for m.Next() {
 		switch m.Number {
 		case 1:
@@ -245,12 +262,53 @@ func (p *sliceParts) readEndpoint(m message) error {
 				}
 			}
 			m.Fail(conditions.Err)
+		default:
+			if p.node != (registry.Node{}) {
+				p.readPlace(&e.place, &m, zone, hints)
+			}
 		}
 	}
 	if m.Err == nil {
 		p.addEndpoint(e)
 	}
 	return m.Err
+}
+
+// readPlace reads a field of an Endpoint if it is about where the endpoint is. The fields of zone and hints differ between versions.
+func (p *sliceParts) readPlace(place *registry.Place, m *message, zone, hints protowire.Number) {
+	switch m.Number {
+	case 5:
+		if key, value := m.MapEntry("endpoints.topology"); string(key) == zoneLabel {
+			p.node.SetZone(place, m.TextOf("endpoints.topology", value))
+		}
+	case 6:
+		p.node.SetNode(place, m.Text("endpoints.nodeName"))
+	case zone:
+		p.node.SetZone(place, m.Text("endpoints.zone"))
+	case hints:
+		all := m.Message("endpoints.hints")
+		for all.Next() {
+			switch all.Number {
+			case 1:
+				p.node.HintZone(place, all.nameIn("endpoints.hints.forZones"))
+			case 2:
+				p.node.HintNode(place, all.nameIn("endpoints.hints.forNodes"))
+			}
+		}
+		m.Fail(all.Err)
+	}
+}
+
+// nameIn gives the name that the message in the field consists of.
+func (m *message) nameIn(path string) (name string) {
+	of := m.Message(path)
+	for of.Next() {
+		if of.Number == 1 {
+			name = of.Text(path + ".name")
+		}
+	}
+	m.Fail(of.Err)
+	return name
 }
 
 // readPort reads an EndpointPort of a slice.

@@ -1,6 +1,10 @@
 package decode
 
-import "kubeproxy/registry"
+import (
+	"cmp"
+
+	"kubeproxy/registry"
+)
 
 // A Record is one decoded record: exactly one of Service, Endpoints and Slice is set.
 type Record struct {
@@ -17,6 +21,9 @@ type Record struct {
 type Decoder struct {
 	// NodePorts has a service offer the nodePort of each of its ports in place of the port itself. A port without one is not offered.
 	NodePorts bool
+
+	// Node is where the records are read: where endpoints are is told from there.
+	Node registry.Node
 }
 
 // A statement is what a value says, in whichever encoding: read, and not checked yet. The rules of records are applied to it.
@@ -26,6 +33,8 @@ type statement struct {
 	service   serviceSpec
 	endpoints collector
 	slice     sliceParts
+
+	node registry.Node // that reads it
 
 	annotations registry.Annotations
 }
@@ -43,11 +52,13 @@ func (d Decoder) record(k registry.Key, said *statement) (r Record, warnings []r
 	case registry.KindEndpoints:
 		r.Endpoints = &registry.Endpoints{Name: k.Name, ByPort: said.endpoints.byPort()}
 		r.Endpoints.Weights, err = said.weights(r.Endpoints.ByPort)
+		err = cmp.Or(err, said.locate(r.Endpoints.ByPort))
 		r.Dropped = said.endpoints.count
 		warnings = said.endpoints.leftOut.warnings()
 	case registry.KindEndpointSlice:
 		if r.Slice, err = said.slice.slice(k.Name); err == nil {
 			r.Slice.Weights, err = said.weights(r.Slice.Ready, r.Slice.Terminating)
+			err = cmp.Or(err, said.locate(r.Slice.Ready), said.locate(r.Slice.Terminating))
 		}
 		r.Dropped = said.slice.count
 		warnings = said.slice.warnings()
@@ -62,4 +73,17 @@ func (s *statement) weights(byPort ...[]registry.PortAddrs) (registry.Weights, e
 		return "", nil
 	}
 	return registry.ParseWeights(annotation, byPort...)
+}
+
+// locate reads the annotation about the zones of these addresses.
+func (s *statement) locate(byPort []registry.PortAddrs) error {
+	annotation, ok := s.annotations.Values[registry.ZoneAnnotation]
+	if !ok {
+		return nil
+	}
+	zones, err := registry.ParseZones(annotation)
+	if err == nil {
+		s.node.Locate(byPort, &zones)
+	}
+	return err
 }

@@ -18,6 +18,8 @@ type serviceSpec struct {
 
 	wishes registry.Wishes
 
+	externalPolicy, internalPolicy string // which endpoints are for clients of its node ports, and of its own ports
+
 	odd []registry.Warning // what there is to say about its encoding
 }
 
@@ -66,6 +68,12 @@ func (spec *serviceSpec) service(name registry.Name, nodePorts bool) (_ *registr
 		return nil, 0, nil, err
 	}
 	s.Ports = ports.ports
+	if spec.wishes.TrafficPolicy = spec.internalPolicy; nodePorts {
+		spec.wishes.TrafficPolicy = spec.externalPolicy
+	}
+	if !nodePorts {
+		spec.wishes.HealthCheckNodePort = 0 // which is about the node ports
+	}
 	terms, warnings, err := spec.wishes.Terms(s.Ports)
 	if err != nil {
 		return nil, 0, nil, err

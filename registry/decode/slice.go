@@ -18,6 +18,7 @@ type sliceEndpoint struct {
 	ipv4       netip.Addr // the address where it was read already
 	addresses  int        // how many there are
 	conditions sliceConditions
+	place      registry.Place
 }
 
 // SliceConditions say what an endpoint is fit for.
@@ -100,6 +101,8 @@ type sliceParts struct {
 	service            string
 	kind               addressType
 	ready, terminating []registry.Addr // without a port
+	node               registry.Node   // that reads it
+	places             places
 	ports              []slicePort
 	sctp               []string // ports that were left out
 	spare              int      // addresses beyond the first of their endpoint
@@ -157,6 +160,7 @@ func (p *sliceParts) addEndpoint(e sliceEndpoint) {
 		return
 	}
 	*list = append(*list, host)
+	p.places.add(host, e.place)
 }
 
 func (e *sliceEndpoint) host() (registry.Addr, error) {
@@ -190,11 +194,11 @@ func (p *sliceParts) combine() (ready, terminating []registry.PortAddrs, err err
 		return cmp.Or(strings.Compare(a.name, b.name), cmp.Compare(a.number, b.number))
 	})
 	p.ports = slices.Compact(p.ports)
-	return combine(p.ready, p.ports), combine(p.terminating, p.ports), nil
+	return p.places.combine(p.ready, p.ports), p.places.combine(p.terminating, p.ports), nil
 }
 
 // combine gives every host with every port. The ports are sorted.
-func combine(hosts []registry.Addr, ports []slicePort) []registry.PortAddrs {
+func (p places) combine(hosts []registry.Addr, ports []slicePort) []registry.PortAddrs {
 	if len(hosts) == 0 || len(ports) == 0 {
 		return nil
 	}
@@ -206,7 +210,8 @@ func combine(hosts []registry.Addr, ports []slicePort) []registry.PortAddrs {
 		for same < len(ports) && ports[same].name == ports[0].name {
 			same++
 		}
-		byPort = append(byPort, registry.PortAddrs{Port: ports[0].name, Addrs: withPorts(hosts, ports[:same])})
+		addrs := withPorts(hosts, ports[:same])
+		byPort = append(byPort, registry.PortAddrs{Port: ports[0].name, Addrs: addrs, Places: p.of(addrs)})
 		ports = ports[same:]
 	}
 	return byPort
@@ -241,6 +246,7 @@ const (
 	labelServiceName = "kubernetes.io/service-name"               // ties a slice to its service
 	labelOtherProxy  = "service.kubernetes.io/service-proxy-name" // on a service and its slices: another program is their proxy
 	labelHeadless    = "service.kubernetes.io/headless"           // on slices of a service whose clients go by DNS
+	zoneLabel        = "topology.kubernetes.io/zone"              // in the topology of an endpoint, before discovery.k8s.io/v1 had a field for it
 )
 
 // belongsTo sets the service of a slice by the label that names it, if there is one. What no key can hold is the name of no service:

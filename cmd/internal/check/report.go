@@ -70,6 +70,7 @@ const (
 	UnsettledConflict  Code = "unsettled-conflict"    // who has a port may change when a proxy restarts
 	Shadowed           Code = "shadowed"              // a flat key, while the namespaced one of the same name counts
 	NoService          Code = "no-service"            // endpoints that no service offers
+	NoLocalEndpoint    Code = "no-local-endpoint"     // a service whose clients are refused on this node
 	NoEndpoints        Code = "no-endpoints"          // a service whose clients are refused
 	NoEndpointsForPort Code = "no-endpoints-for-port" // the same for some of its ports, by their names
 	NoWeight           Code = "no-weight"             // a service whose clients are refused, since its endpoints have weight 0

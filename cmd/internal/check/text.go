@@ -96,11 +96,29 @@ func weighted(w registry.Weights) string {
 	return ", with weights"
 }
 
+// inZone says how many endpoints are in the zone of the node, where that is known of any.
+func inZone(byPort []registry.PortAddrs) string {
+	near, known := 0, false
+	for _, p := range byPort {
+		for i := range p.Addrs.Len() {
+			at := p.Places.At(i)
+			known = known || at&(registry.InZone|registry.OutOfZone) != 0
+			if at&registry.InZone != 0 {
+				near++
+			}
+		}
+	}
+	if !known {
+		return ""
+	}
+	return fmt.Sprintf(", %d in this zone", near)
+}
+
 // holds tells in a few words what a record offers.
 func holds(r decode.Record) string {
 	switch {
 	case r.Endpoints != nil:
-		return count(addresses(r.Endpoints.ByPort), "endpoint") + weighted(r.Endpoints.Weights)
+		return count(addresses(r.Endpoints.ByPort), "endpoint") + inZone(r.Endpoints.ByPort) + weighted(r.Endpoints.Weights)
 	case r.Slice != nil && r.Slice.Service == "":
 		return "nothing to serve"
 	case r.Slice != nil:
@@ -108,7 +126,7 @@ func holds(r decode.Record) string {
 		if n := addresses(r.Slice.Terminating); n > 0 {
 			text += fmt.Sprintf(" and %d terminating", n)
 		}
-		return text + weighted(r.Slice.Weights) + " of " + r.Slice.ServiceName().String()
+		return text + inZone(r.Slice.Ready) + weighted(r.Slice.Weights) + " of " + r.Slice.ServiceName().String()
 	}
 	s := r.Service
 	if len(s.Ports) == 0 {
@@ -121,6 +139,12 @@ func holds(r decode.Record) string {
 	text := ports.String()
 	if s.Affinity == registry.AffinityClientIP {
 		text += fmt.Sprintf(", affinity %v for %v", s.Affinity, s.AffinityTimeout)
+	}
+	if s.Distribution != registry.Anywhere {
+		text += ", " + s.Distribution.String()
+	}
+	if s.Local {
+		text += ", by endpoints on the node only"
 	}
 	if terms := s.Terms.String(); terms != "" {
 		text += ", " + terms

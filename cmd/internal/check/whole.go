@@ -139,6 +139,7 @@ func (x *examination) join() {
 		case e != nil && len(e.ByPort) > 0:
 			x.joinPortNames(s, e)
 			x.findDrained(s, e)
+			x.findFar(s, e)
 			x.findForbidden(s, e)
 		case e != nil && e.from[0].Slice != nil:
 			s.verdict.find(Warning, NoEndpoints, "its endpoint slices name no endpoint that can be used")
@@ -181,6 +182,27 @@ func (x *examination) findDrained(s *held, e *joined) {
 	}
 	if drained.count > 0 {
 		s.verdict.find(Warning, NoWeight, "all endpoints of "+drained.String()+" have weight 0, so new clients are refused: give one a weight")
+	}
+}
+
+// findFar marks a service that wants endpoints on the node only, and has none there.
+func (x *examination) findFar(s *held, e *joined) {
+	if !s.Service.Local {
+		return
+	}
+	if x.Decoder.Node.Name == "" {
+		s.verdict.find(Info, NoLocalEndpoint, "its traffic policy is Local, which counts with -node_name only")
+		return
+	}
+	var without list
+	for _, p := range s.Service.Ports {
+		of := e.Find(p.Name)
+		if of.Addrs.Len() > 0 && !slices.ContainsFunc([]byte(of.Places), func(b byte) bool { return registry.Place(b)&registry.OnNode != 0 }) {
+			without.add(socket{p.Protocol, p.Number}.String)
+		}
+	}
+	if without.count > 0 {
+		s.verdict.find(Info, NoLocalEndpoint, "its traffic policy is Local, and no endpoint of "+without.String()+" is on this node, so new clients are refused here")
 	}
 }
 

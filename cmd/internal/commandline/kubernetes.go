@@ -22,6 +22,7 @@ var flagOf = map[string]string{
 	"configSyncPeriod":            "config_sync_period",
 	"enableProfiling":             "profiling",
 	"healthzBindAddress":          "healthz_bind_address",
+	"hostnameOverride":            "node_name",
 	"logging.verbosity":           "v",
 	"metricsBindAddress":          "metrics_bind_address",
 }

@@ -57,7 +57,6 @@ func TestFieldsWithoutACounterpartAreNamedAndRefused(t *testing.T) {
 		"nodePortAddresses: [10.0.0.0/8]\nmode: iptables": `mode: "iptables", nodePortAddresses: ["10.0.0.0/8"]; remove`,
 		"iptables: {masqueradeAll: true}":                 "iptables.masqueradeAll: true; remove",
 		"conntrack: {min: 1}":                             "conntrack.min: 1; remove",
-		"hostnameOverride: node-1":                        `hostnameOverride: "node-1"; remove`,
 		"featureGates: {Foo: true}":                       "featureGates.Foo: true; remove",
 		"udp_timeout: 3s":                                 `udp_timeout: "3s"; remove`,
 		"bindAddress: [a, [b]]":                           "bindAddress: wants a list of words or numbers",

@@ -178,3 +178,19 @@ func (b *Balance) Choices() []string {
 	}
 	return names
 }
+
+// PlaceName is a flag that holds the name of a node or a zone; empty: it is not known.
+type PlaceName string
+
+func (p *PlaceName) Set(s string) error {
+	if s != "" {
+		if err := registry.CheckZone(s); err != nil {
+			return err
+		}
+	}
+	*p = PlaceName(s)
+	return nil
+}
+
+func (p *PlaceName) String() string { return string(*p) }
+func (p *PlaceName) Type() string   { return "name" }

@@ -3,6 +3,7 @@ package metrics
 import (
 	"iter"
 	"net/http"
+	"strings"
 	"sync"
 	"time"
 
@@ -139,6 +140,8 @@ var (
 
 	endpoints = gauge("service_endpoints", "Endpoints of a port of a service.", "service", "port_name")
 	failing   = gauge("service_endpoints_failing", "Endpoints that did not answer the last client that was given them, or that fail their checks.", "service", "port_name")
+	zoned     = counter("zone_clients_total", "Clients that were given an endpoint in the zone of the node (same), or in another one (other), as far as records and -node_zone say so.", "service", "port_name", "zone")
+	spilling  = gauge("service_spilling", "1 while no endpoint near the node answers, so that clients are given others.", "service", "port_name")
 	condition = gauge("service_condition", "1 for what new clients of a port of a service get, unless it is an endpoint that is well.", "service", "port_name", "condition")
 
 	endpointActive   = gauge("endpoint_active", "Connections and sessions of an endpoint now.", "service", "port_name", "endpoint")
@@ -298,6 +301,7 @@ func (s sink) udp(t traffic.Totals) {
 var (
 	reasonLabels    = labelsOf("reason", traffic.Reasons(), traffic.Reason.String)
 	conditionLabels = labelsOf("condition", rotation.Conditions(), rotation.Condition.String)
+	zoneLabels      = labelsOf("zone", []string{"same", "other"}, strings.Clone)
 	dropLabels      = labelsOf("reason", traffic.DropReasons(), traffic.DropReason.Code)
 	protocolLabels  = labelsOf("protocol", []registry.Protocol{registry.TCP, registry.UDP}, registry.Protocol.String)
 )
@@ -314,6 +318,12 @@ func (s sink) rotation(r rotation.Status) {
 	p := s.of(r.Service)
 	p.tell(endpoints, float64(r.Endpoints))
 	p.tellAny(failing, uint64(r.Failing))
+	for i, n := range r.Zones {
+		p.with(zoneLabels[i]).tellAny(zoned, n)
+	}
+	if r.Spilling {
+		p.tell(spilling, 1)
+	}
 	if r.Condition != rotation.Served {
 		p.with(conditionLabels[r.Condition]).tell(condition, 1)
 	}

@@ -110,7 +110,7 @@ func busySite() *site {
 			}
 		}
 		s.totals = append(s.totals, t)
-		s.rotations = append(s.rotations, rotation.Status{Service: t.Service, Endpoints: 5, Failing: 2, Condition: rotation.ChecksFail})
+		s.rotations = append(s.rotations, rotation.Status{Service: t.Service, Endpoints: 5, Failing: 2, Condition: rotation.ChecksFail, Near: 2, Spilling: true, Zones: [2]uint64{40, 2}})
 	}
 	return s
 }

@@ -88,12 +88,15 @@ type portz struct {
 
 	Endpoints []endpointz `json:"endpoints,omitempty"` // of the owner, the first in the order of the record
 	Number    int         `json:"endpoints_total"`
-	Failing   int         `json:"endpoints_failing"` // of all of them
+	Failing   int         `json:"endpoints_failing"`        // of all of them
+	Near      int         `json:"endpoints_near,omitempty"` // that clients of this node are given first; none: all are alike
+	Spilling  bool        `json:"spilling,omitempty"`       // none of those answers, so clients are given others
 }
 
 // An endpointz is one endpoint of a port, and whether it answers.
 type endpointz struct {
 	Address  string `json:"address"`
+	Where    string `json:"where,omitempty"`         // as seen from this node, if that is known
 	Weight   int    `json:"weight"`                  // its share of clients
 	Active   int64  `json:"active"`                  // connections and sessions now
 	Given    uint64 `json:"given"`                   // since it came
@@ -142,7 +145,7 @@ func (h *health) configz(settings map[string]string, limits []traffic.Limit, che
 		port := newPortz(p)
 		if !p.Refused {
 			r := rotations[p.Owner]
-			port.Number, port.Failing = r.Endpoints, r.Failing
+			port.Number, port.Failing, port.Near, port.Spilling = r.Endpoints, r.Failing, r.Near, r.Spilling
 			listed, _, _ := h.balancer.EndpointsOf(p.Owner, min(maxListed, room))
 			for _, e := range listed {
 				port.Endpoints = append(port.Endpoints, newEndpointz(e))
@@ -211,7 +214,7 @@ func newPortz(p proxy.PortStatus) portz {
 }
 
 func newEndpointz(e rotation.EndpointStatus) endpointz {
-	z := endpointz{Address: registry.Label(e.Addr.String()), Weight: e.Weight, Active: e.Active, Given: e.Connections, Failures: e.Failures}
+	z := endpointz{Address: registry.Label(e.Addr.String()), Where: e.Place.String(), Weight: e.Weight, Active: e.Active, Given: e.Connections, Failures: e.Failures}
 	if !e.FailingSince.IsZero() {
 		z.Since = e.FailingSince.UTC().Format(time.RFC3339)
 	}

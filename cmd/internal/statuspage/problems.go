@@ -192,6 +192,10 @@ func (s *snapshot) conditions() (all []problem) {
 		switch row.rotation.Condition {
 		case rotation.ZeroWeight:
 			about.Text = fmt.Sprintf("All endpoints of %s have weight 0, %s: give one a weight.", row.label, refused)
+		case rotation.NoLocal:
+			if row.unserved { // else it is as meant: load balancers send clients to other nodes
+				about.Text = fmt.Sprintf("The traffic policy of %s is Local, and it has no endpoint on this node, %s: send its clients to nodes that have one.", row.label, refused)
+			}
 		case rotation.NotAllowed:
 			about.Text = fmt.Sprintf("No endpoint of %s is at an address that is allowed, %s: write other endpoints, or change -allowed_endpoints.", row.label, refused)
 		case rotation.NameFailed:
@@ -261,6 +265,12 @@ func (s *snapshot) silentEndpoints() (all []problem) {
 		}
 		seen[row.Owner] = true
 		first := row.rotation.Examples[0]
+		if row.rotation.Spilling {
+			text := fmt.Sprintf("No endpoint of %s near this node answers, so clients are given others: %s %s.%s",
+				row.label, mend(first), oneOf(row.rotation.Near), untilTried(first))
+			all = append(all, problem{Severity: watchIt, Text: text, Services: []registry.Name{row.Owner.Name}, Link: toService(row.Owner.Name)})
+			continue
+		}
 		addr, since := registry.Label(first.Addr.String()), clock(first.FailingSince, s.at)
 		fails, fail := "does not answer", "do not answer"
 		if first.CheckError != "" {

@@ -69,6 +69,7 @@ type rotationView struct {
 // An endpointRow is one endpoint as it is shown.
 type endpointRow struct {
 	Addr     string
+	Where    string // as seen from the node, if that is known
 	Weight   int
 	Next     bool // the next new client is given it
 	Failing  bool
@@ -265,7 +266,7 @@ func (d *serviceData) addRotations(p *Page, s *snapshot, ports []port, speeds ma
 
 func newEndpointRow(e rotation.EndpointStatus, next bool, speed rates, now time.Time) endpointRow {
 	row := endpointRow{
-		Addr: registry.Label(e.Addr.String()), Weight: e.Weight, Next: next, Active: e.Active, Given: e.Connections, Failures: e.Failures, rates: speed,
+		Addr: registry.Label(e.Addr.String()), Where: e.Place.String(), Weight: e.Weight, Next: next, Active: e.Active, Given: e.Connections, Failures: e.Failures, rates: speed,
 		State: "answers", Failing: !e.FailingSince.IsZero(),
 	}
 	switch {

@@ -263,7 +263,7 @@ func TestLeastConnectionsComparesFewEndpointsExactly(t *testing.T) {
 				for _, e := range r.Endpoints() {
 					want := 1
 					if weights != nil {
-						want = weights[e.at.Load()]
+						want = weights[e.at[0].Load()]
 					}
 					if given[e] != want {
 						t.Fatalf("weights %v, round %d: endpoint %d has %d of %d clients; want %d", weights, round, number(e), given[e], clients, want)

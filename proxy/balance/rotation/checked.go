@@ -21,7 +21,7 @@ func (r *Rotation) SetTerms(terms [2]*registry.Terms) {
 	defer r.mu.Unlock()
 	for _, t := range terms {
 		if t != nil {
-			r.removal = t.Removal
+			r.followLocked(t)
 		}
 	}
 	if are == r.wantedChecks() {
@@ -86,7 +86,7 @@ func (e *Endpoint) Service() registry.Name { return e.Rotation.Key.Name }
 func (e *Endpoint) Checked(protocol registry.Protocol, passes bool) {
 	e.stats().health[protocol].Checked(passes, e.Rotation.rules.Checker.SlowStart)
 	e.follow(protocol)
-	if set := e.Rotation.set.Load(); !passes && !e.isExcluded() && set.noneReady(protocol) {
+	if set := e.Rotation.set.Load(); !passes && !e.isExcluded() && len(set.endpoints) > 0 && !set.seenBy(0).hasReady(protocol) {
 		if note, ok := e.Rotation.rules.ignored.Allow(e.Rotation.Key); ok {
 			glog.Warningf("%s: all endpoints fail their checks or do not answer over %s, so clients are given all of them; if clients are served, the check is wrong%s",
 				e.Rotation.Key, protocol, note)

@@ -64,20 +64,21 @@ func TestClientsLeaveAnEndpointWhoseChecksFailOnlyForOneThatIsReady(t *testing.T
 				r := weighted(t, 1, c.weight)
 				e := r.Endpoints()[0]
 				e.Answered(registry.UDP)
-				if e.IsLeft(registry.UDP) {
+				choice := r.Choose(registry.UDP)
+				if choice.Leaves(e) {
 					t.Error("clients leave an endpoint that does not fail its checks")
 				}
 				checkedUDP(e, false)
 				c.others(r)
-				if got := e.IsLeft(registry.UDP); got != c.left {
+				if got := choice.Leaves(e); got != c.left {
 					t.Errorf("clients leave it: %v; want %v", got, c.left)
 				}
 				setWeights(t, r, 0, c.weight)
-				if got := e.IsLeft(registry.UDP); got != c.left {
+				if got := choice.Leaves(e); got != c.left {
 					t.Errorf("its weight is 0, and clients leave it: %v; want %v", got, c.left)
 				}
 				checkedUDP(e, true)
-				if e.IsLeft(registry.UDP) {
+				if choice.Leaves(e) {
 					t.Error("clients leave an endpoint of weight 0 that passes its checks")
 				}
 			})

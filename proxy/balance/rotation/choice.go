@@ -19,6 +19,8 @@ import (
 type Choice struct {
 	rotation *Rotation
 	set      *endpointSet
+	view     *view                       // of the set
+	kind     kind                        // of the client
 	protocol registry.Protocol           // whose health counts
 	balance  registry.Balance            // the algorithm; unsaid: round robin
 	client   uint64                      // the hash of the client's address, if the algorithm is SourceAddress, or its service wants affinity
@@ -32,7 +34,8 @@ type Choice struct {
 // Choose begins the choice of an endpoint for any client, by round robin: a snapshot, and one atomic add.
 // The first client of a set has it awoken.
 func (r *Rotation) Choose(protocol registry.Protocol) Choice {
-	c := Choice{rotation: r, set: r.awake(), protocol: protocol}
+	c := Choice{rotation: r, protocol: protocol}
+	c.look(r.awake())
 	c.drawn = c.draw()
 	return c
 }
@@ -49,7 +52,8 @@ func (r *Rotation) ChooseFor(protocol registry.Protocol, client netip.Addr, term
 
 // begin makes c the choice of a client which has been offered nothing. A Choice is large, so it is made in place.
 func (c *Choice) begin(r *Rotation, protocol registry.Protocol, client netip.Addr, terms *registry.Terms, of *removal.Lifetime) {
-	c.rotation, c.set, c.protocol, c.Lifetime = r, r.awake(), protocol, of
+	c.rotation, c.kind, c.protocol, c.Lifetime = r, kindOf(client, terms), protocol, of
+	c.look(r.awake())
 	c.balance, c.Connect = r.rules.Algorithm(terms.Balance), terms.Timeouts.Connect
 	if c.balance == registry.SourceAddress || terms.AffinityTimeout > 0 {
 		c.client = clientHash(client)
@@ -82,7 +86,8 @@ func (c *Choice) Next() (*Endpoint, bool) {
 		return nil, false
 	}
 	if set := c.rotation.awake(); set != c.set {
-		c.set, c.drawn = set, nil
+		c.look(set)
+		c.drawn = nil
 	}
 	if c.sticky != nil {
 		return c.sticky.Endpoint(c.takeAgain, c.nextInTurn)
@@ -93,7 +98,7 @@ func (c *Choice) Next() (*Endpoint, bool) {
 // takeAgain offers the endpoint that the client was given before, unless it left or is ejected. Who asks again was
 // not served by it.
 func (c *Choice) takeAgain(e *Endpoint) bool {
-	if e.Gone() || c.offered.has(e) || e.skips(c.protocol) {
+	if e.Gone() || c.offered.has(e) || e.skips(c.protocol) || !c.view.has(c.kind&c.set.tellApart, e) {
 		return false
 	}
 	c.offered.add(e)
@@ -110,7 +115,7 @@ func (c *Choice) nextInTurn() (*Endpoint, bool) {
 		}
 	}
 	if c.offered.has(e) || e.skips(c.protocol) {
-		if e = c.another(); e == nil {
+		if e = c.view.another(c); e == nil {
 			return nil, false
 		}
 	}
@@ -118,26 +123,29 @@ func (c *Choice) nextInTurn() (*Endpoint, bool) {
 	return e, true
 }
 
-// draw returns the endpoint that the algorithm gives to the client, whether it is ready or not; nil if there is none.
-func (c *Choice) draw() *Endpoint { return c.set.draw(c.balance, c.protocol, c.client) }
+// look has the client choose from a set.
+func (c *Choice) look(set *endpointSet) { c.set, c.view = set, set.seenBy(c.kind) }
 
-// another returns a ready endpoint that the client was not offered, in place of the one that the algorithm gives it. With
-// SourceAddress it is the next on the ring. Otherwise, and when that search is too long, it is the next in turn. When all are ejected
-// it is the one that returns first. nil: the client was offered all.
-func (c *Choice) another() *Endpoint {
-	if c.balance == registry.SourceAddress {
-		if e := c.set.along(c.protocol, c.client, &c.offered); e != nil {
-			return e
-		}
+// draw returns the endpoint that the algorithm gives to the client, of the nearest, whether it is ready or not; nil if there is none.
+func (c *Choice) draw() *Endpoint {
+	if len(c.view.tiers) == 0 {
+		return nil
 	}
-	return c.set.nextReady(c.protocol, &c.offered)
+	return c.view.tiers[0].draw(c.balance, c.protocol, c.client)
+}
+
+// Leaves reports whether the client of an endpoint is to move to another one: its checks fail, and another one is ready. It
+// takes a lock only while the checks fail.
+func (c *Choice) Leaves(e *Endpoint) bool {
+	h := e.healthOf(c.protocol)
+	return h != nil && h.FailsCheck() && e.Rotation.awake().seenBy(c.kind).hasReady(c.protocol)
 }
 
 // Offers counts the endpoints that the client was offered.
 func (c *Choice) Offers() int { return c.offered.n }
 
 // IsLast reports whether no other endpoint is offered after the last one.
-func (c *Choice) IsLast() bool { return c.offered.n >= min(c.set.allowed, MaxOffers) }
+func (c *Choice) IsLast() bool { return c.offered.n >= min(c.view.allowed, MaxOffers) }
 
 // Reached notes that the client has begun at an endpoint that it was offered.
 func (c *Choice) Reached(e *Endpoint) {

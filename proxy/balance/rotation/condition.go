@@ -1,7 +1,6 @@
 package rotation
 
 import (
-	"kubeproxy/internal/monotonic"
 	"kubeproxy/proxy/traffic"
 	"kubeproxy/registry"
 )
@@ -16,6 +15,7 @@ const (
 	NoEndpoints                  // none: there are none
 	ZeroWeight                   // none: all have weight 0
 	NotAllowed                   // none: no address of one is allowed
+	NoLocal                      // none: the service wants those on the node, and none is there
 	NoAnswer                     // none, most likely: each endpoint failed the last client that was given it, or could not be used
 	NameFailed                   // the same: the names of all were not resolved, or they could not be used either
 	OwnListener                  // the same: all are listeners of the proxy itself
@@ -25,7 +25,7 @@ const (
 )
 
 var conditions = [NumConditions]string{
-	Served: "served", NoEndpoints: traffic.NoEndpoints.String(), ZeroWeight: traffic.ZeroWeight.String(), NotAllowed: traffic.EndpointNotAllowed.String(),
+	Served: "served", NoEndpoints: traffic.NoEndpoints.String(), ZeroWeight: traffic.ZeroWeight.String(), NotAllowed: traffic.EndpointNotAllowed.String(), NoLocal: traffic.NoLocalEndpoint.String(),
 	NoAnswer: traffic.DialFailed.String(), NameFailed: traffic.NameFailed.String(), OwnListener: traffic.OwnListener.String(), ChecksFail: "checks_fail",
 }
 
@@ -33,14 +33,16 @@ var conditions = [NumConditions]string{
 func (c Condition) String() string { return conditions[c] }
 
 // TurnsAway reports whether the record and the flags give new clients no endpoint.
-func (c Condition) TurnsAway() bool { return c == NoEndpoints || c == ZeroWeight || c == NotAllowed }
+func (c Condition) TurnsAway() bool {
+	return c == NoEndpoints || c == ZeroWeight || c == NotAllowed || c == NoLocal
+}
 
 // condition returns what new clients are given of a set. An endpoint that gets none does not count.
 func (r *Rotation) condition(set *endpointSet) Condition {
 	offered := 0
 	var of [NumConditions]int // how many endpoints a client meets so
 	for _, e := range set.endpoints {
-		if !e.isExcluded() {
+		if !e.isExcluded() && !r.isElsewhere(e.place()) {
 			offered++
 			of[e.condition()]++
 		}
@@ -51,12 +53,9 @@ func (r *Rotation) condition(set *endpointSet) Condition {
 	case set.isDrained():
 		return ZeroWeight
 	case set.isAsleep():
-		for addr := range set.addrs.All() { // most often only the first
-			if r.rules.allows(addr) {
-				return Served
-			}
-		}
-		return NotAllowed
+		return r.conditionAsleep(set)
+	case offered == 0 && r.isLocal():
+		return NoLocal
 	case offered == 0:
 		return NotAllowed
 	case of[Served] > 0:
@@ -71,6 +70,27 @@ func (r *Rotation) condition(set *endpointSet) Condition {
 	}
 	return OwnListener
 }
+
+// conditionAsleep returns what the first client of a set gets.
+func (r *Rotation) conditionAsleep(set *endpointSet) Condition {
+	i, allowed := 0, false
+	for addr := range set.addrs.All() { // most often only the first
+		if allowed = r.rules.allows(addr); allowed && !r.isElsewhere(set.places.At(i)) {
+			return Served
+		}
+		i++
+	}
+	if allowed {
+		return NoLocal
+	}
+	return NotAllowed
+}
+
+// isLocal reports whether the service wants endpoints on the node only, and the node is known.
+func (r *Rotation) isLocal() bool { return r.terms.Load().Local && r.rules.Node.Name != "" }
+
+// isElsewhere reports whether an endpoint at a place gets no client because the service wants those on the node.
+func (r *Rotation) isElsewhere(at registry.Place) bool { return r.isLocal() && at&registry.OnNode == 0 }
 
 // condition returns what a client of the endpoint gets, as far as is known.
 func (e *Endpoint) condition() Condition {
@@ -102,16 +122,4 @@ func Conditions() []Condition {
 		all[i] = Condition(i)
 	}
 	return all
-}
-
-// noneReady reports whether no endpoint of the set is ready over a protocol, so that those that are not are offered.
-func (s *endpointSet) noneReady(protocol registry.Protocol) bool {
-	if len(s.endpoints) == 0 {
-		return false
-	}
-	r := s.roster(protocol)
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.index.readmit(monotonic.Now())
-	return r.index.nextReady(0) < 0
 }

@@ -61,6 +61,11 @@ func (e *Endpoint) Given() {
 	x := e.stats()
 	x.active.Add(1)
 	x.connections.Add(1)
+	if p := e.place() & (registry.InZone | registry.OutOfZone); p != 0 {
+		if z := e.Rotation.set.Load().zones; z != nil { // else the endpoint has left, or just come
+			z.given[p/registry.OutOfZone].Add(1)
+		}
+	}
 }
 
 // Joined notes that a connection or session of the endpoint was adopted: a predecessor has counted it as given.
@@ -92,16 +97,32 @@ func (e *Endpoint) returns(protocol registry.Protocol) time.Duration {
 	return 0
 }
 
-// follow has the roster that the endpoint is in follow its health.
+// follow has the rosters that the endpoint is in follow its health.
 func (e *Endpoint) follow(protocol registry.Protocol) {
 	defer e.Rotation.changed()
-	set, at := e.Rotation.set.Load(), int(e.at.Load())
-	r := set.rosters[protocol].Load()
-	if r == nil || e.isExcluded() || at >= len(set.endpoints) || set.endpoints[at] != e {
-		return // there is none; or the endpoint has left, or is being given its place in a new set
+	if e.isExcluded() {
+		return
 	}
-	r.sort(at, e.returns(protocol))
+	set, due := e.Rotation.set.Load(), e.returns(protocol)
+	for k, v := range set.views {
+		if v == nil {
+			continue
+		}
+		at := int(e.at[k].Load())
+		for _, t := range v.tiers { // in none, if the endpoint has left, or is being given its place in a new set
+			if t.has(e, at) {
+				if r := t.rosters[protocol].Load(); r != nil {
+					r.sort(at, due)
+				}
+				break
+			}
+		}
+	}
+	e.Rotation.noteSpill(set, protocol)
 }
+
+// place returns where the endpoint is.
+func (e *Endpoint) place() registry.Place { return registry.Place(e.where.Load()) }
 
 // isExcluded reports whether no new client is given the endpoint, however it is: its address is not allowed, or its weight is 0.
 func (e *Endpoint) isExcluded() bool { return e.forbidden || e.weight.Load() == 0 }
@@ -113,13 +134,6 @@ func (e *Endpoint) skips(protocol registry.Protocol) bool {
 	}
 	x := e.known.Load()
 	return x != nil && x.health[protocol].Skips(protocol)
-}
-
-// IsLeft reports whether clients of the endpoint are to move to another one: its checks over a protocol fail, and another one is ready. It
-// takes a lock only while the checks fail.
-func (e *Endpoint) IsLeft(protocol registry.Protocol) bool {
-	h := e.healthOf(protocol)
-	return h != nil && h.FailsCheck() && e.Rotation.awake().hasReady(protocol)
 }
 
 // Failed notes that the endpoint refused or stayed silent.

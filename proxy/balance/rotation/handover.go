@@ -2,6 +2,7 @@ package rotation
 
 import (
 	"iter"
+	"slices"
 	"time"
 
 	"kubeproxy/internal/monotonic"
@@ -39,9 +40,12 @@ func (r *Rotation) Export() iter.Seq[handover.Message] {
 func (r *Rotation) learned() *handover.Rotation {
 	set, now := r.set.Load(), monotonic.Now()
 	message := &handover.Rotation{Service: r.Key}
-	n := uint64(len(set.endpoints))
-	for i, next := uint64(0), set.cursor.Load(); i < min(n, MaxOffers); i++ {
-		message.Next = append(message.Next, set.endpoints[(next+i)%n].Addr)
+	var next []*Endpoint
+	for e := range set.seenBy(0).inTurn() {
+		if len(next) == MaxOffers {
+			break
+		}
+		next, message.Next = append(next, e), append(message.Next, e.Addr)
 	}
 	for _, e := range set.endpoints {
 		x := e.known.Load()
@@ -61,8 +65,7 @@ func (r *Rotation) learned() *handover.Rotation {
 	for protocol, question := range r.questions() {
 		asked := &message.Asked[protocol]
 		asked.Question = question
-		for i := range message.Next {
-			e := set.endpoints[(set.cursor.Load()+uint64(i))%n]
+		for i, e := range next {
 			if check := e.checkState(registry.Protocol(protocol)); check.Passed() {
 				asked.Passed |= 1 << i
 			}
@@ -109,12 +112,13 @@ func (r *Rotation) Adopt(message *handover.Rotation) {
 	for i, e := range set.endpoints {
 		at[e.Addr] = i
 	}
+	var next []*Endpoint
 	for _, addr := range message.Next {
 		if i, ok := at[addr]; ok {
-			set.cursor.Store(uint64(i))
-			break
+			next = append(next, set.endpoints[i])
 		}
 	}
+	set.begin(func(kind) iter.Seq[*Endpoint] { return slices.Values(next) })
 	for _, known := range message.Endpoints {
 		i, ok := at[known.Addr]
 		if !ok {

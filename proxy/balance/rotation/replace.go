@@ -1,6 +1,7 @@
 package rotation
 
 import (
+	"iter"
 	"math/rand/v2"
 
 	"github.com/golang/glog"
@@ -10,35 +11,25 @@ import (
 	"kubeproxy/registry"
 )
 
-// Replace makes addrs the endpoints of the rotation, in that order. Where clients have come, the same addresses
+// Replace makes the addresses of a list the endpoints of the rotation, in that order. Where clients have come, the same addresses
 // in another order change nothing; else the rotation goes on with the first surviving endpoint at or
 // after the next one, and what was known of the health of survivors stays known (v0.4 began again
 // at the first on every change).
-func (r *Rotation) Replace(addrs registry.Addrs, weights registry.Weights) {
+func (r *Rotation) Replace(list registry.PortAddrs, weights registry.Weights) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	old := r.set.Load()
+	old, addrs := r.set.Load(), list.Addrs
 	position, gone := old.compare(addrs)
-	if len(position) == len(old.endpoints) && len(position) == addrs.Len() && old.record == weights && !old.isAsleep() {
+	same := len(position) == len(old.endpoints) && len(position) == addrs.Len() && old.weights == weights && old.places == "" && list.Places == ""
+	if same && !old.isAsleep() { // places are in the order of the addresses
 		return
 	}
-	set := &endpointSet{addrs: addrs, record: weights, drained: weights.Zeros(addrs)}
-	if len(position) > 0 || r.isChecked() { // the others must be there beside them, or are to be checked
-		set = awoken(r, addrs, weights, position)
-		for protocol := range old.rosters {
-			if old.rosters[protocol].Load() != nil {
-				set.roster(registry.Protocol(protocol)) // here, and not while a client waits
-			}
-		}
-		if old.ring.Load() != nil {
-			set.hashRing()
-		}
-	}
+	set := &endpointSet{addrs: addrs, places: list.Places, weights: weights, drained: weights.Zeros(addrs), zones: old.zones}
 	if r.rules.randomStart && addrs.Len() > 0 {
-		set.cursor.Store(rand.Uint64N(uint64(addrs.Len())))
+		set.start = rand.Uint64N(uint64(addrs.Len()))
 	}
-	if at, ok := old.nextOf(position); ok {
-		set.cursor.Store(uint64(at))
+	if len(position) > 0 || r.isChecked() { // the others must be there beside them, or are to be checked
+		set = r.after(old, set, position)
 	}
 	r.set.Store(set)
 	defer r.changed()
@@ -52,9 +43,53 @@ func (r *Rotation) Replace(addrs registry.Addrs, weights registry.Weights) {
 		}
 		x := e.stats() // also of one that had none: a client may be choosing it just now
 		x.gone.Store(true)
-		x.lifetime.End(removal.PolicyOf(r.removal, r.rules.OnRemoval), traffic.EndpointRemoved, 0)
+		x.lifetime.End(removal.PolicyOf(r.terms.Load().Removal, r.rules.OnRemoval), traffic.EndpointRemoved, 0)
 	}
 	if v := glog.V(3); v {
 		v.Infof("endpoints of %s: %d, of them known to clients %d, gone %d", r.Key, addrs.Len(), len(position), len(gone))
 	}
+}
+
+// after wakes up a set that follows an old one, of which some endpoints stay, at these positions. It knows from the start what the old one had
+// to find out.
+func (r *Rotation) after(old, asleep *endpointSet, position map[*Endpoint]int) *endpointSet {
+	set := awoken(r, asleep, position)
+	var rosters [2]bool
+	ring := false
+	for t := range old.everyTier() {
+		rosters[registry.TCP] = rosters[registry.TCP] || t.rosters[registry.TCP].Load() != nil
+		rosters[registry.UDP] = rosters[registry.UDP] || t.rosters[registry.UDP].Load() != nil
+		ring = ring || t.ring.Load() != nil
+	}
+	for t := range set.everyTier() { // here, and not while a client waits
+		for protocol, known := range rosters {
+			if known {
+				t.roster(registry.Protocol(protocol))
+			}
+		}
+		if ring {
+			t.hashRing()
+		}
+	}
+	set.begin(func(k kind) iter.Seq[*Endpoint] { return old.seenBy(k).inTurn() })
+	return set
+}
+
+// followLocked has the rotation follow the terms of its service.
+func (r *Rotation) followLocked(terms *registry.Terms) {
+	before, old := r.terms.Swap(terms), r.set.Load()
+	if terms.Local != before.Local {
+		defer r.changed()
+	}
+	if terms.Distribution == before.Distribution || old.isAsleep() || old.len() == 0 {
+		return
+	}
+	defer r.changed()
+	position := make(map[*Endpoint]int, len(old.endpoints))
+	var addrs registry.AddrsBuilder
+	for i, e := range old.endpoints {
+		position[e] = i
+		addrs.Add(e.Addr)
+	}
+	r.set.Store(r.after(old, &endpointSet{addrs: addrs.Addrs(), places: old.places, weights: old.weights, drained: old.drained, zones: old.zones}, position))
 }

@@ -44,13 +44,13 @@ func TestTheCostOfAnAttemptDoesNotDependOnTheNumberOfEndpoints(t *testing.T) {
 				r := rotationOfSize(n)
 				set := r.awake()
 				considered := func(clients int) uint64 {
-					before := set.roster(protocol).looks
+					before := set.seenBy(0).tiers[0].roster(protocol).looks
 					for range clients {
 						if got := offeredTo(r, protocol); len(got) != MaxOffers {
 							t.Fatalf("a client was offered %d endpoints, want %d", len(got), MaxOffers)
 						}
 					}
-					return set.roster(protocol).looks - before
+					return set.seenBy(0).tiers[0].roster(protocol).looks - before
 				}
 				const clients = 2
 				if got := considered(clients); got > clients*MaxOffers*2 {
@@ -111,7 +111,7 @@ func TestEndpointsThatAreNotAllowedCostAClientNothing(t *testing.T) {
 		}
 		r.awake().endpoints[7].Answered(registry.TCP)
 	}
-	if got := r.awake().roster(registry.TCP).looks; got > 300 {
+	if got := r.awake().seenBy(0).tiers[0].roster(registry.TCP).looks; got > 300 {
 		t.Errorf("100 clients had %d endpoints considered", got)
 	}
 
@@ -182,7 +182,7 @@ func TestARosterAgreesWithHealth(t *testing.T) {
 		random := rand.New(rand.NewPCG(1, 2))
 		r := rotationOfSize(200)
 		set := r.awake()
-		ro := set.roster(registry.TCP)
+		ro := set.seenBy(0).tiers[0].roster(registry.TCP)
 		for range 20_000 {
 			e := set.endpoints[random.IntN(len(set.endpoints))]
 			switch random.IntN(6) {

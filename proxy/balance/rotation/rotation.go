@@ -10,6 +10,7 @@ import (
 	"kubeproxy/proxy/balance/checks"
 	"kubeproxy/proxy/balance/health"
 	"kubeproxy/proxy/removal"
+	"kubeproxy/proxy/traffic"
 	"kubeproxy/registry"
 )
 
@@ -19,11 +20,13 @@ type Rules struct {
 	Allowed   []netip.Prefix   // where endpoints may be; none: anywhere
 	Balance   registry.Balance // of services that name none; unsaid: round robin
 	Checker   *checks.Checker  // of endpoints whose services want it; nil: none are checked
+	Node      registry.Node    // the one that clients come to
 	Changed   func(*Rotation)  // called after each change of the endpoints of a rotation, or of their health, under locks: it must not call back; may be nil
 
 	randomStart bool
 	affinities  *affinity.Table[*Endpoint]
 	outages     lograte.Limiter[outage]           // of lines about endpoints that do not answer, or answer again
+	spills      lograte.Limiter[spill]            // of lines about clients that are given endpoints farther away, or near ones again
 	unused      lograte.Limiter[registry.PortKey] // of lines about records with endpoints that are not allowed
 	ignored     lograte.Limiter[registry.PortKey] // of lines about checks that fail for all endpoints
 	departed    departed
@@ -73,7 +76,7 @@ type Rotation struct {
 	set    atomic.Pointer[endpointSet] // never nil
 	checks *[2]check                   // by Protocol; nil: none are checked, as in most rotations; guarded by mu
 
-	removal registry.Removal // of endpoints, as the service says, or last said; guarded by mu
+	terms atomic.Pointer[registry.Terms] // what the service says of its endpoints, or last said; never nil; written under mu
 
 	Holders int // how many claims hold it; the balancer's alone
 
@@ -85,14 +88,25 @@ type Rotation struct {
 func New(rules *Rules, key registry.PortKey) *Rotation {
 	r := &Rotation{Key: key, rules: rules}
 	r.set.Store(&noEndpoints)
+	r.terms.Store(registry.NoTerms)
 	return r
 }
 
 // IsEmpty reports whether there is no endpoint to choose.
 func (r *Rotation) IsEmpty() bool { return r.set.Load().len() == 0 }
 
-// IsDrained reports whether there are endpoints, and all have weight 0: no new client is given one.
-func (r *Rotation) IsDrained() bool { return r.set.Load().isDrained() }
+// TurnsAway reports whether the record of the endpoints gives new clients of a service with these terms none, and why.
+func (r *Rotation) TurnsAway(terms *registry.Terms) (why traffic.Reason, is bool) {
+	switch set := r.set.Load(); {
+	case set.len() == 0:
+		return traffic.NoEndpoints, true
+	case set.isDrained():
+		return traffic.ZeroWeight, true
+	case terms.Local && r.rules.Node.Name != "" && r.awake().seenBy(forLocal).allowed == 0:
+		return traffic.NoLocalEndpoint, true
+	}
+	return 0, false
+}
 
 // Forget has the rotation remember no client any more: it is not used again.
 func (r *Rotation) Forget() {
@@ -121,16 +135,22 @@ type check struct {
 // services a node may see clients of a few, and a change of the others leaves little behind for the garbage collector.
 type endpointSet struct {
 	endpoints []*Endpoint
-	allowed   int // of them, those that new clients can be given: by their addresses and their weights
-	drained   int // of them or of addrs, those of weight 0
-	cursor    atomic.Uint64
-	rosters   [2]atomic.Pointer[roster] // by Protocol; nil until a client has to be given another than the one in turn
-	ring      atomic.Pointer[ring]      // nil until a client is chosen for by its address
-	addrs     registry.Addrs            // what endpoints are made of when the set wakes up; none once they are made
+	drained   int              // of them or of addrs, those of weight 0
+	addrs     registry.Addrs   // what endpoints are made of when the set wakes up; none once they are made
+	start     uint64           // whose turn it is then
+	places    registry.Places  // of the record
+	weights   registry.Weights // of the record
 
-	record  registry.Weights // of the record
-	weights []int            // of the endpoints, by their positions; nil while the set sleeps, and if all are alike: 1, or 0
-	shares  *shares          // of the endpoints, by their weights; nil without those
+	views     [kinds]*view // those that differ from the ones before; nil while the set sleeps, and of a set without endpoints
+	tellApart kind         // in what kinds of clients differ that have different views
+	nearness  []uint8      // the distances of the endpoints from the node; nil if all are alike
+	zones     *zones       // of all sets of the rotation; nil until it is known of an endpoint where it is
+}
+
+// Zones are what is known of the clients of a rotation and where their endpoints are.
+type zones struct {
+	given    [2]atomic.Uint64 // clients that were given an endpoint in the zone of the node, and in another
+	spilling [2]atomic.Bool   // by Protocol: no endpoint near the node is ready
 }
 
 // noEndpoints is the set of every rotation that has had no endpoints yet. It is empty, so nothing is written to it.
@@ -151,7 +171,8 @@ type Endpoint struct {
 	Rotation  *Rotation
 	forbidden bool                  // its address is not allowed
 	weight    atomic.Int32          // in the newest set that it is in; 0: no new client
-	at        atomic.Int32          // its position in the newest set that it is in
+	where     atomic.Uint32         // its [registry.Place], in the newest set that it is in
+	at        [kinds]atomic.Int32   // its position in its tier of each view of the newest set that it is in; -1: it is in none
 	known     atomic.Pointer[stats] // nil until there are any
 }
 

@@ -30,12 +30,14 @@ func addrs(ns ...int) []registry.Addr {
 }
 
 // setEndpoints gives a rotation its endpoints; none at all: the record is gone.
-func setEndpoints(r *Rotation, ns ...int) { r.Replace(registry.NewAddrs(addrs(ns...)...), "") }
+func setEndpoints(r *Rotation, ns ...int) {
+	r.Replace(registry.PortAddrs{Addrs: registry.NewAddrs(addrs(ns...)...)}, "")
+}
 
 // rotationBy makes a rotation of endpoints.
 func rotationBy(rules *Rules, addrs ...registry.Addr) *Rotation {
 	r := New(rules, registry.PortKey{Name: web})
-	r.Replace(registry.NewAddrs(addrs...), "")
+	r.Replace(registry.PortAddrs{Addrs: registry.NewAddrs(addrs...)}, "")
 	return r
 }
 
@@ -372,7 +374,7 @@ func BenchmarkChoose(b *testing.B) {
 func TestAnEndpointKeepsNothingOfItsRecord(t *testing.T) {
 	r := numbered()
 	list := registry.NewAddrs(registry.Addr{IP: netip.AddrPortFrom(netip.Addr{}, 80), Host: "web-1"}, addr(2))
-	r.Replace(list, "")
+	r.Replace(registry.PortAddrs{Addrs: list}, "")
 	inRecord := slices.Collect(list.All())[0]
 	got := r.awake().endpoints[0].Addr
 	if got != inRecord {

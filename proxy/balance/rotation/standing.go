@@ -2,6 +2,7 @@ package rotation
 
 import (
 	"iter"
+	"slices"
 
 	"kubeproxy/registry"
 )
@@ -21,10 +22,19 @@ const (
 	Weighted                  // it gets another share of clients than one of weight 1
 )
 
-// Standings yields the endpoints that are allowed, in the order of the record, and their standing over a protocol.
+// Standings yields the endpoints that are allowed, in the order of the record, and their standing over a protocol: of several tiers those of the
+// first one whose checks do not all fail. A set with endpoints of both families yields all.
 func (r *Rotation) Standings(protocol registry.Protocol) iter.Seq2[registry.Addr, Standing] {
 	return func(yield func(registry.Addr, Standing) bool) {
 		set := r.set.Load()
+		if v := set.seenBy(0); len(v.tiers) > 1 && set.tellApart&overIPv6 == 0 {
+			for _, e := range v.inUse(protocol).endpoints {
+				if !e.forbidden && !yield(e.Addr, e.standing(protocol)) {
+					return
+				}
+			}
+			return
+		}
 		for addr := range set.addrs.All() { // of a set that sleeps: it is not checked
 			if !yield(addr, Unchecked) {
 				return
@@ -57,4 +67,14 @@ func (e *Endpoint) standing(protocol registry.Protocol) Standing {
 		return Overdue
 	}
 	return Sound
+}
+
+// inUse returns the first tier whose endpoints do not all fail their checks; if all do, the first.
+func (v *view) inUse(protocol registry.Protocol) *tier {
+	for _, t := range v.tiers {
+		if slices.ContainsFunc(t.endpoints, func(e *Endpoint) bool { return !e.isExcluded() && !e.checkState(protocol).Fails }) {
+			return t
+		}
+	}
+	return v.tiers[0]
 }

@@ -2,6 +2,7 @@ package rotation
 
 import (
 	"iter"
+	"slices"
 	"time"
 
 	"kubeproxy/internal/monotonic"
@@ -14,6 +15,9 @@ type Status struct {
 	Endpoints int
 	Failing   int              // endpoints that did not answer the last client that was given them, or that fail their checks
 	Condition Condition        // what new clients get
+	Near      int              // endpoints that clients of the node are given first; 0: all are alike
+	Spilling  bool             // each of those fails, so clients are given others
+	Zones     [2]uint64        // clients that were given an endpoint in the zone of the node, and in another
 	Examples  []EndpointStatus // of those that fail, in the order of the record
 }
 
@@ -24,7 +28,17 @@ const maxExamples = 8
 func (r *Rotation) Status() Status {
 	set := r.set.Load()
 	all := Status{Service: r.Key, Endpoints: set.len(), Condition: r.condition(set)}
-	for _, e := range set.endpoints {
+	if z := set.zones; z != nil {
+		all.Zones = [2]uint64{z.given[0].Load(), z.given[1].Load()}
+	}
+	well := 0 // of the near ones
+	for i, e := range set.endpoints {
+		if set.nearness != nil && set.nearness[i] == 0 {
+			all.Near++
+			if unanswered, failsCheck := e.failures(); !unanswered && !failsCheck && !e.isExcluded() {
+				well++
+			}
+		}
 		if unanswered, failsCheck := e.failures(); !unanswered && !failsCheck {
 			continue
 		}
@@ -32,6 +46,7 @@ func (r *Rotation) Status() Status {
 			all.Examples = append(all.Examples, e.Status())
 		}
 	}
+	all.Spilling = all.Near > 0 && well == 0 && all.Condition == Served
 	return all
 }
 
@@ -39,11 +54,11 @@ func (r *Rotation) Status() Status {
 // with the one at position next.
 func (r *Rotation) EndpointStatus() (each iter.Seq[EndpointStatus], n, next int) {
 	set := r.set.Load()
-	if n = set.len(); n > 0 {
-		next = int(set.cursor.Load() % uint64(n))
-	}
-	if set.shares != nil {
-		next = set.shares.turn(set.cursor.Load())
+	if n = set.len(); set.isAsleep() {
+		next = int(set.start)
+	} else if n > 0 {
+		first := set.seenBy(0).tiers
+		next = slices.Index(set.endpoints, first[0].endpoints[first[0].turn()])
 	}
 	return func(yield func(EndpointStatus) bool) {
 		for _, e := range set.endpoints {
@@ -51,12 +66,13 @@ func (r *Rotation) EndpointStatus() (each iter.Seq[EndpointStatus], n, next int)
 				return
 			}
 		}
-		i, weights := 0, set.record.Of(set.addrs)
+		i, weights := 0, set.weights.Of(set.addrs)
 		for addr := range set.addrs.All() { // of a set that sleeps: it has had no client
 			one := EndpointStatus{Service: r.Key, Addr: addr, Weight: 1}
 			if weights != nil {
 				one.Weight = weights[i]
 			}
+			one.Place = set.places.At(i)
 			if i++; !yield(one) {
 				return
 			}
@@ -76,7 +92,7 @@ func (e *Endpoint) failures() (unanswered, failsCheck bool) {
 
 // Status tells how things stand with one endpoint.
 func (e *Endpoint) Status() EndpointStatus {
-	s := EndpointStatus{Service: e.Rotation.Key, Addr: e.Addr, Weight: int(e.weight.Load())}
+	s := EndpointStatus{Service: e.Rotation.Key, Addr: e.Addr, Weight: int(e.weight.Load()), Place: e.place()}
 	x := e.known.Load()
 	if x == nil {
 		return s
@@ -113,7 +129,8 @@ func (s *EndpointStatus) failingSince(since time.Time) {
 type EndpointStatus struct {
 	Service      registry.PortKey
 	Addr         registry.Addr
-	Weight       int       // its share of clients
+	Weight       int // its share of clients
+	Place        registry.Place
 	Active       int64     // connections and sessions now
 	Connections  uint64    // and since it came, those that have ended included
 	Failures     uint64    // attempts that did not reach it

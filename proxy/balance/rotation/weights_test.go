@@ -20,7 +20,7 @@ func setWeights(t *testing.T, r *Rotation, weights ...int) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.Replace(registry.NewAddrs(all...), parsed)
+	r.Replace(registry.PortAddrs{Addrs: registry.NewAddrs(all...)}, parsed)
 }
 
 // weighted makes a rotation of endpoints with weights.
@@ -118,7 +118,7 @@ func TestAClientDoesNotReturnToAnEndpointOfWeightZero(t *testing.T) {
 	}
 	had := ask()
 	weights := []int{1, 1}
-	weights[had.at.Load()] = 0
+	weights[had.at[0].Load()] = 0
 	setWeights(t, r, weights...)
 	if ask() == had {
 		t.Error("it does")
@@ -154,7 +154,7 @@ func BenchmarkWeights(b *testing.B) {
 				r := numbered()
 				all := addrs(numbers(n)...)
 				weights := registry.Weights(fmt.Sprintf("%s=3", all[0].IP.Addr()))
-				r.Replace(registry.NewAddrs(all...), weights)
+				r.Replace(registry.PortAddrs{Addrs: registry.NewAddrs(all...)}, weights)
 				terms, client := registry.Terms{Balance: by}, person(1)
 				b.ReportAllocs()
 				for b.Loop() {

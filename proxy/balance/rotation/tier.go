@@ -1,0 +1,166 @@
+package rotation
+
+import (
+	"sync/atomic"
+
+	"kubeproxy/internal/monotonic"
+	"kubeproxy/proxy/balance/health"
+	"kubeproxy/registry"
+)
+
+// A tier is some endpoints of a set, which are equally near to a client, together with the cursor that walks them. A client is given those of
+// another tier only while none of this one is ready. The list never changes.
+type tier struct {
+	endpoints []*Endpoint
+	distance  uint8 // 0: none is nearer to the node
+	cursor    atomic.Uint64
+	rosters   [2]atomic.Pointer[roster] // by Protocol; nil until a client has to be given another than the one in turn
+	ring      atomic.Pointer[ring]      // nil until a client is chosen for by its address
+
+	weights []int   // of the endpoints, by their positions; nil if all are alike: 1, or 0
+	shares  *shares // of the endpoints, by their weights; nil without those
+}
+
+// setWeights has the endpoints be given clients by weights.
+func (t *tier) setWeights(weights []int) {
+	if shares := newShares(weights); !shares.areNone() {
+		t.weights, t.shares = weights, shares
+	}
+}
+
+// has reports whether an endpoint is in the tier, at a position.
+func (t *tier) has(e *Endpoint, at int) bool {
+	return at >= 0 && at < len(t.endpoints) && t.endpoints[at] == e
+}
+
+// turn returns the position of the endpoint whose turn it is.
+func (t *tier) turn() int {
+	if t.shares != nil {
+		return t.shares.turn(t.cursor.Load())
+	}
+	return int(t.cursor.Load() % uint64(len(t.endpoints)))
+}
+
+// roster returns what the tier knows of who can be offered over a protocol. To make it costs as much as the tier has
+// endpoints, once; a tier of a set that follows one with a roster has one from the start.
+func (t *tier) roster(protocol registry.Protocol) *roster {
+	r := &t.rosters[protocol]
+	if r.Load() == nil {
+		r.CompareAndSwap(nil, newRoster(t, protocol))
+	}
+	return r.Load()
+}
+
+func newRoster(t *tier, protocol registry.Protocol) *roster {
+	r := &roster{index: newReadyIndex(len(t.endpoints))}
+	now := monotonic.Now()
+	for at, e := range t.endpoints {
+		if e.isExcluded() {
+			continue
+		}
+		due := e.returns(protocol)
+		if due <= now {
+			due = 0
+		}
+		r.index.set(at, due)
+	}
+	return r
+}
+
+// hashRing returns the ring of the tier. To make it costs as much as the tier has endpoints, once; a tier of a set that follows one with a
+// ring has one from the start.
+func (t *tier) hashRing() *ring {
+	if r := t.ring.Load(); r != nil {
+		return r
+	}
+	hashes := make([]uint64, len(t.endpoints))
+	for i, e := range t.endpoints {
+		hashes[i] = endpointHash(e.Addr)
+	}
+	t.ring.CompareAndSwap(nil, newRing(hashes, t.weights))
+	return t.ring.Load()
+}
+
+// maxAlongRing bounds how far a search along the ring goes. Beyond it most endpoints are ejected, and the roster finds one that is not.
+const maxAlongRing = 64
+
+// along returns the next endpoint on the ring that is ready and was not offered to the client with a hash, so all nodes that know the
+// same health give the client the same one; nil when that search is too long.
+func (t *tier) along(protocol registry.Protocol, client uint64, offered *offers) *Endpoint {
+	ring := t.hashRing()
+	for i, at := 1, ring.find(client); i < maxAlongRing; i++ {
+		if e := t.endpoints[ring.at(at+i)]; !offered.has(e) && !e.skips(protocol) {
+			return e
+		}
+	}
+	return nil
+}
+
+// maxConsidered is how many endpoints a roster considers for one attempt. Each consideration beyond those that the
+// client was offered already finds an endpoint whose ejection the roster had missed, which is rare: the bound is for
+// the worst case.
+const maxConsidered = 64
+
+// hasReady reports whether an endpoint is ready.
+func (t *tier) hasReady(protocol registry.Protocol) bool {
+	r := t.roster(protocol)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.index.readmit(monotonic.Now())
+	return r.index.nextReady(0) >= 0
+}
+
+// nextReady returns the next endpoint in turn that is ready and was not offered to the client, and moves the cursor
+// of the tier past it: so the share of an ejected endpoint is spread over all others. Without one it returns nil, and perhaps one that warms
+// up: it is ready, but for a part of the clients only.
+func (t *tier) nextReady(protocol registry.Protocol, offered *offers) (ready, warming *Endpoint) {
+	r := t.roster(protocol)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.index.readmit(monotonic.Now())
+	n, from := uint64(len(t.endpoints)), t.cursor.Load()
+	for next, looks := from, 0; looks < maxConsidered; looks++ {
+		at := r.index.nextReady(int(next % n))
+		if at < 0 {
+			break
+		}
+		next += (uint64(at)+n-next%n)%n + 1
+		if next-from > n {
+			break // once around
+		}
+		r.looks++
+		e := t.endpoints[at]
+		switch {
+		case offered.has(e), e.isExcluded(): // the latter: since the roster was made
+		case e.skips(protocol):
+			due := e.returns(protocol)
+			if r.index.set(at, due); due == 0 && warming == nil {
+				warming = e
+			}
+		default:
+			t.cursor.Add(next - from)
+			return e, nil
+		}
+	}
+	return nil, warming
+}
+
+// soonest returns the ejected endpoint that returns first, of those that were not offered to the client; nil: the client was offered all.
+func (t *tier) soonest(protocol registry.Protocol, offered *offers) *Endpoint {
+	r := t.roster(protocol)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	at := r.index.soonest(MaxOffers, func(at int) bool { // fewer than MaxOffers were offered
+		r.looks++
+		return offered.has(t.endpoints[at]) || t.endpoints[at].isExcluded()
+	})
+	if at < 0 {
+		return nil
+	}
+	e := t.endpoints[at]
+	if due := e.returns(protocol); due >= health.Never { // as all do: they are offered in turn, since all checks may be wrong
+		r.failing++
+		r.index.set(at, due+r.failing)
+	}
+	return e
+}

@@ -1,0 +1,241 @@
+package registry
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// A Node is the node that reads the records. What is empty is not known, and then nothing that depends on it counts.
+type Node struct {
+	Name string // by which records of Kubernetes call it
+	Zone string
+}
+
+// A Place is where an endpoint is, as seen from one node, and which nodes its record has it for. The zero value says nothing.
+type Place uint8
+
+// What a place consists of. With a hint, the record says which nodes are to use the endpoint first.
+const (
+	OnNode       Place = 1 << iota // it runs on this node
+	InZone                         // it is in the zone of this node
+	OutOfZone                      // it is in another zone
+	ForNode                        // a hint names this node
+	ForOtherNode                   // a hint names other nodes only
+	ForZone                        // a hint names the zone of this node
+	ForOtherZone                   // a hint names other zones only
+
+	endOfPlaces
+)
+
+// SetNode sets by which name an endpoint's node goes.
+func (n Node) SetNode(p *Place, name string) {
+	if *p &^= OnNode; n.Name != "" && name == n.Name {
+		*p |= OnNode
+	}
+}
+
+// SetZone sets the zone of an endpoint; "" if it is not known.
+func (n Node) SetZone(p *Place, zone string) {
+	switch *p &^= InZone | OutOfZone; {
+	case n.Zone == "" || zone == "":
+	case zone == n.Zone:
+		*p |= InZone
+	default:
+		*p |= OutOfZone
+	}
+}
+
+// HintNode adds a hint for a node.
+func (n Node) HintNode(p *Place, name string) { hint(p, n.Name, name, ForNode, ForOtherNode) }
+
+// HintZone adds a hint for a zone.
+func (n Node) HintZone(p *Place, zone string) { hint(p, n.Zone, zone, ForZone, ForOtherZone) }
+
+func hint(p *Place, here, named string, ours, others Place) {
+	switch {
+	case here == "":
+	case named == here:
+		*p = *p&^others | ours
+	case *p&ours == 0:
+		*p |= others
+	}
+}
+
+// String says where an endpoint is, in a few words; "" if that is not known.
+func (p Place) String() string {
+	switch {
+	case p&OnNode != 0:
+		return "this node"
+	case p&InZone != 0:
+		return "this zone"
+	case p&OutOfZone != 0:
+		return "another zone"
+	}
+	return ""
+}
+
+// Places are those of a list of addresses, in its order: one byte for each. "" says nothing of any.
+type Places string
+
+// At returns the place of the address at an index.
+func (p Places) At(i int) Place {
+	if i < len(p) {
+		return Place(p[i])
+	}
+	return 0
+}
+
+// PlacesOf returns the places of a list of addresses.
+func PlacesOf(addrs Addrs, of func(Addr) Place) Places {
+	places, any := make([]byte, 0, addrs.Len()), false
+	for a := range addrs.All() {
+		p := of(a)
+		places, any = append(places, byte(p)), any || p != 0
+	}
+	if !any {
+		return ""
+	}
+	return Places(places)
+}
+
+// Check reports an error if no record gives these places to so many addresses.
+func (p Places) Check(addrs int) error {
+	if p != "" && (len(p) != addrs || slices.ContainsFunc([]byte(p), func(b byte) bool { return Place(b) >= endOfPlaces })) {
+		return errors.New("bad places of endpoints")
+	}
+	return nil
+}
+
+// A Distribution says which endpoints a service prefers for the clients of a node.
+type Distribution uint8
+
+// The distributions.
+const (
+	Anywhere       Distribution = iota
+	PreferSameZone              // those in the zone of the node
+	PreferSameNode              // those on the node, and then those in its zone
+
+	endOfDistributions
+)
+
+// String names a distribution as a record does.
+func (d Distribution) String() string {
+	return [...]string{"", "PreferSameZone", "PreferSameNode"}[d]
+}
+
+// Nearness divides the endpoints of a list by their places: it returns a rank for each, and clients are given those of a lower rank first. nil:
+// all are alike.
+//
+// Hints come first, and count if each endpoint has one and one is for this node, or its zone: so has Kubernetes' own proxy it, for a record that
+// is being changed has them in part.
+func (d Distribution) Nearness(places Places, n int) []uint8 {
+	if places == "" {
+		return nil
+	}
+	all, any := Place(0xff), Place(0) // hints that each has, and that one has
+	for i := range n {
+		p := places.At(i)
+		any |= p
+		if p&(ForNode|ForOtherNode) != 0 {
+			p |= ForNode | ForOtherNode
+		}
+		if p&(ForZone|ForOtherZone) != 0 {
+			p |= ForZone | ForOtherZone
+		}
+		all &= p
+	}
+	var near []Place // the nearest first
+	if all&any&ForNode != 0 {
+		near = append(near, ForNode)
+	}
+	if all&any&ForZone != 0 {
+		near = append(near, ForZone)
+	}
+	if near == nil {
+		near = [...][]Place{nil, {InZone}, {OnNode, InZone}}[d]
+	}
+	ranks, differ := make([]uint8, n), false
+	for i := range ranks {
+		rank := slices.IndexFunc(near, func(bit Place) bool { return places.At(i)&bit != 0 })
+		if rank < 0 {
+			rank = len(near)
+		}
+		ranks[i], differ = uint8(rank), differ || uint8(rank) != ranks[0]
+	}
+	if !differ {
+		return nil
+	}
+	return ranks
+}
+
+// ZoneAnnotation names the zones of the endpoints of an Endpoints or an EndpointSlice.
+const ZoneAnnotation = annotationPrefix + "zone"
+
+// maxZoneName is how long the name of a zone, or of a node, may be, as in Kubernetes.
+const maxZoneName = 253
+
+// CheckZone reports an error if a text is no name of a zone.
+func CheckZone(zone string) error {
+	if zone == "" || len(zone) > maxZoneName || strings.ContainsFunc(zone, func(r rune) bool {
+		return r != '-' && r != '.' && r != '_' && (r < '0' || r > '9') && (r < 'A' || r > 'Z') && (r < 'a' || r > 'z')
+	}) {
+		return fmt.Errorf("%s is no name of letters, digits, -, . and _", Quote(zone))
+	}
+	return nil
+}
+
+// Zones are those of the endpoints of a record.
+type Zones struct {
+	all   string // of each address, unless it is ""
+	table hostTable[string]
+}
+
+// ParseZones reads the annotation: a zone for all addresses of the record, or HOST=ZONE and HOST:PORT=ZONE with commas between.
+func ParseZones(annotation string) (z Zones, err error) {
+	if !strings.Contains(annotation, "=") {
+		return Zones{all: annotation}, inAnnotation(ZoneAnnotation, CheckZone(annotation))
+	}
+	z.table = newHostTable[string]()
+	for entry := range strings.SplitSeq(annotation, ",") {
+		text, zone, ok := strings.Cut(strings.TrimSpace(entry), "=")
+		of, key, err := z.table.placeFor(text)
+		if !ok || err != nil {
+			return z, inAnnotation(ZoneAnnotation, fmt.Errorf("%s is no zone of an address, such as 10.1.2.3=a, 10.1.2.3:80=a or [fd00::3]:80=a", Quote(entry)))
+		}
+		if _, again := of[key]; again {
+			return z, inAnnotation(ZoneAnnotation, fmt.Errorf("%s has two zones", Quote(text)))
+		}
+		if err := CheckZone(zone); err != nil {
+			return z, inAnnotation(ZoneAnnotation, err)
+		}
+		of[key] = zone
+	}
+	return z, nil
+}
+
+// Of returns the zone of an address; "" if the record names none.
+func (z *Zones) Of(a Addr) string {
+	if z.all != "" {
+		return z.all
+	}
+	zone, _ := z.table.find(a)
+	return zone
+}
+
+// Locate adds zones to the places of endpoints. A zone that someone has written down is a hint, too: clients of the zone prefer the endpoint. One
+// without a zone is for other zones.
+func (n Node) Locate(byPort []PortAddrs, zones *Zones) {
+	for i := range byPort {
+		p, at := &byPort[i], -1
+		before := p.Places
+		p.Places = PlacesOf(p.Addrs, func(a Addr) Place {
+			at++
+			zone, place := zones.Of(a), before.At(at)
+			n.SetZone(&place, zone)
+			n.HintZone(&place, zone)
+			return place
+		})
+	}
+}
