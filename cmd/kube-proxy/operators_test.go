@@ -92,6 +92,7 @@ func TestOperatorsSeeTheWholeLifeOfANode(t *testing.T) {
 // TestAnOldConfigurationIsNotReady, when -config_max_age says how old is too old; what is known goes on
 // being served.
 func TestAnOldConfigurationIsNotReady(t *testing.T) {
+	t.Parallel()
 	s := newSite(t)
 	addr, at := operatorsURL(t)
 	s.serve(t, "-healthz_bind_address="+addr, "-config_max_age=10s")

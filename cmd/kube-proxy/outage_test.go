@@ -24,6 +24,7 @@ const (
 // TestKillingEtcdUnderTrafficFailsNoConnection kills and restarts etcd while clients connect at a
 // steady rate. Each of them is answered, by an endpoint of the service that it asked for.
 func TestKillingEtcdUnderTrafficFailsNoConnection(t *testing.T) {
+	t.Parallel()
 	etcd := etcdtest.StartProcess(t)
 	client := etcd.Client(t)
 	var ports []uint16

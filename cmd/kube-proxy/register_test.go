@@ -257,6 +257,7 @@ func TestACommandGetsSIGHUPAndRunsOn(t *testing.T) {
 }
 
 func TestAServiceIsServedAfterItsRegistrarsHaveDied(t *testing.T) {
+	t.Parallel()
 	p := newParty(t)
 	server := proxytest.ServeTCP(t, "127.0.0.1:0", proxytest.Identify("one"))
 	in := p.register(t, server.Addr.IP.Port(), "-ttl=5s")

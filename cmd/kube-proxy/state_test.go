@@ -17,6 +17,7 @@ import (
 // TestANodeThatStartsWithoutEtcdServesWhatItServedBefore: the state is saved at the end, served while etcd is away, and gives way to what
 // etcd holds without a client of a service that has not changed being refused.
 func TestANodeThatStartsWithoutEtcdServesWhatItServedBefore(t *testing.T) {
+	t.Parallel()
 	s := newSite(t)
 	dir := filepath.Join(t.TempDir(), "state")
 	metrics, url := operatorsURL(t)

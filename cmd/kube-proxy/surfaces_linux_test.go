@@ -11,6 +11,7 @@ import (
 
 // Where -kernel=auto carries nothing, clients are served by userspace. Page, metrics and log say what keeps the kernel from it, in one sentence.
 func TestEverySurfaceSaysWhyTheKernelCarriesNothing(t *testing.T) {
+	t.Parallel()
 	if !proxytest.InOwnNetwork(t) {
 		return
 	}

@@ -165,6 +165,7 @@ func (b *between) await() {
 // TestASuccessorThatIsKilledIsNotNoticed: SIGKILL at each step up to the word. The predecessor goes on, says so in one line, and can
 // hand over to the next.
 func TestASuccessorThatIsKilledIsNotNoticed(t *testing.T) {
+	t.Parallel()
 	s := newSite(t)
 	path := takeoverPath(t)
 	p := s.serve(t, "-takeover="+path, "-drain_timeout=1h")
@@ -197,6 +198,7 @@ func TestASuccessorThatIsKilledIsNotNoticed(t *testing.T) {
 // TestAPredecessorThatIsKilledLeavesWhatItHasGiven: SIGKILL at each step. The successor serves. A connection goes on if it had been
 // passed on with all others.
 func TestAPredecessorThatIsKilledLeavesWhatItHasGiven(t *testing.T) {
+	t.Parallel()
 	s := newSite(t)
 	for _, at := range steps {
 		keeps := at.name == "end of connections" || at.name == "the word"

@@ -55,6 +55,7 @@ func earlierRelease(t *testing.T) (program string) {
 
 // An earlier release hands over to this one, and back. A connection goes on through all of it, and no new client is refused.
 func TestReleasesTakeOverFromEachOther(t *testing.T) {
+	t.Parallel()
 	program := earlierRelease(t)
 	s := newSite(t)
 	path := takeoverPath(t)

@@ -10,6 +10,7 @@ import (
 
 // TestLinkerStampsTheVersion builds the program as the Makefile does.
 func TestLinkerStampsTheVersion(t *testing.T) {
+	t.Parallel()
 	path := filepath.Join(t.TempDir(), "kube-proxy")
 	build := exec.Command("go", "build", "-o", path,
 		"-ldflags", "-X main.gitVersion=v7.8.9-rc.1 -X main.gitCommit=cafe -X main.gitTreeState=clean", ".")
