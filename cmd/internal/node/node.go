@@ -14,6 +14,7 @@ import (
 	"kubeproxy/cmd/internal/control"
 	"kubeproxy/cmd/internal/fdstore"
 	"kubeproxy/cmd/internal/history"
+	"kubeproxy/cmd/internal/localhealth"
 	"kubeproxy/cmd/internal/metrics"
 	"kubeproxy/cmd/internal/operators"
 	"kubeproxy/cmd/internal/statuspage"
@@ -202,6 +203,14 @@ func Run(ctx context.Context, o Options) error {
 				}
 				return h.current()
 			})
+			return nil
+		})
+	}
+	if o.Proxy.Node.Name != "" {
+		local := localhealth.New(o.Proxy.BindAddress, func() bool { _, err := h.ready(); return err == nil })
+		broadcaster.Add(local)
+		g.Go(func() error {
+			local.Run(ctx)
 			return nil
 		})
 	}
