@@ -87,6 +87,27 @@ func (s suite) TestTheSearchForAnEndpointEndsWithItsService(t *testing.T) {
 	}
 }
 
+// TestAClientWhoseEndpointIsSilentWhileItsPortChangesHandsIsServedByTheNewOwner: the search among the endpoints of the old owner ends with its
+// claim, and the client is no worse off than one that comes after the swap.
+func (s suite) TestAClientWhoseEndpointIsSilentWhileItsPortChangesHandsIsServedByTheNewOwner(t *testing.T) {
+	cfg := s.config()
+	cfg.DialTimeout = 400 * time.Millisecond
+	n := newNode(t, cfg)
+	first, second := proxytest.FreePort(t), proxytest.FreePort(t)
+	working := served(t, proxytest.Identify("a"))
+	n.apply(service("a", tcp(first)), service("b", tcp(second)), endpoints("a", proxytest.BlackHole(t)), endpoints("b", served(t, proxytest.Identify("b"))))
+	client := proxytest.Dial(t, proxytest.On(first))
+	proxytest.Eventually(t, func() bool { return totalsOf(n, "a").Active == 1 }, "the client to be accepted")
+	n.apply(service("a", tcp(second)), service("b", tcp(first)), endpoints("a", working))
+	answer := make([]byte, 1)
+	if _, err := client.Read(answer); err != nil || string(answer) != "b" {
+		t.Errorf("the client got %q, %v; want the answer of b, which has the port", answer, err)
+	}
+	if a, b := totalsOf(n, "a").Active, totalsOf(n, "b").Active; a != 0 || b != 1 {
+		t.Errorf("a counts %d clients and b %d, want the client to be b's", a, b)
+	}
+}
+
 // TestAClientIsServedAlthoughTheFirstPacketToItsOnlyEndpointIsLost: the kernel sends the SYN again after a second, so an attempt has to last
 // for longer. A full queue of the endpoint loses the first one. On a busy machine there may be room only after some more of them.
 func (s suite) TestAClientIsServedAlthoughTheFirstPacketToItsOnlyEndpointIsLost(t *testing.T) {

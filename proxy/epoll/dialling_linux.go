@@ -204,10 +204,9 @@ func (ds *dialler) settle(c *relay.Conn, s *search, won connecting, mask uint32)
 	ds.relays.Begin(c, won.fd, mask)
 }
 
-// giveUp turns c away, unless it is the service that has nothing to offer, and the port is another's
-// by now.
+// giveUp turns c away, unless the port is another's by now: that ended the search among the endpoints of the service that had it.
 func (ds *dialler) giveUp(c *relay.Conn, s *search) {
-	if owner := c.Owner.Load(); len(s.race.Failures()) > 0 || owner == c.Account.Claim {
+	if owner := c.Owner.Load(); owner == c.Account.Claim {
 		ds.turnAway(c, s.race.WhyNone())
 	} else if ds.recycle(c, s); c.Account.Follow(owner) {
 		ds.reach(c)

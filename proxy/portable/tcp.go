@@ -131,8 +131,8 @@ func (s *tcpSocket) serve(c tcp.Connection, client *net.TCPConn) {
 		}
 	}
 	backend, endpoint, failed := e.dialer.reach(e.Ctx, c.Choose())
-	for owner := s.owner.Load(); backend == nil && len(failed) == 0 && owner != c.Claim && e.Ctx.Err() == nil; owner = s.owner.Load() {
-		// The port changed hands before we had chosen, and who had it has no endpoints any more.
+	for owner := s.owner.Load(); backend == nil && owner != c.Claim && e.Ctx.Err() == nil; owner = s.owner.Load() {
+		// The port changed hands before we had an endpoint. That ended the search among those of the service that had it.
 		if !c.Follow(owner) {
 			reset(client)
 			return
