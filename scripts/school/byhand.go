@@ -3,18 +3,16 @@ package main
 import (
 	"fmt"
 	"strconv"
-	"strings"
+
+	"kubeproxy/scripts/school/store"
 )
 
 // The commands that repeat a step by hand. They need python3 and nothing else, because versions of nc differ in how they half-close.
 
 func itoa(n int) string { return strconv.Itoa(n) }
 
-// quoted is a word for a shell.
-func quoted(text string) string { return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'" }
-
 func python(format string, args ...any) string {
-	return "python3 -c " + quoted("import socket; "+fmt.Sprintf(format, args...))
+	return "python3 -c " + store.Quoted("import socket; "+fmt.Sprintf(format, args...))
 }
 
 // askByHand is a client that waits for what the endpoint says first.

@@ -9,16 +9,16 @@ import (
 
 func judgeChange(t *trial) {
 	red, green := t.named("red"), t.named("green")
-	still := t.service("still", red.addr)
+	still := t.service("still", red.Addr)
 	t.start(0)
 	t.answered(still.port, startLimit, "red")
 	stays := t.connects(still.port)
 	stop, noticed := make(chan struct{}), make(chan error, 1)
 	go func() { noticed <- askUntil(stop, still.port) }()
 
-	changing := t.service("changing", green.addr)
+	changing := t.service("changing", green.Addr)
 	t.answered(changing.port, changeLimit, "green")
-	changing.endpoints(red.addr)
+	changing.endpoints(red.Addr)
 	t.answered(changing.port, changeLimit, "red")
 	old := changing.port
 	changing.port = t.port()
@@ -52,12 +52,12 @@ func askUntil(stop <-chan struct{}, port int) error {
 
 func judgeNothing(t *trial) {
 	red := t.named("red")
-	web := t.service("web", red.addr)
+	web := t.service("web", red.Addr)
 	t.start(0)
 	t.answered(web.port, startLimit, "red")
 	web.delete("endpoints")
 	t.turnedAway(web.port, changeLimit)
-	web.endpoints(red.addr)
+	web.endpoints(red.Addr)
 	t.answered(web.port, changeLimit, "red")
 	web.endpoints()
 	t.turnedAway(web.port, changeLimit)
@@ -67,11 +67,12 @@ func judgeNothing(t *trial) {
 
 func judgeBadRecord(t *trial) {
 	red, green := t.named("red"), t.named("green")
-	good, spoilt := t.service("good", red.addr), t.service("spoilt", green.addr)
+	good, spoilt := t.service("good", red.Addr), t.service("spoilt", green.Addr)
 	for i, value := range []string{"", "null", "[]", "{", "17", "k8s\x00\x7f", `{"id":"x"}`, `{"id":"x","port":"80"}`, `{"id":"x","port":70000}`,
 		`{"id":"x","port":-1}`, `{"id":"x","port":1.5}`} {
 		t.put(fmt.Sprintf("specs/aa-bad-%d", i), value)
 	}
+	t.put("specs/zz-bad", `{"id":`) // v0.4 served nothing at all when the last record was bad
 	t.put("endpoints/aa-bad", `{"id":"aa-bad","endpoints":"127.0.0.1:1"}`)
 	t.put("endpoints/zz-bad", `nonsense`)
 	t.start(0)
@@ -79,22 +80,22 @@ func judgeBadRecord(t *trial) {
 	t.answered(spoilt.port, startLimit, "green")
 	t.put("specs/spoilt", `{"id":"spoilt","po`)
 	t.put("endpoints/spoilt", `nonsense`)
-	t.settled(red)
+	t.settled(changeLimit, red, green)
 	t.asks(spoilt.port, "green")
 	t.asks(good.port, "red")
 }
 
 func judgeConflict(t *trial) {
 	red, green := t.named("red"), t.named("green")
-	first := t.service("mm-first", red.addr)
+	first := t.service("mm-first", red.Addr)
 	t.start(0)
 	t.answered(first.port, startLimit, "red")
 	for _, name := range []string{"aa-second", "zz-second"} { // a program that goes by the alphabet does not pass by luck
 		second := &service{t, name, first.port}
-		second.endpoints(green.addr)
+		second.endpoints(green.Addr)
 		second.spec("TCP")
 	}
-	t.settled(red)
+	t.settled(changeLimit, red, green)
 	for range 10 {
 		t.asks(first.port, "red")
 	}

@@ -9,61 +9,13 @@ import (
 	"net"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
+
+	"kubeproxy/scripts/school/peer"
 )
 
 // ask is one client: it connects, reads the name of the endpoint, and leaves.
-func ask(port int, patience time.Duration) (string, error) {
-	conn, err := net.DialTimeout("tcp", address(port), patience)
-	if err != nil {
-		return "", plain(err)
-	}
-	defer conn.Close()
-	return readName(conn, patience)
-}
-
-// readName reads the line that an endpoint says first.
-func readName(conn net.Conn, patience time.Duration) (string, error) {
-	if err := conn.SetReadDeadline(time.Now().Add(patience)); err != nil {
-		return "", err
-	}
-	var line []byte
-	for one := make([]byte, 1); ; {
-		if _, err := conn.Read(one); err != nil {
-			return "", plain(err)
-		}
-		if one[0] == '\n' {
-			return string(line), nil
-		}
-		if line = append(line, one[0]); len(line) > 100 {
-			return "", fmt.Errorf("a line that begins %q, which no endpoint has sent", line)
-		}
-	}
-}
-
-// What a client sees, in words.
-var (
-	errRefused = errors.New("connection refused")
-	errReset   = errors.New("connection reset")
-	errClosed  = errors.New("connection closed without an answer")
-	errSilence = errors.New("no answer")
-)
-
-func plain(err error) error {
-	var timeout net.Error
-	switch {
-	case errors.Is(err, syscall.ECONNREFUSED):
-		return errRefused
-	case errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE):
-		return errReset
-	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
-		return errClosed
-	case errors.As(err, &timeout) && timeout.Timeout():
-		return errSilence
-	}
-	return err
-}
+func ask(port int, patience time.Duration) (string, error) { return peer.Ask(address(port), patience) }
 
 func anyOf(names []string) string { return "an answer by " + strings.Join(names, " or ") }
 
@@ -101,7 +53,7 @@ func (t *trial) opened(port int) {
 	t.soon(startLimit, "an open port", func() error {
 		conn, err := net.DialTimeout("tcp", address(port), patience)
 		if err != nil {
-			return plain(err)
+			return peer.Plain(err)
 		}
 		return conn.Close()
 	})
@@ -116,7 +68,7 @@ func (t *trial) refused(port int) {
 			conn.Close()
 			return errors.New("the port is open")
 		}
-		if err = plain(err); !errors.Is(err, errRefused) {
+		if err = peer.Plain(err); !errors.Is(err, peer.ErrRefused) {
 			return fmt.Errorf("the port is open, and a client sees: %w", err)
 		}
 		return nil
@@ -131,7 +83,7 @@ func (t *trial) turnedAway(port int, limit time.Duration) {
 		switch {
 		case err == nil:
 			return fmt.Errorf("an answer by %s", name)
-		case errors.Is(err, errReset), errors.Is(err, errClosed):
+		case errors.Is(err, peer.ErrReset), errors.Is(err, peer.ErrClosed):
 			return nil
 		}
 		return err
@@ -143,10 +95,10 @@ func (t *trial) connects(port int) *net.TCPConn {
 	t.do(talkByHand(port), "a client of port %d connects and stays", port)
 	conn, err := net.DialTimeout("tcp", address(port), patience)
 	if err != nil {
-		t.fail("a connection", "%v", plain(err))
+		t.fail("a connection", "%v", peer.Plain(err))
 	}
 	t.atEnd(func() { conn.Close() })
-	name, err := readName(conn, patience)
+	name, err := peer.ReadName(conn, patience)
 	if err != nil {
 		t.fail("the endpoint's first line", "%v", err)
 	}
@@ -164,38 +116,8 @@ func (t *trial) echoes(conn net.Conn, n int, byHand string) {
 	k, err := io.ReadFull(conn, got)
 	switch {
 	case err != nil:
-		t.fail(itoa(n)+" bytes back", "%d bytes, then: %v", k, plain(err))
+		t.fail(itoa(n)+" bytes back", "%d bytes, then: %v", k, peer.Plain(err))
 	case !bytes.Equal(got, data):
 		t.fail("the same bytes back", "other bytes")
 	}
-}
-
-// datagram sends one over a connected UDP socket until it is answered, and returns the name of the endpoint. Each attempt has a number, so
-// that a late answer is not taken for the next one's.
-func datagram(conn net.Conn, text string) (string, error) {
-	buf, last := make([]byte, 65536), errSilence
-	for attempt := range 10 {
-		sent := fmt.Sprintf("%s %d %d", text, attempt, time.Now().UnixNano())
-		if _, err := conn.Write([]byte(sent)); err != nil {
-			last = plain(err) // an earlier one was refused: by ICMP
-			continue
-		}
-		if err := conn.SetReadDeadline(time.Now().Add(time.Second)); err != nil {
-			return "", err
-		}
-		for {
-			n, err := conn.Read(buf)
-			if err != nil {
-				last = plain(err)
-				break
-			}
-			if name, rest, _ := strings.Cut(string(buf[:n]), ":"); rest == sent {
-				return name, nil
-			}
-		}
-		if errors.Is(last, errRefused) {
-			time.Sleep(10 * time.Millisecond)
-		}
-	}
-	return "", last
 }

@@ -6,6 +6,8 @@ import (
 	"runtime"
 	"strings"
 	"time"
+
+	"kubeproxy/scripts/school/peer"
 )
 
 // The judges of UDP: stages 11 and 12.
@@ -23,7 +25,7 @@ func (t *trial) served(port int, limit time.Duration) {
 	t.do(datagramByHand(port, 5), "wait until a datagram to port %d is answered", port)
 	conn := t.client(port)
 	t.soon(limit, "an answer", func() error {
-		_, err := datagram(conn, "hello")
+		_, err := peer.Datagram(conn, "hello")
 		return err
 	})
 }
@@ -38,7 +40,7 @@ func largest() int {
 
 func judgeSession(t *trial) {
 	red, green, blue := t.named("red"), t.named("green"), t.named("blue")
-	dns := t.datagramService("dns", red.addr, green.addr, blue.addr)
+	dns := t.datagramService("dns", red.Addr, green.Addr, blue.Addr)
 	t.start(0)
 	t.served(dns.port, startLimit)
 	given := make(map[string]int)
@@ -46,7 +48,7 @@ func judgeSession(t *trial) {
 		t.do(datagramByHand(dns.port, 5), "client %d of port %d sends three datagrams", i+1, dns.port)
 		conn, first := t.client(dns.port), ""
 		for j := range 3 {
-			name, err := datagram(conn, fmt.Sprintf("datagram %d", j+1))
+			name, err := peer.Datagram(conn, fmt.Sprintf("datagram %d", j+1))
 			switch {
 			case err != nil:
 				t.fail("an answer to each datagram", "%v, after 10 attempts", err)
@@ -63,7 +65,7 @@ func judgeSession(t *trial) {
 	}
 	n := largest()
 	t.do(datagramByHand(dns.port, n), "a client of port %d sends datagrams of %d bytes", dns.port, n)
-	if name, err := datagram(t.client(dns.port), strings.Repeat("x", n-40)); err != nil {
+	if name, err := peer.Datagram(t.client(dns.port), strings.Repeat("x", n-40)); err != nil {
 		t.fail("the same datagram back", "%v, after 10 attempts", err)
 	} else {
 		t.say("  %s sends it back whole", name)
@@ -72,24 +74,24 @@ func judgeSession(t *trial) {
 
 func judgeMove(t *trial) {
 	red, green := t.named("red"), t.named("green")
-	dns := t.datagramService("dns", red.addr, green.addr)
+	dns := t.datagramService("dns", red.Addr, green.Addr)
 	t.start(0)
 	t.served(dns.port, startLimit)
 	conn := t.client(dns.port)
 	t.do(datagramByHand(dns.port, 5), "a client of port %d sends a datagram", dns.port)
-	was, err := datagram(conn, "hello")
+	was, err := peer.Datagram(conn, "hello")
 	if err != nil {
 		t.fail("an answer", "%v, after 10 attempts", err)
 	}
 	stays := red
-	if was == red.name {
+	if was == red.Name {
 		stays = green
 	}
-	dns.endpoints(stays.addr)
-	t.do(datagramByHand(dns.port, 5), "wait until datagrams of the same client of port %d are answered by %s", dns.port, stays.name)
-	t.soon(changeLimit, "answers by "+stays.name, func() error {
-		name, err := datagram(conn, "again")
-		if err == nil && name != stays.name {
+	dns.endpoints(stays.Addr)
+	t.do(datagramByHand(dns.port, 5), "wait until datagrams of the same client of port %d are answered by %s", dns.port, stays.Name)
+	t.soon(changeLimit, "answers by "+stays.Name, func() error {
+		name, err := peer.Datagram(conn, "again")
+		if err == nil && name != stays.Name {
 			err = fmt.Errorf("an answer by %s, which has left the record", name)
 		}
 		return err

@@ -9,8 +9,8 @@
 //	school starter LANGUAGE              print a program to begin with: python, node, go or shell
 //
 // PROGRAM is one word for the shell: a path, or a path and arguments with blanks between them. The school starts it with
-// -registry_dir=DIR -bind_address=127.0.0.1, and with REGISTRY_DIR and BIND_ADDRESS in the environment. From stage 16 on it has an etcd of its own,
-// and -etcd_servers=URL in place of the directory.
+// -registry_dir=DIR -bind_address=127.0.0.1, and with REGISTRY_DIR and BIND_ADDRESS in the environment. Stages about etcd have an etcd of their own,
+// and -etcd_servers=URL in place of the directory. With -registry all stages have: an etcd, or an etcd 2 for programs as old as that.
 //
 // The exit status is 0 if all stages that were run have passed, 1 if one has failed, and 2 if the school could not judge.
 package main
@@ -24,11 +24,14 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
 
 	texts "kubeproxy/docs/school"
+	"kubeproxy/scripts/school/store"
 )
 
 func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
@@ -37,6 +40,8 @@ func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
 type call struct {
 	timeline, hints, all, hold bool
 	registry                   string
+	exam                       time.Duration
+	seed                       uint64
 	program                    string
 	stages                     []*stage // nil: all
 	stdout                     io.Writer
@@ -51,7 +56,9 @@ func run(args []string, stdout, stderr io.Writer) int {
 	flags.BoolVar(&c.hints, "hint", false, "say of a failed stage what first attempts often do, and who did it")
 	flags.BoolVar(&c.all, "all", false, "go on after a failed stage")
 	flags.BoolVar(&c.hold, "hold", false, "keep a failed stage as it is until Enter or Ctrl-C: program, records and endpoints")
-	flags.StringVar(&c.registry, "registry", "files", "where the stages before 16 have their records: files or etcd")
+	flags.StringVar(&c.registry, "registry", store.InFiles, "where stages have their records: files (stages about etcd: an etcd), etcd, or etcd2 (its v2 API)")
+	flags.DurationVar(&c.exam, "exam", time.Minute, "how long the exam lasts")
+	flags.Uint64Var(&c.seed, "seed", 0, "has the exam do what it did with this `seed`; 0: a new one")
 	flags.Usage = func() {
 		fmt.Fprint(stderr, "usage: school [flags] PROGRAM [STAGE...]\n       school report|next PROGRAM [STAGE...]\n"+
 			"       school list | text STAGE | starter python|node|go|shell\n\n")
@@ -111,8 +118,11 @@ func (c *call) do(args []string) (ok bool, err error) {
 	case word == "list" || word == "text" || word == "starter":
 		return false, errUsage
 	}
-	if c.registry != "files" && c.registry != "etcd" {
-		return false, fmt.Errorf("-registry=%.40q: want files or etcd", c.registry)
+	if kinds := []string{store.InFiles, store.InEtcd, store.InEtcd2}; !slices.Contains(kinds, c.registry) {
+		return false, fmt.Errorf("-registry=%.40q: want %s", c.registry, strings.Join(kinds, ", "))
+	}
+	if c.exam < time.Second || c.exam > time.Hour {
+		return false, fmt.Errorf("-exam=%v: want from 1s to 1h", c.exam)
 	}
 	c.program = args[0]
 	if c.stages, err = parseStages(args[1:]); err != nil {
@@ -164,7 +174,7 @@ func (c *call) course() (*course, error) {
 		return nil, fmt.Errorf("the program cannot be started: %w", err)
 	}
 	command[0] = path
-	judge := &course{command: command, records: func(overEtcd bool) (records, error) { return newRecords(overEtcd || c.registry == "etcd", etcdPath) }}
+	judge := &course{command: command, registry: c.registry, etcd: store.FindEtcd, exam: c.exam, seed: c.seed}
 	if c.hold {
 		judge.hold = c.await
 	}
@@ -189,7 +199,7 @@ func (c *call) await(r result) {
 	}
 }
 
-// each runs the chosen stages. Without a choice it stops after the first that fails, unless all is set.
+// each runs the chosen stages. Without a choice it stops after the first that fails, unless all is set or none assumes it.
 func (c *call) each(judge *course, all bool, show func(r result, s *stage)) (failures int, err error) {
 	chosen := c.stages
 	if chosen == nil {
@@ -206,7 +216,7 @@ func (c *call) each(judge *course, all bool, show func(r result, s *stage)) (fai
 		}
 		show(r, s)
 		if r.Verdict == failed {
-			if failures++; !all {
+			if failures++; !all && !s.advanced {
 				break
 			}
 		}
@@ -231,15 +241,16 @@ func (c *call) judge(judge *course) (bool, error) {
 
 // A report is what a teacher reads.
 type report struct {
-	Program string   `json:"program"`
-	Passed  int      `json:"passed"`
-	Failed  int      `json:"failed"`
-	Skipped int      `json:"skipped"`
-	Stages  []result `json:"stages"`
+	Program  string   `json:"program"`
+	Registry string   `json:"registry"`
+	Passed   int      `json:"passed"`
+	Failed   int      `json:"failed"`
+	Skipped  int      `json:"skipped"`
+	Stages   []result `json:"stages"`
 }
 
 func (c *call) report(judge *course) (bool, error) {
-	sum := report{Program: c.program}
+	sum := report{Program: c.program, Registry: c.registry}
 	failures, err := c.each(judge, true, func(r result, _ *stage) {
 		sum.Stages = append(sum.Stages, r)
 		switch r.Verdict {
@@ -263,7 +274,7 @@ func (c *call) report(judge *course) (bool, error) {
 func (c *call) next(judge *course) (bool, error) {
 	var next *stage
 	failures, err := c.each(judge, false, func(r result, s *stage) {
-		if r.Verdict == failed {
+		if r.Verdict == failed && next == nil {
 			next = s
 		}
 	})

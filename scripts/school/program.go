@@ -1,9 +1,12 @@
 package main
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
+	"time"
 
 	"kubeproxy/internal/process"
 )
@@ -16,8 +19,8 @@ type program struct {
 
 // start starts the program. descriptors bounds those that it may have open; 0: as many as the school.
 func (t *trial) start(descriptors int) {
-	args := append(append([]string(nil), t.command...), t.records.flags()...)
-	args = append(args, "-bind_address=127.0.0.1")
+	args := append(append([]string(nil), t.command...), t.records.Flags()...)
+	args = append(args, "-bind_address="+t.bind)
 	t.do(strings.Join(args, " "), "start your program: %s", strings.Join(args, " "))
 	if descriptors > 0 {
 		args = append([]string{"sh", "-c", `ulimit -n ` + itoa(descriptors) + `; exec "$0" "$@"`}, args...)
@@ -26,8 +29,8 @@ func (t *trial) start(descriptors int) {
 	t.must(err)
 	cmd := exec.Command(args[0], args[1:]...)
 	cmd.Stdout, cmd.Stderr = output, output
-	cmd.Env = append(os.Environ(), "BIND_ADDRESS=127.0.0.1")
-	for _, flag := range t.records.flags() { // -registry_dir=DIR is REGISTRY_DIR=DIR
+	cmd.Env = append(os.Environ(), "BIND_ADDRESS="+t.bind)
+	for _, flag := range t.records.Flags() { // -registry_dir=DIR is REGISTRY_DIR=DIR
 		name, value, _ := strings.Cut(strings.TrimLeft(flag, "-"), "=")
 		cmd.Env = append(cmd.Env, strings.ToUpper(name)+"="+value)
 	}
@@ -56,4 +59,24 @@ func (p *program) close() {
 	p.Kill()
 	p.output.Close()
 	os.Remove(p.output.Name())
+}
+
+// used returns how long the threads of a process have run, and how long they have waited for a processor, as Linux counts it; elsewhere 0.
+// A thread that has ended is not counted.
+func used(pid int) (ran, waited time.Duration) {
+	paths, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", pid))
+	if err != nil {
+		return 0, 0
+	}
+	for _, path := range paths {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			continue // the thread has ended
+		}
+		var r, w int64
+		if n, _ := fmt.Sscan(string(text), &r, &w); n == 2 {
+			ran, waited = ran+time.Duration(r), waited+time.Duration(w)
+		}
+	}
+	return ran, waited
 }

@@ -12,7 +12,11 @@ type stage struct {
 	takes   time.Duration // the judge gives up after that
 	judge   func(t *trial)
 	only    string // GOOS of the one system that it can be judged on; empty: any
-	etcd    bool   // it is about etcd, and not judged over files
+
+	etcd, transactions bool // it is about etcd, and not judged over files; it needs transactions, which etcd 2 does not have
+	ipv6               bool // it needs ::1
+	seeded             bool // the same seed has the same done
+	advanced           bool // no later stage assumes it
 }
 
 var stages = []stage{
@@ -64,7 +68,7 @@ var stages = []stage{
 		promise: "When its endpoint leaves the record, a UDP client's next datagram goes to another endpoint.",
 		naive:   "keeps the session where it was until it has been silent for a minute",
 		history: "D42, kubernetes#139628: for 13 hours datagrams went to an endpoint that had gone"},
-	{number: 13, title: "A slow reader", judge: judgeSlowReader, takes: 3 * time.Minute,
+	{number: 13, title: "A slow reader", judge: judgeSlowReader, takes: 3 * time.Minute, only: "linux",
 		promise: "Bytes for a client that does not read wait at the endpoint, not in the proxy, and arrive whole when it reads.",
 		naive:   "puts what it reads into a queue without a limit",
 		history: "D44 for sessions: nothing bounded what strangers could make the proxy hold"},
@@ -80,7 +84,7 @@ var stages = []stage{
 		promise: "Whatever is written to etcd takes effect, also between your list and your watch.",
 		naive:   "lists, and then watches from whatever etcd has reached by then",
 		history: "D20: events between list and watch were lost"},
-	{number: 17, title: "A swap refuses nobody", judge: judgeSwap, takes: 5 * time.Minute, etcd: true,
+	{number: 17, title: "A swap refuses nobody", judge: judgeSwap, takes: 5 * time.Minute, etcd: true, transactions: true,
 		promise: "Two services swap their ports in one transaction, and no client is refused.",
 		naive:   "applies the writes of a transaction one by one, and closes a port before it opens it for the other",
 		history: "D34: removals came last, so a swap failed until the next update"},
@@ -88,4 +92,29 @@ var stages = []stage{
 		promise: "While etcd is away clients are served as before. When it is back, what it then has takes effect, even if its revisions begin again.",
 		naive:   "ends with the first error, or watches on from a revision that etcd no longer has",
 		history: "D24, D25, kubernetes#3216: after a compaction the proxy was stuck for ever"},
+	{number: 19, title: "The exam", judge: judgeExam, takes: 4 * time.Minute, etcd: true, seeded: true,
+		promise: "All of this holds at once, for a minute, whatever happens in which order.",
+		naive:   "keeps each promise alone, and loses a connection, a descriptor or a change when two things happen together",
+		history: "D32, kubernetes#28674: a change at the wrong moment ended the accept loop, and the port stayed open"},
+
+	{number: 20, title: "An endpoint that is you", judge: judgeLoop, takes: 3 * time.Minute, advanced: true,
+		promise: "An endpoint that is a port of the program itself is never used: its clients get another one, or are turned away at once.",
+		naive:   "connects to itself, accepts, connects to itself again, and so on until it has no descriptors left",
+		history: "D44: one datagram to itself took sessions and descriptors until there were none"},
+	{number: 21, title: "The address of an answer", judge: judgeReplyAddress, takes: 2 * time.Minute, only: "linux", advanced: true,
+		promise: "A UDP client is answered from the address that it has sent to, also when the program listens at all addresses.",
+		naive:   "answers from one socket, and leaves the choice of the address to the system",
+		history: "D45: a machine with several addresses answered from another one than the client had asked"},
+	{number: 22, title: "The turn survives a change", judge: judgeRotation, takes: 2 * time.Minute, advanced: true,
+		promise: "When the list of endpoints changes, the next client gets the endpoint whose turn it is, and not the first one again.",
+		naive:   "begins again at the first endpoint with each change",
+		history: "kubernetes#3640: each change of the list began again at its first endpoint"},
+	{number: 23, title: "A watch that is dead", judge: judgeResync, takes: 4 * time.Minute, etcd: true, advanced: true,
+		promise: "When the connection of the watch carries nothing any more, and does not end either, changes still take effect within 30 seconds.",
+		naive:   "waits for the next event without a limit",
+		history: "etcd#7247, kubernetes#76338: a watch that was dead looked like one without news"},
+	{number: 24, title: "Two families of addresses", judge: judgeDualStack, takes: 2 * time.Minute, ipv6: true, advanced: true,
+		promise: "Listening at 0.0.0.0 means all addresses, of IPv4 and IPv6, and clients and endpoints of both kinds meet in any combination.",
+		naive:   "opens IPv4 sockets only, or splits an address at its first colon",
+		history: "D31: an address was not checked before it was dialled"},
 }

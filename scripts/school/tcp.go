@@ -8,31 +8,36 @@ import (
 	"slices"
 	"sync/atomic"
 	"time"
+
+	"kubeproxy/scripts/school/peer"
 )
+
+// pace is the pause of clients that go on until they are stopped: they shall use little of the machine.
+const pace = 5 * time.Millisecond
 
 // The judges of connections and their endpoints: stages 1 to 4, 7 and 8.
 
 func judgePort(t *trial) {
 	red := t.named("red")
 	t.start(0)
-	web := t.service("web", red.addr)
+	web := t.service("web", red.Addr)
 	t.answered(web.port, startLimit, "red")
 	t.echoes(t.connects(web.port), 1<<20, talkByHand(web.port))
 	green := t.named("green")
-	late := t.service("late", green.addr)
+	late := t.service("late", green.Addr)
 	t.answered(late.port, changeLimit, "green")
 }
 
 func judgeCrowd(t *trial) {
 	red := t.named("red")
-	web := t.service("web", red.addr)
+	web := t.service("web", red.Addr)
 	t.start(0)
 	t.answered(web.port, startLimit, "red")
 	t.do(crowdByHand(web.port, 50), "50 clients connect and say nothing")
 	for range 50 {
 		conn, err := net.DialTimeout("tcp", address(web.port), patience)
 		if err != nil {
-			t.fail("a connection", "%v", plain(err))
+			t.fail("a connection", "%v", peer.Plain(err))
 		}
 		t.atEnd(func() { conn.Close() })
 	}
@@ -59,7 +64,7 @@ func neverStop(conn net.Conn) {
 func judgeTurns(t *trial) {
 	red, green, blue := t.named("red"), t.named("green"), t.named("blue")
 	names := []string{"red", "green", "blue"}
-	web := t.service("web", red.addr, green.addr, blue.addr, red.addr)
+	web := t.service("web", red.Addr, green.Addr, blue.Addr, red.Addr)
 	t.start(0)
 	t.answered(web.port, startLimit, names...)
 	var given []string
@@ -74,25 +79,25 @@ func judgeTurns(t *trial) {
 
 func judgeHalfClose(t *trial) {
 	const asked, more = 300_000, 100_000
-	reader := t.reader("red")
+	reader := t.endpoint("red", peer.Read("red"))
 	var got atomic.Int64
-	early := t.early("early", &got)
-	web, upload := t.service("web", reader.addr), t.service("upload", early.addr)
+	early := t.endpoint("early", peer.Early("early", &got))
+	web, upload := t.service("web", reader.Addr), t.service("upload", early.Addr)
 	t.start(0)
 	t.opened(web.port)
 	t.answered(upload.port, startLimit, "early")
 
 	t.do(finishByHand(web.port, asked), "a client of port %d sends %d bytes, half-closes, and reads to the end", web.port, asked)
 	t.soon(changeLimit, "an answer and its end", func() error { // the port may be open before the endpoints are known
-		answer, err := askAndFinish(web.port, asked)
+		answer, err := peer.Finish(address(web.port), make([]byte, asked), patience)
 		want := fmt.Sprintf("red has read %d bytes to the end\n", asked)
-		if err == nil && answer == "" {
-			err = errClosed
+		if err == nil && len(answer) == 0 {
+			err = peer.ErrClosed
 		}
-		if err == nil && answer != want {
+		if err == nil && string(answer) != want {
 			t.fail("the answer "+fmt.Sprintf("%q", want), "%q", answer)
 		}
-		if errors.Is(err, errSilence) {
+		if errors.Is(err, peer.ErrSilence) {
 			t.fail("an answer and its end", "%v: the endpoint was not told that the client has finished", err)
 		}
 		return err
@@ -101,7 +106,7 @@ func judgeHalfClose(t *trial) {
 	t.do(goOnByHand(upload.port), "a client of port %d reads to the end, goes on sending, and finishes", upload.port)
 	conn, err := net.DialTimeout("tcp", address(upload.port), patience)
 	if err != nil {
-		t.fail("a connection", "%v", plain(err))
+		t.fail("a connection", "%v", peer.Plain(err))
 	}
 	t.atEnd(func() { conn.Close() })
 	t.must(conn.SetDeadline(time.Now().Add(2 * patience)))
@@ -110,12 +115,12 @@ func judgeHalfClose(t *trial) {
 	}
 	for range 10 {
 		if _, err := conn.Write(make([]byte, more/10)); err != nil {
-			t.fail("the client to go on sending", "%v", plain(err))
+			t.fail("the client to go on sending", "%v", peer.Plain(err))
 		}
 		time.Sleep(pace)
 	}
 	if err := conn.(*net.TCPConn).CloseWrite(); err != nil {
-		t.fail("the client to finish", "%v", plain(err))
+		t.fail("the client to finish", "%v", peer.Plain(err))
 	}
 	t.soon(patience, fmt.Sprintf("all %d bytes at the endpoint, and their end", more), func() error {
 		if n := got.Load(); n != more {
@@ -125,40 +130,17 @@ func judgeHalfClose(t *trial) {
 	})
 }
 
-// endOf is plain, where no error is the end of a stream.
+// endOf says how a stream has ended: by its end, or by an error.
 func endOf(err error) error {
-	if err == nil {
+	if err == nil || err == io.EOF {
 		return errors.New("the end")
 	}
-	return plain(err)
-}
-
-// askAndFinish is a client that sends n bytes, half-closes, and reads to the end.
-func askAndFinish(port, n int) (string, error) {
-	conn, err := net.DialTimeout("tcp", address(port), patience)
-	if err != nil {
-		return "", plain(err)
-	}
-	defer conn.Close()
-	if err := conn.SetDeadline(time.Now().Add(patience)); err != nil {
-		return "", err
-	}
-	if _, err := conn.Write(make([]byte, n)); err != nil {
-		return "", plain(err)
-	}
-	if err := conn.(*net.TCPConn).CloseWrite(); err != nil {
-		return "", plain(err)
-	}
-	answer, err := io.ReadAll(conn)
-	if err != nil {
-		return "", plain(err)
-	}
-	return string(answer), nil
+	return peer.Plain(err)
 }
 
 func judgeRefusing(t *trial) {
 	red, green := t.named("red"), t.named("green")
-	web := t.service("web", red.addr, t.refusing(), green.addr)
+	web := t.service("web", red.Addr, t.refusing(), green.Addr)
 	t.start(0)
 	t.answered(web.port, startLimit, "red", "green")
 	given := make(map[string]int)
@@ -168,16 +150,16 @@ func judgeRefusing(t *trial) {
 	if len(given) != 2 {
 		t.fail("clients at both endpoints that work", "%v", given)
 	}
-	red.close()
-	green.close()
+	red.Close()
+	green.Close()
 	t.say("now all endpoints refuse")
 	t.turnedAway(web.port, patience)
 }
 
 func judgeSilent(t *trial) {
 	red, green, blue := t.named("red"), t.named("green"), t.named("blue")
-	web := t.service("web", red.addr, t.silentAddress(), blue.addr)
-	other := t.service("other", green.addr)
+	web := t.service("web", red.Addr, t.silentAddress(), blue.Addr)
+	other := t.service("other", green.Addr)
 	t.start(0)
 	t.answered(other.port, startLimit, "green")
 	t.do(askByHand(web.port), "12 clients of port %d, one of whose endpoints is silent, ask at once", web.port)

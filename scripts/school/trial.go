@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"kubeproxy/internal/process"
+	"kubeproxy/scripts/school/peer"
+	"kubeproxy/scripts/school/store"
 )
 
 // Limits of a judge. They are far longer than what is promised, so that a busy machine fails nobody: each is for something that a program
@@ -24,8 +26,11 @@ const lowPort, highPort = 20000, 32000
 
 // A trial is one run of one stage. The judge runs in a goroutine of its own, and only this one may call what can end the trial.
 type trial struct {
-	records records
+	records store.Store
 	command []string // of the program, without the flags that it gets
+	bind    string   // the address that the program is told to listen at
+	exam    time.Duration
+	seed    uint64 // of the exam
 	began   time.Time
 	program *program
 	closers []func()
@@ -98,19 +103,44 @@ func (t *trial) decide(f *failure) {
 
 // soon waits until try returns nil, and fails the trial when limit has passed or the program has ended.
 func (t *trial) soon(limit time.Duration, expected string, try func() error) {
-	began := time.Now()
+	clock := t.startClock()
 	for {
 		err := try()
-		took := time.Since(began).Round(time.Millisecond)
+		took := time.Since(clock.began).Round(time.Millisecond)
 		if err == nil {
 			t.say("  yes, after %v", took)
 			return
 		}
-		if took > limit || t.program != nil && t.program.Running() != nil {
+		if clock.passed() > limit || t.program != nil && t.program.Running() != nil {
 			t.fail(expected, "%v, after %v", err, took)
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
+}
+
+// A clock counts the time that the program had. While the program waits for a processor, which others use, hardly any time passes.
+type clock struct {
+	began   time.Time
+	program *program
+	waited  time.Duration // of the program, when the clock began
+}
+
+func (t *trial) startClock() clock {
+	c := clock{began: time.Now(), program: t.program}
+	if c.program != nil {
+		_, c.waited = used(c.program.PID())
+	}
+	return c
+}
+
+// passed returns the time that has passed: a fifth of the real time at least, so that a program with many threads has an end, too.
+func (c *clock) passed() time.Duration {
+	real, waited := time.Since(c.began), time.Duration(0)
+	if c.program != nil {
+		_, now := used(c.program.PID())
+		waited = now - c.waited
+	}
+	return real - max(0, min(waited, real*4/5))
 }
 
 // port returns a free port.
@@ -174,14 +204,14 @@ func (s *service) endpoints(addrs ...string) {
 
 // delete deletes a record of the service: specs or endpoints.
 func (s *service) delete(kind string) {
-	s.t.do(s.t.records.deleteByHand(kind+"/"+s.name), "delete %s/%s", kind, s.name)
-	s.t.must(s.t.records.delete(kind + "/" + s.name))
+	s.t.do(s.t.records.DeleteByHand(kind+"/"+s.name), "delete %s/%s", kind, s.name)
+	s.t.must(s.t.records.Delete(kind + "/" + s.name))
 }
 
 // put writes a record.
 func (t *trial) put(key, value string) {
-	t.do(t.records.putByHand(key, value), "write %s: %s", key, shortened(value))
-	t.must(t.records.put(key, value))
+	t.do(t.records.PutByHand(key, value), "write %s: %s", key, shortened(value))
+	t.must(t.records.Put(key, value))
 }
 
 func specOf(name string, port int, protocol string) string {
@@ -203,15 +233,15 @@ func shortened(text string) string {
 	return text
 }
 
-// settled waits until the program has read all that was written before. A change of a service of its own has to take effect, twice: the
-// second one was written after a scan had begun that has seen the first, so this scan or the next has read everything.
-func (t *trial) settled(marker *endpoint) {
-	s := &service{t, "zz-marker", t.port()}
-	s.endpoints(marker.addr)
-	for range 2 {
+// settled waits until the program has read all that was written before. A change of both records of a service of its own has to take effect,
+// twice: the second one was written after a scan had begun that has seen the first, so this scan or the next has read everything.
+func (t *trial) settled(limit time.Duration, one, other *peer.Endpoint) {
+	s := &service{t, "zz-marker", 0}
+	for _, marker := range []*peer.Endpoint{one, other} {
 		s.port = t.port()
+		s.endpoints(marker.Addr)
 		s.spec("TCP")
-		t.answered(s.port, changeLimit, marker.name)
+		t.answered(s.port, limit, marker.Name)
 	}
 	s.delete("specs")
 	t.refused(s.port)
@@ -219,16 +249,36 @@ func (t *trial) settled(marker *endpoint) {
 
 // silentAddress returns the address of a listener that accepts nobody and whose queue is full: to a client it is a machine that has gone.
 func (t *trial) silentAddress() string {
-	l, err := listenWithoutQueue(t.port())
+	port := t.port()
+	end, err := peer.ListenWithoutQueue(port)
 	t.must(err)
-	t.atEnd(l.close)
+	t.atEnd(end)
 	for {
-		conn, err := net.DialTimeout("tcp", l.addr, time.Second)
+		conn, err := net.DialTimeout("tcp", address(port), time.Second)
 		if err != nil {
 			break
 		}
 		t.atEnd(func() { conn.Close() })
 	}
-	t.say("nobody answers at %s, and nobody refuses", l.addr)
-	return l.addr
+	t.say("nobody answers at %s, and nobody refuses", address(port))
+	return address(port)
+}
+
+// endpoint starts an endpoint, which closes with the trial.
+func (t *trial) endpoint(name string, serve func(conn *net.TCPConn)) *peer.Endpoint {
+	e := peer.NewEndpoint(name, address(t.port()), serve)
+	t.must(e.Open())
+	t.atEnd(e.Close)
+	t.say("endpoint %s answers at %s", name, e.Addr)
+	return e
+}
+
+// named starts an endpoint that says its name and sends back whatever comes.
+func (t *trial) named(name string) *peer.Endpoint { return t.endpoint(name, peer.Echo(name)) }
+
+// refusing returns an address at which nobody listens.
+func (t *trial) refusing() string {
+	addr := address(t.port())
+	t.say("nobody listens at %s", addr)
+	return addr
 }

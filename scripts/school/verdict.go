@@ -3,6 +3,8 @@ package main
 import (
 	"fmt"
 	"io"
+
+	"kubeproxy/scripts/school/store"
 )
 
 // print writes the verdict on a stage. How to repeat the failed step is told with program, which is the command line that was given.
@@ -37,7 +39,10 @@ func (r *result) print(out io.Writer, s *stage, program string, timeline, hints,
 		fmt.Fprintf(out, "\n  Repeat the step by hand, in another terminal:\n    %s\n", r.ByHand)
 	} else {
 		fmt.Fprintf(out, "\n  Repeat the step by hand: school -hold %s %d keeps the program and its endpoints running. It says which ports it uses. Here it was\n    %s\n",
-			quoted(program), r.Stage, r.ByHand)
+			store.Quoted(program), r.Stage, r.ByHand)
+	}
+	if r.Seed != 0 {
+		fmt.Fprintf(out, "\n  The same again, as far as timing allows: school -seed=%d %s %d\n", r.Seed, store.Quoted(program), r.Stage)
 	}
 	fmt.Fprintf(out, "\n  school text %d explains the stage.\n\n", r.Stage)
 }

@@ -9,7 +9,7 @@ good = {"specs": {}, "endpoints": {}}  # the last good version of each record, b
 read = {}       # (kind, name): the version of the file that was read last
 claims = {}     # (port, protocol): the services that want it; the first one has it
 listeners = {}  # (port, protocol): what is open
-turns = {}      # service: how many clients it has given an endpoint
+turns = {}      # service: the place in its list of the endpoint that came last, and its address
 relays = set()  # the tasks of TCP clients
 
 
@@ -121,7 +121,17 @@ def settle():
 
 
 def endpoints(port):
-    return good["endpoints"].get(claims[port][0], []) if port in claims else []
+    """Returns the endpoints of the service that has a port, without those that are this program itself."""
+    addresses = good["endpoints"].get(claims[port][0], []) if port in claims else []
+    return [address for address in addresses if not is_own(address, port[1])]
+
+
+def is_own(address, protocol):
+    try:
+        host, port = split(address)
+    except ValueError:
+        return True  # no address at all
+    return (port, protocol) in claims and host in (BIND, "127.0.0.1", "::1")
 
 
 def choose(port):
@@ -130,17 +140,40 @@ def choose(port):
     if not addresses:
         return []
     service = claims[port][0]
-    turn = turns[service] = turns.get(service, -1) + 1
-    return addresses[turn % len(addresses):] + addresses[:turn % len(addresses)]
+    place, last = turns.get(service, (0, None))
+    if last in addresses:
+        place = addresses.index(last) + 1  # the list may have changed: go on after the one that came last
+    place %= len(addresses)
+    turns[service] = place, addresses[place]
+    return addresses[place:] + addresses[:place]
 
 
 def split(address):
     host, port = address.rsplit(":", 1)
-    return host, int(port)
+    return host.strip("[]"), int(port)
+
+
+def family(host):
+    return socket.AF_INET6 if ":" in host else socket.AF_INET
+
+
+def bound(kind, port):
+    """Returns a socket at the bind address. 0.0.0.0 means all addresses of both families."""
+    if BIND == "0.0.0.0" and socket.has_dualstack_ipv6():
+        conn = socket.socket(socket.AF_INET6, kind)
+        conn.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        host = "::"
+    else:
+        conn, host = socket.socket(family(BIND), kind), BIND
+    conn.setblocking(False)
+    if kind == socket.SOCK_STREAM:
+        conn.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    conn.bind((host, port))
+    return conn
 
 
 async def connect(address):
-    endpoint = socket.socket()
+    endpoint = socket.socket(family(split(address)[0]))
     endpoint.setblocking(False)
     try:
         await asyncio.get_running_loop().sock_connect(endpoint, split(address))
@@ -184,8 +217,8 @@ async def pump(source, destination):
 class Tcp:
     def __init__(self, port):
         self.port = port
-        self.listener = socket.create_server((BIND, port[0]), backlog=512)
-        self.listener.setblocking(False)
+        self.listener = bound(socket.SOCK_STREAM, port[0])
+        self.listener.listen(512)
         self.accepting = asyncio.create_task(self.accept())
 
     async def accept(self):
@@ -219,26 +252,32 @@ class Tcp:
         except OSError:
             for direction in directions:
                 direction.cancel()
+            await asyncio.gather(*directions, return_exceptions=True)  # the loop forgets both descriptors before others get their numbers
             reset(client)
             reset(endpoint)
 
     def close(self):
         self.accepting.cancel()
+        asyncio.get_running_loop().remove_reader(self.listener)  # now, and not after another socket has got its number
         self.listener.close()
 
 
 class Udp:
     def __init__(self, port):
-        self.port, self.sessions = port, {}  # client: [socket to its endpoint, address of the endpoint, time of the last datagram]
-        self.socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-        self.socket.bind((BIND, port[0]))
-        self.socket.setblocking(False)
+        # A client is an address, and the address that it has sent to. It has: [socket to its endpoint, address of the endpoint, time of the last datagram].
+        self.port, self.sessions = port, {}
+        self.socket = bound(socket.SOCK_DGRAM, port[0])
+        if self.socket.family == socket.AF_INET6:
+            self.socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_RECVPKTINFO, 1)
+        elif sys.platform == "linux":
+            self.socket.setsockopt(socket.IPPROTO_IP, 8, 1)  # IP_PKTINFO
         asyncio.get_running_loop().add_reader(self.socket, self.receive)
 
     def receive(self):
         loop = asyncio.get_running_loop()
         try:
-            data, client = self.socket.recvfrom(65536)
+            data, local, _, client = self.socket.recvmsg(65536, 256)  # local says which address the client has sent to
+            client = client, tuple(local)
             session = self.sessions.get(client)
             if session and session[1] not in endpoints(self.port):
                 self.end(client)
@@ -247,7 +286,7 @@ class Udp:
                 addresses = choose(self.port)
                 if not addresses:
                     return
-                endpoint = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+                endpoint = socket.socket(family(split(addresses[0])[0]), socket.SOCK_DGRAM)
                 endpoint.setblocking(False)
                 endpoint.connect(split(addresses[0]))
                 loop.add_reader(endpoint, self.answer, endpoint, client)
@@ -259,7 +298,7 @@ class Udp:
 
     def answer(self, endpoint, client):
         try:
-            self.socket.sendto(endpoint.recv(65536), client)
+            self.socket.sendmsg([endpoint.recv(65536)], client[1], 0, client[0])  # from that address
         except OSError:
             self.end(client)
 
