@@ -228,7 +228,7 @@ func (s suite) TestAChangeOfWhoMayConnectDoesNotBlink(t *testing.T) {
 	addr := tcpThrough(t, n, served(t, proxytest.Identify("web")))
 	refused := hammer(t, addr, func() {
 		for i := range 50 {
-			ranges := [][]string{{"127.0.0.0/8"}, {"10.0.0.0/8", "127.0.0.1/32"}, {}}[i%3]
+			ranges := [][]string{{"0.0.0.0/1"}, {"192.0.2.0/24", "0.0.0.0/2", "64.0.0.0/2"}, {}}[i%3] // also of clients on another machine
 			n.apply(from("web", addr.Port(), ranges...))
 		}
 	})
