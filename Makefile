@@ -84,8 +84,9 @@ run: ## the classroom: etcd, a few backends and the proxy in one process
 test: ## every test, with the race detector
 	go mod download # some tests build etcd in a network namespace, which has no network
 	@# Without GORACE each process under the race detector sleeps for a second at its end.
-	@# Tests mostly wait: for sockets, for timers, and for processes that they start. So more of them run at a time than there are processors.
-	GORACE=atexit_sleep_ms=0 CGO_ENABLED=1 go test -race -timeout 20m -parallel $(PARALLEL) $(TESTFLAGS) $(PKG)
+	@# Tests mostly wait: for sockets, for timers, and for processes that they start. So more of them, and of packages, run at a time than there
+	@# are processors.
+	GORACE=atexit_sleep_ms=0 CGO_ENABLED=1 go test -race -timeout 20m -p $$(($$(getconf _NPROCESSORS_ONLN) + 1)) -parallel $(PARALLEL) $(TESTFLAGS) $(PKG)
 
 check: ## what must be clean before a commit: gofmt, vet, staticcheck, test
 	@test -z "$$(gofmt -l .)" || { gofmt -d .; exit 1; }
