@@ -76,7 +76,6 @@ func NewProxier(cfg Config, lb *balance.LoadBalancerRR) *Proxier {
 	p := &Proxier{
 		cfg:       cfg,
 		lb:        lb,
-		engine:    newEngine(cfg, own),
 		own:       own,
 		tallies:   traffic.Tallies{All: make(map[traffic.TallyKey]*traffic.Tally)},
 		synced:    make(chan struct{}),
@@ -91,6 +90,8 @@ func NewProxier(cfg Config, lb *balance.LoadBalancerRR) *Proxier {
 		keeperWake: make(chan struct{}, 1),
 	}
 	p.settled.L = &p.mu
+	cfg.EachActive = p.tallies.EachActive
+	p.engine = newEngine(cfg, own)
 	if addresses := p.engine.Addresses(); addresses != nil {
 		lb.Checker = checks.New(cfg.Checks, addresses, addresses.Budget)
 	}

@@ -175,7 +175,7 @@ func (o *options) addLimits(c *commandline.Command) {
 	here := proxy.Defaults().WithDefaults()
 	derive := func(flag, formula string, value int) { c.Derive(flag, formula, strconv.Itoa(value)) }
 	derive("max_connections", "half of the descriptors that -max_udp_sessions and a reserve leave of the limit", here.MaxConnections)
-	derive("max_connections_per_service", "half of -max_connections", here.MaxConnectionsPerService)
+	derive("max_connections_per_service", "-max_connections; when a twentieth of these is left, services with less than an equal share get it", here.MaxConnectionsPerService)
 	derive("max_udp_sessions", "a quarter of the descriptor limit", here.MaxUDPSessions)
 	derive("max_udp_sessions_per_service", "half of -max_udp_sessions", here.MaxUDPSessionsPerService)
 }

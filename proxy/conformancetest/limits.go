@@ -36,6 +36,44 @@ func (s suite) TestTheLimitOfOneServiceLeavesTheOthersTheirRoom(t *testing.T) {
 	}
 }
 
+// A service alone has nearly all connections of the node. When another one wants some, connections that end go over to it until both have the
+// same, and none is cut for that.
+func (s suite) TestServicesShareTheConnectionsOfTheNodeFairly(t *testing.T) {
+	const most, free = 100, 95
+	cfg := s.config()
+	cfg.MaxConnections, cfg.WaitAtLimit = most, time.Millisecond
+	n := newNode(t, cfg)
+	web := tcpThrough(t, n, served(t, proxytest.Chat("web")))
+	other := proxytest.On(proxytest.FreePort(t))
+	n.apply(service("other", tcp(other.Port())), endpoints("other", served(t, proxytest.Chat("other"))))
+	first := fits(t, web)
+	if len(first) < free {
+		t.Fatalf("a service alone was given %d of %d connections; want %d", len(first), most, free)
+	}
+	second := fits(t, other)
+	if len(second) != most-len(first) {
+		t.Fatalf("beside %d connections, another service was given %d of %d", len(first), len(second), most)
+	}
+	for len(second) < free/2 {
+		first[0].Conn.Close()
+		first = first[1:]
+		proxytest.Eventually(t, func() bool { return totalsOf(n, "web").Active == int64(len(first)) }, "the end of a connection")
+		if talk, err := talkTo(t, web); err == nil {
+			t.Fatalf("with %d connections a service was given one more, though another has %d", len(first), len(second))
+		} else if talk != nil {
+			talk.Conn.Close()
+		}
+		talk, err := talkTo(t, other)
+		if err != nil {
+			t.Fatalf("with %d connections a service was refused, though another has %d: %v", len(second), len(first), err)
+		}
+		second = append(second, talk)
+	}
+	for _, talk := range append(first, second...) {
+		talk.MustSay(t, "still here")
+	}
+}
+
 // As many threads as the limit allows, each of which closes a connection and opens the next at once: the next one comes before the proxy has
 // read the end of the one before it. None of them exceeds the limit.
 func (s suite) TestClientsOneAfterAnotherOnALimitAreNeverRefused(t *testing.T) {

@@ -23,6 +23,7 @@ type Base struct {
 	Sessions *admit.SessionLimit // UDP sessions in all
 
 	Connections atomic.Int64  // of TCP clients, in all
+	fair        fairness      // of services towards one another, when these are nearly used up
 	Newcomers   *rate.Limiter // UDP sessions that begin
 	Lines       lines
 	Pauses      atomic.Uint64 // that accepting made because it failed
@@ -70,6 +71,12 @@ func (c *Base) ListenBy(id registry.NodePort, owner *atomic.Pointer[Claim], tcp,
 		return nil, err
 	}
 	return s, nil
+}
+
+// MayConnect reports whether a service that has so many TCP connections may have one more, while the node has so many. Any goroutine may call it.
+func (c *Base) MayConnect(ofService, ofNode int64) bool {
+	free := int64(c.Cfg.MaxConnections) - int64(c.Cfg.MaxConnections)/lastShare
+	return ofNode < free || ofService == 0 || c.Cfg.EachActive == nil || c.fair.isBelow(ofService, free, c.Cfg.EachActive)
 }
 
 // Addresses returns the resolver of the engine.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"iter"
 	"net/netip"
 	"time"
 
@@ -29,7 +30,7 @@ type Config struct {
 	WaitAtLimit       time.Duration // for which TCP clients wait in the kernel's queue at a limit, before they are refused
 
 	MaxConnections           int // TCP, in all; default: what the descriptor limit leaves
-	MaxConnectionsPerService int // TCP, for one port of one service; default: half of MaxConnections
+	MaxConnectionsPerService int // TCP, for one port of one service; default: MaxConnections, and of the last of these a share: see Base.MayConnect
 	MaxConnectionsPerClient  int // TCP connections, or UDP sessions, of one client address at one port of one service; 0: no limit of its own
 	MaxDialsPerEndpoint      int // TCP, at one time
 	MaxUDPSessions           int // in all; default: a quarter of the descriptor limit
@@ -44,6 +45,8 @@ type Config struct {
 	// Other proxies: TCP connections from there have to begin with a PROXY header, which says who the client is. From elsewhere such a
 	// header is like any other bytes of a client.
 	ProxyProtocolFrom []netip.Prefix
+
+	EachActive iter.Seq[int64] // how many TCP connections each port of each service has that has some; nil: nobody asks for a share
 
 	OnRemoval removal.Policy       // what becomes of TCP connections whose endpoint or service is removed
 	Ended     func(traffic.Ending) // called at the end of each TCP connection and UDP session; must not block; may be nil
@@ -105,7 +108,7 @@ func (c Config) withLimits(descriptors int) Config {
 		c.MaxConnections = max(1, (admit.ClientShare(descriptors)-c.MaxUDPSessions)/2)
 	}
 	if c.MaxConnectionsPerService == 0 {
-		c.MaxConnectionsPerService = max(1, c.MaxConnections/2) // as with sessions: a full service leaves the others as much as it has
+		c.MaxConnectionsPerService = c.MaxConnections
 	}
 	return c
 }

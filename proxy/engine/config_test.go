@@ -26,8 +26,8 @@ func TestTheDefaultLimitsFitTheDescriptorLimit(t *testing.T) {
 		}
 	}
 	cfg := Config{}.withLimits(20000)
-	if cfg.MaxConnectionsPerService != cfg.MaxConnections/2 || cfg.MaxUDPSessionsPerService != cfg.MaxUDPSessions/2 {
-		t.Errorf("one service may have %d of %d connections and %d of %d sessions; want half, so that it cannot starve the others",
+	if cfg.MaxConnectionsPerService != cfg.MaxConnections || cfg.MaxUDPSessionsPerService != cfg.MaxUDPSessions/2 {
+		t.Errorf("one service may have %d of %d connections and %d of %d sessions; want all, of which the last are shared out, and half",
 			cfg.MaxConnectionsPerService, cfg.MaxConnections, cfg.MaxUDPSessionsPerService, cfg.MaxUDPSessions)
 	}
 	if room := min(cfg.MaxConnections, (admit.ClientShare(20000)-10000)/2); room < 4000 {

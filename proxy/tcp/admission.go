@@ -29,7 +29,8 @@ const refusing = 10 * time.Millisecond
 
 // Waits reports whether the port is to leave its clients in the kernel's queue, and to ask again after LimitPoll. owner is that of the port.
 func (q *Queue) Waits(base *engine.Base, owner *engine.Claim) bool {
-	if base.Connections.Load() < int64(base.Cfg.MaxConnections) && owner.Tally.Active.Load() < base.Cfg.ConnectionsOf(owner.Terms) {
+	all, ofService := base.Connections.Load(), owner.Tally.Active.Load()
+	if all < int64(base.Cfg.MaxConnections) && ofService < base.Cfg.ConnectionsOf(owner.Terms) && base.MayConnect(ofService, all) {
 		*q = Queue{}
 		return false
 	}
@@ -64,7 +65,7 @@ func (c *Connection) admit() bool {
 		c.TurnAway(traffic.SourceNotAllowed, nil)
 	case now > int64(cfg.MaxConnections):
 		c.TurnAway(traffic.ConnectionLimit, nil)
-	case ofService > cfg.ConnectionsOf(c.Claim.Terms):
+	case ofService > cfg.ConnectionsOf(c.Claim.Terms), !c.base.MayConnect(ofService-1, now-1):
 		c.TurnAway(traffic.ServiceLimit, nil)
 	case !c.awaitsHeader && !c.join():
 		c.TurnAway(traffic.ClientLimit, nil)

@@ -138,6 +138,8 @@ func (c *Connection) warn(why traffic.Reason, failed []Failure) {
 // Explain says in words why a client is turned away.
 func (c *Connection) Explain(why traffic.Reason, failed []Failure) string {
 	switch text := why.Refusal(); {
+	case why == traffic.ServiceLimit && c.Claim.Tally.Active.Load() <= c.base.Cfg.ConnectionsOf(c.Claim.Terms):
+		return "the node has nearly as many connections as allowed (-max_connections), and the service has its share of them"
 	case why == traffic.ServiceLimit:
 		return fmt.Sprintf("%s: %d", text, c.base.Cfg.ConnectionsOf(c.Claim.Terms))
 	case why == traffic.ClientLimit:

@@ -180,6 +180,17 @@ func (ts *Tallies) list() []*Tally {
 	return all
 }
 
+// EachActive yields how many connections each tally of TCP has that has some, in no order.
+func (ts *Tallies) EachActive(yield func(int64) bool) {
+	ts.mu.Lock()
+	defer ts.mu.Unlock()
+	for _, t := range ts.All {
+		if n := t.Active.Load(); n > 0 && t.Protocol == registry.TCP && !yield(n) {
+			return
+		}
+	}
+}
+
 // Each yields a copy of each tally, in no order, and holds no lock meanwhile.
 func (ts *Tallies) Each() iter.Seq[Totals] {
 	return func(yield func(Totals) bool) {
