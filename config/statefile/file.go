@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"maps"
 	"os"
@@ -22,7 +23,8 @@ import (
 // The names in the directory.
 const (
 	name      = "kube-proxy.state"
-	temporary = "kube-proxy.state.*.tmp"
+	temporary = ".*.tmp" // is added to the name of a file that is being written
+	written   = "kube-proxy.*.tmp"
 	bad       = ".bad" // is added to the name of a file that cannot be used
 	old       = ".old" // and to that of one that is too old
 )
@@ -70,7 +72,7 @@ func Open(cfg Config) (*File, error) {
 		return nil, err
 	}
 	for _, e := range entries {
-		if match, _ := filepath.Match(temporary, e.Name()); !match { // the pattern is well-formed
+		if match, _ := filepath.Match(written, e.Name()); !match { // the pattern is well-formed
 			continue
 		}
 		if err := removeAbandoned(filepath.Join(cfg.Dir, e.Name())); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -93,6 +95,9 @@ func removeAbandoned(path string) error {
 	}
 	return os.Remove(path)
 }
+
+// Dir is the directory, which is this user's alone.
+func (f *File) Dir() string { return f.cfg.Dir }
 
 // Path is that of the file.
 func (f *File) Path() string { return filepath.Join(f.cfg.Dir, name) }
@@ -167,21 +172,27 @@ func (f *File) state() *state {
 
 // save replaces the file by the present state.
 func (f *File) save(current time.Time) error {
-	to, err := os.CreateTemp(f.cfg.Dir, temporary) // with mode 0600
+	return Replace(f.Path(), func(to io.Writer) error { return write(to, current, f.state()) })
+}
+
+// Replace replaces a file of the directory, or makes it with mode 0600: at each moment there is the old one or the new one, also after a power cut.
+func Replace(path string, write func(io.Writer) error) error {
+	dir := filepath.Dir(path)
+	to, err := os.CreateTemp(dir, filepath.Base(path)+temporary) // with mode 0600
 	if err != nil {
 		return err
 	}
-	err = write(to, current, f.state())
+	err = write(to)
 	if err == nil {
 		err = to.Sync()
 	}
 	if err = errors.Join(err, to.Close()); err == nil {
-		err = os.Rename(to.Name(), f.Path())
+		err = os.Rename(to.Name(), path)
 	}
 	if err != nil {
 		return errors.Join(err, os.Remove(to.Name()))
 	}
-	return syncDir(f.cfg.Dir)
+	return syncDir(dir)
 }
 
 // Load returns the state of the file as a SET, and when it was last known to be what the sources held. It returns false if there is no
