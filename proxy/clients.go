@@ -40,12 +40,8 @@ func (p *Proxier) Clients(ctx context.Context, of traffic.Selection, end bool) i
 func (p *Proxier) someClients(from int64, of *traffic.Selection, end bool) (some []traffic.Client, next int64, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.waitForTakeoverLocked()
-	switch p.stage {
-	case released:
-		return nil, -1, ErrSuccessor
-	case adopts:
-		return nil, -1, errStarting
+	if err := p.inChargeLocked(); err != nil {
+		return nil, -1, err
 	}
 	next = p.engine.Clients(from, of, func(c *traffic.Client) bool {
 		some = append(some, *c)
@@ -57,19 +53,16 @@ func (p *Proxier) someClients(from int64, of *traffic.Selection, end bool) (some
 // errKernel is why clients cannot be counted.
 var errKernel = errors.New("the kernel carries clients here (-kernel=auto), and a node cannot count those: conntrack -L lists them")
 
-// ClientsOf counts the clients of the endpoints that match: connections, sessions, and those for which an endpoint is being dialled. It fails if
+// ClientsOf counts the clients of the endpoints that match, of one service or, with the zero name, of all: connections, sessions, and those for which an endpoint is being dialled. It fails if
 // the kernel may carry some.
-func (p *Proxier) ClientsOf(match registry.AddrMatch) (int64, error) {
+func (p *Proxier) ClientsOf(service registry.Name, match registry.AddrMatch) (int64, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.waitForTakeoverLocked()
-	switch {
-	case p.stage == released:
-		return 0, ErrSuccessor
-	case p.stage == adopts:
-		return 0, errStarting
-	case p.kernel != nil:
+	if err := p.inChargeLocked(); err != nil {
+		return 0, err
+	}
+	if p.kernel != nil {
 		return 0, errKernel
 	}
-	return p.lb.ClientsOf(match), nil
+	return p.lb.ClientsOf(service, match), nil
 }

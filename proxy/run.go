@@ -22,6 +22,7 @@ func (p *Proxier) Run(ctx context.Context) error {
 	if p.cfg.Keeper != nil {
 		beside.Go(func() { p.keep(keepCtx) })
 	}
+	beside.Go(func() { p.lb.RunOverrides(ctx) })
 	if p.lb.Checker != nil {
 		beside.Go(func() { p.lb.Checker.Run(ctx) })
 	}

@@ -90,6 +90,7 @@ func (p *Proxier) OnUpdate(batch registry.Batch) {
 	select {
 	case <-p.synced:
 	default:
+		p.lb.SettleOverrides()
 		glog.Infof("the first state is in force: of %d ports that services claim, %d are open", len(p.listeners), len(p.listeners)-len(p.unopened))
 		close(p.synced)
 		if p.stage == serves {

@@ -17,13 +17,15 @@ type LoadBalancerRR struct {
 	mu       sync.Mutex                             // guards the fields below
 	services map[registry.Name][]*rotation.Rotation // those of a service by the names of their ports: most often one
 	leaving  []*rotation.Rotation                   // have lost all their endpoints, and still offer them until LetGo
+
+	overrides overrides
 }
 
 // NewLoadBalancerRR returns a balancer without endpoints. With randomStart each rotation begins at
 // an endpoint of its own choice, so that a fleet of nodes does not herd on the first endpoint of
 // every record; without it a rotation begins at the first, as in v0.4.
 func NewLoadBalancerRR(randomStart bool) *LoadBalancerRR {
-	return &LoadBalancerRR{Rules: rotation.NewRules(randomStart), services: make(map[registry.Name][]*rotation.Rotation)}
+	return &LoadBalancerRR{Rules: rotation.NewRules(randomStart), services: make(map[registry.Name][]*rotation.Rotation), overrides: newOverrides()}
 }
 
 // SetEndpoints applies changes of endpoints records; nil is a record that is gone. The Proxier calls it before it opens
@@ -50,8 +52,10 @@ func (lb *LoadBalancerRR) update(name registry.Name, endpoints *registry.Endpoin
 			lb.leaving = append(lb.leaving, r)
 		}
 	}
+	lb.vanishLocked(name, endpoints)
+	overrides := lb.overrides.weights(name)
 	for _, p := range endpoints.ByPort {
-		lb.rotationLocked(registry.PortKey{Name: name, Port: p.Port}).Replace(p, endpoints.Weights)
+		lb.rotationLocked(registry.PortKey{Name: name, Port: p.Port}).ReplaceOverriding(p, endpoints.Weights, overrides)
 	}
 }
 

@@ -50,11 +50,13 @@ func (lb *LoadBalancerRR) EndpointsOf(key registry.PortKey, most int) (first []r
 	return first, n, next
 }
 
-// ClientsOf counts the connections, sessions and dials of the endpoints that match, in all services, those included that records do not list
-// any more. A client that moves meanwhile may be counted twice, and never not at all: endpoints that leave are counted last.
-func (lb *LoadBalancerRR) ClientsOf(match registry.AddrMatch) (n int64) {
+// ClientsOf counts the connections, sessions and dials of the endpoints that match, of one service or, with the zero name, of all,
+// those included that records do not list any more. A client that moves meanwhile may be counted twice, and never not at all: endpoints that leave are counted last.
+func (lb *LoadBalancerRR) ClientsOf(service registry.Name, match registry.AddrMatch) (n int64) {
 	for _, r := range lb.list() {
-		n += r.ClientsOf(match)
+		if (service == registry.Name{}) || r.Key.Name == service {
+			n += r.ClientsOf(match)
+		}
 	}
-	return n + lb.ClientsOfDeparted(match)
+	return n + lb.ClientsOfDeparted(service, match)
 }

@@ -1,12 +1,16 @@
 package conformancetest
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"net"
 	"net/netip"
+	"sync"
 	"testing"
+	"time"
 
+	"kubeproxy/proxy/balance"
 	"kubeproxy/proxy/proxytest"
 	"kubeproxy/proxy/traffic"
 	"kubeproxy/registry"
@@ -150,7 +154,7 @@ func (s suite) TestAnEndpointHasClientsUntilTheLastHasLeft(t *testing.T) {
 	}
 	has := func(want int64) {
 		t.Helper()
-		if got, err := n.ClientsOf(match); err != nil || got != want {
+		if got, err := n.ClientsOf(registry.Name{}, match); err != nil || got != want {
 			t.Errorf("%s has %d clients, %v; want %d", a, got, err, want)
 		}
 	}
@@ -170,4 +174,59 @@ func (s suite) TestAnEndpointHasClientsUntilTheLastHasLeft(t *testing.T) {
 		proxytest.Eventually(t, func() bool { return len(n.clients(t, traffic.Selection{}, false)) == 2-i }, "%s", want)
 	}
 	has(0)
+}
+
+// drains is how often an endpoint is drained, replaced and enabled.
+const drains = 10
+
+// TestAProgramIsReplacedBehindADrainWithoutAFailedClient: once an endpoint is drained and counts no client, its program can be stopped while
+// clients come as fast as they can. So the count never says none while one is there, or on its way.
+func (s suite) TestAProgramIsReplacedBehindADrainWithoutAFailedClient(t *testing.T) {
+	n := newNode(t, s.config())
+	programs := []*proxytest.TCPServer{proxytest.ServeTCP(t, "127.0.0.1:0", proxytest.Chat("a")), proxytest.ServeTCP(t, "127.0.0.1:0", proxytest.Chat("b"))}
+	at := tcpThrough(t, n, programs[0].Addr, programs[1].Addr)
+	ctx, stop := context.WithCancel(t.Context())
+	var clients sync.WaitGroup
+	for range 8 {
+		clients.Go(func() {
+			for ctx.Err() == nil {
+				talk, err := proxytest.TryTalkTo(t, at)
+				if err == nil {
+					_, err = talk.Say("hello")
+					talk.Conn.Close()
+				}
+				if err != nil {
+					t.Errorf("a client failed: %v", err)
+					return
+				}
+			}
+		})
+	}
+	for i := range drains {
+		which := i % 2
+		addr := programs[which].Addr
+		match, err := registry.ParseAddrMatch(addr.String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		drain := balance.Override{Service: named("web"), Word: balance.Drain, Began: time.Now(), Until: time.Now().Add(time.Hour)}
+		if _, err := n.Override(match, drain, false); err != nil {
+			t.Fatal(err)
+		}
+		zeros := 0
+		proxytest.Eventually(t, func() bool {
+			left, err := n.ClientsOf(registry.Name{}, match)
+			if zeros++; err != nil || left > 0 {
+				zeros = 0
+			}
+			return zeros >= 2
+		}, "no client of %s", addr)
+		programs[which].Close()
+		programs[which] = proxytest.ServeTCP(t, addr.String(), proxytest.Chat("new"))
+		if ended, err := n.Enable(named("web"), match); err != nil || len(ended) != 1 {
+			t.Fatalf("%d overrides were ended, %v", len(ended), err)
+		}
+	}
+	stop()
+	clients.Wait()
 }

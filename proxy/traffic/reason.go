@@ -48,8 +48,8 @@ const (
 	Evicted // UDP: a full limit made room for another client
 	EndpointRemoved
 	ServiceRemoved // or the port is another's now
+	Killed         // an operator did: the endpoint was disabled, or the client was to end
 	Shutdown
-	Killed // an operator did: the endpoint was disabled, or the client was to end
 
 	NumReasons // how many there are
 
@@ -86,8 +86,8 @@ var reasons = [NumReasons]struct{ code, refusal string }{
 	Evicted:            {"evicted", ""},
 	EndpointRemoved:    {"endpoint_removed", ""},
 	ServiceRemoved:     {"service_removed", ""},
-	Shutdown:           {"shutdown", ""},
 	Killed:             {"killed", ""},
+	Shutdown:           {"shutdown", ""},
 }
 
 // String gives the reason as logs and metrics spell it: a code that will not change.

@@ -46,12 +46,12 @@ func (r *Rotation) ClientsOf(match registry.AddrMatch) (n int64) {
 	return n
 }
 
-// ClientsOfDeparted counts the clients of those endpoints that match and have left their rotations.
-func (r *Rules) ClientsOfDeparted(match registry.AddrMatch) (n int64) {
+// ClientsOfDeparted counts the clients of those endpoints of a service, or with the zero name of all, that match and have left their rotations.
+func (r *Rules) ClientsOfDeparted(service registry.Name, match registry.AddrMatch) (n int64) {
 	r.departed.mu.Lock()
 	defer r.departed.mu.Unlock()
 	for _, e := range r.departed.all {
-		if match.Matches(e.Addr) {
+		if ((service == registry.Name{}) || e.Rotation.Key.Name == service) && match.Matches(e.Addr) {
 			n += e.clients()
 		}
 	}

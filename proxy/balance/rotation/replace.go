@@ -2,6 +2,7 @@ package rotation
 
 import (
 	"iter"
+	"maps"
 	"math/rand/v2"
 
 	"github.com/golang/glog"
@@ -16,19 +17,24 @@ import (
 // after the next one, and what was known of the health of survivors stays known (v0.4 began again
 // at the first on every change).
 func (r *Rotation) Replace(list registry.PortAddrs, weights registry.Weights) {
+	r.ReplaceOverriding(list, weights, nil)
+}
+
+// ReplaceOverriding is Replace with weights that operators want in place of those of the record: see [Rotation.Override].
+func (r *Rotation) ReplaceOverriding(list registry.PortAddrs, weights registry.Weights, overrides map[registry.Addr]int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	old, addrs := r.set.Load(), list.Addrs
 	position, gone := old.compare(addrs)
 	same := len(position) == len(old.endpoints) && len(position) == addrs.Len() && old.weights == weights && old.places == "" && list.Places == ""
-	if same && !old.isAsleep() { // places are in the order of the addresses
+	if same && maps.Equal(old.overrides, overrides) && !old.isAsleep() { // places are in the order of the addresses
 		return
 	}
-	set := &endpointSet{addrs: addrs, places: list.Places, weights: weights, drained: weights.Zeros(addrs), zones: old.zones}
+	set := &endpointSet{addrs: addrs, places: list.Places, weights: weights, overrides: overrides, drained: weights.Zeros(addrs), zones: old.zones}
 	if r.rules.randomStart && addrs.Len() > 0 {
 		set.start = rand.Uint64N(uint64(addrs.Len()))
 	}
-	if len(position) > 0 || r.isChecked() { // the others must be there beside them, or are to be checked
+	if len(position) > 0 || r.isChecked() || len(overrides) > 0 { // the others must be there beside them, or are to be checked
 		set = r.after(old, set, position)
 	}
 	r.set.Store(set)
@@ -85,11 +91,16 @@ func (r *Rotation) followLocked(terms *registry.Terms) {
 		return
 	}
 	defer r.changed()
+	r.remakeLocked(old, old.overrides)
+}
+
+// remakeLocked makes a set of the same endpoints.
+func (r *Rotation) remakeLocked(old *endpointSet, overrides map[registry.Addr]int) {
 	position := make(map[*Endpoint]int, len(old.endpoints))
 	var addrs registry.AddrsBuilder
 	for i, e := range old.endpoints {
 		position[e] = i
 		addrs.Add(e.Addr)
 	}
-	r.set.Store(r.after(old, &endpointSet{addrs: addrs.Addrs(), places: old.places, weights: old.weights, drained: old.drained, zones: old.zones}, position))
+	r.set.Store(r.after(old, &endpointSet{addrs: addrs.Addrs(), places: old.places, weights: old.weights, overrides: overrides, zones: old.zones}, position))
 }

@@ -135,11 +135,12 @@ type check struct {
 // services a node may see clients of a few, and a change of the others leaves little behind for the garbage collector.
 type endpointSet struct {
 	endpoints []*Endpoint
-	drained   int              // of them or of addrs, those of weight 0
-	addrs     registry.Addrs   // what endpoints are made of when the set wakes up; none once they are made
-	start     uint64           // whose turn it is then
-	places    registry.Places  // of the record
-	weights   registry.Weights // of the record
+	drained   int                   // of them or of addrs, those of weight 0
+	addrs     registry.Addrs        // what endpoints are made of when the set wakes up; none once they are made
+	start     uint64                // whose turn it is then
+	places    registry.Places       // of the record
+	weights   registry.Weights      // of the record
+	overrides map[registry.Addr]int // weights that operators want in place of those; nil in most sets, and in those that sleep; never edited
 
 	views     [kinds]*view // those that differ from the ones before; nil while the set sleeps, and of a set without endpoints
 	tellApart kind         // in what kinds of clients differ that have different views

@@ -33,7 +33,7 @@ func (r *Rotation) awakeLocked() *endpointSet {
 
 // awoken makes a set of endpoints that clients can be given: those that stay, at their positions, and new ones.
 func awoken(r *Rotation, asleep *endpointSet, position map[*Endpoint]int) *endpointSet {
-	set := &endpointSet{endpoints: make([]*Endpoint, asleep.addrs.Len()), drained: asleep.drained, places: asleep.places, weights: asleep.weights, zones: asleep.zones}
+	set := &endpointSet{endpoints: make([]*Endpoint, asleep.addrs.Len()), places: asleep.places, weights: asleep.weights, overrides: asleep.overrides, zones: asleep.zones}
 	if set.zones == nil && set.places != "" {
 		set.zones = new(zones)
 	}
@@ -41,7 +41,7 @@ func awoken(r *Rotation, asleep *endpointSet, position map[*Endpoint]int) *endpo
 		set.endpoints[at] = e
 	}
 	i, forbidden := 0, 0
-	known := set.weights.Of(asleep.addrs)
+	known := weightsInForce(asleep.addrs, set.weights, set.overrides)
 	for addr := range asleep.addrs.All() {
 		if set.endpoints[i] == nil {
 			// Or the endpoint, which a connection or a client's affinity may keep for long, would keep the record's whole list.
@@ -54,6 +54,9 @@ func awoken(r *Rotation, asleep *endpointSet, position map[*Endpoint]int) *endpo
 		}
 		e.weight.Store(int32(weight))
 		e.where.Store(uint32(set.places.At(i)))
+		if weight == 0 {
+			set.drained++
+		}
 		if e.forbidden {
 			forbidden++
 		}

@@ -1,0 +1,62 @@
+package rotation
+
+import "kubeproxy/registry"
+
+// How operators override the weights of records. A rotation with overrides does not sleep.
+
+// Override has endpoints have these weights in place of those of the record, until it is called again, or the endpoints are replaced. The caller
+// must not edit weights any more.
+func (r *Rotation) Override(weights map[registry.Addr]int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if weights == nil && r.set.Load().overrides == nil {
+		return
+	}
+	if set := r.awakeLocked(); set.len() > 0 {
+		r.remakeLocked(set, weights)
+		r.changed()
+	}
+}
+
+// weightsInForce returns the weight of each address; nil if all are 1.
+func weightsInForce(addrs registry.Addrs, record registry.Weights, overrides map[registry.Addr]int) []int {
+	weights := record.Of(addrs)
+	if len(overrides) == 0 {
+		return weights
+	}
+	if weights == nil {
+		weights = make([]int, addrs.Len())
+		for i := range weights {
+			weights[i] = 1
+		}
+	}
+	i := 0
+	for addr := range addrs.All() {
+		if w, ok := overrides[addr]; ok {
+			weights[i] = w
+		}
+		i++
+	}
+	return weights
+}
+
+// Addresses lists the addresses of endpoints that match.
+func (r *Rotation) Addresses(match registry.AddrMatch) (all []registry.Addr) {
+	for _, e := range r.Endpoints() {
+		if match.Matches(e.Addr) {
+			all = append(all, e.Addr)
+		}
+	}
+	return all
+}
+
+// HasOther reports whether new clients would be given an endpoint that answers if none of these got any.
+func (r *Rotation) HasOther(without map[registry.Addr]bool) bool {
+	for _, e := range r.Endpoints() {
+		refuses, failsCheck := e.failures()
+		if !without[e.Addr] && !e.isExcluded() && !refuses && !failsCheck {
+			return true
+		}
+	}
+	return false
+}
