@@ -226,7 +226,7 @@ func (n Node) wait(w http.ResponseWriter, r *http.Request) (any, error) {
 	ctx, cancel := context.WithTimeout(r.Context(), timeout)
 	defer cancel()
 	for zeros := 0; ; {
-		left, err := n.Proxier.ClientsOf(match)
+		left, err := n.Proxier.ClientsOf(registry.Name{}, match)
 		if err != nil {
 			return nil, failure{http.StatusConflict, err}
 		}

@@ -21,6 +21,7 @@ import (
 
 	"kubeproxy/cmd/internal/history"
 	"kubeproxy/cmd/internal/statuspage"
+	"kubeproxy/proxy/balance"
 	"kubeproxy/proxy/proxytest"
 	"kubeproxy/proxy/traffic"
 	"kubeproxy/registry"
@@ -34,6 +35,8 @@ type carried struct {
 	clients []traffic.Client
 	left    int64
 	err     error
+
+	overrides []balance.Override
 }
 
 func (c *carried) Clients(_ context.Context, of traffic.Selection, _ bool) iter.Seq2[[]traffic.Client, error] {
@@ -51,7 +54,24 @@ func (c *carried) Clients(_ context.Context, of traffic.Selection, _ bool) iter.
 	}
 }
 
-func (c *carried) ClientsOf(registry.AddrMatch) (int64, error) { return c.left, c.err }
+func (c *carried) ClientsOf(registry.Name, registry.AddrMatch) (int64, error) { return c.left, c.err }
+
+func (c *carried) Override(_ registry.AddrMatch, o balance.Override, force bool) ([]balance.Override, error) {
+	if c.err != nil {
+		return nil, c.err
+	}
+	if !force && !o.IsOfNode() {
+		return nil, balance.ErrLastEndpoint
+	}
+	o.Addr = registry.Addr{IP: netip.MustParseAddrPort("10.0.0.1:80")}
+	c.overrides = []balance.Override{o}
+	return c.overrides, nil
+}
+
+func (c *carried) Enable(registry.Name, registry.AddrMatch) (ended []balance.Override, err error) {
+	ended, c.overrides = c.overrides, nil
+	return ended, c.err
+}
 
 // serve has a node answer at a socket until the test ends.
 func serve(t *testing.T, p Proxier) (path string, changes *history.History) {
@@ -78,8 +98,10 @@ func serve(t *testing.T, p Proxier) (path string, changes *history.History) {
 			ReportOf: func(name registry.Name) (statuspage.Report, bool) {
 				return statuspage.Report{OK: true, Verdict: name.Label() + " is well."}, name.Name == "web"
 			},
-			History: changes,
-			Proxier: p,
+			History:   changes,
+			Proxier:   p,
+			Overrides: func() []balance.Override { return nil },
+			Save:      func() error { return errors.New("the disk is full") },
 		})
 	}()
 	t.Cleanup(func() { stop(); proxytest.Receive(t, done, "the end of the server") })
@@ -143,6 +165,12 @@ func TestARequestThatMakesNoSenseSaysWhatIsWrong(t *testing.T) {
 		{"POST", "/v1/kill", strings.Repeat("x", 2*maxBody), "the body cannot be read"},
 		{"GET", "/v1/wait?endpoint=10.0.0.1&timeout=soon", nil, `invalid timeout "soon"`},
 		{"GET", "/v1/wait?endpoint=10.0.0.1&timeout=1s", nil, "the kernel has them"},
+		{"POST", "/v1/override", Wish{Service: "web", Endpoint: "10.0.0.1", Word: "drink"}, `invalid word "drink"`},
+		{"POST", "/v1/override", Wish{Service: "web", Endpoint: "10.0.0.1", Word: "weight", Weight: 257}, "weight 257 is not between 0 and 256"},
+		{"POST", "/v1/override", Wish{Service: "web", Endpoint: "10.0.0.1", Word: "drain", For: "-1s"}, `invalid time "-1s"`},
+		{"POST", "/v1/override", Wish{Service: "web", Word: "drain"}, `invalid endpoint ""`},
+		{"POST", "/v1/override", Wish{Word: "disable"}, "a node can be drained, and nothing else"},
+		{"POST", "/v1/enable", Wish{Service: "web", Endpoint: "10.0.0.1"}, "the kernel has them"},
 		{"DELETE", "/v1/status", nil, `there is no "DELETE" "/v1/status"`},
 		{"GET", "/v2/status", nil, "another release may have it"},
 	} {
@@ -180,6 +208,45 @@ func TestWhatWasKilledIsRememberedWithWhoAsked(t *testing.T) {
 	last, _ := changes.Last(1, nil)
 	if len(last) != 1 || last[0].UID == nil || *last[0].UID != os.Geteuid() || last[0].Change != "1 of client 10.0.0.0/29 → ended" {
 		t.Errorf("remembered: %+v", last)
+	}
+}
+
+// TestAnOverrideSaysWhoAndUntilWhen, and that a restart forgets it if it cannot be kept. The last endpoint needs force.
+func TestAnOverrideSaysWhoAndUntilWhen(t *testing.T) {
+	path, changes := serve(t, new(carried))
+	client, wish := NewClient(path), Wish{Service: "web", Endpoint: "10.0.0.1", Word: "drain", For: "90s"}
+	var done Done
+	if err := client.Post(t.Context(), "/v1/override", &wish, &done); err == nil || !strings.Contains(err.Error(), "-force does it all the same") {
+		t.Errorf("the last endpoint: %v", err)
+	}
+	wish.Force = true
+	if err := client.Post(t.Context(), "/v1/override", &wish, &done); err != nil || len(done.Overrides) != 1 || !strings.Contains(done.Warning, "the disk is full") {
+		t.Fatalf("%+v, %v", done, err)
+	}
+	if o := done.Overrides[0]; o.Service != "default/web" || o.Endpoint != "10.0.0.1:80" || o.UID != os.Geteuid() || o.Until.Sub(o.Began) != 90*time.Second {
+		t.Errorf("%+v", o)
+	}
+	if err := client.Post(t.Context(), "/v1/enable", &wish, &done); err != nil {
+		t.Error(err)
+	}
+	last, _ := changes.Last(2, nil)
+	if len(last) != 2 || last[0].Change != "none → 10.0.0.1:80 is drained for 1m30s" || last[1].Change != "10.0.0.1:80 is drained → none" {
+		t.Errorf("remembered: %+v", last)
+	}
+}
+
+// TestARestoredOverrideNeverLastsLongerThanItWasTo, however the clock was set meanwhile.
+func TestARestoredOverrideNeverLastsLongerThanItWasTo(t *testing.T) {
+	now := time.Now()
+	for _, c := range []struct {
+		began time.Duration // before now, by the clock on the wall
+		left  time.Duration // at most; negative: it is over
+	}{{0, time.Hour}, {30 * time.Minute, 30 * time.Minute}, {2 * time.Hour, -1}, {-24 * time.Hour, time.Hour}} {
+		d := Override{Service: "default/web", Endpoint: "10.0.0.1:80", Word: "drain", Began: now.Add(-c.began), Until: now.Add(-c.began + time.Hour)}
+		o, ok, err := d.Parse()
+		if left := time.Until(o.Until); err != nil || ok != (c.left > 0) || ok && (left > c.left || left < c.left-time.Minute) {
+			t.Errorf("began %v ago: in force %t for %v, %v; want %v", c.began, ok, left, err, c.left)
+		}
 	}
 }
 

@@ -9,6 +9,11 @@
 //	                               ends those that are selected
 //	GET  /v1/wait?endpoint=&timeout=
 //	                               waits until an endpoint has no client on this node
+//	GET  /v1/overrides             what operators want in place of the records
+//	POST /v1/override {service, endpoint, word, weight, for, force}
+//	                               drain, disable or weight; without a service, drain is about the node
+//	POST /v1/enable {service, endpoint}
+//	                               ends overrides
 //
 // A service is NAME or NAMESPACE/NAME, a client an address, ADDRESS:PORT or a network, and an endpoint HOST:PORT or HOST. Answers are JSON. An error is an object with one field, error, and the status says of what kind it is: 400 for a wrong request, 404 for something
 // that is not there, 409 for what the state does not allow, 503 while the node cannot act.

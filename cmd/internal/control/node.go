@@ -12,6 +12,7 @@ import (
 	"kubeproxy/cmd/internal/history"
 	"kubeproxy/cmd/internal/statuspage"
 	"kubeproxy/internal/ownersocket"
+	"kubeproxy/proxy/balance"
 	"kubeproxy/proxy/traffic"
 	"kubeproxy/registry"
 )
@@ -22,12 +23,17 @@ type Node struct {
 	ReportOf func(registry.Name) (report statuspage.Report, ok bool)
 	History  *history.History
 	Proxier  Proxier
+
+	Overrides func() []balance.Override
+	Save      func() error // keeps the overrides for a restart
 }
 
 // A Proxier has the clients of the node.
 type Proxier interface {
 	Clients(ctx context.Context, of traffic.Selection, end bool) iter.Seq2[[]traffic.Client, error]
-	ClientsOf(registry.AddrMatch) (int64, error)
+	ClientsOf(service registry.Name, match registry.AddrMatch) (int64, error)
+	Override(match registry.AddrMatch, o balance.Override, force bool) (done []balance.Override, err error)
+	Enable(service registry.Name, match registry.AddrMatch) (ended []balance.Override, err error)
 }
 
 // A known connection is one of a trusted peer.

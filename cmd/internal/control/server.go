@@ -139,6 +139,9 @@ func newHandler(node Node) http.Handler {
 		})
 	})
 	post("/v1/kill", node.kill)
+	get("/v1/overrides", node.overrides)
+	post("/v1/override", node.override)
+	post("/v1/enable", node.enable)
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		respond(w, r, func(*http.Request) (any, error) {
 			return nil, notFound("there is no %s %s: another release may have it", registry.QuoteShort(r.Method), registry.Quote(r.URL.Path))

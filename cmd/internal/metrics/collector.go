@@ -40,6 +40,7 @@ type Node struct {
 	Endpoints       func() []rotation.EndpointStatus // nil for no series about endpoints
 	Checks          func() checks.Counts             // nil where endpoints are not checked
 	FailedTakeovers func() uint64
+	Overrides       func() int
 	Log             interface { // the connection log; nil if there is none
 		Written() uint64
 		Dropped() uint64
@@ -100,6 +101,8 @@ var (
 	inKernel  = gauge("kernel_ports", "Open ports with -kernel=auto, by why the kernel does not carry them; carried: it does.", "reason")
 	limitUsed = gauge("limit_used", "Used part of a limit.", "limit")
 	limitMax  = gauge("limit_max", "The limit.", "limit")
+
+	overrides = gauge("overrides", "Endpoints that operators have drained, disabled or given a weight at this node, and 1 more if the node is drained.")
 
 	failedTakeovers = counter("takeovers_failed_total", "Successors that asked to take over and did not, also those refused at once: this process went on.")
 
@@ -235,6 +238,7 @@ func (c collector) collectPorts(out sink) {
 			out.tell(inKernel, float64(n), kernel.Reason(reason).String())
 		}
 	}
+	out.tell(overrides, float64(c.node.Overrides()))
 	out.tell(failedTakeovers, float64(c.node.FailedTakeovers()))
 	out.tell(pauses, float64(c.node.Proxier.AcceptPauses()))
 	out.turns(c.node.Proxier.TurnTimes())

@@ -74,6 +74,7 @@ func (s *site) watch() *Metrics {
 		Proxier:         s,
 		Rotations:       func() []rotation.Status { return s.rotations },
 		FailedTakeovers: func() uint64 { return 3 },
+		Overrides:       func() int { return 2 },
 		Endpoints:       func() []rotation.EndpointStatus { return s.endpoints },
 		Checks: func() checks.Counts {
 			return checks.Counts{Targets: 10, Failing: 2, Unknown: 1, Overdue: 4, Passed: 12, Failed: 13}
@@ -212,6 +213,7 @@ func TestWhatIsToldIsWhatHappened(t *testing.T) {
 		`kubeproxy_service_endpoints_failing{port_name="p",service="default/dns"} 2`,
 		`kubeproxy_service_condition{condition="checks_fail",port_name="p",service="default/dns"} 1`,
 		`kubeproxy_takeovers_failed_total 3`,
+		`kubeproxy_overrides 2`,
 		`kubeproxy_overdue_checks 4`,
 		`kubeproxy_etcd_revision 42`,
 		`kubeproxy_objects{kind="endpoints"} 7`,

@@ -6,6 +6,7 @@ import (
 
 	"kubeproxy/config"
 	"kubeproxy/proxy"
+	"kubeproxy/proxy/balance"
 	"kubeproxy/proxy/balance/checks"
 	"kubeproxy/proxy/balance/rotation"
 	"kubeproxy/proxy/kernel"
@@ -103,6 +104,16 @@ type endpointz struct {
 	Failures uint64 `json:"failures"`                // attempts that did not reach it
 	Since    string `json:"failing_since,omitempty"` // it did not answer the last client that was given it
 	Ejected  string `json:"ejected_until,omitempty"` // clients get another one
+
+	Override *overridez `json:"override,omitempty"` // by an operator
+}
+
+// An overridez is what an operator wants in place of the record.
+type overridez struct {
+	Word  string `json:"word"`
+	UID   int    `json:"uid"`
+	Began string `json:"began"`
+	Until string `json:"until"`
 }
 
 // Bounds of what is shown: the answer stays below a few megabytes, whatever is in the registry.
@@ -148,7 +159,7 @@ func (h *health) configz(settings map[string]string, limits []traffic.Limit, che
 			port.Number, port.Failing, port.Near, port.Spilling = r.Endpoints, r.Failing, r.Near, r.Spilling
 			listed, _, _ := h.balancer.EndpointsOf(p.Owner, min(maxListed, room))
 			for _, e := range listed {
-				port.Endpoints = append(port.Endpoints, newEndpointz(e))
+				port.Endpoints = append(port.Endpoints, newEndpointz(e, h.balancer))
 			}
 			room -= len(listed)
 		}
@@ -213,10 +224,13 @@ func newPortz(p proxy.PortStatus) portz {
 	return z
 }
 
-func newEndpointz(e rotation.EndpointStatus) endpointz {
+func newEndpointz(e rotation.EndpointStatus, balancer *balance.LoadBalancerRR) endpointz {
 	z := endpointz{Address: registry.Label(e.Addr.String()), Where: e.Place.String(), Weight: e.Weight, Active: e.Active, Given: e.Connections, Failures: e.Failures}
 	if !e.FailingSince.IsZero() {
 		z.Since = e.FailingSince.UTC().Format(time.RFC3339)
+	}
+	if o, ok := balancer.OverrideOf(e.Service.Name, e.Addr); ok {
+		z.Override = &overridez{o.Word.String(), o.UID, o.Began.UTC().Format(time.RFC3339), o.Until.UTC().Format(time.RFC3339)}
 	}
 	if !e.EjectedUntil.IsZero() {
 		z.Ejected = e.EjectedUntil.UTC().Format(time.RFC3339)

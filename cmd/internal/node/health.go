@@ -21,6 +21,7 @@ import (
 // health is what a node knows of how it is. Any goroutine may ask.
 type health struct {
 	leaving  context.Context // ends when the node is told to stop
+	drained  func() bool     // by an operator
 	stopping context.Context // ends when it closes its listeners: then, or after a grace in which clients are still served
 	started  time.Time
 	maxAge   time.Duration // of what is served; 0 for any
@@ -41,6 +42,8 @@ type health struct {
 const stuckAfter = time.Minute
 
 var errLeaving = errors.New("leaving: told to stop; new clients are accepted until the end of -stop_grace")
+
+var errDrained = errors.New("drained by an operator: kube-proxy drain-node -undo ends that; new clients are accepted")
 
 var errDraining = errors.New("draining: told to stop, and new clients are not accepted any more")
 
@@ -83,6 +86,9 @@ func (h *health) healthy() error {
 	}
 	if h.leaving.Err() != nil {
 		return errLeaving
+	}
+	if h.drained() {
+		return errDrained
 	}
 	if err := h.live(); err != nil {
 		return err

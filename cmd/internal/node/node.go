@@ -108,6 +108,13 @@ func Run(ctx context.Context, o Options) error {
 	if leaving == nil {
 		leaving = ctx
 	}
+	changes := new(history.History)
+	words := &keeper{balancer: balancer}
+	if o.StateFile != nil {
+		words.dir = o.StateFile.Dir()
+	}
+	balancer.Tell(control.Ended(changes))
+
 	g, ctx := errgroup.WithContext(ctx)
 	failed := make(chan error, 2) // one of the server, one of a take-over
 	line := &succession{
@@ -115,6 +122,7 @@ func Run(ctx context.Context, o Options) error {
 		carrier:  proxier,
 		server:   server,
 		counters: numbers,
+		words:    words,
 		kept:     o.FDStore,
 		tookOver: o.TookOver,
 		failed:   func(err error) { failed <- err },
@@ -125,12 +133,15 @@ func Run(ctx context.Context, o Options) error {
 	// D8: v0.4 started its source before its handlers were there. The handlers come first here.
 	broadcaster := config.NewBroadcaster()
 	broadcaster.Add(numbers.Begin(), line, numbers.End())
-	changes := new(history.History)
 	broadcaster.Observe(changes.Observe)
 	mux := config.NewMux(broadcaster)
 
 	h := &health{
-		leaving:  leaving,
+		leaving: leaving,
+		drained: func() bool {
+			_, drained := balancer.OverrideOf(registry.Name{}, registry.Addr{})
+			return drained
+		},
 		stopping: ctx,
 		started:  time.Now(),
 		maxAge:   o.ConfigMaxAge,
@@ -169,7 +180,9 @@ func Run(ctx context.Context, o Options) error {
 
 	if o.Control != "" {
 		defer background(ctx, func(ctx context.Context) {
-			o.answerControl(ctx, hasPredecessor, line.serving, control.Node{Report: page.Report, ReportOf: page.ReportOf, History: changes, Proxier: proxier})
+			o.answerControl(ctx, hasPredecessor, line.serving, control.Node{
+				Report: page.Report, ReportOf: page.ReportOf, History: changes, Proxier: proxier, Overrides: balancer.Overrides, Save: words.save,
+			})
 		})()
 	}
 
@@ -322,6 +335,7 @@ func (o *Options) measured(h *health, proxier *proxy.Proxier, balancer *balance.
 		Checks:          balancer.Checker.Counts,
 		Rotations:       balancer.RotationStatus,
 		FailedTakeovers: line.failures.Load,
+		Overrides:       func() int { return len(balancer.Overrides()) },
 	}
 	if o.MetricsEndpoints {
 		n.Endpoints = balancer.Status

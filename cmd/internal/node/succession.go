@@ -23,6 +23,7 @@ import (
 const (
 	kindOperators uint16 = 0x8000 + iota // an address for operators is open; the body is the address
 	kindCounters                         // a part of what was counted, as text
+	kindOverrides                        // what operators want in place of the records, as JSON
 )
 
 // carrier is what carries clients from one process to the next: the proxier.
@@ -40,6 +41,7 @@ type succession struct {
 	carrier  carrier
 	server   *operators.Server
 	counters *metrics.Metrics
+	words    *keeper        // of operators
 	kept     *fdstore.Store // sockets of a process that was killed; nil for none
 	tookOver func()         // tells the service manager that this process serves now
 	failed   func(error)    // ends this process
@@ -78,7 +80,7 @@ func (s *succession) begin(b registry.Batch) error {
 		s.beginAlone(b)
 		return nil
 	}
-	taken, err := takeover.Take(s.ctx, s.path, adopter{s.carrier, s.server}, func() { s.carrier.OnUpdate(b) })
+	taken, err := takeover.Take(s.ctx, s.path, adopter{s.carrier, s.server, s.words}, func() { s.carrier.OnUpdate(b) })
 	switch {
 	case errors.Is(err, takeover.ErrNobody):
 		s.beginAlone(b)
@@ -107,6 +109,7 @@ func (s *succession) begin(b registry.Batch) error {
 
 // beginAlone applies the first state. It opens the ports with the sockets of a process that was killed, if there are some.
 func (s *succession) beginAlone(b registry.Batch) {
+	s.words.load()
 	if s.kept != nil {
 		s.carrier.Inherit(s.kept.Sockets())
 	}
@@ -148,12 +151,19 @@ func (s *succession) listen() {
 type adopter struct {
 	takeover.Successor
 	server *operators.Server
+	words  *keeper
 }
 
 // AdoptListeners implements [takeover.Successor].
 func (a adopter) AdoptListeners(items []takeover.Item) (live bool, err error) {
 	var failed error
 	others := slices.DeleteFunc(items, func(it takeover.Item) bool {
+		if it.Kind == kindOverrides {
+			if err := a.words.restore(it.Body); err != nil {
+				glog.Errorf("overrides of the predecessor: %v", err)
+			}
+			return true
+		}
 		if it.Kind != kindOperators || len(it.Descriptors) != 1 {
 			return false
 		}
@@ -178,7 +188,7 @@ func (s *succession) run(ctx context.Context, stopServer func()) error {
 		return nil
 	}
 	defer s.listener.Close()
-	handedOver := s.listener.Run(ctx, &giver{Predecessor: s.carrier, server: s.server, released: func() { s.handedOver.Store(true) }}, func() []takeover.Item {
+	handedOver := s.listener.Run(ctx, &giver{Predecessor: s.carrier, server: s.server, words: s.words, released: func() { s.handedOver.Store(true) }}, func() []takeover.Item {
 		stopServer()
 		return s.counted()
 	})
@@ -205,6 +215,7 @@ func (s *succession) counted() (items []takeover.Item) {
 type giver struct {
 	takeover.Predecessor
 	server   *operators.Server
+	words    *keeper
 	released func()
 	close    func() // of the descriptors of the addresses
 }
@@ -222,6 +233,11 @@ func (g *giver) Listeners() ([]takeover.Item, error) {
 	g.close = release
 	for _, h := range handed {
 		items = append(items, takeover.Item{Kind: kindOperators, Body: []byte(h.Addr), Descriptors: []int{h.Descriptor}})
+	}
+	if item, ok, err := g.words.item(); err != nil {
+		return nil, err
+	} else if ok {
+		items = append(items, item)
 	}
 	return items, nil
 }

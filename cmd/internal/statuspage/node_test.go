@@ -13,6 +13,7 @@ import (
 
 	"kubeproxy/config"
 	"kubeproxy/proxy"
+	"kubeproxy/proxy/balance"
 	"kubeproxy/proxy/balance/checks"
 	"kubeproxy/proxy/balance/rotation"
 	"kubeproxy/proxy/kernel"
@@ -22,6 +23,8 @@ import (
 
 // A site is a node that says what a test wants it to.
 type site struct {
+	overrides []balance.Override
+
 	mu        sync.Mutex // held by who edits totals or endpoints while the page is asked
 	ports     []proxy.PortStatus
 	totals    []traffic.Totals
@@ -91,6 +94,17 @@ func conditionOf(endpoints []rotation.EndpointStatus) rotation.Condition {
 		return rotation.ChecksFail
 	}
 	return rotation.Served
+}
+
+func (s *site) Overrides() []balance.Override { return s.overrides }
+
+func (s *site) OverrideOf(service registry.Name, addr registry.Addr) (o balance.Override, ok bool) {
+	for _, o := range s.overrides {
+		if o.Service == service && o.Addr == addr {
+			return o, true
+		}
+	}
+	return o, false
 }
 
 func (s *site) EndpointsOf(key registry.PortKey, most int) (first []rotation.EndpointStatus, n, next int) {

@@ -61,6 +61,9 @@ func (s *snapshot) figures() string {
 	if s.rates.Known {
 		text += fmt.Sprintf(", %s new, %s sent and %s received per second", rate(s.New, true), byteRate(s.Sent, true), byteRate(s.Received, true))
 	}
+	if n := len(s.overrides); n > 0 {
+		text += fmt.Sprintf("; %s by operators in force", plural(n, "override"))
+	}
 	for _, from := range s.sources {
 		if from.Connected && from.Ready {
 			text += fmt.Sprintf("; %s at revision %d", registry.Label(from.Name), from.Revision)

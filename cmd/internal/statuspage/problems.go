@@ -61,6 +61,7 @@ func (p *Page) problems(s *snapshot) (all []problem) {
 		all = append(all, problem{Text: "The node makes no progress: " + err.Error() + ". Restart kube-proxy if this lasts."})
 	}
 	for _, kind := range [][]problem{
+		s.drainedNode(),
 		p.failedUpgrade(s), p.sourcesAway(s), s.losses(), s.conditions(), s.unservedServices(), s.closedPorts(), s.conflicts(), p.rejections(s), s.silentEndpoints(), p.overdueChecks(), p.unusedKernel(), s.nearLimits(),
 		s.oddRecords(), s.emptyServices(),
 	} {

@@ -8,14 +8,17 @@ import (
 
 // A Report says in words what the page shows, for those who have no browser.
 type Report struct {
-	Host     string         `json:"host"`
-	Version  string         `json:"version"`
-	Time     time.Time      `json:"time"`
-	OK       bool           `json:"ok"`
-	Verdict  string         `json:"verdict"`            // the first sentence
-	Problems []string       `json:"problems,omitempty"` // a sentence each; the first one is the verdict
-	Figures  string         `json:"figures,omitempty"`
-	Service  *ServiceReport `json:"service,omitempty"` // if one was asked for
+	Host     string    `json:"host"`
+	Version  string    `json:"version"`
+	Time     time.Time `json:"time"`
+	OK       bool      `json:"ok"`
+	Verdict  string    `json:"verdict"`            // the first sentence
+	Problems []string  `json:"problems,omitempty"` // a sentence each; the first one is the verdict
+	Figures  string    `json:"figures,omitempty"`
+
+	Overrides []string `json:"overrides,omitempty"` // what operators have done to endpoints, a sentence each
+
+	Service *ServiceReport `json:"service,omitempty"` // if one was asked for
 }
 
 // A ServiceReport is about one service.
@@ -47,21 +50,29 @@ type EndpointReport struct {
 	Failures uint64 `json:"failures"`
 }
 
+// lookAnew returns a snapshot of now: an operator who has just acted wants to see what came of it.
+func (p *Page) lookAnew() *snapshot {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.latest = nil
+	return p.lookLocked()
+}
+
 // Report reports on the node.
 func (p *Page) Report() Report {
-	s := p.look()
-	return p.report(s, s.problems, "All is well.", s.figures())
+	s := p.lookAnew()
+	return p.report(s, s.problems, registry.Name{}, "All is well.", s.figures())
 }
 
 // ReportOf reports on a service. It returns false if there is neither such a service nor a problem of it.
 func (p *Page) ReportOf(name registry.Name) (Report, bool) {
-	s := p.look()
+	s := p.lookAnew()
 	ports, service := s.of(name), p.node.Proxier.Service(name)
 	problems := about(s.problems, name)
 	if service == nil && len(ports) == 0 && len(problems) == 0 {
 		return Report{}, false
 	}
-	r := p.report(s, problems, name.Label()+" is well.", "")
+	r := p.report(s, problems, name, name.Label()+" is well.", "")
 	r.Service = &ServiceReport{Name: name.Label(), Algorithm: p.algorithm(service).String(), Ports: []PortReport{}, Endpoints: []EndpointReport{}}
 	for i := range ports[:min(len(ports), maxServicePorts)] {
 		sp := newServicePort(&ports[i], name)
@@ -70,7 +81,7 @@ func (p *Page) ReportOf(name registry.Name) (Report, bool) {
 	for _, key := range rotationKeys(ports, name) {
 		first, n, _ := p.node.Balancer.EndpointsOf(key, maxEndpointRows)
 		for _, e := range first {
-			row := newEndpointRow(e, false, rates{}, s.at)
+			row := p.overridden(newEndpointRow(e, false, rates{}, s.at), name, e.Addr, s.at)
 			r.Service.Endpoints = append(r.Service.Endpoints, EndpointReport{registry.Label(key.Port), row.Addr, row.Weight, row.State, row.Active, row.Given, row.Failures})
 		}
 		r.Service.More += n - len(first)
@@ -78,8 +89,8 @@ func (p *Page) ReportOf(name registry.Name) (Report, bool) {
 	return r, true
 }
 
-func (p *Page) report(s *snapshot, problems []problem, well, figures string) Report {
-	r := Report{Host: p.node.Host, Version: p.node.Version, Time: s.at, OK: len(problems) == 0, Verdict: well, Figures: figures}
+func (p *Page) report(s *snapshot, problems []problem, service registry.Name, well, figures string) Report {
+	r := Report{Overrides: s.overridesOf(service), Host: p.node.Host, Version: p.node.Version, Time: s.at, OK: len(problems) == 0, Verdict: well, Figures: figures}
 	for _, q := range problems {
 		r.Problems = append(r.Problems, q.Text)
 	}

@@ -254,7 +254,8 @@ func (d *serviceData) addRotations(p *Page, s *snapshot, ports []port, speeds ma
 		one := rotationView{Label: label(key), More: n - len(first)}
 		for i, e := range first {
 			one.checked = one.checked || e.Checked
-			one.Endpoints = append(one.Endpoints, newEndpointRow(e, inTurn && i == next && e.Weight > 0 && e.FailingSince.IsZero(), speeds[endpointKey{key.Port, e.Addr}], s.at))
+			row := newEndpointRow(e, inTurn && i == next && e.Weight > 0 && e.FailingSince.IsZero(), speeds[endpointKey{key.Port, e.Addr}], s.at)
+			one.Endpoints = append(one.Endpoints, p.overridden(row, key.Name, e.Addr, s.at))
 		}
 		owned := slices.DeleteFunc(slices.Clone(ports), func(r port) bool { return r.Refused || r.Owner != key })
 		one.Topology = newTopology(owned, one)

@@ -7,6 +7,7 @@ import (
 
 	"kubeproxy/config"
 	"kubeproxy/proxy"
+	"kubeproxy/proxy/balance"
 	"kubeproxy/proxy/balance/checks"
 	"kubeproxy/proxy/balance/rotation"
 	"kubeproxy/proxy/kernel"
@@ -36,6 +37,8 @@ type Node struct {
 		RotationStatus() []rotation.Status
 		EndpointsOf(key registry.PortKey, most int) (first []rotation.EndpointStatus, n, next int)
 		Algorithm(named registry.Balance) registry.Balance
+		Overrides() []balance.Override
+		OverrideOf(service registry.Name, addr registry.Addr) (o balance.Override, ok bool)
 	}
 	Endings *Endings
 	Overdue func() checks.Overdue // of active checks
@@ -54,6 +57,8 @@ type snapshot struct {
 	sources  []source
 	limits   []traffic.Limit
 	problems []problem
+
+	overrides []balance.Override // of operators, that of the node first
 
 	endpoints int
 	active    int64 // connections and sessions
@@ -129,6 +134,7 @@ func (p *Page) takeLocked(now time.Time) *snapshot {
 	}
 	s.services = len(owners)
 	s.limits = p.node.Proxier.Limits()
+	s.overrides = p.node.Balancer.Overrides()
 	s.problems = p.problems(s)
 	p.addToHistoriesLocked(s, read)
 	s.took = time.Since(now)

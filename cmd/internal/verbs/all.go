@@ -2,5 +2,6 @@ package verbs
 
 // All returns the verbs, each new.
 func All() []*Verb {
-	return []*Verb{newStatus(), newLog(), newSessions(), newKill(), newWait()}
+	return []*Verb{newStatus(), newLog(), newSessions(), newKill(), newWait(),
+		newDrain(), newDisable(), newEnable(), newWeight(), newDrainNode()}
 }

@@ -54,6 +54,9 @@ func printReport(w io.Writer, r *statuspage.Report) {
 	for _, problem := range r.Problems[min(1, len(r.Problems)):] {
 		fmt.Fprintf(w, "- %s\n", problem)
 	}
+	for _, override := range r.Overrides {
+		fmt.Fprintf(w, "- %s\n", override)
+	}
 	if r.Figures != "" {
 		fmt.Fprintln(w, r.Figures)
 	}

@@ -1,0 +1,154 @@
+package main
+
+import (
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"kubeproxy/cmd/internal/verbs"
+	"kubeproxy/proxy/proxytest"
+	"kubeproxy/registry"
+)
+
+// twoEndpoints gives the service two that chat.
+func (s *site) twoEndpoints(t *testing.T) (a, b *proxytest.TCPServer) {
+	t.Helper()
+	a, b = proxytest.ServeTCP(t, "127.0.0.1:0", proxytest.Chat("a")), proxytest.ServeTCP(t, "127.0.0.1:0", proxytest.Chat("b"))
+	s.put(t, registry.EndpointsPrefix+"chat", fmt.Sprintf(`{"kind":"Endpoints","apiVersion":"v1beta1","id":"chat","endpoints":[%q,%q]}`, a.Addr, b.Addr))
+	return a, b
+}
+
+// answers counts who answers so many new clients.
+func (s *site) answers(t *testing.T, clients int) map[string]int {
+	t.Helper()
+	by := make(map[string]int)
+	for range clients {
+		c := proxytest.TalkTo(t, proxytest.On(s.port))
+		name, err := c.Say("hello")
+		if err != nil {
+			t.Fatal(err)
+		}
+		by[name]++
+		c.Conn.Close()
+	}
+	return by
+}
+
+// TestAHungBackendIsReplacedInTenCommands: found, its clients listed, drained, waited for, its program replaced, and enabled.
+// docs/control.md shows these commands.
+func TestAHungBackendIsReplacedInTenCommands(t *testing.T) {
+	s := newSite(t)
+	a, _ := s.twoEndpoints(t)
+	h := controlled(t, s, "-rr_random_start=false")
+	proxytest.Eventually(t, func() bool { return len(s.answers(t, 4)) == 2 }, "both endpoints answer")
+	hung := a.Addr.String()
+	stuck := s.talk(t)
+	for name, err := stuck.Say("who?"); name != "a"; name, err = stuck.Say("who?") {
+		if err != nil {
+			t.Fatal(err)
+		}
+		stuck.Conn.Close()
+		stuck = s.talk(t)
+	}
+	h.want("status chat", exitDone, "default/chat is well.", hung)
+	h.want("sessions -endpoint "+hung, exitDone, stuck.Conn.LocalAddr().String(), "ESTAB / ESTAB")
+	h.want("drain chat "+hung+" -for=1h", exitDone, "default/chat "+hung+": no new client until ")
+	if by := s.answers(t, 6); by["a"] != 0 {
+		t.Errorf("the drained endpoint has %d new clients", by["a"])
+	}
+	h.want("status", exitDone, hung+" of default/chat was drained by an operator (uid ", "1 override by operators in force")
+	h.want("wait -endpoint "+hung+" -timeout 200ms", verbs.Problem, "has 1 clients")
+	h.want("kill -endpoint "+hung, exitDone, "ended 1 clients")
+	h.want("wait -endpoint "+hung, exitDone, "has no client on this node")
+	a.Close()
+	proxytest.ServeTCP(t, hung, proxytest.Chat("new"))
+	h.want("enable chat "+hung, exitDone, "the record counts again")
+	h.want("status chat", exitDone, "default/chat is well.")
+	h.want("log chat", exitDone, "none → "+hung+" is drained for 1h0m0s", hung+" is drained → none")
+	if by := s.answers(t, 6); by["new"] != 3 {
+		t.Errorf("after that, clients are answered by %v; want the half by the new program", by)
+	}
+	h.want("enable chat "+hung, exitFailed, "there is no override of it")
+}
+
+// TestOverridesSurviveTakeOversAndRestarts: between any two steps, a process is replaced or killed. No client gets to the disabled endpoint.
+func TestOverridesSurviveTakeOversAndRestarts(t *testing.T) {
+	for _, engine := range []string{"portable", "epoll"} {
+		t.Run(engine, func(t *testing.T) {
+			s := newSite(t)
+			a, b := s.twoEndpoints(t)
+			takeover, state := takeoverPath(t), t.TempDir()
+			if err := os.Chmod(state, 0o700); err != nil {
+				t.Fatal(err)
+			}
+			args := []string{"-engine=" + engine, "-takeover=" + takeover, "-state_dir=" + state}
+			p := s.serve(t, args...)
+			h := hand{t, filepath.Join(filepath.Dir(takeover), controlName)}
+			h.want("weight chat "+b.Addr.String()+" 3", exitDone, "weight 3 until ")
+			h.want("disable chat "+a.Addr.String(), exitDone, "no client until ")
+			isIntact := func(after string) {
+				t.Helper()
+				if by := s.answers(t, 6); by["a"] != 0 {
+					t.Errorf("after %s, %d clients got to the disabled endpoint", after, by["a"])
+				}
+				h.want("status chat", exitDone, "disabled by an operator", "given weight 3 by an operator")
+			}
+			isIntact("nothing")
+			next := s.start(t, args...)
+			next.Stderr.Wait(t, "overrides of operators are in force again")
+			p.Exit(t)
+			isIntact("a take-over")
+			next.Signal(t, syscall.SIGKILL)
+			next.Exit(t)
+			p = s.serve(t, args...)
+			isIntact("kill -9")
+			p.Signal(t, syscall.SIGTERM)
+			p.Exit(t)
+			p = s.serve(t, args...)
+			isIntact("a restart")
+			s.put(t, registry.EndpointsPrefix+"chat", fmt.Sprintf(`{"kind":"Endpoints","apiVersion":"v1beta1","id":"chat","endpoints":[%q]}`, b.Addr))
+			p.Stderr.Wait(t, "is disabled → none: the endpoint has gone")
+			s.put(t, registry.EndpointsPrefix+"chat", fmt.Sprintf(`{"kind":"Endpoints","apiVersion":"v1beta1","id":"chat","endpoints":[%q,%q]}`, a.Addr, b.Addr))
+			proxytest.Eventually(t, func() bool { return s.answers(t, 4)["a"] > 0 }, "an endpoint that returns is as its record says")
+		})
+	}
+}
+
+// TestADrainedNodeIsNotReadyAndServes, until that is undone or its time is over; the last endpoint needs -force.
+func TestADrainedNodeIsNotReadyAndServes(t *testing.T) {
+	s := newSite(t)
+	metrics, url := operatorsURL(t)
+	h := controlled(t, s, "-metrics_bind_address="+metrics)
+	ready := func(want int) {
+		t.Helper()
+		proxytest.Eventually(t, func() bool { status, _ := see(t, url+"/readyz"); return status == want }, "/readyz answers %d", want)
+	}
+	ready(http.StatusOK)
+	h.want("drain-node -for=1h", exitDone, "this node: not ready until ")
+	ready(http.StatusServiceUnavailable)
+	h.want("status", verbs.Problem, "The node was drained by an operator (uid ")
+	s.talk(t).Conn.Close()
+	h.want("drain-node -undo", exitDone, "this node: the record counts again")
+	ready(http.StatusOK)
+	h.want("drain-node -for=10ms", exitDone, "not ready until ")
+	ready(http.StatusOK)
+	_, out, _ := h.do("status chat -o json")
+	endpoint := out[strings.Index(out, `"address": "`)+len(`"address": "`):]
+	endpoint = endpoint[:strings.IndexByte(endpoint, '"')]
+	h.want("drain chat "+endpoint, exitFailed, "no other endpoint answers", "-force")
+	h.want("drain chat "+endpoint+" -force", exitDone, "no new client until ")
+	h.want("status chat", verbs.Problem, "weight 0")
+	h.want("drain chat 10.9.9.9:1", exitFailed, "the service has no such endpoint")
+	h.want("drain chat", exitUsage, "give SERVICE ADDR")
+	h.want("weight chat "+endpoint+" many", exitUsage, "invalid weight many")
+	if _, page := see(t, url+"/metrics"); !strings.Contains(page, "kubeproxy_overrides 1") {
+		t.Error("the override is not among the metrics")
+	}
+	if _, page := see(t, url+"/configz"); !strings.Contains(page, `"word": "drain"`) {
+		t.Error("the override is not at /configz")
+	}
+}
