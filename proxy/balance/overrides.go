@@ -167,8 +167,10 @@ func (lb *LoadBalancerRR) matchingLocked(match registry.AddrMatch, o *Override) 
 	}
 	addrs := make(map[registry.Addr]bool)
 	for _, r := range lb.services[o.Service] {
-		for _, a := range r.Addresses(match) {
-			addrs[a] = true
+		for _, e := range r.Endpoints() {
+			if match.Matches(e.Addr) {
+				addrs[e.Addr] = true
+			}
 		}
 	}
 	if len(addrs) == 0 {

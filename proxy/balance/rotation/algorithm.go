@@ -15,7 +15,7 @@ func (t *tier) draw(by registry.Balance, protocol registry.Protocol, client uint
 		ring := t.hashRing()
 		return t.endpoints[ring.at(ring.find(client))]
 	case t.shares != nil:
-		return t.endpoints[t.shares.turn(t.cursor.Add(1)-1)]
+		return t.endpoints[t.shares.Turn(t.cursor.Add(1)-1)]
 	}
 	return t.endpoints[(t.cursor.Add(1)-1)%uint64(len(t.endpoints))]
 }
@@ -34,7 +34,7 @@ func (t *tier) leastLoaded(protocol registry.Protocol) *Endpoint {
 	random := rand.Uint64()
 	i, j := two(random, n)
 	if t.shares != nil { // each is one of the two as often as its weight says; they may be the same
-		i, j = t.shares.random(uint32(random)), t.shares.random(uint32(random>>32))
+		i, j = t.shares.Random(uint32(random)), t.shares.Random(uint32(random>>32))
 	}
 	if t.isLess(t.endpoints[j].load(protocol), j, t.endpoints[i].load(protocol), i) {
 		return t.endpoints[j]
@@ -48,7 +48,7 @@ func (t *tier) leastOfAll(protocol registry.Protocol) *Endpoint {
 	turn := t.cursor.Add(1) - 1
 	at := int(turn % uint64(n))
 	if t.shares != nil {
-		at = t.shares.turn(turn)
+		at = t.shares.Turn(turn)
 	}
 	best := at
 	least := t.endpoints[best].load(protocol)

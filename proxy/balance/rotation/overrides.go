@@ -40,16 +40,6 @@ func weightsInForce(addrs registry.Addrs, record registry.Weights, overrides map
 	return weights
 }
 
-// Addresses lists the addresses of endpoints that match.
-func (r *Rotation) Addresses(match registry.AddrMatch) (all []registry.Addr) {
-	for _, e := range r.Endpoints() {
-		if match.Matches(e.Addr) {
-			all = append(all, e.Addr)
-		}
-	}
-	return all
-}
-
 // HasOther reports whether new clients would be given an endpoint that answers if none of these got any.
 func (r *Rotation) HasOther(without map[registry.Addr]bool) bool {
 	for _, e := range r.Endpoints() {

@@ -87,3 +87,25 @@ func BenchmarkNewRing(b *testing.B) {
 		})
 	}
 }
+
+// Weights give clients in proportion, and one that changes moves only clients to or from its position.
+func TestWeightsOnARing(t *testing.T) {
+	const clients = 50_000
+	random := rand.New(rand.NewPCG(11, 12))
+	hs := hashes(4)
+	before, after := newRing(hs, []int{1, 2, 0, 1}), newRing(hs, []int{1, 2, 0, 3})
+	times := make([]int, len(hs))
+	for range clients {
+		client := random.Uint64()
+		was, is := before.at(before.find(client)), after.at(after.find(client))
+		times[is]++
+		if was != is && is != 3 {
+			t.Fatalf("a client moved from position %d to %d", was, is)
+		}
+	}
+	for i, w := range []int{1, 2, 0, 3} {
+		if want := clients * w / 6; times[i] < want*8/10 || times[i] > want*12/10 {
+			t.Errorf("position %d has %d clients; want about %d", i, times[i], want)
+		}
+	}
+}

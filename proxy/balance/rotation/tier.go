@@ -5,6 +5,7 @@ import (
 
 	"kubeproxy/internal/monotonic"
 	"kubeproxy/proxy/balance/health"
+	"kubeproxy/proxy/balance/shares"
 	"kubeproxy/registry"
 )
 
@@ -17,14 +18,14 @@ type tier struct {
 	rosters   [2]atomic.Pointer[roster] // by Protocol; nil until a client has to be given another than the one in turn
 	ring      atomic.Pointer[ring]      // nil until a client is chosen for by its address
 
-	weights []int   // of the endpoints, by their positions; nil if all are alike: 1, or 0
-	shares  *shares // of the endpoints, by their weights; nil without those
+	weights []int             // of the endpoints, by their positions; nil if all are alike: 1, or 0
+	shares  *shares.Positions // of the endpoints, by their weights; nil without those
 }
 
 // setWeights has the endpoints be given clients by weights.
 func (t *tier) setWeights(weights []int) {
-	if shares := newShares(weights); !shares.areNone() {
-		t.weights, t.shares = weights, shares
+	if s := shares.New(weights); !s.AreNone() {
+		t.weights, t.shares = weights, s
 	}
 }
 
@@ -36,7 +37,7 @@ func (t *tier) has(e *Endpoint, at int) bool {
 // turn returns the position of the endpoint whose turn it is.
 func (t *tier) turn() int {
 	if t.shares != nil {
-		return t.shares.turn(t.cursor.Load())
+		return t.shares.Turn(t.cursor.Load())
 	}
 	return int(t.cursor.Load() % uint64(len(t.endpoints)))
 }

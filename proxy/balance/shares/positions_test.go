@@ -1,4 +1,4 @@
-package rotation
+package shares
 
 import (
 	"fmt"
@@ -19,7 +19,7 @@ func TestARoundGivesEachPositionItsWeight(t *testing.T) {
 		cases = append(cases, weights)
 	}
 	for _, weights := range cases {
-		s := newShares(weights)
+		s := New(weights)
 		total := 0
 		for _, w := range weights {
 			total += w
@@ -27,7 +27,7 @@ func TestARoundGivesEachPositionItsWeight(t *testing.T) {
 		from := random.Uint64N(1 << 40)
 		times := make([]int, len(weights))
 		for turn := range uint64(total) {
-			times[s.turn(from+turn)]++
+			times[s.Turn(from+turn)]++
 		}
 		for i, w := range weights {
 			if times[i] != w {
@@ -40,13 +40,13 @@ func TestARoundGivesEachPositionItsWeight(t *testing.T) {
 // A heavy position does not have all its turns at once.
 func TestTheTurnsOfAPositionAreSpread(t *testing.T) {
 	for _, weights := range [][]int{{5, 1, 1}, {10, 5, 5}, {100, 50, 25, 25}, {3, 2, 1}} {
-		s, total := newShares(weights), 0
+		s, total := New(weights), 0
 		for _, w := range weights {
 			total += w
 		}
 		last, longest := make(map[int]int), make(map[int]int)
 		for turn := range 3 * total {
-			i := s.turn(uint64(turn))
+			i := s.Turn(uint64(turn))
 			if at, ok := last[i]; ok {
 				longest[i] = max(longest[i], turn-at)
 			}
@@ -64,45 +64,23 @@ func TestRandomPositionsComeAsOftenAsTheirWeights(t *testing.T) {
 	const draws = 100_000
 	random := rand.New(rand.NewPCG(9, 10))
 	weights := []int{10, 0, 1, 100, 25, 64}
-	s, times := newShares(weights), make([]int, len(weights))
+	s, times := New(weights), make([]int, len(weights))
 	for range draws {
-		times[s.random(random.Uint32())]++
+		times[s.Random(random.Uint32())]++
 	}
 	for i, w := range weights {
 		if want := draws * w / 200; times[i] < want*9/10-20 || times[i] > want*11/10+20 {
 			t.Errorf("position %d came %d times; want about %d", i, times[i], want)
 		}
 	}
-	if s.random(1<<32-1) != 5 || s.random(0) != 0 {
+	if s.Random(1<<32-1) != 5 || s.Random(0) != 0 {
 		t.Error("the ends of the line are another's")
 	}
 }
 
 func TestNoWeightAtAllIsKnown(t *testing.T) {
-	if !newShares([]int{0, 0}).areNone() || newShares([]int{0, 1}).areNone() {
+	if !New([]int{0, 0}).AreNone() || New([]int{0, 1}).AreNone() {
 		t.Error("wrong")
-	}
-}
-
-// Weights give clients in proportion, and one that changes moves only clients to or from its position.
-func TestWeightsOnARing(t *testing.T) {
-	const clients = 50_000
-	random := rand.New(rand.NewPCG(11, 12))
-	hs := hashes(4)
-	before, after := newRing(hs, []int{1, 2, 0, 1}), newRing(hs, []int{1, 2, 0, 3})
-	times := make([]int, len(hs))
-	for range clients {
-		client := random.Uint64()
-		was, is := before.at(before.find(client)), after.at(after.find(client))
-		times[is]++
-		if was != is && is != 3 {
-			t.Fatalf("a client moved from position %d to %d", was, is)
-		}
-	}
-	for i, w := range []int{1, 2, 0, 3} {
-		if want := clients * w / 6; times[i] < want*8/10 || times[i] > want*12/10 {
-			t.Errorf("position %d has %d clients; want about %d", i, times[i], want)
-		}
 	}
 }
 
@@ -112,10 +90,10 @@ func BenchmarkTurn(b *testing.B) {
 		for i := range weights {
 			weights[i] = 1 + i%256
 		}
-		s := newShares(weights)
+		s := New(weights)
 		b.Run(fmt.Sprint("positions=", n), func(b *testing.B) {
 			for i := uint64(0); b.Loop(); i++ {
-				s.turn(i)
+				s.Turn(i)
 			}
 		})
 	}

@@ -1,13 +1,13 @@
-package rotation
+package shares
 
 import "slices"
 
-// shares are positions with weights. They never change.
+// Positions have weights, and never change.
 //
 // Positions lie one after the other on a line, each as long as its weight, and a place on the line belongs to the position that covers it.
 // An index finds it: places are in up to twice as many groups as there are positions, and the index has the first position of each
 // group. So the cost does not depend on how many positions there are, unless many with small weights share a group.
-type shares struct {
+type Positions struct {
 	ends  []uint64 // where each position ends
 	total uint64   // the length of the line; 0 if all weights are 0
 	group uint64   // places in a group
@@ -15,9 +15,9 @@ type shares struct {
 	step  uint64   // has no divisor in common with total
 }
 
-// newShares returns the shares of positions with these weights.
-func newShares(weights []int) *shares {
-	s := &shares{ends: make([]uint64, len(weights))}
+// New returns positions with these weights.
+func New(weights []int) *Positions {
+	s := &Positions{ends: make([]uint64, len(weights))}
 	for i, w := range weights {
 		s.total += uint64(w)
 		s.ends[i] = s.total
@@ -46,18 +46,18 @@ func divisor(a, b uint64) uint64 {
 	return a
 }
 
-// areNone reports whether all weights are 0.
-func (s *shares) areNone() bool { return s.total == 0 }
+// AreNone reports whether all weights are 0.
+func (s *Positions) AreNone() bool { return s.total == 0 }
 
-// turn returns the position whose turn it is after n turns. Of as many turns in a row as all weights together, each position has exactly
+// Turn returns the position whose turn it is after n turns. Of as many turns in a row as all weights together, each position has exactly
 // as many as its weight, and they are spread evenly among those of the others. Not all weights may be 0.
-func (s *shares) turn(n uint64) int { return s.at(n % s.total * s.step % s.total) }
+func (s *Positions) Turn(n uint64) int { return s.at(n % s.total * s.step % s.total) }
 
-// random returns a position by 32 random bits: each as often as its weight says. Not all weights may be 0.
-func (s *shares) random(random uint32) int { return s.at(uint64(random) * s.total >> 32) }
+// Random returns a position by 32 random bits: each as often as its weight says. Not all weights may be 0.
+func (s *Positions) Random(random uint32) int { return s.at(uint64(random) * s.total >> 32) }
 
 // at returns the position at a place.
-func (s *shares) at(place uint64) int {
+func (s *Positions) at(place uint64) int {
 	i := int(s.first[place/s.group])
 	if s.ends[i] > place {
 		return i
