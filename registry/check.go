@@ -3,6 +3,7 @@ package registry
 import (
 	"fmt"
 	"net/url"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -15,6 +16,25 @@ type Check struct {
 	Expect   string        // is answered by one that begins so; a UDP port without Send is not checked
 	Interval time.Duration // 0: the proxy's default
 	Timeout  time.Duration // 0: the proxy's default
+
+	Port   uint16      `json:",omitzero"` // that is asked; 0: the endpoint's own
+	Method string      `json:",omitzero"` // of the request for Path; "": GET
+	Host   string      `json:",omitzero"` // in its header; "": the address
+	Status StatusRange `json:",omitzero"` // of its answer; zero: 200 to 399
+}
+
+// A StatusRange is the statuses of HTTP from Low to High.
+type StatusRange struct{ Low, High uint16 }
+
+// String gives the range as records spell it; "" for the zero range.
+func (r StatusRange) String() string {
+	switch {
+	case r == StatusRange{}:
+		return ""
+	case r.Low == r.High:
+		return strconv.Itoa(int(r.Low))
+	}
+	return fmt.Sprintf("%d-%d", r.Low, r.High)
 }
 
 // A CheckWish says whether endpoints are to be checked.
@@ -75,6 +95,63 @@ func (c *Check) readUDP(s string) (err error) {
 	return nil
 }
 
+// readPort reads the port that is asked.
+func (c *Check) readPort(s string) error {
+	n, err := strconv.ParseUint(s, 10, 16)
+	if err != nil || n == 0 || s != strconv.FormatUint(n, 10) {
+		return fmt.Errorf("%s is no port from 1 to 65535", Quote(s))
+	}
+	c.Port = uint16(n)
+	return nil
+}
+
+func (c *Check) showPort() string {
+	if c.Port == 0 {
+		return ""
+	}
+	return strconv.Itoa(int(c.Port))
+}
+
+func (c *Check) readMethod(s string) error {
+	if s != "GET" && s != "HEAD" && s != "OPTIONS" {
+		return fmt.Errorf("%s is none of GET, HEAD and OPTIONS", Quote(s))
+	}
+	c.Method = s
+	return nil
+}
+
+func (c *Check) readHost(s string) error {
+	if s == "" || len(s) > maxCheckText || !consistsOf(s, "-._:[]") {
+		return fmt.Errorf("%s is no host such as web.example, with or without a port, of at most %d bytes", Quote(s), maxCheckText)
+	}
+	c.Host = s
+	return nil
+}
+
+// readStatus reads a status, or a range of them.
+func (c *Check) readStatus(s string) error {
+	low, high, isRange := strings.Cut(s, "-")
+	if !isRange {
+		high = low
+	}
+	from, err := strconv.ParseUint(low, 10, 16)
+	to, err2 := strconv.ParseUint(high, 10, 16)
+	r := StatusRange{uint16(from), uint16(to)}
+	if err != nil || err2 != nil || from < 100 || to > 599 || from > to || isRange && from == to || r.String() != s {
+		return fmt.Errorf("%s is no status such as 204, and no range such as 200-299", Quote(s))
+	}
+	c.Status = r
+	return nil
+}
+
+// problem reports a term that says something about a request that is not made.
+func (c *Check) problem() error {
+	if c.Path == "" && (c.Method != "" || c.Host != "" || c.Status != StatusRange{}) {
+		return fmt.Errorf("%[1]scheck-method, %[1]scheck-host and %[1]scheck-status take %[1]scheck-http", annotationPrefix)
+	}
+	return nil
+}
+
 // showUDP is what readUDP reads.
 func (c *Check) showUDP() string {
 	escape := func(s string) string { return strings.ReplaceAll(url.PathEscape(s), "=", "%3D") }
@@ -87,5 +164,5 @@ func (c *Check) showUDP() string {
 // isValid reports whether a record could say this.
 func (c *Check) isValid() bool {
 	return c.Wanted < endOfCheckWishes && c.Interval >= 0 && c.Interval <= MaxCheckInterval && c.Timeout >= 0 && c.Timeout <= MaxCheckInterval &&
-		(c.Path == "" || new(Check).readHTTP(c.Path) == nil) && max(len(c.Send), len(c.Expect)) <= maxCheckText
+		(c.Path == "" || new(Check).readHTTP(c.Path) == nil) && c.problem() == nil && max(len(c.Send), len(c.Expect)) <= maxCheckText
 }

@@ -29,6 +29,10 @@ var terms = [...]term{
 	{"check-timeout", "haproxy.org/timeout-check",
 		aTime(func(t *Terms) *time.Duration { return &t.Checks.Timeout }, minCheckTimeout, MaxCheckInterval), shownTime(func(t *Terms) time.Duration { return t.Checks.Timeout })},
 	{"check-udp", "", ofCheck((*Check).readUDP), func(t *Terms) string { return t.Checks.showUDP() }},
+	{"check-port", "", ofCheck((*Check).readPort), func(t *Terms) string { return t.Checks.showPort() }},
+	{"check-method", "", ofCheck((*Check).readMethod), func(t *Terms) string { return t.Checks.Method }},
+	{"check-host", "", ofCheck((*Check).readHost), func(t *Terms) string { return t.Checks.Host }},
+	{"check-status", "", ofCheck((*Check).readStatus), func(t *Terms) string { return t.Checks.Status.String() }},
 	{"max-connections", "", aCount(func(t *Terms) *int { return &t.Limits.Connections }, false), shownCount(func(t *Terms) int { return t.Limits.Connections })},
 	{"max-connections-per-client", "", aCount(func(t *Terms) *int { return &t.Limits.PerClient }, true), shownCount(func(t *Terms) int { return t.Limits.PerClient })},
 	{"connect-timeout", "",
@@ -186,7 +190,7 @@ func (w *Wishes) readAnnotations(t *Terms) error {
 			return inAnnotation(name, err)
 		}
 	}
-	return nil
+	return t.Checks.problem()
 }
 
 // annotation returns the value of a term, and the name that the record has for it.

@@ -85,7 +85,8 @@ func (t *Terms) Check() error {
 			return errors.New("bad " + terms[i].name)
 		}
 	}
-	if same.Limits != t.Limits || same.Timeouts != t.Timeouts || same.Removal != t.Removal {
+	if same.Checks.Port != t.Checks.Port || same.Checks.Method != t.Checks.Method || same.Checks.Host != t.Checks.Host || same.Checks.Status != t.Checks.Status ||
+		same.Limits != t.Limits || same.Timeouts != t.Timeouts || same.Removal != t.Removal {
 		return errors.New("bad limits or times")
 	}
 	return nil

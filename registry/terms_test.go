@@ -15,6 +15,10 @@ func TestEachTermIsReadShownAndCompared(t *testing.T) {
 		"check-interval":             {"2s", "1h0m0s"},
 		"check-timeout":              {"10ms"},
 		"check-udp":                  {"ping", "ping=pong", "a%3D%00=b%3D%FF"},
+		"check-port":                 {"8081"},
+		"check-method":               {"HEAD"},
+		"check-host":                 {"web.example:80"},
+		"check-status":               {"204", "200-299"},
 		"max-connections":            {"1", "1000000000"},
 		"max-connections-per-client": {"7", "none"},
 		"connect-timeout":            {"10ms", "1m0s"},
@@ -34,6 +38,9 @@ func TestEachTermIsReadShownAndCompared(t *testing.T) {
 					continue
 				}
 				w := Wishes{Annotations: map[string]string{name: value}}
+				if strings.HasPrefix(of.name, "check-") && of.alias == "" {
+					w.Annotations[annotationPrefix+"check-http"] = "/"
+				}
 				got, _, err := w.Terms(nil)
 				if err != nil || got.Check() != nil {
 					t.Errorf("%s=%s: error %v, check %v", name, value, err, got.Check())
@@ -52,6 +59,9 @@ func TestEachTermIsReadShownAndCompared(t *testing.T) {
 			_, _, err := w.Terms(nil)
 			if of.name == "check-udp" && bad != "" && len(bad) < 100 {
 				continue // any text is a datagram
+			}
+			if of.name == "check-host" && bad != "" && consistsOf(bad, "-") && len(bad) < 100 {
+				continue // these are hosts
 			}
 			if err == nil || !strings.HasPrefix(err.Error(), "annotation "+annotationPrefix+of.name+": ") || len(err.Error()) > 500 {
 				t.Errorf("%s=%.20s: error %v", of.name, bad, err)

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"fmt"
 	"net"
+	"net/http"
 	"net/netip"
 	"strings"
 	"sync/atomic"
@@ -231,4 +232,30 @@ func (s suite) TestWhatIsNoLongerWantedIsNoLongerChecked(t *testing.T) {
 	targets(2, "when one of two services is gone")
 	n.apply(noService("shop"))
 	targets(0, "when both are gone")
+}
+
+// Each of the four says of one endpoint what another says of none: it alone is asked at the right port, as it wants, and passes.
+func (s suite) TestARecordSaysWhatAChecksRequestIs(t *testing.T) {
+	n := newNode(t, s.config())
+	var asked atomic.Pointer[string]
+	health := served(t, func(conn *net.TCPConn) {
+		in := bufio.NewReader(conn)
+		request, err := http.ReadRequest(in)
+		if err != nil {
+			return
+		}
+		text := request.Method + " " + request.URL.Path + " " + request.Host
+		asked.Store(&text)
+		fmt.Fprintf(conn, "HTTP/1.1 404 .\r\nContent-Length: 5\r\n\r\n") // as to HEAD, without its body
+	})
+	check := registry.Check{Path: "/healthz", Port: health.IP.Port(), Method: "HEAD", Host: "web.example", Status: registry.StatusRange{Low: 404, High: 404}}
+	port := proxytest.FreePort(t)
+	n.apply(checkedService("web", tcp(port), check), endpoints("web", served(t, proxytest.Chat("web"))))
+	n.failing(0)
+	if got := *asked.Load(); got != "HEAD /healthz web.example" {
+		t.Errorf("the check asked %q", got)
+	}
+	check.Status = registry.StatusRange{}
+	n.apply(checkedService("web", tcp(port), check))
+	n.failing(1)
 }

@@ -228,7 +228,7 @@ func checksText(c *registry.Check) string {
 	how := "a connection"
 	switch {
 	case c.Path != "":
-		how = "a GET of " + registry.Label(c.Path)
+		how = "a " + cmp.Or(c.Method, "GET") + " of " + registry.Label(c.Path)
 	case c.Send != "":
 		how = "a datagram"
 	}

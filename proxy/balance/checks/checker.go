@@ -33,12 +33,12 @@ func (c *Checker) Wants(protocol registry.Protocol, terms *registry.Terms) (Key,
 	if !on || !Supported || protocol == registry.UDP && check.Send == "" {
 		return Key{}, false
 	}
-	k := Key{Question: Question{Protocol: protocol, Header: terms.ProxyHeader}, Interval: cmp.Or(check.Interval, c.Interval)}
+	k := Key{Question: Question{Protocol: protocol, Port: check.Port, Header: terms.ProxyHeader}, Interval: cmp.Or(check.Interval, c.Interval)}
 	k.Timeout = min(cmp.Or(check.Timeout, c.Timeout), k.Interval/2, MaxTimeout)
 	if protocol == registry.UDP {
 		k.Question.Send, k.Question.Expect = check.Send, check.Expect
 	} else {
-		k.Question.Path = check.Path
+		k.Question.Path, k.Question.Method, k.Question.Host, k.Question.Status = check.Path, check.Method, check.Host, check.Status
 	}
 	return k, true
 }

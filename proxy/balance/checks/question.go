@@ -3,6 +3,7 @@ package checks
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"hash/fnv"
@@ -16,9 +17,13 @@ import (
 // A Question is what an address is asked. Two that are equal ask the same.
 type Question struct {
 	Protocol registry.Protocol
-	Path     string // over TCP: a GET of this path is answered by a complete header with a status from 200 to 399; "": a connection will do
-	Send     string // over UDP: this datagram
-	Expect   string // over UDP: is answered by one that begins so
+	Port     uint16               // is asked in place of the endpoint's; 0: that
+	Path     string               // over TCP: a request of this path is answered by a complete header with a status that passes; "": a connection will do
+	Method   string               // of the request; "": GET
+	Host     string               // in its header; "": the address
+	Status   registry.StatusRange // that passes; zero: 200 to 399
+	Send     string               // over UDP: this datagram
+	Expect   string               // over UDP: is answered by one that begins so
 
 	Header registry.ProxyHeader // before all that: one that says that the question is the proxy's own
 }
@@ -27,6 +32,9 @@ type Question struct {
 func (q *Question) Hash() uint64 {
 	h := fnv.New64a()
 	fmt.Fprintf(h, "%d %q %q %q %d", q.Protocol, q.Path, q.Send, q.Expect, q.Header)
+	if more := (Question{Port: q.Port, Method: q.Method, Host: q.Host, Status: q.Status}); more != (Question{}) { // or a release without these would differ
+		fmt.Fprintf(h, " %d %q %q %v", q.Port, q.Method, q.Host, q.Status)
+	}
 	return max(h.Sum64(), 1)
 }
 
@@ -37,7 +45,7 @@ func (q *Question) request(to netip.AddrPort) string {
 	case q.Protocol == registry.UDP:
 		return header + q.Send
 	case q.Path != "":
-		return header + "GET " + q.Path + " HTTP/1.1\r\nHost: " + to.String() + "\r\nUser-Agent: kube-proxy\r\nConnection: close\r\n\r\n"
+		return header + q.method() + " " + q.Path + " HTTP/1.1\r\nHost: " + cmp.Or(q.Host, to.String()) + "\r\nUser-Agent: kube-proxy\r\nConnection: close\r\n\r\n"
 	}
 	return header
 }
@@ -73,12 +81,14 @@ func (q *Question) judge(answer []byte) (done bool, err error) {
 		}
 		return false, nil
 	}
-	r, err := http.ReadResponse(bufio.NewReader(bytes.NewReader(answer)), &http.Request{Method: http.MethodGet})
+	r, err := http.ReadResponse(bufio.NewReader(bytes.NewReader(answer)), &http.Request{Method: q.method()})
 	switch {
 	case err != nil:
 		return true, errNotHTTP
-	case r.StatusCode < 200 || r.StatusCode > 399:
-		return true, fmt.Errorf("GET %s: status %d", registry.Quote(q.Path), r.StatusCode)
+	case r.StatusCode < int(cmp.Or(q.Status.Low, 200)) || r.StatusCode > int(cmp.Or(q.Status.High, 399)):
+		return true, fmt.Errorf("%s %s: status %d", q.method(), registry.Quote(q.Path), r.StatusCode)
 	}
 	return true, nil
 }
+
+func (q *Question) method() string { return cmp.Or(q.Method, http.MethodGet) }

@@ -18,6 +18,14 @@ type Key struct {
 	Interval, Timeout time.Duration
 }
 
+// At returns the key for an endpoint at an address.
+func (k Key) At(addr registry.Addr) Key {
+	if k.Addr = addr; k.Question.Port != 0 {
+		k.Addr.IP = netip.AddrPortFrom(addr.IP.Addr(), k.Question.Port)
+	}
+	return k
+}
+
 // A Watcher receives the results of a target's checks. It must not call the checker.
 type Watcher interface {
 	// Service returns the service on whose account the target is checked. It is always the same.

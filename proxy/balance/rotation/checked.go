@@ -60,8 +60,7 @@ func (r *Rotation) watchLocked(e *Endpoint) {
 		if x.checks[protocol].Load() != nil {
 			continue
 		}
-		c.key.Addr = e.Addr
-		x.checks[protocol].Store(r.rules.Checker.Watch(c.key, e))
+		x.checks[protocol].Store(r.rules.Checker.Watch(c.key.At(e.Addr), e))
 	}
 }
 
