@@ -337,7 +337,7 @@ func (s suite) TestAHostNameThatIsNotKnownIsPassedOver(t *testing.T) {
 	}
 }
 
-// Every combination of where clients come from and where endpoints are.
+// Every combination of where clients come from and where endpoints are. (Of endpoints of both families a client is given its own first.)
 func (s suite) TestBothFamiliesAreServed(t *testing.T) {
 	proxytest.NeedsAddresses(t, "127.0.0.2")
 	v4, v6 := proxytest.Loopback, netip.IPv6Loopback()
@@ -354,23 +354,25 @@ func (s suite) TestBothFamiliesAreServed(t *testing.T) {
 			cfg := s.config()
 			cfg.BindAddress = c.bind
 			n := newNode(t, cfg)
-			port := proxytest.FreePort(t)
-			tcp6 := proxytest.ServeTCP(t, "[::1]:0", proxytest.Identify("v6")).Addr
-			udp6 := proxytest.ServeUDP(t, "[::1]:0", proxytest.IdentifyUDP("v6")).Addr
-			n.apply(
-				service("web", tcp(port)), endpoints("web", served(t, proxytest.Identify("v4")), tcp6),
-				service("dns", udp(port)), endpoints("dns", servedUDP(t, "v4"), udp6))
+			ports := map[string]uint16{"v4": proxytest.FreePort(t), "v6": proxytest.FreePort(t)} // by the family of the endpoints
+			for name, at := range map[string]string{"v4": "127.0.0.1:0", "v6": "[::1]:0"} {
+				n.apply(
+					service("web-"+name, tcp(ports[name])), endpoints("web-"+name, proxytest.ServeTCP(t, at, proxytest.Identify(name)).Addr),
+					service("dns-"+name, udp(ports[name])), endpoints("dns-"+name, proxytest.ServeUDP(t, at, proxytest.IdentifyUDP(name)).Addr))
+			}
 			for _, ip := range c.serves {
-				addr := netip.AddrPortFrom(ip, port)
-				if first, second := proxytest.WhoAnswers(t, addr), proxytest.WhoAnswers(t, addr); first+second != "v4v6" {
-					t.Errorf("tcp %s is answered by %s and %s; want v4 and v6", addr, first, second)
-				}
-				if first, second := proxytest.DialUDP(t, addr).Ask(t).Name, proxytest.DialUDP(t, addr).Ask(t).Name; first+second != "v4v6" {
-					t.Errorf("udp %s is answered by %s and %s; want v4 and v6", addr, first, second)
+				for name, port := range ports {
+					addr := netip.AddrPortFrom(ip, port)
+					if got := proxytest.WhoAnswers(t, addr); got != name {
+						t.Errorf("tcp %s is answered by %s; want %s", addr, got, name)
+					}
+					if got := proxytest.DialUDP(t, addr).Ask(t).Name; got != name {
+						t.Errorf("udp %s is answered by %s; want %s", addr, got, name)
+					}
 				}
 			}
 			for _, ip := range c.refuses {
-				addr := netip.AddrPortFrom(ip, port)
+				addr := netip.AddrPortFrom(ip, ports["v4"])
 				if !proxytest.Refuses(addr) {
 					t.Errorf("tcp %s is served", addr)
 				}
