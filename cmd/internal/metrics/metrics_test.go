@@ -233,7 +233,7 @@ func TestWhatIsToldIsWhatHappened(t *testing.T) {
 		`kubeproxy_loop_turn_seconds_sum 13`,
 		`kubeproxy_loop_longest_turn_seconds 7`,
 		`kubeproxy_connections_ended_total{port_name="p",reason="client_finished",service="default/web"} 1`,
-		`kubeproxy_udp_sessions_ended_total{port_name="p",reason="killed",service="default/dns"} ` + fmt.Sprint(len(traffic.Reasons())),
+		`kubeproxy_udp_sessions_ended_total{port_name="p",reason="shutdown",service="default/dns"} ` + fmt.Sprint(len(traffic.Reasons())),
 		`kubeproxy_udp_dropped_datagrams_total{port_name="p",reason="no_endpoints",service="default/dns"} 1`,
 		`kubeproxy_sent_bytes_total{port_name="p",protocol="tcp",service="default/web"} 2`,
 		`kubeproxy_endpoint_passed_over{endpoint="10.1.2.3:80",port_name="",service="default/web"} 1`,
