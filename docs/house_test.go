@@ -101,7 +101,7 @@ func wires(importPath string) bool {
 // speaksEtcd reports whether a package may need etcd: the source, who registers instances there, the programs that wire them, and what
 // tests and measures them.
 func speaksEtcd(importPath string) bool {
-	return inside(importPath, "config/etcdsource") || inside(importPath, "cmd/internal/register") || wires(importPath)
+	return inside(importPath, "config/etcdsource") || inside(importPath, "cmd/internal/register") || inside(importPath, "cmd/internal/edit") || wires(importPath)
 }
 
 func TestArrowsPointOneWayOnly(t *testing.T) {

@@ -11,9 +11,15 @@ import (
 var words = map[string]func(args []string, stdout, stderr io.Writer) (status int){
 	"check":    runCheck,
 	"register": runRegister,
-	"get":      newGet().execute,
-	"rm":       newRemove().execute,
+	"get":      anew(newGet),
+	"put":      anew(newPut),
+	"rm":       anew(newRemove),
 	"cleanup":  runCleanup,
+}
+
+// anew runs a word with options of its own.
+func anew(make func() *recordOptions) func(args []string, stdout, stderr io.Writer) (status int) {
+	return func(args []string, stdout, stderr io.Writer) int { return make().execute(args, stdout, stderr) }
 }
 
 // wordOf returns the program that a word chooses; nil if there is none.
@@ -34,7 +40,7 @@ var sections string
 // manual explains the program and its sub-commands.
 func manual() *commandline.Manual {
 	commands := []*commandline.Command{defaults().commandLine(), newCheck().commandLine(), newRegister().commandLine(),
-		newGet().commandLine(), newRemove().commandLine()}
+		newGet().commandLine(), newPut().commandLine(), newRemove().commandLine()}
 	for _, v := range controlVerbs() {
 		commands = append(commands, v.commandLine())
 	}

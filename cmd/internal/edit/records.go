@@ -1,0 +1,222 @@
+package edit
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"kubeproxy/cmd/internal/register"
+	"kubeproxy/registry"
+	"kubeproxy/registry/decode"
+)
+
+// A CallError is an error of a call.
+type CallError struct{ Err error }
+
+func (e CallError) Error() string { return e.Err.Error() }
+
+// A Set is the records of one service.
+type Set struct {
+	client   *clientv3.Client
+	service  registry.Name
+	revision int64
+	keys     []*mvccpb.KeyValue // its Service records, then its slices, then its Endpoints records
+}
+
+// Read reads the records of a service, of which there is one at least.
+func Read(ctx context.Context, client *clientv3.Client, service registry.Name) (*Set, error) {
+	set, err := read(ctx, client, service)
+	if err == nil && len(set.keys) == 0 {
+		return nil, fmt.Errorf("etcd holds no record of %s (a service of another namespace is NAMESPACE/NAME)", service.Label())
+	}
+	return set, err
+}
+
+// read reads the records of a service at one revision: in namespace default v0.4's keys, too.
+func read(ctx context.Context, client *clientv3.Client, service registry.Name) (*Set, error) {
+	path := service.Namespace + "/" + service.Name
+	ops := []clientv3.Op{
+		clientv3.OpGet(registry.SpecsPrefix + path),
+		clientv3.OpGet(registry.EndpointSlicesPrefix+service.Namespace+"/", clientv3.WithPrefix()),
+		clientv3.OpGet(registry.EndpointsPrefix + path),
+	}
+	if service.Namespace == registry.DefaultNamespace {
+		ops = slices.Insert(ops, 1, clientv3.OpGet(registry.SpecsPrefix+service.Name))
+		ops = append(ops, clientv3.OpGet(registry.EndpointsPrefix+service.Name))
+	}
+	resp, err := client.Txn(ctx).Then(ops...).Commit()
+	if err != nil {
+		return nil, CallError{err}
+	}
+	set := &Set{client: client, service: service, revision: resp.Header.Revision}
+	for _, r := range resp.Responses {
+		for _, kv := range r.GetResponseRange().Kvs {
+			if isOf(service, kv) {
+				set.keys = append(set.keys, kv)
+			}
+		}
+	}
+	return set, nil
+}
+
+// isOf reports whether a record is one of a service. A slice names its service; of the other records the key does, which was asked for.
+func isOf(service registry.Name, kv *mvccpb.KeyValue) bool {
+	key, err := registry.ParseKey(string(kv.Key))
+	if err != nil || key.Kind != registry.KindEndpointSlice {
+		return err == nil
+	}
+	record, _, err := decode.Decode(string(kv.Key), kv.Value)
+	return err == nil && record.Slice.ServiceName() == service
+}
+
+// Print prints a line for each record: its key, when it was written, how long its lease lasts, and what it holds.
+func Print(ctx context.Context, set *Set, w io.Writer) error {
+	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "RECORD\tREVISION\tLEASE\tHOLDS")
+	names := set.portNames()
+	sliced := slices.ContainsFunc(set.keys, func(kv *mvccpb.KeyValue) bool {
+		return strings.HasPrefix(string(kv.Key), registry.EndpointSlicesPrefix)
+	})
+	for _, kv := range set.keys {
+		lease := "-"
+		if kv.Lease != 0 {
+			left, err := set.client.TimeToLive(ctx, clientv3.LeaseID(kv.Lease))
+			if err != nil {
+				return CallError{err}
+			}
+			lease = (time.Duration(max(left.TTL, 0)) * time.Second).String()
+		}
+		what := holds(kv, names)
+		if sliced && strings.HasPrefix(string(kv.Key), registry.EndpointsPrefix) {
+			what += " (not used: there are endpoint slices)"
+		}
+		fmt.Fprintf(table, "%s\t%d\t%s\t%s\n", registry.Label(string(kv.Key)), kv.ModRevision, lease, what)
+	}
+	return table.Flush()
+}
+
+// portNames returns the names of the service's ports; nil if no record says which it has.
+func (set *Set) portNames() map[string]bool {
+	var names map[string]bool
+	for _, kv := range set.keys {
+		record, _, err := decode.Decode(string(kv.Key), kv.Value)
+		if err != nil || record.Service == nil {
+			continue
+		}
+		if names == nil {
+			names = make(map[string]bool)
+		}
+		for _, p := range record.Service.Ports {
+			names[p.Name] = true
+		}
+	}
+	return names
+}
+
+// holds says in one line what a record holds, fit for a terminal: the author of a record chooses the names of keys and ports. Endpoints of other ports than the named ones are of no use.
+func holds(kv *mvccpb.KeyValue, names map[string]bool) string {
+	record, warnings, err := decode.Decode(string(kv.Key), kv.Value)
+	if err != nil {
+		return "error: " + err.Error()
+	}
+	var parts []string
+	switch {
+	case record.Service != nil:
+		for _, p := range record.Service.Ports {
+			parts = append(parts, strings.TrimSpace(fmt.Sprintf("%s %s %d", registry.Label(p.Name), strings.ToLower(p.Protocol.String()), p.Number)))
+		}
+	case record.Endpoints != nil:
+		parts = addresses(record.Endpoints.ByPort, names, "")
+	default:
+		parts = append(addresses(record.Slice.Ready, names, ""), addresses(record.Slice.Terminating, names, " (terminating)")...)
+		if node := register.NodeOf(kv.Value); node != "" && len(parts) > 0 {
+			parts = append(parts, "on "+registry.Label(node))
+		}
+	}
+	for _, w := range warnings {
+		parts = append(parts, "warning: "+string(w))
+	}
+	return cmp.Or(strings.Join(parts, ", "), "nothing")
+}
+
+// maxShown is how many addresses of a port a line shows.
+const maxShown = 10
+
+func addresses(byPort []registry.PortAddrs, names map[string]bool, state string) (parts []string) {
+	for _, p := range byPort {
+		state := state
+		if names != nil && !names[p.Port] {
+			state += " (not used: the service has no port of this name)"
+		}
+		shown := 0
+		for a := range p.Addrs.All() {
+			if shown == maxShown {
+				parts = append(parts, fmt.Sprintf("and %d more", p.Addrs.Len()-shown))
+				break
+			}
+			parts = append(parts, strings.TrimSpace(registry.Label(p.Port)+" "+registry.Label(a.String()))+state)
+			shown++
+		}
+	}
+	return parts
+}
+
+// maxDeletes is how many records are deleted in one transaction. Etcd allows 128 (--max-txn-ops).
+const maxDeletes = 100
+
+// Remove deletes the records, unless one of them has changed since they were read, and prints their keys.
+//
+// Records that belong to leases are taken off them first, in a transaction of their own. To proxies the deletion would look like the end
+// of a lease otherwise, after which they keep the last instances of a service.
+func Remove(ctx context.Context, set *Set, w io.Writer) error {
+	for part := range slices.Chunk(set.keys, maxDeletes) {
+		var unchanged []clientv3.Cmp
+		var takeOff, deletes []clientv3.Op
+		for _, kv := range part {
+			unchanged = append(unchanged, clientv3.Compare(clientv3.ModRevision(string(kv.Key)), "=", kv.ModRevision))
+			deletes = append(deletes, clientv3.OpDelete(string(kv.Key)))
+			if kv.Lease != 0 {
+				takeOff = append(takeOff, clientv3.OpPut(string(kv.Key), string(kv.Value)))
+			}
+		}
+		if len(takeOff) > 0 {
+			revision, err := commit(ctx, set.client, unchanged, takeOff)
+			if err != nil {
+				return err
+			}
+			for i, kv := range part {
+				if kv.Lease != 0 {
+					unchanged[i] = clientv3.Compare(clientv3.ModRevision(string(kv.Key)), "=", revision)
+				}
+			}
+		}
+		if _, err := commit(ctx, set.client, unchanged, deletes); err != nil {
+			return err
+		}
+		for _, kv := range part {
+			fmt.Fprintf(w, "deleted %s\n", registry.Label(string(kv.Key)))
+		}
+	}
+	return nil
+}
+
+// commit makes a transaction of operations if the records are as they were, and returns its revision.
+func commit(ctx context.Context, client *clientv3.Client, unchanged []clientv3.Cmp, ops []clientv3.Op) (int64, error) {
+	resp, err := client.Txn(ctx).If(unchanged...).Then(ops...).Commit()
+	if err != nil {
+		return 0, CallError{err}
+	}
+	if !resp.Succeeded {
+		return 0, errors.New("a record has changed meanwhile: look again, and repeat")
+	}
+	return resp.Header.GetRevision(), nil
+}
