@@ -149,7 +149,7 @@ kernel-suite: ## the whole conformance suite through the kernel, minus named exc
 bench-takeover: build ## twenty take-overs in a row under 4,000 connections, and HAProxy's reload: docs/performance.md; four minutes, Linux
 	go build -o bin/ ./scripts/measure && bin/measure takeover $(ARGS)
 
-dist: ## packages in bin/dist: deb, rpm, tar.gz and OCI image for amd64 and arm64, SPDX, checksums; the same bytes everywhere
+dist: ## packages in bin/dist: deb, rpm, tar.gz and OCI image for amd64 and arm64, the school for Linux and macOS, SPDX, checksums; the same bytes everywhere
 	go -C scripts/dist run . -root=$(CURDIR) -out=$(abspath $(OUT)) -arch=$(ARCHES) -version=$(VERSION) -commit=$(COMMIT) -tree=$(TREE) -time=$(WHEN)
 
 dist-check: dist ## build them in another directory and compare; lint, install, upgrade, purge, run the image; root, and what make systemd needs

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path"
+	"path/filepath"
 	"strings"
 	"time"
 )
@@ -16,14 +17,38 @@ func (r *release) archive(arch string, program []byte) error {
 	if err != nil {
 		return err
 	}
-	name := fmt.Sprintf("kube-proxy-%s-linux-%s", r.version, arch)
 	files := []file{
 		{path: "kube-proxy", mode: 0o755, content: program},
 		{path: "completion/_kube-proxy", mode: 0o644, content: r.manual.zsh},
 		{path: "completion/kube-proxy.bash", mode: 0o644, content: r.manual.bash},
 		{path: "man/kube-proxy.8", mode: 0o644, content: r.manual.page},
 	}
-	text, err := tarOf(name, append(files, papers...), r.when)
+	return r.tarball(r.called(kubeProxy(arch)), append(files, papers...))
+}
+
+// school writes the tar.gz of the school: one program, which has its texts in it. etcd has releases of its own, and is not in it.
+func (r *release) school(t target, stage string) error {
+	path, err := r.compile(t, stage)
+	if err != nil {
+		return err
+	}
+	if err := r.bill(t, path); err != nil {
+		return fmt.Errorf("bill of materials: %w", err)
+	}
+	program, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	license, err := os.ReadFile(filepath.Join(r.root, "LICENSE"))
+	if err != nil {
+		return err
+	}
+	return r.tarball(r.called(t), []file{{path: "LICENSE", mode: 0o644, content: license}, {path: t.name, mode: 0o755, content: program}})
+}
+
+// tarball writes a tar.gz of files below a directory of its name.
+func (r *release) tarball(name string, files []file) error {
+	text, err := tarOf(name, files, r.when)
 	if err != nil {
 		return err
 	}

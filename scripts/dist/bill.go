@@ -17,7 +17,7 @@ import (
 )
 
 // bill writes the bill of materials of a program, in SPDX 2.3: the modules that the linker has noted in it, and Go's own library.
-func (r *release) bill(arch, program string) error {
+func (r *release) bill(t target, program string) error {
 	built, err := buildinfo.ReadFile(program)
 	if err != nil {
 		return err
@@ -26,9 +26,9 @@ func (r *release) bill(arch, program string) error {
 	if err != nil {
 		return err
 	}
-	name := fmt.Sprintf("kube-proxy-%s-linux-%s", r.version, arch)
+	name := r.called(t)
 	sum := sha256.Sum256(content)
-	root := &spdx.Package{PackageName: "kube-proxy", PackageSPDXIdentifier: "Package-kube-proxy", PackageVersion: r.version, PrimaryPackagePurpose: "APPLICATION",
+	root := &spdx.Package{PackageName: t.name, PackageSPDXIdentifier: common.ElementID("Package-" + t.name), PackageVersion: r.version, PrimaryPackagePurpose: "APPLICATION",
 		PackageDownloadLocation: "NOASSERTION", PackageLicenseConcluded: "Apache-2.0", PackageLicenseDeclared: "Apache-2.0", PackageCopyrightText: "NOASSERTION",
 		PackageSourceInfo: "git commit " + cmp.Or(r.commit, "unknown"),
 		PackageChecksums:  []common.Checksum{{Algorithm: common.SHA256, Value: fmt.Sprintf("%x", sum)}}}

@@ -1,5 +1,5 @@
 // Dist builds what is installed: for amd64 and arm64 a deb, an rpm and a tar.gz with a static kube-proxy, its man page and completions, an OCI image layout of both, the same image
-// for docker load, a list of what each program was built from (SPDX), and checksums.
+// for docker load, a tar.gz with the school for Linux and one for macOS, a list of what each program was built from (SPDX), and checksums.
 //
 //	dist -root=. -out=bin/dist -version=v1.2.3 -commit=… -tree=clean -time=SECONDS
 //
@@ -76,7 +76,7 @@ func (r *release) build(arches []string) error {
 	}
 	programs := make(map[string][]byte) // by architecture
 	for _, arch := range arches {
-		path, err := r.compile(arch, stage)
+		path, err := r.compile(kubeProxy(arch), stage)
 		if err != nil {
 			return err
 		}
@@ -85,7 +85,7 @@ func (r *release) build(arches []string) error {
 			return err
 		}
 		programs[arch] = program
-		if err := r.bill(arch, path); err != nil {
+		if err := r.bill(kubeProxy(arch), path); err != nil {
 			return fmt.Errorf("bill of materials: %w", err)
 		}
 		if err := r.archive(arch, program); err != nil {
@@ -93,6 +93,11 @@ func (r *release) build(arches []string) error {
 		}
 		if err := r.packages(arch, program, filepath.Join(stage, arch)); err != nil {
 			return err
+		}
+		for _, t := range schools(arch) {
+			if err := r.school(t, stage); err != nil {
+				return err
+			}
 		}
 	}
 	if err := r.image(arches, programs); err != nil {
