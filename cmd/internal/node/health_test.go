@@ -35,6 +35,7 @@ type patient struct {
 	applied time.Time // when the one in hand was received
 	open    []proxy.PortStatus
 	stalls  error // of an event loop
+	drained bool  // by an operator
 }
 
 func (p *patient) Name() string { return "etcd" }
@@ -71,6 +72,7 @@ func newPatient(t *testing.T) *patient {
 		leaving:  leaving,
 		stopping: ctx,
 		started:  time.Now(),
+		drained:  func() bool { return p.drained },
 		stale:    func() bool { return false },
 		balancer: balance.NewLoadBalancerRR(false),
 		sources:  []config.Source{p},
@@ -133,6 +135,7 @@ func TestWhatIsWrongWithANode(t *testing.T) {
 			"loop 0 stands still, loop 0 stands still, loop 0 stands still"},
 		{"stopping, and a loop stands still", func(p *patient) { p.stalls = errors.New("loop 0 stands still: so it is"); p.stop() }, "ok, draining, draining"},
 		{"leaving", func(p *patient) { p.leave() }, "ok, leaving, leaving"},
+		{"drained by an operator", func(p *patient) { p.drained = true }, "ok, drained by an operator, drained by an operator"},
 		{"leaving, and a loop stands still", func(p *patient) { p.stalls = errors.New("loop 0 stands still: so it is"); p.leave() }, "loop 0 stands still, leaving, leaving"},
 		{"stopping", func(p *patient) { p.stop() }, "ok, draining, draining"},
 		{"stopping for long, with changes that nobody applies any more", func(p *patient) {

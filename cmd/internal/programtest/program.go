@@ -46,6 +46,8 @@ type Program struct {
 	stdout io.Closer // our end of it
 	cmd    *exec.Cmd
 	ended  chan struct{} // closed once cmd is gone and all that it said is in the transcripts
+
+	awaited bool // its end, in vain
 }
 
 // Start runs the program by its name, with these variables added to the environment. It is killed at
@@ -89,7 +91,7 @@ func Run(t testing.TB, cmd *exec.Cmd) *Program {
 		_ = p.cmd.Wait() // Exit tells how it ended
 	}()
 	t.Cleanup(func() {
-		if t.Failed() {
+		if p.Stdout.awaited || p.Stderr.awaited || p.awaited {
 			p.sayWhereItStands()
 		}
 		_ = p.cmd.Process.Kill() // it may have ended
@@ -101,7 +103,7 @@ func Run(t testing.TB, cmd *exec.Cmd) *Program {
 	return p
 }
 
-// sayWhereItStands has a program that still runs print its goroutines, for the log of a test that failed.
+// sayWhereItStands has a program that still runs print its goroutines, for the log of a test that waited for it in vain.
 func (p *Program) sayWhereItStands() {
 	if p.cmd.Process.Signal(syscall.SIGQUIT) != nil {
 		return // it has ended
@@ -138,6 +140,7 @@ func (p *Program) Exit(t testing.TB) *os.ProcessState {
 	case <-p.ended:
 		return p.cmd.ProcessState
 	case <-time.After(Patience):
+		p.awaited = true
 		t.Fatal("the program still runs")
 		return nil
 	}
@@ -149,6 +152,8 @@ type Transcript struct {
 	text strings.Builder
 	over bool
 	more chan struct{} // closed, and replaced, at each change
+
+	awaited bool // something, in vain; the test's goroutine's own
 }
 
 func newTranscript() *Transcript { return &Transcript{more: make(chan struct{})} }
@@ -192,6 +197,7 @@ func (s *Transcript) Wait(t testing.TB, this string) {
 		select {
 		case <-more:
 		case <-late:
+			s.awaited = true
 			t.Fatalf("the program has not said %q", this)
 		}
 	}
