@@ -21,6 +21,7 @@ import (
 // An experiment is all parts of a run: see the drawing in doc.go.
 type experiment struct {
 	settings settings
+	logging  sync.Mutex // guards log
 	log      io.Writer
 	began    time.Time
 
@@ -224,8 +225,10 @@ func (x *experiment) clientFailed(err error) {
 	}
 }
 
-// Logf writes a line to the log of the run, with the time since its beginning.
+// Logf writes a line to the log of the run, with the time since its beginning. Any goroutine may call it.
 func (x *experiment) Logf(format string, args ...any) {
+	x.logging.Lock()
+	defer x.logging.Unlock()
 	fmt.Fprintf(x.log, "%8.3f  %s\n", time.Since(x.began).Seconds(), fmt.Sprintf(format, args...))
 }
 

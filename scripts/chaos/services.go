@@ -72,7 +72,7 @@ func (s *service) Create() []truth.Op { return []truth.Op{s.spec(), s.endpoints(
 
 func (s *service) spec() truth.Op {
 	return truth.Op{Key: registry.SpecsPrefix + s.name.Namespace + "/" + s.name.Name, Value: fmt.Sprintf(
-		`{"kind":"service","apiVersion":"v1beta1","id":%q,"port":%d,"protocol":%q}`, s.name.Name, s.port, strings.ToUpper(s.protocol.String()))}
+		`{"kind":"Service","apiVersion":"v1beta1","id":%q,"port":%d,"protocol":%q}`, s.name.Name, s.port, strings.ToUpper(s.protocol.String()))}
 }
 
 func (s *service) endpoints() truth.Op {
