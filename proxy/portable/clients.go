@@ -3,6 +3,7 @@ package portable
 import (
 	"net"
 	"net/netip"
+	"slices"
 	"sync"
 	"time"
 
@@ -13,7 +14,7 @@ import (
 // A roll is the connections and sessions of an engine, each in a place of its own, so that others can look at a few at a time.
 type roll struct {
 	mu     sync.Mutex // guards the fields below
-	places []live     // nil where none is
+	places []live     // nil where none is, or one that ends soon
 	free   []int
 }
 
@@ -48,32 +49,41 @@ func (r *roll) remove(place int) {
 // placesAStep is how many places one step looks at.
 const placesAStep = 256
 
-// some returns what is in a few places, and the next place; negative: there is none.
+// some returns what is in a few places, with nil where nothing is, and the next place; negative: there is none.
 func (r *roll) some(from int) (some []live, next int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	to := min(from+placesAStep, len(r.places))
-	for _, l := range r.places[min(from, to):to] {
-		if l != nil {
-			some = append(some, l)
-		}
-	}
+	some = slices.Clone(r.places[min(from, to):to])
 	if to == len(r.places) {
 		return some, -1
 	}
 	return some, int64(to)
 }
 
-// Clients passes the clients in a few places to each.
+// hide keeps l from being looked at again. It keeps its place until remove.
+func (r *roll) hide(place int, l live) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.places[place] == l { // else it has ended, and the place may be another's
+		r.places[place] = nil
+	}
+}
+
+// Clients passes the clients in a few places to each. One that is to end is not passed again, though its end takes a moment.
 func (e *Engine) Clients(from int64, of *traffic.Selection, each func(*traffic.Client) (end bool)) (next int64) {
 	some, next := e.roll.some(int(from))
-	for _, l := range some {
+	for i, l := range some {
+		if l == nil {
+			continue
+		}
 		now := l.now()
 		if !of.Has(&now) {
 			continue
 		}
 		l.describe(&now)
 		if each(&now) {
+			e.roll.hide(int(from)+i, l)
 			l.stop(traffic.Killed)
 		}
 	}
