@@ -308,7 +308,7 @@ func TestTheRecorderKnowsRightFromWrong(t *testing.T) {
 			name:    "a slice that has moved to another service stays with the first",
 			tales:   []tale{{txs: [][]Op{{put(sliceKey, slice("a", "10.0.0.1"))}, {put(sliceKey, slice("b", "10.0.0.1"))}}}},
 			updates: []registry.Update{serving(set(2), "a", "10.0.0.1"), serving(change(3), "b", "10.0.0.1")},
-			wrong:   "endpoints prod/a: the source holds [{ [10.0.0.1:80]}]; the registry demands nothing",
+			wrong:   "endpoints prod/a: the source holds [{ [10.0.0.1:80] }]; the registry demands nothing",
 		},
 		{
 			name: "a slice is kept in a life that looks the same, of a service that this life never knew",
@@ -326,7 +326,7 @@ func TestTheRecorderKnowsRightFromWrong(t *testing.T) {
 				{fork: -1, txs: [][]Op{{put(sliceKey, slice("b", "10.0.0.2"))}}},
 			},
 			updates: []registry.Update{serving(set(3), "a", "10.0.0.1"), serving(serving(set(2), "b", "10.0.0.2"), "a", "10.0.0.1")},
-			wrong:   "endpoints prod/a: the source holds [{ [10.0.0.1:80]}]; the registry demands nothing",
+			wrong:   "endpoints prod/a: the source holds [{ [10.0.0.1:80] }]; the registry demands nothing",
 		},
 		{
 			name:    "a SET with a removal in it",
