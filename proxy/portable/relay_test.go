@@ -22,6 +22,7 @@ import (
 	"kubeproxy/proxy/proxytest"
 	"kubeproxy/proxy/tcp"
 	"kubeproxy/proxy/traffic"
+	"kubeproxy/registry"
 )
 
 // These tests follow the table of relay, row by row, with real sockets. They are for Linux: what
@@ -29,6 +30,11 @@ import (
 
 // patient is a timeout that no test waits for.
 var patient = engine.Config{HalfClosedTimeout: time.Hour}.WithDefaults()
+
+// someone returns the account of a client whose service has no terms of its own.
+func someone() *tcp.Connection {
+	return &tcp.Connection{Claim: &engine.Claim{Terms: registry.NoTerms}}
+}
 
 // A joint is a relay and the two programs that it joins.
 type joint struct {
@@ -50,7 +56,7 @@ func join(t testing.TB, cfg engine.Config) *joint {
 	j.held.backend, j.backend = tcpPair(t)
 	go func() {
 		defer close(j.ended)
-		j.why = newRelay(j.held.client, j.held.backend, &cfg, &j.counted, new(tcp.Connection)).run(ctx)
+		j.why = newRelay(j.held.client, j.held.backend, &cfg, &j.counted, someone()).run(ctx)
 	}()
 	t.Cleanup(func() {
 		cut()
@@ -368,7 +374,7 @@ func TestRelayHoldsTwoBuffersForSidesThatReadNothing(t *testing.T) {
 			enginetest.Must(t, conn.SetReadBuffer(16<<10)) // so that they are full soon
 			enginetest.Must(t, conn.SetWriteBuffer(16<<10))
 		}
-		stuck = append(stuck, newRelay(heldClient, heldBackend, &patient, new(traffic.Tally), new(tcp.Connection)))
+		stuck = append(stuck, newRelay(heldClient, heldBackend, &patient, new(traffic.Tally), someone()))
 	}
 	ctx, cut := context.WithCancel(t.Context())
 	var running, filling sync.WaitGroup
@@ -534,7 +540,7 @@ func TestRelayTakesItsOwnClosingForNobodysEnd(t *testing.T) {
 	}{{tcp.ClientSide, traffic.EndpointReset}, {tcp.BackendSide, traffic.ClientReset}} {
 		client, _ := tcpPair(t)
 		backend, _ := tcpPair(t)
-		r := newRelay(client, backend, &patient, new(traffic.Tally), new(tcp.Connection))
+		r := newRelay(client, backend, &patient, new(traffic.Tally), someone())
 		src, dst := &r.client, &r.backend
 		if c.broken == tcp.BackendSide {
 			src, dst = dst, src
