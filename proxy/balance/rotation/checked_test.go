@@ -85,3 +85,33 @@ func TestClientsLeaveAnEndpointWhoseChecksFailOnlyForOneThatIsReady(t *testing.T
 		})
 	}
 }
+
+// What keeps a set awake, as checks and overrides do, keeps one without endpoints awake as well.
+func TestTheLastEndpointOfAServiceMayGo(t *testing.T) {
+	checked := numbered(1)
+	checked.checks = new([2]check)
+	for name, r := range map[string]*Rotation{
+		"with checks":         checked,
+		"with an override":    numbered(1),
+		"chosen at its first": numbered(1),
+	} {
+		overrides := map[registry.Addr]int(nil)
+		switch name {
+		case "with an override":
+			overrides = map[registry.Addr]int{addr(1): 0}
+		case "chosen at its first":
+			chosen(t, r, 1)
+		}
+		r.ReplaceOverriding(registry.PortAddrs{}, "", overrides)
+		r.Status()
+		r.EndpointStatus()
+		c := r.Choose(registry.TCP)
+		if e, ok := c.Next(); ok {
+			t.Errorf("%s: a client was given %v of no endpoints", name, e)
+		}
+		r.Replace(registry.PortAddrs{Addrs: registry.NewAddrs(addr(2))}, "")
+		if got := chosen(t, r, 1); len(got) != 1 || got[0] != 2 {
+			t.Errorf("%s: a client after the return of endpoints was given %v, want endpoint 2", name, got)
+		}
+	}
+}

@@ -74,10 +74,10 @@ func familyOf(a registry.Addr) int {
 	return 1
 }
 
-// view makes the view of one kind of clients.
+// view makes the view of one kind of clients. Each of its tiers has endpoints, so one of no endpoints has no tier.
 func (s *endpointSet) view(k kind, weights []int) *view {
 	v := new(view)
-	if s.nearness == nil && k == 0 && s.tellApart&overIPv6 == 0 { // as most are
+	if len(s.endpoints) > 0 && s.nearness == nil && k == 0 && s.tellApart&overIPv6 == 0 { // as most are
 		t := &tier{endpoints: s.endpoints}
 		if weights != nil {
 			t.setWeights(weights)
