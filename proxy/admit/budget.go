@@ -115,7 +115,15 @@ func (b *Budget) Acquire(ctx context.Context, n int) error {
 	return nil
 }
 
-// Take takes n descriptors if they are to be had at once, for something that can be done without.
+// TakeSpare takes n descriptors for something that can be done without: none of the last ones, which are for new clients and for ports.
+func (b *Budget) TakeSpare(n int) bool {
+	return b.Used.Load()+int64(n) <= int64(b.Clients-b.Last()) && b.Take(n)
+}
+
+// Last is how many descriptors TakeSpare leaves: an eighth.
+func (b *Budget) Last() int { return b.Clients / 8 }
+
+// Take takes n descriptors if they are to be had at once, and says nothing if not.
 func (b *Budget) Take(n int) bool {
 	if !b.free.TryAcquire(int64(n)) {
 		return false

@@ -33,6 +33,23 @@ func TestABudgetKeepsAReserve(t *testing.T) {
 	}
 }
 
+// Dials beside a silent endpoint, say, leave room for clients of other services.
+func TestWhatCanBeDoneWithoutLeavesTheLastDescriptors(t *testing.T) {
+	b := NewBudget(512)
+	for b.TakeSpare(1) {
+	}
+	if got, want := b.Clients-int(b.Used.Load()), 48; got != want || b.Last() != want {
+		t.Errorf("%d of %d descriptors are left for new clients, want %d", got, b.Clients, want)
+	}
+	if !b.TryAcquire(2) {
+		t.Error("a new client has none of them")
+	}
+	b.Release(3)
+	if b.TakeSpare(2) || !b.TakeSpare(1) {
+		t.Error("of 1 that is spare again, 2 were had, or not even 1")
+	}
+}
+
 func TestThoseWhoWaitForDescriptorsGetThemInTheOrderTheyCame(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := NewBudget(64)

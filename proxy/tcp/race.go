@@ -40,7 +40,8 @@ import (
 //   - The dials of an attempt last DialTimeout at most, or what the service says, and end DialTotalTimeout after the race began. A look-up has time of its own
 //     (admit.LookUpTimeout), and the dials that wait for it have all of DialTimeout.
 //   - The attempt that began first uses the descriptor that the client came with. Each dial or look-up beside it takes one from the
-//     budget, and returns it when it ends. Without a descriptor, nothing is begun beside what is under way.
+//     budget, and returns it when it ends, but none of the last eighth (admit.Budget.TakeSpare). Without a descriptor, nothing is begun beside
+//     what is under way.
 //   - MayAttempt limits each attempt but the first, and each address of an attempt but its first one.
 //   - An attempt that fails ejects its endpoint, unless this proxy, the record or DNS is to blame. When another endpoint answers, an endpoint is
 //     ejected only if it was silent for engine.Stagger.
@@ -241,7 +242,7 @@ func (r *Race) pay() bool {
 	if r.underWay() <= r.paid {
 		return true
 	}
-	if !r.config.Resolver.Budget.Take(1) {
+	if !r.config.Resolver.Budget.TakeSpare(1) {
 		return false
 	}
 	r.paid++

@@ -105,7 +105,7 @@ func (c *course) happens(event string) (end string) {
 	case who == "descriptors":
 		n, _ := strconv.Atoi(what)
 		budget := c.config.Resolver.Budget
-		more := budget.Clients - int(budget.Used.Load()) - n
+		more := budget.Clients - budget.Last() - int(budget.Used.Load()) - n // beside those for new clients
 		if more < 0 {
 			budget.Release(-more)
 		} else if !budget.Take(more) {
