@@ -144,7 +144,7 @@ func (o *checkOptions) report(notes io.Writer) (*check.Report, error) {
 // port 0 of theirs is one that is not known yet.
 func (o *checkOptions) guards() proxy.Config {
 	served := o.proxyConfig()
-	for _, at := range [...]netip.AddrPort{o.operators.Healthz, o.operators.Metrics} {
+	for _, at := range [...]netip.AddrPort{o.operators.Healthz, o.operators.Metrics, o.operators.MetricsOnly} {
 		if port := at.Port(); port != 0 {
 			served.ReservedPorts = append(served.ReservedPorts, port)
 		}

@@ -36,7 +36,10 @@ func TestFlagsThatCannotBeDoneTogether(t *testing.T) {
 		{"-etcd_servers=a:1 -max_connections=10 -max_connections_per_service=11", "-max_connections_per_service (11) is more than -max_connections (10)"},
 		{"-etcd_servers=a:1 -max_udp_sessions=10 -max_udp_sessions_per_service=11", "-max_udp_sessions_per_service (11) is more than -max_udp_sessions (10)"},
 		{"-etcd_servers=a:1 -metrics_bind_address= -profiling", "-profiling means nothing without -metrics_bind_address"},
-		{"-etcd_servers=a:1 -metrics_bind_address= -metrics_endpoints", "-metrics_endpoints means nothing without -metrics_bind_address"},
+		{"-etcd_servers=a:1 -metrics_bind_address= -metrics_endpoints", "-metrics_endpoints means nothing without -metrics_bind_address or -metrics_only_bind_address"},
+		{"-etcd_servers=a:1 -metrics_bind_address= -metrics_only_bind_address=10.0.0.5:10250 -metrics_endpoints", ""},
+		{"-etcd_servers=a:1 -metrics_only_bind_address=127.0.0.1:10249", "-metrics_only_bind_address and -metrics_bind_address are the same address"},
+		{"-etcd_servers=a:1 -metrics_only_bind_address=0.0.0.0:10256", "-metrics_only_bind_address and -healthz_bind_address are the same address"},
 		{"-etcd_servers=a:1 -metrics_bind_address= -healthz_bind_address= -config_max_age=1m", "-config_max_age means nothing without -healthz_bind_address or -metrics_bind_address"},
 
 		{"-etcd_servers=a:1,b:2", ""},

@@ -51,12 +51,16 @@ func (o *options) limitsContradiction() error {
 
 // operatorsContradiction reports flags about the operators' pages that contradict each other.
 func (o *options) operatorsContradiction() error {
-	healthz, metrics := o.operators.Healthz.IsValid(), o.operators.Metrics.IsValid()
+	healthz, metrics, only := o.operators.Healthz.IsValid(), o.operators.Metrics.IsValid(), o.operators.MetricsOnly
 	switch {
+	case only.IsValid() && only.Port() != 0 && only == o.operators.Metrics:
+		return errors.New("-metrics_only_bind_address and -metrics_bind_address are the same address")
+	case only.IsValid() && only.Port() != 0 && only == o.operators.Healthz:
+		return errors.New("-metrics_only_bind_address and -healthz_bind_address are the same address")
 	case !metrics && o.operators.Profiling:
 		return errors.New("-profiling means nothing without -metrics_bind_address")
-	case !metrics && o.metricsEndpoints:
-		return errors.New("-metrics_endpoints means nothing without -metrics_bind_address")
+	case !metrics && !only.IsValid() && o.metricsEndpoints:
+		return errors.New("-metrics_endpoints means nothing without -metrics_bind_address or -metrics_only_bind_address")
 	case !metrics && !healthz && o.configMaxAge != 0:
 		return errors.New("-config_max_age means nothing without -healthz_bind_address or -metrics_bind_address")
 	}

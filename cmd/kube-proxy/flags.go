@@ -142,6 +142,7 @@ func (o *options) addFlags(c *commandline.Command) {
 	c.Group(topicOperators, func(f *pflag.FlagSet) {
 		f.Var((*commandline.Place)(&o.operators.Healthz), "healthz_bind_address", "`address` with port for /livez, /healthz and /readyz; empty: none")
 		f.Var((*commandline.Place)(&o.operators.Metrics), "metrics_bind_address", "`address` with port for the status page, /metrics, /configz, /version, and the pages of -healthz_bind_address; empty: none")
+		f.Var((*commandline.Place)(&o.operators.MetricsOnly), "metrics_only_bind_address", "`address` with port for /metrics alone, for a Prometheus that is not to open the status page; empty: none")
 		f.BoolVar(&o.metricsEndpoints, "metrics_endpoints", false, "add metrics of each endpoint")
 		f.BoolVar(&o.operators.Profiling, "profiling", false, "serve /debug/pprof/ at -metrics_bind_address")
 		f.Var(commandline.ZeroOr(leastMaxAge, &o.configMaxAge), "config_max_age", "age of the served state above which /readyz fails; 0: no limit")

@@ -103,17 +103,16 @@ func ask(t *testing.T, method, url string) reply {
 // TestEachAddressAnswersItsPagesAndNoOther: what the one that strangers see does not tell.
 func TestEachAddressAnswersItsPagesAndNoOther(t *testing.T) {
 	for _, profiling := range []bool{false, true} {
-		urls, stop := serve(t, Config{Healthz: anyPort, Metrics: netip.MustParseAddrPort("[::1]:0"), Profiling: profiling}, well())
-		healthz, metrics := urls[0], urls[1]
-		for path, want := range map[string][2]int{ // at healthz, and at metrics
-			"/livez": {200, 200}, "/healthz": {200, 200}, "/readyz": {200, 200},
-			"/metrics": {404, 200}, "/configz": {404, 200}, "/version": {404, 200},
-			"/": {404, 404}, "/healthz/": {404, 404}, "//healthz": {404, 404}, "/x/../healthz": {404, 404}, "/debug": {404, 404}, "/favicon.ico": {404, 404},
-			"/debug/pprof/":          {404, map[bool]int{false: 404, true: 200}[profiling]},
-			"/debug/pprof/goroutine": {404, map[bool]int{false: 404, true: 200}[profiling]},
-			"/debug/pprof/cmdline":   {404, map[bool]int{false: 404, true: 200}[profiling]},
+		urls, stop := serve(t, Config{Healthz: anyPort, Metrics: netip.MustParseAddrPort("[::1]:0"), MetricsOnly: anyPort, Profiling: profiling}, well())
+		for path, want := range map[string][3]int{ // at healthz, at metrics, and where there are metrics only
+			"/livez": {200, 200, 404}, "/healthz": {200, 200, 404}, "/readyz": {200, 200, 404},
+			"/metrics": {404, 200, 200}, "/configz": {404, 200, 404}, "/version": {404, 200, 404},
+			"/": {404, 404, 404}, "/healthz/": {404, 404, 404}, "//healthz": {404, 404, 404}, "/x/../healthz": {404, 404, 404}, "/debug": {404, 404, 404}, "/favicon.ico": {404, 404, 404},
+			"/debug/pprof/":          {404, map[bool]int{false: 404, true: 200}[profiling], 404},
+			"/debug/pprof/goroutine": {404, map[bool]int{false: 404, true: 200}[profiling], 404},
+			"/debug/pprof/cmdline":   {404, map[bool]int{false: 404, true: 200}[profiling], 404},
 		} {
-			for i, base := range []string{healthz, metrics} {
+			for i, base := range urls {
 				if got := ask(t, http.MethodGet, base+path); got.status != want[i] {
 					t.Errorf("profiling %v: address %d answers %s with %d, want %d", profiling, i, path, got.status, want[i])
 				}
@@ -301,7 +300,7 @@ func TestAtOtherAddressesEveryNameIsAnswered(t *testing.T) {
 	for addr, want := range map[string]int{"10.0.0.7": 200, "fd00::7": 200, "127.0.0.1": 421, "::1": 421} {
 		local := &net.TCPAddr{IP: net.ParseIP(addr), Port: 10249}
 		answer := httptest.NewRecorder()
-		well().pages(t.Context(), true, false, 16).ServeHTTP(answer, request.WithContext(context.WithValue(t.Context(), http.LocalAddrContextKey, local)))
+		well().pages(t.Context(), everything, false, 16).ServeHTTP(answer, request.WithContext(context.WithValue(t.Context(), http.LocalAddrContextKey, local)))
 		if answer.Code != want {
 			t.Errorf("at %s: %d, want %d", addr, answer.Code, want)
 		}
@@ -540,7 +539,7 @@ func TestStreamsTakeHalfOfTheRoomAtMost(t *testing.T) {
 			<-r.Context().Done()
 		})}
 		stopping, stop := context.WithCancel(t.Context())
-		pages := a.pages(stopping, true, false, c.room)
+		pages := a.pages(stopping, everything, false, c.room)
 		ask := func(ctx context.Context, path, host string) int {
 			local := context.WithValue(ctx, http.LocalAddrContextKey, &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
 			request := httptest.NewRequest(http.MethodGet, "http://"+host+path, nil).WithContext(local)

@@ -39,22 +39,25 @@ type Answers struct {
 // pages are what is answered at one address, by path. A path that ends with a slash stands for all below it.
 type pages map[string]http.Handler
 
-// pages gives what is answered at a socket with room for so many clients: everything, or only how the node is. Streams end with ctx.
-func (a Answers) pages(ctx context.Context, all, profiling bool, room int) pages {
+// pages gives what is answered at a socket with room for so many clients. Streams end with ctx.
+func (a Answers) pages(ctx context.Context, of scope, profiling bool, room int) pages {
 	p := make(pages)
+	renderer := newRenderer()
+	if a.Metrics != nil && of != health {
+		p["/metrics"] = checkHost(renderer.page(a.Metrics))
+	}
+	if of == metricsOnly {
+		return p
+	}
 	p["/livez"] = a.probe("livez", func() ([]string, error) { return nil, a.Live() })
 	judging := make(chan struct{}, atWork)
 	p["/healthz"] = inTurn(judging, a.probe("healthz", func() ([]string, error) { return nil, a.Healthy() }))
 	p["/readyz"] = inTurn(judging, a.probe("readyz", a.Ready))
-	if !all {
+	if of == health {
 		return p
 	}
-	renderer := newRenderer()
 	p["/version"] = document(func() any { return a.Version })
 	p["/configz"] = renderer.page(document(a.Configz))
-	if a.Metrics != nil {
-		p["/metrics"] = renderer.page(a.Metrics)
-	}
 	for path, page := range a.Pages {
 		p[path] = renderer.page(page)
 	}
@@ -73,6 +76,7 @@ func (a Answers) pages(ctx context.Context, all, profiling bool, room int) pages
 	}
 	for path, page := range p {
 		switch path {
+		case "/metrics": // as above
 		case "/livez", "/healthz", "/readyz": // the same for all clients, and asked by load balancers under any name
 		default:
 			p[path] = checkHost(page)

@@ -20,9 +20,10 @@ import (
 
 // A Config says where operators are answered. An address that is not valid is off.
 type Config struct {
-	Healthz   netip.AddrPort
-	Metrics   netip.AddrPort
-	Profiling bool // answer /debug/pprof/ on the metrics address, too
+	Healthz     netip.AddrPort
+	Metrics     netip.AddrPort
+	MetricsOnly netip.AddrPort // for /metrics alone; another address than the two above
+	Profiling   bool           // answer /debug/pprof/ on the metrics address, too
 }
 
 // A Server listens for operators. Make it with [Listen].
@@ -35,10 +36,19 @@ type Server struct {
 type socket struct {
 	addr     netip.AddrPort
 	flag     string
-	all      bool         // everything is answered there, and not only how the node is
+	answers  scope
 	opening  sync.Mutex   // held to change listener once Run has been called, and to read it elsewhere than in Run
 	listener net.Listener // nil while another program has the port
 }
+
+// A scope is which pages an address answers.
+type scope uint8
+
+const (
+	health      scope = iota // how the node is
+	metricsOnly              // its metrics, and nothing else
+	everything
+)
 
 // What a request may take. The answer to a profile takes as long as the profile, 30 s if nothing else is asked for.
 const (
@@ -53,9 +63,16 @@ const (
 // operators cannot be answered is no reason not to serve clients. Any other error names the flag.
 func Listen(cfg Config) (*Server, error) {
 	s := &Server{cfg: cfg}
-	err := s.listen("-healthz_bind_address", cfg.Healthz, cfg.Healthz == cfg.Metrics)
+	atHealthz := health
+	if cfg.Healthz == cfg.Metrics {
+		atHealthz = everything
+	}
+	err := s.listen("-healthz_bind_address", cfg.Healthz, atHealthz)
 	if err == nil && cfg.Metrics != cfg.Healthz {
-		err = s.listen("-metrics_bind_address", cfg.Metrics, true)
+		err = s.listen("-metrics_bind_address", cfg.Metrics, everything)
+	}
+	if err == nil {
+		err = s.listen("-metrics_only_bind_address", cfg.MetricsOnly, metricsOnly)
 	}
 	if err != nil {
 		s.Close()
@@ -64,11 +81,11 @@ func Listen(cfg Config) (*Server, error) {
 	return s, nil
 }
 
-func (s *Server) listen(flag string, addr netip.AddrPort, all bool) error {
+func (s *Server) listen(flag string, addr netip.AddrPort, answers scope) error {
 	if !addr.IsValid() {
 		return nil
 	}
-	k := &socket{addr: addr, flag: flag, all: all}
+	k := &socket{addr: addr, flag: flag, answers: answers}
 	if err := k.open(); err != nil && !errors.Is(err, syscall.EADDRINUSE) {
 		return fmt.Errorf("%s: %w", flag, err)
 	}
@@ -116,7 +133,7 @@ func (k *socket) openAtLast(ctx context.Context) bool {
 	return true
 }
 
-// Addrs gives the addresses, in the order of healthz and metrics, those included that another program has.
+// Addrs gives the addresses, in the order of healthz, metrics and metrics alone, those included that another program has.
 func (s *Server) Addrs() []netip.AddrPort {
 	var all []netip.AddrPort
 	for _, k := range s.sockets {
@@ -134,7 +151,7 @@ func (s *Server) Ports() []uint16 {
 	return all
 }
 
-// roomFor says how many clients each listener may have: so many that both together leave most of the
+// roomFor says how many clients each listener may have: so many that all together leave most of the
 // descriptors that the proxy keeps in reserve to others.
 func roomFor(reserve int) int { return max(reserve/8, 2) }
 
@@ -157,7 +174,7 @@ func (s *Server) Run(ctx context.Context, a Answers) error {
 	limit, clients, _ := proxy.DescriptorRoom()
 	for _, k := range s.sockets {
 		room := roomFor(limit - clients)
-		pages := a.pages(ctx, k.all, s.cfg.Profiling, room)
+		pages := a.pages(ctx, k.answers, s.cfg.Profiling, room)
 		running.Go(func() {
 			if !k.openAtLast(ctx) {
 				return
