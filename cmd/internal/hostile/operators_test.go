@@ -29,6 +29,7 @@ func TestReadersOfMetricsThatDoNotRead(t *testing.T) {
 		}
 	}
 	time.Sleep(settled)
+	eventually(t, func() bool { return s.page(t, metricsURL+"/metrics") != "" }, "the pages of the readers are made, which on a busy machine takes a while")
 	failed := 0
 	for range scrapes {
 		if s.page(t, metricsURL+"/metrics") == "" {
