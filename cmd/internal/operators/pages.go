@@ -36,6 +36,15 @@ type Answers struct {
 	Probed func(page, code string) // told of each answer of livez, healthz and readyz; may be nil
 }
 
+// A scope is which pages an address answers.
+type scope uint8
+
+const (
+	health      scope = iota // how the node is
+	metricsOnly              // its metrics, and nothing else
+	everything
+)
+
 // pages are what is answered at one address, by path. A path that ends with a slash stands for all below it.
 type pages map[string]http.Handler
 

@@ -41,15 +41,6 @@ type socket struct {
 	listener net.Listener // nil while another program has the port
 }
 
-// A scope is which pages an address answers.
-type scope uint8
-
-const (
-	health      scope = iota // how the node is
-	metricsOnly              // its metrics, and nothing else
-	everything
-)
-
 // What a request may take. The answer to a profile takes as long as the profile, 30 s if nothing else is asked for.
 const (
 	headerTimeout = 5 * time.Second
