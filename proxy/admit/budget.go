@@ -116,6 +116,7 @@ func (b *Budget) Acquire(ctx context.Context, n int) error {
 }
 
 // TakeSpare takes n descriptors for something that can be done without: none of the last ones, which are for new clients and for ports.
+// Calls at one moment may take one each of those.
 func (b *Budget) TakeSpare(n int) bool {
 	return b.Used.Load()+int64(n) <= int64(b.Clients-b.Last()) && b.Take(n)
 }
