@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"net"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -43,12 +44,26 @@ func (h hand) want(command string, status int, parts ...string) {
 	}
 }
 
+// isThere waits for the node to listen: its ports may open a moment earlier, and so may those of a successor.
+func (h hand) isThere() {
+	h.t.Helper()
+	proxytest.Eventually(h.t, func() bool {
+		conn, err := net.Dial("unix", h.path)
+		if err == nil {
+			conn.Close()
+		}
+		return err == nil
+	}, "the control socket")
+}
+
 // controlled starts a node whose control socket is beside that of its take-over.
 func controlled(t *testing.T, s *site, args ...string) hand {
 	t.Helper()
 	takeover := takeoverPath(t)
 	s.serve(t, append([]string{"-takeover=" + takeover}, args...)...)
-	return hand{t, filepath.Join(filepath.Dir(takeover), controlName)}
+	h := hand{t, filepath.Join(filepath.Dir(takeover), controlName)}
+	h.isThere()
+	return h
 }
 
 // TestAnOperatorSeesClientsAndEndsThem, with each engine: their list, the end of one, and waiting for the last.

@@ -88,6 +88,7 @@ func TestOverridesSurviveTakeOversAndRestarts(t *testing.T) {
 			args := []string{"-engine=" + engine, "-takeover=" + takeover, "-state_dir=" + state}
 			p := s.serve(t, args...)
 			h := hand{t, filepath.Join(filepath.Dir(takeover), controlName)}
+			h.isThere()
 			h.want("weight chat "+b.Addr.String()+" 3", exitDone, "weight 3 until ")
 			h.want("disable chat "+a.Addr.String(), exitDone, "no client until ")
 			isIntact := func(after string) {
@@ -95,6 +96,7 @@ func TestOverridesSurviveTakeOversAndRestarts(t *testing.T) {
 				if by := s.answers(t, 6); by["a"] != 0 {
 					t.Errorf("after %s, %d clients got to the disabled endpoint", after, by["a"])
 				}
+				h.isThere()
 				h.want("status chat", exitDone, "disabled by an operator", "given weight 3 by an operator")
 			}
 			isIntact("nothing")

@@ -18,6 +18,7 @@ import (
 type fairness struct {
 	mu     sync.Mutex    // guards the fields below
 	next   time.Duration // when counts are too old
+	took   time.Duration // what a look takes
 	counts []int64       // of services with connections, in their order
 	sums   []int64       // sums[i] is that of counts[:i]
 }
@@ -32,7 +33,7 @@ const rest = 50
 func (f *fairness) isBelow(n, most int64, each func(yield func(int64) bool)) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if now := monotonic.Now(); now >= f.next {
+	if now := monotonic.Now(); f.sums == nil || now >= f.next {
 		f.counts, f.sums = f.counts[:0], append(f.sums[:0], 0)
 		for n := range each {
 			f.counts = append(f.counts, n)
@@ -41,7 +42,13 @@ func (f *fairness) isBelow(n, most int64, each func(yield func(int64) bool)) boo
 		for i, n := range f.counts {
 			f.sums = append(f.sums, f.sums[i]+n)
 		}
-		f.next = now + rest*(monotonic.Now()-now)
+		// A look that took far longer than the one before did not run all the time; after a long rest the counts would be of another time.
+		if took := max(1, monotonic.Now()-now); f.took == 0 || took < 2*f.took {
+			f.took = took
+		} else {
+			f.took *= 2
+		}
+		f.next = now + rest*f.took
 	}
 	less, _ := slices.BinarySearch(f.counts, n)
 	others := int64(max(1, len(f.counts)-less)) // that have as much or more, the service itself included

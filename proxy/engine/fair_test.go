@@ -3,6 +3,8 @@ package engine
 import (
 	"slices"
 	"testing"
+	"testing/synctest"
+	"time"
 )
 
 // Of a full node, services get what they want up to one level: those below it keep what they have.
@@ -33,4 +35,23 @@ func TestTheLastConnectionsAreForServicesBelowTheirShare(t *testing.T) {
 			t.Errorf("%s: refused while more than a twentieth is free", c.name)
 		}
 	}
+}
+
+// A thread that the kernel stops during a look makes it long, and no reason to go by its counts fifty times as long.
+func TestALookThatWasInterruptedIsNotRestedFrom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		other, stopped := int64(60), time.Duration(0)
+		b := Base{Cfg: Config{MaxConnections: 100, EachActive: func(yield func(int64) bool) {
+			time.Sleep(stopped)
+			_ = yield(60) && yield(other)
+		}}}
+		b.MayConnect(60, 97)
+		time.Sleep(time.Millisecond)
+		stopped = time.Second
+		b.MayConnect(60, 97)
+		stopped, other = 0, 30
+		if !b.MayConnect(60, 97) {
+			t.Error("a service is refused for what another one had before the look ended")
+		}
+	})
 }
