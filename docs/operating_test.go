@@ -216,16 +216,16 @@ func TestTheSystemdUnitIsSound(t *testing.T) {
 		t.Log("no systemd on this machine: the unit was not read")
 		return
 	}
-	text, err := os.ReadFile("kube-proxy.service")
+	text, err := os.ReadFile("kube-proxy-classic.service")
 	if err != nil {
 		t.Fatal(err)
 	}
-	program := filepath.Join(t.TempDir(), "kube-proxy")
+	program := filepath.Join(t.TempDir(), "kube-proxy-classic")
 	if err := os.WriteFile(program, []byte("#!/bin/sh\n"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	unit := filepath.Join(t.TempDir(), "kube-proxy.service")
-	if err := os.WriteFile(unit, []byte(strings.ReplaceAll(string(text), "/usr/local/bin/kube-proxy", program)), 0o644); err != nil {
+	unit := filepath.Join(t.TempDir(), "kube-proxy-classic.service")
+	if err := os.WriteFile(unit, []byte(strings.ReplaceAll(string(text), "/usr/local/bin/kube-proxy-classic", program)), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	for _, args := range [][]string{{"verify"}, {"security", "--offline=true", "--threshold=20"}} {
@@ -245,7 +245,7 @@ func TestTheLogrotateFileFitsTheUnit(t *testing.T) {
 		}
 		return all[0]
 	}
-	const unit, rotation = "kube-proxy.service", "kube-proxy.logrotate"
+	const unit, rotation = "kube-proxy-classic.service", "kube-proxy-classic.logrotate"
 	log := one(unit, `-connection_log=(\S+)`)
 	if rotated := one(rotation, `(?m)^(/\S+) \{$`); rotated != log {
 		t.Errorf("the unit writes %s, and %s is rotated", log, rotated)
@@ -274,9 +274,9 @@ func TestTheLogrotateFileFitsTheUnit(t *testing.T) {
 // TestTheUnitsFlagsExist.
 func TestTheUnitsFlagsExist(t *testing.T) {
 	flags := flagNames(t, "check")
-	for _, flag := range found(t, "kube-proxy.service", ` -([a-z_]+)[=.]`) {
+	for _, flag := range found(t, "kube-proxy-classic.service", ` -([a-z_]+)[=.]`) {
 		if !flags[flag] {
-			t.Errorf("kube-proxy.service uses -%s, which is no flag", flag)
+			t.Errorf("kube-proxy-classic.service uses -%s, which is no flag", flag)
 		}
 	}
 }

@@ -15,7 +15,7 @@ import (
 const (
 	controlName = "control.sock"                   // beside that of -takeover
 	controlOff  = "off"                            // -control=off: there is none
-	controlUnit = "/run/kube-proxy/" + controlName // of a node that runs under our unit
+	controlUnit = "/run/kube-proxy-classic/" + controlName // of a node that runs under our unit
 )
 
 // controlPath is where the control socket of a node with these options is; "" if there is none.

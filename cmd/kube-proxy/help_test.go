@@ -79,7 +79,7 @@ func TestTheManPageHasWhatAnOperatorLooksFor(t *testing.T) {
 	page := help(t, "man")
 	programtest.CheckManPage(t, page)
 	for _, want := range []string{"-etcd_servers=", "-registry_dir=", "kube-proxy check records", "kube-proxy register ", "kube-proxy get ", "kube-proxy rm ",
-		".Sh RECORDS\n", ".Sh SERVICE\n", "systemctl reload kube-proxy", "etcdctl put ", ".Sh SIGNALS\n", ".Sh FILES\n", ".Sh EXIT STATUS\n", ".Sh EXAMPLES\n", "SIGUSR2", ".Ss Obsolete"} {
+		".Sh RECORDS\n", ".Sh SERVICE\n", "systemctl reload kube-proxy-classic", "etcdctl put ", ".Sh SIGNALS\n", ".Sh FILES\n", ".Sh EXIT STATUS\n", ".Sh EXAMPLES\n", "SIGUSR2", ".Ss Obsolete"} {
 		if !strings.Contains(page, want) {
 			t.Errorf("the man page does not have %q", want)
 		}

@@ -222,7 +222,7 @@ func TestTheReadOnlyUserOfTheManual(t *testing.T) {
 		t.Fatalf("the manual has the commands %q; want 7", commands)
 	}
 	for _, command := range commands {
-		if out, err := run(strings.ReplaceAll(command, "/etc/kube-proxy", dir)); err != nil {
+		if out, err := run(strings.ReplaceAll(command, "/etc/kube-proxy-classic", dir)); err != nil {
 			t.Fatalf("%s: %v\n%s", command, err, out)
 		}
 	}

@@ -58,7 +58,7 @@ func (p *party) run(t *testing.T, word, service string) (status int, stdout stri
 	etcd := "-etcd_servers=" + p.etcd.URL()
 	if word == "get" { // the file of a node's unit says it, too
 		file := filepath.Join(t.TempDir(), "config.yaml")
-		text := fmt.Sprintf("etcd_servers: [%s]\nallowed_ports: 1024-65535\ntakeover: /run/kube-proxy/takeover.sock\n", p.etcd.URL())
+		text := fmt.Sprintf("etcd_servers: [%s]\nallowed_ports: 1024-65535\ntakeover: /run/kube-proxy-classic/takeover.sock\n", p.etcd.URL())
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}

@@ -19,11 +19,12 @@ import (
 
 // The deb of this tree, and one of a later version. In the machine they are in /tmp.
 const (
+	packageName        = "kube-proxy-classic" // and that of program, unit and directories
 	firstDeb, laterDeb = "/tmp/first.deb", "/tmp/later.deb"
-	settings           = "/etc/kube-proxy/config.yaml"
+	settings           = "/etc/" + packageName + "/config.yaml"
 )
 
-// checkPackage walks through the life of the deb: nothing, installed, enabled, upgraded, removed, nothing.
+// checkPackage walks through the life of the deb: nothing, installed, enabled, upgraded, removed, nothing. Beside it lives a kube-proxy of Kubernetes.
 func checkPackage(s *site) (err error) {
 	defer try.Catch(&err)
 	for at, pattern := range map[string]string{firstDeb: "bin/dist/*_amd64.deb", laterDeb: "bin/dist-later/*_amd64.deb"} {
@@ -33,14 +34,16 @@ func checkPackage(s *site) (err error) {
 		}
 		try.Do(s.install(found[0], at, 0o644))
 	}
+	other := try.Get(s.layOutKubernetes())
 	before := try.Get(s.everyFile())
 	try.Do(s.installStartsNothing())
+	try.Do(other.untouched())
 	try.Do(s.servesOnceEnabled())
 	try.Do(s.rotatesItsLog())
 	try.Do(s.reloadsItsSettings())
 	try.Do(s.upgradeTakesOver())
 	try.Do(s.removeStops())
-	try.Get(s.run("dpkg", "--purge", "kubeproxy"))
+	try.Get(s.run("dpkg", "--purge", packageName))
 	after := try.Get(s.everyFile())
 	var left []string
 	for _, name := range after {
@@ -52,7 +55,9 @@ func checkPackage(s *site) (err error) {
 		return fmt.Errorf("dpkg --purge left:\n%s", strings.Join(left, "\n"))
 	}
 	say("dpkg --purge: of %d files and directories none is new since before the installation", len(after))
-	return nil
+	try.Do(other.untouched())
+	say("Kubernetes' kube-proxy has run beside it all the time: its unit, process, program and files are as before")
+	return s.isCalledKubeProxyWhereNobodyElseIs()
 }
 
 // everyFile lists the files of the machine, sorted: but for those in memory, and those that dpkg, logrotate and systemd themselves keep.
@@ -68,22 +73,22 @@ func (s *site) everyFile() ([]string, error) {
 func (s *site) installStartsNothing() (err error) {
 	defer try.Catch(&err)
 	try.Get(s.run("dpkg", "--install", firstDeb))
-	active, _ := s.run("systemctl", "is-active", "kube-proxy") // its exit status says the same
-	enabled, _ := s.run("systemctl", "is-enabled", "kube-proxy")
+	active, _ := s.run("systemctl", "is-active", packageName) // its exit status says the same
+	enabled, _ := s.run("systemctl", "is-enabled", packageName)
 	if active != "inactive" || enabled != "disabled" || !refuses() {
 		return fmt.Errorf("the unit is %s and %s after the installation", active, enabled)
 	}
-	verified := try.Get(s.run("systemd-analyze", "verify", "kube-proxy.service"))
+	verified := try.Get(s.run("systemd-analyze", "verify", "kube-proxy-classic.service"))
 	say("dpkg --install: the unit is %s and %s; systemd-analyze verify says %q", active, enabled, verified)
 	return nil
 }
 
 func (s *site) servesOnceEnabled() (err error) {
 	defer try.Catch(&err)
-	try.Get(s.run("systemctl", "enable", "--now", "kube-proxy"))
+	try.Get(s.run("systemctl", "enable", "--now", packageName))
 	try.Do(ask(serviceAddr))
-	checked := try.Get(s.run("kube-proxy", "check", "-config="+settings))
-	say("systemctl enable --now kube-proxy: a client is answered, by %s; kube-proxy check says:", try.Get(servedVersion()))
+	checked := try.Get(s.run(packageName, "check", "-config="+settings))
+	say("systemctl enable --now kube-proxy-classic: a client is answered, by %s; kube-proxy check says:", try.Get(servedVersion()))
 	for line := range strings.Lines(checked) {
 		say("    %s", strings.TrimRight(line, "\n"))
 	}
@@ -93,13 +98,13 @@ func (s *site) servesOnceEnabled() (err error) {
 // rotatesItsLog by the rule that the package has.
 func (s *site) rotatesItsLog() (err error) {
 	defer try.Catch(&err)
-	const log = "/var/log/kube-proxy/connections.log"
+	const log = "/var/log/kube-proxy-classic/connections.log"
 	has := func() bool {
 		info, err := os.Stat(s.path(log))
 		return err == nil && info.Size() > 0
 	}
 	try.Do(await("the connection log has a line", has))
-	try.Get(s.run("logrotate", "--force", "/etc/logrotate.d/kube-proxy"))
+	try.Get(s.run("logrotate", "--force", "/etc/logrotate.d/kube-proxy-classic"))
 	try.Do(await("the rotated log is there", func() bool { return exists(s.path(log + ".1")) }))
 	try.Do(await("the new connection log has a line", func() bool { // what ended before the signal is in the old one
 		err = ask(serviceAddr)
@@ -119,20 +124,20 @@ func (s *site) reloadsItsSettings() (err error) {
 	text := try.Get(os.ReadFile(s.path(settings)))
 	before := s.mainPID()
 	try.Do(os.WriteFile(s.path(settings), append(slices.Clip(text), "v: loud\n"...), 0o644))
-	try.Get(s.run("systemctl", "reload", "kube-proxy"))
+	try.Get(s.run("systemctl", "reload", packageName))
 	try.Do(await("the journal has the end of the successor", func() bool {
-		journal, _ := s.run("journalctl", "--unit=kube-proxy")
+		journal, _ := s.run("journalctl", "--unit="+packageName)
 		return strings.Contains(journal, "the successor has ended")
 	}))
 	try.Do(ask(serviceAddr))
 	if s.mainPID() != before {
 		return fmt.Errorf("process %d runs in place of %d, with wrong settings", s.mainPID(), before)
 	}
-	say("systemctl reload kube-proxy with a wrong setting: process %d goes on", before)
+	say("systemctl reload kube-proxy-classic with a wrong setting: process %d goes on", before)
 
 	try.Do(os.WriteFile(s.path(settings), append(slices.Clip(text), mine...), 0o644))
-	try.Do(s.takesOver("systemctl", "reload", "kube-proxy"))
-	journal := try.Get(s.run("journalctl", "--unit=kube-proxy", "_PID="+strconv.Itoa(s.mainPID()))) // of the successor
+	try.Do(s.takesOver("systemctl", "reload", packageName))
+	journal := try.Get(s.run("journalctl", "--unit="+packageName, "_PID="+strconv.Itoa(s.mainPID()))) // of the successor
 	if !strings.Contains(journal, "listening for") {
 		return fmt.Errorf("the successor does not log at level 1:\n%s", journal)
 	}
@@ -161,12 +166,12 @@ func (s *site) upgradeTakesOver() (err error) {
 
 func (s *site) removeStops() (err error) {
 	defer try.Catch(&err)
-	try.Get(s.run("dpkg", "--remove", "kubeproxy"))
+	try.Get(s.run("dpkg", "--remove", packageName))
 	loaded := try.Get(s.property("LoadState"))
-	if !refuses() || loaded != "not-found" || exists(s.path("/usr/bin/kube-proxy")) || !exists(s.path(settings)) {
+	if !refuses() || loaded != "not-found" || exists(s.path("/usr/bin/"+packageName)) || !exists(s.path(settings)) {
 		return fmt.Errorf("after dpkg --remove the unit is %s, or the port is open, or the program is there, or %s is not", loaded, settings)
 	}
-	rotated := try.Get(s.run("logrotate", "--force", "/etc/logrotate.d/kube-proxy")) // dpkg keeps its rule, and cron goes on with it
+	rotated := try.Get(s.run("logrotate", "--force", "/etc/logrotate.d/kube-proxy-classic")) // dpkg keeps its rule, and cron goes on with it
 	say("dpkg --remove: the service has ended, the unit is %s, %s stays; logrotate says %q", loaded, settings, rotated)
 	return nil
 }
@@ -175,7 +180,7 @@ var versionField = regexp.MustCompile(`"version": *"([^"]*)"`)
 
 // servedVersion asks the process that serves for its version.
 func servedVersion() (string, error) {
-	answer, err := http.Get("http://127.0.0.1:10249/version")
+	answer, err := http.Get("http://127.0.0.1:10449/version")
 	if err != nil {
 		return "", err
 	}

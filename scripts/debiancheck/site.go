@@ -74,7 +74,7 @@ func say(format string, args ...any) { fmt.Printf(format+"\n", args...) }
 
 // property asks systemd about the unit.
 func (s *site) property(name string) (string, error) {
-	return s.run("systemctl", "show", "--value", "--property="+name, "kube-proxy.service")
+	return s.run("systemctl", "show", "--value", "--property="+name, "kube-proxy-classic.service")
 }
 
 // mainPID returns the main process of the unit, by its number in the machine, or 0.

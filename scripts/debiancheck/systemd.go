@@ -17,11 +17,11 @@ import (
 // checkSystemd installs bin/kube-proxy and the unit of docs as the manual says, and walks through the life of the service.
 func checkSystemd(s *site) (err error) {
 	defer try.Catch(&err)
-	try.Do(s.install("bin/kube-proxy", "/usr/local/bin/kube-proxy", 0o755))
-	try.Do(s.install("docs/kube-proxy.service", "/etc/systemd/system/kube-proxy.service", 0o644))
+	try.Do(s.install("bin/kube-proxy", "/usr/local/bin/"+packageName, 0o755))
+	try.Do(s.install("docs/kube-proxy-classic.service", "/etc/systemd/system/kube-proxy-classic.service", 0o644))
 	try.Get(s.run("systemctl", "daemon-reload"))
 	try.Do(s.startsReady())
-	try.Do(s.takesOver("systemctl", "reload", "kube-proxy"))
+	try.Do(s.takesOver("systemctl", "reload", packageName))
 	try.Do(s.survivesKill())
 	try.Do(s.journalHasPriorities())
 	try.Do(s.stopLeavesNothing())
@@ -31,7 +31,7 @@ func checkSystemd(s *site) (err error) {
 // startsReady: when systemctl start returns, the service is served.
 func (s *site) startsReady() (err error) {
 	defer try.Catch(&err)
-	try.Get(s.run("systemctl", "start", "kube-proxy"))
+	try.Get(s.run("systemctl", "start", packageName))
 	try.Do(ask(serviceAddr))
 	kind, status := try.Get(s.property("Type")), ""
 	if kind != "notify" {
@@ -41,7 +41,7 @@ func (s *site) startsReady() (err error) {
 		status, err = s.property("StatusText")
 		return strings.HasPrefix(status, "serving: 1 ports open")
 	}))
-	say("systemctl start kube-proxy returned with the port open: Type=%s, STATUS=%q", kind, status)
+	say("systemctl start kube-proxy-classic returned with the port open: Type=%s, STATUS=%q", kind, status)
 	return err
 }
 
@@ -86,7 +86,7 @@ func (s *site) journalHasPriorities() (err error) {
 	try.Do(s.put(bad, "not a record"))
 	lines := ""
 	try.Do(await("the journal has a line about "+bad, func() bool {
-		lines, err = s.run("journalctl", "--output=json", "_COMM=kube-proxy")
+		lines, err = s.run("journalctl", "--output=json", "_COMM=kube-proxy-clas") // as the kernel shortens it
 		return strings.Contains(lines, bad)
 	}))
 	count := make(map[string]int)
@@ -108,8 +108,8 @@ func (s *site) journalHasPriorities() (err error) {
 // stopLeavesNothing but the saved state and the logs.
 func (s *site) stopLeavesNothing() (err error) {
 	defer try.Catch(&err)
-	try.Get(s.run("systemctl", "stop", "kube-proxy"))
-	left := try.Get(s.run("sh", "-c", "grep -lx kube-proxy /proc/[0-9]*/comm; find /run /tmp /var/tmp -name '*kube-proxy*' ! -path '/run/systemd/*'; true"))
+	try.Get(s.run("systemctl", "stop", packageName))
+	left := try.Get(s.run("sh", "-c", "grep -lx kube-proxy-clas /proc/[0-9]*/comm; find /run /tmp /var/tmp -name '*kube-proxy*' ! -path '/run/systemd/*'; true"))
 	if !refuses() {
 		left += "\nan open port"
 	}
@@ -120,6 +120,6 @@ func (s *site) stopLeavesNothing() (err error) {
 	if left != "" || state != "inactive" || result != "success" {
 		return fmt.Errorf("the unit is %s (%s), and there is still:\n%s", state, result, left)
 	}
-	say("systemctl stop kube-proxy: no process, no port, no socket kept, nothing in /run; the unit is %s, with %s", state, result)
+	say("systemctl stop kube-proxy-classic: no process, no port, no socket kept, nothing in /run; the unit is %s, with %s", state, result)
 	return nil
 }

@@ -18,10 +18,10 @@ func (r *release) archive(arch string, program []byte) error {
 		return err
 	}
 	files := []file{
-		{path: "kube-proxy", mode: 0o755, content: program},
-		{path: "completion/_kube-proxy", mode: 0o644, content: r.manual.zsh},
-		{path: "completion/kube-proxy.bash", mode: 0o644, content: r.manual.bash},
-		{path: "man/kube-proxy.8", mode: 0o644, content: r.manual.page},
+		{path: packageName, mode: 0o755, content: program},
+		{path: "completion/_" + packageName, mode: 0o644, content: r.manual.zsh},
+		{path: "completion/" + packageName + ".bash", mode: 0o644, content: r.manual.bash},
+		{path: "man/" + packageName + ".8", mode: 0o644, content: r.manual.page},
 	}
 	return r.tarball(r.called(kubeProxy(arch)), append(files, papers...))
 }

@@ -15,7 +15,7 @@ type target struct {
 }
 
 func kubeProxy(arch string) target {
-	return target{name: "kube-proxy", source: "./cmd/kube-proxy", system: "linux", arch: arch, stamped: true}
+	return target{name: packageName, source: "./cmd/kube-proxy", system: "linux", arch: arch, stamped: true}
 }
 
 // schools are the school for each system, for an architecture. Students have machines of both.

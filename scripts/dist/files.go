@@ -54,7 +54,7 @@ func (r *release) installed(program []byte, doc string) ([]file, error) {
 	if err != nil {
 		return nil, err
 	}
-	rotation, err := os.ReadFile(filepath.Join(r.root, "docs", "kube-proxy.logrotate"))
+	rotation, err := os.ReadFile(filepath.Join(r.root, "docs", packageName+".logrotate"))
 	if err != nil {
 		return nil, err
 	}
@@ -64,11 +64,11 @@ func (r *release) installed(program []byte, doc string) ([]file, error) {
 	}
 	files := []file{
 		{path: settingsPath, mode: 0o644, content: settings, config: true},
-		{path: "/etc/logrotate.d/kube-proxy", mode: 0o644, content: rotation, config: true},
-		{path: "/usr/bin/kube-proxy", mode: 0o755, content: program},
-		{path: "/usr/lib/systemd/system/kube-proxy.service", mode: 0o644, content: unit},
-		{path: "/usr/share/bash-completion/completions/kube-proxy", mode: 0o644, content: r.manual.bash},
-		{path: "/usr/share/man/man8/kube-proxy.8.gz", mode: 0o644, content: page},
+		{path: "/etc/logrotate.d/" + packageName, mode: 0o644, content: rotation, config: true},
+		{path: "/usr/bin/" + packageName, mode: 0o755, content: program},
+		{path: "/usr/lib/systemd/system/" + packageName + ".service", mode: 0o644, content: unit},
+		{path: "/usr/share/bash-completion/completions/" + packageName, mode: 0o644, content: r.manual.bash},
+		{path: "/usr/share/man/man8/" + packageName + ".8.gz", mode: 0o644, content: page},
 	}
 	papers, err := r.papers()
 	for _, p := range papers {
@@ -81,19 +81,19 @@ func (r *release) installed(program []byte, doc string) ([]file, error) {
 }
 
 // settingsPath is where the unit of a package has its flags from.
-const settingsPath = "/etc/kube-proxy/config.yaml"
+const settingsPath = "/etc/" + packageName + "/config.yaml"
 
-var execStart = regexp.MustCompile(`(?m)^ExecStart=/usr/local/bin/kube-proxy (.*)$`)
+var execStart = regexp.MustCompile(`(?m)^ExecStart=/usr/local/bin/kube-proxy-classic (.*)$`)
 
 // unit returns the unit of docs with the paths of a package, and the file of its flags, which is the administrator's.
 func (r *release) unit(doc string) (unit, settings []byte, err error) {
-	text, err := os.ReadFile(filepath.Join(r.root, "docs", "kube-proxy.service"))
+	text, err := os.ReadFile(filepath.Join(r.root, "docs", packageName+".service"))
 	if err != nil {
 		return nil, nil, err
 	}
 	flags := execStart.FindSubmatch(text)
 	if flags == nil {
-		return nil, nil, errors.New("docs/kube-proxy.service has no such line as " + execStart.String())
+		return nil, nil, errors.New("docs/kube-proxy-classic.service has no such line as " + execStart.String())
 	}
 	if settings, err = scripts.ReadFile("package/config.yaml"); err != nil {
 		return nil, nil, err
@@ -107,15 +107,15 @@ func (r *release) unit(doc string) (unit, settings []byte, err error) {
 		settings = bytes.Replace(settings, place, fmt.Appendf(nil, "\n%s: %q\n", name, value), 1)
 	}
 	if empty := regexp.MustCompile(`(?m)^#\w+:$`).Find(settings); empty != nil {
-		return nil, nil, fmt.Errorf("docs/kube-proxy.service has no flag for the line %q of package/config.yaml", empty)
+		return nil, nil, fmt.Errorf("docs/kube-proxy-classic.service has no flag for the line %q of package/config.yaml", empty)
 	}
 	for _, change := range [][2]string{
 		{"Edit ExecStart.", "Flags are in " + settingsPath + "."},
-		{"/usr/local/share/doc/kube-proxy/operating.md", path.Join(doc, "docs/operating.md")},
-		{string(flags[0]), "ExecStart=/usr/bin/kube-proxy -config=" + settingsPath},
+		{"/usr/local/share/doc/" + packageName + "/operating.md", path.Join(doc, "docs/operating.md")},
+		{string(flags[0]), "ExecStart=/usr/bin/" + packageName + " -config=" + settingsPath},
 	} {
 		if bytes.Count(text, []byte(change[0])) != 1 {
-			return nil, nil, fmt.Errorf("docs/kube-proxy.service does not have %q once", change[0])
+			return nil, nil, fmt.Errorf("docs/kube-proxy-classic.service does not have %q once", change[0])
 		}
 		text = bytes.Replace(text, []byte(change[0]), []byte(change[1]), 1)
 	}

@@ -21,7 +21,7 @@ const user = 65532
 
 // image writes an OCI image layout with an image for each architecture, and each image as a tar for docker load.
 func (r *release) image(arches []string, programs map[string][]byte) error {
-	tag := "kube-proxy:" + strings.ReplaceAll(r.version, "+", "-")
+	tag := packageName + ":" + strings.ReplaceAll(r.version, "+", "-")
 	index := mutate.IndexMediaType(empty.Index, types.OCIImageIndex)
 	for _, arch := range arches {
 		img, err := r.imageFor(arch, programs[arch])
@@ -33,11 +33,11 @@ func (r *release) image(arches []string, programs map[string][]byte) error {
 		if err != nil {
 			return err
 		}
-		if err := tarball.WriteToFile(r.name("kube-proxy-%s-linux-%s.docker.tar", r.version, arch), ref, img); err != nil {
+		if err := tarball.WriteToFile(r.name("%s-%s-linux-%s.docker.tar", packageName, r.version, arch), ref, img); err != nil {
 			return err
 		}
 	}
-	path, err := layout.Write(r.name("kube-proxy-%s.oci", r.version), empty.Index)
+	path, err := layout.Write(r.name("%s-%s.oci", packageName, r.version), empty.Index)
 	if err != nil {
 		return err
 	}
@@ -51,11 +51,11 @@ func (r *release) imageFor(arch string, program []byte) (v1.Image, error) {
 		return nil, err
 	}
 	text, err := tarOf("", []file{
-		{path: "run/", mode: 0o755}, {path: "run/kube-proxy/", mode: 0o700, owner: user},
-		{path: "usr/", mode: 0o755}, {path: "usr/bin/", mode: 0o755}, {path: "usr/bin/kube-proxy", mode: 0o755, content: program},
-		{path: "usr/share/", mode: 0o755}, {path: "usr/share/licenses/", mode: 0o755}, {path: "usr/share/licenses/kube-proxy/", mode: 0o755},
-		{path: "usr/share/licenses/kube-proxy/LICENSE", mode: 0o644, content: license},
-		{path: "var/", mode: 0o755}, {path: "var/lib/", mode: 0o755}, {path: "var/lib/kube-proxy/", mode: 0o700, owner: user},
+		{path: "run/", mode: 0o755}, {path: "run/" + packageName + "/", mode: 0o700, owner: user},
+		{path: "usr/", mode: 0o755}, {path: "usr/bin/", mode: 0o755}, {path: "usr/bin/" + packageName, mode: 0o755, content: program},
+		{path: "usr/share/", mode: 0o755}, {path: "usr/share/licenses/", mode: 0o755}, {path: "usr/share/licenses/" + packageName + "/", mode: 0o755},
+		{path: "usr/share/licenses/" + packageName + "/LICENSE", mode: 0o644, content: license},
+		{path: "var/", mode: 0o755}, {path: "var/lib/", mode: 0o755}, {path: "var/lib/" + packageName + "/", mode: 0o700, owner: user},
 	}, r.when)
 	if err != nil {
 		return nil, err
@@ -80,11 +80,11 @@ func (r *release) config(arch string, img v1.Image) *v1.ConfigFile {
 	c := made.DeepCopy()
 	c.OS, c.Architecture, c.Created = "linux", arch, v1.Time{Time: r.when}
 	c.Config = v1.Config{
-		Entrypoint: []string{"/usr/bin/kube-proxy"},
+		Entrypoint: []string{"/usr/bin/" + packageName},
 		Env:        []string{"PATH=/usr/bin"},
 		User:       fmt.Sprintf("%d:%[1]d", user),
 		Labels: map[string]string{
-			"org.opencontainers.image.title":       "kube-proxy",
+			"org.opencontainers.image.title":       packageName,
 			"org.opencontainers.image.description": summary,
 			"org.opencontainers.image.version":     r.version,
 			"org.opencontainers.image.revision":    r.commit,

@@ -27,11 +27,11 @@ func TestPackageVersionsAreOrderedByTagsAndThenByTime(t *testing.T) {
 // TestTheSettingsOfAPackageNameEachFlagOnce: who takes the # away before a flag, or changes one, finds no second line of it elsewhere.
 func TestTheSettingsOfAPackageNameEachFlagOnce(t *testing.T) {
 	r := release{root: "../.."}
-	unit, settings, err := r.unit("/usr/share/doc/kubeproxy")
+	unit, settings, err := r.unit("/usr/share/doc/kube-proxy-classic")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !strings.Contains(string(unit), "\nExecStart=/usr/bin/kube-proxy -config="+settingsPath+"\n") {
+	if !strings.Contains(string(unit), "\nExecStart=/usr/bin/kube-proxy-classic -config="+settingsPath+"\n") {
 		t.Error("the unit does not read the settings")
 	}
 	seen := make(map[string]bool)

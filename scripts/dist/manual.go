@@ -1,9 +1,11 @@
 package main
 
 import (
+	"bytes"
 	"fmt"
 	"os"
 	"os/exec"
+	"strings"
 )
 
 // A manual is what the program says of itself.
@@ -11,7 +13,7 @@ type manual struct {
 	page, bash, zsh []byte
 }
 
-// readManual asks a program that runs here: it says the same on every machine.
+// readManual asks a program that runs here: it says the same on every machine. The completions are for both names of the program.
 func readManual(root string) (manual, error) {
 	var m manual
 	for _, part := range []struct {
@@ -25,6 +27,12 @@ func readManual(root string) (manual, error) {
 			return m, fmt.Errorf("kube-proxy help %s: %w", part.words, err)
 		}
 		*part.into = text
+	}
+	for text, line := range map[*[]byte]string{&m.bash: "\ncomplete -F _kube_proxy kube-proxy\n", &m.zsh: "#compdef kube-proxy\n"} {
+		if bytes.Count(*text, []byte(line)) != 1 {
+			return m, fmt.Errorf("a completion does not have %q once", line)
+		}
+		*text = bytes.Replace(*text, []byte(line), []byte(strings.TrimSuffix(line, "\n")+" "+packageName+"\n"), 1)
 	}
 	return m, nil
 }

@@ -16,8 +16,8 @@ import (
 //go:embed package
 var scripts embed.FS
 
-// packageName is not kube-proxy, which is the name of Kubernetes' own packages.
-const packageName = "kubeproxy"
+// packageName is the name of everything that a package installs: program, unit and directories. Those called kube-proxy are Kubernetes' own.
+const packageName = "kube-proxy-classic"
 
 const (
 	maintainer  = "The kube-proxy authors <kube-proxy@kube-proxy.invalid>" // until there is an address
@@ -113,7 +113,7 @@ func (r *release) ownFiles(kind string) ([]file, error) {
 	if kind == "rpm" {
 		return []file{
 			{path: "/usr/share/licenses/" + packageName + "/LICENSE", mode: 0o644, content: license},
-			{path: "/usr/share/zsh/site-functions/_kube-proxy", mode: 0o644, content: r.manual.zsh},
+			{path: "/usr/share/zsh/site-functions/_" + packageName, mode: 0o644, content: r.manual.zsh},
 		}, nil
 	}
 	rights, err := scripts.ReadFile("package/copyright") // Debian has the text of the license already
@@ -134,6 +134,6 @@ func (r *release) ownFiles(kind string) ([]file, error) {
 		{path: doc + "/copyright", mode: 0o644, content: rights},
 		{path: doc + "/changelog.gz", mode: 0o644, content: changes},
 		{path: "/usr/share/lintian/overrides/" + packageName, mode: 0o644, content: overrides},
-		{path: "/usr/share/zsh/vendor-completions/_kube-proxy", mode: 0o644, content: r.manual.zsh},
+		{path: "/usr/share/zsh/vendor-completions/_" + packageName, mode: 0o644, content: r.manual.zsh},
 	}, nil
 }
