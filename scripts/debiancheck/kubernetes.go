@@ -34,7 +34,11 @@ func (s *site) layOutKubernetes() (k *kubernetes, err error) {
 	for path, content := range kubernetesFiles {
 		at := s.path(path)
 		try.Do(os.MkdirAll(filepath.Dir(at), 0o755))
-		try.Do(os.WriteFile(at, []byte(content), 0o755))
+		mode := os.FileMode(0o644)
+		if strings.HasPrefix(content, "#!") {
+			mode = 0o755
+		}
+		try.Do(os.WriteFile(at, []byte(content), mode))
 	}
 	try.Get(s.run("systemctl", "daemon-reload"))
 	try.Get(s.run("systemctl", "enable", "--now", "kube-proxy"))
