@@ -108,6 +108,19 @@ func judgeRotation(t *trial) {
 			t.fail("a turn for red, green and blue", "%v", given)
 		}
 	}
+	for i := range 6 { // the first of the list goes and comes, so all others move
+		names := three
+		if i%2 == 0 {
+			web.endpoints(green.Addr, blue.Addr)
+			names = three[1:]
+		} else {
+			web.endpoints(red.Addr, green.Addr, blue.Addr)
+		}
+		t.settled(changeLimit, red, green)
+		if given = append(given, t.asks(web.port, names...)); given[len(given)-1] == given[len(given)-2] {
+			t.fail("another endpoint after each change", "%v", given)
+		}
+	}
 }
 
 func judgeResync(t *trial) {

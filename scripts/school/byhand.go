@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"strconv"
+	"strings"
 
 	"kubeproxy/scripts/school/store"
 )
@@ -45,4 +46,14 @@ func goOnByHand(port int) string {
 func datagramByHand(port, n int) string {
 	return python(`c = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); c.settimeout(5); c.connect(("127.0.0.1", %d)); `+
 		`c.send(b"x" * %d); a = c.recv(65535); print(a[:40], len(a))`, port, n)
+}
+
+// drainByHand is a program with one client, which gets SIGTERM while the client is there.
+func drainByHand(port int, args []string) string {
+	quoted := make([]string, len(args))
+	for i, arg := range args {
+		quoted[i] = strconv.Quote(arg)
+	}
+	return python(`import subprocess, time; p = subprocess.Popen([%s]); time.sleep(2); c = socket.create_connection(("127.0.0.1", %d), 10); print(c.recv(99)); `+
+		`p.terminate(); time.sleep(1); c.sendall(b"hello"); print(c.recv(99)); c.close(); print("exit status", p.wait(30))`, strings.Join(quoted, ", "), port)
 }

@@ -188,13 +188,14 @@ func judgeDrain(t *trial) {
 
 // drains ends the program by SIGTERM while a client of a port is being served.
 func (t *trial) drains(port int, conn net.Conn) {
-	t.do("kill "+itoa(t.program.PID()), "the program gets SIGTERM")
+	byHand := drainByHand(port, t.args)
+	t.do(byHand, "the program gets SIGTERM")
 	t.program.Signal(syscall.SIGTERM)
 	t.do(askByHand(port), "port %d closes", port)
 	t.closesPort(port)
-	t.echoes(conn, 1000, talkByHand(port))
+	t.echoes(conn, 1000, byHand)
 	conn.Close()
-	t.do("echo $?", "the last client has gone, and the program ends")
+	t.do(byHand, "the last client has gone, and the program ends")
 	select {
 	case <-t.program.Exited():
 	case <-time.After(4 * startLimit): // a busy machine needs some of it

@@ -3,9 +3,9 @@
 //
 //	school [flags] PROGRAM [STAGE...]    judge the program; without stages from the first until one fails
 //	school report PROGRAM [STAGE...]     judge it in all stages, and write the verdicts as JSON
-//	school next PROGRAM                  judge it, and print the text of the first stage that it fails
+//	school next PROGRAM [STAGE...]       judge it, and print the text of the first stage that it fails
 //	school list                          list the stages
-//	school text STAGE                    print the text of a stage
+//	school text STAGE                    print the text of a stage; school -hint text STAGE: with what is folded in it
 //	school starter LANGUAGE              print a program to begin with: python, node, go or shell
 //
 // PROGRAM is one word for the shell: a path, or a path and arguments with blanks between them. The school starts it with
@@ -24,6 +24,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -53,15 +54,15 @@ func run(args []string, stdout, stderr io.Writer) int {
 	flags := flag.NewFlagSet("school", flag.ContinueOnError)
 	flags.SetOutput(stderr)
 	flags.BoolVar(&c.timeline, "v", false, "print the timeline of each stage")
-	flags.BoolVar(&c.hints, "hint", false, "say of a failed stage what first attempts often do, and who did it")
+	flags.BoolVar(&c.hints, "hint", false, "say of a failed stage what first attempts often do, and who did it; print texts with their hints")
 	flags.BoolVar(&c.all, "all", false, "go on after a failed stage")
 	flags.BoolVar(&c.hold, "hold", false, "keep a failed stage as it is until Enter or Ctrl-C: program, records and endpoints")
 	flags.StringVar(&c.registry, "registry", store.InFiles, "where stages have their records: files (stages about etcd: an etcd), etcd, or etcd2 (its v2 API)")
 	flags.DurationVar(&c.exam, "exam", time.Minute, "how long the exam lasts")
 	flags.Uint64Var(&c.seed, "seed", 0, "has the exam do what it did with this `seed`; 0: a new one")
 	flags.Usage = func() {
-		fmt.Fprint(stderr, "usage: school [flags] PROGRAM [STAGE...]\n       school report|next PROGRAM [STAGE...]\n"+
-			"       school list | text STAGE | starter python|node|go|shell\n\n")
+		fmt.Fprint(stderr, "usage: school [flags] PROGRAM [STAGE...]\n       school [flags] report|next PROGRAM [STAGE...]\n"+
+			"       school list | [-hint] text STAGE | starter python|node|go|shell\n\n")
 		flags.PrintDefaults()
 	}
 	if err := flags.Parse(args); errors.Is(err, flag.ErrHelp) {
@@ -111,7 +112,7 @@ func (c *call) do(args []string) (ok bool, err error) {
 		_, err = c.stdout.Write(text)
 		return true, err
 	case word == "report" || word == "next":
-		if len(rest) == 0 || word == "next" && len(rest) > 1 {
+		if len(rest) == 0 {
 			return false, errUsage
 		}
 		args = rest
@@ -144,6 +145,9 @@ func (c *call) do(args []string) (ok bool, err error) {
 // parseStages reads numbers and ranges: 3, 1-6.
 func parseStages(args []string) (chosen []*stage, err error) {
 	for _, arg := range args {
+		if strings.HasPrefix(arg, "-") {
+			return nil, fmt.Errorf("%.40q comes too late: flags come before the program", arg)
+		}
 		first, last, isRange := strings.Cut(arg, "-")
 		if !isRange {
 			last = first
@@ -282,7 +286,7 @@ func (c *call) next(judge *course) (bool, error) {
 	case err != nil:
 		return false, err
 	case next == nil:
-		fmt.Fprintf(c.stdout, "There is no next stage: all %d pass.\n", len(stages))
+		fmt.Fprintln(c.stdout, "There is no next stage: each one that was run passes.")
 		return true, nil
 	}
 	return failures == 0, c.printText(next)
@@ -293,6 +297,30 @@ func (c *call) printText(s *stage) error {
 	if err != nil {
 		return err
 	}
+	if !c.hints {
+		text = folded(text, s.number)
+	}
 	_, err = c.stdout.Write(text)
 	return err
+}
+
+var (
+	folds   = regexp.MustCompile(`(?s)<details>\n<summary>[^<]*</summary>\n.*?\n</details>\n\n`)
+	summary = regexp.MustCompile(`<summary>([^<]*)</summary>`)
+)
+
+// folded leaves out what a browser folds, and says what that is.
+func folded(text []byte, stage int) []byte {
+	var titles []string
+	for _, m := range summary.FindAllSubmatch(text, -1) {
+		titles = append(titles, string(m[1]))
+	}
+	first := true
+	return folds.ReplaceAllFunc(text, func([]byte) []byte {
+		if !first {
+			return nil
+		}
+		first = false
+		return fmt.Appendf(nil, "(Folded: %s. school -hint text %d prints the page with them.)\n\n", strings.Join(titles, "; "), stage)
+	})
 }

@@ -21,6 +21,7 @@ type program struct {
 func (t *trial) start(descriptors int) {
 	args := append(append([]string(nil), t.command...), t.records.Flags()...)
 	args = append(args, "-bind_address="+t.bind)
+	t.args = args
 	t.do(strings.Join(args, " "), "start your program: %s", strings.Join(args, " "))
 	if descriptors > 0 {
 		args = append([]string{"sh", "-c", `ulimit -n ` + itoa(descriptors) + `; exec "$0" "$@"`}, args...)

@@ -387,7 +387,7 @@ func TestAVerdictNamesStepTimeExpectedSeenOutputAndCommand(t *testing.T) {
 }
 
 func TestCommandLinesThatCannotBeMeantAreRefused(t *testing.T) {
-	for _, args := range [][]string{{}, {"report"}, {"next"}, {"next", "true", "3"}, {"text"}, {"text", "99"}, {"text", "x"}, {"list", "x"}, {"starter", "cobol"},
+	for _, args := range [][]string{{}, {"report"}, {"next"}, {"true", "3", "-v"}, {"text"}, {"text", "99"}, {"text", "x"}, {"list", "x"}, {"starter", "cobol"},
 		{"true", "0"}, {"true", "3-1"}, {"true", "1-99"}, {"true", "two"}, {"./no/such/program"}, {"-nonsense", "true"},
 		{"-registry=etcd4", "true"}, {"-exam=1ms", "true"}, {"-seed=x", "true"}} {
 		var stderr bytes.Buffer

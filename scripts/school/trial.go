@@ -33,6 +33,7 @@ type trial struct {
 	seed    uint64 // of the exam
 	began   time.Time
 	program *program
+	args    []string // that it was started with
 	closers []func()
 
 	mu       sync.Mutex // guards the fields below
@@ -104,7 +105,7 @@ func (t *trial) decide(f *failure) {
 // soon waits until try returns nil, and fails the trial when limit has passed or the program has ended.
 func (t *trial) soon(limit time.Duration, expected string, try func() error) {
 	clock := t.startClock()
-	for {
+	for attempts := 1; ; attempts++ {
 		err := try()
 		took := time.Since(clock.began).Round(time.Millisecond)
 		if err == nil {
@@ -112,7 +113,7 @@ func (t *trial) soon(limit time.Duration, expected string, try func() error) {
 			return
 		}
 		if clock.passed() > limit || t.program != nil && t.program.Running() != nil {
-			t.fail(expected, "%v, after %v", err, took)
+			t.fail(expected, "%v, at each of %d attempts within %v", err, attempts, took)
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
