@@ -29,7 +29,7 @@ var starters = map[string]string{"python": "starter.py", "node": "starter.js", "
 func Starter(language string) ([]byte, error) {
 	name, ok := starters[language]
 	if !ok {
-		return nil, fmt.Errorf("no starter in %.40q: there are python, node, go and shell", language)
+		return nil, fmt.Errorf("no starter in %.40q: there are python, node, go and shell; in another language it is some twenty lines, by the text of stage 1", language)
 	}
 	return files.ReadFile("starters/" + name)
 }

@@ -49,6 +49,24 @@ func judgeSlowReader(t *trial) {
 
 	t.do(byHand, "the client of port %d reads", download.port)
 	t.readsAll(conn, block, all)
+	t.leavesInTheMiddle(download.port)
+	t.asks(web.port, "red")
+}
+
+// leavesInTheMiddle is a client that has finished sending, and goes without reading what is on its way: a write to it then raises SIGPIPE, which
+// ends a program that has said nothing about it.
+func (t *trial) leavesInTheMiddle(port int) {
+	t.do(python(`c = socket.create_connection(("127.0.0.1", %d), 10); c.shutdown(socket.SHUT_WR); print(len(c.recv(1)), "byte read")`, port),
+		"a client of port %d half-closes, reads one byte, and leaves in the middle of the download", port)
+	conn := t.startsReading(port).(*net.TCPConn)
+	t.must(conn.CloseWrite())
+	time.Sleep(200 * time.Millisecond) // for the program to see the half-close, and to fill what is on the way
+	t.must(conn.SetLinger(0))
+	conn.Close()
+	for range 10 { // the program that dies of it does so in the next write
+		t.alive()
+		time.Sleep(50 * time.Millisecond)
+	}
 }
 
 // randomBlock returns 1 MiB.

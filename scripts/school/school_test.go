@@ -156,7 +156,7 @@ var mutations = []mutation{
 	{1, "                scan()\n", "                read or good['specs'] or scan() or read.update(once=1)\n", "connection refused"},
 	{2, "            relay = asyncio.create_task(self.relay(client))\n", "            relay = asyncio.create_task(self.relay(client))\n            await relay\n", "no answer"},
 	{3, "    place %= len(addresses)\n", "    place = 0\n", "[red red]"},
-	{4, "    destination.shutdown(socket.SHUT_WR)", "    destination.close()\n    source.close()", "closed without an answer"},
+	{4, "    destination.shutdown(socket.SHUT_WR)", "    destination.close()\n    source.close()", "connection "}, // closed or reset
 	{5, "            if port in listeners:\n                listeners.pop(port).close()", "            pass", "the port is open"},
 	{6, "        if endpoint is None:\n            reset(client)\n", "        if endpoint is None:\n            await asyncio.sleep(3600)\n", "no answer"},
 	{7, "search(choose(self.port))", "search(choose(self.port)[:1])", "connection reset"},
@@ -167,6 +167,7 @@ var mutations = []mutation{
 	{11, "recvmsg(65536, 256)", "recvmsg(4096, 256)", "no answer"},
 	{12, "if session and session[1] not in endpoints(self.port):", "if False:", "which has left the record"},
 	{13, "        await loop.sock_sendall(destination, data)\n", "        asyncio.create_task(loop.sock_sendall(destination, data))\n", "MiB have left the endpoint"},
+	{13, "add_signal_handler(signal.SIGTERM, stop.set)", "add_signal_handler(signal.SIGTERM, stop.set)\n    signal.signal(signal.SIGPIPE, signal.SIG_DFL)", "broken pipe"},
 	{14, "                await asyncio.sleep(pause)\n", "                await asyncio.sleep(0)\n", "threads that run"},
 	{15, "add_signal_handler(signal.SIGTERM, stop.set)", "add_signal_handler(signal.SIGTERM, sys.exit)", "closed without an answer"},
 	{16, `{**span, "start_revision": after}`, "span", "connection refused"},
@@ -177,6 +178,7 @@ var mutations = []mutation{
 	{20, "    return [address for address in addresses if not is_own(address, port[1])]\n", "    return addresses\n", "no answer"},
 	{21, "client[1], 0, client[0])", "[], 0, client[0])", "no answer from there"},
 	{22, "                    records[name] = decode(", "                    turns.pop(name, None)\n                    records[name] = decode(", "[red red]"},
+	{22, "place = addresses.index(last) + 1", "place += 1", "["}, // a counter modulo the length
 	{23, `"start_revision": after}}, 10)`, `"start_revision": after}}, None)`, "an answer by red"},
 	{24, `    if BIND == "0.0.0.0" and`, `    if False and`, "connection refused"},
 }

@@ -107,7 +107,7 @@ var stages = []stage{
 		history: "D45: a machine with several addresses answered from another one than the client had asked"},
 	{number: 22, title: "The turn survives a change", judge: judgeRotation, takes: 2 * time.Minute, advanced: true,
 		promise: "When the list of endpoints changes, the next client gets the endpoint whose turn it is, and not the first one again.",
-		naive:   "begins again at the first endpoint with each change",
+		naive:   "begins again at the first endpoint with each change, or has a counter modulo the length, which jumps",
 		history: "kubernetes#3640: each change of the list began again at its first endpoint"},
 	{number: 23, title: "A watch that is dead", judge: judgeResync, takes: 4 * time.Minute, etcd: true, advanced: true,
 		promise: "When the connection of the watch carries nothing any more, and does not end either, changes still take effect within 30 seconds.",

@@ -119,6 +119,13 @@ func (t *trial) soon(limit time.Duration, expected string, try func() error) {
 	}
 }
 
+// alive fails the trial if the program has ended.
+func (t *trial) alive() {
+	if err := t.program.Running(); err != nil {
+		t.fail("a program that goes on", "none")
+	}
+}
+
 // A clock counts the time that the program had. While the program waits for a processor, which others use, hardly any time passes.
 type clock struct {
 	began   time.Time
