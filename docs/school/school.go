@@ -5,6 +5,8 @@ import (
 	"embed"
 	"fmt"
 	"io/fs"
+	"regexp"
+	"strings"
 )
 
 //go:embed *.md starters
@@ -20,6 +22,31 @@ func Stage(number int) ([]byte, error) {
 		return nil, fmt.Errorf("stage %d has %d texts; want one", number, len(names))
 	}
 	return files.ReadFile(names[0])
+}
+
+var (
+	folds   = regexp.MustCompile(`(?s)<details>\n<summary>[^<]*</summary>\n.*?\n</details>\n\n`)
+	summary = regexp.MustCompile(`<summary>([^<]*)</summary>`)
+)
+
+// Folded is [Stage] without what a browser folds, and says what that is.
+func Folded(number int) ([]byte, error) {
+	text, err := Stage(number)
+	if err != nil {
+		return nil, err
+	}
+	var titles []string
+	for _, m := range summary.FindAllSubmatch(text, -1) {
+		titles = append(titles, string(m[1]))
+	}
+	first := true
+	return folds.ReplaceAllFunc(text, func([]byte) []byte {
+		if !first {
+			return nil
+		}
+		first = false
+		return fmt.Appendf(nil, "(Folded: %s. school -hint text %d prints the page with them.)\n\n", strings.Join(titles, "; "), number)
+	}), nil
 }
 
 // starters are the programs to begin with, by language.

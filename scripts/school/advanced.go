@@ -34,7 +34,7 @@ func judgeLoop(t *trial) {
 			t.asks(web.port, "red")
 		}
 		t.served(dns.port, changeLimit)
-		t.do(datagramByHand(echo.port, 5), "a client of port %d, whose endpoint is this port itself, sends datagrams", echo.port)
+		t.do(peer.DatagramByHand(echo.port, 5), "a client of port %d, whose endpoint is this port itself, sends datagrams", echo.port)
 		conn := t.client(echo.port)
 		for range 5 { // nobody answers, and each has its time to go round
 			t.must(conn.SetDeadline(time.Now().Add(100 * time.Millisecond)))
@@ -52,7 +52,7 @@ func judgeLoop(t *trial) {
 
 // clientAtByHand is a client over UDP of an address.
 func clientAtByHand(family, host string, port int) string {
-	return python(`c = socket.socket(socket.%s, socket.SOCK_DGRAM); c.settimeout(5); c.connect(("%s", %d)); c.send(b"hello"); print(c.recv(99))`, family, host, port)
+	return peer.Python(`c = socket.socket(socket.%s, socket.SOCK_DGRAM); c.settimeout(5); c.connect(("%s", %d)); c.send(b"hello"); print(c.recv(99))`, family, host, port)
 }
 
 func judgeReplyAddress(t *trial) {
@@ -153,7 +153,7 @@ func judgeDualStack(t *trial) {
 	for _, name := range []string{"red", "green"} {
 		for host, family := range map[string]string{"127.0.0.1": "AF_INET", "::1": "AF_INET6"} {
 			at := net.JoinHostPort(host, itoa(web[name].port))
-			t.do(python(`c = socket.create_connection(("%s", %d), 10); print(c.recv(99))`, host, web[name].port), "wait until a client of %s is answered by %s", at, name)
+			t.do(peer.Python(`c = socket.create_connection(("%s", %d), 10); print(c.recv(99))`, host, web[name].port), "wait until a client of %s is answered by %s", at, name)
 			t.soon(startLimit, anyOf([]string{name}), func() error {
 				_, err := peer.Ask(at, patience)
 				return err

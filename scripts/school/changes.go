@@ -3,6 +3,8 @@ package main
 import (
 	"fmt"
 	"time"
+
+	"kubeproxy/scripts/school/peer"
 )
 
 // The judges of records and their changes: stages 5, 6, 9 and 10.
@@ -29,11 +31,11 @@ func judgeChange(t *trial) {
 	t.refused(changing.port)
 
 	close(stop)
-	t.do(askByHand(still.port), "clients of port %d ask all the time, while the other service changes", still.port)
+	t.do(peer.AskByHand(still.port), "clients of port %d ask all the time, while the other service changes", still.port)
 	if err := <-noticed; err != nil {
 		t.fail("answers by red, as before", "%v", err)
 	}
-	t.echoes(stays, 1000, talkByHand(still.port))
+	t.echoes(stays, 1000, peer.TalkByHand(still.port))
 }
 
 // askUntil asks again and again, and returns the first error.

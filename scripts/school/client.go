@@ -21,7 +21,7 @@ func anyOf(names []string) string { return "an answer by " + strings.Join(names,
 
 // answered waits until one of names answers clients of a port.
 func (t *trial) answered(port int, limit time.Duration, names ...string) {
-	t.do(askByHand(port), "wait until a client of port %d is answered by %s", port, strings.Join(names, " or "))
+	t.do(peer.AskByHand(port), "wait until a client of port %d is answered by %s", port, strings.Join(names, " or "))
 	t.soon(limit, anyOf(names), func() error {
 		name, err := ask(port, patience)
 		if err == nil && !slices.Contains(names, name) {
@@ -33,7 +33,7 @@ func (t *trial) answered(port int, limit time.Duration, names ...string) {
 
 // asks is one client that must be answered, by one of names.
 func (t *trial) asks(port int, names ...string) string {
-	t.do(askByHand(port), "a client of port %d asks", port)
+	t.do(peer.AskByHand(port), "a client of port %d asks", port)
 	began := time.Now()
 	name, err := ask(port, patience)
 	took := time.Since(began).Round(time.Millisecond)
@@ -49,7 +49,7 @@ func (t *trial) asks(port int, names ...string) string {
 
 // opened waits until a port is open.
 func (t *trial) opened(port int) {
-	t.do(askByHand(port), "wait until port %d is open", port)
+	t.do(peer.AskByHand(port), "wait until port %d is open", port)
 	t.soon(startLimit, "an open port", func() error {
 		conn, err := net.DialTimeout("tcp", address(port), patience)
 		if err != nil {
@@ -61,7 +61,7 @@ func (t *trial) opened(port int) {
 
 // refused waits until a port refuses.
 func (t *trial) refused(port int) {
-	t.do(askByHand(port), "wait until port %d refuses", port)
+	t.do(peer.AskByHand(port), "wait until port %d refuses", port)
 	t.soon(changeLimit, "a closed port: connection refused", func() error {
 		conn, err := net.DialTimeout("tcp", address(port), patience)
 		if err == nil {
@@ -77,7 +77,7 @@ func (t *trial) refused(port int) {
 
 // turnedAway waits until clients of an open port are turned away at once.
 func (t *trial) turnedAway(port int, limit time.Duration) {
-	t.do(askByHand(port), "wait until a client of port %d is turned away at once", port)
+	t.do(peer.AskByHand(port), "wait until a client of port %d is turned away at once", port)
 	t.soon(limit, "an open port that resets or closes the connection at once", func() error {
 		name, err := ask(port, limit/2)
 		switch {
@@ -92,7 +92,7 @@ func (t *trial) turnedAway(port int, limit time.Duration) {
 
 // connects is a client that stays: it has the name of its endpoint already.
 func (t *trial) connects(port int) *net.TCPConn {
-	t.do(talkByHand(port), "a client of port %d connects and stays", port)
+	t.do(peer.TalkByHand(port), "a client of port %d connects and stays", port)
 	conn, err := net.DialTimeout("tcp", address(port), patience)
 	if err != nil {
 		t.fail("a connection", "%v", peer.Plain(err))

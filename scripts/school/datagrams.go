@@ -22,7 +22,7 @@ func (t *trial) client(port int) net.Conn {
 
 // served waits until one datagram is answered.
 func (t *trial) served(port int, limit time.Duration) {
-	t.do(datagramByHand(port, 5), "wait until a datagram to port %d is answered", port)
+	t.do(peer.DatagramByHand(port, 5), "wait until a datagram to port %d is answered", port)
 	conn := t.client(port)
 	t.soon(limit, "an answer", func() error {
 		_, err := peer.Datagram(conn, "hello")
@@ -45,7 +45,7 @@ func judgeSession(t *trial) {
 	t.served(dns.port, startLimit)
 	given := make(map[string]int)
 	for i := range 12 {
-		t.do(datagramByHand(dns.port, 5), "client %d of port %d sends three datagrams", i+1, dns.port)
+		t.do(peer.DatagramByHand(dns.port, 5), "client %d of port %d sends three datagrams", i+1, dns.port)
 		conn, first := t.client(dns.port), ""
 		for j := range 3 {
 			name, err := peer.Datagram(conn, fmt.Sprintf("datagram %d", j+1))
@@ -64,7 +64,7 @@ func judgeSession(t *trial) {
 		t.fail("four clients for each of three endpoints", "%v", given)
 	}
 	n := largest()
-	t.do(datagramByHand(dns.port, n), "a client of port %d sends datagrams of %d bytes", dns.port, n)
+	t.do(peer.DatagramByHand(dns.port, n), "a client of port %d sends datagrams of %d bytes", dns.port, n)
 	if name, err := peer.Datagram(t.client(dns.port), strings.Repeat("x", n-40)); err != nil {
 		t.fail("the same datagram back", "%v, after 10 attempts", err)
 	} else {
@@ -78,7 +78,7 @@ func judgeMove(t *trial) {
 	t.start(0)
 	t.served(dns.port, startLimit)
 	conn := t.client(dns.port)
-	t.do(datagramByHand(dns.port, 5), "a client of port %d sends a datagram", dns.port)
+	t.do(peer.DatagramByHand(dns.port, 5), "a client of port %d sends a datagram", dns.port)
 	was, err := peer.Datagram(conn, "hello")
 	if err != nil {
 		t.fail("an answer", "%v, after 10 attempts", err)
@@ -88,7 +88,7 @@ func judgeMove(t *trial) {
 		stays = green
 	}
 	dns.endpoints(stays.Addr)
-	t.do(datagramByHand(dns.port, 5), "wait until datagrams of the same client of port %d are answered by %s", dns.port, stays.Name)
+	t.do(peer.DatagramByHand(dns.port, 5), "wait until datagrams of the same client of port %d are answered by %s", dns.port, stays.Name)
 	t.soon(changeLimit, "answers by "+stays.Name, func() error {
 		name, err := peer.Datagram(conn, "again")
 		if err == nil && name != stays.Name {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"kubeproxy/scripts/school/peer"
 	"kubeproxy/scripts/school/store"
 )
 
@@ -60,7 +61,7 @@ func judgeSwap(t *trial) {
 		t.answered(two.port, changeLimit, "green")
 	}
 	close(stop)
-	t.do(askByHand(one.port), "clients of both ports ask all the time, while the services swap them")
+	t.do(peer.AskByHand(one.port), "clients of both ports ask all the time, while the services swap them")
 	for range 2 {
 		if err := <-noticed; err != nil {
 			t.fail("an answer for each client", "%v", err)
@@ -110,7 +111,7 @@ func judgeOutages(t *trial) {
 	web.spec("TCP")
 	t.answered(web.port, outageLimit, "green")
 	t.refused(old)
-	t.echoes(stays, 1000, talkByHand(web.port))
+	t.echoes(stays, 1000, peer.TalkByHand(web.port))
 }
 
 // faults has things happen to etcd.

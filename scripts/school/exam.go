@@ -171,7 +171,7 @@ func judgeExam(t *trial) {
 	for _, k := range x.kept {
 		t.asks(k.line.port, k.last()...)
 	}
-	t.do(askByHand(big.port), "a client of port %d has not read for all this time, and reads now", big.port)
+	t.do(peer.AskByHand(big.port), "a client of port %d has not read for all this time, and reads now", big.port)
 	t.readsAll(reader, block, size)
 	closeAll(append(crowd, reader))
 	closeAll(stays[1:])
@@ -181,7 +181,7 @@ func judgeExam(t *trial) {
 // crowd is clients that say nothing.
 func (x *exam) crowd(n int) (conns []net.Conn) {
 	port := x.kept[2].line.port
-	x.t.do(crowdByHand(port, n), "%d clients of port %d connect and say nothing", n, port)
+	x.t.do(peer.CrowdByHand(port, n), "%d clients of port %d connect and say nothing", n, port)
 	for range n {
 		conn, err := net.DialTimeout("tcp", address(port), patience)
 		if err != nil {
@@ -248,7 +248,7 @@ func (x *exam) ask(l *line, block []byte, random *rand.Rand) {
 		answer, err := peer.Finish(address(l.port), sends, patience)
 		name, echo, _ := bytes.Cut(answer, []byte("\n"))
 		may := l.since(first)
-		c := complaint{step: fmt.Sprintf("clients of port %d ask all the time", l.port), byHand: askByHand(l.port), expected: anyOf(may)}
+		c := complaint{step: fmt.Sprintf("clients of port %d ask all the time", l.port), byHand: peer.AskByHand(l.port), expected: anyOf(may)}
 		switch {
 		case closings%2 != 0 || x.closings.Load() != closings: // an endpoint has closed, perhaps this client's
 			continue
@@ -281,7 +281,7 @@ func (x *exam) stay(l *line, conn net.Conn) {
 			k += n
 		}
 		if err != nil {
-			x.complain(complaint{fmt.Sprintf("a client of port %d that has been connected from the beginning goes on", l.port), talkByHand(l.port), "1000 bytes back", peer.Plain(err).Error()})
+			x.complain(complaint{fmt.Sprintf("a client of port %d that has been connected from the beginning goes on", l.port), peer.TalkByHand(l.port), "1000 bytes back", peer.Plain(err).Error()})
 			return
 		}
 		x.served.Add(1)
@@ -301,7 +301,7 @@ func (x *exam) talk(l *line, conn net.Conn) {
 			x.served.Add(1)
 			continue
 		}
-		x.complain(complaint{fmt.Sprintf("clients of port %d send datagrams all the time", l.port), datagramByHand(l.port, 5), anyOf(may), name})
+		x.complain(complaint{fmt.Sprintf("clients of port %d send datagrams all the time", l.port), peer.DatagramByHand(l.port, 5), anyOf(may), name})
 		return
 	}
 }

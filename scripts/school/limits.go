@@ -25,7 +25,7 @@ func judgeSlowReader(t *trial) {
 	download, web := t.service("download", big.Addr), t.service("web", red.Addr)
 	t.start(0)
 	t.answered(web.port, startLimit, "red")
-	byHand := python(`c = socket.create_connection(("127.0.0.1", %d), 10); input("%d MiB wait; Enter reads "); `+
+	byHand := peer.Python(`c = socket.create_connection(("127.0.0.1", %d), 10); input("%d MiB wait; Enter reads "); `+
 		`print(sum(map(len, iter(lambda: c.recv(1 << 20), b""))))`, download.port, all>>20)
 	t.do(byHand, "a client of port %d, whose endpoint sends %d MiB, does not read", download.port, all>>20)
 	conn := t.startsReading(download.port)
@@ -56,7 +56,7 @@ func judgeSlowReader(t *trial) {
 // leavesInTheMiddle is a client that has finished sending, and goes without reading what is on its way: a write to it then raises SIGPIPE, which
 // ends a program that has said nothing about it.
 func (t *trial) leavesInTheMiddle(port int) {
-	t.do(python(`c = socket.create_connection(("127.0.0.1", %d), 10); c.shutdown(socket.SHUT_WR); print(len(c.recv(1)), "byte read")`, port),
+	t.do(peer.Python(`c = socket.create_connection(("127.0.0.1", %d), 10); c.shutdown(socket.SHUT_WR); print(len(c.recv(1)), "byte read")`, port),
 		"a client of port %d half-closes, reads one byte, and leaves in the middle of the download", port)
 	conn := t.startsReading(port).(*net.TCPConn)
 	t.must(conn.CloseWrite())
@@ -137,7 +137,7 @@ func judgeDescriptors(t *trial) {
 func (t *trial) runsOut(port, descriptors int) {
 	const clients = 200
 	t.answered(port, startLimit, "red")
-	t.do(crowdByHand(port, clients), "%d clients of port %d connect and stay; the program may have %d descriptors", clients, port, descriptors)
+	t.do(peer.CrowdByHand(port, clients), "%d clients of port %d connect and stay; the program may have %d descriptors", clients, port, descriptors)
 	// First one after the other, so that those that are being served take all descriptors: of a crowd a program may turn away everybody.
 	var held []net.Conn
 	for len(held) < clients {
@@ -206,10 +206,10 @@ func judgeDrain(t *trial) {
 
 // drains ends the program by SIGTERM while a client of a port is being served.
 func (t *trial) drains(port int, conn net.Conn) {
-	byHand := drainByHand(port, t.args)
+	byHand := peer.DrainByHand(port, t.args)
 	t.do(byHand, "the program gets SIGTERM")
 	t.program.Signal(syscall.SIGTERM)
-	t.do(askByHand(port), "port %d closes", port)
+	t.do(peer.AskByHand(port), "port %d closes", port)
 	t.closesPort(port)
 	t.echoes(conn, 1000, byHand)
 	conn.Close()

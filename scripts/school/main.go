@@ -24,7 +24,6 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -293,34 +292,14 @@ func (c *call) next(judge *course) (bool, error) {
 }
 
 func (c *call) printText(s *stage) error {
-	text, err := texts.Stage(s.number)
+	read := texts.Folded
+	if c.hints {
+		read = texts.Stage
+	}
+	text, err := read(s.number)
 	if err != nil {
 		return err
 	}
-	if !c.hints {
-		text = folded(text, s.number)
-	}
 	_, err = c.stdout.Write(text)
 	return err
-}
-
-var (
-	folds   = regexp.MustCompile(`(?s)<details>\n<summary>[^<]*</summary>\n.*?\n</details>\n\n`)
-	summary = regexp.MustCompile(`<summary>([^<]*)</summary>`)
-)
-
-// folded leaves out what a browser folds, and says what that is.
-func folded(text []byte, stage int) []byte {
-	var titles []string
-	for _, m := range summary.FindAllSubmatch(text, -1) {
-		titles = append(titles, string(m[1]))
-	}
-	first := true
-	return folds.ReplaceAllFunc(text, func([]byte) []byte {
-		if !first {
-			return nil
-		}
-		first = false
-		return fmt.Appendf(nil, "(Folded: %s. school -hint text %d prints the page with them.)\n\n", strings.Join(titles, "; "), stage)
-	})
 }

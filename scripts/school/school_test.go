@@ -156,7 +156,7 @@ var mutations = []mutation{
 	{1, "                scan()\n", "                read or good['specs'] or scan() or read.update(once=1)\n", "connection refused"},
 	{2, "            relay = asyncio.create_task(self.relay(client))\n", "            relay = asyncio.create_task(self.relay(client))\n            await relay\n", "no answer"},
 	{3, "    place %= len(addresses)\n", "    place = 0\n", "[red red]"},
-	{4, "    destination.shutdown(socket.SHUT_WR)", "    destination.close()\n    source.close()", "connection "}, // closed or reset
+	{4, "    destination.shutdown(socket.SHUT_WR)", "    destination.close()\n    source.close()", ""}, // closed or reset, before an answer or after half of the question
 	{5, "            if port in listeners:\n                listeners.pop(port).close()", "            pass", "the port is open"},
 	{6, "        if endpoint is None:\n            reset(client)\n", "        if endpoint is None:\n            await asyncio.sleep(3600)\n", "no answer"},
 	{7, "search(choose(self.port))", "search(choose(self.port)[:1])", "connection reset"},

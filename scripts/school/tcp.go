@@ -22,7 +22,7 @@ func judgePort(t *trial) {
 	t.start(0)
 	web := t.service("web", red.Addr)
 	t.answered(web.port, startLimit, "red")
-	t.echoes(t.connects(web.port), 1<<20, talkByHand(web.port))
+	t.echoes(t.connects(web.port), 1<<20, peer.TalkByHand(web.port))
 	green := t.named("green")
 	late := t.service("late", green.Addr)
 	t.answered(late.port, changeLimit, "green")
@@ -33,7 +33,7 @@ func judgeCrowd(t *trial) {
 	web := t.service("web", red.Addr)
 	t.start(0)
 	t.answered(web.port, startLimit, "red")
-	t.do(crowdByHand(web.port, 50), "50 clients connect and say nothing")
+	t.do(peer.CrowdByHand(web.port, 50), "50 clients connect and say nothing")
 	for range 50 {
 		conn, err := net.DialTimeout("tcp", address(web.port), patience)
 		if err != nil {
@@ -87,7 +87,7 @@ func judgeHalfClose(t *trial) {
 	t.opened(web.port)
 	t.answered(upload.port, startLimit, "early")
 
-	t.do(finishByHand(web.port, asked), "a client of port %d sends %d bytes, half-closes, and reads to the end", web.port, asked)
+	t.do(peer.FinishByHand(web.port, asked), "a client of port %d sends %d bytes, half-closes, and reads to the end", web.port, asked)
 	t.soon(changeLimit, "an answer and its end", func() error { // the port may be open before the endpoints are known
 		answer, err := peer.Finish(address(web.port), make([]byte, asked), patience)
 		want := fmt.Sprintf("red has read %d bytes to the end\n", asked)
@@ -103,7 +103,7 @@ func judgeHalfClose(t *trial) {
 		return err
 	})
 
-	t.do(goOnByHand(upload.port), "a client of port %d reads to the end, goes on sending, and finishes", upload.port)
+	t.do(peer.GoOnByHand(upload.port), "a client of port %d reads to the end, goes on sending, and finishes", upload.port)
 	conn, err := net.DialTimeout("tcp", address(upload.port), patience)
 	if err != nil {
 		t.fail("a connection", "%v", peer.Plain(err))
@@ -162,7 +162,7 @@ func judgeSilent(t *trial) {
 	other := t.service("other", green.Addr)
 	t.start(0)
 	t.answered(other.port, startLimit, "green")
-	t.do(askByHand(web.port), "12 clients of port %d, one of whose endpoints is silent, ask at once", web.port)
+	t.do(peer.AskByHand(web.port), "12 clients of port %d, one of whose endpoints is silent, ask at once", web.port)
 	answers := make(chan error, 12)
 	for range 12 {
 		go func() {
@@ -176,7 +176,7 @@ func judgeSilent(t *trial) {
 	for range 10 {
 		t.asks(other.port, "green")
 	}
-	t.do(askByHand(web.port), "the 12 clients of port %d wait for their answers", web.port)
+	t.do(peer.AskByHand(web.port), "the 12 clients of port %d wait for their answers", web.port)
 	for range 12 {
 		if err := <-answers; err != nil {
 			t.fail("an answer by red or blue for each of the 12 clients within two seconds", "%v; the judge waited %v", err, patience)

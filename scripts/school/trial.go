@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net"
 	"runtime"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -176,6 +177,8 @@ func (t *trial) close() {
 		closer()
 	}
 }
+
+func itoa(n int) string { return strconv.Itoa(n) }
 
 func address(port int) string { return fmt.Sprintf("127.0.0.1:%d", port) }
 
