@@ -59,10 +59,17 @@ func (t *trial) opened(port int) {
 	})
 }
 
-// refused waits until a port refuses.
+// refused waits until a port refuses. Nobody connects before it seems closed: a client would wake a thread that waits in accept(2) for a listener
+// that is closed already, and so close the port for it.
 func (t *trial) refused(port int) {
 	t.do(peer.AskByHand(port), "wait until port %d refuses", port)
+	if _, known := peer.Listens(port); !known {
+		time.Sleep(2 * time.Second)
+	}
 	t.soon(changeLimit, "a closed port: connection refused", func() error {
+		if open, _ := peer.Listens(port); open {
+			return errors.New("the port is open")
+		}
 		conn, err := net.DialTimeout("tcp", address(port), patience)
 		if err == nil {
 			conn.Close()

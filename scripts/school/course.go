@@ -5,10 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"net"
 	"runtime"
 	"time"
 
+	"kubeproxy/scripts/school/peer"
 	"kubeproxy/scripts/school/store"
 )
 
@@ -20,6 +20,7 @@ type result struct {
 	Seconds  float64  `json:"seconds"`
 	Why      string   `json:"why,omitempty"`      // it was skipped
 	Step     string   `json:"step,omitempty"`     // at which it failed
+	Change   string   `json:"change,omitempty"`   // the last one that the judge had made before
 	At       float64  `json:"at,omitempty"`       // the second of the failure
 	Expected string   `json:"expected,omitempty"` // at this step
 	Seen     string   `json:"seen,omitempty"`     // instead
@@ -92,22 +93,12 @@ func (s *stage) impossible(registry string) (why, kind string) {
 	switch {
 	case s.only != "" && s.only != runtime.GOOS:
 		return "it can be judged on " + s.only + " only", kind
-	case s.ipv6 && !hasIPv6():
+	case s.ipv6 && !peer.HasIPv6():
 		return "this machine does not have the address ::1", kind
 	case s.transactions && kind == store.InEtcd2:
 		return "etcd 2 has no transactions", kind
 	}
 	return "", kind
-}
-
-// hasIPv6 reports whether this machine has the address ::1.
-func hasIPv6() bool {
-	l, err := net.Listen("tcp", "[::1]:0")
-	if err != nil {
-		return false
-	}
-	l.Close()
-	return true
 }
 
 // result is the verdict on a trial that is over.
@@ -119,7 +110,7 @@ func (t *trial) result(s *stage) result {
 		r.Seed = t.seed
 	}
 	if f := t.failure; f != nil {
-		r.Verdict, r.Step, r.At, r.Expected, r.Seen, r.ByHand = failed, f.step, seconds(f.at), f.expected, f.seen, f.byHand
+		r.Verdict, r.Step, r.Change, r.At, r.Expected, r.Seen, r.ByHand = failed, f.step, f.change, seconds(f.at), f.expected, f.seen, f.byHand
 		if t.program != nil {
 			r.Output = t.program.lastLines(8)
 		}

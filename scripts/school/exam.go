@@ -126,7 +126,7 @@ func judgeExam(t *trial) {
 	x.silent = t.silentAddress()
 	thief := t.named("thief")
 	const size = 64 << 20
-	block, left := randomBlock(), new(atomic.Int64)
+	block, left := peer.RandomBlock(), new(atomic.Int64)
 	big := t.service("big", t.endpoint("big", peer.Download(block, size, left)).Addr)
 	for i, name := range []string{"kept-1", "kept-2", "kept-3"} {
 		e := x.steady[i]
@@ -195,7 +195,7 @@ func (x *exam) crowd(n int) (conns []net.Conn) {
 
 // arrive starts the clients.
 func (x *exam) arrive(stays []net.Conn) {
-	block := randomBlock()
+	block := peer.RandomBlock()
 	for i, k := range x.kept {
 		seed := x.random.Uint64()
 		x.clients.Go(func() { x.ask(k.line, block, rand.New(rand.NewPCG(seed, 1))) })

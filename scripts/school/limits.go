@@ -4,7 +4,6 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -18,7 +17,7 @@ import (
 
 func judgeSlowReader(t *trial) {
 	const all, most = 128 << 20, 64 << 20 // the sockets on the way hold less than 20 MiB
-	block := randomBlock()
+	block := peer.RandomBlock()
 	var left atomic.Int64
 	big := t.endpoint("big", peer.Download(block, all, &left))
 	red := t.named("red")
@@ -67,14 +66,6 @@ func (t *trial) leavesInTheMiddle(port int) {
 		t.alive()
 		time.Sleep(50 * time.Millisecond)
 	}
-}
-
-// randomBlock returns 1 MiB.
-func randomBlock() []byte {
-	block := make([]byte, 1<<20)
-	random := rand.NewChaCha8([32]byte{})
-	_, _ = random.Read(block) // never fails
-	return block
 }
 
 // startsReading connects, and waits for the first byte, which it leaves in the socket.
@@ -137,7 +128,8 @@ func judgeDescriptors(t *trial) {
 func (t *trial) runsOut(port, descriptors int) {
 	const clients = 200
 	t.answered(port, startLimit, "red")
-	t.do(peer.CrowdByHand(port, clients), "%d clients of port %d connect and stay; the program may have %d descriptors", clients, port, descriptors)
+	crowdByHand := peer.CrowdByHand(port, clients)
+	t.do(crowdByHand, "%d clients of port %d connect and stay; the program may have %d descriptors", clients, port, descriptors)
 	// First one after the other, so that those that are being served take all descriptors: of a crowd a program may turn away everybody.
 	var held []net.Conn
 	for len(held) < clients {
@@ -175,7 +167,7 @@ func (t *trial) runsOut(port, descriptors int) {
 		return nil
 	})
 	closeAll(held)
-	t.say("the clients leave")
+	t.changes(crowdByHand, "the %d clients leave; the program may have %d descriptors", clients, descriptors)
 	t.answered(port, startLimit, "red")
 }
 
@@ -229,6 +221,9 @@ func (t *trial) drains(port int, conn net.Conn) {
 // closesPort is refused, for a program that may end meanwhile.
 func (t *trial) closesPort(port int) {
 	for clock := t.startClock(); ; time.Sleep(10 * time.Millisecond) {
+		if open, _ := peer.Listens(port); open && clock.passed() < patience {
+			continue // a client would wake a thread that waits in accept(2)
+		}
 		conn, err := net.DialTimeout("tcp", address(port), patience)
 		if err != nil {
 			return

@@ -177,9 +177,13 @@ func judgeSilent(t *trial) {
 		t.asks(other.port, "green")
 	}
 	t.do(peer.AskByHand(web.port), "the 12 clients of port %d wait for their answers", web.port)
+	var failures []error
 	for range 12 {
 		if err := <-answers; err != nil {
-			t.fail("an answer by red or blue for each of the 12 clients within two seconds", "%v; the judge waited %v", err, patience)
+			failures = append(failures, err)
 		}
+	}
+	if len(failures) > 0 {
+		t.fail("an answer by red or blue for each of the 12 clients", "%d of them not answered within %v: %v", len(failures), patience, failures[0])
 	}
 }

@@ -39,6 +39,7 @@ type trial struct {
 
 	mu       sync.Mutex // guards the fields below
 	timeline []string
+	change   string // the last one that the judge has made
 	step     string
 	byHand   string
 	failure  *failure
@@ -48,6 +49,7 @@ type trial struct {
 type failure struct {
 	at                           time.Duration
 	step, expected, seen, byHand string
+	change                       string
 	broken                       bool // the school itself is at fault
 }
 
@@ -68,6 +70,14 @@ func (t *trial) do(byHand, format string, args ...any) {
 	defer t.mu.Unlock()
 	t.step, t.byHand = fmt.Sprintf(format, args...), byHand
 	t.sayLocked(t.step)
+}
+
+// changes is do for a step that changes something: a verdict on what follows names it.
+func (t *trial) changes(byHand, format string, args ...any) {
+	t.do(byHand, format, args...)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.change = t.step
 }
 
 // fail ends the trial. expected and seen are parts of one sentence.
@@ -98,7 +108,7 @@ func (t *trial) decide(f *failure) {
 	if t.failure != nil {
 		return
 	}
-	f.at, f.step, f.byHand = time.Since(t.began), t.step, t.byHand
+	f.at, f.step, f.byHand, f.change = time.Since(t.began), t.step, t.byHand, t.change
 	t.failure = f
 	t.sayLocked("NOT AS PROMISED: " + f.seen)
 }
@@ -215,13 +225,13 @@ func (s *service) endpoints(addrs ...string) {
 
 // delete deletes a record of the service: specs or endpoints.
 func (s *service) delete(kind string) {
-	s.t.do(s.t.records.DeleteByHand(kind+"/"+s.name), "delete %s/%s", kind, s.name)
+	s.t.changes(s.t.records.DeleteByHand(kind+"/"+s.name), "delete %s/%s", kind, s.name)
 	s.t.must(s.t.records.Delete(kind + "/" + s.name))
 }
 
 // put writes a record.
 func (t *trial) put(key, value string) {
-	t.do(t.records.PutByHand(key, value), "write %s: %s", key, shortened(value))
+	t.changes(t.records.PutByHand(key, value), "write %s: %s", key, shortened(value))
 	t.must(t.records.Put(key, value))
 }
 
@@ -261,16 +271,9 @@ func (t *trial) settled(limit time.Duration, one, other *peer.Endpoint) {
 // silentAddress returns the address of a listener that accepts nobody and whose queue is full: to a client it is a machine that has gone.
 func (t *trial) silentAddress() string {
 	port := t.port()
-	end, err := peer.ListenWithoutQueue(port)
+	end, err := peer.Silent(port)
 	t.must(err)
 	t.atEnd(end)
-	for {
-		conn, err := net.DialTimeout("tcp", address(port), time.Second)
-		if err != nil {
-			break
-		}
-		t.atEnd(func() { conn.Close() })
-	}
 	t.say("nobody answers at %s, and nobody refuses", address(port))
 	return address(port)
 }

@@ -25,7 +25,11 @@ func (r *result) print(out io.Writer, s *stage, program string, timeline, hints,
 	if r.Verdict != failed {
 		return
 	}
-	fmt.Fprintf(out, "\n  promise   %s\n  step      %s\n  at        %.3f s\n  expected  %s\n  seen      %s\n", s.promise, r.Step, r.At, r.Expected, r.Seen)
+	fmt.Fprintf(out, "\n  promise   %s\n", s.promise)
+	if r.Change != "" && r.Change != r.Step {
+		fmt.Fprintf(out, "  after     %s\n", r.Change)
+	}
+	fmt.Fprintf(out, "  step      %s\n  at        %.3f s\n  expected  %s\n  seen      %s\n", r.Step, r.At, r.Expected, r.Seen)
 	if len(r.Output) > 0 {
 		fmt.Fprintln(out, "\n  The last lines of your program:")
 		for _, line := range r.Output {

@@ -7,8 +7,14 @@ const root = options.registry_dir + "/registry/services/", bind = options.bind_a
 
 // read returns the records of a kind, specs or endpoints, by name.
 function read(kind) {
-  const names = fs.readdirSync(root + kind);
-  return Object.fromEntries(names.map((name) => [name, JSON.parse(fs.readFileSync(root + kind + "/" + name))]));
+  return Object.fromEntries(fs.readdirSync(root + kind).flatMap((name) => {
+    try {
+      return [[name, JSON.parse(fs.readFileSync(root + kind + "/" + name))]];
+    } catch (error) {
+      if (error.code === "ENOENT") return []; // it was deleted meanwhile
+      throw error;
+    }
+  }));
 }
 
 let before = "";

@@ -10,8 +10,11 @@ def read(kind):
     """Returns the records of a kind, specs or endpoints, by name."""
     records = {}
     for name in os.listdir(root + kind):
-        with open(root + kind + "/" + name) as file:
-            records[name] = json.load(file)
+        try:
+            with open(root + kind + "/" + name) as file:
+                records[name] = json.load(file)
+        except FileNotFoundError:
+            pass  # it was deleted meanwhile
     return records
 
 

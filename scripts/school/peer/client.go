@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
 	"strings"
 	"syscall"
 	"time"
@@ -157,4 +158,19 @@ func Peek(conn *net.TCPConn) (n int, err error) {
 		return 0, io.EOF
 	}
 	return n, err
+}
+
+// Listens reports whether somebody listens on a port of TCP, where the system tells (Linux), without a client.
+func Listens(port int) (open, known bool) {
+	suffix, listen := fmt.Sprintf(":%04X", port), "0A"
+	for _, name := range []string{"/proc/self/net/tcp", "/proc/self/net/tcp6"} {
+		text, err := os.ReadFile(name)
+		known = known || err == nil
+		for line := range strings.Lines(string(text)) {
+			if f := strings.Fields(line); len(f) > 3 && strings.HasSuffix(f[1], suffix) && f[3] == listen {
+				return true, true
+			}
+		}
+	}
+	return false, known
 }

@@ -1,12 +1,15 @@
 package peer
 
 import (
+	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"sync"
 	"sync/atomic"
 	"syscall"
+	"time"
 )
 
 // An Endpoint answers at one address: by TCP with whatever its function does, by UDP with NAME:DATAGRAM.
@@ -156,20 +159,49 @@ func Download(block []byte, n int64, left *atomic.Int64) func(conn *net.TCPConn)
 	}
 }
 
-// ListenWithoutQueue listens at a port of 127.0.0.1, never accepts, and has no room for those that wait. The function that it returns ends it.
-func ListenWithoutQueue(port int) (end func(), err error) {
+// Silent has an address at a port of 127.0.0.1 where nobody answers and nobody refuses: a listener that never accepts, with a full queue. The
+// function that it returns ends it.
+func Silent(port int) (end func(), err error) {
 	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM, 0)
 	if err != nil {
 		return nil, err
 	}
 	syscall.CloseOnExec(fd)
-	if err := syscall.Bind(fd, &syscall.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}, Port: port}); err != nil {
+	waiting := []net.Conn{}
+	end = func() {
 		syscall.Close(fd)
+		for _, conn := range waiting {
+			conn.Close()
+		}
+	}
+	at := syscall.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}, Port: port}
+	if err := errors.Join(syscall.Bind(fd, &at), syscall.Listen(fd, 0)); err != nil {
+		end()
 		return nil, err
 	}
-	if err := syscall.Listen(fd, 0); err != nil {
-		syscall.Close(fd)
-		return nil, err
+	for {
+		conn, err := net.DialTimeout("tcp", fmt.Sprintf("127.0.0.1:%d", port), time.Second)
+		if err != nil {
+			return end, nil
+		}
+		waiting = append(waiting, conn)
 	}
-	return func() { syscall.Close(fd) }, nil
+}
+
+// HasIPv6 reports whether this machine has the address ::1.
+func HasIPv6() bool {
+	l, err := net.Listen("tcp", "[::1]:0")
+	if err != nil {
+		return false
+	}
+	l.Close()
+	return true
+}
+
+// RandomBlock returns 1 MiB, the same each time, that no pattern repeats in.
+func RandomBlock() []byte {
+	block := make([]byte, 1<<20)
+	random := rand.NewChaCha8([32]byte{})
+	_, _ = random.Read(block) // never fails
+	return block
 }
