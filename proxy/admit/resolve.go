@@ -126,18 +126,31 @@ func (r *Resolver) Close() {
 // Resolve returns the addresses to try for an endpoint, never none without an error. For a name it may wait until ctx
 // ends, but for no longer than LookUpTimeout.
 func (r *Resolver) Resolve(ctx context.Context, protocol registry.Protocol, addr registry.Addr) ([]netip.AddrPort, error) {
-	if addrs, err, ok := r.Recall(protocol, addr); ok {
-		return addrs, err
+	ips := []netip.Addr{addr.IP.Addr()}
+	var err error
+	if addr.Host != "" {
+		known := false
+		r.mu.Lock()
+		ips, err, known = r.rememberedLocked(addr.Host)
+		r.mu.Unlock()
+		if !known {
+			ips, err = r.await(ctx, addr.Host)
+		}
 	}
-	ips, err := r.await(ctx, addr.Host)
 	return r.usable(protocol, addr, ips, err)
 }
 
-// Recall is Resolve for who cannot wait: it returns false when there is something to wait for.
+// Recall is Resolve for who cannot wait, as an event loop: it returns false when there is something to wait for. That may be the lock alone. When
+// many look-ups end at once, thousands of goroutines are in line for it, each of which the system has to run first.
 func (r *Resolver) Recall(protocol registry.Protocol, addr registry.Addr) (addrs []netip.AddrPort, err error, ok bool) {
 	ips := []netip.Addr{addr.IP.Addr()}
 	if addr.Host != "" {
-		if ips, err, ok = r.remembered(addr.Host); !ok {
+		if !r.mu.TryLock() {
+			return nil, nil, false
+		}
+		ips, err, ok = r.rememberedLocked(addr.Host)
+		r.mu.Unlock()
+		if !ok {
 			return nil, nil, false
 		}
 	}
@@ -175,10 +188,8 @@ func (r *Resolver) Refuse(protocol registry.Protocol, to netip.AddrPort) error {
 	return nil
 }
 
-// remembered returns the answer for a name where there is nothing to wait for, and has it refreshed when it is due.
-func (r *Resolver) remembered(name string) (ips []netip.Addr, err error, ok bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+// rememberedLocked returns the answer for a name where there is nothing to wait for, and has it refreshed when it is due.
+func (r *Resolver) rememberedLocked(name string) (ips []netip.Addr, err error, ok bool) {
 	a, now := r.hosts[name], time.Now()
 	switch {
 	case a == nil:

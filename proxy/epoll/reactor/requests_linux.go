@@ -8,6 +8,7 @@ type Requests struct {
 	Poller *Poller  // which they wake up
 	posted []func() // taken from asked, and not met yet
 	room   []func() // of posted, for what is asked for once these are met
+	missed bool     // something may have been asked for that take could not reach
 
 	// AtRest is set while the loop rests: the caller of Call acts in its place, and ensures that no other goroutine does.
 	AtRest bool
@@ -81,24 +82,38 @@ func (q *Requests) meetOne() {
 
 // MeetAll does all that was asked for of a loop at rest, and reports whether that was anything.
 func (q *Requests) MeetAll() (some bool) {
-	for q.take(); len(q.posted) > 0; q.take() {
+	for {
+		if len(q.posted) == 0 {
+			q.mu.Lock()
+			q.takeLocked()
+			q.mu.Unlock()
+		}
+		if len(q.posted) == 0 {
+			return some
+		}
 		q.meetOne()
 		some = true
 	}
-	return some
 }
 
-// Left reports whether some of what was asked for is left to the next turn.
-func (q *Requests) Left() bool { return len(q.posted) > 0 }
+// Left reports whether some of what was asked for is left to the next turn, or may be.
+func (q *Requests) Left() bool { return len(q.posted) > 0 || q.missed }
 
-// take takes what was asked for, unless some of the last time is left.
+// take takes what was asked for, unless some of the last time is left. While others ask, it is left to the next turn: of thousands that ask at
+// once each is in line for the lock, and the system has to run all of those before the loop.
 func (q *Requests) take() {
 	if len(q.posted) > 0 {
 		return
 	}
-	q.mu.Lock()
-	defer q.mu.Unlock()
+	if q.missed = !q.mu.TryLock(); !q.missed {
+		q.takeLocked()
+		q.mu.Unlock()
+	}
+}
+
+func (q *Requests) takeLocked() {
 	q.posted, q.asked, q.room = q.asked, q.room[:0], q.asked
+	q.missed = false
 }
 
 // Close has nothing more be asked for, unless there are requests to be met. It reports whether that is so.
