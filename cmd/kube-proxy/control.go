@@ -13,8 +13,8 @@ import (
 
 // Names of the control socket.
 const (
-	controlName = "control.sock"                   // beside that of -takeover
-	controlOff  = "off"                            // -control=off: there is none
+	controlName = "control.sock"                           // beside that of -takeover
+	controlOff  = "off"                                    // -control=off: there is none
 	controlUnit = "/run/kube-proxy-classic/" + controlName // of a node that runs under our unit
 )
 
