@@ -81,6 +81,17 @@ var surfaceCases = []struct {
 		metric: "endpoint_not_allowed", alerts: []string{"KubeProxyClientsWithoutEndpoint", "KubeProxyServiceRefusesClients"},
 		log: registry.ErrNotAllowed.Error(), check: check.ForbiddenEndpoint,
 	}},
+	{"its policy is Local, and no endpoint is on the node", func(t *testing.T, s *stage) {
+		s.args = append(s.args, "-node_name=here")
+		at := s.chat(t).IP
+		writeRecord(t, s.dir, registry.SpecsPrefix+"web", fmt.Sprintf(`{"kind":"Service","apiVersion":"v1","metadata":{"name":"web"},"spec":{"ports":[{"port":%d}],"internalTrafficPolicy":"Local"}}`, s.port))
+		writeRecord(t, s.dir, registry.EndpointsPrefix+"web", fmt.Sprintf(
+			`{"kind":"Endpoints","apiVersion":"v1","metadata":{"name":"web"},"subsets":[{"addresses":[{"ip":%q,"nodeName":"there"}],"ports":[{"port":%d}]}]}`, at.Addr(), at.Port()))
+	}, said{
+		refused: true, page: "The traffic policy of default/web is Local, and it has no endpoint on this node, so new clients of tcp port PORT are refused: send its clients to nodes that have one.",
+		metric: "no_local_endpoint", // no alert: load balancers are to send clients to other nodes
+		log:    "was turned away: the traffic policy of the service is Local, and it has no endpoint on this node", check: check.NoLocalEndpoint,
+	}},
 	{"all endpoints are ports of the node", func(t *testing.T, s *stage) {
 		s.endpoints(t, "", proxytest.At(proxytest.On(s.port)))
 	}, said{

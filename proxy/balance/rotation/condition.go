@@ -73,14 +73,14 @@ func (r *Rotation) condition(set *endpointSet) Condition {
 
 // conditionAsleep returns what the first client of a set gets.
 func (r *Rotation) conditionAsleep(set *endpointSet) Condition {
-	i, allowed := 0, false
+	i := 0
 	for addr := range set.addrs.All() { // most often only the first
-		if allowed = r.rules.allows(addr); allowed && !r.isElsewhere(set.places.At(i)) {
+		if r.rules.allows(addr) && !r.isElsewhere(set.places.At(i)) {
 			return Served
 		}
 		i++
 	}
-	if allowed {
+	if r.isLocal() { // as TurnsAway says
 		return NoLocal
 	}
 	return NotAllowed

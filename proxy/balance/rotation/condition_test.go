@@ -40,6 +40,10 @@ func TestTheConditionIsWhatNewClientsGet(t *testing.T) {
 	forbid := func(_ *testing.T, r *Rotation) {
 		r.rules.Allowed = []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}
 	}
+	local := func(_ *testing.T, r *Rotation) {
+		r.rules.Node.Name = "here"
+		r.terms.Store(&registry.Terms{Local: true})
+	}
 	for _, c := range []struct {
 		name  string
 		fault []func(*testing.T, *Rotation)
@@ -68,6 +72,8 @@ func TestTheConditionIsWhatNewClientsGet(t *testing.T) {
 		{"the names of all stand for addresses that are not allowed", []func(*testing.T, *Rotation){weigh(1, 1), meet(traffic.EndpointNotAllowed, 0, 1)}, NotAllowed},
 		{"the one with a weight is a listener of the proxy", []func(*testing.T, *Rotation){weigh(0, 1), meet(traffic.OwnListener, 1)}, OwnListener},
 		{"none is allowed", []func(*testing.T, *Rotation){forbid, weigh(1, 1)}, NotAllowed},
+		{"the policy is Local, and none is on the node", []func(*testing.T, *Rotation){local, weigh(1, 1)}, NoLocal},
+		{"the policy is Local, and none is on the node or allowed", []func(*testing.T, *Rotation){local, forbid, weigh(1, 1)}, NoLocal},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r := numbered()
