@@ -66,7 +66,7 @@ ARCHES ?= amd64,arm64
 
 export CGO_ENABLED = 0
 
-.PHONY: school school-check help build platforms run test check nightly models browser fuzz hostile bench bench-peers bench-self bench-fleet bench-scale bench-kernel kernel-handovers kernel-suite bench-takeover dist dist-check systemd chaos chaos-v2 torture torture-mutations lab lab-check lab-down monitoring-check book clean
+.PHONY: school school-check help build platforms run test check nightly models browser fuzz hostile bench bench-peers bench-self bench-fleet bench-scale bench-kernel kernel-handovers kernel-suite bench-takeover dist dist-check systemd chaos chaos-v2 torture torture-mutations lab lab-check lab-down monitoring-check book page clean
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
@@ -117,6 +117,10 @@ book: ## all documents as a site with a search in bin/book, which needs no netwo
 
 fuzz: ## every fuzz target for FUZZTIME
 	scripts/fuzz.sh $(FUZZTIME)
+
+page: ## the page of docs/page.md, one file without a server: bin/page.html
+	GOOS=js GOARCH=wasm go vet ./scripts/page
+	cd scripts/book && go run . page ../.. ../../bin/page.html
 
 hostile: build ## what strangers and bad records can do to bin/kube-proxy, with a table; fifteen minutes, Linux (ARGS='-args -h')
 	go mod download # etcd is built in a network namespace, which has no network

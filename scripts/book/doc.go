@@ -3,6 +3,7 @@
 // parser of Markdown.
 //
 //	book ROOT OUT        reads the documents below ROOT, and writes the site to OUT
+//	book page ROOT FILE  compiles the page of docs/page.md, and writes it to FILE
 //
 // A link that leads nowhere, to a page or within one, is an error.
 package main

@@ -6,6 +6,7 @@ import (
 	"bufio"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/netip"
 	"strings"
@@ -73,8 +74,7 @@ func (w *world) connect(n *node, port int, hold time.Duration) {
 	c := w.newClient("TCP", n, port, "")
 	began := time.Now()
 	go func() {
-		dialer := net.Dialer{LocalAddr: net.TCPAddrFromAddrPort(netip.MustParseAddrPort(c.Addr))}
-		conn, err := dialer.Dial("tcp", netip.AddrPortFrom(n.addr, uint16(port)).String())
+		conn, err := net.DialTCP("tcp", net.TCPAddrFromAddrPort(netip.MustParseAddrPort(c.Addr)), net.TCPAddrFromAddrPort(netip.AddrPortFrom(n.addr, uint16(port))))
 		if err != nil {
 			c.ends(w, began, "refused", "refused, for nobody listens there")
 			return
@@ -94,6 +94,9 @@ func (w *world) connect(n *node, port int, hold time.Duration) {
 		c.mu.Unlock()
 		c.ends(w, began, "served", "%s answered after %v", strings.TrimSpace(answer), time.Since(began))
 		time.Sleep(hold)
+		if conn.CloseWrite() == nil { // the client is the first to finish, always
+			_, _ = io.Copy(io.Discard, conn)
+		}
 		c.mu.Lock()
 		c.State = "gone"
 		c.mu.Unlock()

@@ -1,13 +1,9 @@
 package checks
 
 import (
-	"bufio"
-	"bytes"
 	"cmp"
-	"errors"
 	"fmt"
 	"hash/fnv"
-	"net/http"
 	"net/netip"
 
 	"kubeproxy/proxy/proxyproto"
@@ -50,45 +46,4 @@ func (q *Question) request(to netip.AddrPort) string {
 	return header
 }
 
-var (
-	errOtherAnswer = errors.New("another answer than expected")
-	errNotHTTP     = errors.New("the answer is not HTTP")
-	errLongHead    = fmt.Errorf("the header of the answer is longer than %d bytes", maxHead)
-	errClosed      = errors.New("closed without an answer")
-)
-
-// maxHead bounds the status line and the header of an answer: as much as HAProxy reads of one by default. Who asks 512 addresses at a time
-// keeps 8 MiB of them at most.
-const maxHead = 16 << 10
-
-// judge says what an answer means: done, unless more of it has to come. An HTTP answer counts once its header is complete: a server that
-// hangs behind its status line serves nobody.
-func (q *Question) judge(answer []byte) (done bool, err error) {
-	if q.Protocol == registry.UDP {
-		if !bytes.HasPrefix(answer, []byte(q.Expect)) {
-			return true, errOtherAnswer
-		}
-		return true, nil
-	}
-	const begin = "HTTP/1."
-	if n := min(len(begin), len(answer)); string(answer[:n]) != begin[:n] {
-		return true, errNotHTTP
-	}
-	head := answer[:min(len(answer), maxHead)]
-	if !bytes.Contains(head, []byte("\n\r\n")) && !bytes.Contains(head, []byte("\n\n")) {
-		if len(head) == maxHead {
-			return true, errLongHead
-		}
-		return false, nil
-	}
-	r, err := http.ReadResponse(bufio.NewReader(bytes.NewReader(answer)), &http.Request{Method: q.method()})
-	switch {
-	case err != nil:
-		return true, errNotHTTP
-	case r.StatusCode < int(cmp.Or(q.Status.Low, 200)) || r.StatusCode > int(cmp.Or(q.Status.High, 399)):
-		return true, fmt.Errorf("%s %s: status %d", q.method(), registry.Quote(q.Path), r.StatusCode)
-	}
-	return true, nil
-}
-
-func (q *Question) method() string { return cmp.Or(q.Method, http.MethodGet) }
+func (q *Question) method() string { return cmp.Or(q.Method, "GET") }
