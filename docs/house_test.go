@@ -202,6 +202,25 @@ func TestThePackagesOfProxyImportOnlyWhatStandsBelow(t *testing.T) {
 	}
 }
 
+// TestTheProductKnowsNeitherTestingNorThePage: the page has a time that stands still, and the product must not be able to.
+func TestTheProductKnowsNeitherTestingNorThePage(t *testing.T) {
+	found := false
+	for _, p := range packages(t) {
+		if p.ImportPath != module+"/cmd/kube-proxy" {
+			continue
+		}
+		found = true
+		for _, dep := range p.Deps {
+			if dep == "testing" || strings.HasPrefix(dep, "testing/") || inside(dep, "scripts") {
+				t.Errorf("%s needs %s", p.ImportPath, dep)
+			}
+		}
+	}
+	if !found {
+		t.Error("cmd/kube-proxy was not found")
+	}
+}
+
 // TestTheArchitectureIsReadInOneSitting: what has no room there stands beside its code, or in docs/where-to-look.md.
 func TestTheArchitectureIsReadInOneSitting(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join(root, "ARCHITECTURE.md"))

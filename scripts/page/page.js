@@ -118,7 +118,7 @@ function showLesson() {
   const start = button("Play", play, { id: "play" });
   start.disabled = guess === null || told === "played";
   box.append(start);
-  if (facts.length) box.append(make("ul", { class: "facts" }, ...facts.map((f) => make("li", { class: f.holds ? "good" : "bad" }, `${f.holds ? "✓" : "✗ not so:"} at ${f.at} ms ${f.text}`))));
+  if (facts.length) box.append(make("ul", { class: "facts" }, ...facts.map((f) => make("li", { class: f.holds ? "good" : "bad" }, `${f.holds ? "✓" : "✗ not so:"} ${f.text} (t = ${f.at} ms)`))));
   if (told === "played") {
     box.append(make("p", { id: "explained", tabindex: "-1" }, make("strong", {}, guess === now.right ? "As you predicted. " : `You predicted: ${now.choices[guess]}. `), now.explain));
     box.append(make("p", { class: "sources" }, "In the source: ", ...now.source.map(([path, mark]) => button(path, () => open(path, SOURCES[path].split("\n").findIndex((l) => l.includes(mark)) + 1))))); 
