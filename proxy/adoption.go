@@ -23,7 +23,7 @@ type adoption struct {
 	claims    map[claimKey]*engine.Claim
 	endpoints map[*rotation.Rotation]map[registry.Addr]*rotation.Endpoint // those that are there
 	left      map[leftKey]*rotation.Endpoint                              // those that have left their rotation
-	owners    map[registry.NodePort]*atomic.Pointer[engine.Claim]         // of ports without a claim
+	owners    map[registry.ListenerID]*atomic.Pointer[engine.Claim]       // of ports without a claim
 	departed  []*engine.Claim                                             // of services that have left their ports
 
 	connections, sessions int
@@ -32,7 +32,7 @@ type adoption struct {
 // A claimKey is one port of a service, and the number that clients know it by; as it is, or as it was before it was removed.
 type claimKey struct {
 	service registry.PortKey
-	id      registry.NodePort
+	id      registry.ListenerID
 	gone    bool
 }
 
@@ -48,7 +48,7 @@ func newAdoption(p *Proxier) *adoption {
 		claims:    make(map[claimKey]*engine.Claim),
 		endpoints: make(map[*rotation.Rotation]map[registry.Addr]*rotation.Endpoint),
 		left:      make(map[leftKey]*rotation.Endpoint),
-		owners:    make(map[registry.NodePort]*atomic.Pointer[engine.Claim]),
+		owners:    make(map[registry.ListenerID]*atomic.Pointer[engine.Claim]),
 	}
 }
 
@@ -65,13 +65,13 @@ func (a *adoption) adopt(item takeover.Item) error {
 	case *handover.Affinities:
 		p.lb.AdoptAffinities(r)
 	case *handover.UDPPort:
-		if l := p.listeners[registry.NodePort{Protocol: registry.UDP, Number: r.Number}]; l != nil {
+		if l := p.listeners[registry.ListenerID{Addr: r.At, Protocol: registry.UDP, Number: r.Number}]; l != nil {
 			if port, ok := l.socket.(interface{ AdoptLost(uint32) }); ok {
 				port.AdoptLost(r.Lost)
 			}
 		}
 	case *handover.TCP:
-		at := a.place(r.Service, registry.NodePort{Protocol: registry.TCP, Number: r.Port}, r.Endpoint, gone{r.ServiceGone, r.EndpointGone, r.Removal})
+		at := a.place(r.Service, registry.ListenerID{Addr: r.At, Protocol: registry.TCP, Number: r.Port}, r.Endpoint, gone{r.ServiceGone, r.EndpointGone, r.Removal})
 		if r.Lent == 0 {
 			a.connections++
 		}
@@ -80,7 +80,7 @@ func (a *adoption) adopt(item takeover.Item) error {
 		a.connections++
 		return p.engine.AdoptRest(r)
 	case *handover.UDP:
-		at := a.place(r.Service, registry.NodePort{Protocol: registry.UDP, Number: r.Port}, r.Endpoint, gone{})
+		at := a.place(r.Service, registry.ListenerID{Addr: r.At, Protocol: registry.UDP, Number: r.Port}, r.Endpoint, gone{})
 		at.Previous = a.endpoint(at.Claim.Rotation, r.Previous, gone{})
 		if r.Lent == 0 {
 			a.sessions++
@@ -103,7 +103,7 @@ type gone struct {
 }
 
 // place finds where a client of a service belongs.
-func (a *adoption) place(service registry.PortKey, id registry.NodePort, addr registry.Addr, gone gone) engine.Place {
+func (a *adoption) place(service registry.PortKey, id registry.ListenerID, addr registry.Addr, gone gone) engine.Place {
 	key := claimKey{service, id, gone.service > 0}
 	claim := a.claims[key]
 	if claim == nil {
@@ -128,11 +128,12 @@ func (a *adoption) claim(key claimKey, gone gone) *engine.Claim {
 	p := a.proxier
 	if l := p.listeners[key.id]; l != nil && !key.gone { // a service that was put back since has a new lifetime
 		if c := l.claims.find(key.service.Name); c != nil && c.Key == key.service {
-			p.equip(c, key.id.Protocol) // it may wait for the port again, and has connections of the time when it had it
+			p.equip(c) // it may wait for the port again, and has connections of the time when it had it
 			return c
 		}
 	}
 	c := &engine.Claim{
+		ID:       key.id,
 		Key:      key.service,
 		Rotation: p.lb.Hold(key.service),
 		Tally:    p.tallies.Hold(key.service, key.id.Protocol),

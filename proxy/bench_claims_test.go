@@ -19,9 +19,9 @@ func BenchmarkClaims(b *testing.B) {
 	flag.Set("stderrthreshold", "FATAL")
 	flag.Set("log_dir", b.TempDir())
 	for _, n := range []int{5_500, 55_000} {
-		ports := func(first, n int) (ids []registry.NodePort) {
+		ports := func(first, n int) (ids []registry.ListenerID) {
 			for i := range n {
-				ids = append(ids, registry.NodePort{Protocol: registry.Protocol((first + i) >> 16), Number: uint16(first + i)})
+				ids = append(ids, registry.ListenerID{Protocol: registry.Protocol((first + i) >> 16), Number: uint16(first + i)})
 			}
 			return ids
 		}
@@ -31,19 +31,19 @@ func BenchmarkClaims(b *testing.B) {
 			on   []*registry.Service // and then they go again
 		}{
 			{"refused", func(p *Proxier, _ *fakeEngine) { p.cfg.AllowedPorts = []PortRange{{First: 1, Last: 1}} }, []*registry.Service{service("greedy", 1, ports(2, n)...)}},
-			{"refused of many", func(p *Proxier, _ *fakeEngine) { p.cfg.AllowedPorts = []PortRange{{First: 1, Last: 1}} }, many(n/50, func(i int) []registry.NodePort { return ports(2+i*50, 50) })},
+			{"refused of many", func(p *Proxier, _ *fakeEngine) { p.cfg.AllowedPorts = []PortRange{{First: 1, Last: 1}} }, many(n/50, func(i int) []registry.ListenerID { return ports(2+i*50, 50) })},
 			{"unopened", func(_ *Proxier, e *fakeEngine) {
 				for _, id := range ports(2, n) {
 					e.refuse[id] = errors.New("cannot be opened")
 				}
-			}, many(n/50, func(i int) []registry.NodePort { return ports(2+i*50, 50) })},
+			}, many(n/50, func(i int) []registry.ListenerID { return ports(2+i*50, 50) })},
 			{"without descriptors", func(p *Proxier, e *fakeEngine) {
 				for _, id := range ports(2, n) {
 					e.refuse[id] = admit.ErrNoDescriptors
 				}
-			}, many(n/50, func(i int) []registry.NodePort { return ports(2+i*50, 50) })},
-			{"one port", func(*Proxier, *fakeEngine) {}, many(n, func(int) []registry.NodePort { return ports(80, 1) })},
-			{"all with all", func(*Proxier, *fakeEngine) {}, many(n/250, func(int) []registry.NodePort { return ports(80, 250) })},
+			}, many(n/50, func(i int) []registry.ListenerID { return ports(2+i*50, 50) })},
+			{"one port", func(*Proxier, *fakeEngine) {}, many(n, func(int) []registry.ListenerID { return ports(80, 1) })},
+			{"all with all", func(*Proxier, *fakeEngine) {}, many(n/250, func(int) []registry.ListenerID { return ports(80, 250) })},
 		} {
 			b.Run(fmt.Sprintf("%s/%d", c.name, n), func(b *testing.B) {
 				p, e := newFakeProxier()
@@ -75,7 +75,7 @@ func BenchmarkClaims(b *testing.B) {
 	}
 }
 
-func many(n int, ports func(i int) []registry.NodePort) (services []*registry.Service) {
+func many(n int, ports func(i int) []registry.ListenerID) (services []*registry.Service) {
 	for i := range n {
 		services = append(services, service(fmt.Sprint("service-", i), int64(2+i), ports(i)...))
 	}

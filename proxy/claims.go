@@ -96,25 +96,19 @@ func (cs *claims) all() iter.Seq[*engine.Claim] {
 	}
 }
 
-// A newcomer is a claim on a port that its service did not claim before.
-type newcomer struct {
-	id    registry.NodePort
-	claim *engine.Claim
-}
-
-// byPort gives claims of one service by their ports; nil if there are none.
-func byPort(list []newcomer) map[registry.NodePort]*engine.Claim {
+// byListener gives claims of one service by what they claim; nil if there are none.
+func byListener(list []*engine.Claim) map[registry.ListenerID]*engine.Claim {
 	if len(list) == 0 {
 		return nil
 	}
-	claims := make(map[registry.NodePort]*engine.Claim, len(list))
-	for _, n := range list {
-		claims[n.id] = n.claim
+	claims := make(map[registry.ListenerID]*engine.Claim, len(list))
+	for _, c := range list {
+		claims[c.ID] = c
 	}
 	return claims
 }
 
-// compareClaims orders the newcomers of one batch, and so all claims after a restart: the claim that is known for longest comes
+// compareClaims orders the new claims of one batch, and so all claims after a restart: the claim that is known for longest comes
 // first, then namespace and name decide (D30). Claims of an earlier source come before those of a later one.
 func compareClaims(a, b *engine.Claim) int {
 	return registry.Precedence{Rank: a.Rank, Since: a.Since, Name: a.Key.Name}.Compare(

@@ -5,11 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/netip"
 	"slices"
 	"time"
 
 	"kubeproxy/proxy/engine"
 	"kubeproxy/proxy/ports"
+	"kubeproxy/registry"
 )
 
 // A Config says how a [Proxier] listens and how long it waits. A zero duration or count means the default.
@@ -23,6 +25,9 @@ type Config struct {
 	// empty, services may claim any port.
 	AllowedPorts   []PortRange
 	NamespacePorts map[string][]PortRange
+
+	// Addresses at which services may listen beside the node; none: the loopback, and all addresses of the node unless BindAddress names one.
+	AllowedListen []netip.Prefix
 
 	ReservedPorts []uint16 // TCP ports that no service can claim, and that are no endpoints on this machine: the operators'
 	EtcdPorts     []uint16 // TCP ports that no service can claim, since an etcd on this machine has them
@@ -50,6 +55,12 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
+// bound is a listener by the address that its socket is bound to.
+func (c *Config) bound(id registry.ListenerID) registry.ListenerID {
+	id.Addr = c.At(id).Addr()
+	return id
+}
+
 // Validate tells what in c cannot be: see [engine.Config.Problems]. A range of ports that holds nothing is another problem, and so is an
 // engine that this system does not have.
 func (c Config) Validate() error {
@@ -59,6 +70,11 @@ func (c Config) Validate() error {
 			if r.First == 0 || r.First > r.Last {
 				errs = append(errs, fmt.Errorf("-allowed_ports: %d-%d is no range of ports", r.First, r.Last))
 			}
+		}
+	}
+	for _, r := range c.AllowedListen {
+		if !r.IsValid() || r.Addr().Is4In6() {
+			errs = append(errs, fmt.Errorf("-allowed_listen: %v is no range of addresses; an IPv4 range is written as 10.0.0.0/8", r))
 		}
 	}
 	return errors.Join(errs...)

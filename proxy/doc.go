@@ -7,7 +7,7 @@
 //	          claims      first claim      bytes
 //	                      owns the port
 //
-// A [Proxier] holds one listener for each (protocol, port) that a service claims. The first claim on a port owns it. Later claims wait,
+// A [Proxier] holds one listener for each (address, protocol, port) that a service claims. The first claim on a port owns it. Later claims wait,
 // and the status shows them. When the owner goes, the next claim takes over by a swap of a pointer: the socket stays open, and closes
 // only when no claim is left. The Proxier receives changes in batches. It gives the endpoints of a batch to its
 // [balance.LoadBalancerRR] first, so that no port opens before its endpoints are known.

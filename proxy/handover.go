@@ -12,6 +12,7 @@ import (
 	"github.com/golang/glog"
 
 	"kubeproxy/internal/takeover"
+	"kubeproxy/proxy/engine"
 	"kubeproxy/proxy/handover"
 	"kubeproxy/registry"
 )
@@ -32,7 +33,7 @@ func (p *Proxier) Listeners() ([]takeover.Item, error) {
 	}
 	items := []takeover.Item{handover.Encode(&handover.Greeting{Version: handover.Version, Live: p.engine.IsLive()})}
 	for _, l := range inOrder(slices.Collect(maps.Values(p.listeners))) {
-		message := handover.Listener{ID: l.id, Bind: p.cfg.BindAddress, Open: l.socket != nil}
+		message := handover.Listener{ID: l.id, Bind: p.cfg.At(l.id).Addr(), Open: l.socket != nil}
 		for c := range l.claims.all() {
 			message.Claims = append(message.Claims, c.Key)
 		}
@@ -134,7 +135,7 @@ func (p *Proxier) Release() {
 func (p *Proxier) AdoptListeners(items []takeover.Item) (live bool, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	sockets := make(map[registry.NodePort]int)
+	sockets := make(map[registry.ListenerID]int)
 	defer func() {
 		if err != nil {
 			for _, item := range items {
@@ -145,7 +146,7 @@ func (p *Proxier) AdoptListeners(items []takeover.Item) (live bool, err error) {
 	if p.stage != serves || len(p.services) > 0 || p.stopped {
 		return false, errors.New("listeners can only be adopted before the first configuration")
 	}
-	inherited := make(map[registry.NodePort][]registry.PortKey)
+	inherited := make(map[registry.ListenerID][]registry.PortKey)
 	for _, item := range items {
 		message, err := handover.Decode(item)
 		if err != nil {
@@ -155,7 +156,7 @@ func (p *Proxier) AdoptListeners(items []takeover.Item) (live bool, err error) {
 		case *handover.Greeting:
 			live = r.Live && r.Version == handover.Version && p.engine.IsLive()
 		case *handover.Listener:
-			if r.Bind != p.cfg.BindAddress {
+			if r.Bind != p.cfg.At(r.ID).Addr() {
 				return false, fmt.Errorf("the predecessor listens on %s, and -bind_address is %s: stop it first", r.Bind, p.cfg.BindAddress)
 			}
 			if inherited[r.ID] != nil {
@@ -181,9 +182,9 @@ func (p *Proxier) AdoptListeners(items []takeover.Item) (live bool, err error) {
 }
 
 // inheritedRankLocked orders the claims on a port as a predecessor had them. Those that it did not have come last.
-func (p *Proxier) inheritedRankLocked(n newcomer) int {
-	for i, key := range p.inherited[n.id] {
-		if key.Name == n.claim.Key.Name {
+func (p *Proxier) inheritedRankLocked(c *engine.Claim) int {
+	for i, key := range p.inherited[c.ID] {
+		if key.Name == c.Key.Name {
 			return i
 		}
 	}

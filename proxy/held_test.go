@@ -20,12 +20,12 @@ import (
 type machine struct {
 	*fakeEngine
 	mu    sync.Mutex // guards the fields below
-	taken map[registry.NodePort]bool
-	tried map[registry.NodePort]int // how often a port was tried to be opened
+	taken map[registry.ListenerID]bool
+	tried map[registry.ListenerID]int // how often a port was tried to be opened
 }
 
 // occupy lets a program have a port, or let go of it.
-func (m *machine) occupy(id registry.NodePort, taken bool) {
+func (m *machine) occupy(id registry.ListenerID, taken bool) {
 	m.fakeEngine.mu.Lock()
 	defer m.fakeEngine.mu.Unlock()
 	m.mu.Lock()
@@ -40,17 +40,17 @@ func (m *machine) occupy(id registry.NodePort, taken bool) {
 // newMachine returns a proxier that runs on a machine, until the test ends.
 func newMachine(t *testing.T) (*Proxier, *machine) {
 	p, e := newFakeProxier()
-	m := &machine{fakeEngine: e, taken: make(map[registry.NodePort]bool), tried: make(map[registry.NodePort]int)}
-	p.gate.System.InUse = func(_ netip.Addr, ids []registry.NodePort) map[registry.NodePort]bool {
+	m := &machine{fakeEngine: e, taken: make(map[registry.ListenerID]bool), tried: make(map[registry.ListenerID]int)}
+	p.gate.System.InUse = func(_ netip.Addr, ids, _ []registry.ListenerID) map[registry.ListenerID]bool {
 		m.mu.Lock()
 		defer m.mu.Unlock()
-		inUse := make(map[registry.NodePort]bool)
+		inUse := make(map[registry.ListenerID]bool)
 		for _, id := range ids {
 			inUse[id] = m.taken[id]
 		}
 		return inUse
 	}
-	p.gate.System.OwnLocal = func() map[registry.NodePort]bool { return nil }
+	p.gate.System.OwnLocal = func() map[registry.ListenerID]bool { return nil }
 	p.gate.System.LocalRange = func() ports.LocalRange { return ports.LocalRange{} }
 	ctx, stop := context.WithCancel(context.Background())
 	done := make(chan error)
@@ -65,7 +65,7 @@ func newMachine(t *testing.T) (*Proxier, *machine) {
 }
 
 // opensAfter waits until a port is open, and returns how long that took.
-func (m *machine) opensAfter(t *testing.T, id registry.NodePort) time.Duration {
+func (m *machine) opensAfter(t *testing.T, id registry.ListenerID) time.Duration {
 	t.Helper()
 	start := time.Now()
 	for m.owner(id) == "" {
@@ -119,7 +119,7 @@ func TestAPortThatAnotherProgramHeldIsTakenOnceItHasBeenFreeFor15Seconds(t *test
 				p, m := newMachine(t)
 				m.occupy(ssh, true)
 				apply(p, service("greedy", 1, ssh, enginetest.TCPPort(8000)))
-				wantOwners(t, m.fakeEngine, map[registry.NodePort]string{enginetest.TCPPort(8000): "greedy"})
+				wantOwners(t, m.fakeEngine, map[registry.ListenerID]string{enginetest.TCPPort(8000): "greedy"})
 				if s := p.Status()[0]; s.Err == nil || !strings.Contains(s.Err.Error(), "once it has been free for 15s") {
 					t.Errorf("status %+v; want that it is taken once it has been free", s)
 				}
@@ -141,7 +141,9 @@ func TestAPortThatAnotherProgramHeldIsTakenOnceItHasBeenFreeFor15Seconds(t *test
 func TestAPortOfAnOwnConnectionIsNamedAndTriedAgainAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, m := newMachine(t)
-		p.gate.System.OwnLocal = func() map[registry.NodePort]bool { return map[registry.NodePort]bool{enginetest.UDPPort(40000): true} }
+		p.gate.System.OwnLocal = func() map[registry.ListenerID]bool {
+			return map[registry.ListenerID]bool{enginetest.UDPPort(40000): true}
+		}
 		m.occupy(enginetest.UDPPort(40000), true)
 		apply(p, service("dns", 1, enginetest.UDPPort(40000)))
 		if s := p.Status()[0]; s.Err == nil || !strings.Contains(s.Err.Error(), "of this proxy has it as its local port") {
@@ -165,7 +167,7 @@ func TestServicesHaveAtMostAQuarterOfTheLocalRange(t *testing.T) {
 			defer mu.Unlock()
 			return system
 		}
-		var ids []registry.NodePort
+		var ids []registry.ListenerID
 		for n := range uint16(200) {
 			ids = append(ids, enginetest.TCPPort(950+n))
 		}
@@ -239,14 +241,14 @@ func TestAPortRefusedToOneNamespaceIsServedForAnother(t *testing.T) {
 	theirs, ours := service("b", 1, enginetest.TCPPort(80)), service("a", 2, enginetest.TCPPort(80))
 	ours.Name.Namespace = "team-a"
 	apply(p, theirs, ours)
-	wantOwners(t, e, map[registry.NodePort]string{enginetest.TCPPort(80): "team-a/a"})
+	wantOwners(t, e, map[registry.ListenerID]string{enginetest.TCPPort(80): "team-a/a"})
 	if got := p.PortCounts()[registry.TCP]; got != (PortCount{Open: 1, Refused: 1}) {
 		t.Errorf("counts %+v", got)
 	}
 	theirs = service("b", 1, enginetest.TCPPort(81))
 	apply(p, theirs, &registry.Service{Name: ours.Name})
-	wantOwners(t, e, map[registry.NodePort]string{})
-	if got := p.Status(); len(got) != 1 || !got[0].Refused || got[0].Port != 81 {
+	wantOwners(t, e, map[registry.ListenerID]string{})
+	if got := p.Status(); len(got) != 1 || !got[0].Refused || got[0].ID.Number != 81 {
 		t.Errorf("status %+v; want port 81 refused, and nothing else", got)
 	}
 }

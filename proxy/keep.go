@@ -15,7 +15,7 @@ const keepAgain = 5 * time.Second
 
 // Inherit has the first batch open its ports with sockets that a keeper had from a process that was killed. The proxier owns them. Those
 // that no service wants are closed after the first batch.
-func (p *Proxier) Inherit(sockets map[registry.NodePort]int) {
+func (p *Proxier) Inherit(sockets map[registry.ListenerID]int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.engine.Inherit(sockets)
@@ -32,7 +32,7 @@ func (p *Proxier) closeLeftoverLocked() {
 
 // tellKeeperLocked notes that a port was opened or closed. closed: what the keeper has for it is of no use any more. During a take-over the
 // keeper is told nothing: it has the sockets of the predecessor, who may go on with them.
-func (p *Proxier) tellKeeperLocked(id registry.NodePort, closed bool) {
+func (p *Proxier) tellKeeperLocked(id registry.ListenerID, closed bool) {
 	if !p.keepsLocked(id) {
 		return
 	}
@@ -43,7 +43,7 @@ func (p *Proxier) tellKeeperLocked(id registry.NodePort, closed bool) {
 	}
 }
 
-func (p *Proxier) keepsLocked(id registry.NodePort) bool {
+func (p *Proxier) keepsLocked(id registry.ListenerID) bool {
 	return p.cfg.Keeper != nil && id.Protocol == registry.TCP && p.stage == serves
 }
 
@@ -122,7 +122,7 @@ func (p *Proxier) tellKeeper() error {
 }
 
 // nextUntold returns a port that the keeper has to be told of. fd is a copy of its socket for the caller to close, negative if it is not open.
-func (p *Proxier) nextUntold() (id registry.NodePort, closed bool, fd int, ok bool) {
+func (p *Proxier) nextUntold() (id registry.ListenerID, closed bool, fd int, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for id, closed = range p.untold {

@@ -9,8 +9,8 @@ import "kubeproxy/registry"
 // Its methods are called by one goroutine. An error means that the keeper did not hear it, and the same is said again later.
 type Keeper interface {
 	// Keep gives it a copy of the socket of a port. It may have one of the same socket already.
-	Keep(id registry.NodePort, descriptor int) error
+	Keep(id registry.ListenerID, descriptor int) error
 
 	// Forget has it close what it keeps for a port, if anything.
-	Forget(id registry.NodePort) error
+	Forget(id registry.ListenerID) error
 }

@@ -81,7 +81,7 @@ func (p *Proxier) KernelStatus() *kernel.Status {
 }
 
 // kernelReason returns why the kernel does not carry a port.
-func (p *Proxier) kernelReason(id registry.NodePort) kernel.Reason {
+func (p *Proxier) kernelReason(id registry.ListenerID) kernel.Reason {
 	if p.kernel == nil {
 		return kernel.Off
 	}

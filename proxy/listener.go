@@ -13,7 +13,7 @@ import (
 // others wait in order. Its fields are guarded by the Proxier's mu, and those that a status reads by its
 // view as well; owner by neither.
 type listener struct {
-	id     registry.NodePort
+	id     registry.ListenerID
 	claims claims
 	owner  atomic.Pointer[engine.Claim] // the first claim, for the engine to read on every connection
 

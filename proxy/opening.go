@@ -12,6 +12,7 @@ import (
 	"github.com/golang/glog"
 
 	"kubeproxy/proxy/admit"
+	"kubeproxy/proxy/engine"
 	"kubeproxy/proxy/ports"
 	"kubeproxy/proxy/sockopt"
 	"kubeproxy/registry"
@@ -74,12 +75,12 @@ func (p *Proxier) openLocked(due []*listener) {
 }
 
 // tryLocked opens the socket of l. own returns the local ports of our own connections.
-func (p *Proxier) tryLocked(l *listener, own func() map[registry.NodePort]bool) error {
+func (p *Proxier) tryLocked(l *listener, own func() map[registry.ListenerID]bool) error {
 	if err := p.gate.MayOpen(l.id); err != nil {
 		return err
 	}
 	p.own.Add(l.id) // before it is open: no endpoint may lead back to us
-	s, err := p.engine.Listen(l.id, &l.owner)
+	s, err := p.engine.Listen(l.id, &l.owner, p.besideLocked(l.id)...)
 	if err != nil {
 		p.own.Remove(l.id)
 		return p.gate.Failed(l.id, err, own)
@@ -93,11 +94,11 @@ func (p *Proxier) tryLocked(l *listener, own func() map[registry.NodePort]bool) 
 	p.tellKernelLocked(l)
 	p.tellKeeperLocked(l.id, false)
 	if before == nil {
-		glog.V(1).Infof("listening for %s on %s of %s", l.claims.first.Key, l.id, p.cfg.BindAddress)
+		glog.V(1).Infof("listening for %s on %s", l.claims.first.Key, p.cfg.bound(l.id))
 		return nil
 	}
 	if note, ok := p.reopened.Allow(aboutPort{l.id, l.claims.first.Key, true}); ok {
-		glog.Infof("listening for %s on %s of %s at last%s", l.claims.first.Key, l.id, p.cfg.BindAddress, note)
+		glog.Infof("listening for %s on %s at last%s", l.claims.first.Key, p.cfg.bound(l.id), note)
 	} else {
 		p.heldBack = true
 	}
@@ -106,6 +107,26 @@ func (p *Proxier) tryLocked(l *listener, own func() map[registry.NodePort]bool) 
 		glog.Infof("all %d ports that services claim are open again", len(p.listeners))
 	}
 	return nil
+}
+
+// besideLocked returns the open sockets of the same port whose addresses a listener has too, or that have its address: an address is one of
+// those of the node, if the node's listeners are on all of them.
+func (p *Proxier) besideLocked(id registry.ListenerID) (beside []engine.Socket) {
+	if !p.cfg.BindAddress.IsUnspecified() || !p.gate.HasOpen(id) {
+		return nil
+	}
+	if id.Addr.IsValid() {
+		if l := p.listeners[id.AtNode()]; l != nil && l.socket != nil {
+			beside = append(beside, l.socket)
+		}
+		return beside
+	}
+	for other, l := range p.listeners {
+		if other.AtNode() == id && l.socket != nil {
+			beside = append(beside, l.socket)
+		}
+	}
+	return beside
 }
 
 // lacksDescriptors reports whether a port cannot be opened for want of a descriptor.
@@ -128,6 +149,8 @@ func (p *Proxier) hint(l *listener) string {
 	case ports.IsInUse(l.err) && local.Contains(l.id.Number):
 		return fmt.Sprintf(" (a connection that was given this local port out of net.ipv4.ip_local_port_range, %d-%d, or a program that listens: "+
 			"net.ipv4.ip_local_reserved_ports keeps such a port free)", local.First, local.Last)
+	case errors.Is(l.err, ports.ErrNotHere):
+		return " (give it to an interface, or take it out of the record)"
 	case errors.Is(l.err, syscall.EACCES):
 		return " (ports below net.ipv4.ip_unprivileged_port_start take root or CAP_NET_BIND_SERVICE)"
 	}
@@ -190,7 +213,7 @@ func (p *Proxier) retry() (next time.Time, ok bool) {
 
 // withThoseWithoutLocked adds to the ports that are due those that wait for room, for other ports were closed. None of those that an
 // update touched is added: they are due already, or settled.
-func (p *Proxier) withThoseWithoutLocked(due []*listener, touched map[registry.NodePort]struct{}) []*listener {
+func (p *Proxier) withThoseWithoutLocked(due []*listener, touched map[registry.ListenerID]struct{}) []*listener {
 	for id, l := range p.unopened {
 		if _, settled := touched[id]; l.lacksRoom && !settled {
 			due = append(due, l)

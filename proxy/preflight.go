@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"net"
 	"net/netip"
 
 	"kubeproxy/proxy/admit"
@@ -22,19 +23,26 @@ func NewOwnListeners(bind netip.Addr, operators []uint16) OwnListeners {
 	return OwnListeners{own}
 }
 
-// Add says that the proxier listens on a port.
-func (o OwnListeners) Add(protocol registry.Protocol, port uint16) {
-	o.own.Add(registry.NodePort{Protocol: protocol, Number: port})
-}
+// Add says what the proxier listens on.
+func (o OwnListeners) Add(id registry.ListenerID) { o.own.Add(id) }
 
 // Contains reports whether traffic to addr would arrive at one of these listeners.
 func (o OwnListeners) Contains(protocol registry.Protocol, addr netip.AddrPort) bool {
 	return o.own.Contains(protocol, addr)
 }
 
-// Refusal reports why a proxier of this configuration does not let a service have a port; nil: it does.
-func (c Config) Refusal(service registry.Name, protocol registry.Protocol, port uint16) error {
-	return c.refusal(service, registry.NodePort{Protocol: protocol, Number: port})
+// Refusal reports why a proxier of this configuration does not let a service have a listener; nil: it does.
+func (c Config) Refusal(service registry.Name, id registry.ListenerID) error {
+	return c.refusal(service, id)
+}
+
+// HasAddress reports whether a proxier on this machine could listen at an address.
+func HasAddress(addr netip.Addr) bool {
+	l, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(addr, 0)))
+	if err == nil {
+		l.Close()
+	}
+	return err == nil
 }
 
 // Allows reports whether such a proxier may dial an address for an endpoint.

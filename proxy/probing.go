@@ -6,7 +6,7 @@ import "time"
 // again; false: there is none to look at.
 func (p *Proxier) probeHeld() (next time.Time, ok bool) {
 	p.mu.Lock()
-	ids, next := p.gate.Held()
+	ids, own, next := p.gate.Held()
 	taken := p.stage.isTakenOver()
 	p.mu.Unlock()
 	if len(ids) == 0 || taken {
@@ -15,7 +15,7 @@ func (p *Proxier) probeHeld() (next time.Time, ok bool) {
 	if time.Now().Before(next) {
 		return next, true
 	}
-	inUse := p.gate.System.InUse(p.cfg.BindAddress, ids) // takes time, and no lock is held
+	inUse := p.gate.System.InUse(p.cfg.BindAddress, ids, own) // takes time, and no lock is held
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.stopped || p.stage.isTakenOver() {

@@ -38,19 +38,19 @@ type Proxier struct {
 	mu        sync.Mutex // guards the fields below
 	draining  bool       // listeners drain where they would be closed: see engine.Socket
 	stopped   bool
-	stage     stage                                    // of a take-over
-	settled   sync.Cond                                // on mu: a take-over from this process has ended
-	inherited map[registry.NodePort][]registry.PortKey // until Serve: the order of claims of a predecessor
-	adoption  *adoption                                // until Adopt has ended: of what a predecessor carries; nil for none
-	lent      int64                                    // how far lending has come, as the engine counts; negative: to its end
+	stage     stage                                      // of a take-over
+	settled   sync.Cond                                  // on mu: a take-over from this process has ended
+	inherited map[registry.ListenerID][]registry.PortKey // until Serve: the order of claims of a predecessor
+	adoption  *adoption                                  // until Adopt has ended: of what a predecessor carries; nil for none
+	lent      int64                                      // how far lending has come, as the engine counts; negative: to its end
 	services  map[registry.Name]*registry.Service
-	listeners map[registry.NodePort]*listener
-	refused   map[registry.NodePort]*refusedPort // that services ask for in vain
-	unopened  map[registry.NodePort]*listener    // those listeners that could not be opened
-	gate      *ports.Gate                        // says which of them may be tried now
+	listeners map[registry.ListenerID]*listener
+	refused   map[registry.ListenerID]*refusedPort // that services ask for in vain
+	unopened  map[registry.ListenerID]*listener    // those listeners that could not be opened
+	gate      *ports.Gate                          // says which of them may be tried now
 
-	untold     map[registry.NodePort]bool // ports that the keeper has to be told of; true: they were closed since it was told last
-	keeperWake chan struct{}              // capacity 1: full when untold is not empty
+	untold     map[registry.ListenerID]bool // ports that the keeper has to be told of; true: they were closed since it was told last
+	keeperWake chan struct{}                // capacity 1: full when untold is not empty
 
 	conflicts, forbidden lograte.Limiter[aboutPort] // of lines about ports that another service has, or that none may have
 	refusals, reopened   lograte.Limiter[aboutPort] // the same of ports that cannot be opened, and that can again
@@ -60,7 +60,7 @@ type Proxier struct {
 
 // aboutPort is what a log line about a port is about.
 type aboutPort struct {
-	id      registry.NodePort
+	id      registry.ListenerID
 	service registry.PortKey
 	over    bool // the trouble that an earlier line was about
 }
@@ -81,12 +81,12 @@ func NewProxier(cfg Config, lb *balance.LoadBalancerRR) *Proxier {
 		synced:    make(chan struct{}),
 		wake:      make(chan struct{}, 1),
 		services:  make(map[registry.Name]*registry.Service),
-		listeners: make(map[registry.NodePort]*listener),
-		refused:   make(map[registry.NodePort]*refusedPort),
-		unopened:  make(map[registry.NodePort]*listener),
+		listeners: make(map[registry.ListenerID]*listener),
+		refused:   make(map[registry.ListenerID]*refusedPort),
+		unopened:  make(map[registry.ListenerID]*listener),
 		gate:      ports.NewGate(cfg.HeldPortDelay, cfg.HeldPortProbePeriod),
 
-		untold:     make(map[registry.NodePort]bool),
+		untold:     make(map[registry.ListenerID]bool),
 		keeperWake: make(chan struct{}, 1),
 	}
 	p.settled.L = &p.mu

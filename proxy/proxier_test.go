@@ -29,22 +29,22 @@ type fakeEngine struct {
 	engine.Handover // nothing is handed over
 
 	mu        sync.Mutex // guards the fields below
-	open      map[registry.NodePort]*fakeSocket
+	open      map[registry.ListenerID]*fakeSocket
 	opened    int
-	refuse    map[registry.NodePort]error // ports that cannot be opened now
-	handovers int                         // of ports between owners
+	refuse    map[registry.ListenerID]error // ports that cannot be opened now
+	handovers int                           // of ports between owners
 
-	listening  func(registry.NodePort, *atomic.Pointer[engine.Claim]) // called for each port that opens; may be nil
-	handedOver func()                                                 // called for each handover; may be nil
+	listening  func(registry.ListenerID, *atomic.Pointer[engine.Claim]) // called for each port that opens; may be nil
+	handedOver func()                                                   // called for each handover; may be nil
 }
 
 type fakeSocket struct {
 	engine *fakeEngine
-	id     registry.NodePort
+	id     registry.ListenerID
 	owner  *atomic.Pointer[engine.Claim]
 }
 
-func (e *fakeEngine) Listen(id registry.NodePort, owner *atomic.Pointer[engine.Claim]) (engine.Socket, error) {
+func (e *fakeEngine) Listen(id registry.ListenerID, owner *atomic.Pointer[engine.Claim], _ ...engine.Socket) (engine.Socket, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if err := e.refuse[id]; err != nil {
@@ -68,7 +68,7 @@ func (e *fakeEngine) Clients(int64, *traffic.Selection, func(*traffic.Client) bo
 	return -1
 }
 
-func (*fakeEngine) Leftover() map[registry.NodePort]int { return nil }
+func (*fakeEngine) Leftover() map[registry.ListenerID]int { return nil }
 
 func (s *fakeSocket) OwnerChanged() {
 	s.engine.mu.Lock()
@@ -94,7 +94,7 @@ func (s *fakeSocket) Close() {
 }
 
 // owner names the service that has a port, or none when it is not open.
-func (e *fakeEngine) owner(id registry.NodePort) (name string) {
+func (e *fakeEngine) owner(id registry.ListenerID) (name string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if s := e.open[id]; s != nil {
@@ -104,14 +104,14 @@ func (e *fakeEngine) owner(id registry.NodePort) (name string) {
 }
 
 func newFakeProxier() (*Proxier, *fakeEngine) {
-	e := &fakeEngine{open: make(map[registry.NodePort]*fakeSocket), refuse: make(map[registry.NodePort]error)}
+	e := &fakeEngine{open: make(map[registry.ListenerID]*fakeSocket), refuse: make(map[registry.ListenerID]error)}
 	p := NewProxier(Config{Config: engine.Config{BindAddress: netip.MustParseAddr("127.0.0.1")}}, balance.NewLoadBalancerRR(false))
 	p.engine = e
 	return p, e
 }
 
 // service makes a service that claims the given ports.
-func service(name string, created int64, ids ...registry.NodePort) *registry.Service {
+func service(name string, created int64, ids ...registry.ListenerID) *registry.Service {
 	s := &registry.Service{Name: registry.Name{Namespace: registry.DefaultNamespace, Name: name}, Created: created}
 	for _, id := range ids {
 		s.Ports = append(s.Ports, registry.Port{Protocol: id.Protocol, Number: id.Number})
@@ -131,13 +131,13 @@ func apply(p *Proxier, services ...*registry.Service) {
 	p.OnUpdate(batch)
 }
 
-func wantOwners(t *testing.T, e *fakeEngine, want map[registry.NodePort]string) {
+func wantOwners(t *testing.T, e *fakeEngine, want map[registry.ListenerID]string) {
 	t.Helper()
-	got := make(map[registry.NodePort]string)
+	got := make(map[registry.ListenerID]string)
 	for id := range e.open {
 		got[id] = e.owner(id)
 	}
-	if diff := cmp.Diff(want, got, cmp.AllowUnexported(registry.NodePort{})); diff != "" {
+	if diff := cmp.Diff(want, got, cmp.AllowUnexported(registry.ListenerID{})); diff != "" {
 		t.Errorf("open ports and their owners (-want +got):\n%s", diff)
 	}
 }
@@ -145,11 +145,11 @@ func wantOwners(t *testing.T, e *fakeEngine, want map[registry.NodePort]string) 
 func TestAServiceOpensItsPortsAndClosesThem(t *testing.T) {
 	p, e := newFakeProxier()
 	apply(p, service("web", 1, enginetest.TCPPort(80), enginetest.UDPPort(80)))
-	wantOwners(t, e, map[registry.NodePort]string{enginetest.TCPPort(80): "web", enginetest.UDPPort(80): "web"})
+	wantOwners(t, e, map[registry.ListenerID]string{enginetest.TCPPort(80): "web", enginetest.UDPPort(80): "web"})
 	apply(p, service("web", 1, enginetest.TCPPort(81)))
-	wantOwners(t, e, map[registry.NodePort]string{enginetest.TCPPort(81): "web"})
+	wantOwners(t, e, map[registry.ListenerID]string{enginetest.TCPPort(81): "web"})
 	apply(p, service("web", 0))
-	wantOwners(t, e, map[registry.NodePort]string{})
+	wantOwners(t, e, map[registry.ListenerID]string{})
 	if p.lb.Rotations() != 0 {
 		t.Errorf("%d rotations are still held", p.lb.Rotations())
 	}
@@ -248,7 +248,7 @@ func TestAProtocolChangeReopensThePort(t *testing.T) { // D33
 	p, e := newFakeProxier()
 	apply(p, service("dns", 1, enginetest.TCPPort(53)))
 	apply(p, service("dns", 1, enginetest.UDPPort(53)))
-	wantOwners(t, e, map[registry.NodePort]string{enginetest.UDPPort(53): "dns"})
+	wantOwners(t, e, map[registry.ListenerID]string{enginetest.UDPPort(53): "dns"})
 }
 
 func TestSwappedPortsChangeHandsWithoutClosing(t *testing.T) { // D34
@@ -256,9 +256,9 @@ func TestSwappedPortsChangeHandsWithoutClosing(t *testing.T) { // D34
 	apply(p, service("a", 1, enginetest.TCPPort(80)), service("b", 2, enginetest.TCPPort(81)))
 	for range 5 {
 		apply(p, service("a", 1, enginetest.TCPPort(81)), service("b", 2, enginetest.TCPPort(80)))
-		wantOwners(t, e, map[registry.NodePort]string{enginetest.TCPPort(81): "a", enginetest.TCPPort(80): "b"})
+		wantOwners(t, e, map[registry.ListenerID]string{enginetest.TCPPort(81): "a", enginetest.TCPPort(80): "b"})
 		apply(p, service("a", 1, enginetest.TCPPort(80)), service("b", 2, enginetest.TCPPort(81)))
-		wantOwners(t, e, map[registry.NodePort]string{enginetest.TCPPort(80): "a", enginetest.TCPPort(81): "b"})
+		wantOwners(t, e, map[registry.ListenerID]string{enginetest.TCPPort(80): "a", enginetest.TCPPort(81): "b"})
 	}
 	if e.opened != 2 {
 		t.Errorf("%d sockets were opened; want 2", e.opened)
@@ -272,7 +272,7 @@ func TestARecreatedServiceKeepsItsPort(t *testing.T) {
 	p, e := newFakeProxier()
 	apply(p, service("a", 1, enginetest.TCPPort(80)), service("b", 2, enginetest.TCPPort(80)))
 	apply(p, service("a", 9, enginetest.TCPPort(80))) // deleted and created again in one batch: younger than b now
-	wantOwners(t, e, map[registry.NodePort]string{enginetest.TCPPort(80): "a"})
+	wantOwners(t, e, map[registry.ListenerID]string{enginetest.TCPPort(80): "a"})
 	if e.opened != 1 || e.handovers != 0 {
 		t.Errorf("opened %d times, %d changes of hand; want once, none", e.opened, e.handovers)
 	}
@@ -285,7 +285,7 @@ func TestAPortRenamedKeepsItsSocketAndTakesTheOtherRotation(t *testing.T) {
 	renamed := *s
 	renamed.Ports = []registry.Port{{Name: "http", Number: 80}}
 	apply(p, &renamed)
-	wantOwners(t, e, map[registry.NodePort]string{enginetest.TCPPort(80): "web:http"})
+	wantOwners(t, e, map[registry.ListenerID]string{enginetest.TCPPort(80): "web:http"})
 	if e.opened != 1 {
 		t.Errorf("opened %d times; want once", e.opened)
 	}
@@ -308,10 +308,10 @@ func TestTheIncumbentKeepsThePortAndTheOthersWaitInOrder(t *testing.T) { // D30
 		t.Errorf("waiting: %v; want %v", waiting, want)
 	}
 	for _, name := range []string{"incumbent", "old", "b", "c", "young", "oldest"} {
-		wantOwners(t, e, map[registry.NodePort]string{enginetest.TCPPort(80): name})
+		wantOwners(t, e, map[registry.ListenerID]string{enginetest.TCPPort(80): name})
 		apply(p, service(name, 0))
 	}
-	wantOwners(t, e, map[registry.NodePort]string{})
+	wantOwners(t, e, map[registry.ListenerID]string{})
 	if e.opened != 1 {
 		t.Errorf("opened %d times; want once: a take-over refuses nobody", e.opened)
 	}
@@ -320,7 +320,7 @@ func TestTheIncumbentKeepsThePortAndTheOthersWaitInOrder(t *testing.T) { // D30
 func TestAfterARestartTheOldestClaimHasThePort(t *testing.T) {
 	p, e := newFakeProxier()
 	apply(p, service("b", 2, enginetest.TCPPort(80)), service("a", 3, enginetest.TCPPort(80)), service("c", 1, enginetest.TCPPort(80)))
-	wantOwners(t, e, map[registry.NodePort]string{enginetest.TCPPort(80): "c"})
+	wantOwners(t, e, map[registry.ListenerID]string{enginetest.TCPPort(80): "c"})
 }
 
 func TestAnOldServiceThatAddedAPortDoesNotTakeItAfterARestart(t *testing.T) {
@@ -330,7 +330,7 @@ func TestAnOldServiceThatAddedAPortDoesNotTakeItAfterARestart(t *testing.T) {
 	web := service("web", 5, enginetest.TCPPort(80))
 	web.Date(nil, 5)
 	apply(p, greedy, web)
-	wantOwners(t, e, map[registry.NodePort]string{enginetest.TCPPort(80): "web", enginetest.TCPPort(81): "greedy"})
+	wantOwners(t, e, map[registry.ListenerID]string{enginetest.TCPPort(80): "web", enginetest.TCPPort(81): "greedy"})
 }
 
 func TestAPortThatCannotBeOpenedIsTriedAgainUntilItCan(t *testing.T) {
@@ -342,7 +342,7 @@ func TestAPortThatCannotBeOpenedIsTriedAgainUntilItCan(t *testing.T) {
 		e.refuse[enginetest.TCPPort(80)] = errors.New("address already in use")
 		start := time.Now()
 		apply(p, service("a", 1, enginetest.TCPPort(80), enginetest.TCPPort(81)))
-		wantOwners(t, e, map[registry.NodePort]string{enginetest.TCPPort(81): "a"}) // the other port does not suffer
+		wantOwners(t, e, map[registry.ListenerID]string{enginetest.TCPPort(81): "a"}) // the other port does not suffer
 		if got := p.Status()[0].Err; got == nil {
 			t.Error("Status shows no error for a port that is not open")
 		}
@@ -364,7 +364,7 @@ func TestAPortThatCannotBeOpenedIsTriedAgainUntilItCan(t *testing.T) {
 		if err := <-done; err != nil {
 			t.Errorf("Run: %v", err)
 		}
-		wantOwners(t, e, map[registry.NodePort]string{})
+		wantOwners(t, e, map[registry.ListenerID]string{})
 	})
 }
 
@@ -379,7 +379,7 @@ func TestAPortThatWasWaitedForIsLeftAloneOnceNobodyWantsIt(t *testing.T) {
 		apply(p, service("a", 0))
 		delete(e.refuse, enginetest.TCPPort(80))
 		time.Sleep(time.Minute)
-		wantOwners(t, e, map[registry.NodePort]string{})
+		wantOwners(t, e, map[registry.ListenerID]string{})
 		stop()
 		<-done
 	})
@@ -404,29 +404,32 @@ func TestClaimsAgreeWithTheModel(t *testing.T) {
 	t.Logf("seed %d", seed)
 	rng := rand.New(rand.NewPCG(seed, 1))
 	p, e := newFakeProxier()
-	model := make(map[registry.NodePort][]string)
+	all := []registry.ListenerID{enginetest.TCPPort(80), enginetest.UDPPort(80), enginetest.TCPPort(81), enginetest.UDPPort(81),
+		{Addr: netip.MustParseAddr("127.0.0.2"), Number: 80}, {Addr: netip.MustParseAddr("127.0.0.3"), Number: 80},
+		{Addr: netip.MustParseAddr("127.0.0.2"), Protocol: registry.UDP, Number: 80}, {Addr: netip.IPv6Loopback(), Number: 81}}
+	model := make(map[registry.ListenerID][]string)
 	current := make(map[string]*registry.Service)
 	for step := range 3000 {
 		batch := make(map[string]*registry.Service)
 		for range 1 + rng.IntN(4) {
 			name := string(rune('a' + rng.IntN(6)))
 			s := service(name, int64(1+rng.IntN(9)))
-			for n := range uint16(4) {
+			for _, id := range all {
 				if rng.IntN(3) == 0 {
-					s.Ports = append(s.Ports, registry.Port{Protocol: registry.Protocol(n % 2), Number: 80 + n/2})
+					s.Ports = append(s.Ports, registry.Port{Addr: id.Addr, Protocol: id.Protocol, Number: id.Number})
 				}
 			}
 			batch[name] = s
 		}
 		type joiner struct {
-			id registry.NodePort
+			id registry.ListenerID
 			s  *registry.Service
 		}
 		var joiners []joiner
 		for name, s := range batch {
-			for _, id := range []registry.NodePort{enginetest.TCPPort(80), enginetest.UDPPort(80), enginetest.TCPPort(81), enginetest.UDPPort(81)} {
+			for _, id := range all {
 				had := slices.Contains(model[id], name)
-				wants := slices.ContainsFunc(s.Ports, func(p registry.Port) bool { return registry.NodePort{Protocol: p.Protocol, Number: p.Number} == id })
+				wants := slices.ContainsFunc(s.Ports, func(p registry.Port) bool { return p.ID() == id })
 				switch {
 				case had && !wants:
 					model[id] = slices.DeleteFunc(model[id], func(n string) bool { return n == name })
@@ -447,15 +450,15 @@ func TestClaimsAgreeWithTheModel(t *testing.T) {
 		}
 		apply(p, slices.Collect(maps.Values(batch))...)
 
-		want := make(map[registry.NodePort][]string)
+		want := make(map[registry.ListenerID][]string)
 		for id, names := range model {
 			if len(names) > 0 {
 				want[id] = names
 			}
 		}
-		got := make(map[registry.NodePort][]string)
+		got := make(map[registry.ListenerID][]string)
 		for _, s := range p.Status() {
-			id := registry.NodePort{Protocol: s.Protocol, Number: s.Port}
+			id := s.ID
 			got[id] = []string{s.Owner.String()}
 			for _, w := range s.Waiting {
 				got[id] = append(got[id], w.String())
@@ -464,7 +467,7 @@ func TestClaimsAgreeWithTheModel(t *testing.T) {
 				t.Fatalf("step %d: the engine has %q for %s; want %s", step, e.owner(id), id, s.Owner)
 			}
 		}
-		if diff := cmp.Diff(want, got, cmp.AllowUnexported(registry.NodePort{})); diff != "" {
+		if diff := cmp.Diff(want, got, cmp.AllowUnexported(registry.ListenerID{})); diff != "" {
 			t.Fatalf("step %d (-want +got):\n%s", step, diff)
 		}
 		if len(e.open) != len(want) {
@@ -480,7 +483,7 @@ func TestCountsAgreeWithTheStatus(t *testing.T) {
 	apply(p, service("a", 1, enginetest.TCPPort(80), enginetest.UDPPort(80), enginetest.TCPPort(81)), service("b", 2, enginetest.TCPPort(80), enginetest.TCPPort(82)), service("c", 3, enginetest.TCPPort(80), enginetest.TCPPort(82), enginetest.UDPPort(80)))
 	var want [2]PortCount
 	for _, s := range p.Status() {
-		switch c := &want[s.Protocol]; {
+		switch c := &want[s.ID.Protocol]; {
 		case s.Refused:
 			c.Refused++
 		case s.Err != nil:
@@ -500,15 +503,17 @@ func TestCountsAgreeWithTheStatus(t *testing.T) {
 func TestAPortNeverOpensAheadOfItsEndpoints(t *testing.T) {
 	p, e := newFakeProxier()
 	endpoints := func(c *engine.Claim) int { return len(c.Rotation.Endpoints()) }
-	behind := make(map[registry.NodePort]int)
-	e.listening = func(id registry.NodePort, owner *atomic.Pointer[engine.Claim]) { behind[id] = endpoints(owner.Load()) }
+	behind := make(map[registry.ListenerID]int)
+	e.listening = func(id registry.ListenerID, owner *atomic.Pointer[engine.Claim]) {
+		behind[id] = endpoints(owner.Load())
+	}
 	web := service("web", 1, enginetest.TCPPort(80), enginetest.UDPPort(53))
 	record := &registry.Endpoints{Name: web.Name, ByPort: []registry.PortAddrs{{Addrs: registry.NewAddrs(enginetest.Addresses(1, 2, 3)...)}}}
 	p.OnUpdate(registry.Batch{
 		Services:  map[registry.Name]*registry.Service{web.Name: web},
 		Endpoints: map[registry.Name]*registry.Endpoints{web.Name: record},
 	})
-	if want := map[registry.NodePort]int{enginetest.TCPPort(80): 3, enginetest.UDPPort(53): 3}; !maps.Equal(behind, want) {
+	if want := map[registry.ListenerID]int{enginetest.TCPPort(80): 3, enginetest.UDPPort(53): 3}; !maps.Equal(behind, want) {
 		t.Errorf("endpoints of each port when it was opened: %v; want %v", behind, want)
 	}
 	if _, ok := any(p.lb).(interface{ OnUpdate(registry.Batch) }); ok {
@@ -536,5 +541,32 @@ func TestAServiceKeepsItsEndpointsUntilItsPortIsAnothers(t *testing.T) {
 	})
 	if left != 1 || len(gone.Endpoints()) != 0 {
 		t.Errorf("%d endpoints when the port changed hands, %d after the batch; want 1, 0", left, len(gone.Endpoints()))
+	}
+}
+
+func TestWhichAddressesServicesMayHave(t *testing.T) {
+	for _, c := range []struct {
+		bind, allowed, at string
+		want              error
+	}{
+		{"0.0.0.0", "", "127.0.0.2", nil},
+		{"0.0.0.0", "", "192.0.2.1", nil},
+		{"0.0.0.0", "", "127.0.0.1", errAddressOfNode},
+		{"0.0.0.0", "127.0.0.0/8", "127.0.0.1", errAddressOfNode},
+		{"0.0.0.0", "127.0.0.0/8", "192.0.2.1", errAddressNotAllowed},
+		{"0.0.0.0", "192.0.2.0/24", "127.0.0.2", errAddressNotAllowed},
+		{"192.0.2.1", "", "192.0.2.1", errAddressOfNode},
+		{"192.0.2.1", "", "192.0.2.2", errAddressBeside},
+		{"192.0.2.1", "", "::1", nil},
+		{"192.0.2.1", "192.0.2.0/24", "192.0.2.2", nil},
+	} {
+		cfg := Config{Config: engine.Config{BindAddress: netip.MustParseAddr(c.bind)}}
+		if c.allowed != "" {
+			cfg.AllowedListen = []netip.Prefix{netip.MustParsePrefix(c.allowed)}
+		}
+		id := registry.ListenerID{Addr: netip.MustParseAddr(c.at), Number: 80}
+		if err := cfg.refusal(registry.Name{Name: "web"}, id); err != c.want {
+			t.Errorf("-bind_address=%s -allowed_listen=%s: at %s %v; want %v", c.bind, c.allowed, c.at, err, c.want)
+		}
 	}
 }

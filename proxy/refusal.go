@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"errors"
+	"net/netip"
 	"slices"
 
 	"github.com/golang/glog"
@@ -18,8 +19,37 @@ var errPortReserved = errors.New("this proxy has it for its operators")
 
 var errPortOfEtcd = errors.New("the etcd on this machine has it (-etcd_servers)")
 
-// refusal reports why a service may not claim a port; nil: it may.
-func (c *Config) refusal(service registry.Name, id registry.NodePort) error {
+var errAddressOfNode = errors.New("it is an address of the node: write node in its place (kube-proxy/listen)")
+
+var errAddressNotAllowed = errors.New("no service may have the address (-allowed_listen)")
+
+var errAddressBeside = errors.New("no service may have the address beside that of -bind_address, unless -allowed_listen holds it")
+
+// localhost is the node's: services and programs of the node are told apart by its ports.
+var localhost = netip.MustParseAddr("127.0.0.1")
+
+// addressRefusal reports why no service may listen at an address of its own; nil: it may, if the node has it.
+func (c *Config) addressRefusal(at netip.Addr) error {
+	switch {
+	case !at.IsValid():
+		return nil
+	case at == localhost, at == c.BindAddress:
+		return errAddressOfNode
+	case len(c.AllowedListen) > 0:
+		if !registry.Within(c.AllowedListen, at) {
+			return errAddressNotAllowed
+		}
+	case !c.BindAddress.IsUnspecified() && !at.IsLoopback():
+		return errAddressBeside
+	}
+	return nil
+}
+
+// refusal reports why a service may not have a listener; nil: it may.
+func (c *Config) refusal(service registry.Name, id registry.ListenerID) error {
+	if err := c.addressRefusal(id.Addr); err != nil {
+		return err
+	}
 	if id.Protocol == registry.TCP {
 		switch {
 		case slices.Contains(c.ReservedPorts, id.Number):
@@ -46,29 +76,30 @@ func (c *Config) refusal(service registry.Name, id registry.NodePort) error {
 
 // wanted makes the claims of a service, in the order of its ports and without what only the balancer and the tallies can give them.
 // Those on ports that it may not have are refused.
-func (c *Config) wanted(service *registry.Service) (wanted, refused []newcomer) {
+func (c *Config) wanted(service *registry.Service) (wanted, refused []*engine.Claim) {
 	if service == nil {
 		return nil, nil
 	}
-	wanted = make([]newcomer, 0, len(service.Ports))
+	wanted = make([]*engine.Claim, 0, len(service.Ports))
 	terms := registry.NoTerms
 	if !service.Terms.Equal(terms) {
 		own := service.Terms // a copy, or a claim that goes on would keep the lists of a service that is long replaced
 		terms = &own
 	}
 	for i, port := range service.Ports {
-		id, key := registry.NodePort{Protocol: port.Protocol, Number: port.Number}, registry.PortKey{Name: service.Name, Port: port.Name}
+		id, key := port.ID(), registry.PortKey{Name: service.Name, Port: port.Name}
 		if c.refusal(service.Name, id) != nil {
-			refused = append(refused, newcomer{id, &engine.Claim{Key: key}})
+			refused = append(refused, &engine.Claim{ID: id, Key: key})
 			continue
 		}
-		wanted = append(wanted, newcomer{id, &engine.Claim{Key: key, Rank: service.Rank, Since: service.ClaimedSince(i), Terms: terms}})
+		wanted = append(wanted, &engine.Claim{ID: id, Key: key, Rank: service.Rank, Since: service.ClaimedSince(i), Terms: terms})
 	}
 	return wanted, refused
 }
 
 // refuseLocked notes a claim on a port that its service may not have, and logs it.
-func (p *Proxier) refuseLocked(id registry.NodePort, c *engine.Claim) {
+func (p *Proxier) refuseLocked(c *engine.Claim) {
+	id := c.ID
 	r := p.refused[id]
 	if r == nil {
 		r = &refusedPort{err: p.cfg.refusal(c.Key.Name, id)}
@@ -82,7 +113,7 @@ func (p *Proxier) refuseLocked(id registry.NodePort, c *engine.Claim) {
 
 // renewRefusedLocked reports whether a service asked for a port in vain. If the service still does, the claim moves from refused to the
 // place of the one before; else the claim before is forgotten.
-func (p *Proxier) renewRefusedLocked(id registry.NodePort, name registry.Name, refused map[registry.NodePort]*engine.Claim) bool {
+func (p *Proxier) renewRefusedLocked(id registry.ListenerID, name registry.Name, refused map[registry.ListenerID]*engine.Claim) bool {
 	r := p.refused[id]
 	if r == nil {
 		return false

@@ -16,20 +16,19 @@ import (
 
 // A PortStatus tells how things stand with one port that services claim.
 type PortStatus struct {
-	Protocol registry.Protocol
-	Port     uint16
-	Owner    registry.PortKey
-	Waiting  []registry.PortKey // whose claim comes next when the owner lets go, in order
-	Err      error              // why the port is not open; nil when it is
-	Kernel   kernel.Reason      // why the kernel does not carry it, as [kernel.Off] if -kernel is off
-	Refused  bool               // no service may have it: it has no owner, and Waiting names those who ask in vain
+	ID      registry.ListenerID
+	Owner   registry.PortKey
+	Waiting []registry.PortKey // whose claim comes next when the owner lets go, in order
+	Err     error              // why the port is not open; nil when it is
+	Kernel  kernel.Reason      // why the kernel does not carry it, as [kernel.Off] if -kernel is off
+	Refused bool               // no service may have it: it has no owner, and Waiting names those who ask in vain
 }
 
 // Status tells how things stand with every port that a service claims or asks for, in order. Neither a client nor a change waits for all of
 // it, so the ports need not be of one moment.
 func (p *Proxier) Status() []PortStatus {
 	all := p.ports()
-	slices.SortFunc(all, func(a, b PortStatus) int { return a.id().Compare(b.id()) })
+	slices.SortFunc(all, func(a, b PortStatus) int { return a.ID.Compare(b.ID) })
 	return all
 }
 
@@ -96,15 +95,15 @@ func (p *Proxier) ports() []PortStatus {
 }
 
 // portIDs returns which ports services own, and which they ask for in vain.
-func (p *Proxier) portIDs() (owned, refused []registry.NodePort) {
+func (p *Proxier) portIDs() (owned, refused []registry.ListenerID) {
 	p.view.RLock()
 	defer p.view.RUnlock()
-	return slices.AppendSeq(make([]registry.NodePort, 0, len(p.listeners)), maps.Keys(p.listeners)),
-		slices.AppendSeq(make([]registry.NodePort, 0, len(p.refused)), maps.Keys(p.refused))
+	return slices.AppendSeq(make([]registry.ListenerID, 0, len(p.listeners)), maps.Keys(p.listeners)),
+		slices.AppendSeq(make([]registry.ListenerID, 0, len(p.refused)), maps.Keys(p.refused))
 }
 
 // appendStatus adds what one gives of each port, if it is still there.
-func (p *Proxier) appendStatus(all []PortStatus, ids []registry.NodePort, one func(registry.NodePort) (PortStatus, bool)) []PortStatus {
+func (p *Proxier) appendStatus(all []PortStatus, ids []registry.ListenerID, one func(registry.ListenerID) (PortStatus, bool)) []PortStatus {
 	p.view.RLock()
 	defer p.view.RUnlock()
 	for _, id := range ids {
@@ -116,12 +115,12 @@ func (p *Proxier) appendStatus(all []PortStatus, ids []registry.NodePort, one fu
 }
 
 // statusLocked is the status of a port that a service owns; false: it has gone, or the update in progress is about to close it.
-func (p *Proxier) statusLocked(id registry.NodePort) (PortStatus, bool) {
+func (p *Proxier) statusLocked(id registry.ListenerID) (PortStatus, bool) {
 	l := p.listeners[id]
 	if l == nil || l.claims.n == 0 {
 		return PortStatus{}, false
 	}
-	s := PortStatus{Protocol: id.Protocol, Port: id.Number, Owner: l.claims.first.Key, Err: l.whyClosed(), Kernel: p.kernelReason(id)}
+	s := PortStatus{ID: id, Owner: l.claims.first.Key, Err: l.whyClosed(), Kernel: p.kernelReason(id)}
 	for c := range l.claims.all() {
 		if c != l.claims.first {
 			s.Waiting = append(s.Waiting, c.Key)
@@ -131,12 +130,12 @@ func (p *Proxier) statusLocked(id registry.NodePort) (PortStatus, bool) {
 }
 
 // refusedLocked is the status of a port that services ask for in vain; false: none does any more.
-func (p *Proxier) refusedLocked(id registry.NodePort) (PortStatus, bool) {
+func (p *Proxier) refusedLocked(id registry.ListenerID) (PortStatus, bool) {
 	r := p.refused[id]
 	if r == nil {
 		return PortStatus{}, false
 	}
-	s := PortStatus{Protocol: id.Protocol, Port: id.Number, Err: r.err, Refused: true, Kernel: kernel.NotOpen}
+	s := PortStatus{ID: id, Err: r.err, Refused: true, Kernel: kernel.NotOpen}
 	for c := range r.claims.all() {
 		s.Waiting = append(s.Waiting, c.Key)
 	}
@@ -144,10 +143,6 @@ func (p *Proxier) refusedLocked(id registry.NodePort) (PortStatus, bool) {
 		return cmp.Or(a.Name.Compare(b.Name), cmp.Compare(a.Port, b.Port))
 	})
 	return s, true
-}
-
-func (s PortStatus) id() registry.NodePort {
-	return registry.NodePort{Protocol: s.Protocol, Number: s.Port}
 }
 
 // Totals tells what each port of each service has carried, in order. A port that is no longer claimed

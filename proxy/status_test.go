@@ -19,7 +19,7 @@ type stuckEngine struct {
 	release chan struct{} // lets one call go on
 }
 
-func (e *stuckEngine) Listen(id registry.NodePort, owner *atomic.Pointer[engine.Claim]) (engine.Socket, error) {
+func (e *stuckEngine) Listen(id registry.ListenerID, owner *atomic.Pointer[engine.Claim], _ ...engine.Socket) (engine.Socket, error) {
 	e.entered <- struct{}{}
 	<-e.release
 	s, err := e.fakeEngine.Listen(id, owner)
@@ -64,7 +64,7 @@ func TestAStatusNeverWaitsForAnUpdateInProgress(t *testing.T) {
 				t.Errorf("while the engine is stuck in %s, the status is %+v; want %+v", when, got, want)
 			}
 			for i := range min(len(got), len(want)) {
-				if got[i].Port != want[i].Port || got[i].Owner != want[i].Owner || got[i].Err != want[i].Err || len(got[i].Waiting) != len(want[i].Waiting) {
+				if got[i].ID != want[i].ID || got[i].Owner != want[i].Owner || got[i].Err != want[i].Err || len(got[i].Waiting) != len(want[i].Waiting) {
 					t.Errorf("while the engine is stuck in %s, the status is %+v; want %+v", when, got[i], want[i])
 				}
 			}
@@ -83,7 +83,7 @@ func TestAStatusNeverWaitsForAnUpdateInProgress(t *testing.T) {
 		}()
 		proxytest.Receive(t, looked, "the status while the engine is stuck in "+when)
 	}
-	waiting := PortStatus{Port: 80, Owner: registry.PortKey{Name: web}, Waiting: make([]registry.PortKey, 1), Err: ErrOpening}
+	waiting := PortStatus{ID: enginetest.TCPPort(80), Owner: registry.PortKey{Name: web}, Waiting: make([]registry.PortKey, 1), Err: ErrOpening}
 	look("close a port", waiting)
 	e.release <- struct{}{}
 	look("open a port", waiting)
@@ -132,7 +132,7 @@ func BenchmarkStatus(b *testing.B) {
 // A deadEngine opens no port.
 type deadEngine struct{ *fakeEngine }
 
-func (deadEngine) Listen(registry.NodePort, *atomic.Pointer[engine.Claim]) (engine.Socket, error) {
+func (deadEngine) Listen(registry.ListenerID, *atomic.Pointer[engine.Claim], ...engine.Socket) (engine.Socket, error) {
 	return nil, fmt.Errorf("%w: no memory", engine.ErrNotStarted)
 }
 

@@ -25,8 +25,8 @@ func (p *Proxier) OnUpdate(batch registry.Batch) {
 		return
 	}
 	p.lb.SetEndpoints(batch.Endpoints)
-	touched := make(map[registry.NodePort]struct{})
-	var newcomers []newcomer
+	touched := make(map[registry.ListenerID]struct{})
+	var newcomers []*engine.Claim
 	var dropped []*traffic.Tally // given back last, or what a service has carried would be forgotten when it moves to another port
 	for name, service := range batch.Services {
 		p.view.Lock()
@@ -35,24 +35,24 @@ func (p *Proxier) OnUpdate(batch registry.Batch) {
 		newcomers, dropped = append(newcomers, came...), append(dropped, went...)
 		p.lb.SetService(name, service)
 	}
-	slices.SortFunc(newcomers, func(a, b newcomer) int {
-		return cmp.Or(cmp.Compare(p.inheritedRankLocked(a), p.inheritedRankLocked(b)), compareClaims(a.claim, b.claim))
+	slices.SortFunc(newcomers, func(a, b *engine.Claim) int {
+		return cmp.Or(cmp.Compare(p.inheritedRankLocked(a), p.inheritedRankLocked(b)), compareClaims(a, b))
 	})
 	p.view.Lock()
-	for _, n := range newcomers {
-		l := p.listeners[n.id]
+	for _, c := range newcomers {
+		l := p.listeners[c.ID]
 		if l == nil {
-			l = &listener{id: n.id}
-			p.listeners[n.id] = l
+			l = &listener{id: c.ID}
+			p.listeners[c.ID] = l
 		}
-		l.claims.add(n.claim)
-		touched[n.id] = struct{}{}
+		l.claims.add(c)
+		touched[c.ID] = struct{}{}
 	}
 	p.view.Unlock()
 	for id := range touched {
 		l := p.listeners[id]
 		if l.claims.first != nil {
-			p.equip(l.claims.first, id.Protocol)
+			p.equip(l.claims.first)
 		}
 		p.tellKernelLocked(l)
 	}
@@ -62,7 +62,7 @@ func (p *Proxier) OnUpdate(batch registry.Batch) {
 	p.applyKernelLocked() // before a listener closes, or has another owner
 	var due []*listener   // only when all others have been closed: there may be descriptors for them then
 	freed := false
-	for _, id := range slices.SortedFunc(maps.Keys(touched), registry.NodePort.Compare) {
+	for _, id := range slices.SortedFunc(maps.Keys(touched), registry.ListenerID.Compare) {
 		l := p.listeners[id]
 		wasOpen := l.socket != nil
 		p.settleLocked(l)
@@ -79,11 +79,11 @@ func (p *Proxier) OnUpdate(batch registry.Batch) {
 	p.openLocked(due)
 	p.lb.LetGo()                  // no port belongs any more to a service that went with its endpoints
 	p.applyKernelLocked()         // so the next client finds none of those endpoints in the kernel
-	for _, n := range newcomers { // only now: the order of claims is the same, whichever order they came in
-		if owner := p.listeners[n.id].claims.first; owner != n.claim {
-			n.claim.Waited = true
-			if note, ok := p.conflicts.Allow(aboutPort{n.id, n.claim.Key, false}); ok {
-				glog.Errorf("%s cannot have %s: %s has it; waiting%s", n.claim.Key, n.id, owner.Key, note)
+	for _, c := range newcomers { // only now: the order of claims is the same, whichever order they came in
+		if owner := p.listeners[c.ID].claims.first; owner != c {
+			c.Waited = true
+			if note, ok := p.conflicts.Allow(aboutPort{c.ID, c.Key, false}); ok {
+				glog.Errorf("%s cannot have %s: %s has it; waiting%s", c.Key, c.ID, owner.Key, note)
 			}
 		}
 	}
@@ -103,13 +103,13 @@ func (p *Proxier) OnUpdate(batch registry.Batch) {
 // another name or other terms now, and returns those that are new, and the tallies that are to be given back. A claim that the service
 // goes on making keeps its place, also when the service was deleted and created again in one step: it never
 // blinks. A port that no service may have is not claimed at all.
-func (p *Proxier) editClaimsLocked(name registry.Name, service *registry.Service, touched map[registry.NodePort]struct{}) (_ []newcomer, dropped []*traffic.Tally) {
+func (p *Proxier) editClaimsLocked(name registry.Name, service *registry.Service, touched map[registry.ListenerID]struct{}) (_ []*engine.Claim, dropped []*traffic.Tally) {
 	previous := p.services[name]
 	wanted, refused := p.cfg.wanted(service)
 	if previous != nil {
-		wants, refuses := byPort(wanted), byPort(refused)
+		wants, refuses := byListener(wanted), byListener(refused)
 		for _, port := range previous.Ports {
-			id := registry.NodePort{Protocol: port.Protocol, Number: port.Number}
+			id := port.ID()
 			if p.renewRefusedLocked(id, name, refuses) {
 				continue
 			}
@@ -138,8 +138,8 @@ func (p *Proxier) editClaimsLocked(name registry.Name, service *registry.Service
 			}
 			touched[id] = struct{}{}
 		}
-		wanted = slices.DeleteFunc(wanted, func(n newcomer) bool { return wants[n.id] == nil })
-		refused = slices.DeleteFunc(refused, func(n newcomer) bool { return refuses[n.id] == nil })
+		wanted = slices.DeleteFunc(wanted, func(c *engine.Claim) bool { return wants[c.ID] == nil })
+		refused = slices.DeleteFunc(refused, func(c *engine.Claim) bool { return refuses[c.ID] == nil })
 	}
 	if service != nil {
 		p.services[name] = service
@@ -148,19 +148,19 @@ func (p *Proxier) editClaimsLocked(name registry.Name, service *registry.Service
 		delete(p.services, name)
 		glog.V(3).Infof("service %s is gone", name)
 	}
-	for _, r := range refused {
-		p.refuseLocked(r.id, r.claim)
+	for _, c := range refused {
+		p.refuseLocked(c)
 	}
-	for _, n := range wanted {
-		n.claim.Rotation = p.lb.Hold(n.claim.Key)
+	for _, c := range wanted {
+		c.Rotation = p.lb.Hold(c.Key)
 	}
 	return wanted, dropped
 }
 
 // equip gives a claim what it needs to own its port. A claim that waits does without: it may never have the port, and tens of thousands
 // may wait for one.
-func (p *Proxier) equip(c *engine.Claim, protocol registry.Protocol) {
+func (p *Proxier) equip(c *engine.Claim) {
 	if c.Tally == nil {
-		c.Tally, c.Lifetime = p.tallies.Hold(c.Key, protocol), new(removal.Lifetime)
+		c.Tally, c.Lifetime = p.tallies.Hold(c.Key, c.ID.Protocol), new(removal.Lifetime)
 	}
 }

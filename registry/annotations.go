@@ -14,7 +14,7 @@ const RegistrarAnnotation = annotationPrefix + "registrar"
 
 // ServiceAnnotations are the annotations of a Service that set terms, those with our prefix before their other names.
 var ServiceAnnotations = func() []string {
-	all := []string{sourceRangesAnnotation}
+	all := []string{sourceRangesAnnotation, ListenAnnotation}
 	for i := range terms {
 		if all = append(all, annotationPrefix+terms[i].name); terms[i].alias != "" {
 			all = append(all, terms[i].alias)

@@ -1,11 +1,14 @@
 package registry
 
-import "slices"
+import (
+	"net/netip"
+	"slices"
+)
 
 // A Service is what is offered on every node. One without Ports is valid and has nothing to serve
 // (headless, ExternalName).
 //
-// No two Ports have both Protocol and Number in common. Several may have the same Name, and with it
+// No two Ports have the same ID. Several may have the same Name, and with it
 // the same endpoints: that is how a record without port names offers DNS on TCP and on UDP.
 type Service struct {
 	Name
@@ -20,13 +23,17 @@ type Service struct {
 	Terms
 }
 
-// A Port is one port that a service offers on every node. Its Number is the port that clients
+// A Port is one port that a service offers on every node, at one address. Its Number is the port that clients
 // connect to: in v0.4 that is a port of the node itself.
 type Port struct {
-	Name     string // joins it to the endpoints of the same port name
+	Name     string     // joins it to the endpoints of the same port name
+	Addr     netip.Addr // that clients connect to; the zero Addr: the node
 	Protocol Protocol
 	Number   uint16 // never 0
 }
+
+// ID is the listener that the service wants for the port.
+func (p *Port) ID() ListenerID { return ListenerID{p.Addr, p.Protocol, p.Number} }
 
 // ClaimedSince returns the revision from which on the record is known to claim Ports[i]. It decides which of two services that want
 // one port comes first.
@@ -42,16 +49,16 @@ func (s *Service) ClaimedSince(i int) int64 {
 // record for the first time gives its mod revision: which ports older values had is not known.
 func (s *Service) Date(before *Service, revision int64) {
 	s.Since = make([]int64, len(s.Ports))
-	var known map[NodePort]int64
+	var known map[ListenerID]int64
 	if before != nil && len(s.Ports) > 0 {
-		known = make(map[NodePort]int64, len(before.Ports))
+		known = make(map[ListenerID]int64, len(before.Ports))
 		for i, p := range before.Ports {
-			known[NodePort{p.Protocol, p.Number}] = before.ClaimedSince(i)
+			known[p.ID()] = before.ClaimedSince(i)
 		}
 	}
 	for i, p := range s.Ports {
 		s.Since[i] = revision
-		if since, ok := known[NodePort{p.Protocol, p.Number}]; ok {
+		if since, ok := known[p.ID()]; ok {
 			s.Since[i] = min(since, revision)
 		}
 	}

@@ -9,7 +9,7 @@ import (
 func TestEqualServicesAreTheSameInEverything(t *testing.T) {
 	base := func() *Service {
 		return &Service{
-			Name: Name{"default", "x"}, Created: 7, Ports: []Port{{"a", TCP, 1}, {"b", UDP, 2}},
+			Name: Name{"default", "x"}, Created: 7, Ports: []Port{{Name: "a", Number: 1}, {Name: "b", Protocol: UDP, Number: 2}},
 			Terms: Terms{SourceRanges: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}},
 		}
 	}
@@ -33,6 +33,7 @@ func TestEqualServicesAreTheSameInEverything(t *testing.T) {
 		"silence":   func(s *Service) { s.Timeouts.UDP++ },
 		"removal":   func(s *Service) { s.Removal.Rule++ },
 		"number":    func(s *Service) { s.Ports[1].Number++ },
+		"address":   func(s *Service) { s.Ports[1].Addr = netip.MustParseAddr("127.0.0.2") },
 		"order":     func(s *Service) { slices.Reverse(s.Ports) },
 		"fewer":     func(s *Service) { s.Ports = s.Ports[:1] },
 	} {
@@ -78,12 +79,12 @@ func TestAClaimIsAsOldAsItCanBeProved(t *testing.T) {
 		ports    []Port
 		want     []int64
 	}{
-		{10, []Port{{"", TCP, 80}, {"", UDP, 80}}, []int64{10, 10}},
-		{20, []Port{{"", UDP, 80}, {"new", TCP, 81}, {"renamed", TCP, 80}}, []int64{10, 20, 10}},
-		{30, []Port{{"", TCP, 81}}, []int64{20}},
-		{40, []Port{{"", TCP, 81}, {"", TCP, 80}}, []int64{20, 40}}, // it had given up port 80
+		{10, []Port{{Number: 80}, {Protocol: UDP, Number: 80}}, []int64{10, 10}},
+		{20, []Port{{Protocol: UDP, Number: 80}, {Name: "new", Number: 81}, {Name: "renamed", Number: 80}}, []int64{10, 20, 10}},
+		{30, []Port{{Number: 81}}, []int64{20}},
+		{40, []Port{{Number: 81}, {Number: 80}}, []int64{20, 40}}, // it had given up port 80
 		{50, nil, []int64{}},
-		{60, []Port{{"", TCP, 81}}, []int64{60}},
+		{60, []Port{{Number: 81}}, []int64{60}},
 	} {
 		s := &Service{Name: Name{"default", "x"}, Created: created, Ports: step.ports}
 		s.Date(before, step.revision)
@@ -92,7 +93,7 @@ func TestAClaimIsAsOldAsItCanBeProved(t *testing.T) {
 		}
 		before = s
 	}
-	undated := &Service{Created: created, Ports: []Port{{"", TCP, 80}}}
+	undated := &Service{Created: created, Ports: []Port{{Number: 80}}}
 	if got := undated.ClaimedSince(0); got != created {
 		t.Errorf("a claim that was not dated is known since %d; want the create revision", got)
 	}

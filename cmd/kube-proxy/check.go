@@ -34,7 +34,7 @@ type checkOptions struct {
 // do nothing.
 var flagsForCheck = []string{
 	"help", "version", "config", "o", "strict", "timeout", "service_port", "bind_address", "node_name", "node_zone",
-	"allowed_ports", "allowed_endpoints", "healthz_bind_address", "metrics_bind_address",
+	"allowed_ports", "allowed_listen", "allowed_endpoints", "healthz_bind_address", "metrics_bind_address",
 	"etcd_servers", "etcd_config", "etcd_version", "etcd_cafile", "etcd_certfile", "etcd_keyfile", "etcd_insecure_skip_tls_verify",
 	"etcd_username", "etcd_password_file", "registry_dir",
 }
@@ -134,6 +134,7 @@ func (o *checkOptions) report(notes io.Writer) (*check.Report, error) {
 		Decoder:         o.source.decoder(),
 		RefusePort:      served.Refusal,
 		AllowEndpoint:   served.Allows,
+		HasAddress:      proxy.HasAddress,
 		DescriptorLimit: limit,
 		ListenerRoom:    room,
 		LocalPorts:      local,

@@ -136,6 +136,7 @@ func (o *options) addFlags(c *commandline.Command) {
 	o.addLimits(c)
 	c.Group(topicSecurity, func(f *pflag.FlagSet) {
 		f.Var(commandline.Ports{Config: p}, "allowed_ports", "`ports` that services may claim, such as 8000-8999,team-a=9000-9999: namespace team-a may claim the latter, all others the former; all if not given")
+		f.Var((*commandline.Networks)(&p.AllowedListen), "allowed_listen", "`networks` that may contain addresses of services, as of the annotation kube-proxy/listen; if not given, 127.0.0.0/8 and ::1, and all addresses of the node unless -bind_address names one")
 		f.Var((*commandline.Networks)(&p.ProxyProtocolFrom), "proxy_protocol_from", "`networks` of other proxies, such as 10.0.0.5: TCP connections from there must begin with a PROXY header, which says who the client is; none if not given")
 		f.Var((*commandline.Networks)(&p.AllowedEndpoints), "allowed_endpoints", "`networks` that may contain endpoints, such as 10.0.0.0/8; all if not given")
 	})

@@ -55,6 +55,7 @@ type service struct {
 type port struct {
 	Name     text   `json:"name,omitempty"`
 	Protocol string `json:"protocol"`
+	Address  string `json:"address,omitempty"` // none: that of the node
 	Number   uint16 `json:"port"`
 	Since    int64  `json:"since"`
 }
@@ -142,7 +143,7 @@ func ofService(v *registry.Service) *service {
 		Terms: v.Terms,
 	}
 	for i, p := range v.Ports {
-		s.Ports = append(s.Ports, port{text(p.Name), p.Protocol.String(), p.Number, v.ClaimedSince(i)})
+		s.Ports = append(s.Ports, port{text(p.Name), p.Protocol.String(), p.ID().Address(), p.Number, v.ClaimedSince(i)})
 	}
 	return s
 }
@@ -250,23 +251,26 @@ func (s *service) value() (*registry.Service, error) {
 		Name: registry.Name{Namespace: string(s.Namespace), Name: string(s.Name)},
 		Rank: s.Rank, Created: s.Created, Terms: s.Terms,
 	}
-	type socket struct {
-		protocol registry.Protocol
-		number   uint16
-	}
-	claimed := make(map[socket]bool)
+	claimed := make(map[registry.ListenerID]bool)
 	for _, p := range s.Ports {
-		at := socket{registry.TCP, p.Number}
+		at := registry.ListenerID{Protocol: registry.TCP, Number: p.Number}
 		if p.Protocol == registry.UDP.String() {
-			at.protocol = registry.UDP
+			at.Protocol = registry.UDP
 		} else if p.Protocol != registry.TCP.String() {
 			return nil, fmt.Errorf("unknown protocol %s", registry.Quote(p.Protocol))
 		}
+		if p.Address != "" {
+			addrs, err := registry.ParseListen(p.Address)
+			if err != nil || len(addrs) != 1 {
+				return nil, fmt.Errorf("bad address %s of a port", registry.Quote(p.Address))
+			}
+			at.Addr = addrs[0]
+		}
 		if p.Number == 0 || claimed[at] {
-			return nil, fmt.Errorf("bad port %v %d", at.protocol, p.Number)
+			return nil, fmt.Errorf("bad port %s", at.Short())
 		}
 		claimed[at] = true
-		v.Ports = append(v.Ports, registry.Port{Name: string(p.Name), Protocol: at.protocol, Number: p.Number})
+		v.Ports = append(v.Ports, registry.Port{Name: string(p.Name), Addr: at.Addr, Protocol: at.Protocol, Number: p.Number})
 		v.Since = append(v.Since, p.Since)
 	}
 	return v, v.Terms.Check()

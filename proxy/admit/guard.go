@@ -24,15 +24,29 @@ var ErrReachedItself = errors.New("the connection reached itself")
 var errNotUnicast = fmt.Errorf("%w: it is not the address of one machine", registry.ErrNotAllowed)
 
 // OwnPorts knows the ports that this proxy listens on, for clients and for operators. It is asked before
-// every dial, so the common answer, no, takes one load and no lock.
+// every dial, so the common answer, no, takes two loads and no lock.
 type OwnPorts struct {
 	bind      netip.Addr
-	ports     [2][1 << 16 / 64]atomic.Uint64 // a bit for each protocol and port
-	operators []uint16                       // TCP ports of ours that no service has, at addresses not known here
+	ports     portSet  // of listeners of the node
+	elsewhere portSet  // of listeners at addresses of their own
+	operators []uint16 // TCP ports of ours that no service has, at addresses not known here
 
 	mu    sync.Mutex // guards the fields below
 	local map[netip.Addr]bool
 	since time.Time // when local was begun anew
+
+	at map[registry.ListenerID]map[netip.Addr]struct{} // addresses, by the listener of their port at the node
+}
+
+// A portSet has a bit for each protocol and port.
+type portSet [2][1 << 16 / 64]atomic.Uint64
+
+func (s *portSet) add(id registry.ListenerID) { s[id.Protocol][id.Number/64].Or(1 << (id.Number % 64)) }
+func (s *portSet) remove(id registry.ListenerID) {
+	s[id.Protocol][id.Number/64].And(^(1 << (id.Number % 64)))
+}
+func (s *portSet) has(id registry.ListenerID) bool {
+	return s[id.Protocol][id.Number/64].Load()&(1<<(id.Number%64)) != 0
 }
 
 // The answers of isLocal are kept for so long, and so many of them.
@@ -43,7 +57,7 @@ const (
 
 // NewOwnPorts makes the record of the ports of a proxy whose listeners bind to an address.
 func NewOwnPorts(bind netip.Addr) *OwnPorts {
-	return &OwnPorts{bind: bind.Unmap()}
+	return &OwnPorts{bind: bind.Unmap(), at: make(map[registry.ListenerID]map[netip.Addr]struct{})}
 }
 
 // Reserve adds operators' ports, before the first question. Their pages are for clients that reach them as they are
@@ -51,32 +65,64 @@ func NewOwnPorts(bind netip.Addr) *OwnPorts {
 func (o *OwnPorts) Reserve(operators []uint16) {
 	o.operators = operators
 	for _, port := range operators {
-		o.Add(registry.NodePort{Protocol: registry.TCP, Number: port})
+		o.Add(registry.ListenerID{Protocol: registry.TCP, Number: port})
 	}
 }
 
-// Add notes that the proxy listens on a port.
-func (o *OwnPorts) Add(id registry.NodePort) {
-	o.ports[id.Protocol][id.Number/64].Or(1 << (id.Number % 64))
+// Add notes that the proxy has a listener.
+func (o *OwnPorts) Add(id registry.ListenerID) {
+	if !id.Addr.IsValid() {
+		o.ports.add(id)
+		return
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	port := id.AtNode()
+	if o.at[port] == nil {
+		o.at[port] = make(map[netip.Addr]struct{})
+		o.elsewhere.add(port)
+	}
+	o.at[port][id.Addr] = struct{}{}
 }
 
-// Remove notes that the proxy listens on a port no longer.
-func (o *OwnPorts) Remove(id registry.NodePort) {
-	o.ports[id.Protocol][id.Number/64].And(^(1 << (id.Number % 64)))
+// Remove notes that the proxy has a listener no longer.
+func (o *OwnPorts) Remove(id registry.ListenerID) {
+	if !id.Addr.IsValid() {
+		o.ports.remove(id)
+		return
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	port := id.AtNode()
+	if delete(o.at[port], id.Addr); len(o.at[port]) == 0 {
+		delete(o.at, port)
+		o.elsewhere.remove(port)
+	}
 }
 
-// listens reports whether the port is ours, on whatever address.
-func (o *OwnPorts) listens(id registry.NodePort) bool {
-	return o.ports[id.Protocol][id.Number/64].Load()&(1<<(id.Number%64)) != 0
+// hasAt reports whether there is a listener of a port at this very address.
+func (o *OwnPorts) hasAt(port registry.ListenerID, addr netip.Addr) bool {
+	if !o.elsewhere.has(port) {
+		return false
+	}
+	if addr == netip.IPv6Unspecified() { // dialling it reaches ::1; no service has 127.0.0.1
+		addr = netip.IPv6Loopback()
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	_, has := o.at[port][addr]
+	return has
 }
 
 // Contains reports whether traffic to addr would arrive at one of our own listeners.
 func (o *OwnPorts) Contains(protocol registry.Protocol, addr netip.AddrPort) bool {
-	if !o.listens(registry.NodePort{Protocol: protocol, Number: addr.Port()}) {
-		return false
-	}
+	port := registry.ListenerID{Protocol: protocol, Number: addr.Port()}
 	to := addr.Addr().Unmap().WithZone("")
 	switch {
+	case o.hasAt(port, to):
+		return true
+	case !o.ports.has(port):
+		return false
 	case o.everywhere(protocol, addr.Port()):
 		return to.IsUnspecified() || to.IsLoopback() || o.isLocal(to)
 	case to.IsUnspecified(): // dialling the unspecified address reaches this machine's loopback
@@ -96,7 +142,7 @@ func (o *OwnPorts) everywhere(protocol registry.Protocol, port uint16) bool {
 // contains refuses the next connection before it is made.
 func (o *OwnPorts) Reached(protocol registry.Protocol, local, remote netip.AddrPort) bool {
 	addr := remote.Addr().Unmap().WithZone("")
-	if !o.listens(registry.NodePort{Protocol: protocol, Number: remote.Port()}) || local.Addr().Unmap().WithZone("") != addr {
+	if !o.ports.has(registry.ListenerID{Protocol: protocol, Number: remote.Port()}) || local.Addr().Unmap().WithZone("") != addr {
 		return false
 	}
 	if !o.everywhere(protocol, remote.Port()) {

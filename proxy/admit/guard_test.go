@@ -30,7 +30,7 @@ func TestOwnListenersAreRecognisedHoweverTheyAreAddressed(t *testing.T) {
 		{"fe80::1%lo", "[fe80::1%lo]:80", true},
 	} {
 		own := NewOwnPorts(netip.MustParseAddr(c.bind))
-		own.Add(registry.NodePort{Protocol: registry.TCP, Number: 80})
+		own.Add(registry.ListenerID{Protocol: registry.TCP, Number: 80})
 		to := netip.MustParseAddrPort(c.to)
 		if got := own.Contains(registry.TCP, to); got != c.want {
 			t.Errorf("bound to %s: %s is ours: %v; want %v", c.bind, c.to, got, c.want)
@@ -38,7 +38,7 @@ func TestOwnListenersAreRecognisedHoweverTheyAreAddressed(t *testing.T) {
 		if own.Contains(registry.UDP, to) {
 			t.Errorf("bound to %s over tcp only: %s is ours over udp", c.bind, c.to)
 		}
-		own.Remove(registry.NodePort{Protocol: registry.TCP, Number: 80})
+		own.Remove(registry.ListenerID{Protocol: registry.TCP, Number: 80})
 		if own.Contains(registry.TCP, to) {
 			t.Errorf("bound to %s: %s is still ours after the port was closed", c.bind, c.to)
 		}
@@ -54,7 +54,7 @@ func TestAnAddressOfAnInterfaceIsOurs(t *testing.T) {
 
 func TestAConnectionToAnAddressThatHasJustBecomeOursIsRecognised(t *testing.T) {
 	own := NewOwnPorts(netip.IPv4Unspecified())
-	own.Add(registry.NodePort{Protocol: registry.TCP, Number: 80})
+	own.Add(registry.ListenerID{Protocol: registry.TCP, Number: 80})
 	ours := netip.MustParseAddrPort("127.0.0.1:80")
 	for _, c := range []struct {
 		local string
@@ -99,6 +99,33 @@ func TestAnswersAboutAddressesAreBounded(t *testing.T) {
 		addr = addr.Next()
 		if len(own.local) > maxLocal {
 			t.Fatalf("%d answers are kept; want %d at most", len(own.local), maxLocal)
+		}
+	}
+}
+
+// A listener at an address of a service is ours at that address, whatever the node's listeners bind to.
+func TestListenersAtAddressesAreRecognisedThere(t *testing.T) {
+	at, other := netip.MustParseAddr("127.0.0.2"), netip.MustParseAddr("127.0.0.3")
+	for _, bind := range []string{"192.0.2.1", "127.0.0.1"} {
+		own := NewOwnPorts(netip.MustParseAddr(bind))
+		own.Add(registry.ListenerID{Addr: at, Number: 80})
+		own.Add(registry.ListenerID{Addr: other, Number: 80})
+		own.Add(registry.ListenerID{Addr: netip.IPv6Loopback(), Number: 80})
+		own.Remove(registry.ListenerID{Addr: other, Number: 80})
+		for addr, want := range map[string]bool{
+			"127.0.0.2:80": true, "[::ffff:127.0.0.2]:80": true, "[::1]:80": true, "[::]:80": true,
+			"127.0.0.2:81": false, "127.0.0.3:80": false, "127.0.0.1:80": false, bind + ":80": false,
+		} {
+			if got := own.Contains(registry.TCP, netip.MustParseAddrPort(addr)); got != want {
+				t.Errorf("bound to %s: %s is ours: %v; want %v", bind, addr, got, want)
+			}
+		}
+		if own.Contains(registry.UDP, netip.AddrPortFrom(at, 80)) {
+			t.Error("the other protocol is ours")
+		}
+		own.Remove(registry.ListenerID{Addr: at, Number: 80})
+		if own.Contains(registry.TCP, netip.AddrPortFrom(at, 80)) {
+			t.Error("what was closed is ours")
 		}
 	}
 }

@@ -283,7 +283,7 @@ func TestTheOneWhoAskedFirstMayGiveUpWithoutHurtingTheOthers(t *testing.T) {
 func TestOwnListenersAreLeftOutOfAnAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newTestResolver(&nameServer{addrs: []netip.Addr{netip.MustParseAddr("127.0.0.1"), netip.MustParseAddr("10.0.0.1")}})
-		r.Own.Add(registry.NodePort{Protocol: registry.TCP, Number: 80})
+		r.Own.Add(registry.ListenerID{Protocol: registry.TCP, Number: 80})
 		got, err := r.Resolve(t.Context(), registry.TCP, hostAddr("db", 80))
 		if want := []netip.AddrPort{netip.MustParseAddrPort("10.0.0.1:80")}; err != nil || !slices.Equal(got, want) {
 			t.Errorf("got %v, %v; want %v", got, err, want)

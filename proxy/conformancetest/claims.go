@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
+	"net/netip"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -118,7 +119,7 @@ func (s suite) TestAConflictIsDecidedByAgeThenNameAndTheIncumbentStays(t *testin
 func wantClaims(t *testing.T, n *node, port uint16, want ...string) {
 	t.Helper()
 	for _, s := range n.Status() {
-		if s.Port != port {
+		if s.ID.Number != port {
 			continue
 		}
 		got := []string{s.Owner.String()}
@@ -238,7 +239,7 @@ func (s suite) TestAPortHeldByAStrangerIsTakenOnceItIsFree(t *testing.T) {
 	errs := func() (open []uint16) {
 		for _, s := range n.Status() {
 			if s.Err == nil {
-				open = append(open, s.Port)
+				open = append(open, s.ID.Number)
 			}
 		}
 		return open
@@ -272,7 +273,7 @@ func (s suite) TestAPortHeldByAStrangerIsForgottenWithItsService(t *testing.T) {
 		n.tell(service(fmt.Sprint("web-", held), tcp(held)))
 	}
 	n.tell(noService(fmt.Sprint("web-", port)))
-	if status := n.Status(); len(status) != 1 || status[0].Port != kept {
+	if status := n.Status(); len(status) != 1 || status[0].ID.Number != kept {
 		t.Errorf("Status: %+v; want that of the other service", status)
 	}
 	for _, stranger := range strangers {
@@ -302,11 +303,11 @@ func (s suite) TestStatusTellsWhoOwnsEachPort(t *testing.T) {
 		service("headless")) // valid, and nothing to serve
 	key := func(name, port string) registry.PortKey { return registry.PortKey{Name: named(name), Port: port} }
 	want := []proxy.PortStatus{
-		{Protocol: registry.TCP, Port: low, Owner: key("b", "http")},
-		{Protocol: registry.TCP, Port: high, Owner: key("a", "")},
-		{Protocol: registry.UDP, Port: high, Owner: key("a", ""), Waiting: []registry.PortKey{key("b", "")}},
+		{ID: registry.ListenerID{Protocol: registry.TCP, Number: low}, Owner: key("b", "http")},
+		{ID: registry.ListenerID{Protocol: registry.TCP, Number: high}, Owner: key("a", "")},
+		{ID: registry.ListenerID{Protocol: registry.UDP, Number: high}, Owner: key("a", ""), Waiting: []registry.PortKey{key("b", "")}},
 	}
-	if diff := cmp.Diff(want, n.Status()); diff != "" {
+	if diff := cmp.Diff(want, n.Status(), cmp.Comparer(func(a, b netip.Addr) bool { return a == b })); diff != "" {
 		t.Errorf("status (-want +got):\n%s", diff)
 	}
 	n.apply(noService("a"), noService("b"), noService("headless"))

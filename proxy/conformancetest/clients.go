@@ -57,7 +57,7 @@ func (s suite) TestEachClientIsListedOnceAndGoesOn(t *testing.T) {
 			t.Errorf("%v is listed; known: %t, listed before: %t", c.Client, talks[c.Client] != nil, seen[c.Client])
 		}
 		seen[c.Client], locals[c.Local] = true, true
-		if c.Service.Name != named("web") || c.Port != at.Port() || c.Endpoint != web || c.Sent != 6 || c.Received != 11 || c.Age <= 0 {
+		if c.Service.Name != named("web") || c.Listener.Number != at.Port() || c.Endpoint != web || c.Sent != 6 || c.Received != 11 || c.Age <= 0 {
 			t.Errorf("%+v", c)
 		}
 		if c.ClientState != "" && (c.ClientState != "ESTAB" || c.EndpointState != "ESTAB" || c.Idle < 0) {
@@ -83,7 +83,7 @@ func (s suite) TestASessionIsListedWithItsEndpointUntilItEnds(t *testing.T) {
 		t.Fatal(err)
 	}
 	all := n.clients(t, traffic.Selection{Service: named("web")}, false)
-	if len(all) != 1 || all[0].Protocol != registry.UDP || all[0].Endpoint != server.Addr || all[0].Sent != 5 || all[0].Received != 5 || !all[0].Local.IsValid() {
+	if len(all) != 1 || all[0].Listener.Protocol != registry.UDP || all[0].Endpoint != server.Addr || all[0].Sent != 5 || all[0].Received != 5 || !all[0].Local.IsValid() {
 		t.Fatalf("%+v; want one session with %v", all, server.Addr)
 	}
 	if n.kill(t, traffic.Selection{Service: named("web")}) != 1 {

@@ -81,7 +81,7 @@ func serveCrowded(t *testing.T, cfg proxy.Config) {
 			for _, s := range n.Status() {
 				if s.Err != nil {
 					if closed++; closed == 1 {
-						first = fmt.Sprintf(" from %d: %v", s.Port, s.Err)
+						first = fmt.Sprintf(" from %d: %v", s.ID.Number, s.Err)
 					}
 				}
 			}

@@ -207,17 +207,17 @@ func (s suite) TestPortsThatNoServiceMayHaveAreNotClaimed(t *testing.T) {
 	wantRefused := func(refused map[uint16]string) {
 		t.Helper()
 		for _, s := range n.Status() {
-			if s.Protocol != registry.TCP {
+			if s.ID.Protocol != registry.TCP {
 				continue
 			}
-			want := refused[s.Port]
+			want := refused[s.ID.Number]
 			if s.Refused != (want != "") || s.Refused != (s.Err != nil) || s.Refused && !strings.Contains(s.Err.Error(), want) {
-				t.Errorf("port %d: refused %v, %v; want %s", s.Port, s.Refused, s.Err, want)
+				t.Errorf("port %d: refused %v, %v; want %s", s.ID.Number, s.Refused, s.Err, want)
 			}
 			if s.Refused && (s.Owner != registry.PortKey{} || len(s.Waiting) == 0) {
-				t.Errorf("port %d belongs to %v, and %v ask for it", s.Port, s.Owner, s.Waiting)
+				t.Errorf("port %d belongs to %v, and %v ask for it", s.ID.Number, s.Owner, s.Waiting)
 			}
-			delete(refused, s.Port)
+			delete(refused, s.ID.Number)
 		}
 		for port := range refused {
 			t.Errorf("port %d is not told of", port)

@@ -118,7 +118,7 @@ func (n *node) apply(changes ...change) {
 	n.tell(changes...)
 	for _, s := range n.Status() {
 		if s.Err != nil {
-			n.t.Fatalf("%s port %d of %s: %v", s.Protocol, s.Port, s.Owner, s.Err)
+			n.t.Fatalf("%s port %d of %s: %v", s.ID.Protocol, s.ID.Number, s.Owner, s.Err)
 		}
 	}
 }
@@ -243,7 +243,7 @@ func (e *ended) of(t *testing.T, protocol registry.Protocol, n int) (some []traf
 		defer e.mu.Unlock()
 		some = nil
 		for _, ending := range e.all {
-			if ending.Protocol == protocol {
+			if ending.Listener.Protocol == protocol {
 				some = append(some, ending)
 			}
 		}

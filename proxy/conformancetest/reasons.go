@@ -397,25 +397,25 @@ func (b *bookish) check(t *testing.T, why traffic.Reason, started time.Time) {
 		}
 	}
 	complain(len(all) != 1, "it has ended more than once")
-	complain(e.Service.Name != named("web") || e.Port != b.port(e), "another service or port")
+	complain(e.Service.Name != named("web") || e.Listener.Number != b.port(e), "another service or port")
 	complain(!e.Client.Addr().IsValid() || e.Client.Port() == 0, "no client")
 	complain(e.Began.Before(started) || e.Duration < 0 || e.Began.Add(e.Duration).After(time.Now()), "another time")
 	complain(e.Dialled < 0 || e.Dialled > e.Duration, "another time of dialling")
 	complain(b.sent != unknown && e.Sent != b.sent, fmt.Sprintf("want %d bytes sent", b.sent))
 	complain(b.received != unknown && e.Received != b.received, fmt.Sprintf("want %d bytes received", b.received))
 	complain(served && e.Attempts == 0 || !served && e.Attempts != b.attempts, "another number of attempts")
-	complain(served && e.Tried != "" || why == traffic.DialFailed && e.Protocol == registry.TCP && e.Tried == "", "the endpoints that failed it")
-	complain(served && turnedAway[why] && e.Protocol == registry.TCP, "a client that was turned away has an endpoint") // a UDP session can lose its leave
+	complain(served && e.Tried != "" || why == traffic.DialFailed && e.Listener.Protocol == registry.TCP && e.Tried == "", "the endpoints that failed it")
+	complain(served && turnedAway[why] && e.Listener.Protocol == registry.TCP, "a client that was turned away has an endpoint") // a UDP session can lose its leave
 	if wrong != nil {
 		t.Errorf("%v:\n%+v", errors.Join(wrong...), all)
 	}
 }
 
 func (b *bookish) port(e traffic.Ending) uint16 {
-	if b.at.IsValid() && e.Protocol == registry.TCP {
+	if b.at.IsValid() && e.Listener.Protocol == registry.TCP {
 		return b.at.Port()
 	}
-	return e.Port
+	return e.Listener.Number
 }
 
 // turnedAway are the reasons of clients that were given no endpoint.

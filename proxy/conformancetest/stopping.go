@@ -122,7 +122,7 @@ func (s suite) TestStoppingCutsRelaysWhenTheDrainIsOver(t *testing.T) {
 	n.apply(service("hole", tcp(proxytest.FreePort(t))), endpoints("hole", proxytest.BlackHole(t)))
 	for _, s := range n.Status() {
 		if s.Owner.Name == named("hole") {
-			proxytest.Dial(t, proxytest.On(s.Port)) // is being dialled for when the stop comes
+			proxytest.Dial(t, proxytest.On(s.ID.Number)) // is being dialled for when the stop comes
 		}
 	}
 	start := time.Now()

@@ -37,7 +37,7 @@ func (s suite) TestPortsThatAreAllTakenDoNotFillTheLogAndOpenOnceTheyAreFree(t *
 	n.tell(all...)
 	for _, s := range n.Status() {
 		if s.Err == nil {
-			t.Errorf("port %d is open, and another program has it", s.Port)
+			t.Errorf("port %d is open, and another program has it", s.ID.Number)
 		}
 	}
 	for _, stranger := range strangers {
@@ -49,7 +49,7 @@ func (s suite) TestPortsThatAreAllTakenDoNotFillTheLogAndOpenOnceTheyAreFree(t *
 	if got := lines() - before; got > 60 {
 		t.Errorf("%d lines are logged for %d ports that could not be opened, and that could be in the end", got, services)
 	}
-	if got := proxytest.WhoAnswers(t, proxytest.On(n.Status()[services-1].Port)); got != "web" {
+	if got := proxytest.WhoAnswers(t, proxytest.On(n.Status()[services-1].ID.Number)); got != "web" {
 		t.Errorf("answered by %q", got)
 	}
 }

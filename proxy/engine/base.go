@@ -3,9 +3,9 @@ package engine
 import (
 	"context"
 	"fmt"
-	"net/netip"
 	"sync"
 	"sync/atomic"
+	"syscall"
 
 	"golang.org/x/time/rate"
 
@@ -28,7 +28,8 @@ type Base struct {
 	Lines       lines
 	Pauses      atomic.Uint64 // that accepting made because it failed
 
-	inherited map[registry.NodePort]int // sockets of a predecessor's listeners that Listen has not taken yet
+	inherited map[registry.ListenerID]int // sockets of a predecessor's listeners that Listen has not taken yet
+	shares    bool                        // the socket that is being opened has others beside it
 
 	Ctx  context.Context // ends when what is left is to be cut
 	Cut  context.CancelFunc
@@ -48,12 +49,12 @@ func (c *Base) Init(cfg Config, own *admit.OwnPorts) {
 	c.Ctx, c.Cut = context.WithCancel(context.Background())
 }
 
-// An Open opens the socket of a port at an address, for its owner.
-type Open func(at netip.AddrPort, owner *atomic.Pointer[Claim]) (Socket, error)
+// An Open opens the socket of a listener, for its owner.
+type Open func(id registry.ListenerID, owner *atomic.Pointer[Claim]) (Socket, error)
 
-// ListenBy opens the socket of one port, by tcp or udp as its protocol wants, if there is a descriptor for it. Closing
-// the socket has to give the descriptor back: see [admit.Budget.ReleaseOfListener].
-func (c *Base) ListenBy(id registry.NodePort, owner *atomic.Pointer[Claim], tcp, udp Open) (Socket, error) {
+// ListenBy opens the socket of one listener, by tcp or udp as its protocol wants, if there is a descriptor for it. Closing
+// the socket has to give the descriptor back: see [admit.Budget.ReleaseOfListener]. beside is as that of [Engine].Listen.
+func (c *Base) ListenBy(id registry.ListenerID, owner *atomic.Pointer[Claim], tcp, udp Open, beside ...Socket) (Socket, error) {
 	open := tcp
 	switch id.Protocol {
 	case registry.TCP:
@@ -65,12 +66,53 @@ func (c *Base) ListenBy(id registry.NodePort, owner *atomic.Pointer[Claim], tcp,
 	if err := c.Budget.TakeForListener(); err != nil {
 		return nil, err
 	}
-	s, err := open(netip.AddrPortFrom(c.Cfg.BindAddress, id.Number), owner)
+	end := c.shareWith(beside)
+	s, err := open(id, owner)
+	end(s)
 	if err != nil {
 		c.Budget.ReleaseOfListener()
 		return nil, err
 	}
 	return s, nil
+}
+
+// shareWith has the socket that is opened next have its port beside others of ours, until the function that it returns is called
+// with that socket, or nil. Linux gives a port at an address and the same port at all addresses to two listening sockets only if both have
+// SO_REUSEPORT, and asks for that when they are bound and when they begin to listen. Outside this moment none has it: a socket of
+// another program that has it, too, would get a part of the clients.
+func (c *Base) shareWith(beside []Socket) (end func(Socket)) {
+	if len(beside) == 0 {
+		return func(Socket) {}
+	}
+	set := func(s Socket, on bool) {
+		if fd, err := s.Descriptor(); err == nil {
+			_ = sockopt.SharePort(fd, on) // if it fails, so does bind(2)
+		}
+	}
+	c.shares = true
+	for _, s := range beside {
+		set(s, true)
+	}
+	return func(opened Socket) {
+		c.shares = false
+		for _, s := range beside {
+			set(s, false)
+		}
+		if opened != nil {
+			set(opened, false)
+		}
+	}
+}
+
+// prepare sets the options of a socket that is about to be bound.
+func (c *Base) prepare(_, _ string, raw syscall.RawConn) (err error) {
+	if !c.shares {
+		return nil
+	}
+	if cerr := raw.Control(func(fd uintptr) { err = sockopt.SharePort(int(fd), true) }); cerr != nil {
+		return cerr
+	}
+	return err
 }
 
 // MayConnect reports whether a service that has so many TCP connections may have one more, while the node has so many. Any goroutine may call it.

@@ -22,40 +22,41 @@ func TestAPortIsOpenedByItsProtocolIfThereIsADescriptor(t *testing.T) {
 	var opened []string
 	failing := errors.New("the port is taken")
 	open := func(name string, err error) Open {
-		return func(at netip.AddrPort, by *atomic.Pointer[Claim]) (Socket, error) {
+		return func(id registry.ListenerID, by *atomic.Pointer[Claim]) (Socket, error) {
 			if by != owner {
 				t.Error("the owner is another")
 			}
-			opened = append(opened, name+" "+at.String())
+			opened = append(opened, name+" "+base.Cfg.At(id).String())
 			return aSocket{}, err
 		}
 	}
-	listen := func(id registry.NodePort, err error) error {
+	listen := func(id registry.ListenerID, err error) error {
 		_, err = base.ListenBy(id, owner, open("tcp", err), open("udp", err))
 		return err
 	}
 	for _, c := range []struct {
-		id        registry.NodePort
+		id        registry.ListenerID
 		err       error
 		listeners int64
 	}{
-		{registry.NodePort{Protocol: registry.TCP, Number: 80}, nil, 1},
-		{registry.NodePort{Protocol: registry.UDP, Number: 53}, nil, 2},
-		{registry.NodePort{Protocol: registry.UDP, Number: 54}, failing, 2},
+		{registry.ListenerID{Protocol: registry.TCP, Number: 80}, nil, 1},
+		{registry.ListenerID{Protocol: registry.UDP, Number: 53}, nil, 2},
+		{registry.ListenerID{Protocol: registry.UDP, Number: 54}, failing, 2},
+		{registry.ListenerID{Addr: netip.MustParseAddr("192.0.2.2"), Protocol: registry.UDP, Number: 54}, nil, 3},
 	} {
 		if err := listen(c.id, c.err); err != c.err || base.Budget.Open.Load() != c.listeners {
 			t.Errorf("%v: %v, and listeners have %d descriptors; want %v and %d", c.id, err, base.Budget.Open.Load(), c.err, c.listeners)
 		}
 	}
-	if want := []string{"tcp 192.0.2.1:80", "udp 192.0.2.1:53", "udp 192.0.2.1:54"}; !slices.Equal(opened, want) {
+	if want := []string{"tcp 192.0.2.1:80", "udp 192.0.2.1:53", "udp 192.0.2.1:54", "udp 192.0.2.2:54"}; !slices.Equal(opened, want) {
 		t.Errorf("opened %v; want %v", opened, want)
 	}
 	for base.Budget.Take(1) {
 	}
-	if err := listen(registry.NodePort{Protocol: registry.TCP, Number: 81}, nil); !errors.Is(err, admit.ErrNoDescriptors) || len(opened) != 3 {
+	if err := listen(registry.ListenerID{Protocol: registry.TCP, Number: 81}, nil); !errors.Is(err, admit.ErrNoDescriptors) || len(opened) != 4 {
 		t.Errorf("without a descriptor: %v, %d were opened", err, len(opened))
 	}
-	if err := listen(registry.NodePort{Protocol: 7, Number: 81}, nil); err == nil || base.Budget.Open.Load() != 2 {
+	if err := listen(registry.ListenerID{Protocol: 7, Number: 81}, nil); err == nil || base.Budget.Open.Load() != 3 {
 		t.Errorf("an unknown protocol: %v, and listeners have %d descriptors", err, base.Budget.Open.Load())
 	}
 }

@@ -14,6 +14,7 @@ import (
 // a listener changes hands, and a service its terms, by swapping a pointer to one. A claim that only
 // renews the terms has the rotation, the tally and the lifetime of the one before.
 type Claim struct {
+	ID       registry.ListenerID // that it wishes to own
 	Key      registry.PortKey
 	Rank     int   // of the source that the service is from
 	Since    int64 // the revision from which on the service is known to claim the port

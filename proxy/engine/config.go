@@ -16,6 +16,14 @@ import (
 	"kubeproxy/registry"
 )
 
+// At is where a listener's socket is bound to.
+func (c *Config) At(id registry.ListenerID) netip.AddrPort {
+	if id.Addr.IsValid() {
+		return netip.AddrPortFrom(id.Addr, id.Number)
+	}
+	return netip.AddrPortFrom(c.BindAddress, id.Number)
+}
+
 // A Config says where an engine listens, how long it waits, and how much it holds at most. A zero field means the default: that of
 // [Defaults], or a share of the descriptor limit.
 type Config struct {

@@ -17,9 +17,11 @@ import (
 // sockets there are and who owns each; the engine decides how bytes move. The conformance tests
 // hold every engine to the same behaviour.
 type Engine interface {
-	// Listen opens the socket of one port. If the engine itself cannot run, the error is ErrNotStarted. The claim that owner points to when a client connects, or when
-	// a datagram arrives, gets that client; owner never holds nil while the socket is open.
-	Listen(id registry.NodePort, owner *atomic.Pointer[Claim]) (Socket, error)
+	// Listen opens the socket of one listener. If the engine itself cannot run, the error is ErrNotStarted. The claim that owner points to when
+	// a client connects, or when a datagram arrives, gets that client; owner never holds nil while the socket is open. beside are those
+	// open sockets of the same port whose addresses the new one has too, or that have its address: the client gets that which
+	// names the address.
+	Listen(id registry.ListenerID, owner *atomic.Pointer[Claim], beside ...Socket) (Socket, error)
 
 	// Drain waits for the relays and sessions still running, and cuts them when ctx ends. It is called once,
 	// after every socket has been closed or drained. When it returns, nothing of the engine is running.
@@ -59,10 +61,10 @@ type Handover interface {
 	IsLive() bool
 
 	// Inherit has Listen take the descriptors of a predecessor's listeners where it would open others. The engine owns them.
-	Inherit(listeners map[registry.NodePort]int)
+	Inherit(listeners map[registry.ListenerID]int)
 
 	// Leftover returns what was inherited and not taken. The caller owns it.
-	Leftover() map[registry.NodePort]int
+	Leftover() map[registry.ListenerID]int
 
 	// Rest has the engine stand still at a safe point, where no byte is on its way within a system call. Until Resume it accepts
 	// nobody and moves nothing; Listen and Close work. When ctx ends before it stands still, it goes on, and Rest fails. An engine

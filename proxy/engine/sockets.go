@@ -1,20 +1,22 @@
 package engine
 
 import (
+	"cmp"
+	"context"
 	"fmt"
 	"net"
-	"net/netip"
 	"os"
+	"syscall"
 
 	"kubeproxy/proxy/sockopt"
 	"kubeproxy/registry"
 )
 
 // Inherit has OpenTCP and OpenUDP take the sockets of a predecessor where they would open others.
-func (c *Base) Inherit(listeners map[registry.NodePort]int) { c.inherited = listeners }
+func (c *Base) Inherit(listeners map[registry.ListenerID]int) { c.inherited = listeners }
 
 // Leftover returns the sockets of Inherit that no port has taken. The caller owns them.
-func (c *Base) Leftover() map[registry.NodePort]int {
+func (c *Base) Leftover() map[registry.ListenerID]int {
 	leftover := c.inherited
 	c.inherited = nil
 	return leftover
@@ -27,9 +29,9 @@ func (c *Base) CloseInherited() {
 	}
 }
 
-// OpenTCP opens the listening socket of a port. Bound to 0.0.0.0 it serves both families, as in v0.4.
-func (c *Base) OpenTCP(at netip.AddrPort) (*net.TCPListener, error) {
-	if f := c.inheritedSocket(registry.TCP, at.Port()); f != nil {
+// OpenTCP opens a listening socket. Bound to 0.0.0.0 it serves both families, as in v0.4.
+func (c *Base) OpenTCP(id registry.ListenerID) (*net.TCPListener, error) {
+	if f := c.inheritedSocket(id); f != nil {
 		defer f.Close()
 		l, err := net.FileListener(f) // has a descriptor of its own
 		if err != nil {
@@ -41,9 +43,11 @@ func (c *Base) OpenTCP(at netip.AddrPort) (*net.TCPListener, error) {
 		l.Close()
 		return nil, fmt.Errorf("what was inherited is a listener on %s", l.Addr().Network())
 	}
-	config := net.ListenConfig{KeepAlive: -1, Control: sockopt.PrepareListen} // an engine turns it on, also for an inherited socket
-	config.SetMultipathTCP(false)                                             // its resets and half-closes are not those of TCP
-	l, err := config.Listen(c.Ctx, "tcp", at.String())
+	config := net.ListenConfig{KeepAlive: -1, Control: func(network, address string, raw syscall.RawConn) error {
+		return cmp.Or(sockopt.PrepareListen(network, address, raw), c.prepare(network, address, raw))
+	}} // an engine turns it on, also for an inherited socket
+	config.SetMultipathTCP(false) // its resets and half-closes are not those of TCP
+	l, err := config.Listen(c.Ctx, "tcp", c.Cfg.At(id).String())
 	if err != nil {
 		return nil, err
 	}
@@ -53,8 +57,8 @@ func (c *Base) OpenTCP(at netip.AddrPort) (*net.TCPListener, error) {
 // OpenUDP opens the socket of a port, which reports with each datagram which of our addresses it was sent to. Bound to 0.0.0.0 it
 // serves both families, as in v0.4: for a wildcard address package net opens an IPv6 socket that takes IPv4 too, or an IPv4 socket
 // where IPv6 is off.
-func (c *Base) OpenUDP(at netip.AddrPort) (*net.UDPConn, error) {
-	conn, err := c.udpSocket(at)
+func (c *Base) OpenUDP(id registry.ListenerID) (*net.UDPConn, error) {
+	conn, err := c.udpSocket(id)
 	if err != nil {
 		return nil, err
 	}
@@ -65,10 +69,15 @@ func (c *Base) OpenUDP(at netip.AddrPort) (*net.UDPConn, error) {
 	return conn, nil
 }
 
-func (c *Base) udpSocket(at netip.AddrPort) (*net.UDPConn, error) {
-	f := c.inheritedSocket(registry.UDP, at.Port())
+func (c *Base) udpSocket(id registry.ListenerID) (*net.UDPConn, error) {
+	f := c.inheritedSocket(id)
 	if f == nil {
-		return net.ListenUDP("udp", net.UDPAddrFromAddrPort(at))
+		config := net.ListenConfig{Control: c.prepare}
+		conn, err := config.ListenPacket(context.Background(), "udp", c.Cfg.At(id).String())
+		if err != nil {
+			return nil, err
+		}
+		return conn.(*net.UDPConn), nil
 	}
 	defer f.Close()
 	conn, err := net.FilePacketConn(f) // has a descriptor of its own
@@ -82,9 +91,8 @@ func (c *Base) udpSocket(at netip.AddrPort) (*net.UDPConn, error) {
 	return nil, fmt.Errorf("what was inherited is a socket on %s", conn.LocalAddr().Network())
 }
 
-// inheritedSocket takes the socket of a predecessor for a port; nil if there is none.
-func (c *Base) inheritedSocket(protocol registry.Protocol, port uint16) *os.File {
-	id := registry.NodePort{Protocol: protocol, Number: port}
+// inheritedSocket takes the socket of a predecessor for a listener; nil if there is none.
+func (c *Base) inheritedSocket(id registry.ListenerID) *os.File {
 	fd, ok := c.inherited[id]
 	if !ok {
 		return nil

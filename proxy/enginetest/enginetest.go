@@ -36,10 +36,14 @@ func Must(t testing.TB, err error) {
 }
 
 // TCPPort is a TCP port of a node.
-func TCPPort(n uint16) registry.NodePort { return registry.NodePort{Protocol: registry.TCP, Number: n} }
+func TCPPort(n uint16) registry.ListenerID {
+	return registry.ListenerID{Protocol: registry.TCP, Number: n}
+}
 
 // UDPPort is a UDP port of a node.
-func UDPPort(n uint16) registry.NodePort { return registry.NodePort{Protocol: registry.UDP, Number: n} }
+func UDPPort(n uint16) registry.ListenerID {
+	return registry.ListenerID{Protocol: registry.UDP, Number: n}
+}
 
 // A UDPRecord is what is known of one UDP port: the service that owns it, and its endpoints.
 type UDPRecord struct {

@@ -1,7 +1,6 @@
 package epoll
 
 import (
-	"net/netip"
 	"sync/atomic"
 
 	"golang.org/x/sys/unix"
@@ -11,6 +10,7 @@ import (
 	"kubeproxy/proxy/epoll/relay"
 	"kubeproxy/proxy/epoll/socket"
 	"kubeproxy/proxy/tcp"
+	"kubeproxy/registry"
 )
 
 // Listeners are the TCP ports of a loop. They accept clients, and hand them to a dialler: that of the loop, or of
@@ -42,12 +42,12 @@ const listening = relay.OtherKinds
 
 // open opens the socket of a port. Package net opens it, as it knows best how to serve both
 // families; what it would do with it afterwards we do ourselves. Any goroutine may call it.
-func (ls *listeners) open(addr netip.AddrPort, owner *atomic.Pointer[engine.Claim]) (engine.Socket, error) {
-	fd, err := socket.ListenTCP(ls.engine, addr)
+func (ls *listeners) open(id registry.ListenerID, owner *atomic.Pointer[engine.Claim]) (engine.Socket, error) {
+	fd, err := socket.ListenTCP(ls.engine, id)
 	if err != nil {
 		return nil, err
 	}
-	p := &epollTCP{listeners: ls, Watched: reactor.Watched{FD: fd}, number: addr.Port(), owner: owner}
+	p := &epollTCP{listeners: ls, Watched: reactor.Watched{FD: fd}, number: id.Number, owner: owner}
 	ls.requests.Call(func() {
 		slot, index, generation := ls.all.Add()
 		*slot = p

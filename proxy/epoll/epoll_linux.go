@@ -3,7 +3,6 @@ package epoll
 import (
 	"context"
 	"fmt"
-	"net/netip"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -169,24 +168,24 @@ func (e *Engine) newLoop(number int) (*loop, error) {
 }
 
 // Listen opens the socket of one port. It fails when the port is taken, or no descriptor is left for a listener.
-func (e *Engine) Listen(id registry.NodePort, owner *atomic.Pointer[engine.Claim]) (engine.Socket, error) {
-	return e.ListenBy(id, owner, e.listenTCP, e.listenUDP)
+func (e *Engine) Listen(id registry.ListenerID, owner *atomic.Pointer[engine.Claim], beside ...engine.Socket) (engine.Socket, error) {
+	return e.ListenBy(id, owner, e.listenTCP, e.listenUDP, beside...)
 }
 
-func (e *Engine) listenTCP(addr netip.AddrPort, owner *atomic.Pointer[engine.Claim]) (engine.Socket, error) {
+func (e *Engine) listenTCP(id registry.ListenerID, owner *atomic.Pointer[engine.Claim]) (engine.Socket, error) {
 	l, err := e.loopFor()
 	if err != nil {
 		return nil, err
 	}
-	return l.listeners.open(addr, owner)
+	return l.listeners.open(id, owner)
 }
 
-func (e *Engine) listenUDP(addr netip.AddrPort, owner *atomic.Pointer[engine.Claim]) (engine.Socket, error) {
+func (e *Engine) listenUDP(id registry.ListenerID, owner *atomic.Pointer[engine.Claim]) (engine.Socket, error) {
 	l, err := e.loopFor()
 	if err != nil {
 		return nil, err
 	}
-	return l.sessions.Open(addr, owner)
+	return l.sessions.Open(id, owner)
 }
 
 // Drain lets the loops end when they have nothing left to carry, and cuts what there is when ctx ends.

@@ -19,7 +19,8 @@ const MaxUnsent = 1 << 20
 // One that is lent goes on in the predecessor. Its bytes and its end are of no use yet: they follow in a [Rest], unless it ends before.
 type TCP struct {
 	Service registry.PortKey
-	Port    uint16 // that the client connected to
+	Port    uint16     // that the client connected to
+	At      netip.Addr // of the listener of the port; the zero Addr: the node
 	Client  netip.AddrPort
 
 	Endpoint registry.Addr // zero while one is being looked for
@@ -97,6 +98,7 @@ func (t *TCP) fields(c *codec) {
 	c.uint(&t.Lent)
 	c.removal(&t.Removal)
 	t.Progress.doubts(c)
+	c.ip(&t.At)
 }
 
 func (p *Progress) fields(c *codec) {
@@ -182,6 +184,7 @@ func client(service registry.PortKey, port uint16, client netip.AddrPort, durati
 type UDP struct {
 	Service registry.PortKey
 	Port    uint16
+	At      netip.Addr // as that of TCP
 	Client  netip.AddrPort
 	Local   sockopt.LocalAddr // that the client sent to
 
@@ -255,6 +258,7 @@ func (u *UDP) fields(c *codec) {
 	c.uint(&u.Lent)
 	c.uint(&u.Requests)
 	c.uint(&u.Replies)
+	c.ip(&u.At)
 }
 
 func (*UDPRest) kind() uint16     { return kindUDPRest }

@@ -41,7 +41,8 @@ var talk = Talk{
 func messages() []Message {
 	return []Message{
 		&Greeting{Version: Version, Live: true},
-		&Listener{ID: registry.NodePort{Protocol: registry.UDP, Number: 53}, Bind: netip.IPv4Unspecified(), Open: true, Claims: []registry.PortKey{web, {Name: registry.Name{Name: "other"}}}},
+		&Listener{ID: registry.ListenerID{Protocol: registry.UDP, Number: 53}, Bind: netip.IPv4Unspecified(), Open: true, Claims: []registry.PortKey{web, {Name: registry.Name{Name: "other"}}}},
+		&Listener{ID: registry.ListenerID{Addr: netip.MustParseAddr("127.0.0.2"), Number: 53}, Bind: netip.MustParseAddr("127.0.0.2"), Open: true, Claims: []registry.PortKey{web}},
 		&UDPPort{Number: 53, Lost: 1<<32 - 1},
 		&Rotation{Service: web, Next: []registry.Addr{byIP, byName}, Endpoints: []Endpoint{{Addr: byName, Health: [2]Health{
 			{Failing: true, Returns: -time.Second, ConsecutiveFailures: 3, HalfOpen: true, Aside: time.Minute, Unusable: "name_failed", Warms: time.Second, Warmed: 2 * time.Second}, {},
@@ -128,7 +129,7 @@ func TestWhatNoPredecessorWritesIsAnError(t *testing.T) {
 		{"port", takeover.Item{Kind: kindUDPPort, Body: []byte{0xff, 0xff, 0x7f, 0}}, "out of range"},
 		{"no port", Encode(&UDPPort{}), "no port"},
 		{"no version", Encode(&Greeting{}), "no version"},
-		{"no owner", Encode(&Listener{ID: registry.NodePort{Number: 1}, Bind: netip.IPv4Unspecified()}), "no owner"},
+		{"no owner", Encode(&Listener{ID: registry.ListenerID{Number: 1}, Bind: netip.IPv4Unspecified()}), "no owner"},
 		{"no client", Encode(&UDP{Service: web, Port: 1}), "no client"},
 		{"negative age", Encode(&UDP{Service: web, Port: 1, Client: someone, Age: -1}), "negative"},
 		{"too many unsent", Encode(&TCP{Service: web, Port: 1, Client: someone, Progress: Progress{ToBackend: make([]byte, MaxUnsent+1)}}, 1), "unsent"},

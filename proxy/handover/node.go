@@ -10,8 +10,8 @@ import (
 
 // A Listener is one port that services claim. Its descriptor is the open socket; there is none if the port could not be opened.
 type Listener struct {
-	ID     registry.NodePort
-	Bind   netip.Addr // that the socket is bound to
+	ID     registry.ListenerID
+	Bind   netip.Addr // that the socket is bound to: that of ID, or -bind_address
 	Open   bool
 	Claims []registry.PortKey // the owner first, then those who wait, in order
 }
@@ -30,6 +30,7 @@ func (l *Listener) fields(c *codec) {
 	c.ip(&l.Bind)
 	c.bool(&l.Open)
 	list(c, &l.Claims, (*codec).portKey)
+	c.ip(&l.ID.Addr)
 }
 
 func (l *Listener) problem() error {
@@ -40,6 +41,8 @@ func (l *Listener) problem() error {
 		return errors.New("no address")
 	case len(l.Claims) == 0:
 		return errors.New("no owner")
+	case l.ID.Addr.IsValid() && l.ID.Addr != l.Bind:
+		return errors.New("it is bound elsewhere")
 	}
 	return nil
 }
@@ -47,12 +50,13 @@ func (l *Listener) problem() error {
 // A UDPPort is what is known of the queue of a UDP listener.
 type UDPPort struct {
 	Number uint16
-	Lost   uint32 // datagrams that the kernel had no room for, as far as it was counted; it wraps around
+	Lost   uint32     // datagrams that the kernel had no room for, as far as it was counted; it wraps around
+	At     netip.Addr // of the listener; the zero Addr: the node
 }
 
 func (*UDPPort) kind() uint16      { return kindUDPPort }
 func (*UDPPort) descriptors() int  { return 0 }
-func (p *UDPPort) fields(c *codec) { c.uint16(&p.Number); c.uint32(&p.Lost) }
+func (p *UDPPort) fields(c *codec) { c.uint16(&p.Number); c.uint32(&p.Lost); c.ip(&p.At) }
 func (p *UDPPort) problem() error {
 	if p.Number == 0 {
 		return errors.New("no port")

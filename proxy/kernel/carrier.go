@@ -30,10 +30,11 @@ func New(bind netip.Addr, node Node) *Carrier {
 		open: openTable, forwards: forwards, drops: dropsForwarded, flush: deleteFlows,
 		dirty:      make(map[*rotation.Rotation]struct{}),
 		off:        errNotYet,
-		ports:      make(map[registry.NodePort]*port),
+		ports:      make(map[registry.ListenerID]*port),
+		elsewhere:  make(map[registry.ListenerID]int),
 		byRotation: make(map[*rotation.Rotation]map[*port]struct{}),
 		stale:      make(map[*port]struct{}),
-		reasons:    make(map[registry.NodePort]Reason),
+		reasons:    make(map[registry.ListenerID]Reason),
 		why:        Status{Off: errNotYet},
 	}
 }
@@ -47,7 +48,7 @@ func (c *Carrier) Changed(r *rotation.Rotation) {
 }
 
 // Claim notes who has an open port; nil: it is not open, or about to be closed. Apply puts that in force.
-func (c *Carrier) Claim(id registry.NodePort, claim *engine.Claim) {
+func (c *Carrier) Claim(id registry.ListenerID, claim *engine.Claim) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	p := c.ports[id]
@@ -57,6 +58,7 @@ func (c *Carrier) Claim(id registry.NodePort, claim *engine.Claim) {
 	case p == nil:
 		p = &port{id: id, reason: NotOpen, inherits: c.succeeds}
 		c.ports[id] = p
+		c.countAddressLocked(id, 1)
 	case p.claim == claim:
 		return
 	}
@@ -75,6 +77,22 @@ func (c *Carrier) Claim(id registry.NodePort, claim *engine.Claim) {
 		of[p] = struct{}{}
 	}
 	c.stale[p] = struct{}{}
+}
+
+// countAddressLocked notes that a port has one more listener, or one less, at an address of its own: the table knows ports of the node alone,
+// so that is not carried meanwhile.
+func (c *Carrier) countAddressLocked(id registry.ListenerID, n int) {
+	if !id.Addr.IsValid() {
+		return
+	}
+	node := id.AtNode()
+	if c.elsewhere[node] += n; c.elsewhere[node] == 0 {
+		delete(c.elsewhere, node)
+	}
+	if p := c.ports[node]; p != nil {
+		c.stale[p] = struct{}{}
+		c.awaken()
+	}
 }
 
 // Apply puts in force what was noted. When it returns, the kernel carries no port that it must not, and the next datagram of a UDP client
@@ -138,7 +156,7 @@ func (c *Carrier) Close() {
 }
 
 // Why returns why the kernel does not carry a port. It does not wait for the kernel.
-func (c *Carrier) Why(id registry.NodePort) Reason {
+func (c *Carrier) Why(id registry.ListenerID) Reason {
 	c.view.RLock()
 	defer c.view.RUnlock()
 	if reason, ok := c.reasons[id]; ok {

@@ -16,8 +16,8 @@ import (
 
 // A slate is a table without a kernel.
 type slate struct {
-	ports  map[registry.NodePort][]netip.AddrPort
-	counts map[registry.NodePort]uint64
+	ports  map[registry.ListenerID][]netip.AddrPort
+	counts map[registry.ListenerID]uint64
 	fails  int // so many of the next operations
 	closed bool
 }
@@ -43,10 +43,12 @@ func (s *slate) apply(changes []change) error {
 	return nil
 }
 
-func (s *slate) connections() (map[registry.NodePort]uint64, error) { return maps.Clone(s.counts), nil }
+func (s *slate) connections() (map[registry.ListenerID]uint64, error) {
+	return maps.Clone(s.counts), nil
+}
 
-func (s *slate) connectionsOf(changes []change) (map[registry.NodePort]uint64, error) {
-	counts := make(map[registry.NodePort]uint64)
+func (s *slate) connectionsOf(changes []change) (map[registry.ListenerID]uint64, error) {
+	counts := make(map[registry.ListenerID]uint64)
 	for _, c := range changes {
 		counts[c.id] = s.counts[c.id]
 	}
@@ -71,13 +73,13 @@ func newDesk(t *testing.T) *desk {
 	d := &desk{t: t, lb: balance.NewLoadBalancerRR(false), tallies: traffic.Tallies{All: make(map[traffic.TallyKey]*traffic.Tally)}}
 	d.Carrier = New(netip.IPv4Unspecified(), *anywhere())
 	d.Carrier.open = func(netip.Addr) (table, error) {
-		s := &slate{ports: make(map[registry.NodePort][]netip.AddrPort), counts: make(map[registry.NodePort]uint64), fails: d.broken}
+		s := &slate{ports: make(map[registry.ListenerID][]netip.AddrPort), counts: make(map[registry.ListenerID]uint64), fails: d.broken}
 		d.slates = append(d.slates, s)
 		return s, nil
 	}
 	d.Carrier.forwards = func() [2]error { return [2]error{} }
 	d.Carrier.drops = func() error { return d.drops }
-	d.Carrier.flush = func(id registry.NodePort, e netip.AddrPort) error {
+	d.Carrier.flush = func(id registry.ListenerID, e netip.AddrPort) error {
 		d.flushed = append(d.flushed, flow{id, e})
 		return nil
 	}
@@ -86,7 +88,7 @@ func newDesk(t *testing.T) *desk {
 }
 
 // claim gives a port to a service whose endpoints are sound. Their health is this test's: the carrier judges by its name.
-func (d *desk) claim(id registry.NodePort, service string, terms registry.Terms) *engine.Claim {
+func (d *desk) claim(id registry.ListenerID, service string, terms registry.Terms) *engine.Claim {
 	key := registry.PortKey{Name: registry.Name{Namespace: "default", Name: service}}
 	c := &engine.Claim{Key: key, Rotation: d.lb.Hold(key), Tally: d.tallies.Hold(key, id.Protocol), Terms: &terms}
 	d.Claim(id, c)
@@ -104,12 +106,12 @@ func (d *desk) table() *slate {
 }
 
 // put has the carrier install endpoints for a port, as if they were judged sound.
-func (d *desk) put(id registry.NodePort, endpoints ...netip.AddrPort) bool {
+func (d *desk) put(id registry.ListenerID, endpoints ...netip.AddrPort) bool {
 	return d.putBeside(id, nil, endpoints...)
 }
 
 // putBeside is put where flows to other endpoints go on.
-func (d *desk) putBeside(id registry.NodePort, stay []netip.AddrPort, endpoints ...netip.AddrPort) bool {
+func (d *desk) putBeside(id registry.ListenerID, stay []netip.AddrPort, endpoints ...netip.AddrPort) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	p := d.ports[id]
@@ -117,8 +119,8 @@ func (d *desk) putBeside(id registry.NodePort, stay []netip.AddrPort, endpoints 
 	return d.installLocked([]verdict{v})
 }
 
-var web = registry.NodePort{Protocol: registry.TCP, Number: 80}
-var dns = registry.NodePort{Protocol: registry.UDP, Number: 53}
+var web = registry.ListenerID{Protocol: registry.TCP, Number: 80}
+var dns = registry.ListenerID{Protocol: registry.UDP, Number: 53}
 
 func TestConnectionsOfTheKernelAreCountedForWhoHadThePort(t *testing.T) {
 	d := newDesk(t)
@@ -282,5 +284,23 @@ func TestAChainThatDropsForwardedPacketsTurnsTheKernelOff(t *testing.T) {
 	d.drops = nil
 	if d.look(); d.Why(web) != NoEndpoints {
 		t.Errorf("the port is %v; want judged anew", d.Why(web))
+	}
+}
+
+// The table knows ports by their numbers alone: it has neither a port at an address of a service, nor that of the node beside it.
+func TestTheKernelLeavesPortsAtAddressesToUserspace(t *testing.T) {
+	d := newDesk(t)
+	d.claim(web, "node", registry.Terms{})
+	d.put(web, addresses("10.0.0.1:80")...)
+	at := registry.ListenerID{Addr: netip.MustParseAddr("10.0.0.9"), Protocol: web.Protocol, Number: web.Number}
+	d.claim(at, "own", registry.Terms{})
+	if _, is := d.table().ports[web]; is || d.Why(web) != Addresses || d.Why(at) != Addresses {
+		t.Errorf("beside a port at an address that of the node is carried, or: %v, %v", d.Why(web), d.Why(at))
+	}
+	d.Claim(at, nil)
+	d.Apply()
+	d.Apply() // as Run does, which was awakened
+	if d.Why(web) == Addresses || d.Why(at) != NotOpen {
+		t.Errorf("when the service has gone: %v, %v", d.Why(web), d.Why(at))
 	}
 }

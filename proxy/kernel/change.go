@@ -8,7 +8,7 @@ import (
 
 // A change is what becomes of one port in the table. The order of the endpoints is that of their numbers.
 type change struct {
-	id            registry.NodePort
+	id            registry.ListenerID
 	before, after []netip.AddrPort // none: the kernel does not carry the port
 	forget        bool             // no service has the port any more
 }
@@ -80,7 +80,7 @@ func (c *change) senders() (gone, come []netip.AddrPort) {
 
 // sendersOf returns the UDP clients that [kubeproxy/proxy/admit.SessionKey.Loops] keeps from an endpoint. Port 0 stands for all ports of an address, on which an
 // endpoint has the port of the service: it may be another node's listener, which sends from any port.
-func sendersOf(id registry.NodePort, endpoints []netip.AddrPort) map[netip.AddrPort]bool {
+func sendersOf(id registry.ListenerID, endpoints []netip.AddrPort) map[netip.AddrPort]bool {
 	if id.Protocol != registry.UDP {
 		return nil
 	}

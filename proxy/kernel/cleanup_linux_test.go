@@ -18,7 +18,7 @@ import (
 // leave makes a table like ours without an owner, as a program may that restores a saved ruleset.
 func leave(t *testing.T, name string, changes ...change) {
 	t.Helper()
-	left := &nftTable{has: make(map[registry.NodePort]bool)}
+	left := &nftTable{has: make(map[registry.ListenerID]bool)}
 	var err error
 	left.conn, err = nftables.New(nftables.AsLasting(), nftables.WithSockOptions(func(raw *netlink.Conn) error {
 		left.raw = raw

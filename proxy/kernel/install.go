@@ -81,6 +81,9 @@ func (c *Carrier) judgePortLocked(p *port) (wanted []netip.AddrPort, reason Reas
 	case c.stopped || time.Now().Before(c.retryAt):
 		return nil, Off, p.flows
 	}
+	if p.id.Addr.IsValid() || c.elsewhere[p.id] > 0 {
+		return nil, Addresses, nil
+	}
 	wanted, reason = c.node.Judge(p.id.Protocol, p.claim.Terms, p.claim.Rotation.Standings(p.id.Protocol))
 	if p.id.Protocol == registry.UDP {
 		stay = c.node.Stay(p.claim.Terms, p.claim.Rotation.Standings(registry.UDP), has)
@@ -154,6 +157,7 @@ func (c *Carrier) settleLocked(v *verdict) {
 	defer c.view.Unlock()
 	if p.claim == nil {
 		delete(c.ports, p.id)
+		c.countAddressLocked(p.id, -1)
 		delete(c.reasons, p.id)
 	} else {
 		p.tally = p.claim.Tally
@@ -216,7 +220,7 @@ func (c *Carrier) countLocked() {
 }
 
 // creditLocked adds to the tallies what counters have counted since they were last read.
-func (c *Carrier) creditLocked(counts map[registry.NodePort]uint64) {
+func (c *Carrier) creditLocked(counts map[registry.ListenerID]uint64) {
 	for id, n := range counts {
 		if p := c.ports[id]; p != nil && p.tally != nil && n > p.counted {
 			p.tally.Carry(n - p.counted)

@@ -197,7 +197,7 @@ func TestAnEndpointThatLeavesGivesItsNumberToAnother(t *testing.T) {
 func TestTheSendersOfAPortAreItsEndpointsOverUDP(t *testing.T) {
 	for _, x := range []struct {
 		name          string
-		id            registry.NodePort
+		id            registry.ListenerID
 		before, after []string
 		gone, come    []string
 	}{

@@ -18,12 +18,13 @@ const (
 	NotChecked    // an endpoint is not checked
 	NotCheckedYet // no check of an endpoint has ended
 	Overdue       // the checks of an endpoint are
+	Addresses     // it is a port of an address of its service, or services have it at other addresses
 	InDoubt       // the last check of an endpoint failed, or a client did not reach it, or it warms up
 	numReasons
 )
 
 var reasonCodes = [numReasons]string{"off", "carried", "not-open", "terms", "flag", "no-endpoints", "too-many-endpoints", "address",
-	"family", "not-forwarded", "not-checked", "not-checked-yet", "overdue", "in-doubt"}
+	"family", "not-forwarded", "not-checked", "not-checked-yet", "overdue", "addresses", "in-doubt"}
 
 // String returns the reason as metrics and pages spell it.
 func (r Reason) String() string { return reasonCodes[r] }

@@ -20,7 +20,7 @@ type nftTable struct {
 
 	families [2]family // IPv4, IPv6
 	carried  *nftables.Set
-	has      map[registry.NodePort]bool // what carried holds
+	has      map[registry.ListenerID]bool // what carried holds
 }
 
 // A family is the part of a table for IPv4 or IPv6.
@@ -31,7 +31,7 @@ type family struct {
 }
 
 // senderSet returns the set for a UDP client of a port that [change.senders] names, and its key there.
-func (t *nftTable) senderSet(id registry.NodePort, client netip.AddrPort) (*nftables.Set, []byte) {
+func (t *nftTable) senderSet(id registry.ListenerID, client netip.AddrPort) (*nftables.Set, []byte) {
 	f := &t.families[familyOf([]netip.AddrPort{client})]
 	key := append(portKey(id), client.Addr().AsSlice()...)
 	if client.Port() == 0 {
@@ -41,7 +41,7 @@ func (t *nftTable) senderSet(id registry.NodePort, client netip.AddrPort) (*nfta
 }
 
 // portKey is the key of a port: each of its fields begins at a multiple of four bytes.
-func portKey(id registry.NodePort) []byte {
+func portKey(id registry.ListenerID) []byte {
 	protocol := byte(unix.IPPROTO_TCP)
 	if id.Protocol == registry.UDP {
 		protocol = unix.IPPROTO_UDP
@@ -50,7 +50,7 @@ func portKey(id registry.NodePort) []byte {
 }
 
 // portOf is the reverse of portKey.
-func portOf(key []byte) (id registry.NodePort, ok bool) {
+func portOf(key []byte) (id registry.ListenerID, ok bool) {
 	if len(key) != 8 {
 		return id, false
 	}
@@ -61,7 +61,7 @@ func portOf(key []byte) (id registry.NodePort, ok bool) {
 	return id, true
 }
 
-func endpointKey(id registry.NodePort, number int) []byte {
+func endpointKey(id registry.ListenerID, number int) []byte {
 	return binary.NativeEndian.AppendUint32(portKey(id), uint32(number))
 }
 

@@ -22,7 +22,7 @@ type Carrier struct {
 	open     func(bind netip.Addr) (table, error)
 	forwards func() [2]error
 	drops    func() error
-	flush    func(registry.NodePort, netip.AddrPort) error
+	flush    func(registry.ListenerID, netip.AddrPort) error
 
 	news  sync.Mutex                      // guards the field below
 	dirty map[*rotation.Rotation]struct{} // rotations that have changed
@@ -39,7 +39,8 @@ type Carrier struct {
 	retryAt    time.Time
 	backoff    time.Duration
 	addresses  int // in the table
-	ports      map[registry.NodePort]*port
+	ports      map[registry.ListenerID]*port
+	elsewhere  map[registry.ListenerID]int // how many of these are at addresses of services, by their ports at the node
 	byRotation map[*rotation.Rotation]map[*port]struct{}
 	stale      map[*port]struct{} // to be judged
 	left       []flow             // UDP flows that are to be deleted
@@ -47,7 +48,7 @@ type Carrier struct {
 	complaint  string // what the log was last told
 
 	view    sync.RWMutex // guards the fields below, which a status reads; it is taken inside mu
-	reasons map[registry.NodePort]Reason
+	reasons map[registry.ListenerID]Reason
 	why     Status // without Ports
 }
 
@@ -68,7 +69,7 @@ func (c *Carrier) judgeAllLocked() {
 
 // A port is one that a service has and whose listener is open.
 type port struct {
-	id        registry.NodePort
+	id        registry.ListenerID
 	claim     *engine.Claim // nil: it is closed, or about to be
 	reason    Reason
 	installed []netip.AddrPort // by number
@@ -81,14 +82,14 @@ type port struct {
 
 // A flow is the UDP flows of a port to an endpoint.
 type flow struct {
-	id       registry.NodePort
+	id       registry.ListenerID
 	endpoint netip.AddrPort
 }
 
 // A table is what the kernel has of ours.
 type table interface {
 	apply([]change) error
-	connections() (map[registry.NodePort]uint64, error)
-	connectionsOf([]change) (map[registry.NodePort]uint64, error)
+	connections() (map[registry.ListenerID]uint64, error)
+	connectionsOf([]change) (map[registry.ListenerID]uint64, error)
 	close() // the kernel forgets all
 }

@@ -25,7 +25,7 @@ const (
 
 // openTable makes a table without ports, for listeners that bind to an address.
 func openTable(bind netip.Addr) (table, error) {
-	t := &nftTable{has: make(map[registry.NodePort]bool)}
+	t := &nftTable{has: make(map[registry.ListenerID]bool)}
 	var err error
 	t.conn, err = nftables.New(nftables.AsLasting(), nftables.WithSockOptions(func(raw *netlink.Conn) error {
 		t.raw = raw
@@ -158,8 +158,8 @@ func (t *nftTable) chain(endpoints []netip.AddrPort) string {
 }
 
 // connections returns how many connections each port was given since it was last added.
-func (t *nftTable) connections() (map[registry.NodePort]uint64, error) {
-	counts := make(map[registry.NodePort]uint64)
+func (t *nftTable) connections() (map[registry.ListenerID]uint64, error) {
+	counts := make(map[registry.ListenerID]uint64)
 	for f := range t.families {
 		if err := readCounters(t.raw, t.nft.Name, t.families[f].ports.Name, nil, counts); err != nil {
 			return nil, err
@@ -169,15 +169,15 @@ func (t *nftTable) connections() (map[registry.NodePort]uint64, error) {
 }
 
 // connectionsOf is connections for those ports alone whose counters the changes end.
-func (t *nftTable) connectionsOf(changes []change) (map[registry.NodePort]uint64, error) {
-	var ending [2][]registry.NodePort
+func (t *nftTable) connectionsOf(changes []change) (map[registry.ListenerID]uint64, error) {
+	var ending [2][]registry.ListenerID
 	for i := range changes {
 		if c := &changes[i]; len(c.before) > 0 && c.recounts() {
 			f := familyOf(c.before)
 			ending[f] = append(ending[f], c.id)
 		}
 	}
-	counts := make(map[registry.NodePort]uint64)
+	counts := make(map[registry.ListenerID]uint64)
 	for f, ids := range ending {
 		for some := range slices.Chunk(ids, elementsAMessage) {
 			if err := readCounters(t.raw, t.nft.Name, t.families[f].ports.Name, some, counts); err != nil {

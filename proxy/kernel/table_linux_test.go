@@ -34,7 +34,7 @@ func newTable(t testing.TB) *nftTable {
 func manyPorts(ports, endpoints int) []change {
 	all := make([]change, ports)
 	for i := range all {
-		all[i].id = registry.NodePort{Protocol: registry.TCP, Number: uint16(20000 + i)}
+		all[i].id = registry.ListenerID{Protocol: registry.TCP, Number: uint16(20000 + i)}
 		all[i].after = backends(1, i, endpoints)
 	}
 	return all

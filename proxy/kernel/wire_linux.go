@@ -82,7 +82,7 @@ func transact(conn *netlink.Conn, m netlink.Message) error {
 }
 
 // readCounters adds the packets of elements of a map of ports to counts; no ids: of all elements.
-func readCounters(conn *netlink.Conn, table, set string, ids []registry.NodePort, counts map[registry.NodePort]uint64) error {
+func readCounters(conn *netlink.Conn, table, set string, ids []registry.ListenerID, counts map[registry.ListenerID]uint64) error {
 	e := netlink.NewAttributeEncoder()
 	e.Bytes(unix.NFTA_SET_ELEM_LIST_TABLE, name(table))
 	e.Bytes(unix.NFTA_SET_ELEM_LIST_SET, name(set))
@@ -124,7 +124,7 @@ func readCounters(conn *netlink.Conn, table, set string, ids []registry.NodePort
 }
 
 // decodeCounters adds the packets of the elements of a message to counts.
-func decodeCounters(data []byte, counts map[registry.NodePort]uint64) error {
+func decodeCounters(data []byte, counts map[registry.ListenerID]uint64) error {
 	if len(data) < 4 {
 		return errors.New("the answer is too short")
 	}
@@ -146,7 +146,7 @@ func decodeCounters(data []byte, counts map[registry.NodePort]uint64) error {
 }
 
 // decodeCounter adds the packets of one element to counts.
-func decodeCounter(element *netlink.AttributeDecoder, counts map[registry.NodePort]uint64) error {
+func decodeCounter(element *netlink.AttributeDecoder, counts map[registry.ListenerID]uint64) error {
 	var key []byte
 	var packets uint64
 	for element.Next() {
@@ -184,7 +184,7 @@ func decodeCounter(element *netlink.AttributeDecoder, counts map[registry.NodePo
 }
 
 // deleteFlows deletes the UDP flows of a port to an endpoint from the connection table, in one message: the kernel looks for them.
-func deleteFlows(id registry.NodePort, endpoint netip.AddrPort) error {
+func deleteFlows(id registry.ListenerID, endpoint netip.AddrPort) error {
 	conn, err := netlink.Dial(unix.NETLINK_NETFILTER, nil)
 	if err != nil {
 		return err

@@ -100,7 +100,7 @@ func TestEverySessionEndsWithItsReason(t *testing.T) {
 			owner := s.Ownership.Load()
 			c.end(t, e, s)
 			ending := proxytest.Receive(t, endings, "the ending")
-			if ending.Reason != c.reason || ending.Service != owner.Key || ending.Protocol != registry.UDP {
+			if ending.Reason != c.reason || ending.Service != owner.Key || ending.Listener.Protocol != registry.UDP {
 				t.Errorf("told of %+v; want %s of %s over UDP", ending, c.reason, owner.Key)
 			}
 			if got := owner.Tally.Totals().Ended[c.reason]; got != 1 {
@@ -143,7 +143,7 @@ func TestAnEndingTellsWhatTheSessionWas(t *testing.T) {
 		t.Errorf("began at %v, took %v, and %v until the first endpoint; the test began at %v", got.Began, got.Duration, got.Dialled, began)
 	}
 	want := traffic.Ending{
-		Protocol: registry.UDP, Service: s.Ownership.Load().Key, Port: s.Addr.Port(),
+		Listener: enginetest.UDPPort(s.Addr.Port()), Service: s.Ownership.Load().Key,
 		Client: client.LocalAddr().(*net.UDPAddr).AddrPort(), Endpoint: two.Addr,
 		Began: got.Began, Duration: got.Duration, Dialled: got.Dialled,
 		Attempts: 2, Sent: 14, Received: 14, Reason: traffic.Shutdown,

@@ -19,8 +19,8 @@ import (
 )
 
 // listenTCP opens the socket of a port.
-func (e *Engine) listenTCP(addr netip.AddrPort, owner *atomic.Pointer[engine.Claim]) (engine.Socket, error) {
-	listener, err := e.OpenTCP(addr)
+func (e *Engine) listenTCP(id registry.ListenerID, owner *atomic.Pointer[engine.Claim]) (engine.Socket, error) {
+	listener, err := e.OpenTCP(id)
 	if err != nil {
 		return nil, err
 	}

@@ -18,11 +18,12 @@ import (
 	"kubeproxy/proxy/sockopt"
 	"kubeproxy/proxy/traffic"
 	"kubeproxy/proxy/udp"
+	"kubeproxy/registry"
 )
 
 // listenUDP opens the socket of a port.
-func (e *Engine) listenUDP(addr netip.AddrPort, owner *atomic.Pointer[engine.Claim]) (engine.Socket, error) {
-	conn, err := e.OpenUDP(addr)
+func (e *Engine) listenUDP(id registry.ListenerID, owner *atomic.Pointer[engine.Claim]) (engine.Socket, error) {
+	conn, err := e.OpenUDP(id)
 	if err != nil {
 		return nil, err
 	}

@@ -62,7 +62,7 @@ func (s *udpService) open(t testing.TB, e *Engine, port uint16) {
 	s.udpSocket = opened.(*udpSocket)
 	t.Cleanup(s.Close)
 	port = s.conn.LocalAddr().(*net.UDPAddr).AddrPort().Port()
-	e.Resolver.Own.Add(registry.NodePort{Protocol: registry.UDP, Number: port})
+	e.Resolver.Own.Add(registry.ListenerID{Protocol: registry.UDP, Number: port})
 	s.Addr = netip.AddrPortFrom(e.Cfg.BindAddress, port)
 }
 

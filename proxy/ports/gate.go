@@ -3,7 +3,9 @@ package ports
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
+	"slices"
 	"syscall"
 	"time"
 
@@ -17,19 +19,20 @@ type Gate struct {
 
 	delay, period time.Duration // for which a held port has to be free; between two looks at it
 
-	held   map[registry.NodePort]*heldPort
+	held   map[registry.ListenerID]*heldPort
 	lookAt time.Time // when the held ports are looked at again
 
-	open      map[registry.NodePort]struct{}
-	local     LocalRange // as it was read last
+	open      map[registry.ListenerID]struct{}
+	portsOpen map[registry.ListenerID]int // how many of these each port has, by its listener at the node
+	local     LocalRange                  // as it was read last
 	localRead time.Time
 	localOpen [2]int // open ports in it, by protocol
 }
 
 // A System is what a gate asks the machine. Its functions take time.
 type System struct {
-	InUse      func(bind netip.Addr, ids []registry.NodePort) map[registry.NodePort]bool // which ports other sockets have
-	OwnLocal   func() map[registry.NodePort]bool                                         // the local ports of our own connections
+	InUse      func(bind netip.Addr, ids, own []registry.ListenerID) map[registry.ListenerID]bool // which of ids sockets have that are not own
+	OwnLocal   func() map[registry.ListenerID]bool                                                // the local ports of our own connections, at the node
 	LocalRange func() LocalRange
 }
 
@@ -54,8 +57,10 @@ func NewGate(delay, period time.Duration) *Gate {
 		System: System{InUse: InUse, OwnLocal: OwnLocal, LocalRange: ReadLocalRange},
 		delay:  delay,
 		period: period,
-		held:   make(map[registry.NodePort]*heldPort),
-		open:   make(map[registry.NodePort]struct{}),
+		held:   make(map[registry.ListenerID]*heldPort),
+		open:   make(map[registry.ListenerID]struct{}),
+
+		portsOpen: make(map[registry.ListenerID]int),
 	}
 }
 
@@ -70,15 +75,15 @@ func (g *Gate) Refresh() {
 		return
 	}
 	g.local, g.localOpen = now, [2]int{}
-	for id := range g.open {
-		g.count(id, 1)
+	for port := range g.portsOpen {
+		g.count(port, 1)
 	}
 }
 
-// count adds n to the open ports of the local range, if id is one of them.
-func (g *Gate) count(id registry.NodePort, n int) {
-	if g.local.Contains(id.Number) {
-		g.localOpen[id.Protocol] += n
+// count adds n to the open ports of the local range, if port is one of them.
+func (g *Gate) count(port registry.ListenerID, n int) {
+	if g.local.Contains(port.Number) {
+		g.localOpen[port.Protocol] += n
 	}
 }
 
@@ -86,7 +91,7 @@ func (g *Gate) count(id registry.NodePort, n int) {
 func (g *Gate) Local() LocalRange { return g.local }
 
 // MayOpen returns why a port that a service claims is not to be tried now; nil: it may be. A [ShareError] is one of the reasons.
-func (g *Gate) MayOpen(id registry.NodePort) error {
+func (g *Gate) MayOpen(id registry.ListenerID) error {
 	if h := g.held[id]; h != nil {
 		if h.left.IsZero() || time.Since(h.left) < heldMemory {
 			h.left = time.Time{}
@@ -94,7 +99,7 @@ func (g *Gate) MayOpen(id registry.NodePort) error {
 		}
 		delete(g.held, id)
 	}
-	if g.local.Contains(id.Number) && g.localOpen[id.Protocol] >= g.local.most() {
+	if g.local.Contains(id.Number) && !g.HasOpen(id) && g.localOpen[id.Protocol] >= g.local.most() {
 		return &ShareError{g.local}
 	}
 	return nil
@@ -105,11 +110,13 @@ var errOwnConnection = errors.New("a connection or a UDP session of this proxy h
 
 // Failed is told that a port could not be opened, and returns the error with what follows from it. If another program has the port, it is
 // held from now on. own returns what [System.OwnLocal] does, and is called only if the port is in use.
-func (g *Gate) Failed(id registry.NodePort, err error, own func() map[registry.NodePort]bool) error {
+func (g *Gate) Failed(id registry.ListenerID, err error, own func() map[registry.ListenerID]bool) error {
 	switch {
+	case errors.Is(err, syscall.EADDRNOTAVAIL) && id.Addr.IsValid():
+		return fmt.Errorf("%w (%w)", ErrNotHere, err)
 	case !IsInUse(err):
 		return err
-	case own()[id]:
+	case own()[id.AtNode()]:
 		return fmt.Errorf("%w: %w", err, errOwnConnection)
 	}
 	err = fmt.Errorf("another program has the port; it opens here once it has been free for %v (%w)", g.delay, err)
@@ -117,48 +124,70 @@ func (g *Gate) Failed(id registry.NodePort, err error, own func() map[registry.N
 	return err
 }
 
+// ErrNotHere is why a listener cannot be opened whose address the node does not have.
+var ErrNotHere = errors.New("no interface of this node has the address")
+
 // IsInUse reports whether a port cannot be opened because another socket has it.
 func IsInUse(err error) bool { return errors.Is(err, syscall.EADDRINUSE) }
 
 // Opened is told that a port was opened.
-func (g *Gate) Opened(id registry.NodePort) {
+func (g *Gate) Opened(id registry.ListenerID) {
 	g.open[id] = struct{}{}
-	g.count(id, 1)
+	port := id.AtNode()
+	if g.portsOpen[port]++; g.portsOpen[port] == 1 {
+		g.count(port, 1)
+	}
 }
 
 // Closed is told that a port was closed.
-func (g *Gate) Closed(id registry.NodePort) {
+func (g *Gate) Closed(id registry.ListenerID) {
 	delete(g.open, id)
-	g.count(id, -1)
+	port := id.AtNode()
+	if g.portsOpen[port]--; g.portsOpen[port] == 0 {
+		delete(g.portsOpen, port)
+		g.count(port, -1)
+	}
 }
 
+// HasOpen reports whether the port of a listener is open, at any address.
+func (g *Gate) HasOpen(id registry.ListenerID) bool { return g.portsOpen[id.AtNode()] > 0 }
+
 // Unclaimed is told that no service claims a port any more.
-func (g *Gate) Unclaimed(id registry.NodePort) {
+func (g *Gate) Unclaimed(id registry.ListenerID) {
 	if h := g.held[id]; h != nil {
 		h.left, h.freeSince = time.Now(), time.Time{}
 	}
 }
 
 // IsHeld reports whether another program had a port when it was last tried.
-func (g *Gate) IsHeld(id registry.NodePort) bool { return g.held[id] != nil }
+func (g *Gate) IsHeld(id registry.ListenerID) bool { return g.held[id] != nil }
 
-// Held returns the held ports that services claim, and when they are to be looked at. The caller then asks [System.InUse] for them, and
-// tells Looked.
-func (g *Gate) Held() (ids []registry.NodePort, lookAt time.Time) {
+// Held returns the held ports that services claim, the open listeners that have these ports at other addresses, and when they are to be
+// looked at. The caller then asks [System.InUse] for them, and tells Looked.
+func (g *Gate) Held() (ids, own []registry.ListenerID, lookAt time.Time) {
+	beside := make(map[registry.ListenerID]bool)
 	for id, h := range g.held {
 		switch {
 		case h.left.IsZero():
 			ids = append(ids, id)
+			beside[id.AtNode()] = g.HasOpen(id)
 		case time.Since(h.left) >= heldMemory:
 			delete(g.held, id)
 		}
 	}
-	return ids, g.lookAt
+	if slices.Contains(slices.Collect(maps.Values(beside)), true) {
+		for id := range g.open {
+			if beside[id.AtNode()] {
+				own = append(own, id)
+			}
+		}
+	}
+	return ids, own, g.lookAt
 }
 
 // Looked is told which of the held ports are in use. It returns those that have been free for long enough, which are not held any more,
 // and when to look again.
-func (g *Gate) Looked(ids []registry.NodePort, inUse map[registry.NodePort]bool) (free []registry.NodePort, lookAt time.Time) {
+func (g *Gate) Looked(ids []registry.ListenerID, inUse map[registry.ListenerID]bool) (free []registry.ListenerID, lookAt time.Time) {
 	now := time.Now()
 	g.lookAt = now.Add(g.period)
 	for _, id := range ids {

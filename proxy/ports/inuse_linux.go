@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/netip"
 	"os"
+	"slices"
 	"strconv"
 
 	"golang.org/x/sys/unix"
@@ -13,14 +14,23 @@ import (
 	"kubeproxy/registry"
 )
 
-// InUse finds out which of some ports other sockets keep us from: by TCP those with a listener, by UDP all that are bound.
-// It asks the kernel for its sockets (sock_diag(7)) and opens none. Where the kernel does not answer, it tries the ports.
-func InUse(bind netip.Addr, ids []registry.NodePort) map[registry.NodePort]bool {
-	inUse := make(map[registry.NodePort]bool)
-	asked := make(map[registry.NodePort]bool, len(ids))
+// InUse finds out which of some listeners other sockets keep us from: by TCP those with a listener, by UDP all that are bound. bind is the
+// address of the listeners of the node; own are listeners of ours, which keep us from none. It asks the kernel for its sockets (sock_diag(7))
+// and opens none. Where the kernel does not answer, it tries the ports.
+func InUse(bind netip.Addr, ids, own []registry.ListenerID) map[registry.ListenerID]bool {
+	inUse := make(map[registry.ListenerID]bool)
+	asked := make(map[registry.ListenerID][]registry.ListenerID, len(ids)) // by the listener of the port at the node
 	var protocols [2]bool
 	for _, id := range ids {
-		asked[id], protocols[id.Protocol] = true, true
+		asked[id.AtNode()] = append(asked[id.AtNode()], id)
+		protocols[id.Protocol] = true
+	}
+	bind = bind.Unmap()
+	isOurs := func(s boundSocket, id registry.ListenerID) bool {
+		if at := s.local.Addr(); at != bind && !(at.IsUnspecified() && bind.IsUnspecified()) {
+			id.Addr = at
+		}
+		return slices.Contains(own, id)
 	}
 	for protocol, wanted := range protocols {
 		if !wanted {
@@ -29,12 +39,22 @@ func InUse(bind netip.Addr, ids []registry.NodePort) map[registry.NodePort]bool 
 		protocol := registry.Protocol(protocol)
 		for _, family := range [...]uint8{unix.AF_INET, unix.AF_INET6} {
 			err := eachSocket(family, protocol, func(s boundSocket) {
-				if id := (registry.NodePort{Protocol: protocol, Number: s.local.Port()}); asked[id] && s.excludes(bind) {
-					inUse[id] = true
+				port := registry.ListenerID{Protocol: protocol, Number: s.local.Port()}
+				if len(asked[port]) == 0 || isOurs(s, port) {
+					return
+				}
+				for _, id := range asked[port] {
+					at := bind
+					if id.Addr.IsValid() {
+						at = id.Addr
+					}
+					if s.excludes(at) {
+						inUse[id] = true
+					}
 				}
 			})
 			if err != nil && !errors.Is(err, unix.EAFNOSUPPORT) {
-				return tried(bind, ids)
+				return tried(bind, ids, own)
 			}
 		}
 	}
@@ -152,8 +172,8 @@ func parseSocket(message []byte) (s boundSocket, ok bool) {
 }
 
 // OwnLocal returns the local ports of the connections and connected UDP sockets of this process.
-func OwnLocal() map[registry.NodePort]bool {
-	own := make(map[registry.NodePort]bool)
+func OwnLocal() map[registry.ListenerID]bool {
+	own := make(map[registry.ListenerID]bool)
 	dir, err := os.Open("/proc/self/fd")
 	if err != nil {
 		return own
@@ -172,7 +192,7 @@ func OwnLocal() map[registry.NodePort]bool {
 		if err != nil {
 			continue
 		}
-		var id registry.NodePort
+		var id registry.ListenerID
 		switch addr := addr.(type) {
 		case *unix.SockaddrInet4:
 			id.Number = uint16(addr.Port)

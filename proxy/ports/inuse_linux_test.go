@@ -24,7 +24,7 @@ func TestPortsInUseAreThoseThatCannotBeListenedOn(t *testing.T) {
 		{"udp4", "127.0.0.1"}, {"udp4", "127.0.0.2"}, {"udp4", "0.0.0.0"}, {"udp", "::"}, {"udp6", "::1"}, {"udp6", "::"},
 	} {
 		t.Run(other.network+" "+other.host, func(t *testing.T) {
-			id := registry.NodePort{Protocol: registry.TCP, Number: proxytest.FreePort(t)}
+			id := registry.ListenerID{Protocol: registry.TCP, Number: proxytest.FreePort(t)}
 			addr := net.JoinHostPort(other.host, fmt.Sprint(id.Number))
 			if other.network[:3] == "udp" {
 				id.Protocol = registry.UDP
@@ -40,9 +40,9 @@ func TestPortsInUseAreThoseThatCannotBeListenedOn(t *testing.T) {
 				}
 				defer l.Close()
 			}
-			free := registry.NodePort{Protocol: id.Protocol, Number: proxytest.FreePort(t)}
+			free := registry.ListenerID{Protocol: id.Protocol, Number: proxytest.FreePort(t)}
 			for _, bind := range addrs("0.0.0.0", "127.0.0.1", "127.0.0.3", "::1") {
-				seen, tried := InUse(bind, []registry.NodePort{id, free}), tried(bind, []registry.NodePort{id, free})
+				seen, tried := InUse(bind, []registry.ListenerID{id, free}, nil), tried(bind, []registry.ListenerID{id, free}, nil)
 				if seen[id] != tried[id] {
 					t.Errorf("bound to %v, port %v is seen in use: %v; and cannot be listened on: %v", bind, id, seen[id], tried[id])
 				}
@@ -77,5 +77,23 @@ func TestOwnLocalPortsAreThoseOfConnections(t *testing.T) {
 	}
 	if own[enginetest.UDPPort(port(l.Addr()))] || own[enginetest.TCPPort(port(u.LocalAddr()))] {
 		t.Error("protocols are mixed up")
+	}
+}
+
+// A port that another program had at an address is free once that has gone, whatever we have open at other addresses.
+func TestAListenerOfOursKeepsNoOtherFromItsPort(t *testing.T) {
+	own, err := net.Listen("tcp", "0.0.0.0:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer own.Close()
+	node := registry.ListenerID{Number: uint16(own.Addr().(*net.TCPAddr).Port)}
+	waits := registry.ListenerID{Addr: netip.MustParseAddr("127.0.0.2"), Number: node.Number}
+	all := netip.IPv4Unspecified()
+	if inUse := InUse(all, []registry.ListenerID{waits}, nil); !inUse[waits] {
+		t.Error("another program's socket at all addresses is not seen")
+	}
+	if inUse := InUse(all, []registry.ListenerID{waits}, []registry.ListenerID{node}); inUse[waits] {
+		t.Error("our own is taken for another program's")
 	}
 }

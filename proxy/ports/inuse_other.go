@@ -8,10 +8,10 @@ import (
 	"kubeproxy/registry"
 )
 
-// InUse finds out which of some ports cannot be opened at an address.
-func InUse(bind netip.Addr, ids []registry.NodePort) map[registry.NodePort]bool {
-	return tried(bind, ids)
+// InUse finds out which of some listeners cannot be opened; bind is the address of those of the node.
+func InUse(bind netip.Addr, ids, own []registry.ListenerID) map[registry.ListenerID]bool {
+	return tried(bind, ids, own)
 }
 
 // OwnLocal is not known here.
-func OwnLocal() map[registry.NodePort]bool { return nil }
+func OwnLocal() map[registry.ListenerID]bool { return nil }

@@ -13,6 +13,7 @@ import (
 	"kubeproxy/proxy/balance/rotation"
 	"kubeproxy/proxy/engine"
 	"kubeproxy/proxy/traffic"
+	"kubeproxy/registry"
 )
 
 // A Connection is the account of one TCP client, from its admission to its one ending, whichever engine carries it. It belongs to one
@@ -177,9 +178,8 @@ func (c *Connection) End(why traffic.Reason) {
 // Now returns the client as it is. Idle, states and the local address are for the engine to add.
 func (c *Connection) Now() traffic.Client {
 	now := traffic.Client{
-		Protocol: c.Claim.Tally.Protocol,
+		Listener: c.listener(),
 		Service:  c.Claim.Key,
-		Port:     c.port,
 		Client:   c.client,
 		Age:      c.age(),
 		Idle:     -1,
@@ -195,15 +195,19 @@ func (c *Connection) Now() traffic.Client {
 	return now
 }
 
+// listener is what the client connected to.
+func (c *Connection) listener() registry.ListenerID {
+	return registry.ListenerID{Addr: c.Claim.ID.Addr, Protocol: c.Claim.Tally.Protocol, Number: c.port}
+}
+
 // age is how long ago the client was accepted.
 func (c *Connection) age() time.Duration { return monotonic.Now() - c.began }
 
 func (c *Connection) ending(why traffic.Reason) traffic.Ending {
 	age := c.age()
 	e := traffic.Ending{
-		Protocol: c.Claim.Tally.Protocol,
+		Listener: c.listener(),
 		Service:  c.Claim.Key,
-		Port:     c.port,
 		Client:   c.client,
 		Began:    time.Now().Add(-age),
 		Duration: age,

@@ -16,7 +16,7 @@ import (
 // Export returns what a successor needs of the connection, but for what its engine holds: bytes, and the way to the end.
 func (c *Connection) Export() handover.TCP {
 	r := handover.TCP{
-		Service: c.Claim.Key, Port: c.port, Client: c.client,
+		Service: c.Claim.Key, Port: c.port, At: c.Claim.ID.Addr, Client: c.client,
 		Age: c.age(), Dialled: c.dialled, Attempts: uint64(c.attempts),
 		ServiceGone: c.Claim.Lifetime.Ago(), Removal: c.Claim.Removal,
 	}

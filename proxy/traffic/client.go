@@ -9,9 +9,8 @@ import (
 
 // A Client is one TCP connection or UDP session as it is at a moment.
 type Client struct {
-	Protocol registry.Protocol
+	Listener registry.ListenerID // that the client connected to
 	Service  registry.PortKey
-	Port     uint16 // that the client connected to
 	Client   netip.AddrPort
 	Via      netip.AddrPort // of the proxy that the client came by, and that said who it is; zero if it came itself
 	Endpoint registry.Addr  // that carries it; zero while one is being looked for

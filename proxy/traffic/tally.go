@@ -15,9 +15,8 @@ import (
 // An Ending tells of one TCP connection or UDP session that has ended, or of a client that was turned
 // away: what a line of the connection log says.
 type Ending struct {
-	Protocol registry.Protocol
+	Listener registry.ListenerID // that the client connected to
 	Service  registry.PortKey
-	Port     uint16 // that the client connected to
 	Client   netip.AddrPort
 	Via      netip.AddrPort // of the proxy that the client came by, and that said who it is; zero if it came itself
 	Endpoint registry.Addr  // the last one that carried it; zero when none did

@@ -6,7 +6,6 @@ import (
 	"github.com/golang/glog"
 
 	"kubeproxy/proxy/traffic"
-	"kubeproxy/registry"
 )
 
 // How a UDP session ends. The first reason counts:
@@ -125,9 +124,8 @@ func (s *Session) Finish() {
 
 func (s *Session) ending() traffic.Ending {
 	e := traffic.Ending{
-		Protocol: registry.UDP,
+		Listener: s.listener(),
 		Service:  s.Claim.Key,
-		Port:     s.port.Number,
 		Client:   s.Key.Client,
 		Began:    s.began,
 		Duration: time.Since(s.began),

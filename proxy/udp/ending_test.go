@@ -21,7 +21,7 @@ func TestTheEndingOfASessionTellsWhatItWas(t *testing.T) {
 		t.Errorf("began at %v, took %v, and %v until the first endpoint", got.Began, got.Duration, got.Dialled)
 	}
 	want := traffic.Ending{
-		Protocol: registry.UDP, Service: d.f.owner.Key, Port: 53, Client: aClient.Client, Endpoint: at(1),
+		Listener: registry.ListenerID{Protocol: registry.UDP, Number: 53}, Service: d.f.owner.Key, Client: aClient.Client, Endpoint: at(1),
 		Began: got.Began, Duration: got.Duration, Dialled: got.Dialled, Attempts: 1, Sent: 4, Received: 6, Reason: traffic.Shutdown,
 	}
 	if got != want {

@@ -16,7 +16,7 @@ import (
 // Export returns what a successor needs of the session. Its slices are the session's.
 func (s *Session) Export(now time.Duration) handover.UDP {
 	r := handover.UDP{
-		Service: s.Claim.Key, Port: s.port.Number, Client: s.Key.Client, Local: s.Key.Local,
+		Service: s.Claim.Key, Port: s.port.Number, At: s.Claim.ID.Addr, Client: s.Key.Client, Local: s.Key.Local,
 		Age: time.Since(s.began), Dialled: s.dialled, Attempts: uint64(s.attempts), Waiting: s.waiting, Talk: s.talk(),
 	}
 	if s.carried != nil {

@@ -38,7 +38,7 @@ func TestANewcomerIsRefusedForTheFirstReasonThereIs(t *testing.T) {
 		{"too many come to the port", traffic.DropOverload, func(s *state) { s.f.port.pace = rate.NewLimiter(0, 0) }},
 		{"too many come to the node", traffic.DropOverload, func(s *state) { s.f.Newcomers = rate.NewLimiter(0, 0) }},
 		{"it is a port of this proxy", traffic.DropLoop, func(s *state) {
-			s.f.Resolver.Own.Add(registry.NodePort{Protocol: registry.UDP, Number: aClient.Client.Port()})
+			s.f.Resolver.Own.Add(registry.ListenerID{Protocol: registry.UDP, Number: aClient.Client.Port()})
 		}},
 		{"there is no descriptor", traffic.DropDescriptorLimit, func(s *state) {
 			for s.f.Budget.Take(1) {

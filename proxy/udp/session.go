@@ -319,12 +319,16 @@ func (s *Session) HandOver(v *Visit, sent int) (next []byte, verdict Verdict) {
 	return nil, Done
 }
 
+// listener is what the client sends to.
+func (s *Session) listener() registry.ListenerID {
+	return registry.ListenerID{Addr: s.Claim.ID.Addr, Protocol: registry.UDP, Number: s.port.Number}
+}
+
 // Now returns the client as it is. The local address is for the engine to add. An engine with several goroutines holds the lock.
 func (s *Session) Now() traffic.Client {
 	now := traffic.Client{
-		Protocol: registry.UDP,
+		Listener: s.listener(),
 		Service:  s.Claim.Key,
-		Port:     s.port.Number,
 		Client:   s.Key.Client,
 		Age:      time.Since(s.began),
 		Idle:     s.SilentFor(),

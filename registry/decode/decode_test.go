@@ -128,7 +128,7 @@ func (f fixture) check(t *testing.T, r Record) {
 		if f.Want.SessionAffinity == "ClientIP" {
 			want.Affinity, want.AffinityTimeout = registry.AffinityClientIP, 3*time.Hour
 		}
-		if diff := cmp.Diff(want, r.Service); diff != "" {
+		if diff := cmp.Diff(want, r.Service, cmp.Comparer(func(a, b netip.Addr) bool { return a == b })); diff != "" {
 			t.Errorf("service (-want +got):\n%s", diff)
 		}
 		return

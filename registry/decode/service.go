@@ -3,6 +3,7 @@ package decode
 import (
 	"errors"
 	"fmt"
+	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
@@ -68,6 +69,15 @@ func (spec *serviceSpec) service(name registry.Name, nodePorts bool) (_ *registr
 		return nil, 0, nil, err
 	}
 	s.Ports = ports.ports
+	if listen, ok := spec.wishes.Annotations[registry.ListenAnnotation]; ok {
+		addrs, err := registry.ParseListen(listen)
+		if err == nil {
+			s.Ports, err = at(addrs, s.Ports)
+		}
+		if err != nil {
+			return nil, 0, nil, fmt.Errorf("annotation %s: %w", registry.ListenAnnotation, err)
+		}
+	}
 	if spec.wishes.TrafficPolicy = spec.internalPolicy; nodePorts {
 		spec.wishes.TrafficPolicy = spec.externalPolicy
 	}
@@ -92,9 +102,9 @@ type portList struct {
 	nodePorts bool // see [Decoder]
 
 	ports   []registry.Port
-	seen    map[registry.NodePort]struct{} // nil while there are few
-	sctp    []string                       // ports that were left out
-	without int                            // ports that were left out because they have no nodePort
+	seen    map[registry.ListenerID]struct{} // nil while there are few
+	sctp    []string                         // ports that were left out
+	without int                              // ports that were left out because they have no nodePort
 }
 
 // add adds the ports of a record. It lists at least one, and none of them twice.
@@ -107,7 +117,7 @@ func (l *portList) add(listed []servicePort, more int) error {
 	}
 	l.ports = make([]registry.Port, 0, len(listed))
 	if len(listed) > few {
-		l.seen = make(map[registry.NodePort]struct{}, len(listed))
+		l.seen = make(map[registry.ListenerID]struct{}, len(listed))
 	}
 	for i := range listed {
 		if err := l.addPort(&listed[i]); err != nil {
@@ -118,6 +128,20 @@ func (l *portList) add(listed []servicePort, more int) error {
 		l.ports = nil // as of a service that lists none
 	}
 	return nil
+}
+
+// at gives each port at each address.
+func at(addrs []netip.Addr, ports []registry.Port) ([]registry.Port, error) {
+	if n := len(addrs) * len(ports); n > MaxServicePorts {
+		return nil, fmt.Errorf("%d ports at %d addresses are %d, more than %d", len(ports), len(addrs), n, MaxServicePorts)
+	}
+	all := make([]registry.Port, 0, len(addrs)*len(ports))
+	for _, p := range ports {
+		for _, p.Addr = range addrs {
+			all = append(all, p)
+		}
+	}
+	return all, nil
 }
 
 func (l *portList) addPort(p *servicePort) error {
@@ -145,7 +169,7 @@ func (l *portList) addPort(p *servicePort) error {
 			return nil
 		}
 	}
-	if l.again(registry.NodePort{Protocol: protocol, Number: number}) {
+	if l.again(registry.ListenerID{Protocol: protocol, Number: number}) {
 		return fmt.Errorf("%v port %d is listed twice", protocol, number)
 	}
 	l.ports = append(l.ports, registry.Port{Name: p.Name, Protocol: protocol, Number: number})
@@ -153,7 +177,7 @@ func (l *portList) addPort(p *servicePort) error {
 }
 
 // again reports whether there is such a port already, and remembers it.
-func (l *portList) again(s registry.NodePort) bool {
+func (l *portList) again(s registry.ListenerID) bool {
 	if l.seen == nil {
 		return slices.ContainsFunc(l.ports, func(p registry.Port) bool { return p.Protocol == s.Protocol && p.Number == s.Number })
 	}

@@ -92,14 +92,10 @@ type wrongState struct{ error }
 
 // samePorts returns how the claims on ports differ from what the services ask for.
 func samePorts(a proxynode.Answer) error {
-	type port struct {
-		protocol registry.Protocol
-		number   uint16
-	}
-	wanted := make(map[port][]string)
+	wanted := make(map[registry.ListenerID][]string)
 	for name, s := range a.State().Services {
 		for _, p := range s.Ports {
-			id := port{p.Protocol, p.Number}
+			id := p.ID()
 			if claim := (registry.PortKey{Name: name, Port: p.Name}).String(); !slices.Contains(wanted[id], claim) {
 				wanted[id] = append(wanted[id], claim)
 			}
@@ -107,7 +103,7 @@ func samePorts(a proxynode.Answer) error {
 	}
 	var differences []string
 	for _, p := range a.Ports {
-		id := port{p.Protocol, p.Port}
+		id := p.Listener
 		var claims []string
 		for _, c := range p.Claims {
 			claims = append(claims, c.String())
@@ -115,15 +111,15 @@ func samePorts(a proxynode.Answer) error {
 		slices.Sort(claims)
 		want := slices.Sorted(slices.Values(wanted[id]))
 		if !slices.Equal(claims, want) {
-			differences = append(differences, fmt.Sprintf("%v/%d is claimed by %v; the services that ask for it are %v", p.Protocol, p.Port, claims, want))
+			differences = append(differences, fmt.Sprintf("%v is claimed by %v; the services that ask for it are %v", id, claims, want))
 		}
 		if p.Err != "" && !strings.Contains(p.Err, "permission denied") { // to open a low port takes privileges
-			differences = append(differences, fmt.Sprintf("%v/%d of %v is not open: %s", p.Protocol, p.Port, claims, p.Err))
+			differences = append(differences, fmt.Sprintf("%v of %v is not open: %s", id, claims, p.Err))
 		}
 		delete(wanted, id)
 	}
 	for id := range maps.Keys(wanted) {
-		differences = append(differences, fmt.Sprintf("%v/%d is not claimed; %v ask for it", id.protocol, id.number, wanted[id]))
+		differences = append(differences, fmt.Sprintf("%v is not claimed; %v ask for it", id, wanted[id]))
 	}
 	if len(differences) > 0 {
 		return errors.New(strings.Join(differences, "\n    "))

@@ -24,8 +24,10 @@ type Options struct {
 	// RefusePort reports why a service may not have a port; nil: it may. AllowEndpoint reports whether
 	// the proxy may dial an address; host names of endpoints are not looked up, and so not asked about.
 	// Where there is no function, anything goes.
-	RefusePort    func(registry.Name, registry.Protocol, uint16) error
+	RefusePort    func(registry.Name, registry.ListenerID) error
 	AllowEndpoint func(netip.Addr) bool
+
+	HasAddress func(netip.Addr) bool // reports whether this machine has an address; nil: do not compare
 
 	DescriptorLimit int // of a process; 0: do not compare
 	ListenerRoom    int // how many of them listeners may have

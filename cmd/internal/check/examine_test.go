@@ -153,6 +153,11 @@ func TestWhatARegistryIsToldOfItself(t *testing.T) {
 			Options{RefusePort: refuse(8000)}, []string{
 				"specs/a: error forbidden-port: cannot have tcp 8000: nobody may",
 				"specs/b: error forbidden-port: cannot have tcp 8000: nobody may"}},
+		{"an address that this machine does not have", stored("specs/web", `{"port":8000,"annotations":{"kube-proxy/listen":"node,192.0.2.9,127.0.0.2"}}`, "endpoints/web", one),
+			Options{HasAddress: netip.MustParsePrefix("127.0.0.0/8").Contains}, []string{
+				"specs/web: info address-elsewhere: no interface of this machine has the address of tcp 192.0.2.9:8000: a node without it does not open the port, and tries again until it has it"}},
+		{"one port at two addresses is no conflict", stored("specs/a", `{"port":8000,"annotations":{"kube-proxy/listen":"127.0.0.2"}}`, "endpoints/a", one,
+			"specs/b", `{"port":8000,"annotations":{"kube-proxy/listen":"127.0.0.3"}}`, "endpoints/b", one, "specs/c", `{"port":8000}`, "endpoints/c", one), Options{}, nil},
 		{"endpoints that are not allowed", stored("specs/web", `{"port":8000}`, "endpoints/web", `{"endpoints":["192.0.2.1:80","10.0.0.1:80","localhost:80","unknown.example:80"]}`),
 			Options{AllowEndpoint: netip.MustParsePrefix("10.0.0.0/8").Contains}, []string{
 				"endpoints/web: error forbidden-endpoint: -allowed_endpoints does not allow tcp 192.0.2.1:80, tcp localhost:80"}},
@@ -184,9 +189,9 @@ func TestWhatARegistryIsToldOfItself(t *testing.T) {
 }
 
 // refuse is a guard on one port.
-func refuse(port uint16) func(registry.Name, registry.Protocol, uint16) error {
-	return func(_ registry.Name, _ registry.Protocol, n uint16) error {
-		if n == port {
+func refuse(port uint16) func(registry.Name, registry.ListenerID) error {
+	return func(_ registry.Name, id registry.ListenerID) error {
+		if id.Number == port {
 			return errors.New("nobody may")
 		}
 		return nil

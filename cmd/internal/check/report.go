@@ -80,14 +80,15 @@ const (
 
 // The codes of the rest.
 const (
-	ForeignKey      Code = "foreign-key"      // below the prefix, and of none of the kinds of records
-	Elsewhere       Code = "elsewhere"        // files and directories outside registry/services
-	LeftOut         Code = "left-out"         // a file that is no record by its name
-	Superseded      Code = "superseded"       // endpoints of a service that has endpoint slices
-	NoNodePort      Code = "no-node-port"     // ports of a service that are not offered, with -service_port=nodePort
-	Excluded        Code = "excluded"         // a slice that is not for this proxy, by its labels
-	PrivilegedPorts Code = "privileged-ports" // ports below 1024
-	LocalPorts      Code = "local-ports"      // ports that the machine may give to a connection
+	ForeignKey       Code = "foreign-key"       // below the prefix, and of none of the kinds of records
+	Elsewhere        Code = "elsewhere"         // files and directories outside registry/services
+	LeftOut          Code = "left-out"          // a file that is no record by its name
+	Superseded       Code = "superseded"        // endpoints of a service that has endpoint slices
+	AddressElsewhere Code = "address-elsewhere" // no interface of this machine has an address of the service
+	NoNodePort       Code = "no-node-port"      // ports of a service that are not offered, with -service_port=nodePort
+	Excluded         Code = "excluded"          // a slice that is not for this proxy, by its labels
+	PrivilegedPorts  Code = "privileged-ports"  // ports below 1024
+	LocalPorts       Code = "local-ports"       // ports that the machine may give to a connection
 )
 
 // A Summary counts.

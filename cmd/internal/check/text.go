@@ -134,7 +134,7 @@ func holds(r decode.Record) string {
 	}
 	var ports list
 	for _, p := range s.Ports {
-		ports.add(socket{p.Protocol, p.Number}.String)
+		ports.add(p.ID().Short)
 	}
 	text := ports.String()
 	if s.Affinity == registry.AffinityClientIP {

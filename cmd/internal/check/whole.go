@@ -1,7 +1,6 @@
 package check
 
 import (
-	"cmp"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -11,18 +10,6 @@ import (
 	"kubeproxy/proxy"
 	"kubeproxy/registry"
 )
-
-// A socket is what two services cannot both have.
-type socket struct {
-	protocol registry.Protocol
-	number   uint16
-}
-
-func (s socket) String() string { return fmt.Sprintf("%v %d", s.protocol, s.number) }
-
-func (s socket) compare(t socket) int {
-	return cmp.Or(cmp.Compare(s.number, t.number), cmp.Compare(s.protocol, t.protocol))
-}
 
 // privileged is the first port that needs no privilege.
 const privileged = 1024
@@ -35,26 +22,26 @@ func (x *examination) shareOutPorts() {
 	x.listeners = len(claims)
 	waiting, unsettled, low, local := make(map[*held]*list), make(map[*held]*list), 0, 0
 	var without list // of a descriptor
-	for i, id := range slices.SortedFunc(maps.Keys(claims), socket.compare) {
+	for i, id := range slices.SortedFunc(maps.Keys(claims), registry.ListenerID.Compare) {
 		slices.SortFunc(claims[id], func(a, b *held) int { return precedence(a).Compare(precedence(b)) })
 		owner := claims[id][0]
-		x.own.Add(id.protocol, id.number)
+		x.own.Add(id)
 		for _, s := range claims[id][1:] {
-			add(waiting, s, func() string { return id.String() + " belongs to " + owner.Service.Name.String() + why(owner, s) })
+			add(waiting, s, func() string { return id.Short() + " belongs to " + owner.Service.Name.String() + why(owner, s) })
 			if mayDiffer(owner, s) {
 				add(unsettled, s, func() string {
-					return fmt.Sprintf("%v (the record of %v is of revision %d, this one was created at %d)", id, owner.Service.Name, owner.modified, s.Service.Created)
+					return fmt.Sprintf("%s (the record of %v is of revision %d, this one was created at %d)", id.Short(), owner.Service.Name, owner.modified, s.Service.Created)
 				})
 			}
 		}
-		if id.number < privileged {
+		if id.Number < privileged {
 			low++
 		}
-		if x.LocalPorts.First <= id.number && id.number <= x.LocalPorts.Last {
+		if x.LocalPorts.First <= id.Number && id.Number <= x.LocalPorts.Last {
 			local++
 		}
 		if x.DescriptorLimit > 0 && i >= x.ListenerRoom { // they are opened in this order
-			without.add(func() string { return id.String() + " of " + owner.Service.Name.String() })
+			without.add(func() string { return id.Short() + " of " + owner.Service.Name.String() })
 		}
 	}
 	for s, ports := range waiting {
@@ -67,19 +54,25 @@ func (x *examination) shareOutPorts() {
 }
 
 // claims finds the services that want each port and may have it. The others are marked.
-func (x *examination) claims() map[socket][]*held {
-	claims := make(map[socket][]*held)
+func (x *examination) claims() map[registry.ListenerID][]*held {
+	claims := make(map[registry.ListenerID][]*held)
 	for _, s := range x.services {
-		var forbidden list
+		var forbidden, elsewhere list
 		for _, p := range s.Service.Ports {
-			id := socket{p.Protocol, p.Number}
+			id := p.ID()
 			if x.RefusePort != nil {
-				if err := x.RefusePort(s.Service.Name, p.Protocol, p.Number); err != nil {
-					forbidden.add(func() string { return id.String() + ": " + err.Error() })
+				if err := x.RefusePort(s.Service.Name, id); err != nil {
+					forbidden.add(func() string { return id.Short() + ": " + err.Error() })
 					continue
 				}
 			}
+			if id.Addr.IsValid() && x.HasAddress != nil && !x.HasAddress(id.Addr) {
+				elsewhere.add(id.Short)
+			}
 			claims[id] = append(claims[id], s)
+		}
+		if elsewhere.count > 0 {
+			s.verdict.find(Info, AddressElsewhere, "no interface of this machine has the address of "+elsewhere.String()+": a node without it does not open the port, and tries again until it has it")
 		}
 		if forbidden.count > 0 {
 			s.verdict.find(Error, ForbiddenPort, "cannot have "+forbidden.String())
@@ -159,7 +152,7 @@ func (x *examination) joinPortNames(s *held, e *joined) {
 	var without list
 	for _, p := range s.Service.Ports {
 		if e.Of(p.Name).Len() == 0 {
-			without.add(func() string { return socket{p.Protocol, p.Number}.String() + " (" + portName(p.Name) + ")" })
+			without.add(func() string { return p.ID().Short() + " (" + portName(p.Name) + ")" })
 		}
 	}
 	if without.count == 0 {
@@ -177,7 +170,7 @@ func (x *examination) findDrained(s *held, e *joined) {
 	var drained list
 	for _, p := range s.Service.Ports {
 		if addrs := e.Of(p.Name); addrs.Len() > 0 && e.Weights.Zeros(addrs) == addrs.Len() {
-			drained.add(socket{p.Protocol, p.Number}.String)
+			drained.add(p.ID().Short)
 		}
 	}
 	if drained.count > 0 {
@@ -198,7 +191,7 @@ func (x *examination) findFar(s *held, e *joined) {
 	for _, p := range s.Service.Ports {
 		of := e.Find(p.Name)
 		if of.Addrs.Len() > 0 && !slices.ContainsFunc([]byte(of.Places), func(b byte) bool { return registry.Place(b)&registry.OnNode != 0 }) {
-			without.add(socket{p.Protocol, p.Number}.String)
+			without.add(p.ID().Short)
 		}
 	}
 	if without.count > 0 {

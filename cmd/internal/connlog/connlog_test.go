@@ -31,9 +31,8 @@ func TestMain(m *testing.M) {
 
 func ending() traffic.Ending {
 	return traffic.Ending{
-		Protocol: registry.TCP,
+		Listener: registry.ListenerID{Protocol: registry.TCP, Number: 8000},
 		Service:  registry.PortKey{Name: registry.Name{Namespace: "default", Name: "web"}, Port: "http"},
-		Port:     8000,
 		Client:   netip.MustParseAddrPort("[::ffff:10.0.0.9]:51544"),
 		Via:      netip.MustParseAddrPort("10.0.0.2:6000"),
 		Endpoint: registry.Addr{IP: netip.MustParseAddrPort("10.1.2.3:8080")},
@@ -51,7 +50,7 @@ func ending() traffic.Ending {
 
 func TestALineSaysAllOfAnEnding(t *testing.T) {
 	e := ending()
-	const want = `{"time":"2024-02-29T23:00:00.150Z","service":"default/web","port_name":"http","port":8000,"protocol":"tcp",` +
+	const want = `{"time":"2024-02-29T23:00:00.150Z","service":"default/web","port_name":"http","port":8000,"address":"","protocol":"tcp",` +
 		`"client":"10.0.0.9:51544","via":"10.0.0.2:6000","endpoint":"10.1.2.3:8080","local":"10.1.2.1:40001","attempts":2,"tried":"10.1.2.4:80 (connection refused)","sent":12,"received":1099511627776,` +
 		`"duration":1.250000,"dial":0.001500,"reason":"client_finished"}` + "\n"
 	if diff := cmp.Diff(want, string(appendLine(nil, &e))); diff != "" {

@@ -25,9 +25,13 @@ func appendLine(b []byte, e *traffic.Ending) []byte {
 	b = append(b, `,"port_name":`...)
 	b = appendText(b, e.Service.Port)
 	b = append(b, `,"port":`...)
-	b = strconv.AppendUint(b, uint64(e.Port), 10)
-	b = append(b, `,"protocol":"`...)
-	b = append(b, e.Protocol.String()...)
+	b = strconv.AppendUint(b, uint64(e.Listener.Number), 10)
+	b = append(b, `,"address":"`...) // of its own
+	if e.Listener.Addr.IsValid() {
+		b = e.Listener.Addr.AppendTo(b)
+	}
+	b = append(b, `","protocol":"`...)
+	b = append(b, e.Listener.Protocol.String()...)
 	b = append(b, `","client":`...)
 	b = appendAddr(b, e.Client)
 	b = append(b, `,"via":`...)

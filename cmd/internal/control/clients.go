@@ -20,6 +20,7 @@ import (
 type Session struct {
 	Protocol string  `json:"protocol"`
 	Service  string  `json:"service"`
+	Address  string  `json:"address,omitempty"` // that the client connected to, if its service has addresses of its own
 	Port     uint16  `json:"port"`
 	Client   string  `json:"client"`
 	Via      string  `json:"via,omitempty"`      // the proxy that the client came by
@@ -41,7 +42,7 @@ func NewSession(c *traffic.Client) Session {
 		service += ":" + registry.Label(c.Service.Port)
 	}
 	s := Session{
-		Protocol: c.Protocol.String(), Service: service, Port: c.Port, Client: c.Client.String(), Via: text(c.Via), Local: text(c.Local),
+		Protocol: c.Listener.Protocol.String(), Service: service, Address: c.Listener.Address(), Port: c.Listener.Number, Client: c.Client.String(), Via: text(c.Via), Local: text(c.Local),
 		Age: c.Age.Round(time.Millisecond).Seconds(), Idle: c.Idle.Round(time.Millisecond).Seconds(), Sent: c.Sent, Received: c.Received,
 		ClientState: c.ClientState, EndpointState: c.EndpointState,
 	}

@@ -132,7 +132,7 @@ func holds(kv *mvccpb.KeyValue, names map[string]bool) string {
 	switch {
 	case record.Service != nil:
 		for _, p := range record.Service.Ports {
-			parts = append(parts, strings.TrimSpace(fmt.Sprintf("%s %s %d", registry.Label(p.Name), strings.ToLower(p.Protocol.String()), p.Number)))
+			parts = append(parts, strings.TrimSpace(registry.Label(p.Name)+" "+p.ID().Short()))
 		}
 	case record.Endpoints != nil:
 		parts = addresses(record.Endpoints.ByPort, names, "")

@@ -20,23 +20,40 @@ import (
 
 // A Store is the service manager's store. It implements proxy.Keeper; its methods are for one goroutine.
 type Store struct {
-	path    string                         // of the manager's socket
-	max     int                            // how many descriptors it keeps
-	kept    map[registry.NodePort]struct{} // that it has
-	full    bool                           // a line of the log says so
-	sockets map[registry.NodePort]int      // of the process before
+	path    string                           // of the manager's socket
+	max     int                              // how many descriptors it keeps
+	kept    map[registry.ListenerID]struct{} // that it has
+	full    bool                             // a line of the log says so
+	sockets map[registry.ListenerID]int      // of the process before
 }
 
 // prefix begins the name of each socket in the store.
 const prefix = "kube-proxy-tcp-"
 
-func name(id registry.NodePort) string { return prefix + strconv.Itoa(int(id.Number)) }
+// name ends in the port, or in the port and the address. A name has no colon, so an address of IPv6 is written with underscores.
+func name(id registry.ListenerID) string {
+	name := prefix + strconv.Itoa(int(id.Number))
+	if id.Addr.IsValid() {
+		name += "-" + strings.ReplaceAll(id.Addr.String(), ":", "_")
+	}
+	return name
+}
 
 // parseName is the inverse of name.
-func parseName(name string) (registry.NodePort, bool) {
-	digits, ok := strings.CutPrefix(name, prefix)
+func parseName(text string) (id registry.ListenerID, ok bool) {
+	rest, _ := strings.CutPrefix(text, prefix)
+	digits, at, hasAddress := strings.Cut(rest, "-")
 	number, err := strconv.ParseUint(digits, 10, 16)
-	return registry.NodePort{Protocol: registry.TCP, Number: uint16(number)}, ok && err == nil && number > 0
+	if err != nil || number == 0 {
+		return id, false
+	}
+	id = registry.ListenerID{Protocol: registry.TCP, Number: uint16(number)}
+	if hasAddress {
+		if id.Addr, err = netip.ParseAddr(strings.ReplaceAll(at, "_", ":")); err != nil {
+			return id, false
+		}
+	}
+	return id, name(id) == text
 }
 
 // Open returns the store of this process, or nil if it has none. It keeps those descriptors that were passed to this process which are listening sockets
@@ -60,7 +77,7 @@ func Open(bind netip.Addr) (*Store, error) {
 		}
 		limit = int(n)
 	}
-	s := &Store{path: path, kept: make(map[registry.NodePort]struct{}), sockets: make(map[registry.NodePort]int)}
+	s := &Store{path: path, kept: make(map[registry.ListenerID]struct{}), sockets: make(map[registry.ListenerID]int)}
 	for _, f := range passed {
 		id, ok := parseName(f.Name())
 		if !ok {
@@ -82,13 +99,16 @@ func Open(bind netip.Addr) (*Store, error) {
 }
 
 // add has the socket of f for a port, if it is one that listens there.
-func (s *Store) add(id registry.NodePort, f *os.File, bind netip.Addr) error {
+func (s *Store) add(id registry.ListenerID, f *os.File, bind netip.Addr) error {
 	raw, err := f.SyscallConn()
 	if err != nil {
 		return err
 	}
 	var fd int
 	controlErr := raw.Control(func(passed uintptr) {
+		if id.Addr.IsValid() {
+			bind = id.Addr
+		}
 		if err = listensOn(int(passed), netip.AddrPortFrom(bind, id.Number)); err == nil {
 			fd, err = sockopt.Duplicate(int(passed))
 		}
@@ -132,14 +152,14 @@ func listensOn(fd int, addr netip.AddrPort) error {
 }
 
 // Sockets returns the listening sockets of a process that was killed. The caller owns them. A second call returns none.
-func (s *Store) Sockets() map[registry.NodePort]int {
+func (s *Store) Sockets() map[registry.ListenerID]int {
 	sockets := maps.Clone(s.sockets)
 	clear(s.sockets)
 	return sockets
 }
 
 // Keep gives the manager a copy of a listening socket, if there is room. (The manager notices that it has the socket already.)
-func (s *Store) Keep(id registry.NodePort, descriptor int) error {
+func (s *Store) Keep(id registry.ListenerID, descriptor int) error {
 	if _, has := s.kept[id]; !has && len(s.kept) >= s.max {
 		if !s.full {
 			s.full = true
@@ -157,7 +177,7 @@ func (s *Store) Keep(id registry.NodePort, descriptor int) error {
 }
 
 // Forget has the manager close its copy of the socket of a port.
-func (s *Store) Forget(id registry.NodePort) error {
+func (s *Store) Forget(id registry.ListenerID) error {
 	if err := s.send("FDSTOREREMOVE=1\nFDNAME="+name(id), nil); err != nil {
 		return err
 	}

@@ -15,10 +15,10 @@ type Store struct{}
 func Open(netip.Addr) (*Store, error) { return nil, nil }
 
 // Sockets returns none.
-func (*Store) Sockets() map[registry.NodePort]int { return nil }
+func (*Store) Sockets() map[registry.ListenerID]int { return nil }
 
 // Keep does nothing.
-func (*Store) Keep(registry.NodePort, int) error { return nil }
+func (*Store) Keep(registry.ListenerID, int) error { return nil }
 
 // Forget does nothing.
-func (*Store) Forget(registry.NodePort) error { return nil }
+func (*Store) Forget(registry.ListenerID) error { return nil }

@@ -43,7 +43,7 @@ func portsOf(s *registry.Service) string {
 			ports = append(ports, fmt.Sprintf("and %d more", len(s.Ports)-i))
 			break
 		}
-		text := fmt.Sprintf("%s port %d", p.Protocol, p.Number)
+		text := p.ID().String()
 		if p.Name != "" {
 			text += " (" + registry.Label(p.Name) + ")"
 		}

@@ -81,11 +81,11 @@ func New(version, revision string) *Metrics {
 
 // Ended notes how long a connection or a session lasted. It is for [proxy.Config].Ended, and takes no lock.
 func (m *Metrics) Ended(e traffic.Ending) {
-	if e.Protocol == registry.TCP && e.Attempts > 0 {
+	if e.Listener.Protocol == registry.TCP && e.Attempts > 0 {
 		m.dial.Observe(e.Dialled.Seconds())
 	}
 	if e.Endpoint != (registry.Addr{}) {
-		m.duration[e.Protocol].Observe(e.Duration.Seconds())
+		m.duration[e.Listener.Protocol].Observe(e.Duration.Seconds())
 	}
 }
 

@@ -121,7 +121,7 @@ func happen(m *Metrics) {
 	m.Begin().OnUpdate(registry.Batch{})
 	m.End().OnUpdate(registry.Batch{Oldest: time.Now()})
 	for _, protocol := range []registry.Protocol{registry.TCP, registry.UDP} {
-		m.Ended(traffic.Ending{Protocol: protocol, Endpoint: registry.Addr{Host: "a"}, Attempts: 1, Duration: time.Second, Dialled: time.Millisecond})
+		m.Ended(traffic.Ending{Listener: registry.ListenerID{Protocol: protocol}, Endpoint: registry.Addr{Host: "a"}, Attempts: 1, Duration: time.Second, Dialled: time.Millisecond})
 	}
 	for _, page := range []string{"healthz", "livez", "readyz"} {
 		m.Probed(page, "200")
@@ -255,8 +255,8 @@ func TestWhatIsToldIsWhatHappened(t *testing.T) {
 // TestClientsTurnedAwayHaveNoDuration: a connection that never was would pull the quantiles down.
 func TestClientsTurnedAwayHaveNoDuration(t *testing.T) {
 	m := busySite().watch()
-	m.Ended(traffic.Ending{Protocol: registry.TCP, Reason: traffic.ServiceLimit})
-	m.Ended(traffic.Ending{Protocol: registry.TCP, Reason: traffic.DialFailed, Attempts: 3, Dialled: time.Second})
+	m.Ended(traffic.Ending{Listener: registry.ListenerID{Protocol: registry.TCP}, Reason: traffic.ServiceLimit})
+	m.Ended(traffic.Ending{Listener: registry.ListenerID{Protocol: registry.TCP}, Reason: traffic.DialFailed, Attempts: 3, Dialled: time.Second})
 	text := scrape(t, m)
 	for _, line := range []string{"kubeproxy_connection_duration_seconds_count 0", "kubeproxy_dial_duration_seconds_count 1"} {
 		if !strings.Contains(text, "\n"+line+"\n") {

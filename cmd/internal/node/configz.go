@@ -80,6 +80,7 @@ type limitz struct {
 
 type portz struct {
 	Protocol string   `json:"protocol"`
+	Address  string   `json:"address,omitempty"` // none: that of the node
 	Port     uint16   `json:"port"`
 	Owner    string   `json:"owner"`
 	Waiting  []string `json:"waiting,omitempty"`
@@ -208,7 +209,7 @@ func newCheckz(checker *checks.Checker) *checkz {
 }
 
 func newPortz(p proxy.PortStatus) portz {
-	z := portz{Protocol: p.Protocol.String(), Port: p.Port, Refused: p.Refused}
+	z := portz{Protocol: p.ID.Protocol.String(), Address: p.ID.Address(), Port: p.ID.Number, Refused: p.Refused}
 	if p.Kernel != kernel.Off {
 		z.Kernel = p.Kernel.String()
 	}

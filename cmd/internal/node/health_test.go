@@ -83,7 +83,7 @@ func newPatient(t *testing.T) *patient {
 		ports:    under(p, func() []proxy.PortStatus { return p.open }),
 		counts: under(p, func() (counts [2]proxy.PortCount) {
 			for _, s := range p.open {
-				switch c := &counts[s.Protocol]; {
+				switch c := &counts[s.ID.Protocol]; {
 				case s.Refused:
 					c.Refused++
 				case s.Err != nil:
@@ -312,7 +312,7 @@ func TestConfigzIsBounded(t *testing.T) {
 	defer p.stop()
 	long := registry.PortKey{Name: registry.Name{Namespace: strings.Repeat("<", 1000), Name: strings.Repeat("\x01", 1<<14)}, Port: strings.Repeat("p", 1<<14)}
 	for port := range 1 << 17 {
-		s := proxy.PortStatus{Port: uint16(port)}
+		s := proxy.PortStatus{ID: registry.ListenerID{Number: uint16(port)}}
 		if port < maxPorts/100 { // making labels of all would only take time
 			s.Owner, s.Err = long, errors.New("in use")
 			for range 100 {

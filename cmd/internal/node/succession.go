@@ -28,7 +28,7 @@ const (
 
 // carrier is what carries clients from one process to the next: the proxier.
 type carrier interface {
-	Inherit(map[registry.NodePort]int)
+	Inherit(map[registry.ListenerID]int)
 	OnUpdate(registry.Batch)
 	takeover.Predecessor
 	takeover.Successor

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"net/netip"
 	"slices"
 	"strings"
 
@@ -102,13 +103,14 @@ func flatten(fields map[string]string, path string, v any) {
 // value says it.
 func fieldsOf(s *registry.Service, said map[string]string) map[string]string {
 	fields := make(map[string]string)
-	if _, single := said["port"]; single && len(s.Ports) == 1 {
-		p := s.Ports[0]
+	ports, _ := portsOf(s)
+	if _, single := said["port"]; single && len(ports) == 1 {
+		p := ports[0]
 		fields["port"] = fmt.Sprint(p.Number)
 		set(fields, said, "protocol", p.Protocol.String(), p.Protocol == registry.TCP)
 		set(fields, said, "portName", p.Name, p.Name == "")
 	} else {
-		for i, p := range s.Ports[:min(len(s.Ports), maxPorts)] {
+		for i, p := range ports[:min(len(ports), maxPorts)] {
 			path := fmt.Sprintf("ports[%d].", i)
 			fields[path+"port"] = fmt.Sprint(p.Number)
 			set(fields, said, path+"protocol", p.Protocol.String(), p.Protocol == registry.TCP)
@@ -120,6 +122,28 @@ func fieldsOf(s *registry.Service, said map[string]string) map[string]string {
 		fields[fmt.Sprintf("loadBalancerSourceRanges[%d]", i)] = r.String()
 	}
 	return fields
+}
+
+// portsOf returns the ports of a service as its record lists them, and the value of the annotation that says at which addresses each of them
+// is; "" if they are at the node.
+func portsOf(s *registry.Service) (ports []registry.Port, listen string) {
+	var addrs []string
+	for _, p := range s.Ports {
+		at := "node"
+		if p.Addr.IsValid() {
+			at = p.Addr.String()
+		}
+		if !slices.Contains(addrs, at) {
+			addrs = append(addrs, at)
+		}
+		if p.Addr = (netip.Addr{}); len(ports) == 0 || ports[len(ports)-1] != p { // those of one port follow each other
+			ports = append(ports, p)
+		}
+	}
+	if len(addrs) == 0 || len(addrs) == 1 && addrs[0] == "node" {
+		return ports, ""
+	}
+	return ports, strings.Join(addrs, ",")
 }
 
 // set sets a field, unless it has its default and the other side leaves it out.
@@ -146,7 +170,8 @@ func Service(s *registry.Service) string {
 
 		Annotations map[string]string `json:"annotations,omitempty"`
 	}{Kind: "Service", APIVersion: "v1beta1", ID: s.Name.Name, Ports: []port{}}
-	for _, p := range s.Ports[:min(len(s.Ports), maxPorts)] {
+	ports, listen := portsOf(s)
+	for _, p := range ports[:min(len(ports), maxPorts)] {
 		record.Ports = append(record.Ports, port{p.Name, strings.ToUpper(p.Protocol.String()), p.Number})
 	}
 	if s.Affinity != registry.AffinityNone {
@@ -156,6 +181,9 @@ func Service(s *registry.Service) string {
 		record.Ranges = append(record.Ranges, from.String())
 	}
 	record.Annotations = maps.Collect(s.Said())
+	if listen != "" {
+		record.Annotations[registry.ListenAnnotation] = listen
+	}
 	text, err := json.MarshalIndent(record, "", "  ")
 	if err != nil {
 		return err.Error()

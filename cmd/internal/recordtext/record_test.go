@@ -6,6 +6,7 @@ import (
 
 	"kubeproxy/config"
 	"kubeproxy/registry"
+	"kubeproxy/registry/decode"
 )
 
 // TestARefusedValueIsComparedFieldByField: what it may leave out is no difference, however it is written.
@@ -30,5 +31,20 @@ func TestARefusedValueIsComparedFieldByField(t *testing.T) {
 		if got := Compare(config.Rejection{Value: c.value}, c.service).Fields; !slices.Equal(got, c.want) {
 			t.Errorf("%s differs by %+v; want %+v", c.value, got, c.want)
 		}
+	}
+}
+
+// What is in force of a service with addresses is written as its record spells it.
+func TestAddressesAreInForceAsTheRecordListsThem(t *testing.T) {
+	key := registry.SpecsPrefix + "web"
+	const listen = `"kube-proxy/listen":"127.0.0.2,node"`
+	record, _, err := decode.Decode(key, []byte(`{"id":"web","kind":"Service","apiVersion":"v1beta1","ports":[{"name":"a","port":80},{"name":"b","port":81}],"annotations":{`+listen+`}}`))
+	if err != nil || len(record.Service.Ports) != 4 {
+		t.Fatalf("%v, %+v", err, record.Service)
+	}
+	text := Service(record.Service)
+	again, _, err := decode.Decode(key, []byte(text))
+	if err != nil || !again.Service.Equal(record.Service) {
+		t.Errorf("%s is read as %+v, %v", text, again.Service, err)
 	}
 }

@@ -91,9 +91,9 @@ func newTopology(ports []port, r rotationView) topology {
 	var names []string
 	seen := make(map[string]bool)
 	for _, p := range ports {
-		names = append(names, fmt.Sprintf("%s %d", p.Protocol, p.Port))
-		if !seen[p.Protocol.String()] { // ports of one protocol and one name are counted together
-			seen[p.Protocol.String()] = true
+		names = append(names, p.ID.Short())
+		if !seen[p.ID.Protocol.String()] { // ports of one protocol and one name are counted together
+			seen[p.ID.Protocol.String()] = true
 			active += p.active
 			sum = sum.plus(p.rates)
 		}

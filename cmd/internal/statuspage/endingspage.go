@@ -24,7 +24,7 @@ type endingRow struct {
 
 func newEndingRow(e *traffic.Ending, now time.Time) endingRow {
 	row := endingRow{
-		At: clock(e.Began.Add(e.Duration), now), Protocol: e.Protocol.String(), Service: e.Service.Name, Label: label(e.Service),
+		At: clock(e.Began.Add(e.Duration), now), Protocol: e.Listener.Protocol.String(), Service: e.Service.Name, Label: label(e.Service),
 		Lasted: duration(e.Duration), Sent: byteRate(float64(e.Sent), true), Received: byteRate(float64(e.Received), true),
 		Reason: e.Reason.String(), TurnedAway: e.Reason >= traffic.FirstTurnedAway && e.Reason <= traffic.LastTurnedAway,
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"html/template"
 	"math"
+	"net/netip"
 	"net/url"
 	"strconv"
 	"time"
@@ -17,10 +18,19 @@ var functions = template.FuncMap{
 	"rate":     rate,
 	"bytes":    byteRate,
 	"label":    label,
+	"listener": listenerText,
 	"name":     func(n registry.Name) string { return n.Label() },
 	"service":  serviceHref,
 	"text":     registry.Label,
 	"duration": duration,
+}
+
+// listenerText shows a listener as "80/tcp", or "127.0.0.2:80/tcp".
+func listenerText(id registry.ListenerID) string {
+	if id.Addr.IsValid() {
+		return fmt.Sprintf("%s/%s", netip.AddrPortFrom(id.Addr, id.Number), id.Protocol)
+	}
+	return fmt.Sprintf("%d/%s", id.Number, id.Protocol)
 }
 
 // serviceHref is where the page of a service is.

@@ -19,15 +19,15 @@ import (
 func TestTheNewestEndingsAreKeptAndRecordingNeverWaits(t *testing.T) {
 	var endings Endings
 	for i := range 3 * keptEndings {
-		endings.Record(traffic.Ending{Port: uint16(i)})
+		endings.Record(traffic.Ending{Listener: registry.ListenerID{Number: uint16(i)}})
 	}
 	all := endings.last(func(*traffic.Ending) bool { return true })
 	if len(all) != keptEndings {
 		t.Fatalf("%d endings are kept; want %d", len(all), keptEndings)
 	}
 	for i, e := range all {
-		if want := uint16(3*keptEndings - 1 - i); e.Port != want {
-			t.Fatalf("ending %d is that of port %d; want %d", i, e.Port, want)
+		if want := uint16(3*keptEndings - 1 - i); e.Listener.Number != want {
+			t.Fatalf("ending %d is that of port %d; want %d", i, e.Listener.Number, want)
 		}
 	}
 	for i := range endings.slots {
@@ -250,7 +250,7 @@ func TestAStreamRemembersVisibleRowsOnly(t *testing.T) {
 	for i := range 50 {
 		s := newSite(100)
 		for j := range s.ports {
-			s.ports[j].Port += uint16(100 * i)
+			s.ports[j].ID.Number += uint16(100 * i)
 		}
 		p := s.page(t)
 		if _, err := seen.changes(p.overview(httptest.NewRequest("GET", "/", nil)).parts); err != nil {

@@ -149,7 +149,7 @@ func (s *site) add(name registry.Name, number uint16) registry.PortKey {
 	key := registry.PortKey{Name: name}
 	s.sources[0].(*fakeSource).status.Services++
 	s.services[name] = &registry.Service{Name: name, Ports: []registry.Port{{Number: number}}}
-	s.ports = append(s.ports, proxy.PortStatus{Port: number, Owner: key})
+	s.ports = append(s.ports, proxy.PortStatus{ID: registry.ListenerID{Number: number}, Owner: key})
 	s.totals = append(s.totals, traffic.Totals{Service: key, Active: 3, Sent: 1 << 40, Received: 1 << 30})
 	for i := range 2 {
 		s.endpoints[key] = append(s.endpoints[key], rotation.EndpointStatus{Service: key, Addr: addr(i), Weight: 1, Active: 1, Connections: 5})

@@ -82,8 +82,7 @@ func plural(n int, thing string) string {
 // A portRow is one row of the table of services, as it is shown.
 type portRow struct {
 	ID       string
-	Protocol registry.Protocol
-	Port     uint16
+	Listener registry.ListenerID
 	Service  registry.Name
 	Label    string
 	Waiting  []registry.PortKey
@@ -112,7 +111,7 @@ const (
 
 func newPortRow(r *port, now time.Time) portRow {
 	row := portRow{
-		ID: fmt.Sprintf("%s-%d", r.Protocol, r.Port), Protocol: r.Protocol, Port: r.Port, Service: r.Owner.Name, Label: r.label, Waiting: r.Waiting,
+		ID: strings.ReplaceAll(r.PortStatus.ID.Short(), " ", "-"), Listener: r.PortStatus.ID, Service: r.Owner.Name, Label: r.label, Waiting: r.Waiting,
 		Endpoints: r.rotation.Endpoints, Active: r.active, rates: r.rates, Bad: r.hasProblem(), Refused: r.refused, Warned: r.warned,
 	}
 	if r.Err != nil {

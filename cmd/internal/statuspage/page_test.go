@@ -195,7 +195,7 @@ func TestTheFirstSentenceNamesWhatIsWrongAndWhatToDo(t *testing.T) {
 			[]string{"is not open: bind: permission denied", "CAP_NET_BIND_SERVICE"}},
 		{"no descriptor is left for a port", func(s *site) { s.ports[0].Err = admit.ErrNoDescriptors }, []string{"LimitNOFILE"}},
 		{"a port is refused", func(s *site) {
-			s.ports = append(s.ports, proxy.PortStatus{Port: 22, Waiting: []registry.PortKey{other}, Refused: true, Err: errors.New("outside -allowed_ports")})
+			s.ports = append(s.ports, proxy.PortStatus{ID: registry.ListenerID{Number: 22}, Waiting: []registry.PortKey{other}, Refused: true, Err: errors.New("outside -allowed_ports")})
 		}, []string{"default/other may not have tcp port 22", "-allowed_ports"}},
 		{"etcd is away", func(s *site) {
 			st := &s.sources[0].(*fakeSource).status

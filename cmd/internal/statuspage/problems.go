@@ -12,6 +12,7 @@ import (
 	"kubeproxy/proxy"
 	"kubeproxy/proxy/admit"
 	"kubeproxy/proxy/balance/rotation"
+	"kubeproxy/proxy/ports"
 	"kubeproxy/proxy/sockopt"
 	"kubeproxy/proxy/traffic"
 	"kubeproxy/registry"
@@ -98,8 +99,8 @@ func (s *snapshot) unservedServices() (all []problem) {
 	for _, row := range s.ports {
 		if row.unserved && row.isEmpty() {
 			all = append(all, problem{
-				Text: fmt.Sprintf("%s has no endpoints, and clients of %s port %d were turned away: write endpoints, or delete the service.",
-					row.label, row.Protocol, row.Port),
+				Text: fmt.Sprintf("%s has no endpoints, and clients of %s were turned away: write endpoints, or delete the service.",
+					row.label, row.ID),
 				Services: []registry.Name{row.Owner.Name}, Link: toService(row.Owner.Name),
 			})
 		}
@@ -123,13 +124,13 @@ func (s *snapshot) emptyServices() []problem {
 		return nil
 	case 1:
 		return []problem{{
-			Text:     fmt.Sprintf("%s has no endpoints, and the next client of %s port %d will be turned away: write endpoints, or delete the service.", first.label, first.Protocol, first.Port),
+			Text:     fmt.Sprintf("%s has no endpoints, and the next client of %s will be turned away: write endpoints, or delete the service.", first.label, first.ID),
 			Services: []registry.Name{first.Owner.Name}, Link: toService(first.Owner.Name), Severity: watchIt,
 		}}
 	}
 	return []problem{{
-		Text: fmt.Sprintf("%s ports have no endpoints, such as %s port %d of %s, and their next clients will be turned away: write endpoints, or delete the services.",
-			whole(n), first.Protocol, first.Port, first.label),
+		Text: fmt.Sprintf("%s ports have no endpoints, such as %s of %s, and their next clients will be turned away: write endpoints, or delete the services.",
+			whole(n), first.ID, first.label),
 		Link: link{"/?show=empty", "Services without endpoints"}, Severity: watchIt,
 	}}
 }
@@ -142,10 +143,10 @@ func (s *snapshot) closedPorts() (all []problem) {
 			continue
 		case row.Refused && len(row.Waiting) > 0:
 			about.Services, about.Link = []registry.Name{row.Waiting[0].Name}, toService(row.Waiting[0].Name)
-			about.Text = fmt.Sprintf("%s may not have %s port %d: %v. Give it another port, or change the flag.", row.label, row.Protocol, row.Port, row.Err)
+			about.Text = fmt.Sprintf("%s may not have %s: %v. Give it another port, or change the flag.", row.label, row.ID, row.Err)
 		default:
 			about.Services, about.Link = []registry.Name{row.Owner.Name}, toService(row.Owner.Name)
-			about.Text = fmt.Sprintf("%s port %d of %s is not open: %v. %s. It is tried again.", row.Protocol, row.Port, row.label, row.Err, howToOpen(row.Err))
+			about.Text = fmt.Sprintf("%s of %s is not open: %v. %s. It is tried again.", row.ID, row.label, row.Err, howToOpen(row.Err))
 		}
 		all = append(all, about)
 	}
@@ -157,6 +158,8 @@ func howToOpen(err error) string {
 	switch {
 	case errors.Is(err, syscall.EACCES):
 		return "Give kube-proxy CAP_NET_BIND_SERVICE, as the first lines of its unit say, or give the service another port"
+	case errors.Is(err, ports.ErrNotHere):
+		return "Give the address to an interface of this node, or take it out of the record"
 	case errors.Is(err, admit.ErrNoDescriptors), sockopt.IsShortage(err):
 		return "Raise the descriptor limit (ulimit -n, LimitNOFILE)"
 	}
@@ -174,7 +177,7 @@ func (s *snapshot) conflicts() (all []problem) {
 			waits = fmt.Sprintf("%s and %d more wait", label(first), n-1)
 		}
 		all = append(all, problem{
-			Text:     fmt.Sprintf("%s for %s port %d, which %s has: give one of them another port.", waits, row.Protocol, row.Port, row.label),
+			Text:     fmt.Sprintf("%s for %s, which %s has: give one of them another port.", waits, row.ID, row.label),
 			Services: []registry.Name{first.Name, row.Owner.Name}, Link: toService(first.Name), Severity: changesFail,
 		})
 	}
@@ -189,7 +192,7 @@ func (s *snapshot) conditions() (all []problem) {
 		if c := row.rotation.Condition; c == rotation.ChecksFail || c.TurnsAway() && !row.unserved {
 			about.Severity = watchIt
 		}
-		refused := fmt.Sprintf("so new clients of %s port %d are refused", row.Protocol, row.Port)
+		refused := fmt.Sprintf("so new clients of %s are refused", row.ID)
 		switch row.rotation.Condition {
 		case rotation.ZeroWeight:
 			about.Text = fmt.Sprintf("All endpoints of %s have weight 0, %s: give one a weight.", row.label, refused)

@@ -53,7 +53,7 @@ type column struct {
 }
 
 var columns = []column{
-	{"port", "Port", false, false, func(a, b *port) int { return cmp.Or(cmp.Compare(a.Protocol, b.Protocol), cmp.Compare(a.Port, b.Port)) }},
+	{"port", "Port", false, false, func(a, b *port) int { return cmp.Or(cmp.Compare(a.ID.Protocol, b.ID.Protocol), a.ID.Compare(b.ID)) }},
 	{"service", "Service", false, false, func(a, b *port) int { return cmp.Compare(a.label, b.label) }},
 	{"endpoints", "Endpoints", false, false, func(a, b *port) int {
 		return cmp.Or(cmp.Compare(a.rotation.Failing, b.rotation.Failing), cmp.Compare(a.rotation.Endpoints, b.rotation.Endpoints))
@@ -144,7 +144,7 @@ func (q *query) rows(ports []port) (rows []*port, first, all int) {
 
 // contains reports whether the port, its owner or one of those who wait for it has a lower-case text in its name.
 func (r *port) contains(text string) bool {
-	if text == "" || strings.Contains(strings.ToLower(r.label), text) || strings.Contains(r.Protocol.String()+" "+strconv.Itoa(int(r.Port)), text) {
+	if text == "" || strings.Contains(strings.ToLower(r.label), text) || strings.Contains(r.ID.Short()+" "+r.ID.Protocol.String()+" "+strconv.Itoa(int(r.ID.Number)), text) {
 		return true
 	}
 	return slices.ContainsFunc(r.Waiting, func(k registry.PortKey) bool { return strings.Contains(strings.ToLower(label(k)), text) })

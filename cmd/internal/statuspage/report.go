@@ -33,6 +33,7 @@ type ServiceReport struct {
 // A PortReport is about one port of a service.
 type PortReport struct {
 	Protocol string `json:"protocol"`
+	Address  string `json:"address,omitempty"` // none: that of the node
 	Port     uint16 `json:"port"`
 	Name     string `json:"name,omitempty"`
 	State    string `json:"state"`
@@ -76,7 +77,7 @@ func (p *Page) ReportOf(name registry.Name) (Report, bool) {
 	r.Service = &ServiceReport{Name: name.Label(), Algorithm: p.algorithm(service).String(), Ports: []PortReport{}, Endpoints: []EndpointReport{}}
 	for i := range ports[:min(len(ports), maxServicePorts)] {
 		sp := newServicePort(&ports[i], name)
-		r.Service.Ports = append(r.Service.Ports, PortReport{sp.Protocol.String(), sp.Port, sp.Name, sp.State, sp.Active})
+		r.Service.Ports = append(r.Service.Ports, PortReport{sp.Listener.Protocol.String(), sp.Listener.Address(), sp.Listener.Number, sp.Name, sp.State, sp.Active})
 	}
 	for _, key := range rotationKeys(ports, name) {
 		first, n, _ := p.node.Balancer.EndpointsOf(key, maxEndpointRows)

@@ -47,8 +47,7 @@ type serviceData struct {
 
 // A servicePort is one port that a service owns, waits for, or asks for in vain.
 type servicePort struct {
-	Protocol registry.Protocol
-	Port     uint16
+	Listener registry.ListenerID
 	Name     string
 	State    string
 	OK       bool
@@ -170,7 +169,7 @@ func rotationKeys(ports []port, name registry.Name) (keys []registry.PortKey) {
 }
 
 func newServicePort(r *port, name registry.Name) servicePort {
-	sp := servicePort{Protocol: r.Protocol, Port: r.Port}
+	sp := servicePort{Listener: r.ID}
 	for _, k := range r.claims() {
 		if k.Name == name {
 			sp.Name = registry.Label(k.Port)

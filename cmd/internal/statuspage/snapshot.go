@@ -117,7 +117,7 @@ func (p *Page) takeLocked(now time.Time) *snapshot {
 	for _, status := range status {
 		row := port{PortStatus: status}
 		if !status.Refused {
-			key := tally{status.Owner, status.Protocol}
+			key := tally{status.Owner, status.ID.Protocol}
 			c := read[key]
 			row.label = label(status.Owner)
 			row.active, row.rates, row.rotation = c.active, p.traffic.rate(now, key, c), rotations[status.Owner]

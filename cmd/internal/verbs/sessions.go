@@ -8,8 +8,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/url"
+	"strconv"
 	"text/tabwriter"
 	"time"
 
@@ -68,7 +70,7 @@ func printSessions(w io.Writer, lines io.Reader) error {
 		} else if err != nil {
 			return fmt.Errorf("the list is cut off: %w", err)
 		}
-		fmt.Fprintf(table, "%s\t%s\t%s %d\t%s\t%s\t%s\t%s\t%d\t%d\t%s\n", s.Client, s.Service, s.Protocol, s.Port,
+		fmt.Fprintf(table, "%s\t%s\t%s %s\t%s\t%s\t%s\t%s\t%d\t%d\t%s\n", s.Client, s.Service, s.Protocol, place(s.Address, s.Port),
 			cmp.Or(s.Endpoint, "-"), cmp.Or(s.Local, "-"), seconds(s.Age), seconds(s.Idle), s.Sent, s.Received, state(&s))
 		if n%rowsAtOnce == rowsAtOnce-1 {
 			table.Flush()
@@ -91,6 +93,15 @@ func seconds(s float64) string {
 		return d.Round(time.Second).String()
 	}
 	return d.Round(10 * time.Millisecond).String()
+}
+
+// place is where clients connect to: a port of the node, or one at an address of a service.
+func place(address string, port uint16) string {
+	number := strconv.Itoa(int(port))
+	if address == "" {
+		return number
+	}
+	return net.JoinHostPort(address, number)
 }
 
 // state shows the two sides of a connection.

@@ -67,7 +67,7 @@ func printReport(w io.Writer, r *statuspage.Report) {
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "\nPORT\tNAME\tCLIENTS\tSTATE")
 	for _, p := range s.Ports {
-		fmt.Fprintf(table, "%s %d\t%s\t%d\t%s\n", p.Protocol, p.Port, cmp.Or(p.Name, "-"), p.Active, p.State)
+		fmt.Fprintf(table, "%s %s\t%s\t%d\t%s\n", p.Protocol, place(p.Address, p.Port), cmp.Or(p.Name, "-"), p.Active, p.State)
 	}
 	table.Flush()
 	fmt.Fprintf(table, "\nENDPOINT\tPORT NAME\tWEIGHT\tCLIENTS\tGIVEN\tFAILURES\tSTATE (%s)\n", s.Algorithm)

@@ -21,7 +21,7 @@ func describeService(s *registry.Service) string {
 	}
 	ports := make([]string, len(s.Ports))
 	for i, p := range s.Ports {
-		ports[i] = fmt.Sprintf("%s%v/%d", p.Name, p.Protocol, p.Number)
+		ports[i] = fmt.Sprintf("%s%v/%s%d", p.Name, p.Protocol, p.ID().Address(), p.Number)
 	}
 	return fmt.Sprintf("[%s %v, created %d]", strings.Join(ports, " "), s.Affinity, s.Created)
 }

@@ -52,7 +52,7 @@ func (u *Sessions) Export(number int, lending uint16, yield func(takeover.Item, 
 	u.out.Send()
 	for p := range u.ports.All {
 		(*p).countLost()
-		if !yield(handover.Encode(&handover.UDPPort{Number: (*p).Number, Lost: (*p).Lost()}), nil) {
+		if !yield(handover.Encode(&handover.UDPPort{Number: (*p).Number, Lost: (*p).Lost(), At: (*p).Owner.Load().ID.Addr}), nil) {
 			return false
 		}
 	}

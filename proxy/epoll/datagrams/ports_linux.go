@@ -1,7 +1,6 @@
 package datagrams
 
 import (
-	"net/netip"
 	"sync/atomic"
 
 	"golang.org/x/sys/unix"
@@ -11,11 +10,12 @@ import (
 	"kubeproxy/proxy/epoll/reactor"
 	"kubeproxy/proxy/epoll/socket"
 	"kubeproxy/proxy/sockopt"
+	"kubeproxy/registry"
 )
 
 // Open opens the socket of a port. As with TCP, package net opens it. Any goroutine may call it.
-func (u *Sessions) Open(addr netip.AddrPort, owner *atomic.Pointer[engine.Claim]) (engine.Socket, error) {
-	fd, err := socket.ListenUDP(u.Engine, addr)
+func (u *Sessions) Open(id registry.ListenerID, owner *atomic.Pointer[engine.Claim]) (engine.Socket, error) {
+	fd, err := socket.ListenUDP(u.Engine, id)
 	if err != nil {
 		return nil, err
 	}
@@ -26,7 +26,7 @@ func (u *Sessions) Open(addr netip.AddrPort, owner *atomic.Pointer[engine.Claim]
 		batch:    socket.DatagramBatch,
 		dual:     socket.Family(fd) == unix.AF_INET6,
 	}
-	p.Init(u.Engine, addr.Port(), owner)
+	p.Init(u.Engine, id.Number, owner)
 	if lost, ok := sockopt.Lost(fd); ok {
 		p.AdoptLost(lost) // of a predecessor's socket
 	}

@@ -40,7 +40,7 @@ func startLoop(t *testing.T, handle func(*net.TCPConn)) *loop {
 	l := &loop{addr: proxytest.On(proxytest.FreePort(t)), owner: enginetest.OwnerOf(enginetest.NewRotation(proxytest.ServeTCP(t, "127.0.0.1:0", handle).Addr))}
 	l.Init(engine.Config{BindAddress: proxytest.Loopback}.WithDefaults(), admit.NewOwnPorts(proxytest.Loopback))
 	var err error
-	l.listener, err = socket.ListenTCP(&l.Base, l.addr)
+	l.listener, err = socket.ListenTCP(&l.Base, enginetest.TCPPort(l.addr.Port()))
 	enginetest.Must(t, err)
 	l.poller, err = reactor.NewPoller(true)
 	enginetest.Must(t, err)

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"kubeproxy/proxy/engine"
+	"kubeproxy/registry"
 )
 
 // A delivery notes what was told of replies.
@@ -21,7 +22,7 @@ func (d *delivery) Delivered(length int, err error) {
 
 // What a batch receives has its sender, and what is added to a batch arrives there, in order.
 func TestBatchesCarryDatagramsThereAndBack(t *testing.T) {
-	fd, err := ListenUDP(new(engine.Base), netip.MustParseAddrPort("127.0.0.1:0"))
+	fd, err := ListenUDP(new(engine.Base), registry.ListenerID{Addr: netip.MustParseAddr("127.0.0.1"), Protocol: registry.UDP})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -72,7 +73,7 @@ func TestBatchesCarryDatagramsThereAndBack(t *testing.T) {
 
 // A reply that cannot be sent costs itself, and not the ones after it.
 func TestAReplyThatCannotBeSentCostsOnlyItself(t *testing.T) {
-	fd, err := ListenUDP(new(engine.Base), netip.MustParseAddrPort("127.0.0.1:0"))
+	fd, err := ListenUDP(new(engine.Base), registry.ListenerID{Addr: netip.MustParseAddr("127.0.0.1"), Protocol: registry.UDP})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -2,7 +2,6 @@ package socket
 
 import (
 	"errors"
-	"net/netip"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -10,12 +9,13 @@ import (
 	"kubeproxy/proxy/engine"
 	"kubeproxy/proxy/sockopt"
 	"kubeproxy/proxy/udp"
+	"kubeproxy/registry"
 )
 
 // ListenTCP opens a listening socket, whose clients inherit its options. Package net opens it, as it knows best how to serve both
 // families.
-func ListenTCP(base *engine.Base, addr netip.AddrPort) (fd int, err error) {
-	listener, err := base.OpenTCP(addr)
+func ListenTCP(base *engine.Base, id registry.ListenerID) (fd int, err error) {
+	listener, err := base.OpenTCP(id)
 	if err != nil {
 		return 0, err
 	}
@@ -32,8 +32,8 @@ func ListenTCP(base *engine.Base, addr netip.AddrPort) (fd int, err error) {
 }
 
 // ListenUDP opens a socket that tells, with each datagram, which of our addresses it was sent to.
-func ListenUDP(base *engine.Base, addr netip.AddrPort) (fd int, err error) {
-	conn, err := base.OpenUDP(addr)
+func ListenUDP(base *engine.Base, id registry.ListenerID) (fd int, err error) {
+	conn, err := base.OpenUDP(id)
 	if err != nil {
 		return 0, err
 	}

@@ -161,7 +161,7 @@ func (n *node) answer(q wireQuery) {
 	a.Live = int64(stats.HeapAlloc)
 	if !q.Brief {
 		for _, p := range n.proxier.Status() {
-			s := PortState{Protocol: p.Protocol, Port: p.Port, Claims: append([]registry.PortKey{p.Owner}, p.Waiting...)}
+			s := PortState{Listener: p.ID, Claims: append([]registry.PortKey{p.Owner}, p.Waiting...)}
 			if p.Err != nil {
 				s.Err = p.Err.Error()
 			}

@@ -55,8 +55,7 @@ type State struct {
 
 // A PortState is a [proxy.PortStatus] fit for gob.
 type PortState struct {
-	Protocol registry.Protocol
-	Port     uint16
+	Listener registry.ListenerID
 	Claims   []registry.PortKey // the owner first
 	Err      string
 }

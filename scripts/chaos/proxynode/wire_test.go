@@ -3,6 +3,7 @@ package proxynode
 import (
 	"bytes"
 	"encoding/gob"
+	"net/netip"
 	"testing"
 	"time"
 
@@ -44,7 +45,7 @@ func TestAReportArrivesAsItWasSent(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if diff := cmp.Diff(sent, got, cmp.AllowUnexported(Answer{}), cmp.Comparer(func(a, b registry.Addrs) bool { return a == b })); diff != "" {
+		if diff := cmp.Diff(sent, got, cmp.AllowUnexported(Answer{}), cmp.Comparer(func(a, b registry.Addrs) bool { return a == b }), cmp.Comparer(func(a, b netip.Addr) bool { return a == b })); diff != "" {
 			t.Errorf("-sent +got:\n%s", diff)
 		}
 	}

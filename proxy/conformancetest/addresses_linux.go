@@ -1,0 +1,163 @@
+package conformancetest
+
+import (
+	"errors"
+	"net/netip"
+	"testing"
+
+	"kubeproxy/proxy/ports"
+	"kubeproxy/proxy/proxytest"
+	"kubeproxy/registry"
+)
+
+// Services listen at addresses of their own, several on one port, beside one that has the port at the node.
+
+// atAddress gives ports at an address, over both protocols.
+func atAddress(addr string, number uint16) []registry.Port {
+	at := netip.MustParseAddr(addr)
+	return []registry.Port{{Addr: at, Protocol: registry.TCP, Number: number}, {Addr: at, Protocol: registry.UDP, Number: number}}
+}
+
+// whoIsAt fails the test unless a service answers at an address, over both protocols.
+func whoIsAt(t *testing.T, addr string, number uint16, want string) {
+	t.Helper()
+	at := netip.AddrPortFrom(netip.MustParseAddr(addr), number)
+	if name := proxytest.WhoAnswers(t, at); name != want {
+		t.Errorf("%q answers at %s over TCP; want %q", name, at, want)
+	}
+	client := proxytest.DialUDP(t, at)
+	defer client.Close()
+	if name := client.Ask(t).Name; name != want {
+		t.Errorf("%q answers at %s over UDP; want %q", name, at, want)
+	}
+}
+
+// The addresses of the tests below, of which the loopback has all.
+var ownAddresses = []string{"127.77.0.10", "127.77.0.11", "127.77.0.12", "::1"}
+
+// serveAtAddresses has the node serve one service at each of ownAddresses, of the same name.
+func serveAtAddresses(t *testing.T, n *node, number uint16) {
+	t.Helper()
+	var changes []change
+	for _, addr := range ownAddresses {
+		changes = append(changes, service(addr, atAddress(addr, number)...), answers(t, addr))
+	}
+	n.apply(changes...)
+}
+
+// answers gives a service endpoints that say its name, over both protocols.
+func answers(t *testing.T, name string) change {
+	t.Helper()
+	tcp, udp := served(t, proxytest.Identify(name)), servedUDP(t, name)
+	return func(b *registry.Batch) {
+		b.Services[named(name)].Ports = byProtocol(b.Services[named(name)].Ports)
+		endpointsOf(name, "t", tcp)(b)
+		endpointsOf(name, "u", udp)(b)
+	}
+}
+
+// byProtocol names the ports of a service by their protocols, so each has endpoints of its own.
+func byProtocol(ports []registry.Port) []registry.Port {
+	for i := range ports {
+		ports[i].Name = map[registry.Protocol]string{registry.TCP: "t", registry.UDP: "u"}[ports[i].Protocol]
+	}
+	return ports
+}
+
+func (s suite) TestServicesListenAtAddressesOfTheirOwn(t *testing.T) {
+	for _, bind := range []string{"127.0.0.1", "0.0.0.0"} {
+		t.Run(bind, func(t *testing.T) {
+			cfg := s.config()
+			cfg.BindAddress = netip.MustParseAddr(bind)
+			n := newNode(t, cfg)
+			number := proxytest.FreePort(t)
+			serveAtAddresses(t, n, number)
+			all := func() {
+				t.Helper()
+				for _, addr := range ownAddresses {
+					whoIsAt(t, addr, number, addr)
+				}
+			}
+			all()
+			n.apply(service("node", tcp(number), udp(number)), answers(t, "node")) // the others are open
+			all()
+			whoIsAt(t, "127.0.0.1", number, "node")
+			n.apply(noService("127.77.0.10"))
+			if at := netip.AddrPortFrom(netip.MustParseAddr("127.77.0.10"), number); bind == "0.0.0.0" {
+				whoIsAt(t, "127.77.0.10", number, "node")
+			} else if !proxytest.Refuses(at) {
+				t.Errorf("%s is still open", at)
+			}
+			n.apply(service("127.77.0.10", atAddress("127.77.0.10", number)...), answers(t, "127.77.0.10")) // the node's is open
+			all()
+			n.apply(noService("node"))
+			all()
+			if !proxytest.Refuses(proxytest.On(number)) {
+				t.Error("the port of the node is still open")
+			}
+		})
+	}
+}
+
+func (s suite) TestServicesThatSwapAddressesRefuseNobody(t *testing.T) {
+	n := newNode(t, s.config())
+	number := proxytest.FreePort(t)
+	serveAtAddresses(t, n, number)
+	a, b := ownAddresses[0], ownAddresses[1]
+	refused := hammer(t, netip.AddrPortFrom(netip.MustParseAddr(a), number), func() {
+		for range times(200) {
+			n.apply(service(a, byProtocol(atAddress(b, number))...), service(b, byProtocol(atAddress(a, number))...))
+			n.apply(service(a, byProtocol(atAddress(a, number))...), service(b, byProtocol(atAddress(b, number))...))
+		}
+		n.apply(service(a, byProtocol(atAddress(b, number))...), service(b, byProtocol(atAddress(a, number))...))
+	})
+	if refused > 0 {
+		t.Errorf("%d clients were refused", refused)
+	}
+	whoIsAt(t, a, number, b)
+	whoIsAt(t, b, number, a)
+}
+
+// A port at an address that no service may have, or that the node does not have, keeps nobody else from a port.
+func (s suite) TestAnAddressThatCannotBeHadIsSaidAndOthersServe(t *testing.T) {
+	cfg := s.config()
+	cfg.BindAddress = netip.IPv4Unspecified()
+	n := newNode(t, cfg)
+	number := proxytest.FreePort(t)
+	wanted := append(atAddress("192.0.2.77", number), append(atAddress("127.0.0.1", number), atAddress("127.77.0.10", number)...)...)
+	n.tell(service("web", wanted...), answers(t, "web"))
+	whoIsAt(t, "127.77.0.10", number, "web")
+	for _, status := range n.Status() {
+		switch status.ID.Address() {
+		case "192.0.2.77":
+			if !errors.Is(status.Err, ports.ErrNotHere) || status.Refused {
+				t.Errorf("%s: %v; want that the node does not have it", status.ID, status.Err)
+			}
+		case "127.0.0.1":
+			if status.Err == nil || !status.Refused {
+				t.Errorf("%s: %v; want that it is the node's", status.ID, status.Err)
+			}
+		default:
+			if status.Err != nil {
+				t.Errorf("%s: %v", status.ID, status.Err)
+			}
+		}
+	}
+}
+
+// A listener of a service is no endpoint, at whatever address it is; the same port elsewhere may be one.
+func (s suite) TestAListenerAtAnAddressIsNoEndpoint(t *testing.T) {
+	n := newNode(t, s.config())
+	number := proxytest.FreePort(t)
+	at := netip.MustParseAddr("127.77.0.10")
+	beside := proxytest.ServeTCP(t, netip.AddrPortFrom(netip.MustParseAddr("127.77.0.12"), number).String(), proxytest.Identify("beside")).Addr
+	n.apply(service("web", registry.Port{Addr: at, Number: number}), endpoints("web", proxytest.At(netip.AddrPortFrom(at, number)), beside))
+	for range 4 {
+		if name := proxytest.WhoAnswers(t, netip.AddrPortFrom(at, number)); name != "beside" {
+			t.Errorf("%q answers", name)
+		}
+	}
+	if got := totalsOf(n, "web").Begun; got != 4 {
+		t.Errorf("%d connections began; want the clients' 4", got)
+	}
+}
