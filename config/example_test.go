@@ -42,7 +42,7 @@ func Example() {
 		fmt.Println("a batch:")
 		for _, name := range slices.SortedFunc(maps.Keys(batch.Services), registry.Name.Compare) {
 			if service := batch.Services[name]; service != nil {
-				fmt.Printf("  %s is wanted on %v\n", name, service.Ports)
+				fmt.Printf("  %s is wanted on %v\n", name, service.Ports[0].ID())
 			} else {
 				fmt.Printf("  %s is gone\n", name)
 			}
@@ -52,8 +52,8 @@ func Example() {
 	running.Wait()
 	// Output:
 	// a batch:
-	//   dns is wanted on [{ udp 53}]
-	//   web is wanted on [{ tcp 80}]
+	//   dns is wanted on udp port 53
+	//   web is wanted on tcp port 80
 	// a batch:
 	//   dns is gone
 }
