@@ -95,9 +95,10 @@ func (s suite) TestAClientWhoseEndpointIsSilentWhileItsPortChangesHandsIsServedB
 	n := newNode(t, cfg)
 	first, second := proxytest.FreePort(t), proxytest.FreePort(t)
 	working := served(t, proxytest.Identify("a"))
-	n.apply(service("a", tcp(first)), service("b", tcp(second)), endpoints("a", proxytest.BlackHole(t)), endpoints("b", served(t, proxytest.Identify("b"))))
+	silent := proxytest.BlackHole(t)
+	n.apply(service("a", tcp(first)), service("b", tcp(second)), endpoints("a", silent), endpoints("b", served(t, proxytest.Identify("b"))))
 	client := proxytest.Dial(t, proxytest.On(first))
-	proxytest.Eventually(t, func() bool { return totalsOf(n, "a").Active == 1 }, "the client to be accepted")
+	proxytest.Eventually(t, func() bool { return isConnecting(t, silent.IP) }, "the search to begin")
 	n.apply(service("a", tcp(second)), service("b", tcp(first)), endpoints("a", working))
 	answer := make([]byte, 1)
 	if _, err := client.Read(answer); err != nil || string(answer) != "b" {

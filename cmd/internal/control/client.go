@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"net/url"
 	"syscall"
+	"time"
 )
 
 // A Client asks the node at one socket.
@@ -22,10 +23,24 @@ type Client struct {
 
 // NewClient returns a client of the node that listens at path.
 func NewClient(path string) *Client {
-	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return new(net.Dialer).DialContext(ctx, "unix", path)
-	}
+	dial := func(ctx context.Context, _, _ string) (net.Conn, error) { return dialUnix(ctx, path) }
 	return &Client{path: path, http: http.Client{Transport: &http.Transport{DialContext: dial, DisableKeepAlives: true}}}
+}
+
+// dialUnix waits for room in the queue of the socket, which is full for a moment when many connect: connect(2) of a Unix
+// socket then fails with EAGAIN, where one of TCP would wait.
+func dialUnix(ctx context.Context, path string) (net.Conn, error) {
+	for {
+		conn, err := new(net.Dialer).DialContext(ctx, "unix", path)
+		if !errors.Is(err, syscall.EAGAIN) {
+			return conn, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, err
+		case <-time.After(time.Millisecond):
+		}
+	}
 }
 
 // Get asks for a path with a query, and decodes the answer.

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"io"
 	"iter"
-	"net"
 	"net/http"
 	"net/netip"
 	"net/url"
@@ -254,11 +253,7 @@ func TestARestoredOverrideNeverLastsLongerThanItWasTo(t *testing.T) {
 func TestConnectionsThatSayNothingKeepNobodyFromAnAnswer(t *testing.T) {
 	path, _ := serve(t, &carried{})
 	for i := range 10_000 {
-		conn, err := net.Dial("unix", path)
-		for errors.Is(err, unix.EAGAIN) { // the queue of the socket is full
-			time.Sleep(time.Millisecond)
-			conn, err = net.Dial("unix", path)
-		}
+		conn, err := dialUnix(t.Context(), path)
 		if err != nil {
 			t.Fatal(i, err)
 		}
