@@ -135,9 +135,12 @@ func (s suite) TestAClientIsServedAlthoughTheFirstPacketToItsOnlyEndpointIsLost(
 // TestADialThatTimedOutHoldsNoSocket: it ends then, and not only with its race.
 func (s suite) TestADialThatTimedOutHoldsNoSocket(t *testing.T) {
 	cfg := s.config()
-	cfg.DialTimeout, cfg.DialTotalTimeout = 300*time.Millisecond, time.Minute
+	if !proxytest.InOwnNetwork(t) { // where the table of sockets is short, and nothing else keeps the test from a look at it
+		return
+	}
+	cfg.DialTimeout, cfg.DialTotalTimeout = engine.Stagger-10*time.Millisecond, time.Minute
 	n := newNode(t, cfg)
-	all := make([]registry.Addr, 32) // each failure begins the next dial, as 250 ms do, so the race lasts for some 4 s
+	all := make([]registry.Addr, 32) // one after another fails before the next would begin beside it, so the race lasts for some 4 s
 	for i := range all {
 		all[i] = proxytest.BlackHole(t)
 	}
