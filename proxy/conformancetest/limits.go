@@ -2,6 +2,7 @@ package conformancetest
 
 import (
 	"net/netip"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -10,6 +11,7 @@ import (
 
 	"kubeproxy/proxy"
 	"kubeproxy/proxy/balance/rotation"
+	"kubeproxy/proxy/engine"
 	"kubeproxy/proxy/proxytest"
 	"kubeproxy/proxy/traffic"
 	"kubeproxy/registry"
@@ -149,14 +151,36 @@ func wantLimit(t *testing.T, n *node, want traffic.Limit) {
 	t.Errorf("limits %+v; want %+v among them", n.Limits(), want)
 }
 
-// An endpoint that is slow to answer costs the clients that dial it, and of those there are only so many.
+// TestAnEndpointWithTooManyDialsIsPassedOverAndNotBlamed: an endpoint that is slow to answer costs the clients that dial it, and of those there
+// are only so many. What is seen after a silence of engine.Stagger says nothing: by then they are given another endpoint, and it may be blamed.
 func (s suite) TestAnEndpointWithTooManyDialsIsPassedOverAndNotBlamed(t *testing.T) {
+	for range 20 {
+		began := time.Now()
+		waiting, slow := s.clientsOfASlowEndpoint(t)
+		if time.Since(began) >= engine.Stagger {
+			continue
+		}
+		if waiting != 2 {
+			t.Errorf("%d clients wait for the endpoint that is slow; want 2", waiting)
+		}
+		if slow.Failures != 0 || !slow.EjectedUntil.IsZero() {
+			t.Errorf("an endpoint that has not answered yet is blamed: %+v", slow)
+		}
+		return
+	}
+	t.Errorf("the machine is too busy: 20 times, 20 clients took longer than %v", engine.Stagger)
+}
+
+// clientsOfASlowEndpoint has clients come to a service that has a slow endpoint and a quick one, and returns how many wait, and what is known
+// of the slow one.
+func (s suite) clientsOfASlowEndpoint(t *testing.T) (waiting int, slow rotation.EndpointStatus) {
 	cfg := s.config()
 	cfg.MaxDialsPerEndpoint = 2
 	cfg.DialTimeout, cfg.DialTotalTimeout = proxytest.Patience, 2*proxytest.Patience
 	n := newNode(t, cfg)
-	slow := proxytest.BlackHole(t)
-	addr := tcpThrough(t, n, slow, served(t, proxytest.Identify("quick")))
+	defer n.end()
+	silent := proxytest.BlackHole(t)
+	addr := tcpThrough(t, n, silent, served(t, proxytest.Identify("quick")))
 	for i := range uint64(20) {
 		client := proxytest.Dial(t, addr)
 		go func() {
@@ -168,14 +192,8 @@ func (s suite) TestAnEndpointWithTooManyDialsIsPassedOverAndNotBlamed(t *testing
 			return now.Active <= 2 && uint64(now.Active)+now.Ended[traffic.EndpointFinished] == i+1
 		}, "client %d to be answered, unless it is one of two that wait", i)
 	}
-	if now := totalsOf(n, "web"); now.Active != 2 {
-		t.Errorf("%d clients wait for the endpoint that is slow; want 2", now.Active)
-	}
-	for _, e := range n.balancer.Status() {
-		if e.Addr == slow && (e.Failures != 0 || !e.EjectedUntil.IsZero()) {
-			t.Errorf("an endpoint that has not answered yet is blamed: %+v", e)
-		}
-	}
+	status := n.balancer.Status()
+	return int(totalsOf(n, "web").Active), status[slices.IndexFunc(status, func(e rotation.EndpointStatus) bool { return e.Addr == silent })]
 }
 
 // Every port that a service asks for in vain is told of, and the others of the same service work.
