@@ -75,7 +75,7 @@ build: ## build bin/kube-proxy and bin/playground
 
 platforms: ## compile kube-proxy for each of PLATFORMS: those that are supported
 	@for p in $(PLATFORMS); do echo "$$p"; export GOOS=$${p%/*} GOARCH=$${p#*/}; \
-	case $$p in js/*) go build ./registry/... ./config ./proxy ./proxy/portable;; *) go build -o /dev/null ./cmd/kube-proxy;; esac || exit 1; done
+	case $$p in js/*) go build ./registry/... ./config ./proxy ./proxy/portable ./scripts/page;; *) go build -o /dev/null ./cmd/kube-proxy;; esac || exit 1; done
 	@for p in linux/amd64 darwin/arm64; do echo "$$p, the school"; GOOS=$${p%/*} GOARCH=$${p#*/} go build -o /dev/null ./scripts/school || exit 1; done
 
 run: ## the classroom: etcd, a few backends and the proxy in one process

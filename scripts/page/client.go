@@ -76,7 +76,7 @@ func (w *world) connect(n *node, port int, hold time.Duration) {
 	go func() {
 		conn, err := net.DialTCP("tcp", net.TCPAddrFromAddrPort(netip.MustParseAddrPort(c.Addr)), net.TCPAddrFromAddrPort(netip.AddrPortFrom(n.addr, uint16(port))))
 		if err != nil {
-			c.ends(w, began, "refused", "refused, for nobody listens there")
+			c.ends(w, began, "refused", "refused: no socket listens there")
 			return
 		}
 		defer conn.Close()
@@ -125,7 +125,7 @@ func (w *world) send(n *node, port int, name string) error {
 	c.Sent++
 	c.mu.Unlock()
 	if _, err := c.conn.Write([]byte("who are you?")); err != nil {
-		c.ends(w, c.at, "refused", "the datagram was refused, for nobody listens there")
+		c.ends(w, c.at, "refused", "the datagram was refused: no socket is bound there")
 	}
 	return nil
 }

@@ -73,7 +73,7 @@ func (h *host) keep(c io.Closer) {
 	h.open = append(h.open, c)
 }
 
-// fillQueue fills the queue of a listener that nobody accepts from: whoever connects then hears nothing, as from a machine that has
+// fillQueue fills the queue of a listener that nothing accepts from: a client that connects then hears nothing, as from a machine that has
 // vanished. No time passes meanwhile.
 func (h *host) fillQueue() error {
 	for {
@@ -151,7 +151,7 @@ func (h *host) receive(conn *net.UDPConn) {
 		}
 		go func() {
 			h.wait()
-			if _, err := conn.WriteToUDPAddrPort([]byte(h.name), from); err == nil { // whoever asked may have gone
+			if _, err := conn.WriteToUDPAddrPort([]byte(h.name), from); err == nil { // the client may have gone
 				h.count()
 			}
 		}()

@@ -174,7 +174,7 @@ function showNodes(s) {
   $("nodes").replaceChildren(...s.nodes.map((n) => make("div", {}, make("h2", {}, `What ${n.name} knows`),
     n.connected ? "" : make("p", { class: "bad" }, `The registry does not answer for ${(n.away / 1000).toFixed(1)} s. Revision ${n.revision} stays in force.`),
     ...n.rejected.map((r) => make("p", { class: "bad" }, `${r.key}: ${r.reason}`)), ...n.warned.map((r) => make("p", { class: "wait" }, `${r.key}: ${r.reason}`)),
-    make("table", {}, ...n.ports.map((p) => make("tr", {}, make("th", {}, `${p.protocol} ${p.port}`), make("td", {}, p.owner ? `owner ${p.owner}` : "no owner", p.waiting.length ? `; then ${p.waiting.join(", ")}` : "", p.problem ? make("span", { class: "bad" }, " " + p.problem) : "")))),
+    make("table", {}, ...n.ports.map((p) => make("tr", {}, make("th", {}, `${p.protocol} ${p.port}${p.address ? " of " + p.address : ""}`), make("td", {}, p.owner ? `owner ${p.owner}` : "no owner", p.waiting.length ? `; then ${p.waiting.join(", ")}` : "", p.problem ? make("span", { class: "bad" }, " " + p.problem) : "")))),
     make("table", {}, ...n.rotations.flatMap((r) => r.endpoints.map((e, i) => make("tr", {}, make("th", {}, i ? "" : r.service), make("td", {}, i === r.next ? "next ▶" : ""), make("td", {}, e.addr), make("td", {}, `${e.active} now, ${e.clients} in all`), make("td", { class: e.ejected ? "bad" : "" }, e.ejected ? `ejected for ${(e.ejected / 1000).toFixed(3)} s` : e.failures ? `${e.failures} failures` : ""))))),
     make("table", {}, ...n.sessions.filter((x) => x.protocol === "udp").map((x) => make("tr", {}, make("th", {}, "session"), make("td", {}, `${x.client} → ${x.endpoint || "…"}, silent for ${(x.idle / 1000).toFixed(3)} s`)))))));
 }

@@ -64,6 +64,7 @@ type shownProblem struct {
 
 type shownPort struct {
 	Protocol string   `json:"protocol"`
+	Address  string   `json:"address"` // "" for the node
 	Port     uint16   `json:"port"`
 	Owner    string   `json:"owner"`
 	Waiting  []string `json:"waiting"`
@@ -140,7 +141,7 @@ func (n *node) show() shownNode {
 	}
 	shown.problems(&status)
 	for _, p := range n.proxier.Status() {
-		port := shownPort{Protocol: p.Protocol.String(), Port: p.Port, Owner: p.Owner.String(), Waiting: []string{}}
+		port := shownPort{Protocol: p.ID.Protocol.String(), Address: p.ID.Address(), Port: p.ID.Number, Owner: p.Owner.String(), Waiting: []string{}}
 		if p.Owner == (registry.PortKey{}) {
 			port.Owner = ""
 		}
@@ -161,7 +162,7 @@ func (n *node) show() shownNode {
 			break // the node ends
 		}
 		for _, c := range some {
-			s := shownSession{Protocol: c.Protocol.String(), Service: c.Service.String(), Client: c.Client.String(), Age: milliseconds(c.Age), Idle: milliseconds(c.Idle)}
+			s := shownSession{Protocol: c.Listener.Protocol.String(), Service: c.Service.String(), Client: c.Client.String(), Age: milliseconds(c.Age), Idle: milliseconds(c.Idle)}
 			if c.Endpoint != (registry.Addr{}) {
 				s.Endpoint = c.Endpoint.String()
 			}

@@ -117,5 +117,5 @@ func (w *world) ended(n *node, e traffic.Ending) {
 		endpoint = e.Endpoint.String()
 	}
 	w.event("ending", "%s %v %v: %v to %s, reached in %v at attempt %d, %v long, %d bytes there and %d back: %v",
-		n.name, e.Protocol, e.Service, e.Client, endpoint, e.Dialled, e.Attempts, e.Duration, e.Sent, e.Received, e.Reason)
+		n.name, e.Listener.Protocol, e.Service, e.Client, endpoint, e.Dialled, e.Attempts, e.Duration, e.Sent, e.Received, e.Reason)
 }
