@@ -1,8 +1,6 @@
 package control
 
 import (
-	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -10,6 +8,7 @@ import (
 
 	"github.com/golang/glog"
 
+	"kubeproxy/cmd/internal/inert"
 	"kubeproxy/registry"
 )
 
@@ -37,7 +36,7 @@ func respond(w http.ResponseWriter, r *http.Request, answer func(*http.Request) 
 			status = f.status
 		}
 	}
-	text, err := Marshal(value)
+	text, err := inert.Document(value)
 	if err != nil {
 		glog.Errorf("control: %s: %v", registry.Quote(r.URL.Path), err)
 		status, text = http.StatusInternalServerError, []byte(`{"error":"it cannot be shown"}`+"\n")
@@ -51,16 +50,4 @@ func respond(w http.ResponseWriter, r *http.Request, answer func(*http.Request) 
 // An Error is the answer to a request that fails.
 type Error struct {
 	Error string `json:"error"`
-}
-
-// Marshal writes a value as JSON, in which every character that a terminal might take for a command is escaped.
-func Marshal(value any) ([]byte, error) {
-	var text bytes.Buffer
-	encoder := json.NewEncoder(&text)
-	encoder.SetEscapeHTML(false)
-	encoder.SetIndent("", "  ")
-	if err := encoder.Encode(value); err != nil {
-		return nil, err
-	}
-	return inertJSON(text.Bytes()), nil
 }

@@ -2,7 +2,6 @@ package control
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -12,6 +11,7 @@ import (
 	"time"
 
 	"kubeproxy/cmd/internal/history"
+	"kubeproxy/cmd/internal/inert"
 	"kubeproxy/proxy/traffic"
 	"kubeproxy/registry"
 )
@@ -134,11 +134,11 @@ func (n Node) answerSessions(w http.ResponseWriter, r *http.Request) {
 			begun = true
 		}
 		for i := range some {
-			line, err := json.Marshal(NewSession(&some[i]))
+			line, err := inert.Line(NewSession(&some[i]))
 			if err != nil {
 				panic(http.ErrAbortHandler)
 			}
-			if _, err := w.Write(append(inertJSON(line), '\n')); err != nil {
+			if _, err := w.Write(line); err != nil {
 				return // who asked has left
 			}
 		}

@@ -1,6 +1,7 @@
 package control
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
@@ -19,6 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"kubeproxy/cmd/internal/history"
+	"kubeproxy/cmd/internal/inert"
 	"kubeproxy/cmd/internal/statuspage"
 	"kubeproxy/proxy/balance"
 	"kubeproxy/proxy/proxytest"
@@ -107,9 +109,9 @@ func serve(t *testing.T, p Proxier) (path string, changes *history.History) {
 	return path, changes
 }
 
-func inertText(t *testing.T, what, text string) {
+func onlyShown(t *testing.T, what, text string) {
 	t.Helper()
-	if i := strings.IndexFunc(text, func(r rune) bool { return !isInert(r) }); i >= 0 {
+	if i := strings.IndexFunc(text, func(r rune) bool { return !inert.Shows(r) }); i >= 0 {
 		t.Errorf("%s has a character that a terminal may take for a command: %q", what, text[i:min(i+20, len(text))])
 	}
 }
@@ -130,17 +132,11 @@ func TestNoAnswerHoldsWhatATerminalMightTakeForACommand(t *testing.T) {
 		if err != nil || !json.Valid(text) {
 			t.Errorf("%q: %v, %q", page, err, text)
 		}
-		inertText(t, page, string(text))
+		onlyShown(t, page, string(text))
 	}
 	var report statuspage.Report
 	if err := client.Get(t.Context(), "/v1/status", nil, &report); err != nil || report.Verdict != hostile {
 		t.Errorf("the verdict reads %q, %v; want %q", report.Verdict, err, hostile)
-	}
-	var shown strings.Builder
-	io.WriteString(InertWriter(&shown), hostile+"\xff\n")
-	inertText(t, "the text", shown.String())
-	if want := "a?[2J?]0;x??b?c???\n"; shown.String() != want {
-		t.Errorf("shown as %q; want %q", shown.String(), want)
 	}
 }
 
@@ -249,22 +245,67 @@ func TestARestoredOverrideNeverLastsLongerThanItWasTo(t *testing.T) {
 	}
 }
 
-// TestConnectionsThatSayNothingKeepNobodyFromAnAnswer: ten thousand of them, of the same user.
+// TestConnectionsThatSayNothingKeepNobodyFromAnAnswer: ten thousand of them, of the same user, that stop before, in and after their headers.
 func TestConnectionsThatSayNothingKeepNobodyFromAnAnswer(t *testing.T) {
 	path, _ := serve(t, &carried{})
+	halves := []string{"", "GET /v1/sta", "GET /v1/status HTTP/1.1\r\nHost: node\r\n", "POST /v1/kill HTTP/1.1\r\nHost: node\r\nContent-Length: 9\r\n\r\n{"}
 	for i := range 10_000 {
 		conn, err := dialUnix(t.Context(), path)
 		if err != nil {
 			t.Fatal(i, err)
 		}
 		defer conn.Close()
-		if i%2 == 0 {
-			io.WriteString(conn, "GET /v1/sta") // may be closed already
-		}
+		io.WriteString(conn, halves[i%len(halves)]) // may be closed already
 	}
 	var report statuspage.Report
 	if err := NewClient(path).Get(t.Context(), "/v1/status", nil, &report); err != nil {
 		t.Errorf("beside them: %v", err)
+	}
+}
+
+// TestWhatABrowserCouldSendIsRefused, by whatever forwarder it comes, and does nothing. Other programs are answered, whichever host they name for a socket.
+func TestWhatABrowserCouldSendIsRefused(t *testing.T) {
+	path, changes := serve(t, &carried{clients: []traffic.Client{{Client: netip.MustParseAddrPort("10.0.0.7:5000")}}})
+	const status, kill = "GET /v1/status HTTP/1.1\r\n", "POST /v1/kill HTTP/1.1\r\nContent-Length: 21\r\n"
+	for _, c := range []struct {
+		request, headers string
+		want             int
+	}{
+		{status, "Host: node\r\n", 200},
+		{status, "Host: localhost\r\n", 200},
+		{status, "Host: LocalHost\r\n", 200},
+		{status, "Host:\r\n", 200},
+		{"GET /v1/status HTTP/1.0\r\n", "", 200},
+		{status, "Host: evil.example\r\n", 403},
+		{status, "Host: localhost:8080\r\n", 403}, // a browser's, by a forwarder to the socket
+		{status, "Host: 127.0.0.1\r\n", 403},
+		{status, "Host: node.\r\n", 403},
+		{"GET http://evil.example/v1/status HTTP/1.1\r\n", "Host: node\r\n", 403},
+		{"OPTIONS /v1/kill HTTP/1.1\r\n", "Host: node\r\nOrigin: http://evil.example\r\nAccess-Control-Request-Method: POST\r\n", 403},
+		{"OPTIONS * HTTP/1.1\r\n", "Host: evil.example\r\n", 403},
+		{status, "Host: node\r\nSec-Fetch-Site: same-origin\r\n", 403},
+		{status, "Host: node\r\nOrigin: null\r\n", 403},
+		{status, "Host: node\r\norigin:\r\n", 403},
+		{kill, "Host: node\r\nOrigin: http://node\r\n", 403},
+		{kill, "Host: localhost\r\nOrigin: http://localhost\r\n", 403},
+		{kill, "Host: evil.example\r\n", 403},
+		{kill, "Host: localhost\r\n", 200},
+	} {
+		conn, err := dialUnix(t.Context(), path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		io.WriteString(conn, c.request+c.headers+"Connection: close\r\n\r\n"+`{"client":"10.0.0.7"}`)
+		answer, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		if err != nil || answer.StatusCode != c.want {
+			t.Errorf("%q: %v, %v; want status %d", c.request+c.headers, answer, err, c.want)
+		} else if answer.Header.Get("Access-Control-Allow-Origin") != "" {
+			t.Errorf("%q: the page may read the answer", c.request+c.headers)
+		}
+		conn.Close()
+		if _, ever := changes.Last(1, nil); (ever > 0) != (c.want == 200 && c.request == kill) {
+			t.Errorf("%q: %d changes", c.request+c.headers, ever)
+		}
 	}
 }
 

@@ -23,6 +23,9 @@
 // The socket belongs to the user of the process: package ownersocket makes it with mode 0600, in a directory where nobody else can replace it, and
 // each peer is asked of the kernel. A peer of another user is closed before it is read.
 //
+// A browser of that user is nobody: by a forwarder to the socket, every page in it could ask. So a request that names another host than node, localhost or
+// none, or has a header that only browsers send, is refused with status 403.
+//
 // # What it may cost
 //
 // There are a few connections at a time; one that waits without being served makes room for a new one. Requests and answers have bounds of size

@@ -59,7 +59,7 @@ func (s *Server) Close() { s.socket.Close() }
 func (s *Server) Run(ctx context.Context, node Node) {
 	clients := crowd.New(s.listener, room)
 	server := &http.Server{
-		Handler:           clients.Handler(newHandler(node)),
+		Handler:           admitted(clients.Handler(newHandler(node))),
 		ReadHeaderTimeout: headerTimeout,
 		ReadTimeout:       headerTimeout,
 		WriteTimeout:      answerTimeout,
@@ -147,11 +147,7 @@ func newHandler(node Node) http.Handler {
 			return nil, notFound("there is no %s %s: another release may have it", registry.QuoteShort(r.Method), registry.Quote(r.URL.Path))
 		})
 	})
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		r.Body = http.MaxBytesReader(w, r.Body, maxBody)
-		w.Header().Set("Cache-Control", "no-store")
-		mux.ServeHTTP(w, r)
-	})
+	return mux
 }
 
 // quiet takes what net/http has to say. Of clients, that is nothing that an operator could act on; of us, that a handler has panicked.

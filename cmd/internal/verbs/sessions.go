@@ -19,6 +19,7 @@ import (
 
 	"kubeproxy/cmd/internal/commandline"
 	"kubeproxy/cmd/internal/control"
+	"kubeproxy/cmd/internal/inert"
 )
 
 // addSelection adds the flags that name clients.
@@ -47,12 +48,32 @@ func newSessions() *Verb {
 		}
 		defer answer.Close()
 		if v.Output == asJSON {
-			_, err := io.Copy(stdout, answer)
-			return Done, err
+			return Done, copyLines(stdout, answer)
 		}
-		return Done, printSessions(control.InertWriter(stdout), answer)
+		return Done, printSessions(inert.Writer(stdout), answer)
 	}
 	return v
+}
+
+// copyLines copies lines of JSON. What they say is the node's, also of another release; that a terminal only shows it is seen to here.
+func copyLines(w io.Writer, lines io.Reader) error {
+	out := bufio.NewWriter(w)
+	for decoder := json.NewDecoder(lines); ; {
+		var one json.RawMessage
+		if err := decoder.Decode(&one); errors.Is(err, io.EOF) {
+			return out.Flush()
+		} else if err != nil {
+			out.Flush()
+			return fmt.Errorf("the list is cut off: %w", err)
+		}
+		line, err := inert.Line(one)
+		if err != nil {
+			return err
+		}
+		if _, err := out.Write(line); err != nil {
+			return err
+		}
+	}
 }
 
 // rowsAtOnce is how many rows of a table have the same widths: more would have to be kept.

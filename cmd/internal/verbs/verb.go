@@ -12,6 +12,7 @@ import (
 
 	"kubeproxy/cmd/internal/commandline"
 	"kubeproxy/cmd/internal/control"
+	"kubeproxy/cmd/internal/inert"
 )
 
 // Exit statuses of a command that was carried out.
@@ -58,7 +59,7 @@ func (v *Verb) Ask(path string, stdout, stderr io.Writer) (status int) {
 	defer cancel()
 	status, err := v.Do(ctx, control.NewClient(path), stdout)
 	if err != nil {
-		fmt.Fprintf(control.InertWriter(stderr), "kube-proxy %s: %v\n", v.Word, err)
+		fmt.Fprintf(inert.Writer(stderr), "kube-proxy %s: %v\n", v.Word, err)
 		return failed
 	}
 	return status
@@ -67,14 +68,14 @@ func (v *Verb) Ask(path string, stdout, stderr io.Writer) (status int) {
 // print shows an answer: as JSON, or as text.
 func (v *Verb) print(stdout io.Writer, answer any, text func(io.Writer)) error {
 	if v.Output == asJSON {
-		json, err := control.Marshal(answer)
+		json, err := inert.Document(answer)
 		if err != nil {
 			return err
 		}
 		_, err = stdout.Write(json)
 		return err
 	}
-	text(control.InertWriter(stdout))
+	text(inert.Writer(stdout))
 	return nil
 }
 
