@@ -1,36 +1,51 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 
 	"github.com/spf13/pflag"
 
 	"kubeproxy/cmd/internal/commandline"
+	"kubeproxy/cmd/internal/inert"
 	"kubeproxy/proxy/kernel"
 )
 
-func cleanupCommand() *commandline.Command {
-	return commandline.New("kube-proxy cleanup", "", "deletes what an ended kube-proxy left in the kernel of this network namespace, and exits with 1 if something remains",
+// cleaned is what was found in the kernel, as -o json prints it.
+type cleaned struct {
+	Deleted []string `json:"deleted"` // tables
+	Left    []string `json:"left"`    // tables of processes that run
+}
+
+func cleanupCommand(output *string) *commandline.Command {
+	*output = outputText
+	c := commandline.New("kube-proxy cleanup", "", "deletes what an ended kube-proxy left in the kernel of this network namespace, and exits with 1 if something remains",
 		func(flags *pflag.FlagSet) error {
 			if flags.NArg() > 0 {
 				return commandline.Unexpected(flags.Arg(0), "kube-proxy cleanup")
 			}
 			return nil
 		})
+	c.Group(commandline.General, func(f *pflag.FlagSet) {
+		f.VarP(commandline.Choice(output, outputText, outputJSON), "o", "o", "`format` of the output: text or json")
+	})
+	return c
 }
 
 // runCleanup is the program when its first argument is "cleanup": without that word.
 func runCleanup(args []string, stdout, stderr io.Writer) int {
-	if status, done := begin(cleanupCommand(), args, stdout, stderr); done {
+	var output string
+	if status, done := begin(cleanupCommand(&output), args, stdout, stderr); done {
 		return status
 	}
 	deleted, owned, err := kernel.Cleanup()
-	for _, table := range deleted {
-		fmt.Fprintf(stdout, "deleted table inet %s, and the UDP flows to its endpoints\n", table)
-	}
-	for _, table := range owned {
-		fmt.Fprintf(stdout, "left table inet %s: its process runs, and the kernel deletes the table when the process ends\n", table)
+	if output == outputJSON {
+		text, failed := inert.Document(cleaned{append([]string{}, deleted...), append([]string{}, owned...)})
+		_, _ = stdout.Write(text) // who does not want to know need not
+		err = errors.Join(err, failed)
+	} else {
+		printCleaned(stdout, deleted, owned, err)
 	}
 	switch {
 	case err != nil:
@@ -38,8 +53,18 @@ func runCleanup(args []string, stdout, stderr io.Writer) int {
 		return exitFailed
 	case len(owned) > 0:
 		return exitFailed
-	case len(deleted) == 0:
-		fmt.Fprintln(stdout, "nothing of a kube-proxy is in the kernel")
 	}
 	return exitDone
+}
+
+func printCleaned(w io.Writer, deleted, owned []string, err error) {
+	for _, table := range deleted {
+		fmt.Fprintf(w, "deleted table inet %s, and the UDP flows to its endpoints\n", table)
+	}
+	for _, table := range owned {
+		fmt.Fprintf(w, "left table inet %s: its process runs, and the kernel deletes the table when the process ends\n", table)
+	}
+	if err == nil && len(deleted)+len(owned) == 0 {
+		fmt.Fprintln(w, "nothing of a kube-proxy is in the kernel")
+	}
 }

@@ -2,13 +2,19 @@ package main
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
+	"kubeproxy/cmd/internal/inert"
 	"kubeproxy/proxy/proxytest"
 	"kubeproxy/registry"
 )
+
+// hostile is a name that would clear a terminal, and turn a line around.
+const hostile = "a\x1b[2J\u202eb"
 
 // TestARecordIsWrittenFromFlagsIfANodeWouldTakeIt: what the flags do not name stays, and nothing that was written by others is lost.
 func TestARecordIsWrittenFromFlagsIfANodeWouldTakeIt(t *testing.T) {
@@ -54,6 +60,23 @@ func TestARecordIsWrittenFromFlagsIfANodeWouldTakeIt(t *testing.T) {
 	}
 	if out := do(exitDone, "get"); !strings.Contains(out, "/registry/services/specs/default/web") || !strings.Contains(out, "/registry/services/endpoints/chat") || !strings.Contains(out, b.Addr.String()) {
 		t.Errorf("all records are\n%s", out)
+	}
+	s.put(t, registry.EndpointsPrefix+hostile, `{"endpoints":["10.0.0.1:80"],"id":"b"}`)
+	s.put(t, registry.EndpointsPrefix+"default/long", `{"id":"\u001b[2J"}`)
+	for _, command := range [][]string{{"get"}, {"get", "-o=json"}, {"get", hostile}, {"get", "-o=json", hostile}, {"get", "long"}, {"rm", "-o=json", hostile}, {"put", "-o=json", "web", "-endpoint=" + a.Addr.String()}, {"rm", "-o", "json", "web"}} {
+		out := do(exitDone, command...)
+		if strings.ContainsFunc(out, func(r rune) bool { return !inert.Shows(r) }) {
+			t.Errorf("%q has a character that a terminal may take for a command: %q", command, out)
+		}
+		if !slices.Contains(command, "-o=json") {
+			continue
+		}
+		for line := range strings.Lines(out) {
+			var fields struct{ Key string }
+			if err := json.Unmarshal([]byte(line), &fields); err != nil || !strings.HasPrefix(fields.Key, "/registry/services/") {
+				t.Errorf("%q: %v, %q", command, err, line)
+			}
+		}
 	}
 	do(exitUsage, "put")
 	do(exitUsage, "put", "web", "-port=70000")

@@ -12,6 +12,7 @@ import (
 
 	"kubeproxy/cmd/internal/commandline"
 	"kubeproxy/cmd/internal/edit"
+	"kubeproxy/cmd/internal/inert"
 	"kubeproxy/config/etcdsource"
 	"kubeproxy/registry"
 )
@@ -20,17 +21,18 @@ import (
 type recordOptions struct {
 	options // of these etcd and the version
 	timeout time.Duration
+	output  string
 	service serviceValue
 
 	word, args, summary string
 	addOwn              func(*pflag.FlagSet) // flags of its own; may be nil
-	do                  func(context.Context, *clientv3.Client, registry.Name, io.Writer) error
+	do                  func(context.Context, *clientv3.Client, registry.Name, edit.Output) error
 }
 
 // flagsForRecords are the flags that make a difference. The others of the proxy are taken and do nothing, so that the file of -config of
 // a node can be given as it is.
 var flagsForRecords = []string{
-	"help", "version", "config", "timeout", "etcd_servers", "etcd_config", "etcd_version", "etcd_cafile", "etcd_certfile", "etcd_keyfile",
+	"help", "version", "config", "o", "timeout", "etcd_servers", "etcd_config", "etcd_version", "etcd_cafile", "etcd_certfile", "etcd_keyfile",
 	"etcd_insecure_skip_tls_verify", "etcd_username", "etcd_password_file",
 }
 
@@ -40,15 +42,15 @@ const anyService = "[SERVICE]"
 // newGet is for "kube-proxy get", which prints what etcd holds about a service, or about all.
 func newGet() *recordOptions {
 	return newRecordOptions("get", anyService, "prints the records that etcd holds of a service, or of all",
-		func(ctx context.Context, client *clientv3.Client, service registry.Name, w io.Writer) error {
+		func(ctx context.Context, client *clientv3.Client, service registry.Name, out edit.Output) error {
 			if service == (registry.Name{}) {
-				return edit.List(ctx, client, w)
+				return edit.List(ctx, client, out)
 			}
 			set, err := edit.Read(ctx, client, service)
 			if err != nil {
 				return err
 			}
-			return edit.Print(ctx, set, w)
+			return edit.Print(ctx, set, out)
 		})
 }
 
@@ -56,11 +58,11 @@ func newGet() *recordOptions {
 func newPut() *recordOptions {
 	var wish edit.Wish
 	o := newRecordOptions("put", "SERVICE", "writes the records of a service into etcd, if a node would take them and nobody has changed them meanwhile",
-		func(ctx context.Context, client *clientv3.Client, service registry.Name, w io.Writer) error {
+		func(ctx context.Context, client *clientv3.Client, service registry.Name, out edit.Output) error {
 			if wish.Port == 0 && wish.Protocol == "" && len(wish.Endpoints) == 0 {
 				return errors.New("nothing to write: give -port, -protocol or -endpoint")
 			}
-			return edit.Put(ctx, client, service, wish, w)
+			return edit.Put(ctx, client, service, wish, out)
 		})
 	o.addOwn = func(f *pflag.FlagSet) {
 		f.Uint16Var(&wish.Port, "port", 0, "`port` of the service; as it is if not given")
@@ -73,17 +75,17 @@ func newPut() *recordOptions {
 // newRemove is for "kube-proxy rm", which deletes what etcd holds about a service.
 func newRemove() *recordOptions {
 	return newRecordOptions("rm", "SERVICE", "deletes the records that etcd holds of a service",
-		func(ctx context.Context, client *clientv3.Client, service registry.Name, w io.Writer) error {
+		func(ctx context.Context, client *clientv3.Client, service registry.Name, out edit.Output) error {
 			set, err := edit.Read(ctx, client, service)
 			if err != nil {
 				return err
 			}
-			return edit.Remove(ctx, set, w)
+			return edit.Remove(ctx, set, out)
 		})
 }
 
-func newRecordOptions(word, args, summary string, do func(context.Context, *clientv3.Client, registry.Name, io.Writer) error) *recordOptions {
-	return &recordOptions{options: *defaults(), timeout: 10 * time.Second, word: word, args: args, summary: summary, do: do}
+func newRecordOptions(word, args, summary string, do func(context.Context, *clientv3.Client, registry.Name, edit.Output) error) *recordOptions {
+	return &recordOptions{options: *defaults(), timeout: 10 * time.Second, output: outputText, word: word, args: args, summary: summary, do: do}
 }
 
 func (o *recordOptions) commandLine() *commandline.Command {
@@ -93,6 +95,7 @@ func (o *recordOptions) commandLine() *commandline.Command {
 	shown := flagsForRecords
 	c.Group(commandline.General, func(f *pflag.FlagSet) {
 		f.Var(commandline.Positive(&o.timeout), "timeout", "how long to wait for etcd, in all")
+		f.VarP(commandline.Choice(&o.output, outputText, outputJSON), "o", "o", "`format` of the output: text or json")
 		if o.addOwn != nil {
 			own := pflag.NewFlagSet(o.word, pflag.ContinueOnError)
 			o.addOwn(own)
@@ -110,7 +113,7 @@ func (o *recordOptions) execute(args []string, stdout, stderr io.Writer) int {
 		return status
 	}
 	if err := o.run(stdout); err != nil {
-		fmt.Fprintf(stderr, "kube-proxy %s: %v\n", o.word, err)
+		fmt.Fprintf(inert.Writer(stderr), "kube-proxy %s: %v\n", o.word, err)
 		return exitFailed
 	}
 	return exitDone
@@ -152,7 +155,7 @@ func (o *recordOptions) run(stdout io.Writer) error {
 		return err
 	}
 	defer client.Close()
-	err = o.do(ctx, client, registry.Name(o.service), stdout)
+	err = o.do(ctx, client, registry.Name(o.service), edit.Output{To: stdout, JSON: o.output == outputJSON})
 	if failed, ok := errors.AsType[edit.CallError](err); ok {
 		return dialer.Explain(ctx, failed.Err)
 	}

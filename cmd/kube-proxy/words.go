@@ -45,7 +45,7 @@ func manual() *commandline.Manual {
 		commands = append(commands, v.commandLine())
 	}
 	return &commandline.Manual{
-		Commands: append(commands, cleanupCommand()),
+		Commands: append(commands, cleanupCommand(new(string))),
 		Topics: []commandline.Topic{
 			{Name: topicRegistry, Title: "where services are read from"},
 			{Name: topicListening, Title: "addresses, and the engine that moves the bytes"},

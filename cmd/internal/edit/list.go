@@ -3,8 +3,6 @@ package edit
 import (
 	"context"
 	"fmt"
-	"io"
-	"text/tabwriter"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
@@ -15,10 +13,8 @@ import (
 const page = 1000
 
 // List prints a line for each record that etcd holds of services, at one revision.
-func List(ctx context.Context, client *clientv3.Client, w io.Writer) error {
-	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "RECORD\tREVISION\tHOLDS")
-	n, revision := 0, int64(0)
+func List(ctx context.Context, client *clientv3.Client, out Output) error {
+	table, revision := out.table(false), int64(0)
 	for _, prefix := range [...]string{registry.SpecsPrefix, registry.EndpointSlicesPrefix, registry.EndpointsPrefix} {
 		for from := prefix; from != ""; {
 			answer, err := client.Get(ctx, from, clientv3.WithRange(clientv3.GetPrefixRangeEnd(prefix)), clientv3.WithLimit(page), clientv3.WithRev(revision))
@@ -27,19 +23,20 @@ func List(ctx context.Context, client *clientv3.Client, w io.Writer) error {
 			}
 			revision, from = answer.Header.Revision, ""
 			for _, kv := range answer.Kvs {
-				fmt.Fprintf(table, "%s\t%d\t%s\n", registry.Label(string(kv.Key)), kv.ModRevision, holds(kv, nil))
-				n++
+				if err := table.add(describe(kv, nil)); err != nil {
+					return err
+				}
 			}
 			if answer.More {
 				from = string(answer.Kvs[len(answer.Kvs)-1].Key) + "\x00"
 			}
-			if err := table.Flush(); err != nil {
+			if err := table.flush(); err != nil {
 				return err
 			}
 		}
 	}
-	if n == 0 {
-		fmt.Fprintln(w, "etcd holds no record of a service")
+	if table.n == 0 && !out.JSON {
+		fmt.Fprintln(out.To, "etcd holds no record of a service")
 	}
 	return nil
 }

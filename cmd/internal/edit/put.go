@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"strings"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
@@ -25,7 +24,7 @@ type Wish struct {
 // Put writes records of a service with one port, and keeps all that the wish does not name: annotations, for instance. Flat records alone are
 // edited, as v0.4 has them; others say that they are to be edited by hand. Nothing is written unless a node would take all of it, or if a
 // record has changed meanwhile.
-func Put(ctx context.Context, client *clientv3.Client, service registry.Name, wish Wish, w io.Writer) error {
+func Put(ctx context.Context, client *clientv3.Client, service registry.Name, wish Wish, out Output) error {
 	set, err := read(ctx, client, service)
 	if err != nil {
 		return err
@@ -79,7 +78,9 @@ func Put(ctx context.Context, client *clientv3.Client, service registry.Name, wi
 		return err
 	}
 	for _, key := range written {
-		fmt.Fprintf(w, "wrote %s at revision %d\n", registry.Label(key), revision)
+		if err := out.print(Change{Did: "wrote", Key: key, Revision: revision}); err != nil {
+			return err
+		}
 	}
 	return nil
 }

@@ -1,15 +1,11 @@
 package edit
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
-	"text/tabwriter"
-	"time"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -79,29 +75,34 @@ func isOf(service registry.Name, kv *mvccpb.KeyValue) bool {
 }
 
 // Print prints a line for each record: its key, when it was written, how long its lease lasts, and what it holds.
-func Print(ctx context.Context, set *Set, w io.Writer) error {
-	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "RECORD\tREVISION\tLEASE\tHOLDS")
-	names := set.portNames()
-	sliced := slices.ContainsFunc(set.keys, func(kv *mvccpb.KeyValue) bool {
-		return strings.HasPrefix(string(kv.Key), registry.EndpointSlicesPrefix)
-	})
+func Print(ctx context.Context, set *Set, out Output) error {
+	table, names, sliced := out.table(true), set.portNames(), set.isSliced()
 	for _, kv := range set.keys {
-		lease := "-"
+		r := describe(kv, names)
 		if kv.Lease != 0 {
 			left, err := set.client.TimeToLive(ctx, clientv3.LeaseID(kv.Lease))
 			if err != nil {
 				return CallError{err}
 			}
-			lease = (time.Duration(max(left.TTL, 0)) * time.Second).String()
+			r.Lease = new(max(left.TTL, 0))
 		}
-		what := holds(kv, names)
-		if sliced && strings.HasPrefix(string(kv.Key), registry.EndpointsPrefix) {
-			what += " (not used: there are endpoint slices)"
+		if sliced && strings.HasPrefix(r.Key, registry.EndpointsPrefix) {
+			for i := range r.Holds {
+				r.Holds[i] += " (not used: there are endpoint slices)"
+			}
 		}
-		fmt.Fprintf(table, "%s\t%d\t%s\t%s\n", registry.Label(string(kv.Key)), kv.ModRevision, lease, what)
+		if err := table.add(r); err != nil {
+			return err
+		}
 	}
-	return table.Flush()
+	return table.flush()
+}
+
+// isSliced reports whether the endpoints of the service are in slices. Then those of Endpoints records do not count.
+func (set *Set) isSliced() bool {
+	return slices.ContainsFunc(set.keys, func(kv *mvccpb.KeyValue) bool {
+		return strings.HasPrefix(string(kv.Key), registry.EndpointSlicesPrefix)
+	})
 }
 
 // portNames returns the names of the service's ports; nil if no record says which it has.
@@ -122,30 +123,32 @@ func (set *Set) portNames() map[string]bool {
 	return names
 }
 
-// holds says in one line what a record holds, fit for a terminal: the author of a record chooses the names of keys and ports. Endpoints of other ports than the named ones are of no use.
-func holds(kv *mvccpb.KeyValue, names map[string]bool) string {
-	record, warnings, err := decode.Decode(string(kv.Key), kv.Value)
+// describe says what a record holds, fit for a terminal: the author of a record chooses the names of keys and ports. Endpoints of other ports than the named ones are of no use.
+func describe(kv *mvccpb.KeyValue, names map[string]bool) *Record {
+	r := &Record{Key: string(kv.Key), Revision: kv.ModRevision, Holds: []string{}}
+	record, warnings, err := decode.Decode(r.Key, kv.Value)
 	if err != nil {
-		return "error: " + err.Error()
+		r.Error = err.Error()
+		return r
 	}
-	var parts []string
 	switch {
 	case record.Service != nil:
 		for _, p := range record.Service.Ports {
-			parts = append(parts, strings.TrimSpace(registry.Label(p.Name)+" "+p.ID().Short()))
+			r.Holds = append(r.Holds, strings.TrimSpace(registry.Label(p.Name)+" "+p.ID().Short()))
 		}
 	case record.Endpoints != nil:
-		parts = addresses(record.Endpoints.ByPort, names, "")
+		r.Holds = append(r.Holds, addresses(record.Endpoints.ByPort, names, "")...)
 	default:
-		parts = append(addresses(record.Slice.Ready, names, ""), addresses(record.Slice.Terminating, names, " (terminating)")...)
-		if node := register.NodeOf(kv.Value); node != "" && len(parts) > 0 {
-			parts = append(parts, "on "+registry.Label(node))
+		r.Holds = append(r.Holds, addresses(record.Slice.Ready, names, "")...)
+		r.Holds = append(r.Holds, addresses(record.Slice.Terminating, names, " (terminating)")...)
+		if node := register.NodeOf(kv.Value); node != "" && len(r.Holds) > 0 {
+			r.Holds = append(r.Holds, "on "+registry.Label(node))
 		}
 	}
 	for _, w := range warnings {
-		parts = append(parts, "warning: "+string(w))
+		r.Warnings = append(r.Warnings, string(w))
 	}
-	return cmp.Or(strings.Join(parts, ", "), "nothing")
+	return r
 }
 
 // maxShown is how many addresses of a port a line shows.
@@ -177,7 +180,7 @@ const maxDeletes = 100
 //
 // Records that belong to leases are taken off them first, in a transaction of their own. To proxies the deletion would look like the end
 // of a lease otherwise, after which they keep the last instances of a service.
-func Remove(ctx context.Context, set *Set, w io.Writer) error {
+func Remove(ctx context.Context, set *Set, out Output) error {
 	for part := range slices.Chunk(set.keys, maxDeletes) {
 		var unchanged []clientv3.Cmp
 		var takeOff, deletes []clientv3.Op
@@ -199,11 +202,14 @@ func Remove(ctx context.Context, set *Set, w io.Writer) error {
 				}
 			}
 		}
-		if _, err := commit(ctx, set.client, unchanged, deletes); err != nil {
+		revision, err := commit(ctx, set.client, unchanged, deletes)
+		if err != nil {
 			return err
 		}
 		for _, kv := range part {
-			fmt.Fprintf(w, "deleted %s\n", registry.Label(string(kv.Key)))
+			if err := out.print(Change{Did: "deleted", Key: string(kv.Key), Revision: revision}); err != nil {
+				return err
+			}
 		}
 	}
 	return nil

@@ -2,10 +2,8 @@ package verbs
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
-	"strings"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -22,13 +20,16 @@ const (
 	Problem = 3 // and found something wrong, or not over yet
 )
 
+// asJSON is the other format of what is printed, beside text.
+const asJSON = "json"
+
 // A Verb is one command.
 type Verb struct {
 	Word    string
 	Args    string // what may follow
 	Summary string
 	Timeout time.Duration // for all of it
-	Output  Output
+	Output  string        // text or json
 
 	AddFlags func(*pflag.FlagSet)      // flags of its own; may be nil
 	Examine  func(args []string) error // whether flags and arguments go together
@@ -44,7 +45,7 @@ func (v *Verb) Define(c *commandline.Command) (names []string) {
 	c.Mix()
 	own := pflag.NewFlagSet(v.Word, pflag.ContinueOnError)
 	own.Var(commandline.Positive(&v.Timeout), "timeout", "how long to wait for the node, in all")
-	own.VarP(&v.Output, "o", "o", "`format` of the output: text or json")
+	own.VarP(commandline.Choice(&v.Output, "text", asJSON), "o", "o", "`format` of the output: text or json")
 	if v.AddFlags != nil {
 		v.AddFlags(own)
 	}
@@ -86,25 +87,3 @@ func atMost(args []string, n int) error {
 	}
 	return nil
 }
-
-// An Output is the format of what is printed.
-type Output string
-
-const asJSON Output = "json"
-
-// Set implements [pflag.Value].
-func (v *Output) Set(s string) error {
-	if s != "text" && s != string(asJSON) {
-		return errors.New("must be text or json")
-	}
-	*v = Output(s)
-	return nil
-}
-
-func (v *Output) String() string { return string(*v) }
-
-// Type implements [pflag.Value].
-func (v *Output) Type() string { return "format" }
-
-// Choices are the formats there are.
-func (v *Output) Choices() []string { return strings.Fields("text json") }
