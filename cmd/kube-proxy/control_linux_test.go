@@ -115,6 +115,37 @@ func TestALogOfChangesSaysWhatChangedWhereAndWhen(t *testing.T) {
 	h.want("log -o json", exitDone, `"revision": `)
 }
 
+// TestADrainEverywhereIsInTheRecordUntilItIsUndone: nodes follow it, and no node is asked. Where nothing can be written, it says so.
+func TestADrainEverywhereIsInTheRecordUntilItIsUndone(t *testing.T) {
+	s := newSite(t)
+	a, b := s.twoEndpoints(t)
+	s.serve(t, "-rr_random_start=false")
+	answered := func(want int) func() bool {
+		return func() bool { by := s.answers(t, 6); return by["a"] == want && by["a"]+by["b"] == 6 }
+	}
+	proxytest.Eventually(t, answered(3), "both endpoints answer")
+	h := hand{t, "/nonexistent"}
+	etcd := " -everywhere -etcd_servers=" + s.etcd.URL()
+	h.want("drain chat "+a.Addr.String()+etcd, exitDone, "wrote /registry/services/endpoints/chat at revision ", ": weights none → "+a.Addr.String()+"=0")
+	proxytest.Eventually(t, answered(0), "the drained endpoint has no new client")
+	h.want("drain chat "+b.Addr.String()+etcd, exitFailed, "no other endpoint of default/chat has a weight", "-force")
+	h.want("weight -o json chat "+b.Addr.String()+" 5"+etcd, exitDone, `"did":"wrote"`, `"weights":"`+a.Addr.String()+"=0,"+b.Addr.String()+`=5"`)
+	h.want("enable chat "+a.Addr.String()+etcd, exitDone, "wrote ")
+	h.want("enable chat "+b.Addr.String()+etcd, exitDone, ": weights "+b.Addr.String()+"=5 → none")
+	h.want("enable chat "+b.Addr.String()+etcd, exitDone, "kept ")
+	proxytest.Eventually(t, answered(3), "both endpoints answer again")
+	for args, want := range map[string]string{
+		"drain chat 10.0.0.1 -everywhere":                                          "no etcd: give -etcd_servers or -etcd_config",
+		"drain chat 10.0.0.1 -everywhere -registry_dir=/records":                   `this node reads files: edit the annotation kube-proxy/weight of the endpoints below "/records"`,
+		"drain chat 10.0.0.1 -everywhere -master=http://127.0.0.1:1":               "this node reads an API server (-master or -kubeconfig), to which nothing is written",
+		"drain chat 10.0.0.1 -for=1h" + etcd:                                       "-for and -everywhere are mutually exclusive",
+		"drain chat 10.0.0.1 -everywhere -etcd_version=2 -etcd_servers=http://a:1": "etcd 2 has no leases and no transactions",
+		"disable chat 10.0.0.1" + etcd:                                             "flag provided but not defined: -everywhere",
+	} {
+		h.want(args, exitUsage, want)
+	}
+}
+
 // TestWithoutANodeAVerbSaysSo.
 func TestWithoutANodeAVerbSaysSo(t *testing.T) {
 	h := hand{t, filepath.Join(t.TempDir(), "control.sock")}

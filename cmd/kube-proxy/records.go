@@ -31,9 +31,12 @@ type recordOptions struct {
 
 // flagsForRecords are the flags that make a difference. The others of the proxy are taken and do nothing, so that the file of -config of
 // a node can be given as it is.
-var flagsForRecords = []string{
-	"help", "version", "config", "o", "timeout", "etcd_servers", "etcd_config", "etcd_version", "etcd_cafile", "etcd_certfile", "etcd_keyfile",
-	"etcd_insecure_skip_tls_verify", "etcd_username", "etcd_password_file",
+var flagsForRecords = append([]string{"help", "version", "config", "o", "timeout"}, flagsOfEtcd...)
+
+// flagsOfEtcd are those that say where it is.
+var flagsOfEtcd = []string{
+	"etcd_servers", "etcd_config", "etcd_version", "etcd_cafile", "etcd_certfile", "etcd_keyfile", "etcd_insecure_skip_tls_verify",
+	"etcd_username", "etcd_password_file",
 }
 
 // anyService is what the word get takes: without a service, it is about all.
@@ -139,7 +142,14 @@ func (o *recordOptions) examine(flags *pflag.FlagSet) error {
 }
 
 func (o *recordOptions) run(stdout io.Writer) error {
-	cfg, err := o.source.etcd.config(0)
+	return o.source.etcd.withClient(o.timeout, func(ctx context.Context, client *clientv3.Client) error {
+		return o.do(ctx, client, registry.Name(o.service), edit.Output{To: stdout, JSON: o.output == outputJSON})
+	})
+}
+
+// withClient does something with etcd within a time.
+func (e *etcdOptions) withClient(timeout time.Duration, do func(context.Context, *clientv3.Client) error) error {
+	cfg, err := e.config(0)
 	if err != nil {
 		return err
 	}
@@ -148,14 +158,14 @@ func (o *recordOptions) run(stdout io.Writer) error {
 		return err
 	}
 	defer dialer.Close()
-	ctx, cancel := context.WithTimeoutCause(context.Background(), o.timeout, fmt.Errorf("no answer for %v", o.timeout))
+	ctx, cancel := context.WithTimeoutCause(context.Background(), timeout, fmt.Errorf("no answer for %v", timeout))
 	defer cancel()
 	client, err := dialer.Dial(ctx)
 	if err != nil {
 		return err
 	}
 	defer client.Close()
-	err = o.do(ctx, client, registry.Name(o.service), edit.Output{To: stdout, JSON: o.output == outputJSON})
+	err = do(ctx, client)
 	if failed, ok := errors.AsType[edit.CallError](err); ok {
 		return dialer.Explain(ctx, failed.Err)
 	}

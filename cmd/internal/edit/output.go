@@ -28,9 +28,16 @@ type Record struct {
 	Error    string   `json:"error,omitempty"` // why nodes do not take it
 }
 
+// What is done with a record.
+const (
+	wrote   = "wrote"
+	deleted = "deleted"
+	kept    = "kept" // it says already what was wanted
+)
+
 // A Change is what was done with a record.
 type Change struct {
-	Did      string `json:"did"` // wrote or deleted
+	Did      string `json:"did"` // wrote, deleted or kept
 	Key      string `json:"key"`
 	Revision int64  `json:"revision"`
 	Before   string `json:"weights_before,omitempty"`

@@ -78,11 +78,22 @@ func Put(ctx context.Context, client *clientv3.Client, service registry.Name, wi
 		return err
 	}
 	for _, key := range written {
-		if err := out.print(Change{Did: "wrote", Key: key, Revision: revision}); err != nil {
+		if err := out.print(Change{Did: wrote, Key: key, Revision: revision}); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// object decodes a value that is a JSON object. Numbers stay as they are spelled.
+func object(value []byte) (map[string]any, error) {
+	var record map[string]any
+	decoder := json.NewDecoder(strings.NewReader(string(value)))
+	decoder.UseNumber()
+	if err := decoder.Decode(&record); err != nil || record == nil {
+		return nil, errors.New("what is there is no JSON object: edit it by hand, or delete it")
+	}
+	return record, nil
 }
 
 // setDefaults gives a new record what it has to have.
@@ -117,10 +128,9 @@ func (set *Set) only(prefix string) (key string, old *mvccpb.KeyValue, err error
 func edited(key string, old *mvccpb.KeyValue, edit func(map[string]any)) (string, error) {
 	record := make(map[string]any)
 	if old != nil {
-		decoder := json.NewDecoder(strings.NewReader(string(old.Value)))
-		decoder.UseNumber() // numbers stay as they are spelled
-		if err := decoder.Decode(&record); err != nil {
-			return "", errors.New("what is there is no JSON object: edit it by hand, or delete it")
+		var err error
+		if record, err = object(old.Value); err != nil {
+			return "", err
 		}
 		for _, nested := range [...]string{"metadata", "spec", "subsets", "ports"} {
 			if _, ok := record[nested]; ok {

@@ -207,7 +207,7 @@ func Remove(ctx context.Context, set *Set, out Output) error {
 			return err
 		}
 		for _, kv := range part {
-			if err := out.print(Change{Did: "deleted", Key: string(kv.Key), Revision: revision}); err != nil {
+			if err := out.print(Change{Did: deleted, Key: string(kv.Key), Revision: revision}); err != nil {
 				return err
 			}
 		}

@@ -107,6 +107,7 @@ const takesEndpoint = "SERVICE ADDR"
 // newDrain is for "kube-proxy drain": an endpoint gets no new client, and those that it has go on.
 func newDrain() *Verb {
 	v := newWishVerb("drain", takesEndpoint, "gives an endpoint no new client on a running node, for a time; those that it has go on")
+	v.Verb.Wish = &v.wish
 	v.AddFlags = func(f *pflag.FlagSet) {
 		v.addFor(f)
 		addForce(f, &v.wish.Force)
@@ -136,6 +137,7 @@ func newDisable() *Verb {
 // newWeight is for "kube-proxy weight".
 func newWeight() *Verb {
 	v := newWishVerb("weight", takesEndpoint+" N", "gives an endpoint another weight on a running node, for a time")
+	v.Verb.Wish = &v.wish
 	v.AddFlags = func(f *pflag.FlagSet) {
 		v.addFor(f)
 		addForce(f, &v.wish.Force)
@@ -158,6 +160,7 @@ func newWeight() *Verb {
 // newEnable is for "kube-proxy enable", which ends what drain, disable and weight have begun.
 func newEnable() *Verb {
 	v := newWishVerb("enable", takesEndpoint, "ends drain, disable and weight of an endpoint on a running node: its record counts again")
+	v.Verb.Wish = &v.wish
 	v.wish.Word = ""
 	v.Examine = func(args []string) error { return v.about(args, 2) }
 	v.Do = v.send("/v1/enable")

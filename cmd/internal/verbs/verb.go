@@ -33,6 +33,7 @@ type Verb struct {
 
 	AddFlags func(*pflag.FlagSet)      // flags of its own; may be nil
 	Examine  func(args []string) error // whether flags and arguments go together
+	Wish     *control.Wish             // of a verb that can also be asked to edit the record: what it wants, once examined; nil of others
 	Do       func(context.Context, *control.Client, io.Writer) (status int, err error)
 }
 

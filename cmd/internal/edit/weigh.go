@@ -1,0 +1,327 @@
+package edit
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"kubeproxy/registry"
+	"kubeproxy/registry/decode"
+)
+
+// beforeAnnotation has the weights that addresses had of their own before they were given others, for the undo. It means nothing to nodes.
+const beforeAnnotation = "drained-by-hand/weights-before"
+
+// A Weighing gives endpoints of a service another weight in its records, for all nodes.
+type Weighing struct {
+	Service registry.Name
+	Of      registry.AddrMatch
+	Weight  int
+	Undo    bool // the weights of before, in place of Weight
+	Force   bool // also if the service has no endpoint with a weight then
+}
+
+// Weigh writes weights of single endpoints into the annotation of each record that lists them, Endpoints or slices, whichever count. All else in the
+// records stays. Nothing is written unless nodes would take all of it and do what is wanted, or if a record has changed meanwhile.
+func Weigh(ctx context.Context, client *clientv3.Client, w Weighing, out Output) error {
+	set, err := Read(ctx, client, w.Service)
+	if err != nil {
+		return err
+	}
+	counting, err := set.counting()
+	if err != nil {
+		return err
+	}
+	var unchanged []clientv3.Cmp
+	var puts []clientv3.Op
+	var changes []Change
+	after := make([][]byte, len(counting))
+	listed := false
+	for i, kv := range counting {
+		unchanged = append(unchanged, clientv3.Compare(clientv3.ModRevision(string(kv.Key)), "=", kv.ModRevision))
+		value, change, err := w.edit(kv)
+		if err != nil {
+			return fmt.Errorf("%s: %w", registry.Label(string(kv.Key)), err)
+		}
+		after[i], listed = value, listed || change != nil
+		if change == nil {
+			continue
+		}
+		changes = append(changes, *change)
+		if change.Did == wrote {
+			puts = append(puts, clientv3.OpPut(change.Key, string(value)))
+		}
+	}
+	if !listed {
+		return fmt.Errorf("no record of %s that counts lists such an endpoint", w.Service.Label())
+	}
+	if err := w.judge(counting, after); err != nil {
+		return err
+	}
+	if len(puts) > 0 {
+		revision, err := commit(ctx, client, unchanged, puts)
+		if err != nil {
+			return err
+		}
+		for i := range changes {
+			if changes[i].Did == wrote {
+				changes[i].Revision = revision
+			}
+		}
+	}
+	for _, c := range changes {
+		if err := out.print(c); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// counting returns the records whose endpoints count: the slices, if there are any.
+func (set *Set) counting() (all []*mvccpb.KeyValue, err error) {
+	if set.isSliced() {
+		for _, kv := range set.keys {
+			if strings.HasPrefix(string(kv.Key), registry.EndpointSlicesPrefix) {
+				all = append(all, kv)
+			}
+		}
+	} else if _, kv, err := set.only(registry.EndpointsPrefix); err != nil {
+		return nil, err
+	} else if kv != nil {
+		all = append(all, kv)
+	}
+	if len(all) > maxDeletes {
+		return nil, fmt.Errorf("%s has %d records of endpoints: more than %d are not edited in one step", set.service.Label(), len(all), maxDeletes)
+	}
+	return all, nil
+}
+
+// endpointsOf decodes a record of endpoints: what it lists, also as terminating.
+func endpointsOf(key string, value []byte) (slice *registry.EndpointSlice, err error) {
+	record, _, err := decode.Decode(key, value)
+	switch {
+	case err != nil:
+		return nil, err
+	case record.Endpoints != nil:
+		return &registry.EndpointSlice{Ready: record.Endpoints.ByPort, Weights: record.Endpoints.Weights}, nil
+	}
+	return record.Slice, nil
+}
+
+// edit returns the new value of a record, and what that changes; no change if the record lists no such endpoint. A record that does not decode lists none
+// for nodes either.
+func (w *Weighing) edit(kv *mvccpb.KeyValue) (value []byte, change *Change, err error) {
+	key := string(kv.Key)
+	lists, err := endpointsOf(key, kv.Value)
+	if err != nil {
+		return kv.Value, nil, nil
+	}
+	var all []string
+	matched := make(map[string]bool)
+	for _, p := range slices.Concat(lists.Ready, lists.Terminating) {
+		for a := range p.Addrs.All() {
+			all = append(all, a.String())
+			if w.Of.Matches(a) {
+				matched[a.String()] = true
+			}
+		}
+	}
+	if len(matched) == 0 {
+		return kv.Value, nil, nil
+	}
+	record, err := object(kv.Value)
+	if err != nil {
+		return nil, nil, err
+	}
+	annotations, err := annotationsOf(key, record)
+	if err != nil {
+		return nil, nil, err
+	}
+	said, before := parseEntries(text(annotations, registry.WeightAnnotation), all), parseEntries(text(annotations, beforeAnnotation), nil)
+	change = &Change{Did: kept, Key: key, Revision: kv.ModRevision, Before: said.String()}
+	for _, a := range slices.Compact(slices.Sorted(slices.Values(all))) {
+		if !matched[a] {
+			continue
+		}
+		old, given := said.get(a)
+		switch remembered, ok := before.get(a); {
+		case w.Undo && ok && remembered == "":
+			said.remove(a)
+		case w.Undo && ok:
+			said.set(a, remembered)
+		case w.Undo && given && old == "0": // drained by another hand
+			said.remove(a)
+		case w.Undo:
+		default:
+			said.set(a, strconv.Itoa(w.Weight))
+			if !ok {
+				before.set(a, old)
+			}
+		}
+		if w.Undo {
+			before.remove(a)
+		}
+	}
+	if change.After = said.String(); change.After == change.Before {
+		return kv.Value, change, nil
+	}
+	if kv.Lease != 0 {
+		return nil, nil, errors.New("it belongs to a lease, so a program such as kube-proxy register keeps it and would write it anew: give the weight there, or on each node, without -everywhere")
+	}
+	put(annotations, registry.WeightAnnotation, change.After)
+	put(annotations, beforeAnnotation, before.String())
+	change.Did = wrote
+	value, err = json.Marshal(record)
+	if err != nil {
+		return nil, nil, err
+	}
+	_, warned, _ := decode.Decode(key, kv.Value)
+	_, warnings, err := decode.Decode(key, value)
+	for _, w := range warnings {
+		if err == nil && !slices.Contains(warned, w) {
+			err = errors.New(string(w))
+		}
+	}
+	return value, change, err
+}
+
+// judge looks at what nodes make of all records together: whether each endpoint has the weight that it is to have, for the last slice that names an
+// address counts, and whether a port that had an endpoint with a weight still has one.
+func (w *Weighing) judge(counting []*mvccpb.KeyValue, after [][]byte) error {
+	var then, now []*registry.EndpointSlice
+	for i, kv := range counting {
+		old, err := endpointsOf(string(kv.Key), kv.Value)
+		if err != nil {
+			continue
+		}
+		fresh, err := endpointsOf(string(kv.Key), after[i])
+		if err != nil {
+			return fmt.Errorf("%s: %w", registry.Label(string(kv.Key)), err)
+		}
+		then, now = append(then, old), append(now, fresh)
+	}
+	before, _ := registry.JoinSlices(w.Service, then)
+	wanted, _ := registry.JoinSlices(w.Service, now)
+	for i, p := range wanted.ByPort {
+		weights, usable := wanted.Weights.Of(p.Addrs), false
+		n := 0
+		for a := range p.Addrs.All() {
+			weight := 1
+			if weights != nil {
+				weight = weights[n]
+			}
+			n++
+			usable = usable || weight > 0
+			if !w.Undo && w.Of.Matches(a) && weight != w.Weight {
+				return fmt.Errorf("%s would have weight %d: another record of the service gives it that, and counts", a, weight)
+			}
+		}
+		if !usable && !w.Force && !w.Undo && before.Weights.Zeros(before.ByPort[i].Addrs) < before.ByPort[i].Addrs.Len() {
+			return fmt.Errorf("no other endpoint of %s has a weight, so new clients would be refused on all nodes; -force does it all the same", w.Service.Label())
+		}
+	}
+	return nil
+}
+
+// annotationsOf returns the annotations of a record, and makes them if there are none.
+func annotationsOf(key string, record map[string]any) (map[string]any, error) {
+	parsed, err := registry.ParseKey(key)
+	if err != nil {
+		return nil, err
+	}
+	version, _ := record["apiVersion"].(string)
+	at := record
+	if nested, _ := decode.NestedForm(parsed.Kind, version); nested {
+		if at, err = within(record, "metadata"); err != nil {
+			return nil, err
+		}
+	}
+	return within(at, "annotations")
+}
+
+// within returns the object in a field, and makes it if it is not there.
+func within(object map[string]any, field string) (map[string]any, error) {
+	if object[field] == nil {
+		object[field] = make(map[string]any)
+	}
+	inner, ok := object[field].(map[string]any)
+	if !ok {
+		return nil, fmt.Errorf("its field %q is no object: edit it by hand", field)
+	}
+	return inner, nil
+}
+
+func text(annotations map[string]any, name string) string {
+	s, _ := annotations[name].(string) // another type does not decode
+	return s
+}
+
+func put(annotations map[string]any, name, value string) {
+	if value == "" {
+		delete(annotations, name)
+		return
+	}
+	annotations[name] = value
+}
+
+// entries are weights of addresses as an annotation spells them: ADDRESS=WEIGHT. An empty weight is that of an address without one of its own.
+type entries []entry
+
+type entry struct{ of, weight string }
+
+// parseEntries reads an annotation. One weight for all becomes one for each of the addresses.
+func parseEntries(annotation string, all []string) (said entries) {
+	if annotation != "" && !strings.Contains(annotation, "=") {
+		for _, a := range all {
+			said.set(a, annotation)
+		}
+		return said
+	}
+	for one := range strings.SplitSeq(annotation, ",") {
+		if of, weight, ok := strings.Cut(strings.TrimSpace(one), "="); ok {
+			if a, err := registry.ParseAddr(of); err == nil {
+				of = a.String()
+			}
+			said = append(said, entry{of, weight})
+		}
+	}
+	return said
+}
+
+func (e entries) index(of string) int {
+	return slices.IndexFunc(e, func(one entry) bool { return one.of == of })
+}
+
+func (e entries) get(of string) (weight string, ok bool) {
+	if i := e.index(of); i >= 0 {
+		return e[i].weight, true
+	}
+	return "", false
+}
+
+func (e *entries) set(of, weight string) {
+	if i := e.index(of); i >= 0 {
+		(*e)[i].weight = weight
+	} else {
+		*e = append(*e, entry{of, weight})
+	}
+}
+
+func (e *entries) remove(of string) {
+	*e = slices.DeleteFunc(*e, func(one entry) bool { return one.of == of })
+}
+
+func (e entries) String() string {
+	var parts []string
+	for _, one := range e {
+		parts = append(parts, one.of+"="+one.weight)
+	}
+	return strings.Join(parts, ",")
+}
