@@ -118,7 +118,7 @@ func (s suite) TestServicesThatSwapAddressesRefuseNobody(t *testing.T) {
 	whoIsAt(t, b, number, a)
 }
 
-// A port at an address that no service may have, or that the node does not have, keeps nobody else from a port.
+// One port is at an address that -allowed_listen excludes or that the node lacks. The other ports open.
 func (s suite) TestAnAddressThatCannotBeHadIsSaidAndOthersServe(t *testing.T) {
 	cfg := s.config()
 	cfg.BindAddress = netip.IPv4Unspecified()

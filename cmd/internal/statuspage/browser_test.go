@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/netip"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -24,14 +25,20 @@ import (
 	"kubeproxy/config"
 	"kubeproxy/config/etcdsource"
 	"kubeproxy/config/etcdsource/etcdtest"
+	"kubeproxy/internal/browsertest"
 	"kubeproxy/proxy"
 	"kubeproxy/proxy/engine"
 	"kubeproxy/proxy/proxytest"
 	"kubeproxy/registry"
 )
 
-// patience is how long anything may take in a browser on a loaded machine.
+// patience is how long anything may take on a loaded machine.
 const patience = time.Minute
+
+// picture returns the path of a picture of the page.
+func picture(name string) string {
+	return filepath.Join("..", "..", "..", "bin", "status-"+name+".png")
+}
 
 // A site is a node with 130 services, of which web has clients all the time.
 type site struct {
@@ -145,7 +152,7 @@ func contains(parts ...string) func(string) bool {
 
 // TestInABrowser has one node and one browser for all of its parts.
 func TestInABrowser(t *testing.T) {
-	browser := browse(t)
+	browser := browsertest.Browse(t)
 	s := start(t)
 	t.Run("each fault is the first sentence until it is mended", func(t *testing.T) { s.testFaults(t, browser) })
 	t.Run("filter, sort and pages", func(t *testing.T) { s.testTable(t, browser) })
@@ -159,9 +166,9 @@ func TestInABrowser(t *testing.T) {
 
 // testFaults makes four faults, one after the other, and looks at a page that stays open.
 func (s *site) testFaults(t *testing.T, browser context.Context) {
-	b := open(t, browser, s.url)
-	b.await(verdict, contains("All is well."), "a node that is well")
-	b.shoot("well")
+	b := browsertest.Open(t, browser, s.url)
+	b.Await(verdict, contains("All is well."), "a node that is well")
+	b.Shoot(picture("well"))
 	spare := fmt.Sprintf("service-%03d", 0)
 	var port string
 	for _, fault := range []struct {
@@ -191,17 +198,17 @@ func (s *site) testFaults(t *testing.T, browser context.Context) {
 	} {
 		began := time.Now()
 		fault.begin()
-		b.await(verdict, contains(fault.sentence...), fault.name)
+		b.Await(verdict, contains(fault.sentence...), fault.name)
 		named := time.Since(began)
-		b.shoot(fault.name)
+		b.Shoot(picture(fault.name))
 		if fault.name == "dead-endpoint" { // docs/pictures/status.png is a copy of this
-			b.do(command(emulation.SetDeviceMetricsOverride, emulation.SetDeviceMetricsOverrideParams{Width: 960, Height: 460, DeviceScaleFactor: 1}))
-			b.save("status.png", get(b, chromedp.CaptureScreenshot()))
-			b.do(command(emulation.ClearDeviceMetricsOverride, cdp.Empty{}))
+			b.Do(browsertest.Command(emulation.SetDeviceMetricsOverride, emulation.SetDeviceMetricsOverrideParams{Width: 960, Height: 460, DeviceScaleFactor: 1}))
+			b.ShootWindow(filepath.Join("..", "..", "..", "bin", "status.png"))
+			b.Do(browsertest.Command(emulation.ClearDeviceMetricsOverride, cdp.Empty{}))
 		}
 		began = time.Now()
 		fault.mend()
-		b.await(verdict, contains("All is well."), "the end of "+fault.name)
+		b.Await(verdict, contains("All is well."), "the end of "+fault.name)
 		t.Logf("%s: named after %v, gone %v after it was mended", fault.name, named.Round(10*time.Millisecond), time.Since(began).Round(10*time.Millisecond))
 	}
 }
@@ -214,47 +221,47 @@ const names = `[...document.querySelectorAll("#services td:nth-child(2) a")].map
 const pager = `document.querySelector("#pager span").textContent`
 
 func (s *site) testTable(t *testing.T, browser context.Context) {
-	b := open(t, browser, s.url)
-	b.await(pager, contains("1–100 of 130"), "the first page")
-	b.do(chromedp.Click(chromedp.CSS(`#pager a[rel=next]`)))
-	b.await(pager, contains("101–130 of 130"), "the second page")
-	b.do(chromedp.SendKeys(chromedp.CSS("#q"), "service-07"+kb.Enter))
-	b.await(pager, contains("1–10 of 10"), "ten services that match")
-	b.do(chromedp.Click(chromedp.CSS(`thead th:nth-child(2) a`)))
-	b.await(names, func(s string) bool { return strings.HasPrefix(s, "default/service-070,default/service-071") }, "the order of names")
-	b.do(chromedp.Click(chromedp.CSS(`thead th:nth-child(2) a`)))
-	b.await(names, func(s string) bool { return strings.HasPrefix(s, "default/service-079,default/service-078") }, "the reverse of it")
-	if got := b.eval(`document.querySelector("thead [aria-sort]").textContent`); got != "Service" {
+	b := browsertest.Open(t, browser, s.url)
+	b.Await(pager, contains("1–100 of 130"), "the first page")
+	b.Do(chromedp.Click(chromedp.CSS(`#pager a[rel=next]`)))
+	b.Await(pager, contains("101–130 of 130"), "the second page")
+	b.Do(chromedp.SendKeys(chromedp.CSS("#q"), "service-07"+kb.Enter))
+	b.Await(pager, contains("1–10 of 10"), "ten services that match")
+	b.Do(chromedp.Click(chromedp.CSS(`thead th:nth-child(2) a`)))
+	b.Await(names, func(s string) bool { return strings.HasPrefix(s, "default/service-070,default/service-071") }, "the order of names")
+	b.Do(chromedp.Click(chromedp.CSS(`thead th:nth-child(2) a`)))
+	b.Await(names, func(s string) bool { return strings.HasPrefix(s, "default/service-079,default/service-078") }, "the reverse of it")
+	if got := b.Eval(`document.querySelector("thead [aria-sort]").textContent`); got != "Service" {
 		t.Errorf("the sorted column is said to be %q", got)
 	}
-	b.do(chromedp.SetValue(chromedp.CSS("#q"), "web"), chromedp.Submit(chromedp.CSS("#q")))
-	b.await(pager, contains("1–1 of 1"), "one service that matches")
-	b.await(`document.querySelector("#services td:nth-child(5)").textContent`, func(s string) bool { return s != "0" && s != "–" }, "the rate of new clients")
-	b.do(chromedp.Click(chromedp.CSS(`#services td a`)))
-	b.await(`document.querySelector("h1").textContent`, contains("default/web"), "the page of the service")
-	b.await(`document.querySelectorAll("#sparklines polyline").length`, contains("4"), "lines that go on by themselves")
-	b.await(`document.querySelector("#endings").textContent`, contains("endpoint_finished"), "the last endings")
-	b.shoot("service")
+	b.Do(chromedp.SetValue(chromedp.CSS("#q"), "web"), chromedp.Submit(chromedp.CSS("#q")))
+	b.Await(pager, contains("1–1 of 1"), "one service that matches")
+	b.Await(`document.querySelector("#services td:nth-child(5)").textContent`, func(s string) bool { return s != "0" && s != "–" }, "the rate of new clients")
+	b.Do(chromedp.Click(chromedp.CSS(`#services td a`)))
+	b.Await(`document.querySelector("h1").textContent`, contains("default/web"), "the page of the service")
+	b.Await(`document.querySelectorAll("#sparklines polyline").length`, contains("4"), "lines that go on by themselves")
+	b.Await(`document.querySelector("#endings").textContent`, contains("endpoint_finished"), "the last endings")
+	b.Shoot(picture("service"))
 }
 
 // testKeyboard uses Tab, Enter and letters only.
 func (s *site) testKeyboard(t *testing.T, browser context.Context) {
-	b := open(t, browser, s.url)
+	b := browsertest.Open(t, browser, s.url)
 	const focus = `document.activeElement.textContent.trim()`
 	const outline = `getComputedStyle(document.activeElement).outlineStyle + " " + parseFloat(getComputedStyle(document.activeElement).outlineWidth)`
-	b.await(pager, contains("1–100 of 130"), "the first page")
-	b.press(kb.Tab)
-	if got := b.eval(focus); got != "Skip to content" {
+	b.Await(pager, contains("1–100 of 130"), "the first page")
+	b.Press(kb.Tab)
+	if got := b.Eval(focus); got != "Skip to content" {
 		t.Errorf("the first Tab leads to %q", got)
 	}
-	b.press(kb.Enter)
-	b.await(`document.activeElement.id + location.hash`, contains("main#main"), "the skip link")
+	b.Press(kb.Enter)
+	b.Await(`document.activeElement.id + location.hash`, contains("main#main"), "the skip link")
 	tabTo := func(what, where string) {
 		t.Helper()
 		for range 300 {
-			b.press(kb.Tab)
-			if b.eval(where) == "true" {
-				if got := b.eval(outline); got != "solid 3" {
+			b.Press(kb.Tab)
+			if b.Eval(where) == "true" {
+				if got := b.Eval(outline); got != "solid 3" {
 					t.Errorf("at %s the focus is seen as %q", what, got)
 				}
 				return
@@ -263,32 +270,32 @@ func (s *site) testKeyboard(t *testing.T, browser context.Context) {
 		t.Fatalf("300 times Tab do not lead to %s", what)
 	}
 	tabTo("the filter", `document.activeElement.id === "q"`)
-	b.press("s", "e", "r", "v", kb.Enter)
-	b.await(pager, contains("1–100 of 129"), "services that match")
+	b.Press("s", "e", "r", "v", kb.Enter)
+	b.Await(pager, contains("1–100 of 129"), "services that match")
 	tabTo("the column of services", `document.activeElement.textContent === "Service" && document.activeElement.closest("thead") !== null`)
-	b.press(kb.Enter)
-	b.await(names, func(s string) bool { return strings.HasPrefix(s, "default/service-000,") }, "the order of names")
+	b.Press(kb.Enter)
+	b.Await(names, func(s string) bool { return strings.HasPrefix(s, "default/service-000,") }, "the order of names")
 	tabTo("the next page", `document.activeElement.textContent === "Next"`)
-	b.press(kb.Enter)
-	b.await(pager, contains("101–129 of 129"), "the second page")
+	b.Press(kb.Enter)
+	b.Await(pager, contains("101–129 of 129"), "the second page")
 	tabTo("a service", `document.activeElement.textContent.startsWith("default/service-1")`)
-	held := b.eval(focus)
-	b.await(`document.getElementById("live").textContent`, contains("Live"), "a live page")
-	at := b.eval(`document.getElementById("at").textContent`)
-	b.await(`document.getElementById("at").textContent`, func(s string) bool { return s != at }, "a change")
-	if got := b.eval(focus); got != held {
+	held := b.Eval(focus)
+	b.Await(`document.getElementById("live").textContent`, contains("Live"), "a live page")
+	at := b.Eval(`document.getElementById("at").textContent`)
+	b.Await(`document.getElementById("at").textContent`, func(s string) bool { return s != at }, "a change")
+	if got := b.Eval(focus); got != held {
 		t.Errorf("after a change the focus is at %q; it was at %q", got, held)
 	}
-	b.press(kb.Enter)
-	b.await(`document.querySelector("h1").textContent`, contains(held), "the page of the service")
+	b.Press(kb.Enter)
+	b.Await(`document.querySelector("h1").textContent`, contains(held), "the page of the service")
 }
 
 // testWithoutScript follows links of pages whose scripts do not run.
 func (s *site) testWithoutScript(t *testing.T, browser context.Context) {
-	b := open(t, browser, s.url, command(emulation.SetScriptExecutionDisabled, emulation.SetScriptExecutionDisabledParams{Value: true}))
+	b := browsertest.Open(t, browser, s.url, browsertest.Command(emulation.SetScriptExecutionDisabled, emulation.SetScriptExecutionDisabledParams{Value: true}))
 	see := func(css string, want ...string) {
 		t.Helper()
-		text := get(b, chromedp.Text(chromedp.CSS(css)))
+		text := browsertest.Get(b, chromedp.Text(chromedp.CSS(css)))
 		if !contains(want...)(text) {
 			t.Errorf("%s says %q; want %q", css, text, want)
 		}
@@ -296,15 +303,15 @@ func (s *site) testWithoutScript(t *testing.T, browser context.Context) {
 	see("#verdict", "All is well.")
 	see("#pager", "1–100 of 130")
 	see("#live", "As of")
-	b.do(chromedp.Click(chromedp.CSS(`#pager a[rel=next]`)), chromedp.WaitVisible(chromedp.CSS(`#pager a[rel=prev]`)))
+	b.Do(chromedp.Click(chromedp.CSS(`#pager a[rel=next]`)), chromedp.WaitVisible(chromedp.CSS(`#pager a[rel=prev]`)))
 	see("#pager", "101–130 of 130")
-	b.do(chromedp.SetValue(chromedp.CSS("#q"), "web"), chromedp.Click(chromedp.CSS("form button")), chromedp.WaitNotPresent(chromedp.CSS(`#pager a[rel=prev]`)))
+	b.Do(chromedp.SetValue(chromedp.CSS("#q"), "web"), chromedp.Click(chromedp.CSS("form button")), chromedp.WaitNotPresent(chromedp.CSS(`#pager a[rel=prev]`)))
 	see("#services", "default/web")
-	b.do(chromedp.Click(chromedp.CSS("#services td a")), chromedp.WaitVisible(chromedp.CSS("#record")))
+	b.Do(chromedp.Click(chromedp.CSS("#services td a")), chromedp.WaitVisible(chromedp.CSS("#record")))
 	see("#record", `"port"`)
-	b.do(chromedp.Click(chromedp.CSS(`nav a[href="/status/endings"]`)), chromedp.WaitVisible(chromedp.CSS("#endings")))
+	b.Do(chromedp.Click(chromedp.CSS(`nav a[href="/status/endings"]`)), chromedp.WaitVisible(chromedp.CSS("#endings")))
 	see("#endings", "endpoint_finished")
-	if b.eval(`document.getElementById("pause").hidden`) != "true" {
+	if b.Eval(`document.getElementById("pause").hidden`) != "true" {
 		t.Error("there is a button that does nothing")
 	}
 }
@@ -329,17 +336,17 @@ func (s *site) testLooks(t *testing.T, browser context.Context) {
 	s.put(t, registry.SpecsPrefix+"rival", fmt.Sprintf(`{"kind":"Service","apiVersion":"v1beta1","id":"x","port":%d}`, s.web.Port()))
 	for _, scheme := range []string{"light", "dark"} {
 		for name, path := range map[string]string{"overview": "/", "service": "/status/service?name=default%2Fweb"} {
-			b := open(t, browser, s.url+path, command(emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{
+			b := browsertest.Open(t, browser, s.url+path, browsertest.Command(emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{
 				Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}},
 			}))
-			b.await(verdict, contains("default/rival waits"), "a problem")
-			if got := b.eval(contrast); got != "ok" {
+			b.Await(verdict, contains("default/rival waits"), "a problem")
+			if got := b.Eval(contrast); got != "ok" {
 				t.Errorf("%s, %s: the contrast of text is %s", name, scheme, got)
 			}
-			b.shoot(name + "-" + scheme)
-			b.do(command(emulation.SetDeviceMetricsOverride, emulation.SetDeviceMetricsOverrideParams{Width: 390, Height: 844, DeviceScaleFactor: 2, Mobile: true}))
-			b.await(`document.documentElement.scrollWidth <= 390`, contains("true"), "a page as narrow as the screen")
-			b.shoot(name + "-" + scheme + "-narrow")
+			b.Shoot(picture(name + "-" + scheme))
+			b.Do(browsertest.Command(emulation.SetDeviceMetricsOverride, emulation.SetDeviceMetricsOverrideParams{Width: 390, Height: 844, DeviceScaleFactor: 2, Mobile: true}))
+			b.Await(`document.documentElement.scrollWidth <= 390`, contains("true"), "a page as narrow as the screen")
+			b.Shoot(picture(name + "-" + scheme + "-narrow"))
 		}
 	}
 	if _, err := s.kv.Delete(t.Context(), registry.SpecsPrefix+"rival"); err != nil {
@@ -349,16 +356,16 @@ func (s *site) testLooks(t *testing.T, browser context.Context) {
 
 // testHostile looks at records that others wrote to break the page.
 func (s *site) testHostile(t *testing.T, browser context.Context) {
-	b := open(t, browser, s.url)
+	b := browsertest.Open(t, browser, s.url)
 	const attack = `<img src=x onerror="document.title=1"><script>document.title=1<|script>`
 	s.put(t, registry.SpecsPrefix+attack, fmt.Sprintf(`{"kind":"Service","apiVersion":"v1beta1","id":"x","port":%d}`, s.web.Port()))
 	s.put(t, registry.SpecsPrefix+"x"+attack, `<script>document.title=1</script>`)
-	b.await(`document.body.textContent`, contains("waits for", `<img src=x onerror=`, "is refused"), "both records on a page that is live")
-	b.do(chromedp.Navigate(s.url + "/?q=" + "%22%3E%3Cscript%3Edocument.title%3D1%3C%2Fscript%3E"))
-	b.await(`document.getElementById("q").value`, contains("<script>"), "the filter")
-	b.do(chromedp.Navigate(s.url + "/status/service?name=default%2F%3Cimg%20src%3Dx%20onerror%3D%22document.title%3D1%22%3E%3Cscript%3Edocument.title%3D1%3C%7Cscript%3E"))
-	b.await(`document.querySelector("h1").textContent`, contains("<img src=x"), "the page of the service")
-	if got := b.eval(`document.title + document.images.length + document.scripts.length`); !strings.HasSuffix(got, "01") || strings.HasPrefix(got, "1") && !strings.Contains(got, "problem") {
+	b.Await(`document.body.textContent`, contains("waits for", `<img src=x onerror=`, "is refused"), "both records on a page that is live")
+	b.Do(chromedp.Navigate(s.url + "/?q=" + "%22%3E%3Cscript%3Edocument.title%3D1%3C%2Fscript%3E"))
+	b.Await(`document.getElementById("q").value`, contains("<script>"), "the filter")
+	b.Do(chromedp.Navigate(s.url + "/status/service?name=default%2F%3Cimg%20src%3Dx%20onerror%3D%22document.title%3D1%22%3E%3Cscript%3Edocument.title%3D1%3C%7Cscript%3E"))
+	b.Await(`document.querySelector("h1").textContent`, contains("<img src=x"), "the page of the service")
+	if got := b.Eval(`document.title + document.images.length + document.scripts.length`); !strings.HasSuffix(got, "01") || strings.HasPrefix(got, "1") && !strings.Contains(got, "problem") {
 		t.Errorf("title, images and scripts are %q", got)
 	}
 	for _, name := range []string{attack, "x" + attack} {
@@ -392,22 +399,22 @@ func (s *site) testTooMany(t *testing.T, browser context.Context) {
 	if held == 0 || held > 8 {
 		t.Errorf("%d streams may be open; want a few, and 8 at most", held)
 	}
-	b := open(t, browser, s.url)
-	b.await(`document.getElementById("live").textContent`, contains("Too many viewers: reload by hand"), "the page that says so")
+	b := browsertest.Open(t, browser, s.url)
+	b.Await(`document.getElementById("live").textContent`, contains("Too many viewers: reload by hand"), "the page that says so")
 	cancel()
 	for _, answer := range bodies {
 		answer.Body.Close()
 	}
-	b.await(`(document.getElementById("live").textContent.startsWith("Live") || document.getElementById("pause").click(), document.getElementById("live").textContent)`,
+	b.Await(`(document.getElementById("live").textContent.startsWith("Live") || document.getElementById("pause").click(), document.getElementById("live").textContent)`,
 		contains("Live"), "a live page when somebody has left")
 }
 
 func (s *site) testPause(t *testing.T, browser context.Context) {
-	b := open(t, browser, s.url)
-	b.await(`document.getElementById("live").textContent`, contains("Live"), "a live page")
-	b.do(chromedp.Click(chromedp.CSS("#pause")))
-	b.await(`document.getElementById("live").textContent + document.getElementById("pause").textContent`, contains("Paused", "Go live"), "a page that stands still")
-	b.do(chromedp.Click(chromedp.CSS("#pause")))
-	at := b.eval(`document.getElementById("at").textContent`)
-	b.await(`document.getElementById("at").textContent`, func(s string) bool { return s != at }, "a page that goes on")
+	b := browsertest.Open(t, browser, s.url)
+	b.Await(`document.getElementById("live").textContent`, contains("Live"), "a live page")
+	b.Do(chromedp.Click(chromedp.CSS("#pause")))
+	b.Await(`document.getElementById("live").textContent + document.getElementById("pause").textContent`, contains("Paused", "Go live"), "a page that stands still")
+	b.Do(chromedp.Click(chromedp.CSS("#pause")))
+	at := b.Eval(`document.getElementById("at").textContent`)
+	b.Await(`document.getElementById("at").textContent`, func(s string) bool { return s != at }, "a page that goes on")
 }

@@ -1,7 +1,8 @@
 //go:build browser
 
-// A tab of Chromium: what tests do with it, and what they read from it.
-package statuspage_test
+// Package browsertest opens pages in Chromium for tests that run with the build tag browser, as `make browser` does. Without a browser
+// they fail, and say what to install. The methods of a Tab end the test when a step takes longer than a minute.
+package browsertest
 
 import (
 	"context"
@@ -21,8 +22,11 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// A tab is one page of the browser.
-type tab struct {
+// patience is how long a step may take in a browser on a loaded machine.
+const patience = time.Minute
+
+// A Tab is one page of the browser.
+type Tab struct {
 	context.Context
 	t *testing.T
 
@@ -43,8 +47,8 @@ func chromium(t *testing.T) string {
 	return ""
 }
 
-// browse starts a browser, which ends with the test.
-func browse(t *testing.T) context.Context {
+// Browse starts a browser, which ends with the test.
+func Browse(t *testing.T) context.Context {
 	t.Helper()
 	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(chromium(t)), chromedp.NoSandbox, // which root cannot have
 		chromedp.WindowSize(1280, 900), chromedp.WSURLReadTimeout(patience))
@@ -58,11 +62,11 @@ func browse(t *testing.T) context.Context {
 	return browser
 }
 
-// An action is a step in a tab.
-type action = chromedp.Action[chromedp.Void]
+// An Action is a step in a tab.
+type Action = chromedp.Action[chromedp.Void]
 
-// command makes an action of a command of the DevTools protocol.
-func command[P, R any](c cdp.Command[P, R], params P) action {
+// Command makes an action of a command of the DevTools protocol.
+func Command[P, R any](c cdp.Command[P, R], params P) Action {
 	return chromedp.Func(func(ctx context.Context, tab *chromedp.Target) error {
 		_, err := cdp.Call(ctx, tab, c, params)
 		return err
@@ -70,7 +74,7 @@ func command[P, R any](c cdp.Command[P, R], params P) action {
 }
 
 // collect has what an event reports added to the reports of a tab, until the tab is closed.
-func collect[E any](b *tab, event cdp.Event[E], report func(E) string) action {
+func collect[E any](b *Tab, event cdp.Event[E], report func(E) string) Action {
 	return chromedp.Func(func(_ context.Context, target *chromedp.Target) error {
 		events := cdp.Events(b.Context, target, event)
 		b.collecting.Go(func() {
@@ -89,14 +93,14 @@ func collect[E any](b *tab, event cdp.Event[E], report func(E) string) action {
 	})
 }
 
-// open opens a page in a new tab. At the end of the test no policy was violated in it, and no script failed.
-func open(t *testing.T, browser context.Context, url string, first ...action) *tab {
+// Open opens a page in a new tab. At the end of the test no policy was violated in it, and no script failed.
+func Open(t *testing.T, browser context.Context, url string, first ...Action) *Tab {
 	t.Helper()
 	ctx, end := chromedp.NewContext(browser)
 	if err := chromedp.Do(ctx); err != nil { // which makes the tab, without a time limit
 		t.Fatal(err)
 	}
-	b := &tab{Context: ctx, t: t}
+	b := &Tab{Context: ctx, t: t}
 	t.Cleanup(func() {
 		end()
 		b.collecting.Wait()
@@ -104,7 +108,7 @@ func open(t *testing.T, browser context.Context, url string, first ...action) *t
 			t.Errorf("the browser reports: %s", report)
 		}
 	})
-	b.do(
+	b.Do(
 		collect(b, log.EntryAdded, func(e log.EventEntryAdded) string {
 			if e.Entry.Source == log.EntrySourceSecurity || e.Entry.Source == log.EntrySourceJavascript {
 				return e.Entry.Text
@@ -118,14 +122,15 @@ func open(t *testing.T, browser context.Context, url string, first ...action) *t
 			return ""
 		}),
 		collect(b, runtime.ExceptionThrown, func(e runtime.EventExceptionThrown) string { return e.ExceptionDetails.Text }),
-		command(log.Enable, cdp.Empty{}), command(audits.Enable, cdp.Empty{}), command(runtime.Enable, cdp.Empty{}),
+		Command(log.Enable, cdp.Empty{}), Command(audits.Enable, cdp.Empty{}), Command(runtime.Enable, cdp.Empty{}),
 	)
-	b.do(first...)
-	b.do(chromedp.Navigate(url))
+	b.Do(first...)
+	b.Do(chromedp.Navigate(url))
 	return b
 }
 
-func (b *tab) do(actions ...action) {
+// Do runs steps one after the other.
+func (b *Tab) Do(actions ...Action) {
 	b.t.Helper()
 	ctx, stop := context.WithTimeout(b.Context, patience)
 	defer stop()
@@ -146,8 +151,8 @@ func isReplaced(err error) bool {
 	return err != nil && strings.Contains(err.Error(), "node with given id")
 }
 
-// get runs an action that has a result.
-func get[T any](b *tab, a chromedp.Action[T]) T {
+// Get runs an action that has a result.
+func Get[T any](b *Tab, a chromedp.Action[T]) T {
 	b.t.Helper()
 	ctx, stop := context.WithTimeout(b.Context, patience)
 	defer stop()
@@ -158,14 +163,14 @@ func get[T any](b *tab, a chromedp.Action[T]) T {
 	return result
 }
 
-// eval evaluates a JavaScript expression to a string.
-func (b *tab) eval(expression string) string {
+// Eval evaluates a JavaScript expression to a string.
+func (b *Tab) Eval(expression string) string {
 	b.t.Helper()
-	return get(b, chromedp.Evaluate[string]("String("+expression+")"))
+	return Get(b, chromedp.Evaluate[string]("String("+expression+")"))
 }
 
-// await waits until an expression, which may be that of a page that is being loaded, is what is wanted.
-func (b *tab) await(expression string, is func(string) bool, what string) {
+// Await waits until an expression, which may be that of a page that is being loaded, is what is wanted.
+func (b *Tab) Await(expression string, is func(string) bool, what string) {
 	b.t.Helper()
 	var last string
 	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
@@ -179,28 +184,32 @@ func (b *tab) await(expression string, is func(string) bool, what string) {
 	b.t.Fatalf("%s did not come about: %s is %q", what, expression, last)
 }
 
-// press types keys, one after the other.
-func (b *tab) press(keys ...string) {
+// Press types keys, one after the other.
+func (b *Tab) Press(keys ...string) {
 	b.t.Helper()
 	for _, key := range keys {
-		b.do(chromedp.KeyEvent(key))
+		b.Do(chromedp.KeyEvent(key))
 	}
 }
 
-// shoot saves a picture of the page under bin.
-func (b *tab) shoot(name string) {
+// Shoot saves a picture of the whole page.
+func (b *Tab) Shoot(path string) {
 	b.t.Helper()
-	b.save("status-"+name+".png", get(b, chromedp.FullScreenshot(100)))
+	b.save(path, Get(b, chromedp.FullScreenshot(100)))
 }
 
-// save writes a picture under bin.
-func (b *tab) save(name string, picture []byte) {
+// ShootWindow saves a picture of what the window shows.
+func (b *Tab) ShootWindow(path string) {
 	b.t.Helper()
-	dir := filepath.Join("..", "..", "..", "bin")
-	if err := os.MkdirAll(dir, 0o755); err != nil {
+	b.save(path, Get(b, chromedp.CaptureScreenshot()))
+}
+
+func (b *Tab) save(path string, picture []byte) {
+	b.t.Helper()
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		b.t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(dir, name), picture, 0o644); err != nil {
+	if err := os.WriteFile(path, picture, 0o644); err != nil {
 		b.t.Fatal(err)
 	}
 }
