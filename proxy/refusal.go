@@ -81,12 +81,9 @@ func (c *Config) wanted(service *registry.Service) (wanted, refused []*engine.Cl
 		return nil, nil
 	}
 	wanted = make([]*engine.Claim, 0, len(service.Ports))
-	terms := registry.NoTerms
-	if !service.Terms.Equal(terms) {
-		own := service.Terms // a copy, or a claim that goes on would keep the lists of a service that is long replaced
-		terms = &own
-	}
+	shared := make([]*registry.Terms, 0, 1) // by all ports that have the same
 	for i, port := range service.Ports {
+		terms := sharedTerms(service.TermsOf(&port), &shared)
 		id, key := port.ID(), registry.PortKey{Name: service.Name, Port: port.Name}
 		if c.refusal(service.Name, id) != nil {
 			refused = append(refused, &engine.Claim{ID: id, Key: key})
@@ -95,6 +92,22 @@ func (c *Config) wanted(service *registry.Service) (wanted, refused []*engine.Cl
 		wanted = append(wanted, &engine.Claim{ID: id, Key: key, Rank: service.Rank, Since: service.ClaimedSince(i), Terms: terms})
 	}
 	return wanted, refused
+}
+
+// sharedTerms returns one of the shared terms that are the same, or adds a copy: else a claim that goes on would keep the lists of a service that is
+// long replaced.
+func sharedTerms(own registry.Terms, shared *[]*registry.Terms) *registry.Terms {
+	if own.Equal(registry.NoTerms) {
+		return registry.NoTerms
+	}
+	for _, t := range *shared {
+		if t.Equal(&own) {
+			return t
+		}
+	}
+	kept := own
+	*shared = append(*shared, &kept)
+	return &kept
 }
 
 // refuseLocked notes a claim on a port that its service may not have, and logs it.

@@ -5,13 +5,7 @@ import "fmt"
 // setNearness sets which endpoints the clients of a node are given: by the traffic policy of the ports that the service offers, and by its
 // distribution. An unusable value causes a warning, and the default holds, which has all endpoints serve.
 func (w *Wishes) setNearness(t *Terms) (warnings []Warning) {
-	switch w.TrafficPolicy {
-	case "Local":
-		t.Local = true
-	case "", "Cluster":
-	default:
-		warnings = append(warnings, Warning("unknown traffic policy "+Quote(w.TrafficPolicy)+" is taken for Cluster"))
-	}
+	t.Local, warnings = ParseTrafficPolicy(w.TrafficPolicy)
 	switch w.Distribution {
 	case "PreferSameZone", "PreferClose": // the latter is its older name
 		t.Distribution = PreferSameZone
@@ -29,4 +23,12 @@ func (w *Wishes) setNearness(t *Terms) (warnings []Warning) {
 		t.HealthCheckPort = uint16(port)
 	}
 	return warnings
+}
+
+// ParseTrafficPolicy reports whether a traffic policy has clients be given endpoints on the node only.
+func ParseTrafficPolicy(s string) (local bool, odd []Warning) {
+	if s != "" && s != "Cluster" && s != "Local" {
+		odd = append(odd, Warning("unknown traffic policy "+Quote(s)+" is taken for Cluster"))
+	}
+	return s == "Local", odd
 }

@@ -30,10 +30,24 @@ type Port struct {
 	Addr     netip.Addr // that clients connect to; the zero Addr: the node
 	Protocol Protocol
 	Number   uint16 // never 0
+
+	// What the address means for who comes to it: see [Service.TermsOf].
+	Local bool // clients are given endpoints on the node only
+	Open  bool // any client may connect
 }
 
 // ID is the listener that the service wants for the port.
 func (p *Port) ID() ListenerID { return ListenerID{p.Addr, p.Protocol, p.Number} }
+
+// TermsOf returns what the service asks for the clients of one of its ports.
+func (s *Service) TermsOf(p *Port) Terms {
+	t := s.Terms
+	t.Local = t.Local || p.Local
+	if p.Open {
+		t.SourceRanges = nil
+	}
+	return t
+}
 
 // ClaimedSince returns the revision from which on the record is known to claim Ports[i]. It decides which of two services that want
 // one port comes first.

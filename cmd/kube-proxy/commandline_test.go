@@ -62,6 +62,9 @@ func TestFlagsThatCannotBeDoneTogether(t *testing.T) {
 		{"-master=in-cluster -kubeconfig=f", "-master=in-cluster and -kubeconfig are mutually exclusive"},
 		{"-master=m -client_key=f", "-client_certificate and -client_key need each other"},
 		{"-master=m -certificate_authority=f -insecure_skip_tls_verify", "-certificate_authority and -insecure_skip_tls_verify are mutually exclusive"},
+		{"-master=m -service_address=cluster -service_port=nodePort",
+			"-service_address=cluster and -service_port=nodePort: with the former, services have their node ports at the node without the latter"},
+		{"-master=m -service_address=all", ""},
 		{"-version", ""},
 		{"-version anything -goes", ""},
 	} {
@@ -83,6 +86,7 @@ func TestValuesThatFlagsRefuse(t *testing.T) {
 		{"-load_balance=no-such", `invalid value "no-such" for flag -load_balance: ` + unknown.Error()},
 		{"-dial_timeout=0", `invalid value "0" for flag -dial_timeout: must be more than zero`},
 		{"-service_port=nodeport", `invalid value "nodeport" for flag -service_port: must be port or nodePort`},
+		{"-service_address=portal", `invalid value "portal" for flag -service_address: must be node, cluster or all`},
 		{"-udp_timeout=-1s", `invalid value "-1s" for flag -udp_timeout: must not be negative`},
 		{"-drain_timeout=-1s", `invalid value "-1s" for flag -drain_timeout: must not be negative`},
 		{"-config_sync_period=5", `invalid value "5" for flag -config_sync_period: time: missing unit in duration "5"`},

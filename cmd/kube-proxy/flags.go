@@ -50,7 +50,7 @@ func defaults() *options {
 		randomStart: true,
 		operators:   operators.Config{Healthz: netip.AddrPortFrom(netip.IPv4Unspecified(), 10256), Metrics: netip.MustParseAddrPort("127.0.0.1:10249")},
 		stateMaxAge: 24 * time.Hour,
-		source:      sourceOptions{sync: 30 * time.Second, port: offerPort, etcd: etcdOptions{version: etcdAuto}},
+		source:      sourceOptions{sync: 30 * time.Second, port: offerPort, at: atNode, etcd: etcdOptions{version: etcdAuto}},
 	}
 }
 

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"time"
 
@@ -21,6 +22,7 @@ import (
 type sourceOptions struct {
 	sync   time.Duration
 	port   string
+	at     string
 	node   registry.Node
 	etcd   etcdOptions
 	master masterOptions
@@ -32,6 +34,7 @@ func (o *sourceOptions) addFlags(c *commandline.Command) {
 		f.Var(commandline.Positive(&o.sync), "config_sync_period", "interval between full lists, beside the watch")
 	})
 	c.Group(topicListening, func(f *pflag.FlagSet) {
+		f.Var(commandline.Choice(&o.at, atNode, atCluster, atAll), "service_address", "`where` services listen whose record has no annotation kube-proxy/listen: node; cluster, which is at their clusterIPs, externalIPs and load balancer IPs, and with their node ports at the node; or all, which is both")
 		f.Var(commandline.Choice(&o.port, offerPort, offerNodePort), "service_port", "which `port` of its services a node offers: port, or nodePort for that of Kubernetes' services of type NodePort and LoadBalancer")
 	})
 	c.Group(topicTimeouts, func(f *pflag.FlagSet) {
@@ -49,9 +52,18 @@ const (
 	offerNodePort = "nodePort"
 )
 
+// Values of -service_address.
+const (
+	atNode    = "node"
+	atCluster = "cluster"
+	atAll     = "all"
+)
+
+var addresses = map[string]decode.Addresses{atNode: decode.AtNode, atCluster: decode.AtCluster, atAll: decode.AtBoth}
+
 // decoder says how sources are to understand records.
 func (o *sourceOptions) decoder() decode.Decoder {
-	return decode.Decoder{NodePorts: o.port == offerNodePort, Node: o.node}
+	return decode.Decoder{NodePorts: o.port == offerNodePort, Addresses: addresses[o.at], Node: o.node}
 }
 
 // etcdConfig is what the etcd source is told.
@@ -64,6 +76,8 @@ func (o *sourceOptions) etcdConfig() (etcdsource.Config, error) {
 // contradiction tells which flags of sources cannot be used together, if any, or that there is no source.
 func (o *sourceOptions) contradiction() error {
 	switch {
+	case o.at != atNode && o.port == offerNodePort:
+		return fmt.Errorf("-service_address=%s and -service_port=%s: with the former, services have their node ports at the node without the latter", o.at, o.port)
 	case o.master.given():
 		return o.master.contradiction()
 	case !o.etcd.given() && !o.files.given(): // D2: v0.4 ran on without a source and did nothing

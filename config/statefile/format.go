@@ -58,6 +58,8 @@ type port struct {
 	Address  string `json:"address,omitempty"` // none: that of the node
 	Number   uint16 `json:"port"`
 	Since    int64  `json:"since"`
+	Local    bool   `json:"local,omitempty"` // as of [registry.Port]
+	Open     bool   `json:"open,omitempty"`
 }
 
 // An endpoints is a [registry.Endpoints].
@@ -143,7 +145,7 @@ func ofService(v *registry.Service) *service {
 		Terms: v.Terms,
 	}
 	for i, p := range v.Ports {
-		s.Ports = append(s.Ports, port{text(p.Name), p.Protocol.String(), p.ID().Address(), p.Number, v.ClaimedSince(i)})
+		s.Ports = append(s.Ports, port{text(p.Name), p.Protocol.String(), p.ID().Address(), p.Number, v.ClaimedSince(i), p.Local, p.Open})
 	}
 	return s
 }
@@ -270,7 +272,7 @@ func (s *service) value() (*registry.Service, error) {
 			return nil, fmt.Errorf("bad port %s", at.Short())
 		}
 		claimed[at] = true
-		v.Ports = append(v.Ports, registry.Port{Name: string(p.Name), Addr: at.Addr, Protocol: at.Protocol, Number: p.Number})
+		v.Ports = append(v.Ports, registry.Port{Name: string(p.Name), Addr: at.Addr, Protocol: at.Protocol, Number: p.Number, Local: p.Local, Open: p.Open})
 		v.Since = append(v.Since, p.Since)
 	}
 	return v, v.Terms.Check()

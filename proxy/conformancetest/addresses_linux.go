@@ -7,6 +7,7 @@ import (
 
 	"kubeproxy/proxy/ports"
 	"kubeproxy/proxy/proxytest"
+	"kubeproxy/proxy/traffic"
 	"kubeproxy/registry"
 )
 
@@ -159,5 +160,32 @@ func (s suite) TestAListenerAtAnAddressIsNoEndpoint(t *testing.T) {
 	}
 	if got := totalsOf(n, "web").Begun; got != 4 {
 		t.Errorf("%d connections began; want the clients' 4", got)
+	}
+}
+
+// What an address of a service means for its clients counts for it alone.
+func (s suite) TestAddressesOfAServiceMayHaveTermsOfTheirOwn(t *testing.T) {
+	cfg := s.config()
+	onNode(&cfg)
+	n := newNode(t, cfg)
+	number := proxytest.FreePort(t)
+	ports := map[string]registry.Port{"127.77.0.10": {Open: true}, "127.77.0.11": {}, "127.77.0.12": {Open: true, Local: true}}
+	var all []registry.Port
+	for _, protocol := range []registry.Protocol{registry.TCP, registry.UDP} {
+		for addr, p := range ports {
+			p.Addr, p.Protocol, p.Number = netip.MustParseAddr(addr), protocol, number
+			all = append(all, p)
+		}
+	}
+	n.apply(service("web", all...), answers(t, "web"), func(b *registry.Batch) {
+		b.Services[named("web")].SourceRanges = []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}
+	})
+	whoIsAt(t, "127.77.0.10", number, "web")
+	for addr, reason := range map[string]traffic.Reason{"127.77.0.11": traffic.SourceNotAllowed, "127.77.0.12": traffic.NoLocalEndpoint} {
+		before := totalsOf(n, "web").Ended[reason]
+		if name, err := proxytest.AskTCP(netip.AddrPortFrom(netip.MustParseAddr(addr), number)); err == nil {
+			t.Errorf("%q answers at %s", name, addr)
+		}
+		proxytest.Eventually(t, func() bool { return totalsOf(n, "web").Ended[reason] > before }, "the client at %s leaves because of %s", addr, reason)
 	}
 }

@@ -31,6 +31,7 @@ type body struct {
 	Subsets     json.RawMessage
 	AddressType json.RawMessage // of endpoint slices, as are Ports
 	Ports       json.RawMessage
+	Status      json.RawMessage // nested
 }
 
 // open checks that value is a record of this kind and of a version that is known.
@@ -115,6 +116,8 @@ func (b *body) fieldOf(key []byte) *json.RawMessage {
 		return &b.Ports
 	case isKey(key, "subsets"):
 		return &b.Subsets
+	case isKey(key, "status"):
+		return &b.Status
 	}
 	return nil
 }

@@ -37,6 +37,7 @@ func (d Decoder) Decode(key string, value []byte) (Record, []registry.Warning, e
 		return Record{}, nil, ErrEncrypted
 	}
 	said := statement{node: d.Node}
+	said.service.at = d.Addresses
 	said.endpoints.node, said.slice.node = d.Node, d.Node
 	if isProtobuf(value) {
 		err = said.readProtobuf(k, value)

@@ -238,13 +238,9 @@ func unprintable(r rune) bool { return !strconv.IsPrint(r) }
 
 func checkPorts(t testing.TB, ports []registry.Port) {
 	t.Helper()
-	type socket struct {
-		registry.Protocol
-		number uint16
-	}
-	seen := make(map[socket]bool)
+	seen := make(map[registry.ListenerID]bool)
 	for _, p := range ports {
-		s := socket{p.Protocol, p.Number}
+		s := p.ID()
 		if p.Number == 0 || p.Protocol != registry.TCP && p.Protocol != registry.UDP || seen[s] {
 			t.Errorf("port %+v is impossible or repeated", p)
 		}

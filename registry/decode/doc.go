@@ -10,7 +10,7 @@
 //
 // Later flat records also have the lists "ports" and "subsets". Early nested ones have a single spec.port, and a list of endpoints
 // without subsets. [Decode] reads them all. Since v1.6 Kubernetes stores protobuf by default: the fields of the nested form by number, in
-// an envelope that begins with "k8s" and a zero byte. A message (message.go) has its fields, in place; jsontext.go has those of JSON, which is
+// an envelope that begins with "k8s" and a zero byte. Package wire has its fields, in place; jsontext.go has those of JSON, which is
 // checked once by [encoding/json.Valid], and then cut up without a copy. Both encodings are read into one statement, and the same rules apply to it:
 //
 //	JSON      body.go, json_records.go         ─▶ ┐            ┌▶ Service, Endpoints or EndpointSlice

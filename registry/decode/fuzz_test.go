@@ -72,7 +72,7 @@ func FuzzProtobufSaysWhatJSONSays(f *testing.F) {
 	f.Add(uint64(1), uint64(2), strings.Repeat("w", 64))
 	f.Fuzz(func(t *testing.T, a, b uint64, text string) {
 		key, both := randomTwin(rand.New(rand.NewPCG(a, b)), strings.ToValidUTF8(text, "?"))
-		for _, decoder := range []Decoder{{}, {NodePorts: true}} {
+		for _, decoder := range []Decoder{{}, {NodePorts: true}, {Addresses: AtCluster}, {Addresses: AtBoth}} {
 			fromJSON, warningsJSON, errJSON := decoder.Decode(key, both.inJSON(t))
 			got, warnings, err := decoder.Decode(key, both.inProtobuf())
 			checkAnswer(t, got, warnings, err)
@@ -107,10 +107,11 @@ func openedByJSON(value []byte) (b body, flat, nested func() (registry.Name, err
 		Subsets     json.RawMessage `json:"subsets"`
 		AddressType json.RawMessage `json:"addressType"`
 		Ports       json.RawMessage `json:"ports"`
+		Status      json.RawMessage `json:"status"`
 	}
 	err = unmarshal("", value, &fields)
 	b = body{value, false, nil, nil, fields.Kind, fields.APIVersion, fields.ID, fields.Namespace, fields.Metadata,
-		fields.Spec, fields.Endpoints, fields.Annotations, fields.Labels, fields.Subsets, fields.AddressType, fields.Ports}
+		fields.Spec, fields.Endpoints, fields.Annotations, fields.Labels, fields.Subsets, fields.AddressType, fields.Ports, fields.Status}
 	flat = func() (n registry.Name, err error) {
 		err = cmp.Or(b.field("id", b.ID, &n.Name), b.field("namespace", b.Namespace, &n.Namespace))
 		return n, err

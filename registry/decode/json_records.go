@@ -192,6 +192,12 @@ type jsonSpec struct {
 	PortalIP  string `json:"portalIP"`  // until v1beta3
 	ClusterIP string `json:"clusterIP"` // its name in v1
 	Type      string `json:"type"`
+
+	// Addresses, beside those two, which are read if they matter.
+	ClusterIPs          json.RawMessage `json:"clusterIPs"`          // since v1.20
+	PublicIPs           json.RawMessage `json:"publicIPs"`           // until v1beta3
+	DeprecatedPublicIPs json.RawMessage `json:"deprecatedPublicIPs"` // their name in v1
+	ExternalIPs         json.RawMessage `json:"externalIPs"`         // since v1.1
 }
 
 // service reads the fields of a service, wherever this version has them, and none that it does not need.
@@ -221,5 +227,53 @@ func (b *body) service(s *serviceSpec) (err error) {
 	if s.wishes.AffinityTimeout, err = b.affinityTimeout(&spec); err != nil {
 		return err
 	}
+	if s.at != AtNode {
+		if err := b.addresses(&spec, s); err != nil {
+			return err
+		}
+	}
 	return b.sourceRanges(&spec, s)
+}
+
+// addresses reads the addresses of a service.
+func (b *body) addresses(spec *jsonSpec, s *serviceSpec) error {
+	own := &s.own
+	own[clusterAddresses] = []string{spec.PortalIP, spec.ClusterIP}
+	prefix := ""
+	if b.nested {
+		prefix = "spec."
+	}
+	for _, list := range [...]struct {
+		name  string
+		raw   json.RawMessage
+		field int
+	}{
+		{"clusterIPs", spec.ClusterIPs, clusterAddresses}, {"externalIPs", spec.ExternalIPs, externalAddresses},
+		{"publicIPs", spec.PublicIPs, externalAddresses}, {"deprecatedPublicIPs", spec.DeprecatedPublicIPs, externalAddresses},
+	} {
+		var listed []string
+		if isNull(list.raw) {
+			continue
+		}
+		if err := unmarshal(prefix+list.name, list.raw, &listed); err != nil {
+			return err
+		}
+		own[list.field] = append(own[list.field], listed...)
+	}
+	if !b.nested || isNull(b.Status) {
+		return nil
+	}
+	var status struct {
+		LoadBalancer struct {
+			Ingress []struct {
+				IP     string `json:"ip"`
+				IPMode string `json:"ipMode"` // since v1.29
+			} `json:"ingress"`
+		} `json:"loadBalancer"`
+	}
+	err := b.field("status", b.Status, &status)
+	for _, i := range status.LoadBalancer.Ingress {
+		s.addIngress(i.IP, i.IPMode)
+	}
+	return err
 }

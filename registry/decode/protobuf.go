@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"kubeproxy/registry"
+	"kubeproxy/registry/decode/wire"
 )
 
 // protobufMagic is what a protobuf value begins with. Kubernetes has stored such values since 1.6, by default.
@@ -34,7 +35,7 @@ type envelope struct {
 }
 
 func readEnvelope(value []byte) (e envelope, err error) {
-	m := message{Data: value[len(protobufMagic):], Path: "envelope"}
+	m := wire.Message{Data: value[len(protobufMagic):], Path: "envelope"}
 	for m.Next() {
 		switch m.Number {
 		case 1:
@@ -81,9 +82,9 @@ func (e *envelope) check(kind registry.Kind) error {
 func (s *statement) readObject(k registry.Key, version string, object []byte) error {
 	switch k.Kind {
 	case registry.KindService:
-		return s.readService(k.Name, message{Data: object, Path: "object"})
+		return s.readService(k.Name, wire.Message{Data: object, Path: "object"})
 	case registry.KindEndpoints:
-		return s.readEndpoints(k.Name, message{Data: object, Path: "object"})
+		return s.readEndpoints(k.Name, wire.Message{Data: object, Path: "object"})
 	}
 	return s.readSlice(k.Name, version, object)
 }

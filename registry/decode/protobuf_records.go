@@ -4,6 +4,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"kubeproxy/registry"
+	"kubeproxy/registry/decode/wire"
 )
 
 // The numbers of the fields are those of generated.proto in k8s.io/api/core/v1, k8s.io/api/discovery/v1 and k8s.io/apimachinery.
@@ -21,7 +22,7 @@ type metadata struct {
 }
 
 // read reads the ObjectMeta of a kind of record. The name is most likely that of the key.
-func (d *metadata) read(kind registry.Kind, key registry.Name, m message) error {
+func (d *metadata) read(kind registry.Kind, key registry.Name, m wire.Message) error {
 	for m.Next() {
 		switch m.Number {
 		case 1:
@@ -49,7 +50,7 @@ func (d *metadata) read(kind registry.Kind, key registry.Name, m message) error 
 }
 
 // readService reads a Service.
-func (s *statement) readService(key registry.Name, m message) error {
+func (s *statement) readService(key registry.Name, m wire.Message) error {
 	var meta metadata
 	spec := &s.service
 	var clusterIP, serviceType string
@@ -59,15 +60,20 @@ func (s *statement) readService(key registry.Name, m message) error {
 			m.Fail(meta.read(registry.KindService, key, m.Message("metadata")))
 		case 2:
 			m.Fail(spec.read(m.Message("spec"), &clusterIP, &serviceType))
+		case 3:
+			if spec.at != AtNode {
+				m.Fail(spec.readStatus(m.Message("status")))
+			}
 		}
 	}
 	s.name, s.annotations = meta.name, meta.annotations
+	spec.own[clusterAddresses] = append(spec.own[clusterAddresses], clusterIP)
 	spec.nothing = meta.otherProxy || isHeadless("", clusterIP, serviceType)
 	return m.Err
 }
 
 // read reads a ServiceSpec.
-func (s *serviceSpec) read(m message, clusterIP, serviceType *string) error {
+func (s *serviceSpec) read(m wire.Message, clusterIP, serviceType *string) error {
 	for m.Next() {
 		switch m.Number {
 		case 1:
@@ -76,6 +82,12 @@ func (s *serviceSpec) read(m message, clusterIP, serviceType *string) error {
 			*clusterIP = m.Text("spec.clusterIP")
 		case 4:
 			*serviceType = m.Text("spec.type")
+		case 5:
+			s.readAddress(externalAddresses, "spec.externalIPs", &m)
+		case 6:
+			s.readAddress(externalAddresses, "spec.deprecatedPublicIPs", &m)
+		case 18:
+			s.readAddress(clusterAddresses, "spec.clusterIPs", &m)
 		case 7:
 			s.wishes.Affinity = m.Text("spec.sessionAffinity")
 		case 11:
@@ -95,8 +107,44 @@ func (s *serviceSpec) read(m message, clusterIP, serviceType *string) error {
 	return m.Err
 }
 
+// readAddress reads an address of the service, if that matters.
+func (s *serviceSpec) readAddress(field int, path string, m *wire.Message) {
+	if s.at != AtNode {
+		s.own[field] = append(s.own[field], m.Text(path))
+	}
+}
+
+// readStatus reads a ServiceStatus.
+func (s *serviceSpec) readStatus(m wire.Message) error {
+	for m.Next() {
+		if m.Number != 1 {
+			continue
+		}
+		balancer := m.Message("status.loadBalancer")
+		for balancer.Next() {
+			if balancer.Number != 1 {
+				continue
+			}
+			var ip, mode string
+			ingress := balancer.Message("status.loadBalancer.ingress")
+			for ingress.Next() {
+				switch ingress.Number {
+				case 1:
+					ip = ingress.Text("status.loadBalancer.ingress.ip")
+				case 3:
+					mode = ingress.Text("status.loadBalancer.ingress.ipMode")
+				}
+			}
+			balancer.Fail(ingress.Err)
+			s.addIngress(ip, mode)
+		}
+		m.Fail(balancer.Err)
+	}
+	return m.Err
+}
+
 // readPort reads a ServicePort.
-func (s *serviceSpec) readPort(m message) error {
+func (s *serviceSpec) readPort(m wire.Message) error {
 	var p servicePort
 	for m.Next() {
 		switch m.Number {
@@ -119,7 +167,7 @@ func (s *serviceSpec) readPort(m message) error {
 }
 
 // readAffinityConfig reads a SessionAffinityConfig.
-func (s *serviceSpec) readAffinityConfig(m message) error {
+func (s *serviceSpec) readAffinityConfig(m wire.Message) error {
 	for m.Next() {
 		if m.Number != 1 {
 			continue
@@ -136,7 +184,7 @@ func (s *serviceSpec) readAffinityConfig(m message) error {
 }
 
 // readEndpoints reads Endpoints.
-func (s *statement) readEndpoints(key registry.Name, m message) error {
+func (s *statement) readEndpoints(key registry.Name, m wire.Message) error {
 	var meta metadata
 	set := subset{node: s.node} // its lists are used again
 	for m.Next() {
@@ -155,7 +203,7 @@ func (s *statement) readEndpoints(key registry.Name, m message) error {
 }
 
 // read reads an EndpointSubset.
-func (s *subset) read(m message) error {
+func (s *subset) read(m wire.Message) error {
 	s.Addresses.Value, s.Ports.Value = s.Addresses.Value[:0], s.Ports.Value[:0]
 	for m.Next() {
 		switch m.Number {
@@ -196,7 +244,7 @@ func (s *subset) read(m message) error {
 func (s *statement) readSlice(key registry.Name, version string, object []byte) error {
 	var meta metadata
 	var kind string
-	m := message{Data: object, Path: "object"}
+	m := wire.Message{Data: object, Path: "object"}
 	endpoints := 0
 	for m.Next() {
 		switch m.Number {
@@ -222,7 +270,7 @@ func (s *statement) readSlice(key registry.Name, version string, object []byte) 
 		return err
 	}
 	p.ready = make([]registry.Addr, 0, endpoints)
-	m = message{Data: object, Path: "object"}
+	m = wire.Message{Data: object, Path: "object"}
 	for m.Next() {
 		switch m.Number {
 		case 2:
@@ -235,7 +283,7 @@ func (s *statement) readSlice(key registry.Name, version string, object []byte) 
 }
 
 // readEndpoint reads an Endpoint of a slice.
-func (p *sliceParts) readEndpoint(version string, m message) error {
+func (p *sliceParts) readEndpoint(version string, m wire.Message) error {
 	var e sliceEndpoint
 	zone, hints := protowire.Number(7), protowire.Number(8)
 	if version != "discovery.k8s.io/v1" { // the zone was an entry of the topology
@@ -275,7 +323,7 @@ func (p *sliceParts) readEndpoint(version string, m message) error {
 }
 
 // readPlace reads a field of an Endpoint if it is about where the endpoint is. The fields of zone and hints differ between versions.
-func (p *sliceParts) readPlace(place *registry.Place, m *message, zone, hints protowire.Number) {
+func (p *sliceParts) readPlace(place *registry.Place, m *wire.Message, zone, hints protowire.Number) {
 	switch m.Number {
 	case 5:
 		if key, value := m.MapEntry("endpoints.topology"); string(key) == zoneLabel {
@@ -290,29 +338,17 @@ func (p *sliceParts) readPlace(place *registry.Place, m *message, zone, hints pr
 		for all.Next() {
 			switch all.Number {
 			case 1:
-				p.node.HintZone(place, all.nameIn("endpoints.hints.forZones"))
+				p.node.HintZone(place, all.NameIn("endpoints.hints.forZones"))
 			case 2:
-				p.node.HintNode(place, all.nameIn("endpoints.hints.forNodes"))
+				p.node.HintNode(place, all.NameIn("endpoints.hints.forNodes"))
 			}
 		}
 		m.Fail(all.Err)
 	}
 }
 
-// nameIn gives the name that the message in the field consists of.
-func (m *message) nameIn(path string) (name string) {
-	of := m.Message(path)
-	for of.Next() {
-		if of.Number == 1 {
-			name = of.Text(path + ".name")
-		}
-	}
-	m.Fail(of.Err)
-	return name
-}
-
 // readPort reads an EndpointPort of a slice.
-func (p *sliceParts) readPort(m message) error {
+func (p *sliceParts) readPort(m wire.Message) error {
 	var port servicePort
 	for m.Next() {
 		switch m.Number {

@@ -11,8 +11,8 @@ import (
 	"kubeproxy/registry"
 )
 
-// wire joins pieces of messages.
-func wire(pieces ...[]byte) (all []byte) {
+// joined gives pieces of messages as one.
+func joined(pieces ...[]byte) (all []byte) {
 	for _, p := range pieces {
 		all = append(all, p...)
 	}
@@ -25,18 +25,18 @@ func varint(number protowire.Number, value uint64) []byte {
 }
 
 func sub(number protowire.Number, pieces ...[]byte) []byte {
-	return protowire.AppendBytes(protowire.AppendTag(nil, number, protowire.BytesType), wire(pieces...))
+	return protowire.AppendBytes(protowire.AppendTag(nil, number, protowire.BytesType), joined(pieces...))
 }
 
 func TestProtobufThatIsNoneIsRefusedByWhatIsWrong(t *testing.T) {
-	service := func(pieces ...[]byte) []byte { return enveloped("v1", "Service", wire(pieces...)) }
+	service := func(pieces ...[]byte) []byte { return enveloped("v1", "Service", joined(pieces...)) }
 	slice := func(pieces ...[]byte) []byte {
-		return enveloped("discovery.k8s.io/v1", "EndpointSlice", wire(pieces...))
+		return enveloped("discovery.k8s.io/v1", "EndpointSlice", joined(pieces...))
 	}
 	group := protowire.AppendTag(nil, 9, protowire.StartGroupType)
 	envelope := func(fields ...[]byte) []byte {
 		meta := sub(1, sub(1, []byte("v1")), sub(2, []byte("Service")))
-		return append([]byte("k8s\x00"), wire(append([][]byte{meta}, fields...)...)...)
+		return append([]byte("k8s\x00"), joined(append([][]byte{meta}, fields...)...)...)
 	}
 	port := sub(2, sub(1, varint(3, 80)))
 	for _, c := range []struct {
@@ -85,16 +85,16 @@ func TestProtobufThatIsNoneIsRefusedByWhatIsWrong(t *testing.T) {
 
 // A master may be newer than this program, and may write fields in any order.
 func TestFieldsOfProtobufThatNobodyKnowsAreSkipped(t *testing.T) {
-	unknown := wire(varint(100, 1), sub(101, []byte{0xff}), protowire.AppendFixed32(protowire.AppendTag(nil, 102, protowire.Fixed32Type), 1),
+	unknown := joined(varint(100, 1), sub(101, []byte{0xff}), protowire.AppendFixed32(protowire.AppendTag(nil, 102, protowire.Fixed32Type), 1),
 		protowire.AppendFixed64(protowire.AppendTag(nil, 103, protowire.Fixed64Type), 1))
 	for _, c := range []struct {
 		name, key, version, kind string
 		object                   []byte
 		want                     string
 	}{
-		{"service", specKey, "v1", "Service", wire(unknown, sub(2, unknown, sub(1, unknown, varint(3, 80), unknown), unknown), sub(1, unknown)), "Service x: /tcp/80 affinity None"},
-		{"endpoints", endpointsKey, "v1", "Endpoints", wire(sub(2, unknown, sub(3, unknown, varint(2, 80)), sub(1, unknown, sub(1, []byte("10.0.0.1")))), unknown), "Endpoints x: /[10.0.0.1:80]"},
-		{"slice", sliceKey, "discovery.k8s.io/v1beta1", "EndpointSlice", wire(sub(4, []byte("IPv4")), sub(3, unknown, varint(3, 80)), unknown,
+		{"service", specKey, "v1", "Service", joined(unknown, sub(2, unknown, sub(1, unknown, varint(3, 80), unknown), unknown), sub(1, unknown)), "Service x: /tcp/80 affinity None"},
+		{"endpoints", endpointsKey, "v1", "Endpoints", joined(sub(2, unknown, sub(3, unknown, varint(2, 80)), sub(1, unknown, sub(1, []byte("10.0.0.1")))), unknown), "Endpoints x: /[10.0.0.1:80]"},
+		{"slice", sliceKey, "discovery.k8s.io/v1beta1", "EndpointSlice", joined(sub(4, []byte("IPv4")), sub(3, unknown, varint(3, 80)), unknown,
 			sub(2, unknown, sub(1, []byte("10.0.0.1")), sub(2, unknown)), sub(1, sub(11, sub(2, []byte("x")), unknown, sub(1, []byte(labelServiceName))))), "EndpointSlice x-1: of x /[10.0.0.1:80]"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -154,13 +154,13 @@ func TestWhatAProtobufValueCostsIsBounded(t *testing.T) {
 		{"empty addresses", endpointsKey, "v1", "Endpoints", sub(2, sub(3, varint(2, 1)), fill(sub(1)))},
 		{"empty ports of a subset", endpointsKey, "v1", "Endpoints", sub(2, sub(1, sub(1, []byte("h"))), fill(sub(3)))},
 		{"ports of a subset", endpointsKey, "v1", "Endpoints", sub(2, sub(1, sub(1, []byte("h"))), fill(sub(3, varint(2, 1))))},
-		{"empty endpoints", sliceKey, "discovery.k8s.io/v1", "EndpointSlice", wire(label, sub(4, []byte("FQDN")), fill(sub(2)))},
-		{"short endpoints", sliceKey, "discovery.k8s.io/v1", "EndpointSlice", wire(label, sub(4, []byte("FQDN")), sub(3, varint(3, 1)), fill(sub(2, sub(1, []byte("h")))))},
-		{"empty ports of a slice", sliceKey, "discovery.k8s.io/v1", "EndpointSlice", wire(label, sub(4, []byte("FQDN")), fill(sub(3)))},
-		{"all with all", sliceKey, "discovery.k8s.io/v1", "EndpointSlice", wire(label, sub(4, []byte("FQDN")), hosts(256), ports(maxCombined/256))},
-		{"one with many", sliceKey, "discovery.k8s.io/v1", "EndpointSlice", wire(label, sub(4, []byte("FQDN")), hosts(1), ports(maxCombined))},
-		{"too many with too many", sliceKey, "discovery.k8s.io/v1", "EndpointSlice", wire(label, sub(4, []byte("FQDN")), hosts(50_000), ports(50_000))},
-		{"one long name", sliceKey, "discovery.k8s.io/v1", "EndpointSlice", wire(label, sub(4, []byte("FQDN")), sub(3, sub(1, fill([]byte("n")))))},
+		{"empty endpoints", sliceKey, "discovery.k8s.io/v1", "EndpointSlice", joined(label, sub(4, []byte("FQDN")), fill(sub(2)))},
+		{"short endpoints", sliceKey, "discovery.k8s.io/v1", "EndpointSlice", joined(label, sub(4, []byte("FQDN")), sub(3, varint(3, 1)), fill(sub(2, sub(1, []byte("h")))))},
+		{"empty ports of a slice", sliceKey, "discovery.k8s.io/v1", "EndpointSlice", joined(label, sub(4, []byte("FQDN")), fill(sub(3)))},
+		{"all with all", sliceKey, "discovery.k8s.io/v1", "EndpointSlice", joined(label, sub(4, []byte("FQDN")), hosts(256), ports(maxCombined/256))},
+		{"one with many", sliceKey, "discovery.k8s.io/v1", "EndpointSlice", joined(label, sub(4, []byte("FQDN")), hosts(1), ports(maxCombined))},
+		{"too many with too many", sliceKey, "discovery.k8s.io/v1", "EndpointSlice", joined(label, sub(4, []byte("FQDN")), hosts(50_000), ports(50_000))},
+		{"one long name", sliceKey, "discovery.k8s.io/v1", "EndpointSlice", joined(label, sub(4, []byte("FQDN")), sub(3, sub(1, fill([]byte("n")))))},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			value := enveloped(c.version, c.kind, c.object)

@@ -22,6 +22,9 @@ type Decoder struct {
 	// NodePorts has a service offer the nodePort of each of its ports in place of the port itself. A port without one is not offered.
 	NodePorts bool
 
+	// Addresses says where the ports of a service are whose record does not say so by an annotation. With others than AtNode, NodePorts does not count.
+	Addresses Addresses
+
 	// Node is where the records are read: where endpoints are is told from there.
 	Node registry.Node
 }
@@ -42,13 +45,16 @@ type statement struct {
 // record makes a record of what a value says.
 func (d Decoder) record(k registry.Key, said *statement) (r Record, warnings []registry.Warning, err error) {
 	r.Key = k
-	if err := said.annotations.Err; err != nil && !said.service.nothing && !said.slice.excluded {
+	if said.service.nothing || said.slice.excluded {
+		said.annotations = registry.Annotations{} // of what this proxy does not serve, they mean nothing to it
+	}
+	if err := said.annotations.Err; err != nil {
 		return Record{}, nil, err
 	}
 	switch k.Kind {
 	case registry.KindService:
 		said.service.wishes.Annotations = said.annotations.Values
-		r.Service, r.NoNodePort, warnings, err = said.service.service(k.Name, d.NodePorts)
+		r.Service, r.NoNodePort, warnings, err = said.service.service(k.Name, d.NodePorts && d.Addresses == AtNode)
 	case registry.KindEndpoints:
 		r.Endpoints = &registry.Endpoints{Name: k.Name, ByPort: said.endpoints.byPort()}
 		r.Endpoints.Weights, err = said.weights(r.Endpoints.ByPort)

@@ -3,7 +3,6 @@ package decode
 import (
 	"errors"
 	"fmt"
-	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
@@ -16,6 +15,9 @@ type serviceSpec struct {
 	nothing   bool // it says that there is nothing to serve; then the rest does not matter
 	ports     []servicePort
 	morePorts int // how many there are beside those
+
+	at  Addresses               // where the ports are to be; set before the record is read
+	own [addressFields][]string // addresses that the record gives the service, if that matters
 
 	wishes registry.Wishes
 
@@ -64,32 +66,25 @@ func (spec *serviceSpec) service(name registry.Name, nodePorts bool) (_ *registr
 	if spec.nothing {
 		return s, 0, nil, nil
 	}
-	ports := portList{nodePorts: nodePorts}
+	ports := portList{nodePorts: nodePorts, both: spec.at != AtNode}
 	if err := ports.add(spec.ports, spec.morePorts); err != nil {
 		return nil, 0, nil, err
 	}
-	s.Ports = ports.ports
-	if listen, ok := spec.wishes.Annotations[registry.ListenAnnotation]; ok {
-		addrs, err := registry.ParseListen(listen)
-		if err == nil {
-			s.Ports, err = at(addrs, s.Ports)
-		}
-		if err != nil {
-			return nil, 0, nil, fmt.Errorf("annotation %s: %w", registry.ListenAnnotation, err)
-		}
-	}
-	if spec.wishes.TrafficPolicy = spec.internalPolicy; nodePorts {
+	if spec.wishes.TrafficPolicy = spec.internalPolicy; nodePorts || spec.at != AtNode {
 		spec.wishes.TrafficPolicy = spec.externalPolicy
-	}
-	if !nodePorts {
+	} else {
 		spec.wishes.HealthCheckNodePort = 0 // which is about the node ports
 	}
-	terms, warnings, err := spec.wishes.Terms(s.Ports)
+	terms, warnings, err := spec.wishes.Terms(ports.ports)
 	if err != nil {
 		return nil, 0, nil, err
 	}
 	s.Terms = terms
-	return s, ports.without, slices.Concat(ports.warnings(), spec.odd, warnings), nil
+	odd, err := spec.place(s, &ports)
+	if err != nil {
+		return nil, 0, nil, err
+	}
+	return s, ports.without, slices.Concat(ports.warnings(), spec.odd, warnings, odd), nil
 }
 
 // MaxServicePorts is how many ports one service may list. A record that lists more is rejected: one
@@ -100,8 +95,10 @@ const MaxServicePorts = 1000
 // the others are served.
 type portList struct {
 	nodePorts bool // see [Decoder]
+	both      bool // node ports are offered beside the ports
 
 	ports   []registry.Port
+	onNode  []registry.Port                  // the node ports beside them
 	seen    map[registry.ListenerID]struct{} // nil while there are few
 	sctp    []string                         // ports that were left out
 	without int                              // ports that were left out because they have no nodePort
@@ -128,20 +125,6 @@ func (l *portList) add(listed []servicePort, more int) error {
 		l.ports = nil // as of a service that lists none
 	}
 	return nil
-}
-
-// at gives each port at each address.
-func at(addrs []netip.Addr, ports []registry.Port) ([]registry.Port, error) {
-	if n := len(addrs) * len(ports); n > MaxServicePorts {
-		return nil, fmt.Errorf("%d ports at %d addresses are %d, more than %d", len(ports), len(addrs), n, MaxServicePorts)
-	}
-	all := make([]registry.Port, 0, len(addrs)*len(ports))
-	for _, p := range ports {
-		for _, p.Addr = range addrs {
-			all = append(all, p)
-		}
-	}
-	return all, nil
 }
 
 func (l *portList) addPort(p *servicePort) error {
@@ -173,6 +156,14 @@ func (l *portList) addPort(p *servicePort) error {
 		return fmt.Errorf("%v port %d is listed twice", protocol, number)
 	}
 	l.ports = append(l.ports, registry.Port{Name: p.Name, Protocol: protocol, Number: number})
+	if !l.both {
+		return nil
+	}
+	if number, ok, err := p.NodePort.check(); err != nil {
+		return err
+	} else if ok {
+		l.onNode = append(l.onNode, registry.Port{Name: p.Name, Protocol: protocol, Number: number})
+	}
 	return nil
 }
 

@@ -137,6 +137,14 @@ func randomTwin(r *rand.Rand, text string) (key string, w *twin) {
 		if m.often() {
 			w.message(2, "spec", m.serviceSpec())
 		}
+		if m.IntN(3) == 0 {
+			status, balancer, ingress := newTwin(), newTwin(), newTwin()
+			ingress.text(1, "ip", m.address())
+			ingress.text(3, "ipMode", m.pick("VIP", "Proxy", ""))
+			balancer.add(1, "ingress", ingress)
+			status.message(1, "loadBalancer", balancer)
+			w.message(3, "status", status)
+		}
 	case 1:
 		w.kind, key = "Endpoints", registry.EndpointsPrefix+"prod/web"
 		for range m.IntN(3) {
@@ -192,6 +200,10 @@ func (m twinMaker) serviceSpec() *twin {
 	}
 	if m.often() {
 		w.text(3, "clusterIP", m.pick("10.96.0.1", "10.96.0.1", "10.96.0.1", "None"))
+	}
+	if m.IntN(3) == 0 {
+		w.add(5, "externalIPs", m.address())
+		w.add(18, "clusterIPs", m.pick("10.96.0.1", "fd00::96", "None"))
 	}
 	if m.often() {
 		w.text(4, "type", m.pick("ClusterIP", "NodePort", "LoadBalancer", "ExternalName"))

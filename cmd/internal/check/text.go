@@ -134,7 +134,12 @@ func holds(r decode.Record) string {
 	}
 	var ports list
 	for _, p := range s.Ports {
-		ports.add(p.ID().Short)
+		ports.add(func() string {
+			if p.Local {
+				return p.ID().Short() + " (by endpoints on the node only)"
+			}
+			return p.ID().Short()
+		})
 	}
 	text := ports.String()
 	if s.Affinity == registry.AffinityClientIP {

@@ -180,7 +180,7 @@ func (x *examination) findDrained(s *held, e *joined) {
 
 // findFar marks a service that wants endpoints on the node only, and has none there.
 func (x *examination) findFar(s *held, e *joined) {
-	if !s.Service.Local {
+	if !slices.ContainsFunc(s.Service.Ports, func(p registry.Port) bool { return s.Service.TermsOf(&p).Local }) {
 		return
 	}
 	if x.Decoder.Node.Name == "" {
@@ -190,7 +190,7 @@ func (x *examination) findFar(s *held, e *joined) {
 	var without list
 	for _, p := range s.Service.Ports {
 		of := e.Find(p.Name)
-		if of.Addrs.Len() > 0 && !slices.ContainsFunc([]byte(of.Places), func(b byte) bool { return registry.Place(b)&registry.OnNode != 0 }) {
+		if s.Service.TermsOf(&p).Local && of.Addrs.Len() > 0 && !slices.ContainsFunc([]byte(of.Places), func(b byte) bool { return registry.Place(b)&registry.OnNode != 0 }) {
 			without.add(p.ID().Short)
 		}
 	}

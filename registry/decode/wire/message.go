@@ -1,4 +1,8 @@
-package decode
+// Package wire reads protobuf messages in place: their fields one after the other, as they are encoded (protobuf.dev/programming-guides/encoding),
+// without a description of what they are. registry/decode reads Kubernetes' records by it.
+//
+// A Message belongs to one goroutine. What it gives as bytes is part of the data that it reads.
+package wire
 
 import (
 	"errors"
@@ -9,9 +13,9 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// A message gives the fields of one protobuf message in turn, in place. It is a value: a copy goes on where the original was.
+// A Message gives the fields of one protobuf message in turn, in place. It is a value: a copy goes on where the original was.
 //
-//	m := message{Data: value, Path: "object"}
+//	m := wire.Message{Data: value, Path: "object"}
 //	for m.Next() {
 //		if m.Number == 1 {
 //			name = m.Text("metadata.name")
@@ -21,7 +25,7 @@ import (
 //
 // No input causes a panic. Lengths are checked, and groups, which Kubernetes does not use, are errors. Fields that the caller does not ask about are skipped, and the first
 // error ends it. Places are kept as numbers, because pointers would cost the garbage collector's write barriers.
-type message struct {
+type Message struct {
 	Data []byte
 	Path string // where it was found
 
@@ -35,7 +39,7 @@ type message struct {
 }
 
 // Next goes to the next field, if there is one.
-func (m *message) Next() bool {
+func (m *Message) Next() bool {
 	if m.at == len(m.Data) || m.Err != nil {
 		return false
 	}
@@ -70,8 +74,8 @@ func (m *message) Next() bool {
 }
 
 // short goes to the next field if its tag takes one byte, and so does its number or its length, as of nearly all fields. It reports
-// whether that is so. It is [message.Next] without the other cases.
-func (m *message) short() bool {
+// whether that is so. It is [Message.Next] without the other cases.
+func (m *Message) short() bool {
 	rest := m.Data[m.at:]
 	if len(rest) < 2 || rest[0] < 1<<3 || rest[0] >= 1<<7 || rest[1] >= 1<<7 {
 		return false
@@ -94,10 +98,10 @@ func (m *message) short() bool {
 }
 
 // Bytes gives the value of a field of that kind.
-func (m *message) Bytes() []byte { return m.Data[m.from:m.at] }
+func (m *Message) Bytes() []byte { return m.Data[m.from:m.at] }
 
 // broken fails by what package protowire says of a length. Its own texts hold a character that differs from build to build.
-func (m *message) broken(n int) bool {
+func (m *Message) broken(n int) bool {
 	what := "has a field that is malformed"
 	if errors.Is(protowire.ParseError(n), io.ErrUnexpectedEOF) {
 		what = "is cut off"
@@ -106,7 +110,7 @@ func (m *message) broken(n int) bool {
 }
 
 // Fail ends the message with an error; nil changes nothing.
-func (m *message) Fail(err error) bool {
+func (m *Message) Fail(err error) bool {
 	if m.Err == nil {
 		m.Err = err
 	}
@@ -114,20 +118,20 @@ func (m *message) Fail(err error) bool {
 }
 
 // Is fails if the field, which is named by path, is of another kind.
-func (m *message) Is(kind protowire.Type, path, wanted string) bool {
+func (m *Message) Is(kind protowire.Type, path, wanted string) bool {
 	return m.Kind == kind || m.Fail(fmt.Errorf("not a valid protobuf value: %s is no %s", path, wanted))
 }
 
 // Message gives the message that the field holds.
-func (m *message) Message(path string) message {
+func (m *Message) Message(path string) Message {
 	if !m.Is(protowire.BytesType, path, "message") {
-		return message{Path: path}
+		return Message{Path: path}
 	}
-	return message{Data: m.Bytes(), Path: path}
+	return Message{Data: m.Bytes(), Path: path}
 }
 
 // Text gives the string that the field holds.
-func (m *message) Text(path string) string {
+func (m *Message) Text(path string) string {
 	if !m.Is(protowire.BytesType, path, "string") {
 		return ""
 	}
@@ -135,7 +139,7 @@ func (m *message) Text(path string) string {
 }
 
 // TextOf gives some bytes as a string. Of the words that nearly every record has it makes no copies.
-func (m *message) TextOf(path string, text []byte) string {
+func (m *Message) TextOf(path string, text []byte) string {
 	switch string(text) {
 	case "":
 		return ""
@@ -168,7 +172,7 @@ func (m *message) TextOf(path string, text []byte) string {
 }
 
 // Known is text of which it is known what it most likely is.
-func (m *message) Known(path, text string) string {
+func (m *Message) Known(path, text string) string {
 	if m.Kind == protowire.BytesType && string(m.Bytes()) == text {
 		return text
 	}
@@ -176,7 +180,7 @@ func (m *message) Known(path, text string) string {
 }
 
 // MapEntry gives the key and the value of the field, which is an entry of a map of strings.
-func (m *message) MapEntry(path string) (key, value []byte) {
+func (m *Message) MapEntry(path string) (key, value []byte) {
 	entry := m.Message(path)
 	for entry.Next() {
 		switch {
@@ -193,7 +197,7 @@ func (m *message) MapEntry(path string) (key, value []byte) {
 
 // Integer gives the number that the field holds. Those of Kubernetes are of 32 bits with a sign: what does not fit is out of every
 // range that is checked later.
-func (m *message) Integer(path string) int64 {
+func (m *Message) Integer(path string) int64 {
 	if !m.Is(protowire.VarintType, path, "number") {
 		return 0
 	}
@@ -201,6 +205,18 @@ func (m *message) Integer(path string) int64 {
 }
 
 // Bool gives the boolean that the field holds.
-func (m *message) Bool(path string) bool {
+func (m *Message) Bool(path string) bool {
 	return m.Is(protowire.VarintType, path, "boolean") && protowire.DecodeBool(m.varint)
+}
+
+// NameIn gives the name that the message in the field consists of.
+func (m *Message) NameIn(path string) (name string) {
+	of := m.Message(path)
+	for of.Next() {
+		if of.Number == 1 {
+			name = of.Text(path + ".name")
+		}
+	}
+	m.Fail(of.Err)
+	return name
 }

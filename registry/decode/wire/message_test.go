@@ -1,4 +1,4 @@
-package decode
+package wire
 
 import (
 	"bytes"
@@ -51,7 +51,7 @@ func FuzzMessage(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		want, ok := plain(data)
-		m := message{Data: data, Path: "it"}
+		m := Message{Data: data, Path: "it"}
 		n := 0
 		for ; m.Next(); n++ {
 			if n == len(want) {
@@ -79,7 +79,7 @@ func FuzzMessage(f *testing.F) {
 }
 
 func TestTheFirstErrorOfAMessageEndsIt(t *testing.T) {
-	m := message{Data: []byte{8, 1, 8, 2}, Path: "it"}
+	m := Message{Data: []byte{8, 1, 8, 2}, Path: "it"}
 	if !m.Next() || m.Text("it.name") != "" || m.Err == nil || !strings.Contains(m.Err.Error(), "it.name is no string") {
 		t.Errorf("a number as text: %v", m.Err)
 	}
