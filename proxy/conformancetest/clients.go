@@ -30,6 +30,18 @@ func (n *node) clients(t *testing.T, of traffic.Selection, end bool) (all []traf
 	return all
 }
 
+// counted waits until the clients have been counted as having received so many bytes: a client may read an answer before the engine counts it.
+func (n *node) counted(t *testing.T, received int) {
+	t.Helper()
+	proxytest.Eventually(t, func() bool {
+		sum := 0
+		for _, c := range n.clients(t, traffic.Selection{}, false) {
+			sum += int(c.Received)
+		}
+		return sum == received
+	}, "all clients together have received %d bytes", received)
+}
+
 // kill ends the selected clients, and counts them.
 func (n *node) kill(t *testing.T, of traffic.Selection) int {
 	t.Helper()
@@ -50,6 +62,7 @@ func (s suite) TestEachClientIsListedOnceAndGoesOn(t *testing.T) {
 		talk.MustSay(t, "hello")
 		talks[talk.Conn.LocalAddr().(*net.TCPAddr).AddrPort()] = talk
 	}
+	n.counted(t, mostOnALoop*len("web: hello\n"))
 	seen := make(map[netip.AddrPort]bool)
 	locals := make(map[netip.AddrPort]bool)
 	for _, c := range n.clients(t, traffic.Selection{}, false) {
@@ -82,6 +95,7 @@ func (s suite) TestASessionIsListedWithItsEndpointUntilItEnds(t *testing.T) {
 	if _, err := client.Exchange([]byte("hello")); err != nil {
 		t.Fatal(err)
 	}
+	n.counted(t, len("hello"))
 	all := n.clients(t, traffic.Selection{Service: named("web")}, false)
 	if len(all) != 1 || all[0].Listener.Protocol != registry.UDP || all[0].Endpoint != server.Addr || all[0].Sent != 5 || all[0].Received != 5 || !all[0].Local.IsValid() {
 		t.Fatalf("%+v; want one session with %v", all, server.Addr)
