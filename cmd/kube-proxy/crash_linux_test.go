@@ -117,6 +117,13 @@ func (m *manager) names() string {
 	return strings.Join(slices.Sorted(maps.Keys(m.kept)), " ")
 }
 
+// cookieOf tells which socket the manager keeps by a name; 0: none.
+func (m *manager) cookieOf(name string) uint64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.kept[name].cookie
+}
+
 func (m *manager) awaits(t *testing.T, want string) {
 	t.Helper()
 	proxytest.Eventually(t, func() bool { return m.names() == want }, "the manager keeps %q", want)
@@ -236,6 +243,7 @@ func TestAKeptPortIsFreeAtOnceWhenItsServiceGoes(t *testing.T) {
 			p := m.start(t, s, "-engine="+engine)
 			m.awaits(t, s.keptName())
 			m.mu.Lock() // it hears nothing now
+			first := m.kept[s.keptName()].cookie
 			hear := sync.OnceFunc(m.mu.Unlock)
 			t.Cleanup(hear) // or a test that fails would wait for it
 			s.withdraw(t)
@@ -244,7 +252,7 @@ func TestAKeptPortIsFreeAtOnceWhenItsServiceGoes(t *testing.T) {
 			s.opens(t)
 			s.talk(t).Conn.Close()
 			hear()
-			m.awaits(t, s.keptName())
+			proxytest.Eventually(t, func() bool { now := m.cookieOf(s.keptName()); return now != 0 && now != first }, "the manager keeps the second socket")
 			kill(t, p)
 			p = m.start(t, s, "-engine="+engine) // it keeps the new one
 			s.talk(t).Conn.Close()
