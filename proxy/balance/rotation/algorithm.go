@@ -3,6 +3,7 @@ package rotation
 import (
 	"math/rand/v2"
 
+	"kubeproxy/proxy/balance/positions"
 	"kubeproxy/registry"
 )
 
@@ -32,7 +33,7 @@ func (t *tier) leastLoaded(protocol registry.Protocol) *Endpoint {
 		return t.leastOfAll(protocol)
 	}
 	random := rand.Uint64()
-	i, j := two(random, n)
+	i, j := positions.Two(random, n)
 	if t.shares != nil { // each is one of the two as often as its weight says; they may be the same
 		i, j = t.shares.Random(uint32(random)), t.shares.Random(uint32(random>>32))
 	}

@@ -3,6 +3,8 @@ package rotation
 import (
 	"sync"
 	"time"
+
+	"kubeproxy/proxy/balance/positions"
 )
 
 // A roster divides the endpoints of one set, over one protocol, into those that are ready to be offered and those that
@@ -14,7 +16,7 @@ import (
 // an endpoint is the truth; the roster only follows it, and corrects itself where it has missed something.
 type roster struct {
 	mu    sync.Mutex // guards the fields below
-	index *readyIndex
+	index *positions.Readiness
 	looks uint64 // endpoints that were considered; for tests
 
 	failing time.Duration // orders the endpoints whose checks fail: a number, and no time
@@ -24,5 +26,5 @@ type roster struct {
 func (r *roster) sort(at int, due time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.index.set(at, due)
+	r.index.Set(at, due)
 }

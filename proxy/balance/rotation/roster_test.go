@@ -197,9 +197,9 @@ func TestARosterAgreesWithHealth(t *testing.T) {
 			case 5:
 				time.Sleep(time.Duration(random.IntN(int(time.Second))))
 			}
-			ro.index.readmit(monotonic.Now())
+			ro.index.Readmit(monotonic.Now())
 			for at, e := range set.endpoints {
-				ready, returns := ro.index.nextReady(at) == at, e.returns(registry.TCP)
+				ready, returns := ro.index.Next(at) == at, e.returns(registry.TCP)
 				if ready && returns != 0 && returns > monotonic.Now() {
 					t.Fatalf("endpoint %d is ready before it returns", at)
 				}

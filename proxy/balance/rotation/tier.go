@@ -5,7 +5,7 @@ import (
 
 	"kubeproxy/internal/monotonic"
 	"kubeproxy/proxy/balance/health"
-	"kubeproxy/proxy/balance/shares"
+	"kubeproxy/proxy/balance/positions"
 	"kubeproxy/registry"
 )
 
@@ -19,12 +19,12 @@ type tier struct {
 	ring      atomic.Pointer[ring]      // nil until a client is chosen for by its address
 
 	weights []int             // of the endpoints, by their positions; nil if all are alike: 1, or 0
-	shares  *shares.Positions // of the endpoints, by their weights; nil without those
+	shares  *positions.Shares // of the endpoints, by their weights; nil without those
 }
 
 // setWeights has the endpoints be given clients by weights.
 func (t *tier) setWeights(weights []int) {
-	if s := shares.New(weights); !s.AreNone() {
+	if s := positions.NewShares(weights); !s.AreNone() {
 		t.weights, t.shares = weights, s
 	}
 }
@@ -53,7 +53,7 @@ func (t *tier) roster(protocol registry.Protocol) *roster {
 }
 
 func newRoster(t *tier, protocol registry.Protocol) *roster {
-	r := &roster{index: newReadyIndex(len(t.endpoints))}
+	r := &roster{index: positions.NewReadiness(len(t.endpoints))}
 	now := monotonic.Now()
 	for at, e := range t.endpoints {
 		if e.isExcluded() {
@@ -63,7 +63,7 @@ func newRoster(t *tier, protocol registry.Protocol) *roster {
 		if due <= now {
 			due = 0
 		}
-		r.index.set(at, due)
+		r.index.Set(at, due)
 	}
 	return r
 }
@@ -107,8 +107,8 @@ func (t *tier) hasReady(protocol registry.Protocol) bool {
 	r := t.roster(protocol)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.index.readmit(monotonic.Now())
-	return r.index.nextReady(0) >= 0
+	r.index.Readmit(monotonic.Now())
+	return r.index.Next(0) >= 0
 }
 
 // nextReady returns the next endpoint in turn that is ready and was not offered to the client, and moves the cursor
@@ -118,10 +118,10 @@ func (t *tier) nextReady(protocol registry.Protocol, offered *offers) (ready, wa
 	r := t.roster(protocol)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.index.readmit(monotonic.Now())
+	r.index.Readmit(monotonic.Now())
 	n, from := uint64(len(t.endpoints)), t.cursor.Load()
 	for next, looks := from, 0; looks < maxConsidered; looks++ {
-		at := r.index.nextReady(int(next % n))
+		at := r.index.Next(int(next % n))
 		if at < 0 {
 			break
 		}
@@ -135,7 +135,7 @@ func (t *tier) nextReady(protocol registry.Protocol, offered *offers) (ready, wa
 		case offered.has(e), e.isExcluded(): // the latter: since the roster was made
 		case e.skips(protocol):
 			due := e.returns(protocol)
-			if r.index.set(at, due); due == 0 && warming == nil {
+			if r.index.Set(at, due); due == 0 && warming == nil {
 				warming = e
 			}
 		default:
@@ -151,7 +151,7 @@ func (t *tier) soonest(protocol registry.Protocol, offered *offers) *Endpoint {
 	r := t.roster(protocol)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	at := r.index.soonest(MaxOffers, func(at int) bool { // fewer than MaxOffers were offered
+	at := r.index.Soonest(MaxOffers, func(at int) bool { // fewer than MaxOffers were offered
 		r.looks++
 		return offered.has(t.endpoints[at]) || t.endpoints[at].isExcluded()
 	})
@@ -161,7 +161,7 @@ func (t *tier) soonest(protocol registry.Protocol, offered *offers) *Endpoint {
 	e := t.endpoints[at]
 	if due := e.returns(protocol); due >= health.Never { // as all do: they are offered in turn, since all checks may be wrong
 		r.failing++
-		r.index.set(at, due+r.failing)
+		r.index.Set(at, due+r.failing)
 	}
 	return e
 }

@@ -1,4 +1,4 @@
-package shares
+package positions
 
 import (
 	"fmt"
@@ -19,7 +19,7 @@ func TestARoundGivesEachPositionItsWeight(t *testing.T) {
 		cases = append(cases, weights)
 	}
 	for _, weights := range cases {
-		s := New(weights)
+		s := NewShares(weights)
 		total := 0
 		for _, w := range weights {
 			total += w
@@ -40,7 +40,7 @@ func TestARoundGivesEachPositionItsWeight(t *testing.T) {
 // A heavy position does not have all its turns at once.
 func TestTheTurnsOfAPositionAreSpread(t *testing.T) {
 	for _, weights := range [][]int{{5, 1, 1}, {10, 5, 5}, {100, 50, 25, 25}, {3, 2, 1}} {
-		s, total := New(weights), 0
+		s, total := NewShares(weights), 0
 		for _, w := range weights {
 			total += w
 		}
@@ -64,7 +64,7 @@ func TestRandomPositionsComeAsOftenAsTheirWeights(t *testing.T) {
 	const draws = 100_000
 	random := rand.New(rand.NewPCG(9, 10))
 	weights := []int{10, 0, 1, 100, 25, 64}
-	s, times := New(weights), make([]int, len(weights))
+	s, times := NewShares(weights), make([]int, len(weights))
 	for range draws {
 		times[s.Random(random.Uint32())]++
 	}
@@ -79,7 +79,7 @@ func TestRandomPositionsComeAsOftenAsTheirWeights(t *testing.T) {
 }
 
 func TestNoWeightAtAllIsKnown(t *testing.T) {
-	if !New([]int{0, 0}).AreNone() || New([]int{0, 1}).AreNone() {
+	if !NewShares([]int{0, 0}).AreNone() || NewShares([]int{0, 1}).AreNone() {
 		t.Error("wrong")
 	}
 }
@@ -90,7 +90,7 @@ func BenchmarkTurn(b *testing.B) {
 		for i := range weights {
 			weights[i] = 1 + i%256
 		}
-		s := New(weights)
+		s := NewShares(weights)
 		b.Run(fmt.Sprint("positions=", n), func(b *testing.B) {
 			for i := uint64(0); b.Loop(); i++ {
 				s.Turn(i)

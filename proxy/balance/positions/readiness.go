@@ -1,4 +1,4 @@
-package rotation
+package positions
 
 import (
 	"container/heap"
@@ -6,20 +6,20 @@ import (
 	"time"
 )
 
-// A readyIndex knows of each position whether it is ready, or ejected, and until when. One goroutine at a time may use it.
-type readyIndex struct {
-	ready   positions
+// Readiness knows of each position whether it is ready, or ejected, and until when. One goroutine at a time may use it.
+type Readiness struct {
+	ready   bitmap
 	ejected ejections
-	passed  []ejection // space for soonest
+	passed  []ejection // space for Soonest
 }
 
-// newReadyIndex returns an index of n positions, each of which is in neither part.
-func newReadyIndex(n int) *readyIndex {
-	return &readyIndex{ready: newPositions(n), ejected: ejections{where: make([]int32, n)}}
+// NewReadiness returns an index of n positions, each of which is in neither part.
+func NewReadiness(n int) *Readiness {
+	return &Readiness{ready: newBitmap(n), ejected: ejections{where: make([]int32, n)}}
 }
 
-// set puts a position where it belongs: it returns at due, by the clock of the caller, or is ready when that is 0.
-func (x *readyIndex) set(at int, due time.Duration) {
+// Set puts a position where it belongs: it returns at due, by the clock of the caller, or is ready when that is 0.
+func (x *Readiness) Set(at int, due time.Duration) {
 	i := int(x.ejected.where[at]) - 1
 	switch {
 	case due == 0:
@@ -36,11 +36,11 @@ func (x *readyIndex) set(at int, due time.Duration) {
 	}
 }
 
-// maxReadmitted is how many positions one call of readmit makes ready again: the bound is for the worst case.
+// maxReadmitted is how many positions one call of Readmit makes ready again: the bound is for the worst case.
 const maxReadmitted = 64
 
-// readmit makes positions ready whose time to return has come.
-func (x *readyIndex) readmit(now time.Duration) {
+// Readmit makes positions ready whose time to return has come.
+func (x *Readiness) Readmit(now time.Duration) {
 	for range maxReadmitted {
 		if x.ejected.Len() == 0 || x.ejected.heap[0].due > now {
 			return
@@ -49,17 +49,17 @@ func (x *readyIndex) readmit(now time.Duration) {
 	}
 }
 
-// nextReady returns the first position from at on that is ready, or else the first of all; -1 when none is.
-func (x *readyIndex) nextReady(at int) int {
+// Next returns the first position from at on that is ready, or else the first of all; -1 when none is.
+func (x *Readiness) Next(at int) int {
 	if next := x.ready.next(at); next >= 0 {
 		return next
 	}
 	return x.ready.next(0)
 }
 
-// soonest returns the ejected position that returns first of those that skip does not refuse; -1 when there is none among
+// Soonest returns the ejected position that returns first of those that skip does not refuse; -1 when there is none among
 // the first most.
-func (x *readyIndex) soonest(most int, skip func(at int) bool) int {
+func (x *Readiness) Soonest(most int, skip func(at int) bool) int {
 	at := -1
 	x.passed = x.passed[:0]
 	for x.ejected.Len() > 0 && len(x.passed) < most {
@@ -113,12 +113,12 @@ func (x *ejections) Pop() any {
 	return last
 }
 
-// Positions are a set of small numbers: a bitmap, a bitmap of the words of that which are not zero, and so on, up to a
-// single word. Three levels hold 262,144.
-type positions [][]uint64
+// A bitmap is a set of small numbers: a bit for each, above them a bit for each word that is not zero, and so on, up to a single word. Three
+// levels hold 262,144.
+type bitmap [][]uint64
 
-func newPositions(n int) positions {
-	var p positions
+func newBitmap(n int) bitmap {
+	var p bitmap
 	for n > 0 {
 		n = (n + 63) / 64
 		p = append(p, make([]uint64, n))
@@ -129,14 +129,14 @@ func newPositions(n int) positions {
 	return p
 }
 
-func (p positions) add(i int) {
+func (p bitmap) add(i int) {
 	for _, words := range p {
 		words[i/64] |= 1 << (i % 64)
 		i /= 64
 	}
 }
 
-func (p positions) remove(i int) {
+func (p bitmap) remove(i int) {
 	for _, words := range p {
 		if words[i/64] &^= 1 << (i % 64); words[i/64] != 0 {
 			return
@@ -146,7 +146,7 @@ func (p positions) remove(i int) {
 }
 
 // next returns the first number from i on, or -1.
-func (p positions) next(i int) int {
+func (p bitmap) next(i int) int {
 	for level, words := range p {
 		if i/64 >= len(words) {
 			return -1

@@ -1,4 +1,4 @@
-package rotation
+package positions
 
 import (
 	"math/rand/v2"
@@ -10,21 +10,21 @@ import (
 func TestAnIndexAgreesWithItsModel(t *testing.T) {
 	const n, most = 200, 16
 	random := rand.New(rand.NewPCG(1, 2))
-	x, model := newReadyIndex(n), make(map[int]time.Duration) // 0: ready
+	x, model := NewReadiness(n), make(map[int]time.Duration) // 0: ready
 	now := time.Duration(1)
 	for range 20_000 {
 		switch at := random.IntN(n); random.IntN(4) {
 		case 0:
-			x.set(at, 0)
+			x.Set(at, 0)
 			model[at] = 0
 		case 1, 2:
 			due := now + time.Duration(1+random.IntN(1_000_000))*1000 + time.Duration(at) // no two are due together
-			x.set(at, due)
+			x.Set(at, due)
 			model[at] = due
 		case 3:
 			now += time.Duration(random.IntN(20_000_000))
 			for range n/maxReadmitted + 1 {
-				x.readmit(now)
+				x.Readmit(now)
 			}
 			for at, due := range model {
 				if due <= now {
@@ -45,33 +45,33 @@ func TestAnIndexAgreesWithItsModel(t *testing.T) {
 				t.Fatalf("position %d is ejected: %v, due %v", at, isEjected, due)
 			}
 		}
-		if got := x.nextReady(from); got != ready {
+		if got := x.Next(from); got != ready {
 			t.Fatalf("from %d the next that is ready is %d, want %d", from, got, ready)
 		}
-		if got := x.soonest(most, func(at int) bool { return at == skipped }); got != soonest {
+		if got := x.Soonest(most, func(at int) bool { return at == skipped }); got != soonest {
 			t.Fatalf("without %d the first that returns is %d, want %d", skipped, got, soonest)
 		}
 	}
 }
 
 func TestSoonestLooksAtABoundedNumberOfPositions(t *testing.T) {
-	x := newReadyIndex(100)
+	x := NewReadiness(100)
 	for at := range 100 {
-		x.set(at, time.Duration(1+at))
+		x.Set(at, time.Duration(1+at))
 	}
 	looks := 0
-	if got := x.soonest(16, func(int) bool { looks++; return true }); got != -1 || looks != 16 {
+	if got := x.Soonest(16, func(int) bool { looks++; return true }); got != -1 || looks != 16 {
 		t.Errorf("found %d after %d looks; want none after 16", got, looks)
 	}
-	if got := x.soonest(16, func(at int) bool { return at < 3 }); got != 3 {
+	if got := x.Soonest(16, func(at int) bool { return at < 3 }); got != 3 {
 		t.Errorf("found %d; want 3, as the ones that were skipped are still there", got)
 	}
 }
 
-func TestPositionsAgreeWithTheirModel(t *testing.T) {
+func TestABitmapAgreesWithItsModel(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	for _, n := range []int{1, 63, 64, 65, 4096, 4097, 300_000} {
-		p, model := newPositions(n), make(map[int]bool)
+		p, model := newBitmap(n), make(map[int]bool)
 		for range 500 {
 			i := random.IntN(n)
 			if random.IntN(2) == 0 {

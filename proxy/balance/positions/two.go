@@ -1,9 +1,9 @@
-package rotation
+package positions
 
 import "math/bits"
 
-// two returns two of n positions, which differ if n is more than one. random has 64 random bits.
-func two(random uint64, n int) (i, j int) {
+// Two returns two of n positions, which differ if n is more than one. random has 64 random bits.
+func Two(random uint64, n int) (i, j int) {
 	if n < 2 {
 		return 0, 0
 	}
