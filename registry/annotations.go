@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"kubeproxy/internal/spelling"
 )
 
 // annotationPrefix is that of our own annotations. Nobody else's begin with it.
@@ -127,42 +129,13 @@ func resembling(name string, annotations []string) (best string) {
 	}
 	for _, candidate := range annotations {
 		theirs, rest, _ := strings.Cut(candidate, "/")
-		l := EditDistance(local, rest, maxLocalDistance+1)
+		l := spelling.Distance(local, rest, maxLocalDistance+1)
 		if l > maxLocalDistance || l > 0 && theirs != domain && len(rest) < 10 { // a short word in another domain is another word
 			continue
 		}
-		if d := EditDistance(domain, theirs, maxDomainDistance+1); d <= maxDomainDistance && l+d < least {
+		if d := spelling.Distance(domain, theirs, maxDomainDistance+1); d <= maxDomainDistance && l+d < least {
 			best, least = candidate, l+d
 		}
 	}
 	return best
-}
-
-// EditDistance returns how many letters have to be added, dropped, replaced or exchanged with their neighbour to make b of a (the
-// optimal string alignment), or limit if they are at least that many.
-func EditDistance(a, b string, limit int) int {
-	if max(len(a)-len(b), len(b)-len(a)) >= limit {
-		return limit
-	}
-	var before []int
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := 1; i <= len(a); i++ {
-		next := make([]int, len(b)+1)
-		next[0] = i
-		for j := 1; j <= len(b); j++ {
-			replaced := row[j-1]
-			if a[i-1] != b[j-1] {
-				replaced++
-			}
-			next[j] = min(row[j]+1, next[j-1]+1, replaced)
-			if i > 1 && j > 1 && a[i-1] == b[j-2] && a[i-2] == b[j-1] {
-				next[j] = min(next[j], before[j-2]+1)
-			}
-		}
-		before, row = row, next
-	}
-	return min(row[len(b)], limit)
 }

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"kubeproxy/internal/spelling"
 	"kubeproxy/registry"
 	"kubeproxy/registry/decode"
 )
@@ -170,7 +171,7 @@ func (w *fieldWalk) hint(prefix, name string, f fields) string {
 	}
 	best, least := "", 1+len(name)/3 // more letters than that make another word
 	for _, candidate := range slices.Sorted(maps.Keys(f)) {
-		if d := registry.EditDistance(strings.ToLower(name), strings.ToLower(candidate), least); d < least {
+		if d := spelling.Distance(strings.ToLower(name), strings.ToLower(candidate), least); d < least {
 			best, least = candidate, d
 		}
 	}

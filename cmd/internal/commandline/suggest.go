@@ -3,7 +3,7 @@ package commandline
 import (
 	"slices"
 
-	"kubeproxy/registry"
+	"kubeproxy/internal/spelling"
 )
 
 // closest returns the word that is most similar to what was typed, or "" if none is similar: one letter in three may be wrong, and one
@@ -15,7 +15,7 @@ func closest(typed string, words []string) string {
 	}
 	best, least := "", max(1, len(typed)/3)+1
 	for _, word := range slices.Sorted(slices.Values(words)) {
-		if d := registry.EditDistance(typed, word, least); d < least && d < len(word) {
+		if d := spelling.Distance(typed, word, least); d < least && d < len(word) {
 			best, least = word, d
 		}
 	}
