@@ -16,6 +16,8 @@ type Check struct {
 	Expect   string        // is answered by one that begins so; a UDP port without Send is not checked
 	Interval time.Duration // 0: the proxy's default
 	Timeout  time.Duration // 0: the proxy's default
+	Fall     int           `json:",omitzero"` // checks in a row that fail before an endpoint does; 0: the proxy's default
+	Rise     int           `json:",omitzero"` // that pass before it is used again; 0: the proxy's default
 
 	Port   uint16      `json:",omitzero"` // that is asked; 0: the endpoint's own
 	Method string      `json:",omitzero"` // of the request for Path; "": GET
@@ -59,6 +61,7 @@ const (
 	MaxCheckInterval = time.Hour
 	maxCheckText     = 255 // bytes of a path, a datagram, or the begin of an answer
 	minCheckTimeout  = 10 * time.Millisecond
+	maxInARow        = 100 // checks that count together
 )
 
 func (c *Check) readWish(s string) error {

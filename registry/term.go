@@ -28,21 +28,25 @@ var terms = [...]term{
 		aTime(func(t *Terms) *time.Duration { return &t.Checks.Interval }, MinCheckInterval, MaxCheckInterval), shownTime(func(t *Terms) time.Duration { return t.Checks.Interval })},
 	{"check-timeout", "haproxy.org/timeout-check",
 		aTime(func(t *Terms) *time.Duration { return &t.Checks.Timeout }, minCheckTimeout, MaxCheckInterval), shownTime(func(t *Terms) time.Duration { return t.Checks.Timeout })},
+	{"check-fall", "", aNumber(func(t *Terms) *int { return &t.Checks.Fall }, maxInARow, false), shownCount(func(t *Terms) int { return t.Checks.Fall })},
+	{"check-rise", "", aNumber(func(t *Terms) *int { return &t.Checks.Rise }, maxInARow, false), shownCount(func(t *Terms) int { return t.Checks.Rise })},
+	{"on-failed-check", "", aChoice(func(t *Terms) *bool { return &t.Failure.Close }, "drain", "close"), shownChoice(func(t *Terms) bool { return t.Failure.Close }, "close")},
+	{"all-failed", "", aChoice(func(t *Terms) *bool { return &t.Failure.Refuse }, "use", "refuse"), shownChoice(func(t *Terms) bool { return t.Failure.Refuse }, "refuse")},
 	{"check-udp", "", ofCheck((*Check).readUDP), func(t *Terms) string { return t.Checks.showUDP() }},
 	{"check-port", "", ofCheck((*Check).readPort), func(t *Terms) string { return t.Checks.showPort() }},
 	{"check-method", "", ofCheck((*Check).readMethod), func(t *Terms) string { return t.Checks.Method }},
 	{"check-host", "", ofCheck((*Check).readHost), func(t *Terms) string { return t.Checks.Host }},
 	{"check-status", "", ofCheck((*Check).readStatus), func(t *Terms) string { return t.Checks.Status.String() }},
-	{"max-connections", "", aCount(func(t *Terms) *int { return &t.Limits.Connections }, false), shownCount(func(t *Terms) int { return t.Limits.Connections })},
-	{"max-connections-per-client", "", aCount(func(t *Terms) *int { return &t.Limits.PerClient }, true), shownCount(func(t *Terms) int { return t.Limits.PerClient })},
+	{"max-connections", "", aNumber(func(t *Terms) *int { return &t.Limits.Connections }, maxCount, false), shownCount(func(t *Terms) int { return t.Limits.Connections })},
+	{"max-connections-per-client", "", aNumber(func(t *Terms) *int { return &t.Limits.PerClient }, maxCount, true), shownCount(func(t *Terms) int { return t.Limits.PerClient })},
 	{"connect-timeout", "",
 		aTime(func(t *Terms) *time.Duration { return &t.Timeouts.Connect }, 10*time.Millisecond, time.Minute), shownTime(func(t *Terms) time.Duration { return t.Timeouts.Connect })},
 	{"idle-timeout", "",
 		orNone(func(t *Terms) *time.Duration { return &t.Timeouts.Idle }, MinIdleTimeout, maxSilence), shownTime(func(t *Terms) time.Duration { return t.Timeouts.Idle })},
 	{"udp-timeout", "",
 		aTime(func(t *Terms) *time.Duration { return &t.Timeouts.UDP }, 100*time.Millisecond, maxSilence), shownTime(func(t *Terms) time.Duration { return t.Timeouts.UDP })},
-	{"udp-requests", "", aCount(func(t *Terms) *int { return &t.Limits.Requests }, false), shownCount(func(t *Terms) int { return t.Limits.Requests })},
-	{"udp-replies", "", aCount(func(t *Terms) *int { return &t.Limits.Replies }, false), shownCount(func(t *Terms) int { return t.Limits.Replies })},
+	{"udp-requests", "", aNumber(func(t *Terms) *int { return &t.Limits.Requests }, maxCount, false), shownCount(func(t *Terms) int { return t.Limits.Requests })},
+	{"udp-replies", "", aNumber(func(t *Terms) *int { return &t.Limits.Replies }, maxCount, false), shownCount(func(t *Terms) int { return t.Limits.Replies })},
 	{"on-removal", "", (*Terms).readRemoval, func(t *Terms) string { return t.Removal.String() }},
 }
 
@@ -111,16 +115,36 @@ func shownTime(of func(*Terms) time.Duration) func(*Terms) string {
 	}
 }
 
-// aCount reads a number from 1 into a field; with mayBeNone true, also none.
-func aCount(field func(*Terms) *int, mayBeNone bool) func(*Terms, string) error {
+// aChoice reads one of two words into a field: the second one is true.
+func aChoice(field func(*Terms) *bool, no, yes string) func(*Terms, string) error {
+	return func(t *Terms, s string) error {
+		if s != no && s != yes {
+			return fmt.Errorf("%s is neither %s nor %s", Quote(s), no, yes)
+		}
+		*field(t) = s == yes
+		return nil
+	}
+}
+
+func shownChoice(of func(*Terms) bool, yes string) func(*Terms) string {
+	return func(t *Terms) string {
+		if of(t) {
+			return yes
+		}
+		return ""
+	}
+}
+
+// aNumber reads a number from 1 to most into a field; with mayBeNone true, also none.
+func aNumber(field func(*Terms) *int, most int, mayBeNone bool) func(*Terms, string) error {
 	return func(t *Terms, s string) error {
 		if mayBeNone && s == none {
 			*field(t) = NoLimit
 			return nil
 		}
 		n, err := strconv.Atoi(s)
-		if err != nil || n < 1 || n > maxCount || s != strconv.Itoa(n) {
-			err = fmt.Errorf("%s is no number from 1 to %d", Quote(s), maxCount)
+		if err != nil || n < 1 || n > most || s != strconv.Itoa(n) {
+			err = fmt.Errorf("%s is no number from 1 to %d", Quote(s), most)
 			if mayBeNone {
 				err = fmt.Errorf("%w, or none", err)
 			}

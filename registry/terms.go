@@ -27,6 +27,7 @@ type Terms struct {
 	Limits   Limits   `json:",omitzero"`
 	Timeouts Timeouts `json:",omitzero"`
 	Removal  Removal  `json:",omitzero"` // of an endpoint or the service: what becomes of TCP connections
+	Failure  Failure  `json:",omitzero"` // of checks: what becomes of clients
 
 	Distribution    Distribution `json:",omitzero"` // which endpoints the clients of a node are given first
 	Local           bool         `json:",omitzero"` // clients are given endpoints on the node only
@@ -39,6 +40,12 @@ type Limits struct {
 	PerClient   int `json:",omitzero"` // likewise, of one client address; NoLimit: as many as Connections allows
 	Requests    int `json:",omitzero"` // datagrams of a client in one UDP session; 0: any number
 	Replies     int `json:",omitzero"` // datagrams of the endpoint for each of those; 0: any number
+}
+
+// A Failure says what becomes of clients when checks of endpoints fail.
+type Failure struct {
+	Close  bool `json:",omitzero"` // TCP connections of an endpoint that fails are closed, and do not go on
+	Refuse bool `json:",omitzero"` // while all endpoints fail new clients are refused, and not given all of them
 }
 
 // Timeouts bound how long a client waits, and how long it may be silent.
@@ -58,7 +65,7 @@ var NoTerms = new(Terms)
 func (t *Terms) Equal(u *Terms) bool {
 	return t.Affinity == u.Affinity && t.AffinityTimeout == u.AffinityTimeout && slices.Equal(t.SourceRanges, u.SourceRanges) &&
 		t.Balance == u.Balance && t.Checks == u.Checks && t.ProxyHeader == u.ProxyHeader &&
-		t.Limits == u.Limits && t.Timeouts == u.Timeouts && t.Removal == u.Removal &&
+		t.Limits == u.Limits && t.Timeouts == u.Timeouts && t.Removal == u.Removal && t.Failure == u.Failure &&
 		t.Distribution == u.Distribution && t.Local == u.Local && t.HealthCheckPort == u.HealthCheckPort
 }
 
@@ -85,8 +92,8 @@ func (t *Terms) Check() error {
 			return errors.New("bad " + terms[i].name)
 		}
 	}
-	if same.Checks.Port != t.Checks.Port || same.Checks.Method != t.Checks.Method || same.Checks.Host != t.Checks.Host || same.Checks.Status != t.Checks.Status ||
-		same.Limits != t.Limits || same.Timeouts != t.Timeouts || same.Removal != t.Removal {
+	if is := t.Checks; same.Checks.Port != is.Port || same.Checks.Method != is.Method || same.Checks.Host != is.Host || same.Checks.Status != is.Status ||
+		same.Checks.Fall != is.Fall || same.Checks.Rise != is.Rise || same.Failure != t.Failure || same.Limits != t.Limits || same.Timeouts != t.Timeouts || same.Removal != t.Removal {
 		return errors.New("bad limits or times")
 	}
 	return nil

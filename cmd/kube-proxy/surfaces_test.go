@@ -60,6 +60,14 @@ var surfaceCases = []struct {
 		metric: "checks_fail", alerts: []string{"KubeProxyChecksIgnored"},
 		log: "web: all endpoints fail their checks or do not answer over tcp, so clients are given all of them; if clients are served, the check is wrong",
 	}},
+	{"all checks fail, and the service refuses clients then", func(t *testing.T, s *stage) {
+		s.service(t, `"kube-proxy/check-http":"/","kube-proxy/check-interval":"500ms","kube-proxy/all-failed":"refuse"`)
+		s.endpoints(t, "", s.chat(t))
+	}, said{
+		refused: true, page: "All endpoints of default/web fail their checks (",
+		metric: "all_failed", alerts: []string{"KubeProxyClientsWithoutEndpoint", "KubeProxyServiceRefusesClients"},
+		log: "was turned away: the checks of all endpoints of the service fail, and its record says that clients are refused then (kube-proxy/all-failed)",
+	}},
 	{"no endpoint answers", func(t *testing.T, s *stage) { s.endpoints(t, "", proxytest.Refusing(t)) }, said{
 		refused: true, page: "No endpoint of default/web answers (",
 		metric: "dial_failed", alerts: []string{"KubeProxyClientsWithoutEndpoint", "KubeProxyServiceDown"},
@@ -122,8 +130,8 @@ func TestEverySurfaceSaysWhatClientsFeel(t *testing.T) {
 			proxytest.Eventually(t, func() bool {
 				if !c.want.refused {
 					proxytest.TalkTo(t, at).MustSay(t, "hello")
-				} else if !proxytest.Refuses(at) {
-					t.Fatal("a client is not refused")
+				} else if !proxytest.Refuses(at) { // as it is not before checks have failed
+					return false
 				}
 				return metricOf(t, url) == c.want.metric
 			}, "the metric has %q", c.want.metric)

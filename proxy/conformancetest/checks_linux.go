@@ -13,6 +13,7 @@ import (
 
 	"kubeproxy/proxy/proxyproto"
 	"kubeproxy/proxy/proxytest"
+	"kubeproxy/proxy/traffic"
 	"kubeproxy/registry"
 )
 
@@ -34,11 +35,14 @@ type site struct {
 }
 
 func (s *site) serve(conn *net.TCPConn) {
-	line, err := bufio.NewReader(conn).ReadString('\n')
+	in := bufio.NewReader(conn)
+	line, err := in.ReadString('\n')
+	for err == nil && !strings.HasPrefix(line, "GET ") {
+		fmt.Fprintf(conn, "%s: %s", s.name, line)
+		line, err = in.ReadString('\n')
+	}
 	switch status := s.status.Load(); {
 	case err != nil:
-	case !strings.HasPrefix(line, "GET "):
-		fmt.Fprintf(conn, "%s: %s", s.name, line)
 	case status != 0:
 		fmt.Fprintf(conn, "HTTP/1.1 %d .\r\n\r\n", status)
 	default:
@@ -103,6 +107,73 @@ func (s suite) TestAllEndpointsAreUsedWhenAllChecksFail(t *testing.T) {
 	if len(seen) != 3 {
 		t.Errorf("clients were given %v; want all three", seen)
 	}
+}
+
+// failing has a checked service do more than to give clients other endpoints when checks fail.
+func failing(how registry.Failure, service change) change {
+	return func(b *registry.Batch) {
+		service(b)
+		for _, s := range b.Services {
+			s.Terms.Failure = how
+		}
+	}
+}
+
+func (s suite) TestClientsAreRefusedWhileAllChecksFail(t *testing.T) {
+	n := newNode(t, s.config())
+	all, addrs := sites(t, 500, 500)
+	names, udpAddrs := udpSites(t, "dns")
+	names["dns"].hangs.Store(true)
+	at, dns := proxytest.On(proxytest.FreePort(t)), proxytest.On(proxytest.FreePort(t))
+	refuse := registry.Failure{Refuse: true}
+	n.apply(failing(refuse, checkedService("web", tcp(at.Port()), registry.Check{Path: "/healthz"})), endpoints("web", addrs...),
+		failing(refuse, checkedService("dns", udp(dns.Port()), registry.Check{Send: "ping"})), endpoints("dns", udpAddrs...))
+	n.failing(3)
+	refuses(t, at)
+	proxytest.Eventually(t, func() bool { return totalsOf(n, "web").Ended[traffic.AllFailed] == 1 }, "the client to be counted as refused for that")
+	proxytest.DialUDP(t, dns).Write([]byte("hello"))
+	proxytest.Eventually(t, func() bool { return totalsOf(n, "dns").Dropped[traffic.DropAllFailed] == 1 }, "the datagram to be dropped for that")
+	all[1].status.Store(200)
+	names["dns"].hangs.Store(false)
+	n.failing(1)
+	for range 3 {
+		if who := proxytest.TalkTo(t, at).MustSay(t, "hello"); who != "web-1" {
+			t.Errorf("a client was given %s; want the one that passes", who)
+		}
+	}
+	if a := proxytest.DialUDP(t, dns).Ask(t); a.Name != "dns" {
+		t.Errorf("a session was given %q", a.Name)
+	}
+}
+
+func (s suite) TestConnectionsOfAnEndpointWhoseChecksFailAreClosed(t *testing.T) {
+	n := newNode(t, s.config())
+	all, addrs := sites(t, 200, 200)
+	at := proxytest.On(proxytest.FreePort(t))
+	n.apply(failing(registry.Failure{Close: true}, checkedService("web", tcp(at.Port()), registry.Check{Path: "/healthz"})), endpoints("web", addrs...))
+	n.failing(0)
+	talks := make(map[string]*proxytest.Talk)
+	for len(talks) < 2 {
+		talk := proxytest.TalkTo(t, at)
+		talks[talk.MustSay(t, "hello")] = talk
+	}
+	all[0].status.Store(500)
+	n.failing(1)
+	if err := proxytest.Discard(talks["web-0"].Conn); !proxytest.IsReset(err) {
+		t.Errorf("the client of the endpoint that fails saw %v; want a reset", err)
+	}
+	talks["web-1"].MustSay(t, "still here")
+	if got := totalsOf(n, "web").Ended[traffic.EndpointFailed]; got != 1 {
+		t.Errorf("%d connections ended for the checks; want 1", got)
+	}
+	all[1].status.Store(500)
+	n.failing(2)
+	if err := proxytest.Discard(talks["web-1"].Conn); !proxytest.IsReset(err) {
+		t.Errorf("the client of the last endpoint saw %v; want a reset", err)
+	}
+	late := proxytest.TalkTo(t, at) // as all fail, clients are given all
+	late.MustSay(t, "hello")
+	late.MustSay(t, "still here")
 }
 
 func (s suite) TestAUDPEndpointThatAnswersItsCheckWronglyGetsNoSessions(t *testing.T) {

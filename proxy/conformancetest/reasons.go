@@ -420,13 +420,13 @@ func (b *bookish) port(e traffic.Ending) uint16 {
 
 // turnedAway are the reasons of clients that were given no endpoint.
 var turnedAway = map[traffic.Reason]bool{
-	traffic.NoEndpoints: true, traffic.ZeroWeight: true, traffic.NoLocalEndpoint: true, traffic.DialFailed: true, traffic.OwnListener: true, traffic.EndpointNotAllowed: true, traffic.NameFailed: true, traffic.DialLimit: true,
+	traffic.NoEndpoints: true, traffic.ZeroWeight: true, traffic.NoLocalEndpoint: true, traffic.AllFailed: true, traffic.DialFailed: true, traffic.OwnListener: true, traffic.EndpointNotAllowed: true, traffic.NameFailed: true, traffic.DialLimit: true,
 	traffic.Loop: true, traffic.SourceNotAllowed: true, traffic.NoProxyHeader: true, traffic.ConnectionLimit: true, traffic.ServiceLimit: true, traffic.ClientLimit: true, traffic.DescriptorLimit: true,
 }
 
 // lastingly are the reasons that new clients will meet too: the condition of the service has the same name.
 var lastingly = map[traffic.Reason]bool{
-	traffic.NoEndpoints: true, traffic.ZeroWeight: true, traffic.NoLocalEndpoint: true, traffic.DialFailed: true, traffic.OwnListener: true, traffic.EndpointNotAllowed: true, traffic.NameFailed: true,
+	traffic.NoEndpoints: true, traffic.ZeroWeight: true, traffic.NoLocalEndpoint: true, traffic.AllFailed: true, traffic.DialFailed: true, traffic.OwnListener: true, traffic.EndpointNotAllowed: true, traffic.NameFailed: true,
 }
 
 // checkAll looks, when the node has stopped, whether the books are balanced: what was told of each

@@ -12,6 +12,7 @@ import (
 	"kubeproxy/proxy"
 	"kubeproxy/proxy/proxytest"
 	"kubeproxy/proxy/traffic"
+	"kubeproxy/registry"
 )
 
 // linuxReasonCases are the reasons that take a process with a network of its own.
@@ -44,6 +45,15 @@ var linuxReasonCases = []reasonCase{
 	{why: traffic.EndpointVanished, when: "the machine of an endpoint goes to which nothing is being said", config: probing, do: func(t *testing.T, b *bookish) {
 		peer, _ := b.dialPeer(t)
 		peer.Vanish(t)
+	}},
+	{why: traffic.AllFailed, when: "all endpoints fail their checks, and the service refuses then", do: func(t *testing.T, b *bookish) {
+		talk := b.failCheck(t, registry.Failure{Refuse: true})
+		talk.Conn.Close()
+		refuses(t, b.at)
+	}},
+	{why: traffic.EndpointFailed, when: "its endpoint fails its checks, and the service closes then", do: func(t *testing.T, b *bookish) {
+		b.cuts(t, b.failCheck(t, registry.Failure{Close: true}))
+		b.sent, b.received = 6, 13 // a line, and the same with a name before it
 	}},
 	{why: traffic.DescriptorLimit, when: "others have all descriptors", do: func(t *testing.T, b *bookish) {
 		at := b.serve(t, served(t, proxytest.Identify("web")))
@@ -81,6 +91,20 @@ func (s suite) TestEveryReasonThatTakesAnotherMachineIsWhatWasDone(t *testing.T)
 			}
 		})
 	}
+}
+
+// failCheck has a client talk to an endpoint, and then the checks of that fail.
+func (b *bookish) failCheck(t *testing.T, how registry.Failure) *proxytest.Talk {
+	t.Helper()
+	all, addrs := sites(t, 200)
+	b.at = proxytest.On(proxytest.FreePort(t))
+	b.apply(failing(how, checkedService("web", tcp(b.at.Port()), registry.Check{Path: "/"})), endpoints("web", addrs...))
+	b.failing(0)
+	talk := proxytest.TalkTo(t, b.at)
+	talk.MustSay(t, "hello")
+	all[0].status.Store(500)
+	b.failing(1)
+	return talk
 }
 
 // probing makes keepalive find out soon, about clients from another machine too.

@@ -41,6 +41,9 @@ func (c *Config) RemovalOf(t *registry.Terms) removal.Policy {
 	return removal.PolicyOf(t.Removal, c.OnRemoval)
 }
 
+// Cuts reports whether TCP connections of a service are closed at the end of a lifetime that they began under.
+func (c *Config) Cuts(t *registry.Terms) bool { return t.Failure.Close || c.RemovalOf(t).Close }
+
 // DialTimes returns for how long one endpoint may take to accept a connection, and all endpoints of one client together, where connect is what
 // the record says of the former; 0: nothing.
 func (c *Config) DialTimes(connect time.Duration) (attempt, total time.Duration) {

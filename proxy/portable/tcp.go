@@ -155,7 +155,7 @@ func (s *tcpSocket) serve(c tcp.Connection, client *net.TCPConn) {
 	if e.Cfg.NoteLocal {
 		c.GoesFrom(backend.LocalAddr().(*net.TCPAddr).AddrPort())
 	}
-	ctx, release := e.lifetimes(e.Cfg.RemovalOf(c.Claim.Terms), c.Claim.Lifetime, endpoint.Lifetime())
+	ctx, release := e.lifetimes(e.Cfg.Cuts(c.Claim.Terms), c.Claim.Lifetime, endpoint.Lifetime())
 	defer release()
 	r := newRelay(client, backend, &e.Cfg, c.Claim.Tally, &c)
 	if c.WantsHeader() {
@@ -202,10 +202,10 @@ func (e *Engine) readHeader(c *tcp.Connection, client *net.TCPConn) (said []byte
 	}
 }
 
-// lifetimes returns a context that ends with the engine's, and when one of the lifetimes wants its
-// connections closed. Where none ever will, it is the engine's own.
-func (e *Engine) lifetimes(then removal.Policy, lifetimes ...*removal.Lifetime) (ctx context.Context, release func()) {
-	if !then.Close {
+// lifetimes returns a context that ends with the engine's and, if cut says so, when one of the lifetimes wants its connections closed. Else it is
+// the engine's own.
+func (e *Engine) lifetimes(cut bool, lifetimes ...*removal.Lifetime) (ctx context.Context, release func()) {
+	if !cut {
 		return e.Ctx, func() {}
 	}
 	ctx, cancel := context.WithCancelCause(e.Ctx)

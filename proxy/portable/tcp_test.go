@@ -301,7 +301,7 @@ func TestATenureForgetsTheConnectionsThatHaveEnded(t *testing.T) {
 	ofClaim, ofEndpoint := new(removal.Lifetime), new(removal.Lifetime)
 	before := memory()
 	for range 20_000 {
-		ctx, release := e.lifetimes(closes, ofClaim, ofEndpoint)
+		ctx, release := e.lifetimes(true, ofClaim, ofEndpoint)
 		release()
 		if ctx.Err() == nil {
 			t.Fatal("what has ended goes on")
@@ -310,7 +310,7 @@ func TestATenureForgetsTheConnectionsThatHaveEnded(t *testing.T) {
 	if left := memory() - before; left > 1<<20 {
 		t.Errorf("20,000 connections that have ended left %d bytes behind", left)
 	}
-	lives, release := e.lifetimes(closes, ofClaim, ofEndpoint)
+	lives, release := e.lifetimes(true, ofClaim, ofEndpoint)
 	defer release()
 	ofEndpoint.End(closes, traffic.EndpointRemoved, 0)
 	proxytest.Receive(t, lives.Done(), "the one that lives to hear of the removal")
@@ -324,7 +324,7 @@ func TestConnectionsThatMayGoOnCostNothingForIt(t *testing.T) {
 	e := newTestEngine(t, engine.Config{})
 	ofClaim, ofEndpoint := new(removal.Lifetime), new(removal.Lifetime)
 	if n := testing.AllocsPerRun(100, func() {
-		_, release := e.lifetimes(removal.Policy{}, ofClaim, ofEndpoint)
+		_, release := e.lifetimes(false, ofClaim, ofEndpoint)
 		release()
 	}); n != 0 {
 		t.Errorf("%v allocations for each connection", n)

@@ -116,7 +116,7 @@ func (c *Connection) tried(failed []Failure) {
 // TurnAway ends a client that gets no endpoint, and logs why, with the flag that limits it, at most a few times a minute. The engine
 // resets the client, since a clean end could look like an empty answer.
 func (c *Connection) TurnAway(why traffic.Reason, failed []Failure) {
-	if says, away := c.Claim.Rotation.TurnsAway(c.Claim.Terms); away && why == traffic.NoEndpoints {
+	if says, away := c.Claim.Rotation.TurnsAway(registry.TCP, c.Claim.Terms); away && why == traffic.NoEndpoints {
 		why = says
 	}
 	c.tried(failed)

@@ -12,6 +12,7 @@ const (
 	DropNoEndpoints DropReason = iota
 	DropZeroWeight
 	DropNoLocalEndpoint
+	DropAllFailed
 	DropOwnListener
 	DropNotAllowed
 	DropLoop
@@ -38,6 +39,7 @@ const (
 var dropReasons = [NumDropReasons]struct{ code, text string }{
 	DropNoEndpoints:     {"no_endpoints", "no endpoints"},
 	DropZeroWeight:      {"zero_weight", "all endpoints of the service have weight 0, so new clients are refused; give one a weight"},
+	DropAllFailed:       {"all_failed", "the checks of all endpoints of the service fail, and its record says that clients are refused then (kube-proxy/all-failed)"},
 	DropNoLocalEndpoint: {"no_local_endpoint", "the traffic policy of the service is Local, and it has no endpoint on this node (-node_name)"},
 	DropOwnListener:     {"own_listener", "the only endpoints are listeners of this proxy"},
 	DropNotAllowed:      {"endpoint_not_allowed", "no endpoint is at an address that is allowed (-allowed_endpoints)"},

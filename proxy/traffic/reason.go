@@ -29,6 +29,7 @@ const (
 	NoEndpoints
 	ZeroWeight      // all endpoints have weight 0
 	NoLocalEndpoint // the service wants those on the node, and none is there
+	AllFailed       // the checks of all fail, and the service wants clients refused then
 	DialFailed
 	OwnListener        // the remaining endpoints are listeners of this proxy
 	EndpointNotAllowed // the remaining endpoints lie outside Config.AllowedEndpoints
@@ -47,6 +48,7 @@ const (
 	// The proxy ended it.
 	Evicted // UDP: a full limit made room for another client
 	EndpointRemoved
+	EndpointFailed // its checks do, and the service wants its connections closed
 	ServiceRemoved // or the port is another's now
 	Killed         // an operator did: the endpoint was disabled, or the client was to end
 	Shutdown
@@ -71,6 +73,7 @@ var reasons = [NumReasons]struct{ code, refusal string }{
 	NoEndpoints:        {"no_endpoints", "the service has no endpoints"},
 	ZeroWeight:         {"zero_weight", "all endpoints of the service have weight 0, so new clients are refused; give one a weight"},
 	NoLocalEndpoint:    {"no_local_endpoint", "the traffic policy of the service is Local, and it has no endpoint on this node (-node_name)"},
+	AllFailed:          {"all_failed", "the checks of all endpoints of the service fail, and its record says that clients are refused then (kube-proxy/all-failed)"},
 	DialFailed:         {"dial_failed", ""},
 	OwnListener:        {"own_listener", ""},
 	EndpointNotAllowed: {"endpoint_not_allowed", ""},
@@ -85,6 +88,7 @@ var reasons = [NumReasons]struct{ code, refusal string }{
 	DescriptorLimit:    {"descriptor_limit", ""},
 	Evicted:            {"evicted", ""},
 	EndpointRemoved:    {"endpoint_removed", ""},
+	EndpointFailed:     {"endpoint_failed", ""},
 	ServiceRemoved:     {"service_removed", ""},
 	Killed:             {"killed", ""},
 	Shutdown:           {"shutdown", ""},

@@ -16,7 +16,7 @@ import (
 //	ServiceRemoved      the service left the port, or another took it over
 //	SourceNotAllowed    the source ranges of the service changed, and the client lies outside
 //	EndpointRemoved     its endpoint left the service, and there is no other
-//	DialFailed, NameFailed, OwnListener, EndpointNotAllowed, Loop, DescriptorLimit, NoEndpoints, ZeroWeight, NoLocalEndpoint
+//	DialFailed, NameFailed, OwnListener, EndpointNotAllowed, Loop, DescriptorLimit, NoEndpoints, ZeroWeight, NoLocalEndpoint, AllFailed
 //	                    no endpoint could be had: to begin with, or after the one it had refused
 //	Shutdown            the process stops: the session was silent for DrainSilence, or the drain was over
 //
@@ -96,6 +96,8 @@ func (s *Session) unserved() traffic.Reason {
 		return traffic.ZeroWeight
 	case s.why == traffic.DropNoLocalEndpoint:
 		return traffic.NoLocalEndpoint
+	case s.why == traffic.DropAllFailed:
+		return traffic.AllFailed
 	}
 	return traffic.NoEndpoints
 }

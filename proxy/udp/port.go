@@ -14,6 +14,7 @@ import (
 	"kubeproxy/proxy/engine"
 	"kubeproxy/proxy/sockopt"
 	"kubeproxy/proxy/traffic"
+	"kubeproxy/registry"
 )
 
 // A Port is one open UDP port, whichever engine holds its socket: who owns it, and how fast and how many sessions may
@@ -111,13 +112,15 @@ func (p *Port) MayBegin(owner *engine.Claim, key admit.SessionKey, isCrowded fun
 
 // turnsAway reports whether the record of the endpoints gives new clients of a claim none, and why.
 func turnsAway(owner *engine.Claim) (traffic.DropReason, bool) {
-	switch why, away := owner.Rotation.TurnsAway(owner.Terms); {
+	switch why, away := owner.Rotation.TurnsAway(registry.UDP, owner.Terms); {
 	case !away:
 		return 0, false
 	case why == traffic.ZeroWeight:
 		return traffic.DropZeroWeight, true
 	case why == traffic.NoLocalEndpoint:
 		return traffic.DropNoLocalEndpoint, true
+	case why == traffic.AllFailed:
+		return traffic.DropAllFailed, true
 	}
 	return traffic.DropNoEndpoints, true
 }

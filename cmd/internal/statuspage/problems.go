@@ -196,6 +196,9 @@ func (s *snapshot) conditions() (all []problem) {
 		switch row.rotation.Condition {
 		case rotation.ZeroWeight:
 			about.Text = fmt.Sprintf("All endpoints of %s have weight 0, %s: give one a weight.", row.label, refused)
+		case rotation.AllFailed:
+			_, since := row.example(s.at, true)
+			about.Text = fmt.Sprintf("All endpoints of %s fail their checks (%s), %s (kube-proxy/all-failed): repair the endpoints, or correct the check.", row.label, since, refused)
 		case rotation.NoLocal:
 			if row.unserved { // else it is as meant: load balancers send clients to other nodes
 				about.Text = fmt.Sprintf("The traffic policy of %s is Local, and it has no endpoint on this node, %s: send its clients to nodes that have one.", row.label, refused)

@@ -145,8 +145,8 @@ func (p *Page) takeLocked(now time.Time) *snapshot {
 func countsOf(t *traffic.Totals) counts {
 	return counts{
 		active: t.Active, begun: t.Begun, sent: t.Sent, received: t.Received,
-		unserved: t.Ended[traffic.NoEndpoints] + t.Ended[traffic.ZeroWeight] + t.Ended[traffic.NoLocalEndpoint] + t.Ended[traffic.EndpointNotAllowed] + // over UDP, a client without an endpoint has no session
-			t.Dropped[traffic.DropNoEndpoints] + t.Dropped[traffic.DropZeroWeight] + t.Dropped[traffic.DropNoLocalEndpoint] + t.Dropped[traffic.DropNotAllowed],
+		unserved: t.Ended[traffic.NoEndpoints] + t.Ended[traffic.ZeroWeight] + t.Ended[traffic.NoLocalEndpoint] + t.Ended[traffic.AllFailed] + t.Ended[traffic.EndpointNotAllowed] + // over UDP, a client without an endpoint has no session
+			t.Dropped[traffic.DropNoEndpoints] + t.Dropped[traffic.DropZeroWeight] + t.Dropped[traffic.DropNoLocalEndpoint] + t.Dropped[traffic.DropAllFailed] + t.Dropped[traffic.DropNotAllowed],
 	}
 }
 

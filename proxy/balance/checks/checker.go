@@ -34,6 +34,7 @@ func (c *Checker) Wants(protocol registry.Protocol, terms *registry.Terms) (Key,
 		return Key{}, false
 	}
 	k := Key{Question: Question{Protocol: protocol, Port: check.Port, Header: terms.ProxyHeader}, Interval: cmp.Or(check.Interval, c.Interval)}
+	k.Fall, k.Rise = cmp.Or(check.Fall, c.Fall), cmp.Or(check.Rise, c.Rise)
 	k.Timeout = min(cmp.Or(check.Timeout, c.Timeout), k.Interval/2, MaxTimeout)
 	if protocol == registry.UDP {
 		k.Question.Send, k.Question.Expect = check.Send, check.Expect
@@ -225,7 +226,7 @@ func (c *Checker) again(t *Target, told bool) {
 		}
 		interval := t.Interval
 		if s := t.State(); !s.Fails && s.Run > 0 {
-			interval = max(interval-t.Timeout/time.Duration(max(c.Fall-1, 1)), interval/2)
+			interval = max(interval-t.Timeout/time.Duration(max(t.Fall-1, 1)), interval/2)
 		}
 		t.due.at = max(monotonic.Now(), t.begun+interval*9/10+rand.N(interval/10))
 		c.enqueueLocked(t)

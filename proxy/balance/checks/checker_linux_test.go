@@ -412,3 +412,46 @@ func cpuOfThread(b *testing.B) time.Duration {
 	}
 	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
 }
+
+func TestAServiceSaysHowManyChecksCount(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		guard := new(everywhere)
+		c := New(Settings{On: true, Interval: time.Second, Fall: 3, Rise: 2}, guard, guard)
+		at := registry.Addr{IP: netip.MustParseAddrPort("10.0.0.1:80")}
+		var asked atomic.Int64
+		var fails atomic.Bool
+		c.Ask = func(k *Key) error {
+			if k.Fall != 1 {
+				return nil
+			}
+			if asked.Add(1); fails.Load() {
+				return errSilent
+			}
+			return nil
+		}
+		one, other := c.Watch(want(c, at, registry.Check{Fall: 1, Rise: 4}), new(ear)), c.Watch(want(c, at, registry.Check{}), new(ear))
+		if one == other || other.Fall != 3 || other.Rise != 2 {
+			t.Errorf("a service that does not say has %d and %d", other.Fall, other.Rise)
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() { defer close(done); c.Run(ctx) }()
+		until := func(failed bool) (checks int64) {
+			fails.Store(failed)
+			from := asked.Load()
+			for one.State().Fails != failed {
+				time.Sleep(tick)
+			}
+			return asked.Load() - from
+		}
+		time.Sleep(3 * c.Interval)
+		if n := until(true); n != 1 {
+			t.Errorf("it fails after %d checks; want 1", n)
+		}
+		if n := until(false); n != 4 {
+			t.Errorf("it passes after %d checks; want 4", n)
+		}
+		stop()
+		<-done
+	})
+}

@@ -16,6 +16,7 @@ type Key struct {
 	Addr              registry.Addr
 	Question          Question
 	Interval, Timeout time.Duration
+	Fall, Rise        int // results in a row that turn it to failing, and to passing
 }
 
 // At returns the key for an endpoint at an address.
@@ -88,8 +89,8 @@ type Settings struct {
 	On        bool          // endpoints are checked unless the service says that they are not
 	Interval  time.Duration // from the beginning of a check of one address to that of the next
 	Timeout   time.Duration // of one check; at most half the interval, and MaxTimeout
-	Rise      int           // so many checks in a row have to pass before an address that fails is used again
-	Fall      int           // so many in a row have to fail before an address is not used
+	Rise      int           // so many checks in a row have to pass before an address that fails is used again, unless the service says
+	Fall      int           // so many in a row have to fail before an address is not used, unless the service says
 	SlowStart time.Duration // in which the share of clients grows of an endpoint that passes again; 0: it has all of it at once
 }
 

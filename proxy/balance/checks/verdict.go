@@ -37,9 +37,9 @@ func (c *Checker) finish(t *Target, err error) {
 	counter.Add(1)
 	was := t.state.Load()
 	is := State{Fails: was.Fails, Known: true, Since: was.Since, Err: text, Refused: errors.Is(err, syscall.ECONNREFUSED), Overdue: was.Overdue}
-	if enough := c.Fall; was.Fails != (err != nil) {
+	if enough := t.Fall; was.Fails != (err != nil) {
 		if was.Fails {
-			enough = c.Rise
+			enough = t.Rise
 		}
 		if is.Run = was.Run + 1; is.Run >= enough {
 			is.Run, is.Fails, is.Since = 0, !was.Fails, time.Now()

@@ -57,6 +57,14 @@ func (x *Readiness) Next(at int) int {
 	return x.ready.next(0)
 }
 
+// First returns when the first ejected position returns; false: none is ejected.
+func (x *Readiness) First() (due time.Duration, ok bool) {
+	if x.ejected.Len() == 0 {
+		return 0, false
+	}
+	return x.ejected.heap[0].due, true
+}
+
 // Soonest returns the ejected position that returns first of those that skip does not refuse; -1 when there is none among
 // the first most.
 func (x *Readiness) Soonest(most int, skip func(at int) bool) int {

@@ -3,6 +3,8 @@ package rotation
 import (
 	"github.com/golang/glog"
 
+	"kubeproxy/proxy/removal"
+	"kubeproxy/proxy/traffic"
 	"kubeproxy/registry"
 )
 
@@ -85,11 +87,38 @@ func (e *Endpoint) Service() registry.Name { return e.Rotation.Key.Name }
 func (e *Endpoint) Checked(protocol registry.Protocol, passes bool) {
 	e.stats().health[protocol].Checked(passes, e.Rotation.rules.Checker.SlowStart)
 	e.follow(protocol)
-	if set := e.Rotation.set.Load(); !passes && !e.isExcluded() && len(set.endpoints) > 0 && !set.seenBy(0).hasReady(protocol) {
-		if note, ok := e.Rotation.rules.ignored.Allow(e.Rotation.Key); ok {
-			glog.Warningf("%s: all endpoints fail their checks or do not answer over %s, so clients are given all of them; if clients are served, the check is wrong%s",
-				e.Rotation.Key, protocol, note)
+	if passes {
+		return
+	}
+	failure := e.Rotation.terms.Load().Failure
+	if failure.Close && protocol == registry.TCP && !e.Gone() {
+		e.closeConnections()
+	}
+	if set := e.Rotation.set.Load(); !e.isExcluded() && len(set.endpoints) > 0 && !set.seenBy(0).hasReady(protocol) {
+		then := "clients are given all of them; if clients are served, the check is wrong"
+		if failure.Refuse {
+			then = "clients are given none whose checks fail (kube-proxy/all-failed)"
 		}
+		if note, ok := e.Rotation.rules.ignored.Allow(e.Rotation.Key); ok {
+			glog.Warningf("%s: all endpoints fail their checks or do not answer over %s, so %s%s", e.Rotation.Key, protocol, then, note)
+		}
+	}
+}
+
+// isClosed reports whether no TCP connection is to be at the endpoint: its checks fail, and those to it were closed. Where all endpoints fail and clients
+// are given them all the same, it is not.
+func (e *Endpoint) isClosed() bool {
+	if !e.failsCheck(registry.TCP) {
+		return false
+	}
+	failure := e.Rotation.terms.Load().Failure
+	return failure.Close && (failure.Refuse || e.Rotation.awake().seenBy(0).hasReady(registry.TCP))
+}
+
+// closeConnections has the TCP connections of the endpoint closed: those that began before its checks failed.
+func (e *Endpoint) closeConnections() {
+	if began := e.stats().lifetime.Swap(nil); began != nil {
+		began.End(removal.Policy{Close: true}, traffic.EndpointFailed, 0)
 	}
 }
 

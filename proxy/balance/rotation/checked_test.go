@@ -115,3 +115,36 @@ func TestTheLastEndpointOfAServiceMayGo(t *testing.T) {
 		}
 	}
 }
+
+// A client may have chosen the endpoint before its checks failed, and reach it after that.
+func TestAConnectionThatBeginsAtAFailedEndpointIsClosed(t *testing.T) {
+	fails := func(e *Endpoint) { e.stats().health[registry.TCP].Checked(false, 0); e.follow(registry.TCP) }
+	for _, c := range []struct {
+		name   string
+		how    registry.Failure
+		others bool // pass
+		closed bool
+	}{
+		{"the service says nothing", registry.Failure{}, true, false},
+		{"it closes, and another endpoint passes", registry.Failure{Close: true}, true, true},
+		{"it closes, and all fail: clients are given all", registry.Failure{Close: true}, false, false},
+		{"it closes and refuses, and all fail", registry.Failure{Close: true, Refuse: true}, false, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r := numbered(1, 2)
+			r.terms.Store(&registry.Terms{Failure: c.how})
+			all := r.Endpoints()
+			was := all[0].Lifetime()
+			fails(all[0])
+			if !c.others {
+				fails(all[1])
+			}
+			if got := all[0].Lifetime().IsOver(); got != c.closed {
+				t.Errorf("it begins under a lifetime that is over: %t", got)
+			}
+			if all[1].Lifetime().IsOver() && c.others || was.IsOver() {
+				t.Error("other connections are closed")
+			}
+		})
+	}
+}

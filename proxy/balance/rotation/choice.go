@@ -23,6 +23,7 @@ type Choice struct {
 	kind     kind                        // of the client
 	protocol registry.Protocol           // whose health counts
 	balance  registry.Balance            // the algorithm; unsaid: round robin
+	refuses  bool                        // to be given an endpoint whose checks fail, though it be the last
 	client   uint64                      // the hash of the client's address, if the algorithm is SourceAddress, or its service wants affinity
 	Lifetime *removal.Lifetime           // of the service on its port; nil when it does not matter
 	Connect  time.Duration               // for an endpoint to accept, as the record of the service says; 0: it does not
@@ -54,6 +55,7 @@ func (r *Rotation) ChooseFor(protocol registry.Protocol, client netip.Addr, term
 func (c *Choice) begin(r *Rotation, protocol registry.Protocol, client netip.Addr, terms *registry.Terms, of *removal.Lifetime) {
 	c.rotation, c.kind, c.protocol, c.Lifetime = r, kindOf(client, terms), protocol, of
 	c.look(r.awake())
+	c.refuses = terms.Failure.Refuse
 	c.balance, c.Connect = r.rules.Algorithm(terms.Balance), terms.Timeouts.Connect
 	if c.balance == registry.SourceAddress || terms.AffinityTimeout > 0 {
 		c.client = clientHash(client)
@@ -137,8 +139,7 @@ func (c *Choice) draw() *Endpoint {
 // Leaves reports whether the client of an endpoint is to move to another one: its checks fail, and another one is ready. It
 // takes a lock only while the checks fail.
 func (c *Choice) Leaves(e *Endpoint) bool {
-	h := e.healthOf(c.protocol)
-	return h != nil && h.FailsCheck() && e.Rotation.awake().seenBy(c.kind).hasReady(c.protocol)
+	return e.failsCheck(c.protocol) && e.Rotation.awake().seenBy(c.kind).hasReady(c.protocol)
 }
 
 // Offers counts the endpoints that the client was offered.

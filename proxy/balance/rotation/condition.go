@@ -19,6 +19,7 @@ const (
 	NoAnswer                     // none, most likely: each endpoint failed the last client that was given it, or could not be used
 	NameFailed                   // the same: the names of all were not resolved, or they could not be used either
 	OwnListener                  // the same: all are listeners of the proxy itself
+	AllFailed                    // none: all fail their checks, and the service wants clients refused then
 	ChecksFail                   // an endpoint that fails its checks, since all fail: the checks may be wrong
 
 	NumConditions // how many there are
@@ -26,25 +27,28 @@ const (
 
 var conditions = [NumConditions]string{
 	Served: "served", NoEndpoints: traffic.NoEndpoints.String(), ZeroWeight: traffic.ZeroWeight.String(), NotAllowed: traffic.EndpointNotAllowed.String(), NoLocal: traffic.NoLocalEndpoint.String(),
-	NoAnswer: traffic.DialFailed.String(), NameFailed: traffic.NameFailed.String(), OwnListener: traffic.OwnListener.String(), ChecksFail: "checks_fail",
+	NoAnswer: traffic.DialFailed.String(), NameFailed: traffic.NameFailed.String(), OwnListener: traffic.OwnListener.String(), AllFailed: traffic.AllFailed.String(), ChecksFail: "checks_fail",
 }
 
 // String gives the condition as metrics spell it: by the reason for which clients are turned away, if they are.
 func (c Condition) String() string { return conditions[c] }
 
-// TurnsAway reports whether the record and the flags give new clients no endpoint.
+// TurnsAway reports whether the records, the flags, or the checks give new clients no endpoint.
 func (c Condition) TurnsAway() bool {
-	return c == NoEndpoints || c == ZeroWeight || c == NotAllowed || c == NoLocal
+	return c == NoEndpoints || c == ZeroWeight || c == NotAllowed || c == NoLocal || c == AllFailed
 }
 
 // condition returns what new clients are given of a set. An endpoint that gets none does not count.
 func (r *Rotation) condition(set *endpointSet) Condition {
-	offered := 0
+	offered, failed, refuses := 0, 0, r.terms.Load().Failure.Refuse
 	var of [NumConditions]int // how many endpoints a client meets so
 	for _, e := range set.endpoints {
 		if !e.isExcluded() && !r.isElsewhere(e.place()) {
 			offered++
 			of[e.condition()]++
+			if _, failsCheck := e.failures(); failsCheck {
+				failed++
+			}
 		}
 	}
 	switch {
@@ -58,9 +62,11 @@ func (r *Rotation) condition(set *endpointSet) Condition {
 		return NoLocal
 	case offered == 0:
 		return NotAllowed
+	case failed == offered && refuses:
+		return AllFailed
 	case of[Served] > 0:
 		return Served
-	case of[ChecksFail] > 0:
+	case of[ChecksFail] > 0 && !refuses:
 		return ChecksFail
 	}
 	for _, c := range [...]Condition{NoAnswer, NameFailed, NotAllowed} { // of several, that which the client is told

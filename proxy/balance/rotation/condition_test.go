@@ -44,6 +44,9 @@ func TestTheConditionIsWhatNewClientsGet(t *testing.T) {
 		r.rules.Node.Name = "here"
 		r.terms.Store(&registry.Terms{Local: true})
 	}
+	refuse := func(_ *testing.T, r *Rotation) {
+		r.terms.Store(&registry.Terms{Failure: registry.Failure{Refuse: true}})
+	}
 	for _, c := range []struct {
 		name  string
 		fault []func(*testing.T, *Rotation)
@@ -62,6 +65,10 @@ func TestTheConditionIsWhatNewClientsGet(t *testing.T) {
 		{"all fail their checks", []func(*testing.T, *Rotation){weigh(1, 1), failCheck(0, 1)}, ChecksFail},
 		{"one fails its checks, the other clients", []func(*testing.T, *Rotation){weigh(1, 1), failCheck(0), fail(1)}, ChecksFail},
 		{"all fail their checks and clients", []func(*testing.T, *Rotation){weigh(1, 1), failCheck(0, 1), fail(0, 1)}, NoAnswer},
+		{"all fail their checks, and the service refuses then", []func(*testing.T, *Rotation){refuse, weigh(1, 1), failCheck(0, 1)}, AllFailed},
+		{"all fail their checks and clients, and the service refuses then", []func(*testing.T, *Rotation){refuse, weigh(1, 1), failCheck(0, 1), fail(0, 1)}, AllFailed},
+		{"one fails its checks, the other clients, and the service refuses then", []func(*testing.T, *Rotation){refuse, weigh(1, 1), failCheck(0), fail(1)}, NoAnswer},
+		{"one fails its checks, and the service refuses then", []func(*testing.T, *Rotation){refuse, weigh(1, 1), failCheck(0)}, Served},
 		{"the name of one is not resolved", []func(*testing.T, *Rotation){weigh(1, 1), meet(traffic.NameFailed, 0)}, Served},
 		{"the names of all are not resolved", []func(*testing.T, *Rotation){weigh(1, 1), meet(traffic.NameFailed, 0, 1)}, NameFailed},
 		{"the name of one is not resolved, and the other fails", []func(*testing.T, *Rotation){weigh(1, 1), meet(traffic.NameFailed, 0), fail(1)}, NoAnswer},
@@ -83,12 +90,12 @@ func TestTheConditionIsWhatNewClientsGet(t *testing.T) {
 					t.Errorf("before the first client it is %v; want %v", r.Status().Condition, c.want)
 				}
 			}
-			choice := r.Choose(registry.TCP)
+			choice := r.ChooseFor(registry.TCP, netip.Addr{}, r.terms.Load(), nil)
 			_, given := choice.Next()
 			if got := r.Status().Condition; got != c.want {
 				t.Errorf("with clients it is %v; want %v", got, c.want)
 			}
-			if turned := c.want == NoEndpoints || c.want == ZeroWeight; given == turned { // one that is not allowed is given, to say why
+			if turned := c.want == NoEndpoints || c.want == ZeroWeight || c.want == AllFailed || c.want == NoLocal; given == turned { // one that is not allowed is given, to say why
 				t.Errorf("a client is given an endpoint: %t", given)
 			}
 		})

@@ -37,8 +37,20 @@ func (e *Endpoint) healthOf(protocol registry.Protocol) *health.Health {
 	return nil
 }
 
-// Lifetime is the time for which the endpoint is in its rotation; for TCP connections.
-func (e *Endpoint) Lifetime() *removal.Lifetime { return &e.stats().lifetime }
+// Lifetime is the time for which the endpoint is in its rotation, or until its checks fail where the service has connections closed then. A TCP
+// connection belongs to that which it began under.
+func (e *Endpoint) Lifetime() *removal.Lifetime {
+	x := e.stats()
+	if x.lifetime.Load() == nil {
+		x.lifetime.CompareAndSwap(nil, new(removal.Lifetime))
+	}
+	if e.isClosed() { // since the client chose it
+		over := new(removal.Lifetime)
+		over.End(removal.Policy{Close: true}, traffic.EndpointFailed, 0)
+		return over
+	}
+	return x.lifetime.Load()
+}
 
 // BeginDial notes that a TCP dial of the endpoint begins, and reports whether it may: at most most are under way at a time.
 func (e *Endpoint) BeginDial(most int64) bool {
@@ -76,6 +88,12 @@ func (e *Endpoint) Finished(n int64) { e.stats().finished.Add(n) }
 
 // Left notes that one of those has ended, or has moved to another endpoint.
 func (e *Endpoint) Left() { e.stats().active.Add(-1) }
+
+// failsCheck reports whether checks of the endpoint fail over a protocol.
+func (e *Endpoint) failsCheck(protocol registry.Protocol) bool {
+	h := e.healthOf(protocol)
+	return h != nil && h.FailsCheck()
+}
 
 // isEjected reports whether the endpoint is ejected just now because of failed attempts.
 func (e *Endpoint) isEjected(protocol registry.Protocol) bool {

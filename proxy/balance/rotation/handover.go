@@ -173,7 +173,7 @@ func (r *Rotation) Departed(addr registry.Addr, then removal.Policy, ago time.Du
 	e := &Endpoint{Addr: addr, Rotation: r}
 	x := e.stats()
 	x.gone.Store(true)
-	x.lifetime.End(then, traffic.EndpointRemoved, ago)
+	e.Lifetime().End(then, traffic.EndpointRemoved, ago)
 	r.rules.departed.add(e)
 	return e
 }

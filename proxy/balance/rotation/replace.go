@@ -49,7 +49,7 @@ func (r *Rotation) ReplaceOverriding(list registry.PortAddrs, weights registry.W
 		}
 		x := e.stats() // also of one that had none: a client may be choosing it just now
 		x.gone.Store(true)
-		x.lifetime.End(removal.PolicyOf(r.terms.Load().Removal, r.rules.OnRemoval), traffic.EndpointRemoved, 0)
+		e.Lifetime().End(removal.PolicyOf(r.terms.Load().Removal, r.rules.OnRemoval), traffic.EndpointRemoved, 0)
 	}
 	if v := glog.V(3); v {
 		v.Infof("endpoints of %s: %d, of them known to clients %d, gone %d", r.Key, addrs.Len(), len(position), len(gone))
@@ -84,7 +84,7 @@ func (r *Rotation) after(old, asleep *endpointSet, position map[*Endpoint]int) *
 // followLocked has the rotation follow the terms of its service.
 func (r *Rotation) followLocked(terms *registry.Terms) {
 	before, old := r.terms.Swap(terms), r.set.Load()
-	if terms.Local != before.Local {
+	if terms.Local != before.Local || terms.Failure != before.Failure {
 		defer r.changed()
 	}
 	if terms.Distribution == before.Distribution || old.isAsleep() || old.len() == 0 {

@@ -95,8 +95,8 @@ func New(rules *Rules, key registry.PortKey) *Rotation {
 // IsEmpty reports whether there is no endpoint to choose.
 func (r *Rotation) IsEmpty() bool { return r.set.Load().len() == 0 }
 
-// TurnsAway reports whether the record of the endpoints gives new clients of a service with these terms none, and why.
-func (r *Rotation) TurnsAway(terms *registry.Terms) (why traffic.Reason, is bool) {
+// TurnsAway reports whether new clients of a service with these terms are given no endpoint, by the records of both or by checks, and why.
+func (r *Rotation) TurnsAway(protocol registry.Protocol, terms *registry.Terms) (why traffic.Reason, is bool) {
 	switch set := r.set.Load(); {
 	case set.len() == 0:
 		return traffic.NoEndpoints, true
@@ -104,6 +104,8 @@ func (r *Rotation) TurnsAway(terms *registry.Terms) (why traffic.Reason, is bool
 		return traffic.ZeroWeight, true
 	case terms.Local && r.rules.Node.Name != "" && r.awake().seenBy(forLocal).allowed == 0:
 		return traffic.NoLocalEndpoint, true
+	case terms.Failure.Refuse && r.awake().seenBy(kindOf(netip.Addr{}, terms)).allFail(protocol):
+		return traffic.AllFailed, true
 	}
 	return 0, false
 }
@@ -179,9 +181,9 @@ type Endpoint struct {
 
 // The stats of an endpoint are all that happens to it.
 type stats struct {
-	health   [2]health.Health // by Protocol: an endpoint that refuses datagrams may accept connections
-	gone     atomic.Bool      // no longer in the rotation: a UDP session looks at it on each datagram
-	lifetime removal.Lifetime // in the rotation; for TCP connections
+	health   [2]health.Health                 // by Protocol: an endpoint that refuses datagrams may accept connections
+	gone     atomic.Bool                      // no longer in the rotation: a UDP session looks at it on each datagram
+	lifetime atomic.Pointer[removal.Lifetime] // that TCP connections begin under; nil until one does
 
 	dialing     atomic.Int64  // TCP dials under way
 	active      atomic.Int64  // connections and sessions now

@@ -111,6 +111,16 @@ func (t *tier) hasReady(protocol registry.Protocol) bool {
 	return r.index.Next(0) >= 0
 }
 
+// allFail reports whether no endpoint of the tier can be given to clients but such whose checks fail.
+func (t *tier) allFail(protocol registry.Protocol) bool {
+	r := t.roster(protocol)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.index.Readmit(monotonic.Now())
+	due, ejected := r.index.First()
+	return r.index.Next(0) < 0 && (!ejected || due >= health.Never)
+}
+
 // nextReady returns the next endpoint in turn that is ready and was not offered to the client, and moves the cursor
 // of the tier past it: so the share of an ejected endpoint is spread over all others. Without one it returns nil, and perhaps one that warms
 // up: it is ready, but for a part of the clients only.

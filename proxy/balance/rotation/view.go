@@ -203,6 +203,11 @@ func (v *view) hasReady(protocol registry.Protocol) bool {
 	return slices.ContainsFunc(v.tiers, func(t *tier) bool { return t.hasReady(protocol) })
 }
 
+// allFail reports whether the view has endpoints, and the checks of all fail.
+func (v *view) allFail(protocol registry.Protocol) bool {
+	return v.allowed > 0 && !slices.ContainsFunc(v.tiers, func(t *tier) bool { return !t.allFail(protocol) })
+}
+
 // isSpilling reports whether no endpoint is ready of the nearest, so that clients are given others.
 func (v *view) isSpilling(protocol registry.Protocol) bool {
 	return !slices.ContainsFunc(v.tiers, func(t *tier) bool { return t.distance == 0 && t.hasReady(protocol) })
@@ -234,7 +239,7 @@ func (v *view) another(c *Choice) *Endpoint {
 		return warming
 	}
 	for _, t := range v.tiers {
-		if e := t.soonest(c.protocol, &c.offered); e != nil {
+		if e := t.soonest(c.protocol, &c.offered); e != nil && !(c.refuses && e.failsCheck(c.protocol)) {
 			return e
 		}
 	}

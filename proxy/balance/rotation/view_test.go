@@ -152,7 +152,7 @@ func TestAServiceOfPolicyLocalGivesClientsEndpointsOnTheNodeOnly(t *testing.T) {
 	if got := given(t, r, 20, local); got != nil {
 		t.Errorf("without one on the node clients are given %v", got)
 	}
-	if why, away := r.TurnsAway(&local); !away || why != traffic.NoLocalEndpoint || r.Status().Condition != NoLocal {
+	if why, away := r.TurnsAway(registry.TCP, &local); !away || why != traffic.NoLocalEndpoint || r.Status().Condition != NoLocal {
 		t.Errorf("clients are turned away: %v, %v; the condition is %v", away, why, r.Status().Condition)
 	}
 	r.Endpoints()[0].Answered(registry.TCP)

@@ -203,9 +203,9 @@ func (r *Relays) Free(c *Conn) {
 	r.Conns.free(c)
 }
 
-// watchLifetimes has c ended when its endpoint or its service is removed, where that is what removal means.
+// watchLifetimes has c ended when its endpoint or its service is removed, or checks of the endpoint fail, where that ends connections.
 func (r *Relays) watchLifetimes(c *Conn) {
-	if !r.Engine.Cfg.RemovalOf(c.Account.Claim.Terms).Close {
+	if !r.Engine.Cfg.Cuts(c.Account.Claim.Terms) {
 		return
 	}
 	if r.unwatch == nil {
