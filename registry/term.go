@@ -47,6 +47,7 @@ var terms = [...]term{
 		aTime(func(t *Terms) *time.Duration { return &t.Timeouts.UDP }, 100*time.Millisecond, maxSilence), shownTime(func(t *Terms) time.Duration { return t.Timeouts.UDP })},
 	{"udp-requests", "", aNumber(func(t *Terms) *int { return &t.Limits.Requests }, maxCount, false), shownCount(func(t *Terms) int { return t.Limits.Requests })},
 	{"udp-replies", "", aNumber(func(t *Terms) *int { return &t.Limits.Replies }, maxCount, false), shownCount(func(t *Terms) int { return t.Limits.Replies })},
+	{"keep-lapsed", "", aChoice(func(t *Terms) *bool { return &t.LetLapse }, "true", "false"), shownChoice(func(t *Terms) bool { return t.LetLapse }, "false")},
 	{"on-removal", "", (*Terms).readRemoval, func(t *Terms) string { return t.Removal.String() }},
 }
 

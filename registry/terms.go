@@ -29,6 +29,8 @@ type Terms struct {
 	Removal  Removal  `json:",omitzero"` // of an endpoint or the service: what becomes of TCP connections
 	Failure  Failure  `json:",omitzero"` // of checks: what becomes of clients
 
+	LetLapse bool `json:",omitzero"` // endpoints whose leases have ended are gone at once, though they be the last ones
+
 	Distribution    Distribution `json:",omitzero"` // which endpoints the clients of a node are given first
 	Local           bool         `json:",omitzero"` // clients are given endpoints on the node only
 	HealthCheckPort uint16       `json:",omitzero"` // where load balancers ask the node whether it has an endpoint, if Local; 0: nowhere
@@ -65,7 +67,7 @@ var NoTerms = new(Terms)
 func (t *Terms) Equal(u *Terms) bool {
 	return t.Affinity == u.Affinity && t.AffinityTimeout == u.AffinityTimeout && slices.Equal(t.SourceRanges, u.SourceRanges) &&
 		t.Balance == u.Balance && t.Checks == u.Checks && t.ProxyHeader == u.ProxyHeader &&
-		t.Limits == u.Limits && t.Timeouts == u.Timeouts && t.Removal == u.Removal && t.Failure == u.Failure &&
+		t.Limits == u.Limits && t.Timeouts == u.Timeouts && t.Removal == u.Removal && t.Failure == u.Failure && t.LetLapse == u.LetLapse &&
 		t.Distribution == u.Distribution && t.Local == u.Local && t.HealthCheckPort == u.HealthCheckPort
 }
 

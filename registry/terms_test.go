@@ -30,6 +30,7 @@ func TestEachTermIsReadShownAndCompared(t *testing.T) {
 		"udp-timeout":                {"100ms"},
 		"udp-requests":               {"1"},
 		"udp-replies":                {"3"},
+		"keep-lapsed":                {"false"},
 		"on-removal":                 {"drain", "close", "close-after=30s"},
 	}
 	for _, of := range terms {

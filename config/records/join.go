@@ -57,6 +57,9 @@ func (s *State) joined(name registry.Name) (sum *registry.Endpoints, lapsed bool
 		parts[i] = e.good.slice
 	}
 	sum, warning := registry.JoinSlices(name, parts)
+	if s.letsLapse(name) {
+		j.lapses = nil
+	}
 	all, lost := j.unforgotten()
 	j.lapsed = len(sum.ByPort) == 0 && len(all) > 0
 	switch {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"kubeproxy/config"
+	"kubeproxy/config/records/recordstest"
 	"kubeproxy/registry/decode"
 )
 
@@ -209,5 +210,35 @@ func TestASliceThatWasTakenOffItsLeaseIsNotKept(t *testing.T) {
 		s.Put(free)
 		s.Remove([]byte(sliceKey("1")))
 		wantEndpoints(t, s, "", 0)
+	})
+}
+
+func TestAServiceThatLetsItsEndpointsLapseHasNoneOnceTheirLeasesHaveEnded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		service := func(s *State, revision int64, annotations string) {
+			s.Put(Version{Key: []byte(recordstest.Spec("a")), Value: []byte(`{"port":80,"annotations":{` + annotations + `}}`), Created: 1, Revision: revision})
+		}
+		s := New(decode.Decoder{})
+		service(s, 1, `"kube-proxy/keep-lapsed":"false"`)
+		s.Put(leased("1", 2, slice("a", "10.0.0.1:1")))
+		wantEndpoints(t, s, "a:[10.0.0.1:1]", 0)
+		s.Remove([]byte(sliceKey("1")))
+		wantEndpoints(t, s, "", 0)
+		if len(s.joins) != 0 {
+			t.Errorf("%d services are remembered", len(s.joins))
+		}
+
+		service(s, 3, "") // its endpoints stay, until it says otherwise
+		s.Put(leased("1", 4, slice("a", "10.0.0.1:1")))
+		s.Remove([]byte(sliceKey("1")))
+		wantEndpoints(t, s, "a:[10.0.0.1:1]", 1)
+		service(s, 5, `"kube-proxy/keep-lapsed":"false"`)
+		wantEndpoints(t, s, "", 0)
+
+		s.Put(leased("1", 6, slice("a", "10.0.0.1:1")))
+		s.Put(leased("2", 7, slice("a", "10.0.0.2:1")))
+		s.Remove([]byte(sliceKey("1"))) // also beside others
+		s.WentBack()
+		wantEndpoints(t, s, "a:[10.0.0.2:1]", 0)
 	})
 }

@@ -244,7 +244,17 @@ func (s *State) replaceLocked(e *entry, says content) {
 		s.rejoinLocked(e, was.slice)
 		return
 	}
-	s.dirty = append(s.dirty, e.object())
+	s.dirtyLocked(e)
+}
+
+// dirtyLocked marks what an entry speaks of, and the endpoints of a service that may let them lapse, or not any more.
+func (s *State) dirtyLocked(e *entry) {
+	o := e.object()
+	if s.dirty = append(s.dirty, o); o.kind == registry.KindService {
+		if j := s.joins[o.name]; j != nil && len(j.lapses) > 0 {
+			s.staleLocked(o.name)
+		}
+	}
 }
 
 // fillLocked adds an older value than the newest known. It counts where the newest value is a bad one and
@@ -290,7 +300,7 @@ func (s *State) forgetLocked(e *entry) {
 		s.rejoinLocked(e, e.good.slice)
 		s.lapse(e)
 	case e.good != (content{}):
-		s.dirty = append(s.dirty, e.object())
+		s.dirtyLocked(e)
 	}
 }
 

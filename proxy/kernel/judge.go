@@ -84,7 +84,7 @@ func (n *Node) keeps(terms *registry.Terms) bool {
 		return false
 	}
 	others := *terms
-	others.Balance, others.Checks = registry.BalanceUnsaid, registry.Check{}
+	others.Balance, others.Checks, others.LetLapse = registry.BalanceUnsaid, registry.Check{}, false
 	others.Distribution = registry.Anywhere // the endpoints are those of one tier
 	if others.Limits.PerClient == registry.NoLimit {
 		others.Limits.PerClient = 0
