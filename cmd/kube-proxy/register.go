@@ -63,7 +63,7 @@ func (o *registerOptions) commandLine() *commandline.Command {
 		f.Var(&o.address, "address", "`address` that proxies connect to")
 		f.StringVar(&o.host, "host", o.host, "`name` of this machine; host, address and ports identify the instance")
 		f.Var(&o.weight, "weight", "share of clients from 0 to 256, beside the weights of other instances; at 0 it gets no new ones")
-		f.StringVar(&o.check, "check", "", "`check` of the instance: tcp, http=/PATH, exec=COMMAND or none; tcp if it has a TCP port")
+		f.StringVar(&o.check, "check", "", "`check` of the instance: tcp, http=[:PORT]/PATH, exec=COMMAND or none; tcp if it has a TCP port")
 		f.Var(commandline.AtLeast(100*time.Millisecond, &o.interval), "check_interval", "time between two checks; two in a row must fail")
 		f.Var(commandline.AtLeast(leastTTL, &o.ttl), "ttl", "lease of the record: how long it stays when this process dies or loses etcd")
 		f.BoolVar(&o.supersede, "supersede_endpoints", false, "register although the service has a record of endpoints, whose endpoints lose all clients by that")

@@ -23,10 +23,10 @@ const fall = 2
 
 // ParseCheck reads a check of an instance:
 //
-//	tcp         each TCP port accepts a connection
-//	http=/PATH  the first TCP port answers a GET of the path with a status from 200 to 399
-//	exec=LINE   a command line for /bin/sh exits with status 0
-//	none        the instance always answers
+//	tcp                each TCP port accepts a connection
+//	http=[:PORT]/PATH  a TCP port, by default the first of the instance, answers a GET of the path with a status from 200 to 399
+//	exec=LINE          a command line for /bin/sh exits with status 0
+//	none               the instance always answers
 //
 // An empty text is tcp if there is a TCP port, and else none.
 func ParseCheck(s string, in *Instance) (Check, error) {
@@ -50,9 +50,15 @@ func ParseCheck(s string, in *Instance) (Check, error) {
 	case "tcp":
 		check, needsPort = checkByTCP(places), true
 	case "http":
-		valid, needsPort = strings.HasPrefix(argument, "/"), true
-		if len(places) > 0 {
-			check = checkByHTTP("http://" + places[0] + argument)
+		port, path, _ := strings.Cut(argument, "/")
+		if valid = strings.HasPrefix(argument[len(port):], "/"); port != "" {
+			number, isPort := strings.CutPrefix(port, ":")
+			n, err := strconv.ParseUint(number, 10, 16)
+			valid = valid && isPort && err == nil && n > 0
+			places = []string{net.JoinHostPort(in.Address.String(), number)}
+		}
+		if needsPort = true; len(places) > 0 {
+			check = checkByHTTP("http://" + places[0] + "/" + path)
 		}
 	case "exec":
 		check, valid = checkByCommand(argument), argument != ""
@@ -61,7 +67,7 @@ func ParseCheck(s string, in *Instance) (Check, error) {
 	}
 	switch {
 	case !valid:
-		return nil, fmt.Errorf("%s is not tcp, http=/PATH, exec=COMMAND or none", registry.Quote(s))
+		return nil, fmt.Errorf("%s is not tcp, http=[:PORT]/PATH, exec=COMMAND or none", registry.Quote(s))
 	case needsPort && len(places) == 0:
 		return nil, fmt.Errorf("%s needs a TCP port", kind)
 	}
