@@ -215,6 +215,42 @@ func TestTheKernelCarriesClientsOfSoundEndpoints(t *testing.T) {
 	})
 }
 
+// The kernel tracks connections from the first port on that it carries. What it meets of older ones looks like the beginning of new ones.
+func TestAConnectionOfUserspaceGoesOnWhenTheKernelTakesItsPort(t *testing.T) {
+	onAWire(t, func(w *wire) {
+		for _, of := range []struct{ node, endpoint string }{{"10.77.0.1:8080", "10.77.0.3:9000"}, {"[fd77::1]:8080", "[fd77::2]:9000"}} {
+			n := w.node()
+			one := w.serve("one", of.endpoint)
+			n.apply(service("web", tcp(8080)), endpoints("web", one.Addr))
+			remote := w.dial("tcp", of.node)
+			local, err := net.Dial("tcp", of.node) // a client on the node
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { local.Close() })
+			for _, client := range []net.Conn{remote, local} {
+				if _, err := say(client); err != nil {
+					t.Fatal(err)
+				}
+			}
+			n.apply(checkedService("web", tcp(8080), registry.Check{}))
+			n.becomes(kernel.Carried)
+			for range 3 {
+				for _, client := range []net.Conn{remote, local} {
+					if answer, err := say(client); err != nil || !strings.HasPrefix(answer, "one") {
+						t.Errorf("%s: a client from before is answered %q, %v", of.node, answer, err)
+					}
+				}
+			}
+			if sum := totalsOf(n, "web"); sum.Active != 2 {
+				t.Errorf("%s: userspace carries %d clients; want 2", of.node, sum.Active)
+			}
+			n.end()
+			one.close()
+		}
+	})
+}
+
 func TestALoopbackClientIsTheEngines(t *testing.T) {
 	onAWire(t, func(w *wire) {
 		n := w.node()

@@ -88,6 +88,7 @@ func (t *nftTable) addRule(c *nftables.Chain, exprs ...expr.Any) {
 // UDP clients that are left alone.
 func (t *nftTable) addLookUps(c *nftables.Chain, bind netip.Addr, except []netip.Prefix) {
 	t.addRule(c, &expr.Meta{Key: expr.MetaKeyL4PROTO, Register: reg0}, is([]byte{unix.IPPROTO_UDP}), &expr.Verdict{Kind: expr.VerdictJump, Chain: sendersChain})
+	t.addRule(c, goesOn()...)
 	for f := range t.families {
 		if !bind.IsUnspecified() && bind.Is4() != (f == 0) {
 			continue
@@ -100,6 +101,18 @@ func (t *nftTable) addLookUps(c *nftables.Chain, bind netip.Addr, except []netip
 		}
 		t.addRule(c, t.lookUp(f, bind)...)
 	}
+}
+
+// goesOn leaves a packet alone that is not the first of a TCP connection. Where the kernel tracked no connections when a client came to userspace, it
+// takes a later packet of that client for the first of a new connection (nf_conntrack_tcp_loose), which would be sent to an endpoint that knows nothing of it.
+func goesOn() []expr.Any {
+	const fin, syn, rst, ack = 1 << 0, 1 << 1, 1 << 2, 1 << 4
+	return []expr.Any{
+		&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: reg0}, is([]byte{unix.IPPROTO_TCP}),
+		&expr.Payload{OperationType: expr.PayloadLoad, Base: expr.PayloadBaseTransportHeader, Offset: 13, Len: 1, DestRegister: reg0},
+		&expr.Bitwise{SourceRegister: reg0, DestRegister: reg0, Len: 1, Mask: []byte{fin | syn | rst | ack}, Xor: []byte{0}},
+		&expr.Cmp{Op: expr.CmpOpNeq, Register: reg0, Data: []byte{syn}},
+		&expr.Verdict{Kind: expr.VerdictReturn}}
 }
 
 // sendersChain is the chain of the rules for UDP clients that are left alone. It is a chain of its own so that a connection over TCP passes one rule only.
