@@ -41,6 +41,7 @@ var terms = [...]term{
 	{"max-connections-per-client", "", aNumber(func(t *Terms) *int { return &t.Limits.PerClient }, maxCount, true), shownCount(func(t *Terms) int { return t.Limits.PerClient })},
 	{"connect-timeout", "",
 		aTime(func(t *Terms) *time.Duration { return &t.Timeouts.Connect }, 10*time.Millisecond, time.Minute), shownTime(func(t *Terms) time.Duration { return t.Timeouts.Connect })},
+	{"wait", "", aTime(func(t *Terms) *time.Duration { return &t.Timeouts.Wait }, 10*time.Millisecond, maxWait), shownTime(func(t *Terms) time.Duration { return t.Timeouts.Wait })},
 	{"idle-timeout", "",
 		orNone(func(t *Terms) *time.Duration { return &t.Timeouts.Idle }, MinIdleTimeout, maxSilence), shownTime(func(t *Terms) time.Duration { return t.Timeouts.Idle })},
 	{"udp-timeout", "",
@@ -55,6 +56,7 @@ var terms = [...]term{
 const (
 	MinIdleTimeout = time.Second
 	maxSilence     = 7 * 24 * time.Hour
+	maxWait        = 30 * time.Second // clients of TCP give up a connection after some more
 	maxCount       = 1_000_000_000
 )
 

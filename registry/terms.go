@@ -55,6 +55,7 @@ type Timeouts struct {
 	Connect time.Duration `json:",omitzero"` // for one endpoint to accept a TCP connection
 	Idle    time.Duration `json:",omitzero"` // silence after which a TCP connection ends; NoLimit: it never does
 	UDP     time.Duration `json:",omitzero"` // silence after which a UDP session ends
+	Wait    time.Duration `json:",omitzero"` // of a client for which there is no endpoint, before it is refused; 0: none
 }
 
 // NoLimit is the value of a term that says that there is no limit, whatever the flag says.

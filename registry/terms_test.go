@@ -26,6 +26,7 @@ func TestEachTermIsReadShownAndCompared(t *testing.T) {
 		"max-connections":            {"1", "1000000000"},
 		"max-connections-per-client": {"7", "none"},
 		"connect-timeout":            {"10ms", "1m0s"},
+		"wait":                       {"10ms", "30s"},
 		"idle-timeout":               {"1s", "none"},
 		"udp-timeout":                {"100ms"},
 		"udp-requests":               {"1"},

@@ -16,6 +16,7 @@ type LoadBalancerRR struct {
 
 	mu       sync.Mutex                             // guards the fields below
 	services map[registry.Name][]*rotation.Rotation // those of a service by the names of their ports: most often one
+	released []*rotation.Rotation                   // by services that have left a port, until LetGo: clients may wait for their endpoints
 	leaving  []*rotation.Rotation                   // have lost all their endpoints, and still offer them until LetGo
 
 	overrides overrides
@@ -88,7 +89,8 @@ func (lb *LoadBalancerRR) Rotations() (n int) {
 	return n
 }
 
-// LetGo empties the rotations that SetEndpoints left without endpoints.
+// LetGo empties the rotations that SetEndpoints left without endpoints, and has clients look again that wait for an endpoint of a service which has left its
+// port: it may be another's by now.
 func (lb *LoadBalancerRR) LetGo() {
 	lb.mu.Lock()
 	defer lb.mu.Unlock()
@@ -100,7 +102,10 @@ func (lb *LoadBalancerRR) letGoLocked() {
 		r.Replace(registry.PortAddrs{}, "")
 		lb.forgetUnusedLocked(r)
 	}
-	lb.leaving = nil
+	for _, r := range lb.released {
+		r.TellNews()
+	}
+	lb.leaving, lb.released = nil, nil
 }
 
 // Hold returns the rotation of one port, which may be empty, and keeps it the same value for every
@@ -118,7 +123,9 @@ func (lb *LoadBalancerRR) Hold(key registry.PortKey) *rotation.Rotation {
 func (lb *LoadBalancerRR) Release(r *rotation.Rotation) {
 	lb.mu.Lock()
 	defer lb.mu.Unlock()
-	r.Holders--
+	if r.Holders--; r.IsAwaited() {
+		lb.released = append(lb.released, r)
+	}
 	lb.forgetUnusedLocked(r)
 }
 

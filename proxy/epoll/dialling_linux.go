@@ -1,6 +1,7 @@
 package epoll
 
 import (
+	"context"
 	"net/netip"
 	"slices"
 
@@ -37,7 +38,8 @@ type dialler struct {
 type search struct {
 	race     tcp.Race
 	sockets  []connecting
-	deferred bool // the loop goes on with it in a later turn
+	deferred bool        // the loop goes on with it in a later turn
+	unheard  func() bool // ends the wait for news of the endpoints; nil: it waits for none
 }
 
 // A connecting socket is one whose connection is not established yet.
@@ -84,8 +86,32 @@ func (ds *dialler) advance(c *relay.Conn) {
 			return
 		case tcp.Await:
 			ds.conns.LookAt(c, step.At)
+			ds.awaitNews(c, s, step.News)
 			return
 		}
+	}
+}
+
+// awaitNews has the search of c go on when there is news of the endpoints; nil: it waits for none.
+func (ds *dialler) awaitNews(c *relay.Conn, s *search, news context.Context) {
+	s.forgetNews()
+	if news == nil {
+		return
+	}
+	t := c.Token(relay.BackendSide)
+	s.unheard = context.AfterFunc(news, func() {
+		ds.requests.Do(func() {
+			if c := ds.conns.At(t.Index, t.Generation); c != nil && ds.searchOf(c) == s {
+				ds.advance(c)
+			}
+		})
+	})
+}
+
+func (s *search) forgetNews() {
+	if s.unheard != nil {
+		s.unheard()
+		s.unheard = nil
 	}
 }
 
@@ -239,6 +265,7 @@ func (ds *dialler) abandon(c *relay.Conn) []tcp.Failure {
 // recycle keeps the search of c, which is over, for another client.
 func (ds *dialler) recycle(c *relay.Conn, s *search) {
 	s.race.Reset()
+	s.forgetNews()
 	s.sockets, s.deferred = s.sockets[:0], false
 	delete(ds.ongoing, c.Index())
 	ds.spare.GiveBack(s)

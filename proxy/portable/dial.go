@@ -78,7 +78,12 @@ func (d *dialer) reach(ctx context.Context, c rotation.Choice) (*net.TCPConn, *r
 			return nil, nil, race.Failures()
 		case tcp.Await:
 			timer.Reset(step.At - monotonic.Now())
+			var news <-chan struct{} // nil is never ready
+			if step.News != nil {
+				news = step.News.Done()
+			}
 			select {
+			case <-news:
 			case <-timer.C:
 			case <-ctx.Done():
 			case o := <-ended:

@@ -18,6 +18,9 @@ import (
 func (s *session) move(b **udpBackend) bool {
 	for s.ctx.Err() == nil {
 		e, ok := s.Next(monotonic.Now())
+		if !ok && s.await() {
+			continue
+		}
 		if !ok {
 			return false
 		}
@@ -26,6 +29,20 @@ func (s *session) move(b **udpBackend) bool {
 		}
 	}
 	return false
+}
+
+// await waits until Next is to be asked again; false: that is of no use.
+func (s *session) await() bool {
+	ctx, cancel, ok := s.Awaits()
+	if !ok {
+		return false
+	}
+	defer cancel()
+	select {
+	case <-ctx.Done():
+	case <-s.ctx.Done():
+	}
+	return true
 }
 
 // try makes e the endpoint of the session, if it can be connected to; nil: it cannot.

@@ -51,8 +51,14 @@ func (c *Connection) other() *addresses {
 	return c.others
 }
 
-// Choose begins the choice of an endpoint.
-func (c *Connection) Choose() rotation.Choice { return c.Claim.Choose(c.client.Addr()) }
+// Choose begins the choice of an endpoint. What the service has clients wait for one counts from their arrival, also when they choose again.
+func (c *Connection) Choose() rotation.Choice {
+	choice := c.Claim.Choose(c.client.Addr())
+	if choice.Wait > 0 {
+		choice.Wait = max(0, choice.Wait-c.age())
+	}
+	return choice
+}
 
 // Follow makes c a client of the present owner of its port, as if it had only just come: the claim under which it began had no endpoint
 // for it, and has lost the port. It returns false if the owner does not admit it.

@@ -1,6 +1,7 @@
 package tcp
 
 import (
+	"context"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -32,7 +33,8 @@ import (
 //	no address of a name answers            look it up once more if it may stand for others by now, and dial
 //	                                        those
 //	an endpoint answers                     none: the engine closes what else it has dialled
-//	nothing is left, nor under way          give up
+//	nothing is left, nor under way          give up; but if no endpoint was offered, and the service has clients wait for one, look again
+//	                                        with each change of its endpoints, until the time is up
 //
 // What holds at each moment:
 //
@@ -55,6 +57,7 @@ type Race struct {
 	dials    []dial        // under way, of all attempts
 	paid     int           // descriptors of the budget that are taken
 	next     time.Duration // when another endpoint is due
+	until    time.Duration // when a client that is offered no endpoint has waited for long enough
 	lastID   uint32
 }
 
@@ -95,13 +98,15 @@ type Step struct {
 	To netip.AddrPort     // Dial: that address
 	Of *rotation.Endpoint // LookUp: whose name
 	At time.Duration      // Await: then
+
+	News context.Context // Await: or when it ends; nil: never
 }
 
 // An Action is a kind of step.
 type Action uint8
 
 const (
-	Await    Action = iota // nothing before the next event, or before a time
+	Await    Action = iota // nothing before the next event, or before a time, or before there is news of the endpoints
 	Dial                   // dial an address; the end is reported by Connected or Failed
 	LookUp                 // look up a name; the end is reported by Resolved or Failed
 	Stop                   // end a dial, of which nothing is to be reported any more
@@ -113,7 +118,7 @@ const (
 func (r *Race) Begin(cfg *RaceConfig, c rotation.Choice, now time.Duration) {
 	attempt, total := cfg.Limits.DialTimes(c.Connect)
 	r.search = newSearch(c, attempt, total, int64(cfg.Limits.MaxDialsPerEndpoint), now)
-	r.config, r.next = cfg, now
+	r.config, r.next, r.until = cfg, now, now+c.Wait
 }
 
 // Next returns the next step. The engine does it and asks again at once, except after Await, Postpone and GiveUp.
@@ -141,10 +146,26 @@ func (r *Race) Next(now time.Duration) Step {
 		}
 	}
 	r.repay()
-	if len(r.attempts) == 0 {
-		return Step{Do: GiveUp}
+	switch {
+	case len(r.attempts) > 0:
+		return Step{At: r.due()}
+	case now < r.until && r.search.isUnserved():
+		return r.lookAgain(now)
 	}
-	return Step{At: r.due()}
+	return Step{Do: GiveUp}
+}
+
+// lookAgain returns the step of a client that was offered no endpoint, and may wait for one: news first, so that none is missed.
+func (r *Race) lookAgain(now time.Duration) Step {
+	news := r.search.choice.News()
+	r.search.beginAgain(now)
+	switch step, begun := r.attemptNext(now); {
+	case begun && step.Do == Await:
+		return r.Next(now)
+	case step.Do != Await:
+		return step
+	}
+	return Step{At: r.until, News: news}
 }
 
 // proceed returns the next step of an attempt.

@@ -29,7 +29,7 @@ import (
 //	300 2 refuses → dial 3  the dial of 10.0.0.2 has failed
 //
 // What can happen: "2 refuses", "2 answers", "2 lacks descriptors", "db is 6 7" (the addresses of the name, whether it is being looked up or
-// not), "db fails", "room" and "no room" for attempts, "descriptors 3" to be had, "abandoned".
+// not), "db fails", "endpoints are 2 3", "room" and "no room" for attempts, "descriptors 3" to be had, "abandoned".
 type course struct {
 	t       *testing.T
 	race    Race
@@ -42,10 +42,11 @@ type course struct {
 	dialled map[int]bool      // ever
 	taken   int               // descriptors that others have
 	full    bool              // there is no room for attempts
+	news    context.Context   // that the race waits for; nil: none
 }
 
 // begin begins a race among endpoints: numbers of addresses, names, or "self".
-func begin(t *testing.T, endpoints string, limits engine.Config) *course {
+func begin(t *testing.T, endpoints string, limits engine.Config, wait time.Duration) *course {
 	t.Helper()
 	time.Sleep(-monotonic.Now() + time.Second) // a bubble begins in the year 2000, before that clock does
 	own := admit.NewOwnPorts(proxytest.Loopback)
@@ -62,7 +63,9 @@ func begin(t *testing.T, endpoints string, limits engine.Config) *course {
 		}
 		return nil, errors.New("no nameserver answers")
 	}
-	c.race.Begin(&c.config, c.all.Choose(registry.TCP), c.start)
+	choice := c.all.Choose(registry.TCP)
+	choice.Wait = wait
+	c.race.Begin(&c.config, choice, c.start)
 	return c
 }
 
@@ -97,6 +100,11 @@ func (c *course) happens(event string) (end string) {
 	failures := map[string]error{"refuses": syscall.ECONNREFUSED, "lacks descriptors": syscall.EMFILE}
 	switch ips, isAnswer := strings.CutPrefix(what, "is "); {
 	case event == "":
+	case who == "endpoints":
+		c.all.Replace(registry.PortAddrs{Addrs: registry.NewAddrs(addrs(strings.TrimPrefix(what, "are"))...)}, "")
+		if c.news != nil && c.news.Err() == nil {
+			c.t.Errorf("%q: that is no news to the race", event)
+		}
 	case event == "room", event == "no room":
 		c.full = event == "no room"
 	case event == "abandoned":
@@ -183,6 +191,7 @@ func (c *course) steps() (said []string, due time.Duration) {
 			if step.At <= monotonic.Now() {
 				c.t.Errorf("the race waits for what has passed %v ago", monotonic.Now()-step.At)
 			}
+			c.news = step.News
 			return said, step.At
 		case Postpone:
 			return append(said, "postponed"), monotonic.Never
@@ -235,6 +244,7 @@ func TestHowARaceGoes(t *testing.T) {
 		name      string
 		endpoints string
 		limits    engine.Config
+		wait      time.Duration // for an endpoint
 		script    []string
 		ejected   string // in the end
 		failed    string // the endpoints that the client was not given
@@ -263,6 +273,14 @@ func TestHowARaceGoes(t *testing.T) {
 		{name: "none answers", endpoints: "1 2", script: []string{"0 → dial 1", "1 1 refuses → dial 2", "2 2 refuses → gives up"},
 			ejected: "1 2", failed: "1 2"},
 		{name: "no endpoints", script: []string{"0 → gives up"}},
+		{name: "a client waits for an endpoint", wait: time.Second, script: []string{
+			"0 →", "300 endpoints are 1 → dial 1", "301 1 answers → won by 1"}},
+		{name: "it waits until its time is up", wait: time.Second, script: []string{"0 →", "1000 → gives up"}},
+		{name: "what it finds has all its time", wait: time.Second, limits: engine.Config{DialTimeout: 2 * time.Second, DialTotalTimeout: 2 * time.Second}, script: []string{
+			"0 →", "900 endpoints are 1 → dial 1", "1150 →", "2900 → stop 1, gives up"}, ejected: "1", failed: "1"},
+		{name: "who was offered an endpoint does not wait for another", endpoints: "1", wait: time.Second, script: []string{
+			"0 → dial 1", "1 1 refuses → gives up"}, ejected: "1", failed: "1"},
+		{name: "an endpoint that is no use ends the wait", wait: time.Second, script: []string{"0 →", "300 endpoints are self → gives up"}, failed: "self"},
 		{name: "our own shortage ends it, and nobody is to blame", endpoints: "1 2", script: []string{"0 → dial 1", "1 1 lacks descriptors → gives up"}, failed: "1"},
 		{name: "our own listener is skipped", endpoints: "self 2", script: []string{"0 → dial 2", "1 2 answers → won by 2"}, failed: "self"},
 		{name: "a client that goes blames nobody", endpoints: "1 2", script: []string{"0 → dial 1", "250 → dial 2", "400 abandoned → abandoned"}},
@@ -311,7 +329,7 @@ func TestHowARaceGoes(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				course := begin(t, c.endpoints, c.limits)
+				course := begin(t, c.endpoints, c.limits, c.wait)
 				course.follow(c.script)
 				course.leavesNothing()
 				course.blames(c.ejected, c.failed)
@@ -351,7 +369,7 @@ func (c *course) follow(script []string) {
 // A dial may succeed, or fail, just when the race stops it: the engine learns of both.
 func TestADialThatTheRaceHasStoppedDoesNotWin(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := begin(t, "1", engine.Config{DialTimeout: time.Second})
+		c := begin(t, "1", engine.Config{DialTimeout: time.Second}, 0)
 		c.steps()
 		stopped := c.dials[1]
 		time.Sleep(time.Second)
@@ -376,7 +394,7 @@ func TestARaceKeepsItsPromisesWhateverHappens(t *testing.T) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				random := rand.New(rand.NewPCG(seed, 0))
-				c := begin(t, "1 db 2 self cache 3", engine.Config{})
+				c := begin(t, "1 db 2 self cache 3", engine.Config{}, 0)
 				var story []string
 				for end := ""; end == ""; {
 					said, due := c.steps()

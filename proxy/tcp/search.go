@@ -91,6 +91,14 @@ func (s *search) next(now time.Duration) (e *rotation.Endpoint, timeout time.Dur
 	return nil, 0, false
 }
 
+// isUnserved reports whether the search has ended without an endpoint, though the service has its port still.
+func (s *search) isUnserved() bool {
+	return s.over && s.choice.Offers() == 0 && len(s.failed) == 0 && !s.choice.Lifetime.IsOver()
+}
+
+// beginAgain has the search look once more, and the client has all its time for what is found.
+func (s *search) beginAgain(now time.Duration) { s.over, s.deadline = false, now+s.total }
+
 // enough is how long an endpoint must have been silent for that to be held against it, if no other
 // has answered meanwhile.
 func (s *search) enough() time.Duration { return min(s.attempt, s.total) / 2 }

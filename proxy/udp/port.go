@@ -93,7 +93,7 @@ func (p *Port) MayBegin(owner *engine.Claim, key admit.SessionKey, isCrowded fun
 		why = traffic.DropShutdown
 	case !owner.Allows(key.Client.Addr()):
 		why = traffic.DropSource
-	case away: // no session is evicted for this
+	case away && owner.Terms.Timeouts.Wait == 0: // no session is evicted for this
 		why = none
 	case isCrowded(), c.Sessions.LagsBehind(), !p.pace.Allow(), !c.Newcomers.Allow():
 		why = traffic.DropOverload

@@ -1,6 +1,7 @@
 package udp
 
 import (
+	"context"
 	"errors"
 	"net/netip"
 	"slices"
@@ -17,7 +18,8 @@ import (
 )
 
 // How a UDP session finds an endpoint, at first and after it has left one. The engine asks Next which endpoint to try, and
-// connects to it. Then it calls HandOver and Reached, or else Cannot, and asks again. When Next offers none, it calls GiveUp.
+// connects to it. Then it calls HandOver and Reached, or else Cannot, and asks again. When Next offers none, and Awaits has nothing to wait for, it
+// calls GiveUp.
 
 // Next returns the endpoint to try now; false: there is none in time.
 func (s *Session) Next(now time.Duration) (*rotation.Endpoint, bool) {
@@ -35,6 +37,21 @@ func (s *Session) Next(now time.Duration) (*rotation.Endpoint, bool) {
 		}
 	}
 	return nil, false
+}
+
+// Awaits returns a context that ends when a session which was offered no endpoint is to ask Next again, where its service has clients wait for one;
+// false: the session does not wait, or has waited for long enough.
+func (s *Session) Awaits() (_ context.Context, cancel context.CancelFunc, ok bool) {
+	rest := s.choice.Wait - time.Since(s.began)
+	if rest <= 0 || s.over || s.choice.Offers() > 0 || s.Claim.Lifetime.IsOver() {
+		return nil, nil, false
+	}
+	ctx, cancel := context.WithTimeout(s.choice.News(), rest)
+	if e, ok := s.choice.Next(); ok { // it came before the news could be heard
+		s.again = e
+		cancel()
+	}
+	return ctx, cancel, true
 }
 
 // IsRetry reports whether Next would offer another endpoint after one that would not do.

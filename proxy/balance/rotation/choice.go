@@ -1,6 +1,7 @@
 package rotation
 
 import (
+	"context"
 	"net/netip"
 	"time"
 
@@ -27,6 +28,7 @@ type Choice struct {
 	client   uint64                      // the hash of the client's address, if the algorithm is SourceAddress, or its service wants affinity
 	Lifetime *removal.Lifetime           // of the service on its port; nil when it does not matter
 	Connect  time.Duration               // for an endpoint to accept, as the record of the service says; 0: it does not
+	Wait     time.Duration               // for an endpoint, when there is none
 	sticky   *affinity.Client[*Endpoint] // the client, if its service wants affinity
 	drawn    *Endpoint                   // the draw that choose made for a client without affinity, until it is used
 	offered  offers
@@ -56,7 +58,7 @@ func (c *Choice) begin(r *Rotation, protocol registry.Protocol, client netip.Add
 	c.rotation, c.kind, c.protocol, c.Lifetime = r, kindOf(client, terms), protocol, of
 	c.look(r.awake())
 	c.refuses = terms.Failure.Refuse
-	c.balance, c.Connect = r.rules.Algorithm(terms.Balance), terms.Timeouts.Connect
+	c.balance, c.Connect, c.Wait = r.rules.Algorithm(terms.Balance), terms.Timeouts.Connect, terms.Timeouts.Wait
 	if c.balance == registry.SourceAddress || terms.AffinityTimeout > 0 {
 		c.client = clientHash(client)
 	}
@@ -141,6 +143,9 @@ func (c *Choice) draw() *Endpoint {
 func (c *Choice) Leaves(e *Endpoint) bool {
 	return e.failsCheck(c.protocol) && e.Rotation.awake().seenBy(c.kind).hasReady(c.protocol)
 }
+
+// News returns a context that ends when there may be an endpoint for a client that was offered none: see [Rotation.News].
+func (c *Choice) News() context.Context { return c.rotation.News() }
 
 // Offers counts the endpoints that the client was offered.
 func (c *Choice) Offers() int { return c.offered.n }

@@ -30,6 +30,7 @@ type Rules struct {
 	unused      lograte.Limiter[registry.PortKey] // of lines about records with endpoints that are not allowed
 	ignored     lograte.Limiter[registry.PortKey] // of lines about checks that fail for all endpoints
 	departed    departed
+	newsroom    newsroom
 }
 
 // Affinities that are remembered, in all, and for one rotation and protocol. They take 20 MB at most.
@@ -117,8 +118,13 @@ func (r *Rotation) Forget() {
 	}
 }
 
-// changed calls the hook of the balancer.
+// changed tells clients that wait, and calls the hook of the balancer.
 func (r *Rotation) changed() {
+	r.TellNews()
+	r.callHook()
+}
+
+func (r *Rotation) callHook() {
 	if r.rules.Changed != nil {
 		r.rules.Changed(r)
 	}

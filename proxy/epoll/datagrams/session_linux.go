@@ -1,6 +1,7 @@
 package datagrams
 
 import (
+	"context"
 	"net/netip"
 
 	"golang.org/x/sys/unix"
@@ -133,6 +134,9 @@ func (u *Sessions) redirect(f *session) {
 			return
 		}
 		e, ok := f.Next(u.Turn.Now)
+		if !ok && u.await(f) {
+			return
+		}
 		if !ok {
 			f.GiveUp()
 			u.finish(f)
@@ -153,6 +157,25 @@ func (u *Sessions) redirect(f *session) {
 			u.lookUp(f, e)
 		}
 	}
+}
+
+// await has f look for an endpoint again when there may be one; false: that is of no use.
+func (u *Sessions) await(f *session) bool {
+	ctx, cancel, ok := f.Awaits()
+	if !ok {
+		return false
+	}
+	f.looking = true
+	context.AfterFunc(ctx, func() {
+		cancel()
+		u.Requests.Do(func() {
+			if !f.Ended() {
+				f.looking = false
+				u.redirect(f)
+			}
+		})
+	})
+	return true
 }
 
 // Search goes on with a search that was postponed, unless its session has ended.

@@ -70,7 +70,7 @@ type session struct {
 
 	fd       int32     // connected to the endpoint; socket.None while there is none
 	visit    udp.Visit // of that endpoint
-	looking  bool      // its name is being looked up
+	looking  bool      // its name is being looked up, or it waits for an endpoint
 	deferred bool      // the loop goes on looking for an endpoint in a later turn
 	lending  uint16    // in which it was last lent to a successor, with this socket; 0: in none
 	lent     uint64    // what a predecessor knows it by that goes on with it; 0: there is none

@@ -1,0 +1,104 @@
+package conformancetest
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"kubeproxy/proxy/proxytest"
+	"kubeproxy/proxy/traffic"
+	"kubeproxy/registry"
+)
+
+// Clients of a service that wants it wait for an endpoint when there is none.
+
+// waiting are the terms of a service whose clients wait.
+func waiting(wait time.Duration) registry.Terms {
+	return registry.Terms{Timeouts: registry.Timeouts{Wait: wait}}
+}
+
+// waitFor waits until clients of a service wait for an endpoint.
+func (n *node) waitFor(service string, clients int64) {
+	n.t.Helper()
+	proxytest.Eventually(n.t, func() bool { return totalsOf(n, service).Active == clients }, "%d clients to wait", clients)
+}
+
+func (s suite) TestClientsWaitForAnEndpoint(t *testing.T) {
+	n := newNode(t, s.config())
+	at, dns := proxytest.On(proxytest.FreePort(t)), proxytest.On(proxytest.FreePort(t))
+	n.apply(asking("web", waiting(20*time.Second), tcp(at.Port())), asking("dns", waiting(20*time.Second), udp(dns.Port())))
+	talks := []*proxytest.Talk{proxytest.TalkTo(t, at), proxytest.TalkTo(t, at)}
+	asker := proxytest.DialUDP(t, dns)
+	asker.Write([]byte("a"))
+	asker.Write([]byte("b"))
+	n.waitFor("web", 2)
+	n.waitFor("dns", 1)
+	n.apply(endpoints("web", served(t, proxytest.Chat("web"))), endpoints("dns", servedUDP(t, "dns")))
+	for _, talk := range talks {
+		if who := talk.MustSay(t, "hello"); who != "web" {
+			t.Errorf("a client that has waited was given %q", who)
+		}
+	}
+	asker.SetReadDeadline(time.Now().Add(proxytest.Patience))
+	for _, sent := range []string{"a", "b"} {
+		buf := make([]byte, 100)
+		k, err := asker.Read(buf)
+		if got := string(buf[:k]); err != nil || !strings.HasPrefix(got, "dns ") || !strings.HasSuffix(got, " "+sent) {
+			t.Errorf("the datagram %q, which has waited, was answered by %q, %v", sent, got, err)
+		}
+	}
+}
+
+func (s suite) TestClientsWaitForAnEndpointAsLongAsTheServiceSays(t *testing.T) {
+	n := newNode(t, s.config())
+	at, dns := proxytest.On(proxytest.FreePort(t)), proxytest.On(proxytest.FreePort(t))
+	const wait = 300 * time.Millisecond
+	n.apply(asking("web", waiting(wait), tcp(at.Port())), asking("dns", waiting(wait), udp(dns.Port())))
+	began := time.Now()
+	proxytest.DialUDP(t, dns).Write([]byte("lost"))
+	refuses(t, at)
+	if took := time.Since(began); took < wait*3/4 { // a loop looks at the clock once a turn
+		t.Errorf("a client was refused after %v; want about %v", took, wait)
+	}
+	proxytest.Eventually(t, func() bool { return totalsOf(n, "web").Ended[traffic.NoEndpoints] == 1 }, "the client to be counted as refused")
+	proxytest.Eventually(t, func() bool { return totalsOf(n, "dns").Dropped[traffic.DropNoEndpoints] == 1 }, "the datagram to be dropped")
+}
+
+func (s suite) TestClientsThatWaitAreThoseOfWhoeverHasThePort(t *testing.T) {
+	n := newNode(t, s.config())
+	at := proxytest.On(proxytest.FreePort(t))
+	n.apply(asking("web", waiting(20*time.Second), tcp(at.Port())))
+	talk := proxytest.TalkTo(t, at)
+	n.waitFor("web", 1)
+	n.tell(serviceSince("heir", 2, tcp(at.Port())), endpoints("heir", served(t, proxytest.Chat("heir"))))
+	n.apply(noService("web"))
+	if who := talk.MustSay(t, "hello"); who != "heir" {
+		t.Errorf("the client was given %q", who)
+	}
+
+	other := proxytest.On(proxytest.FreePort(t))
+	n.apply(asking("other", waiting(20*time.Second), tcp(other.Port())))
+	lost := proxytest.TalkTo(t, other)
+	n.waitFor("other", 1)
+	began := time.Now()
+	n.apply(noService("other"))
+	if err := proxytest.Discard(lost.Conn); !proxytest.IsReset(err) || time.Since(began) > 10*time.Second {
+		t.Errorf("when the service goes its client sees %v after %v; want a reset at once", err, time.Since(began))
+	}
+}
+
+func (s suite) TestClientsThatWaitCountForTheLimitOfTheirService(t *testing.T) {
+	n := newNode(t, s.config())
+	at := proxytest.On(proxytest.FreePort(t))
+	terms := waiting(20 * time.Second)
+	terms.Limits.Connections = 2
+	n.apply(asking("web", terms, tcp(at.Port())))
+	for range 2 {
+		proxytest.TalkTo(t, at)
+	}
+	n.waitFor("web", 2)
+	refuses(t, at)
+	if got := totalsOf(n, "web").Ended[traffic.ServiceLimit]; got != 1 {
+		t.Errorf("%d clients were refused for the limit; want 1", got)
+	}
+}
