@@ -150,7 +150,7 @@ func (c *Check) readStatus(s string) error {
 // problem reports a term that says something about a request that is not made.
 func (c *Check) problem() error {
 	if c.Path == "" && (c.Method != "" || c.Host != "" || c.Status != StatusRange{}) {
-		return fmt.Errorf("%[1]scheck-method, %[1]scheck-host and %[1]scheck-status take %[1]scheck-http", annotationPrefix)
+		return fmt.Errorf("%[1]scheck-method, %[1]scheck-host and %[1]scheck-status take %[1]scheck-http", AnnotationPrefix)
 	}
 	return nil
 }

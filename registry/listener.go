@@ -10,7 +10,7 @@ import (
 )
 
 // ListenAnnotation says at which addresses the ports of a Service are: a list, in which node stands for the node.
-const ListenAnnotation = annotationPrefix + "listen"
+const ListenAnnotation = AnnotationPrefix + "listen"
 
 // ParseListen reads the value of [ListenAnnotation]. The zero Addr is the node.
 func ParseListen(s string) (addrs []netip.Addr, err error) {

@@ -25,7 +25,7 @@ func (n Name) String() string {
 	if n.Namespace != DefaultNamespace {
 		s = n.Namespace + "/" + n.Name
 	}
-	return plainOrQuoted(s)
+	return QuoteUnlessPlain(s)
 }
 
 // ParseName reads a name as an operator types it: NAME in namespace default, NAMESPACE/NAME, or either as [Label] quotes it.
@@ -73,5 +73,5 @@ func (k PortKey) String() string {
 	if k.Port == "" {
 		return k.Name.String()
 	}
-	return k.Name.String() + ":" + plainOrQuoted(k.Port)
+	return k.Name.String() + ":" + QuoteUnlessPlain(k.Port)
 }

@@ -171,7 +171,7 @@ func (d Distribution) Nearness(places Places, n int) []uint8 {
 }
 
 // ZoneAnnotation names the zones of the endpoints of an Endpoints or an EndpointSlice.
-const ZoneAnnotation = annotationPrefix + "zone"
+const ZoneAnnotation = AnnotationPrefix + "zone"
 
 // maxZoneName is how long the name of a zone, or of a node, may be, as in Kubernetes.
 const maxZoneName = 253

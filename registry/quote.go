@@ -32,9 +32,9 @@ func quote(s string, limit int) string {
 	return strconv.Quote(s[:cut]) + "… (" + strconv.Itoa(len(s)) + " bytes)"
 }
 
-// plainOrQuoted leaves s as it is when it can stand in a log line: short, and made of the
+// QuoteUnlessPlain leaves s as it is when it can stand in a log line: short, and made of the
 // characters that names of services are made of.
-func plainOrQuoted(s string) string {
+func QuoteUnlessPlain(s string) string {
 	if s != "" && len(s) <= maxPlain && consistsOf(s, "-._/") {
 		return s
 	}

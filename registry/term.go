@@ -223,7 +223,7 @@ func (w *Wishes) readAnnotations(t *Terms) error {
 // annotation returns the value of a term, and the name that the record has for it.
 func (w *Wishes) annotation(of string) (name, value string, ok bool) {
 	i := slices.IndexFunc(terms[:], func(t term) bool { return t.name == of })
-	for _, name := range [...]string{annotationPrefix + terms[i].name, terms[i].alias} {
+	for _, name := range [...]string{AnnotationPrefix + terms[i].name, terms[i].alias} {
 		if value, ok := w.Annotations[name]; ok {
 			return name, value, true
 		}

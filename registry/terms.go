@@ -111,7 +111,7 @@ func (t *Terms) Allows(client netip.Addr) bool {
 func (t *Terms) Said() iter.Seq2[string, string] {
 	return func(yield func(name, value string) bool) {
 		for i := range terms {
-			if said := terms[i].show(t); said != "" && !yield(annotationPrefix+terms[i].name, said) {
+			if said := terms[i].show(t); said != "" && !yield(AnnotationPrefix+terms[i].name, said) {
 				return
 			}
 		}
@@ -122,7 +122,7 @@ func (t *Terms) Said() iter.Seq2[string, string] {
 func (t *Terms) String() string {
 	var all []string
 	for name, value := range t.Said() {
-		all = append(all, strings.TrimPrefix(name, annotationPrefix)+"="+Label(value))
+		all = append(all, strings.TrimPrefix(name, AnnotationPrefix)+"="+Label(value))
 	}
 	return strings.Join(all, ", ")
 }

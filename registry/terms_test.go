@@ -39,13 +39,13 @@ func TestEachTermIsReadShownAndCompared(t *testing.T) {
 			t.Errorf("no value of %s is tried", of.name)
 		}
 		for _, value := range values[of.name] {
-			for _, name := range []string{annotationPrefix + of.name, of.alias} {
+			for _, name := range []string{AnnotationPrefix + of.name, of.alias} {
 				if name == "" {
 					continue
 				}
 				w := Wishes{Annotations: map[string]string{name: value}}
 				if strings.HasPrefix(of.name, "check-") && of.alias == "" {
-					w.Annotations[annotationPrefix+"check-http"] = "/"
+					w.Annotations[AnnotationPrefix+"check-http"] = "/"
 				}
 				got, _, err := w.Terms(nil)
 				if err != nil || got.Check() != nil {
@@ -61,7 +61,7 @@ func TestEachTermIsReadShownAndCompared(t *testing.T) {
 			}
 		}
 		for _, bad := range []string{"", "?", "-1", "0", "1e99", strings.Repeat("9", 1<<16)} {
-			w := Wishes{Annotations: map[string]string{annotationPrefix + of.name: bad}}
+			w := Wishes{Annotations: map[string]string{AnnotationPrefix + of.name: bad}}
 			_, _, err := w.Terms(nil)
 			if of.name == "check-udp" && bad != "" && len(bad) < 100 {
 				continue // any text is a datagram
@@ -69,7 +69,7 @@ func TestEachTermIsReadShownAndCompared(t *testing.T) {
 			if of.name == "check-host" && bad != "" && consistsOf(bad, "-") && len(bad) < 100 {
 				continue // these are hosts
 			}
-			if err == nil || !strings.HasPrefix(err.Error(), "annotation "+annotationPrefix+of.name+": ") || len(err.Error()) > 500 {
+			if err == nil || !strings.HasPrefix(err.Error(), "annotation "+AnnotationPrefix+of.name+": ") || len(err.Error()) > 500 {
 				t.Errorf("%s=%.20s: error %v", of.name, bad, err)
 			}
 		}

@@ -35,8 +35,8 @@ func TestAMisspeltAnnotationOfOursRefusesTheRecord(t *testing.T) {
 		{"protobuf, near", service, spec("haproxy.org/chek", ""), "", near},
 		{"JSON, for another proxy", service, []byte(`{"apiVersion":"v1","metadata":{"labels":{"service.kubernetes.io/service-proxy-name":"x"},"annotations":{"kube-proxy/chek-udp":"x"}},"spec":{"ports":[{"port":80}]}}`), "", ""},
 		{"protobuf, for another proxy", service, spec("kube-proxy/chek-udp", "service.kubernetes.io/service-proxy-name"), "", ""},
-		{"slice", slice, []byte(`{"addressType":"IPv4","metadata":{"labels":{"kubernetes.io/service-name":"web"},"annotations":{"kube-proxy/wait":"1"}}}`),
-			"annotation kube-proxy/wait is unknown: this release has kube-proxy/weight, kube-proxy/zone and kube-proxy/registrar", ""},
+		{"slice", slice, []byte(`{"addressType":"IPv4","metadata":{"labels":{"kubernetes.io/service-name":"web"},"annotations":{"kube-proxy/colour":"1"}}}`),
+			"annotation kube-proxy/colour is unknown: this release has kube-proxy/weight, kube-proxy/zone and kube-proxy/registrar", ""},
 		{"null is no value", service, []byte(`{"port":80,"annotations":{"haproxy.org/check":null}}`), "", ""},
 	} {
 		_, warnings, err := Decode(c.key, c.value)

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"kubeproxy/registry"
+	"kubeproxy/registry/spelling"
 )
 
 // label gives the value of a label as it is written, nil if there is none. Labels of other people may hold anything, and so
@@ -24,7 +25,7 @@ func (b *body) label(name string) (raw json.RawMessage) {
 
 // readAnnotations reads the annotations that count in a kind of record. Others may hold anything, and so may a field of that name which is no
 // object.
-func (b *body) readAnnotations(kind registry.Kind, all *registry.Annotations) error {
+func (b *body) readAnnotations(kind registry.Kind, all *spelling.Annotations) error {
 	if len(b.annotations) == 0 || b.annotations[0] != '{' {
 		return nil
 	}

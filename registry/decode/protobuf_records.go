@@ -5,6 +5,7 @@ import (
 
 	"kubeproxy/registry"
 	"kubeproxy/registry/decode/wire"
+	"kubeproxy/registry/spelling"
 )
 
 // The numbers of the fields are those of generated.proto in k8s.io/api/core/v1, k8s.io/api/discovery/v1 and k8s.io/apimachinery.
@@ -18,7 +19,7 @@ type metadata struct {
 	hasService             bool
 	otherProxy, isHeadless bool // labels of that meaning are there
 
-	annotations registry.Annotations
+	annotations spelling.Annotations
 }
 
 // read reads the ObjectMeta of a kind of record. The name is most likely that of the key.

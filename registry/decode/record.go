@@ -4,6 +4,7 @@ import (
 	"cmp"
 
 	"kubeproxy/registry"
+	"kubeproxy/registry/spelling"
 )
 
 // A Record is one decoded record: exactly one of Service, Endpoints and Slice is set.
@@ -39,14 +40,14 @@ type statement struct {
 
 	node registry.Node // that reads it
 
-	annotations registry.Annotations
+	annotations spelling.Annotations
 }
 
 // record makes a record of what a value says.
 func (d Decoder) record(k registry.Key, said *statement) (r Record, warnings []registry.Warning, err error) {
 	r.Key = k
 	if said.service.nothing || said.slice.excluded {
-		said.annotations = registry.Annotations{} // of what this proxy does not serve, they mean nothing to it
+		said.annotations = spelling.Annotations{} // of what this proxy does not serve, they mean nothing to it
 	}
 	if err := said.annotations.Err; err != nil {
 		return Record{}, nil, err

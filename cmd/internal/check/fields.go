@@ -7,9 +7,9 @@ import (
 	"slices"
 	"strings"
 
-	"kubeproxy/internal/spelling"
 	"kubeproxy/registry"
 	"kubeproxy/registry/decode"
+	"kubeproxy/registry/spelling"
 )
 
 // Fields that no version of Kubernetes has are most often misspelled ones. The proxy ignores a field that it does not know, as

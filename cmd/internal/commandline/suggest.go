@@ -3,7 +3,7 @@ package commandline
 import (
 	"slices"
 
-	"kubeproxy/internal/spelling"
+	"kubeproxy/registry/spelling"
 )
 
 // closest returns the word that is most similar to what was typed, or "" if none is similar: one letter in three may be wrong, and one

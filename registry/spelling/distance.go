@@ -1,4 +1,4 @@
-// Package spelling compares words that somebody typed with those that there are.
+// Package spelling compares what somebody has written with the words that there are: names of annotations, and any others by their [Distance].
 package spelling
 
 // Distance returns how many letters have to be added, dropped, replaced or exchanged with their neighbour to make b of a (the
