@@ -84,7 +84,7 @@ func TestAnOperatorSeesClientsAndEndsThem(t *testing.T) {
 			}
 			h.want("wait -endpoint "+first.Endpoint+" -timeout 1ms", verbs.Problem, "has 2 clients")
 			h.want("kill", exitUsage, "name those to end")
-			h.want("kill -client "+one.Conn.LocalAddr().String(), exitDone, "ended 1 clients")
+			h.want("kill -client "+one.Conn.LocalAddr().String(), exitDone, "ended 1 client of")
 			if err := proxytest.Discard(one.Conn); !proxytest.IsReset(err) {
 				t.Errorf("who was ended saw %v; want a reset", err)
 			}

@@ -61,8 +61,8 @@ func TestAHungBackendIsReplacedInTenCommands(t *testing.T) {
 		t.Errorf("the drained endpoint has %d new clients", by["a"])
 	}
 	h.want("status", exitDone, hung+" of default/chat was drained by an operator (uid ", "1 override by operators in force")
-	h.want("wait -endpoint "+hung+" -timeout 200ms", verbs.Problem, "has 1 clients")
-	h.want("kill -endpoint "+hung, exitDone, "ended 1 clients")
+	h.want("wait -endpoint "+hung+" -timeout 200ms", verbs.Problem, "has 1 client on")
+	h.want("kill -endpoint "+hung, exitDone, "ended 1 client of")
 	h.want("wait -endpoint "+hung, exitDone, "has no client on this node")
 	a.Close()
 	proxytest.ServeTCP(t, hung, proxytest.Chat("new"))

@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/netip"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -171,27 +173,33 @@ func (n Node) kill(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	ended, err := n.End(r.Context(), of)
-	if ended > 0 {
-		n.note(r, history.Entry{Of: "clients", Change: fmt.Sprintf("%d of %s → ended", ended, &selected)})
+	ended, err := n.end(r.Context(), of)
+	var answer Killed
+	for _, service := range slices.SortedFunc(maps.Keys(ended), registry.Name.Compare) {
+		answer.Ended += ended[service]
+		n.note(r, history.Entry{Of: "clients", Service: service.Label(), Change: fmt.Sprintf("%d of %s → ended", ended[service], &selected)})
 	}
 	if err != nil {
 		return nil, unavailable(err)
 	}
-	return Killed{ended}, nil
+	return answer, nil
 }
 
-// End ends the clients that are selected, and counts them.
-func (n Node) End(ctx context.Context, of traffic.Selection) (ended int, err error) {
+// end ends the clients that are selected, and counts those of each service.
+func (n Node) end(ctx context.Context, of traffic.Selection) (ended map[registry.Name]int, err error) {
+	ended = make(map[registry.Name]int)
 	for range maxPasses {
-		before := ended
+		met := false
 		for some, err := range n.Proxier.Clients(ctx, of, true) {
 			if err != nil {
 				return ended, err
 			}
-			ended += len(some)
+			met = met || len(some) > 0
+			for i := range some {
+				ended[some[i].Service.Name]++
+			}
 		}
-		if ended == before {
+		if !met {
 			break
 		}
 	}

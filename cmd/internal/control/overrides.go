@@ -188,7 +188,7 @@ const (
 // empty ends the clients of endpoints that are disabled, and returns how many are left.
 func (n Node) empty(r *http.Request, service registry.Name, match registry.AddrMatch) (left int64) {
 	for until := time.Now().Add(emptyWithin); ; {
-		_, err := n.End(r.Context(), traffic.Selection{Service: service, Endpoint: match})
+		_, err := n.end(r.Context(), traffic.Selection{Service: service, Endpoint: match})
 		if err != nil {
 			return left
 		}

@@ -18,6 +18,7 @@ import (
 	"kubeproxy/cmd/internal/metrics"
 	"kubeproxy/cmd/internal/operators"
 	"kubeproxy/cmd/internal/statuspage"
+	"kubeproxy/cmd/internal/statuspage/recent"
 	"kubeproxy/config"
 	"kubeproxy/config/statefile"
 	"kubeproxy/internal/takeover"
@@ -89,7 +90,7 @@ func Run(ctx context.Context, o Options) error {
 	}
 	numbers := metrics.New(o.Version.Version, o.Version.Revision)
 	o.Proxy.ReservedPorts = append(o.Proxy.ReservedPorts, server.Ports()...)
-	endings := new(statuspage.Endings)
+	endings := new(recent.Endings)
 	o.Proxy.NoteLocal = o.ConnectionLog != nil
 	o.Proxy.Ended = func(e traffic.Ending) {
 		numbers.Ended(e)
@@ -156,7 +157,7 @@ func Run(ctx context.Context, o Options) error {
 		stale:    mux.Stale,
 	}
 	numbers.Watch(o.measured(h, proxier, balancer, line))
-	page := statuspage.New(o.shown(h, proxier, balancer, endings))
+	page := statuspage.New(o.shown(h, proxier, balancer, endings, changes))
 	defer page.Close()
 
 	// Who tells outlives what is told of: the relays end first, then the log, then the server.
@@ -296,7 +297,7 @@ func (o *Options) answers(h *health, numbers *metrics.Metrics, proxier *proxy.Pr
 }
 
 // shown is what people see in a browser.
-func (o *Options) shown(h *health, proxier *proxy.Proxier, balancer *balance.LoadBalancerRR, endings *statuspage.Endings) statuspage.Node {
+func (o *Options) shown(h *health, proxier *proxy.Proxier, balancer *balance.LoadBalancerRR, endings *recent.Endings, changes *history.History) statuspage.Node {
 	host, err := os.Hostname()
 	if err != nil {
 		host = "this node"
@@ -313,6 +314,7 @@ func (o *Options) shown(h *health, proxier *proxy.Proxier, balancer *balance.Loa
 		Proxier:  proxier,
 		Balancer: balancer,
 		Endings:  endings,
+		History:  changes,
 		Overdue:  balancer.Checker.Overdue,
 
 		UpgradeFailure: o.UpgradeFailure,

@@ -4,6 +4,7 @@
 //	/                      what is wrong; services, filtered and sorted, 100 on a page; sources; limits
 //	/status/service?name=  one service: record, ports, endpoints, topology, the last five minutes
 //	/status/endings        the last 200 endings
+//	/status/changes        the last 1,000 changes
 //	/status/events?of=     changes of one of these pages, as server-sent events
 //
 // The pages are complete without JavaScript. With it, a page replaces its parts by those that the server sends.

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 	"unicode/utf8"
+
+	"kubeproxy/cmd/internal/statuspage/recent"
 )
 
 // A sparkline is one number of the last five minutes.
@@ -21,8 +23,8 @@ const (
 )
 
 // sparklines draws the history of a service.
-func sparklines(points []point) []sparkline {
-	line := func(label string, value func(point) float64, text func(float64, bool) string) sparkline {
+func sparklines(points []recent.Point) []sparkline {
+	line := func(label string, value func(recent.Point) float64, text func(float64, bool) string) sparkline {
 		most := 0.0
 		for _, p := range points {
 			most = max(most, value(p))
@@ -30,7 +32,7 @@ func sparklines(points []point) []sparkline {
 		l := sparkline{Label: label, Now: unknown, Most: text(most, len(points) > 0), Count: len(points)}
 		var b strings.Builder
 		for i, p := range points {
-			x := sparkWidth - float64(len(points)-1-i)*sparkWidth/(keptPoints-1)
+			x := sparkWidth - float64(len(points)-1-i)*sparkWidth/(recent.KeptPoints-1)
 			y := sparkHeight - 1.0
 			if most > 0 {
 				y -= value(p) / most * (sparkHeight - 3)
@@ -42,10 +44,10 @@ func sparklines(points []point) []sparkline {
 		return l
 	}
 	return []sparkline{
-		line("Clients", func(p point) float64 { return float64(p.active) }, rate),
-		line("New per second", func(p point) float64 { return p.New }, rate),
-		line("Sent per second", func(p point) float64 { return p.Sent }, byteRate),
-		line("Received per second", func(p point) float64 { return p.Received }, byteRate),
+		line("Clients", func(p recent.Point) float64 { return float64(p.Active) }, rate),
+		line("New per second", func(p recent.Point) float64 { return p.New }, rate),
+		line("Sent per second", func(p recent.Point) float64 { return p.Sent }, byteRate),
+		line("Received per second", func(p recent.Point) float64 { return p.Received }, byteRate),
 	}
 }
 
@@ -87,7 +89,7 @@ func newTopology(ports []port, r rotationView) topology {
 	t := topology{Height: rows*drawnHeight + 12, Clients: "no port open"}
 	t.Middle = t.Height / 2
 	var active int64
-	var sum rates
+	var sum recent.Rates
 	var names []string
 	seen := make(map[string]bool)
 	for _, p := range ports {
@@ -95,7 +97,7 @@ func newTopology(ports []port, r rotationView) topology {
 		if !seen[p.ID.Protocol.String()] { // ports of one protocol and one name are counted together
 			seen[p.ID.Protocol.String()] = true
 			active += p.active
-			sum = sum.plus(p.rates)
+			sum = sum.Plus(p.Rates)
 		}
 	}
 	if len(names) > 0 {

@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"time"
 
+	"kubeproxy/cmd/internal/statuspage/recent"
 	"kubeproxy/proxy/traffic"
 	"kubeproxy/registry"
 )
@@ -48,9 +49,9 @@ type endingsData struct {
 // endings is the page of the last endings.
 func (p *Page) endings(*http.Request) view {
 	s := p.look()
-	d := endingsData{frame: p.frame(s, "/status/endings", "Last endings", ""), Most: keptEndings,
+	d := endingsData{frame: p.frame(s, "/status/endings", "Last endings", ""), Most: recent.KeptEndings,
 		Verdict: newVerdict(s.problems, "All is well.", "", p.node.Host)}
-	for _, e := range p.node.Endings.last(func(*traffic.Ending) bool { return true }) {
+	for _, e := range p.node.Endings.Last(func(*traffic.Ending) bool { return true }) {
 		d.Endings = append(d.Endings, newEndingRow(&e, s.at))
 	}
 	return view{template: "endings.html", status: http.StatusOK, data: d, parts: []part{

@@ -4,114 +4,28 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"fmt"
 	"net/http/httptest"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"kubeproxy/cmd/internal/statuspage/recent"
 	"kubeproxy/proxy/balance/rotation"
 	"kubeproxy/proxy/traffic"
-	"kubeproxy/registry"
 )
-
-func TestTheNewestEndingsAreKeptAndRecordingNeverWaits(t *testing.T) {
-	var endings Endings
-	for i := range 3 * keptEndings {
-		endings.Record(traffic.Ending{Listener: registry.ListenerID{Number: uint16(i)}})
-	}
-	all := endings.last(func(*traffic.Ending) bool { return true })
-	if len(all) != keptEndings {
-		t.Fatalf("%d endings are kept; want %d", len(all), keptEndings)
-	}
-	for i, e := range all {
-		if want := uint16(3*keptEndings - 1 - i); e.Listener.Number != want {
-			t.Fatalf("ending %d is that of port %d; want %d", i, e.Listener.Number, want)
-		}
-	}
-	for i := range endings.slots {
-		endings.slots[i].mu.Lock() // as a viewer does, who never lets go
-	}
-	endings.Record(traffic.Ending{})
-	if n := testing.AllocsPerRun(100, func() { endings.Record(traffic.Ending{}) }); n > 0 {
-		t.Errorf("to record an ending allocates %v times; want 0", n)
-	}
-}
-
-func TestRatesAreOfTheLastSecondsOnly(t *testing.T) {
-	var m meter[int]
-	now := time.Now()
-	read := func(after time.Duration, begun uint64) rates {
-		now = now.Add(after)
-		m.read(now, map[int]counts{1: {begun: begun}})
-		return m.rate(now, 1, counts{begun: begun})
-	}
-	if got := read(0, 1000); got.Known {
-		t.Errorf("at the first look a rate is known: %v", got)
-	}
-	if got := read(2*time.Second, 1020); got.New != 10 {
-		t.Errorf("20 within 2 s make %v per second; want 10", got.New)
-	}
-	read(4*time.Second, 1060)
-	if got := read(5*time.Second, 1060); got.New != 0 {
-		t.Errorf("after a quiet step the rate is %v; want 0", got.New)
-	}
-	if got := read(time.Second, 7); got.Known {
-		t.Errorf("counters that went back make a rate: %v", got)
-	}
-	if got := read(time.Hour, 9); got.Known {
-		t.Errorf("an hour without a look makes a rate: %v", got)
-	}
-}
-
-func TestAHistoryHasFiveMinutesAtMost(t *testing.T) {
-	var h history
-	now := time.Now()
-	for i := range 200 {
-		now = now.Add(meterStep)
-		h.add(now, counts{active: int64(i), begun: uint64(10 * i)})
-		h.add(now.Add(time.Second), counts{begun: uint64(10 * i)}) // too soon
-	}
-	if len(h.points) != keptPoints {
-		t.Fatalf("%d points are kept; want %d", len(h.points), keptPoints)
-	}
-	if last := h.points[keptPoints-1]; last.active != 199 || last.New != 2 {
-		t.Errorf("the last point is %+v; want 199 clients, 2 new per second", last)
-	}
-	h.add(now.Add(time.Hour), counts{})
-	if len(h.points) != keptPoints {
-		t.Error("an hour without a look makes a point")
-	}
-}
-
-func TestOnlyServicesThatSomebodyLooksAtHaveAHistory(t *testing.T) {
-	hs := make(histories)
-	now := time.Now()
-	name := func(i int) registry.Name { return registry.Name{Name: fmt.Sprint(i)} }
-	for i := range 2 * maxHistories {
-		hs.of(name(i), now.Add(time.Duration(i)*time.Second))
-	}
-	if len(hs) != maxHistories || hs[name(0)] != nil || hs[name(2*maxHistories-1)] == nil {
-		t.Errorf("%d histories are kept, of the first: %v; want the newest %d", len(hs), hs[name(0)], maxHistories)
-	}
-	hs.expire(now.Add(time.Hour))
-	if len(hs) != 0 {
-		t.Errorf("%d histories outlast their viewers", len(hs))
-	}
-}
 
 // TestNobodyLooksNothingIsKept: what viewers need goes when they do.
 func TestNobodyLooksNothingIsKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newSite(10).page(t)
 		get(t, p, "/status/service?name=default%2Fservice-00001")
-		time.Sleep(historyForgets + time.Second)
+		time.Sleep(recent.Forgets + time.Second)
 		synctest.Wait()
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		if p.latest != nil || p.traffic.next != nil || len(p.histories) > 0 {
-			t.Errorf("kept: snapshot %v, counters %v, histories %v", p.latest, p.traffic.next, p.histories)
+		if p.latest != nil || p.traffic.Len() > 0 || len(p.histories) > 0 {
+			t.Errorf("kept: snapshot %v, counters %v, histories %v", p.latest, p.traffic.Len(), p.histories)
 		}
 	})
 }
@@ -134,6 +48,28 @@ func TestViewersShareASnapshot(t *testing.T) {
 		time.Sleep(2 * time.Minute)
 		if p.look() == first {
 			t.Error("a look after three minutes shows what was")
+		}
+	})
+}
+
+// TestViewersShareAListOfClients: each list is a turn of the event loops for some of the clients, so viewers do not add to it.
+func TestViewersShareAListOfClients(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(1)
+		p := s.page(t)
+		const target = "/status/service?name=default%2Fservice-00000"
+		for range 100 {
+			get(t, p, target)
+		}
+		if s.listed != 1 {
+			t.Errorf("100 viewers within a moment have the clients listed %d times", s.listed)
+		}
+		for range 10 {
+			time.Sleep(shownFor / 2)
+			get(t, p, target)
+		}
+		if s.listed > 6 {
+			t.Errorf("within %v the clients were listed %d times", 5*shownFor, s.listed)
 		}
 	})
 }

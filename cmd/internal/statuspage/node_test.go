@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"kubeproxy/cmd/internal/history"
+	"kubeproxy/cmd/internal/statuspage/recent"
 	"kubeproxy/config"
 	"kubeproxy/proxy"
 	"kubeproxy/proxy/balance"
@@ -40,11 +42,24 @@ type site struct {
 	upgrade   error // that failed
 	overdue   checks.Overdue
 	kernel    *kernel.Status
-	endings   Endings
+	endings   recent.Endings
+	changes   history.History
+	clients   []traffic.Client
+	listed    int // how often they were
 }
 
 func (s *site) Status() []proxy.PortStatus   { return s.ports }
 func (s *site) KernelStatus() *kernel.Status { return s.kernel }
+func (s *site) Clients(_ context.Context, of traffic.Selection, _ bool) iter.Seq2[[]traffic.Client, error] {
+	s.listed++
+	return func(yield func([]traffic.Client, error) bool) {
+		for i := range s.clients {
+			if of.Has(&s.clients[i]) && !yield(s.clients[i:i+1], nil) {
+				return
+			}
+		}
+	}
+}
 func (s *site) EachTotals() iter.Seq[traffic.Totals] {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -175,6 +190,7 @@ func (s *site) page(t testing.TB) *Page {
 		Proxier:  s,
 		Balancer: s,
 		Endings:  &s.endings,
+		History:  &s.changes,
 		Overdue:  func() checks.Overdue { return s.overdue },
 
 		UpgradeFailure: func() (time.Time, error) { return time.Now(), s.upgrade },

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"kubeproxy/cmd/internal/statuspage/recent"
 	"kubeproxy/proxy/balance/rotation"
 	"kubeproxy/proxy/traffic"
 	"kubeproxy/registry"
@@ -58,7 +59,7 @@ func newVerdict(problems []problem, well, figures, host string) verdict {
 // figures tells in a sentence how much there is of everything.
 func (s *snapshot) figures() string {
 	text := fmt.Sprintf("%s on %s, %s; %s now", plural(s.services, "service"), plural(s.open, "open port"), plural(s.endpoints, "endpoint"), plural(int(s.active), "client"))
-	if s.rates.Known {
+	if s.Rates.Known {
 		text += fmt.Sprintf(", %s new, %s sent and %s received per second", rate(s.New, true), byteRate(s.Sent, true), byteRate(s.Received, true))
 	}
 	if n := len(s.overrides); n > 0 {
@@ -97,7 +98,7 @@ type portRow struct {
 	MoreFail  int
 
 	Active int64
-	rates
+	recent.Rates
 }
 
 // A failing endpoint does not answer.
@@ -112,7 +113,7 @@ const (
 func newPortRow(r *port, now time.Time) portRow {
 	row := portRow{
 		ID: strings.ReplaceAll(r.PortStatus.ID.Short(), " ", "-"), Listener: r.PortStatus.ID, Service: r.Owner.Name, Label: r.label, Waiting: r.Waiting,
-		Endpoints: r.rotation.Endpoints, Active: r.active, rates: r.rates, Bad: r.hasProblem(), Refused: r.refused, Warned: r.warned,
+		Endpoints: r.rotation.Endpoints, Active: r.active, Rates: r.Rates, Bad: r.hasProblem(), Refused: r.refused, Warned: r.warned,
 	}
 	if r.Err != nil {
 		row.Closed = cut(r.Err.Error())
@@ -257,7 +258,7 @@ type overviewData struct {
 // overview is the first page.
 func (p *Page) overview(r *http.Request) view {
 	s, q := p.look(), parseQuery(r.URL.Query())
-	ports, first, all := q.rows(s.ports)
+	ports, first, all := q.rows(s.ports, p.withEndpoint(s, q.Text))
 	d := overviewData{
 		frame:      p.frame(s, "/", "kube-proxy", q.encode()),
 		Verdict:    newVerdict(s.problems, "All is well.", s.figures(), p.node.Host),

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/golang/glog"
+
+	"kubeproxy/cmd/internal/statuspage/recent"
 )
 
 // A Page answers browsers. Make it with [New].
@@ -18,13 +20,16 @@ type Page struct {
 
 	mu        sync.Mutex // guards the fields below; only viewers wait for it
 	latest    *snapshot  // nil when there was no request lately
-	traffic   meter[tally]
-	histories histories
-	forget    *time.Timer // drops all that, after historyForgets without a request
+	traffic   recent.Meter[tally]
+	histories recent.Histories
+	search    search      // the last one
+	forget    *time.Timer // drops all that, after recent.Forgets without a request
+
+	clients clientTables
 }
 
 // New returns a page about a node.
-func New(node Node) *Page { return &Page{node: node, histories: make(histories)} }
+func New(node Node) *Page { return &Page{node: node, histories: make(recent.Histories)} }
 
 // Close drops what was kept for viewers. The page may still be asked.
 func (p *Page) Close() {
@@ -34,10 +39,11 @@ func (p *Page) Close() {
 		p.forget.Stop()
 	}
 	p.dropLocked()
+	p.clients.drop()
 }
 
 func (p *Page) dropLocked() {
-	p.latest, p.traffic = nil, meter[tally]{}
+	p.latest, p.traffic, p.search = nil, recent.Meter[tally]{}, search{}
 	clear(p.histories)
 }
 
@@ -58,9 +64,9 @@ func (p *Page) look() *snapshot {
 func (p *Page) lookLocked() *snapshot {
 	now := time.Now()
 	if p.forget == nil {
-		p.forget = time.AfterFunc(historyForgets, p.Close)
+		p.forget = time.AfterFunc(recent.Forgets, p.Close)
 	}
-	p.forget.Reset(historyForgets)
+	p.forget.Reset(recent.Forgets)
 	if p.latest == nil || now.Sub(p.latest.at) > max(shownFor, maxCost*p.latest.took) {
 		p.latest = p.takeLocked(now)
 	}
@@ -73,6 +79,7 @@ func (p *Page) Handlers() map[string]http.Handler {
 		"/":               p.document(p.overview),
 		"/status/service": p.document(p.service),
 		"/status/endings": p.document(p.endings),
+		"/status/changes": p.document(p.changes),
 	}
 }
 

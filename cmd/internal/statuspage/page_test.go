@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"net/url"
 	"os"
 	"regexp"
@@ -18,6 +19,7 @@ import (
 	"go.uber.org/goleak"
 	"golang.org/x/net/html"
 
+	"kubeproxy/cmd/internal/history"
 	"kubeproxy/cmd/internal/recordtext"
 	"kubeproxy/config"
 	"kubeproxy/proxy"
@@ -394,16 +396,24 @@ func TestRowsAreFilteredSortedAndPagedByTheServer(t *testing.T) {
 		}
 		return all
 	}
+	s.endpoints[s.ports[40].Owner][1].Addr = registry.Addr{Host: "db-1.example", IP: netip.AddrPortFrom(netip.Addr{}, 5432)}
+	brokenFirst := append([]string{"tcp-1007", "tcp-1013", "tcp-1017"}, slices.Concat(ids(0, 7), ids(8, 5), ids(14, 3), ids(18, 82))...)
 	for _, c := range []struct {
 		target string
 		want   []string
 		pager  string
 	}{
-		{"/", ids(0, 100), "1–100 of 250 Next"},
+		{"/", brokenFirst, "1–100 of 250 Next"},
+		{"/?dir=down", brokenFirst, "1–100 of 250 Next"},
+		{"/?sort=port", ids(0, 100), "1–100 of 250 Next"},
+		{"/?sort=port&page=2", ids(100, 100), "Previous 101–200 of 250 Next"},
 		{"/?page=2", ids(100, 100), "Previous 101–200 of 250 Next"},
+		{"/?q=DB-1.example:5432", ids(40, 1), "1–1 of 1"},
+		{"/?q=10.1.0.1:8", slices.Concat([]string{"tcp-1007", "tcp-1013", "tcp-1017"}, ids(0, 7), ids(8, 3), ids(12, 1), ids(14, 3), ids(18, 22), ids(41, 61)), "1–100 of 248 Next"},
+		{"/?q=10.9.", nil, "0–0 of 0"},
 		{"/?page=3", ids(200, 50), "Previous 201–250 of 250"},
 		{"/?page=99999", ids(200, 50), "Previous 201–250 of 250"},
-		{"/?page=-1&sort=nonsense&show=nonsense", ids(0, 100), "1–100 of 250 Next"},
+		{"/?page=-1&sort=nonsense&show=nonsense", brokenFirst, "1–100 of 250 Next"},
 		{"/?q=service-0012", ids(120, 10), "1–10 of 10"},
 		{"/?q=1017", ids(17, 1), "1–1 of 1"},
 		{"/?q=RIVAL", ids(7, 1), "1–1 of 1"},
@@ -481,13 +491,15 @@ func TestTextsFromOutsideAreInert(t *testing.T) {
 		s.ports[i].Owner, s.ports[i].Waiting, s.ports[i].Err = key, []registry.PortKey{key}, errors.New(text)
 		s.endpoints[key] = []rotation.EndpointStatus{{Service: key, Addr: registry.Addr{Host: text}, Weight: 1, FailingSince: time.Now()}, {Service: key, Addr: addr(1), Weight: 1}}
 		s.endings.Record(traffic.Ending{Service: key, Endpoint: registry.Addr{Host: text}})
+		s.changes.Note(history.Entry{Source: text, Service: name + "/" + name, Of: text, Change: text})
+		s.clients = append(s.clients, traffic.Client{Service: key, Endpoint: registry.Addr{Host: text}, ClientState: text, EndpointState: text})
 		st := &s.sources[0].(*fakeSource).status
 		st.Rejections = append(st.Rejections, config.Rejection{Key: registry.SpecsPrefix + text, Reason: text})
 		st.Warnings = append(st.Warnings, config.Warning{Key: registry.SpecsPrefix + text, Text: text})
 		s.sources = append(s.sources, &fakeSource{text, config.Status{Reason: text, Cluster: text}})
 	}
 	p := s.page(t)
-	targets := []string{"/", "/status/endings", "/?q=" + url.QueryEscape(hostile[1])}
+	targets := []string{"/", "/status/endings", "/status/changes", "/?q=" + url.QueryEscape(hostile[1])}
 	for name := range s.services {
 		targets = append(targets, serviceHref(name))
 	}
@@ -545,6 +557,18 @@ func TestThePageOfAServiceShowsAllThatIsKnownOfIt(t *testing.T) {
 		Value: `{"kind":"Service","id":"web","port":808000,"protocol":"tcp","labels":{"a":"b"},"sessionAffinity":"None"}`}}
 	s.endings.Record(traffic.Ending{Service: key, Reason: traffic.ClientReset})
 	s.endings.Record(traffic.Ending{Service: registry.PortKey{Name: registry.Name{Namespace: "default", Name: "x"}}, Reason: traffic.NoEndpoints})
+	uid := 1000
+	s.changes.Note(history.Entry{Time: time.Now(), Source: "etcd", Revision: 41, Service: "default/web", Of: "endpoints", Change: "+10.1.0.1:80", Corrected: true})
+	s.changes.Note(history.Entry{Time: time.Now(), Source: history.Operator, UID: &uid, Service: "default/web", Of: "override", Change: "none → drained"})
+	s.changes.Note(history.Entry{Time: time.Now(), Source: "etcd", Revision: 43, Service: "default/x", Of: "service", Change: "no_endpoints"})
+	client := func(service registry.PortKey, from string, idle time.Duration) traffic.Client {
+		return traffic.Client{Service: service, Client: netip.MustParseAddrPort(from), Endpoint: addr(0), Age: time.Minute, Idle: idle, Sent: 1500, ClientState: "ESTAB", EndpointState: "CLOSE-WAIT"}
+	}
+	for i := range 60 {
+		s.clients = append(s.clients, client(key, fmt.Sprintf("192.0.2.1:%d", 5000+i), time.Duration(i)*time.Second))
+	}
+	s.clients = append(s.clients, client(registry.PortKey{}, "192.0.2.9:1", time.Hour)) // of another service
+	s.clients[59].Endpoint = registry.Addr{}
 	page := get(t, s.page(t), serviceHref(web)).Body.String()
 	for id, wants := range map[string][]string{
 		"verdict":    {"default/rival waits for tcp port 1000"},
@@ -554,6 +578,8 @@ func TestThePageOfAServiceShowsAllThatIsKnownOfIt(t *testing.T) {
 		"reasons":    {"client_reset 1 1,234"},
 		"sparklines": {"New per second"},
 		"endings":    {"client_reset"},
+		"changes":    {"operator, uid 1000 override default/web none → drained", "etcd, revision 41 found by a full list endpoints default/web +10.1.0.1:80"},
+		"clients":    {"192.0.2.1:5059 tcp is looked for 1 min 0 s 59 s 1.5 kB 0 ESTAB, endpoint CLOSE-WAIT 192.0.2.1:5058 tcp 10.1.0.0:80", "192.0.2.1:5010 ", "and 10 more, which are less idle"},
 	} {
 		text := elementText(t, page, id)
 		for _, want := range wants {
@@ -562,8 +588,14 @@ func TestThePageOfAServiceShowsAllThatIsKnownOfIt(t *testing.T) {
 			}
 		}
 		if strings.Contains(text, "no_endpoints") {
-			t.Errorf("%s has an ending of another service", id)
+			t.Errorf("%s has an ending or a change of another service", id)
 		}
+	}
+	if text := elementText(t, page, "clients"); strings.Contains(text, "192.0.2.1:5009") || strings.Contains(text, "192.0.2.9") {
+		t.Errorf("clients that are less idle, or of another service, are shown: %q", text)
+	}
+	if text := elementText(t, get(t, s.page(t), "/status/changes").Body.String(), "changes"); !strings.Contains(text, "no_endpoints") || strings.Index(text, "revision 43") > strings.Index(text, "revision 41") {
+		t.Errorf("the page of changes says %q; want all, the newest first", text)
 	}
 	if answer := get(t, s.page(t), "/status/service?name=default%2Fnobody"); answer.Code != http.StatusNotFound {
 		t.Errorf("the page of a service that is not there is answered with %d", answer.Code)

@@ -2,6 +2,7 @@ package statuspage
 
 import (
 	"cmp"
+	"math"
 	"net/url"
 	"slices"
 	"strconv"
@@ -16,9 +17,9 @@ const pageRows = 100
 
 // A query says which rows the first page shows, in which order.
 type query struct {
-	Text string // part of a name, of a port number or of a protocol; "" for any
+	Text string // part of a name, of a port number, of a protocol or of the address of an endpoint; "" for any
 	Show string // the name of a selection
-	Sort string // the name of a column
+	Sort string // the name of a column; "": services with problems first
 	Down bool   // the largest first
 	Page int    // from 1
 }
@@ -66,7 +67,7 @@ var columns = []column{
 
 // parseQuery reads a query. What makes no sense counts as not being there.
 func parseQuery(values url.Values) query {
-	q := query{Show: selections[0].Name, Sort: columns[0].Name, Down: values.Get("dir") == "down"}
+	q := query{Show: selections[0].Name, Down: values.Get("dir") == "down"}
 	text := values.Get("q")
 	q.Text = strings.TrimSpace(strings.ToValidUTF8(text[:min(len(text), maxText)], ""))
 	for _, s := range selections {
@@ -79,6 +80,7 @@ func parseQuery(values url.Values) query {
 			q.Sort = c.Name
 		}
 	}
+	q.Down = q.Down && q.Sort != ""
 	n, err := strconv.Atoi(values.Get("page"))
 	if err != nil {
 		n = 1
@@ -105,15 +107,26 @@ func (q query) encode() string {
 	}
 	set("q", q.Text, q.Text != "")
 	set("show", q.Show, q.Show != selections[0].Name)
-	set("sort", q.Sort, q.Sort != columns[0].Name)
+	set("sort", q.Sort, q.Sort != "")
 	set("dir", "down", q.Down)
 	set("page", strconv.Itoa(q.Page), q.Page > 1)
 	return values.Encode()
 }
 
+// brokenFirst orders ports by what their clients feel: those that have problems, and then the others.
+func brokenFirst(a, b *port) int {
+	switch x, y := a.hasProblem(), b.hasProblem(); {
+	case x && !y:
+		return -1
+	case y && !x:
+		return 1
+	}
+	return 0
+}
+
 // rows returns the rows that the query selects, in its order, on its page, and how many there are on all pages. A page beyond the
-// last one is the last one: first is the position of the first row among all.
-func (q *query) rows(ports []port) (rows []*port, first, all int) {
+// last one is the last one: first is the position of the first row among all. Ports in withEndpoint have the text in an endpoint.
+func (q *query) rows(ports []port, withEndpoint map[registry.PortKey]bool) (rows []*port, first, all int) {
 	var has func(*port) bool
 	for _, s := range selections {
 		if s.Name == q.Show {
@@ -122,12 +135,15 @@ func (q *query) rows(ports []port) (rows []*port, first, all int) {
 	}
 	text := strings.ToLower(q.Text)
 	for i := range ports {
-		if r := &ports[i]; has(r) && r.contains(text) {
+		if r := &ports[i]; has(r) && (r.contains(text) || !r.Refused && withEndpoint[r.Owner]) {
 			rows = append(rows, r)
 		}
 	}
+	if q.Sort == "" {
+		slices.SortStableFunc(rows, brokenFirst)
+	}
 	for _, c := range columns {
-		if c.Name == q.Sort && (c.Name != columns[0].Name || q.Down) { // they are in the order of the first one
+		if c.Name == q.Sort {
 			slices.SortStableFunc(rows, func(a, b *port) int {
 				if q.Down {
 					a, b = b, a
@@ -148,4 +164,35 @@ func (r *port) contains(text string) bool {
 		return true
 	}
 	return slices.ContainsFunc(r.Waiting, func(k registry.PortKey) bool { return strings.Contains(strings.ToLower(label(k)), text) })
+}
+
+// A search is which ports of a snapshot have an endpoint with a text in its address.
+type search struct {
+	in   *snapshot
+	text string
+	has  map[registry.PortKey]bool
+}
+
+// withEndpoint returns the ports that have an endpoint with a text in its address, if the text can be part of one. All viewers with one text
+// share the search.
+func (p *Page) withEndpoint(s *snapshot, text string) map[registry.PortKey]bool {
+	if text = strings.ToLower(text); !strings.ContainsAny(text, ".:") {
+		return nil
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.search.in == s && p.search.text == text {
+		return p.search.has
+	}
+	has := make(map[registry.PortKey]bool)
+	for i := range s.ports {
+		key := s.ports[i].Owner
+		if _, ok := has[key]; ok || s.ports[i].Refused {
+			continue
+		}
+		all, _, _ := p.node.Balancer.EndpointsOf(key, math.MaxInt)
+		has[key] = slices.ContainsFunc(all, func(e rotation.EndpointStatus) bool { return strings.Contains(strings.ToLower(e.Addr.String()), text) })
+	}
+	p.search = search{s, text, has}
+	return has
 }

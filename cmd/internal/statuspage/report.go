@@ -3,6 +3,7 @@ package statuspage
 import (
 	"time"
 
+	"kubeproxy/cmd/internal/statuspage/recent"
 	"kubeproxy/registry"
 )
 
@@ -82,7 +83,7 @@ func (p *Page) ReportOf(name registry.Name) (Report, bool) {
 	for _, key := range rotationKeys(ports, name) {
 		first, n, _ := p.node.Balancer.EndpointsOf(key, maxEndpointRows)
 		for _, e := range first {
-			row := p.overridden(newEndpointRow(e, false, rates{}, s.at), name, e.Addr, s.at)
+			row := p.overridden(newEndpointRow(e, false, recent.Rates{}, s.at), name, e.Addr, s.at)
 			r.Service.Endpoints = append(r.Service.Endpoints, EndpointReport{registry.Label(key.Port), row.Addr, row.Weight, row.State, row.Active, row.Given, row.Failures})
 		}
 		r.Service.More += n - len(first)

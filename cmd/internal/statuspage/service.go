@@ -8,7 +8,9 @@ import (
 	"strings"
 	"time"
 
+	"kubeproxy/cmd/internal/history"
 	"kubeproxy/cmd/internal/recordtext"
+	"kubeproxy/cmd/internal/statuspage/recent"
 	"kubeproxy/proxy/balance/rotation"
 	"kubeproxy/proxy/traffic"
 	"kubeproxy/registry"
@@ -43,6 +45,8 @@ type serviceData struct {
 	Sparklines []sparkline
 	Reasons    []reasonRow
 	Endings    []endingRow
+	Clients    *clientTable
+	Changes    []changeRow
 }
 
 // A servicePort is one port that a service owns, waits for, or asks for in vain.
@@ -53,7 +57,7 @@ type servicePort struct {
 	OK       bool
 	Carrier  string // who carries its clients
 	Active   int64
-	rates
+	recent.Rates
 }
 
 // A rotationView is the endpoints of one port name, as they are shown.
@@ -76,7 +80,7 @@ type endpointRow struct {
 	Active   int64
 	Given    uint64
 	Failures uint64
-	rates
+	recent.Rates
 }
 
 // A reasonRow counts the endings of one reason.
@@ -117,43 +121,47 @@ func (p *Page) service(r *http.Request) view {
 		d.Checks = checksText(&service.Checks)
 	}
 	d.addEndings(p, s)
+	d.Clients = p.clientsOf(name)
+	d.Changes, _ = p.changesOf(maxServiceChanges, func(e *history.Entry) bool { return e.Service == name.Label() }, s.at)
 	parts := []part{
 		{id: "verdict", template: "verdict", data: d.Verdict},
 		{id: "more", template: "more", data: d.Verdict},
 		{id: "ports-body", template: "serviceports", data: d},
 		{id: "rotations", template: "rotations", data: d},
+		{id: "clients", template: "clients", data: d.Clients},
 		{id: "sparklines", template: "sparklines", data: d},
 		{id: "record", template: "record", data: d},
 		{id: "reasons", template: "reasons", data: d},
 		{id: "endings", template: "endingrows", data: d.Endings},
+		{id: "changes", template: "changerows", data: d.Changes},
 		{id: "at", template: "at", data: d},
 	}
 	return view{template: "service.html", status: http.StatusOK, data: d, parts: parts}
 }
 
 // watch looks at the node, and goes on with the history of a service that is there. speeds are how fast its endpoints are given clients.
-func (p *Page) watch(name registry.Name) (s *snapshot, points []point, speeds map[endpointKey]rates) {
+func (p *Page) watch(name registry.Name) (s *snapshot, points []recent.Point, speeds map[recent.EndpointKey]recent.Rates) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	s = p.lookLocked()
 	if p.node.Proxier.Service(name) == nil {
 		return s, nil, nil
 	}
-	h := p.histories.of(name, s.at)
-	read := make(map[endpointKey]counts)
+	h := p.histories.Of(name, s.at)
+	read := make(map[recent.EndpointKey]recent.Counts)
 	for _, key := range rotationKeys(s.of(name), name) {
 		first, _, _ := p.node.Balancer.EndpointsOf(key, maxEndpointRows)
 		for _, e := range first {
-			read[endpointKey{key.Port, e.Addr}] = counts{begun: e.Connections}
+			read[recent.EndpointKey{Port: key.Port, Addr: e.Addr}] = recent.Counts{Begun: e.Connections}
 		}
 	}
 	now := time.Now()
-	h.endpoints.read(now, read)
-	speeds = make(map[endpointKey]rates)
+	h.Endpoints.Read(now, read)
+	speeds = make(map[recent.EndpointKey]recent.Rates)
 	for key, c := range read {
-		speeds[key] = h.endpoints.rate(now, key, c)
+		speeds[key] = h.Endpoints.Rate(now, key, c)
 	}
-	return s, slices.Clone(h.points), speeds
+	return s, slices.Clone(h.Points), speeds
 }
 
 // rotationKeys lists the rotations of the ports that a service owns or waits for.
@@ -183,7 +191,7 @@ func newServicePort(r *port, name registry.Name) servicePort {
 	case r.Err != nil:
 		sp.State = "not open: " + cut(r.Err.Error())
 	default:
-		sp.State, sp.OK, sp.Active, sp.rates = "open", true, r.active, r.rates
+		sp.State, sp.OK, sp.Active, sp.Rates = "open", true, r.active, r.Rates
 		sp.Carrier = r.Kernel.Carrier()
 		if n := len(r.Waiting); n > 0 {
 			sp.State = fmt.Sprintf("open; %s waits for it", label(r.Waiting[0]))
@@ -246,14 +254,14 @@ func (p *Page) algorithm(service *registry.Service) registry.Balance {
 }
 
 // addRotations adds the endpoints of each port. Only where they are given out in turn, the next one is known before its client comes.
-func (d *serviceData) addRotations(p *Page, s *snapshot, ports []port, speeds map[endpointKey]rates, inTurn bool) {
+func (d *serviceData) addRotations(p *Page, s *snapshot, ports []port, speeds map[recent.EndpointKey]recent.Rates, inTurn bool) {
 	var subsets []recordtext.Subset
 	for _, key := range rotationKeys(ports, d.Name) {
 		first, n, next := p.node.Balancer.EndpointsOf(key, maxEndpointRows)
 		one := rotationView{Label: label(key), More: n - len(first)}
 		for i, e := range first {
 			one.checked = one.checked || e.Checked
-			row := newEndpointRow(e, inTurn && i == next && e.Weight > 0 && e.FailingSince.IsZero(), speeds[endpointKey{key.Port, e.Addr}], s.at)
+			row := newEndpointRow(e, inTurn && i == next && e.Weight > 0 && e.FailingSince.IsZero(), speeds[recent.EndpointKey{Port: key.Port, Addr: e.Addr}], s.at)
 			one.Endpoints = append(one.Endpoints, p.overridden(row, key.Name, e.Addr, s.at))
 		}
 		owned := slices.DeleteFunc(slices.Clone(ports), func(r port) bool { return r.Refused || r.Owner != key })
@@ -264,9 +272,9 @@ func (d *serviceData) addRotations(p *Page, s *snapshot, ports []port, speeds ma
 	d.Endpoints = recordtext.Endpoints(d.Name, subsets)
 }
 
-func newEndpointRow(e rotation.EndpointStatus, next bool, speed rates, now time.Time) endpointRow {
+func newEndpointRow(e rotation.EndpointStatus, next bool, speed recent.Rates, now time.Time) endpointRow {
 	row := endpointRow{
-		Addr: registry.Label(e.Addr.String()), Where: e.Place.String(), Weight: e.Weight, Next: next, Active: e.Active, Given: e.Connections, Failures: e.Failures, rates: speed,
+		Addr: registry.Label(e.Addr.String()), Where: e.Place.String(), Weight: e.Weight, Next: next, Active: e.Active, Given: e.Connections, Failures: e.Failures, Rates: speed,
 		State: "answers", Failing: !e.FailingSince.IsZero(),
 	}
 	switch {
@@ -286,7 +294,7 @@ func newEndpointRow(e rotation.EndpointStatus, next bool, speed rates, now time.
 
 // addEndings adds why clients of the service left.
 func (d *serviceData) addEndings(p *Page, s *snapshot) {
-	endings := p.node.Endings.last(func(e *traffic.Ending) bool { return e.Service.Name == d.Name })
+	endings := p.node.Endings.Last(func(e *traffic.Ending) bool { return e.Service.Name == d.Name })
 	var recent [traffic.NumReasons]int
 	for i := range endings {
 		recent[endings[i].Reason]++

@@ -1,10 +1,13 @@
 package statuspage
 
 import (
+	"context"
 	"iter"
 	"slices"
 	"time"
 
+	"kubeproxy/cmd/internal/history"
+	"kubeproxy/cmd/internal/statuspage/recent"
 	"kubeproxy/config"
 	"kubeproxy/proxy"
 	"kubeproxy/proxy/balance"
@@ -31,6 +34,7 @@ type Node struct {
 		EachTotals() iter.Seq[traffic.Totals]
 		Service(registry.Name) *registry.Service
 		Limits() []traffic.Limit
+		Clients(ctx context.Context, of traffic.Selection, end bool) iter.Seq2[[]traffic.Client, error]
 		KernelStatus() *kernel.Status // nil: the kernel is to carry nothing
 	}
 	Balancer interface {
@@ -40,7 +44,8 @@ type Node struct {
 		Overrides() []balance.Override
 		OverrideOf(service registry.Name, addr registry.Addr) (o balance.Override, ok bool)
 	}
-	Endings *Endings
+	Endings *recent.Endings
+	History *history.History
 	Overdue func() checks.Overdue // of active checks
 
 	UpgradeFailure func() (time.Time, error) // when the last upgrade failed, and why; nil, as a function or as an error: it has not
@@ -62,7 +67,7 @@ type snapshot struct {
 
 	endpoints int
 	active    int64 // connections and sessions
-	rates
+	recent.Rates
 }
 
 // A tally is what is counted together.
@@ -76,7 +81,7 @@ type port struct {
 	proxy.PortStatus
 	label  string // of the owner; of the first who asks in vain
 	active int64
-	rates
+	recent.Rates
 	rotation rotation.Status
 
 	unserved bool // no new client is given an endpoint, and clients came in vain
@@ -93,14 +98,14 @@ type source struct {
 // takeLocked makes a snapshot. The caller holds the lock of the page.
 func (p *Page) takeLocked(now time.Time) *snapshot {
 	s := &snapshot{at: now}
-	read := make(map[tally]counts, len(p.traffic.next))
+	read := make(map[tally]recent.Counts, p.traffic.Len())
 	for t := range p.node.Proxier.EachTotals() {
 		read[tally{t.Service, t.Protocol}] = countsOf(&t)
 	}
-	p.traffic.read(now, read)
+	p.traffic.Read(now, read)
 	for key, c := range read {
-		s.rates = s.rates.plus(p.traffic.rate(now, key, c))
-		s.active += c.active
+		s.Rates = s.Rates.Plus(p.traffic.Rate(now, key, c))
+		s.active += c.Active
 	}
 	status := p.node.Proxier.Status()
 	rotations := make(map[registry.PortKey]rotation.Status, len(status))
@@ -120,8 +125,8 @@ func (p *Page) takeLocked(now time.Time) *snapshot {
 			key := tally{status.Owner, status.ID.Protocol}
 			c := read[key]
 			row.label = label(status.Owner)
-			row.active, row.rates, row.rotation = c.active, p.traffic.rate(now, key, c), rotations[status.Owner]
-			row.unserved = row.rotation.Condition.TurnsAway() && c.unserved > 0
+			row.active, row.Rates, row.rotation = c.Active, p.traffic.Rate(now, key, c), rotations[status.Owner]
+			row.unserved = row.rotation.Condition.TurnsAway() && c.Unserved > 0
 			row.refused, row.warned = refused[status.Owner.Name], warned[status.Owner.Name]
 			owners[status.Owner.Name] = true
 		} else if len(status.Waiting) > 0 {
@@ -142,10 +147,10 @@ func (p *Page) takeLocked(now time.Time) *snapshot {
 }
 
 // countsOf picks what rates are made of.
-func countsOf(t *traffic.Totals) counts {
-	return counts{
-		active: t.Active, begun: t.Begun, sent: t.Sent, received: t.Received,
-		unserved: t.Ended[traffic.NoEndpoints] + t.Ended[traffic.ZeroWeight] + t.Ended[traffic.NoLocalEndpoint] + t.Ended[traffic.AllFailed] + t.Ended[traffic.EndpointNotAllowed] + // over UDP, a client without an endpoint has no session
+func countsOf(t *traffic.Totals) recent.Counts {
+	return recent.Counts{
+		Active: t.Active, Begun: t.Begun, Sent: t.Sent, Received: t.Received,
+		Unserved: t.Ended[traffic.NoEndpoints] + t.Ended[traffic.ZeroWeight] + t.Ended[traffic.NoLocalEndpoint] + t.Ended[traffic.AllFailed] + t.Ended[traffic.EndpointNotAllowed] + // over UDP, a client without an endpoint has no session
 			t.Dropped[traffic.DropNoEndpoints] + t.Dropped[traffic.DropZeroWeight] + t.Dropped[traffic.DropNoLocalEndpoint] + t.Dropped[traffic.DropAllFailed] + t.Dropped[traffic.DropNotAllowed],
 	}
 }
@@ -169,19 +174,19 @@ func (s *snapshot) troubledNames() (refused, warned map[registry.Name]bool) {
 }
 
 // addToHistoriesLocked adds a point to the history of each service with a viewer.
-func (p *Page) addToHistoriesLocked(s *snapshot, read map[tally]counts) {
-	p.histories.expire(s.at)
+func (p *Page) addToHistoriesLocked(s *snapshot, read map[tally]recent.Counts) {
+	p.histories.Expire(s.at)
 	if len(p.histories) == 0 {
 		return
 	}
-	sums := make(map[registry.Name]counts)
+	sums := make(map[registry.Name]recent.Counts)
 	for key, c := range read {
 		if p.histories[key.Name] != nil {
-			sums[key.Name] = sums[key.Name].plus(c)
+			sums[key.Name] = sums[key.Name].Plus(c)
 		}
 	}
 	for name, h := range p.histories {
-		h.add(s.at, sums[name])
+		h.Add(s.at, sums[name])
 	}
 }
 

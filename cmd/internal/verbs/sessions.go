@@ -156,7 +156,7 @@ func newKill() *Verb {
 		if err := node.Post(ctx, "/v1/kill", &selected, &killed); err != nil {
 			return 0, err
 		}
-		return Done, v.print(stdout, &killed, func(w io.Writer) { fmt.Fprintf(w, "ended %d clients of %s\n", killed.Ended, &selected) })
+		return Done, v.print(stdout, &killed, func(w io.Writer) { fmt.Fprintf(w, "ended %s of %s\n", clients(int64(killed.Ended)), &selected) })
 	}
 	return v
 }
@@ -195,7 +195,7 @@ func newWait() *Verb {
 			if left.Clients == 0 {
 				fmt.Fprintf(w, "%s has no client on this node\n", commandline.OneLine(endpoint))
 			} else {
-				fmt.Fprintf(w, "%s has %d clients on this node after %v\n", commandline.OneLine(endpoint), left.Clients, v.Timeout)
+				fmt.Fprintf(w, "%s has %s on this node after %v\n", commandline.OneLine(endpoint), clients(left.Clients), v.Timeout)
 			}
 		})
 	}
@@ -204,3 +204,11 @@ func newWait() *Verb {
 
 // answerGrace is how much later than the end of its time a node may answer.
 const answerGrace = 10 * time.Second
+
+// clients says how many clients there are.
+func clients(n int64) string {
+	if n == 1 {
+		return "1 client"
+	}
+	return fmt.Sprintf("%d clients", n)
+}

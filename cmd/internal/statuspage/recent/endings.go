@@ -1,4 +1,4 @@
-package statuspage
+package recent
 
 import (
 	"cmp"
@@ -9,13 +9,13 @@ import (
 	"kubeproxy/proxy/traffic"
 )
 
-// keptEndings is how many endings are remembered.
-const keptEndings = 200
+// KeptEndings is how many endings are remembered.
+const KeptEndings = 200
 
 // Endings remembers the last endings. The zero value is empty.
 type Endings struct {
 	next  atomic.Uint64
-	slots [keptEndings]slot
+	slots [KeptEndings]slot
 }
 
 // A slot is one ending. Who records never waits for its lock.
@@ -29,15 +29,15 @@ type slot struct {
 // would have, the ending is left out.
 func (es *Endings) Record(e traffic.Ending) {
 	n := es.next.Add(1)
-	s := &es.slots[n%keptEndings]
+	s := &es.slots[n%KeptEndings]
 	if s.mu.TryLock() {
 		s.number, s.ending = n, e
 		s.mu.Unlock()
 	}
 }
 
-// last copies those endings that are wanted, the newest first.
-func (es *Endings) last(wanted func(*traffic.Ending) bool) []traffic.Ending {
+// Last copies those endings that are wanted, the newest first.
+func (es *Endings) Last(wanted func(*traffic.Ending) bool) []traffic.Ending {
 	type numbered struct {
 		number uint64
 		ending traffic.Ending

@@ -1,0 +1,139 @@
+package statuspage
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"kubeproxy/cmd/internal/statuspage/recent"
+	"kubeproxy/proxy/traffic"
+	"kubeproxy/registry"
+)
+
+// What a table of clients costs at most: the event loops give a list of their clients in bounded slices, and each slice is a turn of theirs.
+const (
+	maxClientRows = 50
+	listTimeout   = time.Second
+)
+
+// A clientTable is the clients of one service at one moment: those that are idle the longest, since a client that hangs is one of them.
+type clientTable struct {
+	Rows    []clientRow
+	All     int    // that were met
+	Missing string // why there may be more; "" if there are not
+
+	at   time.Time
+	took time.Duration
+}
+
+// A clientRow is one client as it is shown.
+type clientRow struct {
+	Protocol, Client string
+	Via              string // the proxy that it came by
+	Endpoint, Local  string // "" while one is being looked for
+	Age, Idle        string
+	Sent, Received   string
+	State            string // of both sides
+
+	idle time.Duration
+}
+
+// clientTables are those that somebody looks at. The zero value is ready.
+type clientTables struct {
+	mu sync.Mutex // held while a list is taken: viewers wait for each other, and no client waits for them
+	of map[registry.Name]*clientTable
+}
+
+func (ts *clientTables) drop() {
+	ts.mu.Lock()
+	defer ts.mu.Unlock()
+	ts.of = nil
+}
+
+// clientsOf returns the clients of a service as they are now, or were a moment ago.
+func (p *Page) clientsOf(name registry.Name) *clientTable {
+	ts := &p.clients
+	ts.mu.Lock()
+	defer ts.mu.Unlock()
+	now := time.Now()
+	if t := ts.of[name]; t != nil && now.Sub(t.at) <= max(shownFor, maxCost*t.took) {
+		return t
+	}
+	if ts.of == nil {
+		ts.of = make(map[registry.Name]*clientTable)
+	}
+	for other, t := range ts.of {
+		if now.Sub(t.at) > recent.Forgets {
+			delete(ts.of, other)
+		}
+	}
+	t := p.listClients(name)
+	t.at, t.took = now, time.Since(now)
+	ts.of[name] = t
+	return t
+}
+
+func (p *Page) listClients(name registry.Name) *clientTable {
+	t := new(clientTable)
+	if p.node.Proxier.KernelStatus() != nil {
+		t.Missing = "Clients that the kernel carries are not listed: conntrack -L has those."
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), listTimeout)
+	defer cancel()
+	for some, err := range p.node.Proxier.Clients(ctx, traffic.Selection{Service: name}, false) {
+		switch {
+		case ctx.Err() != nil:
+			t.Missing = fmt.Sprintf("There are more: the list took %v, and ended.", listTimeout)
+		case err != nil:
+			t.Missing = "The list is not complete: " + cut(err.Error()) + "."
+		}
+		for i := range some {
+			t.add(&some[i])
+		}
+	}
+	t.shorten()
+	return t
+}
+
+// add keeps a client if it may be among those that are shown.
+func (t *clientTable) add(c *traffic.Client) {
+	t.All++
+	t.Rows = append(t.Rows, newClientRow(c))
+	if len(t.Rows) >= 2*maxClientRows {
+		t.shorten()
+	}
+}
+
+func (t *clientTable) shorten() {
+	slices.SortStableFunc(t.Rows, func(a, b clientRow) int { return cmp.Compare(b.idle, a.idle) })
+	t.Rows = t.Rows[:min(len(t.Rows), maxClientRows)]
+}
+
+// More is how many clients are not shown.
+func (t *clientTable) More() int { return t.All - len(t.Rows) }
+
+func newClientRow(c *traffic.Client) clientRow {
+	row := clientRow{
+		Protocol: c.Listener.Protocol.String(), Client: registry.Label(c.Client.String()), Age: duration(c.Age), Idle: unknown,
+		Sent: byteRate(float64(c.Sent), true), Received: byteRate(float64(c.Received), true), idle: c.Idle,
+	}
+	if c.Idle >= 0 {
+		row.Idle = duration(c.Idle)
+	}
+	if c.Via.IsValid() {
+		row.Via = registry.Label(c.Via.String())
+	}
+	if c.Endpoint != (registry.Addr{}) {
+		row.Endpoint = registry.Label(c.Endpoint.String())
+	}
+	if c.Local.IsValid() {
+		row.Local = c.Local.String()
+	}
+	if row.State = c.ClientState; c.EndpointState != "" && c.EndpointState != c.ClientState {
+		row.State += ", endpoint " + c.EndpointState
+	}
+	return row
+}
