@@ -52,9 +52,9 @@ func TestEachAlertHasASeverityASummaryAndARunbook(t *testing.T) {
 		if !slices.Contains([]string{"critical", "warning", "info"}, r.Labels["severity"]) || r.Annotations["summary"] == "" {
 			t.Errorf("%s has the severity %q and the summary %q", r.Alert, r.Labels["severity"], r.Annotations["summary"])
 		}
-		anchor, ok := strings.CutPrefix(r.Annotations["runbook"], "docs/troubleshooting.md#")
+		anchor, ok := strings.CutPrefix(r.Annotations["runbook_url"], "file:///usr/share/doc/kube-proxy-classic/docs/troubleshooting.md#")
 		if !ok || anchor != strings.ToLower(r.Alert) || !known[anchor] {
-			t.Errorf("%s: its runbook is %q; want its section of troubleshooting.md", r.Alert, r.Annotations["runbook"])
+			t.Errorf("%s: its runbook_url is %q; want its section of troubleshooting.md", r.Alert, r.Annotations["runbook_url"])
 		}
 	}
 	if !slices.Equal(tested, names) {

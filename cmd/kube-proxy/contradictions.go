@@ -59,7 +59,7 @@ func (o *options) operatorsContradiction() error {
 		return errors.New("-metrics_only_bind_address and -healthz_bind_address are the same address")
 	case !metrics && o.operators.Profiling:
 		return errors.New("-profiling means nothing without -metrics_bind_address")
-	case !metrics && !only.IsValid() && o.metricsEndpoints:
+	case !metrics && !only.IsValid() && !o.metricsEndpoints.None():
 		return errors.New("-metrics_endpoints means nothing without -metrics_bind_address or -metrics_only_bind_address")
 	case !metrics && !healthz && o.configMaxAge != 0:
 		return errors.New("-config_max_age means nothing without -healthz_bind_address or -metrics_bind_address")

@@ -26,7 +26,7 @@ type options struct {
 	randomStart bool
 
 	operators        operators.Config
-	metricsEndpoints bool
+	metricsEndpoints commandline.Services
 	configMaxAge     time.Duration
 	stateDir         string
 	stateMaxAge      time.Duration
@@ -144,7 +144,7 @@ func (o *options) addFlags(c *commandline.Command) {
 		f.Var((*commandline.Place)(&o.operators.Healthz), "healthz_bind_address", "`address` with port for /livez, /healthz and /readyz; empty: none")
 		f.Var((*commandline.Place)(&o.operators.Metrics), "metrics_bind_address", "`address` with port for the status page, /metrics, /configz, /version, and the pages of -healthz_bind_address; empty: none")
 		f.Var((*commandline.Place)(&o.operators.MetricsOnly), "metrics_only_bind_address", "`address` with port for /metrics alone, for a Prometheus that is not to open the status page; empty: none")
-		f.BoolVar(&o.metricsEndpoints, "metrics_endpoints", false, "add metrics of each endpoint")
+		f.VarPF(&o.metricsEndpoints, "metrics_endpoints", "", "add metrics of each endpoint: of all services, or with =web,team-a/db of these, which have histograms of their own, too").NoOptDefVal = "true"
 		f.BoolVar(&o.operators.Profiling, "profiling", false, "serve /debug/pprof/ at -metrics_bind_address")
 		f.Var(commandline.ZeroOr(leastMaxAge, &o.configMaxAge), "config_max_age", "age of the served state above which /readyz fails; 0: no limit")
 		f.StringVar(&o.connectionLog, "connection_log", "", "`file` for a line of JSON about each ended connection and session; - is standard output")

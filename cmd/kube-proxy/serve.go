@@ -20,6 +20,7 @@ import (
 	"kubeproxy/cmd/internal/connlog"
 	"kubeproxy/cmd/internal/fdstore"
 	"kubeproxy/cmd/internal/logsink"
+	"kubeproxy/cmd/internal/metrics"
 	"kubeproxy/cmd/internal/node"
 	"kubeproxy/config/statefile"
 	"kubeproxy/proxy"
@@ -127,7 +128,7 @@ func serve(o *options, flags *pflag.FlagSet, args []string, log *logsink.Sink) e
 			ConnectionLog:    connections,
 			ConfigMaxAge:     o.configMaxAge,
 			StateFile:        state,
-			MetricsEndpoints: o.metricsEndpoints,
+			MetricsEndpoints: metrics.Choice(o.metricsEndpoints),
 			Version:          readBuildInfo().document(),
 			Settings:         reloaded.settings,
 			UpgradeFailure:   upgrades.failure,

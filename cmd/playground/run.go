@@ -14,6 +14,7 @@ import (
 	"go.etcd.io/etcd/server/v3/etcdserver/api/v3client"
 	"golang.org/x/sync/errgroup"
 
+	"kubeproxy/cmd/internal/metrics"
 	"kubeproxy/cmd/internal/node"
 	"kubeproxy/cmd/internal/operators"
 	"kubeproxy/config"
@@ -77,7 +78,7 @@ func run(ctx context.Context, out io.Writer) (err error) {
 			},
 			Ready:            func() { l.print(out) },
 			Operators:        operators.Config{Metrics: netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), uint16(l.operators))},
-			MetricsEndpoints: true,
+			MetricsEndpoints: metrics.Choice{All: true},
 		})
 	})
 	return g.Wait()

@@ -10,8 +10,12 @@ import (
 
 // Status tells how things stand with every endpoint, in the order of services, of their ports, and of the record.
 func (lb *LoadBalancerRR) Status() []rotation.EndpointStatus {
+	return lb.status(func(*rotation.Rotation) bool { return true })
+}
+
+func (lb *LoadBalancerRR) status(wanted func(*rotation.Rotation) bool) []rotation.EndpointStatus {
 	var all []rotation.EndpointStatus
-	rotations := lb.list()
+	rotations := slices.DeleteFunc(lb.list(), func(r *rotation.Rotation) bool { return !wanted(r) })
 	slices.SortFunc(rotations, func(a, b *rotation.Rotation) int {
 		return cmp.Or(a.Key.Name.Compare(b.Key.Name), cmp.Compare(a.Key.Port, b.Key.Port))
 	})
@@ -20,6 +24,11 @@ func (lb *LoadBalancerRR) Status() []rotation.EndpointStatus {
 		all = slices.AppendSeq(all, each)
 	}
 	return all
+}
+
+// StatusOf tells how things stand with every endpoint of one service, in the order of its ports, and of the record.
+func (lb *LoadBalancerRR) StatusOf(service registry.Name) []rotation.EndpointStatus {
+	return lb.status(func(r *rotation.Rotation) bool { return r.Key.Name == service })
 }
 
 // RotationStatus tells how things stand with each rotation, in no order. It costs little, for most rotations have had no

@@ -154,7 +154,7 @@ func inOldWords(flags *pflag.FlagSet, err error) error {
 	if number, ok := errors.AsType[*strconv.NumError](reason); ok {
 		reason = number.Err // the rest of it says the value again
 	}
-	if isBoolean(e.GetFlag()) {
+	if isBoolean(e.GetFlag()) && e.GetFlag().Value.Type() == "bool" {
 		return fmt.Errorf("invalid boolean value %q for -%s: %w", e.GetValue(), e.GetFlag().Name, reason)
 	}
 	return fmt.Errorf("invalid value %q for flag -%s: %w", e.GetValue(), e.GetFlag().Name, reason)

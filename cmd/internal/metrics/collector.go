@@ -36,9 +36,10 @@ type Node struct {
 		TurnTimes() traffic.TurnTimes
 		KernelStatus() *kernel.Status // nil: the kernel is to carry nothing
 	}
-	Rotations       func() []rotation.Status         // endpoints in numbers, in no order
-	Endpoints       func() []rotation.EndpointStatus // nil for no series about endpoints
-	Checks          func() checks.Counts             // nil where endpoints are not checked
+	Rotations       func() []rotation.Status // endpoints in numbers, in no order
+	Endpoints       func() []rotation.EndpointStatus
+	EndpointsOf     func(registry.Name) []rotation.EndpointStatus // the same of one service
+	Checks          func() checks.Counts                          // nil where endpoints are not checked
 	FailedTakeovers func() uint64
 	Overrides       func() int
 	Log             interface { // the connection log; nil if there is none
@@ -181,11 +182,7 @@ func (c collector) Collect(metrics chan<- prometheus.Metric) {
 			out.tcp(t)
 		}
 	}
-	if c.node.Endpoints != nil {
-		for _, e := range c.node.Endpoints() {
-			out.endpoint(e)
-		}
-	}
+	c.endpoints(out)
 	if c.node.Checks != nil {
 		out.checks(c.node.Checks())
 	}
@@ -359,6 +356,9 @@ type Metrics struct {
 	dial     prometheus.Histogram
 	duration [2]prometheus.Histogram // by protocol
 	probes   map[string]*prometheus.CounterVec
+
+	choice Choice
+	chosen map[registry.Name]chosen // the services that choice names
 
 	carrying sync.Mutex // guards the field below
 	carried  carried    // nil in a process that has taken over from none

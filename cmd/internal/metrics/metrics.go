@@ -28,8 +28,9 @@ var (
 	latencyBuckets  = []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60}
 )
 
-// New returns metrics in which nothing has happened yet, of a program of this version and source revision.
-func New(version, revision string) *Metrics {
+// New returns metrics in which nothing has happened yet, of a program of this version and source revision, with series for the endpoints of the
+// services that are chosen.
+func New(version, revision string, choice Choice) *Metrics {
 	histogram := func(name, help string, buckets []float64) prometheus.Histogram {
 		return prometheus.NewHistogram(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets})
 	}
@@ -57,7 +58,9 @@ func New(version, revision string) *Metrics {
 				"How long UDP sessions lasted that have had an endpoint and ended.", durationBuckets),
 		},
 		probes: make(map[string]*prometheus.CounterVec),
+		choice: choice,
 	}
+	m.chosen = newChosen(m.registry, choice.Named)
 	for _, page := range []string{"healthz", "livez", "readyz"} {
 		m.probes[page] = prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "kubeproxy_proxy_" + page + "_total",
@@ -86,6 +89,9 @@ func (m *Metrics) Ended(e traffic.Ending) {
 	}
 	if e.Endpoint != (registry.Addr{}) {
 		m.duration[e.Listener.Protocol].Observe(e.Duration.Seconds())
+	}
+	if c, ok := m.chosen[e.Service.Name]; ok {
+		c.ended(&e)
 	}
 }
 

@@ -63,7 +63,12 @@ func (fakeLog) Dropped() uint64 { return 2 }
 
 // watch gives the metrics of the site.
 func (s *site) watch() *Metrics {
-	m := New("v1.2.3", "cafe")
+	return s.watchChosen(Choice{All: true, Named: []registry.Name{key("web", "").Name}})
+}
+
+// watchChosen gives the metrics of the site, with those of the endpoints of some services.
+func (s *site) watchChosen(choice Choice) *Metrics {
+	m := New("v1.2.3", "cafe", choice)
 	m.Watch(Node{
 		Ready:           func() error { return s.notReady },
 		Live:            func() error { return nil },
@@ -76,6 +81,14 @@ func (s *site) watch() *Metrics {
 		FailedTakeovers: func() uint64 { return 3 },
 		Overrides:       func() int { return 2 },
 		Endpoints:       func() []rotation.EndpointStatus { return s.endpoints },
+		EndpointsOf: func(name registry.Name) (of []rotation.EndpointStatus) {
+			for _, e := range s.endpoints {
+				if e.Service.Name == name {
+					of = append(of, e)
+				}
+			}
+			return of
+		},
 		Checks: func() checks.Counts {
 			return checks.Counts{Targets: 10, Failing: 2, Unknown: 1, Overdue: 4, Passed: 12, Failed: 13}
 		},
@@ -269,7 +282,7 @@ func TestClientsTurnedAwayHaveNoDuration(t *testing.T) {
 func TestSeriesGoWithTheirService(t *testing.T) {
 	s := busySite()
 	s.totals[0].Ended = traffic.Totals{}.Ended
-	m := s.watch()
+	m := s.watchChosen(Choice{All: true})
 	if text := scrape(t, m); strings.Contains(text, "kubeproxy_connections_ended_total") || !strings.Contains(text, "default/web") {
 		t.Error("there are series of what never happened, or none of the service")
 	}
@@ -318,7 +331,7 @@ func TestScrapesWhileEverythingHappens(t *testing.T) {
 
 // TestOldestIsOfTheBatchInHand.
 func TestOldestIsOfTheBatchInHand(t *testing.T) {
-	m := New("", "")
+	m := New("", "", Choice{})
 	at := time.Now().Add(-time.Minute)
 	batch := registry.Batch{Oldest: at}
 	m.Begin().OnUpdate(batch)
@@ -373,10 +386,36 @@ func BenchmarkScrape(b *testing.B) {
 
 // BenchmarkEnded is what a connection pays at its end.
 func BenchmarkEnded(b *testing.B) {
-	m := New("", "")
+	m := New("", "", Choice{})
 	e := traffic.Ending{Endpoint: registry.Addr{Host: "a"}, Attempts: 1, Duration: time.Second, Dialled: time.Millisecond}
 	b.ReportAllocs()
 	for b.Loop() {
 		m.Ended(e)
+	}
+}
+
+// TestOnlyChosenServicesHaveSeriesOfTheirEndpoints: a node with ten thousand services has them for those that somebody looks at.
+func TestOnlyChosenServicesHaveSeriesOfTheirEndpoints(t *testing.T) {
+	s := busySite()
+	s.endpoints = append(s.endpoints, rotation.EndpointStatus{Service: key("db", ""), Addr: registry.Addr{IP: netip.MustParseAddrPort("10.1.2.4:80")}, Connections: 5})
+	m := s.watchChosen(Choice{Named: []registry.Name{key("db", "").Name}})
+	for _, name := range []string{"db", "web"} {
+		m.Ended(traffic.Ending{Service: key(name, "p"), Endpoint: registry.Addr{Host: "a"}, Attempts: 1, Duration: time.Second, Dialled: time.Millisecond})
+	}
+	text := scrape(t, m)
+	for _, want := range []string{`kubeproxy_endpoint_connections_total{endpoint="10.1.2.4:80",port_name="",service="default/db"} 5`,
+		`kubeproxy_service_dial_duration_seconds_count{service="default/db"} 1`, `kubeproxy_service_connection_duration_seconds_sum{service="default/db"} 1`,
+		`kubeproxy_service_udp_session_duration_seconds_count{service="default/db"} 0`, `kubeproxy_dial_duration_seconds_count 2`} {
+		if !strings.Contains(text, want+"\n") {
+			t.Errorf("no line says %s", want)
+		}
+	}
+	for line := range strings.Lines(text) {
+		if (strings.HasPrefix(line, "kubeproxy_endpoint_") || strings.HasPrefix(line, "kubeproxy_service_dial")) && strings.Contains(line, "web") {
+			t.Errorf("a service that is not chosen has %s", line)
+		}
+	}
+	if text := scrape(t, s.watchChosen(Choice{})); strings.Contains(text, "kubeproxy_endpoint_") {
+		t.Error("without a choice there are series of endpoints")
 	}
 }

@@ -51,7 +51,7 @@ type Options struct {
 	ConnectionLog    *connlog.Log             // to be run and written; nil for none
 	ConfigMaxAge     time.Duration            // of what is served, before /readyz complains; 0 for any
 	StateFile        *statefile.File          // keeps what is served, and has it when no source can be read at the start; nil for none
-	MetricsEndpoints bool                     // series for each endpoint, too
+	MetricsEndpoints metrics.Choice           // services with series for each endpoint
 	Version          Version                  // of the program
 	Settings         func() map[string]string // what /configz shows of the command line
 
@@ -88,7 +88,7 @@ func Run(ctx context.Context, o Options) error {
 	if err != nil {
 		return err
 	}
-	numbers := metrics.New(o.Version.Version, o.Version.Revision)
+	numbers := metrics.New(o.Version.Version, o.Version.Revision, o.MetricsEndpoints)
 	o.Proxy.ReservedPorts = append(o.Proxy.ReservedPorts, server.Ports()...)
 	endings := new(recent.Endings)
 	o.Proxy.NoteLocal = o.ConnectionLog != nil
@@ -339,9 +339,8 @@ func (o *Options) measured(h *health, proxier *proxy.Proxier, balancer *balance.
 		FailedTakeovers: line.failures.Load,
 		Overrides:       func() int { return len(balancer.Overrides()) },
 	}
-	if o.MetricsEndpoints {
-		n.Endpoints = balancer.Status
-	}
+	n.Endpoints = balancer.Status
+	n.EndpointsOf = balancer.StatusOf
 	if o.ConnectionLog != nil {
 		n.Log = o.ConnectionLog
 	}

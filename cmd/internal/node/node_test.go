@@ -15,6 +15,7 @@ import (
 	"go.uber.org/goleak"
 
 	"kubeproxy/cmd/internal/connlog"
+	"kubeproxy/cmd/internal/metrics"
 	"kubeproxy/cmd/internal/operators"
 	"kubeproxy/config"
 	"kubeproxy/config/etcdsource"
@@ -144,7 +145,7 @@ func TestOperatorsMayAskWhileEverythingChanges(t *testing.T) {
 			Proxy:            proxy.Config{Config: engine.Config{BindAddress: netip.MustParseAddr("127.0.0.1"), DialTimeout: proxytest.Patience, DialTotalTimeout: proxytest.Patience}},
 			Operators:        operators.Config{Metrics: netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), operatorsPort)},
 			ConnectionLog:    log,
-			MetricsEndpoints: true,
+			MetricsEndpoints: metrics.Choice{All: true},
 			Ready:            func() { close(ready) },
 		})
 	}()
