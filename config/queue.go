@@ -83,18 +83,22 @@ func (q *queue) take() (batch registry.Batch, ok bool) {
 
 // A backlog is the difference between the merged state and what some handlers were given.
 type backlog struct {
+	revision  int64 // of the newest change
 	services  difference[registry.Service]
 	endpoints difference[registry.Endpoints]
 }
 
 func newBacklog() backlog {
-	return backlog{newDifference(services), newDifference(endpoints)}
+	return backlog{services: newDifference(services), endpoints: newDifference(endpoints)}
 }
 
 func (b *backlog) empty() bool { return len(b.services.pending)+len(b.endpoints.pending) == 0 }
 
 // fold adds the changes of the merged state.
 func (b *backlog) fold(o outcome) {
+	if !o.empty() {
+		b.revision = o.revision
+	}
 	b.services.expect(len(o.services))
 	b.endpoints.expect(len(o.endpoints))
 	for _, c := range o.services {
@@ -107,7 +111,7 @@ func (b *backlog) fold(o outcome) {
 
 // take makes a batch of the difference, after which there is none.
 func (b *backlog) take() registry.Batch {
-	var batch registry.Batch
+	batch := registry.Batch{Revision: b.revision}
 	batch.Services = b.services.take(&batch.Oldest)
 	batch.Endpoints = b.endpoints.take(&batch.Oldest)
 	return batch

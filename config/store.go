@@ -14,12 +14,14 @@ import (
 type store struct {
 	services  layers[registry.Service]
 	endpoints layers[registry.Endpoints]
+	revision  int64     // of the newest change of the merged state
 	oldest    time.Time // when the oldest of all the changes to the merged state was received
 }
 
 // An outcome is how the merged state changes, as one step.
 type outcome struct {
 	received  time.Time
+	revision  int64
 	services  []change[registry.Service]
 	endpoints []change[registry.Endpoints]
 }
@@ -45,10 +47,15 @@ func (s *store) addLayer(source string, ranked bool) {
 func (s *store) apply(precedence int, u registry.Update) outcome {
 	o := outcome{
 		received:  u.Received,
+		revision:  u.Revision,
 		services:  s.services.apply(precedence, u.Set, u.Services),
 		endpoints: s.endpoints.apply(precedence, u.Set, u.Endpoints),
 	}
-	if !o.empty() && (s.oldest.IsZero() || o.received.Before(s.oldest)) {
+	if o.empty() {
+		return o
+	}
+	s.revision = o.revision
+	if s.oldest.IsZero() || o.received.Before(s.oldest) {
 		s.oldest = o.received
 	}
 	return o
@@ -57,7 +64,7 @@ func (s *store) apply(precedence int, u registry.Update) outcome {
 // everything returns the merged state, as the outcome that it is for those who know nothing yet. When
 // each object was received is not kept: all of them are as old as the oldest change there was.
 func (s *store) everything() outcome {
-	return outcome{s.oldest, s.services.everything(), s.endpoints.everything()}
+	return outcome{s.oldest, s.revision, s.services.everything(), s.endpoints.everything()}
 }
 
 func (o outcome) empty() bool { return len(o.services)+len(o.endpoints) == 0 }

@@ -23,6 +23,7 @@ type Update struct {
 // queue's last batch; nil means gone.
 type Batch struct {
 	Oldest    time.Time // when the oldest of these changes was received
+	Revision  int64     // of the newest of these changes, in its source; 0 if that has none
 	Services  map[Name]*Service
 	Endpoints map[Name]*Endpoints
 }

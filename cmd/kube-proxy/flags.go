@@ -32,6 +32,7 @@ type options struct {
 	stateMaxAge      time.Duration
 	stopGrace        time.Duration
 	connectionLog    string
+	connectionStarts bool
 	takeover         string
 	control          string
 
@@ -148,6 +149,7 @@ func (o *options) addFlags(c *commandline.Command) {
 		f.BoolVar(&o.operators.Profiling, "profiling", false, "serve /debug/pprof/ at -metrics_bind_address")
 		f.Var(commandline.ZeroOr(leastMaxAge, &o.configMaxAge), "config_max_age", "age of the served state above which /readyz fails; 0: no limit")
 		f.StringVar(&o.connectionLog, "connection_log", "", "`file` for a line of JSON about each ended connection and session; - is standard output")
+		f.BoolVar(&o.connectionStarts, "connection_log_starts", false, "write a line to -connection_log also when a client is given its endpoint")
 	})
 	c.Group(topicState, func(f *pflag.FlagSet) {
 		f.StringVar(&o.stateDir, "state_dir", "", "`directory` that keeps the served state: a start while no source can be read serves it after 3 s; empty: none")

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -45,7 +46,8 @@ func serve(o *options, flags *pflag.FlagSet, args []string, log *logsink.Sink) e
 	}
 	var connections *connlog.Log
 	if o.connectionLog != "" {
-		if connections, err = connlog.Open(o.connectionLog); err != nil {
+		host, _ := os.Hostname() // empty: lines name no node
+		if connections, err = connlog.Open(o.connectionLog, cmp.Or(o.source.node.Name, host)); err != nil {
 			return fmt.Errorf("-connection_log: %w", err)
 		}
 	}
@@ -126,6 +128,7 @@ func serve(o *options, flags *pflag.FlagSet, args []string, log *logsink.Sink) e
 			Progress:         func(line string) { notify("STATUS=" + strings.Join(strings.Fields(line), " ")) },
 			Operators:        o.operators,
 			ConnectionLog:    connections,
+			ConnectionStarts: o.connectionStarts,
 			ConfigMaxAge:     o.configMaxAge,
 			StateFile:        state,
 			MetricsEndpoints: metrics.Choice(o.metricsEndpoints),

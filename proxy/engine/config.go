@@ -58,7 +58,8 @@ type Config struct {
 
 	OnRemoval removal.Policy       // what becomes of TCP connections whose endpoint or service is removed
 	Ended     func(traffic.Ending) // called at the end of each TCP connection and UDP session; must not block; may be nil
-	NoteLocal bool                 // Ended is told the proxy's own address towards the endpoint. With package epoll that costs a system call each
+	Began     func(traffic.Ending) // called when each of them is given its first endpoint, with what is known of it by then, and no reason; must not block; may be nil
+	NoteLocal bool                 // both are told the proxy's own address towards the endpoint. With package epoll that costs a system call each
 }
 
 // Defaults returns the defaults that are the same on every machine.

@@ -222,10 +222,10 @@ func (ds *dialler) settle(c *relay.Conn, s *search, won connecting, mask uint32)
 			socket.Close(int(sock.fd))
 		}
 	}
-	c.Account.Given(endpoint, s.race.Failures())
 	if ds.engine.Cfg.NoteLocal {
 		c.Account.GoesFrom(socket.LocalName(int(won.fd)))
 	}
+	c.Account.Given(endpoint, s.race.Failures())
 	ds.recycle(c, s)
 	ds.relays.Begin(c, won.fd, mask)
 }

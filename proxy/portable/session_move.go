@@ -50,12 +50,12 @@ func (s *session) try(e *rotation.Endpoint) *udpBackend {
 	b, err := s.dial(e)
 	if err == nil {
 		if err = s.handOver(b); err == nil {
+			if s.socket.engine.Cfg.NoteLocal {
+				s.GoesFrom(b.conn.LocalAddr().(*net.UDPAddr).AddrPort())
+			}
 			s.Reached(&b.Visit)
 			if s.socket.IsDraining() { // since it has a backend, or before that
 				s.lookAgain()
-			}
-			if s.socket.engine.Cfg.NoteLocal {
-				s.GoesFrom(b.conn.LocalAddr().(*net.UDPAddr).AddrPort())
 			}
 			return b
 		}

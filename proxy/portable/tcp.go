@@ -151,10 +151,10 @@ func (s *tcpSocket) serve(c tcp.Connection, client *net.TCPConn) {
 		c.TurnAway(why, failed)
 		return
 	}
-	c.Given(endpoint, failed)
 	if e.Cfg.NoteLocal {
 		c.GoesFrom(backend.LocalAddr().(*net.TCPAddr).AddrPort())
 	}
+	c.Given(endpoint, failed)
 	ctx, release := e.lifetimes(e.Cfg.Cuts(c.Claim.Terms), c.Claim.Lifetime, endpoint.Lifetime())
 	defer release()
 	r := newRelay(client, backend, &e.Cfg, c.Claim.Tally, &c)

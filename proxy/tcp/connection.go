@@ -70,7 +70,7 @@ func (c *Connection) Follow(owner *engine.Claim) bool {
 	return c.admit()
 }
 
-// Given notes which endpoint answered, and those that had not before it.
+// Given notes which endpoint answered, and those that had not before it. It reports that the client has begun.
 func (c *Connection) Given(e *rotation.Endpoint, failed []Failure) {
 	c.tried(failed)
 	c.attempts++
@@ -79,9 +79,12 @@ func (c *Connection) Given(e *rotation.Endpoint, failed []Failure) {
 	if v := glog.V(3); v {
 		v.Infof("%s: %s → %s", c.Claim.Key, c.client, e.Addr)
 	}
+	if c.base.Cfg.Began != nil {
+		c.base.Cfg.Began(c.soFar())
+	}
 }
 
-// GoesFrom notes the proxy's own address towards the endpoint.
+// GoesFrom notes the proxy's own address towards the endpoint, before Given does the endpoint.
 func (c *Connection) GoesFrom(local netip.AddrPort) { c.other().local = local }
 
 // EndpointEnded notes that the endpoint has ended its side, so that the connection is no load of it any more. An engine calls it before the
@@ -177,7 +180,9 @@ func (c *Connection) End(why traffic.Reason) {
 		}
 	}
 	if c.base.Cfg.Ended != nil {
-		c.base.Cfg.Ended(c.ending(why))
+		e := c.soFar()
+		e.Reason = why
+		c.base.Cfg.Ended(e)
 	}
 }
 
@@ -209,7 +214,8 @@ func (c *Connection) listener() registry.ListenerID {
 // age is how long ago the client was accepted.
 func (c *Connection) age() time.Duration { return monotonic.Now() - c.began }
 
-func (c *Connection) ending(why traffic.Reason) traffic.Ending {
+// soFar is what an ending says, but for its reason.
+func (c *Connection) soFar() traffic.Ending {
 	age := c.age()
 	e := traffic.Ending{
 		Listener: c.listener(),
@@ -221,7 +227,6 @@ func (c *Connection) ending(why traffic.Reason) traffic.Ending {
 		Attempts: int(c.attempts),
 		Sent:     c.Sent,
 		Received: c.Received,
-		Reason:   why,
 	}
 	if c.Endpoint != nil {
 		e.Endpoint = c.Endpoint.Addr

@@ -134,6 +134,7 @@ func whyUnusable(err error) traffic.DropReason {
 func (s *Session) Reached(v *Visit) {
 	e := v.Endpoint
 	s.attempts++
+	first := s.carried == nil
 	switch s.carried {
 	case nil:
 		s.dialled = time.Since(s.began)
@@ -147,9 +148,12 @@ func (s *Session) Reached(v *Visit) {
 	if v := glog.V(3); v {
 		v.Infof("%s: UDP %v → %v", s.Claim.Key, s.Key.Client, e.Addr)
 	}
+	if began := s.port.base.Cfg.Began; began != nil && first {
+		began(s.ending())
+	}
 }
 
-// GoesFrom notes the proxy's own address towards the endpoint.
+// GoesFrom notes the proxy's own address towards the endpoint, before Reached does the endpoint.
 func (s *Session) GoesFrom(local netip.AddrPort) { s.local = &local }
 
 // SettleTime is how long an endpoint that never answers has not refused, either, when it counts as

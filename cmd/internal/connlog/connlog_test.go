@@ -29,6 +29,9 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/golang/glog.(*fileSink).flushDaemon"))
 }
 
+// node is the log of a node, for its lines.
+var node = &Log{node: "node-1"}
+
 func ending() traffic.Ending {
 	return traffic.Ending{
 		Listener: registry.ListenerID{Protocol: registry.TCP, Number: 8000},
@@ -50,11 +53,15 @@ func ending() traffic.Ending {
 
 func TestALineSaysAllOfAnEnding(t *testing.T) {
 	e := ending()
-	const want = `{"time":"2024-02-29T23:00:00.150Z","service":"default/web","port_name":"http","port":8000,"address":"","protocol":"tcp",` +
+	const want = `{"time":"2024-02-29T23:00:00.150Z","event":"end","node":"node-1","revision":57,"service":"default/web","port_name":"http","port":8000,"address":"","protocol":"tcp",` +
 		`"client":"10.0.0.9:51544","via":"10.0.0.2:6000","endpoint":"10.1.2.3:8080","local":"10.1.2.1:40001","attempts":2,"tried":"10.1.2.4:80 (connection refused)","sent":12,"received":1099511627776,` +
 		`"duration":1.250000,"dial":0.001500,"reason":"client_finished"}` + "\n"
-	if diff := cmp.Diff(want, string(appendLine(nil, &e))); diff != "" {
+	if diff := cmp.Diff(want, string(node.appendLine(nil, &entry{Ending: e, revision: 57}))); diff != "" {
 		t.Errorf("want (-), got (+):\n%s", diff)
+	}
+	const start = `{"time":"2024-02-29T23:00:00.150Z","event":"start",`
+	if line := string(node.appendLine(nil, &entry{Ending: e, start: true})); !strings.HasPrefix(line, start) || !strings.HasSuffix(line, `,"reason":""}`+"\n") {
+		t.Errorf("the line of a start is %s", line)
 	}
 }
 
@@ -67,7 +74,7 @@ func TestWhatStrangersNameIsHarmlessInALine(t *testing.T) {
 		e := ending()
 		e.Service.Name.Name, e.Service.Port = name, name
 		e.Endpoint = registry.Addr{Host: "host.example", IP: netip.AddrPortFrom(netip.Addr{}, 80)}
-		line := string(appendLine(nil, &e))
+		line := string(node.appendLine(nil, &entry{Ending: e, revision: 57}))
 		var fields map[string]any
 		if err := json.Unmarshal([]byte(line), &fields); err != nil {
 			t.Errorf("%q: %v in %s", name, err, line)
@@ -105,7 +112,7 @@ func run(t *testing.T, l *Log) (stop func()) {
 
 func open(t *testing.T, path string) *Log {
 	t.Helper()
-	l, err := Open(path)
+	l, err := Open(path, "node-1")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -131,7 +138,7 @@ func TestEverythingRecordedIsWrittenBeforeRunReturns(t *testing.T) {
 	l := open(t, path)
 	stop := run(t, l)
 	for range 5000 {
-		l.Record(ending())
+		l.Record(ending(), 57)
 	}
 	stop()
 	if got := lines(t, path); got != 5001 || l.Written() != 5000 || l.Dropped() != 0 {
@@ -157,16 +164,16 @@ func TestReopenFollowsTheName(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "log")
 	l := open(t, path)
 	stop := run(t, l)
-	l.Record(ending())
+	l.Record(ending(), 57)
 	proxytest.Eventually(t, func() bool { return l.Written() == 1 }, "the first line is written")
 	if err := os.Rename(path, path+".1"); err != nil {
 		t.Fatal(err)
 	}
-	l.Record(ending())
+	l.Record(ending(), 57)
 	proxytest.Eventually(t, func() bool { return l.Written() == 2 }, "the second line is written")
 	l.Reopen()
 	proxytest.Eventually(t, func() bool { _, err := os.Stat(path); return err == nil }, "there is a new file")
-	l.Record(ending())
+	l.Record(ending(), 57)
 	stop()
 	if old, now := lines(t, path+".1"), lines(t, path); old != 2 || now != 1 {
 		t.Errorf("%d lines in the old file and %d in the new one, want 2 and 1", old, now)
@@ -187,7 +194,7 @@ func TestAFileThatCannotBeReopenedIsKept(t *testing.T) {
 	}
 	l.Reopen()
 	proxytest.Eventually(t, func() bool { return len(l.reopen) == 0 }, "it has tried to reopen")
-	l.Record(ending())
+	l.Record(ending(), 57)
 	stop()
 	if got := lines(t, filepath.Join(moved, "log")); got != 1 {
 		t.Errorf("%d lines in the old file, want 1", got)
@@ -199,7 +206,7 @@ func TestAFullDiskCostsLinesAndNothingElse(t *testing.T) {
 	l := open(t, "/dev/full")
 	run(t, l)
 	for range 10 {
-		l.Record(ending())
+		l.Record(ending(), 57)
 	}
 	proxytest.Eventually(t, func() bool { return l.Dropped() == 10 }, "all 10 lines are counted as dropped")
 	if l.Written() != 0 {
@@ -229,7 +236,7 @@ func TestAReaderWhoSleepsDelaysNobody(t *testing.T) {
 	stop := run(t, l)
 	const many = 3 * queued
 	for range many { // who waited for the reader would wait for ever
-		l.Record(ending())
+		l.Record(ending(), 57)
 	}
 	if l.Dropped() == 0 {
 		t.Error("nothing was dropped: the pipe is too large for this test")
@@ -255,7 +262,7 @@ func TestAReaderWhoNeverReadsAgainIsNotWaitedFor(t *testing.T) {
 	l, reader := stall(t)
 	stop := run(t, l)
 	for l.Dropped() == 0 {
-		l.Record(ending())
+		l.Record(ending(), 57)
 	}
 	stop()
 	reader.Close() // which frees what is stuck, here where no process ends
@@ -265,14 +272,14 @@ func TestAReaderWhoLeavesIsNoEndOfTheLog(t *testing.T) {
 	l, reader := stall(t)
 	run(t, l)
 	reader.Close()
-	l.Record(ending())
+	l.Record(ending(), 57)
 	proxytest.Eventually(t, func() bool { return l.Dropped() == 1 }, "the line is dropped")
 	again, err := os.OpenFile(l.path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer again.Close()
-	l.Record(ending())
+	l.Record(ending(), 57)
 	proxytest.Eventually(t, func() bool { return l.Written() == 1 }, "the next reader is written to")
 }
 
@@ -297,7 +304,7 @@ func (s *scrap) Close() error { return nil }
 // TestATornLineHarmsNoOther: the disk filled up in the middle of a line.
 func TestATornLineHarmsNoOther(t *testing.T) {
 	e := ending()
-	line := string(appendLine(nil, &e))
+	line := string(node.appendLine(nil, &entry{Ending: e, revision: 57}))
 	out := &scrap{room: len(line) + 10}
 	l := &Log{out: out}
 	l.write([]byte(line+line+line), 3)
@@ -316,34 +323,34 @@ func TestATornLineHarmsNoOther(t *testing.T) {
 }
 
 func TestAPathThatCannotBeOpenedIsAnError(t *testing.T) {
-	if _, err := Open(filepath.Join(t.TempDir(), "no", "such", "dir")); err == nil {
+	if _, err := Open(filepath.Join(t.TempDir(), "no", "such", "dir"), ""); err == nil {
 		t.Error("opened")
 	}
 }
 
 // BenchmarkRecord is what a connection pays at its end.
 func BenchmarkRecord(b *testing.B) {
-	l := &Log{endings: make(chan traffic.Ending, queued)}
+	l := &Log{entries: make(chan entry, queued)}
 	go func() {
-		for range l.endings {
+		for range l.entries {
 		}
 	}()
-	defer close(l.endings)
+	defer close(l.entries)
 	e := ending()
 	b.ReportAllocs()
 	for b.Loop() {
-		l.Record(e)
+		l.Record(e, 57)
 	}
 }
 
 // BenchmarkLine is what the writer pays for it.
 func BenchmarkLine(b *testing.B) {
-	l := &Log{endings: make(chan traffic.Ending, queued), out: nowhere{io.Discard}}
+	l := &Log{entries: make(chan entry, queued), out: nowhere{io.Discard}}
 	buf := make([]byte, 0, chunk+4096)
 	e := ending()
 	b.ReportAllocs()
 	for b.Loop() {
-		l.write(l.gather(buf, e))
+		l.write(l.gather(buf, entry{Ending: e}))
 	}
 }
 

@@ -8,19 +8,28 @@ import (
 	"unicode/utf16"
 	"unicode/utf8"
 
-	"kubeproxy/proxy/traffic"
 	"kubeproxy/registry"
 )
 
 // timeFormat is RFC 3339 with milliseconds, and always as long.
 const timeFormat = "2006-01-02T15:04:05.000Z07:00"
 
-// appendLine adds the line that tells of one ending. Its time is that of the end; duration and dial
+// appendLine adds the line that tells of one entry. Its time is that of the end, or of the choice of the endpoint; duration and dial
 // are in seconds. Every field is always there: what there was none of is "" or 0.
-func appendLine(b []byte, e *traffic.Ending) []byte {
+func (l *Log) appendLine(b []byte, e *entry) []byte {
 	b = append(b, `{"time":"`...)
 	b = e.Began.Add(e.Duration).UTC().AppendFormat(b, timeFormat)
-	b = append(b, `","service":`...)
+	event := "end"
+	if e.start {
+		event = "start"
+	}
+	b = append(b, `","event":"`...)
+	b = append(b, event...)
+	b = append(b, `","node":`...)
+	b = appendText(b, l.node)
+	b = append(b, `,"revision":`...)
+	b = strconv.AppendInt(b, e.revision, 10)
+	b = append(b, `,"service":`...)
 	b = appendText(b, e.Service.Namespace, "/", e.Service.Name.Name)
 	b = append(b, `,"port_name":`...)
 	b = appendText(b, e.Service.Port)
@@ -53,7 +62,9 @@ func appendLine(b []byte, e *traffic.Ending) []byte {
 	b = append(b, `,"dial":`...)
 	b = appendSeconds(b, e.Dialled)
 	b = append(b, `,"reason":"`...)
-	b = append(b, e.Reason.String()...)
+	if !e.start {
+		b = append(b, e.Reason.String()...)
+	}
 	return append(b, "\"}\n"...)
 }
 

@@ -14,7 +14,7 @@ import (
 	"kubeproxy/proxy/traffic"
 )
 
-// queued is how many endings may wait to be written: a second's worth at a rate that two cores
+// queued is how many lines may wait to be written: a second's worth at a rate that two cores
 // hardly reach. They take 200 bytes each.
 const queued = 16 << 10
 
@@ -28,7 +28,8 @@ const lull = 50 * time.Millisecond
 // A Log is a connection log. Record may be called by any goroutine; Run writes.
 type Log struct {
 	path    string // "-" is standard output
-	endings chan traffic.Ending
+	node    string // its name
+	entries chan entry
 	reopen  chan struct{} // capacity 1: a full channel means that it is due already
 	out     io.WriteCloser
 
@@ -42,10 +43,17 @@ type Log struct {
 	quiet time.Time // until then no line about drops is logged; used by Run only
 }
 
-// Open opens the log at path, which is made with mode 0640 if it is not there, and appended to if it
+// An entry is what one line tells of.
+type entry struct {
+	traffic.Ending
+	revision int64 // of the last change that was in force
+	start    bool  // the client was given an endpoint, and goes on
+}
+
+// Open opens the log of a node at path, which is made with mode 0640 if it is not there, and appended to if it
 // is. The path "-" stands for standard output.
-func Open(path string) (*Log, error) {
-	l := &Log{path: path, endings: make(chan traffic.Ending, queued), reopen: make(chan struct{}, 1)}
+func Open(path, node string) (*Log, error) {
+	l := &Log{path: path, node: node, entries: make(chan entry, queued), reopen: make(chan struct{}, 1)}
 	out, err := l.open()
 	if err != nil {
 		return nil, err
@@ -68,10 +76,18 @@ type standardOutput struct{}
 func (standardOutput) Write(b []byte) (int, error) { return os.Stdout.Write(b) }
 func (standardOutput) Close() error                { return nil }
 
-// Record has a line written. It never waits: a line for which there is no room is counted as dropped.
-func (l *Log) Record(e traffic.Ending) {
+// Record has a line written about an ending, while the change of a revision is the last that is in force. It never waits: a line for which
+// there is no room is counted as dropped.
+func (l *Log) Record(e traffic.Ending, revision int64) { l.record(entry{Ending: e, revision: revision}) }
+
+// RecordStart has a line written about a client that was given an endpoint, as Record does.
+func (l *Log) RecordStart(e traffic.Ending, revision int64) {
+	l.record(entry{Ending: e, revision: revision, start: true})
+}
+
+func (l *Log) record(e entry) {
 	select {
-	case l.endings <- e:
+	case l.entries <- e:
 	default:
 		l.dropped.Add(1)
 	}
@@ -128,9 +144,9 @@ func (l *Log) writeAll(ctx context.Context) {
 	buf := make([]byte, 0, chunk+4096)
 	for {
 		select {
-		case e := <-l.endings:
+		case e := <-l.entries:
 			l.write(l.gather(buf, e))
-			if len(l.endings) == 0 {
+			if len(l.entries) == 0 {
 				select {
 				case <-time.After(lull):
 				case <-ctx.Done():
@@ -141,7 +157,7 @@ func (l *Log) writeAll(ctx context.Context) {
 		case <-ctx.Done():
 			for {
 				select {
-				case e := <-l.endings:
+				case e := <-l.entries:
 					l.write(l.gather(buf, e))
 				default:
 					return
@@ -151,13 +167,13 @@ func (l *Log) writeAll(ctx context.Context) {
 	}
 }
 
-// gather makes lines of an ending and of those that are waiting behind it, up to a chunk.
-func (l *Log) gather(buf []byte, e traffic.Ending) (lines []byte, n uint64) {
-	lines = appendLine(buf[:0], &e)
+// gather makes lines of an entry and of those that are waiting behind it, up to a chunk.
+func (l *Log) gather(buf []byte, e entry) (lines []byte, n uint64) {
+	lines = l.appendLine(buf[:0], &e)
 	for n = 1; len(lines) < chunk; n++ {
 		select {
-		case e = <-l.endings:
-			lines = appendLine(lines, &e)
+		case e = <-l.entries:
+			lines = l.appendLine(lines, &e)
 		default:
 			return lines, n
 		}

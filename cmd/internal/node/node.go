@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"sync/atomic"
 	"time"
 
 	"github.com/golang/glog"
@@ -49,6 +50,7 @@ type Options struct {
 
 	Operators        operators.Config
 	ConnectionLog    *connlog.Log             // to be run and written; nil for none
+	ConnectionStarts bool                     // it also has a line when a client is given its endpoint
 	ConfigMaxAge     time.Duration            // of what is served, before /readyz complains; 0 for any
 	StateFile        *statefile.File          // keeps what is served, and has it when no source can be read at the start; nil for none
 	MetricsEndpoints metrics.Choice           // services with series for each endpoint
@@ -91,13 +93,17 @@ func Run(ctx context.Context, o Options) error {
 	numbers := metrics.New(o.Version.Version, o.Version.Revision, o.MetricsEndpoints)
 	o.Proxy.ReservedPorts = append(o.Proxy.ReservedPorts, server.Ports()...)
 	endings := new(recent.Endings)
+	applied := new(applied)
 	o.Proxy.NoteLocal = o.ConnectionLog != nil
 	o.Proxy.Ended = func(e traffic.Ending) {
 		numbers.Ended(e)
 		endings.Record(e)
 		if o.ConnectionLog != nil {
-			o.ConnectionLog.Record(e)
+			o.ConnectionLog.Record(e, applied.revision.Load())
 		}
+	}
+	if o.ConnectionLog != nil && o.ConnectionStarts {
+		o.Proxy.Began = func(e traffic.Ending) { o.ConnectionLog.RecordStart(e, applied.revision.Load()) }
 	}
 	balancer := balance.NewLoadBalancerRR(o.RandomStart)
 	if o.FDStore != nil {
@@ -133,7 +139,7 @@ func Run(ctx context.Context, o Options) error {
 
 	// D8: v0.4 started its source before its handlers were there. The handlers come first here.
 	broadcaster := config.NewBroadcaster()
-	broadcaster.Add(numbers.Begin(), line, numbers.End())
+	broadcaster.Add(numbers.Begin(), line, applied, numbers.End())
 	broadcaster.Observe(changes.Observe)
 	mux := config.NewMux(broadcaster)
 
@@ -318,6 +324,18 @@ func (o *Options) shown(h *health, proxier *proxy.Proxier, balancer *balance.Loa
 		Overdue:  balancer.Checker.Overdue,
 
 		UpgradeFailure: o.UpgradeFailure,
+	}
+}
+
+// An applied handler stands behind the one that serves, and knows how far that has come.
+type applied struct {
+	revision atomic.Int64 // of the last change that is in force
+}
+
+// OnUpdate implements config.Handler.
+func (a *applied) OnUpdate(b registry.Batch) {
+	if b.Revision != 0 {
+		a.revision.Store(b.Revision)
 	}
 }
 

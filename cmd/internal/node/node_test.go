@@ -133,7 +133,7 @@ func TestOperatorsMayAskWhileEverythingChanges(t *testing.T) {
 	endpoint := proxytest.ServeTCP(t, "127.0.0.1:0", proxytest.Identify("a"))
 	ports := []uint16{proxytest.FreePort(t), proxytest.FreePort(t)}
 	operatorsPort := proxytest.FreePort(t)
-	log, err := connlog.Open(filepath.Join(t.TempDir(), "log"))
+	log, err := connlog.Open(filepath.Join(t.TempDir(), "log"), "node-1")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -231,10 +231,10 @@ func (u *Sessions) direct(f *session, e *rotation.Endpoint, to netip.AddrPort) e
 		f.fd = socket.None
 		return err
 	}
-	f.Reached(&f.visit)
 	if u.Engine.Cfg.NoteLocal {
 		f.GoesFrom(socket.LocalName(fd))
 	}
+	f.Reached(&f.visit)
 	return nil
 }
 
