@@ -21,7 +21,7 @@ func TestNamesInTheDocsExist(t *testing.T) {
 	known := names{
 		tests:   testNames(t),
 		symbols: symbols(t),
-		flags:   flagNames(t, "check", "register", "get", "put", "status", "log", "sessions", "kill", "wait", "drain", "disable", "enable", "weight", "drain-node"),
+		flags:   flagNames(t, "check", "register", "get", "put", "status", "log", "sessions", "kill", "wait", "drain", "disable", "enable", "weight", "drain-node", "names"),
 		targets: makeTargets(t),
 	}
 	documents := documents(t)

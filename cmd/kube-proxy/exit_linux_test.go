@@ -32,12 +32,13 @@ var exitCases = map[string][]string{ // by command
 	"weight":     {"0 weight NODE chat CHAT 5", "1 weight NODE chat 10.9.9.9 5", "2 weight a b c"},
 	"enable":     {"0 enable NODE chat CHAT", "1 enable NODE chat 10.9.9.9", "2 enable"},
 	"disable":    {"0 disable NODE chat CHAT -force", "1 disable NODE chat 10.9.9.9", "2 disable"},
+	"names":      {"0 names NODE", "1 names -control=/nonexistent", "2 names a b"},
 	"drain-node": {"0 drain-node NODE", "1 drain-node -control=/nonexistent", "2 drain-node a"},
 	"cleanup":    {"0 cleanup -version", "2 cleanup a"}, // TestCleanupSaysWhatItDeletedAndWhatItLeft has the other
 }
 
 // inOrder are the commands, such that each finds what it needs.
-var inOrder = strings.Fields("kube-proxy help check register get put rm status log sessions wait kill drain weight enable disable drain-node cleanup")
+var inOrder = strings.Fields("kube-proxy help check register get put rm status log names sessions wait kill drain weight enable disable drain-node cleanup")
 
 // TestExitStatusesAreThoseOfTheManual: each command line of a cell of the table ends so, and no other status is named, there or in the man page. An
 // error is one line on standard error, and nothing is on standard output; check has a report.

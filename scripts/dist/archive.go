@@ -21,6 +21,7 @@ func (r *release) archive(arch string, program []byte) error {
 		{path: packageName, mode: 0o755, content: program},
 		{path: "completion/_" + packageName, mode: 0o644, content: r.manual.zsh},
 		{path: "completion/" + packageName + ".bash", mode: 0o644, content: r.manual.bash},
+		{path: "completion/" + packageName + ".fish", mode: 0o644, content: r.manual.fish},
 		{path: "man/" + packageName + ".8", mode: 0o644, content: r.manual.page},
 	}
 	return r.tarball(r.called(kubeProxy(arch)), append(files, papers...))

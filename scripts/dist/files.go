@@ -68,6 +68,7 @@ func (r *release) installed(program []byte, doc string) ([]file, error) {
 		{path: "/usr/bin/" + packageName, mode: 0o755, content: program},
 		{path: "/usr/lib/systemd/system/" + packageName + ".service", mode: 0o644, content: unit},
 		{path: "/usr/share/bash-completion/completions/" + packageName, mode: 0o644, content: r.manual.bash},
+		{path: "/usr/share/fish/vendor_completions.d/" + packageName + ".fish", mode: 0o644, content: r.manual.fish},
 		{path: "/usr/share/man/man8/" + packageName + ".8.gz", mode: 0o644, content: page},
 	}
 	papers, err := r.papers()

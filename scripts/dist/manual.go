@@ -10,7 +10,7 @@ import (
 
 // A manual is what the program says of itself.
 type manual struct {
-	page, bash, zsh []byte
+	page, bash, zsh, fish []byte
 }
 
 // readManual asks a program that runs here: it says the same on every machine. The completions are for both names of the program.
@@ -19,7 +19,7 @@ func readManual(root string) (manual, error) {
 	for _, part := range []struct {
 		words []string
 		into  *[]byte
-	}{{[]string{"man"}, &m.page}, {[]string{"completion", "bash"}, &m.bash}, {[]string{"completion", "zsh"}, &m.zsh}} {
+	}{{[]string{"man"}, &m.page}, {[]string{"completion", "bash"}, &m.bash}, {[]string{"completion", "zsh"}, &m.zsh}, {[]string{"completion", "fish"}, &m.fish}} {
 		cmd := exec.Command("go", append([]string{"run", "./cmd/kube-proxy", "help"}, part.words...)...)
 		cmd.Dir, cmd.Stderr = root, os.Stderr
 		text, err := cmd.Output()
@@ -34,5 +34,6 @@ func readManual(root string) (manual, error) {
 		}
 		*text = bytes.Replace(*text, []byte(line), []byte(strings.TrimSuffix(line, "\n")+" "+packageName+"\n"), 1)
 	}
+	m.fish = append(m.fish, "complete -c "+packageName+" -w kube-proxy\n"...) // fish has completions of a name that wraps another
 	return m, nil
 }

@@ -45,8 +45,16 @@ func sampleManual() *Manual {
 		f.String("secret", "", "not shown")
 	})
 	check.Show([]string{"help", "registry_dir", "lines"})
+	drain := New("kube-proxy drain", "SERVICE ADDR", "gives an endpoint no new clients", func(*pflag.FlagSet) error { return nil })
+	drain.Group(General, func(f *pflag.FlagSet) {
+		f.String("control", "", "`path` of a socket")
+		f.String("service", "", "only this `service`")
+		f.String("endpoint", "", "only this `endpoint`")
+		f.Bool("force", false, "also the last one")
+	})
+	drain.Show([]string{"help", "control", "service", "endpoint", "force"})
 	return &Manual{
-		Commands: []*Command{sample(), check},
+		Commands: []*Command{sample(), check, drain},
 		Topics:   []Topic{{"registry", "where services are read from"}, {"listening", "addresses"}, {"logging", "log lines"}, {General, "help"}},
 		Common:   []string{"etcd_servers", "v"},
 		Summary:  "connects clients to services", Date: "January 1, 2026", Sections: ".Sh SIGNALS\nSIGTERM ends it.\n",

@@ -75,7 +75,7 @@ func (m *Manual) Help(w io.Writer, args []string) error {
 	case "man":
 		m.man(w)
 	case "completion":
-		return errors.New("completions for which shell? bash or zsh")
+		return errors.New("completions for which shell? bash, zsh or fish")
 	default:
 		return m.page(w, args[0])
 	}
@@ -147,7 +147,7 @@ func (m *Manual) overview(w io.Writer) {
 	}
 	fmt.Fprintf(table, "  %s help [WORD]\texplains a topic, a flag or a command; all: every flag\n", p.Name)
 	fmt.Fprintf(table, "  %s help man\tprints the man page\n", p.Name)
-	fmt.Fprintf(table, "  %s help completion bash|zsh\tprints completions for a shell\n", p.Name)
+	fmt.Fprintf(table, "  %s help completion bash|zsh|fish\tprints completions for a shell\n", p.Name)
 	table.Flush()
 	var common []*pflag.Flag
 	for _, name := range m.Common {

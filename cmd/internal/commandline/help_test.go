@@ -23,7 +23,7 @@ func TestHelpIsOfferedFromTheOverviewDownToAFlag(t *testing.T) {
 		words    string
 		has, not []string
 	}{
-		{"", []string{"kube-proxy check [flags] [DIRECTORY]  judges records\n", "  -etcd_servers URLs\n", "  listening  addresses\n"}, []string{"-bind_address"}},
+		{"", []string{"kube-proxy check [flags] [DIRECTORY]      judges records\n", "  -etcd_servers URLs\n", "  listening  addresses\n"}, []string{"-bind_address"}},
 		{"help", []string{"Usage of kube-proxy:"}, nil},
 		{"listening", []string{"\n  -bind_address address\n      address to bind to\n", "(default half of what there is: 17 here)"}, []string{"-etcd_servers"}},
 		{"registry", []string{"-etcd_servers", "Registry: where services are read from (of kube-proxy check)\n\n  -lines number\n"}, []string{"secret"}},
@@ -51,7 +51,7 @@ func TestHelpIsOfferedFromTheOverviewDownToAFlag(t *testing.T) {
 			}
 		}
 	}
-	for _, words := range [][]string{{"nothing"}, {"v", "engine"}, {"completion"}, {"completion", "fish"}, {"secret"}} {
+	for _, words := range [][]string{{"nothing"}, {"v", "engine"}, {"completion"}, {"completion", "csh"}, {"secret"}} {
 		if err := sampleManual().Help(new(bytes.Buffer), words); err == nil {
 			t.Errorf("help %q is no error", words)
 		}

@@ -29,9 +29,6 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/golang/glog.(*fileSink).flushDaemon"))
 }
 
-// node is the log of a node, for its lines.
-var node = &Log{node: "node-1"}
-
 func ending() traffic.Ending {
 	return traffic.Ending{
 		Listener: registry.ListenerID{Protocol: registry.TCP, Number: 8000},
@@ -56,11 +53,11 @@ func TestALineSaysAllOfAnEnding(t *testing.T) {
 	const want = `{"time":"2024-02-29T23:00:00.150Z","event":"end","node":"node-1","revision":57,"service":"default/web","port_name":"http","port":8000,"address":"","protocol":"tcp",` +
 		`"client":"10.0.0.9:51544","via":"10.0.0.2:6000","endpoint":"10.1.2.3:8080","local":"10.1.2.1:40001","attempts":2,"tried":"10.1.2.4:80 (connection refused)","sent":12,"received":1099511627776,` +
 		`"duration":1.250000,"dial":0.001500,"reason":"client_finished"}` + "\n"
-	if diff := cmp.Diff(want, string(node.appendLine(nil, &entry{Ending: e, revision: 57}))); diff != "" {
+	if diff := cmp.Diff(want, string((&entry{Ending: e, revision: 57}).appendLine(nil, "node-1"))); diff != "" {
 		t.Errorf("want (-), got (+):\n%s", diff)
 	}
 	const start = `{"time":"2024-02-29T23:00:00.150Z","event":"start",`
-	if line := string(node.appendLine(nil, &entry{Ending: e, start: true})); !strings.HasPrefix(line, start) || !strings.HasSuffix(line, `,"reason":""}`+"\n") {
+	if line := string((&entry{Ending: e, start: true}).appendLine(nil, "node-1")); !strings.HasPrefix(line, start) || !strings.HasSuffix(line, `,"reason":""}`+"\n") {
 		t.Errorf("the line of a start is %s", line)
 	}
 }
@@ -74,7 +71,7 @@ func TestWhatStrangersNameIsHarmlessInALine(t *testing.T) {
 		e := ending()
 		e.Service.Name.Name, e.Service.Port = name, name
 		e.Endpoint = registry.Addr{Host: "host.example", IP: netip.AddrPortFrom(netip.Addr{}, 80)}
-		line := string(node.appendLine(nil, &entry{Ending: e, revision: 57}))
+		line := string((&entry{Ending: e, revision: 57}).appendLine(nil, "node-1"))
 		var fields map[string]any
 		if err := json.Unmarshal([]byte(line), &fields); err != nil {
 			t.Errorf("%q: %v in %s", name, err, line)
@@ -304,7 +301,7 @@ func (s *scrap) Close() error { return nil }
 // TestATornLineHarmsNoOther: the disk filled up in the middle of a line.
 func TestATornLineHarmsNoOther(t *testing.T) {
 	e := ending()
-	line := string(node.appendLine(nil, &entry{Ending: e, revision: 57}))
+	line := string((&entry{Ending: e, revision: 57}).appendLine(nil, "node-1"))
 	out := &scrap{room: len(line) + 10}
 	l := &Log{out: out}
 	l.write([]byte(line+line+line), 3)

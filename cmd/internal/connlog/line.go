@@ -8,15 +8,23 @@ import (
 	"unicode/utf16"
 	"unicode/utf8"
 
+	"kubeproxy/proxy/traffic"
 	"kubeproxy/registry"
 )
 
 // timeFormat is RFC 3339 with milliseconds, and always as long.
 const timeFormat = "2006-01-02T15:04:05.000Z07:00"
 
-// appendLine adds the line that tells of one entry. Its time is that of the end, or of the choice of the endpoint; duration and dial
+// An entry is what one line tells of.
+type entry struct {
+	traffic.Ending
+	revision int64 // of the last change that was in force
+	start    bool  // the client was given an endpoint, and goes on
+}
+
+// appendLine adds the line that tells of the entry, on a node of this name. Its time is that of the end, or of the choice of the endpoint; duration and dial
 // are in seconds. Every field is always there: what there was none of is "" or 0.
-func (l *Log) appendLine(b []byte, e *entry) []byte {
+func (e *entry) appendLine(b []byte, node string) []byte {
 	b = append(b, `{"time":"`...)
 	b = e.Began.Add(e.Duration).UTC().AppendFormat(b, timeFormat)
 	event := "end"
@@ -26,7 +34,7 @@ func (l *Log) appendLine(b []byte, e *entry) []byte {
 	b = append(b, `","event":"`...)
 	b = append(b, event...)
 	b = append(b, `","node":`...)
-	b = appendText(b, l.node)
+	b = appendText(b, node)
 	b = append(b, `,"revision":`...)
 	b = strconv.AppendInt(b, e.revision, 10)
 	b = append(b, `,"service":`...)

@@ -43,13 +43,6 @@ type Log struct {
 	quiet time.Time // until then no line about drops is logged; used by Run only
 }
 
-// An entry is what one line tells of.
-type entry struct {
-	traffic.Ending
-	revision int64 // of the last change that was in force
-	start    bool  // the client was given an endpoint, and goes on
-}
-
 // Open opens the log of a node at path, which is made with mode 0640 if it is not there, and appended to if it
 // is. The path "-" stands for standard output.
 func Open(path, node string) (*Log, error) {
@@ -78,7 +71,9 @@ func (standardOutput) Close() error                { return nil }
 
 // Record has a line written about an ending, while the change of a revision is the last that is in force. It never waits: a line for which
 // there is no room is counted as dropped.
-func (l *Log) Record(e traffic.Ending, revision int64) { l.record(entry{Ending: e, revision: revision}) }
+func (l *Log) Record(e traffic.Ending, revision int64) {
+	l.record(entry{Ending: e, revision: revision})
+}
 
 // RecordStart has a line written about a client that was given an endpoint, as Record does.
 func (l *Log) RecordStart(e traffic.Ending, revision int64) {
@@ -169,11 +164,11 @@ func (l *Log) writeAll(ctx context.Context) {
 
 // gather makes lines of an entry and of those that are waiting behind it, up to a chunk.
 func (l *Log) gather(buf []byte, e entry) (lines []byte, n uint64) {
-	lines = l.appendLine(buf[:0], &e)
+	lines = e.appendLine(buf[:0], l.node)
 	for n = 1; len(lines) < chunk; n++ {
 		select {
 		case e = <-l.entries:
-			lines = l.appendLine(lines, &e)
+			lines = e.appendLine(lines, l.node)
 		default:
 			return lines, n
 		}

@@ -13,6 +13,7 @@ import (
 	"kubeproxy/cmd/internal/statuspage"
 	"kubeproxy/internal/ownersocket"
 	"kubeproxy/proxy/balance"
+	"kubeproxy/proxy/balance/rotation"
 	"kubeproxy/proxy/traffic"
 	"kubeproxy/registry"
 )
@@ -24,6 +25,11 @@ type Node struct {
 	History  *history.History
 	Proxier  Proxier
 
+	Endpoints interface {
+		RotationStatus() []rotation.Status
+		Status() []rotation.EndpointStatus
+		StatusOf(service registry.Name) []rotation.EndpointStatus
+	}
 	Overrides func() []balance.Override
 	Save      func() error // keeps the overrides for a restart
 }

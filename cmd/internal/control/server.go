@@ -125,6 +125,7 @@ func newHandler(node Node) http.Handler {
 	}
 	get("/v1/status", node.status)
 	get("/v1/log", node.log)
+	get("/v1/names", node.names)
 	mux.HandleFunc("GET /v1/sessions", node.answerSessions)
 	waits := make(chan struct{}, maxWaits)
 	mux.HandleFunc("GET /v1/wait", func(w http.ResponseWriter, r *http.Request) {

@@ -3,7 +3,6 @@ package metrics
 import (
 	"github.com/prometheus/client_golang/prometheus"
 
-	"kubeproxy/proxy/balance/rotation"
 	"kubeproxy/proxy/traffic"
 	"kubeproxy/registry"
 )
@@ -54,21 +53,5 @@ func (c *chosen) ended(e *traffic.Ending) {
 	}
 	if e.Endpoint != (registry.Addr{}) {
 		c.duration[e.Listener.Protocol].Observe(e.Duration.Seconds())
-	}
-}
-
-// endpoints tells of the endpoints of the services that are chosen.
-func (c collector) endpoints(out sink) {
-	tell := func(all []rotation.EndpointStatus) {
-		for _, e := range all {
-			out.endpoint(e)
-		}
-	}
-	if c.choice.All {
-		tell(c.node.Endpoints())
-		return
-	}
-	for _, name := range c.choice.Named {
-		tell(c.node.EndpointsOf(name))
 	}
 }

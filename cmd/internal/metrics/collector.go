@@ -339,6 +339,22 @@ func (s sink) endpoint(e rotation.EndpointStatus) {
 	p.tell(endpointFails, truth(e.CheckError != ""))
 }
 
+// endpoints tells of the endpoints of the services that are chosen.
+func (c collector) endpoints(out sink) {
+	tell := func(all []rotation.EndpointStatus) {
+		for _, e := range all {
+			out.endpoint(e)
+		}
+	}
+	if c.choice.All {
+		tell(c.node.Endpoints())
+		return
+	}
+	for _, name := range c.choice.Named {
+		tell(c.node.EndpointsOf(name))
+	}
+}
+
 func truth(yes bool) float64 {
 	if yes {
 		return 1

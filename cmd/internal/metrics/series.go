@@ -83,3 +83,11 @@ func labelsOf[T any](name string, values []T, text func(T) string) []*dto.LabelP
 	}
 	return labels
 }
+
+// The buckets of the histograms, in seconds. A dial over a LAN takes well below a millisecond, one that
+// is not answered as long as it may; a connection lasts anything from a moment to days.
+var (
+	dialBuckets     = []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5}
+	durationBuckets = []float64{.001, .01, .1, 1, 10, 60, 300, 1800, 3600, 6 * 3600, 24 * 3600}
+	latencyBuckets  = []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60}
+)

@@ -188,7 +188,7 @@ func Run(ctx context.Context, o Options) error {
 	if o.Control != "" {
 		defer background(ctx, func(ctx context.Context) {
 			o.answerControl(ctx, hasPredecessor, line.serving, control.Node{
-				Report: page.Report, ReportOf: page.ReportOf, History: changes, Proxier: proxier, Overrides: balancer.Overrides, Save: words.save,
+				Report: page.Report, ReportOf: page.ReportOf, History: changes, Proxier: proxier, Endpoints: balancer, Overrides: balancer.Overrides, Save: words.save,
 			})
 		})()
 	}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"kubeproxy/cmd/internal/history"
+	"kubeproxy/cmd/internal/statuspage/format"
 	"kubeproxy/registry"
 )
 
@@ -22,7 +23,7 @@ type changeRow struct {
 }
 
 func newChangeRow(e *history.Entry, now time.Time) changeRow {
-	row := changeRow{At: clock(e.Time, now), By: e.Source, Of: e.Of, Change: e.Change, Corrected: e.Corrected}
+	row := changeRow{At: format.Clock(e.Time, now), By: e.Source, Of: e.Of, Change: e.Change, Corrected: e.Corrected}
 	switch {
 	case e.UID != nil:
 		row.By = fmt.Sprintf("%s, uid %d", e.Source, *e.UID)

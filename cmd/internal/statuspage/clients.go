@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"kubeproxy/cmd/internal/statuspage/format"
 	"kubeproxy/cmd/internal/statuspage/recent"
 	"kubeproxy/proxy/traffic"
 	"kubeproxy/registry"
@@ -53,9 +54,8 @@ func (ts *clientTables) drop() {
 	ts.of = nil
 }
 
-// clientsOf returns the clients of a service as they are now, or were a moment ago.
-func (p *Page) clientsOf(name registry.Name) *clientTable {
-	ts := &p.clients
+// look returns the clients of a service as they are now, or were a moment ago.
+func (ts *clientTables) look(node *Node, name registry.Name) *clientTable {
 	ts.mu.Lock()
 	defer ts.mu.Unlock()
 	now := time.Now()
@@ -70,20 +70,20 @@ func (p *Page) clientsOf(name registry.Name) *clientTable {
 			delete(ts.of, other)
 		}
 	}
-	t := p.listClients(name)
+	t := listClients(node, name)
 	t.at, t.took = now, time.Since(now)
 	ts.of[name] = t
 	return t
 }
 
-func (p *Page) listClients(name registry.Name) *clientTable {
+func listClients(node *Node, name registry.Name) *clientTable {
 	t := new(clientTable)
-	if p.node.Proxier.KernelStatus() != nil {
+	if node.Proxier.KernelStatus() != nil {
 		t.Missing = "Clients that the kernel carries are not listed: conntrack -L has those."
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), listTimeout)
 	defer cancel()
-	for some, err := range p.node.Proxier.Clients(ctx, traffic.Selection{Service: name}, false) {
+	for some, err := range node.Proxier.Clients(ctx, traffic.Selection{Service: name}, false) {
 		switch {
 		case ctx.Err() != nil:
 			t.Missing = fmt.Sprintf("There are more: the list took %v, and ended.", listTimeout)
@@ -117,11 +117,11 @@ func (t *clientTable) More() int { return t.All - len(t.Rows) }
 
 func newClientRow(c *traffic.Client) clientRow {
 	row := clientRow{
-		Protocol: c.Listener.Protocol.String(), Client: registry.Label(c.Client.String()), Age: duration(c.Age), Idle: unknown,
-		Sent: byteRate(float64(c.Sent), true), Received: byteRate(float64(c.Received), true), idle: c.Idle,
+		Protocol: c.Listener.Protocol.String(), Client: registry.Label(c.Client.String()), Age: format.Duration(c.Age), Idle: format.Unknown,
+		Sent: format.Bytes(float64(c.Sent), true), Received: format.Bytes(float64(c.Received), true), idle: c.Idle,
 	}
 	if c.Idle >= 0 {
-		row.Idle = duration(c.Idle)
+		row.Idle = format.Duration(c.Idle)
 	}
 	if c.Via.IsValid() {
 		row.Via = registry.Label(c.Via.String())

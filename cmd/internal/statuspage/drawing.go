@@ -5,6 +5,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"kubeproxy/cmd/internal/statuspage/format"
 	"kubeproxy/cmd/internal/statuspage/recent"
 )
 
@@ -29,7 +30,7 @@ func sparklines(points []recent.Point) []sparkline {
 		for _, p := range points {
 			most = max(most, value(p))
 		}
-		l := sparkline{Label: label, Now: unknown, Most: text(most, len(points) > 0), Count: len(points)}
+		l := sparkline{Label: label, Now: format.Unknown, Most: text(most, len(points) > 0), Count: len(points)}
 		var b strings.Builder
 		for i, p := range points {
 			x := sparkWidth - float64(len(points)-1-i)*sparkWidth/(recent.KeptPoints-1)
@@ -44,10 +45,10 @@ func sparklines(points []recent.Point) []sparkline {
 		return l
 	}
 	return []sparkline{
-		line("Clients", func(p recent.Point) float64 { return float64(p.Active) }, rate),
-		line("New per second", func(p recent.Point) float64 { return p.New }, rate),
-		line("Sent per second", func(p recent.Point) float64 { return p.Sent }, byteRate),
-		line("Received per second", func(p recent.Point) float64 { return p.Received }, byteRate),
+		line("Clients", func(p recent.Point) float64 { return float64(p.Active) }, format.Rate),
+		line("New per second", func(p recent.Point) float64 { return p.New }, format.Rate),
+		line("Sent per second", func(p recent.Point) float64 { return p.Sent }, format.Bytes),
+		line("Received per second", func(p recent.Point) float64 { return p.Received }, format.Bytes),
 	}
 }
 
@@ -101,7 +102,7 @@ func newTopology(ports []port, r rotationView) topology {
 		}
 	}
 	if len(names) > 0 {
-		t.Clients = fmt.Sprintf("%s · %s/s new", plural(int(active), "client"), rate(sum.New, sum.Known))
+		t.Clients = fmt.Sprintf("%s · %s/s new", plural(int(active), "client"), format.Rate(sum.New, sum.Known))
 		if t.Ports = names[0]; len(names) > 1 {
 			t.Ports = fmt.Sprintf("%s + %d", names[0], len(names)-1)
 		}
@@ -112,7 +113,7 @@ func newTopology(ports []port, r rotationView) topology {
 	}
 	failing := 0
 	for i, e := range shown {
-		d := drawnEndpoint{Y: 6 + i*drawnHeight + drawnHeight/2, Addr: ellipsis(e.Addr), Rate: rate(e.New, e.Known) + "/s", Width: "1.5", Failing: e.Failing}
+		d := drawnEndpoint{Y: 6 + i*drawnHeight + drawnHeight/2, Addr: ellipsis(e.Addr), Rate: format.Rate(e.New, e.Known) + "/s", Width: "1.5", Failing: e.Failing}
 		if most > 0 {
 			d.Width = fmt.Sprintf("%.1f", 1.5+4*e.New/most)
 		}
@@ -123,7 +124,7 @@ func newTopology(ports []port, r rotationView) topology {
 		t.Endpoints = append(t.Endpoints, d)
 	}
 	if more > 0 {
-		t.More, t.MoreY = fmt.Sprintf("and %s more", whole(more)), 6+len(shown)*drawnHeight+drawnHeight/2
+		t.More, t.MoreY = fmt.Sprintf("and %s more", format.Whole(more)), 6+len(shown)*drawnHeight+drawnHeight/2
 	}
 	t.Summary = fmt.Sprintf("%s reach %s, which leads to %s; %d of those drawn do not answer.", t.Clients, r.Label, plural(len(r.Endpoints)+r.More, "endpoint"), failing)
 	return t

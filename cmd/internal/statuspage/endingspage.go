@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"time"
 
+	"kubeproxy/cmd/internal/statuspage/format"
 	"kubeproxy/cmd/internal/statuspage/recent"
 	"kubeproxy/proxy/traffic"
 	"kubeproxy/registry"
@@ -25,8 +26,8 @@ type endingRow struct {
 
 func newEndingRow(e *traffic.Ending, now time.Time) endingRow {
 	row := endingRow{
-		At: clock(e.Began.Add(e.Duration), now), Protocol: e.Listener.Protocol.String(), Service: e.Service.Name, Label: label(e.Service),
-		Lasted: duration(e.Duration), Sent: byteRate(float64(e.Sent), true), Received: byteRate(float64(e.Received), true),
+		At: format.Clock(e.Began.Add(e.Duration), now), Protocol: e.Listener.Protocol.String(), Service: e.Service.Name, Label: label(e.Service),
+		Lasted: format.Duration(e.Duration), Sent: format.Bytes(float64(e.Sent), true), Received: format.Bytes(float64(e.Received), true),
 		Reason: e.Reason.String(), TurnedAway: e.Reason >= traffic.FirstTurnedAway && e.Reason <= traffic.LastTurnedAway,
 	}
 	if e.Client.IsValid() {

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"kubeproxy/cmd/internal/statuspage/format"
 	"kubeproxy/cmd/internal/statuspage/recent"
 	"kubeproxy/proxy/balance/rotation"
 	"kubeproxy/proxy/traffic"
@@ -60,7 +61,7 @@ func newVerdict(problems []problem, well, figures, host string) verdict {
 func (s *snapshot) figures() string {
 	text := fmt.Sprintf("%s on %s, %s; %s now", plural(s.services, "service"), plural(s.open, "open port"), plural(s.endpoints, "endpoint"), plural(int(s.active), "client"))
 	if s.Rates.Known {
-		text += fmt.Sprintf(", %s new, %s sent and %s received per second", rate(s.New, true), byteRate(s.Sent, true), byteRate(s.Received, true))
+		text += fmt.Sprintf(", %s new, %s sent and %s received per second", format.Rate(s.New, true), format.Bytes(s.Sent, true), format.Bytes(s.Received, true))
 	}
 	if n := len(s.overrides); n > 0 {
 		text += fmt.Sprintf("; %s by operators in force", plural(n, "override"))
@@ -77,7 +78,7 @@ func plural(n int, thing string) string {
 	if n == 1 {
 		return "1 " + thing
 	}
-	return whole(n) + " " + thing + "s"
+	return format.Whole(n) + " " + thing + "s"
 }
 
 // A portRow is one row of the table of services, as it is shown.
@@ -133,19 +134,9 @@ func newPortRow(r *port, now time.Time) portRow {
 
 func failingOf(r rotation.Status, now time.Time) (shown []failing, more int) {
 	for _, e := range r.Examples[:min(len(r.Examples), maxFailing)] {
-		shown = append(shown, failing{registry.Label(e.Addr.String()), clock(e.FailingSince, now)})
+		shown = append(shown, failing{registry.Label(e.Addr.String()), format.Clock(e.FailingSince, now)})
 	}
 	return shown, r.Failing - len(shown)
-}
-
-// maxShown is how many bytes of an error are shown.
-const maxShown = 400
-
-func cut(text string) string {
-	if len(text) <= maxShown {
-		return text
-	}
-	return strings.ToValidUTF8(text[:maxShown], "") + "…"
 }
 
 // A header is the head of one column.
@@ -211,19 +202,19 @@ type sourceRow struct {
 func newSourceRow(from source, now time.Time) sourceRow {
 	row := sourceRow{
 		Name: registry.Label(from.Name), OK: from.Connected, Reason: from.Reason, Revision: from.Revision,
-		Services: from.Services, Endpoints: from.Endpoints, Rejected: from.Rejected, Confirmed: unknown,
+		Services: from.Services, Endpoints: from.Endpoints, Rejected: from.Rejected, Confirmed: format.Unknown,
 	}
 	if row.State = "connected since "; !from.Connected {
 		row.State = "away since "
 	}
-	row.State += clock(from.Since, now)
+	row.State += format.Clock(from.Since, now)
 	if !from.Current.IsZero() {
-		row.Confirmed = duration(now.Sub(from.Current).Truncate(time.Second)) + " ago"
+		row.Confirmed = format.Duration(now.Sub(from.Current).Truncate(time.Second)) + " ago"
 	}
 	var causes []string
 	for _, end := range from.Ends {
 		if row.Outages += end.Count; end.Count > 0 {
-			causes = append(causes, fmt.Sprintf("%s %s", end.Cause, whole(end.Count)))
+			causes = append(causes, fmt.Sprintf("%s %s", end.Cause, format.Whole(end.Count)))
 		}
 	}
 	row.Causes = strings.Join(causes, ", ")

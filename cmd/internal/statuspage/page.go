@@ -4,14 +4,19 @@ import (
 	"bytes"
 	"embed"
 	"html/template"
+	"math"
 	"net/http"
+	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/golang/glog"
 
 	"kubeproxy/cmd/internal/statuspage/recent"
+	"kubeproxy/proxy/balance/rotation"
+	"kubeproxy/registry"
 )
 
 // A Page answers browsers. Make it with [New].
@@ -47,13 +52,6 @@ func (p *Page) dropLocked() {
 	clear(p.histories)
 }
 
-// How old a snapshot may be that is shown again: shownFor at least, and so much that to take snapshots costs at most 1/maxCost of the
-// time of one processor.
-const (
-	shownFor = 900 * time.Millisecond
-	maxCost  = 50
-)
-
 // look returns a snapshot of now, or of a moment ago.
 func (p *Page) look() *snapshot {
 	p.mu.Lock()
@@ -71,6 +69,88 @@ func (p *Page) lookLocked() *snapshot {
 		p.latest = p.takeLocked(now)
 	}
 	return p.latest
+}
+
+// takeLocked makes a snapshot. The caller holds the lock of the page.
+func (p *Page) takeLocked(now time.Time) *snapshot {
+	s := &snapshot{at: now}
+	read := make(map[tally]recent.Counts, p.traffic.Len())
+	for t := range p.node.Proxier.EachTotals() {
+		read[tally{t.Service, t.Protocol}] = countsOf(&t)
+	}
+	p.traffic.Read(now, read)
+	for key, c := range read {
+		s.Rates = s.Rates.Plus(p.traffic.Rate(now, key, c))
+		s.active += c.Active
+	}
+	status := p.node.Proxier.Status()
+	rotations := make(map[registry.PortKey]rotation.Status, len(status))
+	for _, r := range p.node.Balancer.RotationStatus() {
+		rotations[r.Service] = r
+		s.endpoints += r.Endpoints
+	}
+	for _, from := range p.node.Sources {
+		s.sources = append(s.sources, source{from.Name(), from.Status()})
+	}
+	refused, warned := s.troubledNames()
+	owners := make(map[registry.Name]bool, len(status))
+	s.ports = make([]port, 0, len(status))
+	for _, status := range status {
+		row := port{PortStatus: status}
+		if !status.Refused {
+			key := tally{status.Owner, status.ID.Protocol}
+			c := read[key]
+			row.label = label(status.Owner)
+			row.active, row.Rates, row.rotation = c.Active, p.traffic.Rate(now, key, c), rotations[status.Owner]
+			row.unserved = row.rotation.Condition.TurnsAway() && c.Unserved > 0
+			row.refused, row.warned = refused[status.Owner.Name], warned[status.Owner.Name]
+			owners[status.Owner.Name] = true
+		} else if len(status.Waiting) > 0 {
+			row.label = label(status.Waiting[0])
+		}
+		if status.Err == nil {
+			s.open++
+		}
+		s.ports = append(s.ports, row)
+	}
+	s.services = len(owners)
+	s.limits = p.node.Proxier.Limits()
+	s.overrides = p.node.Balancer.Overrides()
+	s.problems = p.problems(s)
+	p.addToHistoriesLocked(s, read)
+	s.took = time.Since(now)
+	return s
+}
+
+// A search is which ports of a snapshot have an endpoint with a text in its address.
+type search struct {
+	in   *snapshot
+	text string
+	has  map[registry.PortKey]bool
+}
+
+// withEndpoint returns the ports that have an endpoint with a text in its address, if the text can be part of one. All viewers with one text
+// share the search.
+func (p *Page) withEndpoint(s *snapshot, text string) map[registry.PortKey]bool {
+	if text = strings.ToLower(text); !strings.ContainsAny(text, ".:") {
+		return nil
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.search.in == s && p.search.text == text {
+		return p.search.has
+	}
+	has := make(map[registry.PortKey]bool)
+	for i := range s.ports {
+		key := s.ports[i].Owner
+		if _, ok := has[key]; ok || s.ports[i].Refused {
+			continue
+		}
+		all, _, _ := p.node.Balancer.EndpointsOf(key, math.MaxInt)
+		has[key] = slices.ContainsFunc(all, func(e rotation.EndpointStatus) bool { return strings.Contains(strings.ToLower(e.Addr.String()), text) })
+	}
+	p.search = search{s, text, has}
+	return has
 }
 
 // Handlers are the pages, by their paths.

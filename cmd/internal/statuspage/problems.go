@@ -9,6 +9,7 @@ import (
 	"syscall"
 	"time"
 
+	"kubeproxy/cmd/internal/statuspage/format"
 	"kubeproxy/proxy"
 	"kubeproxy/proxy/admit"
 	"kubeproxy/proxy/balance/rotation"
@@ -82,7 +83,7 @@ func (p *Page) failedUpgrade(s *snapshot) []problem {
 		return nil
 	}
 	return []problem{{Severity: changesFail, Text: fmt.Sprintf("A reload failed at %s: the successor did not take over (%s). The flags and the program of before stay in force. "+
-		"Correct what the log says, and reload again.", clock(at, s.at), cut(err.Error()))}}
+		"Correct what the log says, and reload again.", format.Clock(at, s.at), cut(err.Error()))}}
 }
 
 // shorten lists at most maxProblems of a kind, and says how many more there are.
@@ -90,7 +91,7 @@ func shorten(kind []problem) []problem {
 	if len(kind) <= maxProblems {
 		return kind
 	}
-	more := problem{Text: fmt.Sprintf("There are %s more problems of this kind.", whole(len(kind)-maxProblems+1)), Link: toProblems, Severity: kind[maxProblems-2].Severity}
+	more := problem{Text: fmt.Sprintf("There are %s more problems of this kind.", format.Whole(len(kind)-maxProblems+1)), Link: toProblems, Severity: kind[maxProblems-2].Severity}
 	return append(kind[:maxProblems-1:maxProblems-1], more)
 }
 
@@ -130,7 +131,7 @@ func (s *snapshot) emptyServices() []problem {
 	}
 	return []problem{{
 		Text: fmt.Sprintf("%s ports have no endpoints, such as %s of %s, and their next clients will be turned away: write endpoints, or delete the services.",
-			whole(n), first.ID, first.label),
+			format.Whole(n), first.ID, first.label),
 		Link: link{"/?show=empty", "Services without endpoints"}, Severity: watchIt,
 	}}
 }
@@ -228,7 +229,7 @@ func (s *snapshot) conditions() (all []problem) {
 func (r *port) example(now time.Time, check bool) (e rotation.EndpointStatus, since string) {
 	i := slices.IndexFunc(r.rotation.Examples, func(e rotation.EndpointStatus) bool { return !check || e.CheckError != "" })
 	e = r.rotation.Examples[max(i, 0)]
-	return e, fmt.Sprintf("%s since %s%s", registry.Label(e.Addr.String()), clock(e.FailingSince, now), checkError(e, ": "))
+	return e, fmt.Sprintf("%s since %s%s", registry.Label(e.Addr.String()), format.Clock(e.FailingSince, now), checkError(e, ": "))
 }
 
 func oneOf(n int) string {
@@ -278,7 +279,7 @@ func (s *snapshot) silentEndpoints() (all []problem) {
 			all = append(all, problem{Severity: watchIt, Text: text, Services: []registry.Name{row.Owner.Name}, Link: toService(row.Owner.Name)})
 			continue
 		}
-		addr, since := registry.Label(first.Addr.String()), clock(first.FailingSince, s.at)
+		addr, since := registry.Label(first.Addr.String()), format.Clock(first.FailingSince, s.at)
 		fails, fail := "does not answer", "do not answer"
 		if first.CheckError != "" {
 			fails, fail = "fails its checks", "fail"
@@ -335,7 +336,7 @@ func (s *snapshot) nearLimits() (all []problem) {
 		if l.Max > 0 && share(l) > nearLimit {
 			all = append(all, problem{
 				Text: fmt.Sprintf("The limit of %s is nearly reached (more than %.0f %% of %s are used): %s.",
-					limitName(l), 100*nearLimit, whole(l.Max), cmp.Or(raise[l.Name], "raise it")),
+					limitName(l), 100*nearLimit, format.Whole(l.Max), cmp.Or(raise[l.Name], "raise it")),
 				Link: toLimits, Severity: watchIt,
 			})
 		}

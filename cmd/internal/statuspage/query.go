@@ -2,7 +2,6 @@ package statuspage
 
 import (
 	"cmp"
-	"math"
 	"net/url"
 	"slices"
 	"strconv"
@@ -164,35 +163,4 @@ func (r *port) contains(text string) bool {
 		return true
 	}
 	return slices.ContainsFunc(r.Waiting, func(k registry.PortKey) bool { return strings.Contains(strings.ToLower(label(k)), text) })
-}
-
-// A search is which ports of a snapshot have an endpoint with a text in its address.
-type search struct {
-	in   *snapshot
-	text string
-	has  map[registry.PortKey]bool
-}
-
-// withEndpoint returns the ports that have an endpoint with a text in its address, if the text can be part of one. All viewers with one text
-// share the search.
-func (p *Page) withEndpoint(s *snapshot, text string) map[registry.PortKey]bool {
-	if text = strings.ToLower(text); !strings.ContainsAny(text, ".:") {
-		return nil
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.search.in == s && p.search.text == text {
-		return p.search.has
-	}
-	has := make(map[registry.PortKey]bool)
-	for i := range s.ports {
-		key := s.ports[i].Owner
-		if _, ok := has[key]; ok || s.ports[i].Refused {
-			continue
-		}
-		all, _, _ := p.node.Balancer.EndpointsOf(key, math.MaxInt)
-		has[key] = slices.ContainsFunc(all, func(e rotation.EndpointStatus) bool { return strings.Contains(strings.ToLower(e.Addr.String()), text) })
-	}
-	p.search = search{s, text, has}
-	return has
 }

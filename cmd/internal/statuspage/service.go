@@ -10,6 +10,7 @@ import (
 
 	"kubeproxy/cmd/internal/history"
 	"kubeproxy/cmd/internal/recordtext"
+	"kubeproxy/cmd/internal/statuspage/format"
 	"kubeproxy/cmd/internal/statuspage/recent"
 	"kubeproxy/proxy/balance/rotation"
 	"kubeproxy/proxy/traffic"
@@ -121,7 +122,7 @@ func (p *Page) service(r *http.Request) view {
 		d.Checks = checksText(&service.Checks)
 	}
 	d.addEndings(p, s)
-	d.Clients = p.clientsOf(name)
+	d.Clients = p.clients.look(&p.node, name)
 	d.Changes, _ = p.changesOf(maxServiceChanges, func(e *history.Entry) bool { return e.Service == name.Label() }, s.at)
 	parts := []part{
 		{id: "verdict", template: "verdict", data: d.Verdict},
@@ -279,11 +280,11 @@ func newEndpointRow(e rotation.EndpointStatus, next bool, speed recent.Rates, no
 	}
 	switch {
 	case e.CheckError != "":
-		row.State = cut(fmt.Sprintf("its checks fail since %s: %s", clock(e.FailingSince, now), e.CheckError))
+		row.State = cut(fmt.Sprintf("its checks fail since %s: %s", format.Clock(e.FailingSince, now), e.CheckError))
 	case row.Failing && !e.EjectedUntil.IsZero():
-		row.State = fmt.Sprintf("does not answer since %s, tried again at %s", clock(e.FailingSince, now), clock(e.EjectedUntil, now))
+		row.State = fmt.Sprintf("does not answer since %s, tried again at %s", format.Clock(e.FailingSince, now), format.Clock(e.EjectedUntil, now))
 	case row.Failing:
-		row.State = fmt.Sprintf("does not answer since %s, tried with the next client", clock(e.FailingSince, now))
+		row.State = fmt.Sprintf("does not answer since %s, tried with the next client", format.Clock(e.FailingSince, now))
 	case e.Weight == 0:
 		row.State = "gets no new clients: its weight is 0"
 	case e.Connections == 0:

@@ -95,57 +95,6 @@ type source struct {
 	config.Status
 }
 
-// takeLocked makes a snapshot. The caller holds the lock of the page.
-func (p *Page) takeLocked(now time.Time) *snapshot {
-	s := &snapshot{at: now}
-	read := make(map[tally]recent.Counts, p.traffic.Len())
-	for t := range p.node.Proxier.EachTotals() {
-		read[tally{t.Service, t.Protocol}] = countsOf(&t)
-	}
-	p.traffic.Read(now, read)
-	for key, c := range read {
-		s.Rates = s.Rates.Plus(p.traffic.Rate(now, key, c))
-		s.active += c.Active
-	}
-	status := p.node.Proxier.Status()
-	rotations := make(map[registry.PortKey]rotation.Status, len(status))
-	for _, r := range p.node.Balancer.RotationStatus() {
-		rotations[r.Service] = r
-		s.endpoints += r.Endpoints
-	}
-	for _, from := range p.node.Sources {
-		s.sources = append(s.sources, source{from.Name(), from.Status()})
-	}
-	refused, warned := s.troubledNames()
-	owners := make(map[registry.Name]bool, len(status))
-	s.ports = make([]port, 0, len(status))
-	for _, status := range status {
-		row := port{PortStatus: status}
-		if !status.Refused {
-			key := tally{status.Owner, status.ID.Protocol}
-			c := read[key]
-			row.label = label(status.Owner)
-			row.active, row.Rates, row.rotation = c.Active, p.traffic.Rate(now, key, c), rotations[status.Owner]
-			row.unserved = row.rotation.Condition.TurnsAway() && c.Unserved > 0
-			row.refused, row.warned = refused[status.Owner.Name], warned[status.Owner.Name]
-			owners[status.Owner.Name] = true
-		} else if len(status.Waiting) > 0 {
-			row.label = label(status.Waiting[0])
-		}
-		if status.Err == nil {
-			s.open++
-		}
-		s.ports = append(s.ports, row)
-	}
-	s.services = len(owners)
-	s.limits = p.node.Proxier.Limits()
-	s.overrides = p.node.Balancer.Overrides()
-	s.problems = p.problems(s)
-	p.addToHistoriesLocked(s, read)
-	s.took = time.Since(now)
-	return s
-}
-
 // countsOf picks what rates are made of.
 func countsOf(t *traffic.Totals) recent.Counts {
 	return recent.Counts{

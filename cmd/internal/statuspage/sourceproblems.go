@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"kubeproxy/cmd/internal/statuspage/format"
 	"kubeproxy/config"
 	"kubeproxy/registry"
 )
@@ -17,7 +18,7 @@ const staleAfter = 5 * time.Minute
 func (p *Page) sourcesAway(s *snapshot) (all []problem) {
 	if p.node.Stale() {
 		since := s.at.Add(-p.node.Age()).Round(time.Minute)
-		all = append(all, problem{Severity: changesFail, Text: fmt.Sprintf("The node serves a state that it saved at %s, because no source could be read since its start.", clock(since, s.at))})
+		all = append(all, problem{Severity: changesFail, Text: fmt.Sprintf("The node serves a state that it saved at %s, because no source could be read since its start.", format.Clock(since, s.at))})
 	}
 	for _, from := range s.sources {
 		name := from.title()
@@ -34,12 +35,12 @@ func (p *Page) sourcesAway(s *snapshot) (all []problem) {
 				name, cmp.Or(from.Reason, "it has not answered"), from.advice())})
 		case !from.Connected:
 			all = append(all, problem{Severity: changesFail, Text: fmt.Sprintf("%s cannot be read since %s: %s. Its records of revision %d stay in force. %s.",
-				from.title(), clock(from.Since, s.at), cmp.Or(from.Reason, "it does not answer"), from.Revision, from.advice())})
+				from.title(), format.Clock(from.Since, s.at), cmp.Or(from.Reason, "it does not answer"), from.Revision, from.advice())})
 		case !from.Ready:
 			all = append(all, problem{Severity: watchIt, Text: fmt.Sprintf("The first records of %s are being read; nothing has to be done.", name)})
 		case s.at.Sub(from.Current) > staleAfter:
 			all = append(all, problem{Severity: changesFail, Text: fmt.Sprintf("What %s holds was last confirmed at %s, though it is connected: check its load, and the log of this node.",
-				name, clock(from.Current, s.at))})
+				name, format.Clock(from.Current, s.at))})
 		}
 	}
 	for i := range all {
@@ -89,10 +90,10 @@ func (s *snapshot) losses() (all []problem) {
 		case lost.Held == 0:
 		case from.Services == 0:
 			all = append(all, problem{Text: fmt.Sprintf("%s holds no service since %s, and held %s before%s. Put the records back; if this is meant, nothing has to be done.",
-				name, clock(lost.At, s.at), whole(lost.Held), closed)})
+				name, format.Clock(lost.At, s.at), format.Whole(lost.Held), closed)})
 		case s.at.Sub(lost.At) < lossShown:
 			all = append(all, problem{Severity: changesFail, Text: fmt.Sprintf("%s lost services at once at %s: %s of %s are missing. Put the records back; if this is meant, the sentence goes after an hour.",
-				name, clock(lost.At, s.at), whole(lost.Held-from.Services), whole(lost.Held))})
+				name, format.Clock(lost.At, s.at), format.Whole(lost.Held-from.Services), format.Whole(lost.Held))})
 		}
 	}
 	if ready && services == 0 && len(all) == 0 {
@@ -135,7 +136,7 @@ func (p *Page) rejections(s *snapshot) (all []problem) {
 			all = append(all, about)
 		}
 		if more := from.Rejected - len(from.Rejections); more > 0 && len(from.Rejections) > 0 {
-			all = append(all, problem{Severity: changesFail, Text: fmt.Sprintf("%s more records of %s are refused; kube-proxy check lists them.", whole(more), registry.Label(from.Name)), Link: toSources})
+			all = append(all, problem{Severity: changesFail, Text: fmt.Sprintf("%s more records of %s are refused; kube-proxy check lists them.", format.Whole(more), registry.Label(from.Name)), Link: toSources})
 		}
 	}
 	return all
@@ -157,7 +158,7 @@ func (s *snapshot) oddRecords() (all []problem) {
 			all = append(all, about)
 		}
 		if more := from.Warned - len(from.Warnings); more > 0 && len(from.Warnings) > 0 {
-			all = append(all, problem{Severity: watchIt, Text: fmt.Sprintf("%s more records of %s have warnings; kube-proxy check lists them.", whole(more), registry.Label(from.Name)), Link: toSources})
+			all = append(all, problem{Severity: watchIt, Text: fmt.Sprintf("%s more records of %s have warnings; kube-proxy check lists them.", format.Whole(more), registry.Label(from.Name)), Link: toSources})
 		}
 	}
 	return all

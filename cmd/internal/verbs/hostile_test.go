@@ -25,6 +25,7 @@ var hostileAnswers = map[string]string{
 		"ports":[{"protocol":X,"address":X,"name":X,"state":X}],"endpoints":[{"port_name":X,"address":X,"state":X}]}}`,
 	"/v1/log":      `{"changes":[{"source":X,"service":X,"of":X,"change":X,"corrected":true}]}`,
 	"/v1/sessions": `{"protocol":X,"service":X,"address":X,"client":X,"via":X,"endpoint":X,"local":X,"client_state":X,"endpoint_state":X,"of another release":X}`,
+	"/v1/names":    `{"names":[X,"default/web"]}`,
 	"/v1/kill":     `{"ended":1}`,
 	"/v1/wait":     `{"endpoint":X,"clients":1}`,
 	"/v1/override": `{"overrides":[{"service":X,"endpoint":X,"word":X}],"clients":1,"warning":X}`,
@@ -34,7 +35,7 @@ var hostileAnswers = map[string]string{
 // arguments are those with which each verb can be carried out, or reads what only it reads.
 var arguments = map[string]string{
 	"status": "web", "log": "web", "sessions": "", "kill": "-service web", "wait": "-endpoint 10.0.0.1:80", "drain": "web 10.0.0.1:80",
-	"disable": "web 10.0.0.1:80", "enable": "web 10.0.0.1:80", "weight": "web 10.0.0.1:80 5", "drain-node": "",
+	"disable": "web 10.0.0.1:80", "enable": "web 10.0.0.1:80", "weight": "web 10.0.0.1:80 5", "drain-node": "", "names": "web",
 }
 
 // TestNoVerbShowsWhatATerminalMightTakeForACommand, as text or as JSON, in an answer or in an error.
