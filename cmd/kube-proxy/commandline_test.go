@@ -36,6 +36,7 @@ func TestFlagsThatCannotBeDoneTogether(t *testing.T) {
 		{"-etcd_servers=a:1 -max_connections=10 -max_connections_per_service=11", "-max_connections_per_service (11) is more than -max_connections (10)"},
 		{"-etcd_servers=a:1 -max_udp_sessions=10 -max_udp_sessions_per_service=11", "-max_udp_sessions_per_service (11) is more than -max_udp_sessions (10)"},
 		{"-etcd_servers=a:1 -metrics_bind_address= -profiling", "-profiling means nothing without -metrics_bind_address"},
+		{"-etcd_servers=a:1 -metrics_bind_address= -page_actions=/f", "-page_actions means nothing without -metrics_bind_address"},
 		{"-etcd_servers=a:1 -connection_log_starts", "-connection_log_starts means nothing without -connection_log"},
 		{"-etcd_servers=a:1 -metrics_bind_address= -metrics_endpoints=web", "-metrics_endpoints means nothing without -metrics_bind_address or -metrics_only_bind_address"},
 		{"-etcd_servers=a:1 -metrics_endpoints=web,team-a/db -metrics_endpoints=x", ""},

@@ -61,6 +61,8 @@ func (o *options) operatorsContradiction() error {
 		return errors.New("-profiling means nothing without -metrics_bind_address")
 	case !metrics && !only.IsValid() && !o.metricsEndpoints.None():
 		return errors.New("-metrics_endpoints means nothing without -metrics_bind_address or -metrics_only_bind_address")
+	case !metrics && o.pageActions != "":
+		return errors.New("-page_actions means nothing without -metrics_bind_address")
 	case o.connectionStarts && o.connectionLog == "":
 		return errors.New("-connection_log_starts means nothing without -connection_log")
 	case !metrics && !healthz && o.configMaxAge != 0:

@@ -33,6 +33,7 @@ type options struct {
 	stopGrace        time.Duration
 	connectionLog    string
 	connectionStarts bool
+	pageActions      string
 	takeover         string
 	control          string
 
@@ -146,6 +147,7 @@ func (o *options) addFlags(c *commandline.Command) {
 		f.Var((*commandline.Place)(&o.operators.Metrics), "metrics_bind_address", "`address` with port for the status page, /metrics, /configz, /version, and the pages of -healthz_bind_address; empty: none")
 		f.Var((*commandline.Place)(&o.operators.MetricsOnly), "metrics_only_bind_address", "`address` with port for /metrics alone, for a Prometheus that is not to open the status page; empty: none")
 		f.VarPF(&o.metricsEndpoints, "metrics_endpoints", "", "add metrics of each endpoint: of all services, or with =web,team-a/db of these, which have histograms of their own, too").NoOptDefVal = "true"
+		f.StringVar(&o.pageActions, "page_actions", "", "`file` with a token that lets the status page drain, disable and enable endpoints, and end their clients; empty: the page is read-only")
 		f.BoolVar(&o.operators.Profiling, "profiling", false, "serve /debug/pprof/ at -metrics_bind_address")
 		f.Var(commandline.ZeroOr(leastMaxAge, &o.configMaxAge), "config_max_age", "age of the served state above which /readyz fails; 0: no limit")
 		f.StringVar(&o.connectionLog, "connection_log", "", "`file` for a line of JSON about each ended connection and session; - is standard output")

@@ -51,6 +51,10 @@ func serve(o *options, flags *pflag.FlagSet, args []string, log *logsink.Sink) e
 			return fmt.Errorf("-connection_log: %w", err)
 		}
 	}
+	token, err := pageToken(o.pageActions)
+	if err != nil {
+		return fmt.Errorf("-page_actions: %w", err)
+	}
 	var state *statefile.File
 	if o.stateDir != "" {
 		if state, err = statefile.Open(statefile.Config{Dir: o.stateDir, Period: o.source.sync, MaxAge: o.stateMaxAge, Node: o.source.node}); err != nil {
@@ -129,6 +133,7 @@ func serve(o *options, flags *pflag.FlagSet, args []string, log *logsink.Sink) e
 			Operators:        o.operators,
 			ConnectionLog:    connections,
 			ConnectionStarts: o.connectionStarts,
+			PageToken:        token,
 			ConfigMaxAge:     o.configMaxAge,
 			StateFile:        state,
 			MetricsEndpoints: metrics.Choice(o.metricsEndpoints),

@@ -19,7 +19,7 @@ type Override struct {
 	Addr    registry.Addr
 	Word    Word
 	Weight  int       // with Weigh
-	UID     int       // of the operator
+	UID     int       // of the operator, or ByPage
 	Began   time.Time // by the clock on the wall, for people
 	Until   time.Time // monotonic in the process that made it, so a clock that is set does not move its end
 }
@@ -55,6 +55,17 @@ func (o *Override) weight() int {
 		return o.Weight
 	}
 	return 0
+}
+
+// ByPage stands for the user of an operator who used the status page (-page_actions).
+const ByPage = -1
+
+// Who names an operator by the user.
+func Who(uid int) string {
+	if uid == ByPage {
+		return "at the status page"
+	}
+	return fmt.Sprintf("uid %d", uid)
 }
 
 // IsOfNode reports whether it is about the node.

@@ -9,6 +9,7 @@ import (
 
 	"kubeproxy/config"
 	"kubeproxy/internal/lograte"
+	"kubeproxy/proxy/balance"
 	"kubeproxy/registry"
 )
 
@@ -35,7 +36,7 @@ func (e *Entry) String() string {
 	who := e.Source
 	switch {
 	case e.UID != nil:
-		who = fmt.Sprintf("%s (uid %d)", e.Source, *e.UID)
+		who = fmt.Sprintf("%s (%s)", e.Source, balance.Who(*e.UID))
 	case e.Revision != 0:
 		who = fmt.Sprintf("%s@%d", e.Source, e.Revision)
 	}

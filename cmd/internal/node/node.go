@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"os"
 	"sync/atomic"
 	"time"
@@ -50,6 +51,7 @@ type Options struct {
 
 	Operators        operators.Config
 	ConnectionLog    *connlog.Log             // to be run and written; nil for none
+	PageToken        func() (string, error)   // the token with which the status page may act; nil: it is read-only
 	ConnectionStarts bool                     // it also has a line when a client is given its endpoint
 	ConfigMaxAge     time.Duration            // of what is served, before /readyz complains; 0 for any
 	StateFile        *statefile.File          // keeps what is served, and has it when no source can be read at the start; nil for none
@@ -166,6 +168,10 @@ func Run(ctx context.Context, o Options) error {
 	page := statuspage.New(o.shown(h, proxier, balancer, endings, changes))
 	defer page.Close()
 
+	controlled := control.Node{
+		Report: page.Report, ReportOf: page.ReportOf, History: changes, Proxier: proxier, Endpoints: balancer, Overrides: balancer.Overrides, Save: words.save,
+	}
+
 	// Who tells outlives what is told of: the relays end first, then the log, then the server.
 	stopServer := background(ctx, func(ctx context.Context) {
 		if hasPredecessor { // which answers operators until then
@@ -176,7 +182,7 @@ func Run(ctx context.Context, o Options) error {
 				return
 			}
 		}
-		if err := server.Run(ctx, o.answers(h, numbers, proxier, balancer, page)); err != nil {
+		if err := server.Run(ctx, o.answers(h, numbers, proxier, balancer, page, controlled)); err != nil {
 			failed <- err
 		}
 	})
@@ -187,9 +193,7 @@ func Run(ctx context.Context, o Options) error {
 
 	if o.Control != "" {
 		defer background(ctx, func(ctx context.Context) {
-			o.answerControl(ctx, hasPredecessor, line.serving, control.Node{
-				Report: page.Report, ReportOf: page.ReportOf, History: changes, Proxier: proxier, Endpoints: balancer, Overrides: balancer.Overrides, Save: words.save,
-			})
+			o.answerControl(ctx, hasPredecessor, line.serving, controlled)
 		})()
 	}
 
@@ -287,8 +291,8 @@ func (o *Options) settings() map[string]string {
 }
 
 // answers is what operators are told.
-func (o *Options) answers(h *health, numbers *metrics.Metrics, proxier *proxy.Proxier, balancer *balance.LoadBalancerRR, page *statuspage.Page) operators.Answers {
-	return operators.Answers{
+func (o *Options) answers(h *health, numbers *metrics.Metrics, proxier *proxy.Proxier, balancer *balance.LoadBalancerRR, page *statuspage.Page, controlled control.Node) operators.Answers {
+	answers := operators.Answers{
 		Live:    h.live,
 		Healthy: h.healthy,
 		Ready:   h.ready,
@@ -300,6 +304,10 @@ func (o *Options) answers(h *health, numbers *metrics.Metrics, proxier *proxy.Pr
 		Files:   page.Files(),
 		Streams: page.Streams(),
 	}
+	if o.PageToken != nil {
+		answers.Actions = map[string]http.Handler{control.ActionPath: &control.Browser{Node: controlled, Token: o.PageToken}}
+	}
+	return answers
 }
 
 // shown is what people see in a browser.
@@ -307,6 +315,10 @@ func (o *Options) shown(h *health, proxier *proxy.Proxier, balancer *balance.Loa
 	host, err := os.Hostname()
 	if err != nil {
 		host = "this node"
+	}
+	actionPath := ""
+	if o.PageToken != nil {
+		actionPath = control.ActionPath
 	}
 	return statuspage.Node{
 		Host:     host,
@@ -324,6 +336,7 @@ func (o *Options) shown(h *health, proxier *proxy.Proxier, balancer *balance.Loa
 		Overdue:  balancer.Checker.Overdue,
 
 		UpgradeFailure: o.UpgradeFailure,
+		ActionPath:     actionPath,
 	}
 }
 

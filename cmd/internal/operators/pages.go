@@ -32,6 +32,7 @@ type Answers struct {
 	Pages   map[string]http.Handler
 	Files   map[string]http.Handler // short answers that take no work
 	Streams map[string]http.Handler // answers that go on until the client leaves
+	Actions map[string]http.Handler // of requests with the method POST
 
 	Probed func(page, code string) // told of each answer of livez, healthz and readyz; may be nil
 }
@@ -47,6 +48,9 @@ const (
 
 // pages are what is answered at one address, by path. A path that ends with a slash stands for all below it.
 type pages map[string]http.Handler
+
+// An action is what is answered to POST alone.
+type action struct{ http.Handler }
 
 // pages gives what is answered at a socket with room for so many clients. Streams end with ctx.
 func (a Answers) pages(ctx context.Context, of scope, profiling bool, room int) pages {
@@ -91,6 +95,10 @@ func (a Answers) pages(ctx context.Context, of scope, profiling bool, room int) 
 			p[path] = checkHost(page)
 		}
 	}
+	acting := make(chan struct{}, atWork)
+	for path, act := range a.Actions {
+		p[path] = action{checkHost(limited(acting, act))}
+	}
 	return p
 }
 
@@ -110,9 +118,15 @@ func (p pages) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if !ok && strings.HasPrefix(r.URL.Path, "/debug/pprof/") {
 		page, ok = p["/debug/pprof/"] // which looks for the profile of that name
 	}
+	_, acts := page.(action)
 	switch {
 	case !ok:
 		write(w, http.StatusNotFound, "there is no such page\n")
+	case acts && r.Method != http.MethodPost:
+		header.Set("Allow", "POST")
+		write(w, http.StatusMethodNotAllowed, "only POST\n")
+	case acts:
+		page.ServeHTTP(w, r)
 	case r.Method != http.MethodGet && r.Method != http.MethodHead:
 		header.Set("Allow", "GET, HEAD")
 		write(w, http.StatusMethodNotAllowed, "only GET and HEAD\n")

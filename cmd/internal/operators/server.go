@@ -193,7 +193,7 @@ func (k *socket) serve(ctx context.Context, pages pages, room int) error {
 	server := &http.Server{
 		Handler:                      clients.Handler(pages),
 		ReadHeaderTimeout:            headerTimeout,
-		ReadTimeout:                  headerTimeout, // none of our requests has a body
+		ReadTimeout:                  headerTimeout, // a form is short
 		WriteTimeout:                 answerTimeout,
 		IdleTimeout:                  idleTimeout,
 		MaxHeaderBytes:               maxHeader,

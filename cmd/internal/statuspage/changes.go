@@ -7,6 +7,7 @@ import (
 
 	"kubeproxy/cmd/internal/history"
 	"kubeproxy/cmd/internal/statuspage/format"
+	"kubeproxy/proxy/balance"
 	"kubeproxy/registry"
 )
 
@@ -26,7 +27,7 @@ func newChangeRow(e *history.Entry, now time.Time) changeRow {
 	row := changeRow{At: format.Clock(e.Time, now), By: e.Source, Of: e.Of, Change: e.Change, Corrected: e.Corrected}
 	switch {
 	case e.UID != nil:
-		row.By = fmt.Sprintf("%s, uid %d", e.Source, *e.UID)
+		row.By = e.Source + ", " + balance.Who(*e.UID)
 	case e.Revision != 0:
 		row.By = fmt.Sprintf("%s, revision %d", e.Source, e.Revision)
 	}

@@ -13,5 +13,7 @@
 // second, and never for more than two percent of the time. Rates and lines are made from snapshots, so nothing is sampled
 // while there is no viewer. A snapshot reads counters, and copies of lists: no client waits for it.
 //
+// The pages change nothing. With Node.ActionPath, that of a service has a form for who has the token; it is answered elsewhere.
+//
 // Every text from outside is escaped by html/template, and the pages run no script but their own (Content-Security-Policy).
 package statuspage

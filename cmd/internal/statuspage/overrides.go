@@ -12,7 +12,7 @@ import (
 // overrideText says what an operator has done, who it was, and until when.
 func overrideText(o *balance.Override, now time.Time) string {
 	done := map[balance.Word]string{balance.Drain: "drained", balance.Disable: "disabled", balance.Weigh: fmt.Sprintf("given weight %d", o.Weight)}[o.Word]
-	return fmt.Sprintf("%s by an operator (uid %d) at %s, until %s", done, o.UID, format.Clock(o.Began, now), format.Clock(o.Until, now))
+	return fmt.Sprintf("%s by an operator (%s) at %s, until %s", done, balance.Who(o.UID), format.Clock(o.Began, now), format.Clock(o.Until, now))
 }
 
 // overridden is a row of an endpoint with what an operator has done, if that is something.

@@ -48,6 +48,7 @@ type serviceData struct {
 	Endings    []endingRow
 	Clients    *clientTable
 	Changes    []changeRow
+	ActionPath string
 }
 
 // A servicePort is one port that a service owns, waits for, or asks for in vain.
@@ -122,6 +123,7 @@ func (p *Page) service(r *http.Request) view {
 		d.Checks = checksText(&service.Checks)
 	}
 	d.addEndings(p, s)
+	d.ActionPath = p.node.ActionPath
 	d.Clients = p.clients.look(&p.node, name)
 	d.Changes, _ = p.changesOf(maxServiceChanges, func(e *history.Entry) bool { return e.Service == name.Label() }, s.at)
 	parts := []part{

@@ -48,6 +48,8 @@ type Node struct {
 	History *history.History
 	Overdue func() checks.Overdue // of active checks
 
+	ActionPath string // where forms are sent that act on the node; "": there are none
+
 	UpgradeFailure func() (time.Time, error) // when the last upgrade failed, and why; nil, as a function or as an error: it has not
 }
 
