@@ -13,7 +13,8 @@ type Node struct {
 	Zone string
 }
 
-// A Place is where an endpoint is, as seen from one node, and which nodes its record has it for. The zero value says nothing.
+// A Place is where an endpoint is, as seen from one node, which nodes its record has it for, and whether it only stands by. The zero value says
+// nothing.
 type Place uint8
 
 // What a place consists of. With a hint, the record says which nodes are to use the endpoint first.
@@ -25,8 +26,7 @@ const (
 	ForOtherNode                   // a hint names other nodes only
 	ForZone                        // a hint names the zone of this node
 	ForOtherZone                   // a hint names other zones only
-
-	endOfPlaces
+	Backup                         // it stands by: see [BackupAnnotation]
 )
 
 // SetNode sets by which name an endpoint's node goes.
@@ -63,17 +63,24 @@ func hint(p *Place, here, named string, ours, others Place) {
 	}
 }
 
-// String says where an endpoint is, in a few words; "" if that is not known.
+// String says where an endpoint is, and whether it is a backup, in a few words; "" if neither is known.
 func (p Place) String() string {
+	where := ""
 	switch {
 	case p&OnNode != 0:
-		return "this node"
+		where = "this node"
 	case p&InZone != 0:
-		return "this zone"
+		where = "this zone"
 	case p&OutOfZone != 0:
-		return "another zone"
+		where = "another zone"
 	}
-	return ""
+	switch {
+	case p&Backup == 0:
+		return where
+	case where == "":
+		return "backup"
+	}
+	return "backup in " + where
 }
 
 // Places are those of a list of addresses, in its order: one byte for each. "" says nothing of any.
@@ -100,9 +107,22 @@ func PlacesOf(addrs Addrs, of func(Addr) Place) Places {
 	return Places(places)
 }
 
+// Only returns what the places say in these bits.
+func (p Places) Only(bits Place) Places {
+	kept, any := []byte(p), false
+	for i := range kept {
+		kept[i] &= byte(bits)
+		any = any || kept[i] != 0
+	}
+	if !any {
+		return ""
+	}
+	return Places(kept)
+}
+
 // Check reports an error if no record gives these places to so many addresses.
 func (p Places) Check(addrs int) error {
-	if p != "" && (len(p) != addrs || slices.ContainsFunc([]byte(p), func(b byte) bool { return Place(b) >= endOfPlaces })) {
+	if p != "" && len(p) != addrs {
 		return errors.New("bad places of endpoints")
 	}
 	return nil
@@ -129,7 +149,7 @@ func (d Distribution) String() string {
 // all are alike.
 //
 // Hints come first, and count if each endpoint has one and one is for this node, or its zone: so has Kubernetes' own proxy it, for a record that
-// is being changed has them in part.
+// is being changed has them in part. Backups come after all others, and among them the near ones first.
 func (d Distribution) Nearness(places Places, n int) []uint8 {
 	if places == "" {
 		return nil
@@ -162,7 +182,11 @@ func (d Distribution) Nearness(places Places, n int) []uint8 {
 		if rank < 0 {
 			rank = len(near)
 		}
-		ranks[i], differ = uint8(rank), differ || uint8(rank) != ranks[0]
+		if places.At(i)&Backup != 0 {
+			rank += len(near) + 1
+		}
+		ranks[i] = uint8(rank)
+		differ = differ || ranks[i] != ranks[0]
 	}
 	if !differ {
 		return nil
@@ -236,6 +260,47 @@ func (n Node) Locate(byPort []PortAddrs, zones *Zones) {
 			n.SetZone(&place, zone)
 			n.HintZone(&place, zone)
 			return place
+		})
+	}
+}
+
+// BackupAnnotation names the endpoints of an Endpoints or an EndpointSlice that stand by: clients are given them only while no other endpoint
+// of the service can be given to one.
+const BackupAnnotation = AnnotationPrefix + "backup"
+
+// Backups are the endpoints of a record that stand by.
+type Backups struct {
+	all   bool
+	table hostTable[struct{}]
+}
+
+// ParseBackups reads the annotation: HOST and HOST:PORT with commas between, or true for all addresses of the record.
+func ParseBackups(annotation string) (b Backups, err error) {
+	if annotation == "true" {
+		return Backups{all: true}, nil
+	}
+	b.table = newHostTable[struct{}]()
+	for entry := range strings.SplitSeq(annotation, ",") {
+		of, key, err := b.table.placeFor(strings.TrimSpace(entry))
+		if err != nil {
+			return b, inAnnotation(BackupAnnotation, fmt.Errorf("%s is no address, such as 10.1.2.3, 10.1.2.3:80 or [fd00::3]:80; true is all", Quote(entry)))
+		}
+		of[key] = struct{}{}
+	}
+	return b, nil
+}
+
+// Mark adds to the places of endpoints which of them stand by.
+func (b *Backups) Mark(byPort []PortAddrs) {
+	for i := range byPort {
+		p, at := &byPort[i], -1
+		before := p.Places
+		p.Places = PlacesOf(p.Addrs, func(a Addr) Place {
+			at++
+			if _, named := b.table.find(a); b.all || named {
+				return before.At(at) | Backup
+			}
+			return before.At(at)
 		})
 	}
 }

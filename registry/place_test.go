@@ -26,6 +26,10 @@ func TestNearnessFollowsHintsThatAllEndpointsHave(t *testing.T) {
 		{"none for this node", Anywhere, []Place{ForOtherNode | ForOtherZone, ForOtherNode | ForZone}, []uint8{1, 0}},
 		{"the zone is preferred", PreferSameZone, []Place{OutOfZone, InZone, here, 0}, []uint8{1, 0, 0, 1}},
 		{"the node is preferred", PreferSameNode, []Place{OutOfZone, InZone, here, 0}, []uint8{2, 1, 0, 2}},
+		{"backups", Anywhere, []Place{Backup, 0, Backup}, []uint8{1, 0, 1}},
+		{"all are backups", Anywhere, []Place{Backup, Backup}, nil},
+		{"none is in the zone that is preferred", PreferSameZone, []Place{OutOfZone, OutOfZone}, nil},
+		{"near backups come after all others", PreferSameZone, []Place{InZone | Backup, OutOfZone, OutOfZone | Backup, InZone}, []uint8{2, 1, 3, 0}},
 		{"hints come before a preference", PreferSameNode, []Place{here | ForOtherZone, OutOfZone | ForZone}, []uint8{1, 0}},
 	} {
 		packed := make([]byte, len(c.places))
@@ -90,5 +94,31 @@ func TestSlicesKeepThePlacesOfTheirEndpoints(t *testing.T) {
 	sum, _ := JoinSlices(Name{}, []*EndpointSlice{slice(places(InZone, OutOfZone), a, c), slice("", b), slice(places(OnNode), c)})
 	if got, want := sum.Find("").Places, places(InZone, 0, OnNode); got != want {
 		t.Errorf("the sum has places %v; want %v", []byte(got), []byte(want))
+	}
+}
+
+func TestBackupsAreMarkedAndABadOneIsAnErrorThatNamesTheAnnotation(t *testing.T) {
+	a, b, c := Addr{IP: netip.MustParseAddrPort("10.0.0.1:1")}, Addr{IP: netip.MustParseAddrPort("10.0.0.1:2")}, Addr{IP: netip.MustParseAddrPort("[fd00::1]:1")}
+	for annotation, want := range map[string]Places{
+		"true":                 places(InZone|Backup, Backup, Backup),
+		"10.0.0.1":             places(InZone|Backup, Backup, 0),
+		"10.0.0.1:2, fd00::1":  places(InZone, Backup, Backup),
+		"[fd00::1]:1,10.9.9.9": places(InZone, 0, Backup),
+		"10.9.9.9":             places(InZone, 0, 0),
+	} {
+		backups, err := ParseBackups(annotation)
+		if err != nil {
+			t.Errorf("%s: %v", annotation, err)
+		}
+		byPort := []PortAddrs{{Addrs: NewAddrs(a, b, c), Places: places(InZone, 0, 0)}}
+		backups.Mark(byPort)
+		if got := byPort[0].Places; got != want {
+			t.Errorf("%s: got %v; want %v", annotation, []byte(got), []byte(want))
+		}
+	}
+	for _, annotation := range []string{"", ",", "10.0.0.1=5", "10.0.0.1:many", "false", "10.0.0.1,,10.0.0.2", strings.Repeat("x", 5000)} {
+		if _, err := ParseBackups(annotation); (err == nil || !strings.HasPrefix(err.Error(), "annotation kube-proxy/backup: ") || len(err.Error()) > 1000) && annotation != "false" {
+			t.Errorf("%.20q: %v", annotation, err)
+		}
 	}
 }

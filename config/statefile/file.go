@@ -224,11 +224,12 @@ func (f *File) Load() (set registry.Update, current time.Time, ok bool) {
 	return set, h.Current, true
 }
 
-// forgetPlaces removes where endpoints are, which another node has told, or the same one in another zone.
+// forgetPlaces removes where endpoints are, which another node has told, or the same one in another zone. Which stand by is the same on all.
 func forgetPlaces(all []registry.Change[registry.Endpoints]) {
 	for _, c := range all {
 		for i := range c.Value.ByPort {
-			c.Value.ByPort[i].Places = ""
+			p := &c.Value.ByPort[i]
+			p.Places = p.Places.Only(registry.Backup)
 		}
 	}
 }

@@ -82,7 +82,7 @@ func example() registry.Batch {
 		[]*registry.Endpoints{
 			{Name: web, Weights: "10.0.0.1=5,db.example=0", ByPort: []registry.PortAddrs{
 				{Port: "", Addrs: registry.NewAddrs(addr("10.0.0.2:80"), addr("10.0.0.1:80"), addr("[fe80::1%eth0]:81"), addr("db.example:82"))},
-				{Port: "\xfe", Addrs: registry.NewAddrs(addr("10.0.0.2:80")), Places: "\x42"},
+				{Port: "\xfe", Addrs: registry.NewAddrs(addr("10.0.0.2:80")), Places: "\xc2"},
 			}},
 			{Name: odd},
 		})
@@ -141,12 +141,19 @@ func TestWhereEndpointsAreIsNotLoadedForAnotherZone(t *testing.T) {
 	if !ok {
 		t.Fatal("nothing was loaded")
 	}
+	backups := 0
 	for _, c := range got.Endpoints {
 		for _, p := range c.Value.ByPort {
-			if p.Places != "" {
+			if p.Places == registry.Places([]byte{byte(registry.Backup)}) {
+				backups++
+			}
+			if p.Places.Only(^registry.Backup) != "" {
 				t.Errorf("the endpoints of %v are at %v", c.Name, []byte(p.Places))
 			}
 		}
+	}
+	if backups != 1 {
+		t.Errorf("%d endpoints stand by; want the one of the record", backups)
 	}
 }
 

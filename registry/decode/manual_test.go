@@ -139,7 +139,7 @@ func TestTheManualNamesTheAnnotationsThatCount(t *testing.T) {
 			named = append(named, strings.Split(name, " or ")...)
 		}
 	}
-	if want := append(slices.Clone(registry.ServiceAnnotations), registry.WeightAnnotation, registry.ZoneAnnotation, registry.RegistrarAnnotation); !slices.Equal(named, want) {
+	if want := append(slices.Clone(registry.ServiceAnnotations), registry.WeightAnnotation, registry.ZoneAnnotation, registry.BackupAnnotation, registry.RegistrarAnnotation); !slices.Equal(named, want) {
 		t.Errorf("the manual names %q; want %q", named, want)
 	}
 }

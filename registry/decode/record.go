@@ -59,13 +59,13 @@ func (d Decoder) record(k registry.Key, said *statement) (r Record, warnings []r
 	case registry.KindEndpoints:
 		r.Endpoints = &registry.Endpoints{Name: k.Name, ByPort: said.endpoints.byPort()}
 		r.Endpoints.Weights, err = said.weights(r.Endpoints.ByPort)
-		err = cmp.Or(err, said.locate(r.Endpoints.ByPort))
+		err = cmp.Or(err, said.locate(r.Endpoints.ByPort), said.mark(r.Endpoints.ByPort))
 		r.Dropped = said.endpoints.count
 		warnings = said.endpoints.leftOut.warnings()
 	case registry.KindEndpointSlice:
 		if r.Slice, err = said.slice.slice(k.Name); err == nil {
 			r.Slice.Weights, err = said.weights(r.Slice.Ready, r.Slice.Terminating)
-			err = cmp.Or(err, said.locate(r.Slice.Ready), said.locate(r.Slice.Terminating))
+			err = cmp.Or(err, said.locate(r.Slice.Ready), said.locate(r.Slice.Terminating), said.mark(r.Slice.Ready), said.mark(r.Slice.Terminating))
 		}
 		r.Dropped = said.slice.count
 		warnings = said.slice.warnings()
@@ -91,6 +91,19 @@ func (s *statement) locate(byPort []registry.PortAddrs) error {
 	zones, err := registry.ParseZones(annotation)
 	if err == nil {
 		s.node.Locate(byPort, &zones)
+	}
+	return err
+}
+
+// mark reads the annotation about which of these addresses stand by.
+func (s *statement) mark(byPort []registry.PortAddrs) error {
+	annotation, ok := s.annotations.Values[registry.BackupAnnotation]
+	if !ok {
+		return nil
+	}
+	backups, err := registry.ParseBackups(annotation)
+	if err == nil {
+		backups.Mark(byPort)
 	}
 	return err
 }

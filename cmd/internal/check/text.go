@@ -96,6 +96,22 @@ func weighted(w registry.Weights) string {
 	return ", with weights"
 }
 
+// standingBy says how many endpoints are backups.
+func standingBy(byPort []registry.PortAddrs) string {
+	n := 0
+	for _, p := range byPort {
+		for i := range p.Addrs.Len() {
+			if p.Places.At(i)&registry.Backup != 0 {
+				n++
+			}
+		}
+	}
+	if n == 0 {
+		return ""
+	}
+	return ", " + count(n, "backup") + " among them"
+}
+
 // inZone says how many endpoints are in the zone of the node, where that is known of any.
 func inZone(byPort []registry.PortAddrs) string {
 	near, known := 0, false
@@ -118,7 +134,7 @@ func inZone(byPort []registry.PortAddrs) string {
 func holds(r decode.Record) string {
 	switch {
 	case r.Endpoints != nil:
-		return count(addresses(r.Endpoints.ByPort), "endpoint") + inZone(r.Endpoints.ByPort) + weighted(r.Endpoints.Weights)
+		return count(addresses(r.Endpoints.ByPort), "endpoint") + inZone(r.Endpoints.ByPort) + standingBy(r.Endpoints.ByPort) + weighted(r.Endpoints.Weights)
 	case r.Slice != nil && r.Slice.Service == "":
 		return "nothing to serve"
 	case r.Slice != nil:
@@ -126,7 +142,7 @@ func holds(r decode.Record) string {
 		if n := addresses(r.Slice.Terminating); n > 0 {
 			text += fmt.Sprintf(" and %d terminating", n)
 		}
-		return text + inZone(r.Slice.Ready) + weighted(r.Slice.Weights) + " of " + r.Slice.ServiceName().String()
+		return text + inZone(r.Slice.Ready) + standingBy(r.Slice.Ready) + weighted(r.Slice.Weights) + " of " + r.Slice.ServiceName().String()
 	}
 	s := r.Service
 	if len(s.Ports) == 0 {

@@ -197,6 +197,7 @@ type Subset struct {
 	Endpoints []string `json:"endpoints"`
 	More      int      `json:"more,omitempty"` // that are not listed
 	weights   []string // those that are not 1, as the annotation spells them
+	backups []string // those that stand by
 }
 
 // NewSubset returns the endpoints of a port: n, of which the first are listed.
@@ -207,20 +208,25 @@ func NewSubset(port string, first []rotation.EndpointStatus, n int) Subset {
 		if e.Weight != 1 {
 			one.weights = append(one.weights, fmt.Sprintf("%v=%d", e.Addr, e.Weight))
 		}
+		if e.Place&registry.Backup != 0 {
+			one.backups = append(one.backups, e.Addr.String())
+		}
 	}
 	return one
 }
 
 // Endpoints writes the endpoints in force, whichever records they come from: for one port without a name as a record of v0.4.
 func Endpoints(name registry.Name, subsets []Subset) string {
-	var weights []string
+	var weights, backups []string
 	for _, s := range subsets {
-		weights = append(weights, s.weights...)
+		weights, backups = append(weights, s.weights...), append(backups, s.backups...)
 	}
-	slices.Sort(weights)
-	var annotations map[string]string
-	if weights = slices.Compact(weights); len(weights) > 0 { // an endpoint that serves several ports is in several subsets
-		annotations = map[string]string{registry.WeightAnnotation: strings.Join(weights, ",")}
+	annotations := make(map[string]string)
+	for name, values := range map[string][]string{registry.WeightAnnotation: weights, registry.BackupAnnotation: backups} {
+		slices.Sort(values)
+		if values = slices.Compact(values); len(values) > 0 { // an endpoint that serves several ports is in several subsets
+			annotations[name] = strings.Join(values, ",")
+		}
 	}
 	var record any = struct {
 		ID          string            `json:"id"`

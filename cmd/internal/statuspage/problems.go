@@ -276,6 +276,10 @@ func (s *snapshot) silentEndpoints() (all []problem) {
 		if row.rotation.Spilling {
 			text := fmt.Sprintf("No endpoint of %s near this node answers, so clients are given others: %s %s.%s",
 				row.label, mend(first), oneOf(row.rotation.Near), untilTried(first))
+			if row.rotation.Standby {
+				text = fmt.Sprintf("No endpoint of %s but backups answers, so clients are given those: %s %s.%s",
+					row.label, mend(first), oneOf(row.rotation.Near), untilTried(first))
+			}
 			all = append(all, problem{Severity: watchIt, Text: text, Services: []registry.Name{row.Owner.Name}, Link: toService(row.Owner.Name)})
 			continue
 		}

@@ -99,10 +99,13 @@ func (c *Choice) Next() (*Endpoint, bool) {
 	return c.nextInTurn()
 }
 
-// takeAgain offers the endpoint that the client was given before, unless it left or is ejected. Who asks again was
-// not served by it.
+// takeAgain offers the endpoint that the client was given before, unless it left or is ejected, or was a stand-in for those that are ready
+// again. Who asks again was not served by it.
 func (c *Choice) takeAgain(e *Endpoint) bool {
 	if e.Gone() || c.offered.has(e) || e.skips(c.protocol) || !c.view.has(c.kind&c.set.tellApart, e) {
+		return false
+	}
+	if e.isBackup() && c.view.hasReadyBeforeBackups(c.protocol) {
 		return false
 	}
 	c.offered.add(e)

@@ -142,6 +142,9 @@ func (e *Endpoint) follow(protocol registry.Protocol) {
 // place returns where the endpoint is.
 func (e *Endpoint) place() registry.Place { return registry.Place(e.where.Load()) }
 
+// isBackup reports whether the endpoint stands by.
+func (e *Endpoint) isBackup() bool { return e.place()&registry.Backup != 0 }
+
 // isExcluded reports whether no new client is given the endpoint, however it is: its address is not allowed, or its weight is 0.
 func (e *Endpoint) isExcluded() bool { return e.forbidden || e.weight.Load() == 0 }
 

@@ -158,8 +158,8 @@ type endpointSet struct {
 
 // Zones are what is known of the clients of a rotation and where their endpoints are.
 type zones struct {
-	given    [2]atomic.Uint64 // clients that were given an endpoint in the zone of the node, and in another
-	spilling [2]atomic.Bool   // by Protocol: no endpoint near the node is ready
+	given [2]atomic.Uint64 // clients that were given an endpoint in the zone of the node, and in another
+	reach [2]atomic.Uint32 // by Protocol: a [reach], as of the last log line
 }
 
 // noEndpoints is the set of every rotation that has had no endpoints yet. It is empty, so nothing is written to it.

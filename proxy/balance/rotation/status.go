@@ -17,6 +17,7 @@ type Status struct {
 	Condition Condition        // what new clients get
 	Near      int              // endpoints that clients of the node are given first; 0: all are alike
 	Spilling  bool             // each of those fails, so clients are given others
+	Standby   bool             // these are backups
 	Zones     [2]uint64        // clients that were given an endpoint in the zone of the node, and in another
 	Examples  []EndpointStatus // of those that fail, in the order of the record
 }
@@ -31,15 +32,19 @@ func (r *Rotation) Status() Status {
 	if z := set.zones; z != nil {
 		all.Zones = [2]uint64{z.given[0].Load(), z.given[1].Load()}
 	}
-	well := 0 // of the near ones
+	well, others := 0, 0 // of the near ones, and of those that are no backups
 	for i, e := range set.endpoints {
+		unanswered, failsCheck := e.failures()
+		isWell := !unanswered && !failsCheck && !e.isExcluded()
+		if isWell && !e.isBackup() {
+			others++
+		}
 		if set.nearness != nil && set.nearness[i] == 0 {
-			all.Near++
-			if unanswered, failsCheck := e.failures(); !unanswered && !failsCheck && !e.isExcluded() {
+			if all.Near++; isWell {
 				well++
 			}
 		}
-		if unanswered, failsCheck := e.failures(); !unanswered && !failsCheck {
+		if !unanswered && !failsCheck {
 			continue
 		}
 		if all.Failing++; all.Failing <= maxExamples {
@@ -47,6 +52,7 @@ func (r *Rotation) Status() Status {
 		}
 	}
 	all.Spilling = all.Near > 0 && well == 0 && all.Condition == Served
+	all.Standby = all.Spilling && others == 0
 	return all
 }
 

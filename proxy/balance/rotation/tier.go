@@ -14,6 +14,7 @@ import (
 type tier struct {
 	endpoints []*Endpoint
 	distance  uint8 // 0: none is nearer to the node
+	backup    bool  // its endpoints stand by
 	cursor    atomic.Uint64
 	rosters   [2]atomic.Pointer[roster] // by Protocol; nil until a client has to be given another than the one in turn
 	ring      atomic.Pointer[ring]      // nil until a client is chosen for by its address

@@ -32,7 +32,7 @@ func kindOf(client netip.Addr, terms *registry.Terms) (k kind) {
 
 // A view is a set as clients of some kinds see it: endpoints in tiers, in the order in which clients are given them. A client of a service with
 // endpoints of both families is given those of its own family first: today's kube-proxy keeps the families apart, and an endpoint may well look at the
-// address that it is connected to. Of one family the nearest come first.
+// address that it is connected to. Of one family the nearest come first. Endpoints that stand by come after all others.
 type view struct {
 	tiers   []*tier
 	allowed int // endpoints that new clients can be given: by their addresses and their weights
@@ -101,7 +101,7 @@ func (s *endpointSet) view(k kind, weights []int) *view {
 
 // partition makes the tiers of one kind of clients.
 func (s *endpointSet) partition(k kind, weights []int) (tiers []*tier) {
-	type member struct{ family, distance, position int }
+	type member struct{ backup, family, distance, position int }
 	members := make([]member, 0, len(s.endpoints))
 	for i, e := range s.endpoints {
 		m := member{position: i}
@@ -111,13 +111,16 @@ func (s *endpointSet) partition(k kind, weights []int) (tiers []*tier) {
 		if e.Addr.Host == "" && familyOf(e.Addr) != int(k&overIPv6) && s.tellApart&overIPv6 != 0 {
 			m.family = 1
 		}
+		if e.isBackup() {
+			m.backup = 1
+		}
 		e.at[k].Store(-1)
 		if k&forLocal == 0 || e.place()&registry.OnNode != 0 {
 			members = append(members, m)
 		}
 	}
 	compare := func(a, b member) int {
-		return cmp.Or(cmp.Compare(a.family, b.family), cmp.Compare(a.distance, b.distance))
+		return cmp.Or(cmp.Compare(a.backup, b.backup), cmp.Compare(a.family, b.family), cmp.Compare(a.distance, b.distance))
 	}
 	slices.SortStableFunc(members, compare)
 	for len(members) > 0 {
@@ -125,7 +128,7 @@ func (s *endpointSet) partition(k kind, weights []int) (tiers []*tier) {
 		for n < len(members) && compare(members[n], members[0]) == 0 {
 			n++
 		}
-		t := &tier{distance: uint8(members[0].distance)}
+		t := &tier{distance: uint8(members[0].distance), backup: members[0].backup != 0}
 		var of []int
 		for at, m := range members[:n] {
 			e := s.endpoints[m.position]
@@ -208,9 +211,25 @@ func (v *view) allFail(protocol registry.Protocol) bool {
 	return v.allowed > 0 && !slices.ContainsFunc(v.tiers, func(t *tier) bool { return !t.allFail(protocol) })
 }
 
-// isSpilling reports whether no endpoint is ready of the nearest, so that clients are given others.
-func (v *view) isSpilling(protocol registry.Protocol) bool {
-	return !slices.ContainsFunc(v.tiers, func(t *tier) bool { return t.distance == 0 && t.hasReady(protocol) })
+// reach says how far clients are sent: to the first tier with an endpoint that is ready, or if none is, to the last.
+func (v *view) reach(protocol registry.Protocol) (how reach) {
+	for _, t := range v.tiers {
+		switch {
+		case t.backup && t.distance > 0: // else all are
+			how = backups
+		case t.distance > 0:
+			how = max(how, farther)
+		}
+		if t.hasReady(protocol) {
+			break
+		}
+	}
+	return how
+}
+
+// hasReadyBeforeBackups reports whether an endpoint in view is ready that is no backup.
+func (v *view) hasReadyBeforeBackups(protocol registry.Protocol) bool {
+	return slices.ContainsFunc(v.tiers, func(t *tier) bool { return !t.backup && t.hasReady(protocol) })
 }
 
 // another returns a ready endpoint that the client was not offered, in place of the one that the algorithm gives it: of its tier, or of the next. With
