@@ -10,6 +10,7 @@ import (
 	"syscall"
 	"testing"
 
+	"kubeproxy/cmd/internal/control"
 	"kubeproxy/proxy/proxytest"
 )
 
@@ -92,11 +93,11 @@ func TestATokenThatOthersMayReadIsRefused(t *testing.T) {
 		if err := os.WriteFile(file, []byte(c.text), c.mode); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := pageToken(file); err == nil || !strings.Contains(err.Error(), c.want) {
+		if _, err := control.TokenFile(file); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%.10s: %v; want %s", c.text, err, c.want)
 		}
 	}
-	if _, err := pageToken(t.TempDir()); err == nil || !strings.Contains(err.Error(), "is no file") {
+	if _, err := control.TokenFile(t.TempDir()); err == nil || !strings.Contains(err.Error(), "is no file") {
 		t.Errorf("a directory: %v", err)
 	}
 }

@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"kubeproxy/cmd/internal/connlog"
+	"kubeproxy/cmd/internal/control"
 	"kubeproxy/cmd/internal/fdstore"
 	"kubeproxy/cmd/internal/logsink"
 	"kubeproxy/cmd/internal/metrics"
@@ -51,7 +52,7 @@ func serve(o *options, flags *pflag.FlagSet, args []string, log *logsink.Sink) e
 			return fmt.Errorf("-connection_log: %w", err)
 		}
 	}
-	token, err := pageToken(o.pageActions)
+	token, err := control.TokenFile(o.pageActions)
 	if err != nil {
 		return fmt.Errorf("-page_actions: %w", err)
 	}

@@ -197,7 +197,7 @@ type Subset struct {
 	Endpoints []string `json:"endpoints"`
 	More      int      `json:"more,omitempty"` // that are not listed
 	weights   []string // those that are not 1, as the annotation spells them
-	backups []string // those that stand by
+	backups   []string // those that stand by
 }
 
 // NewSubset returns the endpoints of a port: n, of which the first are listed.

@@ -14,7 +14,7 @@ func (t *tier) draw(by registry.Balance, protocol registry.Protocol, client uint
 		return t.leastLoaded(protocol)
 	case by == registry.SourceAddress:
 		ring := t.hashRing()
-		return t.endpoints[ring.at(ring.find(client))]
+		return t.endpoints[ring.At(ring.Find(client))]
 	case t.shares != nil:
 		return t.endpoints[t.shares.Turn(t.cursor.Add(1)-1)]
 	}

@@ -16,8 +16,8 @@ type tier struct {
 	distance  uint8 // 0: none is nearer to the node
 	backup    bool  // its endpoints stand by
 	cursor    atomic.Uint64
-	rosters   [2]atomic.Pointer[roster] // by Protocol; nil until a client has to be given another than the one in turn
-	ring      atomic.Pointer[ring]      // nil until a client is chosen for by its address
+	rosters   [2]atomic.Pointer[roster]      // by Protocol; nil until a client has to be given another than the one in turn
+	ring      atomic.Pointer[positions.Ring] // nil until a client is chosen for by its address
 
 	weights []int             // of the endpoints, by their positions; nil if all are alike: 1, or 0
 	shares  *positions.Shares // of the endpoints, by their weights; nil without those
@@ -71,7 +71,7 @@ func newRoster(t *tier, protocol registry.Protocol) *roster {
 
 // hashRing returns the ring of the tier. To make it costs as much as the tier has endpoints, once; a tier of a set that follows one with a
 // ring has one from the start.
-func (t *tier) hashRing() *ring {
+func (t *tier) hashRing() *positions.Ring {
 	if r := t.ring.Load(); r != nil {
 		return r
 	}
@@ -79,7 +79,7 @@ func (t *tier) hashRing() *ring {
 	for i, e := range t.endpoints {
 		hashes[i] = endpointHash(e.Addr)
 	}
-	t.ring.CompareAndSwap(nil, newRing(hashes, t.weights))
+	t.ring.CompareAndSwap(nil, positions.NewRing(hashes, t.weights))
 	return t.ring.Load()
 }
 
@@ -90,8 +90,8 @@ const maxAlongRing = 64
 // same health give the client the same one; nil when that search is too long.
 func (t *tier) along(protocol registry.Protocol, client uint64, offered *offers) *Endpoint {
 	ring := t.hashRing()
-	for i, at := 1, ring.find(client); i < maxAlongRing; i++ {
-		if e := t.endpoints[ring.at(at+i)]; !offered.has(e) && !e.skips(protocol) {
+	for i, at := 1, ring.Find(client); i < maxAlongRing; i++ {
+		if e := t.endpoints[ring.At(at+i)]; !offered.has(e) && !e.skips(protocol) {
 			return e
 		}
 	}

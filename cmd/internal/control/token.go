@@ -1,4 +1,4 @@
-package main
+package control
 
 import (
 	"fmt"
@@ -14,8 +14,8 @@ const (
 	mostToken  = 200
 )
 
-// pageToken returns what reads the token of the status page, after it was read once; nil without a file.
-func pageToken(path string) (read func() (string, error), err error) {
+// TokenFile returns what reads the token of the status page, after it was read once; nil without a file.
+func TokenFile(path string) (read func() (string, error), err error) {
 	if path == "" {
 		return nil, nil
 	}
