@@ -8,6 +8,7 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+	"unsafe"
 
 	"kubeproxy/registry"
 )
@@ -185,4 +186,28 @@ func TestAnOverrideEndsToTheSecond(t *testing.T) {
 		stop()
 		<-done
 	})
+}
+
+// TestAClockThatIsSetMovesNoEnd, back or forth: the time that passes counts.
+func TestAClockThatIsSetMovesNoEnd(t *testing.T) {
+	for _, by := range []time.Duration{-24 * time.Hour, 24 * time.Hour} {
+		lb := NewLoadBalancerRR(false)
+		lb.Hold(registry.PortKey{Name: webName})
+		behind(lb, "", "10.0.0.1:80", "10.0.0.2:80")
+		o := until(time.Minute, Drain)
+		if _, err := lb.Override(matching("10.0.0.1"), o, false); err != nil {
+			t.Fatal(err)
+		}
+		lb.expire(asIfSet(o.Until.Add(-time.Millisecond), by))
+		wantWeights(t, lb, "10.0.0.1:80=0", "10.0.0.2:80=1")
+		lb.expire(asIfSet(o.Until, by))
+		wantWeights(t, lb, "10.0.0.1:80=1", "10.0.0.2:80=1")
+	}
+}
+
+// asIfSet returns a time as a process reads it whose clock on the wall was set by d: the monotonic reading is as before. A [time.Time] with one has
+// the seconds of the clock on the wall in bits 30 to 62 of its first word.
+func asIfSet(at time.Time, d time.Duration) time.Time {
+	*(*uint64)(unsafe.Pointer(&at)) += uint64(d/time.Second) << 30
+	return at
 }

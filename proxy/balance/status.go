@@ -60,12 +60,14 @@ func (lb *LoadBalancerRR) EndpointsOf(key registry.PortKey, most int) (first []r
 }
 
 // ClientsOf counts the connections, sessions and dials of the endpoints that match, of one service or, with the zero name, of all,
-// those included that records do not list any more. A client that moves meanwhile may be counted twice, and never not at all: endpoints that leave are counted last.
+// those included that records do not list any more. A client that moves meanwhile may be counted twice, and never not at all: what has left is counted before and
+// after the rotations. So an endpoint that leaves is met, and a session that moves from one that has left.
 func (lb *LoadBalancerRR) ClientsOf(service registry.Name, match registry.AddrMatch) (n int64) {
+	departed := lb.ClientsOfDeparted(service, match)
 	for _, r := range lb.list() {
 		if (service == registry.Name{}) || r.Key.Name == service {
 			n += r.ClientsOf(match)
 		}
 	}
-	return n + lb.ClientsOfDeparted(service, match)
+	return n + max(departed, lb.ClientsOfDeparted(service, match))
 }

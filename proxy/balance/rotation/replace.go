@@ -37,6 +37,9 @@ func (r *Rotation) ReplaceOverriding(list registry.PortAddrs, weights registry.W
 	if len(position) > 0 || r.isChecked() || len(overrides) > 0 { // the others must be there beside them, or are to be checked
 		set = r.after(old, set, position)
 	}
+	for _, e := range gone { // before the rotation has it no more, or who counts clients would meet it nowhere
+		r.rules.departed.add(e)
+	}
 	r.set.Store(set)
 	defer r.changed()
 	for _, e := range set.endpoints {
@@ -44,9 +47,6 @@ func (r *Rotation) ReplaceOverriding(list registry.PortAddrs, weights registry.W
 	}
 	for _, e := range gone {
 		r.unwatchLocked(e)
-		if e.known.Load() != nil {
-			r.rules.departed.add(e)
-		}
 		x := e.stats() // also of one that had none: a client may be choosing it just now
 		x.gone.Store(true)
 		e.Lifetime().End(removal.PolicyOf(r.terms.Load().Removal, r.rules.OnRemoval), traffic.EndpointRemoved, 0)
