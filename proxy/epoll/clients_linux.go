@@ -48,7 +48,7 @@ func (e *Engine) Clients(from int64, of *traffic.Selection, each func(*traffic.C
 
 // clients passes the connections in a few places to each.
 func (l *loop) clients(from int, of *traffic.Selection, each func(*traffic.Client) (end bool)) (next int) {
-	conns, next := l.conns.Some(from, reactor.PlacesAStep)
+	conns, next := l.conns.Some(from, reactor.ListedAStep)
 	for c := range conns {
 		now := c.Account.Now()
 		if !of.Has(&now) {

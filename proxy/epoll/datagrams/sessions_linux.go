@@ -237,7 +237,7 @@ func (p *port) address(client netip.AddrPort) netip.AddrPort {
 // Clients passes the selected sessions in a few places to each, ends those for which it returns true, and returns the next place; negative:
 // there is none.
 func (u *Sessions) Clients(from int, of *traffic.Selection, each func(*traffic.Client) (end bool)) (next int) {
-	sessions, next := u.all.Some(from, reactor.PlacesAStep)
+	sessions, next := u.all.Some(from, reactor.ListedAStep)
 	for slot := range sessions {
 		f := *slot
 		now := f.Now()

@@ -36,6 +36,10 @@ func (q *Requests) Do(f func()) bool {
 // PlacesAStep is how many connections, or places of UDP sessions, one step looks through to end them. It takes 20 us to end one.
 const PlacesAStep = 64
 
+// ListedAStep is how many connections, or places of UDP sessions, one step looks at to list them. It takes 18 us for each, most of it for what the
+// kernel says of the two sockets: with 64, each client beside would wait up to 1.2 ms for each step.
+const ListedAStep = 8
+
 // InSteps has the loop call step with 0, and then with what it returned the last time, until that is negative, and waits
 // for the end. Events are dealt with in between.
 func (q *Requests) InSteps(step func(from int) (next int)) {
