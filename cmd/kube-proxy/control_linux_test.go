@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"kubeproxy/cmd/internal/control"
+	"kubeproxy/cmd/internal/statuspage"
 	"kubeproxy/cmd/internal/verbs"
 	"kubeproxy/proxy/proxytest"
 	"kubeproxy/registry"
@@ -44,6 +45,27 @@ func (h hand) want(command string, status int, parts ...string) {
 	}
 }
 
+// aHand is for a node that is given the path of its control socket.
+func aHand(t *testing.T) hand {
+	t.Helper()
+	return hand{t, filepath.Join(filepath.Dir(takeoverPath(t)), controlName)}
+}
+
+// agrees waits until "kube-proxy status" says what the status page says, and exits accordingly.
+func (h hand) agrees(url string) {
+	h.t.Helper()
+	proxytest.Eventually(h.t, func() bool {
+		page := verdictOf(h.t, url)
+		status, out, _ := h.do("status -o json")
+		var report statuspage.Report
+		if err := json.Unmarshal([]byte(out), &report); err != nil || !strings.HasPrefix(page, report.Verdict) {
+			return false
+		}
+		wrong := !strings.HasPrefix(page, "All is well.")
+		return report.OK != wrong && (status == verbs.Problem) == wrong && (status == exitDone) != wrong
+	}, "status says what the page says: %s", verdictOf(h.t, url))
+}
+
 // isThere waits for the node to listen: its ports may open a moment earlier, and so may those of a successor.
 func (h hand) isThere() {
 	h.t.Helper()
@@ -59,9 +81,8 @@ func (h hand) isThere() {
 // controlled starts a node whose control socket is beside that of its take-over.
 func controlled(t *testing.T, s *site, args ...string) hand {
 	t.Helper()
-	takeover := takeoverPath(t)
-	s.serve(t, append([]string{"-takeover=" + takeover}, args...)...)
-	h := hand{t, filepath.Join(filepath.Dir(takeover), controlName)}
+	h := aHand(t)
+	s.serve(t, append([]string{"-takeover=" + filepath.Join(filepath.Dir(h.path), "takeover")}, args...)...)
 	h.isThere()
 	return h
 }

@@ -86,7 +86,7 @@ var sourceCases = []struct {
 	},
 }
 
-// TestEverySurfaceSaysWhatASourceLacks: page, metrics, alerts, log, /configz and check agree, in each fault of a source, and clients are
+// TestEverySurfaceSaysWhatASourceLacks: page, status, metrics, alerts, log, /configz and check agree, in each fault of a source, and clients are
 // served by what was read before.
 func TestEverySurfaceSaysWhatASourceLacks(t *testing.T) {
 	for _, c := range sourceCases {
@@ -94,7 +94,8 @@ func TestEverySurfaceSaysWhatASourceLacks(t *testing.T) {
 			s := &sourceStage{port: proxytest.FreePort(t)}
 			c.stage(t, s)
 			address, url := operatorsURL(t)
-			p := start(t, nil, append(s.args, "-bind_address=127.0.0.1", "-healthz_bind_address=", "-metrics_bind_address="+address)...)
+			h := aHand(t)
+			p := start(t, nil, append(s.args, "-bind_address=127.0.0.1", "-healthz_bind_address=", "-metrics_bind_address="+address, "-control="+h.path)...)
 			at := proxytest.On(s.port)
 			if c.served {
 				awaitPage(t, url+"/readyz", http.StatusOK, "ok")
@@ -113,6 +114,7 @@ func TestEverySurfaceSaysWhatASourceLacks(t *testing.T) {
 			proxytest.Eventually(t, func() bool {
 				return !slices.ContainsFunc(c.page, func(part string) bool { return !strings.Contains(verdictOf(t, url), part) })
 			}, "the page says %q; it says %q", c.page, verdictOf(t, url))
+			h.agrees(url)
 			if c.served {
 				proxytest.TalkTo(t, at).MustSay(t, "hello")
 			} else if proxytest.Listens(at) {
