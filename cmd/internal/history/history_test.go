@@ -26,6 +26,9 @@ func TestAChangeIsSaidInWords(t *testing.T) {
 	web := &registry.Service{Ports: []registry.Port{{Number: 80}}}
 	moved := &registry.Service{Ports: []registry.Port{{Number: 81}, {Name: "dns", Protocol: registry.UDP, Number: 53}}}
 	sticky := &registry.Service{Ports: web.Ports, Terms: registry.Terms{Affinity: registry.AffinityClientIP, AffinityTimeout: time.Hour, Checks: registry.Check{Interval: time.Second}}}
+	standsBy, near := behind("", "10.0.0.1:80", "10.0.0.2:80"), behind("", "10.0.0.1:80", "10.0.0.2:80")
+	standsBy.ByPort[0].Places = registry.Places([]byte{0, byte(registry.Backup)})
+	near.ByPort[0].Places = registry.Places([]byte{byte(registry.InZone), 0})
 	for _, c := range []struct{ got, want string }{
 		{ofService(nil, web), "none → tcp port 80"},
 		{ofService(web, nil), "tcp port 80 → none"},
@@ -36,6 +39,9 @@ func TestAChangeIsSaidInWords(t *testing.T) {
 		{ofEndpoints(behind("", "10.0.0.1:80", "10.0.0.2:80"), behind("", "10.0.0.2:80", "10.0.0.3:80")), "2 → 2 endpoints (came 10.0.0.3:80, went 10.0.0.1:80)"},
 		{ofEndpoints(behind("", "10.0.0.1:80", "10.0.0.2:80"), behind("", "10.0.0.2:80", "10.0.0.1:80")), "2 → 2 endpoints (in another order)"},
 		{ofEndpoints(behind("", "10.0.0.1:80"), behind("10.0.0.1=0", "10.0.0.1:80")), "weights all alike → 10.0.0.1=0"},
+		{ofEndpoints(behind("", "10.0.0.1:80", "10.0.0.2:80"), standsBy), "backups none → 10.0.0.2:80"},
+		{ofEndpoints(standsBy, near), "backups 10.0.0.2:80 → none"},
+		{ofEndpoints(behind("", "10.0.0.1:80", "10.0.0.2:80"), near), "the nodes or zones of endpoints"},
 	} {
 		if c.got != c.want {
 			t.Errorf("%q; want %q", c.got, c.want)

@@ -12,7 +12,7 @@ import (
 
 // Bounds of what a change lists.
 const (
-	maxAddrs    = 4    // that came, or went
+	maxAddrs    = 4    // that came, went, or stand by
 	maxCompared = 2000 // addresses of one port, before and after: to compare more takes milliseconds
 )
 
@@ -93,7 +93,7 @@ func inWords(name string) string {
 	return words.String()
 }
 
-// ofEndpoints says which addresses came and went.
+// ofEndpoints says which addresses came and went, and what else is different.
 func ofEndpoints(before, after *registry.Endpoints) string {
 	if before == nil {
 		before = new(registry.Endpoints)
@@ -113,10 +113,33 @@ func ofEndpoints(before, after *registry.Endpoints) string {
 	if before.Weights != after.Weights {
 		parts = append(parts, fmt.Sprintf("weights %s → %s", weightsOf(before), weightsOf(after)))
 	}
+	if b, a := backupsOf(before), backupsOf(after); b != a {
+		parts = append(parts, "backups "+b+" → "+a)
+	}
 	if len(parts) == 0 {
-		return "none → none"
+		return "the nodes or zones of endpoints"
 	}
 	return config.OneLine(strings.Join(parts, "; "))
+}
+
+// backupsOf lists the endpoints that stand by.
+func backupsOf(e *registry.Endpoints) string {
+	var s some
+	for _, p := range e.ByPort {
+		if backups := p.Places.Only(registry.Backup); backups != "" {
+			i := 0
+			for a := range p.Addrs.All() {
+				if backups.At(i) != 0 {
+					s.add(a)
+				}
+				i++
+			}
+		}
+	}
+	if len(s.first) == 0 {
+		return "none"
+	}
+	return s.String()
 }
 
 func weightsOf(e *registry.Endpoints) string {
@@ -159,6 +182,14 @@ type some struct {
 	more  int
 }
 
+func (s *some) add(a registry.Addr) {
+	if len(s.first) == maxAddrs {
+		s.more++
+		return
+	}
+	s.first = append(s.first, registry.Label(a.String()))
+}
+
 func (s some) String() string {
 	text := strings.Join(s.first, ", ")
 	if s.more > 0 {
@@ -174,12 +205,8 @@ func difference(before, after registry.Addrs) (s some) {
 		known[a] = true
 	}
 	for a := range after.All() {
-		switch {
-		case known[a]:
-		case len(s.first) == maxAddrs:
-			s.more++
-		default:
-			s.first = append(s.first, registry.Label(a.String()))
+		if !known[a] {
+			s.add(a)
 		}
 	}
 	return s
