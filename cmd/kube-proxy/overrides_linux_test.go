@@ -38,43 +38,6 @@ func (s *site) answers(t *testing.T, clients int) map[string]int {
 	return by
 }
 
-// TestAHungBackendIsReplacedInTenCommands: found, its clients listed, drained, waited for, its program replaced, and enabled.
-// docs/control.md shows these commands.
-func TestAHungBackendIsReplacedInTenCommands(t *testing.T) {
-	s := newSite(t)
-	a, _ := s.twoEndpoints(t)
-	h := controlled(t, s, "-rr_random_start=false")
-	proxytest.Eventually(t, func() bool { return len(s.answers(t, 4)) == 2 }, "both endpoints answer")
-	hung := a.Addr.String()
-	stuck := s.talk(t)
-	for name, err := stuck.Say("who?"); name != "a"; name, err = stuck.Say("who?") {
-		if err != nil {
-			t.Fatal(err)
-		}
-		stuck.Conn.Close()
-		stuck = s.talk(t)
-	}
-	h.want("status chat", exitDone, "default/chat is well.", hung)
-	h.want("sessions -endpoint "+hung, exitDone, stuck.Conn.LocalAddr().String(), "ESTAB / ESTAB")
-	h.want("drain chat "+hung+" -for=1h", exitDone, "default/chat "+hung+": no new client until ")
-	if by := s.answers(t, 6); by["a"] != 0 {
-		t.Errorf("the drained endpoint has %d new clients", by["a"])
-	}
-	h.want("status", exitDone, hung+" of default/chat was drained by an operator (uid ", "1 override by operators in force")
-	h.want("wait -endpoint "+hung+" -timeout 200ms", verbs.Problem, "has 1 client on")
-	h.want("kill -endpoint "+hung, exitDone, "ended 1 client of")
-	h.want("wait -endpoint "+hung, exitDone, "has no client on this node")
-	a.Close()
-	proxytest.ServeTCP(t, hung, proxytest.Chat("new"))
-	h.want("enable chat "+hung, exitDone, "the record counts again")
-	h.want("status chat", exitDone, "default/chat is well.")
-	h.want("log chat", exitDone, "none → "+hung+" is drained for 1h0m0s", hung+" is drained → none")
-	if by := s.answers(t, 6); by["new"] != 3 {
-		t.Errorf("after that, clients are answered by %v; want the half by the new program", by)
-	}
-	h.want("enable chat "+hung, exitFailed, "there is no override of it")
-}
-
 // TestOverridesSurviveTakeOversAndRestarts: between any two steps, a process is replaced or killed. No client gets to the disabled endpoint.
 func TestOverridesSurviveTakeOversAndRestarts(t *testing.T) {
 	for _, engine := range []string{"portable", "epoll"} {

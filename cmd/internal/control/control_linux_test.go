@@ -221,8 +221,8 @@ func TestAnOverrideSaysWhoAndUntilWhen(t *testing.T) {
 	if o := done.Overrides[0]; o.Service != "default/web" || o.Endpoint != "10.0.0.1:80" || o.UID != os.Geteuid() || o.Until.Sub(o.Began) != 90*time.Second {
 		t.Errorf("%+v", o)
 	}
-	if err := client.Post(t.Context(), "/v1/enable", &wish, &done); err != nil {
-		t.Error(err)
+	if err := client.Post(t.Context(), "/v1/enable", &wish, &done); err != nil || !strings.HasPrefix(done.Warning, "a restart will put it in force again: the disk is full") {
+		t.Errorf("%v; warning %q", err, done.Warning)
 	}
 	last, _ := changes.Last(2, nil)
 	if len(last) != 2 || last[0].Change != "none → 10.0.0.1:80 is drained for 1m30s" || last[1].Change != "10.0.0.1:80 is drained → none" {

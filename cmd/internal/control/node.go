@@ -3,6 +3,7 @@ package control
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"iter"
 	"net"
 	"net/http"
@@ -31,8 +32,11 @@ type Node struct {
 		StatusOf(service registry.Name) []rotation.EndpointStatus
 	}
 	Overrides func() []balance.Override
-	Save      func() error // keeps the overrides for a restart
+	Save      func() error // keeps the overrides for a restart; ErrNotKept: nothing is kept
 }
+
+// ErrNotKept is that a restart forgets all overrides.
+var ErrNotKept = errors.New("there is no -state_dir")
 
 // A Proxier has the clients of the node.
 type Proxier interface {

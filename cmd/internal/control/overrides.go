@@ -144,20 +144,14 @@ func (n Node) override(r *http.Request) (any, error) {
 	for _, o := range done {
 		n.note(r, history.Entry{Of: "override", Service: labelOf(&o), Change: fmt.Sprintf("none → %s for %v", &o, o.Until.Sub(o.Began).Round(time.Second))})
 	}
-	answer := n.answer(done)
+	answer := Done{Overrides: NewOverrides(done)}
+	if err := n.Save(); err != nil {
+		answer.Warning = "a restart will forget this: " + err.Error()
+	}
 	if o.Word == balance.Disable {
 		answer.Left = n.empty(r, o.Service, match)
 	}
 	return answer, nil
-}
-
-// answer describes what was done, and keeps it for a restart.
-func (n Node) answer(about []balance.Override) Done {
-	answer := Done{Overrides: NewOverrides(about)}
-	if err := n.Save(); err != nil {
-		answer.Warning = "a restart will forget this: " + err.Error()
-	}
-	return answer
 }
 
 // labelOf names the service of an override in the history.
@@ -222,7 +216,11 @@ func (n Node) enable(r *http.Request) (any, error) {
 	for _, o := range ended {
 		n.note(r, history.Entry{Of: "override", Service: labelOf(&o), Change: fmt.Sprintf("%s → none", &o)})
 	}
-	return n.answer(ended), nil
+	answer := Done{Overrides: NewOverrides(ended)}
+	if err := n.Save(); err != nil && !errors.Is(err, ErrNotKept) {
+		answer.Warning = "a restart will put it in force again: " + err.Error()
+	}
+	return answer, nil
 }
 
 // Ended returns what remembers the overrides that end by themselves.

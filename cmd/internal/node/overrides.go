@@ -40,7 +40,7 @@ func (k *keeper) path() string { return filepath.Join(k.dir, overridesName) }
 // save writes the overrides that are in force.
 func (k *keeper) save() error {
 	if k.dir == "" {
-		return errors.New("there is no -state_dir")
+		return control.ErrNotKept
 	}
 	k.saving.Lock()
 	defer k.saving.Unlock()
