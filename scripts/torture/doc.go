@@ -9,7 +9,8 @@
 // reset or leave at any byte. Some endpoints speak first, some want a PROXY header. Meanwhile UDP clients send bursts, of which every
 // datagram has a number, to endpoints that live, die, return and leave their record, and more clients come than may have sessions. The
 // process is stopped (SIGSTOP) now and then, or another one takes over from it. When all is quiet, package model judges each
-// connection, and draws up the ledger of each UDP service. It knows no engine.
+// connection, and draws up the ledger of each UDP service. It knows no engine. From the second round on the control socket is asked over and over how many
+// clients an endpoint has whose sessions go on: it must never say none (kube-proxy wait).
 //
 // Each choice comes from the seed; timing does not. A fault is printed with the script of its connection, what both sides saw, and the
 // command that gives this script to every connection of a run: a fault that needs an unlucky moment soon finds another one.
@@ -22,6 +23,7 @@
 //     them for itself. In such a round metrics may be lower than the connection log, and the ledgers of UDP services are not compared.
 //   - A client whose endpoint is still being connected to goes over without that attempt, and the successor makes it anew. So in a round with a
 //     take-over an endpoint may see a connection that ends before it says anything.
+//   - Clients that the kernel carries, or that a predecessor keeps (the portable engine), are not counted, so nothing is asked there.
 //   - What the kernel carries has no line in the connection log, and counts of its datagrams are none of kube-proxy's. A client of an
 //     endpoint that died is refused there until the next check (docs/kernel.md), so endpoints of TCP services do not die.
 //   - Of a service whose endpoints die, what arrives late or once more may arrive in the next round. It is left out of that round's ledger.
@@ -30,5 +32,5 @@
 // # Files
 //
 // player.go is one side of a connection, endpoints.go and datagrams.go are the endpoints, run.go is a round, disturb.go what happens
-// meanwhile, judge.go compares. proxy.go is the program under test, network.go where it stands.
+// meanwhile, watch.go what asks, judge.go compares. proxy.go is the program under test, network.go where it stands.
 package main

@@ -63,6 +63,8 @@ func (t *torture) judge(ctx context.Context, before look, connections []*connect
 			break
 		}
 	}
+	wrong = append(wrong, t.watcher.zeros...)
+	t.watcher.zeros = nil
 	if len(wrong) > 0 {
 		fmt.Fprintf(t.out, "round %d, which ends with engine %s:\n", t.results.rounds+1, t.proxy.engine)
 	}
@@ -71,6 +73,7 @@ func (t *torture) judge(ctx context.Context, before look, connections []*connect
 		fmt.Fprintln(t.out, sentence)
 	}
 	t.results.add(connections, t.udp)
+	t.results.counts = t.watcher.answers
 	// What was sent last belongs to this round. It may be dropped, and then there is nothing to wait for.
 	for _, f := range t.udp {
 		for deadline := time.Now().Add(time.Second); !f.flush.isHeard() && time.Now().Before(deadline); {

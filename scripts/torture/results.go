@@ -19,6 +19,7 @@ type results struct {
 	takeovers, stops, deaths int
 	givenUp                  int // take-overs after which the predecessor went on
 	drained                  int // take-overs in which the predecessor drained its connections
+	counts                   int // of clients, by the control socket
 	wrong                    int
 }
 
@@ -60,6 +61,7 @@ func (r *results) print(out io.Writer) {
 	row("  in which connections stayed", r.drained)
 	row("take-overs that were given up", r.givenUp)
 	row("stops", r.stops)
+	row("counts of clients by the control socket", r.counts)
 	row("wrong", r.wrong)
 }
 

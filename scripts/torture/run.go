@@ -32,6 +32,7 @@ type torture struct {
 	tcp       [model.NumServices]service
 	endpoints endpoints
 	udp       []*flowsOf
+	watcher   *watcher
 	numbers   uint64 // of connections so far
 	flows     uint64 // and of UDP clients
 
@@ -130,6 +131,7 @@ func (t *torture) found(group *process.Group) (err error) {
 		command = append(command, "-bind_address="+t.net.node.String(), fmt.Sprintf("-max_udp_sessions_per_service=%d", sessionsOfService))
 	}
 	t.proxy = newProxy(group, command, metrics)
+	t.watcher = newWatcher(t.proxy)
 	return nil
 }
 
@@ -226,6 +228,9 @@ func (t *torture) round(ctx context.Context) (err error) {
 			r := rand.New(rand.NewPCG(r.Uint64(), 0))
 			others.Go(func() { fail(t.reap(busy, f, r)) })
 		}
+	}
+	if places := t.settled(); len(places) > 0 {
+		others.Go(func() { t.watcher.run(busy, places) })
 	}
 	disturber := rand.New(rand.NewPCG(r.Uint64(), 1))
 	others.Go(func() { fail(t.disturb(busy, disturber)) })
