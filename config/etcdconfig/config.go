@@ -1,7 +1,6 @@
 package etcdconfig
 
 import (
-	"cmp"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
@@ -52,7 +51,7 @@ type Config struct {
 	SyncPeriod     time.Duration // between full lists, ±20 %; to the first resync of a session, 20 to 120 %
 	RequestTimeout time.Duration // without progress of a list, and for opening a watch
 	ProbePeriod    time.Duration // how long the watch may say nothing before it is asked whether it lives
-	PageSize       int64         // keys in one page of a list, at most: while pages take too long they are smaller
+	PageSize       int64         // keys in one page of a list, at most: while pages take too long they are smaller; 0: in one stream where etcd has that, else DefaultPageSize
 }
 
 // Complete returns a copy that is complete, and has been checked.
@@ -89,7 +88,6 @@ func (c Config) Complete() (Config, error) {
 	if c.PageSize < 0 {
 		return c, fmt.Errorf("negative page size %d", c.PageSize)
 	}
-	c.PageSize = cmp.Or(c.PageSize, DefaultPageSize)
 	return c, nil
 }
 

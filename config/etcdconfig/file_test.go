@@ -167,7 +167,7 @@ func TestAConfigIsChecked(t *testing.T) {
 	cfg, err := Config{Endpoints: []string{" http://h:1", "http://h:1/ ", "h:1", "g:1"}}.Complete()
 	want := Config{
 		Endpoints: []string{"http://h:1", "http://g:1"}, DialTimeout: DefaultDialTimeout, SyncPeriod: DefaultSyncPeriod,
-		RequestTimeout: DefaultRequestTimeout, ProbePeriod: DefaultProbePeriod, PageSize: DefaultPageSize,
+		RequestTimeout: DefaultRequestTimeout, ProbePeriod: DefaultProbePeriod,
 	}
 	if diff := cmp.Diff(want, cfg); err != nil || diff != "" {
 		t.Errorf("%v, (-want +got):\n%s", err, diff)

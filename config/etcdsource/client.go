@@ -45,6 +45,8 @@ type client struct {
 	conn  *clientv3.Client
 	kv    etcdserverpb.KVClient
 	watch etcdserverpb.WatchClient
+
+	streamless bool // lists come in pages: see errNoStreams
 }
 
 // dial returns a client, logged in if there is a user. Without one it does not touch the network:
@@ -87,7 +89,7 @@ func (c *dialer) dial(ctx context.Context, received *atomic.Int64) (*client, err
 	if err != nil {
 		return nil, fmt.Errorf("set up a client for %v: %w", c.Endpoints, err)
 	}
-	cl := &client{conn, etcdserverpb.NewKVClient(conn.ActiveConnection()), etcdserverpb.NewWatchClient(conn.ActiveConnection())}
+	cl := &client{conn: conn, kv: etcdserverpb.NewKVClient(conn.ActiveConnection()), watch: etcdserverpb.NewWatchClient(conn.ActiveConnection())}
 	if c.Username != "" {
 		if err := token.login(ctx, conn.ActiveConnection(), &c.Config); err != nil {
 			cl.close()

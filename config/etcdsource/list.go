@@ -58,16 +58,24 @@ func tooLarge() error {
 type question func(ctx context.Context, c *client, more func()) (listing, error)
 
 // list asks for all keys at one revision, 0 for the newest. However long it takes, the answer is one
-// snapshot: every page is read at the revision of the first. begin makes the list that the pages are added to, with room
-// for so many keys.
-func list(revision int64, weak bool, pageSize int64, begin func(keys int) records.List) question {
+// snapshot: every page is read at the revision of the first. begin makes the list that the keys are added to, with room
+// for so many. Where etcd has streams the keys come in one, unless pages are wanted that are smaller than usual.
+func list(revision int64, weak bool, pageSize int64, streams bool, begin func(keys int) records.List) question {
 	return func(ctx context.Context, c *client, more func()) (listing, error) {
 		for left := maxSnapshots; ; left-- {
-			l, err := c.list(ctx, revision, weak, pageSize, more, begin)
+			ask := c.pages
+			if streams = streams && !c.streamless; streams {
+				ask = c.stream
+			}
+			l, err := ask(ctx, &etcdserverpb.RangeRequest{Key: prefixStart, RangeEnd: prefixEnd, Limit: pageSize, Revision: revision, Serializable: weak}, more, begin)
 			l.list.Wait()
 			switch {
 			case left == 0:
 				return l, err
+			case errors.Is(err, errNoStreams):
+				c.streamless = true
+			case streams && ctx.Err() == nil && (isTooLarge(err) || errors.Is(err, rpctypes.ErrCompacted) && revision == 0):
+				streams = false // pages can be made as small, or as large, as it takes
 			case errors.Is(err, rpctypes.ErrCompacted) && revision == 0 && ctx.Err() == nil:
 				// The snapshot was compacted between two pages: take another, in larger pages, so that
 				// this ends however busy etcd is. A single page cannot be compacted half-way.
@@ -89,52 +97,70 @@ const maxSnapshots = 21
 // mostRoom is for how many keys room is made on etcd's word alone.
 const mostRoom = 1 << 16
 
-func (c *client) list(ctx context.Context, revision int64, weak bool, pageSize int64, more func(), begin func(keys int) records.List) (l listing, err error) {
-	req := &etcdserverpb.RangeRequest{Key: prefixStart, RangeEnd: prefixEnd, Limit: pageSize, Revision: revision, Serializable: weak}
+// pages asks for the keys in pages of req.Limit.
+func (c *client) pages(ctx context.Context, req *etcdserverpb.RangeRequest, more func(), begin func(keys int) records.List) (l listing, err error) {
 	l.asked = time.Now()
-	var last []byte // key of the pages so far
-	size := 0
-	pages := newPageReader()
-	var page []records.Version
+	reader, keys := newPageReader(), new(gathering)
 	for first := true; ; first = false {
-		resp, err := c.kv.Range(ctx, req, answersReadBy(pages)...)
+		resp, err := c.kv.Range(ctx, req, answersReadBy(reader)...)
 		if err != nil {
 			return l, explain(ctx, err)
 		}
 		more()
 		if first {
-			l.cluster, l.revision, l.count = resp.Header.GetClusterId(), resp.Header.GetRevision(), resp.Count
-			if revision != 0 {
-				l.revision = revision // the header speaks of now, the keys of then
-			}
+			l.isOf(resp, req)
 			l.list = begin(int(min(max(l.count, 0), mostRoom)))
 		} else if resp.Header.GetClusterId() != l.cluster {
 			return l, remote.Because(WentBack, fmt.Errorf("one list was answered by two clusters, %x and %x", l.cluster, resp.Header.GetClusterId()))
 		}
-		page = page[:0]
-		for _, kv := range resp.Kvs {
-			if bytes.Compare(kv.Key, last) <= 0 || !bytes.HasPrefix(kv.Key, prefixStart) {
-				return l, remote.Because(Unable, fmt.Errorf("a list has key %s after %s: this is no answer of an etcd", registry.Quote(string(kv.Key)), registry.Quote(string(last))))
-			}
-			last = kv.Key
-			size += len(kv.Key) + len(kv.Value)
-			page = append(page, versionOf(kv))
+		if err := keys.addTo(&l.list, resp.Kvs); err != nil {
+			return l, err
 		}
-		last = bytes.Clone(last)
-		switch {
-		case l.list.Len()+len(page) > maxKeys:
-			return l, tooManyKeys()
-		case size > maxRegistry:
-			return l, tooLarge()
-		}
-		l.list.Add(page)
 		if !resp.More || len(resp.Kvs) == 0 {
 			l.at = time.Now()
 			return l, nil
 		}
-		req.Key = append(last[:len(last):len(last)], 0) // the next key after it
+		req.Key = append(keys.last[:len(keys.last):len(keys.last)], 0) // the next key after it
 		req.Revision = l.revision
 	}
+}
+
+// isOf takes from an answer of which cluster and revision the list is, and how many keys there are.
+func (l *listing) isOf(resp *etcdserverpb.RangeResponse, req *etcdserverpb.RangeRequest) {
+	l.cluster, l.revision, l.count = resp.Header.GetClusterId(), resp.Header.GetRevision(), resp.Count
+	if req.Revision != 0 {
+		l.revision = req.Revision // the header speaks of now, the keys of then
+	}
+}
+
+// A gathering is the keys of a list that have come so far.
+type gathering struct {
+	last []byte // key
+	size int    // bytes
+	page []records.Version
+}
+
+// addTo adds some more keys, which have to come in order, within the bounds of a list.
+func (g *gathering) addTo(list *records.List, kvs []*mvccpb.KeyValue) error {
+	g.page = g.page[:0]
+	last := g.last
+	for _, kv := range kvs {
+		if bytes.Compare(kv.Key, last) <= 0 || !bytes.HasPrefix(kv.Key, prefixStart) {
+			return remote.Because(Unable, fmt.Errorf("a list has key %s after %s: this is no answer of an etcd", registry.Quote(string(kv.Key)), registry.Quote(string(last))))
+		}
+		last = kv.Key
+		g.size += len(kv.Key) + len(kv.Value)
+		g.page = append(g.page, versionOf(kv))
+	}
+	g.last = bytes.Clone(last)
+	switch {
+	case list.Len()+len(g.page) > maxKeys:
+		return tooManyKeys()
+	case g.size > maxRegistry:
+		return tooLarge()
+	}
+	list.Add(g.page)
+	return nil
 }
 
 // versionOf gives a key-value as records take it: nothing is copied.

@@ -2,6 +2,8 @@ package etcdsource
 
 import (
 	"context"
+	"errors"
+	"io"
 	"net"
 	"sync"
 	"testing"
@@ -22,6 +24,8 @@ type middleman struct {
 	mu       sync.Mutex // guards the fields below, and is held while a hook runs
 	kv       etcdserverpb.KVClient
 	watch    etcdserverpb.WatchClient
+	onStream func(*etcdserverpb.RangeRequest, etcdserverpb.KV_RangeStreamServer) error // nil: it is of a release before 3.7
+	asked    int                                                                       // for streams
 	onRange  func(*etcdserverpb.RangeRequest, answerer) (*etcdserverpb.RangeResponse, error)
 	onEvents func(*etcdserverpb.WatchResponse) bool // false: it is not passed on
 	onAsk    func(*etcdserverpb.WatchRequest) bool
@@ -82,6 +86,35 @@ func (m *middleman) Range(_ context.Context, req *etcdserverpb.RangeRequest) (*e
 		return m.ask(req)
 	}
 	return m.onRange(req, m.ask)
+}
+
+// RangeStream implements etcd's KV service.
+func (m *middleman) RangeStream(req *etcdserverpb.RangeRequest, to etcdserverpb.KV_RangeStreamServer) error {
+	m.mu.Lock()
+	m.asked++
+	answer := m.onStream
+	m.mu.Unlock()
+	if answer == nil {
+		return m.UnimplementedKVServer.RangeStream(req, to)
+	}
+	return answer(req, to)
+}
+
+// passOn passes the parts of a stream on, and calls before with the number of each of them.
+func (m *middleman) passOn(before func(part int)) func(*etcdserverpb.RangeRequest, etcdserverpb.KV_RangeStreamServer) error {
+	return func(req *etcdserverpb.RangeRequest, to etcdserverpb.KV_RangeStreamServer) error {
+		from, err := m.kv.RangeStream(to.Context(), req)
+		for n := 0; err == nil; n++ {
+			var part *etcdserverpb.RangeStreamResponse
+			if part, err = from.Recv(); errors.Is(err, io.EOF) {
+				return nil
+			} else if err == nil {
+				before(n)
+				err = to.Send(part)
+			}
+		}
+		return err
+	}
 }
 
 // ask is the answerer.

@@ -22,6 +22,7 @@ import (
 
 var (
 	modelSteps = flag.Int("model.steps", 2640, "transactions that the model test makes")
+	modelPage  = flag.Int64("model.page", -1, "keys in a page of a list; 0: lists come in streams; negative: the seed decides")
 	modelSeed  = flag.Uint64("model.seed", 0, "seed of the model test's choices; 0 takes a new one")
 )
 
@@ -161,12 +162,17 @@ func newModel(t *testing.T, seed uint64) *model {
 		Random:  rand.New(rand.NewPCG(seed, 1)),
 		Beat:    make(chan struct{}, 50),
 	}
+	page := pick(m.random, []int64{0, 0, 0, 2, 3, 4, 5})
+	if *modelPage >= 0 {
+		page = *modelPage
+	}
+	t.Logf("-model.page=%d", page)
 	var err error
 	m.source, err = etcdsource.New(etcdsource.Config{
 		Endpoints:      []string{m.line.url()},
 		DialTimeout:    time.Second,
 		SyncPeriod:     pick(m.random, []time.Duration{50 * time.Millisecond, 200 * time.Millisecond}),
-		PageSize:       2 + m.random.Int64N(4),
+		PageSize:       page,
 		RequestTimeout: pick(m.random, []time.Duration{500 * time.Millisecond, 2 * time.Second}),
 		ProbePeriod:    pick(m.random, []time.Duration{100 * time.Millisecond, time.Second}),
 	})

@@ -196,7 +196,7 @@ func TestItWorksBehindAGRPCProxy(t *testing.T) {
 	etcd := etcdtest.StartProcess(t)
 	c := etcd.Client(t)
 	put(t, c, spec("a"), port(1))
-	f := follow(t, quick(etcdtest.StartGRPCProxy(t, etcd)))
+	f := follow(t, streamed(etcdtest.StartGRPCProxy(t, etcd))) // which has no streams
 	f.await(t, "a:1 | ")
 	for i := range 50 {
 		put(t, c, spec("a"), port(100+i), "/elsewhere", "x")

@@ -278,7 +278,7 @@ func (x *session) ask(revision int64, weak bool) {
 	case <-x.resync: // this is the list that was asked for
 	default:
 	}
-	x.lists.ask(x.ctx, x.cfg.RequestTimeout, list(revision, weak, x.page, x.records.NewList))
+	x.lists.ask(x.ctx, x.cfg.RequestTimeout, list(revision, weak, x.page, x.cfg.hasStreams() && x.page == x.cfg.pageSize(), x.records.NewList))
 }
 
 // startResync asks for everything, at the newest revision that the watch is known to have come to. The
@@ -293,7 +293,7 @@ func (x *session) listed(a answer) error {
 	if a.err != nil {
 		return x.unlisted(a.err)
 	}
-	x.page = min(2*x.page, x.cfg.PageSize)
+	x.page = min(2*x.page, x.cfg.pageSize())
 	switch {
 	case x.watched != 0 && a.cluster != x.watched:
 		return remote.Because(WentBack, fmt.Errorf("watch and list are of two clusters, %x and %x", x.watched, a.cluster))

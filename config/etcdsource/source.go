@@ -54,7 +54,7 @@ func New(cfg Config) (*Source, error) {
 		resyncWarnings: lograte.Lasting[struct{}](1),
 		setbacks:       lograte.Lasting[int64](5),
 	}
-	s.page = cfg.PageSize
+	s.page = s.cfg.pageSize()
 	s.lists, s.probes = newReader(&s.cfg), newReader(&s.cfg)
 	return s, nil
 }

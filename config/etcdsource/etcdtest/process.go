@@ -46,6 +46,9 @@ func (p *Process) URL() string { return p.member.URL() }
 // Addr is the host and port of [Process.URL].
 func (p *Process) Addr() string { return p.member.Client }
 
+// PID is that of the process that runs.
+func (p *Process) PID() int { return p.member.Process.PID() }
+
 // Client returns a client that is closed when the test ends. The edits are made to its
 // configuration first: TLS, a user, another endpoint.
 func (p *Process) Client(t testing.TB, edits ...func(*clientv3.Config)) *clientv3.Client {
