@@ -26,7 +26,7 @@ type hourStage struct {
 	source string             // the flag that says what the node reads; "": files
 	fault  func(*hourProgram) // what happens once the node is ready; nil: it is there from the start
 	etcd   *etcdtest.Process
-	bare   bool // the node has no right to ports below 1024
+	bare   bool // the node has no right to ports below 1024: see startBare
 }
 
 type hourProgram struct {
@@ -120,6 +120,9 @@ func TestEverySurfaceSaysWhatAnOperatorHasToFind(t *testing.T) {
 			s.service(t, "")
 			s.endpoints(t, "", s.chat(t))
 			c.stage(t, s)
+			if !s.bare {
+				t.Parallel()
+			}
 			address, url := operatorsURL(t)
 			h := aHand(t)
 			args := append([]string{s.source, "-bind_address=127.0.0.1", "-metrics_bind_address=" + address, "-control=" + h.path}, s.args...)
@@ -165,7 +168,7 @@ func TestADirectoryThatOthersMayWriteToIsNamed(t *testing.T) {
 }
 
 // startBare is start of a program without CAP_NET_BIND_SERVICE, also if the user is root. It is started by a thread that loses the capability first,
-// and ends.
+// and ends. The kernel ends an etcd with the thread that started it, so a case without the capability comes before those with an etcd.
 func startBare(t testing.TB, env []string, args ...string) (p *programtest.Program) {
 	t.Helper()
 	done := make(chan struct{})

@@ -120,6 +120,7 @@ var surfaceCases = []struct {
 func TestEverySurfaceSaysWhatClientsFeel(t *testing.T) {
 	for _, c := range surfaceCases {
 		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
 			s := &stage{dir: t.TempDir(), port: proxytest.FreePort(t)}
 			s.service(t, "")
 			c.stage(t, s)

@@ -91,6 +91,7 @@ var sourceCases = []struct {
 func TestEverySurfaceSaysWhatASourceLacks(t *testing.T) {
 	for _, c := range sourceCases {
 		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
 			s := &sourceStage{port: proxytest.FreePort(t)}
 			c.stage(t, s)
 			address, url := operatorsURL(t)

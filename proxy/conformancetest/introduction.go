@@ -51,14 +51,16 @@ func (s suite) TestAClientIsWhoTheProxyBeforeItSays(t *testing.T) {
 	for _, c := range []struct {
 		name, header string
 		isKnown      bool
+		tlvs         string
 	}{
-		{"version 1", headerOf(stranger), true},
-		{"version 2", second, true},
-		{"version 2 with an extension", second[:15] + "\x11" + second[16:] + "\x04\x00\x02ab", true},
-		{"version 2 of 9,000 bytes", withExtensions(second, 9000), true},
-		{"version 2, the longest", withExtensions(second, proxyproto.MaxHeader), true},
-		{"version 1, unknown", "PROXY UNKNOWN\r\n", false},
-		{"a connection of the proxy's own", string(proxyproto.AppendLocal(nil, registry.ProxyV2, registry.TCP)), false},
+		{"version 1", headerOf(stranger), true, ""},
+		{"version 2", second, true, ""},
+		{"version 2 with padding", withTLVs(second, "\x04\x00\x02ab"), true, ""},
+		{"version 2 with extensions", withTLVs(second, "\x01\x00\x02h2\x02\x00\x05db.ex"), true, "alpn=h2 authority=db.ex"},
+		{"version 2 of 9,000 bytes", withExtensions(second, 9000), true, ""},
+		{"version 2, the longest", withExtensions(second, proxyproto.MaxHeader), true, ""},
+		{"version 1, unknown", "PROXY UNKNOWN\r\n", false, ""},
+		{"a connection of the proxy's own", string(proxyproto.AppendLocal(nil, registry.ProxyV2, registry.TCP)), false, ""},
 	} {
 		for _, piecewise := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, piecewise %v", c.name, piecewise), func(t *testing.T) {
@@ -94,12 +96,19 @@ func (s suite) TestAClientIsWhoTheProxyBeforeItSays(t *testing.T) {
 					t.Errorf("the endpoint was told of %+v; want %+v", got, want)
 				}
 				e := log.of(t, registry.TCP, 1)[0]
-				if e.Client != want.Source || e.Via != wantVia || e.Sent != 8 || e.Received != 14 {
-					t.Errorf("the log has %+v; want client %v by %v, 8 bytes sent and 14 received", e, want.Source, wantVia)
+				if e.Client != want.Source || e.Via != wantVia || e.TLVs != c.tlvs || e.Sent != 8 || e.Received != 14 {
+					t.Errorf("the log has %+v; want client %v by %v, %q, 8 bytes sent and 14 received", e, want.Source, wantVia, c.tlvs)
 				}
 			})
 		}
 	}
+}
+
+// withTLVs is a header of version 2 that is followed by extensions.
+func withTLVs(header, tlvs string) string {
+	const fixed = 16
+	b := binary.BigEndian.AppendUint16([]byte(header[:fixed-2]), uint16(len(header)+len(tlvs)-fixed))
+	return string(b) + header[fixed:] + tlvs
 }
 
 // withExtensions is a header of version 2 that is made longer by a TLV that means nothing, to n bytes.

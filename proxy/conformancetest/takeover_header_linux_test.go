@@ -3,7 +3,6 @@ package conformancetest
 import (
 	"fmt"
 	"io"
-	"strings"
 	"testing"
 
 	"kubeproxy/proxy/proxyproto"
@@ -54,10 +53,10 @@ func TestAClientIsIntroducedThroughTakeOvers(t *testing.T) {
 	nodes[0].apply(records[0], hole)
 	client := proxytest.TalkTo(t, proxytest.On(port))
 	proxytest.Eventually(t, func() bool { return totalsOf(nodes[0], "web").Active == 1 }, "the client")
-	first, rest, _ := strings.Cut(string(proxyproto.Append(nil, registry.ProxyV1, stranger.Source, stranger.Destination)), " 192")
-	io.WriteString(client.Conn, first)
+	header := withTLVs(string(proxyproto.Append(nil, registry.ProxyV2, stranger.Source, stranger.Destination)), "\x02\x00\x05db.ex")
+	io.WriteString(client.Conn, header[:20])
 	nodes[0].passTo(nodes[1], records[0], hole)
-	io.WriteString(client.Conn, " 192"+rest) // and the endpoint does not answer
+	io.WriteString(client.Conn, header[20:]) // and the endpoint does not answer
 	nodes[1].passTo(nodes[2], records...)
 	client.MustSay(t, "hello")
 	if h := proxytest.Receive(t, headers, "the header"); h != (heard{Header: stranger}) {
@@ -66,7 +65,7 @@ func TestAClientIsIntroducedThroughTakeOvers(t *testing.T) {
 	nodes[2].passTo(nodes[3], records...)
 	client.MustSay(t, "hello again")
 	client.Conn.Close()
-	if e := log.of(t, registry.TCP, 1)[0]; e.Client != stranger.Source || e.Via != addressOf(client.Conn.LocalAddr()) {
+	if e := log.of(t, registry.TCP, 1)[0]; e.Client != stranger.Source || e.Via != addressOf(client.Conn.LocalAddr()) || e.TLVs != "authority=db.ex" {
 		t.Errorf("the log has %+v", e)
 	}
 }

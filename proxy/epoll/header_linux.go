@@ -81,7 +81,7 @@ func (ds *dialler) parseHeader(c *relay.Conn, finished bool) headerState {
 		return headerAwaited
 	}
 	_, _ = socket.Receive(fd, b[:length]) // it was just seen there, and only this loop reads
-	if !c.Account.Introduce(h) {
+	if !c.Account.Introduce(h, b[:length]) {
 		ds.relays.Cut(c)
 		ds.relays.Free(c)
 		return headerRejected

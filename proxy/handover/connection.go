@@ -32,6 +32,7 @@ type TCP struct {
 
 	AwaitsHeader bool           // the client has still to say who it is, by a header that is yet to be read
 	Via, Goal    netip.AddrPort // the proxy that the client came by, and where the client connected to; zero if it came itself
+	TLVs         string         // what that proxy said beside the addresses, as logs have it
 
 	EndpointGone, ServiceGone time.Duration // how long ago the endpoint left its service, and the service its port; 0: they are there
 
@@ -99,6 +100,7 @@ func (t *TCP) fields(c *codec) {
 	c.removal(&t.Removal)
 	t.Progress.doubts(c)
 	c.ip(&t.At)
+	c.text(&t.TLVs)
 }
 
 func (p *Progress) fields(c *codec) {

@@ -188,7 +188,7 @@ func (e *Engine) readHeader(c *tcp.Connection, client *net.TCPConn) (said []byte
 		case e.Ctx.Err() != nil:
 			c.TurnAway(traffic.Shutdown, nil)
 		case length > 0:
-			return buf[length:n], c.Introduce(h)
+			return buf[length:n], c.Introduce(h, buf[:length])
 		case bad != nil:
 			c.RejectHeader(n, bad)
 		case errors.Is(err, os.ErrDeadlineExceeded):

@@ -35,7 +35,7 @@ var (
 
 // Parse reads the header at the beginning of b, which may go on behind it, and returns how long it is. 0 without an error means that b
 // is the beginning of a header, and more has to come: never with [MaxHeader] bytes. A header of version 2 must be about the protocol over
-// which it came. Its extensions (TLVs) must be well formed, and a checksum among them correct; what else they say is skipped.
+// which it came. Its extensions (TLVs) must be well formed, and a checksum among them correct; see [Extensions] for what else they say.
 func Parse(b []byte, protocol registry.Protocol) (h Header, length int, err error) {
 	const word = "PROXY "
 	switch {
@@ -165,7 +165,7 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 // checkTLVs returns an error unless the TLVs of a header, from an offset to its end, are well formed, and a checksum among them is right. It
 // is that of the header with four zeros in its place.
 func checkTLVs(header []byte, offset int) error {
-	const fixed, typeCRC32C, crcLength = 3, 0x03, 4
+	const fixed, crcLength = 3, 4
 	for offset < len(header) {
 		if offset+fixed > len(header) {
 			return ErrTLV

@@ -40,6 +40,7 @@ type addresses struct {
 	local netip.AddrPort // of this proxy, towards the endpoint; zero without engine.Config.NoteLocal
 	via   netip.AddrPort // of the proxy that the client came by; zero if it came itself
 	goal  netip.AddrPort // that the client connected to, as that proxy says
+	tlvs  string         // what that proxy says beside the addresses
 	tried string         // the endpoints that a client was not given, and why
 }
 
@@ -232,7 +233,7 @@ func (c *Connection) soFar() traffic.Ending {
 		e.Endpoint = c.Endpoint.Addr
 	}
 	if c.others != nil {
-		e.Local, e.Via, e.Tried = c.others.local, c.others.via, c.others.tried
+		e.Local, e.Via, e.TLVs, e.Tried = c.others.local, c.others.via, c.others.tlvs, c.others.tried
 	}
 	return e
 }

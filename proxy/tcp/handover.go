@@ -24,7 +24,7 @@ func (c *Connection) Export() handover.TCP {
 		r.Endpoint, r.EndpointGone = c.Endpoint.Addr, c.Endpoint.Lifetime().Ago()
 	}
 	if r.AwaitsHeader = c.awaitsHeader; c.others != nil {
-		r.Via, r.Goal = c.others.via, c.others.goal
+		r.Via, r.Goal, r.TLVs = c.others.via, c.others.goal, c.others.tlvs
 	}
 	return r
 }
@@ -41,7 +41,7 @@ func Adopt(base *engine.Base, r *handover.TCP, at engine.Place) Connection {
 		dialled: r.Dialled, attempts: uint16(r.Attempts), Endpoint: at.Endpoint,
 	}
 	if r.Via.IsValid() {
-		c.others = &addresses{via: r.Via, goal: r.Goal}
+		c.others = &addresses{via: r.Via, goal: r.Goal, tlvs: r.TLVs}
 	}
 	if !c.awaitsHeader && base.Cfg.PerClientOf(at.Claim.Terms) > 0 {
 		c.perClient = at.Claim.Tally.Clients.Join(c.client.Addr(), math.MaxInt)

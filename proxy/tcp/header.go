@@ -32,9 +32,9 @@ const HeaderTimeout = 3 * time.Second
 // counted as any other, and gets no endpoint: Introduce or RejectHeader follows.
 func (c *Connection) AwaitsHeader() bool { return c.awaitsHeader }
 
-// Introduce notes what the header says. From then on the client is who the header names, for all that the proxy does and reports. It
+// Introduce notes what the header says, of which h has the addresses. From then on the client is who the header names, for all that the proxy does and reports. It
 // returns false if the service does not allow that client, whose account is closed then.
-func (c *Connection) Introduce(h proxyproto.Header) bool {
+func (c *Connection) Introduce(h proxyproto.Header, header []byte) bool {
 	c.awaitsHeader = false
 	if h.Source.IsValid() {
 		if v := glog.V(2); v {
@@ -42,6 +42,7 @@ func (c *Connection) Introduce(h proxyproto.Header) bool {
 		}
 		o := c.other()
 		o.via, o.goal, c.client = c.client, h.Destination, h.Source
+		o.tlvs = proxyproto.Extensions(header)
 	}
 	if !c.Claim.Allows(c.client.Addr()) {
 		c.TurnAway(traffic.SourceNotAllowed, nil)

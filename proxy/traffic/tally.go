@@ -19,6 +19,7 @@ type Ending struct {
 	Service  registry.PortKey
 	Client   netip.AddrPort
 	Via      netip.AddrPort // of the proxy that the client came by, and that said who it is; zero if it came itself
+	TLVs     string         // TCP: what that proxy said beside the addresses: see package proxyproto, Extensions
 	Endpoint registry.Addr  // the last one that carried it; zero when none did
 	Local    netip.AddrPort // of the proxy, towards that endpoint; zero without engine.Config.NoteLocal
 

@@ -35,6 +35,7 @@ func ending() traffic.Ending {
 		Service:  registry.PortKey{Name: registry.Name{Namespace: "default", Name: "web"}, Port: "http"},
 		Client:   netip.MustParseAddrPort("[::ffff:10.0.0.9]:51544"),
 		Via:      netip.MustParseAddrPort("10.0.0.2:6000"),
+		TLVs:     "authority=db.example",
 		Endpoint: registry.Addr{IP: netip.MustParseAddrPort("10.1.2.3:8080")},
 		Local:    netip.MustParseAddrPort("10.1.2.1:40001"),
 		Began:    time.Date(2024, 2, 29, 23, 59, 58, 900e6, time.FixedZone("", 3600)),
@@ -51,7 +52,7 @@ func ending() traffic.Ending {
 func TestALineSaysAllOfAnEnding(t *testing.T) {
 	e := ending()
 	const want = `{"time":"2024-02-29T23:00:00.150Z","event":"end","node":"node-1","revision":57,"service":"default/web","port_name":"http","port":8000,"address":"","protocol":"tcp",` +
-		`"client":"10.0.0.9:51544","via":"10.0.0.2:6000","endpoint":"10.1.2.3:8080","local":"10.1.2.1:40001","attempts":2,"tried":"10.1.2.4:80 (connection refused)","sent":12,"received":1099511627776,` +
+		`"client":"10.0.0.9:51544","via":"10.0.0.2:6000","tlvs":"authority=db.example","endpoint":"10.1.2.3:8080","local":"10.1.2.1:40001","attempts":2,"tried":"10.1.2.4:80 (connection refused)","sent":12,"received":1099511627776,` +
 		`"duration":1.250000,"dial":0.001500,"reason":"client_finished"}` + "\n"
 	if diff := cmp.Diff(want, string((&entry{Ending: e, revision: 57}).appendLine(nil, "node-1"))); diff != "" {
 		t.Errorf("want (-), got (+):\n%s", diff)

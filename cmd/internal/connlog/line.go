@@ -53,6 +53,8 @@ func (e *entry) appendLine(b []byte, node string) []byte {
 	b = appendAddr(b, e.Client)
 	b = append(b, `,"via":`...)
 	b = appendAddr(b, e.Via)
+	b = append(b, `,"tlvs":`...)
+	b = appendText(b, e.TLVs)
 	b = append(b, `,"endpoint":`...)
 	b = appendEndpoint(b, e.Endpoint)
 	b = append(b, `,"local":`...)
