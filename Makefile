@@ -17,6 +17,9 @@ PKG       ?= ./...
 PARALLEL  ?= 6
 TESTFLAGS ?=
 
+# LONGEST: the package whose tests wait most. It comes first, or all others would be over before it.
+LONGEST    = ./scripts/school
+
 # BENCHED: the packages that have benchmarks.
 BENCHED    = $(addprefix ./,$(sort $(dir $(shell git grep -l --untracked '^func Benchmark' -- '*_test.go'))))
 
@@ -86,7 +89,7 @@ test: ## every test, with the race detector
 	@# Without GORACE each process under the race detector sleeps for a second at its end.
 	@# Tests mostly wait: for sockets, for timers, and for processes that they start. So more of them, and of packages, run at a time than there
 	@# are processors.
-	GORACE=atexit_sleep_ms=0 CGO_ENABLED=1 go test -race -timeout 20m -p $$(($$(getconf _NPROCESSORS_ONLN) + 1)) -parallel $(PARALLEL) $(TESTFLAGS) $(PKG)
+	GORACE=atexit_sleep_ms=0 CGO_ENABLED=1 go test -race -timeout 20m -p $$(($$(getconf _NPROCESSORS_ONLN) + 1)) -parallel $(PARALLEL) $(TESTFLAGS) $(if $(filter ./...,$(PKG)),$(LONGEST)) $(PKG)
 
 check: ## what must be clean before a commit: gofmt, vet, staticcheck, test
 	@test -z "$$(gofmt -l .)" || { gofmt -d .; exit 1; }

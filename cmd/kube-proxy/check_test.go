@@ -126,7 +126,7 @@ func TestCheckFindsNothingWrongInWhatV04Wrote(t *testing.T) {
 }
 
 func TestCheckReadsAnEtcd(t *testing.T) {
-	etcd := etcdtest.StartServer(t)
+	etcd := etcdtest.StartProcess(t)
 	client := etcd.Client(t)
 	put := func(key, value string) {
 		t.Helper()
@@ -180,7 +180,7 @@ func TestCheckKnowsTheOperatorsPortsForListenersOfItsOwn(t *testing.T) {
 
 // 10,000 services, each with endpoints, are many pages, and one revision.
 func TestCheckOfTenThousandServices(t *testing.T) {
-	etcd := etcdtest.StartServer(t)
+	etcd := etcdtest.StartProcess(t)
 	client := etcd.Client(t)
 	const services, together = 10_000, 50 // a transaction of etcd has at most 128 operations
 	for i := 0; i < services; i += together {

@@ -68,7 +68,7 @@ func checkedText(args ...string) (exit int, stdout, stderr string) {
 
 // An etcd 3.0 to 3.5 may have its registry in the v2 store, which its v3 API does not show.
 func TestACheckNamesARegistryThatOnlyTheV2StoreHas(t *testing.T) {
-	v3, v2 := etcdtest.StartServer(t), etcdv2test.Start(t)
+	v3, v2 := etcdtest.StartProcess(t), etcdv2test.Start(t)
 	v2.SetVersion(`{"etcdserver":"3.4.23","etcdcluster":"3.4.0"}`)
 	put2(t, v2, registry.SpecsPrefix+"chat", `{"kind":"Service","apiVersion":"v1beta1","port":80}`)
 	both := proxytest.ServeTCP(t, "127.0.0.1:0", func(client *net.TCPConn) {

@@ -21,14 +21,14 @@ import (
 
 // A party is an etcd, a proxy, and the spec of a service "web" without endpoints.
 type party struct {
-	etcd  *etcdtest.Server
+	etcd  *etcdtest.Process
 	port  uint16
 	proxy *programtest.Program
 }
 
 func newParty(t *testing.T) *party {
 	t.Helper()
-	p := &party{etcd: etcdtest.StartServer(t), port: proxytest.FreePort(t)}
+	p := &party{etcd: etcdtest.StartProcess(t), port: proxytest.FreePort(t)}
 	spec := fmt.Sprintf(`{"kind":"Service","apiVersion":"v1","metadata":{"name":"web","namespace":"default"},"spec":{"ports":[{"name":"http","port":%d}]}}`, p.port)
 	if _, err := p.etcd.Client(t).Put(t.Context(), registry.SpecsPrefix+"default/web", spec); err != nil {
 		t.Fatal(err)

@@ -163,7 +163,7 @@ func (s *sourceStage) fromAPIServer(t *testing.T, answer func(apitest.Exchange) 
 // lapsing starts an etcd with a service "web" whose instance has a lease, which lapse ends.
 func lapsing(t *testing.T, port uint16) (url string, lapse func()) {
 	t.Helper()
-	etcd := etcdtest.StartServer(t)
+	etcd := etcdtest.StartProcess(t)
 	client := etcd.Client(t)
 	lease, err := client.Grant(t.Context(), 600)
 	if err != nil {

@@ -197,7 +197,7 @@ func silent(out string) error {
 
 // TestOtherEtcdsAreLeftAlone: what put and del find at the usual port may be in use.
 func TestOtherEtcdsAreLeftAlone(t *testing.T) {
-	etcd := etcdtest.StartServer(t)
+	etcd := etcdtest.StartProcess(t)
 	client := etcd.Client(t)
 	if _, err := client.Put(t.Context(), "/mine", "precious"); err != nil {
 		t.Fatal(err)

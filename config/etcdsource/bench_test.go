@@ -108,10 +108,10 @@ func BenchmarkEventToUpdate(b *testing.B) {
 	}
 }
 
-// From the call that writes a service to the Update that tells of it, with a real etcd in this process. The
+// From the call that writes a service to the Update that tells of it, with a real etcd beside this process. The
 // write itself is in it: what it takes alone is reported beside.
 func BenchmarkPutToUpdate(b *testing.B) {
-	etcd := etcdtest.StartServer(b)
+	etcd := etcdtest.StartProcess(b)
 	c := etcd.Client(b)
 	s, err := New(Config{Endpoints: []string{etcd.URL()}})
 	if err != nil {
@@ -147,7 +147,7 @@ func BenchmarkPutToUpdate(b *testing.B) {
 
 // A full list of 10,000 keys over a real connection, until the SET is out.
 func BenchmarkResync10000(b *testing.B) {
-	etcd := etcdtest.StartServer(b)
+	etcd := etcdtest.StartProcess(b)
 	c := etcd.Client(b)
 	for _, r := range recordstest.Registry(5000) {
 		put(b, c, r.Key, r.Value)

@@ -2,14 +2,16 @@ package etcdsource_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"sync"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"kubeproxy/config/etcdsource"
-	"kubeproxy/config/etcdsource/etcdtest"
+	"kubeproxy/internal/process"
 	"kubeproxy/registry"
 )
 
@@ -50,24 +52,21 @@ func Example() {
 	// REMOVE mysql true
 }
 
-// startEtcd is what the example needs and shows nothing: an etcd in this process.
-func startEtcd() (*etcdtest.Server, func()) {
+// startEtcd is what the example needs and shows nothing.
+func startEtcd() (etcd *process.Etcd, stop func()) {
 	dir, err := os.MkdirTemp("", "example")
-	if err != nil {
-		panic(err)
-	}
-	etcd, err := etcdtest.Open(dir)
-	if err != nil {
+	etcd = &process.Etcd{Name: "default", Data: filepath.Join(dir, "data"), Logs: dir}
+	if err := errors.Join(err, etcd.ChoosePorts(20000, 32000), etcd.Start()); err != nil {
 		panic(err)
 	}
 	return etcd, func() {
-		etcd.Close()
+		etcd.Process.Kill()
 		_ = os.RemoveAll(dir) // left-overs in a temporary directory
 	}
 }
 
 // write stands for all writers of the registry.
-func write(etcd *etcdtest.Server, op clientv3.Op) {
+func write(etcd *process.Etcd, op clientv3.Op) {
 	c, err := clientv3.New(clientv3.Config{Endpoints: []string{etcd.URL()}})
 	if err != nil {
 		panic(err)

@@ -48,7 +48,7 @@ func TestRejectedKeysAreListedUntilTheyAreMended(t *testing.T) {
 
 // One of v0.4 whose records are all of another format.
 func TestARegistryWithoutAUsableKeyTakesOneLine(t *testing.T) {
-	c := etcdtest.StartServer(t).Client(t)
+	c := etcdtest.StartProcess(t).Client(t)
 	for i := range 30 {
 		put(t, c, spec(fmt.Sprint("default/a", i)), "k8s\x00\n\x0b\n\x02v1\x12\x07Service")
 	}

@@ -40,7 +40,7 @@ func TestAMemberTellsWhetherItsV2StoreHasARegistry(t *testing.T) {
 }
 
 func TestAnEtcdWithoutTheV2APIHasNoRegistryInIt(t *testing.T) {
-	if got, err := hasRegistry(t, quick(etcdtest.StartServer(t).URL())); err != nil || got {
+	if got, err := hasRegistry(t, quick(etcdtest.StartProcess(t).URL())); err != nil || got {
 		t.Errorf("%v, %v", got, err)
 	}
 }

@@ -76,7 +76,7 @@ type weighStep struct {
 // TestAWeightIsWrittenIntoTheRecordThatCounts, and its undo restores what was there. All else in the record stays; nothing is written that nodes would
 // not take, or that would leave a service without an endpoint.
 func TestAWeightIsWrittenIntoTheRecordThatCounts(t *testing.T) {
-	etcd := etcdtest.StartServer(t)
+	etcd := etcdtest.StartProcess(t)
 	client := etcd.Client(t)
 	for _, c := range weighCases {
 		t.Run(c.name, func(t *testing.T) {
@@ -143,7 +143,7 @@ func annotation(t *testing.T, client *clientv3.Client, key string) (weights, val
 
 // TestARecordOfALeaseIsLeftToItsProgram, which would write it anew a moment later.
 func TestARecordOfALeaseIsLeftToItsProgram(t *testing.T) {
-	client := etcdtest.StartServer(t).Client(t)
+	client := etcdtest.StartProcess(t).Client(t)
 	lease, err := client.Grant(t.Context(), 600)
 	if err != nil {
 		t.Fatal(err)
@@ -172,7 +172,7 @@ func (m *meddling) Txn(ctx context.Context) clientv3.Txn {
 
 // TestARecordThatHasChangedMeanwhileIsNotWritten, be it the edited one or another that counts.
 func TestARecordThatHasChangedMeanwhileIsNotWritten(t *testing.T) {
-	client := etcdtest.StartServer(t).Client(t)
+	client := etcdtest.StartProcess(t).Client(t)
 	plain := client.KV
 	for _, key := range []string{sliceA, sliceB} {
 		for of, value := range map[string]string{sliceA: slice("", `"10.0.0.1"`), sliceB: slice("", `"10.0.0.2"`)} {

@@ -15,10 +15,10 @@ import (
 )
 
 // BenchmarkPutToEffect measures from the call that writes other endpoints to the first client that
-// one of them answers, with a real etcd in this process: the write, the whole control path, and the
+// one of them answers, with a real etcd beside this process: the write, the whole control path, and the
 // connection of that client.
 func BenchmarkPutToEffect(b *testing.B) {
-	etcd := etcdtest.StartServer(b)
+	etcd := etcdtest.StartProcess(b)
 	kv := etcd.Client(b)
 	port := proxytest.FreePort(b)
 	endpoints := [2]registry.Addr{

@@ -37,7 +37,7 @@ func TestMain(m *testing.M) {
 // with so many endpoints that it takes the balancer a while to learn them: it comes before the proxier.
 // When Run has returned, nothing of it is left.
 func TestReadyMeansServing(t *testing.T) {
-	etcd := etcdtest.StartServer(t)
+	etcd := etcdtest.StartProcess(t)
 	kv := etcd.Client(t)
 	port := proxytest.FreePort(t)
 	endpoints := []string{proxytest.ServeTCP(t, "127.0.0.1:0", proxytest.Identify("a")).Addr.String()}
@@ -128,7 +128,7 @@ func TestRunRefusesToRunWithoutASource(t *testing.T) {
 // are asked for without a pause. It is for the race detector; and the names are of the kind that breaks
 // what is put together carelessly.
 func TestOperatorsMayAskWhileEverythingChanges(t *testing.T) {
-	etcd := etcdtest.StartServer(t)
+	etcd := etcdtest.StartProcess(t)
 	kv := etcd.Client(t)
 	endpoint := proxytest.ServeTCP(t, "127.0.0.1:0", proxytest.Identify("a"))
 	ports := []uint16{proxytest.FreePort(t), proxytest.FreePort(t)}

@@ -24,13 +24,13 @@ func TestMain(m *testing.M) {
 // A world is an etcd, and who looks into it.
 type world struct {
 	t    *testing.T
-	etcd *etcdtest.Server
+	etcd *etcdtest.Process
 	c    *clientv3.Client
 }
 
 func newWorld(t *testing.T) *world {
 	t.Parallel()
-	s := etcdtest.StartServer(t)
+	s := etcdtest.StartProcess(t)
 	return &world{t, s, s.Client(t)}
 }
 

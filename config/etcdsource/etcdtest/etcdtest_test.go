@@ -48,16 +48,3 @@ func TestAProcessStartsOnAnotherDirectory(t *testing.T) {
 		t.Errorf("got %v, %v; want the old data", resp, err)
 	}
 }
-
-func TestAServerStartsAgainWhereItWas(t *testing.T) {
-	s := etcdtest.StartServer(t)
-	if _, err := s.Client(t).Put(t.Context(), "k", "v"); err != nil {
-		t.Fatal(err)
-	}
-	s.Close()
-	s.Close() // safe twice
-	s.Start(t)
-	if resp, err := s.Client(t).Get(t.Context(), "k"); err != nil || len(resp.Kvs) != 1 {
-		t.Errorf("got %v, %v; want the value from before", resp, err)
-	}
-}
