@@ -22,6 +22,7 @@ const (
 	roleEnv   = "HOSTILE_ROLE"   // this process is no test but plays a part in one
 	fullEnv   = "HOSTILE_FULL"   // not the short form
 	binaryEnv = "HOSTILE_BINARY" // kube-proxy
+	engineEnv = "HOSTILE_ENGINE" // its engine
 	tableEnv  = "HOSTILE_TABLE"  // a directory for the rows of the table
 )
 
@@ -37,9 +38,10 @@ func TestMain(m *testing.M) {
 		os.Exit(0)
 	}
 	binary := flag.String("binary", "", "kube-proxy (default: built from this tree)")
+	engine := flag.String("engine", "auto", "its engine: ring, epoll, portable or auto")
 	flag.Usage = func() {
 		fmt.Fprint(flag.CommandLine.Output(), usage)
-		for _, name := range []string{"full", "binary", "test.run", "test.v"} {
+		for _, name := range []string{"full", "binary", "engine", "test.run", "test.v"} {
 			f := flag.Lookup(name)
 			fmt.Fprintf(flag.CommandLine.Output(), "  -%s\n\t%s\n", name, f.Usage)
 		}
@@ -60,6 +62,7 @@ func TestMain(m *testing.M) {
 		os.Exit(1)
 	}
 	os.Setenv(binaryEnv, *binary)
+	os.Setenv(engineEnv, *engine)
 	os.Setenv(tableEnv, dir)
 	if *full {
 		os.Setenv(fullEnv, "1")

@@ -95,7 +95,7 @@ func foundSite(t *testing.T) *site {
 // exec "$@"; the site's directory is $DIR.
 func (s *site) start(t *testing.T, script string, flags ...string) {
 	t.Helper()
-	args := append([]string{"-etcd_servers=" + s.etcdURL, "-connection_log=" + s.connlog, "-drain_timeout=0", "-v=1"}, flags...)
+	args := append([]string{"-engine=" + os.Getenv(engineEnv), "-etcd_servers=" + s.etcdURL, "-connection_log=" + s.connlog, "-drain_timeout=0", "-v=1"}, flags...)
 	cmd := exec.Command(os.Getenv(binaryEnv), args...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if script != "" {
