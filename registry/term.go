@@ -39,6 +39,7 @@ var terms = [...]term{
 	{"check-status", "", ofCheck((*Check).readStatus), func(t *Terms) string { return t.Checks.Status.String() }},
 	{"max-connections", "", aNumber(func(t *Terms) *int { return &t.Limits.Connections }, maxCount, false), shownCount(func(t *Terms) int { return t.Limits.Connections })},
 	{"max-connections-per-client", "", aNumber(func(t *Terms) *int { return &t.Limits.PerClient }, maxCount, true), shownCount(func(t *Terms) int { return t.Limits.PerClient })},
+	{"max-connections-per-endpoint", "", aNumber(func(t *Terms) *int { return &t.Limits.PerEndpoint }, maxCount, false), shownCount(func(t *Terms) int { return t.Limits.PerEndpoint })},
 	{"connect-timeout", "",
 		aTime(func(t *Terms) *time.Duration { return &t.Timeouts.Connect }, 10*time.Millisecond, time.Minute), shownTime(func(t *Terms) time.Duration { return t.Timeouts.Connect })},
 	{"wait", "", aTime(func(t *Terms) *time.Duration { return &t.Timeouts.Wait }, 10*time.Millisecond, maxWait), shownTime(func(t *Terms) time.Duration { return t.Timeouts.Wait })},

@@ -40,6 +40,7 @@ type Terms struct {
 type Limits struct {
 	Connections int `json:",omitzero"` // TCP connections, or UDP sessions
 	PerClient   int `json:",omitzero"` // likewise, of one client address; NoLimit: as many as Connections allows
+	PerEndpoint int `json:",omitzero"` // likewise, of one endpoint; 0: any number
 	Requests    int `json:",omitzero"` // datagrams of a client in one UDP session; 0: any number
 	Replies     int `json:",omitzero"` // datagrams of the endpoint for each of those; 0: any number
 }

@@ -23,6 +23,7 @@ type stage struct {
 	dir  string
 	port uint16
 	args []string // of the node, and of the check
+	busy bool     // a client has its endpoint
 }
 
 // A said is what each surface says of the service "web" in one state of it.
@@ -67,6 +68,15 @@ var surfaceCases = []struct {
 		refused: true, page: "All endpoints of default/web fail their checks (",
 		metric: "all_failed", alerts: []string{"KubeProxyClientsWithoutEndpoint", "KubeProxyServiceRefusesClients"},
 		log: "was turned away: the checks of all endpoints of the service fail, and its record says that clients are refused then (kube-proxy/all-failed)",
+	}},
+	{"all endpoints are full", func(t *testing.T, s *stage) {
+		s.service(t, `"kube-proxy/max-connections-per-endpoint":"1"`)
+		s.endpoints(t, "", s.chat(t))
+		s.busy = true
+	}, said{
+		refused: true, page: "The endpoints of default/web that are well have as many clients as its record allows (kube-proxy/max-connections-per-endpoint), so new clients of tcp port PORT wait or are refused: add endpoints, or raise the limit.",
+		metric: "endpoint_limit", alerts: []string{"KubeProxyClientsOverLimit"},
+		log: "was turned away: each endpoint of the service has as many connections as its record allows one (kube-proxy/max-connections-per-endpoint): 1",
 	}},
 	{"no endpoint answers", func(t *testing.T, s *stage) { s.endpoints(t, "", proxytest.Refusing(t)) }, said{
 		refused: true, page: "No endpoint of default/web answers (",
@@ -129,6 +139,9 @@ func TestEverySurfaceSaysWhatClientsFeel(t *testing.T) {
 			p := start(t, nil, append([]string{"-registry_dir=" + s.dir, "-bind_address=127.0.0.1", "-healthz_bind_address=", "-metrics_bind_address=" + address, "-control=" + h.path}, s.args...)...)
 			awaitPage(t, url+"/readyz", http.StatusOK, "ok")
 			at := proxytest.On(s.port)
+			if s.busy {
+				proxytest.TalkTo(t, at).MustSay(t, "hello")
+			}
 			proxytest.Eventually(t, func() bool {
 				if !c.want.refused {
 					proxytest.TalkTo(t, at).MustSay(t, "hello")

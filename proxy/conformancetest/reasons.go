@@ -180,6 +180,12 @@ var tcpReasonCases = []reasonCase{
 		refuses(t, b.at)
 		b.sent, b.received = 0, 0
 	}},
+	{why: traffic.EndpointLimit, when: "its endpoint has another connection", do: func(t *testing.T, b *bookish) {
+		b.talk(t)
+		b.apply(asking("web", places(1), tcp(b.at.Port())))
+		refuses(t, b.at)
+		b.sent, b.received = 0, 0
+	}},
 	{why: traffic.Idle, when: "nobody says anything over TCP", config: func(cfg *proxy.Config) {
 		cfg.IdleTimeout = time.Second
 	}, do: func(t *testing.T, b *bookish) {
@@ -420,7 +426,7 @@ func (b *bookish) port(e traffic.Ending) uint16 {
 
 // turnedAway are the reasons of clients that were given no endpoint.
 var turnedAway = map[traffic.Reason]bool{
-	traffic.NoEndpoints: true, traffic.ZeroWeight: true, traffic.NoLocalEndpoint: true, traffic.AllFailed: true, traffic.DialFailed: true, traffic.OwnListener: true, traffic.EndpointNotAllowed: true, traffic.NameFailed: true, traffic.DialLimit: true,
+	traffic.NoEndpoints: true, traffic.ZeroWeight: true, traffic.NoLocalEndpoint: true, traffic.AllFailed: true, traffic.DialFailed: true, traffic.OwnListener: true, traffic.EndpointNotAllowed: true, traffic.NameFailed: true, traffic.DialLimit: true, traffic.EndpointLimit: true,
 	traffic.Loop: true, traffic.SourceNotAllowed: true, traffic.NoProxyHeader: true, traffic.ConnectionLimit: true, traffic.ServiceLimit: true, traffic.ClientLimit: true, traffic.DescriptorLimit: true,
 }
 

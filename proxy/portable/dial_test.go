@@ -235,7 +235,7 @@ func TestDNSThatFailsIsHeldAgainstNoEndpoint(t *testing.T) {
 		if got := tcp.WhyNone(failed); got != traffic.NameFailed || time.Since(start) != admit.LookUpTimeout {
 			t.Errorf("turned away after %v with %s, want %v and name_failed", time.Since(start), got, admit.LookUpTimeout)
 		}
-		if e := r.Endpoints()[0]; down(r) != nil || e.Status().Failures != 0 || !e.BeginDial(1) {
+		if e := r.Endpoints()[0]; down(r) != nil || e.Status().Failures != 0 || e.BeginDial(1) != nil {
 			t.Errorf("the endpoint is blamed: %d failures", e.Status().Failures)
 		}
 	})

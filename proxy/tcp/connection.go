@@ -93,16 +93,13 @@ func (c *Connection) GoesFrom(local netip.AddrPort) { c.other().local = local }
 func (c *Connection) EndpointEnded() {
 	if !c.endpointEnded && c.Endpoint != nil { // one that was adopted may have none
 		c.endpointEnded = true
-		c.Endpoint.Finished(1)
+		c.Endpoint.Finished()
 	}
 }
 
 // leave has the endpoint count the connection no more.
 func (c *Connection) leave() {
-	if c.endpointEnded {
-		c.Endpoint.Finished(-1)
-	}
-	c.Endpoint.Left()
+	c.Endpoint.Left(c.endpointEnded)
 }
 
 // tried notes the endpoints that did not answer.
@@ -126,8 +123,8 @@ func (c *Connection) tried(failed []Failure) {
 // TurnAway ends a client that gets no endpoint, and logs why, with the flag that limits it, at most a few times a minute. The engine
 // resets the client, since a clean end could look like an empty answer.
 func (c *Connection) TurnAway(why traffic.Reason, failed []Failure) {
-	if says, away := c.Claim.Rotation.TurnsAway(registry.TCP, c.Claim.Terms); away && why == traffic.NoEndpoints {
-		why = says
+	if why == traffic.NoEndpoints {
+		why = c.Claim.Rotation.WhyNone(registry.TCP, c.Claim.Terms)
 	}
 	c.tried(failed)
 	c.warn(why, failed)
@@ -157,6 +154,8 @@ func (c *Connection) Explain(why traffic.Reason, failed []Failure) string {
 		return fmt.Sprintf("%s: %d", text, c.base.Cfg.PerClientOf(c.Claim.Terms))
 	case why == traffic.ConnectionLimit:
 		return fmt.Sprintf("%s: %d", text, c.base.Cfg.MaxConnections)
+	case why == traffic.EndpointLimit:
+		return fmt.Sprintf("%s: %d", text, c.Claim.Terms.Limits.PerEndpoint)
 	case text != "":
 		return text
 	}

@@ -57,7 +57,7 @@ type Race struct {
 	dials    []dial        // under way, of all attempts
 	paid     int           // descriptors of the budget that are taken
 	next     time.Duration // when another endpoint is due
-	until    time.Duration // when a client that is offered no endpoint has waited for long enough
+	began    time.Duration
 	lastID   uint32
 }
 
@@ -118,7 +118,7 @@ const (
 func (r *Race) Begin(cfg *RaceConfig, c rotation.Choice, now time.Duration) {
 	attempt, total := cfg.Limits.DialTimes(c.Connect)
 	r.search = newSearch(c, attempt, total, int64(cfg.Limits.MaxDialsPerEndpoint), now)
-	r.config, r.next, r.until = cfg, now, now+c.Wait
+	r.config, r.next, r.began = cfg, now, now
 }
 
 // Next returns the next step. The engine does it and asks again at once, except after Await, Postpone and GiveUp.
@@ -149,7 +149,7 @@ func (r *Race) Next(now time.Duration) Step {
 	switch {
 	case len(r.attempts) > 0:
 		return Step{At: r.due()}
-	case now < r.until && r.search.isUnserved():
+	case r.search.isUnserved() && now < r.until():
 		return r.lookAgain(now)
 	}
 	return Step{Do: GiveUp}
@@ -165,7 +165,12 @@ func (r *Race) lookAgain(now time.Duration) Step {
 	case step.Do != Await:
 		return step
 	}
-	return Step{At: r.until, News: news}
+	return Step{At: r.until(), News: news}
+}
+
+// until is when a client that is offered no endpoint has waited for long enough.
+func (r *Race) until() time.Duration {
+	return r.began + r.search.choice.WaitTime(r.config.Limits.WaitAtLimit)
 }
 
 // proceed returns the next step of an attempt.

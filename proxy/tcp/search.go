@@ -18,7 +18,7 @@ import (
 )
 
 // A search says which endpoint a TCP client tries next, and what an attempt that has ended says of its endpoint: next begins an
-// attempt, and each attempt ends by answered, outrun, missed or [rotation.Endpoint.EndDial]. When an attempt begins is up to [Race].
+// attempt, and each attempt ends by answered, after which the endpoint is given the client, or by outrun, missed or [rotation.Endpoint.EndDial]. When an attempt begins is up to [Race].
 //
 // So a dead endpoint costs a client a quarter of a second, and not DialTimeout (RFC 8305 has browsers
 // do the same), and those who come after nothing, since from then on it is ejected.
@@ -70,30 +70,31 @@ func Tell(failed []Failure) string {
 	return b.String()
 }
 
-// errDialLimit is what an endpoint gets that is being dialled as often as it may be.
-var errDialLimit = errors.New("too many dials are under way")
-
 // next returns the endpoint to try now, and how long that may take: false when none is left, or too
 // little time to succeed in. An endpoint that is being dialled for as many clients as may be is passed
-// over as if it were not there: it may be slow or well, and says so soon.
+// over as if it were not there: it may be slow or well, and says so soon. So is one that others have filled in this moment.
 func (s *search) next(now time.Duration) (e *rotation.Endpoint, timeout time.Duration, ok bool) {
 	for !s.over {
 		timeout = min(s.attempt, s.deadline-now)
 		if e, ok = s.choice.Next(); !ok || timeout < s.enough()/4 {
 			break
 		}
-		if e.BeginDial(s.maxDials) {
+		switch err := e.BeginDial(s.maxDials); err {
+		case nil:
 			return e, timeout, true
+		case rotation.ErrFull:
+			s.choice.Withdraw(e)
+		default:
+			s.failed = append(s.failed, Failure{e, err})
 		}
-		s.failed = append(s.failed, Failure{e, errDialLimit})
 	}
 	s.over = true
 	return nil, 0, false
 }
 
-// isUnserved reports whether the search has ended without an endpoint, though the service has its port still.
+// isUnserved reports whether the search has ended without an endpoint, though the service has its port still, and may have one later.
 func (s *search) isUnserved() bool {
-	return s.over && s.choice.Offers() == 0 && len(s.failed) == 0 && !s.choice.Lifetime.IsOver()
+	return s.over && s.choice.MayWait() && !s.choice.Lifetime.IsOver()
 }
 
 // beginAgain has the search look once more, and the client has all its time for what is found.
@@ -105,7 +106,6 @@ func (s *search) enough() time.Duration { return min(s.attempt, s.total) / 2 }
 
 // answered ends an attempt, and the search.
 func (s *search) answered(e *rotation.Endpoint) {
-	e.EndDial()
 	e.Answered(registry.TCP)
 	s.choice.Reached(e)
 }
@@ -156,7 +156,7 @@ func (f Failure) reason() traffic.Reason {
 		return traffic.OwnListener
 	case errors.Is(f.Err, registry.ErrNotAllowed):
 		return traffic.EndpointNotAllowed
-	case f.Err == errDialLimit:
+	case f.Err == rotation.ErrDialLimit:
 		return traffic.DialLimit
 	case sockopt.IsShortage(f.Err), f.lacksLocalPort(), errors.Is(f.Err, admit.ErrNoDescriptors):
 		return traffic.DescriptorLimit

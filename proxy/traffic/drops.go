@@ -22,6 +22,7 @@ const (
 	DropSessionLimit
 	DropServiceLimit
 	DropClientLimit
+	DropEndpointLimit
 	DropDescriptorLimit
 	DropOverload
 	DropQueueFull
@@ -50,6 +51,7 @@ var dropReasons = [NumDropReasons]struct{ code, text string }{
 	DropSessionLimit:    {"session_limit", "the node has as many UDP sessions as allowed (-max_udp_sessions)"},
 	DropServiceLimit:    {"service_limit", "the service has as many UDP sessions as allowed (kube-proxy/max-connections, or else -max_udp_sessions_per_service)"},
 	DropClientLimit:     {"client_limit", "the client has as many UDP sessions as the service allows one (kube-proxy/max-connections-per-client, or else -max_connections_per_client)"},
+	DropEndpointLimit:   {"endpoint_limit", "each endpoint has as many UDP sessions as the service allows one (kube-proxy/max-connections-per-endpoint)"},
 	DropDescriptorLimit: {"descriptor_limit", "out of descriptors or local ports"},
 	DropOverload:        {"overload", "more new clients come than may begin sessions (-max_new_udp_sessions)"},
 	DropQueueFull:       {"queue_full", "datagrams arrive faster than they are read (a higher net.core.rmem_max lets more of them wait)"},

@@ -36,6 +36,7 @@ const (
 	Loop               // UDP: the remaining endpoints would send the client's datagrams back
 	NameFailed         // the names of the remaining endpoints were not resolved
 	DialLimit          // as many dials as allowed were under way to each endpoint
+	EndpointLimit      // each endpoint has as many connections as the service allows one
 
 	// The client was not admitted.
 	SourceNotAllowed // by the service's source ranges
@@ -80,6 +81,7 @@ var reasons = [NumReasons]struct{ code, refusal string }{
 	Loop:               {"loop", ""},
 	NameFailed:         {"name_failed", ""},
 	DialLimit:          {"dial_limit", "as many dials as allowed are under way to each endpoint (-max_dials_per_endpoint)"},
+	EndpointLimit:      {"endpoint_limit", "each endpoint of the service has as many connections as its record allows one (kube-proxy/max-connections-per-endpoint)"},
 	SourceNotAllowed:   {"source_not_allowed", "its address is outside the source ranges of the service"},
 	NoProxyHeader:      {"no_proxy_header", "it comes from a range of -proxy_protocol_from, and must begin with a PROXY header"},
 	ConnectionLimit:    {"connection_limit", "the node has as many connections as allowed (-max_connections)"},

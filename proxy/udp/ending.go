@@ -6,6 +6,7 @@ import (
 	"github.com/golang/glog"
 
 	"kubeproxy/proxy/traffic"
+	"kubeproxy/registry"
 )
 
 // How a UDP session ends. The first reason counts:
@@ -16,7 +17,7 @@ import (
 //	ServiceRemoved      the service left the port, or another took it over
 //	SourceNotAllowed    the source ranges of the service changed, and the client lies outside
 //	EndpointRemoved     its endpoint left the service, and there is no other
-//	DialFailed, NameFailed, OwnListener, EndpointNotAllowed, Loop, DescriptorLimit, NoEndpoints, ZeroWeight, NoLocalEndpoint, AllFailed
+//	DialFailed, NameFailed, OwnListener, EndpointNotAllowed, Loop, DescriptorLimit, NoEndpoints, ZeroWeight, NoLocalEndpoint, AllFailed, EndpointLimit
 //	                    no endpoint could be had: to begin with, or after the one it had refused
 //	Shutdown            the process stops: the session was silent for DrainSilence, or the drain was over
 //
@@ -60,8 +61,8 @@ func (s *Session) GiveUp() {
 	if s.ended {
 		return
 	}
-	if says, away := turnsAway(s.Claim); away && s.why == traffic.DropNoEndpoints {
-		s.why = says
+	if s.why == traffic.DropNoEndpoints {
+		s.why = dropFor(s.Claim.Rotation.WhyNone(registry.UDP, s.Claim.Terms))
 	}
 	s.end(s.unserved(), s.why)
 }
@@ -98,6 +99,8 @@ func (s *Session) unserved() traffic.Reason {
 		return traffic.NoLocalEndpoint
 	case s.why == traffic.DropAllFailed:
 		return traffic.AllFailed
+	case s.why == traffic.DropEndpointLimit:
+		return traffic.EndpointLimit
 	}
 	return traffic.NoEndpoints
 }
@@ -114,6 +117,7 @@ func (s *Session) Finish() {
 	c.Budget.Release(1)
 	c.Sessions.Existing.Add(-1)
 	s.part()
+	s.giveBack()
 	e := s.ending()
 	if v := glog.V(4); v {
 		v.Infof("UDP session of %v for %s ended: %d bytes sent, %d received; %s", e.Client, e.Service, e.Sent, e.Received, e.Reason)

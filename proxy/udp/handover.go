@@ -109,9 +109,10 @@ func (s *Session) goOn(t *handover.Talk) {
 func (s *Session) Forget() {
 	c := s.port.base
 	if s.at != nil {
-		s.at.Endpoint.Left()
+		s.at.Endpoint.Left(false)
 		s.at.name.Release()
 	}
+	s.giveBack()
 	s.ended, s.at = true, nil
 	c.Sessions.Remove(&s.Entry)
 	c.Sessions.Unreserve(s.waiting)

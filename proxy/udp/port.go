@@ -87,14 +87,14 @@ func (p *Port) Received(client netip.AddrPort, length int) bool {
 func (p *Port) MayBegin(owner *engine.Claim, key admit.SessionKey, isCrowded func() bool) bool {
 	c := p.base
 	why, refused := traffic.DropReason(0), true
-	none, away := turnsAway(owner)
+	none, away := owner.Rotation.TurnsAway(registry.UDP, owner.Terms)
 	switch {
 	case p.IsDraining():
 		why = traffic.DropShutdown
 	case !owner.Allows(key.Client.Addr()):
 		why = traffic.DropSource
 	case away && owner.Terms.Timeouts.Wait == 0: // no session is evicted for this
-		why = none
+		why = dropFor(none)
 	case isCrowded(), c.Sessions.LagsBehind(), !p.pace.Allow(), !c.Newcomers.Allow():
 		why = traffic.DropOverload
 	case c.Resolver.Own.OwnsClient(key):
@@ -110,19 +110,19 @@ func (p *Port) MayBegin(owner *engine.Claim, key admit.SessionKey, isCrowded fun
 	return !refused
 }
 
-// turnsAway reports whether the record of the endpoints gives new clients of a claim none, and why.
-func turnsAway(owner *engine.Claim) (traffic.DropReason, bool) {
-	switch why, away := owner.Rotation.TurnsAway(registry.UDP, owner.Terms); {
-	case !away:
-		return 0, false
-	case why == traffic.ZeroWeight:
-		return traffic.DropZeroWeight, true
-	case why == traffic.NoLocalEndpoint:
-		return traffic.DropNoLocalEndpoint, true
-	case why == traffic.AllFailed:
-		return traffic.DropAllFailed, true
+// dropFor is why the datagrams of a client are dropped that was offered no endpoint.
+func dropFor(why traffic.Reason) traffic.DropReason {
+	switch why {
+	case traffic.ZeroWeight:
+		return traffic.DropZeroWeight
+	case traffic.NoLocalEndpoint:
+		return traffic.DropNoLocalEndpoint
+	case traffic.AllFailed:
+		return traffic.DropAllFailed
+	case traffic.EndpointLimit:
+		return traffic.DropEndpointLimit
 	}
-	return traffic.DropNoEndpoints, true
+	return traffic.DropNoEndpoints
 }
 
 // Begin begins session s of a client that may: it counts s, and chooses its endpoints. When a limit is full it evicts another

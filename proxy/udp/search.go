@@ -3,6 +3,7 @@ package udp
 import (
 	"context"
 	"errors"
+	"math"
 	"net/netip"
 	"slices"
 	"time"
@@ -23,17 +24,21 @@ import (
 
 // Next returns the endpoint to try now; false: there is none in time.
 func (s *Session) Next(now time.Duration) (*rotation.Endpoint, bool) {
-	if e := s.again; e != nil && !e.Gone() {
-		s.again = nil
-		return e, true
-	}
 	for !s.over {
-		e, ok := s.choice.Next()
+		e := s.again
+		if s.again = nil; e == nil || e.Gone() {
+			var ok bool
+			if e, ok = s.choice.Next(); !ok || s.choice.Offers() > 1 && now >= s.until {
+				return nil, false
+			}
+		}
 		switch {
-		case !ok, s.choice.Offers() > 1 && now >= s.until:
-			return nil, false
-		case !e.Gone():
+		case e.Gone():
+		case e.BeginDial(math.MaxInt64) == nil:
+			s.tries = e
 			return e, true
+		default:
+			s.choice.Withdraw(e)
 		}
 	}
 	return nil, false
@@ -43,7 +48,7 @@ func (s *Session) Next(now time.Duration) (*rotation.Endpoint, bool) {
 // false: the session does not wait, or has waited for long enough.
 func (s *Session) Awaits() (_ context.Context, cancel context.CancelFunc, ok bool) {
 	rest := s.choice.Wait - time.Since(s.began)
-	if rest <= 0 || s.over || s.choice.Offers() > 0 || s.Claim.Lifetime.IsOver() {
+	if rest <= 0 || s.over || !s.choice.MayWait() || s.Claim.Lifetime.IsOver() {
 		return nil, nil, false
 	}
 	ctx, cancel := context.WithTimeout(s.choice.News(), rest)
@@ -92,6 +97,7 @@ func (s *Session) Cannot(e *rotation.Endpoint, err error) {
 	if v := glog.V(3); v {
 		v.Infof("%s: UDP client %v cannot have %v: %v", s.Claim.Key, s.Key.Client, e.Addr, err)
 	}
+	s.giveBack()
 	switch s.why = whyUnusable(err); s.why {
 	case traffic.DropDescriptorLimit:
 		s.over = true // the next endpoint would fare no better
@@ -142,7 +148,7 @@ func (s *Session) Reached(v *Visit) {
 	default:
 		s.Claim.Tally.Moved.Add(1)
 	}
-	s.previous, s.carried = s.carried, e
+	s.previous, s.carried, s.tries = s.carried, e, nil
 	s.choice.Reached(e)
 	e.Given()
 	if v := glog.V(3); v {
@@ -164,7 +170,7 @@ const SettleTime = time.Second
 // unless this one refused before it was reached. Then it goes on with those that it was not offered yet, so that when all refuse it
 // comes to an end. A session that has ended is offered none: it would take another client's turn.
 func (s *Session) Departed(v *Visit, now time.Duration) {
-	v.Endpoint.Left()
+	v.Endpoint.Left(false)
 	v.name.Release()
 	settled := v.answered || now-v.Began > SettleTime
 	if v.refused && !settled { // then it was only tried

@@ -190,7 +190,7 @@ func (s *snapshot) conditions() (all []problem) {
 	seen := make(map[registry.PortKey]bool)
 	for _, row := range s.ports {
 		about := problem{Services: []registry.Name{row.Owner.Name}, Link: toService(row.Owner.Name)}
-		if c := row.rotation.Condition; c == rotation.ChecksFail || c.TurnsAway() && !row.unserved {
+		if c := row.rotation.Condition; c == rotation.ChecksFail || c == rotation.AllFull || c.TurnsAway() && !row.unserved {
 			about.Severity = watchIt
 		}
 		refused := fmt.Sprintf("so new clients of %s are refused", row.ID)
@@ -200,6 +200,8 @@ func (s *snapshot) conditions() (all []problem) {
 		case rotation.AllFailed:
 			_, since := row.example(s.at, true)
 			about.Text = fmt.Sprintf("All endpoints of %s fail their checks (%s), %s (kube-proxy/all-failed): repair the endpoints, or correct the check.", row.label, since, refused)
+		case rotation.AllFull:
+			about.Text = fmt.Sprintf("The endpoints of %s that are well have as many clients as its record allows (kube-proxy/max-connections-per-endpoint), so new clients of %s wait or are refused: add endpoints, or raise the limit.", row.label, row.ID)
 		case rotation.NoLocal:
 			if row.unserved { // else it is as meant: load balancers send clients to other nodes
 				about.Text = fmt.Sprintf("The traffic policy of %s is Local, and it has no endpoint on this node, %s: send its clients to nodes that have one.", row.label, refused)

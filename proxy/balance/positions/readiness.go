@@ -36,6 +36,14 @@ func (x *Readiness) Set(at int, due time.Duration) {
 	}
 }
 
+// Clear puts a position in neither part.
+func (x *Readiness) Clear(at int) {
+	if i := int(x.ejected.where[at]) - 1; i >= 0 {
+		heap.Remove(&x.ejected, i)
+	}
+	x.ready.remove(at)
+}
+
 // maxReadmitted is how many positions one call of Readmit makes ready again: the bound is for the worst case.
 const maxReadmitted = 64
 

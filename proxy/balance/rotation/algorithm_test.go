@@ -2,6 +2,7 @@ package rotation
 
 import (
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"net/netip"
 	"slices"
@@ -157,14 +158,14 @@ func simulate(by registry.Balance) (p99 time.Duration) {
 		now += time.Duration(random.ExpFloat64() * float64(time.Millisecond) / 5)
 		for e, ends := range serves {
 			for len(ends) > 0 && ends[0] <= now {
-				e.Left()
+				e.Left(false)
 				ends = ends[1:]
 			}
 			serves[e] = ends
 		}
 		c := r.ChooseFor(registry.TCP, person(i), &registry.Terms{Balance: by}, nil)
 		e, _ := c.Next()
-		e.Given()
+		give(e)
 		needs := time.Millisecond
 		if number(e) == 4 {
 			needs *= 20
@@ -189,7 +190,7 @@ func TestLeastConnectionsSkipsAnEjectedEndpointThatHasNone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := numbered(1, 2)
 		well, ejected := r.Endpoints()[0], r.Endpoints()[1]
-		well.Given()
+		give(well)
 		ejected.Failed(registry.TCP)
 		for _, n := range chosenBy(t, r, registry.LeastConnections, 20) {
 			if n != 1 {
@@ -219,7 +220,7 @@ func BenchmarkAlgorithms(b *testing.B) {
 				r := numbered(numbers(n)...)
 				terms := registry.Terms{Balance: by}
 				for _, e := range r.Endpoints() {
-					e.Given()
+					give(e)
 				}
 				var clients [256]netip.Addr
 				for i := range clients {
@@ -257,7 +258,7 @@ func TestLeastConnectionsComparesFewEndpointsExactly(t *testing.T) {
 				for i := range clients {
 					c := r.ChooseFor(registry.TCP, person(i), &registry.Terms{Balance: registry.LeastConnections}, nil)
 					e, _ := c.Next()
-					e.Given()
+					give(e)
 					given[e]++
 				}
 				for _, e := range r.Endpoints() {
@@ -269,7 +270,7 @@ func TestLeastConnectionsComparesFewEndpointsExactly(t *testing.T) {
 						t.Fatalf("weights %v, round %d: endpoint %d has %d of %d clients; want %d", weights, round, number(e), given[e], clients, want)
 					}
 					for range given[e] {
-						e.Left()
+						e.Left(false)
 					}
 				}
 			}
@@ -277,5 +278,12 @@ func TestLeastConnectionsComparesFewEndpointsExactly(t *testing.T) {
 	}
 	if got, want := chosenBy(t, numbered(1, 2, 3), registry.LeastConnections, 6), []int{1, 2, 3, 1, 2, 3}; !slices.Equal(got, want) {
 		t.Errorf("endpoints without clients are given %v; want %v", got, want)
+	}
+}
+
+// give has an endpoint be given a client.
+func give(e *Endpoint) {
+	if err := e.BeginDial(math.MaxInt64); err == nil {
+		e.Given()
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"kubeproxy/proxy/balance/affinity"
+	"kubeproxy/proxy/balance/positions"
 	"kubeproxy/proxy/removal"
 	"kubeproxy/proxy/traffic"
 	"kubeproxy/registry"
@@ -28,10 +29,11 @@ type Choice struct {
 	client   uint64                      // the hash of the client's address, if the algorithm is SourceAddress, or its service wants affinity
 	Lifetime *removal.Lifetime           // of the service on its port; nil when it does not matter
 	Connect  time.Duration               // for an endpoint to accept, as the record of the service says; 0: it does not
-	Wait     time.Duration               // for an endpoint, when there is none
+	Wait     time.Duration               // for an endpoint, when there is none, as the record of the service says
 	sticky   *affinity.Client[*Endpoint] // the client, if its service wants affinity
 	drawn    *Endpoint                   // the draw that choose made for a client without affinity, until it is used
 	offered  offers
+	full     bool // it was offered none in the end, since those that are well and left have no place
 }
 
 // Choose begins the choice of an endpoint for any client, by round robin: a snapshot, and one atomic add.
@@ -60,7 +62,7 @@ func (c *Choice) begin(r *Rotation, protocol registry.Protocol, client netip.Add
 	c.refuses = terms.Failure.Refuse
 	c.balance, c.Connect, c.Wait = r.rules.Algorithm(terms.Balance), terms.Timeouts.Connect, terms.Timeouts.Wait
 	if c.balance == registry.SourceAddress || terms.AffinityTimeout > 0 {
-		c.client = clientHash(client)
+		c.client = positions.ClientHash(client)
 	}
 	if terms.AffinityTimeout > 0 {
 		c.sticky = r.stickyTo(protocol, client, terms.AffinityTimeout)
@@ -178,6 +180,24 @@ func (c *Choice) Failed(e *Endpoint) {
 func (c *Choice) Unusable(e *Endpoint, why traffic.Reason) {
 	e.setAside(c.protocol, why)
 	c.leave(e)
+}
+
+// Withdraw takes back the offer of e, the last one: others were faster to take its last place.
+func (c *Choice) Withdraw(e *Endpoint) {
+	c.offered.withdraw()
+	c.leave(e)
+}
+
+// MayWait reports whether a client that is offered none, or no further one, may be offered one that was not there, or had no place.
+func (c *Choice) MayWait() bool { return c.Offers() == 0 || c.full }
+
+// WaitTime is how long a client that is offered no endpoint waits for one: as its service says; but where an endpoint can be full, at least
+// atLimit, since whoever ends a connection and opens the next one comes before the end of the one before is seen.
+func (c *Choice) WaitTime(atLimit time.Duration) time.Duration {
+	if c.rotation.terms.Load().Limits.PerEndpoint == 0 {
+		return c.Wait
+	}
+	return max(c.Wait, atLimit)
 }
 
 // leave makes the client's next choice another than e.

@@ -20,6 +20,7 @@ const (
 	NameFailed                   // the same: the names of all were not resolved, or they could not be used either
 	OwnListener                  // the same: all are listeners of the proxy itself
 	AllFailed                    // none: all fail their checks, and the service wants clients refused then
+	AllFull                      // none that is well: those that are have as many clients as the service allows an endpoint
 	ChecksFail                   // an endpoint that fails its checks, since all fail: the checks may be wrong
 
 	NumConditions // how many there are
@@ -27,6 +28,7 @@ const (
 
 var conditions = [NumConditions]string{
 	Served: "served", NoEndpoints: traffic.NoEndpoints.String(), ZeroWeight: traffic.ZeroWeight.String(), NotAllowed: traffic.EndpointNotAllowed.String(), NoLocal: traffic.NoLocalEndpoint.String(),
+	AllFull:  traffic.EndpointLimit.String(),
 	NoAnswer: traffic.DialFailed.String(), NameFailed: traffic.NameFailed.String(), OwnListener: traffic.OwnListener.String(), AllFailed: traffic.AllFailed.String(), ChecksFail: "checks_fail",
 }
 
@@ -40,7 +42,7 @@ func (c Condition) TurnsAway() bool {
 
 // condition returns what new clients are given of a set. An endpoint that gets none does not count.
 func (r *Rotation) condition(set *endpointSet) Condition {
-	offered, failed, refuses := 0, 0, r.terms.Load().Failure.Refuse
+	offered, failed, full, refuses := 0, 0, 0, r.terms.Load().Failure.Refuse
 	var of [NumConditions]int // how many endpoints a client meets so
 	for _, e := range set.endpoints {
 		if !e.isExcluded() && !r.isElsewhere(e.place()) {
@@ -48,6 +50,9 @@ func (r *Rotation) condition(set *endpointSet) Condition {
 			of[e.condition()]++
 			if _, failsCheck := e.failures(); failsCheck {
 				failed++
+			}
+			if e.isFull() {
+				full++
 			}
 		}
 	}
@@ -66,6 +71,8 @@ func (r *Rotation) condition(set *endpointSet) Condition {
 		return AllFailed
 	case of[Served] > 0:
 		return Served
+	case of[AllFull] > 0, full == offered:
+		return AllFull
 	case of[ChecksFail] > 0 && !refuses:
 		return ChecksFail
 	}
@@ -117,6 +124,8 @@ func (e *Endpoint) condition() Condition {
 		return NoAnswer
 	case failsCheck:
 		return ChecksFail
+	case e.isFull():
+		return AllFull
 	}
 	return Served
 }

@@ -47,6 +47,14 @@ func TestTheConditionIsWhatNewClientsGet(t *testing.T) {
 	refuse := func(_ *testing.T, r *Rotation) {
 		r.terms.Store(&registry.Terms{Failure: registry.Failure{Refuse: true}})
 	}
+	fill := func(positions ...int) func(*testing.T, *Rotation) {
+		return func(_ *testing.T, r *Rotation) {
+			r.terms.Store(&registry.Terms{Limits: registry.Limits{PerEndpoint: 1}, Failure: r.terms.Load().Failure})
+			for _, i := range positions {
+				give(r.Endpoints()[i])
+			}
+		}
+	}
 	for _, c := range []struct {
 		name  string
 		fault []func(*testing.T, *Rotation)
@@ -79,6 +87,12 @@ func TestTheConditionIsWhatNewClientsGet(t *testing.T) {
 		{"the names of all stand for addresses that are not allowed", []func(*testing.T, *Rotation){weigh(1, 1), meet(traffic.EndpointNotAllowed, 0, 1)}, NotAllowed},
 		{"the one with a weight is a listener of the proxy", []func(*testing.T, *Rotation){weigh(0, 1), meet(traffic.OwnListener, 1)}, OwnListener},
 		{"none is allowed", []func(*testing.T, *Rotation){forbid, weigh(1, 1)}, NotAllowed},
+		{"one is full", []func(*testing.T, *Rotation){weigh(1, 1), fill(0)}, Served},
+		{"all are full", []func(*testing.T, *Rotation){weigh(1, 1), fill(0, 1)}, AllFull},
+		{"the one with a weight is full", []func(*testing.T, *Rotation){weigh(0, 1), fill(1)}, AllFull},
+		{"one is full, and the other fails", []func(*testing.T, *Rotation){weigh(1, 1), fill(0), fail(1)}, AllFull},
+		{"one is full, and the other fails its checks", []func(*testing.T, *Rotation){weigh(1, 1), fill(0), failCheck(1)}, AllFull},
+		{"all are full, and fail", []func(*testing.T, *Rotation){weigh(1, 1), fill(0, 1), fail(0, 1)}, AllFull},
 		{"the policy is Local, and none is on the node", []func(*testing.T, *Rotation){local, weigh(1, 1)}, NoLocal},
 		{"the policy is Local, and none is on the node or allowed", []func(*testing.T, *Rotation){local, forbid, weigh(1, 1)}, NoLocal},
 	} {
@@ -95,7 +109,7 @@ func TestTheConditionIsWhatNewClientsGet(t *testing.T) {
 			if got := r.Status().Condition; got != c.want {
 				t.Errorf("with clients it is %v; want %v", got, c.want)
 			}
-			if turned := c.want == NoEndpoints || c.want == ZeroWeight || c.want == AllFailed || c.want == NoLocal; given == turned { // one that is not allowed is given, to say why
+			if turned := c.want == NoEndpoints || c.want == ZeroWeight || c.want == AllFailed || c.want == AllFull || c.want == NoLocal; given == turned { // one that is not allowed is given, to say why
 				t.Errorf("a client is given an endpoint: %t", given)
 			}
 		})

@@ -31,7 +31,7 @@ func (d *departed) add(e *Endpoint) {
 // clients counts the connections and sessions of the endpoint, and the dials to it.
 func (e *Endpoint) clients() int64 {
 	if x := e.known.Load(); x != nil {
-		return x.active.Load() + x.dialing.Load()
+		return x.active()
 	}
 	return 0
 }

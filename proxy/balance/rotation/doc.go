@@ -8,7 +8,8 @@
 // The algorithms choose one of n positions of a set, at a cost that does not depend on n: in turn, by weights, two at random, or by a ring of
 // hashes (ring.go). Package [kubeproxy/proxy/balance/positions] has what they choose by, and knows which positions are ready.
 //
-// Package [kubeproxy/proxy/balance/affinity] remembers which endpoint a client was given.
+// Package [kubeproxy/proxy/balance/affinity] remembers which endpoint a client was given, and [kubeproxy/proxy/balance/news] tells those
+// that wait for one when to look again.
 // [kubeproxy/proxy/balance/health] knows of each endpoint whether it is ready, and [kubeproxy/proxy/balance/checks] asks those that services
 // want asked.
 package rotation

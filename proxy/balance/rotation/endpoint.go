@@ -1,6 +1,7 @@
 package rotation
 
 import (
+	"errors"
 	"math"
 	"time"
 
@@ -52,26 +53,56 @@ func (e *Endpoint) Lifetime() *removal.Lifetime {
 	return x.lifetime.Load()
 }
 
-// BeginDial notes that a TCP dial of the endpoint begins, and reports whether it may: at most most are under way at a time.
-func (e *Endpoint) BeginDial(most int64) bool {
+// Why an endpoint that is offered may not be dialled.
+var (
+	ErrDialLimit = errors.New("too many dials are under way")
+	ErrFull      = errors.New("it has as many connections as the service allows an endpoint")
+)
+
+// BeginDial notes that a dial of the endpoint begins, unless most are under way or it has no place left. A dial ends by [Endpoint.Given] or
+// [Endpoint.EndDial]. A UDP session is dialled, too, from the moment that it is offered the endpoint.
+func (e *Endpoint) BeginDial(most int64) error {
 	x := e.stats()
-	if x.dialing.Add(1) <= most {
-		return true
+	switch places := e.places(); {
+	case x.dialing.Add(1) > most:
+		x.dialing.Add(-1)
+		return ErrDialLimit
+	case x.taken.Add(1) > places:
+		e.EndDial()
+		return ErrFull
 	}
-	x.dialing.Add(-1)
-	return false
+	return nil
 }
 
-// EndDial notes that a dial which was allowed has ended.
-func (e *Endpoint) EndDial() { e.stats().dialing.Add(-1) }
+// EndDial notes that a dial which had begun has come to nothing.
+func (e *Endpoint) EndDial() {
+	x := e.stats()
+	x.dialing.Add(-1)
+	x.taken.Add(-1)
+	e.freed(x)
+}
+
+// places is how many clients of this node the endpoint may have at a time.
+func (e *Endpoint) places() int64 {
+	if most := e.Rotation.terms.Load().Limits.PerEndpoint; most > 0 {
+		return int64(most)
+	}
+	return math.MaxInt64
+}
+
+// isFull reports whether the endpoint has no place left for a client.
+func (e *Endpoint) isFull() bool {
+	x := e.known.Load()
+	return x != nil && x.taken.Load() >= e.places()
+}
 
 // Missed counts an attempt that did not reach the endpoint, and does not hold it against it.
 func (e *Endpoint) Missed() { e.stats().failures.Add(1) }
 
-// Given notes that the endpoint was given a connection or a session.
+// Given notes that a dial has succeeded: the endpoint was given a connection or a session.
 func (e *Endpoint) Given() {
 	x := e.stats()
-	x.active.Add(1)
+	x.dialing.Add(-1)
 	x.connections.Add(1)
 	if p := e.place() & (registry.InZone | registry.OutOfZone); p != 0 {
 		if z := e.Rotation.set.Load().zones; z != nil { // else the endpoint has left, or just come
@@ -81,13 +112,42 @@ func (e *Endpoint) Given() {
 }
 
 // Joined notes that a connection or session of the endpoint was adopted: a predecessor has counted it as given.
-func (e *Endpoint) Joined() { e.stats().active.Add(1) }
+func (e *Endpoint) Joined() { e.stats().taken.Add(1) }
 
-// Finished notes that the endpoint has ended n more of those, which are no load of it any more although their clients have not ended them.
-func (e *Endpoint) Finished(n int64) { e.stats().finished.Add(n) }
+// Finished notes that the endpoint has ended one of those, which is no load of it any more although its client has not ended it.
+func (e *Endpoint) Finished() {
+	x := e.stats()
+	x.finished.Add(1)
+	x.taken.Add(-1)
+	e.freed(x)
+}
 
-// Left notes that one of those has ended, or has moved to another endpoint.
-func (e *Endpoint) Left() { e.stats().active.Add(-1) }
+// Left notes that one of those has ended, or has moved to another endpoint. finished says whether the endpoint had ended it before.
+func (e *Endpoint) Left(finished bool) {
+	x := e.stats()
+	if finished {
+		x.finished.Add(-1)
+		return
+	}
+	x.taken.Add(-1)
+	e.freed(x)
+}
+
+// active is how many connections and sessions the endpoint has, and has yet to be told that they have ended; dials included.
+func (x *stats) active() int64 { return x.taken.Load() + x.finished.Load() }
+
+// freed has rosters offer the endpoint again, if they leave it out because it was full and it has a place again, and clients that wait look again.
+// A roster sets full before it makes sure that the endpoint is full, and here the place is free before full is read: so one of the two
+// sees the other.
+func (e *Endpoint) freed(x *stats) {
+	if !x.full.Load() || e.isFull() || !x.full.CompareAndSwap(true, false) {
+		return
+	}
+	for protocol := range registry.UDP + 1 {
+		e.resort(protocol)
+	}
+	e.Rotation.rules.news.TellSoon(e.Rotation)
+}
 
 // failsCheck reports whether checks of the endpoint fail over a protocol.
 func (e *Endpoint) failsCheck(protocol registry.Protocol) bool {
@@ -121,6 +181,11 @@ func (e *Endpoint) follow(protocol registry.Protocol) {
 	if e.isExcluded() {
 		return
 	}
+	e.Rotation.noteSpill(e.resort(protocol), protocol)
+}
+
+// resort puts the endpoint where it belongs in the rosters of the newest set, which it returns.
+func (e *Endpoint) resort(protocol registry.Protocol) *endpointSet {
 	set, due := e.Rotation.set.Load(), e.returns(protocol)
 	for k, v := range set.views {
 		if v == nil {
@@ -136,7 +201,7 @@ func (e *Endpoint) follow(protocol registry.Protocol) {
 			}
 		}
 	}
-	e.Rotation.noteSpill(set, protocol)
+	return set
 }
 
 // place returns where the endpoint is.
@@ -154,7 +219,7 @@ func (e *Endpoint) skips(protocol registry.Protocol) bool {
 		return true
 	}
 	x := e.known.Load()
-	return x != nil && x.health[protocol].Skips(protocol)
+	return x != nil && (x.taken.Load() >= e.places() || x.health[protocol].Skips(protocol))
 }
 
 // Failed notes that the endpoint refused or stayed silent.
@@ -208,7 +273,8 @@ func (e *Endpoint) isChecked(protocol registry.Protocol) bool {
 	return x != nil && x.checks[protocol].Load() != nil
 }
 
-// load is how many clients of this node the endpoint has, those included that are connecting to it, and without those it has finished with. An ejected one has most.
+// load is how many clients of this node the endpoint has, those included that are connecting to it, and without those it has finished with. One
+// that is ejected or full has most.
 func (e *Endpoint) load(protocol registry.Protocol) int64 {
 	x := e.known.Load()
 	switch {
@@ -220,5 +286,8 @@ func (e *Endpoint) load(protocol registry.Protocol) int64 {
 	if until := e.returns(protocol); until != 0 && monotonic.Now() < until {
 		return math.MaxInt64
 	}
-	return x.active.Load() + x.dialing.Load() - x.finished.Load()
+	if load := x.taken.Load(); load < e.places() {
+		return load
+	}
+	return math.MaxInt64
 }

@@ -22,4 +22,13 @@ func (o *offers) add(e *Endpoint) {
 	o.n++
 }
 
+// withdraw takes the last offer back.
+func (o *offers) withdraw() {
+	o.last = nil
+	if n := len(o.earlier); n > 0 {
+		o.last, o.earlier = o.earlier[n-1], o.earlier[:n-1]
+	}
+	o.n--
+}
+
 func (o *offers) has(e *Endpoint) bool { return e == o.last || slices.Contains(o.earlier, e) }

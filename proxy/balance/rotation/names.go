@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"kubeproxy/proxy/balance/positions"
 	"kubeproxy/registry"
 )
 
@@ -23,7 +24,7 @@ func (c *Choice) Arrange(e *Endpoint, addrs []netip.AddrPort) []netip.AddrPort {
 	if c.balance == registry.SourceAddress || c.sticky != nil {
 		for _, family := range [][]netip.AddrPort{preferred, other} {
 			slices.SortFunc(family, func(a, b netip.AddrPort) int {
-				return cmp.Compare(rank(c.client, a.Addr()), rank(c.client, b.Addr()))
+				return cmp.Compare(positions.Rank(c.client, a.Addr()), positions.Rank(c.client, b.Addr()))
 			})
 		}
 	} else {

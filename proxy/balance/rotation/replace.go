@@ -84,8 +84,13 @@ func (r *Rotation) after(old, asleep *endpointSet, position map[*Endpoint]int) *
 // followLocked has the rotation follow the terms of its service.
 func (r *Rotation) followLocked(terms *registry.Terms) {
 	before, old := r.terms.Swap(terms), r.set.Load()
-	if terms.Local != before.Local || terms.Failure != before.Failure {
+	if terms.Local != before.Local || terms.Failure != before.Failure || terms.Limits.PerEndpoint != before.Limits.PerEndpoint {
 		defer r.changed()
+	}
+	for _, e := range old.endpoints { // more of them may have places
+		if x := e.known.Load(); x != nil {
+			e.freed(x)
+		}
 	}
 	if terms.Distribution == before.Distribution || old.isAsleep() || old.len() == 0 {
 		return

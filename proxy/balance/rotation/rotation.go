@@ -1,6 +1,7 @@
 package rotation
 
 import (
+	"context"
 	"net/netip"
 	"sync"
 	"sync/atomic"
@@ -9,6 +10,7 @@ import (
 	"kubeproxy/proxy/balance/affinity"
 	"kubeproxy/proxy/balance/checks"
 	"kubeproxy/proxy/balance/health"
+	"kubeproxy/proxy/balance/news"
 	"kubeproxy/proxy/removal"
 	"kubeproxy/proxy/traffic"
 	"kubeproxy/registry"
@@ -30,7 +32,7 @@ type Rules struct {
 	unused      lograte.Limiter[registry.PortKey] // of lines about records with endpoints that are not allowed
 	ignored     lograte.Limiter[registry.PortKey] // of lines about checks that fail for all endpoints
 	departed    departed
-	newsroom    newsroom
+	news        news.Room[*Rotation]
 }
 
 // Affinities that are remembered, in all, and for one rotation and protocol. They take 20 MB at most.
@@ -96,7 +98,8 @@ func New(rules *Rules, key registry.PortKey) *Rotation {
 // IsEmpty reports whether there is no endpoint to choose.
 func (r *Rotation) IsEmpty() bool { return r.set.Load().len() == 0 }
 
-// TurnsAway reports whether new clients of a service with these terms are given no endpoint, by the records of both or by checks, and why.
+// TurnsAway reports whether new clients of a service with these terms are given no endpoint, by the records of both, by checks, or because
+// no endpoint has a place left, and why.
 func (r *Rotation) TurnsAway(protocol registry.Protocol, terms *registry.Terms) (why traffic.Reason, is bool) {
 	switch set := r.set.Load(); {
 	case set.len() == 0:
@@ -107,8 +110,21 @@ func (r *Rotation) TurnsAway(protocol registry.Protocol, terms *registry.Terms) 
 		return traffic.NoLocalEndpoint, true
 	case terms.Failure.Refuse && r.awake().seenBy(kindOf(netip.Addr{}, terms)).allFail(protocol):
 		return traffic.AllFailed, true
+	case terms.Limits.PerEndpoint > 0 && r.awake().seenBy(kindOf(netip.Addr{}, terms)).isFull():
+		return traffic.EndpointLimit, true
 	}
 	return 0, false
+}
+
+// WhyNone returns why a client of a service with these terms was offered no endpoint.
+func (r *Rotation) WhyNone(protocol registry.Protocol, terms *registry.Terms) traffic.Reason {
+	switch why, away := r.TurnsAway(protocol, terms); {
+	case away:
+		return why
+	case terms.Limits.PerEndpoint > 0: // a place is free since then
+		return traffic.EndpointLimit
+	}
+	return traffic.NoEndpoints
 }
 
 // Forget has the rotation remember no client any more: it is not used again.
@@ -123,6 +139,16 @@ func (r *Rotation) changed() {
 	r.TellNews()
 	r.callHook()
 }
+
+// News returns a context that ends with the next change of the endpoints, of their health or of places at them, and when the service leaves
+// its port: see [news.Room.Of].
+func (r *Rotation) News() context.Context { return r.rules.news.Of(r) }
+
+// IsAwaited reports whether clients may wait for news of the rotation.
+func (r *Rotation) IsAwaited() bool { return r.rules.news.IsAwaited(r) }
+
+// TellNews has clients that wait for an endpoint look again.
+func (r *Rotation) TellNews() { r.rules.news.Tell(r) }
 
 func (r *Rotation) callHook() {
 	if r.rules.Changed != nil {
@@ -191,9 +217,10 @@ type stats struct {
 	gone     atomic.Bool                      // no longer in the rotation: a UDP session looks at it on each datagram
 	lifetime atomic.Pointer[removal.Lifetime] // that TCP connections begin under; nil until one does
 
-	dialing     atomic.Int64  // TCP dials under way
-	active      atomic.Int64  // connections and sessions now
-	finished    atomic.Int64  // of them, those that the endpoint has ended, and the client has not
+	taken       atomic.Int64  // places: dials under way, and the connections and sessions that the endpoint has not ended
+	dialing     atomic.Int64  // of them, dials
+	finished    atomic.Int64  // connections that the endpoint has ended, and the client has not
+	full        atomic.Bool   // rosters may leave it out because it has no place left: see Endpoint.freed
 	connections atomic.Uint64 // and since it came
 	failures    atomic.Uint64 // attempts that did not reach it
 

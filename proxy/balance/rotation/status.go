@@ -103,7 +103,7 @@ func (e *Endpoint) Status() EndpointStatus {
 	if x == nil {
 		return s
 	}
-	s.Active, s.Connections, s.Failures = x.active.Load(), x.connections.Load(), x.failures.Load()
+	s.Active, s.Connections, s.Failures = x.active()-x.dialing.Load(), x.connections.Load(), x.failures.Load()
 	wall := func(t time.Duration) time.Time { return time.Now().Add(t - monotonic.Now()) }
 	for protocol := range registry.UDP + 1 {
 		s.Checked = s.Checked || x.checks[protocol].Load() != nil

@@ -77,7 +77,7 @@ func (t *tier) hashRing() *positions.Ring {
 	}
 	hashes := make([]uint64, len(t.endpoints))
 	for i, e := range t.endpoints {
-		hashes[i] = endpointHash(e.Addr)
+		hashes[i] = positions.EndpointHash(e.Addr)
 	}
 	t.ring.CompareAndSwap(nil, positions.NewRing(hashes, t.weights))
 	return t.ring.Load()
@@ -119,7 +119,7 @@ func (t *tier) allFail(protocol registry.Protocol) bool {
 	defer r.mu.Unlock()
 	r.index.Readmit(monotonic.Now())
 	due, ejected := r.index.First()
-	return r.index.Next(0) < 0 && (!ejected || due >= health.Never)
+	return r.index.Next(0) < 0 && len(r.full) == 0 && (!ejected || due >= health.Never)
 }
 
 // nextReady returns the next endpoint in turn that is ready and was not offered to the client, and moves the cursor
@@ -144,6 +144,9 @@ func (t *tier) nextReady(protocol registry.Protocol, offered *offers) (ready, wa
 		e := t.endpoints[at]
 		switch {
 		case offered.has(e), e.isExcluded(): // the latter: since the roster was made
+		case e.isFull():
+			r.leaveOut(at, e)
+			looks-- // the next clients do not meet it here
 		case e.skips(protocol):
 			due := e.returns(protocol)
 			if r.index.Set(at, due); due == 0 && warming == nil {
@@ -164,7 +167,7 @@ func (t *tier) soonest(protocol registry.Protocol, offered *offers) *Endpoint {
 	defer r.mu.Unlock()
 	at := r.index.Soonest(MaxOffers, func(at int) bool { // fewer than MaxOffers were offered
 		r.looks++
-		return offered.has(t.endpoints[at]) || t.endpoints[at].isExcluded()
+		return offered.has(t.endpoints[at]) || t.endpoints[at].isExcluded() || t.endpoints[at].isFull()
 	})
 	if at < 0 {
 		return nil

@@ -211,6 +211,18 @@ func (v *view) allFail(protocol registry.Protocol) bool {
 	return v.allowed > 0 && !slices.ContainsFunc(v.tiers, func(t *tier) bool { return !t.allFail(protocol) })
 }
 
+// isFull reports whether the view has endpoints, and none of them has a place left.
+func (v *view) isFull() bool {
+	return v.allowed > 0 && !slices.ContainsFunc(v.tiers, func(t *tier) bool {
+		return slices.ContainsFunc(t.endpoints, func(e *Endpoint) bool { return !e.isExcluded() && !e.isFull() })
+	})
+}
+
+// leavesOut reports whether an endpoint in view is ready, but has no place left.
+func (v *view) leavesOut(protocol registry.Protocol) bool {
+	return slices.ContainsFunc(v.tiers, func(t *tier) bool { return t.roster(protocol).leavesOut() })
+}
+
 // reach says how far clients are sent: to the first tier with an endpoint that is ready, or if none is, to the last.
 func (v *view) reach(protocol registry.Protocol) (how reach) {
 	for _, t := range v.tiers {
@@ -234,7 +246,7 @@ func (v *view) hasReadyBeforeBackups(protocol registry.Protocol) bool {
 
 // another returns a ready endpoint that the client was not offered, in place of the one that the algorithm gives it: of its tier, or of the next. With
 // SourceAddress it is the next on the ring. Otherwise, and when that search is too long, it is the next in turn. When all are ejected
-// it is the one that returns first. nil: the client was offered all.
+// it is the one that returns first, unless others are only full. nil: the client was offered all, or is to wait.
 func (v *view) another(c *Choice) *Endpoint {
 	var warming *Endpoint
 	for i, t := range v.tiers {
@@ -256,6 +268,9 @@ func (v *view) another(c *Choice) *Endpoint {
 	}
 	if warming != nil {
 		return warming
+	}
+	if c.full = v.leavesOut(c.protocol); c.full {
+		return nil // and not one that fails
 	}
 	for _, t := range v.tiers {
 		if e := t.soonest(c.protocol, &c.offered); e != nil && !(c.refuses && e.failsCheck(c.protocol)) {

@@ -209,7 +209,7 @@ func TestClientsAreCountedByTheZoneOfTheirEndpoint(t *testing.T) {
 	r := placed(inZone, outOfZone, 0)
 	for i, n := range []int{5, 3, 7} {
 		for range n {
-			r.Endpoints()[i].Given()
+			give(r.Endpoints()[i])
 		}
 	}
 	place(r, inZone, outOfZone, 0, 0)

@@ -53,9 +53,9 @@ func TestLeastConnectionsFillsEndpointsInProportionToTheirWeights(t *testing.T) 
 	for range 4000 { // who all stay
 		c := r.ChooseFor(registry.TCP, person(1), &registry.Terms{Balance: registry.LeastConnections}, nil)
 		e, _ := c.Next()
-		e.Given()
+		give(e)
 	}
-	if light := r.Endpoints()[0].known.Load().active.Load(); light < 950 || light > 1050 {
+	if light := r.Endpoints()[0].known.Load().active(); light < 950 || light > 1050 {
 		t.Errorf("the endpoint of weight 1 has %d of 4000 clients; want about 1000", light)
 	}
 }

@@ -1,0 +1,264 @@
+package rotation
+
+import (
+	"context"
+	"math"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"kubeproxy/proxy/balance/news"
+	"kubeproxy/proxy/traffic"
+	"kubeproxy/registry"
+)
+
+// limited is the rotation of a service whose endpoints may have so many clients each.
+func limited(most int, ns ...int) *Rotation {
+	r := numbered(ns...)
+	limit(r, registry.Terms{Limits: registry.Limits{PerEndpoint: most}})
+	return r
+}
+
+func limit(r *Rotation, terms registry.Terms) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.followLocked(&terms)
+}
+
+// comes has a client come, and returns its endpoint; nil: it was given none.
+func comes(r *Rotation, client int) *Endpoint {
+	c := r.ChooseFor(registry.TCP, person(client), r.terms.Load(), nil)
+	for {
+		e, ok := c.Next()
+		if !ok {
+			return nil
+		}
+		if e.BeginDial(math.MaxInt64) == nil {
+			c.Reached(e)
+			e.Given()
+			return e
+		}
+		c.Withdraw(e)
+	}
+}
+
+func TestAnEndpointThatIsFullIsGivenNoClient(t *testing.T) {
+	for name, terms := range map[string]registry.Terms{
+		"round robin":       {},
+		"least connections": {Balance: registry.LeastConnections},
+		"source address":    {Balance: registry.SourceAddress},
+		"affinity":          {AffinityTimeout: time.Hour},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := numbered(1, 2, 3)
+			terms.Limits.PerEndpoint = 2
+			limit(r, terms)
+			has := make(map[int]int)
+			for range 6 { // one address, which affinity and source give one endpoint
+				has[number(comes(r, 7))]++
+			}
+			if has[1] != 2 || has[2] != 2 || has[3] != 2 {
+				t.Errorf("six clients have %v; want two each", has)
+			}
+			if e := comes(r, 7); e != nil {
+				t.Errorf("the seventh has %d", number(e))
+			}
+			if why := r.WhyNone(registry.TCP, &terms); why != traffic.EndpointLimit {
+				t.Errorf("it was given none for %v", why)
+			}
+			for _, i := range []int{2, 0, 1} {
+				freed := r.Endpoints()[i]
+				freed.Left(false)
+				if e := comes(r, 7); e != freed {
+					t.Errorf("a place of %d is free, and the client has %v", number(freed), e)
+				}
+				freed.Finished() // by the endpoint; the client does not end yet
+				if e := comes(r, 7); e != freed {
+					t.Errorf("%d has ended a connection, and the next client has %v", number(freed), e)
+				}
+				freed.Left(true)
+				if e := comes(r, 7); e != nil {
+					t.Errorf("a place was counted twice: %v", e)
+				}
+			}
+		})
+	}
+}
+
+func TestClientsAreNotSentToEndpointsThatFailWhileOthersAreOnlyFull(t *testing.T) {
+	r := limited(1, 1, 2)
+	r.Endpoints()[0].Failed(registry.TCP)
+	well := comes(r, 1)
+	if number(well) != 2 {
+		t.Fatalf("the client has %v", well)
+	}
+	c := r.ChooseFor(registry.TCP, person(2), r.terms.Load(), nil)
+	if e, ok := c.Next(); ok || !c.MayWait() || c.WaitTime(time.Millisecond) != time.Millisecond {
+		t.Errorf("the client has %v, and may wait: %t, %v", e, c.MayWait(), c.WaitTime(time.Millisecond))
+	}
+	well.Left(false)
+	if e, ok := c.Next(); !ok || e != well {
+		t.Errorf("the client has %v after it has waited", e)
+	}
+}
+
+func TestBackupsAreGivenClientsWhileAllOthersAreFull(t *testing.T) {
+	r := placed(0, 0, registry.Backup)
+	limit(r, registry.Terms{Limits: registry.Limits{PerEndpoint: 1}})
+	first, second, third := comes(r, 1), comes(r, 2), comes(r, 3)
+	if third != r.Endpoints()[2] || first.isBackup() || second.isBackup() {
+		t.Errorf("the clients have %v, %v and %v", first, second, third)
+	}
+	first.Left(false)
+	if e := comes(r, 4); e != first {
+		t.Errorf("the next client has %v", e)
+	}
+}
+
+func TestMorePlacesAreThereAsSoonAsTheRecordSaysSo(t *testing.T) {
+	r := limited(1, 1)
+	comes(r, 1)
+	if e := comes(r, 2); e != nil {
+		t.Fatalf("the second client has %v", e)
+	}
+	told := r.News()
+	limit(r, registry.Terms{Limits: registry.Limits{PerEndpoint: 2}})
+	if told.Err() == nil || comes(r, 2) == nil {
+		t.Errorf("there are more places, and who waits was told: %v", told.Err())
+	}
+	if comes(r, 3) != nil {
+		t.Error("there are still more")
+	}
+	limit(r, registry.Terms{})
+	for i := range 10 {
+		if comes(r, 4+i) == nil {
+			t.Fatal("there is a limit still")
+		}
+	}
+}
+
+// TestTheOnlyFreePlaceIsFound, though all other endpoints are full, and cost nothing once that is known.
+func TestTheOnlyFreePlaceIsFound(t *testing.T) {
+	const many = 1000
+	r := limited(1, numbers(many)...)
+	for i := range many {
+		if comes(r, i) == nil {
+			t.Fatalf("client %d has no endpoint", i)
+		}
+	}
+	if e := comes(r, many); e != nil {
+		t.Fatalf("all are full, and the client has %v", e)
+	}
+	roster := r.Endpoints()[0].Rotation.awake().views[0].tiers[0].roster(registry.TCP)
+	before := roster.looks
+	for _, i := range []int{0, 500, 999, 70} {
+		r.Endpoints()[i].Left(false)
+		if e := comes(r, i); e != r.Endpoints()[i] {
+			t.Errorf("the place of %d is free, and the client has %v", i, e)
+		}
+	}
+	if looks := roster.looks - before; looks > 20 {
+		t.Errorf("%d endpoints were looked at for four clients", looks)
+	}
+}
+
+// TestNoEndpointHasMoreClientsThanAllowed, however many come and go at a time, also while the endpoints change; and no place is lost.
+func TestNoEndpointHasMoreClientsThanAllowed(t *testing.T) {
+	const endpoints, most, clients = 5, 3, 40
+	r := limited(most, numbers(endpoints)...)
+	var has [endpoints]atomic.Int64
+	var over, served atomic.Int64
+	var all sync.WaitGroup
+	for i := range clients {
+		all.Go(func() {
+			random := rand.New(rand.NewPCG(uint64(i), 1))
+			for range 500 {
+				e := comes(r, i)
+				if e == nil {
+					continue
+				}
+				served.Add(1)
+				if has[number(e)-1].Add(1) > most {
+					over.Add(1)
+				}
+				finished := random.IntN(2) == 0
+				has[number(e)-1].Add(-1)
+				if finished {
+					e.Finished()
+				}
+				e.Left(finished)
+			}
+		})
+	}
+	all.Go(func() {
+		for i := range 50 { // their weights do
+			setWeights(t, r, 1+i%2, 1, 1, 1, 1)
+		}
+	})
+	all.Wait()
+	if over.Load() > 0 || served.Load() == 0 {
+		t.Errorf("of %d times an endpoint had more than %d clients %d times", served.Load(), most, over.Load())
+	}
+	for i := range endpoints * most {
+		if comes(r, i) == nil {
+			t.Fatalf("after all have gone, there are places for %d clients only", i)
+		}
+	}
+	if e := comes(r, 0); e != nil {
+		t.Errorf("one more has %v", e)
+	}
+}
+
+// TestAPlaceThatBecomesFreeWhileAClientLooksIsNotLost: the client has seen that the endpoint is full, and by the time that the roster leaves it out
+// its place is free. Whoever freed it saw no roster that has to be told.
+func TestAPlaceThatBecomesFreeWhileAClientLooksIsNotLost(t *testing.T) {
+	r := limited(1, 1)
+	has := comes(r, 0)
+	has.Left(false)
+	roster := r.awake().views[0].tiers[0].roster(registry.TCP)
+	roster.mu.Lock()
+	roster.leaveOut(0, has)
+	roster.mu.Unlock()
+	if !r.awake().seenBy(0).hasReady(registry.TCP) {
+		t.Error("the place is lost")
+	}
+}
+
+// TestWhoWaitsForAPlaceIsToldSoon: within a millisecond, and not once for each place of many that are freed at a time.
+func TestWhoWaitsForAPlaceIsToldSoon(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const most = 100
+		r := limited(most, 1)
+		for i := range most {
+			comes(r, i)
+		}
+		told := 0
+		ctx, stop := context.WithCancel(t.Context())
+		var waiter sync.WaitGroup
+		waiter.Go(func() {
+			for ctx.Err() == nil {
+				next := r.News()
+				comes(r, most)
+				select {
+				case <-next.Done():
+					told++
+				case <-ctx.Done():
+				}
+			}
+		})
+		synctest.Wait()
+		for range most {
+			r.Endpoints()[0].Left(false)
+		}
+		time.Sleep(news.Delay)
+		synctest.Wait()
+		if told != 1 {
+			t.Errorf("%d places were freed, and who waits was told %d times", most, told)
+		}
+		stop()
+		waiter.Wait()
+	})
+}
