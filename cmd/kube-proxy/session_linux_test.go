@@ -36,8 +36,7 @@ var volatile = []struct {
 	pattern *regexp.Regexp
 	by      string
 }{
-	{regexp.MustCompile(`\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d`), "DAY TIME"},
-	{regexp.MustCompile(`\b\d\d:\d\d:\d\d\b`), "TIME"},
+	{regexp.MustCompile(`\b(?:\d{4}-\d\d-\d\d[T ])?\d\d:\d\d:\d\d\b`), "TIME"}, // with the day where that is another one
 	{regexp.MustCompile(`:\d{5}\b`), ":PORT"},
 	{regexp.MustCompile(`\b\d+(?:\.\d+)?(?:ms|µs|s)\b`), "DURATION"},
 	{regexp.MustCompile(`\d+ new, .* per second`), "RATES per second"},
