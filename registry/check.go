@@ -19,10 +19,27 @@ type Check struct {
 	Fall     int           `json:",omitzero"` // checks in a row that fail before an endpoint does; 0: the proxy's default
 	Rise     int           `json:",omitzero"` // that pass before it is used again; 0: the proxy's default
 
+	TLS    CheckTLS    `json:",omitzero"` // how TCP ports are asked over TLS; zero: without
 	Port   uint16      `json:",omitzero"` // that is asked; 0: the endpoint's own
 	Method string      `json:",omitzero"` // of the request for Path; "": GET
 	Host   string      `json:",omitzero"` // in its header; "": the address
 	Status StatusRange `json:",omitzero"` // of its answer; zero: 200 to 399
+}
+
+// A CheckTLS says whether a check speaks TLS.
+type CheckTLS uint8
+
+// Values of CheckTLS.
+const (
+	CheckPlain      CheckTLS = iota
+	CheckVerified            // the certificate has to be that of the endpoint, by an authority that the proxy trusts
+	CheckUnverified          // any certificate passes
+	endOfCheckTLS
+)
+
+// String gives it as records spell it.
+func (v CheckTLS) String() string {
+	return [endOfCheckTLS]string{CheckPlain: "", CheckVerified: "verify", CheckUnverified: "insecure"}[v]
 }
 
 // A StatusRange is the statuses of HTTP from Low to High.
@@ -74,6 +91,16 @@ func (c *Check) readWish(s string) error {
 		return fmt.Errorf("%s is neither true nor false", Quote(s))
 	}
 	return nil
+}
+
+func (c *Check) readTLS(s string) error {
+	for v := CheckVerified; v < endOfCheckTLS; v++ {
+		if v.String() == s {
+			c.TLS = v
+			return nil
+		}
+	}
+	return fmt.Errorf("%s is neither verify nor insecure", Quote(s))
 }
 
 // readHTTP reads a path, with or without the method before it.
@@ -149,8 +176,11 @@ func (c *Check) readStatus(s string) error {
 
 // problem reports a term that says something about a request that is not made.
 func (c *Check) problem() error {
-	if c.Path == "" && (c.Method != "" || c.Host != "" || c.Status != StatusRange{}) {
-		return fmt.Errorf("%[1]scheck-method, %[1]scheck-host and %[1]scheck-status take %[1]scheck-http", AnnotationPrefix)
+	switch {
+	case c.Path == "" && (c.Method != "" || c.Status != StatusRange{}):
+		return fmt.Errorf("%[1]scheck-method and %[1]scheck-status take %[1]scheck-http", AnnotationPrefix)
+	case c.Path == "" && c.TLS == CheckPlain && c.Host != "":
+		return fmt.Errorf("%[1]scheck-host takes %[1]scheck-http or %[1]scheck-tls", AnnotationPrefix)
 	}
 	return nil
 }
@@ -166,6 +196,6 @@ func (c *Check) showUDP() string {
 
 // isValid reports whether a record could say this.
 func (c *Check) isValid() bool {
-	return c.Wanted < endOfCheckWishes && c.Interval >= 0 && c.Interval <= MaxCheckInterval && c.Timeout >= 0 && c.Timeout <= MaxCheckInterval &&
+	return c.Wanted < endOfCheckWishes && c.TLS < endOfCheckTLS && c.Interval >= 0 && c.Interval <= MaxCheckInterval && c.Timeout >= 0 && c.Timeout <= MaxCheckInterval &&
 		(c.Path == "" || new(Check).readHTTP(c.Path) == nil) && c.problem() == nil && max(len(c.Send), len(c.Expect)) <= maxCheckText
 }

@@ -33,6 +33,7 @@ var terms = [...]term{
 	{"on-failed-check", "", aChoice(func(t *Terms) *bool { return &t.Failure.Close }, "drain", "close"), shownChoice(func(t *Terms) bool { return t.Failure.Close }, "close")},
 	{"all-failed", "", aChoice(func(t *Terms) *bool { return &t.Failure.Refuse }, "use", "refuse"), shownChoice(func(t *Terms) bool { return t.Failure.Refuse }, "refuse")},
 	{"check-udp", "", ofCheck((*Check).readUDP), func(t *Terms) string { return t.Checks.showUDP() }},
+	{"check-tls", "", ofCheck((*Check).readTLS), func(t *Terms) string { return t.Checks.TLS.String() }},
 	{"check-port", "", ofCheck((*Check).readPort), func(t *Terms) string { return t.Checks.showPort() }},
 	{"check-method", "", ofCheck((*Check).readMethod), func(t *Terms) string { return t.Checks.Method }},
 	{"check-host", "", ofCheck((*Check).readHost), func(t *Terms) string { return t.Checks.Host }},
@@ -188,7 +189,7 @@ type Wishes struct {
 func (w *Wishes) Terms(ports []Port) (t Terms, _ []Warning, _ error) {
 	warnings := append(w.setAffinity(&t), w.setNearness(&t)...)
 	err := cmp.Or(w.setSourceRanges(&t), w.readAnnotations(&t))
-	if c := &t.Checks; c.Wanted == CheckUnsaid && (c.Path != "" || c.Send != "") {
+	if c := &t.Checks; c.Wanted == CheckUnsaid && (c.Path != "" || c.Send != "" || c.TLS != CheckPlain) {
 		c.Wanted = CheckOn // what asks for a kind of check asks for checks, unless the record says false
 	}
 	if t.ProxyHeader == ProxyV1 && slices.ContainsFunc(ports, func(p Port) bool { return p.Protocol == UDP }) {

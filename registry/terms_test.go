@@ -17,6 +17,7 @@ func TestEachTermIsReadShownAndCompared(t *testing.T) {
 		"check-udp":                    {"ping", "ping=pong", "a%3D%00=b%3D%FF"},
 		"check-port":                   {"8081"},
 		"check-method":                 {"HEAD"},
+		"check-tls":                    {"verify", "insecure"},
 		"check-host":                   {"web.example:80"},
 		"check-status":                 {"204", "200-299"},
 		"check-fall":                   {"1", "100"},

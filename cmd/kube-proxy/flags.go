@@ -34,6 +34,7 @@ type options struct {
 	connectionLog    string
 	connectionStarts bool
 	pageActions      string
+	checkCAFile      string
 	takeover         string
 	control          string
 
@@ -124,6 +125,7 @@ func (o *options) addFlags(c *commandline.Command) {
 		f.Var(commandline.Positive(&p.Checks.Timeout), "endpoint_check_timeout", "time for an answer to a check, at most half the interval and 30s, unless the record of its service names one")
 		f.Var((*commandline.Count)(&p.Checks.Fall), "endpoint_check_fall", "`number` of checks in a row that fail before clients are given other endpoints; 0: the default")
 		f.Var((*commandline.Count)(&p.Checks.Rise), "endpoint_check_rise", "`number` of checks in a row that pass before the endpoint is used again; 0: the default")
+		f.StringVar(&o.checkCAFile, "endpoint_check_cafile", "", "CA `file` that verifies the certificates of endpoints in checks over TLS (PEM); the system's if not given")
 		f.Var(commandline.ZeroOr(0, &p.Checks.SlowStart), "endpoint_check_slow_start", "time in which the share of clients grows of an endpoint that passes its checks again")
 		f.Var(commandline.Positive(&p.DialTimeout), dialFlag, "time for one endpoint to accept a connection, unless the record of its service says otherwise; if not given, at most -dial_total_timeout")
 		f.Var(commandline.Positive(&p.DialTotalTimeout), "dial_total_timeout", "time for all endpoints that are tried for one client")

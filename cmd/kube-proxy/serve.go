@@ -24,6 +24,7 @@ import (
 	"kubeproxy/cmd/internal/logsink"
 	"kubeproxy/cmd/internal/metrics"
 	"kubeproxy/cmd/internal/node"
+	"kubeproxy/config/remote"
 	"kubeproxy/config/statefile"
 	"kubeproxy/proxy"
 )
@@ -42,6 +43,13 @@ func serve(o *options, flags *pflag.FlagSet, args []string, log *logsink.Sink) e
 		return err
 	}
 	served := o.proxyConfig()
+	if o.checkCAFile != "" {
+		authorities, err := remote.NewRoots(remote.Text{Path: o.checkCAFile})
+		if err != nil {
+			return fmt.Errorf("-endpoint_check_cafile: %w", err)
+		}
+		served.Checks.Roots = authorities.Pool
+	}
 	if err := served.Validate(); err != nil {
 		return errors.New(strings.ReplaceAll(err.Error(), "\n", "; ")) // each of them, in one line
 	}

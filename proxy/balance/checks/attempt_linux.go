@@ -1,6 +1,7 @@
 package checks
 
 import (
+	"crypto/tls"
 	"net"
 	"net/netip"
 	"os"
@@ -21,15 +22,18 @@ type Attempt struct {
 	two       bool
 	connected bool
 	answer    []byte // as much as has come
+
+	config *tls.Config // nil: without TLS
+	tls    *exchange   // once the connection is there, which fd is no more then
 }
 
-// Begin asks an address. The attempt goes on until Proceed says otherwise, or until Close.
-func Begin(q *Question, to netip.AddrPort) (Attempt, error) {
+// Begin asks an address, over TLS where the question wants that, which config is for. The attempt goes on until Proceed says otherwise, or until Close.
+func Begin(q *Question, to netip.AddrPort, config *tls.Config) (Attempt, error) {
 	fd, err := connect(q, to)
 	if err != nil {
 		return Attempt{}, err
 	}
-	a := Attempt{fd: fd}
+	a := Attempt{fd: fd, config: config}
 	if q.Protocol == registry.UDP {
 		if err := a.send(q, to); err != nil {
 			a.Close()
@@ -100,6 +104,10 @@ func zoneID(ip netip.Addr) uint32 {
 // Close ends an attempt.
 func (a *Attempt) Close() {
 	a.closeSecond()
+	if a.tls != nil {
+		a.tls.close()
+		return
+	}
 	_ = unix.Close(a.fd) // whatever it returns, the descriptor is free
 }
 
@@ -110,11 +118,11 @@ func (a *Attempt) closeSecond() {
 	}
 }
 
-// send sends the request. That of a check fits into the buffer of a new socket.
+// send sends what comes before TLS, or all there is without it. It fits into the buffer of a new socket.
 func (a *Attempt) send(q *Question, to netip.AddrPort) error {
 	a.connected = true
-	if request := q.request(to); request != "" {
-		if err := unix.Send(a.fd, []byte(request), unix.MSG_NOSIGNAL); err != nil {
+	if opening := q.opening(to); opening != "" {
+		if err := unix.Send(a.fd, []byte(opening), unix.MSG_NOSIGNAL); err != nil {
 			return os.NewSyscallError("send", err)
 		}
 	}
@@ -141,7 +149,13 @@ func (a *Attempt) Proceed(q *Question, to netip.AddrPort) (done bool, err error)
 		if err := a.send(q, to); err != nil {
 			return true, err
 		}
+		if q.TLS != registry.CheckPlain {
+			return false, a.secure(q, to)
+		}
 		return q.Path == "", nil
+	}
+	if a.tls != nil {
+		return a.tls.end()
 	}
 	var buffer [4 << 10]byte
 	n, _, err := unix.Recvfrom(a.fd, buffer[:], 0)
@@ -171,8 +185,12 @@ func (p *Poller) Look(attempts []*Attempt) (ready func(i int) bool) {
 		if a.connected {
 			events = unix.POLLIN
 		}
+		fd := int32(a.fd)
+		if a.tls != nil {
+			fd = -1 // which poll leaves out
+		}
 		p.first = append(p.first, len(p.fds))
-		if p.fds = append(p.fds, unix.PollFd{Fd: int32(a.fd), Events: events}); a.two {
+		if p.fds = append(p.fds, unix.PollFd{Fd: fd, Events: events}); a.two {
 			p.fds = append(p.fds, unix.PollFd{Fd: int32(a.second), Events: events})
 		}
 	}
@@ -185,5 +203,7 @@ func (p *Poller) Look(attempts []*Attempt) (ready func(i int) bool) {
 			p.fds[at].Revents = p.fds[at+1].Revents
 		}
 	}
-	return func(i int) bool { return p.fds[p.first[i]].Revents != 0 }
+	return func(i int) bool {
+		return p.fds[p.first[i]].Revents != 0 || attempts[i].tls != nil && attempts[i].tls.hasEnded()
+	}
 }

@@ -17,7 +17,7 @@ import (
 // ask asks an address, and waits for the end.
 func ask(t *testing.T, q checks.Question, to netip.AddrPort) error {
 	t.Helper()
-	a, err := checks.Begin(&q, to)
+	a, err := checks.Begin(&q, to, nil)
 	if err != nil {
 		return err
 	}
@@ -100,7 +100,7 @@ func TestAStatusLineAloneIsNoAnswer(t *testing.T) {
 	})
 	t.Cleanup(release) // before the server's own
 	q := checks.Question{Path: "/healthz"}
-	a, err := checks.Begin(&q, s.Addr.IP)
+	a, err := checks.Begin(&q, s.Addr.IP, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -3,6 +3,7 @@
 package checks
 
 import (
+	"crypto/tls"
 	"errors"
 	"net/netip"
 )
@@ -14,7 +15,9 @@ const Supported = false
 type Attempt struct{}
 
 // Begin fails.
-func Begin(*Question, netip.AddrPort) (Attempt, error) { return Attempt{}, errors.ErrUnsupported }
+func Begin(*Question, netip.AddrPort, *tls.Config) (Attempt, error) {
+	return Attempt{}, errors.ErrUnsupported
+}
 
 // Repeat does nothing.
 func (*Attempt) Repeat(*Question, netip.AddrPort) (another bool) { return false }

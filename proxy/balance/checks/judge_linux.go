@@ -16,6 +16,11 @@ var (
 	errNotHTTP     = errors.New("the answer is not HTTP")
 	errLongHead    = fmt.Errorf("the header of the answer is longer than %d bytes", maxHead)
 	errClosed      = errors.New("closed without an answer")
+
+	errNotTLS    = errors.New("the answer is not TLS")
+	errAuthority = errors.New("the certificate is of no authority that is trusted (-endpoint_check_cafile)")
+	errOtherName = errors.New("the certificate is another host's (kube-proxy/check-host)")
+	errExpired   = errors.New("the certificate has expired, or is not valid yet")
 )
 
 // maxHead bounds the status line and the header of an answer: as much as HAProxy reads of one by default. Who asks 512 addresses at a time

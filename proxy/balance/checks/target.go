@@ -2,6 +2,7 @@ package checks
 
 import (
 	"context"
+	"crypto/x509"
 	"net/netip"
 	"sync"
 	"sync/atomic"
@@ -92,6 +93,8 @@ type Settings struct {
 	Rise      int           // so many checks in a row have to pass before an address that fails is used again, unless the service says
 	Fall      int           // so many in a row have to fail before an address is not used, unless the service says
 	SlowStart time.Duration // in which the share of clients grows of an endpoint that passes again; 0: it has all of it at once
+
+	Roots func() *x509.CertPool // authorities that verify certificates of endpoints; nil: those of the system
 }
 
 // Defaults returns the default settings. They check nothing.
@@ -136,4 +139,7 @@ type Checker struct {
 	underWay []*Target
 	attempts []*Attempt
 	poller   Poller
+
+	roots     *x509.CertPool // as of rootsRead
+	rootsRead time.Duration
 }
