@@ -114,9 +114,9 @@ func (t *torture) judgeConnections(all []*connection, lines map[netip.AddrPort][
 		switch {
 		case s.side.Problem != "":
 			say(s.side.Problem)
-		case t.kernel || greeted[s.own] || s.side.Saw == model.WasReset: // it was a check, or the client broke off
 		case t.results.takeovers > t.tookOver && s.side.Received == 0: // an attempt that was under way, and that the successor makes anew
 			gone++
+		case t.kernel || greeted[s.own] || s.side.Saw == model.WasReset: // it was a check, or the client broke off
 		default:
 			say("a connection ended before its client had sent anything")
 		}
