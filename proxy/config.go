@@ -29,6 +29,8 @@ type Config struct {
 	// Addresses at which services may listen beside the node; none: the loopback, and all addresses of the node unless BindAddress names one.
 	AllowedListen []netip.Prefix
 
+	ServiceRanges []netip.Prefix // services may have addresses of these also beside BindAddress; that they are routed to this machine is for [anyip.Routes]
+
 	ReservedPorts []uint16 // TCP ports that no service can claim, and that are no endpoints on this machine: the operators'
 	EtcdPorts     []uint16 // TCP ports that no service can claim, since an etcd on this machine has them
 

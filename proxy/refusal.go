@@ -23,7 +23,7 @@ var errAddressOfNode = errors.New("it is an address of the node: write node in i
 
 var errAddressNotAllowed = errors.New("no service may have the address (-allowed_listen)")
 
-var errAddressBeside = errors.New("no service may have the address beside that of -bind_address, unless -allowed_listen holds it")
+var errAddressBeside = errors.New("no service may have the address beside that of -bind_address, unless -allowed_listen or -service_cidr holds it")
 
 // localhost is the node's: services and programs of the node are told apart by its ports.
 var localhost = netip.MustParseAddr("127.0.0.1")
@@ -39,7 +39,7 @@ func (c *Config) addressRefusal(at netip.Addr) error {
 		if !registry.Within(c.AllowedListen, at) {
 			return errAddressNotAllowed
 		}
-	case !c.BindAddress.IsUnspecified() && !at.IsLoopback():
+	case !c.BindAddress.IsUnspecified() && !at.IsLoopback() && !registry.Within(c.ServiceRanges, at):
 		return errAddressBeside
 	}
 	return nil

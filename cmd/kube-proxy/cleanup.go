@@ -9,6 +9,7 @@ import (
 
 	"kubeproxy/cmd/internal/commandline"
 	"kubeproxy/cmd/internal/inert"
+	"kubeproxy/proxy/anyip"
 	"kubeproxy/proxy/kernel"
 )
 
@@ -16,6 +17,7 @@ import (
 type cleaned struct {
 	Deleted []string `json:"deleted"` // tables
 	Left    []string `json:"left"`    // tables of processes that run
+	Routes  []string `json:"routes"`  // deleted: to ranges of -service_cidr
 }
 
 func cleanupCommand(output *string) *commandline.Command {
@@ -40,12 +42,18 @@ func runCleanup(args []string, stdout, stderr io.Writer) int {
 		return status
 	}
 	deleted, owned, err := kernel.Cleanup()
+	ranges, failed := anyip.Cleanup()
+	err = errors.Join(err, failed)
+	routes := []string{}
+	for _, p := range ranges {
+		routes = append(routes, p.String())
+	}
 	if output == outputJSON {
-		text, failed := inert.Document(cleaned{append([]string{}, deleted...), append([]string{}, owned...)})
+		text, failed := inert.Document(cleaned{append([]string{}, deleted...), append([]string{}, owned...), routes})
 		_, _ = stdout.Write(text) // who does not want to know need not
 		err = errors.Join(err, failed)
 	} else {
-		printCleaned(stdout, deleted, owned, err)
+		printCleaned(stdout, deleted, owned, routes, err)
 	}
 	switch {
 	case err != nil:
@@ -57,14 +65,17 @@ func runCleanup(args []string, stdout, stderr io.Writer) int {
 	return exitDone
 }
 
-func printCleaned(w io.Writer, deleted, owned []string, err error) {
+func printCleaned(w io.Writer, deleted, owned, routes []string, err error) {
 	for _, table := range deleted {
 		fmt.Fprintf(w, "deleted table inet %s, and the UDP flows to its endpoints\n", table)
 	}
 	for _, table := range owned {
 		fmt.Fprintf(w, "left table inet %s: its process runs, and the kernel deletes the table when the process ends\n", table)
 	}
-	if err == nil && len(deleted)+len(owned) == 0 {
+	for _, p := range routes {
+		fmt.Fprintf(w, "deleted the route to %s (-service_cidr)\n", p)
+	}
+	if err == nil && len(deleted)+len(owned)+len(routes) == 0 {
 		fmt.Fprintln(w, "nothing of a kube-proxy is in the kernel")
 	}
 }

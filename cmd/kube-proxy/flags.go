@@ -114,6 +114,7 @@ func (o *options) addFlags(c *commandline.Command) {
 	p := &o.proxy
 	c.Group(topicListening, func(f *pflag.FlagSet) {
 		f.Var((*commandline.Address)(&p.BindAddress), "bind_address", "`address` that every listener binds to; 0.0.0.0 is all addresses of both families")
+		f.Var((*commandline.Networks)(&p.ServiceRanges), "service_cidr", "`networks` such as 10.96.0.0/12 that this node answers for, so that services can have addresses of them; takes CAP_NET_ADMIN; Linux only")
 		f.Var((*commandline.Engine)(&p.Engine), "engine", "`engine` that moves the bytes: "+strings.Join(proxy.KindNames(), ", ")+" (the best one for this system)")
 		f.Var((*commandline.Kernel)(&p.Kernel), "kernel", "`mode`: off, or auto, which has the kernel carry ports by nftables whose endpoints are checked and pass; Linux only; takes CAP_NET_ADMIN")
 	})

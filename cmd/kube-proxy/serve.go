@@ -27,6 +27,7 @@ import (
 	"kubeproxy/config/remote"
 	"kubeproxy/config/statefile"
 	"kubeproxy/proxy"
+	"kubeproxy/proxy/anyip"
 )
 
 // garbage is how much of it may pile up, in percent of what lives, before it is collected. What lives is the
@@ -52,6 +53,10 @@ func serve(o *options, flags *pflag.FlagSet, args []string, log *logsink.Sink) e
 	}
 	if err := served.Validate(); err != nil {
 		return errors.New(strings.ReplaceAll(err.Error(), "\n", "; ")) // each of them, in one line
+	}
+	routes, err := anyip.Open(served.ServiceRanges, o.takeover)
+	if err != nil {
+		return fmt.Errorf("-service_cidr: %w", err)
 	}
 	var connections *connlog.Log
 	if o.connectionLog != "" {
@@ -126,6 +131,7 @@ func serve(o *options, flags *pflag.FlagSet, args []string, log *logsink.Sink) e
 		return node.Run(ctx, node.Options{
 			Sources:     from.sources,
 			Proxy:       served,
+			Routes:      routes,
 			RandomStart: o.randomStart,
 			Ready: func() {
 				close(inForce)
@@ -136,7 +142,7 @@ func serve(o *options, flags *pflag.FlagSet, args []string, log *logsink.Sink) e
 			Takeover:         o.takeover,
 			Control:          o.controlPath(),
 			TookOver:         func() { notify(fmt.Sprintf("MAINPID=%d\n%s", os.Getpid(), daemon.SdNotifyReady)) },
-			Watchdog:         watchdog(),
+			Watchdog:         fdstore.Watchdog(),
 			Alive:            func() { notify(daemon.SdNotifyWatchdog) },
 			Progress:         func(line string) { notify("STATUS=" + strings.Join(strings.Fields(line), " ")) },
 			Operators:        o.operators,
@@ -181,14 +187,4 @@ func (o *options) proxyConfig() proxy.Config {
 	c.Node = o.source.node
 	c.DrainTimeout = max(c.DrainTimeout, time.Nanosecond) // zero would mean the default there
 	return c
-}
-
-// watchdog is within which time the service manager wants to hear from us again and again; 0 for never (sd_watchdog_enabled(3)).
-func watchdog() time.Duration {
-	every, err := daemon.SdWatchdogEnabled(false)
-	if err != nil {
-		glog.Warningf("the service manager's watchdog is not served: %v", err)
-		return 0
-	}
-	return every
 }

@@ -163,7 +163,7 @@ func (o *OwnPorts) isLocal(addr netip.Addr) bool {
 	o.refreshLocked()
 	local, known := o.local[addr]
 	if !known {
-		local = routedHere(addr)
+		local = IsRoutedHere(addr)
 		o.local[addr] = local
 	}
 	return local

@@ -7,10 +7,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// routedHere asks the kernel for the route to an address (rtnetlink(7), RTM_GETROUTE), and reports whether its type
+// IsRoutedHere asks the kernel for the route to an address (rtnetlink(7), RTM_GETROUTE), and reports whether its type
 // is local. So it is for the addresses of interfaces, and for ranges of which none is on an interface ("ip route add
 // local 10.99.0.0/16 dev lo"). It takes three system calls and never waits: the kernel answers within sendto(2).
-func routedHere(addr netip.Addr) bool {
+func IsRoutedHere(addr netip.Addr) bool {
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_ROUTE)
 	if err != nil {
 		return false

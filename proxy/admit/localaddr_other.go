@@ -8,8 +8,8 @@ import (
 	"slices"
 )
 
-// routedHere reports whether an interface of this machine has the address.
-func routedHere(addr netip.Addr) bool {
+// IsRoutedHere reports whether an interface of this machine has the address.
+func IsRoutedHere(addr netip.Addr) bool {
 	addrs, _ := net.InterfaceAddrs()
 	return slices.ContainsFunc(addrs, func(a net.Addr) bool {
 		prefix, err := netip.ParsePrefix(a.String())

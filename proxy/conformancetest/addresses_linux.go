@@ -2,9 +2,13 @@ package conformancetest
 
 import (
 	"errors"
+	"net"
 	"net/netip"
+	"slices"
 	"testing"
 
+	"kubeproxy/proxy"
+	"kubeproxy/proxy/anyip"
 	"kubeproxy/proxy/ports"
 	"kubeproxy/proxy/proxytest"
 	"kubeproxy/proxy/traffic"
@@ -187,5 +191,40 @@ func (s suite) TestAddressesOfAServiceMayHaveTermsOfTheirOwn(t *testing.T) {
 			t.Errorf("%q answers at %s", name, addr)
 		}
 		proxytest.Eventually(t, func() bool { return totalsOf(n, "web").Ended[reason] > before }, "the client at %s leaves because of %s", addr, reason)
+	}
+}
+
+// TestServicesListenAtAddressesOfARange that no interface has, of both families, and clients of the node come from the loopback.
+func (s suite) TestServicesListenAtAddressesOfARange(t *testing.T) {
+	if !proxytest.InOwnNetwork(t) {
+		return
+	}
+	cfg := s.config()
+	cfg.ServiceRanges = []netip.Prefix{netip.MustParsePrefix("10.96.0.0/12"), netip.MustParsePrefix("fd00:96::/108")}
+	n := newNode(t, cfg)
+	number := proxytest.FreePort(t)
+	addrs := []string{"10.96.0.10", "10.111.255.254", "fd00:96::a", "fd00:96::ffff"}
+	var changes []change
+	for _, addr := range addrs {
+		changes = append(changes, service(addr, atAddress(addr, number)...), answers(t, addr))
+	}
+	n.tell(changes...)
+	at := netip.AddrPortFrom(netip.MustParseAddr(addrs[0]), number)
+	waits := func(s proxy.PortStatus) bool { return s.ID.Addr == at.Addr() && errors.Is(s.Err, ports.ErrNotHere) }
+	proxytest.Eventually(t, func() bool { return slices.ContainsFunc(n.Status(), waits) }, "the port to wait for its address")
+	routes, err := anyip.Open(cfg.ServiceRanges, "")
+	if err == nil {
+		err = routes.Install()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	proxytest.Eventually(t, func() bool { return !slices.ContainsFunc(n.Status(), func(s proxy.PortStatus) bool { return s.Err != nil }) }, "all ports to open")
+	for _, addr := range addrs {
+		whoIsAt(t, addr, number, addr)
+	}
+	conn := proxytest.Dial(t, at)
+	if from := conn.LocalAddr().(*net.TCPAddr).IP; !from.IsLoopback() {
+		t.Errorf("a client of the node comes from %v", from)
 	}
 }

@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"fmt"
+	"net/netip"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -105,11 +106,20 @@ func (c *Base) shareWith(beside []Socket) (end func(Socket)) {
 }
 
 // prepare sets the options of a socket that is about to be bound.
-func (c *Base) prepare(_, _ string, raw syscall.RawConn) (err error) {
-	if !c.shares {
+func (c *Base) prepare(_, address string, raw syscall.RawConn) (err error) {
+	at, _ := netip.ParseAddrPort(address)
+	ranged := at.Addr().Is6() && !at.Addr().IsUnspecified() && admit.IsRoutedHere(at.Addr())
+	if !c.shares && !ranged {
 		return nil
 	}
-	if cerr := raw.Control(func(fd uintptr) { err = sockopt.SharePort(int(fd), true) }); cerr != nil {
+	if cerr := raw.Control(func(fd uintptr) {
+		if c.shares {
+			err = sockopt.SharePort(int(fd), true)
+		}
+		if ranged && err == nil {
+			err = sockopt.BindAnywhere(int(fd))
+		}
+	}); cerr != nil {
 		return cerr
 	}
 	return err

@@ -125,7 +125,7 @@ func (g *Gate) Failed(id registry.ListenerID, err error, own func() map[registry
 }
 
 // ErrNotHere is why a listener cannot be opened whose address the node does not have.
-var ErrNotHere = errors.New("no interface of this node has the address")
+var ErrNotHere = errors.New("no interface of this node has the address, and no range of -service_cidr")
 
 // IsInUse reports whether a port cannot be opened because another socket has it.
 func IsInUse(err error) bool { return errors.Is(err, syscall.EADDRINUSE) }

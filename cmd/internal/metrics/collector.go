@@ -42,7 +42,8 @@ type Node struct {
 	Checks          func() checks.Counts                          // nil where endpoints are not checked
 	FailedTakeovers func() uint64
 	Overrides       func() int
-	Log             interface { // the connection log; nil if there is none
+	RoutesRestored  func() uint64 // nil where the node has no ranges of addresses
+	Log             interface {   // the connection log; nil if there is none
 		Written() uint64
 		Dropped() uint64
 	}
@@ -104,6 +105,7 @@ var (
 	limitMax  = gauge("limit_max", "The limit.", "limit")
 
 	overrides = gauge("overrides", "Endpoints that operators have drained, disabled or given a weight at this node, and 1 more if the node is drained.")
+	restored  = counter("service_routes_restored_total", "Routes of -service_cidr that another program deleted, and that were made again.")
 
 	failedTakeovers = counter("takeovers_failed_total", "Successors that asked to take over and did not, also those refused at once: this process went on.")
 
@@ -236,6 +238,9 @@ func (c collector) collectPorts(out sink) {
 		}
 	}
 	out.tell(overrides, float64(c.node.Overrides()))
+	if c.node.RoutesRestored != nil {
+		out.tell(restored, float64(c.node.RoutesRestored()))
+	}
 	out.tell(failedTakeovers, float64(c.node.FailedTakeovers()))
 	out.tell(pauses, float64(c.node.Proxier.AcceptPauses()))
 	out.turns(c.node.Proxier.TurnTimes())

@@ -79,6 +79,7 @@ func (s *site) watchChosen(choice Choice) *Metrics {
 		Proxier:         s,
 		Rotations:       func() []rotation.Status { return s.rotations },
 		FailedTakeovers: func() uint64 { return 3 },
+		RoutesRestored:  func() uint64 { return 12 },
 		Overrides:       func() int { return 2 },
 		Endpoints:       func() []rotation.EndpointStatus { return s.endpoints },
 		EndpointsOf: func(name registry.Name) (of []rotation.EndpointStatus) {
@@ -227,6 +228,7 @@ func TestWhatIsToldIsWhatHappened(t *testing.T) {
 		`kubeproxy_service_condition{condition="checks_fail",port_name="p",service="default/dns"} 1`,
 		`kubeproxy_takeovers_failed_total 3`,
 		`kubeproxy_overrides 2`,
+		`kubeproxy_service_routes_restored_total 12`,
 		`kubeproxy_overdue_checks 4`,
 		`kubeproxy_etcd_revision 42`,
 		`kubeproxy_objects{kind="endpoints"} 7`,

@@ -25,6 +25,7 @@ import (
 	"kubeproxy/config/statefile"
 	"kubeproxy/internal/takeover"
 	"kubeproxy/proxy"
+	"kubeproxy/proxy/anyip"
 	"kubeproxy/proxy/balance"
 	"kubeproxy/proxy/traffic"
 	"kubeproxy/registry"
@@ -38,6 +39,8 @@ type Options struct {
 	Ready       func()          // called once, when the first state has been applied; may be nil
 	Leaving     context.Context // ends when the node is told to stop: from then on it is not ready, and serves until Run's own context ends; nil: then
 	Progress    func(string)    // told in one line what the node is doing or waits for, at first and whenever it changes; may be nil
+
+	Routes *anyip.Routes // to addresses that services may have; nil for none
 
 	FDStore *fdstore.Store // keeps listening sockets in case this process is killed, and has those of one that was; nil for none
 
@@ -138,6 +141,8 @@ func Run(ctx context.Context, o Options) error {
 		ctx:      ctx,
 		serving:  make(chan struct{}),
 	}
+
+	defer o.answerFor(ctx, line)()
 
 	// D8: v0.4 started its source before its handlers were there. The handlers come first here.
 	broadcaster := config.NewBroadcaster()
@@ -267,6 +272,27 @@ func (o *Options) hasPredecessor(ctx context.Context) (bool, error) {
 	return true, nil
 }
 
+// answerFor has the node answer for the addresses of its ranges, until the function that it returns is called: after that a successor does, if there is one.
+func (o *Options) answerFor(ctx context.Context, line *succession) (end func()) {
+	if err := o.Routes.Install(); err != nil {
+		glog.Errorf("-service_cidr: this node does not answer for all of its ranges, and services at their addresses get no clients: %v", err)
+	}
+	stop := background(ctx, func(ctx context.Context) {
+		if err := o.Routes.Guard(ctx); err != nil {
+			glog.Errorf("-service_cidr: the routes are not watched: %v", err)
+		}
+	})
+	return func() {
+		stop()
+		if line.handedOver.Load() {
+			return
+		}
+		if err := o.Routes.Remove(); err != nil {
+			glog.Errorf("-service_cidr: %v; kube-proxy cleanup deletes what is left", err)
+		}
+	}
+}
+
 // background runs f until the function that it returns is called, which waits for the end of f. The end of
 // ctx is no reason for f to end.
 func background(ctx context.Context, f func(context.Context)) (stop func()) {
@@ -336,6 +362,7 @@ func (o *Options) shown(h *health, proxier *proxy.Proxier, balancer *balance.Loa
 		Overdue:  balancer.Checker.Overdue,
 
 		UpgradeFailure: o.UpgradeFailure,
+		RoutesMissing:  o.Routes.Problem,
 		ActionPath:     actionPath,
 	}
 }
@@ -369,6 +396,9 @@ func (o *Options) measured(h *health, proxier *proxy.Proxier, balancer *balance.
 		Rotations:       balancer.RotationStatus,
 		FailedTakeovers: line.failures.Load,
 		Overrides:       func() int { return len(balancer.Overrides()) },
+	}
+	if o.Routes != nil {
+		n.RoutesRestored = o.Routes.Restored
 	}
 	n.Endpoints = balancer.Status
 	n.EndpointsOf = balancer.StatusOf

@@ -27,25 +27,26 @@ import (
 type site struct {
 	overrides []balance.Override
 
-	mu        sync.Mutex // held by who edits totals or endpoints while the page is asked
-	ports     []proxy.PortStatus
-	totals    []traffic.Totals
-	services  map[registry.Name]*registry.Service
-	endpoints map[registry.PortKey][]rotation.EndpointStatus
-	limits    []traffic.Limit
-	sources   []config.Source
-	live      error
-	leaving   bool
-	stopping  bool
-	stale     bool
-	algorithm registry.Balance
-	upgrade   error // that failed
-	overdue   checks.Overdue
-	kernel    *kernel.Status
-	endings   recent.Endings
-	changes   history.History
-	clients   []traffic.Client
-	listed    int // how often they were
+	mu            sync.Mutex // held by who edits totals or endpoints while the page is asked
+	ports         []proxy.PortStatus
+	totals        []traffic.Totals
+	services      map[registry.Name]*registry.Service
+	endpoints     map[registry.PortKey][]rotation.EndpointStatus
+	limits        []traffic.Limit
+	sources       []config.Source
+	live          error
+	leaving       bool
+	stopping      bool
+	routesMissing error
+	stale         bool
+	algorithm     registry.Balance
+	upgrade       error // that failed
+	overdue       checks.Overdue
+	kernel        *kernel.Status
+	endings       recent.Endings
+	changes       history.History
+	clients       []traffic.Client
+	listed        int // how often they were
 }
 
 func (s *site) Status() []proxy.PortStatus   { return s.ports }
@@ -183,15 +184,17 @@ func (s *site) page(t testing.TB) *Page {
 		Version:  "v1",
 		Leaving:  func() bool { return s.leaving || s.stopping },
 		Stopping: func() bool { return s.stopping },
-		Live:     func() error { return s.live },
-		Age:      func() time.Duration { return time.Hour },
-		Stale:    func() bool { return s.stale },
-		Sources:  s.sources,
-		Proxier:  s,
-		Balancer: s,
-		Endings:  &s.endings,
-		History:  &s.changes,
-		Overdue:  func() checks.Overdue { return s.overdue },
+
+		RoutesMissing: func() error { return s.routesMissing },
+		Live:          func() error { return s.live },
+		Age:           func() time.Duration { return time.Hour },
+		Stale:         func() bool { return s.stale },
+		Sources:       s.sources,
+		Proxier:       s,
+		Balancer:      s,
+		Endings:       &s.endings,
+		History:       &s.changes,
+		Overdue:       func() checks.Overdue { return s.overdue },
 
 		UpgradeFailure: func() (time.Time, error) { return time.Now(), s.upgrade },
 	})

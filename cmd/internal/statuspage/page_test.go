@@ -222,6 +222,7 @@ func TestTheFirstSentenceNamesWhatIsWrongAndWhatToDo(t *testing.T) {
 			[]string{"A reload failed at ", "(it ended: exit status 2)", "of before stay in force", "reload again"}},
 		{"the node leaves", func(s *site) { s.leaving = true }, []string{"told to stop", "not ready", "-stop_grace"}},
 		{"the node drains", func(s *site) { s.stopping = true }, []string{"told to stop", "-drain_timeout"}},
+		{"a route to addresses of services is missing", func(s *site) { s.routesMissing = errors.New("it takes CAP_NET_ADMIN") }, []string{"The node does not answer for all ranges of -service_cidr", "it takes CAP_NET_ADMIN."}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := newSite(0)

@@ -59,6 +59,9 @@ func (p *Page) problems(s *snapshot) (all []problem) {
 	case p.node.Leaving():
 		all = append(all, problem{Text: "The node was told to stop: it is not ready, and accepts new clients until the end of -stop_grace."})
 	}
+	if err := p.node.RoutesMissing(); err != nil {
+		all = append(all, problem{Text: "The node does not answer for all ranges of -service_cidr, so services at their addresses get no clients: " + cut(err.Error()) + "."})
+	}
 	if err := p.node.Live(); err != nil {
 		all = append(all, problem{Text: "The node makes no progress: " + err.Error() + ". Restart kube-proxy if this lasts."})
 	}

@@ -51,6 +51,7 @@ type Node struct {
 	ActionPath string // where forms are sent that act on the node; "": there are none
 
 	UpgradeFailure func() (time.Time, error) // when the last upgrade failed, and why; nil, as a function or as an error: it has not
+	RoutesMissing  func() error              // why the node does not answer for a range of addresses of services; nil: it does
 }
 
 // A snapshot is a node at one moment. It is not edited.

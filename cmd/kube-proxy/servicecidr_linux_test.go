@@ -1,0 +1,92 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"net/netip"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+
+	"kubeproxy/cmd/internal/programtest"
+	"kubeproxy/proxy/proxytest"
+	"kubeproxy/registry"
+)
+
+// TestServicesOfAClusterAnswerAtTheirAddresses, which no interface has: the node answers for their range from its start to its end, through a take-over and
+// a crash, and cleanup deletes what a crash leaves.
+func TestServicesOfAClusterAnswerAtTheirAddresses(t *testing.T) {
+	if !proxytest.InOwnNetwork(t) {
+		return
+	}
+	const ranges = "10.96.0.0/12,fd00:96::/108"
+	dir, path := t.TempDir(), takeoverPath(t)
+	addrs := map[string][2]string{"orders": {"10.96.0.10", "fd00:96::a"}, "stock": {"10.96.0.11", "fd00:96::b"}}
+	for name, of := range addrs {
+		at := proxytest.ServeTCP(t, "127.0.0.1:0", proxytest.Identify(name)).Addr.IP
+		writeRecord(t, dir, registry.SpecsPrefix+name, fmt.Sprintf(
+			`{"kind":"Service","apiVersion":"v1","metadata":{"name":%q},"spec":{"clusterIP":%q,"clusterIPs":[%[2]q,%q],"ports":[{"port":5432}]}}`, name, of[0], of[1]))
+		writeRecord(t, dir, registry.EndpointsPrefix+name, fmt.Sprintf(
+			`{"kind":"Endpoints","apiVersion":"v1","metadata":{"name":%q},"subsets":[{"addresses":[{"ip":%q}],"ports":[{"port":%d}]}]}`, name, at.Addr(), at.Port()))
+	}
+	serve := func(more ...string) *programtest.Program {
+		t.Helper()
+		return start(t, nil, append([]string{"-registry_dir=" + dir, "-service_address=cluster", "-service_cidr=" + ranges, "-takeover=" + path}, more...)...)
+	}
+	answer := func() {
+		t.Helper()
+		for name, of := range addrs {
+			for _, addr := range of {
+				at := netip.AddrPortFrom(netip.MustParseAddr(addr), 5432)
+				proxytest.Eventually(t, func() bool { return !proxytest.Refuses(at) }, "%s to open", at)
+				if got := proxytest.WhoAnswers(t, at); got != name {
+					t.Errorf("%q answers at %s; want %q", got, at, name)
+				}
+			}
+		}
+	}
+	routes := func(want int) {
+		t.Helper()
+		out, err := exec.Command("sh", "-c", "ip -4 route show table local proto 107; ip -6 route show table local proto 107").CombinedOutput()
+		if got := strings.Count(string(out), "local "); err != nil || got != want {
+			t.Errorf("there are %d routes; want %d: %v, %s", got, want, err, out)
+		}
+	}
+
+	first := serve()
+	answer()
+	second := serve()
+	second.Stderr.Wait(t, "took over")
+	first.Exit(t)
+	answer()
+	routes(2)
+	kill(t, second)
+	routes(2)
+	third := serve()
+	answer()
+	third.Signal(t, syscall.SIGTERM)
+	third.Exit(t)
+	routes(0)
+
+	last := serve()
+	answer()
+	kill(t, last)
+	var stdout, stderr bytes.Buffer
+	if got := run([]string{"cleanup"}, &stdout, &stderr); got != exitDone || stdout.String() != "deleted the route to 10.96.0.0/12 (-service_cidr)\ndeleted the route to fd00:96::/108 (-service_cidr)\n" {
+		t.Errorf("cleanup: exit status %d, %q, %q", got, &stdout, &stderr)
+	}
+	routes(0)
+}
+
+func TestARangeThatOverlapsANetworkOfTheNodeIsRefused(t *testing.T) {
+	if !proxytest.InOwnNetwork(t) {
+		return
+	}
+	proxytest.MustRun(t, "ip", "addr", "add", "10.1.2.3/24", "dev", "lo")
+	p := start(t, nil, "-registry_dir="+t.TempDir(), "-service_cidr=10.0.0.0/8")
+	p.Stderr.Wait(t, "-service_cidr: 10.0.0.0/8 overlaps 10.1.2.3/24 of lo")
+	if code := p.Exit(t).ExitCode(); code != exitFailed {
+		t.Errorf("exit status %d; want %d", code, exitFailed)
+	}
+}

@@ -1,0 +1,263 @@
+package anyip
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"net"
+	"net/netip"
+	"slices"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/golang/glog"
+	"github.com/mdlayher/netlink"
+	"golang.org/x/sys/unix"
+
+	"kubeproxy/internal/lograte"
+)
+
+// Protocol is the protocol of the routes (rtnetlink(7), rtm_protocol): a number that no other program is known to use.
+const Protocol = 107
+
+// ErrNoCapability is why there are no routes where the process may not make any.
+var ErrNoCapability = errors.New("it takes CAP_NET_ADMIN")
+
+// lookEvery is how often the routes are made sure of. To do so costs a system call or two for each.
+const lookEvery = 500 * time.Millisecond
+
+// Routes are those of one process. Make them with [Open]. Nil are none. Any goroutine may call the methods.
+type Routes struct {
+	ranges []netip.Prefix
+	metric uint32
+
+	restored atomic.Uint64
+	problem  atomic.Pointer[error] // why a route is missing; nil: none is
+	lines    lograte.Limiter[netip.Prefix]
+}
+
+func open(ranges []netip.Prefix, instance string) (*Routes, error) {
+	h := fnv.New32a()
+	h.Write([]byte(instance)) // which always works
+	r := &Routes{metric: h.Sum32()>>1 | 1}
+	for _, p := range ranges {
+		r.ranges = append(r.ranges, p.Masked())
+	}
+	return r, nil
+}
+
+// Install makes the routes, and deletes those that a predecessor had for other ranges. Those that exist stay as they are.
+func (r *Routes) Install() error {
+	if r == nil {
+		return nil
+	}
+	conn, err := netlink.Dial(unix.NETLINK_ROUTE, nil)
+	if err != nil {
+		return fmt.Errorf("netlink: %w", err)
+	}
+	defer conn.Close()
+	if _, err = r.ensure(conn); err == nil {
+		err = r.deleteAll(conn, func(p netip.Prefix, metric uint32) bool { return metric == r.metric && !slices.Contains(r.ranges, p) })
+	}
+	r.note(err)
+	return err
+}
+
+// Guard makes those routes again that another program has deleted, and those that could not be made before, until ctx ends.
+func (r *Routes) Guard(ctx context.Context) error {
+	if r == nil {
+		return nil
+	}
+	conn, err := netlink.Dial(unix.NETLINK_ROUTE, nil)
+	if err != nil {
+		return fmt.Errorf("netlink: %w", err)
+	}
+	defer conn.Close()
+	tick := time.NewTicker(lookEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return nil
+		}
+		wasMissing := r.problem.Load() != nil
+		made, err := r.ensure(conn)
+		r.note(err)
+		for _, p := range made {
+			if wasMissing {
+				glog.Infof("-service_cidr: this node answers for %v", p)
+				continue
+			}
+			r.restored.Add(1)
+			if note, ok := r.lines.Allow(p); ok {
+				glog.Warningf("-service_cidr: another program has deleted the route to %v, or the loopback was down; it is there again%s", p, note)
+			}
+		}
+	}
+}
+
+// ensure makes the routes that are missing, and returns their ranges.
+func (r *Routes) ensure(conn *netlink.Conn) (made []netip.Prefix, err error) {
+	for _, p := range r.ranges {
+		switch failed := change(conn, unix.RTM_NEWROUTE, netlink.Create|netlink.Excl, p, r.metric); {
+		case failed == nil:
+			made = append(made, p)
+		case errors.Is(failed, syscall.EEXIST):
+		case errors.Is(failed, syscall.EPERM):
+			return made, ErrNoCapability
+		default:
+			err = errors.Join(err, fmt.Errorf("route to %v: %w", p, failed))
+		}
+	}
+	return made, err
+}
+
+// note keeps why a route is missing.
+func (r *Routes) note(err error) {
+	if err == nil {
+		r.problem.Store(nil)
+		return
+	}
+	r.problem.Store(&err)
+}
+
+// Problem returns why a route is missing; nil: none is.
+func (r *Routes) Problem() error {
+	if r == nil {
+		return nil
+	}
+	if err := r.problem.Load(); err != nil {
+		return *err
+	}
+	return nil
+}
+
+// Restored counts the routes that another program had deleted.
+func (r *Routes) Restored() uint64 {
+	if r == nil {
+		return 0
+	}
+	return r.restored.Load()
+}
+
+// Remove deletes the routes.
+func (r *Routes) Remove() error {
+	if r == nil {
+		return nil
+	}
+	conn, err := netlink.Dial(unix.NETLINK_ROUTE, nil)
+	if err != nil {
+		return fmt.Errorf("netlink: %w", err)
+	}
+	defer conn.Close()
+	for _, p := range r.ranges {
+		if failed := change(conn, unix.RTM_DELROUTE, 0, p, r.metric); failed != nil && !errors.Is(failed, syscall.ESRCH) {
+			err = errors.Join(err, fmt.Errorf("route to %v: %w", p, failed))
+		}
+	}
+	return err
+}
+
+// Cleanup deletes the routes of all processes of ours in this network namespace, and returns their ranges. One that runs makes its own again.
+func Cleanup() (deleted []netip.Prefix, err error) {
+	conn, err := netlink.Dial(unix.NETLINK_ROUTE, nil)
+	if err != nil {
+		return nil, fmt.Errorf("netlink: %w", err)
+	}
+	defer conn.Close()
+	err = new(Routes).deleteAll(conn, func(p netip.Prefix, _ uint32) bool {
+		deleted = append(deleted, p)
+		return true
+	})
+	return deleted, err
+}
+
+// deleteAll deletes those routes of ours that are wanted.
+func (r *Routes) deleteAll(conn *netlink.Conn, wanted func(p netip.Prefix, metric uint32) bool) (err error) {
+	for _, family := range []byte{unix.AF_INET, unix.AF_INET6} {
+		request := make([]byte, unix.SizeofRtMsg)
+		request[0] = family
+		all, failed := conn.Execute(netlink.Message{Header: netlink.Header{Type: unix.RTM_GETROUTE, Flags: netlink.Request | netlink.Dump}, Data: request})
+		if failed != nil {
+			return fmt.Errorf("list routes: %w", failed)
+		}
+		for _, m := range all {
+			p, metric, ours := read(m)
+			if !ours || !wanted(p, metric) {
+				continue
+			}
+			if failed := change(conn, unix.RTM_DELROUTE, 0, p, metric); failed != nil && !errors.Is(failed, syscall.ESRCH) {
+				err = errors.Join(err, fmt.Errorf("route to %v: %w", p, failed))
+			}
+		}
+	}
+	return err
+}
+
+// Where the fields of struct rtmsg are (rtnetlink(7)).
+const (
+	ofFamily = iota
+	ofDestinationBits
+	ofSourceBits
+	ofService
+	ofTable
+	ofProtocol
+	ofScope
+	ofType
+)
+
+// change makes or deletes a route.
+func change(conn *netlink.Conn, what netlink.HeaderType, flags netlink.HeaderFlags, p netip.Prefix, metric uint32) error {
+	lo, err := net.InterfaceByName("lo")
+	if err != nil {
+		return fmt.Errorf("the loopback: %w", err)
+	}
+	route := make([]byte, unix.SizeofRtMsg)
+	route[ofFamily], route[ofDestinationBits] = unix.AF_INET, byte(p.Bits())
+	route[ofTable], route[ofProtocol], route[ofScope], route[ofType] = unix.RT_TABLE_LOCAL, Protocol, unix.RT_SCOPE_HOST, unix.RTN_LOCAL
+	source := netip.AddrFrom4([4]byte{127, 0, 0, 1})
+	if p.Addr().Is6() {
+		route[ofFamily], source = unix.AF_INET6, netip.IPv6Loopback()
+	}
+	e := netlink.NewAttributeEncoder()
+	e.Bytes(unix.RTA_DST, p.Addr().AsSlice())
+	e.Uint32(unix.RTA_OIF, uint32(lo.Index))
+	e.Uint32(unix.RTA_PRIORITY, metric)
+	e.Bytes(unix.RTA_PREFSRC, source.AsSlice())
+	attributes, err := e.Encode()
+	if err != nil {
+		return err
+	}
+	_, err = conn.Execute(netlink.Message{
+		Header: netlink.Header{Type: what, Flags: netlink.Request | netlink.Acknowledge | flags}, Data: append(route, attributes...),
+	})
+	return err
+}
+
+// read returns the range and the metric of a route; false: it is not one of ours.
+func read(m netlink.Message) (p netip.Prefix, metric uint32, ours bool) {
+	if m.Header.Type != unix.RTM_NEWROUTE || len(m.Data) < unix.SizeofRtMsg || m.Data[ofProtocol] != Protocol || m.Data[ofTable] != unix.RT_TABLE_LOCAL {
+		return p, 0, false
+	}
+	d, err := netlink.NewAttributeDecoder(m.Data[unix.SizeofRtMsg:])
+	if err != nil {
+		return p, 0, false
+	}
+	for d.Next() {
+		switch d.Type() {
+		case unix.RTA_DST:
+			if addr, ok := netip.AddrFromSlice(d.Bytes()); ok {
+				p = netip.PrefixFrom(addr, int(m.Data[ofDestinationBits]))
+			}
+		case unix.RTA_PRIORITY:
+			if b := d.Bytes(); len(b) == 4 {
+				metric = binary.NativeEndian.Uint32(b)
+			}
+		}
+	}
+	return p, metric, p.IsValid()
+}

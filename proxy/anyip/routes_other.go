@@ -1,0 +1,32 @@
+//go:build !linux
+
+package anyip
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+)
+
+// Routes are none: this system has no routes of that kind.
+type Routes struct{}
+
+func open([]netip.Prefix, string) (*Routes, error) { return nil, errors.ErrUnsupported }
+
+// Install does nothing.
+func (*Routes) Install() error { return nil }
+
+// Guard does nothing.
+func (*Routes) Guard(context.Context) error { return nil }
+
+// Problem returns nil.
+func (*Routes) Problem() error { return nil }
+
+// Restored returns 0.
+func (*Routes) Restored() uint64 { return 0 }
+
+// Remove does nothing.
+func (*Routes) Remove() error { return nil }
+
+// Cleanup finds nothing.
+func Cleanup() ([]netip.Prefix, error) { return nil, nil }
