@@ -15,23 +15,33 @@ import (
 // A Peer is another machine: a network namespace, joined to the test's own by a pair of virtual
 // Ethernet devices. What it opens stays open, but nothing more is heard of it, once its link is down.
 type Peer struct {
-	Here  netip.Addr // the test's own address on the link
-	There netip.Addr // the peer's
-	tasks chan func()
+	Here          netip.Addr // the test's own address on the link
+	There         netip.Addr // the peer's
+	Here6, There6 netip.Addr // likewise
+	tasks         chan func()
 
 	here, there *os.File // the two network namespaces
 }
 
 // NewPeer makes another machine. The test must be in its own network (see [InOwnNetwork]).
-func NewPeer(t *testing.T) *Peer {
+func NewPeer(t *testing.T) *Peer { return NewPeerOn(t, 0) }
+
+// NewPeerOn makes one of several machines, each on a link of its own: the number is that of the link.
+func NewPeerOn(t *testing.T, number byte) *Peer {
 	t.Helper()
 	if !Inside(t) {
 		t.Fatal("a peer needs a network of the test's own")
 	}
 	p := &Peer{
-		Here:  netip.MustParseAddr("10.77.0.1"),
-		There: netip.MustParseAddr("10.77.0.2"),
-		tasks: make(chan func()),
+		Here:   netip.AddrFrom4([4]byte{10, 77, number, 1}),
+		There:  netip.AddrFrom4([4]byte{10, 77, number, 2}),
+		Here6:  netip.AddrFrom16([16]byte{0: 0xfd, 3: 77, 5: number, 15: 1}),
+		There6: netip.AddrFrom16([16]byte{0: 0xfd, 3: 77, 5: number, 15: 2}),
+		tasks:  make(chan func()),
+	}
+	here := "here"
+	if number > 0 {
+		here += fmt.Sprint(number)
 	}
 	ready, ended := make(chan error), make(chan struct{})
 	go func() {
@@ -63,14 +73,16 @@ func NewPeer(t *testing.T) *Peer {
 	t.Cleanup(func() { p.here.Close() })
 	p.Do(t, func() error {
 		return errors.Join(
-			run("ip", "link", "add", "there", "type", "veth", "peer", "name", "here", "netns", ours),
+			run("ip", "link", "add", "there", "type", "veth", "peer", "name", here, "netns", ours),
 			run("ip", "addr", "add", p.There.String()+"/24", "dev", "there"),
+			run("ip", "addr", "add", p.There6.String()+"/64", "dev", "there", "nodad"),
 			run("ip", "link", "set", "there", "up"),
 			run("ip", "link", "set", "lo", "up"),
 		)
 	})
-	MustRun(t, "ip", "addr", "add", p.Here.String()+"/24", "dev", "here")
-	MustRun(t, "ip", "link", "set", "here", "up")
+	MustRun(t, "ip", "addr", "add", p.Here.String()+"/24", "dev", here)
+	MustRun(t, "ip", "addr", "add", p.Here6.String()+"/64", "dev", here, "nodad")
+	MustRun(t, "ip", "link", "set", here, "up")
 	return p
 }
 
