@@ -28,6 +28,7 @@ import (
 	"kubeproxy/config/statefile"
 	"kubeproxy/proxy"
 	"kubeproxy/proxy/anyip"
+	"kubeproxy/proxy/balance/checks"
 )
 
 // garbage is how much of it may pile up, in percent of what lives, before it is collected. What lives is the
@@ -49,7 +50,7 @@ func serve(o *options, flags *pflag.FlagSet, args []string, log *logsink.Sink) e
 		if err != nil {
 			return fmt.Errorf("-endpoint_check_cafile: %w", err)
 		}
-		served.Checks.Roots = authorities.Pool
+		served.Checks.Roots = checks.Trust(authorities.Pool)
 	}
 	if err := served.Validate(); err != nil {
 		return errors.New(strings.ReplaceAll(err.Error(), "\n", "; ")) // each of them, in one line

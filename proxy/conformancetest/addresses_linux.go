@@ -219,7 +219,9 @@ func (s suite) TestServicesListenAtAddressesOfARange(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	proxytest.Eventually(t, func() bool { return !slices.ContainsFunc(n.Status(), func(s proxy.PortStatus) bool { return s.Err != nil }) }, "all ports to open")
+	proxytest.Eventually(t, func() bool {
+		return !slices.ContainsFunc(n.Status(), func(s proxy.PortStatus) bool { return s.Err != nil })
+	}, "all ports to open")
 	for _, addr := range addrs {
 		whoIsAt(t, addr, number, addr)
 	}

@@ -1,7 +1,6 @@
 package checks
 
 import (
-	"crypto/tls"
 	"net"
 	"net/netip"
 	"os"
@@ -23,12 +22,12 @@ type Attempt struct {
 	connected bool
 	answer    []byte // as much as has come
 
-	config *tls.Config // nil: without TLS
-	tls    *exchange   // once the connection is there, which fd is no more then
+	config secured
+	tls    *exchange // once the connection is there, which fd is no more then
 }
 
 // Begin asks an address, over TLS where the question wants that, which config is for. The attempt goes on until Proceed says otherwise, or until Close.
-func Begin(q *Question, to netip.AddrPort, config *tls.Config) (Attempt, error) {
+func Begin(q *Question, to netip.AddrPort, config secured) (Attempt, error) {
 	fd, err := connect(q, to)
 	if err != nil {
 		return Attempt{}, err

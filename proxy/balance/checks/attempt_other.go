@@ -3,7 +3,6 @@
 package checks
 
 import (
-	"crypto/tls"
 	"errors"
 	"net/netip"
 )
@@ -11,11 +10,21 @@ import (
 // Supported reports whether this system has attempts.
 const Supported = false
 
+// Authorities are none: nothing is asked over TLS. So a program of this package without them, such as that of a browser, has no package tls.
+type Authorities struct{}
+
+type (
+	trusted struct{}
+	secured struct{}
+)
+
+func (*Checker) secure(*Target) secured { return secured{} }
+
 // An Attempt is one question to one address, under way.
 type Attempt struct{}
 
 // Begin fails.
-func Begin(*Question, netip.AddrPort, *tls.Config) (Attempt, error) {
+func Begin(*Question, netip.AddrPort, secured) (Attempt, error) {
 	return Attempt{}, errors.ErrUnsupported
 }
 

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"container/heap"
 	"context"
-	"crypto/tls"
 	"math/rand/v2"
 	"slices"
 	"time"
@@ -173,29 +172,12 @@ func (c *Checker) ask(ctx context.Context, t *Target, now time.Duration) {
 		return
 	}
 	t.to, t.until = addrs[t.turn%len(addrs)], now+t.Timeout
-	if t.attempt, err = Begin(&t.Question, t.to, c.tlsConfig(t)); err != nil {
+	if t.attempt, err = Begin(&t.Question, t.to, c.secure(t)); err != nil {
 		c.finish(t, err)
 		return
 	}
 	t.repeat = t.until - t.Timeout/2
 	c.underWay = append(c.underWay, t)
-}
-
-// rootsAge is for how long authorities are used before they are asked for again.
-const rootsAge = 10 * time.Second
-
-// tlsConfig is how a target is asked over TLS; nil: it is not.
-func (c *Checker) tlsConfig(t *Target) *tls.Config {
-	if t.Question.TLS == registry.CheckPlain {
-		return nil
-	}
-	if now := monotonic.Now(); c.Roots != nil && (c.roots == nil || now-c.rootsRead > rootsAge) {
-		c.roots, c.rootsRead = c.Roots(), now
-	}
-	return &tls.Config{
-		MinVersion: tls.VersionTLS12, RootCAs: c.roots, ServerName: t.serverName(t.to),
-		InsecureSkipVerify: t.Question.TLS == registry.CheckUnverified, // the record says so
-	}
 }
 
 // lookUp waits for the name of a target beside the checker, and has the target asked then. Meanwhile it has no place.

@@ -9,9 +9,43 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"time"
 
+	"kubeproxy/internal/monotonic"
 	"kubeproxy/registry"
 )
+
+// Authorities verify the certificates of endpoints; the zero value is those of the system.
+type Authorities struct{ pool func() *x509.CertPool }
+
+// Trust returns the authorities that a function returns. It is asked every now and then.
+func Trust(pool func() *x509.CertPool) Authorities { return Authorities{pool} }
+
+// A trusted pool is what the authorities were when they were asked last.
+type trusted struct {
+	pool *x509.CertPool
+	at   time.Duration
+}
+
+// trustedFor is for how long authorities are used before they are asked for again.
+const trustedFor = 10 * time.Second
+
+// secured is how an attempt speaks TLS; nil: it does not.
+type secured = *tls.Config
+
+// secure is how a target is asked over TLS.
+func (c *Checker) secure(t *Target) secured {
+	if t.Question.TLS == registry.CheckPlain {
+		return nil
+	}
+	if now := monotonic.Now(); c.Roots.pool != nil && (c.trusted.pool == nil || now-c.trusted.at > trustedFor) {
+		c.trusted = trusted{c.Roots.pool(), now}
+	}
+	return &tls.Config{
+		MinVersion: tls.VersionTLS12, RootCAs: c.trusted.pool, ServerName: t.serverName(t.to),
+		InsecureSkipVerify: t.Question.TLS == registry.CheckUnverified, // the record says so
+	}
+}
 
 // An exchange is the part of an attempt that is over TLS. Package tls waits, so it has a goroutine, which ends with the connection.
 type exchange struct {

@@ -74,8 +74,8 @@ func (a *authority) issue(t *testing.T, host string, until time.Time) tls.Certif
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
 }
 
-// secured is an endpoint that shows a certificate, and answers requests by HTTP with the status 200 if they ask for /healthz.
-func secured(cert tls.Certificate) func(*net.TCPConn) {
+// shows is an endpoint that shows a certificate, and answers requests by HTTP with the status 200 if they ask for /healthz.
+func shows(cert tls.Certificate) func(*net.TCPConn) {
 	return func(conn *net.TCPConn) {
 		secured := tls.Server(conn, &tls.Config{Certificates: []tls.Certificate{cert}})
 		r, err := http.ReadRequest(bufio.NewReader(secured))
@@ -103,20 +103,20 @@ func TestAQuestionOverTLSIsAnsweredByWhoHasTheCertificate(t *testing.T) {
 		asks  Question
 		err   string
 	}{
-		{"by its address", secured(trusted.issue(t, "127.0.0.1", later)), Question{TLS: verify}, ""},
-		{"by its address, with a path", secured(trusted.issue(t, "127.0.0.1", later)), Question{TLS: verify, Path: "/healthz"}, ""},
-		{"another status", secured(trusted.issue(t, "127.0.0.1", later)), Question{TLS: verify, Path: "/"}, `GET "/": status 404`},
-		{"by the host that is asked for", secured(trusted.issue(t, "web.example", later)), Question{TLS: verify, Path: "/healthz", Host: "web.example:443"}, ""},
-		{"by a host, without a path", secured(trusted.issue(t, "web.example", later)), Question{TLS: verify, Host: "web.example"}, ""},
-		{"another host", secured(trusted.issue(t, "\x1b[31mdb.example", later)), Question{TLS: verify, Host: "web.example"}, errOtherName.Error()},
-		{"another authority", secured(other.issue(t, "127.0.0.1", later)), Question{TLS: verify}, errAuthority.Error()},
-		{"a certificate that has expired", secured(trusted.issue(t, "127.0.0.1", past)), Question{TLS: verify}, errExpired.Error()},
-		{"any certificate", secured(other.issue(t, "db.example", past)), Question{TLS: insecure, Path: "/healthz"}, ""},
-		{"any certificate, and another status", secured(other.issue(t, "db.example", past)), Question{TLS: insecure, Path: "/"}, "status 404"},
+		{"by its address", shows(trusted.issue(t, "127.0.0.1", later)), Question{TLS: verify}, ""},
+		{"by its address, with a path", shows(trusted.issue(t, "127.0.0.1", later)), Question{TLS: verify, Path: "/healthz"}, ""},
+		{"another status", shows(trusted.issue(t, "127.0.0.1", later)), Question{TLS: verify, Path: "/"}, `GET "/": status 404`},
+		{"by the host that is asked for", shows(trusted.issue(t, "web.example", later)), Question{TLS: verify, Path: "/healthz", Host: "web.example:443"}, ""},
+		{"by a host, without a path", shows(trusted.issue(t, "web.example", later)), Question{TLS: verify, Host: "web.example"}, ""},
+		{"another host", shows(trusted.issue(t, "\x1b[31mdb.example", later)), Question{TLS: verify, Host: "web.example"}, errOtherName.Error()},
+		{"another authority", shows(other.issue(t, "127.0.0.1", later)), Question{TLS: verify}, errAuthority.Error()},
+		{"a certificate that has expired", shows(trusted.issue(t, "127.0.0.1", past)), Question{TLS: verify}, errExpired.Error()},
+		{"any certificate", shows(other.issue(t, "db.example", past)), Question{TLS: insecure, Path: "/healthz"}, ""},
+		{"any certificate, and another status", shows(other.issue(t, "db.example", past)), Question{TLS: insecure, Path: "/"}, "status 404"},
 		{"no TLS", proxytest.Chat("web"), Question{TLS: insecure}, errNotTLS.Error()},
 		{"no answer", func(conn *net.TCPConn) { conn.Read(make([]byte, 1)) }, Question{TLS: insecure}, ""},
 		{"a hang in the handshake", proxytest.Hold, Question{TLS: insecure}, errSilent.Error()},
-		{"after a PROXY header", introduced(secured(trusted.issue(t, "127.0.0.1", later))), Question{TLS: verify, Path: "/healthz", Header: registry.ProxyV2}, ""},
+		{"after a PROXY header", introduced(shows(trusted.issue(t, "127.0.0.1", later))), Question{TLS: verify, Path: "/healthz", Header: registry.ProxyV2}, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			at := proxytest.ServeTCP(t, "127.0.0.1:0", c.serve).Addr
@@ -125,7 +125,7 @@ func TestAQuestionOverTLSIsAnsweredByWhoHasTheCertificate(t *testing.T) {
 			if c.err == errSilent.Error() {
 				timeout = 200 * time.Millisecond
 			}
-			checker := New(Settings{Roots: func() *x509.CertPool { return trusted.pool }}, descriptors, descriptors)
+			checker := New(Settings{Roots: Trust(func() *x509.CertPool { return trusted.pool })}, descriptors, descriptors)
 			ctx, stop := context.WithCancel(t.Context())
 			over := make(chan struct{})
 			target := checker.Watch(Key{Question: c.asks, Interval: 10 * time.Millisecond, Timeout: timeout, Fall: 1, Rise: 1}.At(at), new(ear))

@@ -2,7 +2,6 @@ package checks
 
 import (
 	"context"
-	"crypto/x509"
 	"net/netip"
 	"sync"
 	"sync/atomic"
@@ -94,7 +93,7 @@ type Settings struct {
 	Fall      int           // so many in a row have to fail before an address is not used, unless the service says
 	SlowStart time.Duration // in which the share of clients grows of an endpoint that passes again; 0: it has all of it at once
 
-	Roots func() *x509.CertPool // authorities that verify certificates of endpoints; nil: those of the system
+	Roots Authorities // they verify certificates of endpoints
 }
 
 // Defaults returns the default settings. They check nothing.
@@ -140,6 +139,5 @@ type Checker struct {
 	attempts []*Attempt
 	poller   Poller
 
-	roots     *x509.CertPool // as of rootsRead
-	rootsRead time.Duration
+	trusted trusted
 }
