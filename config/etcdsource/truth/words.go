@@ -124,14 +124,18 @@ func (w *Writer) value(key string) string {
 		padding = strings.Repeat("x", 30_000) // a page and a response may be large
 	}
 	number, v1 := 1+w.Random.IntN(w.Words.ports()), w.Random.IntN(2) == 0
+	listen := "node"
+	if w.Random.IntN(3) == 0 { // few addresses, so that several services want one
+		listen = fmt.Sprintf("127.77.0.%d%s", 2+w.Random.IntN(4), pick(w.Random, []string{"", ",node"}))
+	}
 	switch service := strings.HasPrefix(key, registry.SpecsPrefix); {
 	case service && v1:
-		return fmt.Sprintf(`{"kind":"Service","apiVersion":"v1","metadata":{"name":"x","annotations":{"p":%q}},"spec":{"ports":[`+
+		return fmt.Sprintf(`{"kind":"Service","apiVersion":"v1","metadata":{"name":"x","annotations":{"p":%q,"kube-proxy/listen":%q}},"spec":{"ports":[`+
 			`{"name":"a","port":%d,"protocol":"TCP"},{"name":"b","port":%d,"protocol":"UDP"}],"sessionAffinity":%q}}`,
-			padding, number, number, pick(w.Random, []string{"None", "ClientIP"}))
+			padding, listen, number, number, pick(w.Random, []string{"None", "ClientIP"}))
 	case service:
-		return fmt.Sprintf(`{"kind":"Service","id":"x","apiVersion":"v1beta1","port":%d,"protocol":%q,"selector":{"p":%q}}`,
-			number, pick(w.Random, []string{"TCP", "UDP"}), padding)
+		return fmt.Sprintf(`{"kind":"Service","id":"x","apiVersion":"v1beta1","port":%d,"protocol":%q,"selector":{"p":%q},"annotations":{"kube-proxy/listen":%q}}`,
+			number, pick(w.Random, []string{"TCP", "UDP"}), padding, listen)
 	case strings.HasPrefix(key, registry.EndpointSlicesPrefix):
 		return w.slice(number, padding)
 	case v1:
