@@ -54,12 +54,12 @@ func TestServicesAnswerAsTheDocumentationOfKubernetesSays(t *testing.T) {
 			"metadata":{"name":"%s-%s","labels":{"kubernetes.io/service-name":%[1]q}},"addressType":%[3]q,"endpoints":[%[4]s],"ports":[{"name":"","protocol":"TCP","port":8080},{"name":"u","protocol":"UDP","port":8080}]}`,
 			service, strings.ToLower(family), family, strings.Join(endpoints, ",")))
 	}
-	local, remote := `{"addresses":["10.77.1.2"],"nodeName":"node1"}`, `{"addresses":["10.77.0.2"],"nodeName":"node2"}`
+	local, remote := `{"addresses":["10.77.2.2"],"nodeName":"node1"}`, `{"addresses":["10.77.1.2"],"nodeName":"node2"}`
 	both := func(service string) { slice(service, "IPv4", local, remote) }
 
 	spec("web", `{"type":"NodePort","clusterIP":"10.96.0.10","externalIPs":["198.51.100.7"],"ports":[{"port":80,"nodePort":30080}]}`)
 	both("web")
-	status("lb", `{"type":"LoadBalancer","clusterIP":"10.96.0.11","loadBalancerSourceRanges":["10.77.0.2/32"],"ports":[{"port":80,"nodePort":30081}]}`,
+	status("lb", `{"type":"LoadBalancer","clusterIP":"10.96.0.11","loadBalancerSourceRanges":["10.77.1.2/32"],"ports":[{"port":80,"nodePort":30081}]}`,
 		`{"ip":"198.51.100.8"},{"ip":"198.51.100.9","ipMode":"Proxy"}`)
 	both("lb")
 	status("external-local", `{"type":"LoadBalancer","clusterIP":"10.96.0.12","externalTrafficPolicy":"Local","healthCheckNodePort":32012,"ports":[{"port":80,"nodePort":30082}]}`, `{"ip":"198.51.100.12"}`)
@@ -74,11 +74,11 @@ func TestServicesAnswerAsTheDocumentationOfKubernetesSays(t *testing.T) {
 	both("dns")
 	spec("dual", `{"clusterIP":"10.96.0.17","clusterIPs":["10.96.0.17","fd00:96::11"],"ipFamilies":["IPv4","IPv6"],"ports":[{"port":80}]}`)
 	slice("dual", "IPv4", remote)
-	slice("dual", "IPv6", `{"addresses":["fd00:4d:1::2"]}`)
+	slice("dual", "IPv6", `{"addresses":["fd00:4d:2::2"]}`)
 	spec("stopping", `{"clusterIP":"10.96.0.18","ports":[{"port":80}]}`)
-	slice("stopping", "IPv4", local, `{"addresses":["10.77.0.2"],"conditions":{"ready":false,"serving":true,"terminating":true}}`)
+	slice("stopping", "IPv4", local, `{"addresses":["10.77.1.2"],"conditions":{"ready":false,"serving":true,"terminating":true}}`)
 	spec("stopped", `{"clusterIP":"10.96.0.19","ports":[{"port":80}]}`)
-	slice("stopped", "IPv4", `{"addresses":["10.77.0.2"],"conditions":{"ready":false,"serving":true,"terminating":true}}`, `{"addresses":["10.77.1.2"],"conditions":{"ready":false}}`)
+	slice("stopped", "IPv4", `{"addresses":["10.77.1.2"],"conditions":{"ready":false,"serving":true,"terminating":true}}`, `{"addresses":["10.77.2.2"],"conditions":{"ready":false}}`)
 	spec("empty", `{"clusterIP":"10.96.0.20","ports":[{"port":80}]}`)
 	spec("headless", `{"clusterIP":"None","ports":[{"port":8081}]}`)
 	both("headless")
@@ -150,7 +150,7 @@ func TestServicesAnswerAsTheDocumentationOfKubernetesSays(t *testing.T) {
 // newCluster makes a node with a pod and a host beside it, and returns an address of the node that the host is next to, and one that the pod is next to.
 func newCluster(t *testing.T) (c *cluster, nextToHost, nextToPod string) {
 	t.Helper()
-	host, pod := proxytest.NewPeerOn(t, 0), proxytest.NewPeerOn(t, 1)
+	host, pod := proxytest.NewPeerOn(t, 1), proxytest.NewPeerOn(t, 2)
 	route := func(of *proxytest.Peer) {
 		of.Do(t, func() error {
 			for _, args := range [][]string{{"-4", "route", "add", "default", "via", of.Here.String()}, {"-6", "route", "add", "default", "via", of.Here6.String()}} {

@@ -17,27 +17,35 @@ import (
 type Peer struct {
 	Here          netip.Addr // the test's own address on the link
 	There         netip.Addr // the peer's
-	Here6, There6 netip.Addr // likewise
+	Here6, There6 netip.Addr // likewise; zero: there is none
 	tasks         chan func()
 
 	here, there *os.File // the two network namespaces
 }
 
 // NewPeer makes another machine. The test must be in its own network (see [InOwnNetwork]).
-func NewPeer(t *testing.T) *Peer { return NewPeerOn(t, 0) }
+func NewPeer(t *testing.T) *Peer { return newPeer(t, 0) }
 
-// NewPeerOn makes one of several machines, each on a link of its own: the number is that of the link.
+// NewPeerOn makes one of several machines, each on a link of its own with addresses of both families: the number, from 1, is that of the link.
 func NewPeerOn(t *testing.T, number byte) *Peer {
+	t.Helper()
+	p := newPeer(t, number)
+	p.Here6, p.There6 = netip.AddrFrom16([16]byte{0: 0xfd, 3: 77, 5: number, 15: 1}), netip.AddrFrom16([16]byte{0: 0xfd, 3: 77, 5: number, 15: 2})
+	MustRun(t, "ip", "addr", "add", p.Here6.String()+"/64", "dev", fmt.Sprint("here", number), "nodad")
+	p.Do(t, func() error { return run("ip", "addr", "add", p.There6.String()+"/64", "dev", "there", "nodad") })
+	return p
+}
+
+// newPeer makes a machine on a link, with addresses of IPv4.
+func newPeer(t *testing.T, number byte) *Peer {
 	t.Helper()
 	if !Inside(t) {
 		t.Fatal("a peer needs a network of the test's own")
 	}
 	p := &Peer{
-		Here:   netip.AddrFrom4([4]byte{10, 77, number, 1}),
-		There:  netip.AddrFrom4([4]byte{10, 77, number, 2}),
-		Here6:  netip.AddrFrom16([16]byte{0: 0xfd, 3: 77, 5: number, 15: 1}),
-		There6: netip.AddrFrom16([16]byte{0: 0xfd, 3: 77, 5: number, 15: 2}),
-		tasks:  make(chan func()),
+		Here:  netip.AddrFrom4([4]byte{10, 77, number, 1}),
+		There: netip.AddrFrom4([4]byte{10, 77, number, 2}),
+		tasks: make(chan func()),
 	}
 	here := "here"
 	if number > 0 {
@@ -75,13 +83,11 @@ func NewPeerOn(t *testing.T, number byte) *Peer {
 		return errors.Join(
 			run("ip", "link", "add", "there", "type", "veth", "peer", "name", here, "netns", ours),
 			run("ip", "addr", "add", p.There.String()+"/24", "dev", "there"),
-			run("ip", "addr", "add", p.There6.String()+"/64", "dev", "there", "nodad"),
 			run("ip", "link", "set", "there", "up"),
 			run("ip", "link", "set", "lo", "up"),
 		)
 	})
 	MustRun(t, "ip", "addr", "add", p.Here.String()+"/24", "dev", here)
-	MustRun(t, "ip", "addr", "add", p.Here6.String()+"/64", "dev", here, "nodad")
 	MustRun(t, "ip", "link", "set", here, "up")
 	return p
 }

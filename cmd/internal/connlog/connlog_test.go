@@ -259,11 +259,14 @@ func TestAReaderWhoSleepsDelaysNobody(t *testing.T) {
 func TestAReaderWhoNeverReadsAgainIsNotWaitedFor(t *testing.T) {
 	l, reader := stall(t)
 	stop := run(t, l)
+	recorded := uint64(0)
 	for l.Dropped() == 0 {
 		l.Record(ending(), 57)
+		recorded++
 	}
 	stop()
 	reader.Close() // which frees what is stuck, here where no process ends
+	proxytest.Eventually(t, func() bool { return l.Written()+l.Dropped() == recorded }, "the end of what was stuck")
 }
 
 func TestAReaderWhoLeavesIsNoEndOfTheLog(t *testing.T) {

@@ -15,11 +15,11 @@ import (
 	"kubeproxy/registry"
 )
 
-// Authorities verify the certificates of endpoints; the zero value is those of the system.
+// Authorities verify the certificates of endpoints.
 type Authorities struct{ pool func() *x509.CertPool }
 
 // Trust returns the authorities that a function returns. It is asked every now and then.
-func Trust(pool func() *x509.CertPool) Authorities { return Authorities{pool} }
+func Trust(pool func() *x509.CertPool) *Authorities { return &Authorities{pool} }
 
 // A trusted pool is what the authorities were when they were asked last.
 type trusted struct {
@@ -38,7 +38,7 @@ func (c *Checker) secure(t *Target) secured {
 	if t.Question.TLS == registry.CheckPlain {
 		return nil
 	}
-	if now := monotonic.Now(); c.Roots.pool != nil && (c.trusted.pool == nil || now-c.trusted.at > trustedFor) {
+	if now := monotonic.Now(); c.Roots != nil && (c.trusted.pool == nil || now-c.trusted.at > trustedFor) {
 		c.trusted = trusted{c.Roots.pool(), now}
 	}
 	return &tls.Config{

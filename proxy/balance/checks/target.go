@@ -93,7 +93,7 @@ type Settings struct {
 	Fall      int           // so many in a row have to fail before an address is not used, unless the service says
 	SlowStart time.Duration // in which the share of clients grows of an endpoint that passes again; 0: it has all of it at once
 
-	Roots Authorities // they verify certificates of endpoints
+	Roots *Authorities // they verify certificates of endpoints; nil: those of the system
 }
 
 // Defaults returns the default settings. They check nothing.

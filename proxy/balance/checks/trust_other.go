@@ -5,4 +5,4 @@ package checks
 import "crypto/x509"
 
 // Trust returns no authorities.
-func Trust(func() *x509.CertPool) Authorities { return Authorities{} }
+func Trust(func() *x509.CertPool) *Authorities { return nil }
