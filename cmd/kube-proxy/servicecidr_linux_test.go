@@ -30,10 +30,11 @@ func TestServicesOfAClusterAnswerAtTheirAddresses(t *testing.T) {
 		writeRecord(t, dir, registry.EndpointsPrefix+name, fmt.Sprintf(
 			`{"kind":"Endpoints","apiVersion":"v1","metadata":{"name":%q},"subsets":[{"addresses":[{"ip":%q}],"ports":[{"port":%d}]}]}`, name, at.Addr(), at.Port()))
 	}
-	serve := func(more ...string) *programtest.Program {
+	serveIn := func(ranges string) *programtest.Program {
 		t.Helper()
-		return start(t, nil, append([]string{"-registry_dir=" + dir, "-service_address=cluster", "-service_cidr=" + ranges, "-takeover=" + path}, more...)...)
+		return start(t, nil, "-registry_dir="+dir, "-service_address=cluster", "-service_cidr="+ranges, "-takeover="+path)
 	}
+	serve := func() *programtest.Program { return serveIn(ranges) }
 	answer := func() {
 		t.Helper()
 		for name, of := range addrs {
@@ -46,11 +47,17 @@ func TestServicesOfAClusterAnswerAtTheirAddresses(t *testing.T) {
 			}
 		}
 	}
+	listed := func() int {
+		out, err := exec.Command("sh", "-c", "ip -4 route show table local proto 107; ip -6 route show table local proto 107").CombinedOutput()
+		if err != nil {
+			t.Errorf("ip: %v, %s", err, out)
+		}
+		return strings.Count(string(out), "local ")
+	}
 	routes := func(want int) {
 		t.Helper()
-		out, err := exec.Command("sh", "-c", "ip -4 route show table local proto 107; ip -6 route show table local proto 107").CombinedOutput()
-		if got := strings.Count(string(out), "local "); err != nil || got != want {
-			t.Errorf("there are %d routes; want %d: %v, %s", got, want, err, out)
+		if got := listed(); got != want {
+			t.Errorf("there are %d routes; want %d", got, want)
 		}
 	}
 
@@ -65,8 +72,12 @@ func TestServicesOfAClusterAnswerAtTheirAddresses(t *testing.T) {
 	routes(2)
 	third := serve()
 	answer()
-	third.Signal(t, syscall.SIGTERM)
+	fewer := serveIn("10.96.0.0/12")
+	fewer.Stderr.Wait(t, "took over")
 	third.Exit(t)
+	proxytest.Eventually(t, func() bool { return listed() == 1 }, "the successor to delete the route that it does not have")
+	fewer.Signal(t, syscall.SIGTERM)
+	fewer.Exit(t)
 	routes(0)
 
 	last := serve()

@@ -49,21 +49,37 @@ func open(ranges []netip.Prefix, instance string) (*Routes, error) {
 	return r, nil
 }
 
-// Install makes the routes, and deletes those that a predecessor had for other ranges. Those that exist stay as they are.
-func (r *Routes) Install() error {
-	if r == nil {
-		return nil
-	}
+// onSocket calls a function with a netlink socket for routes.
+func onSocket(do func(*netlink.Conn) error) error {
 	conn, err := netlink.Dial(unix.NETLINK_ROUTE, nil)
 	if err != nil {
 		return fmt.Errorf("netlink: %w", err)
 	}
 	defer conn.Close()
-	if _, err = r.ensure(conn); err == nil {
-		err = r.deleteAll(conn, func(p netip.Prefix, metric uint32) bool { return metric == r.metric && !slices.Contains(r.ranges, p) })
+	return do(conn)
+}
+
+// Install makes the routes. Those that exist, as those of a predecessor do, stay as they are.
+func (r *Routes) Install() error {
+	if r == nil {
+		return nil
 	}
+	err := onSocket(func(conn *netlink.Conn) error {
+		_, err := r.ensure(conn)
+		return err
+	})
 	r.note(err)
 	return err
+}
+
+// Prune deletes the routes that a predecessor had for other ranges. It is to be called once the predecessor guards them no more.
+func (r *Routes) Prune() error {
+	if r == nil {
+		return nil
+	}
+	return onSocket(func(conn *netlink.Conn) error {
+		return deleteRoutes(conn, func(p netip.Prefix, metric uint32) bool { return metric == r.metric && !slices.Contains(r.ranges, p) })
+	})
 }
 
 // Guard makes those routes again that another program has deleted, and those that could not be made before, until ctx ends.
@@ -71,31 +87,33 @@ func (r *Routes) Guard(ctx context.Context) error {
 	if r == nil {
 		return nil
 	}
-	conn, err := netlink.Dial(unix.NETLINK_ROUTE, nil)
-	if err != nil {
-		return fmt.Errorf("netlink: %w", err)
-	}
-	defer conn.Close()
-	tick := time.NewTicker(lookEvery)
-	defer tick.Stop()
-	for {
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return nil
+	return onSocket(func(conn *netlink.Conn) error {
+		tick := time.NewTicker(lookEvery)
+		defer tick.Stop()
+		for {
+			select {
+			case <-tick.C:
+				r.restore(conn)
+			case <-ctx.Done():
+				return nil
+			}
 		}
-		wasMissing := r.problem.Load() != nil
-		made, err := r.ensure(conn)
-		r.note(err)
-		for _, p := range made {
-			if wasMissing {
-				glog.Infof("-service_cidr: this node answers for %v", p)
-				continue
-			}
-			r.restored.Add(1)
-			if note, ok := r.lines.Allow(p); ok {
-				glog.Warningf("-service_cidr: another program has deleted the route to %v, or the loopback was down; it is there again%s", p, note)
-			}
+	})
+}
+
+// restore makes the routes that are missing, and says so.
+func (r *Routes) restore(conn *netlink.Conn) {
+	wasMissing := r.problem.Load() != nil
+	made, err := r.ensure(conn)
+	r.note(err)
+	for _, p := range made {
+		if wasMissing {
+			glog.Infof("-service_cidr: this node answers for %v", p)
+			continue
+		}
+		r.restored.Add(1)
+		if note, ok := r.lines.Allow(p); ok {
+			glog.Warningf("-service_cidr: another program has deleted the route to %v, or the loopback was down; it is there again%s", p, note)
 		}
 	}
 }
@@ -149,35 +167,27 @@ func (r *Routes) Remove() error {
 	if r == nil {
 		return nil
 	}
-	conn, err := netlink.Dial(unix.NETLINK_ROUTE, nil)
-	if err != nil {
-		return fmt.Errorf("netlink: %w", err)
-	}
-	defer conn.Close()
-	for _, p := range r.ranges {
-		if failed := change(conn, unix.RTM_DELROUTE, 0, p, r.metric); failed != nil && !errors.Is(failed, syscall.ESRCH) {
-			err = errors.Join(err, fmt.Errorf("route to %v: %w", p, failed))
+	return onSocket(func(conn *netlink.Conn) (err error) {
+		for _, p := range r.ranges {
+			err = errors.Join(err, deleteRoute(conn, p, r.metric))
 		}
-	}
-	return err
+		return err
+	})
 }
 
 // Cleanup deletes the routes of all processes of ours in this network namespace, and returns their ranges. One that runs makes its own again.
 func Cleanup() (deleted []netip.Prefix, err error) {
-	conn, err := netlink.Dial(unix.NETLINK_ROUTE, nil)
-	if err != nil {
-		return nil, fmt.Errorf("netlink: %w", err)
-	}
-	defer conn.Close()
-	err = new(Routes).deleteAll(conn, func(p netip.Prefix, _ uint32) bool {
-		deleted = append(deleted, p)
-		return true
+	err = onSocket(func(conn *netlink.Conn) error {
+		return deleteRoutes(conn, func(p netip.Prefix, _ uint32) bool {
+			deleted = append(deleted, p)
+			return true
+		})
 	})
 	return deleted, err
 }
 
-// deleteAll deletes those routes of ours that are wanted.
-func (r *Routes) deleteAll(conn *netlink.Conn, wanted func(p netip.Prefix, metric uint32) bool) (err error) {
+// deleteRoutes deletes those routes of ours that are wanted.
+func deleteRoutes(conn *netlink.Conn, wanted func(p netip.Prefix, metric uint32) bool) (err error) {
 	for _, family := range []byte{unix.AF_INET, unix.AF_INET6} {
 		request := make([]byte, unix.SizeofRtMsg)
 		request[0] = family
@@ -186,16 +196,20 @@ func (r *Routes) deleteAll(conn *netlink.Conn, wanted func(p netip.Prefix, metri
 			return fmt.Errorf("list routes: %w", failed)
 		}
 		for _, m := range all {
-			p, metric, ours := read(m)
-			if !ours || !wanted(p, metric) {
-				continue
-			}
-			if failed := change(conn, unix.RTM_DELROUTE, 0, p, metric); failed != nil && !errors.Is(failed, syscall.ESRCH) {
-				err = errors.Join(err, fmt.Errorf("route to %v: %w", p, failed))
+			if p, metric, ours := read(m); ours && wanted(p, metric) {
+				err = errors.Join(err, deleteRoute(conn, p, metric))
 			}
 		}
 	}
 	return err
+}
+
+// deleteRoute deletes a route, if it is there.
+func deleteRoute(conn *netlink.Conn, p netip.Prefix, metric uint32) error {
+	if err := change(conn, unix.RTM_DELROUTE, 0, p, metric); err != nil && !errors.Is(err, syscall.ESRCH) {
+		return fmt.Errorf("route to %v: %w", p, err)
+	}
+	return nil
 }
 
 // Where the fields of struct rtmsg are (rtnetlink(7)).

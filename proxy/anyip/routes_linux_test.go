@@ -131,7 +131,11 @@ func TestASuccessorHasTheRoutesOfItsPredecessorAndNoOthers(t *testing.T) {
 	}
 	installed(t, "a", first, second)
 	other := installed(t, "b", third)
-	installed(t, "a", first) // a successor without the second
+	successor := installed(t, "a", first) // without the second
+	are(t, first, second, third)          // the predecessor serves
+	if err := successor.Prune(); err != nil {
+		t.Error(err)
+	}
 	are(t, first, third)
 	if err := other.Remove(); err != nil {
 		t.Error(err)

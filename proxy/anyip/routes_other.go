@@ -16,6 +16,9 @@ func open([]netip.Prefix, string) (*Routes, error) { return nil, errors.ErrUnsup
 // Install does nothing.
 func (*Routes) Install() error { return nil }
 
+// Prune does nothing.
+func (*Routes) Prune() error { return nil }
+
 // Guard does nothing.
 func (*Routes) Guard(context.Context) error { return nil }
 

@@ -272,8 +272,14 @@ func (o *Options) hasPredecessor(ctx context.Context) (bool, error) {
 	return true, nil
 }
 
+// predecessorEnds is how long after a take-over a predecessor may still guard its routes.
+const predecessorEnds = time.Second
+
 // answerFor has the node answer for the addresses of its ranges, until the function that it returns is called: after that a successor does, if there is one.
 func (o *Options) answerFor(ctx context.Context, line *succession) (end func()) {
+	if o.Routes == nil {
+		return func() {}
+	}
 	if err := o.Routes.Install(); err != nil {
 		glog.Errorf("-service_cidr: this node does not answer for all of its ranges, and services at their addresses get no clients: %v", err)
 	}
@@ -282,7 +288,28 @@ func (o *Options) answerFor(ctx context.Context, line *succession) (end func()) 
 			glog.Errorf("-service_cidr: the routes are not watched: %v", err)
 		}
 	})
+	context.AfterFunc(ctx, func() {
+		if line.handedOver.Load() {
+			stop() // they are the successor's, also while this process drains
+		}
+	})
+	pruned := background(ctx, func(ctx context.Context) {
+		select {
+		case <-line.serving:
+		case <-ctx.Done():
+			return
+		}
+		select {
+		case <-time.After(predecessorEnds):
+		case <-ctx.Done():
+			return
+		}
+		if err := o.Routes.Prune(); err != nil {
+			glog.Errorf("-service_cidr: %v; kube-proxy cleanup deletes what is left", err)
+		}
+	})
 	return func() {
+		pruned()
 		stop()
 		if line.handedOver.Load() {
 			return
