@@ -74,33 +74,45 @@ func (s *Session) end(why traffic.Reason, lost traffic.DropReason) {
 // Ended reports whether the session has ended.
 func (s *Session) Ended() bool { return s.ended }
 
-// unserved is why a session ends for which no endpoint was found.
-func (s *Session) unserved() traffic.Reason {
-	switch s.why {
-	case traffic.DropOwnListener:
-		return traffic.OwnListener
-	case traffic.DropNotAllowed:
-		return traffic.EndpointNotAllowed
-	case traffic.DropLoop:
-		return traffic.Loop
-	case traffic.DropUnreachable:
-		return traffic.DialFailed
-	case traffic.DropUnresolved:
-		return traffic.NameFailed
-	case traffic.DropDescriptorLimit:
-		return traffic.DescriptorLimit
+// withoutEndpoint has the reasons for which a client is given no endpoint, and those for which its datagrams are dropped then.
+var withoutEndpoint = [...]struct {
+	drop traffic.DropReason
+	why  traffic.Reason
+	none bool // there was none to be tried
+}{
+	{traffic.DropNoEndpoints, traffic.NoEndpoints, true},
+	{traffic.DropZeroWeight, traffic.ZeroWeight, true},
+	{traffic.DropNoLocalEndpoint, traffic.NoLocalEndpoint, true},
+	{traffic.DropAllFailed, traffic.AllFailed, true},
+	{traffic.DropEndpointLimit, traffic.EndpointLimit, true},
+	{traffic.DropOwnListener, traffic.OwnListener, false},
+	{traffic.DropNotAllowed, traffic.EndpointNotAllowed, false},
+	{traffic.DropLoop, traffic.Loop, false},
+	{traffic.DropUnreachable, traffic.DialFailed, false},
+	{traffic.DropUnresolved, traffic.NameFailed, false},
+	{traffic.DropDescriptorLimit, traffic.DescriptorLimit, false},
+}
+
+// dropFor returns why the datagrams of a client are dropped that is given no endpoint.
+func dropFor(why traffic.Reason) traffic.DropReason {
+	for _, r := range withoutEndpoint {
+		if r.why == why {
+			return r.drop
+		}
 	}
-	switch {
-	case s.carried != nil:
-		return traffic.EndpointRemoved
-	case s.why == traffic.DropZeroWeight:
-		return traffic.ZeroWeight
-	case s.why == traffic.DropNoLocalEndpoint:
-		return traffic.NoLocalEndpoint
-	case s.why == traffic.DropAllFailed:
-		return traffic.AllFailed
-	case s.why == traffic.DropEndpointLimit:
-		return traffic.EndpointLimit
+	return traffic.DropNoEndpoints
+}
+
+// unserved returns why a session ends for which no endpoint was found.
+func (s *Session) unserved() traffic.Reason {
+	for _, r := range withoutEndpoint {
+		switch {
+		case r.drop != s.why:
+		case r.none && s.carried != nil:
+			return traffic.EndpointRemoved
+		default:
+			return r.why
+		}
 	}
 	return traffic.NoEndpoints
 }

@@ -110,21 +110,6 @@ func (p *Port) MayBegin(owner *engine.Claim, key admit.SessionKey, isCrowded fun
 	return !refused
 }
 
-// dropFor is why the datagrams of a client are dropped that was offered no endpoint.
-func dropFor(why traffic.Reason) traffic.DropReason {
-	switch why {
-	case traffic.ZeroWeight:
-		return traffic.DropZeroWeight
-	case traffic.NoLocalEndpoint:
-		return traffic.DropNoLocalEndpoint
-	case traffic.AllFailed:
-		return traffic.DropAllFailed
-	case traffic.EndpointLimit:
-		return traffic.DropEndpointLimit
-	}
-	return traffic.DropNoEndpoints
-}
-
 // Begin begins session s of a client that may: it counts s, and chooses its endpoints. When a limit is full it evicts another
 // session, which the caller has to end; or, when all deserve to stay, it drops the client's datagram and returns false.
 // self is s as the limits know it, and has to be a pointer.

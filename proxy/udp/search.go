@@ -35,7 +35,7 @@ func (s *Session) Next(now time.Duration) (*rotation.Endpoint, bool) {
 		switch {
 		case e.Gone():
 		case e.BeginDial(math.MaxInt64) == nil:
-			s.tries = e
+			s.trying = e
 			return e, true
 		default:
 			s.choice.Withdraw(e)
@@ -148,7 +148,7 @@ func (s *Session) Reached(v *Visit) {
 	default:
 		s.Claim.Tally.Moved.Add(1)
 	}
-	s.previous, s.carried, s.tries = s.carried, e, nil
+	s.previous, s.carried, s.trying = s.carried, e, nil
 	s.choice.Reached(e)
 	e.Given()
 	if v := glog.V(3); v {

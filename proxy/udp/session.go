@@ -78,7 +78,7 @@ type search struct {
 	over              bool               // no endpoint would fare better
 	again             *rotation.Endpoint // is offered once more: its name may stand for other addresses by now
 	doubted           *rotation.Endpoint // was offered once more
-	tries             *rotation.Endpoint // the one that Next has returned, until it is known whether it will do
+	trying            *rotation.Endpoint // the one that Next has returned, until it is known whether it will do
 	tried             []netip.AddrPort   // addresses of the name that was offered last, of which none will do
 	why               traffic.DropReason // why the endpoints tried so far won't do
 	attempts          int                // endpoints that were tried, ever
@@ -88,9 +88,9 @@ type search struct {
 
 // giveBack ends the attempt at the endpoint that Next has returned, if it is under way.
 func (s *search) giveBack() {
-	if s.tries != nil {
-		s.tries.EndDial()
-		s.tries = nil
+	if s.trying != nil {
+		s.trying.EndDial()
+		s.trying = nil
 	}
 }
 

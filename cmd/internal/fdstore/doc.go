@@ -7,4 +7,6 @@
 //
 // The protocol is that of sd_notify(3) and sd_listen_fds(3). The manager says how many descriptors it keeps in the variable FDSTORE, which
 // systemd sets since version 254 for a unit with FileDescriptorStoreMax=. Where that is missing and nothing was passed, there is no store.
+//
+// [Watchdog] asks the same manager how often it wants to hear that the process is alive (sd_watchdog_enabled(3)).
 package fdstore

@@ -22,12 +22,12 @@ type Attempt struct {
 	connected bool
 	answer    []byte // as much as has come
 
-	config secured
-	tls    *exchange // once the connection is there, which fd is no more then
+	config tlsConfig
+	tls    *exchange // over TLS, once the connection is there; it has the descriptor then
 }
 
-// Begin asks an address, over TLS where the question wants that, which config is for. The attempt goes on until Proceed says otherwise, or until Close.
-func Begin(q *Question, to netip.AddrPort, config secured) (Attempt, error) {
+// Begin asks an address, with config over TLS if the question wants that. The attempt goes on until Proceed says otherwise, or until Close.
+func Begin(q *Question, to netip.AddrPort, config tlsConfig) (Attempt, error) {
 	fd, err := connect(q, to)
 	if err != nil {
 		return Attempt{}, err
@@ -149,7 +149,8 @@ func (a *Attempt) Proceed(q *Question, to netip.AddrPort) (done bool, err error)
 			return true, err
 		}
 		if q.TLS != registry.CheckPlain {
-			return false, a.secure(q, to)
+			a.startTLS(q, to)
+			return false, nil
 		}
 		return q.Path == "", nil
 	}

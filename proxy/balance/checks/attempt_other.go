@@ -14,17 +14,17 @@ const Supported = false
 type Authorities struct{}
 
 type (
-	trusted struct{}
-	secured struct{}
+	trusted   struct{}
+	tlsConfig struct{}
 )
 
-func (*Checker) secure(*Target) secured { return secured{} }
+func (*Checker) tlsConfigOf(*Target) tlsConfig { return tlsConfig{} }
 
 // An Attempt is one question to one address, under way.
 type Attempt struct{}
 
 // Begin fails.
-func Begin(*Question, netip.AddrPort, secured) (Attempt, error) {
+func Begin(*Question, netip.AddrPort, tlsConfig) (Attempt, error) {
 	return Attempt{}, errors.ErrUnsupported
 }
 

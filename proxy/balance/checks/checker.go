@@ -172,7 +172,7 @@ func (c *Checker) ask(ctx context.Context, t *Target, now time.Duration) {
 		return
 	}
 	t.to, t.until = addrs[t.turn%len(addrs)], now+t.Timeout
-	if t.attempt, err = Begin(&t.Question, t.to, c.secure(t)); err != nil {
+	if t.attempt, err = Begin(&t.Question, t.to, c.tlsConfigOf(t)); err != nil {
 		c.finish(t, err)
 		return
 	}

@@ -30,11 +30,11 @@ type trusted struct {
 // trustedFor is for how long authorities are used before they are asked for again.
 const trustedFor = 10 * time.Second
 
-// secured is how an attempt speaks TLS; nil: it does not.
-type secured = *tls.Config
+// A tlsConfig is how an attempt speaks TLS; nil: it does not.
+type tlsConfig = *tls.Config
 
-// secure is how a target is asked over TLS.
-func (c *Checker) secure(t *Target) secured {
+// tlsConfigOf returns how a target is asked over TLS.
+func (c *Checker) tlsConfigOf(t *Target) tlsConfig {
 	if t.Question.TLS == registry.CheckPlain {
 		return nil
 	}
@@ -53,20 +53,18 @@ type exchange struct {
 	ended chan error
 }
 
-// secure goes on over TLS with a connection that is there.
-func (a *Attempt) secure(q *Question, to netip.AddrPort) error {
+// startTLS begins the exchange over TLS on the connection of the attempt.
+func (a *Attempt) startTLS(q *Question, to netip.AddrPort) {
 	file := os.NewFile(uintptr(a.fd), "check")
 	conn, err := net.FileConn(file) // with a descriptor of its own
 	file.Close()
 	x := &exchange{conn: conn, ended: make(chan error, 1)}
 	if a.tls = x; err != nil {
 		x.ended <- err
-		return nil
+		return
 	}
-	question := *q
-	secured := tls.Client(conn, a.config)
-	go func() { x.ended <- converse(secured, &question, to) }()
-	return nil
+	question, client := *q, tls.Client(conn, a.config)
+	go func() { x.ended <- converse(client, &question, to) }()
 }
 
 // converse asks over TLS, and says what the answer means.

@@ -22,7 +22,7 @@ type news struct {
 	context.Context
 	tell  context.CancelFunc
 	heard int  // clients that wait for it
-	soon  bool // it is told within delayOf
+	soon  bool // it is told after a delay
 }
 
 // Of returns a context that ends with the next news of something. Who looks for an endpoint after the call, finds none, and then waits for the

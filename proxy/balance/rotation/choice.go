@@ -191,13 +191,13 @@ func (c *Choice) Withdraw(e *Endpoint) {
 // MayWait reports whether a client that is offered none, or no further one, may be offered one that was not there, or had no place.
 func (c *Choice) MayWait() bool { return c.Offers() == 0 || c.full }
 
-// WaitTime is how long a client that is offered no endpoint waits for one: as its service says; but where an endpoint can be full, at least
-// atLimit, since whoever ends a connection and opens the next one comes before the end of the one before is seen.
+// WaitTime is how long a client that is offered no endpoint waits for one: as its service says, and at least atLimit while endpoints are full. A
+// client that closes a connection and opens the next one at once comes before the proxy has read the end of the first.
 func (c *Choice) WaitTime(atLimit time.Duration) time.Duration {
-	if c.rotation.terms.Load().Limits.PerEndpoint == 0 {
-		return c.Wait
+	if c.full {
+		return max(c.Wait, atLimit)
 	}
-	return max(c.Wait, atLimit)
+	return c.Wait
 }
 
 // leave makes the client's next choice another than e.

@@ -63,11 +63,11 @@ var (
 // [Endpoint.EndDial]. A UDP session is dialled, too, from the moment that it is offered the endpoint.
 func (e *Endpoint) BeginDial(most int64) error {
 	x := e.stats()
-	switch places := e.places(); {
-	case x.dialing.Add(1) > most:
+	if x.dialing.Add(1) > most {
 		x.dialing.Add(-1)
 		return ErrDialLimit
-	case x.taken.Add(1) > places:
+	}
+	if x.taken.Add(1) > e.places() {
 		e.EndDial()
 		return ErrFull
 	}
@@ -133,12 +133,11 @@ func (e *Endpoint) Left(finished bool) {
 	e.freed(x)
 }
 
-// active is how many connections and sessions the endpoint has, and has yet to be told that they have ended; dials included.
+// active counts the connections and sessions of the endpoint, also those that it has ended and their clients have not, and the dials to it.
 func (x *stats) active() int64 { return x.taken.Load() + x.finished.Load() }
 
-// freed has rosters offer the endpoint again, if they leave it out because it was full and it has a place again, and clients that wait look again.
-// A roster sets full before it makes sure that the endpoint is full, and here the place is free before full is read: so one of the two
-// sees the other.
+// freed puts an endpoint that has a free place again back into the rosters that left it out, and tells clients that wait. A roster sets
+// full and then looks at taken (leaveOut); the caller of freed has changed taken, and full is read here. So one of the two sees the other's write.
 func (e *Endpoint) freed(x *stats) {
 	if !x.full.Load() || e.isFull() || !x.full.CompareAndSwap(true, false) {
 		return
@@ -219,7 +218,7 @@ func (e *Endpoint) skips(protocol registry.Protocol) bool {
 		return true
 	}
 	x := e.known.Load()
-	return x != nil && (x.taken.Load() >= e.places() || x.health[protocol].Skips(protocol))
+	return x != nil && (e.isFull() || x.health[protocol].Skips(protocol))
 }
 
 // Failed notes that the endpoint refused or stayed silent.

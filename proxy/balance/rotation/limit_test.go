@@ -88,6 +88,23 @@ func TestAnEndpointThatIsFullIsGivenNoClient(t *testing.T) {
 	}
 }
 
+func TestARotationOfFullEndpointsTurnsClientsAway(t *testing.T) {
+	r := limited(1, 1, 2)
+	first, second := comes(r, 1), comes(r, 2)
+	if why, away := r.TurnsAway(registry.TCP, r.terms.Load()); !away || why != traffic.EndpointLimit {
+		t.Errorf("both are full: %v, %t", why, away)
+	}
+	first.Left(false)
+	if why, away := r.TurnsAway(registry.TCP, r.terms.Load()); away {
+		t.Errorf("one has a place: %v", why)
+	}
+	comes(r, 3)
+	second.Failed(registry.TCP)
+	if why, away := r.TurnsAway(registry.TCP, r.terms.Load()); !away || why != traffic.EndpointLimit {
+		t.Errorf("one is full, and the other fails: %v, %t", why, away)
+	}
+}
+
 func TestClientsAreNotSentToEndpointsThatFailWhileOthersAreOnlyFull(t *testing.T) {
 	r := limited(1, 1, 2)
 	r.Endpoints()[0].Failed(registry.TCP)
@@ -212,8 +229,8 @@ func TestNoEndpointHasMoreClientsThanAllowed(t *testing.T) {
 	}
 }
 
-// TestAPlaceThatBecomesFreeWhileAClientLooksIsNotLost: the client has seen that the endpoint is full, and by the time that the roster leaves it out
-// its place is free. Whoever freed it saw no roster that has to be told.
+// TestAPlaceThatBecomesFreeWhileAClientLooksIsNotLost: a client finds the endpoint full, and its place becomes free before the roster leaves it
+// out. Endpoint.freed ran before the flag was set, and does nothing more.
 func TestAPlaceThatBecomesFreeWhileAClientLooksIsNotLost(t *testing.T) {
 	r := limited(1, 1)
 	has := comes(r, 0)

@@ -84,12 +84,15 @@ func (r *Rotation) after(old, asleep *endpointSet, position map[*Endpoint]int) *
 // followLocked has the rotation follow the terms of its service.
 func (r *Rotation) followLocked(terms *registry.Terms) {
 	before, old := r.terms.Swap(terms), r.set.Load()
-	if terms.Local != before.Local || terms.Failure != before.Failure || terms.Limits.PerEndpoint != before.Limits.PerEndpoint {
+	if terms.Local != before.Local || terms.Failure != before.Failure {
 		defer r.changed()
 	}
-	for _, e := range old.endpoints { // more of them may have places
-		if x := e.known.Load(); x != nil {
-			e.freed(x)
+	if terms.Limits.PerEndpoint != before.Limits.PerEndpoint {
+		defer r.changed()
+		for _, e := range old.endpoints { // those that were full may have free places
+			if x := e.known.Load(); x != nil {
+				e.freed(x)
+			}
 		}
 	}
 	if terms.Distribution == before.Distribution || old.isAsleep() || old.len() == 0 {

@@ -38,14 +38,15 @@ func (r *roster) leavesOut() bool {
 	return len(r.full) > 0
 }
 
-// leaveOut takes an endpoint that is full out of those that are ready, unless a place is free by now: see [Endpoint.freed]. The caller holds mu.
-func (r *roster) leaveOut(at int, e *Endpoint) {
+// leaveOut takes an endpoint that is full out of those that are ready; false: a place is free by now (see [Endpoint.freed]). The caller holds mu.
+func (r *roster) leaveOut(at int, e *Endpoint) bool {
 	if e.stats().full.Store(true); !e.isFull() {
-		return
+		return false
 	}
 	if r.full == nil {
 		r.full = make(map[int]bool)
 	}
 	r.full[at] = true
 	r.index.Clear(at)
+	return true
 }

@@ -110,7 +110,7 @@ func (r *Rotation) TurnsAway(protocol registry.Protocol, terms *registry.Terms) 
 		return traffic.NoLocalEndpoint, true
 	case terms.Failure.Refuse && r.awake().seenBy(kindOf(netip.Addr{}, terms)).allFail(protocol):
 		return traffic.AllFailed, true
-	case terms.Limits.PerEndpoint > 0 && r.awake().seenBy(kindOf(netip.Addr{}, terms)).isFull():
+	case terms.Limits.PerEndpoint > 0 && r.awake().seenBy(kindOf(netip.Addr{}, terms)).isFull(protocol):
 		return traffic.EndpointLimit, true
 	}
 	return 0, false

@@ -109,7 +109,15 @@ func (t *tier) hasReady(protocol registry.Protocol) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.index.Readmit(monotonic.Now())
-	return r.index.Next(0) >= 0
+	for {
+		at := r.index.Next(0)
+		if at < 0 {
+			return false
+		}
+		if e := t.endpoints[at]; !e.isFull() || !r.leaveOut(at, e) {
+			return true
+		}
+	}
 }
 
 // allFail reports whether no endpoint of the tier can be given to clients but such whose checks fail.
@@ -144,9 +152,8 @@ func (t *tier) nextReady(protocol registry.Protocol, offered *offers) (ready, wa
 		e := t.endpoints[at]
 		switch {
 		case offered.has(e), e.isExcluded(): // the latter: since the roster was made
-		case e.isFull():
-			r.leaveOut(at, e)
-			looks-- // the next clients do not meet it here
+		case e.isFull() && r.leaveOut(at, e):
+			looks-- // no later client considers it
 		case e.skips(protocol):
 			due := e.returns(protocol)
 			if r.index.Set(at, due); due == 0 && warming == nil {

@@ -211,11 +211,9 @@ func (v *view) allFail(protocol registry.Protocol) bool {
 	return v.allowed > 0 && !slices.ContainsFunc(v.tiers, func(t *tier) bool { return !t.allFail(protocol) })
 }
 
-// isFull reports whether the view has endpoints, and none of them has a place left.
-func (v *view) isFull() bool {
-	return v.allowed > 0 && !slices.ContainsFunc(v.tiers, func(t *tier) bool {
-		return slices.ContainsFunc(t.endpoints, func(e *Endpoint) bool { return !e.isExcluded() && !e.isFull() })
-	})
+// isFull reports whether no endpoint in view is ready, and one is only full.
+func (v *view) isFull(protocol registry.Protocol) bool {
+	return !v.hasReady(protocol) && v.leavesOut(protocol)
 }
 
 // leavesOut reports whether an endpoint in view is ready, but has no place left.
