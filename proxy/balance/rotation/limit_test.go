@@ -244,6 +244,31 @@ func TestAPlaceThatBecomesFreeWhileAClientLooksIsNotLost(t *testing.T) {
 	}
 }
 
+// TestWhoFindsNoPlaceMayWait: also if a place becomes free between the look at the endpoints and the answer.
+func TestWhoFindsNoPlaceMayWait(t *testing.T) {
+	r := limited(1, 1)
+	var frees sync.WaitGroup
+	ctx, stop := context.WithCancel(t.Context())
+	frees.Go(func() {
+		for ctx.Err() == nil {
+			if e := comes(r, 0); e != nil {
+				e.Left(false)
+			}
+		}
+	})
+	for range 200_000 {
+		c := r.Choose(registry.TCP)
+		if e, ok := c.Next(); !ok && c.WaitTime(1) != 1 {
+			t.Errorf("a client was offered none, and may not wait")
+			break
+		} else if ok && e.BeginDial(1<<30) == nil {
+			e.EndDial()
+		}
+	}
+	stop()
+	frees.Wait()
+}
+
 // TestWhoWaitsForAPlaceIsToldSoon: within a millisecond, and not once for each place of many that are freed at a time.
 func TestWhoWaitsForAPlaceIsToldSoon(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -131,9 +131,9 @@ func (t *tier) allFail(protocol registry.Protocol) bool {
 }
 
 // nextReady returns the next endpoint in turn that is ready and was not offered to the client, and moves the cursor
-// of the tier past it: so the share of an ejected endpoint is spread over all others. Without one it returns nil, and perhaps one that warms
-// up: it is ready, but for a part of the clients only.
-func (t *tier) nextReady(protocol registry.Protocol, offered *offers) (ready, warming *Endpoint) {
+// of the tier past it: so the share of an ejected endpoint is spread over all others. Without one it returns nil, perhaps one that warms
+// up (it is ready, but for a part of the clients only), and whether it left out others because they had no place.
+func (t *tier) nextReady(protocol registry.Protocol, offered *offers) (ready, warming *Endpoint, full bool) {
 	r := t.roster(protocol)
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -161,10 +161,10 @@ func (t *tier) nextReady(protocol registry.Protocol, offered *offers) (ready, wa
 			}
 		default:
 			t.cursor.Add(next - from)
-			return e, nil
+			return e, nil, false
 		}
 	}
-	return nil, warming
+	return nil, warming, len(r.full) > 0
 }
 
 // soonest returns the ejected endpoint that returns first, of those that were not offered to the client; nil: the client was offered all.

@@ -247,6 +247,7 @@ func (v *view) hasReadyBeforeBackups(protocol registry.Protocol) bool {
 // it is the one that returns first, unless others are only full. nil: the client was offered all, or is to wait.
 func (v *view) another(c *Choice) *Endpoint {
 	var warming *Endpoint
+	c.full = false
 	for i, t := range v.tiers {
 		if i > 0 {
 			if e := t.draw(c.balance, c.protocol, c.client); !c.offered.has(e) && !e.skips(c.protocol) {
@@ -258,17 +259,17 @@ func (v *view) another(c *Choice) *Endpoint {
 				return e
 			}
 		}
-		ready, w := t.nextReady(c.protocol, &c.offered)
+		ready, w, full := t.nextReady(c.protocol, &c.offered)
 		if ready != nil {
 			return ready
 		}
-		warming = cmp.Or(warming, w)
+		warming, c.full = cmp.Or(warming, w), c.full || full
 	}
 	if warming != nil {
 		return warming
 	}
-	if c.full = v.leavesOut(c.protocol); c.full {
-		return nil // and not one that fails
+	if c.full {
+		return nil // and not one that fails; if a place is free by now, that is news
 	}
 	for _, t := range v.tiers {
 		if e := t.soonest(c.protocol, &c.offered); e != nil && !(c.refuses && e.failsCheck(c.protocol)) {
