@@ -60,14 +60,19 @@ func (lb *LoadBalancerRR) EndpointsOf(key registry.PortKey, most int) (first []r
 }
 
 // ClientsOf counts the connections, sessions and dials of the endpoints that match, of one service or, with the zero name, of all,
-// those included that records do not list any more. A client that moves meanwhile may be counted twice, and never not at all: what has left is counted before and
-// after the rotations. So an endpoint that leaves is met, and a session that moves from one that has left.
+// those included that records do not list any more. A session that moves meanwhile may be counted twice, and never not at all: what has left
+// is counted before and after the rotations. So an endpoint that leaves is met, and a session that moves from one that has left.
 func (lb *LoadBalancerRR) ClientsOf(service registry.Name, match registry.AddrMatch) (n int64) {
-	departed := lb.ClientsOfDeparted(service, match)
+	count := make(rotation.ClientCount)
+	lb.CountClientsOfDeparted(count, service, match)
 	for _, r := range lb.list() {
 		if (service == registry.Name{}) || r.Key.Name == service {
-			n += r.ClientsOf(match)
+			r.CountClients(count, match)
 		}
 	}
-	return n + max(departed, lb.ClientsOfDeparted(service, match))
+	lb.CountClientsOfDeparted(count, service, match)
+	for _, clients := range count {
+		n += clients
+	}
+	return n
 }

@@ -23,37 +23,36 @@ func (d *departed) add(e *Endpoint) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.all = append(d.all, e); len(d.all) > d.enough {
-		d.all = slices.DeleteFunc(d.all, func(e *Endpoint) bool { return e.clients() == 0 && e.Lifetime().Ago() > lateClients })
+		d.all = slices.DeleteFunc(d.all, func(e *Endpoint) bool { return e.stats().active() == 0 && e.Lifetime().Ago() > lateClients })
 		d.enough = 2*len(d.all) + 16 // so that a look at all of them is worth it
 	}
 }
 
-// clients counts the connections and sessions of the endpoint, and the dials to it.
-func (e *Endpoint) clients() int64 {
+// A ClientCount counts the connections, sessions and dials of endpoints: of one that is looked at more than once, the most.
+type ClientCount map[*Endpoint]int64
+
+func (c ClientCount) add(e *Endpoint) {
 	if x := e.known.Load(); x != nil {
-		return x.active()
+		c[e] = max(c[e], x.active())
 	}
-	return 0
 }
 
-// ClientsOf counts the clients of those endpoints of a rotation that match.
-func (r *Rotation) ClientsOf(match registry.AddrMatch) (n int64) {
+// CountClients counts the clients of those endpoints of a rotation that match.
+func (r *Rotation) CountClients(c ClientCount, match registry.AddrMatch) {
 	for _, e := range r.set.Load().endpoints { // one that sleeps has none
 		if match.Matches(e.Addr) {
-			n += e.clients()
+			c.add(e)
 		}
 	}
-	return n
 }
 
-// ClientsOfDeparted counts the clients of those endpoints of a service, or with the zero name of all, that match and have left their rotations.
-func (r *Rules) ClientsOfDeparted(service registry.Name, match registry.AddrMatch) (n int64) {
+// CountClientsOfDeparted counts the clients of those endpoints of a service, or with the zero name of all, that match and have left their rotations.
+func (r *Rules) CountClientsOfDeparted(c ClientCount, service registry.Name, match registry.AddrMatch) {
 	r.departed.mu.Lock()
 	defer r.departed.mu.Unlock()
 	for _, e := range r.departed.all {
 		if ((service == registry.Name{}) || e.Rotation.Key.Name == service) && match.Matches(e.Addr) {
-			n += e.clients()
+			c.add(e)
 		}
 	}
-	return n
 }
