@@ -70,8 +70,18 @@ func TestServicesAnswerAsTheDocumentationOfKubernetesSays(t *testing.T) {
 	both("internal-local")
 	spec("sticky", `{"clusterIP":"10.96.0.15","sessionAffinity":"ClientIP","ports":[{"port":80}]}`)
 	both("sticky")
-	spec("dns", `{"clusterIP":"10.96.0.16","ports":[{"name":"u","protocol":"UDP","port":53}]}`)
+	annotated := func(name, annotation, value, spec string) {
+		t.Helper()
+		writeRecord(t, c.dir, registry.SpecsPrefix+name, fmt.Sprintf(`{"kind":"Service","apiVersion":"v1","metadata":{"name":%q,"annotations":{%q:%q}},"spec":%s}`, name, annotation, value, spec))
+	}
+	annotated("dns", "kube-proxy/check-udp", "ping", `{"clusterIP":"10.96.0.16","ports":[{"name":"u","protocol":"UDP","port":53}]}`)
 	both("dns")
+	annotated("at-node", "kube-proxy/listen", "node", `{"ports":[{"port":5432}]}`)
+	slice("at-node", "IPv4", local)
+	spec("beside", `{"clusterIP":"10.96.0.21","ports":[{"port":5432}]}`)
+	slice("beside", "IPv4", remote)
+	spec("beside-sticky", `{"clusterIP":"10.96.0.22","sessionAffinity":"ClientIP","ports":[{"port":5432}]}`)
+	slice("beside-sticky", "IPv4", remote)
 	spec("dual", `{"clusterIP":"10.96.0.17","clusterIPs":["10.96.0.17","fd00:96::11"],"ipFamilies":["IPv4","IPv6"],"ports":[{"port":80}]}`)
 	slice("dual", "IPv4", remote)
 	slice("dual", "IPv6", `{"addresses":["fd00:4d:2::2"]}`)
@@ -84,15 +94,21 @@ func TestServicesAnswerAsTheDocumentationOfKubernetesSays(t *testing.T) {
 	both("headless")
 	spec("alias", `{"type":"ExternalName","externalName":"db.example","ports":[{"port":8082}]}`)
 
-	if err := os.WriteFile("/proc/sys/net/ipv4/ip_forward", []byte("1"), 0); err != nil { // the kernel path takes it
-		t.Fatal(err)
+	for _, setting := range []string{"ipv4/ip_forward", "ipv6/conf/all/forwarding"} { // the kernel path takes them
+		if err := os.WriteFile("/proc/sys/net/"+setting, []byte("1"), 0); err != nil {
+			t.Fatal(err)
+		}
 	}
 	for name, how := range map[string][]string{
 		"portable": {"-engine=portable"}, "epoll": {"-engine=epoll"}, "ring": {"-engine=ring"}, "kernel": {"-kernel=auto", "-check_endpoints"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := start(t, nil, append(how, "-registry_dir="+c.dir, "-service_address=cluster", "-service_cidr="+clusterRanges, "-node_name=node1", "-bind_address=0.0.0.0")...)
+			address, url := operatorsURL(t)
+			p := start(t, nil, append(how, "-metrics_bind_address="+address, "-registry_dir="+c.dir, "-service_address=cluster", "-service_cidr="+clusterRanges, "-node_name=node1", "-bind_address=0.0.0.0")...)
 			p.Stderr.Wait(t, "the first state is in force")
+			if name == "kernel" {
+				awaitCarried(t, url, carriedOfCluster)
+			}
 			everyone := []place{c.node, c.pod, c.host}
 			for _, row := range []struct {
 				name string
@@ -123,6 +139,9 @@ func TestServicesAnswerAsTheDocumentationOfKubernetesSays(t *testing.T) {
 				{"an endpoint that terminates beside one that is ready", everyone, "10.96.0.18:80", "local"},
 				{"only endpoints that terminate, or are not ready", everyone, "10.96.0.19:80", "remote"},
 				{"no endpoint", everyone, "10.96.0.20:80", ""},
+				{"a service of the node", everyone, node4 + ":5432", "local"},
+				{"a cluster IP with the same port", everyone, "10.96.0.21:5432", "remote"},
+				{"a cluster IP with the same port, which userspace serves", everyone, "10.96.0.22:5432", "remote"},
 				{"a headless service has no port", []place{c.node}, node4 + ":8081", ""},
 				{"an alias has no port", []place{c.node}, node4 + ":8082", ""},
 			} {
@@ -138,6 +157,12 @@ func TestServicesAnswerAsTheDocumentationOfKubernetesSays(t *testing.T) {
 				}
 				if got := from.whoAnswersUDP(netip.MustParseAddrPort("10.96.0.16:53")); got != "local remote" {
 					t.Errorf("UDP: %s gets %q", from.name, got)
+				}
+			}
+			if name == "kernel" {
+				awaitCarried(t, url, carriedOfCluster)
+				for _, service := range []string{"web", "dual", "dns", "beside", "at-node"} {
+					proxytest.Eventually(t, func() bool { return carriedOf(t, url, service) >= manyClients }, "the kernel to have carried the clients of %s", service)
 				}
 			}
 			if got := c.host.health(node4 + ":32012"); got != http.StatusOK {
@@ -180,8 +205,39 @@ func newCluster(t *testing.T) (c *cluster, nextToHost, nextToPod string) {
 	return c, host.Here.String(), pod.Here.String()
 }
 
-// manyClients are so many that both of two endpoints are met.
-const manyClients = 8
+// carriedOfCluster is how many ports of the cluster the kernel can carry: the others are of services that want more, or have no endpoint that is checked.
+const carriedOfCluster = 13
+
+// awaitCarried waits until the kernel carries so many ports.
+func awaitCarried(t *testing.T, url string, want float64) {
+	t.Helper()
+	var ports map[string]float64
+	if !proxytest.Becomes(func() bool {
+		ports = make(map[string]float64)
+		for _, m := range scraped(t, url) {
+			if m.name == "kubeproxy_kernel_ports" && m.value > 0 {
+				ports[m.labels["reason"]] = m.value
+			}
+		}
+		return ports["carried"] == want
+	}) {
+		t.Fatalf("of the ports the kernel carries %v; want %v carried", ports, want)
+	}
+}
+
+// carriedOf returns how many connections and flows of a service the kernel has carried. It counts them once in ten seconds.
+func carriedOf(t *testing.T, url, service string) (n float64) {
+	t.Helper()
+	for _, m := range scraped(t, url) {
+		if m.name == "kubeproxy_kernel_connections_total" && m.labels["service"] == "default/"+service {
+			n += m.value
+		}
+	}
+	return n
+}
+
+// manyClients are so many that both of two endpoints are met, also where the kernel chooses at random.
+const manyClients = 24
 
 // whoAnswers returns who answers clients over TCP, sorted; "": nobody, and each is refused.
 func (p *place) whoAnswers(at netip.AddrPort) string {

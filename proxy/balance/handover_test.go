@@ -140,7 +140,7 @@ func TestASuccessorGoesOnFromWhatChecksHaveFound(t *testing.T) {
 		}
 		standings := func(lb *LoadBalancerRR) map[registry.Addr]rotation.Standing {
 			all := make(map[registry.Addr]rotation.Standing)
-			for addr, standing := range lb.find(key).Standings(registry.TCP) {
+			for addr, standing := range lb.find(key).Standings(registry.TCP, netip.Addr{}) {
 				all[addr] = standing
 			}
 			return all
@@ -238,7 +238,7 @@ func TestTheStandingOfAnEndpointSaysThatItsChecksAreOverdue(t *testing.T) {
 			before := changed.Load()
 			time.Sleep(time.Minute)
 			synctest.Wait()
-			for _, standing := range r.Standings(registry.TCP) {
+			for _, standing := range r.Standings(registry.TCP, netip.Addr{}) {
 				if standing != c.want || changed.Load() == before {
 					t.Errorf("without descriptors: %t: standing %v; want %v. The hook was called %d times", c.none, standing, c.want, changed.Load()-before)
 				}

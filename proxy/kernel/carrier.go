@@ -31,7 +31,7 @@ func New(bind netip.Addr, node Node) *Carrier {
 		dirty:      make(map[*rotation.Rotation]struct{}),
 		off:        errNotYet,
 		ports:      make(map[registry.ListenerID]*port),
-		elsewhere:  make(map[registry.ListenerID]int),
+		beside:     make(map[registry.ListenerID]map[*port]struct{}),
 		byRotation: make(map[*rotation.Rotation]map[*port]struct{}),
 		stale:      make(map[*port]struct{}),
 		reasons:    make(map[registry.ListenerID]Reason),
@@ -58,7 +58,7 @@ func (c *Carrier) Claim(id registry.ListenerID, claim *engine.Claim) {
 	case p == nil:
 		p = &port{id: id, reason: NotOpen, inherits: c.succeeds}
 		c.ports[id] = p
-		c.countAddressLocked(id, 1)
+		c.joinLocked(p)
 	case p.claim == claim:
 		return
 	}
@@ -77,21 +77,36 @@ func (c *Carrier) Claim(id registry.ListenerID, claim *engine.Claim) {
 		of[p] = struct{}{}
 	}
 	c.stale[p] = struct{}{}
+	for q := range c.beside[id] { // it may need a shield, or none any more
+		c.stale[q] = struct{}{}
+	}
 }
 
-// countAddressLocked notes that a port has one more listener, or one less, at an address of its own: the table knows ports of the node alone,
-// so that is not carried meanwhile.
-func (c *Carrier) countAddressLocked(id registry.ListenerID, n int) {
-	if !id.Addr.IsValid() {
+// joinLocked notes that there is a port. If it is one of an address, the datagrams of its clients are the listener's there from now on, and no longer
+// those of the same port of the node.
+func (c *Carrier) joinLocked(p *port) {
+	if !p.id.Addr.IsValid() {
 		return
 	}
-	node := id.AtNode()
-	if c.elsewhere[node] += n; c.elsewhere[node] == 0 {
-		delete(c.elsewhere, node)
+	id := p.id.AtNode()
+	if c.beside[id] == nil {
+		c.beside[id] = make(map[*port]struct{})
 	}
-	if p := c.ports[node]; p != nil {
-		c.stale[p] = struct{}{}
-		c.awaken()
+	c.beside[id][p] = struct{}{}
+	if node := c.ports[id]; node != nil {
+		for _, e := range node.flows {
+			if e.Addr().Is4() == p.id.Addr.Is4() {
+				c.left = append(c.left, flow{p.id, e})
+			}
+		}
+	}
+}
+
+// leaveLocked notes that there is a port no more.
+func (c *Carrier) leaveLocked(p *port) {
+	id := p.id.AtNode()
+	if delete(c.beside[id], p); len(c.beside[id]) == 0 {
+		delete(c.beside, id)
 	}
 }
 

@@ -16,10 +16,12 @@ import (
 
 // A slate is a table without a kernel.
 type slate struct {
-	ports  map[registry.ListenerID][]netip.AddrPort
-	counts map[registry.ListenerID]uint64
-	fails  int // so many of the next operations
-	closed bool
+	ports   map[registry.ListenerID][]netip.AddrPort
+	shields map[registry.ListenerID]bool
+	order   []registry.ListenerID // of changes
+	counts  map[registry.ListenerID]uint64
+	fails   int // so many of the next operations
+	closed  bool
 }
 
 var errSlate = errors.New("the slate is broken")
@@ -36,6 +38,13 @@ func (s *slate) apply(changes []change) error {
 		if c.recounts() {
 			delete(s.counts, c.id)
 		}
+		if s.shields[c.id] != c.shielded {
+			return fmt.Errorf("%s: shielded %t, and is to have been %t", c.id, s.shields[c.id], c.shielded)
+		}
+		if s.shields[c.id] = true; !c.shields {
+			delete(s.shields, c.id)
+		}
+		s.order = append(s.order, c.id)
 		if s.ports[c.id] = c.after; len(c.after) == 0 {
 			delete(s.ports, c.id)
 		}
@@ -73,7 +82,7 @@ func newDesk(t *testing.T) *desk {
 	d := &desk{t: t, lb: balance.NewLoadBalancerRR(false), tallies: traffic.Tallies{All: make(map[traffic.TallyKey]*traffic.Tally)}}
 	d.Carrier = New(netip.IPv4Unspecified(), *anywhere())
 	d.Carrier.open = func(netip.Addr) (table, error) {
-		s := &slate{ports: make(map[registry.ListenerID][]netip.AddrPort), counts: make(map[registry.ListenerID]uint64), fails: d.broken}
+		s := &slate{ports: make(map[registry.ListenerID][]netip.AddrPort), shields: make(map[registry.ListenerID]bool), counts: make(map[registry.ListenerID]uint64), fails: d.broken}
 		d.slates = append(d.slates, s)
 		return s, nil
 	}
@@ -115,7 +124,7 @@ func (d *desk) putBeside(id registry.ListenerID, stay []netip.AddrPort, endpoint
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	p := d.ports[id]
-	v := verdict{change{id: id, before: p.installed, after: fill(p.installed, endpoints)}, p, Carried, stay}
+	v := verdict{change{id: id, before: p.installed, after: fill(p.installed, endpoints), shielded: p.shielded}, p, Carried, stay}
 	return d.installLocked([]verdict{v})
 }
 
@@ -287,20 +296,90 @@ func TestAChainThatDropsForwardedPacketsTurnsTheKernelOff(t *testing.T) {
 	}
 }
 
-// The table knows ports by their numbers alone: it has neither a port at an address of a service, nor that of the node beside it.
-func TestTheKernelLeavesPortsAtAddressesToUserspace(t *testing.T) {
+// at is a port of an address, with the number of another.
+func at(addr string, id registry.ListenerID) registry.ListenerID {
+	id.Addr = netip.MustParseAddr(addr)
+	return id
+}
+
+func TestPortsOfAddressesAreCarriedBesideThatOfTheNode(t *testing.T) {
 	d := newDesk(t)
+	own := at("10.0.0.9", web)
 	d.claim(web, "node", registry.Terms{})
 	d.put(web, addresses("10.0.0.1:80")...)
-	at := registry.ListenerID{Addr: netip.MustParseAddr("10.0.0.9"), Protocol: web.Protocol, Number: web.Number}
-	d.claim(at, "own", registry.Terms{})
-	if _, is := d.table().ports[web]; is || d.Why(web) != Addresses || d.Why(at) != Addresses {
-		t.Errorf("beside a port at an address that of the node is carried, or: %v, %v", d.Why(web), d.Why(at))
+	d.claim(own, "own", registry.Terms{})
+	if !d.table().shields[own] {
+		t.Error("clients of an address would be given to the service at the node")
 	}
-	d.Claim(at, nil)
+	d.put(own, addresses("10.0.0.2:80")...)
+	if s := d.table(); s.shields[own] || fmt.Sprint(s.ports[web]) != "[10.0.0.1:80]" || fmt.Sprint(s.ports[own]) != "[10.0.0.2:80]" {
+		t.Errorf("of two services of one port the table has %v, %v", s.ports, s.shields)
+	}
+	d.Claim(web, nil)
 	d.Apply()
-	d.Apply() // as Run does, which was awakened
-	if d.Why(web) == Addresses || d.Why(at) != NotOpen {
-		t.Errorf("when the service has gone: %v, %v", d.Why(web), d.Why(at))
+	if s := d.table(); len(s.ports[web]) != 0 || d.Why(web) != NotOpen {
+		t.Errorf("after the service at the node has gone: %v", s.ports)
+	}
+	d.Claim(own, nil)
+	d.Apply()
+	if s := d.table(); len(s.ports)+len(s.shields) != 0 || len(d.beside) != 0 || d.Why(own) != NotOpen {
+		t.Errorf("after both have gone: %v, %v", s.ports, s.shields)
+	}
+}
+
+// A shield costs an element of the table, so there is one only where clients would go elsewhere without it.
+func TestTheTableKnowsOfAListenerAtAnAddressWhileTheNodeHasTheSamePort(t *testing.T) {
+	d := newDesk(t)
+	own, lonely, loopback := at("10.0.0.9", web), at("10.0.0.9", dns), at("127.0.0.9", web)
+	d.claim(own, "own", registry.Terms{})
+	d.claim(lonely, "lonely", registry.Terms{})
+	d.claim(loopback, "loopback", registry.Terms{})
+	if len(d.slates) != 0 {
+		t.Errorf("there is a table with %v", d.table().shields)
+	}
+	d.claim(web, "node", registry.Terms{})
+	if s := d.table().shields; len(s) != 1 || !s[own] {
+		t.Errorf("the table leaves %v to userspace; want %v", s, own)
+	}
+	d.table().fails = 1 // and there is another table
+	d.put(web, addresses("10.0.0.1:80")...)
+	d.Apply()
+	if s := d.table().shields; len(d.slates) != 2 || len(s) != 1 || !s[own] {
+		t.Errorf("the second table leaves %v to userspace; want %v", s, own)
+	}
+	d.Claim(web, nil)
+	d.Apply()
+	if s := d.table().shields; len(s) != 0 {
+		t.Errorf("without a service at the node it leaves %v to userspace", s)
+	}
+	d.claim(web, "node", registry.Terms{})
+	d.Stop()
+	if s := d.table().shields; len(s) != 0 {
+		t.Errorf("after the end it leaves %v to userspace", s)
+	}
+}
+
+// Over UDP, clients of an address may have flows to endpoints of the service that had all addresses until now.
+func TestFlowsOfTheNodeEndWhereAServiceGetsAnAddressOfItsOwn(t *testing.T) {
+	d := newDesk(t)
+	d.claim(dns, "node", registry.Terms{})
+	d.put(dns, addresses("10.0.0.1:53")...)
+	d.claim(at("10.0.0.9", dns), "own", registry.Terms{})
+	if want := []flow{{at("10.0.0.9", dns), netip.MustParseAddrPort("10.0.0.1:53")}}; !slices.Equal(d.flushed, want) {
+		t.Errorf("%v are deleted; want %v", d.flushed, want)
+	}
+}
+
+// A transaction holds so many changes. A port of the node must not be there before the ports of addresses that are left to userspace.
+func TestShieldsComeBeforeWhatTheyShieldFrom(t *testing.T) {
+	d := newDesk(t)
+	var ports []registry.ListenerID
+	for i := range 50 {
+		ports = append(ports, at(fmt.Sprintf("10.0.1.%d", i), web))
+		d.Claim(ports[i], &engine.Claim{Rotation: d.lb.Hold(registry.PortKey{}), Terms: new(registry.Terms)})
+	}
+	d.claim(web, "node", registry.Terms{})
+	if order := d.table().order; len(order) != len(ports) || slices.Contains(order[:len(order)-1], web) {
+		t.Errorf("changes came in the order %v", order)
 	}
 }

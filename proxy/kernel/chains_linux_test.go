@@ -46,7 +46,8 @@ func newChainTable(b *testing.B) *chainTable {
 	}
 	base := t.conn.AddChain(&nftables.Chain{Table: t.nft, Name: "prerouting", Type: nftables.ChainTypeNAT,
 		Hooknum: nftables.ChainHookPrerouting, Priority: nftables.ChainPriorityNATDest})
-	t.conn.AddRule(&nftables.Rule{Table: t.nft, Chain: base, Exprs: append(loadPort(),
+	port, _ := new(part).loadPort()
+	t.conn.AddRule(&nftables.Rule{Table: t.nft, Chain: base, Exprs: append(port,
 		&expr.Lookup{SourceRegister: reg0, DestRegister: unix.NFT_REG_VERDICT, IsDestRegSet: true, SetName: t.ports.Name})})
 	if err := t.conn.Flush(); err != nil {
 		b.Fatal(err)
@@ -122,9 +123,9 @@ func (t *chainTable) add(c *change) error {
 
 func dnat(e netip.AddrPort) []expr.Any {
 	return []expr.Any{
-		&expr.Immediate{Register: reg4, Data: e.Addr().AsSlice()},
-		&expr.Immediate{Register: reg4 + 1, Data: binary.BigEndian.AppendUint16(nil, e.Port())},
-		&expr.NAT{Type: expr.NATTypeDestNAT, Family: unix.NFPROTO_IPV4, RegAddrMin: reg4, RegProtoMin: reg4 + 1, Specified: true},
+		&expr.Immediate{Register: reg0, Data: e.Addr().AsSlice()},
+		&expr.Immediate{Register: reg0 + 1, Data: binary.BigEndian.AppendUint16(nil, e.Port())},
+		&expr.NAT{Type: expr.NATTypeDestNAT, Family: unix.NFPROTO_IPV4, RegAddrMin: reg0, RegProtoMin: reg0 + 1, Specified: true},
 	}
 }
 

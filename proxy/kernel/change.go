@@ -8,9 +8,10 @@ import (
 
 // A change is what becomes of one port in the table. The order of the endpoints is that of their numbers.
 type change struct {
-	id            registry.ListenerID
-	before, after []netip.AddrPort // none: the kernel does not carry the port
-	forget        bool             // no service has the port any more
+	id                registry.ListenerID
+	before, after     []netip.AddrPort // none: the kernel does not carry the port
+	shielded, shields bool             // before and after: the kernel leaves clients of an address to the listener there, and not to the same port of the node
+	forget            bool             // no service has the port any more
 }
 
 // fill returns the endpoints of wanted in the order that changes fewest numbers: an endpoint that stays keeps its number if it is below the
@@ -96,5 +97,5 @@ func sendersOf(id registry.ListenerID, endpoints []netip.AddrPort) map[netip.Add
 
 // recounts reports whether the element of the port in the map of ports changes.
 func (c *change) recounts() bool {
-	return len(c.before) != len(c.after) || len(c.before) > 0 && familyOf(c.before) != familyOf(c.after)
+	return len(c.before) != len(c.after) || len(c.before) > 0 && familyOf(c.before) != familyOf(c.after) || c.shielded != c.shields
 }

@@ -88,13 +88,14 @@ func hasOwner(table string) (bool, error) {
 // deleteTable deletes a table, and the UDP flows to its endpoints. Nothing else would end a flow whose client goes on.
 func deleteTable(conn *nftables.Conn, t *nftables.Table) error {
 	var flows []flow
-	for f, name := range [2]string{"endpoints4", "endpoints6"} {
-		elements, err := conn.GetSetElements(&nftables.Set{Table: t, Name: name})
+	for i := range 2 * atAddresses {
+		p := newPart(t, i)
+		elements, err := conn.GetSetElements(&nftables.Set{Table: t, Name: p.endpoints.Name})
 		if err != nil {
 			continue // it was made by hand: there is no such map
 		}
 		for _, e := range elements {
-			if flow, ok := flowOf(f, e); ok && flow.id.Protocol == registry.UDP {
+			if flow, ok := p.flowOf(e); ok && flow.id.Protocol == registry.UDP {
 				flows = append(flows, flow)
 			}
 		}
@@ -111,13 +112,13 @@ func deleteTable(conn *nftables.Conn, t *nftables.Table) error {
 	return nil
 }
 
-// flowOf reads an element of a map of endpoints.
-func flowOf(f int, e nftables.SetElement) (flow, bool) {
-	length := int(addressing[f].length)
-	if len(e.Key) < 8 || len(e.Val) < length+2 {
+// flowOf reads an element of the map of endpoints.
+func (p *part) flowOf(e nftables.SetElement) (flow, bool) {
+	length, number := int(addressing[p.family].length), len(e.Key)-4
+	if number < 0 || len(e.Val) < length+2 {
 		return flow{}, false
 	}
-	id, ok := portOf(e.Key[:8])
+	id, ok := portOf(e.Key[:number])
 	addr, _ := netip.AddrFromSlice(e.Val[:length])
 	return flow{id, netip.AddrPortFrom(addr, binary.BigEndian.Uint16(e.Val[length:]))}, ok
 }

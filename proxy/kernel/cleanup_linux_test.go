@@ -104,12 +104,7 @@ func TestCleanupEndsTheUDPFlowsOfATable(t *testing.T) {
 		t.Cleanup(func() { conn.Close() })
 	}
 	newTable(t)
-	leave(t, "kube-proxy-1-0123abcd", change{id: dns, after: addresses(endpoint)}, change{id: web, after: addresses("[fd00::1]:80")})
-	client, err := net.Dial("udp4", listener)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer client.Close()
+	var client net.Conn
 	answers := func(want string) {
 		t.Helper()
 		buf := make([]byte, 100)
@@ -122,9 +117,17 @@ func TestCleanupEndsTheUDPFlowsOfATable(t *testing.T) {
 			return err == nil && bytes.Equal(buf[:n], []byte(want))
 		}, "%s answers", want)
 	}
-	answers(endpoint)
-	if deleted, _, err := Cleanup(); len(deleted) != 1 || err != nil {
-		t.Errorf("deleted %q, %v", deleted, err)
+	for _, id := range []registry.ListenerID{dns, at("10.9.9.1", dns)} {
+		leave(t, "kube-proxy-1-0123abcd", change{id: id, after: addresses(endpoint)}, change{id: web, after: addresses("[fd00::1]:80")})
+		var err error
+		if client, err = net.Dial("udp4", listener); err != nil {
+			t.Fatal(err)
+		}
+		defer client.Close()
+		answers(endpoint)
+		if deleted, _, err := Cleanup(); len(deleted) != 1 || err != nil {
+			t.Errorf("deleted %q, %v", deleted, err)
+		}
+		answers(listener)
 	}
-	answers(listener)
 }

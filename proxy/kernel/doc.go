@@ -25,7 +25,9 @@
 //	  chain prerouting, output {                          # type nat, priority dstnat
 //	    udp: jump senders
 //	    from or to a loopback or link-local address: return
-//	    fib daddr type local: l4proto . th dport vmap @ports4
+//	    fib daddr type != local: return
+//	    daddr . l4proto . th dport vmap @portsAt4
+//	    l4proto . th dport vmap @ports4
 //	  }
 //	  chain senders { port and source in @senders4 or @hosts4: accept }
 //	  chain of4-3 { dnat ip to l4proto . th dport . numgen random mod 3 map @endpoints4 }
@@ -34,7 +36,10 @@
 //	  }
 //	}
 //
-// The same is there for IPv6. The rules are constant but for a chain for each number of endpoints. A change is one transaction that names
+// The same is there for IPv6, and for ports of addresses: their sets (portsAt4 and so on) have keys that begin with the address. A port of an address that
+// the kernel does not carry is in portsAt4 with the verdict return, if a service has the same port of the node: else its clients would go there.
+//
+// The rules are constant but for a chain for each number of endpoints. A change is one transaction that names
 // the elements that differ, so its cost depends neither on the number of services nor on that of their endpoints. An endpoint that
 // leaves gives its number to the last one: see [fill].
 //

@@ -55,14 +55,27 @@ func (c *Carrier) judgeLocked() (due []verdict) {
 			addresses -= len(wanted)
 			wanted, reason = nil, TooMany
 		}
-		v := verdict{change{id: p.id, before: p.installed, after: fill(p.installed, wanted), forget: p.claim == nil}, p, reason, stay}
-		if slices.Equal(v.before, v.after) && !(v.forget && p.listed) && !p.changesHands() {
+		v := verdict{change{id: p.id, before: p.installed, after: fill(p.installed, wanted), shielded: p.shielded, forget: p.claim == nil}, p, reason, stay}
+		v.shields = len(v.after) == 0 && c.needsShieldLocked(p, reason)
+		if slices.Equal(v.before, v.after) && v.shields == v.shielded && !(v.forget && p.listed) && !p.changesHands() {
 			c.settleLocked(&v)
 			continue
 		}
 		due = append(due, v)
 	}
+	// They may take more than one transaction, and what the kernel carries for the node must not be given clients of addresses meanwhile.
+	slices.SortStableFunc(due, func(a, b verdict) int { return -a.id.Addr.Compare(b.id.Addr) })
 	return due
+}
+
+// needsShieldLocked reports whether the kernel has to know of a port that it does not carry: it is open at an address, and a service has the same port of
+// the node.
+func (c *Carrier) needsShieldLocked(p *port, reason Reason) bool {
+	if !p.id.Addr.IsValid() || p.claim == nil || reason == Off || reason == Addresses {
+		return false
+	}
+	node := c.ports[p.id.AtNode()]
+	return node != nil && node.claim != nil
 }
 
 // changesHands reports whether connections that the kernel carries from now on are another tally's.
@@ -81,12 +94,9 @@ func (c *Carrier) judgePortLocked(p *port) (wanted []netip.AddrPort, reason Reas
 	case c.stopped || time.Now().Before(c.retryAt):
 		return nil, Off, p.flows
 	}
-	if p.id.Addr.IsValid() || c.elsewhere[p.id] > 0 {
-		return nil, Addresses, nil
-	}
-	wanted, reason = c.node.Judge(p.id.Protocol, p.claim.Terms, p.claim.Rotation.Standings(p.id.Protocol))
+	wanted, reason = c.node.Judge(p.id, p.claim.Terms, p.claim.Rotation.Standings(p.id.Protocol, p.id.Addr))
 	if p.id.Protocol == registry.UDP {
-		stay = c.node.Stay(p.claim.Terms, p.claim.Rotation.Standings(registry.UDP), has)
+		stay = c.node.Stay(p.claim.Terms, p.claim.Rotation.Standings(registry.UDP, p.id.Addr), has)
 	}
 	return wanted, reason, stay
 }
@@ -151,13 +161,13 @@ func (c *Carrier) settleLocked(v *verdict) {
 		p.counted = 0
 	}
 	c.addresses += len(v.after) - len(p.installed)
-	p.installed, p.reason = v.after, v.reason
+	p.installed, p.shielded, p.reason = v.after, v.shields, v.reason
 	p.listed = len(v.after) > 0 || p.listed && !v.forget
 	c.view.Lock()
 	defer c.view.Unlock()
 	if p.claim == nil {
 		delete(c.ports, p.id)
-		c.countAddressLocked(p.id, -1)
+		c.leaveLocked(p)
 		delete(c.reasons, p.id)
 	} else {
 		p.tally = p.claim.Tally
@@ -199,7 +209,7 @@ func (c *Carrier) failLocked(err error) {
 	}
 	c.addresses = 0
 	for _, p := range c.ports {
-		p.installed, p.listed, p.counted = nil, false, 0
+		p.installed, p.shielded, p.listed, p.counted = nil, false, false, 0
 	}
 	c.judgeAllLocked()
 	c.noteLocked()
@@ -222,7 +232,7 @@ func (c *Carrier) countLocked() {
 // creditLocked adds to the tallies what counters have counted since they were last read.
 func (c *Carrier) creditLocked(counts map[registry.ListenerID]uint64) {
 	for id, n := range counts {
-		if p := c.ports[id]; p != nil && p.tally != nil && n > p.counted {
+		if p := c.ports[id]; p != nil && p.tally != nil && len(p.installed) > 0 && n > p.counted {
 			p.tally.Carry(n - p.counted)
 			p.counted = n
 		}

@@ -24,8 +24,11 @@ type Node struct {
 }
 
 // Judge returns the endpoints that the kernel may give to clients of a port, and Carried; or none, and why not. It changes nothing.
-func (n *Node) Judge(protocol registry.Protocol, terms *registry.Terms, endpoints iter.Seq2[registry.Addr, rotation.Standing]) ([]netip.AddrPort, Reason) {
+func (n *Node) Judge(id registry.ListenerID, terms *registry.Terms, endpoints iter.Seq2[registry.Addr, rotation.Standing]) ([]netip.AddrPort, Reason) {
+	protocol := id.Protocol
 	switch {
+	case id.Addr.IsLoopback(), id.Addr.IsLinkLocalUnicast():
+		return nil, Addresses
 	case !n.keeps(terms):
 		return nil, Terms
 	case n.Bound[protocol], protocol == registry.TCP && n.OnRemoval.Close && terms.Removal.Rule == registry.RemovalUnsaid:
@@ -47,8 +50,11 @@ func (n *Node) Judge(protocol registry.Protocol, terms *registry.Terms, endpoint
 			return nil, Families
 		}
 	}
-	if len(usable) == 0 {
+	switch {
+	case len(usable) == 0:
 		return nil, NoEndpoints
+	case id.Addr.IsValid() && id.Addr.Is4() != usable[0].Addr().Is4():
+		return nil, Families
 	}
 	if n.Forwards[familyOf(usable)] != nil {
 		return nil, NotForwarded
@@ -119,8 +125,10 @@ func (n *Node) examine(protocol registry.Protocol, addr registry.Addr, standing 
 }
 
 // familyOf returns 0 if the endpoints are of IPv4, and 1 if they are of IPv6.
-func familyOf(endpoints []netip.AddrPort) int {
-	if endpoints[0].Addr().Is4() {
+func familyOf(endpoints []netip.AddrPort) int { return familyOfAddr(endpoints[0].Addr()) }
+
+func familyOfAddr(addr netip.Addr) int {
+	if addr.Is4() {
 		return 0
 	}
 	return 1

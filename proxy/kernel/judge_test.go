@@ -67,6 +67,7 @@ func TestAPortIsCarriedOnlyWhereTheKernelCanDoWhatItWants(t *testing.T) {
 	for _, c := range []struct {
 		name      string
 		node      func(*Node)
+		at        netip.Addr // of the port; none: the node
 		terms     registry.Terms
 		endpoints []standing
 		want      Reason // Carried where endpoints are
@@ -90,6 +91,9 @@ func TestAPortIsCarriedOnlyWhereTheKernelCanDoWhatItWants(t *testing.T) {
 		{name: "a link-local address", endpoints: sound("[fe80::1]:80"), want: Address},
 		{name: "an address that must not be dialled", endpoints: sound("10.0.0.99:80"), want: Address},
 		{name: "both families", endpoints: sound("10.0.0.1:80", "[fd00::1]:80"), want: Families},
+		{name: "an address of the other family", at: netip.MustParseAddr("fd00::9"), endpoints: sound("10.0.0.1:80"), want: Families},
+		{name: "an address of the loopback", at: netip.MustParseAddr("127.0.0.9"), endpoints: sound("10.0.0.1:80"), want: Addresses},
+		{name: "a link-local address", at: netip.MustParseAddr("169.254.0.9"), endpoints: sound("10.0.0.1:80"), want: Addresses},
 		{name: "an IPv4 address in its IPv6 spelling", endpoints: sound("[::ffff:10.0.0.1]:80"), carried: []string{"10.0.0.1:80"}},
 		{name: "too many", endpoints: sound(many...), want: TooMany},
 		{name: "as many as there may be", endpoints: sound(many[1:]...), carried: many[1:]},
@@ -109,7 +113,7 @@ func TestAPortIsCarriedOnlyWhereTheKernelCanDoWhatItWants(t *testing.T) {
 			if c.node != nil {
 				c.node(n)
 			}
-			endpoints, got := n.Judge(registry.TCP, &c.terms, standings(c.endpoints...))
+			endpoints, got := n.Judge(registry.ListenerID{Addr: c.at, Protocol: registry.TCP}, &c.terms, standings(c.endpoints...))
 			var carried []string
 			for _, e := range endpoints {
 				carried = append(carried, e.String())

@@ -13,12 +13,12 @@ const (
 	NoEndpoints   // there are none, or the checks of all fail
 	TooMany       // endpoints
 	Address       // an endpoint has a name, is on the loopback, is link-local, or must not be dialled
-	Families      // there are endpoints of IPv4 and of IPv6
+	Families      // there are endpoints of IPv4 and of IPv6, or of another one than the address of the port
 	NotForwarded  // the node does not forward the family of the endpoints
 	NotChecked    // an endpoint is not checked
 	NotCheckedYet // no check of an endpoint has ended
 	Overdue       // the checks of an endpoint are
-	Addresses     // it is a port of an address of its service, or services have it at other addresses
+	Addresses     // it is a port of an address on the loopback, or of one that is link-local
 	InDoubt       // the last check of an endpoint failed, or a client did not reach it, or it warms up
 	numReasons
 )

@@ -1,8 +1,10 @@
 package kernel
 
 import (
+	"cmp"
 	"encoding/binary"
 	"net/netip"
+	"slices"
 
 	"github.com/google/nftables"
 	"github.com/google/nftables/expr"
@@ -10,13 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Registers of four bytes. A key or a value of a map is in consecutive ones.
-const (
-	reg0 = unix.NFT_REG32_00
-	reg1 = unix.NFT_REG32_01
-	reg2 = unix.NFT_REG32_02
-	reg4 = unix.NFT_REG32_04
-)
+// reg0 is the first register of four bytes. A key or a value of a map is in consecutive ones.
+const reg0 = unix.NFT_REG32_00
 
 // What an address is stored as: its bytes, and where its source and destination are in the packet.
 var addressing = [2]struct {
@@ -39,28 +36,19 @@ var (
 
 // addRules creates what is constant in the table.
 func (t *nftTable) addRules(bind netip.Addr) error {
-	port := nftables.MustConcatSetType(nftables.TypeInetProto, nftables.TypeInetService)
-	// The number is declared as a mark, which is four bytes: nft cannot list maps whose key contains an integer.
-	number := nftables.MustConcatSetType(nftables.TypeInetProto, nftables.TypeInetService, nftables.TypeMark)
-	t.carried = &nftables.Set{Table: t.nft, ID: 1, Name: "carried", Concatenation: true, KeyType: port}
-	if err := t.conn.AddSet(t.carried, nil); err != nil {
-		return err
+	for i := range t.parts {
+		t.parts[i] = newPart(t.nft, i)
 	}
-	for f, a := range addressing {
-		suffix := [2]string{"4", "6"}[f]
-		target := nftables.MustConcatSetType(a.addr, nftables.TypeInetService)
-		t.families[f] = family{
-			ports: &nftables.Set{Table: t.nft, ID: uint32(2 + f), Name: "ports" + suffix, IsMap: true, Concatenation: true, KeyType: port,
-				DataType: nftables.TypeVerdict, Counter: true},
-			endpoints: &nftables.Set{Table: t.nft, ID: uint32(4 + f), Name: "endpoints" + suffix, IsMap: true, Concatenation: true, KeyType: number,
-				DataType: target},
-			senders: &nftables.Set{Table: t.nft, ID: uint32(6 + f), Name: "senders" + suffix, Concatenation: true,
-				KeyType: nftables.MustConcatSetType(nftables.TypeInetProto, nftables.TypeInetService, a.addr, nftables.TypeInetService)},
-			hosts: &nftables.Set{Table: t.nft, ID: uint32(8 + f), Name: "hosts" + suffix, Concatenation: true,
-				KeyType: nftables.MustConcatSetType(nftables.TypeInetProto, nftables.TypeInetService, a.addr)},
-			chains: make(map[int]bool),
+	t.parts[1].carried = t.parts[0].carried // the key of a port of the node has no address, and so no family
+	for i := range t.parts {
+		p := &t.parts[i]
+		sets := []*nftables.Set{p.ports, p.endpoints, p.senders, p.hosts, p.carried}
+		if i == 1 {
+			sets = sets[:4]
 		}
-		for _, set := range []*nftables.Set{t.families[f].ports, t.families[f].endpoints, t.families[f].senders, t.families[f].hosts} {
+		for _, set := range sets {
+			t.lastSet++
+			set.ID = t.lastSet
 			if err := t.conn.AddSet(set, nil); err != nil {
 				return err
 			}
@@ -77,29 +65,65 @@ func (t *nftTable) addRules(bind netip.Addr) error {
 	if err := t.conn.Flush(); err != nil {
 		return err
 	}
-	return createMasquerade(t.raw, t.nft.Name, postrouting.Name, t.carried)
+	for _, i := range []int{0, atAddresses, atAddresses + 1} {
+		if err := t.parts[i].createMasquerade(t.raw, postrouting); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// newPart returns the part of a table at an index of [nftTable.parts].
+func newPart(table *nftables.Table, index int) part {
+	p := part{family: index % atAddresses, addressed: index >= atAddresses, chains: make(map[int]bool)}
+	a, suffix := addressing[p.family], [4]string{"4", "6", "At4", "At6"}[index]
+	key := []nftables.SetDatatype{nftables.TypeInetProto, nftables.TypeInetService}
+	if p.addressed {
+		key = append([]nftables.SetDatatype{a.addr}, key...)
+	}
+	and := func(more ...nftables.SetDatatype) nftables.SetDatatype {
+		return nftables.MustConcatSetType(append(slices.Clip(key), more...)...)
+	}
+	set := func(name string, key nftables.SetDatatype) *nftables.Set {
+		return &nftables.Set{Table: table, Name: name + suffix, Concatenation: true, KeyType: key}
+	}
+	p.ports = set("ports", and())
+	p.ports.IsMap, p.ports.DataType, p.ports.Counter = true, nftables.TypeVerdict, true
+	// The number is declared as a mark, which is four bytes: nft cannot list maps whose key contains an integer.
+	p.endpoints = set("endpoints", and(nftables.TypeMark))
+	p.endpoints.IsMap, p.endpoints.DataType = true, nftables.MustConcatSetType(a.addr, nftables.TypeInetService)
+	p.senders = set("senders", and(a.addr, nftables.TypeInetService))
+	p.hosts = set("hosts", and(a.addr))
+	if p.carried = set("carried", and()); !p.addressed {
+		p.carried.Name = "carried"
+	}
+	return p
 }
 
 func (t *nftTable) addRule(c *nftables.Chain, exprs ...expr.Any) {
 	t.conn.AddRule(&nftables.Rule{Table: t.nft, Chain: c, Exprs: exprs})
 }
 
-// addLookUps adds the rules that look for ports, each family's after those for its networks whose packets are left alone, and all after that for
-// UDP clients that are left alone.
+// addLookUps adds the rules that look for ports, after those for packets that are left alone: of UDP clients in sets, of TCP connections that
+// go on, from and to networks, and to another host. A port of an address comes before that of the node.
 func (t *nftTable) addLookUps(c *nftables.Chain, bind netip.Addr, except []netip.Prefix) {
 	t.addRule(c, &expr.Meta{Key: expr.MetaKeyL4PROTO, Register: reg0}, is([]byte{unix.IPPROTO_UDP}), &expr.Verdict{Kind: expr.VerdictJump, Chain: sendersChain})
 	t.addRule(c, goesOn()...)
-	for f := range t.families {
-		if !bind.IsUnspecified() && bind.Is4() != (f == 0) {
-			continue
+	for _, network := range except {
+		t.addRule(c, append(within(network, true), &expr.Verdict{Kind: expr.VerdictReturn})...)
+		t.addRule(c, append(within(network, false), &expr.Verdict{Kind: expr.VerdictReturn})...)
+	}
+	t.addRule(c,
+		&expr.Fib{Register: reg0, FlagDADDR: true, ResultADDRTYPE: true},
+		&expr.Cmp{Op: expr.CmpOpNeq, Register: reg0, Data: []byte{unix.RTN_LOCAL, 0, 0, 0}},
+		&expr.Verdict{Kind: expr.VerdictReturn})
+	for _, i := range []int{atAddresses, 0, atAddresses + 1, 1} {
+		switch p := &t.parts[i]; {
+		case p.addressed || bind.IsUnspecified():
+			t.addRule(c, p.lookUp(ofFamily(p.family))...)
+		case bind.Is4() == (p.family == 0):
+			t.addRule(c, p.lookUp(append(ofFamily(p.family), p.loadAddress(addressing[p.family].destination, reg0), is(bind.AsSlice())))...)
 		}
-		for _, network := range except {
-			if network.Addr().Is4() == (f == 0) {
-				t.addRule(c, append(within(network, true), &expr.Verdict{Kind: expr.VerdictReturn})...)
-				t.addRule(c, append(within(network, false), &expr.Verdict{Kind: expr.VerdictReturn})...)
-			}
-		}
-		t.addRule(c, t.lookUp(f, bind)...)
 	}
 }
 
@@ -121,43 +145,42 @@ const sendersChain = "senders"
 // addSenders adds the chain that leaves the UDP clients in sets to the listener, which gives them no endpoint that would send their datagrams back.
 func (t *nftTable) addSenders() {
 	c := t.conn.AddChain(&nftables.Chain{Table: t.nft, Name: sendersChain})
-	for f := range t.families {
-		for _, set := range []*nftables.Set{t.families[f].senders, t.families[f].hosts} {
-			t.addRule(c, fromOneOf(f, set)...)
+	for i := range t.parts {
+		for _, set := range []*nftables.Set{t.parts[i].senders, t.parts[i].hosts} {
+			t.addRule(c, t.parts[i].fromOneOf(set)...)
 		}
 	}
 }
 
 // fromOneOf accepts a datagram of a client in a set, so that no rule of ours translates it.
-func fromOneOf(f int, senders *nftables.Set) []expr.Any {
-	return append(append(ofFamily(f), loadPort()...),
-		&expr.Payload{OperationType: expr.PayloadLoad, Base: expr.PayloadBaseNetworkHeader, Offset: addressing[f].source, Len: addressing[f].length, DestRegister: reg2},
-		&expr.Payload{OperationType: expr.PayloadLoad, Base: expr.PayloadBaseTransportHeader, Offset: 0, Len: 2, DestRegister: reg2 + addressing[f].length/4},
+func (p *part) fromOneOf(senders *nftables.Set) []expr.Any {
+	rule, next := p.loadPort()
+	return append(append(ofFamily(p.family), rule...),
+		p.loadAddress(addressing[p.family].source, next),
+		&expr.Payload{OperationType: expr.PayloadLoad, Base: expr.PayloadBaseTransportHeader, Offset: 0, Len: 2, DestRegister: next + p.registers()},
 		&expr.Lookup{SourceRegister: reg0, SetName: senders.Name, SetID: senders.ID},
 		&expr.Verdict{Kind: expr.VerdictAccept})
 }
 
-// lookUp sends packets to a local address into the chain that the map of ports names.
-func (t *nftTable) lookUp(f int, bind netip.Addr) []expr.Any {
-	rule := ofFamily(f)
-	if !bind.IsUnspecified() {
-		rule = append(rule, loadAddress(f, addressing[f].destination), is(bind.AsSlice()))
-	}
-	rule = append(rule,
-		&expr.Fib{Register: reg0, FlagDADDR: true, ResultADDRTYPE: true}, // to an address of this node
-		is([]byte{unix.RTN_LOCAL, 0, 0, 0}))
-	ports := t.families[f].ports
-	return append(append(rule, loadPort()...), &expr.Lookup{SourceRegister: reg0, DestRegister: unix.NFT_REG_VERDICT, IsDestRegSet: true, SetName: ports.Name, SetID: ports.ID})
+// lookUp sends packets that match into the chain that the map of ports names.
+func (p *part) lookUp(match []expr.Any) []expr.Any {
+	port, _ := p.loadPort()
+	return append(append(match, port...),
+		&expr.Lookup{SourceRegister: reg0, DestRegister: unix.NFT_REG_VERDICT, IsDestRegSet: true, SetName: p.ports.Name, SetID: p.ports.ID})
 }
 
 // addChoice adds the chain that sends a connection to one of n endpoints. A connection that finds no endpoint, since the port has fewer
 // now, goes to the listener.
-func (t *nftTable) addChoice(name string, f, n int) {
-	endpoints := t.families[f].endpoints
-	t.addRule(t.conn.AddChain(&nftables.Chain{Table: t.nft, Name: name}), append(loadPort(),
-		&expr.Numgen{Register: reg2, Modulus: uint32(n), Type: unix.NFT_NG_RANDOM},
-		&expr.Lookup{SourceRegister: reg0, DestRegister: reg4, IsDestRegSet: true, SetName: endpoints.Name, SetID: endpoints.ID},
-		&expr.NAT{Type: expr.NATTypeDestNAT, Family: uint32(addressing[f].protocol), RegAddrMin: reg4, RegProtoMin: reg4 + addressing[f].length/4, Specified: true},
+func (t *nftTable) addChoice(name string, p *part, n int) {
+	rule, next := p.loadPort()
+	found := next + 2
+	if p.addressed { // so that nft lists a field of IPv4 or IPv6, and not some bytes
+		rule = append(ofFamily(p.family), rule...)
+	}
+	t.addRule(t.conn.AddChain(&nftables.Chain{Table: t.nft, Name: name}), append(rule,
+		&expr.Numgen{Register: next, Modulus: uint32(n), Type: unix.NFT_NG_RANDOM},
+		&expr.Lookup{SourceRegister: reg0, DestRegister: found, IsDestRegSet: true, SetName: p.endpoints.Name, SetID: p.endpoints.ID},
+		&expr.NAT{Type: expr.NATTypeDestNAT, Family: uint32(addressing[p.family].protocol), RegAddrMin: found, RegProtoMin: found + p.registers(), Specified: true},
 	)...)
 }
 
@@ -177,38 +200,28 @@ func (t *nftTable) exceptFromMasquerade(c *nftables.Chain) {
 		&expr.Meta{Key: expr.MetaKeyOIF, Register: reg0}, is(native(loopbackIndex)), &expr.Verdict{Kind: expr.VerdictReturn})
 }
 
-// createMasquerade adds the rule that masquerades connections whose original destination is in a set of ports. Package nftables gives
-// the direction of such an expression four bytes, and each use of it makes the kernel log a warning: it is one.
-func createMasquerade(conn *netlink.Conn, table, chain string, carried *nftables.Set) error {
-	direction := netlink.NewAttributeEncoder()
-	direction.ByteOrder = binary.BigEndian
-	direction.Bytes(unix.NFTA_EXPR_NAME, name("ct"))
-	direction.Nested(unix.NFTA_EXPR_DATA, func(ct *netlink.AttributeEncoder) error {
-		ct.Uint32(unix.NFTA_CT_DREG, reg1)
-		ct.Uint32(unix.NFTA_CT_KEY, unix.NFT_CT_PROTO_DST)
-		ct.Uint8(unix.NFTA_CT_DIRECTION, 0)
-		return nil
-	})
-	original, err := direction.Encode()
-	rule := make([][]byte, 0, 4)
-	for _, e := range []expr.Any{
-		&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: reg0},
-		nil,
-		&expr.Lookup{SourceRegister: reg0, SetName: carried.Name, SetID: carried.ID},
-		&expr.Masq{},
-	} {
-		encoded := original
-		if e != nil && err == nil {
-			encoded, err = expr.Marshal(unix.NFPROTO_INET, e)
-		}
-		rule = append(rule, encoded)
+// createMasquerade adds the rule that masquerades connections whose original destination is in the set of carried ports.
+func (p *part) createMasquerade(conn *netlink.Conn, chain *nftables.Chain) error {
+	var rule [][]byte
+	var failed error
+	add := func(encoded []byte, err error) {
+		rule, failed = append(rule, encoded), cmp.Or(failed, err)
 	}
-	if err != nil {
-		return err
+	next := uint32(reg0)
+	if p.addressed {
+		add(original(uint32([2]int{unix.NFT_CT_DST_IP, unix.NFT_CT_DST_IP6}[p.family]), reg0))
+		next += p.registers()
+	}
+	add(expr.Marshal(unix.NFPROTO_INET, &expr.Meta{Key: expr.MetaKeyL4PROTO, Register: next}))
+	add(original(unix.NFT_CT_PROTO_DST, next+1))
+	add(expr.Marshal(unix.NFPROTO_INET, &expr.Lookup{SourceRegister: reg0, SetName: p.carried.Name, SetID: p.carried.ID}))
+	add(expr.Marshal(unix.NFPROTO_INET, &expr.Masq{}))
+	if failed != nil {
+		return failed
 	}
 	e := netlink.NewAttributeEncoder()
-	e.Bytes(unix.NFTA_RULE_TABLE, name(table))
-	e.Bytes(unix.NFTA_RULE_CHAIN, name(chain))
+	e.Bytes(unix.NFTA_RULE_TABLE, name(chain.Table.Name))
+	e.Bytes(unix.NFTA_RULE_CHAIN, name(chain.Name))
 	e.Nested(unix.NFTA_RULE_EXPRESSIONS, func(list *netlink.AttributeEncoder) error {
 		for _, encoded := range rule {
 			list.Bytes(unix.NLA_F_NESTED|unix.NFTA_LIST_ELEM, encoded)
@@ -222,12 +235,38 @@ func createMasquerade(conn *netlink.Conn, table, chain string, carried *nftables
 	return transact(conn, nftMessage(unix.NFT_MSG_NEWRULE, netlink.Create|unix.NLM_F_APPEND, attributes))
 }
 
-// loadPort loads the key of a port.
-func loadPort() []expr.Any {
-	return []expr.Any{
-		&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: reg0},
-		&expr.Payload{OperationType: expr.PayloadLoad, Base: expr.PayloadBaseTransportHeader, Offset: 2, Len: 2, DestRegister: reg1},
+// original encodes an expression that loads a field of a connection as its client began it; a connection of the other family has no such address, and the
+// rule ends. Package nftables gives the direction four bytes, and each use of it makes the kernel log a warning: it is one.
+func original(field, register uint32) ([]byte, error) {
+	e := netlink.NewAttributeEncoder()
+	e.ByteOrder = binary.BigEndian
+	e.Bytes(unix.NFTA_EXPR_NAME, name("ct"))
+	e.Nested(unix.NFTA_EXPR_DATA, func(ct *netlink.AttributeEncoder) error {
+		ct.Uint32(unix.NFTA_CT_DREG, register)
+		ct.Uint32(unix.NFTA_CT_KEY, field)
+		ct.Uint8(unix.NFTA_CT_DIRECTION, 0)
+		return nil
+	})
+	return e.Encode()
+}
+
+// loadPort loads the key of a port, and returns the register after it.
+func (p *part) loadPort() (load []expr.Any, next uint32) {
+	next = reg0
+	if p.addressed {
+		load, next = append(load, p.loadAddress(addressing[p.family].destination, reg0)), reg0+p.registers()
 	}
+	return append(load,
+		&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: next},
+		&expr.Payload{OperationType: expr.PayloadLoad, Base: expr.PayloadBaseTransportHeader, Offset: 2, Len: 2, DestRegister: next + 1},
+	), next + 2
+}
+
+// registers is how many an address takes.
+func (p *part) registers() uint32 { return addressing[p.family].length / 4 }
+
+func (p *part) loadAddress(offset, register uint32) expr.Any {
+	return loadAddress(p.family, offset, register)
 }
 
 // within matches packets from a network, or to it.
@@ -245,7 +284,7 @@ func within(network netip.Prefix, from bool) []expr.Any {
 	for bit := range network.Bits() {
 		mask[bit/8] |= 0x80 >> (bit % 8)
 	}
-	return append(ofFamily(f), loadAddress(f, offset),
+	return append(ofFamily(f), loadAddress(f, offset, reg0),
 		&expr.Bitwise{SourceRegister: reg0, DestRegister: reg0, Len: a.length, Mask: mask, Xor: make([]byte, a.length)},
 		is(network.Masked().Addr().AsSlice()))
 }
@@ -254,8 +293,8 @@ func ofFamily(f int) []expr.Any {
 	return []expr.Any{&expr.Meta{Key: expr.MetaKeyNFPROTO, Register: reg0}, is([]byte{addressing[f].protocol})}
 }
 
-func loadAddress(f int, offset uint32) expr.Any {
-	return &expr.Payload{OperationType: expr.PayloadLoad, Base: expr.PayloadBaseNetworkHeader, Offset: offset, Len: addressing[f].length, DestRegister: reg0}
+func loadAddress(f int, offset, register uint32) expr.Any {
+	return &expr.Payload{OperationType: expr.PayloadLoad, Base: expr.PayloadBaseNetworkHeader, Offset: offset, Len: addressing[f].length, DestRegister: register}
 }
 
 // is goes on if the first register holds a value.

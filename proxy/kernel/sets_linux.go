@@ -18,26 +18,48 @@ type nftTable struct {
 	raw  *netlink.Conn // the socket of conn, for the messages that package nftables does not know
 	nft  *nftables.Table
 
-	families [2]family // IPv4, IPv6
-	carried  *nftables.Set
-	has      map[registry.ListenerID]bool // what carried holds
+	parts   [2 * atAddresses]part // of the node over IPv4, over IPv6, and likewise of addresses
+	lastSet uint32
+	has     map[registry.ListenerID]bool // what the sets of carried ports hold
 }
 
-// A family is the part of a table for IPv4 or IPv6.
-type family struct {
+// atAddresses is the index of the first part with the ports of addresses; before it are those of the node.
+const atAddresses = 2
+
+// A part of a table has the ports of the node, or those of addresses, for IPv4 or IPv6.
+type part struct {
+	family           int  // 0: IPv4, 1: IPv6
+	addressed        bool // its keys begin with the address of the port
 	ports, endpoints *nftables.Set
 	senders, hosts   *nftables.Set // UDP clients that are left to the listener: by address and port, and by address alone
+	carried          *nftables.Set // ports whose connections are masqueraded
 	chains           map[int]bool  // by the number of endpoints
+}
+
+// part returns the part for a port with such endpoints.
+func (t *nftTable) part(id registry.ListenerID, endpoints []netip.AddrPort) *part {
+	if id.Addr.IsValid() {
+		return &t.parts[atAddresses+familyOfAddr(id.Addr)]
+	}
+	return &t.parts[familyOf(endpoints)]
+}
+
+// carried returns the set of ports whose connections are masqueraded, for a port. The ports of the node have one for both families.
+func (t *nftTable) carried(id registry.ListenerID) *nftables.Set {
+	if id.Addr.IsValid() {
+		return t.part(id, nil).carried
+	}
+	return t.parts[0].carried
 }
 
 // senderSet returns the set for a UDP client of a port that [change.senders] names, and its key there.
 func (t *nftTable) senderSet(id registry.ListenerID, client netip.AddrPort) (*nftables.Set, []byte) {
-	f := &t.families[familyOf([]netip.AddrPort{client})]
+	p := t.part(id, []netip.AddrPort{client})
 	key := append(portKey(id), client.Addr().AsSlice()...)
 	if client.Port() == 0 {
-		return f.hosts, key
+		return p.hosts, key
 	}
-	return f.senders, append(key, byte(client.Port()>>8), byte(client.Port()), 0, 0)
+	return p.senders, append(key, byte(client.Port()>>8), byte(client.Port()), 0, 0)
 }
 
 // portKey is the key of a port: each of its fields begins at a multiple of four bytes.
@@ -46,14 +68,24 @@ func portKey(id registry.ListenerID) []byte {
 	if id.Protocol == registry.UDP {
 		protocol = unix.IPPROTO_UDP
 	}
-	return []byte{protocol, 0, 0, 0, byte(id.Number >> 8), byte(id.Number), 0, 0}
+	var key []byte
+	if id.Addr.IsValid() {
+		key = id.Addr.AsSlice()
+	}
+	return append(key, protocol, 0, 0, 0, byte(id.Number>>8), byte(id.Number), 0, 0)
 }
 
 // portOf is the reverse of portKey.
 func portOf(key []byte) (id registry.ListenerID, ok bool) {
-	if len(key) != 8 {
+	if len(key) < 8 {
 		return id, false
 	}
+	if at := key[:len(key)-8]; len(at) > 0 {
+		if id.Addr, ok = netip.AddrFromSlice(at); !ok {
+			return id, false
+		}
+	}
+	key = key[len(key)-8:]
 	id.Number = binary.BigEndian.Uint16(key[4:])
 	if key[0] == unix.IPPROTO_UDP {
 		id.Protocol = registry.UDP

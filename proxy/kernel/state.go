@@ -40,7 +40,7 @@ type Carrier struct {
 	backoff    time.Duration
 	addresses  int // in the table
 	ports      map[registry.ListenerID]*port
-	elsewhere  map[registry.ListenerID]int // how many of these are at addresses of services, by their ports at the node
+	beside     map[registry.ListenerID]map[*port]struct{} // ports of addresses, by the same ports of the node
 	byRotation map[*rotation.Rotation]map[*port]struct{}
 	stale      map[*port]struct{} // to be judged
 	left       []flow             // UDP flows that are to be deleted
@@ -75,6 +75,7 @@ type port struct {
 	installed []netip.AddrPort // by number
 	flows     []netip.AddrPort // UDP: the endpoints that are installed, and others to which the kernel may still carry flows
 	inherits  bool             // a predecessor may have left flows to any endpoint
+	shielded  bool             // it is in the map of ports as one that is left to the listener
 	listed    bool             // it is in the set of ports that are masqueraded
 	tally     *traffic.Tally   // where its connections are counted
 	counted   uint64           // of the counter of its element

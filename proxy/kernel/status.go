@@ -56,10 +56,10 @@ func (s *Status) Complaint() string {
 var obstacles = map[Reason]struct{ is, change string }{
 	Terms:      {"of services that want what the kernel cannot do", "The page of each service says what: leave that out of its record, or leave out -kernel=auto"},
 	ByFlag:     {"bound by a flag", "Leave out -max_connections_per_service, -max_udp_sessions_per_service, -max_connections_per_client, -idle_timeout, -on_removal and -proxy_protocol_from, or -kernel=auto"},
-	Addresses:  {"at addresses of services, or beside such ports", "Leave out -kernel=auto, or kube-proxy/listen"},
+	Addresses:  {"at loopback or link-local addresses of services", "Leave out -kernel=auto, or give services other addresses by kube-proxy/listen"},
 	TooMany:    {"with too many endpoints", "Give a port 512 endpoints at most"},
 	Address:    {"with an endpoint that the kernel cannot reach", "Give endpoints by addresses of other machines: no host names, and none of the loopback"},
-	Families:   {"with endpoints of IPv4 and of IPv6", "Give each service endpoints of one family"},
+	Families:   {"with endpoints of IPv4 and of IPv6, or of another family than their address", "Give each service endpoints of one family, that of its address"},
 	NotChecked: {"whose endpoints are not checked", "Give -check_endpoints, or the annotation haproxy.org/check to services; a UDP port needs kube-proxy/check-udp"},
 }
 

@@ -79,7 +79,7 @@ type difference struct {
 
 // transact makes changes in one transaction.
 func (t *nftTable) transact(changes []change) error {
-	differences := make([]difference, 0, 9)
+	differences := make([]difference, 0, 19)
 	of := func(set *nftables.Set) *difference {
 		i := slices.IndexFunc(differences, func(d difference) bool { return d.set == set })
 		if i < 0 {
@@ -90,22 +90,27 @@ func (t *nftTable) transact(changes []change) error {
 	for i := range changes {
 		c := &changes[i]
 		if c.recounts() {
-			if len(c.before) > 0 {
-				d := of(t.families[familyOf(c.before)].ports)
+			if len(c.before) > 0 || c.shielded {
+				d := of(t.part(c.id, c.before).ports)
 				d.gone = append(d.gone, nftables.SetElement{Key: portKey(c.id)})
 			}
-			if len(c.after) > 0 {
-				d := of(t.families[familyOf(c.after)].ports)
-				d.come = append(d.come, nftables.SetElement{Key: portKey(c.id), VerdictData: &expr.Verdict{Kind: expr.VerdictGoto, Chain: t.chain(c.after)}})
+			if len(c.after) > 0 || c.shields {
+				p := t.part(c.id, c.after)
+				to := &expr.Verdict{Kind: expr.VerdictReturn}
+				if len(c.after) > 0 {
+					to = &expr.Verdict{Kind: expr.VerdictGoto, Chain: t.chain(p, len(c.after))}
+				}
+				d := of(p.ports)
+				d.come = append(d.come, nftables.SetElement{Key: portKey(c.id), VerdictData: to})
 			}
 		}
 		gone, come := c.differences()
 		for _, e := range gone {
-			d := of(t.families[familyOf(c.before)].endpoints)
+			d := of(t.part(c.id, c.before).endpoints)
 			d.gone = append(d.gone, nftables.SetElement{Key: endpointKey(c.id, e.number)})
 		}
 		for _, e := range come {
-			d := of(t.families[familyOf(c.after)].endpoints)
+			d := of(t.part(c.id, c.after).endpoints)
 			d.come = append(d.come, nftables.SetElement{Key: endpointKey(c.id, e.number), Val: endpointValue(e.addr)})
 		}
 		sendersGone, sendersCome := c.senders()
@@ -119,8 +124,8 @@ func (t *nftTable) transact(changes []change) error {
 			d := of(set)
 			d.come = append(d.come, nftables.SetElement{Key: key})
 		}
-		if is := !c.forget || len(c.after) > 0; is != t.has[c.id] {
-			d := of(t.carried)
+		if is := len(c.after) > 0 || t.has[c.id] && !c.forget; is != t.has[c.id] {
+			d := of(t.carried(c.id))
 			if is {
 				d.come, t.has[c.id] = append(d.come, nftables.SetElement{Key: portKey(c.id)}), true
 			} else {
@@ -146,13 +151,15 @@ func (t *nftTable) transact(changes []change) error {
 	return t.conn.Flush()
 }
 
-// chain returns the name of the chain for a number of endpoints, and has the transaction add it if it is not there.
-func (t *nftTable) chain(endpoints []netip.AddrPort) string {
-	f, n := familyOf(endpoints), len(endpoints)
-	name := fmt.Sprintf("of%d-%d", 4+2*f, n)
-	if !t.families[f].chains[n] {
-		t.families[f].chains[n] = true
-		t.addChoice(name, f, n)
+// chain returns the name of the chain of a part for n endpoints, and has the transaction add it if it is not there.
+func (t *nftTable) chain(p *part, n int) string {
+	name := fmt.Sprintf("of%d-%d", 4+2*p.family, n)
+	if p.addressed {
+		name = fmt.Sprintf("at%d-%d", 4+2*p.family, n)
+	}
+	if !p.chains[n] {
+		p.chains[n] = true
+		t.addChoice(name, p, n)
 	}
 	return name
 }
@@ -160,8 +167,8 @@ func (t *nftTable) chain(endpoints []netip.AddrPort) string {
 // connections returns how many connections each port was given since it was last added.
 func (t *nftTable) connections() (map[registry.ListenerID]uint64, error) {
 	counts := make(map[registry.ListenerID]uint64)
-	for f := range t.families {
-		if err := readCounters(t.raw, t.nft.Name, t.families[f].ports.Name, nil, counts); err != nil {
+	for i := range t.parts {
+		if err := readCounters(t.raw, t.nft.Name, t.parts[i].ports.Name, nil, counts); err != nil {
 			return nil, err
 		}
 	}
@@ -170,17 +177,17 @@ func (t *nftTable) connections() (map[registry.ListenerID]uint64, error) {
 
 // connectionsOf is connections for those ports alone whose counters the changes end.
 func (t *nftTable) connectionsOf(changes []change) (map[registry.ListenerID]uint64, error) {
-	var ending [2][]registry.ListenerID
+	ending := make(map[*part][]registry.ListenerID)
 	for i := range changes {
 		if c := &changes[i]; len(c.before) > 0 && c.recounts() {
-			f := familyOf(c.before)
-			ending[f] = append(ending[f], c.id)
+			p := t.part(c.id, c.before)
+			ending[p] = append(ending[p], c.id)
 		}
 	}
 	counts := make(map[registry.ListenerID]uint64)
-	for f, ids := range ending {
+	for p, ids := range ending {
 		for some := range slices.Chunk(ids, elementsAMessage) {
-			if err := readCounters(t.raw, t.nft.Name, t.families[f].ports.Name, some, counts); err != nil {
+			if err := readCounters(t.raw, t.nft.Name, p.ports.Name, some, counts); err != nil {
 				return nil, err
 			}
 		}

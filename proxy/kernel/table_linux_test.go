@@ -69,15 +69,15 @@ func TestTheTableFollowsChanges(t *testing.T) {
 	}
 	want := func(when string, ports4, endpoints4, ports6, endpoints6, carried int) {
 		t.Helper()
-		f := table.families
-		got := fmt.Sprint(count(f[0].ports), count(f[0].endpoints), count(f[1].ports), count(f[1].endpoints), count(table.carried))
+		f := table.parts
+		got := fmt.Sprint(count(f[0].ports), count(f[0].endpoints), count(f[1].ports), count(f[1].endpoints), count(f[0].carried))
 		if want := fmt.Sprint(ports4, endpoints4, ports6, endpoints6, carried); got != want {
 			t.Errorf("%s the sets have %s elements; want %s", when, got, want)
 		}
 	}
 	senders := func(when string, senders4, hosts4, senders6, hosts6 int) {
 		t.Helper()
-		f := table.families
+		f := table.parts
 		got := fmt.Sprint(count(f[0].senders), count(f[0].hosts), count(f[1].senders), count(f[1].hosts))
 		if want := fmt.Sprint(senders4, hosts4, senders6, hosts6); got != want {
 			t.Errorf("%s the sets of senders have %s elements; want %s", when, got, want)
@@ -109,6 +109,64 @@ func TestTheTableFollowsChanges(t *testing.T) {
 			t.Errorf("nft: %v\n%.2000s", err, out)
 		}
 	}
+}
+
+func TestTheTableHasPortsOfAddresses(t *testing.T) {
+	if !proxytest.InOwnNetwork(t) {
+		return
+	}
+	table := newTable(t)
+	count := func(sets func(*part) *nftables.Set) (n [2 * atAddresses]int) {
+		t.Helper()
+		for i := range table.parts {
+			elements, err := table.conn.GetSetElements(sets(&table.parts[i]))
+			if err != nil {
+				t.Fatal(err)
+			}
+			n[i] = len(elements)
+		}
+		return n
+	}
+	want := func(when, want string) {
+		t.Helper()
+		if got := fmt.Sprint(count(func(p *part) *nftables.Set { return p.ports }), count(func(p *part) *nftables.Set { return p.endpoints }),
+			count(func(p *part) *nftables.Set { return p.senders }), count(func(p *part) *nftables.Set { return p.hosts }),
+			count(func(p *part) *nftables.Set { return p.carried })); got != want {
+			t.Errorf("%s the sets have %s elements; want %s", when, got, want)
+		}
+	}
+	four, six, shielded := at("10.0.0.9", dns), at("fd00::9", dns), at("10.0.0.10", dns)
+	two, two6 := addresses("10.0.0.1:53", "10.0.0.2:5353"), addresses("[fd00::1]:53", "[fd00::2]:5353")
+	if err := table.apply([]change{{id: shielded, shields: true}, {id: dns, after: two}, {id: four, after: two}, {id: six, after: two6}}); err != nil {
+		t.Fatal(err)
+	}
+	want("at first", "[1 0 2 1] [2 0 2 2] [1 0 1 1] [1 0 1 1] [1 1 1 1]")
+	if counts, err := table.connections(); err != nil || len(counts) != 4 {
+		t.Errorf("counters: %v, %v; want those of four ports", counts, err)
+	}
+	if counts, err := table.connectionsOf([]change{{id: dns, before: two}, {id: four, before: two}, {id: six, before: two6}}); err != nil || len(counts) != 3 {
+		t.Errorf("counters: %v, %v; want those of three ports", counts, err)
+	}
+	if nft, err := exec.LookPath("nft"); err == nil {
+		out, err := exec.CommandContext(t.Context(), nft, "list", "table", "inet", table.nft.Name).CombinedOutput()
+		for _, want := range []string{
+			"ip daddr . meta l4proto . th dport . numgen random mod 2 map @endpointsAt4", "ip6 daddr . meta l4proto . th dport vmap @portsAt6",
+			"ct original ip daddr . meta l4proto . ct original proto-dst @carriedAt4 masquerade",
+			"10.0.0.10 . udp . 53 counter packets 0 bytes 0 : return",
+		} {
+			if err != nil || !strings.Contains(string(out), want) {
+				t.Errorf("nft lists no %q: %v\n%.5000s", want, err, out)
+			}
+		}
+	}
+	if err := table.apply([]change{{id: shielded, shielded: true, after: two[:1]}, {id: four, before: two, shields: true}, {id: six, before: two6, forget: true}}); err != nil {
+		t.Fatal(err)
+	}
+	want("after a change", "[1 0 2 0] [2 0 1 0] [1 0 0 0] [1 0 1 0] [1 1 2 0]")
+	if err := table.apply([]change{{id: shielded, before: two[:1], forget: true}, {id: four, shielded: true, forget: true}, {id: dns, before: two, forget: true}}); err != nil {
+		t.Fatal(err)
+	}
+	want("at last", "[0 0 0 0] [0 0 0 0] [0 0 0 0] [0 0 0 0] [0 0 0 0]")
 }
 
 func TestAKilledProcessLeavesNoTable(t *testing.T) {

@@ -23,13 +23,14 @@ const (
 
 	ctTupleOrig, ctTupleReply = 1, 2
 	ctTupleIP, ctTupleProto   = 1, 2
-	ctIPv4Source, ctIPv6Src   = 1, 3
+	ctIPv4Source, ctIPv4Dst   = 1, 2
+	ctIPv6Source, ctIPv6Dst   = 3, 4
 	ctProtoNum                = 1
 	ctProtoSource, ctProtoDst = 2, 3
 
 	ctFilter                           = 25
 	ctFilterOrigFlags, ctFilterReply   = 1, 2
-	filterSource                       = 1 << 0
+	filterSource, filterTarget         = 1 << 0, 1 << 1
 	filterProtocol                     = 1 << 3
 	filterSourcePort, filterTargetPort = 1 << 4, 1 << 5
 )
@@ -183,20 +184,29 @@ func decodeCounter(element *netlink.AttributeDecoder, counts map[registry.Listen
 	return nil
 }
 
-// deleteFlows deletes the UDP flows of a port to an endpoint from the connection table, in one message: the kernel looks for them.
+// deleteFlows deletes the UDP flows of a port to an endpoint from the connection table, in one message: the kernel looks for them. For a port of the
+// node it deletes those of the same port of addresses, too, if they have the same endpoint: their next datagrams find one.
 func deleteFlows(id registry.ListenerID, endpoint netip.AddrPort) error {
 	conn, err := netlink.Dial(unix.NETLINK_NETFILTER, nil)
 	if err != nil {
 		return err
 	}
 	defer conn.Close()
-	family, source := byte(unix.NFPROTO_IPV4), uint16(ctIPv4Source)
+	family, source, target := byte(unix.NFPROTO_IPV4), uint16(ctIPv4Source), uint16(ctIPv4Dst)
 	if endpoint.Addr().Is6() {
-		family, source = unix.NFPROTO_IPV6, ctIPv6Src
+		family, source, target = unix.NFPROTO_IPV6, ctIPv6Source, ctIPv6Dst
 	}
+	original := uint32(filterProtocol | filterTargetPort)
 	e := netlink.NewAttributeEncoder()
 	e.ByteOrder = binary.BigEndian
 	e.Nested(ctTupleOrig, func(tuple *netlink.AttributeEncoder) error {
+		if id.Addr.IsValid() {
+			original |= filterTarget
+			tuple.Nested(ctTupleIP, func(ip *netlink.AttributeEncoder) error {
+				ip.Bytes(target, id.Addr.AsSlice())
+				return nil
+			})
+		}
 		tuple.Nested(ctTupleProto, func(p *netlink.AttributeEncoder) error {
 			p.Uint8(ctProtoNum, unix.IPPROTO_UDP)
 			p.Uint16(ctProtoDst, id.Number)
@@ -217,7 +227,7 @@ func deleteFlows(id registry.ListenerID, endpoint netip.AddrPort) error {
 		return nil
 	})
 	e.Nested(ctFilter, func(f *netlink.AttributeEncoder) error {
-		f.Bytes(ctFilterOrigFlags, native(filterProtocol|filterTargetPort))
+		f.Bytes(ctFilterOrigFlags, native(original))
 		f.Bytes(ctFilterReply, native(filterSource|filterProtocol|filterSourcePort))
 		return nil
 	})

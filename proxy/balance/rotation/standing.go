@@ -2,6 +2,7 @@ package rotation
 
 import (
 	"iter"
+	"net/netip"
 	"slices"
 
 	"kubeproxy/registry"
@@ -22,12 +23,12 @@ const (
 	Weighted                  // it gets another share of clients than one of weight 1
 )
 
-// Standings yields the endpoints that are allowed, in the order of the record, and their standing over a protocol: of several tiers those of the
-// first one whose checks do not all fail. A set with endpoints of both families yields all.
-func (r *Rotation) Standings(protocol registry.Protocol) iter.Seq2[registry.Addr, Standing] {
+// Standings yields the endpoints that are allowed, in the order of the record, and their standing over a protocol, for clients at an address or, with the zero
+// Addr, at the node: of several tiers those of the first one whose checks do not all fail. For the node, a set with endpoints of both families yields all.
+func (r *Rotation) Standings(protocol registry.Protocol, at netip.Addr) iter.Seq2[registry.Addr, Standing] {
 	return func(yield func(registry.Addr, Standing) bool) {
 		set := r.set.Load()
-		if v := set.seenBy(0); len(v.tiers) > 1 && set.tellApart&overIPv6 == 0 {
+		if v := set.seenBy(kindOf(at, new(registry.Terms))); len(v.tiers) > 1 && (at.IsValid() || set.tellApart&overIPv6 == 0) {
 			for _, e := range v.inUse(protocol).endpoints {
 				if !e.forbidden && !yield(e.Addr, e.standing(protocol)) {
 					return

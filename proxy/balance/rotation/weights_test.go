@@ -2,6 +2,7 @@ package rotation
 
 import (
 	"fmt"
+	"net/netip"
 	"slices"
 	"testing"
 
@@ -171,7 +172,7 @@ func TestTheStandingOfAnEndpointTellsOfItsWeight(t *testing.T) {
 	r := weighted(t, 1, 0, 5)
 	r.Endpoints() // which wakes them up
 	var got []Standing
-	for _, standing := range r.Standings(registry.TCP) {
+	for _, standing := range r.Standings(registry.TCP, netip.Addr{}) {
 		got = append(got, standing)
 	}
 	if want := []Standing{Unchecked, Weighted, Weighted}; !slices.Equal(got, want) {
