@@ -39,16 +39,7 @@ func (p *Proxier) openLocked(due []*listener) {
 	own := sync.OnceValue(p.gate.System.OwnLocal) // only asked for if a port is in use
 	var lacking error                             // what the first for whom there was no descriptor was told
 	var without []*listener                       // those who heard it only now
-	for _, l := range due {
-		err := lacking // there is none for the next ones either
-		if err == nil {
-			if err = p.tryLocked(l, own); err == nil {
-				continue
-			}
-			if lacksDescriptors(err) {
-				lacking = err
-			}
-		}
+	failed := func(l *listener, err error) {
 		news := l.err == nil || l.err.Error() != err.Error() // else it is the same again
 		l.backoff = min(max(2*l.backoff, firstRetry), lastRetry)
 		l.retryAt = time.Now().Add(l.backoff)
@@ -63,6 +54,26 @@ func (p *Proxier) openLocked(due []*listener) {
 			without = append(without, l)
 		case news:
 			p.sayUnopened(l)
+		}
+	}
+	var opened []*listener
+	for _, l := range due {
+		err := lacking // there is none for the next ones either
+		if err == nil {
+			if err = p.tryLocked(l, own); err == nil {
+				opened = append(opened, l)
+				continue
+			}
+			if lacksDescriptors(err) {
+				lacking = err
+			}
+		}
+		failed(l, err)
+	}
+	for _, l := range opened {
+		if err := l.socket.Ready(); err != nil {
+			p.withdrawLocked(l)
+			failed(l, err)
 		}
 	}
 	if len(without) > 0 {
@@ -107,6 +118,17 @@ func (p *Proxier) tryLocked(l *listener, own func() map[registry.ListenerID]bool
 		glog.Infof("all %d ports that services claim are open again", len(p.listeners))
 	}
 	return nil
+}
+
+// withdrawLocked notes that the socket of l, which was opened, is closed: the engine cannot serve its clients.
+func (p *Proxier) withdrawLocked(l *listener) {
+	p.view.Lock()
+	l.socket = nil
+	p.view.Unlock()
+	p.gate.Closed(l.id)
+	p.own.Remove(l.id)
+	p.tellKernelLocked(l)
+	p.tellKeeperLocked(l.id, true)
 }
 
 // besideLocked returns the open sockets of the same port whose addresses a listener has too, or that have its address: an address is one of

@@ -32,6 +32,7 @@ type fakeEngine struct {
 	open      map[registry.ListenerID]*fakeSocket
 	opened    int
 	refuse    map[registry.ListenerID]error // ports that cannot be opened now
+	unready   map[registry.ListenerID]error // ports whose clients cannot be served
 	handovers int                           // of ports between owners
 
 	listening  func(registry.ListenerID, *atomic.Pointer[engine.Claim]) // called for each port that opens; may be nil
@@ -70,6 +71,16 @@ func (e *fakeEngine) Clients(int64, *traffic.Selection, func(*traffic.Client) bo
 
 func (*fakeEngine) Leftover() map[registry.ListenerID]int { return nil }
 
+func (s *fakeSocket) Ready() error {
+	s.engine.mu.Lock()
+	defer s.engine.mu.Unlock()
+	err := s.engine.unready[s.id]
+	if err != nil {
+		delete(s.engine.open, s.id)
+	}
+	return err
+}
+
 func (s *fakeSocket) OwnerChanged() {
 	s.engine.mu.Lock()
 	defer s.engine.mu.Unlock()
@@ -104,7 +115,7 @@ func (e *fakeEngine) owner(id registry.ListenerID) (name string) {
 }
 
 func newFakeProxier() (*Proxier, *fakeEngine) {
-	e := &fakeEngine{open: make(map[registry.ListenerID]*fakeSocket), refuse: make(map[registry.ListenerID]error)}
+	e := &fakeEngine{open: make(map[registry.ListenerID]*fakeSocket), refuse: make(map[registry.ListenerID]error), unready: make(map[registry.ListenerID]error)}
 	p := NewProxier(Config{Config: engine.Config{BindAddress: netip.MustParseAddr("127.0.0.1")}}, balance.NewLoadBalancerRR(false))
 	p.engine = e
 	return p, e
@@ -134,7 +145,10 @@ func apply(p *Proxier, services ...*registry.Service) {
 func wantOwners(t *testing.T, e *fakeEngine, want map[registry.ListenerID]string) {
 	t.Helper()
 	got := make(map[registry.ListenerID]string)
-	for id := range e.open {
+	e.mu.Lock()
+	ids := slices.Collect(maps.Keys(e.open))
+	e.mu.Unlock()
+	for _, id := range ids {
 		got[id] = e.owner(id)
 	}
 	if diff := cmp.Diff(want, got, cmp.AllowUnexported(registry.ListenerID{})); diff != "" {
@@ -333,39 +347,46 @@ func TestAnOldServiceThatAddedAPortDoesNotTakeItAfterARestart(t *testing.T) {
 	wantOwners(t, e, map[registry.ListenerID]string{enginetest.TCPPort(80): "web", enginetest.TCPPort(81): "greedy"})
 }
 
+// A port cannot be opened, or the engine cannot serve its clients once it is.
 func TestAPortThatCannotBeOpenedIsTriedAgainUntilItCan(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p, e := newFakeProxier()
-		ctx, stop := context.WithCancel(t.Context())
-		done := make(chan error)
-		go func() { done <- p.Run(ctx) }()
-		e.refuse[enginetest.TCPPort(80)] = errors.New("address already in use")
-		start := time.Now()
-		apply(p, service("a", 1, enginetest.TCPPort(80), enginetest.TCPPort(81)))
-		wantOwners(t, e, map[registry.ListenerID]string{enginetest.TCPPort(81): "a"}) // the other port does not suffer
-		if got := p.Status()[0].Err; got == nil {
-			t.Error("Status shows no error for a port that is not open")
-		}
-		time.Sleep(time.Minute)
-		e.mu.Lock()
-		delete(e.refuse, enginetest.TCPPort(80))
-		e.mu.Unlock()
-		for e.owner(enginetest.TCPPort(80)) == "" {
-			time.Sleep(10 * time.Millisecond)
-			synctest.Wait()
-		}
-		if took := time.Since(start) - time.Minute; took > lastRetry {
-			t.Errorf("opened %v after it could; want at most %v", took, lastRetry)
-		}
-		if got := p.Status()[0].Err; got != nil {
-			t.Errorf("Status still shows %v", got)
-		}
-		stop()
-		if err := <-done; err != nil {
-			t.Errorf("Run: %v", err)
-		}
-		wantOwners(t, e, map[registry.ListenerID]string{})
-	})
+	for name, of := range map[string]func(*fakeEngine) map[registry.ListenerID]error{
+		"it is in use": func(e *fakeEngine) map[registry.ListenerID]error { return e.refuse }, "it is not served": func(e *fakeEngine) map[registry.ListenerID]error { return e.unready },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p, e := newFakeProxier()
+				ctx, stop := context.WithCancel(t.Context())
+				done := make(chan error)
+				go func() { done <- p.Run(ctx) }()
+				of(e)[enginetest.TCPPort(80)] = errors.New("not now")
+				start := time.Now()
+				apply(p, service("a", 1, enginetest.TCPPort(80), enginetest.TCPPort(81)))
+				wantOwners(t, e, map[registry.ListenerID]string{enginetest.TCPPort(81): "a"}) // the other port does not suffer
+				if got := p.Status()[0].Err; got == nil {
+					t.Error("Status shows no error for a port that is not open")
+				}
+				time.Sleep(time.Minute)
+				e.mu.Lock()
+				delete(of(e), enginetest.TCPPort(80))
+				e.mu.Unlock()
+				for e.owner(enginetest.TCPPort(80)) == "" {
+					time.Sleep(10 * time.Millisecond)
+					synctest.Wait()
+				}
+				if took := time.Since(start) - time.Minute; took > lastRetry {
+					t.Errorf("opened %v after it could; want at most %v", took, lastRetry)
+				}
+				if got := p.Status()[0].Err; got != nil {
+					t.Errorf("Status still shows %v", got)
+				}
+				stop()
+				if err := <-done; err != nil {
+					t.Errorf("Run: %v", err)
+				}
+				wantOwners(t, e, map[registry.ListenerID]string{})
+			})
+		})
+	}
 }
 
 func TestAPortThatWasWaitedForIsLeftAloneOnceNobodyWantsIt(t *testing.T) {

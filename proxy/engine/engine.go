@@ -17,7 +17,7 @@ import (
 // sockets there are and who owns each; the engine decides how bytes move. The conformance tests
 // hold every engine to the same behaviour.
 type Engine interface {
-	// Listen opens the socket of one listener. If the engine itself cannot run, the error is ErrNotStarted. The claim that owner points to when
+	// Listen opens the socket of one listener: clients may come, and wait in the kernel's queue until it is ready. If the engine itself cannot run, the error is ErrNotStarted. The claim that owner points to when
 	// a client connects, or when a datagram arrives, gets that client; owner never holds nil while the socket is open. beside are those
 	// open sockets of the same port whose addresses the new one has too, or that have its address: the client gets that which
 	// names the address.
@@ -100,6 +100,10 @@ type Handover interface {
 
 // A Socket is one open port of an engine.
 type Socket interface {
+	// Ready waits until the engine serves the clients of the port, and has to be called once before any other method but Descriptor and Close. An
+	// error says why it never will; the socket is closed then. Listen does not wait, since thousands of ports are opened at a time.
+	Ready() error
+
 	// Descriptor returns the open socket. It stays the engine's.
 	Descriptor() (int, error)
 

@@ -35,6 +35,9 @@ type epollTCP struct {
 	number    uint16
 	queue     tcp.Queue
 	owner     *atomic.Pointer[engine.Claim]
+
+	ready <-chan struct{} // closed when the loop has begun to watch it
+	err   error           // why that failed; to be read after ready
 }
 
 // listening is the kind of events which tell that a port has clients.
@@ -48,17 +51,22 @@ func (ls *listeners) open(id registry.ListenerID, owner *atomic.Pointer[engine.C
 		return nil, err
 	}
 	p := &epollTCP{listeners: ls, Watched: reactor.Watched{FD: fd}, number: id.Number, owner: owner}
-	ls.requests.Call(func() {
+	p.ready, _ = ls.requests.Begin(func() {
 		slot, index, generation := ls.all.Add()
 		*slot = p
 		p.Token = reactor.Token{Kind: listening, Index: index, Generation: generation}
-		err = ls.poller.Watch(fd, p.Token, unix.EPOLLIN)
+		p.err = ls.poller.Watch(fd, p.Token, unix.EPOLLIN)
 	})
-	if err != nil {
-		ls.requests.Call(p.leave)
-		return nil, err
-	}
 	return p, nil
+}
+
+// Ready waits until the loop watches the socket.
+func (p *epollTCP) Ready() error {
+	<-p.ready
+	if p.err != nil {
+		p.Close()
+	}
+	return p.err
 }
 
 // OwnerChanged does nothing: TCP connections outlive the claim they began under.

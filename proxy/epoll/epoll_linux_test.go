@@ -2,8 +2,11 @@ package epoll
 
 import (
 	"crypto/rand"
+	"errors"
 	"io"
 	"net"
+	"os"
+	"path/filepath"
 	"slices"
 	"testing"
 	"time"
@@ -226,6 +229,38 @@ func TestALoopThatHasEndedIsAskedForNothing(t *testing.T) {
 	if e.loops[0].requests.Do(func() { asked = true }) || e.loops[0].requests.Call(func() { asked = true }) || asked {
 		t.Error("a loop that has ended was asked, or says that it does what it is asked")
 	}
+}
+
+// The kernel may refuse to watch a socket (epoll_ctl(2), ENOSPC). Here it is a file by then.
+func TestAPortThatItsLoopCannotWatchIsClosed(t *testing.T) {
+	proxytest.NothingLeaks(t)
+	e := New(engine.Config{BindAddress: proxytest.Loopback}.WithDefaults(), admit.NewOwnPorts(proxytest.Loopback))
+	e.loopCount = 1
+	stays, err := e.Listen(enginetest.TCPPort(proxytest.FreePort(t)), enginetest.OwnerOf(enginetest.NewRotation()))
+	enginetest.Must(t, err)
+	file, err := os.Create(filepath.Join(t.TempDir(), "file"))
+	enginetest.Must(t, err)
+	defer file.Close()
+	for _, id := range []registry.ListenerID{enginetest.TCPPort(proxytest.FreePort(t)), enginetest.UDPPort(proxytest.FreePort(t))} {
+		holds, goOn := make(chan struct{}), make(chan struct{})
+		go e.loops[0].requests.Call(func() { close(holds); <-goOn })
+		<-holds
+		s, err := e.Listen(id, enginetest.OwnerOf(enginetest.NewRotation()))
+		enginetest.Must(t, err)
+		fd, err := s.Descriptor()
+		enginetest.Must(t, err)
+		enginetest.Must(t, unix.Dup3(int(file.Fd()), fd, unix.O_CLOEXEC))
+		close(goOn)
+		if err := s.Ready(); !errors.Is(err, unix.EPERM) {
+			t.Errorf("%s: %v", id, err)
+		}
+		again, err := e.Listen(id, enginetest.OwnerOf(enginetest.NewRotation()))
+		enginetest.Must(t, err)
+		enginetest.Must(t, again.Ready())
+		again.Close()
+	}
+	stays.Close()
+	e.Drain(t.Context())
 }
 
 // A port may close while its clients wait for descriptors. Its own is another's by the time that it would

@@ -35,6 +35,9 @@ func (e *Engine) listenTCP(id registry.ListenerID, owner *atomic.Pointer[engine.
 	return s, nil
 }
 
+// Ready does not wait: a goroutine of its own accepts the clients.
+func (s *tcpSocket) Ready() error { return nil }
+
 // OwnerChanged does nothing: TCP connections outlive the claim they began under.
 func (s *tcpSocket) OwnerChanged() {}
 

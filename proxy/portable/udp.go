@@ -165,6 +165,9 @@ func (u *udpSocket) add(s *session) {
 // network card that has stopped sending to need it.
 const ownerChangedTimeout = time.Second
 
+// Ready does not wait: a goroutine of its own reads the datagrams.
+func (u *udpSocket) Ready() error { return nil }
+
 // OwnerChanged ends the sessions that the new owner of the port does not keep.
 func (u *udpSocket) OwnerChanged() {
 	_ = u.conn.SetWriteDeadline(time.Now().Add(ownerChangedTimeout)) // fails only when the socket is closed

@@ -30,17 +30,22 @@ func (u *Sessions) Open(id registry.ListenerID, owner *atomic.Pointer[engine.Cla
 	if lost, ok := sockopt.Lost(fd); ok {
 		p.AdoptLost(lost) // of a predecessor's socket
 	}
-	u.Requests.Call(func() {
+	p.ready, _ = u.Requests.Begin(func() {
 		slot, index, generation := u.ports.Add()
 		*slot = p
 		p.Token = reactor.Token{Kind: u.Asking, Index: index, Generation: generation}
-		err = u.Poller.Watch(fd, p.Token, unix.EPOLLIN)
+		p.err = u.Poller.Watch(fd, p.Token, unix.EPOLLIN)
 	})
-	if err != nil {
-		u.Requests.Call(p.leave)
-		return nil, err
-	}
 	return p, nil
+}
+
+// Ready waits until the loop watches the socket.
+func (p *port) Ready() error {
+	<-p.ready
+	if p.err != nil {
+		p.Close()
+	}
+	return p.err
 }
 
 // Descriptor returns the socket of the port.

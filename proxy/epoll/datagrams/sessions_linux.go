@@ -58,6 +58,9 @@ type port struct {
 
 	clients map[admit.SessionKey]*session // the newest of each
 	live    int                           // sessions, those included whose clients have begun another
+
+	ready <-chan struct{} // closed when the loop has begun to watch it
+	err   error           // why that failed; to be read after ready
 }
 
 // A session carries the datagrams of one UDP client as [udp.Session] says, without a goroutine, and so without a lock.

@@ -52,16 +52,23 @@ func (q *Requests) InSteps(step func(from int) (next int)) {
 
 // Call has the loop call f, and waits until it has.
 func (q *Requests) Call(f func()) bool {
-	if q.AtRest {
-		f()
-		return true
-	}
-	done := make(chan struct{})
-	if !q.Do(func() { f(); close(done) }) {
-		return false
-	}
+	done, ok := q.Begin(f)
 	<-done
-	return true
+	return ok
+}
+
+// Begin has the loop call f, and returns a channel that is closed when it has. false: the loop has ended, and never will.
+func (q *Requests) Begin(f func()) (done chan struct{}, ok bool) {
+	done = make(chan struct{})
+	call := func() { f(); close(done) }
+	if q.AtRest {
+		call()
+		return done, true
+	}
+	if ok = q.Do(call); !ok {
+		close(done)
+	}
+	return done, ok
 }
 
 // RequestsATurn is how many requests are met in a turn. One that begins to serve a client takes about 50 us.
