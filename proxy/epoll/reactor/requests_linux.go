@@ -1,36 +1,44 @@
 package reactor
 
-import "sync"
+import (
+	"slices"
+	"sync/atomic"
+)
 
-// Requests are what other goroutines ask of a loop. It is how they reach what the loop owns. Any goroutine may call Do, Call and
-// InSteps; the rest is for the loop.
+// Requests are what other goroutines ask of a loop. It is how they reach what the loop owns. Any goroutine may call Do, Begin, Call and
+// InSteps; the rest is for the loop. The loop waits for no lock: thousands of goroutines may ask at once, and the system may run one of them in the middle of
+// that, and then the loop.
 type Requests struct {
 	Poller *Poller  // which they wake up
 	posted []func() // taken from asked, and not met yet
-	room   []func() // of posted, for what is asked for once these are met
-	missed bool     // something may have been asked for that take could not reach
+	room   []func() // for posted, when all were met
 
 	// AtRest is set while the loop rests: the caller of Call acts in its place, and ensures that no other goroutine does.
 	AtRest bool
 
-	mu     sync.Mutex // guards the fields below
-	asked  []func()
-	closed bool
+	asked atomic.Pointer[request] // the newest; or ended
 }
+
+// A request is a step that the loop is asked for, and the one that was asked for before it.
+type request struct {
+	step   func()
+	before *request
+}
+
+// ended stands in the place of requests that nobody can make any more.
+var ended = new(request)
 
 // Do has the loop call f in one of its next turns, in the order of the calls, and reports whether it will: false once it
 // has ended. f is one step of the loop: it must not take longer than a millisecond, nor wait for anything.
 func (q *Requests) Do(f func()) bool {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if q.closed {
-		return false
+	r := &request{step: f, before: q.asked.Load()}
+	for r.before != ended && !q.asked.CompareAndSwap(r.before, r) {
+		r.before = q.asked.Load()
 	}
-	q.asked = append(q.asked, f)
-	if len(q.asked) == 1 {
-		q.Poller.Wake() // with mu held: once the loop has ended, its descriptors may be others'
+	if r.before == nil { // else the loop has been woken up for that one
+		q.Poller.Wake()
 	}
-	return true
+	return r.before != ended
 }
 
 // PlacesAStep is how many connections, or places of UDP sessions, one step looks through to end them. It takes 20 us to end one.
@@ -93,44 +101,30 @@ func (q *Requests) meetOne() {
 
 // MeetAll does all that was asked for of a loop at rest, and reports whether that was anything.
 func (q *Requests) MeetAll() (some bool) {
-	for {
-		if len(q.posted) == 0 {
-			q.mu.Lock()
-			q.takeLocked()
-			q.mu.Unlock()
-		}
-		if len(q.posted) == 0 {
-			return some
-		}
+	for q.take(); len(q.posted) > 0; q.take() {
 		q.meetOne()
 		some = true
 	}
+	return some
 }
 
-// Left reports whether some of what was asked for is left to the next turn, or may be.
-func (q *Requests) Left() bool { return len(q.posted) > 0 || q.missed }
+// Left reports whether some of what was asked for is left to the next turn.
+func (q *Requests) Left() bool { return len(q.posted) > 0 }
 
-// take takes what was asked for, unless some of the last time is left. While others ask, it is left to the next turn: of thousands that ask at
-// once each is in line for the lock, and the system has to run all of those before the loop.
+// take takes what was asked for, the oldest first, unless some of the last time is left.
 func (q *Requests) take() {
-	if len(q.posted) > 0 {
+	if newest := q.asked.Load(); len(q.posted) > 0 || newest == nil || newest == ended {
 		return
 	}
-	if q.missed = !q.mu.TryLock(); !q.missed {
-		q.takeLocked()
-		q.mu.Unlock()
+	q.posted = q.room[:0]
+	for r := q.asked.Swap(nil); r != nil; r = r.before {
+		q.posted = append(q.posted, r.step)
 	}
-}
-
-func (q *Requests) takeLocked() {
-	q.posted, q.asked, q.room = q.asked, q.room[:0], q.asked
-	q.missed = false
+	slices.Reverse(q.posted)
+	q.room = q.posted
 }
 
 // Close has nothing more be asked for, unless there are requests to be met. It reports whether that is so.
 func (q *Requests) Close() bool {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.closed = len(q.posted)+len(q.asked) == 0
-	return q.closed
+	return len(q.posted) == 0 && (q.asked.CompareAndSwap(nil, ended) || q.asked.Load() == ended)
 }

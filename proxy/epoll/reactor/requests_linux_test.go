@@ -1,39 +1,51 @@
 package reactor
 
 import (
-	"slices"
+	"sync"
 	"testing"
 	"time"
+
+	"kubeproxy/internal/monotonic"
 )
 
-// A loop does not wait for those who ask it for something: it comes back for that in its next turn, and does not sleep before.
-func TestALoopDoesNotWaitForThoseWhoAsk(t *testing.T) {
+// A loop sleeps as soon as nothing is left, and what is asked for in that moment wakes it up. Each request is met once, those of one goroutine in its order.
+func TestWhatManyAskForAtOnceIsMetOnceAndInOrder(t *testing.T) {
+	const goroutines, each = 20, 2000
 	p, err := NewPoller(true)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer p.Close()
-	turn := Turn{Clock: func() time.Duration { return 0 }}
 	q := Requests{Poller: p}
-	var met []int
-	for i := range 2 {
-		q.Do(func() { met = append(met, i) })
+	turn := Turn{Clock: func() time.Duration { return 0 }}
+	var next [goroutines]int
+	met := 0
+	var all sync.WaitGroup
+	for who := range goroutines {
+		all.Go(func() {
+			for i := range each {
+				if !q.Do(func() {
+					if met++; next[who] != i {
+						t.Errorf("request %d of goroutine %d was met in place of %d", i, who, next[who])
+					}
+					next[who] = i + 1
+				}) {
+					t.Error("a loop that has not ended is said to have ended")
+				}
+			}
+		})
 	}
-	q.mu.Lock() // one more asks, and the system does not run it just now
-	q.Meet(&turn)
-	q.mu.Unlock()
-	if len(met) > 0 || !q.Left() {
-		t.Errorf("while another one asks, %d requests were met, and some may be left: %t", len(met), q.Left())
+	for met < goroutines*each {
+		if q.Meet(&turn); !q.Left() && met < goroutines*each {
+			p.Wait(monotonic.Now(), monotonic.Never)
+			p.Drain()
+		}
 	}
-	q.Meet(&turn)
-	if !slices.Equal(met, []int{0, 1}) || q.Left() {
-		t.Errorf("the requests %d were met, and some may be left: %t", met, q.Left())
+	all.Wait()
+	if q.Do(func() {}); q.Close() || !q.MeetAll() || !q.Close() || !q.Close() {
+		t.Error("a loop ends before it has met all requests, or does not end after that")
 	}
-	q.Do(func() { met = append(met, 2) })
-	q.mu.Lock()
-	q.Meet(&turn)
-	q.mu.Unlock()
-	if !q.MeetAll() || len(met) != 3 || q.Left() {
-		t.Errorf("at rest, the requests %d were met, and some may be left: %t", met, q.Left())
+	if q.Do(func() { t.Error("it was met") }) || q.MeetAll() {
+		t.Error("a loop that has ended meets requests, or is said to")
 	}
 }
