@@ -4,6 +4,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"net/netip"
 	"testing"
 
 	"kubeproxy/proxy/admit"
@@ -72,6 +73,31 @@ func BenchmarkClaims(b *testing.B) {
 				b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(n), "ns/port")
 			})
 		}
+	}
+}
+
+// BenchmarkOneChange measures what an update costs in which one service of ten thousand gets another port, and then its old one again: where all have ports of
+// the node, and where each has an address of its own.
+func BenchmarkOneChange(b *testing.B) {
+	for name, at := range map[string]func(i, port int) registry.ListenerID{
+		"of the node": func(i, port int) registry.ListenerID { return enginetest.TCPPort(uint16(port + i)) },
+		"at addresses": func(i, port int) registry.ListenerID {
+			return registry.ListenerID{Addr: netip.AddrFrom4([4]byte{127, 77, byte(i >> 8), byte(i)}), Number: uint16(port)}
+		},
+	} {
+		b.Run(name, func(b *testing.B) {
+			p, _ := newFakeProxier()
+			apply(p, many(10_000, func(i int) []registry.ListenerID { return []registry.ListenerID{at(i, 5432)} })...)
+			const one = 5000
+			versions := [2]*registry.Service{}
+			for v := range versions {
+				versions[v] = many(one+1, func(i int) []registry.ListenerID { return []registry.ListenerID{at(i, 5432+v*20_000)} })[one]
+			}
+			b.ReportAllocs()
+			for i := 1; b.Loop(); i++ {
+				apply(p, versions[i%2])
+			}
+		})
 	}
 }
 

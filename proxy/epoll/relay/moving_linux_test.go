@@ -3,12 +3,19 @@ package relay
 import (
 	"io"
 	"net"
+	"sync"
 	"testing"
 )
 
 // What is held for a side moves with a connection, and so does a FIN that was passed on. It waits for what is under way in the ring.
 func TestAConnectionMovesWithWhatIsHeldForIt(t *testing.T) {
-	l := startLoop(t, func(conn *net.TCPConn) { _, _ = io.Copy(conn, conn) })
+	ends := make(chan struct{})
+	end := sync.OnceFunc(func() { close(ends) })
+	defer end()
+	l := startLoop(t, func(conn *net.TCPConn) {
+		_, _ = io.Copy(conn, conn)
+		<-ends // or there is no connection any more that could move
+	})
 	to := l.beside(t)
 	client := l.dial(t, 4096)
 	used := func() (here, there int) {
@@ -53,6 +60,7 @@ func TestAConnectionMovesWithWhatIsHeldForIt(t *testing.T) {
 			}
 		}
 	})
+	end()
 	if said, err := io.ReadAll(client); string(said) != "the rest" || err != nil {
 		t.Errorf("the client got %q, %v", said, err)
 	}
