@@ -332,6 +332,7 @@ func TestTheLogOfSilence(t *testing.T) {
 	link.Swallow()
 	put(t, c, spec("a"), port(2))
 	f.await(t, "a:2 | ")
+	f.awaitStatus(t, "connected again", func(st config.Status) bool { return st.Connected }) // the same goroutine writes the last line then, and stop waits for it
 	f.stop()
 	const stays = "; what was known at revision 2 stays in force, trying again"
 	mustRead(t, log(),
