@@ -71,9 +71,12 @@ func (e *Engine) Serve(t testing.TB, endpoints ...registry.Addr) *ServedPort {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.Socket, s.close = opened, sync.OnceFunc(opened.Close)
-	t.Cleanup(s.close)
 	e.Resolver.Own.Add(UDPPort(port))
+	s.Socket, s.close = opened, sync.OnceFunc(func() {
+		opened.Close()
+		e.Resolver.Own.Remove(UDPPort(port)) // an endpoint may have it next
+	})
+	t.Cleanup(s.close)
 	s.Addr = netip.AddrPortFrom(e.Cfg.BindAddress, port)
 	return s
 }

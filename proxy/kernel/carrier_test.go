@@ -370,8 +370,8 @@ func TestFlowsOfTheNodeEndWhereAServiceGetsAnAddressOfItsOwn(t *testing.T) {
 	}
 }
 
-// A transaction holds so many changes. A port of the node must not be there before the ports of addresses that are left to userspace.
-func TestShieldsComeBeforeWhatTheyShieldFrom(t *testing.T) {
+// A transaction holds so many changes. A port of the node must not be there without the ports of addresses that are left to userspace.
+func TestShieldsComeBeforeWhatTheyShieldFromAndGoAfterIt(t *testing.T) {
 	d := newDesk(t)
 	var ports []registry.ListenerID
 	for i := range 50 {
@@ -381,5 +381,11 @@ func TestShieldsComeBeforeWhatTheyShieldFrom(t *testing.T) {
 	d.claim(web, "node", registry.Terms{})
 	if order := d.table().order; len(order) != len(ports) || slices.Contains(order[:len(order)-1], web) {
 		t.Errorf("changes came in the order %v", order)
+	}
+	d.put(web, addresses("10.0.0.1:80")...)
+	d.table().order = nil
+	d.Stop()
+	if order := d.table().order; len(order) != len(ports)+1 || order[0] != web {
+		t.Errorf("at the end changes came in the order %v", order)
 	}
 }

@@ -63,9 +63,20 @@ func (c *Carrier) judgeLocked() (due []verdict) {
 		}
 		due = append(due, v)
 	}
-	// They may take more than one transaction, and what the kernel carries for the node must not be given clients of addresses meanwhile.
-	slices.SortStableFunc(due, func(a, b verdict) int { return -a.id.Addr.Compare(b.id.Addr) })
+	// They may take more than one transaction, and in none of them may a port of the node be given clients of an address.
+	slices.SortStableFunc(due, func(a, b verdict) int { return a.rank() - b.rank() })
 	return due
+}
+
+// rank orders verdicts: what keeps the clients of an address from the port of the node is there before that port, and goes after it.
+func (v *verdict) rank() int {
+	switch {
+	case !v.id.Addr.IsValid():
+		return 1
+	case len(v.after) > 0 || v.shields:
+		return 0
+	}
+	return 2
 }
 
 // needsShieldLocked reports whether the kernel has to know of a port that it does not carry: it is open at an address, and a service has the same port of

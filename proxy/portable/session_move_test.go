@@ -105,6 +105,11 @@ func TestNothingIsSentBetweenTheReadOfARefusalAndItsNote(t *testing.T) {
 		session := s.letIn(admit.SessionKey{}, s.Ownership.Load())
 		first, _ := session.Next(0)
 		b := session.try(first)
+		if b == nil {
+			session.stop(traffic.Evicted)
+			session.run(nil, nil) // or the port would wait for its end
+			t.Fatal("the session got no socket to the endpoint")
+		}
 		dies.Close()
 		read, reading, begun := b.io.receive, make(chan struct{}), false
 		b.io.receive = func(fd uintptr) bool {

@@ -62,8 +62,14 @@ func (s *udpService) open(t testing.TB, e *Engine, port uint16) {
 	s.udpSocket = opened.(*udpSocket)
 	t.Cleanup(s.Close)
 	port = s.conn.LocalAddr().(*net.UDPAddr).AddrPort().Port()
-	e.Resolver.Own.Add(registry.ListenerID{Protocol: registry.UDP, Number: port})
+	e.Resolver.Own.Add(enginetest.UDPPort(port))
 	s.Addr = netip.AddrPortFrom(e.Cfg.BindAddress, port)
+}
+
+// Close closes the port. An endpoint may have it next. It is safe twice.
+func (s *udpService) Close() {
+	s.udpSocket.Close()
+	s.engine.Resolver.Own.Remove(enginetest.UDPPort(s.Addr.Port()))
 }
 
 // letIn begins a session, which does not run yet.

@@ -25,7 +25,7 @@ type request struct {
 	before *request
 }
 
-// ended stands in the place of requests that nobody can make any more.
+// ended is in asked once the loop has ended: no request can be added to it.
 var ended = new(request)
 
 // Do has the loop call f in one of its next turns, in the order of the calls, and reports whether it will: false once it
