@@ -59,7 +59,7 @@ func BenchmarkClaims(b *testing.B) {
 					changed := make([]*registry.Service, 0, len(c.on))
 					for _, s := range c.on {
 						again := *s
-						again.Affinity, again.AffinityTimeout = registry.AffinityClientIP, 1
+						again.Asked = &registry.Terms{Affinity: registry.AffinityClientIP, AffinityTimeout: 1}
 						changed = append(changed, &again)
 					}
 					apply(p, changed...)

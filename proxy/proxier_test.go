@@ -230,10 +230,10 @@ func TestClaimsOfAServiceShareItsTerms(t *testing.T) {
 		t.Error("claims that ask for nothing have terms of their own")
 	}
 	sticky := *web
-	sticky.Affinity, sticky.AffinityTimeout = registry.AffinityClientIP, time.Hour
+	sticky.Asked = &registry.Terms{Affinity: registry.AffinityClientIP, AffinityTimeout: time.Hour}
 	apply(p, &sticky)
-	if got := terms(80); got != terms(81) || got == &sticky.Terms || !got.Equal(&sticky.Terms) {
-		t.Errorf("terms at %p and %p, of a service that has them at %p: %+v", got, terms(81), &sticky.Terms, got)
+	if got := terms(80); got != terms(81) || !got.Equal(sticky.Asked) {
+		t.Errorf("terms at %p and %p, of a service that has them at %p: %+v", got, terms(81), sticky.Asked, got)
 	}
 }
 

@@ -81,7 +81,7 @@ func (c *Config) wanted(service *registry.Service) (wanted, refused []*engine.Cl
 		return nil, nil
 	}
 	wanted = make([]*engine.Claim, 0, len(service.Ports))
-	shared := make([]*registry.Terms, 0, 1) // by all ports that have the same
+	shared := []*registry.Terms{service.Terms()} // by all ports that have the same
 	for i, port := range service.Ports {
 		terms := sharedTerms(service.TermsOf(&port), &shared)
 		id, key := port.ID(), registry.PortKey{Name: service.Name, Port: port.Name}
@@ -94,20 +94,15 @@ func (c *Config) wanted(service *registry.Service) (wanted, refused []*engine.Cl
 	return wanted, refused
 }
 
-// sharedTerms returns one of the shared terms that are the same, or adds a copy: else a claim that goes on would keep the lists of a service that is
-// long replaced.
-func sharedTerms(own registry.Terms, shared *[]*registry.Terms) *registry.Terms {
-	if own.Equal(registry.NoTerms) {
-		return registry.NoTerms
-	}
+// sharedTerms returns one of the shared terms that are the same, or adds these.
+func sharedTerms(own *registry.Terms, shared *[]*registry.Terms) *registry.Terms {
 	for _, t := range *shared {
-		if t.Equal(&own) {
+		if t.Equal(own) {
 			return t
 		}
 	}
-	kept := own
-	*shared = append(*shared, &kept)
-	return &kept
+	*shared = append(*shared, own)
+	return own
 }
 
 // refuseLocked notes a claim on a port that its service may not have, and logs it.

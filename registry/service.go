@@ -20,7 +20,7 @@ type Service struct {
 	// [Service.Date]. nil means from Created on.
 	Since []int64
 
-	Terms
+	Asked *Terms // nil: nothing, as of most services; it may be shared, and is never changed; read it by Terms, set it by SetTerms
 }
 
 // A Port is one port that a service offers on every node, at one address. Its Number is the port that clients
@@ -39,14 +39,33 @@ type Port struct {
 // ID is the listener that the service wants for the port.
 func (p *Port) ID() ListenerID { return ListenerID{p.Addr, p.Protocol, p.Number} }
 
-// TermsOf returns what the service asks for the clients of one of its ports.
-func (s *Service) TermsOf(p *Port) Terms {
-	t := s.Terms
-	t.Local = t.Local || p.Local
-	if p.Open {
-		t.SourceRanges = nil
+// Terms returns what the service asks for.
+func (s *Service) Terms() *Terms {
+	if s.Asked == nil {
+		return NoTerms
 	}
-	return t
+	return s.Asked
+}
+
+// SetTerms sets what the service asks for.
+func (s *Service) SetTerms(t Terms) {
+	if s.Asked = nil; !t.Equal(NoTerms) {
+		s.Asked = &t
+	}
+}
+
+// TermsOf returns what the service asks for the clients of one of its ports.
+func (s *Service) TermsOf(p *Port) *Terms {
+	t := s.Terms()
+	if t.Local == (t.Local || p.Local) && !(p.Open && len(t.SourceRanges) > 0) {
+		return t
+	}
+	own := *t
+	own.Local = t.Local || p.Local
+	if p.Open {
+		own.SourceRanges = nil
+	}
+	return &own
 }
 
 // ClaimedSince returns the revision from which on the record is known to claim Ports[i]. It decides which of two services that want
@@ -84,5 +103,5 @@ func (s *Service) Equal(t *Service) bool {
 	if s == nil || t == nil {
 		return s == t
 	}
-	return s.Name == t.Name && s.Created == t.Created && slices.Equal(s.Ports, t.Ports) && s.Terms.Equal(&t.Terms)
+	return s.Name == t.Name && s.Created == t.Created && slices.Equal(s.Ports, t.Ports) && s.Terms().Equal(t.Terms())
 }

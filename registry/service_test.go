@@ -10,7 +10,7 @@ func TestEqualServicesAreTheSameInEverything(t *testing.T) {
 	base := func() *Service {
 		return &Service{
 			Name: Name{"default", "x"}, Created: 7, Ports: []Port{{Name: "a", Number: 1}, {Name: "b", Protocol: UDP, Number: 2}},
-			Terms: Terms{SourceRanges: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}},
+			Asked: &Terms{SourceRanges: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}},
 		}
 	}
 	if !base().Equal(base()) {
@@ -20,20 +20,21 @@ func TestEqualServicesAreTheSameInEverything(t *testing.T) {
 		"namespace": func(s *Service) { s.Namespace = "other" },
 		"name":      func(s *Service) { s.Name.Name = "y" },
 		"created":   func(s *Service) { s.Created++ },
-		"affinity":  func(s *Service) { s.Affinity = AffinityClientIP },
-		"timeout":   func(s *Service) { s.AffinityTimeout++ },
-		"range":     func(s *Service) { s.SourceRanges[0] = netip.MustParsePrefix("10.0.0.0/9") },
-		"no range":  func(s *Service) { s.SourceRanges = nil },
-		"limit":     func(s *Service) { s.Limits.Connections++ },
-		"client":    func(s *Service) { s.Limits.PerClient++ },
-		"requests":  func(s *Service) { s.Limits.Requests++ },
-		"replies":   func(s *Service) { s.Limits.Replies++ },
-		"connect":   func(s *Service) { s.Timeouts.Connect++ },
-		"idle":      func(s *Service) { s.Timeouts.Idle++ },
-		"silence":   func(s *Service) { s.Timeouts.UDP++ },
-		"removal":   func(s *Service) { s.Removal.Rule++ },
+		"affinity":  func(s *Service) { s.Asked.Affinity = AffinityClientIP },
+		"timeout":   func(s *Service) { s.Asked.AffinityTimeout++ },
+		"range":     func(s *Service) { s.Asked.SourceRanges[0] = netip.MustParsePrefix("10.0.0.0/9") },
+		"no range":  func(s *Service) { s.Asked.SourceRanges = nil },
+		"limit":     func(s *Service) { s.Asked.Limits.Connections++ },
+		"client":    func(s *Service) { s.Asked.Limits.PerClient++ },
+		"requests":  func(s *Service) { s.Asked.Limits.Requests++ },
+		"replies":   func(s *Service) { s.Asked.Limits.Replies++ },
+		"connect":   func(s *Service) { s.Asked.Timeouts.Connect++ },
+		"idle":      func(s *Service) { s.Asked.Timeouts.Idle++ },
+		"silence":   func(s *Service) { s.Asked.Timeouts.UDP++ },
+		"removal":   func(s *Service) { s.Asked.Removal.Rule++ },
 		"number":    func(s *Service) { s.Ports[1].Number++ },
 		"address":   func(s *Service) { s.Ports[1].Addr = netip.MustParseAddr("127.0.0.2") },
+		"no terms":  func(s *Service) { s.Asked = nil },
 		"order":     func(s *Service) { slices.Reverse(s.Ports) },
 		"fewer":     func(s *Service) { s.Ports = s.Ports[:1] },
 	} {

@@ -118,7 +118,7 @@ func (j *join) unforgotten() (all, lost []*registry.EndpointSlice) {
 // letsLapse reports whether the record of a service wants endpoints gone at once when their leases end.
 func (s *State) letsLapse(name registry.Name) bool {
 	service := s.record(registry.SpecsPrefix, name).service
-	return service != nil && service.Terms.LetLapse
+	return service != nil && service.Terms().LetLapse
 }
 
 // keep notes whether the endpoints of a service are in force though their leases have ended.

@@ -72,7 +72,7 @@ func example() registry.Batch {
 	return batch(
 		[]*registry.Service{
 			{Name: web, Rank: 2, Created: 7, Ports: []registry.Port{{Name: "http", Protocol: registry.TCP, Number: 80}, {Name: "dns", Protocol: registry.UDP, Number: 80}, {Addr: netip.MustParseAddr("127.0.0.2"), Number: 80, Open: true}, {Addr: netip.IPv6Loopback(), Number: 80, Local: true}}, Since: []int64{7, 9, 10, 11},
-				Terms: registry.Terms{Affinity: registry.AffinityClientIP, AffinityTimeout: 3 * time.Hour,
+				Asked: &registry.Terms{Affinity: registry.AffinityClientIP, AffinityTimeout: 3 * time.Hour,
 					SourceRanges: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("2001:db8::/32")},
 					Limits:       registry.Limits{Connections: 9, PerClient: registry.NoLimit},
 					Timeouts:     registry.Timeouts{Connect: time.Second, Idle: time.Minute, UDP: time.Hour},
@@ -179,7 +179,7 @@ func TestEveryTermThatARecordMayNameIsSavedAndLoaded(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if record.Service.Terms.Equal(registry.NoTerms) {
+			if record.Service.Asked == nil {
 				t.Fatal("the record asks for nothing")
 			}
 			f := open(t, t.TempDir())

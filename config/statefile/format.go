@@ -142,7 +142,7 @@ func write(to io.Writer, current time.Time, s *state) error {
 func ofService(v *registry.Service) *service {
 	s := &service{
 		Namespace: text(v.Namespace), Name: text(v.Name.Name), Rank: v.Rank, Created: v.Created,
-		Terms: v.Terms,
+		Terms: *v.Terms(),
 	}
 	for i, p := range v.Ports {
 		s.Ports = append(s.Ports, port{text(p.Name), p.Protocol.String(), p.ID().Address(), p.Number, v.ClaimedSince(i), p.Local, p.Open})
@@ -251,7 +251,7 @@ func add(u *registry.Update, known map[object]bool, text []byte) error {
 func (s *service) value() (*registry.Service, error) {
 	v := &registry.Service{
 		Name: registry.Name{Namespace: string(s.Namespace), Name: string(s.Name)},
-		Rank: s.Rank, Created: s.Created, Terms: s.Terms,
+		Rank: s.Rank, Created: s.Created,
 	}
 	claimed := make(map[registry.ListenerID]bool)
 	for _, p := range s.Ports {
@@ -275,7 +275,8 @@ func (s *service) value() (*registry.Service, error) {
 		v.Ports = append(v.Ports, registry.Port{Name: string(p.Name), Addr: at.Addr, Protocol: at.Protocol, Number: p.Number, Local: p.Local, Open: p.Open})
 		v.Since = append(v.Since, p.Since)
 	}
-	return v, v.Terms.Check()
+	v.SetTerms(s.Terms)
+	return v, s.Terms.Check()
 }
 
 func (e *endpoints) value() (*registry.Endpoints, error) {

@@ -20,7 +20,7 @@ func TestAnEndpointSaysWhetherItIsChecked(t *testing.T) {
 		want   bool
 	}{{registry.Check{}, checks.Supported}, {registry.Check{Wanted: registry.CheckOff}, false}} {
 		service := &registry.Service{Name: web, Ports: []registry.Port{{Number: 80}}}
-		service.Checks = c.wanted
+		service.SetTerms(registry.Terms{Checks: c.wanted})
 		lb.SetService(web, service)
 		if all := lb.Status(); len(all) != 1 || all[0].Checked != c.want {
 			t.Errorf("wanted %+v: %+v; want it checked: %t", c.wanted, all, c.want)

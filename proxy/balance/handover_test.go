@@ -134,7 +134,7 @@ func TestASuccessorGoesOnFromWhatChecksHaveFound(t *testing.T) {
 			t.Cleanup(func() { lb.Release(lb.find(key)) })
 			lb.Hold(key)
 			service := &registry.Service{Name: web, Ports: []registry.Port{{Number: 80}}}
-			service.Checks = registry.Check{Wanted: registry.CheckOn, Path: path}
+			service.SetTerms(registry.Terms{Checks: registry.Check{Wanted: registry.CheckOn, Path: path}})
 			lb.SetService(web, service)
 			return lb
 		}

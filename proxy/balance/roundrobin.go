@@ -70,7 +70,7 @@ func (lb *LoadBalancerRR) SetService(name registry.Name, service *registry.Servi
 	if service != nil {
 		for _, p := range service.Ports {
 			if at, ok := lb.findLocked(registry.PortKey{Name: name, Port: p.Name}); ok {
-				wanted[at][p.Protocol] = &service.Terms
+				wanted[at][p.Protocol] = service.Terms()
 			}
 		}
 	}

@@ -182,7 +182,7 @@ func (s suite) TestAddressesOfAServiceMayHaveTermsOfTheirOwn(t *testing.T) {
 		}
 	}
 	n.apply(service("web", all...), answers(t, "web"), func(b *registry.Batch) {
-		b.Services[named("web")].SourceRanges = []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}
+		b.Services[named("web")].Asked = &registry.Terms{SourceRanges: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}}
 	})
 	whoIsAt(t, "127.77.0.10", number, "web")
 	for addr, reason := range map[string]traffic.Reason{"127.77.0.11": traffic.SourceNotAllowed, "127.77.0.12": traffic.NoLocalEndpoint} {

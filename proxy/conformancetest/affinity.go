@@ -17,8 +17,7 @@ func sticky(name string, timeout time.Duration, ports ...registry.Port) change {
 	return func(b *registry.Batch) {
 		service(name, ports...)(b)
 		if timeout > 0 {
-			b.Services[named(name)].Affinity = registry.AffinityClientIP
-			b.Services[named(name)].AffinityTimeout = timeout
+			b.Services[named(name)].Asked = &registry.Terms{Affinity: registry.AffinityClientIP, AffinityTimeout: timeout}
 		}
 	}
 }

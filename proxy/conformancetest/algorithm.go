@@ -53,7 +53,7 @@ func (s suite) TestLeastConnectionsHalvesTheLongestWaitsBesideASlowEndpoint(t *t
 	first, second := proxytest.FreePort(t), proxytest.FreePort(t)
 	n.apply(service("a", tcp(first)), endpoints("a", addrs...), endpoints("b", addrs...), func(b *registry.Batch) {
 		service("b", tcp(second))(b)
-		b.Services[named("b")].Balance = registry.LeastConnections
+		b.Services[named("b")].Asked = &registry.Terms{Balance: registry.LeastConnections}
 	})
 	for range 3 {
 		var inTurn, least time.Duration
@@ -81,7 +81,7 @@ func (s suite) TestAConnectionThatItsEndpointHasEndedIsNoLoad(t *testing.T) {
 	port := proxytest.FreePort(t)
 	n.apply(endpoints("web", ends, stays), func(b *registry.Batch) {
 		service("web", tcp(port))(b)
-		b.Services[named("web")].Balance = registry.LeastConnections
+		b.Services[named("web")].Asked = &registry.Terms{Balance: registry.LeastConnections}
 	})
 	met := make(map[string]int)
 	meet := func() string {

@@ -24,7 +24,7 @@ const checkEvery = time.Second
 func checkedService(name string, port registry.Port, check registry.Check) change {
 	check.Wanted, check.Interval = registry.CheckOn, checkEvery
 	return func(b *registry.Batch) {
-		b.Services[named(name)] = &registry.Service{Name: named(name), Created: 1, Ports: []registry.Port{port}, Terms: registry.Terms{Checks: check}}
+		b.Services[named(name)] = &registry.Service{Name: named(name), Created: 1, Ports: []registry.Port{port}, Asked: &registry.Terms{Checks: check}}
 	}
 }
 
@@ -114,7 +114,9 @@ func failing(how registry.Failure, service change) change {
 	return func(b *registry.Batch) {
 		service(b)
 		for _, s := range b.Services {
-			s.Terms.Failure = how
+			terms := *s.Terms()
+			terms.Failure = how
+			s.SetTerms(terms)
 		}
 	}
 }
@@ -254,7 +256,7 @@ func (s suite) TestChecksBearAHeaderThatNamesNoClient(t *testing.T) {
 	check := func(version registry.ProxyHeader, port registry.Port, check registry.Check) change {
 		return func(b *registry.Batch) {
 			checkedService("web", port, check)(b)
-			b.Services[named("web")].ProxyHeader = version
+			b.Services[named("web")].Asked.ProxyHeader = version
 		}
 	}
 	for _, version := range versions {

@@ -21,7 +21,7 @@ import (
 func headed(name string, version registry.ProxyHeader, port registry.Port) change {
 	return func(b *registry.Batch) {
 		service(name, port)(b)
-		b.Services[named(name)].ProxyHeader = version
+		b.Services[named(name)].SetTerms(registry.Terms{ProxyHeader: version})
 	}
 }
 

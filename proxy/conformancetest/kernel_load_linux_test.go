@@ -174,7 +174,7 @@ func TestNoClientIsRefusedWhileAPortMovesBetweenKernelAndUserspace(t *testing.T)
 		of := func(b registry.Balance) change {
 			return func(batch *registry.Batch) {
 				checkedService("web", tcp(8080), registry.Check{})(batch)
-				batch.Services[named("web")].Balance = b
+				batch.Services[named("web")].Asked.Balance = b
 			}
 		}
 		n.apply(of(registry.RoundRobin), endpoints("web", one.Addr, two.Addr))

@@ -126,9 +126,10 @@ func (r *rig) complete(n *node, batch *registry.Batch) {
 	}
 	c.batch.Lock()
 	for name, s := range batch.Services {
-		if s != nil && s.Terms.Checks.Wanted == registry.CheckUnsaid {
-			checked := *s
-			checked.Terms.Checks = registry.Check{Wanted: registry.CheckOn, Send: "?"}
+		if s != nil && s.Terms().Checks.Wanted == registry.CheckUnsaid {
+			checked, terms := *s, *s.Terms()
+			terms.Checks = registry.Check{Wanted: registry.CheckOn, Send: "?"}
+			checked.SetTerms(terms)
 			batch.Services[name] = &checked
 		}
 	}

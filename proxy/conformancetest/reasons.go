@@ -239,9 +239,11 @@ func closing(cfg *proxy.Config) { cfg.OnRemoval.Close = true }
 func from(name string, port uint16, ranges ...string) change {
 	return func(b *registry.Batch) {
 		service(name, tcp(port))(b)
+		var terms registry.Terms
 		for _, r := range ranges {
-			b.Services[named(name)].SourceRanges = append(b.Services[named(name)].SourceRanges, netip.MustParsePrefix(r))
+			terms.SourceRanges = append(terms.SourceRanges, netip.MustParsePrefix(r))
 		}
+		b.Services[named(name)].SetTerms(terms)
 	}
 }
 

@@ -142,8 +142,10 @@ func refusingUDP(t *testing.T) registry.Addr {
 func fromUDP(name string, port uint16, ranges ...string) change {
 	return func(b *registry.Batch) {
 		service(name, udp(port))(b)
+		var terms registry.Terms
 		for _, r := range ranges {
-			b.Services[named(name)].SourceRanges = append(b.Services[named(name)].SourceRanges, netip.MustParsePrefix(r))
+			terms.SourceRanges = append(terms.SourceRanges, netip.MustParsePrefix(r))
 		}
+		b.Services[named(name)].SetTerms(terms)
 	}
 }

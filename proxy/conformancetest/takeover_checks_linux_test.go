@@ -63,6 +63,6 @@ func TestTheKernelOfASuccessorCarriesWhatItCarriedBefore(t *testing.T) {
 func checkedAsFlagsSay(name string, port registry.Port, path string) change {
 	return func(b *registry.Batch) {
 		checkedService(name, port, registry.Check{Path: path})(b)
-		b.Services[named(name)].Checks.Interval = 0
+		b.Services[named(name)].Asked.Checks.Interval = 0
 	}
 }

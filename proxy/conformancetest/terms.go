@@ -19,7 +19,7 @@ import (
 func asking(name string, terms registry.Terms, ports ...registry.Port) change {
 	return func(b *registry.Batch) {
 		service(name, ports...)(b)
-		b.Services[named(name)].Terms = terms
+		b.Services[named(name)].SetTerms(terms)
 	}
 }
 

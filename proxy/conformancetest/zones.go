@@ -17,7 +17,7 @@ func onNode(cfg *proxy.Config) { cfg.Node = registry.Node{Name: "n", Zone: "east
 func local(name string, ports ...registry.Port) change {
 	return func(b *registry.Batch) {
 		service(name, ports...)(b)
-		b.Services[named(name)].Local = true
+		b.Services[named(name)].SetTerms(registry.Terms{Local: true})
 	}
 }
 

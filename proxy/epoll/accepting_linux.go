@@ -63,6 +63,7 @@ func (ls *listeners) open(id registry.ListenerID, owner *atomic.Pointer[engine.C
 // Ready waits until the loop watches the socket.
 func (p *epollTCP) Ready() error {
 	<-p.ready
+	p.ready = reactor.Done // there are tens of thousands of ports
 	if p.err != nil {
 		p.Close()
 	}

@@ -34,7 +34,7 @@ func (spec *serviceSpec) addIngress(ip, mode string) {
 }
 
 // place gives a service its ports, at their addresses.
-func (spec *serviceSpec) place(s *registry.Service, l *portList) (odd []registry.Warning, err error) {
+func (spec *serviceSpec) place(s *registry.Service, terms *registry.Terms, l *portList) (odd []registry.Warning, err error) {
 	listen, listens := spec.wishes.Annotations[registry.ListenAnnotation]
 	var addrs []netip.Addr
 	if listens {
@@ -51,9 +51,9 @@ func (spec *serviceSpec) place(s *registry.Service, l *portList) (odd []registry
 		}
 		return nil, nil
 	}
-	outside := s.Local
+	outside := terms.Local
 	inside, odd := registry.ParseTrafficPolicy(spec.internalPolicy)
-	s.Local = outside && inside
+	terms.Local = outside && inside
 	var own [addressFields][]netip.Addr
 	switch {
 	case listens:

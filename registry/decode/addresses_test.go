@@ -108,7 +108,7 @@ func TestAServiceHasAThousandListenersAtMost(t *testing.T) {
 
 // TestTermsAreOfOnePort: source ranges are about load balancers, and policies about who comes.
 func TestTermsAreOfOnePort(t *testing.T) {
-	s := registry.Service{Terms: registry.Terms{SourceRanges: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}}}
+	s := registry.Service{Asked: &registry.Terms{SourceRanges: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}}}
 	for _, p := range []registry.Port{{}, {Local: true}, {Open: true}, {Local: true, Open: true}} {
 		if got := s.TermsOf(&p); got.Local != p.Local || (len(got.SourceRanges) == 0) != p.Open {
 			t.Errorf("%+v: local %t, from %v", p, got.Local, got.SourceRanges)

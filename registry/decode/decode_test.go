@@ -126,7 +126,7 @@ func (f fixture) check(t *testing.T, r Record) {
 			want.Ports = append(want.Ports, registry.Port{Name: p.Name, Protocol: protocol, Number: p.Port})
 		}
 		if f.Want.SessionAffinity == "ClientIP" {
-			want.Affinity, want.AffinityTimeout = registry.AffinityClientIP, 3*time.Hour
+			want.Asked = &registry.Terms{Affinity: registry.AffinityClientIP, AffinityTimeout: 3 * time.Hour}
 		}
 		if diff := cmp.Diff(want, r.Service, cmp.Comparer(func(a, b netip.Addr) bool { return a == b })); diff != "" {
 			t.Errorf("service (-want +got):\n%s", diff)
@@ -181,8 +181,8 @@ func checkAnswer(t testing.TB, r Record, warnings []registry.Warning, err error)
 			t.Errorf("service %v does not fit key %v, %d dropped", r.Service.Name, r.Key, r.Dropped)
 		}
 		checkPorts(t, r.Service.Ports)
-		checkRanges(t, r.Service.SourceRanges)
-		if a, timeout := r.Service.Affinity, r.Service.AffinityTimeout; (a == registry.AffinityNone) != (timeout == 0) || timeout < 0 || timeout > 24*time.Hour {
+		checkRanges(t, r.Service.Terms().SourceRanges)
+		if a, timeout := r.Service.Terms().Affinity, r.Service.Terms().AffinityTimeout; (a == registry.AffinityNone) != (timeout == 0) || timeout < 0 || timeout > 24*time.Hour {
 			t.Errorf("affinity %v for %v", a, timeout)
 		}
 	case r.Endpoints != nil:
@@ -292,9 +292,9 @@ func summary(r Record) string {
 		for _, p := range r.Service.Ports {
 			fmt.Fprintf(&b, " %s/%v/%d", p.Name, p.Protocol, p.Number)
 		}
-		fmt.Fprintf(&b, " affinity %v", r.Service.Affinity)
-		if len(r.Service.SourceRanges) > 0 {
-			fmt.Fprintf(&b, " for %v", r.Service.SourceRanges)
+		fmt.Fprintf(&b, " affinity %v", r.Service.Terms().Affinity)
+		if len(r.Service.Terms().SourceRanges) > 0 {
+			fmt.Fprintf(&b, " for %v", r.Service.Terms().SourceRanges)
 		}
 		return b.String()
 	}

@@ -88,7 +88,7 @@ func TestProtobufSaysWhatItsTwinInJSONSays(t *testing.T) {
 				text = strings.ReplaceAll(text, s.Name.String(), "slice of "+s.Service)
 			}
 			if s := r.Service; s != nil {
-				text += fmt.Sprint(" ", s.AffinityTimeout, s.SourceRanges)
+				text += fmt.Sprint(" ", s.Terms().AffinityTimeout, s.Terms().SourceRanges)
 			}
 			all = append(all, chosen.Replace(text))
 		}

@@ -49,7 +49,7 @@ func TestSourceRangesOfAService(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r, warnings := decodeTo(t, specKey, c.value)
-			if got := fmt.Sprint(r.Service.SourceRanges); got != c.want || warnings != c.warning {
+			if got := fmt.Sprint(r.Service.Terms().SourceRanges); got != c.want || warnings != c.warning {
 				t.Errorf("%s\n got %s, warnings %q\nwant %s, %q", c.value, got, warnings, c.want, c.warning)
 			}
 		})
@@ -86,8 +86,8 @@ func TestSourceRangesAreBoundedInNumber(t *testing.T) {
 		}
 		return nestedWith("["+strings.Join(ranges, ",")+"]", "")
 	}
-	if r, _ := decodeTo(t, specKey, list(registry.MaxSourceRanges)); len(r.Service.SourceRanges) != registry.MaxSourceRanges {
-		t.Errorf("%d ranges, want %d", len(r.Service.SourceRanges), registry.MaxSourceRanges)
+	if r, _ := decodeTo(t, specKey, list(registry.MaxSourceRanges)); len(r.Service.Terms().SourceRanges) != registry.MaxSourceRanges {
+		t.Errorf("%d ranges, want %d", len(r.Service.Terms().SourceRanges), registry.MaxSourceRanges)
 	}
 	_, _, err := Decode(specKey, []byte(list(registry.MaxSourceRanges+1)))
 	if want := "spec.loadBalancerSourceRanges lists 1001 ranges, more than 1000"; err == nil || err.Error() != want {

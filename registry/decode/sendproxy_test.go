@@ -30,8 +30,8 @@ func TestTheProxyHeaderOfAService(t *testing.T) {
 					if err == nil || err.Error() != c.err {
 						t.Errorf("error %v; want %q", err, c.err)
 					}
-				case r.Service.ProxyHeader != c.want || r.Service.Terms.Check() != nil:
-					t.Errorf("version %v (%v); want %v", r.Service.ProxyHeader, r.Service.Terms.Check(), c.want)
+				case r.Service.Terms().ProxyHeader != c.want || r.Service.Terms().Check() != nil:
+					t.Errorf("version %v (%v); want %v", r.Service.Terms().ProxyHeader, r.Service.Terms().Check(), c.want)
 				case (c.warning == "") != (len(warnings) == 0) || len(warnings) > 0 && string(warnings[0]) != c.warning:
 					t.Errorf("warnings %q; want %q", warnings, c.warning)
 				}

@@ -79,11 +79,11 @@ func (spec *serviceSpec) service(name registry.Name, nodePorts bool) (_ *registr
 	if err != nil {
 		return nil, 0, nil, err
 	}
-	s.Terms = terms
-	odd, err := spec.place(s, &ports)
+	odd, err := spec.place(s, &terms, &ports)
 	if err != nil {
 		return nil, 0, nil, err
 	}
+	s.SetTerms(terms)
 	return s, ports.without, slices.Concat(ports.warnings(), spec.odd, warnings, odd), nil
 }
 

@@ -177,14 +177,14 @@ func TestAffinityOfAService(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r, warnings := decodeTo(t, specKey, `{"apiVersion":"v1","spec":{"port":80,"sessionAffinity":`+c.stored+`}}`)
-			if s := r.Service; s.Affinity != c.want || s.AffinityTimeout != c.timeout || warnings != c.warning {
-				t.Errorf("affinity %v for %v, warnings %q; want %v for %v, %q", s.Affinity, s.AffinityTimeout, warnings, c.want, c.timeout, c.warning)
+			if s := r.Service; s.Terms().Affinity != c.want || s.Terms().AffinityTimeout != c.timeout || warnings != c.warning {
+				t.Errorf("affinity %v for %v, warnings %q; want %v for %v, %q", s.Terms().Affinity, s.Terms().AffinityTimeout, warnings, c.want, c.timeout, c.warning)
 			}
 		})
 	}
 	r, warnings := decodeTo(t, specKey, `{"port":80,"sessionAffinity":`+config(`60`)+`}`)
-	if r.Service.AffinityTimeout != 3*time.Hour || warnings != "" {
-		t.Errorf("the flat form never had the timeout, and here it counts: %v, warnings %q", r.Service.AffinityTimeout, warnings)
+	if r.Service.Terms().AffinityTimeout != 3*time.Hour || warnings != "" {
+		t.Errorf("the flat form never had the timeout, and here it counts: %v, warnings %q", r.Service.Terms().AffinityTimeout, warnings)
 	}
 }
 
@@ -213,8 +213,8 @@ func TestTheAlgorithmOfAService(t *testing.T) {
 					if err == nil || err.Error() != c.err {
 						t.Errorf("error %v; want %q", err, c.err)
 					}
-				case r.Service.Balance != c.want:
-					t.Errorf("algorithm %v; want %v", r.Service.Balance, c.want)
+				case r.Service.Terms().Balance != c.want:
+					t.Errorf("algorithm %v; want %v", r.Service.Terms().Balance, c.want)
 				}
 			}
 		})
@@ -249,10 +249,10 @@ func TestTheChecksOfAService(t *testing.T) {
 				if err == nil || err.Error() != c.err {
 					t.Errorf("error %v; want %q", err, c.err)
 				}
-			case r.Service.Checks != c.want:
-				t.Errorf("%+v; want %+v", r.Service.Checks, c.want)
-			case r.Service.Terms.Check() != nil:
-				t.Error(r.Service.Terms.Check())
+			case r.Service.Terms().Checks != c.want:
+				t.Errorf("%+v; want %+v", r.Service.Terms().Checks, c.want)
+			case r.Service.Terms().Check() != nil:
+				t.Error(r.Service.Terms().Check())
 			}
 		})
 	}

@@ -157,22 +157,22 @@ func holds(r decode.Record) string {
 			return p.ID().Short()
 		})
 	}
-	text := ports.String()
-	if s.Affinity == registry.AffinityClientIP {
-		text += fmt.Sprintf(", affinity %v for %v", s.Affinity, s.AffinityTimeout)
+	text, terms := ports.String(), s.Terms()
+	if terms.Affinity == registry.AffinityClientIP {
+		text += fmt.Sprintf(", affinity %v for %v", terms.Affinity, terms.AffinityTimeout)
 	}
-	if s.Distribution != registry.Anywhere {
-		text += ", " + s.Distribution.String()
+	if terms.Distribution != registry.Anywhere {
+		text += ", " + terms.Distribution.String()
 	}
-	if s.Local {
+	if terms.Local {
 		text += ", by endpoints on the node only"
 	}
-	if terms := s.Terms.String(); terms != "" {
-		text += ", " + terms
+	if asked := terms.String(); asked != "" {
+		text += ", " + asked
 	}
-	if len(s.SourceRanges) > 0 {
+	if len(terms.SourceRanges) > 0 {
 		var ranges list
-		for _, p := range s.SourceRanges {
+		for _, p := range terms.SourceRanges {
 			ranges.add(p.String)
 		}
 		text += ", from " + ranges.String() + " only"

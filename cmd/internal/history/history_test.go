@@ -25,7 +25,7 @@ func behind(weights string, texts ...string) *registry.Endpoints {
 func TestAChangeIsSaidInWords(t *testing.T) {
 	web := &registry.Service{Ports: []registry.Port{{Number: 80}}}
 	moved := &registry.Service{Ports: []registry.Port{{Number: 81}, {Name: "dns", Protocol: registry.UDP, Number: 53}}}
-	sticky := &registry.Service{Ports: web.Ports, Terms: registry.Terms{Affinity: registry.AffinityClientIP, AffinityTimeout: time.Hour, Checks: registry.Check{Interval: time.Second}}}
+	sticky := &registry.Service{Ports: web.Ports, Asked: &registry.Terms{Affinity: registry.AffinityClientIP, AffinityTimeout: time.Hour, Checks: registry.Check{Interval: time.Second}}}
 	standsBy, near := behind("", "10.0.0.1:80", "10.0.0.2:80"), behind("", "10.0.0.1:80", "10.0.0.2:80")
 	standsBy.ByPort[0].Places = registry.Places([]byte{0, byte(registry.Backup)})
 	near.ByPort[0].Places = registry.Places([]byte{byte(registry.InZone), 0})

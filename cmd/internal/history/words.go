@@ -28,7 +28,7 @@ func ofService(before, after *registry.Service) string {
 	if b, a := portsOf(before), portsOf(after); b != a {
 		parts = append(parts, b+" → "+a)
 	}
-	parts = append(parts, ofFields("", reflect.ValueOf(before.Terms), reflect.ValueOf(after.Terms))...)
+	parts = append(parts, ofFields("", reflect.ValueOf(*before.Terms()), reflect.ValueOf(*after.Terms()))...)
 	if len(parts) == 0 {
 		return "written again, or it is from another source"
 	}

@@ -48,8 +48,8 @@ func (s *Server) OnUpdate(b registry.Batch) {
 	defer s.mu.Unlock()
 	for name, service := range b.Services {
 		delete(s.ports, name)
-		if service != nil && service.HealthCheckPort != 0 {
-			s.ports[name] = service.HealthCheckPort
+		if service != nil && service.Terms().HealthCheckPort != 0 {
+			s.ports[name] = service.Terms().HealthCheckPort
 		}
 	}
 	for name, e := range b.Endpoints {

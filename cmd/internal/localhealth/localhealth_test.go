@@ -19,7 +19,7 @@ func batch(port uint16, places registry.Places) registry.Batch {
 	name := registry.Name{Namespace: "default", Name: "web"}
 	addrs := registry.NewAddrs(registry.Addr{IP: netip.MustParseAddrPort("10.0.0.1:80")}, registry.Addr{IP: netip.MustParseAddrPort("10.0.0.2:80")})
 	return registry.Batch{
-		Services:  map[registry.Name]*registry.Service{name: {Name: name, Terms: registry.Terms{Local: true, HealthCheckPort: port}}},
+		Services:  map[registry.Name]*registry.Service{name: {Name: name, Asked: &registry.Terms{Local: true, HealthCheckPort: port}}},
 		Endpoints: map[registry.Name]*registry.Endpoints{name: {Name: name, ByPort: []registry.PortAddrs{{Addrs: addrs, Places: places}}}},
 	}
 }

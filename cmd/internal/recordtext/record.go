@@ -117,8 +117,9 @@ func fieldsOf(s *registry.Service, said map[string]string) map[string]string {
 			set(fields, said, path+"name", p.Name, p.Name == "")
 		}
 	}
-	set(fields, said, "sessionAffinity", s.Affinity.String(), s.Affinity == registry.AffinityNone)
-	for i, r := range s.SourceRanges[:min(len(s.SourceRanges), maxPorts)] {
+	terms := s.Terms()
+	set(fields, said, "sessionAffinity", terms.Affinity.String(), terms.Affinity == registry.AffinityNone)
+	for i, r := range terms.SourceRanges[:min(len(terms.SourceRanges), maxPorts)] {
 		fields[fmt.Sprintf("loadBalancerSourceRanges[%d]", i)] = r.String()
 	}
 	return fields
@@ -174,13 +175,14 @@ func Service(s *registry.Service) string {
 	for _, p := range ports[:min(len(ports), maxPorts)] {
 		record.Ports = append(record.Ports, port{p.Name, strings.ToUpper(p.Protocol.String()), p.Number})
 	}
-	if s.Affinity != registry.AffinityNone {
-		record.Affinity = s.Affinity.String()
+	terms := s.Terms()
+	if terms.Affinity != registry.AffinityNone {
+		record.Affinity = terms.Affinity.String()
 	}
-	for _, from := range s.SourceRanges[:min(len(s.SourceRanges), maxPorts)] {
+	for _, from := range terms.SourceRanges[:min(len(terms.SourceRanges), maxPorts)] {
 		record.Ranges = append(record.Ranges, from.String())
 	}
-	record.Annotations = maps.Collect(s.Said())
+	record.Annotations = maps.Collect(terms.Said())
 	if listen != "" {
 		record.Annotations[registry.ListenAnnotation] = listen
 	}

@@ -276,7 +276,7 @@ func TestTheNextEndpointIsMarkedWhereThereIsATurn(t *testing.T) {
 			s := newSite(0)
 			s.add(web, 1000)
 			if ofService {
-				s.services[web].Balance = algorithm
+				s.services[web].SetTerms(registry.Terms{Balance: algorithm})
 			} else {
 				s.algorithm = algorithm
 			}
@@ -303,10 +303,10 @@ func TestAServiceShowsItsChecksAndItsHeader(t *testing.T) {
 		}
 	}
 	shown("record", "Checks of endpoints none PROXY header none")
-	s.services[web].ProxyHeader = registry.ProxyV1
+	s.services[web].SetTerms(registry.Terms{ProxyHeader: registry.ProxyV1})
 	s.endpoints[registry.PortKey{Name: web}][0].Checked = true
 	shown("record", "Checks of endpoints a connection PROXY header proxy-v1")
-	s.services[web].Checks = registry.Check{Path: "/healthz", Interval: 2 * time.Second}
+	s.services[web].SetTerms(registry.Terms{Checks: registry.Check{Path: "/healthz", Interval: 2 * time.Second}})
 	shown("record", "Checks of endpoints a GET of /healthz every 2s")
 }
 
@@ -550,7 +550,7 @@ func TestThePageOfAServiceShowsAllThatIsKnownOfIt(t *testing.T) {
 	s := newSite(0)
 	web := registry.Name{Namespace: "default", Name: "web"}
 	key := s.add(web, 1000)
-	s.services[web].Affinity, s.services[web].AffinityTimeout = registry.AffinityClientIP, time.Hour
+	s.services[web].SetTerms(registry.Terms{Affinity: registry.AffinityClientIP, AffinityTimeout: time.Hour})
 	s.fail(web, 1)
 	s.totals[0].Ended[traffic.ClientReset] = 1234
 	s.ports[0].Waiting = []registry.PortKey{{Name: registry.Name{Namespace: "default", Name: "rival"}}}

@@ -120,7 +120,7 @@ func (p *Page) service(r *http.Request) view {
 	d.addRotations(p, s, ports, speeds, algorithm == registry.RoundRobin)
 	d.Checks = "none"
 	if service != nil && slices.ContainsFunc(d.Rotations, func(r rotationView) bool { return r.checked }) {
-		d.Checks = checksText(&service.Checks)
+		d.Checks = checksText(&service.Terms().Checks)
 	}
 	d.addEndings(p, s)
 	d.ActionPath = p.node.ActionPath
@@ -210,19 +210,18 @@ func newServicePort(r *port, name registry.Name) servicePort {
 func (d *serviceData) addRecord(service *registry.Service, s *snapshot, name registry.Name) {
 	d.Affinity, d.Sources, d.Header, d.Terms = "none", "anyone", "none", "none"
 	if service != nil {
-		d.Terms = cut(cmp.Or(service.Terms.String(), d.Terms))
+		terms := service.Terms()
+		d.Terms = cut(cmp.Or(terms.String(), d.Terms))
 		d.InForce = recordtext.Service(service)
-		d.Header = cmp.Or(service.ProxyHeader.String(), d.Header)
-		if service.Affinity == registry.AffinityClientIP {
-			d.Affinity = fmt.Sprintf("a client gets the same endpoint for %v after its last connection", service.AffinityTimeout)
+		d.Header = cmp.Or(terms.ProxyHeader.String(), d.Header)
+		if terms.Affinity == registry.AffinityClientIP {
+			d.Affinity = fmt.Sprintf("a client gets the same endpoint for %v after its last connection", terms.AffinityTimeout)
 		}
-		if len(service.SourceRanges) > 0 {
-			var ranges []string
-			for _, r := range service.SourceRanges {
-				ranges = append(ranges, r.String())
-			}
-			d.Sources = cut(strings.Join(ranges, ", "))
+		var ranges []string
+		for _, r := range terms.SourceRanges {
+			ranges = append(ranges, r.String())
 		}
+		d.Sources = cut(cmp.Or(strings.Join(ranges, ", "), d.Sources))
 	}
 	for _, from := range s.sources {
 		for _, r := range from.Rejections {
@@ -253,7 +252,7 @@ func (p *Page) algorithm(service *registry.Service) registry.Balance {
 	if service == nil {
 		return p.node.Balancer.Algorithm(registry.BalanceUnsaid)
 	}
-	return p.node.Balancer.Algorithm(service.Balance)
+	return p.node.Balancer.Algorithm(service.Terms().Balance)
 }
 
 // addRotations adds the endpoints of each port. Only where they are given out in turn, the next one is known before its client comes.

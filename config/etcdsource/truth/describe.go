@@ -23,7 +23,7 @@ func describeService(s *registry.Service) string {
 	for i, p := range s.Ports {
 		ports[i] = fmt.Sprintf("%s%v/%s%d", p.Name, p.Protocol, p.ID().Address(), p.Number)
 	}
-	return fmt.Sprintf("[%s %v, created %d]", strings.Join(ports, " "), s.Affinity, s.Created)
+	return fmt.Sprintf("[%s %v, created %d]", strings.Join(ports, " "), s.Terms().Affinity, s.Created)
 }
 
 func describeEndpoints(e *registry.Endpoints) string {

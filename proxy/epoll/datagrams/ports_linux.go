@@ -42,6 +42,7 @@ func (u *Sessions) Open(id registry.ListenerID, owner *atomic.Pointer[engine.Cla
 // Ready waits until the loop watches the socket.
 func (p *port) Ready() error {
 	<-p.ready
+	p.ready = reactor.Done // there are tens of thousands of ports
 	if p.err != nil {
 		p.Close()
 	}

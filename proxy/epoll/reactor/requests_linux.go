@@ -65,6 +65,13 @@ func (q *Requests) Call(f func()) bool {
 	return ok
 }
 
+// Done is a channel as Begin returns it, of a call that is over.
+var Done = func() <-chan struct{} {
+	done := make(chan struct{})
+	close(done)
+	return done
+}()
+
 // Begin has the loop call f, and returns a channel that is closed when it has. false: the loop has ended, and never will.
 func (q *Requests) Begin(f func()) (done chan struct{}, ok bool) {
 	done = make(chan struct{})
