@@ -64,6 +64,7 @@ func TestEachDrillHasItsParts(t *testing.T) {
 		"## What v0.4.4 did\n", "## What others do today\n", "## A question\n", "<details>\n", "</details>\n",
 	}
 	defect := regexp.MustCompile(`\bD(\d+)\b`)
+	promise, shown := regexp.MustCompile(`\b[PLFC]\d+\b`), make(map[string]bool)
 	for i, file := range drills {
 		text, err := os.ReadFile(file)
 		if err != nil {
@@ -76,6 +77,13 @@ func TestEachDrillHasItsParts(t *testing.T) {
 		}
 		if link := fmt.Sprintf("| %d | [%s](%s)", i+1, strings.TrimPrefix(title, fmt.Sprintf("# %d. ", i+1)), filepath.Base(file)); !strings.Contains(string(index), link) {
 			t.Errorf("lab/README.md: lacks the row %s", link)
+		}
+		promises, _, ok := strings.Cut(strings.TrimPrefix(rest, "\nPromises: "), "\n")
+		if !ok || promises == "" || !strings.HasPrefix(rest, "\nPromises: ") {
+			t.Errorf("%s: says not which promises it shows", file)
+		}
+		for _, id := range promise.FindAllString(promises, -1) {
+			shown[id] = true
 		}
 		for _, part := range parts {
 			_, after, ok := strings.Cut(rest, part)
@@ -94,5 +102,18 @@ func TestEachDrillHasItsParts(t *testing.T) {
 				t.Errorf("%s: there is no %s", file, m[0])
 			}
 		}
+	}
+	guarantees, err := os.ReadFile("guarantees.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range regexp.MustCompile(`(?m)^\| ([PLFC]\d+) \|`).FindAllStringSubmatch(string(guarantees), -1) {
+		if in := regexp.MustCompile(`\s` + m[1] + `[,.]`).Match(index); in == shown[m[1]] {
+			t.Errorf("promise %s: shown by a drill: %t; in the list of lab/README.md of those without one: %t", m[1], shown[m[1]], in)
+		}
+		delete(shown, m[1])
+	}
+	for id := range shown {
+		t.Errorf("a drill shows %s, which is no promise", id)
 	}
 }

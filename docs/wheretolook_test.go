@@ -45,12 +45,47 @@ func TestWhereToLookLeadsToWhatItNames(t *testing.T) {
 	}
 }
 
+// TestNamesOfArticlesLeadToOurFiles: evolution.md explains each identifier that articles on kube-proxy name, and the functions that it gives for them
+// are declared in their files.
+func TestNamesOfArticlesLeadToOurFiles(t *testing.T) {
+	names, err := os.ReadFile("testdata/names-of-articles.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile("evolution.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	explained := make(map[string]bool)
+	ours := regexp.MustCompile(`\]\(\.\./([a-z_0-9/-]+\.go)\) \(([^)]+)\)`)
+	for n, line := range strings.Split(string(text), "\n") {
+		if cells := strings.Split(line, " | "); len(cells) == 5 {
+			for _, m := range regexp.MustCompile("`([^`]+)`").FindAllStringSubmatch(cells[0], -1) {
+				explained[m[1]] = true
+			}
+		}
+		for _, m := range ours.FindAllStringSubmatch(line, -1) {
+			declared := functions(t, m[1])
+			for name := range strings.SplitSeq(m[2], ", ") {
+				if !declared[name] {
+					t.Errorf("evolution.md:%d: %s declares no function %s", n+1, m[1], name)
+				}
+			}
+		}
+	}
+	for name := range strings.FieldsSeq(string(names)) {
+		if !explained[name] {
+			t.Errorf("evolution.md does not explain %s", name)
+		}
+	}
+}
+
 // functions returns the names of the functions and methods that a file declares.
 func functions(t *testing.T, path string) map[string]bool {
 	t.Helper()
 	file, err := parser.ParseFile(token.NewFileSet(), filepath.Join(root, path), nil, parser.SkipObjectResolution)
 	if err != nil {
-		t.Fatalf("where-to-look.md: %v", err)
+		t.Fatal(err)
 	}
 	names := make(map[string]bool)
 	for _, d := range file.Decls {
