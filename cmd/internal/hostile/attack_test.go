@@ -5,6 +5,7 @@ package hostile
 import (
 	"fmt"
 	"net/http"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -12,6 +13,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"kubeproxy/cmd/internal/programtest"
 	"kubeproxy/proxy/proxytest"
 	"kubeproxy/registry"
 )
@@ -31,13 +33,26 @@ func (s *site) forAttack() *site {
 // /livez and /readyz, which have to say ok each time. It returns the row, without what was refused.
 func (s *site) withstands(t *testing.T, attack string, bound uint64, load func(t *testing.T, atProxy bool) (over func())) row {
 	t.Helper()
+	yardstick := cast(t, "yardstick")
 	stop := s.probe(t)
 	felt := s.beside(t, load)
 	stop()
 	s.works(t)
 	r := s.row(t, attack, bound)
-	r.Felt, r.Turn = felt, s.longestTurn(t)
+	r.Felt, r.Turn, r.Yardstick = felt, s.longestTurn(t), lastOf(t, yardstick)
+	dismiss(t, yardstick)
 	return r
+}
+
+// lastOf is what a yardstick said last.
+func lastOf(t *testing.T, yardstick *programtest.Program) time.Duration {
+	t.Helper()
+	said := strings.Fields(yardstick.Stdout.String())
+	n, err := strconv.ParseInt(said[len(said)-1], 10, 64)
+	if err != nil {
+		t.Fatalf("the yardstick says %q", said)
+	}
+	return time.Duration(n)
 }
 
 // probe asks for /livez and /readyz twenty times a second until it is stopped. Each answer has to be ok within a second.

@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -55,6 +56,8 @@ func play(role string, args []string) error {
 		return playUploader(args)
 	case "nameservers":
 		return playNameservers()
+	case "yardstick":
+		return playYardstick()
 	}
 	return errors.New("no such role: " + role)
 }
@@ -97,6 +100,30 @@ func playEndpoints() error {
 }
 
 var nothing [16 << 10]byte
+
+// A yardstick works for worked ten times a second. In 168 turns of more than 20 ms, no loop has worked for longer: docs/security.md.
+const worked = 5 * time.Millisecond
+
+// playYardstick prints how long the work took whenever it took longer than ever, in nanoseconds. Other threads of the machine delay it as they delay a
+// loop, and less than a loop that is busy: the scheduler prefers who has slept.
+func playYardstick() error {
+	runtime.LockOSThread()
+	fmt.Println("ready")
+	ran := func() time.Duration {
+		var t unix.Timespec
+		_ = unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &t) // cannot fail
+		return time.Duration(t.Nano())
+	}
+	for longest := time.Duration(0); ; time.Sleep(100 * time.Millisecond) {
+		begun, until := time.Now(), ran()+worked
+		for ran() < until {
+		}
+		if took := time.Since(begun); took > longest {
+			longest = took
+			fmt.Println(took.Nanoseconds())
+		}
+	}
+}
 
 // playSink swallows what it is sent. It has room for so many connections, and resets the rest.
 func playSink(args []string) error {
