@@ -160,8 +160,8 @@ func (s *scarcity) isCalm(what string, meanwhile func()) {
 	if lines := s.LogLines() - log; lines > 20 {
 		s.t.Errorf("%s: %d log lines in %v", what, lines, time.Since(start))
 	}
-	if used := time.Duration(s.number("cpu") - cpu); used > window/3 {
-		s.t.Errorf("%s: the processor was busy for %v in %v", what, used, time.Since(start))
+	if used, in := time.Duration(s.number("cpu")-cpu), time.Since(start); used > in/3 {
+		s.t.Errorf("%s: the processor was busy for %v in %v", what, used, in)
 	}
 }
 
