@@ -50,15 +50,21 @@ func TestTheFirstServiceOfTheDocsIsAnswered(t *testing.T) {
 	if outputs != 3 {
 		t.Errorf("first-service.md has %d outputs; want 3", outputs)
 	}
-	dir := t.TempDir()
-	build := exec.CommandContext(t.Context(), "go", "build", "-o", filepath.Join(dir, "bin")+"/", "./cmd/kube-proxy")
+	run := exec.CommandContext(t.Context(), "bash", "-c", strings.Join(script, "\n"))
+	run.Dir = filepath.Dir(filepath.Dir(builtKubeProxy(t)))
+	if out, err := run.CombinedOutput(); err != nil {
+		t.Errorf("%v: %s", err, out)
+	}
+}
+
+// builtKubeProxy builds the program into the directory bin of one that is the test's own, and returns its path.
+func builtKubeProxy(t *testing.T) string {
+	t.Helper()
+	bin := filepath.Join(t.TempDir(), "bin")
+	build := exec.CommandContext(t.Context(), "go", "build", "-o", bin+"/", "./cmd/kube-proxy")
 	build.Dir, build.Env = root, append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	run := exec.CommandContext(t.Context(), "bash", "-c", strings.Join(script, "\n"))
-	run.Dir = dir
-	if out, err := run.CombinedOutput(); err != nil {
-		t.Errorf("%v: %s", err, out)
-	}
+	return filepath.Join(bin, "kube-proxy")
 }

@@ -1,0 +1,195 @@
+package docs
+
+import (
+	"bufio"
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"kubeproxy/internal/process"
+)
+
+// TestSystemCallsComeFromWhereTheDocsSay follows a TCP connection and a datagram by strace, and compares the calls with system-calls.md:
+// those of each table are made in its order, by the functions that it names.
+func TestSystemCallsComeFromWhereTheDocsSay(t *testing.T) {
+	t.Parallel() // it waits, and the others compute
+	if out, err := exec.Command("strace", "-k", "-o", os.DevNull, "true").CombinedOutput(); err != nil {
+		t.Skipf("no strace that prints stacks and may trace: %v: %s", err, out)
+	}
+	text, err := os.ReadFile("system-calls.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	binary, tables := builtKubeProxy(t), 0
+	for _, engine := range []string{"portable", "epoll"} {
+		t.Run(engine, func(t *testing.T) {
+			traced := traceClients(t, binary, engine)
+			for section := range strings.SplitSeq(string(text), "\n## ") {
+				title, body, _ := strings.Cut(section, "\n")
+				if !strings.HasSuffix(title, ", "+engine+" engine") {
+					continue
+				}
+				tables++
+				left := traced
+				for _, row := range regexp.MustCompile("(?m)^\\| `(\\w+)` \\|.*\\]\\(\\.\\./(\\S+)\\) \\((\\w+)\\) \\|$").FindAllStringSubmatch(body, -1) {
+					call, in, function := row[1], path.Dir(row[2]), row[3]
+					if !functions(t, row[2])[function] {
+						t.Errorf("%s: %s declares no function %s", title, row[2], function)
+					}
+					from := regexp.MustCompile(`(?m)^kubeproxy/` + in + `\.(\(\*?\w+\)\.)?` + function + `\b`)
+					for len(left) > 0 && (left[0].name != call || !from.MatchString(left[0].stack)) {
+						left = left[1:]
+					}
+					if len(left) == 0 {
+						t.Errorf("%s: after what stands before it, no %s is called in %s of %s", title, call, function, in)
+						break
+					}
+					left = left[1:]
+				}
+			}
+		})
+	}
+	if tables != 4 {
+		t.Errorf("system-calls.md has %d tables; want 4", tables)
+	}
+}
+
+// A systemCall is one that was traced, with the functions of ours that led to it, a line each.
+type systemCall struct{ name, stack string }
+
+// traceClients has a proxy with an engine carry a TCP connection and a datagram, and returns its calls.
+func traceClients(t *testing.T, binary, engine string) []systemCall {
+	t.Helper()
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	stream, err := net.Listen("tcp4", "127.0.0.1:0")
+	must(err)
+	defer stream.Close()
+	datagrams, err := net.ListenPacket("udp4", "127.0.0.1:0")
+	must(err)
+	defer datagrams.Close()
+	port, err := process.FreePorts(1024, 32767, 1)
+	must(err)
+	dir := t.TempDir()
+	for _, record := range [][2]string{
+		{"specs/tcp", fmt.Sprintf(`{"kind":"Service","apiVersion":"v1beta1","id":"tcp","port":%d}`, port)},
+		{"specs/udp", fmt.Sprintf(`{"kind":"Service","apiVersion":"v1beta1","id":"udp","port":%d,"protocol":"UDP"}`, port)},
+		{"endpoints/tcp", fmt.Sprintf(`{"kind":"Endpoints","apiVersion":"v1beta1","id":"tcp","endpoints":[%q]}`, stream.Addr())},
+		{"endpoints/udp", fmt.Sprintf(`{"kind":"Endpoints","apiVersion":"v1beta1","id":"udp","endpoints":[%q]}`, datagrams.LocalAddr())},
+	} {
+		file := filepath.Join(dir, "registry/services", record[0])
+		must(os.MkdirAll(filepath.Dir(file), 0o755))
+		must(os.WriteFile(file, []byte(record[1]), 0o644))
+	}
+	proxy := startUntil(t, "the first state is in force",
+		binary, "-engine="+engine, "-registry_dir="+dir, "-bind_address=127.0.0.1", "-healthz_bind_address=", "-metrics_bind_address=")
+	trace := filepath.Join(dir, "trace")
+	strace := startUntil(t, " attached", "strace", "-f", "-k", "-e", "signal=none", "-o", trace, "-p", strconv.Itoa(proxy.Process.Pid),
+		"-e", "trace=accept4,socket,connect,getsockopt,epoll_ctl,read,write,recvfrom,sendto,recvmsg,sendmsg,recvmmsg,sendmmsg,shutdown,close")
+
+	to := fmt.Sprintf("127.0.0.1:%d", port)
+	client, err := net.Dial("tcp4", to)
+	must(err)
+	defer client.Close()
+	backend, err := stream.Accept()
+	must(err)
+	defer backend.Close()
+	says(t, client, backend, "the first bytes") // which may be there before the loop watches the sockets
+	says(t, client, backend, "world")
+	says(t, backend, client, "hello world")
+	must(client.(*net.TCPConn).CloseWrite())
+	ends(t, backend)
+	must(backend.Close())
+	ends(t, client)
+
+	asker, err := net.Dial("udp4", to)
+	must(err)
+	defer asker.Close()
+	_, err = asker.Write([]byte("world"))
+	must(err)
+	buf := make([]byte, 100)
+	_, session, err := datagrams.ReadFrom(buf)
+	must(err)
+	_, err = datagrams.WriteTo([]byte("hello world"), session)
+	must(err)
+	_, err = asker.Read(buf)
+	must(err)
+
+	must(proxy.Process.Signal(syscall.SIGTERM))
+	must(proxy.Wait())
+	must(strace.Wait())
+	text, err := os.ReadFile(trace)
+	must(err)
+	return systemCalls(string(text))
+}
+
+// startUntil starts a program that ends with the test, and waits until it has written something to its standard error.
+func startUntil(t *testing.T, written string, command ...string) *exec.Cmd {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), command[0], command[1:]...)
+	log, err := cmd.StderrPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	for lines, all := bufio.NewScanner(log), ""; ; {
+		if !lines.Scan() {
+			t.Fatalf("%s ends: %v, and said:\n%s", command[0], cmp.Or(lines.Err(), cmd.Wait()), all)
+		}
+		if all += lines.Text() + "\n"; strings.Contains(lines.Text(), written) {
+			go func() { _, _ = io.Copy(io.Discard, log) }() // until it ends
+			return cmd
+		}
+	}
+}
+
+// says has one end of the path say something, and waits until the other end has it.
+func says(t *testing.T, from, to net.Conn, what string) {
+	t.Helper()
+	got := make([]byte, len(what))
+	if _, err := from.Write([]byte(what)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := to.Read(got); err != nil || string(got) != what {
+		t.Fatalf("got %q and %v; want %q", got, err, what)
+	}
+}
+
+// ends waits for the end of what a connection says.
+func ends(t *testing.T, c net.Conn) {
+	t.Helper()
+	if n, err := c.Read(make([]byte, 1)); n > 0 || err == nil || errors.Is(err, syscall.ECONNRESET) {
+		t.Fatalf("read %d bytes, and then %v; want an end", n, err)
+	}
+}
+
+// systemCalls reads what strace wrote: a call, then its stack. One that waits is in two lines, of which the second has the stack.
+func systemCalls(trace string) (all []systemCall) {
+	begins := regexp.MustCompile(`^\d+ +(?:<\.\.\. )?(\w+)[( ]`)
+	frame := regexp.MustCompile(`^ > [^(]*\((kubeproxy/.*)\+0x[0-9a-f]+\) `)
+	for line := range strings.Lines(trace) {
+		if m := frame.FindStringSubmatch(line); m != nil && len(all) > 0 {
+			all[len(all)-1].stack += m[1] + "\n"
+		} else if m := begins.FindStringSubmatch(line); m != nil {
+			all = append(all, systemCall{name: m[1]})
+		}
+	}
+	return all
+}
