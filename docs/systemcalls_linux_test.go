@@ -1,12 +1,7 @@
 package docs
 
 import (
-	"bufio"
-	"cmp"
-	"errors"
 	"fmt"
-	"io"
-	"net"
 	"os"
 	"os/exec"
 	"path"
@@ -14,10 +9,10 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 
 	"kubeproxy/internal/process"
+	"kubeproxy/proxy/proxytest"
 )
 
 // TestSystemCallsComeFromWhereTheDocsSay follows a TCP connection and a datagram by strace, and compares the calls with system-calls.md:
@@ -77,107 +72,48 @@ func traceClients(t *testing.T, binary, engine string) []systemCall {
 			t.Fatal(err)
 		}
 	}
-	stream, err := net.Listen("tcp4", "127.0.0.1:0")
-	must(err)
-	defer stream.Close()
-	datagrams, err := net.ListenPacket("udp4", "127.0.0.1:0")
-	must(err)
-	defer datagrams.Close()
+	stream := proxytest.ServeTCP(t, "127.0.0.1:0", proxytest.Chat("web"))
+	datagrams := proxytest.ServeUDP(t, "127.0.0.1:0", proxytest.EchoUDP)
 	port, err := process.FreePorts(1024, 32767, 1)
 	must(err)
 	dir := t.TempDir()
 	for _, record := range [][2]string{
 		{"specs/tcp", fmt.Sprintf(`{"kind":"Service","apiVersion":"v1beta1","id":"tcp","port":%d}`, port)},
 		{"specs/udp", fmt.Sprintf(`{"kind":"Service","apiVersion":"v1beta1","id":"udp","port":%d,"protocol":"UDP"}`, port)},
-		{"endpoints/tcp", fmt.Sprintf(`{"kind":"Endpoints","apiVersion":"v1beta1","id":"tcp","endpoints":[%q]}`, stream.Addr())},
-		{"endpoints/udp", fmt.Sprintf(`{"kind":"Endpoints","apiVersion":"v1beta1","id":"udp","endpoints":[%q]}`, datagrams.LocalAddr())},
+		{"endpoints/tcp", fmt.Sprintf(`{"kind":"Endpoints","apiVersion":"v1beta1","id":"tcp","endpoints":[%q]}`, stream.Addr.String())},
+		{"endpoints/udp", fmt.Sprintf(`{"kind":"Endpoints","apiVersion":"v1beta1","id":"udp","endpoints":[%q]}`, datagrams.Addr.String())},
 	} {
 		file := filepath.Join(dir, "registry/services", record[0])
 		must(os.MkdirAll(filepath.Dir(file), 0o755))
 		must(os.WriteFile(file, []byte(record[1]), 0o644))
 	}
-	proxy := startUntil(t, "the first state is in force",
+	start := func(name, written string, command ...string) *process.Process {
+		t.Helper()
+		p, err := process.Start(dir, name, command...)
+		must(err)
+		t.Cleanup(p.Stop)
+		must(p.Await(proxytest.Patience, func() bool { return p.Said(written) }))
+		return p
+	}
+	proxy := start("kube-proxy", "the first state is in force",
 		binary, "-engine="+engine, "-registry_dir="+dir, "-bind_address=127.0.0.1", "-healthz_bind_address=", "-metrics_bind_address=")
 	trace := filepath.Join(dir, "trace")
-	strace := startUntil(t, " attached", "strace", "-f", "-k", "-e", "signal=none", "-o", trace, "-p", strconv.Itoa(proxy.Process.Pid),
+	strace := start("strace", " attached", "strace", "-f", "-k", "-e", "signal=none", "-o", trace, "-p", strconv.Itoa(proxy.PID()),
 		"-e", "trace=accept4,socket,connect,getsockopt,epoll_ctl,read,write,recvfrom,sendto,recvmsg,sendmsg,recvmmsg,sendmmsg,shutdown,close")
 
-	to := fmt.Sprintf("127.0.0.1:%d", port)
-	client, err := net.Dial("tcp4", to)
-	must(err)
-	defer client.Close()
-	backend, err := stream.Accept()
-	must(err)
-	defer backend.Close()
-	says(t, client, backend, "the first bytes") // which may be there before the loop watches the sockets
-	says(t, client, backend, "world")
-	says(t, backend, client, "hello world")
-	must(client.(*net.TCPConn).CloseWrite())
-	ends(t, backend)
-	must(backend.Close())
-	ends(t, client)
-
-	asker, err := net.Dial("udp4", to)
-	must(err)
-	defer asker.Close()
-	_, err = asker.Write([]byte("world"))
-	must(err)
-	buf := make([]byte, 100)
-	_, session, err := datagrams.ReadFrom(buf)
-	must(err)
-	_, err = datagrams.WriteTo([]byte("hello world"), session)
-	must(err)
-	_, err = asker.Read(buf)
+	talk := proxytest.TalkTo(t, proxytest.On(port))
+	talk.MustSay(t, "first") // which may be there before the loop watches the sockets
+	talk.MustSay(t, "second")
+	must(talk.Conn.CloseWrite())
+	must(proxytest.Discard(talk.Conn))
+	_, err = proxytest.DialUDP(t, proxytest.On(port)).Exchange([]byte("world"))
 	must(err)
 
-	must(proxy.Process.Signal(syscall.SIGTERM))
-	must(proxy.Wait())
-	must(strace.Wait())
+	proxy.Stop()
+	<-strace.Exited()
 	text, err := os.ReadFile(trace)
 	must(err)
 	return systemCalls(string(text))
-}
-
-// startUntil starts a program that ends with the test, and waits until it has written something to its standard error.
-func startUntil(t *testing.T, written string, command ...string) *exec.Cmd {
-	t.Helper()
-	cmd := exec.CommandContext(t.Context(), command[0], command[1:]...)
-	log, err := cmd.StderrPipe()
-	if err == nil {
-		err = cmd.Start()
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	for lines, all := bufio.NewScanner(log), ""; ; {
-		if !lines.Scan() {
-			t.Fatalf("%s ends: %v, and said:\n%s", command[0], cmp.Or(lines.Err(), cmd.Wait()), all)
-		}
-		if all += lines.Text() + "\n"; strings.Contains(lines.Text(), written) {
-			go func() { _, _ = io.Copy(io.Discard, log) }() // until it ends
-			return cmd
-		}
-	}
-}
-
-// says has one end of the path say something, and waits until the other end has it.
-func says(t *testing.T, from, to net.Conn, what string) {
-	t.Helper()
-	got := make([]byte, len(what))
-	if _, err := from.Write([]byte(what)); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := to.Read(got); err != nil || string(got) != what {
-		t.Fatalf("got %q and %v; want %q", got, err, what)
-	}
-}
-
-// ends waits for the end of what a connection says.
-func ends(t *testing.T, c net.Conn) {
-	t.Helper()
-	if n, err := c.Read(make([]byte, 1)); n > 0 || err == nil || errors.Is(err, syscall.ECONNRESET) {
-		t.Fatalf("read %d bytes, and then %v; want an end", n, err)
-	}
 }
 
 // systemCalls reads what strace wrote: a call, then its stack. One that waits is in two lines, of which the second has the stack.

@@ -50,14 +50,15 @@ func (s *Service) Terms() *Terms {
 // SetTerms sets what the service asks for.
 func (s *Service) SetTerms(t Terms) {
 	if s.Asked = nil; !t.Equal(NoTerms) {
-		s.Asked = &t
+		own := t // t itself would be allocated for each service
+		s.Asked = &own
 	}
 }
 
 // TermsOf returns what the service asks for the clients of one of its ports.
 func (s *Service) TermsOf(p *Port) *Terms {
 	t := s.Terms()
-	if t.Local == (t.Local || p.Local) && !(p.Open && len(t.SourceRanges) > 0) {
+	if (t.Local || !p.Local) && (!p.Open || len(t.SourceRanges) == 0) {
 		return t
 	}
 	own := *t

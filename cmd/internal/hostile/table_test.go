@@ -61,8 +61,8 @@ func (r row) judge(t *testing.T) {
 		t.Errorf("memory rose from %s to %s; want %s at most", mebibytes(r.Before), mebibytes(r.Highest), mebibytes(r.Bound))
 	}
 	if f := r.Felt; len(f.Ratios) > 0 {
-		if most := max(longestTurn, r.Yardstick); r.Turn > most {
-			t.Errorf("a turn of a loop took %v; want %v at most (the yardstick took %v)", r.Turn, most, r.Yardstick)
+		if bound := max(longestTurn, r.Yardstick); r.Turn > bound {
+			t.Errorf("a turn of a loop took %v; want %v at most (the yardstick took %v)", r.Turn, bound, r.Yardstick)
 		}
 		what, beside, ratios := f.judged()
 		ratio, slower := middle(ratios), float64(f.Proxy.Took)/float64(max(beside.Took, 1))
