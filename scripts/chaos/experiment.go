@@ -246,9 +246,15 @@ func (x *experiment) Write(ctx context.Context, n int) error {
 
 func (x *experiment) Head() int64 { return x.history.Head() }
 
-func (x *experiment) PauseNode() { x.node.Pause() }
+func (x *experiment) PauseNode() {
+	x.clients.Records.Pause(time.Now())
+	x.node.Pause()
+}
 
-func (x *experiment) ResumeNode() { x.node.Resume() }
+func (x *experiment) ResumeNode() {
+	x.node.Resume()
+	x.clients.Records.Resume(time.Now())
+}
 
 func (x *experiment) GoBack(ctx context.Context, stop func(context.Context) (int64, error), start func(context.Context) error) (err error) {
 	defer try.Catch(&err)

@@ -11,9 +11,13 @@ import (
 // records keep which endpoints the services had in the Updates of the source, and when. Whether the Updates are right is checked by
 // package truth.
 type records struct {
-	mu sync.Mutex // guards the fields below
-	of map[registry.Name][]record
+	mu     sync.Mutex // guards the fields below
+	of     map[registry.Name][]record
+	pauses []pause // of the proxy, in their order
 }
+
+// A pause is a time in which the proxy was stopped.
+type pause struct{ from, to time.Time } // to is zero until it goes on
 
 // A record was in force from its Update until the next one.
 type record struct {
@@ -21,8 +25,8 @@ type record struct {
 	addrs []string // nil for none
 }
 
-// lag is how long the proxy may use a record after the Mux received the next one: each queue has a goroutine of its own, and the machine
-// is busy.
+// lag is how long the proxy may run and use a record after the Mux received the next one: each queue has a goroutine of its own, and the
+// machine is busy.
 const lag = time.Second
 
 // memory is how long records are kept: longer than any client waits.
@@ -66,6 +70,40 @@ func (r *records) Update(u *registry.Update, at time.Time) {
 	}
 }
 
+// Pause notes that the proxy stops. It is harmless while the proxy is stopped.
+func (r *records) Pause(at time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if n := len(r.pauses); n == 0 || !r.pauses[n-1].to.IsZero() {
+		r.pauses = append(r.pauses, pause{from: at})
+	}
+}
+
+// Resume notes that the proxy goes on. It is harmless while the proxy runs.
+func (r *records) Resume(at time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if n := len(r.pauses); n > 0 && r.pauses[n-1].to.IsZero() {
+		r.pauses[n-1].to = at
+	}
+}
+
+// ranLocked is how long the proxy ran between two times.
+func (r *records) ranLocked(from, to time.Time) time.Duration {
+	ran := to.Sub(from)
+	for _, p := range r.pauses {
+		begin, end := p.from, p.to
+		if begin.Before(from) {
+			begin = from
+		}
+		if end.IsZero() || end.After(to) {
+			end = to
+		}
+		ran -= max(0, end.Sub(begin))
+	}
+	return ran
+}
+
 // add appends a record, and forgets those that ended long ago.
 func add(records []record, next record) []record {
 	if slices.Equal(records[len(records)-1].addrs, next.addrs) {
@@ -87,7 +125,7 @@ func (r *records) allowed(name registry.Name, addr string, begin, end time.Time)
 		if rec.from.After(end) {
 			return false
 		}
-		over := i+1 < len(records) && begin.Sub(records[i+1].from) > lag
+		over := i+1 < len(records) && r.ranLocked(records[i+1].from, begin) > lag
 		if !over && slices.Contains(rec.addrs, addr) {
 			return true
 		}
