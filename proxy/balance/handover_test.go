@@ -66,7 +66,7 @@ func TestASuccessorKnowsWhatTheBalancerHasLearned(t *testing.T) {
 		unusable.Unusable(endpoints[2], traffic.NameFailed)
 		endpoints[3].Failed(registry.UDP)
 		time.Sleep(2 * health.FirstEjection)
-		r.Choose(registry.TCP)
+		r.ChooseFor(registry.TCP, netip.Addr{}, registry.NoTerms, nil)
 
 		for record := range old.Export() {
 			switch r := record.(type) {
@@ -99,7 +99,7 @@ func TestASuccessorKnowsWhatTheBalancerHasLearned(t *testing.T) {
 				record.Next = append(record.Next, endpoints[(turn.next+i)%4].Addr)
 			}
 			other.Adopt(&record)
-			choice := other.Hold(key).Choose(registry.TCP)
+			choice := other.Hold(key).ChooseFor(registry.TCP, netip.Addr{}, registry.NoTerms, nil)
 			if e, _ := choice.Next(); int(e.Addr.IP.Port()) != turn.want {
 				t.Errorf("when it was the turn of %v, %v is offered; want port %d", record.Next[0], e.Addr, turn.want)
 			}

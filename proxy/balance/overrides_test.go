@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -110,7 +111,7 @@ func TestADrainedEndpointIsGivenNoClient(t *testing.T) {
 		choice := r.ChooseFor(registry.TCP, client, terms, nil)
 		e, _ := choice.Next()
 		choice.Reached(e)
-		early := r.Choose(registry.TCP)
+		early := r.ChooseFor(registry.TCP, netip.Addr{}, registry.NoTerms, nil)
 		if _, err := lb.Override(matching(e.Addr.String()), until(time.Hour, Disable), false); err != nil {
 			t.Fatal(err)
 		}

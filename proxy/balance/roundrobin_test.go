@@ -39,7 +39,7 @@ func chosen(t *testing.T, r *rotation.Rotation, n int) []int {
 	t.Helper()
 	var got []int
 	for range n {
-		c := r.Choose(registry.TCP)
+		c := r.ChooseFor(registry.TCP, netip.Addr{}, registry.NoTerms, nil)
 		e, ok := c.Next()
 		if !ok {
 			t.Fatal("no endpoint")
@@ -63,7 +63,7 @@ func TestTwoServicesRotateIndependently(t *testing.T) {
 	chosen(t, r, 1)
 	chosen(t, s, 1)
 	setEndpoints(lb, db) // gone
-	if c := s.Choose(registry.TCP); !isExhausted(&c) {
+	if c := s.ChooseFor(registry.TCP, netip.Addr{}, registry.NoTerms, nil); !isExhausted(&c) {
 		t.Error("a service without endpoints still offers one")
 	}
 	if got, want := chosen(t, r, 2), []int{2, 3}; !slices.Equal(got, want) {
@@ -81,7 +81,7 @@ func TestPortsOfOneServiceRotateIndependently(t *testing.T) {
 	plain, secure := lb.Hold(registry.PortKey{Name: web, Port: "http"}), lb.Hold(registry.PortKey{Name: web, Port: "https"})
 	chosen(t, plain, 1)
 	tell(registry.PortAddrs{Port: "https", Addrs: registry.NewAddrs(addrs(3, 4)...)})
-	if c := plain.Choose(registry.TCP); !isExhausted(&c) {
+	if c := plain.ChooseFor(registry.TCP, netip.Addr{}, registry.NoTerms, nil); !isExhausted(&c) {
 		t.Error("a port without endpoints still offers one")
 	}
 	if got, want := chosen(t, secure, 2), []int{3, 4}; !slices.Equal(got, want) {

@@ -63,7 +63,7 @@ func begin(t *testing.T, endpoints string, limits engine.Config, wait time.Durat
 		}
 		return nil, errors.New("no nameserver answers")
 	}
-	choice := c.all.Choose(registry.TCP)
+	choice := c.all.ChooseFor(registry.TCP, netip.Addr{}, registry.NoTerms, nil)
 	choice.Wait = wait
 	c.race.Begin(&c.config, choice, c.start)
 	return c
@@ -460,7 +460,7 @@ func TestARaceOfAnEndpointThatAnswersAllocatesNothing(t *testing.T) {
 	all, now := enginetest.NewRotation(enginetest.Address(1)), monotonic.Now()
 	var r Race
 	if n := testing.AllocsPerRun(100, func() {
-		r.Begin(cfg, all.Choose(registry.TCP), now)
+		r.Begin(cfg, all.ChooseFor(registry.TCP, netip.Addr{}, registry.NoTerms, nil), now)
 		step := r.Next(now)
 		if r.Next(now).Do != Await {
 			t.Fatal("the race does not wait")

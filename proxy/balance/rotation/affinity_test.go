@@ -260,7 +260,7 @@ func TestHealthOverOneProtocolSaysNothingOfTheOther(t *testing.T) {
 	given := make(map[string]bool)
 	for _, protocol := range []registry.Protocol{registry.TCP, registry.UDP} {
 		for range 4 {
-			c := r.Choose(protocol)
+			c := r.ChooseFor(protocol, netip.Addr{}, registry.NoTerms, nil)
 			e, _ := c.Next()
 			given[fmt.Sprint(protocol, " ", number(e))] = true
 		}

@@ -21,11 +21,12 @@ func (r *Rotation) SetTerms(terms [2]*registry.Terms) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for _, t := range terms {
-		if t != nil {
+	for protocol, t := range terms {
+		if r.offered[protocol] = t != nil; t != nil {
 			r.followLocked(t)
 		}
 	}
+	r.set.Store(r.preparedLocked(r.set.Load()))
 	if are == r.wantedChecks() {
 		return
 	}

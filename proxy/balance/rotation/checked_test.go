@@ -1,6 +1,7 @@
 package rotation
 
 import (
+	"net/netip"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -64,7 +65,7 @@ func TestClientsLeaveAnEndpointWhoseChecksFailOnlyForOneThatIsReady(t *testing.T
 				r := weighted(t, 1, c.weight)
 				e := r.Endpoints()[0]
 				e.Answered(registry.UDP)
-				choice := r.Choose(registry.UDP)
+				choice := r.ChooseFor(registry.UDP, netip.Addr{}, registry.NoTerms, nil)
 				if choice.Leaves(e) {
 					t.Error("clients leave an endpoint that does not fail its checks")
 				}
@@ -105,7 +106,7 @@ func TestTheLastEndpointOfAServiceMayGo(t *testing.T) {
 		r.ReplaceOverriding(registry.PortAddrs{}, "", overrides)
 		r.Status()
 		r.EndpointStatus()
-		c := r.Choose(registry.TCP)
+		c := r.ChooseFor(registry.TCP, netip.Addr{}, registry.NoTerms, nil)
 		if e, ok := c.Next(); ok {
 			t.Errorf("%s: a client was given %v of no endpoints", name, e)
 		}

@@ -36,17 +36,7 @@ type Choice struct {
 	full     bool // it was offered none in the end, since those that are well and left have no place
 }
 
-// Choose begins the choice of an endpoint for any client, by round robin: a snapshot, and one atomic add.
-// The first client of a set has it awoken.
-func (r *Rotation) Choose(protocol registry.Protocol) Choice {
-	c := Choice{rotation: r, protocol: protocol}
-	c.look(r.awake())
-	c.drawn = c.draw()
-	return c
-}
-
-// ChooseFor begins the choice of an endpoint for a client, on the terms of its service. The choice ends with the lifetime of the
-// service on its port.
+// ChooseFor begins the choice of an endpoint for a client, on the terms of its service, until the service leaves its port: a snapshot and an atomic add.
 func (r *Rotation) ChooseFor(protocol registry.Protocol, client netip.Addr, terms *registry.Terms, of *removal.Lifetime) (c Choice) {
 	c.begin(r, protocol, client, terms, of)
 	if c.sticky == nil { // else it is a matter of what is remembered

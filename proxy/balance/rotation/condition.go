@@ -131,10 +131,9 @@ func (e *Endpoint) condition() Condition {
 }
 
 // Conditions lists all conditions in their order.
-func Conditions() []Condition {
-	all := make([]Condition, NumConditions)
-	for i := range all {
-		all[i] = Condition(i)
+func Conditions() (all []Condition) {
+	for c := range NumConditions {
+		all = append(all, c)
 	}
 	return all
 }

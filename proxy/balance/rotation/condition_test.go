@@ -126,11 +126,11 @@ func TestWhyEndpointsCannotBeUsedIsKnownUntilTheyCan(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				r := numbered(1)
-				first := r.Choose(registry.TCP)
+				first := r.ChooseFor(registry.TCP, netip.Addr{}, registry.NoTerms, nil)
 				e, _ := first.Next()
 				first.Unusable(e, traffic.OwnListener)
 				time.Sleep(2 * health.AsideFor)
-				next := r.Choose(registry.TCP)
+				next := r.ChooseFor(registry.TCP, netip.Addr{}, registry.NoTerms, nil)
 				if again, ok := next.Next(); !ok || again != e {
 					t.Error("it is not offered again")
 				}

@@ -5,11 +5,7 @@
 // client, each at most once. Choosing takes no lock, except for the first client after all endpoints have changed, and for services
 // with affinity. [Rules] hold what all rotations of a balancer have in common.
 //
-// The algorithms choose one of n positions of a set, at a cost that does not depend on n: in turn, by weights, two at random, or by a ring of
-// hashes (ring.go). Package [kubeproxy/proxy/balance/positions] has what they choose by, and knows which positions are ready.
-//
-// Package [kubeproxy/proxy/balance/affinity] remembers which endpoint a client was given, and [kubeproxy/proxy/balance/news] tells those
-// that wait for one when to look again.
-// [kubeproxy/proxy/balance/health] knows of each endpoint whether it is ready, and [kubeproxy/proxy/balance/checks] asks those that services
-// want asked.
+// The algorithms choose one of n positions of a set, at a cost that does not depend on n. Package positions has what they choose by, and knows
+// which are ready. Package affinity remembers which endpoint a client was given, and news tells those that wait for one when to look again.
+// Package health knows of each endpoint whether it is ready, and checks asks those that services want asked.
 package rotation

@@ -4,6 +4,7 @@ import (
 	"context"
 	"math"
 	"math/rand/v2"
+	"net/netip"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -257,7 +258,7 @@ func TestWhoFindsNoPlaceMayWait(t *testing.T) {
 		}
 	})
 	for range 200_000 {
-		c := r.Choose(registry.TCP)
+		c := r.ChooseFor(registry.TCP, netip.Addr{}, registry.NoTerms, nil)
 		if e, ok := c.Next(); !ok && c.WaitTime(1) != 1 {
 			t.Errorf("a client was offered none, and may not wait")
 			break

@@ -20,46 +20,17 @@ func (c *Choice) Arrange(e *Endpoint, addrs []netip.AddrPort) []netip.AddrPort {
 	if len(addrs) < 2 {
 		return addrs
 	}
-	preferred, other := families(slices.Clone(addrs))
-	if c.balance == registry.SourceAddress || c.sticky != nil {
-		for _, family := range [][]netip.AddrPort{preferred, other} {
-			slices.SortFunc(family, func(a, b netip.AddrPort) int {
-				return cmp.Compare(positions.Rank(c.client, a.Addr()), positions.Rank(c.client, b.Addr()))
-			})
-		}
-	} else {
+	order := func(family []netip.AddrPort) []netip.AddrPort {
+		slices.SortFunc(family, func(a, b netip.AddrPort) int {
+			return cmp.Compare(positions.Rank(c.client, a.Addr()), positions.Rank(c.client, b.Addr()))
+		})
+		return family
+	}
+	if c.balance != registry.SourceAddress && c.sticky == nil {
 		turn := e.nextTurn(c.protocol)
-		preferred, other = rotated(preferred, turn), rotated(other, turn)
+		order = func(family []netip.AddrPort) []netip.AddrPort { return positions.Rotated(family, turn) }
 	}
-	order := addrs[:0:0]
-	for i := range max(len(preferred), len(other)) {
-		if i < len(preferred) {
-			order = append(order, preferred[i])
-		}
-		if i < len(other) {
-			order = append(order, other[i])
-		}
-	}
-	return order[:min(len(order), maxAddrs)]
-}
-
-// families divides addresses where their family changes.
-func families(addrs []netip.AddrPort) (preferred, other []netip.AddrPort) {
-	first := addrs[0].Addr().Is4()
-	n := slices.IndexFunc(addrs, func(a netip.AddrPort) bool { return a.Addr().Is4() != first })
-	if n < 0 {
-		n = len(addrs)
-	}
-	return addrs[:n], addrs[n:]
-}
-
-// rotated returns addresses in their order, from the one whose turn it is.
-func rotated(addrs []netip.AddrPort, turn uint32) []netip.AddrPort {
-	if len(addrs) == 0 {
-		return nil
-	}
-	n := int(turn % uint32(len(addrs)))
-	return slices.Concat(addrs[n:], addrs[:n])
+	return positions.Arrange(addrs, order)[:min(len(addrs), maxAddrs)]
 }
 
 // nextTurn counts the clients that were given an address of the endpoint's name.

@@ -37,6 +37,7 @@ func (r *Rotation) ReplaceOverriding(list registry.PortAddrs, weights registry.W
 	if len(position) > 0 || r.isChecked() || len(overrides) > 0 { // the others must be there beside them, or are to be checked
 		set = r.after(old, set, position)
 	}
+	set = r.preparedLocked(set)
 	for _, e := range gone { // before the rotation has it no more, or who counts clients would meet it nowhere
 		r.rules.departed.add(e)
 	}
@@ -110,5 +111,6 @@ func (r *Rotation) remakeLocked(old *endpointSet, overrides map[registry.Addr]in
 		position[e] = i
 		addrs.Add(e.Addr)
 	}
-	r.set.Store(r.after(old, &endpointSet{addrs: addrs.Addrs(), places: old.places, weights: old.weights, overrides: overrides, zones: old.zones}, position))
+	set := &endpointSet{addrs: addrs.Addrs(), places: old.places, weights: old.weights, overrides: overrides, zones: old.zones}
+	r.set.Store(r.preparedLocked(r.after(old, set, position)))
 }

@@ -27,7 +27,7 @@ func rotationOfSize(n int) *Rotation {
 
 // offeredTo lists the endpoints that one client is offered when all of them fail.
 func offeredTo(r *Rotation, protocol registry.Protocol) (all []*Endpoint) {
-	c := r.Choose(protocol)
+	c := r.ChooseFor(protocol, netip.Addr{}, registry.NoTerms, nil)
 	for e, ok := c.Next(); ok; e, ok = c.Next() {
 		all = append(all, e)
 		c.Failed(e)
@@ -125,7 +125,7 @@ func TestEndpointsThatAreNotAllowedCostAClientNothing(t *testing.T) {
 func TestAnEndpointThatIsUnusableReturnsAndKeepsItsHealth(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := rotationOf(addrs(1, 2)...)
-		c := r.Choose(registry.TCP)
+		c := r.ChooseFor(registry.TCP, netip.Addr{}, registry.NoTerms, nil)
 		e, _ := c.Next()
 		c.Unusable(e, traffic.NameFailed)
 		if got := chosen(t, r, 4); slices.Contains(got, number(e)) {
@@ -144,7 +144,7 @@ func TestAnEndpointThatIsUnusableReturnsAndKeepsItsHealth(t *testing.T) {
 // TestAChoiceGoesOnWithTheEndpointsOfTheMoment: those that were removed meanwhile are not tried any more, and those that came are.
 func TestAChoiceGoesOnWithTheEndpointsOfTheMoment(t *testing.T) {
 	r := numbered(1, 2, 3)
-	c := r.Choose(registry.TCP)
+	c := r.ChooseFor(registry.TCP, netip.Addr{}, registry.NoTerms, nil)
 	e, _ := c.Next()
 	c.Failed(e)
 	setEndpoints(r, 1, 4)

@@ -32,6 +32,7 @@ type Rules struct {
 	unused      lograte.Limiter[registry.PortKey] // of lines about records with endpoints that are not allowed
 	ignored     lograte.Limiter[registry.PortKey] // of lines about checks that fail for all endpoints
 	departed    departed
+	prepared    atomic.Int64 // endpoints of large sets that are ready
 	news        news.Room[*Rotation]
 }
 
@@ -81,7 +82,8 @@ type Rotation struct {
 
 	terms atomic.Pointer[registry.Terms] // what the service says of its endpoints, or last said; never nil; written under mu
 
-	Holders int // how many claims hold it; the balancer's alone
+	Holders int32   // how many claims hold it; the balancer's alone
+	offered [2]bool // by Protocol: a port has the endpoints; guarded by mu
 
 	rules   *Rules
 	clients [2]affinity.Clients // those that it remembers, by Protocol
@@ -179,6 +181,7 @@ type endpointSet struct {
 	views     [kinds]*view // those that differ from the ones before; nil while the set sleeps, and of a set without endpoints
 	tellApart kind         // in what kinds of clients differ that have different views
 	nearness  []uint8      // the distances of the endpoints from the node; nil if all are alike
+	prepared  int          // its endpoints, if it is large and ready for its first client; guarded by mu of the rotation
 	zones     *zones       // of all sets of the rotation; nil until it is known of an endpoint where it is
 }
 

@@ -52,7 +52,7 @@ func chosen(t *testing.T, r *Rotation, n int) []int {
 	t.Helper()
 	var got []int
 	for range n {
-		c := r.Choose(registry.TCP)
+		c := r.ChooseFor(registry.TCP, netip.Addr{}, registry.NoTerms, nil)
 		e, ok := c.Next()
 		if !ok {
 			t.Fatal("no endpoint")
@@ -68,7 +68,7 @@ func number(e *Endpoint) int {
 }
 
 func TestARotationWithoutEndpointsOffersNone(t *testing.T) {
-	c := New(NewRules(false), registry.PortKey{Name: web}).Choose(registry.TCP)
+	c := New(NewRules(false), registry.PortKey{Name: web}).ChooseFor(registry.TCP, netip.Addr{}, registry.NoTerms, nil)
 	if e, ok := c.Next(); ok {
 		t.Errorf("an unknown service offered %v", e.Addr)
 	}
@@ -133,7 +133,7 @@ func TestAChangeGoesOnWithTheFirstSurvivorAtOrAfterTheNext(t *testing.T) {
 func TestFailoverOffersEachEndpointOnce(t *testing.T) {
 	r := numbered(1, 2, 3)
 	for range 50 { // also once all are known to be down
-		c := r.Choose(registry.TCP)
+		c := r.ChooseFor(registry.TCP, netip.Addr{}, registry.NoTerms, nil)
 		var got []int
 		for e, ok := c.Next(); ok; e, ok = c.Next() {
 			got = append(got, number(e))
@@ -269,7 +269,7 @@ func TestChoosingWhileEndpointsChangeAlwaysFindsOne(t *testing.T) {
 					return
 				default:
 				}
-				c := r.Choose(registry.TCP)
+				c := r.ChooseFor(registry.TCP, netip.Addr{}, registry.NoTerms, nil)
 				if _, ok := c.Next(); !ok {
 					t.Error("no endpoint")
 					return
@@ -327,7 +327,7 @@ func TestTheFirstClientsAreGivenEndpointsThatLaterSetsKnow(t *testing.T) {
 		var clients sync.WaitGroup
 		for i := range given {
 			clients.Go(func() {
-				c := r.Choose(registry.TCP)
+				c := r.ChooseFor(registry.TCP, netip.Addr{}, registry.NoTerms, nil)
 				given[i], _ = c.Next()
 			})
 		}
@@ -345,7 +345,7 @@ func TestTheFirstClientsAreGivenEndpointsThatLaterSetsKnow(t *testing.T) {
 func TestChoosingAllocatesNothing(t *testing.T) {
 	r := numbered(1, 2, 3)
 	if n := testing.AllocsPerRun(1000, func() {
-		c := r.Choose(registry.TCP)
+		c := r.ChooseFor(registry.TCP, netip.Addr{}, registry.NoTerms, nil)
 		c.Next()
 	}); n != 0 {
 		t.Errorf("%v allocations for each choice; want 0", n)
@@ -363,7 +363,7 @@ func BenchmarkChoose(b *testing.B) {
 			r := rotationBy(rules, addrs(ns...)...)
 			b.ReportAllocs()
 			for b.Loop() {
-				c := r.Choose(registry.TCP)
+				c := r.ChooseFor(registry.TCP, netip.Addr{}, registry.NoTerms, nil)
 				c.Next()
 			}
 		})
@@ -395,7 +395,7 @@ func TestARotationWithoutEndpointsIsSmall(t *testing.T) {
 		t.Error("each rotation has an empty set of its own")
 	}
 	setEndpoints(one, 1)
-	if c := other.Choose(registry.TCP); !other.IsEmpty() || len(chosen(t, one, 1)) != 1 {
+	if c := other.ChooseFor(registry.TCP, netip.Addr{}, registry.NoTerms, nil); !other.IsEmpty() || len(chosen(t, one, 1)) != 1 {
 		t.Error("an endpoint of one rotation is not its own")
 	} else if e, ok := c.Next(); ok {
 		t.Errorf("a rotation without endpoints gives out %v", e.Addr)

@@ -22,12 +22,11 @@ func (r *Rotation) awake() *endpointSet {
 }
 
 func (r *Rotation) awakeLocked() *endpointSet {
-	asleep := r.set.Load()
-	if !asleep.isAsleep() {
-		return asleep
+	set := r.set.Load()
+	if set.isAsleep() {
+		set = awoken(r, set, nil)
+		r.set.Store(set)
 	}
-	set := awoken(r, asleep, nil)
-	r.set.Store(set)
 	return set
 }
 
