@@ -40,3 +40,6 @@ func QuoteUnlessPlain(s string) string {
 	}
 	return Quote(s)
 }
+
+// A Warning is something odd in a record that is used all the same. It is one line, safe to log.
+type Warning string

@@ -51,6 +51,7 @@ var terms = [...]term{
 	{"udp-requests", "", aNumber(func(t *Terms) *int { return &t.Limits.Requests }, maxCount, false), shownCount(func(t *Terms) int { return t.Limits.Requests })},
 	{"udp-replies", "", aNumber(func(t *Terms) *int { return &t.Limits.Replies }, maxCount, false), shownCount(func(t *Terms) int { return t.Limits.Replies })},
 	{"keep-lapsed", "", aChoice(func(t *Terms) *bool { return &t.LetLapse }, "true", "false"), shownChoice(func(t *Terms) bool { return t.LetLapse }, "false")},
+	{"holder-key", "", (*Terms).readHolderKey, func(t *Terms) string { return t.HolderKey }},
 	{"on-removal", "", (*Terms).readRemoval, func(t *Terms) string { return t.Removal.String() }},
 }
 
@@ -98,6 +99,15 @@ func readTime(s string, least, most time.Duration) (time.Duration, error) {
 		return 0, fmt.Errorf("%s is no time from %v to %v, such as 5s", Quote(s), least, most)
 	}
 	return d, nil
+}
+
+// readHolderKey reads a key that is no record and no longer than one.
+func (t *Terms) readHolderKey(s string) error {
+	if most := len(EndpointSlicesPrefix) + 2*MaxName + 1; !strings.HasPrefix(s, "/") || strings.HasPrefix(s, Prefix) || len(s) > most {
+		return fmt.Errorf("%s is no key outside of %s that begins with a slash and has at most %d bytes, such as /service/pg/leader", Quote(s), Prefix, most)
+	}
+	t.HolderKey = s
+	return nil
 }
 
 func (t *Terms) readRemoval(s string) (err error) {

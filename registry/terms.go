@@ -31,6 +31,9 @@ type Terms struct {
 
 	LetLapse bool `json:",omitzero"` // endpoints whose leases have ended are gone at once, though they be the last ones
 
+	// The key of etcd whose value is the name of the endpoints that are in force, as the annotation kube-proxy/names gives them names; no others are. "": all are.
+	HolderKey string `json:",omitzero"`
+
 	Distribution    Distribution `json:",omitzero"` // which endpoints the clients of a node are given first
 	Local           bool         `json:",omitzero"` // clients are given endpoints on the node only
 	HealthCheckPort uint16       `json:",omitzero"` // where load balancers ask the node whether it has an endpoint, if Local; 0: nowhere
@@ -69,7 +72,7 @@ var NoTerms = new(Terms)
 func (t *Terms) Equal(u *Terms) bool {
 	return t.Affinity == u.Affinity && t.AffinityTimeout == u.AffinityTimeout && slices.Equal(t.SourceRanges, u.SourceRanges) &&
 		t.Balance == u.Balance && t.Checks == u.Checks && t.ProxyHeader == u.ProxyHeader &&
-		t.Limits == u.Limits && t.Timeouts == u.Timeouts && t.Removal == u.Removal && t.Failure == u.Failure && t.LetLapse == u.LetLapse &&
+		t.Limits == u.Limits && t.Timeouts == u.Timeouts && t.Removal == u.Removal && t.Failure == u.Failure && t.LetLapse == u.LetLapse && t.HolderKey == u.HolderKey &&
 		t.Distribution == u.Distribution && t.Local == u.Local && t.HealthCheckPort == u.HealthCheckPort
 }
 

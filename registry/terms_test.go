@@ -34,6 +34,7 @@ func TestEachTermIsReadShownAndCompared(t *testing.T) {
 		"udp-requests":                 {"1"},
 		"udp-replies":                  {"3"},
 		"keep-lapsed":                  {"false"},
+		"holder-key":                   {"/service/pg/leader"},
 		"on-removal":                   {"drain", "close", "close-after=30s"},
 	}
 	for _, of := range terms {

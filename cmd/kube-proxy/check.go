@@ -30,13 +30,12 @@ type checkOptions struct {
 	strict    bool
 }
 
-// flagsForCheck are the flags of the proxy that make a difference to a check. The others are taken and
-// do nothing.
+// flagsForCheck are the flags of the proxy that make a difference to a check. The others are taken and do nothing.
 var flagsForCheck = []string{
 	"help", "version", "config", "o", "strict", "timeout", "service_port", "service_address", "bind_address", "node_name", "node_zone",
 	"allowed_ports", "allowed_listen", "allowed_endpoints", "healthz_bind_address", "metrics_bind_address",
 	"etcd_servers", "etcd_config", "etcd_version", "etcd_cafile", "etcd_certfile", "etcd_keyfile", "etcd_insecure_skip_tls_verify",
-	"etcd_username", "etcd_password_file", "registry_dir",
+	"etcd_username", "etcd_password_file", "registry_dir", "holder_keys",
 }
 
 func newCheck() *checkOptions {
@@ -128,10 +127,12 @@ func (o *checkOptions) report(notes io.Writer) (*check.Report, error) {
 	if first, last, ok := proxy.LocalPorts(); ok {
 		local = proxy.PortRange{First: first, Last: last}
 	}
+	decoder := o.source.decoder()
+	decoder.HolderKeys = o.source.etcd.holderKeys
 	return check.Examine(r, check.Options{
 		Bind:            served.BindAddress,
 		Operators:       served.ReservedPorts,
-		Decoder:         o.source.decoder(),
+		Decoder:         decoder,
 		RefusePort:      served.Refusal,
 		AllowEndpoint:   served.Allows,
 		HasAddress:      proxy.HasAddress,

@@ -29,6 +29,7 @@ type etcdOptions struct {
 	username     string
 	passwordFile string
 	version      string
+	holderKeys   commandline.List
 }
 
 func (e *etcdOptions) addFlags(c *commandline.Command) {
@@ -38,6 +39,7 @@ func (e *etcdOptions) addFlags(c *commandline.Command) {
 		f.StringVar(&e.configFile, "etcd_config", "", "`file` with etcd client settings as go-etcd saved them (JSON)")
 	})
 	c.Group(topicSecurity, func(f *pflag.FlagSet) {
+		f.Var(&e.holderKeys, "holder_keys", "`prefixes` of keys of etcd 3 by which records may have endpoints elected (kube-proxy/holder-key), separated by commas; repeat to add more; empty: none")
 		f.StringVar(&e.caFile, "etcd_cafile", "", "CA `file` that verifies etcd's certificate (PEM); the system's if not given")
 		f.StringVar(&e.certFile, "etcd_certfile", "", "`file` with the proxy's certificate for etcd (PEM)")
 		f.StringVar(&e.keyFile, "etcd_keyfile", "", "`file` with the key of -etcd_certfile (PEM)")
@@ -112,7 +114,7 @@ func (e *etcdOptions) config(sync time.Duration) (etcdsource.Config, error) {
 			glog.Warningf("the password of %s crosses the network in the clear: the URLs of etcd are not https", e.username)
 		}
 	}
-	cfg.SyncPeriod = sync
+	cfg.SyncPeriod, cfg.HolderKeys = sync, e.holderKeys
 	return cfg, nil
 }
 

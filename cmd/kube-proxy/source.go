@@ -94,8 +94,7 @@ type sourceSet struct {
 	localPorts func(context.Context) []uint16
 }
 
-// open makes the sources, after [sourceOptions.contradiction] found none. It reads the files that flags name, and connects to
-// nothing.
+// open makes the sources, after [sourceOptions.contradiction] found none. It reads the files that flags name, and connects to nothing.
 func (o *sourceOptions) open(flags *pflag.FlagSet) (sourceSet, error) {
 	set := sourceSet{localPorts: func(context.Context) []uint16 { return nil }}
 	switch {

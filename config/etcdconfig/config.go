@@ -6,9 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"kubeproxy/config/remote"
+	"kubeproxy/registry"
 	"kubeproxy/registry/decode"
 )
 
@@ -47,6 +49,9 @@ type Config struct {
 
 	Decoder decode.Decoder // how records are understood
 
+	// HolderKeys are prefixes of the keys of etcd 3 that records may have elect endpoints. The Decoder of a source that follows such keys has them, too.
+	HolderKeys []string
+
 	DialTimeout    time.Duration // for one connection attempt and, apart from it, one login
 	SyncPeriod     time.Duration // between full lists, ±20 %; to the first resync of a session, 20 to 120 %
 	RequestTimeout time.Duration // without progress of a list, and for opening a watch
@@ -84,6 +89,11 @@ func (c Config) Complete() (Config, error) {
 		remote.Duration{Name: "probe period", Value: &c.ProbePeriod, Default: DefaultProbePeriod},
 	); err != nil {
 		return c, err
+	}
+	for _, prefix := range c.HolderKeys {
+		if !strings.HasPrefix(prefix, "/") {
+			return c, fmt.Errorf("prefix %s of holder keys does not begin with a slash", registry.Quote(prefix))
+		}
 	}
 	if c.PageSize < 0 {
 		return c, fmt.Errorf("negative page size %d", c.PageSize)

@@ -34,7 +34,7 @@ func BenchmarkListForEtcd10000(b *testing.B) {
 			}
 			r := newReader(&dialer{cfg, etcdconfig.NewNames(nil)})
 			defer r.close()
-			q := list(0, false, etcdconfig.DefaultPageSize, way.streams, records.New(decode.Decoder{}).NewList)
+			q := list(0, false, etcdconfig.DefaultPageSize, way.streams, nil, records.New(decode.Decoder{}).NewList)
 			before := cpuOf(b, etcd.PID())
 			for b.Loop() {
 				if l, err := r.try(b.Context(), q, func() {}); err != nil || l.list.Len() != 20_000 {

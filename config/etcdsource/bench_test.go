@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/mem"
 
 	"kubeproxy/config/etcdsource/etcdtest"
+	"kubeproxy/config/etcdsource/pages"
 	"kubeproxy/config/records"
 	"kubeproxy/config/records/recordstest"
 	"kubeproxy/registry"
@@ -30,7 +31,7 @@ func BenchmarkKnownPage500(b *testing.B) {
 	for _, way := range []struct {
 		name  string
 		codec encoding.CodecV2
-	}{{"in place", newPageReader()}, {"copied", newPageReader().CodecV2}} {
+	}{{"in place", pages.NewReader()}, {"copied", pages.NewReader().CodecV2}} {
 		b.Run(way.name, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {

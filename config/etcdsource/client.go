@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -15,6 +16,7 @@ import (
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/encoding"
 
 	"kubeproxy/registry"
 )
@@ -148,3 +150,9 @@ func (t *token) GetRequestMetadata(context.Context, ...string) (map[string]strin
 // RequireTransportSecurity implements gRPC's credentials.PerRPCCredentials. Whether a password may
 // cross the network in the clear is said by the scheme of the URL.
 func (t *token) RequireTransportSecurity() bool { return false }
+
+// answersReadBy gives the options of a call whose answers a codec of ours reads: proto.Unmarshal would copy each key
+// and each value. gRPC calls the option that names a codec experimental.
+func answersReadBy(codec encoding.CodecV2) []grpc.CallOption {
+	return append(slices.Clip(callOptions), grpc.ForceCodecV2(codec))
+}

@@ -97,8 +97,8 @@
 //
 // Package etcdconfig says what can be set. source.go is the frame: sessions one after the other.
 // session.go is the picture above, told in code, with watch.go, inbox.go, list.go and client.go below it; stream.go asks for a list in one
-// stream, where etcd has that, and page.go reads the pages of a list and the parts of a stream in place, with wire.go: a resync of 10,000 services takes 43 ms for 63 ms that way, and leaves
-// 2.6 MB of garbage for 11 MB. Package records turns values into changes; probe.go listens to silence, and age.go finds out up
+// stream, where etcd has that, and package pages reads the pages of a list and the parts of a stream in place: a resync of 10,000 services takes 43 ms for 63 ms that way, and leaves
+// 2.6 MB of garbage for 11 MB. following.go is about the keys outside the registry that records name. Package records turns values into changes; probe.go listens to silence, and age.go finds out up
 // to which moment everything is known.
 // status.go is what operators see, and where an outage begins and ends in the log; cause.go says why,
 // setback.go whether it is still the same etcd.

@@ -60,6 +60,9 @@ type notice struct {
 	answer   bool   // of progress reports: it answers a request
 	cluster  uint64 // of the etcd that sent it
 	revision int64  // which etcd had reached
+	id       int64  // of the watch
+	ended    bool   // etcd has ended the watch of a key
+	refused  string // why it has, or why none was created
 }
 
 func newInbox() *inbox {

@@ -15,6 +15,7 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"kubeproxy/config/etcdsource/pages"
 	"kubeproxy/config/records"
 	"kubeproxy/config/remote"
 	"kubeproxy/registry"
@@ -58,9 +59,9 @@ func tooLarge() error {
 type question func(ctx context.Context, c *client, more func()) (listing, error)
 
 // list asks for all keys at one revision, 0 for the newest. However long it takes, the answer is one
-// snapshot: every page is read at the revision of the first. begin makes the list that the keys are added to, with room
+// snapshot: every page is read at the revision of the first, and so is what the other keys hold. begin makes the list that the keys are added to, with room
 // for so many. Where etcd has streams the keys come in one, unless pages are wanted that are smaller than usual.
-func list(revision int64, weak bool, pageSize int64, streams bool, begin func(keys int) records.List) question {
+func list(revision int64, weak bool, pageSize int64, streams bool, holders []string, begin func(keys int) records.List) question {
 	return func(ctx context.Context, c *client, more func()) (listing, error) {
 		for left := maxSnapshots; ; left-- {
 			ask := c.pages
@@ -69,6 +70,9 @@ func list(revision int64, weak bool, pageSize int64, streams bool, begin func(ke
 			}
 			l, err := ask(ctx, &etcdserverpb.RangeRequest{Key: prefixStart, RangeEnd: prefixEnd, Limit: pageSize, Revision: revision, Serializable: weak}, more, begin)
 			l.list.Wait()
+			if err == nil {
+				err = c.holders(ctx, &l, holders, more)
+			}
 			switch {
 			case left == 0:
 				return l, err
@@ -100,7 +104,7 @@ const mostRoom = 1 << 16
 // pages asks for the keys in pages of req.Limit.
 func (c *client) pages(ctx context.Context, req *etcdserverpb.RangeRequest, more func(), begin func(keys int) records.List) (l listing, err error) {
 	l.asked = time.Now()
-	reader, keys := newPageReader(), new(gathering)
+	reader, keys := pages.NewReader(), new(gathering)
 	for first := true; ; first = false {
 		resp, err := c.kv.Range(ctx, req, answersReadBy(reader)...)
 		if err != nil {

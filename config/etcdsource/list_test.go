@@ -311,7 +311,7 @@ func TestAPageIsAPart(t *testing.T) {
 	}
 	defer own.close()
 	parts := 0
-	if l, err := list(0, false, 3, false, records.New(decode.Decoder{}).NewList)(t.Context(), own, func() { parts++ }); err != nil || l.list.Len() != 10 || parts != 4 {
+	if l, err := list(0, false, 3, false, nil, records.New(decode.Decoder{}).NewList)(t.Context(), own, func() { parts++ }); err != nil || l.list.Len() != 10 || parts != 4 {
 		t.Errorf("%d keys in %d parts, %v; want 10 in 4", l.list.Len(), parts, err)
 	}
 }

@@ -12,6 +12,7 @@ import (
 
 	"kubeproxy/config"
 	"kubeproxy/config/etcdsource/etcdtest"
+	"kubeproxy/config/etcdsource/pages"
 	"kubeproxy/config/records"
 	"kubeproxy/registry/decode"
 )
@@ -27,7 +28,7 @@ func wire(t testing.TB, answer proto.Message) []byte {
 }
 
 // readAs gives a page to a reader in two pieces, as gRPC does in many.
-func (p *pageReader) readAs(page []byte) (*etcdserverpb.RangeResponse, error) {
+func readAs(p *pages.Reader, page []byte) (*etcdserverpb.RangeResponse, error) {
 	answer := new(etcdserverpb.RangeResponse)
 	half := len(page) / 2
 	return answer, p.Unmarshal(mem.BufferSlice{mem.SliceBuffer(page[:half]), mem.SliceBuffer(page[half:])}, answer)
@@ -53,9 +54,9 @@ func FuzzPage(f *testing.F) {
 		f.Add(page, three)
 	}
 	f.Fuzz(func(t *testing.T, first, second []byte) {
-		p := newPageReader()
+		p := pages.NewReader()
 		for _, page := range [][]byte{first, second} {
-			got, err := p.readAs(page)
+			got, err := readAs(p, page)
 			want := new(etcdserverpb.RangeResponse)
 			wantErr := proto.Unmarshal(page, want)
 			if (err == nil) != (wantErr == nil) || err == nil && !proto.Equal(got, want) {
@@ -67,12 +68,12 @@ func FuzzPage(f *testing.F) {
 
 func TestABadPageIsAnErrorThatTellsWhere(t *testing.T) {
 	page := wire(t, &etcdserverpb.RangeResponse{Kvs: []*mvccpb.KeyValue{kv(2, 2, port(1)), kv(3, 3, port(1))}})
-	p := newPageReader()
-	if _, err := p.readAs(page[:len(page)-1]); err == nil || err.Error() != "a page of a list, near key 1 of it: unexpected EOF" {
+	p := pages.NewReader()
+	if _, err := readAs(p, page[:len(page)-1]); err == nil || err.Error() != "a page of a list, near key 1 of it: unexpected EOF" {
 		t.Errorf("a page that was cut off: %v", err)
 	}
 	page[len(page)-len(port(1))-1]++ // the length of the last value
-	if _, err := p.readAs(page); err == nil || err.Error() != "a page of a list, near key 2 of it: unexpected EOF" {
+	if _, err := readAs(p, page); err == nil || err.Error() != "a page of a list, near key 2 of it: unexpected EOF" {
 		t.Errorf("a value that is longer than its page: %v", err)
 	}
 }
@@ -82,11 +83,11 @@ func TestNothingThatIsKeptOfAPageLiesInThePageReader(t *testing.T) {
 	s := records.New(decode.Decoder{})
 	s.Put(versionOf(kv(2, 2, port(1))))
 	l := s.NewList(0)
-	p := newPageReader()
+	p := pages.NewReader()
 	for i := range 3 {
 		known, news := kv(2, 2, port(1)), kv(5, 5, port(10+i))
 		news.Key = []byte(spec(fmt.Sprint("b", i)))
-		answer, err := p.readAs(wire(t, &etcdserverpb.RangeResponse{Kvs: []*mvccpb.KeyValue{known, news}}))
+		answer, err := readAs(p, wire(t, &etcdserverpb.RangeResponse{Kvs: []*mvccpb.KeyValue{known, news}}))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -108,9 +109,9 @@ func TestAPageOfKnownKeysLeavesHardlyAnyGarbage(t *testing.T) {
 	l, kvs := bigList(250)
 	s.Merge(l, 501, nil, 0)
 	page := wire(t, &etcdserverpb.RangeResponse{Kvs: kvs})
-	p := newPageReader()
+	p := pages.NewReader()
 	if n := testing.AllocsPerRun(10, func() {
-		answer, err := p.readAs(page)
+		answer, err := readAs(p, page)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -74,6 +74,10 @@ func (x *session) request() {
 // watch has been silent. Silence proves nothing by itself: an etcd that is idle is silent too, and a progress
 // request that came too early is dropped. Only an etcd that has gone on without its watch convicts it.
 func (x *session) period() error {
+	x.follow()
+	if err := x.overdue(); err != nil {
+		return err
+	}
 	if late, yes := x.behind(); yes {
 		return remote.Because(Stale, fmt.Errorf("the watch is %v behind, and its changes fill %d MiB of memory: reading everything is faster", late.Round(time.Second), maxWaiting>>20))
 	}

@@ -25,7 +25,7 @@ func Read(ctx context.Context, cfg Config) (Snapshot, error) {
 	defer d.names.Close()
 	r := newReader(&d)
 	defer r.close()
-	l, err := r.try(ctx, list(0, false, d.pageSize(), d.hasStreams(), func(int) records.List { return records.List{} }), func() {})
+	l, err := r.try(ctx, list(0, false, d.pageSize(), d.hasStreams(), nil, func(int) records.List { return records.List{} }), func() {})
 	if err != nil {
 		return Snapshot{}, err
 	}

@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"math"
 	"slices"
 	"strconv"
 	"time"
@@ -14,6 +16,7 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 
 	"kubeproxy/config"
+	"kubeproxy/config/records"
 	"kubeproxy/config/remote"
 	"kubeproxy/internal/backoff"
 	"kubeproxy/registry"
@@ -29,7 +32,9 @@ type session struct {
 	stood   time.Time // when the list was in; zero before
 	watched uint64    // the cluster id behind the watch; 0 when a proxy does not say
 	heard   int64     // everything up to this revision has been delivered, or was in the list
-	held    backlog   // came before the first list
+	merged  int64     // the revision of the last list
+	opening *opening  // the first list, while it is not complete
+	held    backlog   // came before the first list, or waits for what other watches deliver
 	heldAt  time.Time // when the oldest of them was received
 
 	listing listRequest
@@ -45,6 +50,7 @@ type session struct {
 
 	probe
 	clock
+	following
 }
 
 // A listRequest is the list that was asked for last.
@@ -64,6 +70,8 @@ func (s *Source) attend(ctx context.Context) (stood bool, err error) {
 		next:   time.NewTimer(s.cfg.SyncPeriod), // begins anew with the first list
 		proof:  time.NewTimer(0),
 		probe:  probe{timer: time.NewTimer(s.cfg.ProbePeriod)},
+
+		following: following{watches: make(map[string]int64), refused: make(map[string]bool)},
 	}
 	defer func() {
 		cancel()
@@ -91,7 +99,7 @@ func (x *session) step() error {
 		silence = x.timer.C
 	}
 	switch {
-	case x.unproved != nil:
+	case x.unproved != nil || x.following.next != "":
 		late = x.proof.C
 	case !x.stood.IsZero() && !x.lists.busy:
 		resync, due = x.resync, x.next.C
@@ -136,6 +144,17 @@ func (x *session) receive(d delivery) error {
 		if err := x.hold(d); err != nil {
 			return err
 		}
+	case len(x.watches) > 0:
+		x.well()
+		if x.heldAt.IsZero() {
+			x.heldAt = d.at
+		}
+		if x.held.add(d.events); x.held.bytes > maxWaiting {
+			if err := x.release(math.MaxInt64); err != nil {
+				return err
+			}
+		}
+		x.askAgain()
 	default:
 		x.well()
 		events := d.events
@@ -177,20 +196,31 @@ func revisionOf(events []*mvccpb.Event) (revision int64) {
 // note handles one notice.
 func (x *session) note(n notice) error {
 	switch {
+	case n.ended:
+		x.unfollow(n)
 	case n.created && !x.created:
 		x.created, x.watched, x.heard = true, n.cluster, max(x.heard, n.revision)
 		x.request() // to learn early whether this etcd answers such requests
 		// The stream stands, so nothing can fall between it and a list that is asked for now.
 		x.ask(0, x.cfg.Weak)
+	case n.created && x.following.next != "": // no challenge is under way then
+		return x.followed(n)
 	case n.created:
 		if x.met++; x.unproved != nil && x.met == x.awaited {
 			return x.use(*x.unproved)
 		}
 	default: // progress
+		if n.answer && !x.stood.IsZero() {
+			if err := x.release(n.revision); err != nil {
+				return err
+			}
+		}
 		x.heard = max(x.heard, n.revision)
 		if n.answer {
 			x.answers = true
-			x.answered()
+			if x.answered(); len(x.held.events) > 0 && !x.stood.IsZero() {
+				x.askAgain()
+			}
 		}
 		if !x.stood.IsZero() {
 			x.well()
@@ -203,7 +233,7 @@ func (x *session) note(n notice) error {
 // revision is that of the last event. Of each key the newest value is decoded first, and an older one only while that
 // is bad: a key that is written faster than it can be decoded costs one decoding an Update.
 func (x *session) apply(events []*mvccpb.Event, at time.Time) error {
-	events = slices.DeleteFunc(events, func(ev *mvccpb.Event) bool { return ev.GetKv().GetModRevision() <= x.applied })
+	events = slices.DeleteFunc(events, func(ev *mvccpb.Event) bool { return ev.GetKv().GetModRevision() <= x.merged })
 	if len(events) == 0 {
 		return nil // a list knew all of them already
 	}
@@ -217,7 +247,9 @@ func (x *session) apply(events []*mvccpb.Event, at time.Time) error {
 	}
 	for _, ev := range latest {
 		narrate(ev)
-		if ev.Type == mvccpb.Event_DELETE { // D11: of this key and nothing else; a lease that ran out, too
+		if !bytes.HasPrefix(ev.Kv.Key, prefixStart) {
+			x.records.SetHolder(holderOf(string(ev.Kv.Key), ev.Kv.Value, ev.Kv.ModRevision))
+		} else if ev.Type == mvccpb.Event_DELETE { // D11: of this key and nothing else; a lease that ran out, too
 			if kv := last[string(ev.Kv.Key)]; kv != nil {
 				x.records.Put(versionOf(kv))
 			}
@@ -237,9 +269,10 @@ func (x *session) apply(events []*mvccpb.Event, at time.Time) error {
 	if n := x.records.Len(); n > maxKeys {
 		return tooManyKeys()
 	}
-	x.applied = revisionOf(events)
+	x.applied = max(x.applied, revisionOf(events))
 	x.heard = max(x.heard, x.applied)
 	x.send(x.ctx, false, at) // even when nothing changes by it: the revision has moved
+	x.follow()
 	return nil
 }
 
@@ -278,13 +311,19 @@ func (x *session) ask(revision int64, weak bool) {
 	case <-x.resync: // this is the list that was asked for
 	default:
 	}
-	x.lists.ask(x.ctx, x.cfg.RequestTimeout, list(revision, weak, x.page, x.cfg.hasStreams() && x.page == x.cfg.pageSize(), x.records.NewList))
+	x.lists.ask(x.ctx, x.cfg.RequestTimeout, list(revision, weak, x.page, x.cfg.hasStreams() && x.page == x.cfg.pageSize(), slices.Collect(maps.Keys(x.watches)), x.records.NewList))
 }
 
 // startResync asks for everything, at the newest revision that the watch is known to have come to. The
 // watch goes on meanwhile, and what it says is remembered.
 func (x *session) startResync() {
 	x.touched = make(map[string]int64)
+	clear(x.refused)
+	if x.fresh {
+		x.fresh = false
+		x.ask(0, false) // as much as the new watches know, or more
+		return
+	}
 	x.ask(x.heard, x.cfg.Weak)
 }
 
@@ -342,6 +381,9 @@ func (x *session) prove(l listing) {
 
 // unproven handles a watch that has not answered in time.
 func (x *session) unproven() error {
+	if key := x.following.next; key != "" {
+		return remote.Because(Silent, fmt.Errorf("no watch of key %s was created for %v", registry.Quote(key), x.cfg.RequestTimeout))
+	}
 	x.unproved = nil
 	err := remote.Because(Silent, fmt.Errorf("the watch gave no sign of life for %v after a list", x.cfg.RequestTimeout))
 	if first := x.stood.IsZero(); first {
@@ -361,16 +403,42 @@ func (x *session) use(l listing) error {
 	return nil
 }
 
-// begin starts from a complete list. It is the truth, empty or not (D9), whatever was known before.
+// An opening is the first list, and how it differs from what was known before.
+type opening struct {
+	listing
+	first     bool  // nothing was known
+	from      int64 // the revision that was known
+	different records.Tally
+	loud      bool // a line about a setback was written
+}
+
+// begin starts from the first list. It is the truth, empty or not (D9), whatever was known before. If its records name keys that are not watched, these
+// have to be watched first, and then another list shows what they hold.
 func (x *session) begin(l listing) error {
-	first, from := x.cluster == 0, x.applied
-	different, lost := x.records.Merge(l.list, l.revision, nil, x.applied)
-	setback, loud := x.setback(l, lost)
-	if setback {
-		x.records.WentBack()
+	if x.opening == nil {
+		x.opening = &opening{first: x.cluster == 0, from: x.applied}
+		var lost records.Tally
+		x.opening.different, lost = x.records.Merge(l.list, l.revision, nil, x.applied)
+		var setback bool
+		if setback, x.opening.loud = x.setback(l, lost); setback {
+			x.records.WentBack()
+		}
+	} else {
+		x.records.Merge(l.list, l.revision, nil, x.applied)
 	}
-	x.cluster, x.applied = l.cluster, l.revision
+	x.opening.listing = l
+	x.cluster, x.applied, x.merged = l.cluster, l.revision, l.revision
 	x.heard = max(x.heard, l.revision)
+	if x.follow() {
+		return nil
+	}
+	return x.open()
+}
+
+// open puts the first list in force.
+func (x *session) open() error {
+	l := x.opening
+	x.opening = nil
 	x.stood = time.Now()
 	x.next.Reset(backoff.Spread(x.cfg.SyncPeriod))
 	x.log.Edit(func(st *config.Status) {
@@ -383,23 +451,23 @@ func (x *session) begin(l listing) error {
 		return x.ctx.Err() // it may not have been sent
 	}
 	switch {
-	case first, x.log.IsUseless():
+	case l.first, x.log.IsUseless():
 		x.log.ReportRead(fmt.Sprintf("etcd read at revision %d", l.revision), "keys")
 	case away > 0:
-		x.recovered(away, told || loud, fmt.Sprintf("read at revision %d, was %d; %s", l.revision, from, different.Differ()))
+		x.recovered(away, told || l.loud, fmt.Sprintf("read at revision %d, was %d; %s", l.revision, l.from, l.different.Differ()))
 	}
 	x.current(l.asked)
 	x.asked = time.Time{} // etcd drops requests that come before its watch is in step
-	events := x.held.events
-	x.held = backlog{}
-	return x.apply(events, x.heldAt)
+	events, at := x.held.events, x.heldAt
+	x.held, x.heldAt = backlog{}, time.Time{}
+	return x.apply(events, at)
 }
 
 // finishResync applies a list that was read beside the watch.
 func (x *session) finishResync(l listing) {
 	different, divergent := x.records.Merge(l.list, l.revision, x.touched, x.heard)
 	x.touched = nil
-	x.applied = max(x.applied, l.revision)
+	x.applied, x.merged = max(x.applied, l.revision), l.revision
 	x.heard = max(x.heard, x.applied)
 	x.retry.Reset()
 	x.next.Reset(backoff.Vary(x.cfg.SyncPeriod))

@@ -36,6 +36,7 @@ type Source struct {
 
 	resyncWarnings *lograte.Limiter[struct{}] // lines about resyncs that fail
 	setbacks       *lograte.Limiter[int64]    // lines about setbacks, by their revision
+	refusals       *lograte.Limiter[string]   // lines about keys that cannot be watched
 }
 
 // New checks cfg and returns a source that does nothing yet.
@@ -44,6 +45,7 @@ func New(cfg Config) (*Source, error) {
 	if err != nil {
 		return nil, err
 	}
+	cfg.Decoder.HolderKeys = cfg.HolderKeys
 	s := &Source{
 		cfg:     dialer{cfg, etcdconfig.NewNames(nil)},
 		resync:  config.NewResyncs(),
@@ -53,6 +55,7 @@ func New(cfg Config) (*Source, error) {
 
 		resyncWarnings: lograte.Lasting[struct{}](1),
 		setbacks:       lograte.Lasting[int64](5),
+		refusals:       lograte.Lasting[string](5),
 	}
 	s.page = s.cfg.pageSize()
 	s.lists, s.probes = newReader(&s.cfg), newReader(&s.cfg)

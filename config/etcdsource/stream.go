@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"kubeproxy/config/etcdconfig"
+	"kubeproxy/config/etcdsource/pages"
 	"kubeproxy/config/records"
 	"kubeproxy/config/remote"
 )
@@ -34,7 +35,7 @@ func (c *client) stream(ctx context.Context, req *etcdserverpb.RangeRequest, mor
 	defer end()
 	l.asked = time.Now()
 	req.Limit = 0
-	reader, keys := newPageReader(), new(gathering)
+	reader, keys := pages.NewReader(), new(gathering)
 	stream, err := c.kv.RangeStream(calls, req, append(answersReadBy(reader), grpc.WaitForReady(false))...)
 	for complete := false; err == nil; {
 		var part *etcdserverpb.RangeStreamResponse

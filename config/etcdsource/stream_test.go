@@ -14,6 +14,7 @@ import (
 
 	"kubeproxy/config"
 	"kubeproxy/config/etcdsource/etcdtest"
+	"kubeproxy/config/etcdsource/pages"
 )
 
 // streamed is quick for lists in streams.
@@ -203,7 +204,7 @@ func FuzzPart(f *testing.F) {
 		f.Add(message, one)
 	}
 	f.Fuzz(func(t *testing.T, first, second []byte) {
-		p := newPageReader()
+		p := pages.NewReader()
 		for _, message := range [][]byte{first, second} {
 			got, want := new(etcdserverpb.RangeStreamResponse), new(etcdserverpb.RangeStreamResponse)
 			err, wantErr := p.Unmarshal(mem.BufferSlice{mem.SliceBuffer(message)}, got), proto.Unmarshal(message, want)

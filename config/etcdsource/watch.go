@@ -117,7 +117,7 @@ func (w *watch) receive(ctx context.Context, stream etcdserverpb.Watch_WatchClie
 			continue
 		}
 		if len(d.events) == 0 || m.Created {
-			d.notices = []notice{{m.Created, m.WatchId == manualProgress, m.Header.GetClusterId(), m.Header.GetRevision()}}
+			d.notices = []notice{{m.Created, m.WatchId == manualProgress, m.Header.GetClusterId(), m.Header.GetRevision(), m.WatchId, m.Canceled && !m.Created, m.CancelReason}}
 		}
 		if err := w.inbox.put(ctx, d); err != nil {
 			return err
@@ -125,7 +125,7 @@ func (w *watch) receive(ctx context.Context, stream etcdserverpb.Watch_WatchClie
 	}
 }
 
-// A receiver knows which watch of a stream is the one. The others are challenges.
+// A receiver knows which watch of a stream is the one. The others are challenges, or watches of one key (from firstID on).
 type receiver struct {
 	*watch
 	created func()
@@ -137,12 +137,11 @@ type receiver struct {
 func (r *receiver) control(m *etcdserverpb.WatchResponse) (skip bool, err error) {
 	switch {
 	case r.stands && m.Created: // a challenge was answered; if it was granted, take it back
-		if !m.Canceled {
-			r.ask(&etcdserverpb.WatchRequest{RequestUnion: &etcdserverpb.WatchRequest_CancelRequest{
-				CancelRequest: &etcdserverpb.WatchCancelRequest{WatchId: m.WatchId}}})
+		if !m.Canceled && m.WatchId < firstID {
+			r.end(m.WatchId)
 		}
 	case r.stands && m.Canceled && m.WatchId != r.id:
-		return true, nil // a challenge that was taken back
+		return m.WatchId < firstID, nil // a challenge that was taken back, or the watch of a key
 	case m.CompactRevision != 0:
 		return false, remote.Because(Compacted, fmt.Errorf("watch cancelled: what it had to tell next was compacted at revision %d", m.CompactRevision))
 	case m.Canceled:
@@ -212,6 +211,16 @@ func (w *watch) askProgress() bool {
 func (w *watch) challenge() bool {
 	return w.ask(creation(&etcdserverpb.WatchCreateRequest{Key: prefixStart, Filters: []etcdserverpb.WatchCreateRequest_FilterType{
 		etcdserverpb.WatchCreateRequest_NOPUT, etcdserverpb.WatchCreateRequest_NODELETE}}))
+}
+
+// follow has etcd asked for a watch of one key from now on, beside that of the prefix.
+func (w *watch) follow(key string, id int64) bool {
+	return w.ask(creation(&etcdserverpb.WatchCreateRequest{Key: []byte(key), WatchId: id}))
+}
+
+// end has etcd asked to end one of the watches.
+func (w *watch) end(id int64) bool {
+	return w.ask(&etcdserverpb.WatchRequest{RequestUnion: &etcdserverpb.WatchRequest_CancelRequest{CancelRequest: &etcdserverpb.WatchCancelRequest{WatchId: id}}})
 }
 
 func creation(req *etcdserverpb.WatchCreateRequest) *etcdserverpb.WatchRequest {

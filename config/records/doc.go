@@ -19,6 +19,7 @@
 //     flood of bad values takes 20 lines in a window.
 //   - The endpoints of a service are what all endpoint slices add up to that name it, or, if none does, what the record of its endpoints
 //     says. Slices are good and bad each for itself. A change of one costs by the size of the slices of its service.
+//   - A service may name a key outside the registry that elects its endpoints: see [Holder].
 //   - Two keys may name one object: in namespace default the key with a namespace and the one without. The first one
 //     counts while it has a good version.
 //   - Keys and values may lie in a buffer that is used again. What a State or a List keeps of them it copies.

@@ -9,6 +9,7 @@ import (
 	"kubeproxy/internal/lograte"
 	"kubeproxy/registry"
 	"kubeproxy/registry/decode"
+	"kubeproxy/registry/names"
 )
 
 // A join is what the endpoint slices of one service add up to. It is computed on demand, once for all slices that have changed
@@ -17,7 +18,8 @@ type join struct {
 	entries []*entry // every one that has a slice of the service; some may have one no longer, or be listed twice
 	stale   bool     // entries have changed since sum was made
 	sum     *registry.Endpoints
-	warned  bool // that the slices hold too much
+	names   names.Names // of the endpoints
+	warned  bool        // that the slices hold too much
 
 	lapses []lapse // in the order of their deletions
 	lapsed bool    // sum is made of these alone
@@ -32,6 +34,7 @@ type join struct {
 type lapse struct {
 	key   string
 	slice *registry.EndpointSlice
+	names names.Names
 	until time.Time
 	sweep uint32    // number of the last merge when the slice was deleted
 	lost  time.Time // until then it is in force beside others; zero: the registry has not lost it
@@ -68,9 +71,26 @@ type State struct {
 
 	joins map[registry.Name]*join // by the names of services
 
+	follows map[registry.Name]string // the keys that elect endpoints, by the services that name them
+	holders map[string]*followed     // these keys
+
 	kept      map[registry.Name]bool // services whose endpoints are in force though their leases have ended
 	lapsing   map[registry.Name]bool // services with lapses; some may have none any more
 	nextLapse time.Time              // when the first lapse is forgotten, or earlier; zero: there is none
+}
+
+// A Holder is what a key outside the registry says that elects endpoints: see holder.go.
+type Holder struct {
+	Key   string
+	Value string // the name of the endpoints that it elects; "": there is no such key
+	Seen  int64  // the revision of its newest change, or of the list that had it
+}
+
+// A followed key elects the endpoints of some services.
+type followed struct {
+	Holder
+	known    bool
+	services map[registry.Name]bool
 }
 
 // An object is a service or the endpoints of one. Up to two keys may name it, and any number of endpoint slices.
@@ -98,10 +118,11 @@ type content struct {
 	service   *registry.Service
 	endpoints *registry.Endpoints
 	slice     *registry.EndpointSlice
+	names     names.Names // of the endpoints of either
 }
 
 func (c content) equal(d content) bool {
-	return c.service.Equal(d.service) && c.endpoints.Equal(d.endpoints) && c.slice.Equal(d.slice)
+	return c.service.Equal(d.service) && c.endpoints.Equal(d.endpoints) && c.slice.Equal(d.slice) && c.names == d.names
 }
 
 // A recordError is what is remembered of an entry with values that cannot be used, or are odd.
@@ -155,4 +176,28 @@ type reading struct {
 	content content
 	value   []byte
 	err     error // why there is no value
+}
+
+// record is the good version of the record of a name. In namespace default the namespaced key and v0.4's flat key may both name one:
+// the namespaced one counts while it has a good version, and the other waits in its shadow.
+func (s *State) record(prefix string, name registry.Name) content {
+	if e := s.entry(prefix, name.Namespace, "/", name.Name); e != nil && e.good != (content{}) {
+		return e.good
+	}
+	if name.Namespace == registry.DefaultNamespace {
+		if e := s.entry(prefix, name.Name); e != nil {
+			return e.good
+		}
+	}
+	return content{}
+}
+
+// entry finds the entry of a key, which is given in parts: no string need be made of them. It is nil if there is none.
+func (s *State) entry(parts ...string) *entry {
+	var room [128]byte
+	key := room[:0]
+	for _, part := range parts {
+		key = append(key, part...)
+	}
+	return s.entries[string(key)]
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/golang/glog"
 
 	"kubeproxy/registry"
+	"kubeproxy/registry/names"
 )
 
 // rejoinLocked marks the services that an entry had and has a slice of. It is called when the slice has changed, or the entry is over.
@@ -60,6 +61,7 @@ func (s *State) joined(name registry.Name) (sum *registry.Endpoints, lapsed bool
 	if s.letsLapse(name) {
 		j.lapses = nil
 	}
+	j.names = j.allNames()
 	all, lost := j.unforgotten()
 	j.lapsed = len(sum.ByPort) == 0 && len(all) > 0
 	switch {
@@ -82,4 +84,19 @@ func (s *State) joined(name registry.Name) (sum *registry.Endpoints, lapsed bool
 	}
 	j.warned = warning != ""
 	return j.sum, j.lapsed
+}
+
+// allNames gives the names of the endpoints, of slices whose leases have ended, too.
+func (j *join) allNames() names.Names {
+	var all []names.Names
+	for _, l := range j.lapses {
+		all = append(all, l.names)
+	}
+	for _, e := range j.entries {
+		all = append(all, e.good.names)
+	}
+	if !slices.ContainsFunc(all, func(n names.Names) bool { return n != "" }) {
+		return ""
+	}
+	return names.Join(all...)
 }

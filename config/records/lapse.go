@@ -32,7 +32,7 @@ func (s *State) lapse(e *entry) {
 	if len(j.lapses) == maxLapses {
 		j.lapses = slices.Delete(j.lapses, 0, 1) // the oldest
 	}
-	j.lapses = append(j.lapses, lapse{key: e.key, slice: e.good.slice, until: until, sweep: s.sweep})
+	j.lapses = append(j.lapses, lapse{key: e.key, slice: e.good.slice, names: e.good.names, until: until, sweep: s.sweep})
 	s.lapsing[name] = true
 	if s.nextLapse.IsZero() {
 		s.nextLapse = until

@@ -16,6 +16,7 @@ type List struct {
 	news    []Version // copies
 	known   []unchangedVersion
 	decoder *decoder // of news, page for page; nil where they are not needed soon
+	holders []Holder
 }
 
 // An unchangedVersion is a listed version whose bytes were those of the entry when they came, and neither bad nor odd. What the entry
@@ -100,6 +101,9 @@ func keep(versions []Version) {
 		versions[i].Key, versions[i].Value = put(v.Key), put(v.Value)
 	}
 }
+
+// AddHolder adds what a key says that elects endpoints.
+func (l *List) AddHolder(h Holder) { l.holders = append(l.holders, h) }
 
 // Wait returns when what was added has been decoded. The caller of Add calls it before the list is merged or dropped.
 func (l *List) Wait() { l.decoder.wait() }

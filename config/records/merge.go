@@ -39,6 +39,11 @@ func (s *State) Merge(l List, revision int64, touched map[string]int64, heard in
 		s.removeLocked(e)
 		m.differs(key, revision) // deleted then at the latest
 	}
+	for _, h := range l.holders {
+		if k := s.holders[h.Key]; k != nil && touched[h.Key] <= revision && s.holds(k, h) {
+			m.differs(h.Key, h.Seen)
+		}
+	}
 	return m.different, m.divergent
 }
 

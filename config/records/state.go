@@ -71,7 +71,7 @@ func decodeValue(decoder decode.Decoder, key string, value []byte, err error) de
 	if record.NoNodePort > 0 {
 		glog.V(3).Infof("service %v: ports that have no nodePort are not offered: %d", record.Key.Name, record.NoNodePort)
 	}
-	d.content = content{record.Service, record.Endpoints, record.Slice}
+	d.content = content{record.Service, record.Endpoints, record.Slice, record.Names}
 	return d
 }
 
@@ -96,6 +96,8 @@ func New(decoder decode.Decoder) *State {
 		services:  make(map[registry.Name]*registry.Service),
 		endpoints: make(map[registry.Name]*registry.Endpoints),
 		joins:     make(map[registry.Name]*join),
+		follows:   make(map[registry.Name]string),
+		holders:   make(map[string]*followed),
 		kept:      make(map[registry.Name]bool),
 		lapsing:   make(map[registry.Name]bool),
 

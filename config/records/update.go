@@ -39,6 +39,7 @@ const fewDirty = 1024
 // changes takes out what has changed since the last time.
 func (s *State) changes() (services []registry.Change[registry.Service], endpoints []registry.Change[registry.Endpoints]) {
 	s.expireLapses()
+	s.follow()
 	var n [2]int
 	for _, o := range s.dirty {
 		n[o.kind]++
@@ -75,40 +76,21 @@ func change[T any](changes []registry.Change[T], known map[registry.Name]*T, nam
 // same for older readers. Slices whose leases have ended come after it.
 func (s *State) inForce(o object) content {
 	if o.kind == registry.KindEndpoints {
-		sum, lapsed := s.joined(o.name)
-		record := s.record(registry.EndpointsPrefix, o.name)
-		kept := lapsed && (record.endpoints == nil || len(record.endpoints.ByPort) == 0)
-		s.keep(o.name, kept)
-		if sum == nil || lapsed && !kept {
-			return record
-		}
-		return content{endpoints: sum}
+		return s.elected(o.name, s.listedFor(o.name))
 	}
 	return s.record(registry.SpecsPrefix, o.name)
 }
 
-// record is the good version of the record of a name. In namespace default the namespaced key and v0.4's flat key may both name one:
-// the namespaced one counts while it has a good version, and the other waits in its shadow.
-func (s *State) record(prefix string, name registry.Name) content {
-	if e := s.entry(prefix, name.Namespace, "/", name.Name); e != nil && e.good != (content{}) {
-		return e.good
+// listedFor is what the records list as the endpoints of a service.
+func (s *State) listedFor(name registry.Name) content {
+	sum, lapsed := s.joined(name)
+	record := s.record(registry.EndpointsPrefix, name)
+	kept := lapsed && (record.endpoints == nil || len(record.endpoints.ByPort) == 0)
+	s.keep(name, kept)
+	if sum == nil || lapsed && !kept {
+		return record
 	}
-	if name.Namespace == registry.DefaultNamespace {
-		if e := s.entry(prefix, name.Name); e != nil {
-			return e.good
-		}
-	}
-	return content{}
-}
-
-// entry finds the entry of a key, which is given in parts: no string need be made of them. It is nil if there is none.
-func (s *State) entry(parts ...string) *entry {
-	var room [128]byte
-	key := room[:0]
-	for _, part := range parts {
-		key = append(key, part...)
-	}
-	return s.entries[string(key)]
+	return content{endpoints: sum, names: s.joins[name].names}
 }
 
 // everything is the whole state as a SET lists it. Changes not taken yet are taken.

@@ -90,8 +90,9 @@ func (n *Node) keeps(terms *registry.Terms) bool {
 		return false
 	}
 	others := *terms
-	others.Balance, others.Checks, others.LetLapse = registry.BalanceUnsaid, registry.Check{}, false
-	others.Distribution = registry.Anywhere // the endpoints are those of one tier
+	others.Balance, others.Checks = registry.BalanceUnsaid, registry.Check{}
+	others.LetLapse, others.HolderKey = false, "" // which decide what is in force
+	others.Distribution = registry.Anywhere       // the endpoints are those of one tier
 	if others.Limits.PerClient == registry.NoLimit {
 		others.Limits.PerClient = 0
 	}

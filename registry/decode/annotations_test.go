@@ -36,7 +36,7 @@ func TestAMisspeltAnnotationOfOursRefusesTheRecord(t *testing.T) {
 		{"JSON, for another proxy", service, []byte(`{"apiVersion":"v1","metadata":{"labels":{"service.kubernetes.io/service-proxy-name":"x"},"annotations":{"kube-proxy/chek-udp":"x"}},"spec":{"ports":[{"port":80}]}}`), "", ""},
 		{"protobuf, for another proxy", service, spec("kube-proxy/chek-udp", "service.kubernetes.io/service-proxy-name"), "", ""},
 		{"slice", slice, []byte(`{"addressType":"IPv4","metadata":{"labels":{"kubernetes.io/service-name":"web"},"annotations":{"kube-proxy/colour":"1"}}}`),
-			"annotation kube-proxy/colour is unknown: this release has kube-proxy/weight, kube-proxy/zone, kube-proxy/backup and kube-proxy/registrar", ""},
+			"annotation kube-proxy/colour is unknown: this release has kube-proxy/weight, kube-proxy/zone, kube-proxy/backup, kube-proxy/names and kube-proxy/registrar", ""},
 		{"null is no value", service, []byte(`{"port":80,"annotations":{"haproxy.org/check":null}}`), "", ""},
 	} {
 		_, warnings, err := Decode(c.key, c.value)

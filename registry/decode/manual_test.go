@@ -17,6 +17,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"kubeproxy/registry"
+	"kubeproxy/registry/names"
 )
 
 // manual reads the reference of the record format.
@@ -139,7 +140,7 @@ func TestTheManualNamesTheAnnotationsThatCount(t *testing.T) {
 			named = append(named, strings.Split(name, " or ")...)
 		}
 	}
-	if want := append(slices.Clone(registry.ServiceAnnotations), registry.WeightAnnotation, registry.ZoneAnnotation, registry.BackupAnnotation, registry.RegistrarAnnotation); !slices.Equal(named, want) {
+	if want := append(slices.Clone(registry.ServiceAnnotations), registry.WeightAnnotation, registry.ZoneAnnotation, registry.BackupAnnotation, names.Annotation, registry.RegistrarAnnotation); !slices.Equal(named, want) {
 		t.Errorf("the manual names %q; want %q", named, want)
 	}
 }

@@ -2,8 +2,12 @@ package decode
 
 import (
 	"cmp"
+	"fmt"
+	"slices"
+	"strings"
 
 	"kubeproxy/registry"
+	"kubeproxy/registry/names"
 	"kubeproxy/registry/spelling"
 )
 
@@ -13,7 +17,8 @@ type Record struct {
 	Service   *registry.Service
 	Endpoints *registry.Endpoints
 	Slice     *registry.EndpointSlice
-	Dropped   int // entries of Endpoints or Slice that could not be used; a warning names some of them
+	Names     names.Names // of Endpoints or Slice
+	Dropped   int         // entries of Endpoints or Slice that could not be used; a warning names some of them
 
 	NoNodePort int // ports of Service that are not among its Ports for want of a nodePort: see [Decoder]
 }
@@ -28,6 +33,10 @@ type Decoder struct {
 
 	// Node is where the records are read: where endpoints are is told from there.
 	Node registry.Node
+
+	// HolderKeys are the prefixes of keys that a record may have elect endpoints: others it must not have followed, as whoever writes records might
+	// read them that way.
+	HolderKeys []string
 }
 
 // A statement is what a value says, in whichever encoding: read, and not checked yet. The rules of records are applied to it.
@@ -56,16 +65,19 @@ func (d Decoder) record(k registry.Key, said *statement) (r Record, warnings []r
 	case registry.KindService:
 		said.service.wishes.Annotations = said.annotations.Values
 		r.Service, r.NoNodePort, warnings, err = said.service.service(k.Name, d.NodePorts && d.Addresses == AtNode)
+		if err == nil {
+			err = d.follows(r.Service.Terms().HolderKey)
+		}
 	case registry.KindEndpoints:
 		r.Endpoints = &registry.Endpoints{Name: k.Name, ByPort: said.endpoints.byPort()}
 		r.Endpoints.Weights, err = said.weights(r.Endpoints.ByPort)
-		err = cmp.Or(err, said.locate(r.Endpoints.ByPort), said.mark(r.Endpoints.ByPort))
+		err = cmp.Or(err, said.locate(r.Endpoints.ByPort), said.mark(r.Endpoints.ByPort), said.call(&r))
 		r.Dropped = said.endpoints.count
 		warnings = said.endpoints.leftOut.warnings()
 	case registry.KindEndpointSlice:
 		if r.Slice, err = said.slice.slice(k.Name); err == nil {
 			r.Slice.Weights, err = said.weights(r.Slice.Ready, r.Slice.Terminating)
-			err = cmp.Or(err, said.locate(r.Slice.Ready), said.locate(r.Slice.Terminating), said.mark(r.Slice.Ready), said.mark(r.Slice.Terminating))
+			err = cmp.Or(err, said.locate(r.Slice.Ready), said.locate(r.Slice.Terminating), said.mark(r.Slice.Ready), said.mark(r.Slice.Terminating), said.call(&r))
 		}
 		r.Dropped = said.slice.count
 		warnings = said.slice.warnings()
@@ -106,4 +118,20 @@ func (s *statement) mark(byPort []registry.PortAddrs) error {
 		backups.Mark(byPort)
 	}
 	return err
+}
+
+// call reads the annotation about the names of the addresses.
+func (s *statement) call(r *Record) (err error) {
+	if annotation, ok := s.annotations.Values[names.Annotation]; ok {
+		r.Names, err = names.Parse(annotation)
+	}
+	return err
+}
+
+// follows reports an error if a record must not have a key elect its endpoints.
+func (d Decoder) follows(key string) error {
+	if key == "" || slices.ContainsFunc(d.HolderKeys, func(prefix string) bool { return strings.HasPrefix(key, prefix) }) {
+		return nil
+	}
+	return fmt.Errorf("annotation %sholder-key: %s is not below a prefix of -holder_keys, or this source is no etcd 3", registry.AnnotationPrefix, registry.Quote(key))
 }

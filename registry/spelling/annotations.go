@@ -6,13 +6,14 @@ import (
 	"strings"
 
 	"kubeproxy/registry"
+	"kubeproxy/registry/names"
 )
 
 // known has the annotations that a kind of record may have, and those that only another kind may have.
 var known = map[registry.Kind]struct{ own, others []string }{
-	registry.KindService:       {registry.ServiceAnnotations, []string{registry.WeightAnnotation, registry.ZoneAnnotation, registry.BackupAnnotation, registry.RegistrarAnnotation}},
-	registry.KindEndpoints:     {[]string{registry.WeightAnnotation, registry.ZoneAnnotation, registry.BackupAnnotation}, append(slices.Clip(registry.ServiceAnnotations), registry.RegistrarAnnotation)},
-	registry.KindEndpointSlice: {[]string{registry.WeightAnnotation, registry.ZoneAnnotation, registry.BackupAnnotation, registry.RegistrarAnnotation}, registry.ServiceAnnotations},
+	registry.KindService:       {registry.ServiceAnnotations, []string{registry.WeightAnnotation, registry.ZoneAnnotation, registry.BackupAnnotation, names.Annotation, registry.RegistrarAnnotation}},
+	registry.KindEndpoints:     {[]string{registry.WeightAnnotation, registry.ZoneAnnotation, registry.BackupAnnotation, names.Annotation}, append(slices.Clip(registry.ServiceAnnotations), registry.RegistrarAnnotation)},
+	registry.KindEndpointSlice: {[]string{registry.WeightAnnotation, registry.ZoneAnnotation, registry.BackupAnnotation, names.Annotation, registry.RegistrarAnnotation}, registry.ServiceAnnotations},
 }
 
 // Annotations are those of one record that count, and what is wrong with the others. A record may have any number of annotations of other
@@ -73,7 +74,7 @@ func (a *Annotations) Set(name, value string) {
 // placeOf says in which records an annotation counts.
 func placeOf(name string) string {
 	switch name {
-	case registry.WeightAnnotation, registry.ZoneAnnotation, registry.BackupAnnotation:
+	case registry.WeightAnnotation, registry.ZoneAnnotation, registry.BackupAnnotation, names.Annotation:
 		return "Endpoints and EndpointSlice"
 	case registry.RegistrarAnnotation:
 		return "EndpointSlice"

@@ -28,7 +28,9 @@ func TestAnUnknownAnnotationWithOurPrefixIsAnErrorAndOneNearOursAWarning(t *test
 		{registry.KindEndpoints, "kube-proxy/weights", "", "annotation kube-proxy/weights has no effect: did you mean kube-proxy/weight?"},
 		{registry.KindEndpointSlice, "kube-proxy/registrar", "", ""},
 		{registry.KindEndpointSlice, "kube-proxy/weight", "", ""},
-		{registry.KindEndpointSlice, "kube-proxy/colour", "", "annotation kube-proxy/colour is unknown: this release has kube-proxy/weight, kube-proxy/zone, kube-proxy/backup and kube-proxy/registrar"},
+		{registry.KindEndpointSlice, "kube-proxy/colour", "", "annotation kube-proxy/colour is unknown: this release has kube-proxy/weight, kube-proxy/zone, kube-proxy/backup, kube-proxy/names and kube-proxy/registrar"},
+		{registry.KindEndpoints, "kube-proxy/names", "", ""},
+		{registry.KindService, "kube-proxy/names", "", "annotation kube-proxy/names has no effect in Service: it counts in Endpoints and EndpointSlice"},
 
 		{registry.KindService, "service.beta.kubernetes.io/load-balancer-source-range", "annotation service.beta.kubernetes.io/load-balancer-source-range has no effect: did you mean service.beta.kubernetes.io/load-balancer-source-ranges?", ""},
 		{registry.KindService, "service.kubernetes.io/load-balancer-source-range", "annotation service.kubernetes.io/load-balancer-source-range has no effect: did you mean service.beta.kubernetes.io/load-balancer-source-ranges?", ""},

@@ -1,21 +1,13 @@
-package etcdsource
+package pages
 
 import (
 	"iter"
 	"slices"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/encoding"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 )
-
-// answersReadBy gives the options of a call whose answers a codec of ours reads: proto.Unmarshal would copy each key
-// and each value. gRPC calls the option that names a codec experimental.
-func answersReadBy(codec encoding.CodecV2) []grpc.CallOption {
-	return append(slices.Clip(callOptions), grpc.ForceCodecV2(codec))
-}
 
 // The fields of a key-value: their numbers in etcd's kv.proto, and their types.
 const (

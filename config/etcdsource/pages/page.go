@@ -1,4 +1,5 @@
-package etcdsource
+// Package pages reads the pages of a list of etcd where they lie.
+package pages
 
 import (
 	"errors"
@@ -13,24 +14,25 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// A pageReader reads the pages of a list, or the parts of a stream, where they lie: keys and values are slices of the page that came, and
+// A Reader reads the pages of a list, or the parts of a stream, where they lie: keys and values are slices of the page that came, and
 // all of it is good only until the next one is read. gRPC would copy each of them, and a resync, which
 // knows nearly all of them, would leave behind as much garbage as the registry is large.
 //
 // It is a codec for gRPC, for one call of Range after the other, or one of RangeStream.
-type pageReader struct {
+type Reader struct {
 	encoding.CodecV2 // of the requests
 	page             []byte
 	kvs              []*mvccpb.KeyValue
 	answer           etcdserverpb.RangeResponse // of the part of a stream that came
 }
 
-func newPageReader() *pageReader {
-	return &pageReader{CodecV2: encoding.GetCodecV2(grpcproto.Name)}
+// NewReader returns a reader that has read nothing.
+func NewReader() *Reader {
+	return &Reader{CodecV2: encoding.GetCodecV2(grpcproto.Name)}
 }
 
 // Unmarshal implements gRPC's encoding.CodecV2.
-func (p *pageReader) Unmarshal(data mem.BufferSlice, answer any) error {
+func (p *Reader) Unmarshal(data mem.BufferSlice, answer any) error {
 	size := data.Len()
 	p.page = slices.Grow(p.page[:0], size)[:size]
 	data.CopyTo(p.page) // from many buffers, which gRPC wants back
@@ -44,7 +46,7 @@ func (p *pageReader) Unmarshal(data mem.BufferSlice, answer any) error {
 const partField = 1<<3 | uint64(protowire.BytesType)
 
 // readPart does what proto.Unmarshal does to an empty part of a stream, but refuses one that holds several pages, as no etcd sends it.
-func (p *pageReader) readPart(message []byte, part *etcdserverpb.RangeStreamResponse) error {
+func (p *Reader) readPart(message []byte, part *etcdserverpb.RangeStreamResponse) error {
 	for f, err := range fields(message) {
 		switch {
 		case err != nil:
@@ -70,7 +72,7 @@ func (p *pageReader) readPart(message []byte, part *etcdserverpb.RangeStreamResp
 const kvsField = 2<<3 | uint64(protowire.BytesType)
 
 // read does what proto.Unmarshal does to an empty answer.
-func (p *pageReader) read(page []byte, answer *etcdserverpb.RangeResponse) error {
+func (p *Reader) read(page []byte, answer *etcdserverpb.RangeResponse) error {
 	answer.Kvs = p.kvs[:0]
 	for f, err := range fields(page) {
 		switch {

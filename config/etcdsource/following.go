@@ -1,0 +1,169 @@
+package etcdsource
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/golang/glog"
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
+
+	"kubeproxy/config/records"
+	"kubeproxy/registry"
+)
+
+// A following is what a session knows of keys outside the registry that elect endpoints: see [kubeproxy/config/records.Holder]. They are watched and
+// listed as the prefix is, so what holds for the prefix holds for them:
+//
+//	a record names a key ─▶ watch it, over the same stream ─▶ created ─▶ list the prefix and the key, at one revision ─▶ SET
+//
+// What one transaction changes in several watches comes in several responses. So changes are held until etcd has said, over the same stream, that it
+// has told of everything up to their revision: for a round trip. Its fields belong to the goroutine in Run.
+type following struct {
+	watches map[string]int64 // ids of the watches that stand, by key
+	next    string           // the key whose watch was asked for and is not created; "": none
+	lastID  int64
+	refused map[string]bool // keys that are not watched, though records name them
+	fresh   bool            // a watch has come to stand since the last list was asked for
+}
+
+// firstID is the least id of a watch of one key. Etcd numbers from 0 the watches for which no id is given.
+const firstID = 1 << 32
+
+// maxHolderKeys bounds how many keys records may name.
+const maxHolderKeys = 1000
+
+// follow has the next key watched that records name, and ends watches of keys that they name no more. It reports whether a watch is under way: then
+// a list is to come. While a list or a challenge is under way it does nothing: a challenge is answered as it is.
+func (x *session) follow() (waits bool) {
+	named := x.records.HolderKeys()
+	maps.DeleteFunc(x.watches, func(key string, id int64) bool {
+		_, is := slices.BinarySearch(named, key)
+		return !is && x.watch.end(id)
+	})
+	if x.following.next != "" || x.lists.busy || x.unproved != nil || x.met != x.challenges {
+		return x.following.next != ""
+	}
+	for i, key := range named {
+		if _, stands := x.watches[key]; stands || x.refused[key] {
+			continue
+		}
+		x.lastID++
+		switch {
+		case i >= maxHolderKeys:
+			x.refuse(key, fmt.Sprintf("records name more than %d keys", maxHolderKeys))
+		case !x.watch.follow(key, firstID+x.lastID):
+			x.refuse(key, "too many requests wait")
+		default:
+			x.following.next = key
+			x.proof.Reset(x.cfg.RequestTimeout)
+			return true
+		}
+	}
+	return false
+}
+
+// refuse notes that a key is not watched. It is tried again with the next resync.
+func (x *session) refuse(key, why string) {
+	x.refused[key] = true
+	if note, ok := x.refusals.Allow(key); ok {
+		glog.Errorf("key %s elects no endpoints: it cannot be watched: %s%s", registry.Quote(key), why, note)
+	}
+}
+
+// followed handles the answer to the request for a watch of a key.
+func (x *session) followed(n notice) error {
+	key := x.following.next
+	x.following.next = ""
+	switch {
+	case n.refused != "":
+		x.refuse(key, "etcd says "+registry.Quote(n.refused))
+	case n.id != firstID+x.lastID: // it is taken back
+		x.refuse(key, "an etcd before 3.4 or etcd's grpc-proxy answers; name members of etcd itself")
+	default:
+		x.watches[key], x.fresh = n.id, true
+	}
+	switch {
+	case x.follow():
+	case x.stood.IsZero() && x.fresh:
+		x.fresh = false
+		x.ask(0, false) // and not from a member that lags behind the watch
+	case x.stood.IsZero():
+		return x.open()
+	case x.fresh:
+		x.Resync()
+	}
+	return nil
+}
+
+// unfollow notes that etcd has ended the watch of a key. The next resync begins a new one.
+func (x *session) unfollow(n notice) {
+	maps.DeleteFunc(x.watches, func(key string, id int64) bool {
+		if id == n.id {
+			x.refuse(key, "etcd says "+registry.Quote(n.refused))
+		}
+		return id == n.id
+	})
+}
+
+// release applies the changes that are held, up to a revision that all watches have come to.
+func (x *session) release(upTo int64) error {
+	held, at := x.held.events, x.heldAt
+	slices.SortStableFunc(held, func(a, b *mvccpb.Event) int { return int(a.Kv.ModRevision - b.Kv.ModRevision) })
+	n, _ := slices.BinarySearchFunc(held, upTo, func(ev *mvccpb.Event, upTo int64) int {
+		if ev.Kv.ModRevision <= upTo {
+			return -1
+		}
+		return 1
+	})
+	x.held, x.heldAt = backlog{}, time.Time{}
+	if x.held.add(held[n:]); n < len(held) {
+		x.heldAt = at
+	}
+	return x.apply(held[:n], at)
+}
+
+// askAgain asks how far etcd has told, unless it is being asked.
+func (x *session) askAgain() {
+	if x.asked.IsZero() {
+		x.request()
+	}
+}
+
+// overdue releases changes that have been held for a whole period: etcd does not say how far it has told, as while it is behind with one of the watches.
+func (x *session) overdue() error {
+	if len(x.held.events) == 0 || time.Since(x.heldAt) < x.cfg.ProbePeriod {
+		return nil
+	}
+	return x.release(math.MaxInt64)
+}
+
+// holderOf is what a value says of a key.
+func holderOf(key string, value []byte, seen int64) records.Holder {
+	if len(value) > registry.MaxName {
+		value = value[:registry.MaxName+1] // which is no name
+	}
+	return records.Holder{Key: key, Value: strings.TrimSpace(string(value)), Seen: seen}
+}
+
+// holders adds to a list what keys say, as of its revision.
+func (c *client) holders(ctx context.Context, l *listing, keys []string, more func()) error {
+	for _, key := range keys {
+		resp, err := c.kv.Range(ctx, &etcdserverpb.RangeRequest{Key: []byte(key), Revision: l.revision}, callOptions...)
+		if err != nil {
+			return explain(ctx, err)
+		}
+		more()
+		h := holderOf(key, nil, l.revision)
+		for _, kv := range resp.Kvs {
+			h = holderOf(key, kv.Value, l.revision)
+		}
+		l.list.AddHolder(h)
+	}
+	return nil
+}

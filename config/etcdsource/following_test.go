@@ -1,0 +1,284 @@
+package etcdsource
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"kubeproxy/config"
+	"kubeproxy/config/etcdsource/etcdtest"
+	"kubeproxy/config/records"
+	"kubeproxy/registry"
+)
+
+const leader = "/service/pg/leader"
+
+// electing is a service on port 1 whose endpoints a key elects.
+func electing(key string) string {
+	return fmt.Sprintf(`{"kind":"Service","apiVersion":"v1","metadata":{"annotations":{"kube-proxy/holder-key":%q}},"spec":{"ports":[{"port":1}]}}`, key)
+}
+
+// called is endpoints 10.0.0.1:1, 10.0.0.2:1 and so on, which have these names.
+func called(names ...string) string {
+	var annotation, addresses []string
+	for i, name := range names {
+		annotation = append(annotation, fmt.Sprintf("10.0.0.%d=%s", i+1, name))
+		addresses = append(addresses, fmt.Sprintf(`{"ip":"10.0.0.%d"}`, i+1))
+	}
+	return fmt.Sprintf(`{"kind":"Endpoints","apiVersion":"v1","metadata":{"annotations":{"kube-proxy/names":%q}},"subsets":[{"addresses":[%s],"ports":[{"port":1}]}]}`,
+		strings.Join(annotation, ","), strings.Join(addresses, ","))
+}
+
+// mayFollow is quick with keys that records may name.
+func mayFollow(url string) Config {
+	cfg := quick(url)
+	cfg.HolderKeys = []string{"/service/"}
+	return cfg
+}
+
+func TestAKeyElectsTheEndpointsOfAService(t *testing.T) {
+	etcd := etcdtest.StartProcess(t)
+	c := etcd.Client(t)
+	put(t, c, spec("pg"), electing(leader), ends("pg"), called("m1", "m2", "m3"), spec("web"), port(2), ends("web"), addrs("10.0.1.1:1"), leader, "m2")
+	f := follow(t, mayFollow(etcd.URL()))
+	f.await(t, "pg:1 web:2 | pg=10.0.0.2:1 web=10.0.1.1:1")
+	if first := f.past()[0]; len(first.Endpoints) != 2 || first.Endpoints[0].Value.Of("").Len() != 1 || first.Endpoints[1].Value.Of("").Len() != 1 {
+		t.Errorf("the first state is %v; want it to have elected already", first.Endpoints)
+	}
+	for _, step := range []struct{ value, want string }{
+		{"m3", "10.0.0.3:1"}, {"m1\n", "10.0.0.1:1"}, {"m2", "10.0.0.2:1"}, {"nobody", ""}, {"m1", "10.0.0.1:1"}, {"", ""}, {"m3", "10.0.0.3:1"}, {strings.Repeat("m", 1<<16), ""}, {"m1", "10.0.0.1:1"},
+	} {
+		put(t, c, leader, step.value)
+		f.await(t, "pg:1 web:2 | pg="+step.want+" web=10.0.1.1:1")
+	}
+	del(t, c, leader)
+	f.await(t, "pg:1 web:2 | pg= web=10.0.1.1:1")
+	put(t, c, leader, "m1", ends("pg"), called("m3", "m2", "m1"))
+	f.await(t, "pg:1 web:2 | pg=10.0.0.3:1 web=10.0.1.1:1")
+	if st := f.resync(t); st.Divergences != 0 {
+		t.Errorf("%d divergences; want none", st.Divergences)
+	}
+
+	// Another key, another service of the same key, and none.
+	put(t, c, "/service/other", "m2", spec("pg"), electing("/service/other"))
+	f.await(t, "pg:1 web:2 | pg=10.0.0.2:1 web=10.0.1.1:1")
+	put(t, c, "/service/other", "m3", spec("web"), electing("/service/other"), ends("web"), called("m1", "m3"))
+	f.await(t, "pg:1 web:1 | pg=10.0.0.1:1 web=10.0.0.2:1")
+	for _, u := range f.past() {
+		for _, e := range u.Endpoints {
+			if e.Name.Name == "web" && e.Value.Of("").Len() > 1 {
+				t.Errorf("at revision %d all endpoints of web were in force; want those before, until its key had been read", u.Revision)
+			}
+		}
+	}
+	put(t, c, spec("pg"), port(1))
+	f.await(t, "pg:1 web:1 | pg=10.0.0.1:1,10.0.0.2:1,10.0.0.3:1 web=10.0.0.2:1")
+	del(t, c, spec("web"), ends("web"))
+	f.await(t, "pg:1 | pg=10.0.0.1:1,10.0.0.2:1,10.0.0.3:1")
+}
+
+// TestKeyAndRecordsAreInForceAsOfOneRevision: each transaction gives the one endpoint another name and has the key elect that, so an update that has the
+// one without the other elects nobody.
+func TestKeyAndRecordsAreInForceAsOfOneRevision(t *testing.T) {
+	etcd := etcdtest.StartProcess(t)
+	c := etcd.Client(t)
+	change := func(i int) (revision int64) {
+		name := fmt.Sprintf("m%d", i)
+		ops := []clientv3.Op{clientv3.OpPut(leader, name), clientv3.OpPut(ends("pg"), called(name)), clientv3.OpPut(spec(fmt.Sprint("other", i%7)), port(10+i%7))}
+		resp, err := c.Txn(t.Context()).Then(ops...).Commit()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return resp.Header.Revision
+	}
+	put(t, c, spec("pg"), electing(leader))
+	change(0)
+	f := follow(t, mayFollow(etcd.URL()))
+	f.awaitRevision(t, 1)
+	var last int64
+	for i := range 300 {
+		if last = change(i); i%50 == 0 {
+			f.source.Resync()
+		}
+	}
+	f.awaitRevision(t, last)
+	for _, u := range f.past() {
+		for _, e := range u.Endpoints {
+			if e.Value.Of("").Len() != 1 {
+				t.Fatalf("at revision %d the key elects %v", u.Revision, e.Value.Of(""))
+			}
+		}
+	}
+	if n := len(f.past()); n < 20 {
+		t.Errorf("%d updates show little", n)
+	}
+}
+
+func TestAKeyThatChangesWhileEtcdIsAwayIsFoundOut(t *testing.T) {
+	etcd := etcdtest.StartProcess(t)
+	c := etcd.Client(t)
+	put(t, c, spec("pg"), electing(leader), ends("pg"), called("m1", "m2"), leader, "m1")
+	link := etcdtest.NewLink(t, strings.TrimPrefix(etcd.URL(), "http://"))
+	f := follow(t, mayFollow("http://"+link.Addr()))
+	f.await(t, "pg:1 | pg=10.0.0.1:1")
+	link.Down()
+	f.awaitStatus(t, "not connected", func(st config.Status) bool { return !st.Connected })
+	put(t, c, leader, "m2")
+	link.Up()
+	f.await(t, "pg:1 | pg=10.0.0.2:1")
+	link.Cut()
+	put(t, c, leader, "m1")
+	f.await(t, "pg:1 | pg=10.0.0.1:1")
+	for _, u := range f.past() {
+		for _, e := range u.Endpoints {
+			if e.Value.Of("").Len() != 1 {
+				t.Errorf("at revision %d the key elects %v", u.Revision, e.Value.Of(""))
+			}
+		}
+	}
+}
+
+func TestAKeyThatMayNotBeWatchedHurtsNobodyElse(t *testing.T) {
+	etcd := etcdtest.StartProcess(t)
+	c := withAuth(t, etcd)
+	put(t, c, spec("pg"), electing(leader), ends("pg"), called("m1"), leader, "m1", spec("web"), port(2), ends("web"), addrs("10.0.1.1:1"))
+	log := logSince(t)
+	f := follow(t, asProxy(mayFollow(etcd.URL())))
+	f.await(t, "pg:1 web:2 | web=10.0.1.1:1")
+	put(t, c, ends("web"), addrs("10.0.1.2:1"))
+	f.await(t, "pg:1 web:2 | web=10.0.1.2:1")
+	if lines := log(); strings.Count(lines, `key "/service/pg/leader" elects no endpoints: it cannot be watched: etcd says "`) != 1 || !strings.Contains(lines, "permission denied") {
+		t.Errorf("the log says:\n%s", lines)
+	}
+
+	// Once it may be, the next resync finds out.
+	if _, err := c.RoleGrantPermission(t.Context(), "reader", leader, "", clientv3.PermissionType(clientv3.PermRead)); err != nil {
+		t.Fatal(err)
+	}
+	f.resync(t)
+	f.await(t, "pg:1 web:2 | pg=10.0.0.1:1 web=10.0.1.2:1")
+}
+
+func TestARecordCannotHaveAnyKeyFollowed(t *testing.T) {
+	etcd := etcdtest.StartProcess(t)
+	c := etcd.Client(t)
+	put(t, c, spec("a"), electing("/secrets/password"), spec("b"), electing(registry.Prefix+"specs/a"), spec("c"), electing("service"), spec("web"), port(2))
+	f := follow(t, mayFollow(etcd.URL()))
+	f.await(t, "web:2 | ")
+	for i, want := range []string{"is not below a prefix of -holder_keys", "is no key outside of /registry/services/", "begins with a slash"} {
+		if is := f.source.Status().Rejections[i].Reason; !strings.Contains(is, "annotation kube-proxy/holder-key: ") || !strings.Contains(is, want) {
+			t.Errorf("rejected for %q; want %q", is, want)
+		}
+	}
+	cfg := quick(etcd.URL())
+	cfg.HolderKeys = []string{"service/"}
+	if _, err := New(cfg); err == nil || !strings.Contains(err.Error(), `prefix "service/" of holder keys`) {
+		t.Errorf("error %v; want one about the prefix", err)
+	}
+}
+
+func TestKeysAreNotFollowedThroughAGRPCProxy(t *testing.T) {
+	etcd := etcdtest.StartProcess(t)
+	c := etcd.Client(t)
+	put(t, c, spec("pg"), electing(leader), ends("pg"), called("m1"), leader, "m1", spec("web"), port(2), ends("web"), addrs("10.0.1.1:1"))
+	log := logSince(t)
+	f := follow(t, mayFollow(etcdtest.StartGRPCProxy(t, etcd)))
+	f.await(t, "pg:1 web:2 | web=10.0.1.1:1")
+	if lines := log(); !strings.Contains(lines, `key "/service/pg/leader" elects no endpoints: it cannot be watched: an etcd before 3.4 or etcd's grpc-proxy answers`) {
+		t.Errorf("the log says:\n%s", lines)
+	}
+}
+
+// followingSession is a standing session that watches the key, and what it sends.
+func followingSession(t *testing.T) (*session, <-chan registry.Update) {
+	t.Helper()
+	x := standing(t)
+	source, err := New(mayFollow("http://127.0.0.1:1"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := make(chan registry.Update, 10)
+	x.Source = source
+	x.out, x.watches, x.refused = out, map[string]int64{leader: firstID}, make(map[string]bool)
+	for _, record := range [][2]string{{spec("pg"), electing(leader)}, {ends("pg"), called("m1", "m2")}} {
+		x.records.Put(records.Version{Key: []byte(record[0]), Value: []byte(record[1]), Created: 1, Revision: 1})
+	}
+	return x, out
+}
+
+// changed is a change of a key at a revision.
+func changed(key, value string, revision int64) delivery {
+	return delivery{at: time.Now(), events: []*mvccpb.Event{{Kv: &mvccpb.KeyValue{Key: []byte(key), Value: []byte(value), CreateRevision: 1, ModRevision: revision}}}}
+}
+
+// tells is an answer of etcd: it has told of everything up to a revision.
+func tells(revision int64) delivery {
+	return delivery{at: time.Now(), notices: []notice{{answer: true, revision: revision}}}
+}
+
+func TestChangesWaitForWhatOtherWatchesHaveToTell(t *testing.T) {
+	x, out := followingSession(t)
+	hears := func(d delivery, want ...int64) {
+		t.Helper()
+		if err := x.receive(d); err != nil {
+			t.Fatal(err)
+		}
+		var got []int64
+		for len(out) > 0 {
+			got = append(got, (<-out).Revision)
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("updates of the revisions %v; want %v", got, want)
+		}
+	}
+	hears(changed(ends("pg"), called("m2", "m1"), 7))
+	hears(changed(leader, "m2", 7))
+	hears(changed(spec("other"), port(9), 9))
+	hears(tells(8), 7)
+	hears(changed(leader, "m1", 8)) // late, as etcd never is
+	hears(tells(9), 9)
+	if len(x.watch.requests) == 0 {
+		t.Error("etcd was not asked how far it has told")
+	}
+
+	// An etcd that does not answer holds nothing up for longer than a period.
+	hears(changed(leader, "m2", 10))
+	x.heldAt = time.Now().Add(-x.cfg.ProbePeriod)
+	if err := x.period(); err != nil {
+		t.Fatal(err)
+	}
+	if len(out) != 1 || (<-out).Revision != 10 {
+		t.Error("a change was not applied after a period")
+	}
+
+	// Nor does memory grow meanwhile.
+	hears(changed(spec("other"), strings.Repeat("x", maxWaiting), 11), 11)
+}
+
+func TestAKeyWhoseWatchEtcdEndsIsWatchedAgainWithTheNextResync(t *testing.T) {
+	x, out := followingSession(t)
+	for _, d := range []delivery{changed(leader, "m1", 7), tells(7), {at: time.Now(), notices: []notice{{ended: true, id: firstID, refused: "why"}}}} {
+		if err := x.receive(d); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if u := <-out; u.Revision != 7 || len(x.watches) != 0 || x.follow() {
+		t.Errorf("update of revision %d, watches %v; want revision 7 and none", u.Revision, x.watches)
+	}
+	clear(x.refused) // as a resync does
+	if !x.follow() || x.following.next != leader {
+		t.Errorf("the watch that is asked for is of %q", x.following.next)
+	}
+	if err := x.receive(delivery{at: time.Now(), notices: []notice{{created: true, id: firstID + x.lastID}}}); err != nil || !x.fresh || x.watches[leader] != firstID+x.lastID {
+		t.Errorf("error %v, watches %v", err, x.watches)
+	}
+	x.following.next = leader
+	if err := x.unproven(); err == nil || !strings.Contains(err.Error(), "no watch of key \"/service/pg/leader\" was created") {
+		t.Errorf("a watch that is never created: %v", err)
+	}
+}

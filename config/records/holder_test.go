@@ -1,0 +1,113 @@
+package records
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"kubeproxy/registry"
+	"kubeproxy/registry/decode"
+)
+
+// electing returns a state with a service a whose endpoints a key elects.
+func electing(t *testing.T) *State {
+	t.Helper()
+	s := New(decode.Decoder{HolderKeys: []string{"/"}})
+	put(s, registry.SpecsPrefix+"a", 1, `{"kind":"Service","apiVersion":"v1","metadata":{"annotations":{"kube-proxy/holder-key":"/leader"}},"spec":{"ports":[{"port":1}]}}`)
+	if keys := s.HolderKeys(); len(keys) != 1 || keys[0] != "/leader" {
+		t.Fatalf("the keys to follow are %q", keys)
+	}
+	return s
+}
+
+func put(s *State, key string, revision int64, value string) {
+	s.Put(Version{Key: []byte(key), Value: []byte(value), Created: 1, Revision: revision, Leased: true})
+}
+
+// namedSlice is a slice of service a with endpoints on port 1 that have these names.
+func namedSlice(hosts ...string) string {
+	var endpoints, names []string
+	for _, h := range hosts {
+		host, name, _ := strings.Cut(h, "=")
+		endpoints, names = append(endpoints, fmt.Sprintf(`{"addresses":[%q]}`, host)), append(names, host+"="+name)
+	}
+	return fmt.Sprintf(`{"kind":"EndpointSlice","apiVersion":"discovery.k8s.io/v1","metadata":{"labels":{"kubernetes.io/service-name":"a"},"annotations":{"kube-proxy/names":%q}},
+		"addressType":"IPv4","ports":[{"name":"","port":1}],"endpoints":[%s]}`, strings.Join(names, ","), strings.Join(endpoints, ","))
+}
+
+func TestAKeyElectsAmongSlicesAsAmongARecord(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := electing(t)
+		is := func(want string) {
+			t.Helper()
+			if got := s.endpointsText(); got != want {
+				t.Errorf("in force: %q; want %q", got, want)
+			}
+		}
+		put(s, sliceKey("1"), 2, namedSlice("10.0.0.1=m1", "10.0.0.2=m2"))
+		is("") // the key is not known yet
+		s.SetHolder(Holder{"/leader", "m2", 5})
+		is("a:[10.0.0.2:1]")
+		put(s, sliceKey("2"), 6, namedSlice("10.0.0.3=m3", "10.0.0.4=m2"))
+		is("a:[10.0.0.2:1 10.0.0.4:1]")
+		s.SetHolder(Holder{"/leader", "m1", 4}) // older
+		is("a:[10.0.0.2:1 10.0.0.4:1]")
+		put(s, sliceKey("2"), 7, namedSlice("10.0.0.3=m3", "10.0.0.4=m4")) // only the names differ
+		is("a:[10.0.0.2:1]")
+		s.SetHolder(Holder{"/leader", "m3", 8})
+		is("a:[10.0.0.3:1]")
+		s.Remove([]byte(sliceKey("1")))
+		s.Remove([]byte(sliceKey("2"))) // their leases have ended
+		is("a:[10.0.0.3:1]")
+		time.Sleep(keepFor)
+		s.SetHolder(Holder{"/leader", "m1", 9})
+		is("")
+	})
+}
+
+func TestAListSaysWhatAKeyHolds(t *testing.T) {
+	s := electing(t)
+	put(s, registry.EndpointsPrefix+"a", 2, `{"kind":"Endpoints","apiVersion":"v1","metadata":{"annotations":{"kube-proxy/names":"10.0.0.1=m1,10.0.0.2=m2"}},
+		"subsets":[{"addresses":[{"ip":"10.0.0.1"},{"ip":"10.0.0.2"}],"ports":[{"port":1}]}]}`)
+	merge := func(revision int64, value string, touched map[string]int64) (different, divergent Tally) {
+		l := s.NewList(2)
+		for _, e := range s.entries {
+			l.known = append(l.known, unchangedVersion{e, e.seen, e.leased, e.sum, e.good})
+		}
+		l.AddHolder(Holder{"/leader", value, revision})
+		l.AddHolder(Holder{"/other", value, revision}) // no record names it any more
+		return s.Merge(l, revision, touched, revision)
+	}
+	for _, c := range []struct {
+		value     string
+		touched   map[string]int64
+		want      string
+		divergent int
+	}{
+		{"m1", nil, "a:[10.0.0.1:1]", 0},
+		{"m2", nil, "a:[10.0.0.2:1]", 1},
+		{"m1", map[string]int64{"/leader": 99}, "a:[10.0.0.2:1]", 0}, // the watch has told newer
+		{"m1", nil, "a:[10.0.0.1:1]", 1},
+	} {
+		different, divergent := merge(10, c.value, c.touched)
+		if got := s.endpointsText(); got != c.want || divergent.N != c.divergent || different.N != divergent.N {
+			t.Errorf("list with %s: in force %q, different %v, divergent %v; want %q, %d", c.value, got, different, divergent, c.want, c.divergent)
+		}
+	}
+}
+
+func TestAServiceThatNamesItsKeyNoMoreHasAllItsEndpoints(t *testing.T) {
+	s := electing(t)
+	put(s, registry.EndpointsPrefix+"a", 2, `{"kind":"Endpoints","apiVersion":"v1","metadata":{"annotations":{"kube-proxy/names":"10.0.0.1=m1"}},
+		"subsets":[{"addresses":[{"ip":"10.0.0.1"},{"ip":"10.0.0.2"}],"ports":[{"port":1}]}]}`)
+	s.SetHolder(Holder{"/leader", "m1", 3})
+	if got := s.endpointsText(); got != "a:[10.0.0.1:1]" {
+		t.Errorf("in force: %q", got)
+	}
+	s.Remove([]byte(registry.SpecsPrefix + "a"))
+	if got := s.endpointsText(); got != "a:[10.0.0.1:1 10.0.0.2:1]" || len(s.HolderKeys()) != 0 {
+		t.Errorf("in force: %q; the keys to follow are %q", got, s.HolderKeys())
+	}
+}
