@@ -49,6 +49,43 @@ func (s suite) TestClientsWaitForAnEndpoint(t *testing.T) {
 	}
 }
 
+// TestAClientThatAnElectedEndpointRefusesWaitsForTheNext, or for the same one to be well: who is elected goes down before its key does.
+func (s suite) TestAClientThatAnElectedEndpointRefusesWaitsForTheNext(t *testing.T) {
+	n := newNode(t, s.config())
+	at := proxytest.On(proxytest.FreePort(t))
+	terms := waiting(20 * time.Second)
+	terms.HolderKey = "/leader"
+	down := proxytest.On(proxytest.FreePort(t))
+	n.apply(asking("db", terms, tcp(at.Port())), endpoints("db", registry.Addr{IP: down}))
+	talk := proxytest.TalkTo(t, at)
+	n.waitFor("db", 1)
+	isDown := func() bool {
+		status := n.balancer.Status()
+		return len(status) == 1 && !status[0].FailingSince.IsZero()
+	}
+	proxytest.Eventually(t, isDown, "the endpoint to refuse the client")
+	n.apply(endpoints("db", served(t, proxytest.Chat("next"))))
+	if who := talk.MustSay(t, "hello"); who != "next" {
+		t.Errorf("a client that the one before has refused was given %q", who)
+	}
+
+	n.apply(endpoints("db", registry.Addr{IP: down}))
+	talk = proxytest.TalkTo(t, at)
+	proxytest.Eventually(t, isDown, "the endpoint to refuse the client")
+	proxytest.ServeTCP(t, down.String(), proxytest.Chat("again"))
+	proxytest.Eventually(t, func() bool { // the first one to try it after its ejection finds it well
+		other, err := proxytest.TryTalkTo(t, at)
+		if err != nil {
+			return false
+		}
+		who, err := other.Say("hello")
+		return err == nil && who == "again"
+	}, "the endpoint to be well for others")
+	if who := talk.MustSay(t, "hello"); who != "again" {
+		t.Errorf("a client that waited was given %q", who)
+	}
+}
+
 func (s suite) TestClientsWaitForAnEndpointAsLongAsTheServiceSays(t *testing.T) {
 	n := newNode(t, s.config())
 	at, dns := proxytest.On(proxytest.FreePort(t)), proxytest.On(proxytest.FreePort(t))

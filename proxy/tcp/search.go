@@ -98,7 +98,10 @@ func (s *search) isUnserved() bool {
 }
 
 // beginAgain has the search look once more, and the client has all its time for what is found.
-func (s *search) beginAgain(now time.Duration) { s.over, s.deadline = false, now+s.total }
+func (s *search) beginAgain(now time.Duration) {
+	s.over, s.deadline = false, now+s.total
+	s.choice.LookAgain()
+}
 
 // enough is how long an endpoint must have been silent for that to be held against it, if no other
 // has answered meanwhile.

@@ -34,6 +34,8 @@ type Choice struct {
 	drawn    *Endpoint                   // the draw that choose made for a client without affinity, until it is used
 	offered  offers
 	full     bool // it was offered none in the end, since those that are well and left have no place
+	elected  bool // a key elects the endpoints: one that refuses is about to be another's, or to be well again
+	again    bool // it waits, and is offered those that are well
 }
 
 // ChooseFor begins the choice of an endpoint for a client, on the terms of its service, until the service leaves its port: a snapshot and an atomic add.
@@ -49,18 +51,14 @@ func (r *Rotation) ChooseFor(protocol registry.Protocol, client netip.Addr, term
 func (c *Choice) begin(r *Rotation, protocol registry.Protocol, client netip.Addr, terms *registry.Terms, of *removal.Lifetime) {
 	c.rotation, c.kind, c.protocol, c.Lifetime = r, kindOf(client, terms), protocol, of
 	c.look(r.awake())
-	c.refuses = terms.Failure.Refuse
+	c.refuses, c.elected = terms.Failure.Refuse, terms.HolderKey != ""
 	c.balance, c.Connect, c.Wait = r.rules.Algorithm(terms.Balance), terms.Timeouts.Connect, terms.Timeouts.Wait
 	if c.balance == registry.SourceAddress || terms.AffinityTimeout > 0 {
 		c.client = positions.ClientHash(client)
 	}
 	if terms.AffinityTimeout > 0 {
-		c.sticky = r.stickyTo(protocol, client, terms.AffinityTimeout)
+		c.sticky = r.rules.affinities.Client(&r.clients[protocol], client, terms.AffinityTimeout)
 	}
-}
-
-func (r *Rotation) stickyTo(protocol registry.Protocol, client netip.Addr, timeout time.Duration) *affinity.Client[*Endpoint] {
-	return r.rules.affinities.Client(&r.clients[protocol], client, timeout)
 }
 
 // ChooseAfter is the choice of a client that was offered e, and reached it. It does not move the cursor.
@@ -179,7 +177,14 @@ func (c *Choice) Withdraw(e *Endpoint) {
 }
 
 // MayWait reports whether a client that is offered none, or no further one, may be offered one that was not there, or had no place.
-func (c *Choice) MayWait() bool { return c.Offers() == 0 || c.full }
+func (c *Choice) MayWait() bool { return c.Offers() == 0 || c.full || c.elected }
+
+// LookAgain has a client that waits be offered an endpoint again that has refused it, if a key elects the endpoints, and once it is well.
+func (c *Choice) LookAgain() {
+	if c.elected {
+		c.offered, c.again = offers{}, true
+	}
+}
 
 // WaitTime is how long a client that is offered no endpoint waits for one: as its service says, and at least atLimit while endpoints are full. A
 // client that closes a connection and opens the next one at once comes before the proxy has read the end of the first.

@@ -154,12 +154,6 @@ func (e *Endpoint) failsCheck(protocol registry.Protocol) bool {
 	return h != nil && h.FailsCheck()
 }
 
-// isEjected reports whether the endpoint is ejected just now because of failed attempts.
-func (e *Endpoint) isEjected(protocol registry.Protocol) bool {
-	h := e.healthOf(protocol)
-	return h != nil && h.EjectedUntil() != 0 && monotonic.Now() < h.EjectedUntil()
-}
-
 // setAside ejects the endpoint for a while, through no fault of its own.
 func (e *Endpoint) setAside(protocol registry.Protocol, why traffic.Reason) {
 	e.stats().health[protocol].SetAside(why)

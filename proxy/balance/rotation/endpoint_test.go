@@ -88,3 +88,9 @@ func TestTheStatusOfManyEndpointsIsBounded(t *testing.T) {
 		t.Errorf("of 200 endpoints that fail it shows %v", s)
 	}
 }
+
+// isEjected reports whether the endpoint is ejected just now because of failed attempts.
+func (e *Endpoint) isEjected(protocol registry.Protocol) bool {
+	h := e.healthOf(protocol)
+	return h != nil && h.EjectedUntil() != 0 && monotonic.Now() < h.EjectedUntil()
+}

@@ -117,8 +117,8 @@ func (e *Endpoint) Status() EndpointStatus {
 			continue
 		}
 		s.failingSince(wall(h.FailingSince()))
-		if until := wall(until); e.isEjected(protocol) && until.After(s.EjectedUntil) {
-			s.EjectedUntil = until
+		if at := wall(until); monotonic.Now() < until && at.After(s.EjectedUntil) {
+			s.EjectedUntil = at
 		}
 	}
 	return s

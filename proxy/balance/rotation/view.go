@@ -268,8 +268,8 @@ func (v *view) another(c *Choice) *Endpoint {
 	if warming != nil {
 		return warming
 	}
-	if c.full {
-		return nil // and not one that fails; if a place is free by now, that is news
+	if c.full || c.again {
+		return nil // and not one that fails; if a place is free by now, or one is well, that is news
 	}
 	for _, t := range v.tiers {
 		if e := t.soonest(c.protocol, &c.offered); e != nil && !(c.refuses && e.failsCheck(c.protocol)) {
