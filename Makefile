@@ -47,7 +47,7 @@ export NIGHTLY
 # ARGS: of monitoring-check (-short), of hostile (-engine=ring, -run=Records), of bench-peers and bench-self, such as '-all' or '-rounds=30 -only=idle'
 # (bin/measure peers -h), of
 # bench-fleet, such as '-nodes=20 -steps=change' (bin/measure fleet -h), of bench-scale, such as '-quick' (bin/measure scale -h), of bench-kernel (bin/measure kernel -h),
-# of bench-takeover (bin/measure takeover -h), and of systemd (bin/debiancheck systemd -h). SELF: what bench-self
+# of bench-takeover (bin/measure takeover -h), of bench-patroni (bin/measure patroni -h), and of systemd (bin/debiancheck systemd -h). SELF: what bench-self
 # compares, NAME=FLAGS;NAME=FLAGS: by default kube-proxy with itself, which has to come out as 1. OLD: an earlier kube-proxy, which
 # bench-self then compares with the one in this tree, in every default row.
 ARGS ?=
@@ -69,7 +69,7 @@ ARCHES ?= amd64,arm64
 
 export CGO_ENABLED = 0
 
-.PHONY: school school-check help build platforms run test check nightly models browser fuzz hostile bench bench-peers bench-self bench-fleet bench-scale bench-kernel kernel-handovers kernel-suite bench-takeover dist dist-check systemd chaos chaos-v2 torture torture-mutations lab lab-check lab-down monitoring-check book page clean
+.PHONY: school school-check help build platforms run test check nightly models browser fuzz hostile bench bench-peers bench-self bench-fleet bench-scale bench-kernel kernel-handovers kernel-suite bench-takeover bench-patroni dist dist-check systemd chaos chaos-v2 torture torture-mutations lab lab-check lab-down monitoring-check book page clean
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
@@ -155,6 +155,9 @@ kernel-suite: ## the whole conformance suite through the kernel, minus named exc
 
 bench-takeover: build ## twenty take-overs in a row under 4,000 connections, and HAProxy's reload: docs/performance.md; four minutes, Linux
 	go build -o bin/ ./scripts/measure && bin/measure takeover $(ARGS)
+
+bench-patroni: build ## clients of PostgreSQL when its primary changes, beside HAProxy: docs/patroni.md; five minutes an event, Linux, apt-get install patroni (ARGS='-events=switchover,kill,freeze')
+	go build -o bin/ ./scripts/measure && bin/measure patroni $(ARGS)
 
 dist: ## packages in bin/dist: deb, rpm, tar.gz and OCI image for amd64 and arm64, the school for Linux and macOS, SPDX, checksums; the same bytes everywhere
 	go -C scripts/dist run . -root=$(CURDIR) -out=$(abspath $(OUT)) -arch=$(ARCHES) -version=$(VERSION) -commit=$(COMMIT) -tree=$(TREE) -time=$(WHEN)

@@ -8,9 +8,10 @@
 //	measure fleet [flags]    what many nodes and one etcd cost each other: docs/scale.md
 //	measure kernel [flags]   clients that the kernel carries, beside a rule written by hand: docs/performance.md
 //	measure takeover [flags] what clients notice of take-overs, and of HAProxy's reload: docs/performance.md
+//	measure patroni [flags]  what clients of PostgreSQL notice when its primary changes, beside HAProxy: docs/patroni.md
 //
 // Each prints what it has found and, where there are bars, whether they are met; -h lists its flags. The packages peers,
-// scale, fleet, kernelpath and takeover know what is measured; scripts/internal/measure has how: rounds in random order, medians and ratios with
+// scale, fleet, kernelpath, takeover and patroni know what is measured; scripts/internal/measure has how: rounds in random order, medians and ratios with
 // their intervals, bars, the report.
 package main
 
@@ -22,6 +23,7 @@ import (
 	"kubeproxy/scripts/internal/measure"
 	"kubeproxy/scripts/measure/fleet"
 	"kubeproxy/scripts/measure/kernelpath"
+	"kubeproxy/scripts/measure/patroni"
 	"kubeproxy/scripts/measure/peers"
 	"kubeproxy/scripts/measure/scale"
 	"kubeproxy/scripts/measure/takeover"
@@ -31,9 +33,10 @@ func main() {
 	measure.Play(peers.Roles, scale.Roles, fleet.Roles, kernelpath.Roles) // a process that a measurement has started
 	commands := map[string]func([]string) (measure.Options, func(context.Context, *measure.Site) error, error){
 		"peers": peers.Parse, "self": peers.ParseSelf, "scale": scale.Parse, "fleet": fleet.Parse, "takeover": takeover.Parse, "kernel": kernelpath.Parse,
+		"patroni": patroni.Parse,
 	}
 	if len(os.Args) < 2 || commands[os.Args[1]] == nil {
-		fmt.Fprintln(os.Stderr, "Usage: measure peers|self|scale|fleet|kernel|takeover [flags] (-h lists the flags of each)")
+		fmt.Fprintln(os.Stderr, "Usage: measure peers|self|scale|fleet|kernel|takeover|patroni [flags] (-h lists the flags of each)")
 		os.Exit(2)
 	}
 	measure.Main(os.Args[1], os.Args[2:], commands[os.Args[1]])

@@ -1,0 +1,246 @@
+//go:build linux
+
+package patroni
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/netip"
+	"os"
+	"os/exec"
+	"os/user"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"kubeproxy/internal/process"
+	"kubeproxy/scripts/internal/measure"
+	"kubeproxy/scripts/internal/try"
+)
+
+const (
+	postgresPort = 5432
+	restPort     = 8008
+	leaderKey    = "/service/pg/leader"
+)
+
+// A cluster is three members that agree on a primary by etcd.
+type cluster struct {
+	*measure.Site
+	options
+	dir     string // of the user postgres
+	etcd    *clientv3.Client
+	etcdURL string
+	members []*member
+}
+
+// A member is a Patroni and its PostgreSQL, at an address of its own.
+type member struct {
+	name, ip, data string
+	patroni        *process.Process
+}
+
+// configuration is that of a member, as Patroni's manual has it. Everybody may connect: the network is the measurement's own.
+const configuration = `
+scope: pg
+namespace: /service/
+name: %[1]s
+restapi: {listen: "%[2]s:8008", connect_address: "%[2]s:8008"}
+etcd3: {host: "%[3]s"}
+bootstrap:
+  dcs: {ttl: %[6]d, loop_wait: %[7]d, retry_timeout: %[8]d, postgresql: {use_pg_rewind: true, parameters: {max_connections: 50}}}
+  initdb: [encoding: UTF8, data-checksums]
+postgresql:
+  listen: %[2]s:5432
+  connect_address: %[2]s:5432
+  data_dir: %[4]s/%[1]s
+  pgpass: %[4]s/%[1]s.pgpass
+  bin_dir: %[5]s
+  authentication: {superuser: {username: postgres}, replication: {username: replicator}, rewind: {username: rewind}}
+  pg_hba: ["local all all trust", "host all all 0.0.0.0/0 trust", "host replication all 0.0.0.0/0 trust"]
+  parameters: {unix_socket_directories: '', shared_buffers: 32MB}
+`
+
+func startCluster(ctx context.Context, site *measure.Site, etcdURL string, o options) (c *cluster, err error) {
+	defer try.Catch(&err)
+	c = &cluster{Site: site, options: o, etcdURL: etcdURL, etcd: try.Get(measure.NewEtcdClient(etcdURL))}
+	defer func() {
+		if err != nil {
+			c.end()
+		}
+	}()
+	postgres := try.Get(user.Lookup("postgres"))
+	c.dir = try.Get(os.MkdirTemp("", "patroni-"))
+	try.Do(os.Chown(c.dir, try.Get(strconv.Atoi(postgres.Uid)), try.Get(strconv.Atoi(postgres.Gid))))
+	programs := try.Get(filepath.Glob("/usr/lib/postgresql/*/bin"))
+	if len(programs) == 0 {
+		return c, errors.New("no PostgreSQL in /usr/lib/postgresql")
+	}
+	for i := range 3 {
+		m := &member{name: fmt.Sprint("m", i+1), ip: fmt.Sprint("10.98.70.", i+1)}
+		m.data = filepath.Join(c.dir, m.name)
+		c.members = append(c.members, m)
+		try.Do(run("ip", "addr", "add", m.ip+"/32", "dev", "lo"))
+		text := fmt.Sprintf(configuration, m.name, m.ip, strings.TrimPrefix(etcdURL, "http://"), c.dir, programs[len(programs)-1], o.ttl, o.loopWait, max(o.loopWait, 2))
+		try.Do(os.WriteFile(m.data+".yml", []byte(text), 0o644))
+		try.Do(c.start(m))
+	}
+	try.Do(run("ip", "addr", "add", proxyIP+"/32", "dev", "lo"))
+	leader := try.Get(c.settled(ctx))
+	s := try.Get(connect(fmt.Sprintf("%s:%d", leader.ip, postgresPort)))
+	defer s.close()
+	try.Get(s.ask("CREATE TABLE writes (id bigserial PRIMARY KEY)"))
+	return c, nil
+}
+
+func run(name string, args ...string) error {
+	if out, err := exec.Command(name, args...).CombinedOutput(); err != nil {
+		return fmt.Errorf("%s %s: %w: %s", name, strings.Join(args, " "), err, out)
+	}
+	return nil
+}
+
+// start starts a member, as the user postgres.
+func (c *cluster) start(m *member) (err error) {
+	m.patroni, err = c.Start("patroni-"+m.name, "setpriv", "--reuid=postgres", "--regid=postgres", "--clear-groups", "env", "HOME="+c.dir, "patroni", m.data+".yml")
+	return err
+}
+
+// end ends all members. A PostgreSQL does not end with its Patroni if that is killed.
+func (c *cluster) end() {
+	for _, m := range c.members {
+		m.patroni.Stop()
+		m.killPostgres()
+	}
+	c.etcd.Close()
+	if c.dir != "" {
+		_ = os.RemoveAll(c.dir)
+	}
+}
+
+// killPostgres kills the PostgreSQL of a member, if there is one.
+func (m *member) killPostgres() {
+	text, err := os.ReadFile(filepath.Join(m.data, "postmaster.pid"))
+	if err != nil {
+		return
+	}
+	first, _, _ := strings.Cut(string(text), "\n")
+	pid, err := strconv.Atoi(first)
+	if err != nil || pid < 2 {
+		return
+	}
+	family, err := measure.Family(pid)
+	if err != nil {
+		return
+	}
+	for _, pid := range family {
+		_ = syscall.Kill(pid, syscall.SIGKILL) // it may have ended
+	}
+}
+
+func (c *cluster) member(name string) *member {
+	return c.members[slices.IndexFunc(c.members, func(m *member) bool { return m.name == name })]
+}
+
+// settled waits until there is a leader and the others follow it, and returns the leader.
+func (c *cluster) settled(ctx context.Context) (*member, error) {
+	for {
+		var state struct {
+			Members []struct{ Name, Role, State string }
+		}
+		var leader *member
+		well := 0
+		for _, m := range c.members {
+			if ask(ctx, m, "GET", "/cluster", "", &state) != nil {
+				continue
+			}
+			for _, is := range state.Members {
+				switch {
+				case is.Role == "leader" && is.State == "running":
+					leader = c.member(is.Name)
+					well++
+				case is.Role == "replica" && (is.State == "running" || is.State == "streaming"):
+					well++
+				}
+			}
+			break
+		}
+		if leader != nil && well == len(c.members) {
+			return leader, measure.Pause(ctx, calm) // for checks that have to pass several times
+		}
+		if err := measure.Pause(ctx, 200*time.Millisecond); err != nil {
+			return nil, fmt.Errorf("of %d members %d are well: %w\n%s", len(c.members), well, err, c.members[0].patroni.LastWords())
+		}
+	}
+}
+
+// ask asks a Patroni by its REST API.
+func ask(ctx context.Context, m *member, method, path, body string, answer any) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	request, err := http.NewRequestWithContext(ctx, method, fmt.Sprintf("http://%s%s", netip.MustParseAddrPort(fmt.Sprintf("%s:%d", m.ip, restPort)), path), strings.NewReader(body))
+	if err != nil {
+		return err
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close()
+	if response.StatusCode >= 400 {
+		return fmt.Errorf("%s %s: %s", method, path, response.Status)
+	}
+	if answer == nil {
+		return nil
+	}
+	return json.NewDecoder(response.Body).Decode(answer)
+}
+
+// An elected is a new value of the leader's key.
+type elected struct {
+	name string
+	at   time.Time
+}
+
+// awaitOther returns a channel that tells when the key names another member than old.
+func (c *cluster) awaitOther(ctx context.Context, old *member) (<-chan elected, error) {
+	watching := c.etcd.Watch(ctx, leaderKey, clientv3.WithCreatedNotify())
+	if r := <-watching; r.Err() != nil || !r.Created {
+		return nil, fmt.Errorf("watch %s: %w", leaderKey, r.Err())
+	}
+	other := make(chan elected, 1)
+	go func() {
+		for r := range watching {
+			for _, ev := range r.Events {
+				if name := string(ev.Kv.Value); name != "" && name != old.name {
+					other <- elected{name, time.Now()}
+					return
+				}
+			}
+		}
+	}()
+	return other, nil
+}
+
+// cause has the primary change, and returns what makes the cluster whole again.
+func (c *cluster) cause(ctx context.Context, what string, old *member) (undo func(), err error) {
+	switch what {
+	case switchover:
+		go func() { _ = ask(ctx, old, "POST", "/switchover", fmt.Sprintf(`{"leader":%q}`, old.name), nil) }() // it answers when all is over
+		return func() {}, nil
+	case kill:
+		old.patroni.Kill()
+		old.killPostgres()
+		return func() { _ = c.start(old) }, nil // what fails shows in settled
+	}
+	old.patroni.Signal(syscall.SIGSTOP)
+	return func() { old.patroni.Signal(syscall.SIGCONT) }, nil
+}

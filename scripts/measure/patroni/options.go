@@ -1,0 +1,69 @@
+//go:build linux
+
+package patroni
+
+import (
+	"time"
+
+	"kubeproxy/scripts/internal/measure"
+)
+
+const about = `
+Measures what a client that commits all the time notices when the primary of a PostgreSQL cluster under Patroni changes: through kube-proxy, which
+follows the leader's key or asks each member, and through HAProxy. Each sample is one change. It needs Debian's packages:
+apt-get install -y --no-install-recommends patroni postgresql haproxy. Without haproxy there is no comparison.
+`
+
+// The events, and what they are.
+const (
+	switchover = "switchover"
+	kill       = "kill"
+	freeze     = "freeze"
+)
+
+var titles = map[string]string{
+	switchover: "a switchover, as an operator asks for it",
+	kill:       "the primary's PostgreSQL and Patroni are killed",
+	freeze:     "the primary's Patroni is frozen, and its PostgreSQL goes on",
+}
+
+// calm is how long the writer commits before a change, and after it.
+const calm = 2 * time.Second
+
+// A path is one way to the primary.
+type path struct {
+	subject measure.Subject
+	port    uint16
+}
+
+var (
+	byKey     = path{measure.Subject{Name: "leader's key", Ours: true}, 5000}
+	byKeyWait = path{measure.Subject{Name: "leader's key, wait: 5s", Ours: true}, 5001}
+	byChecks  = path{measure.Subject{Name: "checks each 500 ms", Ours: true}, 5002}
+	haproxy   = path{measure.Subject{Name: "haproxy, as Patroni documents it", Peer: true}, 5003}
+	fast      = path{measure.Subject{Name: "haproxy, checks each 500 ms", Peer: true}, 5004}
+)
+
+// proxyIP is where all proxies listen.
+const proxyIP = "10.98.70.100"
+
+type options struct {
+	measure.Options
+	ttl, loopWait int
+	events        []string
+}
+
+func parseOptions(args []string) (options, error) {
+	o := options{events: []string{switchover}}
+	f := o.FlagSet("patroni", about, 5, 60*time.Minute)
+	f.IntVar(&o.ttl, "ttl", 5, "`seconds` after which the key of a leader ends that does not renew it")
+	f.IntVar(&o.loopWait, "loop_wait", 1, "`seconds` between two looks of Patroni")
+	measure.List(f, "events", &o.events, "`EVENTS`: switchover, kill, freeze", measure.OneOf(switchover, kill, freeze))
+	if err := measure.Parse(f, args); err != nil {
+		return o, err
+	}
+	if o.Rounds < 1 || o.ttl < 3*o.loopWait || o.loopWait < 1 || len(o.events) == 0 {
+		return o, measure.Usage("-rounds and -loop_wait have to be at least 1, -ttl three times -loop_wait, and -events at least one")
+	}
+	return o, nil
+}

@@ -1,0 +1,99 @@
+//go:build linux
+
+// Package patroni measures what a client of a PostgreSQL cluster under Patroni notices when its primary changes: through kube-proxy, which follows
+// the leader's key or asks each member, and through HAProxy, which asks each member. docs/patroni.md says what the figures mean.
+//
+// The cluster is real: three members of Debian's packages, and an etcd. Each sample is one change, under one client that commits all the time.
+package patroni
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"time"
+
+	"kubeproxy/scripts/internal/measure"
+	"kubeproxy/scripts/internal/try"
+)
+
+// Parse reads the command line.
+func Parse(args []string) (measure.Options, func(context.Context, *measure.Site) error, error) {
+	o, err := parseOptions(args)
+	return o.Options, o.run, err
+}
+
+var columns = []measure.Metric{
+	measure.Column("gap", "longest time without a commit, ms", 1e3),
+	measure.Column("key-to-commit", "from the new leader's key to the first commit, ms", 1e3),
+	measure.Column("errors", "errors that the writer met", 1),
+	measure.Column("longest", "longest wait for one answer, ms", 1e3),
+	measure.Column("commits", "commits", 1),
+	measure.Column("stale", "commits by the one before, after the new leader's key", 1),
+}
+
+var bars = []measure.Bar{{Key: "stale"}}
+
+func (o options) run(ctx context.Context, site *measure.Site) (err error) {
+	defer try.Catch(&err)
+	etcd := try.Get(measure.StartEtcd(site.Group, o.Etcd))
+	paths := []path{byKey, byKeyWait, byChecks}
+	version := try.Get(exec.Command("patroni", "--version").CombinedOutput())
+	site.Report.Versions = append(site.Report.Versions, strings.TrimSpace(string(version)))
+	if _, err := exec.LookPath("haproxy"); err != nil {
+		fmt.Printf("without haproxy: %v\n", err)
+	} else {
+		paths = append(paths, haproxy, fast)
+	}
+	busy := try.Get(measure.BusyNow(ctx))
+	site.Report.Begin(os.Stdout, busy, fmt.Sprintf("%d rounds, seed %d, ttl %d, loop_wait %d", o.Rounds, o.Seed, o.ttl, o.loopWait))
+	c := try.Get(startCluster(ctx, site, etcd.URL(), o))
+	defer c.end()
+	try.Do(c.startProxies(ctx, o.Binary, len(paths) > 3))
+	var subjects []measure.Subject
+	for _, p := range paths {
+		subjects = append(subjects, p.subject)
+	}
+	for _, what := range o.events {
+		t := measure.NewTable(what, titles[what], columns, subjects...)
+		try.Do(site.Rounds(ctx, t, o.Rounds, func(ctx context.Context, i int) (measure.Sample, error) {
+			return c.change(ctx, what, paths[i])
+		}))
+		t.Judge(bars)
+		t.Print(os.Stdout)
+		try.Do(site.Report.Add(t, o.JSON))
+	}
+	return site.Report.Err(os.Stdout, func(v measure.Verdict) bool { return !v.Reached() })
+}
+
+// change has the primary change once, under a writer that takes a path.
+func (c *cluster) change(ctx context.Context, what string, by path) (s measure.Sample, err error) {
+	defer try.Catch(&err)
+	old := try.Get(c.settled(ctx))
+	w := startWriter(atProxy(by.port))
+	defer w.end()
+	try.Do(measure.Pause(ctx, calm))
+	leader := try.Get(c.awaitOther(ctx, old))
+	undo := try.Get(c.cause(ctx, what, old))
+	defer undo()
+	var key elected
+	select {
+	case key = <-leader:
+	case <-ctx.Done():
+		return s, context.Cause(ctx)
+	}
+	fresh := c.member(key.name).ip
+	for deadline := time.Now().Add(time.Minute); w.first(fresh).IsZero() && time.Now().Before(deadline); {
+		try.Do(measure.Pause(ctx, 5*time.Millisecond))
+	}
+	try.Do(measure.Pause(ctx, calm))
+	w.end()
+	if w.first(fresh).IsZero() {
+		s.Fail(1, "no commit by the new primary within a minute")
+		return s, nil
+	}
+	s.Values = map[string]float64{"gap": w.gap().Seconds(), "key-to-commit": w.first(fresh).Sub(key.at).Seconds(), "errors": float64(w.errors),
+		"longest": w.longest.Seconds(), "commits": float64(len(w.commits)), "stale": float64(w.after(key.at, old.ip))}
+	return s, nil
+}

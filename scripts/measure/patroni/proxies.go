@@ -1,0 +1,103 @@
+//go:build linux
+
+package patroni
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"kubeproxy/registry"
+	"kubeproxy/scripts/internal/measure"
+)
+
+// atProxy is a port of the proxies.
+func atProxy(port uint16) string {
+	return netip.AddrPortFrom(netip.MustParseAddr(proxyIP), port).String()
+}
+
+// startProxies writes the records of the services, and starts kube-proxy and, if it is there, HAProxy.
+func (c *cluster) startProxies(ctx context.Context, binary string, withHAProxy bool) error {
+	var addrs, names []string
+	for _, m := range c.members {
+		addrs, names = append(addrs, fmt.Sprintf(`"%s:%d"`, m.ip, postgresPort)), append(names, m.ip+"="+m.name)
+	}
+	var ops []clientv3.Op
+	for _, s := range []struct {
+		name        string
+		port        uint16
+		annotations string
+	}{
+		{"pg", byKey.port, fmt.Sprintf(`"kube-proxy/holder-key":%q,"kube-proxy/on-removal":"close"`, leaderKey)},
+		{"pg-wait", byKeyWait.port, fmt.Sprintf(`"kube-proxy/holder-key":%q,"kube-proxy/on-removal":"close","kube-proxy/wait":"5s"`, leaderKey)},
+		{"pg-checks", byChecks.port, fmt.Sprintf(`"kube-proxy/check-http":"/primary","kube-proxy/check-port":"%d","kube-proxy/check-status":"200","kube-proxy/check-interval":"500ms",
+			"kube-proxy/check-fall":"1","kube-proxy/check-rise":"1","kube-proxy/on-failed-check":"close","kube-proxy/all-failed":"refuse"`, restPort)},
+	} {
+		ops = append(ops,
+			clientv3.OpPut(registry.SpecsPrefix+s.name, fmt.Sprintf(`{"kind":"Service","apiVersion":"v1beta1","id":%q,"port":%d,"annotations":{%s}}`, s.name, s.port, s.annotations)),
+			clientv3.OpPut(registry.EndpointsPrefix+s.name, fmt.Sprintf(`{"kind":"Endpoints","apiVersion":"v1beta1","id":%q,"endpoints":[%s],"annotations":{"kube-proxy/names":%q}}`,
+				s.name, strings.Join(addrs, ","), strings.Join(names, ","))))
+	}
+	if err := measure.Store(ctx, c.etcd, len(ops), ops...); err != nil {
+		return err
+	}
+	ports := []uint16{byKey.port, byKeyWait.port, byChecks.port}
+	if _, err := c.Start("kube-proxy", binary, "-logtostderr", "-v=1", "-etcd_servers="+c.etcdURL, "-holder_keys=/service/", "-bind_address="+proxyIP,
+		"-metrics_bind_address="+proxyIP+":10249", "-healthz_bind_address="+proxyIP+":10256"); err != nil {
+		return err
+	}
+	if withHAProxy {
+		file := filepath.Join(c.Dir, "haproxy.cfg")
+		if err := os.WriteFile(file, []byte(c.haproxyConfiguration()), 0o600); err != nil {
+			return err
+		}
+		if _, err := c.Start("haproxy", "haproxy", "-db", "-f", file); err != nil {
+			return err
+		}
+		ports = append(ports, haproxy.port, fast.port)
+	}
+	for _, port := range ports {
+		for {
+			if conn, err := net.Dial("tcp", atProxy(port)); err == nil {
+				conn.Close()
+				break
+			}
+			if err := measure.Pause(ctx, 50*time.Millisecond); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// haproxyConfiguration is that of Patroni's repository (haproxy.cfg), and once more with faster checks.
+func (c *cluster) haproxyConfiguration() string {
+	var text strings.Builder
+	text.WriteString(`global
+  maxconn 100
+defaults
+  mode tcp
+  retries 2
+  timeout client 30m
+  timeout connect 4s
+  timeout server 30m
+  timeout check 5s
+`)
+	for _, l := range []struct {
+		port   uint16
+		checks string
+	}{{haproxy.port, "inter 3s fall 3 rise 2"}, {fast.port, "inter 500ms fall 1 rise 1"}} {
+		fmt.Fprintf(&text, "listen at%d\n  bind %s:%[1]d\n  option httpchk OPTIONS /primary\n  http-check expect status 200\n  default-server %[3]s on-marked-down shutdown-sessions\n", l.port, proxyIP, l.checks)
+		for _, m := range c.members {
+			fmt.Fprintf(&text, "  server %s %s:%d maxconn 100 check port %d\n", m.name, m.ip, postgresPort, restPort)
+		}
+	}
+	return text.String()
+}
