@@ -14,7 +14,7 @@ func newHostTable[V any]() hostTable[V] {
 // before a port.
 func (t *hostTable[V]) placeFor(text string) (of map[string]V, key string, err error) {
 	if host, err := ParseHost(text); err == nil {
-		return t.hosts, host.hostText(), nil
+		return t.hosts, host.HostText(), nil
 	}
 	a, err := ParseAddr(text)
 	return t.places, a.String(), err
@@ -27,12 +27,12 @@ func (t *hostTable[V]) find(a Addr) (value V, ok bool) {
 			return value, true
 		}
 	}
-	value, ok = t.hosts[a.hostText()]
+	value, ok = t.hosts[a.HostText()]
 	return value, ok
 }
 
-// hostText is the host of an address, as annotations spell it.
-func (a Addr) hostText() string {
+// HostText returns the host of an address, as annotations spell it.
+func (a Addr) HostText() string {
 	if a.Host != "" {
 		return a.Host
 	}

@@ -25,11 +25,11 @@ import (
 // What one transaction changes in several watches comes in several responses. So changes are held until etcd has said, over the same stream, that it
 // has told of everything up to their revision: for a round trip. Its fields belong to the goroutine in Run.
 type following struct {
-	watches map[string]int64 // ids of the watches that stand, by key
-	next    string           // the key whose watch was asked for and is not created; "": none
-	lastID  int64
-	refused map[string]bool // keys that are not watched, though records name them
-	fresh   bool            // a watch has come to stand since the last list was asked for
+	watches    map[string]int64 // ids of the watches that stand, by key
+	pendingKey string           // the key whose watch was asked for and is not created; "": none
+	lastID     int64
+	refused    map[string]bool // keys that are not watched, though records name them
+	mustList   bool            // a watch has come to stand, and no list is in that was asked for since: it has to be the newest
 }
 
 // firstID is the least id of a watch of one key. Etcd numbers from 0 the watches for which no id is given.
@@ -46,8 +46,8 @@ func (x *session) follow() (waits bool) {
 		_, is := slices.BinarySearch(named, key)
 		return !is && x.watch.end(id)
 	})
-	if x.following.next != "" || x.lists.busy || x.unproved != nil || x.met != x.challenges {
-		return x.following.next != ""
+	if x.pendingKey != "" || x.lists.busy || x.unproved != nil || x.met != x.challenges {
+		return x.pendingKey != ""
 	}
 	for i, key := range named {
 		if _, stands := x.watches[key]; stands || x.refused[key] {
@@ -60,7 +60,7 @@ func (x *session) follow() (waits bool) {
 		case !x.watch.follow(key, firstID+x.lastID):
 			x.refuse(key, "too many requests wait")
 		default:
-			x.following.next = key
+			x.pendingKey = key
 			x.proof.Reset(x.cfg.RequestTimeout)
 			return true
 		}
@@ -68,34 +68,34 @@ func (x *session) follow() (waits bool) {
 	return false
 }
 
-// refuse notes that a key is not watched. It is tried again with the next resync.
+// refuse notes that a key is not watched. What it elected last stays, as while etcd is away. It is tried again with the next resync.
 func (x *session) refuse(key, why string) {
 	x.refused[key] = true
 	if note, ok := x.refusals.Allow(key); ok {
-		glog.Errorf("key %s elects no endpoints: it cannot be watched: %s%s", registry.Quote(key), why, note)
+		glog.Errorf("key %s cannot be watched, so what it elected last stays: %s%s", registry.Quote(key), why, note)
 	}
 }
 
 // followed handles the answer to the request for a watch of a key.
 func (x *session) followed(n notice) error {
-	key := x.following.next
-	x.following.next = ""
+	key := x.pendingKey
+	x.pendingKey = ""
 	switch {
 	case n.refused != "":
 		x.refuse(key, "etcd says "+registry.Quote(n.refused))
 	case n.id != firstID+x.lastID: // it is taken back
 		x.refuse(key, "an etcd before 3.4 or etcd's grpc-proxy answers; name members of etcd itself")
 	default:
-		x.watches[key], x.fresh = n.id, true
+		x.watches[key], x.mustList = n.id, true
 	}
 	switch {
 	case x.follow():
-	case x.stood.IsZero() && x.fresh:
-		x.fresh = false
+	case x.stood.IsZero() && x.mustList:
+		x.mustList = false
 		x.ask(0, false) // and not from a member that lags behind the watch
 	case x.stood.IsZero():
 		return x.open()
-	case x.fresh:
+	case x.mustList:
 		x.Resync()
 	}
 	return nil

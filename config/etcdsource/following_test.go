@@ -152,7 +152,7 @@ func TestAKeyThatMayNotBeWatchedHurtsNobodyElse(t *testing.T) {
 	f.await(t, "pg:1 web:2 | web=10.0.1.1:1")
 	put(t, c, ends("web"), addrs("10.0.1.2:1"))
 	f.await(t, "pg:1 web:2 | web=10.0.1.2:1")
-	if lines := log(); strings.Count(lines, `key "/service/pg/leader" elects no endpoints: it cannot be watched: etcd says "`) != 1 || !strings.Contains(lines, "permission denied") {
+	if lines := log(); strings.Count(lines, `key "/service/pg/leader" cannot be watched, so what it elected last stays: etcd says "`) != 1 || !strings.Contains(lines, "permission denied") {
 		t.Errorf("the log says:\n%s", lines)
 	}
 
@@ -189,7 +189,7 @@ func TestKeysAreNotFollowedThroughAGRPCProxy(t *testing.T) {
 	log := logSince(t)
 	f := follow(t, mayFollow(etcdtest.StartGRPCProxy(t, etcd)))
 	f.await(t, "pg:1 web:2 | web=10.0.1.1:1")
-	if lines := log(); !strings.Contains(lines, `key "/service/pg/leader" elects no endpoints: it cannot be watched: an etcd before 3.4 or etcd's grpc-proxy answers`) {
+	if lines := log(); !strings.Contains(lines, `key "/service/pg/leader" cannot be watched, so what it elected last stays: an etcd before 3.4 or etcd's grpc-proxy answers`) {
 		t.Errorf("the log says:\n%s", lines)
 	}
 }
@@ -271,14 +271,37 @@ func TestAKeyWhoseWatchEtcdEndsIsWatchedAgainWithTheNextResync(t *testing.T) {
 		t.Errorf("update of revision %d, watches %v; want revision 7 and none", u.Revision, x.watches)
 	}
 	clear(x.refused) // as a resync does
-	if !x.follow() || x.following.next != leader {
-		t.Errorf("the watch that is asked for is of %q", x.following.next)
+	if !x.follow() || x.pendingKey != leader {
+		t.Errorf("the watch that is asked for is of %q", x.pendingKey)
 	}
-	if err := x.receive(delivery{at: time.Now(), notices: []notice{{created: true, id: firstID + x.lastID}}}); err != nil || !x.fresh || x.watches[leader] != firstID+x.lastID {
+	if err := x.receive(delivery{at: time.Now(), notices: []notice{{created: true, id: firstID + x.lastID}}}); err != nil || !x.mustList || x.watches[leader] != firstID+x.lastID {
 		t.Errorf("error %v, watches %v", err, x.watches)
 	}
-	x.following.next = leader
+	x.pendingKey = leader
 	if err := x.unproven(); err == nil || !strings.Contains(err.Error(), "no watch of key \"/service/pg/leader\" was created") {
 		t.Errorf("a watch that is never created: %v", err)
 	}
+}
+
+func TestAfterAResyncThatFailedTheNextOneIsAsNewAsTheWatchOfAKey(t *testing.T) {
+	x, _ := followingSession(t)
+	x.heard, x.mustList = 7, true
+	for range 2 { // etcd does not answer the first of them
+		x.startResync()
+		if x.listing.revision != 0 {
+			t.Fatalf("a list of revision %d; want the newest: the watch of the key may have begun after it", x.listing.revision)
+		}
+		if err := x.listed(<-x.lists.answers); err != nil {
+			t.Fatal(err)
+		}
+	}
+	x.startResync()
+	<-x.lists.answers
+	if err := x.use(listed(9)); err != nil {
+		t.Fatal(err)
+	}
+	if x.startResync(); x.listing.revision != 9 {
+		t.Errorf("a list of revision %d; want 9, which the watch has come to", x.listing.revision)
+	}
+	<-x.lists.answers
 }

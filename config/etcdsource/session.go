@@ -99,7 +99,7 @@ func (x *session) step() error {
 		silence = x.timer.C
 	}
 	switch {
-	case x.unproved != nil || x.following.next != "":
+	case x.unproved != nil || x.pendingKey != "":
 		late = x.proof.C
 	case !x.stood.IsZero() && !x.lists.busy:
 		resync, due = x.resync, x.next.C
@@ -203,7 +203,7 @@ func (x *session) note(n notice) error {
 		x.request() // to learn early whether this etcd answers such requests
 		// The stream stands, so nothing can fall between it and a list that is asked for now.
 		x.ask(0, x.cfg.Weak)
-	case n.created && x.following.next != "": // no challenge is under way then
+	case n.created && x.pendingKey != "": // no challenge is under way then
 		return x.followed(n)
 	case n.created:
 		if x.met++; x.unproved != nil && x.met == x.awaited {
@@ -319,8 +319,7 @@ func (x *session) ask(revision int64, weak bool) {
 func (x *session) startResync() {
 	x.touched = make(map[string]int64)
 	clear(x.refused)
-	if x.fresh {
-		x.fresh = false
+	if x.mustList {
 		x.ask(0, false) // as much as the new watches know, or more
 		return
 	}
@@ -381,7 +380,7 @@ func (x *session) prove(l listing) {
 
 // unproven handles a watch that has not answered in time.
 func (x *session) unproven() error {
-	if key := x.following.next; key != "" {
+	if key := x.pendingKey; key != "" {
 		return remote.Because(Silent, fmt.Errorf("no watch of key %s was created for %v", registry.Quote(key), x.cfg.RequestTimeout))
 	}
 	x.unproved = nil
@@ -466,7 +465,7 @@ func (x *session) open() error {
 // finishResync applies a list that was read beside the watch.
 func (x *session) finishResync(l listing) {
 	different, divergent := x.records.Merge(l.list, l.revision, x.touched, x.heard)
-	x.touched = nil
+	x.touched, x.mustList = nil, false
 	x.applied, x.merged = max(x.applied, l.revision), l.revision
 	x.heard = max(x.heard, x.applied)
 	x.retry.Reset()

@@ -51,25 +51,25 @@ func (s *State) follow() {
 // SetHolder notes a change of a key. One that is older than what is known of the key changes nothing.
 func (s *State) SetHolder(h Holder) {
 	if k := s.holders[h.Key]; k != nil && (!k.known || h.Seen > k.Seen) {
-		s.holds(k, h)
+		s.setHolder(k, h)
 	}
 }
 
-// holds notes what a key says, and reports whether that differs from what was known.
-func (s *State) holds(k *followed, h Holder) (different bool) {
+// setHolder notes what a key says, and reports whether that differs from what was known.
+func (s *State) setHolder(k *followed, h Holder) (different bool) {
 	different = k.known && k.Value != h.Value
 	if !k.known || different {
 		for name := range k.services {
 			s.dirty = append(s.dirty, object{registry.KindEndpoints, name})
 		}
-		s.tellHolder(k, h)
+		s.logHolder(k, h)
 	}
 	k.Holder, k.known = h, true
 	return different
 }
 
-// tellHolder writes a log line about what a key says now.
-func (s *State) tellHolder(k *followed, h Holder) {
+// logHolder logs what a key says now.
+func (s *State) logHolder(k *followed, h Holder) {
 	note, ok := s.complaints.Allow(complaint{key: k.Key, sum: uint64(h.Seen)})
 	if !ok {
 		return

@@ -22,7 +22,7 @@ func Parse(annotation string) (Names, error) {
 	for entry := range strings.SplitSeq(annotation, ",") {
 		host, name, _ := strings.Cut(strings.TrimSpace(entry), "=")
 		a, err := registry.ParseHost(host)
-		key := hostOf(a)
+		key := a.HostText()
 		if err != nil {
 			a, err = registry.ParseAddr(host)
 			key = a.String()
@@ -36,14 +36,6 @@ func Parse(annotation string) (Names, error) {
 		all[key] = name
 	}
 	return spell(all), nil
-}
-
-// hostOf is the host of an address, as annotations spell it.
-func hostOf(a registry.Addr) string {
-	if a.Host != "" {
-		return a.Host
-	}
-	return a.IP.Addr().String()
 }
 
 func spell(all map[string]string) Names {
@@ -80,6 +72,6 @@ func (n Names) Of() func(registry.Addr) string {
 		if name, ok := all[a.String()]; ok {
 			return name
 		}
-		return all[hostOf(a)]
+		return all[a.HostText()]
 	}
 }
