@@ -26,25 +26,36 @@ const spoken = "» "
 func Inside(t *testing.T) bool { return os.Getenv(insideEnv) == t.Name() }
 
 // InOwnNetwork runs the test that calls it in a process and a network of its own, in which it is
-// root and no other user is. In the first process it waits for the other, reports how it went, and
-// returns false: the caller returns. In the other it returns true.
+// root and no other user is. In the first process it waits for the other, logs what that reports,
+// and returns false: the caller returns. In the other it returns true.
 func InOwnNetwork(t *testing.T) bool {
+	t.Helper()
+	reports, inside := ReportsFromOwnNetwork(t)
+	for _, report := range reports {
+		t.Log(report)
+	}
+	return inside
+}
+
+// ReportsFromOwnNetwork is [InOwnNetwork] for a caller that reads the reports itself. It may call
+// again, which runs the test once more.
+func ReportsFromOwnNetwork(t *testing.T) (reports []string, inside bool) {
 	t.Helper()
 	staysApart(t)
 	if Inside(t) {
 		fmt.Println(spoken + "inside")
 		MustRun(t, "ip", "link", "set", "lo", "up")
-		return true
+		return nil, true
 	}
 	p := start(t, newNetwork())
 	if hello := p.Hear(); hello != "inside" {
 		t.Errorf("the test did not run in its own network: %q", hello)
 	}
 	for said := range p.heard {
-		t.Log(said)
+		reports = append(reports, said)
 	}
 	p.Stop()
-	return false
+	return reports, false
 }
 
 // newNetwork has a process get a network of its own.

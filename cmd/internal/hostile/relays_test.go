@@ -55,17 +55,19 @@ func TestUploadsThatAreResetBeforeTheyAreRead(t *testing.T) {
 	}
 	sent, over := attack(t, true)
 	over()
+	least, want := sent, sent/clients*clients
 	s.innocent = func(t *testing.T) func() {
 		got, over := upload(t, at(silentPort), sent/clients, byFIN)
-		if want := sent / clients * clients; got < want*9/10 { // a busy machine takes more than the second for some
-			t.Errorf("of %d bytes of uploads that are read, %d found room", want, got)
-		}
+		least = min(least, got)
 		return over
 	}
 	r := s.withstands(t, fmt.Sprintf("%d clients that send 512 kB to an endpoint that does not read, and reset", clients), base+uint64(clients)*connectionBytes, func(t *testing.T, atProxy bool) func() {
 		_, over := attack(t, atProxy)
 		return over
 	})
+	if least < want*9/10 { // a busy machine takes more than the second for some
+		r.tooSlow(t, "of %d bytes of uploads that are read, %d found room", want, least)
+	}
 	r.Refused = told(s.ended(t, "kubeproxy_connections_ended_total", "mute"))
 	r.judge(t)
 }
@@ -140,10 +142,10 @@ func TestStalledReadersSlowNobodysBulk(t *testing.T) {
 		t.Fatal(err)
 	}
 	buf := make([]byte, 1<<20)
-	rate := func() float64 { // bytes in a second
-		_ = conn.SetReadDeadline(time.Now().Add(5 * time.Second))
+	rate := func(periods int) float64 { // bytes in a second
+		_ = conn.SetReadDeadline(time.Now().Add(10 * time.Second))
 		total, began := 0, time.Now()
-		for time.Since(began) < time.Duration(number(1000, 100))*time.Millisecond {
+		for time.Since(began) < time.Duration(periods*number(1000, 100))*time.Millisecond {
 			n, err := conn.Read(buf)
 			if err != nil {
 				t.Fatal(err)
@@ -152,24 +154,24 @@ func TestStalledReadersSlowNobodysBulk(t *testing.T) {
 		}
 		return float64(total) / time.Since(began).Seconds()
 	}
-	rate() // the kernel grows its buffers
 	var ratios []float64
-	for range s.rounds() {
-		alone := rate()
+	for range number(7, 1) {
+		rate(1) // the kernel grows its buffers
+		alone := rate(1)
 		all := crowd(t, at(floodPort), "give me everything", stalled, 1000)
-		time.Sleep(settled) // until their buffers are full
-		ratios = append(ratios, rate()/alone)
+		rate(2) // until their buffers are full. Who pauses here measures how long the kernel takes to resume a transfer
+		ratios = append(ratios, rate(1)/alone)
 		for _, p := range all {
 			dismiss(t, p)
 		}
 		eventually(t, func() bool { return s.sum(t, "kubeproxy_connections_active", "service", "default/flood") == 1 }, "the readers are gone")
 	}
 	slices.Sort(ratios)
-	if got := ratios[len(ratios)/2]; *full && got < 0.9 {
-		t.Errorf("beside stalled readers the download has %.2f of its rate, of %.2f; want 0.9", got, ratios)
-	}
 	s.works(t)
 	r := s.row(t, fmt.Sprintf("%d stalled readers beside a download, which has %.2f of its rate", stalled, ratios), base+stalled*connectionBytes)
+	if got := ratios[len(ratios)/2]; *full && got < 0.9 {
+		r.tooSlow(t, "beside stalled readers the download has %.2f of its rate, of %.2f; want 0.9", got, ratios)
+	}
 	r.Refused = "nothing"
 	r.judge(t)
 }

@@ -22,6 +22,7 @@ type row struct {
 	Felt                  comparison
 	Turn                  time.Duration // the longest turn of a loop; 0 if it is not measured
 	Yardstick             time.Duration // how long 5 ms of work took a thread beside it, at the longest
+	Slow                  bool          // a bound of time was exceeded
 	Verdict               string
 }
 
@@ -62,7 +63,7 @@ func (r row) judge(t *testing.T) {
 	}
 	if f := r.Felt; len(f.Ratios) > 0 {
 		if bound := max(longestTurn, r.Yardstick); r.Turn > bound {
-			t.Errorf("a turn of a loop took %v; want %v at most (the yardstick took %v)", r.Turn, bound, r.Yardstick)
+			r.tooSlow(t, "a turn of a loop took %v; want %v at most (the yardstick took %v)", r.Turn, bound, r.Yardstick)
 		}
 		what, beside, ratios := f.judged()
 		ratio, slower := middle(ratios), float64(f.Proxy.Took)/float64(max(beside.Took, 1))
@@ -70,14 +71,14 @@ func (r row) judge(t *testing.T) {
 		case len(f.InnocentRatios) > 0: // what the attack adds also delays its writer: a load that comes so much slower counts for more
 			ratio *= max(1, slower)
 		case slower > slowed:
-			t.Errorf("the load took %v to come to the proxy; %s took %v: that is not the same", f.Proxy.Took, what, beside.Took)
+			r.tooSlow(t, "the load took %v to come to the proxy; %s took %v: that is not the same", f.Proxy.Took, what, beside.Took)
 		}
 		if ratio > most && f.Proxy.P99 > noise {
-			t.Errorf("the bystander's p99 is %v beside the attack, in %v, and %v beside %s, in %v: a ratio of %.2f; want %.1f at most",
+			r.tooSlow(t, "the bystander's p99 is %v beside the attack, in %v, and %v beside %s, in %v: a ratio of %.2f; want %.1f at most",
 				f.Proxy.P99, f.Proxy.Took, beside.P99, what, beside.Took, ratio, most)
 		}
 	}
-	if r.Verdict = "ok"; t.Failed() {
+	if r.Verdict = "ok"; t.Failed() || r.Slow {
 		r.Verdict = "FAILED"
 	}
 	text, err := json.Marshal(r)
