@@ -34,6 +34,7 @@ type Broadcaster struct {
 	launch   func(*queue) // starts a queue's goroutine; nil unless running
 	observe  func(Step)   // nil: nobody wants to know
 	listed   map[int]bool // sources, by precedence, that have sent a SET
+	merged   []int64      // by precedence: the revision of the last update
 }
 
 // NewBroadcaster returns a broadcaster without handlers.
@@ -63,6 +64,7 @@ func (b *Broadcaster) addSource(name string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.store.addLayer(name, false)
+	b.merged = append(b.merged, 0)
 }
 
 // addFallback makes room for what is served while no source can be read, below all sources.
@@ -70,6 +72,7 @@ func (b *Broadcaster) addFallback() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.store.addLayer("fallback", true)
+	b.merged = append(b.merged, 0)
 }
 
 // merge merges one update of one source, and adds what it changes to every queue. The lock is
@@ -78,6 +81,7 @@ func (b *Broadcaster) merge(precedence int, u registry.Update) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	o := b.store.apply(precedence, u)
+	b.merged[precedence] = u.Revision
 	listed := b.listed[precedence]
 	b.listed[precedence] = listed || u.Set
 	if !b.complete {

@@ -1,12 +1,17 @@
 package config
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // Pending is what is wanted, and was not yet given to a handler that should be told.
 type Pending struct {
 	Services  int
 	Endpoints int
 	Oldest    time.Time // when the oldest of these changes was received; zero when there are none
+
+	Merged []int64 // the revision of the last update of each source, in the order of the sources
 }
 
 // Pending tells how far the slowest queue is behind. What its handlers are being told just now does not
@@ -21,6 +26,7 @@ func (b *Broadcaster) Pending() Pending {
 			most = p
 		}
 	}
+	most.Merged = slices.Clone(b.merged)
 	return most
 }
 

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"reflect"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -13,23 +14,27 @@ func TestPendingTellsHowFarTheSlowestQueueIsBehind(t *testing.T) {
 		r := newRoom(t, []string{"one"}, newView(), busyView(), newView())
 		wants := func(want Pending) {
 			t.Helper()
-			if got := r.broadcaster.Pending(); got != want {
+			if got := r.broadcaster.Pending(); !reflect.DeepEqual(got, want) {
 				t.Errorf("pending: %+v, want %+v", got, want)
 			}
 		}
-		wants(Pending{})
+		wants(Pending{Merged: []int64{0}})
 		r.send("one", set().service("web", 80))
-		wants(Pending{})
+		wants(Pending{Merged: []int64{0}})
 		pass(time.Second)
 		oldest := time.Now()
 		r.send("one", changes().service("web", 81).endpoints("web", 1))
 		pass(time.Second)
 		r.send("one", changes().service("web", 82).service("db", 1))
-		wants(Pending{Services: 2, Endpoints: 1, Oldest: oldest})
+		wants(Pending{Services: 2, Endpoints: 1, Oldest: oldest, Merged: []int64{0}})
 		r.send("one", changes().noService("db"))
-		wants(Pending{Services: 1, Endpoints: 1, Oldest: oldest})
+		wants(Pending{Services: 1, Endpoints: 1, Oldest: oldest, Merged: []int64{0}})
 		pass(time.Minute)
-		wants(Pending{})
+		wants(Pending{Merged: []int64{0}})
+		unchanged := changes()
+		unchanged.Revision = 9
+		r.send("one", unchanged) // it moves the revision, and nothing else
+		wants(Pending{Merged: []int64{9}})
 		pass(time.Hour) // until no handler is busy any more
 	})
 }

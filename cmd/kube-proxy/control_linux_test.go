@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net"
+	"net/netip"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -115,6 +116,43 @@ func TestAnOperatorSeesClientsAndEndsThem(t *testing.T) {
 			h.want("log", exitDone, "operator (uid ", "1 of client "+one.Conn.LocalAddr().String()+" → ended")
 		})
 	}
+}
+
+// TestNodesLetGoOfADrainedEndpointOneAfterTheOther: two nodes carry a client each to an endpoint that is drained everywhere. Who waits is told which node still
+// has one, and which has not come to a revision.
+func TestNodesLetGoOfADrainedEndpointOneAfterTheOther(t *testing.T) {
+	s := newSite(t)
+	a, _ := s.twoEndpoints(t)
+	var nodes []string
+	var clients []*proxytest.Talk
+	for i, engine := range []string{"portable", "auto"} {
+		metrics, _ := operatorsURL(t)
+		bind := fmt.Sprintf("127.0.0.%d", i+1)
+		s.start(t, "-engine="+engine, "-rr_random_start=false", "-metrics_bind_address="+metrics, "-bind_address="+bind)
+		place := netip.AddrPortFrom(netip.MustParseAddr(bind), s.port)
+		proxytest.Eventually(t, func() bool { return proxytest.Listens(place) }, "%v opens", place)
+		c := proxytest.TalkTo(t, place)
+		for name, _ := c.Say("hello"); name != "a"; name, _ = c.Say("hello") { // the next client gets the other endpoint
+			c.Conn.Close()
+			c = proxytest.TalkTo(t, place)
+		}
+		nodes, clients = append(nodes, metrics), append(clients, c)
+	}
+	h := hand{t, "/nonexistent"}
+	status, out, _ := h.do("drain -everywhere -etcd_servers=" + s.etcd.URL() + " chat " + a.Addr.String())
+	_, after, ok := strings.Cut(out, " at revision ")
+	revision, _, _ := strings.Cut(after, ":")
+	if status != exitDone || !ok {
+		t.Fatalf("exit status %d: %s", status, out)
+	}
+	wait := "wait -endpoint " + a.Addr.String() + " -nodes " + strings.Join(nodes, ",") + " -revision "
+	h.want(wait+revision+" -timeout 2s", verbs.Problem, "2 nodes of 2 still have", nodes[0]+"  1 client", nodes[1]+"  1 client")
+	clients[0].Conn.Close()
+	h.want(wait+revision+" -timeout 2s", verbs.Problem, "1 node of 2 still have", nodes[1]+"  1 client")
+	clients[1].Conn.Close()
+	h.want(wait+revision, exitDone, "has no client on any of 2 nodes, and revision "+revision+" is in force")
+	h.want(wait+"1000000 -timeout 1s", verbs.Problem, "2 nodes of 2 still have", "revision "+revision+"; 0 clients")
+	h.want("wait -endpoint a:1 -revision 5", exitUsage, "-revision is more than 0, and goes with -nodes")
 }
 
 // TestALogOfChangesSaysWhatChangedWhereAndWhen: on the standard error of the node too, and what a stranger writes does nothing to a terminal.

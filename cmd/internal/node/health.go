@@ -156,6 +156,21 @@ func (h *health) ready() (notes []string, err error) {
 	return notes, nil
 }
 
+// inForce returns the revision up to which the first source was merged, and whether all of that is in force. A batch that is just being taken up
+// is missed: who relies on the answer asks twice.
+func (h *health) inForce() (revision int64, all bool) {
+	pending := h.pending()
+	if len(pending.Merged) > 0 {
+		revision = pending.Merged[0]
+	}
+	select {
+	case <-h.synced:
+		return revision, pending.Services+pending.Endpoints == 0 && h.inHand().IsZero()
+	default:
+		return revision, false
+	}
+}
+
 // progress says in one line what the node is doing, or what it waits for: systemctl status shows it.
 func (h *health) progress() string {
 	open, notes := 0, ""

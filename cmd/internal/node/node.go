@@ -357,24 +357,29 @@ func (o *Options) answers(h *health, numbers *metrics.Metrics, proxier *proxy.Pr
 		Files:   page.Files(),
 		Streams: page.Streams(),
 	}
+	answers.Pages[control.EndpointPath] = controlled.EndpointPage(hostName(), h.inForce)
 	if o.PageToken != nil {
 		answers.Actions = map[string]http.Handler{control.ActionPath: &control.Browser{Node: controlled, Token: o.PageToken}}
 	}
 	return answers
 }
 
+// hostName is the name of the machine.
+func hostName() string {
+	if name, err := os.Hostname(); err == nil {
+		return name
+	}
+	return "this node"
+}
+
 // shown is what people see in a browser.
 func (o *Options) shown(h *health, proxier *proxy.Proxier, balancer *balance.LoadBalancerRR, endings *recent.Endings, changes *history.History) statuspage.Node {
-	host, err := os.Hostname()
-	if err != nil {
-		host = "this node"
-	}
 	actionPath := ""
 	if o.PageToken != nil {
 		actionPath = control.ActionPath
 	}
 	return statuspage.Node{
-		Host:     host,
+		Host:     hostName(),
 		Version:  o.Version.Version,
 		Leaving:  func() bool { return h.leaving.Err() != nil },
 		Stopping: func() bool { return h.stopping.Err() != nil },

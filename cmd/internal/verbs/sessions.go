@@ -163,13 +163,22 @@ func newKill() *Verb {
 
 // newWait is for "kube-proxy wait", which waits until an endpoint has no client. It ends with Problem if there are some when its time is over.
 func newWait() *Verb {
-	v := newVerb("wait", "", "waits until an endpoint has no client on a running node, and exits with 3 if it has some after -timeout")
+	v := newVerb("wait", "", "waits until an endpoint has no client on a running node, or on several, and exits with 3 if it has some after -timeout")
 	v.Timeout = 5 * time.Minute
-	endpoint := ""
+	endpoint, revision := "", int64(0)
+	var nodes commandline.List
 	v.AddFlags = func(f *pflag.FlagSet) {
 		f.StringVar(&endpoint, "endpoint", "", "the `endpoint`: HOST:PORT, or HOST for all of its ports")
+		f.Var(&nodes, "nodes", "ask these `nodes` at their -metrics_bind_address, each HOST:PORT or HOST, separated by commas, in place of the socket of one; repeat to add more")
+		f.Int64Var(&revision, "revision", 0, "with -nodes: each has to have this `revision` of the registry in force, too")
 	}
-	v.Examine = func(args []string) error {
+	v.Examine = func(args []string) (err error) {
+		if revision != 0 && len(nodes) == 0 || revision < 0 {
+			return errors.New("-revision is more than 0, and goes with -nodes")
+		}
+		if nodes, err = nodeAddresses(nodes); err != nil {
+			return err
+		}
 		selected := control.Selection{Endpoint: endpoint}
 		if endpoint == "" {
 			return errors.New("no endpoint: give -endpoint=HOST:PORT")
@@ -180,6 +189,14 @@ func newWait() *Verb {
 		return atMost(args, 0)
 	}
 	v.Do = func(ctx context.Context, node *control.Client, stdout io.Writer) (int, error) {
+		if len(nodes) > 0 {
+			found := askNodes(ctx, nodes, endpoint, revision)
+			status := Done
+			if found.Left > 0 {
+				status = Problem
+			}
+			return status, v.print(stdout, found, func(w io.Writer) { printNodes(w, found, v.Timeout) })
+		}
 		var left control.Left
 		query := url.Values{"endpoint": {endpoint}, "timeout": {v.Timeout.String()}}
 		patient, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), v.Timeout+answerGrace, fmt.Errorf("no answer for %v", v.Timeout+answerGrace))
