@@ -14,12 +14,11 @@ type drill struct {
 
 // A block is a few commands, and what they print.
 type block struct {
-	line       int    // of the first command
-	script     string // ends with a newline
-	eventually bool   // true a little later, perhaps: try again for a while
-	needs      string // what not every lab has; empty for nothing
-	want       []string
-	wantLine   int // of want[0]; where there is no want, of the end of the commands
+	line     int    // of the first command
+	script   string // ends with a newline
+	needs    string // what not every lab has; empty for nothing
+	want     []string
+	wantLine int // of want[0]; where there is no want, of the end of the commands
 }
 
 func load(file string) (*drill, error) {
@@ -35,9 +34,8 @@ func load(file string) (*drill, error) {
 }
 
 // parse finds the blocks of a page. A fence that begins with ```sh holds commands; the ```text fence
-// after it what they print, and without one they print nothing. The words that may follow sh are
+// after it what they print, and without one they print nothing. This word may follow sh:
 //
-//	eventually    what is expected may take a moment to come true: until it does, it is tried again
 //	containers    only where the lab is made of containers
 //
 // Any other fence is an error, so that no command goes unchecked because of a typing mistake.
@@ -96,8 +94,6 @@ func newBlock(n int, words []string) (block, error) {
 	b := block{line: n + 1, wantLine: n + 1}
 	for _, word := range words {
 		switch word {
-		case "eventually":
-			b.eventually = true
 		case "containers":
 			b.needs = word
 		default:

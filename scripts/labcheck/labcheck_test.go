@@ -56,13 +56,13 @@ func TestMismatchNamesTheFirstWrongLine(t *testing.T) {
 }
 
 func TestParseFindsEveryBlock(t *testing.T) {
-	blocks, err := parse("# A drill\n\n```sh\necho a\necho b\n```\n\nYou see:\n\n```text\na\nb\n```\n\n```sh eventually containers\ntrue\n```\n")
+	blocks, err := parse("# A drill\n\n```sh\necho a\necho b\n```\n\nYou see:\n\n```text\na\nb\n```\n\n```sh containers\ntrue\n```\n")
 	if err != nil {
 		t.Fatal(err)
 	}
 	want := []block{
 		{line: 4, script: "echo a\necho b\n", want: []string{"a", "b"}, wantLine: 11},
-		{line: 16, script: "true\n", eventually: true, needs: "containers", wantLine: 16},
+		{line: 16, script: "true\n", needs: "containers", wantLine: 16},
 	}
 	if diff := cmp.Diff(want, blocks, cmp.AllowUnexported(block{})); diff != "" {
 		t.Error(diff)
@@ -94,7 +94,6 @@ func TestADrillThatLiesFails(t *testing.T) {
 		{"one shell for all blocks", "```sh\nx=1\n```\n```sh\necho $x\n```\n```text\n1\n```\n", ""},
 		{"here documents", "```sh\ncat <<'E'\n$x\nE\n```\n```text\n$x\n```\n", ""},
 		{"commands cannot eat the commands after them", "```sh\ncat\necho a\n```\n```text\na\n```\n", ""},
-		{"eventually", "```sh\nn=0\n```\n```sh eventually\necho $((n++))\n```\n```text\n2\n```\n", ""},
 		{"a variable", "```sh\necho 10.77.1.2\n```\n```text\n10.77.1.2\n```\n", ""},
 		{"not here", "```sh containers\nfalse; echo never\n```\n", ""},
 		{"wrong line", "```sh\necho one; echo two\n```\n\n```text\none\nthree\n```\n", `:7: want "three"; got "two"`},

@@ -103,23 +103,15 @@ func check(d *drill, without map[string]bool, verbose bool) error {
 	return nil
 }
 
-// patience bounds how long a block that comes true eventually is tried again.
-const patience = 20 * time.Second
-
 func checkBlock(sh *shell, file string, b block) error {
-	for late := time.Now().Add(patience); ; time.Sleep(200 * time.Millisecond) {
-		got, err := sh.run(b.script)
-		if err != nil {
-			return fmt.Errorf("%s:%d: %w", file, b.line, err)
-		}
-		line, problem := mismatch(b.want, got)
-		if problem == "" {
-			return nil
-		}
-		if !b.eventually || time.Now().After(late) {
-			return fmt.Errorf("%s:%d: %s\n  in all, this came:\n%s", file, b.wantLine+line, problem, indent(strings.Join(got, "\n")))
-		}
+	got, err := sh.run(b.script)
+	if err != nil {
+		return fmt.Errorf("%s:%d: %w", file, b.line, err)
 	}
+	if line, problem := mismatch(b.want, got); problem != "" {
+		return fmt.Errorf("%s:%d: %s\n  in all, this came:\n%s", file, b.wantLine+line, problem, indent(strings.Join(got, "\n")))
+	}
+	return nil
 }
 
 func indent(text string) string {
