@@ -108,9 +108,9 @@ models: ## the random histories of make test, longer; ten minutes
 	CGO_ENABLED=1 go test -race -count=1 ./config/etcdv2source -run AfterEveryUpdate -model.for=1m
 	CGO_ENABLED=1 go test -race -count=1 ./config/statefile -run AKilledWriter -kills=500
 
-browser: page ## the status page of a node, and the page of docs/page.md, in Chromium (package chromium-headless-shell or chromium); pictures in bin/status-*.png, bin/page-*.png
-	go vet -tags browser ./internal/browsertest ./cmd/internal/statuspage ./scripts/page
-	go test -tags browser -count=1 -run InABrowser -v ./cmd/internal/statuspage ./scripts/page
+browser: page book ## the status page of a node, the page of docs/page.md and the book, in Chromium (package chromium-headless-shell or chromium); pictures in bin/status-*.png, bin/page-*.png, bin/book-*.png
+	go vet -tags browser ./internal/browsertest ./cmd/internal/statuspage ./scripts/page ./docs
+	go test -tags browser -count=1 -run InABrowser -v ./cmd/internal/statuspage ./scripts/page ./docs
 
 monitoring-check: build ## alert rules and metrics by promtool, and each alert under its fault with a real Prometheus (Debian's package, 19 MB; ARGS=-short: promtool alone)
 	scripts/monitoring-check $(ARGS)

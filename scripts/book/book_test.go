@@ -1,8 +1,10 @@
 package main
 
 import (
+	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 )
@@ -20,6 +22,15 @@ func TestTheBookHasAPageForEachDocumentAndNoDeadLink(t *testing.T) {
 	for _, name := range []string{"index.html", "docs/operating.html", "docs/lab/README.html", "docs/monitoring/README.html", "docs/monitoring/alerts.yml"} {
 		if _, err := os.Stat(filepath.Join(out, name)); err != nil {
 			t.Error(err)
+		}
+	}
+	chapter, err := os.ReadFile(filepath.Join(out, "docs/book/03-when-it-does-not-answer.html"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{`<a href="../../proxy/tcp/race.go.html#Race.Next">`, `rel="prev" href="../../docs/book/02-who-is-next.html"`, `rel="next" href="../../docs/book/04-saying-goodbye.html"`} {
+		if !strings.Contains(string(chapter), want) {
+			t.Errorf("a chapter of the book lacks %s", want)
 		}
 	}
 	index, err := os.ReadFile(filepath.Join(out, "search.js"))
@@ -55,8 +66,14 @@ func TestALinkThatLeadsNowhereIsAnError(t *testing.T) {
 		"#missing":               "no heading",
 		"docs":                   "leads nowhere",
 		"../outside":             "leads nowhere",
+		"a.go":                   "",
+		"a.go#T.Do":              "",
+		"a.go#x":                 "",
+		"a.go#T.Gone":            "a.go does not declare T.Gone",
+		"b.go":                   "leads nowhere",
 	} {
-		root := site(t, map[string]string{"README.md": "# One\n\n[link](" + link + ")\n", "docs/README.md": "# Two\n\n## A: `B`!\n", "LICENSE": "free"})
+		root := site(t, map[string]string{"README.md": "# One\n\n[link](" + link + ")\n", "docs/README.md": "# Two\n\n## A: `B`!\n", "LICENSE": "free",
+			"a.go": "package a\n\n// T is one.\ntype T[E any] struct{}\n\nfunc (t *T[E]) Do() {}\n\nconst x = \"<b>\"\n"})
 		_, err := build(root, filepath.Join(t.TempDir(), "book"))
 		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
 			t.Errorf("with a link to %s: %v; want %q", link, err, want)
@@ -79,5 +96,68 @@ func TestAPageLeadsToPagesAndHasNoHTMLOfItsDocument(t *testing.T) {
 		if err != nil || !strings.Contains(string(text), want) || strings.Contains(string(text), "alert(1)") {
 			t.Errorf("%s, %v: %s; want %s", name, err, text, want)
 		}
+	}
+}
+
+func TestTheOrderOfTheBookIsThatOfItsIndex(t *testing.T) {
+	root := site(t, map[string]string{
+		"README.md": "# One\n", "NEWS.md": "# News\n",
+		"docs/README.md": "# Docs\n\n## Learn\n\n[b](b.md), [school](s/README.md)\n\n## Do\n\n[a](a.md) and again [b](b.md)\n",
+		"docs/a.md":      "# A\n", "docs/b.md": "# B\n",
+		"docs/s/README.md": "# School\n\n## Part\n\n[two](2.md) [one](1.md) [a](../a.md)\n", "docs/s/1.md": "# First\n", "docs/s/2.md": "# Second\n",
+	})
+	all, err := parts(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, p := range all {
+		got = append(got, p.Title+": "+strings.Join(p.sources, " "))
+	}
+	want := "The book: README.md docs/README.md\nLearn: docs/b.md docs/s/README.md docs/s/2.md docs/s/1.md\nDo: docs/a.md\nMore: NEWS.md"
+	if strings.Join(got, "\n") != want {
+		t.Errorf("the parts are\n%s\nwant\n%s", strings.Join(got, "\n"), want)
+	}
+}
+
+func TestThePageOfASourceShowsItAsItIs(t *testing.T) {
+	root := site(t, map[string]string{"README.md": "# One\n\n[Do](a.go#T.Do)\n", "docs/README.md": "# Docs\n",
+		"a.go": "package a\n\n// T is one.\ntype T[E any] struct{}\n\n// Do does nothing.\nfunc (t *T[E]) Do() {}\n\nconst x = \"<b>\"\n"})
+	out := filepath.Join(t.TempDir(), "book")
+	if _, err := build(root, out); err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(filepath.Join(out, "a.go.html"))
+	for _, want := range []string{"<b id=\"T\"></b><span class=\"comment\">// T is one.", "<b id=\"T.Do\"></b><span class=\"comment\">// Do does nothing.", "<b id=\"x\"></b><span>const x = &#34;&lt;b&gt;&#34;"} {
+		if err != nil || !strings.Contains(string(text), want) {
+			t.Errorf("%v: the page lacks %s:\n%s", err, want, text)
+		}
+	}
+}
+
+// TestTheBookSaysNothingTwice: no sentence of a chapter stands in another document, for chapters link what the reference says.
+func TestTheBookSaysNothingTwice(t *testing.T) {
+	sentences := regexp.MustCompile(`[A-Z][^.:|\x60\[\]]{50,}\.`)
+	said := make(map[string]string)
+	chapters := 0
+	err := filepath.WalkDir("../..", func(name string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() || !strings.HasSuffix(name, ".md") {
+			return err
+		}
+		text, err := os.ReadFile(name)
+		inBook := strings.Contains(name, "docs/book/")
+		if inBook {
+			chapters++
+		}
+		for _, s := range sentences.FindAllString(strings.Join(strings.Fields(string(text)), " "), -1) {
+			if before := said[s]; before != "" && before != name && (inBook || strings.Contains(before, "docs/book/")) {
+				t.Errorf("%s and %s both say: %s", before, name, s)
+			}
+			said[s] = name
+		}
+		return err
+	})
+	if err != nil || chapters != 11 {
+		t.Errorf("%d documents in docs/book, %v; want ten chapters and their index", chapters, err)
 	}
 }

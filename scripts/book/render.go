@@ -79,15 +79,19 @@ func render(source string, content []byte) (*page, error) {
 	return p, nil
 }
 
-// pageLink turns a link between documents into one between their pages.
+// pageLink turns a link to a document, or to a Go file, into one to its page.
 func pageLink(source, link string) string {
 	target, anchor, hasAnchor := strings.Cut(link, "#")
-	if strings.Contains(link, "://") || !strings.HasSuffix(target, ".md") {
+	switch {
+	case strings.Contains(link, "://"):
 		return link
-	}
-	if path.Join(path.Dir(source), target) == "README.md" {
+	case strings.HasSuffix(target, ".go"):
+		target += ".html"
+	case !strings.HasSuffix(target, ".md"):
+		return link
+	case path.Join(path.Dir(source), target) == "README.md":
 		target = path.Join(path.Dir(target), "index.html")
-	} else {
+	default:
 		target = strings.TrimSuffix(target, ".md") + ".html"
 	}
 	if hasAnchor {

@@ -23,6 +23,8 @@ type page struct {
 	Title  string
 	Body   template.HTML
 
+	Previous, Next *page // in the order of the book; nil at its ends
+
 	anchors  map[string]bool
 	links    []string // as the page has them
 	sections []section
@@ -34,22 +36,60 @@ type section struct {
 	Words               string // each once
 }
 
-// documents lists the documents below a root: those that docs/README.md links, in its order, then the others.
-func documents(root string) (all []string, err error) {
-	index, err := os.ReadFile(filepath.Join(root, "docs/README.md"))
-	if err != nil {
-		return nil, err
-	}
-	all = []string{"README.md", "docs/README.md"}
+// A part is some documents of the book.
+type part struct {
+	Title   string
+	sources []string
+	Pages   []*page
+}
+
+var linkedDocument = regexp.MustCompile(`\]\(([^)#:]+\.md)`)
+
+// parts lists the documents below a root: those that docs/README.md links, in its order and below its headings, then the others. The index of
+// a folder, its README.md, is followed by what it links in that folder.
+func parts(root string) ([]part, error) {
+	all := []part{{Title: "The book"}}
+	seen := make(map[string]bool)
 	add := func(source string) {
-		if !slices.Contains(all, source) {
-			all = append(all, source)
+		if p := &all[len(all)-1]; !seen[source] {
+			seen[source] = true
+			p.sources = append(p.sources, source)
 		}
 	}
-	for _, m := range regexp.MustCompile(`\]\(([^)#:]+\.md)`).FindAllStringSubmatch(string(index), -1) {
-		add(path.Join("docs", m[1]))
+	// addLinked adds what a document links, or only what is in its folder.
+	var addLinked func(of string, inFolder bool) error
+	addLinked = func(of string, inFolder bool) error {
+		text, err := os.ReadFile(filepath.Join(root, of))
+		if err != nil {
+			return err
+		}
+		for line := range strings.Lines(string(text)) {
+			if title, ok := strings.CutPrefix(line, "## "); ok && !inFolder {
+				all = append(all, part{Title: strings.TrimSpace(title)})
+			}
+			for _, m := range linkedDocument.FindAllStringSubmatch(line, -1) {
+				source := path.Join(path.Dir(of), m[1])
+				switch {
+				case inFolder && path.Dir(source) != path.Dir(of) || seen[source]:
+				case path.Base(source) == "README.md" && !inFolder:
+					add(source)
+					if err := addLinked(source, true); err != nil {
+						return err
+					}
+				default:
+					add(source)
+				}
+			}
+		}
+		return nil
 	}
-	err = fs.WalkDir(os.DirFS(root), ".", func(name string, entry fs.DirEntry, err error) error {
+	add("README.md")
+	add("docs/README.md")
+	if err := addLinked("docs/README.md", false); err != nil {
+		return nil, err
+	}
+	all = append(all, part{Title: "More"})
+	err := fs.WalkDir(os.DirFS(root), ".", func(name string, entry fs.DirEntry, err error) error {
 		switch {
 		case err != nil:
 			return err
@@ -82,23 +122,30 @@ var search []byte
 
 // build makes the site, and returns how many pages it has.
 func build(root, out string) (int, error) {
-	sources, err := documents(root)
+	all, err := parts(root)
 	if err != nil {
 		return 0, err
 	}
 	var pages []*page
-	for _, source := range sources {
-		text, err := os.ReadFile(filepath.Join(root, source))
-		if err != nil {
-			return 0, err
+	for i := range all {
+		for _, source := range all[i].sources {
+			text, err := os.ReadFile(filepath.Join(root, source))
+			if err != nil {
+				return 0, err
+			}
+			p, err := render(source, text)
+			if err != nil {
+				return 0, fmt.Errorf("%s: %w", source, err)
+			}
+			if len(pages) > 0 {
+				p.Previous = pages[len(pages)-1]
+				p.Previous.Next = p
+			}
+			pages = append(pages, p)
+			all[i].Pages = append(all[i].Pages, p)
 		}
-		p, err := render(source, text)
-		if err != nil {
-			return 0, fmt.Errorf("%s: %w", source, err)
-		}
-		pages = append(pages, p)
 	}
-	files, err := resolve(root, pages)
+	files, sources, err := resolve(root, pages)
 	if err != nil {
 		return 0, err
 	}
@@ -123,10 +170,10 @@ func build(root, out string) (int, error) {
 		return 0, err
 	}
 	layout := template.Must(template.New("").Parse(layoutText))
-	for _, p := range pages {
+	for _, p := range slices.Concat(pages, sources) {
 		var text bytes.Buffer
 		up := strings.Repeat("../", strings.Count(p.Path, "/"))
-		if err := layout.Execute(&text, map[string]any{"Page": p, "All": pages, "Up": up}); err != nil {
+		if err := layout.Execute(&text, map[string]any{"Page": p, "Parts": all, "Up": up}); err != nil {
 			return 0, err
 		}
 		if err := write(p.Path, text.Bytes()); err != nil {
@@ -146,8 +193,8 @@ func searchIndex(pages []*page) ([]byte, error) {
 	return fmt.Appendf(nil, "const sections = %s;\n", text), err
 }
 
-// resolve checks each link of each page, and returns the files of the repository that pages lead to.
-func resolve(root string, pages []*page) (files []string, err error) {
+// resolve checks each link of each page, and returns the files of the repository that pages lead to, and the pages of Go files among them.
+func resolve(root string, pages []*page) (files []string, sources []*page, err error) {
 	byPath := make(map[string]*page)
 	for _, p := range pages {
 		byPath[p.Path] = p
@@ -162,7 +209,16 @@ func resolve(root string, pages []*page) (files []string, err error) {
 			to := p
 			if target != "" {
 				name := path.Join(path.Dir(p.Path), target)
-				if to = byPath[name]; to == nil {
+				if to = byPath[name]; to == nil && strings.HasSuffix(name, sourceSuffix) && !strings.HasPrefix(name, "..") {
+					goFile := strings.TrimSuffix(name, ".html")
+					if text, err := os.ReadFile(filepath.Join(root, goFile)); err == nil {
+						if to, err = sourcePage(goFile, text); err != nil {
+							return nil, nil, err
+						}
+						byPath[name], sources = to, append(sources, to)
+					}
+				}
+				if to == nil {
 					info, err := os.Stat(filepath.Join(root, name))
 					switch {
 					case err != nil || info.IsDir() || strings.HasPrefix(name, ".."):
@@ -173,10 +229,14 @@ func resolve(root string, pages []*page) (files []string, err error) {
 					continue
 				}
 			}
-			if anchor != "" && !to.anchors[anchor] {
+			switch {
+			case anchor == "" || to.anchors[anchor]:
+			case strings.HasSuffix(to.Path, sourceSuffix):
+				dead = append(dead, fmt.Errorf("%s: %s does not declare %s", p.Source, to.Source, anchor))
+			default:
 				dead = append(dead, fmt.Errorf("%s: %s has no heading for the link to %s", p.Source, to.Source, link))
 			}
 		}
 	}
-	return files, errors.Join(dead...)
+	return files, sources, errors.Join(dead...)
 }
