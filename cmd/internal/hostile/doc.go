@@ -23,8 +23,8 @@
 // it, so the ratio to the sink tells of the machine. The ratio to the innocent load tells what the attack adds; where the
 // attack also delays its writer, it is multiplied by that. The table has both. Bounds of memory and of turns hold in innocent rounds, too.
 //
-// A bound of time that is exceeded is measured again, in a new process: it counts as exceeded if two of three runs show it. What the proxy does to
-// itself, it does each time. Bounds of memory, refusals and probes count at once.
+// A bound of p99, of turns or of throughput that is exceeded is measured again, in a new process: it counts as exceeded if two of three runs show it. What
+// the proxy does to itself, it does each time. Bounds of memory, refusals, probes, and the time until a change is in force count at once.
 //
 // Columns of the table: what the proxy refused or ended, by reason, from /metrics; the anonymous memory of the process (RssAnon) before,
 // at its highest and some seconds after, with the bound; the bystander's p99 beside the attack and beside what it is judged by, and beside

@@ -47,15 +47,18 @@ const (
 // given it is counted. A node that lets go and takes it up again counts as it is in the last round.
 func askNodes(ctx context.Context, addresses []string, endpoint string, revision int64) NodesWaited {
 	found := NodesWaited{Endpoint: commandline.OneLine(endpoint), Revision: revision, Nodes: make([]NodeWaited, len(addresses))}
-	client := &http.Client{Timeout: nodeTimeout}
+	client := &http.Client{Timeout: nodeTimeout, Transport: &http.Transport{}} // no proxy of the environment: nodes are asked themselves
 	defer client.CloseIdleConnections()
+	asking, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	defer context.AfterFunc(ctx, func() { time.AfterFunc(2*nodeTimeout, cancel) })() // a round that is under way may end, and the one that decides
 	for well := 0; ; {
 		room := make(chan struct{}, nodesAtOnce)
 		var asked sync.WaitGroup
 		for i, address := range addresses {
 			room <- struct{}{}
 			asked.Go(func() {
-				found.Nodes[i] = askNode(context.WithoutCancel(ctx), client, address, endpoint, revision)
+				found.Nodes[i] = askNode(asking, client, address, endpoint, revision)
 				<-room
 			})
 		}
@@ -112,7 +115,10 @@ func (n *NodeWaited) ask(ctx context.Context, client *http.Client, address, endp
 		if body.Decode(&failed); failed.Error != "" {
 			return errors.New(failed.Error)
 		}
-		return fmt.Errorf("the node answers %s: its kube-proxy may be older than this command", response.Status)
+		if response.StatusCode == http.StatusNotFound {
+			return errors.New("it has no such page: its kube-proxy is older than this command")
+		}
+		return fmt.Errorf("the node answers %s", response.Status)
 	}
 	return body.Decode(&n.Endpoint)
 }
