@@ -127,7 +127,7 @@ page: ## the page of docs/page.md, one file without a server: bin/page.html
 
 hostile: build ## what strangers and bad records can do to bin/kube-proxy, with a table; fifteen minutes, Linux (ARGS='-args -h')
 	go mod download # etcd is built in a network namespace, which has no network
-	go test -v -count=1 -timeout 30m ./cmd/internal/hostile -full -binary=$(CURDIR)/bin/kube-proxy $(ARGS)
+	go test -v -count=1 -timeout 60m ./cmd/internal/hostile -full -binary=$(CURDIR)/bin/kube-proxy $(ARGS)
 
 bench: ## benchmarks; compare two outputs with: go tool benchstat old new
 	go test -run '^$$' -bench '$(BENCH)' -benchtime $(BENCHTIME) -benchmem -count $(COUNT) $(BENCHFLAGS) $(if $(filter ./...,$(PKG)),$(BENCHED),$(PKG))

@@ -1,6 +1,7 @@
 package control
 
 import (
+	"errors"
 	"net/http"
 
 	"kubeproxy/registry"
@@ -20,12 +21,19 @@ type Endpoint struct {
 
 // EndpointPage answers for a node with this name. InForce returns the revision up to which the registry was received, and whether all of that is in force.
 func (n Node) EndpointPage(name string, inForce func() (revision int64, all bool)) http.Handler {
+	asking := make(chan struct{}, 2) // while the node hands over they wait, and other pages are to have room
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		respond(w, r, func(r *http.Request) (any, error) {
 			text := r.URL.Query().Get("endpoint")
 			match, err := registry.ParseAddrMatch(text)
 			if err != nil {
 				return nil, badRequest("invalid endpoint %s: %v", registry.Quote(text), err)
+			}
+			select {
+			case asking <- struct{}{}:
+				defer func() { <-asking }()
+			default:
+				return nil, unavailable(errors.New("two others are asking: ask again"))
 			}
 			revision, all := inForce() // before the clients are counted, so that those are counted who were given the endpoint by an older revision
 			left, err := n.Proxier.ClientsOf(registry.Name{}, match)

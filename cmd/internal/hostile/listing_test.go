@@ -29,11 +29,11 @@ func TestAListOfAllClientsIsWholeAndHoldsNoLoop(t *testing.T) {
 	s := newSite(t, fmt.Sprintf("-max_connections_per_service=%d", number(7436, 1472)), "-control="+socket)
 	room := s.sum(t, "kubeproxy_limit_max", "limit", "connections")
 	clients := int(0.9 * room)
+	yardstick := cast(t, "yardstick")
 	all := crowd(t, at(silentPort), "", clients, 2000)
 	eventually(t, func() bool {
 		return math.Abs(s.sum(t, "kubeproxy_connections_active", "service", "default/silent")-float64(clients)) < 10
 	}, "%d clients are connected", clients)
-	yardstick := cast(t, "yardstick")
 	began := time.Now()
 	for range lists {
 		if rows := listClients(t, socket); rows < clients {

@@ -8,14 +8,17 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"strconv"
+	"strings"
 	"sync"
 	"text/tabwriter"
 	"time"
 
 	"kubeproxy/cmd/internal/commandline"
 	"kubeproxy/cmd/internal/control"
+	"kubeproxy/registry"
 )
 
 // NodesWaited is what "kube-proxy wait -nodes" has found.
@@ -38,20 +41,24 @@ type NodeWaited struct {
 const (
 	nodesLook    = time.Second // between two rounds
 	nodeTimeout  = 5 * time.Second
-	nodesAtOnce  = 100
+	nodesAtOnce  = 1000
 	maxNodeReply = 64 << 10
 	metricsPort  = "10249" // of -metrics_bind_address
 )
 
-// askNodes asks each node, round after round, until all have let go of the endpoint in two rounds in a row: between those, a client that was just being
-// given it is counted. A node that lets go and takes it up again counts as it is in the last round.
+// askNodes asks all nodes, round after round, until all have let go of the endpoint in two rounds in a row: between those, a client that was just being
+// given it is counted. When ctx ends, the round under way is the last, or the one after it if all were well in this one; both have 10 s at most.
 func askNodes(ctx context.Context, addresses []string, endpoint string, revision int64) NodesWaited {
 	found := NodesWaited{Endpoint: commandline.OneLine(endpoint), Revision: revision, Nodes: make([]NodeWaited, len(addresses))}
-	client := &http.Client{Timeout: nodeTimeout, Transport: &http.Transport{}} // no proxy of the environment: nodes are asked themselves
-	defer client.CloseIdleConnections()
+	client := &http.Client{
+		Timeout:       nodeTimeout,
+		Transport:     &http.Transport{DisableKeepAlives: true}, // and no proxy of the environment: nodes are asked themselves
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
 	asking, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
-	defer context.AfterFunc(ctx, func() { time.AfterFunc(2*nodeTimeout, cancel) })() // a round that is under way may end, and the one that decides
+	defer context.AfterFunc(ctx, func() { time.AfterFunc(2*nodeTimeout, cancel) })()
+	over, last := ctx.Done(), false
 	for well := 0; ; {
 		room := make(chan struct{}, nodesAtOnce)
 		var asked sync.WaitGroup
@@ -72,16 +79,17 @@ func askNodes(ctx context.Context, addresses []string, endpoint string, revision
 		if well++; found.Left > 0 {
 			well = 0
 		}
-		if well == 2 {
+		if well == 2 || last {
 			return found
 		}
 		select {
 		case <-time.After(nodesLook):
-		case <-ctx.Done():
+		case <-over:
 			if well == 0 {
 				return found
-			} // else the next round decides
-			ctx = context.WithoutCancel(ctx)
+			}
+			over, last = nil, true
+			time.Sleep(nodesLook)
 		}
 	}
 }
@@ -120,7 +128,13 @@ func (n *NodeWaited) ask(ctx context.Context, client *http.Client, address, endp
 		}
 		return fmt.Errorf("the node answers %s", response.Status)
 	}
-	return body.Decode(&n.Endpoint)
+	if err := body.Decode(&n.Endpoint); err != nil {
+		return err
+	}
+	if n.Endpoint.Endpoint != registry.Label(endpoint) {
+		return errors.New("who answers there is no node: the answer is about another endpoint, or about none")
+	}
+	return nil
 }
 
 // printNodes names each node that has not let go of the endpoint, and why.
@@ -168,9 +182,10 @@ func nodeAddresses(texts []string) (addresses []string, err error) {
 	for _, text := range texts {
 		host, port, err := net.SplitHostPort(text)
 		if err != nil {
-			host, port = text, metricsPort
+			host, port = strings.TrimSuffix(strings.TrimPrefix(text, "["), "]"), metricsPort
 		}
-		if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 || host == "" {
+		_, notIP := netip.ParseAddr(host)
+		if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 || host == "" || notIP != nil && strings.ContainsAny(host, "/[]@:") {
 			return nil, fmt.Errorf("invalid node %s: HOST:PORT of its -metrics_bind_address, or HOST for port %s", commandline.OneLine(text), metricsPort)
 		}
 		if address := net.JoinHostPort(host, port); !seen[address] {

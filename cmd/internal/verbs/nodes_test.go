@@ -26,7 +26,7 @@ func aNode(t *testing.T, answers ...string) (address string) {
 		if strings.Contains(answer, `"error"`) {
 			w.WriteHeader(http.StatusConflict)
 		}
-		fmt.Fprint(w, answer)
+		fmt.Fprint(w, strings.Replace(answer, `{"revision"`, `{"endpoint":"10.1.2.3:80","revision"`, 1))
 	}))
 	t.Cleanup(server.Close)
 	return server.Listener.Addr().String()
@@ -54,16 +54,16 @@ func TestNodesAreWaitedForUntilEachHasLetGoTwice(t *testing.T) {
 func TestNodesThatHaveNotLetGoAreNamed(t *testing.T) {
 	addresses := []string{
 		aNode(t, `{"revision":57}`), aNode(t, `{"revision":55,"clients":1}`), aNode(t, `{"revision":57,"clients":3}`), aNode(t, `{"revision":57,"pending":true}`),
-		aNode(t, `{"error":"it carries clients in the kernel"}`), aNode(t, `<html>`), "127.0.0.1:1",
+		aNode(t, `{"error":"it carries clients in the kernel"}`), aNode(t, `<html>`), aNode(t, `{"status":"ok"}`), "127.0.0.1:1",
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel() // one round
 	got := told(t, askNodes(ctx, addresses, "10.1.2.3:80", 57))
 	lines := strings.Split(got, "\n")
-	if lines[0] != "6 nodes of 7 still have 10.1.2.3:80 after 1m0s:" {
+	if lines[0] != "7 nodes of 8 still have 10.1.2.3:80 after 1m0s:" {
 		t.Errorf("it begins with %q", lines[0])
 	}
-	for i, want := range []string{"revision 55; 1 client", "3 clients", "revision 57 is not in force yet; 0 clients", "cannot be asked: it carries clients in the kernel", "cannot be asked: invalid character", "cannot be asked: dial tcp 127.0.0.1:1: connect: connection refused"} {
+	for i, want := range []string{"revision 55; 1 client", "3 clients", "revision 57 is not in force yet; 0 clients", "cannot be asked: it carries clients in the kernel", "cannot be asked: invalid character", "cannot be asked: who answers there is no node", "cannot be asked: dial tcp 127.0.0.1:1: connect: connection refused"} {
 		if !strings.HasPrefix(lines[i+1], addresses[i+1]+" ") || !strings.Contains(lines[i+1], want) {
 			t.Errorf("line %d is %q; want %s and %q", i+1, lines[i+1], addresses[i+1], want)
 		}
@@ -71,13 +71,22 @@ func TestNodesThatHaveNotLetGoAreNamed(t *testing.T) {
 }
 
 func TestAddressesOfNodesHaveThePortOfTheMetrics(t *testing.T) {
-	got, err := nodeAddresses([]string{"node1", "10.0.0.2:9000", "fd00::3", "[fd00::4]:9000", "node1:10249"})
+	got, err := nodeAddresses([]string{"node1", "10.0.0.2:9000", "[fd00::3]", "fd00::3", "[fd00::4]:9000", "node1:10249"})
 	if want := []string{"node1:10249", "10.0.0.2:9000", "[fd00::3]:10249", "[fd00::4]:9000"}; err != nil || !slices.Equal(got, want) {
 		t.Errorf("%q, %v; want %q", got, err, want)
 	}
-	for _, bad := range []string{"", ":9000", "node1:0", "node1:http", "node1:70000"} {
+	for _, bad := range []string{"", ":9000", "node1:0", "node1:http", "node1:70000", "http://node1:10249", "a:b:c"} {
 		if _, err := nodeAddresses([]string{bad}); err == nil || !strings.Contains(err.Error(), "invalid node") {
 			t.Errorf("%q: %v; want an error", bad, err)
 		}
+	}
+}
+
+// TestWaitingForNodesEnds, also when a node takes the endpoint up again in the round that was to decide.
+func TestWaitingForNodesEnds(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if found := askNodes(ctx, []string{aNode(t, `{"revision":57}`, `{"revision":57,"clients":1}`)}, "10.1.2.3:80", 57); found.Left != 1 {
+		t.Errorf("found %+v", found)
 	}
 }
