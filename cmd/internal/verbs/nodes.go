@@ -144,10 +144,10 @@ func printNodes(w io.Writer, found NodesWaited, after time.Duration) {
 		at = fmt.Sprintf(", and revision %d is in force", found.Revision)
 	}
 	if found.Left == 0 {
-		fmt.Fprintf(w, "%s has no client on any of %s%s\n", found.Endpoint, count(len(found.Nodes), "node"), at)
+		fmt.Fprintf(w, "%s has no client on any of %s%s\n", found.Endpoint, count(int64(len(found.Nodes)), "node"), at)
 		return
 	}
-	fmt.Fprintf(w, "%s of %d still have %s after %v:\n", count(found.Left, "node"), len(found.Nodes), found.Endpoint, after)
+	fmt.Fprintf(w, "%s of %d still have %s after %v:\n", count(int64(found.Left), "node"), len(found.Nodes), found.Endpoint, after)
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	for _, n := range found.Nodes {
 		if !n.Done {
@@ -167,13 +167,6 @@ func (n *NodeWaited) why(revision int64) string {
 		return fmt.Sprintf("revision %d is not in force yet; %s", n.Revision, clients(n.Clients))
 	}
 	return clients(n.Clients)
-}
-
-func count(n int, of string) string {
-	if n == 1 {
-		return "1 " + of
-	}
-	return strconv.Itoa(n) + " " + of + "s"
 }
 
 // nodeAddresses reads the addresses of nodes, each HOST:PORT, or HOST for the default port of -metrics_bind_address.

@@ -223,9 +223,11 @@ func newWait() *Verb {
 const answerGrace = 10 * time.Second
 
 // clients says how many clients there are.
-func clients(n int64) string {
+func clients(n int64) string { return count(n, "client") }
+
+func count(n int64, of string) string {
 	if n == 1 {
-		return "1 client"
+		return "1 " + of
 	}
-	return fmt.Sprintf("%d clients", n)
+	return fmt.Sprintf("%d %ss", n, of)
 }
