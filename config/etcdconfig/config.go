@@ -57,6 +57,10 @@ type Config struct {
 	RequestTimeout time.Duration // without progress of a list, and for opening a watch
 	ProbePeriod    time.Duration // how long the watch may say nothing before it is asked whether it lives
 	PageSize       int64         // keys in one page of a list, at most: while pages take too long they are smaller; 0: in one stream where etcd has that, else DefaultPageSize
+
+	// A watch that is more than BehindRevisions behind etcd is given up after BehindBytes more. 0 for both: see package behind.
+	BehindRevisions int64
+	BehindBytes     int
 }
 
 // Complete returns a copy that is complete, and has been checked.
@@ -97,6 +101,9 @@ func (c Config) Complete() (Config, error) {
 	}
 	if c.PageSize < 0 {
 		return c, fmt.Errorf("negative page size %d", c.PageSize)
+	}
+	if c.BehindRevisions < 0 || c.BehindBytes < 0 {
+		return c, fmt.Errorf("a watch cannot be %d revisions and %d bytes behind", c.BehindRevisions, c.BehindBytes)
 	}
 	return c, nil
 }

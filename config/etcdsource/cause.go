@@ -32,6 +32,7 @@ const (
 	Cancelled               // etcd ended the watch
 	Compacted               // etcd ended the watch, because what it had to tell next was compacted
 	Stale                   // etcd has gone on, and the watch has not told
+	Behind                  // the watch lags so far that a list is faster
 	WentBack                // etcd has lost what it had, or another one answers
 	NumCauses               // how many there are
 )
@@ -48,6 +49,7 @@ var causes = [NumCauses]struct{ name, line string }{
 	Cancelled:  {"cancelled", "etcd at %v has to be read again"},
 	Compacted:  {"compacted", "etcd at %v has to be read again"},
 	Stale:      {"stale", "etcd at %v has to be read again"},
+	Behind:     {"behind", "etcd at %v has to be read again"},
 	WentBack:   {"went_back", "etcd at %v is not what it was"},
 }
 

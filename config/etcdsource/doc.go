@@ -68,6 +68,9 @@
 // reached. Only when that is further than the watch has come, and it still does not come, is the watch
 // given up. See probe.go.
 //
+// A watch that speaks may be far behind, because this process was stopped or is slow. Then etcd would read its history for it, and hold all writes
+// back meanwhile. So such a watch is given up for a list. See package behind.
+//
 // # Promises
 //
 //   - [New] starts nothing and connects to nothing; [Source.Run] blocks until its context ends, and then
@@ -80,6 +83,7 @@
 //     etcd. Where more waits, a value that a later one of its key has overtaken is dropped; it counts as not given.
 //   - Status.Current is a moment: everything that etcd had committed by then has been sent. It comes from answers of
 //     etcd to questions of that moment, never from when an event was received.
+//   - A watch that is more than 5,000 revisions behind is given up before it has told 128 KiB more.
 //   - One bad record never hides a good one. It is logged once for each distinct value.
 //   - The log of ten minutes of trouble, whatever trouble it is, has tens of lines.
 //   - A service's Created is the create revision of the key in force. In namespace default that is the
@@ -98,7 +102,7 @@
 // Package etcdconfig says what can be set. source.go is the frame: sessions one after the other.
 // session.go is the picture above, told in code, with watch.go, inbox.go, list.go and client.go below it; stream.go asks for a list in one
 // stream, where etcd has that, and package pages reads the pages of a list and the parts of a stream in place: a resync of 10,000 services takes 43 ms for 63 ms that way, and leaves
-// 2.6 MB of garbage for 11 MB. following.go is about the keys outside the registry that records name. Package records turns values into changes; probe.go listens to silence, and age.go finds out up
+// 2.6 MB of garbage for 11 MB. following.go is about the keys outside the registry that records name. Package events knows what a list of events takes; package records turns values into changes; probe.go listens to silence, and age.go finds out up
 // to which moment everything is known.
 // status.go is what operators see, and where an outage begins and ends in the log; cause.go says why,
 // setback.go whether it is still the same etcd.

@@ -1,13 +1,13 @@
 package etcdsource
 
 import (
-	"bytes"
 	"context"
-	"slices"
 	"sync"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
+
+	"kubeproxy/config/etcdsource/events"
 )
 
 // maxWaiting bounds the bytes that wait between the watch stream and the session. Ten values of etcd's default limit
@@ -22,12 +22,12 @@ type backlog struct {
 	limit  int // beyond it events are dropped
 }
 
-func (b *backlog) add(events []*mvccpb.Event) {
-	b.events = append(b.events, events...)
-	b.bytes += total(events)
+func (b *backlog) add(more []*mvccpb.Event) {
+	b.events = append(b.events, more...)
+	b.bytes += events.Bytes(more)
 	if b.bytes > max(b.limit, maxWaiting) {
 		var freed int
-		b.events, freed = newestOnly(b.events)
+		b.events, freed = events.Newest(b.events)
 		b.bytes -= freed
 		b.limit = b.bytes / 3 * 4 // a pass over all events costs: not before a quarter of them is new
 	}
@@ -69,13 +69,6 @@ func newInbox() *inbox {
 	return &inbox{ready: make(chan struct{}, 1), room: make(chan struct{}, 1)}
 }
 
-// perEvent is what an event or a notice takes beside its key and its value, roughly.
-const perEvent = 256
-
-func sizeOf(ev *mvccpb.Event) int {
-	return perEvent + len(ev.GetKv().GetKey()) + len(ev.GetKv().GetValue())
-}
-
 // put adds what one message holds. It returns when there is room for the next one, or the cause of ctx's end.
 func (b *inbox) put(ctx context.Context, d delivery) error {
 	full := b.add(d)
@@ -106,7 +99,7 @@ func (b *inbox) add(d delivery) (full bool) {
 	return full
 }
 
-func (b *inbox) fullLocked() bool { return b.waiting.bytes+perEvent*len(b.notices) > maxWaiting }
+func (b *inbox) fullLocked() bool { return b.waiting.bytes+events.Overhead*len(b.notices) > maxWaiting }
 
 // empty reports whether nothing waits.
 func (b *inbox) empty() bool {
@@ -132,35 +125,6 @@ func (b *inbox) blockedOnce() bool {
 	blocked := b.blocked
 	b.blocked = b.fullLocked()
 	return blocked
-}
-
-// newestOnly keeps the last event of each key, in order, and returns how many bytes the others had.
-func newestOnly(events []*mvccpb.Event) (kept []*mvccpb.Event, freed int) {
-	if eachKeyOnce(events) {
-		return events, 0
-	}
-	seen := make(map[string]bool)
-	for i := len(events) - 1; i >= 0; i-- {
-		key := string(events[i].GetKv().GetKey())
-		if seen[key] {
-			freed += sizeOf(events[i])
-			continue
-		}
-		seen[key] = true
-		kept = append(kept, events[i])
-	}
-	slices.Reverse(kept)
-	return kept, freed
-}
-
-// eachKeyOnce reports whether the keys of events ascend, as those of one deletion of a range do. It costs no memory, however many.
-func eachKeyOnce(events []*mvccpb.Event) bool {
-	for i := 1; i < len(events); i++ {
-		if bytes.Compare(events[i-1].GetKv().GetKey(), events[i].GetKv().GetKey()) >= 0 {
-			return false
-		}
-	}
-	return true
 }
 
 func wake(c chan struct{}) {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -23,28 +22,6 @@ func revisions(events []*mvccpb.Event) (list []int64) {
 		list = append(list, ev.Kv.ModRevision)
 	}
 	return list
-}
-
-func TestOfEachKeyTheNewestEventIsKept(t *testing.T) {
-	const size = 10
-	event := func(key string, revision int64) *mvccpb.Event { return written(key, revision, size) }
-	for _, c := range []struct {
-		name   string
-		events []*mvccpb.Event
-		want   []int64
-	}{
-		{"keys in order, each once", []*mvccpb.Event{event("a", 5), event("b", 5), event("c", 5)}, []int64{5, 5, 5}},
-		{"keys in order, one twice", []*mvccpb.Event{event("a", 5), event("b", 5), event("b", 6), event("c", 6)}, []int64{5, 6, 6}},
-		{"a key that comes back", []*mvccpb.Event{event("a", 5), event("b", 5), event("a", 6)}, []int64{5, 6}},
-	} {
-		kept, freed := newestOnly(c.events)
-		if got := revisions(kept); !slices.Equal(got, c.want) {
-			t.Errorf("%s: events of revisions %v are kept; want %v", c.name, got, c.want)
-		}
-		if want := (len(c.events) - len(c.want)) * sizeOf(event("a", 5)); freed != want {
-			t.Errorf("%s: %d bytes freed; want %d", c.name, freed, want)
-		}
-	}
 }
 
 func TestWhatWaitsForTheSessionIsBoundedByBytes(t *testing.T) {

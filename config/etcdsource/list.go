@@ -187,6 +187,14 @@ func newest(ctx context.Context, c *client, _ func()) (listing, error) {
 	return listing{cluster: resp.Header.GetClusterId(), revision: resp.Header.GetRevision()}, nil
 }
 
+// reached asks a member for its own revision, whatever the others have reached; 0 when it does not say in time.
+func (c *client) reached(ctx context.Context, timeout time.Duration) int64 {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	resp, _ := c.kv.Range(ctx, &etcdserverpb.RangeRequest{Key: prefixStart, CountOnly: true, Serializable: true}, callOptions...)
+	return resp.GetHeader().GetRevision()
+}
+
 // changes asks for the state of a revision, but only for keys that were put after another, without
 // their values. If there are none, and the count is right, nothing was changed between the two.
 func changes(after, until int64) question {

@@ -86,7 +86,7 @@ func TestTenMinutesOfChangingTroubleTakeTensOfLines(t *testing.T) {
 		recovers bool    // in between
 	}{
 		{"two causes in turn", []Cause{Broken, Silent}, false},
-		{"every cause in turn", []Cause{Broken, Insecure, Silent, Refused, Leaderless, Unable, Cancelled, Compacted, Stale, WentBack}, false},
+		{"every cause in turn", []Cause{Broken, Insecure, Silent, Refused, Leaderless, Unable, Cancelled, Compacted, Stale, Behind, WentBack}, false},
 		{"an etcd that comes and goes", []Cause{Broken}, true},
 		{"an etcd that goes in two ways", []Cause{Broken, Leaderless}, true},
 	} {

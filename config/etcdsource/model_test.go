@@ -105,7 +105,7 @@ func TestAfterEveryUpdateTheSourceEqualsTheRegistry(t *testing.T) {
 	}
 	m.settle()
 	status := m.source.Status()
-	t.Logf("%s over %d eras, %d sessions, %d resyncs", m.recorder.Sum(), m.history.Eras(), status.Sessions, status.Resyncs)
+	t.Logf("%s over %d eras, %d sessions, ended by %v, %d resyncs", m.recorder.Sum(), m.history.Eras(), status.Sessions, status.Ends, status.Resyncs)
 	if status.Divergences > 0 {
 		t.Errorf("the source speaks of %d divergences; no event was ever lost", status.Divergences)
 	}
@@ -167,6 +167,9 @@ func newModel(t *testing.T, seed uint64) *model {
 		page = *modelPage
 	}
 	t.Logf("-model.page=%d", page)
+	limits := rand.New(rand.NewPCG(seed, 2)) // a stream of its own, so that seeds of before mean what they meant
+	revisions, bytes := pick(limits, []int64{0, 1, 20, 100}), pick(limits, []int{1, 4 << 10})
+	t.Logf("a watch that is %d revisions behind may tell %d bytes; 0: as many as usual", revisions, bytes)
 	var err error
 	m.source, err = etcdsource.New(etcdsource.Config{
 		Endpoints:      []string{m.line.url()},
@@ -175,6 +178,9 @@ func newModel(t *testing.T, seed uint64) *model {
 		PageSize:       page,
 		RequestTimeout: pick(m.random, []time.Duration{500 * time.Millisecond, 2 * time.Second}),
 		ProbePeriod:    pick(m.random, []time.Duration{100 * time.Millisecond, time.Second}),
+
+		BehindRevisions: revisions,
+		BehindBytes:     bytes,
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -79,7 +79,7 @@ func (x *session) period() error {
 		return err
 	}
 	if late, yes := x.behind(); yes {
-		return remote.Because(Stale, fmt.Errorf("the watch is %v behind, and its changes fill %d MiB of memory: reading everything is faster", late.Round(time.Second), maxWaiting>>20))
+		return remote.Because(Behind, fmt.Errorf("the watch is %v behind, and its changes fill %d MiB of memory: reading everything is faster", late.Round(time.Second), maxWaiting>>20))
 	}
 	if x.stage != calm && !x.watch.inbox.empty() {
 		x.wait() // it has spoken, and it was we who did not listen
@@ -115,11 +115,11 @@ func (x *session) period() error {
 // read asks etcd, beside the watch, which revision it has reached.
 func (x *session) read() {
 	x.readAt, x.mark = time.Now(), 0
-	x.probes.ask(x.ctx, x.readTimeout(), newest)
+	x.probes.ask(x.ctx, x.cfg.readTimeout(), newest)
 }
 
 // readTimeout is short, because while the question hangs it is unknown whether etcd lives.
-func (x *session) readTimeout() time.Duration { return min(2*x.cfg.ProbePeriod, x.cfg.RequestTimeout) }
+func (c *dialer) readTimeout() time.Duration { return min(2*c.ProbePeriod, c.RequestTimeout) }
 
 // probed handles an answer.
 func (x *session) probed(a answer) error {

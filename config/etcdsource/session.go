@@ -16,6 +16,7 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 
 	"kubeproxy/config"
+	"kubeproxy/config/etcdsource/events"
 	"kubeproxy/config/records"
 	"kubeproxy/config/remote"
 	"kubeproxy/internal/backoff"
@@ -157,9 +158,9 @@ func (x *session) receive(d delivery) error {
 		x.askAgain()
 	default:
 		x.well()
-		events := d.events
+		told := d.events
 		d.events = nil // what they come to is all that is kept while it is merged: one deletion may be of all keys
-		if err := x.apply(events, d.at); err != nil {
+		if err := x.apply(told, d.at); err != nil {
 			return err
 		}
 	}
@@ -178,19 +179,11 @@ func (x *session) hold(d delivery) error {
 		x.heldAt = d.at
 	}
 	x.held.add(d.events)
-	x.heard = max(x.heard, revisionOf(d.events))
+	x.heard = max(x.heard, events.Revision(d.events))
 	if x.held.bytes > maxRegistry {
 		return tooLarge()
 	}
 	return nil
-}
-
-// revisionOf returns the revision of the last of some events.
-func revisionOf(events []*mvccpb.Event) (revision int64) {
-	for _, ev := range events {
-		revision = max(revision, ev.GetKv().GetModRevision())
-	}
-	return revision
 }
 
 // note handles one notice.
@@ -232,18 +225,18 @@ func (x *session) note(n notice) error {
 // apply makes one Update of events that end with a whole transaction: what etcd committed together stays together. Its
 // revision is that of the last event. Of each key the newest value is decoded first, and an older one only while that
 // is bad: a key that is written faster than it can be decoded costs one decoding an Update.
-func (x *session) apply(events []*mvccpb.Event, at time.Time) error {
-	events = slices.DeleteFunc(events, func(ev *mvccpb.Event) bool { return ev.GetKv().GetModRevision() <= x.merged })
-	if len(events) == 0 {
+func (x *session) apply(told []*mvccpb.Event, at time.Time) error {
+	told = slices.DeleteFunc(told, func(ev *mvccpb.Event) bool { return ev.GetKv().GetModRevision() <= x.merged })
+	if len(told) == 0 {
 		return nil // a list knew all of them already
 	}
-	latest, overtaken := events, 0
-	if len(events) > 1 {
-		latest, overtaken = newestOnly(events)
+	latest, overtaken := told, 0
+	if len(told) > 1 {
+		latest, overtaken = events.Newest(told)
 	}
 	var last map[string]*mvccpb.KeyValue
 	if overtaken > 0 {
-		last = lastSlices(events)
+		last = lastSlices(told)
 	}
 	for _, ev := range latest {
 		narrate(ev)
@@ -262,14 +255,14 @@ func (x *session) apply(events []*mvccpb.Event, at time.Time) error {
 		}
 	}
 	if overtaken > 0 {
-		for _, ev := range slices.Backward(events) {
+		for _, ev := range slices.Backward(told) {
 			x.records.Fill(versionOf(ev.Kv))
 		}
 	}
 	if n := x.records.Len(); n > maxKeys {
 		return tooManyKeys()
 	}
-	x.applied = max(x.applied, revisionOf(events))
+	x.applied = max(x.applied, events.Revision(told))
 	x.heard = max(x.heard, x.applied)
 	x.send(x.ctx, false, at) // even when nothing changes by it: the revision has moved
 	x.follow()
@@ -457,9 +450,9 @@ func (x *session) open() error {
 	}
 	x.current(l.asked)
 	x.asked = time.Time{} // etcd drops requests that come before its watch is in step
-	events, at := x.held.events, x.heldAt
+	held, at := x.held.events, x.heldAt
 	x.held, x.heldAt = backlog{}, time.Time{}
-	return x.apply(events, at)
+	return x.apply(held, at)
 }
 
 // finishResync applies a list that was read beside the watch.

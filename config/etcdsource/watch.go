@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 	"sync"
 	"time"
 
@@ -13,6 +12,8 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"kubeproxy/config/etcdsource/behind"
+	"kubeproxy/config/etcdsource/events"
 	"kubeproxy/config/remote"
 	"kubeproxy/registry"
 )
@@ -29,6 +30,8 @@ type watch struct {
 	over     chan struct{}                   // closed when the watch is over. The inbox may still hold something
 	err      error                           // why; valid once over is closed
 	requests chan *etcdserverpb.WatchRequest // what the owner wants to have sent
+	gauge    *behind.Gauge                   // of how far it is behind
+	reached  func(ctx context.Context) int64 // asks etcd for its revision, over the same connection; 0 when it does not say in time
 	cancel   context.CancelFunc
 }
 
@@ -44,6 +47,7 @@ func startWatch(ctx context.Context, cfg *dialer, fragments bool) *watch {
 		inbox:    newInbox(),
 		over:     make(chan struct{}),
 		requests: make(chan *etcdserverpb.WatchRequest, 4),
+		gauge:    behind.New(behind.Limits{Revisions: cfg.BehindRevisions, Bytes: cfg.BehindBytes}, 3*cfg.ProbePeriod),
 		cancel:   cancel,
 	}
 	go func() {
@@ -67,6 +71,7 @@ func (w *watch) run(ctx context.Context, cfg *dialer, fragments bool) error {
 		return explain(ctx, err)
 	}
 	defer c.close()
+	w.reached = func(ctx context.Context) int64 { return c.reached(ctx, cfg.readTimeout()) }
 	// A member that has lost its leader would keep the stream open and say nothing.
 	stream, err := c.watch.Watch(clientv3.WithRequireLeader(ctx), callOptions...)
 	if err != nil {
@@ -98,14 +103,20 @@ func (w *watch) receive(ctx context.Context, stream etcdserverpb.Watch_WatchClie
 		m, err := stream.Recv()
 		if err != nil {
 			if err = explain(ctx, err); isTooLarge(err) {
-				err = remote.Because(Stale, errBacklog)
+				err = remote.Because(Behind, errBacklog)
 			}
 			return fmt.Errorf("watch: %w", err)
 		}
 		d := delivery{at: time.Now(), events: append(begun, m.Events...)}
 		begun = nil
+		if w.gauge.Stalled(d.at) {
+			w.gauge.Reached(w.reached(ctx)) // nothing is taken from the stream meanwhile
+		}
+		if err := r.measure(m); err != nil {
+			return err
+		}
 		if m.Fragment { // more of the last revision may follow
-			if d.events, begun = split(d.events); total(begun) > maxTransaction {
+			if d.events, begun = events.Split(d.events); events.Bytes(begun) > maxTransaction {
 				return remote.Because(Unable, fmt.Errorf("one transaction has more than %d MiB of changes", maxTransaction>>20))
 			}
 			if len(d.events) == 0 {
@@ -133,6 +144,22 @@ type receiver struct {
 	id      int64 // of the watch, once it stands
 }
 
+// measure tells the gauge what a response says of how far the watch has come, and etcd.
+func (r *receiver) measure(m *etcdserverpb.WatchResponse) (err error) {
+	switch {
+	case m.Canceled, m.Created && r.stands:
+	case len(m.Events) == 0: // it was created, or it has come to that revision
+		err = r.gauge.Told(m.Header.GetRevision(), 0)
+	case m.WatchId == r.id:
+		err = r.gauge.Told(events.Revision(m.Events), events.Bytes(m.Events))
+	}
+	if err != nil {
+		return remote.Because(Behind, err)
+	}
+	r.gauge.Reached(m.Header.GetRevision())
+	return nil
+}
+
 // control handles what a response says of watches, apart from their events. It reports whether the response says nothing else.
 func (r *receiver) control(m *etcdserverpb.WatchResponse) (skip bool, err error) {
 	switch {
@@ -152,26 +179,6 @@ func (r *receiver) control(m *etcdserverpb.WatchResponse) (skip bool, err error)
 		r.created()
 	}
 	return false, nil
-}
-
-// split cuts events before those of the last revision.
-func split(events []*mvccpb.Event) (whole, begun []*mvccpb.Event) {
-	if len(events) == 0 {
-		return nil, nil
-	}
-	last := events[len(events)-1].GetKv().GetModRevision()
-	i := len(events)
-	for i > 0 && events[i-1].GetKv().GetModRevision() == last {
-		i--
-	}
-	return events[:i:i], slices.Clone(events[i:])
-}
-
-func total(events []*mvccpb.Event) (bytes int) {
-	for _, ev := range events {
-		bytes += sizeOf(ev)
-	}
-	return bytes
 }
 
 // send sends the requests. That may block, and the owner must not.

@@ -7,12 +7,15 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+	"time"
 	"weak"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
+
+	"kubeproxy/config/etcdsource/behind"
 )
 
 // A script is a watch stream that says what it says, and then breaks.
@@ -122,7 +125,7 @@ func TestAReaderThatStallsDoesNotHoldUpTheEndOfAWatch(t *testing.T) {
 
 // newWatch is one without a stream.
 func newWatch() *watch {
-	return &watch{inbox: newInbox(), over: make(chan struct{}), requests: make(chan *etcdserverpb.WatchRequest, 10)}
+	return &watch{inbox: newInbox(), over: make(chan struct{}), requests: make(chan *etcdserverpb.WatchRequest, 10), gauge: behind.New(behind.Limits{}, time.Hour)}
 }
 
 // A hush is a watch stream before each message of which something is looked at.

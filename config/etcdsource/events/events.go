@@ -1,0 +1,75 @@
+// Package events has what needs to be known of a list of events of etcd: how much memory it takes, up to where it tells, where a transaction
+// in it ends, and which of its events later ones have overtaken. The events of a list are in the order of their revisions.
+package events
+
+import (
+	"bytes"
+	"slices"
+
+	"go.etcd.io/etcd/api/v3/mvccpb"
+)
+
+// Overhead is what an event takes beside its key and its value, in bytes, roughly.
+const Overhead = 256
+
+func size(ev *mvccpb.Event) int {
+	return Overhead + len(ev.GetKv().GetKey()) + len(ev.GetKv().GetValue())
+}
+
+// Bytes returns how much memory events take, roughly.
+func Bytes(events []*mvccpb.Event) (bytes int) {
+	for _, ev := range events {
+		bytes += size(ev)
+	}
+	return bytes
+}
+
+// Revision returns the revision of the last of some events; 0 if there are none.
+func Revision(events []*mvccpb.Event) (revision int64) {
+	for _, ev := range events {
+		revision = max(revision, ev.GetKv().GetModRevision())
+	}
+	return revision
+}
+
+// Split cuts events before those of the last revision.
+func Split(events []*mvccpb.Event) (whole, begun []*mvccpb.Event) {
+	if len(events) == 0 {
+		return nil, nil
+	}
+	last := events[len(events)-1].GetKv().GetModRevision()
+	i := len(events)
+	for i > 0 && events[i-1].GetKv().GetModRevision() == last {
+		i--
+	}
+	return events[:i:i], slices.Clone(events[i:])
+}
+
+// Newest keeps the last event of each key, in order, and returns how many bytes the others had.
+func Newest(events []*mvccpb.Event) (kept []*mvccpb.Event, freed int) {
+	if eachKeyOnce(events) {
+		return events, 0
+	}
+	seen := make(map[string]bool)
+	for i := len(events) - 1; i >= 0; i-- {
+		key := string(events[i].GetKv().GetKey())
+		if seen[key] {
+			freed += size(events[i])
+			continue
+		}
+		seen[key] = true
+		kept = append(kept, events[i])
+	}
+	slices.Reverse(kept)
+	return kept, freed
+}
+
+// eachKeyOnce reports whether the keys of events ascend, as those of one deletion of a range do. It costs no memory, however many.
+func eachKeyOnce(events []*mvccpb.Event) bool {
+	for i := 1; i < len(events); i++ {
+		if bytes.Compare(events[i-1].GetKv().GetKey(), events[i].GetKv().GetKey()) >= 0 {
+			return false
+		}
+	}
+	return true
+}
