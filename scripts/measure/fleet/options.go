@@ -19,11 +19,13 @@ just what they follow etcd with (sources), which to etcd is the same. Steps:
   change  the endpoints of a service are replaced, until the last one serves the new ones
   outage  etcd is killed, and started again; a change is made as soon as it takes one, until the last one serves it
   resync  everything is read again, about every -period, and nothing has changed
+  frozen  all are stopped (SIGSTOP) for -freeze while services change, and go on; takes 150 s for each round
 Each node listens on all of the ports: with the defaults that is 50,000 sockets. It needs a descriptor limit of
 as many as there are services and some (ulimit -n), 100 MB of memory for each node, and no privileges.
 `
 
-var stepNames = []string{"herd", "idle", "change", "outage", "resync"}
+// All but the last are done unless others are asked for.
+var stepNames = []string{"herd", "idle", "change", "outage", "resync", "frozen"}
 
 // The ways to etcd.
 const (
@@ -40,6 +42,9 @@ type options struct {
 	changes                    int
 	idle, period               time.Duration
 	outages                    []time.Duration
+	freezes                    time.Duration
+	rate                       int
+	where                      string // these go
 }
 
 // Ports of the services begin here, and end below those that the kernel gives to outgoing connections.
@@ -52,7 +57,7 @@ const (
 func flagSet(o *options) *flag.FlagSet {
 	f := o.FlagSet("fleet", about, 3, 30*time.Minute)
 	f.Lookup("rounds").Usage = "how often all start, and how often etcd is killed, `N`"
-	o.sources, o.steps, o.ways = []int{10, 100}, stepNames, []string{direct, grpcProxy}
+	o.sources, o.steps, o.ways = []int{10, 100}, stepNames[:5], []string{direct, grpcProxy}
 	o.outages = []time.Duration{0, 5 * time.Second}
 	f.IntVar(&o.nodes, "nodes", 50, "kube-proxies, `N`; 0 for none")
 	measure.List(f, "sources", &o.sources, "fleets of sources to measure after them, `N,...` (default 10,100); none for none. They share one process and the\n"+
@@ -65,13 +70,16 @@ func flagSet(o *options) *flag.FlagSet {
 	})
 	f.IntVar(&o.services, "services", 1000, "`N` services that all of them offer, from port 10000 on")
 	f.IntVar(&o.endpoints, "endpoints", 10, "`N` of each service")
-	measure.List(f, "steps", &o.steps, "what to do, `STEP,...` (default: all)", measure.OneOf(stepNames...))
+	measure.List(f, "steps", &o.steps, "what to do, `STEP,...` (default: all but frozen)", measure.OneOf(stepNames...))
 	measure.List(f, "via", &o.ways, "the nodes' way to etcd, `WAY,...`: direct, grpc-proxy (default: both, one after the other). The outages are left out\n"+
 		"behind the grpc-proxy: it hides them", measure.OneOf(direct, grpcProxy))
 	f.IntVar(&o.changes, "changes", 50, "how many `changes` are made, one after the other")
 	f.DurationVar(&o.idle, "idle", 10*time.Second, "for how long nothing happens, a `duration`")
 	f.DurationVar(&o.period, "period", 10*time.Second, "-config_sync_period in the step resync, a `duration`; in the others it is an hour")
 	measure.List(f, "outages", &o.outages, "how long etcd is away, `DURATION,...` (default 0s,5s)", time.ParseDuration)
+	f.DurationVar(&o.freezes, "freeze", time.Minute, "for how long all are stopped in the step frozen, a `duration`")
+	f.IntVar(&o.rate, "rate", 1000, "`N` puts a second in the step frozen")
+	f.StringVar(&o.where, "puts", below, "`WHERE` these puts go while all are stopped: below the registry's prefix, where they change services, or outside")
 	return f
 }
 
@@ -87,6 +95,10 @@ func parseOptions(args []string) (options, error) {
 		return o, measure.Usage("-services=%d is not between 1 and %d", o.services, maxServices)
 	case o.endpoints < 1 || o.Rounds < 1 || o.changes < 1 || o.idle <= 0 || o.period <= 0:
 		return o, measure.Usage("-endpoints, -rounds, -changes, -idle and -period have to be positive")
+	case o.freezes <= 0 || o.rate < 1:
+		return o, measure.Usage("-freeze and -rate have to be positive")
+	case o.where != below && o.where != outside:
+		return o, measure.Usage("-puts=%s is neither %s nor %s", o.where, below, outside)
 	}
 	return o, nil
 }

@@ -51,6 +51,9 @@ func (l *lab) plan(way string) []stage {
 	if wanted("resync") {
 		all = append(all, stage{"resync", fmt.Sprintf("everything is read again about every %v", l.period), l.resyncing})
 	}
+	if wanted("frozen") {
+		all = append(all, stage{"frozen", fmt.Sprintf("all are stopped for %v, beside %d puts a second %s the prefix", l.freezes, l.rate, l.where), l.freezing})
+	}
 	return all
 }
 
