@@ -34,7 +34,13 @@ const maxBackoff = time.Second
 
 // window is how much etcd may send ahead of our reading it. That it is said saves gRPC finding out: it would
 // send a ping after each event, and wake up for the answer, to measure how much the network holds.
-const window = 1 << 20
+//
+// On the connection of a watch it is less, since what waits there is what etcd has sent to a node that takes nothing, to each node
+// of a fleet. Package behind has a bound that is less than a quarter of it.
+const (
+	window      = 1 << 20
+	watchWindow = 128 << 10
+)
 
 // A client is a fresh connection to etcd and, with a user, a fresh token. Neither outlives a session: an
 // etcd that was restored or wiped does not refuse a token of before, but waits with it until its log
@@ -53,7 +59,7 @@ type client struct {
 
 // dial returns a client, logged in if there is a user. Without one it does not touch the network:
 // the first call connects. What the client receives is added to received, if that is given.
-func (c *dialer) dial(ctx context.Context, received *atomic.Int64) (*client, error) {
+func (c *dialer) dial(ctx context.Context, window int32, received *atomic.Int64) (*client, error) {
 	// Every client starts elsewhere, or a fleet would crowd on the first member, and a member that
 	// is gone would be tried first each time.
 	endpoints := make([]string, len(c.Endpoints))

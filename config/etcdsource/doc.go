@@ -83,7 +83,7 @@
 //     etcd. Where more waits, a value that a later one of its key has overtaken is dropped; it counts as not given.
 //   - Status.Current is a moment: everything that etcd had committed by then has been sent. It comes from answers of
 //     etcd to questions of that moment, never from when an event was received.
-//   - A watch that is more than 5,000 revisions behind is given up before it has told 128 KiB more.
+//   - A watch that is more than 5,000 revisions behind is given up before it has told 16 KiB more.
 //   - One bad record never hides a good one. It is logged once for each distinct value.
 //   - The log of ten minutes of trouble, whatever trouble it is, has tens of lines.
 //   - A service's Created is the create revision of the key in force. In namespace default that is the

@@ -28,14 +28,14 @@ import (
 // Limits say how far behind a watch may be. A zero field is its default.
 type Limits struct {
 	Revisions int64 // behind etcd's newest; 5,000
-	Bytes     int   // of keys and values, with 256 for each, that a watch further behind may still tell; 128 KiB
+	Bytes     int   // of keys and values, with 256 for each, that a watch further behind may still tell; 16 KiB
 }
 
 // The defaults. Etcd holds a write back for about 1 µs for each revision that it reads: for 5 ms at most. It sends more when the
-// watch has taken a quarter of its window, which is 256 KiB.
+// watch has taken a quarter of its window, which is 32 KiB.
 const (
 	defaultRevisions = 5000
-	defaultBytes     = 128 << 10
+	defaultBytes     = 16 << 10
 )
 
 // A Gauge measures one watch. Its methods are for one goroutine, and do no I/O.

@@ -73,7 +73,7 @@ func TestEtcdIsAskedForItsRevisionAfterASilenceAndOnce(t *testing.T) {
 }
 
 func TestTheDefaultsEndAWatchBeforeEtcdSendsMore(t *testing.T) {
-	const window, quarter = 1 << 20, 4 // gRPC lets etcd send more when a quarter of the window was taken
+	const window, quarter = 128 << 10, 4 // gRPC lets etcd send more when a quarter of the window was taken
 	g := New(Limits{}, time.Second)
 	if err := g.Told(1, 0); err != nil {
 		t.Fatal(err)
