@@ -75,13 +75,13 @@ func (l *lab) measure(ctx context.Context, report func(*measure.Table) error) (e
 	defer try.Catch(&err)
 	try.Do(l.solitude(ctx, report))
 	if l.options.nodes > 0 {
-		f := &nodes{n: l.options.nodes, binary: l.Binary, dir: l.site.Dir, services: l.services, canary: l.canary}
+		f := &nodes{n: l.options.nodes, binary: l.Binary, dir: l.site.Dir, services: l.services, canary: l.canary, nice: l.nice}
 		for _, way := range l.ways {
 			try.Do(l.measureFleet(ctx, f, way, report))
 		}
 	}
 	for _, n := range l.sources {
-		try.Do(l.measureFleet(ctx, &sources{n: n, site: l.site}, direct, report))
+		try.Do(l.measureFleet(ctx, &sources{n: n, site: l.site, nice: l.nice}, direct, report))
 	}
 	return nil
 }

@@ -11,6 +11,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -50,6 +51,7 @@ type nodes struct {
 	dir      string
 	services int
 	canary   *canary
+	nice     int
 
 	running []*node
 	lookout *lookout
@@ -135,7 +137,7 @@ func (f *nodes) launch(i int, etcd string, syncPeriod time.Duration) (*node, err
 			}
 		}
 	}()
-	n.Process, err = process.Start(f.dir, name, "env", "NOTIFY_SOCKET="+socket, f.binary, "-logtostderr",
+	n.Process, err = process.Start(f.dir, name, "nice", "-n", strconv.Itoa(f.nice), "env", "NOTIFY_SOCKET="+socket, f.binary, "-logtostderr",
 		"-etcd_servers="+etcd, fmt.Sprintf("-config_sync_period=%v", syncPeriod), fmt.Sprintf("-bind_address=%v", n.host),
 		"-metrics_bind_address="+n.operators().String(), "-healthz_bind_address=", "-drain_timeout=0", "-on_removal=close")
 	if err != nil {

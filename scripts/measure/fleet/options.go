@@ -42,6 +42,7 @@ type options struct {
 	changes                    int
 	idle, period               time.Duration
 	outages                    []time.Duration
+	nice                       int
 	freezes                    time.Duration
 	rate                       int
 	where                      string // these go
@@ -77,6 +78,7 @@ func flagSet(o *options) *flag.FlagSet {
 	f.DurationVar(&o.idle, "idle", 10*time.Second, "for how long nothing happens, a `duration`")
 	f.DurationVar(&o.period, "period", 10*time.Second, "-config_sync_period in the step resync, a `duration`; in the others it is an hour")
 	measure.List(f, "outages", &o.outages, "how long etcd is away, `DURATION,...` (default 0s,5s)", time.ParseDuration)
+	f.IntVar(&o.nice, "nice", 0, "the fleet's niceness, `N`: with 19, etcd and the puts have the processors first, as in life, where those of the nodes are others")
 	f.DurationVar(&o.freezes, "freeze", time.Minute, "for how long all are stopped in the step frozen, a `duration`")
 	f.IntVar(&o.rate, "rate", 1000, "`N` puts a second in the step frozen")
 	f.StringVar(&o.where, "puts", below, "`WHERE` these puts go while all are stopped: below the registry's prefix, where they change services, or outside")
@@ -95,6 +97,8 @@ func parseOptions(args []string) (options, error) {
 		return o, measure.Usage("-services=%d is not between 1 and %d", o.services, maxServices)
 	case o.endpoints < 1 || o.Rounds < 1 || o.changes < 1 || o.idle <= 0 || o.period <= 0:
 		return o, measure.Usage("-endpoints, -rounds, -changes, -idle and -period have to be positive")
+	case o.nice < 0 || o.nice > 19:
+		return o, measure.Usage("-nice=%d is not between 0 and 19", o.nice)
 	case o.freezes <= 0 || o.rate < 1:
 		return o, measure.Usage("-freeze and -rate have to be positive")
 	case o.where != below && o.where != outside:

@@ -11,6 +11,7 @@ import (
 	"io"
 	"net"
 	"path/filepath"
+	"strconv"
 	"sync"
 	"time"
 
@@ -28,6 +29,7 @@ import (
 type sources struct {
 	n    int
 	site *measure.Site
+	nice int
 
 	process *process.Process
 	talk    net.Conn
@@ -59,7 +61,7 @@ func (f *sources) start(ctx context.Context, etcd string, syncPeriod time.Durati
 	socket := filepath.Join(f.site.Dir, fmt.Sprintf("sources%d-%d", f.n, f.serial))
 	l := try.Get(net.ListenUnix("unix", &net.UnixAddr{Name: socket, Net: "unix"}))
 	defer l.Close()
-	f.process = try.Get(process.Start(f.site.Dir, filepath.Base(socket)+"-process", f.site.Executable, "sources", socket))
+	f.process = try.Get(process.Start(f.site.Dir, filepath.Base(socket)+"-process", "nice", "-n", strconv.Itoa(f.nice), f.site.Executable, "sources", socket))
 	try.Do(l.SetDeadline(time.Now().Add(10 * time.Second)))
 	f.talk = try.Get(l.AcceptUnix())
 	began := measure.SinceBoot()
