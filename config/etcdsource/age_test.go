@@ -108,7 +108,7 @@ func TestAWatchFarBehindMoreThanMemoryHoldsIsGivenUp(t *testing.T) {
 		time.Sleep(time.Second)
 		x.watch.inbox.blocked = true
 		err := x.period()
-		if err == nil || causeOf(err) != Behind || !strings.Contains(err.Error(), "the watch is 11s behind") {
+		if err == nil || causeOf(err) != Stale || !strings.Contains(err.Error(), "the watch is 11s behind") {
 			t.Errorf("%v; want the end of the session", err)
 		}
 	})

@@ -15,6 +15,7 @@ import (
 	"kubeproxy/config"
 	"kubeproxy/config/etcdsource/behind"
 	"kubeproxy/config/etcdsource/etcdtest"
+	"kubeproxy/config/remote"
 	"kubeproxy/registry"
 )
 
@@ -115,5 +116,20 @@ func TestAWatchThatIsNeverSilentIsFoundToBeFarBehind(t *testing.T) {
 	err := w.receive(t.Context(), stream, func() {})
 	if err == nil || causeOf(err) != Behind || !strings.Contains(err.Error(), "the watch is 4987 revisions behind, at 13 of 5000") {
 		t.Errorf("%v; want it given up", err)
+	}
+}
+
+func TestNodesThatWereFarBehindListOverTwoSeconds(t *testing.T) {
+	far := remote.Because(Behind, errTorn)
+	early, late := maxSpread, time.Duration(0)
+	for range 1000 {
+		pause := spread(far)
+		early, late = min(early, pause), max(late, pause)
+	}
+	if early < 0 || early > maxSpread/10 || late < maxSpread*9/10 || late > maxSpread {
+		t.Errorf("between %v and %v; want 0 and %v", early, late, maxSpread)
+	}
+	if pause := spread(remote.Because(Stale, errTorn)); pause != 0 {
+		t.Errorf("%v after another end", pause)
 	}
 }

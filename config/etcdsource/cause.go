@@ -32,7 +32,7 @@ const (
 	Cancelled               // etcd ended the watch
 	Compacted               // etcd ended the watch, because what it had to tell next was compacted
 	Stale                   // etcd has gone on, and the watch has not told
-	Behind                  // the watch lags so far that a list is faster
+	Behind                  // the watch is more revisions behind than it may be
 	WentBack                // etcd has lost what it had, or another one answers
 	NumCauses               // how many there are
 )

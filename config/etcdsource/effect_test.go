@@ -196,8 +196,8 @@ func TestOnlyAfterAResponseThatIsTooLargeIsTheNextWatchInFragments(t *testing.T)
 	f.await(t, "a:2 | ")
 	put(t, c, spec("a"), port(3))
 	f.await(t, "a:3 | ")
-	if st := f.source.Status(); st.Sessions != 2 || ended(st)[Behind] != 1 {
-		t.Errorf("%d sessions, of which %d were behind; want 2 and 1", st.Sessions, ended(st)[Behind])
+	if st := f.source.Status(); st.Sessions != 2 || ended(st)[Stale] != 1 {
+		t.Errorf("%d sessions, of which %d were behind; want 2 and 1", st.Sessions, ended(st)[Stale])
 	}
 	m.cancel("for the test", 0)
 	f.awaitStatus(t, "a third session", func(st config.Status) bool { return st.Sessions == 3 })

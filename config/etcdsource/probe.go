@@ -79,7 +79,7 @@ func (x *session) period() error {
 		return err
 	}
 	if late, yes := x.behind(); yes {
-		return remote.Because(Behind, fmt.Errorf("the watch is %v behind, and its changes fill %d MiB of memory: reading everything is faster", late.Round(time.Second), maxWaiting>>20))
+		return remote.Because(Stale, fmt.Errorf("the watch is %v behind, and its changes fill %d MiB of memory: reading everything is faster", late.Round(time.Second), maxWaiting>>20))
 	}
 	if x.stage != calm && !x.watch.inbox.empty() {
 		x.wait() // it has spoken, and it was we who did not listen

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"time"
 
 	"github.com/golang/glog"
@@ -90,10 +91,22 @@ func (s *Source) Run(ctx context.Context, out chan<- registry.Update) error {
 			wait.Reset()
 		}
 		s.trouble(err)
+		backoff.Sleep(ctx, spread(err))
 	}
 	s.log.Stopped()
 	return nil
 }
+
+// spread is for how long a source that was far behind waits before it lists, beside the usual pause: a whole fleet may have been stopped.
+func spread(err error) time.Duration {
+	if causeOf(err) != Behind {
+		return 0
+	}
+	return rand.N(maxSpread)
+}
+
+// maxSpread is the time over which fifty lists of 1,000 services take a third of one of etcd's processors.
+const maxSpread = 2 * time.Second
 
 // send hands one Update on, with all changes since the last. A SET carries everything instead.
 func (s *Source) send(ctx context.Context, set bool, at time.Time) {

@@ -103,7 +103,7 @@ func (w *watch) receive(ctx context.Context, stream etcdserverpb.Watch_WatchClie
 		m, err := stream.Recv()
 		if err != nil {
 			if err = explain(ctx, err); isTooLarge(err) {
-				err = remote.Because(Behind, errBacklog)
+				err = remote.Because(Stale, errBacklog)
 			}
 			return fmt.Errorf("watch: %w", err)
 		}
