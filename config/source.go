@@ -47,6 +47,7 @@ type Status struct {
 	Rejections []Rejection // these keys, at most [MaxRejections] of them; sorted by key within one list of the source
 	Warned     int         // keys whose newest value is in force, and odd
 	Warnings   []Warning   // these keys, at most [MaxRejections] of them, in the same order
+	Elections  []Election  // the keys that elect endpoints, once they are known, sorted by key
 	Loss       Loss        // the last time that most services went at once, while some are missing
 
 	Sessions    uint64 // connections that came to stand, each with a full list
@@ -55,6 +56,29 @@ type Status struct {
 	Divergences uint64 // keys that a resync found different though no change had been told
 	Setbacks    uint64 // times that the store was found to have lost what it had, or to be another one
 }
+
+// An Election is what is known of a key that elects endpoints.
+type Election struct {
+	Key      string         // one printable line
+	Holder   string         // the name that it has; "": none
+	Services string         // the services whose endpoints it elects: the first few, and how many more
+	Changes  []HolderChange // the last ones, at most [MaxHolderChanges], the oldest first
+
+	// Of a cluster of Patroni.
+	Paused   bool     // Patroni leaves the cluster alone
+	Out      []string // replicas that are not given to who reads, each a line with service, name and why
+	Rejected []string // keys whose newest value cannot be used, each a line with why
+}
+
+// A HolderChange says from when on a key had a name.
+type HolderChange struct {
+	Holder   string // "": there was no such key
+	Revision int64
+	At       time.Time // when the source heard of it
+}
+
+// MaxHolderChanges is how many changes of its holder an [Election] has.
+const MaxHolderChanges = 10
 
 // An End counts the sessions that ended for one cause.
 type End struct {

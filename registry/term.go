@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"kubeproxy/registry/patroni"
 )
 
 // A term is one annotation of a Service.
@@ -51,7 +53,12 @@ var terms = [...]term{
 	{"udp-requests", "", aNumber(func(t *Terms) *int { return &t.Limits.Requests }, maxCount, false), shownCount(func(t *Terms) int { return t.Limits.Requests })},
 	{"udp-replies", "", aNumber(func(t *Terms) *int { return &t.Limits.Replies }, maxCount, false), shownCount(func(t *Terms) int { return t.Limits.Replies })},
 	{"keep-lapsed", "", aChoice(func(t *Terms) *bool { return &t.LetLapse }, "true", "false"), shownChoice(func(t *Terms) bool { return t.LetLapse }, "false")},
-	{"holder-key", "", (*Terms).readHolderKey, func(t *Terms) string { return t.HolderKey }},
+	{"holder-key", "", (*Terms).readHolderKey, (*Terms).showHolderKey},
+	{"patroni", "", ofPatroni((*patroni.Terms).ReadScope), func(t *Terms) string { return t.Patroni.Scope }},
+	{"patroni-role", "", aChoice(func(t *Terms) *bool { return &t.Patroni.Replicas }, "primary", "replica"), func(t *Terms) string { return t.Patroni.Role() }},
+	{"patroni-lag", "", ofPatroni((*patroni.Terms).ReadLag), func(t *Terms) string { return t.Patroni.ShowLag() }},
+	{"patroni-fallback", "", aChoice(func(t *Terms) *bool { return &t.Patroni.Alone }, "primary", none), shownChoice(func(t *Terms) bool { return t.Patroni.Alone }, none)},
+	{"patroni-stale", "", aChoice(func(t *Terms) *bool { return &t.Patroni.Ask }, "keep", "ask"), shownChoice(func(t *Terms) bool { return t.Patroni.Ask }, "ask")},
 	{"on-removal", "", (*Terms).readRemoval, func(t *Terms) string { return t.Removal.String() }},
 }
 
@@ -68,6 +75,15 @@ const none = "none"
 
 func ofCheck(read func(*Check, string) error) func(*Terms, string) error {
 	return func(t *Terms, s string) error { return read(&t.Checks, s) }
+}
+
+func ofPatroni(read func(*patroni.Terms, string) error) func(*Terms, string) error {
+	return func(t *Terms, s string) error {
+		if err := read(&t.Patroni, s); err != nil {
+			return fmt.Errorf("%s %w", Quote(s), err)
+		}
+		return nil
+	}
 }
 
 // aTime reads a time from least to most into a field.
@@ -103,11 +119,19 @@ func readTime(s string, least, most time.Duration) (time.Duration, error) {
 
 // readHolderKey reads a key that is no record and no longer than one.
 func (t *Terms) readHolderKey(s string) error {
-	if most := len(EndpointSlicesPrefix) + 2*MaxName + 1; !strings.HasPrefix(s, "/") || strings.HasPrefix(s, Prefix) || len(s) > most {
-		return fmt.Errorf("%s is no key outside of %s that begins with a slash and has at most %d bytes, such as /service/pg/leader", Quote(s), Prefix, most)
+	if most := len(EndpointSlicesPrefix) + 2*MaxName + 1; !strings.HasPrefix(s, "/") || strings.HasSuffix(s, "/") || strings.HasPrefix(s, Prefix) || len(s) > most {
+		return fmt.Errorf("%s is no key outside of %s that begins with a slash, does not end with one and has at most %d bytes, such as /service/pg/leader", Quote(s), Prefix, most)
 	}
 	t.HolderKey = s
 	return nil
+}
+
+// showHolderKey shows the key that the record names. That of a cluster of Patroni follows from the cluster.
+func (t *Terms) showHolderKey() string {
+	if t.Patroni.Scope != "" {
+		return ""
+	}
+	return t.HolderKey
 }
 
 func (t *Terms) readRemoval(s string) (err error) {
@@ -229,7 +253,8 @@ func (w *Wishes) readAnnotations(t *Terms) error {
 			return inAnnotation(name, err)
 		}
 	}
-	return t.Checks.problem()
+	_, _, hasRole := w.annotation("patroni-role")
+	return cmp.Or(t.Patroni.Problem(hasRole, t.HolderKey != ""), t.Checks.problem())
 }
 
 // annotation returns the value of a term, and the name that the record has for it.

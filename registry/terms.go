@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"kubeproxy/registry/patroni"
 )
 
 // Terms are what a service asks for its clients, beside its ports and endpoints. A [Service], a claim of package engine and the state
@@ -32,7 +34,9 @@ type Terms struct {
 	LetLapse bool `json:",omitzero"` // endpoints whose leases have ended are gone at once, though they be the last ones
 
 	// The key of etcd whose value is the name of the endpoints that are in force, as the annotation kube-proxy/names gives them names; no others are. "": all are.
-	HolderKey string `json:",omitzero"`
+	// With Patroni it ends with a slash, and all keys below it say what the endpoints are.
+	HolderKey string        `json:",omitzero"`
+	Patroni   patroni.Terms `json:",omitzero"`
 
 	Distribution    Distribution `json:",omitzero"` // which endpoints the clients of a node are given first
 	Local           bool         `json:",omitzero"` // clients are given endpoints on the node only
@@ -72,7 +76,7 @@ var NoTerms = new(Terms)
 func (t *Terms) Equal(u *Terms) bool {
 	return t.Affinity == u.Affinity && t.AffinityTimeout == u.AffinityTimeout && slices.Equal(t.SourceRanges, u.SourceRanges) &&
 		t.Balance == u.Balance && t.Checks == u.Checks && t.ProxyHeader == u.ProxyHeader &&
-		t.Limits == u.Limits && t.Timeouts == u.Timeouts && t.Removal == u.Removal && t.Failure == u.Failure && t.LetLapse == u.LetLapse && t.HolderKey == u.HolderKey &&
+		t.Limits == u.Limits && t.Timeouts == u.Timeouts && t.Removal == u.Removal && t.Failure == u.Failure && t.LetLapse == u.LetLapse && t.HolderKey == u.HolderKey && t.Patroni == u.Patroni &&
 		t.Distribution == u.Distribution && t.Local == u.Local && t.HealthCheckPort == u.HealthCheckPort
 }
 
@@ -100,7 +104,7 @@ func (t *Terms) Check() error {
 		}
 	}
 	if is := t.Checks; same.Checks.Port != is.Port || same.Checks.Method != is.Method || same.Checks.Host != is.Host || same.Checks.Status != is.Status ||
-		same.Checks.Fall != is.Fall || same.Checks.Rise != is.Rise || same.Failure != t.Failure || same.Limits != t.Limits || same.Timeouts != t.Timeouts || same.Removal != t.Removal {
+		same.Checks.Fall != is.Fall || same.Checks.Rise != is.Rise || same.Failure != t.Failure || same.Limits != t.Limits || same.Timeouts != t.Timeouts || same.Removal != t.Removal || same.Patroni != t.Patroni {
 		return errors.New("bad limits or times")
 	}
 	return nil

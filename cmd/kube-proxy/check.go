@@ -35,7 +35,7 @@ var flagsForCheck = []string{
 	"help", "version", "config", "o", "strict", "timeout", "service_port", "service_address", "bind_address", "node_name", "node_zone",
 	"allowed_ports", "allowed_listen", "allowed_endpoints", "healthz_bind_address", "metrics_bind_address",
 	"etcd_servers", "etcd_config", "etcd_version", "etcd_cafile", "etcd_certfile", "etcd_keyfile", "etcd_insecure_skip_tls_verify",
-	"etcd_username", "etcd_password_file", "registry_dir", "holder_keys",
+	"etcd_username", "etcd_password_file", "registry_dir", "holder_keys", "patroni",
 }
 
 func newCheck() *checkOptions {
@@ -128,7 +128,7 @@ func (o *checkOptions) report(notes io.Writer) (*check.Report, error) {
 		local = proxy.PortRange{First: first, Last: last}
 	}
 	decoder := o.source.decoder()
-	decoder.HolderKeys = o.source.etcd.holderKeys
+	decoder.HolderKeys, decoder.Patroni = o.source.etcd.holderKeys, o.source.etcd.patroni
 	return check.Examine(r, check.Options{
 		Bind:            served.BindAddress,
 		Operators:       served.ReservedPorts,

@@ -20,16 +20,16 @@ import (
 
 // etcdOptions says where etcd is and how to talk to it. The files are read only when the source is made.
 type etcdOptions struct {
-	servers      commandline.List
-	configFile   string
-	caFile       string
-	certFile     string
-	keyFile      string
-	insecure     bool
-	username     string
-	passwordFile string
-	version      string
-	holderKeys   commandline.List
+	servers    commandline.List
+	configFile string
+	version    string
+	holderKeys commandline.List
+	patroni    string
+	caFile     string
+	insecure   bool
+
+	certFile, keyFile      string
+	username, passwordFile string
 }
 
 func (e *etcdOptions) addFlags(c *commandline.Command) {
@@ -39,6 +39,7 @@ func (e *etcdOptions) addFlags(c *commandline.Command) {
 		f.StringVar(&e.configFile, "etcd_config", "", "`file` with etcd client settings as go-etcd saved them (JSON)")
 	})
 	c.Group(topicSecurity, func(f *pflag.FlagSet) {
+		f.StringVar(&e.patroni, "patroni", "", "`prefix` of etcd 3 below which clusters of Patroni have their keys, such as /service/: records may name them (kube-proxy/patroni); empty: none")
 		f.Var(&e.holderKeys, "holder_keys", "`prefixes` of keys of etcd 3 by which records may have endpoints elected (kube-proxy/holder-key), separated by commas; repeat to add more; empty: none")
 		f.StringVar(&e.caFile, "etcd_cafile", "", "CA `file` that verifies etcd's certificate (PEM); the system's if not given")
 		f.StringVar(&e.certFile, "etcd_certfile", "", "`file` with the proxy's certificate for etcd (PEM)")
@@ -114,7 +115,7 @@ func (e *etcdOptions) config(sync time.Duration) (etcdsource.Config, error) {
 			glog.Warningf("the password of %s crosses the network in the clear: the URLs of etcd are not https", e.username)
 		}
 	}
-	cfg.SyncPeriod, cfg.HolderKeys = sync, e.holderKeys
+	cfg.SyncPeriod, cfg.HolderKeys, cfg.Patroni = sync, e.holderKeys, e.patroni
 	return cfg, nil
 }
 

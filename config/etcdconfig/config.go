@@ -52,6 +52,9 @@ type Config struct {
 	// HolderKeys are prefixes of the keys of etcd 3 that records may have elect endpoints. The Decoder of a source that follows such keys has them, too.
 	HolderKeys []string
 
+	// Patroni is the prefix of the keys of clusters of Patroni that records may name; "": none. The Decoder has it, too.
+	Patroni string
+
 	DialTimeout    time.Duration // for one connection attempt and, apart from it, one login
 	SyncPeriod     time.Duration // between full lists, ±20 %; to the first resync of a session, 20 to 120 %
 	RequestTimeout time.Duration // without progress of a list, and for opening a watch
@@ -98,6 +101,9 @@ func (c Config) Complete() (Config, error) {
 		if !strings.HasPrefix(prefix, "/") {
 			return c, fmt.Errorf("prefix %s of holder keys does not begin with a slash", registry.Quote(prefix))
 		}
+	}
+	if c.Patroni != "" && (!strings.HasPrefix(c.Patroni, "/") || !strings.HasSuffix(c.Patroni, "/") || strings.HasPrefix(c.Patroni, registry.Prefix)) {
+		return c, fmt.Errorf("prefix %s of Patroni's keys does not begin and end with a slash, or is that of records", registry.Quote(c.Patroni))
 	}
 	if c.PageSize < 0 {
 		return c, fmt.Errorf("negative page size %d", c.PageSize)

@@ -12,9 +12,11 @@ import (
 	"github.com/golang/glog"
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"kubeproxy/config/records"
 	"kubeproxy/registry"
+	"kubeproxy/registry/patroni"
 )
 
 // A following is what a session knows of keys outside the registry that elect endpoints: see [kubeproxy/config/records.Holder]. They are watched and
@@ -143,27 +145,33 @@ func (x *session) overdue() error {
 	return x.release(math.MaxInt64)
 }
 
-// holderOf is what a value says of a key.
-func holderOf(key string, value []byte, seen int64) records.Holder {
-	if len(value) > registry.MaxName {
-		value = value[:registry.MaxName+1] // which is no name
+// holderOf is what a change of a key says.
+func holderOf(ev *mvccpb.Event) records.Holder {
+	value := ev.Kv.Value[:min(len(ev.Kv.Value), patroni.MaxValue+1)] // or it is too long whatever follows
+	return records.Holder{Key: string(ev.Kv.Key), Value: strings.TrimSpace(string(value)), Gone: ev.Type == mvccpb.Event_DELETE, Created: ev.Kv.CreateRevision, Seen: ev.Kv.ModRevision}
+}
+
+// rangeEnd ends the range of a key, and of all keys below it if it ends with a slash.
+func rangeEnd(key string) []byte {
+	if !strings.HasSuffix(key, "/") {
+		return nil
 	}
-	return records.Holder{Key: key, Value: strings.TrimSpace(string(value)), Seen: seen}
+	return []byte(clientv3.GetPrefixRangeEnd(key))
 }
 
 // holders adds to a list what keys say, as of its revision.
 func (c *client) holders(ctx context.Context, l *listing, keys []string, more func()) error {
 	for _, key := range keys {
-		resp, err := c.kv.Range(ctx, &etcdserverpb.RangeRequest{Key: []byte(key), Revision: l.revision}, callOptions...)
+		resp, err := c.kv.Range(ctx, &etcdserverpb.RangeRequest{Key: []byte(key), RangeEnd: rangeEnd(key), Revision: l.revision, Limit: 2 * maxHolderKeys}, callOptions...)
 		if err != nil {
 			return explain(ctx, err)
 		}
 		more()
-		h := holderOf(key, nil, l.revision)
+		var says []records.Holder
 		for _, kv := range resp.Kvs {
-			h = holderOf(key, kv.Value, l.revision)
+			says = append(says, holderOf(&mvccpb.Event{Kv: kv}))
 		}
-		l.list.AddHolder(h)
+		l.list.AddHolders(key, says)
 	}
 	return nil
 }

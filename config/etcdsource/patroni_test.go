@@ -25,7 +25,7 @@ func TestTheLeaderOfACapturedClusterIsFollowed(t *testing.T) {
 			put(t, c, spec("pg"), electing(leader), ends("pg"), called("m1", "m2", "m3"), leader, map[string]string{"10.0.0.1:1": "m1", "10.0.0.2:1": "m2"}[want[0]])
 			f := follow(t, mayFollow(etcd.URL()))
 			f.await(t, "pg:1 | pg="+want[0])
-			text, err := os.Open(filepath.Join("testdata", "patroni", file))
+			text, err := os.Open(filepath.Join("..", "..", "registry", "patroni", "testdata", file))
 			if err != nil {
 				t.Fatal(err)
 			}

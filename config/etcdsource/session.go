@@ -238,10 +238,16 @@ func (x *session) apply(told []*mvccpb.Event, at time.Time) error {
 	if overtaken > 0 {
 		last = lastSlices(told)
 	}
+	for _, ev := range events { // each of them: what a later value does not say, an earlier one may
+		if !bytes.HasPrefix(ev.Kv.Key, prefixStart) {
+			x.records.SetHolder(holderOf(ev))
+			x.touch(ev)
+		}
+	}
 	for _, ev := range latest {
 		narrate(ev)
 		if !bytes.HasPrefix(ev.Kv.Key, prefixStart) {
-			x.records.SetHolder(holderOf(string(ev.Kv.Key), ev.Kv.Value, ev.Kv.ModRevision))
+			continue
 		} else if ev.Type == mvccpb.Event_DELETE { // D11: of this key and nothing else; a lease that ran out, too
 			if kv := last[string(ev.Kv.Key)]; kv != nil {
 				x.records.Put(versionOf(kv))
@@ -250,9 +256,7 @@ func (x *session) apply(told []*mvccpb.Event, at time.Time) error {
 		} else { // D10: every put, the first as well as any later one
 			x.records.Put(versionOf(ev.Kv))
 		}
-		if x.touched != nil {
-			x.touched[string(ev.Kv.Key)] = ev.Kv.ModRevision
-		}
+		x.touch(ev)
 	}
 	if overtaken > 0 {
 		for _, ev := range slices.Backward(told) {
@@ -267,6 +271,13 @@ func (x *session) apply(told []*mvccpb.Event, at time.Time) error {
 	x.send(x.ctx, false, at) // even when nothing changes by it: the revision has moved
 	x.follow()
 	return nil
+}
+
+// touch remembers a change while a resync is under way.
+func (x *session) touch(ev *mvccpb.Event) {
+	if x.touched != nil {
+		x.touched[string(ev.Kv.Key)] = ev.Kv.ModRevision
+	}
 }
 
 // lastSlices returns what was put last to each key of a slice. Who deletes a slice on purpose takes it off its lease first, or says that it

@@ -46,7 +46,7 @@ func New(cfg Config) (*Source, error) {
 	if err != nil {
 		return nil, err
 	}
-	cfg.Decoder.HolderKeys = cfg.HolderKeys
+	cfg.Decoder.HolderKeys, cfg.Decoder.Patroni = cfg.HolderKeys, cfg.Patroni
 	s := &Source{
 		cfg:     dialer{cfg, etcdconfig.NewNames(nil)},
 		resync:  config.NewResyncs(),

@@ -220,9 +220,9 @@ func (w *watch) challenge() bool {
 		etcdserverpb.WatchCreateRequest_NOPUT, etcdserverpb.WatchCreateRequest_NODELETE}}))
 }
 
-// follow has etcd asked for a watch of one key from now on, beside that of the prefix.
+// follow has etcd asked for a watch of one key, or of those below it, from now on, beside that of the prefix.
 func (w *watch) follow(key string, id int64) bool {
-	return w.ask(creation(&etcdserverpb.WatchCreateRequest{Key: []byte(key), WatchId: id}))
+	return w.ask(creation(&etcdserverpb.WatchCreateRequest{Key: []byte(key), RangeEnd: rangeEnd(key), WatchId: id}))
 }
 
 // end has etcd asked to end one of the watches.

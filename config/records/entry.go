@@ -71,26 +71,13 @@ type State struct {
 
 	joins map[registry.Name]*join // by the names of services
 
-	follows map[registry.Name]string // the keys that elect endpoints, by the services that name them
-	holders map[string]*followed     // these keys
+	follows   map[registry.Name]string // the keys that elect endpoints, by the services that name them
+	elections map[string]*election     // by these keys
+	elected   bool                     // what operators are shown of elections may have changed
 
 	kept      map[registry.Name]bool // services whose endpoints are in force though their leases have ended
 	lapsing   map[registry.Name]bool // services with lapses; some may have none any more
 	nextLapse time.Time              // when the first lapse is forgotten, or earlier; zero: there is none
-}
-
-// A Holder is what a key outside the registry says that elects endpoints: see holder.go.
-type Holder struct {
-	Key   string
-	Value string // the name of the endpoints that it elects; "": there is no such key
-	Seen  int64  // the revision of its newest change, or of the list that had it
-}
-
-// A followed key elects the endpoints of some services.
-type followed struct {
-	Holder
-	known    bool
-	services map[registry.Name]bool
 }
 
 // An object is a service or the endpoints of one. Up to two keys may name it, and any number of endpoint slices.

@@ -3,20 +3,59 @@ package records
 import (
 	"maps"
 	"slices"
+	"strings"
+	"time"
 
 	"github.com/golang/glog"
 
 	"kubeproxy/registry"
 	"kubeproxy/registry/names"
+	"kubeproxy/registry/patroni"
 )
 
-// How a key outside the registry elects endpoints. A service names the key. Of the endpoints that its records list, those are in force which they
-// call by the value of the key. The source watches the key beside the registry. Until it has read the key, what was in force before stays.
+// How keys outside the registry elect endpoints. A service names a key, or all keys below one that ends with a slash, which are those of a cluster of
+// Patroni: see cluster.go. Of the endpoints that the records of a service list, those are in force which they call by the value of its key. The source
+// watches the keys beside the registry. Until it has read them, what was in force before stays.
 
-// HolderKeys returns the keys that services name, in their order.
+// A Holder is what a key outside the registry says.
+type Holder struct {
+	Key   string
+	Value string
+	Gone  bool // there is no such key
+
+	Created int64 // stands for one life of the key
+	Seen    int64 // the revision of its newest change, or of the list that had it
+}
+
+// An election is what is known of a key that services name.
+type election struct {
+	key      string
+	services map[registry.Name]bool
+	known    bool
+
+	holder  string // the name that the key has; "": none
+	seen    int64  // the revision at which it was seen there
+	changes changes
+
+	cluster *patroni.Cluster // of a key that ends with a slash; else nil
+	present map[string]*presence
+}
+
+// isCluster reports whether a key stands for all those below it.
+func isCluster(key string) bool { return strings.HasSuffix(key, "/") }
+
+func newElection(key string) *election {
+	e := &election{key: key, services: make(map[registry.Name]bool)}
+	if isCluster(key) {
+		e.cluster, e.present = new(patroni.Cluster), make(map[string]*presence)
+	}
+	return e
+}
+
+// HolderKeys returns the keys that services name, in their order. One that ends with a slash stands for all below it.
 func (s *State) HolderKeys() []string {
 	s.follow()
-	return slices.Sorted(maps.Keys(s.holders))
+	return slices.Sorted(maps.Keys(s.elections))
 }
 
 // follow notes which key each service names that may have changed.
@@ -29,80 +68,120 @@ func (s *State) follow() {
 		if service := s.record(registry.SpecsPrefix, o.name).service; service != nil {
 			key = service.Terms().HolderKey
 		}
-		if key == was {
-			continue
-		}
-		if h := s.holders[was]; h != nil {
-			if delete(h.services, o.name); len(h.services) == 0 {
-				delete(s.holders, was)
+		if key != was {
+			if e := s.elections[was]; e != nil {
+				if delete(e.services, o.name); len(e.services) == 0 {
+					delete(s.elections, was)
+				}
 			}
-		}
-		if s.follows[o.name] = key; key == "" {
-			delete(s.follows, o.name)
-		} else if h := s.holders[key]; h != nil {
-			h.services[o.name] = true
-		} else {
-			s.holders[key] = &followed{Holder: Holder{Key: key}, services: map[registry.Name]bool{o.name: true}}
+			if s.follows[o.name] = key; key == "" {
+				delete(s.follows, o.name)
+			} else {
+				if s.elections[key] == nil {
+					s.elections[key] = newElection(key)
+				}
+				s.elections[key].services[o.name] = true
+			}
+		} else if !isCluster(key) { // or the service may want other members now
+			continue
 		}
 		s.dirty = append(s.dirty, object{registry.KindEndpoints, o.name})
 	}
 }
 
+// electionOf finds what is known of a key, or of the cluster that it belongs to; nil if no service names it.
+func (s *State) electionOf(key string) *election {
+	for end := len(key); end > 0; end = strings.LastIndexByte(key[:end], '/') {
+		if e := s.elections[key[:end]]; e != nil && end == len(key) {
+			return e
+		} else if e := s.elections[key[:end]+"/"]; e != nil {
+			return e
+		}
+	}
+	return nil
+}
+
 // SetHolder notes a change of a key. One that is older than what is known of the key changes nothing.
 func (s *State) SetHolder(h Holder) {
-	if k := s.holders[h.Key]; k != nil && (!k.known || h.Seen > k.Seen) {
-		s.setHolder(k, h)
+	switch e := s.electionOf(h.Key); {
+	case e == nil:
+	case e.cluster != nil:
+		if p := e.present[strings.TrimPrefix(h.Key, e.key)]; p == nil || h.Seen > p.seen {
+			s.setMember(e, h)
+		}
+	case !e.known || h.Seen > e.seen:
+		s.setHolder(e, h)
 	}
 }
 
 // setHolder notes what a key says, and reports whether that differs from what was known.
-func (s *State) setHolder(k *followed, h Holder) (different bool) {
-	different = k.known && k.Value != h.Value
-	if !k.known || different {
-		for name := range k.services {
-			s.dirty = append(s.dirty, object{registry.KindEndpoints, name})
-		}
-		s.logHolder(k, h)
+func (s *State) setHolder(e *election, h Holder) (different bool) {
+	if len(h.Value) > registry.MaxName {
+		h.Value = h.Value[:registry.MaxName+1] // which is no name
 	}
-	k.Holder, k.known = h, true
+	different = e.known && e.holder != h.Value
+	if !e.known || different {
+		s.elects(e, h.Key, h.Value, h.Seen)
+		s.touch(e)
+	}
+	e.holder, e.seen, e.known = h.Value, h.Seen, true
 	return different
 }
 
-// logHolder logs what a key says now.
-func (s *State) logHolder(k *followed, h Holder) {
-	note, ok := s.complaints.Allow(complaint{key: k.Key, sum: uint64(h.Seen)})
+// touch notes that the endpoints of services may be others now.
+func (s *State) touch(e *election) {
+	for name := range e.services {
+		s.dirty = append(s.dirty, object{registry.KindEndpoints, name})
+	}
+}
+
+// elects logs and remembers whom a key names now.
+func (s *State) elects(e *election, key, name string, revision int64) {
+	e.changes.add(name, revision, time.Now())
+	s.elected = true
+	note, ok := s.complaints.Allow(complaint{key: key, sum: uint64(revision)})
 	if !ok {
 		return
 	}
-	var of Tally
-	for _, name := range slices.SortedFunc(maps.Keys(k.services), registry.Name.Compare) {
-		of.Add(name.String())
-	}
-	if h.Value == "" {
-		glog.Warningf("key %s does not exist at revision %d: it elects no endpoint of %s%s", registry.Quote(k.Key), h.Seen, of, note)
+	if name == "" {
+		glog.Warningf("key %s does not exist at revision %d: it elects no endpoint of %s%s", registry.Quote(key), revision, e.forServices(), note)
 		return
 	}
-	glog.Infof("key %s elects %s at revision %d, among the endpoints of %s%s", registry.Quote(k.Key), registry.Quote(h.Value), h.Seen, of, note)
+	glog.Infof("key %s elects %s at revision %d, among the endpoints of %s%s", registry.Quote(key), registry.Quote(name), revision, e.forServices(), note)
 }
 
-// elected returns what is in force of what the records of a service say, by the key that it names.
-func (s *State) elected(name registry.Name, says content) content {
-	k := s.holders[s.follows[name]]
-	if k == nil || says.endpoints == nil {
+// forServices names the services of an election.
+func (e *election) forServices() string {
+	var of Tally
+	for _, name := range slices.SortedFunc(maps.Keys(e.services), registry.Name.Compare) {
+		of.Add(name.String())
+	}
+	return of.String()
+}
+
+// choose returns what is in force of what the records of a service say, by the key that it names.
+func (s *State) choose(name registry.Name, says content) content {
+	e := s.elections[s.follows[name]]
+	if e == nil || says.endpoints == nil && e.cluster == nil {
 		return says
 	}
 	now := s.endpoints[name]
-	if !k.known {
+	if !e.known {
 		return content{endpoints: now}
 	}
-	is := elect(says.endpoints, says.names.Of(), k.Value)
+	var is *registry.Endpoints
+	if e.cluster != nil {
+		is = s.members(name, e)
+	} else {
+		is = elect(says.endpoints, says.names.Of(), e.holder)
+		if len(is.ByPort) == 0 && len(says.endpoints.ByPort) > 0 && e.holder != "" && !is.Equal(now) {
+			if note, ok := s.complaints.Allow(complaint{key: name.String() + " " + e.key, sum: uint64(e.seen)}); ok {
+				glog.Warningf("endpoints of %v: none is called %s, as key %s has it: annotation %s names them%s", name, registry.Quote(e.holder), registry.Quote(e.key), names.Annotation, note)
+			}
+		}
+	}
 	if is.Equal(now) {
 		return content{endpoints: now}
-	}
-	if len(is.ByPort) == 0 && len(says.endpoints.ByPort) > 0 && k.Value != "" {
-		if note, ok := s.complaints.Allow(complaint{key: name.String() + " " + k.Key, sum: uint64(k.Seen)}); ok {
-			glog.Warningf("endpoints of %v: none is called %s, as key %s has it: annotation %s names them%s", name, registry.Quote(k.Value), registry.Quote(k.Key), names.Annotation, note)
-		}
 	}
 	return content{endpoints: is}
 }
@@ -130,4 +209,26 @@ func elect(all *registry.Endpoints, of func(registry.Addr) string, name string) 
 		}
 	}
 	return elected
+}
+
+// mergeHolders notes what a list says of a key and of those below it, as of its revision, but for keys that the watch has spoken of since. It reports
+// each key that was different from what was known.
+func (s *State) mergeHolders(l listed, revision int64, touched map[string]int64, differs func(key string, since int64)) {
+	e := s.elections[l.key]
+	switch {
+	case e == nil:
+	case e.cluster != nil:
+		s.mergeMembers(e, l.says, revision, touched, differs)
+	case touched[l.key] > revision:
+	case len(l.says) == 0:
+		if s.setHolder(e, Holder{Key: l.key, Gone: true, Seen: revision}) {
+			differs(l.key, revision)
+		}
+	default:
+		h := l.says[0]
+		h.Seen = revision
+		if s.setHolder(e, h) {
+			differs(l.key, revision)
+		}
+	}
 }

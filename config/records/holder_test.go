@@ -48,21 +48,21 @@ func TestAKeyElectsAmongSlicesAsAmongARecord(t *testing.T) {
 		}
 		put(s, sliceKey("1"), 2, namedSlice("10.0.0.1=m1", "10.0.0.2=m2"))
 		is("") // the key is not known yet
-		s.SetHolder(Holder{"/leader", "m2", 5})
+		s.SetHolder(Holder{Key: "/leader", Value: "m2", Seen: 5})
 		is("a:[10.0.0.2:1]")
 		put(s, sliceKey("2"), 6, namedSlice("10.0.0.3=m3", "10.0.0.4=m2"))
 		is("a:[10.0.0.2:1 10.0.0.4:1]")
-		s.SetHolder(Holder{"/leader", "m1", 4}) // older
+		s.SetHolder(Holder{Key: "/leader", Value: "m1", Seen: 4}) // older
 		is("a:[10.0.0.2:1 10.0.0.4:1]")
 		put(s, sliceKey("2"), 7, namedSlice("10.0.0.3=m3", "10.0.0.4=m4")) // only the names differ
 		is("a:[10.0.0.2:1]")
-		s.SetHolder(Holder{"/leader", "m3", 8})
+		s.SetHolder(Holder{Key: "/leader", Value: "m3", Seen: 8})
 		is("a:[10.0.0.3:1]")
 		s.Remove([]byte(sliceKey("1")))
 		s.Remove([]byte(sliceKey("2"))) // their leases have ended
 		is("a:[10.0.0.3:1]")
 		time.Sleep(keepFor)
-		s.SetHolder(Holder{"/leader", "m1", 9})
+		s.SetHolder(Holder{Key: "/leader", Value: "m1", Seen: 9})
 		is("")
 	})
 }
@@ -76,8 +76,8 @@ func TestAListSaysWhatAKeyHolds(t *testing.T) {
 		for _, e := range s.entries {
 			l.known = append(l.known, unchangedVersion{e, e.seen, e.leased, e.sum, e.good})
 		}
-		l.AddHolder(Holder{"/leader", value, revision})
-		l.AddHolder(Holder{"/other", value, revision}) // no record names it any more
+		l.AddHolders("/leader", []Holder{{Key: "/leader", Value: value, Seen: revision}})
+		l.AddHolders("/other", []Holder{{Key: "/other", Value: value, Seen: revision}}) // no record names it any more
 		return s.Merge(l, revision, touched, revision)
 	}
 	for _, c := range []struct {
@@ -102,7 +102,7 @@ func TestAServiceThatNamesItsKeyNoMoreHasAllItsEndpoints(t *testing.T) {
 	s := electing(t)
 	put(s, registry.EndpointsPrefix+"a", 2, `{"kind":"Endpoints","apiVersion":"v1","metadata":{"annotations":{"kube-proxy/names":"10.0.0.1=m1"}},
 		"subsets":[{"addresses":[{"ip":"10.0.0.1"},{"ip":"10.0.0.2"}],"ports":[{"port":1}]}]}`)
-	s.SetHolder(Holder{"/leader", "m1", 3})
+	s.SetHolder(Holder{Key: "/leader", Value: "m1", Seen: 3})
 	if got := s.endpointsText(); got != "a:[10.0.0.1:1]" {
 		t.Errorf("in force: %q", got)
 	}

@@ -16,7 +16,7 @@ type List struct {
 	news    []Version // copies
 	known   []unchangedVersion
 	decoder *decoder // of news, page for page; nil where they are not needed soon
-	holders []Holder
+	holders []listed
 }
 
 // An unchangedVersion is a listed version whose bytes were those of the entry when they came, and neither bad nor odd. What the entry
@@ -102,8 +102,16 @@ func keep(versions []Version) {
 	}
 }
 
-// AddHolder adds what a key says that elects endpoints.
-func (l *List) AddHolder(h Holder) { l.holders = append(l.holders, h) }
+// AddHolders adds what a key says that elects endpoints, or all keys below one that ends with a slash; nothing, if there is none.
+func (l *List) AddHolders(key string, says []Holder) {
+	l.holders = append(l.holders, listed{key, says})
+}
+
+// A listed is what a list has of a key that elects endpoints.
+type listed struct {
+	key  string
+	says []Holder
+}
 
 // Wait returns when what was added has been decoded. The caller of Add calls it before the list is merged or dropped.
 func (l *List) Wait() { l.decoder.wait() }

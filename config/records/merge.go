@@ -40,9 +40,7 @@ func (s *State) Merge(l List, revision int64, touched map[string]int64, heard in
 		m.differs(key, revision) // deleted then at the latest
 	}
 	for _, h := range l.holders {
-		if k := s.holders[h.Key]; k != nil && touched[h.Key] <= revision && s.setHolder(k, h) {
-			m.differs(h.Key, h.Seen)
-		}
+		s.mergeHolders(h, revision, touched, m.differs)
 	}
 	return m.different, m.divergent
 }

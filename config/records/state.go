@@ -97,7 +97,7 @@ func New(decoder decode.Decoder) *State {
 		endpoints: make(map[registry.Name]*registry.Endpoints),
 		joins:     make(map[registry.Name]*join),
 		follows:   make(map[registry.Name]string),
-		holders:   make(map[string]*followed),
+		elections: make(map[string]*election),
 		kept:      make(map[registry.Name]bool),
 		lapsing:   make(map[registry.Name]bool),
 

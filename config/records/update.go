@@ -28,6 +28,9 @@ func (s *State) Describe(st *config.Status, now time.Time) {
 	if warnings, changed := s.warnings(); changed {
 		st.Warnings = warnings
 	}
+	if elections, changed := s.describeElections(); changed {
+		st.Elections = elections
+	}
 	if rejections, changed := s.rejections(); changed {
 		st.Rejections = rejections
 	}
@@ -76,7 +79,7 @@ func change[T any](changes []registry.Change[T], known map[registry.Name]*T, nam
 // same for older readers. Slices whose leases have ended come after it.
 func (s *State) inForce(o object) content {
 	if o.kind == registry.KindEndpoints {
-		return s.elected(o.name, s.listedFor(o.name))
+		return s.choose(o.name, s.listedFor(o.name))
 	}
 	return s.record(registry.SpecsPrefix, o.name)
 }

@@ -132,7 +132,7 @@ func (s suite) TestOnlySelectedClientsAreEnded(t *testing.T) {
 	if got := n.kill(t, traffic.Selection{Service: named("web"), Endpoint: match(b.String())}); got != 2 {
 		t.Errorf("%d clients of endpoint b of web were ended; want 2", got)
 	}
-	client, err := registry.ParseClientMatch(other.Conn.LocalAddr().String())
+	client, err := traffic.ParseClientMatch(other.Conn.LocalAddr().String())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,6 +1,7 @@
 package traffic
 
 import (
+	"errors"
 	"net/netip"
 	"time"
 
@@ -27,7 +28,7 @@ type Client struct {
 // A Selection says which clients are meant. The zero value means all.
 type Selection struct {
 	Service  registry.Name // zero: of any service
-	Client   registry.ClientMatch
+	Client   ClientMatch
 	Endpoint registry.AddrMatch
 }
 
@@ -35,4 +36,34 @@ type Selection struct {
 func (s *Selection) Has(c *Client) bool {
 	return (s.Service == registry.Name{} || s.Service == c.Service.Name) && s.Client.Matches(c.Client) &&
 		(s.Endpoint.IsAny() || c.Endpoint != registry.Addr{} && s.Endpoint.Matches(c.Endpoint))
+}
+
+// A ClientMatch names clients as an operator does: a network, an address, or one port of an address. The zero value matches every client.
+type ClientMatch struct {
+	network netip.Prefix
+	port    uint16 // 0: any
+}
+
+// ParseClientMatch reads 10.0.0.7, 10.0.0.0/24, 10.0.0.7:51234 or the same of IPv6.
+func ParseClientMatch(text string) (ClientMatch, error) {
+	if p, err := netip.ParsePrefix(text); err == nil {
+		return ClientMatch{network: p.Masked()}, nil
+	}
+	if a, err := netip.ParseAddr(text); err == nil {
+		a = a.Unmap().WithZone("")
+		return ClientMatch{network: netip.PrefixFrom(a, a.BitLen())}, nil
+	}
+	if a, err := netip.ParseAddrPort(text); err == nil && a.Port() != 0 {
+		addr := a.Addr().Unmap().WithZone("")
+		return ClientMatch{netip.PrefixFrom(addr, addr.BitLen()), a.Port()}, nil
+	}
+	return ClientMatch{}, errors.New("must be an address, ADDRESS:PORT or a network")
+}
+
+// IsAny reports whether m matches every client.
+func (m ClientMatch) IsAny() bool { return m == ClientMatch{} }
+
+// Matches reports whether m names a client.
+func (m ClientMatch) Matches(client netip.AddrPort) bool {
+	return m.IsAny() || m.network.Contains(client.Addr().Unmap().WithZone("")) && (m.port == 0 || m.port == client.Port())
 }

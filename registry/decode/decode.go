@@ -16,9 +16,9 @@ var ErrEncrypted = errors.New("encrypted at rest, for the API server alone: use 
 // encryptedPrefix begins each value that an API server encrypts.
 var encryptedPrefix = []byte("k8s:enc:")
 
-// Decode is [Decoder.Decode] of the zero Decoder for those who follow no key that elects endpoints: a record may name any.
+// Decode is [Decoder.Decode] of the zero Decoder for those who follow no key that elects endpoints: a record may name any, and any cluster.
 func Decode(key string, value []byte) (Record, []registry.Warning, error) {
-	return Decoder{HolderKeys: []string{"/"}}.Decode(key, value)
+	return Decoder{HolderKeys: []string{"/"}, Patroni: "/"}.Decode(key, value)
 }
 
 // Decode reads one record as v0.4 and its successors up to v1 stored it. It is pure: it returns warnings, and logs nothing.

@@ -34,6 +34,9 @@ type Decoder struct {
 	// Node is where the records are read: where endpoints are is told from there.
 	Node registry.Node
 
+	// Patroni is the prefix below which clusters of Patroni have their keys, such as /service/; "": records may not name clusters.
+	Patroni string
+
 	// HolderKeys are the prefixes of keys that a record may have elect endpoints: others it must not have followed, as whoever writes records might
 	// read them that way.
 	HolderKeys []string
@@ -66,7 +69,7 @@ func (d Decoder) record(k registry.Key, said *statement) (r Record, warnings []r
 		said.service.wishes.Annotations = said.annotations.Values
 		r.Service, r.NoNodePort, warnings, err = said.service.service(k.Name, d.NodePorts && d.Addresses == AtNode)
 		if err == nil {
-			err = d.follows(r.Service.Terms().HolderKey)
+			err = cmp.Or(d.follows(r.Service.Terms().HolderKey), d.followsPatroni(r.Service))
 		}
 	case registry.KindEndpoints:
 		r.Endpoints = &registry.Endpoints{Name: k.Name, ByPort: said.endpoints.byPort()}
@@ -134,4 +137,24 @@ func (d Decoder) follows(key string) error {
 		return nil
 	}
 	return fmt.Errorf("annotation %sholder-key: %s is not below a prefix of -holder_keys, or this source is no etcd 3", registry.AnnotationPrefix, registry.Quote(key))
+}
+
+// followsPatroni has a service whose record names a cluster of Patroni follow its keys.
+func (d Decoder) followsPatroni(s *registry.Service) error {
+	terms := *s.Terms()
+	annotation := registry.AnnotationPrefix + "patroni"
+	switch {
+	case terms.Patroni.Scope == "":
+		return nil
+	case d.Patroni == "":
+		return fmt.Errorf("annotation %s: -patroni says where clusters have their keys, and it is empty, or this source is no etcd 3", annotation)
+	case slices.ContainsFunc(s.Ports, func(p registry.Port) bool { return p.Protocol != registry.TCP || p.Name != s.Ports[0].Name }):
+		return fmt.Errorf("annotation %s: the service has more than one port, or one that is not of TCP", annotation)
+	}
+	terms.HolderKey = d.Patroni + terms.Patroni.Scope + "/"
+	if terms.Removal.Rule == registry.RemovalUnsaid {
+		terms.Removal.Rule = registry.RemovalClose // who is no longer the primary must not take writes
+	}
+	s.SetTerms(terms)
+	return nil
 }

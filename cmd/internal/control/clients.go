@@ -90,7 +90,7 @@ func (s *Selection) Parse() (of traffic.Selection, err error) {
 		}
 	}
 	if s.Client != "" {
-		if of.Client, err = registry.ParseClientMatch(s.Client); err != nil {
+		if of.Client, err = traffic.ParseClientMatch(s.Client); err != nil {
 			return of, badRequest("invalid client %s: %v", registry.Quote(s.Client), err)
 		}
 	}

@@ -1,0 +1,293 @@
+package etcdsource
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"kubeproxy/config"
+	"kubeproxy/config/etcdsource/etcdtest"
+)
+
+const cluster = "/service/pg/"
+
+// ofCluster is a service on a port whose endpoints are members of the cluster pg. more is text of annotations.
+func ofCluster(port int, role, more string) string {
+	return fmt.Sprintf(`{"kind":"Service","apiVersion":"v1","metadata":{"annotations":{"kube-proxy/patroni":"pg","kube-proxy/patroni-role":%q%s}},"spec":{"ports":[{"port":%d}]}}`, role, more, port)
+}
+
+// aMember is the record of a member with address 10.0.0.n:5432.
+func aMember(n int, role, state string, position int64) string {
+	return fmt.Sprintf(`{"conn_url":"postgres://10.0.0.%d:5432/postgres","state":%q,"role":%q,"xlog_location":%d}`, n, state, role, position)
+}
+
+// mayFollowPatroni is quick with clusters that records may name.
+func mayFollowPatroni(url string) Config {
+	cfg := quick(url)
+	cfg.Patroni = "/service/"
+	return cfg
+}
+
+func TestTheMembersOfAClusterAreTheEndpointsOfServices(t *testing.T) {
+	etcd := etcdtest.StartProcess(t)
+	c := etcd.Client(t)
+	put(t, c, spec("pg"), ofCluster(1, "primary", ""), spec("ro"), ofCluster(2, "replica", `,"kube-proxy/patroni-lag":"1kB"`),
+		cluster+"leader", "m1", cluster+"status", `{"optime":5000}`, cluster+"history", `[`,
+		cluster+"members/m1", aMember(1, "master", "running", 0), cluster+"members/m2", aMember(2, "replica", "running", 5000), cluster+"members/m3", aMember(3, "replica", "running", 4000))
+	log := logSince(t)
+	f := follow(t, mayFollowPatroni(etcd.URL()))
+	f.await(t, "pg:1 ro:2 | pg=10.0.0.1:5432 ro=10.0.0.2:5432,10.0.0.3:5432")
+	if n := len(f.past()[0].Endpoints); n != 2 {
+		t.Errorf("the first state has endpoints of %d services; want 2", n)
+	}
+	for _, step := range []struct {
+		does   string
+		change []string // a value of "" deletes
+		want   string
+	}{
+		{"a switchover begins", []string{"leader", ""}, "pg= ro=10.0.0.2:5432,10.0.0.3:5432"},
+		{"it ends", []string{"leader", "m2"}, "pg=10.0.0.2:5432 ro=10.0.0.3:5432"},
+		{"the role comes late", []string{"members/m1", aMember(1, "replica", "running", 5000), "members/m2", aMember(2, "master", "running", 0)}, "pg=10.0.0.2:5432 ro=10.0.0.1:5432,10.0.0.3:5432"},
+		{"the key goes back without a deletion", []string{"leader", "m1"}, "pg=10.0.0.1:5432 ro=10.0.0.3:5432"},
+		{"a replica lags", []string{"status", `{"optime":5025}`}, "pg=10.0.0.1:5432 ro=10.0.0.1:5432"},
+		{"it is there again", []string{"members/m3", aMember(3, "replica", "running", 5025)}, "pg=10.0.0.1:5432 ro=10.0.0.3:5432"},
+		{"a value cannot be read", []string{"members/m1", `{`}, "pg=10.0.0.1:5432 ro=10.0.0.3:5432"},
+		{"it is mended", []string{"members/m1", aMember(9, "master", "running", 0)}, "pg=10.0.0.9:5432 ro=10.0.0.3:5432"},
+		{"the key of the member goes", []string{"members/m1", ""}, "pg= ro=10.0.0.3:5432"},
+		{"a leader nobody knows", []string{"leader", "m8"}, "pg= ro=10.0.0.3:5432"},
+		{"its member comes later", []string{"members/m8", aMember(8, "promoted", "starting", 0)}, "pg=10.0.0.8:5432 ro=10.0.0.3:5432"},
+		{"the last replica goes", []string{"members/m3", "", "members/m2", ""}, "pg=10.0.0.8:5432 ro=10.0.0.8:5432"},
+		{"a standby cluster", []string{"members/m8", aMember(8, "standby_leader", "running", 5025)}, "pg= ro=10.0.0.8:5432"},
+		{"the cluster is paused", []string{"config", `{"ttl":30,"pause":true}`}, "pg= ro=10.0.0.8:5432"},
+	} {
+		var ops []clientv3.Op
+		for kv := range slices.Chunk(step.change, 2) {
+			if kv[1] == "" {
+				ops = append(ops, clientv3.OpDelete(cluster+kv[0]))
+			} else {
+				ops = append(ops, clientv3.OpPut(cluster+kv[0], kv[1]))
+			}
+		}
+		resp, err := c.Txn(t.Context()).Then(ops...).Commit()
+		if err != nil {
+			t.Fatal(err)
+		}
+		f.awaitRevision(t, resp.Header.Revision)
+		if got := f.text(); got != "pg:1 ro:2 | "+step.want {
+			t.Fatalf("%s: %s; want %s", step.does, got, step.want)
+		}
+	}
+	if st := f.resync(t); st.Divergences != 0 {
+		t.Errorf("%d divergences; want none", st.Divergences)
+	}
+	st := f.source.Status()
+	if len(st.Elections) != 1 || st.Elections[0].Key != cluster+"leader" || st.Elections[0].Holder != "m8" || !st.Elections[0].Paused || len(st.Elections[0].Changes) != 5 {
+		t.Errorf("the status has the elections %+v", st.Elections)
+	}
+	for _, want := range []string{`key "/service/pg/members/m1" cannot be used: no JSON object of a member, at revision`, `key "/service/pg/members/m1" can be used again`,
+		`key "/service/pg/leader" elects "m2" at revision`, "the primary serves, for no replica of"} {
+		if lines := log(); strings.Count(lines, want) != 1 {
+			t.Errorf("the log has %q %d times; want it once:\n%s", want, strings.Count(lines, want), lines)
+		}
+	}
+	put(t, c, spec("ro"), ofCluster(2, "replica", `,"kube-proxy/patroni-fallback":"none"`), cluster+"members/m8", aMember(8, "master", "running", 0))
+	f.await(t, "pg:1 ro:2 | pg=10.0.0.8:5432 ro=")
+	put(t, c, spec("ro"), port(2))
+	f.await(t, "pg:1 ro:2 | pg=10.0.0.8:5432")
+}
+
+func TestAClusterWhoseKeysAreGoneAfterARestoreHasNoPrimary(t *testing.T) {
+	etcd := etcdtest.StartProcess(t)
+	c := etcd.Client(t)
+	put(t, c, spec("pg"), ofCluster(1, "primary", ""), cluster+"leader", "m1", cluster+"members/m1", aMember(1, "master", "running", 0))
+	link := etcdtest.NewLink(t, strings.TrimPrefix(etcd.URL(), "http://"))
+	f := follow(t, mayFollowPatroni("http://"+link.Addr()))
+	f.await(t, "pg:1 | pg=10.0.0.1:5432")
+	link.Down()
+	f.awaitStatus(t, "not connected", func(st config.Status) bool { return !st.Connected })
+	del(t, c, cluster+"leader", cluster+"members/m1")
+	if got := f.text(); got != "pg:1 | pg=10.0.0.1:5432" {
+		t.Errorf("while etcd is away: %s; want what was in force", got)
+	}
+	link.Up()
+	f.await(t, "pg:1 | pg=")
+}
+
+func TestARecordNamesAClusterOnlyAsTheNodeAllows(t *testing.T) {
+	etcd := etcdtest.StartProcess(t)
+	c := etcd.Client(t)
+	put(t, c, spec("pg"), ofCluster(1, "primary", ""), spec("web"), port(2))
+	f := follow(t, quick(etcd.URL()))
+	f.await(t, "web:2 | ")
+	if why := f.source.Status().Rejections[0].Reason; !strings.Contains(why, "annotation kube-proxy/patroni: -patroni says where clusters have their keys, and it is empty") {
+		t.Errorf("rejected for %q", why)
+	}
+	for _, prefix := range []string{"service/", "/service", "/registry/services/specs/"} {
+		cfg := quick(etcd.URL())
+		cfg.Patroni = prefix
+		if _, err := New(cfg); err == nil || !strings.Contains(err.Error(), fmt.Sprintf("prefix %q of Patroni's keys", prefix)) {
+			t.Errorf("prefix %q: error %v; want one about the prefix", prefix, err)
+		}
+	}
+}
+
+// A ledger says by the history of etcd itself who may serve: the simple words of the manual, and nothing of package patroni.
+type ledger struct {
+	values map[string]string         // of keys that exist
+	good   map[string]map[string]any // of members: the last value that could be read
+}
+
+// unsaid is the text of a revision at which a value cannot be read: what counts then is the last good one that the source was given.
+const unsaid = "?"
+
+func (l *ledger) hasBad() bool {
+	for key, value := range l.values {
+		if strings.HasPrefix(key, cluster+"members/") && (!json.Valid([]byte(value)) || !strings.Contains(value, "postgres")) {
+			return true
+		}
+	}
+	return false
+}
+
+func (l *ledger) change(ev *clientv3.Event) {
+	key, value := string(ev.Kv.Key), string(ev.Kv.Value)
+	if ev.Type == clientv3.EventTypeDelete {
+		delete(l.values, key)
+		delete(l.good, key)
+		return
+	}
+	l.values[key] = value
+	var m map[string]any
+	if json.Unmarshal(ev.Kv.Value, &m) == nil && m["conn_url"] != nil {
+		l.good[key] = m
+	}
+}
+
+func (l *ledger) text() string {
+	leader := l.good[cluster+"members/"+l.values[cluster+"leader"]]
+	var primary, replicas []string
+	if leader != nil && leader["role"] != "standby_leader" {
+		primary = []string{addressOf(leader)}
+	}
+	optime := 0.0
+	if status := l.values[cluster+"status"]; status != "" {
+		var m map[string]float64
+		_ = json.Unmarshal([]byte(status), &m)
+		optime = m["optime"]
+	}
+	for _, key := range slices.Sorted(maps.Keys(l.good)) {
+		m := l.good[key]
+		is := m["role"] == "replica" && key != cluster+"members/"+l.values[cluster+"leader"] || m["role"] == "standby_leader"
+		at := m["xlog_location"].(float64)
+		if is && m["state"] == "running" && optime > 0 && at > 0 && optime-at <= 1024 {
+			replicas = append(replicas, addressOf(m))
+		}
+	}
+	if len(replicas) == 0 {
+		replicas = primary
+	}
+	return "pg=" + strings.Join(primary, ",") + " ro=" + strings.Join(replicas, ",")
+}
+
+func addressOf(m map[string]any) string {
+	return strings.TrimSuffix(strings.TrimPrefix(m["conn_url"].(string), "postgres://"), "/postgres")
+}
+
+// TestAtEachRevisionThoseMembersServeThatTheKeysName: whatever happens to the keys and to our connection, each update has those endpoints that the
+// history of etcd gives at its revision.
+func TestAtEachRevisionThoseMembersServeThatTheKeysName(t *testing.T) {
+	etcd := etcdtest.StartProcess(t)
+	c := etcd.Client(t)
+	seed := uint64(time.Now().UnixNano())
+	random := rand.New(rand.NewPCG(seed, 1))
+	t.Logf("seed %d", seed)
+	member := func() string { return fmt.Sprintf("m%d", random.IntN(4)+1) }
+	pick := func(of ...string) string { return of[random.IntN(len(of))] }
+	op := func() clientv3.Op {
+		switch random.IntN(10) {
+		case 0, 1:
+			return clientv3.OpPut(cluster+"leader", pick(member(), member(), "nobody"))
+		case 2:
+			return clientv3.OpDelete(cluster + "leader")
+		case 3:
+			return clientv3.OpPut(cluster+"status", fmt.Sprintf(`{"optime":%d}`, 5000+random.IntN(2000)))
+		case 4:
+			return clientv3.OpPut(cluster+"members/"+member(), pick(`{`, `{}`, ``, `{"conn_url":null}`))
+		case 5:
+			return clientv3.OpDelete(cluster + "members/" + member())
+		}
+		m := member()
+		return clientv3.OpPut(cluster+"members/"+m, aMember(int(m[1]-'0')+10+10*random.IntN(2), pick("replica", "replica", "master", "promoted", "demoted", "standby_leader"), pick("running", "running", "stopped"), int64(random.IntN(2)*(4500+random.IntN(2000)))))
+	}
+	start := put(t, c, spec("pg"), ofCluster(1, "primary", ""), spec("ro"), ofCluster(2, "replica", `,"kube-proxy/patroni-lag":"1kB"`), cluster+"leader", "m1")
+	link := etcdtest.NewLink(t, strings.TrimPrefix(etcd.URL(), "http://"))
+	f := follow(t, mayFollowPatroni("http://"+link.Addr()))
+	f.awaitRevision(t, 1)
+	var last int64
+	for i := range 1500 {
+		ops := make(map[string]clientv3.Op) // one for each key
+		for range random.IntN(3) + 1 {
+			o := op()
+			ops[string(o.KeyBytes())] = o
+		}
+		var all []clientv3.Op
+		for _, o := range ops {
+			all = append(all, o)
+		}
+		resp, err := c.Txn(t.Context()).Then(all...).Commit()
+		if err != nil {
+			t.Fatal(err)
+		}
+		last = resp.Header.Revision
+		switch random.IntN(100) {
+		case 0:
+			link.Cut()
+		case 1:
+			f.source.Resync()
+		case 2:
+			f.awaitRevision(t, last)
+		}
+		if i%500 == 499 {
+			f.awaitRevision(t, last)
+		}
+	}
+	last = put(t, c, spec("other"), port(3), cluster+"leader", "m1")
+	f.awaitRevision(t, last)
+
+	want := make(map[int64]string)
+	l := ledger{values: make(map[string]string), good: make(map[string]map[string]any)}
+	for resp := range c.Watch(t.Context(), cluster, clientv3.WithPrefix(), clientv3.WithRev(start)) {
+		if err := resp.Err(); err != nil {
+			t.Fatal(err)
+		}
+		for _, ev := range resp.Events {
+			l.change(ev)
+			if want[ev.Kv.ModRevision] = l.text(); l.hasBad() {
+				want[ev.Kv.ModRevision] = unsaid
+			}
+		}
+		if want[last] != "" {
+			break
+		}
+	}
+	compared, text, replay := 0, "", follower{moved: make(chan struct{})}
+	for _, u := range f.past() {
+		replay.apply(u)
+		_, text, _ = strings.Cut(replay.text(), " | ")
+		if is, ok := want[u.Revision]; ok && is != unsaid {
+			if compared++; text != is {
+				t.Fatalf("at revision %d: %s; want %s", u.Revision, text, is)
+			}
+		}
+	}
+	if compared < 50 {
+		t.Errorf("%d updates of %d were compared, which shows little", compared, len(f.past()))
+	}
+}

@@ -1,0 +1,166 @@
+package records
+
+import (
+	"fmt"
+	"hash/maphash"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/golang/glog"
+
+	"kubeproxy/registry"
+)
+
+// How the members of a cluster of Patroni are the endpoints of services: package patroni reads its keys, and says who serves.
+
+// A presence is a key of a cluster while it exists.
+type presence struct {
+	created, seen int64  // the revisions of its creation, and of its newest value
+	sum           uint64 // of that value, if it cannot be used
+	bad           string // why not; "": it can
+}
+
+// leaderKey is below the key of a cluster.
+const leaderKey = "leader"
+
+// setMember notes a change of a key of a cluster, and reports whether it says anything that was not known.
+func (s *State) setMember(e *election, h Holder) (different bool) {
+	key := strings.TrimPrefix(h.Key, e.key)
+	was := e.present[key]
+	switch {
+	case was == nil && h.Gone:
+		return false
+	case h.Gone:
+		delete(e.present, key)
+		different = e.cluster.Delete(key) || was.bad != ""
+	default:
+		if was == nil {
+			was = new(presence)
+			e.present[key] = was
+		}
+		var over bool // another life has begun, so what was good in the one before ends
+		if was.created != h.Created {
+			over = e.cluster.Delete(key)
+		}
+		was.created, was.seen = h.Created, h.Seen
+		var err error
+		if different, err = e.cluster.Put(key, []byte(h.Value)); err != nil {
+			different = s.blame(e, was, h, err) || over
+		} else if was.bad != "" {
+			was.bad, different = "", true
+			glog.Infof("key %s can be used again, since revision %d", registry.Quote(h.Key), h.Seen)
+		}
+	}
+	if different {
+		s.clusterChanged(e)
+	}
+	return different
+}
+
+// blame logs once that a value cannot be used, and reports whether that is news.
+func (s *State) blame(e *election, p *presence, h Holder, err error) bool {
+	sum := maphash.String(s.seed, h.Value)
+	if p.bad != "" && p.sum == sum {
+		return false
+	}
+	p.sum, p.bad = sum, err.Error()
+	if note, ok := s.complaints.Allow(complaint{key: h.Key, sum: sum}); ok {
+		glog.Errorf("key %s cannot be used: %v, at revision %d; what it said before stays, if anything, for %s%s", registry.Quote(h.Key), err, h.Seen, e.forServices(), note)
+	}
+	return true
+}
+
+// clusterChanged has services have other endpoints, if so the cluster says, once it is known.
+func (s *State) clusterChanged(e *election) {
+	if s.elected = true; !e.known {
+		return
+	}
+	if name := e.cluster.Leader; name != e.holder {
+		e.holder = name
+		var seen int64
+		if p := e.present[leaderKey]; p != nil {
+			seen = p.seen
+		}
+		s.elects(e, e.key+leaderKey, name, seen)
+	}
+	s.touch(e)
+}
+
+// mergeMembers makes a cluster equal to a list.
+func (s *State) mergeMembers(e *election, says []Holder, revision int64, touched map[string]int64, differs func(key string, since int64)) {
+	known := e.known
+	note := func(h Holder) {
+		if touched[h.Key] <= revision && s.setMember(e, h) && known {
+			differs(h.Key, h.Seen)
+		}
+	}
+	gone := maps.Clone(e.present)
+	for _, h := range says {
+		delete(gone, strings.TrimPrefix(h.Key, e.key))
+		note(h)
+	}
+	for _, key := range slices.Sorted(maps.Keys(gone)) {
+		note(Holder{Key: e.key + key, Gone: true, Seen: revision})
+	}
+	if !known {
+		e.known, e.holder = true, unknown
+		s.clusterChanged(e)
+	}
+}
+
+// unknown is the holder of a cluster before it is known: no member has this name.
+const unknown = "/"
+
+// members returns the endpoints that a cluster gives a service.
+func (s *State) members(name registry.Name, e *election) *registry.Endpoints {
+	is := &registry.Endpoints{Name: name}
+	service := s.record(registry.SpecsPrefix, name).service
+	if service == nil || len(service.Ports) == 0 {
+		return is
+	}
+	terms := &service.Terms().Patroni
+	seats, fallback := e.cluster.Serving(terms)
+	var serve []registry.Addr
+	var out Tally
+	for _, seat := range seats {
+		addr, err := registry.ParseAddr(seat.Host)
+		switch {
+		case seat.Out != "":
+			out.Add(fmt.Sprintf("%s: %s", seat.Name, seat.Out))
+		case err != nil:
+			out.Add(fmt.Sprintf("%s: its conn_url names no host", seat.Name))
+		default:
+			serve = append(serve, addr)
+		}
+	}
+	if len(serve) > 0 {
+		is.ByPort = []registry.PortAddrs{{Port: service.Ports[0].Name, Addrs: registry.NewAddrs(serve...)}}
+	}
+	if !is.Equal(s.endpoints[name]) && (fallback || len(serve) == 0 && e.cluster.Leader != "") {
+		s.warnOfMembers(name, e, fallback, out)
+	}
+	return is
+}
+
+// warnOfMembers logs that the members of a cluster serve otherwise than a service asks.
+func (s *State) warnOfMembers(name registry.Name, e *election, fallback bool, out Tally) {
+	note, ok := s.complaints.Allow(complaint{key: name.String() + " " + e.key})
+	switch {
+	case !ok:
+	case fallback:
+		glog.Warningf("endpoints of %v: the primary serves, for no replica of %s is fit (%s)%s", name, registry.Quote(e.key), out, note)
+	default:
+		glog.Warningf("endpoints of %v: no member of %s serves; its leader is %s (%s)%s", name, registry.Quote(e.key), registry.Quote(e.cluster.Leader), out, note)
+	}
+}
+
+// rejected lists the keys of a cluster that cannot be used, each with why.
+func (e *election) rejected() (all []string) {
+	for _, key := range slices.Sorted(maps.Keys(e.present)) {
+		if why := e.present[key].bad; why != "" {
+			all = append(all, registry.Quote(e.key+key)+": "+why)
+		}
+	}
+	return all
+}

@@ -1,0 +1,224 @@
+package patroni
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"net/url"
+	"slices"
+	"strings"
+)
+
+const (
+	// MaxValue bounds the value of a key. Patroni's are some hundreds of bytes, its configuration some thousands.
+	MaxValue = 64 << 10
+
+	maxMembers = 1000
+	maxText    = 253 // of a name, a state and so on
+)
+
+// A Cluster is what is known of the keys below a scope. Its zero value knows nothing.
+type Cluster struct {
+	Leader string // the name of the member that leads; "": none does
+	Paused bool   // Patroni leaves the cluster alone: see its command pause
+	TTL    int    // of the leader's lease, in seconds; 0: not known
+
+	optime  int64 // the primary's position; 0: not known
+	members map[string]member
+}
+
+// A member is the last good value of its key.
+type member struct {
+	host, api   string // of PostgreSQL, with its port; of the REST API, a URL
+	state, role string
+	position    int64 // 0: not known
+	noBalance   bool
+}
+
+// Put notes the value of a key, which is given as it is below the scope, and reports whether it says anything new. After an error nothing has changed.
+func (c *Cluster) Put(key string, value []byte) (changed bool, err error) {
+	if len(value) > MaxValue {
+		return false, fmt.Errorf("more than %d bytes", MaxValue)
+	}
+	was := *c
+	switch name, isMember := strings.CutPrefix(key, "members/"); {
+	case isMember:
+		return c.putMember(name, value)
+	case key == "leader":
+		if c.Leader = strings.TrimSpace(string(value)); len(c.Leader) > maxText {
+			c.Leader = was.Leader
+			return false, fmt.Errorf("a name of more than %d bytes", maxText)
+		}
+		return c.Leader != was.Leader, nil
+	case key == "status":
+		var status struct{ Optime int64 }
+		if err := json.Unmarshal(value, &status); err != nil {
+			return false, errors.New("no JSON object with an optime")
+		}
+		c.optime = status.Optime
+		return c.optime != was.optime, nil
+	case key == "config":
+		var config struct {
+			TTL   int
+			Pause bool
+		}
+		if err := json.Unmarshal(value, &config); err != nil {
+			return false, errors.New("no JSON object with a ttl and a pause")
+		}
+		c.TTL, c.Paused = config.TTL, config.Pause
+		return c.TTL != was.TTL || c.Paused != was.Paused, nil
+	}
+	return false, nil
+}
+
+func (c *Cluster) putMember(name string, value []byte) (changed bool, err error) {
+	m, err := readMember(value)
+	was, known := c.members[name]
+	switch {
+	case err != nil:
+		return false, err
+	case name == "" || len(name) > maxText:
+		return false, fmt.Errorf("a name of no or more than %d bytes", maxText)
+	case !known && len(c.members) >= maxMembers:
+		return false, fmt.Errorf("the cluster has more than %d members", maxMembers)
+	case known && m == was:
+		return false, nil
+	case c.members == nil:
+		c.members = make(map[string]member)
+	}
+	c.members[name] = m
+	return true, nil
+}
+
+// Delete notes that a key is gone, and reports whether that says anything new.
+func (c *Cluster) Delete(key string) (changed bool) {
+	name, isMember := strings.CutPrefix(key, "members/")
+	switch {
+	case isMember:
+		_, changed = c.members[name]
+		delete(c.members, name)
+	case key == "leader":
+		changed, c.Leader = c.Leader != "", ""
+	case key == "status":
+		changed, c.optime = c.optime != 0, 0
+	case key == "config":
+		changed, c.TTL, c.Paused = c.TTL != 0 || c.Paused, 0, false
+	}
+	return changed
+}
+
+func readMember(value []byte) (m member, err error) {
+	var record struct {
+		ConnURL  string `json:"conn_url"`
+		APIURL   string `json:"api_url"`
+		State    string
+		Role     string
+		Position int64                      `json:"xlog_location"`
+		Tags     map[string]json.RawMessage // whose values may be anything
+	}
+	if json.Unmarshal(value, &record) != nil {
+		return m, errors.New("no JSON object of a member")
+	}
+	for _, text := range [...]string{record.ConnURL, record.APIURL, record.State, record.Role} {
+		if len(text) > 2048 {
+			return m, errors.New("a text of more than 2048 bytes")
+		}
+	}
+	m = member{state: record.State, role: record.Role, position: record.Position, noBalance: string(record.Tags["noloadbalance"]) == "true", api: record.APIURL}
+	m.host, err = hostOf(record.ConnURL)
+	return m, err
+}
+
+// hostOf gives host and port of a URL of PostgreSQL.
+func hostOf(connURL string) (string, error) {
+	if connURL == "" {
+		return "", errors.New("no conn_url")
+	}
+	u, err := url.Parse(connURL)
+	switch {
+	case strings.Contains(connURL, ","):
+		return "", errors.New("its conn_url has several hosts")
+	case err != nil || u.Scheme != "postgres" && u.Scheme != "postgresql":
+		return "", errors.New("its conn_url is no URL such as postgres://10.1.2.3:5432/postgres")
+	case u.Hostname() == "" || strings.Contains(u.Hostname(), "/"):
+		return "", errors.New("its conn_url has no host, or is a socket's")
+	case u.Port() == "":
+		return net.JoinHostPort(u.Hostname(), "5432"), nil
+	}
+	return u.Host, nil
+}
+
+// A Seat is a member as a service sees it.
+type Seat struct {
+	Name string
+	Host string // with its port
+	API  string // the URL of its REST API; "": not known
+	Out  string // why it does not serve; "": it does
+}
+
+// Serving says which members serve by terms, and why others do not, by their names. fallback is true when the primary does so in place of replicas.
+func (c *Cluster) Serving(t *Terms) (seats []Seat, fallback bool) {
+	for _, name := range slices.Sorted(maps.Keys(c.members)) {
+		m := c.members[name]
+		s := Seat{Name: name, Host: m.host, API: m.api}
+		if t.Replicas {
+			s.Out = c.whyNotReplica(name, m, t.Lag)
+		} else {
+			s.Out = c.whyNotPrimary(name, m)
+		}
+		seats = append(seats, s)
+	}
+	serves := func(s Seat) bool { return s.Out == "" }
+	if !t.Replicas || t.Alone || slices.ContainsFunc(seats, serves) {
+		return seats, false
+	}
+	for i, s := range seats {
+		if c.whyNotPrimary(s.Name, c.members[s.Name]) == "" {
+			seats[i].Out, fallback = "", true
+		}
+	}
+	return seats, fallback
+}
+
+const standbyLeader = "standby_leader"
+
+func (c *Cluster) whyNotPrimary(name string, m member) string {
+	switch {
+	case name != c.Leader:
+		return "not the leader"
+	case m.role == standbyLeader:
+		return "it leads a standby cluster"
+	}
+	return ""
+}
+
+func (c *Cluster) whyNotReplica(name string, m member, most int64) string {
+	switch {
+	case name == c.Leader && m.role != standbyLeader:
+		return "the leader"
+	case m.role != "replica" && m.role != standbyLeader:
+		return "its role is " + quote(m.role)
+	case m.state != "running":
+		return "its state is " + quote(m.state)
+	case m.noBalance:
+		return "it has the tag noloadbalance"
+	case most == 0:
+		return ""
+	case c.optime == 0 || m.position == 0:
+		return "its lag is not known"
+	case c.optime-m.position > most:
+		return fmt.Sprintf("it is %d bytes behind", c.optime-m.position)
+	}
+	return ""
+}
+
+// quote shows a word of a record, bounded.
+func quote(s string) string {
+	const most = 40
+	if len(s) > most {
+		s = s[:most] + "…"
+	}
+	return fmt.Sprintf("%q", s)
+}
