@@ -111,3 +111,30 @@ func TestAServiceThatNamesItsKeyNoMoreHasAllItsEndpoints(t *testing.T) {
 		t.Errorf("in force: %q; the keys to follow are %q", got, s.HolderKeys())
 	}
 }
+
+// TestWhatAMemberSaidEndsWithItsKey: in another life of the key, what was good before counts no more, though nobody was told that it had been deleted.
+func TestWhatAMemberSaidEndsWithItsKey(t *testing.T) {
+	s := New(decode.Decoder{Patroni: "/service/"})
+	put(s, registry.SpecsPrefix+"a", 1, `{"kind":"Service","apiVersion":"v1","metadata":{"annotations":{"kube-proxy/patroni":"pg","kube-proxy/patroni-role":"primary"}},"spec":{"ports":[{"port":1}]}}`)
+	if keys := s.HolderKeys(); len(keys) != 1 || keys[0] != "/service/pg/" {
+		t.Fatalf("the keys to follow are %q", keys)
+	}
+	const good, bad = `{"conn_url":"postgres://10.0.0.1:5432/"}`, `{`
+	for _, step := range []struct {
+		member            string
+		created, revision int64
+		want              string
+	}{
+		{good, 2, 2, "a:[10.0.0.1:5432]"}, {bad, 2, 3, "a:[10.0.0.1:5432]"}, {bad, 4, 4, ""}, {good, 4, 5, "a:[10.0.0.1:5432]"}, {bad, 6, 6, ""},
+	} {
+		l := s.NewList(1)
+		for _, e := range s.entries {
+			l.known = append(l.known, unchangedVersion{e, e.seen, e.leased, e.sum, e.good})
+		}
+		l.AddHolders("/service/pg/", []Holder{{Key: "/service/pg/leader", Value: "m1", Created: 1, Seen: 1}, {Key: "/service/pg/members/m1", Value: step.member, Created: step.created, Seen: step.revision}})
+		s.Merge(l, step.revision, nil, step.revision)
+		if got := s.endpointsText(); got != step.want {
+			t.Errorf("at revision %d: %q; want %q", step.revision, got, step.want)
+		}
+	}
+}
