@@ -125,7 +125,7 @@ func TestWhatAMemberSaidEndsWithItsKey(t *testing.T) {
 		created, revision int64
 		want              string
 	}{
-		{good, 2, 2, "a:[10.0.0.1:5432]"}, {bad, 2, 3, "a:[10.0.0.1:5432]"}, {bad, 4, 4, ""}, {good, 4, 5, "a:[10.0.0.1:5432]"}, {bad, 6, 6, ""},
+		{good, 2, 2, "a:[10.0.0.1:5432]"}, {bad, 2, 3, "a:[10.0.0.1:5432]"}, {bad, 4, 4, "a:"}, {good, 4, 5, "a:[10.0.0.1:5432]"}, {bad, 6, 6, "a:"},
 	} {
 		l := s.NewList(1)
 		for _, e := range s.entries {
