@@ -65,9 +65,11 @@ type Election struct {
 	Changes  []HolderChange // the last ones, at most [MaxHolderChanges], the oldest first
 
 	// Of a cluster of Patroni.
-	Paused   bool     // Patroni leaves the cluster alone
-	Out      []string // replicas that are not given to who reads, each a line with service, name and why
-	Rejected []string // keys whose newest value cannot be used, each a line with why
+	Paused   bool          // Patroni leaves the cluster alone
+	API      string        // the holder's REST API: scheme, host and port; "": not known
+	TTL      time.Duration // of the leader's key; 0: not known
+	Out      []string      // replicas that are not given to who reads, each a line with service, name and why
+	Rejected []string      // keys whose newest value cannot be used, each a line with why
 }
 
 // A HolderChange says from when on a key had a name.

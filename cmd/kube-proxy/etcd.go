@@ -16,6 +16,7 @@ import (
 	"kubeproxy/config/etcdconfig"
 	"kubeproxy/config/etcdsource"
 	"kubeproxy/config/etcdv2source"
+	"kubeproxy/config/witness"
 )
 
 // etcdOptions says where etcd is and how to talk to it. The files are read only when the source is made.
@@ -25,6 +26,7 @@ type etcdOptions struct {
 	version    string
 	holderKeys commandline.List
 	patroni    string
+	patroniTLS etcdconfig.TLSFiles
 	caFile     string
 	insecure   bool
 
@@ -39,6 +41,9 @@ func (e *etcdOptions) addFlags(c *commandline.Command) {
 		f.StringVar(&e.configFile, "etcd_config", "", "`file` with etcd client settings as go-etcd saved them (JSON)")
 	})
 	c.Group(topicSecurity, func(f *pflag.FlagSet) {
+		f.Var((*commandline.List)(&e.patroniTLS.CA), "patroni_cafile", "CA `files` that verifies the certificates of Patroni's REST APIs (PEM), where a service has them asked (kube-proxy/patroni-stale); repeat to add more; the system's if not given")
+		f.StringVar(&e.patroniTLS.Cert, "patroni_certfile", "", "`file` with the proxy's certificate for Patroni's REST APIs (PEM)")
+		f.StringVar(&e.patroniTLS.Key, "patroni_keyfile", "", "`file` with the key of -patroni_certfile (PEM)")
 		f.StringVar(&e.patroni, "patroni", "", "`prefix` of etcd 3 below which clusters of Patroni have their keys, such as /service/: records may name them (kube-proxy/patroni); empty: none")
 		f.Var(&e.holderKeys, "holder_keys", "`prefixes` of keys of etcd 3 by which records may have endpoints elected (kube-proxy/holder-key), separated by commas; repeat to add more; empty: none")
 		f.StringVar(&e.caFile, "etcd_cafile", "", "CA `file` that verifies etcd's certificate (PEM); the system's if not given")
@@ -104,13 +109,13 @@ func (e *etcdOptions) config(sync time.Duration) (etcdsource.Config, error) {
 	}
 	if e.username != "" {
 		cfg.Username = e.username
-		if cfg.Password, err = readPassword(e.passwordFile); err != nil {
+		if cfg.Password, err = etcdconfig.ReadPassword(e.passwordFile); err != nil {
 			return cfg, fmt.Errorf("-etcd_password_file: %w", err)
 		}
 		if info, err := os.Stat(e.passwordFile); err == nil && info.Mode().Perm()&0o004 != 0 {
 			glog.Warningf("password file %s can be read by every user of this machine", e.passwordFile)
 		}
-		cfg.ReadPassword = func() (string, error) { return readPassword(e.passwordFile) }
+		cfg.ReadPassword = func() (string, error) { return etcdconfig.ReadPassword(e.passwordFile) }
 		if !encrypted(cfg.Endpoints) {
 			glog.Warningf("the password of %s crosses the network in the clear: the URLs of etcd are not https", e.username)
 		}
@@ -121,7 +126,11 @@ func (e *etcdOptions) config(sync time.Duration) (etcdsource.Config, error) {
 
 // source makes the source for the etcd that cfg names.
 func (e *etcdOptions) source(cfg etcdsource.Config) (config.Source, error) {
-	v3, err := etcdsource.New(cfg)
+	var v3 config.Source
+	etcd, err := etcdsource.New(cfg)
+	if v3 = etcd; err == nil && e.patroni != "" {
+		v3, err = witness.New(etcd, e.patroniTLS)
+	}
 	if err != nil || e.version == etcd3 {
 		return v3, err
 	}
@@ -152,16 +161,3 @@ func encrypted(urls []string) bool {
 }
 
 const errPlain = "flags about TLS are given, but https is in none of the URLs"
-
-// readPassword reads a password from a file, without the end of line that editors leave there.
-func readPassword(path string) (string, error) {
-	text, err := os.ReadFile(path)
-	if err != nil {
-		return "", err
-	}
-	password := strings.TrimSuffix(strings.TrimSuffix(string(text), "\n"), "\r")
-	if password == "" {
-		return "", fmt.Errorf("%s is empty", path)
-	}
-	return password, nil
-}

@@ -46,7 +46,7 @@ func (m *masterOptions) addFlags(c *commandline.Command) {
 // Names of flags: those that mean nothing without an API server, and those that mean nothing with one.
 var (
 	onlyForMaster = []string{"api_version", "insecure_skip_tls_verify", "client_certificate", "client_key", "certificate_authority", "master_token_file"}
-	onlyForEtcd   = []string{"etcd_servers", "etcd_config", "etcd_cafile", "etcd_certfile", "etcd_keyfile", "etcd_insecure_skip_tls_verify", "etcd_username", "etcd_password_file", "holder_keys", "patroni"}
+	onlyForEtcd   = []string{"etcd_servers", "etcd_config", "etcd_cafile", "etcd_certfile", "etcd_keyfile", "etcd_insecure_skip_tls_verify", "etcd_username", "etcd_password_file", "holder_keys", "patroni", "patroni_cafile", "patroni_certfile", "patroni_keyfile"}
 )
 
 // given reports whether the flags name an API server.

@@ -4,7 +4,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
+	"strings"
 	"time"
 
 	"kubeproxy/config"
@@ -93,4 +95,17 @@ func parseConfigFile(data []byte) (Config, []string, error) {
 		warnings = append(warnings, "no caCertFiles in etcd config: unless a flag says otherwise, the server is verified with the roots of the system (v0.4 did not verify it)") // D4
 	}
 	return cfg, warnings, nil
+}
+
+// ReadPassword reads a password from a file, without the end of line that editors leave there.
+func ReadPassword(path string) (string, error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return "", err
+	}
+	password := strings.TrimSuffix(strings.TrimSuffix(string(text), "\n"), "\r")
+	if password == "" {
+		return "", fmt.Errorf("%s is empty", path)
+	}
+	return password, nil
 }

@@ -36,7 +36,7 @@ func (s *State) describeElections() (list []config.Election, changed bool) {
 		shown := config.Election{Key: config.OneLine(key), Holder: config.OneLine(e.holder), Services: e.forServices(), Changes: slices.Clone(e.changes)}
 		if c := e.cluster; c != nil {
 			shown.Key += leaderKey
-			shown.Paused, shown.Rejected = c.Paused, e.rejected()
+			shown.Paused, shown.Rejected, shown.API, shown.TTL = c.Paused, e.rejected(), c.API(), time.Duration(c.TTL)*time.Second
 			shown.Out = s.leftOut(e)
 		}
 		list = append(list, shown)

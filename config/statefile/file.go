@@ -220,8 +220,22 @@ func (f *File) Load() (set registry.Update, current time.Time, ok bool) {
 	if h.Node != f.cfg.Node {
 		forgetPlaces(set.Endpoints)
 	}
+	forgetAsked(&set)
 	set.Received = time.Now()
 	return set, h.Current, true
+}
+
+// forgetAsked removes the endpoints of services that have a primary asked while etcd is away: nobody has asked this one.
+func forgetAsked(set *registry.Update) {
+	asks := make(map[registry.Name]bool)
+	for _, c := range set.Services {
+		asks[c.Name] = c.Value.Terms().Patroni.Ask && !c.Value.Terms().Patroni.Replicas
+	}
+	for i, c := range set.Endpoints {
+		if asks[c.Name] {
+			set.Endpoints[i].Value = &registry.Endpoints{Name: c.Name}
+		}
+	}
 }
 
 // forgetPlaces removes where endpoints are, which another node has told, or the same one in another zone. Which stand by is the same on all.

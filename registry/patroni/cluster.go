@@ -16,6 +16,7 @@ const (
 	MaxValue = 64 << 10
 
 	maxMembers = 1000
+	maxTTL     = 24 * 60 * 60
 	maxText    = 253 // of a name, a state and so on
 )
 
@@ -31,7 +32,7 @@ type Cluster struct {
 
 // A member is the last good value of its key.
 type member struct {
-	host, api   string // of PostgreSQL, with its port; of the REST API, a URL
+	host, api   string // of PostgreSQL, with its port; of the REST API, as scheme, host and port
 	state, role string
 	position    int64 // 0: not known
 	noBalance   bool
@@ -67,7 +68,7 @@ func (c *Cluster) Put(key string, value []byte) (changed bool, err error) {
 		if err := json.Unmarshal(value, &config); err != nil {
 			return false, errors.New("no JSON object with a ttl and a pause")
 		}
-		c.TTL, c.Paused = config.TTL, config.Pause
+		c.TTL, c.Paused = min(max(config.TTL, 0), maxTTL), config.Pause
 		return c.TTL != was.TTL || c.Paused != was.Paused, nil
 	}
 	return false, nil
@@ -126,7 +127,7 @@ func readMember(value []byte) (m member, err error) {
 			return m, errors.New("a text of more than 2048 bytes")
 		}
 	}
-	m = member{state: record.State, role: record.Role, position: record.Position, noBalance: string(record.Tags["noloadbalance"]) == "true", api: record.APIURL}
+	m = member{state: record.State, role: record.Role, position: record.Position, noBalance: string(record.Tags["noloadbalance"]) == "true", api: apiOf(record.APIURL)}
 	m.host, err = hostOf(record.ConnURL)
 	return m, err
 }
@@ -150,11 +151,22 @@ func hostOf(connURL string) (string, error) {
 	return u.Host, nil
 }
 
+// apiOf gives scheme, host and port of the URL of a REST API; "" if it cannot be used.
+func apiOf(apiURL string) string {
+	u, err := url.Parse(apiURL)
+	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
+		return ""
+	}
+	return u.Scheme + "://" + u.Host
+}
+
+// API gives the REST API of the leader, as scheme, host and port; "" if that is not known.
+func (c *Cluster) API() string { return c.members[c.Leader].api }
+
 // A Seat is a member as a service sees it.
 type Seat struct {
 	Name string
 	Host string // with its port
-	API  string // the URL of its REST API; "": not known
 	Out  string // why it does not serve; "": it does
 }
 
@@ -162,7 +174,7 @@ type Seat struct {
 func (c *Cluster) Serving(t *Terms) (seats []Seat, fallback bool) {
 	for _, name := range slices.Sorted(maps.Keys(c.members)) {
 		m := c.members[name]
-		s := Seat{Name: name, Host: m.host, API: m.api}
+		s := Seat{Name: name, Host: m.host}
 		if t.Replicas {
 			s.Out = c.whyNotReplica(name, m, t.Lag)
 		} else {

@@ -1,0 +1,243 @@
+package witness
+
+import (
+	"context"
+	"encoding/pem"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"kubeproxy/config"
+	"kubeproxy/config/etcdconfig"
+	"kubeproxy/registry"
+	"kubeproxy/registry/patroni"
+)
+
+const key = "/service/pg/leader"
+
+// An etcd is a source that says what a test has it say.
+type etcd struct {
+	mu      sync.Mutex
+	current time.Time
+	holder  string
+	say     chan registry.Update
+}
+
+func (e *etcd) Name() string { return "etcd" }
+func (e *etcd) Resync()      {}
+
+func (e *etcd) Run(ctx context.Context, out chan<- registry.Update) error {
+	for {
+		select {
+		case u := <-e.say:
+			out <- u
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+func (e *etcd) Status() config.Status {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return config.Status{Current: e.current, Elections: []config.Election{{Key: key, Holder: e.holder, API: "http://10.0.0.1:8008", TTL: 5 * time.Second}}}
+}
+
+// answers notes that etcd has answered now.
+func (e *etcd) answers() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.current = time.Now()
+}
+
+var name = registry.Name{Namespace: "default", Name: "pg"}
+
+// service is one that has the primary asked, or not.
+func service(name registry.Name, ask bool) registry.Change[registry.Service] {
+	s := &registry.Service{Name: name}
+	s.SetTerms(registry.Terms{HolderKey: "/service/pg/", Patroni: patroni.Terms{Scope: "pg", Ask: ask}})
+	return registry.Change[registry.Service]{Name: name, Value: s}
+}
+
+func at(name registry.Name, addr string) registry.Change[registry.Endpoints] {
+	a, err := registry.ParseAddr(addr)
+	if err != nil {
+		panic(err)
+	}
+	return registry.Change[registry.Endpoints]{Name: name, Value: &registry.Endpoints{Name: name, ByPort: []registry.PortAddrs{{Addrs: registry.NewAddrs(a)}}}}
+}
+
+// A scene is a Source with what it has sent. Its questions get the error in reply.
+type scene struct {
+	*etcd
+	mu    sync.Mutex
+	reply error
+	asked []string
+	state map[registry.Name]string
+}
+
+func (s *scene) set(reply error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.reply = reply
+}
+
+func start(t *testing.T) *scene {
+	s := &scene{etcd: &etcd{holder: "m1", say: make(chan registry.Update)}, state: make(map[registry.Name]string)}
+	source, err := New(s.etcd, etcdconfig.TLSFiles{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	source.get = func(ctx context.Context, url string) error {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.asked = append(s.asked, url)
+		return s.reply
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	out, over := make(chan registry.Update), make(chan struct{})
+	go func() {
+		defer close(over)
+		if err := source.Run(ctx, out); err != nil {
+			t.Error(err)
+		}
+	}()
+	go func() {
+		for {
+			select {
+			case u := <-out:
+				s.mu.Lock()
+				for _, c := range u.Endpoints {
+					text := ""
+					for a := range c.Value.Of("").All() {
+						text += a.String()
+					}
+					s.state[c.Name] = text
+				}
+				s.mu.Unlock()
+			case <-over:
+				return
+			}
+		}
+	}()
+	t.Cleanup(func() { cancel(); <-over })
+	return s
+}
+
+// after lets time pass, and says what is in force then and how many questions were asked meanwhile.
+func (s *scene) after(t *testing.T, d time.Duration, want string, questions int) {
+	t.Helper()
+	time.Sleep(d)
+	synctest.Wait()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.state[name] != want || len(s.asked) != questions {
+		t.Errorf("in force %q, %d questions; want %q, %d", s.state[name], len(s.asked), want, questions)
+	}
+	s.asked = nil
+}
+
+func TestAPrimaryThatDeniesItIsInForceNoMoreWhileEtcdIsAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := start(t)
+		other := registry.Name{Namespace: "default", Name: "keeps"}
+		s.say <- registry.Update{Set: true, Revision: 7, Services: []registry.Change[registry.Service]{service(name, true), service(other, false)},
+			Endpoints: []registry.Change[registry.Endpoints]{at(name, "10.0.0.1:1"), at(other, "10.0.0.1:1")}}
+		s.answers()
+		s.after(t, 5500*time.Millisecond, "10.0.0.1:1", 0) // the ttl
+		s.after(t, 10*time.Second, "10.0.0.1:1", 10)       // it says 200 each time
+		s.set(errors.New("status 503"))
+		s.after(t, 2*time.Second, "10.0.0.1:1", 2)
+		s.set(nil)
+		s.after(t, time.Second, "10.0.0.1:1", 1)
+		s.set(errors.New("status 503"))
+		s.after(t, 2*time.Second, "10.0.0.1:1", 2)
+		s.after(t, time.Second, "", 1)
+		if s.state[other] != "10.0.0.1:1" {
+			t.Error("a service that does not ask lost its primary")
+		}
+		s.after(t, 10*time.Second, "", 10)
+		s.set(nil)
+		s.after(t, time.Second, "10.0.0.1:1", 1) // demoted, and promoted again
+
+		s.set(errors.New("no route"))
+		s.after(t, 3*time.Second, "", 3)
+		s.answers() // and nothing has changed
+		s.after(t, time.Second, "10.0.0.1:1", 0)
+
+		s.after(t, 8*time.Second, "", 4)
+		s.say <- registry.Update{Revision: 8} // of something else
+		s.answers()
+		s.after(t, 0, "10.0.0.1:1", 0)
+		s.after(t, 9*time.Second, "", 4)
+		s.say <- registry.Update{Revision: 9, Endpoints: []registry.Change[registry.Endpoints]{at(name, "10.0.0.2:1")}}
+		s.answers()
+		s.after(t, 0, "10.0.0.2:1", 0)
+	})
+}
+
+func TestNobodyIsAskedWithoutAServiceThatWantsIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := start(t)
+		s.set(errors.New("status 503"))
+		s.say <- registry.Update{Set: true, Services: []registry.Change[registry.Service]{service(name, false)}, Endpoints: []registry.Change[registry.Endpoints]{at(name, "10.0.0.1:1")}}
+		s.after(t, time.Minute, "10.0.0.1:1", 0)
+		s.say <- registry.Update{Services: []registry.Change[registry.Service]{service(name, true)}}
+		s.after(t, 4500*time.Millisecond, "", 4)
+		s.say <- registry.Update{Services: []registry.Change[registry.Service]{service(name, false)}} // restored, for etcd has spoken
+		s.after(t, time.Minute, "10.0.0.1:1", 0)
+	})
+}
+
+func TestOnly200CountsAndCertificatesAreVerified(t *testing.T) {
+	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case "/primary":
+		case "/redirect":
+			http.Redirect(w, r, "/primary", http.StatusFound)
+		default:
+			http.Error(w, "no", http.StatusServiceUnavailable)
+		}
+	})
+	plain, secure := httptest.NewServer(handler), httptest.NewTLSServer(handler)
+	t.Cleanup(plain.Close)
+	t.Cleanup(secure.Close)
+	ca := filepath.Join(t.TempDir(), "ca.pem")
+	if err := os.WriteFile(ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: secure.Certificate().Raw}), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		cas []string
+		url string
+		err string
+	}{
+		{nil, plain.URL + "/primary", ""},
+		{nil, plain.URL + "/replica", "status 503"},
+		{nil, plain.URL + "/redirect", "status 302"},
+		{nil, secure.URL + "/primary", "certificate"},
+		{[]string{ca}, secure.URL + "/primary", ""},
+		{nil, "http://\x00", "its api_url cannot be asked"},
+	} {
+		source, err := New(nil, etcdconfig.TLSFiles{CA: c.cas})
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = source.get(t.Context(), c.url)
+		if (err == nil) != (c.err == "") || err != nil && !strings.Contains(err.Error(), c.err) {
+			t.Errorf("%s: %v; want %q", c.url, err, c.err)
+		}
+	}
+}
+
+func TestAFileThatCannotBeUsedIsAnErrorAtTheStart(t *testing.T) {
+	if _, err := New(nil, etcdconfig.TLSFiles{CA: []string{"/nowhere"}}); err == nil || !strings.Contains(err.Error(), "TLS towards Patroni") {
+		t.Errorf("error %v", err)
+	}
+}
