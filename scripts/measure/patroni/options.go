@@ -10,7 +10,7 @@ import (
 
 const about = `
 Measures what a client that commits all the time notices when the primary of a PostgreSQL cluster under Patroni changes: through kube-proxy, which
-follows the leader's key or asks each member, and through HAProxy. Each sample is one change. It needs Debian's packages:
+follows the leader's key or asks each member, through HAProxy, and without a proxy. Each sample is one change. It needs Debian's packages:
 apt-get install -y --no-install-recommends patroni postgresql haproxy. Without haproxy there is no comparison.
 `
 
@@ -33,10 +33,12 @@ const calm = 2 * time.Second
 // A path is one way to the primary.
 type path struct {
 	subject measure.Subject
-	port    uint16
+	port    uint16 // of proxyIP; 0: the writer looks for the primary itself
 }
 
 var (
+	byMembers = path{measure.Subject{Name: "members, wait: 5s", Ours: true}, 5005}
+	libpq     = path{measure.Subject{Name: "three hosts, as libpq tries them", Peer: true}, 0}
 	byKey     = path{measure.Subject{Name: "leader's key", Ours: true}, 5000}
 	byKeyWait = path{measure.Subject{Name: "leader's key, wait: 5s", Ours: true}, 5001}
 	byChecks  = path{measure.Subject{Name: "checks each 500 ms", Ours: true}, 5002}

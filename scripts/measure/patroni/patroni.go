@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"time"
 
@@ -38,7 +39,7 @@ var bars = []measure.Bar{{Key: "stale"}}
 func (o options) run(ctx context.Context, site *measure.Site) (err error) {
 	defer try.Catch(&err)
 	etcd := try.Get(measure.StartEtcd(site.Group, o.Etcd))
-	paths := []path{byKey, byKeyWait, byChecks}
+	paths := []path{byMembers, byKey, byKeyWait, byChecks, libpq}
 	version := try.Get(exec.Command("patroni", "--version").CombinedOutput())
 	site.Report.Versions = append(site.Report.Versions, strings.TrimSpace(string(version)))
 	if _, err := exec.LookPath("haproxy"); err != nil {
@@ -50,7 +51,7 @@ func (o options) run(ctx context.Context, site *measure.Site) (err error) {
 	site.Report.Begin(os.Stdout, busy, fmt.Sprintf("%d rounds, seed %d, ttl %d, loop_wait %d", o.Rounds, o.Seed, o.ttl, o.loopWait))
 	c := try.Get(startCluster(ctx, site, etcd.URL(), o))
 	defer c.end()
-	try.Do(c.startProxies(ctx, o.Binary, len(paths) > 3))
+	try.Do(c.startProxies(ctx, o.Binary, slices.Contains(paths, haproxy)))
 	var subjects []measure.Subject
 	for _, p := range paths {
 		subjects = append(subjects, p.subject)
@@ -71,7 +72,7 @@ func (o options) run(ctx context.Context, site *measure.Site) (err error) {
 func (c *cluster) change(ctx context.Context, what string, by path) (s measure.Sample, err error) {
 	defer try.Catch(&err)
 	old := try.Get(c.settled(ctx))
-	w := startWriter(atProxy(by.port))
+	w := startWriter(c.hosts(by)...)
 	defer w.end()
 	try.Do(measure.Pause(ctx, calm))
 	leader := try.Get(c.awaitOther(ctx, old))

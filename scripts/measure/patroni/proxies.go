@@ -23,6 +23,17 @@ func atProxy(port uint16) string {
 	return netip.AddrPortFrom(netip.MustParseAddr(proxyIP), port).String()
 }
 
+// hosts are those that a writer tries, one after the other.
+func (c *cluster) hosts(by path) (hosts []string) {
+	if by.port != 0 {
+		return []string{atProxy(by.port)}
+	}
+	for _, m := range c.members {
+		hosts = append(hosts, fmt.Sprintf("%s:%d", m.ip, postgresPort))
+	}
+	return hosts
+}
+
 // startProxies writes the records of the services, and starts kube-proxy and, if it is there, HAProxy.
 func (c *cluster) startProxies(ctx context.Context, binary string, withHAProxy bool) error {
 	var addrs, names []string
@@ -45,11 +56,13 @@ func (c *cluster) startProxies(ctx context.Context, binary string, withHAProxy b
 			clientv3.OpPut(registry.EndpointsPrefix+s.name, fmt.Sprintf(`{"kind":"Endpoints","apiVersion":"v1beta1","id":%q,"endpoints":[%s],"annotations":{"kube-proxy/names":%q}}`,
 				s.name, strings.Join(addrs, ","), strings.Join(names, ","))))
 	}
+	ops = append(ops, clientv3.OpPut(registry.SpecsPrefix+"pg-members", fmt.Sprintf(`{"kind":"Service","apiVersion":"v1beta1","id":"pg-members","port":%d,
+		"annotations":{"kube-proxy/patroni":"pg","kube-proxy/patroni-role":"primary","kube-proxy/wait":"5s"}}`, byMembers.port)))
 	if err := measure.Store(ctx, c.etcd, len(ops), ops...); err != nil {
 		return err
 	}
-	ports := []uint16{byKey.port, byKeyWait.port, byChecks.port}
-	if _, err := c.Start("kube-proxy", binary, "-logtostderr", "-v=1", "-etcd_servers="+c.etcdURL, "-holder_keys=/service/", "-bind_address="+proxyIP,
+	ports := []uint16{byMembers.port, byKey.port, byKeyWait.port, byChecks.port}
+	if _, err := c.Start("kube-proxy", binary, "-logtostderr", "-v=1", "-etcd_servers="+c.etcdURL, "-holder_keys=/service/", "-patroni=/service/", "-bind_address="+proxyIP,
 		"-metrics_bind_address="+proxyIP+":10249", "-healthz_bind_address="+proxyIP+":10256"); err != nil {
 		return err
 	}

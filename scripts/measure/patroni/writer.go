@@ -16,7 +16,7 @@ import (
 
 // A writer commits one row after the other over one connection, and connects again when that breaks.
 type writer struct {
-	at   string
+	at   []string // hosts, in the order in which they are tried
 	stop func()
 
 	mu      sync.Mutex // guards the fields below
@@ -36,7 +36,7 @@ const (
 	patience = 30 * time.Second      // for one answer
 )
 
-func startWriter(at string) *writer {
+func startWriter(at ...string) *writer {
 	w := &writer{at: at}
 	over, done := make(chan struct{}), make(chan struct{})
 	w.stop = sync.OnceFunc(func() {
@@ -56,7 +56,7 @@ func startWriter(at string) *writer {
 			began := time.Now()
 			server, err := "", error(nil)
 			if s == nil {
-				s, err = connect(w.at)
+				s, err = connectToPrimary(w.at)
 			}
 			if err == nil {
 				server, err = s.ask("INSERT INTO writes DEFAULT VALUES RETURNING host(inet_server_addr())")
@@ -121,8 +121,31 @@ type session struct {
 	from *bufio.Reader
 }
 
-func connect(at string) (*session, error) {
-	conn, err := net.DialTimeout("tcp", at, patience)
+// hostTime is for each of several hosts to be connected to, and to answer: libpq's connect_timeout, which is at least 2 s.
+const hostTime = 2 * time.Second
+
+// connectToPrimary connects to the first host that takes writes, as libpq does for several hosts with target_session_attrs=read-write. A single host
+// is taken as it is.
+func connectToPrimary(hosts []string) (s *session, err error) {
+	if len(hosts) == 1 {
+		return connect(hosts[0], patience)
+	}
+	for _, at := range hosts {
+		var readOnly string
+		if s, err = connect(at, hostTime); err != nil {
+			continue
+		}
+		if readOnly, err = s.ask("SHOW transaction_read_only"); err == nil && readOnly == "off" {
+			return s, nil
+		}
+		s.close()
+		err = errors.Join(err, errors.New("the last of the hosts is read-only"))
+	}
+	return nil, err
+}
+
+func connect(at string, within time.Duration) (*session, error) {
+	conn, err := net.DialTimeout("tcp", at, within)
 	if err != nil {
 		return nil, err
 	}
@@ -133,7 +156,7 @@ func connect(at string) (*session, error) {
 		s.close()
 		return nil, err
 	}
-	if _, err := s.answer(); err != nil {
+	if _, err := s.answer(within); err != nil {
 		s.close()
 		return nil, err
 	}
@@ -146,12 +169,12 @@ func (s *session) ask(statement string) (value string, err error) {
 	if _, err := s.conn.Write(append(append(message, statement...), 0)); err != nil {
 		return "", err
 	}
-	return s.answer()
+	return s.answer(patience)
 }
 
 // answer reads messages until the server is ready for the next statement.
-func (s *session) answer() (value string, err error) {
-	_ = s.conn.SetReadDeadline(time.Now().Add(patience))
+func (s *session) answer(within time.Duration) (value string, err error) {
+	_ = s.conn.SetReadDeadline(time.Now().Add(within))
 	for {
 		var head [5]byte
 		if _, err := io.ReadFull(s.from, head[:]); err != nil {
