@@ -238,7 +238,7 @@ func (x *session) apply(told []*mvccpb.Event, at time.Time) error {
 	if overtaken > 0 {
 		last = lastSlices(told)
 	}
-	for _, ev := range events { // each of them: what a later value does not say, an earlier one may
+	for _, ev := range told { // each of them: what a later value does not say, an earlier one may
 		if !bytes.HasPrefix(ev.Kv.Key, prefixStart) {
 			x.records.SetHolder(holderOf(ev))
 			x.touch(ev)
