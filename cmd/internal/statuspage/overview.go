@@ -59,12 +59,12 @@ func newVerdict(problems []problem, well, figures, host string) verdict {
 
 // figures tells in a sentence how much there is of everything.
 func (s *snapshot) figures() string {
-	text := fmt.Sprintf("%s on %s, %s; %s now", plural(s.services, "service"), plural(s.open, "open port"), plural(s.endpoints, "endpoint"), plural(int(s.active), "client"))
+	text := fmt.Sprintf("%s on %s, %s; %s now", format.Plural(s.services, "service"), format.Plural(s.open, "open port"), format.Plural(s.endpoints, "endpoint"), format.Plural(int(s.active), "client"))
 	if s.Rates.Known {
 		text += fmt.Sprintf(", %s new, %s sent and %s received per second", format.Rate(s.New, true), format.Bytes(s.Sent, true), format.Bytes(s.Received, true))
 	}
 	if n := len(s.overrides); n > 0 {
-		text += fmt.Sprintf("; %s by operators in force", plural(n, "override"))
+		text += fmt.Sprintf("; %s by operators in force", format.Plural(n, "override"))
 	}
 	for _, from := range s.sources {
 		if from.Connected && from.Ready {
@@ -72,13 +72,6 @@ func (s *snapshot) figures() string {
 		}
 	}
 	return text + "."
-}
-
-func plural(n int, thing string) string {
-	if n == 1 {
-		return "1 " + thing
-	}
-	return format.Whole(n) + " " + thing + "s"
 }
 
 // A portRow is one row of the table of services, as it is shown.

@@ -10,6 +10,7 @@ import (
 
 	"kubeproxy/cmd/internal/history"
 	"kubeproxy/cmd/internal/recordtext"
+	"kubeproxy/cmd/internal/statuspage/drawing"
 	"kubeproxy/cmd/internal/statuspage/format"
 	"kubeproxy/cmd/internal/statuspage/recent"
 	"kubeproxy/proxy/balance/rotation"
@@ -43,7 +44,7 @@ type serviceData struct {
 	Endpoints  string // the same of the endpoints
 	Refused    []recordtext.Refused
 	Rotations  []rotationView
-	Sparklines []sparkline
+	Sparklines []drawing.Sparkline
 	Reasons    []reasonRow
 	Endings    []endingRow
 	Clients    *clientTable
@@ -67,7 +68,7 @@ type rotationView struct {
 	Label     string
 	Endpoints []endpointRow
 	More      int
-	Topology  topology
+	Topology  drawing.Topology
 	checked   bool // its endpoints are checked while no client comes
 }
 
@@ -100,7 +101,7 @@ func (p *Page) service(r *http.Request) view {
 	d := serviceData{
 		frame:      p.frame(s, "/status/service", name.Label(), "name="+serviceHref(name)[len("/status/service?name="):]),
 		Name:       name,
-		Sparklines: sparklines(points),
+		Sparklines: drawing.Sparklines(points),
 	}
 	ports, service := s.of(name), p.node.Proxier.Service(name)
 	problems := about(s.problems, name)
@@ -266,12 +267,26 @@ func (d *serviceData) addRotations(p *Page, s *snapshot, ports []port, speeds ma
 			row := newEndpointRow(e, inTurn && i == next && e.Weight > 0 && e.FailingSince.IsZero(), speeds[recent.EndpointKey{Port: key.Port, Addr: e.Addr}], s.at)
 			one.Endpoints = append(one.Endpoints, p.overridden(row, key.Name, e.Addr, s.at))
 		}
-		owned := slices.DeleteFunc(slices.Clone(ports), func(r port) bool { return r.Refused || r.Owner != key })
-		one.Topology = newTopology(owned, one)
+		one.Topology = topologyOf(ports, key, &one)
 		d.Rotations = append(d.Rotations, one)
 		subsets = append(subsets, recordtext.NewSubset(key.Port, first, n))
 	}
 	d.Endpoints = recordtext.Endpoints(d.Name, subsets)
+}
+
+// topologyOf draws a rotation with the ports that lead to it.
+func topologyOf(ports []port, key registry.PortKey, r *rotationView) drawing.Topology {
+	var lead []drawing.Port
+	for i := range ports {
+		if p := &ports[i]; !p.Refused && p.Owner == key {
+			lead = append(lead, drawing.Port{ID: p.ID, Active: p.active, Rates: p.Rates})
+		}
+	}
+	var ends []drawing.Endpoint
+	for _, e := range r.Endpoints {
+		ends = append(ends, drawing.Endpoint{Addr: e.Addr, Failing: e.Failing, Rates: e.Rates})
+	}
+	return drawing.NewTopology(r.Label, lead, ends, r.More)
 }
 
 func newEndpointRow(e rotation.EndpointStatus, next bool, speed recent.Rates, now time.Time) endpointRow {

@@ -24,7 +24,7 @@ func (p *Page) sourcesAway(s *snapshot) (all []problem) {
 		name := from.title()
 		if from.Kept > 0 {
 			all = append(all, problem{Severity: watchIt, Text: fmt.Sprintf("Instances of %s are in force that %s does not hold any more: their leases have all ended, and they stay for five minutes. "+
-				"The log names the services: look after their kube-proxy register.", plural(from.Kept, "service"), name)})
+				"The log names the services: look after their kube-proxy register.", format.Plural(from.Kept, "service"), name)})
 		}
 		if from.Name == filesSource {
 			name = "the" + name[len("The"):] // within a sentence
@@ -152,7 +152,7 @@ func (s *snapshot) oddRecords() (all []problem) {
 			}
 			and := ""
 			if w.More > 0 {
-				and = ", and " + plural(w.More, "other warning")
+				and = ", and " + format.Plural(w.More, "other warning")
 			}
 			about.Text = fmt.Sprintf("The record %s is in force, with a warning: %s%s. Correct it; kube-proxy check shows all warnings.", config.OneLine(w.Key), w.Text, and)
 			all = append(all, about)

@@ -17,6 +17,14 @@ func Whole(n any) string {
 	return s
 }
 
+// Plural writes how many things there are.
+func Plural(n int, thing string) string {
+	if n == 1 {
+		return "1 " + thing
+	}
+	return Whole(n) + " " + thing + "s"
+}
+
 // Unknown stands for a rate that nothing is known of yet.
 const Unknown = "–"
 
