@@ -59,17 +59,21 @@ type Status struct {
 
 // An Election is what is known of a key that elects endpoints.
 type Election struct {
-	Key      string         // one printable line
-	Holder   string         // the name that it has; "": none
-	Services string         // the services whose endpoints it elects: the first few, and how many more
-	Changes  []HolderChange // the last ones, at most [MaxHolderChanges], the oldest first
+	Key      string          // one printable line
+	Holder   string          // the name that it has; "": none
+	Services string          // the services whose endpoints it elects: the first few, and how many more
+	Elects   []registry.Name // the same services, by name, at most [MaxElected]
+	Changes  []HolderChange  // the last ones, at most [MaxHolderChanges], the oldest first: whom the source found at first is one
+	Count    uint64          // how often the holder has changed since the source first read the key; the first reading is no change
 
 	// Of a cluster of Patroni.
 	Paused   bool          // Patroni leaves the cluster alone
 	API      string        // the holder's REST API: scheme, host and port; "": not known
 	TTL      time.Duration // of the leader's key; 0: not known
-	Out      []string      // replicas that are not given to who reads, each a line with service, name and why
-	Rejected []string      // keys whose newest value cannot be used, each a line with why
+	LeftOut  int           // replicas that are not given to who reads; one counts once for each service of replicas
+	Out      []string      // these, at most [MaxRejections], each a line with service, name and why
+	Unusable int           // keys whose newest value cannot be used
+	Rejected []string      // these, at most [MaxRejections], each a line with why
 }
 
 // A HolderChange says from when on a key had a name.
@@ -81,6 +85,9 @@ type HolderChange struct {
 
 // MaxHolderChanges is how many changes of its holder an [Election] has.
 const MaxHolderChanges = 10
+
+// MaxElected is how many services an [Election] names.
+const MaxElected = 20
 
 // An End counts the sessions that ended for one cause.
 type End struct {
@@ -144,6 +151,7 @@ func Total(sources ...Source) Status {
 		sum.Rejections = append(sum.Rejections, s.Rejections...)
 		sum.Warned += s.Warned
 		sum.Warnings = append(sum.Warnings, s.Warnings...)
+		sum.Elections = append(sum.Elections, s.Elections...)
 		if s.Loss.At.After(sum.Loss.At) {
 			sum.Loss = s.Loss
 		}
@@ -161,6 +169,7 @@ func Total(sources ...Source) Status {
 	}
 	sum.Rejections = sum.Rejections[:min(len(sum.Rejections), MaxRejections)]
 	sum.Warnings = sum.Warnings[:min(len(sum.Warnings), MaxRejections)]
+	sum.Elections = sum.Elections[:min(len(sum.Elections), MaxRejections)]
 	return sum
 }
 

@@ -155,12 +155,16 @@ func (s *State) warnOfMembers(name registry.Name, e *election, fallback bool, ou
 	}
 }
 
-// rejected lists the keys of a cluster that cannot be used, each with why.
-func (e *election) rejected() (all []string) {
+// rejected lists the keys of a cluster that cannot be used, each with why: the first ones, and how many there are.
+func (e *election) rejected() (first []string, n int) {
 	for _, key := range slices.Sorted(maps.Keys(e.present)) {
-		if why := e.present[key].bad; why != "" {
-			all = append(all, registry.Quote(e.key+key)+": "+why)
+		why := e.present[key].bad
+		if why == "" {
+			continue
+		}
+		if n++; n <= maxElections {
+			first = append(first, registry.Quote(e.key+key)+": "+why)
 		}
 	}
-	return all
+	return first, n
 }

@@ -10,16 +10,22 @@ import (
 	"kubeproxy/registry"
 )
 
-// changes are the last changes of whom a key names, the oldest first.
-type changes []config.HolderChange
+// changes are those of whom a key names. The first name that was read is one of the last, and is not counted.
+type changes struct {
+	last  []config.HolderChange // the oldest first
+	count uint64
+}
 
 func (c *changes) add(name string, revision int64, at time.Time) {
-	if *c = append(*c, config.HolderChange{Holder: config.OneLine(name), Revision: revision, At: at}); len(*c) > config.MaxHolderChanges {
-		*c = slices.Clone((*c)[1:])
+	if len(c.last) > 0 {
+		c.count++
+	}
+	if c.last = append(c.last, config.HolderChange{Holder: config.OneLine(name), Revision: revision, At: at}); len(c.last) > config.MaxHolderChanges {
+		c.last = slices.Clone(c.last[1:])
 	}
 }
 
-// maxElections bounds what operators are shown.
+// maxElections bounds what operators are shown: elections, and what is said of one.
 const maxElections = config.MaxRejections
 
 // describeElections lists what elects endpoints, if that has changed since the last time.
@@ -33,19 +39,26 @@ func (s *State) describeElections() (list []config.Election, changed bool) {
 		if !e.known || len(list) == maxElections {
 			continue
 		}
-		shown := config.Election{Key: config.OneLine(key), Holder: config.OneLine(e.holder), Services: e.forServices(), Changes: slices.Clone(e.changes)}
+		shown := config.Election{Key: config.OneLine(key), Holder: config.OneLine(e.holder), Services: e.forServices(), Elects: e.names(), Changes: slices.Clone(e.changes.last), Count: e.changes.count}
 		if c := e.cluster; c != nil {
 			shown.Key += leaderKey
-			shown.Paused, shown.Rejected, shown.API, shown.TTL = c.Paused, e.rejected(), c.API(), time.Duration(c.TTL)*time.Second
-			shown.Out = s.leftOut(e)
+			shown.Paused, shown.API, shown.TTL = c.Paused, c.API(), time.Duration(c.TTL)*time.Second
+			shown.Out, shown.LeftOut = s.leftOut(e)
+			shown.Rejected, shown.Unusable = e.rejected()
 		}
 		list = append(list, shown)
 	}
 	return list, true
 }
 
-// leftOut says which replicas of a cluster do not serve those who read, and why.
-func (s *State) leftOut(e *election) (all []string) {
+// names are the first of the services of an election.
+func (e *election) names() []registry.Name {
+	all := slices.SortedFunc(maps.Keys(e.services), registry.Name.Compare)
+	return slices.Clone(all[:min(len(all), config.MaxElected)])
+}
+
+// leftOut says which replicas of a cluster do not serve those who read, and why: the first ones, and how many there are.
+func (s *State) leftOut(e *election) (first []string, n int) {
 	for _, name := range slices.SortedFunc(maps.Keys(e.services), registry.Name.Compare) {
 		service := s.record(registry.SpecsPrefix, name).service
 		if service == nil || !service.Terms().Patroni.Replicas {
@@ -53,10 +66,13 @@ func (s *State) leftOut(e *election) (all []string) {
 		}
 		seats, _ := e.cluster.Serving(&service.Terms().Patroni)
 		for _, seat := range seats {
-			if seat.Out != "" && seat.Name != e.cluster.Leader {
-				all = append(all, config.OneLine(strings.Join([]string{name.String(), seat.Name, seat.Out}, ": ")))
+			if seat.Out == "" || seat.Name == e.cluster.Leader {
+				continue
+			}
+			if n++; n <= maxElections {
+				first = append(first, config.OneLine(strings.Join([]string{name.String(), seat.Name, seat.Out}, ": ")))
 			}
 		}
 	}
-	return all
+	return first, n
 }

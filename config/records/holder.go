@@ -69,6 +69,7 @@ func (s *State) follow() {
 			key = service.Terms().HolderKey
 		}
 		if key != was {
+			s.elected = true
 			if e := s.elections[was]; e != nil {
 				if delete(e.services, o.name); len(e.services) == 0 {
 					delete(s.elections, was)
@@ -82,8 +83,10 @@ func (s *State) follow() {
 				}
 				s.elections[key].services[o.name] = true
 			}
-		} else if !isCluster(key) { // or the service may want other members now
+		} else if !isCluster(key) {
 			continue
+		} else { // the service may want other members now
+			s.elected = true
 		}
 		s.dirty = append(s.dirty, object{registry.KindEndpoints, o.name})
 	}
