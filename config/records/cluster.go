@@ -53,7 +53,7 @@ func (s *State) setMember(e *election, h Holder) (different bool) {
 		}
 	}
 	if different {
-		s.clusterChanged(e)
+		s.clusterChanged(e, h.Seen)
 	}
 	return different
 }
@@ -71,18 +71,17 @@ func (s *State) blame(e *election, p *presence, h Holder, err error) bool {
 	return true
 }
 
-// clusterChanged has services have other endpoints, if so the cluster says, once it is known.
-func (s *State) clusterChanged(e *election) {
+// clusterChanged has services have other endpoints, if so the cluster says, once it is known. revision is that of the change.
+func (s *State) clusterChanged(e *election, revision int64) {
 	if s.elected = true; !e.known {
 		return
 	}
 	if name := e.cluster.Leader; name != e.holder {
 		e.holder = name
-		var seen int64
 		if p := e.present[leaderKey]; p != nil {
-			seen = p.seen
+			revision = p.seen
 		}
-		s.elects(e, e.key+leaderKey, name, seen)
+		s.elects(e, e.key+leaderKey, name, revision)
 	}
 	s.touch(e)
 }
@@ -105,7 +104,7 @@ func (s *State) mergeMembers(e *election, says []Holder, revision int64, touched
 	}
 	if !known {
 		e.known, e.holder = true, unknown
-		s.clusterChanged(e)
+		s.clusterChanged(e, revision)
 	}
 }
 

@@ -109,8 +109,8 @@ func bounds(h *dto.Histogram) (all []float64) {
 	return all
 }
 
-// A subject is what a series is about: a port of a service, or an endpoint of one. That of series about the node is zero.
-type subject struct{ service, port, endpoint string }
+// A subject is what a series is about: a port of a service, an endpoint of one, or a key that elects endpoints. That of series about the node is zero.
+type subject struct{ service, port, endpoint, key string }
 
 func subjectOf(s *dto.Metric) (of subject) {
 	for _, l := range s.Label {
@@ -121,6 +121,8 @@ func subjectOf(s *dto.Metric) (of subject) {
 			of.port = l.GetValue()
 		case "endpoint":
 			of.endpoint = l.GetValue()
+		case "key":
+			of.key = l.GetValue()
 		}
 	}
 	return of

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"kubeproxy/config"
 	"kubeproxy/proxy/traffic"
 	"kubeproxy/registry"
 )
@@ -68,6 +69,17 @@ func TestCountersGoOnAfterATakeOver(t *testing.T) {
 		if len(now) != len(first) {
 			t.Errorf("process %d has %d series; the first had %d", n, len(now), len(first))
 		}
+	}
+}
+
+// TestTheChangesOfAKeyGoOnAfterATakeOverAndEndWithTheKey: the successor reads the key anew, which is no change.
+func TestTheChangesOfAKeyGoOnAfterATakeOverAndEndWithTheKey(t *testing.T) {
+	const pg, lock = `kubeproxy_election_changes_total{key="/service/pg/leader"}`, `kubeproxy_election_changes_total{key="/lock"}`
+	next := &site{status: config.Status{Elections: []config.Election{{Key: "/service/pg/leader", Holder: "m1"}}}}
+	m := next.succeed(t, busySite().watch())
+	page := samples(t, scrape(t, m))
+	if _, ok := page[lock]; page[pg] != 14 || ok {
+		t.Errorf("the key that is followed has had %v changes, and the other one is told of: %v; want 14, false", page[pg], ok)
 	}
 }
 

@@ -92,6 +92,12 @@ var (
 	kept        = gauge("kept_services", "Services whose last endpoints stay in force although their leases have ended.")
 	rejected    = gauge("rejected_keys", "Keys whose newest value cannot be used, or that cannot be keys of records.")
 
+	electionHeld     = gauge("election_held", "1 while a name holds a key that elects endpoints, 0 while nobody does.", "key")
+	electionChanges  = counter("election_changes_total", "Times that a key that elects endpoints got another holder, or none, since it was first read.", "key")
+	electionPaused   = gauge("election_paused", "1 while Patroni leaves the cluster of a key alone.", "key")
+	electionLeftOut  = gauge("election_left_out", "Replicas of the cluster of a key that are not given to readers, once for each service of replicas.", "key")
+	electionRejected = gauge("election_rejected", "Keys of the cluster of a key whose newest value cannot be used.", "key")
+
 	servicesPending  = gauge("sync_proxy_rules_service_changes_pending", "Changes of services that are waiting to be applied.")
 	endpointsPending = gauge("sync_proxy_rules_endpoint_changes_pending", "Changes of endpoints that are waiting to be applied.")
 	lastApplied      = gauge("sync_proxy_rules_last_timestamp_seconds", "When a batch of changes was last applied, in Unix time.")
@@ -215,6 +221,7 @@ func (c collector) collectConfig(out sink) {
 	out.tell(objects, float64(st.Endpoints), "endpoints")
 	out.tell(kept, float64(st.Kept))
 	out.tell(rejected, float64(st.Rejected))
+	out.elections(st.Elections)
 
 	pending := c.node.Pending()
 	out.tell(servicesPending, float64(pending.Services))
@@ -247,6 +254,25 @@ func (c collector) collectPorts(out sink) {
 	for _, l := range c.node.Proxier.Limits() {
 		out.tell(limitUsed, float64(l.Used), l.Name)
 		out.tell(limitMax, float64(l.Max), l.Name)
+	}
+}
+
+// elections tells of the keys that elect endpoints. Two may be shown alike: one that is followed by itself and as the leader of a cluster, of which the
+// cluster comes first and says more; or long ones. The first is told of.
+func (s sink) elections(all []config.Election) {
+	told := make(map[string]bool)
+	for i := range all {
+		e := &all[i]
+		key := registry.Label(e.Key)
+		if told[key] {
+			continue
+		}
+		told[key] = true
+		s.tell(electionHeld, truth(e.Holder != ""), key)
+		s.tell(electionChanges, float64(e.Count), key)
+		s.tell(electionPaused, truth(e.Paused), key)
+		s.tell(electionLeftOut, float64(e.LeftOut), key)
+		s.tell(electionRejected, float64(e.Unusable), key)
 	}
 }
 

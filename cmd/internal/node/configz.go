@@ -43,7 +43,33 @@ type sourcez struct {
 	Divergence uint64  `json:"divergences"`
 	Setbacks   uint64  `json:"setbacks"`
 
-	Rejections []rejectionz `json:"rejections"` // the first of the rejected keys; config.Status bounds them
+	Rejections []rejectionz `json:"rejections"`          // the first of the rejected keys; config.Status bounds them
+	Elections  []electionz  `json:"elections,omitempty"` // the keys that elect endpoints; likewise
+}
+
+// An electionz is a key that elects endpoints.
+type electionz struct {
+	Key      string          `json:"key"`
+	Holder   string          `json:"holder"` // empty: nobody
+	Services string          `json:"services"`
+	Elects   []string        `json:"elects"` // these services, the first of them
+	Count    uint64          `json:"changes_total"`
+	Changes  []holderChangez `json:"changes"` // the last ones, the oldest first
+
+	Paused   bool     `json:"paused"` // this and the rest: of a cluster of Patroni
+	API      string   `json:"api,omitempty"`
+	TTL      float64  `json:"ttl_seconds,omitempty"`
+	LeftOut  int      `json:"left_out"`
+	Out      []string `json:"left_out_replicas"` // the first of them, and why
+	Unusable int      `json:"rejected"`
+	Rejected []string `json:"rejected_keys"` // the first of them, and why
+}
+
+// A holderChangez says from when on a key had a name.
+type holderChangez struct {
+	Holder   string `json:"holder"`
+	Revision int64  `json:"revision"`
+	At       string `json:"at"`
 }
 
 type rejectionz struct {
@@ -180,8 +206,25 @@ func newSourcez(st config.Status, age time.Duration) sourcez {
 	for _, r := range st.Rejections {
 		z.Rejections = append(z.Rejections, rejectionz{r.Key, r.Reason, r.Revision})
 	}
+	for i := range st.Elections {
+		z.Elections = append(z.Elections, newElectionz(&st.Elections[i]))
+	}
 	if !st.Listed.IsZero() {
 		z.Listed = st.Listed.UTC().Format(time.RFC3339)
+	}
+	return z
+}
+
+func newElectionz(e *config.Election) electionz {
+	z := electionz{
+		Key: e.Key, Holder: e.Holder, Services: e.Services, Elects: []string{}, Count: e.Count, Changes: []holderChangez{},
+		Paused: e.Paused, API: e.API, TTL: e.TTL.Seconds(), LeftOut: e.LeftOut, Out: append([]string{}, e.Out...), Unusable: e.Unusable, Rejected: append([]string{}, e.Rejected...),
+	}
+	for _, name := range e.Elects {
+		z.Elects = append(z.Elects, name.Label())
+	}
+	for _, c := range e.Changes {
+		z.Changes = append(z.Changes, holderChangez{c.Holder, c.Revision, c.At.UTC().Format(time.RFC3339)})
 	}
 	return z
 }

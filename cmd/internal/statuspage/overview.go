@@ -8,6 +8,7 @@ import (
 
 	"kubeproxy/cmd/internal/statuspage/format"
 	"kubeproxy/cmd/internal/statuspage/recent"
+	"kubeproxy/config"
 	"kubeproxy/proxy/balance/rotation"
 	"kubeproxy/proxy/traffic"
 	"kubeproxy/registry"
@@ -235,6 +236,7 @@ type overviewData struct {
 	Headers    []header
 	Rows       []portRow
 	Pager      pager
+	Elections  []electionRow
 	Sources    []sourceRow
 	Limits     []limitRow
 }
@@ -258,6 +260,7 @@ func (p *Page) overview(r *http.Request) view {
 		d.Rows = append(d.Rows, row)
 		rows.rows = append(rows.rows, part{id: row.ID, template: "row", data: row})
 	}
+	s.eachElection(func(e *config.Election) { d.Elections = append(d.Elections, newElectionRow(e, s.at)) })
 	for _, from := range s.sources {
 		d.Sources = append(d.Sources, newSourceRow(from, s.at))
 	}
@@ -271,6 +274,7 @@ func (p *Page) overview(r *http.Request) view {
 		{id: "figures", template: "figures", data: d.Verdict},
 		rows,
 		{id: "pager", template: "pager", data: d.Pager},
+		{id: "elections", template: "elections", data: d},
 		{id: "sources-body", template: "sources", data: d},
 		{id: "limits-body", template: "limits", data: d},
 		{id: "at", template: "at", data: d},

@@ -93,6 +93,7 @@ func (p *Page) takeLocked(now time.Time) *snapshot {
 		s.sources = append(s.sources, source{from.Name(), from.Status()})
 	}
 	refused, warned := s.troubledNames()
+	unheld := s.unheldNames()
 	owners := make(map[registry.Name]bool, len(status))
 	s.ports = make([]port, 0, len(status))
 	for _, status := range status {
@@ -103,7 +104,7 @@ func (p *Page) takeLocked(now time.Time) *snapshot {
 			row.label = label(status.Owner)
 			row.active, row.Rates, row.rotation = c.Active, p.traffic.Rate(now, key, c), rotations[status.Owner]
 			row.unserved = row.rotation.Condition.TurnsAway() && c.Unserved > 0
-			row.refused, row.warned = refused[status.Owner.Name], warned[status.Owner.Name]
+			row.refused, row.warned, row.unheld = refused[status.Owner.Name], warned[status.Owner.Name], unheld[status.Owner.Name]
 			owners[status.Owner.Name] = true
 		} else if len(status.Waiting) > 0 {
 			row.label = label(status.Waiting[0])

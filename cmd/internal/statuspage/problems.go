@@ -41,9 +41,10 @@ const (
 type link struct{ Href, Text string }
 
 var (
-	toSources  = link{"/#sources", "Sources"}
-	toLimits   = link{"/#limits", "Limits"}
-	toProblems = link{"/?show=problems", "Services with problems"}
+	toSources   = link{"/#sources", "Sources"}
+	toElections = link{"/#elections", "Elections"}
+	toLimits    = link{"/#limits", "Limits"}
+	toProblems  = link{"/?show=problems", "Services with problems"}
 )
 
 func toService(name registry.Name) link { return link{serviceHref(name), name.Label()} }
@@ -67,7 +68,7 @@ func (p *Page) problems(s *snapshot) (all []problem) {
 	}
 	for _, kind := range [][]problem{
 		s.drainedNode(),
-		p.failedUpgrade(s), p.sourcesAway(s), s.losses(), s.conditions(), s.unservedServices(), s.closedPorts(), s.conflicts(), p.rejections(s), s.silentEndpoints(), p.overdueChecks(), p.unusedKernel(), s.nearLimits(),
+		p.failedUpgrade(s), p.sourcesAway(s), s.losses(), s.conditions(), s.unheldKeys(), s.unservedServices(), s.closedPorts(), s.conflicts(), p.rejections(s), s.unusableKeys(), s.silentEndpoints(), p.overdueChecks(), p.unusedKernel(), s.nearLimits(),
 		s.oddRecords(), s.emptyServices(),
 	} {
 		all = append(all, shorten(kind)...)
@@ -101,7 +102,7 @@ func shorten(kind []problem) []problem {
 // unservedServices are those without endpoints whose clients came in vain.
 func (s *snapshot) unservedServices() (all []problem) {
 	for _, row := range s.ports {
-		if row.unserved && row.isEmpty() {
+		if row.unserved && row.isEmpty() && !row.unheld {
 			all = append(all, problem{
 				Text: fmt.Sprintf("%s has no endpoints, and clients of %s were turned away: write endpoints, or delete the service.",
 					row.label, row.ID),
@@ -117,7 +118,7 @@ func (s *snapshot) emptyServices() []problem {
 	var first *port
 	n := 0
 	for i := range s.ports {
-		if row := &s.ports[i]; row.isEmpty() && !row.unserved {
+		if row := &s.ports[i]; row.isEmpty() && !row.unserved && !row.unheld {
 			if n++; first == nil {
 				first = row
 			}

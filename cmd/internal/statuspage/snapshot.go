@@ -87,6 +87,7 @@ type port struct {
 	recent.Rates
 	rotation rotation.Status
 
+	unheld   bool // nobody holds the key that elects its endpoints
 	unserved bool // no new client is given an endpoint, and clients came in vain
 	refused  bool // the newest record of the owner is not in force
 	warned   bool // a record of the owner is in force, with a warning
