@@ -71,9 +71,9 @@ type Election struct {
 	API      string        // the holder's REST API: scheme, host and port; "": not known
 	TTL      time.Duration // of the leader's key; 0: not known
 	LeftOut  int           // replicas that are not given to who reads; one counts once for each service of replicas
-	Out      []string      // these, at most [MaxRejections], each a line with service, name and why
+	Out      []string      // these, at most [MaxElected], each a line with service, name and why
 	Unusable int           // keys whose newest value cannot be used
-	Rejected []string      // these, at most [MaxRejections], each a line with why
+	Rejected []string      // these, at most [MaxElected], each a line with why
 }
 
 // A HolderChange says from when on a key had a name.
@@ -86,7 +86,7 @@ type HolderChange struct {
 // MaxHolderChanges is how many changes of its holder an [Election] has.
 const MaxHolderChanges = 10
 
-// MaxElected is how many services an [Election] names.
+// MaxElected is how many services an [Election] names, and how many replicas and keys.
 const MaxElected = 20
 
 // An End counts the sessions that ended for one cause.

@@ -54,6 +54,7 @@ func TestEachAlertFiresUnderItsFault(t *testing.T) {
 	m.crowded(t)
 	m.idle(t)
 	m.lapsed(t)
+	m.unelected(t)
 	failTakeover := m.takeover(t)
 	hold := m.stuck(t, s)
 	server := m.prometheus(t, program)
@@ -220,6 +221,18 @@ func (m *monitored) lapsed(t *testing.T) {
 	start(t, nil, "-etcd_servers="+etcd, "-bind_address=127.0.0.1", "-healthz_bind_address=", "-metrics_bind_address="+address)
 	awaitPage(t, url+"/readyz", http.StatusOK, "ok")
 	lapse()
+}
+
+// unelected is a node with a service that follows the leader of a cluster that has none, and is paused.
+func (m *monitored) unelected(t *testing.T) {
+	t.Helper()
+	s := newSite(t)
+	s.put(t, registry.SpecsPrefix+"pg", fmt.Sprintf(`{"kind":"Service","apiVersion":"v1beta1","id":"pg","port":%d,"annotations":{"kube-proxy/patroni":"pg","kube-proxy/patroni-role":"primary"}}`, proxytest.FreePort(t)))
+	s.put(t, "/service/pg/config", `{"ttl":30,"pause":true}`)
+	address, url := operatorsURL(t)
+	m.node(t, address, "KubeProxyNobodyElected", "KubeProxyClusterPaused")
+	start(t, nil, "-etcd_servers="+s.etcd.URL(), "-bind_address=127.0.0.1", "-healthz_bind_address=", "-metrics_bind_address="+address, "-patroni=/service/")
+	awaitPage(t, url+"/readyz", http.StatusOK, "ok")
 }
 
 // takeover is a node, and a successor that declines once fail is called.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/golang/glog"
 
+	"kubeproxy/config"
 	"kubeproxy/registry"
 )
 
@@ -161,7 +162,7 @@ func (e *election) rejected() (first []string, n int) {
 		if why == "" {
 			continue
 		}
-		if n++; n <= maxElections {
+		if n++; n <= config.MaxElected {
 			first = append(first, registry.Quote(e.key+key)+": "+why)
 		}
 	}

@@ -25,7 +25,7 @@ func (c *changes) add(name string, revision int64, at time.Time) {
 	}
 }
 
-// maxElections bounds what operators are shown: elections, and what is said of one.
+// maxElections bounds what operators are shown.
 const maxElections = config.MaxRejections
 
 // describeElections lists what elects endpoints, if that has changed since the last time.
@@ -69,7 +69,7 @@ func (s *State) leftOut(e *election) (first []string, n int) {
 			if seat.Out == "" || seat.Name == e.cluster.Leader {
 				continue
 			}
-			if n++; n <= maxElections {
+			if n++; n <= config.MaxElected {
 				first = append(first, config.OneLine(strings.Join([]string{name.String(), seat.Name, seat.Out}, ": ")))
 			}
 		}

@@ -64,7 +64,7 @@ func TestWhatIsSaidOfAClusterHasABound(t *testing.T) {
 	l.AddHolders("/service/pg/", says)
 	s.Merge(l, 2, nil, 2)
 	e := s.describedElections(t, st)[0]
-	if e.Key != "/service/pg/leader" || e.Holder != "m0" || !e.Paused || e.LeftOut != 2*149 || e.Unusable != 150 || len(e.Out) != config.MaxRejections || len(e.Rejected) != config.MaxRejections {
+	if e.Key != "/service/pg/leader" || e.Holder != "m0" || !e.Paused || e.LeftOut != 2*149 || e.Unusable != 150 || len(e.Out) != config.MaxElected || len(e.Rejected) != config.MaxElected {
 		t.Errorf("of 149 replicas that start and 150 keys that are bad: %d left out, %d bad, %d and %d listed: %.300v", e.LeftOut, e.Unusable, len(e.Out), len(e.Rejected), e)
 	}
 	put(s, registry.SpecsPrefix+"two", 3, `{"kind":"Service","apiVersion":"v1","metadata":{"annotations":{"kube-proxy/patroni":"pg","kube-proxy/patroni-role":"primary"}},"spec":{"ports":[{"port":1}]}}`)

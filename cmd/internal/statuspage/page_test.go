@@ -189,6 +189,17 @@ func TestTheFirstSentenceNamesWhatIsWrongAndWhatToDo(t *testing.T) {
 			s.endpoints[registry.PortKey{Name: web}] = nil
 			s.totals[0].Ended[traffic.NoEndpoints] = 1
 		}, []string{"default/web has no endpoints", "tcp port 1000 were turned away", "write endpoints"}},
+		{"nobody holds a key", func(s *site) {
+			s.endpoints[registry.PortKey{Name: web}] = nil
+			s.totals[0].Ended[traffic.NoEndpoints] = 1
+			s.elect(config.Election{Key: "/service/pg/leader", Elects: []registry.Name{web, other.Name}, Changes: []config.HolderChange{{Revision: 57, At: time.Now()}}})
+		}, []string{"Nobody holds key /service/pg/leader since ", "(revision 57): clients of default/web are refused or wait.", "Elections"}},
+		{"nobody holds a key, and replicas serve", func(s *site) {
+			s.elect(config.Election{Key: "/service/pg/leader", Services: `"web"`, Elects: []registry.Name{web}})
+		}, []string{"Nobody holds key /service/pg/leader since ", `"web" has endpoints all the same`}},
+		{"a key that elects cannot be used", func(s *site) {
+			s.elect(config.Election{Key: "/service/pg/leader", Holder: "m1", Unusable: 1, Rejected: []string{`"/service/pg/members/m2": no conn_url`}})
+		}, []string{`A key that elects endpoints cannot be used: "/service/pg/members/m2": no conn_url. What it said before stays`}},
 		{"a port is in conflict", func(s *site) { s.ports[0].Waiting = []registry.PortKey{other} },
 			[]string{"default/other waits for tcp port 1000, which default/web has", "give one of them another port"}},
 		{"a port cannot be opened", func(s *site) { s.ports[0].Err = errors.New("another program has it") },
@@ -497,6 +508,9 @@ func TestTextsFromOutsideAreInert(t *testing.T) {
 		st := &s.sources[0].(*fakeSource).status
 		st.Rejections = append(st.Rejections, config.Rejection{Key: registry.SpecsPrefix + text, Reason: text})
 		st.Warnings = append(st.Warnings, config.Warning{Key: registry.SpecsPrefix + text, Text: text})
+		for _, holder := range []string{text, ""} {
+			s.elect(config.Election{Key: text, Holder: holder, Services: text, Elects: []registry.Name{key.Name}, Out: []string{text}, Rejected: []string{text}, Changes: []config.HolderChange{{Holder: text}}})
+		}
 		s.sources = append(s.sources, &fakeSource{text, config.Status{Reason: text, Cluster: text}})
 	}
 	p := s.page(t)
