@@ -9,21 +9,10 @@ import (
 
 	"github.com/golang/glog"
 
-	"kubeproxy/config"
 	"kubeproxy/registry"
 )
 
 // How the members of a cluster of Patroni are the endpoints of services: package patroni reads its keys, and says who serves.
-
-// A presence is a key of a cluster while it exists.
-type presence struct {
-	created, seen int64  // the revisions of its creation, and of its newest value
-	sum           uint64 // of that value, if it cannot be used
-	bad           string // why not; "": it can
-}
-
-// leaderKey is below the key of a cluster.
-const leaderKey = "leader"
 
 // setMember notes a change of a key of a cluster, and reports whether it says anything that was not known.
 func (s *State) setMember(e *election, h Holder) (different bool) {
@@ -153,18 +142,4 @@ func (s *State) warnOfMembers(name registry.Name, e *election, fallback bool, ou
 	default:
 		glog.Warningf("endpoints of %v: no member of %s serves; its leader is %s (%s)%s", name, registry.Quote(e.key), registry.Quote(e.cluster.Leader), out, note)
 	}
-}
-
-// rejected lists the keys of a cluster that cannot be used, each with why: the first ones, and how many there are.
-func (e *election) rejected() (first []string, n int) {
-	for _, key := range slices.Sorted(maps.Keys(e.present)) {
-		why := e.present[key].bad
-		if why == "" {
-			continue
-		}
-		if n++; n <= config.MaxElected {
-			first = append(first, registry.Quote(e.key+key)+": "+why)
-		}
-	}
-	return first, n
 }

@@ -10,47 +10,11 @@ import (
 
 	"kubeproxy/registry"
 	"kubeproxy/registry/names"
-	"kubeproxy/registry/patroni"
 )
 
 // How keys outside the registry elect endpoints. A service names a key, or all keys below one that ends with a slash, which are those of a cluster of
 // Patroni: see cluster.go. Of the endpoints that the records of a service list, those are in force which they call by the value of its key. The source
 // watches the keys beside the registry. Until it has read them, what was in force before stays.
-
-// A Holder is what a key outside the registry says.
-type Holder struct {
-	Key   string
-	Value string
-	Gone  bool // there is no such key
-
-	Created int64 // stands for one life of the key
-	Seen    int64 // the revision of its newest change, or of the list that had it
-}
-
-// An election is what is known of a key that services name.
-type election struct {
-	key      string
-	services map[registry.Name]bool
-	known    bool
-
-	holder  string // the name that the key has; "": none
-	seen    int64  // the revision at which it was seen there
-	changes changes
-
-	cluster *patroni.Cluster // of a key that ends with a slash; else nil
-	present map[string]*presence
-}
-
-// isCluster reports whether a key stands for all those below it.
-func isCluster(key string) bool { return strings.HasSuffix(key, "/") }
-
-func newElection(key string) *election {
-	e := &election{key: key, services: make(map[registry.Name]bool)}
-	if isCluster(key) {
-		e.cluster, e.present = new(patroni.Cluster), make(map[string]*presence)
-	}
-	return e
-}
 
 // HolderKeys returns the keys that services name, in their order. One that ends with a slash stands for all below it.
 func (s *State) HolderKeys() []string {
@@ -92,28 +56,17 @@ func (s *State) follow() {
 	}
 }
 
-// electionOf finds what is known of a key, or of the cluster that it belongs to; nil if no service names it.
-func (s *State) electionOf(key string) *election {
-	for end := len(key); end > 0; end = strings.LastIndexByte(key[:end], '/') {
-		if e := s.elections[key[:end]]; e != nil && end == len(key) {
-			return e
-		} else if e := s.elections[key[:end]+"/"]; e != nil {
-			return e
-		}
-	}
-	return nil
-}
-
 // SetHolder notes a change of a key. One that is older than what is known of the key changes nothing.
 func (s *State) SetHolder(h Holder) {
-	switch e := s.electionOf(h.Key); {
-	case e == nil:
-	case e.cluster != nil:
-		if p := e.present[strings.TrimPrefix(h.Key, e.key)]; p == nil || h.Seen > p.seen {
-			s.setMember(e, h)
+	for _, e := range s.electionsOf(h.Key) {
+		switch {
+		case e.cluster != nil:
+			if p := e.present[strings.TrimPrefix(h.Key, e.key)]; p == nil || h.Seen > p.seen {
+				s.setMember(e, h)
+			}
+		case !e.known || h.Seen > e.seen:
+			s.setHolder(e, h)
 		}
-	case !e.known || h.Seen > e.seen:
-		s.setHolder(e, h)
 	}
 }
 
@@ -151,15 +104,6 @@ func (s *State) elects(e *election, key, name string, revision int64) {
 		return
 	}
 	glog.Infof("key %s elects %s at revision %d, among the endpoints of %s%s", registry.Quote(key), registry.Quote(name), revision, e.forServices(), note)
-}
-
-// forServices names the services of an election.
-func (e *election) forServices() string {
-	var of Tally
-	for _, name := range slices.SortedFunc(maps.Keys(e.services), registry.Name.Compare) {
-		of.Add(name.String())
-	}
-	return of.String()
 }
 
 // choose returns what is in force of what the records of a service say, by the key that it names.

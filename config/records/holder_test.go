@@ -138,3 +138,31 @@ func TestWhatAMemberSaidEndsWithItsKey(t *testing.T) {
 		}
 	}
 }
+
+// TestAKeyIsHeardByAllWhoFollowIt: one service follows the leader's key by its name, and another one the cluster that it belongs to.
+func TestAKeyIsHeardByAllWhoFollowIt(t *testing.T) {
+	s := New(decode.Decoder{Patroni: "/service/", HolderKeys: []string{"/"}})
+	for name, annotations := range map[string]string{"a": `"kube-proxy/holder-key":"/service/pg/leader"`, "b": `"kube-proxy/patroni":"pg","kube-proxy/patroni-role":"primary"`} {
+		put(s, registry.SpecsPrefix+name, 1, `{"kind":"Service","apiVersion":"v1","metadata":{"annotations":{`+annotations+`}},"spec":{"ports":[{"port":1}]}}`)
+	}
+	put(s, registry.EndpointsPrefix+"a", 2, `{"kind":"Endpoints","apiVersion":"v1","metadata":{"annotations":{"kube-proxy/names":"10.0.0.1=m1,10.0.0.2=m2"}},
+		"subsets":[{"addresses":[{"ip":"10.0.0.1"},{"ip":"10.0.0.2"}],"ports":[{"port":1}]}]}`)
+	if keys := s.HolderKeys(); len(keys) != 2 {
+		t.Fatalf("the keys to follow are %q", keys)
+	}
+	l := s.NewList(0)
+	for _, e := range s.entries {
+		l.known = append(l.known, unchangedVersion{e, e.seen, e.leased, e.sum, e.good})
+	}
+	leader := Holder{Key: "/service/pg/leader", Value: "m1", Created: 1, Seen: 1}
+	l.AddHolders("/service/pg/leader", []Holder{leader})
+	l.AddHolders("/service/pg/", []Holder{leader, {Key: "/service/pg/members/m1", Value: `{"conn_url":"postgres://10.0.0.1:1/"}`, Seen: 1}, {Key: "/service/pg/members/m2", Value: `{"conn_url":"postgres://10.0.0.2:1/"}`, Seen: 1}})
+	s.Merge(l, 3, nil, 3)
+	if got, want := s.endpointsText(), "a:[10.0.0.1:1] b:[10.0.0.1:1]"; got != want {
+		t.Errorf("in force: %q; want %q", got, want)
+	}
+	s.SetHolder(Holder{Key: "/service/pg/leader", Value: "m2", Created: 1, Seen: 4})
+	if got, want := s.endpointsText(), "a:[10.0.0.2:1] b:[10.0.0.2:1]"; got != want {
+		t.Errorf("in force: %q; want %q", got, want)
+	}
+}

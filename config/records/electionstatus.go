@@ -10,21 +10,6 @@ import (
 	"kubeproxy/registry"
 )
 
-// changes are those of whom a key names. The first name that was read is one of the last, and is not counted.
-type changes struct {
-	last  []config.HolderChange // the oldest first
-	count uint64
-}
-
-func (c *changes) add(name string, revision int64, at time.Time) {
-	if len(c.last) > 0 {
-		c.count++
-	}
-	if c.last = append(c.last, config.HolderChange{Holder: config.OneLine(name), Revision: revision, At: at}); len(c.last) > config.MaxHolderChanges {
-		c.last = slices.Clone(c.last[1:])
-	}
-}
-
 // maxElections bounds what operators are shown.
 const maxElections = config.MaxRejections
 
@@ -49,12 +34,6 @@ func (s *State) describeElections() (list []config.Election, changed bool) {
 		list = append(list, shown)
 	}
 	return list, true
-}
-
-// names are the first of the services of an election.
-func (e *election) names() []registry.Name {
-	all := slices.SortedFunc(maps.Keys(e.services), registry.Name.Compare)
-	return slices.Clone(all[:min(len(all), config.MaxElected)])
 }
 
 // leftOut says which replicas of a cluster do not serve those who read, and why: the first ones, and how many there are.
