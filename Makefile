@@ -69,7 +69,7 @@ ARCHES ?= amd64,arm64
 
 export CGO_ENABLED = 0
 
-.PHONY: school school-check help build platforms run test check nightly models browser fuzz hostile bench bench-peers bench-self bench-fleet bench-scale bench-kernel kernel-handovers kernel-suite bench-takeover bench-patroni dist dist-check systemd chaos chaos-v2 torture torture-mutations lab lab-check lab-down monitoring-check book page clean
+.PHONY: school school-check help build platforms run test check nightly models browser fuzz hostile bench bench-peers bench-self bench-fleet bench-scale bench-kernel kernel-handovers kernel-suite bench-takeover bench-patroni dist dist-check seccomp-check systemd chaos chaos-v2 torture torture-mutations lab lab-check lab-down monitoring-check book page clean
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
@@ -164,6 +164,9 @@ dist: ## packages in bin/dist: deb, rpm, tar.gz and OCI image for amd64 and arm6
 
 dist-check: dist ## build them in another directory and compare; lint, install, upgrade, purge, run the image; root, and what make systemd needs
 	scripts/dist-check -v=$(VERSION) -c=$(COMMIT) -t=$(TREE) -w=$(WHEN)
+
+seccomp-check: ## docs/kube-proxy-classic.seccomp.json in docker, with each engine, and without io_uring; a minute
+	scripts/seccomp-check
 
 systemd: build ## the unit of docs in a Debian that systemd boots, in a container; root, systemd-nspawn and debootstrap (ARGS=-suite=trixie)
 	go build -o bin/ ./scripts/debiancheck && bin/debiancheck systemd $(ARGS)
