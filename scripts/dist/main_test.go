@@ -1,6 +1,7 @@
 package main
 
 import (
+	"os"
 	"regexp"
 	"strings"
 	"testing"
@@ -44,6 +45,33 @@ func TestTheSettingsOfAPackageNameEachFlagOnce(t *testing.T) {
 	for _, name := range []string{"etcd_servers", "registry_dir", "kubeconfig", "allowed_ports", "takeover"} {
 		if !seen[name] {
 			t.Errorf("there is no line for %s", name)
+		}
+	}
+}
+
+// TestTheProfileForAppArmorIsTheUnits: the unit names it, it lets through the paths of the package and the unit's directories, and it only complains.
+func TestTheProfileForAppArmorIsTheUnits(t *testing.T) {
+	r := release{root: "../.."}
+	unit, _, err := r.unit("/usr/share/doc/kube-proxy-classic")
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile("../../docs/kube-proxy-classic.apparmor")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, line := range []string{"AppArmorProfile=-kube-proxy-classic", "StateDirectory=kube-proxy-classic", "LogsDirectory=kube-proxy-classic", "RuntimeDirectory=kube-proxy-classic"} {
+		if !strings.Contains(string(unit), "\n"+line+"\n") {
+			t.Errorf("the unit has no line %s", line)
+		}
+	}
+	for _, rule := range []string{
+		"profile kube-proxy-classic flags=(complain, attach_disconnected) {", "  /usr/bin/kube-proxy-classic mrix,", "  /etc/kube-proxy-classic/** r,",
+		"  /var/lib/{,private/}kube-proxy-classic/** rwk,", "  /var/log/{,private/}kube-proxy-classic/** rw,", "  @{run}/{,private/}kube-proxy-classic/** rw,",
+		"  @{run}/systemd/notify w,", "  include if exists <local/kube-proxy-classic>",
+	} {
+		if !strings.Contains(string(text), "\n"+rule+"\n") {
+			t.Errorf("the profile has no line %q", rule)
 		}
 	}
 }

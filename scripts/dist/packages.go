@@ -129,8 +129,13 @@ func (r *release) ownFiles(kind string) ([]file, error) {
 	if err != nil {
 		return nil, err
 	}
+	confined, err := os.ReadFile(filepath.Join(r.root, "docs", packageName+".apparmor"))
+	if err != nil {
+		return nil, err
+	}
 	doc := "/usr/share/doc/" + packageName
 	return []file{
+		{path: "/etc/apparmor.d/" + packageName, mode: 0o644, content: confined, config: true},
 		{path: doc + "/copyright", mode: 0o644, content: rights},
 		{path: doc + "/changelog.gz", mode: 0o644, content: changes},
 		{path: "/usr/share/lintian/overrides/" + packageName, mode: 0o644, content: overrides},
