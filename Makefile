@@ -132,8 +132,8 @@ hostile: build ## what strangers and bad records can do to bin/kube-proxy, with 
 bench: ## benchmarks; compare two outputs with: go tool benchstat old new
 	go test -run '^$$' -bench '$(BENCH)' -benchtime $(BENCHTIME) -benchmem -count $(COUNT) $(BENCHFLAGS) $(if $(filter ./...,$(PKG)),$(BENCHED),$(PKG))
 
-bench-peers: build ## kube-proxy beside HAProxy, nginx and no proxy: docs/performance.md
-	go build -o bin/ ./scripts/measure && bin/measure peers $(ARGS)
+bench-peers: build ## kube-proxy beside HAProxy, nginx and no proxy: docs/performance.md; the installed ones, or HAPROXY=FILE and NGINX=FILE
+	go build -o bin/ ./scripts/measure && HAPROXY='$(HAPROXY)' NGINX='$(NGINX)' bin/measure peers $(ARGS)
 
 bench-self: build ## kube-proxy beside itself with other flags, SELF='off=FLAGS;on=FLAGS', or beside an earlier build, OLD=FILE
 	go build -o bin/ ./scripts/measure && bin/measure self $(if $(OLD),-old='$(OLD)',-self='$(SELF)' -only=roundtrip-32,connect-reset,connect-fin,udp-32) $(ARGS)

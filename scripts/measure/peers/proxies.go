@@ -3,6 +3,7 @@
 package peers
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/netip"
@@ -114,12 +115,18 @@ func (p *proxy) restart(flags ...string) error {
 // many threads as processors, no logs, keepalive on both connections as kube-proxy has it, half-closed
 // connections carried, the same endpoints in turn, one listening address.
 
+// peerPath finds the program of a peer: the one that HAPROXY or NGINX names in the environment, a path or a name, or else the installed one.
+// Nothing is built. An error says what was looked for.
+func peerPath(name string) (string, error) {
+	return exec.LookPath(cmp.Or(os.Getenv(strings.ToUpper(name)), name))
+}
+
 // haproxy makes a peer of an installed HAProxy. Bulk goes through a port of its own that always uses
 // splice(2); round trips would only pay for it. (With splice-auto HAProxy copies for the first seconds
 // of a flow, which here would be all of it.) It carries no UDP.
 func haproxy(ps *process.Group, host netip.Addr, at, behind load.Ports, descriptors int) (_ *proxy, err error) {
 	defer try.Catch(&err)
-	path := try.Get(exec.LookPath("haproxy"))
+	path := try.Get(peerPath("haproxy"))
 	const pipes = 64 // a quarter of maxconn by default, which would not fit into the descriptors
 	var b strings.Builder
 	fmt.Fprintf(&b, `global
@@ -156,7 +163,7 @@ var modulesPath = regexp.MustCompile(`--modules-path=(\S+)`)
 // nginx makes a peer of an installed nginx with its stream module. Over UDP it has a socket for each
 // worker, as its manual advises, and the same receive buffer as kube-proxy.
 func nginx(ps *process.Group, host netip.Addr, at, behind load.Ports, descriptors int) (*proxy, error) {
-	path, err := exec.LookPath("nginx")
+	path, err := peerPath("nginx")
 	if err != nil {
 		return nil, err
 	}
