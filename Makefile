@@ -69,7 +69,7 @@ ARCHES ?= amd64,arm64
 
 export CGO_ENABLED = 0
 
-.PHONY: school school-check help build platforms run test check nightly models browser fuzz hostile bench bench-peers bench-self bench-fleet bench-scale bench-kernel kernel-handovers kernel-suite bench-takeover bench-patroni dist dist-check seccomp-check systemd chaos chaos-v2 torture torture-mutations lab lab-check lab-down monitoring-check book page clean
+.PHONY: school school-check help build platforms run test check nightly models browser fuzz hostile bench bench-peers bench-self bench-fleet bench-scale bench-kernel kernel-handovers kernel-suite bench-takeover bench-patroni dist dist-check release licenses vulnerabilities seccomp-check systemd chaos chaos-v2 torture torture-mutations lab lab-check lab-down monitoring-check book page clean
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
@@ -161,6 +161,15 @@ bench-patroni: build ## clients of PostgreSQL when its primary changes, beside H
 
 dist: ## packages in bin/dist: deb, rpm, tar.gz and OCI image for amd64 and arm64, the school for Linux and macOS, SPDX, checksums; the same bytes everywhere
 	go -C scripts/dist run . -root=$(CURDIR) -out=$(abspath $(OUT)) -arch=$(ARCHES) -version=$(VERSION) -commit=$(COMMIT) -tree=$(TREE) -time=$(WHEN)
+
+release: ## what dist builds, of a tag: with VEX, provenance and a signature, in bin/release; docs/releases.md (MINISIGN_KEY_FILE, ARCHES, OUT)
+	go -C scripts/dist run . release -root=$(CURDIR) -out=$(abspath $(or $(filter-out bin/dist,$(OUT)),bin/release)) -arch=$(ARCHES)
+
+licenses: ## the license of each module that the programs are linked with; one that is not permitted is an error
+	go -C scripts/dist run . licenses -root=$(CURDIR)
+
+vulnerabilities: ## govulncheck, with the toolchain of go.mod; a finding that scripts/dist/vex.json does not explain is an error (GOVULNDB)
+	go -C scripts/dist run . vulnerabilities -root=$(CURDIR)
 
 dist-check: dist ## build them in another directory and compare; lint, install, upgrade, purge, run the image; root, and what make systemd needs
 	scripts/dist-check -v=$(VERSION) -c=$(COMMIT) -t=$(TREE) -w=$(WHEN)

@@ -2,6 +2,8 @@ module kubeproxy
 
 go 1.26.0
 
+toolchain go1.26.10
+
 ignore ./bin // what make builds: the book has copies of sources
 
 require (
@@ -95,8 +97,10 @@ require (
 	golang.org/x/exp/typeparams v0.0.0-20231108232855-2478ac86f678 // indirect
 	golang.org/x/mod v0.41.0 // indirect
 	golang.org/x/perf v0.0.0-20260908200009-22c9c6c9d4da // indirect
+	golang.org/x/telemetry v0.0.0-20260924152758-ed294f943157 // indirect
 	golang.org/x/text v0.43.0 // indirect
 	golang.org/x/tools v0.51.0 // indirect
+	golang.org/x/vuln v1.8.0 // indirect
 	google.golang.org/genproto/googleapis/api v0.0.0-20260803160001-6ac0973c030d // indirect
 	google.golang.org/genproto/googleapis/rpc v0.0.0-20260803160001-6ac0973c030d // indirect
 	gopkg.in/natefinch/lumberjack.v2 v2.2.1 // indirect
@@ -109,6 +113,7 @@ tool (
 	go.etcd.io/etcd/etcdutl/v3
 	go.etcd.io/etcd/server/v3
 	golang.org/x/perf/cmd/benchstat
+	golang.org/x/vuln/cmd/govulncheck
 	honnef.co/go/tools/cmd/staticcheck
 	kubeproxy/cmd/kube-proxy // for tests that need it without the race detector: go tool keeps it in the build cache
 )

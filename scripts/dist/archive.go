@@ -3,7 +3,6 @@ package main
 import (
 	"archive/tar"
 	"bytes"
-	"fmt"
 	"os"
 	"path"
 	"path/filepath"
@@ -12,39 +11,29 @@ import (
 )
 
 // archive writes the tar.gz: the program, its man page and completions, and the documents, in a directory of their own.
-func (r *release) archive(arch string, program []byte) error {
+func (r *release) archive(p *program) error {
 	papers, err := r.papers()
 	if err != nil {
 		return err
 	}
 	files := []file{
-		{path: packageName, mode: 0o755, content: program},
+		{path: packageName, mode: 0o755, content: p.content},
+		p.notices(""),
 		{path: "completion/_" + packageName, mode: 0o644, content: r.manual.zsh},
 		{path: "completion/" + packageName + ".bash", mode: 0o644, content: r.manual.bash},
 		{path: "completion/" + packageName + ".fish", mode: 0o644, content: r.manual.fish},
 		{path: "man/" + packageName + ".8", mode: 0o644, content: r.manual.page},
 	}
-	return r.tarball(r.called(kubeProxy(arch)), append(files, papers...))
+	return r.tarball(r.called(p.target), append(files, papers...))
 }
 
 // school writes the tar.gz of the school: one program, which has its texts in it. etcd has releases of its own, and is not in it.
-func (r *release) school(t target, stage string) error {
-	path, err := r.compile(t, stage)
-	if err != nil {
-		return err
-	}
-	if err := r.bill(t, path); err != nil {
-		return fmt.Errorf("bill of materials: %w", err)
-	}
-	program, err := os.ReadFile(path)
-	if err != nil {
-		return err
-	}
+func (r *release) school(p *program) error {
 	license, err := os.ReadFile(filepath.Join(r.root, "LICENSE"))
 	if err != nil {
 		return err
 	}
-	return r.tarball(r.called(t), []file{{path: "LICENSE", mode: 0o644, content: license}, {path: t.name, mode: 0o755, content: program}})
+	return r.tarball(r.called(p.target), []file{{path: "LICENSE", mode: 0o644, content: license}, p.notices(""), {path: p.name, mode: 0o755, content: p.content}})
 }
 
 // tarball writes a tar.gz of files below a directory of its name.

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"debug/buildinfo"
 	"fmt"
+	"net/url"
 	"os"
 	"runtime/debug"
 	"strings"
@@ -16,33 +17,38 @@ import (
 	"github.com/spdx/tools-golang/spdxlib"
 )
 
-// bill writes the bill of materials of a program, in SPDX 2.3: the modules that the linker has noted in it, and Go's own library.
-func (r *release) bill(t target, program string) error {
-	built, err := buildinfo.ReadFile(program)
+// bill writes the bill of materials of a program, in SPDX 2.3: the modules that the linker has noted in it, with the licenses that their files
+// say, and Go's own library.
+func (r *release) bill(p *program, path string) error {
+	built, err := buildinfo.ReadFile(path)
 	if err != nil {
 		return err
 	}
-	content, err := os.ReadFile(program)
-	if err != nil {
+	if err := sameModules(built, p.modules); err != nil {
 		return err
 	}
-	name := r.called(t)
-	sum := sha256.Sum256(content)
-	root := &spdx.Package{PackageName: t.name, PackageSPDXIdentifier: common.ElementID("Package-" + t.name), PackageVersion: r.version, PrimaryPackagePurpose: "APPLICATION",
+	licenses := make(map[string]string, len(p.modules))
+	for _, m := range p.modules {
+		licenses[m.path] = m.license
+	}
+	name := r.called(p.target)
+	sum := sha256.Sum256(p.content)
+	root := &spdx.Package{PackageName: p.name, PackageSPDXIdentifier: common.ElementID("Package-" + p.name), PackageVersion: r.version, PrimaryPackagePurpose: "APPLICATION",
 		PackageDownloadLocation: "NOASSERTION", PackageLicenseConcluded: "Apache-2.0", PackageLicenseDeclared: "Apache-2.0", PackageCopyrightText: "NOASSERTION",
-		PackageSourceInfo: "git commit " + cmp.Or(r.commit, "unknown"),
-		PackageChecksums:  []common.Checksum{{Algorithm: common.SHA256, Value: fmt.Sprintf("%x", sum)}}}
+		PackageSourceInfo:         "git commit " + cmp.Or(r.commit, "unknown"),
+		PackageExternalReferences: []*spdx.PackageExternalReference{purl(productOf(p.name, r.version))},
+		PackageChecksums:          []common.Checksum{{Algorithm: common.SHA256, Value: fmt.Sprintf("%x", sum)}}}
 	doc := &spdx.Document{SPDXVersion: spdx.Version, DataLicense: spdx.DataLicense, SPDXIdentifier: "DOCUMENT", DocumentName: name,
 		DocumentNamespace: fmt.Sprintf("https://spdx.org/spdxdocs/%s-%x", name, sum[:16]),
 		CreationInfo:      &spdx.CreationInfo{Creators: []common.Creator{{CreatorType: "Tool", Creator: "kube-proxy-dist"}}, Created: r.when.Format(time.RFC3339)},
 		Packages:          []*spdx.Package{root},
 		Relationships:     []*spdx.Relationship{relationship("DOCUMENT", "DESCRIBES", root.PackageSPDXIdentifier)}}
-	modules := append([]*debug.Module{{Path: "stdlib", Version: strings.TrimPrefix(built.GoVersion, "go")}}, built.Deps...)
+	modules := append([]*debug.Module{{Path: stdlib, Version: strings.TrimPrefix(built.GoVersion, "go")}}, built.Deps...)
 	for _, m := range modules {
 		if m.Replace != nil {
-			m = m.Replace
+			return fmt.Errorf("module %s is replaced, which this list cannot say", m.Path)
 		}
-		p := materialOf(m)
+		p := materialOf(m, licenses[m.Path])
 		doc.Packages = append(doc.Packages, p)
 		doc.Relationships = append(doc.Relationships, relationship(root.PackageSPDXIdentifier, "CONTAINS", p.PackageSPDXIdentifier))
 	}
@@ -61,7 +67,7 @@ func (r *release) bill(t target, program string) error {
 }
 
 // materialOf describes a module. Its checksum is go.sum's, which is none of SPDX's kinds: it is a comment.
-func materialOf(m *debug.Module) *spdx.Package {
+func materialOf(m *debug.Module, license string) *spdx.Package {
 	id := strings.Map(func(r rune) rune {
 		if r >= '0' && r <= '9' || r >= 'A' && r <= 'Z' || r >= 'a' && r <= 'z' || r == '.' {
 			return r
@@ -69,12 +75,21 @@ func materialOf(m *debug.Module) *spdx.Package {
 		return '-'
 	}, m.Path+"-"+m.Version)
 	p := &spdx.Package{PackageName: m.Path, PackageSPDXIdentifier: common.ElementID("Package-" + id), PackageVersion: m.Version, PrimaryPackagePurpose: "LIBRARY",
-		PackageDownloadLocation: "NOASSERTION", PackageLicenseConcluded: "NOASSERTION", PackageLicenseDeclared: "NOASSERTION", PackageCopyrightText: "NOASSERTION",
-		PackageExternalReferences: []*spdx.PackageExternalReference{{Category: "PACKAGE-MANAGER", RefType: "purl", Locator: "pkg:golang/" + m.Path + "@" + m.Version}}}
+		PackageDownloadLocation: "NOASSERTION", PackageLicenseConcluded: license, PackageLicenseDeclared: license, PackageCopyrightText: "NOASSERTION",
+		PackageExternalReferences: []*spdx.PackageExternalReference{purl("pkg:golang/" + m.Path + "@" + m.Version)}}
 	if m.Sum != "" {
 		p.PackageComment = "go.sum: " + m.Sum
 	}
 	return p
+}
+
+// productOf is the name of a program of a version in bills, VEX documents and provenance.
+func productOf(name, version string) string {
+	return "pkg:generic/" + name + "@" + url.QueryEscape(version)
+}
+
+func purl(locator string) *spdx.PackageExternalReference {
+	return &spdx.PackageExternalReference{Category: "PACKAGE-MANAGER", RefType: "purl", Locator: locator}
 }
 
 func relationship(from common.ElementID, kind string, to common.ElementID) *spdx.Relationship {

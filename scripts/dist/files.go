@@ -49,7 +49,7 @@ func (r *release) papers() ([]file, error) {
 }
 
 // installed returns what deb and rpm install alike. Documents go below doc.
-func (r *release) installed(program []byte, doc string) ([]file, error) {
+func (r *release) installed(p *program, doc string) ([]file, error) {
 	unit, settings, err := r.unit(doc)
 	if err != nil {
 		return nil, err
@@ -65,9 +65,10 @@ func (r *release) installed(program []byte, doc string) ([]file, error) {
 	files := []file{
 		{path: settingsPath, mode: 0o644, content: settings, config: true},
 		{path: "/etc/logrotate.d/" + packageName, mode: 0o644, content: rotation, config: true},
-		{path: "/usr/bin/" + packageName, mode: 0o755, content: program},
+		{path: "/usr/bin/" + packageName, mode: 0o755, content: p.content},
 		{path: "/usr/lib/systemd/system/" + packageName + ".service", mode: 0o644, content: unit},
 		{path: "/usr/share/bash-completion/completions/" + packageName, mode: 0o644, content: r.manual.bash},
+		p.notices(doc + "/"),
 		{path: "/usr/share/fish/vendor_completions.d/" + packageName + ".fish", mode: 0o644, content: r.manual.fish},
 		{path: "/usr/share/man/man8/" + packageName + ".8.gz", mode: 0o644, content: page},
 	}

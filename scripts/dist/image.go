@@ -20,11 +20,11 @@ import (
 const user = 65532
 
 // image writes an OCI image layout with an image for each architecture, and each image as a tar for docker load.
-func (r *release) image(arches []string, programs map[string][]byte) error {
-	tag := packageName + ":" + strings.ReplaceAll(r.version, "+", "-")
+func (r *release) image(arches []string, programs map[string]*program) error {
+	tag := packageName + ":" + strings.NewReplacer("+", "-", "~", "-").Replace(r.version)
 	index := mutate.IndexMediaType(empty.Index, types.OCIImageIndex)
 	for _, arch := range arches {
-		img, err := r.imageFor(arch, programs[arch])
+		img, err := r.imageFor(programs[arch])
 		if err != nil {
 			return err
 		}
@@ -45,16 +45,17 @@ func (r *release) image(arches []string, programs map[string][]byte) error {
 }
 
 // imageFor makes the image of an architecture: the program, its license, and two directories that its user may write to, for volumes.
-func (r *release) imageFor(arch string, program []byte) (v1.Image, error) {
+func (r *release) imageFor(p *program) (v1.Image, error) {
 	license, err := os.ReadFile(r.root + "/LICENSE")
 	if err != nil {
 		return nil, err
 	}
 	text, err := tarOf("", []file{
 		{path: "run/", mode: 0o755}, {path: "run/" + packageName + "/", mode: 0o700, owner: user},
-		{path: "usr/", mode: 0o755}, {path: "usr/bin/", mode: 0o755}, {path: "usr/bin/" + packageName, mode: 0o755, content: program},
+		{path: "usr/", mode: 0o755}, {path: "usr/bin/", mode: 0o755}, {path: "usr/bin/" + packageName, mode: 0o755, content: p.content},
 		{path: "usr/share/", mode: 0o755}, {path: "usr/share/licenses/", mode: 0o755}, {path: "usr/share/licenses/" + packageName + "/", mode: 0o755},
 		{path: "usr/share/licenses/" + packageName + "/LICENSE", mode: 0o644, content: license},
+		p.notices("usr/share/licenses/" + packageName + "/"),
 		{path: "var/", mode: 0o755}, {path: "var/lib/", mode: 0o755}, {path: "var/lib/" + packageName + "/", mode: 0o700, owner: user},
 	}, r.when)
 	if err != nil {
@@ -69,7 +70,7 @@ func (r *release) imageFor(arch string, program []byte) (v1.Image, error) {
 	if err != nil {
 		return nil, err
 	}
-	return mutate.ConfigFile(img, r.config(arch, img))
+	return mutate.ConfigFile(img, r.config(p.arch, img))
 }
 
 func (r *release) config(arch string, img v1.Image) *v1.ConfigFile {

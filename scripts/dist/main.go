@@ -2,6 +2,9 @@
 // for docker load, a tar.gz with the school for Linux and one for macOS, a list of what each program was built from (SPDX), and checksums.
 //
 //	dist -root=. -out=bin/dist -version=v1.2.3 -commit=… -tree=clean -time=SECONDS
+//	dist release -root=. -out=bin/release     the same of a tag, with a VEX document, provenance and a signature: docs/releases.md
+//	dist licenses -root=.                     the license of each module that is linked; one that is not permitted is an error
+//	dist vulnerabilities -root=.              what govulncheck finds, and vex.json does not explain, is an error
 //
 // The same sources, Go and arguments give the same bytes, in whatever directory: every time in the files is -time, files are sorted, and no
 // program holds a path of the machine. It is a module of its own, so that the product needs none of the libraries that write packages.
@@ -11,8 +14,10 @@ import (
 	"crypto/sha256"
 	"flag"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -25,38 +30,72 @@ type release struct {
 	version                string // of the packages
 	when                   time.Time
 	manual                 manual
+	modules                []linked // that any program holds
 }
 
 func main() {
 	var r release
 	var seconds int64
-	flag.StringVar(&r.root, "root", ".", "the tree")
-	flag.StringVar(&r.out, "out", "bin/dist", "directory for the results; what it holds is removed")
-	flag.StringVar(&r.describe, "version", "", "what git describe says")
-	flag.StringVar(&r.commit, "commit", "", "the commit")
-	flag.StringVar(&r.tree, "tree", "", "clean or dirty")
-	flag.Int64Var(&seconds, "time", 0, "time of the commit, in seconds since 1970")
-	arches := flag.String("arch", "amd64,arm64", "architectures")
-	flag.Parse()
-	r.when = time.Unix(seconds, 0).UTC()
-	r.version = packageVersion(r.describe, r.when)
-	if err := r.build(strings.Split(*arches, ",")); err != nil {
+	words := os.Args[1:]
+	verb := ""
+	if len(words) > 0 && !strings.HasPrefix(words[0], "-") {
+		verb, words = words[0], words[1:]
+	}
+	flags := flag.NewFlagSet("dist", flag.ExitOnError)
+	flags.StringVar(&r.root, "root", ".", "the tree")
+	arches := flags.String("arch", "amd64,arm64", "architectures")
+	switch verb {
+	case "":
+		flags.StringVar(&r.describe, "version", "", "what git describe says")
+		flags.StringVar(&r.commit, "commit", "", "the commit")
+		flags.StringVar(&r.tree, "tree", "", "clean or dirty")
+		flags.Int64Var(&seconds, "time", 0, "time of the commit, in seconds since 1970")
+		fallthrough
+	case "release":
+		flags.StringVar(&r.out, "out", "bin/dist", "directory for the results; what it holds is removed")
+	}
+	_ = flags.Parse(words) // it exits at an error
+	var err error
+	switch all := strings.Split(*arches, ","); verb {
+	case "":
+		r.when = time.Unix(seconds, 0).UTC()
+		r.version = packageVersion(r.describe, r.when)
+		if err = r.build(all); err == nil {
+			err = r.sums()
+		}
+	case "release":
+		err = r.publish(all)
+	case "licenses":
+		err = r.checkLicenses(all)
+	case "vulnerabilities":
+		err = r.checkVulnerabilities(reachableOnly)
+	default:
+		err = fmt.Errorf("there is no verb %q; see the package's documentation", verb)
+	}
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "dist:", err)
 		os.Exit(1)
 	}
 }
 
+// described is what git describe says where there is a tag of a version: the version, what it is a candidate of, and what follows.
+var described = regexp.MustCompile(`^v(\d[^-]*)(?:-(rc\.\d+))?(?:-(.+))?$`)
+
 // packageVersion returns a version that package managers can order: that of the tag, if there is one, else one by the time of the commit. In both a
-// dash would separate something else.
+// dash would separate something else. A tilde comes before the end of a version: a release candidate is before its release.
 func packageVersion(describe string, when time.Time) string {
-	described := strings.ReplaceAll(describe, "-", ".")
-	if tag, rest, _ := strings.Cut(describe, "-"); len(tag) > 1 && tag[0] == 'v' && tag[1] >= '0' && tag[1] <= '9' {
-		if rest == "" {
-			return tag[1:]
-		}
-		return tag[1:] + "+" + strings.ReplaceAll(rest, "-", ".")
+	parts := described.FindStringSubmatch(describe)
+	if parts == nil {
+		return "0.0.0+" + when.Format("20060102.150405") + "." + strings.ReplaceAll(describe, "-", ".")
 	}
-	return "0.0.0+" + when.Format("20060102.150405") + "." + described
+	version := parts[1]
+	if parts[2] != "" {
+		version += "~" + parts[2]
+	}
+	if parts[3] != "" {
+		version += "+" + strings.ReplaceAll(parts[3], "-", ".")
+	}
+	return version
 }
 
 func (r *release) build(arches []string) error {
@@ -74,36 +113,30 @@ func (r *release) build(arches []string) error {
 	if r.manual, err = readManual(r.root); err != nil {
 		return err
 	}
-	programs := make(map[string][]byte) // by architecture
-	for _, arch := range arches {
-		path, err := r.compile(kubeProxy(arch), stage)
+	proxies := make(map[string]*program) // by architecture
+	for _, t := range targets(arches) {
+		p, err := r.program(t, stage)
 		if err != nil {
-			return err
+			return fmt.Errorf("%s for %s/%s: %w", t.name, t.system, t.arch, err)
 		}
-		program, err := os.ReadFile(path)
-		if err != nil {
-			return err
-		}
-		programs[arch] = program
-		if err := r.bill(kubeProxy(arch), path); err != nil {
-			return fmt.Errorf("bill of materials: %w", err)
-		}
-		if err := r.archive(arch, program); err != nil {
-			return fmt.Errorf("tar.gz: %w", err)
-		}
-		if err := r.packages(arch, program, filepath.Join(stage, arch)); err != nil {
-			return err
-		}
-		for _, t := range schools(arch) {
-			if err := r.school(t, stage); err != nil {
+		if t.name != packageName {
+			if err := r.school(p); err != nil {
 				return err
 			}
+			continue
+		}
+		proxies[t.arch] = p
+		if err := r.archive(p); err != nil {
+			return fmt.Errorf("tar.gz: %w", err)
+		}
+		if err := r.packages(p, filepath.Join(stage, t.arch)); err != nil {
+			return err
 		}
 	}
-	if err := r.image(arches, programs); err != nil {
+	if err := r.image(arches, proxies); err != nil {
 		return fmt.Errorf("image: %w", err)
 	}
-	return r.sums()
+	return nil
 }
 
 // name returns the path of a result.
@@ -111,9 +144,25 @@ func (r *release) name(format string, args ...any) string {
 	return filepath.Join(r.out, fmt.Sprintf(format, args...))
 }
 
+// sumsName is the file with the checksums of all others.
+const sumsName = "SHA256SUMS"
+
 // sums writes SHA256SUMS, for sha256sum -c. It covers every file below the directory of the results.
 func (r *release) sums() error {
-	var lines []string
+	sums, err := r.checksums()
+	if err != nil {
+		return err
+	}
+	var lines strings.Builder
+	for _, name := range sortedKeys(sums) {
+		fmt.Fprintf(&lines, "%s  %s\n", sums[name], name)
+	}
+	return os.WriteFile(r.name(sumsName), []byte(lines.String()), 0o644)
+}
+
+// checksums returns that of each file below the directory of the results, by its path there.
+func (r *release) checksums() (map[string]string, error) {
+	sums := make(map[string]string)
 	err := filepath.WalkDir(r.out, func(path string, d os.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
 			return err
@@ -123,12 +172,10 @@ func (r *release) sums() error {
 			return err
 		}
 		name, err := filepath.Rel(r.out, path)
-		lines = append(lines, fmt.Sprintf("%x  %s\n", sha256.Sum256(content), filepath.ToSlash(name)))
+		sums[filepath.ToSlash(name)] = fmt.Sprintf("%x", sha256.Sum256(content))
 		return err
 	})
-	if err != nil {
-		return err
-	}
-	slices.SortFunc(lines, func(a, b string) int { return strings.Compare(a[64:], b[64:]) })
-	return os.WriteFile(r.name("SHA256SUMS"), []byte(strings.Join(lines, "")), 0o644)
+	return sums, err
 }
+
+func sortedKeys(m map[string]string) []string { return slices.Sorted(maps.Keys(m)) }

@@ -29,17 +29,17 @@ the endpoints. It is Kubernetes v0.4's kube-proxy, built again.`
 )
 
 // packages writes the deb and the rpm. Their files pass through the directory stage.
-func (r *release) packages(arch string, program []byte, stage string) error {
+func (r *release) packages(p *program, stage string) error {
 	for _, kind := range []string{"deb", "rpm"} {
-		if err := r.pack(kind, arch, program, filepath.Join(stage, kind)); err != nil {
+		if err := r.pack(kind, p, filepath.Join(stage, kind)); err != nil {
 			return fmt.Errorf("%s: %w", kind, err)
 		}
 	}
 	return nil
 }
 
-func (r *release) pack(kind, arch string, program []byte, stage string) error {
-	files, err := r.installed(program, "/usr/share/doc/"+packageName)
+func (r *release) pack(kind string, p *program, stage string) error {
+	files, err := r.installed(p, "/usr/share/doc/"+packageName)
 	if err != nil {
 		return err
 	}
@@ -63,7 +63,7 @@ func (r *release) pack(kind, arch string, program []byte, stage string) error {
 		contents = append(contents, c)
 	}
 	info := nfpm.WithDefaults(&nfpm.Info{
-		Name: packageName, Arch: arch, Platform: "linux", Version: r.version, VersionSchema: "none",
+		Name: packageName, Arch: p.arch, Platform: "linux", Version: r.version, VersionSchema: "none",
 		Section: "net", Priority: "optional", Maintainer: maintainer, Description: description,
 		MTime: r.when, DisableGlobbing: true,
 		Overridables: nfpm.Overridables{
