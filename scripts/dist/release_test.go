@@ -268,13 +268,20 @@ func TestAFindingThatNoStatementExplainsIsNamed(t *testing.T) {
 }
 
 func TestAModuleWithoutAPermittedLicenseIsNamed(t *testing.T) {
+	apache, err := os.ReadFile("../../LICENSE")
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := permitted
+	t.Cleanup(func() { permitted = all })
+	permitted = []string{"ISC", "MIT"}
 	for name, c := range map[string]struct {
 		files map[string]string
 		want  string // of the error
 	}{
 		"none":          {map[string]string{"README": "hello"}, "module example.org/m@v1.0.0 has no license file"},
 		"its own":       {map[string]string{"LICENSE": "You may look at this on Sundays, and on no other day of the week."}, "module example.org/m@v1.0.0: LICENSE is no license that is known"},
-		"another":       {map[string]string{"COPYING.md": "https://www.gnu.org/licenses/gpl-3.0.html"}, `module example.org/m@v1.0.0: COPYING.md has the license "GPL-3.0`},
+		"another":       {map[string]string{"COPYING.md": string(apache)}, `module example.org/m@v1.0.0: COPYING.md has the license "Apache-2.0", which is not among the permitted ones: ISC, MIT`},
 		"only a notice": {map[string]string{"NOTICE": "Apache"}, "has no license file"},
 	} {
 		t.Run(name, func(t *testing.T) {
