@@ -6,7 +6,8 @@
 // # The file
 //
 // It holds lines of JSON: a header, one line for each service and for each endpoints object, and a SHA-256 of all that. It
-// holds the merged state and no records, so it is the same for all sources. What it holds is checked as it is read.
+// holds the merged state and no records, so it is the same for all sources. What it holds is checked as it is read. A later release may add fields,
+// which an earlier one ignores: so neighbours read each other's files.
 //
 // # Promises
 //

@@ -3,6 +3,7 @@ package statefile
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"flag"
 	"fmt"
 	"math/rand/v2"
@@ -264,6 +265,39 @@ func TestAFileThatCannotBeUsedIsSetAside(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A rollback reads what a later release has saved: what it added is ignored, in each kind of line.
+func TestFieldsOfALaterReleaseAreIgnored(t *testing.T) {
+	f := open(t, t.TempDir())
+	f.OnUpdate(example())
+	if err := f.save(time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(f.Path())
+	if err != nil {
+		t.Fatal(err)
+	}
+	body, err := verify(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, added := range [][2]string{{`{"format":`, `{"later":{"a":[1]},"format":`}, {`{"service":{`, `{"later":1,"service":{"later":"x",`}, {`"terms":{`, `"terms":{"Later":true,`},
+		{`"ports":[{`, `"ports":[{"later":1,`}, {`{"endpoints":{`, `{"endpoints":{"later":null,`}, {`"by_port":[{`, `"by_port":[{"later":{},`}} {
+		if !bytes.Contains(body, []byte(added[0])) {
+			t.Fatalf("the file has no %s", added[0])
+		}
+		body = bytes.Replace(body, []byte(added[0]), []byte(added[1]), 1)
+	}
+	text = fmt.Appendf(body, "{\"sha256\":\"%x\"}\n", sha256.Sum256(body))
+	if err := os.WriteFile(f.Path(), text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	got, _, ok := f.Load()
+	if !ok {
+		t.Fatal("the state file is refused")
+	}
+	wantState(t, example(), got)
 }
 
 func TestAStateThatIsTooOldIsSetAside(t *testing.T) {

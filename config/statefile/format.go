@@ -28,7 +28,8 @@ type header struct {
 	Node registry.Node `json:"node,omitzero"` // that has written it
 }
 
-// format is of this version. A file of another one cannot be read.
+// format is of this version. A file of another one cannot be read. It changes when an earlier release would misunderstand a file; a field that an earlier
+// release can do without does not change it.
 const format = "kube-proxy state 2"
 
 // A trailer is the last line.
@@ -162,7 +163,7 @@ func ofEndpoints(v *registry.Endpoints) *endpoints {
 	return e
 }
 
-// read reads a whole file. Anything that [write] would not have written is an error.
+// read reads a whole file. Anything that neither [write] nor that of a later release would have written is an error.
 func read(file []byte) (h header, u registry.Update, err error) {
 	body, err := verify(file)
 	if err != nil {
@@ -204,10 +205,9 @@ func verify(file []byte) (body []byte, err error) {
 	return body, nil
 }
 
+// unmarshal reads a line. It ignores fields that it does not know, which a later release has added: this one would not know them in the record either.
 func unmarshal(text []byte, into any) error {
-	dec := json.NewDecoder(bytes.NewReader(text))
-	dec.DisallowUnknownFields()
-	return dec.Decode(into)
+	return json.NewDecoder(bytes.NewReader(text)).Decode(into)
 }
 
 // An object is a service or the endpoints of one.
