@@ -114,7 +114,7 @@ func (e earlier) readsTheStateAndIsRead(t *testing.T) {
 	a, b := s.twoEndpoints(t)
 	s.put(t, registry.SpecsPrefix+"chat", fmt.Sprintf(`{"kind":"Service","apiVersion":"v1beta1","id":"chat","port":%d,"annotations":{"kube-proxy/max-connections":"1000","haproxy.org/load-balance":"leastconn"}}`, s.port))
 	h, state := aHand(t), filepath.Join(t.TempDir(), "state")
-	args := []string{"-state_dir=" + state, "-control=" + h.path, "-drain_timeout=0", "-state_max_age=1h"}
+	args := []string{"-state_dir=" + state, "-control=" + h.path, "-drain_timeout=0", "-config_sync_period=1s"}
 	last := func() *programtest.Program { return e.run(t, s, args...) }
 	this := func() *programtest.Program { return s.start(t, args...) }
 	file := filepath.Join(state, "kube-proxy.state")
