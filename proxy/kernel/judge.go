@@ -7,6 +7,7 @@ import (
 	"kubeproxy/proxy/balance/rotation"
 	"kubeproxy/proxy/removal"
 	"kubeproxy/registry"
+	"kubeproxy/registry/patroni"
 )
 
 // maxEndpoints is how many endpoints of a port the kernel gets at most. All of them may change in one transaction, whose messages have to
@@ -91,8 +92,8 @@ func (n *Node) keeps(terms *registry.Terms) bool {
 	}
 	others := *terms
 	others.Balance, others.Checks = registry.BalanceUnsaid, registry.Check{}
-	others.LetLapse, others.HolderKey = false, "" // which decide what is in force
-	others.Distribution = registry.Anywhere       // the endpoints are those of one tier
+	others.LetLapse, others.HolderKey, others.Patroni = false, "", patroni.Terms{} // which decide what is in force
+	others.Distribution = registry.Anywhere                                        // the endpoints are those of one tier
 	if others.Limits.PerClient == registry.NoLimit {
 		others.Limits.PerClient = 0
 	}

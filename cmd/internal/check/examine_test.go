@@ -55,6 +55,9 @@ func TestWhatARegistryIsToldOfItself(t *testing.T) {
 		want []string
 	}{
 		{"nothing wrong", stored("specs/web", `{"port":8000}`, "endpoints/web", one), Options{}, nil},
+		{"members of a cluster", stored("specs/pg", `{"port":5000,"annotations":{"kube-proxy/patroni":"pg","kube-proxy/patroni-role":"primary"}}`), Options{Decoder: decode.Decoder{Patroni: "/service/"}}, nil},
+		{"a cluster that no node follows", stored("specs/pg", `{"port":5000,"annotations":{"kube-proxy/patroni":"pg","kube-proxy/patroni-role":"primary"}}`), Options{}, []string{
+			"specs/pg: error bad-record: annotation kube-proxy/patroni: -patroni says where clusters have their keys, and it is empty, or this source is no etcd 3"}},
 		{"no records", stored(), Options{}, []string{"warning no-records: there are no records: nothing is below /registry/services/"}},
 		{"somebody else's key", stored("other/web", `x`), Options{}, []string{"other/web: info foreign-key: neither a service spec, nor endpoints, nor an endpoint slice"}},
 		{"keys of the wrong depth", stored("specs/a/b/c", `{"port":1}`, "endpoints/", `{}`, "specs//x", `{"port":1}`), Options{}, []string{

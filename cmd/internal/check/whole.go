@@ -129,6 +129,7 @@ func (x *examination) join() {
 		}
 		e := x.endpoints[name]
 		switch {
+		case s.Service.Terms().Patroni.Scope != "": // its endpoints are elsewhere
 		case e != nil && len(e.ByPort) > 0:
 			x.joinPortNames(s, e)
 			x.findDrained(s, e)
