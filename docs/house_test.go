@@ -112,7 +112,7 @@ func TestArrowsPointOneWayOnly(t *testing.T) {
 	for _, p := range all {
 		for _, dep := range p.Deps {
 			switch {
-			case p.ImportPath == module+"/registry" && ours(dep) && dep != p.ImportPath:
+			case p.ImportPath == module+"/registry" && ours(dep) && dep != p.ImportPath && dep != module+"/registry/patroni": // which is of PostgreSQL's words, and needs no other
 				t.Errorf("%s needs %s: it has the words, and how records are spelled stands above it", p.ImportPath, dep)
 			case inside(p.ImportPath, "registry"):
 				if ours(dep) && !inside(dep, "registry") || strings.Contains(strings.Split(dep, "/")[0], ".") && !isWireFormat(dep) {
