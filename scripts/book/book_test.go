@@ -34,7 +34,7 @@ func TestTheBookHasAPageForEachDocumentAndNoDeadLink(t *testing.T) {
 		}
 	}
 	index, err := os.ReadFile(filepath.Join(out, "search.js"))
-	if err != nil || len(index) > 400_000 || !strings.Contains(string(index), `"Anchor":"kubeproxydown"`) {
+	if err != nil || len(index) > 450_000 || !strings.Contains(string(index), `"Anchor":"kubeproxydown"`) {
 		t.Errorf("the index of the search takes %d bytes, %v", len(index), err)
 	}
 }
