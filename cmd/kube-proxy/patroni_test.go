@@ -65,6 +65,7 @@ func TestClientsFollowTheMembersOfACluster(t *testing.T) {
 			}
 			isReset := func(c *proxytest.Talk) {
 				t.Helper()
+				c.Conn.SetReadDeadline(time.Now().Add(time.Minute))
 				if _, err := c.Conn.Read(make([]byte, 1)); !errors.Is(err, syscall.ECONNRESET) {
 					t.Errorf("the client of the one before is told %v; want a reset", err)
 				}

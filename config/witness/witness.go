@@ -17,6 +17,8 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
+	"sync"
 	"time"
 
 	"github.com/golang/glog"
@@ -37,6 +39,9 @@ type Source struct {
 	config.Source
 	get func(ctx context.Context, url string) error
 
+	mu     sync.Mutex
+	denied map[string]bool // the keys whose primaries are in force no more
+
 	// The rest belongs to the goroutine in Run.
 	out      chan<- registry.Update
 	answers  chan answer
@@ -50,7 +55,6 @@ type Source struct {
 type doubt struct {
 	busy   bool // an answer is due
 	failed int  // in a row
-	cut    bool // the primary is in force no more
 }
 
 type answer struct {
@@ -68,7 +72,7 @@ func New(beneath config.Source, files etcdconfig.TLSFiles) (*Source, error) {
 		Transport:     &http.Transport{TLSClientConfig: cfg, DisableKeepAlives: true},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
-	return &Source{Source: beneath, get: func(ctx context.Context, url string) error { return get(ctx, client, url) }}, nil
+	return &Source{Source: beneath, denied: make(map[string]bool), get: func(ctx context.Context, url string) error { return get(ctx, client, url) }}, nil
 }
 
 // get asks a URL, whose answer has to be 200.
@@ -86,6 +90,31 @@ func get(ctx context.Context, client *http.Client, url string) error {
 		return fmt.Errorf("status %d", resp.StatusCode)
 	}
 	return nil
+}
+
+// Status implements [config.Source]: it is that of the source beneath, and says which holders deny it.
+func (s *Source) Status() config.Status {
+	st := s.Source.Status()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.denied) > 0 {
+		st.Elections = slices.Clone(st.Elections) // the one beneath is shared with other readers
+		for i := range st.Elections {
+			st.Elections[i].Denied = s.denied[st.Elections[i].Key]
+		}
+	}
+	return st
+}
+
+// deny notes that the primary of a key is in force no more, or again, and reports whether that is news.
+func (s *Source) deny(key string, denied bool) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	was := s.denied[key]
+	if delete(s.denied, key); denied {
+		s.denied[key] = true
+	}
+	return was != denied
 }
 
 // Run implements [config.Source].
@@ -145,8 +174,7 @@ func (s *Source) pass(ctx context.Context, u registry.Update) {
 func (s *Source) endDoubts() map[registry.Name]*registry.Endpoints {
 	restored := make(map[registry.Name]*registry.Endpoints)
 	for key, d := range s.doubts {
-		if d.failed = 0; d.cut {
-			d.cut = false
+		if d.failed = 0; s.deny(key, false) {
 			s.each(key, func(name registry.Name, listed *registry.Endpoints) { restored[name] = listed })
 		}
 		if !d.busy {
@@ -226,10 +254,9 @@ func (s *Source) answered(ctx context.Context, a answer) {
 		s.restore(ctx, a.key, "it says that it is")
 		return
 	}
-	if d.failed++; d.failed != most || d.cut {
+	if d.failed++; d.failed != most || !s.deny(a.key, true) {
 		return
 	}
-	d.cut = true
 	glog.Errorf("the primary that key %s names is in force no more: etcd is away, and %d questions in a row whether it still is were answered otherwise, the last one: %s",
 		registry.Quote(a.key), most, registry.Quote(a.err.Error()))
 	s.change(ctx, a.key, func(name registry.Name, _ *registry.Endpoints) *registry.Endpoints {
@@ -239,9 +266,7 @@ func (s *Source) answered(ctx context.Context, a answer) {
 
 // restore ends a doubt.
 func (s *Source) restore(ctx context.Context, key, why string) {
-	d := s.doubts[key]
-	if d.failed = 0; d.cut {
-		d.cut = false
+	if s.doubts[key].failed = 0; s.deny(key, false) {
 		glog.Infof("the primary that key %s names is in force again: %s", registry.Quote(key), why)
 		s.change(ctx, key, func(_ registry.Name, listed *registry.Endpoints) *registry.Endpoints { return listed })
 	}

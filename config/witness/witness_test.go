@@ -77,10 +77,11 @@ func at(name registry.Name, addr string) registry.Change[registry.Endpoints] {
 // A scene is a Source with what it has sent. Its questions get the error in reply.
 type scene struct {
 	*etcd
-	mu    sync.Mutex
-	reply error
-	asked []string
-	state map[registry.Name]string
+	source *Source
+	mu     sync.Mutex
+	reply  error
+	asked  []string
+	state  map[registry.Name]string
 }
 
 func (s *scene) set(reply error) {
@@ -95,6 +96,7 @@ func start(t *testing.T) *scene {
 	if err != nil {
 		t.Fatal(err)
 	}
+	s.source = source
 	source.get = func(ctx context.Context, url string) error {
 		s.mu.Lock()
 		defer s.mu.Unlock()
@@ -140,6 +142,12 @@ func (s *scene) after(t *testing.T, d time.Duration, want string, questions int)
 	defer s.mu.Unlock()
 	if s.state[name] != want || len(s.asked) != questions {
 		t.Errorf("in force %q, %d questions; want %q, %d", s.state[name], len(s.asked), want, questions)
+	}
+	if e := s.source.Status().Elections[0]; e.Denied != (want == "") || e.HasHolder() == e.Denied {
+		t.Errorf("in force is %q, and the status says that the holder denies it: %v", want, e.Denied)
+	}
+	if s.etcd.Status().Elections[0].Denied {
+		t.Error("the status of the source beneath has changed")
 	}
 	s.asked = nil
 }

@@ -57,6 +57,7 @@ type electionz struct {
 	Changes  []holderChangez `json:"changes"` // the last ones, the oldest first
 
 	Paused   bool     `json:"paused"` // this and the rest: of a cluster of Patroni
+	Denied   bool     `json:"denied"` // etcd is away, and the holder says that it is no primary
 	API      string   `json:"api,omitempty"`
 	TTL      float64  `json:"ttl_seconds,omitempty"`
 	LeftOut  int      `json:"left_out"`
@@ -218,7 +219,7 @@ func newSourcez(st config.Status, age time.Duration) sourcez {
 func newElectionz(e *config.Election) electionz {
 	z := electionz{
 		Key: e.Key, Holder: e.Holder, Services: e.Services, Elects: []string{}, Count: e.Count, Changes: []holderChangez{},
-		Paused: e.Paused, API: e.API, TTL: e.TTL.Seconds(), LeftOut: e.LeftOut, Out: append([]string{}, e.Out...), Unusable: e.Unusable, Rejected: append([]string{}, e.Rejected...),
+		Paused: e.Paused, Denied: e.Denied, API: e.API, TTL: e.TTL.Seconds(), LeftOut: e.LeftOut, Out: append([]string{}, e.Out...), Unusable: e.Unusable, Rejected: append([]string{}, e.Rejected...),
 	}
 	for _, name := range e.Elects {
 		z.Elects = append(z.Elects, name.Label())

@@ -20,6 +20,7 @@ type electionRow struct {
 	Holder        string // "": nobody
 	Since         string
 	Paused        bool
+	Denied        bool
 	Out           []string // replicas that are left out, and why
 	MoreOut       int
 	Rejected      []string // keys that cannot be used, and why
@@ -29,9 +30,9 @@ type electionRow struct {
 }
 
 func newElectionRow(e *config.Election, now time.Time) electionRow {
-	row := electionRow{Key: e.Key, Services: e.Services, Holder: e.Holder, Since: heldSince(e, now), Paused: e.Paused, Count: e.Count}
-	row.Out, row.MoreOut = firstLines(e.Out, e.LeftOut)
-	row.Rejected, row.MoreRejected = firstLines(e.Rejected, e.Unusable)
+	row := electionRow{Key: e.Key, Services: e.Services, Holder: e.Holder, Since: heldSince(e, now), Paused: e.Paused, Denied: e.Denied, Count: e.Count}
+	row.Out, row.Rejected = e.Out[:min(len(e.Out), maxElectionLines)], e.Rejected[:min(len(e.Rejected), maxElectionLines)]
+	row.MoreOut, row.MoreRejected = e.LeftOut-len(row.Out), e.Unusable-len(row.Rejected)
 	for _, c := range slices.Backward(e.Changes) {
 		holder := c.Holder
 		if holder == "" {
@@ -40,11 +41,6 @@ func newElectionRow(e *config.Election, now time.Time) electionRow {
 		row.Changes = append(row.Changes, fmt.Sprintf("%s %s, revision %d", format.Clock(c.At, now), holder, c.Revision))
 	}
 	return row
-}
-
-func firstLines(lines []string, n int) (first []string, more int) {
-	first = lines[:min(len(lines), maxElectionLines)]
-	return first, n - len(first)
 }
 
 // heldSince says from when on a key has the holder that it has. All that is known has a last change.
@@ -70,13 +66,21 @@ func (s *snapshot) unheldNames() map[registry.Name]bool {
 	unheld := make(map[registry.Name]bool)
 	s.eachElection(func(e *config.Election) {
 		for _, name := range e.Elects {
-			unheld[name] = unheld[name] || e.Holder == ""
+			unheld[name] = unheld[name] || !e.HasHolder()
 		}
 	})
 	return unheld
 }
 
-// unheldKeys are those that nobody holds. Services of replicas may have endpoints all the same.
+// whyUnheld says what a key lacks.
+func whyUnheld(e *config.Election, now time.Time) string {
+	if e.Denied {
+		return fmt.Sprintf("%s has key %s, says that it is no primary, and etcd is away", e.Holder, e.Key)
+	}
+	return fmt.Sprintf("Nobody holds key %s since %s", e.Key, heldSince(e, now))
+}
+
+// unheldKeys are those that nobody holds, or whose holder denies it. Services of replicas may have endpoints all the same.
 func (s *snapshot) unheldKeys() (all []problem) {
 	empty := make(map[registry.Name]bool)
 	for i := range s.ports {
@@ -85,7 +89,7 @@ func (s *snapshot) unheldKeys() (all []problem) {
 		}
 	}
 	s.eachElection(func(e *config.Election) {
-		if e.Holder != "" {
+		if e.HasHolder() {
 			return
 		}
 		about := problem{Services: e.Elects, Link: toElections}
@@ -95,13 +99,10 @@ func (s *snapshot) unheldKeys() (all []problem) {
 				without = append(without, name.Label())
 			}
 		}
-		if n := len(without); n > maxElectionLines {
-			without = append(without[:maxElectionLines], fmt.Sprintf("%d more", n-maxElectionLines))
-		}
-		about.Text = fmt.Sprintf("Nobody holds key %s since %s: clients of %s are refused or wait. Look at the candidates and at what elects them.", e.Key, heldSince(e, s.at), strings.Join(without, ", "))
+		about.Text = fmt.Sprintf("%s: clients of %s are refused or wait. Look at the candidates and at what elects them.", whyUnheld(e, s.at), strings.Join(without, ", "))
 		if len(without) == 0 {
 			about.Severity = watchIt
-			about.Text = fmt.Sprintf("Nobody holds key %s since %s; %s has endpoints all the same. Look at the candidates and at what elects them.", e.Key, heldSince(e, s.at), e.Services)
+			about.Text = fmt.Sprintf("%s; %s has endpoints all the same. Look at the candidates and at what elects them.", whyUnheld(e, s.at), e.Services)
 		}
 		all = append(all, about)
 	})

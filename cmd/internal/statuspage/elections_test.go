@@ -31,11 +31,12 @@ func TestThePageShowsTheKeysThatElect(t *testing.T) {
 	}
 	s.elect(e)
 	s.elect(config.Election{Key: "/lock", Services: `"pair"`})
+	s.elect(config.Election{Key: "/denied/leader", Holder: "m3", Denied: true})
 	text := elementText(t, get(t, s.page(t), "/").Body.String(), "elections")
 	for _, want := range []string{
 		"/service/pg/leader paused m2 since 2020-01-02 03:04:05 (revision 9) left out: pg-ro: r0: it starts", "left out: pg-ro: r7: it starts and 22 more that are left out",
 		"cannot be used: k7: no JSON and 1 more that cannot be used", `"pg", "pg-ro" 1,234 since the start 2020-01-02 03:04:05 m2, revision 9 2020-01-02 03:04:05 nobody, revision 8 2020-01-02 03:04:05 m1, revision 7`,
-		`/lock nobody since an unknown time "pair" 0 since the start`,
+		`/lock nobody since an unknown time "pair" 0 since the start`, "/denied/leader m3 since an unknown time, which denies it",
 	} {
 		if !strings.Contains(text, want) {
 			t.Errorf("the section says %q; want %q in it", text, want)
@@ -50,20 +51,27 @@ func TestAnUnheldKeyIsNamedInPlaceOfEmptyEndpoints(t *testing.T) {
 	web := registry.Name{Namespace: "default", Name: "web"}
 	key := s.add(web, 1000)
 	s.endpoints[key] = nil
-	for _, came := range []uint64{0, 1} {
-		s.totals[0].Ended[traffic.NoEndpoints] = came
-		s.sources[0].(*fakeSource).status.Elections = nil
-		s.elect(config.Election{Key: "/lock", Elects: []registry.Name{web}})
-		r := s.page(t).Report()
-		if len(r.Problems) != 1 || !strings.HasPrefix(r.Verdict, "Nobody holds key /lock since ") {
-			t.Errorf("after %d clients the problems are %q", came, r.Problems)
-		}
-		if r, ok := s.page(t).ReportOf(web); !ok || len(r.Problems) != 1 || r.Problems[0] != s.page(t).Report().Verdict {
-			t.Errorf("those of the service are %q", r.Problems)
-		}
-		s.sources[0].(*fakeSource).status.Elections[0].Holder = "m1"
-		if r := s.page(t).Report(); len(r.Problems) != 1 || !strings.Contains(r.Verdict, "write endpoints") {
-			t.Errorf("when the key is held, the problems are %q", r.Problems)
+	for want, e := range map[string]config.Election{
+		"Nobody holds key /lock since an unknown time: clients of default/web are refused": {Key: "/lock"},
+		"m1 has key /lock, says that it is no primary, and etcd is away: clients of ":      {Key: "/lock", Holder: "m1", Denied: true},
+	} {
+		e.Elects = []registry.Name{web}
+		for _, came := range []uint64{0, 1} {
+			s.totals[0].Ended[traffic.NoEndpoints] = came
+			s.sources[0].(*fakeSource).status.Elections = nil
+			s.elect(e)
+			r := s.page(t).Report()
+			if len(r.Problems) != 1 || !strings.HasPrefix(r.Verdict, want) {
+				t.Errorf("after %d clients the problems are %q; want %q", came, r.Problems, want)
+			}
+			if r, ok := s.page(t).ReportOf(web); !ok || len(r.Problems) != 1 || r.Problems[0] != s.page(t).Report().Verdict {
+				t.Errorf("those of the service are %q", r.Problems)
+			}
+			held := &s.sources[0].(*fakeSource).status.Elections[0]
+			held.Holder, held.Denied = "m1", false
+			if r := s.page(t).Report(); len(r.Problems) != 1 || !strings.Contains(r.Verdict, "write endpoints") {
+				t.Errorf("when the key is held, the problems are %q", r.Problems)
+			}
 		}
 	}
 }
