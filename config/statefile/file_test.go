@@ -23,6 +23,7 @@ import (
 	"kubeproxy/config/records/recordstest"
 	"kubeproxy/registry"
 	"kubeproxy/registry/decode"
+	"kubeproxy/registry/patroni"
 )
 
 var kills = flag.Int("kills", 30, "how often TestAKilledWriterLeavesAWholeState kills the writer")
@@ -158,6 +159,33 @@ func TestWhereEndpointsAreIsNotLoadedForAnotherZone(t *testing.T) {
 	}
 }
 
+// TestAPrimaryThatNobodyHasAskedIsNotLoaded: the saved state does not say where to ask whether it still is the primary. Of replicas, and of a service that
+// does not ask, all endpoints are loaded.
+func TestAPrimaryThatNobodyHasAskedIsNotLoaded(t *testing.T) {
+	f := open(t, t.TempDir())
+	for name, terms := range map[string]patroni.Terms{
+		"asks": {Scope: "pg", Ask: true}, "keeps": {Scope: "pg"}, "reads": {Scope: "pg", Ask: true, Replicas: true},
+	} {
+		of := registry.Name{Namespace: "default", Name: name}
+		service := &registry.Service{Name: of}
+		service.SetTerms(registry.Terms{HolderKey: "/service/pg/", Patroni: terms})
+		web := example().Endpoints[registry.Name{Namespace: "default", Name: "web"}]
+		f.OnUpdate(batch([]*registry.Service{service}, []*registry.Endpoints{{Name: of, ByPort: web.ByPort}}))
+	}
+	if err := f.save(time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	got, _, ok := f.Load()
+	if !ok {
+		t.Fatal("nothing was loaded")
+	}
+	for name, e := range asBatch(got).Endpoints {
+		if has := e != nil && len(e.ByPort) > 0; has != (name.Name != "asks") {
+			t.Errorf("%v has endpoints: %v", name, has)
+		}
+	}
+}
+
 // What a record may ask for, the state file keeps: a term that it refused would lose the whole state.
 func TestEveryTermThatARecordMayNameIsSavedAndLoaded(t *testing.T) {
 	var annotations []string
@@ -174,6 +202,7 @@ func TestEveryTermThatARecordMayNameIsSavedAndLoaded(t *testing.T) {
 		name, value, _ := strings.Cut(a, "=")
 		annotations = append(annotations, fmt.Sprintf(`"kube-proxy/%s":%q`, name, value))
 	}
+	annotations = append(annotations, `"kube-proxy/patroni":"pg","kube-proxy/patroni-role":"replica","kube-proxy/patroni-lag":"16MB","kube-proxy/patroni-fallback":"none"`)
 	for _, a := range annotations {
 		t.Run(a, func(t *testing.T) {
 			record, _, err := decode.Decode("/registry/services/specs/web", []byte(`{"port":80,"sessionAffinity":"ClientIP","annotations":{`+a+`}}`))
