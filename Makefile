@@ -156,8 +156,8 @@ kernel-suite: ## the whole conformance suite through the kernel, minus named exc
 bench-takeover: build ## twenty take-overs in a row under 4,000 connections, and HAProxy's reload: docs/performance.md; four minutes, Linux
 	go build -o bin/ ./scripts/measure && bin/measure takeover $(ARGS)
 
-bench-patroni: build ## clients of PostgreSQL when its primary changes, beside HAProxy: docs/patroni.md; five minutes an event, Linux, apt-get install patroni (ARGS='-events=switchover,kill,freeze')
-	go build -o bin/ ./scripts/measure && bin/measure patroni $(ARGS)
+bench-patroni: build ## clients of PostgreSQL when its primary changes, beside HAProxy: docs/patroni.md; five minutes an event, Linux, apt-get install patroni haproxy nftables (ARGS='-events=switchover,kill,freeze,cut,partition')
+	go build -o bin/ ./scripts/measure && unshare -n bin/measure patroni $(ARGS)
 
 dist: ## packages in bin/dist: deb, rpm, tar.gz and OCI image for amd64 and arm64, the school for Linux and macOS, SPDX, checksums; the same bytes everywhere
 	go -C scripts/dist run . -root=$(CURDIR) -out=$(abspath $(OUT)) -arch=$(ARCHES) -version=$(VERSION) -commit=$(COMMIT) -tree=$(TREE) -time=$(WHEN)

@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -24,11 +25,17 @@ func FreePorts(n int) (uint16, error) { return process.FreePorts(6000, 10000, n)
 
 // StartEtcd starts an etcd that is a cluster of its own, without data. Its program is binary or, if that is empty, built.
 func StartEtcd(ps *process.Group, binary string) (*process.Etcd, error) {
+	return StartEtcdAt(ps, binary, "127.0.0.1")
+}
+
+// StartEtcdAt starts an etcd whose clients reach it at an address.
+func StartEtcdAt(ps *process.Group, binary, ip string) (*process.Etcd, error) {
 	e, err := process.NewEtcd("etcd", filepath.Join(ps.Dir, "etcd"), ps.Dir, 6000, 10000)
 	if err != nil {
 		return nil, err
 	}
-	e.Path = binary
+	_, port, _ := net.SplitHostPort(e.Client)
+	e.Path, e.Client = binary, net.JoinHostPort(ip, port)
 	ps.OnStop(func() { e.Stop() })
 	return e, e.Start()
 }

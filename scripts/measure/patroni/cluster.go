@@ -10,7 +10,6 @@ import (
 	"net/http"
 	"net/netip"
 	"os"
-	"os/exec"
 	"os/user"
 	"path/filepath"
 	"slices"
@@ -42,13 +41,14 @@ type cluster struct {
 	members []*member
 }
 
-// A member is a Patroni and its PostgreSQL, at an address of its own.
+// A member is a Patroni and its PostgreSQL, on a host of its own.
 type member struct {
-	name, ip, data string
-	patroni        *process.Process
+	*host
+	data    string
+	patroni *process.Process
 }
 
-// configuration is that of a member, as Patroni's manual has it. Everybody may connect: the network is the measurement's own.
+// configuration is that of a member, as Patroni's manual has it. Everybody may connect: the network is that of the measurement alone.
 const configuration = `
 scope: pg
 namespace: /service/
@@ -85,15 +85,13 @@ func startCluster(ctx context.Context, site *measure.Site, etcdURL string, o opt
 		return c, errors.New("no PostgreSQL in /usr/lib/postgresql")
 	}
 	for i := range 3 {
-		m := &member{name: fmt.Sprint("m", i+1), ip: fmt.Sprint("10.98.70.", i+1)}
+		m := &member{host: try.Get(startHost(site.Group, fmt.Sprint("m", i+1), fmt.Sprint("10.98.70.", i+1)))}
 		m.data = filepath.Join(c.dir, m.name)
 		c.members = append(c.members, m)
-		try.Do(run("ip", "addr", "add", m.ip+"/32", "dev", "lo"))
 		text := fmt.Sprintf(configuration, m.name, m.ip, strings.TrimPrefix(etcdURL, "http://"), c.dir, programs[len(programs)-1], o.ttl, o.loopWait, max(o.loopWait, 2))
 		try.Do(os.WriteFile(m.data+".yml", []byte(text), 0o644))
 		try.Do(c.start(m))
 	}
-	try.Do(run("ip", "addr", "add", proxyIP+"/32", "dev", "lo"))
 	leader := try.Get(c.settled(ctx))
 	s := try.Get(connect(fmt.Sprintf("%s:%d", leader.ip, postgresPort), patience))
 	defer s.close()
@@ -101,16 +99,9 @@ func startCluster(ctx context.Context, site *measure.Site, etcdURL string, o opt
 	return c, nil
 }
 
-func run(name string, args ...string) error {
-	if out, err := exec.Command(name, args...).CombinedOutput(); err != nil {
-		return fmt.Errorf("%s %s: %w: %s", name, strings.Join(args, " "), err, out)
-	}
-	return nil
-}
-
 // start starts a member, as the user postgres.
 func (c *cluster) start(m *member) (err error) {
-	m.patroni, err = c.Start("patroni-"+m.name, "setpriv", "--reuid=postgres", "--regid=postgres", "--clear-groups", "env", "HOME="+c.dir, "patroni", m.data+".yml")
+	m.patroni, err = c.Start("patroni-"+m.name, append([]string{"nsenter"}, m.enter("setpriv", "--reuid=postgres", "--regid=postgres", "--clear-groups", "env", "HOME="+c.dir, "patroni", m.data+".yml")...)...)
 	return err
 }
 
@@ -240,6 +231,9 @@ func (c *cluster) cause(ctx context.Context, what string, old *member) (undo fun
 		old.patroni.Kill()
 		old.killPostgres()
 		return func() { _ = c.start(old) }, nil // what fails shows in settled
+	case cut, partition:
+		_, port, _ := strings.Cut(strings.TrimPrefix(c.etcdURL, "http://"), ":")
+		return old.isolate(what == cut, port)
 	}
 	old.patroni.Signal(syscall.SIGSTOP)
 	return func() { old.patroni.Signal(syscall.SIGCONT) }, nil

@@ -3,6 +3,7 @@
 package patroni
 
 import (
+	"slices"
 	"time"
 
 	"kubeproxy/scripts/internal/measure"
@@ -11,7 +12,8 @@ import (
 const about = `
 Measures what a client that commits all the time notices when the primary of a PostgreSQL cluster under Patroni changes: through kube-proxy, which
 follows the leader's key or asks each member, through HAProxy, and without a proxy. Each sample is one change. It needs Debian's packages:
-apt-get install -y --no-install-recommends patroni postgresql haproxy. Without haproxy there is no comparison.
+apt-get install -y --no-install-recommends patroni postgresql haproxy nftables. Without haproxy there is no comparison with it. Each member has a network
+of its own, so the measurement needs one, too: unshare -n bin/measure patroni.
 `
 
 // The events, and what they are.
@@ -19,12 +21,16 @@ const (
 	switchover = "switchover"
 	kill       = "kill"
 	freeze     = "freeze"
+	cut        = "cut"
+	partition  = "partition"
 )
 
 var titles = map[string]string{
 	switchover: "a switchover, as an operator asks for it",
 	kill:       "the primary's PostgreSQL and Patroni are killed",
 	freeze:     "the primary's Patroni is frozen, and its PostgreSQL goes on",
+	cut:        "the primary's host is cut off from all",
+	partition:  "the primary's host is cut off from etcd and from the other members, and its clients reach it",
 }
 
 // calm is how long the writer commits before a change, and after it.
@@ -32,27 +38,27 @@ const calm = 2 * time.Second
 
 // A path is one way to the primary.
 type path struct {
+	name    string // for -paths
 	subject measure.Subject
 	port    uint16 // of proxyIP; 0: the writer looks for the primary itself
 }
 
 var (
-	byMembers = path{measure.Subject{Name: "members, wait: 5s", Ours: true}, 5005}
-	libpq     = path{measure.Subject{Name: "three hosts, as libpq tries them", Peer: true}, 0}
-	byKey     = path{measure.Subject{Name: "leader's key", Ours: true}, 5000}
-	byKeyWait = path{measure.Subject{Name: "leader's key, wait: 5s", Ours: true}, 5001}
-	byChecks  = path{measure.Subject{Name: "checks each 500 ms", Ours: true}, 5002}
-	haproxy   = path{measure.Subject{Name: "haproxy, as Patroni documents it", Peer: true}, 5003}
-	fast      = path{measure.Subject{Name: "haproxy, checks each 500 ms", Peer: true}, 5004}
+	byMembers = path{"members", measure.Subject{Name: "members, wait: 5s", Ours: true}, 5005}
+	libpq     = path{"libpq", measure.Subject{Name: "three hosts, as libpq tries them", Peer: true}, 0}
+	byKey     = path{"key", measure.Subject{Name: "leader's key", Ours: true}, 5000}
+	byKeyWait = path{"key-wait", measure.Subject{Name: "leader's key, wait: 5s", Ours: true}, 5001}
+	byChecks  = path{"checks", measure.Subject{Name: "checks each 500 ms", Ours: true}, 5002}
+	haproxy   = path{"haproxy", measure.Subject{Name: "haproxy, as Patroni documents it", Peer: true}, 5003}
+	fast      = path{"haproxy-fast", measure.Subject{Name: "haproxy, checks each 500 ms", Peer: true}, 5004}
 )
 
-// proxyIP is where all proxies listen.
-const proxyIP = "10.98.70.100"
+var allPaths = []path{byMembers, byKey, byKeyWait, byChecks, libpq, haproxy, fast}
 
 type options struct {
 	measure.Options
 	ttl, loopWait int
-	events        []string
+	events, paths []string
 }
 
 func parseOptions(args []string) (options, error) {
@@ -60,12 +66,16 @@ func parseOptions(args []string) (options, error) {
 	f := o.FlagSet("patroni", about, 5, 60*time.Minute)
 	f.IntVar(&o.ttl, "ttl", 5, "`seconds` after which the key of a leader ends that does not renew it")
 	f.IntVar(&o.loopWait, "loop_wait", 1, "`seconds` between two looks of Patroni")
-	measure.List(f, "events", &o.events, "`EVENTS`: switchover, kill, freeze", measure.OneOf(switchover, kill, freeze))
+	measure.List(f, "events", &o.events, "`EVENTS`: switchover, kill, freeze, cut, partition", measure.OneOf(switchover, kill, freeze, cut, partition))
+	for _, p := range allPaths {
+		o.paths = append(o.paths, p.name)
+	}
+	measure.List(f, "paths", &o.paths, "`PATHS` to the primary", measure.OneOf(slices.Clone(o.paths)...))
 	if err := measure.Parse(f, args); err != nil {
 		return o, err
 	}
-	if o.Rounds < 1 || o.ttl < 3*o.loopWait || o.loopWait < 1 || len(o.events) == 0 {
-		return o, measure.Usage("-rounds and -loop_wait have to be at least 1, -ttl three times -loop_wait, and -events at least one")
+	if o.Rounds < 1 || o.ttl < 3*o.loopWait || o.loopWait < 1 || len(o.events) == 0 || len(o.paths) == 0 {
+		return o, measure.Usage("-rounds and -loop_wait have to be at least 1, -ttl three times -loop_wait, and -events and -paths at least one")
 	}
 	return o, nil
 }

@@ -38,20 +38,20 @@ var bars = []measure.Bar{{Key: "stale"}}
 
 func (o options) run(ctx context.Context, site *measure.Site) (err error) {
 	defer try.Catch(&err)
-	etcd := try.Get(measure.StartEtcd(site.Group, o.Etcd))
-	paths := []path{byMembers, byKey, byKeyWait, byChecks, libpq}
+	try.Do(prepareNode())
+	etcd := try.Get(measure.StartEtcdAt(site.Group, o.Etcd, nodeIP))
+	paths := slices.DeleteFunc(slices.Clone(allPaths), func(p path) bool { return !slices.Contains(o.paths, p.name) })
 	version := try.Get(exec.Command("patroni", "--version").CombinedOutput())
 	site.Report.Versions = append(site.Report.Versions, strings.TrimSpace(string(version)))
 	if _, err := exec.LookPath("haproxy"); err != nil {
 		fmt.Printf("without haproxy: %v\n", err)
-	} else {
-		paths = append(paths, haproxy, fast)
+		paths = slices.DeleteFunc(paths, func(p path) bool { return p.name == haproxy.name || p.name == fast.name })
 	}
 	busy := try.Get(measure.BusyNow(ctx))
 	site.Report.Begin(os.Stdout, busy, fmt.Sprintf("%d rounds, seed %d, ttl %d, loop_wait %d", o.Rounds, o.Seed, o.ttl, o.loopWait))
 	c := try.Get(startCluster(ctx, site, etcd.URL(), o))
 	defer c.end()
-	try.Do(c.startProxies(ctx, o.Binary, slices.Contains(paths, haproxy)))
+	try.Do(c.startProxies(ctx, o.Binary, slices.ContainsFunc(paths, func(p path) bool { return p.name == haproxy.name || p.name == fast.name })))
 	var subjects []measure.Subject
 	for _, p := range paths {
 		subjects = append(subjects, p.subject)

@@ -1,0 +1,107 @@
+//go:build linux
+
+package patroni
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"time"
+
+	"kubeproxy/internal/process"
+	"kubeproxy/scripts/internal/try"
+)
+
+// Each member is a host with a network of its own, joined by one cable to the node: there etcd, the proxies and the writers are, and it routes between
+// the members. So a member can be cut off from all, or from etcd and the other members alone.
+const (
+	nodeIP   = "10.98.70.254"
+	proxyIP  = "10.98.70.100" // where all proxies listen
+	cutTable = "patroni"      // of nftables
+)
+
+// network is the name of a process's network.
+func network(pid int) (string, error) { return os.Readlink(fmt.Sprintf("/proc/%d/ns/net", pid)) }
+
+// prepareNode makes the network of this process that of the node. It changes addresses and rules, so it refuses that of the machine.
+func prepareNode() (err error) {
+	defer try.Catch(&err)
+	if try.Get(network(os.Getpid())) == try.Get(network(1)) {
+		return errors.New("this is the network of the machine: run the measurement in one of its own, as make bench-patroni does: unshare -n bin/measure patroni")
+	}
+	try.Do(ip("link", "set", "lo", "up"))
+	for _, at := range []string{nodeIP, proxyIP} {
+		try.Do(ip("addr", "add", at+"/32", "dev", "lo"))
+	}
+	return os.WriteFile("/proc/sys/net/ipv4/ip_forward", []byte("1"), 0o644)
+}
+
+func ip(args ...string) error { return run("ip", args...) }
+
+func run(name string, args ...string) error {
+	if out, err := exec.Command(name, args...).CombinedOutput(); err != nil {
+		return fmt.Errorf("%s %s: %w: %s", name, strings.Join(args, " "), err, out)
+	}
+	return nil
+}
+
+// A host is where a member runs: a process that only holds a network.
+type host struct {
+	name, ip string
+	holder   *process.Process
+}
+
+// startHost starts a host and joins it to the node.
+func startHost(ps *process.Group, name, at string) (h *host, err error) {
+	defer try.Catch(&err)
+	h = &host{name, at, try.Get(ps.Start("host-"+name, "unshare", "-n", "sleep", "infinity"))}
+	ours := try.Get(network(os.Getpid()))
+	try.Do(h.holder.Await(10*time.Second, func() bool {
+		its, err := network(h.holder.PID())
+		return err == nil && its != ours
+	}))
+	inside := func(args ...string) error { return run("nsenter", h.enter(append([]string{"ip"}, args...)...)...) }
+	return h, errors.Join(
+		ip("link", "add", name, "type", "veth", "peer", "name", "eth0", "netns", strconv.Itoa(h.holder.PID())),
+		ip("link", "set", name, "up"),
+		ip("route", "add", at+"/32", "dev", name, "src", nodeIP),
+		inside("link", "set", "lo", "up"),
+		inside("link", "set", "eth0", "up"),
+		inside("addr", "add", at+"/32", "dev", "eth0"),
+		inside("route", "add", nodeIP, "dev", "eth0"),
+		inside("route", "add", "default", "via", nodeIP),
+	)
+}
+
+// enter gives the arguments of nsenter with which a command runs on the host.
+func (h *host) enter(command ...string) []string {
+	return append([]string{"-t", strconv.Itoa(h.holder.PID()), "-n"}, command...)
+}
+
+// isolate drops what comes from a host and what goes to it, without a word: all, or what is of etcd and of other hosts.
+func (h *host) isolate(all bool, etcdPort string) (mend func(), err error) {
+	from, to := []string{""}, []string{""}
+	if !all {
+		from = []string{"ip daddr != " + nodeIP, "tcp dport " + etcdPort}
+		to = []string{"ip saddr != { " + nodeIP + ", " + proxyIP + " }", "tcp sport " + etcdPort}
+	}
+	var rules strings.Builder
+	fmt.Fprintf(&rules, "table ip %s {\n chain from { type filter hook prerouting priority raw;\n", cutTable)
+	for _, what := range from {
+		fmt.Fprintf(&rules, "iifname %s %s drop\n", h.name, what)
+	}
+	rules.WriteString("}\n chain to { type filter hook postrouting priority filter;\n")
+	for _, what := range to {
+		fmt.Fprintf(&rules, "oifname %s %s drop\n", h.name, what)
+	}
+	rules.WriteString("}\n}\n")
+	cmd := exec.Command("nft", "-f", "-")
+	cmd.Stdin = strings.NewReader(rules.String())
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return nil, fmt.Errorf("nft: %w: %s", err, out)
+	}
+	return func() { _ = run("nft", "delete", "table", "ip", cutTable) }, nil // what fails shows in settled
+}
