@@ -117,23 +117,24 @@ func (c *cluster) end() {
 	}
 }
 
-// killPostgres kills the PostgreSQL of a member, if there is one.
-func (m *member) killPostgres() {
+// postgres returns the processes of a member's PostgreSQL.
+func (m *member) postgres() ([]int, error) {
 	text, err := os.ReadFile(filepath.Join(m.data, "postmaster.pid"))
 	if err != nil {
-		return
+		return nil, err
 	}
 	first, _, _ := strings.Cut(string(text), "\n")
 	pid, err := strconv.Atoi(first)
 	if err != nil || pid < 2 {
-		return
+		return nil, fmt.Errorf("postmaster.pid says %q", first)
 	}
-	family, err := measure.Family(pid)
-	if err != nil {
-		return
-	}
-	for _, pid := range family {
-		_ = syscall.Kill(pid, syscall.SIGKILL) // it may have ended
+	return measure.Family(pid)
+}
+
+// killPostgres kills the PostgreSQL of a member, if there is one.
+func (m *member) killPostgres() {
+	if pids, err := m.postgres(); err == nil {
+		signal(syscall.SIGKILL, pids...)
 	}
 }
 

@@ -53,7 +53,10 @@ var (
 	fast      = path{"haproxy-fast", measure.Subject{Name: "haproxy, checks each 500 ms", Peer: true}, 5004}
 )
 
-var allPaths = []path{byMembers, byKey, byKeyWait, byChecks, libpq, haproxy, fast}
+var (
+	allPaths    = []path{byMembers, byKey, byKeyWait, byChecks, libpq, haproxy, fast}
+	readerPaths = []path{byReplicas, haReplicas}
+)
 
 type options struct {
 	measure.Options
@@ -66,8 +69,8 @@ func parseOptions(args []string) (options, error) {
 	f := o.FlagSet("patroni", about, 5, 60*time.Minute)
 	f.IntVar(&o.ttl, "ttl", 5, "`seconds` after which the key of a leader ends that does not renew it")
 	f.IntVar(&o.loopWait, "loop_wait", 1, "`seconds` between two looks of Patroni")
-	measure.List(f, "events", &o.events, "`EVENTS`: switchover, kill, freeze, cut, partition", measure.OneOf(switchover, kill, freeze, cut, partition))
-	for _, p := range allPaths {
+	measure.List(f, "events", &o.events, "`EVENTS`: switchover, kill, freeze, cut, partition; of a replica: replica-frozen, replica-behind", measure.OneOf(switchover, kill, freeze, cut, partition, frozen, behind))
+	for _, p := range append(slices.Clone(allPaths), readerPaths...) {
 		o.paths = append(o.paths, p.name)
 	}
 	measure.List(f, "paths", &o.paths, "`PATHS` to the primary", measure.OneOf(slices.Clone(o.paths)...))

@@ -36,32 +36,46 @@ var columns = []measure.Metric{
 
 var bars = []measure.Bar{{Key: "stale"}}
 
+// An event is what happens, and how it is measured.
+type event struct {
+	paths   []path
+	title   string
+	columns []measure.Metric
+	bars    []measure.Bar
+	cause   func(ctx context.Context, what string, by path) (measure.Sample, error)
+}
+
 func (o options) run(ctx context.Context, site *measure.Site) (err error) {
 	defer try.Catch(&err)
 	try.Do(prepareNode())
 	etcd := try.Get(measure.StartEtcdAt(site.Group, o.Etcd, nodeIP))
-	paths := slices.DeleteFunc(slices.Clone(allPaths), func(p path) bool { return !slices.Contains(o.paths, p.name) })
 	version := try.Get(exec.Command("patroni", "--version").CombinedOutput())
 	site.Report.Versions = append(site.Report.Versions, strings.TrimSpace(string(version)))
-	if _, err := exec.LookPath("haproxy"); err != nil {
-		fmt.Printf("without haproxy: %v\n", err)
-		paths = slices.DeleteFunc(paths, func(p path) bool { return p.name == haproxy.name || p.name == fast.name })
+	_, missing := exec.LookPath("haproxy")
+	if missing != nil {
+		fmt.Printf("without haproxy: %v\n", missing)
+		o.paths = slices.DeleteFunc(o.paths, func(name string) bool { return strings.HasPrefix(name, haproxy.name) })
 	}
 	busy := try.Get(measure.BusyNow(ctx))
 	site.Report.Begin(os.Stdout, busy, fmt.Sprintf("%d rounds, seed %d, ttl %d, loop_wait %d", o.Rounds, o.Seed, o.ttl, o.loopWait))
 	c := try.Get(startCluster(ctx, site, etcd.URL(), o))
 	defer c.end()
-	try.Do(c.startProxies(ctx, o.Binary, slices.ContainsFunc(paths, func(p path) bool { return p.name == haproxy.name || p.name == fast.name })))
-	var subjects []measure.Subject
-	for _, p := range paths {
-		subjects = append(subjects, p.subject)
-	}
+	try.Do(c.startProxies(ctx, o.Binary, missing == nil))
 	for _, what := range o.events {
-		t := measure.NewTable(what, titles[what], columns, subjects...)
+		kind := event{allPaths, titles[what], columns, bars, c.change}
+		if title, ok := readerTitles[what]; ok {
+			kind = event{readerPaths, title, readerColumns, readerBars, c.spoil}
+		}
+		paths := slices.DeleteFunc(slices.Clone(kind.paths), func(p path) bool { return !slices.Contains(o.paths, p.name) })
+		var subjects []measure.Subject
+		for _, p := range paths {
+			subjects = append(subjects, p.subject)
+		}
+		t := measure.NewTable(what, kind.title, kind.columns, subjects...)
 		try.Do(site.Rounds(ctx, t, o.Rounds, func(ctx context.Context, i int) (measure.Sample, error) {
-			return c.change(ctx, what, paths[i])
+			return kind.cause(ctx, what, paths[i])
 		}))
-		t.Judge(bars)
+		t.Judge(kind.bars)
 		t.Print(os.Stdout)
 		try.Do(site.Report.Add(t, o.JSON))
 	}

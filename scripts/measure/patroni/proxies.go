@@ -58,10 +58,14 @@ func (c *cluster) startProxies(ctx context.Context, binary string, withHAProxy b
 	}
 	ops = append(ops, clientv3.OpPut(registry.SpecsPrefix+"pg-members", fmt.Sprintf(`{"kind":"Service","apiVersion":"v1beta1","id":"pg-members","port":%d,
 		"annotations":{"kube-proxy/patroni":"pg","kube-proxy/patroni-role":"primary","kube-proxy/wait":"5s"}}`, byMembers.port)))
+	ops = append(ops, clientv3.OpPut(registry.SpecsPrefix+"pg-replicas", fmt.Sprintf(`{"kind":"Service","apiVersion":"v1beta1","id":"pg-replicas","port":%d,
+		"annotations":{"kube-proxy/patroni":"pg","kube-proxy/patroni-role":"replica","kube-proxy/patroni-lag":"%dkB",
+		"kube-proxy/check-http":"/replica","kube-proxy/check-port":"%d","kube-proxy/check-status":"200","kube-proxy/check-interval":"500ms","kube-proxy/check-fall":"1","kube-proxy/check-rise":"1"}}`,
+		byReplicas.port, lagLimit>>10, restPort)))
 	if err := measure.Store(ctx, c.etcd, len(ops), ops...); err != nil {
 		return err
 	}
-	ports := []uint16{byMembers.port, byKey.port, byKeyWait.port, byChecks.port}
+	ports := []uint16{byMembers.port, byKey.port, byKeyWait.port, byChecks.port, byReplicas.port}
 	if _, err := c.Start("kube-proxy", binary, "-logtostderr", "-v=1", "-etcd_servers="+c.etcdURL, "-holder_keys=/service/", "-patroni=/service/", "-bind_address="+proxyIP,
 		"-metrics_bind_address="+proxyIP+":10249", "-healthz_bind_address="+proxyIP+":10256"); err != nil {
 		return err
@@ -74,7 +78,7 @@ func (c *cluster) startProxies(ctx context.Context, binary string, withHAProxy b
 		if _, err := c.Start("haproxy", "haproxy", "-db", "-f", file); err != nil {
 			return err
 		}
-		ports = append(ports, haproxy.port, fast.port)
+		ports = append(ports, haproxy.port, fast.port, haReplicas.port)
 	}
 	for _, port := range ports {
 		for {
@@ -104,10 +108,10 @@ defaults
   timeout check 5s
 `)
 	for _, l := range []struct {
-		port   uint16
-		checks string
-	}{{haproxy.port, "inter 3s fall 3 rise 2"}, {fast.port, "inter 500ms fall 1 rise 1"}} {
-		fmt.Fprintf(&text, "listen at%d\n  bind %s:%[1]d\n  option httpchk OPTIONS /primary\n  http-check expect status 200\n  default-server %[3]s on-marked-down shutdown-sessions\n", l.port, proxyIP, l.checks)
+		port         uint16
+		role, checks string
+	}{{haproxy.port, "primary", "inter 3s fall 3 rise 2"}, {fast.port, "primary", "inter 500ms fall 1 rise 1"}, {haReplicas.port, "replica", "inter 3s fall 3 rise 2"}} {
+		fmt.Fprintf(&text, "listen at%d\n  bind %s:%[1]d\n  option httpchk OPTIONS /%s\n  http-check expect status 200\n  default-server %s on-marked-down shutdown-sessions\n", l.port, proxyIP, l.role, l.checks)
 		for _, m := range c.members {
 			fmt.Fprintf(&text, "  server %s %s:%d maxconn 100 check port %d\n", m.name, m.ip, postgresPort, restPort)
 		}
