@@ -157,7 +157,7 @@ bench-takeover: build ## twenty take-overs in a row under 4,000 connections, and
 	go build -o bin/ ./scripts/measure && bin/measure takeover $(ARGS)
 
 bench-patroni: build ## clients of PostgreSQL when its primary changes, beside HAProxy: docs/patroni.md; five minutes an event, Linux, apt-get install patroni haproxy nftables (ARGS='-events=switchover,kill,freeze,cut,partition')
-	go build -o bin/ ./scripts/measure && unshare -n bin/measure patroni $(ARGS)
+	go build -o bin/ ./scripts/measure && bin/measure patroni $(ARGS)
 
 dist: ## packages in bin/dist: deb, rpm, tar.gz and OCI image for amd64 and arm64, the school for Linux and macOS, SPDX, checksums; the same bytes everywhere
 	go -C scripts/dist run . -root=$(CURDIR) -out=$(abspath $(OUT)) -arch=$(ARCHES) -version=$(VERSION) -commit=$(COMMIT) -tree=$(TREE) -time=$(WHEN)

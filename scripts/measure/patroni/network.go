@@ -26,13 +26,13 @@ const (
 // network is the name of a process's network.
 func network(pid int) (string, error) { return os.Readlink(fmt.Sprintf("/proc/%d/ns/net", pid)) }
 
-// prepareNode makes the network of this process that of the node. It changes addresses and rules, so it refuses that of the machine.
+// prepareNode makes the network of this process that of the node. It changes addresses and rules, so it refuses that of the machine, where
+// [measure.Main] was not allowed to make another.
 func prepareNode() (err error) {
 	defer try.Catch(&err)
 	if try.Get(network(os.Getpid())) == try.Get(network(1)) {
-		return errors.New("this is the network of the machine: run the measurement in one of its own, as make bench-patroni does: unshare -n bin/measure patroni")
+		return errors.New("the measurement needs a network of its own, which only root may make")
 	}
-	try.Do(ip("link", "set", "lo", "up"))
 	for _, at := range []string{nodeIP, proxyIP} {
 		try.Do(ip("addr", "add", at+"/32", "dev", "lo"))
 	}

@@ -12,8 +12,8 @@ import (
 const about = `
 Measures what a client that commits all the time notices when the primary of a PostgreSQL cluster under Patroni changes: through kube-proxy, which
 follows the leader's key or asks each member, through HAProxy, and without a proxy. Each sample is one change. It needs Debian's packages:
-apt-get install -y --no-install-recommends patroni postgresql haproxy nftables. Without haproxy there is no comparison with it. Each member has a network
-of its own, so the measurement needs one, too: unshare -n bin/measure patroni.
+apt-get install -y --no-install-recommends patroni postgresql haproxy nftables. Without haproxy there is no comparison with it. It
+runs as root, for each member has a network of its own.
 `
 
 // The events, and what they are.
