@@ -30,7 +30,7 @@ func network(pid int) (string, error) { return os.Readlink(fmt.Sprintf("/proc/%d
 // [measure.Main] was not allowed to make another.
 func prepareNode() (err error) {
 	defer try.Catch(&err)
-	if try.Get(network(os.Getpid())) == try.Get(network(1)) {
+	if try.Get(network(os.Getpid())) == try.Get(network(os.Getppid())) {
 		return errors.New("the measurement needs a network of its own, which only root may make")
 	}
 	for _, at := range []string{nodeIP, proxyIP} {

@@ -9,11 +9,13 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"kubeproxy/internal/process"
 	"kubeproxy/registry"
 	"kubeproxy/scripts/internal/measure"
 )
@@ -65,33 +67,33 @@ func (c *cluster) startProxies(ctx context.Context, binary string, withHAProxy b
 	if err := measure.Store(ctx, c.etcd, len(ops), ops...); err != nil {
 		return err
 	}
-	ports := []uint16{byMembers.port, byKey.port, byKeyWait.port, byChecks.port, byReplicas.port}
-	if _, err := c.Start("kube-proxy", binary, "-logtostderr", "-v=1", "-etcd_servers="+c.etcdURL, "-holder_keys=/service/", "-patroni=/service/", "-bind_address="+proxyIP,
-		"-metrics_bind_address="+proxyIP+":10249", "-healthz_bind_address="+proxyIP+":10256"); err != nil {
+	open := func(p *process.Process, ports ...uint16) error {
+		return p.Await(time.Minute, func() bool {
+			return !slices.ContainsFunc(ports, func(port uint16) bool {
+				conn, err := net.Dial("tcp", atProxy(port))
+				if err == nil {
+					conn.Close()
+				}
+				return err != nil
+			})
+		})
+	}
+	p, err := c.Start("kube-proxy", binary, "-logtostderr", "-v=1", "-etcd_servers="+c.etcdURL, "-holder_keys=/service/", "-patroni=/service/", "-bind_address="+proxyIP,
+		"-metrics_bind_address="+proxyIP+":10249", "-healthz_bind_address="+proxyIP+":10256")
+	if err != nil {
 		return err
 	}
-	if withHAProxy {
-		file := filepath.Join(c.Dir, "haproxy.cfg")
-		if err := os.WriteFile(file, []byte(c.haproxyConfiguration()), 0o600); err != nil {
-			return err
-		}
-		if _, err := c.Start("haproxy", "haproxy", "-db", "-f", file); err != nil {
-			return err
-		}
-		ports = append(ports, haproxy.port, fast.port, haReplicas.port)
+	if err := open(p, byMembers.port, byKey.port, byKeyWait.port, byChecks.port, byReplicas.port); err != nil || !withHAProxy {
+		return err
 	}
-	for _, port := range ports {
-		for {
-			if conn, err := net.Dial("tcp", atProxy(port)); err == nil {
-				conn.Close()
-				break
-			}
-			if err := measure.Pause(ctx, 50*time.Millisecond); err != nil {
-				return err
-			}
-		}
+	file := filepath.Join(c.Dir, "haproxy.cfg")
+	if err := os.WriteFile(file, []byte(c.haproxyConfiguration()), 0o600); err != nil {
+		return err
 	}
-	return nil
+	if p, err = c.Start("haproxy", "haproxy", "-db", "-f", file); err != nil {
+		return err
+	}
+	return open(p, haproxy.port, fast.port, haReplicas.port)
 }
 
 // haproxyConfiguration is that of Patroni's repository (haproxy.cfg), and once more with faster checks.
@@ -111,7 +113,7 @@ defaults
 		port         uint16
 		role, checks string
 	}{{haproxy.port, "primary", "inter 3s fall 3 rise 2"}, {fast.port, "primary", "inter 500ms fall 1 rise 1"}, {haReplicas.port, "replica", "inter 3s fall 3 rise 2"}} {
-		fmt.Fprintf(&text, "listen at%d\n  bind %s:%[1]d\n  option httpchk OPTIONS /%s\n  http-check expect status 200\n  default-server %s on-marked-down shutdown-sessions\n", l.port, proxyIP, l.role, l.checks)
+		fmt.Fprintf(&text, "listen at%d\n  bind %s:%[1]d\n  option httpchk OPTIONS /%[3]s\n  http-check expect status 200\n  default-server %[4]s on-marked-down shutdown-sessions\n", l.port, proxyIP, l.role, l.checks)
 		for _, m := range c.members {
 			fmt.Fprintf(&text, "  server %s %s:%d maxconn 100 check port %d\n", m.name, m.ip, postgresPort, restPort)
 		}
