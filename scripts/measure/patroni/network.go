@@ -18,9 +18,10 @@ import (
 // Each member is a host with a network of its own, joined by one cable to the node: there etcd, the proxies and the writers are, and it routes between
 // the members. So a member can be cut off from all, or from etcd and the other members alone.
 const (
-	nodeIP   = "10.98.70.254"
-	proxyIP  = "10.98.70.100" // where all proxies listen
-	cutTable = "patroni"      // of nftables
+	nodeIP     = "10.98.70.254"
+	proxyIP    = "10.98.70.100" // where all proxies listen
+	cutTable   = "cut"          // of nftables
+	countTable = "count"        // of nftables
 )
 
 // network is the name of a process's network.
@@ -98,10 +99,28 @@ func (h *host) isolate(all bool, etcdPort string) (mend func(), err error) {
 		fmt.Fprintf(&rules, "oifname %s %s drop\n", h.name, what)
 	}
 	rules.WriteString("}\n}\n")
+	return func() { _ = run("nft", "delete", "table", "ip", cutTable) }, loadRules(rules.String()) // what fails shows in settled
+}
+
+// countConnections counts the connections that are begun with a port of a host, each time that it is begun anew included.
+func (h *host) countConnections(port int) (count func() (int, error), stop func(), err error) {
+	err = loadRules(fmt.Sprintf("table ip %s {\n counter begun {}\n chain to { type filter hook postrouting priority filter;\n oifname %s tcp dport %d tcp flags & (syn | ack) == syn counter name begun\n}\n}\n", countTable, h.name, port))
+	return func() (int, error) {
+		out, err := exec.Command("nft", "list", "counter", "ip", countTable, "begun").Output()
+		if err != nil {
+			return 0, fmt.Errorf("nft: %w", err)
+		}
+		_, text, _ := strings.Cut(string(out), "packets ")
+		text, _, _ = strings.Cut(text, " ")
+		return strconv.Atoi(text)
+	}, func() { _ = run("nft", "delete", "table", "ip", countTable) }, err
+}
+
+func loadRules(rules string) error {
 	cmd := exec.Command("nft", "-f", "-")
-	cmd.Stdin = strings.NewReader(rules.String())
+	cmd.Stdin = strings.NewReader(rules)
 	if out, err := cmd.CombinedOutput(); err != nil {
-		return nil, fmt.Errorf("nft: %w: %s", err, out)
+		return fmt.Errorf("nft: %w: %s", err, out)
 	}
-	return func() { _ = run("nft", "delete", "table", "ip", cutTable) }, nil // what fails shows in settled
+	return nil
 }

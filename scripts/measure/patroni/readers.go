@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -32,8 +31,8 @@ var readerTitles = map[string]string{
 }
 
 var readerColumns = []measure.Metric{
-	measure.Column("last", "until the last client that was given to it, ms", 1e3),
-	measure.Column("given", "clients given to it, of those after the first second", 1),
+	measure.Column("last", "until the last connection to its PostgreSQL, ms", 1e3),
+	measure.Column("given", "connections to it after the first second", 1),
 	measure.Column("errors", "clients without an answer", 1),
 	measure.Column("readers", "clients", 1),
 }
@@ -87,7 +86,9 @@ func (c *cluster) spoil(ctx context.Context, what string, by path) (s measure.Sa
 	reading, stop := context.WithCancel(ctx)
 	defer stop()
 	done := make(chan struct{})
-	var at time.Time
+	count, stopCounting := try.Get2(replica.countConnections(postgresPort))
+	defer stopCounting()
+	s.Values = map[string]float64{"last": 0, "given": 0}
 	go func() {
 		defer close(done)
 		defer stop()
@@ -95,29 +96,46 @@ func (c *cluster) spoil(ctx context.Context, what string, by path) (s measure.Sa
 			return
 		}
 		var undo func()
-		if undo, at, err = c.hurt(ctx, what, leader, replica); err == nil {
-			err = measure.Pause(ctx, watched)
-			undo()
+		if undo, err = c.hurt(ctx, what, leader, replica); err != nil {
+			return
 		}
+		defer undo()
+		err = countAfter(ctx, count, s.Values)
 	}()
 	all := read(reading, atProxy(by.port))
 	<-done
 	try.Do(err)
-	s.Values = map[string]float64{"last": 0, "given": 0, "errors": 0, "readers": float64(len(all))}
 	for _, r := range all {
 		if r.server == "" {
 			s.Values["errors"]++
 		}
-		late := r.began.Sub(at)
-		if late < 0 || r.server != replica.ip && (r.server != "" || what != frozen) {
-			continue // one without an answer was given to the frozen one
+	}
+	s.Values["readers"] = float64(len(all))
+	return s, nil
+}
+
+// countAfter notes when the last connection was counted, and how many came after the first second.
+func countAfter(ctx context.Context, count func() (int, error), values map[string]float64) error {
+	const step = 50 * time.Millisecond
+	began, before, early := time.Now(), -1, 0
+	for time.Since(began) < watched {
+		n, err := count()
+		if err != nil {
+			return err
 		}
-		s.Values["last"] = max(s.Values["last"], late.Seconds())
-		if late > time.Second {
-			s.Values["given"]++
+		if before >= 0 && n > before {
+			values["last"] = time.Since(began).Seconds()
+		}
+		if time.Since(began) <= time.Second {
+			early = n
+		}
+		before = n
+		if err := measure.Pause(ctx, step); err != nil {
+			return err
 		}
 	}
-	return s, nil
+	values["given"] = float64(before - early)
+	return nil
 }
 
 // isServing waits until a replica has had a reader: checks that it failed in the round before have to pass.
@@ -137,19 +155,20 @@ func (c *cluster) isServing(ctx context.Context, by path, replica *member) error
 	}
 }
 
-// hurt freezes a replica, or what receives on it. It returns what mends it, and the moment from which no client should be given to it: when it was
+// hurt freezes a replica, or what receives on it. It returns what mends it, once no client should be given to it: when it is
 // frozen, or when its record says that it is too far behind.
-func (c *cluster) hurt(ctx context.Context, what string, leader, replica *member) (mend func(), at time.Time, err error) {
+func (c *cluster) hurt(ctx context.Context, what string, leader, replica *member) (mend func(), err error) {
 	defer try.Catch(&err)
 	if what == frozen {
 		pids := append(try.Get(replica.postgres()), try.Get(measure.Family(replica.patroni.PID()))...)
 		signal(syscall.SIGSTOP, pids...)
-		return func() { signal(syscall.SIGCONT, pids...) }, time.Now(), nil
+		return func() { signal(syscall.SIGCONT, pids...) }, nil
 	}
-	told := c.etcd.Watch(ctx, "/service/pg/", clientv3.WithPrefix())
 	s := try.Get(connect(fmt.Sprintf("%s:%d", replica.ip, postgresPort), patience))
 	defer s.close()
 	receiver := try.Get(strconv.Atoi(try.Get(s.ask("SELECT pid FROM pg_stat_wal_receiver"))))
+	p := try.Get(connect(fmt.Sprintf("%s:%d", leader.ip, postgresPort), patience))
+	defer p.close()
 	signal(syscall.SIGSTOP, receiver)
 	mend = func() { signal(syscall.SIGCONT, receiver) }
 	defer func() {
@@ -157,32 +176,36 @@ func (c *cluster) hurt(ctx context.Context, what string, leader, replica *member
 			mend()
 		}
 	}()
-	p := try.Get(connect(fmt.Sprintf("%s:%d", leader.ip, postgresPort), patience))
-	defer p.close()
 	try.Get(p.ask("SELECT pg_logical_emit_message(false, 'lag', repeat('x', 4194304))"))
-	var written, received int64
-	for r := range told {
-		for _, ev := range r.Events {
-			switch name, _ := strings.CutPrefix(string(ev.Kv.Key), "/service/pg/"); name {
-			case "status":
-				var status struct{ Optime int64 }
-				if json.Unmarshal(ev.Kv.Value, &status) == nil {
-					written = status.Optime
-				}
-			case "members/" + replica.name:
-				var record struct {
-					Location int64 `json:"xlog_location"`
-				}
-				if json.Unmarshal(ev.Kv.Value, &record) == nil {
-					received = record.Location
-				}
+	for {
+		if try.Get(c.lag(ctx, replica)) > lagLimit {
+			return mend, nil
+		}
+		try.Do(measure.Pause(ctx, 20*time.Millisecond))
+	}
+}
+
+// lag is how many bytes a replica is behind, as its record and the key status say.
+func (c *cluster) lag(ctx context.Context, replica *member) (int64, error) {
+	got, err := c.etcd.Txn(ctx).Then(clientv3.OpGet("/service/pg/status"), clientv3.OpGet("/service/pg/members/"+replica.name)).Commit()
+	if err != nil {
+		return 0, err
+	}
+	var position struct {
+		Optime   int64
+		Location int64 `json:"xlog_location"`
+	}
+	for _, r := range got.Responses {
+		for _, kv := range r.GetResponseRange().Kvs {
+			if err := json.Unmarshal(kv.Value, &position); err != nil {
+				return 0, fmt.Errorf("key %s: %w", kv.Key, err)
 			}
 		}
-		if received > 0 && written-received > lagLimit {
-			return mend, time.Now(), nil
-		}
 	}
-	return mend, at, context.Cause(ctx)
+	if position.Location == 0 {
+		return 0, nil // the member has not said it yet
+	}
+	return position.Optime - position.Location, nil
 }
 
 func signal(sig syscall.Signal, pids ...int) {
