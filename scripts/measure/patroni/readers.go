@@ -177,12 +177,13 @@ func (c *cluster) hurt(ctx context.Context, what string, leader, replica *member
 		}
 	}()
 	try.Get(p.ask("SELECT pg_logical_emit_message(false, 'lag', repeat('x', 4194304))"))
-	for {
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline); {
 		if try.Get(c.lag(ctx, replica)) > lagLimit {
 			return mend, nil
 		}
 		try.Do(measure.Pause(ctx, 20*time.Millisecond))
 	}
+	return mend, fmt.Errorf("the record of %s does not say within %v that it is behind", replica.name, patience)
 }
 
 // lag is how many bytes a replica is behind, as its record and the key status say.
