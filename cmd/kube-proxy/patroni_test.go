@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"time"
 
 	"kubeproxy/proxy/proxytest"
 	"kubeproxy/registry"
