@@ -138,6 +138,12 @@ func (m *member) killPostgres() {
 	}
 }
 
+func signal(sig syscall.Signal, pids ...int) {
+	for _, pid := range pids {
+		_ = syscall.Kill(pid, sig) // it may have ended
+	}
+}
+
 func (c *cluster) member(name string) *member {
 	return c.members[slices.IndexFunc(c.members, func(m *member) bool { return m.name == name })]
 }
@@ -233,8 +239,7 @@ func (c *cluster) cause(ctx context.Context, what string, old *member) (undo fun
 		old.killPostgres()
 		return func() { _ = c.start(old) }, nil // what fails shows in settled
 	case cut, partition:
-		_, port, _ := strings.Cut(strings.TrimPrefix(c.etcdURL, "http://"), ":")
-		return old.isolate(what == cut, port)
+		return old.isolate(what == cut, c.etcdURL[strings.LastIndexByte(c.etcdURL, ':')+1:])
 	}
 	old.patroni.Signal(syscall.SIGSTOP)
 	return func() { old.patroni.Signal(syscall.SIGCONT) }, nil

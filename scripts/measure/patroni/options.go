@@ -54,7 +54,7 @@ var (
 )
 
 var (
-	allPaths    = []path{byMembers, byKey, byKeyWait, byChecks, libpq, haproxy, fast}
+	writerPaths = []path{byMembers, byKey, byKeyWait, byChecks, libpq, haproxy, fast}
 	readerPaths = []path{byReplicas, haReplicas}
 )
 
@@ -70,15 +70,34 @@ func parseOptions(args []string) (options, error) {
 	f.IntVar(&o.ttl, "ttl", 5, "`seconds` after which the key of a leader ends that does not renew it")
 	f.IntVar(&o.loopWait, "loop_wait", 1, "`seconds` between two looks of Patroni")
 	measure.List(f, "events", &o.events, "`EVENTS`: switchover, kill, freeze, cut, partition; of a replica: replica-frozen, replica-behind", measure.OneOf(switchover, kill, freeze, cut, partition, frozen, behind))
-	for _, p := range append(slices.Clone(allPaths), readerPaths...) {
+	for _, p := range slices.Concat(writerPaths, readerPaths) {
 		o.paths = append(o.paths, p.name)
 	}
-	measure.List(f, "paths", &o.paths, "`PATHS` to the primary", measure.OneOf(slices.Clone(o.paths)...))
+	measure.List(f, "paths", &o.paths, "`PATHS` to the primary or, for the events of a replica, to replicas", measure.OneOf(slices.Clone(o.paths)...))
 	if err := measure.Parse(f, args); err != nil {
 		return o, err
 	}
-	if o.Rounds < 1 || o.ttl < 3*o.loopWait || o.loopWait < 1 || len(o.events) == 0 || len(o.paths) == 0 {
-		return o, measure.Usage("-rounds and -loop_wait have to be at least 1, -ttl three times -loop_wait, and -events and -paths at least one")
+	if o.Rounds < 1 || o.ttl < 3*o.loopWait || o.loopWait < 1 || len(o.events) == 0 {
+		return o, measure.Usage("-rounds and -loop_wait have to be at least 1, -ttl three times -loop_wait, and -events at least one")
+	}
+	for _, what := range o.events {
+		if len(o.pathsOf(what)) == 0 {
+			return o, measure.Usage("-paths has none of the event %s", what)
+		}
 	}
 	return o, nil
+}
+
+// pathsOf returns those paths of an event that were asked for.
+func (o *options) pathsOf(what string) (paths []path) {
+	of := writerPaths
+	if readerTitles[what] != "" {
+		of = readerPaths
+	}
+	for _, p := range of {
+		if slices.Contains(o.paths, p.name) {
+			paths = append(paths, p)
+		}
+	}
+	return paths
 }

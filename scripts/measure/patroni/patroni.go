@@ -36,9 +36,8 @@ var columns = []measure.Metric{
 
 var bars = []measure.Bar{{Key: "stale"}}
 
-// An event is what happens, and how it is measured.
-type event struct {
-	paths   []path
+// A kind says how an event is measured.
+type kind struct {
 	title   string
 	columns []measure.Metric
 	bars    []measure.Bar
@@ -62,20 +61,20 @@ func (o options) run(ctx context.Context, site *measure.Site) (err error) {
 	defer c.end()
 	try.Do(c.startProxies(ctx, o.Binary, missing == nil))
 	for _, what := range o.events {
-		kind := event{allPaths, titles[what], columns, bars, c.change}
-		if title, ok := readerTitles[what]; ok {
-			kind = event{readerPaths, title, readerColumns, readerBars, c.spoil}
+		of := kind{titles[what], columns, bars, c.change}
+		if title := readerTitles[what]; title != "" {
+			of = kind{title, readerColumns, readerBars, c.spoil}
 		}
-		paths := slices.DeleteFunc(slices.Clone(kind.paths), func(p path) bool { return !slices.Contains(o.paths, p.name) })
+		paths := o.pathsOf(what)
 		var subjects []measure.Subject
 		for _, p := range paths {
 			subjects = append(subjects, p.subject)
 		}
-		t := measure.NewTable(what, kind.title, kind.columns, subjects...)
+		t := measure.NewTable(what, of.title, of.columns, subjects...)
 		try.Do(site.Rounds(ctx, t, o.Rounds, func(ctx context.Context, i int) (measure.Sample, error) {
-			return kind.cause(ctx, what, paths[i])
+			return of.cause(ctx, what, paths[i])
 		}))
-		t.Judge(kind.bars)
+		t.Judge(of.bars)
 		t.Print(os.Stdout)
 		try.Do(site.Report.Add(t, o.JSON))
 	}

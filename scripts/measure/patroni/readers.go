@@ -50,31 +50,24 @@ const (
 	watched     = 10 * time.Second // how long readers begin after the event
 )
 
-// A reading is what became of one reader.
-type reading struct {
-	began  time.Time
-	server string // "": no answer
-}
-
-// read begins a reader each 20 ms until ctx ends, and returns all of them.
-func read(ctx context.Context, at string) (all []reading) {
+// read begins a reader each 20 ms until ctx ends, and returns which server answered each; "": none.
+func read(ctx context.Context, at string) (servers []string) {
 	var mu sync.Mutex
 	var readers sync.WaitGroup
 	for measure.Pause(ctx, pause) == nil {
 		readers.Go(func() {
-			r := reading{began: time.Now()}
+			server := ""
 			if s, err := connect(at, readerLimit); err == nil {
-				_ = s.conn.SetDeadline(r.began.Add(readerLimit))
-				r.server, _ = s.ask("SELECT host(inet_server_addr())")
+				server, _ = s.ask("SELECT host(inet_server_addr())")
 				s.close()
 			}
 			mu.Lock()
 			defer mu.Unlock()
-			all = append(all, r)
+			servers = append(servers, server)
 		})
 	}
 	readers.Wait()
-	return all
+	return servers
 }
 
 // spoil has something happen to a replica, under readers that take a path.
@@ -83,12 +76,12 @@ func (c *cluster) spoil(ctx context.Context, what string, by path) (s measure.Sa
 	leader := try.Get(c.settled(ctx))
 	replica := c.members[(slices.Index(c.members, leader)+1)%len(c.members)]
 	try.Do(c.isServing(ctx, by, replica))
-	reading, stop := context.WithCancel(ctx)
+	during, stop := context.WithCancel(ctx)
 	defer stop()
 	done := make(chan struct{})
 	count, stopCounting := try.Get2(replica.countConnections(postgresPort))
 	defer stopCounting()
-	s.Values = map[string]float64{"last": 0, "given": 0}
+	s.Values = map[string]float64{"last": 0, "given": 0, "errors": 0}
 	go func() {
 		defer close(done)
 		defer stop()
@@ -102,15 +95,15 @@ func (c *cluster) spoil(ctx context.Context, what string, by path) (s measure.Sa
 		defer undo()
 		err = countAfter(ctx, count, s.Values)
 	}()
-	all := read(reading, atProxy(by.port))
+	servers := read(during, atProxy(by.port))
 	<-done
 	try.Do(err)
-	for _, r := range all {
-		if r.server == "" {
+	for _, server := range servers {
+		if server == "" {
 			s.Values["errors"]++
 		}
 	}
-	s.Values["readers"] = float64(len(all))
+	s.Values["readers"] = float64(len(servers))
 	return s, nil
 }
 
@@ -144,9 +137,9 @@ func (c *cluster) isServing(ctx context.Context, by path, replica *member) error
 	defer cancel()
 	for {
 		some, stop := context.WithTimeout(limited, time.Second)
-		all := read(some, atProxy(by.port))
+		servers := read(some, atProxy(by.port))
 		stop()
-		if slices.ContainsFunc(all, func(r reading) bool { return r.server == replica.ip }) {
+		if slices.Contains(servers, replica.ip) {
 			return nil
 		}
 		if limited.Err() != nil {
@@ -171,19 +164,27 @@ func (c *cluster) hurt(ctx context.Context, what string, leader, replica *member
 	defer p.close()
 	signal(syscall.SIGSTOP, receiver)
 	mend = func() { signal(syscall.SIGCONT, receiver) }
-	defer func() {
-		if err != nil {
-			mend()
-		}
-	}()
-	try.Get(p.ask("SELECT pg_logical_emit_message(false, 'lag', repeat('x', 4194304))"))
-	for deadline := time.Now().Add(patience); time.Now().Before(deadline); {
-		if try.Get(c.lag(ctx, replica)) > lagLimit {
-			return mend, nil
-		}
-		try.Do(measure.Pause(ctx, 20*time.Millisecond))
+	if err := c.fallsBehind(ctx, p, replica); err != nil {
+		mend()
+		return nil, err
 	}
-	return mend, fmt.Errorf("the record of %s does not say within %v that it is behind", replica.name, patience)
+	return mend, nil
+}
+
+// fallsBehind has the primary write more than a replica may be behind, and waits until the record of the replica says so.
+func (c *cluster) fallsBehind(ctx context.Context, primary *session, replica *member) error {
+	if _, err := primary.ask(fmt.Sprintf("SELECT pg_logical_emit_message(false, 'lag', repeat('x', %d))", 4*lagLimit)); err != nil {
+		return err
+	}
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline); {
+		if lag, err := c.lag(ctx, replica); err != nil || lag > lagLimit {
+			return err
+		}
+		if err := measure.Pause(ctx, 20*time.Millisecond); err != nil {
+			return err
+		}
+	}
+	return fmt.Errorf("the record of %s does not say within %v that it is behind", replica.name, patience)
 }
 
 // lag is how many bytes a replica is behind, as its record and the key status say.
@@ -207,10 +208,4 @@ func (c *cluster) lag(ctx context.Context, replica *member) (int64, error) {
 		return 0, nil // the member has not said it yet
 	}
 	return position.Optime - position.Location, nil
-}
-
-func signal(sig syscall.Signal, pids ...int) {
-	for _, pid := range pids {
-		_ = syscall.Kill(pid, sig) // it may have ended
-	}
 }
