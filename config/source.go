@@ -67,18 +67,18 @@ type Election struct {
 	Count    uint64          // how often the holder has changed since the source first read the key; the first reading is no change
 
 	// Of a cluster of Patroni.
-	Paused   bool          // Patroni leaves the cluster alone
-	Denied   bool          // the source is away, and the holder, asked whether it is the primary, says no or nothing: see package witness
-	API      string        // the holder's REST API: scheme, host and port; "": not known
-	TTL      time.Duration // of the leader's key; 0: not known
-	LeftOut  int           // replicas that are not given to who reads; one counts once for each service of replicas
-	Out      []string      // these, at most [MaxElected], each a line with service, name and why
-	Unusable int           // keys whose newest value cannot be used
-	Rejected []string      // these, at most [MaxElected], each a line with why
+	Paused      bool          // Patroni leaves the cluster alone
+	Unconfirmed bool          // etcd is away, and the holder, asked whether it is the primary, says no or nothing: see package witness
+	API         string        // the holder's REST API: scheme, host and port; "": not known
+	TTL         time.Duration // of the leader's key; 0: not known
+	LeftOut     int           // replicas that are not given to who reads; one counts once for each service of replicas
+	Out         []string      // these, at most [MaxElected], each a line with service, name and why
+	Unusable    int           // keys whose newest value cannot be used
+	Rejected    []string      // these, at most [MaxElected], each a line with why
 }
 
-// HasHolder reports whether a name holds the key, and does not deny it.
-func (e *Election) HasHolder() bool { return e.Holder != "" && !e.Denied }
+// HasHolder reports whether a name holds the key, and can be believed to.
+func (e *Election) HasHolder() bool { return e.Holder != "" && !e.Unconfirmed }
 
 // A HolderChange says from when on a key had a name.
 type HolderChange struct {

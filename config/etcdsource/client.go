@@ -59,9 +59,8 @@ type client struct {
 }
 
 // dial returns a client, logged in if there is a user. Without one it does not touch the network:
-// the first call connects. The window is that of a stream. What the client receives is added to
-// received, if that is given.
-func (c *dialer) dial(ctx context.Context, stream int32, received *atomic.Int64) (*client, error) {
+// the first call connects. What the client receives is added to received, if that is given.
+func (c *dialer) dial(ctx context.Context, streamWindow int32, received *atomic.Int64) (*client, error) {
 	// Every client starts elsewhere, or a fleet would crowd on the first member, and a member that
 	// is gone would be tried first each time.
 	endpoints := make([]string, len(c.Endpoints))
@@ -88,7 +87,7 @@ func (c *dialer) dial(ctx context.Context, stream int32, received *atomic.Int64)
 			grpc.WithContextDialer(func(ctx context.Context, member string) (net.Conn, error) { return c.connect(ctx, member, received) }),
 			grpc.WithPerRPCCredentials(token),
 			grpc.WithChainUnaryInterceptor(failFast),
-			grpc.WithInitialWindowSize(stream),
+			grpc.WithInitialWindowSize(streamWindow),
 			grpc.WithInitialConnWindowSize(window),
 			grpc.WithConnectParams(grpc.ConnectParams{
 				Backoff:           backoff.Config{BaseDelay: maxBackoff / 20, Multiplier: 2, Jitter: 0.2, MaxDelay: maxBackoff},

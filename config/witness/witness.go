@@ -39,8 +39,8 @@ type Source struct {
 	config.Source
 	get func(ctx context.Context, url string) error
 
-	mu     sync.Mutex
-	denied map[string]bool // the keys whose primaries are in force no more
+	mu          sync.Mutex
+	unconfirmed map[string]bool // the keys whose primaries are in force no more
 
 	// The rest belongs to the goroutine in Run.
 	out      chan<- registry.Update
@@ -72,7 +72,7 @@ func New(beneath config.Source, files etcdconfig.TLSFiles) (*Source, error) {
 		Transport:     &http.Transport{TLSClientConfig: cfg, DisableKeepAlives: true},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
-	return &Source{Source: beneath, denied: make(map[string]bool), get: func(ctx context.Context, url string) error { return get(ctx, client, url) }}, nil
+	return &Source{Source: beneath, unconfirmed: make(map[string]bool), get: func(ctx context.Context, url string) error { return get(ctx, client, url) }}, nil
 }
 
 // get asks a URL, whose answer has to be 200.
@@ -92,29 +92,33 @@ func get(ctx context.Context, client *http.Client, url string) error {
 	return nil
 }
 
-// Status implements [config.Source]: it is that of the source beneath, and says which holders deny it.
+// Status implements [config.Source]: it is that of the source beneath, and says which holders are not confirmed.
 func (s *Source) Status() config.Status {
 	st := s.Source.Status()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(s.denied) > 0 {
+	if len(s.unconfirmed) > 0 {
 		st.Elections = slices.Clone(st.Elections) // the one beneath is shared with other readers
 		for i := range st.Elections {
-			st.Elections[i].Denied = s.denied[st.Elections[i].Key]
+			st.Elections[i].Unconfirmed = s.unconfirmed[st.Elections[i].Key]
 		}
 	}
 	return st
 }
 
-// deny notes that the primary of a key is in force no more, or again, and reports whether that is news.
-func (s *Source) deny(key string, denied bool) bool {
+// confirm notes whether the primary of a key is in force, and reports whether that is news.
+func (s *Source) confirm(key string, confirmed bool) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	was := s.denied[key]
-	if delete(s.denied, key); denied {
-		s.denied[key] = true
+	if s.unconfirmed[key] == !confirmed {
+		return false
 	}
-	return was != denied
+	if confirmed {
+		delete(s.unconfirmed, key)
+	} else {
+		s.unconfirmed[key] = true
+	}
+	return true
 }
 
 // Run implements [config.Source].
@@ -174,7 +178,7 @@ func (s *Source) pass(ctx context.Context, u registry.Update) {
 func (s *Source) endDoubts() map[registry.Name]*registry.Endpoints {
 	restored := make(map[registry.Name]*registry.Endpoints)
 	for key, d := range s.doubts {
-		if d.failed = 0; s.deny(key, false) {
+		if d.failed = 0; s.confirm(key, true) {
 			s.each(key, func(name registry.Name, listed *registry.Endpoints) { restored[name] = listed })
 		}
 		if !d.busy {
@@ -254,7 +258,7 @@ func (s *Source) answered(ctx context.Context, a answer) {
 		s.restore(ctx, a.key, "it says that it is")
 		return
 	}
-	if d.failed++; d.failed != most || !s.deny(a.key, true) {
+	if d.failed++; d.failed != most || !s.confirm(a.key, false) {
 		return
 	}
 	glog.Errorf("the primary that key %s names is in force no more: etcd is away, and %d questions in a row whether it still is were answered otherwise, the last one: %s",
@@ -266,7 +270,7 @@ func (s *Source) answered(ctx context.Context, a answer) {
 
 // restore ends a doubt.
 func (s *Source) restore(ctx context.Context, key, why string) {
-	if s.doubts[key].failed = 0; s.deny(key, false) {
+	if s.doubts[key].failed = 0; s.confirm(key, true) {
 		glog.Infof("the primary that key %s names is in force again: %s", registry.Quote(key), why)
 		s.change(ctx, key, func(_ registry.Name, listed *registry.Endpoints) *registry.Endpoints { return listed })
 	}

@@ -143,10 +143,10 @@ func (s *scene) after(t *testing.T, d time.Duration, want string, questions int)
 	if s.state[name] != want || len(s.asked) != questions {
 		t.Errorf("in force %q, %d questions; want %q, %d", s.state[name], len(s.asked), want, questions)
 	}
-	if e := s.source.Status().Elections[0]; e.Denied != (want == "") || e.HasHolder() == e.Denied {
-		t.Errorf("in force is %q, and the status says that the holder denies it: %v", want, e.Denied)
+	if e := s.source.Status().Elections[0]; e.Unconfirmed != (want == "") || e.HasHolder() == e.Unconfirmed {
+		t.Errorf("in force is %q, and the status says that the holder is not confirmed: %v", want, e.Unconfirmed)
 	}
-	if s.etcd.Status().Elections[0].Denied {
+	if s.etcd.Status().Elections[0].Unconfirmed {
 		t.Error("the status of the source beneath has changed")
 	}
 	s.asked = nil

@@ -92,7 +92,7 @@ var (
 	kept        = gauge("kept_services", "Services whose last endpoints stay in force although their leases have ended.")
 	rejected    = gauge("rejected_keys", "Keys whose newest value cannot be used, or that cannot be keys of records.")
 
-	electionHeld     = gauge("election_held", "1 while a name holds a key that elects endpoints, 0 while nobody does, or while it says that it is no primary and etcd is away (kube-proxy/patroni-stale=ask).", "key")
+	electionHeld     = gauge("election_held", "1 while a name holds a key that elects endpoints, 0 while nobody does, or while etcd is away and the holder does not confirm that it is the primary (kube-proxy/patroni-stale=ask).", "key")
 	electionChanges  = counter("election_changes_total", "Times that a key that elects endpoints got another holder, or none, since it was first read.", "key")
 	electionPaused   = gauge("election_paused", "1 while Patroni leaves the cluster of a key alone.", "key")
 	electionLeftOut  = gauge("election_left_out", "Replicas of the cluster of a key that are not given to readers, once for each service of replicas.", "key")

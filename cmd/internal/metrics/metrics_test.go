@@ -106,7 +106,7 @@ func key(name, port string) registry.PortKey {
 func busySite() *site {
 	s := &site{
 		status: config.Status{Ends: []config.End{{Cause: "broken", Count: 2}}, Revision: 42, Connected: true, Sessions: 3, Resyncs: 4, Divergences: 5, Services: 6, Endpoints: 7, Rejected: 8, Elections: []config.Election{
-			{Key: "/service/pg/leader", Holder: "m1", Count: 14, Paused: true, LeftOut: 3, Unusable: 2}, {Key: "/service/pg/leader", Count: 99}, {Key: "/lock", Count: 5}}},
+			{Key: "/service/pg/leader", Holder: "m1", Count: 14, Paused: true, LeftOut: 3, Unusable: 2}, {Key: "/service/pg/leader", Count: 99}, {Key: "/lock", Count: 5}, {Key: "/asked/leader", Holder: "m1", Unconfirmed: true}}},
 		pending: config.Pending{Services: 1, Endpoints: 2},
 		ports:   [2]proxy.PortCount{registry.TCP: {Open: 1, Waiting: 2, Refused: 1}, registry.UDP: {Unopened: 1}},
 		limits:  []traffic.Limit{{Name: "descriptors", Used: 3, Max: 1000}},
@@ -234,6 +234,7 @@ func TestWhatIsToldIsWhatHappened(t *testing.T) {
 		`kubeproxy_etcd_revision 42`,
 		`kubeproxy_election_held{key="/service/pg/leader"} 1`,
 		`kubeproxy_election_held{key="/lock"} 0`,
+		`kubeproxy_election_held{key="/asked/leader"} 0`,
 		`kubeproxy_election_changes_total{key="/service/pg/leader"} 14`,
 		`kubeproxy_election_paused{key="/service/pg/leader"} 1`,
 		`kubeproxy_election_paused{key="/lock"} 0`,

@@ -56,14 +56,14 @@ type electionz struct {
 	Count    uint64          `json:"changes_total"`
 	Changes  []holderChangez `json:"changes"` // the last ones, the oldest first
 
-	Paused   bool     `json:"paused"` // this and the rest: of a cluster of Patroni
-	Denied   bool     `json:"denied"` // etcd is away, and the holder says that it is no primary
-	API      string   `json:"api,omitempty"`
-	TTL      float64  `json:"ttl_seconds,omitempty"`
-	LeftOut  int      `json:"left_out"`
-	Out      []string `json:"left_out_replicas"` // the first of them, and why
-	Unusable int      `json:"rejected"`
-	Rejected []string `json:"rejected_keys"` // the first of them, and why
+	Paused      bool     `json:"paused"`      // this and the rest: of a cluster of Patroni
+	Unconfirmed bool     `json:"unconfirmed"` // etcd is away, and the holder does not confirm that it is the primary
+	API         string   `json:"api,omitempty"`
+	TTL         float64  `json:"ttl_seconds,omitempty"`
+	LeftOut     int      `json:"left_out"`
+	Out         []string `json:"left_out_replicas"` // the first of them, and why
+	Unusable    int      `json:"rejected"`
+	Rejected    []string `json:"rejected_keys"` // the first of them, and why
 }
 
 // A holderChangez says from when on a key had a name.
@@ -219,7 +219,7 @@ func newSourcez(st config.Status, age time.Duration) sourcez {
 func newElectionz(e *config.Election) electionz {
 	z := electionz{
 		Key: e.Key, Holder: e.Holder, Services: e.Services, Elects: []string{}, Count: e.Count, Changes: []holderChangez{},
-		Paused: e.Paused, Denied: e.Denied, API: e.API, TTL: e.TTL.Seconds(), LeftOut: e.LeftOut, Out: append([]string{}, e.Out...), Unusable: e.Unusable, Rejected: append([]string{}, e.Rejected...),
+		Paused: e.Paused, Unconfirmed: e.Unconfirmed, API: e.API, TTL: e.TTL.Seconds(), LeftOut: e.LeftOut, Out: append([]string{}, e.Out...), Unusable: e.Unusable, Rejected: append([]string{}, e.Rejected...),
 	}
 	for _, name := range e.Elects {
 		z.Elects = append(z.Elects, name.Label())

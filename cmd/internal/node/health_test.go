@@ -337,15 +337,15 @@ func TestConfigzHasTheKeysThatElectEndpoints(t *testing.T) {
 	z := newSourcez(config.Status{Elections: []config.Election{
 		{Key: "/service/pg/leader", Holder: "m1", Services: `"pg"`, Elects: []registry.Name{{Namespace: "default", Name: "pg"}}, Count: 14, Changes: []config.HolderChange{{Holder: "m1", Revision: 7, At: at}},
 			Paused: true, API: "http://10.0.0.1:8008", TTL: 30 * time.Second, LeftOut: 2, Out: []string{"pg: m2: it starts"}, Unusable: 3, Rejected: []string{"k: no JSON"}},
-		{Key: "/lock", Denied: true},
+		{Key: "/lock", Unconfirmed: true},
 	}}, 0)
 	text, err := json.Marshal(z.Elections)
 	if err != nil {
 		t.Fatal(err)
 	}
 	const want = `[{"key":"/service/pg/leader","holder":"m1","services":"\"pg\"","elects":["default/pg"],"changes_total":14,"changes":[{"holder":"m1","revision":7,"at":"2026-01-02T03:04:05Z"}],` +
-		`"paused":true,"denied":false,"api":"http://10.0.0.1:8008","ttl_seconds":30,"left_out":2,"left_out_replicas":["pg: m2: it starts"],"rejected":3,"rejected_keys":["k: no JSON"]},` +
-		`{"key":"/lock","holder":"","services":"","elects":[],"changes_total":0,"changes":[],"paused":false,"denied":true,"left_out":0,"left_out_replicas":[],"rejected":0,"rejected_keys":[]}]`
+		`"paused":true,"unconfirmed":false,"api":"http://10.0.0.1:8008","ttl_seconds":30,"left_out":2,"left_out_replicas":["pg: m2: it starts"],"rejected":3,"rejected_keys":["k: no JSON"]},` +
+		`{"key":"/lock","holder":"","services":"","elects":[],"changes_total":0,"changes":[],"paused":false,"unconfirmed":true,"left_out":0,"left_out_replicas":[],"rejected":0,"rejected_keys":[]}]`
 	if string(text) != want {
 		t.Errorf("/configz has %s\nwant %s", text, want)
 	}

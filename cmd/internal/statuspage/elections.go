@@ -20,7 +20,7 @@ type electionRow struct {
 	Holder        string // "": nobody
 	Since         string
 	Paused        bool
-	Denied        bool
+	Unconfirmed   bool
 	Out           []string // replicas that are left out, and why
 	MoreOut       int
 	Rejected      []string // keys that cannot be used, and why
@@ -30,7 +30,7 @@ type electionRow struct {
 }
 
 func newElectionRow(e *config.Election, now time.Time) electionRow {
-	row := electionRow{Key: e.Key, Services: e.Services, Holder: e.Holder, Since: heldSince(e, now), Paused: e.Paused, Denied: e.Denied, Count: e.Count}
+	row := electionRow{Key: e.Key, Services: e.Services, Holder: e.Holder, Since: heldSince(e, now), Paused: e.Paused, Unconfirmed: e.Unconfirmed, Count: e.Count}
 	row.Out, row.Rejected = e.Out[:min(len(e.Out), maxElectionLines)], e.Rejected[:min(len(e.Rejected), maxElectionLines)]
 	row.MoreOut, row.MoreRejected = e.LeftOut-len(row.Out), e.Unusable-len(row.Rejected)
 	for _, c := range slices.Backward(e.Changes) {
@@ -74,13 +74,13 @@ func (s *snapshot) unheldNames() map[registry.Name]bool {
 
 // whyUnheld says what a key lacks.
 func whyUnheld(e *config.Election, now time.Time) string {
-	if e.Denied {
-		return fmt.Sprintf("%s has key %s, says that it is no primary, and etcd is away", e.Holder, e.Key)
+	if e.Unconfirmed {
+		return fmt.Sprintf("Etcd is away, and %s, which has key %s, does not confirm that it is the primary", e.Holder, e.Key)
 	}
 	return fmt.Sprintf("Nobody holds key %s since %s", e.Key, heldSince(e, now))
 }
 
-// unheldKeys are those that nobody holds, or whose holder denies it. Services of replicas may have endpoints all the same.
+// unheldKeys are those that nobody holds, or whose holder is not confirmed. Services of replicas may have endpoints all the same.
 func (s *snapshot) unheldKeys() (all []problem) {
 	empty := make(map[registry.Name]bool)
 	for i := range s.ports {

@@ -31,12 +31,12 @@ func TestThePageShowsTheKeysThatElect(t *testing.T) {
 	}
 	s.elect(e)
 	s.elect(config.Election{Key: "/lock", Services: `"pair"`})
-	s.elect(config.Election{Key: "/denied/leader", Holder: "m3", Denied: true})
+	s.elect(config.Election{Key: "/asked/leader", Holder: "m3", Unconfirmed: true})
 	text := elementText(t, get(t, s.page(t), "/").Body.String(), "elections")
 	for _, want := range []string{
 		"/service/pg/leader paused m2 since 2020-01-02 03:04:05 (revision 9) left out: pg-ro: r0: it starts", "left out: pg-ro: r7: it starts and 22 more that are left out",
 		"cannot be used: k7: no JSON and 1 more that cannot be used", `"pg", "pg-ro" 1,234 since the start 2020-01-02 03:04:05 m2, revision 9 2020-01-02 03:04:05 nobody, revision 8 2020-01-02 03:04:05 m1, revision 7`,
-		`/lock nobody since an unknown time "pair" 0 since the start`, "/denied/leader m3 since an unknown time, which denies it",
+		`/lock nobody since an unknown time "pair" 0 since the start`, "/asked/leader m3 since an unknown time, not confirmed while etcd is away",
 	} {
 		if !strings.Contains(text, want) {
 			t.Errorf("the section says %q; want %q in it", text, want)
@@ -52,8 +52,8 @@ func TestAnUnheldKeyIsNamedInPlaceOfEmptyEndpoints(t *testing.T) {
 	key := s.add(web, 1000)
 	s.endpoints[key] = nil
 	for want, e := range map[string]config.Election{
-		"Nobody holds key /lock since an unknown time: clients of default/web are refused": {Key: "/lock"},
-		"m1 has key /lock, says that it is no primary, and etcd is away: clients of ":      {Key: "/lock", Holder: "m1", Denied: true},
+		"Nobody holds key /lock since an unknown time: clients of default/web are refused":                {Key: "/lock"},
+		"Etcd is away, and m1, which has key /lock, does not confirm that it is the primary: clients of ": {Key: "/lock", Holder: "m1", Unconfirmed: true},
 	} {
 		e.Elects = []registry.Name{web}
 		for _, came := range []uint64{0, 1} {
@@ -68,7 +68,7 @@ func TestAnUnheldKeyIsNamedInPlaceOfEmptyEndpoints(t *testing.T) {
 				t.Errorf("those of the service are %q", r.Problems)
 			}
 			held := &s.sources[0].(*fakeSource).status.Elections[0]
-			held.Holder, held.Denied = "m1", false
+			held.Holder, held.Unconfirmed = "m1", false
 			if r := s.page(t).Report(); len(r.Problems) != 1 || !strings.Contains(r.Verdict, "write endpoints") {
 				t.Errorf("when the key is held, the problems are %q", r.Problems)
 			}
