@@ -35,6 +35,7 @@ bench COUNT=1
 kernel-suite
 kernel-handovers
 school-check
+patroni-check
 hostile
 torture ENGINE=portable DURATION=10m
 torture ENGINE=epoll DURATION=10m
@@ -69,7 +70,7 @@ ARCHES ?= amd64,arm64
 
 export CGO_ENABLED = 0
 
-.PHONY: school school-check help build platforms run test check nightly models browser fuzz hostile bench bench-peers bench-self bench-fleet bench-scale bench-kernel kernel-handovers kernel-suite bench-takeover bench-patroni dist dist-check release licenses vulnerabilities seccomp-check systemd chaos chaos-v2 torture torture-mutations lab lab-check lab-down monitoring-check book page clean
+.PHONY: school school-check help build platforms run test check nightly models browser fuzz hostile bench bench-peers bench-self bench-fleet bench-scale bench-kernel kernel-handovers kernel-suite bench-takeover bench-patroni patroni-check dist dist-check release licenses vulnerabilities seccomp-check systemd chaos chaos-v2 torture torture-mutations lab lab-check lab-down monitoring-check book page clean
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
@@ -155,6 +156,9 @@ kernel-suite: ## the whole conformance suite through the kernel, minus named exc
 
 bench-takeover: build ## twenty take-overs in a row under 4,000 connections, and HAProxy's reload: docs/performance.md; four minutes, Linux
 	go build -o bin/ ./scripts/measure && bin/measure takeover $(ARGS)
+
+patroni-check: build ## a real PostgreSQL cluster under Patroni through each event, three times: no commit by a primary that the key names no more; ten minutes, as bench-patroni
+	go build -o bin/ ./scripts/measure && bin/measure patroni -rounds=3 -events=switchover,kill,freeze,cut,partition,replica-frozen -paths=members,key-wait,libpq,replicas
 
 bench-patroni: build ## clients of PostgreSQL when its primary changes, beside HAProxy: docs/patroni.md; five minutes an event, Linux, apt-get install patroni haproxy nftables (ARGS='-events=switchover,kill,freeze,cut,partition')
 	go build -o bin/ ./scripts/measure && bin/measure patroni $(ARGS)
