@@ -26,27 +26,35 @@ type Cluster struct {
 	Paused bool   // Patroni leaves the cluster alone: see its command pause
 	TTL    int    // of the leader's lease, in seconds; 0: not known
 
-	optime  int64 // the primary's position; 0: not known
+	optime  position // the primary's position, as the key status says it
+	before  int64    // what that key said before; 0: not known
 	members map[string]member
+}
+
+// A position in the log of PostgreSQL, in bytes, and the revision of the value that says it.
+type position struct {
+	at       int64 // 0: not known
+	revision int64
 }
 
 // A member is the last good value of its key.
 type member struct {
 	host, api   string // of PostgreSQL, with its port; of the REST API, as scheme, host and port
 	state, role string
-	position    int64 // 0: not known
+	position    position
 	noBalance   bool
 }
 
-// Put notes the value of a key, which is given as it is below the scope, and reports whether it says anything new. After an error nothing has changed.
-func (c *Cluster) Put(key string, value []byte) (changed bool, err error) {
+// Put notes the value that a key, which is given as it is below the scope, has since a revision, and reports whether that says anything new. After an
+// error nothing has changed.
+func (c *Cluster) Put(key string, value []byte, revision int64) (changed bool, err error) {
 	if len(value) > MaxValue {
 		return false, fmt.Errorf("more than %d bytes", MaxValue)
 	}
 	was := *c
 	switch name, isMember := strings.CutPrefix(key, "members/"); {
 	case isMember:
-		return c.putMember(name, value)
+		return c.putMember(name, value, revision)
 	case key == "leader":
 		if c.Leader = strings.TrimSpace(string(value)); len(c.Leader) > maxText {
 			c.Leader = was.Leader
@@ -58,7 +66,9 @@ func (c *Cluster) Put(key string, value []byte) (changed bool, err error) {
 		if err := json.Unmarshal(value, &status); err != nil {
 			return false, errors.New("no JSON object with an optime")
 		}
-		c.optime = status.Optime
+		if c.optime = (position{status.Optime, revision}); c.optime != was.optime {
+			c.before = was.optime.at
+		}
 		return c.optime != was.optime, nil
 	case key == "config":
 		var config struct {
@@ -74,8 +84,9 @@ func (c *Cluster) Put(key string, value []byte) (changed bool, err error) {
 	return false, nil
 }
 
-func (c *Cluster) putMember(name string, value []byte) (changed bool, err error) {
+func (c *Cluster) putMember(name string, value []byte, revision int64) (changed bool, err error) {
 	m, err := readMember(value)
+	m.position.revision = revision
 	was, known := c.members[name]
 	switch {
 	case err != nil:
@@ -103,7 +114,7 @@ func (c *Cluster) Delete(key string) (changed bool) {
 	case key == "leader":
 		changed, c.Leader = c.Leader != "", ""
 	case key == "status":
-		changed, c.optime = c.optime != 0, 0
+		changed, c.optime, c.before = c.optime != position{}, position{}, 0
 	case key == "config":
 		changed, c.TTL, c.Paused = c.TTL != 0 || c.Paused, 0, false
 	}
@@ -127,7 +138,7 @@ func readMember(value []byte) (m member, err error) {
 			return m, errors.New("a text of more than 2048 bytes")
 		}
 	}
-	m = member{state: record.State, role: record.Role, position: record.Position, noBalance: string(record.Tags["noloadbalance"]) == "true", api: apiOf(record.APIURL)}
+	m = member{state: record.State, role: record.Role, position: position{at: record.Position}, noBalance: string(record.Tags["noloadbalance"]) == "true", api: apiOf(record.APIURL)}
 	m.host, err = hostOf(record.ConnURL)
 	return m, err
 }
@@ -218,12 +229,21 @@ func (c *Cluster) whyNotReplica(name string, m member, most int64) string {
 		return "it has the tag noloadbalance"
 	case most == 0:
 		return ""
-	case c.optime == 0 || m.position == 0:
+	case c.optime.at == 0 || m.position.at == 0:
 		return "its lag is not known"
-	case c.optime-m.position > most:
-		return fmt.Sprintf("it is %d bytes behind", c.optime-m.position)
+	case c.lag(m) > most:
+		return fmt.Sprintf("it is %d bytes behind", c.lag(m))
 	}
 	return ""
+}
+
+// lag is how many bytes a member is behind. A record that is older than status is compared with what status said before: the primary writes status
+// and then the members their records, so else each burst would make all of them seem to be behind until they have done so.
+func (c *Cluster) lag(m member) int64 {
+	if m.position.revision < c.optime.revision && c.before != 0 {
+		return min(c.before, c.optime.at) - m.position.at
+	}
+	return c.optime.at - m.position.at
 }
 
 // quote shows a word of a record, bounded.

@@ -24,7 +24,7 @@ func dumped(t *testing.T, name string) *Cluster {
 	}
 	c := new(Cluster)
 	for _, r := range dump.Records {
-		if _, err := c.Put(strings.TrimPrefix(r.Key, prefix), []byte(r.Value)); err != nil {
+		if _, err := c.Put(strings.TrimPrefix(r.Key, prefix), []byte(r.Value), 1); err != nil {
 			t.Errorf("%s: %v", r.Key, err)
 		}
 	}
@@ -96,7 +96,7 @@ func TestThePrimaryFollowsTheKeyAloneThroughCapturedEvents(t *testing.T) {
 			if event.Type == "DELETE" {
 				c.Delete(key)
 				event.Value = ""
-			} else if _, err := c.Put(key, []byte(event.Value)); err != nil {
+			} else if _, err := c.Put(key, []byte(event.Value), 1); err != nil {
 				t.Errorf("%s: %v", event.Key, err)
 			}
 			if key == "leader" {
@@ -137,12 +137,47 @@ func TestAReplicaIsFit(t *testing.T) {
 	} {
 		cluster := new(Cluster)
 		for _, kv := range [][2]string{{"leader", c.leader}, {"status", c.status}, {"members/m1", `{"conn_url":"postgres://p/","state":"running","role":"master"}`}, {"members/m2", c.member}} {
-			if _, err := cluster.Put(kv[0], []byte(kv[1])); err != nil {
+			if _, err := cluster.Put(kv[0], []byte(kv[1]), 1); err != nil {
 				t.Error(err)
 			}
 		}
 		if got := says(cluster, c.terms); got != c.want {
 			t.Errorf("leader %q, %s, %s: %s\nwant %s", c.leader, c.status, c.member, got, c.want)
+		}
+	}
+}
+
+// TestABurstMakesNoReplicaSeemToBeBehindBeforeItsNextRecord: status is written first, and one that receives nothing more is left out one status later.
+func TestABurstMakesNoReplicaSeemToBeBehindBeforeItsNextRecord(t *testing.T) {
+	terms := alone
+	terms.Lag = 100
+	c := new(Cluster)
+	for i, step := range []struct{ key, value, want string }{
+		{"leader", "m1", " | "},
+		{"members/m2", "1000", " | m2: its lag is not known"},
+		{"status", "2000", " | m2: it is 1000 bytes behind"}, // what status said before is not known
+		{"members/m2", "2000", "m2=h:1 | "},
+		{"members/m3", "1999", "m2=h:1 m3=h:1 | "},
+		{"status", "9000", "m2=h:1 m3=h:1 | "},
+		{"members/m2", "9000", "m2=h:1 m3=h:1 | "},
+		{"status", "9000", "m2=h:1 | m3: it is 7001 bytes behind"},
+		{"members/m3", "1999", "m2=h:1 | m3: it is 7001 bytes behind"},
+		{"members/m3", "8900", "m2=h:1 m3=h:1 | "},
+		{"status", "500", "m2=h:1 m3=h:1 | "}, // of a restored primary
+		{"members/m3", "390", "m2=h:1 | m3: it is 110 bytes behind"},
+	} {
+		value := step.value
+		switch {
+		case strings.HasPrefix(step.key, "members/"):
+			value = `{"conn_url":"postgres://h:1/","state":"running","role":"replica","xlog_location":` + value + `}`
+		case step.key == "status":
+			value = `{"optime":` + value + `}`
+		}
+		if _, err := c.Put(step.key, []byte(value), int64(i+1)); err != nil {
+			t.Fatal(err)
+		}
+		if got := says(c, terms); got != step.want {
+			t.Errorf("after %s %s: %s\nwant %s", step.key, step.value, got, step.want)
 		}
 	}
 }
@@ -155,10 +190,10 @@ func TestWhatCannotBeReadChangesNothing(t *testing.T) {
 		"members/m1": `{"conn_url":"postgres://u:secret@[fd00::1]:5433/db","api_url":"http://[fd00::1]:8008/patroni"}`,
 	}
 	for key, value := range good {
-		if changed, err := c.Put(key, []byte(value)); !changed || err != nil {
+		if changed, err := c.Put(key, []byte(value), 1); !changed || err != nil {
 			t.Fatalf("%s: changed %v, error %v", key, changed, err)
 		}
-		if changed, err := c.Put(key, []byte(value)); changed || err != nil {
+		if changed, err := c.Put(key, []byte(value), 1); changed || err != nil {
 			t.Errorf("%s again: changed %v, error %v", key, changed, err)
 		}
 	}
@@ -179,7 +214,7 @@ func TestWhatCannotBeReadChangesNothing(t *testing.T) {
 		{"members/m1", strings.Repeat(" ", MaxValue+1), "more than 65536 bytes"},
 		{"members/", `{"conn_url":"postgres://h/"}`, "a name of no or more than 253 bytes"},
 	} {
-		changed, err := c.Put(bad.key, []byte(bad.value))
+		changed, err := c.Put(bad.key, []byte(bad.value), 2)
 		if changed || err == nil || !strings.Contains(err.Error(), bad.err) || strings.Contains(err.Error(), "secret") {
 			t.Errorf("%s=%.60s: changed %v, error %v; want %q", bad.key, bad.value, changed, err, bad.err)
 		}
@@ -195,7 +230,7 @@ func TestWhatCannotBeReadChangesNothing(t *testing.T) {
 	if got := says(c, primary); got != " | " || c.TTL != 0 || c.Paused {
 		t.Errorf("after all was deleted: %s", got)
 	}
-	if changed, err := c.Put("history", []byte("[")); changed || err != nil {
+	if changed, err := c.Put("history", []byte("["), 1); changed || err != nil {
 		t.Errorf("a key that means nothing: changed %v, error %v", changed, err)
 	}
 }
@@ -203,11 +238,11 @@ func TestWhatCannotBeReadChangesNothing(t *testing.T) {
 func TestAClusterHasAThousandMembersAtMost(t *testing.T) {
 	c := new(Cluster)
 	for i := range maxMembers {
-		if _, err := c.Put("members/"+strings.Repeat("m", i%250+1)+string(rune('a'+i/250)), []byte(`{"conn_url":"postgres://h/"}`)); err != nil {
+		if _, err := c.Put("members/"+strings.Repeat("m", i%250+1)+string(rune('a'+i/250)), []byte(`{"conn_url":"postgres://h/"}`), 1); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if _, err := c.Put("members/one-more", []byte(`{"conn_url":"postgres://h/"}`)); err == nil || len(c.members) != maxMembers {
+	if _, err := c.Put("members/one-more", []byte(`{"conn_url":"postgres://h/"}`), 1); err == nil || len(c.members) != maxMembers {
 		t.Errorf("error %v, %d members", err, len(c.members))
 	}
 }

@@ -19,7 +19,8 @@
 // # Replicas
 //
 // A member is fit to read from if it is running, a replica or a standby leader, not the primary, has no tag noloadbalance, and is
-// not further behind the primary's position than the service allows. The position in its record is the greater of what it has received and
+// not further behind the primary's position than the service allows. A record that is older than status is compared with the status before, if
+// that was seen: the two are written at different moments of each loop_wait. The position in its record is the greater of what it has received and
 // what it has replayed, so one whose replay is paused seems to be up to date; an active check of /replica?lag=… sees that.
 //
 // # What cannot be used

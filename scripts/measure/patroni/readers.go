@@ -171,13 +171,21 @@ func (c *cluster) hurt(ctx context.Context, what string, leader, replica *member
 	return mend, nil
 }
 
-// fallsBehind has the primary write more than a replica may be behind, and waits until the record of the replica says so.
+// fallsBehind has the primary write more than a replica may be behind, and some more, until the record of the replica says so.
 func (c *cluster) fallsBehind(ctx context.Context, primary *session, replica *member) error {
-	if _, err := primary.ask(fmt.Sprintf("SELECT pg_logical_emit_message(false, 'lag', repeat('x', %d))", 4*lagLimit)); err != nil {
+	write := func(bytes int) error {
+		_, err := primary.ask(fmt.Sprintf("SELECT pg_logical_emit_message(false, 'lag', repeat('x', %d))", bytes))
 		return err
 	}
+	if err := write(4 * lagLimit); err != nil {
+		return err
+	}
+	var l lagging
 	for deadline := time.Now().Add(patience); time.Now().Before(deadline); {
-		if lag, err := c.lag(ctx, replica); err != nil || lag > lagLimit {
+		if err := write(1); err != nil {
+			return err
+		}
+		if err := l.read(ctx, c.etcd, replica); err != nil || l.behind() > lagLimit {
 			return err
 		}
 		if err := measure.Pause(ctx, 20*time.Millisecond); err != nil {
@@ -187,25 +195,46 @@ func (c *cluster) fallsBehind(ctx context.Context, primary *session, replica *me
 	return fmt.Errorf("the record of %s does not say within %v that it is behind", replica.name, patience)
 }
 
-// lag is how many bytes a replica is behind, as its record and the key status say.
-func (c *cluster) lag(ctx context.Context, replica *member) (int64, error) {
-	got, err := c.etcd.Txn(ctx).Then(clientv3.OpGet("/service/pg/status"), clientv3.OpGet("/service/pg/members/"+replica.name)).Commit()
+// A lagging is how far a replica is behind, as its record and the key status say.
+type lagging struct {
+	status, member, before position
+}
+
+// A position is one in the log of PostgreSQL, and the revision of the value that says it.
+type position struct{ at, revision int64 }
+
+func (l *lagging) read(ctx context.Context, etcd *clientv3.Client, replica *member) error {
+	got, err := etcd.Txn(ctx).Then(clientv3.OpGet("/service/pg/status"), clientv3.OpGet("/service/pg/members/"+replica.name)).Commit()
 	if err != nil {
-		return 0, err
+		return err
 	}
-	var position struct {
-		Optime   int64
-		Location int64 `json:"xlog_location"`
-	}
-	for _, r := range got.Responses {
-		for _, kv := range r.GetResponseRange().Kvs {
-			if err := json.Unmarshal(kv.Value, &position); err != nil {
-				return 0, fmt.Errorf("key %s: %w", kv.Key, err)
+	var status, member position
+	for i, p := range [...]*position{&status, &member} {
+		for _, kv := range got.Responses[i].GetResponseRange().Kvs {
+			var says struct {
+				Optime   int64
+				Location int64 `json:"xlog_location"`
 			}
+			if err := json.Unmarshal(kv.Value, &says); err != nil {
+				return fmt.Errorf("key %s: %w", kv.Key, err)
+			}
+			*p = position{says.Optime + says.Location, kv.ModRevision} // each has one of the two
 		}
 	}
-	if position.Location == 0 {
-		return 0, nil // the member has not said it yet
+	if status.revision != l.status.revision {
+		l.before = l.status
 	}
-	return position.Optime - position.Location, nil
+	l.status, l.member = status, member
+	return nil
+}
+
+// behind compares a record that is older than status with what status said before.
+func (l *lagging) behind() int64 {
+	switch {
+	case l.member.at == 0:
+		return 0 // it is not known yet
+	case l.member.revision > l.status.revision:
+		return l.status.at - l.member.at
+	}
+	return l.before.at - l.member.at
 }
