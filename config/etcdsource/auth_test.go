@@ -61,7 +61,7 @@ func TestAnExpiredTokenIsRenewedWithoutAWord(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	witness, err := (&dialer{cfg, etcdconfig.NewNames(nil)}).dial(t.Context(), window, nil)
+	witness, err := (&dialer{cfg, etcdconfig.NewNames(nil)}).dial(t.Context(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

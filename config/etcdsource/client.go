@@ -35,13 +35,9 @@ const maxBackoff = time.Second
 // window is how much etcd may send ahead of our reading it. That it is said saves gRPC finding out: it would
 // send a ping after each event, and wake up for the answer, to measure how much the network holds.
 //
-// The stream of a watch has less, since what waits there is what etcd has sent to a node that takes nothing, to each node of a fleet. Package
-// behind has a bound that is less than a quarter of it. Its connection has as much as another: gRPC widens a stream, not a connection, for a
-// message that is being read, and etcd would wait for us eleven times in a value of 1.4 MB.
-const (
-	window      = 1 << 20
-	watchWindow = 128 << 10
-)
+// It holds the largest value that etcd takes by default, 1.5 MiB, so etcd waits for us between values and not within them. It also bounds what
+// etcd sends to a node that takes nothing.
+const window = 2 << 20
 
 // A client is a fresh connection to etcd and, with a user, a fresh token. Neither outlives a session: an
 // etcd that was restored or wiped does not refuse a token of before, but waits with it until its log
@@ -60,7 +56,7 @@ type client struct {
 
 // dial returns a client, logged in if there is a user. Without one it does not touch the network:
 // the first call connects. What the client receives is added to received, if that is given.
-func (c *dialer) dial(ctx context.Context, streamWindow int32, received *atomic.Int64) (*client, error) {
+func (c *dialer) dial(ctx context.Context, received *atomic.Int64) (*client, error) {
 	// Every client starts elsewhere, or a fleet would crowd on the first member, and a member that
 	// is gone would be tried first each time.
 	endpoints := make([]string, len(c.Endpoints))
@@ -87,7 +83,7 @@ func (c *dialer) dial(ctx context.Context, streamWindow int32, received *atomic.
 			grpc.WithContextDialer(func(ctx context.Context, member string) (net.Conn, error) { return c.connect(ctx, member, received) }),
 			grpc.WithPerRPCCredentials(token),
 			grpc.WithChainUnaryInterceptor(failFast),
-			grpc.WithInitialWindowSize(streamWindow),
+			grpc.WithInitialWindowSize(window),
 			grpc.WithInitialConnWindowSize(window),
 			grpc.WithConnectParams(grpc.ConnectParams{
 				Backoff:           backoff.Config{BaseDelay: maxBackoff / 20, Multiplier: 2, Jitter: 0.2, MaxDelay: maxBackoff},

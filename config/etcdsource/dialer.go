@@ -27,7 +27,7 @@ func NewDialer(cfg Config) (*Dialer, error) {
 
 // Dial returns a client, which the caller closes. Without a user the first call connects. The error is ready for a log line.
 func (d *Dialer) Dial(ctx context.Context) (*clientv3.Client, error) {
-	c, err := d.dial(ctx, window, nil)
+	c, err := d.dial(ctx, nil)
 	if err != nil {
 		return nil, d.Explain(ctx, err)
 	}

@@ -275,7 +275,7 @@ func (r *reader) try(ctx context.Context, q question, more func()) (listing, err
 	for {
 		fresh := r.client == nil
 		if fresh {
-			c, err := r.cfg.dial(ctx, window, &r.received)
+			c, err := r.cfg.dial(ctx, &r.received)
 			if err != nil {
 				return listing{}, explain(ctx, err)
 			}

@@ -256,7 +256,7 @@ func TestEachPartOfAnAnswerHasTimeOfItsOwn(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := (&dialer{cfg, etcdconfig.NewNames(nil)}).dial(t.Context(), window, nil)
+	c, err := (&dialer{cfg, etcdconfig.NewNames(nil)}).dial(t.Context(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -305,7 +305,7 @@ func TestAPageIsAPart(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	own, err := (&dialer{cfg, etcdconfig.NewNames(nil)}).dial(t.Context(), window, nil)
+	own, err := (&dialer{cfg, etcdconfig.NewNames(nil)}).dial(t.Context(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -66,7 +66,7 @@ func (w *watch) run(ctx context.Context, cfg *dialer, fragments bool) error {
 		cancel(fmt.Errorf("no watch was created for %v", cfg.RequestTimeout))
 	})
 	defer deadline.Stop()
-	c, err := cfg.dial(ctx, watchWindow, nil)
+	c, err := cfg.dial(ctx, nil)
 	if err != nil {
 		return explain(ctx, err)
 	}
