@@ -113,14 +113,17 @@ func TestHowManyEndpointsFitIntoARecord(t *testing.T) {
 func TestWhatMakesNoSenseIsRefused(t *testing.T) {
 	for _, args := range []string{
 		"more", "-nodes=-1", "-nodes=1001", "-services=0", "-services=20001", "-endpoints=0", "-rounds=0", "-idle=0",
-		"-sources=ten", "-sources=0", "-steps=sleep", "-via=carrier-pigeon", "-outages=soon", "-no-such",
+		"-sources=ten", "-sources=0", "-steps=sleep", "-via=carrier-pigeon", "-outages=soon", "-no-such", "-nice=20", "-nice=-1", "-freeze=0", "-rate=0", "-puts=elsewhere",
 	} {
 		_, err := parseOptions(strings.Fields(args))
 		if !errors.As(err, new(measure.UsageError)) {
 			t.Errorf("%s: %v; want an error about the command line", args, err)
 		}
 	}
-	o, err := parseOptions(strings.Fields("-nodes=3 -sources=none -steps=change,idle -via=direct -outages=1s,2s"))
+	o, err := parseOptions(strings.Fields("-nodes=3 -sources=none -steps=change,idle -via=direct -outages=1s,2s -nice=19 -freeze=5s -rate=10 -puts=outside"))
+	if o.nice != 19 || o.freezes != 5*time.Second || o.rate != 10 || o.where != outside {
+		t.Errorf("of the step frozen: %+v", o)
+	}
 	if err != nil || o.nodes != 3 || o.sources != nil || len(o.steps) != 2 || len(o.ways) != 1 || len(o.outages) != 2 {
 		t.Errorf("%+v, %v", o, err)
 	}
