@@ -113,6 +113,9 @@ func failFast(ctx context.Context, method string, req, reply any, conn *grpc.Cli
 // close ends the connection, and every call on it. The error only says that it has ended.
 func (c *client) close() { _ = c.conn.Close() }
 
+// maxMessage is what one message may hold.
+const maxMessage = 32 << 20
+
 // The options of every call. Where an answer is too large, a list asks again for fewer keys, and a watch is begun again with
 // responses in fragments of about 2 MiB.
 var callOptions = []grpc.CallOption{grpc.MaxCallRecvMsgSize(maxMessage)}

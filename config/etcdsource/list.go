@@ -38,12 +38,11 @@ type listing struct {
 	at       time.Time    // when the answer was complete
 }
 
-// What one list may hold, and one message. An etcd that sends more is wrong or hostile: the default quota of its whole
+// What one list may hold. An etcd that sends more is wrong or hostile: the default quota of its whole
 // history is 2 GiB, and 10,000 services take 10 MiB.
 const (
 	maxKeys     = 1 << 20
 	maxRegistry = 512 << 20 // bytes of keys and values
-	maxMessage  = 32 << 20
 )
 
 func tooManyKeys() error {
