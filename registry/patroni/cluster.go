@@ -66,10 +66,11 @@ func (c *Cluster) Put(key string, value []byte, revision int64) (changed bool, e
 		if err := json.Unmarshal(value, &status); err != nil {
 			return false, errors.New("no JSON object with an optime")
 		}
-		if c.optime = (position{status.Optime, revision}); c.optime != was.optime {
-			c.before = was.optime.at
+		if c.optime = (position{status.Optime, revision}); c.optime == was.optime {
+			return false, nil
 		}
-		return c.optime != was.optime, nil
+		c.before = was.optime.at
+		return true, nil
 	case key == "config":
 		var config struct {
 			TTL   int

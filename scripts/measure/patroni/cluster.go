@@ -95,7 +95,7 @@ func startCluster(ctx context.Context, site *measure.Site, etcdURL string, o opt
 	leader := try.Get(c.settled(ctx))
 	s := try.Get(connect(fmt.Sprintf("%s:%d", leader.ip, postgresPort), patience))
 	defer s.close()
-	try.Get(s.ask("CREATE TABLE writes (id bigserial PRIMARY KEY)"))
+	try.Get(s.ask("CREATE TABLE writes (id bigserial PRIMARY KEY)", patience))
 	return c, nil
 }
 

@@ -58,7 +58,7 @@ func read(ctx context.Context, at string) (servers []string) {
 		readers.Go(func() {
 			server := ""
 			if s, err := connect(at, readerLimit); err == nil {
-				server, _ = s.ask("SELECT host(inet_server_addr())")
+				server, _ = s.ask("SELECT host(inet_server_addr())", readerLimit)
 				s.close()
 			}
 			mu.Lock()
@@ -159,7 +159,7 @@ func (c *cluster) hurt(ctx context.Context, what string, leader, replica *member
 	}
 	s := try.Get(connect(fmt.Sprintf("%s:%d", replica.ip, postgresPort), patience))
 	defer s.close()
-	receiver := try.Get(strconv.Atoi(try.Get(s.ask("SELECT pid FROM pg_stat_wal_receiver"))))
+	receiver := try.Get(strconv.Atoi(try.Get(s.ask("SELECT pid FROM pg_stat_wal_receiver", patience))))
 	p := try.Get(connect(fmt.Sprintf("%s:%d", leader.ip, postgresPort), patience))
 	defer p.close()
 	signal(syscall.SIGSTOP, receiver)
@@ -174,7 +174,7 @@ func (c *cluster) hurt(ctx context.Context, what string, leader, replica *member
 // fallsBehind has the primary write more than a replica may be behind, and some more, until the record of the replica says so.
 func (c *cluster) fallsBehind(ctx context.Context, primary *session, replica *member) error {
 	write := func(bytes int) error {
-		_, err := primary.ask(fmt.Sprintf("SELECT pg_logical_emit_message(false, 'lag', repeat('x', %d))", bytes))
+		_, err := primary.ask(fmt.Sprintf("SELECT pg_logical_emit_message(false, 'lag', repeat('x', %d))", bytes), patience)
 		return err
 	}
 	if err := write(4 * lagLimit); err != nil {

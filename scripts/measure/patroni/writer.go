@@ -59,7 +59,7 @@ func startWriter(at ...string) *writer {
 				s, err = connectToPrimary(w.at)
 			}
 			if err == nil {
-				server, err = s.ask("INSERT INTO writes DEFAULT VALUES RETURNING host(inet_server_addr())")
+				server, err = s.ask("INSERT INTO writes DEFAULT VALUES RETURNING host(inet_server_addr())", patience)
 			}
 			if err != nil {
 				s.close()
@@ -135,7 +135,7 @@ func connectToPrimary(hosts []string) (s *session, err error) {
 		if s, err = connect(at, hostTime); err != nil {
 			continue
 		}
-		if readOnly, err = s.ask("SHOW transaction_read_only"); err == nil && readOnly == "off" {
+		if readOnly, err = s.ask("SHOW transaction_read_only", patience); err == nil && readOnly == "off" {
 			return s, nil
 		}
 		s.close()
@@ -163,13 +163,13 @@ func connect(at string, within time.Duration) (*session, error) {
 	return s, nil
 }
 
-// ask has a statement executed, and returns the value of its first row.
-func (s *session) ask(statement string) (value string, err error) {
+// ask has a statement executed within a time, and returns the value of its first row.
+func (s *session) ask(statement string, within time.Duration) (value string, err error) {
 	message := binary.BigEndian.AppendUint32([]byte{'Q'}, uint32(len(statement)+5))
 	if _, err := s.conn.Write(append(append(message, statement...), 0)); err != nil {
 		return "", err
 	}
-	return s.answer(patience)
+	return s.answer(within)
 }
 
 // answer reads messages until the server is ready for the next statement.
