@@ -203,22 +203,28 @@ func (r *Relays) forward(c *Conn, dst, src *side, id uint16, said []byte, errno 
 	return false
 }
 
-// onSent handles what came of a send to dst. An end of dst that has waited for that is read at once, as no other send is under way now. What src
-// has said meanwhile may go on.
+// onSent handles the completion of a send.
 func (r *Relays) onSent(id uint16, done *ring.Completion) {
 	s := r.sends[id]
 	if c := r.Conns.At(s.to.Index, s.to.Generation); c != nil {
 		dst, src := c.ends(s.to.Kind)
-		dst.sending = false
-		r.wrote(c, dst, src, r.Buffers.At(id, s.said), max(0, int(done.Result)), done.Errno())
-		if dst.hungUp && dst.readable && dst.ringing == byCalls {
-			r.pump(c, src, dst)
-		}
-		if c.live && src.readable && src.ringing == byCalls {
-			r.Backlog.interrupt(c)
-		}
+		r.hasSent(c, dst, src, r.Buffers.At(id, s.said), max(0, int(done.Result)), done.Errno())
 	}
 	r.Buffers.GiveBack(id)
+}
+
+// hasSent handles what came of the send of b to dst. An end of dst that has waited for that is read at once, as no other send is under way now.
+// What src has said meanwhile may go on. What dst did not take is tried once more by a call: epoll tells only once that dst has room, and has
+// done so by now if dst got it while the completion waited behind others.
+func (r *Relays) hasSent(c *Conn, dst, src *side, b []byte, n int, errno unix.Errno) {
+	dst.sending = false
+	r.wrote(c, dst, src, b, n, errno)
+	if dst.hungUp && dst.readable && dst.ringing == byCalls {
+		r.pump(c, src, dst)
+	}
+	if c.live && (dst.held != nil || src.readable && src.ringing == byCalls) {
+		r.Backlog.interrupt(c)
+	}
 }
 
 // Refill has receives begin again after a rest.

@@ -4,8 +4,12 @@ import (
 	"io"
 	"net"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
+
+	"kubeproxy/proxy/epoll/socket"
+	"kubeproxy/proxy/proxytest"
 )
 
 // A receive may be under way for a side while the other one stalls. The end that it brings comes behind what is held: a FIN that overtook it
@@ -48,5 +52,47 @@ func TestAnEndThatTheRingBringsComesBehindWhatIsHeld(t *testing.T) {
 				t.Errorf("the client got %q, %v", said, err)
 			}
 		})
+	}
+}
+
+// Completions come 64 a turn, so that of a send may wait behind others while dst, which had no room for all of it, gets some. Epoll tells that
+// once: before there is anything held for dst.
+func TestASideThatGotRoomBeforeItsCompletionGetsTheRest(t *testing.T) {
+	end := make(chan struct{})
+	l := startLoop(t, func(*net.TCPConn) { <-end })
+	client := l.dial(t, 4096)
+	the := func() (c *Conn) {
+		for c = range l.conns.All {
+		}
+		return c
+	}
+	filled := 0
+	l.requests.Call(func() {
+		c := the()
+		for block := make([]byte, 16<<10); ; {
+			n, errno := socket.Send(int(c.client.fd), block)
+			if errno != 0 {
+				break
+			}
+			filled += n
+		}
+		l.relays.wantOut(c, &c.client) // as after a send that found no room before
+		c.client.sending = true
+	})
+	if _, err := io.CopyN(io.Discard, client, int64(filled)); err != nil {
+		t.Fatal(err)
+	}
+	for hasRoom := false; !hasRoom; { // and the loop has been told in the turn of this call, or of the next
+		l.requests.Call(func() { hasRoom = socket.SendRoom(int(the().client.fd)) >= 16<<10 })
+	}
+	l.requests.Call(func() {})
+	l.requests.Call(func() {
+		c := the()
+		l.relays.hasSent(c, &c.client, &c.backend, []byte("the rest"), 0, unix.EAGAIN)
+	})
+	close(end)
+	_ = client.SetReadDeadline(time.Now().Add(proxytest.Patience))
+	if said, err := io.ReadAll(client); string(said) != "the rest" || err != nil {
+		t.Errorf("the client got %q, %v", said, err)
 	}
 }
