@@ -1,7 +1,6 @@
 package operators
 
 import (
-	"bytes"
 	"net/http"
 	"strconv"
 	"sync"
@@ -48,11 +47,15 @@ func (r *renderer) page(next http.Handler) http.Handler {
 		}
 		client := crowd.ClientOf(req)
 		client.Answering(false) // from now on it depends on its reader how long it takes
-		defer r.send(client, page.body.Len())()
+		defer r.send(client, page.size)()
 		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(pageTime)) // a recorder of tests has none
-		w.Header().Set("Content-Length", strconv.Itoa(page.body.Len()))
+		w.Header().Set("Content-Length", strconv.Itoa(page.size))
 		w.WriteHeader(page.status)
-		_, _ = w.Write(page.body.Bytes()) // a reader that leaves need not be told why
+		for _, b := range page.blocks {
+			if _, err := w.Write(b); err != nil {
+				return // a reader that leaves need not be told why
+			}
+		}
 	})
 }
 
@@ -96,12 +99,19 @@ func (r *renderer) send(c *crowd.Client, n int) (sent func()) {
 	}
 }
 
-// rendered is a page in memory, and the [http.ResponseWriter] that it is written to.
+// rendered is a page in memory, and the [http.ResponseWriter] that it is written to. It is in blocks, since one buffer that grows
+// would take two to three times as much: metrics of 14,000 ports are 11 MB.
 type rendered struct {
 	header http.Header
 	status int
-	body   bytes.Buffer
+	blocks [][]byte // full, but for the last; the first is small, as most pages are
+	size   int      // of all of them, in bytes
 }
+
+const (
+	firstBlock = 4 << 10
+	blockSize  = 64 << 10
+)
 
 // Header implements [http.ResponseWriter].
 func (m *rendered) Header() http.Header { return m.header }
@@ -110,4 +120,19 @@ func (m *rendered) Header() http.Header { return m.header }
 func (m *rendered) WriteHeader(status int) { m.status = status }
 
 // Write implements [http.ResponseWriter].
-func (m *rendered) Write(p []byte) (int, error) { return m.body.Write(p) }
+func (m *rendered) Write(p []byte) (int, error) {
+	n := len(p)
+	for len(p) > 0 {
+		last := len(m.blocks) - 1
+		if last < 0 || len(m.blocks[last]) == cap(m.blocks[last]) {
+			m.blocks = append(m.blocks, make([]byte, 0, min(firstBlock+m.size, blockSize)))
+			last++
+		}
+		b := m.blocks[last]
+		fits := min(len(p), cap(b)-len(b))
+		m.blocks[last] = append(b, p[:fits]...)
+		m.size += fits
+		p = p[fits:]
+	}
+	return n, nil
+}
