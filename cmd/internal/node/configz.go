@@ -2,6 +2,7 @@ package node
 
 import (
 	"cmp"
+	"slices"
 	"time"
 
 	"kubeproxy/config"
@@ -175,16 +176,20 @@ func (h *health) configz(settings map[string]string, limits []traffic.Limit, che
 			z.Sources[s.Name()] = newSourcez(st, time.Since(cmp.Or(st.Current, h.started)))
 		}
 	}
-	rotations := make(map[registry.PortKey]rotation.Status)
-	for _, r := range h.balancer.RotationStatus() {
-		rotations[r.Service] = r
+	all := h.balancer.RotationStatus()
+	rotations := make(map[registry.PortKey]*rotation.Status, len(all))
+	for i := range all {
+		rotations[all[i].Service] = &all[i]
 	}
 	ports, room := h.ports(), maxAddrs
-	for _, p := range ports[:min(len(ports), maxPorts)] {
+	shown := ports[:min(len(ports), maxPorts)]
+	z.Ports = slices.Grow(z.Ports, len(shown))
+	for _, p := range shown {
 		port := newPortz(p)
 		if !p.Refused {
-			r := rotations[p.Owner]
-			port.Number, port.Failing, port.Near, port.Spilling = r.Endpoints, r.Failing, r.Near, r.Spilling
+			if r := rotations[p.Owner]; r != nil {
+				port.Number, port.Failing, port.Near, port.Spilling = r.Endpoints, r.Failing, r.Near, r.Spilling
+			}
 			listed, _, _ := h.balancer.EndpointsOf(p.Owner, min(maxListed, room))
 			for _, e := range listed {
 				port.Endpoints = append(port.Endpoints, newEndpointz(e, h.balancer))
