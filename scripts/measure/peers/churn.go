@@ -87,8 +87,8 @@ func churn(ctx context.Context, p *proxy, counted string, comeAndGo func() ([]*l
 	}
 	s.Values["began"], s.Values["first"], s.Values["second"] = at[0].memory, at[1].memory, at[2].memory
 	s.Values["growth"] = at[2].memory / at[1].memory
-	s.Values["descriptors"] = at[2].descriptors - at[0].descriptors
-	s.Values["goroutines"] = at[2].goroutines - at[0].goroutines
+	s.Values["descriptors"] = at[2].descriptors - at[1].descriptors
+	s.Values["goroutines"] = at[2].goroutines - at[1].goroutines
 	return s, nil
 }
 
