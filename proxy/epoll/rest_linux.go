@@ -64,8 +64,21 @@ func (l *loop) rest(resume <-chan struct{}) <-chan struct{} {
 		l.poller.Refill()
 		l.relays.Refill()
 	}
-	l.requests.Do(stand)
+	l.requests.Do(func() {
+		l.poller.Leave()
+		l.cancelReceives(0, stand)
+	})
 	return resting
+}
+
+// cancelReceives cancels what the ring receives, a few in each step, and then calls then in a later turn.
+func (l *loop) cancelReceives(from int, then func()) {
+	next := l.relays.CancelReceives(from)
+	if next < 0 {
+		l.requests.Do(then)
+		return
+	}
+	l.requests.Do(func() { l.cancelReceives(next, then) })
 }
 
 // Resume has all loops go on.

@@ -16,7 +16,7 @@ type ringing struct {
 	leaving     bool // no more receives begin, for the loop is to rest
 }
 
-// IsOpen reports whether there is a ring, and receives may begin. Without, none of the methods below but Empty and Refill may be called.
+// IsOpen reports whether there is a ring, and receives may begin. Without, none of the methods below but Leave, Empty and Refill may be called.
 func (r *ringing) IsOpen() bool { return r.ring != nil && !r.leaving }
 
 // Receive is [ring.Ring.Receive].
@@ -56,11 +56,17 @@ func (r *ringing) Submit() {
 // Completions are those of the last wait or poll.
 func (r *ringing) Completions() []ring.Completion { return r.completions[:r.completed] }
 
-// Empty cancels what is under way, lets no receive begin, and reports whether nothing is under way, and all that was asked for is done. It
-// is to be called again in a later turn until that is so. What has been received by then completes as usual.
+// Leave lets no receive begin until Refill. Who has some under way cancels them then, each by its token.
+func (r *ringing) Leave() { r.leaving = r.ring != nil }
+
+// Empty reports whether nothing is under way any more, and all that was asked for is done. It is to be called again in a later turn until that is so.
+// What has been received by then completes as usual. What is left when a turn brings nothing, as a receive that was about to wait when it was
+// to be cancelled, is cancelled with all others: for n of them that takes the kernel n² steps.
 func (r *ringing) Empty() bool {
-	if r.leaving = r.ring != nil; r.underWay > 0 {
-		r.ring.CancelAll(Token{Kind: polling}.Data())
+	if r.underWay > 0 {
+		if r.completed == 0 {
+			r.ring.CancelAll(Token{Kind: polling}.Data())
+		}
 		return false
 	}
 	r.Submit()

@@ -138,3 +138,10 @@ func (l *loop) dial(t *testing.T, buffer int) *net.TCPConn {
 	})
 	return client
 }
+
+// only is the only connection of the loop. It is for requests of the loop to call.
+func (l *loop) only() (c *Conn) {
+	for c = range l.conns.All {
+	}
+	return c
+}

@@ -44,11 +44,7 @@ func (r *Relays) moves(c *Conn) bool {
 		return false
 	}
 	c.leaving = true
-	for _, s := range [...]*side{&c.client, &c.backend} {
-		if s.ringing == asked {
-			r.Poller.CancelReceive(c.tokenOf(s))
-		}
-	}
+	r.cancelReceives(c)
 	r.Backlog.interrupt(c)
 	return true
 }

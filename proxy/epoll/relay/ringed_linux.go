@@ -102,9 +102,10 @@ func endWaits(c *Conn, src *side, errno unix.Errno) bool {
 	return true
 }
 
-// closeSocket closes the socket of s: behind what was asked of the ring, if there is one.
+// closeSocket closes the socket of s: behind what was asked of the ring, if there is one. While the loop rests nothing is under way, and another
+// thread acts for it, which may ask nothing of the ring.
 func (r *Relays) closeSocket(c *Conn, s *side) {
-	if r.Buffers != nil {
+	if r.Buffers != nil && !r.Requests.AtRest {
 		r.Poller.CloseLater(int(s.fd), s.ringing == asked, c.tokenOf(s))
 	} else {
 		socket.Close(int(s.fd))
@@ -116,6 +117,23 @@ func (r *Relays) ask(c *Conn, src *side, late bool) {
 	if src.ringing = toAsk; r.Poller.IsOpen() && !c.leaving {
 		src.ringing = asked
 		r.Poller.Receive(int(src.fd), r.Buffers, late, c.tokenOf(src))
+	}
+}
+
+// CancelReceives cancels what is under way for the connections in a few places, and returns the next place; negative: there is none.
+func (r *Relays) CancelReceives(from int) (next int) {
+	conns, next := r.Conns.Some(from, reactor.PlacesAStep)
+	for c := range conns {
+		r.cancelReceives(c)
+	}
+	return next
+}
+
+func (r *Relays) cancelReceives(c *Conn) {
+	for _, s := range [...]*side{&c.client, &c.backend} {
+		if s.ringing == asked {
+			r.Poller.CancelReceive(c.tokenOf(s))
+		}
 	}
 }
 
@@ -214,15 +232,16 @@ func (r *Relays) onSent(id uint16, done *ring.Completion) {
 }
 
 // hasSent handles what came of the send of b to dst. An end of dst that has waited for that is read at once, as no other send is under way now.
-// What src has said meanwhile may go on. What dst did not take is tried once more by a call: epoll tells only once that dst has room, and has
-// done so by now if dst got it while the completion waited behind others.
+// What src has said meanwhile may go on: it is read by calls, or received once more if a receive found no buffer, whose completion Linux 6.1 may tell
+// before that of the send. What dst did not take is tried once more by a call: epoll tells only once that dst has room, and has done so by now if dst got
+// it while the completion waited behind others.
 func (r *Relays) hasSent(c *Conn, dst, src *side, b []byte, n int, errno unix.Errno) {
 	dst.sending = false
 	r.wrote(c, dst, src, b, n, errno)
 	if dst.hungUp && dst.readable && dst.ringing == byCalls {
 		r.pump(c, src, dst)
 	}
-	if c.live && (dst.held != nil || src.readable && src.ringing == byCalls) {
+	if c.live && (dst.held != nil || src.ringing == toAsk || src.readable && src.ringing == byCalls) {
 		r.Backlog.interrupt(c)
 	}
 }
