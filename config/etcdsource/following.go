@@ -1,6 +1,7 @@
 package etcdsource
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -12,9 +13,11 @@ import (
 	"github.com/golang/glog"
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"kubeproxy/config/records"
+	"kubeproxy/config/remote"
 	"kubeproxy/registry"
 	"kubeproxy/registry/patroni"
 )
@@ -83,6 +86,9 @@ func (x *session) followed(n notice) error {
 	key := x.pendingKey
 	x.pendingKey = ""
 	switch {
+	case strings.HasSuffix(n.refused, rpctypes.ErrInvalidAuthToken.Error()), strings.HasSuffix(n.refused, rpctypes.ErrAuthOldRevision.Error()):
+		// A stream keeps the token that it began with, though it has expired or the password has changed. The next session logs in anew.
+		return remote.Because(Refused, fmt.Errorf("watch of key %s refused: %s", registry.Quote(key), registry.Quote(n.refused)))
 	case n.refused != "":
 		x.refuse(key, "etcd says "+registry.Quote(n.refused))
 	case n.id != firstID+x.lastID: // it is taken back
@@ -117,12 +123,7 @@ func (x *session) unfollow(n notice) {
 func (x *session) release(upTo int64) error {
 	held, at := x.held.events, x.heldAt
 	slices.SortStableFunc(held, func(a, b *mvccpb.Event) int { return int(a.Kv.ModRevision - b.Kv.ModRevision) })
-	n, _ := slices.BinarySearchFunc(held, upTo, func(ev *mvccpb.Event, upTo int64) int {
-		if ev.Kv.ModRevision <= upTo {
-			return -1
-		}
-		return 1
-	})
+	n, _ := slices.BinarySearchFunc(held, upTo, func(ev *mvccpb.Event, upTo int64) int { return cmp.Or(cmp.Compare(ev.Kv.ModRevision, upTo), -1) })
 	x.held, x.heldAt = backlog{}, time.Time{}
 	if x.held.add(held[n:]); n < len(held) {
 		x.heldAt = at

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"kubeproxy/config"
@@ -258,6 +259,49 @@ func TestChangesWaitForWhatOtherWatchesHaveToTell(t *testing.T) {
 
 	// Nor does memory grow meanwhile.
 	hears(changed(spec("other"), strings.Repeat("x", maxWaiting), 11), 11)
+}
+
+func TestWhatIsHeldIsNotOvertakenWhenTheLastKeyIsFollowedNoMore(t *testing.T) {
+	x, out := followingSession(t)
+	for _, d := range []delivery{changed(spec("pg"), port(9), 7), changed(ends("pg"), called("m1", "m2"), 8), tells(7)} {
+		if err := x.receive(d); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if u := <-out; u.Revision != 7 || len(x.watches) != 0 {
+		t.Fatalf("update of revision %d, watches %v; want revision 7 and none", u.Revision, x.watches)
+	}
+	if err := x.receive(changed(ends("pg"), called("m2", "m1"), 9)); err != nil || len(out) > 0 {
+		t.Fatalf("error %v, %d updates; want none before what happened at revision 8", err, len(out))
+	}
+	if err := x.receive(tells(9)); err != nil || len(out) != 1 || (<-out).Revision != 9 {
+		t.Errorf("error %v; want one update, of revision 9", err)
+	}
+	if err := x.receive(changed(spec("pg"), port(10), 10)); err != nil || len(out) != 1 {
+		t.Errorf("error %v, %d updates; want one at once, as nothing is held", err, len(out))
+	}
+}
+
+// A token expires, or goes with a new password, while the stream stands that began with it. Only a new stream logs in anew.
+func TestAStreamWhoseTokenIsStaleEndsWhenAKeyIsToBeWatched(t *testing.T) {
+	for reason, ends := range map[string]bool{
+		rpctypes.ErrGRPCInvalidAuthToken.Error(): true,
+		rpctypes.ErrGRPCAuthOldRevision.Error():  true,
+		rpctypes.ErrGRPCPermissionDenied.Error(): false,
+	} {
+		x, _ := followingSession(t)
+		clear(x.watches)
+		if !x.follow() {
+			t.Fatal("no watch is asked for")
+		}
+		err := x.receive(delivery{at: time.Now(), notices: []notice{{created: true, id: -1, refused: reason}}})
+		if (err != nil) != ends || x.refused[leader] == ends {
+			t.Errorf("%s: error %v, refused %v", reason, err, x.refused)
+		}
+		if ends && (causeOf(err) != Refused || !strings.Contains(err.Error(), leader)) {
+			t.Errorf("%s: cause %v of error %v", reason, causeOf(err), err)
+		}
+	}
 }
 
 func TestAKeyWhoseWatchEtcdEndsIsWatchedAgainWithTheNextResync(t *testing.T) {

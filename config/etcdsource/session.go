@@ -145,7 +145,7 @@ func (x *session) receive(d delivery) error {
 		if err := x.hold(d); err != nil {
 			return err
 		}
-	case len(x.watches) > 0:
+	case len(x.watches)+len(x.held.events) > 0: // the watch of the last key may have gone before what is held
 		x.well()
 		if x.heldAt.IsZero() {
 			x.heldAt = d.at
