@@ -36,7 +36,7 @@ func judgeGap(t *trial) {
 	t.start(0)
 	t.answered(web.port, startLimit, "red")
 	t.answered(t.service("after", red.Addr).port, changeLimit, "red") // it has heard of a change, so its watch stands
-	for i := 0; ; i++ { // while its services appear, the program may go on sending
+	for i := 0; ; i++ {                                               // while its services appear, the program may go on sending
 		n, err := g.Interrupts(most)
 		t.must(err)
 		if i == n {
