@@ -74,7 +74,7 @@ func (p *Port) Adopt(s *Session, self interface{ Evict() }, r *handover.UDP, at 
 			s.Drop(traffic.DropWaiting, 1)
 		}
 	}
-	s.until = now + c.Cfg.DialTotalTimeout
+	s.sought = now - r.Age
 	if v == nil {
 		s.choice = at.Claim.Choose(r.Client.Addr())
 		return
@@ -116,6 +116,7 @@ func (s *Session) Forget() {
 	s.ended, s.at = true, nil
 	c.Sessions.Remove(&s.Entry)
 	c.Sessions.Unreserve(s.waiting)
+	s.waiting = nil // whoever still knows the session does not keep them
 	c.Sessions.Existing.Add(-1)
 	c.Budget.Release(1)
 	s.part()

@@ -136,7 +136,7 @@ func (p *Port) Begin(s *Session, self interface{ Evict() }, owner *engine.Claim,
 	s.Control = sockopt.ControlFrom(key.Local)
 	s.setHeader()
 	s.choice = owner.Choose(key.Client.Addr()) // only now: a client that is not let in does not move the cursor
-	s.until = monotonic.Now() + c.Cfg.DialTotalTimeout
+	s.sought = monotonic.Now()
 	return evicted, true
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/golang/glog"
 
+	"kubeproxy/internal/monotonic"
 	"kubeproxy/proxy/admit"
 	"kubeproxy/proxy/balance/rotation"
 	"kubeproxy/proxy/engine"
@@ -32,6 +33,9 @@ func (s *Session) Next(now time.Duration) (*rotation.Endpoint, bool) {
 				return nil, false
 			}
 		}
+		if s.choice.Offers() == 1 { // the time for attempts begins with the first: the client may have waited for it
+			s.until = now + s.port.base.Cfg.DialTotalTimeout
+		}
 		switch {
 		case e.Gone():
 		case e.BeginDial(math.MaxInt64) == nil:
@@ -47,7 +51,7 @@ func (s *Session) Next(now time.Duration) (*rotation.Endpoint, bool) {
 // Awaits returns a context that ends when a session which was offered no endpoint is to ask Next again, where its service has clients wait for one;
 // false: the session does not wait, or has waited for long enough.
 func (s *Session) Awaits() (_ context.Context, cancel context.CancelFunc, ok bool) {
-	rest := s.choice.Wait - time.Since(s.began)
+	rest := s.choice.Wait - (monotonic.Now() - s.sought)
 	if rest <= 0 || s.over || !s.choice.MayWait() || s.Claim.Lifetime.IsOver() {
 		return nil, nil, false
 	}
@@ -182,7 +186,7 @@ func (s *Session) Departed(v *Visit, now time.Duration) {
 	s.why = traffic.DropUnreachable
 	if settled || !v.refused || v.Endpoint.Gone() {
 		s.choice, s.why = s.Claim.Choose(s.Key.Client.Addr()), traffic.DropNoEndpoints
-		s.until = now + s.port.base.Cfg.DialTotalTimeout
+		s.sought = now
 		s.doubted = s.again
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"kubeproxy/internal/monotonic"
 	"kubeproxy/proxy/admit"
 	"kubeproxy/proxy/engine"
 	"kubeproxy/proxy/sockopt"
@@ -125,4 +126,75 @@ func TestASessionTellsTheRotationWhatItFinds(t *testing.T) {
 			t.Errorf("the client is offered %v; it had %v a second ago", got.Addr, e.Addr)
 		}
 	})
+}
+
+// A service may have its clients wait for an endpoint. It is no newcomer's privilege.
+func TestASessionThatLosesItsEndpointWaitsAsLongAsANewOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t, engine.Config{}, at(1))
+		f.owner.Terms.Timeouts.Wait = 10 * time.Second
+		d := f.begin(t)
+		d.say("q")
+		d.search()
+		d.hear("a")
+		time.Sleep(time.Minute)
+		d.now = monotonic.Now()
+		f.set()
+		if verdict := d.Forward([]byte("r")); verdict != Move {
+			t.Fatalf("verdict %v; want Move", verdict)
+		}
+		d.depart()
+		if e, ok := d.Next(d.now); ok {
+			t.Fatalf("it is offered %v", e.Addr)
+		}
+		ctx, cancel, ok := d.Awaits()
+		if !ok {
+			t.Fatal("it does not wait")
+		}
+		defer cancel()
+		if until, _ := ctx.Deadline(); time.Until(until) != 10*time.Second {
+			t.Errorf("it waits for %v", time.Until(until))
+		}
+	})
+}
+
+func TestASessionThatHasWaitedTriesAllEndpoints(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t, engine.Config{})
+		f.owner.Terms.Timeouts.Wait = time.Minute
+		d := f.begin(t)
+		if _, ok := d.Next(monotonic.Now()); ok {
+			t.Fatal("it is offered an endpoint")
+		}
+		_, cancel, ok := d.Awaits()
+		if !ok {
+			t.Fatal("it does not wait")
+		}
+		defer cancel()
+		time.Sleep(f.Cfg.DialTotalTimeout + time.Second)
+		f.set(at(1), at(2))
+		for i := range 2 {
+			e, ok := d.Next(monotonic.Now())
+			if !ok {
+				t.Fatalf("it is offered %d endpoints; want both", i)
+			}
+			d.Cannot(e, errRefused)
+		}
+	})
+}
+
+// A look-up, or a wait, may know a session for long after it was evicted.
+func TestASessionThatHasEndedKeepsNoDatagrams(t *testing.T) {
+	f := newFixture(t, engine.Config{})
+	f.owner.Terms.Timeouts.Wait = time.Minute // or it would not begin
+	d := f.begin(t)
+	d.Forward([]byte("q"))
+	if len(d.waiting) != 1 {
+		t.Fatalf("%d datagrams wait; want one", len(d.waiting))
+	}
+	d.GiveUp()
+	d.Finish()
+	if d.waiting != nil {
+		t.Errorf("%d datagrams are kept", len(d.waiting))
+	}
 }

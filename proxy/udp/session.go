@@ -74,7 +74,8 @@ type Session struct {
 // A search is what a session knows of the endpoints that it was offered.
 type search struct {
 	choice            rotation.Choice
-	until             time.Duration      // when the search is over, by the clock of package monotonic
+	sought            time.Duration      // when it began to look for an endpoint, among all, by the clock of package monotonic
+	until             time.Duration      // when attempts are over, by the same clock
 	over              bool               // no endpoint would fare better
 	again             *rotation.Endpoint // is offered once more: its name may stand for other addresses by now
 	doubted           *rotation.Endpoint // was offered once more

@@ -166,15 +166,19 @@ func (u *Sessions) await(f *session) bool {
 		return false
 	}
 	f.looking = true
-	context.AfterFunc(ctx, func() {
+	stop := context.AfterFunc(ctx, func() {
 		cancel()
 		u.Requests.Do(func() {
 			if !f.Ended() {
-				f.looking = false
+				f.looking, f.unwait = false, nil
 				u.redirect(f)
 			}
 		})
 	})
+	f.unwait = func() {
+		stop()
+		cancel()
+	}
 	return true
 }
 

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"sync"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -149,4 +150,29 @@ func TestAUDPPortThatCannotBeReadIsPaused(t *testing.T) {
 	})
 	enginetest.Must(t, err)
 	proxytest.DialUDP(t, s.Addr).Ask(t)
+}
+
+// What waits for an endpoint, and lasts as long as the service has clients wait, does not know sessions that are over: strangers can have a thousand
+// of them evicted in a second.
+func TestASessionThatIsEvictedWaitsNoLonger(t *testing.T) {
+	s := serveSessions(t, engine.Config{})
+	s.Ownership.Load().Terms.Timeouts.Wait = time.Hour
+	client := proxytest.DialUDP(t, s.Addr)
+	client.Write([]byte("1"))
+	stopped := false
+	proxytest.Eventually(t, func() (waits bool) {
+		s.port.sessions.Requests.Call(func() {
+			for _, f := range s.clients {
+				if waits = f.unwait != nil; waits {
+					stop := f.unwait
+					f.unwait = func() { stopped = true; stop() }
+					s.port.sessions.evict(f)
+				}
+			}
+		})
+		return waits
+	}, "the session to wait")
+	if !stopped {
+		t.Error("it still waits")
+	}
 }

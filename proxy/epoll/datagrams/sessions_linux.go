@@ -74,6 +74,7 @@ type session struct {
 	fd       int32     // connected to the endpoint; socket.None while there is none
 	visit    udp.Visit // of that endpoint
 	looking  bool      // its name is being looked up, or it waits for an endpoint
+	unwait   func()    // ends the wait for an endpoint; nil: it does not wait
 	deferred bool      // the loop goes on looking for an endpoint in a later turn
 	lending  uint16    // in which it was last lent to a successor, with this socket; 0: in none
 	lent     uint64    // what a predecessor knows it by that goes on with it; 0: there is none
@@ -123,6 +124,9 @@ func (u *Sessions) displace(f *session) {
 		delete(f.port.clients, f.Key)
 	}
 	f.port.live--
+	if f.unwait != nil {
+		f.unwait() // or what waits would know the session until the wait is over
+	}
 	u.all.Remove(f.index)
 }
 
@@ -139,6 +143,9 @@ func (u *Sessions) EndAll(from int) (next int) {
 func (u *Sessions) depart(f *session) {
 	if f.fd != socket.None {
 		u.countLost(f)
+		if f.lending != 0 { // or epoll goes on reporting it for as long as the successor has it
+			u.Poller.Unwatch(int(f.fd))
+		}
 		socket.Close(int(f.fd))
 		f.fd, f.lending = socket.None, 0
 		f.Departed(&f.visit, u.Turn.Now)
