@@ -32,13 +32,15 @@ func turnByHand(t *testing.T, handle func(*net.TCPConn)) *handTurned {
 	l, err := newRingLoop(0, &e.Base, &e.draining, false)
 	enginetest.Must(t, err)
 	enginetest.Must(t, l.ring.Enable())
-	l.requests.AtRest = true // the test acts in its place
+	l.requests.AtRest = true // the test acts in its place, to open the port and to close it
 	l.listeners.diallers = []*dialler{&l.dialler}
 	h := &handTurned{loop: l, addr: proxytest.On(proxytest.FreePort(t))}
 	endpoint := proxytest.ServeTCP(t, "127.0.0.1:0", handle)
 	port, err := e.ListenBy(enginetest.TCPPort(h.addr.Port()), enginetest.OwnerOf(enginetest.NewRotation(endpoint.Addr)), l.listeners.open, nil)
 	enginetest.Must(t, err)
+	l.requests.AtRest = false
 	t.Cleanup(func() {
+		l.requests.AtRest = true
 		port.Close()
 		l.endAll(0)
 		l.close()
