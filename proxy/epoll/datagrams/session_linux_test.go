@@ -156,7 +156,7 @@ func TestAUDPPortThatCannotBeReadIsPaused(t *testing.T) {
 // of them evicted in a second.
 func TestASessionThatIsEvictedWaitsNoLonger(t *testing.T) {
 	s := serveSessions(t, engine.Config{})
-	s.Ownership.Load().Terms.Timeouts.Wait = time.Hour
+	s.port.sessions.Requests.Call(func() { s.Ownership.Load().Terms.Timeouts.Wait = time.Hour }) // the loop reads it
 	client := proxytest.DialUDP(t, s.Addr)
 	client.Write([]byte("1"))
 	stopped := false
