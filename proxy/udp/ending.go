@@ -126,7 +126,7 @@ func (s *Session) Finish() {
 	if n := len(s.waiting); n > 0 {
 		s.Drop(s.lost, n)
 	}
-	s.waiting = nil // whoever still knows the session, as a look-up, does not keep them
+	s.waiting = nil // a look-up that is under way has a reference to the session
 	c.Budget.Release(1)
 	c.Sessions.Existing.Add(-1)
 	s.part()

@@ -74,7 +74,7 @@ func (p *Port) Adopt(s *Session, self interface{ Evict() }, r *handover.UDP, at 
 			s.Drop(traffic.DropWaiting, 1)
 		}
 	}
-	s.sought = now - r.Age
+	s.lookingSince, s.until = now-r.Age, now+c.Cfg.DialTotalTimeout
 	if v == nil {
 		s.choice = at.Claim.Choose(r.Client.Addr())
 		return
@@ -116,7 +116,7 @@ func (s *Session) Forget() {
 	s.ended, s.at = true, nil
 	c.Sessions.Remove(&s.Entry)
 	c.Sessions.Unreserve(s.waiting)
-	s.waiting = nil // whoever still knows the session does not keep them
+	s.waiting = nil // a look-up that is under way has a reference to the session
 	c.Sessions.Existing.Add(-1)
 	c.Budget.Release(1)
 	s.part()

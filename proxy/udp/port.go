@@ -136,7 +136,8 @@ func (p *Port) Begin(s *Session, self interface{ Evict() }, owner *engine.Claim,
 	s.Control = sockopt.ControlFrom(key.Local)
 	s.setHeader()
 	s.choice = owner.Choose(key.Client.Addr()) // only now: a client that is not let in does not move the cursor
-	s.sought = monotonic.Now()
+	s.lookingSince = monotonic.Now()
+	s.until = s.lookingSince + c.Cfg.DialTotalTimeout
 	return evicted, true
 }
 

@@ -25,6 +25,9 @@ import (
 
 // Next returns the endpoint to try now; false: there is none in time.
 func (s *Session) Next(now time.Duration) (*rotation.Endpoint, bool) {
+	if s.waited { // attempts have all their time, however long the client has waited
+		s.waited, s.until = false, now+s.port.base.Cfg.DialTotalTimeout
+	}
 	for !s.over {
 		e := s.again
 		if s.again = nil; e == nil || e.Gone() {
@@ -32,9 +35,6 @@ func (s *Session) Next(now time.Duration) (*rotation.Endpoint, bool) {
 			if e, ok = s.choice.Next(); !ok || s.choice.Offers() > 1 && now >= s.until {
 				return nil, false
 			}
-		}
-		if s.choice.Offers() == 1 { // the time for attempts begins with the first: the client may have waited for it
-			s.until = now + s.port.base.Cfg.DialTotalTimeout
 		}
 		switch {
 		case e.Gone():
@@ -51,7 +51,7 @@ func (s *Session) Next(now time.Duration) (*rotation.Endpoint, bool) {
 // Awaits returns a context that ends when a session which was offered no endpoint is to ask Next again, where its service has clients wait for one;
 // false: the session does not wait, or has waited for long enough.
 func (s *Session) Awaits() (_ context.Context, cancel context.CancelFunc, ok bool) {
-	rest := s.choice.Wait - (monotonic.Now() - s.sought)
+	rest := s.choice.Wait - (monotonic.Now() - s.lookingSince)
 	if rest <= 0 || s.over || !s.choice.MayWait() || s.Claim.Lifetime.IsOver() {
 		return nil, nil, false
 	}
@@ -60,6 +60,7 @@ func (s *Session) Awaits() (_ context.Context, cancel context.CancelFunc, ok boo
 		s.again = e
 		cancel()
 	}
+	s.waited = true
 	return ctx, cancel, true
 }
 
@@ -186,7 +187,7 @@ func (s *Session) Departed(v *Visit, now time.Duration) {
 	s.why = traffic.DropUnreachable
 	if settled || !v.refused || v.Endpoint.Gone() {
 		s.choice, s.why = s.Claim.Choose(s.Key.Client.Addr()), traffic.DropNoEndpoints
-		s.sought = now
+		s.lookingSince, s.until = now, now+s.port.base.Cfg.DialTotalTimeout
 		s.doubted = s.again
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"kubeproxy/internal/monotonic"
 	"kubeproxy/proxy/admit"
 	"kubeproxy/proxy/engine"
+	"kubeproxy/proxy/handover"
 	"kubeproxy/proxy/sockopt"
 	"kubeproxy/proxy/traffic"
 	"kubeproxy/registry"
@@ -128,7 +129,7 @@ func TestASessionTellsTheRotationWhatItFinds(t *testing.T) {
 	})
 }
 
-// A service may have its clients wait for an endpoint. It is no newcomer's privilege.
+// kube-proxy/wait counts from when the session has no endpoint, and not from its begin.
 func TestASessionThatLosesItsEndpointWaitsAsLongAsANewOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t, engine.Config{}, at(1))
@@ -183,7 +184,7 @@ func TestASessionThatHasWaitedTriesAllEndpoints(t *testing.T) {
 	})
 }
 
-// A look-up, or a wait, may know a session for long after it was evicted.
+// A look-up may have a reference to a session long after that was evicted.
 func TestASessionThatHasEndedKeepsNoDatagrams(t *testing.T) {
 	f := newFixture(t, engine.Config{})
 	f.owner.Terms.Timeouts.Wait = time.Minute // or it would not begin
@@ -197,4 +198,22 @@ func TestASessionThatHasEndedKeepsNoDatagrams(t *testing.T) {
 	if d.waiting != nil {
 		t.Errorf("%d datagrams are kept", len(d.waiting))
 	}
+}
+
+// The search of a session that a predecessor began has its time, too.
+func TestAnAdoptedSessionWhoseEndpointRefusesIsOfferedAnother(t *testing.T) {
+	f := newFixture(t, engine.Config{}, at(1), at(2))
+	f.Budget.Take(1)
+	s, v := new(Session), &Visit{To: at(1).IP}
+	f.port.Adopt(s, new(evicted), &handover.UDP{Client: aClient.Client, Visit: handover.Visit{IsOn: true}}, engine.Place{Claim: f.owner, Endpoint: f.owner.Rotation.Endpoints()[0]}, v)
+	if verdict := s.Refused(v, errRefused); verdict != Move {
+		t.Fatalf("verdict %v; want Move", verdict)
+	}
+	now := monotonic.Now()
+	s.Departed(v, now)
+	if e, ok := s.Next(now); !ok || e.Addr != at(2) {
+		t.Errorf("it is not offered the second endpoint")
+	}
+	s.End(traffic.Idle)
+	s.Finish()
 }

@@ -74,8 +74,9 @@ type Session struct {
 // A search is what a session knows of the endpoints that it was offered.
 type search struct {
 	choice            rotation.Choice
-	sought            time.Duration      // when it began to look for an endpoint, among all, by the clock of package monotonic
-	until             time.Duration      // when attempts are over, by the same clock
+	lookingSince      time.Duration      // when the search began, by the clock of package monotonic
+	until             time.Duration      // when it is over, by the same clock
+	waited            bool               // for an endpoint, with no attempt since
 	over              bool               // no endpoint would fare better
 	again             *rotation.Endpoint // is offered once more: its name may stand for other addresses by now
 	doubted           *rotation.Endpoint // was offered once more

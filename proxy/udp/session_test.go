@@ -212,12 +212,11 @@ func TestTheLifeOfAUDPSession(t *testing.T) {
 		}, log: []string{"1 <- q", "ends: idle"}, drops: drops{traffic.DropTooLong: 1}, attempts: 2, moved: 1, failures: 1, endpoint: at(2)},
 
 		{name: "the search for an endpoint has its time", endpoints: []registry.Addr{at(1), at(2), at(3)}, do: func(d *driven) {
-			d.Forward([]byte("q"))
-			e, _ := d.Next(d.now)
+			d.refuse[at(1)], d.refuse[at(2)] = errRefused, errRefused
 			d.now = d.until
-			d.Cannot(e, errRefused)
+			d.say("q")
 			d.search()
-		}, log: []string{"ends: dial_failed"}, drops: drops{traffic.DropUnreachable: 1}, attempts: 1, failures: 1},
+		}, log: []string{"1 <- q", "1 fails", "ends: dial_failed"}, drops: drops{traffic.DropUnreachable: 1}, attempts: 1, failures: 1},
 
 		{name: "and the next search has its own", endpoints: []registry.Addr{at(1), at(2), at(3)}, do: func(d *driven) {
 			d.say("q")

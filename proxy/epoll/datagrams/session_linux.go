@@ -170,12 +170,12 @@ func (u *Sessions) await(f *session) bool {
 		cancel()
 		u.Requests.Do(func() {
 			if !f.Ended() {
-				f.looking, f.unwait = false, nil
+				f.looking, f.stopWaiting = false, nil
 				u.redirect(f)
 			}
 		})
 	})
-	f.unwait = func() {
+	f.stopWaiting = func() {
 		stop()
 		cancel()
 	}

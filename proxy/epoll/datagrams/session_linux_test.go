@@ -152,8 +152,7 @@ func TestAUDPPortThatCannotBeReadIsPaused(t *testing.T) {
 	proxytest.DialUDP(t, s.Addr).Ask(t)
 }
 
-// What waits for an endpoint, and lasts as long as the service has clients wait, does not know sessions that are over: strangers can have a thousand
-// of them evicted in a second.
+// The wait of a session that was evicted ends with it: a stranger can have thousands evicted before the time of their waits is over.
 func TestASessionThatIsEvictedWaitsNoLonger(t *testing.T) {
 	s := serveSessions(t, engine.Config{})
 	s.port.sessions.Requests.Call(func() { s.Ownership.Load().Terms.Timeouts.Wait = time.Hour }) // the loop reads it
@@ -163,9 +162,9 @@ func TestASessionThatIsEvictedWaitsNoLonger(t *testing.T) {
 	proxytest.Eventually(t, func() (waits bool) {
 		s.port.sessions.Requests.Call(func() {
 			for _, f := range s.clients {
-				if waits = f.unwait != nil; waits {
-					stop := f.unwait
-					f.unwait = func() { stopped = true; stop() }
+				if waits = f.stopWaiting != nil; waits {
+					stop := f.stopWaiting
+					f.stopWaiting = func() { stopped = true; stop() }
 					s.port.sessions.evict(f)
 				}
 			}

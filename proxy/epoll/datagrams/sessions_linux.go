@@ -71,16 +71,16 @@ type session struct {
 	index      int32
 	generation uint32
 
-	fd       int32     // connected to the endpoint; socket.None while there is none
-	visit    udp.Visit // of that endpoint
-	looking  bool      // its name is being looked up, or it waits for an endpoint
-	unwait   func()    // ends the wait for an endpoint; nil: it does not wait
-	deferred bool      // the loop goes on looking for an endpoint in a later turn
-	lending  uint16    // in which it was last lent to a successor, with this socket; 0: in none
-	lent     uint64    // what a predecessor knows it by that goes on with it; 0: there is none
-	read     uint64    // the turn in which it was last read
-	counted  uint64    // the one in which it was last counted what the kernel had no room for
-	eager    uint8     // how many datagrams were, at most
+	fd          int32     // connected to the endpoint; socket.None while there is none
+	visit       udp.Visit // of that endpoint
+	looking     bool      // its name is being looked up, or it waits for an endpoint
+	stopWaiting func()    // ends the wait for an endpoint; nil: it does not wait
+	deferred    bool      // the loop goes on looking for an endpoint in a later turn
+	lending     uint16    // in which it was last lent to a successor, with this socket; 0: in none
+	lent        uint64    // what a predecessor knows it by that goes on with it; 0: there is none
+	read        uint64    // the turn in which it was last read
+	counted     uint64    // the one in which it was last counted what the kernel had no room for
+	eager       uint8     // how many datagrams were, at most
 }
 
 func (f *session) token() reactor.Token {
@@ -124,8 +124,8 @@ func (u *Sessions) displace(f *session) {
 		delete(f.port.clients, f.Key)
 	}
 	f.port.live--
-	if f.unwait != nil {
-		f.unwait() // or what waits would know the session until the wait is over
+	if f.stopWaiting != nil {
+		f.stopWaiting() // or its context would have a reference to the session until the wait is over
 	}
 	u.all.Remove(f.index)
 }

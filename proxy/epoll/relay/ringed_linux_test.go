@@ -100,7 +100,7 @@ func TestAReceiveThatFoundNoBufferBeginsAnewBehindTheSend(t *testing.T) {
 		l.relays.forward(c, &c.client, &c.backend, 0, nil, unix.ENOBUFS)
 		l.relays.hasSent(c, &c.client, &c.backend, []byte("all"), 3, 0)
 		if c.backend.ringing != toAsk || !c.queued {
-			t.Error("nobody asks once more for what the endpoint says")
+			t.Error("the receive does not begin again")
 		}
 		c.backend.ringing = byCalls
 	})
