@@ -336,6 +336,10 @@ func TestUnderTheSeccompProfileEachEngineServes(t *testing.T) {
 			if engine != "portable" { // which drains
 				held.MustSay(t, "after")
 			}
+			proxytest.Eventually(t, func() bool { // the successor serves clients first
+				_, err := os.Stat(filepath.Join(c.dir, "run/control"))
+				return err == nil
+			}, "the control socket of the successor")
 			c.says("All is well", "status", control)
 			c.says("default/udp", "sessions", control)
 			c.says("", "check", filepath.Join(c.dir, "records"))
