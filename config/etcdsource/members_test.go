@@ -144,7 +144,7 @@ type ledger struct {
 	values map[string]string         // of keys that exist
 	good   map[string]map[string]any // of members: the last value that could be read
 	since  map[string]int64          // revisions of status and of those values
-	before []float64                 // what status said before, the newest first: a list may leave out one or more
+	before []float64                 // what status said before, the newest first: a list may leave out any number
 }
 
 // unsaid is the text of a revision at which a value cannot be read: what counts then is the last good one that the source was given.
@@ -185,7 +185,7 @@ func (l *ledger) optime() float64 {
 
 // texts has what may be in force: first what the history says, and then what it says for one who has not seen the status before.
 func (l *ledger) texts() (all []string) {
-	for _, before := range l.before[:min(4, len(l.before))] {
+	for _, before := range l.before {
 		all = append(all, l.text(before))
 	}
 	return append(all, l.text(0))
