@@ -24,17 +24,5 @@ func (c *dialer) connect(ctx context.Context, member string, received *atomic.In
 	if err != nil || received == nil {
 		return conn, err
 	}
-	return counted{conn, received}, nil
-}
-
-// counted counts what a connection receives.
-type counted struct {
-	net.Conn
-	received *atomic.Int64
-}
-
-func (c counted) Read(b []byte) (int, error) {
-	n, err := c.Conn.Read(b)
-	c.received.Add(int64(n))
-	return n, err
+	return etcdconfig.Counted(conn, received), nil
 }

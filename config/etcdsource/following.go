@@ -3,6 +3,7 @@ package etcdsource
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"math"
@@ -77,7 +78,7 @@ func (x *session) follow() (waits bool) {
 func (x *session) refuse(key, why string) {
 	x.refused[key] = true
 	if note, ok := x.refusals.Allow(key); ok {
-		glog.Errorf("key %s cannot be watched, so what it elected last stays: %s%s", registry.Quote(key), why, note)
+		glog.Errorf("key %s cannot be followed, so what it elected last stays: %s%s", registry.Quote(key), why, note)
 	}
 }
 
@@ -160,19 +161,53 @@ func rangeEnd(key string) []byte {
 	return []byte(clientv3.GetPrefixRangeEnd(key))
 }
 
-// holders adds to a list what keys say, as of its revision.
+// errManyBelow is why a key is not read that ends with a slash.
+var errManyBelow = fmt.Errorf("more than %d keys are below it", 2*maxHolderKeys)
+
+// holders adds to a list what keys say, as of its revision. A key that cannot be read, as others can, is noted.
 func (c *client) holders(ctx context.Context, l *listing, keys []string, more func()) error {
+	l.unread = make(map[string]error)
 	for _, key := range keys {
-		resp, err := c.kv.Range(ctx, &etcdserverpb.RangeRequest{Key: []byte(key), RangeEnd: rangeEnd(key), Revision: l.revision, Limit: 2 * maxHolderKeys}, callOptions...)
-		if err != nil {
-			return explain(ctx, err)
+		says, err := c.holder(ctx, key, l.revision, more)
+		switch {
+		case err == nil:
+			l.list.AddHolders(key, says)
+		case errors.Is(err, rpctypes.ErrPermissionDenied), isTooLarge(err), errors.Is(err, errManyBelow):
+			l.unread[key] = err
+		default:
+			return err
 		}
-		more()
-		var says []records.Holder
-		for _, kv := range resp.Kvs {
-			says = append(says, holderOf(&mvccpb.Event{Kv: kv}))
-		}
-		l.list.AddHolders(key, says)
 	}
 	return nil
+}
+
+// holder returns what a key says, as of a revision. Pages are small: 16 of the largest values that etcd takes by default fit into a message.
+func (c *client) holder(ctx context.Context, key string, revision int64, more func()) (says []records.Holder, err error) {
+	req := &etcdserverpb.RangeRequest{Key: []byte(key), RangeEnd: rangeEnd(key), Revision: revision, Limit: 16}
+	for {
+		resp, err := c.kv.Range(ctx, req, callOptions...)
+		if err != nil {
+			return nil, explain(ctx, err)
+		}
+		more()
+		for _, kv := range resp.Kvs {
+			says = append(says, holderOf(&mvccpb.Event{Kv: kv}))
+			req.Key = append(kv.Key, 0) // the next key after it
+		}
+		if !resp.More || len(resp.Kvs) == 0 {
+			return says, nil
+		} else if len(says) >= 2*maxHolderKeys {
+			return nil, errManyBelow
+		}
+	}
+}
+
+// unread ends the watches of keys that a list could not read: a change alone would not tell what they say.
+func (x *session) unread(keys map[string]error) {
+	for key, err := range keys {
+		if x.watch.end(x.watches[key]) {
+			delete(x.watches, key)
+		}
+		x.refuse(key, "it cannot be read: "+registry.Quote(err.Error()))
+	}
 }

@@ -153,7 +153,7 @@ func TestAKeyThatMayNotBeWatchedHurtsNobodyElse(t *testing.T) {
 	f.await(t, "pg:1 web:2 | web=10.0.1.1:1")
 	put(t, c, ends("web"), addrs("10.0.1.2:1"))
 	f.await(t, "pg:1 web:2 | web=10.0.1.2:1")
-	if lines := log(); strings.Count(lines, `key "/service/pg/leader" cannot be watched, so what it elected last stays: etcd says "`) != 1 || !strings.Contains(lines, "permission denied") {
+	if lines := log(); strings.Count(lines, `key "/service/pg/leader" cannot be followed, so what it elected last stays: etcd says "`) != 1 || !strings.Contains(lines, "permission denied") {
 		t.Errorf("the log says:\n%s", lines)
 	}
 
@@ -163,6 +163,83 @@ func TestAKeyThatMayNotBeWatchedHurtsNobodyElse(t *testing.T) {
 	}
 	f.resync(t)
 	f.await(t, "pg:1 web:2 | pg=10.0.0.1:1 web=10.0.1.2:1")
+}
+
+// A permission is taken away while the watch stands, for which etcd asks nobody again, or there is more below a key than can be read.
+func TestAKeyThatCanBeReadNoMoreHurtsNobodyElse(t *testing.T) {
+	etcd := etcdtest.StartProcess(t)
+	c := withAuth(t, etcd)
+	reads := clientv3.PermissionType(clientv3.PermRead)
+	below := clientv3.GetPrefixRangeEnd(cluster)
+	grant := func() {
+		t.Helper()
+		if _, err := c.RoleGrantPermission(t.Context(), "reader", cluster, below, reads); err != nil {
+			t.Fatal(err)
+		}
+	}
+	grant()
+	put(t, c, spec("pg"), ofCluster(1, "primary", ""), cluster+"leader", "m1", cluster+"members/m1", aMember(1, "master", "running", 0), spec("web"), port(2), ends("web"), addrs("10.0.1.1:1"))
+	f := follow(t, asProxy(mayFollowPatroni(etcd.URL())))
+	f.await(t, "pg:1 web:2 | pg=10.0.0.1:5432 web=10.0.1.1:1")
+	for _, broken := range []struct {
+		why       string
+		line      bool // or it is held back: there was one of this key
+		now, then func()
+	}{
+		{"permission denied", true, func() {
+			if _, err := c.RoleRevokePermission(t.Context(), "reader", cluster, below); err != nil {
+				t.Fatal(err)
+			}
+		}, grant},
+		{"more than 2000 keys are below it", false, func() {
+			for i := range 20 {
+				var ops []clientv3.Op
+				for j := range 100 {
+					ops = append(ops, clientv3.OpPut(fmt.Sprint(cluster, "zzz/", i, "/", j), ""))
+				}
+				resp, err := c.Txn(t.Context()).Then(ops...).Commit()
+				if err != nil {
+					t.Fatal(err)
+				}
+				f.awaitRevision(t, resp.Header.Revision) // or a list need not have them
+			}
+		}, func() {
+			if _, err := c.Delete(t.Context(), cluster+"zzz/", clientv3.WithPrefix()); err != nil {
+				t.Fatal(err)
+			}
+		}},
+	} {
+		log := logSince(t)
+		broken.now()
+		if st := f.resync(t); st.Sessions != 1 || !st.Connected {
+			t.Errorf("%s: %+v; want the first session still", broken.why, st)
+		}
+		put(t, c, cluster+"members/m1", aMember(2, "master", "running", 0), ends("web"), addrs("10.0.1.2:1"))
+		f.await(t, "pg:1 web:2 | pg=10.0.0.1:5432 web=10.0.1.2:1")
+		if lines := log(); broken.line && strings.Count(lines, `key "/service/pg/" cannot be followed, so what it elected last stays: it cannot be read: "etcdserver: `+broken.why) != 1 {
+			t.Errorf("%s: the log says:\n%s", broken.why, lines)
+		}
+		broken.then()
+		f.resync(t)
+		f.await(t, "pg:1 web:2 | pg=10.0.0.2:5432 web=10.0.1.2:1")
+		put(t, c, cluster+"members/m1", aMember(1, "master", "running", 0), ends("web"), addrs("10.0.1.1:1"))
+		f.await(t, "pg:1 web:2 | pg=10.0.0.1:5432 web=10.0.1.1:1")
+	}
+}
+
+func TestThereMayBeMoreBelowAKeyThanAMessageHolds(t *testing.T) {
+	etcd := etcdtest.StartProcess(t)
+	c := etcd.Client(t)
+	put(t, c, spec("pg"), ofCluster(1, "primary", ""), cluster+"leader", "m1", cluster+"members/m1", aMember(1, "master", "running", 0))
+	large := strings.Repeat("x", 1<<20)
+	for i := range maxMessage>>20 + 1 {
+		put(t, c, fmt.Sprint(cluster, "history", i), large)
+	}
+	f := follow(t, mayFollowPatroni(etcd.URL()))
+	f.await(t, "pg:1 | pg=10.0.0.1:5432")
+	if st := f.resync(t); st.Divergences != 0 {
+		t.Errorf("%d divergences; want none", st.Divergences)
+	}
 }
 
 func TestARecordCannotHaveAnyKeyFollowed(t *testing.T) {
@@ -190,7 +267,7 @@ func TestKeysAreNotFollowedThroughAGRPCProxy(t *testing.T) {
 	log := logSince(t)
 	f := follow(t, mayFollow(etcdtest.StartGRPCProxy(t, etcd)))
 	f.await(t, "pg:1 web:2 | web=10.0.1.1:1")
-	if lines := log(); !strings.Contains(lines, `key "/service/pg/leader" cannot be watched, so what it elected last stays: an etcd before 3.4 or etcd's grpc-proxy answers`) {
+	if lines := log(); !strings.Contains(lines, `key "/service/pg/leader" cannot be followed, so what it elected last stays: an etcd before 3.4 or etcd's grpc-proxy answers`) {
 		t.Errorf("the log says:\n%s", lines)
 	}
 }

@@ -236,7 +236,7 @@ func (x *session) apply(told []*mvccpb.Event, at time.Time) error {
 	}
 	var last map[string]*mvccpb.KeyValue
 	if overtaken > 0 {
-		last = lastSlices(told)
+		last = events.LastSlices(told)
 	}
 	for _, ev := range told { // each of them: what a later value does not say, an earlier one may
 		if !bytes.HasPrefix(ev.Kv.Key, prefixStart) {
@@ -245,7 +245,7 @@ func (x *session) apply(told []*mvccpb.Event, at time.Time) error {
 		}
 	}
 	for _, ev := range latest {
-		narrate(ev)
+		events.Narrate(ev)
 		if !bytes.HasPrefix(ev.Kv.Key, prefixStart) {
 			continue
 		} else if ev.Type == mvccpb.Event_DELETE { // D11: of this key and nothing else; a lease that ran out, too
@@ -277,30 +277,6 @@ func (x *session) apply(told []*mvccpb.Event, at time.Time) error {
 func (x *session) touch(ev *mvccpb.Event) {
 	if x.touched != nil {
 		x.touched[string(ev.Kv.Key)] = ev.Kv.ModRevision
-	}
-}
-
-// lastSlices returns what was put last to each key of a slice. Who deletes a slice on purpose takes it off its lease first, or says that it
-// is not ready; the deletion must not overtake that, or it would be taken for the end of the lease.
-func lastSlices(events []*mvccpb.Event) map[string]*mvccpb.KeyValue {
-	last := make(map[string]*mvccpb.KeyValue)
-	for _, ev := range events {
-		if ev.Type == mvccpb.Event_PUT && bytes.HasPrefix(ev.Kv.GetKey(), slicesPrefix) {
-			last[string(ev.Kv.Key)] = ev.Kv
-		}
-	}
-	return last
-}
-
-var slicesPrefix = []byte(registry.EndpointSlicesPrefix)
-
-func narrate(ev *mvccpb.Event) {
-	if v := glog.V(4); v {
-		what := "set"
-		if ev.Type == mvccpb.Event_DELETE {
-			what = "delete"
-		}
-		v.Infof("etcd %s %s @%d", what, registry.Quote(string(ev.Kv.Key)), ev.Kv.ModRevision)
 	}
 }
 
@@ -345,6 +321,7 @@ func (x *session) listed(a answer) error {
 	case x.listing.revision == 0 && a.revision < x.listing.atLeast:
 		return wentBack(x.listing.atLeast, a.revision)
 	}
+	x.unread(a.unread)
 	x.prove(a.listing)
 	return nil
 }

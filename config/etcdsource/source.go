@@ -37,7 +37,7 @@ type Source struct {
 
 	resyncWarnings *lograte.Limiter[struct{}] // lines about resyncs that fail
 	setbacks       *lograte.Limiter[int64]    // lines about setbacks, by their revision
-	refusals       *lograte.Limiter[string]   // lines about keys that cannot be watched
+	refusals       *lograte.Limiter[string]   // lines about keys that cannot be followed
 }
 
 // New checks cfg and returns a source that does nothing yet.

@@ -1,12 +1,15 @@
 // Package events has what needs to be known of a list of events of etcd: how much memory it takes, up to where it tells, where a transaction
-// in it ends, and which of its events later ones have overtaken. The events of a list are in the order of their revisions.
+// in it ends, which of its events later ones have overtaken, and how they are logged. The events of a list are in the order of their revisions.
 package events
 
 import (
 	"bytes"
 	"slices"
 
+	"github.com/golang/glog"
 	"go.etcd.io/etcd/api/v3/mvccpb"
+
+	"kubeproxy/registry"
 )
 
 // Overhead is what an event takes beside its key and its value, in bytes, roughly.
@@ -72,4 +75,29 @@ func eachKeyOnce(events []*mvccpb.Event) bool {
 		}
 	}
 	return true
+}
+
+// LastSlices returns what was put last to each key of a slice. Who deletes a slice on purpose takes it off its lease first, or says that it
+// is not ready; the deletion must not overtake that, or it would be taken for the end of the lease.
+func LastSlices(events []*mvccpb.Event) map[string]*mvccpb.KeyValue {
+	last := make(map[string]*mvccpb.KeyValue)
+	for _, ev := range events {
+		if ev.Type == mvccpb.Event_PUT && bytes.HasPrefix(ev.Kv.GetKey(), slicesPrefix) {
+			last[string(ev.Kv.Key)] = ev.Kv
+		}
+	}
+	return last
+}
+
+var slicesPrefix = []byte(registry.EndpointSlicesPrefix)
+
+// Narrate logs an event, at verbosity 4.
+func Narrate(ev *mvccpb.Event) {
+	if v := glog.V(4); v {
+		what := "set"
+		if ev.Type == mvccpb.Event_DELETE {
+			what = "delete"
+		}
+		v.Infof("etcd %s %s @%d", what, registry.Quote(string(ev.Kv.Key)), ev.Kv.ModRevision)
+	}
 }
