@@ -209,6 +209,7 @@ type Talk struct {
 	Unanswered, Kept    bool // the last datagram of the client has no reply yet, and Last is a copy of it
 	Last                []byte
 	Requests, Replies   uint64 // datagrams of the client and of the endpoint, where the service counts them
+	Lost                uint32 // datagrams of the endpoint that the kernel had no room for, as far as they were counted; 0: none, or it is not said
 }
 
 // A UDPRest is the rest of a session that was lent and is still with the same endpoint. It has no descriptor: the successor has it.
@@ -261,6 +262,7 @@ func (u *UDP) fields(c *codec) {
 	c.uint(&u.Requests)
 	c.uint(&u.Replies)
 	c.ip(&u.At)
+	c.uint32(&u.Lost)
 }
 
 func (*UDPRest) kind() uint16     { return kindUDPRest }
@@ -280,6 +282,7 @@ func (r *UDPRest) fields(c *codec) {
 	c.bytes(&r.Talk.Last)
 	c.uint(&r.Talk.Requests)
 	c.uint(&r.Talk.Replies)
+	c.uint32(&r.Talk.Lost)
 }
 
 func (r *UDPRest) problem() error {

@@ -35,6 +35,7 @@ var progress = Progress{
 
 var talk = Talk{
 	Silent: time.Second, Sent: 3, Received: 4, Answered: true, Confirmed: true, Unanswered: true, Kept: true, Last: []byte("second"),
+	Requests: 5, Replies: 6, Lost: 7,
 }
 
 // messages returns one of each kind, with each of its fields set.

@@ -95,6 +95,7 @@ func (s *session) run(first *rotation.Endpoint, b *udpBackend) {
 	for b != nil || s.move(&b) {
 		s.carryReplies(b)
 		s.countLost(b)
+		s.Abandon(sockopt.UnreadBy(b.conn))
 		b.conn.Close()
 		s.mu.Lock()
 		s.Departed(&b.Visit, monotonic.Now())

@@ -107,6 +107,23 @@ func TestDatagramsThatTheQueueHasNoRoomForAreCounted(t *testing.T) {
 	}, "each of %d datagrams was sent on or counted as lost", many)
 }
 
+func TestRepliesThatNobodyHasReadWhenASessionLeavesItsEndpointAreCounted(t *testing.T) {
+	endpoint := proxytest.ServeUDP(t, "127.0.0.1:0", proxytest.IdentifyUDP("1"))
+	s := serveUDP(t, newUDPEngine(t, engine.Config{}), endpoint.Addr)
+	at := proxytest.DialUDP(t, s.Addr).Ask(t).Session
+	s.mu.Lock()
+	for _, session := range s.sessions {
+		session.mu.Lock()
+		for range 5 {
+			enginetest.Must(t, endpoint.Send("late", at))
+		}
+		session.endLocked(traffic.Killed)
+		session.mu.Unlock()
+	}
+	s.mu.Unlock()
+	s.HasDropped(t, map[traffic.DropReason]uint64{traffic.DropEnded: 5})
+}
+
 // D32: an error of the port's socket must not leave an open port that no goroutine reads.
 func TestReadingGoesOnAfterAnError(t *testing.T) {
 	e := newUDPEngine(t, engine.Config{})

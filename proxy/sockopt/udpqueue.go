@@ -45,3 +45,12 @@ func LostBy(conn *net.UDPConn) (n uint32, ok bool) {
 	}
 	return n, ok
 }
+
+// UnreadBy is [Unread] of a connection.
+func UnreadBy(conn *net.UDPConn) (n int) {
+	raw, err := conn.SyscallConn()
+	if err == nil {
+		_ = raw.Control(func(fd uintptr) { n = Unread(int(fd)) }) // fails only when conn is closed
+	}
+	return n
+}

@@ -26,3 +26,22 @@ func memInfo(fd int) (info [unix.SK_MEMINFO_VARS]uint32, ok bool) {
 		uintptr(unsafe.Pointer(&info)), uintptr(unsafe.Pointer(&length)), 0)
 	return info, errno == 0
 }
+
+// MaxUnread bounds what one call of Unread takes.
+const MaxUnread = 1024
+
+// Unread takes the datagrams that a socket has received and nobody has read, [MaxUnread] at most, and returns how many they are. It is for
+// a socket that is about to be closed, in non-blocking mode.
+func Unread(fd int) (n int) {
+	var start [1]byte
+	for range MaxUnread {
+		_, err := IgnoringEINTR(unix.Read, fd, start[:])
+		if err == unix.EAGAIN {
+			break
+		}
+		if err == nil { // else an answer to what was sent
+			n++
+		}
+	}
+	return n
+}

@@ -37,7 +37,12 @@ func (s *Session) Rest(what uint64) handover.UDPRest {
 }
 
 func (s *Session) talk() handover.Talk {
+	var lost uint32
+	if s.at != nil {
+		lost = s.at.lost
+	}
 	return handover.Talk{
+		Lost:   lost,
 		Silent: s.SilentFor(), Sent: s.sent.Load(), Received: s.received.Load(), Answered: s.answered, Confirmed: s.confirmed,
 		Unanswered: s.unanswered, Kept: s.kept, Last: s.last, Requests: uint64(s.requests), Replies: uint64(s.replies),
 	}
@@ -49,7 +54,7 @@ func (p *Port) Lost() uint32 { return p.lost }
 // AdoptLost has those not counted again.
 func (p *Port) AdoptLost(lost uint32) { p.lost = lost }
 
-// AdoptLost has those of a visit not counted again.
+// AdoptLost has those of a visit not counted again, as far as a predecessor does not say how many it has counted.
 func (v *Visit) AdoptLost(lost uint32) { v.lost = lost }
 
 // Adopt makes s the session that r describes, whatever the limits say. If it is with an endpoint, the visit goes on at v; else v is
@@ -79,6 +84,7 @@ func (p *Port) Adopt(s *Session, self interface{ Evict() }, r *handover.UDP, at 
 		s.choice = at.Claim.Choose(r.Client.Addr())
 		return
 	}
+	v.goOn(&r.Talk)
 	v.Endpoint, v.Began, v.answered, v.refused = at.Endpoint, now-r.Visit.Age, r.Visit.Answered, r.Visit.Refused
 	v.name = c.Resolver.Hold(at.Endpoint.Addr.Host, v.To.Addr())
 	s.at = v
@@ -93,6 +99,7 @@ func (s *Session) AdoptRest(r *handover.UDPRest) {
 		s.port.base.Sessions.Confirm(&s.Entry)
 	}
 	s.at.answered, s.at.refused = r.Answered, r.Refused
+	s.at.goOn(&r.Talk)
 	s.goOn(&r.Talk)
 }
 

@@ -78,6 +78,13 @@ func (p *Port) Received(client netip.AddrPort, length int) bool {
 	return false
 }
 
+// Abandon drops datagrams of clients that were read from the port and that it has closed before it has looked at them.
+func (p *Port) Abandon(n int) {
+	if n > 0 {
+		p.base.Lines.Drop(p.Owner.Load(), traffic.DropEnded, n, netip.AddrPort{})
+	}
+}
+
 // MayBegin reports whether a client may begin a session with the owner of the port, and takes a descriptor for it if so.
 // Otherwise it drops the client's datagram, for one of many good reasons. What costs least is asked first: isCrowded, whether
 // the port's receive queue is more than half full, may cost a system call.

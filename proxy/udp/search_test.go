@@ -217,3 +217,26 @@ func TestAnAdoptedSessionWhoseEndpointRefusesIsOfferedAnother(t *testing.T) {
 	s.End(traffic.Idle)
 	s.Finish()
 }
+
+func TestWhatAPredecessorHasCountedAsLostIsNotCountedAgain(t *testing.T) {
+	f := newFixture(t, engine.Config{}, at(1))
+	d := f.begin(t)
+	d.search()
+	d.CountLost(d.visit, 5)
+	message, place := d.Export(d.now), engine.Place{Claim: f.owner, Endpoint: f.owner.Rotation.Endpoints()[0]}
+	d.CountLost(d.visit, 8) // it was lent, and is still here
+	rest := d.Rest(1)
+	d.end(traffic.Idle)
+
+	f.Budget.Take(1)
+	s, v := new(Session), &Visit{To: at(1).IP}
+	v.AdoptLost(6) // as the kernel says now
+	f.port.Adopt(s, new(evicted), &message, place, v)
+	s.AdoptRest(&rest)
+	s.CountLost(v, 10)
+	if got := f.dropped()[traffic.DropQueueFull]; got != 10 {
+		t.Errorf("%d are counted of 10 that were lost", got)
+	}
+	s.End(traffic.Idle)
+	s.Finish()
+}

@@ -14,6 +14,7 @@ import (
 	"kubeproxy/proxy/admit"
 	"kubeproxy/proxy/balance/rotation"
 	"kubeproxy/proxy/engine"
+	"kubeproxy/proxy/handover"
 	"kubeproxy/proxy/proxyproto"
 	"kubeproxy/proxy/sockopt"
 	"kubeproxy/proxy/traffic"
@@ -105,6 +106,13 @@ type Visit struct {
 	answered bool           // the endpoint has sent something
 	refused  bool           // it has refused a datagram
 	lost     uint32         // datagrams of the endpoint that the kernel had no room for, as far as they were counted
+}
+
+// goOn has what a predecessor counted not counted again.
+func (v *Visit) goOn(t *handover.Talk) {
+	if t.Lost != 0 {
+		v.lost = t.Lost
+	}
 }
 
 // isGone reports whether there is no such endpoint any more: its record does not list it, or its name does not have the address.
@@ -309,6 +317,13 @@ func (s *Session) CountLost(v *Visit, total uint32) {
 	if more := total - v.lost; more != 0 {
 		v.lost = total
 		s.Drop(traffic.DropQueueFull, int(more))
+	}
+}
+
+// Abandon drops datagrams that an endpoint has sent and the session has not read when it leaves that endpoint.
+func (s *Session) Abandon(n int) {
+	if n > 0 {
+		s.Drop(traffic.DropEnded, n)
 	}
 }
 

@@ -105,6 +105,9 @@ func (u *Sessions) Adopt(message *handover.UDP, at engine.Place, descriptors []i
 	if message.Visit.IsOn {
 		visit, f.fd = &f.visit, int32(descriptors[0])
 		visit.To = socket.PeerName(descriptors[0])
+		if lost, ok := sockopt.Lost(descriptors[0]); ok {
+			visit.AdoptLost(lost)
+		}
 	}
 	p.Adopt(&f.Session, f, message, at, visit)
 	if visit != nil && u.Engine.Cfg.NoteLocal {
@@ -112,9 +115,6 @@ func (u *Sessions) Adopt(message *handover.UDP, at engine.Place, descriptors []i
 	}
 	p.clients[f.Key] = f
 	if visit != nil {
-		if lost, ok := sockopt.Lost(int(f.fd)); ok {
-			visit.AdoptLost(lost)
-		}
 		if err := u.Poller.Watch(int(f.fd), f.token(), unix.EPOLLIN); err != nil {
 			f.fd = socket.None // it is the caller's
 			u.forget(f)

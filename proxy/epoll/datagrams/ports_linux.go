@@ -177,7 +177,8 @@ func (u *Sessions) receive(p *port) {
 			if p.Received(client, len(datagram)) {
 				u.carry(p, admit.SessionKey{Client: client, Local: local}, datagram)
 			}
-			if p.closed {
+			if p.closed { // with its last session, while it drains
+				p.Abandon(n - i - 1)
 				return
 			}
 		}

@@ -106,6 +106,21 @@ func TestDatagramsThatTheQueueOfALoopHasNoRoomForAreCounted(t *testing.T) {
 	}, "each of %d datagrams was sent on or counted as lost", many)
 }
 
+func TestRepliesThatNobodyHasReadWhenASessionLeavesItsEndpointAreCounted(t *testing.T) {
+	endpoint := proxytest.ServeUDP(t, "127.0.0.1:0", proxytest.IdentifyUDP("1"))
+	s := serveSessions(t, engine.Config{}, endpoint.Addr)
+	at := proxytest.DialUDP(t, s.Addr).Ask(t).Session
+	s.port.sessions.Requests.Call(func() {
+		for range 5 {
+			enginetest.Must(t, endpoint.Send("late", at))
+		}
+		for _, f := range s.clients {
+			s.port.sessions.end(f, traffic.Killed)
+		}
+	})
+	s.HasDropped(t, map[traffic.DropReason]uint64{traffic.DropEnded: 5})
+}
+
 // When a port closes, its sessions end a few at a time, and all of them before close returns.
 func TestTheSessionsOfAPortThatClosesEndAFewInATurn(t *testing.T) {
 	s := serveSessions(t, engine.Config{}, enginetest.Identity(t, "a"))

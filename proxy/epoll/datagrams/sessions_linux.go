@@ -143,6 +143,7 @@ func (u *Sessions) EndAll(from int) (next int) {
 func (u *Sessions) depart(f *session) {
 	if f.fd != socket.None {
 		u.countLost(f)
+		f.Abandon(sockopt.Unread(int(f.fd)))
 		if f.lending != 0 { // or epoll goes on reporting it for as long as the successor has it
 			u.Poller.Unwatch(int(f.fd))
 		}
