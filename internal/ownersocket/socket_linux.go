@@ -3,6 +3,7 @@ package ownersocket
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"net"
 	"os"
@@ -57,10 +58,25 @@ func Listen(network, path string) (*Socket, error) {
 
 // Close stops listening, and removes the file unless it is another process's by now.
 func (s *Socket) Close() error {
-	if now, err := os.Lstat(s.path); err == nil && os.SameFile(now, s.own) {
-		_ = os.Remove(s.path) // a file that is left behind does no harm
+	if s.isOurs(s.path) {
+		s.withdraw()
 	}
 	return s.UnixListener.Close()
+}
+
+func (s *Socket) isOurs(path string) bool {
+	now, err := os.Lstat(path)
+	return err == nil && os.SameFile(now, s.own)
+}
+
+// withdraw removes the file at the path. A successor may put its own there at any moment, so what is removed is looked at once nobody else can
+// replace it, and put back if it is not ours.
+func (s *Socket) withdraw() {
+	aside := fmt.Sprintf("%s.%d", s.path, os.Getpid())
+	if os.Rename(s.path, aside) == nil && !s.isOurs(aside) && unix.Renameat2(unix.AT_FDCWD, aside, unix.AT_FDCWD, s.path, unix.RENAME_NOREPLACE) == nil {
+		return
+	}
+	_ = os.Remove(aside) // a file that is left behind does no harm
 }
 
 // PeerOf asks the kernel who is at the other end.

@@ -42,6 +42,7 @@ func TestASocketIsItsOwnersAndThatOfTheLastWhoListened(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	first.withdraw() // it has looked a moment too early
 	first.Close()
 	conn, err := net.Dial("unix", path)
 	if err != nil {
