@@ -24,6 +24,7 @@ type options struct {
 	connections int
 	sessions    int
 	haproxy     bool
+	engine      string
 }
 
 func parseOptions(args []string) (options, error) {
@@ -32,6 +33,7 @@ func parseOptions(args []string) (options, error) {
 	f.IntVar(&o.times, "times", 20, "how many `take-overs` in a row")
 	f.IntVar(&o.connections, "connections", 4000, "how many TCP `connections` are held")
 	f.IntVar(&o.sessions, "sessions", 1000, "how many UDP `sessions` are held")
+	f.StringVar(&o.engine, "engine", "auto", "the `engine` of kube-proxy")
 	f.BoolVar(&o.haproxy, "haproxy", true, "measure HAProxy, too")
 	if err := measure.Parse(f, args); err != nil {
 		return o, err

@@ -74,7 +74,7 @@ var proxyHost = netip.AddrFrom4([4]byte{127, 0, 1, 1})
 func (b *bench) kubeProxyFlags() []string {
 	return []string{"-logtostderr", "-etcd_servers=" + b.etcdURL, fmt.Sprintf("-bind_address=%v", proxyHost),
 		fmt.Sprintf("-metrics_bind_address=%v:10249", proxyHost), fmt.Sprintf("-healthz_bind_address=%v:10256", proxyHost),
-		"-takeover=" + filepath.Join(b.Dir, "takeover"), fmt.Sprintf("-udp_timeout=%v", udpTimeout), "-dial_timeout=10s", "-dial_total_timeout=20s",
+		"-takeover=" + filepath.Join(b.Dir, "takeover"), fmt.Sprintf("-udp_timeout=%v", udpTimeout), "-dial_timeout=10s", "-dial_total_timeout=20s", "-engine=" + b.engine,
 		fmt.Sprintf("-max_connections_per_service=%d", b.connections+1000)}
 }
 
