@@ -3,6 +3,7 @@ package balance
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"net/netip"
 	"slices"
@@ -243,6 +244,44 @@ func TestTheStandingOfAnEndpointSaysThatItsChecksAreOverdue(t *testing.T) {
 					t.Errorf("without descriptors: %t: standing %v; want %v. The hook was called %d times", c.none, standing, c.want, changed.Load()-before)
 				}
 			}
+		}
+	})
+}
+
+// Who gives clients to endpoints in place of the proxy does not know of weights. What is worse is said first, for clients leave those endpoints, and
+// stay with one of weight 0.
+func TestTheStandingOfAnEndpointSaysThatItHasAWeight(t *testing.T) {
+	if !checks.Supported {
+		t.Skip("nothing is checked on this system")
+	}
+	synctest.Test(t, func(t *testing.T) {
+		time.Sleep(-monotonic.Now()) // a bubble begins in the year 2000, before that clock does
+		all := addrs(1, 2, 3, 4)
+		lb := NewLoadBalancerRR(false)
+		lb.Checker = checks.New(checks.Settings{On: true}, allowing{}, allowing{})
+		lb.Checker.Ask = func(k *checks.Key) error {
+			if k.Addr == all[3] {
+				return errors.New("it fails")
+			}
+			return nil
+		}
+		weights := registry.Weights(fmt.Sprintf("%s=0,%s=5,%s=0", all[1].IP.Addr(), all[2].IP.Addr(), all[3].IP.Addr()))
+		lb.SetEndpoints(map[registry.Name]*registry.Endpoints{web: {Name: web, ByPort: []registry.PortAddrs{{Addrs: registry.NewAddrs(all...)}}, Weights: weights}})
+		r := lb.Hold(registry.PortKey{Name: web})
+		defer lb.Release(r)
+		lb.SetService(web, &registry.Service{Name: web, Ports: []registry.Port{{Number: 80}}})
+		ctx, stop := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() { defer close(done); lb.Checker.Run(ctx) }()
+		defer func() { stop(); <-done }()
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		var got []rotation.Standing
+		for _, standing := range r.Standings(registry.TCP, netip.Addr{}) {
+			got = append(got, standing)
+		}
+		if want := []rotation.Standing{rotation.Sound, rotation.Weighted, rotation.Weighted, rotation.Failing}; !slices.Equal(got, want) {
+			t.Errorf("the standings are %v; want %v", got, want)
 		}
 	})
 }

@@ -158,6 +158,9 @@ func (r *Race) Next(now time.Duration) Step {
 // lookAgain returns the step of a client that was offered no endpoint, and may wait for one: news first, so that none is missed.
 func (r *Race) lookAgain(now time.Duration) Step {
 	news := r.search.choice.News()
+	if r.search.choice.Lifetime.IsOver() { // since it was asked, so the news of that may have been before
+		return Step{Do: GiveUp}
+	}
 	r.search.beginAgain(now)
 	switch step, begun := r.attemptNext(now); {
 	case begun && step.Do == Await:
@@ -165,7 +168,11 @@ func (r *Race) lookAgain(now time.Duration) Step {
 	case step.Do != Await:
 		return step
 	}
-	return Step{At: r.until(), News: news}
+	at := r.until()
+	if r.search.limited { // of dials that end there is no news
+		at = min(at, now+engine.Stagger)
+	}
+	return Step{At: at, News: news}
 }
 
 // until is when a client that is offered no endpoint has waited for long enough.

@@ -369,6 +369,38 @@ func (c *course) follow(script []string) {
 }
 
 // A dial may succeed, or fail, just when the race stops it: the engine learns of both.
+// A place at an endpoint that others dial is free again soon, and nothing tells of it.
+func TestAClientThatMayWaitOutlastsALimitOfDials(t *testing.T) {
+	for _, wait := range []time.Duration{0, 10 * time.Second} {
+		synctest.Test(t, func(t *testing.T) {
+			c := begin(t, "2", engine.Config{MaxDialsPerEndpoint: 1}, wait)
+			e := c.all.Endpoints()[0]
+			if err := e.BeginDial(1); err != nil { // another client's
+				t.Fatal(err)
+			}
+			now := c.start
+			step := c.race.Next(now)
+			if wait == 0 {
+				if step.Do != GiveUp {
+					t.Errorf("step %+v; want none for a client that does not wait", step)
+				}
+				return
+			}
+			for range 3 {
+				if step.Do != Await || step.At != now+engine.Stagger {
+					t.Fatalf("step %+v; want another look after %v", step, engine.Stagger)
+				}
+				now = step.At
+				step = c.race.Next(now)
+			}
+			e.Given()
+			if step = c.race.Next(step.At); step.Do != Dial || len(c.race.search.failed) != 0 {
+				t.Errorf("step %+v, failures %v; want a dial", step, c.race.search.failed)
+			}
+		})
+	}
+}
+
 func TestADialThatTheRaceHasStoppedDoesNotWin(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := begin(t, "1", engine.Config{DialTimeout: time.Second}, 0)

@@ -29,6 +29,7 @@ type search struct {
 
 	deadline time.Duration
 	over     bool // there is none left to try
+	limited  bool // one has as many dials as it may
 	failed   []Failure
 }
 
@@ -85,7 +86,7 @@ func (s *search) next(now time.Duration) (e *rotation.Endpoint, timeout time.Dur
 		case rotation.ErrFull:
 			s.choice.Withdraw(e)
 		default:
-			s.failed = append(s.failed, Failure{e, err})
+			s.failed, s.limited = append(s.failed, Failure{e, err}), true
 		}
 	}
 	s.over = true
@@ -94,13 +95,14 @@ func (s *search) next(now time.Duration) (e *rotation.Endpoint, timeout time.Dur
 
 // isUnserved reports whether the search has ended without an endpoint, though the service has its port still, and may have one later.
 func (s *search) isUnserved() bool {
-	return s.over && s.choice.MayWait() && !s.choice.Lifetime.IsOver()
+	return s.over && (s.limited || s.choice.MayWait()) && !s.choice.Lifetime.IsOver()
 }
 
 // beginAgain has the search look once more, and the client has all its time for what is found.
 func (s *search) beginAgain(now time.Duration) {
-	s.over, s.deadline = false, now+s.total
-	s.choice.LookAgain()
+	s.choice.LookAgain(s.limited)
+	s.failed = slices.DeleteFunc(s.failed, func(f Failure) bool { return f.Err == rotation.ErrDialLimit })
+	s.over, s.limited, s.deadline = false, false, now+s.total
 }
 
 // enough is how long an endpoint must have been silent for that to be held against it, if no other

@@ -69,10 +69,12 @@ func (r *Room[K]) Tell(of K) {
 	}
 }
 
-// How long TellSoon waits, by how many clients look again then: so they take about a quarter of a processor at most.
+// How long TellSoon waits, by how many clients look again then: so they take about a quarter of a processor. Those who have waited for long enough
+// count, too, so it is bounded: a client may wait for as little as 50 ms.
 const (
 	Delay    = time.Millisecond // at least
 	delayFor = 5 * time.Microsecond
+	maxDelay = 25 * time.Millisecond
 )
 
 // TellSoon is Tell after [Delay] or longer, for news which may come thousands of times a second, to many clients of whom one is served.
@@ -84,6 +86,6 @@ func (r *Room[K]) TellSoon(of K) {
 	defer r.mu.Unlock()
 	if n, ok := r.of[of]; ok && !n.soon {
 		n.soon = true
-		time.AfterFunc(max(Delay, time.Duration(n.heard)*delayFor), func() { r.Tell(of) })
+		time.AfterFunc(min(max(Delay, time.Duration(n.heard)*delayFor), maxDelay), func() { r.Tell(of) })
 	}
 }

@@ -2,6 +2,7 @@ package rotation
 
 import (
 	"net/netip"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -147,5 +148,47 @@ func TestAConnectionThatBeginsAtAFailedEndpointIsClosed(t *testing.T) {
 				t.Error("other connections are closed")
 			}
 		})
+	}
+}
+
+// Its checks may fail while a client that has reached it asks.
+func TestAnEndpointAlwaysHasALifetime(t *testing.T) {
+	r := numbered(1)
+	e := r.Endpoints()[0]
+	r.terms.Store(&registry.Terms{Failure: registry.Failure{Close: true}})
+	var working sync.WaitGroup
+	defer working.Wait()
+	done := make(chan struct{})
+	defer close(done)
+	working.Go(func() {
+		for {
+			select {
+			case <-done:
+				return
+			default:
+				e.closeConnections()
+			}
+		}
+	})
+	for range 1_000_000 {
+		if e.Lifetime() == nil {
+			t.Fatal("it has none")
+		}
+	}
+}
+
+// A new set is made, and then can be found. Who has the health of an endpoint change in between finds the old one.
+func TestAnEndpointThatPassesWhileItsSetIsMadeIsReady(t *testing.T) {
+	r := numbered(1)
+	e, old := r.Endpoints()[0], r.set.Load()
+	checkedUDP(e, false)
+	if old.seenBy(0).hasReady(registry.UDP) {
+		t.Fatal("an endpoint whose checks fail is ready")
+	}
+	made := r.after(old, &endpointSet{addrs: registry.NewAddrs(addrs(1)...)}, map[*Endpoint]int{e: 0})
+	checkedUDP(e, true)
+	r.put(made)
+	if !made.seenBy(0).hasReady(registry.UDP) {
+		t.Error("the endpoint passes, and is not ready")
 	}
 }

@@ -179,9 +179,10 @@ func (c *Choice) Withdraw(e *Endpoint) {
 // MayWait reports whether a client that is offered none, or no further one, may be offered one that was not there, or had no place.
 func (c *Choice) MayWait() bool { return c.Offers() == 0 || c.full || c.elected }
 
-// LookAgain has a client that waits be offered an endpoint again that has refused it, if a key elects the endpoints, and once it is well.
-func (c *Choice) LookAgain() {
-	if c.elected {
+// LookAgain has a client that waits be offered an endpoint again, once it is well, that has refused it, if a key elects the endpoints, or that had
+// too many dials.
+func (c *Choice) LookAgain(limited bool) {
+	if c.elected || limited {
 		c.offered, c.again = offers{}, true
 	}
 }

@@ -42,15 +42,17 @@ func (e *Endpoint) healthOf(protocol registry.Protocol) *health.Health {
 // connection belongs to that which it began under.
 func (e *Endpoint) Lifetime() *removal.Lifetime {
 	x := e.stats()
-	if x.lifetime.Load() == nil {
+	t := x.lifetime.Load()
+	for t == nil {
 		x.lifetime.CompareAndSwap(nil, new(removal.Lifetime))
+		t = x.lifetime.Load()
 	}
 	if e.isClosed() { // since the client chose it
 		over := new(removal.Lifetime)
 		over.End(removal.Policy{Close: true}, traffic.EndpointFailed, 0)
 		return over
 	}
-	return x.lifetime.Load()
+	return t // or its checks fail in this moment, which ends it
 }
 
 // Why an endpoint that is offered may not be dialled.

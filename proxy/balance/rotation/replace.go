@@ -41,7 +41,7 @@ func (r *Rotation) ReplaceOverriding(list registry.PortAddrs, weights registry.W
 	for _, e := range gone { // before the rotation has it no more, or who counts clients would meet it nowhere
 		r.rules.departed.add(e)
 	}
-	r.set.Store(set)
+	r.put(set)
 	defer r.changed()
 	for _, e := range set.endpoints {
 		r.watchLocked(e)
@@ -112,5 +112,17 @@ func (r *Rotation) remakeLocked(old *endpointSet, overrides map[registry.Addr]in
 		addrs.Add(e.Addr)
 	}
 	set := &endpointSet{addrs: addrs.Addrs(), places: old.places, weights: old.weights, overrides: overrides, zones: old.zones}
-	r.set.Store(r.preparedLocked(r.after(old, set, position)))
+	r.put(r.preparedLocked(r.after(old, set, position)))
+}
+
+// put has clients find a set.
+func (r *Rotation) put(set *endpointSet) {
+	r.set.Store(set)
+	for t := range set.everyTier() {
+		for protocol := range t.rosters {
+			if known := t.rosters[protocol].Load(); known != nil {
+				known.follow(t, registry.Protocol(protocol), true)
+			}
+		}
+	}
 }

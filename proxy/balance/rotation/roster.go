@@ -4,7 +4,9 @@ import (
 	"sync"
 	"time"
 
+	"kubeproxy/internal/monotonic"
 	"kubeproxy/proxy/balance/positions"
+	"kubeproxy/registry"
 )
 
 // A roster divides the endpoints of one set, over one protocol, into those that are ready to be offered and those that
@@ -21,6 +23,24 @@ type roster struct {
 	looks uint64       // endpoints that were considered; for tests
 
 	failing time.Duration // orders the endpoints whose checks fail: a number, and no time
+}
+
+// follow puts the endpoints of its tier where they belong. Who has the health of one change looks for the roster after that, and so does not find
+// one that was made before and can be found only now: it follows again then. Of an endpoint that is not known nothing can have changed.
+func (r *roster) follow(t *tier, protocol registry.Protocol, again bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now := monotonic.Now()
+	for at, e := range t.endpoints {
+		if e.isExcluded() || again && (e.known.Load() == nil || r.full[at]) {
+			continue
+		}
+		due := e.returns(protocol)
+		if due <= now {
+			due = 0
+		}
+		r.index.Set(at, due)
+	}
 }
 
 // sort puts an endpoint where it belongs: it returns at due, or is ready when that is 0.

@@ -20,7 +20,7 @@ const (
 	Doubtful                  // its last check was not answered as it has to be
 	Unsettled                 // its last check was refused, the attempt of a client failed, or it warms up
 	Failing                   // its checks fail, so clients are given others
-	Weighted                  // it gets another share of clients than one of weight 1
+	Weighted                  // nothing worse is known of it, and it gets another share of clients than one of weight 1
 )
 
 // Standings yields the endpoints that are allowed, in the order of the record, and their standing over a protocol, for clients at an address or, with the zero
@@ -52,8 +52,6 @@ func (r *Rotation) Standings(protocol registry.Protocol, at netip.Addr) iter.Seq
 // standing returns the standing of the endpoint over a protocol.
 func (e *Endpoint) standing(protocol registry.Protocol) Standing {
 	switch check := e.checkState(protocol); {
-	case e.weight.Load() != 1:
-		return Weighted
 	case check.Fails:
 		return Failing
 	case !e.isChecked(protocol):
@@ -62,6 +60,8 @@ func (e *Endpoint) standing(protocol registry.Protocol) Standing {
 		return Awaited
 	case check.Refused || !e.healthOf(protocol).IsSettled():
 		return Unsettled
+	case e.weight.Load() != 1:
+		return Weighted
 	case check.Err != "":
 		return Doubtful
 	case check.Overdue:

@@ -48,25 +48,13 @@ func (t *tier) turn() int {
 func (t *tier) roster(protocol registry.Protocol) *roster {
 	r := &t.rosters[protocol]
 	if r.Load() == nil {
-		r.CompareAndSwap(nil, newRoster(t, protocol))
+		made := &roster{index: positions.NewReadiness(len(t.endpoints))}
+		made.follow(t, protocol, false)
+		if r.CompareAndSwap(nil, made) {
+			made.follow(t, protocol, true)
+		}
 	}
 	return r.Load()
-}
-
-func newRoster(t *tier, protocol registry.Protocol) *roster {
-	r := &roster{index: positions.NewReadiness(len(t.endpoints))}
-	now := monotonic.Now()
-	for at, e := range t.endpoints {
-		if e.isExcluded() {
-			continue
-		}
-		due := e.returns(protocol)
-		if due <= now {
-			due = 0
-		}
-		r.index.Set(at, due)
-	}
-	return r
 }
 
 // hashRing returns the ring of the tier. To make it costs as much as the tier has endpoints, once; a tier of a set that follows one with a

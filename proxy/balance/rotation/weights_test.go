@@ -2,7 +2,6 @@ package rotation
 
 import (
 	"fmt"
-	"net/netip"
 	"slices"
 	"testing"
 
@@ -164,18 +163,5 @@ func BenchmarkWeights(b *testing.B) {
 				}
 			})
 		}
-	}
-}
-
-// Who gives clients to endpoints in place of the proxy does not know of weights.
-func TestTheStandingOfAnEndpointTellsOfItsWeight(t *testing.T) {
-	r := weighted(t, 1, 0, 5)
-	r.Endpoints() // which wakes them up
-	var got []Standing
-	for _, standing := range r.Standings(registry.TCP, netip.Addr{}) {
-		got = append(got, standing)
-	}
-	if want := []Standing{Unchecked, Weighted, Weighted}; !slices.Equal(got, want) {
-		t.Errorf("the standings are %v; want %v", got, want)
 	}
 }
