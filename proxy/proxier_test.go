@@ -308,6 +308,24 @@ func TestAPortRenamedKeepsItsSocketAndTakesTheOtherRotation(t *testing.T) {
 	}
 }
 
+// Until the port has another owner, clients come to the old one, and are not refused because that has gone.
+func TestAServiceThatLeavesAPortServesItUntilTheNextOwnerDoes(t *testing.T) {
+	p, e := newFakeProxier()
+	one, two := enginetest.TCPPort(1), enginetest.TCPPort(2)
+	apply(p, service("a", 1, one, two), service("b", 2, one, two))
+	had := []*engine.Claim{p.listeners[one].owner.Load(), p.listeners[two].owner.Load()}
+	e.handedOver = func() {
+		for i, id := range []registry.ListenerID{one, two} {
+			has := p.listeners[id].owner.Load() == had[i]
+			if over := had[i].Lifetime.IsOver(); over == has {
+				t.Errorf("%s has the service that leaves: %t; it is over: %t", id, has, over)
+			}
+		}
+	}
+	apply(p, service("a", 1))
+	wantOwners(t, e, map[registry.ListenerID]string{one: "b", two: "b"})
+}
+
 func TestTheIncumbentKeepsThePortAndTheOthersWaitInOrder(t *testing.T) { // D30
 	p, e := newFakeProxier()
 	apply(p, service("incumbent", 50, enginetest.TCPPort(80)))

@@ -1,16 +1,24 @@
 package proxy
 
-import "github.com/golang/glog"
+import (
+	"github.com/golang/glog"
 
-// settleLocked makes the port what its claims say it should be, but does not open it. It is safe to repeat.
-func (p *Proxier) settleLocked(l *listener) {
+	"kubeproxy/proxy/engine"
+	"kubeproxy/proxy/traffic"
+)
+
+// settleLocked makes the port what its claims say it should be, but does not open it. Some claims of it have ended: their clients find the next
+// owner from then on. It is safe to repeat.
+func (p *Proxier) settleLocked(l *listener, ended []*engine.Claim) {
 	if l.claims.n == 0 {
+		p.end(ended)
 		p.closeLocked(l)
 		return
 	}
 	owner, previous := l.claims.first, l.owner.Load()
+	l.owner.Store(owner)
+	p.end(ended)
 	if previous != owner {
-		l.owner.Store(owner)
 		if l.socket != nil {
 			l.socket.OwnerChanged()
 			if owner.Key != previous.Key {
@@ -22,6 +30,15 @@ func (p *Proxier) settleLocked(l *listener) {
 			if note, ok := p.conflicts.Allow(aboutPort{l.id, owner.Key, true}); ok {
 				glog.Infof("%s has %s at last%s", owner.Key, l.id, note)
 			}
+		}
+	}
+}
+
+// end ends the time of claims that a service makes no more.
+func (p *Proxier) end(claims []*engine.Claim) {
+	for _, c := range claims {
+		if c.Lifetime != nil {
+			c.Lifetime.End(p.cfg.RemovalOf(c.Terms), traffic.ServiceRemoved, 0)
 		}
 	}
 }

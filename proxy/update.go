@@ -27,10 +27,11 @@ func (p *Proxier) OnUpdate(batch registry.Batch) {
 	p.lb.SetEndpoints(batch.Endpoints)
 	touched := make(map[registry.ListenerID]struct{})
 	var newcomers []*engine.Claim
+	ended := make(map[registry.ListenerID][]*engine.Claim)
 	var dropped []*traffic.Tally // given back last, or what a service has carried would be forgotten when it moves to another port
 	for name, service := range batch.Services {
 		p.view.Lock()
-		came, went := p.editClaimsLocked(name, service, touched)
+		came, went := p.editClaimsLocked(name, service, touched, ended)
 		p.view.Unlock()
 		newcomers, dropped = append(newcomers, came...), append(dropped, went...)
 		p.lb.SetService(name, service)
@@ -65,7 +66,7 @@ func (p *Proxier) OnUpdate(batch registry.Batch) {
 	for _, id := range slices.SortedFunc(maps.Keys(touched), registry.ListenerID.Compare) {
 		l := p.listeners[id]
 		wasOpen := l.socket != nil
-		p.settleLocked(l)
+		p.settleLocked(l, ended[id])
 		switch {
 		case l.claims.n == 0:
 			freed = freed || wasOpen
@@ -103,7 +104,7 @@ func (p *Proxier) OnUpdate(batch registry.Batch) {
 // another name or other terms now, and returns those that are new, and the tallies that are to be given back. A claim that the service
 // goes on making keeps its place, also when the service was deleted and created again in one step: it never
 // blinks. A port that no service may have is not claimed at all.
-func (p *Proxier) editClaimsLocked(name registry.Name, service *registry.Service, touched map[registry.ListenerID]struct{}) (_ []*engine.Claim, dropped []*traffic.Tally) {
+func (p *Proxier) editClaimsLocked(name registry.Name, service *registry.Service, touched map[registry.ListenerID]struct{}, ended map[registry.ListenerID][]*engine.Claim) (_ []*engine.Claim, dropped []*traffic.Tally) {
 	previous := p.services[name]
 	wanted, refused := p.cfg.wanted(service)
 	if previous != nil {
@@ -119,9 +120,7 @@ func (p *Proxier) editClaimsLocked(name registry.Name, service *registry.Service
 			switch {
 			case want == nil:
 				l.claims.remove(had)
-				if had.Lifetime != nil {
-					had.Lifetime.End(p.cfg.RemovalOf(had.Terms), traffic.ServiceRemoved, 0)
-				}
+				ended[id] = append(ended[id], had)
 			case want.Same(had):
 				continue
 			default:
