@@ -32,7 +32,7 @@ type Source struct {
 	lives   map[string]life // by key
 	applied int64           // the index that records are of: the last Update's
 	heard   int64           // nothing happened below the prefix after applied and up to this index
-	cluster string          // the id of the etcd that they are of
+	cluster string          // the id of the etcd that they are of; empty: it sends none, as etcd 0.4
 	member  int             // that the next session asks
 
 	current *session         // its watch is followed; nil: there is none
@@ -199,8 +199,8 @@ func (s *Source) use(ctx context.Context, l listing, beside bool) {
 	if beside {
 		known = s.heard
 	}
-	first, from := s.cluster == "", s.applied
-	if another := l.cluster != "" && l.cluster != s.cluster; another || l.index < l.atLeast { // it went back, and so do we
+	first, from := !s.log.Status().Ready, s.applied
+	if s.another(l) || l.index < l.atLeast { // it went back, and so do we
 		s.touched = nil // what the watch has told is over, too, however late it came
 		s.applied, s.heard = l.index, l.index
 	}
@@ -281,7 +281,7 @@ func (s *Source) tell(first bool, away time.Duration, loud bool, news string) {
 func (s *Source) setback(l listing, lost int, beside bool) bool {
 	var what string
 	switch {
-	case l.cluster != "" && l.cluster != s.cluster:
+	case s.another(l):
 		what = fmt.Sprintf("etcd is another one: cluster %s in place of %s", registry.Quote(l.cluster), registry.Quote(s.cluster))
 	case l.index < l.atLeast:
 		what = fmt.Sprintf("etcd went back from index %d to %d: restored or wiped?", l.atLeast, l.index)
@@ -295,6 +295,11 @@ func (s *Source) setback(l listing, lost int, beside bool) bool {
 		glog.Warning(what + "; what it holds now takes effect" + note)
 	}
 	return true
+}
+
+// another reports whether a list is of another etcd than what is known. An etcd that sends no id is not known to be another one.
+func (s *Source) another(l listing) bool {
+	return l.cluster != "" && s.cluster != "" && l.cluster != s.cluster
 }
 
 // A life is what is known of the life of a key: the createdIndex of its value, and that with which the life began.

@@ -176,17 +176,54 @@ func TestAHistoryThatWasClearedIsListed(t *testing.T) {
 }
 
 func TestAnEtcdThatWasWipedIsBelieved(t *testing.T) {
-	etcd, f := started(t)
-	for i := range 10 {
-		set(t, etcd, "a", 2+i)
+	for name, prepare := range map[string]func(*etcdv2test.Server){
+		"an etcd that names its cluster":     (*etcdv2test.Server).Named,
+		"an etcd that does not, as etcd 0.4": (*etcdv2test.Server).Nameless,
+	} {
+		t.Run(name, func(t *testing.T) {
+			log := recordstest.LogSince(t)
+			etcd := etcdv2test.Start(t)
+			prepare(etcd)
+			set(t, etcd, "a", 1)
+			f := follow(t, quick(etcd.URL))
+			f.Await(t, "a:1")
+			for i := range 10 {
+				set(t, etcd, "a", 2+i)
+			}
+			f.Await(t, "a:11")
+			etcd.Wipe()
+			set(t, etcd, "b", 1)
+			etcd.Cut()
+			f.Await(t, "b:1")
+			f.Resync()
+			if st := f.AwaitStatus(t, "a resync", func(st config.Status) bool { return st.Resyncs > 0 }); st.Setbacks != 1 {
+				t.Errorf("%d setbacks; want 1: %+v", st.Setbacks, st)
+			}
+			text := log()
+			if n := strings.Count(text, "etcd read at index"); n != 1 {
+				t.Errorf("%d lines say that etcd was read; want one, for the first time:\n%s", n, text)
+			}
+			if !strings.Contains(text, "etcd went back from index") {
+				t.Errorf("no warning of an etcd that went back:\n%s", text)
+			}
+		})
 	}
-	f.Await(t, "a:11")
-	etcd.Wipe()
-	set(t, etcd, "b", 1)
-	etcd.Cut()
-	f.Await(t, "b:1")
-	if st := f.Status(); st.Setbacks != 1 {
-		t.Errorf("%+v", st)
+}
+
+// Members of an etcd that is being upgraded, some of which name the cluster and some of which do not, are of one etcd.
+func TestAnEtcdThatBeginsToNameItsClusterIsTheSame(t *testing.T) {
+	etcd := etcdv2test.Start(t)
+	etcd.Nameless()
+	set(t, etcd, "a", 1)
+	f := follow(t, quick(etcd.URL))
+	f.Await(t, "a:1")
+	for i, as := range []func(){etcd.Named, etcd.Nameless, etcd.Named} {
+		as()
+		f.Resync()
+		st := f.AwaitStatus(t, "a resync", func(st config.Status) bool { return st.Resyncs > uint64(i) })
+		if st.Setbacks != 0 || (st.Cluster == "") != (i == 1) {
+			t.Errorf("resync %d: %d setbacks with cluster %q; want none", i, st.Setbacks, st.Cluster)
+		}
 	}
 }
 

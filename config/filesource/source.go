@@ -144,7 +144,7 @@ func (s *Source) wait(ctx context.Context, n *notices, rest time.Time, all time.
 	}
 }
 
-// soon is the pause before a scan that looks at files again which changed while they were read.
+// soon is the pause before a scan that looks again at what changed while it was read.
 const soon = 50 * time.Millisecond
 
 // maxDelays is how often the first state waits for files that are being written. One that always is does not hold up the others.
@@ -158,6 +158,9 @@ func (s *Source) scan(ctx context.Context, out chan<- registry.Update, n *notice
 	if err != nil {
 		s.failed(err)
 		return s.cfg.ScanPeriod
+	}
+	if found.Torn { // it is no state of the directory, and no full scan
+		return min(soon, s.cfg.ScanPeriod)
 	}
 	different := s.apply(found, began)
 	if all {

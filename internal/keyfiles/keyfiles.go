@@ -7,7 +7,8 @@
 //   - Only regular files are opened, and never in a way that waits. Pipes, sockets and devices are files with an error.
 //   - Nothing outside DIR is ever read. Symbolic links are not followed, but for those that Kubernetes puts into volumes: a link
 //     whose target begins with "..data/", where ..data is itself a link beside it. All that one scan reads through such a link
-//     is of one version of it, so to swap ..data is to change many files at once.
+//     is of one version of it, so to swap ..data is to change many files at once. A scan that loses files of its version to the swap
+//     says nothing but [Scan].Torn.
 //   - Hidden, temporary and backup files are left out: see [LeftOut].
 //   - A file that changes while it is read counts as unchanged, and [Scan].Moving asks for another scan.
 //   - [MaxFiles], [MaxBytes] and the length of a record bound what is read.
@@ -46,9 +47,9 @@ type Tree struct {
 	known map[string]*entry // by key
 	scans uint64            // how many there were
 
-	// Tests have fewer files, and something happen while one is read.
+	// For tests only, also those of packages that use a Tree: they have fewer files, and something happen while one is read.
 	files   int
-	reading func()
+	Reading func()
 }
 
 func (t *Tree) limit() int { return cmp.Or(t.files, MaxFiles) }
@@ -77,6 +78,10 @@ type Scan struct {
 	Swapped []string // keys that a link ..data does not lead to any more
 	Moving  bool     // some files changed while they were read: another scan will find more
 	Dirs    []string // each directory that was read, by its path
+
+	// Torn says that a link ..data was swapped, and that files of the version before may have been removed while they were read. Such a scan
+	// is Moving and has its Dirs. It says nothing of any key, and the next one begins where it did.
+	Torn bool
 
 	// LeftOut are the keys that files and directories would have but for their names, if all was asked for; see [LeftOut]. Names that
 	// begin with two dots are not among them: they are parts of volumes.

@@ -34,7 +34,7 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// scan makes a scan and shows it: "specs/web=VALUE", "specs/web!ERROR", "-specs/web" for what is gone.
+// scan makes a scan and shows it: "specs/web=VALUE", "specs/web!ERROR", "-specs/web" for what is gone, "~specs/web" for what was swapped.
 func scan(t *testing.T, tree *Tree, all bool) string {
 	t.Helper()
 	found, err := tree.Scan(all)
@@ -53,8 +53,14 @@ func scan(t *testing.T, tree *Tree, all bool) string {
 	for _, key := range found.Gone {
 		shown = append(shown, "-"+strings.TrimPrefix(key, registry.Prefix))
 	}
+	for _, key := range found.Swapped {
+		shown = append(shown, "~"+strings.TrimPrefix(key, registry.Prefix))
+	}
 	if found.Moving {
 		shown = append(shown, "moving")
+	}
+	if found.Torn {
+		shown = append(shown, "torn")
 	}
 	return strings.Join(shown, " ")
 }
@@ -230,9 +236,9 @@ func TestAFileThatChangesWhileItIsReadCountsAsUnchanged(t *testing.T) {
 	expect(t, tree, "specs/a=1")
 	write(t, dir, top+"specs/a", "22")
 	write(t, dir, top+"specs/b", "3")
-	tree.reading = func() { write(t, dir, top+"specs/a", "4444"); write(t, dir, top+"specs/b", "5555") }
+	tree.Reading = func() { write(t, dir, top+"specs/a", "4444"); write(t, dir, top+"specs/b", "5555") }
 	expect(t, tree, "moving")
-	tree.reading = nil
+	tree.Reading = nil
 	expect(t, tree, "specs/a=4444 specs/b=5555")
 }
 

@@ -33,6 +33,9 @@ func (t *Tree) Scan(all bool) (Scan, error) {
 	if w.limit != "" {
 		return Scan{}, fmt.Errorf("directory %s %w: %s", registry.Quote(t.Dir), ErrTooLarge, w.limit)
 	}
+	if w.found.Torn {
+		return Scan{Moving: true, Torn: true, Dirs: w.found.Dirs}, nil
+	}
 	slices.Sort(w.found.LeftOut)
 	slices.SortFunc(w.found.Changed, func(a, b File) int { return strings.Compare(a.Key, b.Key) })
 	if len(w.found.Unread) > 0 {

@@ -26,7 +26,7 @@ type walk struct {
 	bytes int64 // of values
 	limit string
 
-	linked bool // what is read now lies behind a link ..data
+	through *directory // whose link ..data leads to what is read now; nil: none does
 }
 
 // batch is how many names of a directory are read at a time.
@@ -58,6 +58,7 @@ func (w *walk) dir(root *os.Root, path, key string, depth int) {
 			}
 		}
 		if err == io.EOF {
+			w.missed() // the system leaves out names that were removed meanwhile, and says nothing
 			return
 		}
 		if err != nil {
@@ -98,6 +99,24 @@ func (d *directory) resolve(name string) (*os.Root, string, error) {
 	return d.data, filepath.FromSlash(inner), nil
 }
 
+// swapped reports whether the link ..data leads elsewhere, or nowhere, since it was used.
+func (d *directory) swapped() bool {
+	now, err := d.root.Stat(DataLink + string(filepath.Separator) + ".")
+	if d.data == nil { // it led nowhere
+		return err == nil
+	}
+	held, gone := d.data.Stat(".")
+	return err != nil || gone != nil || !os.SameFile(held, now)
+}
+
+// missed handles that something is not there. If a link ..data on the way to it was swapped meanwhile, that may be the only reason: kubelet
+// then removes what the link led to, which is what this scan reads.
+func (w *walk) missed() {
+	if w.through != nil && w.through.swapped() {
+		w.found.Torn = true
+	}
+}
+
 // entry reads what one name of a directory stands for. What has gone by now is not there.
 func (w *walk) entry(d *directory, name, path, key string, depth int) {
 	root := d.root
@@ -106,11 +125,14 @@ func (w *walk) entry(d *directory, name, path, key string, depth int) {
 		if root, name, err = d.resolve(name); err == nil {
 			info, err = root.Lstat(name)
 		}
-		defer func(before bool) { w.linked = before }(w.linked)
-		w.linked = w.linked || root != d.root
+		if root != d.root {
+			defer func(before *directory) { w.through = before }(w.through)
+			w.through = d
+		}
 	}
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
+		w.missed()
 	case isRoot(key) && err == nil && info.Mode().IsRegular():
 		w.found.Unread = append(w.found.Unread, File{Key: key, Err: errors.New("a file where a directory is wanted")})
 	case err != nil:
@@ -120,7 +142,9 @@ func (w *walk) entry(d *directory, name, path, key string, depth int) {
 	case info.IsDir():
 		sub, err := openDir(root, name)
 		if err != nil {
-			if !errors.Is(err, fs.ErrNotExist) {
+			if errors.Is(err, fs.ErrNotExist) {
+				w.missed()
+			} else {
 				w.unread(key, reason(err))
 			}
 			return
@@ -152,9 +176,10 @@ func (w *walk) file(root *os.Root, name, key string, info fs.FileInfo) {
 		return
 	}
 	at := time.Now()
-	value, err := read(root, name, w.tree.reading)
+	value, err := read(root, name, w.tree.Reading)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
+		w.missed()
 	case errors.Is(err, errMoving):
 		w.found.Moving = true
 		if known != nil {
@@ -189,7 +214,7 @@ func (w *walk) failed(key string, err error) {
 
 // add adds a file, if it is not as it was.
 func (w *walk) add(f File, sum uint64, e *entry) {
-	e.sum, e.scan, e.linked = sum, w.tree.scans, w.linked
+	e.sum, e.scan, e.linked = sum, w.tree.scans, w.through != nil
 	w.edits[f.Key] = e
 	if known := w.tree.known[f.Key]; known == nil || known.sum != sum {
 		w.found.Changed = append(w.found.Changed, f)
@@ -197,6 +222,9 @@ func (w *walk) add(f File, sum uint64, e *entry) {
 }
 
 func (w *walk) unread(key string, err error) {
+	if errors.Is(err, fs.ErrNotExist) {
+		w.missed()
+	}
 	w.found.Unread = append(w.found.Unread, File{Key: key + "/", Err: err})
 }
 

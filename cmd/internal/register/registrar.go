@@ -12,6 +12,7 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc/codes"
 
 	"kubeproxy/config/etcdsource"
 	"kubeproxy/internal/lograte"
@@ -52,6 +53,7 @@ type Registrar struct {
 	toldFailing bool             // the log says that it does not
 	stopping    bool
 	published   bool // the record was ours at some time
+	unsure      bool // a write was sent and not answered: the record may be ours
 	waiting     bool // the record is another registrar's
 	withheld    bool // it is not written, for the service has a record of endpoints that would lose its clients
 	failures    int  // attempts in a row that failed
@@ -114,7 +116,7 @@ func (r *Registrar) Run(ctx context.Context) {
 
 // drain returns for how long clients are given time to go elsewhere. The record of another registrar, or none, sends no client here.
 func (r *Registrar) drain() time.Duration {
-	if !r.published || r.waiting {
+	if !r.unsure && (!r.published || r.waiting) {
 		glog.Infof("%s: stopping", r.key)
 		return 0
 	}
@@ -162,7 +164,7 @@ func attempt(ctx context.Context) (context.Context, context.CancelFunc) {
 func (r *Registrar) reconcile(ctx context.Context) (again time.Duration) {
 	ctx, cancel := attempt(ctx)
 	defer cancel()
-	if r.answers || r.published {
+	if r.answers || r.published || r.unsure {
 		if err := r.publish(ctx); err != nil {
 			return r.failed(err)
 		}
@@ -224,9 +226,9 @@ func (r *Registrar) publish(ctx context.Context) error {
 	value := string(r.cfg.Instance.record(r.owner, r.state()))
 	put := clientv3.OpPut(r.key, value, clientv3.WithLease(r.lease))
 	for {
-		resp, err := r.client.Txn(ctx).If(clientv3.Compare(clientv3.CreateRevision(r.key), "=", 0)).Then(put).Else(clientv3.OpGet(r.key)).Commit()
+		resp, err := r.write(ctx, r.client.Txn(ctx).If(clientv3.Compare(clientv3.CreateRevision(r.key), "=", 0)).Then(put).Else(clientv3.OpGet(r.key)))
 		if err != nil {
-			return fmt.Errorf("write the record: %w", r.dialer.Explain(ctx, err))
+			return err
 		}
 		if resp.Succeeded {
 			r.wrote(ctx)
@@ -234,20 +236,49 @@ func (r *Registrar) publish(ctx context.Context) error {
 		}
 		kv := resp.Responses[0].GetResponseRange().Kvs[0]
 		if kv.Lease == int64(r.lease) && bytes.Equal(kv.Value, []byte(value)) {
+			r.wrote(ctx) // perhaps by a write whose answer was lost
 			return nil
 		}
 		if !r.mayReplace(kv) {
 			return nil
 		}
-		replaced, err := r.client.Txn(ctx).If(clientv3.Compare(clientv3.ModRevision(r.key), "=", kv.ModRevision)).Then(put).Commit()
+		replaced, err := r.write(ctx, r.client.Txn(ctx).If(clientv3.Compare(clientv3.ModRevision(r.key), "=", kv.ModRevision)).Then(put))
 		if err != nil {
-			return fmt.Errorf("write the record: %w", r.dialer.Explain(ctx, err))
+			return err
 		}
 		if replaced.Succeeded {
 			r.wrote(ctx)
 			return nil
 		} // else another registrar wrote it just now: look again
 	}
+}
+
+// write sends a write of the record. One that was not answered may have taken effect: until the next answer, the record may be ours.
+func (r *Registrar) write(ctx context.Context, txn clientv3.Txn) (*clientv3.TxnResponse, error) {
+	before := r.unsure
+	r.unsure = true
+	resp, err := txn.Commit()
+	switch {
+	case err == nil:
+		r.unsure = false
+		return resp, nil
+	case refused(err):
+		r.unsure = before // this write did nothing; one before it may have
+	}
+	return nil, fmt.Errorf("write the record: %w", r.dialer.Explain(ctx, err))
+}
+
+// refused reports whether an error is the answer of an etcd that did nothing. A timeout is none, also if etcd reports it.
+func refused(err error) bool {
+	etcds, ok := errors.AsType[rpctypes.EtcdError](rpctypes.Error(err))
+	if !ok {
+		return false
+	}
+	switch etcds.Code() {
+	case codes.PermissionDenied, codes.Unauthenticated, codes.InvalidArgument, codes.NotFound, codes.ResourceExhausted:
+		return true
+	}
+	return false
 }
 
 // wrote records that the record is ours.
@@ -348,7 +379,10 @@ func (r *Registrar) withdraw(ctx context.Context) error {
 			if err != nil {
 				return fmt.Errorf("delete the record: %w", r.dialer.Explain(ctx, err))
 			}
-			kv.ModRevision = resp.Header.Revision // if it was ours
+			if !resp.Succeeded {
+				break // another registrar wrote the record just now: it is not ours to delete
+			}
+			kv.ModRevision = resp.Header.Revision
 		}
 	}
 	if _, err := r.client.Revoke(ctx, r.lease); err != nil && !errors.Is(rpctypes.Error(err), rpctypes.ErrLeaseNotFound) {

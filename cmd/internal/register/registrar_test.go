@@ -46,6 +46,20 @@ const testTTL = 600 * time.Millisecond // the registrar looks every 200 ms; etcd
 
 func (w *world) register(url string, edits ...func(*Config)) *instance {
 	w.t.Helper()
+	in := w.instance(url, edits...)
+	ctx, stop := context.WithCancel(w.t.Context())
+	in.stop = stop
+	go func() {
+		defer close(in.over)
+		in.Run(ctx)
+	}()
+	w.t.Cleanup(in.end)
+	return in
+}
+
+// instance makes an instance whose registrar has not begun.
+func (w *world) instance(url string, edits ...func(*Config)) *instance {
+	w.t.Helper()
 	in := &instance{over: make(chan struct{})}
 	cfg := Config{
 		Etcd: etcdsource.Config{Endpoints: []string{url}},
@@ -74,13 +88,6 @@ func (w *world) register(url string, edits ...func(*Config)) *instance {
 		w.t.Fatal(err)
 	}
 	in.Registrar = r
-	ctx, stop := context.WithCancel(w.t.Context())
-	in.stop = stop
-	go func() {
-		defer close(in.over)
-		r.Run(ctx)
-	}()
-	w.t.Cleanup(in.end)
 	return in
 }
 

@@ -6,7 +6,9 @@ import (
 	"io"
 	"log"
 	"net"
+	"net/http"
 	"net/http/httptest"
+	"sync/atomic"
 	"testing"
 
 	"kubeproxy/internal/etcdv2"
@@ -20,6 +22,8 @@ type Server struct {
 	*etcdv2.Server
 	URL    string // of the API
 	server *httptest.Server
+
+	nameless atomic.Bool
 }
 
 // Start starts an etcd 2 that is empty, and ends it with the test.
@@ -31,7 +35,12 @@ func StartTLS(t testing.TB, cfg *tls.Config) *Server { return start(t, cfg) }
 func start(t testing.TB, cfg *tls.Config) *Server {
 	t.Helper()
 	s := &Server{Server: etcdv2.New()}
-	s.server = httptest.NewUnstartedServer(s)
+	s.server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if s.nameless.Load() {
+			w = withoutCluster{w}
+		}
+		s.ServeHTTP(w, r)
+	}))
 	s.server.Config.ErrorLog = log.New(io.Discard, "", 0) // handshakes that fail are what some tests want
 	if s.server.TLS = cfg; cfg != nil {
 		s.server.StartTLS()
@@ -46,6 +55,22 @@ func start(t testing.TB, cfg *tls.Config) *Server {
 	})
 	return s
 }
+
+// Nameless has the answers name no cluster from now on, as etcd 0.4 does.
+func (s *Server) Nameless() { s.nameless.Store(true) }
+
+// Named has the answers name the cluster, as etcd 2 does: it does from the start.
+func (s *Server) Named() { s.nameless.Store(false) }
+
+// withoutCluster sends an answer that does not name the cluster.
+type withoutCluster struct{ http.ResponseWriter }
+
+func (w withoutCluster) WriteHeader(status int) {
+	w.Header().Del("X-Etcd-Cluster-Id")
+	w.ResponseWriter.WriteHeader(status)
+}
+
+func (w withoutCluster) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 // Cut ends all connections.
 func (s *Server) Cut() { s.server.CloseClientConnections() }
