@@ -18,8 +18,11 @@ import (
 // period is the time between two looks at counters, at the node, and at ports whose endpoints come back by themselves.
 const period = 10 * time.Second
 
-// fewFlows is how many flows a batch deletes before it returns.
-const fewFlows = 16
+// Bounds of flows that are to be deleted.
+const (
+	fewFlows = 16      // that a batch deletes before it returns
+	maxLeft  = 1 << 14 // that wait after a deletion has failed; others go on while they last
+)
 
 var errNotYet = errors.New("it has not begun")
 
@@ -27,7 +30,7 @@ var errNotYet = errors.New("it has not begun")
 func New(bind netip.Addr, node Node) *Carrier {
 	return &Carrier{
 		bind: bind, node: node, wake: make(chan struct{}, 1),
-		open: openTable, forwards: forwards, drops: dropsForwarded, flush: deleteFlows,
+		open: openTable, forwards: forwards, drops: dropsForwarded, flush: deleteFlows, list: listFlows,
 		dirty:      make(map[*rotation.Rotation]struct{}),
 		off:        errNotYet,
 		ports:      make(map[registry.ListenerID]*port),
@@ -116,7 +119,9 @@ func (c *Carrier) Apply() {
 	c.mu.Lock()
 	c.applyLocked()
 	c.mu.Unlock()
-	c.flushSome()
+	if c.flushSome() {
+		c.awaken()
+	}
 }
 
 // Prepare makes the table before there is anything to carry, so that connections of a predecessor go on after its table has gone. It must be
@@ -205,11 +210,8 @@ func (c *Carrier) look() {
 	defer c.mu.Unlock()
 	c.countLocked()
 	c.examineLocked()
-	for _, p := range c.ports {
-		if p.reason != Carried {
-			c.stale[p] = struct{}{}
-		}
-	}
+	c.ageFlowsLocked()
+	c.judgeAllLocked() // also what is carried: an address of an endpoint may have become one of this node
 	c.applyLocked()
 	c.noteLocked()
 	c.complainLocked()
@@ -237,7 +239,7 @@ func (c *Carrier) noteLocked() {
 }
 
 // flushSome deletes UDP flows to endpoints that have left, of fewFlows ports and endpoints at most: the kernel walks through its whole
-// connection table for each. It reports whether there are more.
+// connection table for each. It reports whether there are more to be deleted now; after a failure the rest waits for the next batch or look.
 func (c *Carrier) flushSome() (more bool) {
 	c.flushing.Lock() // so Apply waits for what Run has taken
 	defer c.flushing.Unlock()
@@ -247,16 +249,30 @@ func (c *Carrier) flushSome() (more bool) {
 	c.left = slices.Delete(c.left, 0, n)
 	more = len(c.left) > 0
 	c.mu.Unlock()
-	for _, f := range left {
+	for i, f := range left {
+		if c.goesOn(f) {
+			continue
+		}
 		if err := c.flush(f.id, f.endpoint); err != nil {
-			glog.Warningf("kernel: the UDP flows of %s to %s are not deleted: %v; they go on there while they last", f.id, f.endpoint, err)
+			if note, ok := c.unflushed.Allow(struct{}{}); ok {
+				glog.Warningf("kernel: the UDP flows of %s to %s are not deleted: %v; trying again in %v%s", f.id, f.endpoint, err, period, note)
+			}
 			c.mu.Lock()
-			c.left = nil // the others would fail like it
+			c.left = append(append(c.left, left[i+1:]...), f) // last: it may be the only one that fails
+			c.left = c.left[:min(len(c.left), maxLeft)]
 			c.mu.Unlock()
-			return false
+			return false // the others would most likely fail like it
 		}
 	}
 	return more
+}
+
+// goesOn reports whether flows that were to be deleted are to go on by now: their endpoint has come back while they waited.
+func (c *Carrier) goesOn(f flow) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	p := c.ports[f.id]
+	return p != nil && slices.Contains(p.flows, f.endpoint)
 }
 
 // examineLocked finds out what the node can do.

@@ -1,14 +1,20 @@
 package kernel
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"maps"
 	"net/netip"
 	"slices"
+	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
 
+	"kubeproxy/internal/monotonic"
 	"kubeproxy/proxy/balance"
+	"kubeproxy/proxy/balance/checks"
 	"kubeproxy/proxy/engine"
 	"kubeproxy/proxy/traffic"
 	"kubeproxy/registry"
@@ -74,6 +80,10 @@ type desk struct {
 	slates  []*slate // in the order in which they were made
 	broken  int      // so many of the first operations of the next slates fail
 	flushed []flow
+	broke   error     // why flows cannot be deleted
+	found   []earlier // what an earlier process left
+	unread  error     // why that cannot be read
+	reads   int       // of that
 	tallies traffic.Tallies
 	drops   error
 }
@@ -89,8 +99,14 @@ func newDesk(t *testing.T) *desk {
 	d.Carrier.forwards = func() [2]error { return [2]error{} }
 	d.Carrier.drops = func() error { return d.drops }
 	d.Carrier.flush = func(id registry.ListenerID, e netip.AddrPort) error {
-		d.flushed = append(d.flushed, flow{id, e})
-		return nil
+		if d.broke == nil {
+			d.flushed = append(d.flushed, flow{id, e})
+		}
+		return d.broke
+	}
+	d.Carrier.list = func() ([]earlier, error) {
+		d.reads++
+		return d.found, d.unread
 	}
 	d.look()
 	return d
@@ -98,12 +114,51 @@ func newDesk(t *testing.T) *desk {
 
 // claim gives a port to a service whose endpoints are sound. Their health is this test's: the carrier judges by its name.
 func (d *desk) claim(id registry.ListenerID, service string, terms registry.Terms) *engine.Claim {
-	key := registry.PortKey{Name: registry.Name{Namespace: "default", Name: service}}
-	c := &engine.Claim{Key: key, Rotation: d.lb.Hold(key), Tally: d.tallies.Hold(key, id.Protocol), Terms: &terms}
-	d.Claim(id, c)
+	c := d.note(id, service, terms)
 	d.Apply()
 	return c
 }
+
+// note is claim for one of several ports, before Apply.
+func (d *desk) note(id registry.ListenerID, service string, terms registry.Terms) *engine.Claim {
+	key := registry.PortKey{Name: named(service)}
+	c := &engine.Claim{Key: key, Rotation: d.lb.Hold(key), Tally: d.tallies.Hold(key, id.Protocol), Terms: &terms}
+	d.Claim(id, c)
+	return c
+}
+
+func named(service string) registry.Name { return registry.Name{Namespace: "default", Name: service} }
+
+// check has the endpoints of a service checked. If the checker does not run, they are awaited.
+func (d *desk) check(of string, endpoints ...string) {
+	if d.lb.Checker == nil {
+		d.lb.Checker = checks.New(checks.Settings{On: true}, allowing{}, allowing{})
+		d.lb.Checker.Ask = func(*checks.Key) error { return nil }
+	}
+	var addrs []registry.Addr
+	for _, e := range addresses(endpoints...) {
+		addrs = append(addrs, registry.Addr{IP: e})
+	}
+	name := named(of)
+	d.lb.SetEndpoints(map[registry.Name]*registry.Endpoints{name: {Name: name, ByPort: []registry.PortAddrs{{Addrs: registry.NewAddrs(addrs...)}}}})
+	service := &registry.Service{Name: name, Ports: []registry.Port{{Number: 80}, {Protocol: registry.UDP, Number: 53}}}
+	service.SetTerms(registry.Terms{Checks: registry.Check{Send: "who?"}}) // over UDP
+	d.lb.SetService(name, service)
+}
+
+// allowing lets checks ask every address.
+type allowing struct{}
+
+func (allowing) Recall(_ registry.Protocol, addr registry.Addr) ([]netip.AddrPort, error, bool) {
+	return []netip.AddrPort{addr.IP}, nil, true
+}
+
+func (allowing) Resolve(context.Context, registry.Protocol, registry.Addr) ([]netip.AddrPort, error) {
+	return nil, errors.New("there is no name to resolve")
+}
+
+func (allowing) Take(int) bool { return true }
+func (allowing) Release(int)   {}
 
 // table is the last slate.
 func (d *desk) table() *slate {
@@ -231,6 +286,81 @@ func TestUDPFlowsToAnEndpointThatLeavesAreDeletedWhenApplyReturns(t *testing.T) 
 	}
 }
 
+func TestUDPFlowsThatCouldNotBeDeletedAreTriedAgainAtTheNextLook(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDesk(t)
+		d.claim(dns, "dns", registry.Terms{})
+		d.put(dns, addresses("10.0.0.1:53", "10.0.0.2:53", "10.0.0.3:53")...)
+		var mu sync.Mutex // guards the variables below
+		var done []string
+		var tries int
+		failing := map[string]bool{"10.0.0.1:53": true, "10.0.0.2:53": true}
+		d.Carrier.flush = func(_ registry.ListenerID, e netip.AddrPort) error {
+			mu.Lock()
+			defer mu.Unlock()
+			if tries++; failing[e.String()] {
+				return errors.New("no descriptors")
+			}
+			done = append(done, e.String())
+			return nil
+		}
+		// after returns what was done by then, where some endpoints do not fail any more.
+		after := func(wait time.Duration, mended ...string) ([]string, int) {
+			mu.Lock()
+			for _, e := range mended {
+				delete(failing, e)
+			}
+			mu.Unlock()
+			time.Sleep(wait)
+			synctest.Wait()
+			mu.Lock()
+			defer mu.Unlock()
+			return slices.Sorted(slices.Values(done)), tries
+		}
+		go d.Run(t.Context())
+		after(0)
+		d.Claim(dns, nil)
+		d.Apply()
+		_, before := after(0) // so Run waits, too
+		if _, tries := after(period - time.Millisecond); tries != before {
+			t.Errorf("before the next look there are %d tries more; want none", tries-before)
+		}
+		// At most one of them fails at a look, and what comes after it waits for the next one.
+		if done, _ := after(3*period, "10.0.0.2:53"); !slices.Equal(done, []string{"10.0.0.2:53", "10.0.0.3:53"}) {
+			t.Errorf("while one fails those that are deleted are %v; want the others", done)
+		}
+		done, _ = after(period, "10.0.0.1:53")
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		if len(done) != 3 || len(d.left) != 0 {
+			t.Errorf("at last %v are deleted, and %v wait; want all, and none", done, d.left)
+		}
+	})
+}
+
+func TestNotEverSoManyUDPFlowsWaitForAnotherTry(t *testing.T) {
+	d := newDesk(t)
+	d.broke = errors.New("no descriptors")
+	d.left = make([]flow, maxLeft+fewFlows)
+	if d.flushSome() || len(d.left) != maxLeft {
+		t.Errorf("%d flows wait; want %d", len(d.left), maxLeft)
+	}
+}
+
+func TestUDPFlowsAreNotDeletedLateWhenTheirEndpointHasComeBack(t *testing.T) {
+	d := newDesk(t)
+	d.claim(dns, "dns", registry.Terms{})
+	d.put(dns, addresses("10.0.0.1:53", "10.0.0.2:53", "10.0.0.3:53")...)
+	d.broke = errors.New("no descriptors")
+	d.put(dns, addresses("10.0.0.3:53")...)
+	d.flushSome()
+	d.put(dns, addresses("10.0.0.1:53", "10.0.0.3:53")...)
+	d.broke = nil
+	if d.flushSome(); !slices.Equal(d.flushed, []flow{{dns, netip.MustParseAddrPort("10.0.0.2:53")}}) {
+		t.Errorf("%v are deleted; want those to the endpoint that is gone", d.flushed)
+	}
+}
+
 // A port leaves the kernel because of one endpoint. Flows to the others go on, and are deleted when something speaks against those.
 func TestUDPFlowsGoOnWhileTheirPortIsUserspaces(t *testing.T) {
 	for _, successor := range []bool{false, true} {
@@ -296,6 +426,38 @@ func TestAChainThatDropsForwardedPacketsTurnsTheKernelOff(t *testing.T) {
 	}
 }
 
+// An endpoint may get an address of this node while its port is carried: nothing else says so.
+func TestAPortIsJudgedAnewWhenTheAddressOfAnEndpointIsRefused(t *testing.T) {
+	if !checks.Supported {
+		t.Skip("nothing is checked on this system")
+	}
+	synctest.Test(t, func(t *testing.T) {
+		time.Sleep(-monotonic.Now()) // a bubble begins in the year 2000, before that clock does
+		d := newDesk(t)
+		refused := false
+		d.node.Refuse = func(registry.Protocol, netip.AddrPort) error {
+			if refused {
+				return errors.New("it is this node")
+			}
+			return nil
+		}
+		d.check("web", "10.0.0.1:80")
+		defer d.lb.Release(d.claim(web, "web", registry.Terms{}).Rotation)
+		ctx, stop := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() { defer close(done); d.lb.Checker.Run(ctx) }()
+		defer func() { stop(); <-done }()
+		time.Sleep(time.Minute)
+		if d.look(); d.Why(web) != Carried {
+			t.Fatalf("a port whose endpoint is sound is %v; want carried", d.Why(web))
+		}
+		refused = true
+		if d.look(); d.Why(web) != Address || len(d.table().ports) != 0 {
+			t.Errorf("the port is %v; want %v", d.Why(web), Address)
+		}
+	})
+}
+
 // at is a port of an address, with the number of another.
 func at(addr string, id registry.ListenerID) registry.ListenerID {
 	id.Addr = netip.MustParseAddr(addr)
@@ -330,22 +492,25 @@ func TestPortsOfAddressesAreCarriedBesideThatOfTheNode(t *testing.T) {
 // A shield costs an element of the table, so there is one only where clients would go elsewhere without it.
 func TestTheTableKnowsOfAListenerAtAnAddressWhileTheNodeHasTheSamePort(t *testing.T) {
 	d := newDesk(t)
-	own, lonely, loopback := at("10.0.0.9", web), at("10.0.0.9", dns), at("127.0.0.9", web)
+	own, linkLocal := at("10.0.0.9", web), at("169.254.0.9", web)
+	lonely, loopback, linkLocal6 := at("10.0.0.9", dns), at("127.0.0.9", web), at("fe80::9", web) // two that the rules leave alone
 	d.claim(own, "own", registry.Terms{})
+	d.claim(linkLocal, "link-local", registry.Terms{})
+	d.claim(linkLocal6, "link-local6", registry.Terms{})
 	d.claim(lonely, "lonely", registry.Terms{})
 	d.claim(loopback, "loopback", registry.Terms{})
 	if len(d.slates) != 0 {
 		t.Errorf("there is a table with %v", d.table().shields)
 	}
 	d.claim(web, "node", registry.Terms{})
-	if s := d.table().shields; len(s) != 1 || !s[own] {
-		t.Errorf("the table leaves %v to userspace; want %v", s, own)
+	if s := d.table().shields; len(s) != 2 || !s[own] || !s[linkLocal] {
+		t.Errorf("the table leaves %v to userspace; want %v and %v", s, own, linkLocal)
 	}
 	d.table().fails = 1 // and there is another table
 	d.put(web, addresses("10.0.0.1:80")...)
 	d.Apply()
-	if s := d.table().shields; len(d.slates) != 2 || len(s) != 1 || !s[own] {
-		t.Errorf("the second table leaves %v to userspace; want %v", s, own)
+	if s := d.table().shields; len(d.slates) != 2 || len(s) != 2 || !s[own] || !s[linkLocal] {
+		t.Errorf("the second table leaves %v to userspace; want %v and %v", s, own, linkLocal)
 	}
 	d.Claim(web, nil)
 	d.Apply()
@@ -367,6 +532,18 @@ func TestFlowsOfTheNodeEndWhereAServiceGetsAnAddressOfItsOwn(t *testing.T) {
 	d.claim(at("10.0.0.9", dns), "own", registry.Terms{})
 	if want := []flow{{at("10.0.0.9", dns), netip.MustParseAddrPort("10.0.0.1:53")}}; !slices.Equal(d.flushed, want) {
 		t.Errorf("%v are deleted; want %v", d.flushed, want)
+	}
+	var many []string
+	for i := range fewFlows + 1 {
+		many = append(many, fmt.Sprintf("10.0.0.%d:53", i+1))
+	}
+	d.put(dns, addresses(many...)...)
+	select {
+	case <-d.wake:
+	default:
+	}
+	if d.claim(at("10.0.0.10", dns), "other", registry.Terms{}); len(d.left) != 1 || len(d.wake) != 1 {
+		t.Errorf("of many endpoints the flows of %d are left, and Run is told %d times; want one, and once", len(d.left), len(d.wake))
 	}
 }
 

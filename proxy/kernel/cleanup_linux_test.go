@@ -84,10 +84,24 @@ func TestCleanupEndsTheUDPFlowsOfATable(t *testing.T) {
 		return
 	}
 	const listener, endpoint = "10.9.9.1:53", "10.9.9.2:5353"
-	for _, at := range []string{"10.9.9.1/32", "10.9.9.2/32"} {
-		proxytest.MustRun(t, "ip", "addr", "add", at, "dev", "lo")
+	answerWithTheirNames(t, listener, endpoint)
+	newTable(t)
+	for _, id := range []registry.ListenerID{dns, at("10.9.9.1", dns)} {
+		leave(t, "kube-proxy-1-0123abcd", change{id: id, after: addresses(endpoint)}, change{id: web, after: addresses("[fd00::1]:80")})
+		client := aClientOf(t, listener)
+		client.isAnsweredBy(endpoint)
+		if deleted, _, err := Cleanup(); len(deleted) != 1 || err != nil {
+			t.Errorf("deleted %q, %v", deleted, err)
+		}
+		client.isAnsweredBy(listener)
 	}
-	for _, at := range []string{listener, endpoint} {
+}
+
+// answerWithTheirNames opens sockets at addresses that the loopback gets, each of which answers with its address.
+func answerWithTheirNames(t *testing.T, all ...string) {
+	t.Helper()
+	for _, at := range all {
+		proxytest.MustRun(t, "ip", "addr", "add", netip.MustParseAddrPort(at).Addr().String()+"/32", "dev", "lo")
 		conn, err := net.ListenPacket("udp4", at)
 		if err != nil {
 			t.Fatal(err)
@@ -103,31 +117,33 @@ func TestCleanupEndsTheUDPFlowsOfATable(t *testing.T) {
 		}()
 		t.Cleanup(func() { conn.Close() })
 	}
-	newTable(t)
-	var client net.Conn
-	answers := func(want string) {
-		t.Helper()
-		buf := make([]byte, 100)
-		proxytest.Eventually(t, func() bool {
-			if _, err := client.Write([]byte("who?")); err != nil {
-				return false
-			}
-			_ = client.SetReadDeadline(time.Now().Add(100 * time.Millisecond)) // it is open
-			n, err := client.Read(buf)
-			return err == nil && bytes.Equal(buf[:n], []byte(want))
-		}, "%s answers", want)
+}
+
+// An asker is a UDP client that asks who answers.
+type asker struct {
+	t *testing.T
+	net.Conn
+}
+
+func aClientOf(t *testing.T, listener string) asker {
+	t.Helper()
+	conn, err := net.Dial("udp4", listener)
+	if err != nil {
+		t.Fatal(err)
 	}
-	for _, id := range []registry.ListenerID{dns, at("10.9.9.1", dns)} {
-		leave(t, "kube-proxy-1-0123abcd", change{id: id, after: addresses(endpoint)}, change{id: web, after: addresses("[fd00::1]:80")})
-		var err error
-		if client, err = net.Dial("udp4", listener); err != nil {
-			t.Fatal(err)
+	t.Cleanup(func() { conn.Close() })
+	return asker{t, conn}
+}
+
+func (a asker) isAnsweredBy(want string) {
+	a.t.Helper()
+	buf := make([]byte, 100)
+	proxytest.Eventually(a.t, func() bool {
+		if _, err := a.Write([]byte("who?")); err != nil {
+			return false
 		}
-		defer client.Close()
-		answers(endpoint)
-		if deleted, _, err := Cleanup(); len(deleted) != 1 || err != nil {
-			t.Errorf("deleted %q, %v", deleted, err)
-		}
-		answers(listener)
-	}
+		_ = a.SetReadDeadline(time.Now().Add(100 * time.Millisecond)) // it is open
+		n, err := a.Read(buf)
+		return err == nil && bytes.Equal(buf[:n], []byte(want))
+	}, "%s answers", want)
 }

@@ -68,5 +68,8 @@
 // finds another endpoint. Replies that are on their way then are lost, so flows to the other endpoints go on, also while the port is
 // userspace's: see [Node.Stay]. TCP connections go on.
 //
+// An earlier process may have left flows to endpoints that are gone by now. They are found in the connection table when the first UDP port is judged,
+// and deleted likewise: see earlier.go.
+//
 // When an operation fails, the table is made anew, and its ports are carried by the engine meanwhile.
 package kernel

@@ -50,6 +50,7 @@ type verdict struct {
 func (c *Carrier) judgeLocked() (due []verdict) {
 	addresses := c.addresses
 	for p := range c.stale {
+		c.findFlowsLocked(p)
 		wanted, reason, stay := c.judgePortLocked(p)
 		if addresses += len(wanted) - len(p.installed); addresses > maxAddresses && len(wanted) > len(p.installed) {
 			addresses -= len(wanted)
@@ -82,7 +83,8 @@ func (v *verdict) rank() int {
 // needsShieldLocked reports whether the kernel has to know of a port that it does not carry: it is open at an address, and a service has the same port of
 // the node.
 func (c *Carrier) needsShieldLocked(p *port, reason Reason) bool {
-	if !p.id.Addr.IsValid() || p.claim == nil || reason == Off || reason == Addresses {
+	addr := p.id.Addr
+	if !addr.IsValid() || p.claim == nil || reason == Off || addr.IsLoopback() || addr.Is6() && addr.IsLinkLocalUnicast() { // these the rules leave alone
 		return false
 	}
 	node := c.ports[p.id.AtNode()]
@@ -158,13 +160,14 @@ func (c *Carrier) settleLocked(v *verdict) {
 				flows = append(flows, e)
 			}
 		}
+		waiting := len(c.left) // some of these may have failed, and wait for the next look
 		for _, e := range p.flows {
 			if !slices.Contains(flows, e) {
 				c.left = append(c.left, flow{p.id, e})
 			}
 		}
 		p.flows, p.inherits = flows, false
-		if len(c.left) > 0 {
+		if len(c.left) > waiting {
 			c.awaken()
 		}
 	}

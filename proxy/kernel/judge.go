@@ -72,7 +72,7 @@ func (n *Node) Stay(terms *registry.Terms, endpoints iter.Seq2[registry.Addr, ro
 	}
 	for addr, standing := range endpoints {
 		switch standing {
-		case rotation.Awaited, rotation.Sound, rotation.Overdue, rotation.Doubtful:
+		case rotation.Awaited, rotation.Sound, rotation.Overdue, rotation.Doubtful, rotation.Weighted:
 			at := netip.AddrPortFrom(addr.IP.Addr().Unmap(), addr.IP.Port())
 			if n.examine(registry.UDP, addr, standing) == Address || n.Forwards[familyOf([]netip.AddrPort{at})] != nil || !has(at) {
 				continue

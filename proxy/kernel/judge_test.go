@@ -130,7 +130,7 @@ func TestAPortIsCarriedOnlyWhereTheKernelCanDoWhatItWants(t *testing.T) {
 
 func TestUDPFlowsGoOnToEndpointsThatNothingSpeaksAgainst(t *testing.T) {
 	others := []standing{{"10.0.0.2:53", rotation.Unsettled}, {"10.0.0.3:53", rotation.Failing}, {"10.0.0.4:53", rotation.Unchecked},
-		{"10.0.0.5:53", rotation.Weighted}, {"10.0.0.99:53", rotation.Sound}, {"web.example", rotation.Sound}, {"10.0.0.6:53", rotation.Sound}}
+		{"10.0.0.99:53", rotation.Sound}, {"web.example", rotation.Sound}, {"10.0.0.6:53", rotation.Sound}}
 	has := func(e netip.AddrPort) bool { return e != netip.MustParseAddrPort("10.0.0.6:53") }
 	for _, c := range []struct {
 		name  string
@@ -143,6 +143,7 @@ func TestUDPFlowsGoOnToEndpointsThatNothingSpeaksAgainst(t *testing.T) {
 		{name: "its checks are overdue", is: rotation.Overdue, goOn: true},
 		{name: "a check was not answered", is: rotation.Doubtful, goOn: true},
 		{name: "it is asked another question from now on", is: rotation.Awaited, goOn: true},
+		{name: "it gets another share of clients", is: rotation.Weighted, goOn: true},
 		{name: "its service wants what the kernel cannot do", is: rotation.Sound, terms: registry.Terms{SourceRanges: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}}},
 		{name: "a limit of sessions", is: rotation.Sound, node: func(n *Node) { n.Bound[registry.UDP] = true }},
 		{name: "no forwarding", is: rotation.Sound, node: func(n *Node) { n.Forwards[0] = errors.New("not forwarded") }},

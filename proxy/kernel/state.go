@@ -23,6 +23,7 @@ type Carrier struct {
 	forwards func() [2]error
 	drops    func() error
 	flush    func(registry.ListenerID, netip.AddrPort) error
+	list     func() ([]earlier, error)
 
 	news  sync.Mutex                      // guards the field below
 	dirty map[*rotation.Rotation]struct{} // rotations that have changed
@@ -42,10 +43,14 @@ type Carrier struct {
 	ports      map[registry.ListenerID]*port
 	beside     map[registry.ListenerID]map[*port]struct{} // ports of addresses, by the same ports of the node
 	byRotation map[*rotation.Rotation]map[*port]struct{}
-	stale      map[*port]struct{} // to be judged
-	left       []flow             // UDP flows that are to be deleted
+	stale      map[*port]struct{}   // to be judged
+	left       []flow               // UDP flows that are to be deleted
+	earlier    map[uint16][]earlier // UDP flows that another process may have begun, by the number of their port
+	listed     bool                 // earlier was read
+	looks      int                  // since then
 	failures   lograte.Limiter[struct{}]
-	complaint  string // what the log was last told
+	unflushed  lograte.Limiter[struct{}] // failed deletions of flows
+	complaint  string                    // what the log was last told
 
 	view    sync.RWMutex // guards the fields below, which a status reads; it is taken inside mu
 	reasons map[registry.ListenerID]Reason
@@ -75,6 +80,7 @@ type port struct {
 	installed []netip.AddrPort // by number
 	flows     []netip.AddrPort // UDP: the endpoints that are installed, and others to which the kernel may still carry flows
 	inherits  bool             // a predecessor may have left flows to any endpoint
+	searched  bool             // UDP: its earlier flows are in flows
 	shielded  bool             // it is in the map of ports as one that is left to the listener
 	listed    bool             // it is in the set of ports that are masqueraded
 	tally     *traffic.Tally   // where its connections are counted

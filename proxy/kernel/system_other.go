@@ -20,5 +20,7 @@ func openTable(netip.Addr) (table, error) { return nil, errors.ErrUnsupported }
 
 func deleteFlows(registry.ListenerID, netip.AddrPort) error { return errors.ErrUnsupported }
 
+func listFlows() ([]earlier, error) { return nil, errors.ErrUnsupported }
+
 // Cleanup does nothing: on this system nothing of a process can be left in the kernel.
 func Cleanup() (deleted, owned []string, err error) { return nil, nil, nil }

@@ -175,11 +175,11 @@ func (t *nftTable) connections() (map[registry.ListenerID]uint64, error) {
 	return counts, nil
 }
 
-// connectionsOf is connections for those ports alone whose counters the changes end.
+// connectionsOf is connections for the ports of changes alone.
 func (t *nftTable) connectionsOf(changes []change) (map[registry.ListenerID]uint64, error) {
 	ending := make(map[*part][]registry.ListenerID)
 	for i := range changes {
-		if c := &changes[i]; len(c.before) > 0 && c.recounts() {
+		if c := &changes[i]; len(c.before) > 0 {
 			p := t.part(c.id, c.before)
 			ending[p] = append(ending[p], c.id)
 		}

@@ -91,6 +91,9 @@ func TestTheTableFollowsChanges(t *testing.T) {
 	if counts, err := table.connectionsOf([]change{{id: dns, before: addresses("[fd00::1]:53")}, {id: changes[0].id, before: changes[0].after}}); err != nil || len(counts) != 2 {
 		t.Errorf("%d counters, %v; want 2", len(counts), err)
 	}
+	if counts, err := table.connectionsOf([]change{{id: changes[0].id, before: changes[0].after, after: changes[1].after}}); err != nil || len(counts) != 1 {
+		t.Errorf("of a port that has as many endpoints as before: %d counters, %v; want 1", len(counts), err)
+	}
 	less := change{id: changes[0].id, before: changes[0].after, after: fill(changes[0].after, changes[0].after[1:])}
 	other := change{id: dns, before: changes[300].after, after: addresses("10.0.0.53:53")}
 	if err := table.apply([]change{less, other}); err != nil {

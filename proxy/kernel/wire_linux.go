@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"net/netip"
 	"syscall"
 
 	"github.com/mdlayher/netlink"
@@ -13,27 +12,10 @@ import (
 	"kubeproxy/registry"
 )
 
-// Messages that package nftables does not know: a table with an owner, counters of single elements, and filters for connections.
+// Messages that package nftables does not know: a table with an owner, and counters of single elements.
 
-// Of the uapi of the kernel (nf_tables.h, nfnetlink_conntrack.h).
-const (
-	tableFlagOwner = 0x2 // since 5.12
-
-	ctDelete = unix.NFNL_SUBSYS_CTNETLINK<<8 | 2
-
-	ctTupleOrig, ctTupleReply = 1, 2
-	ctTupleIP, ctTupleProto   = 1, 2
-	ctIPv4Source, ctIPv4Dst   = 1, 2
-	ctIPv6Source, ctIPv6Dst   = 3, 4
-	ctProtoNum                = 1
-	ctProtoSource, ctProtoDst = 2, 3
-
-	ctFilter                           = 25
-	ctFilterOrigFlags, ctFilterReply   = 1, 2
-	filterSource, filterTarget         = 1 << 0, 1 << 1
-	filterProtocol                     = 1 << 3
-	filterSourcePort, filterTargetPort = 1 << 4, 1 << 5
-)
+// Of the uapi of the kernel (nf_tables.h).
+const tableFlagOwner = 0x2 // since 5.12
 
 func native(n uint32) []byte { return binary.NativeEndian.AppendUint32(nil, n) }
 
@@ -182,59 +164,4 @@ func decodeCounter(element *netlink.AttributeDecoder, counts map[registry.Listen
 		counts[id] += packets
 	}
 	return nil
-}
-
-// deleteFlows deletes the UDP flows of a port to an endpoint from the connection table, in one message: the kernel looks for them. For a port of the
-// node it deletes those of the same port of addresses, too, if they have the same endpoint: their next datagrams find one.
-func deleteFlows(id registry.ListenerID, endpoint netip.AddrPort) error {
-	conn, err := netlink.Dial(unix.NETLINK_NETFILTER, nil)
-	if err != nil {
-		return err
-	}
-	defer conn.Close()
-	family, source, target := byte(unix.NFPROTO_IPV4), uint16(ctIPv4Source), uint16(ctIPv4Dst)
-	if endpoint.Addr().Is6() {
-		family, source, target = unix.NFPROTO_IPV6, ctIPv6Source, ctIPv6Dst
-	}
-	original := uint32(filterProtocol | filterTargetPort)
-	e := netlink.NewAttributeEncoder()
-	e.ByteOrder = binary.BigEndian
-	e.Nested(ctTupleOrig, func(tuple *netlink.AttributeEncoder) error {
-		if id.Addr.IsValid() {
-			original |= filterTarget
-			tuple.Nested(ctTupleIP, func(ip *netlink.AttributeEncoder) error {
-				ip.Bytes(target, id.Addr.AsSlice())
-				return nil
-			})
-		}
-		tuple.Nested(ctTupleProto, func(p *netlink.AttributeEncoder) error {
-			p.Uint8(ctProtoNum, unix.IPPROTO_UDP)
-			p.Uint16(ctProtoDst, id.Number)
-			return nil
-		})
-		return nil
-	})
-	e.Nested(ctTupleReply, func(tuple *netlink.AttributeEncoder) error {
-		tuple.Nested(ctTupleIP, func(ip *netlink.AttributeEncoder) error {
-			ip.Bytes(source, endpoint.Addr().AsSlice())
-			return nil
-		})
-		tuple.Nested(ctTupleProto, func(p *netlink.AttributeEncoder) error {
-			p.Uint8(ctProtoNum, unix.IPPROTO_UDP)
-			p.Uint16(ctProtoSource, endpoint.Port())
-			return nil
-		})
-		return nil
-	})
-	e.Nested(ctFilter, func(f *netlink.AttributeEncoder) error {
-		f.Bytes(ctFilterOrigFlags, native(original))
-		f.Bytes(ctFilterReply, native(filterSource|filterProtocol|filterSourcePort))
-		return nil
-	})
-	attributes, err := e.Encode()
-	if err != nil {
-		return err
-	}
-	_, err = conn.Execute(message(ctDelete, netlink.Acknowledge, family, 0, attributes))
-	return err
 }

@@ -1,0 +1,81 @@
+package kernel
+
+import (
+	"net/netip"
+	"slices"
+
+	"github.com/golang/glog"
+
+	"kubeproxy/registry"
+)
+
+// UDP flows outlive the process whose table sent them to an endpoint. If the endpoint is removed while no process runs, or during a take-over, nobody
+// would delete them, and a client that goes on would keep an endpoint that is gone. So what the connection table has is read when this process has
+// its first UDP port to judge, and each port is given its own.
+
+// maxEarlier bounds how many addresses, ports and endpoints of earlier flows are known. They take some 10 MB until they are forgotten.
+const maxEarlier = 1 << 16
+
+// An earlier flow is one that another process of ours may have begun. Its port is that of the address to which the client sends.
+type earlier struct {
+	flow
+	local bool // an interface of the node has the address
+}
+
+// findFlowsLocked has a UDP port know of its earlier flows, the first time that it is judged while the kernel may carry it.
+func (c *Carrier) findFlowsLocked(p *port) {
+	if p.searched || c.off != nil || p.id.Protocol != registry.UDP {
+		return
+	}
+	p.searched = true
+	if !c.listed {
+		c.listed = true
+		c.listFlowsLocked()
+	}
+	known := len(p.flows)
+	for _, e := range c.earlier[p.id.Number] {
+		if e.id == p.id || c.isAtNodeLocked(&e) && p.id == e.id.AtNode() {
+			p.flows = append(p.flows, e.endpoint)
+		}
+	}
+	if len(p.flows) > known { // several addresses may have flows to one endpoint
+		slices.SortFunc(p.flows, netip.AddrPort.Compare)
+		p.flows = slices.Compact(p.flows)
+	}
+}
+
+// isAtNodeLocked reports whether an earlier flow may be one of the port of the node. Rules of other programs translate, too, but rarely what comes
+// to an address and a port where a listener of ours is.
+func (c *Carrier) isAtNodeLocked(e *earlier) bool {
+	return e.local && c.ports[e.id] == nil && (c.bind.IsUnspecified() || c.bind == e.id.Addr)
+}
+
+// listFlowsLocked reads the UDP flows of the connection table.
+func (c *Carrier) listFlowsLocked() {
+	all, err := c.list()
+	if err != nil {
+		glog.Warningf("kernel: the UDP flows that an earlier process left are not known: %v; those to endpoints that have left go on while they last", err)
+	}
+	c.earlier = make(map[uint16][]earlier)
+	for _, e := range all {
+		c.earlier[e.id.Number] = append(c.earlier[e.id.Number], e)
+	}
+}
+
+// ageFlowsLocked forgets the earlier flows at the second look after they were read, for each port has its own by then. A predecessor was still there
+// when they were read, and its table may have sent clients to endpoints that had left. So a successor reads them a second time.
+func (c *Carrier) ageFlowsLocked() {
+	if !c.listed {
+		return
+	}
+	if c.looks++; c.looks < 2 {
+		return
+	}
+	c.earlier = nil
+	if c.looks == 2 && c.succeeds {
+		c.listFlowsLocked()
+		for _, p := range c.ports {
+			p.searched = false
+		}
+	}
+}
