@@ -1,6 +1,7 @@
 package config
 
 import (
+	"context"
 	"flag"
 	"fmt"
 	"maps"
@@ -167,6 +168,7 @@ type room struct {
 	broadcaster *Broadcaster
 	mux         *Mux
 	sources     map[string]chan<- registry.Update
+	served      atomic.Bool // another process serves
 }
 
 // newRoom starts a mux with these sources, in this order, and one queue for each handler.
@@ -189,6 +191,7 @@ func newRoomWith(t *testing.T, fallback func() (registry.Update, bool), sources 
 	if fallback != nil {
 		r.mux.Fallback(fallback)
 	}
+	r.mux.Served(func(context.Context, []string) bool { return r.served.Load() })
 	go func() {
 		if err := r.mux.Run(t.Context()); err != nil {
 			t.Error(err)

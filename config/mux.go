@@ -3,6 +3,7 @@ package config
 import (
 	"context"
 	"errors"
+	"strings"
 	"sync"
 	"time"
 
@@ -22,8 +23,9 @@ type Mux struct {
 	silent  int       // sources that have yet to send their first SET
 	open    bool      // the queues are
 
-	fallback func() (registry.Update, bool) // nil: none
-	stale    bool                           // what the fallback returned is in force
+	fallback func() (registry.Update, bool)                   // nil: none
+	served   func(ctx context.Context, sources []string) bool // another process serves what these hold; nil: none does
+	stale    bool                                             // what the fallback returned is in force
 
 	spoken chan struct{} // capacity 1: a source has sent a SET
 }
@@ -85,6 +87,15 @@ func (m *Mux) Fallback(read func() (set registry.Update, ok bool)) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.fallback = read
+}
+
+// Served says who knows whether another process serves what one of some sources holds, and goes on until this one takes over. While it does,
+// those sources are not passed over, though they are silent, and nothing of [Mux.Fallback] is served. It is asked each second, once they would
+// be. Served is called before Run, once at most.
+func (m *Mux) Served(served func(ctx context.Context, sources []string) bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.served = served
 }
 
 // Stale reports whether what the fallback returned is in force. Any goroutine may ask.
@@ -179,15 +190,16 @@ func (m *Mux) waitForSilent(ctx context.Context) {
 	case <-ctx.Done():
 		return
 	}
+	if !m.awaitUnserved(ctx, func() bool { return m.silent == 0 }) {
+		return
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.silent == 0 {
 		return
 	}
-	for _, s := range m.sources {
-		if !s.complete {
-			glog.Warningf("nothing has been read from %s for %v; what the other sources hold is served without it", s.name, maxSilence)
-		}
+	for _, name := range m.silentLocked() {
+		glog.Warningf("nothing has been read from %s for %v; what the other sources hold is served without it", name, maxSilence)
 	}
 	m.settleLocked()
 }
@@ -201,7 +213,7 @@ func (m *Mux) fallBack(ctx context.Context) {
 	case <-ctx.Done():
 		return
 	}
-	if m.heard() {
+	if !m.awaitUnserved(ctx, func() bool { return m.silent < len(m.sources) }) {
 		return
 	}
 	set, ok := m.fallback() // it may take its time
@@ -218,11 +230,38 @@ func (m *Mux) fallBack(ctx context.Context) {
 	m.openNowLocked()
 }
 
-// heard reports whether a source has sent a SET.
-func (m *Mux) heard() bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.silent < len(m.sources)
+// silentLocked returns the names of the sources that have sent no SET.
+func (m *Mux) silentLocked() (names []string) {
+	for _, s := range m.sources {
+		if !s.complete {
+			names = append(names, s.name)
+		}
+	}
+	return names
+}
+
+// awaitUnserved waits until no other process serves what the sources hold, and reports whether that is so before enough has been read, which is
+// asked under mu, and before ctx ends.
+func (m *Mux) awaitUnserved(ctx context.Context, enough func() bool) bool {
+	for told := false; ; told = true {
+		m.mu.Lock()
+		read := enough()
+		silent := m.silentLocked()
+		m.mu.Unlock()
+		switch {
+		case read || ctx.Err() != nil:
+			return false
+		case m.served == nil || !m.served(ctx, silent):
+			return true
+		case !told:
+			glog.Warningf("nothing has been read from %s for %v: the process that serves goes on until it has been read, or until that process ends",
+				strings.Join(silent, " and "), maxSilence)
+		}
+		select {
+		case <-time.After(time.Second):
+		case <-ctx.Done():
+		}
+	}
 }
 
 // close notes that a source will say nothing more. If it never sent a SET, then what it did say is

@@ -204,6 +204,29 @@ func TestASilentSourceHoldsUpTheOthersForThreeSeconds(t *testing.T) {
 	})
 }
 
+// Who takes over with less than all would close the ports of the others.
+func TestNoSourceIsPassedOverWhileAnotherProcessServesIt(t *testing.T) {
+	for _, ends := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			v := newView()
+			r := newRoomWith(t, saved(set().service("old", 1)), []string{"first", "second"}, v)
+			r.served.Store(true)
+			pass(time.Hour)
+			r.send("second", set().service("web", 2))
+			pass(time.Hour)
+			v.wantBatches(t)
+			if ends {
+				r.served.Store(false)
+				pass(time.Second)
+				v.wantBatches(t, "service web=2")
+				return
+			}
+			r.send("first", set().service("web", 1).service("dns", 1))
+			v.wantBatches(t, "service dns=1, service web=1")
+		})
+	}
+}
+
 func TestASourceThatSpeaksInTimeIsInTheFirstBatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v := newView()

@@ -24,6 +24,7 @@ import (
 
 	"kubeproxy/cmd/internal/programtest"
 	"kubeproxy/proxy/proxytest"
+	"kubeproxy/registry"
 )
 
 // takeoverPath makes a path for the socket of -takeover.
@@ -234,6 +235,31 @@ func TestASecondStartTakesOver(t *testing.T) {
 		t.Errorf("exit status %d, want %d", code, exitDone)
 	}
 	leave()
+}
+
+// With what the directory holds alone it would close the ports of all services of etcd.
+func TestASecondStartWaitsUntilItHasReadEachSource(t *testing.T) {
+	s := newSite(t)
+	path := takeoverPath(t)
+	dir := t.TempDir()
+	if err := os.MkdirAll(filepath.Join(dir, registry.Prefix), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	args := []string{"-takeover=" + path, "-registry_dir=" + dir, "-state_dir=" + t.TempDir()}
+	first := s.serve(t, args...)
+	proxytest.Eventually(t, func() bool { return exists(path) }, "%s is there", path)
+	c := s.talk(t)
+	s.etcd.Pause()
+	second := s.start(t, args...)
+	second.Stderr.Wait(t, "nothing has been read from etcd for 3s: the process that serves goes on until it has been read")
+	c.MustSay(t, "and now?")
+	s.talk(t).MustSay(t, "is anybody there?")
+	s.etcd.Resume()
+	second.Stderr.Wait(t, "listeners, connections and sessions")
+	if code := first.Exit(t).ExitCode(); code != exitDone {
+		t.Errorf("exit status %d, want %d", code, exitDone)
+	}
+	c.MustSay(t, "still?")
 }
 
 // TestOfTwoSuccessorsAtOnceOneTakesOverFromTheOther: the one that comes second waits its turn.

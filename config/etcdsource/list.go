@@ -30,13 +30,13 @@ var (
 // A listing is what etcd answered to a question about the prefix.
 type listing struct {
 	cluster  uint64
-	revision int64        // the keys are of this revision
-	count    int64        // how many keys there are, listed or not
-	list     records.List // the keys, if they were asked for
+	revision int64            // the keys are of this revision
+	count    int64            // how many keys there are, listed or not
+	list     records.List     // the keys, if they were asked for
 	unread   map[string]error // of the other keys that were asked for, those that cannot be read
-	changed  int          // of a question for changes: how many keys there are
-	asked    time.Time    // when the first page was asked for: everything from before is in the list
-	at       time.Time    // when the answer was complete
+	changed  int              // of a question for changes: how many keys there are
+	asked    time.Time        // when the first page was asked for: everything from before is in the list
+	at       time.Time        // when the answer was complete
 }
 
 // What one list may hold. An etcd that sends more is wrong or hostile: the default quota of its whole
