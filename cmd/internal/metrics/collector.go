@@ -14,6 +14,7 @@ import (
 	"kubeproxy/internal/lograte"
 	"kubeproxy/proxy"
 	"kubeproxy/proxy/balance/checks"
+	"kubeproxy/proxy/balance/health"
 	"kubeproxy/proxy/balance/rotation"
 	"kubeproxy/proxy/kernel"
 	"kubeproxy/proxy/traffic"
@@ -332,7 +333,7 @@ func (s sink) udp(t traffic.Totals) {
 // The labels that series of all ports have in common.
 var (
 	reasonLabels    = labelsOf("reason", traffic.Reasons(), traffic.Reason.String)
-	conditionLabels = labelsOf("condition", rotation.Conditions(), rotation.Condition.String)
+	conditionLabels = labelsOf("condition", rotation.Conditions(), health.Condition.String)
 	zoneLabels      = labelsOf("zone", []string{"same", "other"}, strings.Clone)
 	dropLabels      = labelsOf("reason", traffic.DropReasons(), traffic.DropReason.Code)
 	protocolLabels  = labelsOf("protocol", []registry.Protocol{registry.TCP, registry.UDP}, registry.Protocol.String)
@@ -356,7 +357,7 @@ func (s sink) rotation(r rotation.Status) {
 	if r.Spilling {
 		p.tell(spilling, 1)
 	}
-	if r.Condition != rotation.Served {
+	if r.Condition != health.Served {
 		p.with(conditionLabels[r.Condition]).tell(condition, 1)
 	}
 }

@@ -23,6 +23,7 @@ import (
 	"kubeproxy/config"
 	"kubeproxy/proxy"
 	"kubeproxy/proxy/balance/checks"
+	"kubeproxy/proxy/balance/health"
 	"kubeproxy/proxy/balance/rotation"
 	"kubeproxy/proxy/kernel"
 	"kubeproxy/proxy/traffic"
@@ -126,7 +127,7 @@ func busySite() *site {
 			}
 		}
 		s.totals = append(s.totals, t)
-		s.rotations = append(s.rotations, rotation.Status{Service: t.Service, Endpoints: 5, Failing: 2, Condition: rotation.ChecksFail, Near: 2, Spilling: true, Zones: [2]uint64{40, 2}})
+		s.rotations = append(s.rotations, rotation.Status{Service: t.Service, Endpoints: 5, Failing: 2, Condition: health.ChecksFail, Near: 2, Spilling: true, Zones: [2]uint64{40, 2}})
 	}
 	return s
 }

@@ -17,6 +17,7 @@ import (
 	"kubeproxy/proxy"
 	"kubeproxy/proxy/balance"
 	"kubeproxy/proxy/balance/checks"
+	"kubeproxy/proxy/balance/health"
 	"kubeproxy/proxy/balance/rotation"
 	"kubeproxy/proxy/kernel"
 	"kubeproxy/proxy/traffic"
@@ -86,7 +87,7 @@ func (s *site) RotationStatus() (all []rotation.Status) {
 }
 
 // conditionOf is what new clients of a port with these endpoints get.
-func conditionOf(endpoints []rotation.EndpointStatus) rotation.Condition {
+func conditionOf(endpoints []rotation.EndpointStatus) health.Condition {
 	offered, unanswered, failing := 0, 0, 0
 	for _, e := range endpoints {
 		switch {
@@ -101,15 +102,15 @@ func conditionOf(endpoints []rotation.EndpointStatus) rotation.Condition {
 	}
 	switch {
 	case len(endpoints) == 0:
-		return rotation.NoEndpoints
+		return health.NoEndpoints
 	case offered == 0:
-		return rotation.ZeroWeight
+		return health.ZeroWeight
 	case unanswered == offered:
-		return rotation.NoAnswer
+		return health.NoAnswer
 	case unanswered+failing == offered:
-		return rotation.ChecksFail
+		return health.ChecksFail
 	}
-	return rotation.Served
+	return health.Served
 }
 
 func (s *site) Overrides() []balance.Override { return s.overrides }

@@ -12,6 +12,7 @@ import (
 	"kubeproxy/cmd/internal/statuspage/format"
 	"kubeproxy/proxy"
 	"kubeproxy/proxy/admit"
+	"kubeproxy/proxy/balance/health"
 	"kubeproxy/proxy/balance/rotation"
 	"kubeproxy/proxy/ports"
 	"kubeproxy/proxy/sockopt"
@@ -194,32 +195,32 @@ func (s *snapshot) conditions() (all []problem) {
 	seen := make(map[registry.PortKey]bool)
 	for _, row := range s.ports {
 		about := problem{Services: []registry.Name{row.Owner.Name}, Link: toService(row.Owner.Name)}
-		if c := row.rotation.Condition; c == rotation.ChecksFail || c == rotation.AllFull || c.TurnsAway() && !row.unserved {
+		if c := row.rotation.Condition; c == health.ChecksFail || c == health.AllFull || c.TurnsAway() && !row.unserved {
 			about.Severity = watchIt
 		}
 		refused := fmt.Sprintf("so new clients of %s are refused", row.ID)
 		switch row.rotation.Condition {
-		case rotation.ZeroWeight:
+		case health.ZeroWeight:
 			about.Text = fmt.Sprintf("All endpoints of %s have weight 0, %s: give one a weight.", row.label, refused)
-		case rotation.AllFailed:
+		case health.AllFailed:
 			_, since := row.example(s.at, true)
 			about.Text = fmt.Sprintf("All endpoints of %s fail their checks (%s), %s (kube-proxy/all-failed): repair the endpoints, or correct the check.", row.label, since, refused)
-		case rotation.AllFull:
+		case health.AllFull:
 			about.Text = fmt.Sprintf("The endpoints of %s that are well have as many clients as its record allows (kube-proxy/max-connections-per-endpoint), so new clients of %s wait or are refused: add endpoints, or raise the limit.", row.label, row.ID)
-		case rotation.NoLocal:
+		case health.NoLocal:
 			if row.unserved { // else it is as meant: load balancers send clients to other nodes
 				about.Text = fmt.Sprintf("The traffic policy of %s is Local, and it has no endpoint on this node, %s: send its clients to nodes that have one.", row.label, refused)
 			}
-		case rotation.NotAllowed:
+		case health.NotAllowed:
 			about.Text = fmt.Sprintf("No endpoint of %s is at an address that is allowed, %s: write other endpoints, or change -allowed_endpoints.", row.label, refused)
-		case rotation.NameFailed:
+		case health.NameFailed:
 			about.Text = fmt.Sprintf("The names of all endpoints of %s are not resolved, %s: correct the names, or /etc/resolv.conf of this node.", row.label, refused)
-		case rotation.OwnListener:
+		case health.OwnListener:
 			about.Text = fmt.Sprintf("All endpoints of %s are ports of this node, %s: write other endpoints.", row.label, refused)
-		case rotation.NoAnswer:
+		case health.NoAnswer:
 			first, since := row.example(s.at, false)
 			about.Text = fmt.Sprintf("No endpoint of %s answers (%s): %s %s, or write other endpoints.%s", row.label, since, mend(first), oneOf(row.rotation.Endpoints), untilTried(first))
-		case rotation.ChecksFail:
+		case health.ChecksFail:
 			_, since := row.example(s.at, true)
 			about.Text = fmt.Sprintf("All endpoints of %s fail their checks (%s), so clients are given all of them: repair the endpoints; if clients are served, correct the check.", row.label, since)
 		}
@@ -274,7 +275,7 @@ func (s *snapshot) silentEndpoints() (all []problem) {
 	seen := make(map[registry.PortKey]bool)
 	for _, row := range s.ports {
 		n := row.rotation.Failing
-		if n == 0 || row.rotation.Condition != rotation.Served || seen[row.Owner] {
+		if n == 0 || row.rotation.Condition != health.Served || seen[row.Owner] {
 			continue
 		}
 		seen[row.Owner] = true

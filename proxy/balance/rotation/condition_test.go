@@ -58,43 +58,43 @@ func TestTheConditionIsWhatNewClientsGet(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		fault []func(*testing.T, *Rotation)
-		want  Condition
+		want  health.Condition
 	}{
-		{"all is well", []func(*testing.T, *Rotation){weigh(1, 1)}, Served},
-		{"there are no endpoints", nil, NoEndpoints},
-		{"all have weight 0", []func(*testing.T, *Rotation){weigh(0, 0)}, ZeroWeight},
-		{"one has weight 0", []func(*testing.T, *Rotation){weigh(0, 1)}, Served},
-		{"the one with a weight fails", []func(*testing.T, *Rotation){weigh(0, 1), fail(1)}, NoAnswer},
-		{"the one of weight 0 fails", []func(*testing.T, *Rotation){weigh(0, 1), fail(0)}, Served},
-		{"the one with a weight fails its checks", []func(*testing.T, *Rotation){weigh(0, 1), failCheck(1)}, ChecksFail},
-		{"one fails", []func(*testing.T, *Rotation){weigh(1, 1), fail(0)}, Served},
-		{"all fail", []func(*testing.T, *Rotation){weigh(1, 1), fail(0, 1)}, NoAnswer},
-		{"one fails its checks", []func(*testing.T, *Rotation){weigh(1, 1), failCheck(0)}, Served},
-		{"all fail their checks", []func(*testing.T, *Rotation){weigh(1, 1), failCheck(0, 1)}, ChecksFail},
-		{"one fails its checks, the other clients", []func(*testing.T, *Rotation){weigh(1, 1), failCheck(0), fail(1)}, ChecksFail},
-		{"all fail their checks and clients", []func(*testing.T, *Rotation){weigh(1, 1), failCheck(0, 1), fail(0, 1)}, NoAnswer},
-		{"all fail their checks, and the service refuses then", []func(*testing.T, *Rotation){refuse, weigh(1, 1), failCheck(0, 1)}, AllFailed},
-		{"all fail their checks and clients, and the service refuses then", []func(*testing.T, *Rotation){refuse, weigh(1, 1), failCheck(0, 1), fail(0, 1)}, AllFailed},
-		{"one fails its checks, the other clients, and the service refuses then", []func(*testing.T, *Rotation){refuse, weigh(1, 1), failCheck(0), fail(1)}, NoAnswer},
-		{"one fails its checks, and the service refuses then", []func(*testing.T, *Rotation){refuse, weigh(1, 1), failCheck(0)}, Served},
-		{"the name of one is not resolved", []func(*testing.T, *Rotation){weigh(1, 1), meet(traffic.NameFailed, 0)}, Served},
-		{"the names of all are not resolved", []func(*testing.T, *Rotation){weigh(1, 1), meet(traffic.NameFailed, 0, 1)}, NameFailed},
-		{"the name of one is not resolved, and the other fails", []func(*testing.T, *Rotation){weigh(1, 1), meet(traffic.NameFailed, 0), fail(1)}, NoAnswer},
-		{"the name of one is not resolved, and the other fails its checks", []func(*testing.T, *Rotation){weigh(1, 1), meet(traffic.NameFailed, 0), failCheck(1)}, ChecksFail},
-		{"all are listeners of the proxy", []func(*testing.T, *Rotation){weigh(1, 1), meet(traffic.OwnListener, 0, 1)}, OwnListener},
-		{"all are listeners of the proxy, and fail their checks", []func(*testing.T, *Rotation){weigh(1, 1), failCheck(0, 1), meet(traffic.OwnListener, 0, 1)}, OwnListener},
-		{"one is a listener of the proxy, and the name of the other is not resolved", []func(*testing.T, *Rotation){weigh(1, 1), meet(traffic.OwnListener, 0), meet(traffic.NameFailed, 1)}, NameFailed},
-		{"the names of all stand for addresses that are not allowed", []func(*testing.T, *Rotation){weigh(1, 1), meet(traffic.EndpointNotAllowed, 0, 1)}, NotAllowed},
-		{"the one with a weight is a listener of the proxy", []func(*testing.T, *Rotation){weigh(0, 1), meet(traffic.OwnListener, 1)}, OwnListener},
-		{"none is allowed", []func(*testing.T, *Rotation){forbid, weigh(1, 1)}, NotAllowed},
-		{"one is full", []func(*testing.T, *Rotation){weigh(1, 1), fill(0)}, Served},
-		{"all are full", []func(*testing.T, *Rotation){weigh(1, 1), fill(0, 1)}, AllFull},
-		{"the one with a weight is full", []func(*testing.T, *Rotation){weigh(0, 1), fill(1)}, AllFull},
-		{"one is full, and the other fails", []func(*testing.T, *Rotation){weigh(1, 1), fill(0), fail(1)}, AllFull},
-		{"one is full, and the other fails its checks", []func(*testing.T, *Rotation){weigh(1, 1), fill(0), failCheck(1)}, AllFull},
-		{"all are full, and fail", []func(*testing.T, *Rotation){weigh(1, 1), fill(0, 1), fail(0, 1)}, AllFull},
-		{"the policy is Local, and none is on the node", []func(*testing.T, *Rotation){local, weigh(1, 1)}, NoLocal},
-		{"the policy is Local, and none is on the node or allowed", []func(*testing.T, *Rotation){local, forbid, weigh(1, 1)}, NoLocal},
+		{"all is well", []func(*testing.T, *Rotation){weigh(1, 1)}, health.Served},
+		{"there are no endpoints", nil, health.NoEndpoints},
+		{"all have weight 0", []func(*testing.T, *Rotation){weigh(0, 0)}, health.ZeroWeight},
+		{"one has weight 0", []func(*testing.T, *Rotation){weigh(0, 1)}, health.Served},
+		{"the one with a weight fails", []func(*testing.T, *Rotation){weigh(0, 1), fail(1)}, health.NoAnswer},
+		{"the one of weight 0 fails", []func(*testing.T, *Rotation){weigh(0, 1), fail(0)}, health.Served},
+		{"the one with a weight fails its checks", []func(*testing.T, *Rotation){weigh(0, 1), failCheck(1)}, health.ChecksFail},
+		{"one fails", []func(*testing.T, *Rotation){weigh(1, 1), fail(0)}, health.Served},
+		{"all fail", []func(*testing.T, *Rotation){weigh(1, 1), fail(0, 1)}, health.NoAnswer},
+		{"one fails its checks", []func(*testing.T, *Rotation){weigh(1, 1), failCheck(0)}, health.Served},
+		{"all fail their checks", []func(*testing.T, *Rotation){weigh(1, 1), failCheck(0, 1)}, health.ChecksFail},
+		{"one fails its checks, the other clients", []func(*testing.T, *Rotation){weigh(1, 1), failCheck(0), fail(1)}, health.ChecksFail},
+		{"all fail their checks and clients", []func(*testing.T, *Rotation){weigh(1, 1), failCheck(0, 1), fail(0, 1)}, health.NoAnswer},
+		{"all fail their checks, and the service refuses then", []func(*testing.T, *Rotation){refuse, weigh(1, 1), failCheck(0, 1)}, health.AllFailed},
+		{"all fail their checks and clients, and the service refuses then", []func(*testing.T, *Rotation){refuse, weigh(1, 1), failCheck(0, 1), fail(0, 1)}, health.AllFailed},
+		{"one fails its checks, the other clients, and the service refuses then", []func(*testing.T, *Rotation){refuse, weigh(1, 1), failCheck(0), fail(1)}, health.NoAnswer},
+		{"one fails its checks, and the service refuses then", []func(*testing.T, *Rotation){refuse, weigh(1, 1), failCheck(0)}, health.Served},
+		{"the name of one is not resolved", []func(*testing.T, *Rotation){weigh(1, 1), meet(traffic.NameFailed, 0)}, health.Served},
+		{"the names of all are not resolved", []func(*testing.T, *Rotation){weigh(1, 1), meet(traffic.NameFailed, 0, 1)}, health.NameFailed},
+		{"the name of one is not resolved, and the other fails", []func(*testing.T, *Rotation){weigh(1, 1), meet(traffic.NameFailed, 0), fail(1)}, health.NoAnswer},
+		{"the name of one is not resolved, and the other fails its checks", []func(*testing.T, *Rotation){weigh(1, 1), meet(traffic.NameFailed, 0), failCheck(1)}, health.ChecksFail},
+		{"all are listeners of the proxy", []func(*testing.T, *Rotation){weigh(1, 1), meet(traffic.OwnListener, 0, 1)}, health.OwnListener},
+		{"all are listeners of the proxy, and fail their checks", []func(*testing.T, *Rotation){weigh(1, 1), failCheck(0, 1), meet(traffic.OwnListener, 0, 1)}, health.OwnListener},
+		{"one is a listener of the proxy, and the name of the other is not resolved", []func(*testing.T, *Rotation){weigh(1, 1), meet(traffic.OwnListener, 0), meet(traffic.NameFailed, 1)}, health.NameFailed},
+		{"the names of all stand for addresses that are not allowed", []func(*testing.T, *Rotation){weigh(1, 1), meet(traffic.EndpointNotAllowed, 0, 1)}, health.NotAllowed},
+		{"the one with a weight is a listener of the proxy", []func(*testing.T, *Rotation){weigh(0, 1), meet(traffic.OwnListener, 1)}, health.OwnListener},
+		{"none is allowed", []func(*testing.T, *Rotation){forbid, weigh(1, 1)}, health.NotAllowed},
+		{"one is full", []func(*testing.T, *Rotation){weigh(1, 1), fill(0)}, health.Served},
+		{"all are full", []func(*testing.T, *Rotation){weigh(1, 1), fill(0, 1)}, health.AllFull},
+		{"the one with a weight is full", []func(*testing.T, *Rotation){weigh(0, 1), fill(1)}, health.AllFull},
+		{"one is full, and the other fails", []func(*testing.T, *Rotation){weigh(1, 1), fill(0), fail(1)}, health.AllFull},
+		{"one is full, and the other fails its checks", []func(*testing.T, *Rotation){weigh(1, 1), fill(0), failCheck(1)}, health.AllFull},
+		{"all are full, and fail", []func(*testing.T, *Rotation){weigh(1, 1), fill(0, 1), fail(0, 1)}, health.AllFull},
+		{"the policy is Local, and none is on the node", []func(*testing.T, *Rotation){local, weigh(1, 1)}, health.NoLocal},
+		{"the policy is Local, and none is on the node or allowed", []func(*testing.T, *Rotation){local, forbid, weigh(1, 1)}, health.NoLocal},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r := numbered()
@@ -109,7 +109,7 @@ func TestTheConditionIsWhatNewClientsGet(t *testing.T) {
 			if got := r.Status().Condition; got != c.want {
 				t.Errorf("with clients it is %v; want %v", got, c.want)
 			}
-			if turned := c.want == NoEndpoints || c.want == ZeroWeight || c.want == AllFailed || c.want == AllFull || c.want == NoLocal; given == turned { // one that is not allowed is given, to say why
+			if turned := c.want == health.NoEndpoints || c.want == health.ZeroWeight || c.want == health.AllFailed || c.want == health.AllFull || c.want == health.NoLocal; given == turned { // one that is not allowed is given, to say why
 				t.Errorf("a client is given an endpoint: %t", given)
 			}
 		})
@@ -134,11 +134,11 @@ func TestWhyEndpointsCannotBeUsedIsKnownUntilTheyCan(t *testing.T) {
 				if again, ok := next.Next(); !ok || again != e {
 					t.Error("it is not offered again")
 				}
-				if got := r.Status().Condition; got != OwnListener {
-					t.Errorf("while the next client tries it, the condition is %v; want %v", got, OwnListener)
+				if got := r.Status().Condition; got != health.OwnListener {
+					t.Errorf("while the next client tries it, the condition is %v; want %v", got, health.OwnListener)
 				}
 				use(&next, e)
-				if got := r.Status().Condition; got == OwnListener {
+				if got := r.Status().Condition; got == health.OwnListener {
 					t.Errorf("once it can be used, the condition is %v", got)
 				}
 			})

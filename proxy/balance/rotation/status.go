@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"kubeproxy/internal/monotonic"
+	"kubeproxy/proxy/balance/health"
 	"kubeproxy/registry"
 )
 
@@ -14,7 +15,7 @@ type Status struct {
 	Service   registry.PortKey
 	Endpoints int
 	Failing   int              // endpoints that did not answer the last client that was given them, or that fail their checks
-	Condition Condition        // what new clients get
+	Condition health.Condition // what new clients get
 	Near      int              // endpoints that clients of the node are given first; 0: all are alike
 	Spilling  bool             // each of those fails, so clients are given others
 	Standby   bool             // these are backups
@@ -51,7 +52,7 @@ func (r *Rotation) Status() Status {
 			all.Examples = append(all.Examples, e.Status())
 		}
 	}
-	all.Spilling = all.Near > 0 && well == 0 && all.Condition == Served
+	all.Spilling = all.Near > 0 && well == 0 && all.Condition == health.Served
 	all.Standby = all.Spilling && others == 0
 	return all
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"kubeproxy/internal/monotonic"
+	"kubeproxy/proxy/balance/health"
 	"kubeproxy/proxy/traffic"
 	"kubeproxy/registry"
 )
@@ -71,7 +72,7 @@ func TestClientsAreGivenEndpointsInTheirZoneWhileOneIsReady(t *testing.T) {
 				expect("when one in the zone has failed", 4)
 				e[3].Failed(registry.TCP)
 				expect("when both have", 1, 3)
-				if s := r.Status(); !s.Spilling || s.Near != 2 || s.Condition != Served {
+				if s := r.Status(); !s.Spilling || s.Near != 2 || s.Condition != health.Served {
 					t.Errorf("the status says %+v", s)
 				}
 				e[0].Failed(registry.TCP)
@@ -152,7 +153,7 @@ func TestAServiceOfPolicyLocalGivesClientsEndpointsOnTheNodeOnly(t *testing.T) {
 	if got := given(t, r, 20, local); got != nil {
 		t.Errorf("without one on the node clients are given %v", got)
 	}
-	if why, away := r.TurnsAway(registry.TCP, &local); !away || why != traffic.NoLocalEndpoint || r.Status().Condition != NoLocal {
+	if why, away := r.TurnsAway(registry.TCP, &local); !away || why != traffic.NoLocalEndpoint || r.Status().Condition != health.NoLocal {
 		t.Errorf("clients are turned away: %v, %v; the condition is %v", away, why, r.Status().Condition)
 	}
 	r.Endpoints()[0].Answered(registry.TCP)
